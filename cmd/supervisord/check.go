@@ -1,0 +1,28 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"supervisord/internal/config"
+)
+
+func checkCommand(path *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check",
+		Short: "check the configuration: say what is wrong and where, or \"ok\"",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := config.Load(*path)
+			if err != nil {
+				return err
+			}
+			for _, w := range c.Warnings {
+				fmt.Fprintln(cmd.OutOrStdout(), "warning:", w)
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), "ok")
+			return nil
+		},
+	}
+}

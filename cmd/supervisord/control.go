@@ -1,0 +1,40 @@
+package main
+
+import (
+	"go.uber.org/zap"
+
+	"supervisord/internal/control"
+	"supervisord/internal/observe"
+)
+
+// controlFD is the name under which the control socket is handed over.
+const controlFD = "control"
+
+// serveControl answers on the control socket. That this cannot be done is logged, and no reason not to run: a service must
+// not fail for want of its remote control.
+func (d *master) serveControl(o *observe.Observer) {
+	inherited := d.handover.Extra(controlFD)
+	if d.settings.Control == "" {
+		control.Abandon(inherited)
+		return
+	}
+	server, err := control.Serve(control.Options{
+		Path: d.settings.Control, Mode: d.settings.ControlMode, Inherited: inherited,
+		Access: control.Access{Group: d.settings.ControlGroup, Read: d.settings.ControlRead == "any"},
+		Asker:  d.supervisor, Log: d.log, Version: version(), Receipts: o.Receipts,
+	})
+	if err != nil {
+		d.log.Error("no control socket: `supervisord reload` and `status` cannot reach this supervisord", zap.Error(err))
+		return
+	}
+	d.control = server
+}
+
+func (d *master) closeControl() {
+	if d.control == nil {
+		return
+	}
+	if err := d.control.Close(); err != nil {
+		d.log.Error("cannot remove the control socket", zap.Error(err))
+	}
+}

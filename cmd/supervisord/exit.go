@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"supervisord/internal/config"
+	"supervisord/internal/control"
+)
+
+// Exit codes: one for each kind of end, so that a script can tell them apart. Those from 64 up are of sysexits.h.
+const (
+	exitFailure     = 1
+	exitPreflight   = 10
+	exitWorker      = 11
+	exitNotReady    = 12
+	exitSuperseded  = 13
+	exitTimeout     = 14
+	exitUnknown     = 15
+	exitKilled      = 16
+	exitUnavailable = 69
+	exitPermission  = 77
+	exitConfig      = 78 // starting again will not help
+	exitInterrupted = 130
+)
+
+// exitCodes is what --help, the man page and docs/control.md say about them.
+const exitCodes = `Exit status:
+  0    it is done: the new generation serves, a canary is well and held, …
+  1    something else: a wrong argument, a program that does not exist
+  10   the preflight failed, or the generation could not be prepared
+  11   a worker failed: it could not be started, or ended too soon
+  12   a worker was not ready in time
+  13   the trial was aborted, superseded by a newer one, or the program was stopped
+  14   not at an end when --timeout was over; it goes on
+  15   it has ended, but how could not be found out
+  16   done, but workers of the old generation had to be killed (--drained, stop)
+  69   no supervisord answers
+  77   not permitted
+  78   the configuration was refused; nothing has changed
+  130  interrupted; what was begun goes on`
+
+// exitError is an error with an exit code of its own.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+// outcomeCodes are the exit codes of what was waited for.
+var outcomeCodes = map[control.Outcome]int{
+	control.Serves: 0, control.Held: 0, control.Down: 0, control.Killed: exitKilled,
+	control.Superseded: exitSuperseded, control.Aborted: exitSuperseded, control.Stopped: exitSuperseded,
+	control.TimedOut: exitTimeout, control.Unknown: exitUnknown, control.Late: exitNotReady,
+	control.Preflight: exitPreflight, control.Worker: exitWorker, control.NotTaken: exitConfig,
+}
+
+// exitCode is the code for an error, whoever made it.
+func exitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	if e, ok := errors.AsType[*exitError](err); ok {
+		return e.code
+	}
+	if _, ok := errors.AsType[*config.Error](err); ok {
+		return exitConfig
+	}
+	if p, ok := errors.AsType[*control.Problem](err); ok {
+		return problemCode(p.Code)
+	}
+	switch {
+	case errors.Is(err, control.ErrForbidden):
+		return exitPermission
+	case errors.Is(err, control.ErrNotThere), errors.Is(err, control.ErrBroken):
+		return exitUnavailable
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted
+	}
+	return exitFailure
+}
+
+func problemCode(c control.Code) int {
+	switch c {
+	case control.Refused:
+		return exitConfig
+	case control.NotPermitted:
+		return exitPermission
+	case control.Stopping, control.TooSlow, control.TooMany:
+		return exitUnavailable
+	}
+	return exitFailure
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"supervisord/internal/control"
+	"supervisord/supervisor"
+)
+
+// redraw is how often the lines on a terminal follow what goes on.
+const redraw = 250 * time.Millisecond
+
+// live draws a line for each program on a terminal, and keeps it current; elsewhere it draws nothing.
+type live struct {
+	client *control.Client
+	out    *os.File
+	stop   context.CancelFunc // nil: it does not draw
+	done   chan struct{}
+
+	mu       sync.Mutex
+	programs []string
+	lines    int // that are on the terminal
+}
+
+func newLive(client *control.Client, out *os.File, plain bool) *live {
+	l := &live{client: client, out: out}
+	if plain || !terminal(out) {
+		return l
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l.stop, l.done = cancel, make(chan struct{})
+	go l.run(ctx)
+	return l
+}
+
+func (l *live) drawn() bool { return l.stop != nil }
+
+// follow says which programs are to be shown.
+func (l *live) follow(tickets []supervisor.Ticket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, t := range tickets {
+		l.programs = append(l.programs, t.Program)
+	}
+}
+
+// say writes a line that stays.
+func (l *live) say(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fmt.Fprintln(l.out, text)
+}
+
+// close ends the drawing and takes the lines away.
+func (l *live) close() {
+	if l.stop == nil {
+		return
+	}
+	l.stop()
+	<-l.done
+	l.stop = nil
+	l.draw(nil)
+}
+
+func (l *live) run(ctx context.Context) {
+	defer close(l.done)
+	t := time.NewTicker(redraw)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		if st, err := l.client.Status(ctx, "", false); err == nil {
+			l.draw(l.texts(st))
+		}
+	}
+}
+
+func (l *live) texts(st *control.Status) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var texts []string
+	for _, name := range l.programs {
+		for _, p := range st.Programs {
+			if p.Name == name {
+				texts = append(texts, progress(p, time.Now()))
+			}
+		}
+	}
+	return texts
+}
+
+// draw replaces the lines.
+func (l *live) draw(texts []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var b strings.Builder
+	if l.lines > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA", l.lines)
+	}
+	b.WriteString("\r\x1b[J")
+	width := columns(l.out)
+	for _, text := range texts {
+		if r := []rune(text); len(r) >= width {
+			text = string(r[:width-1])
+		}
+		b.WriteString(text + "\n")
+	}
+	l.lines = len(texts)
+	l.out.WriteString(b.String()) //nolint:errcheck // it is only drawn
+}
+
+// columns is the width of a terminal.
+func columns(f *os.File) int {
+	if size := windowSize(f); size.Col > 1 {
+		return int(size.Col)
+	}
+	return 80
+}
+
+// windowSize is zero where it is not known.
+func windowSize(f *os.File) unix.Winsize {
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return unix.Winsize{}
+	}
+	return *size
+}
+
+// progress is a program in one line: "web  generation 8: spawning 3/8, ready 3/8, soak 4 s; draining 2".
+func progress(p control.Program, now time.Time) string {
+	var trial, drains string
+	draining := 0
+	for _, g := range p.Generations {
+		switch g.Role {
+		case supervisor.RoleTrial:
+			trial = trialProgress(g, now)
+		case supervisor.RoleServing:
+			if trial == "" {
+				trial = fmt.Sprintf("generation %d serves", g.Number)
+			}
+		case supervisor.RoleDraining:
+			draining += len(g.Workers)
+		}
+	}
+	if trial == "" {
+		trial = string(p.State)
+	}
+	if draining > 0 {
+		drains = fmt.Sprintf("; draining %d", draining)
+	}
+	return p.Name + "  " + trial + drains
+}
+
+func trialProgress(g control.Generation, now time.Time) string {
+	spawned, ready := 0, 0
+	var soak time.Duration
+	for _, w := range g.Workers {
+		if w.PID > 0 {
+			spawned++
+		}
+		if w.State != supervisor.Starting {
+			ready++
+		}
+		if w.State == supervisor.Soaking && w.Deadline != nil {
+			soak = max(soak, w.Deadline.Sub(now))
+		}
+	}
+	text := fmt.Sprintf("generation %d: ", g.Number)
+	switch {
+	case g.Held:
+		return text + "canary held"
+	case spawned == 0:
+		return text + "preparing"
+	case ready < g.Slots:
+		text += fmt.Sprintf("spawning %d/%d, ", spawned, g.Slots)
+	}
+	text += fmt.Sprintf("ready %d/%d", ready, g.Slots)
+	if soak > 0 {
+		text += fmt.Sprintf(", soak %d s", int(soak.Seconds()+0.99))
+	}
+	return text
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"os"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"golang.org/x/sys/unix"
+
+	"supervisord/internal/config"
+	"supervisord/internal/systemd"
+)
+
+// newLogger writes to stderr: for people on a terminal, JSON lines otherwise; and to the journal with its fields where stderr
+// is the journal. No line is ever sampled away.
+func newLogger(c config.Supervisor) (*zap.Logger, *zap.AtomicLevel) {
+	level := zap.NewAtomicLevel()
+	if l, err := zapcore.ParseLevel(c.LogLevel); err == nil {
+		level.SetLevel(l)
+	}
+	return zap.New(logCore(c.LogFormat, level)), &level
+}
+
+func logCore(format string, level zapcore.LevelEnabler) zapcore.Core {
+	out := zapcore.Lock(os.Stderr)
+	if format == "auto" && systemd.JournalStream(os.Getenv, os.Stderr) {
+		e := encoding()
+		e.TimeKey, e.LevelKey = "", "" // the journal has them
+		prefixed := zapcore.NewCore(systemd.NewPrefixEncoder(zapcore.NewConsoleEncoder(e)), out, level)
+		if journal, err := systemd.NewJournal(systemd.JournalSocket, level, prefixed); err == nil {
+			return journal
+		}
+		return prefixed
+	}
+	e := encoding()
+	if format == "console" || format == "auto" && terminal(os.Stderr) {
+		e.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+		e.EncodeLevel = zapcore.CapitalLevelEncoder
+		return zapcore.NewCore(zapcore.NewConsoleEncoder(e), out, level)
+	}
+	return zapcore.NewCore(zapcore.NewJSONEncoder(e), out, level)
+}
+
+func encoding() zapcore.EncoderConfig {
+	e := zap.NewProductionEncoderConfig()
+	e.TimeKey = "time"
+	e.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	e.EncodeDuration = zapcore.StringDurationEncoder
+	e.ConsoleSeparator = "  "
+	return e
+}
+
+func terminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}

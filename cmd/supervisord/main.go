@@ -1,0 +1,60 @@
+// Command supervisord runs programs and replaces their workers without losing a connection.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"supervisord/worker"
+)
+
+func main() {
+	worker.RunShim()
+	os.Exit(execute(os.Args[1:]))
+}
+
+// execute runs the command line and returns the exit code. Every error is printed once, here.
+func execute(args []string) int {
+	root := rootCommand()
+	root.SetArgs(args)
+	err := root.Execute()
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, "supervisord:", err)
+	return exitCode(err)
+}
+
+func rootCommand() *cobra.Command {
+	var path string
+	root := &cobra.Command{
+		Use:   "supervisord",
+		Short: "run programs and replace them without losing a connection",
+		Long: `supervisord holds the listening sockets of programs and hands them to their workers.
+On HUP it starts new workers, waits until they are ready, and only then stops the old ones.
+
+Signals to a running supervisord:
+  HUP        read the configuration again and replace the workers of every program
+  TERM, INT  stop everything: the stop signal, each program's deadline, KILL; a second one means now
+  QUIT       stop at once
+  USR1       reopen the log files
+  USR2       replace supervisord itself by the binary that is on disk now; workers and sockets stay
+  RTMIN+1    end at once, and leave the workers to the next supervisord`,
+		Args:          cobra.NoArgs,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE:          func(*cobra.Command, []string) error { return run(path) },
+	}
+	root.PersistentFlags().StringVarP(&path, "config", "c", "/etc/supervisord/config.toml", "configuration `file`")
+	root.AddCommand(runCommand(&path), checkCommand(&path), versionCommand(), checkHandoverCommand(&path))
+	root.AddCommand(proveCommand(&path))
+	for _, c := range []func(*string) *cobra.Command{
+		reloadCommand, statusCommand, startCommand, stopCommand, restartCommand, scaleCommand, signalCommand, abortCommand,
+		promoteCommand, killCommand, eventsCommand, logsCommand, logLevelCommand, upgradeCommand, docsCommand,
+	} {
+		root.AddCommand(c(&path))
+	}
+	return root
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+
+	"supervisord/internal/config"
+	"supervisord/internal/control"
+	"supervisord/internal/systemd"
+	"supervisord/internal/watch"
+	"supervisord/supervisor"
+	"supervisord/worker"
+)
+
+func runCommand(path *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "run",
+		Short: "run the configured programs in the foreground (the default command)",
+		Args:  cobra.NoArgs,
+		RunE:  func(*cobra.Command, []string) error { return run(*path) },
+	}
+}
+
+// master is a supervisor with everything that it needs from outside.
+type master struct {
+	path       string
+	handover   *supervisor.Handover
+	config     *config.Config // nil: what was handed over goes on as it was
+	settings   config.Supervisor
+	log        *zap.Logger
+	level      *zap.AtomicLevel
+	pid        pidFile
+	leftovers  *supervisor.Leftovers
+	launcher   *worker.Launcher
+	watcher    *watch.Watcher
+	notify     *systemd.Notify
+	supervisor *supervisor.Supervisor
+	control    *control.Server          // nil: there is none
+	updates    <-chan supervisor.Update // from the first on
+	stopped    bool                     // every program has
+}
+
+// run is the daemon. Signals are caught first of all: until then HUP would end it.
+func run(path string) error {
+	signals := catch()
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50) // memory is dearer to it than the little that it computes
+	}
+	d := &master{path: path}
+	defer d.close()
+	if err := orGoBack(d.setUp); err != nil {
+		return err
+	}
+	supervisor.Stay(os.Environ())
+	defer d.leftovers.End()()
+	observer := d.observe()
+	d.serveControl(observer)
+	err := d.supervisor.Run(signals)
+	if errors.Is(err, supervisor.ErrLeft) {
+		d.pid.remove(d.log)
+		os.Exit(0) // what would be closed on the way out is left to the next supervisord
+	}
+	d.closeControl()
+	observer.Close()
+	d.stopped = true
+	d.log.Info("supervisord ends")
+	return err
+}
+
+// close leaves nothing behind after a stop, nor after a start that failed. It closes what setUp has opened.
+func (d *master) close() {
+	if d.notify != nil {
+		d.notify.Close() //nolint:errcheck // systemd sees the end itself
+	}
+	if d.watcher != nil {
+		d.watcher.Close() //nolint:errcheck // nothing is left to lose
+	}
+	if d.launcher != nil {
+		d.launcher.Close() //nolint:errcheck // the directory is swept by the next start
+	}
+	if d.stopped {
+		supervisor.EndGroup(os.Getenv, d.log)
+	}
+	d.pid.remove(d.log)
+}
+
+// setUp does everything up to the loop. If it fails in a new image, nothing of it is closed: the image before needs it.
+func (d *master) setUp() (err error) {
+	if err = d.begin(); err != nil {
+		return err
+	}
+	d.leftovers = supervisor.FindLeftovers(d.settings.RuntimeDir, d.log)
+	d.handover.Offer(d.leftovers.Sockets())
+	d.launcher, err = worker.NewLauncher(d.settings.RuntimeDir, worker.Expect(d.handover.PIDs()...), worker.OnOrphan(d.orphan))
+	if err != nil {
+		return err
+	}
+	if d.watcher, err = watch.New(); err != nil {
+		return err
+	}
+	d.notify, err = systemd.Open(os.Getenv, func(err error) { d.log.Warn("cannot tell systemd", zap.Error(err)) })
+	if err != nil {
+		return err
+	}
+	d.supervisor = supervisor.New(supervisor.Options{
+		Load:     func() (*config.Config, error) { return config.Load(d.path) },
+		Launcher: launching{d.launcher}, Log: d.log, Level: d.level, Watch: d.watcher,
+		Systemd: serviceManager(d.notify), Upgrade: d.upgrader(),
+	})
+	d.updates = d.supervisor.Follow()
+	return d.open()
+}
+
+// begin reads what was handed over, or else the configuration.
+func (d *master) begin() (err error) {
+	if d.handover, err = supervisor.ReadHandover(os.Environ(), os.Getpid()); err != nil {
+		return err
+	}
+	if d.handover.Programs() {
+		d.settings = d.handover.Settings()
+	} else {
+		if d.config, err = config.Load(d.path); err != nil {
+			return err
+		}
+		d.settings = d.config.Supervisor
+	}
+	d.log, d.level = newLogger(d.settings)
+	d.pid, err = lockPIDFile(d.settings.PIDFile, d.handover.Extra(pidFileFD))
+	return err
+}
+
+// open begins anew, or goes on with what was handed over.
+func (d *master) open() error {
+	where := []zap.Field{zap.Int("pid", os.Getpid()), zap.String("version", version()), zap.String("config", d.path)}
+	switch {
+	case !d.handover.Programs():
+		d.log.Info("supervisord starts", where...)
+		return d.supervisor.Start(d.config, d.handover)
+	case d.handover.Upgrade():
+		d.log.Info("supervisord goes on in the place of the image before", where...)
+	default:
+		d.log.Warn("supervisord goes on after the death of the one before", where...)
+	}
+	if reason := supervisor.GoneBack(os.Environ()); reason != "" {
+		d.log.Error("upgrade failed: the new binary could not go on; this one is back", zap.String("reason", reason))
+	}
+	return d.supervisor.Restore(d.handover)
+}
+
+func (d *master) orphan(pid int, status syscall.WaitStatus) {
+	d.log.Debug("an orphaned process has ended", zap.Int("pid", pid), zap.Int("status", status.ExitStatus()))
+}
+
+// leaveSignal is SIGRTMIN+1, as kill(1) and systemctl count: nobody sends it by default, and a supervisord that does not know
+// it yet is ended by it, which comes to the same.
+const leaveSignal = syscall.Signal(35)
+
+func catch() supervisor.Signals {
+	reload, reopen, upgrade, leave := make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan os.Signal, 1)
+	stop := make(chan os.Signal, 4)
+	signal.Notify(reload, syscall.SIGHUP)
+	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT)
+	signal.Notify(reopen, syscall.SIGUSR1)
+	signal.Notify(upgrade, syscall.SIGUSR2)
+	signal.Notify(leave, leaveSignal)
+	signal.Ignore(syscall.SIGPIPE) // whoever reads our log may go; that is no reason to die
+	return supervisor.Signals{Reload: reload, Reopen: reopen, Upgrade: upgrade, Leave: leave, Stop: stop}
+}
+
+// launching makes a worker.Launcher what the supervisor asks for.
+type launching struct{ *worker.Launcher }
+
+func (l launching) Start(s worker.Spec, post func(worker.Event)) supervisor.Handle {
+	return l.Launcher.Start(s, post)
+}
+
+func (l launching) Adopt(a worker.Adoption, post func(worker.Event)) supervisor.Handle {
+	return l.Launcher.Adopt(a, post)
+}
+
+// pidFile is the pid file, if one is configured.
+type pidFile struct{ *supervisor.PIDFile }
+
+// lockPIDFile locks the pid file, or takes over the lock that was handed over.
+func lockPIDFile(path string, inherited int) (pidFile, error) {
+	if path == "" {
+		return pidFile{}, nil
+	}
+	if inherited >= 0 {
+		return pidFile{supervisor.InheritPIDFile(inherited, path)}, nil
+	}
+	p, err := supervisor.LockPIDFile(path)
+	return pidFile{p}, err
+}
+
+func (p pidFile) remove(log *zap.Logger) {
+	if p.PIDFile == nil {
+		return
+	}
+	if err := p.Remove(); err != nil {
+		log.Error("cannot remove pid file", zap.Error(fmt.Errorf("%w", err)))
+	}
+}

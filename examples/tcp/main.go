@@ -1,0 +1,50 @@
+// Tcp is a plain TCP worker: it sends every line back. TCP has no word for "please reconnect", so a stop
+// lets each client go on until it has been quiet for a while, or until the deadline.
+package main
+
+import (
+	"bufio"
+	"context"
+	"flag"
+	"log"
+	"net"
+	"time"
+
+	"supervisord/worker/graceful"
+)
+
+func main() {
+	address := flag.String("address", "127.0.0.1:8085", "where to listen when no socket is inherited")
+	quiet := flag.Duration("quiet", 5*time.Second, "how long a client must have been quiet to be sent away at a stop")
+	flag.Parse()
+	log.SetFlags(0)
+	if err := run(*address, *quiet); err != nil {
+		log.Fatal("tcp: ", err)
+	}
+}
+
+func run(address string, quiet time.Duration) error {
+	ln, err := graceful.Listener("tcp", address)
+	if err != nil {
+		return err
+	}
+	return graceful.Serve(context.Background(), graceful.Conns(ln, func(ctx context.Context, c net.Conn) {
+		echo(ctx, c, quiet)
+	}))
+}
+
+// echo sends lines back until the client goes, or is quiet after ctx ended.
+func echo(ctx context.Context, c net.Conn, quiet time.Duration) {
+	patience := func() { _ = c.SetReadDeadline(time.Now().Add(quiet)) }
+	defer context.AfterFunc(ctx, patience)()
+	lines := bufio.NewReader(c)
+	for {
+		line, err := lines.ReadSlice('\n')
+		if _, sent := c.Write(line); err != nil || sent != nil {
+			return
+		}
+		if ctx.Err() != nil {
+			patience()
+		}
+	}
+}

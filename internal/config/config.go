@@ -1,0 +1,130 @@
+// Package config turns TOML files into validated plain data. It decides nothing and opens nothing but the files that it reads.
+//
+// A file goes through four steps: it is read (file.go), its keys are found (places.go, which also bounds what a hostile file
+// can cost), it is parsed, and the tree is decoded by tables that name every key once (program.go, listen.go, …). Every step
+// reports all the problems it finds; nothing is guessed and nothing is ignored.
+package config
+
+import (
+	"io/fs"
+	"syscall"
+	"time"
+
+	"supervisord/socket"
+	"supervisord/worker"
+)
+
+// Config is a whole valid configuration.
+type Config struct {
+	Supervisor Supervisor
+	Programs   []Program // by name
+	Files      []string  // every file that was read, absolute; the main one first
+	Warnings   []Problem // what `check` should say although it is no error
+}
+
+// Supervisor is the [supervisor] table.
+type Supervisor struct {
+	PIDFile    string // absolute, or ""
+	LogLevel   string // debug, info, warn, error
+	LogFormat  string // auto, console, json
+	Watch      bool
+	Include    []string // absolute patterns
+	RuntimeDir string   // absolute; where notify sockets live
+
+	Control      string      // absolute path of the control socket, or "": there is none
+	ControlMode  fs.FileMode // of the socket
+	ControlGroup string      // who may change things beside root and the supervisor's own user: a name, a number, or ""
+	ControlRead  string      // who else may read: none, any
+
+	HTTP          string // where the metrics and the page are: host:port, unix:/path, or "": nowhere
+	HTTPTokenFile string // absolute; "": the page can only be read
+}
+
+// Program is one [program.NAME] table. Every path in it is absolute; nothing has been looked up.
+type Program struct {
+	Name             string
+	File             string // where it stands
+	Line             int
+	Command          []string
+	Directory        string
+	User, Group      string
+	Workers          int // "auto" is already a number
+	Environment      map[string]string
+	EnvironmentFiles []string // read again for every generation: see Program.Environ
+	EnvironmentDir   string   // likewise; "": none
+	Limits           worker.Limits
+	MaxMemory        uint64        // bytes that a worker and the processes below it may use; 0: any
+	MaxAge           time.Duration // how long a worker may run; 0: for ever
+	Stdout, Stderr   Output
+	Watch            []string
+	Listen           []socket.Spec
+	Ready            Ready
+	Reload           Reload
+	Stop             Stop
+	Restart          Restart
+	Hooks            Hooks
+	Health           Health
+	Log              Log
+}
+
+// Output is where a stream goes: Kind, and Path for worker.ToFile.
+type Output struct {
+	Kind worker.OutputKind
+	Path string
+}
+
+// Ready is the [program.NAME.ready] table.
+type Ready struct {
+	worker.Ready
+	Timeout time.Duration
+}
+
+// Strategy is how a new generation takes over.
+type Strategy string
+
+// The strategies.
+const (
+	All       Strategy = "all"
+	Rolling   Strategy = "rolling"
+	StopFirst Strategy = "stop-first"
+)
+
+// Reload is the [program.NAME.reload] table.
+type Reload struct {
+	Strategy         Strategy
+	MaxSurge         int
+	Soak             time.Duration
+	Preflight        []string
+	PreflightTimeout time.Duration
+}
+
+// StopStep is one step of a stop plan: a signal, then a wait for the end.
+type StopStep struct {
+	Signal syscall.Signal
+	Wait   time.Duration
+}
+
+// Stop is the [program.NAME.stop] table. After the last step comes KILL to the process group.
+type Stop struct {
+	Steps       []StopStep
+	Group       bool // the signals of the steps go to the whole process group, not to the worker process alone
+	MaxDraining int
+}
+
+// When says after which ends a worker of the serving generation is started again.
+type When string
+
+// The restart policies.
+const (
+	Always    When = "always"
+	OnFailure When = "on-failure"
+	Never     When = "never"
+)
+
+// Restart is the [program.NAME.restart] table.
+type Restart struct {
+	When        When
+	BackoffMin  time.Duration
+	BackoffMax  time.Duration
+	StableAfter time.Duration
+}

@@ -1,0 +1,110 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"supervisord/worker"
+)
+
+// FuzzLoad: whatever the file holds, Load returns; what it accepts is fit to be used, and what it refuses says where.
+func FuzzLoad(f *testing.F) {
+	for _, b := range badFiles {
+		if len(b.text) < 4096 {
+			f.Add(b.text)
+		}
+	}
+	example, err := os.ReadFile("../../config.toml.example")
+	if err == nil {
+		f.Add(string(example))
+		f.Add(uncomment(string(example)))
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		path := filepath.Join(t.TempDir(), "c.toml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := Load(path)
+		var refused *Error
+		switch {
+		case err == nil:
+			for _, p := range c.Programs {
+				checkProgram(t, p)
+			}
+			if len(c.Programs) == 0 {
+				t.Error("accepted without a program")
+			}
+		case !errors.As(err, &refused) || len(refused.Problems) == 0:
+			t.Errorf("refused with %T", err)
+		}
+	})
+}
+
+// checkProgram checks what the supervisor relies on.
+func checkProgram(t *testing.T, p Program) {
+	names := map[string]bool{}
+	for _, l := range p.Listen {
+		if err := l.Check(); err != nil || l.Name == "" || names[l.Name] {
+			t.Errorf("listener %+v: %v", l, err)
+		}
+		names[l.Name] = true
+	}
+	paths := append(slices.Clone(p.EnvironmentFiles), p.Directory, p.File)
+	for _, path := range append(paths, p.Watch...) {
+		if !filepath.IsAbs(path) {
+			t.Errorf("%q is not absolute", path)
+		}
+	}
+	for name, value := range p.Environment {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
+			t.Errorf("variable %q=%q", name, value)
+		}
+	}
+	for name := range p.Limits.RLimits {
+		if _, known := worker.RLimit(name); !known {
+			t.Errorf("limit %s is not known", name)
+		}
+	}
+	for _, s := range p.Stop.Steps {
+		if s.Signal <= 0 || s.Wait <= 0 {
+			t.Errorf("step %+v", s)
+		}
+	}
+	switch {
+	case len(p.Command) == 0 || p.Command[0] == "", p.Line <= 0, !goodName(p.Name), p.Workers < 1, p.Reload.MaxSurge < 1,
+		len(p.Stop.Steps) == 0, p.Stop.MaxDraining < 1, p.Restart.BackoffMin <= 0, p.Restart.BackoffMin > p.Restart.BackoffMax,
+		p.Ready.Timeout <= 0, p.Ready.Delay > p.Ready.Timeout, p.Reload.PreflightTimeout <= 0:
+		t.Errorf("accepted %+v", p)
+	}
+	probe := p.Ready.Method == worker.HTTP || p.Ready.Method == worker.TCP || p.Ready.Method == worker.Exec
+	if probe != (p.Ready.Interval > 0) || (p.Ready.Method == worker.HTTP) != (p.Ready.URL != "") ||
+		(p.Ready.Method == worker.TCP) != (p.Ready.Address != "") || (p.Ready.Method == worker.Exec) != (len(p.Ready.Command) > 0) {
+		t.Errorf("accepted %+v", p.Ready)
+	}
+}
+
+// FuzzEnvironmentFile: whatever the file holds, reading ends, and what is accepted can be put into an environment.
+func FuzzEnvironmentFile(f *testing.F) {
+	for _, c := range environmentCases {
+		f.Add(c.text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		variables, err := parseEnvironment("f", text)
+		if err != nil && !strings.HasPrefix(err.Error(), "f:") {
+			t.Errorf("the error does not say where: %v", err)
+		}
+		for _, v := range variables {
+			if !goodVariable(v.Name) || strings.Contains(v.Value, "\x00") || v.Unset {
+				t.Errorf("accepted %+v", v)
+			}
+			again, err := parseEnvironment("f", v.Name+"='"+strings.ReplaceAll(v.Value, "'", "")+"'\n")
+			if err != nil || len(again) != 1 || again[0].Value != strings.ReplaceAll(strings.ReplaceAll(v.Value, "'", ""), "\r\n", "\n") {
+				t.Errorf("%+v does not come back in quotes: %+v, %v", v, again, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,109 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+
+	"supervisord/worker"
+)
+
+// limitFields are the keys of [program.NAME.limits]: the soft limits of getrlimit(2) by their names there, and the other
+// attributes of a process; max_memory and max_age are supervisord's own. RLIMIT_NICE is rlimit_nice here, because nice is the
+// niceness itself.
+var limitFields = fields[limitTable]{
+	"as":          rlimit("as", true),
+	"core":        rlimit("core", true),
+	"cpu":         rlimit("cpu", false),
+	"data":        rlimit("data", true),
+	"fsize":       rlimit("fsize", true),
+	"locks":       rlimit("locks", false),
+	"memlock":     rlimit("memlock", true),
+	"msgqueue":    rlimit("msgqueue", true),
+	"nofile":      rlimit("nofile", false),
+	"nproc":       rlimit("nproc", false),
+	"rlimit_nice": rlimit("nice", false),
+	"rss":         rlimit("rss", true),
+	"rtprio":      rlimit("rtprio", false),
+	"rttime":      rlimit("rttime", false),
+	"sigpending":  rlimit("sigpending", false),
+	"stack":       rlimit("stack", true),
+
+	"umask": func(l *limitTable, v value) {
+		var bits uint32
+		if v.octal(&bits) {
+			mask := int(bits)
+			l.Umask = &mask
+		}
+	},
+	"nice":              func(l *limitTable, v value) { optional(v, &l.Nice, -20, 19) },
+	"oom_score_adj":     func(l *limitTable, v value) { optional(v, &l.OOMScoreAdj, -1000, 1000) },
+	"no_new_privileges": func(l *limitTable, v value) { v.flag(&l.NoNewPrivileges) },
+	"ambient_capabilities": func(l *limitTable, v value) {
+		v.capabilities(&l.AmbientCapabilities)
+	},
+
+	"max_memory": func(l *limitTable, v value) { v.memory(&l.maxMemory) },
+	"max_age":    func(l *limitTable, v value) { v.duration(&l.maxAge, shortestLife) },
+}
+
+func optional(v value, into **int, low, high int) {
+	var n int
+	if v.integer(&n, low, high) {
+		*into = &n
+	}
+}
+
+// rlimit reads one soft limit: a number, "unlimited", or for sizes a string with a unit.
+func rlimit(name string, size bool) func(*limitTable, value) {
+	remedy := `write a number or "unlimited"`
+	if size {
+		remedy = `write a size such as "512MiB", a number of bytes, or "unlimited"`
+	}
+	return func(l *limitTable, v value) {
+		n, err := parseLimit(v.raw, size)
+		if err != nil {
+			v.problem(err.Error(), "%s", remedy)
+			return
+		}
+		if l.RLimits == nil {
+			l.RLimits = map[string]uint64{}
+		}
+		l.RLimits[name] = n
+	}
+}
+
+func parseLimit(raw any, size bool) (uint64, error) {
+	switch raw := raw.(type) {
+	case int64:
+		if raw < 0 {
+			return 0, fmt.Errorf("%d is out of range", raw)
+		}
+		return uint64(raw), nil
+	case string:
+		if raw == "unlimited" {
+			return worker.RLimitInfinity, nil
+		}
+		if size {
+			return parseSize(raw)
+		}
+		return 0, fmt.Errorf("%q is no limit", raw)
+	default:
+		return 0, fmt.Errorf("is %s, not a limit", typeOf(raw))
+	}
+}
+
+// capabilities reads names of capabilities and makes them canonical: CAP_NET_BIND_SERVICE.
+func (v value) capabilities(into *[]string) {
+	var names []string
+	if !v.texts(&names) {
+		return
+	}
+	for i, name := range names {
+		if _, known := worker.Capability(name); !known {
+			v.problem(fmt.Sprintf("%q is no capability", name), "capabilities(7) lists them, such as CAP_NET_BIND_SERVICE")
+			return
+		}
+		names[i] = "CAP_" + strings.TrimPrefix(strings.ToUpper(name), "CAP_")
+	}
+	*into = names
+}

@@ -1,0 +1,229 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+)
+
+// maxFiles bounds how many files a configuration can have.
+const maxFiles = 1000
+
+// Load reads path and everything that it includes. On any problem it returns an *Error that lists them all.
+//
+// Files must be regular and have at most 1 MiB. Load looks up users and groups, but no hosts; it opens nothing but the
+// configuration. It keeps nothing of the files' text.
+func Load(path string) (*Config, error) {
+	file, err := filepath.Abs(path)
+	if err != nil {
+		return nil, &Error{Problems: []Problem{{File: path, What: err.Error()}}}
+	}
+	l := &loader{config: &Config{Supervisor: defaultSupervisor()}, defined: map[string]Program{}, bound: map[string]value{}, logFiles: map[string]value{}}
+	l.main(file)
+	files := l.config.Files
+	if len(l.problems) > 0 {
+		return nil, &Error{Problems: sortProblems(l.problems, files)}
+	}
+	l.config.Programs = slices.SortedFunc(maps.Values(l.defined), func(a, b Program) int { return strings.Compare(a.Name, b.Name) })
+	l.config.Warnings = sortProblems(l.warnings, files)
+	return l.config, nil
+}
+
+// loader gathers a configuration from its files.
+type loader struct {
+	config   *Config
+	defined  map[string]Program
+	bound    map[string]value // of each address the first listener that has it
+	logFiles map[string]value // likewise
+	problems []Problem
+	warnings []Problem
+}
+
+// main reads the main file, then what it includes.
+func (l *loader) main(file string) {
+	root, ok := l.open(file)
+	if ok {
+		decode(root, l.config, fields[Config]{
+			"supervisor": func(c *Config, v value) {
+				if decode(v, &c.Supervisor, supervisorFields) {
+					v.httpKeys(&c.Supervisor)
+				}
+			},
+			"program": func(_ *Config, v value) { l.programs(v) },
+		})
+		l.config.Supervisor.complete()
+		for _, included := range l.include(root.child("supervisor").child("include")) {
+			l.included(included)
+		}
+		l.finish(root)
+	}
+	if len(l.defined) == 0 && len(l.problems) == 0 {
+		l.problems = append(l.problems, Problem{File: file, What: "there is no program", Remedy: "write a table [program.NAME]"})
+	}
+}
+
+// included reads a file that may only have programs.
+func (l *loader) included(file string) {
+	root, ok := l.open(file)
+	if !ok {
+		return
+	}
+	table, _ := root.raw.(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		if name == "program" {
+			l.programs(root.child(name))
+			continue
+		}
+		root.child(name).problem("does not belong in an included file", "write only [program.NAME] tables here, and the rest in %s", l.config.Files[0])
+	}
+	l.finish(root)
+}
+
+// finish takes over what was found out about a file.
+func (l *loader) finish(root value) {
+	l.problems = append(l.problems, root.in.problems...)
+	l.warnings = append(l.warnings, root.in.warnings...)
+}
+
+// open reads and parses a file; false: it has a problem as a whole, which has been noted.
+func (l *loader) open(file string) (value, bool) {
+	l.config.Files = append(l.config.Files, file)
+	problem := func(line int, key, what, remedy string) (value, bool) {
+		l.problems = append(l.problems, Problem{File: file, Line: line, Key: key, What: what, Remedy: remedy})
+		return value{}, false
+	}
+	data, err := readFile(file)
+	var pathError *fs.PathError
+	if errors.As(err, &pathError) {
+		return problem(0, "", "cannot read: "+pathError.Err.Error(), "")
+	}
+	if err != nil {
+		return problem(0, "", err.Error(), "")
+	}
+	text := string(data)
+	at, line, err := findPlaces(text)
+	if err != nil {
+		return problem(line, "", err.Error(), "this is more than any configuration needs")
+	}
+	var tree map[string]any
+	_, err = toml.Decode(text, &tree)
+	var syntax toml.ParseError
+	if errors.As(err, &syntax) {
+		return problem(syntax.Position.Line, strings.Clone(syntax.LastKey), "not valid TOML: "+strings.TrimSuffix(syntax.Message, "."), syntaxRemedy(syntax.Message))
+	}
+	if err != nil {
+		return problem(0, "", err.Error(), "")
+	}
+	return value{in: &document{file: file, dir: filepath.Dir(file), places: at}, raw: tree}, true
+}
+
+// syntaxRemedy is the remedy for the syntax errors that are made most often.
+func syntaxRemedy(message string) string {
+	switch {
+	case strings.HasPrefix(message, "expected value but found"), strings.Contains(message, "must start with a digit"):
+		return `write strings in quotes: "…"`
+	case strings.Contains(message, "already been defined"), strings.Contains(message, "already exists"):
+		return "write it once"
+	}
+	return ""
+}
+
+// programs reads the [program.NAME] tables of a file.
+func (l *loader) programs(v value) {
+	table, ok := v.raw.(map[string]any)
+	if !ok {
+		v.problem("is "+typeOf(v.raw)+", not a table", "write each program as [program.NAME]")
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		item := v.child(name)
+		if first, ok := l.defined[name]; ok {
+			item.problem(fmt.Sprintf("the program is already defined at %s:%d", first.File, first.Line), "rename or remove one of them")
+			continue
+		}
+		p := item.program(name)
+		l.defined[p.Name] = p
+		l.addresses(item, p)
+		l.logs(item, p)
+	}
+}
+
+// addresses reports addresses that another listener has already. Only what is written the same way is seen here;
+// the rest is seen when hosts have been looked up.
+func (l *loader) addresses(program value, p Program) {
+	listeners, _ := program.child("listen").elements()
+	for i, v := range listeners {
+		address := v.child("address")
+		if i >= len(p.Listen) || p.Listen[i].Address == "" || ephemeral(p.Listen[i].Address) {
+			continue
+		}
+		if first, ok := l.bound[p.Listen[i].Address]; ok {
+			address.problem(fmt.Sprintf("%s is already the address of %s (%s:%d)", p.Listen[i].Address, first.path, first.in.file, first.line()),
+				"give each listener an address of its own")
+			continue
+		}
+		l.bound[p.Listen[i].Address] = v
+	}
+}
+
+// ephemeral reports whether the kernel chooses the port, so that two listeners do not have the same.
+func ephemeral(address string) bool {
+	return !strings.HasPrefix(address, "unix:") && strings.HasSuffix(address, ":0")
+}
+
+// include finds the files that the patterns of [supervisor] include match: sorted, each once, without hidden ones
+// (an editor's lock and backup files) unless the pattern asks for them.
+func (l *loader) include(v value) []string {
+	var files []string
+	for i, pattern := range l.config.Supervisor.Include {
+		at := v
+		if items, ok := v.elements(); ok && i < len(items) {
+			at = items[i]
+		}
+		found, err := filepath.Glob(pattern)
+		switch {
+		case err != nil:
+			at.problem(fmt.Sprintf("%q is no pattern", pattern), "close the bracket, or write \\[ for a bracket")
+		case len(found) == 0 && !strings.ContainsAny(pattern, `*?[\`):
+			at.problem("there is no "+pattern, "create the file, or write a pattern with * if it may be missing")
+		}
+		for _, file := range found {
+			if isHidden(file) && !isHidden(pattern) || file == l.config.Files[0] {
+				continue
+			}
+			files = append(files, file)
+		}
+	}
+	slices.Sort(files)
+	files = slices.Compact(files)
+	if len(files) >= maxFiles {
+		v.problem(fmt.Sprintf("matches %d files", len(files)), "include fewer than %d", maxFiles)
+		return nil
+	}
+	return files
+}
+
+func isHidden(path string) bool { return strings.HasPrefix(filepath.Base(path), ".") }
+
+// WatchPaths returns what to watch to learn that the configuration has changed: its files, and the folders in which a
+// pattern of include could match a new one.
+func (c *Config) WatchPaths() []string {
+	paths := slices.Clone(c.Files)
+	for _, pattern := range c.Supervisor.Include {
+		dir := filepath.Dir(pattern)
+		for strings.ContainsAny(dir, `*?[\`) {
+			dir = filepath.Dir(dir)
+		}
+		if filepath.Dir(pattern) != pattern && strings.ContainsAny(pattern, `*?[\`) {
+			paths = append(paths, dir)
+		}
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}

@@ -1,0 +1,364 @@
+package config
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"supervisord/socket"
+	"supervisord/worker"
+)
+
+// files writes files into a new folder and returns the folder.
+func files(t testing.TB, contents map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range contents {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// load loads one file with this text; the configuration must be good.
+func load(t testing.TB, text string) *Config {
+	t.Helper()
+	c, err := Load(filepath.Join(files(t, map[string]string{"c.toml": text}), "c.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// messages loads c.toml out of files and returns what was said against it, with the folder cut out.
+func messages(t testing.TB, contents map[string]string) string {
+	t.Helper()
+	dir := files(t, contents)
+	_, err := Load(filepath.Join(dir, "c.toml"))
+	if err == nil {
+		return ""
+	}
+	var refused *Error
+	if !errors.As(err, &refused) {
+		t.Fatalf("got a %T, want an *Error", err)
+	}
+	return strings.ReplaceAll(err.Error(), dir+"/", "")
+}
+
+const minimal = "[program.web]\ncommand = [\"./web\"]\n"
+
+func TestDefaults(t *testing.T) {
+	t.Setenv("RUNTIME_DIRECTORY", "/run/a:/run/b")
+	c := load(t, minimal)
+	dir := filepath.Dir(c.Files[0])
+	if want := (Supervisor{LogLevel: "info", LogFormat: "auto", RuntimeDir: "/run/a"}); c.Supervisor.Include != nil || c.Supervisor.RuntimeDir != want.RuntimeDir ||
+		c.Supervisor.Control != "/run/a/control.sock" || c.Supervisor.ControlMode != 0o660 || c.Supervisor.ControlGroup != "" || c.Supervisor.ControlRead != "none" ||
+		c.Supervisor.LogLevel != want.LogLevel || c.Supervisor.LogFormat != want.LogFormat || c.Supervisor.Watch || c.Supervisor.PIDFile != "" {
+		t.Errorf("supervisor is %+v", c.Supervisor)
+	}
+	want := Program{
+		Name: "web", File: c.Files[0], Line: 1, Command: []string{"./web"}, Directory: dir, Workers: 1,
+		Stdout: Output{Kind: worker.Inherit}, Stderr: Output{Kind: worker.Inherit},
+		Ready:   Ready{Ready: worker.Ready{Method: worker.Delay, Delay: time.Second}, Timeout: time.Minute},
+		Reload:  Reload{Strategy: All, MaxSurge: 1, PreflightTimeout: time.Minute},
+		Stop:    Stop{Steps: []StopStep{{syscall.SIGTERM, 30 * time.Second}}, MaxDraining: 4},
+		Restart: Restart{When: Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, StableAfter: 10 * time.Second},
+		Hooks:   Hooks{Timeout: 30 * time.Second},
+	}
+	if p := c.Programs[0]; !p.Equal(want) || p.File != want.File || p.Line != want.Line {
+		t.Errorf("program is\n%+v, want\n%+v", p, want)
+	}
+}
+
+// everything has a value that is no default for every key that can stand beside the others.
+const everything = `
+[supervisor]
+pid_file = "run/pid"
+log_level = "debug"
+log_format = "json"
+watch = true
+include = ["conf.d/*.toml"]
+runtime_dir = "run"
+control = "run/c.sock"
+control_mode = "0600"
+control_group = "0"
+control_read = "any"
+[program.web]
+command = ["./web", "", "{fd:http}", "{other}"]
+directory = "current"
+user = "0"
+group = "root"
+workers = 3
+environment = { LANG = "C.UTF-8", EMPTY = "" }
+environment_file = "web.env"
+environment_dir = "env"
+stdout = "null"
+stderr = "log/err"
+watch = ["./web", "/etc/web"]
+limits = { nofile = 65536, core = "unlimited", as = "512MiB", rlimit_nice = 20, umask = "0027", nice = -5, oom_score_adj = 100, no_new_privileges = true, ambient_capabilities = ["cap_net_bind_service", "KILL"] }
+[[program.web.listen]]
+name = "http"
+address = "127.0.0.1:8080"
+backlog = 100
+reuse_port = true
+defer_accept = "5s"
+fast_open = 256
+keep_alive = "30s"
+interface = "lo"
+nonblock = true
+[[program.web.listen]]
+address = "unix:/run/web.sock"
+mode = 0o660
+user = "root"
+group = "0"
+[[program.web.listen]]
+address = "[::1]:8080"
+ipv6_only = false
+per_slot = true
+[program.web.ready]
+method = "http"
+timeout = "5s"
+url = "http://127.0.0.1:9{slot}/{pid}"
+interval = "1s"
+[program.web.reload]
+strategy = "rolling"
+max_surge = 2
+soak = "2s"
+preflight = ["./web", "-check"]
+preflight_timeout = "3s"
+[program.web.stop]
+steps = [{ signal = "sigquit", timeout = "20s" }, { signal = "Term", timeout = "5s" }]
+group = true
+max_draining = 7
+[program.web.restart]
+when = "on-failure"
+backoff = { min = "1s", max = "2s" }
+stable_after = "3s"
+`
+
+func TestEveryValueArrives(t *testing.T) {
+	c := load(t, everything)
+	dir := filepath.Dir(c.Files[0])
+	umask, nice, oom := 0o027, -5, 100
+	want := Program{
+		Name: "web", Command: []string{"./web", "", "{fd:http}", "{other}"}, Directory: dir + "/current", User: "0", Group: "root", Workers: 3,
+		Environment: map[string]string{"LANG": "C.UTF-8", "EMPTY": ""}, EnvironmentFiles: []string{dir + "/web.env"}, EnvironmentDir: dir + "/env",
+		Stdout: Output{Kind: worker.Null}, Stderr: Output{Kind: worker.ToFile, Path: dir + "/log/err"},
+		Watch: []string{dir + "/current/web", "/etc/web"},
+		Limits: worker.Limits{
+			RLimits: map[string]uint64{"nofile": 65536, "core": worker.RLimitInfinity, "as": 512 << 20, "nice": 20},
+			Umask:   &umask, Nice: &nice, OOMScoreAdj: &oom, NoNewPrivileges: true,
+			AmbientCapabilities: []string{"CAP_NET_BIND_SERVICE", "CAP_KILL"},
+		},
+		Listen: []socket.Spec{
+			{Name: "http", Address: "127.0.0.1:8080", Backlog: 100, ReusePort: true, DeferAccept: 5 * time.Second, FastOpen: 256, KeepAlive: 30 * time.Second, Interface: "lo", NonBlock: true},
+			{Name: "unix:/run/web.sock", Address: "unix:/run/web.sock", Mode: 0o660, User: "root", Group: "0"},
+			{Name: "[::1]:8080", Address: "[::1]:8080", IPv6Only: "false", PerSlot: true},
+		},
+		Ready:   Ready{Ready: worker.Ready{Method: worker.HTTP, URL: "http://127.0.0.1:9{slot}/{pid}", Interval: time.Second}, Timeout: 5 * time.Second},
+		Reload:  Reload{Strategy: Rolling, MaxSurge: 2, Soak: 2 * time.Second, Preflight: []string{"./web", "-check"}, PreflightTimeout: 3 * time.Second},
+		Stop:    Stop{Steps: []StopStep{{syscall.SIGQUIT, 20 * time.Second}, {syscall.SIGTERM, 5 * time.Second}}, Group: true, MaxDraining: 7},
+		Restart: Restart{When: OnFailure, BackoffMin: time.Second, BackoffMax: 2 * time.Second, StableAfter: 3 * time.Second},
+		Hooks:   Hooks{Timeout: 30 * time.Second},
+	}
+	if !c.Programs[0].Equal(want) {
+		t.Errorf("program is\n%+v, want\n%+v", c.Programs[0], want)
+	}
+	s := c.Supervisor
+	if s.PIDFile != dir+"/run/pid" || s.LogLevel != "debug" || s.LogFormat != "json" || !s.Watch || s.Include[0] != dir+"/conf.d/*.toml" || s.RuntimeDir != dir+"/run" ||
+		s.Control != dir+"/run/c.sock" || s.ControlMode != 0o600 || s.ControlGroup != "0" || s.ControlRead != "any" {
+		t.Errorf("supervisor is %+v", s)
+	}
+}
+
+func TestTheControlSocketIsInTheRuntimeDirUnlessToldOtherwise(t *testing.T) {
+	for text, want := range map[string]string{
+		"runtime_dir = \"/run/b\"\n":                    "/run/b/control.sock",
+		"runtime_dir = \"/run/b\"\ncontrol = \"/c\"\n":  "/c",
+		"runtime_dir = \"/run/b\"\ncontrol = \"\"\n":    "",
+		"runtime_dir = \"/run/b\"\ncontrol = \"off\"\n": "",
+	} {
+		if got := load(t, "[supervisor]\n"+text+minimal).Supervisor.Control; got != want {
+			t.Errorf("%q: it is at %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestTheControlSocketIsFoundThroughAConfigurationThatIsWrong(t *testing.T) {
+	t.Setenv("RUNTIME_DIRECTORY", "/run/a")
+	for text, want := range map[string]string{
+		"[supervisor]\ncontrol = \"/c\"\nlog_level = 7\n[program.web]\nworkers = 0\n": "/c",
+		"[supervisor]\ncontrol = \"off\"\n":                                           "",
+		"[supervisor]\nruntime_dir = \"/run/b\"\ncontrol = 7\n":                       "/run/b/control.sock",
+		"this is no TOML": "/run/a/control.sock",
+	} {
+		dir := files(t, map[string]string{"c.toml": text})
+		if got := ControlSocket(filepath.Join(dir, "c.toml")); got != want {
+			t.Errorf("%q: it is at %q, want %q", text, got, want)
+		}
+	}
+	if got := ControlSocket("/no/such/file"); got != "/run/a/control.sock" {
+		t.Errorf("without a file it is at %q", got)
+	}
+}
+
+func TestWhoMayReadMayConnect(t *testing.T) {
+	for text, want := range map[string]fs.FileMode{
+		"control_read = \"none\"\n":                         0o660,
+		"control_read = \"any\"\n":                          0o666,
+		"control_read = \"any\"\ncontrol_mode = \"0600\"\n": 0o600,
+	} {
+		if got := load(t, "[supervisor]\n"+text+minimal).Supervisor.ControlMode; got != want {
+			t.Errorf("%q: the mode is %o, want %o", text, got, want)
+		}
+	}
+}
+
+func TestWorkersAutoIsOnePerCPU(t *testing.T) {
+	if n := load(t, minimal+"workers = \"auto\"\n").Programs[0].Workers; n != runtime.GOMAXPROCS(0) {
+		t.Errorf("got %d workers, want %d", n, runtime.GOMAXPROCS(0))
+	}
+}
+
+func TestProgramsAreSortedByName(t *testing.T) {
+	c := load(t, "[program.b]\ncommand=[\"b\"]\n[program.a]\ncommand=[\"a\"]\n[program.\"c.d\"]\ncommand=[\"c\"]")
+	var names []string
+	for _, p := range c.Programs {
+		names = append(names, p.Name)
+	}
+	if got := strings.Join(names, " "); got != "a b c.d" {
+		t.Errorf("programs are %s", got)
+	}
+}
+
+func TestIncludedProgramsAreRelativeToTheirOwnFile(t *testing.T) {
+	dir := files(t, map[string]string{
+		"c.toml":               "[supervisor]\ninclude = [\"conf.d/*.toml\", \"*.toml\"]\n" + minimal,
+		"conf.d/b.toml":        "[program.b]\ncommand = [\"b\"]\nstdout = \"b.log\"\nenvironment_file = [\"../b.env\"]\n",
+		"conf.d/a.toml":        "[program.a]\ncommand = [\"a\"]\n",
+		"conf.d/.#a.toml":      "this is an editor's lock file",
+		"conf.d/a.toml.backup": "nor is this read",
+	})
+	c, err := Load(filepath.Join(dir, "c.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.ReplaceAll(strings.Join(c.Files, " "), dir+"/", "")
+	if want := "c.toml conf.d/a.toml conf.d/b.toml"; got != want {
+		t.Errorf("files are %s, want %s", got, want)
+	}
+	b := c.Programs[1]
+	if b.Directory != dir+"/conf.d" || b.Stdout.Path != dir+"/conf.d/b.log" || b.EnvironmentFiles[0] != dir+"/b.env" || b.File != dir+"/conf.d/b.toml" {
+		t.Errorf("program is %+v", b)
+	}
+	if got := strings.ReplaceAll(strings.Join(c.WatchPaths(), " "), dir, ""); got != " /c.toml /conf.d /conf.d/a.toml /conf.d/b.toml" {
+		t.Errorf("watch paths are %q", got)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	c := load(t, minimal+"environment_file = \"no.env\"\nenvironment_dir = \"nodir\"\ndirectory = \"gone\"\n[program.quiet]\ncommand = [\"true\"]\nready.method = \"delay\"")
+	dir := filepath.Dir(c.Files[0])
+	var got []string
+	for _, w := range c.Warnings {
+		got = append(got, strings.ReplaceAll(w.String(), dir+"/", ""))
+	}
+	want := `c.toml:1: program.web.ready.method: is delay, which every program passes: let the program say READY=1 and write method = "notify", or choose http, tcp or exec
+c.toml:2: program.web.command: there is no gone/web: it must be there when a generation starts
+c.toml:3: program.web.environment_file: there is no no.env: it must be there when a generation starts
+c.toml:4: program.web.environment_dir: there is no nodir: it must be there when a generation starts
+c.toml:5: program.web.directory: there is no gone: it must be there when a generation starts`
+	if strings.Join(got, "\n") != want {
+		t.Errorf("warnings are\n%s\nwant\n%s", strings.Join(got, "\n"), want)
+	}
+}
+
+func TestEqualIgnoresOnlyThePlace(t *testing.T) {
+	const text = "[program.web]\ncommand = [\"./web\"]\nlimits = { umask = \"0027\" }\nenvironment = { A = \"1\" }\ndirectory = \"/\"\n"
+	p, q := load(t, text).Programs[0], load(t, "\n\n"+text).Programs[0]
+	if !p.Equal(q) {
+		t.Error("the same program in another file is not equal")
+	}
+	for _, change := range []string{"stop.timeout = \"1s\"", "workers = 2", "limits.nofile = 1", "environment_dir = \"x\"", "listen = [{ address = \":0\" }]"} {
+		text := text
+		if strings.HasPrefix(change, "limits") {
+			text = strings.Replace(text, "{ umask = \"0027\" }", "{ umask = \"0027\", nofile = 1 }", 1)
+			change = ""
+		}
+		if p.Equal(load(t, text+change).Programs[0]) {
+			t.Errorf("a program with other %s is equal", change)
+		}
+	}
+}
+
+func TestRuntimeDirOfAnOrdinaryUser(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Setenv("RUNTIME_DIRECTORY", "")
+		if got := defaultRuntimeDir(); got != "/run/supervisord" {
+			t.Errorf("root's is %s", got)
+		}
+		t.Skip("the rest is for an ordinary user")
+	}
+	t.Setenv("RUNTIME_DIRECTORY", "")
+	t.Setenv("XDG_RUNTIME_DIR", "/run/user/7")
+	if got := defaultRuntimeDir(); got != "/run/user/7/supervisord" {
+		t.Errorf("with XDG_RUNTIME_DIR it is %s", got)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	if got := defaultRuntimeDir(); !strings.Contains(got, "/supervisord-") {
+		t.Errorf("without it is %s", got)
+	}
+}
+
+func TestWhatIsNoRegularFileIsNotOpened(t *testing.T) {
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "c.toml")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{fifo, "/dev/zero", dir} {
+		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "not a file") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// TestNothingOfTheTextIsKept: the parser returns pieces of the text, each of which would keep all of it in memory.
+func TestNothingOfTheTextIsKept(t *testing.T) {
+	text := minimal + "stdout = \"x.log\"\nenvironment = { A = \"1\" }\nwatch = [\"x\"]\n#" + strings.Repeat("x", 900<<10)
+	path := filepath.Join(files(t, map[string]string{"c.toml": text}), "c.toml")
+	before := heap()
+	var kept []*Config
+	for range 20 {
+		c, err := Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept = append(kept, c)
+	}
+	if grown := heap() - before; grown > 2<<20 {
+		t.Errorf("%d configurations of one small program keep %d KiB", len(kept), grown>>10)
+	}
+	runtime.KeepAlive(kept)
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

@@ -1,0 +1,89 @@
+package config
+
+import (
+	"testing"
+
+	"github.com/BurntSushi/toml"
+)
+
+func TestPlaces(t *testing.T) {
+	const text = "\ufeff# comment = 1\n" + `a = """
+x = 1 \"""
+""""" # a text that ends with two quotes
+b.c = '''
+]'''
+[t."q.k".'l'] # [no]
+"\u0041" = 0o17
+list = [ # =
+  { x = 1, y = { z = 2 } },
+  [1,
+   2], "}",
+]
+[[arr]]
+x = 1
+[arr.sub]
+y = 1
+[[arr]]
+[[arr.deep]]
+z = '\'
+[later.sub]
+[later]
+`
+	at, _, err := findPlaces(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]int{
+		"a": 2, "b.c": 5, `t."q.k".l`: 7, `t."q.k".l.A`: 8, `t."q.k".l.list`: 9, `t."q.k".l.list[0].y.z`: 10,
+		`t."q.k".l.list[1]`: 11, `t."q.k".l.list[1][1]`: 12, `t."q.k".l.list[2]`: 12, "arr[0]": 14, "arr[0].x": 15, "arr[0].sub.y": 17,
+		"arr[1]": 18, "arr[1].deep[0]": 19, "arr[1].deep[0].z": 20, "later.sub": 21, "later": 22,
+		"later.nothing.at.all": 22, "nothing": 0,
+	} {
+		if got := at.at(path).line; got != want {
+			t.Errorf("%s is in line %d, want %d", path, got, want)
+		}
+	}
+	if !at[`t."q.k".l.A`].octal || at["arr[0].x"].octal {
+		t.Error("octal numbers are not told from others")
+	}
+}
+
+// FuzzPlaces: the scan ends for any text, and for what the parser accepts it knows the place of every value.
+func FuzzPlaces(f *testing.F) {
+	for _, b := range badFiles {
+		if len(b.text) < 4096 {
+			f.Add(b.text)
+		}
+	}
+	f.Add("a = \"\"\"\\\"\"\"\"\"\nb={a={},\nb=[[],[{}]]}\n[[a.b]]\n[[a.b.'']]\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		at, _, err := findPlaces(text)
+		if err != nil {
+			return
+		}
+		var tree map[string]any
+		if _, err := toml.Decode(text, &tree); err != nil {
+			return
+		}
+		walk(value{in: &document{}, raw: tree}, func(v value) {
+			if _, ok := at[v.path]; v.path != "" && !ok {
+				t.Errorf("%q has no place in %q", v.path, text)
+			}
+		})
+	})
+}
+
+// walk visits v and everything in it.
+func walk(v value, visit func(value)) {
+	visit(v)
+	if table, ok := v.raw.(map[string]any); ok {
+		for name := range table {
+			walk(v.child(name), visit)
+		}
+	}
+	if items, ok := v.elements(); ok {
+		for _, item := range items {
+			walk(item, visit)
+		}
+	}
+}

@@ -1,0 +1,216 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// bad is one wrong file (or several, when the text has a line "-- name --") and every message it must give.
+type bad struct{ name, text, want string }
+
+const web = "[program.web]\ncommand = [\"./web\"]\n"
+
+var badFiles = []bad{
+	{"empty", "", `c.toml: there is no program: write a table [program.NAME]`},
+	{"syntax", "[program.web]\ncommand = ./web\n", `c.toml:2: program.web.command: not valid TOML: floats must start with a digit, not '.': write strings in quotes: "…"`},
+	{"defined twice in one file", web + "[program.web]\n", `c.toml:3: program: not valid TOML: Key 'program.web' has already been defined: write it once`},
+	{"unknown tables", "[supervisr]\n[program.web]\ncommand = [\"x\"]\n", `c.toml:1: supervisr: unknown key: did you mean supervisor?`},
+	{"unknown keys", web + "worker = 1\nWorkers = 2\nxyzzy = 3\n[program.web.ready]\ntimout = \"1s\"\n",
+		`c.toml:3: program.web.worker: unknown key: did you mean workers?
+c.toml:4: program.web.Workers: unknown key: keys are written in small letters: workers
+c.toml:5: program.web.xyzzy: unknown key: known here are command, directory, environment, environment_dir, environment_file, group, health, hooks, limits, listen, log, ready, reload, restart, stderr, stdout, stop, user, watch, workers
+c.toml:7: program.web.ready.timout: unknown key: did you mean timeout?`},
+	{"keys that differ only in case", web + "COMMAND = [\"y\"]\n", `c.toml:3: program.web.COMMAND: unknown key: keys are written in small letters: command`},
+	{"durations", web + "[program.web.ready]\ntimeout = 30\n[program.web.stop]\ntimeout = \"30\"\n[program.web.reload]\nsoak = \"-1s\"\n[program.web.restart]\nstable_after = \"9000h\"",
+		`c.toml:4: program.web.ready.timeout: is a number without a unit: write "30s"
+c.toml:6: program.web.stop.timeout: "30" is no duration: write a number and its unit, such as "500ms", "30s" or "1h30m"
+c.toml:8: program.web.reload.soak: "-1s" is out of range: write a duration from "0s" to "8760h"
+c.toml:10: program.web.restart.stable_after: "9000h" is out of range: write a duration from "0s" to "8760h"`},
+	{"commands", "[program.a]\ncommand = \"./web -v\"\n[program.b]\ncommand = \"./web | cat\"\n[program.c]\ncommand = []\n[program.d]\ncommand = [\n \"x\",\n 5,\n]\n[program.e]\n[program.f]\ncommand=[\"\"]",
+		`c.toml:2: program.a.command: is a string: write command = ["./web", "-v"]
+c.toml:4: program.b.command: is a string: write command = ["sh", "-c", "exec ./web | cat"]
+c.toml:6: program.c.command: is not an array of words: write the program and its arguments, such as ["./web", "-v"]
+c.toml:10: program.d.command[1]: is an integer, not a string: write it in quotes
+c.toml:12: program.e: has no command: write such as command = ["./web", "-v"]
+c.toml:14: program.f.command[0]: is empty: give it a value, or leave the key out`},
+	{"types", "program = 1\n[supervisor]\nwatch = \"yes\"\nlog_level = \"inof\"\npid_file = 1979-05-27\n",
+		`c.toml:1: program: is an integer, not a table: write each program as [program.NAME]
+c.toml:3: supervisor.watch: is a string, not true or false: write true or false, without quotes
+c.toml:4: supervisor.log_level: "inof" is not known: write "debug", "info", "warn" or "error"
+c.toml:5: supervisor.pid_file: is a date or time, not a string: write it in quotes`},
+	{"more types", web + "workers = \"two\"\nlimits = 5\nlisten = { address = \":80\" }\nenvironment = { A = 1, 2B = \"x\", LISTEN_FDS = \"1\" }\nready = \"notify\"\ndirectory = \"a\\u0000b\"",
+		`c.toml:3: program.web.workers: "two" is no number: write a number without quotes, or "auto"
+c.toml:4: program.web.limits: is an integer, not a table: write it as [program.web.limits]
+c.toml:5: program.web.listen: is a table, not an array of tables: write [[program.web.listen]], in double brackets
+c.toml:6: program.web.environment.2B: is no name of a variable: use letters, digits and _, not beginning with a digit
+c.toml:6: program.web.environment.A: is an integer, not a string: write it in quotes: "1"
+c.toml:6: program.web.environment.LISTEN_FDS: is set by supervisord itself: remove it
+c.toml:7: program.web.ready: is a string, not a table: write it as [program.web.ready]
+c.toml:8: program.web.directory: has a NUL character: remove it`},
+	{"ranges", web + "workers = 0\n[program.web.limits]\nnice = 20\noom_score_adj = -1001\nnofile = -1\nas = \"1XB\"\numask = 27\nnproc = \"5KiB\"\nambient_capabilities = [\"CAP_NET_BINDSERVICE\"]\n[program.web.stop]\nmax_draining = 0\n",
+		ranges},
+	{"health", web + "[program.web.health]\ninterval = \"1s\"\n[program.a]\ncommand = [\"a\"]\n[program.a.health]\nwatchdog = \"1s\"\nurl = \"http://a/\"\n[program.b]\ncommand = [\"b\"]\nhealth = { method = \"tcp\", url = \"http://a/\" }",
+		`c.toml:3: program.web.health: asks for nothing: write method = "http", or watchdog = "30s" for workers that send WATCHDOG=1
+c.toml:9: program.a.health.url: does nothing without method: remove it, or write method = "http"
+c.toml:12: program.b.health: method "tcp" needs address: write such as address = "127.0.0.1:900{slot}"
+c.toml:12: program.b.health.url: does nothing with method "tcp": remove it, or write method = "http"`},
+	{"logs", web + "log = { file = \"a\", max_size = \"100MB\", max_age = \"1s\" }\n[program.a]\ncommand = [\"a\"]\nstderr = \"capture\"\nlog = { file = \"a\" }\n[program.b]\ncommand = [\"b\"]\nstdout = \"capture\"\nlog = {}",
+		`c.toml:3: program.web.log: does nothing without a captured stream: write stdout = "capture" or stderr = "capture"
+c.toml:3: program.web.log.file: a is already the file of program.a (c.toml:7): give each program a file of its own
+c.toml:3: program.web.log.max_age: "1s" is out of range: write a duration from "1m" to "8760h"
+c.toml:3: program.web.log.max_size: 100MB cannot be set: write whole MiB, such as "100MiB"
+c.toml:11: program.b.log: has no file: write such as file = "/var/log/b.log", or leave the table out`},
+	{"limits of supervisord's own", web + "limits = { max_memory = \"unlimited\", max_age = 5 }\n[program.a]\ncommand = [\"a\"]\nlimits = { max_memory = 100 }",
+		`c.toml:3: program.web.limits.max_age: is a number without a unit: write "5s"
+c.toml:3: program.web.limits.max_memory: unlimited is no size: write a size such as "512MiB"
+c.toml:6: program.a.limits.max_memory: 100 is less than any worker needs: write a size such as "512MiB"`},
+	{"octal", web + "limits = { umask = \"0o8\" }\nlisten = [{ address = \"unix:/a\", mode = 0o1777 }, { address = \"unix:/b\", mode = \"0\" }]",
+		`c.toml:3: program.web.limits.umask: "0o8" is no octal number: write it such as "0027"
+c.toml:4: program.web.listen[0].mode: 01777 is out of range: write "0000" to "0777"
+c.toml:4: program.web.listen[1].mode: nobody could connect: write such as "0660"`},
+	{"names of users", web + "user = \"no-such-user\"\ngroup = \"no-such-group\"\n[program.b]\ncommand=[\"b\"]\nuser = \"4294967295\"",
+		`c.toml:3: program.web.user: there is no user "no-such-user": write one that exists, or create it first
+c.toml:4: program.web.group: there is no group "no-such-group": write one that exists, or create it first
+c.toml:7: program.b.user: 4294967295 is no user number: write one below 4294967295`},
+	{"listeners with the same name", web + "[[program.web.listen]]\nname = \"a\"\naddress = \":1\"\n[[program.web.listen]]\nname = \"a\"\naddress = \":2\"\n",
+		`c.toml:6: program.web.listen[1]: the name "a" is already that of the listener in line 3: give each listener of a program a name of its own`},
+	{"listeners with the same address", web + "listen = [{ address = \":1\" }]\n[program.b]\ncommand = [\"b\"]\n[[program.b.listen]]\nname = \"x\"\naddress = \":1\"\n",
+		`c.toml:3: program.web.listen[0].address: :1 is already the address of program.b.listen[0] (c.toml:6): give each listener an address of its own`},
+	{"names that cannot travel", web + "[[program.web.listen]]\nname = \"a:b\"\naddress = \":1\"\n[[program.web.listen]]\nname = \"" + strings.Repeat("x", 256) + "\"\naddress = \":2\"\n[[program.web.listen]]\nname = \"é\"\naddress = \"unix:/a;b\"\n",
+		`c.toml:4: program.web.listen[0].name: "a:b" cannot travel to a worker: use ASCII without : and } and control characters (LISTEN_FDNAMES has : between the names)
+c.toml:7: program.web.listen[1].name: is too long: a name has at most 255 bytes
+c.toml:10: program.web.listen[2].name: "é" cannot travel to a worker: use ASCII without : and } and control characters (LISTEN_FDNAMES has : between the names)
+c.toml:11: program.web.listen[2].address: the path "/a;b" has a character that cannot be passed on: leave out control characters, ';' and '='`},
+	{"addresses", web + "[[program.web.listen]]\n[[program.web.listen]]\naddress = \"8080\"\n",
+		`c.toml:3: program.web.listen[0]: has no address: write such as address = "127.0.0.1:8080"
+c.toml:5: program.web.listen[1].address: "8080" has no host: write ":8080" for every interface, or "127.0.0.1:8080" for this machine only`},
+	{"keys of another kind of socket", web + "[[program.web.listen]]\naddress = \"unix:/a\"\nper_slot = true\nkeep_alive = \"5s\"\n[[program.web.listen]]\naddress = \"udp::1\"\nbacklog = 5\n[[program.web.listen]]\naddress = \"127.0.0.1:1\"\nmode = \"0600\"\nipv6_only = true\n",
+		`c.toml:5: program.web.listen[0].per_slot: per_slot cannot be set for "unix:/a": it is for tcp and udp, so leave it out
+c.toml:6: program.web.listen[0].keep_alive: keep_alive cannot be set for "unix:/a": it is for tcp, so leave it out
+c.toml:9: program.web.listen[1].backlog: backlog cannot be set for "udp::1": udp has none, so leave it out
+c.toml:12: program.web.listen[2].mode: mode cannot be set for "127.0.0.1:1": it is for unix sockets with a path, so leave it out
+c.toml:13: program.web.listen[2].ipv6_only: cannot be set for the IPv4 address 127.0.0.1: leave it out`},
+	{"options against each other", web + "[[program.web.listen]]\naddress = \":1\"\nper_slot = true\nreuse_port = true\ndefer_accept = \"1500ms\"\n",
+		`c.toml:6: program.web.listen[0].reuse_port: reuse_port and per_slot are both set: set one: a socket for each slot cannot be shared with other processes as well
+c.toml:7: program.web.listen[0].defer_accept: 1.5s cannot be set: write whole seconds, from "1s" to "1h"`},
+	{"per_slot against reuse_port", web + "[[program.web.listen]]\naddress = \":1\"\nper_slot = true\nreuse_port = true\n",
+		`c.toml:6: program.web.listen[0].reuse_port: reuse_port and per_slot are both set: set one: a socket for each slot cannot be shared with other processes as well`},
+	{"keys of another ready method", web + "[program.web.ready]\nmethod = \"notify\"\ndelay = \"1s\"\nurl = \"http://x/\"\n[program.b]\ncommand=[\"b\"]\n[program.b.ready]\nmethod = \"http\"\n",
+		`c.toml:5: program.web.ready.delay: does nothing with method "notify": remove it, or write method = "delay"
+c.toml:6: program.web.ready.url: does nothing with method "notify": remove it, or write method = "http"
+c.toml:9: program.b.ready: method "http" needs url: write such as url = "http://127.0.0.1:900{slot}/healthz"`},
+	{"probes", web + "ready = { method = \"http\", url = \"127.0.0.1:80\" }\n[program.b]\ncommand=[\"b\"]\nready = { method = \"tcp\", address = \":80\" }\n[program.c]\ncommand=[\"b\"]\nready = { method = \"http\", url = \"http://x/{name}\" }\n[program.d]\ncommand=[\"b\"]\nready = { method = \"exec\", command = \"./ok {pid}\" }",
+		`c.toml:3: program.web.ready.url: "127.0.0.1:80" is no http URL: write such as "http://127.0.0.1:9000/healthz"
+c.toml:6: program.b.ready.address: ":80" is no address to connect to: write such as "127.0.0.1:9000"
+c.toml:9: program.c.ready.url: "http://x/{name}" has a placeholder that is not known: there are {pid}, {slot} and {generation}
+c.toml:12: program.d.ready.command: is a string: write command = ["./ok", "{pid}"]`},
+	{"a delay beyond the timeout", web + "ready = { timeout = \"1s\", delay = \"2s\", method = \"delay\" }\n",
+		`c.toml:3: program.web.ready.delay: 2s is longer than the timeout, 1s: no worker would ever be ready: write a delay below the timeout`},
+	{"a default delay beyond the timeout", web + "[program.web.ready]\ntimeout = \"500ms\"\n",
+		`c.toml:3: program.web.ready.delay: 1s is longer than the timeout, 500ms: no worker would ever be ready: write a delay below the timeout`},
+	{"reload", web + "[program.web.reload]\nmax_surge = 2\npreflight_timeout = \"1s\"\n",
+		`c.toml:4: program.web.reload.max_surge: does nothing with strategy "all": remove it, or write strategy = "rolling"
+c.toml:5: program.web.reload.preflight_timeout: does nothing without preflight: remove it, or write preflight`},
+	{"stop", web + "[program.web.stop]\nsignal = \"TERMINATE\"\ntimeout = \"1s\"\nsteps = [{ signal = \"TERM\" }, { signal = 15, timeout = \"1s\" }, 3]\n[program.b]\ncommand=[\"b\"]\nstop.steps = []\n",
+		`c.toml:4: program.web.stop.signal: "TERMINATE" is no signal: write its name, such as "TERM", "QUIT" or "USR1"
+c.toml:4: program.web.stop.signal: does nothing beside steps: remove it, or make it a step
+c.toml:5: program.web.stop.timeout: does nothing beside steps: remove it, or make it a step
+c.toml:6: program.web.stop.steps[0]: is no whole step: write such as { signal = "QUIT", timeout = "20s" }
+c.toml:6: program.web.stop.steps[1].signal: 15 is a number: write the name of the signal, such as "TERM"
+c.toml:6: program.web.stop.steps[2]: is an integer, not a table: write { key = value, … }
+c.toml:9: program.b.stop.steps: is no array of steps: write such as steps = [{ signal = "QUIT", timeout = "20s" }, { signal = "TERM", timeout = "5s" }]`},
+	{"backoff", web + "[program.web.restart.backoff]\nmin = \"40s\"\n",
+		`c.toml:3: program.web.restart.backoff: min, 40s, is longer than max, 30s: write a min that is at most max`},
+	{"placeholders", "[program.web]\ncommand = [\"./web\", \"{fd:htp} {fd:http} {x}\"]\nreload.preflight = [\"./web\", \"{fd:http\"]\n[[program.web.listen]]\nname = \"http\"\naddress = \":1\"\n[program.b]\ncommand = [\"{fd:}\"]",
+		`c.toml:2: program.web.command[1]: {fd:htp} names no listener: the listeners are http
+c.toml:3: program.web.reload.preflight[1]: {fd:http is not closed: write }
+c.toml:8: program.b.command[0]: {fd:} names no listener: write [[program.b.listen]]`},
+	{"names of programs", "[program.\"-a\"]\ncommand = [\"x\"]\n[program.\"a b\"]\ncommand = [\"x\"]\n",
+		`c.toml:1: program.-a: is no name for a program: use at most 64 letters, digits, dots, dashes and underscores, the first a letter or digit
+c.toml:3: program."a b": is no name for a program: use at most 64 letters, digits, dots, dashes and underscores, the first a letter or digit`},
+	{"includes", "[supervisor]\ninclude = [\n  \"missing.toml\",\n  \"[.toml\",\n  \"d/*.toml\",\n]\n" + web + "-- d/a.toml --\n[supervisor]\nlog_level = \"info\"\n[program.web]\ncommand = [\"y\"]\n[program.x]\n-- d/b.toml --\nnonsense\n",
+		`c.toml:3: supervisor.include[0]: there is no missing.toml: create the file, or write a pattern with * if it may be missing
+c.toml:4: supervisor.include[1]: "[.toml" is no pattern: close the bracket, or write \[ for a bracket
+d/a.toml:1: supervisor: does not belong in an included file: write only [program.NAME] tables here, and the rest in c.toml
+d/a.toml:3: program.web: the program is already defined at c.toml:7: rename or remove one of them
+d/a.toml:5: program.x: has no command: write such as command = ["./web", "-v"]
+d/b.toml:1: not valid TOML: expected '.' or '=', but got '\n' instead`},
+	{"nested too deeply", "a = " + strings.Repeat("[", 100_000), `c.toml:1: nested too deeply: this is more than any configuration needs`},
+	{"a key that is too long", "[a" + strings.Repeat(".a", 100_000) + "]", `c.toml:1: a key has more than 512 bytes: this is more than any configuration needs`},
+	{"too many values", "a = [" + strings.Repeat("1,", 100_000) + "]", `c.toml:1: more than 50000 keys and values: this is more than any configuration needs`},
+	{"too large", strings.Repeat("#", maxFileSize+1), `c.toml: read c.toml: more than 1048576 bytes`},
+	{"control", "[supervisor]\ncontrol = \"/" + strings.Repeat("x", 107) + "\"\n" + web,
+		`c.toml:2: supervisor.control: has 108 bytes, too many for a socket's address: write a path of at most 107`},
+	{"control_mode", "[supervisor]\ncontrol_mode = \"rw\"\n" + web,
+		`c.toml:2: supervisor.control_mode: "rw" are no permissions: write them in octal, such as "0660"`},
+	{"control_read", "[supervisor]\ncontrol_read = \"all\"\n" + web,
+		`c.toml:2: supervisor.control_read: "all" is not known: write "none" or "any"`},
+	{"runtime_dir", "[supervisor]\nruntime_dir = \"/" + strings.Repeat("x", 70) + "\"\n" + web,
+		`c.toml:2: supervisor.runtime_dir: has 71 bytes, too many for the sockets in it: write a path of at most 70`},
+}
+
+const ranges = `c.toml:3: program.web.workers: 0 is out of range: write a number from 1 to 10000
+c.toml:5: program.web.limits.nice: 20 is out of range: write a number from -20 to 19
+c.toml:6: program.web.limits.oom_score_adj: -1001 is out of range: write a number from -1000 to 1000
+c.toml:7: program.web.limits.nofile: -1 is out of range: write a number or "unlimited"
+c.toml:8: program.web.limits.as: "1XB" is no size: write a size such as "512MiB", a number of bytes, or "unlimited"
+c.toml:9: program.web.limits.umask: 27 is a decimal number: write "0027" or 0o027
+c.toml:10: program.web.limits.nproc: "5KiB" is no limit: write a number or "unlimited"
+c.toml:11: program.web.limits.ambient_capabilities: "CAP_NET_BINDSERVICE" is no capability: capabilities(7) lists them, such as CAP_NET_BIND_SERVICE
+c.toml:13: program.web.stop.max_draining: 0 is out of range: write a number from 1 to 1000`
+
+func TestBadFilesAreRefusedWithEveryProblemInItsPlace(t *testing.T) {
+	for _, b := range badFiles {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			contents := map[string]string{}
+			name, text := "c.toml", b.text
+			for {
+				before, after, more := strings.Cut(text, "-- ")
+				contents[name] = before
+				if !more {
+					break
+				}
+				name, text, _ = strings.Cut(after, " --\n")
+			}
+			if got := messages(t, contents); got != b.want {
+				t.Errorf("got\n%s\nwant\n%s", got, b.want)
+			}
+		})
+	}
+}
+
+func TestAMissingFileIsAProblem(t *testing.T) {
+	if got, want := messages(t, nil), "c.toml: cannot read: no such file or directory"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestNearestKnownWord(t *testing.T) {
+	known := []string{"timeout", "method", "interval", "min", "max"}
+	for word, want := range map[string]string{"timout": "timeout", "tiemout": "timeout", "mehtod": "method", "mn": "min", "intervall": "interval", "xyzzy": "", "": ""} {
+		if got, _ := nearest(word, known); got != want {
+			t.Errorf("nearest to %q is %q, want %q", word, got, want)
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for s, want := range map[string]uint64{"0": 0, "12": 12, "1B": 1, "1KB": 1000, "1KiB": 1024, "512 MiB": 512 << 20, "2GiB": 2 << 30, "1TiB": 1 << 40} {
+		if got, err := parseSize(s); got != want || err != nil {
+			t.Errorf("%q is %d, %v; want %d", s, got, err, want)
+		}
+	}
+	for _, s := range []string{"", "MiB", "-1", "1.5MiB", "1mib", "99999999TiB", "18446744073709551616"} {
+		if got, err := parseSize(s); err == nil {
+			t.Errorf("%q is %d, want an error", s, got)
+		}
+	}
+}
+
+func TestProblemWithoutAPlace(t *testing.T) {
+	if got := fmt.Sprint(Problem{File: "f", What: "is bad"}); got != "f: is bad" {
+		t.Errorf("got %q", got)
+	}
+}

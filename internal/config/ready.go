@@ -1,0 +1,123 @@
+package config
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"supervisord/socket"
+	"supervisord/worker"
+)
+
+const (
+	defaultReadyTimeout  = 60 * time.Second
+	defaultReadyDelay    = time.Second
+	defaultReadyInterval = 250 * time.Millisecond
+)
+
+// readyFields are the keys of [program.NAME.ready].
+var readyFields = fields[Ready]{
+	"method": func(r *Ready, v value) {
+		choice(v, &r.Method, worker.Notify, worker.Delay, worker.HTTP, worker.TCP, worker.Exec)
+	},
+	"timeout":  func(r *Ready, v value) { v.duration(&r.Timeout, time.Millisecond) },
+	"delay":    func(r *Ready, v value) { v.duration(&r.Delay, 0) },
+	"interval": func(r *Ready, v value) { v.duration(&r.Interval, time.Millisecond) },
+	"url":      func(r *Ready, v value) { v.probeURL(&r.URL) },
+	"address":  func(r *Ready, v value) { v.probeAddress(&r.Address) },
+	"command":  func(r *Ready, v value) { v.argv(&r.Command) },
+}
+
+// methodKeys says which keys belong to which methods. A key of another method is an error: it would do nothing.
+var methodKeys = []struct {
+	key      string
+	methods  []worker.Method
+	required string // what to write if it is missing; "": it has a default
+}{
+	{"delay", []worker.Method{worker.Delay}, ""},
+	{"interval", []worker.Method{worker.HTTP, worker.TCP, worker.Exec}, ""},
+	{"url", []worker.Method{worker.HTTP}, `url = "http://127.0.0.1:900{slot}/healthz"`},
+	{"address", []worker.Method{worker.TCP}, `address = "127.0.0.1:900{slot}"`},
+	{"command", []worker.Method{worker.Exec}, `command = ["./ready", "{pid}"]`},
+}
+
+// defaultReady is what a program gets that says nothing.
+func defaultReady() Ready {
+	return Ready{Ready: worker.Ready{Method: worker.Delay, Delay: defaultReadyDelay}, Timeout: defaultReadyTimeout}
+}
+
+// ready reads [program.NAME.ready]; v may be missing.
+func (v value) ready(into *Ready) {
+	r := defaultReady()
+	if v.raw != nil && !decode(v, &r, readyFields) {
+		return
+	}
+	if !v.has("method") {
+		v.child("method").warn("is delay, which every program passes", `let the program say READY=1 and write method = "notify", or choose http, tcp or exec`)
+	}
+	v.readyKeys(r.Method)
+	if r.Method != worker.Delay {
+		r.Delay = 0
+	} else if r.Delay > r.Timeout {
+		v.child("delay").problem(fmt.Sprintf("%s is longer than the timeout, %s: no worker would ever be ready", r.Delay, r.Timeout),
+			"write a delay below the timeout")
+	}
+	if r.Method != worker.Delay && r.Method != worker.Notify && r.Interval == 0 {
+		r.Interval = defaultReadyInterval
+	}
+	*into = r
+}
+
+// readyKeys reports the keys that belong to another method, and those that this method lacks.
+func (v value) readyKeys(method worker.Method) {
+	for _, k := range methodKeys {
+		belongs := slices.Contains(k.methods, method)
+		switch {
+		case v.has(k.key) && !belongs:
+			v.child(k.key).problem(fmt.Sprintf("does nothing with method %q", method), `remove it, or write method = "%s"`, k.methods[0])
+		case !v.has(k.key) && belongs && k.required != "":
+			v.problem(fmt.Sprintf("method %q needs %s", method, k.key), "write such as %s", k.required)
+		}
+	}
+}
+
+// fill replaces the placeholders of a probe by an example, so that the rest can be checked.
+var fill = strings.NewReplacer("{pid}", "1", "{slot}", "1", "{generation}", "1")
+
+// probeURL reads the URL of a readiness probe.
+func (v value) probeURL(into *string) {
+	var s string
+	if !v.text(&s) {
+		return
+	}
+	filled := fill.Replace(s)
+	u, err := url.Parse(filled)
+	switch {
+	case strings.ContainsAny(filled, "{}"):
+		v.problem(fmt.Sprintf("%q has a placeholder that is not known", s), "there are {pid}, {slot} and {generation}")
+	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+		v.problem(fmt.Sprintf("%q is no http URL", s), `write such as "http://127.0.0.1:9000/healthz"`)
+	default:
+		*into = s
+	}
+}
+
+// probeAddress reads the address of a readiness probe: host:port.
+func (v value) probeAddress(into *string) {
+	var s string
+	if !v.text(&s) {
+		return
+	}
+	filled := fill.Replace(s)
+	wrong := socket.Spec{Address: filled}.Check()
+	switch {
+	case strings.ContainsAny(filled, "{}"):
+		v.problem(fmt.Sprintf("%q has a placeholder that is not known", s), "there are {pid}, {slot} and {generation}")
+	case wrong != nil, strings.HasPrefix(filled, "unix:"), strings.HasPrefix(filled, "udp:"), strings.HasPrefix(filled, ":"), strings.HasSuffix(filled, ":0"):
+		v.problem(fmt.Sprintf("%q is no address to connect to", s), `write such as "127.0.0.1:9000"`)
+	default:
+		*into = s
+	}
+}

@@ -1,0 +1,135 @@
+package config
+
+import (
+	"fmt"
+	"syscall"
+	"time"
+)
+
+const (
+	defaultPreflightTimeout = 60 * time.Second
+	defaultStopTimeout      = 30 * time.Second
+	defaultMaxDraining      = 4
+	defaultBackoffMin       = 200 * time.Millisecond
+	defaultBackoffMax       = 30 * time.Second
+	defaultStableAfter      = 10 * time.Second
+)
+
+// reloadFields are the keys of [program.NAME.reload].
+var reloadFields = fields[Reload]{
+	"strategy":          func(r *Reload, v value) { choice(v, &r.Strategy, All, Rolling, StopFirst) },
+	"max_surge":         func(r *Reload, v value) { v.integer(&r.MaxSurge, 1, maxWorkers) },
+	"soak":              func(r *Reload, v value) { v.duration(&r.Soak, 0) },
+	"preflight":         func(r *Reload, v value) { v.argv(&r.Preflight) },
+	"preflight_timeout": func(r *Reload, v value) { v.duration(&r.PreflightTimeout, time.Millisecond) },
+}
+
+func defaultReload() Reload {
+	return Reload{Strategy: All, MaxSurge: 1, PreflightTimeout: defaultPreflightTimeout}
+}
+
+func (v value) reload(into *Reload) {
+	r := defaultReload()
+	if !decode(v, &r, reloadFields) {
+		return
+	}
+	if v.has("max_surge") && r.Strategy != Rolling {
+		v.child("max_surge").problem(fmt.Sprintf("does nothing with strategy %q", r.Strategy), `remove it, or write strategy = "rolling"`)
+	}
+	if v.has("preflight_timeout") && !v.has("preflight") {
+		v.child("preflight_timeout").problem("does nothing without preflight", "remove it, or write preflight")
+	}
+	*into = r
+}
+
+// stopPlan is [program.NAME.stop] as it is written: one step, or several.
+type stopPlan struct {
+	Stop
+	one StopStep
+}
+
+// stopFields are the keys of [program.NAME.stop].
+var stopFields = fields[stopPlan]{
+	"signal":       func(s *stopPlan, v value) { v.signal(&s.one.Signal) },
+	"timeout":      func(s *stopPlan, v value) { v.duration(&s.one.Wait, time.Millisecond) },
+	"steps":        func(s *stopPlan, v value) { v.stopSteps(&s.Steps) },
+	"group":        func(s *stopPlan, v value) { v.flag(&s.Group) },
+	"max_draining": func(s *stopPlan, v value) { v.integer(&s.MaxDraining, 1, 1000) },
+}
+
+// stepFields are the keys of an element of [program.NAME.stop] steps.
+var stepFields = fields[StopStep]{
+	"signal":  func(s *StopStep, v value) { v.signal(&s.Signal) },
+	"timeout": func(s *StopStep, v value) { v.duration(&s.Wait, time.Millisecond) },
+}
+
+func defaultStep() StopStep { return StopStep{Signal: syscall.SIGTERM, Wait: defaultStopTimeout} }
+
+func defaultStop() Stop {
+	return Stop{Steps: []StopStep{defaultStep()}, MaxDraining: defaultMaxDraining}
+}
+
+func (v value) stop(into *Stop) {
+	s := stopPlan{Stop: Stop{MaxDraining: defaultMaxDraining}, one: defaultStep()}
+	if !decode(v, &s, stopFields) {
+		return
+	}
+	if !v.has("steps") {
+		s.Steps = []StopStep{s.one}
+	}
+	for _, key := range []string{"signal", "timeout"} {
+		if v.has("steps") && v.has(key) {
+			v.child(key).problem("does nothing beside steps", "remove it, or make it a step")
+		}
+	}
+	*into = s.Stop
+}
+
+// stopSteps reads the steps of a stop plan. Each must say both its signal and its timeout.
+func (v value) stopSteps(into *[]StopStep) {
+	items, ok := v.elements()
+	if !ok || len(items) == 0 {
+		v.problem("is no array of steps", `write such as steps = [{ signal = "QUIT", timeout = "20s" }, { signal = "TERM", timeout = "5s" }]`)
+		return
+	}
+	steps := make([]StopStep, len(items))
+	for i, item := range items {
+		if !decode(item, &steps[i], stepFields) {
+			continue
+		}
+		if !item.has("signal") || !item.has("timeout") {
+			item.problem("is no whole step", `write such as { signal = "QUIT", timeout = "20s" }`)
+		}
+	}
+	*into = steps
+}
+
+// restartFields are the keys of [program.NAME.restart].
+var restartFields = fields[Restart]{
+	"when":         func(r *Restart, v value) { choice(v, &r.When, Always, OnFailure, Never) },
+	"backoff":      func(r *Restart, v value) { v.backoff(r) },
+	"stable_after": func(r *Restart, v value) { v.duration(&r.StableAfter, 0) },
+}
+
+// backoffFields are the keys of backoff in [program.NAME.restart].
+var backoffFields = fields[Restart]{
+	"min": func(r *Restart, v value) { v.duration(&r.BackoffMin, time.Millisecond) },
+	"max": func(r *Restart, v value) { v.duration(&r.BackoffMax, time.Millisecond) },
+}
+
+func defaultRestart() Restart {
+	return Restart{When: Always, BackoffMin: defaultBackoffMin, BackoffMax: defaultBackoffMax, StableAfter: defaultStableAfter}
+}
+
+func (v value) restart(into *Restart) {
+	r := defaultRestart()
+	if decode(v, &r, restartFields) {
+		*into = r
+	}
+}
+
+func (v value) backoff(r *Restart) {
+	if decode(v, r, backoffFields) && r.BackoffMin > r.BackoffMax {
+		v.problem(fmt.Sprintf("min, %s, is longer than max, %s", r.BackoffMin, r.BackoffMax), "write a min that is at most max")
+	}
+}

@@ -1,0 +1,204 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"supervisord/supervisor"
+)
+
+// Client asks a supervisord. Its methods return a *Problem when it answers that it will not, ErrNotThere or ErrForbidden when
+// it cannot be asked at all, and ErrBroken when the connection broke before the answer was complete.
+type Client struct {
+	path string
+	http *http.Client
+}
+
+// Errors of a Client.
+var (
+	ErrNotThere  = errors.New("supervisord does not answer")
+	ErrForbidden = errors.New("not permitted")
+	ErrBroken    = errors.New("the connection to supervisord broke")
+)
+
+// NewClient returns a client for the socket at path. Nothing is connected yet.
+func NewClient(path string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", path)
+	}
+	return &Client{path, &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 1}}}
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Status asks how things are, for one program or for all ("").
+func (c *Client) Status(ctx context.Context, program string, usage bool) (*Status, error) {
+	q := url.Values{}
+	if program != "" {
+		q.Set("program", program)
+	}
+	if !usage {
+		q.Set("usage", "no")
+	}
+	st := &Status{}
+	return st, c.call(ctx, "GET", "/v1/status", q, nil, st)
+}
+
+// Receipts asks for the last receipts of a program.
+func (c *Client) Receipts(ctx context.Context, program string) (*ReceiptsAnswer, error) {
+	a := &ReceiptsAnswer{}
+	return a, c.call(ctx, "GET", "/v1/programs/"+url.PathEscape(program)+"/receipts", nil, nil, a)
+}
+
+// Program asks for something to happen to a program: start, stop, restart, scale, signal, abort, promote, kill.
+func (c *Client) Program(ctx context.Context, program, verb string, body any) ([]supervisor.Ticket, error) {
+	var a Accepted
+	err := c.call(ctx, "POST", "/v1/programs/"+url.PathEscape(program)+"/"+verb, nil, body, &a)
+	return a.Tickets, err
+}
+
+// Level changes the log level.
+func (c *Client) Level(ctx context.Context, level string) error {
+	return c.call(ctx, "PUT", "/v1/log-level", nil, LevelBody{level}, &Accepted{})
+}
+
+// Reload asks for a reload. With b.Wait see is called for each line, up to its end.
+func (c *Client) Reload(ctx context.Context, b ReloadBody, see func(Line)) error {
+	if !b.Wait {
+		var a Accepted
+		if err := c.call(ctx, "POST", "/v1/reload", nil, b, &a); err != nil {
+			return err
+		}
+		see(Line{Tickets: a.Tickets})
+		return nil
+	}
+	return stream(ctx, c, "POST", "/v1/reload", nil, b, see)
+}
+
+// Wait waits for what these tickets are for. A ticket is "program:generation" or "program:generation:replaced".
+func (c *Client) Wait(ctx context.Context, tickets []string, until, timeout string, see func(Line)) error {
+	return stream(ctx, c, "GET", "/v1/wait", url.Values{"ticket": tickets, "until": {until}, "timeout": {timeout}}, nil, see)
+}
+
+// Events follows what happens to a program, or to all ("").
+func (c *Client) Events(ctx context.Context, program string, see func(supervisor.Update)) error {
+	q := url.Values{}
+	if program != "" {
+		q.Set("program", program)
+	}
+	var end error
+	err := stream(ctx, c, "GET", "/v1/events", q, nil, func(e Event) {
+		if e.Problem != nil {
+			end = e.Problem
+		} else if e.Update != nil {
+			see(*e.Update)
+		}
+	})
+	return errors.Join(end, err)
+}
+
+// Logs asks for the last n lines that the workers of a program wrote, and for those that follow.
+func (c *Client) Logs(ctx context.Context, program string, n int, follow bool, see func(LogEntry)) error {
+	q := url.Values{"lines": {strconv.Itoa(n)}}
+	if follow {
+		q.Set("follow", "yes")
+	}
+	return stream(ctx, c, "GET", "/v1/programs/"+url.PathEscape(program)+"/logs", q, nil, see)
+}
+
+// call asks for one object.
+func (c *Client) call(ctx context.Context, method, path string, q url.Values, body, into any) error {
+	answer, err := c.send(ctx, method, path, q, body)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close() //nolint:errcheck // it was read
+	if err := json.NewDecoder(answer.Body).Decode(into); err != nil {
+		return fmt.Errorf("%w: %w", ErrBroken, err)
+	}
+	return nil
+}
+
+// stream asks for objects, one a line.
+func stream[T any](ctx context.Context, c *Client, method, path string, q url.Values, body any, see func(T)) error {
+	answer, err := c.send(ctx, method, path, q, body)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close() //nolint:errcheck // it was read
+	d := json.NewDecoder(answer.Body)
+	for {
+		var line T
+		switch err := d.Decode(&line); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil && ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return fmt.Errorf("%w: %w", ErrBroken, err)
+		}
+		see(line)
+	}
+}
+
+func (c *Client) send(ctx context.Context, method, path string, q url.Values, body any) (*http.Response, error) {
+	var content io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		content = bytes.NewReader(text)
+	}
+	where := "http://supervisord" + path
+	if len(q) > 0 {
+		where += "?" + q.Encode()
+	}
+	r, err := http.NewRequestWithContext(ctx, method, where, content)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := c.http.Do(r)
+	if err != nil {
+		return nil, c.failure(ctx, err)
+	}
+	if answer.StatusCode == http.StatusOK {
+		return answer, nil
+	}
+	defer answer.Body.Close() //nolint:errcheck // it was read
+	p := &Problem{Status: answer.StatusCode, Code: Internal, What: answer.Status}
+	json.NewDecoder(io.LimitReader(answer.Body, maxBody)).Decode(p) //nolint:errcheck // the status says enough
+	return nil, p
+}
+
+// failure says why there was no answer.
+func (c *Client) failure(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: the socket %s is not for user %d: ask as root, as the user of supervisord, or as a member of control_group",
+			ErrForbidden, c.path, os.Geteuid())
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
+		return fmt.Errorf("%w at %s: is it running, and is this the socket that its configuration names?", ErrNotThere, c.path)
+	}
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	return fmt.Errorf("%w: %s", ErrBroken, strings.TrimSpace(err.Error()))
+}

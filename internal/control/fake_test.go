@@ -1,0 +1,241 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"supervisord/internal/observe/receipt"
+	"supervisord/supervisor"
+)
+
+// fake is a loop that answers at once.
+type fake struct {
+	mu        sync.Mutex
+	asked     []supervisor.Request
+	err       error // of the next requests, but those about following
+	status    supervisor.Status
+	tickets   []supervisor.Ticket
+	followers map[<-chan supervisor.Update]chan supervisor.Update
+	buffer    int
+	followed  chan struct{}
+}
+
+func newFake() *fake {
+	return &fake{
+		followers: map[<-chan supervisor.Update]chan supervisor.Update{}, buffer: 16, followed: make(chan struct{}, 100),
+		status:  supervisor.Status{PID: 1, Programs: []supervisor.ProgramStatus{{Name: "web", State: supervisor.Up}}},
+		tickets: []supervisor.Ticket{{Program: "web", Generation: 2}},
+	}
+}
+
+func (f *fake) Do(_ context.Context, r supervisor.Request) (any, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch r := r.(type) {
+	case supervisor.FollowRequest:
+		c := make(chan supervisor.Update, f.buffer)
+		f.followers[c] = c
+		f.followed <- struct{}{}
+		return (<-chan supervisor.Update)(c), nil
+	case supervisor.UnfollowRequest:
+		if c := f.followers[r.Updates]; c != nil {
+			close(c)
+			delete(f.followers, r.Updates)
+		}
+		return nil, nil
+	}
+	f.asked = append(f.asked, r)
+	if f.err != nil {
+		return nil, f.err
+	}
+	switch r.(type) {
+	case supervisor.StatusRequest:
+		st := f.status
+		return &st, nil
+	case supervisor.ReloadRequest:
+		return f.tickets, nil
+	}
+	return nil, nil
+}
+
+// publish does what the loop does: it waits for nobody.
+func (f *fake) publish(reports ...supervisor.Report) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range reports {
+		for key, c := range f.followers {
+			select {
+			case c <- supervisor.Update{Time: time.Now(), Program: "web", Report: r}:
+			default:
+				close(c)
+				delete(f.followers, key)
+			}
+		}
+	}
+}
+
+func (f *fake) following() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.followers)
+}
+
+func (f *fake) last() supervisor.Request {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := len(f.asked) - 1; i >= 0; i-- {
+		if _, ok := f.asked[i].(supervisor.StatusRequest); !ok {
+			return f.asked[i]
+		}
+	}
+	return nil
+}
+
+// serve serves a fake until the test ends, and sees that nothing is left then.
+func serve(t testing.TB, f *fake, change ...func(*Options)) *Server {
+	t.Helper()
+	before := runtime.NumGoroutine()
+	dir, err := os.MkdirTemp("", "ctl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Chmod(dir, 0o755)
+	o := Options{Path: filepath.Join(dir, "s"), Mode: 0o666, Inherited: -1, Asker: f, Log: zap.NewNop(), Version: "test",
+		Receipts: func(string) []receipt.Receipt { return nil }}
+	for _, c := range change {
+		c(&o)
+	}
+	s, err := Serve(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Lstat(o.Path); !os.IsNotExist(err) {
+			t.Errorf("the socket is left: %v", err)
+		}
+		if n := f.following(); n > 0 {
+			t.Errorf("%d streams are still followed", n)
+		}
+		_, fuzzing := t.(*testing.F) // which has goroutines of its own
+		for end := time.Now().Add(10 * time.Second); !fuzzing && runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				buf := make([]byte, 1<<16)
+				t.Fatalf("goroutines are left:\n%s", buf[:runtime.Stack(buf, true)])
+			}
+		}
+		os.RemoveAll(dir)
+	})
+	return s
+}
+
+// dial connects to a server; the test's end closes it.
+func dial(t testing.TB, s *Server) net.Conn {
+	t.Helper()
+	c, err := net.Dial("unix", s.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// dialAs connects as somebody else: on Linux the ids are a thread's, and this one ends with the call.
+func dialAs(t testing.TB, s *Server, uid, gid int, groups ...uint32) net.Conn {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be somebody else")
+	}
+	var fd int
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends
+		fd, err = connectAs(s.Path, uid, gid, groups)
+	}()
+	<-done
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "")
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// talk sends a request over a connection and returns the status and the body.
+func talk(t testing.TB, c net.Conn, method, path, body string) (int, string) {
+	t.Helper()
+	fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body)
+	return answer(t, c)
+}
+
+func answer(t testing.TB, c net.Conn) (int, string) {
+	t.Helper()
+	c.SetReadDeadline(time.Now().Add(30 * time.Second))
+	raw, err := io.ReadAll(c)
+	if err != nil && len(raw) == 0 {
+		t.Fatal(err)
+	}
+	code := 0
+	fmt.Sscanf(string(raw), "HTTP/1.1 %d", &code)
+	_, text, _ := strings.Cut(string(raw), "\r\n\r\n")
+	return code, text
+}
+
+// refuses fails unless a request is answered with this status, and JSON that says what and how to mend it.
+func refuses(t *testing.T, c net.Conn, code int, method, path, body string) Problem {
+	t.Helper()
+	got, text := talk(t, c, method, path, body)
+	var p Problem
+	if err := json.Unmarshal([]byte(text), &p); err != nil || got != code || p.What == "" || p.Code == "" {
+		t.Errorf("%s %s %.40q: %d %s, want %d", method, path, body, got, text, code)
+	}
+	return p
+}
+
+// connectAs is for a thread of its own.
+func connectAs(path string, uid, gid int, groups []uint32) (int, error) {
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), pointer(groups), 0); errno != 0 {
+		return -1, errno
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(gid), uintptr(gid), uintptr(gid)); errno != 0 {
+		return -1, errno
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
+		return -1, errno
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	return fd, unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+}
+
+func pointer(list []uint32) uintptr {
+	if len(list) == 0 {
+		return 0
+	}
+	return uintptr(unsafe.Pointer(&list[0]))
+}

@@ -1,0 +1,253 @@
+package control
+
+import (
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"supervisord/supervisor"
+)
+
+// apiTypes is what is sent and answered. What they are made of follows from them.
+func apiTypes() []any {
+	return []any{Status{}, Event{}, Line{}, ReloadBody{}, Accepted{}, ScaleBody{}, SignalBody{}, AbortBody{}, KillBody{}, LevelBody{}, LogEntry{}, ReceiptsAnswer{}, Problem{}}
+}
+
+func schemaName(t reflect.Type) string {
+	if t == reflect.TypeFor[supervisor.Outcome]() {
+		return "LastReload"
+	}
+	return t.Name()
+}
+
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
+}
+
+// jsonFields is what encoding/json makes of a struct: the fields of embedded structs too, unless one outside has the same name.
+func jsonFields(t reflect.Type) []reflect.StructField {
+	var fields []reflect.StructField
+	names := map[string]bool{}
+	for i := range t.NumField() {
+		if f := t.Field(i); !f.Anonymous && jsonName(f) != "-" {
+			fields = append(fields, f)
+			names[jsonName(f)] = true
+		}
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if !f.Anonymous {
+			continue
+		}
+		inner := f.Type
+		if inner.Kind() == reflect.Pointer {
+			inner = inner.Elem()
+		}
+		for _, g := range jsonFields(inner) {
+			if !names[jsonName(g)] {
+				fields = append(fields, g)
+			}
+		}
+	}
+	return fields
+}
+
+// described is the part of an OpenAPI document that is looked at.
+type described struct {
+	Paths map[string]map[string]struct {
+		Name       string
+		Parameters []struct{ Name, In string }
+		Body       struct {
+			Content map[string]struct{ Schema reference }
+		} `yaml:"requestBody"`
+		Responses map[string]struct {
+			Content map[string]struct{ Schema reference }
+		}
+	}
+	Components struct{ Schemas map[string]schema }
+}
+
+type reference struct {
+	Ref string `yaml:"$ref"`
+}
+
+type schema struct {
+	Ref        string `yaml:"$ref"`
+	Type       any
+	OneOf      []schema `yaml:"oneOf"`
+	Items      *schema
+	Properties map[string]schema
+	Enum       []string
+}
+
+func description(t *testing.T) described {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var raw map[string]any
+	if err := yaml.Unmarshal(text, &raw); err != nil {
+		t.Fatal(err)
+	}
+	// A path may have parameters beside its methods: they are no method.
+	for _, methods := range raw["paths"].(map[string]any) {
+		delete(methods.(map[string]any), "parameters")
+	}
+	text, err = yaml.Marshal(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d described
+	if err := yaml.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestTheDescriptionHasEveryPathAndParameterAndNoOther(t *testing.T) {
+	d := description(t)
+	served := map[string][]string{}
+	for _, r := range routes {
+		query := append([]string{}, r.query...)
+		slices.Sort(query)
+		served[r.method+" "+r.path] = query
+	}
+	for path, methods := range d.Paths {
+		for method, m := range methods {
+			key := strings.ToUpper(method) + " " + path
+			query := []string{}
+			for _, p := range m.Parameters {
+				query = append(query, p.Name)
+			}
+			slices.Sort(query)
+			if want, ok := served[key]; !ok || !slices.Equal(want, query) {
+				t.Errorf("%s: described with %q, served with %q (%v)", key, query, want, ok)
+			}
+			delete(served, key)
+			if (len(m.Body.Content) > 0) != (bodies[key] != nil) || len(m.Body.Content) > 0 && m.Body.Content["application/json"].Schema.Ref != "#/components/schemas/"+reflect.TypeOf(bodies[key]).Name() {
+				t.Errorf("%s: the body is described as %+v", key, m.Body)
+			}
+		}
+	}
+	if len(served) > 0 {
+		t.Errorf("not described: %v", served)
+	}
+}
+
+// bodies is what the paths take.
+var bodies = map[string]any{
+	"POST /v1/reload":                 ReloadBody{},
+	"POST /v1/programs/{name}/scale":  ScaleBody{},
+	"POST /v1/programs/{name}/signal": SignalBody{},
+	"POST /v1/programs/{name}/abort":  AbortBody{},
+	"POST /v1/programs/{name}/kill":   KillBody{},
+	"PUT /v1/log-level":               LevelBody{},
+}
+
+func TestTheDescriptionHasEveryFieldAndNoOther(t *testing.T) {
+	schemas := description(t).Components.Schemas
+	done := map[string]bool{}
+	var types []reflect.Type
+	for _, v := range apiTypes() {
+		types = append(types, reflect.TypeOf(v))
+	}
+	for i := 0; i < len(types); i++ {
+		name := schemaName(types[i])
+		if done[name] {
+			continue
+		}
+		done[name] = true
+		described := schemas[name].Properties
+		var want []string
+		for _, f := range jsonFields(types[i]) {
+			want = append(want, jsonName(f))
+			types = append(types, check(t, name+"."+jsonName(f), f.Type, described[jsonName(f)])...)
+		}
+		slices.Sort(want)
+		if got := slices.Sorted(maps.Keys(described)); !slices.Equal(got, want) {
+			t.Errorf("%s is described with\n%q, it has\n%q", name, got, want)
+		}
+	}
+	for name := range schemas {
+		if !done[name] {
+			t.Errorf("%s is described, and is nowhere", name)
+		}
+	}
+}
+
+func TestTheDescriptionHasEveryOutcomeAndCode(t *testing.T) {
+	schemas := description(t).Components.Schemas
+	var words []string
+	for _, o := range outcomes {
+		words = append(words, string(o))
+	}
+	var codes []string
+	for c := range statusOf {
+		codes = append(codes, string(c))
+	}
+	for name, pair := range map[string][2][]string{
+		"Verdict.outcome":        {words, schemas["Verdict"].Properties["outcome"].Enum},
+		"ProgramVerdict.outcome": {words, schemas["ProgramVerdict"].Properties["outcome"].Enum},
+		"Problem.code":           {codes, schemas["Problem"].Properties["code"].Enum},
+	} {
+		if !slices.Equal(slices.Sorted(slices.Values(pair[0])), slices.Sorted(slices.Values(pair[1]))) {
+			t.Errorf("%s: there are %q, described are %q", name, pair[0], pair[1])
+		}
+	}
+}
+
+// check compares a field with its schema, and returns the structs that it is made of.
+func check(t *testing.T, where string, f reflect.Type, s schema) []reflect.Type {
+	t.Helper()
+	if f.Kind() == reflect.Pointer {
+		f = f.Elem()
+	}
+	if len(s.OneOf) > 0 {
+		s = s.OneOf[0]
+	}
+	if list, ok := s.Type.([]any); ok {
+		s.Type = list[0]
+	}
+	switch {
+	case f == reflect.TypeFor[time.Time]():
+		expect(t, where, s.Type, "string")
+	case f.Kind() == reflect.Struct:
+		if s.Ref != "#/components/schemas/"+schemaName(f) {
+			t.Errorf("%s refers to %q, it is a %s", where, s.Ref, schemaName(f))
+		}
+		return []reflect.Type{f}
+	case f.Kind() == reflect.Slice:
+		expect(t, where, s.Type, "array")
+		if s.Items == nil {
+			t.Errorf("%s has no items", where)
+			return nil
+		}
+		return check(t, where+"[]", f.Elem(), *s.Items)
+	case f.Kind() == reflect.Map:
+		expect(t, where, s.Type, "object")
+	case f.Kind() == reflect.String:
+		expect(t, where, s.Type, "string")
+	case f.Kind() == reflect.Bool:
+		expect(t, where, s.Type, "boolean")
+	case f.Kind() == reflect.Float64:
+		expect(t, where, s.Type, "number")
+	default:
+		expect(t, where, s.Type, "integer")
+	}
+	return nil
+}
+
+func expect(t *testing.T, where string, got any, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s is described as %v, it is %s", where, got, want)
+	}
+}

@@ -1,0 +1,80 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"supervisord/supervisor"
+)
+
+// Problem is an answer that is no success: what is wrong, and what to do about it. It is the error that a Client returns.
+type Problem struct {
+	Status int    `json:"-"`     // of HTTP
+	Code   Code   `json:"code"`  // for programs
+	What   string `json:"error"` // for people
+	Remedy string `json:"remedy,omitempty"`
+}
+
+func (p *Problem) Error() string {
+	if p.Remedy == "" {
+		return p.What
+	}
+	return p.What + ": " + p.Remedy
+}
+
+// Code tells kinds of problems apart.
+type Code string
+
+// The codes of problems.
+const (
+	BadRequest   Code = "bad_request"
+	NotPermitted Code = "not_permitted"
+	NoProgram    Code = "no_program"
+	NoPath       Code = "no_path"
+	NotNow       Code = "not_now" // the program is not in a state for this
+	Refused      Code = "refused" // the configuration
+	TooMany      Code = "too_many"
+	Stopping     Code = "stopping"
+	TooSlow      Code = "too_slow" // no answer in time
+	Internal     Code = "internal"
+)
+
+var statusOf = map[Code]int{
+	BadRequest: http.StatusBadRequest, NotPermitted: http.StatusForbidden, NoProgram: http.StatusNotFound, NoPath: http.StatusNotFound,
+	NotNow: http.StatusConflict, Refused: http.StatusUnprocessableEntity, TooMany: http.StatusTooManyRequests,
+	Stopping: http.StatusServiceUnavailable, TooSlow: http.StatusGatewayTimeout, Internal: http.StatusInternalServerError,
+}
+
+func problem(code Code, what, remedy string) *Problem {
+	return &Problem{Status: statusOf[code], Code: code, What: what, Remedy: remedy}
+}
+
+// problemOf makes what the loop answered a Problem.
+func problemOf(err error) *Problem {
+	var p *Problem
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.Is(err, supervisor.ErrNoProgram):
+		return problem(NoProgram, err.Error(), "")
+	case errors.Is(err, supervisor.ErrRefused):
+		return problem(Refused, err.Error(), "mend the configuration; `supervisord check` says what is wrong with it")
+	case errors.Is(err, supervisor.ErrState):
+		return problem(NotNow, err.Error(), "")
+	case errors.Is(err, supervisor.ErrStopping):
+		return problem(Stopping, err.Error(), "start it again")
+	case errors.Is(err, errSlow):
+		return problem(TooSlow, err.Error(), "look into the log, and try again")
+	}
+	return problem(Internal, err.Error(), "")
+}
+
+func (p *Problem) write(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	if p.Code == TooMany {
+		w.Header().Set("Retry-After", "1")
+	}
+	w.WriteHeader(p.Status)
+	json.NewEncoder(w).Encode(p) //nolint:errcheck // the client may be gone
+}

@@ -1,0 +1,313 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"supervisord/internal/observe/receipt"
+	"supervisord/supervisor"
+)
+
+// route is one thing that can be asked for.
+type route struct {
+	method, path string
+	change       bool     // needs the right to change things
+	query        []string // the parameters that may stand behind the path
+	answer       func(*Server, http.ResponseWriter, *http.Request) error
+}
+
+// routes is everything there is; docs/openapi.yaml describes the same.
+var routes = []route{
+	{"GET", "/v1/status", false, []string{"program", "usage"}, (*Server).status},
+	{"GET", "/v1/events", false, []string{"program"}, (*Server).events},
+	{"GET", "/v1/wait", false, []string{"ticket", "until", "timeout"}, (*Server).wait},
+	{"POST", "/v1/reload", true, nil, (*Server).reload},
+	{"POST", "/v1/programs/{name}/start", true, nil, (*Server).start},
+	{"POST", "/v1/programs/{name}/stop", true, nil, (*Server).stop},
+	{"POST", "/v1/programs/{name}/restart", true, nil, (*Server).restart},
+	{"POST", "/v1/programs/{name}/scale", true, nil, (*Server).scale},
+	{"POST", "/v1/programs/{name}/signal", true, nil, (*Server).signal},
+	{"POST", "/v1/programs/{name}/abort", true, nil, (*Server).abort},
+	{"POST", "/v1/programs/{name}/promote", true, nil, (*Server).promote},
+	{"POST", "/v1/programs/{name}/kill", true, nil, (*Server).kill},
+	{"GET", "/v1/programs/{name}/logs", false, []string{"lines", "follow"}, (*Server).logs},
+	{"GET", "/v1/programs/{name}/receipts", false, nil, (*Server).receipts},
+	{"PUT", "/v1/log-level", true, nil, (*Server).logLevel},
+}
+
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	for _, r := range routes {
+		mux.Handle(r.method+" "+r.path, s.guarded(r))
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		problem(NoPath, fmt.Sprintf("there is no %s %s", r.Method, r.URL.Path), "docs/openapi.yaml lists what there is").write(w)
+	})
+	return mux
+}
+
+// guarded lets through who may ask, and bounds what they send.
+func (s *Server) guarded(route route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p := s.forbids(r, route.change); p != nil {
+			p.write(w)
+			return
+		}
+		for key := range r.URL.Query() {
+			if !slices.Contains(route.query, key) {
+				problem(BadRequest, fmt.Sprintf("the parameter %q is not known here", key), "docs/openapi.yaml lists them").write(w)
+				return
+			}
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		if err := route.answer(s, w, r); err != nil {
+			problemOf(err).write(w)
+		}
+	})
+}
+
+// forbids says why whoever asks may not, or nil.
+func (s *Server) forbids(r *http.Request, change bool) *Problem {
+	p, known := peerFrom(r.Context())
+	switch {
+	case !known:
+		return problem(NotPermitted, "it is not known who asks", "")
+	case s.rights.mayChange(p):
+		return nil
+	case change:
+		return problem(NotPermitted, fmt.Sprintf("user %d may not change anything", p.UID),
+			"ask as root, as the user of supervisord, or as a member of control_group in [supervisor]")
+	case !s.rights.mayRead(p):
+		return problem(NotPermitted, fmt.Sprintf("user %d may not read", p.UID),
+			`ask as root, as the user of supervisord or as a member of control_group, or set control_read = "any" in [supervisor]`)
+	}
+	return nil
+}
+
+// respond writes an answer.
+func respond(w http.ResponseWriter, v any) error {
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(v) //nolint:errcheck // the client may be gone
+	return nil
+}
+
+// body reads what was sent into v. Nothing at all is what v is already; a key that is not known is an error.
+func body(r *http.Request, v any) error {
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	err := d.Decode(v)
+	if err == nil {
+		if _, err = d.Token(); err == nil {
+			err = errors.New("something follows the object")
+		}
+	}
+	if tooLong := (*http.MaxBytesError)(nil); errors.As(err, &tooLong) {
+		return problem(BadRequest, "the body is too long", fmt.Sprintf("send at most %d bytes", tooLong.Limit))
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return problem(BadRequest, "the body is not what is expected: "+err.Error(), "docs/openapi.yaml describes it")
+	}
+	return nil
+}
+
+// Accepted is the answer to what takes effect by and by.
+type Accepted struct {
+	Tickets []supervisor.Ticket `json:"tickets"` // to wait for, with GET /v1/wait
+}
+
+// ReceiptsAnswer is the answer to …/receipts.
+type ReceiptsAnswer struct {
+	Receipts []receipt.Receipt `json:"receipts"` // of reloads that have ended, the newest first
+}
+
+// ScaleBody is the body of …/scale.
+type ScaleBody struct {
+	Workers int `json:"workers"`
+}
+
+// SignalBody is the body of …/signal.
+type SignalBody struct {
+	Signal     string `json:"signal"`     // "USR1", "SIGUSR1" or "10"
+	Generation int    `json:"generation"` // 0: every worker that does not stop
+}
+
+// AbortBody is the body of …/abort.
+type AbortBody struct {
+	Reason string `json:"reason"`
+}
+
+// KillBody is the body of …/kill.
+type KillBody struct {
+	Generation int `json:"generation"`
+}
+
+// LevelBody is the body of log-level.
+type LevelBody struct {
+	Level string `json:"level"`
+}
+
+func (s *Server) start(w http.ResponseWriter, r *http.Request) error {
+	return s.happen(w, r, supervisor.Start{})
+}
+
+func (s *Server) stop(w http.ResponseWriter, r *http.Request) error {
+	return s.happen(w, r, supervisor.Stop{})
+}
+
+// restart is a stop and a start at once: who asks may go away, and the program is not left stopped.
+func (s *Server) restart(w http.ResponseWriter, r *http.Request) error {
+	return s.happen(w, r, supervisor.Stop{}, supervisor.Start{})
+}
+
+func (s *Server) scale(w http.ResponseWriter, r *http.Request) error {
+	var b ScaleBody
+	if err := body(r, &b); err != nil {
+		return err
+	}
+	if b.Workers > maxWorkers {
+		return problem(BadRequest, fmt.Sprintf("%d workers are too many", b.Workers), fmt.Sprintf("at most %d", maxWorkers))
+	}
+	return s.happen(w, r, supervisor.Scale{Workers: b.Workers})
+}
+
+// maxWorkers is what a configuration may have, too.
+const maxWorkers = 10000
+
+// maxReason bounds a text that goes into the log.
+const maxReason = 200
+
+func (s *Server) abort(w http.ResponseWriter, r *http.Request) error {
+	b := AbortBody{Reason: "asked to"}
+	if err := body(r, &b); err != nil {
+		return err
+	}
+	if len(b.Reason) > maxReason {
+		return problem(BadRequest, "the reason is too long", fmt.Sprintf("at most %d bytes", maxReason))
+	}
+	return s.happen(w, r, supervisor.Abort{Reason: b.Reason})
+}
+
+func (s *Server) promote(w http.ResponseWriter, r *http.Request) error {
+	return s.happen(w, r, supervisor.Promote{})
+}
+
+// happen gives a program events, and says which generation shows how it went.
+func (s *Server) happen(w http.ResponseWriter, r *http.Request, events ...supervisor.Event) error {
+	name := r.PathValue("name")
+	for _, e := range events {
+		if _, err := s.ask(r.Context(), askTimeout, supervisor.ProgramRequest{Program: name, Event: e}); err != nil {
+			return err
+		}
+	}
+	st, err := s.snapshot(r.Context(), name)
+	if err != nil {
+		return err
+	}
+	return respond(w, Accepted{[]supervisor.Ticket{{Program: name, Generation: newest(st.Programs[0])}}})
+}
+
+// newest is the number of the newest generation that lives, or 0.
+func newest(p supervisor.ProgramStatus) int {
+	n := 0
+	for _, g := range p.Generations {
+		n = max(n, g.Number)
+	}
+	return n
+}
+
+func (s *Server) signal(w http.ResponseWriter, r *http.Request) error {
+	var b SignalBody
+	if err := body(r, &b); err != nil {
+		return err
+	}
+	sig, err := signalNumber(b.Signal)
+	if err != nil {
+		return err
+	}
+	return s.signalTo(w, r, supervisor.SignalRequest{Program: r.PathValue("name"), Generation: b.Generation, Signal: sig})
+}
+
+func (s *Server) kill(w http.ResponseWriter, r *http.Request) error {
+	var b KillBody
+	if err := body(r, &b); err != nil {
+		return err
+	}
+	if b.Generation < 1 {
+		return problem(BadRequest, "no generation was named", "`supervisord status` shows their numbers; to end the program, use stop")
+	}
+	return s.signalTo(w, r, supervisor.SignalRequest{Program: r.PathValue("name"), Generation: b.Generation, Signal: syscall.SIGKILL})
+}
+
+func (s *Server) signalTo(w http.ResponseWriter, r *http.Request, q supervisor.SignalRequest) error {
+	if _, err := s.ask(r.Context(), askTimeout, q); err != nil {
+		return err
+	}
+	return respond(w, Accepted{[]supervisor.Ticket{}})
+}
+
+// signalNumber reads "USR1", "SIGUSR1" or "10".
+func signalNumber(name string) (syscall.Signal, error) {
+	upper := strings.ToUpper(name)
+	if sig := unix.SignalNum("SIG" + strings.TrimPrefix(upper, "SIG")); sig != 0 {
+		return sig, nil
+	}
+	const last = 64 // _NSIG
+	if n, err := strconv.Atoi(name); err == nil && n > 0 && n <= last {
+		return syscall.Signal(n), nil
+	}
+	return 0, problem(BadRequest, fmt.Sprintf("%q is no signal", name), "write one such as USR1, or its number")
+}
+
+func (s *Server) logLevel(w http.ResponseWriter, r *http.Request) error {
+	var b LevelBody
+	if err := body(r, &b); err != nil {
+		return err
+	}
+	if _, err := s.ask(r.Context(), askTimeout, supervisor.LevelRequest{Level: b.Level}); err != nil {
+		return err
+	}
+	return respond(w, Accepted{[]supervisor.Ticket{}})
+}
+
+// stream prepares an answer without an end of its own. The function that it returns must be called at the end.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request) (*lines, func(), error) {
+	p, _ := peerFrom(r.Context())
+	change := s.rights.mayChange(p)
+	if !s.streams.enter(change) {
+		return nil, nil, problem(TooMany, "too many clients follow what happens", "end some of them")
+	}
+	return &lines{w: w, control: http.NewResponseController(w)}, func() { s.streams.leave(change) }, nil
+}
+
+// lines writes one JSON object a line, each at once. After an error it writes no more.
+type lines struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	err     error
+}
+
+func (l *lines) begin() {
+	l.w.Header().Set("Content-Type", "application/x-ndjson")
+	l.flush()
+}
+
+func (l *lines) write(v any) error {
+	if l.err == nil {
+		l.control.SetWriteDeadline(time.Now().Add(writeTimeout)) //nolint:errcheck // it is a socket
+		l.err = json.NewEncoder(l.w).Encode(v)
+		l.flush()
+	}
+	return l.err
+}
+
+func (l *lines) flush() { l.err = errors.Join(l.err, l.control.Flush()) }

@@ -1,0 +1,159 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"supervisord/internal/observe/receipt"
+	"supervisord/supervisor"
+)
+
+// The limits on what a client may send, and on how long it may take.
+const (
+	maxHeader     = 16 << 10
+	maxBody       = 64 << 10
+	headerTimeout = 5 * time.Second
+	bodyTimeout   = 10 * time.Second
+	idleTimeout   = time.Minute
+	writeTimeout  = 10 * time.Second // of an answer, or of one line of a stream
+	closeTimeout  = time.Second      // for the last lines of streams, as the server ends
+)
+
+// How long the loop may take to answer. A reload reads files and looks up names first.
+const (
+	askTimeout    = 10 * time.Second
+	reloadTimeout = time.Minute
+)
+
+var errSlow = errors.New("supervisord has not answered in time")
+
+// Asker is the door to the loop: a supervisor.Supervisor.
+type Asker interface {
+	Do(ctx context.Context, r supervisor.Request) (any, error)
+}
+
+// Options is what a Server needs.
+type Options struct {
+	Path      string // of the socket
+	Mode      fs.FileMode
+	Access    Access
+	Inherited int // the descriptor that the image before this one listened on; -1: none
+	Asker     Asker
+	Log       *zap.Logger
+	Version   string
+	Receipts  func(program string) []receipt.Receipt // that have ended, the newest first
+}
+
+// Server answers on the control socket.
+type Server struct {
+	Options
+	rights  rights
+	socket  *Socket
+	http    *http.Server
+	streams streams
+	gauge   gauge
+	serving sync.WaitGroup // the listener and every handler
+}
+
+// Serve opens the control socket, or takes over the inherited one if that is where it should be, and answers on it until Close.
+// Errors: ErrInUse (wrapped) if another supervisord answers there.
+func Serve(o Options) (*Server, error) {
+	s := &Server{Options: o}
+	var err error
+	if s.rights, err = o.Access.lookUp(); err != nil {
+		return nil, fmt.Errorf("control_group: %w", err)
+	}
+	if err := s.open(); err != nil {
+		return nil, err
+	}
+	l, err := s.socket.listener()
+	if err != nil {
+		return nil, errors.Join(err, s.socket.Close())
+	}
+	s.http = &http.Server{
+		Handler: s.counted(s.routes()), MaxHeaderBytes: maxHeader,
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,
+		ErrorLog:    log.New(discard{o.Log}, "", 0),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return withPeer(ctx, c.(*client).peer) },
+	}
+	d := &door{UnixListener: l, rights: s.rights, reader: map[uint32]int{}}
+	s.serving.Go(func() {
+		if err := s.http.Serve(d); !errors.Is(err, http.ErrServerClosed) {
+			o.Log.Error("the control socket is closed", zap.Error(err))
+		}
+	})
+	return s, nil
+}
+
+// open takes the inherited socket over, or opens a new one.
+func (s *Server) open() error {
+	gid := -1
+	if s.rights.group != nil {
+		gid = int(*s.rights.group)
+	}
+	if s.Inherited >= 0 {
+		old, err := InheritSocket(s.Inherited)
+		switch {
+		case err != nil:
+			return err
+		case old.Path() == s.Path && old.own():
+			s.socket = old
+			return old.Permit(s.Mode, gid)
+		}
+		if err := old.Close(); err != nil { // the configuration has another place for it now, or somebody took it away
+			return err
+		}
+	}
+	socket, err := OpenSocket(s.Path, s.Mode, gid)
+	s.socket = socket
+	return err
+}
+
+// FD is the descriptor of the listening socket, to be handed over to the next image: Options.Inherited there.
+func (s *Server) FD() int { return s.socket.FD() }
+
+// Close ends every answer and removes the socket, if it is still this server's. It waits until nothing of the server runs any more.
+func (s *Server) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	gone := s.socket.Close()
+	if s.http.Shutdown(ctx) != nil {
+		s.http.Close() //nolint:errcheck // nothing is left to lose
+	}
+	s.serving.Wait()
+	return gone
+}
+
+// counted lets Close wait for the handlers.
+func (s *Server) counted(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.serving.Add(1)
+		defer s.serving.Done()
+		http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout + reloadTimeout)) //nolint:errcheck // it is a socket
+		next.ServeHTTP(w, r)
+	})
+}
+
+// ask has the loop answer a request, within limit.
+func (s *Server) ask(ctx context.Context, limit time.Duration, r supervisor.Request) (any, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errSlow)
+	defer cancel()
+	return s.Asker.Do(ctx, r)
+}
+
+// discard keeps what net/http complains about out of the log, unless somebody looks for it.
+type discard struct{ log *zap.Logger }
+
+func (d discard) Write(p []byte) (int, error) {
+	d.log.Debug("control: " + string(p))
+	return len(p), nil
+}

@@ -1,0 +1,518 @@
+package control
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"supervisord/supervisor"
+)
+
+const nobody = 65534
+
+func TestTheSocketHasItsModeAndGroup(t *testing.T) {
+	gid := fmt.Sprint(os.Getgid())
+	s := serve(t, newFake(), func(o *Options) { o.Mode, o.Access.Group = 0o640, gid })
+	info, err := os.Lstat(s.Path)
+	if err != nil || info.Mode().Perm() != 0o640 || info.Sys().(*syscall.Stat_t).Gid != uint32(os.Getgid()) {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+}
+
+func TestAGroupThatDoesNotExistIsAnError(t *testing.T) {
+	if _, err := Serve(Options{Path: filepath.Join(t.TempDir(), "s"), Access: Access{Group: "no-such-group"}, Inherited: -1}); err == nil {
+		t.Error("it serves")
+	}
+}
+
+func TestNobodyIsPushedOffTheSocket(t *testing.T) {
+	s := serve(t, newFake())
+	if _, err := OpenSocket(s.Path, 0o600, -1); !errors.Is(err, ErrInUse) {
+		t.Errorf("%v, want ErrInUse", err)
+	}
+	if code, _ := talk(t, dial(t, s), "GET", "/v1/status", ""); code != 200 {
+		t.Errorf("the first one answers %d", code)
+	}
+}
+
+func TestWhatIsNoSocketIsNotRemoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	if err := os.WriteFile(path, []byte("dear"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenSocket(path, 0o600, -1); err == nil {
+		t.Error("it was replaced")
+	}
+	if text, _ := os.ReadFile(path); string(text) != "dear" {
+		t.Errorf("the file has %q", text)
+	}
+}
+
+func TestASocketOfSomebodyElseIsNotRemovedAtTheEnd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	s, err := OpenSocket(path, 0o600, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Remove(path)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Errorf("what stands there now was removed: %v", err)
+	}
+}
+
+func TestTheNextImageTakesTheListenerOver(t *testing.T) {
+	f := newFake()
+	path := filepath.Join(t.TempDir(), "s")
+	old, err := OpenSocket(path, 0o600, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting, err := net.Dial("unix", path) // comes while nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waiting.Close()
+	s := serve(t, f, func(o *Options) { o.Path, o.Inherited, o.Mode = path, old.FD(), 0o606 })
+	if s.FD() != old.FD() {
+		t.Error("it listens on another socket")
+	}
+	if info, err := os.Lstat(path); err != nil || info.Mode().Perm() != 0o606 {
+		t.Errorf("the mode that is configured now does not hold: %v", err)
+	}
+	if flags, err := unix.FcntlInt(uintptr(s.FD()), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+		t.Error("workers would inherit it")
+	}
+	if code, _ := talk(t, waiting, "GET", "/v1/status", ""); code != 200 {
+		t.Errorf("who waited meanwhile is answered %d", code)
+	}
+}
+
+func TestTheNextImageMovesTheSocketIfTheConfigurationSaysSo(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	old, err := OpenSocket(path, 0o600, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, newFake(), func(o *Options) { o.Inherited = old.FD() })
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the old one is left: %v", err)
+	}
+	if code, _ := talk(t, dial(t, s), "GET", "/v1/status", ""); code != 200 {
+		t.Errorf("the new one answers %d", code)
+	}
+}
+
+func TestWhatIsNoControlSocketIsNotTakenOver(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	f, err := l.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := InheritSocket(int(f.Fd())); err == nil {
+		t.Error("a TCP socket is taken for one")
+	}
+	if _, err := InheritSocket(-1); err == nil {
+		t.Error("nothing is taken for one")
+	}
+}
+
+func TestWhoMayDoWhat(t *testing.T) {
+	const group, other = 54321, 54322
+	for _, c := range []struct {
+		name         string
+		access       Access
+		uid, gid     int
+		groups       []uint32
+		read, change int
+	}{
+		{"root", Access{}, 0, 0, nil, 200, 200},
+		{"anybody", Access{}, nobody, nobody, nil, 403, 403},
+		{"anybody where anybody may read", Access{Read: true}, nobody, nobody, nil, 200, 403},
+		{"the group", Access{Group: fmt.Sprint(group)}, nobody, group, nil, 200, 200},
+		{"the group, as a supplementary one", Access{Group: fmt.Sprint(group)}, nobody, nobody, []uint32{1, 2, group}, 200, 200},
+		{"another group", Access{Group: fmt.Sprint(group)}, nobody, other, []uint32{1, 2, 3}, 403, 403},
+		{"root's group", Access{}, nobody, 0, []uint32{0}, 403, 403},
+		{"with more groups than are usual", Access{Group: fmt.Sprint(group)}, nobody, nobody, append(many(300), group), 200, 200},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFake()
+			s := serve(t, f, func(o *Options) { o.Access, o.Mode = c.access, 0o666 })
+			if code, text := talk(t, dialAs(t, s, c.uid, c.gid, c.groups...), "GET", "/v1/status", ""); code != c.read {
+				t.Errorf("reading is answered %d %s, want %d", code, text, c.read)
+			}
+			if code, text := talk(t, dialAs(t, s, c.uid, c.gid, c.groups...), "POST", "/v1/programs/web/stop", ""); code != c.change {
+				t.Errorf("changing is answered %d %s, want %d", code, text, c.change)
+			}
+			if changed := f.last() != nil; changed != (c.change == 200) {
+				t.Errorf("something was changed: %v", changed)
+			}
+		})
+	}
+}
+
+func many(n int) []uint32 {
+	var list []uint32
+	for i := range n {
+		list = append(list, uint32(10000+i))
+	}
+	return list
+}
+
+func TestEveryChangeNeedsTheRightToChange(t *testing.T) {
+	f := newFake()
+	s := serve(t, f, func(o *Options) { o.Access.Read = true })
+	for _, r := range routes {
+		if r.change != (r.method != "GET") {
+			t.Errorf("%s %s: change is %v", r.method, r.path, r.change)
+		}
+		if r.change {
+			refuses(t, dialAs(t, s, nobody, nobody), 403, r.method, strings.ReplaceAll(r.path, "{name}", "web"), "{}")
+		}
+	}
+	if f.last() != nil {
+		t.Errorf("the loop was asked for %+v", f.last())
+	}
+}
+
+func TestWhatIsAskedForReachesTheLoop(t *testing.T) {
+	for _, c := range []struct {
+		method, path, body string
+		want               supervisor.Request
+	}{
+		{"POST", "/v1/programs/web/start", "", supervisor.ProgramRequest{Program: "web", Event: supervisor.Start{}}},
+		{"POST", "/v1/programs/web/stop", "", supervisor.ProgramRequest{Program: "web", Event: supervisor.Stop{}}},
+		{"POST", "/v1/programs/web/restart", "", supervisor.ProgramRequest{Program: "web", Event: supervisor.Start{}}},
+		{"POST", "/v1/programs/web/scale", `{"workers":3}`, supervisor.ProgramRequest{Program: "web", Event: supervisor.Scale{Workers: 3}}},
+		{"POST", "/v1/programs/web/promote", "", supervisor.ProgramRequest{Program: "web", Event: supervisor.Promote{}}},
+		{"POST", "/v1/programs/web/abort", "", supervisor.ProgramRequest{Program: "web", Event: supervisor.Abort{Reason: "asked to"}}},
+		{"POST", "/v1/programs/web/abort", `{"reason":"x"}`, supervisor.ProgramRequest{Program: "web", Event: supervisor.Abort{Reason: "x"}}},
+		{"POST", "/v1/programs/web/signal", `{"signal":"sigusr1"}`, supervisor.SignalRequest{Program: "web", Signal: syscall.SIGUSR1}},
+		{"POST", "/v1/programs/web/signal", `{"signal":"34","generation":2}`, supervisor.SignalRequest{Program: "web", Generation: 2, Signal: 34}},
+		{"POST", "/v1/programs/web/kill", `{"generation":2}`, supervisor.SignalRequest{Program: "web", Generation: 2, Signal: syscall.SIGKILL}},
+		{"PUT", "/v1/log-level", `{"level":"debug"}`, supervisor.LevelRequest{Level: "debug"}},
+	} {
+		f := newFake()
+		s := serve(t, f)
+		if code, text := talk(t, dial(t, s), c.method, c.path, c.body); code != 200 || f.last() != c.want {
+			t.Errorf("%s %s %s: %d %s; the loop was asked for %+v, want %+v", c.method, c.path, c.body, code, text, f.last(), c.want)
+		}
+	}
+}
+
+func TestWhatIsWrongIsRefusedAndTheLoopIsNotAsked(t *testing.T) {
+	f := newFake()
+	s := serve(t, f)
+	for _, c := range []struct {
+		code               int
+		method, path, body string
+	}{
+		{404, "GET", "/", ""},
+		{404, "GET", "/v2/status", ""},
+		{404, "DELETE", "/v1/status", ""},
+		{400, "GET", "/v1/status?programm=web", ""},
+		{400, "GET", "/v1/status?usage=maybe", ""},
+		{404, "GET", "/v1/status?program=wbe", ""},
+		{400, "GET", "/v1/wait", ""},
+		{400, "GET", "/v1/wait?ticket=web", ""},
+		{400, "GET", "/v1/wait?ticket=web:x", ""},
+		{400, "GET", "/v1/wait?ticket=web:-1", ""},
+		{400, "GET", "/v1/wait?ticket=web:1:2:3", ""},
+		{400, "GET", "/v1/wait?ticket=web:1&until=doomsday", ""},
+		{400, "GET", "/v1/wait?ticket=web:1&timeout=25h", ""},
+		{400, "GET", "/v1/wait?ticket=web:1&timeout=-1s", ""},
+		{400, "GET", "/v1/wait?" + strings.Repeat("ticket=a:1&", 1001), ""},
+		{400, "POST", "/v1/reload", `{"programs":"web"}`},
+		{400, "POST", "/v1/reload", `{"progams":["web"]}`},
+		{400, "POST", "/v1/reload", `{}{}`},
+		{400, "POST", "/v1/reload", `{"wait":true,"timeout":"soon"}`},
+		{400, "POST", "/v1/reload", `{"canary":1}`},
+		{400, "POST", "/v1/reload", `{"canary":1,"hold":true,"for":"1m"}`},
+		{400, "POST", "/v1/reload", `{"canary":-1,"hold":true}`},
+		{400, "POST", "/v1/reload", `{"hold":true}`},
+		{400, "POST", "/v1/reload", `{"reason":"` + strings.Repeat("x", 201) + `"}`},
+		{400, "POST", "/v1/reload", `"` + strings.Repeat("x", maxBody) + `"`},
+		{400, "POST", "/v1/programs/web/scale", `{"workers":10001}`},
+		{400, "POST", "/v1/programs/web/signal", ""},
+		{400, "POST", "/v1/programs/web/signal", `{"signal":"0"}`},
+		{400, "POST", "/v1/programs/web/signal", `{"signal":"65"}`},
+		{400, "POST", "/v1/programs/web/kill", `{}`},
+		{400, "GET", "/v1/programs/web/logs?lines=x", ""},
+		{400, "GET", "/v1/programs/web/logs?follow=x", ""},
+	} {
+		refuses(t, dial(t, s), c.code, c.method, c.path, c.body)
+	}
+	if f.last() != nil {
+		t.Errorf("the loop was asked for %+v", f.last())
+	}
+}
+
+func TestWhatTheLoopRefusesIsToldApart(t *testing.T) {
+	for err, want := range map[error]struct {
+		status int
+		code   Code
+	}{
+		supervisor.ErrNoProgram: {404, NoProgram}, supervisor.ErrRefused: {422, Refused}, supervisor.ErrState: {409, NotNow},
+		supervisor.ErrStopping: {503, Stopping}, errSlow: {504, TooSlow}, errors.New("?"): {500, Internal},
+	} {
+		f := newFake()
+		f.err = fmt.Errorf("more: %w", err)
+		s := serve(t, f)
+		for _, body := range []string{"", `{"wait":true}`} {
+			if p := refuses(t, dial(t, s), want.status, "POST", "/v1/reload", body); p.Code != want.code {
+				t.Errorf("%v: the code is %s, want %s", err, p.Code, want.code)
+			}
+		}
+	}
+}
+
+func TestAReloadThatIsWaitedForIsFollowedFromBeforeItBegins(t *testing.T) {
+	f := newFake()
+	s := serve(t, f)
+	c := dial(t, s)
+	fmt.Fprint(c, "POST /v1/reload HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 28\r\n\r\n"+`{"wait":true,"drained":true}`)
+	<-f.followed
+	f.publish(supervisor.Report{Kind: supervisor.GenerationServes, Generation: 2, Serving: 1, Took: time.Second},
+		supervisor.Report{Kind: supervisor.GenerationGone, Generation: 1, Took: time.Second, Killed: 2})
+	_, text := answer(t, c)
+	v := verdictIn(t, text)
+	if v.Outcome != Killed || v.Programs[0].Killed != 2 || v.Programs[0].Replaced != 1 || !v.Programs[0].Drained {
+		t.Errorf("the verdict is %+v", v)
+	}
+}
+
+// verdictIn is the verdict in the last line of a stream, which is chunked.
+func verdictIn(t *testing.T, text string) *Verdict {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		var l Line
+		if json.Unmarshal([]byte(line), &l) == nil && l.Verdict != nil {
+			return l.Verdict
+		}
+	}
+	t.Fatalf("there is no verdict in %s", text)
+	return nil
+}
+
+func TestAWaitHasATimeLimit(t *testing.T) {
+	f := newFake()
+	f.status.Programs[0].Generations = []supervisor.GenerationStatus{{Number: 2, Role: supervisor.RoleTrial}}
+	s := serve(t, f)
+	_, text := talk(t, dial(t, s), "GET", "/v1/wait?ticket=web:2&timeout=50ms", "")
+	if v := verdictIn(t, text); v.Outcome != TimedOut {
+		t.Errorf("the verdict is %+v", v)
+	}
+}
+
+func TestAWaitThatIsTooSlowForTheUpdatesGoesOnFromTheStatus(t *testing.T) {
+	f := newFake()
+	f.buffer = 0 // the first update is one too many
+	f.status.Programs[0].Generations = []supervisor.GenerationStatus{{Number: 2, Role: supervisor.RoleTrial}}
+	s := serve(t, f)
+	c := dial(t, s)
+	fmt.Fprint(c, "GET /v1/wait?ticket=web:2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	<-f.followed
+	now := time.Now()
+	f.mu.Lock()
+	f.status.Programs = []supervisor.ProgramStatus{{Name: "web", Generations: []supervisor.GenerationStatus{{Number: 2, Role: supervisor.RoleServing, Served: &now}}}}
+	for key, ch := range f.followers {
+		close(ch)
+		delete(f.followers, key)
+	}
+	f.mu.Unlock()
+	if _, text := answer(t, c); verdictIn(t, text).Outcome != Serves {
+		t.Errorf("it says %s", text)
+	}
+}
+
+func TestAStreamEndsWhenItsClientGoes(t *testing.T) {
+	f := newFake()
+	s := serve(t, f)
+	for _, leave := range []func(net.Conn){
+		func(c net.Conn) { c.Close() },
+		func(c net.Conn) { c.(*net.UnixConn).CloseWrite() }, // half-closed is gone
+	} {
+		c := dial(t, s)
+		fmt.Fprint(c, "GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+		<-f.followed
+		leave(c)
+		eventually(t, "nobody follows", func() bool { return f.following() == 0 })
+	}
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("still not: " + what)
+		}
+	}
+}
+
+func TestAClientThatDoesNotReadIsGivenUpAndHoldsUpNobody(t *testing.T) {
+	f := newFake()
+	s := serve(t, f)
+	fmt.Fprint(dial(t, s), "GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-f.followed
+	long := supervisor.Report{Kind: supervisor.WorkerDied, Reason: strings.Repeat("x", 10000)}
+	eventually(t, "it is given up", func() bool {
+		began := time.Now()
+		f.publish(long)
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("publishing took %v", took)
+		}
+		return f.following() == 0
+	})
+	if code, _ := talk(t, dial(t, s), "GET", "/v1/status", ""); code != 200 {
+		t.Errorf("another client is answered %d", code)
+	}
+}
+
+func TestEventsOfOneProgramAreThoseOnly(t *testing.T) {
+	f := newFake()
+	f.status.Programs = append(f.status.Programs, supervisor.ProgramStatus{Name: "other"})
+	s := serve(t, f)
+	c := dial(t, s)
+	fmt.Fprint(c, "GET /v1/events?program=other HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-f.followed
+	f.publish(supervisor.Report{Kind: supervisor.WorkerDied})
+	f.mu.Lock()
+	for _, ch := range f.followers {
+		ch <- supervisor.Update{Program: "other", Report: supervisor.Report{Kind: supervisor.WorkerReady}}
+	}
+	f.mu.Unlock()
+	r := bufio.NewReader(c)
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil || strings.Contains(line, `"web"`) {
+			t.Fatalf("%q %v", line, err)
+		}
+		if strings.Contains(line, string(supervisor.WorkerReady)) {
+			return
+		}
+	}
+}
+
+func TestReadersCannotKeepAnOperatorOut(t *testing.T) {
+	s := serve(t, newFake(), func(o *Options) { o.Access.Read = true })
+	for range maxConnsPerUID {
+		dialAs(t, s, nobody, nobody)
+	}
+	eventually(t, "one more is turned away", func() bool {
+		code, _ := talk(t, dialAs(t, s, nobody, nobody), "GET", "/v1/status", "")
+		return code == 503
+	})
+	if code, _ := talk(t, dialAs(t, s, nobody-1, nobody), "GET", "/v1/status", ""); code != 200 {
+		t.Errorf("another user is answered %d", code)
+	}
+	if code, _ := talk(t, dial(t, s), "GET", "/v1/status", ""); code != 200 {
+		t.Errorf("root is answered %d", code)
+	}
+}
+
+func TestThereIsALimitOfClientsAndOfStreams(t *testing.T) {
+	f := newFake()
+	s := serve(t, f)
+	for range maxStreams {
+		fmt.Fprint(dial(t, s), "GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+	}
+	eventually(t, "all follow", func() bool { return f.following() == maxStreams })
+	refuses(t, dial(t, s), 429, "GET", "/v1/events", "")
+	for range maxConns - maxStreams {
+		dial(t, s)
+	}
+	eventually(t, "one more is turned away", func() bool {
+		code, _ := answerOf(dial(t, s))
+		return code == 503
+	})
+}
+
+// answerOf is what a server says unasked.
+func answerOf(c net.Conn) (int, error) {
+	c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	line, err := bufio.NewReader(c).ReadString('\n')
+	code := 0
+	fmt.Sscanf(line, "HTTP/1.1 %d", &code)
+	c.Close()
+	return code, err
+}
+
+func TestWhoNeverEndsARequestIsCutOff(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newFake())
+	c := dial(t, s)
+	fmt.Fprint(c, "GET /v1/status HTTP/1.1\r\nHost: x\r\nX: ")
+	began := time.Now()
+	c.SetReadDeadline(began.Add(headerTimeout + 10*time.Second))
+	if _, err := bufio.NewReader(c).ReadString('\x00'); err == nil || time.Since(began) > headerTimeout+8*time.Second {
+		t.Errorf("after %v: %v", time.Since(began), err)
+	}
+}
+
+func TestAHugeHeaderIsRefused(t *testing.T) {
+	s := serve(t, newFake())
+	c := dial(t, s)
+	go fmt.Fprintf(c, "GET /v1/status HTTP/1.1\r\nHost: x\r\nX: %s\r\n\r\n", strings.Repeat("x", 1<<20))
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err == nil && !strings.Contains(line, " 431 ") {
+		t.Errorf("it says %q", line)
+	}
+}
+
+func TestUsageIsThatOfTheProcessGroup(t *testing.T) {
+	var g gauge
+	pid := unix.Getpgrp()
+	u := g.measure([]query{{pids: []int{pid, 1 << 29}}})
+	if mine := u[pid]; mine.Processes == nil || *mine.Processes < 1 || *mine.Memory < 1<<20 || mine.Began == nil && *mine.Processes > 0 {
+		t.Errorf("this process group uses %+v", mine)
+	}
+	if none := u[1<<29]; none.Processes != nil || none.Memory != nil || none.CPUPercent != nil {
+		t.Errorf("nobody uses %+v", none)
+	}
+}
+
+func FuzzRequests(f *testing.F) {
+	for _, r := range routes {
+		f.Add(r.method, strings.ReplaceAll(r.path, "{name}", "web"), `{"workers":1,"signal":"HUP","generation":1,"level":"info"}`)
+	}
+	f.Add("GET", "/v1/wait?ticket=web:7:6&until=drained&timeout=1ms", "")
+	f.Add("POST", "/v1/reload", `{"wait":true,"timeout":"1ms"}`)
+	fk := newFake()
+	fk.followed = make(chan struct{}, 1<<20)
+	s := serve(f, fk)
+	f.Fuzz(func(t *testing.T, method, path, body string) {
+		if strings.ContainsAny(method+path, " \r\n\x00") || method == "" || strings.HasPrefix(path, "/v1/events") {
+			return
+		}
+		c := dial(t, s)
+		defer c.Close()
+		fmt.Fprintf(c, "%s /%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", method, strings.TrimPrefix(path, "/"), len(body), body)
+		if strings.HasPrefix(path, "/v1/wait") || strings.Contains(body, "wait") {
+			return // may take its time
+		}
+		if code, text := answer(t, c); code == 0 || code == 500 {
+			t.Errorf("%d %s", code, text)
+		}
+	})
+}

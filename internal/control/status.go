@@ -1,0 +1,156 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"supervisord/internal/observe/kernel"
+	"supervisord/internal/observe/receipt"
+	"supervisord/supervisor"
+)
+
+// Status is what is going on: supervisor.Status, and what the kernel says about it.
+type Status struct {
+	PID      int       `json:"pid"`
+	Version  string    `json:"version"`
+	Started  time.Time `json:"started"`
+	Stopping bool      `json:"stopping"`
+	Programs []Program `json:"programs"`
+}
+
+// Program is a program with what is known of its workers and listeners. The fields hide those of the same name.
+type Program struct {
+	supervisor.ProgramStatus
+	Generations []Generation `json:"generations"`
+	Listeners   []Listener   `json:"listeners"`
+}
+
+// Generation is a generation with what is known of its workers.
+type Generation struct {
+	supervisor.GenerationStatus
+	Workers []WorkerStatus `json:"workers"`
+}
+
+// WorkerStatus is a worker with what it uses.
+type WorkerStatus struct {
+	supervisor.WorkerStatus
+	Usage
+}
+
+// Listener is a listener with its accept queue, the sum over its sockets; nil if that is not known.
+type Listener struct {
+	supervisor.ListenerStatus
+	Queue *kernel.Queue `json:"queue"`
+}
+
+// snapshot asks the loop how things are, for one program or for all ("").
+func (s *Server) snapshot(ctx context.Context, program string) (*supervisor.Status, error) {
+	v, err := s.ask(ctx, askTimeout, supervisor.StatusRequest{})
+	if err != nil {
+		return nil, err
+	}
+	st := v.(*supervisor.Status)
+	if program == "" {
+		return st, nil
+	}
+	var names []string
+	for _, p := range st.Programs {
+		names = append(names, p.Name)
+	}
+	i := slices.Index(names, program)
+	if i < 0 {
+		return nil, fmt.Errorf("%w: %s; there are: %s", supervisor.ErrNoProgram, program, strings.Join(names, ", "))
+	}
+	st.Programs = st.Programs[i : i+1]
+	return st, nil
+}
+
+// status answers with a Status; ?usage=no leaves out what has to be asked of the kernel.
+func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
+	usage := r.FormValue("usage")
+	if usage != "" && usage != "yes" && usage != "no" {
+		return problem(BadRequest, fmt.Sprintf("usage: %q is not known", usage), "write yes or no")
+	}
+	st, err := s.snapshot(r.Context(), r.FormValue("program"))
+	if err != nil {
+		return err
+	}
+	return respond(w, s.extend(st, usage != "no"))
+}
+
+// extend adds to what the loop knows. The loop does not wait for it.
+func (s *Server) extend(st *supervisor.Status, usage bool) *Status {
+	used := map[int]Usage{}
+	if usage {
+		used = s.gauge.measure(queries(st))
+	}
+	x := &Status{PID: st.PID, Version: s.Version, Started: st.Started, Stopping: st.Stopping, Programs: []Program{}}
+	for _, p := range st.Programs {
+		xp := Program{ProgramStatus: p, Generations: []Generation{}, Listeners: []Listener{}}
+		for _, g := range p.Generations {
+			xg := Generation{GenerationStatus: g, Workers: []WorkerStatus{}}
+			for _, w := range g.Workers {
+				xg.Workers = append(xg.Workers, WorkerStatus{w, used[w.PID]})
+			}
+			xp.Generations = append(xp.Generations, xg)
+		}
+		for _, l := range p.Listeners {
+			xl := Listener{ListenerStatus: l}
+			if usage {
+				xl.Queue = queue(l)
+			}
+			xp.Listeners = append(xp.Listeners, xl)
+		}
+		x.Programs = append(x.Programs, xp)
+	}
+	return x
+}
+
+func queries(st *supervisor.Status) []query {
+	var all []query
+	for _, p := range st.Programs {
+		q := query{}
+		for _, l := range p.Listeners {
+			q.addresses = append(q.addresses, l.Address)
+		}
+		for _, g := range p.Generations {
+			for _, w := range g.Workers {
+				if w.PID > 0 {
+					q.pids = append(q.pids, w.PID)
+				}
+			}
+		}
+		all = append(all, q)
+	}
+	return all
+}
+
+// queue is the sum over the sockets of a listener. A socket that the loop has closed meanwhile is none.
+func queue(l supervisor.ListenerStatus) *kernel.Queue {
+	var sum *kernel.Queue
+	for _, fd := range l.FDs {
+		q, err := kernel.AcceptQueue(fd)
+		if err != nil {
+			continue
+		}
+		if sum == nil {
+			sum = &kernel.Queue{}
+		}
+		sum.Waiting += q.Waiting
+		sum.Limit += q.Limit
+	}
+	return sum
+}
+
+// receipts answers with the last receipts of a program, the newest first.
+func (s *Server) receipts(w http.ResponseWriter, r *http.Request) error {
+	name := r.PathValue("name")
+	if _, err := s.snapshot(r.Context(), name); err != nil {
+		return err
+	}
+	return respond(w, ReceiptsAnswer{append([]receipt.Receipt{}, s.Receipts(name)...)})
+}

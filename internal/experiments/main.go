@@ -1,0 +1,133 @@
+// Experiments runs again what others have published about deploys without downtime, with supervisord and without, and writes
+// one report with pictures. scripts/experiments runs it.
+//
+// The pieces, by file: an experiment (ab.go, stopped.go, latency.go, resolver.go, gaps.go, compare.go) starts masters
+// (master.go, starter.go) and workers by hand (alone.go), brings load (steady.go, users.go, rpc.go over caller.go), and fills a
+// section (report.go) with tables and pictures (svg.go, timeline.go, histogram.go, strips.go). The same binary is also those
+// workers and the sealed-off network that the experiments need besides the examples (roles.go, lab.go).
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+)
+
+func main() {
+	if role := roleOf(os.Args); role != nil {
+		exit(role())
+	}
+	only := flag.Int("only", 0, "run only experiment `N`, and replace only its part of the report")
+	quick := flag.Bool("quick", false, "less of everything: about two minutes")
+	out := flag.String("out", "", "write the report into this `folder` (default docs/experiments; with --quick one in the temporary folder)")
+	flag.Usage = usage
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	size := full
+	if *quick {
+		size = quickly
+	}
+	exit(buildAndRun(ctx, *only, size, folder(*out, *quick)))
+}
+
+func buildAndRun(ctx context.Context, only int, size sizes, out string) error {
+	dir, err := os.MkdirTemp("", "experiments")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	bin, err := build(ctx, dir)
+	if err != nil {
+		return err
+	}
+	return run(ctx, bin, only, size, out)
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "experiments:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func usage() {
+	fmt.Fprint(flag.CommandLine.Output(), "usage: scripts/experiments [--only N] [--quick] [--out DIR]\n\n")
+	flag.PrintDefaults()
+	fmt.Fprintln(flag.CommandLine.Output(), "\nThe experiments:")
+	for _, e := range experiments() {
+		fmt.Fprintf(flag.CommandLine.Output(), "  %d  %s\n", e.number, e.title)
+	}
+}
+
+// folder is where the report goes. Quick figures do not replace the whole ones unless that is asked for.
+func folder(out string, quick bool) string {
+	switch {
+	case out != "":
+		return out
+	case quick:
+		return filepath.Join(os.TempDir(), "supervisord-experiments")
+	}
+	return filepath.Join("docs", "experiments")
+}
+
+// experiment is one that somebody has published.
+type experiment struct {
+	number    int
+	title     string
+	published string // in words, with the source
+	run       func(context.Context, *bench, *section) error
+}
+
+func experiments() []experiment {
+	return []experiment{
+		{1, "ab with a HUP each second", publishedAB, runAB},
+		{2, "gRPC and HTTP clients of a server that is stopped", publishedStopped, runStopped},
+		{3, "Latency as a whole, and slow names", publishedLatency, runLatency},
+		{4, "The longest gap, with 1, 2, 4 and auto workers", publishedGaps, runGaps},
+		{5, "JSON over HTTP/1.1 against gRPC", publishedCompare, runCompare},
+	}
+}
+
+// run runs one experiment, or all when only is 0, and writes the report into out.
+func run(ctx context.Context, bin binaries, only int, size sizes, out string) (err error) {
+	if only < 0 || only > len(experiments()) {
+		return fmt.Errorf("there is no experiment %d: 1 to %d, or leave --only out for all", only, len(experiments()))
+	}
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
+	b, err := newBench(size, bin, out)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	for _, e := range experiments() {
+		if only != 0 && only != e.number {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "experiment %d: %s (load average %s)\n", e.number, e.title, machineLoad())
+		s := newSection(e, size)
+		if err := e.run(ctx, b, s); err != nil {
+			return fmt.Errorf("experiment %d: %w", e.number, err)
+		}
+		if err := s.into(filepath.Join(out, "README.md")); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(os.Stderr, "the report is", filepath.Join(out, "README.md"))
+	return nil
+}
+
+// picture writes an SVG beside the report and mentions it in the section.
+func (b *bench) picture(s *section, name, about string, svg []byte) error {
+	s.say("![" + about + "](" + name + ")")
+	return os.WriteFile(filepath.Join(b.out, name), svg, fs.FileMode(0o644))
+}

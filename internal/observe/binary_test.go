@@ -1,0 +1,415 @@
+package observe
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"supervisord/internal/observe/hooks"
+	"supervisord/internal/observe/page"
+	"supervisord/internal/observe/receipt"
+)
+
+// built is the folder of the programs that the tests run.
+var built struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built.dir != "" {
+		os.RemoveAll(built.dir)
+	}
+	os.Exit(code)
+}
+
+func build(t *testing.T) string {
+	t.Helper()
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "sv"); built.err != nil {
+			return
+		}
+		command := exec.Command("go", "build", "-o", built.dir+"/", "./cmd/supervisord", "./examples/hello")
+		command.Dir = "../.."
+		if out, err := command.CombinedOutput(); err != nil {
+			built.err = fmt.Errorf("%w\n%s", err, out)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return built.dir
+}
+
+// patience is how long anything may take that should be there at once: the machine may be busy.
+const patience = 30 * time.Second
+
+// master is a supervisord with a folder of its own.
+type master struct {
+	*testing.T
+	dir     string
+	cmd     *exec.Cmd
+	mu      sync.Mutex
+	log     []string
+	arrived chan struct{} // closed at the next line
+	http    string        // where it serves metrics and the page
+}
+
+// start starts the example worker with these settings of [supervisor] and tables of the program.
+func start(t *testing.T, settings, program string) *master {
+	t.Helper()
+	bin := build(t)
+	dir, err := os.MkdirTemp("", "sv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &master{T: t, dir: dir, arrived: make(chan struct{})}
+	m.configure(settings, program)
+	m.cmd = exec.Command(filepath.Join(bin, "supervisord"), "run", "-c", m.path("c.toml"))
+	out, err := m.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.cmd.Stdout = m.cmd.Stderr
+	if err := m.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var reading sync.WaitGroup
+	reading.Go(func() { m.read(out) })
+	t.Cleanup(func() {
+		m.cmd.Process.Signal(syscall.SIGTERM)
+		reading.Wait()
+		if err := m.cmd.Wait(); err != nil {
+			t.Errorf("supervisord ended with %v", err)
+		}
+		if t.Failed() {
+			t.Log(strings.Join(m.log, "\n"))
+		}
+		os.RemoveAll(dir)
+	})
+	if strings.Contains(settings, "http") {
+		m.http = "http://" + m.await(`"metrics and the page are served","address":"([^"]+)"`)
+	}
+	m.await(`"new generation serves".*"generation":(1),`)
+	return m
+}
+
+func (m *master) path(name string) string { return filepath.Join(m.dir, name) }
+
+func (m *master) configure(settings, program string) {
+	m.Helper()
+	text := fmt.Sprintf(`[supervisor]
+runtime_dir = "run"
+%s
+[program.web]
+command = ["%s/hello"%s
+[[program.web.listen]]
+name = "http"
+address = "127.0.0.1:0"
+[program.web.ready]
+method = "notify"
+timeout = "20s"
+`, settings, built.dir, program)
+	if err := os.WriteFile(m.path("c.toml"), []byte(text), 0o644); err != nil {
+		m.Fatal(err)
+	}
+}
+
+func (m *master) read(out io.Reader) {
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		m.mu.Lock()
+		m.log = append(m.log, lines.Text())
+		close(m.arrived)
+		m.arrived = make(chan struct{})
+		m.mu.Unlock()
+	}
+}
+
+// await returns what the first group matches, in the first line that matches.
+func (m *master) await(pattern string) string {
+	m.Helper()
+	want := regexp.MustCompile(pattern)
+	timeout := time.After(patience)
+	for {
+		m.mu.Lock()
+		arrived := m.arrived
+		for _, line := range m.log {
+			if found := want.FindStringSubmatch(line); found != nil {
+				m.mu.Unlock()
+				return found[len(found)-1]
+			}
+		}
+		m.mu.Unlock()
+		select {
+		case <-arrived:
+		case <-timeout:
+			m.Fatalf("nothing in the log is like %s", pattern)
+		}
+	}
+}
+
+func (m *master) signal(sig syscall.Signal) { m.cmd.Process.Signal(sig) }
+
+// kill kills a worker.
+func (m *master) kill(pid string) {
+	m.Helper()
+	n, err := strconv.Atoi(pid)
+	if err != nil || n < 2 {
+		m.Fatalf("%q is no PID", pid)
+	}
+	if err := syscall.Kill(n, syscall.SIGKILL); err != nil {
+		m.Fatal(err)
+	}
+}
+
+func (m *master) get(path string) string {
+	m.Helper()
+	answer, err := http.Get(m.http + path)
+	if err != nil {
+		m.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		m.Fatal(err)
+	}
+	return string(body)
+}
+
+func (m *master) state() *page.State {
+	m.Helper()
+	st := new(page.State)
+	if err := json.Unmarshal([]byte(m.get("/state")), st); err != nil {
+		m.Fatal(err)
+	}
+	return st
+}
+
+// address is where the program listens.
+func (m *master) address() string { return m.state().Status.Programs[0].Listeners[0].Address }
+
+const onHTTP = `http = "127.0.0.1:0"`
+
+func TestTheReceiptOfAReloadUnderLoad(t *testing.T) {
+	t.Parallel()
+	m := start(t, onHTTP, `]
+workers = 2
+[program.web.stop]
+timeout = "20s"`)
+	at := m.address()
+	letGo := hold(t, at)
+	eventually(t, "the request has been accepted", func() bool { return strings.Contains(ss(at), "ESTAB") })
+	stop, lost := make(chan struct{}), make(chan error, 1)
+	go load(at, stop, lost)
+	m.signal(syscall.SIGHUP)
+	eventually(t, "two counts of the connections", func() bool {
+		r := m.state().Details["web"].Receipts[0]
+		return r.Generation == 2 && len(r.Connections) > 1
+	})
+	letGo()
+	line := m.await(`("msg":"reload receipt".*"generation":2,.*)`)
+	close(stop)
+	if err := <-lost; err != nil {
+		t.Error(err)
+	}
+	r := m.state().Details["web"].Receipts[0]
+	if r.Generation != 2 || r.Replaced != 1 || r.Outcome != receipt.Served || r.Reason != "HUP" || r.Took <= 0 || r.SpawnToReady <= 0 || r.SpawnToReady > r.Took ||
+		r.Drain < r.Connections[1].At || r.Overlap < r.Drain || len(r.Killed) > 0 || r.Gap || r.ListenDrops != 0 {
+		t.Errorf("the receipt is %+v", r)
+	}
+	if _, known := r.AcceptQueue["http"]; !known {
+		t.Errorf("the queue was not looked at: %+v", r.AcceptQueue)
+	}
+	if r.Connections[0].Open < 1 || r.Connections[1].Open < 1 || r.ConnectionsWhy != "" {
+		t.Errorf("the connections are %v %q", r.Connections, r.ConnectionsWhy)
+	}
+	if !strings.Contains(line, `"replaced":1,"outcome":"served","reason":"HUP"`) {
+		t.Errorf("the log says %s", line)
+	}
+}
+
+// hold sends a request that keeps its worker busy until it is let go.
+func hold(t *testing.T, at string) (letGo func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at+"/slow?d=1h", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if answer, err := http.DefaultTransport.RoundTrip(request); err == nil {
+			answer.Body.Close()
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// load sends requests one after the other, each over a connection of its own.
+func load(at string, stop <-chan struct{}, lost chan<- error) {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for {
+		select {
+		case <-stop:
+			lost <- nil
+			return
+		default:
+		}
+		answer, err := client.Get("http://" + at + "/")
+		if err != nil {
+			lost <- err
+			return
+		}
+		io.Copy(io.Discard, answer.Body)
+		answer.Body.Close()
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// ss is the established connections to an address, as /proc shows them.
+func ss(address string) string {
+	_, port, _ := net.SplitHostPort(address)
+	n, _ := strconv.Atoi(port)
+	text, _ := os.ReadFile("/proc/net/tcp")
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", n)) && f[3] == "01" {
+			return "ESTAB"
+		}
+	}
+	return ""
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("still not: " + what)
+		}
+	}
+}
+
+func TestAWorkerThatMustBeKilledIsInTheReceipt(t *testing.T) {
+	t.Parallel()
+	m := start(t, onHTTP, `, "-linger", "1m", "-deadline", "1m"]
+[program.web.stop]
+timeout = "300ms"`)
+	at := m.address()
+	defer hold(t, at)()
+	eventually(t, "the request has been accepted", func() bool { return ss(at) != "" })
+	m.signal(syscall.SIGHUP)
+	m.await(`("reload receipt").*"generation":2,.*"killed":1,`)
+	r := m.state().Details["web"].Receipts[0]
+	if len(r.Killed) != 1 || r.Killed[0].Generation != 1 || !strings.Contains(r.Killed[0].Reason, "still there") {
+		t.Errorf("killed are %+v", r.Killed)
+	}
+	if text := m.get("/metrics"); !strings.Contains(text, "\nsupervisord_worker_kills_total{program=\"web\"} 1\n") || !strings.Contains(text, `supervisord_reloads_total{program="web",outcome="served"} `) {
+		t.Errorf("the metrics are\n%s", text)
+	}
+}
+
+func TestHooksOfTheRealThing(t *testing.T) {
+	t.Parallel()
+	const table = `
+[program.web.hooks]
+after_reload   = ["sh", "-c", "tr -d '\\n' >>told; echo >>told"]
+reload_failed  = ["sh", "-c", "tr -d '\\n' >>told; echo >>told"]
+worker_crashed = ["sh", "-c", "tr -d '\\n' >>told; echo >>told; echo $SUPERVISORD_HOOK $SUPERVISORD_PROGRAM >&2; exit 1"]`
+	m := start(t, "", "]"+table)
+	told := func(n int) []hooks.Message {
+		var all []hooks.Message
+		eventually(t, fmt.Sprintf("%d hooks", n), func() bool {
+			text, _ := os.ReadFile(m.path("told"))
+			all = nil
+			for line := range strings.Lines(string(text)) {
+				var one hooks.Message
+				if json.Unmarshal([]byte(line), &one) == nil {
+					all = append(all, one)
+				}
+			}
+			return len(all) >= n
+		})
+		return all
+	}
+	if got := told(1)[0]; got.Hook != hooks.AfterReload || got.Receipt.Replaced != 0 {
+		t.Errorf("after the start: %+v", got)
+	}
+	m.configure("", `, "-fail"]`+table)
+	m.signal(syscall.SIGHUP)
+	if got := told(2)[1]; got.Hook != hooks.ReloadFailed || got.Receipt == nil || got.Receipt.Outcome != receipt.Failed || got.Event.Step != "start" {
+		t.Errorf("after a failure: %+v", got)
+	}
+	worker, err := strconv.Atoi(m.await(`"worker is ready".*"pid":(\d+)`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.kill(strconv.Itoa(worker))
+	if got := told(3)[2]; got.Hook != hooks.WorkerCrashed || got.Event.PID != worker || got.Event.Reason != "killed by SIGKILL" {
+		t.Errorf("after a crash: %+v", got)
+	}
+	if said := m.await(`"hook failed".*"stderr":\[(.*)\]`); said != `"worker_crashed web"` {
+		t.Errorf("the failed hook said %s", said)
+	}
+}
+
+// TestNothingWakesUpWhileNobodyLooks counts what the kernel counts. The runtime of Go wakes up by itself now and then
+// (sysmon, a forced collection every two minutes), and a thread that is looked at here has just done its part of the start.
+func TestNothingWakesUpWhileNobodyLooks(t *testing.T) {
+	t.Parallel()
+	quiet := func(settings string) int {
+		m := start(t, settings, "]")
+		if settings != "" {
+			m.get("/metrics")
+			http.DefaultClient.CloseIdleConnections()
+		}
+		least := 1 << 30
+		for range 4 { // something else may have woken it
+			before := switches(t, m.cmd.Process.Pid)
+			time.Sleep(time.Second)
+			least = min(least, switches(t, m.cmd.Process.Pid)-before)
+		}
+		return least
+	}
+	if n := quiet(""); n > 2 {
+		t.Errorf("without http: woken %d times a second", n)
+	}
+	if n := quiet(onHTTP); n > 2 {
+		t.Errorf("with http: woken %d times a second", n)
+	}
+}
+
+// switches is how often the threads of a process have given up the CPU of their own accord.
+func switches(t *testing.T, pid int) int {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		_, rest, _ := strings.Cut(string(text), "\nvoluntary_ctxt_switches:")
+		line, _, _ := strings.Cut(rest, "\n")
+		n, _ := strconv.Atoi(strings.TrimSpace(line))
+		sum += n
+	}
+	return sum
+}

@@ -1,0 +1,241 @@
+package hooks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"supervisord/internal/config"
+	"supervisord/internal/observe/receipt"
+	"supervisord/supervisor"
+	"supervisord/worker"
+)
+
+func TestMain(m *testing.M) {
+	worker.RunShim()
+	os.Exit(m.Run())
+}
+
+// fake runs nothing: it hands over what it was given, and ends when it is told how.
+type fake struct {
+	begun chan worker.Spec
+	end   chan error
+}
+
+func (f *fake) Run(ctx context.Context, s worker.Spec) error {
+	f.begun <- s
+	select {
+	case err := <-f.end:
+		return err
+	case <-ctx.Done():
+		return &worker.RunError{Command: s.Command, Cause: context.Cause(ctx)}
+	}
+}
+
+func command(hook string) *supervisor.Command {
+	c := &config.Program{Name: "web", Hooks: config.Hooks{Timeout: time.Minute}}
+	switch hook {
+	case AfterReload:
+		c.Hooks.AfterReload = []string{"told", "after"}
+	case WorkerCrashed:
+		c.Hooks.WorkerCrashed = []string{"told", "crashed"}
+	}
+	return &supervisor.Command{Config: c, Spec: &worker.Spec{Directory: "/srv", Environment: []string{"A=1"}}}
+}
+
+func onStage(t *testing.T, play func(h *Hooks, f *fake, logs *observer.ObservedLogs)) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zapcore.DebugLevel)
+		f := &fake{make(chan worker.Spec, 100), make(chan error)}
+		h := New(f, zap.New(core))
+		play(h, f, logs)
+		h.Close()
+	})
+}
+
+func told(n int) Message {
+	return Message{Hook: AfterReload, Program: "web", Receipt: &receipt.Receipt{Program: "web", Generation: n}}
+}
+
+func generationOf(t *testing.T, s worker.Spec) int {
+	t.Helper()
+	var m Message
+	if err := json.Unmarshal(s.Stdin, &m); err != nil {
+		t.Fatal(err)
+	}
+	return m.Receipt.Generation
+}
+
+func TestAHookRunsAsAWorkerWould(t *testing.T) {
+	onStage(t, func(h *Hooks, f *fake, logs *observer.ObservedLogs) {
+		h.Tell(command(AfterReload), told(7))
+		s := <-f.begun
+		if !slices.Equal(s.Command, []string{"told", "after"}) || s.Directory != "/srv" || generationOf(t, s) != 7 ||
+			!slices.Equal(s.Environment, []string{"A=1", "SUPERVISORD_PROGRAM=web", "SUPERVISORD_HOOK=after_reload"}) {
+			t.Errorf("spec is %+v", s)
+		}
+		f.end <- nil
+		synctest.Wait()
+		if logs.FilterLevelExact(zapcore.ErrorLevel).Len() > 0 {
+			t.Errorf("logged %+v", logs.All())
+		}
+	})
+}
+
+func TestAHookThatIsNotConfiguredDoesNotRun(t *testing.T) {
+	onStage(t, func(h *Hooks, f *fake, _ *observer.ObservedLogs) {
+		h.Tell(command(WorkerCrashed), told(1))
+		synctest.Wait()
+		if len(f.begun) > 0 {
+			t.Error("it runs")
+		}
+	})
+}
+
+func TestHooksOfAProgramRunOneAtATimeAndInOrder(t *testing.T) {
+	onStage(t, func(h *Hooks, f *fake, _ *observer.ObservedLogs) {
+		for n := range 5 {
+			h.Tell(command(AfterReload), told(n))
+		}
+		other := told(100)
+		other.Program = "other"
+		h.Tell(command(AfterReload), other)
+		synctest.Wait()
+		if n := len(f.begun); n != 2 {
+			t.Fatalf("%d run at once, want one for each of two programs", n)
+		}
+		seen := []int{generationOf(t, <-f.begun), generationOf(t, <-f.begun)}
+		for range 6 {
+			f.end <- nil
+			synctest.Wait()
+			if len(f.begun) > 0 {
+				seen = append(seen, generationOf(t, <-f.begun))
+			}
+		}
+		if seen = slices.DeleteFunc(seen, func(n int) bool { return n == 100 }); !slices.Equal(seen, []int{0, 1, 2, 3, 4}) {
+			t.Errorf("ran %v", seen)
+		}
+	})
+}
+
+func TestOfTooManyTheOldestIsGivenUp(t *testing.T) {
+	onStage(t, func(h *Hooks, f *fake, logs *observer.ObservedLogs) {
+		h.Tell(command(AfterReload), told(0))
+		<-f.begun
+		for n := 1; n <= waiting+3; n++ {
+			h.Tell(command(AfterReload), told(n))
+		}
+		if n := logs.FilterMessage("hook is not run: too many wait").Len(); n != 3 {
+			t.Errorf("%d given up, want 3", n)
+		}
+		f.end <- nil
+		if n := generationOf(t, <-f.begun); n != 4 {
+			t.Errorf("%d is next, want 4", n)
+		}
+	})
+}
+
+func TestAFailureIsLoggedWithItsLastLines(t *testing.T) {
+	onStage(t, func(h *Hooks, f *fake, logs *observer.ObservedLogs) {
+		h.Tell(command(AfterReload), told(1))
+		<-f.begun
+		f.end <- &worker.RunError{Command: []string{"told"}, Exited: worker.Exited{Known: true, Status: 1 << 8, Tail: []string{"no such channel"}}}
+		synctest.Wait()
+		failed := logs.FilterMessage("hook failed").All()
+		if len(failed) != 1 || failed[0].ContextMap()["reason"] != "told: exited with status 1" || fmt.Sprint(failed[0].ContextMap()["stderr"]) != "[no such channel]" {
+			t.Errorf("logged %+v", failed)
+		}
+	})
+}
+
+func TestAHookThatTakesTooLongIsKilledAndTheNextOneRuns(t *testing.T) {
+	onStage(t, func(h *Hooks, f *fake, logs *observer.ObservedLogs) {
+		h.Tell(command(AfterReload), told(1))
+		h.Tell(command(AfterReload), told(2))
+		<-f.begun
+		begin := time.Now()
+		if n := generationOf(t, <-f.begun); n != 2 || time.Since(begin) != time.Minute {
+			t.Errorf("%d runs after %v", n, time.Since(begin))
+		}
+		if said := logs.FilterMessage("hook failed").All()[0].ContextMap()["reason"]; said != "told after: stopped: not finished within 1m0s" {
+			t.Errorf("said %q", said)
+		}
+	})
+}
+
+func TestTheEndWaitsAMomentAndThenKills(t *testing.T) {
+	onStage(t, func(h *Hooks, f *fake, logs *observer.ObservedLogs) {
+		h.Tell(command(AfterReload), told(1))
+		h.Tell(command(AfterReload), told(2))
+		<-f.begun
+		begin := time.Now()
+		h.Close()
+		if time.Since(begin) != grace || len(f.begun) > 0 || logs.FilterMessage("hook is not run: supervisord ends").Len() != 1 {
+			t.Errorf("after %v: %+v", time.Since(begin), logs.All())
+		}
+		if h.Tell(command(AfterReload), told(3)); len(f.begun) > 0 {
+			t.Error("one begins after the end")
+		}
+	})
+}
+
+// TestARealHook needs no supervisor: no generation is there, so what it runs with is looked up.
+func TestARealHook(t *testing.T) {
+	launcher, err := worker.NewLauncher(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, logs := observer.New(zapcore.DebugLevel)
+	dir := t.TempDir()
+	c := &config.Program{Name: "web", Directory: dir, Hooks: config.Hooks{Timeout: 30 * time.Second,
+		AfterReload: []string{"sh", "-c", `cat >got; echo "$SUPERVISORD_HOOK $PWD" >>got`}, ReloadFailed: []string{"sh", "-c", "echo no >&2; exit 3"}}}
+	h := New(launcher, zap.New(core))
+	h.Tell(&supervisor.Command{Config: c}, told(7))
+	failed := told(8)
+	failed.Hook = ReloadFailed
+	h.Tell(&supervisor.Command{Config: c}, failed)
+	for end := time.Now().Add(20 * time.Second); logs.FilterMessage("hook failed").Len() == 0 && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	h.Close()
+	if err := launcher.Close(); err != nil {
+		t.Error(err)
+	}
+	got, err := os.ReadFile(filepath.Join(dir, "got"))
+	if err != nil || !strings.Contains(string(got), `"generation":7`) || !strings.HasSuffix(string(got), "\nafter_reload "+dir+"\n") {
+		t.Errorf("it wrote %q, %v", got, err)
+	}
+	if all := logs.FilterMessage("hook failed").All(); len(all) != 1 || fmt.Sprint(all[0].ContextMap()["stderr"]) != "[no]" {
+		t.Errorf("logged %+v", logs.All())
+	}
+}
+
+func TestAHookWhoseUserIsNotKnownDoesNotRunAsAnother(t *testing.T) {
+	onStage(t, func(h *Hooks, f *fake, logs *observer.ObservedLogs) {
+		c := command(AfterReload)
+		c.Spec, c.Config.Directory, c.Config.User = nil, "/", "no-such-user-here"
+		if _, err := supervisor.LookUp(c.Config); err == nil || errors.Is(err, os.ErrNotExist) {
+			t.Fatalf("looked up: %v", err)
+		}
+		h.Tell(c, told(1))
+		for logs.FilterMessage("hook failed").Len() == 0 {
+			synctest.Wait()
+			time.Sleep(time.Millisecond)
+		}
+		if len(f.begun) > 0 {
+			t.Error("it runs")
+		}
+	})
+}

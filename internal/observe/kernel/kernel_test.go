@@ -1,0 +1,158 @@
+package kernel
+
+import (
+	"crypto/rand"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// fdOf is the descriptor of a listener, or of a connection; it stays the listener's.
+func fdOf(t *testing.T, l any) int {
+	t.Helper()
+	raw, err := l.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd := -1
+	if err := raw.Control(func(n uintptr) { fd = int(n) }); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+// listen listens where nobody accepts.
+func listen(t *testing.T, network, address string) net.Listener {
+	t.Helper()
+	l, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+func dial(t *testing.T, l net.Listener) net.Conn {
+	t.Helper()
+	c, err := net.Dial(l.Addr().Network(), l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// eventually is for what the kernel does in its own time: the client is connected before the listener's queue has it.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("still not: " + what)
+		}
+	}
+}
+
+func TestTheAcceptQueueIsSeen(t *testing.T) {
+	for network, address := range map[string]string{"tcp4": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")} {
+		l := listen(t, network, address)
+		fd := fdOf(t, l)
+		if q, err := AcceptQueue(fd); err != nil || q.Waiting != 0 || q.Limit < 1 {
+			t.Errorf("%s: empty it is %+v, %v", network, q, err)
+		}
+		for range 3 {
+			dial(t, l)
+		}
+		eventually(t, network+": three wait", func() bool { q, err := AcceptQueue(fd); return err == nil && q.Waiting == 3 })
+		if c, err := l.Accept(); err == nil {
+			defer c.Close()
+		}
+		eventually(t, network+": two wait", func() bool { q, err := AcceptQueue(fd); return err == nil && q.Waiting == 2 })
+	}
+}
+
+func TestWhatIsNoListenerHasNoQueue(t *testing.T) {
+	l := listen(t, "tcp4", "127.0.0.1:0")
+	if _, err := AcceptQueue(fdOf(t, dial(t, l))); !errors.Is(err, ErrNoQueue) {
+		t.Errorf("a connection: %v", err)
+	}
+	f, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := AcceptQueue(int(f.Fd())); err == nil {
+		t.Error("a file has a queue")
+	}
+	if _, err := AcceptQueue(-1); err == nil {
+		t.Error("nothing has a queue")
+	}
+}
+
+func TestConnectionsOfAProcessAreCounted(t *testing.T) {
+	self := []int{os.Getpid()}
+	for network, address := range map[string]string{"tcp4": "127.0.0.1:0", "tcp6": "[::1]:0", "tcp": ":0", "unix": filepath.Join(t.TempDir(), "s"), "unixpacket": "@" + rand.Text()} {
+		l, err := net.Listen(network, address)
+		if err != nil && network == "tcp6" {
+			continue // no IPv6 here
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := []string{l.Addr().String()}
+		var accepted []net.Conn
+		for range 3 {
+			dial(t, l)
+			c, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			accepted = append(accepted, c)
+		}
+		if n, err := Connections(self, at); err != nil || n != 3 {
+			t.Errorf("%s: %d connections, %v; want 3", network, n, err)
+		}
+		accepted[0].Close()
+		if n, err := Connections(self, append(at, at...)); err != nil || n != 2 {
+			t.Errorf("%s: %d connections, %v; want 2", network, n, err)
+		}
+		if n, err := Connections([]int{os.Getppid()}, at); n != 0 && err == nil {
+			t.Errorf("%s: another process has %d of them", network, n)
+		}
+		for _, c := range accepted {
+			c.Close()
+		}
+		l.Close()
+	}
+}
+
+func TestAProcessThatHasGoneHasNoConnections(t *testing.T) {
+	if n, err := Connections([]int{1 << 29}, []string{"127.0.0.1:80"}); n != 0 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+}
+
+func TestWhatWasTurnedAwayIsCounted(t *testing.T) {
+	if _, err := Listen(); err != nil {
+		t.Error(err)
+	}
+	r, err := parseNetstat([]byte("TcpExt: A ListenOverflows ListenDrops B\nTcpExt: 1 22 333 4\nIpExt: X\nIpExt: 1\n"))
+	if err != nil || r != (Refused{22, 333}) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for _, bad := range []string{"", "TcpExt: A\nTcpExt: 1\n", "TcpExt: ListenOverflows ListenDrops\nTcpExt: 1\n", "TcpExt: ListenOverflows ListenDrops\nTcpExt: 1 x\n", "TcpExt: ListenDrops"} {
+		if _, err := parseNetstat([]byte(bad)); err == nil {
+			t.Errorf("%q was read", bad)
+		}
+	}
+}
+
+func FuzzMessages(f *testing.F) {
+	f.Add([]byte{20, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		messages(b, func(m []byte) { attributes(m) }) //nolint:errcheck // it must not panic
+	})
+}

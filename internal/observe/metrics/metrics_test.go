@@ -1,0 +1,252 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/prometheus/common/expfmt"
+
+	"supervisord/internal/observe/receipt"
+	"supervisord/supervisor"
+)
+
+// oneProgram has a listener with this descriptor.
+func oneProgram(fd int) Status {
+	return func(context.Context) (*supervisor.Status, error) {
+		return &supervisor.Status{Started: time.Unix(1000, 0), Programs: []supervisor.ProgramStatus{{
+			Name:      "web",
+			Listeners: []supervisor.ListenerStatus{{Name: "http", FDs: []int{fd}}},
+			Generations: []supervisor.GenerationStatus{
+				{Number: 3, Role: supervisor.RoleTrial, Workers: []supervisor.WorkerStatus{{State: supervisor.Starting}}},
+				{Number: 2, Role: supervisor.RoleServing, Workers: []supervisor.WorkerStatus{{State: supervisor.Ready}, {State: supervisor.Ready}}},
+				{Number: 1, Role: supervisor.RoleDraining, Workers: []supervisor.WorkerStatus{{State: supervisor.Stopping}}},
+			}}}}, nil
+	}
+}
+
+func scrape(t *testing.T, m *Metrics) (int, string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	return w.Code, w.Body.String()
+}
+
+// full is everything that can be scraped.
+func full(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	raw, err := l.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd := -1
+	if err := raw.Control(func(n uintptr) { fd = int(n) }); err != nil {
+		t.Fatal(err)
+	}
+	m := New("1.2.3", oneProgram(fd))
+	for _, r := range []supervisor.Report{
+		{Kind: supervisor.GenerationServes, Took: 2 * time.Second}, {Kind: supervisor.TrialFailed}, {Kind: supervisor.TrialFailed},
+		{Kind: supervisor.GenerationGone, Took: 20 * time.Second}, {Kind: supervisor.SlotRetry}, {Kind: supervisor.WorkerKilled}, {Kind: supervisor.WorkerReady},
+	} {
+		m.See(supervisor.Update{Program: "web", Report: r})
+	}
+	m.Ended(receipt.Receipt{Program: "web", Outcome: receipt.Stopped})
+	m.Ended(receipt.Receipt{Program: "web", Outcome: receipt.Served}) // has been counted
+	code, text := scrape(t, m)
+	if code != http.StatusOK {
+		t.Fatalf("%d: %s", code, text)
+	}
+	return text
+}
+
+func TestWhatIsScraped(t *testing.T) {
+	text := full(t)
+	for _, want := range []string{
+		`supervisord_reloads_total{program="web",outcome="served"} 1`,
+		`supervisord_reloads_total{program="web",outcome="failed"} 2`,
+		`supervisord_reloads_total{program="web",outcome="stopped"} 1`,
+		`supervisord_reloads_total{program="web",outcome="unknown"} 0`,
+		`supervisord_reload_duration_seconds_sum{program="web"} 2`,
+		`supervisord_drain_duration_seconds_sum{program="web"} 20`,
+		`supervisord_worker_restarts_total{program="web"} 1`,
+		`supervisord_worker_kills_total{program="web"} 1`,
+		`supervisord_workers{program="web",role="serving",state="ready"} 2`,
+		`supervisord_workers{program="web",role="trial",state="starting"} 1`,
+		`supervisord_workers{program="web",role="draining",state="stopping"} 1`,
+		`supervisord_program_serves{program="web"} 1`,
+		`supervisord_program_generation{program="web"} 2`,
+		`supervisord_program_draining_generations{program="web"} 1`,
+		`supervisord_listener_accept_queue{program="web",listener="http"} 0`,
+		`supervisord_listener_accept_queue_limit{program="web",listener="http"} `,
+		`supervisord_build_info{version="1.2.3"} 1`,
+		`supervisord_image_start_time_seconds 1000`,
+		`process_resident_memory_bytes `,
+		`process_cpu_seconds_total `,
+		`process_start_time_seconds `,
+		`process_open_fds `,
+		`go_goroutines `,
+	} {
+		if !strings.Contains(text, "\n"+want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+}
+
+func TestTheMetricsKeepToTheConventions(t *testing.T) {
+	problems, err := promlint.New(strings.NewReader(full(t))).Lint()
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+}
+
+// TestTheFormatIsPrometheus has its own parser read it, with what is hard in labels.
+func TestTheFormatIsPrometheus(t *testing.T) {
+	const odd = "a\"b\\c\nd\xff"
+	m := New("1", func(context.Context) (*supervisor.Status, error) {
+		return &supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: odd}}}, nil
+	})
+	for _, took := range []time.Duration{0, 50 * time.Millisecond, 51 * time.Millisecond, time.Hour} {
+		m.See(supervisor.Update{Program: odd, Report: supervisor.Report{Kind: supervisor.GenerationServes, Took: took}})
+	}
+	_, text := scrape(t, m)
+	var parser expfmt.TextParser
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	metric := families["supervisord_reload_duration_seconds"].GetMetric()[0]
+	if got := metric.GetLabel()[0].GetValue(); got != strings.ToValidUTF8(odd, "\uFFFD") {
+		t.Errorf("the label arrives as %q", got)
+	}
+	h := metric.GetHistogram()
+	if b := h.GetBucket(); h.GetSampleCount() != 4 || h.GetSampleSum() != 3600.101 || b[0].GetCumulativeCount() != 2 || b[1].GetCumulativeCount() != 3 ||
+		b[len(b)-1].GetCumulativeCount() != 4 || len(b) != len(reloadBuckets)+1 {
+		t.Errorf("the histogram is %v", h)
+	}
+	for name, f := range families {
+		if f.GetHelp() == "" || f.GetType() == 3 {
+			t.Errorf("%s has no help or no type", name)
+		}
+	}
+}
+
+func TestAProgramThatIsGoneIsForgotten(t *testing.T) {
+	m := New("1", oneProgram(-1))
+	m.See(supervisor.Update{Program: "gone", Report: supervisor.Report{Kind: supervisor.SlotRetry}})
+	if _, text := scrape(t, m); strings.Contains(text, "gone\"") {
+		t.Error("it is still there")
+	}
+}
+
+func TestScrapesAreLimited(t *testing.T) {
+	inside, leave := make(chan bool), make(chan bool)
+	m := New("1", func(context.Context) (*supervisor.Status, error) {
+		inside <- true
+		<-leave
+		return &supervisor.Status{}, nil
+	})
+	var all sync.WaitGroup
+	for range scrapes {
+		all.Go(func() { scrape(t, m) })
+		<-inside
+	}
+	if code, _ := scrape(t, m); code != http.StatusServiceUnavailable {
+		t.Errorf("one too many gets %d", code)
+	}
+	close(leave)
+	all.Wait()
+}
+
+func TestTheStatOfAProcessWithAnOddName(t *testing.T) {
+	s, err := parseStat([]byte("7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 250 50 0 0 20 0 9 0 12345 777 88 18446744073709551615 1 1"))
+	if err != nil || s != (stat{250, 50, 12345, 777, 88}) {
+		t.Errorf("%+v, %v", s, err)
+	}
+	for _, bad := range []string{"", "7 (a", "7 (a) S 1", "7 (a) S 1 7 7 0 -1 4194560 1 2 3 4 x 50 0 0 20 0 9 0 12345 777 88 1"} {
+		if _, err := parseStat([]byte(bad)); err == nil {
+			t.Errorf("%q was read", bad)
+		}
+	}
+}
+
+func TestAScrapeFailsIfTheSupervisorDoesNotAnswer(t *testing.T) {
+	m := New("1", func(context.Context) (*supervisor.Status, error) { return nil, errors.New("late") })
+	if code, text := scrape(t, m); code != http.StatusServiceUnavailable || !strings.Contains(text, "the supervisor does not answer: late") {
+		t.Errorf("%d: %s", code, text)
+	}
+}
+
+func TestAProgramServesWhileAWorkerAnswers(t *testing.T) {
+	of := func(role supervisor.Role, state supervisor.WorkerState) bool {
+		return Serves(supervisor.ProgramStatus{Generations: []supervisor.GenerationStatus{{Role: role, Workers: []supervisor.WorkerStatus{{State: state}}}}})
+	}
+	for state, want := range map[supervisor.WorkerState]bool{supervisor.Ready: true, supervisor.Soaking: true, supervisor.Leaving: true, supervisor.Starting: false, supervisor.Stopping: false} {
+		if got := of(supervisor.RoleServing, state); got != want {
+			t.Errorf("serving and %s: %v", state, got)
+		}
+	}
+	if of(supervisor.RoleTrial, supervisor.Ready) || !of(supervisor.RoleDraining, supervisor.Leaving) {
+		t.Error("a trial serves, or one that leaves does not")
+	}
+}
+
+var name = regexp.MustCompile(`\b(?:supervisord|process|go)_[a-z_]+[a-z]\b`)
+
+// exported lists the names in a scrape, those of the parts of a histogram included.
+func exported(text string) []string {
+	var names []string
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "#") {
+			names = append(names, name.FindString(line))
+		}
+	}
+	return names
+}
+
+func TestTheDashboardAndTheAlertsUseMetricsThatThereAre(t *testing.T) {
+	there := exported(full(t))
+	for _, file := range []string{"grafana-dashboard.json", "alerts.yaml", "metrics.md"} {
+		text, err := os.ReadFile("../../../docs/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		used := name.FindAllString(string(text), -1)
+		if len(used) == 0 {
+			t.Errorf("%s uses no metric", file)
+		}
+		for _, n := range used {
+			if !slices.Contains(there, n) && !slices.Contains(there, n+"_bucket") {
+				t.Errorf("%s uses %s, which is not exported", file, n)
+			}
+		}
+	}
+}
+
+func TestEveryMetricIsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := regexp.MustCompile(`_(bucket|sum|count)$`)
+	for _, n := range exported(full(t)) {
+		if n = parts.ReplaceAllString(n, ""); strings.HasPrefix(n, "supervisord") && !strings.Contains(string(text), "`"+n) {
+			t.Errorf("docs/metrics.md does not have %s", n)
+		}
+	}
+}

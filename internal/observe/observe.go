@@ -1,0 +1,284 @@
+// Package observe follows what the supervisor reports and makes something of it: receipts of reloads, hooks, metrics, a page. It is only
+// a consumer: the loop waits for nothing here, and where this was too slow the gap is noted. While no reload is under way
+// and nobody looks, nothing in it wakes up.
+package observe
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"supervisord/internal/observe/hooks"
+	"supervisord/internal/observe/kernel"
+	"supervisord/internal/observe/metrics"
+	"supervisord/internal/observe/page"
+	"supervisord/internal/observe/receipt"
+	"supervisord/supervisor"
+)
+
+// Asker answers requests: a supervisor.Supervisor.
+type Asker interface {
+	Do(context.Context, supervisor.Request) (any, error)
+}
+
+// Options is what an Observer needs from outside.
+type Options struct {
+	Asker     Asker
+	Updates   <-chan supervisor.Update // from the first one on (Supervisor.Follow); nil: from now on
+	Runner    hooks.Runner             // runs the hooks
+	Log       *zap.Logger
+	Version   string
+	HTTP      string // where metrics and the page are served: host:port, unix:/path, or "": nowhere
+	TokenFile string // of the page; "": it can only be read
+}
+
+// Observer follows a supervisor.
+type Observer struct {
+	Options
+	hooks   *hooks.Hooks
+	metrics *metrics.Metrics // nil: nobody can look
+	page    *page.Server     // likewise
+	ctx     context.Context
+	cancel  context.CancelFunc
+	done    chan struct{}
+
+	pace    pace
+	status  *supervisor.Status // as it was asked for last, while a reload is under way
+	leaving map[workerKey]bool
+
+	mu       sync.Mutex // what follows is read by whoever asks
+	recorder *receipt.Recorder
+	sampler  *receipt.Sampler
+	recent   []supervisor.Update // oldest first
+}
+
+type workerKey struct {
+	program string
+	worker  int
+}
+
+// Start begins to follow, and to serve if that is wanted. The supervisor need not run yet. That nothing can be served is
+// logged and no reason not to go on: who is watched must not depend on who watches.
+func Start(o Options) *Observer {
+	ob := &Observer{Options: o, hooks: hooks.New(o.Runner, o.Log), done: make(chan struct{}), leaving: map[workerKey]bool{}, recorder: receipt.NewRecorder()}
+	ob.sampler = receipt.NewSampler(ob.recorder, system{})
+	ob.ctx, ob.cancel = context.WithCancel(context.Background())
+	if o.HTTP != "" {
+		ob.serve()
+	}
+	go ob.run()
+	return ob
+}
+
+// serve opens the door to those who look.
+func (o *Observer) serve() {
+	m := metrics.New(o.Version, o.ask)
+	p, err := page.Serve(page.Options{
+		Address: o.HTTP, TokenFile: o.TokenFile, Log: o.Log, Metrics: m, Status: o.ask, State: o.state,
+		Reload: func(ctx context.Context, programs []string) (any, error) {
+			return o.Asker.Do(ctx, supervisor.ReloadRequest{Programs: programs, Reason: "the page"})
+		},
+	})
+	if err != nil {
+		o.Log.Error("no metrics and no page: cannot serve them", zap.String("http", o.HTTP), zap.Error(err))
+		return
+	}
+	o.metrics, o.page = m, p
+	o.Log.Info("metrics and the page are served", zap.String("address", p.Address()))
+}
+
+// closeTimeout is for a supervisor that has not ended.
+const closeTimeout = time.Second
+
+// Close ends everything. It is to be called when the supervisor does not run any more.
+func (o *Observer) Close() {
+	patience := time.AfterFunc(closeTimeout, o.cancel)
+	<-o.done // when it has seen the last update
+	patience.Stop()
+	o.cancel()
+	if o.page != nil {
+		o.page.Close()
+	}
+	o.hooks.Close()
+}
+
+// askTimeout is within what time the loop must answer: it never does anything that takes long.
+const askTimeout = time.Second
+
+func (o *Observer) ask(ctx context.Context) (*supervisor.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	v, err := o.Asker.Do(ctx, supervisor.StatusRequest{})
+	if err != nil {
+		return nil, err
+	}
+	return v.(*supervisor.Status), nil
+}
+
+// Receipts returns the last receipts of a program, at most 20, the newest first. It may be called from anywhere.
+func (o *Observer) Receipts(program string) []receipt.Receipt {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.recorder.Receipts(program)
+}
+
+// run follows, and follows again where this was too slow.
+func (o *Observer) run() {
+	defer close(o.done)
+	defer o.pace.stop()
+	updates := o.Updates
+	for missed := false; ; missed, updates = true, nil {
+		if updates == nil {
+			v, err := o.Asker.Do(o.ctx, supervisor.FollowRequest{})
+			if err != nil {
+				return
+			}
+			updates = v.(<-chan supervisor.Update)
+		}
+		if missed {
+			o.Log.Warn("reports of the supervisor were missed: receipts and metrics have a gap")
+		}
+		o.resync(missed)
+		if !o.follow(updates) {
+			o.Asker.Do(context.Background(), supervisor.UnfollowRequest{Updates: updates}) //nolint:errcheck // then it has ended itself
+			return
+		}
+	}
+}
+
+// follow returns true if updates ended before this did.
+func (o *Observer) follow(updates <-chan supervisor.Update) bool {
+	for {
+		select {
+		case u, open := <-updates:
+			if !open {
+				return o.ctx.Err() == nil
+			}
+			o.see(u)
+		case <-o.pace.tick():
+			o.sample(false)
+		case <-o.ctx.Done():
+			return false
+		}
+	}
+}
+
+// resync is for the beginning, and for what was missed.
+func (o *Observer) resync(missed bool) {
+	v, err := o.Asker.Do(o.ctx, supervisor.StatusRequest{})
+	if err != nil {
+		return // it has ended
+	}
+	st := v.(*supervisor.Status)
+	o.mu.Lock()
+	done := o.recorder.Resync(st, time.Now(), missed)
+	o.sampler.Refused()
+	o.mu.Unlock()
+	o.ended(done)
+	o.status = st
+	o.settle()
+}
+
+// kept is how many updates are kept for the page, at least.
+const kept = 50
+
+// see does with an update what is to be done.
+func (o *Observer) see(u supervisor.Update) {
+	var failed []receipt.Receipt
+	o.mu.Lock()
+	if u.Kind == supervisor.GenerationGone {
+		o.sampler.Refused()
+	}
+	done := o.recorder.See(u)
+	if u.Kind == supervisor.TrialBegan {
+		o.sampler.Refused()
+	}
+	if u.Kind == supervisor.TrialFailed {
+		failed = append(o.recorder.Open(u.Program), done...)
+	}
+	o.remember(u)
+	o.mu.Unlock()
+	if o.metrics != nil {
+		o.metrics.See(u)
+	}
+	o.tell(u, failed)
+	o.ended(done)
+	if u.Kind == supervisor.GenerationServes || u.Kind == supervisor.TrialFailed {
+		o.sample(true)
+	}
+	o.settle()
+	o.notify()
+}
+
+// remember keeps the newest updates, where somebody may look at them.
+func (o *Observer) remember(u supervisor.Update) {
+	if o.page == nil {
+		return
+	}
+	if o.recent = append(o.recent, u); len(o.recent) > 2*kept {
+		o.recent = slices.Clone(o.recent[kept:])
+	}
+}
+
+// ended is for receipts that are complete.
+func (o *Observer) ended(done []receipt.Receipt) {
+	for _, r := range done {
+		r.Log(o.Log)
+		if o.metrics != nil {
+			o.metrics.Ended(r)
+		}
+		if r.Outcome == receipt.Served {
+			o.hook(r.Generation, hooks.Message{Hook: hooks.AfterReload, Program: r.Program, Receipt: &r})
+		}
+	}
+}
+
+// tell runs the hooks that an update is a reason for.
+func (o *Observer) tell(u supervisor.Update, receipts []receipt.Receipt) {
+	key := workerKey{u.Program, u.Worker}
+	switch u.Kind {
+	case supervisor.TrialFailed:
+		m := hooks.Message{Hook: hooks.ReloadFailed, Program: u.Program, Event: &u}
+		for _, r := range receipts {
+			if r.Generation == u.Generation {
+				m.Receipt = &r
+			}
+		}
+		o.hook(u.Generation, m)
+	case supervisor.WorkerLeaving:
+		o.leaving[key] = true
+	case supervisor.WorkerStopped:
+		delete(o.leaving, key)
+	case supervisor.WorkerDied:
+		if !u.Clean && !o.leaving[key] {
+			o.hook(u.Generation, hooks.Message{Hook: hooks.WorkerCrashed, Program: u.Program, Event: &u})
+		}
+		delete(o.leaving, key)
+	}
+}
+
+func (o *Observer) hook(generation int, m hooks.Message) {
+	v, err := o.Asker.Do(o.ctx, supervisor.CommandRequest{Program: m.Program, Generation: generation})
+	if err != nil {
+		return // the program is gone, or the supervisor has ended
+	}
+	o.hooks.Tell(v.(*supervisor.Command), m)
+}
+
+func (o *Observer) notify() {
+	if o.page != nil {
+		o.page.Notify()
+	}
+}
+
+// system is the kernel that this runs on.
+type system struct{}
+
+func (system) AcceptQueue(fd int) (kernel.Queue, error) { return kernel.AcceptQueue(fd) }
+func (system) Connections(pids []int, addresses []string) (int, error) {
+	return kernel.Connections(pids, addresses)
+}
+func (system) Listen() (kernel.Refused, error) { return kernel.Listen() }

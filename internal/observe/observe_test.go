@@ -1,0 +1,225 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"supervisord/internal/config"
+	"supervisord/internal/observe/hooks"
+	"supervisord/internal/observe/receipt"
+	"supervisord/supervisor"
+	"supervisord/worker"
+)
+
+// loop is a supervisor of channels.
+type loop struct {
+	mu      sync.Mutex
+	updates chan supervisor.Update // of the follower there is now
+	status  *supervisor.Status
+	asked   map[string]int
+	stopped bool
+	ran     []worker.Spec
+	crash   bool // the program has a hook for crashes only
+}
+
+func (l *loop) Do(_ context.Context, r supervisor.Request) (any, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked[fmt.Sprintf("%T", r)]++
+	if l.stopped {
+		return nil, supervisor.ErrStopping
+	}
+	switch r.(type) {
+	case supervisor.FollowRequest:
+		l.updates = make(chan supervisor.Update, 100)
+		return (<-chan supervisor.Update)(l.updates), nil
+	case supervisor.StatusRequest:
+		return l.status, nil
+	case supervisor.CommandRequest:
+		c := &config.Program{Hooks: config.Hooks{Timeout: time.Minute, WorkerCrashed: []string{hooks.WorkerCrashed}}}
+		if !l.crash {
+			c.Hooks.AfterReload, c.Hooks.ReloadFailed = []string{hooks.AfterReload}, []string{hooks.ReloadFailed}
+		}
+		return &supervisor.Command{Config: c, Spec: &worker.Spec{}}, nil
+	}
+	return nil, nil
+}
+
+func (l *loop) Run(_ context.Context, s worker.Spec) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ran = append(l.ran, s)
+	return nil
+}
+
+func (l *loop) say(reports ...supervisor.Report) {
+	l.mu.Lock()
+	c := l.updates
+	l.mu.Unlock()
+	for _, r := range reports {
+		c <- supervisor.Update{Time: time.Now(), Program: "web", Report: r}
+	}
+	synctest.Wait()
+}
+
+func (l *loop) count(request supervisor.Request) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.asked[fmt.Sprintf("%T", request)]
+}
+
+// hooked lists the hooks that ran.
+func (l *loop) hooked() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var names []string
+	for _, s := range l.ran {
+		names = append(names, s.Command[0])
+	}
+	return strings.Join(names, " ")
+}
+
+func onStage(t *testing.T, play func(o *Observer, l *loop, logs *observer.ObservedLogs)) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zapcore.DebugLevel)
+		l := &loop{status: &supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web"}}}, asked: map[string]int{}}
+		o := Start(Options{Asker: l, Runner: l, Log: zap.New(core)})
+		synctest.Wait()
+		play(o, l, logs)
+		l.mu.Lock()
+		l.stopped = true
+		l.mu.Unlock()
+		o.Close()
+	})
+}
+
+var (
+	began  = supervisor.Report{Kind: supervisor.TrialBegan, Generation: 2, Serving: 1}
+	serves = supervisor.Report{Kind: supervisor.GenerationServes, Generation: 2, Serving: 1}
+	gone   = supervisor.Report{Kind: supervisor.GenerationGone, Generation: 1}
+	failed = supervisor.Report{Kind: supervisor.TrialFailed, Generation: 2, Serving: 1, Step: "start"}
+)
+
+func TestAReceiptIsLoggedAndKeptAndTold(t *testing.T) {
+	onStage(t, func(o *Observer, l *loop, logs *observer.ObservedLogs) {
+		l.say(began, serves)
+		if len(o.Receipts("web")) != 0 || l.hooked() != "" {
+			t.Error("it is there before the end")
+		}
+		l.say(gone)
+		if r := o.Receipts("web"); len(r) != 1 || r[0].Outcome != receipt.Served || logs.FilterMessage(receipt.Message).Len() != 1 {
+			t.Errorf("receipts are %+v", r)
+		}
+		if l.hooked() != hooks.AfterReload {
+			t.Errorf("ran %q", l.hooked())
+		}
+	})
+}
+
+func TestAFailureIsToldAtOnce(t *testing.T) {
+	onStage(t, func(_ *Observer, l *loop, _ *observer.ObservedLogs) {
+		l.say(began, failed)
+		if l.hooked() != hooks.ReloadFailed || !strings.Contains(string(l.ran[0].Stdin), `"receipt":{"program":"web","generation":2,"replaced":1,"outcome":"failed"`) ||
+			!strings.Contains(string(l.ran[0].Stdin), `"step":"start"`) {
+			t.Errorf("ran %q", l.hooked())
+		}
+	})
+}
+
+func TestOnlyACrashIsOne(t *testing.T) {
+	onStage(t, func(_ *Observer, l *loop, _ *observer.ObservedLogs) {
+		l.crash = true
+		l.say(supervisor.Report{Kind: supervisor.WorkerDied, Worker: 1, Clean: true},
+			supervisor.Report{Kind: supervisor.WorkerLeaving, Worker: 2}, supervisor.Report{Kind: supervisor.WorkerDied, Worker: 2},
+			supervisor.Report{Kind: supervisor.WorkerStopped, Worker: 3}, began, serves, gone)
+		if l.hooked() != "" {
+			t.Errorf("ran %q", l.hooked())
+		}
+		l.say(supervisor.Report{Kind: supervisor.WorkerDied, Worker: 4})
+		if l.hooked() != hooks.WorkerCrashed {
+			t.Errorf("ran %q", l.hooked())
+		}
+	})
+}
+
+func TestNothingIsAskedWhileNothingHappens(t *testing.T) {
+	onStage(t, func(_ *Observer, l *loop, _ *observer.ObservedLogs) {
+		l.say(began, serves)
+		time.Sleep(5 * time.Second)
+		during := l.count(supervisor.StatusRequest{})
+		l.say(gone)
+		after := l.count(supervisor.StatusRequest{})
+		time.Sleep(time.Hour)
+		if now := l.count(supervisor.StatusRequest{}); during < 5 || now != after {
+			t.Errorf("%d questions in a drain of 5 s, %d in an idle hour", during, now-after)
+		}
+	})
+}
+
+func TestALongDrainIsLookedAtSeldom(t *testing.T) {
+	onStage(t, func(_ *Observer, l *loop, _ *observer.ObservedLogs) {
+		l.say(began, serves)
+		time.Sleep(time.Hour)
+		before := l.count(supervisor.StatusRequest{})
+		time.Sleep(time.Minute)
+		if n := l.count(supervisor.StatusRequest{}) - before; n < 10 || n > 13 {
+			t.Errorf("%d questions in a minute", n)
+		}
+	})
+}
+
+func TestWhoWasTooSlowFollowsAgain(t *testing.T) {
+	onStage(t, func(o *Observer, l *loop, logs *observer.ObservedLogs) {
+		l.say(began)
+		l.mu.Lock()
+		at := time.Now()
+		l.status = &supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web", Generations: []supervisor.GenerationStatus{
+			{Number: 2, Role: supervisor.RoleServing, Began: at, Served: &at}, {Number: 1, Role: supervisor.RoleDraining, Served: &at, Retired: &at}}}}}
+		close(l.updates)
+		l.mu.Unlock()
+		synctest.Wait()
+		if l.count(supervisor.FollowRequest{}) != 2 || logs.FilterMessageSnippet("were missed").Len() != 1 {
+			t.Fatalf("%v %v", l.asked, logs.All())
+		}
+		l.say(gone)
+		if r := o.Receipts("web"); len(r) != 1 || !r[0].Gap || r[0].Outcome != receipt.Served {
+			t.Errorf("receipts are %+v", r)
+		}
+	})
+}
+
+func TestAnAddressThatIsTakenIsNoReasonNotToGoOn(t *testing.T) {
+	core, logs := observer.New(zapcore.DebugLevel)
+	l := &loop{status: &supervisor.Status{}, asked: map[string]int{}}
+	first := Start(Options{Asker: l, Runner: l, Log: zap.New(core), HTTP: "127.0.0.1:0"})
+	address := first.page.Address()
+	second := Start(Options{Asker: l, Runner: l, Log: zap.New(core), HTTP: address})
+	if logs.FilterLevelExact(zapcore.ErrorLevel).Len() != 1 {
+		t.Errorf("logged %v", logs.All())
+	}
+	answer, err := http.Get("http://" + address + "/metrics")
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Errorf("%v %v", answer, err)
+	} else {
+		answer.Body.Close()
+	}
+	l.mu.Lock()
+	l.stopped = true
+	l.mu.Unlock()
+	second.Close()
+	first.Close()
+	if _, err := http.Get("http://" + address + "/healthz"); err == nil || errors.Is(err, context.Canceled) {
+		t.Error("it is served after the end")
+	}
+}

@@ -1,0 +1,387 @@
+package page
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"supervisord/supervisor"
+)
+
+// stage is a server whose supervisor is these fields.
+type stage struct {
+	*testing.T
+	*Server
+	status   atomic.Pointer[supervisor.Status]
+	states   atomic.Int64
+	reloaded chan []string
+	failure  error
+}
+
+func open(t *testing.T, address, tokenFile string) *stage {
+	t.Helper()
+	before := runtime.NumGoroutine()
+	s := &stage{T: t, reloaded: make(chan []string, 10)}
+	s.status.Store(&supervisor.Status{PID: 7, Programs: []supervisor.ProgramStatus{}})
+	status := func(context.Context) (*supervisor.Status, error) {
+		if st := s.status.Load(); st != nil {
+			return st, nil
+		}
+		return nil, context.DeadlineExceeded
+	}
+	server, err := Serve(Options{
+		Address: address, TokenFile: tokenFile, Log: zap.NewNop(), Status: status,
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "metric 1") }),
+		State: func(ctx context.Context) (*State, error) {
+			s.states.Add(1)
+			st, err := status(ctx)
+			return &State{Status: st}, err
+		},
+		Reload: func(_ context.Context, programs []string) (any, error) {
+			s.reloaded <- programs
+			return []supervisor.Ticket{{Program: "web", Generation: 3}}, s.failure
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Server = server
+	t.Cleanup(func() {
+		s.Close()
+		for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		if n := runtime.NumGoroutine(); n > before {
+			t.Errorf("%d goroutines are left", n-before)
+		}
+	})
+	return s
+}
+
+func local(t *testing.T) *stage { t.Helper(); return open(t, "127.0.0.1:0", "") }
+
+// do asks once, over a connection of its own.
+func (s *stage) do(method, path string, header ...string) (int, string, http.Header) {
+	s.Helper()
+	r, err := http.NewRequest(method, "http://"+s.Address()+path, nil)
+	if err != nil {
+		s.Fatal(err)
+	}
+	r.Close = true
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+		if header[i] == "Host" {
+			r.Host = header[i+1]
+		}
+	}
+	answer, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return answer.StatusCode, string(body), answer.Header
+}
+
+func (s *stage) expect(method, path string, code int, says string, header ...string) {
+	s.Helper()
+	if got, body, _ := s.do(method, path, header...); got != code || !strings.Contains(body, says) {
+		s.Errorf("%s %s %v: %d %q, want %d %q", method, path, header, got, body, code, says)
+	}
+}
+
+func TestWhatIsServed(t *testing.T) {
+	s := local(t)
+	s.expect("GET", "/", 200, "<title>supervisord</title>")
+	s.expect("GET", "/page.js", 200, "EventSource")
+	s.expect("GET", "/page.css", 200, "prefers-color-scheme")
+	s.expect("GET", "/icon.svg", 200, "<svg")
+	s.expect("GET", "/metrics", 200, "metric 1")
+	s.expect("GET", "/state", 200, `"pid":7`)
+	s.expect("GET", "/static/page.js", 404, "")
+	s.expect("GET", "/server.go", 404, "")
+	s.expect("POST", "/", 405, "")
+}
+
+func TestHealth(t *testing.T) {
+	s := local(t)
+	s.expect("GET", "/healthz", 200, "ok")
+	s.expect("GET", "/readyz", 200, "ok")
+	s.status.Store(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web", Summary: "web waiting"}}})
+	s.expect("GET", "/healthz", 200, "ok")
+	s.expect("GET", "/readyz", 503, "web waiting")
+	s.status.Store(nil)
+	s.expect("GET", "/healthz", 503, "does not answer")
+	s.expect("GET", "/readyz", 503, "does not answer")
+	s.expect("GET", "/state", 503, "")
+}
+
+func TestThePageMayUseNothingFromElsewhere(t *testing.T) {
+	_, _, header := local(t).do("GET", "/")
+	policy := header.Get("Content-Security-Policy")
+	if !strings.HasPrefix(policy, "default-src 'none'; ") || strings.Contains(policy, "unsafe") || strings.Contains(policy, "http") || strings.Contains(policy, "*") {
+		t.Errorf("the policy is %q", policy)
+	}
+	for name, want := range headers {
+		if header.Get(name) != want {
+			t.Errorf("%s is %q", name, header.Get(name))
+		}
+	}
+	for _, file := range []string{"index.html", "page.js", "page.css"} {
+		text, err := os.ReadFile("static/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, bad := range []string{"https://", "http://", "innerHTML", "style=\"", "onclick=", "eval("} {
+			if strings.Contains(strings.ReplaceAll(string(text), "http://www.w3.org/2000/svg", ""), bad) {
+				t.Errorf("%s has %s", file, bad)
+			}
+		}
+	}
+}
+
+func TestANameThatWasPointedHereIsRefused(t *testing.T) {
+	s := local(t)
+	s.expect("GET", "/state", 421, "use the address", "Host", "evil.example")
+	s.expect("GET", "/state", 421, "", "Host", "127.0.0.1.evil.example:80")
+	for _, good := range []string{"localhost", "localhost:9001", "127.0.0.1", "[::1]:9001", "[::1]", "10.0.0.1:1"} {
+		s.expect("GET", "/state", 200, "", "Host", good)
+	}
+}
+
+const token = "0123456789abcdef0123"
+
+func tokenFile(t *testing.T, text string, mode os.FileMode) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestWithoutATokenNothingCanBeChanged(t *testing.T) {
+	s := local(t)
+	s.expect("POST", "/reload", 403, "http_token_file", "Authorization", "Bearer ")
+	s.expect("GET", "/state", 200, `"token":false`)
+	if len(s.reloaded) > 0 {
+		t.Error("it was reloaded")
+	}
+}
+
+func TestWithTheTokenItCan(t *testing.T) {
+	s := open(t, "127.0.0.1:0", tokenFile(t, token+"\n", 0o600))
+	s.expect("GET", "/state", 200, `"token":true`)
+	s.expect("POST", "/reload?program=a&program=b", 202, `"generation":3`, "Authorization", "Bearer "+token)
+	if got := <-s.reloaded; !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("reloaded %q", got)
+	}
+	s.expect("GET", "/reload", 405, "", "Authorization", "Bearer "+token)
+	for err, code := range map[error]int{supervisor.ErrNoProgram: 404, supervisor.ErrRefused: 409, supervisor.ErrStopping: 503, context.DeadlineExceeded: 503} {
+		s.failure = fmt.Errorf("no: %w", err)
+		s.expect("POST", "/reload", code, err.Error(), "Authorization", "Bearer "+token)
+	}
+}
+
+func TestAWrongTokenIsRefused(t *testing.T) {
+	s := open(t, "127.0.0.1:0", tokenFile(t, token, 0o600))
+	for _, given := range []string{"Bearer " + token + "x", "Basic " + token} {
+		s.expect("POST", "/reload", 401, "wrong token", "Authorization", given)
+	}
+	s.expect("POST", "/reload", 401, "wrong token", "Cookie", "token="+token)
+	if len(s.reloaded) > 0 {
+		t.Error("it was reloaded")
+	}
+}
+
+func TestAnotherSiteCannotReload(t *testing.T) {
+	s := open(t, "127.0.0.1:0", tokenFile(t, token, 0o600))
+	s.expect("POST", "/reload", 403, "cross-origin", "Authorization", "Bearer "+token, "Origin", "http://evil.example")
+	s.expect("POST", "/reload", 403, "cross-origin", "Authorization", "Bearer "+token, "Sec-Fetch-Site", "cross-site")
+	if code, _, header := s.do("OPTIONS", "/reload", "Origin", "http://evil.example", "Access-Control-Request-Method", "POST"); code < 400 || header.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("%d %v", code, header)
+	}
+	if len(s.reloaded) > 0 {
+		t.Error("it was reloaded")
+	}
+}
+
+func TestTokenFilesThatAreNotUsed(t *testing.T) {
+	for _, path := range []string{tokenFile(t, token, 0o604), tokenFile(t, "short", 0o600), tokenFile(t, "", 0o600), "/dev/null", t.TempDir(), "/no/such/file"} {
+		if got, err := readToken(path); err == nil {
+			t.Errorf("%s is %q", path, got)
+		}
+	}
+}
+
+// follow opens a stream and returns its events.
+func (s *stage) follow() (*bufio.Reader, net.Conn) {
+	s.Helper()
+	c, err := net.Dial("tcp", s.Address())
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(30 * time.Second))
+	fmt.Fprintf(c, "GET /events HTTP/1.1\r\nHost: %s\r\n\r\n", s.Address())
+	return bufio.NewReader(c), c
+}
+
+func await(t *testing.T, r *bufio.Reader, text string) {
+	t.Helper()
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			t.Fatalf("no %q: %v", text, err)
+		}
+		if strings.Contains(line, text) {
+			return
+		}
+	}
+}
+
+func TestTheStreamSendsTheStateWheneverSomethingChanges(t *testing.T) {
+	s := local(t)
+	r, _ := s.follow()
+	await(t, r, `"pid":7`)
+	s.status.Store(&supervisor.Status{PID: 8})
+	for range 100 {
+		s.Notify()
+	}
+	await(t, r, `"pid":8`)
+	if n := s.states.Load(); n > 4 {
+		t.Errorf("the state was asked for %d times: a storm must come together", n)
+	}
+}
+
+func TestWhoDoesNotReadDelaysNobody(t *testing.T) {
+	s := local(t)
+	big := &supervisor.Status{PID: 9, Programs: []supervisor.ProgramStatus{{Name: strings.Repeat("x", 8<<20)}}}
+	_, stuck := s.follow()
+	defer stuck.Close()
+	s.status.Store(big)
+	s.Notify()
+	begin := time.Now()
+	for range 1000 {
+		s.Notify()
+	}
+	if d := time.Since(begin); d > time.Second {
+		t.Errorf("it took %v to say that something has changed", d)
+	}
+	s.status.Store(&supervisor.Status{PID: 10})
+	s.expect("GET", "/healthz", 200, "ok")
+}
+
+func TestFollowersAreLimited(t *testing.T) {
+	s := local(t)
+	for range maxStreams {
+		r, _ := s.follow()
+		await(t, r, "event: state")
+	}
+	r, _ := s.follow()
+	await(t, r, "503")
+	s.expect("GET", "/healthz", 200, "ok")
+}
+
+func TestConnectionsAreLimitedAndComeFreeAgain(t *testing.T) {
+	s := local(t)
+	var all []net.Conn
+	for range maxConns {
+		c, err := net.Dial("tcp", s.Address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		all = append(all, c)
+	}
+	answer, err := http.Get("http://" + s.Address() + "/healthz")
+	if err == nil {
+		answer.Body.Close()
+	}
+	if err == nil && answer.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("one too many gets %d", answer.StatusCode)
+	}
+	for _, c := range all {
+		c.Close()
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		answer, err := http.Get("http://" + s.Address() + "/healthz")
+		if err == nil {
+			answer.Body.Close()
+			if answer.StatusCode == http.StatusOK {
+				break
+			}
+		}
+		if time.Now().After(end) {
+			t.Fatal("nobody comes in any more")
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestLongHeadersAreRefused(t *testing.T) {
+	s := local(t)
+	c, err := net.Dial("tcp", s.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(30 * time.Second))
+	io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: "+strings.Repeat("x", 3*maxHeader))
+	answer, err := io.ReadAll(c)
+	if !strings.HasPrefix(string(answer), "HTTP/1.1 431 ") && !errors.Is(err, syscall.ECONNRESET) { // it need not read it all
+		t.Errorf("%q, %v", answer, err)
+	}
+}
+
+func TestAUnixSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "http.sock")
+	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.SetUnlinkOnClose(false)
+	stale.Close()
+	s := open(t, "unix:"+path, "")
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", path) }}}
+	answer, err := client.Get("http://any.name/healthz")
+	if err != nil || answer.StatusCode != 200 {
+		t.Fatalf("%v %v", answer, err)
+	}
+	answer.Body.Close()
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o660 {
+		t.Errorf("%v %v", info, err)
+	}
+	if _, err := Serve(Options{Address: "unix:" + path}); err == nil || !strings.Contains(err.Error(), "another process answers") {
+		t.Errorf("a second one: %v", err)
+	}
+	s.Close()
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Error("it is left")
+	}
+	file := tokenFile(t, "precious", 0o600)
+	if _, err := Serve(Options{Address: "unix:" + file}); err == nil || !strings.Contains(err.Error(), "is no socket") {
+		t.Errorf("on a file: %v", err)
+	}
+}

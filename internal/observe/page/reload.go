@@ -1,0 +1,103 @@
+package page
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"supervisord/supervisor"
+)
+
+// The bounds of a token.
+const (
+	minToken = 16
+	maxToken = 4 << 10
+)
+
+// wrongPause is how long an answer to a wrong token takes, so that guessing is slow.
+const wrongPause = 500 * time.Millisecond
+
+// reloadTimeout is how long reading a configuration may take until its answer is not waited for any more.
+const reloadTimeout = 15 * time.Second
+
+// reload replaces the workers of the programs in ?program=, or of all. The token comes in a header that no other page can set,
+// and never in a cookie: nobody can make a browser send it (CSRF).
+func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
+	if s.TokenFile == "" {
+		http.Error(w, "this page can only be read: set http_token_file to change that", http.StatusForbidden)
+		return
+	}
+	token, err := readToken(s.TokenFile)
+	if err != nil {
+		s.Log.Error("nobody can reload from the page: cannot use the token", zap.Error(err))
+		http.Error(w, "the token cannot be read; the log says why", http.StatusInternalServerError)
+		return
+	}
+	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok || !same(given, token) {
+		s.pause(r.Context(), wrongPause)
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		http.Error(w, "wrong token", http.StatusUnauthorized)
+		return
+	}
+	programs := r.URL.Query()["program"]
+	s.Log.Info("reload: asked for on the page", zap.Strings("programs", programs), zap.String("from", r.RemoteAddr))
+	s.asked(w, r, programs)
+}
+
+func (s *Server) asked(w http.ResponseWriter, r *http.Request, programs []string) {
+	ctx, cancel := context.WithTimeout(r.Context(), reloadTimeout)
+	defer cancel()
+	tickets, err := s.Reload(ctx, programs)
+	switch {
+	case err == nil:
+		answer(w, http.StatusAccepted, tickets)
+	case errors.Is(err, supervisor.ErrNoProgram):
+		http.Error(w, err.Error(), http.StatusNotFound)
+	case errors.Is(err, supervisor.ErrRefused):
+		http.Error(w, err.Error(), http.StatusConflict)
+	default:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	}
+}
+
+// same takes the same time whatever is wrong.
+func same(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// readToken reads the token anew, so that it can be changed at any time.
+func readToken(path string) (string, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o004 != 0 {
+		return "", fmt.Errorf("%s: everybody can read it, or it is no file: chmod 600 %s", path, path)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxToken))
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(text))
+	if len(token) < minToken {
+		return "", fmt.Errorf("%s: the token has %d characters: use at least %d", path, len(token), minToken)
+	}
+	return token, nil
+}

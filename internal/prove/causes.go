@@ -1,0 +1,89 @@
+package prove
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Cause is what usually makes workers lose requests in one way, and what to change.
+type Cause struct {
+	Kind       Kind   `json:"kind"`
+	Connection string `json:"connection"` // new, reused, or "" where it makes no difference
+	Lost       int    `json:"lost"`       // of those in Verdict.Losses
+	Cause      string `json:"cause"`
+	Remedy     string `json:"remedy"`
+}
+
+// drain is the remedy for what most workers do wrong as they stop.
+const drain = "on TERM let the worker stop accepting, answer what is in hand and what still comes, with \"Connection: close\", " +
+	"give idle connections a moment for a last request, and only then close and end. For Go worker/graceful does all of it " +
+	"(http.Server.Shutdown alone does not); elsewhere use the server's graceful stop with a keep-alive or drain time above zero, " +
+	"and if another signal than TERM asks for it, name that in [program.NAME.stop] (nginx: QUIT; Apache: WINCH)"
+
+// knownCauses are looked through in order: the first that fits a loss is its cause. Empty fields fit everything.
+var knownCauses = []struct {
+	kind       Kind
+	connection string
+	stage      Stage
+	text       string // in the error
+	cause      string
+	remedy     string
+}{
+	{stage: Before, cause: "the service lost it before anything was reloaded: the deploy is not to blame",
+		remedy: "mend the service, or ask less of it (--rate), and prove again"},
+	{text: "cannot assign requested address", cause: "this client had no port left, because connections that are closed keep theirs for a minute",
+		remedy: "lower --rate, or widen net.ipv4.ip_local_port_range: this is no fault of the service"},
+	{text: "too many open files", cause: "this client had no descriptor left", remedy: "raise ulimit -n, or lower --rate: this is no fault of the service"},
+	{stage: Idle, kind: Status5, cause: "the service answered with an error while no reload was under way", remedy: "look into the service's own log"},
+	{kind: Refused, cause: "nobody held the listening socket: the worker does not use the one that it inherits but opens its own and closes it as it stops, or --url is not the address of a configured listener",
+		remedy: "take the socket from LISTEN_FDS (in Go: graceful.Listener; elsewhere systemd socket activation, or {fd:NAME} in the command), and configure it under [[program.NAME.listen]]"},
+	{kind: Closed, connection: "reused", cause: "the old worker closed idle keep-alive connections as a request arrived: a client that does not send it again has lost it",
+		remedy: drain},
+	{kind: Reset, connection: "reused", cause: "the old worker ended, or closed a connection, with a request in it that it had not read",
+		remedy: drain},
+	{kind: Closed, connection: "new", cause: "the old worker had accepted the connection and then ended, or shut down, without answering the request (Go's http.Server.Shutdown drops a request that is read after it began)",
+		remedy: drain},
+	{kind: Reset, connection: "new", cause: "the old worker ended with connections in hand, or closed a listening socket of its own (SO_REUSEPORT) in which connections waited: it should use the inherited one",
+		remedy: drain},
+	{kind: TimedOut, stage: Starting, cause: "the connection waited for a worker: the new ones were not ready yet and no old one accepted any more (strategy stop-first, or a worker that blocks)",
+		remedy: "use the strategy all or rolling; if the old worker is too busy, give the program more workers"},
+	{kind: TimedOut, cause: "the worker took the request and did not answer: it hung while it stopped, or it said ready before it could serve",
+		remedy: "say READY=1 only when the first request can be answered ([program.NAME.ready]); answer what is in hand before closing what it needs (databases, queues)"},
+	{kind: Status5, stage: Starting, cause: "a worker answered with an error while the new ones started: what both share (CPU, a database, a lock) was not enough for both, or a migration broke the old version",
+		remedy: "use the strategy rolling so that fewer run at once; make migrations fit the old version too"},
+	{kind: Status5, cause: "a new worker served before it was able to, or an old one had closed what it needs to answer",
+		remedy: "say READY=1 only when the first request can be answered; on TERM close databases last, after the last answer"},
+	{cause: "the answer was not one that the target gives otherwise", remedy: "the errors above say more; --json lists every one of them"},
+}
+
+// causes explains the losses, what most would be mended by first.
+func causes(losses []Loss) []Cause {
+	list := []Cause{}
+	for _, l := range losses {
+		c := causeOf(l)
+		i := slices.IndexFunc(list, func(have Cause) bool { return have.Kind == c.Kind && have.Cause == c.Cause })
+		if i < 0 {
+			list, i = append(list, c), len(list)
+		}
+		list[i].Lost++
+	}
+	byRemedy := map[string]int{}
+	for _, c := range list {
+		byRemedy[c.Remedy] += c.Lost
+	}
+	slices.SortStableFunc(list, func(a, b Cause) int { // those with one remedy together
+		return cmp.Or(cmp.Compare(byRemedy[b.Remedy], byRemedy[a.Remedy]), cmp.Compare(a.Remedy, b.Remedy), cmp.Compare(b.Lost, a.Lost))
+	})
+	return list
+}
+
+func causeOf(l Loss) Cause {
+	for _, k := range knownCauses {
+		if (k.kind == "" || k.kind == l.Kind) && (k.connection == "" || k.connection == l.Connection) &&
+			(k.stage == "" || k.stage == l.Stage) && strings.Contains(l.Error, k.text) {
+			return Cause{Kind: l.Kind, Connection: k.connection, Cause: k.cause, Remedy: k.remedy}
+		}
+	}
+	return Cause{Kind: l.Kind}
+}

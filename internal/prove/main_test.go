@@ -1,0 +1,287 @@
+package prove_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"supervisord/internal/prove"
+	"supervisord/worker/graceful"
+)
+
+// binaries are built once for all tests: supervisord and the example worker.
+var binaries string
+
+// TestMain builds the binaries and runs the tests, or, started by supervisord, is the worker that a test asked for.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == "worker" {
+		workers[os.Args[2]]()
+		return
+	}
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "prove")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	if out, err := exec.Command("go", "build", "-o", dir, "supervisord/cmd/supervisord", "supervisord/examples/hello").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "cannot build what the tests run: %v\n%s", err, out)
+		return 1
+	}
+	binaries = dir
+	return m.Run()
+}
+
+// workers are programs that do not treat their clients well, but for tcp.
+var workers = map[string]func(){
+	"shutdown": func() {
+		s, term := serveHTTP(http.HandlerFunc(hi))
+		<-term
+		s.Shutdown(context.Background())
+	},
+	"exit": func() {
+		_, term := serveHTTP(http.HandlerFunc(hi))
+		<-term
+		os.Exit(0)
+	},
+	"busy": func() { // answers 503 from TERM on
+		leaving := make(chan struct{})
+		_, term := serveHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case <-leaving:
+				w.WriteHeader(http.StatusServiceUnavailable)
+			default:
+				hi(w, r)
+			}
+		}))
+		<-term
+		close(leaving)
+		time.Sleep(200 * time.Millisecond)
+		os.Exit(0)
+	},
+	"litter": func() { // leaves a process in a session of its own behind, for some seconds
+		c := exec.Command("sleep", "8")
+		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		_, term := serveHTTP(http.HandlerFunc(hi))
+		if err := c.Start(); err != nil {
+			panic(err)
+		}
+		<-term
+	},
+	"stubborn": func() { // lives until it is killed
+		serveHTTP(http.HandlerFunc(hi))
+		select {}
+	},
+	"tcp": func() {
+		ln := must(graceful.Listener("web", ""))
+		graceful.Serve(context.Background(), graceful.Conns(ln, func(_ context.Context, c net.Conn) {
+			io.WriteString(c, "welcome\n")
+			io.Copy(io.Discard, c)
+		}))
+	},
+}
+
+func hi(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hi") }
+
+func serveHTTP(h http.Handler) (*http.Server, <-chan os.Signal) {
+	ln := must(graceful.Listener("web", ""))
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM)
+	s := &http.Server{Handler: h}
+	go s.Serve(ln)
+	if err := graceful.Ready(); err != nil {
+		panic(err)
+	}
+	return s, term
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// site is a configuration in a directory of its own.
+type site struct {
+	t       *testing.T
+	file    string
+	address string
+	runs    bool // start was called
+}
+
+// newSite writes a configuration for two workers; more goes to the end of it, under [program.web].
+func newSite(t *testing.T, worker, more string) *site {
+	t.Helper()
+	dir := t.TempDir()
+	command := fmt.Sprintf("[%q, \"worker\", %q]", must(os.Executable()), worker)
+	if worker == "hello" {
+		command = fmt.Sprintf("[%q]", filepath.Join(binaries, "hello"))
+	}
+	s := &site{t: t, file: filepath.Join(dir, "config.toml"), address: freeAddress(t)}
+	name := "web"
+	if worker == "hello" {
+		name = "http"
+	}
+	s.write(fmt.Sprintf(`
+[supervisor]
+pid_file = %q
+runtime_dir = %q
+[program.web]
+environment = { PROVE_SITE = %q }
+command = %s
+workers = 2
+stdout = "null"
+stderr = "null"
+listen = [{ name = %q, address = %q }]
+ready = { method = "notify", timeout = "20s" }
+%s`, filepath.Join(dir, "pid"), dir, s.file, command, name, s.address, more))
+	return s
+}
+
+func (s *site) write(text string) {
+	s.t.Helper()
+	if err := os.WriteFile(s.file, []byte(text), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// edit replaces a piece of the configuration.
+func (s *site) edit(old, new string) {
+	s.t.Helper()
+	text := string(must(os.ReadFile(s.file)))
+	if !strings.Contains(text, old) {
+		s.t.Fatalf("%q is not in the configuration", old)
+	}
+	s.write(strings.Replace(text, old, new, 1))
+}
+
+// freeAddress is one that the kernel has just given and taken back.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// start runs supervisord until the test ends, and returns its PID.
+func (s *site) start() int {
+	s.t.Helper()
+	s.runs = true
+	c := exec.Command(filepath.Join(binaries, "supervisord"), "run", "-c", s.file)
+	if err := c.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		c.Process.Signal(syscall.SIGTERM)
+		if err := c.Wait(); err != nil {
+			s.t.Errorf("supervisord: %v", err)
+		}
+	})
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) { // nothing tells that another process listens
+		if r, err := client.Get("http://" + s.address + "/"); err == nil {
+			r.Body.Close()
+			return c.Process.Pid
+		}
+	}
+	s.t.Fatal("supervisord does not serve")
+	return 0
+}
+
+// outcome is what a run of `supervisord prove` came to.
+type outcome struct {
+	*prove.Verdict // nil: it wrote no JSON
+	code           int
+	stdout, stderr string
+}
+
+// prove runs `supervisord prove --json` for about a second, and looks whether it left anybody behind.
+func (s *site) prove(flags ...string) outcome {
+	s.t.Helper()
+	c := s.command(flags...)
+	return s.wait(c)
+}
+
+// proving is a place for each proof that may run at once: more would be one another's stall.
+var proving = make(chan struct{}, 3)
+
+func (s *site) command(flags ...string) *exec.Cmd {
+	args := append([]string{"prove", "-c", s.file, "--json", "--reloads", "3", "--duration", "1200ms"}, flags...)
+	c := exec.Command(filepath.Join(binaries, "supervisord"), args...)
+	c.Stdout, c.Stderr = &strings.Builder{}, &strings.Builder{}
+	return c
+}
+
+func (s *site) wait(c *exec.Cmd) outcome {
+	s.t.Helper()
+	proving <- struct{}{}
+	defer func() { <-proving }()
+	if c.Process == nil {
+		if err := c.Start(); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	err := c.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		s.t.Fatal(err)
+	}
+	o := outcome{code: c.ProcessState.ExitCode(), stdout: fmt.Sprint(c.Stdout), stderr: fmt.Sprint(c.Stderr)}
+	v := &prove.Verdict{}
+	if json.Unmarshal([]byte(o.stdout), v) == nil {
+		o.Verdict = v
+	}
+	s.t.Logf("exit %d\n%s%s", o.code, o.stderr, o.short())
+	if !s.runs {
+		s.nobodyLeft()
+	}
+	return o
+}
+
+func (o outcome) short() string {
+	if o.Verdict == nil {
+		return o.stdout
+	}
+	return fmt.Sprintf("%s %v %v\n%+v\n%+v\n%+v", o.Verdict.Verdict, o.Reasons, o.Warnings, o.Requests, o.Workers, o.Descriptors)
+}
+
+// nobodyLeft fails if a worker of this site, or what it started, lives.
+func (s *site) nobodyLeft() {
+	s.t.Helper()
+	for _, pid := range s.alive() {
+		s.t.Errorf("process %d is left behind", pid)
+	}
+}
+
+// alive are the workers of this site and what they started.
+func (s *site) alive() []int {
+	var pids []int
+	for _, file := range must(filepath.Glob("/proc/[0-9]*/environ")) {
+		text, err := os.ReadFile(file)
+		if err == nil && strings.Contains(string(text), "PROVE_SITE="+s.file+"\x00") {
+			pids = append(pids, must(strconv.Atoi(filepath.Base(filepath.Dir(file)))))
+		}
+	}
+	return pids
+}

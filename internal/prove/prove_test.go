@@ -1,0 +1,336 @@
+package prove_test
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"supervisord/internal/prove"
+)
+
+// passed fails the test unless the proof passed with nothing to remark.
+func passed(t *testing.T, o outcome) {
+	t.Helper()
+	if o.code != 0 || o.Verdict == nil || !o.Passed() || len(o.Warnings) > 0 {
+		t.Fatalf("exit %d, want 0 and a verdict without a warning", o.code)
+	}
+	if o.Requests.Sent < 100 || o.Requests.Answered != o.Requests.Sent {
+		t.Errorf("requests: %+v, want all of many answered", o.Requests)
+	}
+	for _, r := range o.Reloads {
+		if r.Outcome != prove.Served || r.Decided == nil || r.Settled == nil || r.Generation != r.Number+1 {
+			t.Errorf("reload: %+v, want it served and settled with the next generation", r)
+		}
+	}
+	if len(o.Reloads) != 3 {
+		t.Errorf("%d reloads, want 3", len(o.Reloads))
+	}
+}
+
+// loses fails the test unless requests were lost in one of these kinds, while a reload was under way.
+func loses(t *testing.T, o outcome, kinds ...prove.Kind) {
+	t.Helper()
+	if o.code != 1 || o.Verdict == nil || o.Verdict.Verdict != "failed" {
+		t.Fatalf("exit %d, want 1 and a verdict that says failed", o.code)
+	}
+	n := 0
+	for _, k := range kinds {
+		n += o.Requests.Kinds[k]
+	}
+	if n == 0 || o.Requests.Lost == 0 {
+		t.Errorf("lost %v, want some of %v", o.Requests.Kinds, kinds)
+	}
+	if len(o.Causes) == 0 || o.Causes[0].Remedy == "" {
+		t.Errorf("causes: %+v, want one with a remedy", o.Causes)
+	}
+	for _, l := range o.Losses {
+		if l.Reload == 0 || l.Stage == prove.Before {
+			t.Errorf("lost before any reload: %+v", l)
+		}
+	}
+}
+
+func TestGoodWorkerPasses(t *testing.T) {
+	t.Parallel()
+	o := newSite(t, "hello", "").prove()
+	passed(t, o)
+	if o.Protocol != "http" || !o.Child || o.Latency.Before == nil || o.Latency.During == nil || o.Latency.During.P99 <= 0 {
+		t.Errorf("verdict: %+v", o.Verdict)
+	}
+}
+
+func TestPlainShutdownIsFound(t *testing.T) {
+	t.Parallel()
+	plot := filepath.Join(t.TempDir(), "plot.svg")
+	o := newSite(t, "shutdown", "").prove("--plot", plot)
+	loses(t, o, prove.Closed, prove.Reset)
+	wellFormed(t, plot, "web: ", "3 reloads", "closed while waiting", "polyline")
+	connections := map[string]bool{}
+	for _, l := range o.Losses {
+		connections[l.Connection] = true
+	}
+	if !connections["new"] || !connections["reused"] {
+		t.Errorf("lost on %v, want on new and on reused connections", connections)
+	}
+}
+
+func TestExitOnTermIsFound(t *testing.T) {
+	t.Parallel()
+	loses(t, newSite(t, "exit", "").prove(), prove.Closed, prove.Reset)
+}
+
+func TestServerErrorsAreFound(t *testing.T) {
+	t.Parallel()
+	loses(t, newSite(t, "busy", "").prove(), prove.Status5)
+}
+
+func TestReloadThatFailsIsTold(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "hello", "")
+	flag := filepath.Join(filepath.Dir(s.file), "there")
+	s.edit("workers = 2", `workers = 2
+environment_file = "`+flag+`"`)
+	if err := os.WriteFile(flag, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c := s.command("--duration", "3s")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(700 * time.Millisecond) // it is proving by now, and the first reload is not due; another process has no event for that
+	if err := os.Remove(flag); err != nil {
+		t.Fatal(err)
+	}
+	o := s.wait(c)
+	if o.code != 1 || o.Verdict == nil || o.Requests.Lost != 0 {
+		t.Fatalf("exit %d, want 1 and nothing lost", o.code)
+	}
+	for _, r := range o.Reloads {
+		if r.Outcome != prove.Failed || !strings.Contains(r.Reason, "there") {
+			t.Errorf("reload: %+v, want failed for want of the file", r)
+		}
+	}
+}
+
+func TestWorkerThatHasToBeKilledIsTold(t *testing.T) {
+	t.Parallel()
+	o := newSite(t, "stubborn", `stop = { timeout = "200ms" }`).prove("--timeout", "2s")
+	if o.Verdict == nil || o.Workers.Killed == 0 {
+		t.Fatal("no worker was killed")
+	}
+	if len(o.Warnings) == 0 || !strings.Contains(strings.Join(o.Warnings, "\n"), "killed") {
+		t.Errorf("warnings: %q, want one of killed workers", o.Warnings)
+	}
+}
+
+func TestKilledWorkersAreSeenFromOutside(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "stubborn", `stop = { timeout = "200ms" }`)
+	o := s.prove("--pid", strconv.Itoa(s.start()), "--timeout", "2s")
+	if o.Verdict == nil {
+		t.Fatal("there is no verdict")
+	}
+	if !o.Workers.KilledKnown {
+		t.Skip("before Linux 6.15 only the parent learns how a process ended")
+	}
+	if o.Workers.Killed == 0 || len(o.Workers.Old) > 0 {
+		t.Errorf("workers: %+v, want some killed and none there", o.Workers)
+	}
+}
+
+func TestProcessesLeftBehindAreTold(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "litter", "")
+	t.Cleanup(func() {
+		for _, pid := range s.alive() {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	})
+	o := s.prove("--pid", strconv.Itoa(s.start()))
+	if o.Verdict == nil || len(o.Workers.Old) > 0 || len(o.Workers.LeftBehind) == 0 || !strings.Contains(strings.Join(o.Warnings, "\n"), "sleep (PID ") {
+		t.Error("no process is told of")
+	}
+}
+
+func TestConnectAndCloseWithoutHTTP(t *testing.T) {
+	t.Parallel()
+	o := newSite(t, "tcp", "").prove()
+	passed(t, o)
+	if o.Protocol != "tcp" {
+		t.Errorf("protocol %s, want tcp", o.Protocol)
+	}
+}
+
+func TestUnixSocket(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "hello", "")
+	dir, err := os.MkdirTemp("", "p") // the path of a socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	s.edit(s.address, "unix:"+dir+"/s")
+	o := s.prove("--url", "/healthz")
+	passed(t, o)
+	if !strings.HasPrefix(o.Target, "unix:") {
+		t.Errorf("target %q", o.Target)
+	}
+}
+
+func TestRunningSupervisordByPID(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "hello", "")
+	pid := s.start()
+	o := s.prove("--pid", strconv.Itoa(pid))
+	passed(t, o)
+	if o.Child || o.PID != pid {
+		t.Errorf("child %v, PID %d, want that of the one that runs, %d", o.Child, o.PID, pid)
+	}
+	if err := syscall.Kill(pid, 0); err != nil {
+		t.Errorf("the supervisord that ran before does not any more: %v", err)
+	}
+}
+
+func TestRunningSupervisordByPIDFile(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "shutdown", "")
+	pid := s.start()
+	o := s.prove()
+	loses(t, o, prove.Closed, prove.Reset)
+	if o.Child || o.PID != pid {
+		t.Errorf("child %v, PID %d, want that of the one that runs, %d", o.Child, o.PID, pid)
+	}
+}
+
+func TestQuietLogIsReplacedByProc(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "hello", "")
+	s.edit("[supervisor]", "[supervisor]\nlog_level = \"error\"")
+	passed(t, s.prove())
+}
+
+func TestInterruptGivesAPartialVerdict(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "hello", "")
+	c := s.command("--duration", "1m")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(1500 * time.Millisecond) // so that it has begun; another process has no event for that
+	if err := c.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	o := s.wait(c)
+	if o.code != 1 || o.Verdict == nil || o.Verdict.Verdict != "interrupted" || o.Requests.Answered == 0 || o.Requests.Lost != 0 {
+		t.Fatalf("exit %d, want 1 and a verdict that says interrupted, with answers and no loss", o.code)
+	}
+}
+
+// wellFormed fails the test unless file is XML with these words.
+func wellFormed(t *testing.T, file string, words ...string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := xml.NewDecoder(bytes.NewReader(text))
+	for err == nil {
+		_, err = d.Token()
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+	for _, w := range words {
+		if !bytes.Contains(text, []byte(w)) {
+			t.Errorf("there is no %q in the plot", w)
+		}
+	}
+}
+
+func TestMistakesAreExplained(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "hello", "")
+	for _, c := range []struct {
+		flags string
+		want  string
+	}{
+		{"--program nobody", `there is no program "nobody" in the configuration: there are web`},
+		{"--url ftp://x/", "write such as http://"},
+		{"--url http://127.0.0.1:1/", "check --url"},
+		{"--url /nowhere", "answers \"404 Not Found\" before anything was reloaded"},
+		{"--rate 1", "--rate must be 2 or more"},
+		{"--reloads 0", "--reloads must be 1 or more"},
+		{"--duration 1ms", "--duration must be a second or more"},
+		{"--pid 999999999", "there is no process 999999999"},
+		{"--pid " + strconv.Itoa(os.Getpid()), "runs no worker of the program web"},
+		{"--plot /nowhere/x.svg", "--plot: "},
+		{"--rate 1000000 --duration 10h", "choose less of one"},
+	} {
+		o := s.prove(strings.Fields(c.flags)...)
+		if o.code != 1 || o.Verdict != nil || !strings.Contains(o.stderr, c.want) {
+			t.Errorf("%s: exit %d, said %q; want 1 and %q", c.flags, o.code, o.stderr, c.want)
+		}
+	}
+}
+
+func TestProcessThatHUPWouldEndIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	c := exec.Command("sleep", "60")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Wait()
+	defer c.Process.Kill()
+	o := newSite(t, "hello", "").prove("--pid", strconv.Itoa(c.Process.Pid))
+	if o.code != 1 || !strings.Contains(o.stderr, "would be ended by HUP") {
+		t.Errorf("exit %d, said %q", o.code, o.stderr)
+	}
+	if err := c.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Error("it was ended")
+	}
+}
+
+func TestShortLingerIsFound(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "hello", "")
+	s.edit(`/hello"`, `/hello", "-linger", "50ms"`)
+	loses(t, s.prove(), prove.Closed)
+}
+
+func TestOnlyThisMachineIsHitUnasked(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "hello", "")
+	_, port, _ := strings.Cut(s.address, ":")
+	s.edit(s.address, "192.0.2.1:"+port)
+	if o := s.prove(); o.code != 1 || !strings.Contains(o.stderr, "name it with --url http://192.0.2.1:"+port+"/") {
+		t.Errorf("exit %d, said %q", o.code, o.stderr)
+	}
+}
+
+func TestProgramThatDoesNotStartIsExplained(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "hello", "")
+	s.edit(`/hello"`, `/hello", "-fail"`)
+	if o := s.prove(); o.code != 1 || !strings.Contains(o.stderr, "program web does not start: start: exited with status 1") {
+		t.Errorf("exit %d, said %q", o.code, o.stderr)
+	}
+}
+
+func TestAddressInUseIsExplained(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "hello", "")
+	s.start()
+	s.edit("pid_file", "# pid_file")
+	if o := s.prove(); o.code != 1 || !strings.Contains(o.stderr, "address already in use") {
+		t.Errorf("exit %d, said %q", o.code, o.stderr)
+	}
+}

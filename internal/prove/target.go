@@ -1,0 +1,236 @@
+package prove
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"supervisord/internal/config"
+	"supervisord/socket"
+)
+
+// probeTimeout is how long the first request may take: the workers of a child may still be starting.
+const probeTimeout = 30 * time.Second
+
+// silence is how long a listener that speaks no HTTP is given to say so, or to answer a FIN.
+const silence = 2 * time.Second
+
+// target is what is hit.
+type target struct {
+	network string   // tcp or unix
+	address string   // for net.Dial
+	url     *url.URL // of every request; its host is a made-up one for a unix socket
+	secure  bool     // TLS
+	guessed bool     // it was not given: it may speak no HTTP
+	bare    bool     // it speaks no HTTP
+	patient bool     // bare: it answers a FIN
+}
+
+func (t *target) String() string {
+	switch {
+	case t.bare:
+		return t.network + " " + t.address
+	case t.network == "unix":
+		return "unix:" + t.address + " " + t.url.RequestURI()
+	}
+	return t.url.String()
+}
+
+func (t *target) dial(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	plain, err := d.DialContext(ctx, t.network, t.address)
+	if err != nil || !t.secure {
+		return plain, err
+	}
+	private := tls.Client(plain, &tls.Config{ServerName: t.url.Hostname(), NextProtos: []string{"http/1.1"}})
+	if err := private.HandshakeContext(ctx); err != nil {
+		plain.Close() //nolint:errcheck // nothing was sent
+		return nil, err
+	}
+	return private, nil
+}
+
+// targets returns what may be hit, the first that speaks HTTP to be preferred: the URL if it is a whole one, otherwise the
+// program's own stream listeners with the URL's path.
+func targets(p *config.Program, raw string) ([]*target, error) {
+	if raw != "" && raw[0] != '/' {
+		t, err := remote(raw)
+		return []*target{t}, err
+	}
+	path, err := url.ParseRequestURI("/")
+	if raw != "" {
+		path, err = url.ParseRequestURI(raw)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--url %q: %w; write a path such as /healthz, or a whole URL", raw, err)
+	}
+	var found []*target
+	var problems []error
+	for _, spec := range p.Listen {
+		t, err := own(spec, *path)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		t.guessed = raw == ""
+		found = append(found, t)
+	}
+	if len(found) == 0 && len(problems) == 0 {
+		return nil, fmt.Errorf("program %s has no listener: there is nothing to put load on; give --url if it listens by itself", p.Name)
+	}
+	if len(found) == 0 {
+		return nil, errors.Join(problems...)
+	}
+	return found, nil
+}
+
+// remote is a target that was asked for by its whole URL.
+func remote(raw string) (*target, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil, fmt.Errorf("--url: %w", err)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("--url %q is neither a whole URL nor a path: write such as http://127.0.0.1:8080/healthz, or /healthz on the program's own listener", raw)
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	u.Fragment = ""
+	return &target{network: "tcp", address: net.JoinHostPort(u.Hostname(), port), url: u, secure: u.Scheme == "https"}, nil
+}
+
+// own is the target behind a listener of the configuration. Only this machine is ever hit without being named.
+func own(spec socket.Spec, path url.URL) (*target, error) {
+	path.Scheme = "http"
+	if strings.HasPrefix(spec.Address, "udp:") {
+		return nil, fmt.Errorf("listener %q is UDP: only stream sockets can be proved", spec.Name)
+	}
+	if file, ok := strings.CutPrefix(spec.Address, "unix:"); ok {
+		path.Host = "localhost"
+		return &target{network: "unix", address: file, url: &path}, nil
+	}
+	host, port, err := net.SplitHostPort(spec.Address)
+	if err != nil {
+		return nil, err
+	}
+	if port == "0" {
+		return nil, fmt.Errorf("listener %q has a port that the kernel chooses: give it a port, or name the address with --url", spec.Name)
+	}
+	if host, err = loopback(host); err != nil {
+		return nil, fmt.Errorf("listener %q is at %s, which is %w: to put load on it all the same, name it with --url http://%s/", spec.Name, spec.Address, err, spec.Address)
+	}
+	path.Host = net.JoinHostPort(host, port)
+	return &target{network: "tcp", address: path.Host, url: &path}, nil
+}
+
+// loopback returns the address at which this machine reaches a listener on host without leaving itself.
+func loopback(host string) (string, error) {
+	ip, err := netip.ParseAddr(host)
+	switch {
+	case host == "" || host == "localhost":
+		return "127.0.0.1", nil
+	case err != nil:
+		return "", errors.New("a name that may be another machine's")
+	case ip.IsUnspecified() && ip.Is4():
+		return "127.0.0.1", nil
+	case ip.IsUnspecified():
+		return "::1", nil
+	case ip.IsLoopback():
+		return host, nil
+	}
+	return "", errors.New("no loopback address")
+}
+
+// choose probes the targets and returns the one to hit. It waits until a worker answers.
+func choose(ctx context.Context, all []*target) (*target, error) {
+	var first error
+	for _, t := range all {
+		err := t.probe(ctx)
+		if err == nil {
+			return t, nil
+		}
+		if first == nil {
+			first = err
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+	if t := all[0]; t.guessed && errors.Is(first, errNoHTTP) {
+		t.bare = true
+		t.patient = t.probeFarewell(ctx) == nil
+		return t, nil
+	}
+	return nil, first
+}
+
+var errNoHTTP = errors.New("it speaks no HTTP")
+
+// probe sends one request, whose answer must not be an error.
+func (t *target) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	plain, err := t.dial(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot connect to %s: %w%s", t, err, t.advice(err))
+	}
+	defer plain.Close()
+	defer context.AfterFunc(ctx, func() { plain.Close() })()
+	r := &http.Request{Method: http.MethodGet, URL: t.url, Host: t.url.Host, Header: http.Header{}}
+	timeout := probeTimeout
+	if t.guessed {
+		timeout = silence
+	}
+	answer, err := (&conn{Conn: plain, in: bufio.NewReader(plain)}).ask(r, true, timeout)
+	if err != nil {
+		return fmt.Errorf("%w: GET %s: %w; give --url if another address does", errNoHTTP, t, err)
+	}
+	if answer.StatusCode >= 400 {
+		return fmt.Errorf("GET %s answers %q before anything was reloaded: give a path that works with --url, such as --url /healthz%s", t, answer.Status, t.hint(answer))
+	}
+	return nil
+}
+
+// advice is what to do when no connection can be made.
+func (t *target) advice(err error) string {
+	var unknown *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &unknown):
+		return "; name the certificate's authority in the variable SSL_CERT_FILE"
+	case t.guessed:
+		return ""
+	}
+	return "; check --url"
+}
+
+// hint recognises a TLS server that was spoken to in the clear.
+func (t *target) hint(answer *http.Response) string {
+	if answer.StatusCode == http.StatusBadRequest && !t.secure {
+		return " (if it speaks TLS: --url https://…)"
+	}
+	return ""
+}
+
+// probeFarewell finds out whether a listener without HTTP answers a FIN with its own.
+func (t *target) probeFarewell(ctx context.Context) error {
+	plain, err := t.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer plain.Close()
+	if err := farewell(plain, silence); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package systemd
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// server is a fake PID 1: it reads datagrams, with the descriptors in them, when it is asked to.
+type server struct {
+	t    *testing.T
+	path string
+	conn *net.UnixConn
+}
+
+// received is one datagram.
+type received struct {
+	text string
+	fds  []int
+}
+
+func listen(t *testing.T, path string) *server {
+	t.Helper()
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &server{t: t, path: path, conn: conn}
+}
+
+// newServer listens in a directory whose name is short enough for a socket.
+func newServer(t *testing.T) *server {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return listen(t, filepath.Join(dir, "s"))
+}
+
+// environment is what a service of this server would have.
+func (s *server) environment(name string) string {
+	if name == "NOTIFY_SOCKET" {
+		return s.path
+	}
+	return ""
+}
+
+// read returns the next datagram. The descriptors are closed at the end of the test, or by the caller.
+func (s *server) read() received {
+	s.t.Helper()
+	s.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	data, rights := make([]byte, 1<<20), make([]byte, unix.CmsgSpace(4*maxRights))
+	n, rn, _, _, err := s.conn.ReadMsgUnix(data, rights)
+	if err != nil {
+		s.t.Fatalf("nothing came: %v", err)
+	}
+	got := received{text: string(data[:n])}
+	messages, err := unix.ParseSocketControlMessage(rights[:rn])
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, message := range messages {
+		fds, err := unix.ParseUnixRights(&message)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		got.fds = append(got.fds, fds...)
+	}
+	s.t.Cleanup(func() { closeAll(got.fds) })
+	return got
+}
+
+// quiet checks that nothing more has come.
+func (s *server) quiet() {
+	s.t.Helper()
+	s.conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	data := make([]byte, maxPayload)
+	if n, err := s.conn.Read(data); !errors.Is(err, os.ErrDeadlineExceeded) {
+		s.t.Errorf("one more message came: %q (%v)", data[:n], err)
+	}
+}
+
+// open connects a Notify that must report no failure.
+func (s *server) open() *Notify {
+	s.t.Helper()
+	n, err := Open(s.environment, func(err error) { s.t.Errorf("a message failed: %v", err) })
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { n.Close() })
+	return n
+}
+
+// fill makes the socket's queue full and returns how many messages that took.
+func (s *server) fill(n *Notify) int {
+	s.t.Helper()
+	for count := range 100_000 {
+		if err := n.Send("X_FILL=1"); err != nil {
+			s.t.Fatal(err)
+		}
+		n.queue.mu.Lock()
+		full := len(n.queue.waiting) > 0
+		n.queue.mu.Unlock()
+		if full {
+			return count + 1
+		}
+	}
+	s.t.Fatal("the queue never fills")
+	return 0
+}
+
+func (s *server) expect(want string) {
+	s.t.Helper()
+	if got := s.read(); got.text != want {
+		s.t.Errorf("systemd got %q, want %q", got.text, want)
+	}
+}
+
+// sameFile says whether two descriptors are of one open file.
+func sameFile(t *testing.T, a, b int) bool {
+	t.Helper()
+	var first, second unix.Stat_t
+	if err := errors.Join(unix.Fstat(a, &first), unix.Fstat(b, &second)); err != nil {
+		t.Fatal(err)
+	}
+	return first.Dev == second.Dev && first.Ino == second.Ino
+}
+
+// descriptors counts the open descriptors of this process.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	found, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(found)
+}

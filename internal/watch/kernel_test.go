@@ -1,0 +1,145 @@
+package watch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// TestLostEventsMakeEverythingBeLookedAt fills the kernel's queue while nobody reads it, and only then changes the file.
+func TestLostEventsMakeEverythingBeLookedAt(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	watched := filepath.Join(dir, "c.toml")
+	l := newLookout()
+	if err := l.set(map[string][]string{"g": {watched}}); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, filepath.Join(dir, "x"), filepath.Join(dir, "y"))
+	if err := os.WriteFile(watched, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := newWatcher()
+	w.running.Go(func() { w.run(l) })
+	defer w.Close() //nolint:errcheck // it returns none
+	select {
+	case <-w.Changes():
+	case err := <-w.Errors():
+		t.Fatal(err)
+	case <-time.After(10 * time.Second):
+		t.Fatal("the change was lost")
+	}
+}
+
+// fill makes more events than the kernel's queue holds, about two files that nobody asked for. By turns, because it joins equal ones.
+func fill(t *testing.T, paths ...string) {
+	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []*os.File
+	for _, path := range paths {
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		files = append(files, f)
+	}
+	for i := range 2 * limit {
+		if _, err := files[i%len(files)].WriteAt([]byte("x"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestAnOverflowIsNoError: it only makes everything be looked at.
+func TestAnOverflowIsNoError(t *testing.T) {
+	l := newLookout()
+	defer l.close()
+	if err := l.failed(fsnotify.ErrEventOverflow); err != nil || l.since.IsZero() {
+		t.Errorf("got %v, armed %v", err, !l.since.IsZero())
+	}
+	if err := l.failed(syscall.EIO); !errors.Is(err, syscall.EIO) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestTooFewWatches runs this test again in a user namespace, where the limits of inotify can be lowered.
+func TestTooFewWatches(t *testing.T) {
+	if limit := os.Getenv("WATCH_TEST_LIMIT"); limit != "" {
+		name, value, _ := strings.Cut(limit, "=")
+		if err := os.WriteFile("/proc/sys/user/"+name, []byte(value), 0o644); err != nil {
+			fmt.Println("SKIP", err)
+			return
+		}
+		fmt.Println(starved(t, name))
+		return
+	}
+	for name, c := range map[string]struct{ limit, want string }{
+		"watches":   {"max_inotify_watches=2", "max_user_watches"},
+		"instances": {"max_inotify_instances=0", "max_user_instances"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.Command("/proc/self/exe", "-test.run=^TestTooFewWatches$")
+			cmd.Env = append(os.Environ(), "WATCH_TEST_LIMIT="+c.limit)
+			cmd.SysProcAttr = &syscall.SysProcAttr{
+				Cloneflags:  syscall.CLONE_NEWUSER,
+				UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+				GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+			}
+			out, err := cmd.CombinedOutput()
+			if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || strings.Contains(string(out), "SKIP") {
+				t.Skipf("no user namespaces here: %v %s", err, out)
+			}
+			if err != nil || !strings.Contains(string(out), c.want) || !strings.Contains(string(out), "recovered") {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// starved watches with too low a limit, then raises it, and says what happened.
+func starved(t *testing.T, name string) string {
+	dir := t.TempDir()
+	w, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close() //nolint:errcheck // it returns none
+	groups := map[string][]string{"g": {filepath.Join(dir, "c.toml")}}
+	failed := w.Set(groups)
+	if failed == nil {
+		t.Fatal("no error with too low a limit")
+	}
+	if err := os.WriteFile("/proc/sys/user/"+name, []byte("1000"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Set(groups); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "c.toml"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-w.Changes():
+		return failed.Error() + "\nrecovered"
+	case <-time.After(5 * time.Second):
+		return failed.Error() + "\nnothing seen"
+	}
+}

@@ -1,0 +1,399 @@
+package watch
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// still is how long a test waits to be sure that nothing is reported: the event, the quiet time and some.
+const still = 2*quiet + 100*time.Millisecond
+
+// fixture is a watcher over a folder of its own.
+type fixture struct {
+	*testing.T
+	dir string
+	w   *Watcher
+}
+
+// newFixture makes a folder with these files (name, content, …) and watches path in it as the group "g".
+func newFixture(t *testing.T, path string, files ...string) *fixture {
+	t.Helper()
+	t.Parallel()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{T: t, dir: dir, w: w}
+	t.Cleanup(func() { f.check(w.Close()) })
+	for i := 0; i < len(files); i += 2 {
+		f.write(files[i], files[i+1])
+	}
+	f.set("g", path)
+	return f
+}
+
+func (f *fixture) check(err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+func (f *fixture) path(name string) string { return filepath.Join(f.dir, name) }
+
+// set watches paths in the folder as one group.
+func (f *fixture) set(group string, paths ...string) {
+	f.Helper()
+	all := slices.Clone(paths)
+	for i, p := range all {
+		all[i] = f.path(p)
+	}
+	f.check(f.w.Set(map[string][]string{group: all}))
+}
+
+func (f *fixture) write(name, text string) {
+	f.Helper()
+	f.check(os.MkdirAll(filepath.Dir(f.path(name)), 0o755))
+	f.check(os.WriteFile(f.path(name), []byte(text), 0o644))
+}
+
+// replace writes a file beside name and renames it to name.
+func (f *fixture) replace(name, text string) {
+	f.Helper()
+	f.write(name+".tmp", text)
+	f.check(os.Rename(f.path(name+".tmp"), f.path(name)))
+}
+
+// swap makes link point to target as `ln -sfn` does, by a rename.
+func (f *fixture) swap(target, link string) {
+	f.Helper()
+	f.check(os.Symlink(target, f.path(link)+".new"))
+	f.check(os.Rename(f.path(link)+".new", f.path(link)))
+}
+
+// changes waits for a report of the group "g".
+func (f *fixture) changes() {
+	f.Helper()
+	select {
+	case got := <-f.w.Changes():
+		if len(got) != 1 || got[0] != "g" {
+			f.Fatalf("%v changed", got)
+		}
+	case <-time.After(5 * time.Second):
+		f.Fatal("no change was reported")
+	}
+}
+
+// nothing waits long enough to be sure that nothing is reported.
+func (f *fixture) nothing() {
+	f.Helper()
+	select {
+	case got := <-f.w.Changes():
+		f.Fatalf("%v was reported as changed", got)
+	case err := <-f.w.Errors():
+		f.Fatal(err)
+	case <-time.After(still):
+	}
+}
+
+func TestAFileThatIsReplacedIsSeenAgainAndAgain(t *testing.T) {
+	f := newFixture(t, "c.toml", "c.toml", "1")
+	for i := range 3 {
+		f.replace("c.toml", fmt.Sprint("new ", i))
+		f.changes()
+	}
+}
+
+func TestAFileThatIsWrittenInTwoPiecesIsReportedOnce(t *testing.T) {
+	f := newFixture(t, "c.toml", "c.toml", "1")
+	f.write("c.toml", "")
+	f.write("c.toml", "half")
+	f.write("c.toml", "half and half")
+	f.changes()
+	f.nothing()
+}
+
+func TestAFileThatIsInstalledIsSeen(t *testing.T) { // install(1) removes, creates, writes and changes the mode
+	f := newFixture(t, "web", "web", "1")
+	f.check(os.Remove(f.path("web")))
+	f.write("web", "2")
+	f.check(os.Chmod(f.path("web"), 0o755))
+	f.changes()
+}
+
+func TestTheSameContentAgainIsNoChange(t *testing.T) {
+	f := newFixture(t, "c.toml", "c.toml", "1")
+	f.replace("c.toml", "1")
+	f.check(os.Chmod(f.path("c.toml"), 0o600))
+	f.check(os.Chtimes(f.path("c.toml"), time.Now(), time.Now()))
+	f.write("other", "x")
+	f.nothing()
+}
+
+func TestALargeFileIsKnownByItsMarks(t *testing.T) {
+	large := strings.Repeat("x", maxContent+1)
+	f := newFixture(t, "web", "web", large)
+	f.replace("web", large)
+	f.changes()
+}
+
+func TestASymlinkThatIsSwappedIsSeen(t *testing.T) {
+	f := newFixture(t, "none", "v1", "same", "v2", "same")
+	f.swap("v1", "web")
+	f.set("g", "web")
+	f.swap("v2", "web")
+	f.changes()
+	f.write("v1", "nobody looks here any more")
+	f.nothing()
+	f.write("v2", "but here")
+	f.changes()
+}
+
+func TestASymlinkAboveThePathThatIsSwappedIsSeen(t *testing.T) {
+	f := newFixture(t, "none", "releases/1/bin/web", "same", "releases/2/bin/web", "same")
+	f.swap("releases/1", "current")
+	f.set("g", "current/bin/web")
+	f.swap(f.path("releases/2"), "current") // absolute this time
+	f.changes()
+	f.replace("releases/2/bin/web", "other")
+	f.changes()
+}
+
+func TestAnOrdinaryDirectoryAboveThePathThatIsExchangedIsSeen(t *testing.T) {
+	f := newFixture(t, "app/bin/web", "app/bin/web", "1", "new/bin/web", "2")
+	f.check(os.Rename(f.path("app"), f.path("old")))
+	f.check(os.Rename(f.path("new"), f.path("app")))
+	f.check(os.RemoveAll(f.path("old")))
+	f.changes()
+	f.replace("app/bin/web", "3")
+	f.changes()
+}
+
+func TestAKubernetesVolumeThatIsUpdatedIsSeen(t *testing.T) {
+	for _, watched := range []string{"mnt/app.toml", "mnt"} {
+		t.Run(watched, func(t *testing.T) {
+			f := newFixture(t, "none", "mnt/..2024_1/app.toml", "1", "mnt/..2024_2/app.toml", "2")
+			f.check(os.Symlink("..2024_1", f.path("mnt/..data")))
+			f.check(os.Symlink("..data/app.toml", f.path("mnt/app.toml")))
+			f.set("g", watched)
+			f.check(os.Symlink("..2024_2", f.path("mnt/..data_tmp")))
+			f.check(os.Rename(f.path("mnt/..data_tmp"), f.path("mnt/..data")))
+			f.check(os.RemoveAll(f.path("mnt/..2024_1")))
+			f.changes()
+		})
+	}
+}
+
+func TestADirectoryThatIsRemovedAndMadeAgainIsSeen(t *testing.T) {
+	f := newFixture(t, "d/c.toml", "d/c.toml", "1")
+	f.check(os.RemoveAll(f.path("d")))
+	f.changes()
+	f.write("d/c.toml", "2")
+	f.changes()
+	f.replace("d/c.toml", "3")
+	f.changes()
+}
+
+func TestADirectoryThatIsRemovedAndMadeAgainAtOnceIsSeen(t *testing.T) {
+	f := newFixture(t, "d", "d/c.toml", "1")
+	for i := range 3 {
+		f.check(os.RemoveAll(f.path("d")))
+		f.write("d/c.toml", strings.Repeat("x", i+2))
+		f.changes()
+	}
+	f.write("d/more", "x")
+	f.changes()
+}
+
+func TestAPathThatDoesNotExistYetIsSeen(t *testing.T) {
+	f := newFixture(t, "a/b/c/web")
+	f.check(os.Mkdir(f.path("a"), 0o755))
+	f.changes() // it leads one step further
+	f.write("a/b/c/web", "1")
+	f.changes()
+	f.replace("a/b/c/web", "2")
+	f.changes()
+}
+
+func TestAnythingInAWatchedDirectoryIsSeen(t *testing.T) {
+	f := newFixture(t, "conf.d", "conf.d/a", "1")
+	f.write("conf.d/b", "1")
+	f.changes()
+	f.write("conf.d/sub/deep/c", "1")
+	f.changes()
+	f.write("conf.d/sub/deep/c", "longer")
+	f.changes()
+	f.check(os.RemoveAll(f.path("conf.d/sub")))
+	f.changes()
+	f.write("conf.d/.b.swp", "an editor's")
+	f.nothing()
+}
+
+func TestADirectoryBeyondTheBoundsIsReportedAsSuch(t *testing.T) {
+	f := newFixture(t, "none")
+	f.check(os.MkdirAll(f.path("d"+strings.Repeat("/d", maxDepth)), 0o755))
+	err := f.w.Set(map[string][]string{"g": {f.path("d")}})
+	if err == nil || !strings.Contains(err.Error(), "deep") {
+		t.Errorf("got %v", err)
+	}
+	f.write("d/x", "what is within the bounds is seen all the same")
+	f.changes()
+}
+
+func TestALoopOfSymlinksIsAnError(t *testing.T) {
+	f := newFixture(t, "none")
+	f.check(os.Symlink("b", f.path("a")))
+	f.check(os.Symlink("a", f.path("b")))
+	if err := f.w.Set(map[string][]string{"g": {f.path("a")}}); err == nil || !strings.Contains(err.Error(), "too many levels of symbolic links") {
+		t.Errorf("got %v", err)
+	}
+	f.check(os.Remove(f.path("b")))
+	f.write("b", "now it leads somewhere")
+	f.changes()
+}
+
+func TestOnlyTheGroupThatChangedIsReported(t *testing.T) {
+	f := newFixture(t, "none", "a", "1", "b", "1")
+	f.check(f.w.Set(map[string][]string{"g": {f.path("a")}, "other": {f.path("b")}}))
+	f.replace("a", "2")
+	f.changes()
+	f.replace("a", "3")
+	f.replace("b", "3")
+	if got := <-f.w.Changes(); !slices.Equal(got, []string{"g", "other"}) {
+		t.Errorf("%v changed", got)
+	}
+}
+
+func TestSetKeepsWhatHasNotBeenToldYet(t *testing.T) {
+	f := newFixture(t, "a", "a", "1", "b", "1")
+	f.replace("a", "2")
+	f.check(f.w.Set(map[string][]string{"g": {f.path("a")}, "other": {f.path("b")}}))
+	f.changes()
+	f.nothing()
+}
+
+func TestChangesThatNobodyTakesAreReportedTogether(t *testing.T) {
+	f := newFixture(t, "a", "a", "1")
+	for i := range 3 {
+		f.replace("a", fmt.Sprint("n", i))
+		time.Sleep(still) // so that each is a change of its own
+	}
+	f.changes()
+	f.nothing()
+}
+
+func TestAFileThatNeverRestsIsReportedInTheEnd(t *testing.T) {
+	f := newFixture(t, "log", "log", "")
+	start := time.Now()
+	for i := 0; ; i++ {
+		f.write("log", strings.Repeat("x", i))
+		select {
+		case <-f.w.Changes():
+			if took := time.Since(start); took < patience/2 || took > 2*patience {
+				t.Errorf("it took %s, want about %s", took, patience)
+			}
+			return
+		case <-time.After(quiet / 10):
+		}
+	}
+}
+
+func TestWithoutGroupsNothingIsOpen(t *testing.T) {
+	f := newFixture(t, "a", "a", "1")
+	f.check(f.w.Set(nil))
+	f.replace("a", "2")
+	f.nothing()
+	f.set("g", "a")
+	f.replace("a", "3")
+	f.changes()
+}
+
+func TestMovedAndRemovedDirectoriesDoNotBlock(t *testing.T) { // see lookout.open
+	f := newFixture(t, "d/x", "d/x", "1")
+	for i := range 300 {
+		f.check(os.Rename(f.path("d"), f.path("old")))
+		f.check(os.RemoveAll(f.path("old")))
+		f.write("d/x", "1")
+		if i%2 == 0 {
+			f.set("g", "d/x", "d/y") // adds and removes watches meanwhile
+		} else {
+			f.set("g", "d/x")
+		}
+	}
+	for f.w.Set(map[string][]string{"g": {f.path("d/x")}}) != nil {
+		t.Fatal("cannot be watched any more")
+	}
+	f.settle()
+	f.replace("d/x", "2")
+	f.changes()
+}
+
+// settle lets whatever is under way arrive.
+func (f *fixture) settle() {
+	select {
+	case <-f.w.Changes():
+	case <-time.After(still):
+	}
+}
+
+func TestAfterCloseNothingCanBeSet(t *testing.T) {
+	f := newFixture(t, "a", "a", "1")
+	f.check(f.w.Close())
+	if err := f.w.Set(nil); err != ErrClosed {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestCloseLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	descriptors := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		inotify := 0
+		for _, e := range entries {
+			if target, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && strings.Contains(target, "inotify") {
+				inotify++
+			}
+		}
+		return inotify
+	}
+	before := descriptors()
+	w, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if descriptors() != before {
+		t.Error("a watcher of nothing has an inotify instance")
+	}
+	if err := w.Set(map[string][]string{"g": {dir}}); err != nil {
+		t.Fatal(err)
+	}
+	if descriptors() != before+1 {
+		t.Error("there is not just one inotify instance")
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if descriptors() != before {
+		t.Error("the inotify instance is still open")
+	}
+	var stacks bytes.Buffer
+	all := make([]byte, 1<<20)
+	stacks.Write(all[:runtime.Stack(all, true)])
+	if strings.Contains(stacks.String(), "watch.(*Watcher).run") || strings.Contains(stacks.String(), "readEvents") {
+		t.Errorf("goroutines are left:\n%s", stacks.String())
+	}
+}

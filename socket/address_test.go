@@ -1,0 +1,183 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestKeyIsTheKernelsIdeaOfTheAddress(t *testing.T) {
+	for address, key := range map[string]string{
+		"127.0.0.1:8080":          "tcp 127.0.0.1:8080",
+		"[127.0.0.1]:8080":        "tcp 127.0.0.1:8080",
+		"[::ffff:127.0.0.1]:8080": "tcp 127.0.0.1:8080",
+		"localhost:8080":          "tcp 127.0.0.1:8080",
+		"[::1]:8080":              "tcp [::1]:8080",
+		"[0:0::1]:08080":          "tcp [::1]:8080",
+		"[fe80::1%lo]:80":         "tcp [fe80::1%lo]:80",
+		":8080":                   "tcp [::]:8080",
+		"[::]:8080":               "tcp [::]:8080",
+		"0.0.0.0:8080":            "tcp 0.0.0.0:8080",
+		"udp:127.0.0.1:53":        "udp 127.0.0.1:53",
+		"udp:[::1]:53":            "udp [::1]:53",
+		"udp::53":                 "udp [::]:53",
+		"unix:/run/../run//x":     "unix /run/x",
+		"unix:@abstract":          "unix @abstract",
+		"127.0.0.1:0":             "tcp 127.0.0.1:0 web",
+	} {
+		r := resolved(t, Spec{Name: "web", Address: address})
+		if r.Key() != key {
+			t.Errorf("%q has key %q, not %q", address, r.Key(), key)
+		}
+	}
+}
+
+func TestInterfaceIsPartOfTheKey(t *testing.T) {
+	r := resolved(t, Spec{Address: "127.0.0.1:80", Interface: "lo"})
+	if r.Key() != "tcp 127.0.0.1:80 on lo" {
+		t.Errorf("key is %q", r.Key())
+	}
+}
+
+func TestMalformedAddressSaysTheRemedy(t *testing.T) {
+	for address, remedy := range map[string]string{
+		"":                                  `write "127.0.0.1:8080"`,
+		"8080":                              `write ":8080" for every interface`,
+		"udp:53":                            `write ":53"`,
+		"localhost":                         `"localhost:8080"`,
+		"::1:8080":                          "in brackets",
+		"[::1]":                             "in brackets",
+		"127.0.0.1:http":                    "a port is 0 to 65535",
+		"127.0.0.1:65536":                   "a port is 0 to 65535",
+		"127.0.0.1:-1":                      "a port is 0 to 65535",
+		"127.0.0.1:":                        "a port is 0 to 65535",
+		"/run/web.sock":                     `"unix:/run/web.sock"`,
+		"@web":                              `"unix:@web"`,
+		"unix:":                             "unix:/run/web.sock",
+		"unix:@":                            "unix:@name",
+		"unix:web.sock":                     "from /",
+		"unix:/run/":                        "name the socket in it",
+		"unix:/a;b":                         "leave out",
+		"unix:/a=b":                         "leave out",
+		"unix:@a\nb":                        "leave out",
+		"unix:/" + strings.Repeat("x", 107): "can have 107",
+		"unix:@" + strings.Repeat("x", 108): "can have 107",
+		"a b:80":                            "a name has letters",
+		"a;b:80":                            "a name has letters",
+		"a=b:80":                            "a name has letters",
+		"300.0.0.1:80":                      "four numbers",
+		"127.0.0.01:80":                     "four numbers",
+		"[fe80::1%a=b]:80":                  "fe80::1%eth0",
+	} {
+		err := Spec{Address: address}.Check()
+		var wrong *SpecError
+		if !errors.As(err, &wrong) || wrong.Key != "address" || !strings.Contains(err.Error(), remedy) {
+			t.Errorf("%q: %v, which does not say %q", address, err, remedy)
+		}
+	}
+}
+
+func TestLongestNamesAreAccepted(t *testing.T) {
+	for _, address := range []string{"unix:/" + strings.Repeat("x", 106), "unix:@" + strings.Repeat("x", 107)} {
+		if err := (Spec{Address: address}).Check(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestOptionThatMeansNothingIsRefused(t *testing.T) {
+	tcp, udp, path, abstract := "127.0.0.1:80", "udp:127.0.0.1:53", "unix:/run/x", "unix:@x"
+	for _, c := range []struct {
+		key  string
+		spec Spec
+	}{
+		{"backlog", Spec{Address: udp, Backlog: 1}},
+		{"backlog", Spec{Address: tcp, Backlog: -1}},
+		{"mode", Spec{Address: tcp, Mode: 0o600}},
+		{"mode", Spec{Address: abstract, Mode: 0o600}},
+		{"mode", Spec{Address: path, Mode: fs.ModeSetuid | 0o600}},
+		{"user", Spec{Address: abstract, User: "root"}},
+		{"group", Spec{Address: tcp, Group: "root"}},
+		{"reuse_port", Spec{Address: path, ReusePort: true}},
+		{"reuse_port", Spec{Address: tcp, ReusePort: true, PerSlot: true}},
+		{"per_slot", Spec{Address: path, PerSlot: true}},
+		{"interface", Spec{Address: path, Interface: "lo"}},
+		{"interface", Spec{Address: tcp, Interface: "no such interface"}},
+		{"ipv6_only", Spec{Address: path, IPv6Only: "true"}},
+		{"ipv6_only", Spec{Address: tcp, IPv6Only: "true"}},
+		{"ipv6_only", Spec{Address: "[::1]:80", IPv6Only: "yes"}},
+		{"defer_accept", Spec{Address: udp, DeferAccept: time.Second}},
+		{"defer_accept", Spec{Address: tcp, DeferAccept: -1}},
+		{"fast_open", Spec{Address: path, FastOpen: 1}},
+		{"fast_open", Spec{Address: tcp, FastOpen: -1}},
+		{"keep_alive", Spec{Address: udp, KeepAlive: time.Second}},
+		{"keep_alive", Spec{Address: tcp, KeepAlive: 10 * time.Hour}},
+		{"user", Spec{Address: path, User: "nobody of that name"}},
+		{"user", Spec{Address: path, User: "4294967295"}},
+		{"group", Spec{Address: path, Group: "nobody of that name"}},
+	} {
+		_, err := c.spec.Resolve(context.Background())
+		var wrong *SpecError
+		if !errors.As(err, &wrong) || wrong.Key != c.key || wrong.Remedy == "" {
+			t.Errorf("%+v: %v, which is not about %s", c.spec, err, c.key)
+		}
+	}
+}
+
+func TestUnknownHostCanBeTriedAgain(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := Spec{Address: "unknown.invalid:80"}.Resolve(ctx)
+	var wrong *SpecError
+	if err == nil || errors.As(err, &wrong) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOwnerIsANameOrANumber(t *testing.T) {
+	byName := resolved(t, Spec{Address: "unix:/run/x", User: "root", Group: "root"})
+	byNumber := resolved(t, Spec{Address: "unix:/run/x", User: "0", Group: "0"})
+	if len(differing(byName, byNumber)) > 0 || byName.uid != 0 || byName.gid != 0 {
+		t.Errorf("root is %d:%d and 0 is %d:%d", byName.uid, byName.gid, byNumber.uid, byNumber.gid)
+	}
+}
+
+func FuzzAddress(f *testing.F) {
+	for _, s := range []string{"127.0.0.1:80", "[::1]:80", ":80", "8080", "unix:/a", "unix:@a", "udp::53", "[fe80::1%lo]:1", "a=b:1", "unix:/a;b", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if (Spec{Address: s}).Check() != nil {
+			return
+		}
+		w, err := parseAddress(s)
+		if err != nil {
+			t.Fatal("Check and parseAddress disagree")
+		}
+		name := w.starterName()
+		if name == "" || strings.ContainsAny(name, ";=\x00\n") {
+			t.Errorf("%q has the name %q", s, name)
+		}
+		if len(s) > 5 && s[:5] != "unix:" && strings.Trim(w.host, "0123456789.:[]") == "" {
+			r := resolved(t, Spec{Name: "n", Address: s})
+			again := r.at.network + ":" + strings.TrimPrefix(r.at.String(), r.at.network+" ")
+			if r.at.network == "tcp" {
+				again = strings.TrimPrefix(again, "tcp:")
+			}
+			if key := resolved(t, Spec{Name: "n", Address: again}).Key(); key != r.Key() {
+				t.Errorf("%q has key %q, which reads back as %q", s, r.Key(), key)
+			}
+		}
+	})
+}
+
+func TestIdNeverTakesUnchangedForAnOwner(t *testing.T) {
+	if n, err := id(strconv.Itoa(1<<32-1), func(string) (string, error) { return "", os.ErrNotExist }); err == nil {
+		t.Errorf("2^32-1 is %d", n)
+	}
+}

@@ -1,0 +1,109 @@
+package socket
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestEnvironmentIsWhatServerStarterWrites(t *testing.T) {
+	for address, name := range map[string]string{
+		":8080":               "8080",
+		"0.0.0.0:8080":        "8080",
+		"127.0.0.1:8080":      "127.0.0.1:8080",
+		"[127.0.0.1]:8080":    "127.0.0.1:8080",
+		"localhost:8080":      "localhost:8080",
+		"[::1]:8080":          "[::1]:8080",
+		"[::]:8080":           "[::]:8080",
+		"udp:127.0.0.1:53":    "127.0.0.1:53",
+		"udp::53":             "53",
+		"unix:/run/web.sock":  "/run/web.sock",
+		"unix:@abstract":      "@abstract",
+		"unix:/run/../a b/cc": "/run/../a b/cc",
+	} {
+		if got := Environment([]Passed{{"x", address}})[0]; got != "SERVER_STARTER_PORT="+name+"=3" {
+			t.Errorf("%q gives %q", address, got)
+		}
+	}
+}
+
+func TestEnvironmentNamesEverySocketInOrder(t *testing.T) {
+	got := Environment([]Passed{{"http", ":80"}, {"127.0.0.1:81", "127.0.0.1:81"}, {"", "unix:/x"}})
+	want := []string{"SERVER_STARTER_PORT=80=3;127.0.0.1:81=4;/x=5", "LISTEN_FDS=3", "LISTEN_FDNAMES=http:127.0.0.1-81:unknown"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestEnvironmentWithoutSocketsIsPresentAndEmpty(t *testing.T) {
+	if got := Environment(nil); !slices.Equal(got, []string{"SERVER_STARTER_PORT="}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestEnvironmentLeavesOutWhatItCannotExpress(t *testing.T) {
+	got := Environment([]Passed{{"a", "unix:/a;b=9"}, {"b:\n\xff", ":80"}})
+	if !slices.Equal(got, []string{"SERVER_STARTER_PORT=80=4", "LISTEN_FDS=2", "LISTEN_FDNAMES=a:b-__"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestFDNameIsCutAt255(t *testing.T) {
+	if n := len(FDName(strings.Repeat("x", 300))); n != 255 {
+		t.Errorf("%d bytes", n)
+	}
+}
+
+func FuzzEnvironmentRoundTrip(f *testing.F) {
+	f.Add("http", "127.0.0.1:80", "", "unix:/run/a b")
+	f.Add("a:b", "[::1]:80", "x;y", "udp::53")
+	f.Add("=", "unix:@x", "\n", "unix:/a;b=3")
+	f.Fuzz(func(t *testing.T, name1, address1, name2, address2 string) {
+		passed := []Passed{{name1, address1}, {name2, address2}}
+		environ := append(Environment(passed), "LISTEN_PID=7")
+		for _, v := range environ {
+			if strings.Count(v, "\n") > 0 {
+				t.Fatalf("%q is corrupt", v)
+			}
+		}
+		found, err := parseEnvironment(environ, 7)
+		if err != nil || len(found) != 2 {
+			t.Fatalf("%q: %v, %v", environ, found, err)
+		}
+		for i, p := range passed {
+			starter := ""
+			if w, err := parseAddress(p.Address); err == nil {
+				starter = w.starterName()
+			}
+			want := Inherit{FD: FirstFD + i, Name: FDName(p.Name), Starter: starter}
+			if found[i] != want {
+				t.Errorf("%q: found %+v, want %+v", environ, found[i], want)
+			}
+		}
+	})
+}
+
+func FuzzParseEnvironment(f *testing.F) {
+	f.Add("1", "3", "a:b:c", "80=3;90=4", "")
+	f.Add("1", "", "", "8080=0=4", "12")
+	f.Add("x", "-1", ":", "=;=", "x")
+	f.Add("1", "1073741825", "", "", "")
+	f.Fuzz(func(t *testing.T, pid, fds, names, ports, pidfd string) {
+		found, err := parseEnvironment([]string{"LISTEN_PID=" + pid, "LISTEN_FDS=" + fds, "LISTEN_FDNAMES=" + names,
+			"SERVER_STARTER_PORT=" + ports, "LISTEN_PIDFDID=" + pidfd, "nonsense"}, 1)
+		if err != nil {
+			if found != nil {
+				t.Error("an error and a result")
+			}
+			return
+		}
+		seen := make(map[int]bool)
+		for _, i := range found {
+			if i.FD < 0 || seen[i.FD] {
+				t.Errorf("descriptor %s twice or not one: %+v", strconv.Itoa(i.FD), found)
+			}
+			seen[i.FD] = true
+		}
+	})
+}

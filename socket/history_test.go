@@ -1,0 +1,143 @@
+package socket
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// history is a table and what it should hold: by the name of a listener, how many sockets.
+type history struct {
+	t      testing.TB
+	table  *Table
+	specs  map[string]Spec
+	bad    Want // cannot be opened
+	before int  // sockets that were open before
+	wanted map[string]int
+	held   []hold
+	fds    map[string][]int // as they were after the last step
+}
+
+type hold struct {
+	claims []string
+	knew   map[string]int
+}
+
+func (h *history) Update(rt *rapid.T) {
+	next := map[string]int{}
+	var wants []Want
+	for _, name := range rapid.SliceOfDistinct(rapid.SampledFrom(h.names()), rapid.ID).Draw(rt, "names") {
+		w := Want{resolved(h.t, h.specs[name]), rapid.IntRange(1, 4).Draw(rt, "slots")}
+		if w.at.network != "udp" {
+			w.Backlog = rapid.IntRange(1, 9).Draw(rt, "backlog")
+		}
+		next[name] = w.sockets()
+		wants = append(wants, w)
+	}
+	if rapid.IntRange(0, 3).Draw(rt, "fail") == 0 {
+		if err := h.table.Update(append(wants, h.bad)); err == nil {
+			rt.Fatal("it did not fail")
+		}
+		return
+	}
+	if err := h.table.Update(wants); err != nil {
+		rt.Fatal(err)
+	}
+	h.wanted = next
+}
+
+func (h *history) Hold(*rapid.T) {
+	var keys []string
+	for name := range h.wanted {
+		keys = append(keys, h.key(name))
+	}
+	h.held = append(h.held, hold{claims: h.table.Hold(keys), knew: maps.Clone(h.wanted)})
+}
+
+func (h *history) Serve(rt *rapid.T) {
+	if len(h.held) == 0 {
+		rt.Skip("no generation")
+	}
+	if err := h.table.Serve(rapid.SampledFrom(h.held).Draw(rt, "generation").claims); err != nil {
+		rt.Fatal(err)
+	}
+}
+
+func (h *history) Release(rt *rapid.T) {
+	if len(h.held) == 0 {
+		rt.Skip("no generation")
+	}
+	i := rapid.IntRange(0, len(h.held)-1).Draw(rt, "generation")
+	h.table.Release(h.held[i].claims)
+	h.held = slices.Delete(h.held, i, i+1)
+}
+
+// Check is done after every step: what is needed is open and the same as before, and nothing else is open.
+func (h *history) Check(rt *rapid.T) {
+	total := 0
+	for _, name := range h.names() {
+		n := h.needed(name)
+		total += n
+		var now []int
+		for slot := range n {
+			now = append(now, h.table.FD(h.key(name), slot))
+		}
+		kept := min(len(h.fds[name]), n)
+		if !slices.Equal(h.fds[name][:kept], now[:kept]) || slices.ContainsFunc(now, func(fd int) bool { return !isOpen(fd) }) {
+			rt.Fatalf("%s had %v and has %v", name, h.fds[name], now)
+		}
+		if l := h.table.listeners[h.key(name)]; n > 0 && (l.active < 1 || l.active > n || len(l.slots) != n) {
+			rt.Fatalf("%s: %d of %d sockets are active", name, l.active, n)
+		}
+		h.fds[name] = now
+	}
+	if open := countSockets(h.t) - h.before; open != total {
+		rt.Fatalf("%d sockets are open, %d are needed", open, total)
+	}
+}
+
+func (h *history) names() []string        { return slices.Sorted(maps.Keys(h.specs)) }
+func (h *history) key(name string) string { return resolved(h.t, h.specs[name]).Key() }
+
+func (h *history) needed(name string) int {
+	n := h.wanted[name]
+	for _, g := range h.held {
+		n = max(n, g.knew[name])
+	}
+	return n
+}
+
+func TestEveryHistoryKeepsWhatIsNeededAndNothingElse(t *testing.T) {
+	path, _ := onDisk(t)
+	path.Name = "path"
+	specs := map[string]Spec{
+		"tcp":   {Name: "tcp", Address: "127.0.0.1:0"},
+		"udp":   {Name: "udp", Address: "udp:127.0.0.1:0"},
+		"slots": {Name: "slots", Address: "127.0.0.1:0", PerSlot: true},
+		"path":  path,
+	}
+	bad := want(t, Spec{Address: "192.0.2.77:80"})
+	rapid.Check(t, func(rt *rapid.T) {
+		h := &history{t: t, table: NewTable(), specs: specs, bad: bad, before: countSockets(t), wanted: map[string]int{}, fds: map[string][]int{}}
+		defer func() { _ = h.table.Close() }()
+		rt.Repeat(rapid.StateMachineActions(h))
+	})
+}
+
+// countSockets counts what listens: a resolver's connected socket may come and go meanwhile.
+func countSockets(t testing.TB) int {
+	n := 0
+	for fd := range openFDs(t) {
+		number, err := strconv.Atoi(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, listens := describe(number); listens {
+			n++
+		}
+	}
+	return n
+}

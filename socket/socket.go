@@ -1,0 +1,67 @@
+// Package socket opens the listening sockets of the supervisor, keeps them, and defines how they travel: to a worker, through
+// systemd and its file-descriptor store, and to the next image of the supervisor.
+//
+// The sockets are plain numbers, made with system calls. They are never known to Go's network poller, because the mode of an
+// inherited socket (O_NONBLOCK) is shared with every worker that has it, and a master that polls its sockets wakes for every
+// client. They are close-on-exec, blocking unless NonBlock asks otherwise, TCP and never MPTCP.
+package socket
+
+import (
+	"io/fs"
+	"time"
+)
+
+// FirstFD is the number of the first socket in a worker: sd_listen_fds(3) fixes it, and SERVER_STARTER_PORT follows.
+const FirstFD = 3
+
+// Spec is one configured listener: plain, comparable data.
+type Spec struct {
+	Name        string        // how a worker finds it; the address as written unless configured
+	Address     string        // as written: "127.0.0.1:8080", "[::1]:8080", ":8080", "unix:/run/web.sock", "unix:@abstract", "udp:127.0.0.1:53"
+	Backlog     int           // 0: net.core.somaxconn, which also caps it
+	Mode        fs.FileMode   // unix: permission bits; 0: 0777 less the umask
+	User, Group string        // unix: owner, a name or a number; "": the supervisor's
+	ReusePort   bool          // SO_REUSEPORT, to share the address with other processes
+	PerSlot     bool          // one SO_REUSEPORT socket for each worker slot
+	DeferAccept time.Duration // TCP_DEFER_ACCEPT, rounded up to seconds; 0: off
+	FastOpen    int           // TCP_FASTOPEN queue length; 0: off
+	KeepAlive   time.Duration // SO_KEEPALIVE and TCP_KEEPIDLE/INTVL on accepted connections, rounded up to seconds; 0: the kernel's default (off)
+	Interface   string        // SO_BINDTODEVICE
+	IPv6Only    string        // "", "true" or "false"; "": false for ":port", true otherwise
+	NonBlock    bool          // O_NONBLOCK as handed to the worker; set once when the socket is opened
+}
+
+// Resolved is a Spec whose names have been looked up. It is comparable.
+type Resolved struct {
+	Spec
+	at       address
+	uid, gid int // unix: the owner; -1: the supervisor's
+}
+
+// Key names the kernel's idea of the address ("tcp 127.0.0.1:8080"): two listeners with one key cannot both be bound.
+// A port that the kernel chooses (0) is told apart by the listener's name, so that a reload finds its socket again, and two
+// listeners of different names get different ports.
+func (r Resolved) Key() string {
+	key := r.at.String()
+	if r.at.network != "unix" && r.at.port == 0 {
+		key += " " + r.Name
+	}
+	if r.Interface != "" {
+		key += " on " + r.Interface
+	}
+	return key
+}
+
+// Want is one listener that a configuration asks for.
+type Want struct {
+	Resolved
+	Slots int // how many sockets when PerSlot; otherwise ignored
+}
+
+// sockets is how many sockets this listener consists of.
+func (w Want) sockets() int {
+	if !w.PerSlot {
+		return 1
+	}
+	return max(1, w.Slots)
+}

@@ -1,0 +1,321 @@
+package socket
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// perSlot opens a listener with a socket for each slot.
+func perSlot(t testing.TB, slots int) (*Table, Want) {
+	t.Helper()
+	table := newTable(t)
+	// Non-blocking, as two generations accept from one socket and the other one may be faster.
+	w := Want{resolved(t, Spec{Name: "web", Address: "127.0.0.1:0", PerSlot: true, NonBlock: true}), slots}
+	apply(t, table, w)
+	return table, w
+}
+
+func resize(t testing.TB, table *Table, w Want, slots int) {
+	t.Helper()
+	w.Slots = slots
+	apply(t, table, w)
+}
+
+// spread makes connections, checks that the first `active` of `open` sockets get all of them, and each at least half its share.
+func spread(t testing.TB, table *Table, key string, connections, active, open int) {
+	t.Helper()
+	for range connections {
+		conn, err := net.Dial("tcp", table.Address(key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+	}
+	total := 0
+	for slot := range open {
+		n := 0
+		for fd := table.FD(key, slot); readable(t, fd, 0); n++ {
+			conn, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = unix.Close(conn)
+		}
+		if slot >= active && n > 0 || slot < active && n < connections/active/2 {
+			t.Errorf("slot %d of %d (%d active) got %d of %d connections", slot, open, active, n, connections)
+		}
+		total += n
+	}
+	if total != connections || table.FD(key, open) != -1 {
+		t.Errorf("%d of %d connections arrived at %d sockets", total, connections, open)
+	}
+}
+
+func TestEachSlotHasASocket(t *testing.T) {
+	table, w := perSlot(t, 3)
+	if table.FD(w.Key(), 0) == table.FD(w.Key(), 2) {
+		t.Error("two slots have one socket")
+	}
+	spread(t, table, w.Key(), 600, 3, 3)
+}
+
+func TestNewSlotsGetNothingUntilTheirGenerationServes(t *testing.T) {
+	table, w := perSlot(t, 2)
+	old := table.Hold([]string{w.Key()})
+	resize(t, table, w, 4)
+	trial := table.Hold([]string{w.Key()})
+	spread(t, table, w.Key(), 400, 2, 4)
+	if err := table.Serve(trial); err != nil {
+		t.Fatal(err)
+	}
+	spread(t, table, w.Key(), 400, 4, 4)
+	table.Release(old)
+	spread(t, table, w.Key(), 400, 4, 4)
+}
+
+func TestNewSlotsGetConnectionsWhenTheOldGenerationIsGone(t *testing.T) {
+	table, w := perSlot(t, 2)
+	old := table.Hold([]string{w.Key()})
+	resize(t, table, w, 3)
+	table.Hold([]string{w.Key()})
+	table.Release(old)
+	spread(t, table, w.Key(), 400, 3, 3)
+}
+
+func TestWithoutAGenerationNewSlotsGetConnectionsAtOnce(t *testing.T) {
+	table, w := perSlot(t, 2)
+	resize(t, table, w, 3)
+	spread(t, table, w.Key(), 400, 3, 3)
+}
+
+func TestDroppedSlotsGetNothingAndCloseWithTheirGeneration(t *testing.T) {
+	table, w := perSlot(t, 4)
+	old := table.Hold([]string{w.Key()})
+	resize(t, table, w, 2)
+	trial := table.Hold([]string{w.Key()})
+	spread(t, table, w.Key(), 400, 2, 4)
+	table.Release(old)
+	spread(t, table, w.Key(), 400, 2, 2)
+	table.Release(trial)
+	spread(t, table, w.Key(), 400, 2, 2)
+}
+
+func TestFailedTrialForFewerSlotsGivesThemBack(t *testing.T) {
+	table, w := perSlot(t, 4)
+	old := table.Hold([]string{w.Key()})
+	resize(t, table, w, 2)
+	trial := table.Hold([]string{w.Key()})
+	table.Release(trial)
+	if err := table.Serve(old); err != nil {
+		t.Fatal(err)
+	}
+	spread(t, table, w.Key(), 600, 4, 4)
+	resize(t, table, w, 4)
+	spread(t, table, w.Key(), 600, 4, 4)
+}
+
+func TestStrayProcessDoesNotKeepADroppedSlotAlive(t *testing.T) {
+	table, w := perSlot(t, 3)
+	stray, err := unix.FcntlInt(uintptr(table.FD(w.Key(), 2)), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(stray) }()
+	resize(t, table, w, 2)
+	resize(t, table, w, 4)
+	spread(t, table, w.Key(), 600, 4, 4)
+}
+
+func TestIPv6ConnectionsAreSteered(t *testing.T) {
+	needIPv6(t)
+	table := newTable(t)
+	w := Want{resolved(t, Spec{Name: "six", Address: "[::1]:0", PerSlot: true}), 4}
+	apply(t, table, w)
+	table.Hold([]string{w.Key()})
+	resize(t, table, w, 3)
+	spread(t, table, w.Key(), 600, 3, 4)
+}
+
+func TestPacketsOfOneUDPFlowStayTogether(t *testing.T) {
+	table := newTable(t)
+	w := Want{resolved(t, Spec{Name: "dns", Address: "udp:127.0.0.1:0", PerSlot: true}), 4}
+	apply(t, table, w)
+	table.Hold([]string{w.Key()})
+	resize(t, table, w, 3)
+	const flows, packets = 60, 5
+	for range flows {
+		conn := dial(t, "udp", table.Address(w.Key()))
+		for range packets {
+			if _, err := conn.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	slotOf := make(map[int]int)
+	for slot := range 4 {
+		for fd := table.FD(w.Key(), slot); readable(t, fd, 0); {
+			_, from, err := unix.Recvfrom(fd, make([]byte, 8), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			port := from.(*unix.SockaddrInet4).Port
+			if before, known := slotOf[port]; known && before != slot || slot == 3 {
+				t.Errorf("port %d reached slots %d and %d", port, before, slot)
+			}
+			slotOf[port] = slot
+		}
+	}
+	if len(slotOf) != flows {
+		t.Errorf("%d of %d flows arrived", len(slotOf), flows)
+	}
+}
+
+// worker accepts on its own copy of a socket, as a process would, answers each connection with one byte, and stops when told.
+type worker struct {
+	fd   int
+	stop [2]int
+	done chan struct{}
+}
+
+func startWorker(t testing.TB, fd int) *worker {
+	t.Helper()
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &worker{fd: own, done: make(chan struct{})}
+	if err := unix.Pipe2(w.stop[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	go w.run()
+	return w
+}
+
+func (w *worker) run() {
+	defer close(w.done)
+	for {
+		polled := []unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}, {Fd: int32(w.stop[0]), Events: unix.POLLIN}}
+		if _, err := unix.Poll(polled, -1); err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+		if polled[1].Revents != 0 {
+			return
+		}
+		if polled[0].Revents == 0 {
+			continue
+		}
+		if conn, _, err := unix.Accept4(w.fd, unix.SOCK_CLOEXEC); err == nil { // another generation may have been faster
+			_, _ = unix.Write(conn, []byte("y"))
+			_ = unix.Close(conn)
+		}
+	}
+}
+
+func (w *worker) end() {
+	_, _ = unix.Write(w.stop[1], []byte("x"))
+	<-w.done
+	for _, fd := range []int{w.fd, w.stop[0], w.stop[1]} {
+		_ = unix.Close(fd)
+	}
+}
+
+// clients connect and wait for an answer, again and again, until they are told to end.
+func clients(address string, n int) (end func() (answered, lost int64)) {
+	var answered, lost atomic.Int64
+	var over atomic.Bool
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			for !over.Load() {
+				if ask(address) == nil {
+					answered.Add(1)
+				} else {
+					lost.Add(1)
+				}
+			}
+		})
+	}
+	return func() (int64, int64) {
+		over.Store(true)
+		all.Wait()
+		return answered.Load(), lost.Load()
+	}
+}
+
+func ask(address string) error {
+	conn, err := net.DialTimeout("tcp", address, 5*time.Second)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return err
+	}
+	_, err = io.ReadFull(conn, make([]byte, 1))
+	return err
+}
+
+// generation starts a worker for each slot.
+func generation(t testing.TB, table *Table, key string, slots int) (claims []string, workers []*worker) {
+	t.Helper()
+	claims = table.Hold([]string{key})
+	for slot := range slots {
+		workers = append(workers, startWorker(t, table.FD(key, slot)))
+	}
+	return claims, workers
+}
+
+func TestNoConnectionIsLostAsSlotsComeAndGo(t *testing.T) {
+	table, w := perSlot(t, 4)
+	key := w.Key()
+	claims, serving := generation(t, table, key, 4)
+	end := clients(table.Address(key), 4)
+	for _, slots := range []int{2, 6, 1, 5, 3, 8, 4, 4, 1, 2, 7, 3} {
+		resize(t, table, w, slots)
+		next, trial := generation(t, table, key, slots)
+		time.Sleep(20 * time.Millisecond) // the trial, as long as it takes a worker to boot; there is no event to wait for
+		if err := table.Serve(next); err != nil {
+			t.Fatal(err)
+		}
+		for _, worker := range serving {
+			worker.end()
+		}
+		table.Release(claims)
+		claims, serving = next, trial
+	}
+	answered, lost := end()
+	for _, worker := range serving {
+		worker.end()
+	}
+	t.Logf("%d answered, %d lost", answered, lost)
+	if lost != 0 || answered < 100 {
+		t.Errorf("%d of %d connections were lost", lost, answered+lost)
+	}
+}
+
+func TestNoConnectionIsLostToAnUpdateThatFails(t *testing.T) {
+	table, w := perSlot(t, 2)
+	_, serving := generation(t, table, w.Key(), 2)
+	end := clients(table.Address(w.Key()), 4)
+	bad := want(t, Spec{Address: "192.0.2.77:80"})
+	w.Slots = 64
+	for range 50 {
+		if err := table.Update([]Want{w, bad}); err == nil {
+			t.Error("it did not fail")
+		}
+	}
+	answered, lost := end()
+	for _, worker := range serving {
+		worker.end()
+	}
+	if lost != 0 || answered < 10 {
+		t.Errorf("%d of %d connections were lost", lost, answered+lost)
+	}
+}

@@ -1,0 +1,199 @@
+package socket
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestUnchangedListenerKeepsItsSocket(t *testing.T) {
+	spec, _ := onDisk(t)
+	for _, s := range append([]Spec{spec}, everyKind...) {
+		table, w, fd := opened(t, s)
+		inode, address := inodeOf(t, fd), table.Address(w.Key())
+		apply(t, table, w)
+		if table.FD(w.Key(), 0) != fd || inodeOf(t, fd) != inode || table.Address(w.Key()) != address {
+			t.Errorf("%s was opened again", s.Address)
+		}
+		_ = table.Close()
+	}
+}
+
+func TestPortsThatTheKernelChoosesAreToldApartByName(t *testing.T) {
+	table := newTable(t)
+	a, b := want(t, Spec{Name: "a", Address: "127.0.0.1:0"}), want(t, Spec{Name: "b", Address: "127.0.0.1:0"})
+	apply(t, table, a, b)
+	if table.Address(a.Key()) == table.Address(b.Key()) {
+		t.Error("both have one socket")
+	}
+}
+
+func TestEqualListenersShareASocket(t *testing.T) {
+	table := newTable(t)
+	address := freePort(t)
+	a, b := want(t, Spec{Name: "a", Address: address}), want(t, Spec{Name: "b", Address: "[" + address[:9] + "]" + address[9:]})
+	apply(t, table, a, b)
+	if n := len(table.Export()); n != 1 {
+		t.Errorf("%d sockets", n)
+	}
+}
+
+func TestUnequalListenersOfOneAddressAreRefused(t *testing.T) {
+	table := newTable(t)
+	a, b := want(t, Spec{Name: "a", Address: "127.0.0.1:8080"}), want(t, Spec{Name: "b", Address: "127.0.0.1:8080", Backlog: 5, NonBlock: true})
+	err := table.Update([]Want{a, b})
+	if err == nil || err.Error() != `the listeners "a" and "b" both want tcp 127.0.0.1:8080, but differ in nonblock, backlog: give them the same options or different addresses` {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOverlappingListenersSaySo(t *testing.T) {
+	table := newTable(t)
+	address := freePort(t)
+	err := table.Update([]Want{want(t, Spec{Address: address}), want(t, Spec{Address: "0.0.0.0" + address[9:]})})
+	if !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("got %v", err)
+	}
+	if len(table.Export()) != 0 {
+		t.Error("the first one is open")
+	}
+}
+
+func TestFailedUpdateLeavesTheTableAsItWas(t *testing.T) {
+	spec, path := onDisk(t)
+	spec.Mode = 0o600
+	table := newTable(t)
+	kept := want(t, Spec{Name: "kept", Address: "127.0.0.1:0", Backlog: 9, KeepAlive: 9 * time.Second, FastOpen: 9})
+	slots := Want{resolved(t, Spec{Name: "slots", Address: "127.0.0.1:0", PerSlot: true}), 2}
+	onPath := want(t, spec)
+	apply(t, table, kept, slots, onPath)
+	before, sockets := table.Export(), openFDs(t)
+
+	other, otherPath := onDisk(t)
+	changed := kept
+	changed.Backlog, changed.KeepAlive, changed.FastOpen, changed.DeferAccept = 5, 0, 0, 5*time.Second
+	onPath.Mode = 0o666
+	grown := slots
+	grown.Slots = 4
+	err := table.Update([]Want{changed, grown, onPath, want(t, other), want(t, Spec{Address: "192.0.2.77:80"})})
+	if !errors.Is(err, unix.EADDRNOTAVAIL) {
+		t.Fatalf("got %v", err)
+	}
+	if !slices.Equal(before, table.Export()) || len(openFDs(t)) != len(sockets) {
+		t.Errorf("sockets are %v, not %v", table.Export(), before)
+	}
+	fd := table.FD(kept.Key(), 0)
+	if backlog(t, fd) != 9 || option(t, fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 1 || option(t, fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN) != 9 ||
+		option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) != 0 || modeOf(t, path).Perm() != 0o600 {
+		t.Error("options have changed")
+	}
+	if _, err := os.Lstat(otherPath); err == nil {
+		t.Error("the new unix socket is left")
+	}
+	spread(t, table, slots.Key(), 200, 2, 2)
+}
+
+func TestOptionsChangeInPlace(t *testing.T) {
+	table, w, fd := opened(t, Spec{Address: "127.0.0.1:0"})
+	inode := inodeOf(t, fd)
+	w.Backlog, w.KeepAlive, w.FastOpen, w.DeferAccept = 5, 7*time.Second, 11, 5*time.Second
+	apply(t, table, w)
+	if table.FD(w.Key(), 0) != fd || inodeOf(t, fd) != inode {
+		t.Error("it was opened again")
+	}
+	if backlog(t, fd) != 5 || option(t, fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 1 || option(t, fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE) != 7 ||
+		option(t, fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN) != 11 || option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) < 5 {
+		t.Error("the options are as they were")
+	}
+	w.Backlog, w.KeepAlive, w.FastOpen, w.DeferAccept = 0, 0, 0, 0
+	apply(t, table, w)
+	if backlog(t, fd) != fullBacklog() || option(t, fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 0 ||
+		option(t, fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN) != 0 || option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) != 0 {
+		t.Error("the options were not taken back")
+	}
+}
+
+func TestUnixModeChangesInPlace(t *testing.T) {
+	spec, path := onDisk(t)
+	table, w, fd := opened(t, spec)
+	w.Mode = 0o640
+	apply(t, table, w)
+	if modeOf(t, path).Perm() != 0o640 || table.FD(w.Key(), 0) != fd {
+		t.Errorf("mode %v", modeOf(t, path))
+	}
+}
+
+func TestWhatCannotChangeInPlaceSaysTheRemedy(t *testing.T) {
+	address := freePort(t)
+	for option, change := range map[string]func(*Spec){
+		"reuse_port": func(s *Spec) { s.ReusePort = true },
+		"per_slot":   func(s *Spec) { s.PerSlot = true },
+		"nonblock":   func(s *Spec) { s.NonBlock = true },
+	} {
+		spec := Spec{Address: address}
+		table, _, _ := opened(t, spec)
+		change(&spec)
+		refuses(t, table, want(t, spec), "cannot change "+option+" of tcp "+address, "restart the supervisor")
+		_ = table.Close()
+	}
+	needIPv6(t)
+	table, w, _ := opened(t, Spec{Name: "x", Address: ":0"})
+	refuses(t, table, want(t, Spec{Name: "x", Address: "[::]:0"}), "cannot change ipv6_only")
+	if table.FD(w.Key(), 0) < 0 {
+		t.Error("it is closed")
+	}
+}
+
+func TestInterfaceOfALiveAddressSaysWhoHasIt(t *testing.T) {
+	address := freePort(t)
+	table, _, _ := opened(t, Spec{Address: address})
+	refuses(t, table, want(t, Spec{Address: address, Interface: "lo"}), "on lo: address already in use", "another listener of this supervisor")
+}
+
+func TestRemovedListenerClosesWhenTheLastGenerationIsReleased(t *testing.T) {
+	spec, path := onDisk(t)
+	table, w, fd := opened(t, spec)
+	first, second := table.Hold([]string{w.Key()}), table.Hold([]string{w.Key()})
+	apply(t, table)
+	for _, claims := range [][]string{first, second} {
+		if !isOpen(fd) || table.FD(w.Key(), 3) != fd || modeOf(t, path)&os.ModeSocket == 0 {
+			t.Fatal("it is closed although a generation holds it")
+		}
+		table.Release(claims)
+	}
+	if isOpen(fd) || table.FD(w.Key(), 0) != -1 {
+		t.Error("it is open")
+	}
+	if _, err := os.Lstat(path); err == nil {
+		t.Error("its path is left")
+	}
+}
+
+func TestListenerThatComesBackIsTheSame(t *testing.T) {
+	table, w, fd := opened(t, Spec{Address: "127.0.0.1:0"})
+	claims := table.Hold([]string{w.Key()})
+	apply(t, table)
+	apply(t, table, w)
+	table.Release(claims)
+	if table.FD(w.Key(), 0) != fd || !isOpen(fd) {
+		t.Error("it was closed")
+	}
+}
+
+func TestUnknownKeysAreHarmless(t *testing.T) {
+	table, w, _ := opened(t, Spec{Address: "127.0.0.1:0"})
+	if claims := table.Hold([]string{"tcp 127.0.0.1:1"}); len(claims) != 0 {
+		t.Errorf("claims on nothing: %v", claims)
+	}
+	table.Release([]string{"tcp 127.0.0.1:1", w.Key(), w.Key() + "\t3", "\t", ""})
+	if err := table.Serve([]string{"tcp 127.0.0.1:1", w.Key(), "\t7"}); err != nil {
+		t.Error(err)
+	}
+	if table.FD("tcp 127.0.0.1:1", 0) != -1 || table.FD(w.Key(), -1) != -1 || table.FD(w.Key(), 99) < 0 || table.Address("x") != "" {
+		t.Error("an unknown key has a descriptor")
+	}
+}

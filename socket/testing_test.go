@@ -1,0 +1,244 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// resolved is a Spec as the supervisor would have it; the name is the address unless set.
+func resolved(t testing.TB, s Spec) Resolved {
+	t.Helper()
+	if s.Name == "" {
+		s.Name = s.Address
+	}
+	r, err := s.Resolve(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func want(t testing.TB, s Spec) Want { return Want{Resolved: resolved(t, s)} }
+
+// newTable returns a table that is closed when the test ends, and checks that it leaves no descriptor.
+func newTable(t testing.TB) *Table {
+	t.Helper()
+	before := openFDs(t)
+	table := NewTable()
+	t.Cleanup(func() {
+		if err := table.Close(); err != nil {
+			t.Error(err)
+		}
+		for fd, what := range openFDs(t) {
+			if _, known := before[fd]; !known && strings.HasPrefix(what, "socket:") {
+				t.Errorf("descriptor %s (%s) is left", fd, what)
+			}
+		}
+	})
+	return table
+}
+
+func openFDs(t testing.TB) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := make(map[string]string)
+	for _, e := range entries {
+		if link, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil {
+			open[e.Name()] = link
+		}
+	}
+	return open
+}
+
+// opened is a table with one listener, and its descriptor.
+func opened(t testing.TB, s Spec) (*Table, Want, int) {
+	t.Helper()
+	table := newTable(t)
+	w := want(t, s)
+	apply(t, table, w)
+	return table, w, table.FD(w.Key(), 0)
+}
+
+func apply(t testing.TB, table *Table, wants ...Want) {
+	t.Helper()
+	if err := table.Update(wants); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// refuses checks that Update fails with every one of the words in its error.
+func refuses(t testing.TB, table *Table, w Want, words ...string) error {
+	t.Helper()
+	err := table.Update([]Want{w})
+	if err == nil {
+		t.Fatalf("%s was not refused", w.Key())
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("error %q does not say %q", err, word)
+		}
+	}
+	return err
+}
+
+func option(t testing.TB, fd, level, name int) int {
+	t.Helper()
+	n, err := unix.GetsockoptInt(fd, level, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func isOpen(fd int) bool {
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	return err == nil
+}
+
+func inodeOf(t testing.TB, fd int) uint64 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Ino
+}
+
+// accepted takes one connection from a blocking listener and closes it when the test ends.
+func accepted(t testing.TB, fd int) int {
+	t.Helper()
+	if !readable(t, fd, 5*time.Second) {
+		t.Fatal("no connection arrived")
+	}
+	conn, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(conn) })
+	return conn
+}
+
+func readable(t testing.TB, fd int, wait time.Duration) bool {
+	t.Helper()
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(wait.Milliseconds()))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n > 0
+	}
+}
+
+func dial(t testing.TB, network, address string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// freePort is a port that nobody has on 127.0.0.1 at this moment.
+func freePort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+func needIPv6(t testing.TB) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/sys/net/ipv6/conf/lo/disable_ipv6")
+	if err != nil || strings.TrimSpace(string(text)) != "0" {
+		t.Skip("this machine has IPv6 switched off")
+	}
+}
+
+func needRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("this needs root")
+	}
+}
+
+// asOrdinaryUser runs f in a thread of an ordinary user's; it is one already if the tests are.
+func asOrdinaryUser(t testing.TB, f func()) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		if os.Geteuid() == 0 {
+			const nobody = 65534
+			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody); errno != 0 {
+				done <- errno
+				return
+			}
+		}
+		f()
+		done <- nil
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func addrPort(t testing.TB, s string) netip.AddrPort {
+	t.Helper()
+	a, err := netip.ParseAddrPort(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// withoutIPv6 runs f in a thread to which the kernel says that there is no IPv6, as RestrictAddressFamilies= of systemd does.
+func withoutIPv6(t testing.TB, f func()) {
+	t.Helper()
+	op := func(code int, k uint32) unix.SockFilter { return unix.SockFilter{Code: uint16(code), K: k} }
+	skip := func(value uint32, otherwise uint8) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: value, Jf: otherwise}
+	}
+	const number, firstArgument = 0, 16 // in struct seccomp_data
+	filter := []unix.SockFilter{
+		op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, number), skip(unix.SYS_SOCKET, 3),
+		op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, firstArgument), skip(unix.AF_INET6, 1),
+		op(unix.BPF_RET|unix.BPF_K, unix.SECCOMP_RET_ERRNO|uint32(unix.EAFNOSUPPORT)),
+		op(unix.BPF_RET|unix.BPF_K, unix.SECCOMP_RET_ALLOW),
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+		if err == nil {
+			err = unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0)
+		}
+		if err == nil {
+			f()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Skip("no seccomp here: ", err)
+	}
+}

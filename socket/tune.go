@@ -1,0 +1,104 @@
+package socket
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// tunable is an option that can be changed on a live socket.
+type tunable struct {
+	name   string
+	early  bool // set before bind
+	fits   func(address) bool
+	off    func(Resolved) bool
+	differ func(a, b Resolved) bool
+	set    func(*sock, Resolved) error
+}
+
+var tunables = []tunable{
+	{
+		name: "defer_accept", early: true, fits: isTCP,
+		off:    func(r Resolved) bool { return r.DeferAccept == 0 },
+		differ: func(a, b Resolved) bool { return seconds(a.DeferAccept) != seconds(b.DeferAccept) },
+		set:    setDeferAccept,
+	},
+	{
+		name: "fast_open", early: true, fits: isTCP,
+		off:    func(r Resolved) bool { return r.FastOpen == 0 },
+		differ: func(a, b Resolved) bool { return a.FastOpen != b.FastOpen },
+		set:    setFastOpen,
+	},
+	{
+		name: "keep_alive", early: true, fits: isTCP,
+		off:    func(r Resolved) bool { return r.KeepAlive == 0 },
+		differ: func(a, b Resolved) bool { return seconds(a.KeepAlive) != seconds(b.KeepAlive) },
+		set:    setKeepAlive,
+	},
+	{
+		name:   "backlog",
+		fits:   func(at address) bool { return at.network != "udp" },
+		off:    func(r Resolved) bool { return r.Backlog == 0 },
+		differ: func(a, b Resolved) bool { return a.Backlog != b.Backlog },
+		set:    setBacklog,
+	},
+	{
+		name:   "mode, user and group",
+		fits:   address.onDisk,
+		off:    func(r Resolved) bool { return r.Mode == 0 && r.uid < 0 && r.gid < 0 },
+		differ: func(a, b Resolved) bool { return a.Mode != b.Mode || a.uid != b.uid || a.gid != b.gid },
+		set:    setAccess,
+	},
+}
+
+func isTCP(at address) bool { return at.network == "tcp" }
+
+func setDeferAccept(s *sock, r Resolved) error {
+	return unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, seconds(r.DeferAccept))
+}
+
+func setFastOpen(s *sock, r Resolved) error {
+	return unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN, r.FastOpen)
+}
+
+// setKeepAlive sets what accepted connections inherit, tcp(7).
+func setKeepAlive(s *sock, r Resolved) error {
+	if r.KeepAlive == 0 {
+		return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0)
+	}
+	for _, option := range []int{unix.TCP_KEEPIDLE, unix.TCP_KEEPINTVL} {
+		if err := unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, option, seconds(r.KeepAlive)); err != nil {
+			return err
+		}
+	}
+	return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
+}
+
+// setBacklog lets the socket listen, or changes the length of its queue: listen(2) may be called again.
+func setBacklog(s *sock, r Resolved) error {
+	if r.Backlog == 0 {
+		return unix.Listen(s.fd, fullBacklog())
+	}
+	return unix.Listen(s.fd, r.Backlog)
+}
+
+// retune changes the socket from one set of options to another and returns how to go back. On error nothing has changed.
+func (s *sock) retune(from, to Resolved) (back func(), err error) {
+	var done []tunable
+	back = func() {
+		for i := len(done) - 1; i >= 0; i-- {
+			_ = done[i].set(s, from) // it was so a moment ago; there is no third way
+		}
+	}
+	for _, o := range tunables {
+		if !o.differ(from, to) {
+			continue
+		}
+		if err := o.set(s, to); err != nil {
+			back()
+			return nil, fmt.Errorf("cannot change %s of %s: %w", o.name, to.at, advise(to, err))
+		}
+		done = append(done, o)
+	}
+	return back, nil
+}

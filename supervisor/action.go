@@ -1,0 +1,42 @@
+package supervisor
+
+import "syscall"
+
+// Action is something that Step wants done. Actions are performed in order, and none can fail:
+// what goes wrong comes back as an event.
+type Action interface{ action() }
+
+type (
+	// Prepare resolves the snapshot of a generation and runs its preflight; Prepared answers.
+	Prepare struct{ Generation *Generation }
+
+	// Abandon ends a Prepare that nobody waits for any more.
+	Abandon struct{ Generation int }
+
+	// Spawn starts a worker; Exited answers in the end, whatever happens.
+	Spawn struct {
+		Generation *Generation
+		Worker     *Worker
+	}
+
+	// Signal sends a signal to a worker, or to its whole process group.
+	Signal struct {
+		Worker int
+		Signal syscall.Signal
+		Group  bool
+	}
+
+	// Serve: from now on this generation is the one for new connections.
+	Serve struct{ Generation int }
+
+	// Forget drops what was kept for a generation: it is gone.
+	Forget struct{ Generation int }
+)
+
+func (Prepare) action() {}
+func (Abandon) action() {}
+func (Spawn) action()   {}
+func (Signal) action()  {}
+func (Serve) action()   {}
+func (Forget) action()  {}
+func (Report) action()  {}

@@ -1,0 +1,71 @@
+package supervisor
+
+import (
+	"fmt"
+	"time"
+)
+
+// calm reports whether nothing is under way: every slot has its ready worker, and nobody starts or waits for a successor.
+// Only then is a worker replaced for a limit, so that the workers of a program, which are often alike, go one after the other.
+func (p *Program) calm() bool {
+	if p.Goal == Halt || p.Serving == nil || p.Trial != nil {
+		return false
+	}
+	ready, wanted := 0, 0
+	for w, g := range p.workers() {
+		switch w.State {
+		case Starting, Soaking, Leaving:
+			return false
+		case Ready:
+			if g == p.Serving {
+				ready++
+			}
+		case Stopping: // it has a successor
+		}
+	}
+	for _, s := range p.Serving.Slots {
+		if !s.Finished {
+			wanted++
+		}
+	}
+	return ready >= wanted
+}
+
+// retireOld begins to replace the oldest of the workers that are past their age, and reports whether there was one.
+func (p *Program) retireOld(now time.Time) bool {
+	at := p.nextExpiry()
+	if at.IsZero() || now.Before(at) || !p.calm() {
+		return false
+	}
+	for _, w := range p.Serving.Workers {
+		if w.State == Ready && w.expiry(p.Serving).Equal(at) {
+			p.replace(now, Replace{Worker: w.Number, Reason: fmt.Sprintf("its max_age, %s, give or take a tenth, is over", p.Serving.Config.MaxAge)})
+			return true
+		}
+	}
+	return false // impossible: it is the expiry of one of them
+}
+
+// nextExpiry is when the next worker is too old, which may have been already; zero: never.
+func (p *Program) nextExpiry() time.Time {
+	var next time.Time
+	if p.Serving == nil || p.Serving.Config.MaxAge == 0 {
+		return next
+	}
+	for _, w := range p.Serving.Workers {
+		if t := w.expiry(p.Serving); w.State == Ready && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	return next
+}
+
+// expiry is when the worker is too old: at its generation's max_age, up to a tenth sooner or later, so that workers which were
+// started together do not go together.
+func (w *Worker) expiry(g *Generation) time.Time {
+	began, age := w.Spawned, g.Config.MaxAge
+	if began.IsZero() { // it was recorded by a version that did not know its age
+		began = w.Since
+	}
+	return began.Add(age - age/10 + share(w.Number, age/5))
+}

@@ -1,0 +1,268 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// Request is something that an operator asks the supervisor for. Do answers it.
+type Request interface{ request() }
+
+type (
+	// ReloadRequest reads the configuration again and replaces the workers of these programs, or of all.
+	// The answer is one Ticket for each program that is replaced.
+	ReloadRequest struct {
+		Programs []string // none: all of them
+		Reason   string
+		Canary   int           // see Reload
+		For      time.Duration // see Reload
+	}
+
+	// ProgramRequest gives a program an event: Start, Stop, Kill, Scale, Promote or Abort.
+	ProgramRequest struct {
+		Program string
+		Event   Event
+	}
+
+	// SignalRequest sends a signal to every worker of a program that does not stop, or to those of one generation.
+	SignalRequest struct {
+		Program    string
+		Generation int // 0: all
+		Signal     syscall.Signal
+	}
+
+	// LevelRequest changes the log level until the next configuration.
+	LevelRequest struct{ Level string }
+
+	// StatusRequest asks for a Status.
+	StatusRequest struct{}
+
+	// FollowRequest asks for every Update from now on. It is answered with a channel that is closed when the reader is
+	// too slow, or after UnfollowRequest.
+	FollowRequest struct{}
+
+	// UnfollowRequest ends a FollowRequest.
+	UnfollowRequest struct{ Updates <-chan Update }
+)
+
+func (ReloadRequest) request()   {}
+func (ProgramRequest) request()  {}
+func (SignalRequest) request()   {}
+func (LevelRequest) request()    {}
+func (StatusRequest) request()   {}
+func (FollowRequest) request()   {}
+func (UnfollowRequest) request() {}
+
+// Ticket says which generation will show how a reload went: a GenerationServes or TrialFailed with its number.
+type Ticket struct {
+	Program    string `json:"program"`
+	Generation int    `json:"generation"`
+}
+
+// What Do answers when it cannot do what was asked.
+var (
+	ErrNoProgram = errors.New("there is no such program")
+	ErrRefused   = errors.New("the configuration was refused; nothing has changed")
+	ErrStopping  = errors.New("supervisord is stopping")
+	ErrState     = errors.New("that is not possible now")
+)
+
+// answer is the end of a request.
+type answer struct {
+	value any
+	err   error
+}
+
+// askNote is a request on its way to the loop.
+type askNote struct {
+	request Request
+	reply   chan answer // with room for one: the loop never waits for whoever asked
+}
+
+func (askNote) note() {}
+
+// Do has the loop answer a request: []Ticket for a ReloadRequest, *Status for a StatusRequest, *worker.Log for a LogsRequest, a <-chan Update for a
+// FollowRequest, a *Command for a CommandRequest, nil for the others. It is safe to call from any goroutine. Errors: ErrNoProgram, ErrRefused, ErrStopping and
+// ErrState (wrapped), or the end of ctx.
+func (s *Supervisor) Do(ctx context.Context, r Request) (any, error) {
+	n := askNote{r, make(chan answer, 1)}
+	select {
+	case s.queue <- n:
+	case <-s.done:
+		return nil, ErrStopping
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	select {
+	case a := <-n.reply:
+		return a.value, a.err
+	case <-s.done:
+		return nil, ErrStopping
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (s *Supervisor) asked(n askNote) {
+	switch r := n.request.(type) {
+	case ReloadRequest:
+		s.reloadAsked(r, n.reply)
+	case ProgramRequest:
+		n.reply <- answer{nil, s.programAsked(r)}
+	case SignalRequest:
+		n.reply <- answer{nil, s.signalAsked(r)}
+	case CommandRequest:
+		c, err := s.commandAsked(r)
+		n.reply <- answer{c, err}
+	case LevelRequest:
+		n.reply <- answer{nil, s.levelAsked(r)}
+	case LogsRequest:
+		log, err := s.logsAsked(r)
+		n.reply <- answer{log, err}
+	case StatusRequest:
+		n.reply <- answer{s.Status(), nil}
+	case FollowRequest:
+		n.reply <- answer{s.follow(), nil}
+	case UnfollowRequest:
+		s.unfollow(r.Updates)
+		n.reply <- answer{}
+	}
+}
+
+// reloadAsked begins what SIGHUP would, for some programs perhaps, and answers when the configuration has been applied.
+func (s *Supervisor) reloadAsked(r ReloadRequest, reply chan answer) {
+	if s.stopping {
+		reply <- answer{nil, ErrStopping}
+		return
+	}
+	reason := r.Reason
+	if reason == "" {
+		reason = "asked to"
+	}
+	s.Log.Info("reload: reading the configuration and replacing workers", zap.Strings("programs", r.Programs), zap.String("reason", reason))
+	s.reload(request{reason: reason, all: len(r.Programs) == 0, only: r.Programs, canary: r.Canary, hold: r.For, replies: []chan answer{reply}})
+}
+
+// tickets says which generations will answer a reload that has just been applied.
+func (s *Supervisor) tickets(r request) ([]Ticket, error) {
+	var tickets []Ticket
+	names := r.only
+	if len(names) == 0 {
+		names = slices.Sorted(maps.Keys(s.programs))
+	}
+	for _, name := range names {
+		p := s.programs[name]
+		if p == nil {
+			return nil, s.noProgram(name)
+		}
+		if p.core.Goal == Run {
+			tickets = append(tickets, Ticket{name, p.core.Awaited()})
+		}
+	}
+	return tickets, nil
+}
+
+func (s *Supervisor) noProgram(name string) error {
+	return fmt.Errorf("%w: %s; there are: %s", ErrNoProgram, name, strings.Join(slices.Sorted(maps.Keys(s.programs)), ", "))
+}
+
+// Awaited returns the number of the newest generation that was asked for: the one that follows the trial if one is due,
+// else the trial, else the one that serves.
+func (p *Program) Awaited() int {
+	if p.Again != nil {
+		return p.LastGeneration + 1
+	}
+	return p.LastGeneration
+}
+
+func (s *Supervisor) programAsked(r ProgramRequest) error {
+	p := s.programs[r.Program]
+	if p == nil {
+		return s.noProgram(r.Program)
+	}
+	switch e := r.Event.(type) {
+	case Start:
+		if s.stopping {
+			return ErrStopping
+		}
+		e.Config = p.core.Config
+		r.Event = e
+	case Promote, Abort:
+		if p.core.Trial == nil {
+			return fmt.Errorf("%w: program %s has no trial", ErrState, r.Program)
+		}
+	case Scale:
+		if e.Workers < 1 {
+			return fmt.Errorf("%w: %d workers; to have none, stop the program", ErrState, e.Workers)
+		}
+		if p.perSlot() {
+			return s.scaleByReload(p, e.Workers)
+		}
+	}
+	s.step(p, r.Event)
+	return nil
+}
+
+// perSlot reports whether a listener of the newest configuration has a socket for each slot.
+func (p *program) perSlot() bool {
+	for _, l := range p.listeners {
+		if l.PerSlot {
+			return true
+		}
+	}
+	return false
+}
+
+// scaleByReload makes a new generation of the new size: sockets for slots come and go with generations.
+func (s *Supervisor) scaleByReload(p *program, workers int) error {
+	if err := s.table.Update(s.wanted(p, workers)); err != nil {
+		return err
+	}
+	s.keeper.changed()
+	s.step(p, Reload{Config: withWorkers(p.core.Config, workers), Reason: fmt.Sprintf("scaled to %d workers", workers)})
+	return nil
+}
+
+func (s *Supervisor) signalAsked(r SignalRequest) error {
+	p := s.programs[r.Program]
+	if p == nil {
+		return s.noProgram(r.Program)
+	}
+	sent := false
+	for w, g := range p.core.workers() {
+		if r.Generation != 0 && g.Number != r.Generation || r.Generation == 0 && w.State == Stopping {
+			continue
+		}
+		sent = true
+		if h := p.workers[w.Number]; h != nil {
+			if err := h.Signal(r.Signal, r.Signal == syscall.SIGKILL); err != nil {
+				return err
+			}
+		}
+	}
+	if !sent {
+		return fmt.Errorf("%w: program %s has no worker to signal", ErrState, r.Program)
+	}
+	return nil
+}
+
+func (s *Supervisor) levelAsked(r LevelRequest) error {
+	level, err := zapcore.ParseLevel(r.Level)
+	if err != nil || level > zapcore.ErrorLevel {
+		return fmt.Errorf("%w: %q is no log level: use debug, info, warn or error", ErrState, r.Level)
+	}
+	if s.Level != nil {
+		s.Level.SetLevel(level)
+	}
+	s.Log.Info("log level changed", zap.Stringer("level", level))
+	return nil
+}

@@ -1,0 +1,288 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"supervisord/internal/config"
+	"supervisord/worker"
+)
+
+func (w *fakeWorker) isWell(well func(context.Context, worker.Ready) error) { w.probe.Store(&well) }
+
+// pass lets time pass, and everything happen that is due.
+func (s *stage) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// why is the reason of the last replacement.
+func (s *stage) why() string {
+	all := s.logs.FilterMessage(string(WorkerLeaving)).All()
+	if len(all) == 0 {
+		return ""
+	}
+	return all[len(all)-1].ContextMap()["reason"].(string)
+}
+
+func probed(t *testing.T) *config.Program {
+	p := testProgram(t, "web")
+	p.Health = config.Health{
+		Ready:   worker.Ready{Method: worker.HTTP, URL: "http://127.0.0.1:900{slot}/{generation}", Interval: 10 * time.Second},
+		Timeout: 5 * time.Second, Failures: 3,
+	}
+	return p
+}
+
+func TestWorkerThatFailsItsHealthCheckIsReplacedWithOverlap(t *testing.T) {
+	onStage(t, func(s *stage) {
+		w := s.workers()[0]
+		var asked atomic.Int32
+		var url atomic.Value
+		w.isWell(func(_ context.Context, r worker.Ready) error {
+			asked.Add(1)
+			url.Store(r.URL)
+			return errors.New("500")
+		})
+		s.pass(50 * time.Second)
+		if asked.Load() > 0 {
+			t.Fatal("asked before it was ready")
+		}
+		w.ready()
+		s.pass(20 * time.Second)
+		if s.count(1); asked.Load() != 2 || url.Load() != "http://127.0.0.1:9000/1" {
+			t.Fatalf("asked %d times: %v", asked.Load(), url.Load())
+		}
+		s.pass(10 * time.Second)
+		s.count(2)
+		if s.why() != "its health check failed 3 times in a row: 500" || len(w.signals()) > 0 {
+			t.Errorf("%q, signals %v", s.why(), w.signals())
+		}
+		s.workers()[1].ready()
+		if len(w.signals()) != 1 || asked.Load() != 3 {
+			t.Errorf("signals %v, asked %d times", w.signals(), asked.Load())
+		}
+		s.pass(time.Minute)
+		if asked.Load() != 3 {
+			t.Error("a worker that is on its way out is asked")
+		}
+	}, probed(t))
+}
+
+func TestOneGoodAnswerForgivesTheBadOnes(t *testing.T) {
+	onStage(t, func(s *stage) {
+		w := s.workers()[0]
+		var asked atomic.Int32
+		w.isWell(func(context.Context, worker.Ready) error {
+			if asked.Add(1)%3 == 0 {
+				return nil
+			}
+			return errors.New("500")
+		})
+		w.ready()
+		s.pass(10 * time.Minute)
+		if s.count(1); asked.Load() < 50 {
+			t.Errorf("asked %d times", asked.Load())
+		}
+	}, probed(t))
+}
+
+func TestProbeThatHangsFailsAtItsTimeout(t *testing.T) {
+	onStage(t, func(s *stage) {
+		w := s.workers()[0]
+		w.isWell(func(ctx context.Context, _ worker.Ready) error { <-ctx.Done(); return context.Cause(ctx) })
+		w.ready()
+		s.pass(50 * time.Second)
+		s.count(2)
+		if s.why() != "its health check failed 3 times in a row: no answer within 5s" {
+			t.Errorf("%q", s.why())
+		}
+	}, probed(t))
+}
+
+func TestProbesEndWithTheWorker(t *testing.T) {
+	onStage(t, func(s *stage) {
+		w := s.workers()[0]
+		var asked atomic.Int32
+		w.isWell(func(context.Context, worker.Ready) error { asked.Add(1); return nil })
+		w.ready()
+		s.stop <- syscall.SIGTERM
+		s.pass(20 * time.Second)
+		if asked.Load() > 0 || len(s.super.programs["web"].pulses) > 0 {
+			t.Errorf("asked %d times while it stops", asked.Load())
+		}
+	}, probed(t))
+}
+
+func guarded(t *testing.T) *config.Program {
+	p := testProgram(t, "web")
+	p.Health = config.Health{Watchdog: 30 * time.Second}
+	return p
+}
+
+func TestWorkerThatFallsSilentIsReplaced(t *testing.T) {
+	onStage(t, func(s *stage) {
+		w := s.workers()[0]
+		if w.spec.Watchdog != 30*time.Second {
+			t.Errorf("it was told %s", w.spec.Watchdog)
+		}
+		s.pass(50 * time.Second)
+		w.ready()
+		for range 10 {
+			s.pass(29 * time.Second)
+			w.events <- worker.Watchdog{}
+		}
+		s.pass(30 * time.Second)
+		s.count(1)
+		s.pass(grace)
+		s.count(2)
+		if s.why() != "no WATCHDOG=1 within 30s" {
+			t.Errorf("%q", s.why())
+		}
+	}, guarded(t))
+}
+
+func TestWorkerThatTriggersItsWatchdogIsReplacedAtOnce(t *testing.T) {
+	onStage(t, func(s *stage) {
+		w := s.workers()[0]
+		w.ready()
+		w.events <- worker.Watchdog{Trigger: true}
+		synctest.Wait()
+		s.count(2)
+		if s.why() != "it sent WATCHDOG=trigger" {
+			t.Errorf("%q", s.why())
+		}
+	}, guarded(t))
+}
+
+func TestWatchdogThatNobodyAskedForIsIgnored(t *testing.T) {
+	onStage(t, func(s *stage) {
+		w := s.workers()[0]
+		w.ready()
+		w.events <- worker.Watchdog{Trigger: true}
+		s.pass(time.Hour)
+		s.count(1)
+	}, testProgram(t, "web"))
+}
+
+func TestWorkersThatUseTooMuchAreReplacedOneAfterTheOther(t *testing.T) {
+	p := testProgram(t, "web")
+	p.Workers, p.MaxMemory = 3, 512<<20
+	onStage(t, func(s *stage) {
+		for i, w := range s.workers() {
+			w.memory.Store(uint64(600+100*i) << 20)
+			w.ready()
+		}
+		s.count(3)
+		s.pass(sampleInterval - time.Second)
+		s.count(3)
+		s.pass(time.Second)
+		s.count(4)
+		if s.why() != "it uses 800.0 MiB of memory, more than max_memory, 512.0 MiB" {
+			t.Errorf("%q", s.why())
+		}
+		s.pass(5 * sampleInterval)
+		s.count(4)
+		s.workers()[3].ready()
+		s.pass(sampleInterval)
+		s.count(5)
+		if s.why() != "it uses 700.0 MiB of memory, more than max_memory, 512.0 MiB" {
+			t.Errorf("%q", s.why())
+		}
+		s.workers()[2].exit()
+	}, p)
+}
+
+// TestNothingWakesTheLoop: with no health, limit or log there is no timer.
+func TestNothingIsWatchedUnasked(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		s.pass(time.Hour)
+		p := s.super.programs["web"]
+		if p.timer != nil || p.sampler.timer != nil || len(p.pulses) > 0 || p.log != nil {
+			t.Errorf("%+v", p)
+		}
+	}, testProgram(t, "web"))
+}
+
+func capturing(t *testing.T, path string) *config.Program {
+	p := testProgram(t, "web")
+	p.Stdout.Kind = worker.Capture
+	p.Log = config.Log{File: path, MaxSize: 1 << 20}
+	return p
+}
+
+func TestCapturedOutputGoesOnOverReloads(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "web.log")
+	p := capturing(t, path)
+	onStage(t, func(s *stage) {
+		s.workers()[0].spec.Captured("stdout", 11, []byte("one\n"))
+		s.workers()[0].ready()
+		s.hup()
+		s.workers()[1].spec.Captured("stdout", 12, []byte("two\n"))
+		got, err := s.super.Do(s.Context(), LogsRequest{Program: "web"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log := got.(*worker.Log)
+		lines, _ := log.Last(10)
+		if len(lines) != 2 || lines[0].Text != "one" || lines[0].Worker != 1 || lines[1].Worker != 2 || lines[1].PID != 12 {
+			t.Errorf("%+v", lines)
+		}
+		if err := log.Flush(s.Context()); err != nil {
+			t.Error(err)
+		}
+		if data, _ := os.ReadFile(path); string(data) != "one\ntwo\n" {
+			t.Errorf("%q", data)
+		}
+		if err := os.Rename(path, path+".1"); err != nil {
+			t.Fatal(err)
+		}
+		s.reopen <- syscall.SIGUSR1
+		synctest.Wait()
+		s.workers()[1].spec.Captured("stdout", 12, []byte("three\n"))
+	}, p)
+	if data, _ := os.ReadFile(path); string(data) != "three\n" {
+		t.Errorf("after USR1: %q", data)
+	}
+}
+
+func TestLogFileThatCannotBeOpenedFailsTheReload(t *testing.T) {
+	dir := t.TempDir()
+	good := capturing(t, filepath.Join(dir, "web.log"))
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		bad := *good
+		bad.Log.File = filepath.Join(dir, "no", "web.log")
+		s.conf = configOf(&bad)
+		s.hup()
+		s.count(1)
+		failed := s.logs.FilterMessage(string(TrialFailed)).All()
+		if len(failed) != 1 || !strings.Contains(failed[0].ContextMap()["reason"].(string), "no such file or directory") {
+			t.Errorf("logged %v", failed)
+		}
+		s.workers()[0].spec.Captured("stdout", 11, []byte("still\n"))
+	}, good)
+	if data, _ := os.ReadFile(good.Log.File); string(data) != "still\n" {
+		t.Errorf("%q", data)
+	}
+}
+
+func TestLogsOfAProgramThatIsNotCapturedAreNone(t *testing.T) {
+	onStage(t, func(s *stage) {
+		if _, err := s.super.Do(s.Context(), LogsRequest{Program: "web"}); !errors.Is(err, ErrState) {
+			t.Errorf("%v", err)
+		}
+		if _, err := s.super.Do(s.Context(), LogsRequest{Program: "wbe"}); !errors.Is(err, ErrNoProgram) {
+			t.Errorf("%v", err)
+		}
+	}, testProgram(t, "web"))
+}

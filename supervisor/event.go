@@ -1,0 +1,112 @@
+package supervisor
+
+import (
+	"time"
+
+	"supervisord/internal/config"
+)
+
+// Event is something that a program has to answer to.
+type Event interface{ event() }
+
+type (
+	// Start makes the program run with this configuration.
+	Start struct{ Config *config.Program }
+
+	// Reload asks for a new generation. It never starts a program that was told to stop.
+	Reload struct {
+		Config *config.Program // nil: the one that it has
+		Reason string          // why, for the log
+		Canary int             // this many workers first, held beside the serving generation until Promote; 0: no canary
+		For    time.Duration   // promote the canary by itself after it was well for so long; 0: wait for Promote or Abort
+	}
+
+	// Promote lets a held canary go on to become the whole generation.
+	Promote struct{}
+
+	// Abort gives up the trial.
+	Abort struct{ Reason string }
+
+	// Scale changes the number of workers until the next configuration. 0 is not a number of workers: that is Stop.
+	Scale struct{ Workers int }
+
+	// Stop ends the program: every worker goes through its stop plan.
+	Stop struct{}
+
+	// Kill ends the program now: KILL to every worker.
+	Kill struct{}
+
+	// Prepared: the snapshot of a generation on trial is resolved and its preflight has passed, or not.
+	Prepared struct {
+		Generation int
+		Failure    *Failure
+	}
+
+	// Spawned: the command of a worker runs.
+	Spawned struct{ Worker, PID int }
+
+	// ReadySaid: a worker is ready to serve.
+	ReadySaid struct{ Worker int }
+
+	// Replace: a worker shall be replaced with overlap (it said that it is going to stop, it is unhealthy, …).
+	Replace struct {
+		Worker int
+		Reason string
+	}
+
+	// OverLimit: a worker has more than its limits allow. It is replaced unless something is under way in the program already;
+	// then nothing happens, and whoever said it will say it again.
+	OverLimit struct {
+		Worker int
+		Reason string
+	}
+
+	// Extend: a worker asks for more time to become ready.
+	Extend struct {
+		Worker int
+		By     time.Duration
+	}
+
+	// Exited: a worker has ended, or could not be started.
+	Exited struct {
+		Worker int
+		Exit   Exit
+	}
+
+	// Tick: time has passed.
+	Tick struct{}
+)
+
+// Exit is how a worker ended.
+type Exit struct {
+	Clean  bool     // status 0
+	Step   string   // what failed before the command ran ("exec", "user", …); "": it ran
+	Reason string   // for people: "exited with status 3"
+	Tail   []string // its last lines of stderr, where captured
+}
+
+// Failure is why a trial failed.
+type Failure struct {
+	Worker int // 0: no worker in particular
+	Slot   int
+	PID    int
+	Step   string // prepare, preflight, exec, user, …, start, ready, soak, serve
+	Reason string
+	Tail   []string
+}
+
+func (Start) event()     {}
+func (Reload) event()    {}
+func (Promote) event()   {}
+func (Abort) event()     {}
+func (Scale) event()     {}
+func (Stop) event()      {}
+func (Kill) event()      {}
+func (Prepared) event()  {}
+func (Spawned) event()   {}
+func (ReadySaid) event() {}
+func (Replace) event()   {}
+func (OverLimit) event() {}
+func (Extend) event()    {}
+func (Exited) event()    {}
+func (Tick) event()      {}

@@ -1,0 +1,181 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"supervisord/internal/config"
+	"supervisord/worker"
+)
+
+// pulse is the watch over the health of one worker, from when it is ready until it is on its way out.
+type pulse struct {
+	cancel func() // ends the probes
+
+	watchdog time.Duration // 0: there is none
+	heard    time.Time     // when WATCHDOG=1 came last, or the watch began
+	timer    *time.Timer
+	late     bool // it is given a moment more: what it said may be in the queue
+}
+
+type (
+	// illNote: the probes of a worker have failed.
+	illNote struct {
+		program *program
+		worker  int
+		reason  string
+	}
+	// silentNote: the watchdog of a worker may be due.
+	silentNote struct {
+		program *program
+		worker  int
+		pulse   *pulse
+	}
+)
+
+func (illNote) note()    {}
+func (silentNote) note() {}
+
+// watchHealth begins to watch workers that are ready, and ends the watch over those that are not any more.
+func (s *Supervisor) watchHealth(p *program) {
+	if len(p.pulses) == 0 && !p.healthWanted() {
+		return
+	}
+	well := map[int]bool{}
+	for w, g := range p.core.workers() {
+		if w.State != Ready && w.State != Soaking {
+			continue
+		}
+		well[w.Number] = true
+		if h := p.workers[w.Number]; h != nil && p.pulses[w.Number] == nil && p.generations[g.Number] != nil {
+			s.watchWorker(p, w, g.Config.Health, p.generations[g.Number].fillProbe(w, g.Config.Health.Ready), h)
+		}
+	}
+	for number, u := range p.pulses {
+		if !well[number] {
+			u.end()
+			delete(p.pulses, number)
+		}
+	}
+}
+
+func (p *program) healthWanted() bool {
+	for _, g := range p.core.Generations() {
+		if g.Config.Health.Method != "" || g.Config.Health.Watchdog > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Supervisor) watchWorker(p *program, w *Worker, c config.Health, probe worker.Ready, h Handle) {
+	if c.Method == "" && c.Watchdog == 0 {
+		return
+	}
+	number := w.Number
+	ctx, cancel := context.WithCancel(s.ctx)
+	u := &pulse{cancel: cancel, watchdog: c.Watchdog, heard: time.Now()}
+	p.pulses[number] = u
+	if c.Watchdog > 0 {
+		u.timer = time.AfterFunc(c.Watchdog, func() { s.post(silentNote{p, number, u}) })
+	}
+	if c.Method == "" {
+		return
+	}
+	c.Ready = probe
+	s.running.Go(func() {
+		if reason := fails(ctx, c, share(number, c.Interval/2), h); reason != "" {
+			s.post(illNote{p, number, reason})
+		}
+	})
+}
+
+func (u *pulse) end() {
+	u.cancel()
+	if u.timer != nil {
+		u.timer.Stop()
+	}
+}
+
+// fails probes until there were as many failures in a row as are too many, and says why; or until ctx ends: "". The first
+// probe comes sooner by early, so that workers which became ready together are not all probed together.
+func fails(ctx context.Context, c config.Health, early time.Duration, h Handle) string {
+	pause := time.NewTimer(c.Interval - early)
+	defer pause.Stop()
+	for failures := 0; ; pause.Reset(c.Interval) {
+		select {
+		case <-ctx.Done():
+			return ""
+		case <-pause.C:
+		}
+		err := probeOnce(ctx, c, h)
+		switch {
+		case ctx.Err() != nil:
+			return ""
+		case err == nil:
+			failures = 0
+			continue
+		}
+		if failures++; failures >= c.Failures {
+			return fmt.Sprintf("its health check failed %s in a row: %s", times(failures), oneLine(err))
+		}
+	}
+}
+
+func probeOnce(ctx context.Context, c config.Health, h Handle) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("no answer within %s", c.Timeout))
+	defer cancel()
+	return h.Probe(ctx, c.Ready)
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// oneLine is an error without what a command wrote.
+func oneLine(err error) string {
+	if e, ok := errors.AsType[*worker.RunError](err); ok {
+		return e.Reason()
+	}
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	return text
+}
+
+// heard notes that a worker has said how it is.
+func (s *Supervisor) heard(p *program, number int, e worker.Watchdog) {
+	u := p.pulses[number]
+	switch {
+	case u == nil || u.watchdog == 0: // nobody has asked
+	case e.Trigger:
+		s.step(p, Replace{Worker: number, Reason: "it sent WATCHDOG=trigger"})
+	default:
+		u.heard, u.late = time.Now(), false // the timer finds out by itself
+	}
+}
+
+// grace is how much longer a silent worker is listened to. All timers are late after the machine, or this process, was
+// suspended, and what the worker said before is still on its way then.
+const grace = time.Second
+
+func (s *Supervisor) silent(n silentNote) {
+	u := n.pulse
+	if n.program.pulses[n.worker] != u {
+		return
+	}
+	if left := u.watchdog - time.Since(u.heard); left > 0 {
+		u.timer.Reset(left)
+		return
+	}
+	if !u.late {
+		u.late = true
+		u.timer.Reset(min(grace, u.watchdog))
+		return
+	}
+	s.step(n.program, Replace{Worker: n.worker, Reason: fmt.Sprintf("no WATCHDOG=1 within %s", u.watchdog)})
+}

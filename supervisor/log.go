@@ -1,0 +1,83 @@
+package supervisor
+
+import (
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// level says how loud a report is.
+func (r Report) level() zapcore.Level {
+	switch r.Kind {
+	case TrialFailed:
+		return zapcore.ErrorLevel
+	case WorkerDied, WorkerLate, WorkerKilled, WorkerLeaving, StartRetry, SlotRetry:
+		return zapcore.WarnLevel
+	case WorkerSpawned, WorkerStopping:
+		return zapcore.DebugLevel
+	}
+	return zapcore.InfoLevel
+}
+
+// report tells everyone of a report. In the log it is one event, one line, one fixed sentence plus fields.
+func (s *Supervisor) report(p *program, r Report) {
+	s.publish(Update{time.Now(), p.core.Name, r})
+	if r.Kind == GenerationServes || r.Kind == TrialFailed {
+		p.last = &Outcome{Generation: r.Generation, Served: r.Kind == GenerationServes, At: time.Now(), Report: r}
+	}
+	p.remember(r)
+	if e := s.Log.Check(r.level(), string(r.Kind)); e != nil {
+		e.Write(r.fields(p.core.Name)...)
+	}
+}
+
+// remembered is how many reports a status can tell.
+const remembered = 16
+
+// remember keeps what decides over generations.
+func (p *program) remember(r Report) {
+	switch r.Kind {
+	case TrialBegan, GenerationServes, TrialFailed, GenerationGone, ProgramStopped:
+		p.recent = append(p.recent, r)
+		if len(p.recent) > remembered {
+			p.recent = slices.Delete(p.recent, 0, len(p.recent)-remembered)
+		}
+	}
+}
+
+func (r Report) fields(program string) []zap.Field {
+	f := []zap.Field{zap.String("program", program)}
+	number := func(key string, n int) {
+		if n != 0 {
+			f = append(f, zap.Int(key, n))
+		}
+	}
+	number("generation", r.Generation)
+	number("serving", r.Serving)
+	number("worker", r.Worker)
+	if r.Worker != 0 || r.Kind == SlotRetry {
+		f = append(f, zap.Int("slot", r.Slot))
+	}
+	number("pid", r.PID)
+	text := func(key, s string) {
+		if s != "" {
+			f = append(f, zap.String(key, s))
+		}
+	}
+	text("signal", r.Signal)
+	text("step", r.Step)
+	text("reason", r.Reason)
+	if r.Took != 0 {
+		f = append(f, zap.Duration("took", r.Took))
+	}
+	if r.After != 0 {
+		f = append(f, zap.Duration("after", r.After))
+	}
+	number("killed", r.Killed)
+	if len(r.Tail) > 0 {
+		f = append(f, zap.Strings("stderr", r.Tail))
+	}
+	return f
+}

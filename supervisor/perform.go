@@ -1,0 +1,142 @@
+package supervisor
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"supervisord/internal/config"
+	"supervisord/socket"
+	"supervisord/worker"
+)
+
+// generation is what the loop keeps for a Generation.
+type generation struct {
+	number    int
+	listeners []socket.Resolved
+	claims    []string // on the listeners, from the table
+	abandon   func()   // ends its Prepare
+	snapshot  *snapshot
+	log       *worker.Log // of the program; nil: nothing is captured
+}
+
+func (g *generation) files() []*worker.LogFile {
+	if g.snapshot == nil {
+		return nil
+	}
+	return g.snapshot.files
+}
+
+// perform does what the core has decided. Nothing here can fail or wait: what goes wrong comes back as an event.
+func (s *Supervisor) perform(p *program, a Action) {
+	switch a := a.(type) {
+	case Prepare:
+		s.prepare(p, a.Generation)
+	case Abandon:
+		p.generations[a.Generation].abandon()
+	case Spawn:
+		s.spawn(p, a.Generation, a.Worker)
+	case Signal:
+		s.send(p, a)
+	case Serve:
+		s.serve(p, a.Generation)
+	case Forget:
+		s.forget(p, a.Generation)
+	case Report:
+		s.report(p, a)
+	}
+}
+
+func (s *Supervisor) spawn(p *program, cg *Generation, w *Worker) {
+	number := w.Number
+	spec := p.generations[cg.Number].workerSpec(s.table, cg.Config, w)
+	p.workers[number] = s.Launcher.Start(spec, func(e worker.Event) {
+		s.post(workerNote{p, number, e})
+	})
+}
+
+func (s *Supervisor) send(p *program, a Signal) {
+	h := p.workers[a.Worker]
+	if h == nil {
+		return
+	}
+	if w, _ := p.core.find(a.Worker); w != nil {
+		p.told[a.Worker] = w.Step + 1
+	}
+	if err := h.Signal(a.Signal, a.Group); err != nil {
+		s.Log.Error("cannot signal worker", zap.String("program", p.core.Name), zap.Int("worker", a.Worker),
+			zap.String("signal", signalName(a.Signal)), zap.Error(err))
+	}
+}
+
+func (s *Supervisor) serve(p *program, number int) {
+	if err := s.table.Serve(p.generations[number].claims); err != nil {
+		s.Log.Error("cannot spread connections over the slots; none is lost", zap.String("program", p.core.Name), zap.Error(err))
+	}
+}
+
+func (s *Supervisor) forget(p *program, number int) {
+	g := p.generations[number]
+	delete(p.generations, number)
+	s.table.Release(g.claims)
+	s.keeper.changed()
+	for _, f := range g.files() {
+		if err := f.Close(); err != nil {
+			s.Log.Error("cannot close log file", zap.String("program", p.core.Name), zap.Error(err))
+		}
+	}
+}
+
+// workerSpec is what a worker of this generation is started with.
+func (g *generation) workerSpec(t *socket.Table, c *config.Program, w *Worker) worker.Spec {
+	var fds []int
+	var passed []socket.Passed
+	for _, l := range g.listeners {
+		fds = append(fds, t.FD(l.Key(), w.Slot))
+		passed = append(passed, socket.Passed{Name: l.Name, Address: l.Address})
+	}
+	spec := g.snapshot.spec(c)
+	fill := g.placeholders(w)
+	spec.Command = fillAll(fill, c.Command)
+	spec.Sockets = fds
+	spec.Ready = g.fillProbe(w, c.Ready.Ready)
+	spec.Watchdog = c.Health.Watchdog
+	if g.log != nil {
+		spec.Captured = g.log.Of(w.Number)
+	}
+	spec.Environment = slices.Concat(spec.Environment, socket.Environment(passed), []string{
+		"SERVER_STARTER_GENERATION=" + strconv.Itoa(g.number),
+		"SUPERVISORD_PROGRAM=" + c.Name,
+		"SUPERVISORD_SLOT=" + strconv.Itoa(w.Slot),
+		"SUPERVISORD_GENERATION=" + strconv.Itoa(g.number),
+	})
+	return spec
+}
+
+// fillProbe fills in the placeholders of a probe.
+func (g *generation) fillProbe(w *Worker, r worker.Ready) worker.Ready {
+	fill := g.placeholders(w)
+	r.URL = fill.Replace(r.URL)
+	r.Address = fill.Replace(r.Address)
+	r.Command = fillAll(fill, r.Command)
+	return r
+}
+
+// placeholders fills in what is known before the spawn; {pid} is left to package worker.
+func (g *generation) placeholders(w *Worker) *strings.Replacer {
+	pairs := []string{"{slot}", strconv.Itoa(w.Slot), "{generation}", strconv.Itoa(g.number)}
+	for i, l := range g.listeners {
+		pairs = append(pairs, "{fd:"+l.Name+"}", strconv.Itoa(socket.FirstFD+i))
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+func fillAll(r *strings.Replacer, words []string) []string {
+	filled := make([]string, len(words))
+	for i, w := range words {
+		filled[i] = r.Replace(w)
+	}
+	return filled
+}

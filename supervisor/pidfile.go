@@ -1,0 +1,87 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// PIDFile is a file with the PID of this process, locked (flock(2)) for as long as the process lives.
+type PIDFile struct{ file *os.File }
+
+// ErrRunning is returned by LockPIDFile when another process holds the file.
+var ErrRunning = errors.New("supervisord is already running")
+
+// LockPIDFile locks path and only then writes to it, so that the file of a live supervisor is never touched.
+// A stale one is taken over.
+func LockPIDFile(path string) (*PIDFile, error) {
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o644)
+		if err != nil {
+			return nil, fmt.Errorf("cannot open pid file: %w", err)
+		}
+		again, err := lock(f, path)
+		if err == nil && !again {
+			return &PIDFile{f}, nil
+		}
+		f.Close() //nolint:errcheck // nothing was written
+		if err != nil {
+			return nil, fmt.Errorf("pid file %s: %w", path, err)
+		}
+	}
+}
+
+// InheritPIDFile takes over the file that the image before this one has locked; the lock is the descriptor's.
+func InheritPIDFile(fd int, path string) *PIDFile { return &PIDFile{os.NewFile(uintptr(fd), path)} }
+
+// FD returns the descriptor, to hand the lock over. It stays the file's.
+func (p *PIDFile) FD() int { return int(p.file.Fd()) }
+
+// lock reports whether the file has to be opened again: its owner removed it between our open and our lock.
+func lock(f *os.File, path string) (again bool, err error) {
+	mine, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	if !mine.Mode().IsRegular() {
+		return false, errors.New("not a regular file: it is left alone; choose another pid_file")
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return false, holder(f)
+	}
+	if err != nil {
+		return false, err
+	}
+	if there, err := os.Lstat(path); err != nil || !os.SameFile(mine, there) {
+		return true, nil
+	}
+	if err := f.Truncate(0); err != nil {
+		return false, err
+	}
+	_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return false, err
+}
+
+func holder(f *os.File) error {
+	text, _ := io.ReadAll(io.LimitReader(f, 32))
+	return fmt.Errorf("%w with PID %s", ErrRunning, strings.TrimSpace(string(text)))
+}
+
+// Remove removes the file and unlocks it, in this order, if the path still leads to it.
+func (p *PIDFile) Remove() error {
+	defer p.file.Close()
+	path := p.file.Name()
+	mine, err := p.file.Stat()
+	if err != nil {
+		return err
+	}
+	if there, err := os.Lstat(path); err != nil || !os.SameFile(mine, there) {
+		return nil // somebody else's now
+	}
+	return os.Remove(path)
+}

@@ -1,0 +1,218 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"supervisord/internal/config"
+	"supervisord/worker"
+)
+
+// snapshot is what was looked up for a generation when it began: all its workers, and those that replace them, start from it.
+type snapshot struct {
+	Directory      string // symlinks resolved
+	Environment    []string
+	Credential     *worker.Credential
+	Stdout, Stderr worker.Output
+	files          []*worker.LogFile
+}
+
+// prepare resolves the snapshot of a generation and runs its preflight, off the loop: files, the user database and the
+// preflight may all be slow.
+func (s *Supervisor) prepare(p *program, cg *Generation) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	g := &generation{number: cg.Number, listeners: p.listeners, abandon: cancel, log: s.captures(p, cg.Config)}
+	var keys []string
+	for _, l := range g.listeners {
+		keys = append(keys, l.Key())
+	}
+	g.claims = s.table.Hold(keys)
+	p.generations[cg.Number] = g
+	s.running.Go(func() {
+		defer cancel()
+		snap, failure := s.look(ctx, cg.Config, g.log)
+		s.post(preparedNote{p, g, snap, failure})
+	})
+}
+
+func (s *Supervisor) prepared(n preparedNote) {
+	n.generation.snapshot = n.snapshot
+	if n.program.generations[n.generation.number] != n.generation { // gone meanwhile
+		for _, f := range n.generation.files() {
+			f.Close() //nolint:errcheck // nothing was written
+		}
+		return
+	}
+	s.hearOf(n.program, n.generation.files())
+	s.step(n.program, Prepared{Generation: n.generation.number, Failure: n.failure})
+}
+
+func (s *Supervisor) look(ctx context.Context, c *config.Program, log *worker.Log) (*snapshot, *Failure) {
+	snap, err := newSnapshot(c)
+	if err == nil && log != nil {
+		err = log.SetFile(logFileSpec(c.Log))
+	}
+	if err != nil {
+		return snap, &Failure{Step: "prepare", Reason: err.Error()}
+	}
+	if len(c.Reload.Preflight) == 0 {
+		return snap, nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Reload.PreflightTimeout, fmt.Errorf("not finished within %s", c.Reload.PreflightTimeout))
+	defer cancel()
+	spec := snap.spec(c)
+	spec.Command = c.Reload.Preflight
+	if log != nil {
+		spec.Captured = log.Of(0)
+	}
+	if err := s.Launcher.Run(ctx, spec); err != nil {
+		return snap, preflightFailure(err)
+	}
+	return snap, nil
+}
+
+func preflightFailure(err error) *Failure {
+	if e, ok := errors.AsType[*worker.RunError](err); ok {
+		return &Failure{Step: "preflight", Reason: e.Reason(), Tail: e.Exited.Tail}
+	}
+	return &Failure{Step: "preflight", Reason: err.Error()}
+}
+
+func newSnapshot(c *config.Program) (*snapshot, error) {
+	snap, err := lookUp(c)
+	if err != nil {
+		return snap, err
+	}
+	return snap, snap.open(c)
+}
+
+// lookUp finds out everything but the log files.
+func lookUp(c *config.Program) (*snapshot, error) {
+	snap := &snapshot{}
+	var err error
+	if snap.Directory, err = filepath.EvalSymlinks(c.Directory); err != nil {
+		return snap, fmt.Errorf("cannot resolve directory: %w", err)
+	}
+	var who *user.User
+	if snap.Credential, who, err = credential(c.User, c.Group); err != nil {
+		return snap, err
+	}
+	snap.Environment, err = environment(c, who)
+	return snap, err
+}
+
+// open opens the log files; both streams share one file when they name one path.
+func (snap *snapshot) open(c *config.Program) error {
+	opened := map[string]*worker.LogFile{}
+	output := func(o config.Output) (worker.Output, error) {
+		if o.Kind != worker.ToFile {
+			return worker.Output{Kind: o.Kind}, nil
+		}
+		if opened[o.Path] == nil {
+			f, err := worker.OpenLogFile(o.Path)
+			if err != nil {
+				return worker.Output{}, err
+			}
+			opened[o.Path] = f
+			snap.files = append(snap.files, f)
+		}
+		return worker.Output{Kind: worker.ToFile, File: opened[o.Path]}, nil
+	}
+	var err error
+	if snap.Stdout, err = output(c.Stdout); err == nil {
+		snap.Stderr, err = output(c.Stderr)
+	}
+	return err
+}
+
+// spec is what every process of this generation has in common.
+func (snap *snapshot) spec(c *config.Program) worker.Spec {
+	return worker.Spec{
+		Directory: snap.Directory, Environment: snap.Environment, Credential: snap.Credential,
+		Stdout: snap.Stdout, Stderr: snap.Stderr, Limits: c.Limits,
+	}
+}
+
+// environment merges the supervisor's own variables, those of the user, and those of the configuration:
+// environment, environment_file, environment_dir, the later over the earlier.
+func environment(c *config.Program, who *user.User) ([]string, error) {
+	vars := map[string]string{}
+	for _, kv := range worker.Inheritable(os.Environ()) {
+		if k, v, ok := strings.Cut(kv, "="); ok {
+			vars[k] = v
+		}
+	}
+	if who != nil {
+		vars["USER"], vars["LOGNAME"], vars["HOME"] = who.Username, who.Username, who.HomeDir
+	}
+	maps.Copy(vars, c.Environment)
+	fromFiles, err := config.ReadEnvironment(c.EnvironmentFiles, c.EnvironmentDir)
+	if err != nil {
+		return nil, err
+	}
+	fromFiles.Apply(vars)
+	var list []string
+	for _, k := range slices.Sorted(maps.Keys(vars)) {
+		list = append(list, k+"="+vars[k])
+	}
+	return list, nil
+}
+
+// credential looks up who a worker runs as, supplementary groups included. Without a user and a group it is nil: as the supervisor.
+func credential(userName, groupName string) (*worker.Credential, *user.User, error) {
+	if userName == "" && groupName == "" {
+		return nil, nil, nil
+	}
+	cred := &worker.Credential{UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}
+	var who *user.User
+	if userName != "" {
+		var err error
+		if who, err = lookupUser(userName); err != nil {
+			return nil, nil, err
+		}
+		ids, err := who.GroupIds()
+		if err != nil {
+			return nil, nil, fmt.Errorf("cannot look up the groups of user %s: %w", userName, err)
+		}
+		cred.UID, cred.GID = id(who.Uid), id(who.Gid)
+		for _, g := range ids {
+			cred.Groups = append(cred.Groups, id(g))
+		}
+	}
+	if groupName != "" {
+		g, err := lookupGroup(groupName)
+		if err != nil {
+			return nil, nil, err
+		}
+		cred.GID = id(g.Gid)
+	}
+	return cred, who, nil
+}
+
+func lookupUser(name string) (*user.User, error) {
+	if _, err := strconv.ParseUint(name, 10, 32); err == nil {
+		return user.LookupId(name)
+	}
+	return user.Lookup(name)
+}
+
+func lookupGroup(name string) (*user.Group, error) {
+	if _, err := strconv.ParseUint(name, 10, 32); err == nil {
+		return &user.Group{Gid: name}, nil
+	}
+	return user.LookupGroup(name)
+}
+
+// id converts a number from the user database; on Linux it is always one.
+func id(s string) uint32 {
+	n, _ := strconv.ParseUint(s, 10, 32)
+	return uint32(n)
+}

@@ -1,0 +1,588 @@
+package supervisor
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"supervisord/internal/config"
+)
+
+// testConfig is a program as the configuration's defaults would make it.
+func testConfig(workers int, strategy config.Strategy) *config.Program {
+	c := &config.Program{Name: "web", Workers: workers}
+	c.Ready.Timeout = time.Minute
+	c.Reload = config.Reload{Strategy: strategy, MaxSurge: 1}
+	c.Stop = config.Stop{Steps: []config.StopStep{{Signal: syscall.SIGTERM, Wait: 30 * time.Second}}, MaxDraining: 4}
+	c.Restart = config.Restart{When: config.Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, StableAfter: 10 * time.Second}
+	return c
+}
+
+// script drives a program by hand: it keeps the clock and remembers what was decided.
+type script struct {
+	t   *testing.T
+	p   *Program
+	now time.Time
+	did []Action // since the last look
+}
+
+func newScript(t *testing.T, c *config.Program) *script {
+	s := &script{t: t, p: NewProgram(c), now: time.Unix(1_000_000, 0)}
+	s.send(Start{Config: c})
+	return s
+}
+
+func (s *script) send(e Event) { s.did = append(s.did, s.p.Step(s.now, e)...) }
+
+// after lets time pass, deadline by deadline, as the loop would.
+func (s *script) after(d time.Duration) {
+	end := s.now.Add(d)
+	for next := s.p.Next(s.now); !next.IsZero() && !next.After(end); next = s.p.Next(s.now) {
+		s.now = next
+		s.send(Tick{})
+	}
+	s.now = end
+}
+
+func (s *script) prepared() { s.send(Prepared{Generation: s.p.Trial.Number}) }
+
+// allReady says ready for every worker of the trial.
+func (s *script) allReady() {
+	for _, w := range s.p.Trial.Workers {
+		s.send(ReadySaid{Worker: w.Number})
+	}
+}
+
+func (s *script) exit(worker int) {
+	s.send(Exited{Worker: worker, Exit: Exit{Reason: "exited with status 1"}})
+}
+
+// up brings the first generation into service.
+func (s *script) up() {
+	s.prepared()
+	s.allReady()
+	s.did = nil
+}
+
+// expect compares what was decided since the last look, in the short form of shorten, reports left out.
+func (s *script) expect(want string) {
+	s.t.Helper()
+	if got := shorten(s.did); got != want {
+		s.t.Errorf("decided %q, want %q", got, want)
+	}
+	s.did = nil
+}
+
+func (s *script) state(want State) {
+	s.t.Helper()
+	if got := s.p.State(); got != want {
+		s.t.Errorf("state is %s, want %s", got, want)
+	}
+}
+
+// shorten writes actions as "prepare 2, spawn 2/0, TERM 1, forget 1".
+func shorten(actions []Action) string {
+	var words []string
+	for _, a := range actions {
+		switch a := a.(type) {
+		case Prepare:
+			words = append(words, fmt.Sprintf("prepare %d", a.Generation.Number))
+		case Abandon:
+			words = append(words, fmt.Sprintf("abandon %d", a.Generation))
+		case Spawn:
+			words = append(words, fmt.Sprintf("spawn %d/%d", a.Generation.Number, a.Worker.Slot))
+		case Signal:
+			name := map[syscall.Signal]string{syscall.SIGTERM: "TERM", syscall.SIGKILL: "KILL", syscall.SIGQUIT: "QUIT"}[a.Signal]
+			words = append(words, fmt.Sprintf("%s %d", name, a.Worker))
+		case Serve:
+			words = append(words, fmt.Sprintf("serve %d", a.Generation))
+		case Forget:
+			words = append(words, fmt.Sprintf("forget %d", a.Generation))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+func (s *script) reported(kind ReportKind) (Report, bool) {
+	for _, a := range s.did {
+		if r, ok := a.(Report); ok && r.Kind == kind {
+			return r, true
+		}
+	}
+	return Report{}, false
+}
+
+func TestFirstStartSpawnsEverySlotOnceThePreflightHasPassed(t *testing.T) {
+	s := newScript(t, testConfig(2, config.All))
+	s.expect("prepare 1")
+	s.state(StartingUp)
+	s.prepared()
+	s.expect("spawn 1/0, spawn 1/1")
+	s.allReady()
+	s.expect("serve 1")
+	s.state(Up)
+}
+
+func TestReloadTouchesTheOldWorkersOnlyWhenEveryNewOneIsReady(t *testing.T) {
+	s := newScript(t, testConfig(2, config.All))
+	s.up()
+	s.send(Reload{Reason: "HUP"})
+	s.prepared()
+	s.expect("prepare 2, spawn 2/0, spawn 2/1")
+	s.state(Reloading)
+	s.send(ReadySaid{Worker: 3})
+	s.expect("")
+	s.send(ReadySaid{Worker: 4})
+	s.expect("serve 2, TERM 1, TERM 2")
+	s.state(Up)
+	s.exit(1)
+	s.exit(2)
+	s.expect("forget 1")
+}
+
+func TestTrialThatFailsLeavesTheServingGenerationAlone(t *testing.T) {
+	fail := map[string]func(*script){
+		"preflight": func(s *script) {
+			s.send(Prepared{Generation: 2, Failure: &Failure{Step: "preflight"}})
+		},
+		"start": func(s *script) { s.prepared(); s.exit(3) },
+		"soak": func(s *script) {
+			s.prepared()
+			s.allReady()
+			s.after(time.Second)
+			s.exit(4)
+		},
+		"ready": func(s *script) { s.prepared(); s.send(ReadySaid{Worker: 3}); s.after(time.Minute) },
+		"serve": func(s *script) {
+			s.prepared()
+			s.send(ReadySaid{Worker: 3})
+			s.after(5 * time.Second)
+			s.send(Replace{Worker: 3, Reason: "it said that it is stopping"})
+		},
+	}
+	for step, how := range fail {
+		t.Run(step, func(t *testing.T) {
+			c := testConfig(2, config.All)
+			c.Reload.Soak = 3 * time.Second
+			s := newScript(t, c)
+			s.prepared()
+			s.allReady()
+			s.after(3 * time.Second)
+			s.send(Reload{Reason: "HUP"})
+			how(s)
+			r, ok := s.reported(TrialFailed)
+			if !ok || r.Step != step || r.Generation != 2 || r.Serving != 1 {
+				t.Errorf("reported %+v", r)
+			}
+			for _, a := range s.did {
+				if sig, ok := a.(Signal); ok && sig.Worker <= 2 {
+					t.Errorf("worker %d of the serving generation got %s", sig.Worker, sig.Signal)
+				}
+			}
+			s.state(Up)
+		})
+	}
+}
+
+func TestReloadsDuringATrialMakeExactlyOneMoreWithTheNewestConfiguration(t *testing.T) {
+	s := newScript(t, testConfig(1, config.All))
+	s.up()
+	var newest *config.Program
+	for range 100 {
+		newest = testConfig(1, config.All)
+		s.send(Reload{Config: newest, Reason: "HUP"})
+	}
+	s.expect("prepare 2")
+	s.prepared()
+	s.allReady()
+	s.expect("spawn 2/0, serve 2, TERM 1, prepare 3")
+	if s.p.Trial.Config != newest {
+		t.Error("the second generation is not made from the newest configuration")
+	}
+	s.prepared()
+	s.allReady()
+	s.expect("spawn 3/0, serve 3, TERM 2")
+	s.state(Up)
+}
+
+func TestReloadThatIsDueFollowsAFailedTrialToo(t *testing.T) {
+	s := newScript(t, testConfig(1, config.All))
+	s.up()
+	s.send(Reload{Reason: "HUP"})
+	s.send(Reload{Reason: "HUP"})
+	s.prepared()
+	s.exit(2)
+	s.expect("prepare 2, spawn 2/0, serve 1, prepare 3, forget 2")
+}
+
+func TestReloadDuringADrainStartsAtOnce(t *testing.T) {
+	s := newScript(t, testConfig(1, config.All))
+	s.up()
+	s.send(Reload{})
+	s.prepared()
+	s.allReady()
+	s.did = nil
+	s.send(Reload{})
+	s.expect("prepare 3")
+}
+
+func TestFirstStartIsRetriedForEverWithGrowingWaits(t *testing.T) {
+	s := newScript(t, testConfig(1, config.All))
+	var waits []time.Duration
+	for range 12 {
+		s.prepared()
+		s.exit(s.p.LastWorker)
+		s.state(Waiting)
+		r, _ := s.reported(StartRetry)
+		s.did = nil
+		waits = append(waits, r.After)
+		s.after(r.After)
+		s.state(StartingUp)
+	}
+	if waits[0] > 200*time.Millisecond || waits[0] < 160*time.Millisecond {
+		t.Errorf("first wait %s", waits[0])
+	}
+	if last := waits[11]; last > 30*time.Second || last < 24*time.Second {
+		t.Errorf("twelfth wait %s", last)
+	}
+	for i := 1; i < 7; i++ {
+		if waits[i] <= waits[i-1] {
+			t.Errorf("waits do not grow: %v", waits)
+		}
+	}
+}
+
+func TestReloadWhileWaitingStartsAtOnce(t *testing.T) {
+	s := newScript(t, testConfig(1, config.All))
+	s.prepared()
+	s.exit(1)
+	s.did = nil
+	s.send(Reload{Reason: "HUP"})
+	s.expect("prepare 2")
+}
+
+func TestCrashedWorkerIsReplacedInItsSlotFromTheSameSnapshot(t *testing.T) {
+	s := newScript(t, testConfig(2, config.All))
+	s.up()
+	s.after(time.Hour)
+	old := s.p.Serving.Config
+	s.send(Exited{Worker: 2, Exit: Exit{Reason: "killed by SIGSEGV"}})
+	s.expect("spawn 1/1")
+	if s.p.Serving.Config != old {
+		t.Error("the configuration changed")
+	}
+	s.exit(3)
+	s.expect("")
+	s.after(200 * time.Millisecond)
+	s.expect("spawn 1/1")
+}
+
+func TestBackoffOfASlotIsResetOnceAWorkerWasStable(t *testing.T) {
+	s := newScript(t, testConfig(1, config.All))
+	s.up()
+	for range 5 {
+		s.exit(s.p.LastWorker)
+		s.after(time.Minute)
+		s.send(ReadySaid{Worker: s.p.LastWorker})
+	}
+	s.did = nil
+	s.after(10 * time.Second)
+	s.exit(s.p.LastWorker)
+	s.expect("spawn 1/0")
+}
+
+func TestRestartPolicyDecidesWhichEndsAreFinal(t *testing.T) {
+	for _, c := range []struct {
+		when  config.When
+		clean bool
+		want  State
+	}{{config.Always, true, Waiting}, {config.OnFailure, true, Down}, {config.OnFailure, false, Waiting}, {config.Never, false, Down}} {
+		conf := testConfig(1, config.All)
+		conf.Restart.When = c.when
+		s := newScript(t, conf)
+		s.up()
+		s.exit(1) // before it was stable, so that a restart has to wait
+		if conf.Restart.When == config.Always || !c.clean && c.when == config.OnFailure {
+			s.after(time.Minute)
+			s.send(ReadySaid{Worker: s.p.LastWorker})
+			s.send(Exited{Worker: s.p.LastWorker, Exit: Exit{Clean: c.clean}})
+		}
+		if c.when == config.OnFailure && c.clean {
+			s = newScript(t, conf)
+			s.up()
+			s.send(Exited{Worker: 1, Exit: Exit{Clean: true}})
+		}
+		if got := s.p.State(); got != c.want {
+			t.Errorf("%s, clean %v: %s, want %s", c.when, c.clean, got, c.want)
+		}
+	}
+}
+
+func TestFinishedProgramComesBackWithAReload(t *testing.T) {
+	c := testConfig(1, config.All)
+	c.Restart.When = config.Never
+	s := newScript(t, c)
+	s.up()
+	s.exit(1)
+	s.state(Down)
+	s.send(Reload{Reason: "HUP"})
+	s.prepared()
+	s.expect("prepare 2, spawn 2/0")
+}
+
+func TestStopPlanEndsWithKill(t *testing.T) {
+	c := testConfig(1, config.All)
+	c.Stop.Steps = []config.StopStep{{Signal: syscall.SIGQUIT, Wait: 20 * time.Second}, {Signal: syscall.SIGTERM, Wait: 5 * time.Second}}
+	s := newScript(t, c)
+	s.up()
+	s.send(Stop{})
+	s.expect("QUIT 1")
+	s.state(ShuttingOff)
+	s.after(20 * time.Second)
+	s.expect("TERM 1")
+	s.after(5 * time.Second)
+	s.expect("KILL 1")
+	s.after(time.Hour)
+	s.expect("")
+	s.exit(1)
+	s.expect("forget 1")
+	s.state(Down)
+}
+
+func TestKillIsNotRepeatedAndNeedsNoDeadline(t *testing.T) {
+	s := newScript(t, testConfig(2, config.All))
+	s.up()
+	s.send(Stop{})
+	s.send(Kill{})
+	s.send(Kill{})
+	s.expect("TERM 1, TERM 2, KILL 1, KILL 2")
+	if next := s.p.Next(s.now); !next.IsZero() {
+		t.Errorf("a timer is left for %s", next.Sub(s.now))
+	}
+}
+
+func TestStopDuringPreflightAbandonsIt(t *testing.T) {
+	s := newScript(t, testConfig(1, config.All))
+	s.did = nil
+	s.send(Stop{})
+	s.expect("abandon 1, forget 1")
+	s.send(Prepared{Generation: 1})
+	s.expect("")
+	s.state(Down)
+}
+
+func TestReloadDoesNotStartAProgramThatWasStopped(t *testing.T) {
+	s := newScript(t, testConfig(1, config.All))
+	s.up()
+	s.send(Stop{})
+	s.did = nil
+	s.send(Reload{Reason: "HUP"})
+	s.expect("")
+	s.send(Start{Config: s.p.Config})
+	s.expect("prepare 2")
+}
+
+func TestMoreDrainingGenerationsThanAllowedKillsTheOldest(t *testing.T) {
+	c := testConfig(1, config.All)
+	c.Stop.MaxDraining = 2
+	s := newScript(t, c)
+	s.up()
+	for range 3 {
+		s.send(Reload{})
+		s.prepared()
+		s.allReady()
+	}
+	s.expect("prepare 2, spawn 2/0, serve 2, TERM 1, prepare 3, spawn 3/0, serve 3, TERM 2, prepare 4, spawn 4/0, serve 4, TERM 3, KILL 1")
+}
+
+func TestRollingReplacesSlotBySlotWithinTheSurge(t *testing.T) {
+	s := newScript(t, testConfig(3, config.Rolling))
+	s.up()
+	s.send(Reload{})
+	s.prepared()
+	s.expect("prepare 2, spawn 2/0")
+	s.send(ReadySaid{Worker: 4})
+	s.expect("TERM 1")
+	s.exit(1)
+	s.expect("spawn 2/1")
+	s.send(ReadySaid{Worker: 5})
+	s.exit(2)
+	s.expect("TERM 2, spawn 2/2")
+	s.send(ReadySaid{Worker: 6})
+	s.expect("TERM 3, serve 2")
+	s.state(Up)
+}
+
+func TestRollingThatFailsPutsBackWhatItReplaced(t *testing.T) {
+	s := newScript(t, testConfig(3, config.Rolling))
+	s.up()
+	s.send(Reload{})
+	s.prepared()
+	s.send(ReadySaid{Worker: 4})
+	s.exit(1)
+	s.did = nil
+	s.exit(5) // the second new worker fails
+	s.expect("serve 1, spawn 1/0")
+	s.send(ReadySaid{Worker: 6})
+	s.expect("TERM 4")
+	s.exit(4)
+	s.expect("forget 2")
+	s.state(Up)
+}
+
+func TestRollingWorkerThatTookOverAndDiesFailsTheTrial(t *testing.T) {
+	s := newScript(t, testConfig(2, config.Rolling))
+	s.up()
+	s.send(Reload{})
+	s.prepared()
+	s.send(ReadySaid{Worker: 3})
+	s.exit(1)
+	s.did = nil
+	s.exit(3)
+	s.expect("serve 1, TERM 4, spawn 1/0")
+}
+
+func TestStopFirstNeverRunsTwoGenerations(t *testing.T) {
+	s := newScript(t, testConfig(1, config.StopFirst))
+	s.up()
+	s.send(Reload{})
+	s.prepared()
+	s.expect("prepare 2, TERM 1")
+	s.exit(1)
+	s.expect("spawn 2/0")
+	s.exit(2)
+	s.expect("serve 1, spawn 1/0, forget 2")
+	s.send(ReadySaid{Worker: 3})
+	s.state(Up)
+}
+
+func TestStopFirstPreflightFailureStopsNothing(t *testing.T) {
+	s := newScript(t, testConfig(1, config.StopFirst))
+	s.up()
+	s.send(Reload{})
+	s.send(Prepared{Generation: 2, Failure: &Failure{Step: "preflight"}})
+	s.expect("prepare 2, serve 1, forget 2")
+}
+
+func TestWorkerToBeReplacedServesUntilItsSuccessorIsReady(t *testing.T) {
+	s := newScript(t, testConfig(2, config.All))
+	s.up()
+	s.send(Replace{Worker: 1, Reason: "unhealthy"})
+	s.expect("spawn 1/0")
+	s.send(ReadySaid{Worker: 3})
+	s.expect("TERM 1")
+}
+
+func TestLateEventsOfAWorkerThatIsGoneDoNothing(t *testing.T) {
+	s := newScript(t, testConfig(1, config.All))
+	s.up()
+	s.after(time.Minute)
+	s.exit(1)
+	s.did = nil
+	for _, e := range []Event{Spawned{Worker: 1, PID: 7}, ReadySaid{Worker: 1}, Replace{Worker: 1}, Extend{Worker: 1, By: time.Hour}, Exited{Worker: 1}, Prepared{Generation: 1}} {
+		s.send(e)
+	}
+	if len(s.did) != 0 {
+		t.Errorf("decided %v", s.did)
+	}
+}
+
+func TestExtendMovesTheReadyDeadlineAndNotTheKillDeadline(t *testing.T) {
+	s := newScript(t, testConfig(1, config.All))
+	s.prepared()
+	s.after(59 * time.Second)
+	s.send(Extend{Worker: 1, By: 30 * time.Second})
+	s.after(29 * time.Second)
+	s.send(ReadySaid{Worker: 1})
+	s.state(Up)
+	s.send(Stop{})
+	s.did = nil
+	s.send(Extend{Worker: 1, By: time.Hour})
+	s.after(30 * time.Second)
+	s.expect("KILL 1")
+}
+
+func TestCanaryIsHeldBesideTheServingGenerationUntilItIsPromoted(t *testing.T) {
+	for _, strategy := range []config.Strategy{config.All, config.Rolling} {
+		s := newScript(t, testConfig(3, strategy))
+		s.up()
+		s.send(Reload{Canary: 1})
+		s.prepared()
+		s.expect("prepare 2, spawn 2/0")
+		s.send(ReadySaid{Worker: 4})
+		if _, ok := s.reported(CanaryHeld); !ok {
+			t.Error("not reported as held")
+		}
+		s.after(time.Hour)
+		s.expect("")
+		s.send(Promote{})
+		s.exit(1) // rolling makes room first
+		if len(s.p.Trial.Workers) < 2 {
+			t.Errorf("%s: %d workers on trial after the promotion", strategy, len(s.p.Trial.Workers))
+		}
+	}
+}
+
+func TestCanaryIsPromotedByItselfAfterItsTime(t *testing.T) {
+	s := newScript(t, testConfig(2, config.All))
+	s.up()
+	s.send(Reload{Canary: 1, For: 5 * time.Minute})
+	s.prepared()
+	s.allReady()
+	s.after(5*time.Minute - time.Second)
+	s.expect("prepare 2, spawn 2/0")
+	s.after(time.Second)
+	s.expect("spawn 2/1")
+	s.allReady()
+	s.expect("serve 2, TERM 1, TERM 2")
+}
+
+func TestCanaryThatDiesOrIsAbortedLeavesTheServingGenerationAlone(t *testing.T) {
+	for _, how := range []func(*script){func(s *script) { s.exit(3) }, func(s *script) { s.send(Abort{Reason: "asked to"}) }} {
+		s := newScript(t, testConfig(2, config.Rolling))
+		s.up()
+		s.send(Reload{Canary: 1})
+		s.prepared()
+		s.allReady()
+		how(s)
+		s.state(Up)
+		for _, w := range s.p.Serving.Workers {
+			if w.State != Ready {
+				t.Errorf("worker %d is %s", w.Number, w.State)
+			}
+		}
+	}
+}
+
+func TestScaleAddsAndRemovesSlotsInPlace(t *testing.T) {
+	s := newScript(t, testConfig(2, config.All))
+	s.up()
+	s.send(Scale{Workers: 3})
+	s.expect("spawn 1/2")
+	s.send(ReadySaid{Worker: 3})
+	s.send(Scale{Workers: 1})
+	s.expect("TERM 2, TERM 3")
+	s.exit(2)
+	s.exit(3)
+	s.after(time.Hour)
+	s.expect("")
+	s.state(Up)
+}
+
+func TestFewerWorkersInTheNextGenerationLeaveNoneBehind(t *testing.T) {
+	for _, strategy := range []config.Strategy{config.All, config.Rolling} {
+		s := newScript(t, testConfig(3, strategy))
+		s.up()
+		s.send(Reload{Config: testConfig(1, strategy)})
+		s.prepared()
+		s.allReady()
+		for n := 1; n <= 3; n++ {
+			s.exit(n)
+		}
+		if s.p.live() != 1 || len(s.p.Draining) != 0 {
+			t.Errorf("%s: %d workers live", strategy, s.p.live())
+		}
+	}
+}

@@ -1,0 +1,354 @@
+package supervisor
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"supervisord/internal/config"
+)
+
+// history is a random life of a program, and what has been seen of it.
+type history struct {
+	*rapid.T
+	p       *Program
+	now     time.Time
+	seen    map[int]bool // worker numbers ever spawned
+	held    map[int]bool // generations prepared and not forgotten
+	shutOff bool
+}
+
+func drawConfig(t *rapid.T) *config.Program {
+	c := testConfig(rapid.IntRange(1, 4).Draw(t, "workers"),
+		rapid.SampledFrom([]config.Strategy{config.All, config.Rolling, config.StopFirst}).Draw(t, "strategy"))
+	c.Reload.MaxSurge = rapid.IntRange(1, 2).Draw(t, "surge")
+	c.Reload.Soak = rapid.SampledFrom([]time.Duration{0, 0, 3 * time.Second}).Draw(t, "soak")
+	c.Restart.When = rapid.SampledFrom([]config.When{config.Always, config.Always, config.OnFailure, config.Never}).Draw(t, "when")
+	c.Stop.MaxDraining = rapid.IntRange(1, 3).Draw(t, "max_draining")
+	c.MaxAge = rapid.SampledFrom([]time.Duration{0, 0, 10 * time.Second, time.Minute}).Draw(t, "max_age")
+	if rapid.Bool().Draw(t, "steps") {
+		c.Stop.Steps = append(c.Stop.Steps, config.StopStep{Signal: syscall.SIGQUIT, Wait: time.Second})
+	}
+	return c
+}
+
+// event draws something that could happen now. Most are plausible, some come too late.
+func (h *history) event() Event {
+	workers := h.workers()
+	kinds := []string{"tick", "tick", "reload", "stale", "scale"}
+	if h.p.Trial != nil {
+		kinds = append(kinds, "promote", "abort")
+	}
+	if len(workers) > 0 {
+		kinds = append(kinds, "ready", "ready", "ready", "exit", "exit", "replace", "overlimit", "extend", "spawned")
+	}
+	if h.p.Trial != nil && !h.p.Trial.Prepared {
+		kinds = append(kinds, "prepared", "prepared", "prepared", "unprepared")
+	}
+	if h.shutOff {
+		kinds = append(kinds, "stop", "start", "kill")
+	}
+	switch kind := rapid.SampledFrom(kinds).Draw(h.T, "event"); kind {
+	case "reload":
+		return Reload{Config: drawConfig(h.T), Reason: "HUP", Canary: rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(h.T, "canary"),
+			For: rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(h.T, "for")}
+	case "scale":
+		return Scale{Workers: rapid.IntRange(1, 5).Draw(h.T, "scale")}
+	case "promote":
+		return Promote{}
+	case "abort":
+		return Abort{Reason: "asked to"}
+	case "prepared":
+		return Prepared{Generation: h.p.Trial.Number}
+	case "unprepared":
+		return Prepared{Generation: h.p.Trial.Number, Failure: &Failure{Step: "preflight"}}
+	case "stop":
+		return Stop{}
+	case "kill":
+		return Kill{}
+	case "start":
+		return Start{Config: drawConfig(h.T)}
+	case "stale":
+		n := rapid.IntRange(0, h.p.LastWorker).Draw(h.T, "stale")
+		if w, _ := h.p.find(n); w == nil {
+			return rapid.SampledFrom([]Event{Exited{Worker: n}, ReadySaid{Worker: n}, Replace{Worker: n}, Prepared{Generation: n}}).Draw(h.T, "late")
+		}
+		return Tick{}
+	case "tick":
+		h.pass()
+		return Tick{}
+	default:
+		return workerEvent(h.T, kind, rapid.SampledFrom(workers).Draw(h.T, "worker"))
+	}
+}
+
+func (h *history) workers() []*Worker {
+	var workers []*Worker
+	for w := range h.p.workers() {
+		workers = append(workers, w)
+	}
+	return workers
+}
+
+func workerEvent(t *rapid.T, kind string, w *Worker) Event {
+	switch kind {
+	case "ready":
+		return ReadySaid{Worker: w.Number}
+	case "replace":
+		return Replace{Worker: w.Number, Reason: "unhealthy"}
+	case "overlimit":
+		return OverLimit{Worker: w.Number, Reason: overLimit}
+	case "extend":
+		return Extend{Worker: w.Number, By: 10 * time.Second}
+	case "spawned":
+		return Spawned{Worker: w.Number, PID: w.Number}
+	}
+	return Exited{Worker: w.Number, Exit: Exit{Clean: rapid.Bool().Draw(t, "clean")}}
+}
+
+// pass lets time go on, to the next deadline or less.
+func (h *history) pass() {
+	if next := h.p.Next(h.now); !next.IsZero() && rapid.Bool().Draw(h.T, "deadline") {
+		h.now = next
+		return
+	}
+	h.now = h.now.Add(time.Duration(rapid.IntRange(0, 5000).Draw(h.T, "ms")) * time.Millisecond)
+}
+
+func (h *history) step(e Event) {
+	before := h.inService()
+	actions := h.p.Step(h.now, e)
+	for _, a := range actions {
+		h.checkAction(a)
+	}
+	h.checkCovered(before, e)
+	h.checkOneAtATime(actions)
+	h.checkState()
+}
+
+// overLimit is a reason that only OverLimit has here.
+const overLimit = "over its limit"
+
+// checkOneAtATime: a worker is replaced for a limit only while no other one is being replaced.
+func (h *history) checkOneAtATime(actions []Action) {
+	limited, leaving := 0, 0
+	for _, a := range actions {
+		if r, ok := a.(Report); ok && r.Kind == WorkerLeaving && (r.Reason == overLimit || strings.Contains(r.Reason, "max_age")) {
+			limited++
+		}
+	}
+	for w := range h.p.workers() {
+		if w.State == Leaving {
+			leaving++
+		}
+	}
+	if limited > 1 || limited == 1 && (leaving > 1 || h.p.Trial != nil) {
+		h.Fatalf("%d replaced for a limit, %d leaving, trial %v", limited, leaving, h.p.Trial)
+	}
+}
+
+// inService lists the workers that clients depend on.
+func (h *history) inService() map[int]*Worker {
+	serving := map[int]*Worker{}
+	for w, g := range h.p.workers() {
+		took := g == h.p.Trial && g.Config.Reload.Strategy == config.Rolling && w.State == Ready
+		if w.State == Leaving || g == h.p.Serving && w.State == Ready || took {
+			serving[w.Number] = w
+		}
+	}
+	return serving
+}
+
+func (h *history) checkAction(a Action) {
+	switch a := a.(type) {
+	case Prepare:
+		h.held[a.Generation.Number] = true
+	case Forget:
+		if !h.held[a.Generation] {
+			h.Fatalf("generation %d forgotten twice", a.Generation)
+		}
+		delete(h.held, a.Generation)
+	case Spawn:
+		if h.seen[a.Worker.Number] {
+			h.Fatalf("worker number %d used twice", a.Worker.Number)
+		}
+		h.seen[a.Worker.Number] = true
+	case Signal:
+		if w, _ := h.p.find(a.Worker); w == nil || w.State != Stopping {
+			h.Fatalf("signal for worker %d, which is not stopping", a.Worker)
+		}
+	}
+}
+
+// checkCovered holds the promise: a serving worker is never told to go before its successor is ready.
+func (h *history) checkCovered(before map[int]*Worker, e Event) {
+	if h.p.Goal == Halt || h.p.exclusive() || h.p.makeRoom() {
+		return
+	}
+	covered := map[int]bool{}
+	for _, w := range h.inService() {
+		covered[w.Slot] = true
+	}
+	for _, w := range before {
+		inRange := h.p.Serving != nil && w.Slot < len(h.p.Serving.Slots)
+		if w.State == Stopping && !covered[w.Slot] && inRange {
+			h.Fatalf("%T: worker %d in slot %d was told to go and nobody is ready in its place", e, w.Number, w.Slot)
+		}
+	}
+}
+
+func (h *history) checkState() {
+	perSlot := map[[2]int]int{}
+	generations := map[int]bool{}
+	for w, g := range h.p.workers() {
+		generations[g.Number] = true
+		timed := w.State == Starting || w.State == Soaking || w.State == Stopping && !w.Killed
+		if timed != !w.Deadline.IsZero() {
+			h.Fatalf("worker %d is %s with deadline %s", w.Number, w.State, w.Deadline)
+		}
+		if w.State != Stopping && w.State != Leaving {
+			perSlot[[2]int{g.Number, w.Slot}]++
+		}
+	}
+	for k, n := range perSlot {
+		if n > 1 {
+			h.Fatalf("generation %d has %d workers in slot %d", k[0], n, k[1])
+		}
+	}
+	if len(h.held) != len(h.p.Generations()) {
+		h.Fatalf("%d generations held, %d live", len(h.held), len(h.p.Generations()))
+	}
+	h.checkNotStranded()
+}
+
+// checkNotStranded: if nothing serves and nothing is starting, a retry is armed. Always.
+func (h *history) checkNotStranded() {
+	if h.p.Goal == Halt || h.p.live() > 0 || h.p.Trial != nil || h.p.State() == Down {
+		return
+	}
+	if h.p.Next(h.now).IsZero() {
+		h.Fatalf("nothing lives, nothing is starting and no retry is armed: %+v", h.p)
+	}
+}
+
+// settleDown lets everything go well from now on.
+func (h *history) settleDown() {
+	for range 200 {
+		quiet := true
+		h.step(Promote{}) // whoever holds a canary lets it go
+		if t := h.p.Trial; t != nil && !t.Prepared {
+			h.step(Prepared{Generation: t.Number})
+			quiet = false
+		}
+		for _, w := range h.workers() {
+			switch w.State {
+			case Starting:
+				h.step(ReadySaid{Worker: w.Number})
+				quiet = false
+			case Stopping:
+				h.step(Exited{Worker: w.Number})
+				quiet = false
+			}
+		}
+		next := h.p.Next(h.now)
+		switch {
+		case quiet && next.IsZero():
+			return
+		case quiet:
+			h.now = next
+			h.step(Tick{})
+		}
+	}
+	h.Fatalf("never comes to rest: %s, %+v", h.p.State(), h.p)
+}
+
+func newHistory(t *rapid.T, shutOff bool) *history {
+	c := drawConfig(t)
+	h := &history{T: t, p: NewProgram(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{}, shutOff: shutOff}
+	h.step(Start{Config: c})
+	return h
+}
+
+func TestAnyHistoryKeepsThePromiseAndEndsWithTheNewestGenerationServing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHistory(t, rapid.Bool().Draw(t, "may stop"))
+		for range rapid.IntRange(0, 120).Draw(t, "length") {
+			h.step(h.event())
+		}
+		newest := drawConfig(t)
+		newest.MaxAge = 0 // with it there is no rest
+		h.step(Start{Config: newest})
+		h.step(Reload{Config: newest, Reason: "HUP"})
+		h.settleDown()
+		if h.p.State() != Up || h.p.Serving.Config != newest || len(h.p.Serving.Workers) != newest.Workers || h.p.live() != newest.Workers {
+			t.Fatalf("at rest: %s, %d workers, %+v", h.p.State(), h.p.live(), h.p)
+		}
+	})
+}
+
+func TestAnyHistoryCanBeStoppedWithNothingLeft(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHistory(t, true)
+		for range rapid.IntRange(0, 60).Draw(t, "length") {
+			h.step(h.event())
+		}
+		h.step(Stop{})
+		h.settleDown()
+		if h.p.State() != Down || h.p.live() != 0 || len(h.held) != 0 {
+			t.Fatalf("stopped: %s, %d workers, generations %v", h.p.State(), h.p.live(), h.held)
+		}
+	})
+}
+
+func TestAnyRollingReloadStaysWithinItsSurge(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := testConfig(rapid.IntRange(1, 5).Draw(t, "workers"), config.Rolling)
+		c.Reload.MaxSurge = rapid.IntRange(1, 3).Draw(t, "surge")
+		h := &history{T: t, p: NewProgram(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{}}
+		h.step(Start{Config: c})
+		for range rapid.IntRange(0, 100).Draw(t, "length") {
+			e := h.event()
+			switch e.(type) {
+			case Reload:
+				e = Reload{Reason: "HUP"}
+			case Scale:
+				e = Tick{}
+			}
+			for _, a := range h.p.Step(h.now, e) {
+				s, ok := a.(Spawn)
+				if n := h.p.live(); ok && s.Generation == h.p.Trial && h.p.Serving != nil && n > c.Workers+c.Reload.MaxSurge {
+					t.Fatalf("%d workers live, %d are usual, %d may be more", n, c.Workers, c.Reload.MaxSurge)
+				}
+			}
+		}
+	})
+}
+
+func TestAnyStopFirstHistoryNeverRunsTwoGenerations(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHistory(t, true)
+		for range rapid.IntRange(0, 100).Draw(t, "length") {
+			e := h.event()
+			switch v := e.(type) {
+			case Reload:
+				v.Config.Reload.Strategy = config.StopFirst
+			case Start:
+				v.Config.Reload.Strategy = config.StopFirst
+			}
+			spawned := 0
+			for _, a := range h.p.Step(h.now, e) {
+				if s, ok := a.(Spawn); ok {
+					spawned = s.Generation.Number
+				}
+			}
+			for w, g := range h.p.workers() {
+				if spawned != 0 && g.Number != spawned && h.p.exclusive() {
+					t.Fatalf("generation %d spawned while worker %d of generation %d lives", spawned, w.Number, g.Number)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,242 @@
+package supervisor
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"supervisord/internal/config"
+	"supervisord/socket"
+	"supervisord/worker"
+)
+
+// recordOf is the record of a program in the middle of a reload.
+func recordOf(t *testing.T) *Record {
+	s := newScript(t, testConfig(2, config.Rolling))
+	s.up()
+	s.send(Reload{Reason: "HUP"})
+	s.prepared()
+	s.send(ReadySaid{Worker: 3})
+	ps := ProgramRecord{Core: s.p}
+	for _, g := range s.p.Generations() {
+		ps.Generations = append(ps.Generations, GenerationRecord{Number: g.Number, Snapshot: &snapshot{Directory: "/"}})
+	}
+	return &Record{Version: recordVersion, Programs: []ProgramRecord{ps}}
+}
+
+func TestProgramThatWasWrittenDownGoesOnWhereItWas(t *testing.T) {
+	r := recordOf(t)
+	text, err := encodeRecord(r, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, sequence, err := decodeRecord(text)
+	if err != nil || sequence != 7 {
+		t.Fatalf("sequence %d, %v", sequence, err)
+	}
+	was, is := r.Programs[0].Core, back.Programs[0].Core
+	now := time.Unix(1_000_000, 0)
+	for _, e := range []Event{Exited{Worker: 1}, ReadySaid{Worker: 4}, Tick{}, Exited{Worker: 2}, Reload{}} {
+		if a, b := shorten(was.Step(now, e)), shorten(is.Step(now, e)); a != b {
+			t.Errorf("%T: %q before, %q after it was written down", e, a, b)
+		}
+	}
+	if was.State() != is.State() || !was.Next(now).Equal(is.Next(now)) {
+		t.Errorf("%s, %s", was.State(), is.State())
+	}
+}
+
+func TestRecordThatIsCutOffOrDamagedIsNone(t *testing.T) {
+	text, err := encodeRecord(recordOf(t), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range text {
+		if _, _, err := decodeRecord(text[:n]); !errors.Is(err, errNoRecord) {
+			t.Fatalf("cut off at %d of %d: %v", n, len(text), err)
+		}
+	}
+	for i := bytes.IndexByte(text, '\n'); i < len(text); i += 13 {
+		damaged := bytes.Clone(text)
+		damaged[i] ^= 1
+		if _, _, err := decodeRecord(damaged); !errors.Is(err, errNoRecord) {
+			t.Fatalf("damaged at %d: %v", i, err)
+		}
+	}
+}
+
+func TestRecordOfANewerVersionIsRefusedClearly(t *testing.T) {
+	r := recordOf(t)
+	r.Version = recordVersion + 1
+	text, _ := encodeRecord(r, 1)
+	_, _, err := decodeRecord(text)
+	if err == nil || errors.Is(err, errNoRecord) || !strings.Contains(err.Error(), "use the version that wrote it, or a newer one") {
+		t.Errorf("refused with %v", err)
+	}
+}
+
+func TestRecordThatContradictsItselfIsRefused(t *testing.T) {
+	for name, spoil := range map[string]func(*ProgramRecord){
+		"no core":           func(p *ProgramRecord) { p.Core = nil },
+		"no configuration":  func(p *ProgramRecord) { p.Core.Serving.Config = nil },
+		"no generation":     func(p *ProgramRecord) { p.Generations = p.Generations[1:] },
+		"slot out of range": func(p *ProgramRecord) { p.Core.Serving.Workers[0].State, p.Core.Serving.Workers[0].Slot = Ready, 9 },
+	} {
+		r := recordOf(t)
+		spoil(&r.Programs[0])
+		text, _ := encodeRecord(r, 1)
+		if _, _, err := decodeRecord(text); err == nil {
+			t.Errorf("%s: not refused", name)
+		}
+	}
+}
+
+func FuzzRecord(f *testing.F) {
+	good, _ := encodeRecord(&Record{Version: recordVersion, Programs: []ProgramRecord{{Core: NewProgram(testConfig(1, config.All))}}}, 3)
+	f.Add(good)
+	f.Add([]byte("supervisord-record 2 99914b93 1\n{}"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, _, err := decodeRecord(text)
+		if err != nil {
+			return
+		}
+		again, err := encodeRecord(r, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, _, err := decodeRecord(again); err != nil || !reflect.DeepEqual(back, r) {
+			t.Fatalf("%v: %+v became %+v", err, r, back)
+		}
+	})
+}
+
+// fakeStore is a file-descriptor store.
+type fakeStore map[string]int
+
+func (s fakeStore) StoreFD(name string, fds ...int) error { s[name] = fds[0]; return nil }
+func (s fakeStore) RemoveFD(name string) error            { delete(s, name); return nil }
+
+func TestKeeperHoldsJustWhatThereIs(t *testing.T) {
+	store := fakeStore{}
+	k := newKeeper(store)
+	defer func() {
+		for _, fd := range k.files() {
+			unix.Close(fd)
+		}
+	}()
+	if err := k.open(); err != nil {
+		t.Fatal(err)
+	}
+	fail := func(err error) { t.Error(err) }
+	k.sync(map[string]int{"s.http": 3, "w.web.1.pidfd": 4, "s.unit": 5}, map[string]bool{"s.unit": true}, fail)
+	k.sync(map[string]int{"s.http": 3, "w.web.2.pidfd": 6}, nil, fail)
+	delete(store, stateFirst)
+	delete(store, stateSecond)
+	if want := (fakeStore{"s.http": 3, "w.web.2.pidfd": 6}); !reflect.DeepEqual(store, want) {
+		t.Errorf("the store holds %v, want %v", store, want)
+	}
+}
+
+func TestNewestWholeRecordOfTheTwoIsRead(t *testing.T) {
+	k := newKeeper(fakeStore{})
+	if err := k.open(); err != nil {
+		t.Fatal(err)
+	}
+	h := &Handover{memfds: k.files()}
+	defer func() {
+		for _, fd := range h.memfds {
+			unix.Close(fd)
+		}
+	}()
+	for n := 1; n <= 5; n++ {
+		r := recordOf(t)
+		r.Programs[0].Core.LastWorker = 100 + n
+		if err := k.write(r); err != nil {
+			t.Fatal(err)
+		}
+		h.record = nil
+		if err := h.readStore(); err != nil || h.record.Programs[0].Core.LastWorker != 100+n || h.sequence != uint64(n) {
+			t.Fatalf("after %d writes: sequence %d, %v", n, h.sequence, err)
+		}
+	}
+	if err := rewrite(k.memfds[k.sequence%2], []byte("supervisord-record 9")); err != nil { // it died while writing
+		t.Fatal(err)
+	}
+	h.record = nil
+	if err := h.readStore(); err != nil || h.record.Programs[0].Core.LastWorker != 104 {
+		t.Errorf("with the newest cut off: %+v, %v", h.record, err)
+	}
+}
+
+// adopting is a fakeLauncher that notes what is adopted.
+type adopting struct {
+	*fakeLauncher
+	adopted []worker.Adoption
+}
+
+func (l *adopting) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
+	l.adopted = append(l.adopted, a)
+	return l.fakeLauncher.Adopt(a, post)
+}
+
+func TestRestoredSupervisorAdoptsItsWorkersAndTheNextReloadIsAsEver(t *testing.T) {
+	web := testProgram(t, "web")
+	var text []byte
+	var listener int
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		r := s.super.record()
+		r.Programs[0].Generations[0].Workers[0].PID = 4711 // fakes have none
+		r.Descriptors = map[string]int{}
+		for _, n := range s.super.table.Export() {
+			listener, _ = unix.FcntlInt(uintptr(n.FD), unix.F_DUPFD_CLOEXEC, 0)
+			r.Descriptors[n.Name] = listener
+		}
+		text, _ = json.Marshal(r)
+	}, web)
+
+	r := new(Record)
+	if err := json.Unmarshal(text, r); err != nil {
+		t.Fatal(err)
+	}
+	h := &Handover{record: r, workers: map[string]int{workerFD("web", 1, worker.FDProcess): 99}}
+	for name, fd := range r.Descriptors {
+		i, err := socket.Examine(fd, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.sockets = append(h.sockets, i)
+	}
+	restored(t, h, web)
+}
+
+// restored plays the second life.
+func restored(t *testing.T, h *Handover, web *config.Program) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, web)
+		launcher := &adopting{fakeLauncher: s.launcher}
+		s.super.Launcher = launcher
+		if err := s.super.Restore(h); err != nil {
+			t.Fatal(err)
+		}
+		s.run()
+		if len(launcher.adopted) != 1 || launcher.adopted[0].State.PID != 4711 || launcher.adopted[0].Descriptors[worker.FDProcess] != 99 {
+			t.Fatalf("adopted %+v", launcher.adopted)
+		}
+		s.hup()
+		s.count(2)
+		s.workers()[1].ready()
+		if got := s.workers()[0].signals(); len(got) != 1 || got[0] != syscall.SIGTERM {
+			t.Errorf("the adopted worker got %v", got)
+		}
+		s.end()
+	})
+}

@@ -1,0 +1,55 @@
+package supervisor
+
+import (
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Report is something worth telling about a program: to the log, to whoever waits for a reload, to metrics.
+// The fields that the kind has no use for are zero.
+type Report struct {
+	Kind       ReportKind    `json:"kind"`
+	Generation int           `json:"generation,omitempty"`
+	Worker     int           `json:"worker,omitempty"`
+	Slot       int           `json:"slot"`
+	PID        int           `json:"pid,omitempty"`
+	Serving    int           `json:"serving,omitempty"` // the generation that serves all the while, or did until now
+	Signal     string        `json:"signal,omitempty"`  // that was sent: "TERM"
+	Step       string        `json:"step,omitempty"`    // that failed
+	Reason     string        `json:"reason,omitempty"`
+	Clean      bool          `json:"clean,omitempty"`    // of WorkerDied: it ended by itself, with status 0
+	Tail       []string      `json:"tail,omitempty"`     // last lines of stderr
+	Took       time.Duration `json:"took_ns,omitempty"`  // how long it was until now
+	After      time.Duration `json:"after_ns,omitempty"` // how long it will be from now
+	Killed     int           `json:"killed,omitempty"`   // workers of the generation that had to be killed
+}
+
+// ReportKind says what happened. Its text is the sentence in the log.
+type ReportKind string
+
+// What is reported: all the words that the log has for the life of a program.
+const (
+	TrialBegan       ReportKind = "new generation begins"
+	ReloadQueued     ReportKind = "reload during a trial: one more follows when it has ended"
+	CanaryHeld       ReportKind = "canary is well and held; promote or abort it"
+	TrialFailed      ReportKind = "new generation failed"
+	StartRetry       ReportKind = "nothing serves; trying again later"
+	GenerationServes ReportKind = "new generation serves"
+	GenerationGone   ReportKind = "generation is gone"
+	WorkerSpawned    ReportKind = "worker runs"
+	WorkerReady      ReportKind = "worker is ready"
+	WorkerLate       ReportKind = "worker was not ready in time"
+	WorkerLeaving    ReportKind = "worker is to be replaced"
+	WorkerStopping   ReportKind = "worker is told to stop"
+	WorkerKilled     ReportKind = "worker is killed"
+	WorkerStopped    ReportKind = "worker has stopped"
+	WorkerDied       ReportKind = "worker died"
+	SlotRetry        ReportKind = "worker will be started again"
+	ProgramStopped   ReportKind = "program has stopped"
+)
+
+// signalName is the name of a signal as in a configuration: "TERM".
+func signalName(sig syscall.Signal) string { return strings.TrimPrefix(unix.SignalName(sig), "SIG") }

@@ -1,0 +1,351 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"supervisord/internal/config"
+	"supervisord/socket"
+	"supervisord/worker"
+)
+
+// handoverVariable names the memfd with the state, for an image that was executed in the place of another one.
+const handoverVariable = "SUPERVISORD_HANDOVER"
+
+// The names of the memfds in the file-descriptor store: two, so that one is always whole.
+const (
+	stateFirst  = "state.a"
+	stateSecond = "state.b"
+)
+
+// Handover is what this process was started with: sockets, and what a supervisor before it left.
+type Handover struct {
+	record   *Record
+	upgrade  bool     // by execve, from the image before this one
+	stored   []string // names that the file-descriptor store has
+	sequence uint64
+	memfds   map[string]int   // of the file-descriptor store
+	workers  map[string]int   // the workers' descriptors, by workerFD
+	sockets  []socket.Inherit // for the table
+	extra    map[string]int   // what only the caller knows what to do with: the pid file, …
+}
+
+// ReadHandover reads what environ (as os.Environ gives it) says that this process, pid, was started with. It changes nothing
+// but the close-on-exec flags. A state that cannot be read is an error: the caller decides who goes on.
+func ReadHandover(environ []string, pid int) (*Handover, error) {
+	h := &Handover{memfds: map[string]int{}, workers: map[string]int{}, extra: map[string]int{}}
+	if value := getenv(environ, handoverVariable); value != "" {
+		return h, h.readUpgrade(value)
+	}
+	found, err := socket.Inherited(environ, pid)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range found {
+		h.sort(i)
+		if ours(i.Name) {
+			h.stored = append(h.stored, i.Name)
+		}
+	}
+	return h, h.readStore()
+}
+
+func getenv(environ []string, name string) string {
+	for _, kv := range slices.Backward(environ) {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// ours reports whether a descriptor of this name was put into the store by a supervisor, and not by a socket unit.
+func ours(name string) bool {
+	return socket.Exported(name) || strings.HasPrefix(name, workerFDPrefix) || strings.HasPrefix(name, extraPrefix)
+}
+
+// sort puts a descriptor where it belongs, by its name.
+func (h *Handover) sort(i socket.Inherit) {
+	switch {
+	case i.Name == stateFirst, i.Name == stateSecond:
+		h.memfds[i.Name] = i.FD
+	case strings.HasPrefix(i.Name, workerFDPrefix):
+		h.workers[i.Name] = i.FD
+	case strings.HasPrefix(i.Name, extraPrefix):
+		h.extra[strings.TrimPrefix(i.Name, extraPrefix)] = i.FD
+	default:
+		h.sockets = append(h.sockets, i)
+	}
+}
+
+func (h *Handover) readUpgrade(value string) error {
+	fd, err := strconv.Atoi(value)
+	if err != nil || fd < 3 {
+		return fmt.Errorf("%s=%s is not the number of a descriptor", handoverVariable, value)
+	}
+	unix.CloseOnExec(fd)
+	text, err := readAll(fd)
+	if err != nil {
+		return fmt.Errorf("cannot read the state: %w", err)
+	}
+	if h.record, h.sequence, err = decodeRecord(text); err != nil {
+		return err
+	}
+	h.upgrade = true
+	for name, fd := range h.record.Descriptors {
+		i, err := socket.Examine(fd, name)
+		if err != nil {
+			return err
+		}
+		h.sort(i)
+		if ours(name) {
+			h.stored = append(h.stored, name)
+		}
+	}
+	return nil
+}
+
+// readStore reads the newer one of the two states that the file-descriptor store kept.
+func (h *Handover) readStore() error {
+	var newest uint64
+	for _, fd := range h.memfds {
+		text, err := readAll(fd)
+		if err != nil {
+			return fmt.Errorf("cannot read the state: %w", err)
+		}
+		s, sequence, err := decodeRecord(text)
+		switch {
+		case errors.Is(err, errNoRecord): // the death came while it was being written: the other one is whole
+		case err != nil:
+			return err
+		case h.record == nil || sequence > newest:
+			h.record, newest, h.sequence = s, sequence, sequence
+		}
+	}
+	return h.unblock()
+}
+
+// unblock gives the sockets of a socket unit back the O_NONBLOCK that the workers rely on who live on with them: systemd has
+// changed it at the start of this process.
+func (h *Handover) unblock() error {
+	if h.record == nil {
+		return nil
+	}
+	for i := range h.sockets {
+		s := &h.sockets[i]
+		if ours(s.Name) || s.Network == "" {
+			continue
+		}
+		s.InUse = true
+		if err := unix.SetNonblock(s.FD, slices.Contains(h.record.NonBlocking, inode(s.FD))); err != nil {
+			return fmt.Errorf("cannot set O_NONBLOCK of the inherited socket %s: %w", s.Address, err)
+		}
+	}
+	return nil
+}
+
+// Programs reports whether there are programs to take over.
+func (h *Handover) Programs() bool { return h.record != nil }
+
+// Upgrade reports whether the image before this one executed this one in its place.
+func (h *Handover) Upgrade() bool { return h.upgrade }
+
+// Settings returns the [supervisor] table that the record has.
+func (h *Handover) Settings() config.Supervisor { return h.record.Settings }
+
+// PIDs lists the worker processes that will be adopted, for worker.Expect.
+func (h *Handover) PIDs() []int {
+	if h.record == nil {
+		return nil
+	}
+	return h.record.pids()
+}
+
+// Extra returns a descriptor that was handed over under this name, or -1.
+func (h *Handover) Extra(name string) int {
+	if fd, ok := h.extra[name]; ok {
+		return fd
+	}
+	return -1
+}
+
+// Restore takes over what was handed over, in place of Open. The workers are not touched: they are adopted where they are,
+// and what was interrupted goes on.
+func (s *Supervisor) Restore(h *Handover) error {
+	k := s.keeper
+	s.keeper = nil // until all is restored, what could be written down is less than what is there
+	defer func() { s.keeper = k }()
+	k.inherit(h)
+	s.table.Offer(h.sockets)
+	if err := s.restoreListeners(h.record); err != nil {
+		return err
+	}
+	for _, ps := range h.record.Programs {
+		if err := s.restoreProgram(ps); err != nil {
+			return err
+		}
+	}
+	for _, ps := range h.record.Programs {
+		s.resume(s.programs[ps.Core.Name], ps, h.workers)
+	}
+	s.drop(h)
+	c := &config.Config{Supervisor: h.record.Settings, Files: h.record.Files}
+	for _, ps := range h.record.Programs {
+		c.Programs = append(c.Programs, *ps.Core.Config)
+	}
+	s.settings(c)
+	return nil
+}
+
+// restoreListeners opens the table with the sockets of every generation that lives, and then leaves to each its own.
+func (s *Supervisor) restoreListeners(st *Record) error {
+	every := map[string]socket.Want{}
+	add := func(listeners []socket.Resolved, slots int) {
+		for _, l := range listeners {
+			w := socket.Want{Resolved: l, Slots: max(slots, every[l.Key()].Slots)}
+			every[l.Key()] = w
+		}
+	}
+	var newest []socket.Want
+	for _, p := range st.Programs {
+		for _, g := range p.Core.Generations() {
+			add(p.generation(g.Number).Listeners, len(g.Slots))
+		}
+		if p.Removed {
+			continue
+		}
+		add(p.Listeners, p.Core.Config.Workers)
+		for _, l := range p.Listeners {
+			newest = append(newest, socket.Want{Resolved: l, Slots: p.Core.Config.Workers})
+		}
+	}
+	if err := s.table.Update(slices.Collect(maps.Values(every))); err != nil {
+		return err
+	}
+	for _, p := range st.Programs {
+		for _, g := range p.Generations {
+			if g.Snapshot != nil {
+				s.table.Hold(g.Claims)
+			}
+		}
+	}
+	s.dropSockets()
+	return s.table.Update(newest)
+}
+
+func (p *ProgramRecord) generation(number int) *GenerationRecord {
+	for i := range p.Generations {
+		if p.Generations[i].Number == number {
+			return &p.Generations[i]
+		}
+	}
+	return nil // impossible: check has looked
+}
+
+func (s *Supervisor) restoreProgram(ps ProgramRecord) error {
+	p := newProgram(ps.Core)
+	p.listeners, p.removed = ps.Listeners, ps.Removed
+	for _, cg := range ps.Core.Generations() {
+		gs := ps.generation(cg.Number)
+		if gs.Snapshot == nil {
+			continue // it is prepared anew
+		}
+		if err := gs.Snapshot.open(cg.Config); err != nil {
+			return err
+		}
+		p.generations[cg.Number] = &generation{
+			number: cg.Number, listeners: gs.Listeners, claims: gs.Claims, snapshot: gs.Snapshot, abandon: func() {},
+		}
+	}
+	s.keepLogging(p)
+	s.programs[ps.Core.Name] = p
+	return nil
+}
+
+// resume adopts the workers of a program and goes on with what was under way.
+func (s *Supervisor) resume(p *program, ps ProgramRecord, fds map[string]int) {
+	for _, cg := range p.core.Generations() {
+		if p.generations[cg.Number] == nil {
+			s.prepare(p, cg)
+			continue
+		}
+		gs := ps.generation(cg.Number)
+		for _, w := range slices.Clone(cg.Workers) {
+			s.adopt(p, cg, w, gs.worker(w.Number), fds)
+		}
+	}
+	s.step(p, Tick{})
+}
+
+func (g *GenerationRecord) worker(number int) WorkerRecord {
+	for _, w := range g.Workers {
+		if w.Number == number {
+			return w
+		}
+	}
+	return WorkerRecord{Number: number}
+}
+
+// adopt makes the process of a worker ours again. One that had no process yet is spawned now, one that has none any more is gone.
+func (s *Supervisor) adopt(p *program, cg *Generation, w *Worker, ws WorkerRecord, fds map[string]int) {
+	if ws.PID == 0 && w.State == Stopping {
+		s.step(p, Exited{Worker: w.Number, Exit: Exit{Reason: "ended while supervisord was being replaced"}})
+		return
+	}
+	if ws.PID == 0 {
+		s.spawn(p, cg, w)
+		return
+	}
+	p.told[w.Number] = ws.Told
+	number := w.Number
+	a := worker.Adoption{State: ws.State, Descriptors: map[string]int{}, Spec: p.generations[cg.Number].workerSpec(s.table, cg.Config, w)}
+	for _, kind := range workerFDKinds {
+		name := workerFD(p.core.Name, number, kind)
+		if fd, ok := fds[name]; ok {
+			a.Descriptors[kind] = fd
+			delete(fds, name)
+		}
+	}
+	p.workers[number] = s.Launcher.Adopt(a, func(e worker.Event) { s.post(workerNote{p, number, e}) })
+	s.Log.Info("worker is adopted", zap.String("program", p.core.Name), zap.Int("generation", cg.Number),
+		zap.Int("worker", number), zap.Int("pid", ws.PID), zap.String("state", string(w.State)))
+}
+
+// resend performs the step of a stop plan that was decided and perhaps not performed: the death came in between.
+func (s *Supervisor) resend(p *program, number int) {
+	w, g := p.core.find(number)
+	if w == nil || w.State != Stopping || p.told[number] > w.Step {
+		return
+	}
+	switch steps := g.Config.Stop.Steps; {
+	case w.Killed:
+		s.send(p, Signal{Worker: number, Signal: unix.SIGKILL, Group: true})
+	case w.Step < len(steps):
+		s.send(p, Signal{Worker: number, Signal: steps[w.Step].Signal, Group: g.Config.Stop.Group})
+	}
+}
+
+// drop closes what nobody wants any more. The keeper takes it out of the store.
+func (s *Supervisor) drop(h *Handover) {
+	s.dropSockets()
+	for _, fd := range h.workers {
+		unix.Close(fd)
+	}
+}
+
+// dropSockets closes the inherited sockets that no listener has taken.
+func (s *Supervisor) dropSockets() {
+	for _, i := range s.table.Leftover() {
+		if !i.Ours {
+			s.Log.Warn("an inherited socket belongs to no listener; it is closed", zap.String("name", i.Name), zap.String("address", i.Address))
+		}
+		unix.Close(i.FD)
+	}
+}

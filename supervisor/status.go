@@ -1,0 +1,119 @@
+package supervisor
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"time"
+)
+
+// Status is what is going on, as plain data: a copy that belongs to whoever asked for it.
+type Status struct {
+	PID      int             `json:"pid"`
+	Started  time.Time       `json:"started"` // this image
+	Stopping bool            `json:"stopping"`
+	Programs []ProgramStatus `json:"programs"`
+}
+
+// ProgramStatus is one program.
+type ProgramStatus struct {
+	Name        string             `json:"name"`
+	State       State              `json:"state"`
+	Summary     string             `json:"summary"`
+	Generations []GenerationStatus `json:"generations"` // the trial, the serving one, then the draining ones, oldest first
+	Listeners   []ListenerStatus   `json:"listeners"`
+	Failures    int                `json:"failures"`           // first starts that failed in a row
+	RetryAt     *time.Time         `json:"retry_at,omitempty"` // when a worker or the program is started next
+	LastReload  *Outcome           `json:"last_reload,omitempty"`
+	Recent      []Report           `json:"recent"` // how generations came and went last, oldest first: for who was not there
+}
+
+// GenerationStatus is one generation.
+type GenerationStatus struct {
+	Number  int            `json:"number"`
+	Role    Role           `json:"role"`
+	Reason  string         `json:"reason"`
+	Held    bool           `json:"held"` // a canary that waits
+	Slots   int            `json:"slots"`
+	Began   time.Time      `json:"began"`
+	Served  *time.Time     `json:"served,omitempty"`
+	Retired *time.Time     `json:"retired,omitempty"`
+	Workers []WorkerStatus `json:"workers"`
+}
+
+// WorkerStatus is one worker process.
+type WorkerStatus struct {
+	Number   int         `json:"number"`
+	Slot     int         `json:"slot"`
+	PID      int         `json:"pid"`
+	State    WorkerState `json:"state"`
+	Since    time.Time   `json:"since"`
+	Deadline *time.Time  `json:"deadline,omitempty"`
+	Text     string      `json:"text,omitempty"` // its own STATUS=
+}
+
+// ListenerStatus is one listener of the newest configuration.
+type ListenerStatus struct {
+	Name    string `json:"name"`
+	Address string `json:"address"` // as the kernel says
+	FDs     []int  `json:"fds"`     // of the supervisor, one for each slot where there are several
+}
+
+// Outcome is how the last trial of a program ended.
+type Outcome struct {
+	Generation int       `json:"generation"`
+	Served     bool      `json:"served"`
+	At         time.Time `json:"at"`
+	Report     Report    `json:"report"`
+}
+
+// Status describes the supervisor as it is now. It is for the loop; others ask with a StatusRequest.
+func (s *Supervisor) Status() *Status {
+	st := &Status{PID: os.Getpid(), Started: s.began, Stopping: s.stopping, Programs: []ProgramStatus{}}
+	for _, name := range slices.Sorted(maps.Keys(s.programs)) {
+		st.Programs = append(st.Programs, s.programStatus(s.programs[name]))
+	}
+	return st
+}
+
+func (s *Supervisor) programStatus(p *program) ProgramStatus {
+	st := ProgramStatus{
+		Name: p.core.Name, State: p.core.State(), Summary: p.core.summary(), Generations: []GenerationStatus{}, Listeners: []ListenerStatus{},
+		Failures: p.core.Failures, LastReload: p.last, Recent: append([]Report{}, p.recent...), RetryAt: some(p.core.RetryTime(time.Now())),
+	}
+	for _, g := range p.core.Generations() {
+		st.Generations = append(st.Generations, p.generationStatus(g))
+	}
+	for _, l := range p.listeners {
+		ls := ListenerStatus{Name: l.Name, Address: s.table.Address(l.Key()), FDs: []int{}}
+		slots := 1
+		if l.PerSlot {
+			slots = p.core.Config.Workers
+		}
+		for slot := range slots {
+			ls.FDs = append(ls.FDs, s.table.FD(l.Key(), slot))
+		}
+		st.Listeners = append(st.Listeners, ls)
+	}
+	return st
+}
+
+func (p *program) generationStatus(g *Generation) GenerationStatus {
+	st := GenerationStatus{
+		Number: g.Number, Role: p.core.Role(g), Reason: g.Reason, Held: g.Held && g.Canary > 0, Slots: len(g.Slots),
+		Began: g.Began, Served: some(g.Served), Retired: some(g.Retired), Workers: []WorkerStatus{},
+	}
+	for _, w := range g.Workers {
+		st.Workers = append(st.Workers, WorkerStatus{
+			Number: w.Number, Slot: w.Slot, PID: w.PID, State: w.State, Since: w.Since, Deadline: some(w.Deadline), Text: p.texts[w.Number],
+		})
+	}
+	return st
+}
+
+func some(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}

@@ -1,0 +1,395 @@
+package supervisor
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"supervisord/internal/config"
+)
+
+// Step answers an event: it changes the program and returns what has to be done, in order.
+// It is pure: time comes as an argument, and an event for a worker or a generation that is gone does nothing.
+func (p *Program) Step(now time.Time, e Event) []Action {
+	p.actions = nil
+	switch e := e.(type) {
+	case Start:
+		p.start(e)
+	case Reload:
+		p.reload(now, e)
+	case Promote:
+		p.promoteCanary()
+	case Abort:
+		if p.Trial != nil {
+			p.fail(now, Failure{Step: "abort", Reason: e.Reason})
+		}
+	case Scale:
+		p.scale(now, e)
+	case Stop:
+		p.halt(now)
+	case Kill:
+		p.killAll(now)
+		p.halt(now)
+	case Prepared:
+		p.prepared(now, e)
+	case Spawned:
+		p.spawned(e)
+		return p.actions // it changes nothing that a rule looks at
+	case ReadySaid:
+		p.ready(now, e)
+	case Replace:
+		p.replace(now, e)
+	case OverLimit:
+		p.overLimit(now, e)
+	case Extend:
+		p.extend(now, e)
+	case Exited:
+		p.exited(now, e)
+	case Tick:
+	}
+	p.expire(now)
+	p.settle(now)
+	if p.retireOld(now) {
+		p.settle(now)
+	}
+	return p.actions
+}
+
+func (p *Program) start(e Start) {
+	p.Config = e.Config
+	switch p.State() {
+	case Down, ShuttingOff: // what still drains goes on draining
+		p.Goal, p.Failures, p.RetryAt = Run, 0, time.Time{}
+	case StartingUp, Up, Reloading, Waiting:
+	}
+}
+
+func (p *Program) reload(now time.Time, e Reload) {
+	if e.Config != nil {
+		p.Config = e.Config
+	}
+	if p.Goal == Halt {
+		return
+	}
+	switch p.State() {
+	case StartingUp, Reloading:
+		if p.Trial == nil { // a serving generation whose workers all start again
+			p.begin(now, e)
+			return
+		}
+		p.Again = &e
+		p.report(Report{Kind: ReloadQueued, Generation: p.Trial.Number, Reason: e.Reason})
+	case Up, Waiting, Down: // Down: it has finished
+		p.begin(now, e)
+	case ShuttingOff: // impossible: its goal is Halt
+	}
+}
+
+// promoteCanary ends the hold of a canary: the other slots are filled.
+func (p *Program) promoteCanary() {
+	if t := p.Trial; t != nil {
+		t.Canary, t.HeldTill = 0, time.Time{}
+	}
+}
+
+// scale changes the number of slots in place. A trial is not changed: one more reload follows it.
+func (p *Program) scale(now time.Time, e Scale) {
+	p.Config = withWorkers(p.Config, e.Workers)
+	if p.Trial != nil {
+		p.Again = &Reload{Reason: "scaled during a trial"}
+		return
+	}
+	g := p.Serving
+	if g == nil || p.Goal == Halt {
+		return
+	}
+	g.Config = withWorkers(g.Config, e.Workers)
+	g.Slots = append(g.Slots[:min(len(g.Slots), e.Workers)], make([]Slot, max(0, e.Workers-len(g.Slots)))...)
+	for _, w := range g.Workers {
+		if w.Slot >= e.Workers {
+			p.stop(now, g, w)
+		}
+	}
+}
+
+func withWorkers(c *config.Program, n int) *config.Program {
+	scaled := *c
+	scaled.Workers = n
+	return &scaled
+}
+
+// halt sends every generation away.
+func (p *Program) halt(now time.Time) {
+	if p.Goal == Halt {
+		return
+	}
+	p.Goal, p.Again, p.RetryAt = Halt, nil, time.Time{}
+	if g := p.Trial; g != nil {
+		p.Trial = nil
+		p.retire(now, g)
+	}
+	if g := p.Serving; g != nil {
+		p.Serving = nil
+		p.retire(now, g)
+	}
+	for w, g := range p.workers() {
+		p.stop(now, g, w)
+	}
+}
+
+func (p *Program) killAll(now time.Time) {
+	for w, g := range p.workers() {
+		p.kill(now, g, w, "told to stop now")
+	}
+}
+
+// retire makes g one of the draining generations. What becomes of its workers is for the caller to say.
+func (p *Program) retire(now time.Time, g *Generation) {
+	if !g.Prepared {
+		p.do(Abandon{g.Number})
+	}
+	g.Retired = now
+	p.Draining = append(p.Draining, g)
+}
+
+func (p *Program) prepared(now time.Time, e Prepared) {
+	if p.Trial == nil || p.Trial.Number != e.Generation {
+		return
+	}
+	p.Trial.Prepared = true
+	if e.Failure != nil {
+		p.fail(now, *e.Failure)
+	}
+}
+
+func (p *Program) spawned(e Spawned) {
+	if w, g := p.find(e.Worker); w != nil {
+		w.PID = e.PID
+		p.report(Report{Kind: WorkerSpawned, Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID})
+	}
+}
+
+func (p *Program) ready(now time.Time, e ReadySaid) {
+	w, g := p.find(e.Worker)
+	if w == nil {
+		return
+	}
+	switch w.State {
+	case Starting:
+		p.report(Report{Kind: WorkerReady, Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Took: now.Sub(w.Since)})
+		w.enter(Ready, now, 0)
+		if soak := g.Config.Reload.Soak; g == p.Trial && soak > 0 {
+			w.enter(Soaking, now, soak)
+		}
+	case Soaking, Ready, Leaving: // said twice
+	case Stopping: // too late
+	}
+}
+
+func (p *Program) replace(now time.Time, e Replace) {
+	w, g := p.find(e.Worker)
+	if w == nil {
+		return
+	}
+	switch w.State {
+	case Soaking, Ready:
+		if g == p.Trial {
+			p.fail(now, w.failure("serve", e.Reason, nil))
+			return
+		}
+		p.report(Report{Kind: WorkerLeaving, Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Reason: e.Reason})
+		w.enter(Leaving, now, 0)
+	case Starting: // its deadline decides
+	case Leaving, Stopping: // it is on its way
+	}
+}
+
+func (p *Program) overLimit(now time.Time, e OverLimit) {
+	if w, g := p.find(e.Worker); w != nil && g == p.Serving && w.State == Ready && p.calm() {
+		p.replace(now, Replace(e))
+	}
+}
+
+func (p *Program) extend(now time.Time, e Extend) {
+	w, _ := p.find(e.Worker)
+	if w == nil {
+		return
+	}
+	switch w.State {
+	case Starting:
+		if t := now.Add(e.By); t.After(w.Deadline) {
+			w.Deadline = t
+		}
+	case Soaking, Ready, Leaving: // no deadline that it could mean
+	case Stopping: // the kill deadline is the operator's
+	}
+}
+
+func (p *Program) exited(now time.Time, e Exited) {
+	w, g := p.find(e.Worker)
+	if w == nil {
+		return
+	}
+	g.Workers = slices.DeleteFunc(g.Workers, func(v *Worker) bool { return v == w })
+	gone := Report{Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Reason: e.Exit.Reason, Step: e.Exit.Step, Tail: e.Exit.Tail, Clean: e.Exit.Clean}
+	switch w.State {
+	case Stopping:
+		gone.Kind, gone.Took = WorkerStopped, now.Sub(w.Since)
+		p.report(gone)
+	case Starting, Soaking, Ready, Leaving:
+		if g == p.Trial {
+			p.fail(now, w.failure(e.Exit.failedStep(w.State), e.Exit.Reason, e.Exit.Tail))
+			return
+		}
+		gone.Kind = WorkerDied
+		p.report(gone)
+		if g == p.Serving && w.State != Leaving {
+			p.ended(now, g, w, e.Exit.Clean)
+		}
+	}
+}
+
+// failedStep names what a worker was about when it ended before its time.
+func (x Exit) failedStep(s WorkerState) string {
+	switch {
+	case x.Step != "":
+		return x.Step
+	case s == Starting:
+		return "start"
+	case s == Soaking:
+		return "soak"
+	}
+	return "serve"
+}
+
+// ended decides when the slot of a worker of the serving generation is filled again.
+func (p *Program) ended(now time.Time, g *Generation, w *Worker, clean bool) {
+	s, r := &g.Slots[w.Slot], g.Config.Restart
+	if r.When == config.Never || r.When == config.OnFailure && clean {
+		s.Finished = true
+		return
+	}
+	if w.State == Ready && now.Sub(w.Since) >= r.StableAfter {
+		s.Failures = 0
+	}
+	wait := backoff(r, s.Failures, w.Number)
+	s.Failures++
+	s.RetryAt = now.Add(wait)
+	p.report(Report{Kind: SlotRetry, Generation: g.Number, Slot: w.Slot, After: wait})
+}
+
+// fail ends the trial. The serving generation was never touched, or (rolling, stop-first) gets its slots filled again:
+// until then a worker of the trial that is ready goes on serving where nobody else does.
+func (p *Program) fail(now time.Time, f Failure) {
+	g := p.Trial
+	p.Trial = nil
+	g.Failure = &f
+	p.retire(now, g)
+	p.report(Report{Kind: TrialFailed, Generation: g.Number, Worker: f.Worker, Slot: f.Slot, PID: f.PID,
+		Step: f.Step, Reason: f.Reason, Tail: f.Tail, Took: now.Sub(g.Began), Serving: p.servingNumber()})
+	if p.Serving != nil {
+		p.do(Serve{p.Serving.Number})
+	}
+	places := p.places()
+	for _, w := range g.Workers {
+		if at := places[w.Slot]; w.State == Ready && p.Serving != nil && !at.served && !at.leaving {
+			w.enter(Leaving, now, 0)
+			continue
+		}
+		p.stop(now, g, w)
+	}
+	if p.Serving == nil && p.Again == nil {
+		wait := backoff(g.Config.Restart, p.Failures+1, g.Number)
+		p.Failures++
+		p.RetryAt = now.Add(wait)
+		p.report(Report{Kind: StartRetry, Generation: g.Number, After: wait})
+	}
+}
+
+func (p *Program) servingNumber() int {
+	if p.Serving == nil {
+		return 0
+	}
+	return p.Serving.Number
+}
+
+// expire does what the workers' deadlines ask for.
+func (p *Program) expire(now time.Time) {
+	for w, g := range p.workers() {
+		if w.Deadline.IsZero() || now.Before(w.Deadline) {
+			continue
+		}
+		switch w.State {
+		case Starting:
+			p.notReady(now, g, w)
+		case Soaking:
+			w.enter(Ready, now, 0)
+		case Stopping:
+			w.Step++
+			p.stopStep(now, g, w)
+		case Ready, Leaving: // impossible: these have no deadline
+		}
+	}
+}
+
+func (p *Program) notReady(now time.Time, g *Generation, w *Worker) {
+	reason := fmt.Sprintf("not ready within %s", now.Sub(w.Since).Round(time.Millisecond))
+	if g == p.Trial {
+		p.fail(now, w.failure("ready", reason, nil))
+		return
+	}
+	p.report(Report{Kind: WorkerLate, Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Reason: reason})
+	p.ended(now, g, w, false)
+	p.stop(now, g, w)
+}
+
+// stop starts the stop plan of a worker. One that is on its way already is left alone.
+func (p *Program) stop(now time.Time, g *Generation, w *Worker) {
+	if w.State == Stopping {
+		return
+	}
+	w.enter(Stopping, now, 0)
+	w.Step = 0
+	p.stopStep(now, g, w)
+}
+
+func (p *Program) stopStep(now time.Time, g *Generation, w *Worker) {
+	steps := g.Config.Stop.Steps
+	if w.Step >= len(steps) {
+		p.kill(now, g, w, fmt.Sprintf("still there %s after it was told to stop", now.Sub(w.Since).Round(time.Millisecond)))
+		return
+	}
+	s := steps[w.Step]
+	w.Deadline = now.Add(s.Wait)
+	p.do(Signal{Worker: w.Number, Signal: s.Signal, Group: g.Config.Stop.Group})
+	p.report(Report{Kind: WorkerStopping, Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Signal: signalName(s.Signal), After: s.Wait})
+}
+
+func (p *Program) kill(now time.Time, g *Generation, w *Worker, reason string) {
+	if w.Killed {
+		return
+	}
+	if w.State != Stopping {
+		w.enter(Stopping, now, 0)
+	}
+	w.Deadline, w.Killed = time.Time{}, true
+	g.Killed++
+	p.do(Signal{Worker: w.Number, Signal: syscall.SIGKILL, Group: true})
+	p.report(Report{Kind: WorkerKilled, Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Reason: reason})
+}
+
+func (w *Worker) enter(s WorkerState, now time.Time, deadline time.Duration) {
+	w.State, w.Since, w.Deadline = s, now, time.Time{}
+	if deadline > 0 {
+		w.Deadline = now.Add(deadline)
+	}
+}
+
+func (w *Worker) failure(step, reason string, tail []string) Failure {
+	return Failure{Worker: w.Number, Slot: w.Slot, PID: w.PID, Step: step, Reason: reason, Tail: tail}
+}
+
+func (p *Program) do(a Action) { p.actions = append(p.actions, a) }
+
+func (p *Program) report(r Report) { p.do(r) }

@@ -1,0 +1,434 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"supervisord/internal/config"
+	"supervisord/socket"
+	"supervisord/worker"
+)
+
+// Launcher starts processes. The real one is worker.Launcher; tests have one without processes.
+type Launcher interface {
+	// Start starts a worker and returns at once. What happens to it is posted, in order; worker.Exited is always the last.
+	Start(worker.Spec, func(worker.Event)) Handle
+	// Adopt makes a process that another image started a worker again.
+	Adopt(worker.Adoption, func(worker.Event)) Handle
+	// Freeze holds back everything that could happen to a worker until Thaw, so that its State is complete.
+	Freeze()
+	Thaw()
+	// Run runs a command that is no worker until it ends.
+	Run(context.Context, worker.Spec) error
+}
+
+// Handle is the master's hold on a started worker.
+type Handle interface {
+	Signal(sig syscall.Signal, group bool) error
+	State() worker.State         // for the next image
+	Descriptors() map[string]int // likewise, by worker.FD…
+
+	// Memory measures what the worker and the processes below it use, in bytes; more exactly where it is more than limit.
+	Memory(limit uint64) (uint64, error)
+	// Probe asks the worker once whether it is well.
+	Probe(context.Context, worker.Ready) error
+}
+
+// Options is what a Supervisor needs from outside.
+type Options struct {
+	Load     func() (*config.Config, error) // reads the configuration again
+	Launcher Launcher
+	Log      *zap.Logger
+	Level    *zap.AtomicLevel // changed when the configuration's log_level changes; may be nil
+	Watch    Watcher          // may be nil
+	Systemd  Systemd          // may be nil
+	Upgrade  Upgrader         // may be nil
+}
+
+// Watcher tells which groups of files have changed.
+type Watcher interface {
+	Set(groups map[string][]string) error
+	Changes() <-chan []string
+	Errors() <-chan error
+}
+
+// Supervisor runs programs. Everything that it knows belongs to the goroutine in Run;
+// other goroutines reach it only through its one queue.
+type Supervisor struct {
+	Options
+	table    *socket.Table
+	programs map[string]*program
+	config   config.Supervisor
+	files    []string // of the configuration
+	keeper   *keeper  // nil: there is no file-descriptor store
+	teller   teller
+
+	queue   chan note
+	done    chan struct{} // closed when nobody reads the queue any more
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup // the goroutines that Run has to wait for
+
+	loading  bool     // a configuration is being read
+	due      *request // a reload that was asked for meanwhile
+	stopping bool
+
+	stepped   map[*program]bool // since the last attend
+	followers []chan Update
+	began     time.Time
+	upgrading bool // a new binary is being tried
+	left      bool // the workers are left to the next supervisord
+}
+
+// program is what the loop keeps for a Program: what is not a decision.
+type program struct {
+	core        *Program
+	listeners   []socket.Resolved // those of core.Config
+	generations map[int]*generation
+	workers     map[int]Handle
+	texts       map[int]string // what workers say of themselves (STATUS=)
+	last        *Outcome       // of the last trial
+	recent      []Report       // see remember
+	told        map[int]int    // steps of the stop plan that were performed, by worker
+	timer       *time.Timer
+	timerAt     time.Time
+	log         *worker.Log    // what is captured; nil: nothing ever was
+	pulses      map[int]*pulse // the watch over the workers' health
+	sampler     sampler        // the watch over their memory
+	removed     bool           // gone from the configuration: forget it when it is down
+}
+
+func newProgram(core *Program) *program {
+	return &program{core: core, generations: map[int]*generation{}, workers: map[int]Handle{}, told: map[int]int{}, texts: map[int]string{}, pulses: map[int]*pulse{}}
+}
+
+// note is one message in the queue.
+type note interface{ note() }
+
+type (
+	// programNote is an event for the core of a program.
+	programNote struct {
+		program *program
+		event   Event
+	}
+	// workerNote is something that a worker process did.
+	workerNote struct {
+		program *program
+		worker  int
+		event   worker.Event
+	}
+	// preparedNote is the end of a Prepare.
+	preparedNote struct {
+		program    *program
+		generation *generation
+		snapshot   *snapshot
+		failure    *Failure
+	}
+	// loadedNote is a configuration that was read, or could not be.
+	loadedNote struct {
+		request request
+		loaded  *loaded
+		err     error
+	}
+)
+
+// upgradeNote is the end of the trial of a new binary.
+type upgradeNote struct{ err error }
+
+func (upgradeNote) note()  {}
+func (programNote) note()  {}
+func (workerNote) note()   {}
+func (preparedNote) note() {}
+func (loadedNote) note()   {}
+
+// New returns a supervisor without programs.
+func New(o Options) *Supervisor {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Supervisor{
+		Options: o, table: socket.NewTable(), programs: map[string]*program{},
+		began: time.Now(), stepped: map[*program]bool{}, queue: make(chan note), done: make(chan struct{}), ctx: ctx, cancel: cancel,
+	}
+	if o.Systemd != nil {
+		s.keeper = newKeeper(o.Systemd)
+	}
+	s.teller = newTeller(o.Systemd)
+	return s
+}
+
+// Start begins with the first configuration and the sockets that were handed over (h may be nil). What it returns is for
+// whoever started the daemon to mend: an address that is in use is not retried.
+func (s *Supervisor) Start(c *config.Config, h *Handover) error {
+	l, err := resolve(s.ctx, c, nil)
+	if err != nil {
+		return err
+	}
+	if h != nil {
+		s.keeper.inherit(h)
+		s.table.Offer(h.sockets)
+	}
+	if err := s.apply(l, request{reason: "start"}); err != nil {
+		return err
+	}
+	if h != nil {
+		s.drop(h)
+	}
+	return nil
+}
+
+// Signals is what the operator asks for. HUP and USR1 have a channel each, so that a storm of them can not crowd out the others.
+type Signals struct {
+	Reload  <-chan os.Signal // HUP
+	Reopen  <-chan os.Signal // USR1
+	Upgrade <-chan os.Signal // USR2
+	Leave   <-chan os.Signal // RTMIN+1
+	Stop    <-chan os.Signal // TERM, INT, QUIT
+}
+
+// Run carries the programs until a signal ends it: HUP reloads, USR1 reopens log files, TERM and INT stop (a second one stops now),
+// QUIT stops at once. It returns when every worker is gone and every listener closed; or with ErrLeft.
+func (s *Supervisor) Run(signals Signals) error {
+	for s.attend(); !s.finished(); s.attend() {
+		s.keep()
+		s.tell()
+		s.wait(signals)
+		if s.left {
+			return ErrLeft
+		}
+		s.handleMore()
+	}
+	s.tell()
+	s.cancel()
+	close(s.done)
+	for _, p := range s.programs {
+		s.closeLog(p)
+	}
+	s.running.Wait()
+	for len(s.followers) > 0 {
+		s.unfollow(s.followers[0])
+	}
+	s.keeper.empty()
+	return s.table.Close()
+}
+
+// wait takes the next thing that happens.
+func (s *Supervisor) wait(signals Signals) {
+	select {
+	case <-signals.Reload:
+		s.Log.Info("HUP: reading the configuration and replacing the workers of every program")
+		s.reload(request{reason: "HUP", all: true})
+	case <-signals.Reopen:
+		s.reopen()
+	case <-signals.Upgrade:
+		s.upgrade()
+	case <-signals.Leave:
+		s.leave()
+	case sig := <-signals.Stop:
+		s.stop(sig.(syscall.Signal), s.stopping || sig == syscall.SIGQUIT)
+	case names := <-s.changes():
+		s.changed(names)
+	case err := <-s.watchErrors():
+		s.Log.Error("cannot watch files; reload with HUP", zap.Error(err))
+	case n := <-s.queue:
+		s.handle(n)
+	case <-s.teller.watchdog():
+		s.teller.alive()
+	}
+}
+
+// batch is how many notes are handled before the state is written down and told: in a storm once for many.
+const batch = 64
+
+// handleMore handles what has come in already.
+func (s *Supervisor) handleMore() {
+	for range batch {
+		select {
+		case n := <-s.queue:
+			s.handle(n)
+		default:
+			return
+		}
+	}
+}
+
+func (s *Supervisor) finished() bool {
+	if !s.stopping {
+		return false
+	}
+	for _, p := range s.programs {
+		if p.core.State() != Down || p.core.live() > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Supervisor) changes() <-chan []string {
+	if s.Watch == nil {
+		return nil
+	}
+	return s.Watch.Changes()
+}
+
+func (s *Supervisor) watchErrors() <-chan error {
+	if s.Watch == nil {
+		return nil
+	}
+	return s.Watch.Errors()
+}
+
+// post puts a note into the queue. It is for every goroutine but the loop's own.
+func (s *Supervisor) post(n note) {
+	select {
+	case s.queue <- n:
+	case <-s.done:
+	}
+}
+
+func (s *Supervisor) handle(n note) {
+	switch n := n.(type) {
+	case programNote:
+		s.step(n.program, n.event)
+	case workerNote:
+		s.workerDid(n)
+	case preparedNote:
+		s.prepared(n)
+	case loadedNote:
+		s.loaded(n)
+	case askNote:
+		s.asked(n)
+	case upgradeNote:
+		s.tried(n.err)
+	case illNote:
+		s.step(n.program, Replace{Worker: n.worker, Reason: n.reason})
+	case silentNote:
+		s.silent(n)
+	case sampleNote:
+		s.sample(n.program)
+	case sampledNote:
+		s.sampled(n.program, n.over)
+	}
+}
+
+// stop ends everything, now or in each program's own time.
+func (s *Supervisor) stop(sig syscall.Signal, now bool) {
+	var e Event = Stop{}
+	if now {
+		e = Kill{}
+	}
+	s.Log.Info("stopping every program", zap.String("signal", signalName(sig)), zap.Bool("now", now))
+	s.stopping = true
+	for _, p := range s.programs {
+		s.step(p, e)
+	}
+}
+
+// changed reloads what a watched file belongs to.
+func (s *Supervisor) changed(names []string) {
+	if s.stopping {
+		return
+	}
+	for _, name := range names {
+		if name == watchConfig {
+			s.Log.Info("a configuration file has changed: reading it and replacing the workers of the programs that changed")
+			s.reload(request{reason: "configuration changed"})
+		} else if p := s.programs[name]; p != nil {
+			s.step(p, Reload{Reason: "watched file changed"})
+		}
+	}
+}
+
+// reopen opens the log files of every generation again. A slow disk must not hold the loop.
+func (s *Supervisor) reopen() {
+	s.Log.Info("USR1: reopening log files")
+	s.reopenLogs()
+	var files []*worker.LogFile
+	for _, p := range s.programs {
+		for _, g := range p.generations {
+			files = append(files, g.files()...)
+		}
+	}
+	s.running.Go(func() {
+		for _, f := range files {
+			if err := f.Reopen(); err != nil && !errors.Is(err, os.ErrClosed) {
+				s.Log.Error("cannot reopen log file; the old one stays in use", zap.Error(err))
+			}
+		}
+	})
+}
+
+// step gives a program an event and performs what it decides.
+func (s *Supervisor) step(p *program, e Event) {
+	now := time.Now()
+	actions := p.core.Step(now, e)
+	if slices.ContainsFunc(actions, isSignal) {
+		s.keep() // a worker is told to go once: whoever restores the state must not have to guess
+	}
+	for _, a := range actions {
+		s.perform(p, a)
+	}
+	s.stepped[p] = true
+}
+
+// attend does for the programs that have stepped what need not be done at every step: in a storm, once for many.
+func (s *Supervisor) attend() {
+	for p := range s.stepped {
+		s.arm(p, time.Now())
+		s.watchHealth(p)
+		s.watchMemory(p)
+		if p.removed && p.core.State() == Down && p.core.live() == 0 {
+			delete(s.programs, p.core.Name)
+			s.closeLog(p)
+		}
+	}
+	clear(s.stepped)
+}
+
+func isSignal(a Action) bool { _, ok := a.(Signal); return ok }
+
+// arm keeps the one timer of a program at its next deadline.
+func (s *Supervisor) arm(p *program, now time.Time) {
+	next := p.core.Next(now)
+	if next.Equal(p.timerAt) {
+		return
+	}
+	if p.timer != nil {
+		p.timer.Stop()
+		p.timer = nil
+	}
+	p.timerAt = next
+	if !next.IsZero() {
+		p.timer = time.AfterFunc(next.Sub(now), func() { s.post(programNote{p, Tick{}}) })
+	}
+}
+
+func (s *Supervisor) workerDid(n workerNote) {
+	p := n.program
+	s.keeper.changed() // with what happens to a worker its descriptors come and go
+	switch e := n.event.(type) {
+	case worker.Spawned:
+		s.step(p, Spawned{Worker: n.worker, PID: e.PID})
+		s.resend(p, n.worker)
+	case worker.ReadySaid:
+		s.step(p, ReadySaid{Worker: n.worker})
+	case worker.Leaving:
+		s.step(p, Replace{Worker: n.worker, Reason: "it said that it is stopping"})
+	case worker.Extend:
+		s.step(p, Extend{Worker: n.worker, By: e.Duration})
+	case worker.Exited:
+		delete(p.workers, n.worker)
+		delete(p.told, n.worker)
+		delete(p.texts, n.worker)
+		s.step(p, Exited{Worker: n.worker, Exit: Exit{Clean: e.Known && e.Status == 0 && e.Err == nil, Step: e.Step, Reason: e.String(), Tail: e.Tail}})
+	case worker.Status:
+		p.texts[n.worker] = e.Text
+	case worker.Watchdog:
+		s.heard(p, n.worker, e)
+	}
+}

@@ -1,0 +1,447 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"supervisord/internal/config"
+	"supervisord/socket"
+	"supervisord/worker"
+)
+
+// fakeLauncher starts workers that are made of channels. It is driven from within a synctest bubble.
+type fakeLauncher struct {
+	started   chan *fakeWorker // in the order of their start
+	preflight func(context.Context) error
+}
+
+type fakeWorker struct {
+	spec   worker.Spec
+	events chan worker.Event
+	sent   chan syscall.Signal
+	got    []syscall.Signal // what signals has taken out of sent
+	memory atomic.Uint64
+	probe  atomic.Pointer[func(context.Context, worker.Ready) error] // nil: it is well
+}
+
+// signals returns what the worker was sent so far.
+func (w *fakeWorker) signals() []syscall.Signal {
+	for {
+		select {
+		case sig := <-w.sent:
+			w.got = append(w.got, sig)
+		default:
+			return w.got
+		}
+	}
+}
+
+func (l *fakeLauncher) Start(s worker.Spec, post func(worker.Event)) Handle {
+	w := &fakeWorker{spec: s, events: make(chan worker.Event), sent: make(chan syscall.Signal, 16)}
+	l.started <- w
+	go func() {
+		post(worker.Spawned{PID: 1000})
+		for e := range w.events {
+			post(e)
+		}
+	}()
+	return w
+}
+
+func (l *fakeLauncher) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
+	return l.Start(a.Spec, post)
+}
+
+func (l *fakeLauncher) Freeze() {}
+func (l *fakeLauncher) Thaw()   {}
+
+func (l *fakeLauncher) Run(ctx context.Context, _ worker.Spec) error {
+	if l.preflight == nil {
+		return nil
+	}
+	return l.preflight(ctx)
+}
+
+func (w *fakeWorker) Signal(sig syscall.Signal, _ bool) error {
+	w.sent <- sig
+	return nil
+}
+
+func (w *fakeWorker) State() worker.State         { return worker.State{} }
+func (w *fakeWorker) Descriptors() map[string]int { return nil }
+
+func (w *fakeWorker) Memory(uint64) (uint64, error) { return w.memory.Load(), nil }
+
+func (w *fakeWorker) Probe(ctx context.Context, r worker.Ready) error {
+	if probe := w.probe.Load(); probe != nil {
+		return (*probe)(ctx, r)
+	}
+	return nil
+}
+
+func (w *fakeWorker) ready() {
+	w.events <- worker.ReadySaid{}
+	synctest.Wait()
+}
+
+func (w *fakeWorker) exit() {
+	w.events <- worker.Exited{Known: true}
+	close(w.events)
+	synctest.Wait()
+}
+
+// fakeWatcher tells of changes when the test says so.
+type fakeWatcher chan []string
+
+func (w fakeWatcher) Set(map[string][]string) error { return nil }
+func (w fakeWatcher) Changes() <-chan []string      { return w }
+func (w fakeWatcher) Errors() <-chan error          { return nil }
+
+// stage is a supervisor that runs in a bubble.
+type stage struct {
+	*testing.T
+	super                *Supervisor
+	launcher             *fakeLauncher
+	started              []*fakeWorker
+	watcher              fakeWatcher
+	logs                 *observer.ObservedLogs
+	conf                 *config.Config
+	loadErr              error
+	reload, reopen, stop chan os.Signal
+	done                 chan error
+}
+
+// onStage runs play with a supervisor of these programs, and then stops it: nothing may be left.
+func onStage(t *testing.T, play func(*stage), programs ...*config.Program) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, programs...)
+		if err := s.super.Start(s.conf, nil); err != nil {
+			t.Fatal(err)
+		}
+		s.run()
+		play(s)
+		s.end()
+	})
+}
+
+// newStage makes a supervisor that does not run yet.
+func newStage(t *testing.T, programs ...*config.Program) *stage {
+	core, logs := observer.New(zapcore.DebugLevel)
+	s := &stage{T: t, launcher: &fakeLauncher{started: make(chan *fakeWorker, 100)}, watcher: make(fakeWatcher), logs: logs, conf: configOf(programs...),
+		reload: make(chan os.Signal, 1), reopen: make(chan os.Signal, 1), stop: make(chan os.Signal, 4), done: make(chan error, 1)}
+	s.super = New(Options{Launcher: s.launcher, Watch: s.watcher, Log: zap.New(core), Load: func() (*config.Config, error) {
+		return s.conf, s.loadErr
+	}})
+	return s
+}
+
+// run starts the loop.
+func (s *stage) run() {
+	go func() { s.done <- s.super.Run(Signals{Reload: s.reload, Reopen: s.reopen, Stop: s.stop}) }()
+	synctest.Wait()
+}
+
+// workers returns every worker that was started, in order.
+func (s *stage) workers() []*fakeWorker {
+	for {
+		select {
+		case w := <-s.launcher.started:
+			s.started = append(s.started, w)
+		default:
+			return s.started
+		}
+	}
+}
+
+func (s *stage) end() {
+	s.stop <- syscall.SIGQUIT
+	synctest.Wait()
+	for _, w := range s.workers() {
+		if slices.Contains(w.signals(), syscall.SIGKILL) {
+			w.exit()
+		}
+	}
+	if err := <-s.done; err != nil {
+		s.Error(err)
+	}
+}
+
+func configOf(programs ...*config.Program) *config.Config {
+	c := &config.Config{}
+	for _, p := range programs {
+		c.Programs = append(c.Programs, *p)
+	}
+	return c
+}
+
+// testProgram is a program with one listener on a port that the kernel gives.
+func testProgram(t *testing.T, name string) *config.Program {
+	c := testConfig(1, config.All)
+	c.Name = name
+	c.Command = []string{"./" + name, "-fd", "{fd:http}"}
+	c.Directory = t.TempDir()
+	c.Listen = []socket.Spec{{Name: "http", Address: "127.0.0.1:0"}}
+	c.Stdout.Kind, c.Stderr.Kind = worker.Null, worker.Null
+	return c
+}
+
+func (s *stage) hup() {
+	s.reload <- syscall.SIGHUP
+	synctest.Wait()
+}
+
+func (s *stage) logged(sentence string) int { return s.logs.FilterMessage(sentence).Len() }
+
+func (s *stage) count(want int) {
+	s.Helper()
+	if got := len(s.workers()); got != want {
+		s.Fatalf("%d workers were started, want %d", got, want)
+	}
+}
+
+func TestWorkerIsGivenItsSocketsAndItsPlace(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.count(1)
+		spec := s.workers()[0].spec
+		if !slices.Equal(spec.Command, []string{"./web", "-fd", "3"}) || len(spec.Sockets) != 1 {
+			t.Errorf("command %q, sockets %v", spec.Command, spec.Sockets)
+		}
+		for _, want := range []string{"SUPERVISORD_PROGRAM=web", "SUPERVISORD_SLOT=0", "SUPERVISORD_GENERATION=1",
+			"SERVER_STARTER_GENERATION=1", "LISTEN_FDS=1", "LISTEN_FDNAMES=http", "SERVER_STARTER_PORT=127.0.0.1:0=3"} {
+			if !slices.Contains(spec.Environment, want) {
+				t.Errorf("no %s in %q", want, spec.Environment)
+			}
+		}
+	}, testProgram(t, "web"))
+}
+
+func TestOldWorkerIsToldToStopInTheInstantInWhichTheNewOneIsReady(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		s.hup()
+		s.count(2)
+		if len(s.workers()[0].signals()) > 0 {
+			t.Fatal("told to stop before the new one is ready")
+		}
+		before := time.Now()
+		s.workers()[1].ready()
+		if got := s.workers()[0].signals(); !slices.Equal(got, []syscall.Signal{syscall.SIGTERM}) || time.Since(before) != 0 {
+			t.Errorf("signals %v after %s", got, time.Since(before))
+		}
+		s.workers()[0].exit()
+	}, testProgram(t, "web"))
+}
+
+func TestHUPStormDuringATrialMakesOneMoreGeneration(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		for range 50 {
+			s.hup()
+		}
+		s.count(2)
+		s.workers()[1].ready()
+		s.count(3)
+		s.workers()[2].ready()
+		s.count(3)
+	}, testProgram(t, "web"))
+}
+
+func TestBadConfigurationAtReloadIsOneErrorAndNothingElse(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		before := s.logs.FilterLevelExact(zapcore.ErrorLevel).Len()
+		s.loadErr = errors.New("config.toml:3: program.web.comand: unknown key")
+		s.hup()
+		s.count(1)
+		if n := s.logs.FilterLevelExact(zapcore.ErrorLevel).Len() - before; n != 1 {
+			t.Errorf("%d errors logged", n)
+		}
+	}, testProgram(t, "web"))
+}
+
+func TestListenerThatCanNotBeOpenedFailsTheWholeReload(t *testing.T) {
+	taken, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	web, other := testProgram(t, "web"), testProgram(t, "other")
+	other.Listen[0].Address = taken.Addr().String()
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		s.conf = configOf(web, other)
+		s.hup()
+		s.count(1)
+		refused := s.logs.FilterMessage("configuration refused; nothing has changed").All()
+		if len(refused) != 1 || !strings.Contains(refused[0].ContextMap()["error"].(string), "address already in use") {
+			t.Errorf("logged %v", refused)
+		}
+		if len(s.super.programs) != 1 {
+			t.Errorf("%d programs", len(s.super.programs))
+		}
+	}, web)
+}
+
+func TestProgramsFollowTheConfiguration(t *testing.T) {
+	web, other := testProgram(t, "web"), testProgram(t, "other")
+	other.Listen = nil
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		key := s.super.programs["web"].listeners[0].Key()
+		s.conf = configOf(other)
+		s.hup()
+		s.count(2)
+		s.workers()[1].ready()
+		if !slices.Equal(s.workers()[0].signals(), []syscall.Signal{syscall.SIGTERM}) {
+			t.Errorf("the removed program got %v", s.workers()[0].signals())
+		}
+		if s.super.programs["web"] == nil || s.super.table.FD(key, 0) < 0 {
+			t.Error("the removed program lost its listener before its worker was gone")
+		}
+		s.workers()[0].exit()
+		if s.super.programs["web"] != nil || s.super.table.FD(key, 0) >= 0 {
+			t.Error("the removed program is still there")
+		}
+	}, web)
+}
+
+func TestChangedWatchedFileReloadsItsProgramOnly(t *testing.T) {
+	onStage(t, func(s *stage) {
+		for _, w := range s.workers() {
+			w.ready()
+		}
+		s.count(2)
+		s.watcher <- []string{"web"}
+		synctest.Wait()
+		s.count(3)
+		if got := s.workers()[2].spec.Command[0]; got != "./web" {
+			t.Errorf("%s was started", got)
+		}
+	}, testProgram(t, "web"), func() *config.Program {
+		p := testProgram(t, "other")
+		p.Listen = nil
+		return p
+	}())
+}
+
+func TestPreflightThatFailsStartsNothing(t *testing.T) {
+	web := testProgram(t, "web")
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		s.launcher.preflight = func(context.Context) error { return errors.New("exited with status 1") }
+		checked := *web
+		checked.Reload.Preflight, checked.Reload.PreflightTimeout = []string{"./web", "-check"}, time.Minute
+		s.conf = configOf(&checked)
+		s.hup()
+		s.count(1)
+		failed := s.logs.FilterMessage(string(TrialFailed)).All()
+		if len(failed) != 1 || failed[0].ContextMap()["step"] != "preflight" {
+			t.Errorf("logged %v", failed)
+		}
+	}, web)
+}
+
+func TestPreflightThatHangsIsEndedByItsTimeout(t *testing.T) {
+	web := testProgram(t, "web")
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		s.launcher.preflight = func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
+		checked := *web
+		checked.Reload.Preflight, checked.Reload.PreflightTimeout = []string{"./web", "-check"}, time.Minute
+		s.conf = configOf(&checked)
+		s.hup()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if s.logged(string(TrialFailed)) != 1 {
+			t.Error("the trial has not failed")
+		}
+	}, web)
+}
+
+func TestTermGivesEachProgramItsDeadlineAndThenKills(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		s.stop <- syscall.SIGTERM
+		synctest.Wait()
+		time.Sleep(29 * time.Second)
+		synctest.Wait()
+		w := s.workers()[0]
+		if !slices.Equal(w.signals(), []syscall.Signal{syscall.SIGTERM}) {
+			t.Errorf("signals %v before the deadline", w.signals())
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if !slices.Equal(w.signals(), []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}) {
+			t.Errorf("signals %v after the deadline", w.signals())
+		}
+	}, testProgram(t, "web"))
+}
+
+func TestSecondTermMeansNow(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		s.stop <- syscall.SIGTERM
+		s.stop <- syscall.SIGTERM
+		synctest.Wait()
+		if w := s.workers()[0]; !slices.Equal(w.signals(), []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}) {
+			t.Errorf("signals %v", w.signals())
+		}
+	}, testProgram(t, "web"))
+}
+
+func TestHUPWhileStoppingStartsNothing(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		s.stop <- syscall.SIGTERM
+		synctest.Wait()
+		s.hup()
+		s.count(1)
+	}, testProgram(t, "web"))
+}
+
+func TestSnapshotResolvesASymlinkedDirectoryOnceForItsGeneration(t *testing.T) {
+	root := t.TempDir()
+	releases := []string{filepath.Join(root, "r1"), filepath.Join(root, "r2")}
+	current := filepath.Join(root, "current")
+	for _, r := range releases {
+		if err := os.Mkdir(r, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := func(to string) {
+		os.Remove(current)
+		if err := os.Symlink(to, current); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link(releases[0])
+	web := testProgram(t, "web")
+	web.Directory = current
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		link(releases[1])
+		time.Sleep(time.Minute)
+		s.workers()[0].exit() // a crash: replaced from the same snapshot
+		s.hup()
+		s.count(3)
+		for i, want := range []string{releases[0], releases[0], releases[1]} {
+			if got := s.workers()[i].spec.Directory; got != want {
+				t.Errorf("worker %d runs in %s, want %s", i, got, want)
+			}
+		}
+	}, web)
+}

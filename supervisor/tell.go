@@ -1,0 +1,164 @@
+package supervisor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Systemd is how the service manager is told what goes on (sd_notify(3)). None of its methods waits.
+type Systemd interface {
+	Store
+	Ready() error
+	Stopping() error
+	Status(text string) error
+	Watchdog() error
+	ExtendTimeout(d time.Duration) error
+	WatchdogInterval() time.Duration // 0: no watchdog
+}
+
+// teller remembers what the service manager was told last.
+type teller struct {
+	to       Systemd // nil: nobody
+	ready    bool
+	stopping bool
+	status   string
+	until    time.Time // until when it waits patiently
+	ticker   *time.Ticker
+}
+
+func newTeller(to Systemd) teller {
+	t := teller{to: to}
+	if to == nil {
+		return t
+	}
+	if interval := to.WatchdogInterval(); interval > 0 {
+		t.ticker = time.NewTicker(interval / 2)
+	}
+	return t
+}
+
+// watchdog wakes the loop when it has to show that it runs; it is nil, which never does, where no watchdog is set.
+func (t *teller) watchdog() <-chan time.Time {
+	if t.ticker == nil {
+		return nil
+	}
+	return t.ticker.C
+}
+
+// patience is added to every deadline that the service manager is told.
+const patience = 10 * time.Second
+
+// tell tells the service manager what has changed.
+//
+// READY=1 is sent when every program serves, or its first start has failed and is being retried: one broken program must
+// not keep a machine from booting, nor "systemctl start" waiting for ever. The status says which one it is.
+func (s *Supervisor) tell() {
+	t := &s.teller
+	if t.to == nil {
+		return
+	}
+	var errs []error
+	note := func(err error) {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if s.stopping && !t.stopping {
+		t.stopping = true
+		note(t.to.Stopping())
+	}
+	text := s.status()
+	// A change may have begun a start, a reload or a stop, whose timeout runs only from now on: what was asked for before does
+	// not count for it.
+	if end := s.horizon(); end.After(t.until) || text != t.status && end.After(time.Now()) {
+		t.until = end.Add(patience)
+		note(t.to.ExtendTimeout(time.Until(t.until)))
+	}
+	if text != t.status {
+		t.status = text
+		note(t.to.Status(text))
+	}
+	if !t.ready && s.started() {
+		t.ready = true
+		note(t.to.Ready())
+	}
+	for _, err := range errs {
+		s.Log.Warn("cannot tell systemd", zap.Error(err))
+	}
+}
+
+func (t *teller) alive() {
+	t.to.Watchdog() //nolint:errcheck // the next one tells
+}
+
+// started reports whether every program serves, or is being retried.
+func (s *Supervisor) started() bool {
+	for _, p := range s.programs {
+		if p.core.State() == StartingUp && p.core.Serving == nil && p.core.Failures == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// horizon is when the last of the deadlines that are running ends: until then something is under way that may take so long.
+func (s *Supervisor) horizon() time.Time {
+	var end time.Time
+	for _, p := range s.programs {
+		if t := p.core.Horizon(); t.After(end) {
+			end = t
+		}
+	}
+	return end
+}
+
+// status is one line for "systemctl status": every program with its state and its generation.
+func (s *Supervisor) status() string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(s.programs)) {
+		words = append(words, s.programs[name].core.summary())
+	}
+	if s.stopping {
+		return "stopping: " + strings.Join(words, "; ")
+	}
+	if len(words) == 0 {
+		return "no programs"
+	}
+	return strings.Join(words, "; ")
+}
+
+// summary says in a few words what a program is about: "web up, generation 3 (4 workers), 1 draining".
+func (p *Program) summary() string {
+	text := fmt.Sprintf("%s %s", p.Name, p.State())
+	if g := p.Serving; g != nil {
+		text += fmt.Sprintf(", generation %d (%s)", g.Number, count(len(g.Workers), "worker"))
+	}
+	if g := p.Trial; g != nil {
+		ready := 0
+		for _, w := range g.Workers {
+			if w.State != Starting {
+				ready++
+			}
+		}
+		text += fmt.Sprintf(", generation %d on trial (%d/%d ready)", g.Number, ready, len(g.Slots))
+	}
+	if n := len(p.Draining); n > 0 {
+		text += fmt.Sprintf(", %d draining", n)
+	}
+	if p.State() == Waiting && p.Failures > 0 {
+		text += fmt.Sprintf(", %s", count(p.Failures, "failed start"))
+	}
+	return text
+}
+
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}

@@ -1,0 +1,228 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"supervisord/worker"
+)
+
+// The environment of an image that was executed in the place of another one, beside handoverVariable.
+const (
+	fallbackVariable = "SUPERVISORD_FALLBACK"       // the number of a descriptor of the image before
+	failedVariable   = "SUPERVISORD_UPGRADE_FAILED" // why that image is back
+)
+
+// CheckFD is the number of the descriptor with the state in the process that tries a new binary.
+const CheckFD = 3
+
+// tryTimeout bounds the trial of a new binary.
+const tryTimeout = 30 * time.Second
+
+// Upgrader replaces the image of this process by a new one.
+type Upgrader interface {
+	// Check is the command that tries the new binary: it must read the state at CheckFD, and the configuration.
+	Check() []string
+	// Args returns the path of the new binary and its arguments.
+	Args() (path string, argv []string)
+	// Keep lists what else has to be handed over, by name: Handover.Extra returns it.
+	Keep() map[string]int
+}
+
+// upgrade tries the new binary as a child, with the state as it is now. The loop goes on meanwhile.
+func (s *Supervisor) upgrade() {
+	if s.Upgrade == nil || s.upgrading || s.stopping {
+		return
+	}
+	s.Log.Info("USR2: trying the new binary", zap.Strings("command", s.Upgrade.Check()))
+	text, err := encodeRecord(s.record(), 0)
+	if err != nil {
+		s.Log.Error("upgrade refused; nothing has changed", zap.Error(err))
+		return
+	}
+	s.upgrading = true
+	s.running.Go(func() { s.post(upgradeNote{s.try(text)}) })
+}
+
+func (s *Supervisor) try(state []byte) error {
+	fd, err := memfd("state", state)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	ctx, cancel := context.WithTimeoutCause(s.ctx, tryTimeout, fmt.Errorf("not finished within %s", tryTimeout))
+	defer cancel()
+	dir, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	return s.Launcher.Run(ctx, worker.Spec{
+		Command: s.Upgrade.Check(), Directory: dir, Environment: worker.Inheritable(os.Environ()),
+		Sockets: []int{fd}, Stdout: worker.Output{Kind: worker.Null}, Stderr: worker.Output{Kind: worker.Null},
+	})
+}
+
+// tried goes on with the upgrade when the new binary has passed.
+func (s *Supervisor) tried(err error) {
+	s.upgrading = false
+	if s.stopping {
+		return
+	}
+	if err == nil {
+		err = s.replaceImage() // returns only if it failed
+	}
+	s.Log.Error("upgrade refused; this supervisord goes on", zap.Error(err))
+}
+
+// replaceImage executes the new binary in this process. What workers do meanwhile waits in the kernel.
+func (s *Supervisor) replaceImage() error {
+	path, argv := s.Upgrade.Args()
+	s.Log.Info("executing the new binary", zap.String("path", path))
+	s.Launcher.Freeze()
+	defer s.Launcher.Thaw()
+	self, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("cannot keep hold of this binary: %w", err)
+	}
+	defer unix.Close(self)
+	st := s.record()
+	st.Descriptors = s.descriptors()
+	for name, fd := range s.Upgrade.Keep() {
+		st.Descriptors[extraPrefix+name] = fd
+	}
+	for name, fd := range s.keeper.files() {
+		st.Descriptors[name] = fd
+	}
+	if err := s.flushLogs(); err != nil {
+		return err
+	}
+	text, err := encodeRecord(st, s.keeper.last())
+	if err != nil {
+		return err
+	}
+	paper, err := memfd("state", text)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(paper)
+	fds := append(slices.Collect(maps.Values(st.Descriptors)), self, paper)
+	env := append(without(os.Environ(), handoverVariable, fallbackVariable, failedVariable, "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID"),
+		handoverVariable+"="+strconv.Itoa(paper), fallbackVariable+"="+strconv.Itoa(self))
+	return execute(path, argv, env, fds)
+}
+
+// GoBack executes the image before this one, because this one cannot go on with what was handed over. It returns only if
+// there is none, or if it fails.
+func GoBack(environ []string, reason error) error {
+	fd, err := strconv.Atoi(getenv(environ, fallbackVariable))
+	if err != nil {
+		return errors.New("there is no supervisord to go back to")
+	}
+	paper, err := strconv.Atoi(getenv(environ, handoverVariable))
+	if err != nil {
+		return err
+	}
+	text, err := readAll(paper)
+	if err != nil {
+		return err
+	}
+	fds := []int{paper}
+	if st, _, err := decodeRecord(text); err == nil {
+		fds = slices.AppendSeq(fds, maps.Values(st.Descriptors))
+	}
+	env := append(without(environ, fallbackVariable, failedVariable), failedVariable+"="+strings.ReplaceAll(reason.Error(), "\n", "; "))
+	return execute("/proc/self/fd/"+strconv.Itoa(fd), os.Args, env, fds)
+}
+
+// CanGoBack reports whether the image before this one was kept.
+func CanGoBack(environ []string) bool { return getenv(environ, fallbackVariable) != "" }
+
+// Stay gives up the image before this one and its record: from here on there is no way back.
+func Stay(environ []string) {
+	for _, name := range []string{fallbackVariable, handoverVariable} {
+		if fd, err := strconv.Atoi(getenv(environ, name)); err == nil {
+			unix.Close(fd)
+		}
+	}
+}
+
+// GoneBack returns why a newer image gave this one its place back, or "".
+func GoneBack(environ []string) string { return getenv(environ, failedVariable) }
+
+func without(environ []string, names ...string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(names, name)
+	})
+}
+
+// execute is execve(2) with these descriptors left open. HUP, USR1 and USR2 are ignored from here until the new image catches
+// them, for their default would end it; one that comes in these milliseconds is lost. TERM cannot be held back: Go unblocks it
+// at its start, and a supervisor that misses it would be worse.
+func execute(path string, argv, env []string, fds []int) error {
+	for _, fd := range fds {
+		if err := closeOnExec(fd, false); err != nil {
+			return fmt.Errorf("cannot hand descriptor %d over: %w", fd, err)
+		}
+	}
+	var before []disposition
+	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2} {
+		before = append(before, ignore(sig))
+	}
+	err := syscall.Exec(path, argv, env)
+	for _, d := range before {
+		d.restore()
+	}
+	for _, fd := range fds {
+		closeOnExec(fd, true) //nolint:errcheck // it was just changed
+	}
+	return fmt.Errorf("cannot execute %s: %w", path, err)
+}
+
+func closeOnExec(fd int, on bool) error {
+	flags := 0
+	if on {
+		flags = unix.FD_CLOEXEC
+	}
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, flags)
+	return err
+}
+
+// sigaction is the kernel's struct of rt_sigaction(2), with room for any architecture's.
+type sigaction struct {
+	handler uintptr
+	rest    [15]uint64
+}
+
+// disposition is what was to be done about a signal.
+type disposition struct {
+	sig syscall.Signal
+	old sigaction
+}
+
+// ignore makes the kernel drop a signal, behind the back of Go's runtime: signal.Ignore leaves a moment in which it kills.
+func ignore(sig syscall.Signal) disposition {
+	d := disposition{sig: sig}
+	ignored := sigaction{handler: 1} // SIG_IGN
+	rtSigaction(sig, &ignored, &d.old)
+	return d
+}
+
+func (d disposition) restore() { rtSigaction(d.sig, &d.old, nil) }
+
+func rtSigaction(sig syscall.Signal, action, old *sigaction) {
+	const setSize = 8 // of the kernel's sigset_t, in bytes
+	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(action)), uintptr(unsafe.Pointer(old)), setSize, 0, 0)
+}

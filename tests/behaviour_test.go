@@ -1,0 +1,190 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// behaviour is how a worker is to behave, from arguments "key=value".
+type behaviour map[string]string
+
+// behave makes this process a worker. In this order, each only where it is asked for:
+//
+//	note=FILE      appends a line for each signal, "GENERATION SLOT TERM", and for the start, "GENERATION SLOT start"
+//	say=TEXT       writes it to stderr
+//	fork           starts a "sleep 1000" in its process group
+//	failif=FILE    exits with 3 if there is such a file
+//	hangif=FILE    never gets ready if there is such a file
+//	exit=CODE      exits
+//	boot=DURATION  takes its time
+//	gate=FIFO      waits until somebody opens it for writing
+//	extend=DURATION  asks for more time to get ready, before it takes its time
+//	ready=never    does not say that it is ready; ready=newline: by NOTIFY_FD; otherwise READY=1 to NOTIFY_SOCKET
+//	die=DURATION   exits with 4 so long after that
+//	term=ignore    does not mind TERM; term=DURATION: takes so long to end; otherwise it ends when its requests are answered
+//
+// It answers HTTP on the sockets that it has: "/" and "/slow?d=DURATION" with who it is, "/die" by exiting.
+func behave(args []string) {
+	b := behaviour{}
+	for _, a := range args {
+		k, v, _ := strings.Cut(a, "=")
+		b[k] = v
+	}
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR2)
+	b.note("start")
+	servers := b.serve()
+	go b.boot()
+	for sig := range signals {
+		b.note(strings.TrimPrefix(name(sig), "SIG"))
+		b.leave(servers)
+	}
+}
+
+func name(sig os.Signal) string {
+	for n, s := range map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "QUIT": syscall.SIGQUIT, "USR2": syscall.SIGUSR2} {
+		if s == sig {
+			return n
+		}
+	}
+	return sig.String()
+}
+
+func (b behaviour) note(what string) {
+	if b["note"] == "" {
+		return
+	}
+	f, err := os.OpenFile(b["note"], os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
+	check(err)
+	defer f.Close()
+	fmt.Fprintln(f, os.Getenv("SUPERVISORD_GENERATION"), os.Getenv("SUPERVISORD_SLOT"), what)
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "worker:", err)
+		os.Exit(9)
+	}
+}
+
+func (b behaviour) duration(key string) time.Duration {
+	d, err := time.ParseDuration(b[key])
+	if b[key] != "" {
+		check(err)
+	}
+	return d
+}
+
+func (b behaviour) there(key string) bool {
+	_, err := os.Stat(b[key])
+	return b[key] != "" && err == nil
+}
+
+// boot is everything up to ready, and dying after it.
+func (b behaviour) boot() {
+	if b["say"] != "" {
+		fmt.Fprintln(os.Stderr, b["say"])
+	}
+	if _, ok := b["fork"]; ok {
+		check(exec.Command("sleep", "1000").Start())
+	}
+	if b.there("failif") {
+		os.Exit(3)
+	}
+	if b["exit"] != "" {
+		code := 0
+		fmt.Sscan(b["exit"], &code)
+		os.Exit(code)
+	}
+	if b["extend"] != "" {
+		notify(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", b.duration("extend").Microseconds()))
+	}
+	time.Sleep(b.duration("boot"))
+	if b["gate"] != "" {
+		f, err := os.Open(b["gate"])
+		check(err)
+		f.Close()
+	}
+	if b.there("hangif") {
+		return
+	}
+	switch b["ready"] {
+	case "never":
+		return
+	case "newline":
+		n := 0
+		fmt.Sscan(os.Getenv("NOTIFY_FD"), &n)
+		_, err := os.NewFile(uintptr(n), "notify").WriteString("\n")
+		check(err)
+	default:
+		notify("READY=1")
+	}
+	if b["die"] != "" {
+		time.Sleep(b.duration("die"))
+		os.Exit(4)
+	}
+}
+
+// notify says something to the supervisor, sd_notify(3).
+func notify(text string) {
+	c, err := net.Dial("unixgram", os.Getenv("NOTIFY_SOCKET"))
+	check(err)
+	defer c.Close()
+	_, err = c.Write([]byte(text))
+	check(err)
+}
+
+// serve answers on every stream socket that it has.
+func (b behaviour) serve() []*http.Server {
+	n := 0
+	fmt.Sscan(os.Getenv("LISTEN_FDS"), &n)
+	who := fmt.Sprintf("generation=%s slot=%s pid=%d word=%s", os.Getenv("SUPERVISORD_GENERATION"), os.Getenv("SUPERVISORD_SLOT"),
+		os.Getpid(), os.Getenv("WORD"))
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, who) })
+	mux.HandleFunc("/die", func(http.ResponseWriter, *http.Request) { os.Exit(5) })
+	mux.HandleFunc("/slow", func(w http.ResponseWriter, r *http.Request) {
+		d, _ := time.ParseDuration(r.FormValue("d"))
+		time.Sleep(d)
+		fmt.Fprintln(w, who)
+	})
+	var servers []*http.Server
+	for i := range n {
+		ln, err := net.FileListener(os.NewFile(uintptr(3+i), "socket"))
+		if err != nil {
+			continue // udp
+		}
+		if u, ok := ln.(*net.UnixListener); ok {
+			u.SetUnlinkOnClose(false)
+		}
+		s := &http.Server{Handler: mux}
+		servers = append(servers, s)
+		go s.Serve(ln)
+	}
+	return servers
+}
+
+// leave ends, in its own way.
+func (b behaviour) leave(servers []*http.Server) {
+	switch b["term"] {
+	case "ignore":
+		return
+	case "":
+		for _, s := range servers {
+			check(s.Shutdown(context.Background()))
+		}
+		os.Exit(0)
+	}
+	go func() {
+		time.Sleep(b.duration("term"))
+		os.Exit(0)
+	}()
+}

@@ -1,0 +1,11 @@
+// Package tests holds no code but tests. They drive the supervisord that was built, from outside: by its command line, its
+// configuration, signals, sockets and files, with real workers under real load. Each test is one behaviour and is named for
+// it, so that the list of tests is the specification:
+//
+//	go test ./tests -list .
+//
+// The files follow what a user sees, in this order: commandline, pidfile, signals, worker (what one gets), ready, trial,
+// strategy, stop, restart, configuration, unixsocket, watch, privileges, container, service (under load), resources,
+// languages, survival (of the supervisor's own end), upgrade, scripts. The others are the harness: master starts a supervisord and, when the
+// test is over, sees that nothing is left of it; behaviour is the worker that misbehaves as it is told.
+package tests

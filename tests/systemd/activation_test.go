@@ -1,0 +1,149 @@
+package systemd_test
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// activation is a socket unit for the service.
+func (l *Lab) activation(lines string) {
+	l.t.Helper()
+	l.Service("supervisord.socket", "[Socket]\nService=supervisord.service\n"+lines+"\n")
+	l.Run("systemctl", "start", "supervisord.socket")
+}
+
+// inode is that of the socket that listens there; several, if several do.
+func (l *Lab) inode(address string) string {
+	l.t.Helper()
+	var found []string
+	for line := range strings.Lines(l.Run("ss", "-Hlnte", "src", address)) {
+		_, rest, _ := strings.Cut(line, " ino:")
+		inode, _, _ := strings.Cut(rest, " ")
+		found = append(found, inode)
+	}
+	return strings.Join(found, ",")
+}
+
+func TestASocketOfASocketUnitIsTakenByTheNameOfTheListener(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Prepare(helloConfig)
+		l.activation("ListenStream=127.0.0.1:9090\nFileDescriptorName=http")
+		l.Run("systemctl", "start", "supervisord")
+		if _, err := l.Get("http://127.0.0.1:9090/"); err != nil {
+			t.Error(err)
+		}
+		if also := l.inode("127.0.0.1:8080"); also != "" {
+			t.Errorf("the configured address is bound, too: %s", also)
+		}
+	})
+}
+
+func TestASocketOfASocketUnitIsTakenByItsAddressAndNotBoundAgain(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Prepare(helloConfig)
+		l.activation("ListenStream=127.0.0.1:8080")
+		inode := l.inode("127.0.0.1:8080")
+		l.Run("systemctl", "start", "supervisord")
+		if _, err := l.Get("http://127.0.0.1:8080/"); err != nil {
+			t.Error(err)
+		}
+		l.reloads(t, l.Workers("hello"))
+		if now := l.inode("127.0.0.1:8080"); now != inode {
+			t.Errorf("socket %s listened there, and now %s", inode, now)
+		}
+		if kept := l.Property("supervisord", "NFileDescriptorStore"); kept != "6" {
+			t.Errorf("the store has %s descriptors, want two for each worker and two records, for systemd has the socket itself", kept)
+		}
+	})
+}
+
+func TestASocketOfASocketUnitIsKeptWhenTheMasterDiesRestartsAndStops(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Prepare(helloConfig)
+		l.activation("ListenStream=127.0.0.1:8080\nFileDescriptorName=http")
+		inode := l.inode("127.0.0.1:8080")
+		l.Run("systemctl", "start", "supervisord")
+		workers := l.Workers("hello")
+		load := l.Load("127.0.0.1:8080", 3, 0)
+		l.Until("the load runs", func() bool { return load.Requests() > 100 })
+		for range 3 {
+			l.kill()
+		}
+		if now := l.Workers("hello"); !slices.Equal(now, workers) {
+			t.Errorf("the workers were %v and are %v", workers, now)
+		}
+		l.reloads(t, workers)
+		l.Run("systemctl", "restart", "supervisord")
+		l.Run("systemctl", "stop", "supervisord.service") // the next client starts it again
+		l.Until("it serves again", func() bool { return l.Property("supervisord", "ActiveState") == "active" })
+		requests, failures, _ := load.Stop()
+		if len(failures) > 0 {
+			t.Errorf("%d of %d requests failed: %v", len(failures), requests, failures[:min(3, len(failures))])
+		}
+		if now := l.inode("127.0.0.1:8080"); now != inode {
+			t.Errorf("socket %s listened there, and now %s", inode, now)
+		}
+		for _, entry := range l.Journal("-u", "supervisord", "MESSAGE=worker is killed") {
+			t.Errorf("a worker did not end by itself: %v", entry)
+		}
+	})
+}
+
+func TestAUnixSocketOfASocketUnitIsNeverUnlinked(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Prepare(strings.ReplaceAll(helloConfig, "127.0.0.1:8080", "unix:/run/hello.sock"))
+		l.activation("ListenStream=/run/hello.sock\nSocketMode=0600")
+		before := l.Run("stat", "-c", "%i %a", "/run/hello.sock")
+		l.Run("systemctl", "start", "supervisord")
+		l.kill()
+		l.reloads(t, l.Workers("hello"))
+		l.Run("systemctl", "stop", "supervisord.service")
+		if now := l.Run("stat", "-c", "%i %a", "/run/hello.sock"); now != before {
+			t.Errorf("the path had inode and mode %s, and has %s", before, now)
+		}
+	})
+}
+
+// blocking tells whether the listening socket of the first worker blocks: a flag of the socket, not of the descriptor.
+func (l *Lab) blocking(worker string) bool {
+	l.t.Helper()
+	flags := l.Run("sed", "-n", `s/flags:\t//p`, "/proc/"+worker+"/fdinfo/3")
+	n, err := strconv.ParseUint(flags, 8, 64)
+	must(l.t, err)
+	return n&0o4000 == 0
+}
+
+func TestASocketOfASocketUnitBlocksUnlessTheConfigurationSaysOtherwise(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		sleeper := "\n[program.web]\ncommand = [\"sleep\", \"1000\"]\nready.delay = \"10ms\"\n[[program.web.listen]]\nname = \"http\"\naddress = \"127.0.0.1:8080\"\n"
+		l.Prepare(sleeper + "nonblock = true\n")
+		l.activation("ListenStream=127.0.0.1:8080")
+		l.Run("systemctl", "start", "supervisord")
+		if l.blocking(l.Workers("sleep")[0]) {
+			t.Error("with nonblock the socket blocks")
+		}
+		l.Write("/etc/supervisord/config.toml", sleeper, 0o644)
+		l.Run("systemctl", "restart", "supervisord")
+		if !l.blocking(l.Workers("sleep")[0]) {
+			t.Error("without nonblock the socket does not block")
+		}
+	})
+}
+
+func TestTheDeathOfTheMasterLeavesANonBlockingSocketOfASocketUnitToItsWorkers(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Prepare(helloConfig)
+		l.activation("ListenStream=127.0.0.1:8080")
+		l.Run("systemctl", "start", "supervisord")
+		worker := l.Workers("hello")[0]
+		if l.blocking(worker) {
+			t.Fatal("a Go worker has made it non-blocking, but it blocks")
+		}
+		l.kill() // systemd clears the flag for the next master
+		if l.blocking(worker) {
+			t.Error("the worker that lives on has a socket that blocks")
+		}
+	})
+}

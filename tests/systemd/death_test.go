@@ -1,0 +1,162 @@
+package systemd_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// rounds is how often the master dies, or is replaced, in one test.
+const rounds = 20
+
+// Master is the PID of the service's main process, as systemd has it; "0" if there is none.
+func (l *Lab) Master() string {
+	l.t.Helper()
+	return l.Property("supervisord", "MainPID")
+}
+
+// kill ends the master with SIGKILL and waits until its successor is up.
+func (l *Lab) kill() {
+	l.t.Helper()
+	old := l.Master()
+	l.Run("kill", "-9", old)
+	l.Until("a new master is up", func() bool {
+		now := l.Master()
+		return now != old && now != "0" && l.Property("supervisord", "ActiveState") == "active"
+	})
+}
+
+// StoreIs waits until systemd keeps just what it should for two workers that are ready: the listener, a pidfd and a notify
+// socket each, and the two records.
+func (l *Lab) StoreIs() {
+	l.t.Helper()
+	l.Until("the store holds 7 descriptors", func() bool {
+		return l.Property("supervisord", "NFileDescriptorStore") == "7"
+	})
+}
+
+func TestTheDeathOfTheMasterCostsNoRequestAndNoWorker(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Prepare(helloConfig)
+		l.Run("systemctl", "start", "supervisord")
+		l.StoreIs()
+		workers := l.Workers("hello")
+		load := l.Load("127.0.0.1:8080", 2, 2)
+		for range rounds {
+			time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond) // the death comes at any moment: there is no event to wait for
+			l.Run("systemctl", "reset-failed", "supervisord")           // 20 deaths in a row are more than StartLimitBurst
+			l.kill()
+		}
+		if now := l.Workers("hello"); !slices.Equal(now, workers) {
+			t.Errorf("the workers were %v and are %v", workers, now)
+		}
+		l.StoreIs()
+		l.reloads(t, workers)
+		if requests, failures, _ := load.Stop(); len(failures) > 0 {
+			t.Errorf("%d of %d requests failed: %v", len(failures), requests, failures[:min(3, len(failures))])
+		}
+	})
+}
+
+// reloads checks that a HUP replaces the workers, and nothing is left of the old ones.
+func (l *Lab) reloads(t *testing.T, before []string) {
+	t.Helper()
+	l.Run("systemctl", "kill", "-s", "HUP", "--kill-who=main", "supervisord")
+	l.Until("the workers are others", func() bool {
+		now := l.Workers("hello")
+		return len(now) == len(before) && !slices.ContainsFunc(now, func(pid string) bool { return slices.Contains(before, pid) })
+	})
+}
+
+func TestTheDeathOfTheMasterInTheMiddleOfAReloadCostsNoRequest(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Prepare(helloConfig + "timeout = \"5s\"\n") // a READY=1 that was read in the instant of the death is lost: that trial fails in time
+		l.Run("systemctl", "start", "supervisord")
+		load := l.Load("127.0.0.1:8080", 2, 2)
+		for range rounds {
+			l.Run("systemctl", "reset-failed", "supervisord")
+			l.Run("systemctl", "kill", "-s", "HUP", "--kill-who=main", "supervisord")
+			time.Sleep(time.Duration(rand.IntN(25)) * time.Millisecond) // somewhere in the reload
+			l.kill()
+		}
+		l.Until("the reload has ended, one way or the other", func() bool {
+			return strings.HasPrefix(l.Property("supervisord", "StatusText"), "hello up") &&
+				!strings.Contains(l.Property("supervisord", "StatusText"), "draining") && len(l.Workers("hello")) == 2
+		})
+		l.StoreIs()
+		l.reloads(t, l.Workers("hello"))
+		if requests, failures, _ := load.Stop(); len(failures) > 0 {
+			t.Errorf("%d of %d requests failed: %v", len(failures), requests, failures[:min(3, len(failures))])
+		}
+		l.Run("systemctl", "stop", "supervisord")
+		if left := l.Workers("hello"); len(left) > 0 {
+			t.Errorf("after the stop there still are %v", left)
+		}
+	})
+}
+
+func TestTheDeathOfTheMasterIsSurvivedWithAConfigurationThatIsWrongByNow(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Prepare(helloConfig)
+		l.Run("systemctl", "start", "supervisord")
+		workers := l.Workers("hello")
+		l.Write("/etc/supervisord/config.toml", "nonsense", 0o644)
+		l.kill()
+		if now := l.Workers("hello"); !slices.Equal(now, workers) {
+			t.Errorf("the workers were %v and are %v", workers, now)
+		}
+		l.Write("/etc/supervisord/config.toml", helloConfig, 0o644)
+		l.reloads(t, workers)
+	})
+}
+
+// switches is how often a new image has begun to go on in this process.
+func (l *Lab) switches(master string) int {
+	l.t.Helper()
+	n := 0
+	for _, entry := range l.Journal("_PID=" + master) {
+		if strings.HasPrefix(entry["MESSAGE"], "supervisord goes on in the place of the image before") {
+			n++
+		}
+	}
+	return n
+}
+
+func TestTwentyUpgradesLeaveTheStoreAsItWas(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Prepare(helloConfig)
+		l.Run("systemctl", "start", "supervisord")
+		l.StoreIs()
+		workers, master := l.Workers("hello"), l.Master()
+		load := l.Load("127.0.0.1:8080", 2, 2)
+		for n := range rounds {
+			l.Run("systemctl", "kill", "-s", "USR2", "--kill-who=main", "supervisord")
+			l.Until("the new image goes on", func() bool {
+				return l.switches(master) > n
+			})
+		}
+		if now := l.Workers("hello"); !slices.Equal(now, workers) || l.Master() != master {
+			t.Errorf("the workers were %v and are %v, the master was %s and is %s", workers, now, master, l.Master())
+		}
+		l.StoreIs()
+		l.kill()
+		l.reloads(t, workers)
+		l.StoreIs()
+		if requests, failures, _ := load.Stop(); len(failures) > 0 {
+			t.Errorf("%d of %d requests failed: %v", len(failures), requests, failures[:min(3, len(failures))])
+		}
+	})
+}
+
+func TestAHundredReloadsLeaveTheStoreAsItWas(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Prepare(helloConfig)
+		l.Run("systemctl", "start", "supervisord")
+		for range 100 {
+			l.reloads(t, l.Workers("hello"))
+		}
+		l.StoreIs()
+	})
+}

@@ -1,0 +1,257 @@
+package systemd_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// suites are the releases whose systemd the tests run against.
+var suites = []string{"bookworm", "trixie"}
+
+// patience is how long a lab, and anything that a test waits for in it, may take.
+const patience = 30 * time.Second
+
+// Lab is a booted systemd. Everything in it ends with the test.
+type Lab struct {
+	t     *testing.T
+	Suite string
+	PID   int      // of its systemd, as seen from outside
+	netns *os.File // its network namespace
+}
+
+// Each runs a test in a fresh lab of every suite, side by side.
+func Each(t *testing.T, test func(t *testing.T, l *Lab)) {
+	for _, suite := range suites {
+		t.Run(suite, func(t *testing.T) {
+			t.Parallel()
+			test(t, Boot(t, suite))
+		})
+	}
+}
+
+// Boot boots suite, or skips the test with the reason why it cannot be done on this machine. The lab ends with the test,
+// however that ends: its keeper reads from a pipe that this process holds.
+func Boot(t *testing.T, suite string) *Lab {
+	t.Helper()
+	prepare(t, suite)
+	keeper := exec.Command("./lab", "run", suite)
+	hold, err := keeper.StdinPipe()
+	must(t, err)
+	out, err := keeper.StdoutPipe()
+	must(t, err)
+	var complaints bytes.Buffer
+	keeper.Stderr = &complaints
+	must(t, keeper.Start())
+	t.Cleanup(func() {
+		hold.Close()
+		io.Copy(io.Discard, out)
+		if err := keeper.Wait(); err != nil {
+			t.Errorf("the lab did not end well: %v\n%s", err, complaints.String())
+		}
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		io.Copy(io.Discard, out)
+		t.Fatalf("%s does not boot", suite)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	must(t, err)
+	l := &Lab{t: t, Suite: suite, PID: pid}
+	l.netns, err = os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	must(t, err)
+	t.Cleanup(func() { l.netns.Close() })
+	t.Cleanup(l.explain)
+	return l
+}
+
+// prepare makes sure that the suite can be booted and has been unpacked.
+func prepare(t *testing.T, suite string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("no systemd lab with -short")
+	}
+	for _, step := range []string{"check", "fetch"} {
+		out, err := exec.Command("./lab", step, suite).CombinedOutput()
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 77 {
+			t.Skip(lastLine(out))
+		}
+		if err != nil {
+			t.Fatalf("lab %s %s: %v\n%s", step, suite, err, out)
+		}
+	}
+}
+
+// explain shows the journal of a lab whose test failed.
+func (l *Lab) explain() {
+	if l.t.Failed() {
+		out, _ := l.Try("journalctl", "--no-pager", "-o", "short-precise", "-n", "100")
+		l.t.Logf("the end of the journal of %s:\n%s", l.Suite, out)
+	}
+}
+
+// Command prepares a command to run inside, as root, with a plain environment. It is killed at the end of the test.
+func (l *Lab) Command(args ...string) *exec.Cmd {
+	enter := append([]string{"exec", strconv.Itoa(l.PID)}, args...)
+	command := exec.CommandContext(l.t.Context(), "./lab", enter...)
+	command.WaitDelay = time.Second
+	return command
+}
+
+// Run runs a command inside, which must succeed, and returns what it wrote, without the last line end.
+func (l *Lab) Run(args ...string) string {
+	l.t.Helper()
+	out, code := l.Try(args...)
+	if code != 0 {
+		l.t.Fatalf("%s: exit status %d\n%s", strings.Join(args, " "), code, out)
+	}
+	return out
+}
+
+// Try runs a command inside and returns what it wrote, to both streams, and its exit status.
+func (l *Lab) Try(args ...string) (out string, code int) {
+	l.t.Helper()
+	command := l.Command(args...)
+	if l.t.Context().Err() != nil { // the test is over and cleans up
+		command = exec.Command(command.Path, command.Args[1:]...)
+	}
+	raw, err := command.CombinedOutput()
+	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
+		l.t.Fatalf("%s: %v", strings.Join(args, " "), err)
+	}
+	return strings.TrimRight(string(raw), "\n"), command.ProcessState.ExitCode()
+}
+
+// Path is where a file of the lab is found from outside. Unix sockets can be connected to by it, too.
+func (l *Lab) Path(inside string) string {
+	return filepath.Join(fmt.Sprintf("/proc/%d/root", l.PID), inside)
+}
+
+// Write writes a file inside, and the directories that it needs.
+func (l *Lab) Write(inside, content string, mode os.FileMode) {
+	l.t.Helper()
+	must(l.t, os.MkdirAll(filepath.Dir(l.Path(inside)), 0o755))
+	must(l.t, os.WriteFile(l.Path(inside), []byte(content), mode))
+}
+
+// Read reads a file inside.
+func (l *Lab) Read(inside string) string {
+	l.t.Helper()
+	raw, err := os.ReadFile(l.Path(inside))
+	must(l.t, err)
+	return string(raw)
+}
+
+// Copy puts a file from outside in, with its mode. What was there is replaced, not written over, so that a program that
+// is running can be.
+func (l *Lab) Copy(outside, inside string) {
+	l.t.Helper()
+	from, err := os.Stat(outside)
+	must(l.t, err)
+	raw, err := os.ReadFile(outside)
+	must(l.t, err)
+	l.Write(inside+".new", string(raw), from.Mode().Perm())
+	must(l.t, os.Rename(l.Path(inside+".new"), l.Path(inside)))
+}
+
+// Install builds the Go program in the package directory (relative to the repository) without cgo, once for all tests,
+// and puts it in.
+func (l *Lab) Install(pkg, inside string) {
+	l.t.Helper()
+	l.Copy(build(l.t, pkg), inside)
+}
+
+// built remembers what has been built, by package.
+var built = struct {
+	sync.Mutex
+	dir   string
+	paths map[string]string
+}{paths: map[string]string{}}
+
+// build returns a static binary of the package.
+func build(t *testing.T, pkg string) string {
+	t.Helper()
+	built.Lock()
+	defer built.Unlock()
+	if path := built.paths[pkg]; path != "" {
+		return path
+	}
+	path := filepath.Join(built.dir, strings.ReplaceAll(pkg, "/", "_"))
+	command := exec.Command("go", "build", "-trimpath", "-o", path, "./"+pkg)
+	command.Dir = repository(t)
+	command.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("building %s: %v\n%s", pkg, err, out)
+	}
+	built.paths[pkg] = path
+	return path
+}
+
+// repository is the root of the source tree.
+func repository(t *testing.T) string {
+	dir, err := filepath.Abs("../..")
+	must(t, err)
+	return dir
+}
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "supervisord-lab-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	built.dir = dir
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// Service writes a unit, whose name carries its suffix, and makes systemd read it.
+func (l *Lab) Service(unit, content string) {
+	l.t.Helper()
+	l.Write("/etc/systemd/system/"+unit, content, 0o644)
+	l.Run("systemctl", "daemon-reload")
+}
+
+// Property is a property of a unit as `systemctl show` gives it.
+func (l *Lab) Property(unit, property string) string {
+	l.t.Helper()
+	return l.Run("systemctl", "show", "--value", "-p", property, unit)
+}
+
+// Until waits until a condition holds, for what systemd tells nobody about.
+func (l *Lab) Until(what string, holds func() bool) {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
+	defer cancel()
+	for !holds() {
+		select {
+		case <-ctx.Done():
+			l.t.Fatalf("still not after %v: %s", patience, what)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func lastLine(raw []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	return lines[len(lines)-1]
+}

@@ -1,0 +1,41 @@
+package systemd_test
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestWhatAWorkerWritesIsInTheJournalUnderItsOwnPID(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Prepare(program("talker", "127.0.0.1:8080", "/bin/sh", "-c", "echo to stdout; echo '<4>to stderr' >&2; exec /usr/local/bin/hello"))
+		l.Run("systemctl", "start", "supervisord")
+		worker := l.Workers("hello")[0]
+		entries := l.Journal("-u", "supervisord", "_PID="+worker)
+		var said []string
+		for _, entry := range entries {
+			said = append(said, entry["PRIORITY"]+" "+entry["MESSAGE"])
+		}
+		for _, want := range []string{"6 to stdout", "4 to stderr"} {
+			if !slices.Contains(said, want) {
+				t.Errorf("under PID %s the journal has %q, not %q", worker, said, want)
+			}
+		}
+	})
+}
+
+func TestTheMastersLinesHavePrioritiesAndFields(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Prepare(program("broken", "127.0.0.1:8081", "/usr/local/bin/hello", "-fail") + helloConfig)
+		l.Run("systemctl", "start", "supervisord")
+		serves := l.Journal("-u", "supervisord", "SUPERVISORD_PROGRAM=hello", "SUPERVISORD_GENERATION=1", "PRIORITY=6", "_PID="+l.Master())
+		if !slices.ContainsFunc(serves, func(e Entry) bool { return e["MESSAGE"] != "" }) {
+			t.Errorf("of program hello the journal has %v", serves)
+		}
+		if failed := l.Journal("-u", "supervisord", "SUPERVISORD_PROGRAM=broken", "PRIORITY=3"); len(failed) == 0 {
+			t.Error("the failed start is no error in the journal")
+		}
+		if wrong := l.Journal("-u", "supervisord", "SUPERVISORD_PROGRAM=hello", "PRIORITY=3"); len(wrong) > 0 {
+			t.Errorf("the program that serves has errors: %v", wrong)
+		}
+	})
+}

@@ -1,0 +1,55 @@
+package systemd_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// The names of 1023 descriptors with 127 bytes just fit into LISTEN_FDNAMES; with one more systemd could not start the
+// service again.
+const (
+	asked      = "1024"
+	nameLength = "127"
+	stored     = "1023"
+)
+
+func TestAFullStoreSurvivesTheDeathOfItsService(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Install("tests/systemd/probe", "/usr/local/bin/probe")
+		l.Service("probe.service", "[Service]\nType=notify\nExecStart=/usr/local/bin/probe store "+asked+" "+nameLength+
+			"\nFileDescriptorStoreMax="+asked+"\nRestart=always\nRestartSec=100ms\nTimeoutStartSec=60\nLimitNOFILE=524288\n")
+		l.Run("systemctl", "start", "probe")
+		t.Log("first start:", l.Property("probe", "StatusText"))
+		if got := l.Property("probe", "NFileDescriptorStore"); got != stored {
+			t.Fatalf("the store has %s descriptors, want %s", got, stored)
+		}
+		l.Run("systemctl", "kill", "-s", "KILL", "probe")
+		l.Until("the service has been started again", func() bool {
+			return l.Property("probe", "NRestarts") == "1" && l.Property("probe", "ActiveState") == "active"
+		})
+		status := l.Property("probe", "StatusText")
+		if t.Log("second start:", status); !strings.HasPrefix(status, "got "+stored+" ") {
+			t.Errorf("the second start says %q", status)
+		}
+	})
+}
+
+func TestJournalEntriesHaveFieldsAndBelongToTheUnit(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Install("tests/systemd/probe", "/usr/local/bin/probe")
+		l.Service("probe.service", "[Service]\nType=oneshot\nExecStart=/usr/local/bin/probe log 100\n")
+		l.Run("systemctl", "start", "probe")
+		all := l.Journal("SUPERVISORD_PROGRAM=web")
+		if len(all) != 100 {
+			t.Fatalf("the journal has %d entries, want 100", len(all))
+		}
+		for i, entry := range all {
+			if entry["PRIORITY"] != "4" || entry["SYSLOG_IDENTIFIER"] != "supervisord" || !strings.HasPrefix(entry["MESSAGE"], "probed number=") {
+				t.Fatalf("entry %d is %q", i, entry)
+			}
+		}
+		if own := l.Journal("-u", "probe", "SUPERVISORD_PROGRAM=web"); len(own) != 100 {
+			t.Errorf("journalctl -u shows %d of the 100", len(own))
+		}
+	})
+}

@@ -1,0 +1,88 @@
+package systemd_test
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// helloConfig runs examples/hello with two workers.
+const helloConfig = `
+[program.hello]
+command = ["/usr/local/bin/hello", "-version", "1"]
+workers = 2
+
+[[program.hello.listen]]
+name    = "http"
+address = "127.0.0.1:8080"
+
+[program.hello.ready]
+method = "notify"
+`
+
+// Prepare puts supervisord, its unit, examples/hello and a configuration into the lab, without starting it.
+func (l *Lab) Prepare(config string) {
+	l.t.Helper()
+	l.Install("cmd/supervisord", "/usr/local/bin/supervisord")
+	l.Install("examples/hello", "/usr/local/bin/hello")
+	l.Copy(filepath.Join(repository(l.t), "systemd/supervisord.service"), "/etc/systemd/system/supervisord.service")
+	l.Write("/etc/supervisord/config.toml", config, 0o644)
+	l.Run("systemctl", "daemon-reload")
+}
+
+// Workers are the PIDs of the processes with this name, as seen inside, oldest first.
+func (l *Lab) Workers(name string) []string {
+	l.t.Helper()
+	out, _ := l.Try("pgrep", "-x", name)
+	return strings.Fields(out)
+}
+
+func TestAStartedServiceServes(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Prepare(helloConfig)
+		l.Run("systemctl", "start", "supervisord")
+		body, err := l.Get("http://127.0.0.1:8080/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if workers := l.Workers("hello"); len(workers) != 2 {
+			t.Errorf("the workers are %v, want two", workers)
+		}
+		t.Logf("it says %q; status: %s", body, l.Property("supervisord", "StatusText"))
+	})
+}
+
+func TestAStoppedServiceLeavesNoWorker(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Prepare(helloConfig)
+		l.Run("systemctl", "start", "supervisord")
+		l.Run("systemctl", "stop", "supervisord")
+		if workers := l.Workers("hello"); len(workers) > 0 {
+			t.Errorf("there still are %v", workers)
+		}
+		if result := l.Property("supervisord", "Result"); result != "success" {
+			t.Errorf("systemd calls the stop %q", result)
+		}
+	})
+}
+
+func TestAReloadUnderLoadCostsNoRequest(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Prepare(helloConfig)
+		l.Run("systemctl", "start", "supervisord")
+		before := l.Workers("hello")
+		load := l.Load("127.0.0.1:8080", 2, 2)
+		l.Until("the load runs", func() bool { return load.Requests() > 100 })
+		l.Run("systemctl", "kill", "-s", "HUP", "--kill-who=main", "supervisord")
+		l.Until("the workers are others", func() bool {
+			now := l.Workers("hello")
+			return len(now) == 2 && !slices.ContainsFunc(now, func(pid string) bool { return slices.Contains(before, pid) })
+		})
+		requests, failures, _ := load.Stop()
+		if len(failures) > 0 {
+			t.Errorf("of %d requests %d failed: %q", requests, len(failures), failures)
+		}
+		t.Logf("%d requests", requests)
+	})
+}

@@ -1,0 +1,128 @@
+package systemd_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// gated is a program whose workers do not begin before a file is there: a slow boot that ends when the test says so.
+func gated(name, address, gate string) string {
+	return program(name, address, "/bin/sh", "-c", "until test -e "+gate+"; do sleep 0.05; done; exec /usr/local/bin/hello")
+}
+
+// program is a program of one worker with a listener, which says that it is ready.
+func program(name, address string, command ...string) string {
+	return "\n[program." + name + "]\ncommand = [\"" + strings.Join(command, `", "`) + "\"]\n" +
+		"restart = { backoff = { min = \"200ms\", max = \"200ms\" } }\n" +
+		"[[program." + name + ".listen]]\nname = \"http\"\naddress = \"" + address + "\"\n" +
+		"[program." + name + ".ready]\nmethod = \"notify\"\n"
+}
+
+// Background runs a command inside and returns at once; the channel gives its end.
+func (l *Lab) Background(args ...string) <-chan string {
+	l.t.Helper()
+	command := l.Command(args...)
+	ended := make(chan string, 1)
+	done := make(chan struct{})
+	l.t.Cleanup(func() { <-done })
+	go func() {
+		defer close(done)
+		out, err := command.CombinedOutput()
+		ended <- string(out) + exitText(err)
+	}()
+	return ended
+}
+
+func exitText(err error) string {
+	if exit, ok := err.(*exec.ExitError); ok {
+		return exit.String()
+	} else if err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// Status is what supervisord has told systemd last.
+func (l *Lab) Status() string {
+	l.t.Helper()
+	return l.Property("supervisord", "StatusText")
+}
+
+// Says waits for a status.
+func (l *Lab) Says(status string) {
+	l.t.Helper()
+	l.Until("the status is "+status, func() bool { return l.Status() == status })
+}
+
+func TestTheStartLastsUntilEveryProgramServes(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Prepare(gated("slow", "127.0.0.1:8081", "/etc/go") + helloConfig)
+		start := l.Background("systemctl", "start", "supervisord")
+		l.Says("hello up, generation 1 (2 workers); slow starting, generation 1 on trial (0/1 ready)")
+		if state := l.Property("supervisord", "ActiveState"); state != "activating" {
+			t.Errorf("one program does not serve yet, and the service is %s", state)
+		}
+		select {
+		case said := <-start:
+			t.Errorf("systemctl start has ended already: %q", said)
+		default:
+		}
+		l.Write("/etc/go", "", 0o644)
+		if said := <-start; said != "" {
+			t.Errorf("systemctl start: %s", said)
+		}
+		if _, err := l.Get("http://127.0.0.1:8081/"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAProgramThatCannotStartDoesNotHoldTheStartAndTheStatusNamesIt(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Prepare(program("broken", "127.0.0.1:8081", "/usr/local/bin/hello", "-fail") + helloConfig)
+		l.Run("systemctl", "start", "supervisord")
+		if state := l.Property("supervisord", "ActiveState"); state != "active" {
+			t.Errorf("the service is %s", state)
+		}
+		if _, err := l.Get("http://127.0.0.1:8080/"); err != nil {
+			t.Errorf("the other program: %v", err)
+		}
+		l.Until("the status tells of the failed start", func() bool {
+			status := l.Status()
+			return strings.HasPrefix(status, "broken ") && strings.Contains(status, " failed start")
+		})
+	})
+}
+
+func TestTheStatusFollowsAReloadToItsEnd(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Write("/etc/go", "", 0o644)
+		l.Prepare(gated("web", "127.0.0.1:8080", "/etc/go"))
+		l.Run("systemctl", "start", "supervisord")
+		l.Says("web up, generation 1 (1 worker)")
+		l.Run("rm", "/etc/go")
+		slow := l.Background("bash", "-c", `exec 3<>/dev/tcp/127.0.0.1/8080; printf 'GET /slow?d=3s HTTP/1.0\r\n\r\n' >&3; head -n1 <&3 | tr -d '\r\n'`)
+		l.Run("systemctl", "kill", "-s", "HUP", "--kill-who=main", "supervisord")
+		l.Says("web reloading, generation 1 (1 worker), generation 2 on trial (0/1 ready)")
+		l.Write("/etc/go", "", 0o644)
+		l.Says("web up, generation 2 (1 worker), 1 draining")
+		if said := <-slow; said != "HTTP/1.0 200 OK" {
+			t.Errorf("the request that was under way ended with %q", said)
+		}
+		l.Says("web up, generation 2 (1 worker)")
+	})
+}
+
+func TestTheStatusSaysThatItStops(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Prepare(program("stubborn", "127.0.0.1:8080", "/bin/sh", "-c", "trap '' TERM; systemd-notify --ready; while :; do sleep 0.1; done"))
+		l.Run("systemctl", "start", "supervisord")
+		stop := l.Background("systemctl", "stop", "supervisord")
+		l.Until("the status begins with stopping", func() bool { return strings.HasPrefix(l.Status(), "stopping: stubborn stopping") })
+		l.Run("systemctl", "kill", "-s", "TERM", "--kill-who=main", "supervisord") // a second one means now
+		if said := <-stop; said != "" {
+			t.Errorf("systemctl stop: %s", said)
+		}
+	})
+}

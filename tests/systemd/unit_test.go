@@ -1,0 +1,125 @@
+package systemd_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const dropIns = "/etc/systemd/system/supervisord.service.d"
+
+// exposure is the most that `systemd-analyze security` may find.
+const exposure = "3.9"
+
+// unpackUnit puts the unit in, and what it names.
+func unpackUnit(t *testing.T, l *Lab) {
+	t.Helper()
+	l.Copy(filepath.Join(repository(t), "systemd/supervisord.service"), "/etc/systemd/system/supervisord.service")
+	l.Copy(filepath.Join(repository(t), "systemd/supervisord.socket"), "/etc/systemd/system/supervisord.socket")
+	l.Write("/usr/local/bin/supervisord", "#!/bin/sh\n", 0o755)
+}
+
+func TestTheUnitsLoadWithoutAWarning(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		unpackUnit(t, l)
+		out, code := l.Try("systemd-analyze", "verify", "--man=no", "supervisord.service", "supervisord.socket")
+		if code != 0 || out != "" {
+			t.Errorf("exit status %d: %s", code, out)
+		}
+	})
+}
+
+func TestEveryDropInLoadsWithoutAWarning(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(repository(t), "systemd/drop-ins/*.conf"))
+	if err != nil || len(files) == 0 {
+		t.Fatal("there are no drop-ins", err)
+	}
+	Each(t, func(t *testing.T, l *Lab) {
+		unpackUnit(t, l)
+		l.Write("/etc/sysusers.d/deploy.conf", "u deploy\n", 0o644)
+		l.Run("systemd-sysusers")
+		for _, file := range files {
+			l.Copy(file, dropIns+"/one.conf")
+			out, code := l.Try("systemd-analyze", "verify", "--man=no", "supervisord.service")
+			if l.Suite == "bookworm" { // the drop-in says so
+				out = regexp.MustCompile(`(?m)^.*Unknown key.* 'DelegateSubgroup'.*$`).ReplaceAllString(out, "")
+			}
+			if code != 0 || strings.TrimSpace(out) != "" {
+				t.Errorf("%s: exit status %d: %s", filepath.Base(file), code, out)
+			}
+		}
+	})
+}
+
+func TestEveryDropInIsInTheirReadme(t *testing.T) {
+	files, _ := filepath.Glob(filepath.Join(repository(t), "systemd/drop-ins/*.conf"))
+	readme, err := os.ReadFile(filepath.Join(repository(t), "systemd/drop-ins/README.md"))
+	must(t, err)
+	for _, file := range files {
+		if name := filepath.Base(file); !strings.Contains(string(readme), "["+name+"]("+name+")") {
+			t.Errorf("%s is not in it", name)
+		}
+	}
+}
+
+func TestTheUnitIsNotMoreExposedThanDocumented(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		unpackUnit(t, l)
+		threshold := strings.ReplaceAll(exposure, ".", "")
+		out, code := l.Try("systemd-analyze", "security", "--no-pager", "--offline=yes", "--threshold="+threshold, "supervisord.service")
+		t.Log(lastLine([]byte(out)))
+		if code != 0 {
+			t.Errorf("it is more exposed than %s:\n%s", exposure, out)
+		}
+	})
+}
+
+// under starts supervisord.service with a shell script in place of supervisord.
+func under(l *Lab, script string) {
+	l.t.Helper()
+	l.Write("/usr/local/bin/script", "#!/bin/sh\n"+script, 0o755)
+	l.Write(dropIns+"/zz-script.conf", "[Service]\nType=exec\nWatchdogSec=0\nExecStart=\nExecStart=/usr/local/bin/script\n", 0o644)
+	l.Run("systemctl", "daemon-reload")
+	l.Run("systemctl", "start", "supervisord")
+}
+
+func TestWorkersKeepTheirFilesWhenTheMasterDies(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		unpackUnit(t, l)
+		under(l, `if mkdir /run/first; then touch /tmp/kept /run/supervisord/kept; sleep 1111 & fi; exec sleep 2222`)
+		l.Until("the worker runs", func() bool { _, code := l.Try("pgrep", "-f", "sleep 1111"); return code == 0 })
+		worker := l.Run("pgrep", "-f", "sleep 1111")
+		l.Run("kill", "-KILL", l.Property("supervisord", "MainPID"))
+		l.Until("the master has been started again", func() bool {
+			return l.Property("supervisord", "NRestarts") == "1" && l.Property("supervisord", "ActiveState") == "active"
+		})
+		root := "/proc/" + worker + "/root"
+		l.Run("ls", root+"/tmp/kept", root+"/run/supervisord/kept", "/tmp/kept", "/run/supervisord/kept")
+	})
+}
+
+func TestTheSetuidDropInLetsWorkersGainPrivileges(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		unpackUnit(t, l)
+		under(l, `grep NoNewPrivs /proc/self/status >/run/before; exec sleep 1000`)
+		l.Copy(filepath.Join(repository(t), "systemd/drop-ins/setuid-programs.conf"), dropIns+"/setuid-programs.conf")
+		l.Until("it has written", func() bool { _, code := l.Try("grep", "1", "/run/before"); return code == 0 })
+		under(l, `grep NoNewPrivs /proc/self/status >/run/after; exec sleep 1000`)
+		l.Run("systemctl", "restart", "supervisord")
+		l.Until("it has written", func() bool { _, code := l.Try("grep", "0", "/run/after"); return code == 0 })
+	})
+}
+
+func TestTheNamespaceDropInLetsWorkersMakeNamespaces(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		unpackUnit(t, l)
+		under(l, `unshare --user --mount true; echo $? >/run/before; exec sleep 1000`)
+		l.Until("it has tried", func() bool { _, code := l.Try("grep", "1", "/run/before"); return code == 0 })
+		l.Copy(filepath.Join(repository(t), "systemd/drop-ins/namespaces.conf"), dropIns+"/namespaces.conf")
+		under(l, `unshare --user --mount true; echo $? >/run/after; exec sleep 1000`)
+		l.Run("systemctl", "restart", "supervisord")
+		l.Until("it has made one", func() bool { _, code := l.Try("grep", "0", "/run/after"); return code == 0 })
+	})
+}

@@ -1,0 +1,262 @@
+package worker
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// stranger starts a worker that is the child of another process, which waits for it, and opens a pidfd.
+func stranger(t *testing.T, l *Launcher, script string) (pid, pidfd int) {
+	t.Helper()
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	parent := start(t, l, Spec{
+		Command: []string{"sh", "-c", `setsid sh -c "$1" & echo $! >&3; exec 3>&-; wait $!; sleep 100`, "sh", script},
+		Sockets: []int{int(write.Fd())}, Ready: Ready{Method: Notify}, Environment: []string{"PATH=" + os.Getenv("PATH")}, Stderr: Output{Kind: Null},
+	})
+	must[Spawned](parent)
+	write.Close()
+	line, err := bufio.NewReader(read).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, _ = strconv.Atoi(strings.TrimSpace(line))
+	if pidfd, err = unix.PidfdOpen(pid, 0); err != nil {
+		t.Fatal(err)
+	}
+	return pid, pidfd
+}
+
+func adopt(t *testing.T, l *Launcher, a Adoption) *life {
+	t.Helper()
+	s := &life{t: t, events: make(chan Event, 100)}
+	s.w = l.Adopt(a, func(e Event) { s.events <- e })
+	t.Cleanup(s.end)
+	return s
+}
+
+func TestProcessThatIsNoChildIsAdoptedByItsPidfd(t *testing.T) {
+	l := launcher(t)
+	pid, pidfd := stranger(t, l, "trap 'exit 6' TERM; while :; do sleep 0.01; done")
+	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true, Ready: true}, Descriptors: map[string]int{FDProcess: pidfd}})
+	if e := must[Spawned](s); e.PID != pid {
+		t.Error(e)
+	}
+	must[ReadySaid](s)
+	if !eventually(func() bool { return strings.HasSuffix(status(t, pid, "SigCgt"), "4000") }) { // the trap is set
+		t.Error("no trap")
+	}
+	s.signal(int(syscall.SIGTERM))
+	e := must[Exited](s)
+	if e.Known && e.Status.ExitStatus() != 6 || e.Step != "" {
+		t.Errorf("%+v %s", e, e)
+	}
+	if !e.Known && kernelTellsExits() {
+		t.Error("the kernel would have told the status")
+	}
+}
+
+// kernelTellsExits: PIDFD_GET_INFO has PIDFD_INFO_EXIT since Linux 6.15.
+func kernelTellsExits() bool {
+	var u unix.Utsname
+	unix.Uname(&u)
+	major, rest, _ := strings.Cut(unix.ByteSliceToString(u.Release[:]), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	a, _ := strconv.Atoi(major)
+	b, _ := strconv.Atoi(minor)
+	return a > 6 || a == 6 && b >= 15
+}
+
+func TestGroupOfAnAdoptedProcessDoesNotOutliveIt(t *testing.T) {
+	l := launcher(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "pid")
+	pid, pidfd := stranger(t, l, "sleep 100 & echo $! >"+file+"; wait")
+	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true}, Descriptors: map[string]int{FDProcess: pidfd}, Spec: Spec{Ready: Ready{Method: Notify}}})
+	must[Spawned](s)
+	var grandchild int
+	if !eventually(func() bool {
+		data, _ := os.ReadFile(file)
+		grandchild, _ = strconv.Atoi(strings.TrimSpace(string(data)))
+		return grandchild > 0
+	}) {
+		t.Fatal("no grandchild")
+	}
+	s.signal(int(syscall.SIGKILL))
+	must[Exited](s)
+	if !eventually(func() bool { return syscall.Kill(grandchild, 0) == syscall.ESRCH }) {
+		t.Error("the grandchild lives")
+		syscall.Kill(grandchild, syscall.SIGKILL)
+	}
+}
+
+func TestAdoptionThatWouldBeAGuessIsRefused(t *testing.T) {
+	l := launcher(t)
+	pid, pidfd := stranger(t, l, "exec sleep 100")
+	other, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range []Adoption{
+		{State: State{PID: pid, Running: true}},
+		{State: State{PID: pid, Running: true}, Descriptors: map[string]int{FDProcess: other}},
+		{State: State{PID: 1, Running: true}},
+	} {
+		if e := must[Exited](adopt(t, l, a)); e.Step != "adopt" || !strings.HasPrefix(e.String(), "cannot adopt process") {
+			t.Errorf("%s", e)
+		}
+	}
+	unix.PidfdSendSignal(pidfd, syscall.SIGKILL, nil, 0)
+	unix.Close(pidfd)
+}
+
+// handOver leaves a worker without its launcher, as an execve does: the descriptors live on in copies, the process stays a child.
+func handOver(t *testing.T, w *Worker) Adoption {
+	t.Helper()
+	a := Adoption{Descriptors: map[string]int{}}
+	data, err := json.Marshal(w.State())
+	if err == nil {
+		err = json.Unmarshal(data, &a.State)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, fd := range w.Descriptors() {
+		copied, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Descriptors[name] = copied
+	}
+	return a
+}
+
+// abandon makes a launcher forget a worker without ending it.
+func abandon(l *Launcher, w *Worker) {
+	w.mu.Lock()
+	w.said.path = "" // it must stay where it is
+	w.finish(0, false)
+	w.mu.Unlock()
+}
+
+func TestChildIsAdoptedWithAllItSaysAndWrites(t *testing.T) {
+	l, log := launcher(t), logFile(t)
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer write.Close()
+	spec := toFile(log, `printf 'unfinished '; read x <&3; echo out; echo err >&2; echo >&$NOTIFY_FD; exit 8`)
+	spec.Sockets = []int{int(read.Fd())}
+	old := start(t, l, spec)
+	must[Spawned](old)
+	if !eventually(func() bool { old.w.State(); data, _ := os.ReadFile(log.Path()); return string(data) == "unfinished " }) {
+		t.Error("State does not write out what is no line yet")
+	}
+	l.Freeze()
+	a := handOver(t, old.w)
+	abandon(l, old.w)
+	must[Exited](old)
+	read.Close()
+	l.Thaw()
+	a.Spec = spec
+	s := adopt(t, l, a)
+	must[Spawned](s)
+	write.WriteString("go\n")
+	must[ReadySaid](s)
+	e := must[Exited](s)
+	if !e.Known || e.Status.ExitStatus() != 8 || len(e.Tail) != 1 || e.Tail[0] != "err" {
+		t.Errorf("%s %q", e, e.Tail)
+	}
+	if data, _ := os.ReadFile(log.Path()); !strings.Contains(string(data), "out\n") {
+		t.Errorf("%q", data)
+	}
+	if _, err := os.Stat(a.State.NotifyPath); !os.IsNotExist(err) {
+		t.Error("the socket is still there")
+	}
+}
+
+func TestFrozenLauncherLeavesEverythingInTheKernel(t *testing.T) {
+	l := launcher(t)
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	spec := shell(`read x <&3; echo >&$NOTIFY_FD; exit 0`)
+	spec.Sockets = []int{int(read.Fd())}
+	s := start(t, l, spec)
+	pid := must[Spawned](s).PID
+	l.Freeze()
+	write.Close()
+	if !eventually(func() bool { return strings.HasPrefix(status(t, pid, "State"), "Z") }) {
+		t.Error("it does not end")
+	}
+	if st := s.w.State(); st.Ready || st.PID != pid || len(s.events) > 0 {
+		t.Errorf("%+v, %d events", st, len(s.events))
+	}
+	l.Thaw()
+	must[ReadySaid](s)
+	must[Exited](s)
+}
+
+func TestChildThatEndedBeforeItWasAdoptedKeepsItsStatus(t *testing.T) {
+	pid, err := syscall.ForkExec("/bin/sh", []string{"sh", "-c", "exit 12"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := launcher(t, Expect(pid))
+	if !eventually(noChildren) {
+		t.Fatal("it was not reaped: ", children())
+	}
+	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true}, Spec: Spec{Ready: Ready{Method: Notify}}})
+	must[Spawned](s)
+	if e := must[Exited](s); !e.Known || e.Status.ExitStatus() != 12 {
+		t.Errorf("%s", e)
+	}
+}
+
+// The shim's report is part of the hand-over: a worker that was between fork and exec.
+func TestWorkerIsAdoptedBetweenForkAndExec(t *testing.T) {
+	l := launcher(t)
+	s := &life{t: t, events: make(chan Event, 10)}
+	s.w = newWorker(l, Spec{Command: []string{"sleep", "100"}, Ready: Ready{Method: Notify}}, func(e Event) { s.events <- e })
+	l.gate.Lock() // nothing is read: the shim's report stays in its pipe
+	if err := s.w.spawn(); err != nil {
+		t.Fatal(err)
+	}
+	s.w.Signal(syscall.SIGUSR2, false)
+	a := handOver(t, s.w)
+	a.Spec = s.w.spec
+	if a.State.Running || a.Descriptors[FDReport] == 0 || len(a.State.Pending) != 1 {
+		t.Errorf("%+v", a)
+	}
+	abandonUnread(s.w)
+	l.workers.Go(s.w.postAll)
+	must[Exited](s)
+	l.gate.Unlock()
+	next := adopt(t, l, a)
+	must[Spawned](next)
+	if e := must[Exited](next); e.Status.Signal() != syscall.SIGUSR2 {
+		t.Errorf("%s", e)
+	}
+}
+
+func abandonUnread(w *Worker) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.drop(&w.said.status)
+	w.said.path = ""
+	w.finish(0, false)
+}

@@ -1,0 +1,153 @@
+package worker
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// inGroups makes a launcher put its workers into control groups below one that is made for the test.
+func inGroups(t *testing.T) (Option, string) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Skip(err)
+	}
+	_, path, found := strings.Cut("\n"+string(text), "\n0::")
+	path, _, _ = strings.Cut(path, "\n")
+	for _, mount := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		base, err := os.MkdirTemp(mount+path, "supervisord-test-")
+		if err != nil || !found {
+			continue
+		}
+		t.Cleanup(func() {
+			if err := os.Remove(base); err != nil {
+				t.Error(err)
+			}
+		})
+		if useable(base) {
+			return func(l *Launcher) { l.groups = &groups{base: base} }, base
+		}
+	}
+	t.Skip("no control group of version 2 that this user may divide, with cgroup.kill")
+	return nil, ""
+}
+
+func groupsIn(t *testing.T, base string) []string {
+	t.Helper()
+	list, err := filepath.Glob(base + "/" + groupPrefix + "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// hidden is a worker with a grandchild that nothing but its control group gives away.
+const hidden = `env -i setsid sh -c 'echo $$ >&3; exec sleep 1000' & read x <&4; exit 0`
+
+func startHidden(t *testing.T, l *Launcher) (s *life, grandchild int, end func()) {
+	t.Helper()
+	said, saidEnd, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := shell(hidden)
+	spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
+	spec.Sockets = []int{int(saidEnd.Fd()), int(read.Fd())}
+	s = start(t, l, spec)
+	must[Spawned](s)
+	saidEnd.Close()
+	read.Close()
+	var buf [32]byte
+	n, err := said.Read(buf[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	said.Close()
+	grandchild, err = strconv.Atoi(strings.TrimSpace(string(buf[:n])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { write.Close() })
+	return s, grandchild, func() { write.Close() }
+}
+
+func TestNothingInAControlGroupOutlivesItsWorker(t *testing.T) {
+	option, base := inGroups(t)
+	l := launcher(t, option)
+	s, grandchild, end := startHidden(t, l)
+	if got := groupsIn(t, base); len(got) != 1 || s.w.State().Group != got[0] {
+		t.Errorf("%q, %q", got, s.w.State().Group)
+	}
+	end()
+	must[Exited](s)
+	if !eventually(func() bool { return unix.Kill(grandchild, 0) == unix.ESRCH }) {
+		t.Errorf("process %d is left", grandchild)
+		unix.Kill(grandchild, unix.SIGKILL)
+	}
+	if !eventually(func() bool { return len(groupsIn(t, base)) == 0 }) {
+		t.Errorf("left: %q", groupsIn(t, base))
+	}
+}
+
+func TestKillReachesTheWholeControlGroup(t *testing.T) {
+	option, base := inGroups(t)
+	s, grandchild, _ := startHidden(t, launcher(t, option))
+	if err := s.w.Signal(syscall.SIGKILL, true); err != nil {
+		t.Error(err)
+	}
+	if e := must[Exited](s); e.OOM || e.String() != "killed by SIGKILL" {
+		t.Errorf("%s", e)
+	}
+	if !eventually(func() bool { return unix.Kill(grandchild, 0) == unix.ESRCH }) {
+		t.Errorf("process %d is left", grandchild)
+		unix.Kill(grandchild, unix.SIGKILL)
+	}
+	eventually(func() bool { return len(groupsIn(t, base)) == 0 })
+}
+
+func TestWorkerThatCannotBeStartedLeavesNoControlGroup(t *testing.T) {
+	option, base := inGroups(t)
+	s := start(t, launcher(t, option), Spec{Command: []string{"/no/such/program"}})
+	if e := must[Exited](s); e.Step != stepExec {
+		t.Errorf("%v", e)
+	}
+	if !eventually(func() bool { return len(groupsIn(t, base)) == 0 }) {
+		t.Errorf("left: %q", groupsIn(t, base))
+	}
+}
+
+// TestGroupsFigures has a folder with the files that a group with the memory controller has.
+func TestMemoryAndOOMAreReadFromTheGroup(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"memory.current": "104857600\n",
+		"memory.stat":    "anon 50000000\nfile 30000000\nfile_mapped 7\nshmem 10000000\n",
+		"memory.events":  "low 0\noom 3\noom_kill 2\noom_group_kill 9\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if used, ok := groupMemory(dir); !ok || used != 104857600-20000000 {
+		t.Errorf("%d %v", used, ok)
+	}
+	if !oomKilled(dir) || oomKilled(t.TempDir()) || oomKilled("") {
+		t.Error("the OOM kill is not recognised, or one that was none is")
+	}
+	if _, ok := groupMemory(t.TempDir()); ok {
+		t.Error("memory without a controller")
+	}
+	if got := (Exited{Known: true, Status: 9, OOM: true}).String(); got != "killed by the kernel for memory (OOM)" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,182 @@
+package worker
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// directoryPrefix begins the names of the private directories. The rest is random.
+const directoryPrefix = "notify."
+
+// maxSocketPath is what fits into sun_path with its NUL (unix(7)).
+const maxSocketPath = 107
+
+// directory is where the notify sockets of one supervisor live. Everyone may pass through it to a socket whose name they know,
+// and only the worker may write to that. A lock on it, which ends with the process, tells that it is in use.
+type directory struct {
+	path string
+	lock *os.File
+	last atomic.Uint64
+}
+
+// newDirectory makes a private directory in parent, after removing those that nobody uses any more.
+func newDirectory(parent string) (*directory, error) {
+	parent, err := filepath.Abs(parent)
+	if err == nil {
+		err = os.MkdirAll(parent, 0o755)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot create the directory of the notify sockets: %w", err)
+	}
+	const longest = len("/"+directoryPrefix) + 8 + len("/zzzzzzzz")
+	if len(parent)+longest > maxSocketPath {
+		return nil, fmt.Errorf("the directory of the notify sockets, %s, has a path of %d bytes: more than %d do not fit into a socket's address, choose a shorter one",
+			parent, len(parent), maxSocketPath-longest)
+	}
+	sweep(parent)
+	for range 10 {
+		d, err := makeDirectory(parent)
+		if d != nil || err != nil {
+			return d, err
+		}
+	}
+	return nil, fmt.Errorf("cannot lock a directory of notify sockets in %s", parent)
+}
+
+// makeDirectory returns neither if another supervisor swept the new directory away before it could be locked.
+func makeDirectory(parent string) (*directory, error) {
+	var random [4]byte
+	rand.Read(random[:])
+	path := filepath.Join(parent, directoryPrefix+hex.EncodeToString(random[:]))
+	if err := os.Mkdir(path, 0o700); err != nil {
+		if errors.Is(err, os.ErrExist) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("cannot create the directory of the notify sockets: %w", err)
+	}
+	lock := lockDirectory(path)
+	if lock == nil {
+		return nil, nil
+	}
+	if err := lock.Chmod(0o711); err != nil { // whatever the umask
+		lock.Close()
+		return nil, fmt.Errorf("cannot open up the directory of the notify sockets: %w", err)
+	}
+	return &directory{path: path, lock: lock}, nil
+}
+
+// lockDirectory returns nil if the directory is in use, gone, not a directory or not ours.
+func lockDirectory(path string) *os.File {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	f := os.NewFile(uintptr(fd), path)
+	var stat unix.Stat_t
+	err = unix.Fstat(fd, &stat)
+	if err == nil && int(stat.Uid) == os.Geteuid() {
+		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+	} else {
+		err = unix.EPERM
+	}
+	if err == nil {
+		err = unix.Fstat(fd, &stat)
+	}
+	if err != nil || stat.Nlink == 0 {
+		f.Close()
+		return nil
+	}
+	return f
+}
+
+// sweep removes what dead supervisors left. A socket that somebody still holds is left alone, with its directory: it belongs
+// to a worker that is to be adopted.
+func sweep(parent string) {
+	stale, err := filepath.Glob(escapeGlob(parent) + "/" + directoryPrefix + "*")
+	if err != nil {
+		return
+	}
+	for _, path := range stale {
+		lock := lockDirectory(path)
+		if lock == nil {
+			continue
+		}
+		names, _ := lock.Readdirnames(-1)
+		for _, name := range names {
+			if file := filepath.Join(path, name); abandoned(file) {
+				os.Remove(file)
+			}
+		}
+		os.Remove(path)
+		lock.Close()
+	}
+}
+
+func escapeGlob(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+// abandoned tells whether path is a socket that no process has open any more.
+func abandoned(path string) bool {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return errors.Is(unix.Connect(fd, &unix.SockaddrUnix{Name: path}), unix.ECONNREFUSED)
+}
+
+// socket makes a worker's notify socket. Its path is never used again.
+func (d *directory) socket(c *Credential) (fd int, path string, err error) {
+	path = d.path + "/" + strconv.FormatUint(d.last.Add(1), 36)
+	fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, "", fmt.Errorf("cannot create a notify socket: %w", err)
+	}
+	for _, step := range []func() error{
+		func() error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1) },
+		func() error { return unix.Fchmod(fd, 0o600) }, // before the bind, so that it never has another mode
+		func() error { return unix.Bind(fd, &unix.SockaddrUnix{Name: path}) },
+		func() error { return giveTo(path, c) },
+	} {
+		if err := step(); err != nil {
+			unix.Close(fd)
+			d.unlink(path)
+			return -1, "", fmt.Errorf("cannot create the notify socket %s: %w", path, err)
+		}
+	}
+	return fd, path, nil
+}
+
+func giveTo(path string, c *Credential) error {
+	if c == nil || int(c.UID) == os.Geteuid() || c.UID == unchanged {
+		return nil
+	}
+	err := os.Lchown(path, int(c.UID), -1)
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("to run a worker as another user (%d) needs root, or CAP_CHOWN and CAP_SETUID: %w", c.UID, err)
+	}
+	return err
+}
+
+// unlink removes a socket; also one in the directory of the supervisor before this one, which goes with its last socket.
+func (d *directory) unlink(path string) {
+	unix.Unlink(path)
+	if dir := filepath.Dir(path); dir != d.path {
+		unix.Rmdir(dir)
+	}
+}
+
+// remove removes the directory.
+func (d *directory) remove() error {
+	return errors.Join(os.RemoveAll(d.path), d.lock.Close())
+}

@@ -1,0 +1,44 @@
+package worker
+
+import (
+	"os"
+	"slices"
+	"strings"
+)
+
+// What systemd tells the supervisor about itself (systemd.exec(5), sd_notify(3), sd_watchdog_enabled(3)), which would be wrong
+// for a worker, and what another supervisor of our kind told us.
+var (
+	notForWorkers = []string{
+		"FDSTORE", "MAINPID", "MAINPIDFDID", "MANAGERPID", "MANAGERPIDFDID", "SYSTEMD_EXEC_PID",
+		"MEMORY_PRESSURE_WATCH", "MEMORY_PRESSURE_WRITE", "WATCHDOG_PID", "WATCHDOG_USEC",
+	}
+	prefixesNotForWorkers = []string{"LISTEN_", "NOTIFY_", "SERVER_STARTER_", "SUPERVISORD_"}
+)
+
+// Inheritable is the part of environ, the supervisor's own environment, that its workers get: without what systemd or another
+// supervisor told the supervisor about itself. environ is not changed. JOURNAL_STREAM and CREDENTIALS_DIRECTORY stay: they are
+// true of a worker that shares the supervisor's stderr or user, and Start takes them from one that does not.
+func Inheritable(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains(notForWorkers, name) ||
+			slices.ContainsFunc(prefixesNotForWorkers, func(p string) bool { return strings.HasPrefix(name, p) })
+	})
+}
+
+// withoutOwn leaves out what this package sets itself, and what the supervisor has from systemd but this worker may not use.
+func (s *Spec) withoutOwn() []string {
+	return slices.DeleteFunc(slices.Clone(s.Environment), func(v string) bool {
+		name, value, _ := strings.Cut(v, "=")
+		switch name {
+		case "NOTIFY_SOCKET", "NOTIFY_FD", "LISTEN_PID", "LISTEN_PIDFDID", "WATCHDOG_USEC", "WATCHDOG_PID":
+			return true
+		case "JOURNAL_STREAM": // "device:inode" of our stderr
+			return s.Stderr.Kind != Inherit && s.Stderr.Kind != "" && value == os.Getenv(name)
+		case "CREDENTIALS_DIRECTORY": // only our user may read it
+			return s.Credential != nil && int(s.Credential.UID) != os.Geteuid() && value == os.Getenv(name)
+		}
+		return false
+	})
+}

@@ -1,0 +1,50 @@
+package worker
+
+import (
+	"syscall"
+	"time"
+)
+
+// Event is something that happened to a worker: Spawned, ReadySaid, Status, Leaving, Extend, Watchdog or Exited.
+type Event interface{ event() }
+
+// Spawned: the command runs (the exec succeeded).
+type Spawned struct{ PID int }
+
+// ReadySaid: the worker is ready. It is sent once at most.
+type ReadySaid struct{}
+
+// Status is the free text of STATUS= (one line of UTF-8 without control characters), and the error that came with it.
+type Status struct {
+	Text  string
+	Errno syscall.Errno // from ERRNO=; 0: none
+}
+
+// Leaving: the worker said STOPPING=1 of its own accord.
+type Leaving struct{}
+
+// Extend: the worker asks with EXTEND_TIMEOUT_USEC= for that much time from now, whatever it is doing.
+type Extend struct{ Duration time.Duration }
+
+// Watchdog: the worker said WATCHDOG=1 (it is well), or WATCHDOG=trigger (it found that it is not).
+type Watchdog struct{ Trigger bool }
+
+// Exited is the last event of every worker, also of one that could not be started: then Step says what failed
+// ("exec", "user", "directory", "limits", …) and Err why.
+type Exited struct {
+	PID    int
+	Status syscall.WaitStatus
+	Known  bool   // false: the status could not be learned (an adopted process)
+	Step   string // "": it had been started
+	Err    error
+	OOM    bool     // the kernel killed it for memory; known only where workers have control groups with the memory controller
+	Tail   []string // the last lines of stderr, where captured (oldest first)
+}
+
+func (Spawned) event()   {}
+func (ReadySaid) event() {}
+func (Status) event()    {}
+func (Leaving) event()   {}
+func (Extend) event()    {}
+func (Watchdog) event()  {}
+func (Exited) event()    {}

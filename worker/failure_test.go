@@ -1,0 +1,97 @@
+package worker
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Every way in which a start can fail names its step, says what a person needs, and carries the errno.
+func TestEveryFailureNamesItsStep(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	plain := write("plain", "#!/bin/sh\n", 0o644)
+	orphan := write("orphan", "#!/no/such/interpreter\n", 0o755)
+	bare := write("bare", "exit 0\n", 0o755)
+	for name, c := range map[string]struct {
+		spec  Spec
+		step  string
+		text  string
+		errno syscall.Errno
+	}{
+		"missing":                    {Spec{Command: []string{"/no/such"}}, "exec", "cannot exec /no/such: no such file or directory", syscall.ENOENT},
+		"not in PATH":                {Spec{Command: []string{"no-such"}, Environment: []string{"PATH=/x:/y"}}, "exec", `cannot exec no-such: not found in PATH "/x:/y"`, syscall.ENOENT},
+		"not executable":             {Spec{Command: []string{plain}}, "exec", "permission denied", syscall.EACCES},
+		"in PATH but not executable": {Spec{Command: []string{"plain"}, Environment: []string{"PATH=" + dir}}, "exec", "may not be executed", syscall.EACCES},
+		"no interpreter":             {Spec{Command: []string{orphan}}, "exec", "its interpreter", syscall.ENOENT},
+		"no #! line":                 {Spec{Command: []string{bare}}, "exec", "a script needs a #! line", syscall.ENOEXEC},
+		"a NUL":                      {Spec{Command: []string{"a\x00b"}}, "exec", "NUL", syscall.EINVAL},
+		"no command":                 {Spec{}, "exec", "no command", 0},
+		"directory":                  {Spec{Command: []string{"true"}, Directory: "/no/such"}, "directory", "cannot enter directory /no/such: no such file or directory", syscall.ENOENT},
+		"limit":                      {Spec{Command: []string{"true"}, Limits: Limits{RLimits: map[string]uint64{"nofile": 1 << 40}}}, "limits", "cannot set limit nofile to 1099511627776", syscall.EPERM},
+		"unknown limit":              {Spec{Command: []string{"true"}, Limits: Limits{RLimits: map[string]uint64{"bogus": 1}}}, "limits", "unknown limit bogus", 0},
+		"score":                      {Spec{Command: []string{"true"}, Limits: Limits{OOMScoreAdj: &[]int{5000}[0]}}, "oom_score_adj", "cannot set oom_score_adj 5000", syscall.EINVAL},
+		"capability":                 {Spec{Command: []string{"true"}, Limits: Limits{AmbientCapabilities: []string{"CAP_BOGUS"}}}, "ambient_capabilities", "unknown capability", 0},
+		"socket":                     {Spec{Command: []string{"true"}, Sockets: []int{100000}}, "sockets", "socket 0 (descriptor 100000)", syscall.EBADF},
+		"output":                     {Spec{Command: []string{"true"}, Stderr: Output{Kind: ToFile}}, "output", "stderr", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := must[Exited](start(t, launcher(t), c.spec))
+			if e.Step != c.step || !strings.Contains(e.String(), c.text) {
+				t.Errorf("step %q: %s", e.Step, e)
+			}
+			if c.errno != 0 && !errors.Is(e.Err, c.errno) {
+				t.Errorf("%v is not %v", e.Err, c.errno)
+			}
+		})
+	}
+}
+
+func TestUserThatMayNotBeSet(t *testing.T) {
+	c := &Credential{UID: 0, GID: 0, Groups: []uint32{0}}
+	if os.Geteuid() == 0 {
+		c.UID = 1<<32 - 1 // to the kernel: leave it as it is
+		c.Groups = nil
+	}
+	e := must[Exited](start(t, launcher(t), Spec{Command: []string{"true"}, Credential: c}))
+	if os.Geteuid() == 0 && e.Step != "user" || os.Geteuid() != 0 && e.Step != "notify" {
+		t.Errorf("step %q: %s", e.Step, e)
+	}
+}
+
+func TestShimThatIsKilledWasNeverStarted(t *testing.T) {
+	l := launcher(t)
+	for range 20 {
+		s := start(t, l, shell("sleep 100"))
+		if err := s.w.Signal(syscall.SIGKILL, false); err != nil {
+			t.Error(err)
+		}
+		e := s.next()
+		if _, spawned := e.(Spawned); spawned {
+			e = s.next()
+		}
+		x := e.(Exited)
+		if x.Status.Signal() != syscall.SIGKILL || x.Step != "" && x.String() != "killed by SIGKILL before it could run" {
+			t.Errorf("step %q: %s", x.Step, x)
+		}
+	}
+}
+
+func TestOrdinaryProcessIsNoShim(t *testing.T) {
+	RunShim() // returns: this process has another name
+	old := os.Args
+	defer func() { os.Args = old }()
+	for _, args := range [][]string{{shimName}, {shimName, "x", "7"}, {shimName, "x", "-1"}, {shimName, "x", "y"}} {
+		os.Args = args
+		RunShim() // returns: there are no sealed orders
+	}
+}

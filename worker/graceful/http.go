@@ -1,0 +1,163 @@
+package graceful
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"sync/atomic"
+)
+
+// HTTP serves srv, and whatever is built on it (echo, chi, gin: their Handler), on ln. With certificates in srv.TLSConfig
+// it speaks TLS. HTTP/2 is spoken where srv.Protocols, or net/http's default over TLS, says so.
+// ln must be the plain listener, not one from tls.NewListener.
+func HTTP(ln net.Listener, srv *http.Server) Server { return &httpServer{ln: ln, srv: srv} }
+
+type httpServer struct {
+	ln      net.Listener
+	srv     *http.Server
+	goaway  *http.Server // holds the HTTP/2 side, see splitHTTP2
+	leaving atomic.Bool
+}
+
+func (h *httpServer) run(st *stop, accepting func()) error {
+	d := newDoor(h.ln, accepting)
+	if err := h.prepare(); err != nil {
+		return errors.Join(err, d.Close())
+	}
+	d.tls = h.speaksTLS()
+	served := make(chan error, 1)
+	go func() { served <- h.serve(d) }()
+	select {
+	case err := <-served:
+		return errors.Join(fmt.Errorf("cannot serve HTTP on %s: %w", h.ln.Addr(), err), h.srv.Close())
+	case <-st.begun:
+	}
+	h.leaving.Store(true)
+	d.shut()
+	return h.drain(st, d, served)
+}
+
+// drain sends every client away in its own time. Only when no connection is left does it shut srv down.
+func (h *httpServer) drain(st *stop, d *door, served <-chan error) error {
+	select {
+	case <-served:
+	case <-st.over: // Accept hangs, and so would Close: somebody made the shared socket a blocking one
+		return d.open.cut(st)
+	}
+	d.open.seal()
+	h.sayGoAway()
+	var cut error
+	if !d.open.linger(st.patience(d.shared), d.open.gone, st.over) {
+		cut = d.open.cut(st)
+	}
+	return errors.Join(cut, h.end())
+}
+
+// end runs what the caller gave to RegisterOnShutdown; there is nothing left to wait for.
+func (h *httpServer) end() error {
+	at, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := h.srv.Shutdown(at); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return h.srv.Close()
+}
+
+func (h *httpServer) speaksTLS() bool {
+	c := h.srv.TLSConfig
+	return c != nil && (len(c.Certificates) > 0 || c.GetCertificate != nil || c.GetConfigForClient != nil)
+}
+
+func (h *httpServer) serve(d *door) error {
+	if d.tls {
+		return h.srv.ServeTLS(d, "", "")
+	}
+	return h.srv.Serve(d)
+}
+
+// prepare puts our hooks under the caller's.
+func (h *httpServer) prepare() error {
+	if err := h.splitHTTP2(); err != nil {
+		return err
+	}
+	handler, hook := h.srv.Handler, h.srv.ConnState
+	if handler == nil {
+		handler = http.DefaultServeMux
+	}
+	h.srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor >= 2 { // sayGoAway speaks for all streams
+			handler.ServeHTTP(w, r)
+			return
+		}
+		answer := &response{ResponseWriter: w, server: h}
+		handler.ServeHTTP(answer, r)
+		if !answer.decided { // net/http writes the header now
+			answer.decide()
+		}
+	})
+	h.srv.ConnState = func(c net.Conn, state http.ConnState) {
+		if o := ours(c); o != nil {
+			o.follow(state)
+		}
+		if hook != nil {
+			hook(c, state)
+		}
+	}
+	return nil
+}
+
+// follow takes over what net/http says about a connection. Close tells of the end by itself.
+func (c *conn) follow(state http.ConnState) {
+	switch state {
+	case http.StateActive:
+		c.is(Active)
+	case http.StateIdle:
+		c.is(Idle)
+	case http.StateHijacked:
+		c.is(Hijacked)
+	case http.StateNew, http.StateClosed:
+	}
+}
+
+// splitHTTP2 lets a second http.Server own the HTTP/2 connections' shutdown. Shutdown of a server sends GOAWAY on HTTP/2,
+// which is right at once, and drops requests on HTTP/1, which never is; net/http has no way to ask for the one alone.
+func (h *httpServer) splitHTTP2() error {
+	h.goaway = &http.Server{
+		TLSConfig: h.srv.TLSConfig.Clone(), TLSNextProto: maps.Clone(h.srv.TLSNextProto),
+		Protocols: h.srv.Protocols, HTTP2: h.srv.HTTP2, IdleTimeout: h.srv.IdleTimeout, ReadTimeout: h.srv.ReadTimeout,
+	}
+	if c := h.goaway.TLSConfig; c != nil && !slices.Contains(c.NextProtos, "h2") {
+		c.NextProtos = append(c.NextProtos, "h2") // only then does Serve look at HTTP/2 at all
+	}
+	if err := h.goaway.Serve(shutListener{}); !errors.Is(err, errShut) {
+		return fmt.Errorf("cannot set up HTTP/2: %w", err)
+	}
+	if h.goaway.TLSNextProto == nil {
+		return nil
+	}
+	h.srv.TLSNextProto = make(map[string]func(*http.Server, *tls.Conn, http.Handler))
+	for proto, serve := range h.goaway.TLSNextProto {
+		h.srv.TLSNextProto[proto] = func(hs *http.Server, c *tls.Conn, handler http.Handler) {
+			if o := ours(c); o != nil {
+				o.streams.Store(true)
+			}
+			serve(hs, c, handler)
+		}
+	}
+	return nil
+}
+
+// sayGoAway tells every HTTP/2 client to open its next stream elsewhere. Streams that are open go on to their end.
+func (h *httpServer) sayGoAway() { _ = h.goaway.Shutdown(context.Background()) }
+
+// shutListener accepts nothing.
+type shutListener struct{}
+
+func (shutListener) Accept() (net.Conn, error) { return nil, errShut }
+func (shutListener) Close() error              { return nil }
+func (shutListener) Addr() net.Addr            { return &net.TCPAddr{} }

@@ -1,0 +1,176 @@
+package graceful_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"supervisord/worker/graceful"
+)
+
+// certificate makes a throw-away certificate.
+func certificate() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"test"}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+}
+
+func protocols(set ...func(*http.Protocols, bool)) *http.Protocols {
+	p := new(http.Protocols)
+	for _, s := range set {
+		s(p, true)
+	}
+	return p
+}
+
+// kinds are the ways to speak HTTP/2, and HTTP/1 over TLS, as workers and as clients.
+var kinds = []struct {
+	name, worker, scheme string
+	protocols            *http.Protocols
+	major                int
+}{
+	{"h2c", "h2c", "http", protocols((*http.Protocols).SetUnencryptedHTTP2), 2},
+	{"HTTP2 over TLS", "https", "https", protocols((*http.Protocols).SetHTTP2), 2},
+	{"HTTP1 over TLS", "https", "https", protocols((*http.Protocols).SetHTTP1), 1},
+}
+
+func transport(p *http.Protocols) *http.Transport {
+	return &http.Transport{Protocols: p, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+}
+
+// server is the worker of the same name, to be served inside a test.
+func server(worker string) (*http.Server, error) {
+	srv := &http.Server{Handler: routes()}
+	if worker == "h2c" {
+		srv.Protocols = protocols((*http.Protocols).SetHTTP1, (*http.Protocols).SetUnencryptedHTTP2)
+		return srv, nil
+	}
+	cert, err := certificate()
+	srv.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}}
+	return srv, err
+}
+
+func TestOtherProtocolsUnderSwaps(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			m := newMaster(t)
+			var answered, failed atomic.Int64
+			done := make(chan struct{})
+			m.swaps(k.worker, 200*time.Millisecond, func() {
+				defer close(done)
+				var all sync.WaitGroup
+				for range 30 {
+					all.Go(func() { hammer(t, k.protocols, k.scheme+"://"+m.addr, k.major, &answered, &failed) })
+				}
+				all.Wait()
+			}, done)
+			if failed.Load() > 0 || answered.Load() == 0 {
+				t.Errorf("%d answered, %d failed", answered.Load(), failed.Load())
+			}
+		})
+	}
+}
+
+// hammer sends requests for a while over a connection of its own. POST, so that the client does not retry.
+func hammer(t *testing.T, p *http.Protocols, url string, major int, answered, failed *atomic.Int64) {
+	c := &http.Client{Transport: transport(p)}
+	defer c.CloseIdleConnections()
+	for end := time.Now().Add(800 * time.Millisecond); time.Now().Before(end); {
+		answer, err := c.Post(url, "text/plain", nil)
+		if err == nil {
+			_, err = io.Copy(io.Discard, answer.Body)
+			answer.Body.Close()
+			if answer.ProtoMajor != major {
+				err = fmt.Errorf("HTTP/%d, want HTTP/%d", answer.ProtoMajor, major)
+			}
+		}
+		if err != nil {
+			failed.Add(1)
+			t.Log(err)
+			continue
+		}
+		answered.Add(1)
+	}
+}
+
+func TestIdleHTTP2ClientIsToldAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, k := range kinds {
+		if k.major != 2 {
+			continue
+		}
+		t.Run(k.name, func(t *testing.T) {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			must(t, err)
+			srv, err := server(k.worker)
+			must(t, err)
+			ctx, stop := context.WithCancel(context.Background())
+			done := make(chan error, 1)
+			go func() { done <- graceful.Serve(ctx, graceful.HTTP(ln, srv)) }()
+			c := &http.Client{Transport: transport(k.protocols)}
+			defer c.CloseIdleConnections()
+			url := k.scheme + "://" + ln.Addr().String()
+			slow := make(chan error, 1)
+			go func() { slow <- get(c, url+"/slow?d=400ms") }()
+			must(t, get(c, url))
+			time.Sleep(50 * time.Millisecond)
+			stop()
+			must(t, <-slow) // the stream that was open goes on to its end
+			select {
+			case err := <-done:
+				must(t, err)
+			case <-time.After(3 * time.Second): // less than Linger
+				t.Error("an idle HTTP/2 connection held the stop up: it was not told to go")
+			}
+		})
+	}
+}
+
+func get(c *http.Client, url string) error {
+	answer, err := c.Get(url)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	_, err = io.Copy(io.Discard, answer.Body)
+	return err
+}
+
+func TestTLSConnectionWithoutARequestIsNotCutOff(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	srv, err := server("https")
+	must(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		o := graceful.Options{Linger: 50 * time.Millisecond, Deadline: 10 * time.Second}
+		done <- o.Serve(ctx, graceful.HTTP(ln, srv))
+	}()
+	c := tls.Client(dial(t, ln.Addr().String()), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+	must(t, c.Handshake())
+	stop()
+	select {
+	case err := <-done:
+		must(t, err)
+	case <-time.After(3 * time.Second):
+		t.Error("the handshake was taken for a request")
+	}
+}

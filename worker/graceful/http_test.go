@@ -1,0 +1,260 @@
+package graceful_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"supervisord/worker/graceful"
+)
+
+// inHand sends a request that takes d and returns once the worker has it in hand.
+func inHand(t *testing.T, addr string, d time.Duration) (*client, <-chan error) {
+	t.Helper()
+	c := &client{dial(t, addr), nil}
+	c.in = bufio.NewReader(c)
+	done := make(chan error, 1)
+	go func() {
+		again, err := c.get("/slow?d="+d.String(), true)
+		if err == nil && again {
+			err = errors.New("the answer came without Connection: close, although the header was written after the stop had begun")
+		}
+		done <- err
+	}()
+	time.Sleep(100 * time.Millisecond) // there is no event to wait for: the handler has it some microseconds after the write
+	return c, done
+}
+
+func TestStopAnswersWhatIsInHandAndSaysClose(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	p := m.serving("http")
+	_, done := inHand(t, m.addr, time.Second)
+	p.signal(syscall.SIGTERM)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	p.wait(time.Second, 0)
+}
+
+func TestStopAnswersTheNextRequestOfAnIdleConnectionAndSaysClose(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	p := m.serving("http")
+	c := &client{dial(t, m.addr), nil}
+	c.in = bufio.NewReader(c)
+	if again, err := c.get("/", true); err != nil || !again {
+		t.Fatalf("first answer: again %v, %v", again, err)
+	}
+	p.signal(syscall.SIGTERM)
+	if !p.running(300 * time.Millisecond) {
+		t.Fatal("the worker left although a connection was idle for less than Linger")
+	}
+	again, err := c.get("/", true)
+	if err != nil || again {
+		t.Errorf("answer after TERM: again %v, %v; want an answer with Connection: close", again, err)
+	}
+	p.wait(time.Second, 0)
+}
+
+func TestStopAnswersTheFirstRequestOfAnAcceptedConnection(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	p := m.serving("http")
+	c := &client{dial(t, m.addr), nil}
+	c.in = bufio.NewReader(c)
+	time.Sleep(100 * time.Millisecond) // accepted some microseconds after the connect
+	p.signal(syscall.SIGTERM)
+	time.Sleep(100 * time.Millisecond)
+	if again, err := c.get("/", true); err != nil || again {
+		t.Errorf("answer after TERM: again %v, %v; want an answer with Connection: close", again, err)
+	}
+	p.wait(time.Second, 0)
+}
+
+func TestStopAnswersARequestThatIsHalfSent(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	p := m.serving("http", "TEST_LINGER=100ms")
+	c := dial(t, m.addr)
+	fmt.Fprint(c, "GET / HTTP/1.1\r\n")
+	time.Sleep(100 * time.Millisecond)
+	p.signal(syscall.SIGTERM)
+	if !p.running(400 * time.Millisecond) {
+		t.Fatal("the worker left a request that was half sent")
+	}
+	fmt.Fprint(c, "Host: test\r\n\r\n")
+	if answer, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || answer.StatusCode != 200 {
+		t.Errorf("%v, %v", answer, err)
+	}
+	p.wait(time.Second, 0)
+}
+
+func TestIdleConnectionIsClosedAfterLinger(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	p := m.serving("http", "TEST_LINGER=300ms")
+	c := dial(t, m.addr)
+	began := time.Now()
+	time.Sleep(50 * time.Millisecond)
+	p.signal(syscall.SIGTERM)
+	closed(t, c)
+	if took := time.Since(began); took < 300*time.Millisecond || took > 2*time.Second {
+		t.Errorf("closed after %v, want about 350ms", took)
+	}
+	p.wait(time.Second, 0)
+}
+
+func TestClientThatComesBackIsWaitedForLongerThanLinger(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	p := m.serving("http", "TEST_LINGER=10ms")
+	c := &client{dial(t, m.addr), nil}
+	c.in = bufio.NewReader(c)
+	const pause = 500 * time.Millisecond
+	for range 2 {
+		if _, err := c.get("/", true); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(pause)
+	}
+	p.signal(syscall.SIGTERM) // one pause after the last answer; two are granted
+	time.Sleep(pause / 2)
+	if again, err := c.get("/", true); err != nil || again {
+		t.Errorf("again %v, %v", again, err)
+	}
+	p.wait(time.Second, 0)
+}
+
+func TestOldWorkerLeavesTheQueueOfASharedSocketToTheNext(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	old := m.serving("http")
+	_, done := inHand(t, m.addr, time.Second)
+	old.signal(syscall.SIGTERM)
+	time.Sleep(100 * time.Millisecond) // the old worker is draining, and has a request in hand
+	queued := dial(t, m.addr)
+	fmt.Fprint(queued, "GET / HTTP/1.0\r\n\r\n")
+	must(t, <-done)
+	next := m.serving("http")
+	answer, err := http.ReadResponse(bufio.NewReader(queued), nil)
+	must(t, err)
+	pid, err := io.ReadAll(answer.Body)
+	must(t, err)
+	if got := strings.TrimSpace(string(pid)); got != strconv.Itoa(next.cmd.Process.Pid) {
+		t.Errorf("answered by %s, want the next worker, %d", got, next.cmd.Process.Pid)
+	}
+}
+
+func TestOwnSocketsQueueIsStillTaken(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	var queued []*client
+	for range 20 {
+		c := &client{dial(t, ln.Addr().String()), nil}
+		c.in = bufio.NewReader(c)
+		queued = append(queued, c)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	stop() // before the first Accept: all of them are in the queue as the stop begins
+	done := make(chan error, 1)
+	go func() { done <- graceful.Serve(ctx, graceful.HTTP(ln, &http.Server{Handler: routes()})) }()
+	for i, c := range queued {
+		if _, err := c.get("/", true); err != nil {
+			t.Errorf("connection %d: %v", i, err)
+		}
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDeadlineCutsOffAndTellsWhat(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		o := graceful.Options{Deadline: 300 * time.Millisecond, Linger: 50 * time.Millisecond}
+		done <- o.Serve(ctx, graceful.HTTP(ln, &http.Server{Handler: routes()}))
+	}()
+	_, slow := inHand(t, ln.Addr().String(), time.Minute)
+	websocket := dial(t, ln.Addr().String())
+	fmt.Fprint(websocket, "GET /hijack HTTP/1.1\r\nHost: test\r\n\r\n")
+	if _, err := http.ReadResponse(bufio.NewReader(websocket), nil); err != nil {
+		t.Fatal(err)
+	}
+	idle := dial(t, ln.Addr().String())
+	stop()
+	var cut *graceful.CutOff
+	if err := <-done; !errors.As(err, &cut) {
+		t.Fatalf("Serve returned %v, want a *CutOff", err)
+	}
+	doing := map[graceful.Doing]int{}
+	for _, c := range cut.Conns {
+		doing[c.Doing]++
+	}
+	if len(cut.Conns) != 2 || doing[graceful.Active] != 1 || doing[graceful.Hijacked] != 1 {
+		t.Errorf("cut off: %v; want one active, one hijacked", cut.Conns)
+	}
+	if err := <-slow; err == nil {
+		t.Error("the slow request was answered")
+	}
+	closed(t, websocket)
+	closed(t, idle)
+	if text := cut.Error(); !strings.Contains(text, "1 active") || !strings.Contains(text, "1 hijacked") {
+		t.Error(text)
+	}
+}
+
+func TestLargeAnswerIsSentWhole(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	body := bytes.Repeat([]byte("0123456789abcdef"), 1<<19)
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		stop()
+		_, _ = w.Write(body)
+	})
+	done := make(chan error, 1)
+	go func() { done <- graceful.Serve(ctx, graceful.HTTP(ln, &http.Server{Handler: handler})) }()
+	c := dial(t, ln.Addr().String())
+	fmt.Fprint(c, "GET / HTTP/1.0\r\n\r\n")
+	time.Sleep(200 * time.Millisecond) // it must wait for us, not the other way round
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	must(t, err)
+	got, err := io.ReadAll(answer.Body)
+	if err != nil || !bytes.Equal(got, body) {
+		t.Errorf("%d bytes of %d, %v", len(got), len(body), err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRegisteredFunctionsOfTheServerRun(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	stop()
+	ran := make(chan struct{})
+	srv := &http.Server{}
+	srv.RegisterOnShutdown(func() { close(ran) })
+	must(t, graceful.Serve(ctx, graceful.HTTP(ln, srv)))
+	<-ran
+}

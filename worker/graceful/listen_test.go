@@ -1,0 +1,155 @@
+package graceful_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"supervisord/socket"
+)
+
+// ask starts a process with these environment variables and sockets, lets it ask for listeners ("name|address" each; "*" for
+// all that are left), and returns what it got, line by line. "PID" in a variable's value stands for its PID.
+func ask(t *testing.T, sockets []*os.File, env []string, questions ...string) []string {
+	t.Helper()
+	script := "exec \"$0\""
+	for i, v := range env {
+		name, value, _ := strings.Cut(v, "=")
+		if value == "PID" {
+			script = name + "=$$ " + script
+			env[i] = "_=" // set by the shell
+		}
+	}
+	cmd := exec.Command("sh", "-c", script, os.Args[0])
+	cmd.Env = append(append(os.Environ(), "GRACEFUL_TEST_WORKER=ask", "GORACE=atexit_sleep_ms=0", "TEST_ASK="+strings.Join(questions, ",")), env...)
+	cmd.ExtraFiles = sockets
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
+}
+
+func expect(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("got %q, want %q", got, want)
+	}
+	for i, w := range want {
+		if !strings.Contains(got[i], w) {
+			t.Errorf("line %d is %q, want %q in it", i, got[i], w)
+		}
+	}
+}
+
+func TestListenersByNameAsTheSupervisorPassesThem(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	other := m.listen()
+	env := append(socket.Environment([]socket.Passed{{Name: "http", Address: m.addr}, {Name: "admin", Address: other}}), "LISTEN_PID=PID")
+	got := ask(t, m.sockets, env, "admin|:1", "http|:1", "http|:1", "nope|:1")
+	expect(t, got, other, m.addr, "already given out", `no inherited socket has this name: "nope"; there are: "http", "admin"`)
+}
+
+func TestListenersWithoutANameAreFoundByAddress(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	other := m.listen()
+	env := append(socket.Environment([]socket.Passed{{Address: m.addr}, {Address: other}}), "LISTEN_PID=PID")
+	expect(t, ask(t, m.sockets, env, "admin|"+other, "http|"+m.addr), other, m.addr)
+}
+
+func TestSystemdSocketWithoutANameIsFoundByBeingAlone(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	expect(t, ask(t, m.sockets, []string{"LISTEN_PID=PID", "LISTEN_FDS=1"}, "http|:1"), m.addr)
+}
+
+func TestVariablesMeantForAnotherProcessAreIgnored(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	got := ask(t, m.sockets, []string{"LISTEN_PID=1", "LISTEN_FDS=1"}, "http|127.0.0.1:0")
+	if got[0] == m.addr || !strings.HasPrefix(got[0], "127.0.0.1:") {
+		t.Errorf("got %q, want a socket of its own", got)
+	}
+}
+
+func TestServerStarterPort(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	other := m.listen()
+	_, port, err := net.SplitHostPort(other)
+	must(t, err)
+	env := []string{fmt.Sprintf("SERVER_STARTER_PORT=%s=3;%s=4", m.addr, port)}
+	expect(t, ask(t, m.sockets, env, "admin|:"+port, "http|"+m.addr), other, m.addr)
+	expect(t, ask(t, m.sockets, env, "*"), m.addr+" "+other)
+	expect(t, ask(t, m.sockets, env, "nope|127.0.0.1:1"), "no inherited socket")
+}
+
+func TestServerStarterPortThatPanicsTheListenerPackage(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	expect(t, ask(t, m.sockets, []string{"SERVER_STARTER_PORT=a"}, "http|:1"), "SERVER_STARTER_PORT is malformed")
+	expect(t, ask(t, m.sockets, []string{"SERVER_STARTER_PORT=1:2=3"}, "http|:1"), m.addr)
+}
+
+func TestHostileVariables(t *testing.T) {
+	t.Parallel()
+	for _, v := range []string{
+		"SERVER_STARTER_PORT=a=99", "SERVER_STARTER_PORT=a=-1", "SERVER_STARTER_PORT=a=18446744073709551615", "SERVER_STARTER_PORT=a=1",
+		"SERVER_STARTER_PORT=;", "SERVER_STARTER_PORT=a=3=", "LISTEN_FDS=x", "LISTEN_FDS=-1", "LISTEN_FDS=4000000000", "LISTEN_FDS=99",
+	} {
+		t.Run(v, func(t *testing.T) {
+			m := newMaster(t)
+			expect(t, ask(t, m.sockets, []string{v, "LISTEN_PID=PID"}, "http|:1"), "the inherited sockets cannot be used")
+		})
+	}
+}
+
+func TestNothingInheritedListensOnTheAddress(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s")
+	abstract := fmt.Sprintf("@graceful-test-%d", os.Getpid())
+	got := ask(t, nil, []string{"SERVER_STARTER_PORT="}, "a|127.0.0.1:0", "b|unix:"+path, "c|unix:"+abstract, "*")
+	expect(t, got, "127.0.0.1:", path, abstract, "none")
+	if _, err := os.Stat(path); err == nil {
+		t.Error("the socket's file was left behind")
+	}
+}
+
+func TestAddressInUseSaysThatNothingWasInherited(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	expect(t, ask(t, nil, nil, "http|"+m.addr), "address already in use (no socket was inherited")
+}
+
+func TestDatagramSocket(t *testing.T) {
+	t.Parallel()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	f := os.NewFile(uintptr(fd), "udp")
+	defer f.Close()
+	name, err := unix.Getsockname(fd)
+	must(t, err)
+	port := name.(*unix.SockaddrInet4).Port
+	env := []string{"LISTEN_PID=PID", "LISTEN_FDS=1", "LISTEN_FDNAMES=dns"}
+	expect(t, ask(t, []*os.File{f}, env, "dns|:1", "udp dns|:1"), "no inherited socket", fmt.Sprintf("127.0.0.1:%d", port))
+}
+
+func TestChildrenOfTheWorkerGetNeitherSocketsNorVariables(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	m.listen()
+	env := append(socket.Environment([]socket.Passed{{Name: "http", Address: m.addr}, {Name: "admin", Address: m.addr}}),
+		"LISTEN_PID=PID", "NOTIFY_SOCKET=/nowhere", "WATCHDOG_USEC=1000000")
+	for _, e := range [][]string{env, {"SERVER_STARTER_PORT=" + m.addr + "=3;x=4"}} {
+		expect(t, ask(t, m.sockets, e, "http|"+m.addr, "child"), m.addr, "sockets 0 variables 0")
+	}
+}

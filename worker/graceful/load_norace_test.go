@@ -1,0 +1,5 @@
+//go:build !race
+
+package graceful_test
+
+const defaultRequests = 20_000

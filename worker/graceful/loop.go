@@ -1,0 +1,84 @@
+package graceful
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// Conns runs a plain accept loop: handle is called for each connection, which is closed when handle returns.
+// ctx ends as the stop begins: handle should then finish what it has in hand, say goodbye as its protocol has it, and
+// return; at the deadline its connection is closed.
+func Conns(ln net.Listener, handle func(ctx context.Context, c net.Conn)) Server {
+	return &loop{ln: ln, handle: handle}
+}
+
+type loop struct {
+	ln     net.Listener
+	handle func(context.Context, net.Conn)
+	busy   sync.WaitGroup
+}
+
+func (l *loop) run(st *stop, accepting func()) error {
+	d := newDoor(l.ln, accepting)
+	ctx, leave := context.WithCancel(context.Background())
+	defer leave()
+	served := make(chan error, 1)
+	go func() { served <- l.accept(ctx, d) }()
+	select {
+	case err := <-served:
+		return errors.Join(fmt.Errorf("cannot accept on %s: %w", l.ln.Addr(), err), d.Close())
+	case <-st.begun:
+	}
+	d.shut()
+	leave()
+	return l.drain(st, d, served)
+}
+
+func (l *loop) drain(st *stop, d *door, served <-chan error) error {
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		<-served
+		l.busy.Wait()
+	}()
+	select {
+	case <-drained:
+		return nil
+	case <-st.over:
+	}
+	err := d.open.cut(st)
+	settle(drained)
+	return err
+}
+
+// accept waits a little where accept(2) fails for want of descriptors or memory, as net/http does.
+func (l *loop) accept(ctx context.Context, d *door) error {
+	var pause time.Duration
+	for {
+		c, err := d.Accept()
+		if err == nil {
+			pause = 0
+			l.busy.Go(func() { l.one(ctx, c.(*conn)) })
+			continue
+		}
+		var temporary interface{ Temporary() bool }
+		if !errors.As(err, &temporary) || !temporary.Temporary() {
+			return err
+		}
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (l *loop) one(ctx context.Context, c *conn) {
+	defer c.Close()
+	c.is(Active)
+	l.handle(ctx, c)
+}

@@ -1,0 +1,198 @@
+package graceful_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestMain runs the tests, or, re-executed by one of them, is the worker that it asked for.
+func TestMain(m *testing.M) {
+	if name := os.Getenv("GRACEFUL_TEST_WORKER"); name != "" {
+		if err := workers[name](); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// master holds a listening socket and starts workers with it: the least that a supervisor does.
+type master struct {
+	t       testing.TB
+	sockets []*os.File
+	addr    string
+	env     []string
+}
+
+// newMaster opens a TCP socket that never goes through the Go runtime's poller, as a supervisor does.
+func newMaster(t testing.TB) *master {
+	t.Helper()
+	m := &master{t: t}
+	m.addr = m.listen()
+	return m
+}
+
+func (m *master) listen() string {
+	m.t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(m.t, err)
+	must(m.t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	must(m.t, unix.Listen(fd, 4096))
+	f := os.NewFile(uintptr(fd), "socket")
+	m.t.Cleanup(func() { f.Close() })
+	m.sockets = append(m.sockets, f)
+	name, err := unix.Getsockname(fd)
+	must(m.t, err)
+	return fmt.Sprintf("127.0.0.1:%d", name.(*unix.SockaddrInet4).Port)
+}
+
+// proc is a worker process.
+type proc struct {
+	t      testing.TB
+	cmd    *exec.Cmd
+	ready  chan bool // true: it said ready; false: it ended without
+	ended  chan struct{}
+	err    error
+	stderr bytes.Buffer
+}
+
+// start starts the worker called name with the master's sockets as start_server would, and a pipe for ready.
+func (m *master) start(name string, env ...string) *proc {
+	m.t.Helper()
+	r, w, err := os.Pipe()
+	must(m.t, err)
+	var ports []string
+	for i, s := range m.sockets {
+		at, err := unix.Getsockname(int(s.Fd()))
+		must(m.t, err)
+		ports = append(ports, fmt.Sprintf("127.0.0.1:%d=%d", at.(*unix.SockaddrInet4).Port, 3+i))
+	}
+	p := &proc{t: m.t, cmd: exec.Command(os.Args[0]), ready: make(chan bool, 1), ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), "GRACEFUL_TEST_WORKER="+name, "GORACE=atexit_sleep_ms=0",
+		"SERVER_STARTER_PORT="+strings.Join(ports, ";"), "NOTIFY_FD="+strconv.Itoa(3+len(m.sockets)))
+	p.cmd.Env = append(append(p.cmd.Env, m.env...), env...)
+	p.cmd.ExtraFiles = append(append(p.cmd.ExtraFiles, m.sockets...), w)
+	p.cmd.Stderr = &p.stderr
+	must(m.t, p.cmd.Start())
+	w.Close()
+	m.t.Cleanup(p.kill)
+	go func() {
+		line, _ := bufio.NewReader(r).ReadString('\n')
+		p.ready <- line == "\n"
+		r.Close()
+		p.err = p.cmd.Wait()
+		close(p.ended)
+	}()
+	return p
+}
+
+// serving starts a worker and waits until it is ready.
+func (m *master) serving(name string, env ...string) *proc {
+	m.t.Helper()
+	p := m.start(name, env...)
+	if !<-p.ready {
+		<-p.ended
+		m.t.Fatalf("worker %s never got ready: %v\n%s", name, p.err, &p.stderr)
+	}
+	return p
+}
+
+func (p *proc) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+
+func (p *proc) kill() {
+	p.signal(syscall.SIGKILL)
+	<-p.ended
+}
+
+// wait waits for the end, and returns what the worker wrote to stderr; exit must be as expected.
+func (p *proc) wait(within time.Duration, exit int) string {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(within):
+		p.t.Fatalf("worker still runs after %v", within)
+	}
+	if code := p.cmd.ProcessState.ExitCode(); code != exit {
+		p.t.Fatalf("worker ended with %v, want exit %d\n%s", p.err, exit, &p.stderr)
+	}
+	return p.stderr.String()
+}
+
+// running tells whether the worker has not ended for the given time.
+func (p *proc) running(during time.Duration) bool {
+	select {
+	case <-p.ended:
+		return false
+	case <-time.After(during):
+		return true
+	}
+}
+
+// swaps replaces the worker again and again while load runs, each time as a supervisor does: the next one is ready, then
+// TERM. It returns how many swaps there were once done is closed and every worker has ended by itself with exit 0.
+func (m *master) swaps(name string, every time.Duration, load func(), done <-chan struct{}) int {
+	old := m.serving(name)
+	go load()
+	var all sync.WaitGroup
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-tick.C:
+		case <-done:
+			old.signal(syscall.SIGTERM)
+			old.wait(time.Minute, 0)
+			all.Wait()
+			return n
+		}
+		next := m.serving(name)
+		old.signal(syscall.SIGTERM)
+		leaving := old
+		all.Go(func() {
+			<-leaving.ended
+			if leaving.err != nil {
+				m.t.Errorf("worker ended with %v\n%s", leaving.err, &leaving.stderr)
+			}
+		})
+		old = next
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func dial(t testing.TB, addr string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	must(t, err)
+	t.Cleanup(func() { c.Close() })
+	must(t, c.SetDeadline(time.Now().Add(30*time.Second)))
+	return c
+}
+
+// closed waits until the peer closes c, and fails on anything else.
+func closed(t testing.TB, c net.Conn) {
+	t.Helper()
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Fatalf("read gave %v, want the end of the connection", err)
+	}
+}

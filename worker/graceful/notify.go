@@ -1,0 +1,131 @@
+package graceful
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// notifier is where this process says how it does: sd_notify(3)'s NOTIFY_SOCKET and s6's notification fd. Both may be given.
+type notifier struct {
+	socket   string // "": none
+	watchdog time.Duration
+	mu       sync.Mutex
+	fd       int   // closed and -1 once it has said ready
+	err      error // why NOTIFY_FD cannot be used
+}
+
+func readNotifier() *notifier {
+	n := &notifier{socket: os.Getenv("NOTIFY_SOCKET"), fd: -1}
+	if text, ok := os.LookupEnv("NOTIFY_FD"); ok && text != "" {
+		n.fd, n.err = notifyFD(text)
+	}
+	if pid := os.Getenv("WATCHDOG_PID"); pid == "" || pid == strconv.Itoa(os.Getpid()) {
+		usec, _ := strconv.ParseUint(os.Getenv("WATCHDOG_USEC"), 10, 50)
+		n.watchdog = time.Duration(usec) * time.Microsecond
+	}
+	for _, v := range []string{"NOTIFY_SOCKET", "NOTIFY_FD", "WATCHDOG_USEC", "WATCHDOG_PID"} {
+		_ = os.Unsetenv(v)
+	}
+	return n
+}
+
+func notifyFD(text string) (int, error) {
+	fd, err := strconv.Atoi(text)
+	if err != nil || fd < 0 {
+		return -1, fmt.Errorf("NOTIFY_FD=%q is not a descriptor", text)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
+		return -1, fmt.Errorf("NOTIFY_FD=%d is not open", fd)
+	}
+	unix.CloseOnExec(fd)
+	return fd, nil
+}
+
+// Ready says that this process serves: READY=1 on NOTIFY_SOCKET and a newline on NOTIFY_FD, whichever was given;
+// without either it does nothing. Serve does it by itself; only a program that does not use Serve needs it.
+// That the supervisor has died meanwhile is no error: this process serves on, and the next supervisor adopts it or tells it to stop.
+func Ready() error {
+	n := started().notify
+	return errors.Join(n.err, unlessGone(n.send("READY=1")), unlessGone(n.newline()))
+}
+
+// unlessGone drops the error that means that nobody listens any more.
+func unlessGone(err error) error {
+	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNREFUSED) {
+		return nil
+	}
+	return err
+}
+
+// Status says in one line, for people, what this process is doing (STATUS= of sd_notify(3)).
+func Status(text string) error {
+	return started().notify.send("STATUS=" + strings.ReplaceAll(text, "\n", " "))
+}
+
+// Stopping says that this process is about to end, of its own accord or because it was told to. Serve does it by itself.
+func Stopping() error { return started().notify.send("STOPPING=1") }
+
+// Watchdog tells the supervisor that this process is alive, twice in each interval that the supervisor asked for
+// (WATCHDOG_USEC of sd_watchdog_enabled(3)), until ctx ends. A ping is left out while alive returns an error,
+// which is the way to have a process that is stuck replaced; a nil alive never does.
+// Where no watchdog was asked for it returns at once. Serve does it by itself, with Options.Alive.
+func Watchdog(ctx context.Context, alive func() error) error {
+	n := started().notify
+	if n.watchdog <= 0 {
+		return nil
+	}
+	tick := time.NewTicker(max(n.watchdog/2, time.Millisecond))
+	defer tick.Stop()
+	for {
+		if alive == nil || alive() == nil {
+			_ = n.send("WATCHDOG=1") // the next one may get through; if none does, being replaced is right
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// send sends one datagram. It does not wait for ever for a supervisor that does not read.
+func (n *notifier) send(message string) error {
+	if n.socket == "" {
+		return nil
+	}
+	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: n.socket, Net: "unixgram"})
+	if err != nil {
+		return fmt.Errorf("cannot notify the supervisor: %w", err)
+	}
+	defer c.Close()
+	_ = c.SetWriteDeadline(time.Now().Add(5 * time.Second))
+	if _, err := c.Write([]byte(message)); err != nil {
+		return fmt.Errorf("cannot notify the supervisor: %w", err)
+	}
+	return nil
+}
+
+// newline says ready on NOTIFY_FD, once.
+func (n *notifier) newline() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.fd < 0 {
+		return nil
+	}
+	_, err := unix.Write(n.fd, []byte("\n"))
+	err = errors.Join(err, unix.Close(n.fd))
+	n.fd = -1
+	if err != nil {
+		return fmt.Errorf("cannot say ready on NOTIFY_FD: %w", err)
+	}
+	return nil
+}

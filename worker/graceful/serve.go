@@ -1,0 +1,232 @@
+package graceful
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The defaults of Options.
+const (
+	DefaultDeadline = 28 * time.Second // supervisord's stop.timeout is 30 s by default; the rest is for the caller's own end
+	DefaultLinger   = 5 * time.Second  // for sockets of our own; on inherited ones Deadline
+)
+
+// Options say how Serve stops and what it calls meanwhile. The zero value is what Serve alone uses.
+type Options struct {
+	// Deadline is how long a stop may take before everything that is left is closed; 0: DefaultDeadline.
+	// It must be shorter than the supervisor's patience, after which comes KILL.
+	Deadline time.Duration
+
+	// Linger is how long a connection may have been without a request when a stop closes it; negative: not at all. Deadline
+	// limits it. 0: Deadline where the socket was inherited, because the next worker serves meanwhile and waiting costs nothing
+	// but memory; DefaultLinger where it is our own. See the package's doc for what is at stake.
+	Linger time.Duration
+
+	// OnStop is called as the stop begins, beside the draining: the place to say goodbye on WebSockets, event streams and
+	// streaming RPCs, which would otherwise last until Deadline. ctx ends at Deadline, and OnStop must return then.
+	OnStop func(ctx context.Context)
+
+	// Alive is asked before each ping when the supervisor asked for a watchdog; while it returns an error no ping is sent.
+	Alive func() error
+}
+
+// Server is something that Serve runs. HTTP, GRPC, Conns and Work make them.
+type Server interface {
+	// run calls accepting once it accepts, drains when st.begun is closed, closes everything when st.over is,
+	// and returns when nothing is left. Before begun it returns only if it cannot go on.
+	run(st *stop, accepting func()) error
+}
+
+// stop is the one stop that all servers of a Serve go through.
+type stop struct {
+	begun    chan struct{} // closed: take nothing new, drain
+	over     chan struct{} // closed: close what is left
+	at       time.Time     // when it began; valid once begun is closed
+	deadline time.Duration
+	linger   time.Duration // as in Options
+}
+
+// patience is how long connections that came over an inherited socket, or over our own, may stay idle.
+func (st *stop) patience(inherited bool) time.Duration {
+	switch {
+	case st.linger != 0:
+		return max(st.linger, 0)
+	case inherited:
+		return st.deadline
+	}
+	return DefaultLinger
+}
+
+// Serve is Options{}.Serve.
+func Serve(ctx context.Context, servers ...Server) error { return Options{}.Serve(ctx, servers...) }
+
+// Serve runs the servers until TERM, INT or the end of ctx, and returns when the last of them has drained as the package's
+// doc says. It says ready when all of them accept, and stopping when the stop begins.
+//
+// nil means that nothing was lost. A *CutOff means that Deadline or a second TERM or INT came first. Any other error is
+// why a server could not start or go on (the others were drained then), or why ready could not be said.
+// Signals are caught only while Serve runs. A TERM within RepeatWindow of the one before is the same one.
+func (o Options) Serve(ctx context.Context, servers ...Server) error {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
+	defer signal.Stop(signals)
+	r := newRunning(o, servers)
+	defer r.watch()()
+	r.untilStop(ctx, signals)
+	r.drain(signals)
+	return r.result()
+}
+
+// RepeatWindow is how long after a TERM or INT another one counts as the same: systemd with KillMode=control-group
+// and the supervisor each send one at nearly the same time.
+const RepeatWindow = 200 * time.Millisecond
+
+// settle waits a moment for callbacks whose connections have just been closed; one that does not heed that is left.
+func settle(done <-chan struct{}) {
+	select {
+	case <-done:
+	case <-time.After(300 * time.Millisecond):
+	}
+}
+
+// running is one call of Serve.
+type running struct {
+	Options
+	stop
+	servers   int
+	accepting chan struct{} // one for each server that accepts
+	ended     chan error    // one for each server that ended
+	errs      []error
+}
+
+func newRunning(o Options, servers []Server) *running {
+	if o.Deadline <= 0 {
+		o.Deadline = DefaultDeadline
+	}
+	r := &running{
+		Options: o, servers: len(servers),
+		stop:      stop{begun: make(chan struct{}), over: make(chan struct{}), deadline: o.Deadline, linger: o.Linger},
+		accepting: make(chan struct{}, len(servers)), ended: make(chan error, len(servers)),
+	}
+	for _, s := range servers {
+		accepting := sync.OnceFunc(func() { r.accepting <- struct{}{} })
+		go func() { r.ended <- s.run(&r.stop, accepting) }()
+	}
+	return r
+}
+
+// watch runs the watchdog until the function that it returns is called.
+func (r *running) watch() (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = Watchdog(ctx, r.Alive)
+	}()
+	return func() { cancel(); <-done }
+}
+
+// untilStop serves. It says ready when all accept, and returns when there is a reason to stop.
+func (r *running) untilStop(ctx context.Context, signals <-chan os.Signal) {
+	waiting := r.servers
+	for {
+		if waiting == 0 {
+			waiting = -1
+			if err := Ready(); err != nil {
+				r.errs = append(r.errs, err) // a worker that cannot say ready fails its trial; better now than at the time-out
+				return
+			}
+		}
+		select {
+		case <-r.accepting:
+			waiting--
+		case err := <-r.ended:
+			r.servers--
+			r.errs = append(r.errs, err)
+			if err != nil || r.servers == 0 {
+				return
+			}
+		case <-signals:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// drain begins the stop and waits for all servers and for OnStop.
+func (r *running) drain(signals <-chan os.Signal) {
+	r.at = time.Now()
+	close(r.begun)
+	_ = Stopping() // a supervisor that is away cannot be told; the stop goes on
+	ctx, cancel := context.WithTimeout(context.Background(), r.Deadline)
+	defer cancel()
+	said := make(chan struct{})
+	go r.goodbye(ctx, said)
+	for r.servers > 0 || said != nil {
+		select {
+		case err := <-r.ended:
+			r.servers--
+			r.errs = append(r.errs, err)
+		case <-said:
+			said = nil
+		case <-signals:
+			if time.Since(r.at) > RepeatWindow {
+				cancel()
+			}
+		case <-ctx.Done():
+			r.cut(said)
+			return
+		}
+	}
+}
+
+func (r *running) goodbye(ctx context.Context, said chan<- struct{}) {
+	defer close(said)
+	if r.OnStop != nil {
+		r.OnStop(ctx)
+	}
+}
+
+// cut closes what is left. Servers only close descriptors now, so that they end at once; a callback that does not keep
+// its contract is not waited for.
+func (r *running) cut(said <-chan struct{}) {
+	close(r.over)
+	patience := time.After(500 * time.Millisecond)
+	for r.servers > 0 || said != nil {
+		select {
+		case err := <-r.ended:
+			r.servers--
+			r.errs = append(r.errs, err)
+		case <-said:
+			said = nil
+		case <-patience:
+			r.errs = append(r.errs, errors.New("a callback still runs after the deadline"))
+			return
+		}
+	}
+}
+
+// result joins what the servers returned; all that was cut off is in one *CutOff.
+func (r *running) result() error {
+	whole := &CutOff{After: time.Since(r.at)}
+	var errs []error
+	for _, err := range r.errs {
+		if cut := new(CutOff); errors.As(err, &cut) {
+			whole.Conns = append(whole.Conns, cut.Conns...)
+			whole.Work += cut.Work
+			continue
+		}
+		errs = append(errs, err)
+	}
+	if len(whole.Conns)+whole.Work > 0 {
+		errs = append(errs, whole)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,258 @@
+package graceful_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"supervisord/worker/graceful"
+)
+
+func TestSecondTermMeansNow(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	p := m.serving("http")
+	inHand(t, m.addr, time.Minute)
+	p.signal(syscall.SIGTERM)
+	if !p.running(2 * graceful.RepeatWindow) {
+		t.Fatal("the first TERM did not wait for the request in hand")
+	}
+	p.signal(syscall.SIGTERM)
+	if text := p.wait(2*time.Second, 1); text == "" {
+		t.Error("nothing was said about the request that was cut off")
+	}
+}
+
+func TestTermSentTwiceAtOnceIsOne(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	p := m.serving("http")
+	_, done := inHand(t, m.addr, 500*time.Millisecond)
+	p.signal(syscall.SIGTERM)
+	time.Sleep(graceful.RepeatWindow / 10)
+	p.signal(syscall.SIGTERM)
+	must(t, <-done)
+}
+
+func TestReadyComesOnlyWhenAllAccept(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	m.listen()
+	p := m.start("late", "TEST_BOOT=500ms")
+	began := time.Now()
+	if !<-p.ready {
+		t.Fatal("never ready")
+	}
+	if took := time.Since(began); took < 400*time.Millisecond {
+		t.Errorf("ready after %v, although one of the servers did not accept before 500ms", took)
+	}
+	p.signal(syscall.SIGTERM)
+	p.wait(2*time.Second, 0)
+}
+
+func TestServerThatCannotStartEndsAllAndIsNeverReady(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	p := m.start("broken")
+	if <-p.ready {
+		t.Error("it said ready")
+	}
+	p.wait(2*time.Second, 1)
+}
+
+func TestServersRunTogetherAndAreDrainedTogether(t *testing.T) {
+	t.Parallel()
+	web, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	raw, err := net.Listen("unix", t.TempDir()+"/s")
+	must(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	var mu sync.Mutex
+	var order []string
+	note := func(s string) { mu.Lock(); defer mu.Unlock(); order = append(order, s) }
+	o := graceful.Options{OnStop: func(context.Context) { note("OnStop") }}
+	done := make(chan error, 1)
+	go func() {
+		done <- o.Serve(ctx,
+			graceful.HTTP(web, &http.Server{Handler: routes()}),
+			graceful.Conns(raw, func(ctx context.Context, c net.Conn) {
+				<-ctx.Done()
+				fmt.Fprintln(c, "goodbye")
+				note("conn")
+			}),
+			graceful.Work(func(ctx context.Context) error {
+				<-ctx.Done()
+				time.Sleep(50 * time.Millisecond)
+				note("work")
+				return nil
+			}))
+	}()
+	c, err := net.Dial("unix", raw.Addr().String())
+	must(t, err)
+	defer c.Close()
+	w := &client{dial(t, web.Addr().String()), nil}
+	w.in = bufio.NewReader(w)
+	if _, err := w.get("/", false); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if line, err := bufio.NewReader(c).ReadString('\n'); line != "goodbye\n" {
+		t.Errorf("%q, %v", line, err)
+	}
+	must(t, <-done)
+	slices.Sort(order)
+	if !slices.Equal(order, []string{"OnStop", "conn", "work"}) {
+		t.Errorf("called: %v", order)
+	}
+}
+
+func TestWorkThatFailsStopsTheOthers(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	broken := errors.New("queue is gone")
+	err = graceful.Serve(context.Background(), graceful.HTTP(ln, &http.Server{}), graceful.Work(func(context.Context) error { return broken }))
+	if !errors.Is(err, broken) {
+		t.Errorf("Serve returned %v", err)
+	}
+}
+
+func TestWorkThatOutlivesTheDeadlineIsReported(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(context.Background())
+	stop()
+	end := make(chan struct{})
+	defer close(end)
+	o := graceful.Options{Deadline: 50 * time.Millisecond}
+	var cut *graceful.CutOff
+	err := o.Serve(ctx, graceful.Work(func(context.Context) error { <-end; return nil }))
+	if !errors.As(err, &cut) || cut.Work != 1 {
+		t.Errorf("Serve returned %v", err)
+	}
+}
+
+func TestHandlerThatOutlivesTheDeadlineLosesItsConnection(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	o := graceful.Options{Deadline: 100 * time.Millisecond}
+	done := make(chan error, 1)
+	took := make(chan struct{})
+	go func() {
+		done <- o.Serve(ctx, graceful.Conns(ln, func(_ context.Context, c net.Conn) {
+			close(took)
+			_, _ = c.Read(make([]byte, 1))
+		}))
+	}()
+	c := dial(t, ln.Addr().String())
+	<-took
+	stop()
+	var cut *graceful.CutOff
+	if err := <-done; !errors.As(err, &cut) || len(cut.Conns) != 1 {
+		t.Errorf("Serve returned %v", err)
+	}
+	closed(t, c)
+}
+
+// grpcDouble behaves as *grpc.Server: it closes what it takes up after GracefulStop.
+type grpcDouble struct {
+	stopping chan struct{}
+	busy     sync.WaitGroup
+	dropped  chan net.Conn
+}
+
+func (g *grpcDouble) Serve(ln net.Listener) error {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return err
+		}
+		g.busy.Go(func() {
+			time.Sleep(50 * time.Millisecond) // a goroutine that is slow to run
+			select {
+			case <-g.stopping:
+				g.dropped <- c
+			default:
+				_, _ = c.Read(make([]byte, 1))
+			}
+			_ = c.Close()
+		})
+	}
+}
+
+func (g *grpcDouble) GracefulStop() { close(g.stopping); g.busy.Wait() }
+func (g *grpcDouble) Stop()         {}
+
+func TestGRPCHasTakenUpEveryConnectionBeforeItIsStopped(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	g := &grpcDouble{stopping: make(chan struct{}), dropped: make(chan net.Conn, 100)}
+	done := make(chan error, 1)
+	for range 20 {
+		c := dial(t, ln.Addr().String())
+		fmt.Fprint(c, "x")
+	}
+	stop()
+	go func() { done <- graceful.Serve(ctx, graceful.GRPC(ln, g)) }()
+	must(t, <-done)
+	if n := len(g.dropped); n > 0 {
+		t.Errorf("%d connections were dropped", n)
+	}
+}
+
+func TestSocketThatSomebodyMadeBlockingDoesNotHoldTheStopUpBeyondTheDeadline(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	p := m.serving("http", "TEST_DEADLINE=500ms")
+	must(t, syscall.SetNonblock(int(m.sockets[0].Fd()), false)) // as a supervisor does that passes the result of File
+	c := &client{dial(t, m.addr), nil}
+	c.in = bufio.NewReader(c)
+	if _, err := c.get("/", false); err != nil { // the next accept(2) is stuck in the kernel
+		t.Fatal(err)
+	}
+	p.signal(syscall.SIGTERM)
+	p.wait(2*time.Second, 0)
+}
+
+func TestEventStreamSaysGoodbye(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	leaving := make(chan struct{})
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "hello")
+		_ = http.NewResponseController(w).Flush()
+		<-leaving
+		fmt.Fprintln(w, "goodbye")
+	})
+	o := graceful.Options{Linger: -1, OnStop: func(context.Context) { close(leaving) }}
+	done := make(chan error, 1)
+	go func() { done <- o.Serve(ctx, graceful.HTTP(ln, &http.Server{Handler: handler})) }()
+	answer, err := http.Get("http://" + ln.Addr().String())
+	must(t, err)
+	defer answer.Body.Close()
+	lines := bufio.NewScanner(answer.Body)
+	for _, want := range []string{"hello", "goodbye"} {
+		if !lines.Scan() || lines.Text() != want {
+			t.Errorf("%q, %v; want %q", lines.Text(), lines.Err(), want)
+		}
+		if want == "hello" {
+			stop()
+		}
+	}
+	must(t, <-done)
+	http.DefaultClient.CloseIdleConnections()
+}

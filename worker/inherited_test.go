@@ -1,0 +1,427 @@
+package worker
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// sleeper starts "sleep" and returns its life and PID; the test looks at it from outside, where nothing disturbs the picture.
+func sleeper(t *testing.T, l *Launcher, change func(*Spec)) (*life, int) {
+	t.Helper()
+	spec := Spec{Command: []string{"sleep", "100"}, Ready: Ready{Method: Notify}, Stderr: Output{Kind: Null}}
+	if change != nil {
+		change(&spec)
+	}
+	s := start(t, l, spec)
+	pid := must[Spawned](s).PID
+	t.Cleanup(func() {})
+	return s, pid
+}
+
+func (s *life) kill() Exited {
+	s.t.Helper()
+	if err := s.w.Signal(syscall.SIGKILL, true); err != nil {
+		s.t.Error(err)
+	}
+	for {
+		if e, ok := s.next().(Exited); ok {
+			return e
+		}
+	}
+}
+
+// eventually asks for something of a process that gives no event for it.
+func eventually(is func() bool) bool {
+	for range 5000 {
+		if is() {
+			return true
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return false
+}
+
+// status is a line of /proc/PID/status.
+func status(t *testing.T, pid int, key string) string {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(data), "\n"+key+":")
+	value, _, _ := strings.Cut(rest, "\n")
+	return strings.Join(strings.Fields(value), " ")
+}
+
+func descriptors(t *testing.T, pid int) []int {
+	t.Helper()
+	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fds []int
+	for _, e := range list {
+		n, _ := strconv.Atoi(e.Name())
+		fds = append(fds, n)
+	}
+	slices.Sort(fds)
+	return fds
+}
+
+// rawListener is a listening socket that Go's poller does not know.
+func rawListener(t *testing.T, flags int) int {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|flags, 0)
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	}
+	if err == nil {
+		err = unix.Listen(fd, 10)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd
+}
+
+func flags(t *testing.T, fd int) int {
+	t.Helper()
+	n, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestWorkerHasItsSocketsInOrderAndNothingElse(t *testing.T) {
+	l := launcher(t)
+	a, b := rawListener(t, 0), rawListener(t, 0)
+	leak, err := os.Open("/dev/null") // a descriptor without close-on-exec, as a careless library leaves one
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leak.Close()
+	unix.FcntlInt(leak.Fd(), unix.F_SETFD, 0)
+	s, pid := sleeper(t, l, func(spec *Spec) { spec.Sockets = []int{b, a, b} })
+	defer s.kill()
+	var got []int
+	if !eventually(func() bool { // sleep opens files of its own at first
+		got = descriptors(t, pid)
+		return slices.Equal(got, []int{0, 1, 2, 3, 4, 5, 6}) // 6: NOTIFY_FD
+	}) {
+		t.Errorf("descriptors %v", got)
+	}
+	for i, fd := range []int{b, a, b} {
+		want, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+		if got, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, 3+i)); got != want {
+			t.Errorf("descriptor %d is %s, not %s", 3+i, got, want)
+		}
+	}
+}
+
+func TestModeOfSharedSocketsIsNeverTouched(t *testing.T) {
+	l := launcher(t)
+	fds := []int{rawListener(t, 0), rawListener(t, unix.SOCK_NONBLOCK)}
+	before := []int{flags(t, fds[0]), flags(t, fds[1])}
+	check := func(when string) {
+		t.Helper()
+		if got := []int{flags(t, fds[0]), flags(t, fds[1])}; !slices.Equal(got, before) {
+			t.Errorf("after %s: %v instead of %v", when, got, before)
+		}
+	}
+	log := logFile(t)
+	for _, out := range []Output{{Kind: Null}, {Kind: Inherit}, {Kind: ToFile, File: log}} {
+		s, _ := sleeper(t, l, func(spec *Spec) { spec.Sockets, spec.Stdout, spec.Stderr = fds, out, out })
+		check("a start with output " + string(out.Kind))
+		s.kill()
+		check("the end of it")
+	}
+	if err := l.Run(t.Context(), Spec{Command: []string{"true"}, Sockets: fds}); err != nil {
+		t.Error(err)
+	}
+	check("Run")
+	s := start(t, l, Spec{Command: []string{"./none"}, Sockets: fds})
+	must[Exited](s)
+	check("a start that failed")
+}
+
+func TestWorkerHasDefaultSignalsAndAnEmptyMask(t *testing.T) {
+	signal.Ignore(syscall.SIGUSR1, syscall.SIGPIPE, syscall.SIGHUP)
+	defer signal.Reset(syscall.SIGUSR1, syscall.SIGPIPE, syscall.SIGHUP)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var blocked, old unix.Sigset_t
+	blocked.Val[0] = 1<<(unix.SIGUSR2-1) | 1<<(unix.SIGTERM-1)
+	unix.PthreadSigmask(unix.SIG_BLOCK, &blocked, &old)
+	defer unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil)
+
+	l := launcher(t)
+	s := &life{t: t, events: make(chan Event, 10)}
+	s.w = newWorker(l, Spec{Command: []string{"sleep", "100"}}, func(e Event) { s.events <- e })
+	if err := s.w.spawn(); err != nil { // on this thread, whose mask the shim inherits
+		t.Fatal(err)
+	}
+	l.workers.Go(s.w.postAll)
+	pid := must[Spawned](s).PID
+	defer s.kill()
+	for _, key := range []string{"SigBlk", "SigIgn"} {
+		if got := strings.Trim(status(t, pid, key), "0"); got != "" {
+			t.Errorf("%s %s", key, got)
+		}
+	}
+}
+
+func TestWorkerLeadsItsOwnProcessGroup(t *testing.T) {
+	s, pid := sleeper(t, launcher(t), nil)
+	defer s.kill()
+	if pgid, err := unix.Getpgid(pid); err != nil || pgid != pid {
+		t.Errorf("group %d of process %d, %v", pgid, pid, err)
+	}
+}
+
+func TestListenPIDIsTheWorkersOwnWhereSocketsAreAnnounced(t *testing.T) {
+	l := launcher(t)
+	m := report(t, l, role("report", "LISTEN_FDS=1", "LISTEN_PID=1", "LISTEN_PIDFDID=7"))
+	if _, has := m["env.LISTEN_PIDFDID"]; has || m["env.LISTEN_PID"] != m["pid"] {
+		t.Errorf("LISTEN_PID %s of process %s, LISTEN_PIDFDID %v", m["env.LISTEN_PID"], m["pid"], has)
+	}
+	if _, has := report(t, l, role("report"))["env.LISTEN_PID"]; has {
+		t.Error("LISTEN_PID without LISTEN_FDS")
+	}
+}
+
+func TestStringsThatAreNotUTF8Arrive(t *testing.T) {
+	l := launcher(t)
+	f := tempFile(t)
+	s := start(t, l, Spec{
+		Command:     []string{"/bin/sh", "-c", `printf '%s|%s' "$1" "$V" >&3`, "sh", "\xff\xfe"},
+		Environment: []string{"V=\x80"},
+		Sockets:     []int{int(f.Fd())},
+	})
+	for {
+		if _, ok := s.next().(Exited); ok {
+			break
+		}
+	}
+	if got, _ := os.ReadFile(f.Name()); string(got) != "\xff\xfe|\x80" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestEnvironmentLargerThanAPipeArrives(t *testing.T) {
+	spec := role("report")
+	for i := range 20 {
+		spec.Environment = append(spec.Environment, fmt.Sprintf("BIG%d=%s", i, strings.Repeat("x", 50_000)))
+	}
+	if m := report(t, launcher(t), spec); len(m["env.BIG19"]) != 50_000 {
+		t.Error("it did not")
+	}
+}
+
+func limitOf(t *testing.T, pid, resource int) unix.Rlimit {
+	t.Helper()
+	var limit unix.Rlimit
+	if err := unix.Prlimit(pid, resource, nil, &limit); err != nil {
+		t.Fatal(err)
+	}
+	return limit
+}
+
+// The soft limit before Go raised it is what a shell that started this test would see; a child that Go itself starts has it.
+func TestSoftFileLimitIsWhatItWasBeforeGoRaisedIt(t *testing.T) {
+	l := launcher(t)
+	pid, err := syscall.ForkExec("/bin/sleep", []string{"sleep", "100"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := limitOf(t, pid, unix.RLIMIT_NOFILE)
+	syscall.Kill(pid, syscall.SIGKILL)
+	s, worker := sleeper(t, l, nil)
+	defer s.kill()
+	if got := limitOf(t, worker, unix.RLIMIT_NOFILE); got != want {
+		t.Errorf("%v instead of %v", got, want)
+	}
+}
+
+func TestLimitsAreSet(t *testing.T) {
+	umask, nice, score := 0o027, 7, 321
+	s, pid := sleeper(t, launcher(t), func(spec *Spec) {
+		spec.Limits = Limits{
+			RLimits: map[string]uint64{"nofile": 77, "core": 0, "as": 1 << 30, "cpu": RLimitInfinity},
+			Umask:   &umask, Nice: &nice, OOMScoreAdj: &score, NoNewPrivileges: true,
+		}
+	})
+	defer s.kill()
+	for resource, want := range map[int]uint64{
+		unix.RLIMIT_NOFILE: 77, unix.RLIMIT_CORE: 0, unix.RLIMIT_AS: 1 << 30, unix.RLIMIT_CPU: RLimitInfinity,
+	} {
+		if got := limitOf(t, pid, resource); got.Cur != want {
+			t.Errorf("limit %d is %d", resource, got.Cur)
+		}
+	}
+	if got := status(t, pid, "Umask"); got != "0027" {
+		t.Error("umask", got)
+	}
+	if got := status(t, pid, "NoNewPrivs"); got != "1" {
+		t.Error("no_new_privs", got)
+	}
+	if got, err := unix.Getpriority(unix.PRIO_PROCESS, pid); err != nil || 20-got != nice {
+		t.Error("nice", 20-got, err)
+	}
+	if got, _ := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid)); strings.TrimSpace(string(got)) != "321" {
+		t.Errorf("oom_score_adj %s", got)
+	}
+}
+
+func TestOOMScoreOfTheSupervisorIsNotInherited(t *testing.T) {
+	own, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root may lower the score again")
+	}
+	os.WriteFile("/proc/self/oom_score_adj", []byte("250"), 0)
+	defer os.WriteFile("/proc/self/oom_score_adj", own, 0)
+	s, pid := sleeper(t, launcher(t), nil)
+	defer s.kill()
+	if got, _ := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid)); string(got) != "0\n" {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestNegativeNice(t *testing.T) {
+	needRoot(t, "a negative nice")
+	nice := -5
+	s, pid := sleeper(t, launcher(t), func(spec *Spec) { spec.Limits.Nice = &nice })
+	defer s.kill()
+	if got, err := unix.Getpriority(unix.PRIO_PROCESS, pid); err != nil || 20-got != nice {
+		t.Error("nice", 20-got, err)
+	}
+}
+
+func needRoot(t *testing.T, what string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip(what + " needs root")
+	}
+}
+
+func TestCredentialsWithSupplementaryGroups(t *testing.T) {
+	needRoot(t, "another user")
+	s, pid := sleeper(t, launcher(t), func(spec *Spec) {
+		spec.Credential = &Credential{UID: 70001, GID: 70002, Groups: []uint32{70003, 70004}}
+	})
+	defer s.kill()
+	for key, want := range map[string]string{
+		"Uid": "70001 70001 70001 70001", "Gid": "70002 70002 70002 70002", "Groups": "70003 70004",
+		"CapPrm": "0000000000000000", "CapEff": "0000000000000000", "CapInh": "0000000000000000",
+	} {
+		if got := status(t, pid, key); got != want {
+			t.Errorf("%s: %s", key, got)
+		}
+	}
+}
+
+func TestAmbientCapabilitiesSurviveTheChangeOfUser(t *testing.T) {
+	needRoot(t, "a capability")
+	s, pid := sleeper(t, launcher(t), func(spec *Spec) {
+		spec.Credential = &Credential{UID: 70001, GID: 70001}
+		spec.Limits.AmbientCapabilities = []string{"cap_net_bind_service"}
+		spec.Limits.NoNewPrivileges = true
+	})
+	defer s.kill()
+	for _, key := range []string{"CapAmb", "CapEff", "CapPrm", "CapInh"} {
+		if got := status(t, pid, key); got != "0000000000000400" {
+			t.Errorf("%s %s", key, got)
+		}
+	}
+}
+
+func TestOwnCredentialNeedsNoPrivilege(t *testing.T) {
+	groups, _ := unix.Getgroups()
+	c := &Credential{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
+	for _, g := range groups {
+		c.Groups = append(c.Groups, uint32(g))
+	}
+	s, _ := sleeper(t, launcher(t), func(spec *Spec) { spec.Credential = c })
+	s.kill()
+}
+
+func TestDirectoryIsEnteredBeforeTheCommandIsLookedUp(t *testing.T) {
+	dir := t.TempDir()
+	os.Mkdir(filepath.Join(dir, "bin"), 0o755)
+	os.WriteFile(filepath.Join(dir, "bin", "hello"), []byte("#!/bin/sh\nexit 42\n"), 0o755)
+	l := launcher(t)
+	for _, spec := range []Spec{
+		{Command: []string{"./bin/hello"}, Directory: dir},
+		{Command: []string{"hello"}, Environment: []string{"PATH=/nonexistent:/etc/hosts:bin:/bin"}, Directory: dir},
+	} {
+		s := start(t, l, spec)
+		must[Spawned](s)
+		if !isReadyOrExit(s, 42) {
+			t.Errorf("%v did not run", spec.Command)
+		}
+	}
+}
+
+// isReadyOrExit takes events until the end and compares the status.
+func isReadyOrExit(s *life, code int) bool {
+	for {
+		if e, ok := s.next().(Exited); ok {
+			return e.Known && e.Status.ExitStatus() == code
+		}
+	}
+}
+
+func TestInheritableLeavesOutWhatConcernsTheSupervisor(t *testing.T) {
+	got := Inheritable([]string{"PATH=/bin", "NOTIFY_SOCKET=/x", "LISTEN_FDNAMES=a", "SERVER_STARTER_PORT=1", "WATCHDOG_USEC=5",
+		"SUPERVISORD_SLOT=1", "HOME=/", "FDSTORE=1", "MY_NOTIFY_SOCKET=1"})
+	if !slices.Equal(got, []string{"PATH=/bin", "HOME=/", "MY_NOTIFY_SOCKET=1"}) {
+		t.Error(got)
+	}
+}
+
+func TestJournalStreamGoesOnlyWithTheStreamItNames(t *testing.T) {
+	t.Setenv("JOURNAL_STREAM", "8:1")
+	l := launcher(t)
+	for kind, want := range map[OutputKind]string{Inherit: "8:1", Null: ""} {
+		spec := role("report", "JOURNAL_STREAM=8:1")
+		spec.Stderr.Kind = kind
+		if got := report(t, l, spec)["env.JOURNAL_STREAM"]; got != want {
+			t.Errorf("stderr %s: %q", kind, got)
+		}
+	}
+}
+
+func logFile(t *testing.T) *LogFile {
+	t.Helper()
+	log, err := OpenLogFile(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { log.Close() })
+	return log
+}
+
+func tempFile(t *testing.T) *os.File {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}

@@ -1,0 +1,144 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Launcher starts workers and reaps every child of this process. There is one for each process, because SIGCHLD and wait are shared.
+type Launcher struct {
+	null    int // /dev/null, for stdin and for what goes nowhere
+	notify  *directory
+	poll    *poller
+	groups  *groups // nil: workers have no control groups
+	orphan  func(pid int, status syscall.WaitStatus)
+	chld    chan os.Signal
+	tasks   sync.WaitGroup // the reaper and the poller
+	workers sync.WaitGroup // the goroutine of each worker
+
+	gate     sync.RWMutex // held for reading while something is read or reaped; Freeze holds it for writing
+	spawning sync.Mutex   // one worker at a time opens what it needs and forks
+
+	mu       sync.Mutex // also held over fork and registration, so that a child that dies at once is known
+	children map[int]*Worker
+	expected map[int]*syscall.WaitStatus // children of the image before this one; set: reaped before they were adopted
+	alive    int
+}
+
+// Option changes how NewLauncher works.
+type Option func(*Launcher)
+
+// OnOrphan has report called for every child that was reaped but is no worker: a process that was re-parented to this one.
+// It is called from the reaper and must not block.
+func OnOrphan(report func(pid int, status syscall.WaitStatus)) Option {
+	return func(l *Launcher) { l.orphan = report }
+}
+
+// Expect announces children that will be given to Adopt, so that the status of one that ends before that is kept for it.
+func Expect(pids ...int) Option {
+	return func(l *Launcher) {
+		for _, pid := range pids {
+			l.expected[pid] = nil
+		}
+	}
+}
+
+// NewLauncher makes this process a subreaper and begins to reap. dir is where the workers' notify sockets live: they get a
+// private directory of their own in it, and those that a dead supervisor left there are removed. dir is made absolute, and
+// created if it is missing; it must be short enough for a socket's path (107 bytes in all).
+func NewLauncher(dir string, options ...Option) (*Launcher, error) {
+	l := &Launcher{
+		chld:     make(chan os.Signal, 1),
+		children: map[int]*Worker{},
+		expected: map[int]*syscall.WaitStatus{},
+	}
+	for _, option := range options {
+		option(l)
+	}
+	if err := l.open(dir); err != nil {
+		return nil, err
+	}
+	if l.groups == nil {
+		l.groups = findGroups()
+	}
+	signal.Notify(l.chld, syscall.SIGCHLD)
+	select {
+	case l.chld <- syscall.SIGCHLD: // what ended before this
+	default:
+	}
+	l.tasks.Go(l.reapAll)
+	l.tasks.Go(func() { l.poll.run(&l.gate) })
+	return l, nil
+}
+
+func (l *Launcher) open(dir string) (err error) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("cannot become a subreaper: %w", err)
+	}
+	if l.null, err = unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
+		return fmt.Errorf("cannot open /dev/null: %w", err)
+	}
+	if l.notify, err = newDirectory(dir); err != nil {
+		unix.Close(l.null)
+		return err
+	}
+	if l.poll, err = newPoller(); err != nil {
+		unix.Close(l.null)
+		return errors.Join(err, l.notify.remove())
+	}
+	return nil
+}
+
+// Close ends the reaping and removes what Start left in dir. No worker may be alive: otherwise it does nothing and says so.
+func (l *Launcher) Close() error {
+	l.mu.Lock()
+	alive := l.alive
+	l.mu.Unlock()
+	if alive > 0 {
+		return fmt.Errorf("cannot close the launcher: %d workers are still there", alive)
+	}
+	l.workers.Wait()
+	signal.Stop(l.chld)
+	close(l.chld)
+	err := l.poll.close()
+	l.tasks.Wait()
+	return errors.Join(err, unix.Close(l.null), l.notify.remove())
+}
+
+// Start starts a worker and returns at once. Everything that happens to it is posted, in order, from one goroutine that ends
+// with the Exited event, which always comes, exactly once. post may block. Several Status, Extend or Watchdog that nobody has
+// taken yet become the newest one of each.
+func (l *Launcher) Start(spec Spec, post func(Event)) *Worker {
+	w := newWorker(l, spec, post)
+	l.workers.Go(w.live)
+	return w
+}
+
+// forget is the last thing before Exited is posted: afterwards the launcher may be closed.
+func (l *Launcher) forget(w *Worker, pid int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.alive--
+	if l.children[pid] == w {
+		delete(l.children, pid)
+	}
+}
+
+// Freeze stops reading and reaping until Thaw: what workers say and their ends then wait in the kernel, so that State is
+// complete and an execve of this process loses nothing. It waits for a fork that is under way.
+func (l *Launcher) Freeze() {
+	l.gate.Lock()
+	l.spawning.Lock()
+}
+
+// Thaw undoes Freeze.
+func (l *Launcher) Thaw() {
+	l.spawning.Unlock()
+	l.gate.Unlock()
+}

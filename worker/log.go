@@ -1,0 +1,271 @@
+package worker
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// What a Log keeps of each stream in memory: so many lines, or so many bytes if that is less.
+const (
+	KeptLines = 1000
+	KeptBytes = 256 << 10
+)
+
+// Log takes what the workers of a program write to streams of the kind Capture. It keeps the last lines of each stream in
+// memory, over all workers, and writes everything to a file if it was told to (SetFile). Whoever writes to it never waits.
+// Its methods may be called from anywhere.
+type Log struct {
+	report func(error) // of the file: see NewLog
+
+	mu     sync.Mutex
+	rings  [2]ring       // stdout, stderr
+	last   uint64        // chunks so far: their order over both streams
+	wake   chan struct{} // closed when there is more to read; nil: nobody waits
+	closed bool
+	file   *logWriter // nil: none
+}
+
+// LogLine is one line of a worker, or a part of one that is longer than 32 KiB.
+type LogLine struct {
+	Time   time.Time `json:"time"` // when it was read
+	Worker int       `json:"worker"`
+	PID    int       `json:"pid"`
+	Stream string    `json:"stream"` // stdout or stderr
+	Text   string    `json:"text"`   // as it was written, without the newline
+}
+
+// NewLog returns an empty Log. report is called when lines could not be written to the file, from the goroutine that writes
+// it; it may wait, and the file with it.
+func NewLog(report func(error)) *Log { return &Log{report: report} }
+
+// Of returns what takes the output of one worker: see Spec.Captured.
+func (l *Log) Of(worker int) func(stream string, pid int, lines []byte) {
+	return func(stream string, pid int, lines []byte) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.closed {
+			return
+		}
+		l.last++
+		l.ring(stream).add(chunk{order: l.last, at: time.Now(), worker: worker, pid: pid, data: bytes.Clone(lines), lines: countLines(lines)})
+		if l.wake != nil {
+			close(l.wake)
+			l.wake = nil
+		}
+		if l.file != nil {
+			l.file.put(lines)
+		}
+	}
+}
+
+func (l *Log) ring(stream string) *ring {
+	if stream == FDStdout {
+		return &l.rings[0]
+	}
+	return &l.rings[1]
+}
+
+// countLines counts an unfinished last line, too.
+func countLines(b []byte) int {
+	n := bytes.Count(b, []byte("\n"))
+	if len(b) > 0 && b[len(b)-1] != '\n' {
+		n++
+	}
+	return n
+}
+
+// Last returns the last lines, at most n of all workers and both streams in the order in which they were read, and a reader
+// for what follows them.
+func (l *Log) Last(n int) ([]LogLine, *LogReader) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := &LogReader{log: l}
+	lines, _ := r.take()
+	return lines[max(0, len(lines)-max(0, n)):], r
+}
+
+// Lost returns how many lines could not be written to the file that is used now.
+func (l *Log) Lost() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file == nil {
+		return 0
+	}
+	return l.file.lostLines()
+}
+
+// SetFile makes everything from now on go to a file, too; with an empty path to none. A path that cannot be opened, or is no
+// regular file, is an error, and then nothing changes. It does not wait for what the file before has still to take.
+func (l *Log) SetFile(s LogFileSpec) error {
+	if s.Path != "" {
+		if err := s.check(); err != nil {
+			return err
+		}
+	}
+	l.UseFile(s)
+	return nil
+}
+
+// UseFile is SetFile for a path that was good once: while it cannot be opened its lines are lost, and that is reported.
+func (l *Log) UseFile(s LogFileSpec) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := l.file
+	if l.closed || old != nil && old.spec == s || old == nil && s.Path == "" {
+		return
+	}
+	var before <-chan struct{}
+	if old != nil {
+		old.end()
+		before = old.done
+	}
+	l.file = nil
+	if s.Path != "" {
+		l.file = newLogWriter(s, l.report, before)
+	}
+}
+
+// Reopen opens the file again with the next line, for log rotation by somebody else. It does not wait.
+func (l *Log) Reopen() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file != nil {
+		l.file.again()
+	}
+}
+
+// Flush waits until the file has everything that was written before, or until ctx ends, whose cause it returns.
+func (l *Log) Flush(ctx context.Context) error {
+	l.mu.Lock()
+	file := l.file
+	l.mu.Unlock()
+	if file == nil {
+		return nil
+	}
+	return file.flush(ctx)
+}
+
+// Close ends every reader, and the file when it has everything. It waits for that until ctx ends; what was not written then
+// is lost, and the error says so. What is written to the Log afterwards goes nowhere.
+func (l *Log) Close(ctx context.Context) error {
+	l.mu.Lock()
+	file := l.file
+	l.closed = true
+	if l.wake != nil {
+		close(l.wake)
+		l.wake = nil
+	}
+	if file != nil {
+		file.end()
+	}
+	l.mu.Unlock()
+	if file == nil {
+		return nil
+	}
+	return file.wait(ctx)
+}
+
+// LogReader reads on in a Log. It is for one goroutine, costs nothing while it is not used, and need not be closed.
+type LogReader struct {
+	log *Log
+	at  [2]uint64 // lines of each stream that were read, or missed
+}
+
+// Next waits for lines and returns those that were written since the last call. missed counts what was dropped from memory
+// before it could be read. Errors: io.EOF after the end of the Log, and the cause of ctx's end.
+func (r *LogReader) Next(ctx context.Context) (lines []LogLine, missed uint64, err error) {
+	for {
+		r.log.mu.Lock()
+		lines, missed = r.take()
+		if len(lines) > 0 {
+			r.log.mu.Unlock()
+			return lines, missed, nil
+		}
+		if r.log.closed {
+			r.log.mu.Unlock()
+			return nil, missed, io.EOF
+		}
+		if r.log.wake == nil {
+			r.log.wake = make(chan struct{})
+		}
+		wake := r.log.wake
+		r.log.mu.Unlock()
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return nil, 0, context.Cause(ctx)
+		}
+	}
+}
+
+// take returns what is new to the reader. The lock of the Log is held.
+func (r *LogReader) take() (lines []LogLine, missed uint64) {
+	var chunks []chunk
+	for i, stream := range []string{FDStdout, FDStderr} {
+		g := &r.log.rings[i]
+		first := g.total - uint64(g.lines)
+		if r.at[i] < first {
+			missed += first - r.at[i]
+			r.at[i] = first
+		}
+		for _, c := range g.chunks {
+			if end := first + uint64(c.lines); end > r.at[i] { // a reader has read a chunk wholly or not at all
+				c.stream = stream
+				chunks = append(chunks, c)
+			}
+			first += uint64(c.lines)
+		}
+		r.at[i] = g.total
+	}
+	slices.SortFunc(chunks, func(a, b chunk) int { return cmp.Compare(a.order, b.order) })
+	for _, c := range chunks {
+		lines = append(lines, c.split()...)
+	}
+	return lines, missed
+}
+
+// ring is the end of one stream of all workers.
+type ring struct {
+	chunks []chunk
+	lines  int
+	bytes  int
+	total  uint64 // lines ever
+}
+
+// chunk is some lines that were read at once.
+type chunk struct {
+	order  uint64
+	at     time.Time
+	worker int
+	pid    int
+	stream string
+	data   []byte
+	lines  int
+}
+
+func (g *ring) add(c chunk) {
+	g.chunks = append(g.chunks, c)
+	g.lines += c.lines
+	g.bytes += len(c.data)
+	g.total += uint64(c.lines)
+	for len(g.chunks) > 1 && (g.bytes > KeptBytes || g.lines-g.chunks[0].lines >= KeptLines) {
+		g.lines -= g.chunks[0].lines
+		g.bytes -= len(g.chunks[0].data)
+		g.chunks[0] = chunk{}
+		g.chunks = g.chunks[1:]
+	}
+}
+
+func (c chunk) split() []LogLine {
+	lines := make([]LogLine, 0, c.lines)
+	for text := range strings.Lines(string(c.data)) {
+		lines = append(lines, LogLine{Time: c.at, Worker: c.worker, PID: c.pid, Stream: c.stream, Text: strings.TrimSuffix(text, "\n")})
+	}
+	return lines
+}

@@ -1,0 +1,304 @@
+package worker
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// captured makes a log that collects what it reports; it is closed at the end of the test.
+func captured(t *testing.T) (*Log, func() []string) {
+	t.Helper()
+	var mu sync.Mutex
+	var reports []string
+	l := NewLog(func(err error) { mu.Lock(); reports = append(reports, err.Error()); mu.Unlock() })
+	t.Cleanup(func() { l.Close(t.Context()) })
+	return l, func() []string { mu.Lock(); defer mu.Unlock(); return append([]string(nil), reports...) }
+}
+
+func texts(lines []LogLine) string {
+	var words []string
+	for _, line := range lines {
+		words = append(words, line.Stream+":"+line.Text)
+	}
+	return strings.Join(words, " ")
+}
+
+func TestCapturedLinesSayWhoWroteThem(t *testing.T) {
+	l, log := launcher(t), NewLog(nil)
+	spec := shell(`echo one; echo two >&2; printf three; echo $PPID >/dev/null`)
+	spec.Stdout, spec.Stderr = Output{Kind: Capture}, Output{Kind: Capture}
+	spec.Captured = log.Of(7)
+	s := start(t, l, spec)
+	pid := must[Spawned](s).PID
+	if e := must[Exited](s); len(e.Tail) != 1 || e.Tail[0] != "two" {
+		t.Errorf("tail %q", e.Tail)
+	}
+	lines, _ := log.Last(10)
+	got := map[string]bool{}
+	for _, line := range lines {
+		got[line.Stream+":"+line.Text] = true
+		if line.Worker != 7 || line.PID != pid || time.Since(line.Time) > time.Minute {
+			t.Errorf("%+v", line)
+		}
+	}
+	if len(lines) != 3 || !got["stdout:one"] || !got["stdout:three"] || !got["stderr:two"] {
+		t.Errorf("%s", texts(lines))
+	}
+}
+
+func TestLogKeepsTheEndOfEachStream(t *testing.T) {
+	log := NewLog(nil)
+	put := log.Of(1)
+	put(FDStderr, 1, []byte("early\n"))
+	for i := range 3000 {
+		put(FDStdout, 1, fmt.Appendf(nil, "%d\n", i))
+	}
+	lines, _ := log.Last(10_000)
+	if len(lines) != KeptLines+1 || lines[0].Text != "early" || lines[1].Text != "2000" || lines[KeptLines].Text != "2999" {
+		t.Errorf("%d lines: %s …", len(lines), texts(lines[:2]))
+	}
+	if last, _ := log.Last(2); texts(last) != "stdout:2998 stdout:2999" {
+		t.Errorf("last %s", texts(last))
+	}
+	for range 100 {
+		put(FDStdout, 1, []byte(strings.Repeat("x", 20_000)+"\n"))
+	}
+	if log.rings[0].bytes > KeptBytes {
+		t.Errorf("%d bytes are kept", log.rings[0].bytes)
+	}
+}
+
+func TestReaderFollowsAndLearnsWhatItMissed(t *testing.T) {
+	log := NewLog(nil)
+	put := log.Of(1)
+	put(FDStdout, 1, []byte("a\nb\n"))
+	lines, reader := log.Last(1)
+	if texts(lines) != "stdout:b" {
+		t.Errorf("last %s", texts(lines))
+	}
+	go put(FDStderr, 1, []byte("c\nd"))
+	if lines, missed, err := reader.Next(t.Context()); texts(lines) != "stderr:c stderr:d" || missed != 0 || err != nil {
+		t.Errorf("%s, %d missed, %v", texts(lines), missed, err)
+	}
+	for range KeptLines + 5 {
+		put(FDStdout, 1, []byte("x\n"))
+	}
+	if lines, missed, err := reader.Next(t.Context()); len(lines) != KeptLines || missed != 5 || err != nil {
+		t.Errorf("%d lines, %d missed, %v", len(lines), missed, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := reader.Next(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	go log.Close(t.Context())
+	if _, _, err := reader.Next(t.Context()); err != io.EOF {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestLogWritesItsFileAndFollowsARename(t *testing.T) {
+	log, reports := captured(t)
+	path := filepath.Join(t.TempDir(), "web.log")
+	if err := log.SetFile(LogFileSpec{Path: path, MaxSize: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	put := log.Of(1)
+	put(FDStdout, 1, []byte("one\n"))
+	put(FDStderr, 1, []byte("two\n"))
+	if err := log.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	log.Reopen()
+	put(FDStdout, 1, []byte("three\n"))
+	if err := log.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{path + ".1": "one\ntwo\n", path: "three\n"} {
+		if data, _ := os.ReadFile(name); string(data) != want {
+			t.Errorf("%s has %q", filepath.Base(name), data)
+		}
+	}
+	if got := reports(); len(got) > 0 {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestFileIsRotatedBySizeAndTheOldestGo(t *testing.T) {
+	log, reports := captured(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "web.log")
+	if err := log.SetFile(LogFileSpec{Path: path, MaxSize: 1 << 20, MaxFiles: 2, Compress: true}); err != nil {
+		t.Fatal(err)
+	}
+	put := log.Of(1)
+	line := []byte(strings.Repeat("x", 1023) + "\n")
+	for range 5 * 1024 {
+		put(FDStdout, 1, line)
+		if err := log.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log.Close(t.Context())
+	old, _ := filepath.Glob(filepath.Join(dir, "web-*-size.log*"))
+	if info, err := os.Stat(path); err != nil || info.Size() > 1<<20 || info.Mode() != 0o640 {
+		t.Errorf("%v %v", info, err)
+	}
+	if len(old) < 1 || len(old) > 3 { // the last prune may not have been done when it was closed
+		t.Errorf("%q", old)
+	}
+	for _, name := range old {
+		if !strings.HasSuffix(name, ".gz") {
+			continue
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := io.Copy(io.Discard, z); n != 1<<20 || err != nil {
+			t.Errorf("%s has %d bytes, %v", name, n, err)
+		}
+		f.Close()
+	}
+	if got := reports(); len(got) > 0 {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestAnotherFileGetsWhatComesAfterTheChange(t *testing.T) {
+	log, _ := captured(t)
+	dir := t.TempDir()
+	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "two")
+	put := log.Of(1)
+	for _, path := range []string{one, two, one, ""} {
+		if err := log.SetFile(LogFileSpec{Path: path, MaxSize: 1 << 20}); err != nil {
+			t.Fatal(err)
+		}
+		put(FDStdout, 1, []byte("to "+filepath.Base(path)+"\n"))
+		if path == two {
+			log.mu.Lock()
+			file := log.file
+			log.mu.Unlock()
+			defer file.wait(t.Context())
+		}
+	}
+	if !eventually(func() bool { data, _ := os.ReadFile(one); return string(data) == "to one\nto one\n" }) {
+		data, _ := os.ReadFile(one)
+		t.Errorf("one has %q", data)
+	}
+	if data, _ := os.ReadFile(two); string(data) != "to two\n" {
+		t.Errorf("two has %q", data)
+	}
+}
+
+func TestFileThatCannotBeUsedIsRefusedAndTheOldOneStays(t *testing.T) {
+	log, _ := captured(t)
+	dir := t.TempDir()
+	good := filepath.Join(dir, "good")
+	if err := log.SetFile(LogFileSpec{Path: good, MaxSize: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{filepath.Join(dir, "no", "log"): "no such file or directory", "/dev/null": "no regular file", dir: "is a directory"} {
+		if err := log.SetFile(LogFileSpec{Path: path, MaxSize: 1 << 20}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	log.Of(1)(FDStdout, 1, []byte("still\n"))
+	log.Flush(t.Context())
+	if data, _ := os.ReadFile(good); string(data) != "still\n" {
+		t.Errorf("%q", data)
+	}
+}
+
+// TestDiskThatHangs has a FIFO that nobody reads in the place of a disk: the first open waits for ever.
+func TestDiskThatHangsCostsLinesAndNoTime(t *testing.T) {
+	log, reports := captured(t)
+	path := filepath.Join(t.TempDir(), "slow")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log.UseFile(LogFileSpec{Path: path, MaxSize: 1 << 20})
+	put := log.Of(1)
+	line := []byte(strings.Repeat("x", 1023) + "\n")
+	begin := time.Now()
+	for range 3 * bufferedBytes / len(line) {
+		put(FDStdout, 1, line)
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("whoever wrote waited %s", took)
+	}
+	lost := log.Lost()
+	if lost < 7000 || lost > 8500 { // 12 MiB came, 4 MiB may wait
+		t.Errorf("%d lines are lost", lost)
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, errors.New("no patience"))
+	defer cancel()
+	if err := log.Flush(ctx); err == nil || !strings.Contains(err.Error(), "no patience") {
+		t.Errorf("%v", err)
+	}
+	reader, err := os.OpenFile(path, os.O_RDONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan int64)
+	go func() { n, _ := io.Copy(io.Discard, reader); read <- n }()
+	if err := log.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := <-read; n == 0 || n > bufferedBytes {
+		t.Errorf("%d bytes arrived", n)
+	}
+	reader.Close()
+	if got := reports(); len(got) != 1 || !strings.Contains(got[0], fmt.Sprintf("%d lines were lost", lost)) {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestErrorsOfTheFileAreReportedOnceForASeries(t *testing.T) {
+	log, reports := captured(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "d", "log")
+	os.Mkdir(filepath.Dir(path), 0o755)
+	if err := log.SetFile(LogFileSpec{Path: path, MaxSize: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	os.RemoveAll(filepath.Dir(path))
+	if err := os.WriteFile(filepath.Dir(path), nil, 0o600); err != nil { // a file where the folder was
+		t.Fatal(err)
+	}
+	put := log.Of(1)
+	for range 3 {
+		put(FDStdout, 1, []byte("lost\n"))
+		log.Flush(t.Context())
+	}
+	if got := reports(); len(got) != 1 || !strings.Contains(got[0], "1 lines are lost") || log.Lost() != 3 {
+		t.Errorf("%q, %d lost", got, log.Lost())
+	}
+	os.Remove(filepath.Dir(path))
+	put(FDStdout, 1, []byte("kept\n"))
+	log.Flush(t.Context())
+	if got := reports(); len(got) != 2 || !strings.Contains(got[1], "2 lines were lost") {
+		t.Errorf("%q", got)
+	}
+	if data, _ := os.ReadFile(path); string(data) != "kept\n" {
+		t.Errorf("%q", data)
+	}
+}

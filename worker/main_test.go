@@ -1,0 +1,190 @@
+package worker
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	RunShim()
+	if role := os.Getenv("TEST_ROLE"); role != "" {
+		os.Exit(play(role))
+	}
+	fds, goroutines := openDescriptors(), runtime.NumGoroutine()
+	code := m.Run()
+	if err := nothingLeft(fds, goroutines); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// nothingLeft compares with what there was at the start. Goroutines of the runtime and finished connections may take a moment.
+func nothingLeft(fds, goroutines int) error {
+	var err error
+	for range 50 {
+		nowFDs, nowGo := openDescriptors(), runtime.NumGoroutine()
+		children := children()
+		if nowFDs <= fds+2 && nowGo <= goroutines+1 && len(children) == 0 { // Go's own epoll and eventfd; its signal loop
+			return nil
+		}
+		err = fmt.Errorf("left over: %d descriptors (%d before), %d goroutines (%d), children %q", nowFDs, fds, nowGo, goroutines, children)
+		time.Sleep(20 * time.Millisecond)
+	}
+	return err
+}
+
+// children names the children of this process, for people.
+func children() (list []string) {
+	files, _ := filepath.Glob("/proc/self/task/*/children")
+	for _, file := range files {
+		data, _ := os.ReadFile(file)
+		for _, pid := range strings.Fields(string(data)) {
+			stat, _ := os.ReadFile("/proc/" + pid + "/stat")
+			command, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+			list = append(list, fmt.Sprintf("%.40s %q", stat, command))
+		}
+	}
+	return list
+}
+
+func openDescriptors() int {
+	list, _ := os.ReadDir("/proc/self/fd")
+	return len(list)
+}
+
+// worker is a spec for this binary in a role.
+func role(name string, environment ...string) Spec {
+	return Spec{
+		Command:     []string{self(), "-"},
+		Environment: append([]string{"TEST_ROLE=" + name, "GORACE=atexit_sleep_ms=0"}, environment...),
+		Ready:       Ready{Method: Notify},
+	}
+}
+
+func shell(script string) Spec {
+	return Spec{Command: []string{"/bin/sh", "-c", script}, Ready: Ready{Method: Notify}}
+}
+
+func self() string {
+	path, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	return path
+}
+
+// life is the events of one worker.
+type life struct {
+	t      *testing.T
+	w      *Worker
+	events chan Event
+	ended  bool
+}
+
+func launcher(t *testing.T, options ...Option) *Launcher {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Chmod(dir, 0o755)
+	l, err := NewLauncher(dir, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if left, _ := os.ReadDir(dir); len(left) > 0 {
+			t.Errorf("left in the directory: %v", left)
+		}
+		os.RemoveAll(dir)
+	})
+	return l
+}
+
+func start(t *testing.T, l *Launcher, spec Spec) *life {
+	t.Helper()
+	if spec.Stdout.Kind == "" {
+		spec.Stdout.Kind = Null
+	}
+	s := &life{t: t, events: make(chan Event, 100)}
+	s.w = l.Start(spec, func(e Event) { s.events <- e })
+	t.Cleanup(s.end)
+	return s
+}
+
+func (s *life) next() Event {
+	s.t.Helper()
+	select {
+	case e := <-s.events:
+		_, s.ended = e.(Exited)
+		return e
+	case <-time.After(30 * time.Second):
+		s.t.Fatal("no event for 30 s")
+		return nil
+	}
+}
+
+// end leaves nothing of a worker that a test has not ended.
+func (s *life) end() {
+	s.w.Signal(sysSignal(9), true)
+	for !s.ended {
+		s.next()
+	}
+}
+
+// must waits for an event of type T, which has to be the next one.
+func must[T Event](s *life) T {
+	s.t.Helper()
+	e := s.next()
+	got, ok := e.(T)
+	if !ok {
+		s.t.Fatalf("got %T %v instead of %T", e, e, got)
+	}
+	return got
+}
+
+func (s *life) signal(sig int) {
+	s.t.Helper()
+	if err := s.w.Signal(sysSignal(sig), false); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// report is what a worker in the role "report" tells about itself.
+func report(t *testing.T, l *Launcher, spec Spec) map[string]string {
+	t.Helper()
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	os.Chmod(f.Name(), 0o666)
+	os.Chmod(t.TempDir(), 0o777)
+	spec.Environment = append(spec.Environment, "TEST_REPORT="+strconv.Itoa(firstSocket+len(spec.Sockets)))
+	spec.Sockets = append(spec.Sockets, int(f.Fd()))
+	s := start(t, l, spec)
+	must[Spawned](s)
+	if e := must[Exited](s); e.Step != "" || e.Status != 0 {
+		t.Fatalf("the worker ended: %s %v", e, e.Tail)
+	}
+	data, err := os.ReadFile(f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m map[string]string
+	if err := json.Unmarshal(data, &m); err != nil {
+		t.Fatalf("%v: %q", err, data)
+	}
+	return m
+}

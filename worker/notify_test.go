@@ -1,0 +1,297 @@
+package worker
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestReadyArrivesOnceAndAfterSpawned(t *testing.T) {
+	s := start(t, launcher(t), role("notify", "TEST_MESSAGES=READY=1|READY=1|READY=1;STATUS=up"))
+	must[Spawned](s)
+	must[ReadySaid](s)
+	if e := must[Status](s); e.Text != "up" {
+		t.Error(e)
+	}
+	must[Exited](s)
+}
+
+func TestReadyJustBeforeTheEndIsNotLost(t *testing.T) {
+	l := launcher(t)
+	for range 30 {
+		s := start(t, l, shell(`echo >&$NOTIFY_FD; exit 5`))
+		must[Spawned](s)
+		must[ReadySaid](s)
+		if e := must[Exited](s); e.Status.ExitStatus() != 5 {
+			t.Error(e)
+		}
+	}
+}
+
+func TestReadyByAnotherMethodThanTheConfiguredOneIsIgnored(t *testing.T) {
+	spec := role("notify", "TEST_MESSAGES=READY=1")
+	spec.Ready = Ready{Method: Delay, Delay: time.Hour}
+	s := start(t, launcher(t), spec)
+	must[Spawned](s)
+	must[Exited](s)
+}
+
+func TestEverythingAWorkerMaySay(t *testing.T) {
+	s := start(t, launcher(t), role("notify", "TEST_MESSAGES=EXTEND_TIMEOUT_USEC=1500000|WATCHDOG=trigger|STATUS=a\x1b[2Jb;ERRNO=2|STOPPING=1|STOPPING=1;READY=1"))
+	must[Spawned](s)
+	if e := must[Extend](s); e.Duration != 1500*time.Millisecond {
+		t.Error(e)
+	}
+	if e := must[Watchdog](s); !e.Trigger {
+		t.Error(e)
+	}
+	if e := must[Status](s); e.Text != "a [2Jb" || e.Errno != syscall.ENOENT {
+		t.Errorf("%q", e)
+	}
+	must[Leaving](s)
+	must[Exited](s)
+}
+
+// notifyPath is where a running worker's socket is.
+func notifyPath(t *testing.T, w *Worker) string {
+	t.Helper()
+	path := w.State().NotifyPath
+	if path == "" {
+		t.Fatal("the worker has no socket")
+	}
+	return path
+}
+
+func TestBarrierIsAnsweredAtOnce(t *testing.T) {
+	s, _ := sleeper(t, launcher(t), nil)
+	before := openDescriptors()
+	read, write, err := pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sendTo(notifyPath(t, s.w), []byte("BARRIER=1"), write); err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(write)
+	poll := []unix.PollFd{{Fd: int32(read)}}
+	if n, err := unix.Poll(poll, 2000); n != 1 || err != nil {
+		t.Errorf("the pipe was not closed: %d %v", n, err)
+	}
+	unix.Close(read)
+	if now := openDescriptors(); now != before {
+		t.Errorf("%d descriptors instead of %d", now, before)
+	}
+}
+
+func TestDescriptorsOfAnyMessageAreClosed(t *testing.T) {
+	s, _ := sleeper(t, launcher(t), nil)
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	before := openDescriptors()
+	many := make([]int, maxDescriptors)
+	for i := range many {
+		many[i] = int(null.Fd())
+	}
+	for _, text := range []string{"FDSTORE=1", "\x00", "STATUS=x"} {
+		if err := sendTo(notifyPath(t, s.w), []byte(text), many...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if e := must[Status](s); e.Text != "x" {
+		t.Error(e)
+	}
+	if now := openDescriptors(); now != before {
+		t.Errorf("%d descriptors instead of %d", now, before)
+	}
+}
+
+func TestSystemdNotifyWorksAgainstOurSocket(t *testing.T) {
+	if _, err := exec.LookPath("systemd-notify"); err != nil {
+		t.Skip("there is no systemd-notify here")
+	}
+	spec := shell(`systemd-notify --ready --status=serving && exit 7`)
+	spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
+	s := start(t, launcher(t), spec)
+	begin := time.Now()
+	must[Spawned](s)
+	must[ReadySaid](s)
+	must[Status](s)
+	if e := must[Exited](s); e.Status.ExitStatus() != 7 || time.Since(begin) > 4*time.Second {
+		t.Errorf("%s after %v", e, time.Since(begin))
+	}
+}
+
+func TestStrangersAreNotHeard(t *testing.T) {
+	needRoot(t, "another user")
+	l := launcher(t)
+	s, _ := sleeper(t, l, func(spec *Spec) { spec.Credential = &Credential{UID: 70001, GID: 70001} })
+	path := notifyPath(t, s.w)
+	if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o600 || fi.Sys().(*syscall.Stat_t).Uid != 70001 {
+		t.Errorf("the socket is %v, %v", fi, err)
+	}
+	stranger := role("foreign", "TEST_SOCKET="+path)
+	stranger.Command[0] = copyOfSelf(t)
+	stranger.Credential = &Credential{UID: 70002, GID: 70002}
+	os.Chmod(path, 0o666) // as if it had the right to write
+	if !isReadyOrExit(start(t, l, stranger), 0) {
+		t.Error("the stranger failed")
+	}
+	sendTo(path, []byte("STATUS=true"))
+	if e := must[Status](s); e.Text != "true" {
+		t.Error(e)
+	}
+}
+
+// copyOfSelf is this binary where every user may execute it.
+func copyOfSelf(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	os.Chmod(dir, 0o755)
+	data, err := os.ReadFile(self())
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "w"), data, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "w")
+}
+
+func TestFloodOfOneWorkerDelaysNoOther(t *testing.T) {
+	l := launcher(t)
+	block := make(chan struct{})
+	done := make(chan Exited, 1)
+	l.Start(role("flood"), func(e Event) { // nobody takes its events, and it is read nevertheless
+		<-block
+		if x, ok := e.(Exited); ok {
+			done <- x
+		}
+	})
+	s := start(t, l, shell(`echo >&$NOTIFY_FD`))
+	must[Spawned](s)
+	must[ReadySaid](s)
+	must[Exited](s)
+	close(block)
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the flood does not end")
+	}
+}
+
+func TestEventsOfAFloodAreKeptOnce(t *testing.T) {
+	q := newQueue()
+	q.put(Spawned{})
+	for range 1000 {
+		q.put(Status{Text: "a"})
+		q.put(Watchdog{})
+		q.put(Extend{Duration: 1})
+	}
+	q.put(Status{Text: "b"})
+	q.put(Watchdog{Trigger: true})
+	q.put(Watchdog{})
+	events := q.take()
+	if len(events) < 4 || len(events) > 5 || events[1] != (Status{Text: "b"}) || events[2] != (Watchdog{Trigger: true}) {
+		t.Errorf("%v", events)
+	}
+}
+
+func TestSocketAndDirectoryAreGoneAtTheEnd(t *testing.T) {
+	s, _ := sleeper(t, launcher(t), nil)
+	path := notifyPath(t, s.w)
+	s.kill()
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		t.Error("the socket is still there")
+	}
+}
+
+func TestDirectoriesOfDeadSupervisorsAreSwept(t *testing.T) {
+	parent := t.TempDir()
+	dead, err := newDirectory(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale, _, err := dead.socket(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(stale)
+	held, heldPath, err := dead.socket(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.lock.Close()
+	d, err := newDirectory(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := filepath.Glob(dead.path + "/*"); len(left) != 1 || left[0] != heldPath {
+		t.Errorf("left: %v; %s is still held", left, heldPath)
+	}
+	unix.Close(held)
+	d2, err := newDirectory(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dead.path); !os.IsNotExist(err) {
+		t.Error("the directory of the dead one is still there")
+	}
+	if _, err := os.Stat(d.path); err != nil {
+		t.Error("a directory in use was removed")
+	}
+	d.remove()
+	d2.remove()
+}
+
+func TestDirectoryThatIsTooLongSaysSo(t *testing.T) {
+	_, err := NewLauncher("/tmp/" + strings.Repeat("x", 90))
+	if err == nil || !strings.Contains(err.Error(), "choose a shorter one") {
+		t.Error(err)
+	}
+	os.Remove("/tmp/" + strings.Repeat("x", 90))
+}
+
+func TestMessagesThatAreRefused(t *testing.T) {
+	for _, text := range []string{"READY=1\x00", "READY=1\nSTATUS=\xff", strings.Repeat("x", maxMessage+1)} {
+		if m, err := parseMessage([]byte(text)); err == nil || m.ready {
+			t.Errorf("%.20q gave %+v", text, m)
+		}
+	}
+	for _, text := range []string{"READY=0", "READY", "XREADY=1", "EXTEND_TIMEOUT_USEC=-1", "EXTEND_TIMEOUT_USEC=99999999999999999999", "ERRNO=x", "WATCHDOG=0", ""} {
+		if m, err := parseMessage([]byte(text)); err != nil || m != (message{}) {
+			t.Errorf("%q gave %+v, %v", text, m, err)
+		}
+	}
+}
+
+func FuzzParseMessage(f *testing.F) {
+	for _, s := range []string{"READY=1", "STOPPING=1\nSTATUS=a", "EXTEND_TIMEOUT_USEC=1\nERRNO=3", "WATCHDOG=trigger", "\x00", "BARRIER=1", "=\n=="} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := parseMessage(data)
+		if err != nil && m != (message{}) {
+			t.Error("a refused message says something")
+		}
+		if !utf8.ValidString(m.status) || strings.ContainsAny(m.status, "\n\x1b\x00") || m.extend < 0 {
+			t.Errorf("%+v", m)
+		}
+		if m.ready && !strings.Contains("\n"+string(data)+"\n", "\nREADY=1\n") {
+			t.Error("ready without READY=1")
+		}
+	})
+}

@@ -1,0 +1,176 @@
+package worker
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// toFile sends both streams of a shell script to log.
+func toFile(log *LogFile, script string) Spec {
+	spec := shell(script)
+	spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
+	spec.Stdout, spec.Stderr = Output{ToFile, log}, Output{ToFile, log}
+	return spec
+}
+
+func TestAllOutputIsInTheFileBeforeTheEndIsPosted(t *testing.T) {
+	l, log := launcher(t), logFile(t)
+	s := start(t, l, toFile(log, `i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done; printf end`))
+	must[Spawned](s)
+	must[Exited](s)
+	data, _ := os.ReadFile(log.Path())
+	if !bytes.HasSuffix(data, []byte("line 1999\nend")) || bytes.Count(data, []byte("\n")) != 2000 {
+		t.Errorf("%d bytes, ending in %q", len(data), data[max(0, len(data)-30):])
+	}
+}
+
+func TestTailIsTheEndOfStderrAlone(t *testing.T) {
+	l, log := launcher(t), logFile(t)
+	s := start(t, l, toFile(log, `echo no; i=0; while [ $i -lt 30 ]; do echo e$i >&2; i=$((i+1)); done; printf 'last\033[m' >&2`))
+	must[Spawned](s)
+	e := must[Exited](s)
+	if len(e.Tail) != tailLines || e.Tail[0] != "e11" || e.Tail[19] != "last [m" {
+		t.Errorf("%q", e.Tail)
+	}
+}
+
+func TestTailOfLongLinesIsBounded(t *testing.T) {
+	var tl tail
+	for i := range 100 {
+		tl.add([]byte(strings.Repeat("x", 5000) + fmt.Sprint(i) + "\n"))
+	}
+	tl.add(bytes.Repeat([]byte("y"), 1<<20))
+	lines := tl.lines()
+	if len(lines) != 1 || len(lines[0]) != tailLine || cap(tl.data) > 4*tailBytes {
+		t.Errorf("%d lines, %d bytes kept", len(lines), cap(tl.data))
+	}
+}
+
+func TestLinesOfSeveralWorkersAreNotMixed(t *testing.T) {
+	l, log := launcher(t), logFile(t)
+	var all []*life
+	for i := range 4 {
+		c := string(rune('a' + i))
+		s := start(t, l, toFile(log, fmt.Sprintf(`i=0; while [ $i -lt 200 ]; do printf %s; printf '%s\n'; i=$((i+1)); done`, strings.Repeat(c, 50), strings.Repeat(c, 50))))
+		all = append(all, s)
+	}
+	for _, s := range all {
+		s.end()
+	}
+	data, _ := os.ReadFile(log.Path())
+	for line := range strings.Lines(string(data)) {
+		if len(line) == 101 && line != strings.Repeat(line[:1], 100)+"\n" {
+			t.Fatalf("mixed: %q", line)
+		}
+		if len(line) > 101 {
+			t.Fatalf("mixed: %q", line)
+		}
+	}
+}
+
+func TestFileIsReopened(t *testing.T) {
+	l, log := launcher(t), logFile(t)
+	s := start(t, l, toFile(log, `echo before; echo >&$NOTIFY_FD; read x <&3; exit 0`))
+	read, write, _ := os.Pipe()
+	s.end()
+	spec := toFile(log, `echo before; echo >&$NOTIFY_FD; read x <&3; echo after; exit 0`)
+	spec.Sockets = []int{int(read.Fd())}
+	os.Truncate(log.Path(), 0)
+	s = start(t, l, spec)
+	must[Spawned](s)
+	must[ReadySaid](s)
+	if !eventually(func() bool { data, _ := os.ReadFile(log.Path()); return string(data) == "before\n" }) {
+		t.Error("the first line is missing")
+	}
+	if err := os.Rename(log.Path(), log.Path()+".1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	write.WriteString("go\n")
+	must[Exited](s)
+	if data, _ := os.ReadFile(log.Path()); string(data) != "after\n" {
+		t.Errorf("%q", data)
+	}
+	read.Close()
+	write.Close()
+}
+
+func TestReopenThatFailsKeepsTheOldFile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "d")
+	os.Mkdir(dir, 0o755)
+	log, err := OpenLogFile(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	os.Rename(dir, dir+".moved")
+	if log.Reopen() == nil {
+		t.Error("the directory is gone, and nobody says so")
+	}
+	log.write([]byte("still\n"))
+	if data, _ := os.ReadFile(filepath.Join(dir+".moved", "log")); string(data) != "still\n" {
+		t.Errorf("%q", data)
+	}
+	if _, err := OpenLogFile(filepath.Join(dir, "log")); err == nil {
+		t.Error("a directory was made")
+	}
+}
+
+func TestFullDiskLosesOutputAndSaysSoOnce(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("there is no /dev/full")
+	}
+	log, err := OpenLogFile("/dev/full")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	var mu sync.Mutex
+	var errs []error
+	log.OnError(func(err error) { mu.Lock(); errs = append(errs, err); mu.Unlock() })
+	s := start(t, launcher(t), toFile(log, `i=0; while [ $i -lt 20000 ]; do echo aaaaaaaaaaaaaaaaa; i=$((i+1)); done; exit 4`))
+	if !isReadyOrExit(s, 4) {
+		t.Error("the worker was disturbed")
+	}
+	if len(errs) != 1 || !strings.Contains(errs[0].Error(), "no space left") {
+		t.Errorf("%v", errs)
+	}
+}
+
+func TestGrandchildThatKeepsThePipeOpenDoesNotDelayTheEnd(t *testing.T) {
+	reaped := make(chan int, 1000)
+	l, log, f := launcher(t, OnOrphan(func(pid int, _ syscall.WaitStatus) { reaped <- pid })), logFile(t), tempFile(t)
+	spec := toFile(log, `setsid sh -c 'echo $$ >&3; echo ready >&'$NOTIFY_FD'; exec sleep 100' & read x <&4; echo bye`)
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	defer write.Close()
+	spec.Sockets = []int{int(f.Fd()), int(read.Fd())}
+	s := start(t, l, spec)
+	must[Spawned](s)
+	must[ReadySaid](s)
+	write.WriteString("go\n")
+	must[Exited](s)
+	if data, _ := os.ReadFile(log.Path()); string(data) != "bye\n" {
+		t.Errorf("%q", data)
+	}
+	data, _ := os.ReadFile(f.Name())
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	syscall.Kill(pid, syscall.SIGKILL) // unless it was found to be a stray already
+	for <-reaped != pid {
+	}
+}

@@ -1,0 +1,59 @@
+package worker
+
+import "sync"
+
+// queue hands a worker's events, in order, from whoever saw them to the goroutine that posts them. Nobody who puts waits, so
+// that a slow receiver holds up its own worker only; what a worker can repeat at will is kept once, so that it cannot grow.
+type queue struct {
+	wake chan struct{}
+
+	mu     sync.Mutex
+	events []Event
+}
+
+func newQueue() queue { return queue{wake: make(chan struct{}, 1)} }
+
+func (q *queue) put(e Event) {
+	q.mu.Lock()
+	if i := q.older(e); i >= 0 {
+		q.events[i] = e
+	} else {
+		q.events = append(q.events, e)
+	}
+	q.mu.Unlock()
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// older finds an event that e makes pointless.
+func (q *queue) older(e Event) int {
+	for i, have := range q.events {
+		switch have.(type) {
+		case Status:
+			if _, same := e.(Status); same {
+				return i
+			}
+		case Extend:
+			if _, same := e.(Extend); same {
+				return i
+			}
+		case Watchdog:
+			if new, same := e.(Watchdog); same && !have.(Watchdog).Trigger || same && new.Trigger {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// take waits for events and takes all there are.
+func (q *queue) take() []Event {
+	<-q.wake
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	events := q.events
+	q.events = nil
+	return events
+}

@@ -1,0 +1,90 @@
+package worker
+
+import (
+	"errors"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// reapAll reaps on every SIGCHLD. Signals merge, so each one means: look until there is nothing more.
+func (l *Launcher) reapAll() {
+	for range l.chld {
+		l.reap()
+	}
+}
+
+func (l *Launcher) reap() {
+	for collected := false; ; collected = true {
+		l.gate.RLock()
+		pid := zombie()
+		if pid != 0 {
+			l.collect(pid)
+		} else if collected {
+			l.killStrays()
+			l.groups.sweep()
+		}
+		l.gate.RUnlock()
+		if pid == 0 {
+			return
+		}
+	}
+}
+
+// collect takes a child that has ended from the kernel and gives its status to whom it belongs.
+func (l *Launcher) collect(pid int) {
+	l.mu.Lock()
+	w := l.children[pid]
+	delete(l.children, pid)
+	_, expected := l.expected[pid]
+	l.mu.Unlock()
+	if w != nil {
+		w.collect(pid)
+		return
+	}
+	if expected {
+		unix.Kill(-pid, unix.SIGKILL)
+	}
+	status, ok := take(pid)
+	switch {
+	case !ok:
+	case expected:
+		l.mu.Lock()
+		l.expected[pid] = &status
+		l.mu.Unlock()
+	case l.orphan != nil:
+		l.orphan(pid, status)
+	}
+}
+
+// zombie is the PID of a child that has ended, or 0. It stays there: the PID cannot be reused before take.
+func zombie() int {
+	var si unix.Siginfo
+	for {
+		err := unix.Waitid(unix.P_ALL, 0, &si, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return 0
+		}
+		return siginfoPID(&si)
+	}
+}
+
+// siginfoPID reads si_pid, which x/sys does not name: it follows the three int fields, aligned as a pointer is.
+func siginfoPID(si *unix.Siginfo) int {
+	const word = unsafe.Sizeof(uintptr(0))
+	const offset = (3*4 + word - 1) / word * word
+	return int(*(*int32)(unsafe.Add(unsafe.Pointer(si), offset)))
+}
+
+func take(pid int) (status syscall.WaitStatus, ok bool) {
+	for {
+		got, err := syscall.Wait4(pid, &status, syscall.WNOHANG, nil)
+		if err != syscall.EINTR {
+			return status, got == pid
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package worker
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestOrphansAreReapedAndNoStatusIsLost(t *testing.T) {
+	var orphans atomic.Int64
+	l := launcher(t, OnOrphan(func(int, syscall.WaitStatus) { orphans.Add(1) }))
+	const workers = 200
+	var wg sync.WaitGroup
+	wrong := make(chan string, workers)
+	for i := range workers {
+		wg.Add(1)
+		// The inner shell leaves a process of another session that nobody waits for.
+		spec := shell(fmt.Sprintf("setsid sleep 0.0%d & exit %d", i%10, i%100))
+		spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
+		spec.Stdout, spec.Stderr = Output{Kind: Null}, Output{Kind: Null}
+		l.Start(spec, func(e Event) {
+			if x, ok := e.(Exited); ok {
+				if !x.Known || x.Step != "" || x.Status.ExitStatus() != i%100 {
+					wrong <- fmt.Sprintf("%d: %s", i, x)
+				}
+				wg.Done()
+			}
+		})
+	}
+	wg.Wait()
+	close(wrong)
+	for w := range wrong {
+		t.Error(w)
+	}
+	if !eventually(noChildren) {
+		t.Error("orphans are left: ", children())
+	}
+	if orphans.Load() == 0 {
+		t.Error("no orphan was seen")
+	}
+}
+
+func noChildren() bool {
+	var si unix.Siginfo
+	return unix.Waitid(unix.P_ALL, 0, &si, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) == unix.ECHILD
+}
+
+func TestGrandchildrenDoNotOutliveTheWorker(t *testing.T) {
+	f := tempFile(t)
+	s := start(t, launcher(t), Spec{
+		Command: []string{"/bin/sh", "-c", `trap "" TERM HUP; sleep 100 & echo $! >&3; exit 0`},
+		Sockets: []int{int(f.Fd())},
+		Ready:   Ready{Method: Notify},
+	})
+	must[Spawned](s)
+	must[Exited](s)
+	data, _ := os.ReadFile(f.Name())
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !eventually(func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH }) {
+		t.Errorf("process %d is still there", pid)
+	}
+}
+
+func TestGroupSignalReachesGrandchildren(t *testing.T) {
+	spec := shell(`trap : USR1; sh -c 'echo ready >&'$NOTIFY_FD'; exec sleep 100' & while kill -0 $! 2>/dev/null; do wait $!; done; exit 9`)
+	spec.Stderr = Output{Kind: Null}
+	spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
+	s := start(t, launcher(t), spec)
+	must[Spawned](s)
+	must[ReadySaid](s)
+	if err := s.w.Signal(syscall.SIGUSR1, true); err != nil {
+		t.Fatal(err)
+	}
+	if e := must[Exited](s); e.Status.ExitStatus() != 9 { // it ends when the grandchild does
+		t.Errorf("%s", e)
+	}
+}
+
+func TestSignalBeforeTheCommandRunsReachesTheCommand(t *testing.T) {
+	l := launcher(t)
+	for range 20 {
+		s := start(t, l, Spec{Command: []string{"sleep", "100"}, Ready: Ready{Method: Notify}})
+		if err := s.w.Signal(syscall.SIGUSR2, false); err != nil {
+			t.Error(err)
+		}
+		must[Spawned](s)
+		if e := must[Exited](s); e.Status.Signal() != syscall.SIGUSR2 || e.Step != "" {
+			t.Errorf("%s", e)
+		}
+	}
+}
+
+func TestSignalAfterTheEndDoesNothing(t *testing.T) {
+	s := start(t, launcher(t), shell("exit 0"))
+	must[Spawned](s)
+	must[Exited](s)
+	for _, group := range []bool{false, true} {
+		if err := s.w.Signal(syscall.SIGKILL, group); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestSignalsThatRaceWithTheEnd(t *testing.T) {
+	l := launcher(t)
+	var senders sync.WaitGroup
+	for range 30 {
+		s := start(t, l, shell("exit 0"))
+		senders.Go(func() {
+			for i := range 200 {
+				if err := s.w.Signal(syscall.SIGCONT, i%2 == 0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		s.end()
+	}
+	senders.Wait()
+}
+
+func TestCoreDumpAndSignalAreNamed(t *testing.T) {
+	s := start(t, launcher(t), shell("kill -SEGV $$"))
+	must[Spawned](s)
+	if e := must[Exited](s); !strings.HasPrefix(e.String(), "killed by SIGSEGV") {
+		t.Error(e)
+	}
+}
+
+func TestLauncherIsNotClosedOverALivingWorker(t *testing.T) {
+	l := launcher(t)
+	sleeper(t, l, nil)
+	if err := l.Close(); err == nil || !strings.Contains(err.Error(), "1 workers") {
+		t.Error(err)
+	}
+}

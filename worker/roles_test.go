@@ -1,0 +1,93 @@
+package worker
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+func sysSignal(n int) syscall.Signal { return syscall.Signal(n) }
+
+// play is what this binary does as a worker.
+func play(name string) int {
+	switch name {
+	case "report":
+		fd, _ := strconv.Atoi(os.Getenv("TEST_REPORT"))
+		f := os.NewFile(uintptr(fd), "report")
+		json.NewEncoder(f).Encode(describeSelf())
+		return 0
+	case "notify": // sends each argument in TEST_MESSAGES, split at "|", as a datagram
+		for _, m := range strings.Split(os.Getenv("TEST_MESSAGES"), "|") {
+			sendTo(os.Getenv("NOTIFY_SOCKET"), []byte(strings.ReplaceAll(m, ";", "\n")))
+		}
+		return 0
+	case "flood":
+		for range 20_000 {
+			sendTo(os.Getenv("NOTIFY_SOCKET"), []byte("STATUS=busy\nWATCHDOG=1\nREADY=1"))
+		}
+		sendTo(os.Getenv("NOTIFY_SOCKET"), []byte("STATUS=done"))
+		return 0
+	case "first image":
+		return tell(firstImage())
+	case "second image":
+		return tell(secondImage())
+	case "foreign": // a stranger speaks first, then the worker
+		sendTo(os.Getenv("TEST_SOCKET"), []byte("STATUS=forged"))
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, "no such role:", name)
+	return 2
+}
+
+// describeSelf tells what a worker finds. Signals are what they were at the exec: before Go changed them is what the shell tests see.
+func describeSelf() map[string]string {
+	m := map[string]string{
+		"pid":  strconv.Itoa(os.Getpid()),
+		"pgid": strconv.Itoa(unix.Getpgrp()),
+		"fds":  strings.Join(listFDs(), " "),
+	}
+	m["cwd"], _ = os.Getwd()
+	for _, v := range os.Environ() {
+		key, value, _ := strings.Cut(v, "=")
+		m["env."+key] = value
+	}
+	return m
+}
+
+func listFDs() []string {
+	var fds []string
+	for fd := range 200 {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {
+			link, _ := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+			fds = append(fds, strconv.Itoa(fd)+"="+link)
+		}
+	}
+	return fds
+}
+
+// sendTo sends a datagram, with descriptors.
+func sendTo(path string, data []byte, fds ...int) error {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var control []byte
+	if len(fds) > 0 {
+		control = unix.UnixRights(fds...)
+	}
+	return unix.Sendmsg(fd, data, control, &unix.SockaddrUnix{Name: path}, 0)
+}
+
+func tell(err error) int {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,75 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestRunSucceedsWithStatusZero(t *testing.T) {
+	if err := launcher(t).Run(t.Context(), Spec{Command: []string{"true"}}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRunTellsStatusAndStderr(t *testing.T) {
+	err := launcher(t).Run(t.Context(), Spec{Command: []string{"sh", "-c", "echo bad key >&2; exit 2"}, Stderr: Output{Kind: Null}})
+	if err == nil || !strings.Contains(err.Error(), "exited with status 2; it said:\n\tbad key") {
+		t.Error(err)
+	}
+	var run *RunError
+	if !errors.As(err, &run) || run.Exited.Status.ExitStatus() != 2 {
+		t.Errorf("%#v", err)
+	}
+}
+
+func TestRunThatCannotStart(t *testing.T) {
+	err := launcher(t).Run(t.Context(), Spec{Command: []string{"/no/such"}})
+	if !errors.Is(err, syscall.ENOENT) || err.Error() != "cannot exec /no/such: no such file or directory" {
+		t.Error(err)
+	}
+}
+
+func TestRunKillsTheWholeGroupWhenItsTimeIsOver(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	err := launcher(t).Run(ctx, Spec{Command: []string{"sh", "-c", "echo waiting >&2; sleep 100; true"},
+		Environment: []string{"PATH=" + os.Getenv("PATH")}, Stderr: Output{Kind: Null}})
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "waiting") {
+		t.Error(err)
+	}
+	if time.Since(begin) > 20*time.Second || !eventually(noChildren) {
+		t.Errorf("after %v there are children: %v", time.Since(begin), children())
+	}
+}
+
+func TestRunInAContextThatIsOver(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := launcher(t).Run(ctx, Spec{Command: []string{"true"}}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestRunGivesStdin(t *testing.T) {
+	want := strings.Repeat("x", 1<<20) // more than a pipe holds
+	dir := t.TempDir()
+	spec := Spec{Command: []string{"sh", "-c", "cat >got"}, Directory: dir, Environment: []string{"PATH=" + os.Getenv("PATH")}, Stdin: []byte(want)}
+	if err := launcher(t).Run(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(dir + "/got"); err != nil || string(got) != want {
+		t.Errorf("%d bytes arrived: %v", len(got), err)
+	}
+}
+
+func TestRunOfACommandThatDoesNotReadItsStdin(t *testing.T) {
+	if err := launcher(t).Run(t.Context(), Spec{Command: []string{"true"}, Stdin: make([]byte, 1<<20)}); err != nil {
+		t.Error(err)
+	}
+}

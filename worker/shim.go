@@ -1,0 +1,277 @@
+package worker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// shimName is argv[0] of a shim. No program is called so by accident, and the sealed orders must be there too.
+const shimName = "supervisord: starting"
+
+// aboutToExec is the byte with which the shim says that all steps but the exec were taken.
+const aboutToExec = '+'
+
+// The steps of the shim, in their order.
+const (
+	stepOrders       = "orders"
+	stepControlGroup = "control group"
+	stepSignals      = "signals"
+	stepCaps         = "capabilities"
+	stepLimits       = "limits"
+	stepNice         = "nice"
+	stepOOM          = "oom_score_adj"
+	stepUmask        = "umask"
+	stepGroups       = "groups"
+	stepGroup        = "group"
+	stepUser         = "user"
+	stepAmbient      = "ambient_capabilities"
+	stepNoNewPriv    = "no_new_privileges"
+	stepDirectory    = "directory"
+	stepLeaks        = "descriptors"
+	stepExec         = "exec"
+)
+
+// shim is the process between fork and exec. All its work is done on one thread, by raw system calls where libc and Go would
+// change all threads: credentials, capabilities and niceness belong to a thread, and the exec keeps those of its caller.
+type shim struct {
+	orders
+	status int
+}
+
+// RunShim must be the first statement of main, and of TestMain in tests that start workers. It returns at once unless this
+// process is a shim that Start made to become a worker; then it never returns.
+func RunShim() {
+	if os.Args[0] != shimName || len(os.Args) != 3 {
+		return
+	}
+	end, err := strconv.Atoi(os.Args[2])
+	if err != nil || end < firstSocket+2 {
+		return
+	}
+	paper := end - 2
+	if seals, err := unix.FcntlInt(uintptr(paper), unix.F_GET_SEALS, 0); err != nil || seals&orderSeals != orderSeals {
+		return
+	}
+	runtime.LockOSThread()
+	s := &shim{status: end - 1}
+	if err := s.read(paper); err != nil {
+		s.fail(stepOrders, err)
+	}
+	s.become()
+}
+
+func (s *shim) read(paper int) error {
+	var stat unix.Stat_t
+	if err := unix.Fstat(paper, &stat); err != nil {
+		return err
+	}
+	data := make([]byte, stat.Size)
+	if n, err := unix.Pread(paper, data, 0); err != nil || n != len(data) {
+		return fmt.Errorf("read %d of %d bytes: %w", n, len(data), err)
+	}
+	return json.Unmarshal(data, &s.orders)
+}
+
+// become takes the steps. What needs the supervisor's privileges comes before the user is set, what the user must be able to
+// do comes after; limits come last, so that they hold for the command and not for this.
+func (s *shim) become() {
+	steps := []struct {
+		name string
+		take func() error
+	}{
+		{stepControlGroup, s.enterGroup},
+		{stepSignals, s.signals},
+		{stepCaps, clearAmbient},
+		{stepLimits, s.raiseHardLimits},
+		{stepNice, s.nice},
+		{stepOOM, s.oomScoreAdj},
+		{stepUmask, s.umask},
+		{stepGroups, s.groups},
+		{stepGroup, s.group},
+		{stepUser, s.user},
+		{stepAmbient, s.ambient},
+		{stepNoNewPriv, s.noNewPrivileges},
+		{stepDirectory, s.directory},
+		{stepLeaks, s.closeRest},
+		{stepLimits, s.softLimits},
+		{stepExec, s.exec},
+	}
+	for _, step := range steps {
+		if err := step.take(); err != nil {
+			s.fail(step.name, err)
+		}
+	}
+}
+
+// fail reports and ends the process, without the hooks of a normal exit.
+func (s *shim) fail(step string, err error) {
+	report, _ := json.Marshal(failed(step, err))
+	unix.Write(s.status, report)
+	syscall.Exit(127)
+}
+
+// signals makes every disposition the default, also of those that the supervisor inherited as ignored, and the mask empty.
+func (s *shim) signals() error {
+	var byDefault [8]uint64 // struct sigaction, whose fields stand in another order on some machines: all zero is SIG_DFL
+	for sig := uintptr(1); sig <= 64; sig++ {
+		_, _, e := unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0)
+		if e != 0 && e != unix.EINVAL { // EINVAL: KILL and STOP
+			return fmt.Errorf("signal %d: %w", sig, e)
+		}
+	}
+	return unix.PthreadSigmask(unix.SIG_SETMASK, &unix.Sigset_t{}, nil)
+}
+
+// enterGroup moves this process into its control group, if it was not born there. If that fails it stays where it is.
+func (s *shim) enterGroup() error {
+	if s.Group == "" {
+		return nil
+	}
+	text, _ := os.ReadFile("/proc/self/cgroup")
+	if !strings.HasSuffix(strings.TrimSpace(string(text)), "/"+filepath.Base(s.Group)) { // version 2 is the last line
+		writeGroup(s.Group, "cgroup.procs", "0") //nolint:errcheck // nobody is refused for that
+	}
+	return nil
+}
+
+func (s *shim) nice() error {
+	if s.Limits.Nice == nil {
+		return nil
+	}
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, *s.Limits.Nice); err != nil {
+		return fmt.Errorf("%d: %w", *s.Limits.Nice, err)
+	}
+	return nil
+}
+
+// oomScoreAdj sets the score. One that was not asked for but inherited from the supervisor, which its unit may protect, goes
+// back to 0 where that is allowed.
+func (s *shim) oomScoreAdj() error {
+	want, asked := 0, s.Limits.OOMScoreAdj != nil
+	if asked {
+		want = *s.Limits.OOMScoreAdj
+	}
+	fd, err := unix.Open("/proc/self/oom_score_adj", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err == nil {
+		defer unix.Close(fd)
+		err = writeScore(fd, want)
+	}
+	if err != nil && asked {
+		return fmt.Errorf("%d: %w", want, err)
+	}
+	return nil
+}
+
+func writeScore(fd, want int) error {
+	var buf [16]byte
+	n, err := unix.Read(fd, buf[:])
+	if err != nil {
+		return err
+	}
+	text := strconv.Itoa(want)
+	if strings.TrimSpace(string(buf[:n])) == text {
+		return nil
+	}
+	_, err = unix.Pwrite(fd, []byte(text), 0)
+	return err
+}
+
+func (s *shim) umask() error {
+	if s.Limits.Umask != nil {
+		unix.Umask(*s.Limits.Umask)
+	}
+	return nil
+}
+
+func (s *shim) noNewPrivileges() error {
+	if !s.Limits.NoNewPrivileges {
+		return nil
+	}
+	return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+}
+
+func (s *shim) directory() error {
+	if len(s.Directory) == 0 {
+		return nil
+	}
+	if err := unix.Chdir(string(s.Directory)); err != nil {
+		return fmt.Errorf("%s: %w", s.Directory, err)
+	}
+	return nil
+}
+
+// closeRest makes everything but the standard streams, the sockets and NOTIFY_FD end with the exec.
+func (s *shim) closeRest() error {
+	return unix.CloseRange(uint(s.Keep), ^uint(0)>>33, unix.CLOSE_RANGE_CLOEXEC)
+}
+
+// exec becomes the command. On success it does not return.
+func (s *shim) exec() error {
+	command, environment := unpack(s.Command), unpack(s.Environment)
+	path := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	sockets, watchdog := false, false
+	for _, v := range environment {
+		if rest, ok := strings.CutPrefix(v, "PATH="); ok {
+			path = rest
+		}
+		sockets = sockets || strings.HasPrefix(v, "LISTEN_FDS=")
+		watchdog = watchdog || strings.HasPrefix(v, "WATCHDOG_USEC=")
+	}
+	if sockets {
+		environment = append(environment, "LISTEN_PID="+strconv.Itoa(os.Getpid()))
+	}
+	if watchdog {
+		environment = append(environment, "WATCHDOG_PID="+strconv.Itoa(os.Getpid()))
+	}
+	if _, err := unix.Write(s.status, []byte{aboutToExec}); err != nil {
+		return fmt.Errorf("cannot report: %w", err)
+	}
+	if strings.Contains(command[0], "/") {
+		return explain(command[0], syscall.Exec(command[0], command, environment))
+	}
+	return search(path, command, environment)
+}
+
+// search tries the directories of PATH as execvp(3) does: a file that may not be executed does not end the search.
+func search(path string, command, environment []string) error {
+	found := error(unix.ENOENT)
+	for _, dir := range strings.Split(path, ":") {
+		file := dir + "/" + command[0]
+		if dir == "" {
+			file = command[0]
+		}
+		err := syscall.Exec(file, command, environment)
+		switch {
+		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		case errors.Is(err, unix.EACCES):
+			found = err
+		default:
+			return explain(file, err)
+		}
+	}
+	if errors.Is(found, unix.ENOENT) {
+		return fmt.Errorf("%s: not found in PATH %q: %w", command[0], path, found)
+	}
+	return fmt.Errorf("%s: found in PATH %q but may not be executed: %w", command[0], path, found)
+}
+
+// explain adds what the errno of an exec does not say.
+func explain(file string, err error) error {
+	switch {
+	case errors.Is(err, unix.ENOENT) && unix.Access(file, unix.F_OK) == nil:
+		return fmt.Errorf("%s: its interpreter (the #! line, or the dynamic loader): %w", file, err)
+	case errors.Is(err, unix.ENOEXEC):
+		return fmt.Errorf("%s: %w (a script needs a #! line)", file, err)
+	}
+	return fmt.Errorf("%s: %w", file, err)
+}

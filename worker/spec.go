@@ -1,0 +1,65 @@
+package worker
+
+import "time"
+
+// Spec is everything that is needed to start one worker. It is complete plain data: nothing is looked up later.
+type Spec struct {
+	Command     []string // argv; Command[0] without a slash is looked up in the PATH of Environment, with one relative to Directory
+	Directory   string   // absolute
+	Environment []string // KEY=VALUE, complete but for LISTEN_PID, NOTIFY_SOCKET, NOTIFY_FD, WATCHDOG_USEC and WATCHDOG_PID, which Start adds
+	Sockets     []int    // the master's descriptors, for the worker's fd 3 and up; never changed, never closed by this package; they must stay open until Spawned or Exited
+	Stdin       []byte   // what it reads there, of any size; none: /dev/null
+	Stdout      Output
+	Stderr      Output
+
+	// Captured takes what the streams of the kind Capture say, in whole lines where that is possible. It must not wait, nor keep
+	// lines. Without it they are dropped.
+	Captured func(stream string, pid int, lines []byte) `json:"-"`
+
+	Watchdog   time.Duration // told to the worker as WATCHDOG_USEC; 0: none
+	Credential *Credential   // nil: the supervisor's own
+	Limits     Limits
+	Ready      Ready
+}
+
+// Credential is who a worker runs as.
+type Credential struct {
+	UID, GID uint32
+	Groups   []uint32 // supplementary
+}
+
+// Limits are process attributes that are set between fork and exec.
+type Limits struct {
+	RLimits             map[string]uint64 // soft limits by name ("nofile", "core", "nproc", …); RLimitInfinity: unlimited
+	Umask               *int
+	Nice                *int
+	OOMScoreAdj         *int
+	NoNewPrivileges     bool
+	AmbientCapabilities []string // "CAP_NET_BIND_SERVICE", any case, prefix optional
+}
+
+// RLimitInfinity is "unlimited" (RLIM_INFINITY).
+const RLimitInfinity = ^uint64(0)
+
+// Method is a way to find out that a worker is ready.
+type Method string
+
+// The readiness methods.
+const (
+	Notify Method = "notify" // READY=1 on NOTIFY_SOCKET, or a newline on NOTIFY_FD
+	Delay  Method = "delay"  // alive for Ready.Delay
+	HTTP   Method = "http"   // GET Ready.URL answers 2xx or 3xx
+	TCP    Method = "tcp"    // Ready.Address accepts a connection
+	Exec   Method = "exec"   // Ready.Command exits 0
+)
+
+// Ready says how to find out that a worker is ready. In URL, Address and Command {pid} stands for the worker's PID;
+// {slot} and {generation} have been filled in before. The timeout is not this package's: the supervisor keeps it.
+type Ready struct {
+	Method   Method
+	Delay    time.Duration
+	URL      string
+	Address  string
+	Command  []string
+	Interval time.Duration // between probes
+}

@@ -1,0 +1,70 @@
+package worker
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestCommandRunsAndItsStatusArrives(t *testing.T) {
+	s := start(t, launcher(t), shell("exit 3"))
+	spawned := must[Spawned](s)
+	exited := must[Exited](s)
+	if exited.PID != spawned.PID || !exited.Known || exited.Status.ExitStatus() != 3 || exited.String() != "exited with status 3" {
+		t.Errorf("%+v: %s", exited, exited)
+	}
+}
+
+func TestCommandThatIsMissingFailsAtExec(t *testing.T) {
+	s := start(t, launcher(t), Spec{Command: []string{"./no-such"}, Directory: "/"})
+	e := must[Exited](s)
+	if e.Step != "exec" || e.String() != "cannot exec ./no-such: no such file or directory" {
+		t.Errorf("%+v: %s", e, e)
+	}
+}
+
+func TestSignalReachesTheWorker(t *testing.T) {
+	s := start(t, launcher(t), shell("sleep 100"))
+	must[Spawned](s)
+	s.signal(15)
+	if e := must[Exited](s); e.Status.Signal() != syscall.SIGTERM || !strings.Contains(e.String(), "SIGTERM") {
+		t.Errorf("%s", e)
+	}
+}
+
+// The end of the shim's report is the exec, but the worker may be dead before its pipe is read: while another process has a
+// copy of the pipe, there is no end to see.
+func TestReportWithoutAnEndIsUnderstoodAtTheEndOfTheWorker(t *testing.T) {
+	l := launcher(t)
+	s := &life{t: t, events: make(chan Event, 10)}
+	s.w = newWorker(l, shell("exit 87"), func(e Event) { s.events <- e })
+	l.gate.Lock() // nothing is read or reaped
+	if err := s.w.spawn(); err != nil {
+		t.Fatal(err)
+	}
+	pid := s.w.State().PID
+	if !eventually(func() bool { return strings.HasPrefix(status(t, pid, "State"), "Z") }) {
+		t.Error("it does not end")
+	}
+	s.w.mu.Lock()
+	read, write, err := pipe()
+	if err == nil {
+		_, err = unix.Write(write, []byte{aboutToExec})
+	}
+	if err == nil {
+		err = unix.Dup3(read, s.w.said.status.fd, unix.O_CLOEXEC)
+	}
+	s.w.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.workers.Go(s.w.postAll)
+	l.gate.Unlock()
+	must[Spawned](s)
+	if e := must[Exited](s); e.Step != "" || e.Status.ExitStatus() != 87 {
+		t.Errorf("%s", e)
+	}
+	closeAll([]int{read, write})
+}

@@ -1,0 +1,32 @@
+package worker
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestWhatLeftTheProcessGroupDoesNotOutliveTheWorkerEither(t *testing.T) {
+	f := tempFile(t)
+	s := start(t, launcher(t), Spec{
+		Command: []string{"/bin/sh", "-c", `setsid sh -c 'setsid sleep 100 & echo $! $$ >&3; exec sleep 100' &
+			while [ ! -s /proc/self/fd/3 ]; do sleep 0.01; done; exit 0`},
+		Environment: []string{"PATH=" + os.Getenv("PATH")},
+		Sockets:     []int{int(f.Fd())},
+		Ready:       Ready{Method: Notify},
+	})
+	must[Spawned](s)
+	must[Exited](s)
+	data, _ := os.ReadFile(f.Name())
+	var below, above int
+	if _, err := fmt.Sscan(strings.TrimSpace(string(data)), &below, &above); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range []int{below, above} {
+		if !eventually(func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH }) {
+			t.Errorf("process %d is still there", pid)
+		}
+	}
+}

@@ -1,0 +1,234 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Worker is one started process. Its methods may be called from anywhere, also after the end.
+type Worker struct {
+	launcher *Launcher
+	spec     Spec
+	mute     bool // no notify socket and no readiness: a command of Run
+	post     func(Event)
+	events   queue
+	side     sync.WaitGroup // the pumps and the probe, which end before Exited is posted
+
+	mu      sync.Mutex
+	process process
+	said    said
+	ready   readiness
+	pumps   []*pump
+	failure *stepError
+}
+
+// process is what the kernel knows of a worker.
+type process struct {
+	pid     int // 0: not forked
+	pidfd   int // -1: none
+	child   bool
+	running bool        // the command was executed
+	ended   bool        // nothing may be sent to pid any more
+	early   []Pending   // signals that wait for running
+	exit    *source     // the pidfd of a process that is no child
+	grace   *time.Timer // until when the status of such a process may still be learned
+	group   string      // the path of its control group; "": it has none
+	killed  bool        // KILL was sent
+}
+
+// said is where a worker speaks.
+type said struct {
+	status  *source // the shim's report, until the exec closes it
+	report  []byte  // what came of it so far
+	socket  *source // NOTIFY_SOCKET
+	pipe    *source // the read end of NOTIFY_FD
+	path    string
+	leaving bool
+}
+
+type readiness struct {
+	said   bool
+	delay  *time.Timer
+	cancel context.CancelFunc // of the probe
+}
+
+func newWorker(l *Launcher, spec Spec, post func(Event)) *Worker {
+	w := &Worker{launcher: l, spec: spec, post: post, events: newQueue()}
+	w.process.pidfd = -1
+	l.mu.Lock()
+	l.alive++
+	l.mu.Unlock()
+	return w
+}
+
+// live is the goroutine of a worker, from the fork to the end.
+func (w *Worker) live() {
+	if err := w.spawn(); err != nil {
+		w.events.put(Exited{Step: err.Step, Err: err})
+	}
+	w.postAll()
+}
+
+func (w *Worker) postAll() {
+	for {
+		for _, e := range w.events.take() {
+			exited, last := e.(Exited)
+			if !last {
+				w.post(e)
+				continue
+			}
+			w.side.Wait()
+			exited.Tail = w.tail()
+			w.launcher.forget(w, exited.PID)
+			w.post(exited)
+			return
+		}
+	}
+}
+
+// readReport reads what the shim says. w.mu is held.
+func (w *Worker) readReport() {
+	var buf [512]byte
+	for w.said.status != nil {
+		n, err := unix.Read(w.said.status.fd, buf[:])
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil: // nothing more for now
+			return
+		case n > 0:
+			w.said.report = append(w.said.report, buf[:n]...)
+		default:
+			w.drop(&w.said.status)
+			w.reported()
+		}
+	}
+}
+
+// reported draws the conclusion from the shim's whole report. Only a report that says that the exec was tried, and nothing
+// after that, means that the command runs: a shim that was killed says nothing at all.
+func (w *Worker) reported() {
+	report := w.said.report
+	w.said.report = nil
+	if len(report) > 0 && report[0] == aboutToExec {
+		report = report[1:]
+		if len(report) == 0 {
+			w.spawned()
+			return
+		}
+	}
+	failure := new(stepError)
+	if err := json.Unmarshal(report, failure); err != nil || failure.Step == "" {
+		return // died on the way: Exited will say it
+	}
+	w.failure = failure
+}
+
+func (w *Worker) spawned() {
+	w.process.running = true
+	w.events.put(Spawned{PID: w.process.pid})
+	for _, d := range w.process.early {
+		w.deliver(d)
+	}
+	w.process.early = nil
+	w.listen()
+	w.awaitReady()
+}
+
+// collect ends a worker that is a zombie: no process of its group outlives it, and while the zombie holds the PID nobody
+// else can be hit.
+func (w *Worker) collect(pid int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.process.ended {
+		unix.Kill(-pid, unix.SIGKILL)
+	}
+	status, ok := take(pid)
+	w.finish(status, ok)
+}
+
+// finish says everything that is left to say, and then that the worker has ended. w.mu is held.
+func (w *Worker) finish(status syscall.WaitStatus, known bool) {
+	if w.process.ended {
+		return
+	}
+	w.process.ended = true
+	e := Exited{PID: w.process.pid, Status: status, Known: known}
+	e.OOM = known && status.Signaled() && status.Signal() == syscall.SIGKILL && !w.process.killed && oomKilled(w.process.group)
+	w.launcher.groups.end(w.process.group)
+	w.readReport()
+	if w.said.status != nil { // somebody has a copy of the other end; but who wrote to it is dead
+		w.reported()
+	}
+	w.readSocket(lastMessages)
+	w.readPipe()
+	w.stopReady()
+	w.release()
+	for _, p := range w.pumps {
+		p.finish()
+	}
+	w.events.put(w.exited(e))
+}
+
+// exited adds to e why the command did not run.
+func (w *Worker) exited(e Exited) Exited {
+	switch {
+	case w.failure != nil:
+		e.Step, e.Err = w.failure.Step, w.failure
+	case !w.process.running:
+		e.Step, e.Err = stepStart, fmt.Errorf("%s before it could run", describe(e.Status, e.Known))
+	}
+	return e
+}
+
+// release closes what belongs to the worker and to nobody else.
+func (w *Worker) release() {
+	w.drop(&w.said.status)
+	w.drop(&w.said.socket)
+	w.drop(&w.said.pipe)
+	if w.process.exit != nil {
+		w.launcher.poll.remove(w.process.exit)
+		w.process.exit = nil
+	}
+	if w.process.grace != nil {
+		w.process.grace.Stop()
+	}
+	if w.process.pidfd >= 0 {
+		unix.Close(w.process.pidfd)
+		w.process.pidfd = -1
+	}
+	if w.said.path != "" {
+		w.launcher.notify.unlink(w.said.path)
+	}
+}
+
+// watch begins to watch an idle source. A worker that could not be heard is ended: it would seem to hang. w.mu is held; read
+// is called with it.
+func (w *Worker) watch(s **source, read func()) {
+	if *s == nil {
+		return
+	}
+	watched, err := w.launcher.poll.add((*s).fd, w.locked(read))
+	if err != nil {
+		w.failure = failed(stepWatch, err)
+		w.deliver(Pending{syscall.SIGKILL, true})
+		return
+	}
+	*s = watched
+}
+
+// drop ends the watch of a source and closes its descriptor.
+func (w *Worker) drop(s **source) {
+	if *s == nil {
+		return
+	}
+	w.launcher.poll.remove(*s)
+	unix.Close((*s).fd)
+	*s = nil
+}
