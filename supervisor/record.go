@@ -206,8 +206,10 @@ func inode(fd int) uint64 {
 }
 
 func (p *program) generationRecord(cg *Generation) GenerationRecord {
-	g := p.generations[cg.Number]
-	gs := GenerationRecord{Number: g.number, Listeners: g.listeners, Claims: g.claims, Snapshot: g.snapshot}
+	gs := GenerationRecord{Number: cg.Number}
+	if g := p.generations[cg.Number]; g != nil { // nil: decided, and not begun yet; without a snapshot a restore prepares it anew
+		gs.Listeners, gs.Claims, gs.Snapshot = g.listeners, g.claims, g.snapshot
+	}
 	for _, w := range cg.Workers {
 		ws := WorkerRecord{Number: w.Number, Told: p.told[w.Number]}
 		if h := p.workers[w.Number]; h != nil {

@@ -124,6 +124,51 @@ type fakeStore map[string]int
 func (s fakeStore) StoreFD(name string, fds ...int) error { s[name] = fds[0]; return nil }
 func (s fakeStore) RemoveFD(name string) error            { delete(s, name); return nil }
 
+// fakeSystemd is a service manager that looks at each state that is kept for the next supervisord.
+type fakeSystemd struct {
+	testing.TB
+	fakeStore
+}
+
+// RemoveFD closes a state: nobody else does where the process goes on.
+func (s *fakeSystemd) RemoveFD(name string) error {
+	if fd, ok := s.states()[name]; ok {
+		unix.Close(fd)
+	}
+	return s.fakeStore.RemoveFD(name)
+}
+
+func (s *fakeSystemd) Ready() error                      { return nil }
+func (s *fakeSystemd) Stopping() error                   { return nil }
+func (s *fakeSystemd) Status(string) error               { s.check(); return nil }
+func (s *fakeSystemd) Watchdog() error                   { return nil }
+func (s *fakeSystemd) ExtendTimeout(time.Duration) error { return nil }
+func (s *fakeSystemd) WatchdogInterval() time.Duration   { return 0 }
+
+// check reads the state as the next supervisord would.
+func (s *fakeSystemd) check() {
+	h := &Handover{memfds: s.states()}
+	if err := h.readStore(); err != nil || h.record == nil {
+		s.Errorf("the state that is kept cannot be gone on with: %v", err)
+	}
+}
+
+func (s *fakeSystemd) states() map[string]int {
+	states := map[string]int{}
+	for _, name := range []string{stateFirst, stateSecond} {
+		if fd, ok := s.fakeStore[name]; ok {
+			states[name] = fd
+		}
+	}
+	return states
+}
+
+func (s *fakeSystemd) close() {
+	for name := range s.states() {
+		s.RemoveFD(name)
+	}
+}
+
 func TestKeeperHoldsJustWhatThereIs(t *testing.T) {
 	store := fakeStore{}
 	k := newKeeper(store)

@@ -27,15 +27,17 @@ import (
 type fakeLauncher struct {
 	started   chan *fakeWorker // in the order of their start
 	preflight func(context.Context) error
+	systemd   *fakeSystemd
 }
 
 type fakeWorker struct {
-	spec   worker.Spec
-	events chan worker.Event
-	sent   chan syscall.Signal
-	got    []syscall.Signal // what signals has taken out of sent
-	memory atomic.Uint64
-	probe  atomic.Pointer[func(context.Context, worker.Ready) error] // nil: it is well
+	spec    worker.Spec
+	systemd *fakeSystemd
+	events  chan worker.Event
+	sent    chan syscall.Signal
+	got     []syscall.Signal // what signals has taken out of sent
+	memory  atomic.Uint64
+	probe   atomic.Pointer[func(context.Context, worker.Ready) error] // nil: it is well
 }
 
 // signals returns what the worker was sent so far.
@@ -51,7 +53,7 @@ func (w *fakeWorker) signals() []syscall.Signal {
 }
 
 func (l *fakeLauncher) Start(s worker.Spec, post func(worker.Event)) Handle {
-	w := &fakeWorker{spec: s, events: make(chan worker.Event), sent: make(chan syscall.Signal, 16)}
+	w := &fakeWorker{spec: s, systemd: l.systemd, events: make(chan worker.Event), sent: make(chan syscall.Signal, 16)}
 	l.started <- w
 	go func() {
 		post(worker.Spawned{PID: 1000})
@@ -77,6 +79,7 @@ func (l *fakeLauncher) Run(ctx context.Context, _ worker.Spec) error {
 }
 
 func (w *fakeWorker) Signal(sig syscall.Signal, _ bool) error {
+	w.systemd.check() // what is written down before a worker is told to go must be whole
 	w.sent <- sig
 	return nil
 }
@@ -141,9 +144,11 @@ func onStage(t *testing.T, play func(*stage), programs ...*config.Program) {
 // newStage makes a supervisor that does not run yet.
 func newStage(t *testing.T, programs ...*config.Program) *stage {
 	core, logs := observer.New(zapcore.DebugLevel)
-	s := &stage{T: t, launcher: &fakeLauncher{started: make(chan *fakeWorker, 100)}, watcher: make(fakeWatcher), logs: logs, conf: configOf(programs...),
+	systemd := &fakeSystemd{fakeStore: fakeStore{}, TB: t}
+	t.Cleanup(systemd.close)
+	s := &stage{T: t, launcher: &fakeLauncher{started: make(chan *fakeWorker, 100), systemd: systemd}, watcher: make(fakeWatcher), logs: logs, conf: configOf(programs...),
 		reload: make(chan os.Signal, 1), reopen: make(chan os.Signal, 1), stop: make(chan os.Signal, 4), done: make(chan error, 1)}
-	s.super = New(Options{Launcher: s.launcher, Watch: s.watcher, Log: zap.New(core), Load: func() (*config.Config, error) {
+	s.super = New(Options{Launcher: s.launcher, Watch: s.watcher, Systemd: systemd, Log: zap.New(core), Load: func() (*config.Config, error) {
 		return s.conf, s.loadErr
 	}})
 	return s
