@@ -20,14 +20,20 @@ const watchConfig = ""
 // resolveTimeout bounds the look-up of the names in a configuration. It runs off the loop.
 const resolveTimeout = 30 * time.Second
 
-// request asks for a reload of the configuration.
+// request asks for a reload of the configuration: by itself (HUP, a changed file), or because somebody asked.
 type request struct {
-	reason  string
-	all     bool     // replace the workers of every program, not only of those that changed
-	only    []string // or of these
-	canary  int
-	hold    time.Duration
-	replies []chan answer
+	reason string
+	itself bool
+	all    bool // replace the workers of every program, not only of those that changed
+	canary int
+	hold   time.Duration
+	askers []asker
+}
+
+// asker waits for the answer to a request.
+type asker struct {
+	programs []string // to replace the workers of these; none: of all
+	reply    chan answer
 }
 
 // wider returns a request that does what both ask for. A canary that meets another request is none: who asked for that
@@ -36,18 +42,47 @@ func (r request) wider(with *request) request {
 	if with == nil {
 		return r
 	}
-	w := request{reason: r.reason, all: r.all || with.all, only: slices.Concat(r.only, with.only), replies: slices.Concat(with.replies, r.replies)}
-	if w.all {
-		w.only = nil
-	}
-	return w
+	return request{reason: r.reason, itself: r.itself || with.itself, all: r.all || with.all, askers: slices.Concat(with.askers, r.askers)}
 }
 
-// end answers everyone who waits for the request.
-func (r request) end(tickets []Ticket, err error) {
-	for _, reply := range r.replies {
-		reply <- answer{tickets, err}
+// replaces reports whether the workers of a program are to be replaced, changed or not.
+func (r request) replaces(program string) bool {
+	return r.all || slices.ContainsFunc(r.askers, func(a asker) bool { return len(a.programs) == 0 || slices.Contains(a.programs, program) })
+}
+
+// end answers everyone who waits for the request, with an error.
+func (r request) end(err error) {
+	for _, a := range r.askers {
+		a.reply <- answer{nil, err}
 	}
+}
+
+// refuse answers those who ask for a program that c does not have, and returns the request of the others;
+// false: nobody is left.
+func (r request) refuse(c *config.Config) (request, bool) {
+	asked := r.askers
+	r.askers = nil
+	for _, a := range asked {
+		if err := missing(c, a.programs); err != nil {
+			a.reply <- answer{nil, err}
+			continue
+		}
+		r.askers = append(r.askers, a)
+	}
+	return r, r.itself || len(r.askers) > 0
+}
+
+func missing(c *config.Config, programs []string) error {
+	for _, name := range programs {
+		if !slices.ContainsFunc(c.Programs, func(p config.Program) bool { return p.Name == name }) {
+			var names []string
+			for _, p := range c.Programs {
+				names = append(names, p.Name)
+			}
+			return noProgram(name, names)
+		}
+	}
+	return nil
 }
 
 // loaded is a configuration with every name in its listeners looked up.
@@ -83,7 +118,7 @@ func resolve(ctx context.Context, c *config.Config, known map[socket.Spec]socket
 // wide as all of those that came: whatever changed meanwhile is seen by it.
 func (s *Supervisor) reload(r request) {
 	if s.stopping {
-		r.end(nil, ErrStopping)
+		r.end(ErrStopping)
 		return
 	}
 	if s.loading {
@@ -119,24 +154,36 @@ func (s *Supervisor) loaded(n loadedNote) {
 	due := s.due
 	s.due = nil
 	if s.stopping {
-		n.request.end(nil, ErrStopping)
+		n.request.end(ErrStopping)
 		if due != nil {
-			due.end(nil, ErrStopping)
+			due.end(ErrStopping)
 		}
 		return
 	}
-	err := n.err
-	if err == nil {
-		err = s.apply(n.loaded, n.request)
-	}
-	if err != nil {
-		s.Log.Error("configuration refused; nothing has changed", zap.String("reason", n.request.reason), zap.Error(err))
-		n.request.end(nil, fmt.Errorf("%w: %w", ErrRefused, err))
-	} else {
-		n.request.end(s.tickets(n.request))
-	}
+	s.follows(n)
 	if due != nil {
 		s.reload(*due)
+	}
+}
+
+// follows applies what was read, and answers; whatever is wrong, with it or with what was asked for, changes nothing.
+func (s *Supervisor) follows(n loadedNote) {
+	r, err := n.request, n.err
+	if err == nil {
+		var wanted bool
+		if r, wanted = r.refuse(n.loaded.config); !wanted {
+			s.Log.Warn("reload of a program that is not configured; nothing has changed", zap.String("reason", r.reason))
+			return
+		}
+		err = s.apply(n.loaded, r)
+	}
+	if err != nil {
+		s.Log.Error("configuration refused; nothing has changed", zap.String("reason", r.reason), zap.Error(err))
+		r.end(fmt.Errorf("%w: %w", ErrRefused, err))
+		return
+	}
+	for _, a := range r.askers {
+		a.reply <- answer{s.tickets(a.programs), nil}
 	}
 }
 
@@ -172,14 +219,13 @@ func (s *Supervisor) applyProgram(c *config.Program, listeners []socket.Resolved
 		s.step(p, Start{Config: c})
 		return
 	}
-	asked := r.all || slices.Contains(r.only, c.Name)
 	changed := !p.core.Config.Equal(*c) || !slices.Equal(p.listeners, listeners)
 	p.listeners = listeners
 	switch {
 	case p.removed:
 		p.removed = false
 		s.step(p, Start{Config: c})
-	case asked:
+	case r.replaces(c.Name):
 		s.step(p, Reload{Config: c, Reason: r.reason, Canary: r.canary, For: r.hold})
 	case changed:
 		s.step(p, Reload{Config: c, Reason: "configuration of the program changed"})

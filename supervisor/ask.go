@@ -149,30 +149,29 @@ func (s *Supervisor) reloadAsked(r ReloadRequest, reply chan answer) {
 		reason = "asked to"
 	}
 	s.Log.Info("reload: reading the configuration and replacing workers", zap.Strings("programs", r.Programs), zap.String("reason", reason))
-	s.reload(request{reason: reason, all: len(r.Programs) == 0, only: r.Programs, canary: r.Canary, hold: r.For, replies: []chan answer{reply}})
+	s.reload(request{reason: reason, canary: r.Canary, hold: r.For, askers: []asker{{r.Programs, reply}}})
 }
 
-// tickets says which generations will answer a reload that has just been applied.
-func (s *Supervisor) tickets(r request) ([]Ticket, error) {
-	var tickets []Ticket
-	names := r.only
+// tickets says which generations will answer a reload of these programs, or of all, that has just been applied.
+func (s *Supervisor) tickets(names []string) []Ticket {
 	if len(names) == 0 {
 		names = slices.Sorted(maps.Keys(s.programs))
 	}
+	var tickets []Ticket
 	for _, name := range names {
-		p := s.programs[name]
-		if p == nil {
-			return nil, s.noProgram(name)
-		}
-		if p.core.Goal == Run {
+		if p := s.programs[name]; p.core.Goal == Run {
 			tickets = append(tickets, Ticket{name, p.core.Awaited()})
 		}
 	}
-	return tickets, nil
+	return tickets
 }
 
 func (s *Supervisor) noProgram(name string) error {
-	return fmt.Errorf("%w: %s; there are: %s", ErrNoProgram, name, strings.Join(slices.Sorted(maps.Keys(s.programs)), ", "))
+	return noProgram(name, slices.Sorted(maps.Keys(s.programs)))
+}
+
+func noProgram(name string, known []string) error {
+	return fmt.Errorf("%w: %s; there are: %s", ErrNoProgram, name, strings.Join(known, ", "))
 }
 
 // Awaited returns the number of the newest generation that was asked for: the one that follows the trial if one is due,

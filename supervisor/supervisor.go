@@ -173,7 +173,7 @@ func (s *Supervisor) Start(c *config.Config, h *Handover) error {
 		s.keeper.inherit(h)
 		s.table.Offer(h.sockets)
 	}
-	if err := s.apply(l, request{reason: "start"}); err != nil {
+	if err := s.apply(l, request{reason: "start", itself: true}); err != nil {
 		return err
 	}
 	if h != nil {
@@ -222,7 +222,7 @@ func (s *Supervisor) wait(signals Signals) {
 	select {
 	case <-signals.Reload:
 		s.Log.Info("HUP: reading the configuration and replacing the workers of every program")
-		s.reload(request{reason: "HUP", all: true})
+		s.reload(request{reason: "HUP", itself: true, all: true})
 	case <-signals.Reopen:
 		s.reopen()
 	case <-signals.Upgrade:
@@ -337,7 +337,7 @@ func (s *Supervisor) changed(names []string) {
 	for _, name := range names {
 		if name == watchConfig {
 			s.Log.Info("a configuration file has changed: reading it and replacing the workers of the programs that changed")
-			s.reload(request{reason: "configuration changed"})
+			s.reload(request{reason: "configuration changed", itself: true})
 		} else if p := s.programs[name]; p != nil {
 			s.step(p, Reload{Reason: "watched file changed"})
 		}

@@ -450,3 +450,38 @@ func TestSnapshotResolvesASymlinkedDirectoryOnceForItsGeneration(t *testing.T) {
 		}
 	}, web)
 }
+
+func TestReloadOfAProgramThatIsNotConfiguredChangesNothing(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		changed := *s.conf
+		changed.Programs = slices.Clone(changed.Programs)
+		changed.Programs[0].Workers = 2
+		s.conf = &changed
+		_, err := s.super.Do(s.Context(), ReloadRequest{Programs: []string{"web", "wbe"}})
+		if !errors.Is(err, ErrNoProgram) || !strings.Contains(err.Error(), "wbe; there are: web") {
+			t.Errorf("answered %v", err)
+		}
+		synctest.Wait()
+		s.count(1)
+	}, testProgram(t, "web"))
+}
+
+func TestAnUnknownNameInOneOfTwoReloadsThatMeetIsThatOnesOnly(t *testing.T) {
+	good, bad := asker{[]string{"web"}, make(chan answer, 1)}, asker{[]string{"wbe"}, make(chan answer, 1)}
+	met := request{askers: []asker{good}}.wider(&request{askers: []asker{bad}})
+	c := configOf(testProgram(t, "web"))
+	r, wanted := met.refuse(c)
+	if !wanted || !r.replaces("web") || r.replaces("wbe") || len(r.askers) != 1 {
+		t.Errorf("what is left is %+v", r)
+	}
+	if a := <-bad.reply; !errors.Is(a.err, ErrNoProgram) {
+		t.Errorf("answered %v", a.err)
+	}
+	if _, wanted := (request{askers: []asker{bad}}).refuse(c); wanted {
+		t.Error("a reload that nobody may have is wanted")
+	}
+	if r, wanted := met.wider(&request{itself: true, all: true}).refuse(c); !wanted || !r.replaces("web") {
+		t.Errorf("a HUP that met it is %+v", r)
+	}
+}
