@@ -468,7 +468,7 @@ func TestReloadOfAProgramThatIsNotConfiguredChangesNothing(t *testing.T) {
 }
 
 func TestAnUnknownNameInOneOfTwoReloadsThatMeetIsThatOnesOnly(t *testing.T) {
-	good, bad := asker{[]string{"web"}, make(chan answer, 1)}, asker{[]string{"wbe"}, make(chan answer, 1)}
+	good, bad := asker{[]string{"web"}, make(chan answer, 1)}, asker{[]string{"wbe"}, make(chan answer, 3)}
 	met := request{askers: []asker{good}}.wider(&request{askers: []asker{bad}})
 	c := configOf(testProgram(t, "web"))
 	r, wanted := met.refuse(c)
