@@ -22,14 +22,14 @@ func TestEnvironmentIsWhatServerStarterWrites(t *testing.T) {
 		"unix:@abstract":      "@abstract",
 		"unix:/run/../a b/cc": "/run/../a b/cc",
 	} {
-		if got := Environment([]Passed{{"x", address}})[0]; got != "SERVER_STARTER_PORT="+name+"=3" {
+		if got := Environment([]Passed{{Name: "x", Address: address}})[0]; got != "SERVER_STARTER_PORT="+name+"=3" {
 			t.Errorf("%q gives %q", address, got)
 		}
 	}
 }
 
 func TestEnvironmentNamesEverySocketInOrder(t *testing.T) {
-	got := Environment([]Passed{{"http", ":80"}, {"127.0.0.1:81", "127.0.0.1:81"}, {"", "unix:/x"}})
+	got := Environment([]Passed{{Name: "http", Address: ":80"}, {Name: "127.0.0.1:81", Address: "127.0.0.1:81"}, {Name: "", Address: "unix:/x"}})
 	want := []string{"SERVER_STARTER_PORT=80=3;127.0.0.1:81=4;/x=5", "LISTEN_FDS=3", "LISTEN_FDNAMES=http:127.0.0.1-81:unknown"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
@@ -43,8 +43,33 @@ func TestEnvironmentWithoutSocketsIsPresentAndEmpty(t *testing.T) {
 }
 
 func TestEnvironmentLeavesOutWhatItCannotExpress(t *testing.T) {
-	got := Environment([]Passed{{"a", "unix:/a;b=9"}, {"b:\n\xff", ":80"}})
+	got := Environment([]Passed{{Name: "a", Address: "unix:/a;b=9"}, {Name: "b:\n\xff", Address: ":80"}})
 	if !slices.Equal(got, []string{"SERVER_STARTER_PORT=80=4", "LISTEN_FDS=2", "LISTEN_FDNAMES=a:b-__"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestPlacesAreThoseAskedForAndTheLowestThatAreLeft(t *testing.T) {
+	var none Place
+	for _, c := range []struct {
+		asked []Place
+		want  []int
+	}{
+		{nil, []int{}},
+		{[]Place{none, none}, []int{3, 4}},
+		{[]Place{At(0), none, At(10), none}, []int{0, 3, 10, 4}},
+		{[]Place{none, At(3), At(4), none}, []int{5, 3, 4, 6}},
+	} {
+		if got := Places(c.asked); !slices.Equal(got, c.want) {
+			t.Errorf("%v gives %v, want %v", c.asked, got, c.want)
+		}
+	}
+}
+
+func TestEnvironmentTellsWhereASocketIsThatAskedForANumber(t *testing.T) {
+	got := Environment([]Passed{{Name: "http", Address: "0.0.0.0:80"}, {Name: "in", Address: ":81", FD: At(0)}, {Name: "far", Address: ":82", FD: At(9), Starter: "./s"}, {Name: "b", Address: ":83"}})
+	want := []string{"SERVER_STARTER_PORT=80=3;81=0;./s=9;83=4", "LISTEN_FDS=2", "LISTEN_FDNAMES=http:b"}
+	if !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
 }
@@ -60,7 +85,7 @@ func FuzzEnvironmentRoundTrip(f *testing.F) {
 	f.Add("a:b", "[::1]:80", "x;y", "udp::53")
 	f.Add("=", "unix:@x", "\n", "unix:/a;b=3")
 	f.Fuzz(func(t *testing.T, name1, address1, name2, address2 string) {
-		passed := []Passed{{name1, address1}, {name2, address2}}
+		passed := []Passed{{Name: name1, Address: address1}, {Name: name2, Address: address2}}
 		environ := append(Environment(passed), "LISTEN_PID=7")
 		for _, v := range environ {
 			if strings.Count(v, "\n") > 0 {

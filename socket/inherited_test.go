@@ -89,7 +89,7 @@ func TestWorkerFindsWhatTheTableHands(t *testing.T) {
 	var passed []Passed
 	var fds []int
 	for _, w := range wants {
-		passed = append(passed, Passed{w.Name, w.Spec.Address})
+		passed = append(passed, Passed{Name: w.Name, Address: w.Spec.Address})
 		fds = append(fds, table.FD(w.Key(), 0))
 	}
 	got := inheritedBy(t, fds, append(Environment(passed), "LISTEN_PID=SELF", "LISTEN_PIDFDID=OWN")...)

@@ -87,6 +87,10 @@ func (s Spec) checkValues() error {
 		return wrong("keep_alive", "keep_alive "+s.KeepAlive.String()+" is out of range", `set up to 32767 seconds, as in "30s"`)
 	case len(s.Interface) > longestInterface || strings.ContainsFunc(s.Interface, isControl) || strings.ContainsAny(s.Interface, "/ "):
 		return wrong("interface", strconv.Quote(s.Interface)+" is no interface's name", `write it as in "eth0"`)
+	case s.FD.Fixed && s.FD.Number != 0 && (s.FD.Number < FirstFD || s.FD.Number > LastFD):
+		return wrong("fd", fmt.Sprintf("fd %d cannot be a listener's", s.FD.Number), fmt.Sprintf("write 0, which is stdin, or %d to %d", FirstFD, LastFD))
+	case strings.ContainsAny(s.StarterName, ";=") || strings.ContainsFunc(s.StarterName, isControl):
+		return wrong("starter_name", strconv.Quote(s.StarterName)+" cannot be passed on", "leave out control characters, ';' and '='")
 	case s.IPv6Only != "" && s.IPv6Only != "true" && s.IPv6Only != "false":
 		return wrong("ipv6_only", strconv.Quote(s.IPv6Only)+" is neither true nor false", "set true or false")
 	}

@@ -14,6 +14,9 @@ import (
 // FirstFD is the number of the first socket in a worker: sd_listen_fds(3) fixes it, and SERVER_STARTER_PORT follows.
 const FirstFD = 3
 
+// LastFD is the greatest number that a listener can ask for: what every process may have open (RLIMIT_NOFILE is 1024 by default).
+const LastFD = 1023
+
 // Spec is one configured listener: plain, comparable data.
 type Spec struct {
 	Name        string        // how a worker finds it; the address as written unless configured
@@ -29,7 +32,18 @@ type Spec struct {
 	Interface   string        // SO_BINDTODEVICE
 	IPv6Only    string        // "", "true" or "false"; "": false for ":port", true otherwise
 	NonBlock    bool          // O_NONBLOCK as handed to the worker; set once when the socket is opened
+	FD          Place         // where a worker finds it
+	StarterName string        // its name in SERVER_STARTER_PORT; "": made from the address
 }
+
+// Place is the number that a socket has in a worker: 0 (stdin), or FirstFD to LastFD. The zero Place is no number in particular.
+type Place struct {
+	Fixed  bool
+	Number int
+}
+
+// At is the place with this number.
+func At(number int) Place { return Place{Fixed: true, Number: number} }
 
 // Resolved is a Spec whose names have been looked up. It is comparable.
 type Resolved struct {

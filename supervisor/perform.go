@@ -95,12 +95,11 @@ func (g *generation) workerSpec(t *socket.Table, c *config.Program, w *Worker) w
 	var passed []socket.Passed
 	for _, l := range g.listeners {
 		fds = append(fds, t.FD(l.Key(), w.Slot))
-		passed = append(passed, socket.Passed{Name: l.Name, Address: l.Address})
+		passed = append(passed, socket.Passed{Name: l.Name, Address: l.Address, FD: l.FD, Starter: l.StarterName})
 	}
 	spec := g.snapshot.spec(c)
-	fill := g.placeholders(w)
-	spec.Command = fillAll(fill, c.Command)
-	spec.Sockets = fds
+	spec.Command = fillAll(g.numbers(), c.Command)
+	spec.Sockets, spec.Places = fds, g.places()
 	spec.Ready = g.fillProbe(w, c.Ready.Ready)
 	spec.Watchdog = c.Health.Watchdog
 	if g.log != nil {
@@ -124,13 +123,28 @@ func (g *generation) fillProbe(w *Worker, r worker.Ready) worker.Ready {
 	return r
 }
 
-// placeholders fills in what is known before the spawn; {pid} is left to package worker.
-func (g *generation) placeholders(w *Worker) *strings.Replacer {
-	pairs := []string{"{slot}", strconv.Itoa(w.Slot), "{generation}", strconv.Itoa(g.number)}
+// places are the numbers that the listeners have in a worker.
+func (g *generation) places() []int {
+	asked := make([]socket.Place, len(g.listeners))
 	for i, l := range g.listeners {
-		pairs = append(pairs, "{fd:"+l.Name+"}", strconv.Itoa(socket.FirstFD+i))
+		asked[i] = l.FD
+	}
+	return socket.Places(asked)
+}
+
+// numbers fills in {fd:NAME}.
+func (g *generation) numbers() *strings.Replacer {
+	var pairs []string
+	places := g.places()
+	for i, l := range g.listeners {
+		pairs = append(pairs, "{fd:"+l.Name+"}", strconv.Itoa(places[i]))
 	}
 	return strings.NewReplacer(pairs...)
+}
+
+// placeholders fills in what is known before the spawn; {pid} is left to package worker.
+func (g *generation) placeholders(w *Worker) *strings.Replacer {
+	return strings.NewReplacer("{slot}", strconv.Itoa(w.Slot), "{generation}", strconv.Itoa(g.number))
 }
 
 func fillAll(r *strings.Replacer, words []string) []string {

@@ -150,6 +150,45 @@ func TestEveryWorkerHasANotifySocketOfItsOwn(t *testing.T) {
 	}
 }
 
+func TestAListenerIsAtTheDescriptorThatItAsksFor(t *testing.T) {
+	t.Parallel()
+	m := start(t, plain+`[[program.web.listen]]
+name = "in"
+address = "127.0.0.1:0"
+fd = 0
+starter_name = "8080"
+[[program.web.listen]]
+address = "udp:127.0.0.1:0"
+name = "dns"
+`)
+	m.serves(1)
+	fds, env := descriptors(t, m.worker(1)), environment(t, m.worker(1))
+	if !strings.HasPrefix(fds[0], "socket:") || !strings.HasPrefix(fds[3], "socket:") || fds[0] == fds[3] {
+		t.Errorf("descriptors are %v", fds)
+	}
+	if got := env["SERVER_STARTER_PORT"]; got != "8080=0;127.0.0.1:0=3" {
+		t.Errorf("SERVER_STARTER_PORT is %q", got)
+	}
+	if env["LISTEN_FDS"] != "1" || env["LISTEN_FDNAMES"] != "dns" {
+		t.Errorf("LISTEN_FDS is %q, LISTEN_FDNAMES %q", env["LISTEN_FDS"], env["LISTEN_FDNAMES"])
+	}
+}
+
+func TestBracesInACommandThatNameNoListenerAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	m := start(t, `[program.web]
+command = ["sh", "-c", "echo \"$*\" >{dir}/out; exec sleep 1000", "sh", "{slot} {generation} {pid} {fd:in}"]
+[[program.web.listen]]
+name = "in"
+address = "127.0.0.1:0"
+fd = 7
+`)
+	m.serves(1)
+	if got := m.read("out"); got != "{slot} {generation} {pid} 7\n" {
+		t.Errorf("the command has %q", got)
+	}
+}
+
 func TestAWorkerGetsNoOtherDescriptor(t *testing.T) {
 	t.Parallel()
 	m := prepare(t)

@@ -105,6 +105,27 @@ func flags(t *testing.T, fd int) int {
 	return n
 }
 
+func TestWorkerHasItsSocketsAtTheirPlacesAndNothingBetween(t *testing.T) {
+	l := launcher(t)
+	a, b, c := rawListener(t, 0), rawListener(t, 0), rawListener(t, 0)
+	s, pid := sleeper(t, l, func(spec *Spec) { spec.Sockets, spec.Places = []int{a, b, c}, []int{0, 9, 3} })
+	defer s.kill()
+	var got []int
+	if !eventually(func() bool { // sleep opens files of its own at first
+		got = descriptors(t, pid)
+		return slices.Equal(got, []int{0, 1, 2, 3, 9, 10})
+	}) {
+		t.Fatalf("it has %v, want 0 to 3, 9, and NOTIFY_FD at 10", got)
+	}
+	for place, fd := range map[int]int{0: a, 9: b, 3: c} {
+		theirs, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, place))
+		ours, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+		if theirs != ours {
+			t.Errorf("%d is %s, want %s", place, theirs, ours)
+		}
+	}
+}
+
 func TestWorkerHasItsSocketsInOrderAndNothingElse(t *testing.T) {
 	l := launcher(t)
 	a, b := rawListener(t, 0), rawListener(t, 0)

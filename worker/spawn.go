@@ -15,6 +15,9 @@ import (
 // firstSocket is the number of the first socket in a worker (sd_listen_fds(3)).
 const firstSocket = 3
 
+// closed stands for a descriptor that the child does not have.
+const closed = -1
+
 // The steps that the master itself takes.
 const (
 	stepSockets = "sockets"
@@ -154,7 +157,14 @@ func (b *birth) sockets() *stepError {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
 			return failed(stepSockets, fmt.Errorf("socket %d (descriptor %d): %w", i, fd, err))
 		}
-		b.files = append(b.files, fd)
+		place := firstSocket + i
+		if b.w.spec.Places != nil {
+			place = b.w.spec.Places[i]
+		}
+		for len(b.files) <= place {
+			b.files = append(b.files, closed)
+		}
+		b.files[place] = fd
 	}
 	return nil
 }

@@ -29,6 +29,7 @@ var listenFields = fields[socket.Spec]{
 	"fast_open":    func(s *socket.Spec, v value) { v.integer(&s.FastOpen, 0, math.MaxInt32) },
 	"keep_alive":   func(s *socket.Spec, v value) { v.seconds(&s.KeepAlive, 32767*time.Second) }, // MAX_TCP_KEEPIDLE
 	"interface":    func(s *socket.Spec, v value) { v.text(&s.Interface) },
+	"starter_name": func(s *socket.Spec, v value) { v.text(&s.StarterName) },
 	"nonblock":     func(s *socket.Spec, v value) { v.flag(&s.NonBlock) },
 	"mode": func(s *socket.Spec, v value) {
 		var bits uint32
@@ -37,6 +38,12 @@ var listenFields = fields[socket.Spec]{
 			if bits == 0 {
 				v.problem("nobody could connect", `write such as "0660"`)
 			}
+		}
+	},
+	"fd": func(s *socket.Spec, v value) {
+		var number int
+		if v.integer(&number, 0, socket.LastFD) {
+			s.FD = socket.At(number)
 		}
 	},
 	"ipv6_only": func(s *socket.Spec, v value) {
@@ -60,6 +67,11 @@ func (v value) listeners(into *[]socket.Spec) {
 		if j >= 0 && specs[i].Name != "" {
 			item.problem(fmt.Sprintf("the name %q is already that of the listener in line %d", specs[i].Name, items[j].line()),
 				"give each listener of a program a name of its own")
+		}
+		j = slices.IndexFunc(specs[:i], func(s socket.Spec) bool { return s.FD.Fixed && s.FD == specs[i].FD })
+		if j >= 0 {
+			item.child("fd").problem(fmt.Sprintf("%d is already that of the listener in line %d", specs[i].FD.Number, items[j].line()),
+				"give each listener of a program a descriptor of its own")
 		}
 	}
 	*into = specs

@@ -119,6 +119,8 @@ fast_open = 256
 keep_alive = "30s"
 interface = "lo"
 nonblock = true
+fd = 7
+starter_name = "web"
 [[program.web.listen]]
 address = "unix:/run/web.sock"
 mode = 0o660
@@ -164,7 +166,7 @@ func TestEveryValueArrives(t *testing.T) {
 			AmbientCapabilities: []string{"CAP_NET_BIND_SERVICE", "CAP_KILL"},
 		},
 		Listen: []socket.Spec{
-			{Name: "http", Address: "127.0.0.1:8080", Backlog: 100, ReusePort: true, DeferAccept: 5 * time.Second, FastOpen: 256, KeepAlive: 30 * time.Second, Interface: "lo", NonBlock: true},
+			{Name: "http", Address: "127.0.0.1:8080", Backlog: 100, ReusePort: true, DeferAccept: 5 * time.Second, FastOpen: 256, KeepAlive: 30 * time.Second, Interface: "lo", NonBlock: true, FD: socket.At(7), StarterName: "web"},
 			{Name: "unix:/run/web.sock", Address: "unix:/run/web.sock", Mode: 0o660, User: "root", Group: "0"},
 			{Name: "[::1]:8080", Address: "[::1]:8080", IPv6Only: "false", PerSlot: true},
 		},

@@ -27,6 +27,10 @@ c.toml:7: program.web.ready.timout: unknown key: did you mean timeout?`},
 c.toml:6: program.web.stop.timeout: "30" is no duration: write a number and its unit, such as "500ms", "30s" or "1h30m"
 c.toml:8: program.web.reload.soak: "-1s" is out of range: write a duration from "0s" to "8760h"
 c.toml:10: program.web.restart.stable_after: "9000h" is out of range: write a duration from "0s" to "8760h"`},
+	{"descriptors", web + "[[program.web.listen]]\naddress = \":1\"\nfd = 2\n[[program.web.listen]]\naddress = \":2\"\nfd = 0\n[[program.web.listen]]\naddress = \":3\"\nfd = 0\nstarter_name = \"a;b\"",
+		`c.toml:5: program.web.listen[0].fd: fd 2 cannot be a listener's: write 0, which is stdin, or 3 to 1023
+c.toml:11: program.web.listen[2].fd: 0 is already that of the listener in line 6: give each listener of a program a descriptor of its own
+c.toml:12: program.web.listen[2].starter_name: "a;b" cannot be passed on: leave out control characters, ';' and '='`},
 	{"commands", "[program.a]\ncommand = \"./web -v\"\n[program.b]\ncommand = \"./web | cat\"\n[program.c]\ncommand = []\n[program.d]\ncommand = [\n \"x\",\n 5,\n]\n[program.e]\n[program.f]\ncommand=[\"\"]",
 		`c.toml:2: program.a.command: is a string: write command = ["./web", "-v"]
 c.toml:4: program.b.command: is a string: write command = ["sh", "-c", "exec ./web | cat"]
