@@ -1,0 +1,38 @@
+package servers
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// slowAnswer is how long a slow request takes.
+const slowAnswer = 300 * time.Millisecond
+
+// backend serves /, at once, and /slow, at an address until the end of the test, for a proxy that is redeployed before it.
+func backend(t testing.TB, address string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", address)
+	must(t, err)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "fast\n") })
+	mux.HandleFunc("/slow", func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-time.After(slowAnswer):
+			io.WriteString(w, "slow\n")
+		case <-r.Context().Done():
+		}
+	})
+	server := &http.Server{Handler: mux}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		server.Serve(ln)
+	}()
+	t.Cleanup(func() {
+		server.Close()
+		<-ended
+	})
+}

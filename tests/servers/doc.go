@@ -1,0 +1,12 @@
+// Package servers holds no code but tests: each runs a real server, which nobody here wrote, with its ready configuration in
+// examples/servers, puts load on it, redeploys it ten times, and counts what was lost.
+//
+//	tests/servers/root fetch     once: unpacks the servers from their Debian packages, into a root of their own
+//	go test -v ./tests/servers   prints the figures that docs/servers.md quotes
+//
+// Without that root a server is taken from this machine, where it is installed; otherwise its test is skipped.
+//
+// A test is a site and a load. The site (site_test.go) is a supervisord with a copy of the example, in which every address
+// 127.0.0.1:PORT is replaced by a free one. The load (load_test.go) is clients that never retry, half of them with a new
+// connection for each request. Both end with the test, which sees that nothing is left of them.
+package servers

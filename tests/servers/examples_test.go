@@ -1,0 +1,72 @@
+package servers
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// every is the names of all examples.
+func every(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(examples, "*.toml"))
+	must(t, err)
+	if len(files) == 0 {
+		t.Fatal("there is no example")
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, strings.TrimSuffix(filepath.Base(f), ".toml"))
+	}
+	return names
+}
+
+func TestEveryExampleIsAValidConfiguration(t *testing.T) {
+	t.Parallel()
+	for _, name := range every(t) {
+		s := prepare(t, name)
+		out, err := s.command("check").CombinedOutput()
+		for line := range strings.Lines(string(out)) {
+			if line != "ok\n" && !strings.Contains(line, ": there is no /") { // a server that is not installed on this machine
+				t.Errorf("%s.toml: %v: %s", name, err, line)
+			}
+		}
+		if err != nil {
+			t.Errorf("%s.toml: %v", name, err)
+		}
+	}
+}
+
+func TestEveryExampleSaysWhatItIsAndStandsInTheTable(t *testing.T) {
+	t.Parallel()
+	table, err := os.ReadFile("../../docs/servers.md")
+	must(t, err)
+	for _, name := range every(t) {
+		text, err := os.ReadFile(filepath.Join(examples, name+".toml"))
+		must(t, err)
+		if !strings.HasPrefix(string(text), "# ") {
+			t.Errorf("%s.toml does not begin with what it is", name)
+		}
+		if !strings.Contains(string(table), "examples/servers/"+name+".toml") {
+			t.Errorf("docs/servers.md does not name examples/servers/%s.toml", name)
+		}
+	}
+}
+
+func TestEveryExampleIsTested(t *testing.T) {
+	t.Parallel()
+	sources, err := filepath.Glob("*_test.go")
+	must(t, err)
+	var all strings.Builder
+	for _, source := range sources {
+		text, err := os.ReadFile(source)
+		must(t, err)
+		all.Write(text)
+	}
+	for _, name := range every(t) {
+		if !strings.Contains(all.String(), `(t, "`+name+`")`) {
+			t.Errorf("no test opens examples/servers/%s.toml", name)
+		}
+	}
+}
