@@ -1,0 +1,428 @@
+package supervisor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+
+	"supervisord/internal/config"
+	"supervisord/socket"
+	"supervisord/worker"
+)
+
+// world is what outlives a master: processes, and the file-descriptor store. The master of the day may die in any call that it
+// makes to it.
+type world struct {
+	config    *config.Config
+	processes []*fakeProcess
+	store     map[string]int // descriptors of its own, as systemd keeps them
+	patience  int            // the master dies in so many calls; 0: it does not
+	meanwhile *fakeProcess   // who ends while there is no master; nil: nobody
+	both      bool           // somebody did: a successor may have, whose old worker's end was decided already
+	ending    bool           // everything is being stopped
+	faults    []string
+	log       []string
+
+	super *Supervisor
+	hup   chan os.Signal
+	stop  chan os.Signal
+	over  chan struct{} // closed when the master's loop has ended
+	left  bool          // … by itself
+}
+
+func (w *world) note(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
+
+func (w *world) fault(format string, args ...any) {
+	w.faults = append(w.faults, fmt.Sprintf(format, args...))
+	w.note("FAULT: "+format, args...)
+}
+
+// call is what every call of the master begins with.
+func (w *world) call(what string) {
+	if w.patience == 0 {
+		return
+	}
+	if w.patience--; w.patience == 0 {
+		w.note("the master dies before it can %s", what)
+		runtime.Goexit()
+	}
+}
+
+// fakeProcess is a worker process; master is how it is heard of while one lives that knows it.
+type fakeProcess struct {
+	*world
+	pid                int
+	generation         string
+	master             func(worker.Event)
+	ready, ended, told bool
+}
+
+func (p *fakeProcess) say(e worker.Event) {
+	if p.master != nil {
+		go p.master(e)
+	}
+	synctest.Wait()
+}
+
+func (p *fakeProcess) becomesReady() {
+	p.note("%s is ready", p)
+	p.ready = true
+	p.say(worker.ReadySaid{})
+}
+
+func (p *fakeProcess) ends() {
+	p.note("%s ends", p)
+	p.ended = true
+	p.say(worker.Exited{PID: p.pid, Known: true})
+}
+
+func (p *fakeProcess) String() string {
+	return fmt.Sprintf("process %d of generation %s", p.pid, p.generation)
+}
+
+// firstStart reports whether nothing has served yet: a first generation that fails goes as a whole.
+func (w *world) firstStart() bool {
+	for _, p := range w.super.programs {
+		return p.core.Serving == nil
+	}
+	return true
+}
+
+// serves reports whether it is one that clients can count on.
+func (p *fakeProcess) serves() bool { return p.ready && !p.ended && !p.told }
+
+func (p *fakeProcess) Signal(sig syscall.Signal, _ bool) error {
+	p.call(fmt.Sprintf("send %s to %s", sig, p))
+	p.note("%s gets %s", p, sig)
+	alone := p.serves() && !slices.ContainsFunc(p.processes, func(q *fakeProcess) bool { return q != p && q.serves() })
+	if alone && !p.ending && !p.both && !p.firstStart() {
+		p.fault("%s, the last one that serves, gets %s", p, sig)
+	}
+	p.told = true
+	if sig == syscall.SIGKILL {
+		p.ended = true
+		go p.master(worker.Exited{PID: p.pid, Known: true})
+	}
+	return nil
+}
+
+func (p *fakeProcess) State() worker.State {
+	if p.ended {
+		return worker.State{}
+	}
+	return worker.State{PID: p.pid, Running: true, Ready: p.ready}
+}
+
+func (p *fakeProcess) Descriptors() map[string]int               { return nil }
+func (p *fakeProcess) Memory(uint64) (uint64, error)             { return 0, nil }
+func (p *fakeProcess) Probe(context.Context, worker.Ready) error { return nil }
+func (w *world) Freeze()                                         {}
+func (w *world) Thaw()                                           {}
+func (w *world) Run(context.Context, worker.Spec) error          { return nil }
+
+func (w *world) Start(s worker.Spec, post func(worker.Event)) Handle {
+	w.call("start a process")
+	p := &fakeProcess{world: w, pid: 1000 + len(w.processes), master: post}
+	for _, kv := range s.Environment {
+		if v, ok := strings.CutPrefix(kv, "SUPERVISORD_GENERATION="); ok {
+			p.generation = v
+		}
+	}
+	w.note("%s starts", p)
+	w.processes = append(w.processes, p)
+	go post(worker.Spawned{PID: p.pid})
+	return p
+}
+
+func (w *world) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
+	p := w.processes[a.State.PID-1000]
+	w.note("%s is adopted", p)
+	p.master = post
+	go func() {
+		switch {
+		case p.ended:
+			post(worker.Exited{PID: p.pid, Known: true})
+		case a.State.Ready:
+			post(worker.Spawned{PID: p.pid})
+			post(worker.ReadySaid{})
+		default:
+			post(worker.Spawned{PID: p.pid})
+			if p.ready {
+				post(worker.ReadySaid{}) // what it said meanwhile is still in its socket
+			}
+		}
+	}()
+	return p
+}
+
+func (w *world) StoreFD(name string, fds ...int) error {
+	w.call("store " + name)
+	fd, err := unix.FcntlInt(uintptr(fds[0]), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		w.store[name] = fd
+	}
+	return err
+}
+
+func (w *world) RemoveFD(name string) error {
+	w.call("remove " + name)
+	if fd, ok := w.store[name]; ok {
+		unix.Close(fd)
+		delete(w.store, name)
+	}
+	return nil
+}
+
+func (w *world) Ready() error                      { w.call("say that it is ready"); return nil }
+func (w *world) Stopping() error                   { return nil }
+func (w *world) Status(string) error               { w.call("tell its status"); return nil }
+func (w *world) Watchdog() error                   { return nil }
+func (w *world) ExtendTimeout(time.Duration) error { return nil }
+func (w *world) WatchdogInterval() time.Duration   { return 0 }
+
+// live starts a master: the first one, or one that goes on with what the store has.
+func (w *world) live() {
+	w.super = New(Options{Launcher: w, Systemd: w, Log: zap.NewNop(), Load: func() (*config.Config, error) { return w.config, nil }})
+	w.hup, w.stop, w.over = make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan struct{})
+	go func() {
+		defer close(w.over)
+		h := w.handover()
+		var err error
+		if h.Programs() {
+			w.endUnknown(h.PIDs())
+			err = w.super.Restore(h)
+		} else {
+			w.endUnknown(nil)
+			err = w.super.Start(w.config, h)
+		}
+		if err == nil {
+			err = w.super.Run(Signals{Reload: w.hup, Stop: w.stop})
+		}
+		if err != nil {
+			w.fault("the master gives up: %v", err)
+		}
+		w.left = true
+	}()
+	synctest.Wait()
+}
+
+// handover is what systemd gives to the next master.
+func (w *world) handover() *Handover {
+	h := &Handover{memfds: map[string]int{}, workers: map[string]int{}, extra: map[string]int{}}
+	for _, name := range slices.Sorted(maps.Keys(w.store)) {
+		fd, err := unix.FcntlInt(uintptr(w.store[name]), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			w.fault("%s: %v", name, err)
+			continue
+		}
+		i := socket.Inherit{Name: name, FD: fd}
+		if socket.Exported(name) {
+			if i, err = socket.Examine(fd, name); err != nil {
+				w.fault("%s: %v", name, err)
+			}
+		}
+		h.sort(i)
+		h.stored = append(h.stored, name)
+	}
+	if err := h.readStore(); err != nil {
+		w.fault("the state cannot be read: %v", err)
+	}
+	return h
+}
+
+// endUnknown ends the processes that the state does not know, as Leftovers does.
+func (w *world) endUnknown(known []int) {
+	for _, p := range w.processes {
+		if !p.ended && !slices.Contains(known, p.pid) {
+			w.note("%s is left over", p)
+			if p.serves() {
+				w.fault("%s serves, and the state does not know it", p)
+			}
+			p.ended, p.master = true, nil
+		}
+	}
+}
+
+// bury clears away what the kernel would, of a master that is dead.
+func (w *world) bury() {
+	for _, p := range w.super.programs {
+		if p.timer != nil {
+			p.timer.Stop()
+		}
+	}
+	w.super.cancel()
+	if !w.left {
+		close(w.super.done)
+	}
+	w.super.running.Wait()
+	for _, fd := range w.super.keeper.files() {
+		unix.Close(fd)
+	}
+	w.super.table.Close() //nolint:errcheck // as dead as it
+	for _, p := range w.processes {
+		p.master = nil
+	}
+	synctest.Wait()
+}
+
+// goOn starts the next master if the one before has died.
+func (w *world) goOn() {
+	synctest.Wait()
+	for {
+		select {
+		case <-w.over:
+			w.bury()
+			w.patience = 0
+			if w.meanwhile != nil && !w.meanwhile.ended {
+				w.meanwhile.ends()
+				w.both = true
+			}
+			w.meanwhile = nil
+			w.live()
+		default:
+			return
+		}
+	}
+}
+
+// which returns the nth process of a kind, counted round.
+func (w *world) which(n int, kind func(*fakeProcess) bool) *fakeProcess {
+	var of []*fakeProcess
+	for _, p := range w.processes {
+		if !p.ended && kind(p) {
+			of = append(of, p)
+		}
+	}
+	if len(of) == 0 {
+		return nil
+	}
+	return of[n%len(of)]
+}
+
+// move is one thing that happens.
+type move struct {
+	kind, n int
+}
+
+func starting(p *fakeProcess) bool { return !p.ready && !p.told }
+func toldToGo(p *fakeProcess) bool { return p.told }
+
+func (w *world) make(m move) {
+	someone := func(kind func(*fakeProcess) bool, does func(*fakeProcess)) {
+		if p := w.which(m.n, kind); p != nil {
+			does(p)
+		}
+	}
+	switch m.kind {
+	case 0, 1:
+		w.note("HUP")
+		select {
+		case w.hup <- syscall.SIGHUP:
+		default:
+		}
+	case 2, 3, 4:
+		someone(starting, (*fakeProcess).becomesReady)
+	case 5:
+		someone(starting, (*fakeProcess).ends)
+	case 6:
+		someone((*fakeProcess).serves, (*fakeProcess).ends)
+	case 7:
+		someone(toldToGo, (*fakeProcess).ends)
+	case 8:
+		time.Sleep(time.Duration(1+m.n) * time.Second)
+	case 9, 10:
+		w.patience = 1 + m.n
+	case 11:
+		w.meanwhile = w.which(m.n, func(*fakeProcess) bool { return true })
+	}
+	w.goOn()
+}
+
+// settle lets everything come to its end, and says what is wrong then.
+func (w *world) settle(workers int) {
+	w.patience = 0
+	w.make(move{kind: 0})
+	for range 200 {
+		switch {
+		case w.which(0, starting) != nil:
+			w.make(move{kind: 2})
+		case w.which(0, toldToGo) != nil:
+			w.make(move{kind: 7})
+		default:
+			w.make(move{kind: 8, n: 9})
+		}
+	}
+	newest, n := 0, 0
+	for _, p := range w.super.programs {
+		newest = p.core.LastGeneration
+	}
+	for _, p := range w.processes {
+		if p.ended {
+			continue
+		}
+		n++
+		if !p.serves() || p.generation != fmt.Sprint(newest) {
+			w.fault("%s is still there: ready %t, told %t; the newest is %d", p, p.ready, p.told, newest)
+		}
+	}
+	if n != workers {
+		w.fault("%d processes, not %d", n, workers)
+	}
+}
+
+// end stops the master, and everything with it.
+func (w *world) end() {
+	w.ending = true
+	w.stop <- syscall.SIGTERM
+	synctest.Wait()
+	for p := w.which(0, toldToGo); p != nil; p = w.which(0, toldToGo) {
+		p.ends()
+	}
+	<-w.over
+	for _, p := range w.processes {
+		if !p.ended {
+			w.fault("%s outlives the stop", p)
+		}
+	}
+	for name := range w.store {
+		if !socket.Exported(name) {
+			w.fault("%s is left in the store", name)
+		}
+		unix.Close(w.store[name])
+	}
+}
+
+func TestWhereverTheMasterDiesNothingThatServesIsLostAndNothingIsForgotten(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		c := testProgram(t, "web")
+		c.Workers = rapid.IntRange(1, 3).Draw(rt, "workers")
+		c.Reload.Strategy = rapid.SampledFrom([]config.Strategy{config.All, config.Rolling}).Draw(rt, "strategy")
+		moves := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
+			return move{rapid.IntRange(0, 11).Draw(rt, "kind"), rapid.IntRange(0, 12).Draw(rt, "n")}
+		}), 1, 40).Draw(rt, "moves")
+		w := &world{config: configOf(c), store: map[string]int{}}
+		synctest.Test(t, func(*testing.T) {
+			w.live()
+			for _, m := range moves {
+				w.make(m)
+			}
+			w.settle(c.Workers)
+			w.end()
+		})
+		if len(w.faults) > 0 {
+			rt.Fatalf("%s", strings.Join(w.log, "\n"))
+		}
+	})
+}
