@@ -121,12 +121,12 @@ func (s *Supervisor) reload(r request) {
 		r.end(ErrStopping)
 		return
 	}
-	if s.loading {
+	if s.reading != nil {
 		due := r.wider(s.due)
 		s.due = &due
 		return
 	}
-	s.loading = true
+	s.reading = &r
 	known := s.known()
 	s.running.Go(func() {
 		var l *loaded
@@ -136,6 +136,26 @@ func (s *Supervisor) reload(r request) {
 		}
 		s.post(loadedNote{r, l, err})
 	})
+}
+
+// PendingReload is a reload that was asked for and has not begun.
+type PendingReload struct {
+	Reason string
+	All    bool     // see request
+	Only   []string `json:",omitempty"`
+	Canary int
+	For    time.Duration
+}
+
+func (s *Supervisor) pending() *PendingReload {
+	if s.reading == nil {
+		return nil
+	}
+	r := *s.reading
+	if s.due != nil {
+		r = s.due.wider(&r)
+	}
+	return &PendingReload{r.reason, r.all, r.only, r.canary, r.hold}
 }
 
 // known lists the listeners of the configuration that is in force.
@@ -150,7 +170,7 @@ func (s *Supervisor) known() map[socket.Spec]socket.Resolved {
 }
 
 func (s *Supervisor) loaded(n loadedNote) {
-	s.loading = false
+	s.reading = nil
 	due := s.due
 	s.due = nil
 	if s.stopping {

@@ -51,7 +51,14 @@ type (
 	FollowRequest struct{}
 
 	// UnfollowRequest ends a FollowRequest.
-	UnfollowRequest struct{ Updates <-chan Update }
+	UnfollowRequest struct{ Updates <-chan *Update }
+
+	// UpgradeRequest has the binary at supervisord's path tried, and is answered when that has ended: ErrUpgrade if it is no good.
+	// If it is, a SwitchRequest must follow: whoever asked can tell others before this image ends.
+	UpgradeRequest struct{}
+
+	// SwitchRequest has the binary that was tried take over. It is answered only if that fails: with ErrUpgrade.
+	SwitchRequest struct{}
 )
 
 func (ReloadRequest) request()   {}
@@ -61,6 +68,8 @@ func (LevelRequest) request()    {}
 func (StatusRequest) request()   {}
 func (FollowRequest) request()   {}
 func (UnfollowRequest) request() {}
+func (UpgradeRequest) request()  {}
+func (SwitchRequest) request()   {}
 
 // Ticket says which generation will show how a reload went: a GenerationServes or TrialFailed with its number.
 type Ticket struct {
@@ -74,6 +83,7 @@ var (
 	ErrRefused   = errors.New("the configuration was refused; nothing has changed")
 	ErrStopping  = errors.New("supervisord is stopping")
 	ErrState     = errors.New("that is not possible now")
+	ErrUpgrade   = errors.New("upgrade refused; this supervisord goes on")
 )
 
 // answer is the end of a request.
@@ -90,7 +100,7 @@ type askNote struct {
 
 func (askNote) note() {}
 
-// Do has the loop answer a request: []Ticket for a ReloadRequest, *Status for a StatusRequest, *worker.Log for a LogsRequest, a <-chan Update for a
+// Do has the loop answer a request: []Ticket for a ReloadRequest, *Status for a StatusRequest, *worker.Log for a LogsRequest, a <-chan *Update for a
 // FollowRequest, a *Command for a CommandRequest, nil for the others. It is safe to call from any goroutine. Errors: ErrNoProgram, ErrRefused, ErrStopping and
 // ErrState (wrapped), or the end of ctx.
 func (s *Supervisor) Do(ctx context.Context, r Request) (any, error) {
@@ -135,6 +145,10 @@ func (s *Supervisor) asked(n askNote) {
 	case UnfollowRequest:
 		s.unfollow(r.Updates)
 		n.reply <- answer{}
+	case UpgradeRequest:
+		s.upgrade(n.reply)
+	case SwitchRequest:
+		n.reply <- answer{nil, s.switchImage()}
 	}
 }
 
@@ -200,34 +214,9 @@ func (s *Supervisor) programAsked(r ProgramRequest) error {
 			return fmt.Errorf("%w: program %s has no trial", ErrState, r.Program)
 		}
 	case Scale:
-		if e.Workers < 1 {
-			return fmt.Errorf("%w: %d workers; to have none, stop the program", ErrState, e.Workers)
-		}
-		if p.perSlot() {
-			return s.scaleByReload(p, e.Workers)
-		}
+		return s.scale(p, e, "asked to")
 	}
 	s.step(p, r.Event)
-	return nil
-}
-
-// perSlot reports whether a listener of the newest configuration has a socket for each slot.
-func (p *program) perSlot() bool {
-	for _, l := range p.listeners {
-		if l.PerSlot {
-			return true
-		}
-	}
-	return false
-}
-
-// scaleByReload makes a new generation of the new size: sockets for slots come and go with generations.
-func (s *Supervisor) scaleByReload(p *program, workers int) error {
-	if err := s.table.Update(s.wanted(p, workers)); err != nil {
-		return err
-	}
-	s.keeper.changed()
-	s.step(p, Reload{Config: withWorkers(p.core.Config, workers), Reason: fmt.Sprintf("scaled to %d workers", workers)})
 	return nil
 }
 

@@ -33,6 +33,9 @@ type Record struct {
 	// each start of the service, under workers that live on.
 	NonBlocking []uint64 `json:",omitempty"`
 
+	// Reload was asked for, and its configuration was being read, as the image before this one ended.
+	Reload *PendingReload `json:",omitempty"`
+
 	// Descriptors says which number has which name, where the image before this one left it by execve.
 	// Where systemd's file-descriptor store kept the descriptors, LISTEN_FDNAMES says it.
 	Descriptors map[string]int `json:",omitempty"`
@@ -43,7 +46,9 @@ type ProgramRecord struct {
 	Core        *Program
 	Listeners   []socket.Resolved // of Core.Config
 	Generations []GenerationRecord
-	Removed     bool `json:",omitempty"`
+	Removed     bool     `json:",omitempty"`
+	Last        *Outcome `json:",omitempty"` // how the last reload ended, for a status
+	Recent      []Report `json:",omitempty"` // and how those before did, for whoever waits for one
 }
 
 // GenerationRecord is what was looked up and opened for one generation.
@@ -173,7 +178,7 @@ func (s *Supervisor) record() *Record {
 	st := &Record{Version: recordVersion, Settings: s.config, Files: s.files, NonBlocking: s.nonBlocking()}
 	for _, name := range slices.Sorted(maps.Keys(s.programs)) {
 		p := s.programs[name]
-		ps := ProgramRecord{Core: p.core, Listeners: p.listeners, Removed: p.removed}
+		ps := ProgramRecord{Core: p.core, Listeners: p.listeners, Removed: p.removed, Last: p.last, Recent: p.recent}
 		for _, cg := range p.core.Generations() {
 			ps.Generations = append(ps.Generations, p.generationRecord(cg))
 		}

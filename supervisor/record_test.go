@@ -232,13 +232,16 @@ func (l *adopting) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
 	return l.fakeLauncher.Adopt(a, post)
 }
 
-func TestRestoredSupervisorAdoptsItsWorkersAndTheNextReloadIsAsEver(t *testing.T) {
-	web := testProgram(t, "web")
+// handoverOf is what a supervisor with one worker that serves hands over.
+func handoverOf(t *testing.T, web *config.Program, before func(*stage)) *Handover {
+	t.Helper()
 	var text []byte
 	var listener int
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
+		before(s)
 		r := s.super.record()
+		r.Reload = s.super.pending()
 		r.Programs[0].Generations[0].Workers[0].PID = 4711 // fakes have none
 		r.Descriptors = map[string]int{}
 		for _, n := range s.super.table.Export() {
@@ -260,11 +263,11 @@ func TestRestoredSupervisorAdoptsItsWorkersAndTheNextReloadIsAsEver(t *testing.T
 		}
 		h.sockets = append(h.sockets, i)
 	}
-	restored(t, h, web)
+	return h
 }
 
 // restored plays the second life.
-func restored(t *testing.T, h *Handover, web *config.Program) {
+func restored(t *testing.T, h *Handover, web *config.Program, play func(*stage, *adopting)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, web)
 		launcher := &adopting{fakeLauncher: s.launcher}
@@ -273,6 +276,14 @@ func restored(t *testing.T, h *Handover, web *config.Program) {
 			t.Fatal(err)
 		}
 		s.run()
+		play(s, launcher)
+		s.end()
+	})
+}
+
+func TestRestoredSupervisorAdoptsItsWorkersAndTheNextReloadIsAsEver(t *testing.T) {
+	web := testProgram(t, "web")
+	restored(t, handoverOf(t, web, func(*stage) {}), web, func(s *stage, launcher *adopting) {
 		if len(launcher.adopted) != 1 || launcher.adopted[0].State.PID != 4711 || launcher.adopted[0].Descriptors[worker.FDProcess] != 99 {
 			t.Fatalf("adopted %+v", launcher.adopted)
 		}
@@ -282,6 +293,40 @@ func restored(t *testing.T, h *Handover, web *config.Program) {
 		if got := s.workers()[0].signals(); len(got) != 1 || got[0] != syscall.SIGTERM {
 			t.Errorf("the adopted worker got %v", got)
 		}
-		s.end()
+	})
+}
+
+func TestRestoredSupervisorKnowsHowTheLastReloadEnded(t *testing.T) {
+	web := testProgram(t, "web")
+	h := handoverOf(t, web, func(s *stage) {
+		s.hup()
+		s.workers()[1].exit()
+	})
+	restored(t, h, web, func(s *stage, _ *adopting) {
+		st := s.super.Status().Programs[0]
+		if st.LastReload == nil || st.LastReload.Served || st.LastReload.Generation != 2 || st.LastReload.Report.Step != "start" {
+			t.Errorf("the last reload is %+v", st.LastReload)
+		}
+		if n := len(st.Recent); n < 3 || st.Recent[n-1].Kind != GenerationGone || st.Recent[n-2].Kind != TrialFailed {
+			t.Errorf("it knows of %+v", st.Recent)
+		}
+	})
+}
+
+func TestReloadWhoseConfigurationWasBeingReadIsBegunByTheNextImage(t *testing.T) {
+	web := testProgram(t, "web")
+	h := handoverOf(t, web, func(s *stage) {
+		load := s.super.Load
+		gate := make(chan struct{})
+		s.super.Load = func() (*config.Config, error) { <-gate; return load() }
+		s.hup()
+		go func() { <-s.super.ctx.Done(); close(gate) }()
+	})
+	restored(t, h, web, func(s *stage, _ *adopting) {
+		s.count(2)
+		s.workers()[1].ready()
+		if got := s.super.Status().Programs[0].LastReload; got.Generation != 2 || !got.Served || got.Report.Reason != "HUP" {
+			t.Errorf("the last reload is %+v", got)
+		}
 	})
 }

@@ -34,6 +34,7 @@ type Handover struct {
 	memfds   map[string]int   // of the file-descriptor store
 	workers  map[string]int   // the workers' descriptors, by workerFD
 	sockets  []socket.Inherit // for the table
+	gone     string           // why a newer image gave its place back
 	extra    map[string]int   // what only the caller knows what to do with: the pid file, …
 }
 
@@ -42,7 +43,7 @@ type Handover struct {
 func ReadHandover(environ []string, pid int) (*Handover, error) {
 	h := &Handover{memfds: map[string]int{}, workers: map[string]int{}, extra: map[string]int{}}
 	if value := getenv(environ, handoverVariable); value != "" {
-		return h, h.readUpgrade(value)
+		return h, h.readUpgrade(value, environ)
 	}
 	found, err := socket.Inherited(environ, pid)
 	if err != nil {
@@ -85,7 +86,7 @@ func (h *Handover) sort(i socket.Inherit) {
 	}
 }
 
-func (h *Handover) readUpgrade(value string) error {
+func (h *Handover) readUpgrade(value string, environ []string) error {
 	fd, err := strconv.Atoi(value)
 	if err != nil || fd < 3 {
 		return fmt.Errorf("%s=%s is not the number of a descriptor", handoverVariable, value)
@@ -98,7 +99,7 @@ func (h *Handover) readUpgrade(value string) error {
 	if h.record, h.sequence, err = decodeRecord(text); err != nil {
 		return err
 	}
-	h.upgrade = true
+	h.upgrade, h.gone = true, GoneBack(environ)
 	for name, fd := range h.record.Descriptors {
 		i, err := socket.Examine(fd, name)
 		if err != nil {
@@ -201,6 +202,10 @@ func (s *Supervisor) Restore(h *Handover) error {
 		c.Programs = append(c.Programs, *ps.Core.Config)
 	}
 	s.settings(c)
+	s.stumbled = h.gone
+	if r := h.record.Reload; r != nil {
+		s.reload(request{reason: r.Reason, all: r.All, only: r.Only, canary: r.Canary, hold: r.For})
+	}
 	return nil
 }
 
@@ -251,7 +256,7 @@ func (p *ProgramRecord) generation(number int) *GenerationRecord {
 
 func (s *Supervisor) restoreProgram(ps ProgramRecord) error {
 	p := newProgram(ps.Core)
-	p.listeners, p.removed = ps.Listeners, ps.Removed
+	p.listeners, p.removed, p.last, p.recent = ps.Listeners, ps.Removed, ps.Last, ps.Recent
 	for _, cg := range ps.Core.Generations() {
 		gs := ps.generation(cg.Number)
 		if gs.Snapshot == nil {

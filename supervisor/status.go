@@ -12,6 +12,7 @@ type Status struct {
 	PID      int             `json:"pid"`
 	Started  time.Time       `json:"started"` // this image
 	Stopping bool            `json:"stopping"`
+	Upgrade  string          `json:"upgrade_failed,omitempty"` // why the last upgrade did not happen, or was undone
 	Programs []ProgramStatus `json:"programs"`
 }
 
@@ -25,7 +26,8 @@ type ProgramStatus struct {
 	Failures    int                `json:"failures"`           // first starts that failed in a row
 	RetryAt     *time.Time         `json:"retry_at,omitempty"` // when a worker or the program is started next
 	LastReload  *Outcome           `json:"last_reload,omitempty"`
-	Recent      []Report           `json:"recent"` // how generations came and went last, oldest first: for who was not there
+	Recent      []Report           `json:"recent"`               // how generations came and went last, oldest first: for who was not there
+	Lost        uint64             `json:"lost_lines,omitempty"` // of captured output that could not be written to the log file
 }
 
 // GenerationStatus is one generation.
@@ -69,7 +71,7 @@ type Outcome struct {
 
 // Status describes the supervisor as it is now. It is for the loop; others ask with a StatusRequest.
 func (s *Supervisor) Status() *Status {
-	st := &Status{PID: os.Getpid(), Started: s.began, Stopping: s.stopping, Programs: []ProgramStatus{}}
+	st := &Status{PID: os.Getpid(), Started: s.began, Stopping: s.stopping, Upgrade: s.stumbled, Programs: []ProgramStatus{}}
 	for _, name := range slices.Sorted(maps.Keys(s.programs)) {
 		st.Programs = append(st.Programs, s.programStatus(s.programs[name]))
 	}
@@ -80,6 +82,9 @@ func (s *Supervisor) programStatus(p *program) ProgramStatus {
 	st := ProgramStatus{
 		Name: p.core.Name, State: p.core.State(), Summary: p.core.summary(), Generations: []GenerationStatus{}, Listeners: []ListenerStatus{},
 		Failures: p.core.Failures, LastReload: p.last, Recent: append([]Report{}, p.recent...), RetryAt: some(p.core.RetryTime(time.Now())),
+	}
+	if p.log != nil {
+		st.Lost = p.log.Lost()
 	}
 	for _, g := range p.core.Generations() {
 		st.Generations = append(st.Generations, p.generationStatus(g))

@@ -334,7 +334,7 @@ func (p *Program) expire(now time.Time) {
 }
 
 func (p *Program) notReady(now time.Time, g *Generation, w *Worker) {
-	reason := fmt.Sprintf("not ready within %s", now.Sub(w.Since).Round(time.Millisecond))
+	reason := fmt.Sprintf("not ready within %s", w.Deadline.Sub(w.Since).Round(time.Millisecond))
 	if g == p.Trial {
 		p.fail(now, w.failure("ready", reason, nil))
 		return

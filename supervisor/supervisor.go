@@ -76,15 +76,16 @@ type Supervisor struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup // the goroutines that Run has to wait for
 
-	loading  bool     // a configuration is being read
-	due      *request // a reload that was asked for meanwhile
+	reading  *request // a reload whose configuration is being read; nil: none
+	due      *request // one that was asked for meanwhile
 	stopping bool
 
 	stepped   map[*program]bool // since the last attend
-	followers []chan Update
+	followers []chan *Update
 	began     time.Time
-	upgrading bool // a new binary is being tried
-	left      bool // the workers are left to the next supervisord
+	upgrading bool   // a new binary is being tried, or about to take over
+	left      bool   // the workers are left to the next supervisord
+	stumbled  string // why the last upgrade failed
 }
 
 // program is what the loop keeps for a Program: what is not a decision.
@@ -140,7 +141,10 @@ type (
 )
 
 // upgradeNote is the end of the trial of a new binary.
-type upgradeNote struct{ err error }
+type upgradeNote struct {
+	err   error
+	reply chan answer // see UpgradeRequest; nil: nobody waits
+}
 
 func (upgradeNote) note()  {}
 func (programNote) note()  {}
@@ -188,11 +192,12 @@ type Signals struct {
 	Reopen  <-chan os.Signal // USR1
 	Upgrade <-chan os.Signal // USR2
 	Leave   <-chan os.Signal // RTMIN+1
+	Scale   <-chan os.Signal // TTIN, TTOU
 	Stop    <-chan os.Signal // TERM, INT, QUIT
 }
 
-// Run carries the programs until a signal ends it: HUP reloads, USR1 reopens log files, TERM and INT stop (a second one stops now),
-// QUIT stops at once. It returns when every worker is gone and every listener closed; or with ErrLeft.
+// Run carries the programs until a signal ends it: HUP reloads, USR1 reopens log files, TTIN and TTOU scale, TERM and INT stop (a second
+// one stops now), QUIT stops at once. It returns when every worker is gone and every listener closed; or with ErrLeft.
 func (s *Supervisor) Run(signals Signals) error {
 	for s.attend(); !s.finished(); s.attend() {
 		s.keep()
@@ -226,7 +231,9 @@ func (s *Supervisor) wait(signals Signals) {
 	case <-signals.Reopen:
 		s.reopen()
 	case <-signals.Upgrade:
-		s.upgrade()
+		s.upgrade(nil)
+	case sig := <-signals.Scale:
+		s.scaleSignal(sig.(syscall.Signal))
 	case <-signals.Leave:
 		s.leave()
 	case sig := <-signals.Stop:
@@ -304,7 +311,7 @@ func (s *Supervisor) handle(n note) {
 	case askNote:
 		s.asked(n)
 	case upgradeNote:
-		s.tried(n.err)
+		s.tried(n)
 	case illNote:
 		s.step(n.program, Replace{Worker: n.worker, Reason: n.reason})
 	case silentNote:

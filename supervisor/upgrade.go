@@ -41,19 +41,37 @@ type Upgrader interface {
 	Keep() map[string]int
 }
 
-// upgrade tries the new binary as a child, with the state as it is now. The loop goes on meanwhile.
-func (s *Supervisor) upgrade() {
-	if s.Upgrade == nil || s.upgrading || s.stopping {
+// upgrade tries the new binary as a child, with the state as it is now. The loop goes on meanwhile. With reply it is for an
+// UpgradeRequest, otherwise for USR2.
+func (s *Supervisor) upgrade(reply chan answer) {
+	if err := s.mayUpgrade(); err != nil {
+		if reply == nil {
+			s.Log.Warn("USR2: nothing happens", zap.Error(err))
+			return
+		}
+		reply <- answer{nil, err}
 		return
 	}
-	s.Log.Info("USR2: trying the new binary", zap.Strings("command", s.Upgrade.Check()))
+	s.Log.Info("upgrade: trying the new binary", zap.Strings("command", s.Upgrade.Check()))
+	s.upgrading, s.stumbled = true, ""
 	text, err := encodeRecord(s.record(), 0)
 	if err != nil {
-		s.Log.Error("upgrade refused; nothing has changed", zap.Error(err))
+		s.tried(upgradeNote{err, reply})
 		return
 	}
-	s.upgrading = true
-	s.running.Go(func() { s.post(upgradeNote{s.try(text)}) })
+	s.running.Go(func() { s.post(upgradeNote{s.try(text), reply}) })
+}
+
+func (s *Supervisor) mayUpgrade() error {
+	switch {
+	case s.stopping:
+		return ErrStopping
+	case s.Upgrade == nil:
+		return fmt.Errorf("%w: this supervisord cannot be upgraded", ErrState)
+	case s.upgrading:
+		return fmt.Errorf("%w: an upgrade is under way", ErrState)
+	}
+	return nil
 }
 
 func (s *Supervisor) try(state []byte) error {
@@ -74,16 +92,38 @@ func (s *Supervisor) try(state []byte) error {
 	})
 }
 
-// tried goes on with the upgrade when the new binary has passed.
-func (s *Supervisor) tried(err error) {
-	s.upgrading = false
-	if s.stopping {
-		return
+// tried goes on with the upgrade when the new binary has passed: for USR2 at once, otherwise at the SwitchRequest.
+func (s *Supervisor) tried(n upgradeNote) {
+	err := n.err
+	switch {
+	case s.stopping:
+		err = ErrStopping
+	case err != nil:
+		err = s.stumble(err)
+	case n.reply == nil:
+		s.switchImage() //nolint:errcheck // it was logged
 	}
-	if err == nil {
-		err = s.replaceImage() // returns only if it failed
+	if n.reply != nil {
+		n.reply <- answer{nil, err}
 	}
-	s.Log.Error("upgrade refused; this supervisord goes on", zap.Error(err))
+}
+
+// switchImage has the new binary take over. It returns only if that failed.
+func (s *Supervisor) switchImage() error {
+	switch {
+	case s.stopping:
+		return ErrStopping
+	case !s.upgrading:
+		return fmt.Errorf("%w: no binary was tried", ErrState)
+	}
+	return s.stumble(s.replaceImage())
+}
+
+// stumble ends an upgrade that has failed.
+func (s *Supervisor) stumble(err error) error {
+	s.upgrading, s.stumbled = false, err.Error()
+	s.Log.Error(ErrUpgrade.Error(), zap.Error(err))
+	return fmt.Errorf("%w: %w", ErrUpgrade, err)
 }
 
 // replaceImage executes the new binary in this process. What workers do meanwhile waits in the kernel.
@@ -98,6 +138,7 @@ func (s *Supervisor) replaceImage() error {
 	}
 	defer unix.Close(self)
 	st := s.record()
+	st.Reload = s.pending()
 	st.Descriptors = s.descriptors()
 	for name, fd := range s.Upgrade.Keep() {
 		st.Descriptors[extraPrefix+name] = fd
@@ -168,8 +209,8 @@ func without(environ []string, names ...string) []string {
 	})
 }
 
-// execute is execve(2) with these descriptors left open. HUP, USR1 and USR2 are ignored from here until the new image catches
-// them, for their default would end it; one that comes in these milliseconds is lost. TERM cannot be held back: Go unblocks it
+// execute is execve(2) with these descriptors left open. HUP, USR1, USR2, TTIN and TTOU are ignored from here until the new image
+// catches them, for their default would end or freeze it; one that comes in these milliseconds is lost. TERM cannot be held back: Go unblocks it
 // at its start, and a supervisor that misses it would be worse.
 func execute(path string, argv, env []string, fds []int) error {
 	for _, fd := range fds {
@@ -178,7 +219,7 @@ func execute(path string, argv, env []string, fds []int) error {
 		}
 	}
 	var before []disposition
-	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2} {
+	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTTIN, syscall.SIGTTOU} {
 		before = append(before, ignore(sig))
 	}
 	err := syscall.Exec(path, argv, env)

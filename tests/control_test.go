@@ -265,18 +265,19 @@ func TestAFailureDuringAnUpgradeIsNotTakenForASuccess(t *testing.T) {
 	m := withOwnBinary(t)
 	m.start(web)
 	m.serves(1)
-	m.write(webWith("boot=1s", "exit=3"))
+	gate := m.fifo("gate")
+	m.write(strings.Replace(webWith("gate="+gate, "die=0s"), "[program.web.ready]", "[program.web.reload]\nsoak = \"20s\"\n[program.web.ready]", 1))
 	a := m.asks("reload")
 	m.worker(2)
+	must(t, a.cmd.Process.Signal(syscall.SIGSTOP)) // it looks again when all is over
 	m.upgrade(upgraded)
+	m.open(gate)
 	m.await(says(trialFailed))
-	select {
-	case <-a.done:
-	case <-time.After(patience):
-		t.Fatal("it waits still")
-	}
-	if code := a.cmd.ProcessState.ExitCode(); code != 11 && code != 15 {
-		t.Errorf("exit code %d: %s", code, a.out)
+	m.await(says(generationGone), gen(2))
+	m.upgrade(upgraded)
+	must(t, a.cmd.Process.Signal(syscall.SIGCONT))
+	if out := a.ends(11); !strings.Contains(out, "exited with status 4") || !strings.Contains(out, "generation 1 still serves") {
+		t.Errorf("it says %q", out)
 	}
 }
 
@@ -575,6 +576,61 @@ func TestTheManualPageHasEveryCommand(t *testing.T) {
 		if out, err := exec.Command(man, "-man", "-Tutf8", "-ww", "-z", m.path("supervisord.1")).CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("groff says %s %v", out, err)
 		}
+	}
+}
+
+// twins are two supervisords with one runtime_dir, of which the second is not started yet.
+func twins(t *testing.T) (first, second *master) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sv")
+	must(t, err)
+	t.Cleanup(func() {
+		if left, _ := filepath.Glob(dir + "/*.sock"); len(left) > 0 {
+			t.Errorf("%v is left", left)
+		}
+		os.RemoveAll(dir)
+	})
+	config := "[supervisor]\nruntime_dir = \"" + dir + "\"\n" + web
+	first, second = prepare(t), withOwnBinary(t)
+	first.file("config.toml", config)
+	second.file("config.toml", config)
+	first.launch("-c", first.path("config.toml"))
+	first.serves(1)
+	first.until("it answers", func() bool { _, code := first.ctl("status"); return code == 0 })
+	return first, second
+}
+
+func TestTwoSupervisordsWithTheSameRuntimeDirectoryAreFoundByTheirConfigurations(t *testing.T) {
+	t.Parallel()
+	m, other := twins(t)
+	other.fails(69, []string{"runs with " + m.path("config.toml")}, "status")
+	other.launch("-c", other.path("config.toml"))
+	if l := other.await(contains("another supervisord answers there")); l.Level != "warn" {
+		t.Errorf("it is said as %s", l.text)
+	}
+	other.serves(1)
+	for _, one := range []*master{m, other} {
+		if s := one.status(); s.PID != one.pid() {
+			t.Errorf("there answers %d, not %d", s.PID, one.pid())
+		}
+	}
+	must(t, os.Symlink(m.dir, other.path("link")))
+	if out, code := m.run("status", "-c", other.path("link/config.toml")); code != 0 || !strings.Contains(out, fmt.Sprint(m.pid())) {
+		t.Errorf("through a symlink: exit code %d: %s", code, out)
+	}
+	m.finish()
+	m.fails(69, []string{"does not answer"}, "status")
+}
+
+func TestTheControlSocketElsewhereStaysOverAnUpgrade(t *testing.T) {
+	t.Parallel()
+	m, other := twins(t)
+	other.launch("-c", other.path("config.toml"))
+	other.serves(1)
+	m.finish()
+	other.upgrade(upgraded)
+	if s := other.status(); s.PID != other.pid() {
+		t.Errorf("there answers %d, not %d", s.PID, other.pid())
 	}
 }
 

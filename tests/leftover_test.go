@@ -64,6 +64,9 @@ func TestASupervisordThatIsToldToLeaveLeavesItsWorkersToTheNextOne(t *testing.T)
 	if _, err := os.Stat(m.path("p.pid")); err == nil {
 		t.Error("the pid file is still there")
 	}
+	if _, err := os.Lstat(m.path("run/control.sock")); err == nil {
+		t.Error("the control socket is still there")
+	}
 	ask(t, address, "/")
 	m.start(config)
 	m.serves(1)

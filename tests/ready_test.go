@@ -42,7 +42,7 @@ func TestAWorkerThatNeverSaysREADYFailsTheTrialAtItsTimeout(t *testing.T) {
 	m.file("hang", "")
 	m.reload()
 	failed := m.await(says(trialFailed))
-	if failed.Generation != 2 || failed.Step != "ready" || failed.Serving != 1 || !strings.Contains(failed.Reason, "not ready within 3") || failed.took() < 300*time.Millisecond {
+	if failed.Generation != 2 || failed.Step != "ready" || failed.Serving != 1 || !strings.Contains(failed.Reason, "not ready within 300ms") || failed.took() < 300*time.Millisecond {
 		t.Errorf("the log says %s", failed.text)
 	}
 	m.gone(2)

@@ -437,3 +437,71 @@ func TestAnUpgradeKeepsTheLogPipes(t *testing.T) {
 		}
 	}
 }
+
+func TestTheUpgradeCommandWaitsUntilTheNewImageAnswers(t *testing.T) {
+	t.Parallel()
+	m := withOwnBinary(t)
+	m.start(web)
+	m.serves(1)
+	m.write(webWith("exit=3"))
+	m.fails(11, nil, "reload")
+	worker := m.worker(1)
+	last := m.mark1()
+	if out := m.well("upgrade"); !strings.Contains(out, fmt.Sprintf("goes on as PID %d", m.pid())) {
+		t.Errorf("it says %q", out)
+	}
+	m.await(after(last), says(upgraded))
+	if now := m.pids(); !slices.Equal(now, []int{worker}) {
+		t.Errorf("the worker was %d and is %v", worker, now)
+	}
+	if out := m.well("status"); !strings.Contains(out, "last reload: generation 2 failed at step start: exited with status 3") {
+		t.Errorf("after the upgrade the status is %s", out)
+	}
+}
+
+func TestTheUpgradeCommandSaysWhyABinaryIsRefused(t *testing.T) {
+	t.Parallel()
+	m := withOwnBinary(t)
+	m.start(web)
+	m.serves(1)
+	m.replaceBy("#!/bin/sh\necho this is why >&2\nexit 1\n", 0o755)
+	m.fails(1, []string{"this is why", "this supervisord goes on"}, "upgrade")
+	m.await(says(upgradeRefused), contains("this is why"))
+	if out := m.well("status"); !strings.Contains(out, "the last upgrade failed: ") || !strings.Contains(out, "this is why") {
+		t.Errorf("the status is %s", out)
+	}
+	m.works(m.worker(1))
+	if out := m.well("status"); strings.Contains(out, "upgrade failed") {
+		t.Errorf("after one that went well the status is %s", out)
+	}
+}
+
+func TestTheUpgradeCommandSaysWhyANewBinaryGaveThePlaceBack(t *testing.T) {
+	t.Parallel()
+	binary := broken(t)
+	m := withOwnBinary(t)
+	m.env = []string{"BROKEN=adopted"}
+	m.start(web)
+	m.serves(1)
+	m.replace(binary)
+	m.fails(1, []string{"upgrade failed", "broken on purpose"}, "upgrade")
+	m.await(says(upgradeFailed))
+	m.works(m.worker(1))
+}
+
+func TestTwoUpgradesAtOnceAreOne(t *testing.T) {
+	t.Parallel()
+	m := withOwnBinary(t)
+	m.start(web)
+	m.serves(1)
+	gate := m.fifo("gate")
+	m.replaceBy("#!/bin/sh\ncat "+gate+"\nexec "+built.supervisord+" \"$@\"\n", 0o755)
+	a := m.asks("upgrade")
+	m.await(says("upgrade: trying the new binary"))
+	m.fails(1, []string{"an upgrade is under way"}, "upgrade")
+	m.signal(syscall.SIGUSR2)
+	m.await(says("USR2: nothing happens"), contains("an upgrade is under way"))
+	m.replace(built.supervisord)
+	m.open(gate)
+	a.ends(0)
+}

@@ -22,22 +22,28 @@ type asking struct {
 	socket string
 }
 
-// client finds the socket: --socket, else what the configuration says, else where it is by default.
-func (a *asking) client() (*control.Client, error) {
-	socket := a.socket
-	if socket == "" {
-		if socket = config.ControlSocket(*a.path); socket == "" {
-			return nil, &exitError{exitUnavailable, errors.New("control is off in " + *a.path + ": send signals, or set control in [supervisor]")}
-		}
+// client finds the socket: --socket, else what the configuration says, else where it is by default. Where -c names a configuration
+// only a supervisord that runs with it is asked.
+func (a *asking) client(c *cobra.Command) (*control.Client, error) {
+	if a.socket != "" {
+		return control.NewClient(a.socket), nil
 	}
-	return control.NewClient(socket), nil
+	places := config.ControlSockets(*a.path)
+	if len(places) == 0 {
+		return nil, &exitError{exitUnavailable, errors.New("control is off in " + *a.path + ": send signals, or set control in [supervisor]")}
+	}
+	client := control.NewClient(places...)
+	if c.Flags().Changed("config") {
+		client.Means(*a.path)
+	}
+	return client, nil
 }
 
 // command makes a command that asks: it can be told where, and Ctrl-C ends the asking.
 func (a *asking) command(c *cobra.Command, ask func(ctx context.Context, c *control.Client, args []string) error) *cobra.Command {
 	c.Flags().StringVar(&a.socket, "socket", "", "the control `socket` (default: what the configuration says)")
-	c.RunE = func(_ *cobra.Command, args []string) error {
-		client, err := a.client()
+	c.RunE = func(c *cobra.Command, args []string) error {
+		client, err := a.client(c)
 		if err != nil {
 			return err
 		}
@@ -57,11 +63,11 @@ const completionTimeout = time.Second
 
 // programs completes the names of programs, at most n of them (0: any number), by asking.
 func (a *asking) programs(n int) cobra.CompletionFunc {
-	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if n > 0 && len(args) >= n {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		client, err := a.client()
+		client, err := a.client(c)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

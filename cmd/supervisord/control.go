@@ -19,7 +19,7 @@ func (d *master) serveControl(o *observe.Observer) {
 		return
 	}
 	server, err := control.Serve(control.Options{
-		Path: d.settings.Control, Mode: d.settings.ControlMode, Inherited: inherited,
+		Path: d.settings.Control, Other: d.settings.OwnControl(d.path), Config: d.path, Mode: d.settings.ControlMode, Inherited: inherited,
 		Access: control.Access{Group: d.settings.ControlGroup, Read: d.settings.ControlRead == "any"},
 		Asker:  d.supervisor, Log: d.log, Version: version(), Receipts: o.Receipts,
 	})

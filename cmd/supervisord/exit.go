@@ -88,7 +88,7 @@ func problemCode(c control.Code) int {
 		return exitConfig
 	case control.NotPermitted:
 		return exitPermission
-	case control.Stopping, control.TooSlow, control.TooMany:
+	case control.Stopping, control.TooSlow, control.TooMany, control.OtherConfig:
 		return exitUnavailable
 	}
 	return exitFailure

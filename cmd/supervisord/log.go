@@ -54,3 +54,9 @@ func terminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil
 }
+
+// stopsBackground reports whether a terminal stops jobs in the background that write to it (stty tostop).
+func stopsBackground(f *os.File) bool {
+	t, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil && t.Lflag&unix.TOSTOP != 0
+}

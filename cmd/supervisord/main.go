@@ -40,6 +40,7 @@ Signals to a running supervisord:
   TERM, INT  stop everything: the stop signal, each program's deadline, KILL; a second one means now
   QUIT       stop at once
   USR1       reopen the log files
+  TTIN, TTOU one worker more, or one less, where there is one program
   USR2       replace supervisord itself by the binary that is on disk now; workers and sockets stay
   RTMIN+1    end at once, and leave the workers to the next supervisord`,
 		Args:          cobra.NoArgs,

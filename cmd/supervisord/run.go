@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"syscall"
 
@@ -42,9 +43,9 @@ type master struct {
 	watcher    *watch.Watcher
 	notify     *systemd.Notify
 	supervisor *supervisor.Supervisor
-	control    *control.Server          // nil: there is none
-	updates    <-chan supervisor.Update // from the first on
-	stopped    bool                     // every program has
+	control    *control.Server           // nil: there is none
+	updates    <-chan *supervisor.Update // from the first on
+	stopped    bool                      // every program has
 }
 
 // run is the daemon. Signals are caught first of all: until then HUP would end it.
@@ -52,6 +53,9 @@ func run(path string) error {
 	signals := catch()
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50) // memory is dearer to it than the little that it computes
+	}
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
 	}
 	d := &master{path: path}
 	defer d.close()
@@ -65,6 +69,8 @@ func run(path string) error {
 	err := d.supervisor.Run(signals)
 	if errors.Is(err, supervisor.ErrLeft) {
 		d.pid.remove(d.log)
+		d.closeControl()
+		observer.Leave()
 		os.Exit(0) // what would be closed on the way out is left to the next supervisord
 	}
 	d.closeControl()
@@ -170,8 +176,13 @@ func catch() supervisor.Signals {
 	signal.Notify(reopen, syscall.SIGUSR1)
 	signal.Notify(upgrade, syscall.SIGUSR2)
 	signal.Notify(leave, leaveSignal)
+	scale := make(chan os.Signal, 16) // one for each worker that somebody wants at once
+	signal.Notify(scale, syscall.SIGTTIN)
+	if !stopsBackground(os.Stderr) { // otherwise the terminal sends TTOU, for each line in the log
+		signal.Notify(scale, syscall.SIGTTOU)
+	}
 	signal.Ignore(syscall.SIGPIPE) // whoever reads our log may go; that is no reason to die
-	return supervisor.Signals{Reload: reload, Reopen: reopen, Upgrade: upgrade, Leave: leave, Stop: stop}
+	return supervisor.Signals{Reload: reload, Reopen: reopen, Upgrade: upgrade, Leave: leave, Scale: scale, Stop: stop}
 }
 
 // launching makes a worker.Launcher what the supervisor asks for.

@@ -140,6 +140,9 @@ func statusText(st *control.Status, now time.Time) string {
 		stopping = ", stopping"
 	}
 	fmt.Fprintf(&b, "supervisord %s, PID %d, for %s%s\n", st.Version, st.PID, short(now.Sub(st.Started)), stopping)
+	if st.Upgrade != "" {
+		fmt.Fprintf(&b, "the last upgrade failed: %s\n", st.Upgrade)
+	}
 	for _, p := range st.Programs {
 		writeProgram(&b, p, now)
 	}
@@ -153,6 +156,9 @@ func writeProgram(b *strings.Builder, p control.Program, now time.Time) {
 	}
 	if p.RetryAt != nil {
 		fmt.Fprintf(b, "  next retry in %s\n", short(max(0, p.RetryAt.Sub(now))))
+	}
+	if p.Lost > 0 {
+		fmt.Fprintf(b, "  %d lines of output could not be written to the log file; the log says why\n", p.Lost)
 	}
 	for _, l := range p.Listeners {
 		queue := "?"

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,61 +12,46 @@ import (
 	"supervisord/internal/control"
 )
 
-// upgradeTimeout is longer than a supervisord tries its new binary for.
-const upgradeTimeout = 40 * time.Second
+// switchTimeout is how long a new image may take until it answers.
+const switchTimeout = 40 * time.Second
 
 func upgradeCommand(path *string) *cobra.Command {
 	a := &asking{path: path}
 	return a.command(&cobra.Command{
 		Use: "upgrade", Short: "have a running supervisord replace itself by the binary at its path",
-		Long: "upgrade sends USR2 to a running supervisord, and waits until the new image answers in its place: same PID, no socket\n" +
-			"closed, no worker touched. A binary that is no good is refused, or gives the place back; the log says why.",
+		Long: `upgrade does what USR2 does: a running supervisord tries the binary that is now at its path, and has it take over. upgrade waits until
+the new image answers: same PID, no socket closed, no worker touched. A binary that is no good is refused, or gives the place
+back; then it says why, and ends with 1.`,
 		Args: cobra.NoArgs,
 	}, func(ctx context.Context, client *control.Client, _ []string) error {
 		before, err := client.Status(ctx, "", false)
 		if err != nil {
 			return err
 		}
-		if err := syscall.Kill(before.PID, syscall.SIGUSR2); err != nil {
-			return fmt.Errorf("cannot send USR2 to supervisord (PID %d): %w", before.PID, err)
+		if err := client.Upgrade(ctx); err != nil {
+			return err
 		}
 		return awaitImage(ctx, client, before)
 	})
 }
 
-// awaitImage waits until an image that began later answers.
+// awaitImage waits until an image that began later answers, or the old one says why there is none.
 func awaitImage(ctx context.Context, client *control.Client, before *control.Status) error {
-	ctx, cancel := context.WithTimeout(ctx, upgradeTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, switchTimeout, errors.New("the new image does not answer: look into the log"))
 	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
 	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return errors.New("the image is still the old one: its log says why the new binary was refused")
-		}
 		now, err := client.Status(ctx, "", false)
-		if err == nil && now.PID == before.PID && now.Started.After(before.Started) {
-			return reportImage(now.PID)
+		switch {
+		case err != nil && !recoverable(err, true):
+			return err
+		case err == nil && now.Upgrade != "":
+			return errors.New("upgrade failed: " + now.Upgrade)
+		case err == nil && now.Started.After(before.Started):
+			fmt.Fprintf(os.Stdout, "supervisord %s goes on as PID %d\n", now.Version, now.PID)
+			return nil
+		}
+		if err := pause(ctx); err != nil {
+			return err
 		}
 	}
-}
-
-// reportImage tells whether the image that goes on is that of the file at its path, or the old one, which has its place back.
-func reportImage(pid int) error {
-	link := fmt.Sprintf("/proc/%d/exe", pid)
-	path, err := os.Readlink(link)
-	if err != nil {
-		return fmt.Errorf("supervisord goes on, but which binary it is cannot be seen: %w", err)
-	}
-	image, err := os.Stat(link)
-	if err != nil {
-		return err
-	}
-	if file, err := os.Stat(strings.TrimSuffix(path, " (deleted)")); err != nil || !os.SameFile(image, file) {
-		return errors.New("the new binary could not go on; the old one is back, and its log says why")
-	}
-	fmt.Fprintf(os.Stdout, "the new binary goes on as PID %d\n", pid)
-	return nil
 }

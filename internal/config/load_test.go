@@ -208,12 +208,19 @@ func TestTheControlSocketIsFoundThroughAConfigurationThatIsWrong(t *testing.T) {
 		"this is no TOML": "/run/a/control.sock",
 	} {
 		dir := files(t, map[string]string{"c.toml": text})
-		if got := ControlSocket(filepath.Join(dir, "c.toml")); got != want {
+		got := ControlSockets(filepath.Join(dir, "c.toml"))
+		if want == "" && len(got) > 0 || want != "" && (len(got) == 0 || got[len(got)-1] != want) {
 			t.Errorf("%q: it is at %q, want %q", text, got, want)
 		}
+		if own := len(got) == 2; own != strings.HasSuffix(want, "/control.sock") {
+			t.Errorf("%q: it is at %q", text, got)
+		}
 	}
-	if got := ControlSocket("/no/such/file"); got != "/run/a/control.sock" {
+	if got := ControlSockets("/no/such/file"); len(got) != 2 || got[1] != "/run/a/control.sock" || filepath.Dir(got[0]) != "/run/a" {
 		t.Errorf("without a file it is at %q", got)
+	}
+	if one, other := ControlSockets("/etc/a.toml"), ControlSockets("/etc/b.toml"); one[0] == other[0] || one[1] != other[1] {
+		t.Errorf("two configurations have their sockets at %q and %q", one, other)
 	}
 }
 

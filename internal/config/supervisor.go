@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"io/fs"
 	"os"
@@ -63,11 +64,23 @@ func (s *Supervisor) complete() {
 // controlName is the control socket's name in runtime_dir.
 const controlName = "control.sock"
 
-// ControlSocket returns where the control socket of the configuration in this file is, or "": there is none. A file that is wrong
-// says what it can: who wants to ask a supervisord that runs must not depend on a configuration that is being mended.
-func ControlSocket(path string) string {
+// OwnControl returns where the control socket is if another supervisord has the usual place in the same runtime_dir: it has the
+// configuration file in its name, so that whoever knows that finds it. It is "" where the configuration names a place.
+func (s *Supervisor) OwnControl(file string) string {
+	if s.Control != filepath.Join(s.RuntimeDir, controlName) {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(absolute("/", file)))
+	return filepath.Join(s.RuntimeDir, fmt.Sprintf("control.%x.sock", sum[:6]))
+}
+
+// ControlSockets returns where the control socket of the configuration in this file may be, the likeliest first; none: there is
+// none. A file that is wrong says what it can: who wants to ask a supervisord that runs must not depend on a configuration that is
+// being mended.
+func ControlSockets(path string) []string {
 	s := defaultSupervisor()
-	if file, err := filepath.Abs(path); err == nil {
+	file, err := filepath.Abs(path)
+	if err == nil {
 		l := &loader{config: &Config{Supervisor: s}, defined: map[string]Program{}, bound: map[string]value{}}
 		if root, ok := l.open(file); ok {
 			decode(root, l.config, fields[Config]{
@@ -78,7 +91,13 @@ func ControlSocket(path string) string {
 		s = l.config.Supervisor
 	}
 	s.complete()
-	return s.Control
+	var places []string
+	for _, place := range []string{s.OwnControl(file), s.Control} {
+		if place != "" {
+			places = append(places, place)
+		}
+	}
+	return places
 }
 
 // maxSocketPath is what a unix socket's address holds (unix(7)).

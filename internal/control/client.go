@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -23,8 +24,9 @@ import (
 // Client asks a supervisord. Its methods return a *Problem when it answers that it will not, ErrNotThere or ErrForbidden when
 // it cannot be asked at all, and ErrBroken when the connection broke before the answer was complete.
 type Client struct {
-	path string
-	http *http.Client
+	path  string // the usual one
+	means []string
+	http  *http.Client
 }
 
 // Errors of a Client.
@@ -34,13 +36,32 @@ var (
 	ErrBroken    = errors.New("the connection to supervisord broke")
 )
 
-// NewClient returns a client for the socket at path. Nothing is connected yet.
-func NewClient(path string) *Client {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+// NewClient returns a client for the socket at the first of these paths where somebody answers. Nothing is connected yet.
+func NewClient(paths ...string) *Client {
+	dial := func(ctx context.Context, _, _ string) (c net.Conn, err error) {
 		var d net.Dialer
-		return d.DialContext(ctx, "unix", path)
+		for _, path := range paths {
+			if c, err = d.DialContext(ctx, "unix", path); !absent(err) {
+				break
+			}
+		}
+		return c, err
 	}
-	return &Client{path, &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 1}}}
+	return &Client{path: paths[len(paths)-1], http: &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 1}}}
+}
+
+func absent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED)
+}
+
+// Means makes the client ask only a supervisord that runs with this configuration file: any other one refuses (OtherConfig).
+func (c *Client) Means(config string) {
+	if abs, err := filepath.Abs(config); err == nil {
+		c.means = append(c.means, url.PathEscape(abs))
+		if resolved, err := filepath.EvalSymlinks(abs); err == nil && resolved != abs {
+			c.means = append(c.means, url.PathEscape(resolved))
+		}
+	}
 }
 
 // Close closes idle connections.
@@ -75,6 +96,11 @@ func (c *Client) Program(ctx context.Context, program, verb string, body any) ([
 // Level changes the log level.
 func (c *Client) Level(ctx context.Context, level string) error {
 	return c.call(ctx, "PUT", "/v1/log-level", nil, LevelBody{level}, &Accepted{})
+}
+
+// Upgrade has the binary at supervisord's path tried. When it returns nil that has passed, and is about to take over.
+func (c *Client) Upgrade(ctx context.Context) error {
+	return c.call(ctx, "POST", "/v1/upgrade", nil, nil, &Accepted{})
 }
 
 // Reload asks for a reload. With b.Wait see is called for each line, up to its end.
@@ -173,6 +199,9 @@ func (c *Client) send(ctx context.Context, method, path string, q url.Values, bo
 	if err != nil {
 		return nil, err
 	}
+	if c.means != nil {
+		r.Header[ConfigHeader] = c.means
+	}
 	answer, err := c.http.Do(r)
 	if err != nil {
 		return nil, c.failure(ctx, err)
@@ -194,7 +223,7 @@ func (c *Client) failure(ctx context.Context, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w: the socket %s is not for user %d: ask as root, as the user of supervisord, or as a member of control_group",
 			ErrForbidden, c.path, os.Geteuid())
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
+	case absent(err):
 		return fmt.Errorf("%w at %s: is it running, and is this the socket that its configuration names?", ErrNotThere, c.path)
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {

@@ -29,14 +29,14 @@ type fake struct {
 	err       error // of the next requests, but those about following
 	status    supervisor.Status
 	tickets   []supervisor.Ticket
-	followers map[<-chan supervisor.Update]chan supervisor.Update
+	followers map[<-chan *supervisor.Update]chan *supervisor.Update
 	buffer    int
 	followed  chan struct{}
 }
 
 func newFake() *fake {
 	return &fake{
-		followers: map[<-chan supervisor.Update]chan supervisor.Update{}, buffer: 16, followed: make(chan struct{}, 100),
+		followers: map[<-chan *supervisor.Update]chan *supervisor.Update{}, buffer: 16, followed: make(chan struct{}, 100),
 		status:  supervisor.Status{PID: 1, Programs: []supervisor.ProgramStatus{{Name: "web", State: supervisor.Up}}},
 		tickets: []supervisor.Ticket{{Program: "web", Generation: 2}},
 	}
@@ -47,10 +47,10 @@ func (f *fake) Do(_ context.Context, r supervisor.Request) (any, error) {
 	defer f.mu.Unlock()
 	switch r := r.(type) {
 	case supervisor.FollowRequest:
-		c := make(chan supervisor.Update, f.buffer)
+		c := make(chan *supervisor.Update, f.buffer)
 		f.followers[c] = c
 		f.followed <- struct{}{}
-		return (<-chan supervisor.Update)(c), nil
+		return (<-chan *supervisor.Update)(c), nil
 	case supervisor.UnfollowRequest:
 		if c := f.followers[r.Updates]; c != nil {
 			close(c)
@@ -79,7 +79,7 @@ func (f *fake) publish(reports ...supervisor.Report) {
 	for _, r := range reports {
 		for key, c := range f.followers {
 			select {
-			case c <- supervisor.Update{Time: time.Now(), Program: "web", Report: r}:
+			case c <- &supervisor.Update{Time: time.Now(), Program: "web", Report: r}:
 			default:
 				close(c)
 				delete(f.followers, key)

@@ -8,16 +8,16 @@ import (
 )
 
 // follow asks for every update from now on.
-func (s *Server) follow(ctx context.Context) (<-chan supervisor.Update, error) {
+func (s *Server) follow(ctx context.Context) (<-chan *supervisor.Update, error) {
 	v, err := s.ask(ctx, askTimeout, supervisor.FollowRequest{})
 	if err != nil {
 		return nil, err
 	}
-	return v.(<-chan supervisor.Update), nil
+	return v.(<-chan *supervisor.Update), nil
 }
 
 // unfollow is called as a stream ends, so it does not depend on whoever read it.
-func (s *Server) unfollow(c <-chan supervisor.Update) {
+func (s *Server) unfollow(c <-chan *supervisor.Update) {
 	s.ask(context.Background(), askTimeout, supervisor.UnfollowRequest{Updates: c}) //nolint:errcheck // then nobody publishes
 }
 
@@ -55,7 +55,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 			if program != "" && u.Program != program {
 				continue
 			}
-			if out.write(Event{Update: &u}) != nil {
+			if out.write(Event{Update: u}) != nil {
 				return nil
 			}
 		case <-r.Context().Done():

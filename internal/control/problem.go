@@ -32,8 +32,10 @@ const (
 	NotPermitted Code = "not_permitted"
 	NoProgram    Code = "no_program"
 	NoPath       Code = "no_path"
-	NotNow       Code = "not_now" // the program is not in a state for this
-	Refused      Code = "refused" // the configuration
+	NotNow       Code = "not_now"      // the program is not in a state for this
+	Refused      Code = "refused"      // the configuration
+	BadBinary    Code = "bad_binary"   // the one that was to take over
+	OtherConfig  Code = "other_config" // see ConfigHeader
 	TooMany      Code = "too_many"
 	Stopping     Code = "stopping"
 	TooSlow      Code = "too_slow" // no answer in time
@@ -42,7 +44,7 @@ const (
 
 var statusOf = map[Code]int{
 	BadRequest: http.StatusBadRequest, NotPermitted: http.StatusForbidden, NoProgram: http.StatusNotFound, NoPath: http.StatusNotFound,
-	NotNow: http.StatusConflict, Refused: http.StatusUnprocessableEntity, TooMany: http.StatusTooManyRequests,
+	NotNow: http.StatusConflict, Refused: http.StatusUnprocessableEntity, BadBinary: http.StatusUnprocessableEntity, OtherConfig: http.StatusMisdirectedRequest, TooMany: http.StatusTooManyRequests,
 	Stopping: http.StatusServiceUnavailable, TooSlow: http.StatusGatewayTimeout, Internal: http.StatusInternalServerError,
 }
 
@@ -60,6 +62,8 @@ func problemOf(err error) *Problem {
 		return problem(NoProgram, err.Error(), "")
 	case errors.Is(err, supervisor.ErrRefused):
 		return problem(Refused, err.Error(), "mend the configuration; `supervisord check` says what is wrong with it")
+	case errors.Is(err, supervisor.ErrUpgrade):
+		return problem(BadBinary, err.Error(), "put a binary that works in its place, and ask again")
 	case errors.Is(err, supervisor.ErrState):
 		return problem(NotNow, err.Error(), "")
 	case errors.Is(err, supervisor.ErrStopping):

@@ -211,7 +211,7 @@ func parseTicket(text string) (*ProgramVerdict, error) {
 }
 
 // resume follows, and then looks at what may have been missed.
-func (s *Server) resume(ctx context.Context, c *course) (<-chan supervisor.Update, error) {
+func (s *Server) resume(ctx context.Context, c *course) (<-chan *supervisor.Update, error) {
 	updates, err := s.follow(ctx)
 	if err != nil {
 		return nil, err
@@ -226,7 +226,7 @@ func (s *Server) resume(ctx context.Context, c *course) (<-chan supervisor.Updat
 }
 
 // again follows again where this was too slow, or supervisord ends.
-func (s *Server) again(ctx context.Context, c *course) <-chan supervisor.Update {
+func (s *Server) again(ctx context.Context, c *course) <-chan *supervisor.Update {
 	updates, err := s.resume(ctx, c)
 	switch {
 	case errors.Is(err, errTime):
@@ -241,7 +241,7 @@ func (s *Server) again(ctx context.Context, c *course) <-chan supervisor.Update 
 const overTime = "the time to wait is over; it goes on"
 
 // watch writes what happens until the course has ended, the time is over, or the client is gone. It ends the following.
-func (s *Server) watch(ctx context.Context, out *lines, c *course, updates <-chan supervisor.Update) {
+func (s *Server) watch(ctx context.Context, out *lines, c *course, updates <-chan *supervisor.Update) {
 	defer func() { s.unfollow(updates) }()
 	for told := map[*ProgramVerdict]bool{}; ; {
 		for _, g := range c.goals {
@@ -257,9 +257,9 @@ func (s *Server) watch(ctx context.Context, out *lines, c *course, updates <-cha
 		case u, open := <-updates:
 			if !open {
 				updates = s.again(ctx, c)
-			} else if c.concerns(u) {
-				c.see(u)
-				out.write(Line{Update: &u}) //nolint:errcheck // looked at below
+			} else if c.concerns(*u) {
+				c.see(*u)
+				out.write(Line{Update: u}) //nolint:errcheck // looked at below
 			}
 		case <-ctx.Done():
 			c.close(TimedOut, overTime)

@@ -1,11 +1,15 @@
 package control
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,6 +47,7 @@ var routes = []route{
 	{"GET", "/v1/programs/{name}/logs", false, []string{"lines", "follow"}, (*Server).logs},
 	{"GET", "/v1/programs/{name}/receipts", false, nil, (*Server).receipts},
 	{"PUT", "/v1/log-level", true, nil, (*Server).logLevel},
+	{"POST", "/v1/upgrade", true, nil, (*Server).upgrade},
 }
 
 func (s *Server) routes() http.Handler {
@@ -63,6 +68,10 @@ func (s *Server) guarded(route route) http.Handler {
 			p.write(w)
 			return
 		}
+		if p := s.misdirected(r.Header.Values(ConfigHeader)); p != nil {
+			p.write(w)
+			return
+		}
 		for key := range r.URL.Query() {
 			if !slices.Contains(route.query, key) {
 				problem(BadRequest, fmt.Sprintf("the parameter %q is not known here", key), "docs/openapi.yaml lists them").write(w)
@@ -74,6 +83,26 @@ func (s *Server) guarded(route route) http.Handler {
 			problemOf(err).write(w)
 		}
 	})
+}
+
+// ConfigHeader is a header in which a client may say which configuration file it means, as a path in percent encoding: a supervisord
+// that runs with another one then refuses. It may be given twice, before and after symlinks are resolved.
+const ConfigHeader = "Supervisord-Config"
+
+// misdirected says that a client means another supervisord.
+func (s *Server) misdirected(means []string) *Problem {
+	if len(means) == 0 {
+		return nil
+	}
+	resolved, err := filepath.EvalSymlinks(s.Config)
+	for _, text := range means {
+		path, bad := url.PathUnescape(text)
+		if bad == nil && (path == s.Config || err == nil && path == resolved) {
+			return nil
+		}
+	}
+	return problem(OtherConfig, fmt.Sprintf("the supervisord that answers here (PID %d) runs with %s", os.Getpid(), s.Config),
+		"that with the configuration which was meant does not run, or has its control socket elsewhere; to ask this one, use --socket or its -c")
 }
 
 // forbids says why whoever asks may not, or nil.
@@ -277,6 +306,28 @@ func (s *Server) logLevel(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return respond(w, Accepted{[]supervisor.Ticket{}})
+}
+
+// upgradeTimeout is longer than a new binary is tried for.
+const upgradeTimeout = 40 * time.Second
+
+// upgrade answers when the new binary has been tried, and only then has it take over: the answer is complete before this image
+// ends. Whoever asked may go away; the upgrade goes on.
+func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) error {
+	ctx := context.WithoutCancel(r.Context())
+	if _, err := s.ask(ctx, upgradeTimeout, supervisor.UpgradeRequest{}); err != nil {
+		return err
+	}
+	text, err := json.Marshal(Accepted{[]supervisor.Ticket{}})
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+	w.Write(text)                                      //nolint:errcheck // the client may be gone
+	http.NewResponseController(w).Flush()              //nolint:errcheck // likewise
+	s.ask(ctx, askTimeout, supervisor.SwitchRequest{}) //nolint:errcheck // the status says why it failed
+	return nil
 }
 
 // stream prepares an answer without an end of its own. The function that it returns must be called at the end.

@@ -44,6 +44,8 @@ type Asker interface {
 // Options is what a Server needs.
 type Options struct {
 	Path      string // of the socket
+	Other     string // where it is if somebody else answers there; "": nowhere
+	Config    string // the configuration file, absolute: see ConfigHeader
 	Mode      fs.FileMode
 	Access    Access
 	Inherited int // the descriptor that the image before this one listened on; -1: none
@@ -105,7 +107,7 @@ func (s *Server) open() error {
 		switch {
 		case err != nil:
 			return err
-		case old.Path() == s.Path && old.own():
+		case (old.Path() == s.Path || old.Path() == s.Other) && old.own():
 			s.socket = old
 			return old.Permit(s.Mode, gid)
 		}
@@ -113,8 +115,15 @@ func (s *Server) open() error {
 			return err
 		}
 	}
-	socket, err := OpenSocket(s.Path, s.Mode, gid)
-	s.socket = socket
+	var err error
+	s.socket, err = OpenSocket(s.Path, s.Mode, gid)
+	if !errors.Is(err, ErrInUse) || s.Other == "" {
+		return err
+	}
+	taken := err
+	if s.socket, err = OpenSocket(s.Other, s.Mode, gid); err == nil {
+		s.Log.Warn("the control socket is elsewhere; commands find it by -c", zap.String("path", s.Other), zap.Error(taken))
+	}
 	return err
 }
 

@@ -399,7 +399,7 @@ func TestEventsOfOneProgramAreThoseOnly(t *testing.T) {
 	f.publish(supervisor.Report{Kind: supervisor.WorkerDied})
 	f.mu.Lock()
 	for _, ch := range f.followers {
-		ch <- supervisor.Update{Program: "other", Report: supervisor.Report{Kind: supervisor.WorkerReady}}
+		ch <- &supervisor.Update{Program: "other", Report: supervisor.Report{Kind: supervisor.WorkerReady}}
 	}
 	f.mu.Unlock()
 	r := bufio.NewReader(c)

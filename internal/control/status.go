@@ -19,6 +19,8 @@ type Status struct {
 	Version  string    `json:"version"`
 	Started  time.Time `json:"started"`
 	Stopping bool      `json:"stopping"`
+	Config   string    `json:"config"`                   // the file
+	Upgrade  string    `json:"upgrade_failed,omitempty"` // why the last upgrade did not happen, or was undone
 	Programs []Program `json:"programs"`
 }
 
@@ -88,7 +90,7 @@ func (s *Server) extend(st *supervisor.Status, usage bool) *Status {
 	if usage {
 		used = s.gauge.measure(queries(st))
 	}
-	x := &Status{PID: st.PID, Version: s.Version, Started: st.Started, Stopping: st.Stopping, Programs: []Program{}}
+	x := &Status{PID: st.PID, Version: s.Version, Started: st.Started, Stopping: st.Stopping, Config: s.Config, Upgrade: st.Upgrade, Programs: []Program{}}
 	for _, p := range st.Programs {
 		xp := Program{ProgramStatus: p, Generations: []Generation{}, Listeners: []Listener{}}
 		for _, g := range p.Generations {

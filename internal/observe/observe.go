@@ -27,8 +27,8 @@ type Asker interface {
 // Options is what an Observer needs from outside.
 type Options struct {
 	Asker     Asker
-	Updates   <-chan supervisor.Update // from the first one on (Supervisor.Follow); nil: from now on
-	Runner    hooks.Runner             // runs the hooks
+	Updates   <-chan *supervisor.Update // from the first one on (Supervisor.Follow); nil: from now on
+	Runner    hooks.Runner              // runs the hooks
 	Log       *zap.Logger
 	Version   string
 	HTTP      string // where metrics and the page are served: host:port, unix:/path, or "": nowhere
@@ -105,6 +105,13 @@ func (o *Observer) Close() {
 	o.hooks.Close()
 }
 
+// Leave ends what others see of it: the supervisor leaves its workers to the next one, and this process ends.
+func (o *Observer) Leave() {
+	if o.page != nil {
+		o.page.Close()
+	}
+}
+
 // askTimeout is within what time the loop must answer: it never does anything that takes long.
 const askTimeout = time.Second
 
@@ -136,7 +143,7 @@ func (o *Observer) run() {
 			if err != nil {
 				return
 			}
-			updates = v.(<-chan supervisor.Update)
+			updates = v.(<-chan *supervisor.Update)
 		}
 		if missed {
 			o.Log.Warn("reports of the supervisor were missed: receipts and metrics have a gap")
@@ -150,14 +157,14 @@ func (o *Observer) run() {
 }
 
 // follow returns true if updates ended before this did.
-func (o *Observer) follow(updates <-chan supervisor.Update) bool {
+func (o *Observer) follow(updates <-chan *supervisor.Update) bool {
 	for {
 		select {
 		case u, open := <-updates:
 			if !open {
 				return o.ctx.Err() == nil
 			}
-			o.see(u)
+			o.see(*u)
 		case <-o.pace.tick():
 			o.sample(false)
 		case <-o.ctx.Done():

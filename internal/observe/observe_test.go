@@ -25,7 +25,7 @@ import (
 // loop is a supervisor of channels.
 type loop struct {
 	mu      sync.Mutex
-	updates chan supervisor.Update // of the follower there is now
+	updates chan *supervisor.Update // of the follower there is now
 	status  *supervisor.Status
 	asked   map[string]int
 	stopped bool
@@ -42,8 +42,8 @@ func (l *loop) Do(_ context.Context, r supervisor.Request) (any, error) {
 	}
 	switch r.(type) {
 	case supervisor.FollowRequest:
-		l.updates = make(chan supervisor.Update, 100)
-		return (<-chan supervisor.Update)(l.updates), nil
+		l.updates = make(chan *supervisor.Update, 100)
+		return (<-chan *supervisor.Update)(l.updates), nil
 	case supervisor.StatusRequest:
 		return l.status, nil
 	case supervisor.CommandRequest:
@@ -68,7 +68,7 @@ func (l *loop) say(reports ...supervisor.Report) {
 	c := l.updates
 	l.mu.Unlock()
 	for _, r := range reports {
-		c <- supervisor.Update{Time: time.Now(), Program: "web", Report: r}
+		c <- &supervisor.Update{Time: time.Now(), Program: "web", Report: r}
 	}
 	synctest.Wait()
 }

@@ -119,12 +119,17 @@ const Message = "reload receipt"
 // Log writes the receipt as one line.
 func (r *Receipt) Log(log *zap.Logger) {
 	f := []zap.Field{
-		zap.String("program", r.Program), zap.Int("generation", r.Generation), zap.Int("replaced", r.Replaced),
+		zap.String("program", r.Program), zap.Int("generation", r.Generation),
+	}
+	if r.Replaced != 0 {
+		f = append(f, zap.Int("replaced", r.Replaced))
+	}
+	f = append(f,
 		zap.String("outcome", string(r.Outcome)), zap.String("reason", r.Reason), zap.Duration("took", r.Took),
 		zap.Duration("spawn_to_ready", r.SpawnToReady), zap.Duration("overlap", r.Overlap), zap.Duration("drain", r.Drain),
 		zap.Int("killed", len(r.Killed)), zap.Int("accept_queue", r.LongestQueue()),
 		zap.Int64("listen_overflows", r.ListenOverflows), zap.Int64("listen_drops", r.ListenDrops),
-	}
+	)
 	if r.Failure != nil {
 		f = append(f, zap.String("step", r.Failure.Step), zap.String("failure", r.Failure.Reason))
 	}

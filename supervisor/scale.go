@@ -1,0 +1,79 @@
+package supervisor
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+
+	"go.uber.org/zap"
+
+	"supervisord/socket"
+)
+
+// maxScale is what a configuration may have, too.
+const maxScale = 10_000
+
+// scaleSignal is for TTIN, which asks for one worker more, and TTOU, one less: as unicorn and gunicorn know them. Where there are
+// several programs it is not known which is meant, and nothing happens.
+func (s *Supervisor) scaleSignal(sig syscall.Signal) {
+	by := 1
+	if sig == syscall.SIGTTOU {
+		by = -1
+	}
+	name := signalName(sig)
+	p, err := s.only()
+	if err == nil {
+		err = s.scale(p, Scale{Workers: p.core.Config.Workers + by}, name)
+	}
+	if err != nil {
+		s.Log.Warn(name+": nothing is changed", zap.Error(err))
+	}
+}
+
+// only returns the one program that there is.
+func (s *Supervisor) only() (*program, error) {
+	var all []*program
+	for _, p := range s.programs {
+		if !p.removed {
+			all = append(all, p)
+		}
+	}
+	if len(all) != 1 {
+		return nil, fmt.Errorf("%w: there are %d programs; say which one, with `supervisord scale PROGRAM N`", ErrState, len(all))
+	}
+	return all[0], nil
+}
+
+// scale changes how many workers a program has, until the next configuration.
+func (s *Supervisor) scale(p *program, e Scale, reason string) error {
+	switch {
+	case s.stopping:
+		return ErrStopping
+	case e.Workers < 1:
+		return fmt.Errorf("%w: %d workers; to have none, stop the program", ErrState, e.Workers)
+	case e.Workers > maxScale:
+		return fmt.Errorf("%w: %d workers; at most %d", ErrState, e.Workers, maxScale)
+	}
+	s.Log.Info("scaling", zap.String("program", p.core.Name), zap.Int("workers", e.Workers),
+		zap.Int("before", p.core.Config.Workers), zap.String("reason", reason))
+	if p.perSlot() {
+		return s.scaleByReload(p, e.Workers)
+	}
+	s.step(p, e)
+	return nil
+}
+
+// perSlot reports whether a listener of the newest configuration has a socket for each slot.
+func (p *program) perSlot() bool {
+	return slices.ContainsFunc(p.listeners, func(l socket.Resolved) bool { return l.PerSlot })
+}
+
+// scaleByReload makes a new generation of the new size: sockets for slots come and go with generations.
+func (s *Supervisor) scaleByReload(p *program, workers int) error {
+	if err := s.table.Update(s.wanted(p, workers)); err != nil {
+		return err
+	}
+	s.keeper.changed()
+	s.step(p, Reload{Config: withWorkers(p.core.Config, workers), Reason: fmt.Sprintf("scaled to %d workers", workers)})
+	return nil
+}
