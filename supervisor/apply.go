@@ -138,13 +138,10 @@ func (s *Supervisor) reload(r request) {
 	})
 }
 
-// PendingReload is a reload that was asked for and has not begun.
+// PendingReload is a reload by itself that has not begun. Those who ask for one see their connection break, and ask again.
 type PendingReload struct {
 	Reason string
-	All    bool     // see request
-	Only   []string `json:",omitempty"`
-	Canary int
-	For    time.Duration
+	All    bool // see request
 }
 
 func (s *Supervisor) pending() *PendingReload {
@@ -155,7 +152,10 @@ func (s *Supervisor) pending() *PendingReload {
 	if s.due != nil {
 		r = s.due.wider(&r)
 	}
-	return &PendingReload{r.reason, r.all, r.only, r.canary, r.hold}
+	if !r.itself {
+		return nil
+	}
+	return &PendingReload{r.reason, r.all}
 }
 
 // known lists the listeners of the configuration that is in force.

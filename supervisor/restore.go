@@ -204,7 +204,7 @@ func (s *Supervisor) Restore(h *Handover) error {
 	s.settings(c)
 	s.stumbled = h.gone
 	if r := h.record.Reload; r != nil {
-		s.reload(request{reason: r.Reason, all: r.All, only: r.Only, canary: r.Canary, hold: r.For})
+		s.reload(request{reason: r.Reason, itself: true, all: r.All})
 	}
 	return nil
 }
