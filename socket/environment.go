@@ -5,14 +5,6 @@ import (
 	"strings"
 )
 
-// Passed is one socket as a worker gets it.
-type Passed struct {
-	Name    string // for LISTEN_FDNAMES
-	Address string // as written in the configuration; SERVER_STARTER_PORT's name for it is made from this
-	FD      Place  // the number that it asks for
-	Starter string // its name in SERVER_STARTER_PORT; "": made from Address
-}
-
 // Places returns the number that each of these sockets has in a worker: the one that it asks for, or the lowest that is left
 // from FirstFD up, in order.
 func Places(asked []Place) []int {
@@ -35,35 +27,34 @@ func Places(asked []Place) []int {
 	return numbers
 }
 
-// Environment describes the sockets that a worker has, in every dialect that needs no PID: SERVER_STARTER_PORT, in the order
-// given, and LISTEN_FDS with LISTEN_FDNAMES. (LISTEN_PID is added between fork and exec.) LISTEN_FDS can only tell of those
-// that follow one another from FirstFD up; one that is elsewhere, because it was asked to be, is not among them.
-//
-// SERVER_STARTER_PORT is what Server::Starter writes: "8080=3;127.0.0.1:8081=4;/run/web.sock=5", present and empty when there
-// are no sockets. An address that it cannot express, which Spec.Check refuses, is left out of it. An abstract socket is
-// "@name", and udp is not told from tcp, as there. LISTEN_FDNAMES has the names as FDName makes them.
-func Environment(sockets []Passed) []string {
-	var ports, names []string
-	asked, at := make([]Place, len(sockets)), map[int]string{}
-	for i, s := range sockets {
-		asked[i] = s.FD
-	}
-	for i, fd := range Places(asked) {
-		at[fd] = FDName(sockets[i].Name)
-		if name := sockets[i].starterName(); name != "" {
-			ports = append(ports, name+"="+strconv.Itoa(fd))
+// starterVariables are what Server::Starter writes: "8080=3;127.0.0.1:8081=4;/run/web.sock=5", present and empty when there are
+// no sockets. An address that it cannot express, which Spec.Check refuses, is left out of it. An abstract socket is "@name",
+// and udp is not told from tcp, as there.
+func starterVariables(t Told) []string {
+	var ports []string
+	for _, s := range t.Sockets {
+		if name := s.starterName(); name != "" {
+			ports = append(ports, name+"="+strconv.Itoa(s.number))
 		}
 	}
-	for fd := FirstFD; at[fd] != ""; fd++ {
-		names = append(names, at[fd])
+	return []string{"SERVER_STARTER_PORT=" + strings.Join(ports, ";"), "SERVER_STARTER_GENERATION=" + strconv.Itoa(t.Generation)}
+}
+
+// listenVariables are those of sd_listen_fds_with_names(3), which can tell only of sockets that follow one another from FirstFD
+// up; one that is elsewhere, because it was asked to be, is not among them. LISTEN_FDNAMES has the names as FDName makes them. LISTEN_PID is added between fork and exec.
+func listenVariables(t Told) []string {
+	at := map[int]Passed{}
+	for _, s := range t.Sockets {
+		at[s.number] = s
 	}
-	environment := []string{"SERVER_STARTER_PORT=" + strings.Join(ports, ";")}
-	if len(names) > 0 {
-		environment = append(environment,
-			"LISTEN_FDS="+strconv.Itoa(len(names)),
-			"LISTEN_FDNAMES="+strings.Join(names, ":"))
+	var names []string
+	for fd := FirstFD; at[fd].number == fd; fd++ {
+		names = append(names, FDName(at[fd].Name))
 	}
-	return environment
+	if len(names) == 0 {
+		return nil
+	}
+	return []string{"LISTEN_FDS=" + strconv.Itoa(len(names)), "LISTEN_FDNAMES=" + strings.Join(names, ":")}
 }
 
 func (p Passed) starterName() string {

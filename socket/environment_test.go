@@ -7,6 +7,22 @@ import (
 	"testing"
 )
 
+// told is what a worker is told of these sockets, which it has from FirstFD up.
+func told(dialects []Dialect, sockets ...Passed) []string {
+	t := Told{Dialects: dialects, Sockets: sockets, Parent: 4711, Slot: 2, Generation: 9}
+	return t.Environment()
+}
+
+// variable is the value of a variable; "<none>": it is not there.
+func variable(environ []string, name string) string {
+	for _, v := range environ {
+		if value, ok := strings.CutPrefix(v, name+"="); ok {
+			return value
+		}
+	}
+	return "<none>"
+}
+
 func TestEnvironmentIsWhatServerStarterWrites(t *testing.T) {
 	for address, name := range map[string]string{
 		":8080":               "8080",
@@ -22,30 +38,34 @@ func TestEnvironmentIsWhatServerStarterWrites(t *testing.T) {
 		"unix:@abstract":      "@abstract",
 		"unix:/run/../a b/cc": "/run/../a b/cc",
 	} {
-		if got := Environment([]Passed{{Name: "x", Address: address}})[0]; got != "SERVER_STARTER_PORT="+name+"=3" {
+		got := variable(told([]Dialect{StartServer}, Passed{Name: "x", Address: address}), "SERVER_STARTER_PORT")
+		if got != name+"=3" {
 			t.Errorf("%q gives %q", address, got)
 		}
 	}
 }
 
 func TestEnvironmentNamesEverySocketInOrder(t *testing.T) {
-	got := Environment([]Passed{{Name: "http", Address: ":80"}, {Name: "127.0.0.1:81", Address: "127.0.0.1:81"}, {Name: "", Address: "unix:/x"}})
-	want := []string{"SERVER_STARTER_PORT=80=3;127.0.0.1:81=4;/x=5", "LISTEN_FDS=3", "LISTEN_FDNAMES=http:127.0.0.1-81:unknown"}
+	got := told([]Dialect{StartServer, Systemd}, Passed{Name: "http", Address: ":80"}, Passed{Name: "127.0.0.1:81", Address: "127.0.0.1:81"},
+		Passed{Address: "unix:/x"})
+	want := []string{"LISTEN_FDS=3", "LISTEN_FDNAMES=http:127.0.0.1-81:unknown", "SERVER_STARTER_PORT=80=3;127.0.0.1:81=4;/x=5", "SERVER_STARTER_GENERATION=9"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
 }
 
 func TestEnvironmentWithoutSocketsIsPresentAndEmpty(t *testing.T) {
-	if got := Environment(nil); !slices.Equal(got, []string{"SERVER_STARTER_PORT="}) {
+	if got := told(nil); !slices.Equal(got, []string{"SERVER_STARTER_PORT=", "SERVER_STARTER_GENERATION=9"}) {
 		t.Errorf("got %q", got)
 	}
 }
 
 func TestEnvironmentLeavesOutWhatItCannotExpress(t *testing.T) {
-	got := Environment([]Passed{{Name: "a", Address: "unix:/a;b=9"}, {Name: "b:\n\xff", Address: ":80"}})
-	if !slices.Equal(got, []string{"SERVER_STARTER_PORT=80=4", "LISTEN_FDS=2", "LISTEN_FDNAMES=a:b-__"}) {
-		t.Errorf("got %q", got)
+	got := told(nil, Passed{Name: "a", Address: "unix:/a;b=9"}, Passed{Name: "b:\n\xff", Address: ":80"})
+	for name, want := range map[string]string{"SERVER_STARTER_PORT": "80=4", "LISTEN_FDS": "2", "LISTEN_FDNAMES": "a:b-__"} {
+		if variable(got, name) != want {
+			t.Errorf("got %q, want %s=%s", got, name, want)
+		}
 	}
 }
 
@@ -67,8 +87,9 @@ func TestPlacesAreThoseAskedForAndTheLowestThatAreLeft(t *testing.T) {
 }
 
 func TestEnvironmentTellsWhereASocketIsThatAskedForANumber(t *testing.T) {
-	got := Environment([]Passed{{Name: "http", Address: "0.0.0.0:80"}, {Name: "in", Address: ":81", FD: At(0)}, {Name: "far", Address: ":82", FD: At(9), Starter: "./s"}, {Name: "b", Address: ":83"}})
-	want := []string{"SERVER_STARTER_PORT=80=3;81=0;./s=9;83=4", "LISTEN_FDS=2", "LISTEN_FDNAMES=http:b"}
+	got := told([]Dialect{Systemd, StartServer, Nginx, Unicorn}, Passed{Name: "http", Address: "0.0.0.0:80"}, Passed{Name: "in", Address: ":81", FD: At(0)},
+		Passed{Name: "far", Address: ":82", FD: At(9), Starter: "./s"}, Passed{Name: "b", Address: ":83"})
+	want := []string{"LISTEN_FDS=2", "LISTEN_FDNAMES=http:b", "SERVER_STARTER_PORT=80=3;81=0;./s=9;83=4", "SERVER_STARTER_GENERATION=9", "NGINX=3;0;9;4;", "UNICORN_FD=3,0,9,4"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
@@ -86,7 +107,7 @@ func FuzzEnvironmentRoundTrip(f *testing.F) {
 	f.Add("=", "unix:@x", "\n", "unix:/a;b=3")
 	f.Fuzz(func(t *testing.T, name1, address1, name2, address2 string) {
 		passed := []Passed{{Name: name1, Address: address1}, {Name: name2, Address: address2}}
-		environ := append(Environment(passed), "LISTEN_PID=7")
+		environ := append(told(nil, passed...), "LISTEN_PID=7")
 		for _, v := range environ {
 			if strings.Count(v, "\n") > 0 {
 				t.Fatalf("%q is corrupt", v)

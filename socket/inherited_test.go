@@ -92,7 +92,7 @@ func TestWorkerFindsWhatTheTableHands(t *testing.T) {
 		passed = append(passed, Passed{Name: w.Name, Address: w.Spec.Address})
 		fds = append(fds, table.FD(w.Key(), 0))
 	}
-	got := inheritedBy(t, fds, append(Environment(passed), "LISTEN_PID=SELF", "LISTEN_PIDFDID=OWN")...)
+	got := inheritedBy(t, fds, append(told(nil, passed...), "LISTEN_PID=SELF", "LISTEN_PIDFDID=OWN")...)
 	expected := []Inherit{
 		{3, "http", "127.0.0.1:0", "tcp", table.Address(wants[0].Key()), true, false, false},
 		{4, "admin", path, "unix", path, true, false, false},

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,7 +96,7 @@ func (g *generation) workerSpec(t *socket.Table, c *config.Program, w *Worker) w
 	var passed []socket.Passed
 	for _, l := range g.listeners {
 		fds = append(fds, t.FD(l.Key(), w.Slot))
-		passed = append(passed, socket.Passed{Name: l.Name, Address: l.Address, FD: l.FD, Starter: l.StarterName})
+		passed = append(passed, socket.Passed{Name: l.Name, Address: l.Address, Bound: t.Address(l.Key()), FD: l.FD, Starter: l.StarterName})
 	}
 	spec := g.snapshot.spec(c)
 	spec.Command = fillAll(g.numbers(), c.Command)
@@ -105,12 +106,13 @@ func (g *generation) workerSpec(t *socket.Table, c *config.Program, w *Worker) w
 	if g.log != nil {
 		spec.Captured = g.log.Of(w.Number)
 	}
-	spec.Environment = slices.Concat(spec.Environment, socket.Environment(passed), []string{
-		"SERVER_STARTER_GENERATION=" + strconv.Itoa(g.number),
+	told := socket.Told{Dialects: c.Dialects, Sockets: passed, Parent: os.Getpid(), Slot: w.Slot, Generation: g.number}
+	spec.Told = told.Environment()
+	spec.Environment = append(slices.Clone(spec.Environment), []string{
 		"SUPERVISORD_PROGRAM=" + c.Name,
 		"SUPERVISORD_SLOT=" + strconv.Itoa(w.Slot),
 		"SUPERVISORD_GENERATION=" + strconv.Itoa(g.number),
-	})
+	}...)
 	return spec
 }
 

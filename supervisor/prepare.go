@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"supervisord/internal/config"
+	"supervisord/socket"
 	"supervisord/worker"
 )
 
@@ -146,7 +147,7 @@ func (snap *snapshot) spec(c *config.Program) worker.Spec {
 func environment(c *config.Program, who *user.User) ([]string, error) {
 	vars := map[string]string{}
 	for _, kv := range worker.Inheritable(os.Environ()) {
-		if k, v, ok := strings.Cut(kv, "="); ok {
+		if k, v, ok := strings.Cut(kv, "="); ok && !socket.Reserved(c.Dialects, k) {
 			vars[k] = v
 		}
 	}
@@ -154,7 +155,7 @@ func environment(c *config.Program, who *user.User) ([]string, error) {
 		vars["USER"], vars["LOGNAME"], vars["HOME"] = who.Username, who.Username, who.HomeDir
 	}
 	maps.Copy(vars, c.Environment)
-	fromFiles, err := config.ReadEnvironment(c.EnvironmentFiles, c.EnvironmentDir)
+	fromFiles, err := config.ReadEnvironment(c.EnvironmentFiles, c.EnvironmentDir, c.Dialects)
 	if err != nil {
 		return nil, err
 	}

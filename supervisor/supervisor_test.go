@@ -227,8 +227,8 @@ func TestWorkerIsGivenItsSocketsAndItsPlace(t *testing.T) {
 		}
 		for _, want := range []string{"SUPERVISORD_PROGRAM=web", "SUPERVISORD_SLOT=0", "SUPERVISORD_GENERATION=1",
 			"SERVER_STARTER_GENERATION=1", "LISTEN_FDS=1", "LISTEN_FDNAMES=http", "SERVER_STARTER_PORT=127.0.0.1:0=3"} {
-			if !slices.Contains(spec.Environment, want) {
-				t.Errorf("no %s in %q", want, spec.Environment)
+			if all := slices.Concat(spec.Environment, spec.Told); !slices.Contains(all, want) {
+				t.Errorf("no %s in %q", want, all)
 			}
 		}
 	}, testProgram(t, "web"))

@@ -189,14 +189,8 @@ func (w *Worker) probe(r Ready, pid int) func(context.Context) error {
 
 // probeSpec is a command with the worker's rights, without its sockets.
 func (w *Worker) probeSpec() Spec {
-	spec := Spec{Directory: w.spec.Directory, Credential: w.spec.Credential, Limits: w.spec.Limits,
+	return Spec{Directory: w.spec.Directory, Environment: w.spec.Environment, Credential: w.spec.Credential, Limits: w.spec.Limits,
 		Stdout: Output{Kind: Null}, Stderr: Output{Kind: Null}}
-	for _, v := range w.spec.Environment {
-		if !strings.HasPrefix(v, "LISTEN_") && !strings.HasPrefix(v, "SERVER_STARTER_") {
-			spec.Environment = append(spec.Environment, v)
-		}
-	}
-	return spec
 }
 
 func dial(ctx context.Context, address string) error {

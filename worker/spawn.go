@@ -193,7 +193,7 @@ func (b *birth) voice() *stepError {
 // orders puts the two descriptors that only the shim sees after all others.
 func (b *birth) orders() *stepError {
 	spec, keep := &b.w.spec, len(b.files)
-	environment := spec.withoutOwn()
+	environment := append(spec.withoutOwn(), spec.Told...)
 	if !b.w.mute {
 		environment = append(environment, "NOTIFY_SOCKET="+b.w.said.path, "NOTIFY_FD="+strconv.Itoa(keep-1))
 	}

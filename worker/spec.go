@@ -7,6 +7,7 @@ type Spec struct {
 	Command     []string // argv; Command[0] without a slash is looked up in the PATH of Environment, with one relative to Directory
 	Directory   string   // absolute
 	Environment []string // KEY=VALUE, complete but for LISTEN_PID, NOTIFY_SOCKET, NOTIFY_FD, WATCHDOG_USEC and WATCHDOG_PID, which Start adds
+	Told        []string // more of it, which describes the sockets: for the worker, not for a command that probes it
 	Sockets     []int    // the master's descriptors, for the worker's fd 3 and up; never changed, never closed by this package; they must stay open until Spawned or Exited
 	Places      []int    // the worker's number of each of Sockets, if they are others than 3 and up: 0, which is stdin, or from 3
 	Stdin       []byte   // what it reads there, of any size; none: /dev/null

@@ -58,6 +58,7 @@ type Program struct {
 	Stdout, Stderr   Output
 	Watch            []string
 	Listen           []socket.Spec
+	Dialects         []socket.Dialect // nil: the default; none, but not nil: none
 	Ready            Ready
 	Reload           Reload
 	Stop             Stop

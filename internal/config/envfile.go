@@ -4,17 +4,20 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"supervisord/socket"
 )
 
 // environmentText is an environment file while it is read.
 type environmentText struct {
-	rest string // what is still to be read
-	line int    // where rest begins
+	rest     string // what is still to be read
+	line     int    // where rest begins
+	dialects []socket.Dialect
 }
 
 // parseEnvironment reads the text of an environment file; path is for errors.
-func parseEnvironment(path, text string) (Variables, error) {
-	t := &environmentText{rest: strings.ReplaceAll(strings.TrimPrefix(text, "\ufeff"), "\r\n", "\n"), line: 1}
+func parseEnvironment(path, text string, dialects []socket.Dialect) (Variables, error) {
+	t := &environmentText{rest: strings.ReplaceAll(strings.TrimPrefix(text, "\ufeff"), "\r\n", "\n"), line: 1, dialects: dialects}
 	var variables Variables
 	for t.nextEntry() {
 		line := t.line
@@ -73,7 +76,7 @@ func (t *environmentText) entry() (Variable, error) {
 	if fields := strings.Fields(name); len(fields) == 2 && fields[0] == "export" {
 		name = fields[1]
 	}
-	if err := checkVariable(name); err != nil {
+	if err := checkVariable(name, t.dialects); err != nil {
 		return Variable{}, err
 	}
 	t.take(1)

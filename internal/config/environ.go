@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"supervisord/socket"
 )
 
 // maxVariables bounds how many variables the files of one program can have.
@@ -35,7 +37,8 @@ func (v Variables) Apply(environment map[string]string) {
 }
 
 // ReadEnvironment reads environment files and then an environment directory ("": none), in this order; of two entries for
-// one variable the later one counts. Errors name file and line; one for a missing file wraps fs.ErrNotExist.
+// one variable the later one counts. Errors name file and line; one for a missing file wraps fs.ErrNotExist. A variable by which
+// supervisord speaks to the worker, in these dialects, is an error.
 //
 // The grammar of a file is that of systemd's EnvironmentFile= (systemd.exec(5)), with export allowed and everything
 // refused that systemd would skip:
@@ -51,21 +54,21 @@ func (v Variables) Apply(environment map[string]string) {
 //
 // In a directory (daemontools' envdir) each file is the variable of its name, and its first line, without the line end,
 // is the value, with each NUL standing for a line end. A file of no bytes removes the variable. Hidden files are skipped.
-func ReadEnvironment(files []string, dir string) (Variables, error) {
+func ReadEnvironment(files []string, dir string, dialects []socket.Dialect) (Variables, error) {
 	var all Variables
 	for _, path := range files {
 		data, err := readFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("environment_file: %w", err)
 		}
-		variables, err := parseEnvironment(path, string(data))
+		variables, err := parseEnvironment(path, string(data), dialects)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, variables...)
 	}
 	if dir != "" {
-		variables, err := readEnvironmentDir(dir)
+		variables, err := readEnvironmentDir(dir, dialects)
 		if err != nil {
 			return nil, fmt.Errorf("environment_dir: %w", err)
 		}
@@ -75,7 +78,7 @@ func ReadEnvironment(files []string, dir string) (Variables, error) {
 }
 
 // readEnvironmentDir reads a directory with one file for each variable.
-func readEnvironmentDir(dir string) (Variables, error) {
+func readEnvironmentDir(dir string, dialects []socket.Dialect) (Variables, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
@@ -94,7 +97,7 @@ func readEnvironmentDir(dir string) (Variables, error) {
 		if isHidden(name) {
 			continue
 		}
-		v, err := readVariable(filepath.Join(dir, name))
+		v, err := readVariable(filepath.Join(dir, name), dialects)
 		if err != nil {
 			return nil, err
 		}
@@ -104,9 +107,9 @@ func readEnvironmentDir(dir string) (Variables, error) {
 }
 
 // readVariable reads one file of an environment directory.
-func readVariable(path string) (Variable, error) {
+func readVariable(path string, dialects []socket.Dialect) (Variable, error) {
 	v := Variable{Name: filepath.Base(path)}
-	if err := checkVariable(v.Name); err != nil {
+	if err := checkVariable(v.Name, dialects); err != nil {
 		return v, fmt.Errorf("%s: %w", path, err)
 	}
 	data, err := readFile(path)
@@ -125,11 +128,11 @@ func goodVariable(name string) bool {
 }
 
 // checkVariable says why a file cannot set a variable of this name.
-func checkVariable(name string) error {
+func checkVariable(name string, dialects []socket.Dialect) error {
 	if !goodVariable(name) {
 		return fmt.Errorf("%.40q is no name of a variable: use letters, digits and _, not beginning with a digit", name)
 	}
-	if slices.Contains(ours, name) {
+	if isOurs(name, dialects) {
 		return fmt.Errorf("%s is set by supervisord itself: remove it", name)
 	}
 	return nil

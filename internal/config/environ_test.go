@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"supervisord/socket"
 )
 
 // environmentCases are texts of environment files, and what they say as Go prints it, or the error.
@@ -43,7 +45,7 @@ var environmentCases = []struct{ name, text, want string }{
 func TestEnvironmentFileGrammar(t *testing.T) {
 	for _, c := range environmentCases {
 		t.Run(c.name, func(t *testing.T) {
-			variables, err := parseEnvironment("f", c.text)
+			variables, err := parseEnvironment("f", c.text, nil)
 			var got []string
 			for _, v := range variables {
 				got = append(got, fmt.Sprintf("%s=%q", v.Name, v.Value))
@@ -63,7 +65,7 @@ func TestEnvironmentIsReadInOrder(t *testing.T) {
 		"1.env": "A=1\nB=1\nC=1\n", "2.env": "B=2\nC=2\nD=2\n",
 		"d/C": "3 \nsecond line", "d/D": "", "d/E": "\n", "d/F": "a\x00b", "d/.hidden": "x",
 	})
-	variables, err := ReadEnvironment([]string{filepath.Join(dir, "1.env"), filepath.Join(dir, "2.env")}, filepath.Join(dir, "d"))
+	variables, err := ReadEnvironment([]string{filepath.Join(dir, "1.env"), filepath.Join(dir, "2.env")}, filepath.Join(dir, "d"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,8 +79,8 @@ func TestEnvironmentIsReadInOrder(t *testing.T) {
 
 func TestAMissingEnvironmentFileSaysSo(t *testing.T) {
 	for _, read := range []func() (Variables, error){
-		func() (Variables, error) { return ReadEnvironment([]string{"/no/such/file"}, "") },
-		func() (Variables, error) { return ReadEnvironment(nil, "/no/such/dir") },
+		func() (Variables, error) { return ReadEnvironment([]string{"/no/such/file"}, "", nil) },
+		func() (Variables, error) { return ReadEnvironment(nil, "/no/such/dir", nil) },
 	} {
 		if _, err := read(); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "environment_") {
 			t.Errorf("got %v", err)
@@ -89,7 +91,7 @@ func TestAMissingEnvironmentFileSaysSo(t *testing.T) {
 func TestABadEnvironmentDirIsRefused(t *testing.T) {
 	for name, want := range map[string]string{"A-B": "is no name of a variable", "LISTEN_PID": "is set by supervisord itself"} {
 		dir := files(t, map[string]string{name: "x"})
-		if _, err := ReadEnvironment(nil, dir); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, name)) || !strings.Contains(err.Error(), want) {
+		if _, err := ReadEnvironment(nil, dir, nil); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, name)) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -97,10 +99,10 @@ func TestABadEnvironmentDirIsRefused(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(dir, "A"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadEnvironment(nil, dir); err == nil || !strings.Contains(err.Error(), "not a file") {
+	if _, err := ReadEnvironment(nil, dir, nil); err == nil || !strings.Contains(err.Error(), "not a file") {
 		t.Errorf("a FIFO: %v", err)
 	}
-	if _, err := ReadEnvironment(nil, filepath.Join(files(t, map[string]string{"f": ""}), "f")); err == nil {
+	if _, err := ReadEnvironment(nil, filepath.Join(files(t, map[string]string{"f": ""}), "f"), nil); err == nil {
 		t.Error("a file was read as a directory")
 	}
 }
@@ -110,8 +112,19 @@ func TestASymlinkInAnEnvironmentDirIsFollowed(t *testing.T) { // as a mounted Ku
 	if err := os.Symlink("..data/TOKEN", filepath.Join(dir, "TOKEN")); err != nil {
 		t.Fatal(err)
 	}
-	variables, err := ReadEnvironment(nil, dir)
+	variables, err := ReadEnvironment(nil, dir, nil)
 	if err != nil || len(variables) != 1 || variables[0].Value != "x" {
 		t.Errorf("got %+v, %v", variables, err)
+	}
+}
+
+func TestAVariableOfTheDialectCannotComeFromAFile(t *testing.T) {
+	path := filepath.Join(files(t, map[string]string{"a.env": "A=1\nNGINX=3;\n"}), "a.env")
+	if _, err := ReadEnvironment([]string{path}, "", nil); err != nil {
+		t.Error(err)
+	}
+	_, err := ReadEnvironment([]string{path}, "", []socket.Dialect{socket.Nginx})
+	if err == nil || !strings.HasPrefix(err.Error(), path+":2: NGINX is set by supervisord itself") {
+		t.Error(err)
 	}
 }

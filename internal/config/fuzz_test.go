@@ -93,7 +93,7 @@ func FuzzEnvironmentFile(f *testing.F) {
 		f.Add(c.text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		variables, err := parseEnvironment("f", text)
+		variables, err := parseEnvironment("f", text, nil)
 		if err != nil && !strings.HasPrefix(err.Error(), "f:") {
 			t.Errorf("the error does not say where: %v", err)
 		}
@@ -101,7 +101,7 @@ func FuzzEnvironmentFile(f *testing.F) {
 			if !goodVariable(v.Name) || strings.Contains(v.Value, "\x00") || v.Unset {
 				t.Errorf("accepted %+v", v)
 			}
-			again, err := parseEnvironment("f", v.Name+"='"+strings.ReplaceAll(v.Value, "'", "")+"'\n")
+			again, err := parseEnvironment("f", v.Name+"='"+strings.ReplaceAll(v.Value, "'", "")+"'\n", nil)
 			if err != nil || len(again) != 1 || again[0].Value != strings.ReplaceAll(strings.ReplaceAll(v.Value, "'", ""), "\r\n", "\n") {
 				t.Errorf("%+v does not come back in quotes: %+v, %v", v, again, err)
 			}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -370,4 +371,37 @@ func heap() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+func TestDialectReplacesTheDefault(t *testing.T) {
+	for text, want := range map[string][]socket.Dialect{
+		"":                                 nil,
+		"dialect = []":                     {},
+		`dialect = "nginx"`:                {socket.Nginx},
+		`dialect = ["einhorn", "php-fpm"]`: {socket.Einhorn, socket.PHPFPM},
+	} {
+		got := load(t, web+text+"\nlisten = [{ address = \":1\" }]").Programs[0].Dialects
+		if !slices.Equal(got, want) || (got == nil) != (want == nil) {
+			t.Errorf("%s is %#v", text, got)
+		}
+	}
+}
+
+func TestSocketsForNginxDoNotBlock(t *testing.T) {
+	for text, want := range map[string]bool{`dialect = "nginx"`: true, "": false} {
+		if got := load(t, web+text+"\nlisten = [{ address = \":1\" }]").Programs[0].Listen[0].NonBlock; got != want {
+			t.Errorf("with %q nonblock is %v", text, got)
+		}
+	}
+}
+
+func TestAUnixSocketForPHPFPMIsWarnedOf(t *testing.T) {
+	c := load(t, web+"dialect = \"php-fpm\"\nlisten = [{ address = \"unix:/run/a\" }, { address = \":1\" }, { address = \"unix:@a\" }]")
+	var keys []string
+	for _, w := range c.Warnings {
+		keys = append(keys, w.Key)
+	}
+	if !slices.Contains(keys, "program.web.listen[0].address") || slices.Contains(keys, "program.web.listen[1].address") || slices.Contains(keys, "program.web.listen[2].address") {
+		t.Errorf("warned of %q", keys)
+	}
 }

@@ -19,7 +19,7 @@ var badFiles = []bad{
 	{"unknown keys", web + "worker = 1\nWorkers = 2\nxyzzy = 3\n[program.web.ready]\ntimout = \"1s\"\n",
 		`c.toml:3: program.web.worker: unknown key: did you mean workers?
 c.toml:4: program.web.Workers: unknown key: keys are written in small letters: workers
-c.toml:5: program.web.xyzzy: unknown key: known here are command, directory, environment, environment_dir, environment_file, group, health, hooks, limits, listen, log, ready, reload, restart, stderr, stdout, stop, user, watch, workers
+c.toml:5: program.web.xyzzy: unknown key: known here are command, dialect, directory, environment, environment_dir, environment_file, group, health, hooks, limits, listen, log, ready, reload, restart, stderr, stdout, stop, user, watch, workers
 c.toml:7: program.web.ready.timout: unknown key: did you mean timeout?`},
 	{"keys that differ only in case", web + "COMMAND = [\"y\"]\n", `c.toml:3: program.web.COMMAND: unknown key: keys are written in small letters: command`},
 	{"durations", web + "[program.web.ready]\ntimeout = 30\n[program.web.stop]\ntimeout = \"30\"\n[program.web.reload]\nsoak = \"-1s\"\n[program.web.restart]\nstable_after = \"9000h\"",
@@ -69,6 +69,20 @@ c.toml:11: program.b.log: has no file: write such as file = "/var/log/b.log", or
 		`c.toml:3: program.web.limits.max_age: is a number without a unit: write "5s"
 c.toml:3: program.web.limits.max_memory: unlimited is no size: write a size such as "512MiB"
 c.toml:6: program.a.limits.max_memory: 100 is less than any worker needs: write a size such as "512MiB"`},
+	{"dialects", web + "dialect = [\"systemd\", \"Systemd\", 5, \"nginx\", \"ruby\", \"systemd\"]\n[program.a]\ncommand = [\"a\"]\ndialect = \"gunicorn\"\nlisten = [{ address = \"udp::1\" }]\n[program.b]\ncommand = [\"b\"]\ndialect = [\"unicorn\", \"systemd\"]\nlisten = [{ address = \":2\" }]",
+		`c.toml:3: program.web.dialect: there is no socket to tell of in "nginx": write [[program.web.listen]]
+c.toml:3: program.web.dialect[1]: "Systemd" is not known: did you mean "systemd"?
+c.toml:3: program.web.dialect[2]: is an integer, not a string: write it in quotes
+c.toml:3: program.web.dialect[4]: "ruby" is not known: known are systemd, start_server, einhorn, nginx, php-fpm, unicorn, gunicorn
+c.toml:3: program.web.dialect[5]: "systemd" is there twice: remove one
+c.toml:6: program.a.dialect: there is no socket to tell of in "gunicorn": write [[program.a.listen]]
+c.toml:10: program.b.dialect: a unicorn that is told in both would take each socket twice: write "unicorn" or "systemd" alone`},
+	{"what does not go with a dialect", web + "dialect = [\"nginx\"]\nenvironment = { NGINX = \"3;\", EINHORN_FD_0 = \"fine here\" }\nlisten = [{ address = \":1\", nonblock = false }]\n[program.a]\ncommand = [\"a\"]\ndialect = \"php-fpm\"\nlisten = [{ address = \":2\", nonblock = true }, { address = \"unix:/a,b\" }]\n[program.b]\ncommand = [\"b\"]\nenvironment = { NGINX = \"fine here\", EINHORN_FD_0 = \"3\" }",
+		`c.toml:4: program.web.environment.NGINX: is set by supervisord itself: remove it
+c.toml:5: program.web.listen[0].nonblock: an nginx that another one was faster than would hang in accept: leave it out: it is true with dialect nginx
+c.toml:9: program.a.listen[0].nonblock: the children of php-fpm end when there is nothing to accept: leave it out
+c.toml:9: program.a.listen[1].address: a path with a comma cannot stand in FPM_SOCKETS: use another one
+c.toml:12: program.b.environment.EINHORN_FD_0: is set by supervisord itself: remove it`},
 	{"octal", web + "limits = { umask = \"0o8\" }\nlisten = [{ address = \"unix:/a\", mode = 0o1777 }, { address = \"unix:/b\", mode = \"0\" }]",
 		`c.toml:3: program.web.limits.umask: "0o8" is no octal number: write it such as "0027"
 c.toml:4: program.web.listen[0].mode: 01777 is out of range: write "0000" to "0777"

@@ -10,19 +10,22 @@ import (
 	"slices"
 	"strings"
 
+	"supervisord/socket"
 	"supervisord/worker"
 )
 
 const maxWorkers = 10_000
 
-// programFields are the keys of [program.NAME]. ready, log and watch need others first, see value.program.
+// programFields are the keys of [program.NAME]. ready, log and watch need others first, see value.program; environment
+// needs dialect, which comes before it because keys are read in the order of their names.
 var programFields = fields[Program]{
 	"command":          func(p *Program, v value) { v.argv(&p.Command) },
+	"dialect":          func(p *Program, v value) { v.dialects(&p.Dialects) },
 	"directory":        func(p *Program, v value) { v.file(&p.Directory) },
 	"user":             func(p *Program, v value) { v.user(&p.User) },
 	"group":            func(p *Program, v value) { v.group(&p.Group) },
 	"workers":          func(p *Program, v value) { v.workers(&p.Workers) },
-	"environment":      func(p *Program, v value) { v.environment(&p.Environment) },
+	"environment":      func(p *Program, v value) { v.environment(&p.Environment, p.Dialects) },
 	"environment_file": func(p *Program, v value) { v.files(&p.EnvironmentFiles) },
 	"environment_dir":  func(p *Program, v value) { v.file(&p.EnvironmentDir) },
 	"limits":           func(p *Program, v value) { v.limits(p) },
@@ -66,6 +69,7 @@ func (v value) program(name string) Program {
 	if !v.has("command") {
 		v.problem("has no command", `write such as command = ["./web", "-v"]`)
 	}
+	v.dialectFits(&p)
 	v.child("command").placeholders(&p)
 	v.child("reload").child("preflight").placeholders(&p)
 	v.missing(&p)
@@ -107,14 +111,20 @@ func (v value) output(into *Output) {
 	}
 }
 
-// ours are the variables that a worker gets from the supervisor: a value in the configuration would be lost.
+// ours are the variables that every worker gets from the supervisor: a value in the configuration would be lost. Those of its
+// dialect are so too.
 var ours = []string{
 	"LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "NOTIFY_SOCKET", "NOTIFY_FD", "SERVER_STARTER_PORT", "SERVER_STARTER_GENERATION",
 	"SUPERVISORD_PROGRAM", "SUPERVISORD_SLOT", "SUPERVISORD_GENERATION", "WATCHDOG_USEC", "WATCHDOG_PID",
 }
 
+// isOurs reports whether supervisord sets the variable, in these dialects.
+func isOurs(name string, dialects []socket.Dialect) bool {
+	return slices.Contains(ours, name) || socket.Reserved(dialects, name)
+}
+
 // environment reads the table of a program's own variables.
-func (v value) environment(into *map[string]string) {
+func (v value) environment(into *map[string]string, dialects []socket.Dialect) {
 	table, ok := v.raw.(map[string]any)
 	if !ok {
 		v.problem("is "+typeOf(v.raw)+", not a table", `write such as environment = { LANG = "C.UTF-8" }`)
@@ -127,7 +137,7 @@ func (v value) environment(into *map[string]string) {
 		switch {
 		case !goodVariable(name):
 			item.problem("is no name of a variable", "use letters, digits and _, not beginning with a digit")
-		case slices.Contains(ours, name):
+		case isOurs(name, dialects):
 			item.problem("is set by supervisord itself", "remove it")
 		case !isText:
 			item.problem("is "+typeOf(item.raw)+", not a string", `write it in quotes: "%v"`, item.raw)

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/lestrrat-go/server-starter/listener"
@@ -42,8 +43,10 @@ func (s *inherited) named() bool {
 func readEnvironment() *environment {
 	e := &environment{notify: readNotifier()}
 	e.sockets, e.err = readSockets()
-	for _, v := range []string{"LISTEN_FDS", "LISTEN_PID", "LISTEN_PIDFDID", "LISTEN_FDNAMES", listener.ServerStarterEnvVarName} {
-		_ = os.Unsetenv(v)
+	for _, v := range os.Environ() {
+		if name, _, _ := strings.Cut(v, "="); socket.Reserved(nil, name) {
+			_ = os.Unsetenv(name)
+		}
 	}
 	return e
 }

@@ -48,11 +48,16 @@ func expect(t *testing.T, got []string, want ...string) {
 	}
 }
 
+// told is what a worker is told of these sockets.
+func told(sockets ...socket.Passed) []string {
+	return socket.Told{Sockets: sockets}.Environment()
+}
+
 func TestListenersByNameAsTheSupervisorPassesThem(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	other := m.listen()
-	env := append(socket.Environment([]socket.Passed{{Name: "http", Address: m.addr}, {Name: "admin", Address: other}}), "LISTEN_PID=PID")
+	env := append(told(socket.Passed{Name: "http", Address: m.addr}, socket.Passed{Name: "admin", Address: other}), "LISTEN_PID=PID")
 	got := ask(t, m.sockets, env, "admin|:1", "http|:1", "http|:1", "nope|:1")
 	expect(t, got, other, m.addr, "already given out", `no inherited socket has this name: "nope"; there are: "http", "admin"`)
 }
@@ -61,7 +66,7 @@ func TestListenersWithoutANameAreFoundByAddress(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	other := m.listen()
-	env := append(socket.Environment([]socket.Passed{{Address: m.addr}, {Address: other}}), "LISTEN_PID=PID")
+	env := append(told(socket.Passed{Address: m.addr}, socket.Passed{Address: other}), "LISTEN_PID=PID")
 	expect(t, ask(t, m.sockets, env, "admin|"+other, "http|"+m.addr), other, m.addr)
 }
 
@@ -147,7 +152,7 @@ func TestChildrenOfTheWorkerGetNeitherSocketsNorVariables(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	m.listen()
-	env := append(socket.Environment([]socket.Passed{{Name: "http", Address: m.addr}, {Name: "admin", Address: m.addr}}),
+	env := append(told(socket.Passed{Name: "http", Address: m.addr}, socket.Passed{Name: "admin", Address: m.addr}),
 		"LISTEN_PID=PID", "NOTIFY_SOCKET=/nowhere", "WATCHDOG_USEC=1000000")
 	for _, e := range [][]string{env, {"SERVER_STARTER_PORT=" + m.addr + "=3;x=4"}} {
 		expect(t, ask(t, m.sockets, e, "http|"+m.addr, "child"), m.addr, "sockets 0 variables 0")

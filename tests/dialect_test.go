@@ -1,0 +1,206 @@
+package tests
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// spoken is plain with a listener on TCP and one on a path, in these dialects.
+func spoken(t *testing.T, dialect string) (m *master, env map[string]string) {
+	m = start(t, plain+dialect+`
+[[program.web.listen]]
+name = "http"
+address = "127.0.0.1:0"
+[[program.web.listen]]
+address = "unix:{dir}/s"
+`)
+	m.serves(1)
+	return m, environment(t, m.worker(1))
+}
+
+// has compares variables; "<none>": it must not be there.
+func has(t *testing.T, env map[string]string, want map[string]string) {
+	t.Helper()
+	for name, value := range want {
+		got, there := env[name]
+		if !there {
+			got = "<none>"
+		}
+		if got != value {
+			t.Errorf("%s is %q, want %q", name, got, value)
+		}
+	}
+}
+
+func TestByDefaultAWorkerIsToldInAllDialectsThatHarmNobody(t *testing.T) {
+	t.Parallel()
+	_, env := spoken(t, "")
+	has(t, env, map[string]string{
+		"LISTEN_FDS": "2", "SERVER_STARTER_GENERATION": "1", "EINHORN_FD_COUNT": "2", "EINHORN_FD_0": "3", "EINHORN_FD_1": "4",
+		"EINHORN_FD_FAMILY_0": "AF_INET", "EINHORN_FD_FAMILY_1": "AF_UNIX", "EINHORN_MASTER_PID": "<none>", "EINHORN_SOCK_PATH": "<none>",
+		"NGINX": "<none>", "FPM_SOCKETS": "<none>", "UNICORN_FD": "<none>", "GUNICORN_FD": "<none>", "GUNICORN_PID": "<none>",
+	})
+}
+
+func TestADialectReplacesTheDefault(t *testing.T) {
+	t.Parallel()
+	_, env := spoken(t, `dialect = ["nginx", "gunicorn"]`)
+	has(t, env, map[string]string{
+		"NGINX": "3;4;", "GUNICORN_FD": "3,4", "LISTEN_FDS": "<none>", "LISTEN_PID": "<none>", "LISTEN_FDNAMES": "<none>",
+		"SERVER_STARTER_PORT": "<none>", "SERVER_STARTER_GENERATION": "<none>", "EINHORN_FD_COUNT": "<none>",
+	})
+}
+
+func TestNoDialectLeavesTheSocketsAndSaysNothing(t *testing.T) {
+	t.Parallel()
+	m, env := spoken(t, "dialect = []")
+	has(t, env, map[string]string{"LISTEN_FDS": "<none>", "SERVER_STARTER_PORT": "<none>", "EINHORN_FD_COUNT": "<none>", "SUPERVISORD_GENERATION": "1"})
+	if fds := descriptors(t, m.worker(1)); !strings.HasPrefix(fds[3], "socket:") || !strings.HasPrefix(fds[4], "socket:") {
+		t.Errorf("descriptors are %v", fds)
+	}
+}
+
+func TestFPMSocketsHasTheAddressesThatAreBound(t *testing.T) {
+	t.Parallel()
+	m, env := spoken(t, `dialect = "php-fpm"`)
+	has(t, env, map[string]string{"FPM_SOCKETS": m.address() + "=3," + m.path("s") + "=4"})
+}
+
+func TestGunicornIsToldThePIDOfItsParent(t *testing.T) {
+	t.Parallel()
+	m, env := spoken(t, `dialect = "gunicorn"`)
+	parent := strconv.Itoa(m.pid())
+	has(t, env, map[string]string{"GUNICORN_PID": parent, "GUNICORN_FD": "3,4"})
+	if got := status(m.worker(1))["PPid"]; got != parent {
+		t.Errorf("its parent is %s, and it is told %s", got, parent)
+	}
+}
+
+func TestWhatSupervisordItselfWasToldIsNotForItsWorkers(t *testing.T) {
+	t.Parallel()
+	m := prepare(t)
+	m.env = []string{"EINHORN_FD_7=9", "EINHORN_MASTER_PID=1", "NGINX=9;"}
+	m.start(plain + "dialect = [\"nginx\", \"einhorn\"]\n[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")
+	m.serves(1)
+	has(t, environment(t, m.worker(1)), map[string]string{"EINHORN_FD_7": "<none>", "EINHORN_MASTER_PID": strconv.Itoa(m.pid()), "NGINX": "3;"})
+}
+
+func TestAReloadSpeaksTheDialectThatIsConfiguredNow(t *testing.T) {
+	t.Parallel()
+	m := prepare(t)
+	config := plain + "dialect = [\"%s\"]\n[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n"
+	m.start(fmt.Sprintf(config, "unicorn"))
+	m.serves(1)
+	has(t, environment(t, m.worker(1)), map[string]string{"UNICORN_FD": "3", "SERVER_STARTER_GENERATION": "<none>"})
+	m.write(fmt.Sprintf(config, "start_server"))
+	m.reload()
+	m.serves(2)
+	has(t, environment(t, m.worker(2)), map[string]string{"UNICORN_FD": "<none>", "SERVER_STARTER_GENERATION": "2"})
+}
+
+// redeployed puts a worker in some language under load while it is replaced, and while supervisord is. The script gets the
+// number of its socket from take, which is in Python, and answers with its generation.
+func redeployed(t *testing.T, dialect, take string) {
+	t.Helper()
+	python := interpreter(t, "python3", "-c print(__import__('sys').executable)")
+	m := prepare(t)
+	m.file("worker.py", `
+import os, select, signal, socket, time
+`+take+`
+s = socket.socket(fileno=fd)
+s.setblocking(False)
+stopped, stop = os.pipe()
+os.set_blocking(stop, False)
+signal.set_wakeup_fd(stop)
+signal.signal(signal.SIGTERM, lambda *_: None)
+body = ('generation=' + os.environ['SUPERVISORD_GENERATION']).encode()
+socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'READY=1', os.environ['NOTIFY_SOCKET'])
+while stopped not in select.select([s, stopped], [], [])[0]:
+    try:
+        c, _ = s.accept()
+    except BlockingIOError:
+        continue
+    c.setblocking(True)
+    c.recv(4096)
+    c.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s' % (len(body), body))
+    c.close()
+`)
+	m.start(fmt.Sprintf(`
+[program.web]
+command = [%q, "{dir}/worker.py"]
+dialect = [%q]
+workers = 2
+ready.method = "notify"
+[[program.web.listen]]
+address = "127.0.0.1:0"
+`, python, dialect))
+	m.serves(1)
+	l := pressNew(t, m.address(), 4, 5*time.Millisecond)
+	for generation := 2; generation <= 3; generation++ {
+		m.reload()
+		m.serves(generation)
+		m.gone(generation - 1)
+	}
+	m.signal(syscall.SIGUSR2)
+	m.await(says(upgraded))
+	m.reload()
+	m.serves(4)
+	m.gone(3)
+	l.lossless(t)
+}
+
+func TestRedeploysByListenFDS(t *testing.T) {
+	t.Parallel()
+	redeployed(t, "systemd", "assert os.environ['LISTEN_PID'] == str(os.getpid()) and os.environ['LISTEN_FDS'] == '1'\nfd = 3")
+}
+
+func TestRedeploysByServerStarterPort(t *testing.T) {
+	t.Parallel()
+	redeployed(t, "start_server", "fd = int(os.environ['SERVER_STARTER_PORT'].split('=')[1])\nassert int(os.environ['SERVER_STARTER_GENERATION']) > 0")
+}
+
+func TestRedeploysByEinhornFD(t *testing.T) {
+	t.Parallel()
+	redeployed(t, "einhorn", `
+assert int(os.environ['EINHORN_MASTER_PID']) == os.getppid() and os.environ['EINHORN_FD_COUNT'] == '1'
+assert os.environ['EINHORN_CHILD_INDEX'] == os.environ['SUPERVISORD_SLOT'] and os.environ['EINHORN_FDS'] == '3'
+assert socket.socket(fileno=os.dup(int(os.environ['EINHORN_FD_0']))).family == getattr(socket, os.environ['EINHORN_FD_FAMILY_0'])
+fd = int(os.environ['EINHORN_FD_0'])`)
+}
+
+func TestRedeploysByNGINX(t *testing.T) {
+	t.Parallel()
+	redeployed(t, "nginx", "numbers = os.environ['NGINX']\nassert numbers.endswith(';')\nfd = int(numbers.split(';')[0])\nassert not os.get_blocking(fd)")
+}
+
+func TestRedeploysByFPMSockets(t *testing.T) {
+	t.Parallel()
+	redeployed(t, "php-fpm", `
+address, fd = os.environ['FPM_SOCKETS'].split('=')
+fd = int(fd)
+assert address == '%s:%d' % socket.socket(fileno=os.dup(fd)).getsockname()`)
+}
+
+func TestRedeploysByUnicornFD(t *testing.T) {
+	t.Parallel()
+	redeployed(t, "unicorn", "assert 'LISTEN_FDS' not in os.environ\nfd, = [int(n) for n in os.environ['UNICORN_FD'].split(',')]")
+}
+
+func TestRedeploysByGunicornFD(t *testing.T) {
+	t.Parallel()
+	redeployed(t, "gunicorn", "assert int(os.environ['GUNICORN_PID']) == os.getppid()\nfd, = [int(n) for n in os.environ['GUNICORN_FD'].split(',')]")
+}
+
+func TestCheckNamesTheDialectThatWasMeant(t *testing.T) {
+	t.Parallel()
+	m := prepare(t)
+	m.write(plain + "dialect = [\"system\"]\n")
+	out, code := m.run("check", "-c", m.path("config.toml"))
+	if code == 0 || !strings.Contains(out, `program.web.dialect[0]: "system" is not known: did you mean "systemd"?`) {
+		t.Errorf("check ended with %d and said\n%s", code, out)
+	}
+}
