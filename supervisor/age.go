@@ -2,8 +2,39 @@ package supervisor
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
+
+// nextRenewal is when reload.every begins the next trial, which may have been already; zero: never. It counts from when the
+// workers were ready, or from the last trial, and while an old generation still drains it waits for that, as long again.
+func (p *Program) nextRenewal() time.Time {
+	every := p.Config.Reload.Every
+	if every == 0 || p.Serving == nil || p.Trial != nil || p.Again != nil {
+		return time.Time{}
+	}
+	at := p.Serving.Served.Add(-p.Serving.Config.Reload.Soak)
+	if p.TriedAt.After(at) {
+		at = p.TriedAt
+	}
+	if p.drains() {
+		every *= 2
+	}
+	return at.Add(every)
+}
+
+// drains reports whether a worker of an old generation lives.
+func (p *Program) drains() bool {
+	return slices.ContainsFunc(p.Draining, func(g *Generation) bool { return len(g.Workers) > 0 })
+}
+
+// renewalReason says why a trial begins by itself.
+func (p *Program) renewalReason() string {
+	if p.drains() {
+		return fmt.Sprintf("%s have passed twice, although an old generation still drains", p.Config.Reload.Every)
+	}
+	return fmt.Sprintf("%s have passed", p.Config.Reload.Every)
+}
 
 // calm reports whether nothing is under way: every slot has its ready worker, and nobody starts or waits for a successor.
 // Only then is a worker replaced for a limit, so that the workers of a program, which are often alike, go one after the other.

@@ -224,7 +224,7 @@ func (s *Supervisor) apply(l *loaded, r request) error {
 		if p := s.programs[name]; !named[name] && !p.removed {
 			p.removed = true
 			s.Log.Info("program is no longer configured", zap.String("program", name))
-			s.step(p, Stop{})
+			s.step(p, Stop{Reason: "no longer configured"})
 		}
 	}
 	return nil
@@ -255,7 +255,7 @@ func (s *Supervisor) applyProgram(c *config.Program, listeners []socket.Resolved
 // settings follows the [supervisor] table, as far as that goes without a restart.
 func (s *Supervisor) settings(c *config.Config) {
 	old := s.config
-	s.config, s.files = c.Supervisor, c.Files
+	s.config, s.sources = c.Supervisor, c.Files
 	if level, err := zapcore.ParseLevel(c.Supervisor.LogLevel); err == nil && s.Level != nil {
 		s.Level.SetLevel(level)
 	}

@@ -209,6 +209,9 @@ func (s *Supervisor) programAsked(r ProgramRequest) error {
 		}
 		e.Config = p.core.Config
 		r.Event = e
+	case Stop:
+		e.Reason = "asked to"
+		r.Event = e
 	case Promote, Abort:
 		if p.core.Trial == nil {
 			return fmt.Errorf("%w: program %s has no trial", ErrState, r.Program)

@@ -31,10 +31,13 @@ type (
 	Scale struct{ Workers int }
 
 	// Stop ends the program: every worker goes through its stop plan.
-	Stop struct{}
+	Stop struct {
+		Reason      string // why, for the log
+		Interrupted bool   // it was INT, which may have a signal of its own
+	}
 
 	// Kill ends the program now: KILL to every worker.
-	Kill struct{}
+	Kill struct{ Reason string }
 
 	// Prepared: the snapshot of a generation on trial is resolved and its preflight has passed, or not.
 	Prepared struct {
@@ -82,6 +85,7 @@ type Exit struct {
 	Clean  bool     // status 0
 	Step   string   // what failed before the command ran ("exec", "user", …); "": it ran
 	Reason string   // for people: "exited with status 3"
+	Wait   int      // what wait(2) says of its end, where it is known
 	Tail   []string // its last lines of stderr, where captured
 }
 
@@ -92,6 +96,7 @@ type Failure struct {
 	PID    int
 	Step   string // prepare, preflight, exec, user, …, start, ready, soak, serve
 	Reason string
+	Wait   int // see Exit
 	Tail   []string
 }
 

@@ -13,9 +13,9 @@ func (r Report) level() zapcore.Level {
 	switch r.Kind {
 	case TrialFailed:
 		return zapcore.ErrorLevel
-	case WorkerDied, WorkerLate, WorkerKilled, WorkerLeaving, StartRetry, SlotRetry:
+	case ReloadRetry, WorkerDied, WorkerLate, WorkerKilled, WorkerLeaving, StartRetry, SlotRetry:
 		return zapcore.WarnLevel
-	case WorkerSpawned, WorkerStopping:
+	case WorkerSpawned, WorkerStopping, ProgramStopping:
 		return zapcore.DebugLevel
 	}
 	return zapcore.InfoLevel
@@ -28,6 +28,10 @@ func (s *Supervisor) report(p *program, r Report) {
 		p.last = &Outcome{Generation: r.Generation, Served: r.Kind == GenerationServes, At: time.Now(), Report: r}
 	}
 	p.remember(r)
+	if s.Report != nil {
+		s.Report(p.core.Name, r)
+		return
+	}
 	if e := s.Log.Check(r.level(), string(r.Kind)); e != nil {
 		e.Write(r.fields(p.core.Name)...)
 	}

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"iter"
+	"syscall"
 	"time"
 
 	"supervisord/internal/config"
@@ -19,7 +20,10 @@ type Program struct {
 	Draining []*Generation // oldest first; a worker that Leaves still serves, although its generation does not any more
 
 	Again          *Reload   // one more reload is due when the trial has ended
+	AgainAt        time.Time // and not before then
+	TriedAt        time.Time // when the last trial began
 	Failures       int       // first starts that failed in a row
+	Deaths         int       // generations in a row whose last worker died before stable_after; only where restart.generation is new
 	RetryAt        time.Time // when the next first start is due; it counts only while the state is Waiting
 	LastGeneration int       // numbers are never used twice
 	LastWorker     int
@@ -75,6 +79,8 @@ type Worker struct {
 	Deadline time.Time // Starting: not ready by then has failed; Soaking: then it is ready; Stopping: then the next step; zero: none
 	Step     int       // Stopping: the step of the stop plan that was taken last
 	Killed   bool      // Stopping: KILL was sent
+
+	Instead syscall.Signal // Stopping: what the first step of the stop plan sends instead of its own signal; 0: that
 }
 
 // WorkerState is where a worker is in its life. Whether it serves is for the role of its generation to say.
@@ -167,6 +173,10 @@ func (p *Program) Next(now time.Time) time.Time {
 	if p.Serving == nil && p.Trial == nil {
 		sooner(p.RetryAt)
 	}
+	if p.Again != nil && p.Trial == nil {
+		sooner(p.AgainAt)
+	}
+	sooner(p.nextRenewal())
 	if p.Serving != nil {
 		for _, s := range p.Serving.Slots {
 			sooner(s.RetryAt)
@@ -185,6 +195,9 @@ func (p *Program) RetryTime(now time.Time) time.Time {
 		return p.RetryAt
 	}
 	var next time.Time
+	if p.Again != nil && p.Trial == nil && p.AgainAt.After(now) {
+		next = p.AgainAt
+	}
 	if p.Serving != nil {
 		for _, s := range p.Serving.Slots {
 			if !s.Finished && s.RetryAt.After(now) && (next.IsZero() || s.RetryAt.Before(next)) {

@@ -27,8 +27,17 @@ func drawConfig(t *rapid.T) *config.Program {
 	c.Reload.MaxSurge = rapid.IntRange(1, 2).Draw(t, "surge")
 	c.Reload.Soak = rapid.SampledFrom([]time.Duration{0, 0, 3 * time.Second}).Draw(t, "soak")
 	c.Restart.When = rapid.SampledFrom([]config.When{config.Always, config.Always, config.OnFailure, config.Never}).Draw(t, "when")
-	c.Stop.MaxDraining = rapid.IntRange(1, 3).Draw(t, "max_draining")
+	c.Restart.Generation = rapid.SampledFrom([]config.Successor{config.Same, config.Same, config.New}).Draw(t, "generation")
+	c.Reload.Retry = rapid.SampledFrom([]time.Duration{0, 0, time.Second}).Draw(t, "retry")
+	c.Reload.Every = rapid.SampledFrom([]time.Duration{0, 0, 20 * time.Second}).Draw(t, "every")
+	c.Stop.MaxDraining = rapid.IntRange(0, 3).Draw(t, "max_draining")
+	c.Stop.ReloadSignal = rapid.SampledFrom([]syscall.Signal{0, syscall.SIGUSR1}).Draw(t, "reload_signal")
+	c.Stop.IntSignal = rapid.SampledFrom([]syscall.Signal{0, syscall.SIGINT}).Draw(t, "int_signal")
 	c.MaxAge = rapid.SampledFrom([]time.Duration{0, 0, 10 * time.Second, time.Minute}).Draw(t, "max_age")
+	if rapid.Bool().Draw(t, "for ever") {
+		c.Stop.Steps[0].Wait = config.Forever
+		return c
+	}
 	if rapid.Bool().Draw(t, "steps") {
 		c.Stop.Steps = append(c.Stop.Steps, config.StopStep{Signal: syscall.SIGQUIT, Wait: time.Second})
 	}
@@ -66,7 +75,7 @@ func (h *history) event() Event {
 	case "unprepared":
 		return Prepared{Generation: h.p.Trial.Number, Failure: &Failure{Step: "preflight"}}
 	case "stop":
-		return Stop{}
+		return Stop{Interrupted: rapid.Bool().Draw(h.T, "interrupted")}
 	case "kill":
 		return Kill{}
 	case "start":
@@ -205,7 +214,8 @@ func (h *history) checkState() {
 	generations := map[int]bool{}
 	for w, g := range h.p.workers() {
 		generations[g.Number] = true
-		timed := w.State == Starting || w.State == Soaking || w.State == Stopping && !w.Killed
+		endless := w.State == Stopping && !w.Killed && g.Config.Stop.Steps[min(w.Step, len(g.Config.Stop.Steps)-1)].Wait == config.Forever
+		timed := w.State == Starting || w.State == Soaking || w.State == Stopping && !w.Killed && !endless
 		if timed != !w.Deadline.IsZero() {
 			h.Fatalf("worker %d is %s with deadline %s", w.Number, w.State, w.Deadline)
 		}
@@ -279,7 +289,7 @@ func TestAnyHistoryKeepsThePromiseAndEndsWithTheNewestGenerationServing(t *testi
 			h.step(h.event())
 		}
 		newest := drawConfig(t)
-		newest.MaxAge = 0 // with it there is no rest
+		newest.MaxAge, newest.Reload.Every = 0, 0 // with them there is no rest
 		h.step(Start{Config: newest})
 		h.step(Reload{Config: newest, Reason: "HUP"})
 		h.settleDown()

@@ -175,7 +175,7 @@ func (s *Record) pids() []int {
 
 // state is the state of this supervisor now.
 func (s *Supervisor) record() *Record {
-	st := &Record{Version: recordVersion, Settings: s.config, Files: s.files, NonBlocking: s.nonBlocking()}
+	st := &Record{Version: recordVersion, Settings: s.config, Files: s.sources, NonBlocking: s.nonBlocking()}
 	for _, name := range slices.Sorted(maps.Keys(s.programs)) {
 		p := s.programs[name]
 		ps := ProgramRecord{Core: p.core, Listeners: p.listeners, Removed: p.removed, Last: p.last, Recent: p.recent}

@@ -21,6 +21,7 @@ type Report struct {
 	Step       string        `json:"step,omitempty"`    // that failed
 	Reason     string        `json:"reason,omitempty"`
 	Clean      bool          `json:"clean,omitempty"`    // of WorkerDied: it ended by itself, with status 0
+	Wait       int           `json:"-"`                  // what wait(2) says of the end of the process, where it is known
 	Tail       []string      `json:"tail,omitempty"`     // last lines of stderr
 	Took       time.Duration `json:"took_ns,omitempty"`  // how long it was until now
 	After      time.Duration `json:"after_ns,omitempty"` // how long it will be from now
@@ -36,6 +37,7 @@ const (
 	ReloadQueued     ReportKind = "reload during a trial: one more follows when it has ended"
 	CanaryHeld       ReportKind = "canary is well and held; promote or abort it"
 	TrialFailed      ReportKind = "new generation failed"
+	ReloadRetry      ReportKind = "reload is tried again later"
 	StartRetry       ReportKind = "nothing serves; trying again later"
 	GenerationServes ReportKind = "new generation serves"
 	GenerationGone   ReportKind = "generation is gone"
@@ -48,6 +50,7 @@ const (
 	WorkerStopped    ReportKind = "worker has stopped"
 	WorkerDied       ReportKind = "worker died"
 	SlotRetry        ReportKind = "worker will be started again"
+	ProgramStopping  ReportKind = "program is to stop"
 	ProgramStopped   ReportKind = "program has stopped"
 )
 

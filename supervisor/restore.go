@@ -333,7 +333,7 @@ func (s *Supervisor) resend(p *program, number int) {
 	case w.Killed:
 		s.send(p, Signal{Worker: number, Signal: unix.SIGKILL, Group: true})
 	case w.Step < len(steps):
-		s.send(p, Signal{Worker: number, Signal: steps[w.Step].Signal, Group: g.Config.Stop.Group})
+		s.send(p, Signal{Worker: number, Signal: w.stopSignal(steps), Group: g.Config.Stop.Group})
 	}
 }
 

@@ -30,10 +30,12 @@ func (p *Program) takeOver(now time.Time) {
 	for w, g := range p.workers() {
 		switch {
 		case g == p.Trial || w.State == Stopping:
-		case makeRoom, places[w.Slot].taken:
+		case makeRoom:
 			p.stop(now, g, w)
+		case places[w.Slot].taken:
+			p.release(now, g, w)
 		case w.State == Leaving && (alone || places[w.Slot].served || p.Serving == nil || w.Slot >= len(p.Serving.Slots)):
-			p.stop(now, g, w)
+			p.release(now, g, w)
 		}
 	}
 }
@@ -72,7 +74,7 @@ func (p *Program) promote(now time.Time) {
 	p.report(serves)
 	for w, g := range p.workers() {
 		if g != t {
-			p.stop(now, g, w)
+			p.release(now, g, w)
 		}
 	}
 }
@@ -99,17 +101,19 @@ func (p *Program) next(now time.Time) {
 	if p.Goal == Halt || p.Trial != nil {
 		return
 	}
-	switch {
-	case p.Again != nil:
+	switch at := p.nextRenewal(); {
+	case p.Again != nil && !now.Before(p.AgainAt):
 		p.begin(now, *p.Again)
 	case p.Serving == nil && !now.Before(p.RetryAt):
 		p.begin(now, Reload{Reason: "start"})
+	case !at.IsZero() && !now.Before(at):
+		p.begin(now, Reload{Reason: p.renewalReason()})
 	}
 }
 
 func (p *Program) begin(now time.Time, r Reload) {
 	p.LastGeneration++
-	p.Again = nil
+	p.Again, p.TriedAt = nil, now
 	p.Trial = &Generation{
 		Number: p.LastGeneration, Reason: r.Reason, Config: p.Config, Began: now, For: r.For,
 		Slots: make([]Slot, p.Config.Workers),
@@ -217,9 +221,18 @@ func (p *Program) fillServing(now time.Time, places []place, alone bool) {
 		case at.current, at.taken, s.Finished, now.Before(s.RetryAt):
 		case alone && (at.occupied || p.others(g)):
 		case at.leaving && !p.room(g):
+		case !at.leaving && g.Config.Restart.Generation == config.New:
+			p.renew(now)
 		default:
 			p.spawn(now, g, slot)
 		}
+	}
+}
+
+// renew asks for a new generation in the place of one that has an empty slot, unless a trial or a reload may bring it already.
+func (p *Program) renew(now time.Time) {
+	if p.Trial == nil && p.Again == nil {
+		p.begin(now, Reload{Reason: "a worker is missing"})
 	}
 }
 
@@ -272,7 +285,7 @@ func (p *Program) capDraining(now time.Time) {
 			drain = append(drain, g)
 		}
 	}
-	for len(drain) > p.Config.Stop.MaxDraining {
+	for most := p.Config.Stop.MaxDraining; most > 0 && len(drain) > most; {
 		for _, w := range drain[0].Workers {
 			p.kill(now, drain[0], w, "more draining generations than max_draining")
 		}

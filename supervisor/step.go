@@ -22,15 +22,15 @@ func (p *Program) Step(now time.Time, e Event) []Action {
 		p.promoteCanary()
 	case Abort:
 		if p.Trial != nil {
-			p.fail(now, Failure{Step: "abort", Reason: e.Reason})
+			p.fail(now, Failure{Step: stepAbort, Reason: e.Reason})
 		}
 	case Scale:
 		p.scale(now, e)
 	case Stop:
-		p.halt(now)
+		p.halt(now, e)
 	case Kill:
 		p.killAll(now)
-		p.halt(now)
+		p.halt(now, Stop{Reason: e.Reason})
 	case Prepared:
 		p.prepared(now, e)
 	case Spawned:
@@ -78,7 +78,7 @@ func (p *Program) reload(now time.Time, e Reload) {
 			p.begin(now, e)
 			return
 		}
-		p.Again = &e
+		p.again(e, now)
 		p.report(Report{Kind: ReloadQueued, Generation: p.Trial.Number, Reason: e.Reason})
 	case Up, Waiting, Down: // Down: it has finished
 		p.begin(now, e)
@@ -97,7 +97,7 @@ func (p *Program) promoteCanary() {
 func (p *Program) scale(now time.Time, e Scale) {
 	p.Config = withWorkers(p.Config, e.Workers)
 	if p.Trial != nil {
-		p.Again = &Reload{Reason: "scaled during a trial"}
+		p.again(Reload{Reason: "scaled during a trial"}, now)
 		return
 	}
 	g := p.Serving
@@ -119,12 +119,16 @@ func withWorkers(c *config.Program, n int) *config.Program {
 	return &scaled
 }
 
-// halt sends every generation away.
-func (p *Program) halt(now time.Time) {
+// again remembers a reload that is due at this time, and when the trial has ended.
+func (p *Program) again(r Reload, at time.Time) { p.Again, p.AgainAt = &r, at }
+
+// halt sends every generation away. A worker that was told to go with another signal than that of a stop is told again.
+func (p *Program) halt(now time.Time, e Stop) {
 	if p.Goal == Halt {
 		return
 	}
 	p.Goal, p.Again, p.RetryAt = Halt, nil, time.Time{}
+	p.report(Report{Kind: ProgramStopping, Reason: e.Reason})
 	if g := p.Trial; g != nil {
 		p.Trial = nil
 		p.retire(now, g)
@@ -134,7 +138,13 @@ func (p *Program) halt(now time.Time) {
 		p.retire(now, g)
 	}
 	for w, g := range p.workers() {
-		p.stop(now, g, w)
+		var instead syscall.Signal
+		if e.Interrupted {
+			instead = g.Config.Stop.IntSignal
+		}
+		if w.State != Stopping || !w.Killed && w.Instead != instead {
+			p.tell(now, g, w, instead)
+		}
 	}
 }
 
@@ -232,14 +242,17 @@ func (p *Program) exited(now time.Time, e Exited) {
 		return
 	}
 	g.Workers = slices.DeleteFunc(g.Workers, func(v *Worker) bool { return v == w })
-	gone := Report{Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Reason: e.Exit.Reason, Step: e.Exit.Step, Tail: e.Exit.Tail, Clean: e.Exit.Clean}
+	gone := Report{Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Reason: e.Exit.Reason,
+		Step: e.Exit.Step, Tail: e.Exit.Tail, Clean: e.Exit.Clean, Wait: e.Exit.Wait}
 	switch w.State {
 	case Stopping:
 		gone.Kind, gone.Took = WorkerStopped, now.Sub(w.Since)
 		p.report(gone)
 	case Starting, Soaking, Ready, Leaving:
 		if g == p.Trial {
-			p.fail(now, w.failure(e.Exit.failedStep(w.State), e.Exit.Reason, e.Exit.Tail))
+			f := w.failure(e.Exit.failedStep(w.State), e.Exit.Reason, e.Exit.Tail)
+			f.Wait = e.Exit.Wait
+			p.fail(now, f)
 			return
 		}
 		gone.Kind = WorkerDied
@@ -273,10 +286,35 @@ func (p *Program) ended(now time.Time, g *Generation, w *Worker, clean bool) {
 	if w.State == Ready && now.Sub(w.Since) >= r.StableAfter {
 		s.Failures = 0
 	}
+	if r.Generation == config.New && !g.stays() {
+		p.lost(now, g, w)
+		return
+	}
 	wait := backoff(r, s.Failures, w.Number)
 	s.Failures++
 	s.RetryAt = now.Add(wait)
 	p.report(Report{Kind: SlotRetry, Generation: g.Number, Slot: w.Slot, After: wait})
+}
+
+// stays reports whether a worker of g lives that is to stay.
+func (g *Generation) stays() bool {
+	return slices.ContainsFunc(g.Workers, func(w *Worker) bool { return w.State != Leaving && w.State != Stopping })
+}
+
+// lost is for a serving generation whose last worker w has died and that is not to be filled again: nothing serves any more.
+func (p *Program) lost(now time.Time, g *Generation, w *Worker) {
+	if w.State == Ready && now.Sub(w.Since) >= g.Config.Restart.StableAfter {
+		p.Deaths = 0
+	}
+	wait := backoff(g.Config.Restart, p.Deaths, w.Number)
+	p.Deaths++
+	p.Serving = nil
+	p.retire(now, g)
+	for _, leaving := range g.Workers {
+		p.stop(now, g, leaving)
+	}
+	p.RetryAt = now.Add(wait)
+	p.report(Report{Kind: StartRetry, Generation: g.Number, After: wait})
 }
 
 // fail ends the trial. The serving generation was never touched, or (rolling, stop-first) gets its slots filled again:
@@ -287,7 +325,7 @@ func (p *Program) fail(now time.Time, f Failure) {
 	g.Failure = &f
 	p.retire(now, g)
 	p.report(Report{Kind: TrialFailed, Generation: g.Number, Worker: f.Worker, Slot: f.Slot, PID: f.PID,
-		Step: f.Step, Reason: f.Reason, Tail: f.Tail, Took: now.Sub(g.Began), Serving: p.servingNumber()})
+		Step: f.Step, Reason: f.Reason, Tail: f.Tail, Wait: f.Wait, Took: now.Sub(g.Began), Serving: p.servingNumber()})
 	if p.Serving != nil {
 		p.do(Serve{p.Serving.Number})
 	}
@@ -299,12 +337,36 @@ func (p *Program) fail(now time.Time, f Failure) {
 		}
 		p.stop(now, g, w)
 	}
+	p.tryAgain(now, g, f)
 	if p.Serving == nil && p.Again == nil {
 		wait := backoff(g.Config.Restart, p.Failures+1, g.Number)
 		p.Failures++
 		p.RetryAt = now.Add(wait)
 		p.report(Report{Kind: StartRetry, Generation: g.Number, After: wait})
 	}
+}
+
+// tryAgain arms what follows a reload that has failed, while the generation before serves on.
+func (p *Program) tryAgain(now time.Time, g *Generation, f Failure) {
+	if p.Serving == nil {
+		return
+	}
+	r := p.Serving.Config.Restart
+	for i := range p.Serving.Slots {
+		if s := &p.Serving.Slots[i]; r.Generation == config.New && !s.Finished && !p.Serving.fills(i) {
+			s.RetryAt = now.Add(backoff(r, s.Failures+1, g.Number))
+			s.Failures++
+		}
+	}
+	if retry := g.Config.Reload.Retry; retry > 0 && p.Again == nil && f.Step != stepAbort {
+		p.again(Reload{Reason: g.Reason}, now.Add(retry))
+		p.report(Report{Kind: ReloadRetry, Generation: g.Number, Serving: p.servingNumber(), After: retry})
+	}
+}
+
+// fills reports whether a worker that is to stay is in this slot.
+func (g *Generation) fills(slot int) bool {
+	return slices.ContainsFunc(g.Workers, func(w *Worker) bool { return w.Slot == slot && w.State != Leaving && w.State != Stopping })
 }
 
 func (p *Program) servingNumber() int {
@@ -344,13 +406,27 @@ func (p *Program) notReady(now time.Time, g *Generation, w *Worker) {
 	p.stop(now, g, w)
 }
 
+// stepAbort is the step of a trial that was given up.
+const stepAbort = "abort"
+
 // stop starts the stop plan of a worker. One that is on its way already is left alone.
 func (p *Program) stop(now time.Time, g *Generation, w *Worker) {
-	if w.State == Stopping {
-		return
+	if w.State != Stopping {
+		p.tell(now, g, w, 0)
 	}
+}
+
+// release is stop for a worker in whose place another one is ready.
+func (p *Program) release(now time.Time, g *Generation, w *Worker) {
+	if w.State != Stopping {
+		p.tell(now, g, w, g.Config.Stop.ReloadSignal)
+	}
+}
+
+// tell begins the stop plan of a worker. Its first step may send another signal than its own.
+func (p *Program) tell(now time.Time, g *Generation, w *Worker, instead syscall.Signal) {
 	w.enter(Stopping, now, 0)
-	w.Step = 0
+	w.Step, w.Instead = 0, instead
 	p.stopStep(now, g, w)
 }
 
@@ -360,10 +436,21 @@ func (p *Program) stopStep(now time.Time, g *Generation, w *Worker) {
 		p.kill(now, g, w, fmt.Sprintf("still there %s after it was told to stop", now.Sub(w.Since).Round(time.Millisecond)))
 		return
 	}
-	s := steps[w.Step]
-	w.Deadline = now.Add(s.Wait)
-	p.do(Signal{Worker: w.Number, Signal: s.Signal, Group: g.Config.Stop.Group})
-	p.report(Report{Kind: WorkerStopping, Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Signal: signalName(s.Signal), After: s.Wait})
+	wait, sig := steps[w.Step].Wait, w.stopSignal(steps)
+	w.Deadline = time.Time{}
+	if wait != config.Forever {
+		w.Deadline = now.Add(wait)
+	}
+	p.do(Signal{Worker: w.Number, Signal: sig, Group: g.Config.Stop.Group})
+	p.report(Report{Kind: WorkerStopping, Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Signal: signalName(sig), After: wait})
+}
+
+// stopSignal is the signal of the step of the stop plan that w is at.
+func (w *Worker) stopSignal(steps []config.StopStep) syscall.Signal {
+	if w.Step == 0 && w.Instead != 0 {
+		return w.Instead
+	}
+	return steps[w.Step].Signal
 }
 
 func (p *Program) kill(now time.Time, g *Generation, w *Worker, reason string) {

@@ -46,10 +46,11 @@ type Options struct {
 	Load     func() (*config.Config, error) // reads the configuration again
 	Launcher Launcher
 	Log      *zap.Logger
-	Level    *zap.AtomicLevel // changed when the configuration's log_level changes; may be nil
-	Watch    Watcher          // may be nil
-	Systemd  Systemd          // may be nil
-	Upgrade  Upgrader         // may be nil
+	Report   func(program string, r Report) // is told of every report instead of Log; it must not wait; may be nil
+	Level    *zap.AtomicLevel               // changed when the configuration's log_level changes; may be nil
+	Watch    Watcher                        // may be nil
+	Systemd  Systemd                        // may be nil
+	Upgrade  Upgrader                       // may be nil
 }
 
 // Watcher tells which groups of files have changed.
@@ -66,8 +67,9 @@ type Supervisor struct {
 	table    *socket.Table
 	programs map[string]*program
 	config   config.Supervisor
-	files    []string // of the configuration
-	keeper   *keeper  // nil: there is no file-descriptor store
+	sources  []string // the files of the configuration
+	files    statusFiles
+	keeper   *keeper // nil: there is no file-descriptor store
 	teller   teller
 
 	queue   chan note
@@ -209,6 +211,7 @@ func (s *Supervisor) Run(signals Signals) error {
 		s.handleMore()
 	}
 	s.tell()
+	s.endFiles()
 	s.cancel()
 	close(s.done)
 	for _, p := range s.programs {
@@ -325,9 +328,9 @@ func (s *Supervisor) handle(n note) {
 
 // stop ends everything, now or in each program's own time.
 func (s *Supervisor) stop(sig syscall.Signal, now bool) {
-	var e Event = Stop{}
+	var e Event = Stop{Reason: signalName(sig), Interrupted: sig == syscall.SIGINT}
 	if now {
-		e = Kill{}
+		e = Kill{Reason: signalName(sig)}
 	}
 	s.Log.Info("stopping every program", zap.String("signal", signalName(sig)), zap.Bool("now", now))
 	s.stopping = true
@@ -394,6 +397,9 @@ func (s *Supervisor) attend() {
 			s.closeLog(p)
 		}
 	}
+	if len(s.stepped) > 0 {
+		s.tellFiles()
+	}
 	clear(s.stepped)
 }
 
@@ -432,7 +438,7 @@ func (s *Supervisor) workerDid(n workerNote) {
 		delete(p.workers, n.worker)
 		delete(p.told, n.worker)
 		delete(p.texts, n.worker)
-		s.step(p, Exited{Worker: n.worker, Exit: Exit{Clean: e.Known && e.Status == 0 && e.Err == nil, Step: e.Step, Reason: e.String(), Tail: e.Tail}})
+		s.step(p, Exited{Worker: n.worker, Exit: Exit{Clean: e.Known && e.Status == 0 && e.Err == nil, Step: e.Step, Reason: e.String(), Wait: int(e.Status), Tail: e.Tail}})
 	case worker.Status:
 		p.texts[n.worker] = e.Text
 	case worker.Watchdog:

@@ -24,6 +24,7 @@ const (
 	trialBegan       = "new generation begins"
 	reloadQueued     = "reload during a trial: one more follows when it has ended"
 	trialFailed      = "new generation failed"
+	reloadRetry      = "reload is tried again later"
 	startRetry       = "nothing serves; trying again later"
 	generationServes = "new generation serves"
 	generationGone   = "generation is gone"

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -121,9 +122,14 @@ func (s *shim) fail(step string, err error) {
 }
 
 // signals makes every disposition the default, also of those that the supervisor inherited as ignored, and the mask empty.
+// SIGPIPE is ignored where that is asked for.
 func (s *shim) signals() error {
 	var byDefault [8]uint64 // struct sigaction, whose fields stand in another order on some machines: all zero is SIG_DFL
 	for sig := uintptr(1); sig <= 64; sig++ {
+		if sig == uintptr(unix.SIGPIPE) && s.Limits.IgnoreSIGPIPE {
+			signal.Ignore(unix.SIGPIPE)
+			continue
+		}
 		_, _, e := unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0)
 		if e != 0 && e != unix.EINVAL { // EINVAL: KILL and STOP
 			return fmt.Errorf("signal %d: %w", sig, e)

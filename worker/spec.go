@@ -37,6 +37,7 @@ type Limits struct {
 	Nice                *int
 	OOMScoreAdj         *int
 	NoNewPrivileges     bool
+	IgnoreSIGPIPE       bool
 	AmbientCapabilities []string // "CAP_NET_BIND_SERVICE", any case, prefix optional
 }
 

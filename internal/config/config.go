@@ -26,7 +26,7 @@ type Config struct {
 type Supervisor struct {
 	PIDFile    string // absolute, or ""
 	LogLevel   string // debug, info, warn, error
-	LogFormat  string // auto, console, json
+	LogFormat  string // auto, console, json, start_server
 	Watch      bool
 	Include    []string // absolute patterns
 	RuntimeDir string   // absolute; where notify sockets live
@@ -55,6 +55,7 @@ type Program struct {
 	Limits           worker.Limits
 	MaxMemory        uint64        // bytes that a worker and the processes below it may use; 0: any
 	MaxAge           time.Duration // how long a worker may run; 0: for ever
+	StatusFile       string        // absolute; where its generations and PIDs are written; "": nowhere
 	Stdout, Stderr   Output
 	Watch            []string
 	Listen           []socket.Spec
@@ -97,19 +98,28 @@ type Reload struct {
 	Soak             time.Duration
 	Preflight        []string
 	PreflightTimeout time.Duration
+	Retry            time.Duration // a reload that has failed is tried again after so long, until one serves; 0: it is not
+	Every            time.Duration // a reload comes by itself when a generation has served for so long; 0: none does
 }
 
 // StopStep is one step of a stop plan: a signal, then a wait for the end.
 type StopStep struct {
 	Signal syscall.Signal
-	Wait   time.Duration
+	Wait   time.Duration // Forever: there is no step after it, nor KILL
 }
+
+// Forever is a wait that has no end.
+const Forever time.Duration = 0
 
 // Stop is the [program.NAME.stop] table. After the last step comes KILL to the process group.
 type Stop struct {
 	Steps       []StopStep
 	Group       bool // the signals of the steps go to the whole process group, not to the worker process alone
-	MaxDraining int
+	MaxDraining int  // 0: any number
+
+	// Sent instead of the first step's signal; 0: that.
+	ReloadSignal syscall.Signal // to a worker in whose place another one is ready
+	IntSignal    syscall.Signal // where INT ends supervisord
 }
 
 // When says after which ends a worker of the serving generation is started again.
@@ -128,4 +138,14 @@ type Restart struct {
 	BackoffMin  time.Duration
 	BackoffMax  time.Duration
 	StableAfter time.Duration
+	Generation  Successor
 }
+
+// Successor says what takes the place of a worker that died.
+type Successor string
+
+// The successors.
+const (
+	Same Successor = "same" // a worker of the same generation, in its slot
+	New  Successor = "new"  // a new generation
+)

@@ -37,6 +37,7 @@ var limitFields = fields[limitTable]{
 	},
 	"nice":              func(l *limitTable, v value) { optional(v, &l.Nice, -20, 19) },
 	"oom_score_adj":     func(l *limitTable, v value) { optional(v, &l.OOMScoreAdj, -1000, 1000) },
+	"ignore_sigpipe":    func(l *limitTable, v value) { v.flag(&l.IgnoreSIGPIPE) },
 	"no_new_privileges": func(l *limitTable, v value) { v.flag(&l.NoNewPrivileges) },
 	"ambient_capabilities": func(l *limitTable, v value) {
 		v.capabilities(&l.AmbientCapabilities)

@@ -24,7 +24,7 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, &Error{Problems: []Problem{{File: path, What: err.Error()}}}
 	}
-	l := &loader{config: &Config{Supervisor: defaultSupervisor()}, defined: map[string]Program{}, bound: map[string]value{}, logFiles: map[string]value{}}
+	l := &loader{config: &Config{Supervisor: defaultSupervisor()}, defined: map[string]Program{}, bound: map[string]value{}, files: map[string]value{}}
 	l.main(file)
 	files := l.config.Files
 	if len(l.problems) > 0 {
@@ -40,7 +40,7 @@ type loader struct {
 	config   *Config
 	defined  map[string]Program
 	bound    map[string]value // of each address the first listener that has it
-	logFiles map[string]value // likewise
+	files    map[string]value // likewise: logs, status files
 	problems []Problem
 	warnings []Problem
 }
@@ -150,7 +150,7 @@ func (l *loader) programs(v value) {
 		p := item.program(name)
 		l.defined[p.Name] = p
 		l.addresses(item, p)
-		l.logs(item, p)
+		l.ownFiles(item, p)
 	}
 }
 

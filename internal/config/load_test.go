@@ -76,7 +76,7 @@ func TestDefaults(t *testing.T) {
 		Ready:   Ready{Ready: worker.Ready{Method: worker.Delay, Delay: time.Second}, Timeout: time.Minute},
 		Reload:  Reload{Strategy: All, MaxSurge: 1, PreflightTimeout: time.Minute},
 		Stop:    Stop{Steps: []StopStep{{syscall.SIGTERM, 30 * time.Second}}, MaxDraining: 4},
-		Restart: Restart{When: Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, StableAfter: 10 * time.Second},
+		Restart: Restart{When: Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, StableAfter: 10 * time.Second, Generation: Same},
 		Hooks:   Hooks{Timeout: 30 * time.Second},
 	}
 	if p := c.Programs[0]; !p.Equal(want) || p.File != want.File || p.Line != want.Line {
@@ -108,8 +108,9 @@ environment_file = "web.env"
 environment_dir = "env"
 stdout = "null"
 stderr = "log/err"
+status_file = "web.status"
 watch = ["./web", "/etc/web"]
-limits = { nofile = 65536, core = "unlimited", as = "512MiB", rlimit_nice = 20, umask = "0027", nice = -5, oom_score_adj = 100, no_new_privileges = true, ambient_capabilities = ["cap_net_bind_service", "KILL"] }
+limits = { nofile = 65536, core = "unlimited", as = "512MiB", rlimit_nice = 20, umask = "0027", nice = -5, oom_score_adj = 100, no_new_privileges = true, ignore_sigpipe = true, ambient_capabilities = ["cap_net_bind_service", "KILL"] }
 [[program.web.listen]]
 name = "http"
 address = "127.0.0.1:8080"
@@ -142,14 +143,19 @@ max_surge = 2
 soak = "2s"
 preflight = ["./web", "-check"]
 preflight_timeout = "3s"
+retry = "4s"
+every = "6h"
 [program.web.stop]
-steps = [{ signal = "sigquit", timeout = "20s" }, { signal = "Term", timeout = "5s" }]
+steps = [{ signal = "sigquit", timeout = "20s" }, { signal = "Term", timeout = "infinity" }]
 group = true
 max_draining = 7
+reload_signal = "USR1"
+int_signal = "sigint"
 [program.web.restart]
 when = "on-failure"
 backoff = { min = "1s", max = "2s" }
 stable_after = "3s"
+generation = "new"
 `
 
 func TestEveryValueArrives(t *testing.T) {
@@ -160,10 +166,10 @@ func TestEveryValueArrives(t *testing.T) {
 		Name: "web", Command: []string{"./web", "", "{fd:http}", "{other}"}, Directory: dir + "/current", User: "0", Group: "root", Workers: 3,
 		Environment: map[string]string{"LANG": "C.UTF-8", "EMPTY": ""}, EnvironmentFiles: []string{dir + "/web.env"}, EnvironmentDir: dir + "/env",
 		Stdout: Output{Kind: worker.Null}, Stderr: Output{Kind: worker.ToFile, Path: dir + "/log/err"},
-		Watch: []string{dir + "/current/web", "/etc/web"},
+		Watch: []string{dir + "/current/web", "/etc/web"}, StatusFile: dir + "/web.status",
 		Limits: worker.Limits{
 			RLimits: map[string]uint64{"nofile": 65536, "core": worker.RLimitInfinity, "as": 512 << 20, "nice": 20},
-			Umask:   &umask, Nice: &nice, OOMScoreAdj: &oom, NoNewPrivileges: true,
+			Umask:   &umask, Nice: &nice, OOMScoreAdj: &oom, NoNewPrivileges: true, IgnoreSIGPIPE: true,
 			AmbientCapabilities: []string{"CAP_NET_BIND_SERVICE", "CAP_KILL"},
 		},
 		Listen: []socket.Spec{
@@ -172,9 +178,9 @@ func TestEveryValueArrives(t *testing.T) {
 			{Name: "[::1]:8080", Address: "[::1]:8080", IPv6Only: "false", PerSlot: true},
 		},
 		Ready:   Ready{Ready: worker.Ready{Method: worker.HTTP, URL: "http://127.0.0.1:9{slot}/{pid}", Interval: time.Second}, Timeout: 5 * time.Second},
-		Reload:  Reload{Strategy: Rolling, MaxSurge: 2, Soak: 2 * time.Second, Preflight: []string{"./web", "-check"}, PreflightTimeout: 3 * time.Second},
-		Stop:    Stop{Steps: []StopStep{{syscall.SIGQUIT, 20 * time.Second}, {syscall.SIGTERM, 5 * time.Second}}, Group: true, MaxDraining: 7},
-		Restart: Restart{When: OnFailure, BackoffMin: time.Second, BackoffMax: 2 * time.Second, StableAfter: 3 * time.Second},
+		Reload:  Reload{Strategy: Rolling, MaxSurge: 2, Soak: 2 * time.Second, Preflight: []string{"./web", "-check"}, PreflightTimeout: 3 * time.Second, Retry: 4 * time.Second, Every: 6 * time.Hour},
+		Stop:    Stop{Steps: []StopStep{{syscall.SIGQUIT, 20 * time.Second}, {syscall.SIGTERM, Forever}}, Group: true, MaxDraining: 7, ReloadSignal: syscall.SIGUSR1, IntSignal: syscall.SIGINT},
+		Restart: Restart{When: OnFailure, BackoffMin: time.Second, BackoffMax: 2 * time.Second, StableAfter: 3 * time.Second, Generation: New},
 		Hooks:   Hooks{Timeout: 30 * time.Second},
 	}
 	if !c.Programs[0].Equal(want) {

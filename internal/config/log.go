@@ -81,16 +81,20 @@ func (v value) size() (uint64, bool) {
 	return n, true
 }
 
-// logs reports a log file that another program has already: each rotates its own.
-func (l *loader) logs(program value, p Program) {
-	file := program.child("log").child("file")
-	if p.Log.File == "" {
+// ownFiles reports a file that another program has already: each rotates its log, and replaces its status file.
+func (l *loader) ownFiles(program value, p Program) {
+	l.ownFile(program.child("log").child("file"), p.Log.File, ".log.file")
+	l.ownFile(program.child("status_file"), p.StatusFile, ".status_file")
+}
+
+func (l *loader) ownFile(file value, path, key string) {
+	if path == "" {
 		return
 	}
-	if first, ok := l.logFiles[p.Log.File]; ok {
-		file.problem(fmt.Sprintf("%s is already the file of %s (%s:%d)", p.Log.File, strings.TrimSuffix(first.path, ".log.file"), first.in.file, first.line()),
+	if first, ok := l.files[path]; ok {
+		file.problem(fmt.Sprintf("%s is already the file of %s (%s:%d)", path, strings.TrimSuffix(strings.TrimSuffix(first.path, ".log.file"), key), first.in.file, first.line()),
 			"give each program a file of its own")
 		return
 	}
-	l.logFiles[p.Log.File] = file
+	l.files[path] = file
 }

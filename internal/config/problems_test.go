@@ -19,7 +19,7 @@ var badFiles = []bad{
 	{"unknown keys", web + "worker = 1\nWorkers = 2\nxyzzy = 3\n[program.web.ready]\ntimout = \"1s\"\n",
 		`c.toml:3: program.web.worker: unknown key: did you mean workers?
 c.toml:4: program.web.Workers: unknown key: keys are written in small letters: workers
-c.toml:5: program.web.xyzzy: unknown key: known here are command, dialect, directory, environment, environment_dir, environment_file, group, health, hooks, limits, listen, log, ready, reload, restart, stderr, stdout, stop, user, watch, workers
+c.toml:5: program.web.xyzzy: unknown key: known here are command, dialect, directory, environment, environment_dir, environment_file, group, health, hooks, limits, listen, log, ready, reload, restart, status_file, stderr, stdout, stop, user, watch, workers
 c.toml:7: program.web.ready.timout: unknown key: did you mean timeout?`},
 	{"keys that differ only in case", web + "COMMAND = [\"y\"]\n", `c.toml:3: program.web.COMMAND: unknown key: keys are written in small letters: command`},
 	{"durations", web + "[program.web.ready]\ntimeout = 30\n[program.web.stop]\ntimeout = \"30\"\n[program.web.reload]\nsoak = \"-1s\"\n[program.web.restart]\nstable_after = \"9000h\"",
@@ -27,6 +27,16 @@ c.toml:7: program.web.ready.timout: unknown key: did you mean timeout?`},
 c.toml:6: program.web.stop.timeout: "30" is no duration: write a number and its unit, such as "500ms", "30s" or "1h30m"
 c.toml:8: program.web.reload.soak: "-1s" is out of range: write a duration from "0s" to "8760h"
 c.toml:10: program.web.restart.stable_after: "9000h" is out of range: write a duration from "0s" to "8760h"`},
+	{"status files", web + "status_file = \"s\"\n[program.other]\ncommand = [\"x\"]\nstatus_file = \"./s\"",
+		`c.toml:3: program.web.status_file: s is already the file of program.other (c.toml:6): give each program a file of its own`},
+	{"waits without end", web + "[program.web.stop]\nsteps = [{ signal = \"QUIT\", timeout = \"infinity\" }, { signal = \"TERM\", timeout = \"infinity\" }]\nmax_draining = -1\nreload_signal = \"X\"",
+		`c.toml:4: program.web.stop.steps[0].timeout: has no end: the next step would never come: write it in the last step only
+c.toml:5: program.web.stop.max_draining: -1 is out of range: write a number from 0 to 1000
+c.toml:6: program.web.stop.reload_signal: "X" is no signal: write its name, such as "TERM", "QUIT" or "USR1"`},
+	{"what follows a failure", web + "[program.web.reload]\nretry = \"1ms\"\nevery = \"0s\"\n[program.web.restart]\ngeneration = \"next\"",
+		`c.toml:4: program.web.reload.retry: "1ms" is out of range: write a duration from "10ms" to "8760h"
+c.toml:5: program.web.reload.every: "0s" is out of range: write a duration from "1s" to "8760h"
+c.toml:7: program.web.restart.generation: "next" is not known: write "same" or "new"`},
 	{"descriptors", web + "[[program.web.listen]]\naddress = \":1\"\nfd = 2\n[[program.web.listen]]\naddress = \":2\"\nfd = 0\n[[program.web.listen]]\naddress = \":3\"\nfd = 0\nstarter_name = \"a;b\"",
 		`c.toml:5: program.web.listen[0].fd: fd 2 cannot be a listener's: write 0, which is stdin, or 3 to 1023
 c.toml:11: program.web.listen[2].fd: 0 is already that of the listener in line 6: give each listener of a program a descriptor of its own
@@ -52,7 +62,7 @@ c.toml:6: program.web.environment.A: is an integer, not a string: write it in qu
 c.toml:6: program.web.environment.LISTEN_FDS: is set by supervisord itself: remove it
 c.toml:7: program.web.ready: is a string, not a table: write it as [program.web.ready]
 c.toml:8: program.web.directory: has a NUL character: remove it`},
-	{"ranges", web + "workers = 0\n[program.web.limits]\nnice = 20\noom_score_adj = -1001\nnofile = -1\nas = \"1XB\"\numask = 27\nnproc = \"5KiB\"\nambient_capabilities = [\"CAP_NET_BINDSERVICE\"]\n[program.web.stop]\nmax_draining = 0\n",
+	{"ranges", web + "workers = 0\n[program.web.limits]\nnice = 20\noom_score_adj = -1001\nnofile = -1\nas = \"1XB\"\numask = 27\nnproc = \"5KiB\"\nambient_capabilities = [\"CAP_NET_BINDSERVICE\"]\n[program.web.stop]\nmax_draining = -1\n",
 		ranges},
 	{"health", web + "[program.web.health]\ninterval = \"1s\"\n[program.a]\ncommand = [\"a\"]\n[program.a.health]\nwatchdog = \"1s\"\nurl = \"http://a/\"\n[program.b]\ncommand = [\"b\"]\nhealth = { method = \"tcp\", url = \"http://a/\" }",
 		`c.toml:3: program.web.health: asks for nothing: write method = "http", or watchdog = "30s" for workers that send WATCHDOG=1
@@ -176,7 +186,7 @@ c.toml:8: program.web.limits.as: "1XB" is no size: write a size such as "512MiB"
 c.toml:9: program.web.limits.umask: 27 is a decimal number: write "0027" or 0o027
 c.toml:10: program.web.limits.nproc: "5KiB" is no limit: write a number or "unlimited"
 c.toml:11: program.web.limits.ambient_capabilities: "CAP_NET_BINDSERVICE" is no capability: capabilities(7) lists them, such as CAP_NET_BIND_SERVICE
-c.toml:13: program.web.stop.max_draining: 0 is out of range: write a number from 1 to 1000`
+c.toml:13: program.web.stop.max_draining: -1 is out of range: write a number from 0 to 1000`
 
 func TestBadFilesAreRefusedWithEveryProblemInItsPlace(t *testing.T) {
 	for _, b := range badFiles {

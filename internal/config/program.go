@@ -40,6 +40,7 @@ var programFields = fields[Program]{
 	"hooks":            func(p *Program, v value) { v.hooks(&p.Hooks) },
 	"health":           func(p *Program, v value) { v.health(&p.Health) },
 	"log":              func(p *Program, v value) {},
+	"status_file":      func(p *Program, v value) { v.file(&p.StatusFile) },
 }
 
 // defaultProgram is a program that says nothing but its name.

@@ -13,6 +13,7 @@ const (
 	defaultBackoffMin       = 200 * time.Millisecond
 	defaultBackoffMax       = 30 * time.Second
 	defaultStableAfter      = 10 * time.Second
+	shortestRetry           = 10 * time.Millisecond
 )
 
 // reloadFields are the keys of [program.NAME.reload].
@@ -22,6 +23,8 @@ var reloadFields = fields[Reload]{
 	"soak":              func(r *Reload, v value) { v.duration(&r.Soak, 0) },
 	"preflight":         func(r *Reload, v value) { v.argv(&r.Preflight) },
 	"preflight_timeout": func(r *Reload, v value) { v.duration(&r.PreflightTimeout, time.Millisecond) },
+	"retry":             func(r *Reload, v value) { v.duration(&r.Retry, shortestRetry) },
+	"every":             func(r *Reload, v value) { v.duration(&r.Every, shortestLife) },
 }
 
 func defaultReload() Reload {
@@ -51,16 +54,19 @@ type stopPlan struct {
 // stopFields are the keys of [program.NAME.stop].
 var stopFields = fields[stopPlan]{
 	"signal":       func(s *stopPlan, v value) { v.signal(&s.one.Signal) },
-	"timeout":      func(s *stopPlan, v value) { v.duration(&s.one.Wait, time.Millisecond) },
+	"timeout":      func(s *stopPlan, v value) { v.wait(&s.one.Wait) },
 	"steps":        func(s *stopPlan, v value) { v.stopSteps(&s.Steps) },
 	"group":        func(s *stopPlan, v value) { v.flag(&s.Group) },
-	"max_draining": func(s *stopPlan, v value) { v.integer(&s.MaxDraining, 1, 1000) },
+	"max_draining": func(s *stopPlan, v value) { v.integer(&s.MaxDraining, 0, 1000) },
+
+	"reload_signal": func(s *stopPlan, v value) { v.signal(&s.ReloadSignal) },
+	"int_signal":    func(s *stopPlan, v value) { v.signal(&s.IntSignal) },
 }
 
 // stepFields are the keys of an element of [program.NAME.stop] steps.
 var stepFields = fields[StopStep]{
 	"signal":  func(s *StopStep, v value) { v.signal(&s.Signal) },
-	"timeout": func(s *StopStep, v value) { v.duration(&s.Wait, time.Millisecond) },
+	"timeout": func(s *StopStep, v value) { v.wait(&s.Wait) },
 }
 
 func defaultStep() StopStep { return StopStep{Signal: syscall.SIGTERM, Wait: defaultStopTimeout} }
@@ -85,6 +91,15 @@ func (v value) stop(into *Stop) {
 	*into = s.Stop
 }
 
+// wait reads how long a step of a stop plan waits, or "infinity".
+func (v value) wait(into *time.Duration) {
+	if v.raw == "infinity" {
+		*into = Forever
+		return
+	}
+	v.duration(into, time.Millisecond)
+}
+
 // stopSteps reads the steps of a stop plan. Each must say both its signal and its timeout.
 func (v value) stopSteps(into *[]StopStep) {
 	items, ok := v.elements()
@@ -99,6 +114,8 @@ func (v value) stopSteps(into *[]StopStep) {
 		}
 		if !item.has("signal") || !item.has("timeout") {
 			item.problem("is no whole step", `write such as { signal = "QUIT", timeout = "20s" }`)
+		} else if steps[i].Wait == Forever && i < len(items)-1 {
+			item.child("timeout").problem("has no end: the next step would never come", "write it in the last step only")
 		}
 	}
 	*into = steps
@@ -109,6 +126,7 @@ var restartFields = fields[Restart]{
 	"when":         func(r *Restart, v value) { choice(v, &r.When, Always, OnFailure, Never) },
 	"backoff":      func(r *Restart, v value) { v.backoff(r) },
 	"stable_after": func(r *Restart, v value) { v.duration(&r.StableAfter, 0) },
+	"generation":   func(r *Restart, v value) { choice(v, &r.Generation, Same, New) },
 }
 
 // backoffFields are the keys of backoff in [program.NAME.restart].
@@ -118,7 +136,7 @@ var backoffFields = fields[Restart]{
 }
 
 func defaultRestart() Restart {
-	return Restart{When: Always, BackoffMin: defaultBackoffMin, BackoffMax: defaultBackoffMax, StableAfter: defaultStableAfter}
+	return Restart{When: Always, BackoffMin: defaultBackoffMin, BackoffMax: defaultBackoffMax, StableAfter: defaultStableAfter, Generation: Same}
 }
 
 func (v value) restart(into *Restart) {

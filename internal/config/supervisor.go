@@ -17,7 +17,7 @@ const maxRuntimeDir = 70
 var supervisorFields = fields[Supervisor]{
 	"pid_file":   func(s *Supervisor, v value) { v.file(&s.PIDFile) },
 	"log_level":  func(s *Supervisor, v value) { choice(v, &s.LogLevel, "debug", "info", "warn", "error") },
-	"log_format": func(s *Supervisor, v value) { choice(v, &s.LogFormat, "auto", "console", "json") },
+	"log_format": func(s *Supervisor, v value) { choice(v, &s.LogFormat, "auto", "console", "json", "start_server") },
 	"watch":      func(s *Supervisor, v value) { v.flag(&s.Watch) },
 	"include":    func(s *Supervisor, v value) { v.files(&s.Include) },
 	"runtime_dir": func(s *Supervisor, v value) {

@@ -1,0 +1,128 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+)
+
+// statusFiles keeps the status_file of every program as the program is. A slow disk must not hold the loop: a goroutine
+// writes, and what it has not come to yet is overtaken by what is newer.
+type statusFiles struct {
+	told map[string]string      // what was last asked for, by path
+	next chan map[string]string // with room for one
+}
+
+// tellFiles asks for the files to be as the programs are now.
+func (s *Supervisor) tellFiles() {
+	want := map[string]string{}
+	for _, p := range s.programs {
+		if path := p.core.Config.StatusFile; path != "" {
+			want[path] = p.core.lines()
+		}
+	}
+	s.wantFiles(want)
+}
+
+func (s *Supervisor) wantFiles(want map[string]string) {
+	f := &s.files
+	if maps.Equal(want, f.told) {
+		return
+	}
+	if f.next == nil {
+		f.next = make(chan map[string]string, 1)
+		s.running.Go(func() { s.writeFiles(f.next) })
+	}
+	f.told = want
+	select {
+	case <-f.next:
+	default:
+	}
+	f.next <- want
+}
+
+// endFiles removes the files that this supervisor has written.
+func (s *Supervisor) endFiles() {
+	s.wantFiles(map[string]string{})
+	if s.files.next != nil {
+		close(s.files.next)
+	}
+}
+
+// lines is one for each worker that is or was ready, and lives: its generation and its PID, in the order of these numbers.
+func (p *Program) lines() string {
+	generations := p.Generations()
+	slices.SortFunc(generations, func(a, b *Generation) int { return a.Number - b.Number })
+	var b strings.Builder
+	for _, g := range generations {
+		for _, pid := range g.readyPIDs() {
+			fmt.Fprintf(&b, "%d:%d\n", g.Number, pid)
+		}
+	}
+	return b.String()
+}
+
+func (g *Generation) readyPIDs() []int {
+	var pids []int
+	for _, w := range g.Workers {
+		was := w.State == Stopping && !g.Served.IsZero()
+		if w.PID != 0 && (was || w.State == Soaking || w.State == Ready || w.State == Leaving) {
+			pids = append(pids, w.PID)
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+// writeFiles makes the files what is wanted, as often as that changes. One that it has not written it never removes.
+func (s *Supervisor) writeFiles(next <-chan map[string]string) {
+	written := map[string]string{}
+	for want := range next {
+		for path := range written {
+			if _, wanted := want[path]; !wanted {
+				delete(written, path)
+				if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+					s.Log.Error("cannot remove status file", zap.Error(err))
+				}
+			}
+		}
+		for path, text := range want {
+			if old, known := written[path]; known && old == text || !known && text == "" {
+				continue
+			}
+			if err := writeStatus(path, text); err != nil {
+				s.Log.Error("cannot write status file", zap.Error(err))
+				continue
+			}
+			written[path] = text
+		}
+	}
+}
+
+// writeStatus replaces a file at once, so that a reader never sees half of it. What is no regular file is left alone.
+func writeStatus(path, text string) error {
+	if stat, err := os.Lstat(path); err == nil && !stat.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file: it is left alone; choose another status_file", path)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name()) //nolint:errcheck // the first error is the one to tell
+	}
+	return err
+}

@@ -1,0 +1,232 @@
+package supervisor
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"supervisord/internal/config"
+)
+
+func TestAReloadThatFailedIsTriedAgainUntilOneServes(t *testing.T) {
+	c := testConfig(1, config.All)
+	c.Reload.Retry = 5 * time.Second
+	s := newScript(t, c)
+	s.up()
+	s.send(Reload{Reason: "HUP"})
+	s.prepared()
+	s.exit(2)
+	if r, ok := s.reported(ReloadRetry); !ok || r.After != 5*time.Second || r.Serving != 1 {
+		t.Errorf("reported %+v", r)
+	}
+	s.state(Up)
+	s.did = nil
+	s.after(4900 * time.Millisecond)
+	s.expect("")
+	s.after(200 * time.Millisecond)
+	s.expect("prepare 3")
+	if s.p.Trial.Reason != "HUP" {
+		t.Errorf("the reason is %q", s.p.Trial.Reason)
+	}
+	s.prepared()
+	s.allReady()
+	s.expect("spawn 3/0, serve 3, TERM 1")
+	s.exit(1)
+	s.did = nil
+	s.after(time.Hour)
+	s.expect("")
+}
+
+func TestAReloadThatIsAskedForDoesNotWaitForTheRetryAndEndsIt(t *testing.T) {
+	c := testConfig(1, config.All)
+	c.Reload.Retry = 5 * time.Second
+	s := newScript(t, c)
+	s.up()
+	s.send(Reload{Reason: "HUP"})
+	s.send(Prepared{Generation: 2, Failure: &Failure{Step: "preflight"}})
+	s.did = nil
+	s.send(Reload{Reason: "HUP"})
+	s.expect("prepare 3")
+	s.prepared()
+	s.allReady()
+	s.exit(1)
+	s.did = nil
+	s.after(time.Hour)
+	s.expect("")
+}
+
+func TestAReloadThatWasAbortedIsNotTriedAgain(t *testing.T) {
+	c := testConfig(1, config.All)
+	c.Reload.Retry = 5 * time.Second
+	s := newScript(t, c)
+	s.up()
+	s.send(Reload{Reason: "HUP"})
+	s.send(Abort{Reason: "asked to"})
+	s.did = nil
+	s.after(time.Hour)
+	s.expect("")
+}
+
+func TestAGenerationServesNoLongerThanEvery(t *testing.T) {
+	c := testConfig(1, config.All)
+	c.Reload.Every = time.Hour
+	s := newScript(t, c)
+	s.up()
+	s.after(59 * time.Minute)
+	s.expect("")
+	s.after(2 * time.Minute)
+	s.expect("prepare 2")
+	s.prepared()
+	s.allReady()
+	s.exit(1)
+	s.did = nil
+	s.after(30 * time.Minute)
+	s.send(Reload{Reason: "HUP"}) // counts, too
+	s.prepared()
+	s.allReady()
+	s.exit(2)
+	s.did = nil
+	s.after(59 * time.Minute)
+	s.expect("")
+	s.after(2 * time.Minute)
+	s.expect("prepare 4")
+}
+
+func TestWhileAnOldGenerationDrainsEveryWaitsAsLongAgain(t *testing.T) {
+	c := testConfig(1, config.All)
+	c.Reload.Every = time.Minute
+	c.Stop.Steps[0].Wait = config.Forever
+	s := newScript(t, c)
+	s.up()
+	s.send(Reload{Reason: "HUP"})
+	s.prepared()
+	s.allReady()
+	s.did = nil
+	s.after(119 * time.Second)
+	s.expect("")
+	s.after(2 * time.Second)
+	s.expect("prepare 3")
+	s.send(Prepared{Generation: 3, Failure: &Failure{Step: "prepare"}})
+	s.did = nil
+	s.after(110 * time.Second) // one that failed is not begun again at once
+	s.expect("")
+	s.exit(1)
+	s.expect("prepare 4, forget 1") // what it waited for has gone
+}
+
+func TestTheSuccessorOfAWorkerThatDiedIsANewGenerationWhereThatIsAskedFor(t *testing.T) {
+	c := testConfig(1, config.All)
+	c.Restart.Generation = config.New
+	s := newScript(t, c)
+	s.up()
+	s.exit(1)
+	s.expect("prepare 2, forget 1")
+	s.state(StartingUp)
+	s.prepared()
+	s.exit(2)
+	s.state(Waiting)
+	s.after(time.Second)
+	s.prepared()
+	s.allReady()
+	s.state(Up)
+	if s.p.Serving.Number != 3 {
+		t.Errorf("generation %d serves", s.p.Serving.Number)
+	}
+	s.did = nil
+	s.exit(3) // soon after it was ready, for the second time: now there is a wait
+	s.expect("forget 3")
+	s.state(Waiting)
+	s.after(time.Second)
+	s.expect("prepare 4")
+}
+
+func TestANewGenerationTakesTheOthersPlaceToo(t *testing.T) {
+	c := testConfig(2, config.All)
+	c.Restart.Generation = config.New
+	s := newScript(t, c)
+	s.up()
+	s.exit(1)
+	s.expect("prepare 2")
+	s.prepared()
+	s.exit(3)
+	s.expect("spawn 2/0, spawn 2/1, serve 1, TERM 4")
+	s.exit(4)
+	s.expect("forget 2")
+	s.after(time.Second)
+	s.expect("prepare 3")
+	s.prepared()
+	s.allReady()
+	s.expect("spawn 3/0, spawn 3/1, serve 3, TERM 2")
+}
+
+func TestAWorkerThatIsReplacedMayGetAnotherSignalThanOneThatIsStopped(t *testing.T) {
+	c := testConfig(1, config.All)
+	c.Stop.ReloadSignal = syscall.SIGQUIT
+	s := newScript(t, c)
+	s.up()
+	s.send(Reload{Reason: "HUP"})
+	s.prepared()
+	s.allReady()
+	s.expect("prepare 2, spawn 2/0, serve 2, QUIT 1")
+	s.send(Stop{Reason: "TERM"})
+	s.expect("TERM 1, TERM 2") // the stop is for the one on its way out, too
+}
+
+func TestINTMayHaveASignalOfItsOwn(t *testing.T) {
+	c := testConfig(1, config.All)
+	c.Stop.Steps[0].Signal, c.Stop.IntSignal = syscall.SIGQUIT, syscall.SIGTERM
+	s := newScript(t, c)
+	s.up()
+	s.send(Stop{Reason: "INT", Interrupted: true})
+	s.expect("TERM 1")
+}
+
+func TestAStopStepWithoutEndIsFollowedByNothingButASecondStop(t *testing.T) {
+	c := testConfig(1, config.All)
+	c.Stop.Steps[0].Wait = config.Forever
+	s := newScript(t, c)
+	s.up()
+	s.send(Stop{})
+	s.expect("TERM 1")
+	s.after(1000 * time.Hour)
+	s.expect("")
+	s.send(Kill{})
+	s.expect("KILL 1")
+}
+
+func TestAnyNumberOfGenerationsMayDrainWhereMaxDrainingIsNone(t *testing.T) {
+	c := testConfig(1, config.All)
+	c.Stop.MaxDraining = 0
+	s := newScript(t, c)
+	s.up()
+	for range 20 {
+		s.send(Reload{Reason: "HUP"})
+		s.prepared()
+		s.allReady()
+	}
+	if n := len(s.p.Draining); n != 20 {
+		t.Errorf("%d drain", n)
+	}
+	if _, killed := s.reported(WorkerKilled); killed {
+		t.Error("one was killed")
+	}
+}
+
+func TestTheStatusIsInTheOrderOfTheNumbers(t *testing.T) {
+	s := newScript(t, testConfig(2, config.All))
+	s.up()
+	for range 10 {
+		s.send(Reload{Reason: "HUP"})
+		s.prepared()
+		s.allReady()
+	}
+	pid := 1000
+	for w := range s.p.workers() {
+		s.send(Spawned{Worker: w.Number, PID: pid})
+		pid--
+	}
+	if got, want := s.p.lines(), "8:983\n8:984\n9:981\n9:982\n10:979\n10:980\n11:999\n11:1000\n"; !strings.HasSuffix(got, want) {
+		t.Errorf("the status is\n%swant\n%s", got, want)
+	}
+}
