@@ -449,6 +449,7 @@ type statusJSON struct {
 				PID, Processes, Connections int
 				Memory                      int64
 				State                       string
+				ConnectionsError            string `json:"connections_error"`
 			}
 		}
 		Listeners []struct {
@@ -502,6 +503,53 @@ func TestStatusAgreesWithTheKernel(t *testing.T) {
 			t.Errorf("worker %d has %d connections, ss says %d", w.PID, w.Connections, n)
 		}
 	}
+}
+
+func TestStatusKnowsTheConnectionsOfManyWorkers(t *testing.T) {
+	t.Parallel()
+	const many = 100
+	m := start(t, strings.Replace(strings.ReplaceAll(web, "{worker}", "{hello}"), "\n[[", fmt.Sprintf("\nworkers = %d\n[[", many), 1))
+	m.serves(1)
+	for range 5 {
+		c, err := net.Dial("tcp", m.address())
+		must(t, err)
+		defer c.Close()
+	}
+	m.until("all of them are counted", func() bool {
+		time.Sleep(200 * time.Millisecond) // what was measured is kept for a second
+		n := 0
+		for _, w := range m.status().Programs[0].Generations[0].Workers {
+			if w.ConnectionsError != "" || w.Processes != 1 {
+				t.Fatalf("a worker is %+v", w)
+			}
+			n += w.Connections
+		}
+		return n == 5
+	})
+}
+
+func TestStatusSaysWhyConnectionsAreNotKnown(t *testing.T) {
+	t.Parallel()
+	asRoot(t, "run a worker as another user")
+	m := prepare(t)
+	m.via = []string{need(t, "setpriv"), "--bounding-set", "-sys_ptrace"}
+	m.start(strings.Replace(hello, "\n[[", "\nuser = \"nobody\"\n[[", 1))
+	m.serves(1)
+	c, err := net.Dial("tcp", m.address())
+	must(t, err)
+	defer c.Close()
+	m.until("it is said", func() bool {
+		return strings.Contains(m.status().Programs[0].Generations[0].Workers[0].ConnectionsError, "CAP_SYS_PTRACE")
+	})
+	if out := m.well("status"); !strings.Contains(out, "CONNS is not known: cannot look into process") || !strings.Contains(out, "CAP_SYS_PTRACE") {
+		t.Errorf("the status is %s", out)
+	}
+	a := m.asks("reload", "--drained")
+	m.serves(2)
+	time.Sleep(300 * time.Millisecond) // the first count leaves no trace until the end
+	must(t, c.Close())
+	a.ends(0)
+	m.await(says("reload receipt"), gen(2), contains(`"connections_error":"cannot look into process`))
 }
 
 // ssCount is how many connections ss(8) sees in a process.

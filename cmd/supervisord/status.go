@@ -179,6 +179,21 @@ func writeProgram(b *strings.Builder, p control.Program, now time.Time) {
 		}
 	}
 	t.Flush() //nolint:errcheck // a strings.Builder takes everything
+	if why := connectionsError(p); why != "" {
+		fmt.Fprintf(b, "  CONNS is not known: %s\n", why)
+	}
+}
+
+// connectionsError is why the connections of a worker are not known, or "".
+func connectionsError(p control.Program) string {
+	for _, g := range p.Generations {
+		for _, w := range g.Workers {
+			if w.ConnectionsWhy != "" {
+				return w.ConnectionsWhy
+			}
+		}
+	}
+	return ""
 }
 
 func lastReload(o *supervisor.Outcome) string {

@@ -285,7 +285,7 @@ func (o *Observer) notify() {
 type system struct{}
 
 func (system) AcceptQueue(fd int) (kernel.Queue, error) { return kernel.AcceptQueue(fd) }
-func (system) Connections(pids []int, addresses []string) (int, error) {
-	return kernel.Connections(pids, addresses)
+func (system) Connections(q []kernel.Query) []kernel.Count {
+	return kernel.Processes().Connections(q, time.Time{})
 }
 func (system) Listen() (kernel.Refused, error) { return kernel.Listen() }

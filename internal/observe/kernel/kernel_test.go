@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -92,8 +93,82 @@ func TestWhatIsNoListenerHasNoQueue(t *testing.T) {
 	}
 }
 
+func count(pids []int, addresses []string) (int, error) {
+	c := Processes().Connections([]Query{{PIDs: pids, Addresses: addresses}}, time.Time{})[0]
+	return c.Open, c.Err
+}
+
+// sleeper is a child with a process group of its own.
+func sleeper(t *testing.T, files ...*os.File) *exec.Cmd {
+	t.Helper()
+	child := exec.Command("sleep", "1000")
+	child.ExtraFiles = files
+	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { child.Process.Kill(); child.Wait() })
+	return child
+}
+
+// TestManyQueriesAreOneLook has a child that holds the connections of one of two listeners, and a thousand others who ask.
+func TestManyQueriesAreOneLook(t *testing.T) {
+	mine, childs := listen(t, "tcp4", "127.0.0.1:0"), listen(t, "tcp4", "127.0.0.1:0")
+	for range 2 {
+		dial(t, mine)
+		c, err := mine.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	dial(t, childs)
+	c, err := childs.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := c.(*net.TCPConn).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	child := sleeper(t, f)
+	f.Close()
+	table := Processes()
+	at := []string{mine.Addr().String(), childs.Addr().String()}
+	queries := []Query{{[]int{os.Getpid()}, at}, {[]int{child.Process.Pid}, at}, {[]int{child.Process.Pid}, at[:1]}, {[]int{os.Getpid()}, nil}}
+	for range 1000 {
+		queries = append(queries, Query{[]int{child.Process.Pid}, at[1:]})
+	}
+	counts := table.Connections(queries, time.Time{})
+	for i, want := range []int{3, 1, 0, 0, 1} { // the child is a descendant of this process
+		if counts[i].Open != want || counts[i].Err != nil {
+			t.Errorf("query %d: %+v, want %d", i, counts[i], want)
+		}
+	}
+	if c := table.Connections(queries[:1], time.Now().Add(-time.Second))[0]; !errors.Is(c.Err, ErrLate) {
+		t.Errorf("after the time is over: %+v", c)
+	}
+	if p, n := table.Group(child.Process.Pid); n != 1 || p.Parent != os.Getpid() || p.Memory < 0 || p.Began <= 0 {
+		t.Errorf("the child is %+v, of %d", p, n)
+	}
+}
+
+func TestStatIsReadWhateverTheNameOfTheProcessIs(t *testing.T) {
+	const rest = " S 1 42 42 0 -1 4194560 1 2 3 4 150 50 0 0 20 0 1 0 9000 1000000 7 18446744073709551615"
+	p, ok := parseStat([]byte("4711 (a) R 1 (b)" + rest))
+	if want := (Process{4711, 1, 42, 2 * time.Second, 7 * int64(os.Getpagesize()), 90 * time.Second}); !ok || p != want {
+		t.Errorf("%+v, want %+v", p, want)
+	}
+	for _, bad := range []string{"", "1", "1 (a", ") (", "x (a)" + rest, "1 (a) S x" + rest, "1 (a) S 1 2 3"} {
+		if p, ok := parseStat([]byte(bad)); ok {
+			t.Errorf("%q was read: %+v", bad, p)
+		}
+	}
+}
+
 func TestConnectionsOfAProcessAreCounted(t *testing.T) {
-	self := []int{os.Getpid()}
+	self, other := []int{os.Getpid()}, []int{sleeper(t).Process.Pid}
 	for network, address := range map[string]string{"tcp4": "127.0.0.1:0", "tcp6": "[::1]:0", "tcp": ":0", "unix": filepath.Join(t.TempDir(), "s"), "unixpacket": "@" + rand.Text()} {
 		l, err := net.Listen(network, address)
 		if err != nil && network == "tcp6" {
@@ -112,14 +187,14 @@ func TestConnectionsOfAProcessAreCounted(t *testing.T) {
 			}
 			accepted = append(accepted, c)
 		}
-		if n, err := Connections(self, at); err != nil || n != 3 {
+		if n, err := count(self, at); err != nil || n != 3 {
 			t.Errorf("%s: %d connections, %v; want 3", network, n, err)
 		}
 		accepted[0].Close()
-		if n, err := Connections(self, append(at, at...)); err != nil || n != 2 {
+		if n, err := count(self, append(at, at...)); err != nil || n != 2 {
 			t.Errorf("%s: %d connections, %v; want 2", network, n, err)
 		}
-		if n, err := Connections([]int{os.Getppid()}, at); n != 0 && err == nil {
+		if n, err := count(other, at); n != 0 || err != nil {
 			t.Errorf("%s: another process has %d of them", network, n)
 		}
 		for _, c := range accepted {
@@ -130,7 +205,7 @@ func TestConnectionsOfAProcessAreCounted(t *testing.T) {
 }
 
 func TestAProcessThatHasGoneHasNoConnections(t *testing.T) {
-	if n, err := Connections([]int{1 << 29}, []string{"127.0.0.1:80"}); n != 0 || err != nil {
+	if n, err := count([]int{1 << 29}, []string{"127.0.0.1:80"}); n != 0 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 }

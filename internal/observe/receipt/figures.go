@@ -10,7 +10,7 @@ import (
 // Kernel is asked while something is under way. package kernel answers.
 type Kernel interface {
 	AcceptQueue(fd int) (kernel.Queue, error)
-	Connections(pids []int, addresses []string) (int, error)
+	Connections([]kernel.Query) []kernel.Count
 	Listen() (kernel.Refused, error)
 }
 
@@ -71,8 +71,10 @@ func (s *Sampler) Queues(st *supervisor.Status) {
 	}
 }
 
-// Connections counts what is still open on the generations that are told to go.
+// Connections counts what is still open on the generations that are told to go, all at once.
 func (s *Sampler) Connections(st *supervisor.Status, now time.Time) {
+	var going []*course
+	var queries []kernel.Query
 	for _, p := range st.Programs {
 		b := s.recorder.programs[p.Name]
 		if b == nil {
@@ -83,20 +85,30 @@ func (s *Sampler) Connections(st *supervisor.Status, now time.Time) {
 			if c.goes == 0 || g == nil {
 				continue
 			}
-			var pids []int
-			for _, w := range g.Workers {
-				if w.PID > 0 {
-					pids = append(pids, w.PID)
-				}
-			}
-			n, err := s.Kernel.Connections(pids, addresses(p))
-			if err != nil {
-				c.ConnectionsWhy = err.Error()
-				continue
-			}
-			c.sample(now.Sub(c.Decided), n)
+			going = append(going, c)
+			queries = append(queries, kernel.Query{PIDs: pids(g), Addresses: addresses(p)})
 		}
 	}
+	if len(queries) == 0 {
+		return
+	}
+	for i, n := range s.Kernel.Connections(queries) {
+		if n.Err != nil {
+			going[i].ConnectionsWhy = n.Err.Error()
+			continue
+		}
+		going[i].sample(now.Sub(going[i].Decided), n.Open)
+	}
+}
+
+func pids(g *supervisor.GenerationStatus) []int {
+	var list []int
+	for _, w := range g.Workers {
+		if w.PID > 0 {
+			list = append(list, w.PID)
+		}
+	}
+	return list
 }
 
 func addresses(p supervisor.ProgramStatus) []string {

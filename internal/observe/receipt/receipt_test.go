@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -277,8 +278,10 @@ func (f *fake) AcceptQueue(fd int) (kernel.Queue, error) {
 	}
 	return kernel.Queue{Waiting: n, Limit: 128}, nil
 }
-func (f *fake) Connections([]int, []string) (int, error) { return f.open, f.err }
-func (f *fake) Listen() (kernel.Refused, error)          { return f.refused, nil }
+func (f *fake) Connections(q []kernel.Query) []kernel.Count {
+	return slices.Repeat([]kernel.Count{{Open: f.open, Err: f.err}}, len(q))
+}
+func (f *fake) Listen() (kernel.Refused, error) { return f.refused, nil }
 
 func TestTheKernelsFigures(t *testing.T) {
 	s := serves()
