@@ -106,7 +106,7 @@ func lookUp(c *config.Program) (*snapshot, error) {
 	if snap.Credential, who, err = credential(c.User, c.Group); err != nil {
 		return snap, err
 	}
-	snap.Environment, err = environment(c, who)
+	snap.Environment, err = environment(c, who, snap.Directory)
 	return snap, err
 }
 
@@ -143,14 +143,16 @@ func (snap *snapshot) spec(c *config.Program) worker.Spec {
 }
 
 // environment merges the supervisor's own variables, those of the user, and those of the configuration:
-// environment, environment_file, environment_dir, the later over the earlier.
-func environment(c *config.Program, who *user.User) ([]string, error) {
+// environment, environment_file, environment_dir, the later over the earlier. PWD is the directory, as after cd in a shell: that
+// of who started the supervisor may be one that the worker's user cannot look into, and Puma for one ends then.
+func environment(c *config.Program, who *user.User, directory string) ([]string, error) {
 	vars := map[string]string{}
 	for _, kv := range worker.Inheritable(os.Environ()) {
 		if k, v, ok := strings.Cut(kv, "="); ok && !socket.Reserved(c.Dialects, k) {
 			vars[k] = v
 		}
 	}
+	vars["PWD"] = directory
 	if who != nil {
 		vars["USER"], vars["LOGNAME"], vars["HOME"] = who.Username, who.Username, who.HomeDir
 	}

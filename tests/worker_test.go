@@ -491,3 +491,12 @@ func TestTheLastLinesOfALogFileReachItBeforeTheEnd(t *testing.T) {
 		t.Errorf("%d of 500 lines arrived", got)
 	}
 }
+
+func TestAWorkerFindsItsDirectoryInPWD(t *testing.T) {
+	t.Parallel()
+	m := prepare(t)
+	m.env = []string{"PWD=/of/who/started/it"}
+	m.start("[program.web]\ncommand = [\"env\"]\ndirectory = \"/usr\"\nrestart.when = \"never\"\n")
+	m.await(contains("PWD=/usr"))
+	m.never(contains("PWD=/of"))
+}

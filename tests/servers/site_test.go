@@ -34,6 +34,7 @@ type site struct {
 	mark      string
 	addresses map[string]string // of the example, by that of the test
 	programs  []string
+	here      bool // it runs on this machine, not in the root
 	cmd       *exec.Cmd
 	log       journal
 	ended     chan struct{}
@@ -102,6 +103,9 @@ var (
 )
 
 func (s *site) copyFile(from, to string, entry fs.DirEntry) error {
+	if entry.Name() == "target" { // where cargo builds
+		return fs.SkipDir
+	}
 	if entry.IsDir() {
 		return os.MkdirAll(to, 0o755)
 	}
@@ -151,8 +155,12 @@ func (s *site) replace(name, old, with string) {
 // launch starts supervisord.
 func (s *site) launch() {
 	s.t.Helper()
-	s.cmd = theGround().command([]string{s.dir, built}, supervisord(), "run", "-c", s.path("test.toml"))
-	s.cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + os.Getenv("HOME"),
+	g := theGround()
+	if s.here {
+		g = ground{}
+	}
+	s.cmd = g.command([]string{s.dir, built}, supervisord(), "run", "-c", s.path("test.toml"))
+	s.cmd.Env = []string{"PATH=" + s.path("bin") + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + os.Getenv("HOME"),
 		"XDG_CACHE_HOME=" + os.Getenv("XDG_CACHE_HOME"), markVariable + "=" + s.mark}
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
 	s.cmd.WaitDelay = 2 * time.Second // whoever is left may hold the pipe
