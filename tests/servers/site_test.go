@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -99,7 +100,8 @@ func (s *site) copy() {
 
 var (
 	programTable = regexp.MustCompile(`(?m)^\[program\.([^.\]]+)\]`)
-	anAddress    = regexp.MustCompile(`127\.0\.0\.1:[0-9]+`)
+	// anAddress is one of the examples: 127.0.0.1:PORT, or, where a server has its port apart, a port of the range they use.
+	anAddress = regexp.MustCompile(`127\.0\.0\.1:[0-9]+|\b(81[0-5][0-9]|90[0-5][0-9])\b`)
 )
 
 func (s *site) copyFile(from, to string, entry fs.DirEntry) error {
@@ -117,7 +119,16 @@ func (s *site) copyFile(from, to string, entry fs.DirEntry) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(to, anAddress.ReplaceAllFunc(text, func(at []byte) []byte { return []byte(s.at(string(at))) }), info.Mode().Perm())
+	return os.WriteFile(to, []byte(anAddress.ReplaceAllStringFunc(string(text), s.standIn)), info.Mode().Perm())
+}
+
+// standIn is what an address or a port of the example is replaced by.
+func (s *site) standIn(found string) string {
+	if strings.Contains(found, ":") {
+		return s.at(found)
+	}
+	_, port, _ := net.SplitHostPort(s.at("127.0.0.1:" + found))
+	return port
 }
 
 // at is the address that stands in for one of the example.
