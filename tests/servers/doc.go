@@ -7,6 +7,7 @@
 // Without that root a server is taken from this machine, where it is installed; otherwise its test is skipped.
 //
 // A test is a site and a load. The site (site_test.go) is a supervisord with a copy of the example, in which every address
-// 127.0.0.1:PORT, and every number from 8100 to 8159 and from 9000 to 9059, is replaced by a free one. The load (load_test.go) is clients that never retry, half of them with a new
-// connection for each request. Both end with the test, which sees that nothing is left of them.
+// 127.0.0.1:PORT, and every number from 8100 to 8159 and from 9000 to 9059, is replaced by a free one. The load (load_test.go) is
+// clients that never retry, half of them with a new connection for each request. Both end with the test, which sees that
+// nothing is left of them.
 package servers

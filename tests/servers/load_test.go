@@ -69,10 +69,12 @@ type clients struct {
 
 // web is the usual load on an address: as many clients with new connections as with kept ones.
 func web(address string, a ask) []clients {
-	return []clients{
-		{kind: "new", count: 12, network: "tcp", address: address, ask: a},
-		{kind: "kept", count: 12, network: "tcp", address: address, ask: a, keep: true},
-	}
+	return []clients{fresh(address, a), {kind: "kept", count: 12, network: "tcp", address: address, ask: a, keep: true}}
+}
+
+// fresh are clients with a new connection for each request.
+func fresh(address string, a ask) clients {
+	return clients{kind: "new", count: 12, network: "tcp", address: address, ask: a}
 }
 
 // slow are clients whose requests take a while, so that some are always in hand when a server is told to stop.

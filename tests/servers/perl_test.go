@@ -2,19 +2,21 @@ package servers
 
 import "testing"
 
-func TestStarmanLosesNoRequest(t *testing.T) {
+func TestStarmanLosesWhatItsChildrenHaveAcceptedAndNotRead(t *testing.T) {
 	t.Parallel()
 	needs(t, "starman", "/usr/bin/starman")
+	needs(t, "libserver-starter-perl", "/usr/share/perl5/Server/Starter.pm")
 	s := open(t, "starman")
 	at := s.at("127.0.0.1:8105")
 	l := s.press(append(web(at, get("/", "starman")), slow(at, get("/?0.3", "starman")))...)
 	s.redeploy()
-	l.lossless()
+	l.lossy(map[string]float64{"new": 4, "kept": 6, "slow": 1})
 }
 
 func TestStarletLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	needs(t, "starlet", "/usr/bin/plackup", "/usr/share/perl5/Starlet.pm")
+	needs(t, "libserver-starter-perl", "/usr/share/perl5/Server/Starter.pm")
 	s := open(t, "starlet")
 	at := s.at("127.0.0.1:8106")
 	l := s.press(append(web(at, get("/", "starlet")), slow(at, get("/?0.3", "starlet")))...)
