@@ -170,6 +170,33 @@ func TestDrainedWaitsForTheEndOfTheOldGenerationAndGivesAReceipt(t *testing.T) {
 	}
 }
 
+func TestTheReceiptOfAReloadThatStillDrainsSaysSo(t *testing.T) {
+	t.Parallel()
+	m := start(t, webWith("term=20s"))
+	m.serves(1)
+	out := m.well("reload", "-v")
+	if !strings.Contains(out, "receipt of web, generation 2: served") || !strings.Contains(out, "the drain goes on") || strings.Contains(out, ", drain ") {
+		t.Errorf("it says %s", out)
+	}
+	var v struct {
+		Receipts []struct {
+			Generation, Replaced int
+			Outcome, Ended       string
+			Took                 int64 `json:"took_ns"`
+		}
+	}
+	must(t, json.Unmarshal([]byte(lastObject(m.well("reload", "--json"))), &v))
+	if len(v.Receipts) != 1 || v.Receipts[0].Generation != 3 || v.Receipts[0].Replaced != 2 || v.Receipts[0].Outcome != "served" || v.Receipts[0].Took <= 0 || v.Receipts[0].Ended != "" {
+		t.Errorf("the receipts are %+v", v.Receipts)
+	}
+	m.write(webWith("exit=3"))
+	m.fails(11, []string{"receipt of web, generation 4: failed"}, "reload", "-v")
+	m.well("kill", "web", "--generation", "1")
+	m.await(says("reload receipt"), gen(2), contains(`"replaced":1`), contains(`"drain":"`))
+	m.well("kill", "web", "--generation", "2")
+	m.well("kill", "web", "--generation", "3")
+}
+
 // lastObject is the JSON at the end of what a command wrote to stdout and stderr.
 func lastObject(out string) string { return out[max(0, strings.Index(out, "\n{")):] }
 

@@ -21,7 +21,7 @@ func (d *master) serveControl(o *observe.Observer) {
 	server, err := control.Serve(control.Options{
 		Path: d.settings.Control, Other: d.settings.OwnControl(d.path), Config: d.path, Mode: d.settings.ControlMode, Inherited: inherited,
 		Access: control.Access{Group: d.settings.ControlGroup, Read: d.settings.ControlRead == "any"},
-		Asker:  d.supervisor, Log: d.log, Version: version(), Receipts: o.Receipts,
+		Asker:  d.supervisor, Log: d.log, Version: version(), Gauge: d.gauge, Receipts: o.Receipts,
 	})
 	if err != nil {
 		d.log.Error("no control socket: `supervisord reload` and `status` cannot reach this supervisord", zap.Error(err))

@@ -101,7 +101,7 @@ type showing struct {
 func (s *showing) flags(c *cobra.Command) {
 	c.Flags().DurationVar(&s.timeout, "timeout", defaultTimeout, "how long to wait")
 	c.Flags().BoolVar(&s.json, "json", false, "write the verdict as JSON")
-	c.Flags().BoolVarP(&s.verbose, "verbose", "v", false, "say more: every event, and the receipt")
+	c.Flags().BoolVarP(&s.verbose, "verbose", "v", false, "say more: every event, and the receipt (without --drained: as far as it is written)")
 }
 
 // tickets is for who does not wait.
@@ -164,7 +164,7 @@ func (s *showing) conclude(ctx context.Context, client *control.Client, v *contr
 	return report(io.Discard, v)
 }
 
-// receipts finds those of the generations that were waited for. One whose old generation still drains is not written yet.
+// receipts finds those of the generations that were waited for. Where the old generation still drains that is what is known by now.
 func receipts(ctx context.Context, client *control.Client, v *control.Verdict) []receipt.Receipt {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
@@ -177,32 +177,45 @@ func receipts(ctx context.Context, client *control.Client, v *control.Verdict) [
 	return found
 }
 
-// receiptOf asks a few times where the receipt must come: it is written by another than who gave the verdict.
+// receiptOf asks a few times: a receipt is written by another than who gave the verdict, and may come a moment later.
 func receiptOf(ctx context.Context, client *control.Client, p control.ProgramVerdict) *receipt.Receipt {
-	for range 5 {
+	for last := 5; ; last-- {
 		a, err := client.Receipts(ctx, p.Program)
 		if err != nil {
 			return nil
 		}
-		for _, r := range a.Receipts {
-			if r.Generation == p.Generation {
+		candidates := a.Receipts
+		if !p.Drained || last == 0 {
+			candidates = append(candidates, a.Open...)
+		}
+		for _, r := range candidates {
+			if r.Generation == p.Generation && r.Outcome != receipt.UnderWay {
 				return &r
 			}
 		}
-		if !p.Drained || pause(ctx) != nil {
+		if last == 0 || pause(ctx) != nil {
 			return nil
 		}
 	}
-	return nil
 }
 
 // writeReceipt says what a reload cost.
 func writeReceipt(out io.Writer, r receipt.Receipt) {
 	fmt.Fprintf(out, "receipt of %s, generation %d: %s\n", r.Program, r.Generation, r.Outcome)
-	fmt.Fprintf(out, "  took %s, spawn to ready %s, overlap %s, drain %s\n", short(r.Took), short(r.SpawnToReady), short(r.Overlap), short(r.Drain))
+	fmt.Fprintf(out, "  took %s, spawn to ready %s", short(r.Took), short(r.SpawnToReady))
+	switch {
+	case r.Ended.IsZero():
+		fmt.Fprintf(out, "; this is what is known by now: the drain goes on")
+	case r.Replaced != 0:
+		fmt.Fprintf(out, ", overlap %s, drain %s", short(r.Overlap), short(r.Drain))
+	}
+	fmt.Fprintln(out)
 	fmt.Fprintf(out, "  longest accept queue %d, ListenOverflows %+d, ListenDrops %+d\n", r.LongestQueue(), r.ListenOverflows, r.ListenDrops)
 	if n := len(r.Connections); n > 0 {
 		fmt.Fprintf(out, "  connections on the old generation: %d at first, %d after %s\n", r.Connections[0].Open, r.Connections[n-1].Open, short(r.Connections[n-1].At))
+	}
+	if r.ConnectionsWhy != "" {
+		fmt.Fprintf(out, "  connections on the old generation: not known: %s\n", r.ConnectionsWhy)
 	}
 	for _, k := range r.Killed {
 		fmt.Fprintf(out, "  killed: worker %d of generation %d (PID %d): %s\n", k.Worker, k.Generation, k.PID, k.Reason)

@@ -43,6 +43,7 @@ type master struct {
 	watcher    *watch.Watcher
 	notify     *systemd.Notify
 	supervisor *supervisor.Supervisor
+	gauge      *control.Gauge            // of what workers use, for all who ask
 	control    *control.Server           // nil: there is none
 	updates    <-chan *supervisor.Update // from the first on
 	stopped    bool                      // every program has
@@ -57,7 +58,7 @@ func run(path string) error {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
-	d := &master{path: path}
+	d := &master{path: path, gauge: new(control.Gauge)}
 	defer d.close()
 	if err := orGoBack(d.setUp); err != nil {
 		return err

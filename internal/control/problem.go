@@ -52,8 +52,8 @@ func problem(code Code, what, remedy string) *Problem {
 	return &Problem{Status: statusOf[code], Code: code, What: what, Remedy: remedy}
 }
 
-// problemOf makes what the loop answered a Problem.
-func problemOf(err error) *Problem {
+// ProblemOf makes what the loop answered a Problem.
+func ProblemOf(err error) *Problem {
 	var p *Problem
 	switch {
 	case errors.As(err, &p):
@@ -74,7 +74,8 @@ func problemOf(err error) *Problem {
 	return problem(Internal, err.Error(), "")
 }
 
-func (p *Problem) write(w http.ResponseWriter) {
+// Write answers with the problem.
+func (p *Problem) Write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	if p.Code == TooMany {
 		w.Header().Set("Retry-After", "1")

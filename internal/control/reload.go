@@ -75,22 +75,28 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) error {
 	if err := body(r, &b); err != nil {
 		return err
 	}
+	if b.Wait {
+		return s.reloadAndWait(w, r, b)
+	}
+	answer, err := Reload(r.Context(), s.Asker, b)
+	if err != nil {
+		return err
+	}
+	return respond(w, answer)
+}
+
+// Reload asks for a reload that nobody waits for, and returns when the configuration has been applied. One that has been asked for
+// goes on, whoever has gone away meanwhile. Errors: see ProblemOf.
+func Reload(ctx context.Context, loop Asker, b ReloadBody) (*Accepted, error) {
 	q, err := b.request()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	timeout, err := duration("timeout", b.Timeout, defaultWait)
+	v, err := askWithin(ctx, loop, reloadTimeout, q)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if b.Wait {
-		return s.reloadAndWait(w, r, q, b.until(), timeout)
-	}
-	tickets, err := s.askReload(r.Context(), q)
-	if err != nil {
-		return err
-	}
-	return respond(w, Accepted{tickets})
+	return &Accepted{append([]supervisor.Ticket{}, v.([]supervisor.Ticket)...)}, nil
 }
 
 func (b *ReloadBody) until() until {
@@ -103,17 +109,12 @@ func (b *ReloadBody) until() until {
 	return untilServes
 }
 
-// askReload asks for a reload. One that has been asked for goes on, whoever has gone away meanwhile.
-func (s *Server) askReload(ctx context.Context, q supervisor.ReloadRequest) ([]supervisor.Ticket, error) {
-	v, err := s.ask(ctx, reloadTimeout, q)
-	if err != nil {
-		return nil, err
-	}
-	return append([]supervisor.Ticket{}, v.([]supervisor.Ticket)...), nil
-}
-
 // reloadAndWait follows before it asks: nothing is missed.
-func (s *Server) reloadAndWait(w http.ResponseWriter, r *http.Request, q supervisor.ReloadRequest, u until, timeout time.Duration) error {
+func (s *Server) reloadAndWait(w http.ResponseWriter, r *http.Request, b ReloadBody) error {
+	timeout, err := duration("timeout", b.Timeout, defaultWait)
+	if err != nil {
+		return err
+	}
 	out, done, err := s.stream(w, r)
 	if err != nil {
 		return err
@@ -125,7 +126,7 @@ func (s *Server) reloadAndWait(w http.ResponseWriter, r *http.Request, q supervi
 	}
 	ctx, cancel := context.WithTimeoutCause(r.Context(), timeout, errTime)
 	defer cancel()
-	tickets, err := s.askReload(ctx, q)
+	accepted, err := Reload(ctx, s.Asker, b)
 	if errors.Is(err, errTime) {
 		err = problem(TooSlow, "the reload has not begun in time; it may still", "look at `supervisord status`")
 	}
@@ -134,8 +135,8 @@ func (s *Server) reloadAndWait(w http.ResponseWriter, r *http.Request, q supervi
 		return err
 	}
 	out.begin()
-	out.write(Line{Tickets: tickets}) //nolint:errcheck // the next one will fail, too
-	s.watch(ctx, out, newCourse(tickets, u), updates)
+	out.write(Line{Tickets: accepted.Tickets}) //nolint:errcheck // the next one will fail, too
+	s.watch(ctx, out, newCourse(accepted.Tickets, b.until()), updates)
 	return nil
 }
 

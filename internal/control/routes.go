@@ -56,7 +56,7 @@ func (s *Server) routes() http.Handler {
 		mux.Handle(r.method+" "+r.path, s.guarded(r))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		problem(NoPath, fmt.Sprintf("there is no %s %s", r.Method, r.URL.Path), "docs/openapi.yaml lists what there is").write(w)
+		problem(NoPath, fmt.Sprintf("there is no %s %s", r.Method, r.URL.Path), "docs/openapi.yaml lists what there is").Write(w)
 	})
 	return mux
 }
@@ -65,22 +65,22 @@ func (s *Server) routes() http.Handler {
 func (s *Server) guarded(route route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p := s.forbids(r, route.change); p != nil {
-			p.write(w)
+			p.Write(w)
 			return
 		}
 		if p := s.misdirected(r.Header.Values(ConfigHeader)); p != nil {
-			p.write(w)
+			p.Write(w)
 			return
 		}
 		for key := range r.URL.Query() {
 			if !slices.Contains(route.query, key) {
-				problem(BadRequest, fmt.Sprintf("the parameter %q is not known here", key), "docs/openapi.yaml lists them").write(w)
+				problem(BadRequest, fmt.Sprintf("the parameter %q is not known here", key), "docs/openapi.yaml lists them").Write(w)
 				return
 			}
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		if err := route.answer(s, w, r); err != nil {
-			problemOf(err).write(w)
+			ProblemOf(err).Write(w)
 		}
 	})
 }
@@ -157,6 +157,7 @@ type Accepted struct {
 // ReceiptsAnswer is the answer to …/receipts.
 type ReceiptsAnswer struct {
 	Receipts []receipt.Receipt `json:"receipts"` // of reloads that have ended, the newest first
+	Open     []receipt.Receipt `json:"open"`     // of those that have not: as far as they are written
 }
 
 // ScaleBody is the body of …/scale.

@@ -52,7 +52,8 @@ type Options struct {
 	Asker     Asker
 	Log       *zap.Logger
 	Version   string
-	Receipts  func(program string) []receipt.Receipt // that have ended, the newest first
+	Gauge     *Gauge
+	Receipts  func(program string) (ended, open []receipt.Receipt) // the newest first
 }
 
 // Server answers on the control socket.
@@ -62,7 +63,6 @@ type Server struct {
 	socket  *Socket
 	http    *http.Server
 	streams streams
-	gauge   gauge
 	serving sync.WaitGroup // the listener and every handler
 }
 
@@ -154,9 +154,13 @@ func (s *Server) counted(next http.Handler) http.Handler {
 
 // ask has the loop answer a request, within limit.
 func (s *Server) ask(ctx context.Context, limit time.Duration, r supervisor.Request) (any, error) {
+	return askWithin(ctx, s.Asker, limit, r)
+}
+
+func askWithin(ctx context.Context, loop Asker, limit time.Duration, r supervisor.Request) (any, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errSlow)
 	defer cancel()
-	return s.Asker.Do(ctx, r)
+	return loop.Do(ctx, r)
 }
 
 // discard keeps what net/http complains about out of the log, unless somebody looks for it.

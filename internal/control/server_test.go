@@ -481,7 +481,7 @@ func TestAHugeHeaderIsRefused(t *testing.T) {
 }
 
 func TestUsageIsThatOfTheProcessGroup(t *testing.T) {
-	var g gauge
+	var g Gauge
 	pid := unix.Getpgrp()
 	u := g.measure([]query{{pids: []int{pid, 1 << 29}}})
 	if mine := u[pid]; mine.Processes == nil || *mine.Processes < 1 || *mine.Memory < 1<<20 || mine.Began == nil && *mine.Processes > 0 {

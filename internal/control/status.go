@@ -81,16 +81,18 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return respond(w, s.extend(st, usage != "no"))
+	x := s.Gauge.Extend(st, usage != "no")
+	x.Version, x.Config = s.Version, s.Config
+	return respond(w, x)
 }
 
-// extend adds to what the loop knows. The loop does not wait for it.
-func (s *Server) extend(st *supervisor.Status, usage bool) *Status {
+// Extend adds to what the loop knows. The loop does not wait for it. What has to be asked of the kernel is left out without usage.
+func (g *Gauge) Extend(st *supervisor.Status, usage bool) *Status {
 	used := map[int]Usage{}
 	if usage {
-		used = s.gauge.measure(queries(st))
+		used = g.measure(queries(st))
 	}
-	x := &Status{PID: st.PID, Version: s.Version, Started: st.Started, Stopping: st.Stopping, Config: s.Config, Upgrade: st.Upgrade, Programs: []Program{}}
+	x := &Status{PID: st.PID, Started: st.Started, Stopping: st.Stopping, Upgrade: st.Upgrade, Programs: []Program{}}
 	for _, p := range st.Programs {
 		xp := Program{ProgramStatus: p, Generations: []Generation{}, Listeners: []Listener{}}
 		for _, g := range p.Generations {
@@ -102,8 +104,8 @@ func (s *Server) extend(st *supervisor.Status, usage bool) *Status {
 		}
 		for _, l := range p.Listeners {
 			xl := Listener{ListenerStatus: l}
-			if usage {
-				xl.Queue = queue(l)
+			if q, ok := kernel.AcceptQueues(l.FDs); usage && ok {
+				xl.Queue = &q
 			}
 			xp.Listeners = append(xp.Listeners, xl)
 		}
@@ -131,28 +133,12 @@ func queries(st *supervisor.Status) []query {
 	return all
 }
 
-// queue is the sum over the sockets of a listener. A socket that the loop has closed meanwhile is none.
-func queue(l supervisor.ListenerStatus) *kernel.Queue {
-	var sum *kernel.Queue
-	for _, fd := range l.FDs {
-		q, err := kernel.AcceptQueue(fd)
-		if err != nil {
-			continue
-		}
-		if sum == nil {
-			sum = &kernel.Queue{}
-		}
-		sum.Waiting += q.Waiting
-		sum.Limit += q.Limit
-	}
-	return sum
-}
-
 // receipts answers with the last receipts of a program, the newest first.
 func (s *Server) receipts(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
 	if _, err := s.snapshot(r.Context(), name); err != nil {
 		return err
 	}
-	return respond(w, ReceiptsAnswer{append([]receipt.Receipt{}, s.Receipts(name)...)})
+	ended, open := s.Receipts(name)
+	return respond(w, ReceiptsAnswer{append([]receipt.Receipt{}, ended...), append([]receipt.Receipt{}, open...)})
 }

@@ -25,8 +25,8 @@ const (
 	patience  = 500 * time.Millisecond // of a status; what cannot be counted within it is not known
 )
 
-// gauge measures what workers use, whoever asks, at most once in a while.
-type gauge struct {
+// Gauge measures what workers use, whoever asks, at most once in a while. Its zero value is ready; it is for several goroutines.
+type Gauge struct {
 	mu    sync.Mutex
 	known map[int]*measured // by PID
 }
@@ -45,7 +45,7 @@ type query struct {
 }
 
 // measure answers for every worker that is asked for. Those about whom nothing fresh is known are looked at together.
-func (g *gauge) measure(queries []query) map[int]Usage {
+func (g *Gauge) measure(queries []query) map[int]Usage {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
@@ -76,7 +76,7 @@ func (g *gauge) measure(queries []query) map[int]Usage {
 }
 
 // look measures workers, one in each query: one look at all processes, and one at all their connections.
-func (g *gauge) look(now time.Time, workers []kernel.Query) {
+func (g *Gauge) look(now time.Time, workers []kernel.Query) {
 	if len(workers) == 0 {
 		return
 	}

@@ -235,6 +235,7 @@ func TestThePageThroughAReloadAFailureAndACrash(t *testing.T) {
 	m.signal(syscall.SIGHUP)
 	b.until("the draining generation", `document.querySelector('[data-generation="1"]')?.dataset.role === "draining"`)
 	b.until("the connection that it still has", `document.querySelectorAll(".timeline .curve").length === 1`)
+	b.until("that connection, and memory, at the worker that has it", `/ % · [0-9.]+ MiB · 1 conns$/.test(document.querySelector("[data-role=draining] .workers small")?.textContent)`)
 	b.look("reload-wide", 1280, "light")
 	light := b.background()
 	letGo()

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"supervisord/internal/control"
 	"supervisord/internal/observe/hooks"
 	"supervisord/internal/observe/kernel"
 	"supervisord/internal/observe/metrics"
@@ -31,8 +32,9 @@ type Options struct {
 	Runner    hooks.Runner              // runs the hooks
 	Log       *zap.Logger
 	Version   string
-	HTTP      string // where metrics and the page are served: host:port, unix:/path, or "": nowhere
-	TokenFile string // of the page; "": it can only be read
+	Gauge     *control.Gauge // of what workers use
+	HTTP      string         // where metrics and the page are served: host:port, unix:/path, or "": nowhere
+	TokenFile string         // of the page; "": it can only be read
 }
 
 // Observer follows a supervisor.
@@ -77,10 +79,7 @@ func Start(o Options) *Observer {
 func (o *Observer) serve() {
 	m := metrics.New(o.Version, o.ask)
 	p, err := page.Serve(page.Options{
-		Address: o.HTTP, TokenFile: o.TokenFile, Log: o.Log, Metrics: m, Status: o.ask, State: o.state,
-		Reload: func(ctx context.Context, programs []string) (any, error) {
-			return o.Asker.Do(ctx, supervisor.ReloadRequest{Programs: programs, Reason: "the page"})
-		},
+		Address: o.HTTP, TokenFile: o.TokenFile, Log: o.Log, Metrics: m, Status: o.ask, State: o.state, Asker: o.Asker,
 	})
 	if err != nil {
 		o.Log.Error("no metrics and no page: cannot serve them", zap.String("http", o.HTTP), zap.Error(err))
@@ -125,11 +124,12 @@ func (o *Observer) ask(ctx context.Context) (*supervisor.Status, error) {
 	return v.(*supervisor.Status), nil
 }
 
-// Receipts returns the last receipts of a program, at most 20, the newest first. It may be called from anywhere.
-func (o *Observer) Receipts(program string) []receipt.Receipt {
+// Receipts returns the last receipts of a program, at most 20, and those that are still being written, both the newest first. It may
+// be called from anywhere.
+func (o *Observer) Receipts(program string) (ended, open []receipt.Receipt) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.recorder.Receipts(program)
+	return o.recorder.Receipts(program), o.recorder.Open(program)
 }
 
 // run follows, and follows again where this was too slow.

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"supervisord/internal/config"
+	"supervisord/internal/control"
 	"supervisord/internal/observe/hooks"
 	"supervisord/internal/observe/receipt"
 	"supervisord/supervisor"
@@ -94,7 +95,7 @@ func onStage(t *testing.T, play func(o *Observer, l *loop, logs *observer.Observ
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zapcore.DebugLevel)
 		l := &loop{status: &supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web"}}}, asked: map[string]int{}}
-		o := Start(Options{Asker: l, Runner: l, Log: zap.New(core)})
+		o := Start(Options{Gauge: new(control.Gauge), Asker: l, Runner: l, Log: zap.New(core)})
 		synctest.Wait()
 		play(o, l, logs)
 		l.mu.Lock()
@@ -114,11 +115,11 @@ var (
 func TestAReceiptIsLoggedAndKeptAndTold(t *testing.T) {
 	onStage(t, func(o *Observer, l *loop, logs *observer.ObservedLogs) {
 		l.say(began, serves)
-		if len(o.Receipts("web")) != 0 || l.hooked() != "" {
+		if ended, open := o.Receipts("web"); len(ended) != 0 || len(open) != 1 || open[0].Outcome != receipt.Served || l.hooked() != "" {
 			t.Error("it is there before the end")
 		}
 		l.say(gone)
-		if r := o.Receipts("web"); len(r) != 1 || r[0].Outcome != receipt.Served || logs.FilterMessage(receipt.Message).Len() != 1 {
+		if r, open := o.Receipts("web"); len(open) != 0 || len(r) != 1 || r[0].Outcome != receipt.Served || logs.FilterMessage(receipt.Message).Len() != 1 {
 			t.Errorf("receipts are %+v", r)
 		}
 		if l.hooked() != hooks.AfterReload {
@@ -193,7 +194,7 @@ func TestWhoWasTooSlowFollowsAgain(t *testing.T) {
 			t.Fatalf("%v %v", l.asked, logs.All())
 		}
 		l.say(gone)
-		if r := o.Receipts("web"); len(r) != 1 || !r[0].Gap || r[0].Outcome != receipt.Served {
+		if r, _ := o.Receipts("web"); len(r) != 1 || !r[0].Gap || r[0].Outcome != receipt.Served {
 			t.Errorf("receipts are %+v", r)
 		}
 	})
@@ -202,9 +203,9 @@ func TestWhoWasTooSlowFollowsAgain(t *testing.T) {
 func TestAnAddressThatIsTakenIsNoReasonNotToGoOn(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	l := &loop{status: &supervisor.Status{}, asked: map[string]int{}}
-	first := Start(Options{Asker: l, Runner: l, Log: zap.New(core), HTTP: "127.0.0.1:0"})
+	first := Start(Options{Gauge: new(control.Gauge), Asker: l, Runner: l, Log: zap.New(core), HTTP: "127.0.0.1:0"})
 	address := first.page.Address()
-	second := Start(Options{Asker: l, Runner: l, Log: zap.New(core), HTTP: address})
+	second := Start(Options{Gauge: new(control.Gauge), Asker: l, Runner: l, Log: zap.New(core), HTTP: address})
 	if logs.FilterLevelExact(zapcore.ErrorLevel).Len() != 1 {
 		t.Errorf("logged %v", logs.All())
 	}

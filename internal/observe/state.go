@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"supervisord/internal/observe/kernel"
-	"supervisord/internal/observe/metrics"
 	"supervisord/internal/observe/page"
 )
 
@@ -19,18 +17,13 @@ func (o *Observer) state(ctx context.Context) (*page.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	st := &page.State{Now: time.Now(), Version: o.Version, Status: status, Details: map[string]page.Detail{}}
+	st := &page.State{Now: time.Now(), Status: o.Gauge.Extend(status, true), Details: map[string]page.Detail{}}
+	st.Status.Version = o.Version
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range status.Programs {
 		receipts := append(o.recorder.Open(p.Name), o.recorder.Receipts(p.Name)...)
-		d := page.Detail{Receipts: receipts[:min(shown, len(receipts))], Lives: o.recorder.Lives(p.Name), Queues: map[string]kernel.Queue{}}
-		for _, l := range p.Listeners {
-			if q, ok := metrics.Queue(l); ok {
-				d.Queues[l.Name] = q
-			}
-		}
-		st.Details[p.Name] = d
+		st.Details[p.Name] = page.Detail{Receipts: receipts[:min(shown, len(receipts))], Lives: o.recorder.Lives(p.Name)}
 	}
 	st.Recent = slices.Clone(o.recent[max(0, len(o.recent)-kept):])
 	return st, nil

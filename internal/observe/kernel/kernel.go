@@ -53,6 +53,16 @@ func AcceptQueue(fd int) (Queue, error) {
 	return Queue{}, ErrNoQueue
 }
 
+// AcceptQueues is the sum over the sockets of a listener; false: none of them has a queue. One that was closed meanwhile is none.
+func AcceptQueues(fds []int) (sum Queue, ok bool) {
+	for _, fd := range fds {
+		if q, err := AcceptQueue(fd); err == nil {
+			sum.Waiting, sum.Limit, ok = sum.Waiting+q.Waiting, sum.Limit+q.Limit, true
+		}
+	}
+	return sum, ok
+}
+
 // Refused counts the connections that the kernel turned away in this network namespace, on whatever socket.
 type Refused struct{ Overflows, Drops int64 }
 

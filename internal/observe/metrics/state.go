@@ -86,7 +86,7 @@ func queues(t *text, st *supervisor.Status) {
 	var all []found
 	for _, p := range st.Programs {
 		for _, l := range p.Listeners {
-			if q, ok := Queue(l); ok {
+			if q, ok := kernel.AcceptQueues(l.FDs); ok {
 				all = append(all, found{p.Name, l.Name, q})
 			}
 		}
@@ -99,14 +99,4 @@ func queues(t *text, st *supervisor.Status) {
 	for _, f := range all {
 		t.sample("supervisord_listener_accept_queue_limit", float64(f.Limit), "program", f.program, "listener", f.listener)
 	}
-}
-
-// Queue is the accept queue of a listener, its slots together; false: it has none.
-func Queue(l supervisor.ListenerStatus) (sum kernel.Queue, ok bool) {
-	for _, fd := range l.FDs {
-		if q, err := kernel.AcceptQueue(fd); err == nil {
-			sum.Waiting, sum.Limit, ok = sum.Waiting+q.Waiting, sum.Limit+q.Limit, true
-		}
-	}
-	return sum, ok
 }

@@ -11,7 +11,7 @@ import (
 // How often a stream is written to.
 const (
 	atMostEach = 250 * time.Millisecond
-	keepAlive  = 15 * time.Second // a line that means nothing, so that who has gone is noticed
+	atLeast    = 5 * time.Second // for what workers use is no event, and who has gone is to be noticed
 )
 
 // stream is one client of GET /events.
@@ -63,7 +63,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
 	out.SetReadDeadline(time.Time{}) //nolint:errcheck // it is a socket; the client says nothing more
-	alive := time.NewTicker(keepAlive)
+	alive := time.NewTicker(atLeast)
 	defer alive.Stop()
 	for message := s.message(r.Context()); message != nil; {
 		out.SetWriteDeadline(time.Now().Add(writeTimeout)) //nolint:errcheck // it is a socket
@@ -77,7 +77,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 			}
 			message = s.message(r.Context())
 		case <-alive.C:
-			message = []byte(":\n\n")
+			message = s.message(r.Context())
 		case <-r.Context().Done():
 			return
 		case <-s.ctx.Done():

@@ -20,6 +20,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"supervisord/internal/control"
 	"supervisord/supervisor"
 )
 
@@ -50,12 +51,12 @@ func open(t *testing.T, address, tokenFile string) *stage {
 		State: func(ctx context.Context) (*State, error) {
 			s.states.Add(1)
 			st, err := status(ctx)
-			return &State{Status: st}, err
+			if err != nil {
+				return nil, err
+			}
+			return &State{Status: new(control.Gauge).Extend(st, false)}, nil
 		},
-		Reload: func(_ context.Context, programs []string) (any, error) {
-			s.reloaded <- programs
-			return []supervisor.Ticket{{Program: "web", Generation: 3}}, s.failure
-		},
+		Asker: s,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -71,6 +72,16 @@ func open(t *testing.T, address, tokenFile string) *stage {
 		}
 	})
 	return s
+}
+
+// Do is the loop, as far as reloads go.
+func (s *stage) Do(_ context.Context, r supervisor.Request) (any, error) {
+	reload := r.(supervisor.ReloadRequest)
+	s.reloaded <- reload.Programs
+	if reload.Reason != "the page" {
+		s.Errorf("the reason is %q", reload.Reason)
+	}
+	return []supervisor.Ticket{{Program: "web", Generation: 3}}, s.failure
 }
 
 func local(t *testing.T) *stage { t.Helper(); return open(t, "127.0.0.1:0", "") }
@@ -198,7 +209,7 @@ func TestWithTheTokenItCan(t *testing.T) {
 		t.Errorf("reloaded %q", got)
 	}
 	s.expect("GET", "/reload", 405, "", "Authorization", "Bearer "+token)
-	for err, code := range map[error]int{supervisor.ErrNoProgram: 404, supervisor.ErrRefused: 409, supervisor.ErrStopping: 503, context.DeadlineExceeded: 503} {
+	for err, code := range map[error]int{supervisor.ErrNoProgram: 404, supervisor.ErrRefused: 422, supervisor.ErrStopping: 503, context.DeadlineExceeded: 500} {
 		s.failure = fmt.Errorf("no: %w", err)
 		s.expect("POST", "/reload", code, err.Error(), "Authorization", "Bearer "+token)
 	}

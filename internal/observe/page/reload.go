@@ -1,10 +1,8 @@
 package page
 
 import (
-	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,7 +13,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"supervisord/supervisor"
+	"supervisord/internal/control"
 )
 
 // The bounds of a token.
@@ -27,8 +25,8 @@ const (
 // wrongPause is how long an answer to a wrong token takes, so that guessing is slow.
 const wrongPause = 500 * time.Millisecond
 
-// reloadTimeout is how long reading a configuration may take until its answer is not waited for any more.
-const reloadTimeout = 15 * time.Second
+// reloadTimeout is longer than a configuration may take to be read.
+const reloadTimeout = 75 * time.Second
 
 // reload replaces the workers of the programs in ?program=, or of all. The token comes in a header that no other page can set,
 // and never in a cookie: nobody can make a browser send it (CSRF).
@@ -52,23 +50,13 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 	}
 	programs := r.URL.Query()["program"]
 	s.Log.Info("reload: asked for on the page", zap.Strings("programs", programs), zap.String("from", r.RemoteAddr))
-	s.asked(w, r, programs)
-}
-
-func (s *Server) asked(w http.ResponseWriter, r *http.Request, programs []string) {
-	ctx, cancel := context.WithTimeout(r.Context(), reloadTimeout)
-	defer cancel()
-	tickets, err := s.Reload(ctx, programs)
-	switch {
-	case err == nil:
-		answer(w, http.StatusAccepted, tickets)
-	case errors.Is(err, supervisor.ErrNoProgram):
-		http.Error(w, err.Error(), http.StatusNotFound)
-	case errors.Is(err, supervisor.ErrRefused):
-		http.Error(w, err.Error(), http.StatusConflict)
-	default:
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(reloadTimeout)) //nolint:errcheck // it is a socket
+	accepted, err := control.Reload(r.Context(), s.Asker, control.ReloadBody{Programs: programs, Reason: "the page"})
+	if err != nil {
+		control.ProblemOf(err).Write(w)
+		return
 	}
+	answer(w, http.StatusAccepted, accepted)
 }
 
 // same takes the same time whatever is wrong.

@@ -16,7 +16,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"supervisord/internal/observe/kernel"
+	"supervisord/internal/control"
 	"supervisord/internal/observe/receipt"
 	"supervisord/supervisor"
 )
@@ -41,14 +41,13 @@ type Options struct {
 	Metrics   http.Handler
 	Status    func(context.Context) (*supervisor.Status, error)
 	State     func(context.Context) (*State, error)
-	Reload    func(ctx context.Context, programs []string) (any, error)
+	Asker     control.Asker // is asked for reloads, as the control API is
 }
 
 // State is what the page shows.
 type State struct {
 	Now     time.Time           `json:"now"`
-	Version string              `json:"version"`
-	Status  *supervisor.Status  `json:"status"`
+	Status  *control.Status     `json:"status"`
 	Details map[string]Detail   `json:"details"` // by program
 	Recent  []supervisor.Update `json:"recent"`  // oldest first
 	Token   bool                `json:"token"`   // who has the token may reload
@@ -56,9 +55,8 @@ type State struct {
 
 // Detail is what the status of a program does not say.
 type Detail struct {
-	Receipts []receipt.Receipt       `json:"receipts"` // the newest first; those that are not complete too
-	Lives    []receipt.Life          `json:"lives"`
-	Queues   map[string]kernel.Queue `json:"queues"` // by listener
+	Receipts []receipt.Receipt `json:"receipts"` // the newest first; those that are not complete too
+	Lives    []receipt.Life    `json:"lives"`
 }
 
 // Server serves metrics and the page.

@@ -52,7 +52,9 @@ const word = s => String(s).split(" ")[0]; // the class of a state
 
 function render() {
   const st = state.status;
-  byId("about").replaceChildren(state.version + " · PID " + st.pid + " · ", age(st.started, "up ", ""), st.stopping ? " · stopping" : "");
+  byId("about").replaceChildren(st.version + " · PID " + st.pid + " · ", age(st.started, "up ", ""), st.stopping ? " · stopping" : "");
+  byId("upgrade").hidden = !st.upgrade_failed;
+  byId("upgrade").textContent = "The last upgrade failed: " + st.upgrade_failed;
   const bad = st.programs.filter(p => !["up", "reloading"].includes(p.state)).length;
   document.title = (bad ? "(" + bad + ") " : "") + "supervisord";
   byId("programs").replaceChildren(...st.programs.map(program));
@@ -61,7 +63,7 @@ function render() {
 }
 
 function program(p) {
-  const d = state.details[p.name] || { receipts: [], lives: [], queues: {} };
+  const d = state.details[p.name] || { receipts: [], lives: [] };
   const receipt = d.receipts.find(r => r.generation === chosen.get(p.name)) || d.receipts[0];
   return el("article", { class: "card", "data-program": p.name, "data-state": p.state },
     el("header", {}, el("h2", {}, p.name), el("span", { class: "badge " + p.state }, p.state), el("p", { class: "summary" }, p.summary.replace(p.name + " " + p.state, "").replace(/^, /, "")),
@@ -70,7 +72,7 @@ function program(p) {
     receipt ? el("div", { class: "when" }, timeline(p, d, receipt), legend()) : null,
     el("h3", {}, "Workers"), ...p.generations.map(generation),
     p.generations.length ? null : el("p", { class: "summary" }, "none"),
-    ...listeners(p, d), ...receipts(p, d, receipt));
+    ...listeners(p), ...receipts(p, d, receipt));
 }
 
 // problem says why the last reload failed, as long as that is the newest news, and when something is tried next.
@@ -81,6 +83,7 @@ function problem(p) {
     lines.push(el("strong", {}, "Generation " + last.generation + " failed"), " at " + (r.step || "?") + ": " + (r.reason || "") + (r.serving ? ". Generation " + r.serving + " serves on." : "."));
     if (r.tail && r.tail.length) lines.push(el("pre", {}, r.tail.slice(-5).join("\n")));
   }
+  if (p.lost_lines) lines.push(el("div", {}, count(p.lost_lines, "line") + " of output could not be written to the log file; the log says why."));
   if (p.retry_at) lines.push(el("div", {}, "Next try in " + span(at(p.retry_at) - now()) + "."));
   return lines.length ? el("div", { class: "problem" }, ...lines) : null;
 }
@@ -89,15 +92,26 @@ function generation(g) {
   return el("div", { "data-generation": g.number, "data-role": g.role },
     el("p", { class: "gen" }, el("b", { class: g.role }, g.role + " "), "generation " + g.number + " ",
       el("span", {}, "· " + g.reason + " · ", age(g.served || g.began, "", ""), g.held ? " · canary, held" : "")),
-    el("ul", { class: "workers" }, ...g.workers.map(w => el("li", { class: w.state, "data-pid": w.pid },
-      el("b", {}, w.state), el("span", {}, " slot " + w.slot + " · PID " + (w.pid || "–") + " · ", age(w.since, "", "")),
-      w.text ? el("small", {}, w.text) : null))));
+    el("ul", { class: "workers" }, ...[...g.workers].sort((a, b) => a.slot - b.slot).map(worker)));
 }
 
-function listeners(p, d) {
+function worker(w) {
+  return el("li", { class: w.state, "data-pid": w.pid }, el("b", {}, w.state), el("span", {}, " slot " + w.slot + " · PID " + (w.pid || "–")),
+    el("small", { title: "CPU, memory and open connections of its processes" + (w.connections_error ? "; connections: " + w.connections_error : "") },
+      age(w.since, "", ""), " · " + (w.cpu_percent ?? "?").toLocaleString(undefined, { maximumFractionDigits: 1 }) + " % · " + bytes(w.memory) +
+      " · " + (w.connections ?? "?") + " conns"),
+    w.text ? el("small", {}, w.text) : null);
+}
+
+function bytes(n) {
+  if (n === undefined || n === null) return "?";
+  return n < 10 * 2 ** 20 ? (n / 2 ** 20).toFixed(1) + " MiB" : n < 10 * 2 ** 30 ? Math.round(n / 2 ** 20) + " MiB" : (n / 2 ** 30).toFixed(1) + " GiB";
+}
+
+function listeners(p) {
   if (!p.listeners.length) return [];
   return [el("h3", {}, "Listeners"), el("ul", { class: "listeners" }, ...p.listeners.map(l => {
-    const q = d.queues[l.name];
+    const q = l.queue;
     return el("li", {}, el("b", {}, l.name), el("code", {}, l.address),
       q ? el("span", { title: "connections that wait to be accepted" }, el("meter", { min: 0, max: q.limit, high: q.limit * .7, value: q.waiting }), " " + q.waiting + "/" + q.limit) : "");
   }))];
@@ -141,7 +155,7 @@ function timeline(p, d, r) {
     s.append(svg("rect", { class: "overlap", x: x(first), y: 0, width: Math.max(1, x(last) - x(first)), height: high }));
   }
   lives.forEach((l, i) => life(s, l, i * row, x));
-  const when = new Date(begin0 - skew).toLocaleTimeString() + (r.ended ? ", for " : ", for now ") + span(end0 - begin0);
+  const when = new Date(begin0 - skew).toLocaleTimeString(undefined, { hourCycle: "h23" }) + (r.ended ? ", for " : ", for now ") + span(end0 - begin0);
   s.append(svg("line", { class: "axis", x1: left, x2: W, y1: high + 3, y2: high + 3 }),
     ...[begin0, end0].map(t => svg("line", { class: "axis", x1: x(t), x2: x(t), y1: 0, y2: high + 7 })), svg("text", { x: x(begin0), y: high + 20 }, when));
   if (samples.length) connections(s, r, x, high + 26, end0);
@@ -181,7 +195,7 @@ function renderRecent() {
   const list = [...(state.recent || [])].reverse();
   byId("recent-box").hidden = !list.length;
   byId("recent").replaceChildren(...list.map(u => el("li", { "data-kind": u.kind },
-    el("time", { datetime: u.time }, new Date(at(u.time)).toLocaleTimeString()), el("b", {}, u.program),
+    el("time", { datetime: u.time }, new Date(at(u.time)).toLocaleTimeString(undefined, { hourCycle: "h23" })), el("b", {}, u.program),
     el("span", {}, u.kind + [u.generation && " · generation " + u.generation, u.worker && " · worker " + u.worker, u.pid && " · PID " + u.pid,
       u.signal && " · " + u.signal, u.reason && " · " + u.reason, u.took_ns && " · " + took(u.took_ns)].filter(Boolean).join("")))));
 }
@@ -201,13 +215,23 @@ function say(text, bad) {
   e.textContent = text;
 }
 
+// refusal is what an answer says that is no success: {"error", "remedy"}, or plain text.
+function refusal(text) {
+  try {
+    const p = JSON.parse(text);
+    return p.error + (p.remedy ? ". " + p.remedy[0].toUpperCase() + p.remedy.slice(1) + "." : "");
+  } catch {
+    return text;
+  }
+}
+
 async function reload(program) {
   try {
     const answer = await fetch("reload" + (program ? "?program=" + encodeURIComponent(program) : ""), { method: "POST", headers: { Authorization: "Bearer " + token() } });
     if (answer.status === 401) sessionStorage.removeItem("token");
-    if (!answer.ok) return say((await answer.text()).trim(), true);
-    const tickets = await answer.json() || [];
-    say("Reload begins: " + tickets.map(t => t.program + " generation " + t.generation).join(", "));
+    const text = (await answer.text()).trim();
+    if (!answer.ok) return say(refusal(text), true);
+    say("Reload begins: " + JSON.parse(text).tickets.map(t => t.program + " generation " + t.generation).join(", "));
   } catch (err) {
     say("supervisord does not answer: " + err.message, true);
   } finally {
