@@ -64,7 +64,8 @@ type clients struct {
 	network string // tcp, unix
 	address string
 	ask     ask
-	keep    bool // they keep their connections
+	keep    bool         // they keep their connections
+	whole   func() error // a whole exchange by itself, instead of all that, for a protocol without connections
 }
 
 // web is the usual load on an address: as many clients with new connections as with kept ones.
@@ -185,6 +186,9 @@ type wire struct {
 }
 
 func (w *wire) request(c clients) error {
+	if c.whole != nil {
+		return c.whole()
+	}
 	if err := w.connect(c); err != nil {
 		return err
 	}

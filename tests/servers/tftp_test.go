@@ -1,0 +1,90 @@
+package servers
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+)
+
+func TestTftpdInTheMannerOfInetdLosesNoTransfer(t *testing.T) {
+	t.Parallel()
+	needs(t, "tftpd-hpa", "/usr/sbin/in.tftpd")
+	s := prepare(t, "tftpd")
+	s.replace("tftpd.toml", `"STOP", timeout = "30s"`, `"STOP", timeout = "500ms"`) // no transfer takes longer here
+	s.launch()
+	want := s.read("tftpd/files/boot.cfg")
+	at := s.serves().at("127.0.0.1:9004")
+	l := s.press(transfers("new", 12, 0, at, "boot.cfg", want), transfers("slow", 6, 80*time.Millisecond, at, "boot.cfg", want))
+	s.redeploy()
+	l.lossless()
+}
+
+// The packets of TFTP (RFC 1350, section 5) that a client needs, and the length of a block.
+const (
+	readRequest = 1
+	data        = 3
+	acknowledge = 4
+	blockLength = 512
+)
+
+// transfers are clients that fetch a file, and take so long to acknowledge each block of it.
+func transfers(kind string, count int, each time.Duration, address, file, want string) clients {
+	return clients{kind: kind, count: count, whole: func() error {
+		got, err := fetch(address, file, each)
+		if err == nil && string(got) != want {
+			err = fmt.Errorf("%d of %d bytes, or others", len(got), len(want))
+		}
+		return err
+	}}
+}
+
+// fetch reads a file by TFTP. It sends nothing twice; each transfer has a port of its own at either end.
+func fetch(address, file string, each time.Duration) ([]byte, error) {
+	server, err := net.ResolveUDPAddr("udp", address)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(answerTimeout))
+	if _, err := conn.WriteTo(fmt.Appendf([]byte{0, readRequest}, "%s\x00octet\x00", file), server); err != nil {
+		return nil, err
+	}
+	var got []byte
+	for block := uint16(1); ; block++ {
+		part, from, err := receive(conn, block)
+		if err != nil {
+			return nil, err
+		}
+		got = append(got, part...)
+		time.Sleep(each)
+		if _, err := conn.WriteTo(binary.BigEndian.AppendUint16([]byte{0, acknowledge}, block), from); err != nil {
+			return nil, err
+		}
+		if len(part) < blockLength {
+			return got, nil
+		}
+	}
+}
+
+// receive waits for a block of the file; a server may send one again.
+func receive(conn *net.UDPConn, block uint16) ([]byte, net.Addr, error) {
+	var packet [4 + blockLength]byte
+	for {
+		n, from, err := conn.ReadFrom(packet[:])
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case n < 4 || packet[1] != data:
+			return nil, nil, errors.New("the server answers with an error")
+		case binary.BigEndian.Uint16(packet[2:]) == block:
+			return append([]byte(nil), packet[4:n]...), from, nil
+		}
+	}
+}
