@@ -71,7 +71,12 @@ func (m *master) start(config string) {
 func (m *master) launch(args ...string) {
 	m.t.Helper()
 	argv := append(append([]string{}, m.via...), built.supervisord)
-	argv = append(argv, args...)
+	m.execute(append(argv, args...)...)
+}
+
+// execute starts a command in the place of supervisord.
+func (m *master) execute(argv ...string) {
+	m.t.Helper()
 	m.cmd = exec.Command(argv[0], argv[1:]...)
 	m.cmd.Env = m.environ()
 	m.cmd.Dir = m.dir

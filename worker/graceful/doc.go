@@ -4,7 +4,7 @@
 //	if err != nil { … }
 //	err = graceful.Serve(ctx, graceful.HTTP(ln, &http.Server{Handler: mux}))
 //
-// Listener gives the socket that was inherited from supervisord, systemd or start_server, and listens on the address
+// Listener gives the socket that was inherited from supervisord, systemd, start_server or einhorn, and listens on the address
 // itself when nothing was inherited, so that the same program runs by hand.
 //
 // Serve says ready once everything accepts, and on TERM, INT or the end of ctx it stops in this order:

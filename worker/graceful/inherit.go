@@ -1,6 +1,7 @@
 package graceful
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -30,7 +31,7 @@ type environment struct {
 // inherited is one descriptor that was passed to this process.
 type inherited struct {
 	socket.Inherit
-	starter listener.Listener // nil: only LISTEN_FDS has it
+	starter listener.Listener // nil: SERVER_STARTER_PORT does not have it
 	taken   bool
 }
 
@@ -39,12 +40,16 @@ func (s *inherited) named() bool {
 	return s.Name != "unknown" && s.Name != s.Starter && s.Name != socket.FDName(s.Starter)
 }
 
-// readEnvironment also takes the variables away, so that a child of this process does not take them for its own.
+// readEnvironment also takes the variables away, so that a child of this process does not take them for its own. The number of
+// the generation stays: it is for the program to read, and leads to no socket.
 func readEnvironment() *environment {
 	e := &environment{notify: readNotifier()}
 	e.sockets, e.err = readSockets()
+	if e.err == nil {
+		e.err = e.readEinhorn()
+	}
 	for _, v := range os.Environ() {
-		if name, _, _ := strings.Cut(v, "="); socket.Reserved(nil, name) {
+		if name, _, _ := strings.Cut(v, "="); socket.Reserved(nil, name) && name != "SERVER_STARTER_GENERATION" {
 			_ = os.Unsetenv(name)
 		}
 	}
@@ -66,6 +71,33 @@ func readSockets() ([]*inherited, error) {
 		sockets = append(sockets, s)
 	}
 	return sockets, nil
+}
+
+// readEinhorn adds what only einhorn tells of: supervisord tells of the same sockets twice.
+func (e *environment) readEinhorn() error {
+	told, err := socket.FromEinhorn(os.Environ(), os.Getppid())
+	switch {
+	case errors.Is(err, socket.ErrNoEinhorn):
+		return nil
+	case err != nil:
+		return fmt.Errorf("the sockets inherited from einhorn cannot be used: %w", err)
+	}
+	e.notify.einhorn = &told
+	for _, f := range told.Sockets {
+		if !slices.ContainsFunc(e.sockets, func(s *inherited) bool { return s.FD == f.FD }) {
+			e.sockets = append(e.sockets, &inherited{Inherit: f})
+		}
+	}
+	return nil
+}
+
+// stopSignals are those by which this process is told to stop. einhorn says it by USR2.
+func (e *environment) stopSignals() []os.Signal {
+	signals := []os.Signal{unix.SIGTERM, unix.SIGINT}
+	if e.notify.einhorn != nil {
+		signals = append(signals, unix.SIGUSR2)
+	}
+	return signals
 }
 
 // starterPorts has SERVER_STARTER_PORT read by the package made for it. Its panics ("1:2=3") and its errors are kept

@@ -12,12 +12,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"supervisord/socket"
 )
 
-// notifier is where this process says how it does: sd_notify(3)'s NOTIFY_SOCKET and s6's notification fd. Both may be given.
+// notifier is where this process says how it does: sd_notify(3)'s NOTIFY_SOCKET, s6's notification fd and einhorn's control
+// socket. All may be given.
 type notifier struct {
 	socket   string // "": none
 	watchdog time.Duration
+	einhorn  *socket.EinhornWorker // nil: einhorn is not our parent; without an address once it has said ready
 	mu       sync.Mutex
 	fd       int   // closed and -1 once it has said ready
 	err      error // why NOTIFY_FD cannot be used
@@ -50,12 +54,12 @@ func notifyFD(text string) (int, error) {
 	return fd, nil
 }
 
-// Ready says that this process serves: READY=1 on NOTIFY_SOCKET and a newline on NOTIFY_FD, whichever was given;
-// without either it does nothing. Serve does it by itself; only a program that does not use Serve needs it.
+// Ready says that this process serves: READY=1 on NOTIFY_SOCKET, a newline on NOTIFY_FD and an ack to einhorn, whichever was given;
+// without any it does nothing. Serve does it by itself; only a program that does not use Serve needs it.
 // That the supervisor has died meanwhile is no error: this process serves on, and the next supervisor adopts it or tells it to stop.
 func Ready() error {
 	n := started().notify
-	return errors.Join(n.err, unlessGone(n.send("READY=1")), unlessGone(n.newline()))
+	return errors.Join(n.err, unlessGone(n.send("READY=1")), unlessGone(n.newline()), unlessGone(n.ack()))
 }
 
 // unlessGone drops the error that means that nobody listens any more.
@@ -128,4 +132,34 @@ func (n *notifier) newline() error {
 		return fmt.Errorf("cannot say ready on NOTIFY_FD: %w", err)
 	}
 	return nil
+}
+
+// ack says ready to einhorn, once.
+func (n *notifier) ack() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.einhorn == nil || n.einhorn.AckPath == "" && n.einhorn.AckFD < 0 {
+		return nil
+	}
+	err := sendAck(n.einhorn)
+	n.einhorn.AckPath, n.einhorn.AckFD = "", -1
+	if err != nil {
+		return fmt.Errorf("cannot send the ack to einhorn: %w", err)
+	}
+	return nil
+}
+
+func sendAck(to *socket.EinhornWorker) error {
+	message := socket.EinhornAck(os.Getpid())
+	if to.AckFD >= 0 {
+		_, err := unix.Write(to.AckFD, message)
+		return errors.Join(err, unix.Close(to.AckFD))
+	}
+	c, err := net.DialTimeout("unix", to.AckPath, 5*time.Second)
+	if err != nil {
+		return err
+	}
+	_ = c.SetWriteDeadline(time.Now().Add(5 * time.Second))
+	_, err = c.Write(message)
+	return errors.Join(err, c.Close())
 }

@@ -7,8 +7,6 @@ import (
 	"os/signal"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // The defaults of Options.
@@ -66,7 +64,7 @@ func (st *stop) patience(inherited bool) time.Duration {
 // Serve is Options{}.Serve.
 func Serve(ctx context.Context, servers ...Server) error { return Options{}.Serve(ctx, servers...) }
 
-// Serve runs the servers until TERM, INT or the end of ctx, and returns when the last of them has drained as the package's
+// Serve runs the servers until TERM, INT (under einhorn USR2, too) or the end of ctx, and returns when the last of them has drained as the package's
 // doc says. It says ready when all of them accept, and stopping when the stop begins.
 //
 // nil means that nothing was lost. A *CutOff means that Deadline or a second TERM or INT came first. Any other error is
@@ -74,7 +72,7 @@ func Serve(ctx context.Context, servers ...Server) error { return Options{}.Serv
 // Signals are caught only while Serve runs. A TERM within RepeatWindow of the one before is the same one.
 func (o Options) Serve(ctx context.Context, servers ...Server) error {
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
+	signal.Notify(signals, started().stopSignals()...)
 	defer signal.Stop(signals)
 	r := newRunning(o, servers)
 	defer r.watch()()
