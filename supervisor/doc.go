@@ -70,6 +70,13 @@
 //	    reloading  serve 2, TERM 1, TERM 2  → up
 //	    waiting    impossible
 //	    stopping   impossible
+//	NeverReady of a worker on trial
+//	    down       impossible
+//	    starting   TERM 1, TERM 2  → waiting
+//	    up         impossible
+//	    reloading  serve 1, TERM 3, TERM 4  → up
+//	    waiting    impossible
+//	    stopping   impossible
 //	Exited of a worker on trial
 //	    down       impossible
 //	    starting   TERM 2  → waiting

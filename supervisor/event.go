@@ -51,6 +51,12 @@ type (
 	// ReadySaid: a worker is ready to serve.
 	ReadySaid struct{ Worker int }
 
+	// NeverReady: whether a worker is ready cannot be found out.
+	NeverReady struct {
+		Worker int
+		Reason string
+	}
+
 	// Replace: a worker shall be replaced with overlap (it said that it is going to stop, it is unhealthy, …).
 	Replace struct {
 		Worker int
@@ -100,18 +106,19 @@ type Failure struct {
 	Tail   []string
 }
 
-func (Start) event()     {}
-func (Reload) event()    {}
-func (Promote) event()   {}
-func (Abort) event()     {}
-func (Scale) event()     {}
-func (Stop) event()      {}
-func (Kill) event()      {}
-func (Prepared) event()  {}
-func (Spawned) event()   {}
-func (ReadySaid) event() {}
-func (Replace) event()   {}
-func (OverLimit) event() {}
-func (Extend) event()    {}
-func (Exited) event()    {}
-func (Tick) event()      {}
+func (Start) event()      {}
+func (Reload) event()     {}
+func (Promote) event()    {}
+func (Abort) event()      {}
+func (Scale) event()      {}
+func (Stop) event()       {}
+func (Kill) event()       {}
+func (Prepared) event()   {}
+func (Spawned) event()    {}
+func (ReadySaid) event()  {}
+func (NeverReady) event() {}
+func (Replace) event()    {}
+func (OverLimit) event()  {}
+func (Extend) event()     {}
+func (Exited) event()     {}
+func (Tick) event()       {}

@@ -52,7 +52,7 @@ func (h *history) event() Event {
 		kinds = append(kinds, "promote", "abort")
 	}
 	if len(workers) > 0 {
-		kinds = append(kinds, "ready", "ready", "ready", "exit", "exit", "replace", "overlimit", "extend", "spawned")
+		kinds = append(kinds, "ready", "ready", "ready", "exit", "exit", "replace", "overlimit", "extend", "spawned", "never ready")
 	}
 	if h.p.Trial != nil && !h.p.Trial.Prepared {
 		kinds = append(kinds, "prepared", "prepared", "prepared", "unprepared")
@@ -106,6 +106,8 @@ func workerEvent(t *rapid.T, kind string, w *Worker) Event {
 	switch kind {
 	case "ready":
 		return ReadySaid{Worker: w.Number}
+	case "never ready":
+		return NeverReady{Worker: w.Number, Reason: "nobody can know"}
 	case "replace":
 		return Replace{Worker: w.Number, Reason: "unhealthy"}
 	case "overlimit":

@@ -38,6 +38,10 @@ func (p *Program) Step(now time.Time, e Event) []Action {
 		return p.actions // it changes nothing that a rule looks at
 	case ReadySaid:
 		p.ready(now, e)
+	case NeverReady:
+		if w, g := p.find(e.Worker); w != nil && w.State == Starting {
+			p.notReady(now, g, w, e.Reason)
+		}
 	case Replace:
 		p.replace(now, e)
 	case OverLimit:
@@ -384,7 +388,7 @@ func (p *Program) expire(now time.Time) {
 		}
 		switch w.State {
 		case Starting:
-			p.notReady(now, g, w)
+			p.notReady(now, g, w, fmt.Sprintf("not ready within %s", w.Deadline.Sub(w.Since).Round(time.Millisecond)))
 		case Soaking:
 			w.enter(Ready, now, 0)
 		case Stopping:
@@ -395,8 +399,7 @@ func (p *Program) expire(now time.Time) {
 	}
 }
 
-func (p *Program) notReady(now time.Time, g *Generation, w *Worker) {
-	reason := fmt.Sprintf("not ready within %s", w.Deadline.Sub(w.Since).Round(time.Millisecond))
+func (p *Program) notReady(now time.Time, g *Generation, w *Worker, reason string) {
 	if g == p.Trial {
 		p.fail(now, w.failure("ready", reason, nil))
 		return

@@ -430,6 +430,8 @@ func (s *Supervisor) workerDid(n workerNote) {
 		s.resend(p, n.worker)
 	case worker.ReadySaid:
 		s.step(p, ReadySaid{Worker: n.worker})
+	case worker.NeverReady:
+		s.step(p, NeverReady{Worker: n.worker, Reason: e.Err.Error()})
 	case worker.Leaving:
 		s.step(p, Replace{Worker: n.worker, Reason: "it said that it is stopping"})
 	case worker.Extend:

@@ -70,6 +70,9 @@ var cases = []struct {
 		return onTrial(s, func() { s.send(ReadySaid{Worker: s.p.Trial.Workers[0].Number}) })
 	}},
 	{"ReadySaid by every worker on trial", func(s *script) bool { return onTrial(s, s.allReady) }},
+	{"NeverReady of a worker on trial", func(s *script) bool {
+		return onTrial(s, func() { s.send(NeverReady{Worker: s.p.Trial.Workers[0].Number}) })
+	}},
 	{"Exited of a worker on trial", func(s *script) bool {
 		return onTrial(s, func() { s.exit(s.p.Trial.Workers[0].Number) })
 	}},

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Event is something that happened to a worker: Spawned, ReadySaid, Status, Leaving, Extend, Watchdog or Exited.
+// Event is something that happened to a worker: Spawned, ReadySaid, NeverReady, Status, Leaving, Extend, Watchdog or Exited.
 type Event interface{ event() }
 
 // Spawned: the command runs (the exec succeeded).
@@ -13,6 +13,10 @@ type Spawned struct{ PID int }
 
 // ReadySaid: the worker is ready. It is sent once at most.
 type ReadySaid struct{}
+
+// NeverReady: whether the worker is ready cannot be found out in the way that was asked for. It is sent once at most, and no
+// ReadySaid comes after it.
+type NeverReady struct{ Err error }
 
 // Status is the free text of STATUS= (one line of UTF-8 without control characters), and the error that came with it.
 type Status struct {
@@ -41,10 +45,11 @@ type Exited struct {
 	Tail   []string // the last lines of stderr, where captured (oldest first)
 }
 
-func (Spawned) event()   {}
-func (ReadySaid) event() {}
-func (Status) event()    {}
-func (Leaving) event()   {}
-func (Extend) event()    {}
-func (Watchdog) event()  {}
-func (Exited) event()    {}
+func (Spawned) event()    {}
+func (ReadySaid) event()  {}
+func (NeverReady) event() {}
+func (Status) event()     {}
+func (Leaving) event()    {}
+func (Extend) event()     {}
+func (Watchdog) event()   {}
+func (Exited) event()     {}

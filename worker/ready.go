@@ -24,7 +24,7 @@ const (
 // A probe must go to an address of that worker's own: a shared socket may be answered by another generation.
 func (r Ready) Check() error {
 	switch r.Method {
-	case Notify, Delay, "":
+	case Notify, Delay, Accept, "":
 		return nil
 	case HTTP:
 		_, _, err := splitURL(r.URL)
@@ -38,7 +38,7 @@ func (r Ready) Check() error {
 		}
 		return nil
 	}
-	return fmt.Errorf("unknown method %q: notify, delay, http, tcp and exec are known", r.Method)
+	return fmt.Errorf("unknown method %q: notify, accept, delay, http, tcp and exec are known", r.Method)
 }
 
 // splitURL gives the socket path ("" for TCP) and the URL to ask: "unix:/run/web.sock:/health" names both.
@@ -87,6 +87,11 @@ func (w *Worker) awaitReady() {
 			return
 		}
 		w.ready.delay = time.AfterFunc(r.Delay, func() { w.locked(w.sayReady)(0) })
+	case Accept:
+		ctx, cancel := context.WithCancel(context.Background())
+		w.ready.cancel = cancel
+		pid, group := w.process.pid, w.process.group
+		w.side.Go(func() { w.awaitAccept(ctx, pid, group) })
 	case HTTP, TCP, Exec:
 		ctx, cancel := context.WithCancel(context.Background())
 		w.ready.cancel = cancel

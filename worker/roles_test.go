@@ -3,6 +3,7 @@ package worker
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -36,6 +37,13 @@ func play(name string) int {
 		return tell(firstImage())
 	case "second image":
 		return tell(secondImage())
+	case "accept":
+		ln, err := net.FileListener(os.NewFile(3, "socket"))
+		if err == nil {
+			_, err = ln.Accept()
+		}
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	case "foreign": // a stranger speaks first, then the worker
 		sendTo(os.Getenv("TEST_SOCKET"), []byte("STATUS=forged"))
 		return 0

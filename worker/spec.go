@@ -54,6 +54,7 @@ const (
 	HTTP   Method = "http"   // GET Ready.URL answers 2xx or 3xx
 	TCP    Method = "tcp"    // Ready.Address accepts a connection
 	Exec   Method = "exec"   // Ready.Command exits 0
+	Accept Method = "accept" // the kernel shows that the worker's processes wait on each of its Sockets; linux/amd64 and arm64 only
 )
 
 // Ready says how to find out that a worker is ready. In URL, Address and Command {pid} stands for the worker's PID;

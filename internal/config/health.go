@@ -24,7 +24,7 @@ const (
 
 // healthFields are the keys of [program.NAME.health].
 var healthFields = fields[Health]{
-	"method":   func(h *Health, v value) { choice(v, &h.Method, worker.HTTP, worker.TCP, worker.Exec) },
+	"method":   func(h *Health, v value) { v.healthMethod(&h.Method) },
 	"url":      func(h *Health, v value) { v.probeURL(&h.URL) },
 	"address":  func(h *Health, v value) { v.probeAddress(&h.Address) },
 	"command":  func(h *Health, v value) { v.argv(&h.Command) },
@@ -32,6 +32,16 @@ var healthFields = fields[Health]{
 	"timeout":  func(h *Health, v value) { v.duration(&h.Timeout, time.Millisecond) },
 	"failures": func(h *Health, v value) { v.integer(&h.Failures, 1, 1000) },
 	"watchdog": func(h *Health, v value) { v.duration(&h.Watchdog, shortestWatchdog) },
+}
+
+// healthMethod reads the method of a probe. What shows that a worker has begun does not show that it is still well.
+func (v value) healthMethod(into *worker.Method) {
+	switch v.raw {
+	case string(worker.Accept), string(worker.Notify), string(worker.Delay):
+		v.problem(fmt.Sprintf("%q shows that a worker is ready, and not that it is well: one with much to do waits for nothing", v.raw), `write "http", "tcp" or "exec"`)
+	default:
+		choice(v, into, worker.HTTP, worker.TCP, worker.Exec)
+	}
 }
 
 // health reads [program.NAME.health]; v may be missing.

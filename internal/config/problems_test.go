@@ -93,6 +93,11 @@ c.toml:5: program.web.listen[0].nonblock: an nginx that another one was faster t
 c.toml:9: program.a.listen[0].nonblock: the children of php-fpm end when there is nothing to accept: leave it out
 c.toml:9: program.a.listen[1].address: a path with a comma cannot stand in FPM_SOCKETS: use another one
 c.toml:12: program.b.environment.EINHORN_FD_0: is set by supervisord itself: remove it`},
+	{"accept", web + "ready.method = \"accept\"\nready.interval = \"1s\"\nhealth = { method = \"accept\" }\n[program.a]\ncommand = [\"a\"]\nhealth = { method = \"accpet\" }",
+		`c.toml:3: program.web.ready.method: there is no socket to accept from: write [[program.web.listen]], or another method
+c.toml:4: program.web.ready.interval: does nothing with method "accept": remove it, or write method = "http"
+c.toml:5: program.web.health.method: "accept" shows that a worker is ready, and not that it is well: one with much to do waits for nothing: write "http", "tcp" or "exec"
+c.toml:8: program.a.health.method: "accpet" is not known: write "http", "tcp" or "exec"`},
 	{"octal", web + "limits = { umask = \"0o8\" }\nlisten = [{ address = \"unix:/a\", mode = 0o1777 }, { address = \"unix:/b\", mode = \"0\" }]",
 		`c.toml:3: program.web.limits.umask: "0o8" is no octal number: write it such as "0027"
 c.toml:4: program.web.listen[0].mode: 01777 is out of range: write "0000" to "0777"

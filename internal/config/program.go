@@ -71,6 +71,7 @@ func (v value) program(name string) Program {
 		v.problem("has no command", `write such as command = ["./web", "-v"]`)
 	}
 	v.dialectFits(&p)
+	v.acceptFits(&p)
 	v.child("command").placeholders(&p)
 	v.child("reload").child("preflight").placeholders(&p)
 	v.missing(&p)

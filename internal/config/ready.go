@@ -20,7 +20,7 @@ const (
 // readyFields are the keys of [program.NAME.ready].
 var readyFields = fields[Ready]{
 	"method": func(r *Ready, v value) {
-		choice(v, &r.Method, worker.Notify, worker.Delay, worker.HTTP, worker.TCP, worker.Exec)
+		choice(v, &r.Method, worker.Notify, worker.Accept, worker.Delay, worker.HTTP, worker.TCP, worker.Exec)
 	},
 	"timeout":  func(r *Ready, v value) { v.duration(&r.Timeout, time.Millisecond) },
 	"delay":    func(r *Ready, v value) { v.duration(&r.Delay, 0) },
@@ -55,7 +55,7 @@ func (v value) ready(into *Ready) {
 		return
 	}
 	if !v.has("method") {
-		v.child("method").warn("is delay, which every program passes", `let the program say READY=1 and write method = "notify", or choose http, tcp or exec`)
+		v.child("method").warn("is delay, which every program passes", `let the program say READY=1 and write method = "notify", or choose accept, http, tcp or exec`)
 	}
 	v.readyKeys(r.Method)
 	if r.Method != worker.Delay {
@@ -64,10 +64,26 @@ func (v value) ready(into *Ready) {
 		v.child("delay").problem(fmt.Sprintf("%s is longer than the timeout, %s: no worker would ever be ready", r.Delay, r.Timeout),
 			"write a delay below the timeout")
 	}
-	if r.Method != worker.Delay && r.Method != worker.Notify && r.Interval == 0 {
+	if isProbe(r.Method) && r.Interval == 0 {
 		r.Interval = defaultReadyInterval
 	}
 	*into = r
+}
+
+// isProbe reports whether a method asks again and again.
+func isProbe(m worker.Method) bool { return m == worker.HTTP || m == worker.TCP || m == worker.Exec }
+
+// acceptFits reports where the method accept of the program v cannot work: nothing to accept from, or nobody who may look.
+func (v value) acceptFits(p *Program) {
+	method := v.child("ready").child("method")
+	switch {
+	case p.Ready.Method != worker.Accept:
+	case len(p.Listen) == 0:
+		method.problem("there is no socket to accept from", "write [[program.%s.listen]], or another method", p.Name)
+	case p.User != "" && !worker.MayLookAt(p.User):
+		method.warn("a worker of another user cannot be looked at without CAP_SYS_PTRACE, which supervisord does not have here",
+			`give it that (systemd/drop-ins/accept.conf), or write method = "notify"`)
+	}
 }
 
 // readyKeys reports the keys that belong to another method, and those that this method lacks.

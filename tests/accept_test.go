@@ -1,0 +1,206 @@
+package tests
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// silent is a program in Python that says nothing. It waits for the file {dir}/go before it begins to accept, if there is a file {dir}/hold.
+func silent(t *testing.T, more, script string) string {
+	python := interpreter(t, "python3", "-c print(__import__('sys').executable)")
+	return fmt.Sprintf(`
+[program.web]
+command = [%q, "-c", '''
+import os, select, signal, socket, sys, time
+gone = False
+def term(*_): global gone; gone = True; sys.exit(0)
+def hold():
+    while os.path.exists('{dir}/hold'): time.sleep(0.005)
+def answer(c):
+    body = ('generation=' + os.environ['SUPERVISORD_GENERATION']).encode()
+    c.recv(4096)
+    c.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: %%d\r\nConnection: close\r\n\r\n%%s' %% (len(body), body))
+    c.close()
+%s''']
+ready.method = "accept"
+%s
+[[program.web.listen]]
+name = "http"
+address = "127.0.0.1:0"
+`, python, script, more)
+}
+
+// The loop answers what it has accepted before it ends.
+const inASelectLoop = `
+s = socket.socket(fileno=3)
+s.setblocking(False)
+r, w = os.pipe()
+os.set_blocking(w, False)
+signal.set_wakeup_fd(w)
+signal.signal(signal.SIGTERM, lambda *_: None)
+hold()
+while r not in select.select([s, r], [], [])[0]:
+    try: c, _ = s.accept()
+    except BlockingIOError: continue
+    c.setblocking(True)
+    answer(c)
+`
+
+func TestAServerThatSaysNothingIsReadyWhenItWaits(t *testing.T) {
+	t.Parallel()
+	m := prepare(t)
+	m.file("hold", "")
+	m.start(silent(t, "", inASelectLoop))
+	m.worker(1)
+	time.Sleep(300 * time.Millisecond)
+	m.never(says(workerReady))
+	must(t, os.Remove(m.path("hold")))
+	m.serves(1)
+	if got := ask(t, m.address(), "/"); got != "generation=1" {
+		t.Errorf("there answers %q", got)
+	}
+}
+
+func TestReloadsBehindAcceptLoseNothing(t *testing.T) {
+	t.Parallel()
+	m := start(t, silent(t, "workers = 2", inASelectLoop))
+	m.serves(1)
+	l := pressNew(t, m.address(), 4, 5*time.Millisecond)
+	for generation := 2; generation <= 5; generation++ {
+		m.reload()
+		m.serves(generation)
+		m.gone(generation - 1)
+	}
+	l.lossless(t)
+}
+
+func TestAForkingServerIsReadyWithItsFirstChildThatAccepts(t *testing.T) {
+	t.Parallel()
+	m := start(t, silent(t, "stop.group = true", `
+s = socket.socket(fileno=3)
+signal.signal(signal.SIGTERM, term)
+time.sleep(0.1)
+for _ in range(2):
+    if os.fork() == 0:
+        while True: answer(s.accept()[0])
+while True: signal.pause()
+`))
+	m.serves(1)
+	m.reload()
+	m.serves(2)
+	m.gone(1)
+	if got := ask(t, m.address(), "/"); got != "generation=2" {
+		t.Errorf("there answers %q", got)
+	}
+}
+
+func TestAnOldGenerationThatWaitsDoesNotMakeANewOneReady(t *testing.T) {
+	t.Parallel()
+	m := start(t, silent(t, "ready.timeout = \"1s\"", inASelectLoop))
+	m.serves(1)
+	m.file("hold", "")
+	m.reload()
+	failed := m.await(says(trialFailed))
+	if failed.Step != "ready" || !strings.Contains(failed.Reason, "not ready within 1s") || failed.Serving != 1 {
+		t.Errorf("the log says %s", failed.text)
+	}
+	if got := ask(t, m.address(), "/"); got != "generation=1" {
+		t.Errorf("there answers %q", got)
+	}
+}
+
+func TestEachSlotWaitsOnItsOwnSocket(t *testing.T) {
+	t.Parallel()
+	m := prepare(t)
+	m.start(silent(t, "workers = 3", inASelectLoop) + "per_slot = true\n")
+	m.serves(1)
+	m.file("hold", "")
+	m.reload()
+	m.awaitN(3, says(workerRuns), gen(2))
+	time.Sleep(200 * time.Millisecond)
+	m.never(says(workerReady), gen(2))
+	must(t, os.Remove(m.path("hold")))
+	m.serves(2)
+}
+
+func TestEveryListenerHasToBeWaitedOn(t *testing.T) {
+	t.Parallel()
+	m := start(t, silent(t, "ready.timeout = \"1s\"", inASelectLoop)+"[[program.web.listen]]\naddress = \"127.0.0.1:0\"\nname = \"b\"\n")
+	if failed := m.await(says(trialFailed)); failed.Step != "ready" {
+		t.Errorf("the log says %s", failed.text)
+	}
+}
+
+func TestATrialThatIsLookedAtSurvivesAnUpgrade(t *testing.T) {
+	t.Parallel()
+	m := start(t, silent(t, "", inASelectLoop))
+	m.serves(1)
+	m.file("hold", "")
+	m.reload()
+	p := m.worker(2)
+	m.upgrade(upgraded)
+	time.Sleep(200 * time.Millisecond)
+	m.never(says(workerReady), gen(2))
+	must(t, os.Remove(m.path("hold")))
+	m.serves(2)
+	if got := m.await(says(workerReady), gen(2)).PID; got != p {
+		t.Errorf("worker %d is ready, and it was %d that was on trial", got, p)
+	}
+	m.gone(1)
+}
+
+func TestARefusedLookFailsTheTrialAtOnceWithARemedy(t *testing.T) {
+	t.Parallel()
+	m := asRootWithout(t, "sys_ptrace")
+	m.start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\nready = { method = \"accept\", timeout = \"1h\" }\nlisten = [{ address = \"127.0.0.1:0\" }]\n")
+	failed := m.await(says(trialFailed))
+	for _, want := range []string{"permission denied", "CAP_SYS_PTRACE", "process"} {
+		if failed.Step != "ready" || !strings.Contains(failed.Reason, want) {
+			t.Errorf("the log says %s, want %q in it", failed.text, want)
+		}
+	}
+	m.await(contains("program.web.ready.method: a worker of another user cannot be looked at without CAP_SYS_PTRACE"))
+}
+
+func TestARefusedLookAtAChildFailsTheTrialWithItsName(t *testing.T) {
+	t.Parallel()
+	m := asRootWithout(t, "sys_ptrace")
+	m.start(silent(t, "ready.timeout = \"1h\"", `
+signal.signal(signal.SIGTERM, term)
+if os.fork() == 0:
+    os.setuid(65534)
+    socket.socket(fileno=3).accept()
+while True: signal.pause()
+`))
+	if failed := m.await(says(trialFailed)); failed.Step != "ready" || !strings.Contains(failed.Reason, "permission denied") || !strings.Contains(failed.Reason, "python") {
+		t.Errorf("the log says %s", failed.text)
+	}
+}
+
+// asRootWithout prepares a supervisord of root's without a capability.
+func asRootWithout(t *testing.T, capability string) *master {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("this needs root")
+	}
+	m := prepare(t)
+	m.via = []string{need(t, "setpriv"), "--bounding-set", "-" + capability, "--inh-caps", "-" + capability}
+	return m
+}
+
+func TestTheLooksDoNotDisturbTheWorker(t *testing.T) {
+	t.Parallel()
+	m := prepare(t)
+	m.file("hold", "")
+	m.start(silent(t, "", "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))\n"+inASelectLoop))
+	p := m.worker(1)
+	time.Sleep(300 * time.Millisecond)
+	if s := status(p); s["TracerPid"] != "0" || strings.HasPrefix(s["State"], "T") {
+		t.Errorf("TracerPid is %s, State %s", s["TracerPid"], s["State"])
+	}
+	must(t, syscall.Kill(p, 0))
+}

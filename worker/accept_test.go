@@ -1,0 +1,290 @@
+package worker
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// beforeAndAfter is what workers have in Python: they do a first thing, say so, and do the rest when USR1 comes.
+const beforeAndAfter = `
+import os, select, signal, socket, struct, sys, threading, time
+def sock(fd): return socket.socket(fileno=fd)
+def say(text): socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(text.encode(), os.environ['NOTIFY_SOCKET'])
+def usr1(): say('STATUS=there'); signal.sigwait([signal.SIGUSR1])
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+`
+
+// listeningSocket is a raw one, as the table of the supervisor has them.
+func listeningSocket(t *testing.T) (fd int, address string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	f, err := ln.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return int(f.Fd()), ln.Addr().String()
+}
+
+func datagramSocket(t *testing.T) int {
+	t.Helper()
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	f, err := c.(*net.UDPConn).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return int(f.Fd())
+}
+
+// inPython is a worker that waits for accept to be seen.
+func inPython(t *testing.T, script string, sockets ...int) Spec {
+	t.Helper()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("python3 is not installed")
+	}
+	if out, err := exec.Command(python, "-c", "import sys; print(sys.executable)").Output(); err == nil {
+		python = strings.TrimSpace(string(out)) // behind whatever chooses a version of it
+	}
+	return Spec{Command: []string{python, "-c", beforeAndAfter + script}, Environment: []string{"PATH=" + os.Getenv("PATH")},
+		Sockets: sockets, Stderr: Output{Kind: Inherit}, Ready: Ready{Method: Accept}}
+}
+
+// notYet fails if the worker is taken for ready while it does not wait: from when it says that it is there, for many looks.
+func notYet(s *life) {
+	s.t.Helper()
+	for {
+		switch e := s.next().(type) {
+		case Status:
+			if e.Text != "there" {
+				s.t.Fatalf("the worker says %q", e.Text)
+			}
+			select {
+			case e := <-s.events:
+				s.t.Fatalf("it does not wait, and %T comes: %v", e, e)
+			case <-time.After(300 * time.Millisecond):
+			}
+			return
+		case Spawned:
+		default:
+			s.t.Fatalf("%T before it was there: %v", e, e)
+		}
+	}
+}
+
+// waits is a way to wait, and what comes before it, which is none yet.
+var waits = []struct{ name, before, after string }{
+	{"asyncio", `
+import asyncio
+async def serve(): return await asyncio.start_server(lambda r, w: None, sock=sock(3))
+loop = asyncio.new_event_loop()
+server = loop.run_until_complete(serve())
+`, "loop.run_forever()"},
+	{"a blocking accept", "s = sock(3)", "s.accept()"},
+	{"accept with a timeout", "s = sock(3); s.settimeout(1000)", "s.accept()"},
+	{"select", "r = [3, os.pipe()[0]]", "select.select(r, [], [])"},
+	{"select of a high number", "os.dup2(3, 900); os.close(3)", "select.select([900], [], [])"},
+	{"poll", "p = select.poll(); p.register(os.pipe()[0], select.POLLIN); p.register(3, select.POLLIN)", "p.poll()"},
+	{"epoll", "e = select.epoll(); e.register(3, select.EPOLLIN)", "e.poll()"},
+	{"an exclusive, edge-triggered epoll", "e = select.epoll(); e.register(3, select.EPOLLIN | select.EPOLLET | (1 << 28))", "e.poll()"},
+	{"an epoll in an epoll", "e = select.epoll(); e.register(3, select.EPOLLIN); o = select.epoll(); o.register(e.fileno(), select.EPOLLIN)", "o.poll()"},
+	{"a poll of an epoll", "e = select.epoll(); e.register(3, select.EPOLLIN)", "p = select.poll(); p.register(e.fileno(), select.POLLIN); p.poll()"},
+	{"a pool of threads", "s = sock(3)", "[threading.Thread(target=s.accept).start() for _ in range(3)]"},
+	{"a child", "s = sock(3)", "s.accept() if os.fork() == 0 else os.wait()"},
+	{"a grandchild in a session of its own", "s = sock(3)", `
+if os.fork() == 0:
+    if os.fork() == 0:
+        os.setsid()
+        s.accept()
+    os._exit(0)
+time.sleep(1000)`},
+	{"an orphan without its variables", "s = sock(3)", `
+if os.fork() == 0:
+    if os.fork() == 0:
+        os.set_inheritable(3, True)
+        os.execve(sys.executable, [sys.executable, '-c', 'import socket; socket.socket(fileno=3).accept()'], {'LC_ALL': 'C.UTF-8'})
+    os._exit(0)
+time.sleep(1000)`},
+	{"all three generations of a family", "s = sock(3)", "os.fork(); os.fork(); s.accept()"},
+}
+
+func TestAcceptIsSeenAndNothingBeforeIt(t *testing.T) {
+	l := launcher(t)
+	for _, w := range waits {
+		t.Run(w.name, func(t *testing.T) {
+			fd, _ := listeningSocket(t)
+			s := start(t, l, inPython(t, w.before+"\nusr1()\n"+w.after, fd))
+			notYet(s)
+			s.w.Signal(syscall.SIGUSR1, false)
+			must[ReadySaid](s)
+		})
+	}
+}
+
+func TestAcceptSeesADatagramSocket(t *testing.T) {
+	l := launcher(t)
+	for _, wait := range []string{"s.recvfrom(100)", "s.recvmsg(100)", "os.read(3, 100)", "select.select([s], [], [])"} {
+		t.Run(wait, func(t *testing.T) {
+			s := start(t, l, inPython(t, "s = sock(3)\nusr1()\n"+wait, datagramSocket(t)))
+			notYet(s)
+			s.w.Signal(syscall.SIGUSR1, false)
+			must[ReadySaid](s)
+		})
+	}
+}
+
+// TestAcceptIsNotSeenWhereNobodyWaitsForThisSocket: {other} is the number of a socket that is not the worker's.
+func TestAcceptIsNotSeenWhereNobodyWaitsForThisSocket(t *testing.T) {
+	l := launcher(t)
+	const then = "\nsay('STATUS=there')\n"
+	own := "o = socket.socket(); o.bind(('127.0.0.1', 0)); o.listen()\n"
+	for name, script := range map[string]string{
+		"it sleeps":                         then + "time.sleep(1000)",
+		"it accepts from another socket":    own + then + "o.accept()",
+		"it selects another socket":         own + then + "select.select([o], [], [])",
+		"it polls another socket":           own + "p = select.poll(); p.register(o, select.POLLIN)" + then + "p.poll()",
+		"it waits for another in an epoll":  own + "e = select.epoll(); e.register(o, select.EPOLLIN)" + then + "e.poll()",
+		"it waits to write":                 then + "select.select([os.pipe()[0]], [3], [3])",
+		"it polls for errors only":          "p = select.poll(); p.register(3, select.POLLPRI)" + then + "p.poll()",
+		"an epoll for nothing":              "e = select.epoll(); e.register(3, 0)" + then + "e.poll()",
+		"an epoll that has fired once":      "e = select.epoll(); e.register(3, select.EPOLLIN | select.EPOLLONESHOT); c = socket.create_connection(sock(os.dup(3)).getsockname()); e.poll()" + then + "e.poll()",
+		"an epoll that nobody waits in":     "e = select.epoll(); e.register(3, select.EPOLLIN)" + then + "time.sleep(1000)",
+		"an epoll beside the one with it":   "e = select.epoll(); e.register(3, select.EPOLLIN); f = select.epoll()" + then + "f.poll()",
+		"another socket in the same number": own + "os.dup2(3, 9); os.dup2(o.fileno(), 3)" + then + "sock(3).accept()",
+		"a closed descriptor in an epoll":   "e = select.epoll(); e.register(3, select.EPOLLIN); os.close(3)" + then + "e.poll()",
+		"it only locks":                     "import fcntl; r, w = os.pipe()" + then + "os.read(r, 1)",
+		"it spins":                          then + "while True: pass",
+		"it waits for a signal":             then + "signal.pause()",
+	} {
+		t.Run(name, func(t *testing.T) {
+			fd, _ := listeningSocket(t)
+			notYet(start(t, l, inPython(t, script, fd)))
+		})
+	}
+}
+
+func TestAcceptWantsEverySocketToBeWaitedOn(t *testing.T) {
+	l := launcher(t)
+	a, _ := listeningSocket(t)
+	b, _ := listeningSocket(t)
+	s := start(t, l, inPython(t, "def one(): sock(3).accept()\nthreading.Thread(target=one).start()\nusr1()\nsock(4).accept()", a, b))
+	notYet(s)
+	s.w.Signal(syscall.SIGUSR1, false)
+	must[ReadySaid](s)
+}
+
+func TestAcceptOfAnotherWorkerDoesNotCount(t *testing.T) {
+	l := launcher(t)
+	fd, _ := listeningSocket(t)
+	old := start(t, l, inPython(t, "sock(3).accept()", fd))
+	must[Spawned](old)
+	must[ReadySaid](old)
+	s := start(t, l, inPython(t, "s = sock(3)\nusr1()\ns.accept()", fd))
+	notYet(s)
+	s.w.Signal(syscall.SIGUSR1, false)
+	must[ReadySaid](s)
+}
+
+func TestAcceptIsSeenInOtherLanguages(t *testing.T) {
+	l := launcher(t)
+	for name, argv := range map[string][]string{
+		"perl":         {"perl", "-e", `use Socket; open(my $s, "+<&=", 3) or die; accept(my $c, $s)`},
+		"perl, forked": {"perl", "-e", `open(my $s, "+<&=", 3) or die; for (1..2) { unless (fork) { accept(my $c, $s); exit } } wait`},
+		"node":         {"node", "-e", `require("net").createServer().listen({fd: 3})`},
+		"go":           {self(), "-"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, err := exec.LookPath(argv[0])
+			if err != nil {
+				t.Skip(argv[0] + " is not installed")
+			}
+			argv[0] = path
+			fd, _ := listeningSocket(t)
+			s := start(t, l, Spec{Command: argv, Environment: []string{"TEST_ROLE=accept", "PATH=" + os.Getenv("PATH")}, Sockets: []int{fd}, Ready: Ready{Method: Accept}})
+			must[Spawned](s)
+			must[ReadySaid](s)
+		})
+	}
+}
+
+func TestAcceptSeesASocketOnStdin(t *testing.T) {
+	fd, _ := listeningSocket(t)
+	spec := inPython(t, "s = sock(0)\nusr1()\ns.accept()", fd)
+	spec.Places = []int{0}
+	s := start(t, launcher(t), spec)
+	notYet(s)
+	s.w.Signal(syscall.SIGUSR1, false)
+	must[ReadySaid](s)
+}
+
+func TestAcceptSeesAUnixSocket(t *testing.T) {
+	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	f, err := ln.(*net.UnixListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	s := start(t, launcher(t), inPython(t, "sock(3).accept()", int(f.Fd())))
+	must[Spawned](s)
+	must[ReadySaid](s)
+}
+
+func TestTheLooksEndWithTheWorker(t *testing.T) {
+	l := launcher(t)
+	fd, _ := listeningSocket(t)
+	s := start(t, l, inPython(t, "usr1()", fd))
+	notYet(s)
+	s.w.Signal(syscall.SIGTERM, false)
+	must[Exited](s)
+}
+
+func TestAcceptOfASocketThatIsNotThereFailsAtOnce(t *testing.T) {
+	k, err := newKernelView([]int{1 << 20})
+	if err == nil {
+		t.Errorf("there is a view %v", k)
+	}
+}
+
+func TestTargetsOfAnEpollAreReadAsTheKernelWritesThem(t *testing.T) {
+	const text = "pos:\t0\nflags:\t02\nmnt_id:\t16\nino:\t2\n" +
+		"tfd:        5 events:       19 data: ffffffff00000005  pos:0 ino:1f2e sdev:8\n" +
+		"tfd:        6 events: 80000004 data:                6  pos:0 ino:1f2f sdev:8\n" +
+		"tfd:      700 events: 80002005 data:                7  pos:12 ino:a sdev:10\n" +
+		"tfd:        8 events:       19 data: 8\n" + "tfd: x events: 1 ino:1 sdev:8\n"
+	want := "[{5 7982 8} {700 10 10}]"
+	if got := fmt.Sprint(targets(text)); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func FuzzSyscallLines(f *testing.F) {
+	f.Add("running\n")
+	f.Add("-1 0x7ffc 0x7f\n")
+	f.Add("43 0x3 0x0 0x0 0x0 0x0 0x0 0x7ffc 0x7f\n")
+	f.Add("7 0x10 0xffffffffffffffff 0x0 0x0 0x0 0x0 0x7ffc 0x7f\n")
+	f.Add("23 0xffffffff 0x10 0x0 0x0 0x0 0x0 0x7ffc 0x7f\n")
+	f.Fuzz(func(t *testing.T, line string) {
+		polled("/proc/self", line)
+		targets(line)
+	})
+}
