@@ -40,9 +40,9 @@ s = socket.socket(fileno=3)
 s.setblocking(False)
 r, w = os.pipe()
 os.set_blocking(w, False)
+hold()
 signal.set_wakeup_fd(w)
 signal.signal(signal.SIGTERM, lambda *_: None)
-hold()
 while r not in select.select([s, r], [], [])[0]:
     try: c, _ = s.accept()
     except BlockingIOError: continue
