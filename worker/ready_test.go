@@ -129,3 +129,30 @@ func TestUnixURL(t *testing.T) {
 		}
 	}
 }
+
+func TestNotifyFDHasTheNumberThatIsAskedFor(t *testing.T) {
+	l := launcher(t)
+	fd, _ := listeningSocket(t)
+	for _, c := range []struct {
+		asked  int
+		places []int
+	}{{9, nil}, {4, nil}, {3, []int{0}}, {5, []int{7}}} {
+		t.Run(fmt.Sprint(c.asked, c.places), func(t *testing.T) {
+			spec := shell(fmt.Sprintf("test $NOTIFY_FD = %d && echo >&%d; exec sleep 100", c.asked, c.asked))
+			spec.Environment = []string{"PATH=/bin:/usr/bin"}
+			spec.Sockets, spec.Places, spec.Ready.FD = []int{fd}, c.places, c.asked
+			s := start(t, l, spec)
+			must[Spawned](s)
+			must[ReadySaid](s)
+		})
+	}
+}
+
+func TestNotifyFDCannotBeWhereASocketIs(t *testing.T) {
+	fd, _ := listeningSocket(t)
+	spec := shell("exit 0")
+	spec.Sockets, spec.Ready.FD = []int{fd}, 3
+	if e := must[Exited](start(t, launcher(t), spec)); e.Step != stepNotify || !strings.Contains(e.Err.Error(), "descriptor 3") {
+		t.Errorf("%s", e)
+	}
+}

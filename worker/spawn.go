@@ -60,6 +60,7 @@ type birth struct {
 	group  int   // the descriptor of the control group, -1: none
 	notify int   // the socket behind NOTIFY_SOCKET, -1: none
 	pipe   int   // our end of NOTIFY_FD, -1: none
+	place  int   // the number of NOTIFY_FD in the child
 	status int   // our end of the shim's report
 }
 
@@ -161,12 +162,17 @@ func (b *birth) sockets() *stepError {
 		if b.w.spec.Places != nil {
 			place = b.w.spec.Places[i]
 		}
-		for len(b.files) <= place {
-			b.files = append(b.files, closed)
-		}
-		b.files[place] = fd
+		b.put(fd, place)
 	}
 	return nil
+}
+
+// put gives the child a descriptor in this place.
+func (b *birth) put(fd, place int) {
+	for len(b.files) <= place {
+		b.files = append(b.files, closed)
+	}
+	b.files[place] = fd
 }
 
 func (b *birth) voice() *stepError {
@@ -186,7 +192,19 @@ func (b *birth) voice() *stepError {
 	b.pipe = read
 	b.ours = append(b.ours, read)
 	b.theirs = append(b.theirs, write)
-	b.files = append(b.files, write)
+	return b.voiceAt(write)
+}
+
+// voiceAt puts NOTIFY_FD where it was asked for, else behind all others.
+func (b *birth) voiceAt(write int) *stepError {
+	b.place = len(b.files)
+	if asked := b.w.spec.Ready.FD; asked > 0 {
+		if asked < len(b.files) && b.files[asked] != closed {
+			return failed(stepNotify, fmt.Errorf("descriptor %d cannot be for the readiness: it is a socket's, or a stream's", asked))
+		}
+		b.place = asked
+	}
+	b.put(write, b.place)
 	return nil
 }
 
@@ -195,7 +213,7 @@ func (b *birth) orders() *stepError {
 	spec, keep := &b.w.spec, len(b.files)
 	environment := append(spec.withoutOwn(), spec.Told...)
 	if !b.w.mute {
-		environment = append(environment, "NOTIFY_SOCKET="+b.w.said.path, "NOTIFY_FD="+strconv.Itoa(keep-1))
+		environment = append(environment, "NOTIFY_SOCKET="+b.w.said.path, "NOTIFY_FD="+strconv.Itoa(b.place))
 	}
 	if spec.Watchdog > 0 {
 		environment = append(environment, "WATCHDOG_USEC="+strconv.FormatInt(spec.Watchdog.Microseconds(), 10))

@@ -66,4 +66,5 @@ type Ready struct {
 	Address  string
 	Command  []string
 	Interval time.Duration // between probes
+	FD       int           // the worker's number of NOTIFY_FD, from 3; 0: any. A worker that is told no number may rely on it
 }

@@ -411,3 +411,20 @@ func TestAUnixSocketForPHPFPMIsWarnedOf(t *testing.T) {
 		t.Errorf("warned of %q", keys)
 	}
 }
+
+func TestStdinIsAListener(t *testing.T) {
+	for text, want := range map[string][]int{
+		"":                    {3, 4},
+		`stdin = "null"`:      {3, 4},
+		`stdin = "socket:a"`:  {0, 3},
+		`stdin = "socket::2"`: {3, 0},
+	} {
+		p := load(t, web+text+"\nlisten = [{ name = \"a\", address = \":1\" }, { address = \":2\" }]").Programs[0]
+		if got := p.places(); !slices.Equal(got, want) {
+			t.Errorf("with %q the listeners are at %v, want %v", text, got, want)
+		}
+	}
+	if got := load(t, web+"stdin = \"socket\"\nlisten = [{ address = \":1\", fd = 0 }]").Programs[0].places(); !slices.Equal(got, []int{0}) {
+		t.Errorf("what is said twice is %v", got)
+	}
+}

@@ -19,7 +19,7 @@ var badFiles = []bad{
 	{"unknown keys", web + "worker = 1\nWorkers = 2\nxyzzy = 3\n[program.web.ready]\ntimout = \"1s\"\n",
 		`c.toml:3: program.web.worker: unknown key: did you mean workers?
 c.toml:4: program.web.Workers: unknown key: keys are written in small letters: workers
-c.toml:5: program.web.xyzzy: unknown key: known here are command, dialect, directory, environment, environment_dir, environment_file, group, health, hooks, limits, listen, log, ready, reload, restart, status_file, stderr, stdout, stop, user, watch, workers
+c.toml:5: program.web.xyzzy: unknown key: known here are command, dialect, directory, environment, environment_dir, environment_file, group, health, hooks, limits, listen, log, ready, reload, restart, status_file, stderr, stdin, stdout, stop, user, watch, workers
 c.toml:7: program.web.ready.timout: unknown key: did you mean timeout?`},
 	{"keys that differ only in case", web + "COMMAND = [\"y\"]\n", `c.toml:3: program.web.COMMAND: unknown key: keys are written in small letters: command`},
 	{"durations", web + "[program.web.ready]\ntimeout = 30\n[program.web.stop]\ntimeout = \"30\"\n[program.web.reload]\nsoak = \"-1s\"\n[program.web.restart]\nstable_after = \"9000h\"",
@@ -98,6 +98,18 @@ c.toml:12: program.b.environment.EINHORN_FD_0: is set by supervisord itself: rem
 c.toml:4: program.web.ready.interval: does nothing with method "accept": remove it, or write method = "http"
 c.toml:5: program.web.health.method: "accept" shows that a worker is ready, and not that it is well: one with much to do waits for nothing: write "http", "tcp" or "exec"
 c.toml:8: program.a.health.method: "accpet" is not known: write "http", "tcp" or "exec"`},
+	{"stdin", web + "stdin = \"socket\"\n[program.a]\ncommand = [\"a\"]\nstdin = \"socket\"\nlisten = [{ name = \"x\", address = \":1\" }, { address = \":2\" }]\n[program.b]\ncommand = [\"b\"]\nstdin = \"socket:y\"\nlisten = [{ name = \"x\", address = \":3\" }]\n[program.c]\ncommand = [\"c\"]\nstdin = \"tty\"\n" +
+		"[program.d]\ncommand = [\"d\"]\nstdin = \"socket:x\"\nlisten = [{ name = \"x\", address = \":4\", fd = 9 }]\n[program.e]\ncommand = [\"e\"]\nstdin = \"socket:x\"\nlisten = [{ name = \"x\", address = \":5\" }, { name = \"z\", address = \":6\", fd = 0 }]",
+		`c.toml:3: program.web.stdin: there is no listener to be stdin: write [[program.web.listen]]
+c.toml:6: program.a.stdin: it is not clear which listener is meant: the listeners are x, :2: write one as in "socket:x"
+c.toml:10: program.b.stdin: it is not clear which listener is meant: the listeners are x: write one as in "socket:x"
+c.toml:14: program.c.stdin: "tty" is not known: write "null", "socket", or "socket:NAME" with the name of a listener
+c.toml:17: program.d.stdin: the listener x has its own fd, 9: remove one of the two keys
+c.toml:21: program.e.stdin: the listener z is stdin already, by fd = 0: remove one of the two keys`},
+	{"the number of the readiness", web + "ready = { method = \"notify\", fd = 4 }\nlisten = [{ name = \"x\", address = \":1\" }, { name = \"y\", address = \":2\" }]\n[program.a]\ncommand = [\"a\"]\nready = { method = \"delay\", fd = 3 }\n[program.b]\ncommand = [\"b\"]\nready = { method = \"notify\", fd = 2 }",
+		`c.toml:3: program.web.ready.fd: 4 is the number of the listener y: write another one here, or give the listener another by its own key fd
+c.toml:7: program.a.ready.fd: does nothing with method "delay": remove it, or write method = "notify"
+c.toml:10: program.b.ready.fd: 2 is out of range: write a number from 3 to 1023`},
 	{"octal", web + "limits = { umask = \"0o8\" }\nlisten = [{ address = \"unix:/a\", mode = 0o1777 }, { address = \"unix:/b\", mode = \"0\" }]",
 		`c.toml:3: program.web.limits.umask: "0o8" is no octal number: write it such as "0027"
 c.toml:4: program.web.listen[0].mode: 01777 is out of range: write "0000" to "0777"

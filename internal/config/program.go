@@ -16,7 +16,7 @@ import (
 
 const maxWorkers = 10_000
 
-// programFields are the keys of [program.NAME]. ready, log and watch need others first, see value.program; environment
+// programFields are the keys of [program.NAME]. ready, log, stdin and watch need others first, see value.program; environment
 // needs dialect, which comes before it because keys are read in the order of their names.
 var programFields = fields[Program]{
 	"command":          func(p *Program, v value) { v.argv(&p.Command) },
@@ -29,6 +29,7 @@ var programFields = fields[Program]{
 	"environment_file": func(p *Program, v value) { v.files(&p.EnvironmentFiles) },
 	"environment_dir":  func(p *Program, v value) { v.file(&p.EnvironmentDir) },
 	"limits":           func(p *Program, v value) { v.limits(p) },
+	"stdin":            func(p *Program, v value) {},
 	"stdout":           func(p *Program, v value) { v.output(&p.Stdout) },
 	"stderr":           func(p *Program, v value) { v.output(&p.Stderr) },
 	"watch":            func(p *Program, v value) { v.texts(&p.Watch) },
@@ -70,6 +71,8 @@ func (v value) program(name string) Program {
 	if !v.has("command") {
 		v.problem("has no command", `write such as command = ["./web", "-v"]`)
 	}
+	v.child("stdin").stdin(&p)
+	v.readyFDFits(&p)
 	v.dialectFits(&p)
 	v.acceptFits(&p)
 	v.child("command").placeholders(&p)
@@ -170,10 +173,7 @@ func (v value) placeholders(p *Program) {
 }
 
 func (v value) placeholder(p *Program, name string, closed bool) {
-	var names []string
-	for _, l := range p.Listen {
-		names = append(names, l.Name)
-	}
+	names := listenerNames(p)
 	switch {
 	case !closed:
 		v.problem("{fd:"+name+" is not closed", "write }")

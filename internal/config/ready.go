@@ -22,6 +22,7 @@ var readyFields = fields[Ready]{
 	"method": func(r *Ready, v value) {
 		choice(v, &r.Method, worker.Notify, worker.Accept, worker.Delay, worker.HTTP, worker.TCP, worker.Exec)
 	},
+	"fd":       func(r *Ready, v value) { v.integer(&r.FD, socket.FirstFD, socket.LastFD) },
 	"timeout":  func(r *Ready, v value) { v.duration(&r.Timeout, time.Millisecond) },
 	"delay":    func(r *Ready, v value) { v.duration(&r.Delay, 0) },
 	"interval": func(r *Ready, v value) { v.duration(&r.Interval, time.Millisecond) },
@@ -36,6 +37,7 @@ var methodKeys = []struct {
 	methods  []worker.Method
 	required string // what to write if it is missing; "": it has a default
 }{
+	{"fd", []worker.Method{worker.Notify}, ""},
 	{"delay", []worker.Method{worker.Delay}, ""},
 	{"interval", []worker.Method{worker.HTTP, worker.TCP, worker.Exec}, ""},
 	{"url", []worker.Method{worker.HTTP}, `url = "http://127.0.0.1:900{slot}/healthz"`},
@@ -84,6 +86,16 @@ func (v value) acceptFits(p *Program) {
 		method.warn("a worker of another user cannot be looked at without CAP_SYS_PTRACE, which supervisord does not have here",
 			`give it that (systemd/drop-ins/accept.conf), or write method = "notify"`)
 	}
+}
+
+// readyFDFits reports where the number that the program v writes its newline to is a listener's.
+func (v value) readyFDFits(p *Program) {
+	at := slices.Index(p.places(), p.Ready.FD)
+	if p.Ready.FD == 0 || at < 0 {
+		return
+	}
+	v.child("ready").child("fd").problem(fmt.Sprintf("%d is the number of the listener %s", p.Ready.FD, p.Listen[at].Name),
+		"write another one here, or give the listener another by its own key fd")
 }
 
 // readyKeys reports the keys that belong to another method, and those that this method lacks.
