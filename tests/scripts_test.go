@@ -48,7 +48,7 @@ func TestScriptsRunSaysWhenThePortIsInUse(t *testing.T) {
 func TestScriptsAreRightBash(t *testing.T) {
 	t.Parallel()
 	need(t, "bash")
-	for _, script := range []string{"../scripts/test", "../scripts/run", "../.ci/run"} {
+	for _, script := range []string{"../scripts/test", "../scripts/run", "../.ci/run", "servers/root"} {
 		if out, err := exec.Command("bash", "-n", script).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v: %s", script, err, out)
 		}

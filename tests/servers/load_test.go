@@ -140,6 +140,8 @@ func (s *site) press(all ...clients) *load {
 			l.kinds = append(l.kinds, c.kind)
 			l.tallies[c.kind] = &tally{lost: map[string]int{}}
 		}
+	}
+	for _, c := range all {
 		for range c.count {
 			l.running.Go(func() { l.client(c) })
 		}
