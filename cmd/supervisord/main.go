@@ -53,7 +53,7 @@ Signals to a running supervisord:
 	root.AddCommand(proveCommand(&path))
 	for _, c := range []func(*string) *cobra.Command{
 		reloadCommand, statusCommand, startCommand, stopCommand, restartCommand, scaleCommand, signalCommand, abortCommand,
-		promoteCommand, killCommand, eventsCommand, logsCommand, logLevelCommand, upgradeCommand, docsCommand,
+		promoteCommand, killCommand, eventsCommand, logsCommand, logLevelCommand, upgradeCommand, convertCommand, docsCommand,
 	} {
 		root.AddCommand(c(&path))
 	}

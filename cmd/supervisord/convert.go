@@ -1,0 +1,190 @@
+package main
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"supervisord/internal/convert"
+)
+
+// convertFlags are the flags of convert.
+type convertFlags struct {
+	from, name, output string
+	force              bool
+}
+
+func convertCommand(*string) *cobra.Command {
+	var f convertFlags
+	c := &cobra.Command{
+		Use:   "convert FILE | convert -- COMMAND",
+		Short: "make a configuration of what another supervisor is given",
+		Long: `convert reads a command line of start_server or einhorn, the ini file of circus or supervisor, or a Procfile, and prints the same
+as a configuration of supervisord. Whatever has no equivalent becomes a comment with its file and line, its key, and what to
+do instead; look for "no equivalent". FILE may be - for stdin. What it is is seen from its name and what is in it, unless
+--from says. A source that is malformed is an error with file and line.`,
+		Example: `  supervisord convert /etc/supervisor/supervisord.conf
+  supervisord convert -o config.toml circus.ini && supervisord check -c config.toml
+  supervisord convert -- start_server --port 8080 --interval 5 -- ./app -v
+  supervisord convert -- einhorn -b 127.0.0.1:8080 -n 4 -m manual ./app
+  supervisord convert -- foreman start -f Procfile -m web=2`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, w, err := f.source(cmd.InOrStdin(), args, cmd.ArgsLenAtDash())
+			if err != nil {
+				return err
+			}
+			r, err := convert.Convert(s, w)
+			if err != nil {
+				return err
+			}
+			if err := f.deliver(cmd.OutOrStdout(), r, s.Name); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.ErrOrStderr(), "supervisord:", converted(r))
+			return nil
+		},
+	}
+	flags := c.Flags()
+	flags.StringVar(&f.from, "from", "", "what FILE is: `KIND` is start_server, circus, supervisor, einhorn or procfile")
+	flags.StringVar(&f.name, "name", "", "what to call the program of a command line")
+	flags.StringVarP(&f.output, "output", "o", "", "write into this `file`, whole or not at all, and not over another")
+	flags.BoolVar(&f.force, "force", false, "write over a file that is there")
+	c.RegisterFlagCompletionFunc("from", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) { //nolint:errcheck // the flag is there
+		return kinds(), cobra.ShellCompDirectiveNoFileComp
+	})
+	return c
+}
+
+func kinds() []string {
+	var names []string
+	for _, k := range convert.Kinds {
+		names = append(names, string(k))
+	}
+	return names
+}
+
+// source is what is to be converted: the words behind --, or a file. Dash is where the -- was, or -1.
+func (f convertFlags) source(stdin io.Reader, args []string, dash int) (convert.Source, convert.World, error) {
+	s, w := convert.Source{Kind: convert.Kind(f.from), Program: f.name}, world()
+	if f.from != "" && !slices.Contains(kinds(), f.from) {
+		return s, w, fmt.Errorf("--from %q is not known: write one of %v", f.from, kinds())
+	}
+	var err error
+	if w.Dir, err = os.Getwd(); err != nil {
+		return s, w, err
+	}
+	switch {
+	case dash == 0 && len(args) > 0:
+		s.Args = args
+		return s, w, nil
+	case dash > 0, len(args) > 1:
+		return s, w, errors.New("name one FILE, or write the command line behind --: supervisord convert -- start_server --port 8080 -- ./app")
+	case len(args) == 0:
+		return s, w, errors.New("name a FILE (- is stdin), or write a command line behind --: supervisord convert -- start_server --port 8080 -- ./app")
+	case args[0] == "-":
+		s.Name = "stdin"
+		s.Text, err = readAll(stdin)
+		return s, w, err
+	}
+	s.Name = args[0]
+	if s.Text, err = readSource(s.Name); err != nil {
+		return s, w, err
+	}
+	w.Dir = filepath.Dir(filepath.Join(w.Dir, s.Name))
+	if filepath.IsAbs(s.Name) {
+		w.Dir = filepath.Dir(s.Name)
+	}
+	return s, w, nil
+}
+
+// world is this machine. Who has no name is localhost.
+func world() convert.World {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	return convert.World{Host: host, Getenv: os.LookupEnv, Glob: filepath.Glob, Read: readSource}
+}
+
+// readSource reads a file, or a pipe; not more than can be converted.
+func readSource(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	return readAll(file)
+}
+
+func readAll(r io.Reader) (string, error) {
+	const enough = 1<<20 + 1 // a byte more than package convert takes, so that it can say so
+	data, err := io.ReadAll(io.LimitReader(r, enough))
+	return string(data), err
+}
+
+// deliver prints the configuration, or writes the file.
+func (f convertFlags) deliver(out io.Writer, r convert.Result, source string) error {
+	if f.output == "" {
+		_, err := io.WriteString(out, r.Text)
+		return err
+	}
+	mode := fs.FileMode(0o644)
+	if stat, err := os.Stat(source); err == nil && stat.Mode().IsRegular() {
+		mode = stat.Mode().Perm() &^ 0o111 // who may not read the source may not read what came of it
+	}
+	err := writeWhole(f.output, r.Text, mode, f.force)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s is there already: choose another name, or write over it with --force", f.output)
+	}
+	return err
+}
+
+// writeWhole writes a file at once: nobody sees half of it, and what was there stays if it fails. Unless force is given it
+// fails with fs.ErrExist where there is something.
+func writeWhole(path, text string, mode fs.FileMode, force bool) error {
+	next := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"."+rand.Text())
+	file, err := os.OpenFile(next, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	defer os.Remove(next) //nolint:errcheck // after a rename it is gone
+	_, err = io.WriteString(file, text)
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	if force {
+		return os.Rename(next, path)
+	}
+	return os.Link(next, path) // which, unlike rename, does not replace
+}
+
+// converted says what came of it.
+func converted(r convert.Result) string {
+	text := fmt.Sprintf("converted %s from %s", count(r.Programs+r.Off, "program"), r.Kind)
+	if r.Off > 0 {
+		text += fmt.Sprintf(", %d of them with a # before each line", r.Off)
+	}
+	if r.Lacking > 0 {
+		text += fmt.Sprintf("; %s without an equivalent: look for \"no equivalent\"", count(r.Lacking, "setting"))
+	}
+	if r.Programs == 0 {
+		text += "; `supervisord check` refuses it until one program runs"
+	}
+	return text
+}
+
+// count is a number with its noun.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,192 @@
+package convert
+
+import (
+	"errors"
+	goflag "flag"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"supervisord/internal/config"
+)
+
+var update = goflag.Bool("update", false, "write the golden files anew")
+
+// elsewhere is a world that is the same on every machine: the files of dir are in /srv/app.
+func elsewhere(dir string) World {
+	variables := map[string]string{"HOME": "/home/app", "STAGE": "production", "N": "3"}
+	return World{
+		Dir: "/srv/app", Host: "web1",
+		Getenv: func(name string) (string, bool) { v, ok := variables[name]; return v, ok },
+		Glob: func(pattern string) ([]string, error) {
+			rest, ok := strings.CutPrefix(pattern, "/srv/app/")
+			if !ok {
+				return nil, nil
+			}
+			found, err := filepath.Glob(filepath.Join(dir, rest))
+			for i := range found {
+				found[i] = "/srv/app/" + strings.TrimPrefix(found[i], dir+"/")
+			}
+			return found, err
+		},
+		Read: func(path string) (string, error) {
+			rest, ok := strings.CutPrefix(path, "/srv/app/")
+			if !ok {
+				return "", fs.ErrNotExist
+			}
+			data, err := os.ReadFile(filepath.Join(dir, rest))
+			return string(data), err
+		},
+	}
+}
+
+// check is what `supervisord check` says to a configuration: nil if it is right. A user that this machine does not have is no
+// fault of the conversion, and neither is that nothing is left that would start.
+func check(t testing.TB, r Result) error {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "c.toml")
+	if err := os.WriteFile(path, []byte(r.Text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(path)
+	var refused *config.Error
+	if err == nil {
+		if len(c.Programs) != r.Programs {
+			t.Errorf("%d programs, said to be %d", len(c.Programs), r.Programs)
+		}
+		return nil
+	}
+	if !errors.As(err, &refused) {
+		return err
+	}
+	for _, p := range refused.Problems {
+		if strings.HasPrefix(p.What, "there is no user") || strings.HasPrefix(p.What, "there is no group") || strings.HasPrefix(p.What, "cannot look up the") ||
+			p.What == "there is no program" && r.Programs == 0 {
+			continue
+		}
+		return err
+	}
+	return nil
+}
+
+// sources are the golden files: NAME.in is converted to NAME.toml, or to an error in NAME.err. The folder says what it is.
+func sources(t testing.TB) map[string]Source {
+	paths, err := filepath.Glob("testdata/*/*.in")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no golden files: %v", err)
+	}
+	found := map[string]Source{}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[path] = Source{Kind: Kind(filepath.Base(filepath.Dir(path))), Name: filepath.Base(path), Text: string(text)}
+	}
+	return found
+}
+
+func TestGoldenFiles(t *testing.T) {
+	for path, s := range sources(t) {
+		t.Run(strings.TrimPrefix(path, "testdata/"), func(t *testing.T) {
+			r, err := Convert(s, elsewhere(filepath.Dir(path)))
+			golden, got := strings.TrimSuffix(path, ".in")+".toml", r.Text
+			if err != nil {
+				golden, got = strings.TrimSuffix(path, ".in")+".err", err.Error()+"\n"
+			} else if refused := check(t, r); refused != nil {
+				t.Errorf("check refuses it: %v\n%s", refused, r.Text)
+			}
+			if *update {
+				os.WriteFile(golden, []byte(got), 0o644)
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatalf("%v; it would be:\n%s", err, got)
+			}
+			if got != string(want) {
+				t.Errorf("got:\n%s\nwant:\n%s", got, want)
+			}
+		})
+	}
+}
+
+func TestTheKindIsSeenFromTheFile(t *testing.T) {
+	for path, s := range sources(t) {
+		want := s.Kind
+		s.Kind = ""
+		if want == Procfile {
+			s.Name = "Procfile"
+		}
+		if strings.HasSuffix(path, "no-section.in") || strings.HasSuffix(path, "binary.in") {
+			continue // by these nobody could tell
+		}
+		if got, err := s.recognise(); got != want {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+	}
+}
+
+func TestTheKindIsSeenFromTheFirstWord(t *testing.T) {
+	for command, want := range map[string]Kind{
+		"start_server": StartServer, "/usr/local/bin/start_server": StartServer, "einhorn": Einhorn, "foreman": Procfile, "honcho": Procfile,
+	} {
+		if got, err := (Source{Args: []string{command, "x"}}).recognise(); got != want {
+			t.Errorf("%s: %q, %v", command, got, err)
+		}
+	}
+	for _, s := range []Source{{Args: []string{"./app"}}, {Args: []string{}}, {Name: "x", Text: "nothing\n"}, {Name: "x", Text: "[watcher:a]\n[program:b]\n"}} {
+		if got, err := s.recognise(); err == nil || !strings.Contains(err.Error(), "write such as") && !strings.Contains(err.Error(), "--from") {
+			t.Errorf("%v: %q, %v", s, got, err)
+		}
+	}
+}
+
+func TestPasswordsStayInTheSource(t *testing.T) {
+	r, err := Convert(Source{Name: "s", Text: "[inet_http_server]\nport=1\npassword=sesame\n[supervisorctl]\npassword = sesame\n[program:x]\ncommand=y\n"}, elsewhere("testdata"))
+	if err != nil || strings.Contains(r.Text, "sesame") || strings.Count(r.Text, ": password: ") != 2 {
+		t.Errorf("%v\n%s", err, r.Text)
+	}
+}
+
+func TestWhatIsTooBigIsRefused(t *testing.T) {
+	big := "[program:x]\ncommand=y " + strings.Repeat("z", maxText)
+	wide := "[program:x]\ncommand=y " + strings.Repeat("z ", maxText/2-100)
+	many := strings.Builder{}
+	for range 60_000 {
+		many.WriteString("[program:x]\n")
+	}
+	for _, text := range []string{big, wide, many.String()} {
+		if _, err := Convert(Source{Kind: Supervisor, Name: "s", Text: text}, elsewhere("testdata")); err == nil || !strings.Contains(err.Error(), "s:") {
+			t.Errorf("%.40s…: %.200v", text, err)
+		}
+	}
+}
+
+// FuzzConvert: whatever a source holds, Convert returns; what it makes is accepted, and what it refuses says where.
+func FuzzConvert(f *testing.F) {
+	for _, s := range sources(f) {
+		for i, k := range Kinds {
+			if s.Kind == k {
+				f.Add(uint8(i), s.Text)
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, kind uint8, text string) {
+		s := Source{Kind: Kinds[int(kind)%len(Kinds)], Name: "source", Text: text}
+		if kind >= 128 {
+			s = Source{Kind: s.Kind, Args: strings.Split(text, "\n")}
+		}
+		r, err := Convert(s, elsewhere("testdata/supervisor"))
+		var refused *config.Error
+		switch {
+		case err == nil:
+			if bad := check(t, r); bad != nil {
+				t.Errorf("%v\n%s", bad, r.Text)
+			}
+		case !errors.As(err, &refused) || len(refused.Problems) == 0:
+			t.Errorf("refused with %T", err)
+		}
+	})
+}
