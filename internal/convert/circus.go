@@ -36,7 +36,9 @@ func (d *document) circus(s Source) {
 		}
 	}
 	for _, s := range f.ini.sections {
-		f.section(s)
+		if !f.enough() {
+			f.section(s)
+		}
 	}
 	f.unused()
 }

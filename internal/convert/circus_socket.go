@@ -25,11 +25,14 @@ func (w *watcher) listeners() {
 			named = append(named, s)
 		}
 	}
-	if len(named) == 0 {
+	needed := len(named) > 0
+	if !needed {
 		named = all
 	}
 	for _, s := range named {
-		w.listener(s)
+		if !w.listener(s) && needed {
+			w.off = true // it cannot be without
+		}
 	}
 	if w.stdin != "" && w.sockets[strings.ToLower(w.stdin)] {
 		w.run.stdin = fit(strings.ToLower(w.stdin))
@@ -38,19 +41,18 @@ func (w *watcher) listeners() {
 	}
 }
 
-// listener converts a [socket:x].
-func (w *watcher) listener(s *section) {
+// listener converts a [socket:x]; false: it cannot be.
+func (w *watcher) listener(s *section) bool {
 	name := strings.ToLower(strings.TrimPrefix(s.name, "socket:"))
 	w.file.used[name] = true
 	address, ok := w.address(s)
 	if !ok {
-		return
+		return false
 	}
 	w.comments = append(w.comments, s.comments...)
 	t := w.listenTable(s.item, fit(name), address)
 	if t == nil {
-		w.off = true // it cannot be without
-		return
+		return false
 	}
 	w.sockets[name] = true
 	for _, e := range s.entries {
@@ -68,6 +70,7 @@ func (w *watcher) listener(s *section) {
 	if on := strings.ToLower(blocking.value); !said || on == "no" || on == "false" || on == "off" || on == "0" {
 		t.set("nonblock", true) // as circus hands its sockets over
 	}
+	return true
 }
 
 // socketKeys says what becomes of each key of [socket:x].
@@ -120,16 +123,6 @@ var socketKeys = map[string]func(w *watcher, t *table, it item){
 	"proto": func(w *watcher, t *table, it item) { w.lacks(it, "there are TCP, UDP and unix sockets") },
 }
 
-// value is the value of a key as it is written; "": it is not there.
-func (t *table) value(key string) string {
-	for _, l := range t.lines {
-		if l.key == key {
-			return l.text
-		}
-	}
-	return ""
-}
-
 func (t *table) unix() bool { return strings.HasPrefix(t.value("address"), `"unix:`) }
 
 // address is where a [socket:x] listens.
@@ -144,7 +137,6 @@ func (w *watcher) address(s *section) (string, bool) {
 	path, family := get("path", ""), strings.ToUpper(get("family", "AF_INET"))
 	if kind != "SOCK_STREAM" && (kind != "SOCK_DGRAM" || path != "") {
 		w.lacks(s.item, kind+" is no kind of listener: there are TCP, UDP and unix stream sockets")
-		w.off = true
 		return "", false
 	}
 	if path != "" || family == "AF_UNIX" {

@@ -68,8 +68,18 @@ type document struct {
 	addresses map[string]string // of each address the program that has it
 	logs      map[string]string // of each log file the program that has it
 	lacking   int
+	size      int // of what the programs hold, in bytes
 	problems  []config.Problem
 }
+
+// mostValues bounds what comes out: package config takes 50,000 keys and elements, of at most a MiB together.
+const mostValues = 45_000
+
+// enough reports whether it makes no sense to go on: there is more than one configuration can hold, or as many errors as
+// anybody reads.
+func (d *document) enough() bool { return d.size > maxText || len(d.problems) >= mostProblems }
+
+const mostProblems = 100
 
 func newDocument(s Source, w World) *document {
 	return &document{Source: s, World: w, global: table{name: "supervisor"},
@@ -114,9 +124,17 @@ func (t *table) set(key string, value any) {
 	t.lines = append(t.lines, line{key: key, text: text})
 }
 
-func (t *table) has(key string) bool {
-	return slices.ContainsFunc(t.lines, func(l line) bool { return l.key == key })
+// value is the value of a key as it is written; "": it is not there.
+func (t *table) value(key string) string {
+	for i := len(t.lines) - 1; i >= 0; i-- {
+		if t.lines[i].key == key {
+			return t.lines[i].text
+		}
+	}
+	return ""
 }
+
+func (t *table) has(key string) bool { return t.value(key) != "" }
 
 // empty reports whether the table has comments at most.
 func (t *table) empty() bool {
@@ -125,8 +143,7 @@ func (t *table) empty() bool {
 
 // wrong reports that the source is malformed.
 func (d *document) wrong(it item, what, remedy string) {
-	const enough = 100
-	if len(d.problems) < enough {
+	if len(d.problems) < mostProblems {
 		d.problems = append(d.problems, config.Problem{File: it.at.file, Line: it.at.line, Key: it.key, What: what, Remedy: remedy})
 	}
 }
@@ -196,8 +213,12 @@ func (p *program) table(name string) *table {
 
 // set writes a key of a table, below the comments that the source has there.
 func (p *program) set(name, key string, value any) {
-	p.carry(p.table(name))
-	p.table(name).set(key, value)
+	t := p.table(name)
+	p.carry(t)
+	if !p.doc.enough() {
+		t.set(key, value)
+		p.doc.size += len(key) + len(t.value(key)) + maxText/mostValues
+	}
 }
 
 // carry puts the comments of the source at what is written next.
@@ -222,6 +243,14 @@ func (p *program) lacks(it item, instead string) {
 		p.doc.lacking++
 	}
 	p.note("", it, "no equivalent: "+instead)
+}
+
+// insists says that a setting has no equivalent, also of the later ones of several programs that are alike.
+func (p *program) insists(it item, instead string) {
+	quiet := p.quiet
+	p.quiet = false
+	p.lacks(it, instead)
+	p.quiet = quiet
 }
 
 // holds says that a setting needs no words here: so it is anyway.
@@ -326,11 +355,10 @@ func (d *document) result() (Result, error) {
 			r.Programs++
 		}
 	}
-	if len(d.programs) == 0 {
+	if len(d.programs) == 0 && d.size <= maxText {
 		return Result{}, malformed(place{file: d.Name}, "", "has no program", "name the file that has one, and see that --from is right")
 	}
-	const mostValues = 50_000 // a key, and each element of a list
-	if values := strings.Count(r.Text, " = ") + strings.Count(r.Text, "\", "); len(r.Text) > maxText || values > mostValues-1000 {
+	if elements := strings.Count(r.Text, "\", "); d.size > maxText || len(r.Text) > maxText || elements > 2*mostValues {
 		return Result{}, malformed(place{file: d.Name}, "", "makes more than one configuration can hold", "convert it in parts")
 	}
 	return r, nil

@@ -67,7 +67,7 @@ func (p *program) rotated(name string, s stream) {
 	case log != nil:
 		p.lacks(s.item, fmt.Sprintf("a program has one file that is rotated; %s is one that logrotate and USR1 rotate", filepath.Base(path)))
 	case own != "":
-		p.lacks(s.item, fmt.Sprintf("%s is rotated for %s already, and another program cannot be in it then: choose another", path, own))
+		p.insists(s.item, fmt.Sprintf("%s is rotated for %s already, and another program cannot be in it then: choose another", path, own))
 	default:
 		p.doc.logs[path] = p.name
 		p.set("", name, "capture")

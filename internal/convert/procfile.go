@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -242,8 +243,11 @@ func (d *document) procfileCommand(it item) (invocation, bool) {
 		return invocation{}, false
 	}
 	words, err := split(plain(it.value), true)
+	if it.value == "" {
+		err = errors.New("is empty")
+	}
 	if err != nil {
-		d.wrong(it, err.Error(), "close it")
+		d.wrong(it, err.Error(), "write the whole command behind the colon")
 		return invocation{}, false
 	}
 	shell, operators, assigned := false, false, false

@@ -212,6 +212,9 @@ func (c *starter) stopping() {
 		return
 	}
 	c.stopSignal(c.hup)
+	if hup == "" {
+		hup = "TERM"
+	}
 	if hup != term {
 		at := c.term
 		if at.text == "" {

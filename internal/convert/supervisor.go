@@ -34,7 +34,9 @@ func (d *document) supervisorINI(s Source) {
 	f.own, f.head = f.head, before
 	f.findGroups()
 	for _, s := range f.ini.sections {
-		f.section(s)
+		if !f.enough() {
+			f.section(s)
+		}
 	}
 }
 

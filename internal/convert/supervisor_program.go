@@ -55,6 +55,9 @@ func (f *supervisorFile) programs(s *section, title string, isFCGI bool) {
 		return
 	}
 	for i := range n {
+		if f.enough() || i > 0 && len(f.problems) > 0 { // what is wrong with one is wrong with all
+			return
+		}
 		known := f.ofProcess(title, first+i, n)
 		t, bad := expand(processName.value, processName.at.line, f.known(known))
 		if bad != nil {
@@ -106,7 +109,9 @@ func (f *supervisorFile) process(s *section, title, name string, number, n int, 
 		stdout: stream{kind: kept, size: supervisorLogSize, backups: supervisorLogFiles},
 		stderr: stream{kind: kept, size: supervisorLogSize, backups: supervisorLogFiles},
 	}
-	p.quiet = quiet
+	if p.quiet = quiet; quiet {
+		p.lead = nil
+	}
 	p.off = n < 1
 	if _, ok := s.get("command"); !ok {
 		f.wrong(s.item, "has no command", "write command = …")

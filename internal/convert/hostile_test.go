@@ -1,0 +1,46 @@
+package convert
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// lines makes a text of n lines that differ by their number.
+func lines(format string, n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, format, i)
+	}
+	return b.String()
+}
+
+// TestHostileSourcesEndSoon: what would multiply is bounded. Without a bound each of these takes minutes and gigabytes.
+func TestHostileSourcesEndSoon(t *testing.T) {
+	const soon = time.Minute // they take a second at most, but the machine may be busy
+	variables := lines("A%d=1,", 9000)
+	for name, s := range map[string]Source{
+		"sections":            {Kind: Supervisor, Text: lines("[s%d]\n", 100_000)},
+		"keys":                {Kind: Supervisor, Text: "[program:a]\n" + lines("k%d=1\n", 60_000)},
+		"continued":           {Kind: Supervisor, Text: "[program:a]\nx=1\n" + strings.Repeat(" y\n", 300_000)},
+		"variables":           {Kind: Supervisor, Text: "[program:a]\ncommand=x\nenvironment=" + lines("A%d=1,", 90_000)},
+		"programs":            {Kind: Procfile, Text: lines("p%d: x\n", 60_000)},
+		"watchers":            {Kind: Circus, Text: "[env:*]\n" + lines("A%d=$B\n", 4000) + lines("[watcher:%d]\ncmd=x\n", 1900)},
+		"garbage":             {Kind: Circus, Text: strings.Repeat("x\n", 500_000)},
+		"processes":           {Kind: Supervisor, Text: "[program:a]\ncommand=x%(process_num)d\nprocess_name=%(process_num)d\nnumprocs=1000\nenvironment=" + variables},
+		"programs' variables": {Kind: Supervisor, Text: "[supervisord]\nenvironment=" + variables + "\n" + lines("[program:p%d]\ncommand=x\n", 1900)},
+		"percent":             {Kind: Supervisor, Text: "[program:a]\ncommand=x " + strings.Repeat("%(ENV_A)s", 110_000)},
+	} {
+		start := time.Now()
+		s.Name = name
+		r, err := Convert(s, elsewhere("testdata"))
+		if took := time.Since(start); took > soon {
+			t.Errorf("%s took %v", name, took)
+		}
+		if err == nil && check(t, r) != nil || err != nil && !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %.300v", name, err)
+		}
+		t.Logf("%s: %v %.80v", name, time.Since(start), err)
+	}
+}
