@@ -48,7 +48,7 @@ func (w *watcher) command() {
 // throughShell has a shell read the command as it is written.
 func (w *watcher) throughShell(cmd, args text) {
 	w.run.script = strings.TrimSpace(cmd.String() + " " + args.String())
-	if strings.Contains(strings.NewReplacer().Replace(w.section.valueOf("cmd")+w.section.valueOf("args")), placeholder) {
+	if strings.Contains(w.cmd.value+"\n"+w.args.value, placeholder) {
 		w.wrong(w.cmd, "has "+placeholder+", which means a listener to supervisord", "write it otherwise, such as {''fd:")
 		return
 	}
@@ -66,12 +66,6 @@ func (w *watcher) throughShell(cmd, args text) {
 		}
 	}
 	w.run.args = words
-}
-
-// valueOf is the value of a key, or "".
-func (s *section) valueOf(key string) string {
-	it, _ := s.get(key)
-	return it.value
 }
 
 // withWID puts the number of the worker in place of $WID, as circus once wrote it.

@@ -275,7 +275,8 @@ func (w *watcher) hook(it item) {
 }
 
 // rlimits are the limits of getrlimit(2) as they are called in [program.NAME.limits].
-var rlimits = []string{"as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nofile", "nproc", "nice", "rss", "rtprio", "rttime", "sigpending", "stack"}
+var rlimits = []string{"as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nofile", "nproc", "nice", "rss", "rtprio", "rttime",
+	"sigpending", "stack"}
 
 func (w *watcher) rlimit(it item) {
 	name := strings.ToLower(strings.TrimPrefix(it.key, "rlimit_"))
@@ -326,27 +327,38 @@ func (w *watcher) variables() {
 	}
 }
 
-// variable is a value of [env] with its variables.
+// variable is a value of [env] with its variables, those of circus and those of a shell.
 func (w *watcher) variable(it item) text {
 	var t text
+	var run strings.Builder
+	flush := func() {
+		t = append(t, shellVariables(run.String())...)
+		run.Reset()
+	}
 	for _, a := range w.file.value(it, w.option) {
+		if a.r != 0 {
+			run.WriteRune(a.r)
+			continue
+		}
+		flush()
 		t = append(t, a)
 	}
-	if t.dynamic() {
-		return t
-	}
-	t = nil
-	rest := it.value
+	flush()
+	return t
+}
+
+// shellVariables finds the variables in a value that a shell replaces.
+func shellVariables(value string) text {
+	var t text
 	for {
-		at := shellVariable.FindStringIndex(rest)
+		at := shellVariable.FindStringIndex(value)
 		if at == nil {
-			break
+			return append(t, plain(value)...)
 		}
-		name := strings.Trim(rest[at[0]:at[1]], "${}")
-		t = append(append(t, plain(rest[:at[0]])...), atom{shell: "${" + name + "}"})
-		rest = rest[at[1]:]
+		name := strings.Trim(value[at[0]:at[1]], "${}")
+		t = append(append(t, plain(value[:at[0]])...), atom{shell: "${" + name + "}"})
+		value = value[at[1]:]
 	}
-	return append(t, plain(rest)...)
 }
 
 // finish writes what circus does without any key.

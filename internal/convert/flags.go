@@ -15,10 +15,9 @@ type flag struct {
 
 // flags are the options of a command and how they are written.
 type flags struct {
-	known     []flag
-	oneDash   bool // -port is --port, in letters of any size (Perl's Getopt::Long)
-	anywhere  bool // options may follow other words
-	mightMean string
+	known    []flag
+	oneDash  bool // -port is --port, in letters of any size (Perl's Getopt::Long)
+	anywhere bool // options may follow other words
 }
 
 // word is a word of a command line and where it stands.

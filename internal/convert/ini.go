@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -14,10 +15,9 @@ import (
 
 // dialect is how an ini file is read.
 type dialect struct {
-	read      func(r *reader, raw string)
-	lower     bool // keys are in small letters
-	lastWins  bool // of two equal keys in a section; else the first
-	inherited bool // an included file is read into the same sections
+	read     func(r *reader, raw string)
+	lower    bool // keys are in small letters
+	lastWins bool // of two equal keys in a section; else the first
 }
 
 // section is a section with its keys in their order.
@@ -144,6 +144,9 @@ func (s *section) inherit(defaults *section) {
 // more goes on with the value of the key before.
 func (r *reader) more(line string) {
 	e := &r.section.entries[r.entry]
+	if e.lines == nil {
+		e.lines = []string{e.value} // from a file before
+	}
 	e.lines = append(e.lines, line)
 }
 
@@ -207,6 +210,9 @@ func (r *reader) option(line, comment string) {
 	}
 	r.section.entries = append(r.section.entries, entry{item: item{at: r.at, key: key, comments: r.take()}, lines: []string{value}})
 	r.entry = len(r.section.entries) - 1
+	if !r.dialect.lastWins { // what continues a key that does not count goes to the one that does
+		r.entry = slices.IndexFunc(r.section.entries, func(e entry) bool { return e.key == key })
+	}
 }
 
 // line takes a header or a key.
@@ -316,7 +322,7 @@ func (r *reader) circusLine(raw string) {
 		}
 	}
 	r.line(raw, comment)
-	if r.section != nil && r.entry >= 0 && r.section.entries[r.entry].lines[0] == `""` {
-		r.section.entries[r.entry].lines[0] = ""
+	if n := r.entry; n >= 0 && len(r.section.entries[n].lines) > 0 && r.section.entries[n].lines[0] == `""` {
+		r.section.entries[n].lines[0] = ""
 	}
 }

@@ -30,7 +30,6 @@ type formation struct {
 	otherwise      int
 	port           int
 	timeout        float64
-	environment    []item
 }
 
 // procfile converts a Procfile, or a command line of foreman or honcho with the Procfile that it names.
@@ -234,7 +233,8 @@ func (d *document) portInFile(f *formation) bool {
 }
 
 // shellWords begin what only a shell can do itself.
-var shellWords = []string{"cd", ".", "source", "eval", "exec", "export", "set", "umask", "ulimit", "if", "while", "until", "for", "case", "{", "!", "trap", "test", "[", ":"}
+var shellWords = []string{"cd", ".", "source", "eval", "exec", "export", "set", "umask", "ulimit",
+	"if", "while", "until", "for", "case", "{", "!", "trap", "test", "[", ":"}
 
 // procfileCommand is the command of a process: words, where no shell is needed, else what a shell is given.
 func (d *document) procfileCommand(it item) (invocation, bool) {

@@ -18,15 +18,14 @@ var starterFlags = flags{oneDash: true, known: []flag{
 // starter is a start_server command line while it is converted.
 type starter struct {
 	*program
-	line          commandLine
-	dir           *item
-	backlog       *item
-	interval      item
-	hup, term     item
-	autoRestart   *item
-	restartEvery  item
-	killOldDelay  *item
-	listenersSeen map[string]bool
+	line         commandLine
+	dir          *item
+	backlog      *item
+	interval     item
+	hup, term    item
+	autoRestart  *item
+	restartEvery item
+	killOldDelay *item
 }
 
 // startServer converts a command line of start_server.
@@ -168,7 +167,7 @@ func (c *starter) backlogs() {
 		c.lacks(*c.backlog, "a backlog is at least 1: the default is net.core.somaxconn")
 	default:
 		for _, t := range c.listen {
-			if !strings.HasPrefix(t.lines[len(t.lines)-1].text, `"udp:`) && !t.udp() {
+			if !t.udp() {
 				t.set("backlog", n)
 			}
 		}
@@ -176,14 +175,7 @@ func (c *starter) backlogs() {
 }
 
 // udp reports whether the listener is one for UDP.
-func (t *table) udp() bool {
-	for _, l := range t.lines {
-		if l.key == "address" && strings.HasPrefix(l.text, `"udp:`) {
-			return true
-		}
-	}
-	return false
-}
+func (t *table) udp() bool { return strings.HasPrefix(t.value("address"), `"udp:`) }
 
 // restartsByItself converts the automatic restart, and the delay before the old workers are killed.
 func (c *starter) restartsByItself() {

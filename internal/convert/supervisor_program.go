@@ -2,6 +2,8 @@ package convert
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -159,8 +161,9 @@ func (p *supervisorProgram) unsaid(comments []string) []string {
 
 // nearestKey is a known key that begins alike.
 func nearestKey(key string) (string, bool) {
-	for known := range supervisorKeys {
-		if len(key) > 3 && (strings.HasPrefix(known, key[:len(key)-1]) || strings.HasPrefix(key, known) || strings.ReplaceAll(key, "_", "") == strings.ReplaceAll(known, "_", "")) {
+	for _, known := range slices.Sorted(maps.Keys(supervisorKeys)) {
+		alike := strings.ReplaceAll(key, "_", "") == strings.ReplaceAll(known, "_", "")
+		if len(key) > 3 && (alike || strings.HasPrefix(known, key[:len(key)-1]) || strings.HasPrefix(key, known)) {
 			return known, true
 		}
 	}
@@ -234,7 +237,7 @@ func (p *supervisorProgram) variableOf(it item, v pair) {
 		p.variable(it, v.name, "") // says why it cannot be
 		return
 	}
-	p.run.exports = append(p.run.exports, export{v.name, v.value})
+	p.run.exports = append(p.run.exports, export(v))
 }
 
 // finish writes what depends on several keys.
@@ -246,8 +249,8 @@ func (p *supervisorProgram) finish() {
 		p.socket()
 	} else {
 		p.set("reload", "strategy", "stop-first")
-		p.file.say("Under supervisor a program is stopped before it is started again: strategy = \"stop-first\" does so here. Give it a listener ([[program.NAME.listen]])\n" +
-			"and remove the line, and a reload costs no request.")
+		p.file.say("Under supervisor a program is stopped before it is started again: strategy = \"stop-first\" does so here. Give it a listener\n" +
+			"([[program.NAME.listen]]) and remove the line, and a reload costs no request.")
 	}
 	if p.command.key != "" {
 		p.set("", "command", p.run.argv())

@@ -1,0 +1,143 @@
+package convert
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The keys and options below are those of the sources' own documentation. None may be missing from the tables, and each must
+// show in what comes out: as a key, or as a comment.
+
+var supervisorDocumented = map[string]string{
+	"command": "other", "process_name": "%(program_name)s_1", "numprocs": "1", "numprocs_start": "0", "priority": "1", "autostart": "true", "startsecs": "7",
+	"startretries": "3", "autorestart": "true", "exitcodes": "0", "stopsignal": "INT", "stopwaitsecs": "20", "stopasgroup": "false",
+	"killasgroup": "true", "user": "nobody", "redirect_stderr": "true", "stdout_logfile": "/a", "stdout_logfile_maxbytes": "1MB",
+	"stdout_logfile_backups": "3", "stdout_capture_maxbytes": "0", "stdout_events_enabled": "false", "stdout_syslog": "false",
+	"stderr_logfile": "/b", "stderr_logfile_maxbytes": "2MB", "stderr_logfile_backups": "4", "stderr_capture_maxbytes": "1", "stderr_events_enabled": "true",
+	"stderr_syslog": "true", "environment": "A=1", "directory": "/x", "umask": "022", "serverurl": "AUTO",
+}
+
+func TestEveryDocumentedKeyOfASupervisorProgramShows(t *testing.T) {
+	const program = "[program:x]\ncommand=y\n"
+	for key, value := range supervisorDocumented {
+		base := program
+		if strings.HasPrefix(key, "stdout_logfile_") || strings.HasPrefix(key, "stderr_logfile_") {
+			base += key[:len("stdout_logfile")] + "=/log\n"
+		}
+		if key == "redirect_stderr" {
+			base += "stdout_logfile=/log\n"
+		}
+		shows(t, Supervisor, base, key+"="+value+"\n", key == "numprocs_start" || key == "command")
+	}
+	for key, value := range map[string]string{"socket_owner": "daemon", "socket_mode": "0777", "socket_backlog": "3"} {
+		shows(t, Supervisor, "[fcgi-program:x]\ncommand=y\nsocket=unix:///s\n", key+"="+value+"\n", false)
+	}
+}
+
+func TestEveryDocumentedKeyOfSupervisorItselfShows(t *testing.T) {
+	for _, line := range []string{
+		"logfile=/x", "logfile_maxbytes=1MB", "logfile_backups=1", "loglevel=debug", "pidfile=/p", "umask=022", "nodaemon=true", "minfds=1", "minprocs=1",
+		"nocleanup=true", "childlogdir=/c", "user=nobody", "directory=/d", "strip_ansi=false", "environment=A=1", "identifier=x", "silent=true",
+	} {
+		shows(t, Supervisor, "[program:x]\ncommand=y\n[supervisord]\n", line+"\n", false)
+	}
+	for section, keys := range map[string][]string{
+		"unix_http_server": {"file", "chmod", "chown", "username", "password"}, "inet_http_server": {"port", "username", "password"},
+		"supervisorctl": {"serverurl", "username", "password", "prompt", "history_file"}, "group:g": {"programs", "priority"},
+		"eventlistener:e": {"buffer_size", "events", "result_handler", "command"}, "rpcinterface:r": {"supervisor.rpcinterface_factory"}, "nonsense": {"x"},
+	} {
+		for _, key := range keys {
+			shows(t, Supervisor, "[program:x]\ncommand=y\n["+section+"]\n", key+"=1\n", false)
+		}
+	}
+}
+
+func TestEveryDocumentedKeyOfCircusShows(t *testing.T) {
+	for _, line := range []string{
+		"args=z", "shell=true", "shell_args=z", "working_dir=/w", "uid=nobody", "gid=daemon", "copy_env=true", "copy_path=true", "warmup_delay=1", "autostart=true",
+		"numprocesses=2", "rlimit_nofile=1", "rlimit_stack=1", "stderr_stream.class=QueueStream", "stdout_stream.class=FancyStdoutStream", "stdout_stream.filename=/f",
+		"close_child_stdout=true", "close_child_stderr=true", "close_child_stdin=false", "send_hup=true", "stop_signal=INT", "stop_children=true", "max_retry=3",
+		"graceful_timeout=3", "priority=1", "singleton=true", "max_age=60", "max_age_variance=1", "on_demand=true", "hooks.before_start=x", "hooks.after_start=x",
+		"hooks.before_spawn=x", "hooks.after_spawn=x", "hooks.before_stop=x", "hooks.after_stop=x", "hooks.before_signal=x", "hooks.after_signal=x",
+		"hooks.extended_stats=x", "virtualenv=/v", "virtualenv_py_ver=3", "respawn=false", "check_flapping=true", "executable=x", "anything=x",
+	} {
+		shows(t, Circus, "[watcher:x]\ncmd=y\n", line+"\n", false)
+	}
+	shows(t, Circus, "[socket:s]\nport=1\n[watcher:x]\ncmd=y\n", "use_sockets=true\n", false)
+	shows(t, Circus, "[socket:s]\nport=1\n[watcher:x]\ncmd=y\n", "stdin_socket=s\n", false)
+	for _, line := range []string{
+		"host=h", "family=AF_INET6\nhost=::", "type=SOCK_DGRAM", "interface=lo", "path=/p", "path=/p\numask=077", "replace=true", "so_reuseport=true", "backlog=3",
+		"blocking=true", "proto=tcp",
+	} {
+		shows(t, Circus, "[watcher:x]\ncmd=y\nuse_sockets=1\n[socket:s]\nport=1\n", line+"\n", false)
+	}
+	for _, key := range slices.Sorted(maps.Keys(circusKeys)) {
+		shows(t, Circus, "[watcher:x]\ncmd=y\n[circus]\n", key+"=1\n", false)
+	}
+	for _, line := range []string{"include=x", "include_dir=x", "pidfile=p", "umask=022", "loglevel=INFO", "nonsense=1"} {
+		shows(t, Circus, "[watcher:x]\ncmd=y\n[circus]\n", line+"\n", false)
+	}
+	for _, section := range []string{"plugin:p]\nuse=x", "env]\nA=1", "env:x]\nA=1", "socket:s]\nport=1", "nonsense]\nx=1"} {
+		shows(t, Circus, "[watcher:x]\ncmd=y\n", "["+section+"\n", false)
+	}
+}
+
+// shows fails if a line more makes no difference. Comments name lines, which are the same: the line comes last.
+func shows(t *testing.T, kind Kind, base, line string, mayBeDefault bool) {
+	t.Helper()
+	without, err := Convert(Source{Kind: kind, Name: "s", Text: base}, elsewhere("testdata"))
+	if err != nil {
+		t.Fatalf("%q: %v", base, err)
+	}
+	with, err := Convert(Source{Kind: kind, Name: "s", Text: base + line}, elsewhere("testdata"))
+	if err != nil {
+		t.Errorf("%q: %v", line, err)
+	}
+	if with.Text == without.Text && !mayBeDefault {
+		t.Errorf("%q makes no difference:\n%s", line, with.Text)
+	}
+	for _, unknown := range []string{"ignores it too", "does not know it either", "only hands it to plugins"} {
+		if strings.Contains(with.Text, unknown) && !strings.Contains(base+line, "nonsense") && !strings.HasPrefix(line, "anything") {
+			t.Errorf("%q is taken for unknown:\n%s", line, with.Text)
+		}
+	}
+	if err := check(t, with); err != nil {
+		t.Errorf("%q: %v", line, err)
+	}
+}
+
+func TestEveryOptionOfACommandLineShows(t *testing.T) {
+	values := map[string]string{
+		"port": "2", "path": "/p", "interval": "3", "log-file": "l", "pid-file": "p", "dir": "d", "signal-on-hup": "INT", "signal-on-term": "INT", "backlog": "3",
+		"envdir": "e", "auto-restart-interval": "7", "kill-old-delay": "3", "status-file": "s",
+		"bind": "a:2", "command-name": "n", "socket-path": "s", "pidfile": "p", "lockfile": "l", "ack-mode": "manual", "number": "3", "preload": "p", "seconds": "3",
+		"drop-env-var": "X", "reexec-as": "x", "nice": ":3", "with-state-fd": "3", "signal-timeout": "3", "max-unacked": "3", "max-upgrade-additional": "3", "working-dir": "w",
+	}
+	alone := []string{"help", "version", "restart", "stop", "upgrade-check"} // they start nothing, which is an error
+	for kind, f := range map[Kind]flags{StartServer: starterFlags, Einhorn: einhornFlags} {
+		base := map[Kind][]string{StartServer: {"start_server", "--port=1", "--enable-auto-restart"}, Einhorn: {"einhorn", "-b", "a:1"}}[kind]
+		plain, err := Convert(Source{Args: append(slices.Clone(base), "--", "x")}, elsewhere("testdata"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, option := range f.known {
+			args := append(slices.Clone(base), "--"+option.long)
+			if option.valued {
+				args = append(args, values[option.long])
+			}
+			r, err := Convert(Source{Args: append(args, "--", "x")}, elsewhere("testdata"))
+			switch {
+			case slices.Contains(alone, option.long):
+				if err == nil || !strings.Contains(err.Error(), "starts nothing") {
+					t.Errorf("%s --%s: %v", kind, option.long, err)
+				}
+			case err != nil || check(t, r) != nil:
+				t.Errorf("%s --%s: %v %v", kind, option.long, err, check(t, r))
+			case r.Text == plain.Text && option.long != "enable-auto-restart":
+				t.Errorf("%s --%s makes no difference", kind, option.long)
+			}
+		}
+	}
+}
