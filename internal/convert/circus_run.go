@@ -39,9 +39,6 @@ func (w *watcher) command() {
 	} else if w.shellArgs.key != "" {
 		w.lacks(w.shellArgs, "circus uses it only with shell = true")
 	}
-	if w.run.stdin != "" && w.run.script != "" {
-		w.run.script += " <&" + placeholder + w.run.stdin + "}"
-	}
 	w.set("", "command", w.run.argv())
 }
 

@@ -34,9 +34,7 @@ func (w *watcher) listeners() {
 			w.off = true // it cannot be without
 		}
 	}
-	if w.stdin != "" && w.sockets[strings.ToLower(w.stdin)] {
-		w.run.stdin = fit(strings.ToLower(w.stdin))
-	} else if w.stdin != "" {
+	if w.stdin != "" && !w.sockets[strings.ToLower(w.stdin)] {
 		w.lacks(item{at: w.section.at, key: "stdin_socket", value: w.stdin}, "there is no such socket")
 	}
 }
@@ -55,6 +53,9 @@ func (w *watcher) listener(s *section) bool {
 		return false
 	}
 	w.sockets[name] = true
+	if name == strings.ToLower(w.stdin) {
+		t.set("fd", 0)
+	}
 	for _, e := range s.entries {
 		convert, known := socketKeys[e.key]
 		switch {

@@ -231,11 +231,12 @@ func (e *einhornLine) finish(line commandLine) {
 		level := map[bool]string{true: "debug", false: "error"}[e.louder > 0]
 		e.doc.global.set("log_level", level)
 	}
-	e.table("stop").comment("What einhorn sends to the workers that an upgrade replaces, and when it is told INT or USR2 itself; for TERM it sends TERM.")
-	e.set("stop", "signal", "USR2")
+	e.set("stop", "signal", "TERM")
+	e.table("stop").comment("What einhorn sends to the workers that an upgrade replaces, and to all when it is told INT.")
+	e.set("stop", "reload_signal", "USR2")
+	e.set("stop", "int_signal", "USR2")
 	if !e.timeout {
-		e.table("stop").comment("einhorn waits for ever; here a worker that is not gone by then is killed.")
-		e.set("stop", "timeout", "30s")
+		e.waitsForEver()
 	}
 }
 

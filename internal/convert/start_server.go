@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // starterFlags are the options of start_server, of all of Server::Starter 0.35's.
@@ -26,6 +27,7 @@ type starter struct {
 	autoRestart  *item
 	restartEvery item
 	killOldDelay *item
+	descriptors  map[int]string // that were asked for, and by what
 }
 
 // startServer converts a command line of start_server.
@@ -50,9 +52,10 @@ func (d *document) startServer(s Source) {
 		return
 	}
 	p.argv(rest)
+	p.set("limits", "ignore_sigpipe", true) // as start_server starts its workers
 	c := &starter{program: p, line: line, interval: item{at: line.words[0].at, key: "--interval", value: "1"},
 		hup: item{key: "--signal-on-hup", value: "TERM"}, term: item{key: "--signal-on-term", value: "TERM"},
-		restartEvery: item{at: line.words[0].at, key: "--auto-restart-interval", value: "360"}}
+		restartEvery: item{at: line.words[0].at, key: "--auto-restart-interval", value: "360"}, descriptors: map[int]string{}}
 	c.variables()
 	for _, o := range options {
 		starterConvert[o.flag.long](c, o.item)
@@ -86,6 +89,7 @@ var starterConvert = map[string]func(c *starter, it item){
 	"path": func(c *starter, it item) {
 		if t := c.listenTable(it, "", "unix:"+c.doc.path(it.value)); t != nil {
 			t.set("mode", "0777") // as start_server makes it
+			c.starterName(it, t, it.value, c.doc.path(it.value))
 		}
 	},
 	"interval":            func(c *starter, it item) { c.interval = it },
@@ -102,9 +106,7 @@ var starterConvert = map[string]func(c *starter, it item){
 	},
 	"auto-restart-interval": func(c *starter, it item) { c.restartEvery = it },
 	"kill-old-delay":        func(c *starter, it item) { c.killOldDelay = &it },
-	"status-file": func(c *starter, it item) {
-		c.lacks(it, "`supervisord status --json` says which workers there are")
-	},
+	"status-file":           func(c *starter, it item) { c.set("", "status_file", c.doc.path(it.value)) },
 }
 
 // starterPort is a port as start_server takes it: an address or [address], u for UDP, a port, and the descriptor that is wanted.
@@ -116,19 +118,59 @@ func (c *starter) port(it item) {
 		c.wrong(it, fmt.Sprintf("%q is no port", it.value), "write 8080, 127.0.0.1:8080, [::1]:8080 or u53")
 		return
 	}
-	host, port := m[1], m[3]
-	if bare := strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"); !strings.Contains(bare, ":") {
-		host = bare // [127.0.0.1] is an IPv4 address
+	host, port := strings.TrimSuffix(strings.TrimPrefix(m[1], "["), "]"), unpadded(m[3])
+	name, usual := host+":"+port, host+":"+port
+	switch {
+	case strings.Contains(host, ":"):
+		name, usual = "["+host+"]:"+port, "["+host+"]:"+port
+	case host == "":
+		name, usual = port, port
+	case host == "0.0.0.0":
+		usual = port
 	}
-	if host == "" {
-		host = "0.0.0.0"
+	address := usual
+	if usual == port {
+		address = "0.0.0.0:" + port
 	}
-	address := host + ":" + strings.TrimLeft(port[:len(port)-1], "0") + port[len(port)-1:]
 	if m[2] == "u" {
 		address = "udp:" + address
 	}
-	if c.listenTable(it, "", address) != nil && m[4] != "" {
-		c.lacks(it, "the descriptor's number is the listener's turn, from 3: let the program read SERVER_STARTER_PORT, or {fd:NAME} in its command")
+	if t := c.listenTable(it, "", address); t != nil {
+		c.starterName(it, t, name, usual)
+		c.descriptor(it, t, m[4])
+	}
+}
+
+// unpadded is a number without zeros before it.
+func unpadded(digits string) string {
+	return strings.TrimLeft(digits[:len(digits)-1], "0") + digits[len(digits)-1:]
+}
+
+// starterName writes under which name a worker finds the socket in SERVER_STARTER_PORT, unless that is the usual one.
+func (c *starter) starterName(it item, t *table, name, usual string) {
+	switch {
+	case name == usual:
+	case strings.ContainsAny(name, ";=") || strings.ContainsFunc(name, unicode.IsControl):
+		c.lacks(it, "the name cannot travel in SERVER_STARTER_PORT")
+	default:
+		t.set("starter_name", name)
+	}
+}
+
+// descriptor writes the number that a worker wants the socket at.
+func (c *starter) descriptor(it item, t *table, number string) {
+	if number == "" {
+		return
+	}
+	n, err := strconv.Atoi(number)
+	switch taken, again := c.descriptors[n]; {
+	case err != nil || n != 0 && n < 3 || n > 1023:
+		c.lacks(it, "fd is 0, or from 3 to 1023")
+	case again:
+		c.lacks(it, fmt.Sprintf("%d is already asked for by %s", n, taken))
+	default:
+		c.descriptors[n] = it.String()
+		t.set("fd", n)
 	}
 }
 
@@ -177,43 +219,52 @@ func (c *starter) backlogs() {
 // udp reports whether the listener is one for UDP.
 func (t *table) udp() bool { return strings.HasPrefix(t.value("address"), `"udp:`) }
 
-// restartsByItself converts the automatic restart, and the delay before the old workers are killed.
+// restartsByItself converts the automatic restart, the delay before the old workers are killed, and what follows a failure.
 func (c *starter) restartsByItself() {
-	soak := 0
+	soak := "0"
 	if c.autoRestart != nil {
-		soak = 5 // start_server's default with --enable-auto-restart
+		soak = "5" // start_server's default with --enable-auto-restart
 		if n, ok := c.doc.integer(c.restartEvery); ok {
-			c.note("limits", *c.autoRestart, "each worker is replaced when it is so old, give or take a tenth")
-			c.seconds("limits", "max_age", c.restartEvery, float64(n), 1000)
+			c.note("reload", *c.autoRestart, "a new generation comes so often by itself")
+			c.seconds("reload", "every", c.restartEvery, float64(n), 1000)
 		}
 	}
-	delay := item{at: c.restartEvery.at, key: "--kill-old-delay", value: strconv.Itoa(soak)}
+	delay := item{at: c.restartEvery.at, key: "--kill-old-delay", value: soak}
 	if c.killOldDelay != nil {
 		delay = *c.killOldDelay
 	}
 	if n, ok := c.doc.integer(delay); ok && (n > 0 || c.killOldDelay != nil) {
 		c.seconds("reload", "soak", delay, float64(n), 0)
 	}
+	if n, ok := c.doc.integer(c.interval); ok {
+		c.table("reload").comment("start_server tries until a new worker lives; without this a reload that failed is over, and `supervisord reload` says so.")
+		c.seconds("reload", "retry", c.interval, float64(max(n, 1)), 1000)
+	}
 }
 
-// stopping converts the signals. There is one stop plan, for deploys and for the end; the one for deploys is what counts.
+// stopping converts the signals, and that start_server waits for ever.
 func (c *starter) stopping() {
 	hup, ok1 := c.doc.signal(c.hup)
 	term, ok2 := c.doc.signal(c.term)
 	if !ok1 || !ok2 {
 		return
 	}
-	c.stopSignal(c.hup)
-	if hup == "" {
-		hup = "TERM"
+	c.stopSignal(c.term)
+	if hup != term && hup != "" {
+		c.set("stop", "reload_signal", hup)
+	} else if hup == "" {
+		c.lacks(c.hup, "real-time signals are not sent: let the program take TERM")
 	}
-	if hup != term {
-		at := c.term
-		if at.text == "" {
-			at = c.hup
-		}
-		c.lacks(at, fmt.Sprintf("a worker gets %s when it is replaced, and the same at the end, not %s", hup, term))
+	if term != "TERM" {
+		c.table("stop").comment("start_server passes INT on as TERM.")
+		c.set("stop", "int_signal", "TERM")
 	}
-	c.table("stop").comment("start_server waits for ever; here a worker that is not gone by then is killed.")
-	c.set("stop", "timeout", "30s")
+	c.waitsForEver()
+}
+
+// waitsForEver writes that no worker is ever killed.
+func (p *program) waitsForEver() {
+	p.table("stop").comment(string(p.doc.Kind) + " waits for ever, and so does this; a timeout such as \"60s\" ends a worker that hangs.")
+	p.set("stop", "timeout", "infinity")
+	p.set("stop", "max_draining", 0)
 }

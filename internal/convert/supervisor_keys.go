@@ -339,7 +339,7 @@ func (p *supervisorProgram) socket() {
 		p.wrong(it, fmt.Sprintf("%q is no socket", it.value), "write unix:///path or tcp://host:port")
 		return
 	}
-	t := p.listenTable(it, stdinName, address)
+	t := p.listenTable(it, "", address)
 	if t == nil {
 		p.off = true
 		return
@@ -350,11 +350,8 @@ func (p *supervisorProgram) socket() {
 		}
 	}
 	p.socketOwner(t, unix)
-	p.run.stdin = stdinName
+	t.set("fd", 0) // which is where FastCGI has it
 }
-
-// stdinName is what a listener is called that a program has as fd 0.
-const stdinName = "stdin"
 
 // socketOwner writes the permissions of a unix socket.
 func (p *supervisorProgram) socketOwner(t *table, unix bool) {

@@ -232,7 +232,6 @@ type invocation struct {
 	words   []text
 	script  string // instead of words
 	args    []text // of the script: $0, $1, …
-	stdin   string // the name of a listener that is to be fd 0
 }
 
 // export is a variable with a value that only a shell can know.
@@ -244,7 +243,7 @@ type export struct {
 // argv is the command as it is written in the configuration.
 func (v invocation) argv() []string {
 	var argv []string
-	shell := len(v.exports) > 0 || v.dir != nil || v.script != "" || v.stdin != ""
+	shell := len(v.exports) > 0 || v.dir != nil || v.script != ""
 	for _, w := range v.words {
 		s, ok := w.literal()
 		argv, shell = append(argv, s), shell || !ok
@@ -278,9 +277,6 @@ func (v invocation) line() string {
 	b.WriteString("exec")
 	for _, w := range v.words {
 		b.WriteString(" " + w.inShell())
-	}
-	if v.stdin != "" {
-		b.WriteString(" <&" + placeholder + v.stdin + "}")
 	}
 	return b.String()
 }
