@@ -28,6 +28,7 @@ type world struct {
 	config    *config.Config
 	processes []*fakeProcess
 	store     map[string]int // descriptors of its own, as systemd keeps them
+	null      int            // stands for any descriptor of a process
 	patience  int            // the master dies in so many calls; 0: it does not
 	meanwhile *fakeProcess   // who ends while there is no master; nil: nobody
 	both      bool           // somebody did: a successor may have, whose old worker's end was decided already
@@ -60,20 +61,47 @@ func (w *world) call(what string) {
 	}
 }
 
-// fakeProcess is a worker process; master is how it is heard of while one lives that knows it.
+// fakeProcess is a worker process.
 type fakeProcess struct {
 	*world
-	pid                int
-	generation         string
-	master             func(worker.Event)
-	ready, ended, told bool
+	pid                        int
+	generation                 string
+	hold                       *hold // the living master's; nil: none knows it
+	execed, ready, ended, told bool
+}
+
+// hold is what one master knows of a process.
+type hold struct {
+	*fakeProcess
+	post    func(worker.Event)
+	running bool             // it knows that the command runs
+	pending []worker.Pending // signals that wait for that
 }
 
 func (p *fakeProcess) say(e worker.Event) {
-	if p.master != nil {
-		go p.master(e)
+	if p.hold != nil {
+		go p.hold.post(e)
 	}
 	synctest.Wait()
+}
+
+// execs: the command runs. The master knows it by the end of the report.
+func (p *fakeProcess) execs() {
+	p.note("%s runs", p)
+	p.execed = true
+	if p.hold != nil {
+		p.hold.runs()
+	}
+	synctest.Wait()
+}
+
+func (h *hold) runs() {
+	h.running = true
+	for _, s := range h.pending {
+		h.gets(s.Signal)
+	}
+	h.pending = nil
+	go h.post(worker.Spawned{PID: h.pid})
 }
 
 func (p *fakeProcess) becomesReady() {
@@ -103,38 +131,62 @@ func (w *world) firstStart() bool {
 // serves reports whether it is one that clients can count on.
 func (p *fakeProcess) serves() bool { return p.ready && !p.ended && !p.told }
 
-func (p *fakeProcess) Signal(sig syscall.Signal, _ bool) error {
-	p.call(fmt.Sprintf("send %s to %s", sig, p))
+func (h *hold) Signal(sig syscall.Signal, _ bool) error {
+	h.call(fmt.Sprintf("send %s to %s", sig, h))
+	switch {
+	case sig == syscall.SIGKILL:
+		h.gets(sig)
+		h.ended = true
+		go h.post(worker.Exited{PID: h.pid, Known: true})
+	case h.running:
+		h.gets(sig)
+	default:
+		h.pending = append(h.pending, worker.Pending{Signal: sig})
+	}
+	return nil
+}
+
+func (p *fakeProcess) gets(sig syscall.Signal) {
 	p.note("%s gets %s", p, sig)
 	alone := p.serves() && !slices.ContainsFunc(p.processes, func(q *fakeProcess) bool { return q != p && q.serves() })
 	if alone && !p.ending && !p.both && !p.firstStart() {
 		p.fault("%s, the last one that serves, gets %s", p, sig)
 	}
-	p.told = true
-	if sig == syscall.SIGKILL {
-		p.ended = true
-		go p.master(worker.Exited{PID: p.pid, Known: true})
+	if sig == syscall.SIGKILL && p.ready && !p.told {
+		p.fault("%s is killed without having been told to go", p)
 	}
-	return nil
+	p.told = true
 }
 
-func (p *fakeProcess) State() worker.State {
-	if p.ended {
+func (h *hold) State() worker.State {
+	if h.ended {
 		return worker.State{}
 	}
-	return worker.State{PID: p.pid, Running: true, Ready: p.ready}
+	return worker.State{PID: h.pid, Running: h.running, Ready: h.ready, Pending: h.pending}
 }
 
-func (p *fakeProcess) Descriptors() map[string]int               { return nil }
-func (p *fakeProcess) Memory(uint64) (uint64, error)             { return 0, nil }
-func (p *fakeProcess) Probe(context.Context, worker.Ready) error { return nil }
-func (w *world) Freeze()                                         {}
-func (w *world) Thaw()                                           {}
-func (w *world) Run(context.Context, worker.Spec) error          { return nil }
+func (h *hold) Descriptors() map[string]int {
+	fds := map[string]int{}
+	if h.ended {
+		return fds
+	}
+	fds[worker.FDProcess], fds[worker.FDNotify] = h.null, h.null
+	if !h.running {
+		fds[worker.FDReport] = h.null
+	}
+	return fds
+}
+
+func (h *hold) Memory(uint64) (uint64, error)             { return 0, nil }
+func (h *hold) Probe(context.Context, worker.Ready) error { return nil }
+func (w *world) Freeze()                                  {}
+func (w *world) Thaw()                                    {}
+func (w *world) Run(context.Context, worker.Spec) error   { return nil }
 
 func (w *world) Start(s worker.Spec, post func(worker.Event)) Handle {
 	w.call("start a process")
-	p := &fakeProcess{world: w, pid: 1000 + len(w.processes), master: post}
+	p := &fakeProcess{world: w, pid: 1000 + len(w.processes)}
+	p.hold = &hold{fakeProcess: p, post: post}
 	for _, kv := range s.Environment {
 		if v, ok := strings.CutPrefix(kv, "SUPERVISORD_GENERATION="); ok {
 			p.generation = v
@@ -142,29 +194,32 @@ func (w *world) Start(s worker.Spec, post func(worker.Event)) Handle {
 	}
 	w.note("%s starts", p)
 	w.processes = append(w.processes, p)
-	go post(worker.Spawned{PID: p.pid})
-	return p
+	return p.hold
 }
 
 func (w *world) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
 	p := w.processes[a.State.PID-1000]
 	w.note("%s is adopted", p)
-	p.master = post
+	p.hold = &hold{fakeProcess: p, post: post, running: a.State.Running, pending: a.State.Pending}
+	for _, fd := range a.Descriptors {
+		unix.Close(fd)
+	}
+	if !a.State.Running && a.Descriptors[worker.FDReport] == 0 {
+		w.fault("%s is adopted, and nothing will tell that it runs", p)
+	}
 	go func() {
-		switch {
-		case p.ended:
+		if p.ended {
 			post(worker.Exited{PID: p.pid, Known: true})
-		case a.State.Ready:
-			post(worker.Spawned{PID: p.pid})
-			post(worker.ReadySaid{})
-		default:
-			post(worker.Spawned{PID: p.pid})
-			if p.ready {
-				post(worker.ReadySaid{}) // what it said meanwhile is still in its socket
-			}
+			return
+		}
+		if p.execed {
+			p.hold.runs()
+		}
+		if p.ready {
+			post(worker.ReadySaid{}) // what it said meanwhile is still in its socket
 		}
 	}()
-	return p
+	return p.hold
 }
 
 func (w *world) StoreFD(name string, fds ...int) error {
@@ -173,6 +228,7 @@ func (w *world) StoreFD(name string, fds ...int) error {
 	if err == nil {
 		w.store[name] = fd
 	}
+	w.call("go on after it has stored " + name)
 	return err
 }
 
@@ -182,6 +238,7 @@ func (w *world) RemoveFD(name string) error {
 		unix.Close(fd)
 		delete(w.store, name)
 	}
+	w.call("go on after it has removed " + name)
 	return nil
 }
 
@@ -201,10 +258,10 @@ func (w *world) live() {
 		h := w.handover()
 		var err error
 		if h.Programs() {
-			w.endUnknown(h.PIDs())
+			w.endUnknown(h)
 			err = w.super.Restore(h)
 		} else {
-			w.endUnknown(nil)
+			w.endUnknown(h)
 			err = w.super.Start(w.config, h)
 		}
 		if err == nil {
@@ -242,15 +299,15 @@ func (w *world) handover() *Handover {
 	return h
 }
 
-// endUnknown ends the processes that the state does not know, as Leftovers does.
-func (w *world) endUnknown(known []int) {
+// endUnknown ends the processes that nothing was handed over of, as Leftovers does.
+func (w *world) endUnknown(h *Handover) {
 	for _, p := range w.processes {
-		if !p.ended && !slices.Contains(known, p.pid) {
+		if !p.ended && !slices.Contains(h.PIDs(), p.pid) {
 			w.note("%s is left over", p)
 			if p.serves() {
 				w.fault("%s serves, and the state does not know it", p)
 			}
-			p.ended, p.master = true, nil
+			p.ended = true
 		}
 	}
 }
@@ -272,7 +329,7 @@ func (w *world) bury() {
 	}
 	w.super.table.Close() //nolint:errcheck // as dead as it
 	for _, p := range w.processes {
-		p.master = nil
+		p.hold = nil
 	}
 	synctest.Wait()
 }
@@ -316,7 +373,8 @@ type move struct {
 	kind, n int
 }
 
-func starting(p *fakeProcess) bool { return !p.ready && !p.told }
+func forked(p *fakeProcess) bool   { return !p.execed }
+func starting(p *fakeProcess) bool { return p.execed && !p.ready && !p.told }
 func toldToGo(p *fakeProcess) bool { return p.told }
 
 func (w *world) make(m move) {
@@ -344,6 +402,8 @@ func (w *world) make(m move) {
 		time.Sleep(time.Duration(1+m.n) * time.Second)
 	case 9, 10:
 		w.patience = 1 + m.n
+	case 12, 13:
+		someone(forked, (*fakeProcess).execs)
 	case 11:
 		w.meanwhile = w.which(m.n, func(*fakeProcess) bool { return true })
 	}
@@ -356,6 +416,8 @@ func (w *world) settle(workers int) {
 	w.make(move{kind: 0})
 	for range 200 {
 		switch {
+		case w.which(0, forked) != nil:
+			w.make(move{kind: 12})
 		case w.which(0, starting) != nil:
 			w.make(move{kind: 2})
 		case w.which(0, toldToGo) != nil:
@@ -390,6 +452,7 @@ func (w *world) end() {
 	for p := w.which(0, toldToGo); p != nil; p = w.which(0, toldToGo) {
 		p.ends()
 	}
+	unix.Close(w.null)
 	<-w.over
 	for _, p := range w.processes {
 		if !p.ended {
@@ -410,9 +473,13 @@ func TestWhereverTheMasterDiesNothingThatServesIsLostAndNothingIsForgotten(t *te
 		c.Workers = rapid.IntRange(1, 3).Draw(rt, "workers")
 		c.Reload.Strategy = rapid.SampledFrom([]config.Strategy{config.All, config.Rolling}).Draw(rt, "strategy")
 		moves := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
-			return move{rapid.IntRange(0, 11).Draw(rt, "kind"), rapid.IntRange(0, 12).Draw(rt, "n")}
+			return move{rapid.IntRange(0, 13).Draw(rt, "kind"), rapid.IntRange(0, 12).Draw(rt, "n")}
 		}), 1, 40).Draw(rt, "moves")
-		w := &world{config: configOf(c), store: map[string]int{}}
+		null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		w := &world{config: configOf(c), store: map[string]int{}, null: null}
 		synctest.Test(t, func(*testing.T) {
 			w.live()
 			for _, m := range moves {

@@ -4,6 +4,7 @@ import (
 	"go.uber.org/zap"
 
 	"supervisord/socket"
+	"supervisord/worker"
 )
 
 // Store is systemd's file-descriptor store: what it holds comes back to the next main process of the service.
@@ -74,8 +75,9 @@ func (k *keeper) files() map[string]int {
 	return fds
 }
 
-// keep writes the state down, and puts into the store what is new, in this order: a state that names a descriptor which
-// is missing costs one worker its adoption, a descriptor without a state is nothing.
+// keep writes the state down, and makes the store agree with it, in this order: what is new goes in before the state that
+// names it, and what has served its purpose comes out after the state that knows so. A death in between leaves a descriptor
+// too many, which is nothing, and never a worker that is waited for where nothing can come from any more.
 func (s *Supervisor) keep() {
 	k := s.keeper
 	if k == nil {
@@ -85,14 +87,24 @@ func (s *Supervisor) keep() {
 		s.Log.Error("cannot keep the state for the next supervisord", zap.Error(err))
 		return
 	}
-	if k.dirty {
-		k.dirty = false
-		k.sync(s.lasting(), s.foreign(), func(err error) {
-			s.Log.Error("cannot keep systemd's file-descriptor store current; the death of supervisord would lose connections", zap.Error(err))
-		})
+	failed := func(err error) {
+		s.Log.Error("cannot keep systemd's file-descriptor store current; the death of supervisord would lose connections", zap.Error(err))
 	}
-	if err := k.write(s.record()); err != nil {
+	dirty := k.dirty
+	k.dirty = false
+	var want map[string]int
+	if dirty {
+		want = s.lasting() // before the state: what a worker is done with meanwhile is one descriptor too many
+		k.add(want, s.foreign(), failed)
+	}
+	record := s.record()
+	k.forget(record)
+	if err := k.write(record); err != nil {
 		s.Log.Error("cannot write the state for the next supervisord", zap.Error(err))
+		return
+	}
+	if dirty {
+		k.remove(want, failed)
 	}
 }
 
@@ -105,18 +117,22 @@ func (s *Supervisor) foreign() map[string]bool {
 	return names
 }
 
-// sync makes the store hold these descriptors, except for those that it is not to hold.
-func (k *keeper) sync(want map[string]int, except map[string]bool, failed func(error)) {
-	for name := range k.stored {
-		if _, ok := want[name]; ok || name == stateFirst || name == stateSecond {
-			continue
+// forget leaves out of the state the processes that the store does not know: a number alone is nobody's. They were forked
+// just now; the next supervisord ends them, and starts others.
+func (k *keeper) forget(r *Record) {
+	for _, p := range r.Programs {
+		for _, g := range p.Generations {
+			for i, w := range g.Workers {
+				if w.PID != 0 && !k.stored[workerFD(p.Core.Name, w.Number, worker.FDProcess)] {
+					g.Workers[i].State = worker.State{}
+				}
+			}
 		}
-		if err := k.store.RemoveFD(name); err != nil {
-			failed(err)
-			continue
-		}
-		delete(k.stored, name)
 	}
+}
+
+// add puts into the store what it does not have yet, except for what it is not to hold.
+func (k *keeper) add(want map[string]int, except map[string]bool, failed func(error)) {
 	for name, fd := range want {
 		if k.stored[name] || except[name] {
 			continue
@@ -126,6 +142,20 @@ func (k *keeper) sync(want map[string]int, except map[string]bool, failed func(e
 			continue
 		}
 		k.stored[name] = true
+	}
+}
+
+// remove takes out of the store what is not wanted any more.
+func (k *keeper) remove(want map[string]int, failed func(error)) {
+	for name := range k.stored {
+		if _, ok := want[name]; ok || name == stateFirst || name == stateSecond {
+			continue
+		}
+		if err := k.store.RemoveFD(name); err != nil {
+			failed(err)
+			continue
+		}
+		delete(k.stored, name)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"supervisord/socket"
+	"supervisord/worker"
 )
 
 // Leftovers are worker processes whose supervisor died and left nothing that could be restored: no file-descriptor store,
@@ -81,6 +83,19 @@ func listened(path string) bool {
 	defer unix.Close(fd)
 	err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
 	return err != unix.ECONNREFUSED && err != unix.ENOENT
+}
+
+// Take adds the processes that were handed over and that the record does not know. The store that has their notify sockets
+// makes them look as if somebody listened there.
+func (l *Leftovers) Take(h *Handover) {
+	for _, pidfd := range h.unknown() {
+		pid, err := worker.ProcessOf(pidfd)
+		if err != nil || pid <= 0 || slices.ContainsFunc(l.processes, func(p leftover) bool { return p.pid == pid }) {
+			unix.Close(pidfd)
+			continue
+		}
+		l.processes = append(l.processes, leftover{pid, pidfd})
+	}
 }
 
 // Sockets takes the listening sockets out of the leftover processes (pidfd_getfd(2)), so that no client is refused between

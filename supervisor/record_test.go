@@ -181,8 +181,10 @@ func TestKeeperHoldsJustWhatThereIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	fail := func(err error) { t.Error(err) }
-	k.sync(map[string]int{"s.http": 3, "w.web.1.pidfd": 4, "s.unit": 5}, map[string]bool{"s.unit": true}, fail)
-	k.sync(map[string]int{"s.http": 3, "w.web.2.pidfd": 6}, nil, fail)
+	for _, want := range []map[string]int{{"s.http": 3, "w.web.1.pidfd": 4, "s.unit": 5}, {"s.http": 3, "w.web.2.pidfd": 6}} {
+		k.add(want, map[string]bool{"s.unit": true}, fail)
+		k.remove(want, fail)
+	}
 	delete(store, stateFirst)
 	delete(store, stateSecond)
 	if want := (fakeStore{"s.http": 3, "w.web.2.pidfd": 6}); !reflect.DeepEqual(store, want) {

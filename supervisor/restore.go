@@ -169,6 +169,28 @@ func (h *Handover) PIDs() []int {
 	return h.record.pids()
 }
 
+// unknown takes the pidfds of processes that the record does not know: forked in the instant in which their supervisor died.
+func (h *Handover) unknown() []int {
+	known := map[string]bool{}
+	if h.record != nil {
+		for _, p := range h.record.Programs {
+			for _, g := range p.Generations {
+				for _, w := range g.Workers {
+					known[workerFD(p.Core.Name, w.Number, worker.FDProcess)] = w.PID > 0
+				}
+			}
+		}
+	}
+	var pidfds []int
+	for name, fd := range h.workers {
+		if strings.HasSuffix(name, "."+worker.FDProcess) && !known[name] {
+			pidfds = append(pidfds, fd)
+			delete(h.workers, name)
+		}
+	}
+	return pidfds
+}
+
 // Extra returns a descriptor that was handed over under this name, or -1.
 func (h *Handover) Extra(name string) int {
 	if fd, ok := h.extra[name]; ok {
@@ -298,14 +320,15 @@ func (g *GenerationRecord) worker(number int) WorkerRecord {
 	return WorkerRecord{Number: number}
 }
 
-// adopt makes the process of a worker ours again. One that had no process yet is spawned now, one that has none any more is gone.
+// adopt makes the process of a worker ours again. One that had no process yet is spawned now, one that has none any more, or none
+// that could be handed over, is gone.
 func (s *Supervisor) adopt(p *program, cg *Generation, w *Worker, ws WorkerRecord, fds map[string]int) {
-	if ws.PID == 0 && w.State == Stopping {
-		s.step(p, Exited{Worker: w.Number, Exit: Exit{Reason: "ended while supervisord was being replaced"}})
+	if ws.PID == 0 && w.State == Starting {
+		s.spawn(p, cg, w)
 		return
 	}
 	if ws.PID == 0 {
-		s.spawn(p, cg, w)
+		s.step(p, Exited{Worker: w.Number, Exit: Exit{Reason: "ended while supervisord was being replaced"}})
 		return
 	}
 	p.told[w.Number] = ws.Told

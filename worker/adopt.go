@@ -171,7 +171,7 @@ func (w *Worker) resume(a Adoption) {
 	for _, p := range w.pumps {
 		w.side.Go(p.run)
 	}
-	if !a.State.Running {
+	if !a.State.Running && w.said.status != nil {
 		w.watch(&w.said.status, w.readReport)
 		return
 	}
@@ -202,16 +202,29 @@ func mayAdopt(pid, pidfd int, child bool) error {
 		}
 		return fmt.Errorf("process %d: it is no child of the supervisor, and there is no pidfd to know it by", pid)
 	}
-	data, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(pidfd))
+	of, err := ProcessOf(pidfd)
 	if err != nil {
 		return fmt.Errorf("process %d: its pidfd: %w", pid, err)
 	}
-	_, rest, found := strings.Cut(string(data), "\nPid:\t")
-	number, _, _ := strings.Cut(rest, "\n")
-	if of, err := strconv.Atoi(number); !found || err != nil || of != pid && of != -1 { // -1: it was reaped
-		return fmt.Errorf("process %d: its pidfd is that of another process, or none", pid)
+	if of != pid && of != -1 { // -1: it was reaped
+		return fmt.Errorf("process %d: its pidfd is that of another process", pid)
 	}
 	return nil
+}
+
+// ProcessOf returns the PID of the process that a pidfd is of, or -1 if that was reaped (proc_pid_fdinfo(5)).
+func ProcessOf(pidfd int) (int, error) {
+	text, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(pidfd))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(text), "\nPid:\t")
+	number, _, _ := strings.Cut(rest, "\n")
+	pid, err := strconv.Atoi(number)
+	if err != nil {
+		return 0, fmt.Errorf("descriptor %d is no pidfd", pidfd)
+	}
+	return pid, nil
 }
 
 // reapedWithin is how long the status of a process that is no child is waited for: its parent has to reap it first.

@@ -104,6 +104,7 @@ func (d *master) setUp() (err error) {
 		return err
 	}
 	d.leftovers = supervisor.FindLeftovers(d.settings.RuntimeDir, d.log)
+	d.leftovers.Take(d.handover)
 	d.handover.Offer(d.leftovers.Sockets())
 	d.launcher, err = worker.NewLauncher(d.settings.RuntimeDir, worker.Expect(d.handover.PIDs()...), worker.OnOrphan(d.orphan))
 	if err != nil {
