@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -36,6 +37,8 @@ type world struct {
 	faults    []string
 	log       []string
 
+	order atomic.Int64 // the race detector does not see how synctest orders things: a touch of this says so
+
 	super *Supervisor
 	hup   chan os.Signal
 	stop  chan os.Signal
@@ -50,8 +53,11 @@ func (w *world) fault(format string, args ...any) {
 	w.note("FAULT: "+format, args...)
 }
 
+func (w *world) touch() { w.order.Add(1) }
+
 // call is what every call of the master begins with.
 func (w *world) call(what string) {
+	w.touch()
 	if w.patience == 0 {
 		return
 	}
@@ -68,6 +74,7 @@ type fakeProcess struct {
 	generation                 string
 	hold                       *hold // the living master's; nil: none knows it
 	execed, ready, ended, told bool
+	read                       bool // the word that it is ready is not in its socket any more
 }
 
 // hold is what one master knows of a process.
@@ -75,12 +82,14 @@ type hold struct {
 	*fakeProcess
 	post    func(worker.Event)
 	running bool             // it knows that the command runs
+	ready   bool             // … and is ready
 	pending []worker.Pending // signals that wait for that
+	last    chan struct{}    // closed when the last event was taken
 }
 
 func (p *fakeProcess) say(e worker.Event) {
 	if p.hold != nil {
-		go p.hold.post(e)
+		p.hold.tell(e)
 	}
 	synctest.Wait()
 }
@@ -101,12 +110,28 @@ func (h *hold) runs() {
 		h.gets(s.Signal)
 	}
 	h.pending = nil
-	go h.post(worker.Spawned{PID: h.pid})
+	h.tell(worker.Spawned{PID: h.pid})
+}
+
+// tell posts an event after those before it.
+func (h *hold) tell(e worker.Event) {
+	before, done := h.last, make(chan struct{})
+	h.last = done
+	go func() {
+		if before != nil {
+			<-before
+		}
+		h.post(e)
+		close(done)
+	}()
 }
 
 func (p *fakeProcess) becomesReady() {
 	p.note("%s is ready", p)
 	p.ready = true
+	if p.hold != nil {
+		p.hold.ready = true
+	}
 	p.say(worker.ReadySaid{})
 }
 
@@ -137,7 +162,7 @@ func (h *hold) Signal(sig syscall.Signal, _ bool) error {
 	case sig == syscall.SIGKILL:
 		h.gets(sig)
 		h.ended = true
-		go h.post(worker.Exited{PID: h.pid, Known: true})
+		h.tell(worker.Exited{PID: h.pid, Known: true})
 	case h.running:
 		h.gets(sig)
 	default:
@@ -159,13 +184,20 @@ func (p *fakeProcess) gets(sig syscall.Signal) {
 }
 
 func (h *hold) State() worker.State {
+	h.touch()
 	if h.ended {
 		return worker.State{}
 	}
 	return worker.State{PID: h.pid, Running: h.running, Ready: h.ready, Pending: h.pending}
 }
 
+func (h *hold) Recorded() {
+	h.touch()
+	h.read = h.ready
+}
+
 func (h *hold) Descriptors() map[string]int {
+	h.touch()
 	fds := map[string]int{}
 	if h.ended {
 		return fds
@@ -200,25 +232,27 @@ func (w *world) Start(s worker.Spec, post func(worker.Event)) Handle {
 func (w *world) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
 	p := w.processes[a.State.PID-1000]
 	w.note("%s is adopted", p)
-	p.hold = &hold{fakeProcess: p, post: post, running: a.State.Running, pending: a.State.Pending}
+	p.hold = &hold{fakeProcess: p, post: post, running: a.State.Running, ready: a.State.Ready, pending: a.State.Pending}
 	for _, fd := range a.Descriptors {
 		unix.Close(fd)
 	}
 	if !a.State.Running && a.Descriptors[worker.FDReport] == 0 {
 		w.fault("%s is adopted, and nothing will tell that it runs", p)
 	}
-	go func() {
-		if p.ended {
-			post(worker.Exited{PID: p.pid, Known: true})
-			return
-		}
-		if p.execed {
-			p.hold.runs()
-		}
-		if p.ready {
-			post(worker.ReadySaid{}) // what it said meanwhile is still in its socket
-		}
-	}()
+	if p.ended {
+		p.hold.tell(worker.Exited{PID: p.pid, Known: true})
+		return p.hold
+	}
+	if p.execed {
+		p.hold.runs()
+	}
+	switch {
+	case p.hold.ready, p.ready && !p.read: // read: it is not in its socket any more
+		p.hold.ready = true
+		p.hold.tell(worker.ReadySaid{})
+	case p.ready:
+		w.fault("%s is ready, and nobody knows", p)
+	}
 	return p.hold
 }
 
@@ -254,6 +288,7 @@ func (w *world) live() {
 	w.super = New(Options{Launcher: w, Systemd: w, Log: zap.NewNop(), Load: func() (*config.Config, error) { return w.config, nil }})
 	w.hup, w.stop, w.over = make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan struct{})
 	go func() {
+		w.touch()
 		defer close(w.over)
 		h := w.handover()
 		var err error
@@ -336,6 +371,7 @@ func (w *world) bury() {
 
 // goOn starts the next master if the one before has died.
 func (w *world) goOn() {
+	w.touch()
 	synctest.Wait()
 	for {
 		select {
@@ -362,6 +398,7 @@ func (w *world) which(n int, kind func(*fakeProcess) bool) *fakeProcess {
 			of = append(of, p)
 		}
 	}
+	w.touch()
 	if len(of) == 0 {
 		return nil
 	}
@@ -399,6 +436,7 @@ func (w *world) make(m move) {
 	case 7:
 		someone(toldToGo, (*fakeProcess).ends)
 	case 8:
+		w.touch()
 		time.Sleep(time.Duration(1+m.n) * time.Second)
 	case 9, 10:
 		w.patience = 1 + m.n

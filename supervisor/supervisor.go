@@ -34,6 +34,7 @@ type Handle interface {
 	Signal(sig syscall.Signal, group bool) error
 	State() worker.State         // for the next image
 	Descriptors() map[string]int // likewise, by worker.FD…
+	Recorded()                   // what was posted so far is in the state that is kept
 
 	// Memory measures what the worker and the processes below it use, in bytes; more exactly where it is more than limit.
 	Memory(limit uint64) (uint64, error)
@@ -83,6 +84,7 @@ type Supervisor struct {
 	stopping bool
 
 	stepped   map[*program]bool // since the last attend
+	unsaved   []Handle          // workers that have said that they are ready, which is not written down yet
 	followers []chan *Update
 	began     time.Time
 	upgrading bool   // a new binary is being tried, or about to take over
@@ -203,6 +205,7 @@ type Signals struct {
 func (s *Supervisor) Run(signals Signals) error {
 	for s.attend(); !s.finished(); s.attend() {
 		s.keep()
+		s.acknowledge()
 		s.tell()
 		s.wait(signals)
 		if s.left {
@@ -223,6 +226,16 @@ func (s *Supervisor) Run(signals Signals) error {
 	}
 	s.keeper.empty()
 	return s.table.Close()
+}
+
+// acknowledge tells the workers that have become ready that this is written down.
+func (s *Supervisor) acknowledge() {
+	for _, h := range s.unsaved {
+		if h != nil {
+			h.Recorded()
+		}
+	}
+	s.unsaved = s.unsaved[:0]
 }
 
 // wait takes the next thing that happens.
@@ -430,6 +443,7 @@ func (s *Supervisor) workerDid(n workerNote) {
 		s.resend(p, n.worker)
 	case worker.ReadySaid:
 		s.step(p, ReadySaid{Worker: n.worker})
+		s.unsaved = append(s.unsaved, p.workers[n.worker])
 	case worker.NeverReady:
 		s.step(p, NeverReady{Worker: n.worker, Reason: e.Err.Error()})
 	case worker.Leaving:

@@ -86,6 +86,7 @@ func (w *fakeWorker) Signal(sig syscall.Signal, _ bool) error {
 
 func (w *fakeWorker) State() worker.State         { return worker.State{} }
 func (w *fakeWorker) Descriptors() map[string]int { return nil }
+func (w *fakeWorker) Recorded()                   {}
 
 func (w *fakeWorker) Memory(uint64) (uint64, error) { return w.memory.Load(), nil }
 

@@ -187,6 +187,54 @@ func TestChildIsAdoptedWithAllItSaysAndWrites(t *testing.T) {
 	}
 }
 
+// A supervisor may die after it has heard that a worker is ready and before it has written that down.
+func TestTheWordThatAWorkerIsReadyIsThereForTheNextSupervisorUntilItIsRecorded(t *testing.T) {
+	t.Run("socket", func(t *testing.T) {
+		s := deadBeforeRecorded(t, func(s *life) {
+			for _, m := range []string{"STATUS=booting", "READY=1\nSTATUS=up", "STATUS=still up"} {
+				if err := sendTo(notifyPath(t, s.w), []byte(m)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+		for must[Status](s).Text != "still up" { // of texts that nobody has taken yet the last one is kept
+		}
+	})
+	t.Run("pipe", func(t *testing.T) {
+		deadBeforeRecorded(t, func(s *life) { unix.Kill(s.w.State().PID, unix.SIGUSR1) })
+	})
+}
+
+// deadBeforeRecorded starts a worker, has it say that it is ready to a supervisor that dies of it, and adopts it: it is ready.
+func deadBeforeRecorded(t *testing.T, say func(*life)) *life {
+	l := launcher(t)
+	spec := shell(`trap 'echo >&$NOTIFY_FD' USR1; while :; do sleep 0.01; done`)
+	spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
+	old := start(t, l, spec)
+	old.unsaved = true
+	must[Spawned](old)
+	trapped := func() bool {
+		caught, _ := strconv.ParseUint(status(t, old.w.State().PID, "SigCgt"), 16, 64)
+		return caught&(1<<(unix.SIGUSR1-1)) != 0
+	}
+	if !eventually(trapped) {
+		t.Fatal("no trap")
+	}
+	before := old.w.State()
+	say(old)
+	for e := old.next(); e != (ReadySaid{}); e = old.next() {
+	}
+	a := handOver(t, old.w)
+	old.w.locked(func() { old.w.drop(&old.w.said.socket); old.w.drop(&old.w.said.pipe) })(0) // it is dead, and reads no more
+	abandon(l, old.w)
+	must[Exited](old)
+	a.State, a.Spec = before, spec
+	s := adopt(t, l, a)
+	must[Spawned](s)
+	must[ReadySaid](s)
+	return s
+}
+
 func TestFrozenLauncherLeavesEverythingInTheKernel(t *testing.T) {
 	l := launcher(t)
 	read, write, err := os.Pipe()

@@ -87,6 +87,8 @@ type life struct {
 	w      *Worker
 	events chan Event
 	ended  bool
+
+	unsaved bool // its supervisor never writes anything down
 }
 
 func launcher(t *testing.T, options ...Option) *Launcher {
@@ -128,6 +130,9 @@ func (s *life) next() Event {
 	select {
 	case e := <-s.events:
 		_, s.ended = e.(Exited)
+		if _, ready := e.(ReadySaid); ready && !s.unsaved {
+			s.w.Recorded()
+		}
 		return e
 	case <-time.After(30 * time.Second):
 		s.t.Fatal("no event for 30 s")

@@ -98,11 +98,11 @@ type mailbox struct {
 
 var mailboxes = sync.Pool{New: func() any { return new(mailbox) }}
 
-// receive takes one datagram from fd without waiting. Descriptors that came with it are closed at once: that is what a
+// receive takes one datagram from fd without waiting, or with MSG_PEEK only looks at it. Descriptors that came with it are closed at once: that is what a
 // BARRIER=1 waits for, and nothing else is wanted. A sender that allowed does not name, or a datagram that did not fit, counts
 // as an empty message.
-func (b *mailbox) receive(fd int, allowed func(uid uint32) bool) (message, error) {
-	n, oobn, flags, _, err := unix.Recvmsg(fd, b.data[:], b.control[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+func (b *mailbox) receive(fd int, allowed func(uid uint32) bool, how int) (message, error) {
+	n, oobn, flags, _, err := unix.Recvmsg(fd, b.data[:], b.control[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC|how)
 	if err != nil {
 		return message{}, err
 	}
@@ -149,7 +149,13 @@ func (w *Worker) readSocket(most int) {
 	box := mailboxes.Get().(*mailbox)
 	defer mailboxes.Put(box)
 	for range most {
-		m, err := box.receive(w.said.socket.fd, w.maySpeak)
+		if w.mayGetReady() {
+			if m, err := box.receive(w.said.socket.fd, w.maySpeak, unix.MSG_PEEK); err == nil && m.ready && !m.stopping {
+				w.keepReady()
+				return
+			}
+		}
+		m, err := box.receive(w.said.socket.fd, w.maySpeak, 0)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -157,6 +163,30 @@ func (w *Worker) readSocket(most int) {
 			return
 		}
 		w.hear(m)
+	}
+}
+
+// mayGetReady reports whether the worker could say that it is ready, and live on. w.mu is held.
+func (w *Worker) mayGetReady() bool {
+	return w.spec.Ready.Method == Notify && !w.ready.said && !w.said.leaving && !w.process.ended
+}
+
+// keepReady posts that the worker is ready, and leaves what said so where it is until Recorded: a supervisor that dies before
+// it has written that down leaves the word to the next one. w.mu is held.
+func (w *Worker) keepReady() {
+	w.sayReady()
+	w.said.kept = true
+	w.launcher.poll.remove(w.said.socket)
+	w.launcher.poll.remove(w.said.pipe)
+}
+
+// Recorded tells that what was posted so far is written down for the next supervisor.
+func (w *Worker) Recorded() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.said.kept {
+		w.said.kept = false
+		w.listen()
 	}
 }
 
@@ -193,6 +223,10 @@ func (w *Worker) readPipe() {
 	if w.said.pipe == nil || !w.process.running {
 		return
 	}
+	if w.mayGetReady() && bytes.IndexByte(peekPipe(w.said.pipe.fd), '\n') >= 0 {
+		w.keepReady()
+		return
+	}
 	var buf [256]byte
 	for range messagesAtATurn {
 		n, err := unix.Read(w.said.pipe.fd, buf[:])
@@ -207,4 +241,22 @@ func (w *Worker) readPipe() {
 			w.sayReady()
 		}
 	}
+}
+
+// peekPipe returns what is in a pipe, without taking it out (tee(2)).
+func peekPipe(fd int) []byte {
+	var copies [2]int
+	if err := unix.Pipe2(copies[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil
+	}
+	defer closeAll(copies[:])
+	if n, err := unix.Tee(fd, copies[1], maxMessage, unix.SPLICE_F_NONBLOCK); err != nil || n == 0 {
+		return nil
+	}
+	buf := make([]byte, maxMessage)
+	n, err := unix.Read(copies[0], buf)
+	if err != nil {
+		return nil
+	}
+	return buf[:n]
 }

@@ -175,7 +175,9 @@ func TestFloodOfOneWorkerDelaysNoOther(t *testing.T) {
 	l := launcher(t)
 	block := make(chan struct{})
 	done := make(chan Exited, 1)
-	l.Start(role("flood"), func(e Event) { // nobody takes its events, and it is read nevertheless
+	spec := role("flood")
+	spec.Ready = Ready{Method: Delay, Delay: time.Millisecond} // of the word that it is ready nobody takes note here
+	l.Start(spec, func(e Event) {                              // nobody takes its events, and it is read nevertheless
 		<-block
 		if x, ok := e.(Exited); ok {
 			done <- x

@@ -51,6 +51,7 @@ type said struct {
 	pipe    *source // the read end of NOTIFY_FD
 	path    string
 	leaving bool
+	kept    bool // that it is ready, and nobody reads on until that is recorded
 }
 
 type readiness struct {
