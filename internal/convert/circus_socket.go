@@ -54,7 +54,7 @@ func (w *watcher) listener(s *section) bool {
 	}
 	w.sockets[name] = true
 	if name == strings.ToLower(w.stdin) {
-		t.set("fd", 0)
+		w.set("", "stdin", "socket:"+fit(name))
 	}
 	for _, e := range s.entries {
 		convert, known := socketKeys[e.key]

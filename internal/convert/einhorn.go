@@ -252,6 +252,6 @@ func (e *einhornLine) acknowledged() {
 		e.wrong(e.ack, fmt.Sprintf("%q is no mode", e.ack.value), "write a number of seconds, or manual")
 		return
 	}
-	e.note("ready", e.ack, "a worker that lives so long is taken for ready, as nearly every one is; with method = \"notify\" it says so itself")
+	e.note("ready", e.ack, "a worker that lives so long is taken for ready, as nearly every one is; with method = \"notify\" it says so itself, with \"accept\" the kernel shows that it waits on its sockets")
 	e.readyAfter(e.ack, max(n, 0))
 }

@@ -190,7 +190,7 @@ func (c *starter) finish() {
 	c.here(c.line, c.dir)
 	c.backlogs()
 	if n, ok := c.doc.integer(c.interval); ok {
-		c.note("ready", c.interval, "a worker that lives so long is taken for ready, as nearly every one is; with method = \"notify\" it says so itself")
+		c.note("ready", c.interval, "a worker that lives so long is taken for ready, as nearly every one is; with method = \"notify\" it says so itself, with \"accept\" the kernel shows that it waits on its sockets")
 		c.readyAfter(c.interval, float64(max(n, 0)))
 	}
 	c.restartsByItself()

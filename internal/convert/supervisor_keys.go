@@ -350,7 +350,7 @@ func (p *supervisorProgram) socket() {
 		}
 	}
 	p.socketOwner(t, unix)
-	t.set("fd", 0) // which is where FastCGI has it
+	p.set("", "stdin", "socket") // which is where FastCGI has it
 }
 
 // socketOwner writes the permissions of a unix socket.
