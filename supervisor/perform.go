@@ -99,8 +99,8 @@ func (g *generation) workerSpec(t *socket.Table, c *config.Program, w *Worker) w
 		passed = append(passed, socket.Passed{Name: l.Name, Address: l.Address, Bound: t.Address(l.Key()), FD: l.FD, Starter: l.StarterName})
 	}
 	spec := g.snapshot.spec(c)
-	spec.Command = fillAll(g.numbers(), c.Command)
-	spec.Sockets, spec.Places = fds, g.places()
+	spec.Command = fillAll(numbers(c), c.Command)
+	spec.Sockets, spec.Places = fds, places(c)
 	spec.Ready = g.fillProbe(w, c.Ready.Ready)
 	spec.Watchdog = c.Health.Watchdog
 	if g.log != nil {
@@ -126,20 +126,19 @@ func (g *generation) fillProbe(w *Worker, r worker.Ready) worker.Ready {
 }
 
 // places are the numbers that the listeners have in a worker.
-func (g *generation) places() []int {
-	asked := make([]socket.Place, len(g.listeners))
-	for i, l := range g.listeners {
+func places(c *config.Program) []int {
+	asked := make([]socket.Place, len(c.Listen))
+	for i, l := range c.Listen {
 		asked[i] = l.FD
 	}
 	return socket.Places(asked)
 }
 
 // numbers fills in {fd:NAME}.
-func (g *generation) numbers() *strings.Replacer {
+func numbers(c *config.Program) *strings.Replacer {
 	var pairs []string
-	places := g.places()
-	for i, l := range g.listeners {
-		pairs = append(pairs, "{fd:"+l.Name+"}", strconv.Itoa(places[i]))
+	for i, number := range places(c) {
+		pairs = append(pairs, "{fd:"+c.Listen[i].Name+"}", strconv.Itoa(number))
 	}
 	return strings.NewReplacer(pairs...)
 }

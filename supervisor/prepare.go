@@ -70,7 +70,7 @@ func (s *Supervisor) look(ctx context.Context, c *config.Program, log *worker.Lo
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Reload.PreflightTimeout, fmt.Errorf("not finished within %s", c.Reload.PreflightTimeout))
 	defer cancel()
 	spec := snap.spec(c)
-	spec.Command = c.Reload.Preflight
+	spec.Command = fillAll(numbers(c), c.Reload.Preflight)
 	if log != nil {
 		spec.Captured = log.Of(0)
 	}
@@ -156,7 +156,10 @@ func environment(c *config.Program, who *user.User, directory string) ([]string,
 	if who != nil {
 		vars["USER"], vars["LOGNAME"], vars["HOME"] = who.Username, who.Username, who.HomeDir
 	}
-	maps.Copy(vars, c.Environment)
+	fill := numbers(c)
+	for name, value := range c.Environment {
+		vars[name] = fill.Replace(value)
+	}
 	fromFiles, err := config.ReadEnvironment(c.EnvironmentFiles, c.EnvironmentDir, c.Dialects)
 	if err != nil {
 		return nil, err

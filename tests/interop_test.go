@@ -305,6 +305,14 @@ func TestTheGracefulWorkerBelowAWorkerOfEinhorn(t *testing.T) {
 	}
 }
 
+// The dialect's both ends: supervisord tells as einhorn does, and nothing else.
+func TestTheGracefulWorkerInTheDialectOfEinhorn(t *testing.T) {
+	t.Parallel()
+	m := start(t, strings.Replace(hello, "workers = 2", "workers = 2\ndialect = \"einhorn\"\nstop.signal = \"USR2\"", 1))
+	m.serves(1)
+	m.press(m.address(), 20, 200*time.Millisecond, 8)
+}
+
 // The einhorn dialect as a Ruby worker reads it that was written for einhorn.
 func TestARubyWorkerWrittenForEinhorn(t *testing.T) {
 	t.Parallel()

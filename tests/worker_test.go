@@ -288,6 +288,19 @@ address = "127.0.0.1:0"
 	}
 }
 
+func TestTheEnvironmentMayNameADescriptor(t *testing.T) {
+	t.Parallel()
+	m := start(t, plain+`environment = { BIND = "fd://{fd:two}", OTHER = "{two} {slot}" }
+[[program.web.listen]]
+address = "127.0.0.1:0"
+[[program.web.listen]]
+name = "two"
+address = "127.0.0.1:0"
+`)
+	m.serves(1)
+	has(t, environment(t, m.worker(1)), map[string]string{"BIND": "fd://4", "OTHER": "{two} {slot}"})
+}
+
 func TestASocketIsBlockingAndStaysSoOverReloads(t *testing.T) {
 	t.Parallel()
 	m := start(t, plain+"[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")

@@ -167,10 +167,11 @@ c.toml:6: program.web.stop.steps[2]: is an integer, not a table: write { key = v
 c.toml:9: program.b.stop.steps: is no array of steps: write such as steps = [{ signal = "QUIT", timeout = "20s" }, { signal = "TERM", timeout = "5s" }]`},
 	{"backoff", web + "[program.web.restart.backoff]\nmin = \"40s\"\n",
 		`c.toml:3: program.web.restart.backoff: min, 40s, is longer than max, 30s: write a min that is at most max`},
-	{"placeholders", "[program.web]\ncommand = [\"./web\", \"{fd:htp} {fd:http} {x}\"]\nreload.preflight = [\"./web\", \"{fd:http\"]\n[[program.web.listen]]\nname = \"http\"\naddress = \":1\"\n[program.b]\ncommand = [\"{fd:}\"]",
+	{"placeholders", "[program.web]\ncommand = [\"./web\", \"{fd:htp} {fd:http} {x}\"]\nreload.preflight = [\"./web\", \"{fd:http\"]\n[[program.web.listen]]\nname = \"http\"\naddress = \":1\"\n[program.b]\ncommand = [\"{fd:}\"]\nenvironment = { A = \"fd://{fd:x}\", B = \"{x}\" }",
 		`c.toml:2: program.web.command[1]: {fd:htp} names no listener: the listeners are http
 c.toml:3: program.web.reload.preflight[1]: {fd:http is not closed: write }
-c.toml:8: program.b.command[0]: {fd:} names no listener: write [[program.b.listen]]`},
+c.toml:8: program.b.command[0]: {fd:} names no listener: write [[program.b.listen]]
+c.toml:9: program.b.environment.A: {fd:x} names no listener: write [[program.b.listen]]`},
 	{"names of programs", "[program.\"-a\"]\ncommand = [\"x\"]\n[program.\"a b\"]\ncommand = [\"x\"]\n",
 		`c.toml:1: program.-a: is no name for a program: use at most 64 letters, digits, dots, dashes and underscores, the first a letter or digit
 c.toml:3: program."a b": is no name for a program: use at most 64 letters, digits, dots, dashes and underscores, the first a letter or digit`},

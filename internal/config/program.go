@@ -77,6 +77,9 @@ func (v value) program(name string) Program {
 	v.acceptFits(&p)
 	v.child("command").placeholders(&p)
 	v.child("reload").child("preflight").placeholders(&p)
+	for _, name := range slices.Sorted(maps.Keys(p.Environment)) {
+		v.child("environment").child(name).placeholdersIn(&p)
+	}
 	v.missing(&p)
 	return p
 }
@@ -159,16 +162,21 @@ func (v value) environment(into *map[string]string, dialects []socket.Dialect) {
 func (v value) placeholders(p *Program) {
 	words, _ := v.elements()
 	for _, word := range words {
-		text, _ := word.raw.(string)
-		for {
-			_, rest, found := strings.Cut(text, "{fd:")
-			if !found {
-				break
-			}
-			name, after, closed := strings.Cut(rest, "}")
-			word.placeholder(p, name, closed)
-			text = after
+		word.placeholdersIn(p)
+	}
+}
+
+// placeholdersIn checks them in one text.
+func (v value) placeholdersIn(p *Program) {
+	text, _ := v.raw.(string)
+	for {
+		_, rest, found := strings.Cut(text, "{fd:")
+		if !found {
+			return
 		}
+		name, after, closed := strings.Cut(rest, "}")
+		v.placeholder(p, name, closed)
+		text = after
 	}
 }
 

@@ -14,3 +14,13 @@ func TestUnicornLosesNoRequest(t *testing.T) {
 	needs(t, "unicorn", "/usr/bin/unicorn")
 	lossless(open(t, "unicorn"), "127.0.0.1:8117", 2)
 }
+
+// UNICORN_FD is what a unicorn sets for the next one.
+func TestUnicornInItsOwnDialectLosesNoRequest(t *testing.T) {
+	t.Parallel()
+	needs(t, "unicorn", "/usr/bin/unicorn")
+	s := prepare(t, "unicorn")
+	s.replace("unicorn.toml", "[[program.unicorn.listen]]", "dialect = \"unicorn\"\n[[program.unicorn.listen]]")
+	s.launch()
+	lossless(s, "127.0.0.1:8117", 2)
+}

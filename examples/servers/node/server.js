@@ -26,6 +26,6 @@ function stop() {
 
 process.on('SIGTERM', stop);
 process.on('SIGINT', stop);
-server.listen({ fd: Number(process.env.HTTP_FD || 3) }, () => {
+server.listen({ fd: Number(process.env.LISTEN_FD || 3) }, () => {
   if (process.env.NOTIFY_FD) fs.writeSync(Number(process.env.NOTIFY_FD), '\n');
 });
