@@ -123,7 +123,8 @@ address = %q
 func TestAGoWorkerOnTheListenerPackage(t *testing.T) {
 	t.Parallel()
 	m := prepare(t)
-	m.start("[program.web]\ncommand = [\"" + built.starter + "\"]\nready.delay = \"200ms\"\n[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")
+	m.start(fmt.Sprintf("[program.web]\ncommand = [%q]\nready.delay = \"200ms\"\n", built.starter) +
+		"[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")
 	m.redeployedWithLoss(8)
 }
 

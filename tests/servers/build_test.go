@@ -112,7 +112,7 @@ func TestAGoServerThatStopsByShutdownLosesRequests(t *testing.T) {
 func TestCaddyLosesNoRequestOnAKeptConnection(t *testing.T) {
 	t.Parallel()
 	s := caddy(t)
-	s.replace("caddy/Caddyfile", "shutdown_delay 5s", "shutdown_delay 500ms") // the clients here come back within 60 ms
+	s.replace("caddy/Caddyfile", "shutdown_delay 5s", "shutdown_delay 800ms") // the clients here come back within 60 ms
 	s.launch()
 	l := s.press(web(s.serves().at("127.0.0.1:8118"), get("/", answer))...)
 	s.redeploy()
