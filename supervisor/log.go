@@ -29,7 +29,7 @@ func (s *Supervisor) report(p *program, r Report) {
 	}
 	p.remember(r)
 	if s.Report != nil {
-		s.Report(p.core.Name, r)
+		s.Report(p.core.Config, r)
 		return
 	}
 	if e := s.Log.Check(r.level(), string(r.Kind)); e != nil {

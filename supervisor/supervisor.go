@@ -47,7 +47,7 @@ type Options struct {
 	Load     func() (*config.Config, error) // reads the configuration again
 	Launcher Launcher
 	Log      *zap.Logger
-	Report   func(program string, r Report) // is told of every report instead of Log; it must not wait; may be nil
+	Report   func(*config.Program, Report) // is told of every report, with the newest configuration, instead of Log; it must not wait; may be nil
 	Level    *zap.AtomicLevel               // changed when the configuration's log_level changes; may be nil
 	Watch    Watcher                        // may be nil
 	Systemd  Systemd                        // may be nil

@@ -8,7 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"supervisord/internal/config"
+	"supervisord/internal/starter"
 	"supervisord/internal/systemd"
+	"supervisord/supervisor"
 )
 
 // newLogger writes to stderr: for people on a terminal, JSON lines otherwise; and to the journal with its fields where stderr
@@ -33,12 +35,36 @@ func logCore(format string, level zapcore.LevelEnabler) zapcore.Core {
 		return prefixed
 	}
 	e := encoding()
+	if format == "start_server" {
+		return starterCore(e, out, level)
+	}
 	if format == "console" || format == "auto" && terminal(os.Stderr) {
 		e.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
 		e.EncodeLevel = zapcore.CapitalLevelEncoder
 		return zapcore.NewCore(zapcore.NewConsoleEncoder(e), out, level)
 	}
 	return zapcore.NewCore(zapcore.NewJSONEncoder(e), out, level)
+}
+
+// starterCore writes what start_server has no line for, if it matters: the lines are made of reports.
+func starterCore(e zapcore.EncoderConfig, out zapcore.WriteSyncer, level zapcore.LevelEnabler) zapcore.Core {
+	e.TimeKey, e.LevelKey, e.NameKey = "", "", "name"
+	matters := zap.LevelEnablerFunc(func(l zapcore.Level) bool {
+		return level.Enabled(l) && (l >= zapcore.WarnLevel || level.Enabled(zapcore.DebugLevel))
+	})
+	return zapcore.NewCore(zapcore.NewConsoleEncoder(e), out, matters)
+}
+
+// reporter writes the lines of start_server where log_format says so; nil: reports go to the log.
+func (d *master) reporter() func(*config.Program, supervisor.Report) {
+	if d.settings.LogFormat != "start_server" {
+		return nil
+	}
+	d.lines = starter.NewLines(os.Stderr)
+	return func(c *config.Program, r supervisor.Report) {
+		d.lines.See(c, r)
+		d.starter.see(r)
+	}
 }
 
 func encoding() zapcore.EncoderConfig {

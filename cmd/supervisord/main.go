@@ -12,18 +12,21 @@ import (
 
 func main() {
 	worker.RunShim()
-	os.Exit(execute(os.Args[1:]))
+	os.Exit(execute(os.Args))
 }
 
 // execute runs the command line and returns the exit code. Every error is printed once, here.
-func execute(args []string) int {
+func execute(argv []string) int {
 	root := rootCommand()
-	root.SetArgs(args)
-	err := root.Execute()
+	name, args, err := asStartServer(argv)
+	if err == nil {
+		root.SetArgs(args)
+		err = root.Execute()
+	}
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(os.Stderr, "supervisord:", err)
+	fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 	return exitCode(err)
 }
 
@@ -50,7 +53,7 @@ Signals to a running supervisord:
 	}
 	root.PersistentFlags().StringVarP(&path, "config", "c", "/etc/supervisord/config.toml", "configuration `file`")
 	root.AddCommand(runCommand(&path), checkCommand(&path), versionCommand(), checkHandoverCommand(&path))
-	root.AddCommand(proveCommand(&path))
+	root.AddCommand(proveCommand(&path), startServerCommand())
 	for _, c := range []func(*string) *cobra.Command{
 		reloadCommand, statusCommand, startCommand, stopCommand, restartCommand, scaleCommand, signalCommand, abortCommand,
 		promoteCommand, killCommand, eventsCommand, logsCommand, logLevelCommand, upgradeCommand, convertCommand, docsCommand,

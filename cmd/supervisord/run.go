@@ -14,6 +14,7 @@ import (
 
 	"supervisord/internal/config"
 	"supervisord/internal/control"
+	"supervisord/internal/starter"
 	"supervisord/internal/systemd"
 	"supervisord/internal/watch"
 	"supervisord/supervisor"
@@ -31,7 +32,10 @@ func runCommand(path *string) *cobra.Command {
 
 // master is a supervisor with everything that it needs from outside.
 type master struct {
-	path       string
+	path       string // of the configuration; "": it stands in no file
+	load       func() (*config.Config, error)
+	starter    *startServer   // nil: it is not started as start_server
+	lines      *starter.Lines // nil: the log is supervisord's own
 	handover   *supervisor.Handover
 	config     *config.Config // nil: what was handed over goes on as it was
 	settings   config.Supervisor
@@ -49,16 +53,22 @@ type master struct {
 	stopped    bool                      // every program has
 }
 
-// run is the daemon. Signals are caught first of all: until then HUP would end it.
+// run is the daemon with the configuration in a file.
 func run(path string) error {
-	signals := catch()
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50) // memory is dearer to it than the little that it computes
-	}
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
-	d := &master{path: path, gauge: new(control.Gauge)}
+	d := &master{path: path, load: func() (*config.Config, error) { return config.Load(path) }}
+	return d.run()
+}
+
+// run is the daemon. Signals are caught first of all: until then HUP would end it.
+func (d *master) run() error {
+	signals := catch()
+	d.gauge = new(control.Gauge)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50) // memory is dearer to it than the little that it computes
+	}
 	defer d.close()
 	if err := orGoBack(d.setUp); err != nil {
 		return err
@@ -78,6 +88,9 @@ func run(path string) error {
 	observer.Close()
 	d.stopped = true
 	d.log.Info("supervisord ends")
+	if d.lines != nil {
+		d.lines.Ends()
+	}
 	return err
 }
 
@@ -118,7 +131,7 @@ func (d *master) setUp() (err error) {
 		return err
 	}
 	d.supervisor = supervisor.New(supervisor.Options{
-		Load:     func() (*config.Config, error) { return config.Load(d.path) },
+		Load: d.load, Report: d.reporter(),
 		Launcher: launching{d.launcher}, Log: d.log, Level: d.level, Watch: d.watcher,
 		Systemd: serviceManager(d.notify), Upgrade: d.upgrader(),
 	})
@@ -134,7 +147,7 @@ func (d *master) begin() (err error) {
 	if d.handover.Programs() {
 		d.settings = d.handover.Settings()
 	} else {
-		if d.config, err = config.Load(d.path); err != nil {
+		if d.config, err = d.load(); err != nil {
 			return err
 		}
 		d.settings = d.config.Supervisor
@@ -150,7 +163,13 @@ func (d *master) open() error {
 	switch {
 	case !d.handover.Programs():
 		d.log.Info("supervisord starts", where...)
-		return d.supervisor.Start(d.config, d.handover)
+		if d.lines != nil {
+			d.lines.Starts(os.Getpid())
+		}
+		if err := d.supervisor.Start(d.config, d.handover); err != nil {
+			return err
+		}
+		return d.starter.bound(d)
 	case d.handover.Upgrade():
 		d.log.Info("supervisord goes on in the place of the image before", where...)
 	default:
@@ -159,7 +178,10 @@ func (d *master) open() error {
 	if reason := supervisor.GoneBack(os.Environ()); reason != "" {
 		d.log.Error("upgrade failed: the new binary could not go on; this one is back", zap.String("reason", reason))
 	}
-	return d.supervisor.Restore(d.handover)
+	if err := d.supervisor.Restore(d.handover); err != nil {
+		return err
+	}
+	return d.starter.restored(d)
 }
 
 func (d *master) orphan(pid int, status syscall.WaitStatus) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,7 +59,12 @@ func (d *master) upgrader() supervisor.Upgrader {
 	return upgrader{path, d}
 }
 
-func (u upgrader) Check() []string { return []string{u.path, checkHandover, "-c", u.d.path} }
+func (u upgrader) Check() []string {
+	if u.d.starter != nil {
+		return u.d.starter.check(u.path)
+	}
+	return []string{u.path, checkHandover, "-c", u.d.path}
+}
 
 func (u upgrader) Args() (string, []string) { return u.path, os.Args }
 
@@ -70,6 +76,7 @@ func (u upgrader) Keep() map[string]int {
 	if u.d.control != nil {
 		kept[controlFD] = u.d.control.FD()
 	}
+	maps.Copy(kept, u.d.starter.keep())
 	return kept
 }
 

@@ -24,8 +24,24 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, &Error{Problems: []Problem{{File: path, What: err.Error()}}}
 	}
-	l := &loader{config: &Config{Supervisor: defaultSupervisor()}, defined: map[string]Program{}, bound: map[string]value{}, files: map[string]value{}}
-	l.main(file)
+	l := newLoader()
+	l.main(l.open(file))
+	return l.loaded()
+}
+
+// Parse reads a configuration that stands in no file: what Load would make of this text in a file dir/name. name is for messages.
+func Parse(dir, name string, text []byte) (*Config, error) {
+	l := newLoader()
+	l.config.Files = []string{name}
+	l.main(l.parse(name, dir, text))
+	return l.loaded()
+}
+
+func newLoader() *loader {
+	return &loader{config: &Config{Supervisor: defaultSupervisor()}, defined: map[string]Program{}, bound: map[string]value{}, files: map[string]value{}}
+}
+
+func (l *loader) loaded() (*Config, error) {
 	files := l.config.Files
 	if len(l.problems) > 0 {
 		return nil, &Error{Problems: sortProblems(l.problems, files)}
@@ -46,8 +62,7 @@ type loader struct {
 }
 
 // main reads the main file, then what it includes.
-func (l *loader) main(file string) {
-	root, ok := l.open(file)
+func (l *loader) main(root value, ok bool) {
 	if ok {
 		decode(root, l.config, fields[Config]{
 			"supervisor": func(c *Config, v value) {
@@ -64,7 +79,7 @@ func (l *loader) main(file string) {
 		l.finish(root)
 	}
 	if len(l.defined) == 0 && len(l.problems) == 0 {
-		l.problems = append(l.problems, Problem{File: file, What: "there is no program", Remedy: "write a table [program.NAME]"})
+		l.problems = append(l.problems, Problem{File: l.config.Files[0], What: "there is no program", Remedy: "write a table [program.NAME]"})
 	}
 }
 
@@ -94,17 +109,27 @@ func (l *loader) finish(root value) {
 // open reads and parses a file; false: it has a problem as a whole, which has been noted.
 func (l *loader) open(file string) (value, bool) {
 	l.config.Files = append(l.config.Files, file)
-	problem := func(line int, key, what, remedy string) (value, bool) {
-		l.problems = append(l.problems, Problem{File: file, Line: line, Key: key, What: what, Remedy: remedy})
-		return value{}, false
-	}
 	data, err := readFile(file)
 	var pathError *fs.PathError
 	if errors.As(err, &pathError) {
-		return problem(0, "", "cannot read: "+pathError.Err.Error(), "")
+		return l.refuse(Problem{File: file, What: "cannot read: " + pathError.Err.Error()})
 	}
 	if err != nil {
-		return problem(0, "", err.Error(), "")
+		return l.refuse(Problem{File: file, What: err.Error()})
+	}
+	return l.parse(file, filepath.Dir(file), data)
+}
+
+// refuse notes what is wrong with a file as a whole.
+func (l *loader) refuse(p Problem) (value, bool) {
+	l.problems = append(l.problems, p)
+	return value{}, false
+}
+
+// parse parses the text of a file; paths in it are relative to dir.
+func (l *loader) parse(file, dir string, data []byte) (value, bool) {
+	problem := func(line int, key, what, remedy string) (value, bool) {
+		return l.refuse(Problem{File: file, Line: line, Key: key, What: what, Remedy: remedy})
 	}
 	text := string(data)
 	at, line, err := findPlaces(text)
@@ -120,7 +145,7 @@ func (l *loader) open(file string) (value, bool) {
 	if err != nil {
 		return problem(0, "", err.Error(), "")
 	}
-	return value{in: &document{file: file, dir: filepath.Dir(file), places: at}, raw: tree}, true
+	return value{in: &document{file: file, dir: dir, places: at}, raw: tree}, true
 }
 
 // syntaxRemedy is the remedy for the syntax errors that are made most often.

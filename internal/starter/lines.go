@@ -1,0 +1,179 @@
+package starter
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"supervisord/internal/config"
+	"supervisord/supervisor"
+)
+
+// Lines writes what the reference would write about the life of one program: every line once, at its time, without the time.
+// It belongs to the goroutine that reports.
+type Lines struct {
+	out      io.Writer
+	workers  map[int]process // that live
+	serving  int             // the generation that serves; 0: none
+	restart  bool            // the trial is to replace what serves
+	retrying bool            // it has failed before
+	stopping bool
+}
+
+type process struct{ generation, pid int }
+
+// NewLines returns lines about nothing yet.
+func NewLines(out io.Writer) *Lines { return &Lines{out: out, workers: map[int]process{}} }
+
+// Starts is the first line.
+func (l *Lines) Starts(pid int) { l.print("start_server (pid:%d) starting now...", pid) }
+
+// Placed says that the worker finds a socket at a descriptor that was asked for.
+func (l *Lines) Placed(fd int) { l.print("socket is duplicated to file descriptor %d", fd) }
+
+// Ends is the last line.
+func (l *Lines) Ends() { l.print("exiting") }
+
+// Resume takes up what another image has reported.
+func (l *Lines) Resume(s *supervisor.Status) {
+	for _, p := range s.Programs {
+		for _, g := range p.Generations {
+			if g.Role == supervisor.RoleServing {
+				l.serving = g.Number
+			}
+			for _, w := range g.Workers {
+				l.workers[w.Number] = process{g.Number, w.PID}
+			}
+		}
+	}
+}
+
+func (l *Lines) print(format string, args ...any) {
+	fmt.Fprintf(l.out, format+"\n", args...) //nolint:errcheck // nobody is left to be told
+}
+
+// See writes what there is to say about a report.
+func (l *Lines) See(c *config.Program, r supervisor.Report) {
+	switch r.Kind {
+	case supervisor.TrialBegan:
+		l.began(c, r)
+	case supervisor.ReloadQueued:
+		l.print("received %s while a new worker starts; one more follows", r.Reason)
+	case supervisor.WorkerSpawned:
+		l.workers[r.Worker] = process{r.Generation, r.PID}
+		l.print("starting new worker %d", r.PID)
+	case supervisor.WorkerReady:
+		l.ready(c, r)
+	case supervisor.TrialFailed:
+		l.failed(r)
+	case supervisor.ReloadRetry, supervisor.StartRetry:
+		l.retrying = r.Kind == supervisor.ReloadRetry
+	case supervisor.GenerationServes:
+		if l.serving = r.Generation; l.restart {
+			l.print("killing old workers")
+		}
+		l.restart, l.retrying = false, false
+	case supervisor.WorkerDied, supervisor.WorkerStopped:
+		l.gone(r)
+	case supervisor.WorkerKilled:
+		l.print("worker %d is killed: %s", r.PID, r.Reason)
+	case supervisor.ProgramStopping:
+		l.stops(c, r)
+	}
+}
+
+func (l *Lines) began(c *config.Program, r supervisor.Report) {
+	l.restart = r.Serving != 0
+	switch every := int(c.Reload.Every / time.Second); {
+	case l.retrying: // it was said when it was tried first
+	case strings.Contains(r.Reason, "although"):
+		l.print("autorestart triggered (forced, interval=%d)", every)
+	case strings.HasSuffix(r.Reason, "have passed"):
+		l.print("autorestart triggered (interval=%d)", every)
+	case l.restart || r.Reason == "HUP":
+		l.print("received %s, spawning a new worker", r.Reason)
+	}
+}
+
+func (l *Lines) ready(c *config.Program, r supervisor.Report) {
+	if !l.restart {
+		return
+	}
+	l.print("new worker is now running, sending %s to old workers:%s", signalName(c.Stop.ReloadSignal, c), l.pids(r.Generation))
+	if soak := c.Reload.Soak; soak > 0 {
+		l.print("sleeping %s secs before killing old workers", strconv.FormatFloat(soak.Seconds(), 'f', -1, 64))
+	}
+}
+
+// signalName is the signal that is sent instead of that of the stop plan's first step.
+func signalName(instead unix.Signal, c *config.Program) string {
+	if instead == 0 {
+		instead = c.Stop.Steps[0].Signal
+	}
+	return strings.TrimPrefix(unix.SignalName(instead), "SIG")
+}
+
+// pids lists the workers that are not of this generation.
+func (l *Lines) pids(without int) string {
+	var list []int
+	for _, w := range l.workers {
+		if w.generation != without {
+			list = append(list, w.pid)
+		}
+	}
+	if len(list) == 0 {
+		return "none"
+	}
+	slices.Sort(list)
+	words := make([]string, len(list))
+	for i, pid := range list {
+		words[i] = strconv.Itoa(pid)
+	}
+	return strings.Join(words, ",")
+}
+
+func (l *Lines) failed(r supervisor.Report) {
+	switch {
+	case r.Step == "start":
+		l.print("new worker %d seems to have failed to start, exit status:%d", r.PID, r.Wait)
+	case r.Step == "soak" || r.Step == "serve":
+		l.print("worker %d died unexpectedly with status:%d, restarting", r.PID, r.Wait)
+	case r.PID != 0:
+		l.print("new worker %d failed: %s", r.PID, r.Reason)
+		return // it lives, and is told to go
+	default:
+		l.print("failed to start a new worker: %s", r.Reason)
+	}
+	delete(l.workers, r.Worker)
+}
+
+func (l *Lines) gone(r supervisor.Report) {
+	delete(l.workers, r.Worker)
+	switch {
+	case l.stopping:
+		l.print("worker %d died, status:%d", r.PID, r.Wait)
+	case r.Kind == supervisor.WorkerDied && r.Generation == l.serving:
+		l.serving = 0
+		l.print("worker %d died unexpectedly with status:%d, restarting", r.PID, r.Wait)
+	default:
+		l.print("old worker %d died, status:%d", r.PID, r.Wait)
+	}
+}
+
+func (l *Lines) stops(c *config.Program, r supervisor.Report) {
+	l.stopping = true
+	instead := unix.Signal(0)
+	if r.Reason == "INT" {
+		instead = c.Stop.IntSignal
+	}
+	if workers := l.pids(0); workers != "none" {
+		l.print("received %s, sending %s to all workers:%s", r.Reason, signalName(instead, c), workers)
+	} else {
+		l.print("received %s, there are no workers", r.Reason)
+	}
+}

@@ -1,0 +1,161 @@
+package starter
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// look is how often the files of another start_server are looked at.
+const look = 100 * time.Millisecond
+
+// ErrLate is wrapped by what Restart and Stop return when the time is over.
+var ErrLate = errors.New("the time is over")
+
+// errEnded is what Restart returns when nobody is left to wait for.
+var errEnded = errors.New("it has ended")
+
+// running is a start_server that runs.
+type running struct {
+	pid   int
+	pidfd int
+}
+
+// find looks up who holds a pid file. The PID in a file that nobody has locked may be anybody's by now: it gets no signal.
+func findServer(pidFile string) (*running, error) {
+	f, err := os.Open(pidFile)
+	if err != nil {
+		return nil, fmt.Errorf("failed to open file:%w", err)
+	}
+	defer f.Close()
+	line, _ := bufio.NewReader(f).ReadString('\n')
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil || pid <= 0 {
+		return nil, fmt.Errorf("%s does not hold a PID but %.40q", pidFile, line)
+	}
+	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
+		return nil, fmt.Errorf("%s is of a start_server (pid:%d) that runs no more: nobody has it locked: %w", pidFile, pid, unix.ESRCH)
+	}
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, fmt.Errorf("start_server (pid:%d) of %s: %w", pid, pidFile, err)
+	}
+	return &running{pid, pidfd}, nil
+}
+
+func (r *running) close() { unix.Close(r.pidfd) }
+
+func (r *running) signal(sig syscall.Signal) error {
+	if err := unix.PidfdSendSignal(r.pidfd, sig, nil, 0); err != nil {
+		return fmt.Errorf("failed to send %s to the server process (pid:%d): %w", unix.SignalName(sig), r.pid, err)
+	}
+	return nil
+}
+
+// ended reports whether it ends within this time.
+func (r *running) ended(within time.Duration) bool {
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(r.pidfd), Events: unix.POLLIN}}, int(within.Milliseconds()))
+		if err != unix.EINTR {
+			return n > 0
+		}
+	}
+}
+
+// Restart sends HUP and returns when the status file has one generation, and that is newer than all that it had before.
+// Generations that fail on the way there do not matter. The error says what is there when ctx ends before that.
+func Restart(ctx context.Context, pidFile, statusFile string) error {
+	server, err := findServer(pidFile)
+	if err != nil {
+		return err
+	}
+	defer server.close()
+	before, err := generations(statusFile)
+	if err != nil {
+		return fmt.Errorf("failed to open file:%w", err)
+	}
+	if len(before) == 0 {
+		return fmt.Errorf("no active process found in the status file %s: no worker has become ready yet", statusFile)
+	}
+	newest := before[len(before)-1]
+	if err := server.signal(syscall.SIGHUP); err != nil {
+		return err
+	}
+	for {
+		now, err := generations(statusFile)
+		switch {
+		case err == nil && len(now) == 1 && now[0] > newest:
+			return nil
+		case server.ended(look):
+			return fmt.Errorf("start_server (pid:%d): %w", server.pid, errEnded)
+		case ctx.Err() != nil:
+			return unfinished(now, newest, err)
+		}
+	}
+}
+
+func unfinished(now []int, newest int, err error) error {
+	switch {
+	case errors.Is(context.Canceled, err), err != nil:
+		return fmt.Errorf("%w, and the status file cannot be read: %w", ErrLate, err)
+	case len(now) > 0 && now[len(now)-1] > newest:
+		return fmt.Errorf("%w: generation %d serves, but workers of older ones have not ended yet; they go on", ErrLate, now[len(now)-1])
+	}
+	return fmt.Errorf("%w: the new workers have failed, or are not ready yet: the old ones serve on, and the log of start_server says why; it goes on trying", ErrLate)
+}
+
+// generations reads the numbers in a status file, in their order, each once.
+func generations(path string) ([]int, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var list []int
+	for line := range strings.Lines(string(text)) {
+		word, _, _ := strings.Cut(line, ":")
+		n, err := strconv.Atoi(word)
+		if err == nil {
+			list = insert(list, n)
+		}
+	}
+	return list, nil
+}
+
+// insert keeps a list of numbers sorted and without doubles.
+func insert(list []int, n int) []int {
+	i := len(list)
+	for i > 0 && list[i-1] >= n {
+		i--
+	}
+	if i < len(list) && list[i] == n {
+		return list
+	}
+	return append(list[:i], append([]int{n}, list[i:]...)...)
+}
+
+// Stop sends TERM and returns when the server has ended. say is told which process that is.
+func Stop(ctx context.Context, pidFile string, say func(pid int)) error {
+	server, err := findServer(pidFile)
+	if err != nil {
+		return err
+	}
+	defer server.close()
+	say(server.pid)
+	if err := server.signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	for !server.ended(look) {
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: start_server (pid:%d) waits for its workers, which it has told to end; another TERM kills them", ErrLate, server.pid)
+		}
+	}
+	return nil
+}
