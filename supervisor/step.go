@@ -193,7 +193,7 @@ func (p *Program) ready(now time.Time, e ReadySaid) {
 	case Starting:
 		p.report(Report{Kind: WorkerReady, Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Took: now.Sub(w.Since)})
 		w.enter(Ready, now, 0)
-		if soak := g.Config.Reload.Soak; g == p.Trial && soak > 0 {
+		if soak := g.Config.Reload.Soak; g == p.Trial && p.Serving != nil && soak > 0 { // without an old one there is nothing to keep
 			w.enter(Soaking, now, soak)
 		}
 	case Soaking, Ready, Leaving: // said twice

@@ -48,10 +48,11 @@ type Options struct {
 	Launcher Launcher
 	Log      *zap.Logger
 	Report   func(*config.Program, Report) // is told of every report, with the newest configuration, instead of Log; it must not wait; may be nil
-	Level    *zap.AtomicLevel               // changed when the configuration's log_level changes; may be nil
-	Watch    Watcher                        // may be nil
-	Systemd  Systemd                        // may be nil
-	Upgrade  Upgrader                       // may be nil
+	Level    *zap.AtomicLevel              // changed when the configuration's log_level changes; may be nil
+	Watch    Watcher                       // may be nil
+	Systemd  Systemd                       // may be nil
+	Upgrade  Upgrader                      // may be nil
+	Twice    time.Duration                 // a second signal to stop means now only so long after the first: one may come twice
 }
 
 // Watcher tells which groups of files have changed.
@@ -82,6 +83,7 @@ type Supervisor struct {
 	reading  *request // a reload whose configuration is being read; nil: none
 	due      *request // one that was asked for meanwhile
 	stopping bool
+	stopped  time.Time // when a signal to stop came first
 
 	stepped   map[*program]bool // since the last attend
 	unsaved   []Handle          // workers that have said that they are ready, which is not written down yet
@@ -253,7 +255,7 @@ func (s *Supervisor) wait(signals Signals) {
 	case <-signals.Leave:
 		s.leave()
 	case sig := <-signals.Stop:
-		s.stop(sig.(syscall.Signal), s.stopping || sig == syscall.SIGQUIT)
+		s.stopAsked(sig.(syscall.Signal))
 	case names := <-s.changes():
 		s.changed(names)
 	case err := <-s.watchErrors():
@@ -337,6 +339,18 @@ func (s *Supervisor) handle(n note) {
 	case sampledNote:
 		s.sampled(n.program, n.over)
 	}
+}
+
+// stopAsked answers a signal to stop: QUIT means now, and so does a second one.
+func (s *Supervisor) stopAsked(sig syscall.Signal) {
+	again := !s.stopped.IsZero()
+	if again && sig != syscall.SIGQUIT && time.Since(s.stopped) < s.Twice {
+		return
+	}
+	if !again {
+		s.stopped = time.Now()
+	}
+	s.stop(sig, s.stopping || sig == syscall.SIGQUIT)
 }
 
 // stop ends everything, now or in each program's own time.

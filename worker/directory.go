@@ -45,6 +45,9 @@ func newDirectory(parent string) (*directory, error) {
 	sweep(parent)
 	for range 10 {
 		d, err := makeDirectory(parent)
+		if errors.Is(err, os.ErrNotExist) { // one that has ended took it away
+			err = os.MkdirAll(parent, 0o755)
+		}
 		if d != nil || err != nil {
 			return d, err
 		}

@@ -133,7 +133,7 @@ func (d *master) setUp() (err error) {
 	d.supervisor = supervisor.New(supervisor.Options{
 		Load: d.load, Report: d.reporter(),
 		Launcher: launching{d.launcher}, Log: d.log, Level: d.level, Watch: d.watcher,
-		Systemd: serviceManager(d.notify), Upgrade: d.upgrader(),
+		Systemd: serviceManager(d.notify), Upgrade: d.upgrader(), Twice: d.starter.twice(),
 	})
 	d.updates = d.supervisor.Follow()
 	return d.open()

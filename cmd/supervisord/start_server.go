@@ -20,6 +20,9 @@ import (
 // startServerName is the command, and the name under which the program is that command.
 const startServerName = "start_server"
 
+// tryFlag is the hidden flag with which a running start_server tries a new binary.
+const tryFlag = "--check-handover"
+
 // exitRefused is what the reference ends with when it dies of no error of the system's.
 const exitRefused = 255
 
@@ -32,11 +35,12 @@ func asStartServer(argv []string) (name string, args []string, err error) {
 	if len(args) == 0 || args[0] != startServerName {
 		return "supervisord", args, nil
 	}
-	words, err := starter.Args(args[1:])
-	if err != nil {
-		return startServerName, nil, err
+	command, rest := args[:1:1], args[1:]
+	if len(rest) > 0 && rest[0] == tryFlag { // see startServer.check
+		command, rest = args[:2:2], rest[1:]
 	}
-	return startServerName, append([]string{startServerName}, words...), nil
+	words, err := starter.Args(rest)
+	return startServerName, append(command, words...), err
 }
 
 // startServer is a master that was started by the command line of start_server.
@@ -74,8 +78,8 @@ with --restart and --stop 14 when --timeout was over.`,
 	for _, flag := range starter.Flags() {
 		f.define(c.Flags(), flag)
 	}
-	c.Flags().BoolVar(&f.test, "check-handover", false, "")
-	c.Flags().MarkHidden("check-handover") //nolint:errcheck // it is defined
+	c.Flags().BoolVar(&f.test, tryFlag[2:], false, "")
+	c.Flags().MarkHidden(tryFlag[2:]) //nolint:errcheck // it is defined
 	return c
 }
 
@@ -304,6 +308,15 @@ func (s *startServer) see(r supervisor.Report) {
 	s.parent = nil
 }
 
+// twice is how soon after the first a second TERM is taken for the same one: scripts that signal the process and its group, as
+// timeout(1) does, worked with the reference, where a second one means nothing.
+func (s *startServer) twice() time.Duration {
+	if s == nil {
+		return 0
+	}
+	return time.Second
+}
+
 // check is the command that tries a new binary: see upgrader.Check.
 func (s *startServer) check(binary string) []string {
 	words, err := starter.Args(startServerWords(os.Args))
@@ -314,7 +327,7 @@ func (s *startServer) check(binary string) []string {
 	if filepath.Base(binary) != startServerName {
 		command = append(command, startServerName)
 	}
-	return append(append(command, "--check-handover"), words...)
+	return append(append(command, tryFlag), words...)
 }
 
 // startServerWords are the words behind the name of the command.

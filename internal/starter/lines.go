@@ -65,8 +65,10 @@ func (l *Lines) See(c *config.Program, r supervisor.Report) {
 	case supervisor.ReloadQueued:
 		l.print("received %s while a new worker starts; one more follows", r.Reason)
 	case supervisor.WorkerSpawned:
+		if _, adopted := l.workers[r.Worker]; !adopted {
+			l.print("starting new worker %d", r.PID)
+		}
 		l.workers[r.Worker] = process{r.Generation, r.PID}
-		l.print("starting new worker %d", r.PID)
 	case supervisor.WorkerReady:
 		l.ready(c, r)
 	case supervisor.TrialFailed:
@@ -146,6 +148,8 @@ func (l *Lines) failed(r supervisor.Report) {
 	case r.PID != 0:
 		l.print("new worker %d failed: %s", r.PID, r.Reason)
 		return // it lives, and is told to go
+	case r.Step == "exec":
+		l.print("failed to exec %s", strings.TrimPrefix(r.Reason, "cannot exec "))
 	default:
 		l.print("failed to start a new worker: %s", r.Reason)
 	}

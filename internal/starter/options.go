@@ -98,7 +98,7 @@ func (o *Options) paths() []string {
 	for _, p := range o.Path {
 		list = append(list, o.abs(p))
 	}
-	if len(o.Port)+len(o.Path) == 0 && o.PIDFile+o.StatusFile == "" {
+	if o.PIDFile+o.StatusFile == "" {
 		list = append(o.Command[:len(o.Command):len(o.Command)], o.WorkDir)
 	}
 	return list

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -29,11 +30,11 @@ type running struct {
 	pidfd int
 }
 
-// find looks up who holds a pid file. The PID in a file that nobody has locked may be anybody's by now: it gets no signal.
+// findServer looks up who holds a pid file. The PID in a file that nobody has locked may be anybody's by now: it gets no signal.
 func findServer(pidFile string) (*running, error) {
 	f, err := os.Open(pidFile)
 	if err != nil {
-		return nil, fmt.Errorf("failed to open file:%w", err)
+		return nil, unopened(pidFile, err)
 	}
 	defer f.Close()
 	line, _ := bufio.NewReader(f).ReadString('\n')
@@ -49,6 +50,14 @@ func findServer(pidFile string) (*running, error) {
 		return nil, fmt.Errorf("start_server (pid:%d) of %s: %w", pid, pidFile, err)
 	}
 	return &running{pid, pidfd}, nil
+}
+
+// unopened says of which file the system's error is.
+func unopened(path string, err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err
+	}
+	return fmt.Errorf("failed to open file:%s: %w", path, err)
 }
 
 func (r *running) close() { unix.Close(r.pidfd) }
@@ -80,7 +89,7 @@ func Restart(ctx context.Context, pidFile, statusFile string) error {
 	defer server.close()
 	before, err := generations(statusFile)
 	if err != nil {
-		return fmt.Errorf("failed to open file:%w", err)
+		return unopened(statusFile, err)
 	}
 	if len(before) == 0 {
 		return fmt.Errorf("no active process found in the status file %s: no worker has become ready yet", statusFile)
@@ -104,7 +113,7 @@ func Restart(ctx context.Context, pidFile, statusFile string) error {
 
 func unfinished(now []int, newest int, err error) error {
 	switch {
-	case errors.Is(context.Canceled, err), err != nil:
+	case err != nil:
 		return fmt.Errorf("%w, and the status file cannot be read: %w", ErrLate, err)
 	case len(now) > 0 && now[len(now)-1] > newest:
 		return fmt.Errorf("%w: generation %d serves, but workers of older ones have not ended yet; they go on", ErrLate, now[len(now)-1])
