@@ -57,3 +57,39 @@ func TestScriptsAreRightBash(t *testing.T) {
 		}
 	}
 }
+
+func TestScriptsInstallGivesTheNameStartServerOnlyWhereNobodyHasIt(t *testing.T) {
+	t.Parallel()
+	need(t, "sh")
+	for _, there := range []bool{false, true} {
+		dir := t.TempDir()
+		to := filepath.Join(dir, "usr/local/bin/start_server")
+		if there {
+			must(t, os.MkdirAll(filepath.Dir(to), 0o755))
+			must(t, os.WriteFile(to, []byte("precious"), 0o755))
+		}
+		for _, script := range []string{"install", "install", "uninstall"} {
+			c := exec.Command("../scripts/" + script)
+			c.Env = append(os.Environ(), "DESTDIR="+dir, "PREFIX=/usr/local", "BINARY="+built.supervisord)
+			out, err := c.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", script, err, out)
+			}
+			switch target, err := os.Readlink(to); {
+			case there && strings.HasSuffix(script, "uninstall") && !regular(to), there && err == nil:
+				t.Errorf("%s touched the start_server that was there:\n%s", script, out)
+			case there && script == "install" && !strings.Contains(string(out), "to switch, ln -sf supervisord"):
+				t.Errorf("%s does not say that it left it out:\n%s", script, out)
+			case !there && script == "install" && target != "supervisord":
+				t.Errorf("%s: it leads to %q, %v\n%s", script, target, err, out)
+			case !there && script == "uninstall" && err == nil:
+				t.Errorf("uninstall leaves it:\n%s", out)
+			}
+		}
+	}
+}
+
+func regular(path string) bool {
+	stat, err := os.Lstat(path)
+	return err == nil && stat.Mode().IsRegular()
+}

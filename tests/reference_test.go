@@ -1,0 +1,106 @@
+package tests
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// notBehaviour are the files of the reference's suite that do not test what start_server does, but functions inside its module.
+var notBehaviour = map[string]string{
+	"08-wait3.t": "it calls the private functions _set_sighandler and _wait3 of the Perl module",
+}
+
+// TestStartServerPassesTheReferencesOwnTestsOfBehaviour runs the suite of Server::Starter, unmodified, with start_server in the
+// place of the reference: tests/server-starter has a Server::Starter that runs it.
+func TestStartServerPassesTheReferencesOwnTestsOfBehaviour(t *testing.T) {
+	t.Parallel()
+	suite := referenceSuite(t)
+	m := starter(t)
+	must(t, os.Symlink(built.supervisord, m.path("start_server")))
+	files, err := filepath.Glob(filepath.Join(suite, "t", "*.t"))
+	must(t, err)
+	ran := 0
+	for _, file := range files {
+		name := filepath.Base(file)
+		if notBehaviour[name] != "" {
+			continue
+		}
+		ran++
+		t.Run(name, func(t *testing.T) { m.referenceTest(t, suite, name) })
+	}
+	if ran < 14 {
+		t.Errorf("the suite in %s has %d files, want 14 or more", suite, ran)
+	}
+	if left := m.processes(); len(left) > 0 {
+		m.until("every process has gone", func() bool { return len(m.processes()) == 0 })
+	}
+}
+
+// referenceTest runs one file. The suite sleeps for whole seconds and looks then, so on a busy machine it gets a second chance.
+func (m *master) referenceTest(t *testing.T, suite, name string) {
+	module, err := filepath.Abs("server-starter")
+	must(t, err)
+	var out []byte
+	for range 2 {
+		c := exec.Command("perl", "-I"+module, "-Ilib", "t/"+name)
+		c.Dir, c.Env = suite, append(m.environ(), "START_SERVER="+m.path("start_server"), "TMPDIR="+m.dir)
+		out, err = c.CombinedOutput()
+		passed := regexp.MustCompile(`(?m)^ok `).Match(out)
+		if err == nil && passed && !regexp.MustCompile(`(?m)^\s*not ok `).Match(out) {
+			return
+		}
+	}
+	t.Errorf("%s: %v\n%s", name, err, out)
+}
+
+// referenceSuite unpacks the source of the reference, which this project does not hold: Debian's source package, from where this
+// machine gets its packages.
+func referenceSuite(t *testing.T) string {
+	t.Helper()
+	need(t, "perl")
+	need(t, "apt-get")
+	if out, err := exec.Command("perl", "-MTest::TCP", "-MTest::SharedFork", "-MTest::Requires", "-MNet::EmptyPort", "-e1").CombinedOutput(); err != nil {
+		t.Skipf("the suite of the reference needs Perl modules that are not installed (libtest-tcp-perl, libtest-sharedfork-perl, libtest-requires-perl): %s",
+			strings.SplitN(string(out), "\n", 2)[0])
+	}
+	dir := t.TempDir()
+	fetch := exec.Command("sh", "-ec", fetchReference, "sh", dir)
+	if out, err := fetch.CombinedOutput(); err != nil {
+		t.Skipf("the suite of the reference cannot be fetched: %v\n%s", err, out)
+	}
+	found, err := filepath.Glob(filepath.Join(dir, "source", "*", "t"))
+	must(t, err)
+	if len(found) != 1 {
+		t.Skipf("the source of the reference is not as it was: %v", found)
+	}
+	return filepath.Dir(found[0])
+}
+
+// fetchReference asks for source packages in an apt configuration of its own, made from this machine's.
+var fetchReference = fmt.Sprintf(`
+cd "$1"
+mkdir -p sources lists/partial cache/archives/partial source
+for f in /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
+	[ ! -f "$f" ] || sed -n 's/^deb /deb-src /p' "$f" >"sources/$(basename "$f")"
+done
+for f in /etc/apt/sources.list.d/*.sources; do
+	[ ! -f "$f" ] || sed 's/^Types:.*/Types: deb-src/' "$f" >"sources/$(basename "$f")"
+done
+cat >apt.conf <<END
+Dir::Etc::SourceList "/dev/null";
+Dir::Etc::SourceParts "$1/sources";
+Dir::State::Lists "$1/lists";
+Dir::Cache "$1/cache";
+APT::Sandbox::User "root";
+END
+export APT_CONFIG="$1/apt.conf"
+timeout %[1]d apt-get -qq update
+cd source
+timeout %[1]d apt-get -qq --download-only --tar-only source libserver-starter-perl
+tar xf *.orig.tar.*
+`, 60)

@@ -1,0 +1,146 @@
+package tests
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// deployScript is as somebody has it who has run the Perl start_server for years.
+const deployScript = `#!/bin/sh
+set -e
+cd "$(dirname "$0")"
+case $1 in
+start)
+	start_server --port="$ADDRESS" --path=web.sock --interval=1 --signal-on-hup=TERM --pid-file=web.pid --status-file=web.status \
+		--envdir=env --log-file=web.log --daemonize -- perl -w worker.pl
+	;;
+deploy) start_server --restart --pid-file=web.pid --status-file=web.status ;;
+stop) start_server --stop --pid-file=web.pid ;;
+esac
+`
+
+// perlWorker accepts in two processes, and answers what it has accepted before it ends. It knows nothing of supervisord.
+const perlWorker = `
+use strict; use POSIX ();
+my %ports = map { split /=/, $_, 2 } split /;/, $ENV{SERVER_STARTER_PORT};
+open(my $s, "+<&=", $ports{$ENV{ADDRESS}}) or die $!;
+open(my $e, ">", "seen.$ENV{SERVER_STARTER_GENERATION}") or die $!;
+print $e "$_=$ENV{$_}\n" for qw(SERVER_STARTER_GENERATION COLOUR ENVDIR);
+print $e join(";", sort keys %ports), "\n", (-t STDIN ? "terminal" : "none"), "\n";
+close $e;
+my @kids;
+for (1..2) {
+    my $pid = fork() // die;
+    if (!$pid) {
+        my $stop = 0;
+        POSIX::sigaction(POSIX::SIGTERM(), POSIX::SigAction->new(sub { $stop = 1 }));   # no SA_RESTART: accept gives up
+        my $body = "generation=$ENV{SERVER_STARTER_GENERATION}";
+        until ($stop) {
+            accept(my $c, $s) or next;
+            sysread($c, my $request, 4096);
+            syswrite($c, "HTTP/1.1 200 OK\r\nContent-Length: " . length($body) . "\r\nConnection: close\r\n\r\n$body");
+            close $c;
+        }
+        POSIX::_exit(0);
+    }
+    push @kids, $pid;
+}
+$SIG{TERM} = sub { kill TERM => @kids };
+for my $k (@kids) { while (waitpid($k, 0) != $k) { kill TERM => @kids; last if $!{ECHILD} } }
+`
+
+// session is one life of a service under the start_server that is first in PATH.
+type session struct {
+	*master
+	address string
+	path    string
+}
+
+func newSession(t *testing.T, folder string) *session {
+	t.Helper()
+	s := &session{master: starter(t), address: vacant(t), path: folder}
+	s.file("deploy.sh", deployScript)
+	s.file("worker.pl", perlWorker)
+	s.file("env/COLOUR", "red")
+	return s
+}
+
+// script runs the script, and fails if that does.
+func (s *session) script(word string) {
+	s.t.Helper()
+	c := exec.Command("sh", s.master.path("deploy.sh"), word)
+	c.Env = append(s.environ(), "ADDRESS="+s.address, "PATH="+s.path+":"+os.Getenv("PATH"))
+	if out, err := c.CombinedOutput(); err != nil {
+		log, _ := os.ReadFile(s.master.path("web.log"))
+		s.t.Fatalf("%s: %v\n%s\nthe log:\n%s", word, err, out, log)
+	}
+}
+
+// live runs the script through a whole life, with load in the middle, and returns what is left to compare: what each worker saw,
+// and the log, without what differs from run to run.
+func (s *session) live(underLoad func(deploy func())) string {
+	s.t.Helper()
+	s.script("start")
+	s.until("the status is there", func() bool { text, _ := os.ReadFile(s.master.path("web.status")); return len(text) > 0 })
+	underLoad(func() {
+		s.script("deploy")
+		if text := s.read("web.status"); strings.Count(text, "\n") != 1 {
+			s.t.Errorf("after a deploy the status is %q", text)
+		}
+	})
+	s.script("stop")
+	for _, gone := range []string{"web.pid", "web.status", "web.sock"} {
+		if _, err := os.Lstat(s.master.path(gone)); err == nil {
+			s.t.Errorf("%s is left", gone)
+		}
+	}
+	text := s.read("web.log")
+	for generation := 1; generation <= 3; generation++ {
+		text += s.read(fmt.Sprintf("seen.%d", generation))
+	}
+	text = strings.ReplaceAll(text, s.address, "ADDRESS")
+	s.until("every process has gone", func() bool { return len(s.processes()) == 0 })
+	return regexp.MustCompile(`\b[0-9]{3,}\b`).ReplaceAllString(text, "PID")
+}
+
+// ours is a folder where start_server is supervisord.
+func ours(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	must(t, os.Symlink(built.supervisord, filepath.Join(dir, "start_server")))
+	return dir
+}
+
+func TestAScriptWrittenForThePerlStartServerDeploysWithoutLoss(t *testing.T) {
+	t.Parallel()
+	interpreter(t, "perl", "-e print($^X)")
+	s := newSession(t, ours(t))
+	s.live(func(deploy func()) {
+		l := pressNew(t, s.address, 8, 5*time.Millisecond)
+		deploy()
+		deploy()
+		l.lossless(t)
+	})
+}
+
+func TestAScriptSeesNoDifferenceBetweenStartServerAndTheReference(t *testing.T) {
+	t.Parallel()
+	reference := need(t, "start_server")
+	if out, err := exec.Command("perl", "-c", reference).CombinedOutput(); err != nil {
+		t.Skipf("the start_server that is installed is not the reference: %s", out)
+	}
+	twice := func(deploy func()) {
+		deploy()
+		deploy()
+	}
+	theirs := newSession(t, filepath.Dir(reference)).live(twice)
+	if got := newSession(t, ours(t)).live(twice); got != theirs {
+		t.Errorf("under start_server\n%s\nunder the reference\n%s", got, theirs)
+	}
+}
