@@ -257,7 +257,7 @@ func TestStartServerEndsWithTheExitCodesOfTheReference(t *testing.T) {
 		says  string
 	}{
 		{"", 255, "server program not specified"},
-		{"--nope", 1, "Unknown option: nope"},
+		{"--nope", 1, "unknown option: nope"},
 		{"--interval=soon x", 1, "number expected"},
 		{"--daemonize x", 255, "--log-file option must be specified together with --daemonize"},
 		{"--restart", 255, "--restart option requires --pid-file and --status-file"},

@@ -106,17 +106,17 @@ func one(words []string) (f Flag, value string, used int, err error) {
 	used = 1
 	switch {
 	case f.Kind == Switch && has:
-		return f, "", 0, fmt.Errorf("Option %s does not take an argument: %w", f.Name, ErrUsage)
+		return f, "", 0, fmt.Errorf("option %s does not take an argument: %w", f.Name, ErrUsage)
 	case f.Kind == Switch:
 		return f, "", 1, nil
 	case !has && len(words) > 1:
 		value, used = words[1], 2
 	}
 	if value == "" {
-		return f, "", 0, fmt.Errorf("Option %s requires an argument: %w", f.Name, ErrUsage)
+		return f, "", 0, fmt.Errorf("option %s requires an argument: %w", f.Name, ErrUsage)
 	}
 	if _, wrong := strconv.ParseInt(value, 10, 32); f.Kind == Number && wrong != nil {
-		return f, "", 0, fmt.Errorf("Value %q invalid for option %s (number expected): %w", value, f.Name, ErrUsage)
+		return f, "", 0, fmt.Errorf("value %q invalid for option %s (number expected): %w", value, f.Name, ErrUsage)
 	}
 	return f, value, used, nil
 }
@@ -139,7 +139,7 @@ func find(name string) (Flag, error) {
 	}
 	switch len(found) {
 	case 0:
-		return Flag{}, fmt.Errorf("Unknown option: %s: %w", name, ErrUsage)
+		return Flag{}, fmt.Errorf("unknown option: %s: %w", name, ErrUsage)
 	case 1:
 		return found[0], nil
 	}
@@ -147,7 +147,7 @@ func find(name string) (Flag, error) {
 	for _, f := range found {
 		names = append(names, f.Name)
 	}
-	return Flag{}, fmt.Errorf("Option %s is ambiguous (%s): %w", name, strings.Join(names, ", "), ErrUsage)
+	return Flag{}, fmt.Errorf("option %s is ambiguous (%s): %w", name, strings.Join(names, ", "), ErrUsage)
 }
 
 // commandOf is the command of the worker. The reference looks for its flags behind it too, as far as a "--", which it takes out.

@@ -43,16 +43,16 @@ func TestArgsAreReadAsTheReferenceReadsThem(t *testing.T) {
 
 func TestArgsThatAreWrongAreRefusedWithTheReason(t *testing.T) {
 	for line, want := range map[string]string{
-		"--nope":                 "Unknown option: nope",
-		"--p 1":                  "Option p is ambiguous (port, path, pid-file)",
-		"--sig TERM":             "Option sig is ambiguous (signal-on-hup, signal-on-term)",
-		"--port":                 "Option port requires an argument",
-		"--port= x":              "Option port requires an argument",
-		"--interval=x":           `Value "x" invalid for option interval (number expected)`,
-		"--interval 99999999999": `Value "99999999999" invalid for option interval (number expected)`,
-		"--stop=1":               "Option stop does not take an argument",
+		"--nope":                 "unknown option: nope",
+		"--p 1":                  "option p is ambiguous (port, path, pid-file)",
+		"--sig TERM":             "option sig is ambiguous (signal-on-hup, signal-on-term)",
+		"--port":                 "option port requires an argument",
+		"--port= x":              "option port requires an argument",
+		"--interval=x":           `value "x" invalid for option interval (number expected)`,
+		"--interval 99999999999": `value "99999999999" invalid for option interval (number expected)`,
+		"--stop=1":               "option stop does not take an argument",
 		"./web --port=8080":      "--port=8080 stands behind the command ./web: write it before the command if it is for start_server, or -- before the command if it is the worker's",
-		"--=1":                   "Unknown option: ",
+		"--=1":                   "unknown option: ",
 	} {
 		_, err := Args(strings.Fields(line))
 		if !errors.Is(err, ErrUsage) || !strings.HasPrefix(err.Error(), want) {
