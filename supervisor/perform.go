@@ -107,7 +107,7 @@ func (g *generation) workerSpec(t *socket.Table, c *config.Program, w *Worker) w
 		spec.Captured = g.log.Of(w.Number)
 	}
 	told := socket.Told{Dialects: c.Dialects, Sockets: passed, Parent: os.Getpid(), Slot: w.Slot, Generation: g.number}
-	spec.Told = told.Environment()
+	spec.Told, spec.Einhorn = told.Environment(), slices.Contains(c.Dialects, socket.Einhorn)
 	spec.Environment = append(slices.Clone(spec.Environment), []string{
 		"SUPERVISORD_PROGRAM=" + c.Name,
 		"SUPERVISORD_SLOT=" + strconv.Itoa(w.Slot),

@@ -241,13 +241,17 @@ func (s *Supervisor) descriptors() map[string]int {
 	return fds
 }
 
-// lasting is descriptors without those that have served their purpose: the pipe on which a worker has said that it is ready.
+// lasting is descriptors without those that have served their purpose, the pipe on which a worker has said that it is ready, and
+// those that will have in a moment, the connections to einhorn's control socket.
 func (s *Supervisor) lasting() map[string]int {
 	fds := s.descriptors()
 	for _, p := range s.programs {
 		for number, h := range p.workers {
 			if h.State().Ready {
 				delete(fds, workerFD(p.core.Name, number, worker.FDPipe))
+			}
+			for _, kind := range worker.ControlFDs()[1:] {
+				delete(fds, workerFD(p.core.Name, number, kind))
 			}
 		}
 	}
@@ -260,7 +264,8 @@ const (
 	extraPrefix    = "x."
 )
 
-var workerFDKinds = []string{worker.FDProcess, worker.FDNotify, worker.FDPipe, worker.FDReport, worker.FDStdout, worker.FDStderr}
+var workerFDKinds = append([]string{worker.FDProcess, worker.FDNotify, worker.FDPipe, worker.FDReport, worker.FDStdout, worker.FDStderr, worker.FDControl},
+	worker.ControlFDs()...)
 
 func workerFD(program string, number int, kind string) string {
 	return workerFDPrefix + program + "." + strconv.Itoa(number) + "." + kind

@@ -2,6 +2,7 @@ package tests
 
 import (
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -202,5 +203,74 @@ func TestCheckNamesTheDialectThatWasMeant(t *testing.T) {
 	out, code := m.run("check", "-c", m.path("config.toml"))
 	if code == 0 || !strings.Contains(out, `program.web.dialect[0]: "system" is not known: did you mean "systemd"?`) {
 		t.Errorf("check ended with %d and said\n%s", code, out)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// acking is a worker in Python that says it is ready in einhorn's way alone, when there is a file {dir}/go.
+func acking(t *testing.T, ack string) *master {
+	python := interpreter(t, "python3", "-c print(__import__('sys').executable)")
+	m := prepare(t)
+	m.file("worker.py", `
+import os, signal, socket, time
+c = socket.socket(socket.AF_UNIX)
+c.connect(os.environ['EINHORN_SOCK_PATH'])
+born = socket.socket(fileno=int(os.environ['EINHORN_SOCK_FD']))
+ack = b'{"command":"worker:ack","pid":%d}\n' % os.getpid()
+def go():
+    while not os.path.exists('{dir}/go'): time.sleep(0.005)
+`+ack+`
+time.sleep(1000)
+`)
+	m.start(fmt.Sprintf("[program.web]\ncommand = [%q, \"{dir}/worker.py\"]\ndialect = \"einhorn\"\nready.method = \"notify\"\nlisten = [{ address = \"127.0.0.1:0\" }]\n", python))
+	return m
+}
+
+func TestAnAckToEinhornMakesAWorkerReady(t *testing.T) {
+	t.Parallel()
+	m := acking(t, "go()\nc.sendall(ack)")
+	m.worker(1)
+	time.Sleep(200 * time.Millisecond)
+	m.never(says(workerReady))
+	m.file("go", "")
+	m.serves(1)
+	m.reload()
+	m.serves(2)
+	m.gone(1)
+}
+
+func TestHalfAnAckSurvivesAnUpgrade(t *testing.T) {
+	t.Parallel()
+	for name, line := range map[string]string{"by the path": "c", "by the descriptor": "born"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := acking(t, line+".sendall(ack[:20])\nopen('{dir}/half', 'w').close()\ngo()\n"+line+".sendall(ack[20:])")
+			m.worker(1)
+			m.until("half of the ack is sent", func() bool { return exists(m.path("half")) })
+			m.upgrade(upgraded)
+			m.never(says(workerReady))
+			m.file("go", "")
+			m.serves(1)
+		})
+	}
+}
+
+func TestAnAckAfterAnUpgradeIsHeard(t *testing.T) {
+	t.Parallel()
+	m := acking(t, "c.close()\ngo()\nc = socket.socket(socket.AF_UNIX)\nc.connect(os.environ['EINHORN_SOCK_PATH'])\nc.sendall(ack)")
+	p := m.worker(1)
+	m.upgrade(upgraded)
+	m.upgrade(upgraded)
+	m.file("go", "")
+	m.serves(1)
+	path := environment(t, p)["EINHORN_SOCK_PATH"]
+	m.reload()
+	m.gone(1)
+	if exists(path) {
+		t.Errorf("%s is left when its worker has gone", path)
 	}
 }

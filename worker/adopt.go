@@ -18,6 +18,7 @@ const (
 	FDNotify  = "notify"      // the socket at NotifyPath
 	FDPipe    = "notify-pipe" // the read end of NOTIFY_FD
 	FDReport  = "report"      // the shim's report, while the command does not run yet
+	FDControl = "einhorn"     // the listening socket behind EINHORN_SOCK_PATH; its connections are ControlFDs
 	FDStdout  = "stdout"      // the read end of the pipe
 	FDStderr  = "stderr"
 )
@@ -32,6 +33,8 @@ type State struct {
 	Group      string    // the path of its control group; "": it has none
 	Report     []byte    // what came of the shim's report, while not Running
 	Pending    []Pending // signals that wait for Running
+
+	Control map[string][]byte `json:",omitempty"` // what came of messages to the control socket that are not complete yet, by ControlFDs
 }
 
 // Pending is a signal that waits until the command runs.
@@ -52,10 +55,17 @@ func (w *Worker) State() State {
 	for _, p := range w.pumps {
 		p.flush()
 	}
-	return State{
+	state := State{
 		PID: w.process.pid, Running: w.process.running, Ready: w.ready.said, Leaving: w.said.leaving,
 		NotifyPath: w.said.path, Group: w.process.group, Report: w.said.report, Pending: w.process.early,
+		Control: map[string][]byte{},
 	}
+	for i, l := range w.said.control.lines {
+		if l.source != nil && len(l.got) > 0 {
+			state.Control[controlFD(i)] = l.got
+		}
+	}
+	return state
 }
 
 // Descriptors tells what the next image must inherit, by name, besides State. They stay the worker's, and close-on-exec.
@@ -66,9 +76,14 @@ func (w *Worker) Descriptors() map[string]int {
 	if w.process.pid == 0 || w.process.ended {
 		return fds
 	}
-	for name, s := range map[string]*source{FDNotify: w.said.socket, FDPipe: w.said.pipe, FDReport: w.said.status} {
+	for name, s := range map[string]*source{FDNotify: w.said.socket, FDPipe: w.said.pipe, FDReport: w.said.status, FDControl: w.said.control.socket} {
 		if s != nil {
 			fds[name] = s.fd
+		}
+	}
+	for i, l := range w.said.control.lines {
+		if l.source != nil {
+			fds[controlFD(i)] = l.source.fd
 		}
 	}
 	if w.process.pidfd >= 0 {
@@ -160,6 +175,10 @@ func (w *Worker) resume(a Adoption) {
 	w.said = said{
 		socket: w.idle(fd(FDNotify)), pipe: w.idle(fd(FDPipe)), status: w.idle(fd(FDReport)),
 		path: a.State.NotifyPath, report: a.State.Report,
+	}
+	w.said.control.socket = w.idle(fd(FDControl))
+	for i := range w.said.control.lines {
+		w.said.control.lines[i] = controlLine{source: w.idle(fd(controlFD(i))), got: a.State.Control[controlFD(i)]}
 	}
 	w.process.early = append(a.State.Pending, w.process.early...) // and what came before this
 	for name, output := range map[string]Output{FDStdout: a.Spec.Stdout, FDStderr: a.Spec.Stderr} {

@@ -37,7 +37,7 @@ func newDirectory(parent string) (*directory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot create the directory of the notify sockets: %w", err)
 	}
-	const longest = len("/"+directoryPrefix) + 8 + len("/zzzzzzzz")
+	const longest = len("/"+directoryPrefix) + 8 + len("/zzzzzzzz"+einhornSuffix)
 	if len(parent)+longest > maxSocketPath {
 		return nil, fmt.Errorf("the directory of the notify sockets, %s, has a path of %d bytes: more than %d do not fit into a socket's address, choose a shorter one",
 			parent, len(parent), maxSocketPath-longest)
@@ -171,9 +171,10 @@ func giveTo(path string, c *Credential) error {
 	return err
 }
 
-// unlink removes a socket; also one in the directory of the supervisor before this one, which goes with its last socket.
+// unlink removes the sockets of a worker; also one in the directory of the supervisor before this one, which goes with its last socket.
 func (d *directory) unlink(path string) {
 	unix.Unlink(path)
+	unix.Unlink(path + einhornSuffix)
 	if dir := filepath.Dir(path); dir != d.path {
 		unix.Rmdir(dir)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -17,6 +18,7 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv("TEST_ROLE"); role != "" {
 		os.Exit(play(role))
 	}
+	python = findPython()
 	fds, goroutines := openDescriptors(), runtime.NumGoroutine()
 	code := m.Run()
 	if err := nothingLeft(fds, goroutines); err != nil && code == 0 {
@@ -24,6 +26,18 @@ func TestMain(m *testing.M) {
 		code = 1
 	}
 	os.Exit(code)
+}
+
+// python is the interpreter itself, behind whatever chooses a version of it; "": there is none. It is found before there is a
+// launcher, which would take the status of that command away.
+var python string
+
+func findPython() string {
+	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
 }
 
 // nothingLeft compares with what there was at the start. Goroutines of the runtime and finished connections may take a moment.

@@ -53,15 +53,16 @@ func failed(step string, err error) *stepError {
 
 // birth is what is opened for one fork.
 type birth struct {
-	w      *Worker
-	files  []int // by number in the child
-	theirs []int // the child's ends, closed as soon as it has them
-	ours   []int // closed unless the worker took them over
-	group  int   // the descriptor of the control group, -1: none
-	notify int   // the socket behind NOTIFY_SOCKET, -1: none
-	pipe   int   // our end of NOTIFY_FD, -1: none
-	place  int   // the number of NOTIFY_FD in the child
-	status int   // our end of the shim's report
+	w                         *Worker
+	files                     []int // by number in the child
+	theirs                    []int // the child's ends, closed as soon as it has them
+	ours                      []int // closed unless the worker took them over
+	group                     int   // the descriptor of the control group, -1: none
+	notify                    int   // the socket behind NOTIFY_SOCKET, -1: none
+	pipe                      int   // our end of NOTIFY_FD, -1: none
+	place                     int   // the number of NOTIFY_FD in the child
+	listener, line, theirLine int   // of einhorn's control socket: our ends, and the number in the child, -1: none
+	status                    int   // our end of the shim's report
 }
 
 // spawn makes the process. On error there is none, and nothing is left of the attempt.
@@ -69,7 +70,7 @@ func (w *Worker) spawn() *stepError {
 	l := w.launcher
 	l.spawning.Lock()
 	defer l.spawning.Unlock()
-	b := &birth{w: w, group: -1, notify: -1, pipe: -1}
+	b := &birth{w: w, group: -1, notify: -1, pipe: -1, listener: -1, line: -1, theirLine: -1}
 	err := b.prepare()
 	if err == nil {
 		err = b.fork()
@@ -82,7 +83,7 @@ func (w *Worker) spawn() *stepError {
 }
 
 func (b *birth) prepare() *stepError {
-	for _, step := range []func() *stepError{b.controlGroup, b.streams, b.sockets, b.voice, b.orders} {
+	for _, step := range []func() *stepError{b.controlGroup, b.streams, b.sockets, b.voice, b.control, b.orders} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -214,6 +215,7 @@ func (b *birth) orders() *stepError {
 	environment := append(spec.withoutOwn(), spec.Told...)
 	if !b.w.mute {
 		environment = append(environment, "NOTIFY_SOCKET="+b.w.said.path, "NOTIFY_FD="+strconv.Itoa(b.place))
+		environment = append(environment, b.controlVariables()...)
 	}
 	if spec.Watchdog > 0 {
 		environment = append(environment, "WATCHDOG_USEC="+strconv.FormatInt(spec.Watchdog.Microseconds(), 10))
@@ -291,6 +293,8 @@ func (b *birth) handOver() {
 	w := b.w
 	w.said.socket = w.idle(b.notify)
 	w.said.pipe = w.idle(b.pipe)
+	w.said.control.socket = w.idle(b.listener)
+	w.said.control.lines[0].source = w.idle(b.line)
 	w.said.status = w.idle(b.status)
 	for _, p := range w.pumps {
 		w.side.Go(p.run)

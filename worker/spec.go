@@ -6,7 +6,7 @@ import "time"
 type Spec struct {
 	Command     []string // argv; Command[0] without a slash is looked up in the PATH of Environment, with one relative to Directory
 	Directory   string   // absolute
-	Environment []string // KEY=VALUE, complete but for LISTEN_PID, NOTIFY_SOCKET, NOTIFY_FD, WATCHDOG_USEC and WATCHDOG_PID, which Start adds
+	Environment []string // KEY=VALUE, complete but for LISTEN_PID, NOTIFY_SOCKET, NOTIFY_FD, EINHORN_SOCK_PATH, EINHORN_SOCK_FD, WATCHDOG_USEC and WATCHDOG_PID, which Start adds
 	Told        []string // more of it, which describes the sockets: for the worker, not for a command that probes it
 	Sockets     []int    // the master's descriptors, for the worker's fd 3 and up; never changed, never closed by this package; they must stay open until Spawned or Exited
 	Places      []int    // the worker's number of each of Sockets, if they are others than 3 and up: 0, which is stdin, or from 3
@@ -18,6 +18,7 @@ type Spec struct {
 	// lines. Without it they are dropped.
 	Captured func(stream string, pid int, lines []byte) `json:"-"`
 
+	Einhorn    bool          // it gets a control socket as einhorn has one, and its ack there is as good as a READY=1
 	Watchdog   time.Duration // told to the worker as WATCHDOG_USEC; 0: none
 	Credential *Credential   // nil: the supervisor's own
 	Limits     Limits
@@ -49,7 +50,7 @@ type Method string
 
 // The readiness methods.
 const (
-	Notify Method = "notify" // READY=1 on NOTIFY_SOCKET, or a newline on NOTIFY_FD
+	Notify Method = "notify" // READY=1 on NOTIFY_SOCKET, a newline on NOTIFY_FD, or an ack to einhorn where Spec.Einhorn says so
 	Delay  Method = "delay"  // alive for Ready.Delay
 	HTTP   Method = "http"   // GET Ready.URL answers 2xx or 3xx
 	TCP    Method = "tcp"    // Ready.Address accepts a connection

@@ -49,6 +49,7 @@ type said struct {
 	report  []byte  // what came of it so far
 	socket  *source // NOTIFY_SOCKET
 	pipe    *source // the read end of NOTIFY_FD
+	control control // einhorn's; without a socket there is none
 	path    string
 	leaving bool
 	kept    bool // that it is ready, and nobody reads on until that is recorded
@@ -139,6 +140,7 @@ func (w *Worker) spawned() {
 	}
 	w.process.early = nil
 	w.listen()
+	w.watchControl()
 	w.awaitReady()
 }
 
@@ -169,6 +171,10 @@ func (w *Worker) finish(status syscall.WaitStatus, known bool) {
 	}
 	w.readSocket(lastMessages)
 	w.readPipe()
+	w.acceptControl()
+	for i := range w.said.control.lines {
+		w.readControl(&w.said.control.lines[i])
+	}
 	w.stopReady()
 	w.release()
 	for _, p := range w.pumps {
@@ -193,6 +199,10 @@ func (w *Worker) release() {
 	w.drop(&w.said.status)
 	w.drop(&w.said.socket)
 	w.drop(&w.said.pipe)
+	w.drop(&w.said.control.socket)
+	for i := range w.said.control.lines {
+		w.drop(&w.said.control.lines[i].source)
+	}
 	if w.process.exit != nil {
 		w.launcher.poll.remove(w.process.exit)
 		w.process.exit = nil

@@ -1,0 +1,255 @@
+package worker
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// einhornSuffix makes the path of a worker's control socket out of that of its NOTIFY_SOCKET.
+const einhornSuffix = ".e"
+
+// maxControl is how many connections to the control socket of one worker are read at a time. One more ends the oldest.
+const maxControl = 4
+
+// control is what einhorn calls the command socket, of one worker: by it a worker that is written for einhorn says that it is
+// ready. There is a listening socket with a path (EINHORN_SOCK_PATH), and a connection that the worker is born with (EINHORN_SOCK_FD).
+type control struct {
+	socket *source
+	lines  [1 + maxControl]controlLine // the worker's own connection, then those that were accepted
+	last   int                         // of the lines, the one that was given out last
+}
+
+// controlLine is one connection.
+type controlLine struct {
+	source *source
+	got    []byte // the beginning of a message
+}
+
+// controlFD is the name of a connection in Descriptors.
+func controlFD(i int) string { return FDControl + "-" + strconv.Itoa(i) }
+
+// ControlFDs are the names of all connections to a worker's control socket; all but the first are short-lived.
+func ControlFDs() []string {
+	var names []string
+	for i := range 1 + maxControl {
+		names = append(names, controlFD(i))
+	}
+	return names
+}
+
+// control opens both ends of what einhorn gives to a worker.
+func (b *birth) control() *stepError {
+	if b.w.mute || !b.w.spec.Einhorn {
+		return nil
+	}
+	var err error
+	if b.listener, err = b.w.launcher.notify.stream(b.w.said.path+einhornSuffix, b.w.spec.Credential); err != nil {
+		return failed(stepNotify, err)
+	}
+	b.ours = append(b.ours, b.listener)
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		b.line = pair[0]
+		b.ours, b.theirs = append(b.ours, pair[0]), append(b.theirs, pair[1])
+		err = unix.SetNonblock(pair[0], true)
+	}
+	if err != nil {
+		return failed(stepNotify, fmt.Errorf("cannot create a control socket: %w", err))
+	}
+	b.theirLine = len(b.files)
+	b.put(pair[1], b.theirLine)
+	return nil
+}
+
+// controlVariables tell of it; EINHORN_MASTER_PID, and where the listeners are, is for whoever made the Spec to say.
+func (b *birth) controlVariables() []string {
+	if b.theirLine < 0 {
+		return nil
+	}
+	return []string{"EINHORN_SOCK_PATH=" + b.w.said.path + einhornSuffix, "EINHORN_SOCK_FD=" + strconv.Itoa(b.theirLine)}
+}
+
+// stream makes a listening unix socket for a worker.
+func (d *directory) stream(path string, c *Credential) (int, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, fmt.Errorf("cannot create a control socket: %w", err)
+	}
+	for _, step := range []func() error{
+		func() error { return unix.Fchmod(fd, 0o600) }, // before the bind, so that it never has another mode
+		func() error { return unix.Bind(fd, &unix.SockaddrUnix{Name: path}) },
+		func() error { return giveTo(path, c) },
+		func() error { return unix.Listen(fd, 64) },
+	} {
+		if err := step(); err != nil {
+			unix.Close(fd)
+			unix.Unlink(path)
+			return -1, fmt.Errorf("cannot create the control socket %s: %w", path, err)
+		}
+	}
+	return fd, nil
+}
+
+// watchControl begins to read. w.mu is held.
+func (w *Worker) watchControl() {
+	c := &w.said.control
+	w.watch(&c.socket, w.acceptControl)
+	for i := range c.lines {
+		w.watchLine(&c.lines[i])
+	}
+}
+
+func (w *Worker) watchLine(l *controlLine) { w.watch(&l.source, func() { w.readControl(l) }) }
+
+// acceptControl takes what has connected. w.mu is held.
+func (w *Worker) acceptControl() {
+	c := &w.said.control
+	for c.socket != nil && w.process.running {
+		fd, _, err := unix.Accept4(c.socket.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.ECONNABORTED) {
+			continue
+		}
+		if err != nil {
+			return
+		}
+		peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err != nil || !w.maySpeak(peer.Uid) {
+			unix.Close(fd)
+			continue
+		}
+		l := c.free()
+		w.drop(&l.source)
+		*l = controlLine{source: w.idle(fd)}
+		w.watchLine(l)
+		if w.process.ended {
+			w.readControl(l)
+		}
+	}
+}
+
+// free is the line for the next connection: one that is not in use, or the one that is so for the longest time.
+func (c *control) free() *controlLine {
+	for range maxControl {
+		c.last = c.last%maxControl + 1
+		if c.lines[c.last].source == nil {
+			return &c.lines[c.last]
+		}
+	}
+	c.last = c.last%maxControl + 1
+	return &c.lines[c.last]
+}
+
+// readControl reads messages, each a line. w.mu is held.
+func (w *Worker) readControl(l *controlLine) {
+	var buf [512]byte
+	for range messagesAtATurn {
+		if l.source == nil {
+			return
+		}
+		n, err := unix.Read(l.source.fd, buf[:])
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EAGAIN):
+			return
+		case n <= 0:
+			w.drop(&l.source)
+			return
+		}
+		l.got = append(l.got, buf[:n]...)
+		for line, rest, found := bytes.Cut(l.got, []byte("\n")); found; line, rest, found = bytes.Cut(l.got, []byte("\n")) {
+			l.got = rest
+			w.obey(l, line)
+		}
+		if len(l.got) > maxMessage {
+			w.drop(&l.source)
+		}
+	}
+}
+
+// obey does what a message asks for: only the ack of a worker is understood. As with einhorn, the connection ends with it, but
+// for the one that the worker was born with: that it uses it once more must not kill it. w.mu is held.
+func (w *Worker) obey(l *controlLine, line []byte) {
+	if l.source == nil {
+		return
+	}
+	m, err := parseControl(line)
+	pid, _ := strconv.Atoi(m["pid"])
+	switch {
+	case err == nil && m["command"] == "worker:ack" && pid > 0:
+		if w.spec.Ready.Method == Notify && !w.said.leaving {
+			w.sayReady()
+		}
+		if l != &w.said.control.lines[0] {
+			w.drop(&l.source)
+		}
+	case err == nil && m["command"] == "worker:ping": // it is not answered
+	default:
+		answer(l.source.fd, m["id"])
+	}
+}
+
+// answer keeps a client from waiting for ever that wants of einhorn what nobody does here. It does not wait itself.
+func answer(fd int, id string) {
+	reply := map[string]string{"message": `this is supervisord, which understands {"command":"worker:ack","pid":PID} and nothing else of einhorn`}
+	if id != "" {
+		reply["request_id"] = id
+	}
+	text, _ := json.Marshal(reply)
+	unix.SendmsgN(fd, append(text, '\n'), nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+}
+
+var errNoControlMessage = errors.New("not a message of einhorn's")
+
+// parseControl reads a message: YAML on one line, with %0A for a line's end and %25 for % (lib/einhorn/client.rb). Of YAML it
+// understands JSON, and a mapping of plain or quoted words in either style, which is all that clients write.
+func parseControl(line []byte) (map[string]string, error) {
+	text := strings.TrimSpace(strings.NewReplacer("%0A", "\n", "%25", "%").Replace(string(line)))
+	text = strings.TrimSpace(strings.TrimSuffix(strings.TrimPrefix(text, "---"), "..."))
+	var object map[string]any
+	if json.Unmarshal([]byte(text), &object) == nil && object != nil {
+		return plainWords(object), nil
+	}
+	between := "\n"
+	if inner, found := strings.CutPrefix(text, "{"); found {
+		text, between = strings.TrimSuffix(inner, "}"), ","
+	}
+	m := map[string]string{}
+	for entry := range strings.SplitSeq(text, between) {
+		key, value, found := strings.Cut(strings.TrimSpace(entry)+" ", ": ")
+		if !found {
+			return nil, errNoControlMessage
+		}
+		m[strings.TrimPrefix(unquote(key), ":")] = unquote(value)
+	}
+	return m, nil
+}
+
+func plainWords(object map[string]any) map[string]string {
+	m := map[string]string{}
+	for key, value := range object {
+		switch value := value.(type) {
+		case string:
+			m[key] = value
+		case float64:
+			m[key] = strconv.FormatFloat(value, 'f', -1, 64)
+		}
+	}
+	return m
+}
+
+func unquote(word string) string {
+	word = strings.TrimSpace(word)
+	for _, quote := range []string{`"`, "'"} {
+		if inner, found := strings.CutPrefix(word, quote); found && strings.HasSuffix(inner, quote) {
+			return strings.TrimSuffix(inner, quote)
+		}
+	}
+	return word
+}

@@ -1,0 +1,151 @@
+package worker
+
+import (
+	"maps"
+	"os"
+	"strings"
+	"testing"
+
+	"supervisord/socket"
+)
+
+func TestMessagesToEinhornAreReadAsItsClientsWriteThem(t *testing.T) {
+	ack := map[string]string{"command": "worker:ack", "pid": "1234"}
+	for text, want := range map[string]map[string]string{
+		`{"command":"worker:ack","pid":1234}`:                     ack,
+		`{ "command" : "worker:ack", "pid" : 1234 }` + "\r":       ack,
+		"---%0Acommand: worker:ack%0Apid: 1234%0A":                ack, // Psych
+		"--- %0Acommand: worker:ack%0Apid: 1234%0A":               ack, // Syck
+		"---%0A\"command\": 'worker:ack'%0A:pid: 1234%0A...%0A":   ack,
+		"{command: worker:ack, pid: 1234}":                        ack,
+		`{"command":"worker:ack","pid":"1234"}`:                   ack,
+		strings.TrimSpace(string(socket.EinhornAck(1234))):        ack,
+		"---%0Acommand: 100%25 sure%0Aid:%0A":                     {"command": "100% sure", "id": ""},
+		`{"command":"signal","args":["USR1"],"id":7,"wait":true}`: {"command": "signal", "id": "7"},
+	} {
+		got, err := parseControl([]byte(text))
+		if err != nil || !maps.Equal(got, want) {
+			t.Errorf("%q is %q, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "READY=1", "- a%0A- b", `["worker:ack"]`, "null", "42", "{"} {
+		if got, err := parseControl([]byte(text)); err == nil {
+			t.Errorf("%q is %q", text, got)
+		}
+	}
+}
+
+func FuzzEinhornMessages(f *testing.F) {
+	f.Add([]byte(`{"command":"worker:ack","pid":1}`))
+	f.Add([]byte("---%0Acommand: worker:ack%0Apid: 1%0A"))
+	f.Add([]byte("{%25: "))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		if m, err := parseControl(line); (m == nil) == (err == nil) {
+			t.Errorf("%q: %v, %v", line, m, err)
+		}
+	})
+}
+
+// toEinhorn is a worker in Python with connect(), a connection to the control socket by its path, and born, the one it was born with.
+func toEinhorn(t *testing.T, script string) Spec {
+	spec := inPython(t, `
+def connect():
+    c = socket.socket(socket.AF_UNIX)
+    c.connect(os.environ['EINHORN_SOCK_PATH'])
+    return c
+born = socket.socket(fileno=int(os.environ['EINHORN_SOCK_FD']))
+ack = b'{"command":"worker:ack","pid":%d}\n' % os.getpid()
+`+script)
+	spec.Ready, spec.Einhorn = Ready{Method: Notify}, true
+	return spec
+}
+
+func TestAnAckToEinhornIsReady(t *testing.T) {
+	l := launcher(t)
+	for name, script := range map[string]string{
+		"by the path":                        "c = connect(); c.sendall(ack); assert c.recv(1) == b''",
+		"by the path, closed at once":        "c = connect(); c.sendall(ack); c.close()",
+		"by the descriptor":                  "born.sendall(ack)",
+		"by the descriptor, and closed":      "born.sendall(ack); born.close()",
+		"in Ruby's words":                    "connect().sendall(b'---%%0Acommand: worker:ack%%0Apid: %d%%0A\\n' % os.getpid())",
+		"in pieces":                          "c = connect()\nfor i in range(len(ack)): c.sendall(ack[i:i+1]); time.sleep(0.001)",
+		"after many that say nothing":        "cs = [connect() for _ in range(30)]; connect().sendall(ack)",
+		"after a question":                   "c = connect(); c.sendall(b'{\"command\":\"state\",\"id\":\"x\"}\\n'); assert b'supervisord' in c.recv(4096); c.sendall(ack)",
+		"after what nobody can read":         "born.sendall(b'\\xff\\0\\n'); assert b'supervisord' in born.recv(4096); born.sendall(ack)",
+		"after a ping":                       "born.sendall(b'{\"command\":\"worker:ping\",\"pid\":1}\\n' + ack)",
+		"after too long a line":              "c = connect(); c.sendall(b'x' * 5000)\ntry: assert c.recv(1) == b''\nexcept ConnectionError: pass\nconnect().sendall(ack)",
+		"by a child":                         "os._exit(connect().sendall(ack) or 0) if os.fork() == 0 else os.wait()",
+		"twice, on the one it was born with": "born.sendall(ack); born.sendall(ack); time.sleep(0.05); born.sendall(ack)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, l, toEinhorn(t, script+"\ntime.sleep(0.1); say('STATUS=alive'); time.sleep(1000)"))
+			must[Spawned](s)
+			ready, alive := false, false
+			for !ready || !alive { // they come by two ways, so in any order
+				switch e := s.next().(type) {
+				case ReadySaid:
+					ready = true
+				case Status:
+					alive = e.Text == "alive"
+				default:
+					t.Fatalf("%T %v", e, e)
+				}
+			}
+		})
+	}
+}
+
+func TestWhatIsNoAckIsNotReady(t *testing.T) {
+	l := launcher(t)
+	for name, message := range map[string]string{
+		"no pid": `{"command":"worker:ack"}`, "another command": `{"command":"worker:nack","pid":1}`, "a line that does not end": `{"command":"worker:ack","pid":1}#`,
+		"READY=1": "READY=1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			end := "\\n"
+			if strings.HasSuffix(message, "#") {
+				end = ""
+			}
+			notYet(start(t, l, toEinhorn(t, "c = connect(); c.sendall(b'"+strings.TrimSuffix(message, "#")+end+"')\nsay('STATUS=there'); time.sleep(1000)")))
+		})
+	}
+}
+
+func TestAnAckIsNothingWhereAnotherMethodDecides(t *testing.T) {
+	spec := toEinhorn(t, "connect().sendall(ack)\nsay('STATUS=there'); time.sleep(1000)")
+	spec.Ready = Ready{Method: Exec, Command: []string{"false"}}
+	notYet(start(t, launcher(t), spec))
+}
+
+func TestAnAckRightBeforeTheEndIsHeard(t *testing.T) {
+	l := launcher(t)
+	for range 10 {
+		s := start(t, l, toEinhorn(t, "c = connect(); c.sendall(ack); os.kill(os.getpid(), 9)"))
+		must[Spawned](s)
+		must[ReadySaid](s)
+		must[Exited](s)
+	}
+}
+
+func TestWithoutEinhornThereIsNoControlSocket(t *testing.T) {
+	m := report(t, launcher(t), role("report"))
+	for _, name := range []string{"env.EINHORN_SOCK_PATH", "env.EINHORN_SOCK_FD"} {
+		if v, has := m[name]; has {
+			t.Errorf("%s is %s", name, v)
+		}
+	}
+}
+
+func TestTheControlSocketIsForTheWorkersUserAlone(t *testing.T) {
+	s := start(t, launcher(t), toEinhorn(t, "m = os.stat(os.environ['EINHORN_SOCK_PATH']).st_mode\nsay('STATUS=%o' % m)\ntime.sleep(1000)"))
+	must[Spawned](s)
+	if e := must[Status](s); e.Text != "140600" {
+		t.Errorf("its mode is %s", e.Text)
+	}
+	path := s.w.said.path + einhornSuffix
+	s.w.Signal(sysSignal(9), false)
+	must[Exited](s)
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		t.Errorf("%s is left: %v", path, err)
+	}
+}
