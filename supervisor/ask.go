@@ -75,6 +75,7 @@ func (SwitchRequest) request()   {}
 type Ticket struct {
 	Program    string `json:"program"`
 	Generation int    `json:"generation"`
+	Instance   string `json:"instance"` // see Status: the numbers of another one mean something else
 }
 
 // What Do answers when it cannot do what was asked.
@@ -100,7 +101,7 @@ type askNote struct {
 
 func (askNote) note() {}
 
-// Do has the loop answer a request: []Ticket for a ReloadRequest, *Status for a StatusRequest, *worker.Log for a LogsRequest, a <-chan *Update for a
+// Do has the loop answer a request: []Ticket for a ReloadRequest, a Ticket for a ProgramRequest, *Status for a StatusRequest, *worker.Log for a LogsRequest, a <-chan *Update for a
 // FollowRequest, a *Command for a CommandRequest, nil for the others. It is safe to call from any goroutine. Errors: ErrNoProgram, ErrRefused, ErrStopping and
 // ErrState (wrapped), or the end of ctx.
 func (s *Supervisor) Do(ctx context.Context, r Request) (any, error) {
@@ -127,7 +128,8 @@ func (s *Supervisor) asked(n askNote) {
 	case ReloadRequest:
 		s.reloadAsked(r, n.reply)
 	case ProgramRequest:
-		n.reply <- answer{nil, s.programAsked(r)}
+		t, err := s.programAsked(r)
+		n.reply <- answer{t, err}
 	case SignalRequest:
 		n.reply <- answer{nil, s.signalAsked(r)}
 	case CommandRequest:
@@ -174,7 +176,7 @@ func (s *Supervisor) tickets(names []string) []Ticket {
 	var tickets []Ticket
 	for _, name := range names {
 		if p := s.programs[name]; p.core.Goal == Run {
-			tickets = append(tickets, Ticket{name, p.core.Awaited()})
+			tickets = append(tickets, s.ticket(p))
 		}
 	}
 	return tickets
@@ -188,38 +190,49 @@ func noProgram(name string, known []string) error {
 	return fmt.Errorf("%w: %s; there are: %s", ErrNoProgram, name, strings.Join(known, ", "))
 }
 
-// Awaited returns the number of the newest generation that was asked for: the one that follows the trial if one is due,
+// Awaited returns the number of the newest generation that was asked for: the one that follows the trial, or the wait, if one is due,
 // else the trial, else the one that serves.
 func (p *Program) Awaited() int {
-	if p.Again != nil {
+	if p.Again != nil || p.State() == Waiting && p.Serving == nil {
 		return p.LastGeneration + 1
 	}
 	return p.LastGeneration
 }
 
-func (s *Supervisor) programAsked(r ProgramRequest) error {
+// programAsked returns the ticket of the generation that will show how it went.
+func (s *Supervisor) programAsked(r ProgramRequest) (Ticket, error) {
 	p := s.programs[r.Program]
 	if p == nil {
-		return s.noProgram(r.Program)
+		return Ticket{}, s.noProgram(r.Program)
 	}
-	switch e := r.Event.(type) {
+	err := s.give(p, r.Event)
+	return s.ticket(p), err
+}
+
+func (s *Supervisor) ticket(p *program) Ticket {
+	return Ticket{p.core.Name, p.core.Awaited(), s.instance}
+}
+
+// give gives a program an event that an operator wants it to have.
+func (s *Supervisor) give(p *program, e Event) error {
+	switch given := e.(type) {
 	case Start:
 		if s.stopping {
 			return ErrStopping
 		}
-		e.Config = p.core.Config
-		r.Event = e
+		given.Config = p.core.Config
+		e = given
 	case Stop:
-		e.Reason = "asked to"
-		r.Event = e
+		given.Reason = "asked to"
+		e = given
 	case Promote, Abort:
 		if p.core.Trial == nil {
-			return fmt.Errorf("%w: program %s has no trial", ErrState, r.Program)
+			return fmt.Errorf("%w: program %s has no trial", ErrState, p.core.Name)
 		}
 	case Scale:
-		return s.scale(p, e, "asked to")
+		return s.scale(p, given, "asked to")
 	}
-	s.step(p, r.Event)
+	s.step(p, e)
 	return nil
 }
 

@@ -25,6 +25,7 @@ const recordVersion = 1
 // Record is what the next image of the supervisor must know, beside the descriptors: after an execve in place, or after a crash.
 type Record struct {
 	Version  int
+	Instance string `json:",omitempty"`
 	Settings config.Supervisor
 	Files    []string // of the configuration
 	Programs []ProgramRecord
@@ -175,7 +176,7 @@ func (s *Record) pids() []int {
 
 // state is the state of this supervisor now.
 func (s *Supervisor) record() *Record {
-	st := &Record{Version: recordVersion, Settings: s.config, Files: s.sources, NonBlocking: s.nonBlocking()}
+	st := &Record{Version: recordVersion, Instance: s.instance, Settings: s.config, Files: s.sources, NonBlocking: s.nonBlocking()}
 	for _, name := range slices.Sorted(maps.Keys(s.programs)) {
 		p := s.programs[name]
 		ps := ProgramRecord{Core: p.core, Listeners: p.listeners, Removed: p.removed, Last: p.last, Recent: p.recent}

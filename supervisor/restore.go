@@ -225,6 +225,9 @@ func (s *Supervisor) Restore(h *Handover) error {
 	}
 	s.settings(c)
 	s.stumbled = h.gone
+	if h.record.Instance != "" {
+		s.instance = h.record.Instance
+	}
 	if r := h.record.Reload; r != nil {
 		s.reload(request{reason: r.Reason, itself: true, all: r.All})
 	}

@@ -10,8 +10,8 @@ import (
 	"supervisord/socket"
 )
 
-// maxScale is what a configuration may have, too.
-const maxScale = 10_000
+// MaxWorkers is how many a program can have. A configuration may have as many.
+const MaxWorkers = 10_000
 
 // scaleSignal is for TTIN, which asks for one worker more, and TTOU, one less: as unicorn and gunicorn know them. Where there are
 // several programs it is not known which is meant, and nothing happens.
@@ -51,8 +51,8 @@ func (s *Supervisor) scale(p *program, e Scale, reason string) error {
 		return ErrStopping
 	case e.Workers < 1:
 		return fmt.Errorf("%w: %d workers; to have none, stop the program", ErrState, e.Workers)
-	case e.Workers > maxScale:
-		return fmt.Errorf("%w: %d workers; at most %d", ErrState, e.Workers, maxScale)
+	case e.Workers > MaxWorkers:
+		return fmt.Errorf("%w: %d workers; at most %d", ErrState, e.Workers, MaxWorkers)
 	}
 	s.Log.Info("scaling", zap.String("program", p.core.Name), zap.Int("workers", e.Workers),
 		zap.Int("before", p.core.Config.Workers), zap.String("reason", reason))

@@ -10,7 +10,8 @@ import (
 // Status is what is going on, as plain data: a copy that belongs to whoever asked for it.
 type Status struct {
 	PID      int             `json:"pid"`
-	Started  time.Time       `json:"started"` // this image
+	Started  time.Time       `json:"started"`  // this image
+	Instance string          `json:"instance"` // the same over upgrades, and over deaths after which the next one goes on
 	Stopping bool            `json:"stopping"`
 	Upgrade  string          `json:"upgrade_failed,omitempty"` // why the last upgrade did not happen, or was undone
 	Programs []ProgramStatus `json:"programs"`
@@ -23,6 +24,7 @@ type ProgramStatus struct {
 	Summary     string             `json:"summary"`
 	Generations []GenerationStatus `json:"generations"` // the trial, the serving one, then the draining ones, oldest first
 	Listeners   []ListenerStatus   `json:"listeners"`
+	Newest      int                `json:"newest_generation"`  // the number that was given last
 	Failures    int                `json:"failures"`           // first starts that failed in a row
 	RetryAt     *time.Time         `json:"retry_at,omitempty"` // when a worker or the program is started next
 	LastReload  *Outcome           `json:"last_reload,omitempty"`
@@ -71,7 +73,7 @@ type Outcome struct {
 
 // Status describes the supervisor as it is now. It is for the loop; others ask with a StatusRequest.
 func (s *Supervisor) Status() *Status {
-	st := &Status{PID: os.Getpid(), Started: s.began, Stopping: s.stopping, Upgrade: s.stumbled, Programs: []ProgramStatus{}}
+	st := &Status{PID: os.Getpid(), Started: s.began, Instance: s.instance, Stopping: s.stopping, Upgrade: s.stumbled, Programs: []ProgramStatus{}}
 	for _, name := range slices.Sorted(maps.Keys(s.programs)) {
 		st.Programs = append(st.Programs, s.programStatus(s.programs[name]))
 	}
@@ -81,7 +83,7 @@ func (s *Supervisor) Status() *Status {
 func (s *Supervisor) programStatus(p *program) ProgramStatus {
 	st := ProgramStatus{
 		Name: p.core.Name, State: p.core.State(), Summary: p.core.summary(), Generations: []GenerationStatus{}, Listeners: []ListenerStatus{},
-		Failures: p.core.Failures, LastReload: p.last, Recent: append([]Report{}, p.recent...), RetryAt: some(p.core.RetryTime(time.Now())),
+		Newest: p.core.LastGeneration, Failures: p.core.Failures, LastReload: p.last, Recent: append([]Report{}, p.recent...), RetryAt: some(p.core.RetryTime(time.Now())),
 	}
 	if p.log != nil {
 		st.Lost = p.log.Lost()

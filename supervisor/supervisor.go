@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"os"
 	"slices"
@@ -89,6 +90,7 @@ type Supervisor struct {
 	unsaved   []Handle          // workers that have said that they are ready, which is not written down yet
 	followers []chan *Update
 	began     time.Time
+	instance  string // the same as long as the numbers of generations go on
 	upgrading bool   // a new binary is being tried, or about to take over
 	left      bool   // the workers are left to the next supervisord
 	stumbled  string // why the last upgrade failed
@@ -163,7 +165,7 @@ func New(o Options) *Supervisor {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Supervisor{
 		Options: o, table: socket.NewTable(), programs: map[string]*program{},
-		began: time.Now(), stepped: map[*program]bool{}, queue: make(chan note), done: make(chan struct{}), ctx: ctx, cancel: cancel,
+		began: time.Now(), instance: rand.Text(), stepped: map[*program]bool{}, queue: make(chan note), done: make(chan struct{}), ctx: ctx, cancel: cancel,
 	}
 	if o.Systemd != nil {
 		s.keeper = newKeeper(o.Systemd)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -145,6 +146,22 @@ func TestDrainedFailsIfTheOldGenerationHadToBeKilled(t *testing.T) {
 	m := start(t, webWith("term=ignore")+"[program.web.stop]\ntimeout = \"200ms\"\n")
 	m.serves(1)
 	m.fails(16, []string{"1 of the old workers had to be killed"}, "reload", "--drained")
+	m.fails(16, []string{"had to be killed"}, "stop", "web")
+}
+
+func TestWhatIsStartedAndFailsHasTheExitCodesOfAReload(t *testing.T) {
+	t.Parallel()
+	m := start(t, web)
+	m.serves(1)
+	m.well("stop", "web")
+	m.write(webWith("exit=3"))
+	m.fails(0, []string{"nothing to do"}, "reload") // it stays stopped, with the new configuration
+	m.fails(11, []string{"step start", "status 3", "nothing serves"}, "start", "web")
+	m.write(webWith("boot=20s"))
+	a := m.asks("reload")
+	m.fails(14, []string{"it goes on"}, "start", "web", "--timeout", "1s")
+	m.well("stop", "web")
+	a.ends(13)
 }
 
 func TestDrainedWaitsForTheEndOfTheOldGenerationAndGivesAReceipt(t *testing.T) {
@@ -265,6 +282,24 @@ func TestAReloadWhoseSupervisordIsKilledSaysThatItIsNotKnown(t *testing.T) {
 	m.over = true
 	m.sweep()
 	if out := a.ends(15); !strings.Contains(out, "cannot be found out") {
+		t.Errorf("it says %q", out)
+	}
+}
+
+func TestAReloadIsNotAnsweredByASupervisordThatHasBegunAnew(t *testing.T) {
+	t.Parallel()
+	m := start(t, web)
+	m.serves(1)
+	m.write(webWith("boot=20s"))
+	a := m.asks("reload")
+	m.worker(2)
+	must(t, a.cmd.Process.Signal(syscall.SIGSTOP))
+	m.die()
+	m.start(web)
+	m.serves(1)
+	m.well("reload") // somebody else's generation 2
+	must(t, a.cmd.Process.Signal(syscall.SIGCONT))
+	if out := a.ends(15); !strings.Contains(out, "has begun anew") {
 		t.Errorf("it says %q", out)
 	}
 }
@@ -635,6 +670,60 @@ func TestProgramsAreCompleted(t *testing.T) {
 	}
 }
 
+// commands are those that --help lists.
+func (m *master) commands() []string {
+	m.t.Helper()
+	out, _ := m.run("--help")
+	_, list, _ := strings.Cut(out, "Available Commands:\n")
+	list, _, _ = strings.Cut(list, "\n\n")
+	var names []string
+	for line := range strings.Lines(list) {
+		if name, _, _ := strings.Cut(strings.TrimSpace(line), " "); name != "help" && name != "completion" {
+			names = append(names, name)
+		}
+	}
+	if len(names) < 15 {
+		m.t.Fatalf("there are only the commands %q", names)
+	}
+	return names
+}
+
+// flagsOf are the flags that the help of a command lists.
+func (m *master) flagsOf(command string) []string {
+	m.t.Helper()
+	out, _ := m.run(command, "--help")
+	_, list, _ := strings.Cut(out, "\nFlags:\n")
+	list, _, _ = strings.Cut(list, "\n\n")
+	var names []string
+	for _, found := range regexp.MustCompile(`(?m)^ +(?:-\w, )?--([\w-]+)`).FindAllStringSubmatch(list, -1) {
+		if found[1] != "help" {
+			names = append(names, found[1])
+		}
+	}
+	return names
+}
+
+func TestEveryCommandAndFlagIsCompleted(t *testing.T) {
+	t.Parallel()
+	m := prepare(t)
+	all := output(m.run("__complete", ""))
+	for _, command := range m.commands() {
+		if !strings.Contains(all, "\n"+command+"\t") && !strings.HasPrefix(all, command+"\t") {
+			t.Errorf("%s is not completed: %s", command, all)
+		}
+		args := []string{"__complete", command, "--"}
+		if command == "kill" { // of which one flag is required, and completed alone until it is there
+			args = []string{"__complete", command, "--generation=1", "--"}
+		}
+		flags := output(m.run(args...)) + strings.Join(args, " ")
+		for _, flag := range m.flagsOf(command) {
+			if !strings.Contains(flags, "--"+flag) {
+				t.Errorf("%s --%s is not completed: %s", command, flag, flags)
+			}
+		}
+	}
+}
+
 func TestTheManualPageHasEveryCommand(t *testing.T) {
 	t.Parallel()
 	m := prepare(t)
@@ -642,6 +731,16 @@ func TestTheManualPageHasEveryCommand(t *testing.T) {
 		t.Fatal(out)
 	}
 	page := m.read("supervisord.1")
+	for _, command := range m.commands() {
+		if !strings.Contains(page, "\n.SS \""+strings.ReplaceAll(command, "-", `\-`)) {
+			t.Errorf("there is no %s in it", command)
+		}
+		for _, flag := range m.flagsOf(command) {
+			if !strings.Contains(page, `\fB\-\-`+strings.ReplaceAll(flag, "-", `\-`)+`\fR`) {
+				t.Errorf("there is no --%s of %s in it", flag, command)
+			}
+		}
+	}
 	for _, word := range []string{"reload [PROGRAM...]", "status [PROGRAM]", "EXIT STATUS", `\-\-drained`, "had to be killed"} {
 		if !strings.Contains(page, word) {
 			t.Errorf("there is no %q in it", word)
@@ -680,7 +779,7 @@ func TestTwoSupervisordsWithTheSameRuntimeDirectoryAreFoundByTheirConfigurations
 	m, other := twins(t)
 	other.fails(69, []string{"runs with " + m.path("config.toml")}, "status")
 	other.launch("-c", other.path("config.toml"))
-	if l := other.await(contains("another supervisord answers there")); l.Level != "warn" {
+	if l := other.await(contains("another process answers there")); l.Level != "warn" {
 		t.Errorf("it is said as %s", l.text)
 	}
 	other.serves(1)
@@ -715,42 +814,12 @@ func TestASecondSupervisordDoesNotTakeTheControlSocketAway(t *testing.T) {
 	m.serves(1)
 	other := prepare(t)
 	other.start("control = \"" + m.path("run/control.sock") + "\"\n" + web)
-	other.await(contains("another supervisord answers there"))
+	other.await(contains("another process answers there"))
 	other.serves(1)
 	other.finish()
 	if s := m.status(); s.PID != m.pid() {
 		t.Errorf("there answers %d, not %d", s.PID, m.pid())
 	}
-}
-
-func TestHostileClientsDoNotDisturbAReloadUnderLoad(t *testing.T) {
-	t.Parallel()
-	m := start(t, hello)
-	m.serves(1)
-	load := press(t, m.address(), 2, time.Millisecond)
-	socket := m.path("run/control.sock")
-	for i := range 40 {
-		c, err := net.Dial("unix", socket)
-		if err != nil {
-			continue
-		}
-		defer c.Close()
-		switch i % 4 {
-		case 0: // says nothing
-		case 1: // never ends its header
-			c.Write([]byte("GET /v1/status HTTP/1.1\r\nHost: x\r\nX: "))
-		case 2: // reads nothing
-			c.Write([]byte("GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n"))
-		case 3: // goes halfway
-			c.Write([]byte("POST /v1/reload HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{"))
-			c.(*net.UnixConn).CloseWrite()
-		}
-	}
-	for range 5 {
-		m.well("reload", "--drained")
-	}
-	load.end()
-	load.lossless(t)
 }
 
 func TestAStaleControlSocketIsReplaced(t *testing.T) {

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -173,7 +175,7 @@ func writeProgram(b *strings.Builder, p control.Program, now time.Time) {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "  GENERATION\tROLE\tSLOT\tWORKER\tPID\tSTATE\tAGE\tCPU\tMEMORY\tCONNS\t")
 	for _, g := range p.Generations {
-		for _, w := range g.Workers {
+		for _, w := range slices.SortedStableFunc(slices.Values(g.Workers), bySlot) {
 			fmt.Fprintf(t, "  %d\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Number, role(g), w.Slot, w.Number, number(&w.PID), state(w, now),
 				age(w, now), cpu(w.CPUPercent), memory(w.Memory), number(w.Connections), w.Text)
 		}
@@ -183,6 +185,8 @@ func writeProgram(b *strings.Builder, p control.Program, now time.Time) {
 		fmt.Fprintf(b, "  CONNS is not known: %s\n", why)
 	}
 }
+
+func bySlot(a, b control.WorkerStatus) int { return cmp.Compare(a.Slot, b.Slot) }
 
 // connectionsError is why the connections of a worker are not known, or "".
 func connectionsError(p control.Program) string {

@@ -43,7 +43,14 @@ func (w *waiting) run(ctx context.Context, first func(context.Context, func(cont
 	defer cancel()
 	err := first(ctx, w.take)
 	var lost time.Time // since when nobody answers; zero: not yet
+	var gone error     // that nobody is there, as it was seen last
 	for w.verdict == nil {
+		switch {
+		case errors.Is(err, control.ErrNotThere):
+			gone = err
+		case errors.Is(err, errLate) && gone != nil:
+			return unknown(gone)
+		}
 		if err != nil && !recoverable(err, !lost.IsZero()) {
 			return err
 		}
@@ -51,13 +58,10 @@ func (w *waiting) run(ctx context.Context, first func(context.Context, func(cont
 			lost = time.Now()
 		}
 		if time.Since(lost) > patience {
-			return &exitError{exitUnknown, fmt.Errorf("%w (%w)", errLost, err)}
+			return unknown(err)
 		}
-		if late := pause(ctx); late != nil {
-			if errors.Is(err, control.ErrNotThere) && errors.Is(late, errLate) {
-				late = &exitError{exitUnknown, fmt.Errorf("%w (%w)", errLost, err)}
-			}
-			return late
+		if err = pause(ctx); err != nil {
+			continue
 		}
 		before := len(w.ended)
 		if w.tickets == nil {
@@ -66,10 +70,14 @@ func (w *waiting) run(ctx context.Context, first func(context.Context, func(cont
 			err = w.client.Wait(ctx, w.open(), w.until, max(time.Second, time.Until(deadline)).String(), w.take)
 		}
 		if len(w.ended) > before || errors.Is(err, control.ErrBroken) {
-			lost = time.Now() // somebody was there
+			lost, gone = time.Now(), nil // somebody was there
 		}
 	}
 	return nil
+}
+
+func unknown(why error) error {
+	return &exitError{exitUnknown, fmt.Errorf("%w (%w)", errLost, why)}
 }
 
 var errLate = &exitError{exitTimeout, errors.New("the time to wait is over; it goes on")}
@@ -98,7 +106,7 @@ func (w *waiting) open() []string {
 	var list []string
 	for _, t := range w.tickets {
 		if _, ended := w.ended[t.Program]; !ended {
-			list = append(list, fmt.Sprintf("%s:%d:%d", t.Program, t.Generation, w.replaced[t.Program]))
+			list = append(list, fmt.Sprintf("%s:%d:%d:%s", t.Program, t.Generation, w.replaced[t.Program], t.Instance))
 		}
 	}
 	return list

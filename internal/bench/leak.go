@@ -67,8 +67,9 @@ func (m *master) replaceMany(generation, n int) (vitals, time.Duration, error) {
 // settled is what a process holds when it is at rest: it may just be reading a file. The one with the fewest descriptors counts.
 func settled(pid int) (vitals, error) {
 	least, err := vitalsOf(pid)
+	tick := time.Tick(20 * time.Millisecond)
 	for range 10 {
-		time.Sleep(20 * time.Millisecond)
+		<-tick
 		v, err := vitalsOf(pid)
 		if err != nil {
 			return v, err

@@ -60,7 +60,7 @@ func (b *bench) measurePlain() error {
 // untilAnswered waits until somebody answers: there is no other event to wait for here.
 func untilAnswered(address string) error {
 	late := time.Now().Add(patience)
-	for {
+	for tick := time.Tick(time.Millisecond); ; <-tick {
 		c := caller{address: address}
 		_, err := c.call("/healthz")
 		if err == nil {
@@ -69,7 +69,6 @@ func untilAnswered(address string) error {
 		if time.Now().After(late) {
 			return err
 		}
-		time.Sleep(time.Millisecond)
 	}
 }
 

@@ -66,6 +66,8 @@ func (f *fake) Do(_ context.Context, r supervisor.Request) (any, error) {
 	case supervisor.StatusRequest:
 		st := f.status
 		return &st, nil
+	case supervisor.ProgramRequest:
+		return supervisor.Ticket{Program: "web", Generation: 2}, nil
 	case supervisor.ReloadRequest:
 		return f.tickets, nil
 	}

@@ -36,7 +36,7 @@ func jsonFields(t reflect.Type) []reflect.StructField {
 	var fields []reflect.StructField
 	names := map[string]bool{}
 	for i := range t.NumField() {
-		if f := t.Field(i); !f.Anonymous && jsonName(f) != "-" {
+		if f := t.Field(i); !f.Anonymous && f.IsExported() && jsonName(f) != "-" {
 			fields = append(fields, f)
 			names[jsonName(f)] = true
 		}

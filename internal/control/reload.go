@@ -48,7 +48,7 @@ func (b *ReloadBody) request() (q supervisor.ReloadRequest, err error) {
 	switch {
 	case len(b.Reason) > maxReason:
 		return q, problem(BadRequest, "the reason is too long", fmt.Sprintf("at most %d bytes", maxReason))
-	case b.Canary < 0 || b.Canary > maxWorkers:
+	case b.Canary < 0 || b.Canary > supervisor.MaxWorkers:
 		return q, problem(BadRequest, fmt.Sprintf("%d is no number of canaries", b.Canary), "1 is usual")
 	case b.Canary == 0 && (b.Hold || b.For != ""):
 		return q, problem(BadRequest, "hold and for mean nothing without canary", "say how many workers, such as 1")
@@ -172,7 +172,7 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) error {
 // maxTickets bounds what a client may wait for at once.
 const maxTickets = 1000
 
-// courseOf reads ?ticket=web:7, several times perhaps, or web:7:6 where 6 is the generation that was replaced, and &until=.
+// courseOf reads ?ticket=web:7, several times perhaps, and &until=.
 func courseOf(r *http.Request) (*course, error) {
 	c := newCourse(nil, until(r.FormValue("until")))
 	if c.until == "" {
@@ -195,12 +195,17 @@ func courseOf(r *http.Request) (*course, error) {
 	return c, nil
 }
 
+// parseTicket reads program:generation, program:generation:replaced where it was seen which one served before (0: it was not), or
+// program:generation:replaced:instance.
 func parseTicket(text string) (*ProgramVerdict, error) {
 	words := strings.Split(text, ":")
-	if len(words) < 2 || len(words) > 3 {
+	if len(words) < 2 || len(words) > 4 {
 		return nil, fmt.Errorf("%q is no ticket", text)
 	}
 	g := &ProgramVerdict{Program: words[0], Outcome: Pending}
+	if len(words) == 4 {
+		g.instance, words = words[3], words[:3]
+	}
 	for i, into := range []*int{&g.Generation, &g.Replaced}[:len(words)-1] {
 		n, err := strconv.Atoi(words[i+1])
 		if err != nil || n < 0 {

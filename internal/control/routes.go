@@ -204,14 +204,8 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request) error {
 	if err := body(r, &b); err != nil {
 		return err
 	}
-	if b.Workers > maxWorkers {
-		return problem(BadRequest, fmt.Sprintf("%d workers are too many", b.Workers), fmt.Sprintf("at most %d", maxWorkers))
-	}
 	return s.happen(w, r, supervisor.Scale{Workers: b.Workers})
 }
-
-// maxWorkers is what a configuration may have, too.
-const maxWorkers = 10000
 
 // maxReason bounds a text that goes into the log.
 const maxReason = 200
@@ -233,26 +227,15 @@ func (s *Server) promote(w http.ResponseWriter, r *http.Request) error {
 
 // happen gives a program events, and says which generation shows how it went.
 func (s *Server) happen(w http.ResponseWriter, r *http.Request, events ...supervisor.Event) error {
-	name := r.PathValue("name")
+	var last any
+	ctx := context.WithoutCancel(r.Context()) // all of them or none
 	for _, e := range events {
-		if _, err := s.ask(r.Context(), askTimeout, supervisor.ProgramRequest{Program: name, Event: e}); err != nil {
+		var err error
+		if last, err = s.ask(ctx, askTimeout, supervisor.ProgramRequest{Program: r.PathValue("name"), Event: e}); err != nil {
 			return err
 		}
 	}
-	st, err := s.snapshot(r.Context(), name)
-	if err != nil {
-		return err
-	}
-	return respond(w, Accepted{[]supervisor.Ticket{{Program: name, Generation: newest(st.Programs[0])}}})
-}
-
-// newest is the number of the newest generation that lives, or 0.
-func newest(p supervisor.ProgramStatus) int {
-	n := 0
-	for _, g := range p.Generations {
-		n = max(n, g.Number)
-	}
-	return n
+	return respond(w, Accepted{[]supervisor.Ticket{last.(supervisor.Ticket)}})
 }
 
 func (s *Server) signal(w http.ResponseWriter, r *http.Request) error {

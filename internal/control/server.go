@@ -77,7 +77,7 @@ func Serve(o Options) (*Server, error) {
 	if err := s.open(); err != nil {
 		return nil, err
 	}
-	l, err := s.socket.listener()
+	l, err := s.socket.Listener()
 	if err != nil {
 		return nil, errors.Join(err, s.socket.Close())
 	}

@@ -18,8 +18,8 @@ const backlog = 128
 // dialTimeout bounds the question whether somebody answers at a path.
 const dialTimeout = time.Second
 
-// ErrInUse says that another process answers on the control socket.
-var ErrInUse = errors.New("another supervisord answers there")
+// ErrInUse says that another process answers on a socket.
+var ErrInUse = errors.New("another process answers there")
 
 // Socket is a listening unix socket. Its descriptor is inert: it can be handed over to the next image while a duplicate is
 // being accepted from.
@@ -102,8 +102,8 @@ func (s *Socket) Path() string { return s.path }
 // FD is the descriptor to hand over.
 func (s *Socket) FD() int { return s.fd }
 
-// listener returns a net.Listener on a duplicate of the descriptor.
-func (s *Socket) listener() (*net.UnixListener, error) {
+// Listener returns a net.Listener on a duplicate of the descriptor. It does not remove the socket when it is closed.
+func (s *Socket) Listener() (*net.UnixListener, error) {
 	dup, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
 		return nil, os.NewSyscallError("dup", err)
@@ -156,11 +156,11 @@ func clear(path string) error {
 	case err != nil:
 		return err
 	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("%s is there and is no socket: remove it, or choose another place for control", path)
+		return fmt.Errorf("%s is there and is no socket: remove it, or choose another place", path)
 	}
 	switch pid, err := listenerAt(path); {
 	case err == nil:
-		return fmt.Errorf("%s: %w (PID %d): choose another place for control, or \"off\"", path, ErrInUse, pid)
+		return fmt.Errorf("%s: %w (PID %d): choose another place", path, ErrInUse, pid)
 	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
 	default: // somebody listens who does not accept: a full queue, or permissions
 		return fmt.Errorf("%s: %w: %w", path, ErrInUse, err)

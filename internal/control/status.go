@@ -18,6 +18,7 @@ type Status struct {
 	PID      int       `json:"pid"`
 	Version  string    `json:"version"`
 	Started  time.Time `json:"started"`
+	Instance string    `json:"instance"`
 	Stopping bool      `json:"stopping"`
 	Config   string    `json:"config"`                   // the file
 	Upgrade  string    `json:"upgrade_failed,omitempty"` // why the last upgrade did not happen, or was undone
@@ -92,7 +93,7 @@ func (g *Gauge) Extend(st *supervisor.Status, usage bool) *Status {
 	if usage {
 		used = g.measure(queries(st))
 	}
-	x := &Status{PID: st.PID, Started: st.Started, Stopping: st.Stopping, Upgrade: st.Upgrade, Programs: []Program{}}
+	x := &Status{PID: st.PID, Started: st.Started, Instance: st.Instance, Stopping: st.Stopping, Upgrade: st.Upgrade, Programs: []Program{}}
 	for _, p := range st.Programs {
 		xp := Program{ProgramStatus: p, Generations: []Generation{}, Listeners: []Listener{}}
 		for _, g := range p.Generations {

@@ -56,6 +56,8 @@ type ProgramVerdict struct {
 	Drained    bool          `json:"drained"`            // nothing of the generation before is left
 	Drain      time.Duration `json:"drain_ns,omitempty"` // how long that took
 	Killed     int           `json:"killed,omitempty"`   // workers of the generation before that had to be killed
+
+	instance string // of the ticket; "": it does not say
 }
 
 // until is what is waited for.
@@ -77,7 +79,7 @@ type course struct {
 func newCourse(tickets []supervisor.Ticket, u until) *course {
 	c := &course{until: u}
 	for _, t := range tickets {
-		c.goals = append(c.goals, &ProgramVerdict{Program: t.Program, Generation: t.Generation, Outcome: Pending})
+		c.goals = append(c.goals, &ProgramVerdict{Program: t.Program, Generation: t.Generation, instance: t.Instance, Outcome: Pending})
 	}
 	return c
 }
@@ -200,6 +202,8 @@ func (c *course) look(st *supervisor.Status) {
 		}
 		i := slices.IndexFunc(st.Programs, func(p supervisor.ProgramStatus) bool { return p.Name == g.Program })
 		switch {
+		case g.instance != "" && g.instance != st.Instance:
+			g.Outcome, g.Reason = Unknown, "the supervisord that knew of it is gone; the one that runs now has begun anew"
 		case i < 0 && c.until == untilDown:
 			g.Outcome, g.Drained = Down, true
 		case i < 0:
@@ -254,7 +258,7 @@ func (c *course) lookAt(g *ProgramVerdict, p *supervisor.ProgramStatus) {
 		g.failed(p.LastReload.Report)
 	case p.State == supervisor.Down || p.State == supervisor.ShuttingOff:
 		g.Outcome, g.Reason = Stopped, "the program was stopped"
-	case i < 0 && newest(*p) < g.Generation && slices.ContainsFunc(p.Generations, onTrial): // it follows
+	case g.Generation > p.Newest && (p.State == supervisor.Waiting || slices.ContainsFunc(p.Generations, onTrial)): // it follows
 	default:
 		g.Outcome, g.Reason = Unknown, "it ended while nobody saw; the log says how"
 		if now := slices.IndexFunc(p.Generations, serving); now >= 0 {

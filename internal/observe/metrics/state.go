@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"supervisord/internal/observe/kernel"
 	"supervisord/supervisor"
@@ -16,7 +17,11 @@ func programs(t *text, st *supervisor.Status) {
 		workers(t, p)
 	}
 	each := func(name, help string, value func(supervisor.ProgramStatus) int) {
-		t.family(name, "gauge", help)
+		kind := "gauge"
+		if strings.HasSuffix(name, "_total") {
+			kind = "counter"
+		}
+		t.family(name, kind, help)
 		for _, p := range st.Programs {
 			t.sample(name, float64(value(p)), "program", p.Name)
 		}
@@ -34,6 +39,9 @@ func programs(t *text, st *supervisor.Status) {
 			}
 		}
 		return 0
+	})
+	each("supervisord_log_lines_lost_total", "Lines of captured output that could not be written to the log file.", func(p supervisor.ProgramStatus) int {
+		return int(p.Lost)
 	})
 	each("supervisord_program_draining_generations", "Generations that were told to go and are not gone.", func(p supervisor.ProgramStatus) int {
 		n := 0

@@ -2,56 +2,30 @@ package page
 
 import (
 	"errors"
-	"fmt"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"supervisord/internal/control"
 )
 
-// listen listens on host:port or unix:/path.
-func listen(address string) (net.Listener, error) {
+// listen listens on host:port, or unix:/path: then there is a socket to be closed at the end, too.
+func listen(address string) (net.Listener, *control.Socket, error) {
 	path, isUnix := strings.CutPrefix(address, "unix:")
 	if !isUnix {
-		return net.Listen("tcp", address)
+		l, err := net.Listen("tcp", address)
+		return l, nil, err
 	}
-	if err := clear(path); err != nil {
-		return nil, err
-	}
-	l, err := net.Listen("unix", path)
+	socket, err := control.OpenSocket(path, 0o660, -1)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if err := os.Chmod(path, 0o660); err != nil {
-		l.Close() //nolint:errcheck // nobody has come yet
-		return nil, err
+	l, err := socket.Listener()
+	if err != nil {
+		return nil, nil, errors.Join(err, socket.Close())
 	}
-	return l, nil
-}
-
-// clear removes the socket that a dead process left.
-func clear(path string) error {
-	info, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case info.Mode().Type() != os.ModeSocket:
-		return fmt.Errorf("%s is there and is no socket: remove it, or choose another place for http", path)
-	}
-	c, err := net.DialTimeout("unix", path, time.Second)
-	if err == nil {
-		c.Close() //nolint:errcheck // nothing was said
-		return fmt.Errorf("%s: another process answers there: choose another place for http", path)
-	}
-	if !errors.Is(err, unix.ECONNREFUSED) {
-		return err
-	}
-	return os.Remove(path)
+	return l, socket, nil
 }
 
 // door lets only so many clients in. Others are told, and gone: they must not keep those out who come later.

@@ -63,6 +63,7 @@ type Detail struct {
 type Server struct {
 	Options
 	listener net.Listener
+	socket   *control.Socket // nil: it is no unix socket
 	http     *http.Server
 	ctx      context.Context // of everything that has no end of its own
 	cancel   context.CancelFunc
@@ -78,11 +79,11 @@ type Server struct {
 
 // Serve listens, and serves until Close.
 func Serve(o Options) (*Server, error) {
-	l, err := listen(o.Address)
+	l, socket, err := listen(o.Address)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Options: o, listener: l, streams: map[*stream]bool{}}
+	s := &Server{Options: o, listener: l, socket: socket, streams: map[*stream]bool{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.http = &http.Server{
 		Handler: s.routes(), MaxHeaderBytes: maxHeader, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
@@ -104,6 +105,12 @@ func (s *Server) Close() {
 	s.cancel()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
+	if s.socket != nil {
+		if err := s.socket.Close(); err != nil {
+			s.Log.Error("cannot remove the socket of the page", zap.Error(err))
+		}
+		s.socket = nil
+	}
 	if s.http.Shutdown(ctx) != nil {
 		s.http.Close() //nolint:errcheck // nothing is left to lose
 	}
