@@ -586,3 +586,18 @@ func TestFewerWorkersInTheNextGenerationLeaveNoneBehind(t *testing.T) {
 		}
 	}
 }
+
+func TestAProgramThatIsStoppedWhileItWaitsSaysThatItHasStopped(t *testing.T) {
+	s := newScript(t, testConfig(1, config.All))
+	s.prepared()
+	s.send(Exited{Worker: 1})
+	if s.p.State() != Waiting {
+		t.Fatalf("it is %s", s.p.State())
+	}
+	for _, a := range s.p.Step(s.now, Stop{}) {
+		if r, ok := a.(Report); ok && r.Kind == ProgramStopped {
+			return
+		}
+	}
+	t.Error("nobody is told")
+}

@@ -150,6 +150,9 @@ func (p *Program) halt(now time.Time, e Stop) {
 			p.tell(now, g, w, instead)
 		}
 	}
+	if len(p.Draining) == 0 { // otherwise the last of them to go is the end
+		p.report(Report{Kind: ProgramStopped})
+	}
 }
 
 func (p *Program) killAll(now time.Time) {

@@ -160,7 +160,7 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) error {
 	defer done()
 	ctx, cancel := context.WithTimeoutCause(r.Context(), timeout, errTime)
 	defer cancel()
-	updates, err := s.resume(ctx, c)
+	updates, err := s.resume(r.Context(), c) // how things are now is told in any case
 	if err != nil {
 		return err
 	}

@@ -20,9 +20,9 @@ type Usage struct {
 }
 
 const (
-	fresh     = time.Second            // for so long what was measured is used again: asking often costs nothing
-	forgotten = time.Minute            // after which a sample says nothing about "now"
-	patience  = 500 * time.Millisecond // of a status; what cannot be counted within it is not known
+	fresh     = time.Second     // for so long what was measured is used again: asking often costs nothing
+	forgotten = time.Minute     // after which a sample says nothing about "now"
+	patience  = 2 * time.Second // of a status; what cannot be counted within it is not known
 )
 
 // Gauge measures what workers use, whoever asks, at most once in a while. Its zero value is ready; it is for several goroutines.

@@ -209,8 +209,12 @@ func (c *course) look(st *supervisor.Status) {
 		case i < 0:
 			g.Outcome, g.Reason = Stopped, "the program is no longer there"
 		case c.until == untilDown:
-			if st.Programs[i].State == supervisor.Down {
+			switch st.Programs[i].State {
+			case supervisor.Down:
 				g.Outcome, g.Drained = Down, true
+			case supervisor.ShuttingOff:
+			default:
+				g.Outcome, g.Reason = Superseded, "it was started again"
 			}
 		default:
 			c.recall(g, st.Programs[i].Recent)

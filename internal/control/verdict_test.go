@@ -100,9 +100,12 @@ func TestOutcomesOfWhatIsFound(t *testing.T) {
 		"gone without a trace": {untilServes, 0, supervisor.ProgramStatus{Generations: gs{generation(9, serving, true)}}, Unknown},
 		"another is remembered": {untilServes, 0, supervisor.ProgramStatus{Generations: gs{generation(9, serving, true)},
 			Recent: []supervisor.Report{report(supervisor.TrialBegan, 9)}}, Unknown},
-		"stopped":    {untilServes, 0, supervisor.ProgramStatus{State: supervisor.Down}, Stopped},
-		"down":       {untilDown, 0, supervisor.ProgramStatus{State: supervisor.Down}, Down},
-		"still goes": {untilDown, 0, supervisor.ProgramStatus{State: supervisor.ShuttingOff}, Pending},
+		"stopped":                    {untilServes, 0, supervisor.ProgramStatus{State: supervisor.Down}, Stopped},
+		"down":                       {untilDown, 0, supervisor.ProgramStatus{State: supervisor.Down}, Down},
+		"still goes":                 {untilDown, 0, supervisor.ProgramStatus{State: supervisor.ShuttingOff}, Pending},
+		"runs again":                 {untilDown, 0, supervisor.ProgramStatus{State: supervisor.StartingUp}, Superseded},
+		"the next try is waited for": {untilServes, 0, supervisor.ProgramStatus{State: supervisor.Waiting, Newest: 6}, Pending},
+		"a try before failed unseen": {untilServes, 0, supervisor.ProgramStatus{State: supervisor.Waiting, Newest: 7}, Unknown},
 	} {
 		course := newCourse([]supervisor.Ticket{{Program: "web", Generation: 7}}, c.until)
 		course.goals[0].Replaced = c.replaced
@@ -120,6 +123,17 @@ func TestAProgramThatIsNoLongerThereHasStopped(t *testing.T) {
 		c.look(&supervisor.Status{})
 		if got := c.goals[0].Outcome; got != want {
 			t.Errorf("until %s: %s, want %s", u, got, want)
+		}
+	}
+}
+
+func TestTheNumbersOfAnotherInstanceMeanNothing(t *testing.T) {
+	for _, u := range []until{untilServes, untilDown} {
+		c := newCourse([]supervisor.Ticket{{Program: "web", Generation: 7, Instance: "a"}}, u)
+		c.look(&supervisor.Status{Instance: "b", Programs: []supervisor.ProgramStatus{{Name: "web", State: supervisor.Down,
+			LastReload: &supervisor.Outcome{Generation: 7, Served: true, Report: serves}}}})
+		if got := c.goals[0].Outcome; got != Unknown {
+			t.Errorf("until %s: %s", u, got)
 		}
 	}
 }
