@@ -212,6 +212,7 @@ func TestWhatIsAskedForReachesTheLoop(t *testing.T) {
 		{"POST", "/v1/programs/web/signal", `{"signal":"34","generation":2}`, supervisor.SignalRequest{Program: "web", Generation: 2, Signal: 34}},
 		{"POST", "/v1/programs/web/kill", `{"generation":2}`, supervisor.SignalRequest{Program: "web", Generation: 2, Signal: syscall.SIGKILL}},
 		{"PUT", "/v1/log-level", `{"level":"debug"}`, supervisor.LevelRequest{Level: "debug"}},
+		{"POST", "/v1/upgrade", "", supervisor.SwitchRequest{}},
 	} {
 		f := newFake()
 		s := serve(t, f)
@@ -273,7 +274,7 @@ func TestWhatTheLoopRefusesIsToldApart(t *testing.T) {
 		status int
 		code   Code
 	}{
-		supervisor.ErrNoProgram: {404, NoProgram}, supervisor.ErrRefused: {422, Refused}, supervisor.ErrState: {409, NotNow},
+		supervisor.ErrNoProgram: {404, NoProgram}, supervisor.ErrRefused: {422, Refused}, supervisor.ErrState: {409, NotNow}, supervisor.ErrUpgrade: {422, BadBinary},
 		supervisor.ErrStopping: {503, Stopping}, errSlow: {504, TooSlow}, errors.New("?"): {500, Internal},
 	} {
 		f := newFake()
@@ -515,4 +516,34 @@ func FuzzRequests(f *testing.F) {
 			t.Errorf("%d %s", code, text)
 		}
 	})
+}
+
+func TestAnUpgradeThatIsRefusedIsNotGoneOnWith(t *testing.T) {
+	f := newFake()
+	f.err = fmt.Errorf("%w: this is why", supervisor.ErrUpgrade)
+	s := serve(t, f)
+	if p := refuses(t, dial(t, s), 422, "POST", "/v1/upgrade", ""); p.Code != BadBinary || !strings.Contains(p.What, "this is why") {
+		t.Errorf("it says %+v", p)
+	}
+	if f.last() != (supervisor.UpgradeRequest{}) {
+		t.Errorf("the loop was asked for %+v", f.last())
+	}
+}
+
+func TestWhoMeansAnotherConfigurationIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(dir, "link")
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "real"), 0o755), os.WriteFile(filepath.Join(dir, "real/c.toml"), nil, 0o644), os.Symlink("real", link)); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, newFake(), func(o *Options) { o.Config = filepath.Join(link, "c.toml") })
+	for means, want := range map[string]int{
+		filepath.Join(link, "c.toml"): 200, filepath.Join(dir, "real/c.toml"): 200, filepath.Join(dir, "c.toml"): 421, "c.toml": 421, "%zz": 421,
+	} {
+		c := dial(t, s)
+		fmt.Fprintf(c, "GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s: /other\r\n%s: %s\r\n\r\n", ConfigHeader, ConfigHeader, strings.ReplaceAll(means, "/", "%2F"))
+		if code, text := answer(t, c); code != want || want == 421 && !strings.Contains(text, `"other_config"`) {
+			t.Errorf("%s: %d %s, want %d", means, code, text, want)
+		}
+	}
 }
