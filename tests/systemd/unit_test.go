@@ -123,3 +123,27 @@ func TestTheNamespaceDropInLetsWorkersMakeNamespaces(t *testing.T) {
 		l.Until("it has made one", func() bool { _, code := l.Try("grep", "0", "/run/after"); return code == 0 })
 	})
 }
+
+func TestTheConnectionsDropInLetsTheMasterCountThoseOfOtherUsersWorkers(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Prepare(strings.Replace(helloConfig, "workers = 2", "workers = 1\nuser = \"nobody\"", 1))
+		l.Run("systemctl", "start", "supervisord")
+		status := func(want string) {
+			t.Helper()
+			l.Until("the status has "+want, func() bool {
+				c, err := l.DialContext(t.Context(), "tcp", "127.0.0.1:8080") // anew, for the worker does not wait long for a request
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				out, _ := l.Try("supervisord", "status", "--json")
+				return strings.Contains(out, want)
+			})
+		}
+		status("CAP_SYS_PTRACE")
+		l.Copy(filepath.Join(repository(t), "systemd/drop-ins/connections.conf"), dropIns+"/connections.conf")
+		l.Run("systemctl", "daemon-reload")
+		l.Run("systemctl", "restart", "supervisord")
+		status(`"connections": 1`)
+	})
+}
