@@ -314,7 +314,7 @@ func TestTheGracefulWorkerInTheDialectOfEinhorn(t *testing.T) {
 	m.press(m.address(), 20, 200*time.Millisecond, 8)
 }
 
-// The einhorn dialect as a Ruby worker reads it that was written for einhorn.
+// The einhorn dialect as a Ruby worker reads it that was written for einhorn: its ack is all that says that it is ready.
 func TestARubyWorkerWrittenForEinhorn(t *testing.T) {
 	t.Parallel()
 	ruby := interpreter(t, "ruby", "-e print(RbConfig.ruby)")
@@ -326,7 +326,10 @@ stop = false
 Signal.trap('USR2') { stop = true }
 server = TCPServer.for_fd(ENV.fetch('EINHORN_FD_0').to_i)
 body = "generation=#{ENV['SUPERVISORD_GENERATION']}"
-IO.for_fd(ENV['NOTIFY_FD'].to_i).syswrite("\n")
+UNIXSocket.open(ENV.fetch('EINHORN_SOCK_PATH')) do |control|
+  control.write(%({"command":"worker:ack","pid":#{$$}}\n))
+  control.read # the master closes the connection
+end
 until stop
   next unless IO.select([server], nil, nil, 0.1)
   begin
