@@ -56,6 +56,7 @@ func (d *document) einhorn(s Source) {
 	}
 	e := &einhornLine{program: p, ack: item{at: line.words[0].at, key: "--ack-mode", value: "1"}}
 	e.set("", "command", []string{}) // comes first; what it is depends on the listeners
+	e.set("", "dialect", []string{"einhorn"})
 	for _, it := range line.environment {
 		p.variable(it, it.key, it.value)
 	}
@@ -99,7 +100,7 @@ var einhornConvert = map[string]func(e *einhornLine, it item){
 	"pidfile":  func(e *einhornLine, it item) { e.doc.global.set("pid_file", e.doc.path(it.value)) },
 	"lockfile": func(e *einhornLine, it item) { e.lacks(it, "pid_file is locked itself") },
 	"command-socket-as-fd": func(e *einhornLine, it item) {
-		e.lacks(it, "a worker says that it is ready to its NOTIFY_SOCKET or NOTIFY_FD")
+		e.note("", it, "the dialect always gives a worker EINHORN_SOCK_FD")
 	},
 	"kill-children-on-exit": func(e *einhornLine, it item) {
 		e.lacks(it, "workers live on when supervisord dies, and the next one takes them over")
@@ -243,7 +244,6 @@ func (e *einhornLine) finish(line commandLine) {
 // acknowledged converts how a worker is found to be ready.
 func (e *einhornLine) acknowledged() {
 	if e.ack.value == "manual" {
-		e.lacks(e.ack, "let the worker write a newline to the fd in NOTIFY_FD, or READY=1 to NOTIFY_SOCKET, in place of worker:ack")
 		e.set("ready", "method", "notify")
 		return
 	}
