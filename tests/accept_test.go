@@ -3,6 +3,7 @@ package tests
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -164,6 +165,20 @@ func TestARefusedLookFailsTheTrialAtOnceWithARemedy(t *testing.T) {
 		}
 	}
 	m.await(contains("program.web.ready.method: a worker of another user cannot be looked at without CAP_SYS_PTRACE"))
+}
+
+func TestAWorkerThatProcHidesFailsTheTrialAtOnce(t *testing.T) {
+	t.Parallel()
+	m := asRootWithout(t, "sys_ptrace")
+	unshare := []string{need(t, "unshare"), "--mount", "--propagation", "private", "sh", "-c", `mount -t proc -o hidepid=invisible,gid=65533 proc /proc && exec "$@"`, "sh"}
+	if out, err := exec.Command(unshare[0], append(unshare[1:], "true")...).CombinedOutput(); err != nil {
+		t.Skipf("processes cannot be hidden here: %s", out)
+	}
+	m.via = append(unshare, m.via...)
+	m.start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\nready = { method = \"accept\", timeout = \"1h\" }\nlisten = [{ address = \"127.0.0.1:0\" }]\n")
+	if failed := m.await(says(trialFailed)); failed.Step != "ready" || !strings.Contains(failed.Reason, "hidepid") || !strings.Contains(failed.Reason, "CAP_SYS_PTRACE") {
+		t.Errorf("the log says %s", failed.text)
+	}
 }
 
 func TestARefusedLookAtAChildFailsTheTrialWithItsName(t *testing.T) {

@@ -74,6 +74,9 @@ func (w *Worker) watchAccept(ctx context.Context, pid int, group string) error {
 
 // look tells whether the processes of the worker, together, wait on every socket at this moment.
 func (a *acceptWatch) look(now time.Time) (bool, error) {
+	if invisible(a.pid) {
+		return false, fmt.Errorf("process %d is not in /proc (hidepid=, or ProtectProc= of systemd): %w", a.pid, fs.ErrPermission)
+	}
 	found := watched{}
 	for _, pid := range a.processes() {
 		waited, err := a.view.waited(pid)
@@ -86,6 +89,12 @@ func (a *acceptWatch) look(now time.Time) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// invisible tells whether a process is there that /proc does not show.
+func invisible(pid int) bool {
+	_, err := os.Lstat("/proc/" + strconv.Itoa(pid))
+	return errors.Is(err, fs.ErrNotExist) && !errors.Is(unix.Kill(pid, 0), unix.ESRCH)
 }
 
 // sight returns the error of a look at a process if it is not one that may pass.

@@ -53,16 +53,18 @@ func failed(step string, err error) *stepError {
 
 // birth is what is opened for one fork.
 type birth struct {
-	w                         *Worker
-	files                     []int // by number in the child
-	theirs                    []int // the child's ends, closed as soon as it has them
-	ours                      []int // closed unless the worker took them over
-	group                     int   // the descriptor of the control group, -1: none
-	notify                    int   // the socket behind NOTIFY_SOCKET, -1: none
-	pipe                      int   // our end of NOTIFY_FD, -1: none
-	place                     int   // the number of NOTIFY_FD in the child
-	listener, line, theirLine int   // of einhorn's control socket: our ends, and the number in the child, -1: none
-	status                    int   // our end of the shim's report
+	w      *Worker
+	files  []int // by number in the child
+	theirs []int // the child's ends, closed as soon as it has them
+	ours   []int // closed unless the worker took them over
+	group  int   // the descriptor of the control group, -1: none
+	notify int   // the socket behind NOTIFY_SOCKET, -1: none
+	pipe   int   // our end of NOTIFY_FD, -1: none
+	place  int   // the number of NOTIFY_FD in the child
+	status int   // our end of the shim's report
+
+	// Of einhorn's control socket: our ends, and the number of the connection in the child. -1: there is none.
+	listener, line, theirLine int
 }
 
 // spawn makes the process. On error there is none, and nothing is left of the attempt.
