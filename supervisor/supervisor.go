@@ -91,7 +91,8 @@ type Supervisor struct {
 	followers []chan *Update
 	began     time.Time
 	instance  string // the same as long as the numbers of generations go on
-	upgrading bool   // a new binary is being tried, or about to take over
+	upgrading bool   // a new binary is being tried
+	passed    bool   // it has passed, and may take over
 	left      bool   // the workers are left to the next supervisord
 	stumbled  string // why the last upgrade failed
 }

@@ -53,7 +53,7 @@ func (s *Supervisor) upgrade(reply chan answer) {
 		return
 	}
 	s.Log.Info("upgrade: trying the new binary", zap.Strings("command", s.Upgrade.Check()))
-	s.upgrading, s.stumbled = true, ""
+	s.upgrading, s.passed, s.stumbled = true, false, ""
 	text, err := encodeRecord(s.record(), 0)
 	if err != nil {
 		s.tried(upgradeNote{err, reply})
@@ -95,6 +95,7 @@ func (s *Supervisor) try(state []byte) error {
 // tried goes on with the upgrade when the new binary has passed: for USR2 at once, otherwise at the SwitchRequest.
 func (s *Supervisor) tried(n upgradeNote) {
 	err := n.err
+	s.upgrading, s.passed = false, err == nil
 	switch {
 	case s.stopping:
 		err = ErrStopping
@@ -113,15 +114,16 @@ func (s *Supervisor) switchImage() error {
 	switch {
 	case s.stopping:
 		return ErrStopping
-	case !s.upgrading:
+	case !s.passed:
 		return fmt.Errorf("%w: no binary was tried", ErrState)
 	}
+	s.passed = false
 	return s.stumble(s.replaceImage())
 }
 
 // stumble ends an upgrade that has failed.
 func (s *Supervisor) stumble(err error) error {
-	s.upgrading, s.stumbled = false, err.Error()
+	s.stumbled = err.Error()
 	s.Log.Error(ErrUpgrade.Error(), zap.Error(err))
 	return fmt.Errorf("%w: %w", ErrUpgrade, err)
 }
