@@ -48,7 +48,8 @@ func inBackground(o starter.Options) error {
 	case text == saidReady:
 		return nil
 	case text != "":
-		return &exitError{exitWorker, fmt.Errorf("the first worker failed: %s; start_server (pid:%d) goes on trying, and --log-file=%s has more", text, c.Process.Pid, o.LogFile)}
+		return &exitError{exitWorker, fmt.Errorf("the first worker failed: %s; start_server (pid:%d) goes on trying, and --log-file=%s has more",
+			text, c.Process.Pid, o.LogFile)}
 	}
 	c.Wait() //nolint:errcheck // its status is looked at
 	code := c.ProcessState.ExitCode()

@@ -78,6 +78,9 @@ with --restart and --stop 14 when --timeout was over.`,
 	for _, flag := range starter.Flags() {
 		f.define(c.Flags(), flag)
 	}
+	c.DisableFlagsInUseLine = true
+	c.Flags().StringP("config", "c", "", "") // there is no configuration file: see starter.Args
+	c.Flags().MarkHidden("config")           //nolint:errcheck // it is defined
 	c.Flags().BoolVar(&f.test, tryFlag[2:], false, "")
 	c.Flags().MarkHidden(tryFlag[2:]) //nolint:errcheck // it is defined
 	return c

@@ -34,26 +34,26 @@ func Flags() []Flag {
 		{Name: "port", Kind: List, Usage: "listen on `[HOST:]PORT`; uPORT is UDP, PORT=FD puts the socket at that descriptor of the worker"},
 		{Name: "path", Kind: List, Usage: "listen on a unix socket at `PATH`"},
 		{Name: "dir", Usage: "run the worker in this `DIRECTORY`"},
-		{Name: "interval", Kind: Number, Usage: "a worker that is alive after so many `SECONDS` is ready, and one that failed is tried again after as many (default 1)"},
+		{Name: "interval", Kind: Number, Usage: "a worker alive after so many `SECONDS` is ready; one that failed is tried again after as many (default 1)"},
 		{Name: "signal-on-hup", Usage: "the `SIGNAL` for old workers when new ones are ready (default TERM)"},
 		{Name: "signal-on-term", Usage: "the `SIGNAL` for all workers when start_server is told to stop (default TERM)"},
 		{Name: "backlog", Kind: Number, Usage: "length of the `QUEUE` of connections not yet accepted (default: the kernel's limit)"},
 		{Name: "envdir", Usage: "a `DIRECTORY` with one file for each variable, read for every generation"},
 		{Name: "enable-auto-restart", Kind: Switch, Usage: "replace the workers every --auto-restart-interval"},
 		{Name: "auto-restart-interval", Kind: Number, Usage: "how many `SECONDS` that is (default 360)"},
-		{Name: "kill-old-delay", Kind: Number, Usage: "old workers go so many `SECONDS` after the new ones are ready (default 0, or 5 with --enable-auto-restart)"},
+		{Name: "kill-old-delay", Kind: Number, Usage: "old workers go so many `SECONDS` after new ones are ready (default 0; 5 with --enable-auto-restart)"},
 		{Name: "pid-file", Usage: "write the process ID to this `FILE`, and lock it"},
 		{Name: "status-file", Usage: "write GENERATION:PID of every worker to this `FILE`"},
 		{Name: "log-file", Usage: "append what start_server and the workers write to this `FILE`; '| COMMAND' feeds it to a command"},
-		{Name: "daemonize", Kind: Switch, Usage: "go on in the background, and end when the first worker is ready, or has failed; needs --log-file"},
-		{Name: "restart", Kind: Switch, Usage: "send HUP to the start_server of --pid-file, and wait until the workers that --status-file has are new ones"},
+		{Name: "daemonize", Kind: Switch, Usage: "go on in the background, and return when the first worker is ready, or has failed"},
+		{Name: "restart", Kind: Switch, Usage: "send HUP to the start_server of --pid-file, and wait until all in --status-file are new"},
 		{Name: "stop", Kind: Switch, Usage: "send TERM to the start_server of --pid-file, and wait until it has ended"},
 		{Name: "help", Kind: Switch, Usage: "print this help"},
 		{Name: "version", Kind: Switch, Usage: "print the version of Server::Starter that this follows"},
 		{Name: "timeout", Ours: true, Usage: "how long --restart and --stop wait; 0: for ever (`DURATION`, default 5m)"},
 		{Name: "stop-timeout", Ours: true, Usage: "KILL a worker that has not gone this `DURATION` after it was told to (default: never)"},
-		{Name: "ready", Ours: true, Usage: "how a worker shows that it is ready: `METHOD` is notify, accept, http=URL, tcp=HOST:PORT, exec=COMMAND (default: alive after --interval)"},
-		{Name: "set", Kind: List, Ours: true, Usage: "any other key of [program.NAME] in a configuration file, as `KEY=VALUE`: reload.preflight='[\"./web\", \"-t\"]'"},
+		{Name: "ready", Ours: true, Usage: "how a worker is found ready: `METHOD` is notify, accept, http=URL, tcp=HOST:PORT or exec=COMMAND"},
+		{Name: "set", Kind: List, Ours: true, Usage: "another key of [program.NAME], as `KEY=VALUE`: reload.preflight='[\"./web\", \"-t\"]'"},
 	}
 }
 
@@ -164,8 +164,8 @@ func commandOf(words []string) ([]string, error) {
 		}
 		name, _, _ := strings.Cut(word, "=")
 		if slices.ContainsFunc(Flags(), func(f Flag) bool { return !f.Ours && name == "--"+f.Name }) {
-			return nil, fmt.Errorf("%s stands behind the command %s: write it before the command if it is for start_server, or -- before the command if it is the worker's: %w",
-				word, words[0], ErrUsage)
+			return nil, fmt.Errorf("%s stands behind the command %s: write it before that if it is for start_server, "+
+				"or -- before the command if it is the worker's: %w", word, words[0], ErrUsage)
 		}
 		break // nobody writes this for start_server there, so the rest is the worker's
 	}

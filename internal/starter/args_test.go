@@ -51,7 +51,7 @@ func TestArgsThatAreWrongAreRefusedWithTheReason(t *testing.T) {
 		"--interval=x":           `value "x" invalid for option interval (number expected)`,
 		"--interval 99999999999": `value "99999999999" invalid for option interval (number expected)`,
 		"--stop=1":               "option stop does not take an argument",
-		"./web --port=8080":      "--port=8080 stands behind the command ./web: write it before the command if it is for start_server, or -- before the command if it is the worker's",
+		"./web --port=8080":      "--port=8080 stands behind the command ./web: write it before that if it is for start_server, or -- before the command if it is the worker's",
 		"--=1":                   "unknown option: ",
 	} {
 		_, err := Args(strings.Fields(line))

@@ -38,7 +38,8 @@ func parsePort(spec string) (listener, error) {
 	}
 	m := portWithHost.FindStringSubmatch(spec)
 	if m == nil || m[1] == "" {
-		return l, fmt.Errorf("invalid ``port'' value:%s: write PORT, HOST:PORT or [IPV6]:PORT, with u before the port for UDP and =FD behind it for a descriptor of its own", spec)
+		return l, fmt.Errorf("invalid ``port'' value:%s: write PORT, HOST:PORT or [IPV6]:PORT, "+
+			"with u before the port for UDP and =FD behind it for a descriptor of its own", spec)
 	}
 	host := m[1]
 	if strings.Contains(host, ":") {

@@ -118,7 +118,8 @@ func unfinished(now []int, newest int, err error) error {
 	case len(now) > 0 && now[len(now)-1] > newest:
 		return fmt.Errorf("%w: generation %d serves, but workers of older ones have not ended yet; they go on", ErrLate, now[len(now)-1])
 	}
-	return fmt.Errorf("%w: the new workers have failed, or are not ready yet: the old ones serve on, and the log of start_server says why; it goes on trying", ErrLate)
+	return fmt.Errorf("%w: the new workers have failed, or are not ready yet: the old ones serve on, "+
+		"and the log of start_server says why; it goes on trying", ErrLate)
 }
 
 // generations reads the numbers in a status file, in their order, each once.

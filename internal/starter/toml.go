@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -143,17 +144,21 @@ func (o *Options) readiness(k *keys) error {
 		return nil
 	}
 	if detail == "" {
-		return fmt.Errorf("%s: write such as --ready=http=http://127.0.0.1:9000/, --ready=tcp=127.0.0.1:9000 or --ready=exec='./check': %w", flag, ErrUsage)
+		return fmt.Errorf("%s: write such as --ready=http=http://127.0.0.1:9000/, --ready=tcp=127.0.0.1:9000 "+
+			"or --ready=exec='./check': %w", flag, ErrUsage)
 	}
 	return nil
 }
+
+// dotted is a key of TOML that needs no quotes.
+var dotted = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
 // set is --set: it wins over what other flags have made of a key.
 func (o *Options) set(k *keys) error {
 	for _, s := range o.Set {
 		key, value, has := strings.Cut(s, "=")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
-		if !has || key == "" || value == "" || strings.ContainsAny(s, "\n\r") || strings.Trim(key, "abcdefghijklmnopqrstuvwxyz_.ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") != "" {
+		if !has || key == "" || value == "" || strings.ContainsAny(s, "\n\r") || !dotted.MatchString(key) {
 			return fmt.Errorf(`--set=%s: write KEY=VALUE, such as --set='reload.preflight=["./web", "-t"]': %w`, s, ErrUsage)
 		}
 		if key == "command" || key == "listen" {
