@@ -101,7 +101,11 @@ func (s *Server) misdirected(means []string) *Problem {
 			return nil
 		}
 	}
-	return problem(OtherConfig, fmt.Sprintf("the supervisord that answers here (PID %d) runs with %s", os.Getpid(), s.Config),
+	with := "with " + s.Config
+	if s.Config == "" {
+		with = "without a configuration file"
+	}
+	return problem(OtherConfig, fmt.Sprintf("the supervisord that answers here (PID %d) runs %s", os.Getpid(), with),
 		"that with the configuration which was meant does not run, or has its control socket elsewhere; to ask this one, use --socket or its -c")
 }
 
