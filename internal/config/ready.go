@@ -84,7 +84,7 @@ func (v value) acceptFits(p *Program) {
 		method.problem("there is no socket to accept from", "write [[program.%s.listen]], or another method", p.Name)
 	case p.User != "" && !worker.MayLookAt(p.User):
 		method.warn("a worker of another user cannot be looked at without CAP_SYS_PTRACE, which supervisord does not have here",
-			`give it that (systemd/drop-ins/accept.conf), or write method = "notify"`)
+			`give it that (systemd/drop-ins/look-into-workers.conf), or write method = "notify"`)
 	}
 }
 

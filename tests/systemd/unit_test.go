@@ -124,7 +124,7 @@ func TestTheNamespaceDropInLetsWorkersMakeNamespaces(t *testing.T) {
 	})
 }
 
-func TestTheConnectionsDropInLetsTheMasterCountThoseOfOtherUsersWorkers(t *testing.T) {
+func TestTheDropInToLookIntoWorkersLetsTheMasterCountTheirConnections(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(strings.Replace(helloConfig, "workers = 2", "workers = 1\nuser = \"nobody\"", 1))
 		l.Run("systemctl", "start", "supervisord")
@@ -141,7 +141,7 @@ func TestTheConnectionsDropInLetsTheMasterCountThoseOfOtherUsersWorkers(t *testi
 			})
 		}
 		status("CAP_SYS_PTRACE")
-		l.Copy(filepath.Join(repository(t), "systemd/drop-ins/connections.conf"), dropIns+"/connections.conf")
+		l.Copy(filepath.Join(repository(t), "systemd/drop-ins/look-into-workers.conf"), dropIns+"/look-into-workers.conf")
 		l.Run("systemctl", "daemon-reload")
 		l.Run("systemctl", "restart", "supervisord")
 		status(`"connections": 1`)
