@@ -177,7 +177,8 @@ func TestPacketsOfOneUDPFlowStayTogether(t *testing.T) {
 	}
 }
 
-// worker accepts on its own copy of a socket, as a process would, answers each connection with one byte, and stops when told.
+// worker accepts on its own copy of a socket, as a process would, and answers each connection with one byte. When it is told to
+// stop it empties its queue, for a moment.
 type worker struct {
 	fd   int
 	stop [2]int
@@ -200,13 +201,19 @@ func startWorker(t testing.TB, fd int) *worker {
 
 func (w *worker) run() {
 	defer close(w.done)
+	polled := []unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}, {Fd: int32(w.stop[0]), Events: unix.POLLIN}}
+	var end time.Time
 	for {
-		polled := []unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}, {Fd: int32(w.stop[0]), Events: unix.POLLIN}}
-		if _, err := unix.Poll(polled, -1); err != nil && !errors.Is(err, unix.EINTR) {
+		timeout := -1
+		if !end.IsZero() {
+			timeout = max(0, int(time.Until(end).Milliseconds()))
+		}
+		n, err := unix.Poll(polled, timeout)
+		if n == 0 || timeout == 0 || err != nil && !errors.Is(err, unix.EINTR) {
 			return
 		}
-		if polled[1].Revents != 0 {
-			return
+		if len(polled) == 2 && polled[1].Revents != 0 {
+			polled, end = polled[:1], time.Now().Add(50*time.Millisecond)
 		}
 		if polled[0].Revents == 0 {
 			continue
