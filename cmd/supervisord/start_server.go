@@ -284,12 +284,18 @@ func (s *startServer) bound(d *master) error {
 	return s.log.Watch(d.log)
 }
 
-// restored is bound for an image that goes on in the place of another one.
+// restored is bound for one that goes on where another one ended.
 func (s *startServer) restored(d *master) error {
 	if s == nil {
 		return nil
 	}
 	d.lines.Resume(d.supervisor.Status())
+	if s.log != nil { // systemd has started this one after the death of the one before
+		if err := s.log.Redirect(); err != nil {
+			return err
+		}
+		return s.log.Watch(d.log)
+	}
 	s.log = starter.InheritLog(s.LogFile, d.handover.Extra(starter.LogPipe), d.handover.Extra(starter.LogProcess))
 	return s.log.Watch(d.log)
 }
