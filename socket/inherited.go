@@ -138,7 +138,7 @@ func parseStarter(value string, found []Inherit) ([]Inherit, error) {
 		place[f.FD] = i
 	}
 	for entry := range strings.SplitSeq(value, ";") {
-		// The last '=': "8080=0=4" is what Server::Starter writes when a worker asked for descriptor 0.
+		// The last '=': a path may have others.
 		cut := strings.LastIndex(entry, "=")
 		if cut <= 0 {
 			return nil, malformedVariable("SERVER_STARTER_PORT", value)

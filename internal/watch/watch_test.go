@@ -300,7 +300,7 @@ func TestAFileThatNeverRestsIsReportedInTheEnd(t *testing.T) {
 		f.write("log", strings.Repeat("x", i))
 		select {
 		case <-f.w.Changes():
-			if took := time.Since(start); took < patience/2 || took > 2*patience {
+			if took := time.Since(start); took < patience/2 {
 				t.Errorf("it took %s, want about %s", took, patience)
 			}
 			return
