@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"supervisord/tests/ports"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -102,7 +104,7 @@ func TestAListenerThatIsNewIsOpenedByAReload(t *testing.T) {
 	t.Parallel()
 	m := start(t, web)
 	m.serves(1)
-	at := vacant(t)
+	at := ports.Reserve(t)
 	m.write(web + listener(at))
 	m.reload()
 	m.serves(2)
@@ -114,7 +116,7 @@ func TestAListenerThatIsNewIsOpenedByAReload(t *testing.T) {
 func TestAListenerThatIsRemovedIsClosedWhenTheLastGenerationThatHasItIsGone(t *testing.T) {
 	t.Parallel()
 	m := prepare(t)
-	at := vacant(t)
+	at := ports.Reserve(t)
 	gate := m.fifo("gate")
 	m.start(web + listener(at))
 	m.serves(1)
@@ -134,7 +136,7 @@ func TestAListenerThatCannotBeOpenedFailsTheWholeReload(t *testing.T) {
 	t.Parallel()
 	m := start(t, web)
 	m.serves(1)
-	free, taken := vacant(t), occupy(t)
+	free, taken := ports.Reserve(t), occupy(t)
 	m.write(web + listener(free) + listener(taken) + other)
 	m.reload()
 	if l := m.await(says(refused)); !strings.Contains(l.Error, taken) || !strings.Contains(l.Error, "in use") {
@@ -150,7 +152,7 @@ func TestAListenerThatCannotBeOpenedFailsTheWholeReload(t *testing.T) {
 func TestAListenerThatMovesIsOpenBeforeTheOldOneIsClosed(t *testing.T) {
 	t.Parallel()
 	m := prepare(t)
-	from, to := vacant(t), vacant(t)
+	from, to := ports.Reserve(t), ports.Reserve(t)
 	m.start(strings.Replace(web, "127.0.0.1:0", from, 1))
 	m.serves(1)
 	m.write(strings.Replace(web, "127.0.0.1:0", to, 1))
@@ -277,7 +279,7 @@ func TestPerSlotIsASocketForEachSlotWhichReloadsKeep(t *testing.T) {
 	t.Parallel()
 	m := start(t, strings.Replace(web, "[[program", "workers = 3\n[[program", 1)+"[program.web.restart]\n")
 	m.serves(1)
-	m.write(strings.Replace(strings.Replace(web, "[[program", "workers = 3\n[[program", 1), "127.0.0.1:0\"", vacant(t)+"\"\nper_slot = true", 1))
+	m.write(strings.Replace(strings.Replace(web, "[[program", "workers = 3\n[[program", 1), "127.0.0.1:0\"", ports.Reserve(t)+"\"\nper_slot = true", 1))
 	m.reload()
 	m.serves(2)
 	inodes := map[string]bool{}

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"supervisord/tests/ports"
 )
 
 // convert runs supervisord convert, which has to succeed, and writes what it prints into the configuration of the test.
@@ -40,7 +42,7 @@ func (m *master) deploys(address string) {
 
 func TestAConvertedStartServerLineServesAndIsRedeployed(t *testing.T) {
 	t.Parallel()
-	m, at := prepare(t), vacant(t)
+	m, at := prepare(t), ports.Reserve(t)
 	m.convert("--", "start_server", "--port", at, "--interval=1", "--pid-file=app.pid", "--signal-on-hup=TERM", "--", built.starter)
 	m.launch("-c", m.path("config.toml"))
 	m.deploys(at)
@@ -52,7 +54,7 @@ func TestAConvertedStartServerLineServesAndIsRedeployed(t *testing.T) {
 
 func TestAConvertedSupervisorINIServesAndIsRedeployed(t *testing.T) {
 	t.Parallel()
-	m, at := prepare(t), vacant(t)
+	m, at := prepare(t), ports.Reserve(t)
 	m.file("supervisord.conf", `
 [supervisord]
 nodaemon=true
@@ -103,7 +105,7 @@ func TestAConvertedFastCGIProgramHasItsSocketAsStdin(t *testing.T) {
 
 func TestAConvertedCircusINIServesWithItsSocket(t *testing.T) {
 	t.Parallel()
-	m, at := prepare(t), vacant(t)
+	m, at := prepare(t), ports.Reserve(t)
 	host, port, _ := strings.Cut(at, ":")
 	m.file("circus.ini", `
 [watcher:web]
@@ -134,7 +136,7 @@ CAKE = lie
 func TestAConvertedEinhornLineStopsItsWorkersByUSR2(t *testing.T) {
 	t.Parallel()
 	m := prepare(t)
-	m.convert("--", "einhorn", "-b", vacant(t), "-n", "2", "-m", "0.1", "--signal-timeout=20", "--",
+	m.convert("--", "einhorn", "-b", ports.Reserve(t), "-n", "2", "-m", "0.1", "--signal-timeout=20", "--",
 		"sh", "-c", "trap 'echo graceful >>"+m.path("out")+"; exit' USR2; while :; do sleep 0.05; done")
 	m.launch("-c", m.path("config.toml"))
 	m.serves(1)

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"supervisord/examples/grpc/greeter"
+	"supervisord/tests/ports"
 )
 
 // example starts one of the examples with its own configuration, on addresses that are free, and returns these.
@@ -37,7 +38,7 @@ func example(t *testing.T, name string, arguments ...string) (*master, []string)
 	var addresses []string
 	for _, port := range []string{"8081", "8082", "8083", "8084", "8085"} {
 		if strings.Contains(config, "127.0.0.1:"+port) {
-			at := vacant(t)
+			at := ports.Reserve(t)
 			config = strings.ReplaceAll(config, "127.0.0.1:"+port, at)
 			addresses = append(addresses, at)
 		}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"supervisord/tests/ports"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -57,7 +59,7 @@ func (m *master) redeployedWithLoss(most int) {
 func TestAPerlWorkerThatAsksServerStarterForItsPorts(t *testing.T) {
 	t.Parallel()
 	perl := perlWith(t, "Server::Starter", "libserver-starter-perl")
-	m, at := prepare(t), vacant(t)
+	m, at := prepare(t), ports.Reserve(t)
 	m.file("worker.pl", `
 use strict; use POSIX (); use Server::Starter qw(server_ports);
 my $ports = server_ports();
@@ -114,7 +116,7 @@ ready.method = "notify"
 stop.signal = "QUIT"
 [[program.web.listen]]
 address = %q
-`, perl, vacant(t)))
+`, perl, ports.Reserve(t)))
 	m.redeployedWithLoss(5)
 }
 
@@ -134,7 +136,7 @@ func TestTheGracefulWorkerUnderThePerlStartServer(t *testing.T) {
 	if text, err := os.ReadFile(program); err != nil || !strings.Contains(string(text), "perl") {
 		t.Skipf("%s is not that of Perl (package libserver-starter-perl)", program)
 	}
-	m, at := prepare(t), vacant(t)
+	m, at := prepare(t), ports.Reserve(t)
 	m.execute(program, "--port="+at, "--interval=1", "--", built.hello)
 	m.await(contains("starting new worker"))
 	m.until("it answers", func() bool { _, err := get(at, "/"); return err == nil })
@@ -152,8 +154,8 @@ func TestTheGracefulWorkerUnderThePerlStartServer(t *testing.T) {
 
 func TestTheGracefulWorkerUnderSystemdSocketActivate(t *testing.T) {
 	t.Parallel()
-	m, at := prepare(t), vacant(t)
-	other := vacant(t)
+	m, at := prepare(t), ports.Reserve(t)
+	other := ports.Reserve(t)
 	m.execute(need(t, "systemd-socket-activate"), "-l", other, "-l", at, "--fdname=admin:http", built.hello)
 	m.await(contains("Listening on"))
 	if got := ask(t, at, "/"); !strings.Contains(got, fmt.Sprintf("pid=%d ", m.pid())) { // it becomes the worker
@@ -291,7 +293,7 @@ func TestTheGracefulWorkerUnderEinhornsProtocol(t *testing.T) {
 func TestTheGracefulWorkerBelowAWorkerOfEinhorn(t *testing.T) {
 	t.Parallel()
 	e := newEinhorn(t)
-	at := vacant(t)
+	at := ports.Reserve(t)
 	cmd := exec.Command(built.hello, "-address", at)
 	cmd.Env = append(e.environ(), "EINHORN_MASTER_PID=1", "EINHORN_FD_COUNT=1", "EINHORN_FD_0=3", "EINHORN_SOCK_PATH="+e.path("einhorn.sock"))
 	cmd.ExtraFiles = []*os.File{e.socket}

@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"supervisord/tests/ports"
 )
 
 // webAt is web at a known address.
@@ -16,7 +18,7 @@ func TestAStartThatMayNotTakeTheSocketOfALeftOverSaysHowToFindWhoHasIt(t *testin
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to run as two users")
 	}
-	m, address := prepare(t), vacant(t)
+	m, address := prepare(t), ports.Reserve(t)
 	m.start(webAt(address))
 	m.serves(1)
 	old := m.worker(1)
@@ -49,7 +51,7 @@ func TestAStartThatFindsItsPortInOtherHandsNamesTheProcess(t *testing.T) {
 
 func TestASupervisordThatIsToldToLeaveLeavesItsWorkersToTheNextOne(t *testing.T) {
 	t.Parallel()
-	m, address := prepare(t), vacant(t)
+	m, address := prepare(t), ports.Reserve(t)
 	config := pidFile + strings.Replace(webAt(address), "{worker}", "{hello}", 1)
 	m.start(config)
 	m.serves(1)

@@ -180,15 +180,6 @@ func occupy(t testing.TB) string {
 	return ln.Addr().String()
 }
 
-// vacant is an address on which nobody listens.
-func vacant(t testing.TB) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer ln.Close()
-	return ln.Addr().String()
-}
-
 // need skips a test for which a program is missing.
 func need(t testing.TB, program string) string {
 	t.Helper()

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"supervisord/tests/ports"
 )
 
 func TestAWorkerThatSaysREADYIsReady(t *testing.T) {
@@ -76,7 +78,7 @@ func TestAWorkerThatDiesWithinItsDelayFailsTheTrial(t *testing.T) {
 
 // probed is a worker that listens on a port of its own, which supervisord asks, beside its inherited socket.
 func probed(t *testing.T, ready string) string {
-	_, port, err := net.SplitHostPort(vacant(t))
+	_, port, err := net.SplitHostPort(ports.Reserve(t))
 	must(t, err)
 	need(t, "python3")
 	return strings.ReplaceAll(`
@@ -123,7 +125,7 @@ func TestTCPIsAConnectionToTheWorkersOwnAddress(t *testing.T) {
 
 func TestTCPFailsTheTrialWhereNobodyListens(t *testing.T) {
 	t.Parallel()
-	m := start(t, fmt.Sprintf("[program.web]\ncommand = [{sleep}]\nready = { method = \"tcp\", address = %q, interval = \"20ms\", timeout = \"300ms\" }\n", vacant(t)))
+	m := start(t, fmt.Sprintf("[program.web]\ncommand = [{sleep}]\nready = { method = \"tcp\", address = %q, interval = \"20ms\", timeout = \"300ms\" }\n", ports.Reserve(t)))
 	if failed := m.await(says(trialFailed)); failed.Step != "ready" {
 		t.Errorf("the log says %s", failed.text)
 	}

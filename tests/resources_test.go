@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"supervisord/tests/ports"
 )
 
 // Tests of this file are not run beside others.
@@ -36,7 +38,7 @@ func TestDescriptorsDoNotGrowByReloadsThatFail(t *testing.T) {
 	fail := func() {
 		m.write(strings.Replace(web, "{worker}", `"{dir}/nothing"`, 1))
 		m.await(says(generationGone), after(m.reload()))
-		m.write(web + listener(vacant(t)) + listener(taken))
+		m.write(web + listener(ports.Reserve(t)) + listener(taken))
 		m.await(says(refused), after(m.reload()))
 	}
 	fail()

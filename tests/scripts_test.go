@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"supervisord/tests/ports"
 )
 
 // throughScript prepares a master that scripts/run starts, with a configuration that is like the example.
@@ -24,7 +26,7 @@ func throughScript(t *testing.T, address string) *master {
 
 func TestScriptsRunStartsTheExampleAndSaysWhatToTry(t *testing.T) {
 	t.Parallel()
-	at := vacant(t)
+	at := ports.Reserve(t)
 	m := throughScript(t, at)
 	m.launch("-c", m.path("config.toml"))
 	m.serves(1)

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"supervisord/tests/ports"
 )
 
 // hello is the example worker, which drains as a worker should.
@@ -44,7 +46,7 @@ func TestNoRequestIsLostOnAUnixSocket(t *testing.T) {
 
 func TestNoRequestIsLostWithASocketForEachSlot(t *testing.T) {
 	m := prepare(t)
-	at := vacant(t)
+	at := ports.Reserve(t)
 	m.start(strings.Replace(hello, "127.0.0.1:0\"", at+"\"\nper_slot = true", 1))
 	m.serves(1)
 	m.press(at, 50, 200*time.Millisecond, 8)
@@ -74,7 +76,7 @@ func TestNoRequestIsLostWhenAllOfTheConfigurationChanges(t *testing.T) {
 	l := press(t, m.address(), 50, 2*time.Millisecond)
 	for generation := 2; generation <= 9; generation++ {
 		m.write(strings.Replace(hello, "workers = 2", fmt.Sprintf("workers = %d\nenvironment = { N = \"%d\" }", 1+generation%3, generation), 1) +
-			fmt.Sprintf("[[program.web.listen]]\naddress = %q\n", vacant(t)))
+			fmt.Sprintf("[[program.web.listen]]\naddress = %q\n", ports.Reserve(t)))
 		m.reload()
 		m.serves(generation)
 	}

@@ -5,6 +5,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"supervisord/tests/ports"
 )
 
 // die kills the supervisord, as a fault of its own would, and prepares for the next one.
@@ -29,7 +31,7 @@ func TestWorkersServeOnWhenSupervisordIsKilled(t *testing.T) {
 func TestTheNextSupervisordTakesOverWhatAKilledOneLeftWithoutARefusal(t *testing.T) {
 	t.Parallel()
 	m := prepare(t)
-	at := vacant(t)
+	at := ports.Reserve(t)
 	config := pidFile + strings.Replace(strings.Replace(web, "{worker}", "{hello}", 1), "127.0.0.1:0", at, 1)
 	m.start(config)
 	m.serves(1)

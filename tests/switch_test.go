@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"supervisord/tests/ports"
 )
 
 // deployScript is as somebody has it who has run the Perl start_server for years.
@@ -64,7 +66,7 @@ type session struct {
 
 func newSession(t *testing.T, folder string) *session {
 	t.Helper()
-	s := &session{master: starter(t), address: vacant(t), path: folder}
+	s := &session{master: starter(t), address: ports.Reserve(t), path: folder}
 	s.file("deploy.sh", deployScript)
 	s.file("worker.pl", perlWorker)
 	s.file("env/COLOUR", "red")

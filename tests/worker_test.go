@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 
+	"supervisord/tests/ports"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -43,7 +45,7 @@ address = "unix:@{abstract}"
 // withSockets starts sockets, and returns the port and the abstract name in it.
 func withSockets(t *testing.T) (m *master, port, abstract string) {
 	m = prepare(t)
-	_, port, _ = net.SplitHostPort(vacant(t))
+	_, port, _ = net.SplitHostPort(ports.Reserve(t))
 	abstract = filepath.Base(m.dir)
 	m.start(strings.NewReplacer("{port}", port, "{abstract}", abstract).Replace(sockets))
 	m.serves(1)

@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"supervisord/tests/ports"
 )
 
 const examples = "../../examples/servers"
@@ -134,7 +136,7 @@ func (s *site) standIn(found string) string {
 // at is the address that stands in for one of the example.
 func (s *site) at(address string) string {
 	if s.addresses[address] == "" {
-		s.addresses[address] = reserve(s.t)
+		s.addresses[address] = ports.Reserve(s.t)
 	}
 	return s.addresses[address]
 }
