@@ -65,8 +65,8 @@ func TestARustServerLosesNoRequest(t *testing.T) {
 func rustProgram(t testing.TB) string {
 	t.Helper()
 	manifest, target := filepath.Join(examples, "rust/Cargo.toml"), filepath.Join(cache(t), "rust")
-	fetched(t, "cargo", "fetch", "--quiet", "--locked", "--manifest-path", manifest)
-	compile(t, "cargo", "build", "--quiet", "--release", "--locked", "--manifest-path", manifest, "--target-dir", target)
+	fetched(t, "cargo", "fetch", "--quiet", "--manifest-path", manifest)
+	compile(t, "cargo", "build", "--quiet", "--release", "--manifest-path", manifest, "--target-dir", target)
 	return filepath.Join(target, "release/listenfd-example")
 }
 
