@@ -79,10 +79,19 @@ func prepare(t *testing.T, name string) *site {
 	return s
 }
 
-// copy copies NAME.toml, and the folder NAME where there is one, with addresses of this test.
+// directoryKey is where an example names a folder that it shares with others.
+var directoryKey = regexp.MustCompile(`(?m)^directory\s*=\s*"(\w+)"`)
+
+// copy copies NAME.toml, and the folder NAME where there is one, or the one that it names, with addresses of this test.
 func (s *site) copy() {
 	s.t.Helper()
-	for _, from := range []string{s.name + ".toml", s.name} {
+	text, err := os.ReadFile(filepath.Join(examples, s.name+".toml"))
+	must(s.t, err)
+	from := []string{s.name + ".toml", s.name}
+	if m := directoryKey.FindSubmatch(text); m != nil && string(m[1]) != s.name {
+		from = append(from, string(m[1]))
+	}
+	for _, from := range from {
 		err := filepath.WalkDir(filepath.Join(examples, from), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil {
 				return err
