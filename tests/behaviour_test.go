@@ -41,6 +41,7 @@ func behave(args []string) {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR2)
 	b.note("start")
+	b.start()
 	servers := b.serve()
 	go b.boot()
 	for sig := range signals {
@@ -88,8 +89,8 @@ func (b behaviour) there(key string) bool {
 	return b[key] != "" && err == nil
 }
 
-// boot is everything up to ready, and dying after it.
-func (b behaviour) boot() {
+// start is what comes before the worker accepts: one that fails here has taken no connection with it.
+func (b behaviour) start() {
 	if b["say"] != "" {
 		fmt.Fprintln(os.Stderr, b["say"])
 	}
@@ -104,6 +105,10 @@ func (b behaviour) boot() {
 		fmt.Sscan(b["exit"], &code)
 		os.Exit(code)
 	}
+}
+
+// boot is everything up to ready, and dying after it.
+func (b behaviour) boot() {
 	if b["extend"] != "" {
 		notify(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", b.duration("extend").Microseconds()))
 	}
