@@ -4,10 +4,11 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"supervisord/internal/pattern"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,10 +21,10 @@ type Named struct {
 }
 
 // exported is the form of an export name: "s.", what a person can read, then a hash of the key, the slot, and whose it is.
-var exported = regexp.MustCompile(`^s\.[ -~]*\.([0-9a-f]{16})\.([0-9]{1,7})\.(f|n|[0-9a-f]{16})$`)
+var exported = pattern.Lazy(`^s\.[ -~]*\.([0-9a-f]{16})\.([0-9]{1,7})\.(f|n|[0-9a-f]{16})$`)
 
 // Exported tells whether a name was made by Export.
-func Exported(name string) bool { return exported.MatchString(name) }
+func Exported(name string) bool { return exported().MatchString(name) }
 
 // Export lists every open socket of the table, in the order of the keys and slots, each under a name that stays the same for
 // as long as the socket is open and that Offer understands: for systemd's file-descriptor store, and for an exec of the
@@ -93,7 +94,7 @@ func (t *Table) Offer(sockets []Inherit) {
 		if unix.Fstat(s.FD, &st) == nil {
 			o.inode = st.Ino
 		}
-		if parts := exported.FindStringSubmatch(s.Name); parts != nil {
+		if parts := exported().FindStringSubmatch(s.Name); parts != nil {
 			o.key, o.whose = parts[1], parts[3]
 			o.slot, _ = strconv.Atoi(parts[2]) // digits, by the pattern
 		}

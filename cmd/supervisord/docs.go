@@ -5,8 +5,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
+
+	"supervisord/internal/pattern"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -77,7 +78,7 @@ func writeFlags(w io.Writer, flags *pflag.FlagSet) {
 }
 
 // indented matches a block of lines that are to stay as they are.
-var indented = regexp.MustCompile(`(?m)^(  .*\n?)+`)
+var indented = pattern.Lazy(`(?m)^(  .*\n?)+`)
 
 // paragraphs is text with its paragraphs, and with its indented lines as they are.
 func paragraphs(text string) string {
@@ -94,7 +95,7 @@ func paragraphs(text string) string {
 			}
 		}
 	}
-	for _, at := range indented.FindAllStringIndex(text, -1) {
+	for _, at := range indented().FindAllStringIndex(text, -1) {
 		plain(text[last:at[0]])
 		b.WriteString(".PP\n.nf\n" + roff(strings.TrimRight(text[at[0]:at[1]], "\n")) + "\n.fi\n")
 		last = at[1]
@@ -104,7 +105,7 @@ func paragraphs(text string) string {
 }
 
 // beyondASCII is what not every troff can read.
-var beyondASCII = regexp.MustCompile(`[^\x00-\x7f]`)
+var beyondASCII = pattern.Lazy(`[^\x00-\x7f]`)
 
 // roff makes text mean itself to man(7).
 func roff(text string) string {
@@ -115,7 +116,7 @@ func roff(text string) string {
 			lines[i] = `\&` + line
 		}
 	}
-	return beyondASCII.ReplaceAllStringFunc(strings.Join(lines, "\n"), func(c string) string {
+	return beyondASCII().ReplaceAllStringFunc(strings.Join(lines, "\n"), func(c string) string {
 		return fmt.Sprintf(`\[u%04X]`, []rune(c)[0])
 	})
 }

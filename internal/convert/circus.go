@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+
+	"supervisord/internal/pattern"
 )
 
 // circusFile is a configuration of circus with what it includes.
@@ -216,18 +217,18 @@ func (f *circusFile) variables(watcher string) []item {
 }
 
 // circusVariable is $(circus.NAME) or ((circus.NAME)), in letters of any size.
-var circusVariable = regexp.MustCompile(`(?i)\$\(circus\.([\w.\-]+)\)|\(\(circus\.([\w.\-]+)\)\)`)
+var circusVariable = pattern.Lazy(`(?i)\$\(circus\.([\w.\-]+)\)|\(\(circus\.([\w.\-]+)\)\)`)
 
 // value puts in what circus puts in place of $(circus.…). What is not known to it stays, as it does there.
 func (f *circusFile) value(it item, known func(name string) (text, bool)) text {
 	var t text
 	rest := it.value
 	for rest != "" {
-		at := circusVariable.FindStringSubmatchIndex(rest)
+		at := circusVariable().FindStringSubmatchIndex(rest)
 		if at == nil {
 			return append(t, plain(rest)...)
 		}
-		m := circusVariable.FindStringSubmatch(rest)
+		m := circusVariable().FindStringSubmatch(rest)
 		t = append(t, plain(rest[:at[0]])...)
 		name := strings.ToLower(m[1] + m[2])
 		found, ok := f.environ(name)

@@ -2,10 +2,11 @@ package convert
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"supervisord/internal/pattern"
 )
 
 // watcher is a [watcher:x] while it is converted.
@@ -195,7 +196,7 @@ func (w *watcher) filled(it item) item {
 // option is $(circus.KEY) for a key of the watcher.
 func (w *watcher) option(name string) (text, bool) {
 	for _, e := range w.section.entries {
-		if e.over == nil && strings.EqualFold(e.key, name) && !circusVariable.MatchString(e.value) {
+		if e.over == nil && strings.EqualFold(e.key, name) && !circusVariable().MatchString(e.value) {
 			return plain(e.value), true
 		}
 	}
@@ -304,7 +305,7 @@ func (w *watcher) rlimit(it item) {
 }
 
 // shellVariable is what [env] may have of the environment that circus was started in.
-var shellVariable = regexp.MustCompile(`\$(?:([A-Z_][A-Z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})`)
+var shellVariable = pattern.Lazy(`\$(?:([A-Z_][A-Z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})`)
 
 // variables writes the watcher's variables. One that is made of another goes to a shell.
 func (w *watcher) variables() {
@@ -351,7 +352,7 @@ func (w *watcher) variable(it item) text {
 func shellVariables(value string) text {
 	var t text
 	for {
-		at := shellVariable.FindStringIndex(value)
+		at := shellVariable().FindStringIndex(value)
 		if at == nil {
 			return append(t, plain(value)...)
 		}

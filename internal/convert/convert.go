@@ -201,7 +201,7 @@ func (s Source) signs() []Kind {
 			break
 		}
 	}
-	if len(found) == 0 && procfileLine.MatchString(s.Text) {
+	if len(found) == 0 && procfileLine().MatchString(s.Text) {
 		see(Procfile)
 	}
 	return found

@@ -2,9 +2,10 @@ package convert
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
+
+	"supervisord/internal/pattern"
 )
 
 // einhornFlags are the options of einhorn.
@@ -68,13 +69,13 @@ func (d *document) einhorn(s Source) {
 }
 
 // einhornServer is an argument in place of which einhorn put the descriptor of a socket, before it had -b.
-var einhornServer = regexp.MustCompile(`^(.*=|)srv:([^:]+):(\d+)((?:,\w+)*)$`)
+var einhornServer = pattern.Lazy(`^(.*=|)srv:([^:]+):(\d+)((?:,\w+)*)$`)
 
 // command writes the command, with {fd:NAME} for srv:HOST:PORT.
 func (e *einhornLine) command(rest []word) {
 	var run invocation
 	for i, w := range rest {
-		m := einhornServer.FindStringSubmatch(w.String())
+		m := einhornServer().FindStringSubmatch(w.String())
 		if m == nil {
 			run.words = append(run.words, w.value)
 			continue
@@ -138,10 +139,10 @@ var einhornConvert = map[string]func(e *einhornLine, it item){
 }
 
 // einhornAddress is an address with flags.
-var einhornAddress = regexp.MustCompile(`^([^:,]+):(\d+)((?:,\w+)*)$`)
+var einhornAddress = pattern.Lazy(`^([^:,]+):(\d+)((?:,\w+)*)$`)
 
 func (e *einhornLine) bind(it item) {
-	if m := einhornAddress.FindStringSubmatch(it.value); m != nil {
+	if m := einhornAddress().FindStringSubmatch(it.value); m != nil {
 		e.bindTo(it, "", m[1]+":"+m[2], m[3])
 		return
 	}

@@ -4,16 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"supervisord/internal/config"
+	"supervisord/internal/pattern"
 )
 
 // procfileLine is a process of a Procfile: foreman takes letters, digits and _, its successors - too.
-var procfileLine = regexp.MustCompile(`(?m)^([A-Za-z0-9_-]+):[ \t]*(\S.*)$`)
+var procfileLine = pattern.Lazy(`(?m)^([A-Za-z0-9_-]+):[ \t]*(\S.*)$`)
 
 // foremanFlags are the options of foreman start and honcho start.
 var foremanFlags = flags{known: []flag{
@@ -120,7 +120,7 @@ func (d *document) formation(it item, f *formation) {
 }
 
 // environmentPort is the variable PORT in an .env file.
-var environmentPort = regexp.MustCompile(`(?m)^\s*(?:export\s+)?PORT\s*=\s*['"]?([0-9]+)['"]?\s*$`)
+var environmentPort = pattern.Lazy(`(?m)^\s*(?:export\s+)?PORT\s*=\s*['"]?([0-9]+)['"]?\s*$`)
 
 // environmentFiles finds the files with variables. A PORT in them is where the ports begin.
 func (d *document) environmentFiles(f *formation) {
@@ -140,7 +140,7 @@ func (d *document) environmentFiles(f *formation) {
 		}
 		f.env = append(f.env, path)
 		d.environmentFile(path, data)
-		if m := environmentPort.FindStringSubmatch(data); m != nil {
+		if m := environmentPort().FindStringSubmatch(data); m != nil {
 			f.port, _ = strconv.Atoi(m[1])
 			d.say(fmt.Sprintf("%s has PORT, which would be the port of every program: each command sets its own, from %d.", path, f.port))
 		}
@@ -164,7 +164,7 @@ func (d *document) processes(s Source, f *formation) {
 	index := 0
 	for i, line := range strings.Split(normal(s.Text), "\n") {
 		at := place{s.Name, i + 1}
-		m := procfileLine.FindStringSubmatch(line)
+		m := procfileLine().FindStringSubmatch(line)
 		switch {
 		case strings.TrimSpace(line) == "":
 			comments = nil
@@ -225,7 +225,7 @@ func (d *document) process(it item, f *formation, index int) {
 // portInFile reports whether the files of variables have a PORT, which would win over a program's own.
 func (d *document) portInFile(f *formation) bool {
 	for _, path := range f.env {
-		if data, err := d.Read(path); err == nil && environmentPort.MatchString(data) {
+		if data, err := d.Read(path); err == nil && environmentPort().MatchString(data) {
 			return true
 		}
 	}

@@ -2,10 +2,11 @@ package convert
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
+
+	"supervisord/internal/pattern"
 )
 
 // starterFlags are the options of start_server, of all of Server::Starter 0.35's.
@@ -110,10 +111,10 @@ var starterConvert = map[string]func(c *starter, it item){
 }
 
 // starterPort is a port as start_server takes it: an address or [address], u for UDP, a port, and the descriptor that is wanted.
-var starterPort = regexp.MustCompile(`^(?:(.*):)?(u?)([0-9]+)(?:=([0-9]+))?$`)
+var starterPort = pattern.Lazy(`^(?:(.*):)?(u?)([0-9]+)(?:=([0-9]+))?$`)
 
 func (c *starter) port(it item) {
-	m := starterPort.FindStringSubmatch(it.value)
+	m := starterPort().FindStringSubmatch(it.value)
 	if m == nil {
 		c.wrong(it, fmt.Sprintf("%q is no port", it.value), "write 8080, 127.0.0.1:8080, [::1]:8080 or u53")
 		return

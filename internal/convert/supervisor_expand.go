@@ -2,16 +2,17 @@ package convert
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
+
+	"supervisord/internal/pattern"
 )
 
 // formatted is a %(…) of Python in a value: %(name), flags, width, precision, and a letter.
 type formatted struct{ name, flags, letter string }
 
 // formatFlags are the flags, the width and the precision that both Python and Go take, up to 99.
-var formatFlags = regexp.MustCompile(`^[-+# 0]{0,4}([1-9][0-9]?)?(\.[0-9]{1,2})?$`)
+var formatFlags = pattern.Lazy(`^[-+# 0]{0,4}([1-9][0-9]?)?(\.[0-9]{1,2})?$`)
 
 // formatError is a value that Python's % would not take.
 type formatError struct{ what, remedy string }
@@ -67,7 +68,7 @@ func format(s string) (formatted, int, *formatError) {
 	}
 	rest := s[end+1:]
 	n := len(rest) - len(strings.TrimLeft(rest, "0123456789.-+# "))
-	if n >= len(rest) || !formatFlags.MatchString(rest[:n]) || !strings.Contains("sdiuxXo", rest[n:n+1]) {
+	if n >= len(rest) || !formatFlags().MatchString(rest[:n]) || !strings.Contains("sdiuxXo", rest[n:n+1]) {
 		return formatted{}, 0, bad
 	}
 	return formatted{name: s[2:end], flags: rest[:n], letter: rest[n : n+1]}, end + 1 + n + 1, nil

@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"strings"
+
+	"supervisord/internal/pattern"
 )
 
 // listener is what one --port or --path asks for.
@@ -19,8 +20,8 @@ type listener struct {
 
 // The two forms of --port. Spaces are allowed where the reference allows them.
 var (
-	portAlone    = regexp.MustCompile(`^\s*(u?)(\d+)(?:\s*=(\d+))?\s*$`)
-	portWithHost = regexp.MustCompile(`^\s*(?:\[\s*)?([^\]]*?)\s*(?:\]\s*)?:\s*(u?)(\d+)(?:\s*=(\d+))?\s*$`)
+	portAlone    = pattern.Lazy(`^\s*(u?)(\d+)(?:\s*=(\d+))?\s*$`)
+	portWithHost = pattern.Lazy(`^\s*(?:\[\s*)?([^\]]*?)\s*(?:\]\s*)?:\s*(u?)(\d+)(?:\s*=(\d+))?\s*$`)
 )
 
 // parsePort reads a --port. A port alone is one of every IPv4 address, and no IPv6 address. The u of UDP is not part of the name.
@@ -32,11 +33,11 @@ func parsePort(spec string) (listener, error) {
 		}
 		return ""
 	}
-	if m := portAlone.FindStringSubmatch(spec); m != nil {
+	if m := portAlone().FindStringSubmatch(spec); m != nil {
 		l.address, l.name, l.fd = network(m[1])+"0.0.0.0:"+m[2], m[2], m[3]
 		return l, nil
 	}
-	m := portWithHost.FindStringSubmatch(spec)
+	m := portWithHost().FindStringSubmatch(spec)
 	if m == nil || m[1] == "" {
 		return l, fmt.Errorf("invalid ``port'' value:%s: write PORT, HOST:PORT or [IPV6]:PORT, "+
 			"with u before the port for UDP and =FD behind it for a descriptor of its own", spec)

@@ -4,12 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"supervisord/internal/pattern"
 )
 
 // shortestPace is how long a worker that failed is not tried again, where --interval is 0.
@@ -151,14 +152,14 @@ func (o *Options) readiness(k *keys) error {
 }
 
 // dotted is a key of TOML that needs no quotes.
-var dotted = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+var dotted = pattern.Lazy(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
 // set is --set: it wins over what other flags have made of a key.
 func (o *Options) set(k *keys) error {
 	for _, s := range o.Set {
 		key, value, has := strings.Cut(s, "=")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
-		if !has || key == "" || value == "" || strings.ContainsAny(s, "\n\r") || !dotted.MatchString(key) {
+		if !has || key == "" || value == "" || strings.ContainsAny(s, "\n\r") || !dotted().MatchString(key) {
 			return fmt.Errorf(`--set=%s: write KEY=VALUE, such as --set='reload.preflight=["./web", "-t"]': %w`, s, ErrUsage)
 		}
 		if key == "command" || key == "listen" {
