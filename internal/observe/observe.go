@@ -166,7 +166,7 @@ func (o *Observer) follow(updates <-chan *supervisor.Update) bool {
 			}
 			o.see(*u)
 		case <-o.pace.tick():
-			o.sample(false)
+			o.sample()
 		case <-o.ctx.Done():
 			return false
 		}
@@ -213,10 +213,10 @@ func (o *Observer) see(u supervisor.Update) {
 	}
 	o.tell(u, failed)
 	o.ended(done)
-	if u.Kind == supervisor.GenerationServes || u.Kind == supervisor.TrialFailed {
-		o.sample(true)
-	}
 	o.settle()
+	if u.Kind == supervisor.GenerationServes || u.Kind == supervisor.TrialFailed {
+		o.pace.soon()
+	}
 	o.notify()
 }
 

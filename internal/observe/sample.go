@@ -8,6 +8,7 @@ type pace struct {
 	since time.Time     // when the reload began
 	next  time.Time     // when connections are to be counted, not before
 	cost  time.Duration // of the last count
+	fresh bool          // the next look is at everything, whatever that costs
 }
 
 // How often to look: often at first, when most happens, and seldom in a drain of hours.
@@ -16,6 +17,7 @@ const (
 	less, later    = time.Second, 2 * time.Minute
 	seldom         = 5 * time.Second
 	countAgain     = 500 * time.Millisecond
+	soon           = 5 * time.Millisecond
 	share          = 20 // counting connections takes at most one part in so many of the time
 )
 
@@ -44,6 +46,14 @@ func (p *pace) arm(now time.Time) {
 	}
 }
 
+// soon has everything counted in a moment: not in the one in which the old workers are told to go, who want the CPU themselves.
+func (p *pace) soon() {
+	if p.timer != nil {
+		p.timer.Reset(soon)
+		p.fresh = true
+	}
+}
+
 func (p *pace) again(now time.Time) {
 	if p.timer != nil {
 		p.timer.Reset(p.interval(now))
@@ -53,7 +63,7 @@ func (p *pace) again(now time.Time) {
 func (p *pace) stop() {
 	if p.timer != nil {
 		p.timer.Stop()
-		p.timer = nil
+		p.timer, p.fresh = nil, false
 	}
 }
 
@@ -71,9 +81,10 @@ func (o *Observer) settle() {
 }
 
 // sample looks at the kernel. What a count of connections costs decides when the next one may come.
-func (o *Observer) sample(fresh bool) {
+func (o *Observer) sample() {
 	now := time.Now()
-	count := fresh || !now.Before(o.pace.next)
+	count := o.pace.fresh || !now.Before(o.pace.next)
+	o.pace.fresh = false
 	if count || o.status == nil || now.Sub(o.pace.since) > atFirst {
 		st, err := o.ask(o.ctx)
 		if err != nil {
