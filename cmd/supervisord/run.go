@@ -67,7 +67,7 @@ func (d *master) run() error {
 	signals := catch()
 	d.gauge = new(control.Gauge)
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50) // memory is dearer to it than the little that it computes
+		debug.SetGCPercent(30) // memory is dearer to it than the little that it computes
 	}
 	defer d.close()
 	if err := orGoBack(d.setUp); err != nil {
