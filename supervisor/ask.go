@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -254,9 +255,21 @@ func (s *Supervisor) signalAsked(r SignalRequest) error {
 		}
 	}
 	if !sent {
-		return fmt.Errorf("%w: program %s has no worker to signal", ErrState, r.Program)
+		return p.nobody(r.Generation)
 	}
 	return nil
+}
+
+// nobody says why there was no worker to signal.
+func (p *program) nobody(generation int) error {
+	var numbers []string
+	for _, g := range p.core.Generations() {
+		numbers = append(numbers, strconv.Itoa(g.Number))
+	}
+	if generation == 0 || len(numbers) == 0 {
+		return fmt.Errorf("%w: program %s has no worker", ErrState, p.core.Name)
+	}
+	return fmt.Errorf("%w: program %s has no generation %d with a worker; there is %s", ErrState, p.core.Name, generation, strings.Join(numbers, ", "))
 }
 
 func (s *Supervisor) levelAsked(r LevelRequest) error {

@@ -394,6 +394,8 @@ func TestACanaryIsHeldAndPromoted(t *testing.T) {
 	m.serves(2)
 	m.well("reload", "--canary", "1", "--for", "200ms")
 	m.serves(3)
+	m.well("reload", "--canary", "1", "--hold", "--for", "200ms") // holds for so long, and decides by itself
+	m.serves(4)
 }
 
 func TestStopStartRestartAndScale(t *testing.T) {
@@ -417,6 +419,7 @@ func TestStopStartRestartAndScale(t *testing.T) {
 	m.well("scale", "web", "1")
 	m.until("one worker", func() bool { return len(m.pids()) == 1 })
 	m.fails(1, []string{"stop the program"}, "scale", "web", "0")
+	m.fails(1, []string{"no generation 99", "there is 3"}, "kill", "web", "--generation", "99")
 }
 
 func TestSignalAndKill(t *testing.T) {

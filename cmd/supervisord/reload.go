@@ -52,12 +52,11 @@ Of several programs the worst decides.`,
 	flags.BoolVar(&f.noWait, "no-wait", false, "return when the configuration is accepted")
 	flags.BoolVar(&f.drained, "drained", false, "wait for the end of the old generation, too, and fail if it had to be killed")
 	flags.IntVar(&f.canary, "canary", 0, "start only so many workers of the new generation at first, beside the old ones; with --hold or --for")
-	flags.BoolVar(&f.hold, "hold", false, "hold the canary until promote or abort")
+	flags.BoolVar(&f.hold, "hold", false, "hold the canary until promote or abort, or for as long as --for says")
 	flags.DurationVar(&f.hour, "for", 0, "promote the canary if it was well for so long")
 	flags.StringVar(&f.reason, "reason", "", "why, for the log")
 	c.MarkFlagsMutuallyExclusive("wait", "no-wait")
 	c.MarkFlagsMutuallyExclusive("no-wait", "drained")
-	c.MarkFlagsMutuallyExclusive("hold", "for")
 	c.MarkFlagsMutuallyExclusive("hold", "drained")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
 		if wait, _ := flags.GetBool("wait"); !wait {
@@ -82,7 +81,7 @@ func (f *reloadFlags) run(ctx context.Context, client *control.Client, programs 
 	b.Timeout = timeout.String()
 	until := "serves"
 	switch {
-	case f.hold:
+	case f.hold && f.hour == 0:
 		until = "held"
 	case f.drained:
 		until = "drained"

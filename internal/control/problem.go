@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 
 	"supervisord/supervisor"
 )
@@ -19,6 +20,9 @@ type Problem struct {
 func (p *Problem) Error() string {
 	if p.Remedy == "" {
 		return p.What
+	}
+	if strings.Contains(p.What, "\n") { // a configuration with several faults, each of which has its own
+		return p.What + "\n" + p.Remedy
 	}
 	return p.What + ": " + p.Remedy
 }

@@ -18,7 +18,7 @@ type ReloadBody struct {
 	Programs []string `json:"programs"` // none: all of them
 	Reason   string   `json:"reason"`   // for the log
 	Canary   int      `json:"canary"`   // this many workers first
-	Hold     bool     `json:"hold"`     // … until promote or abort
+	Hold     bool     `json:"hold"`     // … until promote or abort, or for as long as For says
 	For      string   `json:"for"`      // … or until they were well for so long: "5m"
 	Wait     bool     `json:"wait"`     // answer with a stream of Lines, the last of which has a Verdict
 	Drained  bool     `json:"drained"`  // wait for the end of the generation before, too
@@ -52,8 +52,8 @@ func (b *ReloadBody) request() (q supervisor.ReloadRequest, err error) {
 		return q, problem(BadRequest, fmt.Sprintf("%d is no number of canaries", b.Canary), "1 is usual")
 	case b.Canary == 0 && (b.Hold || b.For != ""):
 		return q, problem(BadRequest, "hold and for mean nothing without canary", "say how many workers, such as 1")
-	case b.Canary > 0 && b.Hold == (b.For != ""):
-		return q, problem(BadRequest, "a canary needs one of hold and for", "hold waits for promote or abort, for promotes it after a time")
+	case b.Canary > 0 && !b.Hold && b.For == "":
+		return q, problem(BadRequest, "a canary needs hold or for", "hold waits for promote or abort, for promotes it after a time")
 	}
 	return q, nil
 }
@@ -101,7 +101,7 @@ func Reload(ctx context.Context, loop Asker, b ReloadBody) (*Accepted, error) {
 
 func (b *ReloadBody) until() until {
 	switch {
-	case b.Hold:
+	case b.Hold && b.For == "":
 		return untilHeld
 	case b.Drained:
 		return untilDrained

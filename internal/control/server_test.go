@@ -250,7 +250,7 @@ func TestWhatIsWrongIsRefusedAndTheLoopIsNotAsked(t *testing.T) {
 		{400, "POST", "/v1/reload", `{}{}`},
 		{400, "POST", "/v1/reload", `{"wait":true,"timeout":"soon"}`},
 		{400, "POST", "/v1/reload", `{"canary":1}`},
-		{400, "POST", "/v1/reload", `{"canary":1,"hold":true,"for":"1m"}`},
+		{400, "POST", "/v1/reload", `{"hold":true,"for":"1m"}`},
 		{400, "POST", "/v1/reload", `{"canary":-1,"hold":true}`},
 		{400, "POST", "/v1/reload", `{"hold":true}`},
 		{400, "POST", "/v1/reload", `{"reason":"` + strings.Repeat("x", 201) + `"}`},
@@ -544,6 +544,18 @@ func TestWhoMeansAnotherConfigurationIsRefused(t *testing.T) {
 		fmt.Fprintf(c, "GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s: /other\r\n%s: %s\r\n\r\n", ConfigHeader, ConfigHeader, strings.ReplaceAll(means, "/", "%2F"))
 		if code, text := answer(t, c); code != want || want == 421 && !strings.Contains(text, `"other_config"`) {
 			t.Errorf("%s: %d %s, want %d", means, code, text, want)
+		}
+	}
+}
+
+func TestARemedyOfSeveralFaultsStandsOnALineOfItsOwn(t *testing.T) {
+	for want, p := range map[string]*Problem{
+		"refused: x: mend it":        {What: "refused: x", Remedy: "mend it"},
+		"refused: x\ny: z?\nmend it": {What: "refused: x\ny: z?", Remedy: "mend it"},
+		"refused":                    {What: "refused"},
+	} {
+		if p.Error() != want {
+			t.Errorf("%q instead of %q", p.Error(), want)
 		}
 	}
 }
