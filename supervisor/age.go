@@ -28,12 +28,22 @@ func (p *Program) drains() bool {
 	return slices.ContainsFunc(p.Draining, func(g *Generation) bool { return len(g.Workers) > 0 })
 }
 
-// renewalReason says why a trial begins by itself.
-func (p *Program) renewalReason() string {
+// Renewal is a reload that begins by itself, because reload.every has passed.
+type Renewal string
+
+// The renewals.
+const (
+	Due     Renewal = "due"
+	Overdue Renewal = "overdue" // it has passed twice, and an old generation still drains
+)
+
+// renewal is the reload that begins by itself.
+func (p *Program) renewal() Reload {
+	every := p.Config.Reload.Every
 	if p.drains() {
-		return fmt.Sprintf("%s have passed twice, although an old generation still drains", p.Config.Reload.Every)
+		return Reload{By: Overdue, Reason: fmt.Sprintf("%s have passed twice, although an old generation still drains", every)}
 	}
-	return fmt.Sprintf("%s have passed", p.Config.Reload.Every)
+	return Reload{By: Due, Reason: fmt.Sprintf("%s have passed", every)}
 }
 
 // calm reports whether nothing is under way: every slot has its ready worker, and nobody starts or waits for a successor.

@@ -19,6 +19,7 @@ type (
 		Reason string          // why, for the log
 		Canary int             // this many workers first, held beside the serving generation until Promote; 0: no canary
 		For    time.Duration   // promote the canary by itself after it was well for so long; 0: wait for Promote or Abort
+		By     Renewal         // it begins by itself; "": somebody, or something, asked for it
 	}
 
 	// Promote lets a held canary go on to become the whole generation.

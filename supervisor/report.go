@@ -20,6 +20,7 @@ type Report struct {
 	Signal     string        `json:"signal,omitempty"`  // that was sent: "TERM"
 	Step       string        `json:"step,omitempty"`    // that failed
 	Reason     string        `json:"reason,omitempty"`
+	By         Renewal       `json:"by,omitempty"`       // of TrialBegan: it begins by itself
 	Clean      bool          `json:"clean,omitempty"`    // of WorkerDied: it ended by itself, with status 0
 	Wait       int           `json:"-"`                  // what wait(2) says of the end of the process, where it is known
 	Tail       []string      `json:"tail,omitempty"`     // last lines of stderr

@@ -107,7 +107,7 @@ func (p *Program) next(now time.Time) {
 	case p.Serving == nil && !now.Before(p.RetryAt):
 		p.begin(now, Reload{Reason: "start"})
 	case !at.IsZero() && !now.Before(at):
-		p.begin(now, Reload{Reason: p.renewalReason()})
+		p.begin(now, p.renewal())
 	}
 }
 
@@ -121,7 +121,7 @@ func (p *Program) begin(now time.Time, r Reload) {
 	if r.Canary < p.Config.Workers && p.Serving != nil && !stopFirst(p.Trial) && !stopFirst(p.Serving) {
 		p.Trial.Canary = r.Canary // where nothing serves, or nothing may run beside it, there is nothing to compare with
 	}
-	p.report(Report{Kind: TrialBegan, Generation: p.Trial.Number, Reason: r.Reason, Serving: p.servingNumber()})
+	p.report(Report{Kind: TrialBegan, Generation: p.Trial.Number, Reason: r.Reason, By: r.By, Serving: p.servingNumber()})
 	p.do(Prepare{p.Trial})
 }
 

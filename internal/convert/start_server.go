@@ -4,21 +4,23 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
-	"supervisord/internal/pattern"
+	"supervisord/internal/starter"
 )
 
-// starterFlags are the options of start_server, of all of Server::Starter 0.35's.
-var starterFlags = flags{oneDash: true, known: []flag{
-	{"port", "", true}, {"path", "", true}, {"interval", "", true}, {"log-file", "", true}, {"pid-file", "", true}, {"dir", "", true},
-	{"signal-on-hup", "", true}, {"signal-on-term", "", true}, {"backlog", "", true}, {"envdir", "", true},
-	{"enable-auto-restart", "", false}, {"daemonize", "", false}, {"auto-restart-interval", "", true}, {"kill-old-delay", "", true},
-	{"status-file", "", true}, {"restart", "", false}, {"stop", "", false}, {"help", "", false}, {"version", "", false},
-}}
+// starterFlags are the options of start_server, and those that supervisord's has besides.
+func starterFlags() flags {
+	f := flags{oneDash: true}
+	for _, known := range starter.Flags() {
+		f.known = append(f.known, flag{known.Name, "", known.Kind != starter.Switch})
+	}
+	return f
+}
 
-// starter is a start_server command line while it is converted.
-type starter struct {
+// starterLine is a start_server command line while it is converted.
+type starterLine struct {
 	*program
 	line         commandLine
 	dir          *item
@@ -28,6 +30,8 @@ type starter struct {
 	autoRestart  *item
 	restartEvery item
 	killOldDelay *item
+	ready        *item
+	stopTimeout  *item
 	descriptors  map[int]string // that were asked for, and by what
 }
 
@@ -37,7 +41,7 @@ func (d *document) startServer(s Source) {
 	if !ok {
 		return
 	}
-	options, rest, ok := starterFlags.parse(d, line.words[1:])
+	options, rest, ok := starterFlags().parse(d, line.words[1:])
 	if !ok {
 		return
 	}
@@ -54,7 +58,7 @@ func (d *document) startServer(s Source) {
 	}
 	p.argv(rest)
 	p.set("limits", "ignore_sigpipe", true) // as start_server starts its workers
-	c := &starter{program: p, line: line, interval: item{at: line.words[0].at, key: "--interval", value: "1"},
+	c := &starterLine{program: p, line: line, interval: item{at: line.words[0].at, key: "--interval", value: "1"},
 		hup: item{key: "--signal-on-hup", value: "TERM"}, term: item{key: "--signal-on-term", value: "TERM"},
 		restartEvery: item{at: line.words[0].at, key: "--auto-restart-interval", value: "360"}, descriptors: map[int]string{}}
 	c.variables()
@@ -65,7 +69,7 @@ func (d *document) startServer(s Source) {
 }
 
 // variables takes the variables of the line: some are start_server's own options, the others are the program's.
-func (c *starter) variables() {
+func (c *starterLine) variables() {
 	for _, it := range c.line.environment {
 		switch it.key {
 		case "ENABLE_AUTO_RESTART":
@@ -85,70 +89,53 @@ func (c *starter) variables() {
 }
 
 // starterConvert says what becomes of each option.
-var starterConvert = map[string]func(c *starter, it item){
-	"port": (*starter).port,
-	"path": func(c *starter, it item) {
+var starterConvert = map[string]func(c *starterLine, it item){
+	"port": (*starterLine).port,
+	"path": func(c *starterLine, it item) {
 		if t := c.listenTable(it, "", "unix:"+c.doc.path(it.value)); t != nil {
 			t.set("mode", "0777") // as start_server makes it
 			c.starterName(it, t, it.value, c.doc.path(it.value))
 		}
 	},
-	"interval":            func(c *starter, it item) { c.interval = it },
-	"log-file":            (*starter).logFile,
-	"pid-file":            func(c *starter, it item) { c.doc.global.set("pid_file", c.doc.path(it.value)) },
-	"dir":                 func(c *starter, it item) { c.dir = &it },
-	"signal-on-hup":       func(c *starter, it item) { c.hup = it },
-	"signal-on-term":      func(c *starter, it item) { c.term = it },
-	"backlog":             func(c *starter, it item) { c.backlog = &it },
-	"envdir":              func(c *starter, it item) { c.set("", "environment_dir", c.doc.path(it.value)) },
-	"enable-auto-restart": func(c *starter, it item) { c.autoRestart = &it },
-	"daemonize": func(c *starter, it item) {
+	"interval":            func(c *starterLine, it item) { c.interval = it },
+	"log-file":            (*starterLine).logFile,
+	"pid-file":            func(c *starterLine, it item) { c.doc.global.set("pid_file", c.doc.path(it.value)) },
+	"dir":                 func(c *starterLine, it item) { c.dir = &it },
+	"signal-on-hup":       func(c *starterLine, it item) { c.hup = it },
+	"signal-on-term":      func(c *starterLine, it item) { c.term = it },
+	"backlog":             func(c *starterLine, it item) { c.backlog = &it },
+	"envdir":              func(c *starterLine, it item) { c.set("", "environment_dir", c.doc.path(it.value)) },
+	"enable-auto-restart": func(c *starterLine, it item) { c.autoRestart = &it },
+	"daemonize": func(c *starterLine, it item) {
 		c.lacks(it, "supervisord stays in the foreground: systemd keeps it running, docs/systemd.md")
 	},
-	"auto-restart-interval": func(c *starter, it item) { c.restartEvery = it },
-	"kill-old-delay":        func(c *starter, it item) { c.killOldDelay = &it },
-	"status-file":           func(c *starter, it item) { c.set("", "status_file", c.doc.path(it.value)) },
+	"auto-restart-interval": func(c *starterLine, it item) { c.restartEvery = it },
+	"kill-old-delay":        func(c *starterLine, it item) { c.killOldDelay = &it },
+	"status-file":           func(c *starterLine, it item) { c.set("", "status_file", c.doc.path(it.value)) },
+
+	// Of supervisord's own start_server.
+	"ready":        func(c *starterLine, it item) { c.ready = &it },
+	"stop-timeout": func(c *starterLine, it item) { c.stopTimeout = &it },
+	"timeout": func(c *starterLine, it item) {
+		c.lacks(it, "it is for --restart and --stop: supervisord reload --timeout")
+	},
+	"set": func(c *starterLine, it item) { c.lacks(it, "it is a line of [program.NAME] as it stands") },
 }
 
-// starterPort is a port as start_server takes it: an address or [address], u for UDP, a port, and the descriptor that is wanted.
-var starterPort = pattern.Lazy(`^(?:(.*):)?(u?)([0-9]+)(?:=([0-9]+))?$`)
-
-func (c *starter) port(it item) {
-	m := starterPort().FindStringSubmatch(it.value)
-	if m == nil {
+func (c *starterLine) port(it item) {
+	p, err := starter.ParsePort(it.value)
+	if err != nil {
 		c.wrong(it, fmt.Sprintf("%q is no port", it.value), "write 8080, 127.0.0.1:8080, [::1]:8080 or u53")
 		return
 	}
-	host, port := strings.TrimSuffix(strings.TrimPrefix(m[1], "["), "]"), unpadded(m[3])
-	name, usual := host+":"+port, host+":"+port
-	switch {
-	case strings.Contains(host, ":"):
-		name, usual = "["+host+"]:"+port, "["+host+"]:"+port
-	case host == "":
-		name, usual = port, port
-	case host == "0.0.0.0":
-		usual = port
+	if t := c.listenTable(it, "", p.Address); t != nil {
+		c.starterName(it, t, p.Name, strings.TrimPrefix(strings.TrimPrefix(p.Address, "udp:"), "0.0.0.0:"))
+		c.descriptor(it, t, p.FD)
 	}
-	address := usual
-	if usual == port {
-		address = "0.0.0.0:" + port
-	}
-	if m[2] == "u" {
-		address = "udp:" + address
-	}
-	if t := c.listenTable(it, "", address); t != nil {
-		c.starterName(it, t, name, usual)
-		c.descriptor(it, t, m[4])
-	}
-}
-
-// unpadded is a number without zeros before it.
-func unpadded(digits string) string {
-	return strings.TrimLeft(digits[:len(digits)-1], "0") + digits[len(digits)-1:]
 }
 
 // starterName writes under which name a worker finds the socket in SERVER_STARTER_PORT, unless that is the usual one.
-func (c *starter) starterName(it item, t *table, name, usual string) {
+func (c *starterLine) starterName(it item, t *table, name, usual string) {
 	switch {
 	case name == usual:
 	case strings.ContainsAny(name, ";=") || strings.ContainsFunc(name, unicode.IsControl):
@@ -159,7 +146,7 @@ func (c *starter) starterName(it item, t *table, name, usual string) {
 }
 
 // descriptor writes the number that a worker wants the socket at.
-func (c *starter) descriptor(it item, t *table, number string) {
+func (c *starterLine) descriptor(it item, t *table, number string) {
 	if number == "" {
 		return
 	}
@@ -175,7 +162,7 @@ func (c *starter) descriptor(it item, t *table, number string) {
 	}
 }
 
-func (c *starter) logFile(it item) {
+func (c *starterLine) logFile(it item) {
 	if command, piped := strings.CutPrefix(strings.TrimSpace(it.value), "|"); piped {
 		c.lacks(it, "a pipe has no place in the configuration: supervisord run 2>&1 | "+strings.TrimSpace(command))
 		return
@@ -187,10 +174,12 @@ func (c *starter) logFile(it item) {
 }
 
 // finish writes what depends on several options.
-func (c *starter) finish() {
+func (c *starterLine) finish() {
 	c.here(c.line, c.dir)
 	c.backlogs()
-	if n, ok := c.doc.integer(c.interval); ok {
+	if c.ready != nil {
+		c.readyBy(*c.ready)
+	} else if n, ok := c.doc.integer(c.interval); ok {
 		c.note("ready", c.interval, "a worker that lives so long is taken for ready, as nearly every one is; with method = \"notify\" it says so itself, with \"accept\" the kernel shows that it waits on its sockets")
 		c.readyAfter(c.interval, float64(max(n, 0)))
 	}
@@ -198,8 +187,20 @@ func (c *starter) finish() {
 	c.stopping()
 }
 
+// readyBy converts --ready.
+func (c *starterLine) readyBy(it item) {
+	switch method, _, _ := strings.Cut(it.value, "="); {
+	case method == "notify" && it.value == method, method == "accept" && it.value == method && len(c.listen) > 0:
+		c.set("ready", "method", method)
+	case method == "http", method == "tcp", method == "exec":
+		c.lacks(it, `write the method and its url, address or command into [program.NAME.ready]`)
+	default:
+		c.wrong(it, fmt.Sprintf("%q is no way to find out that a worker is ready", it.value), "write notify, accept (with a --port or --path), http=URL, tcp=HOST:PORT or exec=COMMAND")
+	}
+}
+
 // backlogs gives every listener but those for UDP the backlog.
-func (c *starter) backlogs() {
+func (c *starterLine) backlogs() {
 	if c.backlog == nil {
 		return
 	}
@@ -221,7 +222,7 @@ func (c *starter) backlogs() {
 func (t *table) udp() bool { return strings.HasPrefix(t.value("address"), `"udp:`) }
 
 // restartsByItself converts the automatic restart, the delay before the old workers are killed, and what follows a failure.
-func (c *starter) restartsByItself() {
+func (c *starterLine) restartsByItself() {
 	soak := "0"
 	if c.autoRestart != nil {
 		soak = "5" // start_server's default with --enable-auto-restart
@@ -244,7 +245,7 @@ func (c *starter) restartsByItself() {
 }
 
 // stopping converts the signals, and that start_server waits for ever.
-func (c *starter) stopping() {
+func (c *starterLine) stopping() {
 	hup, ok1 := c.doc.signal(c.hup)
 	term, ok2 := c.doc.signal(c.term)
 	if !ok1 || !ok2 {
@@ -260,7 +261,21 @@ func (c *starter) stopping() {
 		c.table("stop").comment("start_server passes INT on as TERM.")
 		c.set("stop", "int_signal", "TERM")
 	}
-	c.waitsForEver()
+	if c.stopTimeout == nil {
+		c.waitsForEver()
+		return
+	}
+	text := c.stopTimeout.value
+	if n, err := strconv.Atoi(text); err == nil {
+		text = (time.Duration(n) * time.Second).String()
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		c.wrong(*c.stopTimeout, fmt.Sprintf("%q is no duration", c.stopTimeout.value), "write such as 30s or 5m")
+		return
+	}
+	c.seconds("stop", "timeout", *c.stopTimeout, d.Seconds(), 1)
+	c.set("stop", "max_draining", 0)
 }
 
 // waitsForEver writes that no worker is ever killed.

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"supervisord/internal/config"
 )
 
 // write is the configuration as TOML.
@@ -53,7 +55,7 @@ func (p *program) write() string {
 	}
 	header := "program." + p.name
 	if strings.Contains(p.name, ".") {
-		header = "program." + quote(p.name)
+		header = "program." + config.Quote(p.name)
 	}
 	for _, name := range tableOrder {
 		switch {
@@ -124,11 +126,11 @@ func printable(s string) string {
 func inTOML(value any) string {
 	switch value := value.(type) {
 	case string:
-		return quote(value)
+		return config.Quote(value)
 	case []string:
 		words := make([]string, len(value))
 		for i, word := range value {
-			words[i] = quote(word)
+			words[i] = config.Quote(word)
 		}
 		return "[" + strings.Join(words, ", ") + "]"
 	case raw:
@@ -140,26 +142,3 @@ func inTOML(value any) string {
 
 // raw is a value that is TOML already.
 type raw string
-
-// quote is a string of TOML.
-func quote(s string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r == '\t':
-			b.WriteString(`\t`)
-		case r < ' ' || r == 0x7f:
-			fmt.Fprintf(&b, `\u%04X`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
-}

@@ -93,9 +93,9 @@ func (l *Lines) began(c *config.Program, r supervisor.Report) {
 	l.restart = r.Serving != 0
 	switch every := int(c.Reload.Every / time.Second); {
 	case l.retrying: // it was said when it was tried first
-	case strings.Contains(r.Reason, "although"):
+	case r.By == supervisor.Overdue:
 		l.print("autorestart triggered (forced, interval=%d)", every)
-	case strings.HasSuffix(r.Reason, "have passed"):
+	case r.By == supervisor.Due:
 		l.print("autorestart triggered (interval=%d)", every)
 	case l.restart || r.Reason == "HUP":
 		l.print("received %s, spawning a new worker", r.Reason)

@@ -6,16 +6,22 @@ import (
 	"path/filepath"
 	"strings"
 
+	"supervisord/internal/config"
 	"supervisord/internal/pattern"
 )
 
 // listener is what one --port or --path asks for.
 type listener struct {
-	flag    string // as it was written
-	address string // as supervisord writes it
-	name    string // in SERVER_STARTER_PORT
-	fd      string // at which the worker wants it; "": any
-	path    bool
+	Port
+	flag string // as it was written
+	path bool
+}
+
+// Port is what one --port asks for.
+type Port struct {
+	Address string // as supervisord writes it: "0.0.0.0:80", "udp:127.0.0.1:53", "[::1]:80"
+	Name    string // under which a worker finds it in SERVER_STARTER_PORT
+	FD      string // at which the worker wants it; "": any
 }
 
 // The two forms of --port. Spaces are allowed where the reference allows them.
@@ -24,56 +30,64 @@ var (
 	portWithHost = pattern.Lazy(`^\s*(?:\[\s*)?([^\]]*?)\s*(?:\]\s*)?:\s*(u?)(\d+)(?:\s*=(\d+))?\s*$`)
 )
 
-// parsePort reads a --port. A port alone is one of every IPv4 address, and no IPv6 address. The u of UDP is not part of the name.
-func parsePort(spec string) (listener, error) {
-	l := listener{flag: "--port=" + spec}
-	network := func(u string) string {
-		if u != "" {
-			return "udp:"
+// ParsePort reads a --port. A port alone is one of every IPv4 address, and no IPv6 address. The u of UDP is not part of the name.
+func ParsePort(spec string) (Port, error) {
+	host, name := "0.0.0.0", ""
+	m := portAlone().FindStringSubmatch(spec)
+	if m == nil {
+		if m = portWithHost().FindStringSubmatch(spec); m == nil || m[1] == "" {
+			return Port{}, fmt.Errorf("invalid ``port'' value:%s: write PORT, HOST:PORT or [IPV6]:PORT, "+
+				"with u before the port for UDP and =FD behind it for a descriptor of its own", spec)
 		}
-		return ""
+		if host = m[1]; strings.Contains(host, ":") {
+			host = "[" + host + "]"
+		}
+		name, m = host+":", m[1:]
 	}
-	if m := portAlone().FindStringSubmatch(spec); m != nil {
-		l.address, l.name, l.fd = network(m[1])+"0.0.0.0:"+m[2], m[2], m[3]
-		return l, nil
+	p := Port{Address: host + ":" + unpadded(m[2]), Name: name + m[2], FD: unpadded(m[3])}
+	if m[1] != "" {
+		p.Address = "udp:" + p.Address
 	}
-	m := portWithHost().FindStringSubmatch(spec)
-	if m == nil || m[1] == "" {
-		return l, fmt.Errorf("invalid ``port'' value:%s: write PORT, HOST:PORT or [IPV6]:PORT, "+
-			"with u before the port for UDP and =FD behind it for a descriptor of its own", spec)
+	return p, nil
+}
+
+// unpadded is a number without zeros before it.
+func unpadded(digits string) string {
+	if len(digits) < 2 {
+		return digits
 	}
-	host := m[1]
-	if strings.Contains(host, ":") {
-		host = "[" + host + "]"
-	}
-	l.address, l.name, l.fd = network(m[2])+host+":"+m[3], host+":"+m[3], m[4]
-	return l, nil
+	return strings.TrimLeft(digits[:len(digits)-1], "0") + digits[len(digits)-1:]
+}
+
+func parsePort(spec string) (listener, error) {
+	p, err := ParsePort(spec)
+	return listener{Port: p, flag: "--port=" + spec}, err
 }
 
 // parsePath reads a --path, which is relative to dir. The worker finds it under the name that was written.
 func parsePath(path, dir string) (listener, error) {
-	l := listener{flag: "--path=" + path, name: path, path: true}
+	l := listener{flag: "--path=" + path, Port: Port{Name: path}, path: true}
 	if strings.ContainsAny(path, ";=") {
 		return l, errors.New(l.flag + ": the path cannot travel in SERVER_STARTER_PORT: leave out ';' and '='")
 	}
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(dir, path)
 	}
-	l.address = "unix:" + path
+	l.Address = "unix:" + path
 	return l, nil
 }
 
 // toml is the listener's table.
 func (l listener) toml(backlog int) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n[[program.%s.listen]]\naddress = %s\nstarter_name = %s\n", program, quote(l.address), quote(l.name))
-	if l.fd != "" {
-		fmt.Fprintf(&b, "fd = %s\n", strings.TrimLeft(l.fd[:len(l.fd)-1], "0")+l.fd[len(l.fd)-1:])
+	fmt.Fprintf(&b, "\n[[program.%s.listen]]\naddress = %s\nstarter_name = %s\n", program, config.Quote(l.Address), config.Quote(l.Name))
+	if l.FD != "" {
+		fmt.Fprintf(&b, "fd = %s\n", l.FD)
 	}
 	if l.path {
 		b.WriteString("mode = \"0777\"\n")
 	}
-	if backlog != 0 && !strings.HasPrefix(l.address, "udp:") {
+	if backlog != 0 && !strings.HasPrefix(l.Address, "udp:") {
 		fmt.Fprintf(&b, "backlog = %d\n", backlog)
 	}
 	return b.String()

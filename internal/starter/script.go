@@ -7,16 +7,15 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
-	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 )
-
-// look is how often the files of another start_server are looked at.
-const look = 100 * time.Millisecond
 
 // ErrLate is wrapped by what Restart and Stop return when the time is over.
 var ErrLate = errors.New("the time is over")
@@ -28,6 +27,9 @@ var errEnded = errors.New("it has ended")
 type running struct {
 	pid   int
 	pidfd int
+	file  *os.File      // owns pidfd
+	ended chan struct{} // closed when the process has ended
+	watch sync.WaitGroup
 }
 
 // findServer looks up who holds a pid file. The PID in a file that nobody has locked may be anybody's by now: it gets no signal.
@@ -45,11 +47,28 @@ func findServer(pidFile string) (*running, error) {
 	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
 		return nil, fmt.Errorf("%s is of a start_server (pid:%d) that runs no more: nobody has it locked: %w", pidFile, pid, unix.ESRCH)
 	}
-	pidfd, err := unix.PidfdOpen(pid, 0)
+	pidfd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK) // which has Go's poller wait for it
 	if err != nil {
 		return nil, fmt.Errorf("start_server (pid:%d) of %s: %w", pid, pidFile, err)
 	}
-	return &running{pid, pidfd}, nil
+	r := &running{pid: pid, pidfd: pidfd, file: os.NewFile(uintptr(pidfd), "pidfd"), ended: make(chan struct{})}
+	r.watch.Go(r.waitForEnd)
+	return r, nil
+}
+
+// waitForEnd closes ended when the process has ended; close ends it.
+func (r *running) waitForEnd() {
+	conn, err := r.file.SyscallConn()
+	if err != nil {
+		return // impossible: it is open
+	}
+	err = conn.Read(func(fd uintptr) bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return err == nil && n > 0
+	})
+	if err == nil {
+		close(r.ended)
+	}
 }
 
 // unopened says of which file the system's error is.
@@ -60,23 +79,16 @@ func unopened(path string, err error) error {
 	return fmt.Errorf("failed to open file:%s: %w", path, err)
 }
 
-func (r *running) close() { unix.Close(r.pidfd) }
+func (r *running) close() {
+	r.file.Close() //nolint:errcheck // it was only waited for
+	r.watch.Wait()
+}
 
 func (r *running) signal(sig syscall.Signal) error {
 	if err := unix.PidfdSendSignal(r.pidfd, sig, nil, 0); err != nil {
 		return fmt.Errorf("failed to send %s to the server process (pid:%d): %w", unix.SignalName(sig), r.pid, err)
 	}
 	return nil
-}
-
-// ended reports whether it ends within this time.
-func (r *running) ended(within time.Duration) bool {
-	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(r.pidfd), Events: unix.POLLIN}}, int(within.Milliseconds()))
-		if err != unix.EINTR {
-			return n > 0
-		}
-	}
 }
 
 // Restart sends HUP and returns when the status file has one generation, and that is newer than all that it had before.
@@ -94,18 +106,33 @@ func Restart(ctx context.Context, pidFile, statusFile string) error {
 	if len(before) == 0 {
 		return fmt.Errorf("no active process found in the status file %s: no worker has become ready yet", statusFile)
 	}
-	newest := before[len(before)-1]
+	changes, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("cannot watch the status file %s: %w", statusFile, err)
+	}
+	defer changes.Close()
+	if err := changes.Add(filepath.Dir(statusFile)); err != nil { // the file is another one each time
+		return fmt.Errorf("cannot watch the folder of the status file: %w", err)
+	}
 	if err := server.signal(syscall.SIGHUP); err != nil {
 		return err
 	}
+	return server.replaced(ctx, statusFile, before[len(before)-1], changes)
+}
+
+// replaced waits until the status file has one generation, newer than this one.
+func (r *running) replaced(ctx context.Context, statusFile string, newest int, changes *fsnotify.Watcher) error {
 	for {
 		now, err := generations(statusFile)
-		switch {
-		case err == nil && len(now) == 1 && now[0] > newest:
+		if err == nil && len(now) == 1 && now[0] > newest {
 			return nil
-		case server.ended(look):
-			return fmt.Errorf("start_server (pid:%d): %w", server.pid, errEnded)
-		case ctx.Err() != nil:
+		}
+		select {
+		case <-changes.Events:
+		case <-changes.Errors: // events were lost: look
+		case <-r.ended:
+			return fmt.Errorf("start_server (pid:%d): %w", r.pid, errEnded)
+		case <-ctx.Done():
 			return unfinished(now, newest, err)
 		}
 	}
@@ -162,10 +189,10 @@ func Stop(ctx context.Context, pidFile string, say func(pid int)) error {
 	if err := server.signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	for !server.ended(look) {
-		if ctx.Err() != nil {
-			return fmt.Errorf("%w: start_server (pid:%d) waits for its workers, which it has told to end; another TERM kills them", ErrLate, server.pid)
-		}
+	select {
+	case <-server.ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: start_server (pid:%d) waits for its workers, which it has told to end; another TERM kills them", ErrLate, server.pid)
 	}
-	return nil
 }

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
+	"supervisord/internal/config"
 	"supervisord/internal/pattern"
 )
 
@@ -49,7 +49,7 @@ func (o *Options) toml() (text string, flags map[string]string, err error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[supervisor]\nlog_format = \"start_server\"\ncontrol = \"off\"\n")
 	if o.PIDFile != "" {
-		fmt.Fprintf(&b, "pid_file = %s\n", quote(o.PIDFile))
+		fmt.Fprintf(&b, "pid_file = %s\n", config.Quote(o.PIDFile))
 	}
 	fmt.Fprintf(&b, "\n[program.%s]\n", program)
 	for _, key := range slices.Sorted(maps.Keys(k.values)) {
@@ -86,15 +86,15 @@ func (o *Options) basics(k *keys, t tuning) {
 	k.put("command", `["server"]`, "the command") // it comes later, word for word
 	k.put("dialect", `["start_server"]`, "")
 	k.put("limits.ignore_sigpipe", "true", "")
-	k.put("directory", quote(cmp.Or(o.Dir, ".")), "--dir="+o.Dir)
+	k.put("directory", config.Quote(cmp.Or(o.Dir, ".")), "--dir="+o.Dir)
 	if o.StatusFile != "" {
-		k.put("status_file", quote(o.StatusFile), "--status-file="+o.StatusFile)
+		k.put("status_file", config.Quote(o.StatusFile), "--status-file="+o.StatusFile)
 	}
 	if t.dir != "" {
-		k.put("environment_dir", quote(t.dir), "--envdir="+t.dir)
+		k.put("environment_dir", config.Quote(t.dir), "--envdir="+t.dir)
 	}
 	for name, value := range t.passed {
-		k.put("environment."+name, quote(value), name)
+		k.put("environment."+name, config.Quote(value), name)
 	}
 }
 
@@ -106,16 +106,16 @@ func (o *Options) replacement(k *keys, t tuning) {
 	}
 	k.put("restart.generation", `"new"`, "")
 	k.put("restart.backoff", fmt.Sprintf(`{ min = "%s", max = "%s" }`, pace, pace), "--interval="+strconv.Itoa(o.Interval))
-	k.put("restart.stable_after", quote(stable), "")
-	k.put("reload.retry", quote(pace.String()), "--interval="+strconv.Itoa(o.Interval))
-	k.put("reload.soak", quote(t.delay.String()), "--kill-old-delay="+t.delay.String())
+	k.put("restart.stable_after", config.Quote(stable), "")
+	k.put("reload.retry", config.Quote(pace.String()), "--interval="+strconv.Itoa(o.Interval))
+	k.put("reload.soak", config.Quote(t.delay.String()), "--kill-old-delay="+t.delay.String())
 	if t.every > 0 {
-		k.put("reload.every", quote(t.every.String()), "--auto-restart-interval="+t.every.String())
+		k.put("reload.every", config.Quote(t.every.String()), "--auto-restart-interval="+t.every.String())
 	}
-	k.put("stop.signal", quote(cmp.Or(o.SignalOnTERM, "TERM")), "--signal-on-term="+o.SignalOnTERM)
-	k.put("stop.reload_signal", quote(cmp.Or(o.SignalOnHUP, "TERM")), "--signal-on-hup="+o.SignalOnHUP)
+	k.put("stop.signal", config.Quote(cmp.Or(o.SignalOnTERM, "TERM")), "--signal-on-term="+o.SignalOnTERM)
+	k.put("stop.reload_signal", config.Quote(cmp.Or(o.SignalOnHUP, "TERM")), "--signal-on-hup="+o.SignalOnHUP)
 	k.put("stop.int_signal", `"TERM"`, "")
-	k.put("stop.timeout", quote(cmp.Or(o.StopTimeout, "infinity")), "--stop-timeout="+o.StopTimeout)
+	k.put("stop.timeout", config.Quote(cmp.Or(o.StopTimeout, "infinity")), "--stop-timeout="+o.StopTimeout)
 	k.put("stop.max_draining", "0", "")
 }
 
@@ -123,21 +123,21 @@ func (o *Options) replacement(k *keys, t tuning) {
 func (o *Options) readiness(k *keys) error {
 	interval := time.Duration(o.Interval) * time.Second
 	flag := "--ready=" + o.Ready
-	k.put("ready.timeout", quote((interval + readyTimeout).String()), "--interval="+strconv.Itoa(o.Interval))
+	k.put("ready.timeout", config.Quote((interval + readyTimeout).String()), "--interval="+strconv.Itoa(o.Interval))
 	method, detail, has := strings.Cut(o.Ready, "=")
 	if method == "" {
 		k.put("ready.method", `"delay"`, "")
-		k.put("ready.delay", quote(interval.String()), "--interval="+strconv.Itoa(o.Interval))
+		k.put("ready.delay", config.Quote(interval.String()), "--interval="+strconv.Itoa(o.Interval))
 		return nil
 	}
-	k.put("ready.method", quote(method), flag)
+	k.put("ready.method", config.Quote(method), flag)
 	switch method {
 	case "http":
-		k.put("ready.url", quote(detail), flag)
+		k.put("ready.url", config.Quote(detail), flag)
 	case "tcp":
-		k.put("ready.address", quote(detail), flag)
+		k.put("ready.address", config.Quote(detail), flag)
 	case "exec":
-		k.put("ready.command", fmt.Sprintf(`["sh", "-c", %s]`, quote(detail)), flag)
+		k.put("ready.command", fmt.Sprintf(`["sh", "-c", %s]`, config.Quote(detail)), flag)
 	default:
 		if has {
 			return fmt.Errorf("%s: %s takes nothing: write --ready=%s: %w", flag, method, method, ErrUsage)
@@ -168,26 +168,4 @@ func (o *Options) set(k *keys) error {
 		k.put(key, value, "--set="+s)
 	}
 	return nil
-}
-
-// quote writes a string of TOML. What is no UTF-8, which a TOML file cannot have, is replaced, so that it is refused as a path
-// or a name that is not there.
-func quote(s string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case r < ' ' || r == 0x7f:
-			fmt.Fprintf(&b, `\u%04X`, r)
-		case r == utf8.RuneError:
-			b.WriteString("\uFFFD")
-		default:
-			b.WriteRune(r)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
 }
