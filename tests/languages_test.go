@@ -9,6 +9,30 @@ import (
 
 // A worker in another language, put under a light load while it is reloaded. One that has no way to drain may not lose
 // requests for all that supervisord does, as long as it answers what it has accepted before it ends.
+// perlChildren has two children accept from $s until TERM; perlReaps waits for them.
+const (
+	perlChildren = `my @kids;
+for (1..2) {
+    my $pid = fork() // die;
+    if (!$pid) {
+        my $stop = 0;
+        POSIX::sigaction(POSIX::SIGTERM(), POSIX::SigAction->new(sub { $stop = 1 }));   # no SA_RESTART: accept gives up
+        my $body = "generation=$ENV{SERVER_STARTER_GENERATION}";
+        until ($stop) {
+            accept(my $c, $s) or next;
+            sysread($c, my $request, 4096);
+            syswrite($c, "HTTP/1.1 200 OK\r\nContent-Length: " . length($body) . "\r\nConnection: close\r\n\r\n$body");
+            close $c;
+        }
+        POSIX::_exit(0);
+    }
+    push @kids, $pid;
+}
+$SIG{TERM} = sub { kill TERM => @kids };
+`
+	perlReaps = `for my $k (@kids) { while (waitpid($k, 0) != $k) { kill TERM => @kids; last if $!{ECHILD} } }`
+)
+
 func inLanguage(t *testing.T, command string, ready string) {
 	t.Helper()
 	m := prepare(t)
@@ -87,27 +111,9 @@ func TestAPerlWorkerThatPreforksByServerStarterPort(t *testing.T) {
 use strict; use IO::Socket::INET; use POSIX ();
 my ($port, $fd) = split /=/, $ENV{SERVER_STARTER_PORT};
 open(my $s, "+<&=", $fd) or die $!;
-my @kids;
-for (1..2) {
-    my $pid = fork() // die;
-    if (!$pid) {
-        my ($stop, $busy) = (0, 0);
-        POSIX::sigaction(POSIX::SIGTERM(), POSIX::SigAction->new(sub { $stop = 1 }));   # no SA_RESTART: accept gives up
-        my $body = "generation=$ENV{SERVER_STARTER_GENERATION}";
-        until ($stop) {
-            accept(my $c, $s) or next;
-            sysread($c, my $request, 4096);
-            syswrite($c, "HTTP/1.1 200 OK\r\nContent-Length: " . length($body) . "\r\nConnection: close\r\n\r\n$body");
-            close $c;
-        }
-        POSIX::_exit(0);
-    }
-    push @kids, $pid;
-}
-$SIG{TERM} = sub { kill TERM => @kids };
-open(my $n, ">&=", $ENV{NOTIFY_FD}) or die $!;
+`+perlChildren+`open(my $n, ">&=", $ENV{NOTIFY_FD}) or die $!;
 syswrite($n, "\n");
-for my $k (@kids) { while (waitpid($k, 0) != $k) { kill TERM => @kids; last if $!{ECHILD} } }
+`+perlReaps+`
 ''']`, notified)
 }
 
