@@ -1,4 +1,4 @@
-module supervisord
+module example.org/supervisord
 
 go 1.26.0
 

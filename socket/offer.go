@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"supervisord/internal/pattern"
+	"example.org/supervisord/internal/pattern"
 
 	"golang.org/x/sys/unix"
 )

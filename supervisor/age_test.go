@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"supervisord/internal/config"
+	"example.org/supervisord/internal/config"
 )
 
 func aged(workers int) *config.Program {

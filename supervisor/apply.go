@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"supervisord/internal/config"
-	"supervisord/socket"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
 )
 
 // watchConfig is the name of the group of configuration files at the watcher. It can not be a program's name.

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"supervisord/internal/config"
+	"example.org/supervisord/internal/config"
 )
 
 // BenchmarkRoll is what the core takes, for each worker, to replace a thousand.

@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"supervisord/internal/config"
-	"supervisord/worker"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/worker"
 )
 
 func (w *fakeWorker) isWell(well func(context.Context, worker.Ready) error) { w.probe.Store(&well) }

@@ -1,8 +1,8 @@
 package supervisor
 
 import (
-	"supervisord/internal/config"
-	"supervisord/worker"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/worker"
 )
 
 // CommandRequest asks with what a command that belongs to a program is run. Do answers it with a *Command.

@@ -18,9 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
-	"supervisord/internal/config"
-	"supervisord/socket"
-	"supervisord/worker"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/worker"
 )
 
 // world is what outlives a master: processes, and the file-descriptor store. The master of the day may die in any call that it

@@ -3,7 +3,7 @@ package supervisor
 import (
 	"time"
 
-	"supervisord/internal/config"
+	"example.org/supervisord/internal/config"
 )
 
 // Event is something that a program has to answer to.

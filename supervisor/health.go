@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"supervisord/internal/config"
-	"supervisord/worker"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/worker"
 )
 
 // pulse is the watch over the health of one worker, from when it is ready until it is on its way out.

@@ -3,8 +3,8 @@ package supervisor
 import (
 	"go.uber.org/zap"
 
-	"supervisord/socket"
-	"supervisord/worker"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/worker"
 )
 
 // Store is systemd's file-descriptor store: what it holds comes back to the next main process of the service.

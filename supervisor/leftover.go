@@ -14,8 +14,8 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"supervisord/socket"
-	"supervisord/worker"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/worker"
 )
 
 // Leftovers are worker processes whose supervisor died and left nothing that could be restored: no file-descriptor store,

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"supervisord/worker"
+	"example.org/supervisord/worker"
 )
 
 func TestAProcessThatTheStoreHasAndTheRecordDoesNotKnowIsEnded(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"supervisord/internal/config"
-	"supervisord/worker"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/worker"
 )
 
 // LogsRequest asks for what the workers of a program write to captured streams. Do answers it with a *worker.Log, which is

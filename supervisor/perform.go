@@ -8,9 +8,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"supervisord/internal/config"
-	"supervisord/socket"
-	"supervisord/worker"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/worker"
 )
 
 // generation is what the loop keeps for a Generation.

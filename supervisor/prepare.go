@@ -12,9 +12,9 @@ import (
 	"strconv"
 	"strings"
 
-	"supervisord/internal/config"
-	"supervisord/socket"
-	"supervisord/worker"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/worker"
 )
 
 // snapshot is what was looked up for a generation when it began: all its workers, and those that replace them, start from it.

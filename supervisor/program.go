@@ -5,7 +5,7 @@ import (
 	"syscall"
 	"time"
 
-	"supervisord/internal/config"
+	"example.org/supervisord/internal/config"
 )
 
 // Program is the state of one program: plain data, which Step changes and nothing else does.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"supervisord/internal/config"
+	"example.org/supervisord/internal/config"
 )
 
 // testConfig is a program as the configuration's defaults would make it.

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"supervisord/internal/config"
+	"example.org/supervisord/internal/config"
 )
 
 // history is a random life of a program, and what has been seen of it.

@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"supervisord/internal/config"
-	"supervisord/socket"
-	"supervisord/worker"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/worker"
 )
 
 // recordVersion is the version of Record. A newer image reads the states of older ones; an older one refuses those of newer ones.

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"supervisord/internal/config"
-	"supervisord/socket"
-	"supervisord/worker"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/worker"
 )
 
 // recordOf is the record of a program in the middle of a reload.

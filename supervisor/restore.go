@@ -11,9 +11,9 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"supervisord/internal/config"
-	"supervisord/socket"
-	"supervisord/worker"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/worker"
 )
 
 // handoverVariable names the memfd with the state, for an image that was executed in the place of another one.

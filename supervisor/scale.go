@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"supervisord/socket"
+	"example.org/supervisord/socket"
 )
 
 // MaxWorkers is how many a program can have. A configuration may have as many.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"supervisord/internal/config"
+	"example.org/supervisord/internal/config"
 )
 
 // settle draws the consequences of an event. Every rule looks only at the state, so none can be missed by an event:

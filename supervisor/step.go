@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"time"
 
-	"supervisord/internal/config"
+	"example.org/supervisord/internal/config"
 )
 
 // Step answers an event: it changes the program and returns what has to be done, in order.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"supervisord/internal/config"
+	"example.org/supervisord/internal/config"
 )
 
 func TestAReloadThatFailedIsTriedAgainUntilOneServes(t *testing.T) {

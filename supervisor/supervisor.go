@@ -12,9 +12,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"supervisord/internal/config"
-	"supervisord/socket"
-	"supervisord/worker"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/worker"
 )
 
 // Launcher starts processes. The real one is worker.Launcher; tests have one without processes.

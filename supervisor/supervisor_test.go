@@ -18,9 +18,9 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"supervisord/internal/config"
-	"supervisord/socket"
-	"supervisord/worker"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/worker"
 )
 
 // fakeLauncher starts workers that are made of channels. It is driven from within a synctest bubble.

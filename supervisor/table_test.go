@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"supervisord/internal/config"
+	"example.org/supervisord/internal/config"
 )
 
 var update = flag.Bool("update", false, "write the table in doc.go anew")

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"supervisord/worker"
+	"example.org/supervisord/worker"
 )
 
 // The environment of an image that was executed in the place of another one, beside handoverVariable.

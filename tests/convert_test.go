@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"supervisord/tests/ports"
+	"example.org/supervisord/tests/ports"
 )
 
 // convert runs supervisord convert, which has to succeed, and writes what it prints into the configuration of the test.

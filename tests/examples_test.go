@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"supervisord/examples/grpc/greeter"
-	"supervisord/tests/ports"
+	"example.org/supervisord/examples/grpc/greeter"
+	"example.org/supervisord/tests/ports"
 )
 
 // example starts one of the examples with its own configuration, on addresses that are free, and returns these.

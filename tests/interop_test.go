@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"supervisord/tests/ports"
+	"example.org/supervisord/tests/ports"
 
 	"golang.org/x/sys/unix"
 )

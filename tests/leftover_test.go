@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"supervisord/tests/ports"
+	"example.org/supervisord/tests/ports"
 )
 
 // webAt is web at a known address.

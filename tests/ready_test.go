@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"supervisord/tests/ports"
+	"example.org/supervisord/tests/ports"
 )
 
 func TestAWorkerThatSaysREADYIsReady(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"supervisord/tests/ports"
+	"example.org/supervisord/tests/ports"
 )
 
 // throughScript prepares a master that scripts/run starts, with a configuration that is like the example.

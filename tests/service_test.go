@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"supervisord/tests/ports"
+	"example.org/supervisord/tests/ports"
 )
 
 // hello is the example worker, which drains as a worker should.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"supervisord/tests/ports"
+	"example.org/supervisord/tests/ports"
 )
 
 // die kills the supervisord, as a fault of its own would, and prepares for the next one.

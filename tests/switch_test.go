@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"supervisord/tests/ports"
+	"example.org/supervisord/tests/ports"
 )
 
 // deployScript is as somebody has it who has run the Perl start_server for years.

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"supervisord/tests/ports"
+	"example.org/supervisord/tests/ports"
 
 	"golang.org/x/sys/unix"
 )

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"supervisord/socket"
+	"example.org/supervisord/socket"
 )
 
 func TestMessagesToEinhornAreReadAsItsClientsWriteThem(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"supervisord/internal/config"
-	"supervisord/internal/control"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/control"
 )
 
 // asking is what the commands have in common that ask a running supervisord.

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"supervisord/internal/starter"
+	"example.org/supervisord/internal/starter"
 )
 
 // backgroundVariable is in the environment of the process in the background.

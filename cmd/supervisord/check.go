@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"supervisord/internal/config"
+	"example.org/supervisord/internal/config"
 )
 
 func checkCommand(path *string) *cobra.Command {

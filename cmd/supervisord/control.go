@@ -3,8 +3,8 @@ package main
 import (
 	"go.uber.org/zap"
 
-	"supervisord/internal/control"
-	"supervisord/internal/observe"
+	"example.org/supervisord/internal/control"
+	"example.org/supervisord/internal/observe"
 )
 
 // controlFD is the name under which the control socket is handed over.

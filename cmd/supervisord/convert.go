@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"supervisord/internal/convert"
+	"example.org/supervisord/internal/convert"
 )
 
 // convertFlags are the flags of convert.

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"supervisord/internal/pattern"
+	"example.org/supervisord/internal/pattern"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"

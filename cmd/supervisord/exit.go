@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
-	"supervisord/internal/config"
-	"supervisord/internal/control"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/control"
 )
 
 // Exit codes: one for each kind of end, so that a script can tell them apart. Those from 64 up are of sysexits.h.

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"supervisord/internal/control"
-	"supervisord/supervisor"
+	"example.org/supervisord/internal/control"
+	"example.org/supervisord/supervisor"
 )
 
 // redraw is how often the lines on a terminal follow what goes on.

@@ -7,10 +7,10 @@ import (
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
 
-	"supervisord/internal/config"
-	"supervisord/internal/starter"
-	"supervisord/internal/systemd"
-	"supervisord/supervisor"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/starter"
+	"example.org/supervisord/internal/systemd"
+	"example.org/supervisord/supervisor"
 )
 
 // newLogger writes to stderr: for people on a terminal, JSON lines otherwise; and to the journal with its fields where stderr

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"supervisord/worker"
+	"example.org/supervisord/worker"
 )
 
 func main() {

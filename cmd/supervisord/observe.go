@@ -1,6 +1,6 @@
 package main
 
-import "supervisord/internal/observe"
+import "example.org/supervisord/internal/observe"
 
 // observe begins to follow the supervisor, which need not run yet.
 func (d *master) observe() *observe.Observer {

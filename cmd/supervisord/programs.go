@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"supervisord/internal/control"
-	"supervisord/supervisor"
+	"example.org/supervisord/internal/control"
+	"example.org/supervisord/supervisor"
 )
 
 // waited makes a command that has something happen to a program, and waits for its end.

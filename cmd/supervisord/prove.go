@@ -15,8 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"supervisord/internal/config"
-	"supervisord/internal/prove"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/prove"
 )
 
 // proveFlags are the flags of prove that are not options of the proof.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"supervisord/internal/control"
-	"supervisord/internal/observe/receipt"
-	"supervisord/supervisor"
+	"example.org/supervisord/internal/control"
+	"example.org/supervisord/internal/observe/receipt"
+	"example.org/supervisord/supervisor"
 )
 
 // defaultTimeout is how long a command waits by default.

@@ -12,13 +12,13 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
-	"supervisord/internal/config"
-	"supervisord/internal/control"
-	"supervisord/internal/starter"
-	"supervisord/internal/systemd"
-	"supervisord/internal/watch"
-	"supervisord/supervisor"
-	"supervisord/worker"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/control"
+	"example.org/supervisord/internal/starter"
+	"example.org/supervisord/internal/systemd"
+	"example.org/supervisord/internal/watch"
+	"example.org/supervisord/supervisor"
+	"example.org/supervisord/worker"
 )
 
 func runCommand(path *string) *cobra.Command {

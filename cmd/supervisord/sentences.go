@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"supervisord/supervisor"
+	"example.org/supervisord/supervisor"
 )
 
 // sentence is an update in one line.

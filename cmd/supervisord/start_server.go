@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"supervisord/internal/starter"
-	"supervisord/supervisor"
+	"example.org/supervisord/internal/starter"
+	"example.org/supervisord/supervisor"
 )
 
 // startServerName is the command, and the name under which the program is that command.

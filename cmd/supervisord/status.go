@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"supervisord/internal/control"
-	"supervisord/supervisor"
+	"example.org/supervisord/internal/control"
+	"example.org/supervisord/supervisor"
 )
 
 func statusCommand(path *string) *cobra.Command {

@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"supervisord/internal/config"
-	"supervisord/internal/systemd"
-	"supervisord/supervisor"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/systemd"
+	"example.org/supervisord/supervisor"
 )
 
 // checkHandover is the hidden command with which a running supervisord tries a new binary.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"supervisord/internal/control"
+	"example.org/supervisord/internal/control"
 )
 
 // switchTimeout is how long a new image may take until it answers.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"supervisord/internal/control"
-	"supervisord/supervisor"
+	"example.org/supervisord/internal/control"
+	"example.org/supervisord/supervisor"
 )
 
 // waiting waits for what was asked for, over the death or upgrade of the supervisord that was asked.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"supervisord/worker/graceful"
+	"example.org/supervisord/worker/graceful"
 )
 
 func main() {

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 
-	"supervisord/examples/grpc/greeter"
-	"supervisord/worker/graceful"
+	"example.org/supervisord/examples/grpc/greeter"
+	"example.org/supervisord/worker/graceful"
 )
 
 func main() {

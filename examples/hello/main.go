@@ -12,7 +12,7 @@ import (
 	"os"
 	"time"
 
-	"supervisord/worker/graceful"
+	"example.org/supervisord/worker/graceful"
 )
 
 type worker struct {

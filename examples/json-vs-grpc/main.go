@@ -11,8 +11,8 @@ import (
 
 	"google.golang.org/grpc"
 
-	"supervisord/examples/grpc/greeter"
-	"supervisord/worker/graceful"
+	"example.org/supervisord/examples/grpc/greeter"
+	"example.org/supervisord/worker/graceful"
 )
 
 func main() {

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"supervisord/worker/graceful"
+	"example.org/supervisord/worker/graceful"
 )
 
 type queue struct {

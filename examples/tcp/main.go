@@ -10,7 +10,7 @@ import (
 	"net"
 	"time"
 
-	"supervisord/worker/graceful"
+	"example.org/supervisord/worker/graceful"
 )
 
 func main() {

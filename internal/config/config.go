@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
-	"supervisord/socket"
-	"supervisord/worker"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/worker"
 )
 
 // Config is a whole valid configuration.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"supervisord/socket"
+	"example.org/supervisord/socket"
 )
 
 // dialects reads the key dialect: one or several of the words that there are; an empty list is none.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"supervisord/socket"
+	"example.org/supervisord/socket"
 )
 
 // environmentText is an environment file while it is read.

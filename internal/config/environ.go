@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"supervisord/socket"
+	"example.org/supervisord/socket"
 )
 
 // maxVariables bounds how many variables the files of one program can have.

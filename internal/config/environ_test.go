@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"supervisord/socket"
+	"example.org/supervisord/socket"
 )
 
 // environmentCases are texts of environment files, and what they say as Go prints it, or the error.

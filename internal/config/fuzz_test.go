@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"supervisord/worker"
+	"example.org/supervisord/worker"
 )
 
 // FuzzLoad: whatever the file holds, Load returns; what it accepts is fit to be used, and what it refuses says where.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"supervisord/worker"
+	"example.org/supervisord/worker"
 )
 
 // Health is the [program.NAME.health] table: how a worker that serves shows that it is well.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"supervisord/worker"
+	"example.org/supervisord/worker"
 )
 
 func TestHealthLogAndLimitsArrive(t *testing.T) {

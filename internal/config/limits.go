@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"supervisord/worker"
+	"example.org/supervisord/worker"
 )
 
 // limitFields are the keys of [program.NAME.limits]: the soft limits of getrlimit(2) by their names there, and the other

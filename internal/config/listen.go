@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"supervisord/socket"
+	"example.org/supervisord/socket"
 )
 
 // listenFields are the keys of [[program.NAME.listen]].

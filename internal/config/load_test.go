@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"supervisord/socket"
-	"supervisord/worker"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/worker"
 )
 
 // files writes files into a new folder and returns the folder.

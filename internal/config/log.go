@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"supervisord/worker"
+	"example.org/supervisord/worker"
 )
 
 // Log is the [program.NAME.log] table: the file for what is captured. An empty one means memory only.

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"supervisord/socket"
-	"supervisord/worker"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/worker"
 )
 
 const maxWorkers = 10_000

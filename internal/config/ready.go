@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"supervisord/socket"
-	"supervisord/worker"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/worker"
 )
 
 const (

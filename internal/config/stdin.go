@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"supervisord/socket"
+	"example.org/supervisord/socket"
 )
 
 // stdin reads what a worker has as its standard input: nothing, or one of its listeners, which is then there and nowhere else.

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"supervisord/supervisor"
+	"example.org/supervisord/supervisor"
 )
 
 // Client asks a supervisord. Its methods return a *Problem when it answers that it will not, ErrNotThere or ErrForbidden when

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"supervisord/supervisor"
+	"example.org/supervisord/supervisor"
 )
 
 // follow asks for every update from now on.

@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"strconv"
 
-	"supervisord/supervisor"
-	"supervisord/worker"
+	"example.org/supervisord/supervisor"
+	"example.org/supervisord/worker"
 )
 
 // LogEntry is a line of …/logs.

@@ -11,7 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"supervisord/supervisor"
+	"example.org/supervisord/supervisor"
 )
 
 // apiTypes is what is sent and answered. What they are made of follows from them.

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strings"
 
-	"supervisord/supervisor"
+	"example.org/supervisord/supervisor"
 )
 
 // Problem is an answer that is no success: what is wrong, and what to do about it. It is the error that a Client returns.

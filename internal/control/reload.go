@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"supervisord/supervisor"
+	"example.org/supervisord/supervisor"
 )
 
 // ReloadBody is the body of POST /v1/reload.

@@ -18,8 +18,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"supervisord/internal/observe/receipt"
-	"supervisord/supervisor"
+	"example.org/supervisord/internal/observe/receipt"
+	"example.org/supervisord/supervisor"
 )
 
 // route is one thing that can be asked for.

@@ -13,8 +13,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"supervisord/internal/observe/receipt"
-	"supervisord/supervisor"
+	"example.org/supervisord/internal/observe/receipt"
+	"example.org/supervisord/supervisor"
 )
 
 // The limits on what a client may send, and on how long it may take.

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"supervisord/supervisor"
+	"example.org/supervisord/supervisor"
 )
 
 const nobody = 65534

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"supervisord/internal/observe/kernel"
-	"supervisord/internal/observe/receipt"
-	"supervisord/supervisor"
+	"example.org/supervisord/internal/observe/kernel"
+	"example.org/supervisord/internal/observe/receipt"
+	"example.org/supervisord/supervisor"
 )
 
 // Status is what is going on: supervisor.Status, and what the kernel says about it.

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"supervisord/internal/observe/kernel"
+	"example.org/supervisord/internal/observe/kernel"
 )
 
 // Usage is what a worker uses: its process and everything else in its process group. What could not be found out is nil.

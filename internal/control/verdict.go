@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"supervisord/supervisor"
+	"example.org/supervisord/supervisor"
 )
 
 // Outcome says how something that was asked for has ended.

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"supervisord/supervisor"
+	"example.org/supervisord/supervisor"
 )
 
 type kind = supervisor.ReportKind

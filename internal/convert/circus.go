@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"supervisord/internal/pattern"
+	"example.org/supervisord/internal/pattern"
 )
 
 // circusFile is a configuration of circus with what it includes.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"supervisord/internal/pattern"
+	"example.org/supervisord/internal/pattern"
 )
 
 // watcher is a [watcher:x] while it is converted.

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"supervisord/internal/config"
+	"example.org/supervisord/internal/config"
 )
 
 // Kind is what a source is written for.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"supervisord/internal/config"
+	"example.org/supervisord/internal/config"
 )
 
 var update = goflag.Bool("update", false, "write the golden files anew")

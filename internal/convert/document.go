@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"supervisord/internal/config"
-	"supervisord/socket"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
 )
 
 // place is where something stands: in a file, or among the arguments of a command line ("argument 3", without a line).

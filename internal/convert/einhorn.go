@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"supervisord/internal/pattern"
+	"example.org/supervisord/internal/pattern"
 )
 
 // einhornFlags are the options of einhorn.

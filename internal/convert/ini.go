@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode"
 
-	"supervisord/internal/config"
+	"example.org/supervisord/internal/config"
 )
 
 // The two sources that are ini files are read by two dialects of Python's ConfigParser, which differ in what begins a comment,

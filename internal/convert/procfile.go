@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"supervisord/internal/config"
-	"supervisord/internal/pattern"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/pattern"
 )
 
 // procfileLine is a process of a Procfile: foreman takes letters, digits and _, its successors - too.

@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode"
 
-	"supervisord/internal/starter"
+	"example.org/supervisord/internal/starter"
 )
 
 // starterFlags are the options of start_server, and those that supervisord's has besides.

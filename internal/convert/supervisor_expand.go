@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"supervisord/internal/pattern"
+	"example.org/supervisord/internal/pattern"
 )
 
 // formatted is a %(…) of Python in a value: %(name), flags, width, precision, and a letter.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"supervisord/internal/config"
+	"example.org/supervisord/internal/config"
 )
 
 // write is the configuration as TOML.

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"supervisord/internal/config"
+	"example.org/supervisord/internal/config"
 )
 
 // The readers below report a value that the source's own supervisor would refuse, and return false.

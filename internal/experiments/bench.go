@@ -49,7 +49,7 @@ func build(ctx context.Context, dir string) (binaries, error) {
 	for to, from := range map[string]string{
 		bin.Supervisord: "cmd/supervisord", bin.Hello: "examples/hello", bin.GRPC: "examples/grpc", bin.Both: "examples/json-vs-grpc",
 	} {
-		if text, err := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", to, "supervisord/"+from).CombinedOutput(); err != nil {
+		if text, err := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", to, "example.org/supervisord/"+from).CombinedOutput(); err != nil {
 			return bin, fmt.Errorf("cannot build %s: %w\n%s", from, err, text)
 		}
 	}

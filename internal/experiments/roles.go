@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"supervisord/worker/graceful"
+	"example.org/supervisord/worker/graceful"
 )
 
 // Roles that this binary plays as a worker, by its first argument.

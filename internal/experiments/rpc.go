@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"supervisord/examples/grpc/greeter"
+	"example.org/supervisord/examples/grpc/greeter"
 )
 
 // rpcUser calls Greeter.Hello over one client connection of its own.

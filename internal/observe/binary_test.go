@@ -19,9 +19,9 @@ import (
 	"testing"
 	"time"
 
-	"supervisord/internal/observe/hooks"
-	"supervisord/internal/observe/page"
-	"supervisord/internal/observe/receipt"
+	"example.org/supervisord/internal/observe/hooks"
+	"example.org/supervisord/internal/observe/page"
+	"example.org/supervisord/internal/observe/receipt"
 )
 
 // built is the folder of the programs that the tests run.

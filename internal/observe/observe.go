@@ -11,13 +11,13 @@ import (
 
 	"go.uber.org/zap"
 
-	"supervisord/internal/control"
-	"supervisord/internal/observe/hooks"
-	"supervisord/internal/observe/kernel"
-	"supervisord/internal/observe/metrics"
-	"supervisord/internal/observe/page"
-	"supervisord/internal/observe/receipt"
-	"supervisord/supervisor"
+	"example.org/supervisord/internal/control"
+	"example.org/supervisord/internal/observe/hooks"
+	"example.org/supervisord/internal/observe/kernel"
+	"example.org/supervisord/internal/observe/metrics"
+	"example.org/supervisord/internal/observe/page"
+	"example.org/supervisord/internal/observe/receipt"
+	"example.org/supervisord/supervisor"
 )
 
 // Asker answers requests: a supervisor.Supervisor.

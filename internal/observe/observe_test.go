@@ -15,12 +15,12 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"supervisord/internal/config"
-	"supervisord/internal/control"
-	"supervisord/internal/observe/hooks"
-	"supervisord/internal/observe/receipt"
-	"supervisord/supervisor"
-	"supervisord/worker"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/control"
+	"example.org/supervisord/internal/observe/hooks"
+	"example.org/supervisord/internal/observe/receipt"
+	"example.org/supervisord/supervisor"
+	"example.org/supervisord/worker"
 )
 
 // loop is a supervisor of channels.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"supervisord/internal/observe/page"
+	"example.org/supervisord/internal/observe/page"
 )
 
 // shown is how many receipts of each program the page shows.

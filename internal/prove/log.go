@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"supervisord/supervisor"
+	"example.org/supervisord/supervisor"
 )
 
 // line is what is read of one line of supervisord's log.

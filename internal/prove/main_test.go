@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"supervisord/internal/prove"
-	"supervisord/worker/graceful"
+	"example.org/supervisord/internal/prove"
+	"example.org/supervisord/worker/graceful"
 )
 
 // binaries are built once for all tests: supervisord and the example worker.
@@ -41,7 +41,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if out, err := exec.Command("go", "build", "-o", dir, "supervisord/cmd/supervisord", "supervisord/examples/hello").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", dir, "example.org/supervisord/cmd/supervisord", "example.org/supervisord/examples/hello").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "cannot build what the tests run: %v\n%s", err, out)
 		return 1
 	}

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"supervisord/worker"
+	"example.org/supervisord/worker"
 )
 
 // master is the supervisord that is reloaded: a child, or one that runs already. What it does comes from events, until over is

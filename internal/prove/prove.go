@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"supervisord/internal/config"
+	"example.org/supervisord/internal/config"
 )
 
 // Options says what to prove, and how hard to try.

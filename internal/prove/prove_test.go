@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"supervisord/internal/prove"
+	"example.org/supervisord/internal/prove"
 )
 
 // passed fails the test unless the proof passed with nothing to remark.

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"supervisord/internal/config"
-	"supervisord/socket"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
 )
 
 // probeTimeout is how long the first request may take: the workers of a child may still be starting.

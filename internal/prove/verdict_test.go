@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"supervisord/internal/config"
-	"supervisord/socket"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
 )
 
 func TestKindOfError(t *testing.T) {

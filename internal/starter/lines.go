@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"supervisord/internal/config"
-	"supervisord/supervisor"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/supervisor"
 )
 
 // Lines writes what the reference would write about the life of one program: every line once, at its time, without the time.

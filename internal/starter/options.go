@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"supervisord/internal/config"
+	"example.org/supervisord/internal/config"
 )
 
 // Version is the version of Server::Starter that this follows.

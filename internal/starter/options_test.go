@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"supervisord/internal/config"
+	"example.org/supervisord/internal/config"
 )
 
 // options is a command line without flags, run in a folder of the test's.

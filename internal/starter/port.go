@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"supervisord/internal/config"
-	"supervisord/internal/pattern"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/pattern"
 )
 
 // listener is what one --port or --path asks for.

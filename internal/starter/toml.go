@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"supervisord/internal/config"
-	"supervisord/internal/pattern"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/pattern"
 )
 
 // shortestPace is how long a worker that failed is not tried again, where --interval is 0.

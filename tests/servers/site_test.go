@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"supervisord/tests/ports"
+	"example.org/supervisord/tests/ports"
 )
 
 const examples = "../../examples/servers"

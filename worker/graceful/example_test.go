@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"supervisord/worker/graceful"
+	"example.org/supervisord/worker/graceful"
 )
 
 // A web server: three lines stand where http.ListenAndServe stood.

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"supervisord/examples/grpc/greeter"
+	"example.org/supervisord/examples/grpc/greeter"
 )
 
 // The load of the gRPC test; larger figures are measured with the flags.

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"supervisord/worker/graceful"
+	"example.org/supervisord/worker/graceful"
 )
 
 // certificate makes a throw-away certificate.

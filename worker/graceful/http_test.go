@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"supervisord/worker/graceful"
+	"example.org/supervisord/worker/graceful"
 )
 
 // inHand sends a request that takes d and returns once the worker has it in hand.

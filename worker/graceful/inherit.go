@@ -12,7 +12,7 @@ import (
 	"github.com/lestrrat-go/server-starter/listener"
 	"golang.org/x/sys/unix"
 
-	"supervisord/socket"
+	"example.org/supervisord/socket"
 )
 
 // started is what this process was started with. An environment belongs to the process and can be read only once,

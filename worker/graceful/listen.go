@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"supervisord/socket"
+	"example.org/supervisord/socket"
 )
 
 // ErrNotInherited is returned for a name that none of the inherited sockets has.

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"supervisord/socket"
+	"example.org/supervisord/socket"
 )
 
 // ask starts a process with these environment variables and sockets, lets it ask for listeners ("name|address" each; "*" for

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"supervisord/socket"
+	"example.org/supervisord/socket"
 )
 
 // notifier is where this process says how it does: sd_notify(3)'s NOTIFY_SOCKET, s6's notification fd and einhorn's control

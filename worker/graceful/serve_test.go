@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"supervisord/worker/graceful"
+	"example.org/supervisord/worker/graceful"
 )
 
 func TestSecondTermMeansNow(t *testing.T) {

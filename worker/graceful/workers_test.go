@@ -17,8 +17,8 @@ import (
 
 	"google.golang.org/grpc"
 
-	"supervisord/examples/grpc/greeter"
-	"supervisord/worker/graceful"
+	"example.org/supervisord/examples/grpc/greeter"
+	"example.org/supervisord/worker/graceful"
 )
 
 // workers are what the test binary can be re-executed as.

@@ -12,10 +12,10 @@ import (
 
 	"go.uber.org/zap"
 
-	"supervisord/internal/config"
-	"supervisord/internal/observe/receipt"
-	"supervisord/supervisor"
-	"supervisord/worker"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/observe/receipt"
+	"example.org/supervisord/supervisor"
+	"example.org/supervisord/worker"
 )
 
 // The hooks, as they are called in the configuration and in the message.

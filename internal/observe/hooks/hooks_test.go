@@ -17,10 +17,10 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"supervisord/internal/config"
-	"supervisord/internal/observe/receipt"
-	"supervisord/supervisor"
-	"supervisord/worker"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/observe/receipt"
+	"example.org/supervisord/supervisor"
+	"example.org/supervisord/worker"
 )
 
 func TestMain(m *testing.M) {

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"sync"
 
-	"supervisord/internal/observe/receipt"
-	"supervisord/supervisor"
+	"example.org/supervisord/internal/observe/receipt"
+	"example.org/supervisord/supervisor"
 )
 
 // The buckets of the histograms, in seconds.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"supervisord/internal/observe/kernel"
-	"supervisord/supervisor"
+	"example.org/supervisord/internal/observe/kernel"
+	"example.org/supervisord/supervisor"
 )
 
 // programs writes what a status says of each program.

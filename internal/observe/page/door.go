@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"supervisord/internal/control"
+	"example.org/supervisord/internal/control"
 )
 
 // listen listens on host:port, or unix:/path: then there is a socket to be closed at the end, too.

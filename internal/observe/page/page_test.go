@@ -20,8 +20,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"supervisord/internal/control"
-	"supervisord/supervisor"
+	"example.org/supervisord/internal/control"
+	"example.org/supervisord/supervisor"
 )
 
 // stage is a server whose supervisor is these fields.

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"supervisord/internal/control"
+	"example.org/supervisord/internal/control"
 )
 
 // The bounds of a token.

@@ -10,8 +10,8 @@ import (
 	"net/netip"
 	"strings"
 
-	"supervisord/internal/config"
-	"supervisord/internal/observe/metrics"
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/observe/metrics"
 )
 
 //go:embed static

@@ -16,9 +16,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"supervisord/internal/control"
-	"supervisord/internal/observe/receipt"
-	"supervisord/supervisor"
+	"example.org/supervisord/internal/control"
+	"example.org/supervisord/internal/observe/receipt"
+	"example.org/supervisord/supervisor"
 )
 
 // The limits on clients.

@@ -3,8 +3,8 @@ package receipt
 import (
 	"time"
 
-	"supervisord/internal/observe/kernel"
-	"supervisord/supervisor"
+	"example.org/supervisord/internal/observe/kernel"
+	"example.org/supervisord/supervisor"
 )
 
 // Kernel is asked while something is under way. package kernel answers.

@@ -12,8 +12,8 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"supervisord/internal/observe/kernel"
-	"supervisord/supervisor"
+	"example.org/supervisord/internal/observe/kernel"
+	"example.org/supervisord/supervisor"
 )
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

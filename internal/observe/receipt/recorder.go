@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"supervisord/supervisor"
+	"example.org/supervisord/supervisor"
 )
 
 // kept is how many receipts, and how many lives of generations, are kept of each program.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"supervisord/supervisor"
+	"example.org/supervisord/supervisor"
 )
 
 // Resync compares with how things are: where updates were missed, and at the beginning, for what another image has begun.

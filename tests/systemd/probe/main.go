@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"supervisord/internal/systemd"
+	"example.org/supervisord/internal/systemd"
 )
 
 func main() {
