@@ -1,0 +1,217 @@
+package foreign
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lingering is a connected TCP socket whose last close waits for an hour: what was written to it is never read.
+func lingering(t *testing.T) int {
+	t.Helper()
+	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	must(t, unix.Bind(l, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	must(t, unix.Listen(l, 1))
+	at, err := unix.Getsockname(l)
+	must(t, err)
+	c, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	must(t, unix.SetsockoptLinger(c, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600}))
+	must(t, unix.Connect(c, at))
+	peer, _, err := unix.Accept4(l, unix.SOCK_CLOEXEC)
+	must(t, err)
+	t.Cleanup(func() {
+		unix.Close(peer)
+		unix.Close(l)
+	})
+	must(t, unix.SetNonblock(c, true))
+	for err = nil; err == nil; {
+		_, err = unix.Write(c, make([]byte, 1<<16))
+	}
+	if err != unix.EAGAIN {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func pair(t *testing.T) (ours, theirs int) {
+	t.Helper()
+	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	must(t, err)
+	return p[0], p[1]
+}
+
+func send(to int, text string, fds ...int) error {
+	_, err := unix.SendmsgN(to, []byte(text), unix.UnixRights(fds...), nil, 0)
+	return err
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	return len(list)
+}
+
+func TestCloseAsideNeitherWaitsNorKeepsThreads(t *testing.T) {
+	before := descriptors(t)
+	var c Closer
+	for range 3 * maxThreads {
+		ours, theirs := pair(t)
+		slow := lingering(t)
+		must(t, send(theirs, "x", slow))
+		unix.Close(slow)
+		unix.Close(theirs)
+		begin := time.Now()
+		c.CloseAside(ours)
+		if took := time.Since(begin); took > 5*time.Second {
+			t.Fatalf("it waited for %v", took)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := c.Wait(ctx); err != nil {
+		t.Errorf("the closings are stuck: %v", err)
+	}
+	if now := descriptors(t); now != before+2*3*maxThreads { // the listener and the peer of each
+		t.Errorf("%d descriptors instead of %d", now, before)
+	}
+}
+
+func TestClosingsBeyondTheThreadsWaitAndNobodyElseDoes(t *testing.T) {
+	var c Closer
+	stuck := make(chan struct{})
+	for range maxThreads {
+		c.Do(func() { <-stuck })
+	}
+	read, write := pair(t)
+	defer unix.Close(read)
+	c.CloseAside(write)
+	if _, err := unix.FcntlInt(uintptr(write), unix.F_GETFD, 0); err != nil {
+		t.Error("closed, with all threads stuck")
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(os.ErrDeadlineExceeded)
+	if err := c.Wait(ctx); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Wait: %v", err)
+	}
+	close(stuck)
+	must(t, c.Wait(t.Context()))
+	if n, err := Read(read, make([]byte, 1)); n != 0 || err != nil {
+		t.Errorf("not closed: %d, %v", n, err)
+	}
+}
+
+func TestReadTakesNoDescriptors(t *testing.T) {
+	ours, theirs := pair(t)
+	defer unix.Close(theirs)
+	var c Closer
+	slow := lingering(t)
+	must(t, send(theirs, "first"))
+	buf := make([]byte, 3)
+	if n, err := Read(ours, buf); string(buf[:n]) != "fir" || err != nil {
+		t.Errorf("%q, %v", buf[:n], err)
+	}
+	must(t, send(theirs, "more", slow))
+	unix.Close(slow)
+	if n, err := Read(ours, make([]byte, 100)); !errors.Is(err, ErrRights) {
+		t.Errorf("%d, %v", n, err)
+	}
+	c.CloseAside(ours)
+	must(t, c.Wait(t.Context()))
+}
+
+func TestReadIsOtherwiseRead(t *testing.T) {
+	ours, theirs := pair(t)
+	defer unix.Close(ours)
+	buf := make([]byte, 100)
+	if _, err := Read(ours, buf); !errors.Is(err, unix.EAGAIN) {
+		t.Error(err)
+	}
+	must(t, send(theirs, "last"))
+	unix.Close(theirs)
+	if n, err := Read(ours, buf); string(buf[:n]) != "last" || err != nil {
+		t.Errorf("%q, %v", buf[:n], err)
+	}
+	if n, err := Read(ours, buf); n != 0 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+}
+
+func TestRefusedRightsAreTheSendersError(t *testing.T) {
+	ours, theirs := pair(t)
+	defer unix.Close(ours)
+	defer unix.Close(theirs)
+	if err := unix.SetsockoptInt(ours, unix.SOL_SOCKET, unix.SO_PASSRIGHTS, 1); err != nil {
+		t.Skipf("the kernel has no SO_PASSRIGHTS: %v", err)
+	}
+	RefuseRights(ours)
+	if err := send(theirs, "x", ours); !errors.Is(err, unix.EPERM) {
+		t.Errorf("they are sent: %v", err)
+	}
+	must(t, send(theirs, "x"))
+}
+
+func TestConnectionsInheritThatRightsAreRefused(t *testing.T) {
+	l, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	defer unix.Close(l)
+	if err := unix.SetsockoptInt(l, unix.SOL_SOCKET, unix.SO_PASSRIGHTS, 1); err != nil {
+		t.Skipf("the kernel has no SO_PASSRIGHTS: %v", err)
+	}
+	RefuseRights(l)
+	at := &unix.SockaddrUnix{Name: t.TempDir() + "/s"}
+	must(t, unix.Bind(l, at))
+	must(t, unix.Listen(l, 1))
+	c, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	defer unix.Close(c)
+	must(t, unix.Connect(c, at))
+	if err := send(c, "x", l); !errors.Is(err, unix.EPERM) { // before it is accepted
+		t.Errorf("they are sent: %v", err)
+	}
+}
+
+func TestLookThatIsStuckIsLeftAlone(t *testing.T) {
+	var l Looks
+	stuck := make(chan struct{})
+	over, cancel := context.WithCancelCause(t.Context())
+	cancel(os.ErrDeadlineExceeded)
+	for range maxStuck {
+		if _, err := Look(over, &l, func() int { <-stuck; return 1 }); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Look(t.Context(), &l, func() int { return 1 }); !errors.Is(err, errStuck) {
+		t.Errorf("one more than may be stuck: %v", err)
+	}
+	close(stuck)
+	for l.stuck.Load() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if v, err := Look(t.Context(), &l, func() int { return 1 }); v != 1 || err != nil {
+		t.Errorf("%d, %v", v, err)
+	}
+}
+
+func TestReadFileSaysWhatIsWrong(t *testing.T) {
+	var l Looks
+	if _, err := l.ReadFile("/proc/self/nothing"); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if text, err := l.ReadFile("/proc/self/comm"); len(text) == 0 || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+}
