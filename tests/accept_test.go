@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab"
 )
 
 // silent is a program in Python that says nothing. It waits for the file {dir}/go before it begins to accept, if there is a file {dir}/hold.
@@ -53,35 +55,35 @@ while r not in select.select([s, r], [], [])[0]:
 
 func TestAServerThatSaysNothingIsReadyWhenItWaits(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.file("hold", "")
-	m.start(silent(t, "", inASelectLoop))
-	m.worker(1)
+	m := lab.Prepare(t)
+	m.File("hold", "")
+	m.Start(silent(t, "", inASelectLoop))
+	m.WorkerPID(1)
 	time.Sleep(300 * time.Millisecond)
-	m.never(says(workerReady))
-	must(t, os.Remove(m.path("hold")))
-	m.serves(1)
-	if got := ask(t, m.address(), "/"); got != "generation=1" {
+	m.Never(lab.Says(lab.WorkerReady))
+	lab.Must(t, os.Remove(m.Path("hold")))
+	m.Serves(1)
+	if got := lab.Ask(t, m.Address(), "/"); got != "generation=1" {
 		t.Errorf("there answers %q", got)
 	}
 }
 
 func TestReloadsBehindAcceptLoseNothing(t *testing.T) {
 	t.Parallel()
-	m := start(t, silent(t, "workers = 2", inASelectLoop))
-	m.serves(1)
-	l := pressNew(t, m.address(), 4, 5*time.Millisecond)
+	m := lab.Start(t, silent(t, "workers = 2", inASelectLoop))
+	m.Serves(1)
+	l := lab.PressNew(t, m.Address(), 4, 5*time.Millisecond)
 	for generation := 2; generation <= 5; generation++ {
-		m.reload()
-		m.serves(generation)
-		m.gone(generation - 1)
+		m.Reload()
+		m.Serves(generation)
+		m.Gone(generation - 1)
 	}
-	l.lossless(t)
+	l.Lossless(t)
 }
 
 func TestAForkingServerIsReadyWithItsFirstChildThatAccepts(t *testing.T) {
 	t.Parallel()
-	m := start(t, silent(t, "stop.group = true", `
+	m := lab.Start(t, silent(t, "stop.group = true", `
 s = socket.socket(fileno=3)
 signal.signal(signal.SIGTERM, term)
 time.sleep(0.1)
@@ -90,132 +92,132 @@ for _ in range(2):
         while True: answer(s.accept()[0])
 while True: signal.pause()
 `))
-	m.serves(1)
-	m.reload()
-	m.serves(2)
-	m.gone(1)
-	if got := ask(t, m.address(), "/"); got != "generation=2" {
+	m.Serves(1)
+	m.Reload()
+	m.Serves(2)
+	m.Gone(1)
+	if got := lab.Ask(t, m.Address(), "/"); got != "generation=2" {
 		t.Errorf("there answers %q", got)
 	}
 }
 
 func TestAnOldGenerationThatWaitsDoesNotMakeANewOneReady(t *testing.T) {
 	t.Parallel()
-	m := start(t, silent(t, "ready.timeout = \"1s\"", inASelectLoop))
-	m.serves(1)
-	m.file("hold", "")
-	m.reload()
-	failed := m.await(says(trialFailed))
+	m := lab.Start(t, silent(t, "ready.timeout = \"1s\"", inASelectLoop))
+	m.Serves(1)
+	m.File("hold", "")
+	m.Reload()
+	failed := m.Await(lab.Says(lab.TrialFailed))
 	if failed.Step != "ready" || !strings.Contains(failed.Reason, "not ready within 1s") || failed.Serving != 1 {
-		t.Errorf("the log says %s", failed.text)
+		t.Errorf("the log says %s", failed.Text)
 	}
-	if got := ask(t, m.address(), "/"); got != "generation=1" {
+	if got := lab.Ask(t, m.Address(), "/"); got != "generation=1" {
 		t.Errorf("there answers %q", got)
 	}
 }
 
 func TestEachSlotWaitsOnItsOwnSocket(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.start(silent(t, "workers = 3", inASelectLoop) + "per_slot = true\n")
-	m.serves(1)
-	m.file("hold", "")
-	m.reload()
-	m.awaitN(3, says(workerRuns), gen(2))
+	m := lab.Prepare(t)
+	m.Start(silent(t, "workers = 3", inASelectLoop) + "per_slot = true\n")
+	m.Serves(1)
+	m.File("hold", "")
+	m.Reload()
+	m.AwaitN(3, lab.Says(lab.WorkerRuns), lab.Gen(2))
 	time.Sleep(200 * time.Millisecond)
-	m.never(says(workerReady), gen(2))
-	must(t, os.Remove(m.path("hold")))
-	m.serves(2)
+	m.Never(lab.Says(lab.WorkerReady), lab.Gen(2))
+	lab.Must(t, os.Remove(m.Path("hold")))
+	m.Serves(2)
 }
 
 func TestEveryListenerHasToBeWaitedOn(t *testing.T) {
 	t.Parallel()
-	m := start(t, silent(t, "ready.timeout = \"1s\"", inASelectLoop)+"[[program.web.listen]]\naddress = \"127.0.0.1:0\"\nname = \"b\"\n")
-	if failed := m.await(says(trialFailed)); failed.Step != "ready" {
-		t.Errorf("the log says %s", failed.text)
+	m := lab.Start(t, silent(t, "ready.timeout = \"1s\"", inASelectLoop)+"[[program.web.listen]]\naddress = \"127.0.0.1:0\"\nname = \"b\"\n")
+	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "ready" {
+		t.Errorf("the log says %s", failed.Text)
 	}
 }
 
 func TestATrialThatIsLookedAtSurvivesAnUpgrade(t *testing.T) {
 	t.Parallel()
-	m := start(t, silent(t, "", inASelectLoop))
-	m.serves(1)
-	m.file("hold", "")
-	m.reload()
-	p := m.worker(2)
-	m.upgrade(upgraded)
+	m := lab.Start(t, silent(t, "", inASelectLoop))
+	m.Serves(1)
+	m.File("hold", "")
+	m.Reload()
+	p := m.WorkerPID(2)
+	m.Upgrade(lab.Upgraded)
 	time.Sleep(200 * time.Millisecond)
-	m.never(says(workerReady), gen(2))
-	must(t, os.Remove(m.path("hold")))
-	m.serves(2)
-	if got := m.await(says(workerReady), gen(2)).PID; got != p {
+	m.Never(lab.Says(lab.WorkerReady), lab.Gen(2))
+	lab.Must(t, os.Remove(m.Path("hold")))
+	m.Serves(2)
+	if got := m.Await(lab.Says(lab.WorkerReady), lab.Gen(2)).PID; got != p {
 		t.Errorf("worker %d is ready, and it was %d that was on trial", got, p)
 	}
-	m.gone(1)
+	m.Gone(1)
 }
 
 func TestARefusedLookFailsTheTrialAtOnceWithARemedy(t *testing.T) {
 	t.Parallel()
 	m := asRootWithout(t, "sys_ptrace")
-	m.start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\nready = { method = \"accept\", timeout = \"1h\" }\nlisten = [{ address = \"127.0.0.1:0\" }]\n")
-	failed := m.await(says(trialFailed))
+	m.Start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\nready = { method = \"accept\", timeout = \"1h\" }\nlisten = [{ address = \"127.0.0.1:0\" }]\n")
+	failed := m.Await(lab.Says(lab.TrialFailed))
 	for _, want := range []string{"permission denied", "CAP_SYS_PTRACE", "process"} {
 		if failed.Step != "ready" || !strings.Contains(failed.Reason, want) {
-			t.Errorf("the log says %s, want %q in it", failed.text, want)
+			t.Errorf("the log says %s, want %q in it", failed.Text, want)
 		}
 	}
-	m.await(contains("program.web.ready.method: a worker of another user cannot be looked at without CAP_SYS_PTRACE"))
+	m.Await(lab.Contains("program.web.ready.method: a worker of another user cannot be looked at without CAP_SYS_PTRACE"))
 }
 
 func TestAWorkerThatProcHidesFailsTheTrialAtOnce(t *testing.T) {
 	t.Parallel()
 	m := asRootWithout(t, "sys_ptrace")
-	unshare := []string{need(t, "unshare"), "--mount", "--propagation", "private", "sh", "-c", `mount -t proc -o hidepid=invisible,gid=65533 proc /proc && exec "$@"`, "sh"}
+	unshare := []string{lab.Need(t, "unshare"), "--mount", "--propagation", "private", "sh", "-c", `mount -t proc -o hidepid=invisible,gid=65533 proc /proc && exec "$@"`, "sh"}
 	if out, err := exec.Command(unshare[0], append(unshare[1:], "true")...).CombinedOutput(); err != nil {
 		t.Skipf("processes cannot be hidden here: %s", out)
 	}
-	m.via = append(unshare, m.via...)
-	m.start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\nready = { method = \"accept\", timeout = \"1h\" }\nlisten = [{ address = \"127.0.0.1:0\" }]\n")
-	if failed := m.await(says(trialFailed)); failed.Step != "ready" || !strings.Contains(failed.Reason, "hidepid") || !strings.Contains(failed.Reason, "CAP_SYS_PTRACE") {
-		t.Errorf("the log says %s", failed.text)
+	m.Via = append(unshare, m.Via...)
+	m.Start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\nready = { method = \"accept\", timeout = \"1h\" }\nlisten = [{ address = \"127.0.0.1:0\" }]\n")
+	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "ready" || !strings.Contains(failed.Reason, "hidepid") || !strings.Contains(failed.Reason, "CAP_SYS_PTRACE") {
+		t.Errorf("the log says %s", failed.Text)
 	}
 }
 
 func TestARefusedLookAtAChildFailsTheTrialWithItsName(t *testing.T) {
 	t.Parallel()
 	m := asRootWithout(t, "sys_ptrace")
-	m.start(silent(t, "ready.timeout = \"1h\"", `
+	m.Start(silent(t, "ready.timeout = \"1h\"", `
 signal.signal(signal.SIGTERM, term)
 if os.fork() == 0:
     os.setuid(65534)
     socket.socket(fileno=3).accept()
 while True: signal.pause()
 `))
-	if failed := m.await(says(trialFailed)); failed.Step != "ready" || !strings.Contains(failed.Reason, "permission denied") || !strings.Contains(failed.Reason, "python") {
-		t.Errorf("the log says %s", failed.text)
+	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "ready" || !strings.Contains(failed.Reason, "permission denied") || !strings.Contains(failed.Reason, "python") {
+		t.Errorf("the log says %s", failed.Text)
 	}
 }
 
 // asRootWithout prepares a supervisord of root's without a capability.
-func asRootWithout(t *testing.T, capability string) *master {
+func asRootWithout(t *testing.T, capability string) *lab.Supervisord {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("this needs root")
 	}
-	m := prepare(t)
-	m.via = []string{need(t, "setpriv"), "--bounding-set", "-" + capability, "--inh-caps", "-" + capability}
+	m := lab.Prepare(t)
+	m.Via = []string{lab.Need(t, "setpriv"), "--bounding-set", "-" + capability, "--inh-caps", "-" + capability}
 	return m
 }
 
 func TestTheLooksDoNotDisturbTheWorker(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.file("hold", "")
-	m.start(silent(t, "", "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))\n"+inASelectLoop))
-	p := m.worker(1)
+	m := lab.Prepare(t)
+	m.File("hold", "")
+	m.Start(silent(t, "", "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))\n"+inASelectLoop))
+	p := m.WorkerPID(1)
 	time.Sleep(300 * time.Millisecond)
-	if s := status(p); s["TracerPid"] != "0" || strings.HasPrefix(s["State"], "T") {
+	if s := lab.ProcStatus(p); s["TracerPid"] != "0" || strings.HasPrefix(s["State"], "T") {
 		t.Errorf("TracerPid is %s, State %s", s["TracerPid"], s["State"])
 	}
-	must(t, syscall.Kill(p, 0))
+	lab.Must(t, syscall.Kill(p, 0))
 }

@@ -7,19 +7,21 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab"
 )
 
 const workerLeaving = "worker is to be replaced"
 
 // replaced waits until the first worker is to be replaced, and sees that it goes only after its successor is ready.
-func (m *master) replaced() line {
-	m.t.Helper()
-	told := m.await(says(workerTold))
-	leaving := m.await(says(workerLeaving))
-	if ready := m.awaitN(2, says(workerReady))[1]; ready.n > told.n || leaving.PID != told.PID {
-		m.t.Errorf("overlap is missing:\n%s\n%s\n%s", leaving.text, ready.text, told.text)
+func replaced(m *lab.Supervisord) lab.Line {
+	m.T.Helper()
+	told := m.Await(lab.Says(lab.WorkerTold))
+	leaving := m.Await(lab.Says(workerLeaving))
+	if ready := m.AwaitN(2, lab.Says(lab.WorkerReady))[1]; ready.N > told.N || leaving.PID != told.PID {
+		m.T.Errorf("overlap is missing:\n%s\n%s\n%s", leaving.Text, ready.Text, told.Text)
 	}
-	m.never(says(trialBegan), gen(2))
+	m.Never(lab.Says(lab.TrialBegan), lab.Gen(2))
 	return leaving
 }
 
@@ -30,45 +32,45 @@ func idle(more string) string {
 
 func TestAWorkerThatFailsItsHealthCheckIsReplacedWithOverlap(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.start(idle("[program.web.health]\nmethod = \"exec\"\ncommand = [\"sh\", \"-c\", \"test ! -e {dir}/ill || exit 7\"]\ninterval = \"50ms\"\nfailures = 2\n"))
-	m.serves(1)
-	m.file("ill", "")
-	leaving := m.await(says(workerLeaving))
-	must(t, os.Remove(m.path("ill")))
-	m.replaced()
+	m := lab.Prepare(t)
+	m.Start(idle("[program.web.health]\nmethod = \"exec\"\ncommand = [\"sh\", \"-c\", \"test ! -e {dir}/ill || exit 7\"]\ninterval = \"50ms\"\nfailures = 2\n"))
+	m.Serves(1)
+	m.File("ill", "")
+	leaving := m.Await(lab.Says(workerLeaving))
+	lab.Must(t, os.Remove(m.Path("ill")))
+	replaced(m)
 	if !strings.Contains(leaving.Reason, "failed 2 times in a row") || !strings.Contains(leaving.Reason, "status 7") {
-		t.Errorf("the log says %s", leaving.text)
+		t.Errorf("the log says %s", leaving.Text)
 	}
 }
 
 func TestAWorkerThatDoesNotFeedItsWatchdogIsReplacedWithOverlap(t *testing.T) {
 	t.Parallel()
-	m := start(t, idle("[program.web.health]\nwatchdog = \"300ms\"\n"))
-	pid := m.worker(1)
-	if env := environment(t, pid); env["WATCHDOG_USEC"] != "300000" || env["WATCHDOG_PID"] != fmt.Sprint(pid) {
+	m := lab.Start(t, idle("[program.web.health]\nwatchdog = \"300ms\"\n"))
+	pid := m.WorkerPID(1)
+	if env := lab.Environment(t, pid); env["WATCHDOG_USEC"] != "300000" || env["WATCHDOG_PID"] != fmt.Sprint(pid) {
 		t.Errorf("it was told %q and %q", env["WATCHDOG_USEC"], env["WATCHDOG_PID"])
 	}
-	if leaving := m.replaced(); leaving.Reason != "no WATCHDOG=1 within 300ms" {
-		t.Errorf("the log says %s", leaving.text)
+	if leaving := replaced(m); leaving.Reason != "no WATCHDOG=1 within 300ms" {
+		t.Errorf("the log says %s", leaving.Text)
 	}
 }
 
 func TestAWorkerThatUsesTooMuchMemoryIsReplacedWithOverlap(t *testing.T) {
 	t.Parallel()
-	m := start(t, strings.Replace(idle("[program.web.limits]\nmax_memory = \"32MiB\"\n"), "{sleep}",
+	m := lab.Start(t, strings.Replace(idle("[program.web.limits]\nmax_memory = \"32MiB\"\n"), "{sleep}",
 		`"sh", "-c", "head -c 60000000 /dev/zero | tail -n 1 | sleep 1000"`, 1)) // tail keeps the whole line
-	if leaving := m.replaced(); !strings.Contains(leaving.Reason, "more than max_memory, 32.0 MiB") {
-		t.Errorf("the log says %s", leaving.text)
+	if leaving := replaced(m); !strings.Contains(leaving.Reason, "more than max_memory, 32.0 MiB") {
+		t.Errorf("the log says %s", leaving.Text)
 	}
 }
 
 func TestAWorkerIsReplacedAtItsAgeWithOverlap(t *testing.T) {
 	t.Parallel()
-	m := start(t, idle("[program.web.limits]\nmax_age = \"1s\"\n"))
-	m.serves(1)
-	if leaving := m.replaced(); !strings.Contains(leaving.Reason, "max_age") {
-		t.Errorf("the log says %s", leaving.text)
+	m := lab.Start(t, idle("[program.web.limits]\nmax_age = \"1s\"\n"))
+	m.Serves(1)
+	if leaving := replaced(m); !strings.Contains(leaving.Reason, "max_age") {
+		t.Errorf("the log says %s", leaving.Text)
 	}
 }
 
@@ -85,24 +87,24 @@ done
 
 func TestNoCapturedLineIsLostOverReloadsUpgradesAndRotation(t *testing.T) {
 	t.Parallel()
-	m := withOwnBinary(t)
-	m.file("talker", talker)
-	m.start("[program.web]\ncommand = [\"sh\", \"{dir}/talker\"]\nstdout = \"capture\"\nstderr = \"capture\"\n[program.web.log]\nfile = \"web.log\"\n[program.web.ready]\ndelay = \"100ms\"\n")
-	m.serves(1)
+	m := lab.WithOwnBinary(t)
+	m.File("talker", talker)
+	m.Start("[program.web]\ncommand = [\"sh\", \"{dir}/talker\"]\nstdout = \"capture\"\nstderr = \"capture\"\n[program.web.log]\nfile = \"web.log\"\n[program.web.ready]\ndelay = \"100ms\"\n")
+	m.Serves(1)
 	for i := range 4 {
-		m.upgrade(upgraded)
-		m.reload()
-		m.serves(i + 2)
+		m.Upgrade(lab.Upgraded)
+		m.Reload()
+		m.Serves(i + 2)
 		if i == 1 {
-			must(t, os.Rename(m.path("web.log"), m.path("web.log.1")))
-			m.signal(syscall.SIGUSR1)
-			m.await(says(usr1))
+			lab.Must(t, os.Rename(m.Path("web.log"), m.Path("web.log.1")))
+			m.Signal(syscall.SIGUSR1)
+			m.Await(lab.Says(lab.USR1))
 		}
 		time.Sleep(50 * time.Millisecond) // some more lines
 	}
-	m.finish()
+	m.Finish()
 	next, ended := map[string]int{}, 0
-	for line := range strings.Lines(m.read("web.log.1") + m.read("web.log")) {
+	for line := range strings.Lines(m.Read("web.log.1") + m.Read("web.log")) {
 		pid, what, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		if what == "end" {
 			ended++
@@ -120,26 +122,26 @@ func TestNoCapturedLineIsLostOverReloadsUpgradesAndRotation(t *testing.T) {
 
 func TestWhatACapturedWorkerWroteLastIsInTheReport(t *testing.T) {
 	t.Parallel()
-	m := start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \"echo out; echo no such table >&2; exit 3\"]\nstdout = \"capture\"\nstderr = \"capture\"\n")
-	if failed := m.await(says(trialFailed)); len(failed.Stderr) != 1 || failed.Stderr[0] != "no such table" {
-		t.Errorf("the log says %s", failed.text)
+	m := lab.Start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \"echo out; echo no such table >&2; exit 3\"]\nstdout = \"capture\"\nstderr = \"capture\"\n")
+	if failed := m.Await(lab.Says(lab.TrialFailed)); len(failed.Stderr) != 1 || failed.Stderr[0] != "no such table" {
+		t.Errorf("the log says %s", failed.Text)
 	}
 }
 
 // TestASlowDiskDoesNotHoldUpAWorker has a FIFO that nobody reads in the place of the file that was good.
 func TestADiskThatHangsDoesNotHoldUpAWorker(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.file("flood", "read x < {dir}/go; head -c 20000000 /dev/zero | tr '\\0' '\\n'; echo done > {dir}/done; exec sleep 1000\n")
-	must(t, syscall.Mkfifo(m.path("go"), 0o600))
-	m.start("[program.web]\ncommand = [\"sh\", \"{dir}/flood\"]\nstdout = \"capture\"\n[program.web.log]\nfile = \"web.log\"\n[program.web.ready]\ndelay = \"50ms\"\n")
-	m.serves(1)
-	must(t, os.Remove(m.path("web.log")))
-	must(t, syscall.Mkfifo(m.path("web.log"), 0o600))
-	must(t, os.WriteFile(m.path("go"), []byte("\n"), 0))
-	m.until("the worker has written everything", func() bool { _, err := os.Stat(m.path("done")); return err == nil })
-	reader, err := os.OpenFile(m.path("web.log"), os.O_RDONLY|syscall.O_NONBLOCK, 0) // lets supervisord's open go on
-	must(t, err)
+	m := lab.Prepare(t)
+	m.File("flood", "read x < {dir}/go; head -c 20000000 /dev/zero | tr '\\0' '\\n'; echo done > {dir}/done; exec sleep 1000\n")
+	lab.Must(t, syscall.Mkfifo(m.Path("go"), 0o600))
+	m.Start("[program.web]\ncommand = [\"sh\", \"{dir}/flood\"]\nstdout = \"capture\"\n[program.web.log]\nfile = \"web.log\"\n[program.web.ready]\ndelay = \"50ms\"\n")
+	m.Serves(1)
+	lab.Must(t, os.Remove(m.Path("web.log")))
+	lab.Must(t, syscall.Mkfifo(m.Path("web.log"), 0o600))
+	lab.Must(t, os.WriteFile(m.Path("go"), []byte("\n"), 0))
+	m.Until("the worker has written everything", func() bool { _, err := os.Stat(m.Path("done")); return err == nil })
+	reader, err := os.OpenFile(m.Path("web.log"), os.O_RDONLY|syscall.O_NONBLOCK, 0) // lets supervisord's open go on
+	lab.Must(t, err)
 	defer reader.Close()
 	go func() {
 		buf := make([]byte, 1<<20)
@@ -149,5 +151,5 @@ func TestADiskThatHangsDoesNotHoldUpAWorker(t *testing.T) {
 			}
 		}
 	}()
-	m.await(says("output of workers is lost"))
+	m.Await(lab.Says("output of workers is lost"))
 }

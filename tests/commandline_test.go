@@ -7,33 +7,35 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"example.org/supervisord/internal/lab"
 )
 
 func TestRunIsTheDefaultCommand(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"-c"}, {"run", "-c"}, {"run", "--config"}} {
-		m := prepare(t)
-		m.write(web)
-		m.launch(append(args, m.path("config.toml"))...)
-		m.serves(1)
-		m.finish()
+		m := lab.Prepare(t)
+		m.Write(lab.Web)
+		m.Launch(append(args, m.Path("config.toml"))...)
+		m.Serves(1)
+		m.Finish()
 	}
 }
 
 func TestCheckSaysOK(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.write(web)
-	if out, code := m.run("check", "-c", m.path("config.toml")); out != "ok\n" || code != 0 {
+	m := lab.Prepare(t)
+	m.Write(lab.Web)
+	if out, code := m.Run("check", "-c", m.Path("config.toml")); out != "ok\n" || code != 0 {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 }
 
 func TestCheckSaysWhatIsWrongWithFileAndLine(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	path := m.file("c.toml", "[program.web]\ncommand = [\"true\"]\nworkerz = 2\n")
-	out, code := m.run("check", "-c", path)
+	m := lab.Prepare(t)
+	path := m.File("c.toml", "[program.web]\ncommand = [\"true\"]\nworkerz = 2\n")
+	out, code := m.Run("check", "-c", path)
 	if code != 78 || !strings.Contains(out, path+":3: ") || !strings.Contains(out, "workers") {
 		t.Errorf("exit code %d, and no place or no nearest key: %s", code, out)
 	}
@@ -41,9 +43,9 @@ func TestCheckSaysWhatIsWrongWithFileAndLine(t *testing.T) {
 
 func TestCheckSaysEverythingThatIsWrong(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	path := m.file("c.toml", "[program.a]\ncommand = \"true\"\n[program.b]\ncommand = [\"true\"]\nworkers = 0\n[[program.b.listen]]\naddress = \"nowhere\"\n")
-	out, code := m.run("check", "-c", path)
+	m := lab.Prepare(t)
+	path := m.File("c.toml", "[program.a]\ncommand = \"true\"\n[program.b]\ncommand = [\"true\"]\nworkers = 0\n[[program.b.listen]]\naddress = \"nowhere\"\n")
+	out, code := m.Run("check", "-c", path)
 	for _, place := range []string{":2: ", ":5: ", ":7: "} {
 		if code != 78 || !strings.Contains(out, path+place) {
 			t.Errorf("exit code %d, and nothing about line %s: %s", code, place, out)
@@ -53,47 +55,47 @@ func TestCheckSaysEverythingThatIsWrong(t *testing.T) {
 
 func TestACommandThatIsAStringIsAnErrorThatSaysSo(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	path := m.file("c.toml", "[program.a]\ncommand = \"./web -v\"\n")
-	if out, code := m.run("check", "-c", path); code != 78 || !strings.Contains(out, `["./web", "-v"]`) {
+	m := lab.Prepare(t)
+	path := m.File("c.toml", "[program.a]\ncommand = \"./web -v\"\n")
+	if out, code := m.Run("check", "-c", path); code != 78 || !strings.Contains(out, `["./web", "-v"]`) {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 }
 
 func TestCheckFindsWhatIsWrongInAnIncludedFile(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	wrong := m.file("conf.d/b.toml", "[program.b]\n\ncommand = 7\n")
-	path := m.file("c.toml", "[supervisor]\ninclude = [\"conf.d/*.toml\"]\n[program.a]\ncommand = [\"true\"]\n")
-	if out, code := m.run("check", "-c", path); code != 78 || !strings.Contains(out, wrong+":3: ") {
+	m := lab.Prepare(t)
+	wrong := m.File("conf.d/b.toml", "[program.b]\n\ncommand = 7\n")
+	path := m.File("c.toml", "[supervisor]\ninclude = [\"conf.d/*.toml\"]\n[program.a]\ncommand = [\"true\"]\n")
+	if out, code := m.Run("check", "-c", path); code != 78 || !strings.Contains(out, wrong+":3: ") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 }
 
 func TestCheckSaysThatDelayIsWhatEveryProgramPasses(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	path := m.file("c.toml", "[program.a]\ncommand = [\"true\"]\n")
-	if out, code := m.run("check", "-c", path); code != 0 || !strings.Contains(out, "warning: "+path+":") || !strings.Contains(out, "delay") {
+	m := lab.Prepare(t)
+	path := m.File("c.toml", "[program.a]\ncommand = [\"true\"]\n")
+	if out, code := m.Run("check", "-c", path); code != 0 || !strings.Contains(out, "warning: "+path+":") || !strings.Contains(out, "delay") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 }
 
 func TestCheckOfAMissingFileSaysWhich(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	if out, code := m.run("check", "-c", m.path("nowhere.toml")); code != 78 || !strings.Contains(out, m.path("nowhere.toml")) {
+	m := lab.Prepare(t)
+	if out, code := m.Run("check", "-c", m.Path("nowhere.toml")); code != 78 || !strings.Contains(out, m.Path("nowhere.toml")) {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 }
 
 func TestCheckTouchesNothing(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.write("pid_file = \"{dir}/p.pid\"\n" + strings.Replace(web, "127.0.0.1:0", "unix:{dir}/s", 1))
-	m.run("check", "-c", m.path("config.toml"))
-	entries, err := os.ReadDir(m.dir)
-	must(t, err)
+	m := lab.Prepare(t)
+	m.Write("pid_file = \"{dir}/p.pid\"\n" + strings.Replace(lab.Web, "127.0.0.1:0", "unix:{dir}/s", 1))
+	m.Run("check", "-c", m.Path("config.toml"))
+	entries, err := os.ReadDir(m.Dir)
+	lab.Must(t, err)
 	if len(entries) != 1 {
 		t.Errorf("besides the configuration there is %v", entries)
 	}
@@ -101,17 +103,17 @@ func TestCheckTouchesNothing(t *testing.T) {
 
 func TestTheExampleConfigurationIsRight(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
+	m := lab.Prepare(t)
 	path, err := filepath.Abs("../config.toml.example")
-	must(t, err)
-	if out, code := m.run("check", "-c", path); code != 0 || !strings.HasSuffix(out, "ok\n") {
+	lab.Must(t, err)
+	if out, code := m.Run("check", "-c", path); code != 0 || !strings.HasSuffix(out, "ok\n") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 }
 
 func TestVersionIsOneLine(t *testing.T) {
 	t.Parallel()
-	out, code := prepare(t).run("version")
+	out, code := lab.Prepare(t).Run("version")
 	if code != 0 || !regexp.MustCompile(`^supervisord \S.* go1\.\S+\n$`).MatchString(out) {
 		t.Errorf("exit code %d: %s", code, out)
 	}
@@ -119,7 +121,7 @@ func TestVersionIsOneLine(t *testing.T) {
 
 func TestHelpNamesTheCommandsAndTheSignals(t *testing.T) {
 	t.Parallel()
-	out, code := prepare(t).run("--help")
+	out, code := lab.Prepare(t).Run("--help")
 	for _, word := range []string{"run", "check", "version", "--config", "HUP", "TERM", "QUIT", "USR1"} {
 		if code != 0 || !strings.Contains(out, word) {
 			t.Errorf("exit code %d, and nothing of %s: %s", code, word, out)
@@ -130,7 +132,7 @@ func TestHelpNamesTheCommandsAndTheSignals(t *testing.T) {
 func TestAnUnknownCommandExitsWith1(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"nonsense"}, {"check", "--nonsense"}, {"run", "too", "many"}} {
-		if out, code := prepare(t).run(args...); code != 1 || !strings.HasPrefix(out, "supervisord: ") {
+		if out, code := lab.Prepare(t).Run(args...); code != 1 || !strings.HasPrefix(out, "supervisord: ") {
 			t.Errorf("%v: exit code %d: %s", args, code, out)
 		}
 	}
@@ -138,19 +140,19 @@ func TestAnUnknownCommandExitsWith1(t *testing.T) {
 
 func TestRunWithABadConfigurationExitsWith78(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.write(web + "[program.web.stop]\ntimeout = 5\n")
-	if out, code := m.run("run", "-c", m.path("config.toml")); code != 78 || !strings.Contains(out, m.path("config.toml")+":") {
+	m := lab.Prepare(t)
+	m.Write(lab.Web + "[program.web.stop]\ntimeout = 5\n")
+	if out, code := m.Run("run", "-c", m.Path("config.toml")); code != 78 || !strings.Contains(out, m.Path("config.toml")+":") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 }
 
 func TestRunWithAnAddressInUseExitsWith1AndNamesIt(t *testing.T) {
 	t.Parallel()
-	taken := occupy(t)
-	m := prepare(t)
-	m.write(strings.Replace(web, "127.0.0.1:0", taken, 1))
-	out, code := m.run("run", "-c", m.path("config.toml"))
+	taken := lab.Occupy(t)
+	m := lab.Prepare(t)
+	m.Write(strings.Replace(lab.Web, "127.0.0.1:0", taken, 1))
+	out, code := m.Run("run", "-c", m.Path("config.toml"))
 	if code != 1 || !strings.Contains(out, taken) || !strings.Contains(out, "in use") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
@@ -158,37 +160,37 @@ func TestRunWithAnAddressInUseExitsWith1AndNamesIt(t *testing.T) {
 
 func TestTheLogIsJSONWithoutATerminal(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	if first := m.serves(1); first.Time.IsZero() || first.Level != "info" || first.Program != "web" {
+	m := lab.Start(t, lab.Web)
+	if first := m.Serves(1); first.Time.IsZero() || first.Level != "info" || first.Program != "web" {
 		t.Errorf("the line is %+v", first)
 	}
 }
 
 func TestTheLogIsForPeopleOnATerminal(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.write(web)
-	m.via = terminalCommand(t)
-	m.launch("-c", m.path("config.toml"))
-	l := m.await(contains(generationServes))
-	if strings.HasPrefix(l.text, "{") {
-		t.Errorf("on a terminal there is JSON: %s", l.text)
+	m := lab.Prepare(t)
+	m.Write(lab.Web)
+	m.Via = lab.TerminalCommand(t)
+	m.Launch("-c", m.Path("config.toml"))
+	l := m.Await(lab.Contains(lab.GenerationServes))
+	if strings.HasPrefix(l.Text, "{") {
+		t.Errorf("on a terminal there is JSON: %s", l.Text)
 	}
-	m.cmd.Process.Signal(syscall.SIGTERM)
-	m.ends(0)
+	m.Cmd.Process.Signal(syscall.SIGTERM)
+	m.Ends(0)
 }
 
 func TestTheLogFormatIsAsConfigured(t *testing.T) {
 	t.Parallel()
-	m := start(t, "log_format = \"console\"\n"+web)
-	if l := m.await(contains(generationServes)); strings.HasPrefix(l.text, "{") || !strings.Contains(l.text, "INFO") {
-		t.Errorf("with log_format = console: %s", l.text)
+	m := lab.Start(t, "log_format = \"console\"\n"+lab.Web)
+	if l := m.Await(lab.Contains(lab.GenerationServes)); strings.HasPrefix(l.Text, "{") || !strings.Contains(l.Text, "INFO") {
+		t.Errorf("with log_format = console: %s", l.Text)
 	}
 }
 
 func TestTheLogLevelIsAsConfigured(t *testing.T) {
 	t.Parallel()
-	m := start(t, "log_level = \"warn\"\n"+webWith("exit=1"))
-	m.await(says(startRetry))
-	m.never(func(l line) bool { return l.Level == "info" || l.Level == "debug" })
+	m := lab.Start(t, "log_level = \"warn\"\n"+lab.WebWith("exit=1"))
+	m.Await(lab.Says(lab.StartRetry))
+	m.Never(func(l lab.Line) bool { return l.Level == "info" || l.Level == "debug" })
 }

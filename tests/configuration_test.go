@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"example.org/supervisord/tests/ports"
-
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab"
 )
 
 // other is a second program, beside web.
@@ -20,155 +20,150 @@ command = [{worker}]
 ready.method = "notify"
 `
 
-// listener is one more for the program before it.
-func listener(address string) string {
-	return "[[program.web.listen]]\naddress = \"" + address + "\"\n"
-}
-
 func TestAProgramThatIsNewStarts(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	m.write(web + other)
-	m.reload()
-	m.await(says(generationServes), program("other"), gen(1))
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	m.Write(lab.Web + other)
+	m.Reload()
+	m.Await(lab.Says(lab.GenerationServes), lab.Program("other"), lab.Gen(1))
 }
 
 func TestAProgramThatIsRemovedStops(t *testing.T) {
 	t.Parallel()
-	m := start(t, web+other)
-	m.await(says(generationServes), program("web"))
-	gone := m.await(says(workerReady), program("other")).PID
-	m.write(web)
-	m.reload()
-	m.await(says(notConfigured), program("other"))
-	m.await(says(programStopped), program("other"))
-	if alive(gone) {
+	m := lab.Start(t, lab.Web+other)
+	m.Await(lab.Says(lab.GenerationServes), lab.Program("web"))
+	gone := m.Await(lab.Says(lab.WorkerReady), lab.Program("other")).PID
+	m.Write(lab.Web)
+	m.Reload()
+	m.Await(lab.Says(lab.NotConfigured), lab.Program("other"))
+	m.Await(lab.Says(lab.ProgramStopped), lab.Program("other"))
+	if lab.Alive(gone) {
 		t.Error("its worker is alive")
 	}
-	m.await(says(generationServes), program("web"), gen(2))
+	m.Await(lab.Says(lab.GenerationServes), lab.Program("web"), lab.Gen(2))
 }
 
 func TestAProgramThatComesBackStartsAgain(t *testing.T) {
 	t.Parallel()
-	m := start(t, web+other)
-	m.await(says(generationServes), program("other"))
-	m.write(web)
-	m.reload()
-	m.await(says(programStopped), program("other"))
-	m.write(web + other)
-	last := m.reload()
-	m.await(says(generationServes), program("other"), after(last))
+	m := lab.Start(t, lab.Web+other)
+	m.Await(lab.Says(lab.GenerationServes), lab.Program("other"))
+	m.Write(lab.Web)
+	m.Reload()
+	m.Await(lab.Says(lab.ProgramStopped), lab.Program("other"))
+	m.Write(lab.Web + other)
+	last := m.Reload()
+	m.Await(lab.Says(lab.GenerationServes), lab.Program("other"), lab.After(last))
 }
 
 func TestAProgramThatComesBackWhileItStopsStartsAgain(t *testing.T) {
 	t.Parallel()
 	slow := strings.Replace(other, "{worker}", `{worker}, "term=500ms"`, 1)
-	m := start(t, web+slow)
-	m.await(says(generationServes), program("other"))
-	m.write(web)
-	m.reload()
-	m.await(says(workerTold), program("other"))
-	m.write(web + slow)
-	last := m.reload()
-	m.await(says(generationServes), program("other"), after(last))
-	m.await(says(workerStopped), program("other"))
+	m := lab.Start(t, lab.Web+slow)
+	m.Await(lab.Says(lab.GenerationServes), lab.Program("other"))
+	m.Write(lab.Web)
+	m.Reload()
+	m.Await(lab.Says(lab.WorkerTold), lab.Program("other"))
+	m.Write(lab.Web + slow)
+	last := m.Reload()
+	m.Await(lab.Says(lab.GenerationServes), lab.Program("other"), lab.After(last))
+	m.Await(lab.Says(lab.WorkerStopped), lab.Program("other"))
 }
 
 func TestAProgramThatChangedHasItsNewConfiguration(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	m.write(web + "[program.web.environment]\nWORD = \"new\"\n")
-	m.reload()
-	m.gone(1)
-	if got := ask(t, m.address(), "/"); !strings.Contains(got, "word=new") {
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	m.Write(lab.Web + "[program.web.environment]\nWORD = \"new\"\n")
+	m.Reload()
+	m.Gone(1)
+	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "word=new") {
 		t.Errorf("there answers %s", got)
 	}
 }
 
 func TestAListenerThatIsKeptIsTheSameSocket(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	first := descriptors(t, m.worker(1))[3]
-	m.write(web + listener("127.0.0.1:0"))
-	m.reload()
-	m.serves(2)
-	if second := descriptors(t, m.worker(2))[3]; second != first {
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	first := lab.Descriptors(t, m.WorkerPID(1))[3]
+	m.Write(lab.Web + lab.Listener("127.0.0.1:0"))
+	m.Reload()
+	m.Serves(2)
+	if second := lab.Descriptors(t, m.WorkerPID(2))[3]; second != first {
 		t.Errorf("before it was %s, then %s", first, second)
 	}
 }
 
 func TestAListenerThatIsNewIsOpenedByAReload(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	at := ports.Reserve(t)
-	m.write(web + listener(at))
-	m.reload()
-	m.serves(2)
-	if got := ask(t, at, "/"); !strings.Contains(got, "generation=2 ") {
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	at := lab.Reserve(t)
+	m.Write(lab.Web + lab.Listener(at))
+	m.Reload()
+	m.Serves(2)
+	if got := lab.Ask(t, at, "/"); !strings.Contains(got, "generation=2 ") {
 		t.Errorf("there answers %s", got)
 	}
 }
 
 func TestAListenerThatIsRemovedIsClosedWhenTheLastGenerationThatHasItIsGone(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	at := ports.Reserve(t)
-	gate := m.fifo("gate")
-	m.start(web + listener(at))
-	m.serves(1)
-	m.write(webWith("gate=" + gate))
-	m.reload()
-	m.worker(2)
-	ask(t, at, "/") // the first generation serves still, with all that it has
-	m.open(gate)
-	m.gone(1)
-	m.until("nobody listens there", func() bool {
-		_, err := get(at, "/")
-		return err != nil && kind(err) == "connect refused"
+	m := lab.Prepare(t)
+	at := lab.Reserve(t)
+	gate := m.Gate("gate")
+	m.Start(lab.Web + lab.Listener(at))
+	m.Serves(1)
+	m.Write(lab.WebWith("gate=" + gate))
+	m.Reload()
+	m.WorkerPID(2)
+	lab.Ask(t, at, "/") // the first generation serves still, with all that it has
+	m.Open(gate)
+	m.Gone(1)
+	m.Until("nobody listens there", func() bool {
+		_, err := lab.Get(at, "/")
+		return err != nil && lab.Kind(err) == "connect refused"
 	})
 }
 
 func TestAListenerThatCannotBeOpenedFailsTheWholeReload(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	free, taken := ports.Reserve(t), occupy(t)
-	m.write(web + listener(free) + listener(taken) + other)
-	m.reload()
-	if l := m.await(says(refused)); !strings.Contains(l.Error, taken) || !strings.Contains(l.Error, "in use") {
-		t.Errorf("the log says %s", l.text)
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	free, taken := lab.Reserve(t), lab.Occupy(t)
+	m.Write(lab.Web + lab.Listener(free) + lab.Listener(taken) + other)
+	m.Reload()
+	if l := m.Await(lab.Says(lab.Refused)); !strings.Contains(l.Error, taken) || !strings.Contains(l.Error, "in use") {
+		t.Errorf("the log says %s", l.Text)
 	}
-	m.untouched(m.worker(1))
-	m.never(program("other"))
-	if got := addresses(t, m.pid()); len(got) != 1 {
+	m.Untouched(m.WorkerPID(1))
+	m.Never(lab.Program("other"))
+	if got := lab.Addresses(t, m.PID()); len(got) != 1 {
 		t.Errorf("supervisord listens on %v", got)
 	}
 }
 
 func TestAListenerThatMovesIsOpenBeforeTheOldOneIsClosed(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	from, to := ports.Reserve(t), ports.Reserve(t)
-	m.start(strings.Replace(web, "127.0.0.1:0", from, 1))
-	m.serves(1)
-	m.write(strings.Replace(web, "127.0.0.1:0", to, 1))
-	m.reload()
-	m.serves(2)
-	ask(t, to, "/")
-	m.gone(1)
+	m := lab.Prepare(t)
+	from, to := lab.Reserve(t), lab.Reserve(t)
+	m.Start(strings.Replace(lab.Web, "127.0.0.1:0", from, 1))
+	m.Serves(1)
+	m.Write(strings.Replace(lab.Web, "127.0.0.1:0", to, 1))
+	m.Reload()
+	m.Serves(2)
+	lab.Ask(t, to, "/")
+	m.Gone(1)
 }
 
 // queue is the backlog of a listening socket of supervisord's.
-func queue(t *testing.T, m *master, path string) uint32 {
+func queue(t *testing.T, m *lab.Supervisord, path string) uint32 {
 	t.Helper()
-	for fd, to := range descriptors(t, m.pid()) {
+	for fd, to := range lab.Descriptors(t, m.PID()) {
 		if to == path {
-			tcp, err := unix.GetsockoptTCPInfo(steal(t, m.pid(), fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-			must(t, err)
+			tcp, err := unix.GetsockoptTCPInfo(lab.Steal(t, m.PID(), fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+			lab.Must(t, err)
 			return tcp.Sacked // of a socket that listens, this is the limit of its queue
 		}
 	}
@@ -178,16 +173,16 @@ func queue(t *testing.T, m *master, path string) uint32 {
 
 func TestABacklogIsChangedInPlace(t *testing.T) {
 	t.Parallel()
-	m := start(t, strings.Replace(web, "[program.web.ready]", "backlog = 16\n[program.web.ready]", 1))
-	m.serves(1)
-	socket := descriptors(t, m.worker(1))[3]
+	m := lab.Start(t, strings.Replace(lab.Web, "[program.web.ready]", "backlog = 16\n[program.web.ready]", 1))
+	m.Serves(1)
+	socket := lab.Descriptors(t, m.WorkerPID(1))[3]
 	if got := queue(t, m, socket); got != 16 {
 		t.Errorf("the backlog is %d, want 16", got)
 	}
-	m.write(strings.Replace(web, "[program.web.ready]", "backlog = 32\n[program.web.ready]", 1))
-	m.reload()
-	m.serves(2)
-	if got := descriptors(t, m.worker(2))[3]; got != socket {
+	m.Write(strings.Replace(lab.Web, "[program.web.ready]", "backlog = 32\n[program.web.ready]", 1))
+	m.Reload()
+	m.Serves(2)
+	if got := lab.Descriptors(t, m.WorkerPID(2))[3]; got != socket {
 		t.Errorf("the socket was %s and is %s", socket, got)
 	}
 	if got := queue(t, m, socket); got != 32 {
@@ -198,17 +193,17 @@ func TestABacklogIsChangedInPlace(t *testing.T) {
 func TestTheModeOfAUnixSocketIsChangedInPlace(t *testing.T) {
 	t.Parallel()
 	with := func(mode string) string {
-		return strings.Replace(web, "127.0.0.1:0\"", "unix:{dir}/s\"\nmode = \""+mode+"\"", 1)
+		return strings.Replace(lab.Web, "127.0.0.1:0\"", "unix:{dir}/s\"\nmode = \""+mode+"\"", 1)
 	}
-	m := start(t, with("0600"))
-	m.serves(1)
-	before, err := os.Stat(m.path("s"))
-	must(t, err)
-	m.write(with("0666"))
-	m.reload()
-	m.serves(2)
-	now, err := os.Stat(m.path("s"))
-	must(t, err)
+	m := lab.Start(t, with("0600"))
+	m.Serves(1)
+	before, err := os.Stat(m.Path("s"))
+	lab.Must(t, err)
+	m.Write(with("0666"))
+	m.Reload()
+	m.Serves(2)
+	now, err := os.Stat(m.Path("s"))
+	lab.Must(t, err)
 	if before.Mode().Perm() != 0o600 || now.Mode().Perm() != 0o666 || !os.SameFile(before, now) {
 		t.Errorf("it was %v and is %v; the same: %v", before.Mode(), now.Mode(), os.SameFile(before, now))
 	}
@@ -216,59 +211,59 @@ func TestTheModeOfAUnixSocketIsChangedInPlace(t *testing.T) {
 
 func TestAnIncludedFileIsReadAgainAtAReload(t *testing.T) {
 	t.Parallel()
-	m := start(t, "include = [\"conf.d/*.toml\"]\n"+web)
-	m.serves(1)
-	m.file("conf.d/other.toml", other)
-	m.reload()
-	m.await(says(generationServes), program("other"))
+	m := lab.Start(t, "include = [\"conf.d/*.toml\"]\n"+lab.Web)
+	m.Serves(1)
+	m.File("conf.d/other.toml", other)
+	m.Reload()
+	m.Await(lab.Says(lab.GenerationServes), lab.Program("other"))
 }
 
 func TestTheLogLevelHoldsFromTheReloadOn(t *testing.T) {
 	t.Parallel()
-	m := start(t, "log_level = \"info\"\n"+web)
-	m.serves(1)
-	m.never(says(workerRuns))
-	m.write(web) // debug
-	m.reload()
-	m.await(says(workerRuns), gen(2))
+	m := lab.Start(t, "log_level = \"info\"\n"+lab.Web)
+	m.Serves(1)
+	m.Never(lab.Says(lab.WorkerRuns))
+	m.Write(lab.Web) // debug
+	m.Reload()
+	m.Await(lab.Says(lab.WorkerRuns), lab.Gen(2))
 }
 
 func TestWhatNeedsARestartOfSupervisordIsWarnedOf(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	m.write("pid_file = \"{dir}/p.pid\"\n" + web)
-	m.reload()
-	if l := m.await(contains("until supervisord itself is started again")); l.Level != "warn" {
-		t.Errorf("the log says %s", l.text)
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	m.Write("pid_file = \"{dir}/p.pid\"\n" + lab.Web)
+	m.Reload()
+	if l := m.Await(lab.Contains("until supervisord itself is started again")); l.Level != "warn" {
+		t.Errorf("the log says %s", l.Text)
 	}
 }
 
 func TestAConfigurationThatHasGoneIsOneErrorAndNothingElse(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	must(t, os.Remove(m.path("config.toml")))
-	m.reload()
-	m.await(says(refused))
-	m.untouched(m.worker(1))
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	lab.Must(t, os.Remove(m.Path("config.toml")))
+	m.Reload()
+	m.Await(lab.Says(lab.Refused))
+	m.Untouched(m.WorkerPID(1))
 }
 
 func TestAUDPSocketKeepsItsDatagramsOverAReload(t *testing.T) {
 	t.Parallel()
-	m := start(t, strings.Replace(plain, "{sleep}", `{worker}`, 1)+listener("udp:127.0.0.1:0"))
-	m.serves(1)
-	name, err := unix.Getsockname(steal(t, m.worker(1), 3))
-	must(t, err)
+	m := lab.Start(t, strings.Replace(lab.Plain, "{sleep}", `{worker}`, 1)+lab.Listener("udp:127.0.0.1:0"))
+	m.Serves(1)
+	name, err := unix.Getsockname(lab.Steal(t, m.WorkerPID(1), 3))
+	lab.Must(t, err)
 	c, err := net.Dial("udp", (&net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: name.(*unix.SockaddrInet4).Port}).String())
-	must(t, err)
+	lab.Must(t, err)
 	defer c.Close()
 	_, err = c.Write([]byte("hello"))
-	must(t, err)
-	m.reload()
-	m.gone(1)
-	mine := steal(t, m.worker(2), 3)
-	must(t, unix.SetsockoptTimeval(mine, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}))
+	lab.Must(t, err)
+	m.Reload()
+	m.Gone(1)
+	mine := lab.Steal(t, m.WorkerPID(2), 3)
+	lab.Must(t, unix.SetsockoptTimeval(mine, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}))
 	buf := make([]byte, 10)
 	if n, err := unix.Read(mine, buf); err != nil || string(buf[:n]) != "hello" {
 		t.Errorf("the second generation reads %q, %v", buf[:max(n, 0)], err)
@@ -277,19 +272,19 @@ func TestAUDPSocketKeepsItsDatagramsOverAReload(t *testing.T) {
 
 func TestPerSlotIsASocketForEachSlotWhichReloadsKeep(t *testing.T) {
 	t.Parallel()
-	m := start(t, strings.Replace(web, "[[program", "workers = 3\n[[program", 1)+"[program.web.restart]\n")
-	m.serves(1)
-	m.write(strings.Replace(strings.Replace(web, "[[program", "workers = 3\n[[program", 1), "127.0.0.1:0\"", ports.Reserve(t)+"\"\nper_slot = true", 1))
-	m.reload()
-	m.serves(2)
+	m := lab.Start(t, strings.Replace(lab.Web, "[[program", "workers = 3\n[[program", 1)+"[program.web.restart]\n")
+	m.Serves(1)
+	m.Write(strings.Replace(strings.Replace(lab.Web, "[[program", "workers = 3\n[[program", 1), "127.0.0.1:0\"", lab.Reserve(t)+"\"\nper_slot = true", 1))
+	m.Reload()
+	m.Serves(2)
 	inodes := map[string]bool{}
 	for n := range 3 {
-		inodes[descriptors(t, m.await(says(workerRuns), gen(2), slot(n)).PID)[3]] = true
+		inodes[lab.Descriptors(t, m.Await(lab.Says(lab.WorkerRuns), lab.Gen(2), lab.Slot(n)).PID)[3]] = true
 	}
-	m.reload()
-	m.serves(3)
+	m.Reload()
+	m.Serves(3)
 	for n := range 3 {
-		inodes[descriptors(t, m.await(says(workerRuns), gen(3), slot(n)).PID)[3]] = true
+		inodes[lab.Descriptors(t, m.Await(lab.Says(lab.WorkerRuns), lab.Gen(3), lab.Slot(n)).PID)[3]] = true
 	}
 	if len(inodes) != 3 {
 		t.Errorf("three slots of two generations have %d sockets, want 3", len(inodes))
@@ -298,14 +293,14 @@ func TestPerSlotIsASocketForEachSlotWhichReloadsKeep(t *testing.T) {
 
 func TestASlowReloadDoesNotHoldUpTERM(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
 	began := time.Now()
 	for range 5 {
-		m.signal(syscall.SIGHUP)
+		m.Signal(syscall.SIGHUP)
 	}
-	m.signal(syscall.SIGTERM)
-	m.ends(0)
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0)
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("it took %v", took)
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"example.org/supervisord/internal/lab"
 )
 
 // orphans is a program whose worker leaves short-lived orphans behind, then works.
@@ -25,30 +27,30 @@ func children(t *testing.T, parent int) (states []string) {
 
 func TestOrphansAreReaped(t *testing.T) {
 	t.Parallel()
-	need(t, "ps")
-	need(t, "setsid")
-	m := start(t, orphans)
-	m.serves(1)
-	m.until("only the worker is left, and no zombie", func() bool {
-		states := children(t, m.pid())
+	lab.Need(t, "ps")
+	lab.Need(t, "setsid")
+	m := lab.Start(t, orphans)
+	m.Serves(1)
+	m.Until("only the worker is left, and no zombie", func() bool {
+		states := children(t, m.PID())
 		return len(states) == 1 && !strings.HasPrefix(states[0], "Z")
 	})
-	m.never(says(workerDied))
+	m.Never(lab.Says(lab.WorkerDied))
 }
 
 // first starts a supervisord as process 1 of a container, and returns its PID here.
-func first(t *testing.T, config string) (m *master, master int) {
+func first(t *testing.T, config string) (m *lab.Supervisord, master int) {
 	t.Helper()
-	asRoot(t, "make a PID namespace")
-	m = prepare(t)
-	m.via = []string{need(t, "unshare"), "--pid", "--fork", "--mount-proc", "--kill-child=KILL"}
-	if out, err := exec.Command(m.via[0], append(m.via[1:], "true")...).CombinedOutput(); err != nil {
+	lab.NeedRoot(t, "make a PID namespace")
+	m = lab.Prepare(t)
+	m.Via = []string{lab.Need(t, "unshare"), "--pid", "--fork", "--mount-proc", "--kill-child=KILL"}
+	if out, err := exec.Command(m.Via[0], append(m.Via[1:], "true")...).CombinedOutput(); err != nil {
 		t.Skipf("no PID namespace can be made here: %s", out)
 	}
-	m.start(config)
-	m.serves(1)
-	for _, p := range m.processes() {
-		if strings.HasPrefix(cmdline(p), built.supervisord) {
+	m.Start(config)
+	m.Serves(1)
+	for _, p := range m.Processes() {
+		if strings.HasPrefix(lab.Cmdline(p), lab.Built.Supervisord) {
 			master = p
 		}
 	}
@@ -57,56 +59,56 @@ func first(t *testing.T, config string) (m *master, master int) {
 
 func TestAsProcess1ItReloadsAndStops(t *testing.T) {
 	t.Parallel()
-	m, master := first(t, web)
-	if got := status(master)["NSpid"]; !strings.HasSuffix(got, "\t1") {
+	m, master := first(t, lab.Web)
+	if got := lab.ProcStatus(master)["NSpid"]; !strings.HasSuffix(got, "\t1") {
 		t.Fatalf("its PIDs are %q", got)
 	}
-	must(t, syscall.Kill(master, syscall.SIGHUP))
-	m.gone(1)
-	must(t, syscall.Kill(master, syscall.SIGTERM))
-	m.ends(0)
+	lab.Must(t, syscall.Kill(master, syscall.SIGHUP))
+	m.Gone(1)
+	lab.Must(t, syscall.Kill(master, syscall.SIGTERM))
+	m.Ends(0)
 }
 
 func TestAsProcess1ItReapsOrphans(t *testing.T) {
 	t.Parallel()
-	need(t, "ps")
+	lab.Need(t, "ps")
 	m, master := first(t, orphans)
-	m.until("only the worker is left, and no zombie", func() bool {
+	m.Until("only the worker is left, and no zombie", func() bool {
 		states := children(t, master)
 		return len(states) == 1 && !strings.HasPrefix(states[0], "Z")
 	})
-	m.never(says(workerDied))
-	must(t, syscall.Kill(master, syscall.SIGTERM))
-	m.ends(0)
+	m.Never(lab.Says(lab.WorkerDied))
+	lab.Must(t, syscall.Kill(master, syscall.SIGTERM))
+	m.Ends(0)
 }
 
 // What looks like left behind, seen from here, belongs to a supervisord whose directory for sockets has the same name, but in
 // a container.
 func TestTheWorkersOfASupervisordInAContainerAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	asRoot(t, "make namespaces")
-	inner := prepare(t)
-	must(t, os.Mkdir(inner.path("run"), 0o755))
-	inner.via = []string{need(t, "unshare"), "--mount", "--pid", "--fork", "--mount-proc", "--kill-child=KILL",
-		"sh", "-c", "mount -t tmpfs none " + inner.path("run") + ` && exec "$@"`, "sh"}
-	if out, err := exec.Command(inner.via[0], append(inner.via[1:], "true")...).CombinedOutput(); err != nil {
+	lab.NeedRoot(t, "make namespaces")
+	inner := lab.Prepare(t)
+	lab.Must(t, os.Mkdir(inner.Path("run"), 0o755))
+	inner.Via = []string{lab.Need(t, "unshare"), "--mount", "--pid", "--fork", "--mount-proc", "--kill-child=KILL",
+		"sh", "-c", "mount -t tmpfs none " + inner.Path("run") + ` && exec "$@"`, "sh"}
+	if out, err := exec.Command(inner.Via[0], append(inner.Via[1:], "true")...).CombinedOutput(); err != nil {
 		t.Skipf("no namespaces can be made here: %s", out)
 	}
-	inner.start(plain)
-	inner.serves(1)
-	outer := prepare(t)
-	outer.write(strings.ReplaceAll(plain, "web", "outer"))
-	outer.file("config.toml", strings.ReplaceAll(outer.read("config.toml"), outer.path("run"), inner.path("run")))
-	outer.launch("-c", outer.path("config.toml"))
-	outer.serves(1)
-	outer.finish()
-	outer.never(contains("is told to stop"), func(l line) bool { return l.Msg != workerTold })
-	inner.settle()
-	inner.never(says(workerDied))
-	for _, p := range inner.processes() {
-		if strings.HasPrefix(cmdline(p), built.supervisord) {
-			must(t, syscall.Kill(p, syscall.SIGTERM))
+	inner.Start(lab.Plain)
+	inner.Serves(1)
+	outer := lab.Prepare(t)
+	outer.Write(strings.ReplaceAll(lab.Plain, "web", "outer"))
+	outer.File("config.toml", strings.ReplaceAll(outer.Read("config.toml"), outer.Path("run"), inner.Path("run")))
+	outer.Launch("-c", outer.Path("config.toml"))
+	outer.Serves(1)
+	outer.Finish()
+	outer.Never(lab.Contains("is told to stop"), func(l lab.Line) bool { return l.Msg != lab.WorkerTold })
+	inner.Settle()
+	inner.Never(lab.Says(lab.WorkerDied))
+	for _, p := range inner.Processes() {
+		if strings.HasPrefix(lab.Cmdline(p), lab.Built.Supervisord) {
+			lab.Must(t, syscall.Kill(p, syscall.SIGTERM))
 		}
 	}
-	inner.ends(0)
+	inner.Ends(0)
 }

@@ -13,91 +13,29 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab"
 )
-
-// ctl runs a command that asks the supervisord, and returns what it wrote and its exit code.
-func (m *master) ctl(args ...string) (out string, code int) {
-	m.t.Helper()
-	return m.run(append(args, "-c", m.path("config.toml"))...)
-}
-
-// well is ctl where exit code 0 is expected.
-func (m *master) well(args ...string) string {
-	m.t.Helper()
-	out, code := m.ctl(args...)
-	if code != 0 {
-		m.t.Fatalf("supervisord %s: exit code %d: %s", strings.Join(args, " "), code, out)
-	}
-	return out
-}
-
-// fails is ctl where another exit code is expected, and these words.
-func (m *master) fails(code int, words []string, args ...string) {
-	m.t.Helper()
-	out, got := m.ctl(args...)
-	if got != code {
-		m.t.Errorf("supervisord %s: exit code %d, want %d: %s", strings.Join(args, " "), got, code, out)
-	}
-	for _, w := range words {
-		if !strings.Contains(out, w) {
-			m.t.Errorf("supervisord %s: there is no %q in: %s", strings.Join(args, " "), w, out)
-		}
-	}
-}
-
-// asked is a command that asks, under way.
-type asked struct {
-	t    *testing.T
-	cmd  *exec.Cmd
-	out  *strings.Builder
-	done chan struct{}
-}
-
-// asks starts a command that asks.
-func (m *master) asks(args ...string) *asked {
-	m.t.Helper()
-	a := &asked{m.t, exec.Command(built.supervisord, append(args, "-c", m.path("config.toml"))...), &strings.Builder{}, make(chan struct{})}
-	a.cmd.Env = []string{"GORACE=atexit_sleep_ms=0"} // without the mark: it is no part of what the supervisord leaves
-	a.cmd.Dir, a.cmd.Stdout, a.cmd.Stderr = m.dir, a.out, a.out
-	must(m.t, a.cmd.Start())
-	go func() { a.cmd.Wait(); close(a.done) }()
-	m.t.Cleanup(func() { a.cmd.Process.Kill(); <-a.done })
-	return a
-}
-
-// ends waits for the end of the command, with this exit code.
-func (a *asked) ends(code int) string {
-	a.t.Helper()
-	select {
-	case <-a.done:
-	case <-time.After(patience):
-		a.t.Fatalf("%v has not ended", a.cmd.Args)
-	}
-	if got := a.cmd.ProcessState.ExitCode(); got != code {
-		a.t.Errorf("%v: exit code %d, want %d: %s", a.cmd.Args[1:], got, code, a.out)
-	}
-	return a.out.String()
-}
 
 func TestReloadReturnsWhenTheNewGenerationServes(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	if out := m.well("reload"); !strings.Contains(out, "web: generation 2 serves after ") {
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	if out := m.CtlOK("reload"); !strings.Contains(out, "web: generation 2 serves after ") {
 		t.Errorf("it says %q", out)
 	}
-	if got := ask(t, m.address(), "/"); !strings.Contains(got, "generation=2 ") {
+	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=2 ") {
 		t.Errorf("there answers %s", got)
 	}
 }
 
 func TestReloadOfOneProgramLeavesTheOthersAlone(t *testing.T) {
 	t.Parallel()
-	m := start(t, web+"[program.other]\ncommand = [{sleep}]\nready = { method = \"delay\", delay = \"10ms\" }\n")
-	m.awaitN(2, says(generationServes))
-	m.well("reload", "web")
-	m.never(says(generationServes), gen(2), func(l line) bool { return l.Program == "other" })
-	m.serves(2)
+	m := lab.Start(t, lab.Web+"[program.other]\ncommand = [{sleep}]\nready = { method = \"delay\", delay = \"10ms\" }\n")
+	m.AwaitN(2, lab.Says(lab.GenerationServes))
+	m.CtlOK("reload", "web")
+	m.Never(lab.Says(lab.GenerationServes), lab.Gen(2), func(l lab.Line) bool { return l.Program == "other" })
+	m.Serves(2)
 }
 
 func TestReloadExitCodes(t *testing.T) {
@@ -108,33 +46,33 @@ func TestReloadExitCodes(t *testing.T) {
 		code   int
 		words  []string
 	}{
-		"a failed preflight": {web + "[program.web.reload]\npreflight = [\"sh\", \"-c\", \"echo no luck >&2; exit 7\"]\n",
+		"a failed preflight": {lab.Web + "[program.web.reload]\npreflight = [\"sh\", \"-c\", \"echo no luck >&2; exit 7\"]\n",
 			nil, 10, []string{"web: generation 2 failed at step preflight", "no luck", "generation 1 still serves"}},
-		"what cannot be prepared": {strings.Replace(web, "[[", "environment_file = [\"{dir}/none\"]\n[[", 1),
+		"what cannot be prepared": {strings.Replace(lab.Web, "[[", "environment_file = [\"{dir}/none\"]\n[[", 1),
 			nil, 10, []string{"step prepare", "none"}},
-		"a worker that ends": {strings.Replace(webWith("say=out of luck", "exit=3"), "[program.web]\n", captured, 1),
+		"a worker that ends": {strings.Replace(lab.WebWith("say=out of luck", "exit=3"), "[program.web]\n", captured, 1),
 			nil, 11, []string{"slot 0", "step start", "status 3", "its last lines:", "out of luck", "generation 1 still serves"}},
-		"a worker that cannot be executed": {strings.Replace(web, "{worker}", `"{dir}/nothing"`, 1),
+		"a worker that cannot be executed": {strings.Replace(lab.Web, "{worker}", `"{dir}/nothing"`, 1),
 			nil, 11, []string{"step exec", "no such file"}},
-		"a worker that is not ready": {strings.Replace(webWith("ready=never"), "method", "timeout = \"200ms\"\nmethod", 1),
+		"a worker that is not ready": {strings.Replace(lab.WebWith("ready=never"), "method", "timeout = \"200ms\"\nmethod", 1),
 			nil, 12, []string{"step ready", "not ready within"}},
-		"no end in time": {webWith("boot=20s"),
+		"no end in time": {lab.WebWith("boot=20s"),
 			[]string{"--timeout", "1s"}, 14, []string{"it goes on"}},
-		"a refused configuration": {web + "workerz = 2\n",
+		"a refused configuration": {lab.Web + "workerz = 2\n",
 			nil, 78, []string{"refused", "workerz", "nothing has changed"}},
-		"a program that is not there": {web,
+		"a program that is not there": {lab.Web,
 			[]string{"wbe"}, 1, []string{"there is no such program: wbe", "web"}},
-		"a canary without an end": {web, []string{"--canary", "1"}, 1, []string{"hold"}},
-		"an hour's wait":          {web, []string{"--timeout", "25h"}, 1, []string{"24h"}},
+		"a canary without an end": {lab.Web, []string{"--canary", "1"}, 1, []string{"hold"}},
+		"an hour's wait":          {lab.Web, []string{"--timeout", "25h"}, 1, []string{"24h"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := start(t, web)
-			m.serves(1)
-			first := m.worker(1)
-			m.write(c.config)
-			m.fails(c.code, c.words, append([]string{"reload"}, c.args...)...)
-			if !alive(first) {
+			m := lab.Start(t, lab.Web)
+			m.Serves(1)
+			first := m.WorkerPID(1)
+			m.Write(c.config)
+			m.CtlFails(c.code, c.words, append([]string{"reload"}, c.args...)...)
+			if !lab.Alive(first) {
 				t.Error("the worker that served is gone")
 			}
 		})
@@ -143,32 +81,32 @@ func TestReloadExitCodes(t *testing.T) {
 
 func TestDrainedFailsIfTheOldGenerationHadToBeKilled(t *testing.T) {
 	t.Parallel()
-	m := start(t, webWith("term=ignore")+"[program.web.stop]\ntimeout = \"200ms\"\n")
-	m.serves(1)
-	m.fails(16, []string{"1 of the old workers had to be killed"}, "reload", "--drained")
-	m.fails(16, []string{"had to be killed"}, "stop", "web")
+	m := lab.Start(t, lab.WebWith("term=ignore")+"[program.web.stop]\ntimeout = \"200ms\"\n")
+	m.Serves(1)
+	m.CtlFails(16, []string{"1 of the old workers had to be killed"}, "reload", "--drained")
+	m.CtlFails(16, []string{"had to be killed"}, "stop", "web")
 }
 
 func TestWhatIsStartedAndFailsHasTheExitCodesOfAReload(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	m.well("stop", "web")
-	m.write(webWith("exit=3") + "[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\n")
-	m.fails(0, []string{"nothing to do"}, "reload") // it stays stopped, with the new configuration
-	m.fails(11, []string{"step start", "status 3", "nothing serves"}, "start", "web")
-	m.fails(14, []string{"it goes on"}, "start", "web", "--timeout", "1s") // it waits for its next try
-	m.well("stop", "web")
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	m.CtlOK("stop", "web")
+	m.Write(lab.WebWith("exit=3") + "[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\n")
+	m.CtlFails(0, []string{"nothing to do"}, "reload") // it stays stopped, with the new configuration
+	m.CtlFails(11, []string{"step start", "status 3", "nothing serves"}, "start", "web")
+	m.CtlFails(14, []string{"it goes on"}, "start", "web", "--timeout", "1s") // it waits for its next try
+	m.CtlOK("stop", "web")
 }
 
 func TestDrainedWaitsForTheEndOfTheOldGenerationAndGivesAReceipt(t *testing.T) {
 	t.Parallel()
-	m := start(t, webWith("term=300ms"))
-	m.serves(1)
-	first := m.worker(1)
-	out := m.well("reload", "--drained", "-v")
-	if alive(first) || !strings.Contains(out, "generation 1 has ended after") || !strings.Contains(out, "receipt of web, generation 2: served") {
-		t.Errorf("the old worker lives (%v), or this is missing something: %s", alive(first), out)
+	m := lab.Start(t, lab.WebWith("term=300ms"))
+	m.Serves(1)
+	first := m.WorkerPID(1)
+	out := m.CtlOK("reload", "--drained", "-v")
+	if lab.Alive(first) || !strings.Contains(out, "generation 1 has ended after") || !strings.Contains(out, "receipt of web, generation 2: served") {
+		t.Errorf("the old worker lives (%v), or this is missing something: %s", lab.Alive(first), out)
 	}
 	var v struct {
 		Outcome  string
@@ -178,7 +116,7 @@ func TestDrainedWaitsForTheEndOfTheOldGenerationAndGivesAReceipt(t *testing.T) {
 			Drain      int64 `json:"drain_ns"`
 		}
 	}
-	must(t, json.Unmarshal([]byte(lastObject(m.well("reload", "--drained", "--json"))), &v))
+	lab.Must(t, json.Unmarshal([]byte(lastObject(m.CtlOK("reload", "--drained", "--json"))), &v))
 	if v.Outcome != "serves" || v.Programs[0].Generation != 3 || len(v.Receipts) != 1 || v.Receipts[0].Generation != 3 || v.Receipts[0].Drain < 3e8 {
 		t.Errorf("the verdict is %+v", v)
 	}
@@ -186,9 +124,9 @@ func TestDrainedWaitsForTheEndOfTheOldGenerationAndGivesAReceipt(t *testing.T) {
 
 func TestTheReceiptOfAReloadThatStillDrainsSaysSo(t *testing.T) {
 	t.Parallel()
-	m := start(t, webWith("term=20s"))
-	m.serves(1)
-	out := m.well("reload", "-v")
+	m := lab.Start(t, lab.WebWith("term=20s"))
+	m.Serves(1)
+	out := m.CtlOK("reload", "-v")
 	if !strings.Contains(out, "receipt of web, generation 2: served") || !strings.Contains(out, "the drain goes on") || strings.Contains(out, ", drain ") {
 		t.Errorf("it says %s", out)
 	}
@@ -199,16 +137,16 @@ func TestTheReceiptOfAReloadThatStillDrainsSaysSo(t *testing.T) {
 			Took                 int64 `json:"took_ns"`
 		}
 	}
-	must(t, json.Unmarshal([]byte(lastObject(m.well("reload", "--json"))), &v))
+	lab.Must(t, json.Unmarshal([]byte(lastObject(m.CtlOK("reload", "--json"))), &v))
 	if len(v.Receipts) != 1 || v.Receipts[0].Generation != 3 || v.Receipts[0].Replaced != 2 || v.Receipts[0].Outcome != "served" || v.Receipts[0].Took <= 0 || v.Receipts[0].Ended != "" {
 		t.Errorf("the receipts are %+v", v.Receipts)
 	}
-	m.write(webWith("exit=3"))
-	m.fails(11, []string{"receipt of web, generation 4: failed"}, "reload", "-v")
-	m.well("kill", "web", "--generation", "1")
-	m.await(says("reload receipt"), gen(2), contains(`"replaced":1`), contains(`"drain":"`))
-	m.well("kill", "web", "--generation", "2")
-	m.well("kill", "web", "--generation", "3")
+	m.Write(lab.WebWith("exit=3"))
+	m.CtlFails(11, []string{"receipt of web, generation 4: failed"}, "reload", "-v")
+	m.CtlOK("kill", "web", "--generation", "1")
+	m.Await(lab.Says("reload receipt"), lab.Gen(2), lab.Contains(`"replaced":1`), lab.Contains(`"drain":"`))
+	m.CtlOK("kill", "web", "--generation", "2")
+	m.CtlOK("kill", "web", "--generation", "3")
 }
 
 // lastObject is the JSON at the end of what a command wrote to stdout and stderr.
@@ -216,155 +154,154 @@ func lastObject(out string) string { return out[max(0, strings.Index(out, "\n{")
 
 func TestAReloadThatIsAbortedSaysSo(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	m.write(webWith("boot=20s"))
-	a := m.asks("reload")
-	m.worker(2)
-	m.well("abort", "web", "--reason", "second thoughts")
-	if out := a.ends(13); !strings.Contains(out, "second thoughts") || !strings.Contains(out, "generation 1 still serves") {
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	m.Write(lab.WebWith("boot=20s"))
+	a := m.CtlStart("reload")
+	m.WorkerPID(2)
+	m.CtlOK("abort", "web", "--reason", "second thoughts")
+	if out := a.Ends(13); !strings.Contains(out, "second thoughts") || !strings.Contains(out, "generation 1 still serves") {
 		t.Errorf("it says %q", out)
 	}
-	m.fails(1, []string{"has no trial"}, "abort", "web")
+	m.CtlFails(1, []string{"has no trial"}, "abort", "web")
 }
 
 func TestAReloadOfAProgramThatIsStoppedMeanwhileSaysSo(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	m.write(webWith("boot=20s"))
-	a := m.asks("reload")
-	m.worker(2)
-	m.well("stop", "web")
-	if out := a.ends(13); !strings.Contains(out, "stopped") {
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	m.Write(lab.WebWith("boot=20s"))
+	a := m.CtlStart("reload")
+	m.WorkerPID(2)
+	m.CtlOK("stop", "web")
+	if out := a.Ends(13); !strings.Contains(out, "stopped") {
 		t.Errorf("it says %q", out)
 	}
 }
 
 func TestCtrlCEndsTheWaitingAndNotTheReload(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	gate := m.fifo("gate")
-	m.start(web)
-	m.serves(1)
-	m.write(webWith("gate=" + gate))
-	a := m.asks("reload")
-	m.worker(2)
-	must(t, a.cmd.Process.Signal(syscall.SIGINT))
-	if out := a.ends(130); !strings.Contains(out, "goes on") {
+	m := lab.Prepare(t)
+	gate := m.Gate("gate")
+	m.Start(lab.Web)
+	m.Serves(1)
+	m.Write(lab.WebWith("gate=" + gate))
+	a := m.CtlStart("reload")
+	m.WorkerPID(2)
+	lab.Must(t, a.Cmd.Process.Signal(syscall.SIGINT))
+	if out := a.Ends(130); !strings.Contains(out, "goes on") {
 		t.Errorf("it says %q", out)
 	}
-	m.open(gate)
-	m.serves(2)
+	m.Open(gate)
+	m.Serves(2)
 }
 
 func TestNobodyThereIsAnExitCodeOfItsOwn(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.write(web)
-	m.fails(69, []string{"does not answer", m.path("run/control.sock")}, "reload")
-	m.write("control = \"off\"\n" + web)
-	m.fails(69, []string{"control is off"}, "status")
+	m := lab.Prepare(t)
+	m.Write(lab.Web)
+	m.CtlFails(69, []string{"does not answer", m.Path("run/control.sock")}, "reload")
+	m.Write("control = \"off\"\n" + lab.Web)
+	m.CtlFails(69, []string{"control is off"}, "status")
 }
 
 func TestAReloadWhoseSupervisordIsKilledSaysThatItIsNotKnown(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	m.write(webWith("boot=20s"))
-	a := m.asks("reload", "--timeout", "2s")
-	m.worker(2)
-	m.signal(syscall.SIGKILL)
-	<-m.ended
-	m.over = true
-	m.sweep()
-	if out := a.ends(15); !strings.Contains(out, "cannot be found out") {
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	m.Write(lab.WebWith("boot=20s"))
+	a := m.CtlStart("reload", "--timeout", "2s")
+	m.WorkerPID(2)
+	m.Signal(syscall.SIGKILL)
+	m.Wait()
+	m.Sweep()
+	if out := a.Ends(15); !strings.Contains(out, "cannot be found out") {
 		t.Errorf("it says %q", out)
 	}
 }
 
 func TestAReloadIsNotAnsweredByASupervisordThatHasBegunAnew(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	m.write(webWith("boot=20s"))
-	a := m.asks("reload")
-	m.worker(2)
-	must(t, a.cmd.Process.Signal(syscall.SIGSTOP))
-	m.die()
-	m.start(web)
-	m.serves(1)
-	m.well("reload") // somebody else's generation 2
-	must(t, a.cmd.Process.Signal(syscall.SIGCONT))
-	if out := a.ends(15); !strings.Contains(out, "has begun anew") {
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	m.Write(lab.WebWith("boot=20s"))
+	a := m.CtlStart("reload")
+	m.WorkerPID(2)
+	lab.Must(t, a.Cmd.Process.Signal(syscall.SIGSTOP))
+	m.Die()
+	m.Start(lab.Web)
+	m.Serves(1)
+	m.CtlOK("reload") // somebody else's generation 2
+	lab.Must(t, a.Cmd.Process.Signal(syscall.SIGCONT))
+	if out := a.Ends(15); !strings.Contains(out, "has begun anew") {
 		t.Errorf("it says %q", out)
 	}
 }
 
 func TestAReloadThatWaitsGoesOnOverAnUpgrade(t *testing.T) {
 	t.Parallel()
-	m := withOwnBinary(t)
-	gate := m.fifo("gate")
-	m.start(web)
-	m.serves(1)
-	m.write(webWith("gate=" + gate))
-	a := m.asks("reload", "--drained")
-	m.worker(2)
-	last := m.upgrade(upgraded)
-	m.upgrade(upgraded)
-	m.open(gate)
-	m.await(after(last), says(generationServes), gen(2))
-	if out := a.ends(0); !strings.Contains(out, "web: generation 2 serves") || !strings.Contains(out, "generation 1 has ended") {
+	m := lab.WithOwnBinary(t)
+	gate := m.Gate("gate")
+	m.Start(lab.Web)
+	m.Serves(1)
+	m.Write(lab.WebWith("gate=" + gate))
+	a := m.CtlStart("reload", "--drained")
+	m.WorkerPID(2)
+	last := m.Upgrade(lab.Upgraded)
+	m.Upgrade(lab.Upgraded)
+	m.Open(gate)
+	m.Await(lab.After(last), lab.Says(lab.GenerationServes), lab.Gen(2))
+	if out := a.Ends(0); !strings.Contains(out, "web: generation 2 serves") || !strings.Contains(out, "generation 1 has ended") {
 		t.Errorf("it says %q", out)
 	}
 }
 
 func TestAFailureDuringAnUpgradeIsNotTakenForASuccess(t *testing.T) {
 	t.Parallel()
-	m := withOwnBinary(t)
-	m.start(web)
-	m.serves(1)
-	gate := m.fifo("gate")
-	m.write(strings.Replace(webWith("gate="+gate, "die=0s"), "[program.web.ready]", "[program.web.reload]\nsoak = \"20s\"\n[program.web.ready]", 1))
-	a := m.asks("reload")
-	m.worker(2)
-	must(t, a.cmd.Process.Signal(syscall.SIGSTOP)) // it looks again when all is over
-	m.upgrade(upgraded)
-	m.open(gate)
-	m.await(says(trialFailed))
-	m.await(says(generationGone), gen(2))
-	m.upgrade(upgraded)
-	must(t, a.cmd.Process.Signal(syscall.SIGCONT))
-	if out := a.ends(11); !strings.Contains(out, "exited with status 4") || !strings.Contains(out, "generation 1 still serves") {
+	m := lab.WithOwnBinary(t)
+	m.Start(lab.Web)
+	m.Serves(1)
+	gate := m.Gate("gate")
+	m.Write(strings.Replace(lab.WebWith("gate="+gate, "die=0s"), "[program.web.ready]", "[program.web.reload]\nsoak = \"20s\"\n[program.web.ready]", 1))
+	a := m.CtlStart("reload")
+	m.WorkerPID(2)
+	lab.Must(t, a.Cmd.Process.Signal(syscall.SIGSTOP)) // it looks again when all is over
+	m.Upgrade(lab.Upgraded)
+	m.Open(gate)
+	m.Await(lab.Says(lab.TrialFailed))
+	m.Await(lab.Says(lab.GenerationGone), lab.Gen(2))
+	m.Upgrade(lab.Upgraded)
+	lab.Must(t, a.Cmd.Process.Signal(syscall.SIGCONT))
+	if out := a.Ends(11); !strings.Contains(out, "exited with status 4") || !strings.Contains(out, "generation 1 still serves") {
 		t.Errorf("it says %q", out)
 	}
 }
 
 func TestTheControlSocketIsTheSameOverAnUpgradeAndGoneAtTheEnd(t *testing.T) {
 	t.Parallel()
-	m := withOwnBinary(t)
-	m.start(web)
-	m.serves(1)
-	before, err := os.Stat(m.path("run/control.sock"))
-	must(t, err)
-	m.upgrade(upgraded)
-	m.well("status")
-	now, err := os.Stat(m.path("run/control.sock"))
-	must(t, err)
+	m := lab.WithOwnBinary(t)
+	m.Start(lab.Web)
+	m.Serves(1)
+	before, err := os.Stat(m.Path("run/control.sock"))
+	lab.Must(t, err)
+	m.Upgrade(lab.Upgraded)
+	m.CtlOK("status")
+	now, err := os.Stat(m.Path("run/control.sock"))
+	lab.Must(t, err)
 	if !os.SameFile(before, now) || now.Mode().Perm() != 0o660 {
 		t.Errorf("it is another one, or its mode is %v", now.Mode())
 	}
-	m.finish() // and fails if a socket is left
+	m.Finish() // and fails if a socket is left
 }
 
 func TestWhoMayNotIsTold(t *testing.T) {
 	t.Parallel()
-	asRoot(t, "be somebody else")
-	m := start(t, "control_mode = \"0666\"\n"+web)
-	m.serves(1)
-	must(t, os.Chmod(m.path("run"), 0o755))
+	lab.NeedRoot(t, "be somebody else")
+	m := lab.Start(t, "control_mode = \"0666\"\n"+lab.Web)
+	m.Serves(1)
+	lab.Must(t, os.Chmod(m.Path("run"), 0o755))
 	as := func(args ...string) (string, int) {
-		cmd := exec.Command(built.supervisord, append(args, "-c", m.path("config.toml"))...)
+		cmd := exec.Command(lab.Built.Supervisord, append(args, "-c", m.Path("config.toml"))...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		out, _ := cmd.CombinedOutput()
 		return string(out), cmd.ProcessState.ExitCode()
@@ -374,7 +311,7 @@ func TestWhoMayNotIsTold(t *testing.T) {
 			t.Errorf("%v: exit code %d: %s", args, code, out)
 		}
 	}
-	must(t, os.Chmod(m.path("run/control.sock"), 0o660))
+	lab.Must(t, os.Chmod(m.Path("run/control.sock"), 0o660))
 	if out, code := as("status"); code != 77 || !strings.Contains(out, "control_group") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
@@ -382,180 +319,142 @@ func TestWhoMayNotIsTold(t *testing.T) {
 
 func TestACanaryIsHeldAndPromoted(t *testing.T) {
 	t.Parallel()
-	m := start(t, strings.Replace(web, "[[", "workers = 2\n[[", 1))
-	m.serves(1)
-	if out := m.well("reload", "--canary", "1", "--hold"); !strings.Contains(out, "held") {
+	m := lab.Start(t, strings.Replace(lab.Web, "[[", "workers = 2\n[[", 1))
+	m.Serves(1)
+	if out := m.CtlOK("reload", "--canary", "1", "--hold"); !strings.Contains(out, "held") {
 		t.Errorf("it says %q", out)
 	}
-	if out := m.well("status"); !strings.Contains(out, "canary") {
+	if out := m.CtlOK("status"); !strings.Contains(out, "canary") {
 		t.Errorf("the status is %s", out)
 	}
-	m.well("promote", "web")
-	m.serves(2)
-	m.well("reload", "--canary", "1", "--for", "200ms")
-	m.serves(3)
-	m.well("reload", "--canary", "1", "--hold", "--for", "200ms") // holds for so long, and decides by itself
-	m.serves(4)
+	m.CtlOK("promote", "web")
+	m.Serves(2)
+	m.CtlOK("reload", "--canary", "1", "--for", "200ms")
+	m.Serves(3)
+	m.CtlOK("reload", "--canary", "1", "--hold", "--for", "200ms") // holds for so long, and decides by itself
+	m.Serves(4)
 }
 
 func TestStopStartRestartAndScale(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	m.well("stop", "web")
-	if pids := m.pids(); len(pids) > 0 {
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	m.CtlOK("stop", "web")
+	if pids := m.PIDs(); len(pids) > 0 {
 		t.Errorf("stopped, it has %v", pids)
 	}
-	m.well("stop", "web") // again
-	if out := m.well("reload"); !strings.Contains(out, "nothing to do") {
+	m.CtlOK("stop", "web") // again
+	if out := m.CtlOK("reload"); !strings.Contains(out, "nothing to do") {
 		t.Errorf("reload says %q", out)
 	}
-	m.well("start", "web")
-	m.serves(2)
-	m.well("restart", "web")
-	m.serves(3)
-	m.well("scale", "web", "3")
-	m.until("three workers", func() bool { return len(m.pids()) == 3 })
-	m.well("scale", "web", "1")
-	m.until("one worker", func() bool { return len(m.pids()) == 1 })
-	m.fails(1, []string{"stop the program"}, "scale", "web", "0")
-	m.fails(1, []string{"no generation 99", "there is 3"}, "kill", "web", "--generation", "99")
+	m.CtlOK("start", "web")
+	m.Serves(2)
+	m.CtlOK("restart", "web")
+	m.Serves(3)
+	m.CtlOK("scale", "web", "3")
+	m.Until("three workers", func() bool { return len(m.PIDs()) == 3 })
+	m.CtlOK("scale", "web", "1")
+	m.Until("one worker", func() bool { return len(m.PIDs()) == 1 })
+	m.CtlFails(1, []string{"stop the program"}, "scale", "web", "0")
+	m.CtlFails(1, []string{"no generation 99", "there is 3"}, "kill", "web", "--generation", "99")
 }
 
 func TestSignalAndKill(t *testing.T) {
 	t.Parallel()
-	m := start(t, strings.Replace(web, "{worker}", `{worker}, "note={dir}/note"`, 1))
-	m.serves(1)
-	first := m.worker(1)
-	m.well("signal", "web", "usr2")
-	m.until("USR2 is noted", func() bool { return strings.Contains(m.read("note"), "USR2") })
-	m.await(says(generationServes))
-	m.fails(1, []string{`"NOSUCH" is no signal`}, "signal", "web", "NOSUCH")
-	m.fails(1, []string{"generation"}, "kill", "web")
-	m.well("kill", "web", "--generation", "1")
-	m.until("the worker is gone", func() bool { return !alive(first) })
+	m := lab.Start(t, strings.Replace(lab.Web, "{worker}", `{worker}, "note={dir}/note"`, 1))
+	m.Serves(1)
+	first := m.WorkerPID(1)
+	m.CtlOK("signal", "web", "usr2")
+	m.Until("USR2 is noted", func() bool { return strings.Contains(m.Read("note"), "USR2") })
+	m.Await(lab.Says(lab.GenerationServes))
+	m.CtlFails(1, []string{`"NOSUCH" is no signal`}, "signal", "web", "NOSUCH")
+	m.CtlFails(1, []string{"generation"}, "kill", "web")
+	m.CtlOK("kill", "web", "--generation", "1")
+	m.Until("the worker is gone", func() bool { return !lab.Alive(first) })
 }
 
 func TestEventsAreOneObjectALine(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	cmd := exec.Command(built.supervisord, "events", "--json", "-c", m.path("config.toml"))
-	cmd.Env = m.environ()
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	cmd := exec.Command(lab.Built.Supervisord, "events", "--json", "-c", m.Path("config.toml"))
+	cmd.Env = m.Environ()
 	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	lab.Must(t, err)
+	lab.Must(t, cmd.Start())
 	defer func() { cmd.Process.Kill(); cmd.Wait() }()
 	lines := json.NewDecoder(out)
-	m.until("it follows", func() bool { return connected(m.path("run/control.sock")) })
-	m.well("reload")
+	m.Until("it follows", func() bool { return lab.Connected(m.Path("run/control.sock")) })
+	m.CtlOK("reload")
 	for {
 		var u struct {
 			Time    time.Time
 			Program string
 			Kind    string
 		}
-		must(t, lines.Decode(&u))
+		lab.Must(t, lines.Decode(&u))
 		if u.Program != "web" || u.Time.IsZero() {
 			t.Errorf("an event is %+v", u)
 		}
-		if u.Kind == generationServes {
+		if u.Kind == lab.GenerationServes {
 			break
 		}
 	}
-	must(t, cmd.Process.Signal(syscall.SIGINT))
+	lab.Must(t, cmd.Process.Signal(syscall.SIGINT))
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("Ctrl-C is no failure, but %v", err)
 	}
 }
 
-// connected reports whether a client is connected to a unix socket.
-func connected(path string) bool {
-	text, _ := os.ReadFile("/proc/net/unix")
-	for _, line := range strings.Split(string(text), "\n") {
-		if f := strings.Fields(line); len(f) == 8 && f[5] == "03" && f[7] == path {
-			return true
-		}
-	}
-	return false
-}
-
 func TestTheLogLevelChanges(t *testing.T) {
 	t.Parallel()
-	m := start(t, "log_level = \"info\"\n"+web)
-	m.serves(1)
-	m.never(func(l line) bool { return l.Level == "debug" })
-	m.well("log-level", "debug")
-	m.well("reload")
-	m.await(func(l line) bool { return l.Level == "debug" })
-	m.fails(1, []string{"use debug, info, warn or error"}, "log-level", "loud")
+	m := lab.Start(t, "log_level = \"info\"\n"+lab.Web)
+	m.Serves(1)
+	m.Never(func(l lab.Line) bool { return l.Level == "debug" })
+	m.CtlOK("log-level", "debug")
+	m.CtlOK("reload")
+	m.Await(func(l lab.Line) bool { return l.Level == "debug" })
+	m.CtlFails(1, []string{"use debug, info, warn or error"}, "log-level", "loud")
 }
 
 func TestLogsShowsWhatWorkersWrote(t *testing.T) {
 	t.Parallel()
-	m := start(t, strings.Replace(webWith("say=hear hear"), "[[", "stderr = \"capture\"\n[[", 1))
-	m.serves(1)
-	if out := m.well("logs", "web", "-n", "1"); out != "hear hear\n" {
+	m := lab.Start(t, strings.Replace(lab.WebWith("say=hear hear"), "[[", "stderr = \"capture\"\n[[", 1))
+	m.Serves(1)
+	if out := m.CtlOK("logs", "web", "-n", "1"); out != "hear hear\n" {
 		t.Errorf("it says %q", out)
 	}
 }
 
-// statusJSON is a part of what status --json says.
-type statusJSON struct {
-	PID      int
-	Programs []struct {
-		Name, State string
-		Generations []struct {
-			Role    string
-			Workers []struct {
-				PID, Processes, Connections int
-				Memory                      int64
-				State                       string
-				ConnectionsError            string `json:"connections_error"`
-			}
-		}
-		Listeners []struct {
-			Address string
-			Queue   struct{ Waiting, Limit int }
-		}
-	}
-}
-
-func (m *master) status() (s statusJSON) {
-	m.t.Helper()
-	must(m.t, json.Unmarshal([]byte(m.well("status", "--json")), &s))
-	return s
-}
-
 func TestStatusAgreesWithTheKernel(t *testing.T) {
 	t.Parallel()
-	m := start(t, strings.Replace(webWith("fork"), "[[", "workers = 2\n[[", 1))
-	m.serves(1)
+	m := lab.Start(t, strings.Replace(lab.WebWith("fork"), "[[", "workers = 2\n[[", 1))
+	m.Serves(1)
 	var conns []net.Conn
 	for range 5 {
-		c, err := net.Dial("tcp", m.address())
-		must(t, err)
+		c, err := net.Dial("tcp", m.Address())
+		lab.Must(t, err)
 		defer c.Close()
 		conns = append(conns, c)
 	}
-	m.until("five connections are seen", func() bool {
+	m.Until("five connections are seen", func() bool {
 		time.Sleep(200 * time.Millisecond) // what was measured is kept for a second
 		n := 0
-		for _, w := range m.status().Programs[0].Generations[0].Workers {
+		for _, w := range m.Status().Programs[0].Generations[0].Workers {
 			n += w.Connections
 		}
 		return n == len(conns)
 	})
-	s := m.status()
+	s := m.Status()
 	p := s.Programs[0]
-	if s.PID != m.pid() || p.Name != "web" || p.State != "up" || p.Listeners[0].Address != m.address() || p.Generations[0].Role != "serving" {
+	if s.PID != m.PID() || p.Name != "web" || p.State != "up" || p.Listeners[0].Address != m.Address() || p.Generations[0].Role != "serving" {
 		t.Errorf("the status is %+v", s)
 	}
 	for _, w := range p.Generations[0].Workers {
 		resident := 0
-		for _, pid := range append(childrenOf(w.PID), w.PID) {
+		for _, pid := range append(lab.ChildrenOf(w.PID), w.PID) {
 			kb := 0
-			fmt.Sscan(status(pid)["VmRSS"], &kb)
+			fmt.Sscan(lab.ProcStatus(pid)["VmRSS"], &kb)
 			resident += kb << 10
 		}
 		if w.Processes != 2 || w.State != "ready" || float64(w.Memory) < 0.7*float64(resident) || float64(w.Memory) > 1.3*float64(resident) {
@@ -569,22 +468,22 @@ func TestStatusAgreesWithTheKernel(t *testing.T) {
 
 func TestStatusSaysWhyConnectionsAreNotKnown(t *testing.T) {
 	t.Parallel()
-	asRoot(t, "run a worker as another user")
-	m := prepare(t)
-	m.via = []string{need(t, "setpriv"), "--bounding-set", "-sys_ptrace"}
-	m.start(strings.Replace(hello, "\n[[", "\nuser = \"nobody\"\n[[", 1))
-	m.serves(1)
-	c, err := net.Dial("tcp", m.address())
-	must(t, err)
+	lab.NeedRoot(t, "run a worker as another user")
+	m := lab.Prepare(t)
+	m.Via = []string{lab.Need(t, "setpriv"), "--bounding-set", "-sys_ptrace"}
+	m.Start(strings.Replace(lab.Hello, "\n[[", "\nuser = \"nobody\"\n[[", 1))
+	m.Serves(1)
+	c, err := net.Dial("tcp", m.Address())
+	lab.Must(t, err)
 	defer c.Close()
-	m.until("it is said", func() bool {
-		return strings.Contains(m.status().Programs[0].Generations[0].Workers[0].ConnectionsError, "CAP_SYS_PTRACE")
+	m.Until("it is said", func() bool {
+		return strings.Contains(m.Status().Programs[0].Generations[0].Workers[0].ConnectionsError, "CAP_SYS_PTRACE")
 	})
-	m.until("it is said to people, too", func() bool {
-		out := m.well("status")
+	m.Until("it is said to people, too", func() bool {
+		out := m.CtlOK("status")
 		return strings.Contains(out, "CONNS is not known: cannot look into process") && strings.Contains(out, "CAP_SYS_PTRACE")
 	})
-	must(t, c.Close())
+	lab.Must(t, c.Close())
 }
 
 // ssCount is how many connections ss(8) sees in a process.
@@ -599,54 +498,54 @@ func ssCount(address string, pid int) (int, error) {
 
 func TestStatusShowsTheAcceptQueue(t *testing.T) {
 	t.Parallel()
-	m := start(t, "[program.deaf]\ncommand = [{sleep}]\nready = { method = \"delay\", delay = \"10ms\" }\n[[program.deaf.listen]]\nname = \"http\"\naddress = \"127.0.0.1:0\"\nbacklog = 7\n")
-	m.serves(1)
+	m := lab.Start(t, "[program.deaf]\ncommand = [{sleep}]\nready = { method = \"delay\", delay = \"10ms\" }\n[[program.deaf.listen]]\nname = \"http\"\naddress = \"127.0.0.1:0\"\nbacklog = 7\n")
+	m.Serves(1)
 	for range 3 {
-		c, err := net.Dial("tcp", m.address())
-		must(t, err)
+		c, err := net.Dial("tcp", m.Address())
+		lab.Must(t, err)
 		defer c.Close()
 	}
-	m.until("three wait", func() bool {
-		q := m.status().Programs[0].Listeners[0].Queue
+	m.Until("three wait", func() bool {
+		q := m.Status().Programs[0].Listeners[0].Queue
 		return q.Waiting == 3 && q.Limit == 7
 	})
-	if out := m.well("status"); !strings.Contains(out, "queue 3/7") {
+	if out := m.CtlOK("status"); !strings.Contains(out, "queue 3/7") {
 		t.Errorf("the status is %s", out)
 	}
 }
 
 func TestStatusForPeopleShowsAFailedReload(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	m.write(webWith("exit=3"))
-	m.ctl("reload")
-	if out := m.well("status", "web"); !strings.Contains(out, "last reload: generation 2 failed at step start") || !strings.Contains(out, "serving") {
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	m.Write(lab.WebWith("exit=3"))
+	m.Ctl("reload")
+	if out := m.CtlOK("status", "web"); !strings.Contains(out, "last reload: generation 2 failed at step start") || !strings.Contains(out, "serving") {
 		t.Errorf("the status is %s", out)
 	}
-	m.fails(1, []string{"there is no such program: wbe"}, "status", "wbe")
+	m.CtlFails(1, []string{"there is no such program: wbe"}, "status", "wbe")
 }
 
 func output(out string, _ int) string { return out }
 
 func TestProgramsAreCompleted(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	if out := output(m.run("__complete", "stop", "-c", m.path("config.toml"), "")); !strings.HasPrefix(out, "web\tup\n") {
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	if out := output(m.Run("__complete", "stop", "-c", m.Path("config.toml"), "")); !strings.HasPrefix(out, "web\tup\n") {
 		t.Errorf("the completion is %q", out)
 	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {
-		if out := m.well("completion", shell); !strings.Contains(out, "__complete") {
+		if out := m.CtlOK("completion", shell); !strings.Contains(out, "__complete") {
 			t.Errorf("completion for %s does not ask: %.200s", shell, out)
 		}
 	}
 }
 
 // commands are those that --help lists.
-func (m *master) commands() []string {
-	m.t.Helper()
-	out, _ := m.run("--help")
+func commands(m *lab.Supervisord) []string {
+	m.T.Helper()
+	out, _ := m.Run("--help")
 	_, list, _ := strings.Cut(out, "Available Commands:\n")
 	list, _, _ = strings.Cut(list, "\n\n")
 	var names []string
@@ -656,15 +555,15 @@ func (m *master) commands() []string {
 		}
 	}
 	if len(names) < 15 {
-		m.t.Fatalf("there are only the commands %q", names)
+		m.T.Fatalf("there are only the commands %q", names)
 	}
 	return names
 }
 
 // flagsOf are the flags that the help of a command lists.
-func (m *master) flagsOf(command string) []string {
-	m.t.Helper()
-	out, _ := m.run(command, "--help")
+func flagsOf(m *lab.Supervisord, command string) []string {
+	m.T.Helper()
+	out, _ := m.Run(command, "--help")
 	_, list, _ := strings.Cut(out, "\nFlags:\n")
 	list, _, _ = strings.Cut(list, "\n\n")
 	var names []string
@@ -678,9 +577,9 @@ func (m *master) flagsOf(command string) []string {
 
 func TestEveryCommandAndFlagIsCompleted(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	all := output(m.run("__complete", ""))
-	for _, command := range m.commands() {
+	m := lab.Prepare(t)
+	all := output(m.Run("__complete", ""))
+	for _, command := range commands(m) {
 		if !strings.Contains(all, "\n"+command+"\t") && !strings.HasPrefix(all, command+"\t") {
 			t.Errorf("%s is not completed: %s", command, all)
 		}
@@ -688,8 +587,8 @@ func TestEveryCommandAndFlagIsCompleted(t *testing.T) {
 		if command == "kill" { // of which one flag is required, and completed alone until it is there
 			args = []string{"__complete", command, "--generation=1", "--"}
 		}
-		flags := output(m.run(args...)) + strings.Join(args, " ")
-		for _, flag := range m.flagsOf(command) {
+		flags := output(m.Run(args...)) + strings.Join(args, " ")
+		for _, flag := range flagsOf(m, command) {
 			if !strings.Contains(flags, "--"+flag) {
 				t.Errorf("%s --%s is not completed: %s", command, flag, flags)
 			}
@@ -699,16 +598,16 @@ func TestEveryCommandAndFlagIsCompleted(t *testing.T) {
 
 func TestTheManualPageHasEveryCommand(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	if out, code := m.run("docs", "man", m.dir); code != 0 {
+	m := lab.Prepare(t)
+	if out, code := m.Run("docs", "man", m.Dir); code != 0 {
 		t.Fatal(out)
 	}
-	page := m.read("supervisord.1")
-	for _, command := range m.commands() {
+	page := m.Read("supervisord.1")
+	for _, command := range commands(m) {
 		if !strings.Contains(page, "\n.SS \""+strings.ReplaceAll(command, "-", `\-`)) {
 			t.Errorf("there is no %s in it", command)
 		}
-		for _, flag := range m.flagsOf(command) {
+		for _, flag := range flagsOf(m, command) {
 			if !strings.Contains(page, `\fB\-\-`+strings.ReplaceAll(flag, "-", `\-`)+`\fR`) {
 				t.Errorf("there is no --%s of %s in it", flag, command)
 			}
@@ -720,94 +619,94 @@ func TestTheManualPageHasEveryCommand(t *testing.T) {
 		}
 	}
 	if man, err := exec.LookPath("groff"); err == nil {
-		if out, err := exec.Command(man, "-man", "-Tutf8", "-ww", "-z", m.path("supervisord.1")).CombinedOutput(); err != nil || len(out) > 0 {
+		if out, err := exec.Command(man, "-man", "-Tutf8", "-ww", "-z", m.Path("supervisord.1")).CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("groff says %s %v", out, err)
 		}
 	}
 }
 
 // twins are two supervisords with one runtime_dir, of which the second is not started yet.
-func twins(t *testing.T) (first, second *master) {
+func twins(t *testing.T) (first, second *lab.Supervisord) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sv")
-	must(t, err)
+	lab.Must(t, err)
 	t.Cleanup(func() {
 		if left, _ := filepath.Glob(dir + "/*.sock"); len(left) > 0 {
 			t.Errorf("%v is left", left)
 		}
 		os.RemoveAll(dir)
 	})
-	config := "[supervisor]\nruntime_dir = \"" + dir + "\"\n" + web
-	first, second = prepare(t), withOwnBinary(t)
-	first.file("config.toml", config)
-	second.file("config.toml", config)
-	first.launch("-c", first.path("config.toml"))
-	first.serves(1)
-	first.until("it answers", func() bool { _, code := first.ctl("status"); return code == 0 })
+	config := "[supervisor]\nruntime_dir = \"" + dir + "\"\n" + lab.Web
+	first, second = lab.Prepare(t), lab.WithOwnBinary(t)
+	first.File("config.toml", config)
+	second.File("config.toml", config)
+	first.Launch("-c", first.Path("config.toml"))
+	first.Serves(1)
+	first.Until("it answers", func() bool { _, code := first.Ctl("status"); return code == 0 })
 	return first, second
 }
 
 func TestTwoSupervisordsWithTheSameRuntimeDirectoryAreFoundByTheirConfigurations(t *testing.T) {
 	t.Parallel()
 	m, other := twins(t)
-	other.fails(69, []string{"runs with " + m.path("config.toml")}, "status")
-	other.launch("-c", other.path("config.toml"))
-	if l := other.await(contains("another process answers there")); l.Level != "warn" {
-		t.Errorf("it is said as %s", l.text)
+	other.CtlFails(69, []string{"runs with " + m.Path("config.toml")}, "status")
+	other.Launch("-c", other.Path("config.toml"))
+	if l := other.Await(lab.Contains("another process answers there")); l.Level != "warn" {
+		t.Errorf("it is said as %s", l.Text)
 	}
-	other.serves(1)
-	for _, one := range []*master{m, other} {
-		if s := one.status(); s.PID != one.pid() {
-			t.Errorf("there answers %d, not %d", s.PID, one.pid())
+	other.Serves(1)
+	for _, one := range []*lab.Supervisord{m, other} {
+		if s := one.Status(); s.PID != one.PID() {
+			t.Errorf("there answers %d, not %d", s.PID, one.PID())
 		}
 	}
-	must(t, os.Symlink(m.dir, other.path("link")))
-	if out, code := m.run("status", "-c", other.path("link/config.toml")); code != 0 || !strings.Contains(out, fmt.Sprint(m.pid())) {
+	lab.Must(t, os.Symlink(m.Dir, other.Path("link")))
+	if out, code := m.Run("status", "-c", other.Path("link/config.toml")); code != 0 || !strings.Contains(out, fmt.Sprint(m.PID())) {
 		t.Errorf("through a symlink: exit code %d: %s", code, out)
 	}
-	m.finish()
-	m.fails(69, []string{"does not answer"}, "status")
+	m.Finish()
+	m.CtlFails(69, []string{"does not answer"}, "status")
 }
 
 func TestTheControlSocketElsewhereStaysOverAnUpgrade(t *testing.T) {
 	t.Parallel()
 	m, other := twins(t)
-	other.launch("-c", other.path("config.toml"))
-	other.serves(1)
-	m.finish()
-	other.upgrade(upgraded)
-	if s := other.status(); s.PID != other.pid() {
-		t.Errorf("there answers %d, not %d", s.PID, other.pid())
+	other.Launch("-c", other.Path("config.toml"))
+	other.Serves(1)
+	m.Finish()
+	other.Upgrade(lab.Upgraded)
+	if s := other.Status(); s.PID != other.PID() {
+		t.Errorf("there answers %d, not %d", s.PID, other.PID())
 	}
 }
 
 func TestASecondSupervisordDoesNotTakeTheControlSocketAway(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	other := prepare(t)
-	other.start("control = \"" + m.path("run/control.sock") + "\"\n" + web)
-	other.await(contains("another process answers there"))
-	other.serves(1)
-	other.finish()
-	if s := m.status(); s.PID != m.pid() {
-		t.Errorf("there answers %d, not %d", s.PID, m.pid())
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	other := lab.Prepare(t)
+	other.Start("control = \"" + m.Path("run/control.sock") + "\"\n" + lab.Web)
+	other.Await(lab.Contains("another process answers there"))
+	other.Serves(1)
+	other.Finish()
+	if s := m.Status(); s.PID != m.PID() {
+		t.Errorf("there answers %d, not %d", s.PID, m.PID())
 	}
 }
 
 func TestAStaleControlSocketIsReplaced(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	path := m.path("run/control.sock")
-	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	m := lab.Prepare(t)
+	path := m.Path("run/control.sock")
+	lab.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
-	must(t, err)
+	lab.Must(t, err)
 	l.SetUnlinkOnClose(false)
 	l.Close()
 	if _, err := net.Dial("unix", path); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Fatalf("it is not stale: %v", err)
 	}
-	m.start(web)
-	m.serves(1)
-	m.until("it answers", func() bool { _, code := m.ctl("status"); return code == 0 })
+	m.Start(lab.Web)
+	m.Serves(1)
+	m.Until("it answers", func() bool { _, code := m.Ctl("status"); return code == 0 })
 }

@@ -7,63 +7,63 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/supervisord/tests/ports"
+	"example.org/supervisord/internal/lab"
 )
 
 // convert runs supervisord convert, which has to succeed, and writes what it prints into the configuration of the test.
-func (m *master) convert(args ...string) {
-	m.t.Helper()
-	out, code := m.run(append([]string{"convert", "-o", m.path("config.toml"), "--force"}, args...)...)
+func convert(m *lab.Supervisord, args ...string) {
+	m.T.Helper()
+	out, code := m.Run(append([]string{"convert", "-o", m.Path("config.toml"), "--force"}, args...)...)
 	if code != 0 {
-		m.t.Fatalf("exit code %d: %s", code, out)
+		m.T.Fatalf("exit code %d: %s", code, out)
 	}
-	text := m.read("config.toml")
-	own := "[supervisor]\nruntime_dir = \"" + m.dir + "/run\"\nlog_level = \"debug\"\n"
+	text := m.Read("config.toml")
+	own := "[supervisor]\nruntime_dir = \"" + m.Dir + "/run\"\nlog_level = \"debug\"\n"
 	if head, rest, ok := strings.Cut(text, "[supervisor]\n"); ok {
 		text = head + own + rest
 	} else {
 		text = own + text
 	}
-	m.file("config.toml", text)
-	if out, code := m.run("check", "-c", m.path("config.toml")); code != 0 || !strings.HasSuffix(out, "ok\n") {
-		m.t.Fatalf("check ends with %d: %s\n%s", code, out, text)
+	m.File("config.toml", text)
+	if out, code := m.Run("check", "-c", m.Path("config.toml")); code != 0 || !strings.HasSuffix(out, "ok\n") {
+		m.T.Fatalf("check ends with %d: %s\n%s", code, out, text)
 	}
 }
 
 // deploys redeploys once, under requests, and sees that the new generation answers.
-func (m *master) deploys(address string) {
-	m.t.Helper()
-	m.serves(1)
-	ask(m.t, address, "/")
-	m.reload()
-	m.serves(2)
-	m.gone(1) // a worker that stops as its library has it may drop what it has just accepted
-	ask(m.t, address, "/")
+func deploys(m *lab.Supervisord, address string) {
+	m.T.Helper()
+	m.Serves(1)
+	lab.Ask(m.T, address, "/")
+	m.Reload()
+	m.Serves(2)
+	m.Gone(1) // a worker that stops as its library has it may drop what it has just accepted
+	lab.Ask(m.T, address, "/")
 }
 
 func TestAConvertedStartServerLineServesAndIsRedeployed(t *testing.T) {
 	t.Parallel()
-	m, at := prepare(t), ports.Reserve(t)
-	m.convert("--", "start_server", "--port", at, "--interval=1", "--pid-file=app.pid", "--signal-on-hup=TERM", "--", built.starter)
-	m.launch("-c", m.path("config.toml"))
-	m.deploys(at)
-	if pid := strings.TrimSpace(m.read("app.pid")); pid != strconv.Itoa(m.pid()) {
-		t.Errorf("app.pid has %q, supervisord is %d", pid, m.pid())
+	m, at := lab.Prepare(t), lab.Reserve(t)
+	convert(m, "--", "start_server", "--port", at, "--interval=1", "--pid-file=app.pid", "--signal-on-hup=TERM", "--", lab.Built.Starter)
+	m.Launch("-c", m.Path("config.toml"))
+	deploys(m, at)
+	if pid := strings.TrimSpace(m.Read("app.pid")); pid != strconv.Itoa(m.PID()) {
+		t.Errorf("app.pid has %q, supervisord is %d", pid, m.PID())
 	}
-	m.never(says(workerKilled))
+	m.Never(lab.Says(lab.WorkerKilled))
 }
 
 func TestAConvertedSupervisorINIServesAndIsRedeployed(t *testing.T) {
 	t.Parallel()
-	m, at := prepare(t), ports.Reserve(t)
-	m.file("supervisord.conf", `
+	m, at := lab.Prepare(t), lab.Reserve(t)
+	m.File("supervisord.conf", `
 [supervisord]
 nodaemon=true
 environment=WORD="of all"
 
 ; the server, which opens its port itself
 [program:web]
-command=sh -c "echo it begins; exec \"`+built.hello+`\" -address %(ENV_AT)s" ; in the foreground
+command=sh -c "echo it begins; exec \"`+lab.Built.Hello+`\" -address %(ENV_AT)s" ; in the foreground
 process_name=%(program_name)s_%(process_num)02d
 directory=%(here)s
 startsecs=1
@@ -77,14 +77,14 @@ stdout_logfile_maxbytes=5MB
 command=/bin/false
 autostart=false
 `)
-	m.convert(m.path("supervisord.conf"))
-	m.launch("-c", m.path("config.toml"))
-	m.deploys(at)
-	env := environment(t, m.worker(2))
+	convert(m, m.Path("supervisord.conf"))
+	m.Launch("-c", m.Path("config.toml"))
+	deploys(m, at)
+	env := lab.Environment(t, m.WorkerPID(2))
 	if env["WORD"] != "of all" || env["AT"] != at || env["HERE"] != os.Getenv("HOME") {
 		t.Errorf("the worker has WORD=%q AT=%q HERE=%q", env["WORD"], env["AT"], env["HERE"])
 	}
-	if log := m.read("web.log"); !strings.Contains(log, "it begins\n") {
+	if log := m.Read("web.log"); !strings.Contains(log, "it begins\n") {
 		t.Errorf("the log file has %q", log)
 	}
 }
@@ -92,13 +92,13 @@ autostart=false
 // A program of [fcgi-program:x] finds its socket as its stdin.
 func TestAConvertedFastCGIProgramHasItsSocketAsStdin(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.file("php.ini", "[fcgi-program:php]\nsocket=unix://"+m.path("s")+"\nsocket_mode=0700\ncommand=sleep 1000\n")
-	m.convert(m.path("php.ini"))
-	m.launch("-c", m.path("config.toml"))
-	m.serves(1)
-	link, err := os.Readlink("/proc/" + strconv.Itoa(m.worker(1)) + "/fd/0")
-	must(t, err)
+	m := lab.Prepare(t)
+	m.File("php.ini", "[fcgi-program:php]\nsocket=unix://"+m.Path("s")+"\nsocket_mode=0700\ncommand=sleep 1000\n")
+	convert(m, m.Path("php.ini"))
+	m.Launch("-c", m.Path("config.toml"))
+	m.Serves(1)
+	link, err := os.Readlink("/proc/" + strconv.Itoa(m.WorkerPID(1)) + "/fd/0")
+	lab.Must(t, err)
 	if !strings.HasPrefix(link, "socket:") {
 		t.Errorf("stdin is %s", link)
 	}
@@ -106,13 +106,13 @@ func TestAConvertedFastCGIProgramHasItsSocketAsStdin(t *testing.T) {
 
 func TestAConvertedCircusINIServesWithItsSocket(t *testing.T) {
 	t.Parallel()
-	m, at := prepare(t), ports.Reserve(t)
+	m, at := lab.Prepare(t), lab.Reserve(t)
 	host, port, _ := strings.Cut(at, ":")
-	m.file("circus.ini", `
+	m.File("circus.ini", `
 [watcher:web]
 cmd = sh -c
-args = "echo $(circus.sockets.http) $(circus.wid) $CAKE >>out; exec `+built.hello+`"
-working_dir = `+m.dir+`
+args = "echo $(circus.sockets.http) $(circus.wid) $CAKE >>out; exec `+lab.Built.Hello+`"
+working_dir = `+m.Dir+`
 use_sockets = True
 numprocesses = 2
 copy_env = True
@@ -124,11 +124,11 @@ port = `+port+`
 [env:w*]
 CAKE = lie
 `)
-	m.convert(m.path("circus.ini"))
-	m.launch("-c", m.path("config.toml"))
-	m.deploys(at)
+	convert(m, m.Path("circus.ini"))
+	m.Launch("-c", m.Path("config.toml"))
+	deploys(m, at)
 	for _, want := range []string{"3 1 lie\n", "3 2 lie\n"} {
-		if out := m.read("out"); !strings.Contains(out, want) {
+		if out := m.Read("out"); !strings.Contains(out, want) {
 			t.Errorf("no worker has the descriptor, the number and the variable %q: %q", want, out)
 		}
 	}
@@ -136,68 +136,68 @@ CAKE = lie
 
 func TestAConvertedEinhornLineStopsItsWorkersByUSR2(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.convert("--", "einhorn", "-b", ports.Reserve(t), "-n", "2", "-m", "0.1", "--signal-timeout=20", "--",
-		"sh", "-c", "trap 'echo graceful >>"+m.path("out")+"; exit' USR2; while :; do sleep 0.05; done")
-	m.launch("-c", m.path("config.toml"))
-	m.serves(1)
-	m.reload()
-	m.gone(1)
-	if got := strings.Count(m.read("out"), "graceful"); got < 2 {
+	m := lab.Prepare(t)
+	convert(m, "--", "einhorn", "-b", lab.Reserve(t), "-n", "2", "-m", "0.1", "--signal-timeout=20", "--",
+		"sh", "-c", "trap 'echo graceful >>"+m.Path("out")+"; exit' USR2; while :; do sleep 0.05; done")
+	m.Launch("-c", m.Path("config.toml"))
+	m.Serves(1)
+	m.Reload()
+	m.Gone(1)
+	if got := strings.Count(m.Read("out"), "graceful"); got < 2 {
 		t.Errorf("%d of 2 old workers had USR2", got)
 	}
 }
 
 func TestAConvertedProcfileRunsWithItsPortAndItsVariables(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.file("Procfile", "web: echo $PORT $WORD >>web.out; exec sleep 1000\nworker: sleep 1000\n")
-	m.file(".env", "WORD=dotenv\nPORT=7000\n")
-	m.convert("--", "foreman", "start", "-f", m.path("Procfile"), "-m", "web=2,worker=1")
-	m.launch("-c", m.path("config.toml"))
-	m.awaitN(2, says(generationServes))
-	words := strings.Fields(m.read("web.out"))
+	m := lab.Prepare(t)
+	m.File("Procfile", "web: echo $PORT $WORD >>web.out; exec sleep 1000\nworker: sleep 1000\n")
+	m.File(".env", "WORD=dotenv\nPORT=7000\n")
+	convert(m, "--", "foreman", "start", "-f", m.Path("Procfile"), "-m", "web=2,worker=1")
+	m.Launch("-c", m.Path("config.toml"))
+	m.AwaitN(2, lab.Says(lab.GenerationServes))
+	words := strings.Fields(m.Read("web.out"))
 	for _, want := range []string{"7000", "7001", "dotenv"} {
 		if !strings.Contains(strings.Join(words, " "), want) {
 			t.Errorf("no %s: %q", want, words)
 		}
 	}
-	if env := environment(t, m.await(says(workerRuns), program("worker")).PID); env["PORT"] != "7100" || env["WORD"] != "dotenv" {
+	if env := lab.Environment(t, m.Await(lab.Says(lab.WorkerRuns), lab.Program("worker")).PID); env["PORT"] != "7100" || env["WORD"] != "dotenv" {
 		t.Errorf("the worker has PORT=%q WORD=%q", env["PORT"], env["WORD"])
 	}
 }
 
 func TestConvertReadsStdinAndPrints(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.file("circus.ini", "[watcher:web]\ncmd = sleep 1000\npriority = 3\n")
-	cmd := exec.Command("sh", "-c", `"$0" convert - <circus.ini 2>err`, built.supervisord)
-	cmd.Env, cmd.Dir = m.environ(), m.dir
+	m := lab.Prepare(t)
+	m.File("circus.ini", "[watcher:web]\ncmd = sleep 1000\npriority = 3\n")
+	cmd := exec.Command("sh", "-c", `"$0" convert - <circus.ini 2>err`, lab.Built.Supervisord)
+	cmd.Env, cmd.Dir = m.Environ(), m.Dir
 	raw, err := cmd.Output()
-	must(t, err)
+	lab.Must(t, err)
 	out := string(raw)
 	if !strings.Contains(out, "[program.web]\ncommand = [\"sleep\", \"1000\"]\n") || !strings.Contains(out, "# stdin:3: priority = 3: no equivalent: ") {
 		t.Errorf("it prints:\n%s", out)
 	}
-	if said := m.read("err"); !strings.Contains(said, "converted 1 program from circus; 1 setting without an equivalent") {
+	if said := m.Read("err"); !strings.Contains(said, "converted 1 program from circus; 1 setting without an equivalent") {
 		t.Errorf("it says %q", said)
 	}
 }
 
 func TestConvertDoesNotWriteOverAFileUnlessForced(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.file("a.toml", "precious")
-	args := []string{"convert", "-o", m.path("a.toml"), "--", "einhorn", "sleep", "5"}
-	if out, code := m.run(args...); code == 0 || !strings.Contains(out, "--force") || m.read("a.toml") != "precious" {
-		t.Errorf("exit code %d: %s; the file: %s", code, out, m.read("a.toml"))
+	m := lab.Prepare(t)
+	m.File("a.toml", "precious")
+	args := []string{"convert", "-o", m.Path("a.toml"), "--", "einhorn", "sleep", "5"}
+	if out, code := m.Run(args...); code == 0 || !strings.Contains(out, "--force") || m.Read("a.toml") != "precious" {
+		t.Errorf("exit code %d: %s; the file: %s", code, out, m.Read("a.toml"))
 	}
 	args = append([]string{"convert", "--force"}, args[1:]...)
-	if out, code := m.run(args...); code != 0 || !strings.Contains(m.read("a.toml"), "[program.sleep]") {
-		t.Errorf("exit code %d: %s; the file: %s", code, out, m.read("a.toml"))
+	if out, code := m.Run(args...); code != 0 || !strings.Contains(m.Read("a.toml"), "[program.sleep]") {
+		t.Errorf("exit code %d: %s; the file: %s", code, out, m.Read("a.toml"))
 	}
-	entries, err := os.ReadDir(m.dir)
-	must(t, err)
+	entries, err := os.ReadDir(m.Dir)
+	lab.Must(t, err)
 	if len(entries) != 1 {
 		t.Errorf("besides the file there is %v", entries)
 	}
@@ -205,11 +205,11 @@ func TestConvertDoesNotWriteOverAFileUnlessForced(t *testing.T) {
 
 func TestWhatIsConvertedIsReadByNobodyWhoMayNotReadTheSource(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	must(t, os.Chmod(m.file("s.ini", "[program:x]\ncommand=y\nenvironment=PASSWORD=\"sesame\"\n"), 0o600))
-	m.run("convert", "-o", m.path("a.toml"), m.path("s.ini"))
-	stat, err := os.Stat(m.path("a.toml"))
-	must(t, err)
+	m := lab.Prepare(t)
+	lab.Must(t, os.Chmod(m.File("s.ini", "[program:x]\ncommand=y\nenvironment=PASSWORD=\"sesame\"\n"), 0o600))
+	m.Run("convert", "-o", m.Path("a.toml"), m.Path("s.ini"))
+	stat, err := os.Stat(m.Path("a.toml"))
+	lab.Must(t, err)
 	if stat.Mode().Perm() != 0o600 {
 		t.Errorf("its mode is %v", stat.Mode())
 	}
@@ -217,9 +217,9 @@ func TestWhatIsConvertedIsReadByNobodyWhoMayNotReadTheSource(t *testing.T) {
 
 func TestConvertSaysWhatIsMalformedAndWhere(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	path := m.file("s.ini", "[program:x]\ncommand=y\nstopsignal=NO\n[program:z]\n")
-	out, code := m.run("convert", path)
+	m := lab.Prepare(t)
+	path := m.File("s.ini", "[program:x]\ncommand=y\nstopsignal=NO\n[program:z]\n")
+	out, code := m.Run("convert", path)
 	if code != 78 || !strings.Contains(out, path+":3: stopsignal: ") || !strings.Contains(out, path+":4: program:z: ") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
@@ -227,10 +227,10 @@ func TestConvertSaysWhatIsMalformedAndWhere(t *testing.T) {
 
 func TestConvertAsksForWhatItCannotTell(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	path := m.file("s", "what is this\n")
+	m := lab.Prepare(t)
+	path := m.File("s", "what is this\n")
 	for _, args := range [][]string{{path}, {"--", "./app"}, {}, {path, path}, {"--from", "pm2", path}} {
-		out, code := m.run(append([]string{"convert"}, args...)...)
+		out, code := m.Run(append([]string{"convert"}, args...)...)
 		if code == 0 || !strings.Contains(out, "start_server") {
 			t.Errorf("%q ends with %d: %s", args, code, out)
 		}

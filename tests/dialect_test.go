@@ -2,25 +2,26 @@ package tests
 
 import (
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab"
 )
 
 // spoken is plain with a listener on TCP and one on a path, in these dialects.
-func spoken(t *testing.T, dialect string) (m *master, env map[string]string) {
-	m = start(t, plain+dialect+`
+func spoken(t *testing.T, dialect string) (m *lab.Supervisord, env map[string]string) {
+	m = lab.Start(t, lab.Plain+dialect+`
 [[program.web.listen]]
 name = "http"
 address = "127.0.0.1:0"
 [[program.web.listen]]
 address = "unix:{dir}/s"
 `)
-	m.serves(1)
-	return m, environment(t, m.worker(1))
+	m.Serves(1)
+	return m, lab.Environment(t, m.WorkerPID(1))
 }
 
 // has compares variables; "<none>": it must not be there.
@@ -60,7 +61,7 @@ func TestNoDialectLeavesTheSocketsAndSaysNothing(t *testing.T) {
 	t.Parallel()
 	m, env := spoken(t, "dialect = []")
 	has(t, env, map[string]string{"LISTEN_FDS": "<none>", "SERVER_STARTER_PORT": "<none>", "EINHORN_FD_COUNT": "<none>", "SUPERVISORD_GENERATION": "1"})
-	if fds := descriptors(t, m.worker(1)); !strings.HasPrefix(fds[3], "socket:") || !strings.HasPrefix(fds[4], "socket:") {
+	if fds := lab.Descriptors(t, m.WorkerPID(1)); !strings.HasPrefix(fds[3], "socket:") || !strings.HasPrefix(fds[4], "socket:") {
 		t.Errorf("descriptors are %v", fds)
 	}
 }
@@ -68,39 +69,39 @@ func TestNoDialectLeavesTheSocketsAndSaysNothing(t *testing.T) {
 func TestFPMSocketsHasTheAddressesThatAreBound(t *testing.T) {
 	t.Parallel()
 	m, env := spoken(t, `dialect = "php-fpm"`)
-	has(t, env, map[string]string{"FPM_SOCKETS": m.address() + "=3," + m.path("s") + "=4"})
+	has(t, env, map[string]string{"FPM_SOCKETS": m.Address() + "=3," + m.Path("s") + "=4"})
 }
 
 func TestGunicornIsToldThePIDOfItsParent(t *testing.T) {
 	t.Parallel()
 	m, env := spoken(t, `dialect = "gunicorn"`)
-	parent := strconv.Itoa(m.pid())
+	parent := strconv.Itoa(m.PID())
 	has(t, env, map[string]string{"GUNICORN_PID": parent, "GUNICORN_FD": "3,4"})
-	if got := status(m.worker(1))["PPid"]; got != parent {
+	if got := lab.ProcStatus(m.WorkerPID(1))["PPid"]; got != parent {
 		t.Errorf("its parent is %s, and it is told %s", got, parent)
 	}
 }
 
 func TestWhatSupervisordItselfWasToldIsNotForItsWorkers(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.env = []string{"EINHORN_FD_7=9", "EINHORN_MASTER_PID=1", "NGINX=9;"}
-	m.start(plain + "dialect = [\"nginx\", \"einhorn\"]\n[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")
-	m.serves(1)
-	has(t, environment(t, m.worker(1)), map[string]string{"EINHORN_FD_7": "<none>", "EINHORN_MASTER_PID": strconv.Itoa(m.pid()), "NGINX": "3;"})
+	m := lab.Prepare(t)
+	m.Env = []string{"EINHORN_FD_7=9", "EINHORN_MASTER_PID=1", "NGINX=9;"}
+	m.Start(lab.Plain + "dialect = [\"nginx\", \"einhorn\"]\n[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")
+	m.Serves(1)
+	has(t, lab.Environment(t, m.WorkerPID(1)), map[string]string{"EINHORN_FD_7": "<none>", "EINHORN_MASTER_PID": strconv.Itoa(m.PID()), "NGINX": "3;"})
 }
 
 func TestAReloadSpeaksTheDialectThatIsConfiguredNow(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	config := plain + "dialect = [\"%s\"]\n[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n"
-	m.start(fmt.Sprintf(config, "unicorn"))
-	m.serves(1)
-	has(t, environment(t, m.worker(1)), map[string]string{"UNICORN_FD": "3", "SERVER_STARTER_GENERATION": "<none>"})
-	m.write(fmt.Sprintf(config, "start_server"))
-	m.reload()
-	m.serves(2)
-	has(t, environment(t, m.worker(2)), map[string]string{"UNICORN_FD": "<none>", "SERVER_STARTER_GENERATION": "2"})
+	m := lab.Prepare(t)
+	config := lab.Plain + "dialect = [\"%s\"]\n[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n"
+	m.Start(fmt.Sprintf(config, "unicorn"))
+	m.Serves(1)
+	has(t, lab.Environment(t, m.WorkerPID(1)), map[string]string{"UNICORN_FD": "3", "SERVER_STARTER_GENERATION": "<none>"})
+	m.Write(fmt.Sprintf(config, "start_server"))
+	m.Reload()
+	m.Serves(2)
+	has(t, lab.Environment(t, m.WorkerPID(2)), map[string]string{"UNICORN_FD": "<none>", "SERVER_STARTER_GENERATION": "2"})
 }
 
 // redeployed puts a worker in some language under load while it is replaced, and while supervisord is. The script gets the
@@ -108,8 +109,8 @@ func TestAReloadSpeaksTheDialectThatIsConfiguredNow(t *testing.T) {
 func redeployed(t *testing.T, dialect, take string) {
 	t.Helper()
 	python := interpreter(t, "python3", "-c print(__import__('sys').executable)")
-	m := prepare(t)
-	m.file("worker.py", `
+	m := lab.Prepare(t)
+	m.File("worker.py", `
 import os, select, signal, socket, time
 `+take+`
 s = socket.socket(fileno=fd)
@@ -130,7 +131,7 @@ while stopped not in select.select([s, stopped], [], [])[0]:
     c.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s' % (len(body), body))
     c.close()
 `)
-	m.start(fmt.Sprintf(`
+	m.Start(fmt.Sprintf(`
 [program.web]
 command = [%q, "{dir}/worker.py"]
 dialect = [%q]
@@ -139,19 +140,19 @@ ready.method = "notify"
 [[program.web.listen]]
 address = "127.0.0.1:0"
 `, python, dialect))
-	m.serves(1)
-	l := pressNew(t, m.address(), 4, 5*time.Millisecond)
+	m.Serves(1)
+	l := lab.PressNew(t, m.Address(), 4, 5*time.Millisecond)
 	for generation := 2; generation <= 3; generation++ {
-		m.reload()
-		m.serves(generation)
-		m.gone(generation - 1)
+		m.Reload()
+		m.Serves(generation)
+		m.Gone(generation - 1)
 	}
-	m.signal(syscall.SIGUSR2)
-	m.await(says(upgraded))
-	m.reload()
-	m.serves(4)
-	m.gone(3)
-	l.lossless(t)
+	m.Signal(syscall.SIGUSR2)
+	m.Await(lab.Says(lab.Upgraded))
+	m.Reload()
+	m.Serves(4)
+	m.Gone(3)
+	l.Lossless(t)
 }
 
 func TestRedeploysByListenFDS(t *testing.T) {
@@ -198,24 +199,19 @@ func TestRedeploysByGunicornFD(t *testing.T) {
 
 func TestCheckNamesTheDialectThatWasMeant(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.write(plain + "dialect = [\"system\"]\n")
-	out, code := m.run("check", "-c", m.path("config.toml"))
+	m := lab.Prepare(t)
+	m.Write(lab.Plain + "dialect = [\"system\"]\n")
+	out, code := m.Run("check", "-c", m.Path("config.toml"))
 	if code == 0 || !strings.Contains(out, `program.web.dialect[0]: "system" is not known: did you mean "systemd"?`) {
 		t.Errorf("check ended with %d and said\n%s", code, out)
 	}
 }
 
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}
-
 // acking is a worker in Python that says it is ready in einhorn's way alone, when there is a file {dir}/go.
-func acking(t *testing.T, ack string) *master {
+func acking(t *testing.T, ack string) *lab.Supervisord {
 	python := interpreter(t, "python3", "-c print(__import__('sys').executable)")
-	m := prepare(t)
-	m.file("worker.py", `
+	m := lab.Prepare(t)
+	m.File("worker.py", `
 import os, signal, socket, time
 c = socket.socket(socket.AF_UNIX)
 c.connect(os.environ['EINHORN_SOCK_PATH'])
@@ -226,21 +222,21 @@ def go():
 `+ack+`
 time.sleep(1000)
 `)
-	m.start(fmt.Sprintf("[program.web]\ncommand = [%q, \"{dir}/worker.py\"]\ndialect = \"einhorn\"\nready.method = \"notify\"\nlisten = [{ address = \"127.0.0.1:0\" }]\n", python))
+	m.Start(fmt.Sprintf("[program.web]\ncommand = [%q, \"{dir}/worker.py\"]\ndialect = \"einhorn\"\nready.method = \"notify\"\nlisten = [{ address = \"127.0.0.1:0\" }]\n", python))
 	return m
 }
 
 func TestAnAckToEinhornMakesAWorkerReady(t *testing.T) {
 	t.Parallel()
 	m := acking(t, "go()\nc.sendall(ack)")
-	m.worker(1)
+	m.WorkerPID(1)
 	time.Sleep(200 * time.Millisecond)
-	m.never(says(workerReady))
-	m.file("go", "")
-	m.serves(1)
-	m.reload()
-	m.serves(2)
-	m.gone(1)
+	m.Never(lab.Says(lab.WorkerReady))
+	m.File("go", "")
+	m.Serves(1)
+	m.Reload()
+	m.Serves(2)
+	m.Gone(1)
 }
 
 func TestHalfAnAckSurvivesAnUpgrade(t *testing.T) {
@@ -249,12 +245,12 @@ func TestHalfAnAckSurvivesAnUpgrade(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := acking(t, line+".sendall(ack[:20])\nopen('{dir}/half', 'w').close()\ngo()\n"+line+".sendall(ack[20:])")
-			m.worker(1)
-			m.until("half of the ack is sent", func() bool { return exists(m.path("half")) })
-			m.upgrade(upgraded)
-			m.never(says(workerReady))
-			m.file("go", "")
-			m.serves(1)
+			m.WorkerPID(1)
+			m.Until("half of the ack is sent", func() bool { return lab.Exists(m.Path("half")) })
+			m.Upgrade(lab.Upgraded)
+			m.Never(lab.Says(lab.WorkerReady))
+			m.File("go", "")
+			m.Serves(1)
 		})
 	}
 }
@@ -262,15 +258,15 @@ func TestHalfAnAckSurvivesAnUpgrade(t *testing.T) {
 func TestAnAckAfterAnUpgradeIsHeard(t *testing.T) {
 	t.Parallel()
 	m := acking(t, "c.close()\ngo()\nc = socket.socket(socket.AF_UNIX)\nc.connect(os.environ['EINHORN_SOCK_PATH'])\nc.sendall(ack)")
-	p := m.worker(1)
-	m.upgrade(upgraded)
-	m.upgrade(upgraded)
-	m.file("go", "")
-	m.serves(1)
-	path := environment(t, p)["EINHORN_SOCK_PATH"]
-	m.reload()
-	m.gone(1)
-	if exists(path) {
+	p := m.WorkerPID(1)
+	m.Upgrade(lab.Upgraded)
+	m.Upgrade(lab.Upgraded)
+	m.File("go", "")
+	m.Serves(1)
+	path := lab.Environment(t, p)["EINHORN_SOCK_PATH"]
+	m.Reload()
+	m.Gone(1)
+	if lab.Exists(path) {
 		t.Errorf("%s is left when its worker has gone", path)
 	}
 }

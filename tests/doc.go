@@ -6,7 +6,6 @@
 //
 // The files follow what a user sees, in this order: commandline, pidfile, signals, worker (what one gets), ready, trial,
 // strategy, stop, restart, successor, configuration, unixsocket, watch, privileges, container, service (under load), resources,
-// languages, survival (of the supervisor's own end), upgrade, scripts,
-// start_server, reference (its own suite), switch (from it to this). The others are the harness: master starts a supervisord and, when the
-// test is over, sees that nothing is left of it; behaviour is the worker that misbehaves as it is told.
+// languages, survival (of the supervisor's own end), upgrade, scripts, start_server, reference (its own suite), switch (from it to
+// this). What broke under attack is in package attack. The harness is package example.org/supervisord/internal/lab.
 package tests

@@ -19,11 +19,12 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"example.org/supervisord/examples/grpc/greeter"
-	"example.org/supervisord/tests/ports"
+
+	"example.org/supervisord/internal/lab"
 )
 
 // example starts one of the examples with its own configuration, on addresses that are free, and returns these.
-func example(t *testing.T, name string, arguments ...string) (*master, []string) {
+func example(t *testing.T, name string, arguments ...string) (*lab.Supervisord, []string) {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), name)
 	command := exec.Command("go", "build", "-o", binary, "./examples/"+name)
@@ -32,35 +33,35 @@ func example(t *testing.T, name string, arguments ...string) (*master, []string)
 		t.Fatalf("%v\n%s", err, out)
 	}
 	text, err := os.ReadFile("../examples/" + name + "/supervisord.toml")
-	must(t, err)
+	lab.Must(t, err)
 	words := append([]string{binary}, arguments...)
 	config := strings.Replace(string(text), `["./`+name+`"]`, `["`+strings.Join(words, `", "`)+`"]`, 1)
 	var addresses []string
 	for _, port := range []string{"8081", "8082", "8083", "8084", "8085"} {
 		if strings.Contains(config, "127.0.0.1:"+port) {
-			at := ports.Reserve(t)
+			at := lab.Reserve(t)
 			config = strings.ReplaceAll(config, "127.0.0.1:"+port, at)
 			addresses = append(addresses, at)
 		}
 	}
-	m := prepare(t)
-	m.start(config)
-	m.serves(1)
+	m := lab.Prepare(t)
+	m.Start(config)
+	m.Serves(1)
 	return m, addresses
 }
 
 // redeploys reloads several times, with a pause in which the load meets each generation.
-func (m *master) redeploys() {
+func redeploys(m *lab.Supervisord) {
 	for generation := 2; generation < 7; generation++ {
 		time.Sleep(200 * time.Millisecond) // the load goes on; there is no event to wait for
-		m.reload()
-		m.serves(generation)
+		m.Reload()
+		m.Serves(generation)
 	}
 }
 
 func TestTheEchoExampleLosesNothing(t *testing.T) {
 	m, at := example(t, "echo")
-	m.press(at[0], 20, 200*time.Millisecond, 8)
+	m.ReloadUnderLoad(at[0], 20, 200*time.Millisecond, 8)
 }
 
 // calling makes calls from several clients until the function that it returns is called, which reports those that failed.
@@ -104,7 +105,7 @@ func TestTheGRPCExamplesLoseNoCall(t *testing.T) {
 		conns := make([]greeter.GreeterClient, 10)
 		for i := range conns {
 			c, err := grpc.NewClient(at[len(at)-1], grpc.WithTransportCredentials(insecure.NewCredentials()))
-			must(t, err)
+			lab.Must(t, err)
 			defer c.Close()
 			conns[i] = greeter.NewGreeterClient(c)
 		}
@@ -114,7 +115,7 @@ func TestTheGRPCExamplesLoseNoCall(t *testing.T) {
 			_, err := conns[i].Hello(ctx, &greeter.HelloRequest{Name: "you"})
 			return err
 		})
-		m.redeploys()
+		redeploys(m)
 		stop()
 	}
 }
@@ -139,7 +140,7 @@ func TestTheTCPExampleLosesNoLine(t *testing.T) {
 		}
 		return nil
 	})
-	m.redeploys()
+	redeploys(m)
 	stop()
 }
 
@@ -147,11 +148,11 @@ func TestTheQueueExampleFinishesEveryJob(t *testing.T) {
 	spool := t.TempDir()
 	const jobs = 30
 	for n := range jobs {
-		must(t, os.WriteFile(filepath.Join(spool, fmt.Sprintf("%02d.job", n)), []byte("100ms"), 0o644))
+		lab.Must(t, os.WriteFile(filepath.Join(spool, fmt.Sprintf("%02d.job", n)), []byte("100ms"), 0o644))
 	}
 	m, _ := example(t, "queue", "-spool", spool)
-	m.redeploys()
-	m.until("every job is done, and none was begun and left", func() bool {
+	redeploys(m)
+	m.Until("every job is done, and none was begun and left", func() bool {
 		done, _ := filepath.Glob(filepath.Join(spool, "*.done"))
 		return len(done) == jobs
 	})

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"example.org/supervisord/tests/ports"
-
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab"
 )
 
 // Workers that were written for others, under supervisord; and worker/graceful under others than supervisord.
@@ -29,38 +29,12 @@ func perlWith(t *testing.T, module, pkg string) string {
 	return perl
 }
 
-// redeployedUnderLoad reloads a program three times under load with new connections, and fails if a request is lost.
-func (m *master) redeployedUnderLoad() {
-	m.t.Helper()
-	m.redeployedWithLoss(0)
-}
-
-// redeployedWithLoss is redeployedUnderLoad for a worker that itself loses so many requests, at worst, each time it stops.
-func (m *master) redeployedWithLoss(most int) {
-	m.t.Helper()
-	m.serves(1)
-	l := pressNew(m.t, m.address(), 8, 5*time.Millisecond)
-	for generation := 2; generation <= 4; generation++ {
-		m.reload()
-		m.serves(generation)
-		m.gone(generation - 1)
-	}
-	y, lost := l.end(), 0
-	for _, n := range y.failed {
-		lost += n
-	}
-	if lost > 3*most || y.answered < 100 || len(y.generations) < 3 {
-		m.t.Errorf("%d requests were answered by the generations %v, lost were %v", y.answered, y.generations, y.failed)
-	}
-	m.never(says(workerKilled))
-}
-
 // The listener is found as Server::Starter's own function gives it, by the name that start_server would give it.
 func TestAPerlWorkerThatAsksServerStarterForItsPorts(t *testing.T) {
 	t.Parallel()
 	perl := perlWith(t, "Server::Starter", "libserver-starter-perl")
-	m, at := prepare(t), ports.Reserve(t)
-	m.file("worker.pl", `
+	m, at := lab.Prepare(t), lab.Reserve(t)
+	m.File("worker.pl", `
 use strict; use POSIX (); use Server::Starter qw(server_ports);
 my $ports = server_ports();
 my $fd = $ports->{$ENV{AT}} // die "there is no $ENV{AT}: " . join ' ', %$ports;
@@ -80,7 +54,7 @@ until ($stop) {
     close $c;
 }
 `)
-	m.start(fmt.Sprintf(`
+	m.Start(fmt.Sprintf(`
 [program.web]
 command = [%q, "{dir}/worker.pl"]
 environment = { AT = %q }
@@ -89,7 +63,7 @@ ready.method = "notify"
 address = %q
 nonblock = true
 `, perl, at, at))
-	m.redeployedUnderLoad()
+	m.RedeployUnderLoad()
 }
 
 // A personality of Net::Server that preforks, unchanged. Its TERM drops what is in hand. QUIT is graceful but for a child that has
@@ -97,8 +71,8 @@ nonblock = true
 func TestAPerlServerOnNetServerSSPreFork(t *testing.T) {
 	t.Parallel()
 	perl := perlWith(t, "Net::Server::SS::PreFork", "libnet-server-ss-prefork-perl")
-	m := prepare(t)
-	m.file("server.pl", `
+	m := lab.Prepare(t)
+	m.File("server.pl", `
 package Hello;
 use strict; use base 'Net::Server::SS::PreFork';
 sub child_init_hook { if (open(my $n, '>&=', $ENV{NOTIFY_FD})) { local $SIG{PIPE} = 'IGNORE'; syswrite($n, "\n") } }
@@ -109,64 +83,64 @@ sub process_request {
 }
 Hello->run(min_servers => 4, max_servers => 5, min_spare_servers => 1, max_spare_servers => 4, log_level => 1);
 `)
-	m.start(fmt.Sprintf(`
+	m.Start(fmt.Sprintf(`
 [program.web]
 command = [%q, "{dir}/server.pl"]
 ready.method = "notify"
 stop.signal = "QUIT"
 [[program.web.listen]]
 address = %q
-`, perl, ports.Reserve(t)))
-	m.redeployedWithLoss(5)
+`, perl, lab.Reserve(t)))
+	m.RedeployWithLoss(5)
 }
 
 // What the listener package of Go's server-starter gives. It stops by http.Server.Shutdown, which drops a request that comes in
 // that moment: one of each client at worst.
 func TestAGoWorkerOnTheListenerPackage(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.start(fmt.Sprintf("[program.web]\ncommand = [%q]\nready.delay = \"200ms\"\n", built.starter) +
+	m := lab.Prepare(t)
+	m.Start(fmt.Sprintf("[program.web]\ncommand = [%q]\nready.delay = \"200ms\"\n", lab.Built.Starter) +
 		"[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")
-	m.redeployedWithLoss(8)
+	m.RedeployWithLoss(8)
 }
 
 func TestTheGracefulWorkerUnderThePerlStartServer(t *testing.T) {
 	t.Parallel()
-	program := need(t, "start_server")
+	program := lab.Need(t, "start_server")
 	if text, err := os.ReadFile(program); err != nil || !strings.Contains(string(text), "perl") {
 		t.Skipf("%s is not that of Perl (package libserver-starter-perl)", program)
 	}
-	m, at := prepare(t), ports.Reserve(t)
-	m.execute(program, "--port="+at, "--interval=1", "--", built.hello)
-	m.await(contains("starting new worker"))
-	m.until("it answers", func() bool { _, err := get(at, "/"); return err == nil })
-	l := press(t, at, 20, 10*time.Millisecond)
+	m, at := lab.Prepare(t), lab.Reserve(t)
+	m.Execute(program, "--port="+at, "--interval=1", "--", lab.Built.Hello)
+	m.Await(lab.Contains("starting new worker"))
+	m.Until("it answers", func() bool { _, err := lab.Get(at, "/"); return err == nil })
+	l := lab.Press(t, at, 20, 10*time.Millisecond)
 	for n := range 3 {
-		m.signal(syscall.SIGHUP)
-		m.awaitN(n+1, contains("sending TERM to old workers:"))
-		m.awaitN(n+1, contains("old worker"), contains("died, status:0"))
+		m.Signal(syscall.SIGHUP)
+		m.AwaitN(n+1, lab.Contains("sending TERM to old workers:"))
+		m.AwaitN(n+1, lab.Contains("old worker"), lab.Contains("died, status:0"))
 	}
-	l.lossless(t)
-	if len(l.generations) != 4 {
-		t.Errorf("there answered the generations %v, want four", l.generations)
+	l.Lossless(t)
+	if len(l.Generations) != 4 {
+		t.Errorf("there answered the generations %v, want four", l.Generations)
 	}
 }
 
 func TestTheGracefulWorkerUnderSystemdSocketActivate(t *testing.T) {
 	t.Parallel()
-	m, at := prepare(t), ports.Reserve(t)
-	other := ports.Reserve(t)
-	m.execute(need(t, "systemd-socket-activate"), "-l", other, "-l", at, "--fdname=admin:http", built.hello)
-	m.await(contains("Listening on"))
-	if got := ask(t, at, "/"); !strings.Contains(got, fmt.Sprintf("pid=%d ", m.pid())) { // it becomes the worker
+	m, at := lab.Prepare(t), lab.Reserve(t)
+	other := lab.Reserve(t)
+	m.Execute(lab.Need(t, "systemd-socket-activate"), "-l", other, "-l", at, "--fdname=admin:http", lab.Built.Hello)
+	m.Await(lab.Contains("Listening on"))
+	if got := lab.Ask(t, at, "/"); !strings.Contains(got, fmt.Sprintf("pid=%d ", m.PID())) { // it becomes the worker
 		t.Errorf("there answers %s", got)
 	}
-	answer := promise(t, at, "/slow?d=500ms")
+	answer := lab.Promise(t, at, "/slow?d=500ms")
 	waiting, err := net.Dial("tcp", other) // a socket that the worker does not want stays open
-	must(t, err)
+	lab.Must(t, err)
 	defer waiting.Close()
 	time.Sleep(100 * time.Millisecond) // the slow request is in the worker's hand
-	m.finish()
+	m.Finish()
 	if got := answer(); !strings.Contains(got, "version=") {
 		t.Errorf("the request in hand was answered with %s", got)
 	}
@@ -175,7 +149,7 @@ func TestTheGracefulWorkerUnderSystemdSocketActivate(t *testing.T) {
 // einhorn is the least that einhorn is to its workers: it holds a socket, tells them in its own words, waits for their acks
 // on its control socket, and tells the old ones to go with USR2.
 type einhorn struct {
-	*master
+	*lab.Supervisord
 	socket  *os.File
 	address string
 	control net.Listener
@@ -185,18 +159,18 @@ type einhorn struct {
 
 func newEinhorn(t *testing.T) *einhorn {
 	t.Helper()
-	e := &einhorn{master: prepare(t), acks: make(chan int, 10)}
+	e := &einhorn{Supervisord: lab.Prepare(t), acks: make(chan int, 10)}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	lab.Must(t, err)
 	e.socket = os.NewFile(uintptr(fd), "socket")
 	t.Cleanup(func() { e.socket.Close() })
-	must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	must(t, unix.Listen(fd, 1000))
+	lab.Must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	lab.Must(t, unix.Listen(fd, 1000))
 	name, err := unix.Getsockname(fd)
-	must(t, err)
+	lab.Must(t, err)
 	e.address = fmt.Sprintf("127.0.0.1:%d", name.(*unix.SockaddrInet4).Port)
-	e.control, err = net.Listen("unix", e.path("einhorn.sock"))
-	must(t, err)
+	e.control, err = net.Listen("unix", e.Path("einhorn.sock"))
+	lab.Must(t, err)
 	done := make(chan struct{})
 	go func() { defer close(done); e.listen() }()
 	t.Cleanup(func() { e.control.Close(); <-done })
@@ -210,7 +184,7 @@ func (e *einhorn) listen() {
 		if err != nil {
 			return
 		}
-		c.SetDeadline(time.Now().Add(patience))
+		c.SetDeadline(time.Now().Add(lab.Patience))
 		var command struct {
 			Command string
 			PID     int
@@ -219,7 +193,7 @@ func (e *einhorn) listen() {
 		if err == nil && json.Unmarshal(line, &command) == nil && command.Command == "worker:ack" {
 			e.acks <- command.PID
 		} else {
-			e.t.Errorf("on the control socket came %q (%v)", line, err)
+			e.T.Errorf("on the control socket came %q (%v)", line, err)
 		}
 		c.Close()
 	}
@@ -227,44 +201,44 @@ func (e *einhorn) listen() {
 
 // worker starts one and waits until it has sent its ack. What it gets is in prepare_child_environment of einhorn's command.rb.
 func (e *einhorn) worker() *exec.Cmd {
-	e.t.Helper()
-	cmd := exec.Command(built.hello)
-	cmd.Env = append(e.environ(), fmt.Sprintf("EINHORN_MASTER_PID=%d", os.Getpid()), "EINHORN_FD_COUNT=1", "EINHORN_FD_0=3",
+	e.T.Helper()
+	cmd := exec.Command(lab.Built.Hello)
+	cmd.Env = append(e.Environ(), fmt.Sprintf("EINHORN_MASTER_PID=%d", os.Getpid()), "EINHORN_FD_COUNT=1", "EINHORN_FD_0=3",
 		"EINHORN_FD_FAMILY_0=AF_INET", "EINHORN_FDS=3", "EINHORN_CHILD_INDEX=0")
 	cmd.ExtraFiles = []*os.File{e.socket}
 	if e.asFD {
-		c, err := net.Dial("unix", e.path("einhorn.sock"))
-		must(e.t, err)
+		c, err := net.Dial("unix", e.Path("einhorn.sock"))
+		lab.Must(e.T, err)
 		f, err := c.(*net.UnixConn).File()
-		must(e.t, err)
+		lab.Must(e.T, err)
 		c.Close()
 		defer f.Close()
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 		cmd.Env = append(cmd.Env, "EINHORN_SOCK_FD=4")
 	} else {
-		cmd.Env = append(cmd.Env, "EINHORN_SOCK_PATH="+e.path("einhorn.sock"))
+		cmd.Env = append(cmd.Env, "EINHORN_SOCK_PATH="+e.Path("einhorn.sock"))
 	}
 	cmd.Stderr = os.Stderr
-	must(e.t, cmd.Start())
+	lab.Must(e.T, cmd.Start())
 	select {
 	case pid := <-e.acks:
 		if pid != cmd.Process.Pid {
-			e.t.Errorf("the ack is from %d, want %d", pid, cmd.Process.Pid)
+			e.T.Errorf("the ack is from %d, want %d", pid, cmd.Process.Pid)
 		}
-	case <-time.After(patience):
+	case <-time.After(lab.Patience):
 		cmd.Process.Kill()
 		cmd.Wait()
-		e.t.Fatal("no ack")
+		e.T.Fatal("no ack")
 	}
 	return cmd
 }
 
 // stop ends a worker as einhorn does.
 func (e *einhorn) stop(worker *exec.Cmd) {
-	e.t.Helper()
-	must(e.t, worker.Process.Signal(syscall.SIGUSR2))
+	e.T.Helper()
+	lab.Must(e.T, worker.Process.Signal(syscall.SIGUSR2))
 	if err := worker.Wait(); err != nil {
-		e.t.Errorf("a worker that was told to go by USR2: %v", err)
+		e.T.Errorf("a worker that was told to go by USR2: %v", err)
 	}
 }
 
@@ -274,16 +248,16 @@ func TestTheGracefulWorkerUnderEinhornsProtocol(t *testing.T) {
 		e := newEinhorn(t)
 		e.asFD = asFD
 		serving := e.worker()
-		l := press(t, e.address, 20, 10*time.Millisecond)
+		l := lab.Press(t, e.address, 20, 10*time.Millisecond)
 		for range 5 {
 			time.Sleep(100 * time.Millisecond) // the load goes on; there is no event to wait for
 			next := e.worker()
 			e.stop(serving)
 			serving = next
 		}
-		l.lossless(t)
+		l.Lossless(t)
 		e.stop(serving)
-		if left := e.processes(); len(left) > 0 {
+		if left := e.Processes(); len(left) > 0 {
 			t.Errorf("processes are left: %v", left)
 		}
 	}
@@ -293,13 +267,13 @@ func TestTheGracefulWorkerUnderEinhornsProtocol(t *testing.T) {
 func TestTheGracefulWorkerBelowAWorkerOfEinhorn(t *testing.T) {
 	t.Parallel()
 	e := newEinhorn(t)
-	at := ports.Reserve(t)
-	cmd := exec.Command(built.hello, "-address", at)
-	cmd.Env = append(e.environ(), "EINHORN_MASTER_PID=1", "EINHORN_FD_COUNT=1", "EINHORN_FD_0=3", "EINHORN_SOCK_PATH="+e.path("einhorn.sock"))
+	at := lab.Reserve(t)
+	cmd := exec.Command(lab.Built.Hello, "-address", at)
+	cmd.Env = append(e.Environ(), "EINHORN_MASTER_PID=1", "EINHORN_FD_COUNT=1", "EINHORN_FD_0=3", "EINHORN_SOCK_PATH="+e.Path("einhorn.sock"))
 	cmd.ExtraFiles = []*os.File{e.socket}
-	must(t, cmd.Start())
-	e.until("it serves its own address", func() bool { _, err := get(at, "/"); return err == nil })
-	must(t, cmd.Process.Signal(syscall.SIGTERM))
+	lab.Must(t, cmd.Start())
+	e.Until("it serves its own address", func() bool { _, err := lab.Get(at, "/"); return err == nil })
+	lab.Must(t, cmd.Process.Signal(syscall.SIGTERM))
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
@@ -311,17 +285,17 @@ func TestTheGracefulWorkerBelowAWorkerOfEinhorn(t *testing.T) {
 // The dialect's both ends: supervisord tells as einhorn does, and nothing else.
 func TestTheGracefulWorkerInTheDialectOfEinhorn(t *testing.T) {
 	t.Parallel()
-	m := start(t, strings.Replace(hello, "workers = 2", "workers = 2\ndialect = \"einhorn\"\nstop.signal = \"USR2\"", 1))
-	m.serves(1)
-	m.press(m.address(), 20, 200*time.Millisecond, 8)
+	m := lab.Start(t, strings.Replace(lab.Hello, "workers = 2", "workers = 2\ndialect = \"einhorn\"\nstop.signal = \"USR2\"", 1))
+	m.Serves(1)
+	m.ReloadUnderLoad(m.Address(), 20, 200*time.Millisecond, 8)
 }
 
 // The einhorn dialect as a Ruby worker reads it that was written for einhorn: its ack is all that says that it is ready.
 func TestARubyWorkerWrittenForEinhorn(t *testing.T) {
 	t.Parallel()
 	ruby := interpreter(t, "ruby", "-e print(RbConfig.ruby)")
-	m := prepare(t)
-	m.file("worker.rb", `
+	m := lab.Prepare(t)
+	m.File("worker.rb", `
 require 'socket'
 raise 'not a worker' unless ENV['EINHORN_MASTER_PID'].to_i == Process.ppid
 stop = false
@@ -344,7 +318,7 @@ until stop
   client.close
 end
 `)
-	m.start(fmt.Sprintf(`
+	m.Start(fmt.Sprintf(`
 [program.web]
 command = [%q, "{dir}/worker.rb"]
 dialect = ["einhorn"]
@@ -353,5 +327,5 @@ stop.signal = "USR2"
 [[program.web.listen]]
 address = "127.0.0.1:0"
 `, ruby))
-	m.redeployedUnderLoad()
+	m.RedeployUnderLoad()
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab"
 )
 
 // A worker in another language, put under a light load while it is reloaded. One that has no way to drain may not lose
@@ -35,26 +37,26 @@ $SIG{TERM} = sub { kill TERM => @kids };
 
 func inLanguage(t *testing.T, command string, ready string) {
 	t.Helper()
-	m := prepare(t)
-	m.start("[program.web]\ncommand = " + command + "\nworkers = 2\n" + ready + "\n[[program.web.listen]]\nname = \"http\"\naddress = \"127.0.0.1:0\"\n")
-	m.serves(1)
-	l := pressNew(t, m.address(), 8, 5*time.Millisecond)
+	m := lab.Prepare(t)
+	m.Start("[program.web]\ncommand = " + command + "\nworkers = 2\n" + ready + "\n[[program.web.listen]]\nname = \"http\"\naddress = \"127.0.0.1:0\"\n")
+	m.Serves(1)
+	l := lab.PressNew(t, m.Address(), 8, 5*time.Millisecond)
 	for generation := 2; generation <= 4; generation++ {
-		m.reload()
-		m.serves(generation)
-		m.gone(generation - 1)
-		m.until("the new generation answers", func() bool {
-			return strings.Contains(ask(t, m.address(), "/"), "generation="+string(rune('0'+generation)))
+		m.Reload()
+		m.Serves(generation)
+		m.Gone(generation - 1)
+		m.Until("the new generation answers", func() bool {
+			return strings.Contains(lab.Ask(t, m.Address(), "/"), "generation="+string(rune('0'+generation)))
 		})
 	}
-	l.lossless(t)
-	m.never(says(workerKilled))
+	l.Lossless(t)
+	m.Never(lab.Says(lab.WorkerKilled))
 }
 
 // interpreter finds the interpreter itself, behind whatever chooses a version of it.
 func interpreter(t *testing.T, name, print string) string {
 	t.Helper()
-	need(t, name)
+	lab.Need(t, name)
 	out, err := exec.Command(name, strings.Fields(print)...).Output()
 	if err != nil {
 		t.Skipf("%s does not work: %v", name, err)
@@ -133,23 +135,23 @@ process.on('SIGTERM', () => s.close(() => process.exit(0)));
 
 func TestAShellWorkerThatIsReadyByANewline(t *testing.T) {
 	t.Parallel()
-	m := start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \"echo >&$NOTIFY_FD; exec sleep 1000\"]\n"+notified+"\n")
-	m.serves(1)
-	m.reload()
-	m.gone(1)
+	m := lab.Start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \"echo >&$NOTIFY_FD; exec sleep 1000\"]\n"+notified+"\n")
+	m.Serves(1)
+	m.Reload()
+	m.Gone(1)
 }
 
 func TestAWorkerWrittenForStartServer(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.start("[program.web]\ncommand = [\"" + built.starter + "\"]\nready.delay = \"200ms\"\n[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")
-	m.serves(1)
-	if got := ask(t, m.address(), "/"); !strings.Contains(got, "generation=1") {
+	m := lab.Prepare(t)
+	m.Start("[program.web]\ncommand = [\"" + lab.Built.Starter + "\"]\nready.delay = \"200ms\"\n[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")
+	m.Serves(1)
+	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=1") {
 		t.Errorf("there answers %s", got)
 	}
-	m.reload()
-	m.gone(1)
-	if got := ask(t, m.address(), "/"); !strings.Contains(got, "generation=2") {
+	m.Reload()
+	m.Gone(1)
+	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=2") {
 		t.Errorf("there answers %s", got)
 	}
 }

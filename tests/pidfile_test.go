@@ -6,87 +6,87 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-)
 
-const pidFile = "pid_file = \"{dir}/p.pid\"\n"
+	"example.org/supervisord/internal/lab"
+)
 
 func TestThePIDFileHoldsThePIDAndIsRemovedAtTheEnd(t *testing.T) {
 	t.Parallel()
-	m := start(t, pidFile+web)
-	m.serves(1)
-	if got, want := m.read("p.pid"), strconv.Itoa(m.pid())+"\n"; got != want {
+	m := lab.Start(t, lab.PIDFile+lab.Web)
+	m.Serves(1)
+	if got, want := m.Read("p.pid"), strconv.Itoa(m.PID())+"\n"; got != want {
 		t.Errorf("the pid file has %q, want %q", got, want)
 	}
-	m.signal(syscall.SIGTERM)
-	m.ends(0) // sees that there is no pid file left
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0) // sees that there is no pid file left
 }
 
 func TestAStalePIDFileIsTakenOver(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.file("p.pid", "1\n")
-	m.start(pidFile + web)
-	m.serves(1)
-	if got := number(m.path("p.pid")); got != m.pid() {
-		t.Errorf("the pid file has %d, want %d", got, m.pid())
+	m := lab.Prepare(t)
+	m.File("p.pid", "1\n")
+	m.Start(lab.PIDFile + lab.Web)
+	m.Serves(1)
+	if got := lab.Number(m.Path("p.pid")); got != m.PID() {
+		t.Errorf("the pid file has %d, want %d", got, m.PID())
 	}
 }
 
 func TestAPIDFileInUseIsLeftAloneAndSaidSo(t *testing.T) {
 	t.Parallel()
-	m := start(t, pidFile+web)
-	m.serves(1)
-	out, code := m.run("-c", m.path("config.toml"))
-	if code != 1 || !strings.Contains(out, strconv.Itoa(m.pid())) {
-		t.Errorf("exit code %d, and nothing of the PID %d: %s", code, m.pid(), out)
+	m := lab.Start(t, lab.PIDFile+lab.Web)
+	m.Serves(1)
+	out, code := m.Run("-c", m.Path("config.toml"))
+	if code != 1 || !strings.Contains(out, strconv.Itoa(m.PID())) {
+		t.Errorf("exit code %d, and nothing of the PID %d: %s", code, m.PID(), out)
 	}
-	if got := number(m.path("p.pid")); got != m.pid() {
-		t.Errorf("the pid file has %d, want %d", got, m.pid())
+	if got := lab.Number(m.Path("p.pid")); got != m.PID() {
+		t.Errorf("the pid file has %d, want %d", got, m.PID())
 	}
-	ask(t, m.address(), "/")
+	lab.Ask(t, m.Address(), "/")
 }
 
 func TestAPIDFileThatIsNoFileIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	must(t, os.Mkdir(m.path("p.d"), 0o755))
-	m.write("pid_file = \"{dir}/p.d\"\n" + web)
-	if out, code := m.run("-c", m.path("config.toml")); code != 1 || !strings.Contains(out, m.path("p.d")) {
+	m := lab.Prepare(t)
+	lab.Must(t, os.Mkdir(m.Path("p.d"), 0o755))
+	m.Write("pid_file = \"{dir}/p.d\"\n" + lab.Web)
+	if out, code := m.Run("-c", m.Path("config.toml")); code != 1 || !strings.Contains(out, m.Path("p.d")) {
 		t.Errorf("exit code %d: %s", code, out)
 	}
-	if _, err := os.Stat(m.path("p.d")); err != nil {
+	if _, err := os.Stat(m.Path("p.d")); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestAPIDFileOfSomebodyElseIsNotRemovedAtTheEnd(t *testing.T) {
 	t.Parallel()
-	m := start(t, strings.Replace(pidFile, "p.pid", "pid", 1)+web)
-	m.serves(1)
-	must(t, os.Remove(m.path("pid")))
-	m.file("pid", "4711\n")
-	m.signal(syscall.SIGTERM)
-	m.ends(0)
-	if m.read("pid") != "4711\n" {
+	m := lab.Start(t, strings.Replace(lab.PIDFile, "p.pid", "pid", 1)+lab.Web)
+	m.Serves(1)
+	lab.Must(t, os.Remove(m.Path("pid")))
+	m.File("pid", "4711\n")
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0)
+	if m.Read("pid") != "4711\n" {
 		t.Error("the file of somebody else was changed")
 	}
 }
 
 func TestAStartThatFailsLeavesNoPIDFile(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.write(pidFile + strings.Replace(web, "127.0.0.1:0", occupy(t), 1))
-	m.launch("-c", m.path("config.toml"))
-	m.ends(1)
+	m := lab.Prepare(t)
+	m.Write(lab.PIDFile + strings.Replace(lab.Web, "127.0.0.1:0", lab.Occupy(t), 1))
+	m.Launch("-c", m.Path("config.toml"))
+	m.Ends(1)
 }
 
 func TestAReloadKeepsThePIDFile(t *testing.T) {
 	t.Parallel()
-	m := start(t, pidFile+web)
-	m.serves(1)
-	m.reload()
-	m.serves(2)
-	if got := number(m.path("p.pid")); got != m.pid() {
-		t.Errorf("the pid file has %d, want %d", got, m.pid())
+	m := lab.Start(t, lab.PIDFile+lab.Web)
+	m.Serves(1)
+	m.Reload()
+	m.Serves(2)
+	if got := lab.Number(m.Path("p.pid")); got != m.PID() {
+		t.Errorf("the pid file has %d, want %d", got, m.PID())
 	}
 }

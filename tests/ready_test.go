@@ -5,82 +5,81 @@ import (
 	"net"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"example.org/supervisord/tests/ports"
+	"example.org/supervisord/internal/lab"
 )
 
 func TestAWorkerThatSaysREADYIsReady(t *testing.T) {
 	t.Parallel()
-	m := start(t, webWith("boot=100ms"))
-	if l := m.await(says(workerReady)); l.took() < 100*time.Millisecond || l.took() > 10*time.Second {
-		t.Errorf("it took %v, and the worker takes 100ms", l.took())
+	m := lab.Start(t, lab.WebWith("boot=100ms"))
+	if l := m.Await(lab.Says(lab.WorkerReady)); l.TookDuration() < 100*time.Millisecond || l.TookDuration() > 10*time.Second {
+		t.Errorf("it took %v, and the worker takes 100ms", l.TookDuration())
 	}
 }
 
 func TestAWorkerThatWritesANewlineToNotifyFDIsReady(t *testing.T) {
 	t.Parallel()
-	start(t, webWith("ready=newline")).serves(1)
+	lab.Start(t, lab.WebWith("ready=newline")).Serves(1)
 }
 
 func TestSystemdNotifyCanSayREADYForAShellScript(t *testing.T) {
 	t.Parallel()
-	need(t, "systemd-notify")
-	m := start(t, `
+	lab.Need(t, "systemd-notify")
+	m := lab.Start(t, `
 [program.web]
 command = ["sh", "-c", "systemd-notify --ready; exec sleep 1000"]
 ready.method = "notify"
 `)
-	m.serves(1)
+	m.Serves(1)
 }
 
 func TestAWorkerThatNeverSaysREADYFailsTheTrialAtItsTimeout(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.start(webWith("hangif={dir}/hang") + "timeout = \"300ms\"\n")
-	m.serves(1)
-	m.file("hang", "")
-	m.reload()
-	failed := m.await(says(trialFailed))
-	if failed.Generation != 2 || failed.Step != "ready" || failed.Serving != 1 || !strings.Contains(failed.Reason, "not ready within 300ms") || failed.took() < 300*time.Millisecond {
-		t.Errorf("the log says %s", failed.text)
+	m := lab.Prepare(t)
+	m.Start(lab.WebWith("hangif={dir}/hang") + "timeout = \"300ms\"\n")
+	m.Serves(1)
+	m.File("hang", "")
+	m.Reload()
+	failed := m.Await(lab.Says(lab.TrialFailed))
+	if failed.Generation != 2 || failed.Step != "ready" || failed.Serving != 1 || !strings.Contains(failed.Reason, "not ready within 300ms") || failed.TookDuration() < 300*time.Millisecond {
+		t.Errorf("the log says %s", failed.Text)
 	}
-	m.gone(2)
-	if got := ask(t, m.address(), "/"); !strings.Contains(got, "generation=1 ") {
+	m.Gone(2)
+	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=1 ") {
 		t.Errorf("after it there answers %s", got)
 	}
 }
 
 func TestAWorkerMayAskForMoreTimeToGetReady(t *testing.T) {
 	t.Parallel()
-	m := start(t, webWith("extend=20s", "boot=600ms")+"timeout = \"300ms\"\n")
-	m.serves(1)
-	m.never(says(trialFailed))
+	m := lab.Start(t, lab.WebWith("extend=20s", "boot=600ms")+"timeout = \"300ms\"\n")
+	m.Serves(1)
+	m.Never(lab.Says(lab.TrialFailed))
 }
 
 func TestDelayIsToHaveLivedForSoLong(t *testing.T) {
 	t.Parallel()
-	m := start(t, "[program.web]\ncommand = [{sleep}]\nready.delay = \"200ms\"\n")
-	if l := m.await(says(workerReady)); l.took() < 200*time.Millisecond {
-		t.Errorf("ready after %v", l.took())
+	m := lab.Start(t, "[program.web]\ncommand = [{sleep}]\nready.delay = \"200ms\"\n")
+	if l := m.Await(lab.Says(lab.WorkerReady)); l.TookDuration() < 200*time.Millisecond {
+		t.Errorf("ready after %v", l.TookDuration())
 	}
 }
 
 func TestAWorkerThatDiesWithinItsDelayFailsTheTrial(t *testing.T) {
 	t.Parallel()
-	m := start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \"exit 7\"]\nready.delay = \"10s\"\n")
-	if failed := m.await(says(trialFailed)); failed.Step != "start" || !strings.Contains(failed.Reason, "7") {
-		t.Errorf("the log says %s", failed.text)
+	m := lab.Start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \"exit 7\"]\nready.delay = \"10s\"\n")
+	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "start" || !strings.Contains(failed.Reason, "7") {
+		t.Errorf("the log says %s", failed.Text)
 	}
 }
 
 // probed is a worker that listens on a port of its own, which supervisord asks, beside its inherited socket.
 func probed(t *testing.T, ready string) string {
-	_, port, err := net.SplitHostPort(ports.Reserve(t))
-	must(t, err)
-	need(t, "python3")
+	_, port, err := net.SplitHostPort(lab.Reserve(t))
+	lab.Must(t, err)
+	lab.Need(t, "python3")
 	return strings.ReplaceAll(`
 [program.web]
 command = ["python3", "-c", """
@@ -97,43 +96,43 @@ http.server.HTTPServer(('127.0.0.1', {port}), H).serve_forever()
 
 func TestHTTPIsAnAnswerOfTheWorkersOwnAddress(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.file("hold", "")
-	m.start(probed(t, `ready = { method = "http", url = "http://127.0.0.1:{port}/ok/{slot}/{generation}", interval = "20ms" }`))
-	m.worker(1)
-	must(t, os.Remove(m.path("hold")))
-	m.serves(1)
+	m := lab.Prepare(t)
+	m.File("hold", "")
+	m.Start(probed(t, `ready = { method = "http", url = "http://127.0.0.1:{port}/ok/{slot}/{generation}", interval = "20ms" }`))
+	m.WorkerPID(1)
+	lab.Must(t, os.Remove(m.Path("hold")))
+	m.Serves(1)
 }
 
 func TestHTTPIsNotReadyWhileTheAnswerIsAnError(t *testing.T) {
 	t.Parallel()
-	m := start(t, probed(t, `ready = { method = "http", url = "http://127.0.0.1:{port}/wrong", interval = "20ms", timeout = "1s" }`))
-	if failed := m.await(says(trialFailed)); failed.Step != "ready" {
-		t.Errorf("the log says %s", failed.text)
+	m := lab.Start(t, probed(t, `ready = { method = "http", url = "http://127.0.0.1:{port}/wrong", interval = "20ms", timeout = "1s" }`))
+	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "ready" {
+		t.Errorf("the log says %s", failed.Text)
 	}
 }
 
 func TestTCPIsAConnectionToTheWorkersOwnAddress(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.file("hold", "")
-	m.start(probed(t, `ready = { method = "tcp", address = "127.0.0.1:{port}", interval = "20ms" }`))
-	m.worker(1)
-	must(t, os.Remove(m.path("hold")))
-	m.serves(1)
+	m := lab.Prepare(t)
+	m.File("hold", "")
+	m.Start(probed(t, `ready = { method = "tcp", address = "127.0.0.1:{port}", interval = "20ms" }`))
+	m.WorkerPID(1)
+	lab.Must(t, os.Remove(m.Path("hold")))
+	m.Serves(1)
 }
 
 func TestTCPFailsTheTrialWhereNobodyListens(t *testing.T) {
 	t.Parallel()
-	m := start(t, fmt.Sprintf("[program.web]\ncommand = [{sleep}]\nready = { method = \"tcp\", address = %q, interval = \"20ms\", timeout = \"300ms\" }\n", ports.Reserve(t)))
-	if failed := m.await(says(trialFailed)); failed.Step != "ready" {
-		t.Errorf("the log says %s", failed.text)
+	m := lab.Start(t, fmt.Sprintf("[program.web]\ncommand = [{sleep}]\nready = { method = \"tcp\", address = %q, interval = \"20ms\", timeout = \"300ms\" }\n", lab.Reserve(t)))
+	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "ready" {
+		t.Errorf("the log says %s", failed.Text)
 	}
 }
 
 func TestExecIsACommandThatSucceeds(t *testing.T) {
 	t.Parallel()
-	m := start(t, `
+	m := lab.Start(t, `
 [program.web]
 command = [{sleep}]
 [program.web.ready]
@@ -141,52 +140,32 @@ method = "exec"
 command = ["sh", "-c", "test -e {dir}/ready && echo $1 $2 $3 >{dir}/asked", "sh", "{pid}", "{slot}", "{generation}"]
 interval = "20ms"
 `)
-	p := m.worker(1)
-	m.never(says(workerReady))
-	m.file("ready", "")
-	m.serves(1)
-	if got, want := m.read("asked"), fmt.Sprintf("%d 0 1\n", p); got != want {
+	p := m.WorkerPID(1)
+	m.Never(lab.Says(lab.WorkerReady))
+	m.File("ready", "")
+	m.Serves(1)
+	if got, want := m.Read("asked"), fmt.Sprintf("%d 0 1\n", p); got != want {
 		t.Errorf("the command was given %q, want %q", got, want)
 	}
 }
 
 func TestExecFailsTheTrialAtItsTimeout(t *testing.T) {
 	t.Parallel()
-	m := start(t, "[program.web]\ncommand = [{sleep}]\nready = { method = \"exec\", command = [\"sleep\", \"1000\"], timeout = \"300ms\" }\n")
-	if failed := m.await(says(trialFailed)); failed.Step != "ready" {
-		t.Errorf("the log says %s", failed.text)
+	m := lab.Start(t, "[program.web]\ncommand = [{sleep}]\nready = { method = \"exec\", command = [\"sleep\", \"1000\"], timeout = \"300ms\" }\n")
+	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "ready" {
+		t.Errorf("the log says %s", failed.Text)
 	}
-	m.gone(1)
+	m.Gone(1)
 }
 
 // A probe of the socket that all generations share would be answered by the old one: what nobody can mistake is that of the worker.
 func TestReadyOfOneWorkerIsNotThatOfAnother(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	gate := m.fifo("gate")
-	m.start(webWith("gate="+gate) + "[[program.other.listen]]\naddress = \"127.0.0.1:0\"\n[program.other]\ncommand = [{worker}]\nready.method = \"notify\"\n")
-	m.await(says(generationServes), program("other"))
-	m.never(says(workerReady), program("web"))
-	m.open(gate)
-	m.await(says(generationServes), program("web"))
-}
-
-// fifo makes a gate at which workers wait.
-func (m *master) fifo(name string) string {
-	m.t.Helper()
-	must(m.t, syscall.Mkfifo(m.path(name), 0o666))
-	must(m.t, os.Chmod(m.path(name), 0o666))
-	return m.path(name)
-}
-
-// open lets those pass who wait at a gate, or the next one who comes.
-func (m *master) open(gate string) {
-	m.t.Helper()
-	var f *os.File
-	m.until("somebody waits at the gate", func() (waits bool) {
-		var err error
-		f, err = os.OpenFile(gate, os.O_WRONLY|syscall.O_NONBLOCK, 0)
-		return err == nil
-	})
-	f.Close()
+	m := lab.Prepare(t)
+	gate := m.Gate("gate")
+	m.Start(lab.WebWith("gate="+gate) + "[[program.other.listen]]\naddress = \"127.0.0.1:0\"\n[program.other]\ncommand = [{worker}]\nready.method = \"notify\"\n")
+	m.Await(lab.Says(lab.GenerationServes), lab.Program("other"))
+	m.Never(lab.Says(lab.WorkerReady), lab.Program("web"))
+	m.Open(gate)
+	m.Await(lab.Says(lab.GenerationServes), lab.Program("web"))
 }

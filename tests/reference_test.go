@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"example.org/supervisord/internal/lab"
 )
 
 // notBehaviour are the files of the reference's suite that do not test what start_server does, but functions inside its module.
@@ -20,10 +22,10 @@ var notBehaviour = map[string]string{
 func TestStartServerPassesTheReferencesOwnTestsOfBehaviour(t *testing.T) {
 	t.Parallel()
 	suite := referenceSuite(t)
-	m := starter(t)
-	must(t, os.Symlink(built.supervisord, m.path("start_server")))
+	m := lab.PrepareStarter(t)
+	lab.Must(t, os.Symlink(lab.Built.Supervisord, m.Path("start_server")))
 	files, err := filepath.Glob(filepath.Join(suite, "t", "*.t"))
-	must(t, err)
+	lab.Must(t, err)
 	ran := 0
 	for _, file := range files {
 		name := filepath.Base(file)
@@ -31,24 +33,24 @@ func TestStartServerPassesTheReferencesOwnTestsOfBehaviour(t *testing.T) {
 			continue
 		}
 		ran++
-		t.Run(name, func(t *testing.T) { m.referenceTest(t, suite, name) })
+		t.Run(name, func(t *testing.T) { referenceTest(m, t, suite, name) })
 	}
 	if ran < 14 {
 		t.Errorf("the suite in %s has %d files, want 14 or more", suite, ran)
 	}
-	if left := m.processes(); len(left) > 0 {
-		m.until("every process has gone", func() bool { return len(m.processes()) == 0 })
+	if left := m.Processes(); len(left) > 0 {
+		m.Until("every process has gone", func() bool { return len(m.Processes()) == 0 })
 	}
 }
 
 // referenceTest runs one file. The suite sleeps for whole seconds and looks then, so on a busy machine it gets a second chance.
-func (m *master) referenceTest(t *testing.T, suite, name string) {
+func referenceTest(m *lab.Supervisord, t *testing.T, suite, name string) {
 	module, err := filepath.Abs("server-starter")
-	must(t, err)
+	lab.Must(t, err)
 	var out []byte
 	for range 2 {
 		c := exec.Command("perl", "-I"+module, "-Ilib", "t/"+name)
-		c.Dir, c.Env = suite, append(m.environ(), "START_SERVER="+m.path("start_server"), "TMPDIR="+m.dir)
+		c.Dir, c.Env = suite, append(m.Environ(), "START_SERVER="+m.Path("start_server"), "TMPDIR="+m.Dir)
 		out, err = c.CombinedOutput()
 		passed := regexp.MustCompile(`(?m)^ok `).Match(out)
 		if err == nil && passed && !regexp.MustCompile(`(?m)^\s*not ok `).Match(out) {
@@ -62,8 +64,8 @@ func (m *master) referenceTest(t *testing.T, suite, name string) {
 // machine gets its packages.
 func referenceSuite(t *testing.T) string {
 	t.Helper()
-	need(t, "perl")
-	need(t, "apt-get")
+	lab.Need(t, "perl")
+	lab.Need(t, "apt-get")
 	if out, err := exec.Command("perl", "-MTest::TCP", "-MTest::SharedFork", "-MTest::Requires", "-MNet::EmptyPort", "-e1").CombinedOutput(); err != nil {
 		t.Skipf("the suite of the reference needs Perl modules that are not installed (libtest-tcp-perl, libtest-sharedfork-perl, libtest-requires-perl): %s",
 			strings.SplitN(string(out), "\n", 2)[0])
@@ -74,7 +76,7 @@ func referenceSuite(t *testing.T) string {
 		t.Skipf("the suite of the reference cannot be fetched: %v\n%s", err, out)
 	}
 	found, err := filepath.Glob(filepath.Join(dir, "source", "*", "t"))
-	must(t, err)
+	lab.Must(t, err)
 	if len(found) != 1 {
 		t.Skipf("the source of the reference is not as it was: %v", found)
 	}

@@ -5,43 +5,45 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab"
 )
 
 func TestAWorkerThatCrashesIsReplacedInItsSlotFromTheSameSnapshot(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.file("env", "WORD=before\n")
-	m.start(strings.Replace(web, "[[", "workers = 2\nenvironment_file = [\"env\"]\n[[", 1))
-	m.serves(1)
-	m.file("env", "WORD=after\n")
-	crashed := m.await(says(workerRuns), slot(1))
-	must(t, syscall.Kill(crashed.PID, syscall.SIGKILL))
-	died := m.await(says(workerDied))
+	m := lab.Prepare(t)
+	m.File("env", "WORD=before\n")
+	m.Start(strings.Replace(lab.Web, "[[", "workers = 2\nenvironment_file = [\"env\"]\n[[", 1))
+	m.Serves(1)
+	m.File("env", "WORD=after\n")
+	crashed := m.Await(lab.Says(lab.WorkerRuns), lab.Slot(1))
+	lab.Must(t, syscall.Kill(crashed.PID, syscall.SIGKILL))
+	died := m.Await(lab.Says(lab.WorkerDied))
 	if died.PID != crashed.PID || died.Slot != 1 || !strings.Contains(died.Reason, "SIGKILL") || died.Level != "warn" {
-		t.Errorf("the log says %s", died.text)
+		t.Errorf("the log says %s", died.Text)
 	}
-	again := m.await(says(workerReady), after(died))
-	env := environment(t, again.PID)
+	again := m.Await(lab.Says(lab.WorkerReady), lab.After(died))
+	env := lab.Environment(t, again.PID)
 	if again.Slot != 1 || again.Generation != 1 || env["WORD"] != "before" || env["SUPERVISORD_GENERATION"] != "1" || env["SUPERVISORD_SLOT"] != "1" {
-		t.Errorf("in its place there is %s with WORD=%s", again.text, env["WORD"])
+		t.Errorf("in its place there is %s with WORD=%s", again.Text, env["WORD"])
 	}
-	m.never(says(trialBegan), gen(2))
+	m.Never(lab.Says(lab.TrialBegan), lab.Gen(2))
 }
 
 func TestTheFirstCrashIsReplacedAtOnce(t *testing.T) {
 	t.Parallel()
-	m := start(t, web+"[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\n")
-	m.serves(1)
-	must(t, syscall.Kill(m.worker(1), syscall.SIGKILL))
-	m.awaitN(2, says(workerReady))
+	m := lab.Start(t, lab.Web+"[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\n")
+	m.Serves(1)
+	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
+	m.AwaitN(2, lab.Says(lab.WorkerReady))
 }
 
 func TestAWorkerThatCrashesAgainAndAgainIsStartedWithBackoff(t *testing.T) {
 	t.Parallel()
-	m := start(t, webWith("die=1ms")+"[program.web.restart]\nbackoff = { min = \"20ms\", max = \"150ms\" }\n")
+	m := lab.Start(t, lab.WebWith("die=1ms")+"[program.web.restart]\nbackoff = { min = \"20ms\", max = \"150ms\" }\n")
 	var waits []time.Duration
-	for _, l := range m.awaitN(7, says(slotRetry)) {
-		waits = append(waits, l.after())
+	for _, l := range m.AwaitN(7, lab.Says(lab.SlotRetry)) {
+		waits = append(waits, l.AfterDuration())
 	}
 	if waits[0] != 0 || waits[1] > 20*time.Millisecond || waits[2] <= waits[1] || waits[3] <= waits[2] || waits[6] > 150*time.Millisecond || waits[6] < 100*time.Millisecond {
 		t.Errorf("the waits are %v: want 0, then 20ms doubling up to 150ms, less a fifth", waits)
@@ -50,86 +52,86 @@ func TestAWorkerThatCrashesAgainAndAgainIsStartedWithBackoff(t *testing.T) {
 
 func TestTheBackoffBeginsAnewOnceAWorkerWasStable(t *testing.T) {
 	t.Parallel()
-	m := start(t, webWith("die=300ms")+"[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\nstable_after = \"100ms\"\n")
-	for _, l := range m.awaitN(3, says(slotRetry)) {
-		if l.after() != 0 {
-			t.Errorf("the log says %s", l.text)
+	m := lab.Start(t, lab.WebWith("die=300ms")+"[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\nstable_after = \"100ms\"\n")
+	for _, l := range m.AwaitN(3, lab.Says(lab.SlotRetry)) {
+		if l.AfterDuration() != 0 {
+			t.Errorf("the log says %s", l.Text)
 		}
 	}
 }
 
 func TestAWorkerOfTheServingGenerationThatNeverGetsReadyAgainIsReplaced(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.start(webWith("hangif={dir}/hang") + "timeout = \"200ms\"\n[program.web.restart]\nbackoff = { min = \"10ms\", max = \"10ms\" }\n")
-	m.serves(1)
-	m.file("hang", "")
-	must(t, syscall.Kill(m.worker(1), syscall.SIGKILL))
-	m.awaitN(4, says(workerRuns))
+	m := lab.Prepare(t)
+	m.Start(lab.WebWith("hangif={dir}/hang") + "timeout = \"200ms\"\n[program.web.restart]\nbackoff = { min = \"10ms\", max = \"10ms\" }\n")
+	m.Serves(1)
+	m.File("hang", "")
+	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
+	m.AwaitN(4, lab.Says(lab.WorkerRuns))
 }
 
 func TestOnFailureAWorkerThatExitsWith0IsNotReplaced(t *testing.T) {
 	t.Parallel()
-	m := start(t, web+"[program.web.restart]\nwhen = \"on-failure\"\n")
-	m.serves(1)
-	must(t, syscall.Kill(m.worker(1), syscall.SIGTERM)) // it exits with 0
-	m.await(says(workerDied))
+	m := lab.Start(t, lab.Web+"[program.web.restart]\nwhen = \"on-failure\"\n")
+	m.Serves(1)
+	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGTERM)) // it exits with 0
+	m.Await(lab.Says(lab.WorkerDied))
 	time.Sleep(200 * time.Millisecond) // for what must not happen
-	if n := m.count(says(workerRuns)); n != 1 {
+	if n := m.Count(lab.Says(lab.WorkerRuns)); n != 1 {
 		t.Errorf("%d workers were started", n)
 	}
 }
 
 func TestOnFailureAWorkerThatCrashesIsReplaced(t *testing.T) {
 	t.Parallel()
-	m := start(t, web+"[program.web.restart]\nwhen = \"on-failure\"\n")
-	m.serves(1)
-	must(t, syscall.Kill(m.worker(1), syscall.SIGKILL))
-	m.awaitN(2, says(workerReady))
+	m := lab.Start(t, lab.Web+"[program.web.restart]\nwhen = \"on-failure\"\n")
+	m.Serves(1)
+	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
+	m.AwaitN(2, lab.Says(lab.WorkerReady))
 }
 
 func TestNeverAWorkerThatCrashesIsNotReplaced(t *testing.T) {
 	t.Parallel()
-	m := start(t, web+"[program.web.restart]\nwhen = \"never\"\n")
-	m.serves(1)
-	must(t, syscall.Kill(m.worker(1), syscall.SIGKILL))
-	m.await(says(workerDied))
+	m := lab.Start(t, lab.Web+"[program.web.restart]\nwhen = \"never\"\n")
+	m.Serves(1)
+	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
+	m.Await(lab.Says(lab.WorkerDied))
 	time.Sleep(200 * time.Millisecond) // for what must not happen
-	if n := m.count(says(workerRuns)); n != 1 {
+	if n := m.Count(lab.Says(lab.WorkerRuns)); n != 1 {
 		t.Errorf("%d workers were started", n)
 	}
 }
 
 func TestHUPStartsAProgramAgainThatHasFinished(t *testing.T) {
 	t.Parallel()
-	m := start(t, web+"[program.web.restart]\nwhen = \"never\"\n")
-	m.serves(1)
-	must(t, syscall.Kill(m.worker(1), syscall.SIGKILL))
-	m.await(says(workerDied))
-	m.reload()
-	m.serves(2)
+	m := lab.Start(t, lab.Web+"[program.web.restart]\nwhen = \"never\"\n")
+	m.Serves(1)
+	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
+	m.Await(lab.Says(lab.WorkerDied))
+	m.Reload()
+	m.Serves(2)
 }
 
 func TestACrashDuringATrialIsReplacedAsWell(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.start(webWith("hangif={dir}/hang"))
-	m.serves(1)
-	must(t, syscall.Kill(m.worker(1), 0))
-	m.write(webWith("ready=never"))
-	m.reload()
-	m.worker(2)
-	must(t, syscall.Kill(m.worker(1), syscall.SIGKILL))
-	m.awaitN(2, says(workerReady), gen(1))
-	ask(t, m.address(), "/")
+	m := lab.Prepare(t)
+	m.Start(lab.WebWith("hangif={dir}/hang"))
+	m.Serves(1)
+	lab.Must(t, syscall.Kill(m.WorkerPID(1), 0))
+	m.Write(lab.WebWith("ready=never"))
+	m.Reload()
+	m.WorkerPID(2)
+	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
+	m.AwaitN(2, lab.Says(lab.WorkerReady), lab.Gen(1))
+	lab.Ask(t, m.Address(), "/")
 }
 
 func TestRequestsThatWaitOutliveACrash(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	must(t, syscall.Kill(m.worker(1), syscall.SIGSTOP))
-	answer := promise(t, m.address(), "/")
-	must(t, syscall.Kill(m.worker(1), syscall.SIGKILL))
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGSTOP))
+	answer := lab.Promise(t, m.Address(), "/")
+	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
 	answer()
 }

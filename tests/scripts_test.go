@@ -8,48 +8,48 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/supervisord/tests/ports"
+	"example.org/supervisord/internal/lab"
 )
 
 // throughScript prepares a master that scripts/run starts, with a configuration that is like the example.
-func throughScript(t *testing.T, address string) *master {
+func throughScript(t *testing.T, address string) *lab.Supervisord {
 	t.Helper()
-	need(t, "bash")
+	lab.Need(t, "bash")
 	script, err := filepath.Abs("../scripts/run")
-	must(t, err)
-	m := prepare(t)
-	m.via = []string{"sh", "-c", "shift 2; exec bash " + script + ` "$@"`, "sh"} // without the binary and -c
-	m.env = os.Environ()                                                         // of whoever may build
-	m.write(strings.Replace(web, "127.0.0.1:0", address, 1))
+	lab.Must(t, err)
+	m := lab.Prepare(t)
+	m.Via = []string{"sh", "-c", "shift 2; exec bash " + script + ` "$@"`, "sh"} // without the binary and -c
+	m.Env = os.Environ()                                                         // of whoever may build
+	m.Write(strings.Replace(lab.Web, "127.0.0.1:0", address, 1))
 	return m
 }
 
 func TestScriptsRunStartsTheExampleAndSaysWhatToTry(t *testing.T) {
 	t.Parallel()
-	at := ports.Reserve(t)
+	at := lab.Reserve(t)
 	m := throughScript(t, at)
-	m.launch("-c", m.path("config.toml"))
-	m.serves(1)
-	m.await(contains("curl http://" + at + "/"))
-	m.await(contains(fmt.Sprintf("kill -HUP %d ", m.pid())))
-	ask(t, at, "/")
-	m.reload()
-	m.serves(2)
-	m.finish() // by a signal to the script, which must reach supervisord
+	m.Launch("-c", m.Path("config.toml"))
+	m.Serves(1)
+	m.Await(lab.Contains("curl http://" + at + "/"))
+	m.Await(lab.Contains(fmt.Sprintf("kill -HUP %d ", m.PID())))
+	lab.Ask(t, at, "/")
+	m.Reload()
+	m.Serves(2)
+	m.Finish() // by a signal to the script, which must reach supervisord
 }
 
 func TestScriptsRunSaysWhenThePortIsInUse(t *testing.T) {
 	t.Parallel()
-	at := occupy(t)
+	at := lab.Occupy(t)
 	m := throughScript(t, at)
-	m.launch("-c", m.path("config.toml"))
-	m.await(contains("listens on " + at + " already"))
-	m.ends(1)
+	m.Launch("-c", m.Path("config.toml"))
+	m.Await(lab.Contains("listens on " + at + " already"))
+	m.Ends(1)
 }
 
 func TestScriptsAreRightBash(t *testing.T) {
 	t.Parallel()
-	need(t, "bash")
+	lab.Need(t, "bash")
 	for _, script := range []string{"../scripts/test", "../scripts/run", "../.ci/run", "servers/root"} {
 		if out, err := exec.Command("bash", "-n", script).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v: %s", script, err, out)
@@ -62,17 +62,17 @@ func TestScriptsAreRightBash(t *testing.T) {
 
 func TestScriptsInstallGivesTheNameStartServerOnlyWhereNobodyHasIt(t *testing.T) {
 	t.Parallel()
-	need(t, "sh")
+	lab.Need(t, "sh")
 	for _, there := range []bool{false, true} {
 		dir := t.TempDir()
 		to := filepath.Join(dir, "usr/local/bin/start_server")
 		if there {
-			must(t, os.MkdirAll(filepath.Dir(to), 0o755))
-			must(t, os.WriteFile(to, []byte("precious"), 0o755))
+			lab.Must(t, os.MkdirAll(filepath.Dir(to), 0o755))
+			lab.Must(t, os.WriteFile(to, []byte("precious"), 0o755))
 		}
 		for _, script := range []string{"install", "install", "uninstall"} {
 			c := exec.Command("../scripts/" + script)
-			c.Env = append(os.Environ(), "DESTDIR="+dir, "PREFIX=/usr/local", "BINARY="+built.supervisord)
+			c.Env = append(os.Environ(), "DESTDIR="+dir, "PREFIX=/usr/local", "BINARY="+lab.Built.Supervisord)
 			out, err := c.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%s: %v\n%s", script, err, out)

@@ -8,224 +8,179 @@ import (
 	"testing"
 	"time"
 
-	"example.org/supervisord/tests/ports"
+	"example.org/supervisord/internal/lab"
 )
-
-// hello is the example worker, which drains as a worker should.
-const hello = `
-[program.web]
-command = [{hello}]
-workers = 2
-[[program.web.listen]]
-name = "http"
-address = "127.0.0.1:0"
-[program.web.ready]
-method = "notify"
-`
 
 // Tests of this file are not run beside others: it is the machine under load that they look at.
 
 func TestNoRequestIsLostWithAHUPEachSecond(t *testing.T) {
-	pressed(t, hello, 200, time.Second, 4)
+	pressed(t, lab.Hello, 200, time.Second, 4)
 }
 
 func TestNoRequestIsLostWithAHUPEvery100Milliseconds(t *testing.T) {
-	pressed(t, hello, 200, 100*time.Millisecond, 30)
+	pressed(t, lab.Hello, 200, 100*time.Millisecond, 30)
 }
 
 func TestNoRequestIsLostByARollingReload(t *testing.T) {
-	pressed(t, strings.Replace(hello, "workers = 2", "workers = 3", 1)+"[program.web.reload]\nstrategy = \"rolling\"\n", 50, 300*time.Millisecond, 8)
+	pressed(t, strings.Replace(lab.Hello, "workers = 2", "workers = 3", 1)+"[program.web.reload]\nstrategy = \"rolling\"\n", 50, 300*time.Millisecond, 8)
 }
 
 func TestNoRequestIsLostOnAUnixSocket(t *testing.T) {
-	m := prepare(t)
-	m.start(strings.Replace(hello, "127.0.0.1:0", "unix:{dir}/s", 1))
-	m.serves(1)
-	m.press("unix:"+m.path("s"), 50, 200*time.Millisecond, 8)
+	m := lab.Prepare(t)
+	m.Start(strings.Replace(lab.Hello, "127.0.0.1:0", "unix:{dir}/s", 1))
+	m.Serves(1)
+	m.ReloadUnderLoad("unix:"+m.Path("s"), 50, 200*time.Millisecond, 8)
 }
 
 func TestNoRequestIsLostWithASocketForEachSlot(t *testing.T) {
-	m := prepare(t)
-	at := ports.Reserve(t)
-	m.start(strings.Replace(hello, "127.0.0.1:0\"", at+"\"\nper_slot = true", 1))
-	m.serves(1)
-	m.press(at, 50, 200*time.Millisecond, 8)
+	m := lab.Prepare(t)
+	at := lab.Reserve(t)
+	m.Start(strings.Replace(lab.Hello, "127.0.0.1:0\"", at+"\"\nper_slot = true", 1))
+	m.Serves(1)
+	m.ReloadUnderLoad(at, 50, 200*time.Millisecond, 8)
 }
 
 func TestNoRequestIsLostWhileReloadsFail(t *testing.T) {
-	m := prepare(t)
-	m.start(hello)
-	m.serves(1)
-	at := m.address()
-	m.write(strings.Replace(hello, "{hello}", `{hello}, "-fail"`, 1))
-	l := press(t, at, 50, 2*time.Millisecond)
+	m := lab.Prepare(t)
+	m.Start(lab.Hello)
+	m.Serves(1)
+	at := m.Address()
+	m.Write(strings.Replace(lab.Hello, "{hello}", `{hello}, "-fail"`, 1))
+	l := lab.Press(t, at, 50, 2*time.Millisecond)
 	for generation := 2; generation <= 9; generation++ {
-		m.reload()
-		m.await(says(trialFailed), gen(generation))
+		m.Reload()
+		m.Await(lab.Says(lab.TrialFailed), lab.Gen(generation))
 	}
-	l.lossless(t)
-	if len(l.generations) != 1 {
-		t.Errorf("there answered the generations %v", l.generations)
+	l.Lossless(t)
+	if len(l.Generations) != 1 {
+		t.Errorf("there answered the generations %v", l.Generations)
 	}
 }
 
 func TestNoRequestIsLostWhenAllOfTheConfigurationChanges(t *testing.T) {
-	m := prepare(t)
-	m.start(hello)
-	m.serves(1)
-	l := press(t, m.address(), 50, 2*time.Millisecond)
+	m := lab.Prepare(t)
+	m.Start(lab.Hello)
+	m.Serves(1)
+	l := lab.Press(t, m.Address(), 50, 2*time.Millisecond)
 	for generation := 2; generation <= 9; generation++ {
-		m.write(strings.Replace(hello, "workers = 2", fmt.Sprintf("workers = %d\nenvironment = { N = \"%d\" }", 1+generation%3, generation), 1) +
-			fmt.Sprintf("[[program.web.listen]]\naddress = %q\n", ports.Reserve(t)))
-		m.reload()
-		m.serves(generation)
+		m.Write(strings.Replace(lab.Hello, "workers = 2", fmt.Sprintf("workers = %d\nenvironment = { N = \"%d\" }", 1+generation%3, generation), 1) +
+			fmt.Sprintf("[[program.web.listen]]\naddress = %q\n", lab.Reserve(t)))
+		m.Reload()
+		m.Serves(generation)
 	}
-	l.lossless(t)
+	l.Lossless(t)
 }
 
 func pressed(t *testing.T, config string, clients int, every time.Duration, times int) {
 	t.Helper()
-	m := start(t, config)
-	m.serves(1)
-	m.press(m.address(), clients, every, times)
-}
-
-// press puts load on an address while HUPs come, and fails if a request is lost or a generation has not served.
-func (m *master) press(address string, clients int, every time.Duration, times int) {
-	m.t.Helper()
-	l := press(m.t, address, clients, 10*time.Millisecond)
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for range times {
-		<-tick.C
-		m.signal(syscall.SIGHUP)
-	}
-	m.awaitN(2, says(generationServes))
-	for began := 0; began < m.count(says(trialBegan)); { // the last one may still be on trial, and one more be due
-		began = m.count(says(trialBegan))
-		m.awaitN(began, says(generationServes))
-		m.settle()
-	}
-	l.lossless(m.t)
-	m.never(says(trialFailed))
-	m.never(says(workerKilled))
-	m.never(says(workerDied))
-	if began, served := m.count(says(trialBegan)), m.count(says(generationServes)); served != began || served < 2 {
-		m.t.Errorf("%d generations began and %d served", began, served)
-	}
+	m := lab.Start(t, config)
+	m.Serves(1)
+	m.ReloadUnderLoad(m.Address(), clients, every, times)
 }
 
 // The trap is a spawn that makes the shared socket blocking: a Go worker then hangs in accept and does not see its TERM until
 // one more client comes.
 func TestASlowWorkerStopsInTimeWhileTheNextGenerationInitialises(t *testing.T) {
 	m, gate := besideAGate(t)
-	answer := promise(t, m.address(), "/slow?d=1s") // one request while the next one initialises
-	time.Sleep(100 * time.Millisecond)              // the worker has it
-	m.open(gate)
-	m.serves(2)
-	told := m.await(says(workerTold), gen(1))
+	answer := lab.Promise(t, m.Address(), "/slow?d=1s") // one request while the next one initialises
+	time.Sleep(100 * time.Millisecond)                  // the worker has it
+	m.Open(gate)
+	m.Serves(2)
+	told := m.Await(lab.Says(lab.WorkerTold), lab.Gen(1))
 	if got := answer(); !strings.Contains(got, "generation=1") {
 		t.Errorf("the answer is %q", got)
 	}
-	stopped := m.await(says(workerStopped), gen(1))
+	stopped := m.Await(lab.Says(lab.WorkerStopped), lab.Gen(1))
 	if took := stopped.Time.Sub(told.Time); took > 5*time.Second {
 		t.Errorf("it took %v after TERM", took)
 	}
-	m.never(says(workerKilled))
+	m.Never(lab.Says(lab.WorkerKilled))
 }
 
 // besideAGate starts hello with one worker, and a second generation that was spawned but waits at a gate before it does anything.
-func besideAGate(t *testing.T) (m *master, gate string) {
+func besideAGate(t *testing.T) (m *lab.Supervisord, gate string) {
 	t.Helper()
-	one := strings.Replace(hello, "workers = 2", "workers = 1", 1)
-	m = prepare(t)
-	gate = m.fifo("gate")
-	m.start(one)
-	m.serves(1)
-	m.write(strings.Replace(one, "{hello}", `"sh", "-c", "read x <`+gate+`; exec \"$@\"", "sh", {hello}`, 1))
-	m.reload()
-	m.worker(2)
+	one := strings.Replace(lab.Hello, "workers = 2", "workers = 1", 1)
+	m = lab.Prepare(t)
+	gate = m.Gate("gate")
+	m.Start(one)
+	m.Serves(1)
+	m.Write(strings.Replace(one, "{hello}", `"sh", "-c", "read x <`+gate+`; exec \"$@\"", "sh", {hello}`, 1))
+	m.Reload()
+	m.WorkerPID(2)
 	return m, gate
 }
 
 func TestTheOldGenerationServesWhileTheNextOneInitialises(t *testing.T) {
 	m, gate := besideAGate(t)
 	for range 20 {
-		if got := ask(t, m.address(), "/"); !strings.Contains(got, "generation=1") {
+		if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=1") {
 			t.Fatalf("there answers %s", got)
 		}
 	}
-	m.open(gate)
-	m.serves(2)
+	m.Open(gate)
+	m.Serves(2)
 }
 
 func TestAnIdleKeepAliveConnectionIsServedAcrossAReload(t *testing.T) {
-	m := start(t, strings.Replace(hello, "{hello}", `{hello}, "-linger", "5s"`, 1))
-	m.serves(1)
-	c := &client{address: m.address()}
-	t.Cleanup(c.close)
-	if _, err := c.get("/"); err != nil {
+	m := lab.Start(t, strings.Replace(lab.Hello, "{hello}", `{hello}, "-linger", "5s"`, 1))
+	m.Serves(1)
+	c := &lab.Client{Address: m.Address()}
+	t.Cleanup(c.Close)
+	if _, err := c.Get("/"); err != nil {
 		t.Fatal(err)
 	}
-	m.reload()
-	m.serves(2)
-	m.awaitN(2, says(workerTold), gen(1))
-	m.until("a request on the connection is answered with the wish to close it", func() bool {
-		if _, err := c.get("/"); err != nil {
+	m.Reload()
+	m.Serves(2)
+	m.AwaitN(2, lab.Says(lab.WorkerTold), lab.Gen(1))
+	m.Until("a request on the connection is answered with the wish to close it", func() bool {
+		if _, err := c.Get("/"); err != nil {
 			t.Fatalf("the next request on the connection: %v", err)
 		}
-		return c.conn == nil
+		return c.Conn == nil
 	})
-	m.gone(1)
+	m.Gone(1)
 }
 
 func TestAKeepAliveClientWhoseRequestIsInHandIsSentAway(t *testing.T) {
-	m := start(t, hello)
-	m.serves(1)
-	c := &client{address: m.address()}
-	t.Cleanup(c.close)
-	must(t, c.connect())
+	m := lab.Start(t, lab.Hello)
+	m.Serves(1)
+	c := &lab.Client{Address: m.Address()}
+	t.Cleanup(c.Close)
+	lab.Must(t, c.Connect())
 	answered := make(chan error)
 	go func() {
-		_, err := c.get("/slow?d=700ms")
+		_, err := c.Get("/slow?d=700ms")
 		answered <- err
 	}()
 	time.Sleep(100 * time.Millisecond) // the worker has it
-	m.reload()
-	m.awaitN(2, says(workerTold), gen(1))
+	m.Reload()
+	m.AwaitN(2, lab.Says(lab.WorkerTold), lab.Gen(1))
 	if err := <-answered; err != nil {
 		t.Error(err)
 	}
-	if c.conn != nil {
+	if c.Conn != nil {
 		t.Error("the client was not told to close the connection")
 	}
-	c.close()
-	m.gone(1)
+	c.Close()
+	m.Gone(1)
 }
 
 func TestALoadThatMeetsABadWorkerIsSeenToFail(t *testing.T) {
 	// The proof that the load of these tests can fail: a worker that is killed in the midst of it.
-	m := start(t, strings.Replace(hello, "workers = 2", "workers = 1", 1))
-	m.serves(1)
-	l := press(t, m.address(), 20, time.Millisecond)
-	for n := 1; n <= 20 && len(l.seen()) == 0; n++ {
-		last := m.awaitN(n, says(workerReady))[n-1]
-		m.until("requests are answered", func() bool { _, err := get(m.address(), "/"); return err == nil || errors.Is(err, syscall.ECONNRESET) })
-		must(t, syscall.Kill(last.PID, syscall.SIGKILL))
-		m.await(says(workerDied), after(last))
+	m := lab.Start(t, strings.Replace(lab.Hello, "workers = 2", "workers = 1", 1))
+	m.Serves(1)
+	l := lab.Press(t, m.Address(), 20, time.Millisecond)
+	for n := 1; n <= 20 && len(l.Seen()) == 0; n++ {
+		last := m.AwaitN(n, lab.Says(lab.WorkerReady))[n-1]
+		m.Until("requests are answered", func() bool {
+			_, err := lab.Get(m.Address(), "/")
+			return err == nil || errors.Is(err, syscall.ECONNRESET)
+		})
+		lab.Must(t, syscall.Kill(last.PID, syscall.SIGKILL))
+		m.Await(lab.Says(lab.WorkerDied), lab.After(last))
 	}
-	if y := l.end(); len(y.failed) == 0 {
+	if y := l.End(); len(y.Failed) == 0 {
 		t.Error("no request was lost, although workers were killed")
 	}
-}
-
-// seen is what has failed so far.
-func (l *load) seen() map[string]int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := map[string]int{}
-	for k, n := range l.failed {
-		now[k] = n
-	}
-	return now
 }

@@ -6,42 +6,28 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab"
 )
-
-// web is a program with one listener that says when it is ready.
-const web = `
-[program.web]
-command = [{worker}]
-[[program.web.listen]]
-name = "http"
-address = "127.0.0.1:0"
-[program.web.ready]
-method = "notify"
-`
-
-// webWith is web with arguments of the worker: `"boot=1s"`.
-func webWith(args ...string) string {
-	return strings.Replace(web, "{worker}", "{worker}, \""+strings.Join(args, "\", \"")+"\"", 1)
-}
 
 func TestHUPReplacesTheWorkers(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	if got := ask(t, m.address(), "/"); !strings.Contains(got, "generation=1") {
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=1") {
 		t.Errorf("before HUP: %s", got)
 	}
-	m.reload()
-	m.serves(2)
-	m.gone(1)
-	if got := ask(t, m.address(), "/"); !strings.Contains(got, "generation=2") {
+	m.Reload()
+	m.Serves(2)
+	m.Gone(1)
+	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=2") {
 		t.Errorf("after HUP: %s", got)
 	}
 }
 
 func TestHUPReplacesTheWorkersOfEveryProgram(t *testing.T) {
 	t.Parallel()
-	m := start(t, `
+	m := lab.Start(t, `
 [program.one]
 command = [{worker}]
 ready.method = "notify"
@@ -51,166 +37,143 @@ ready.method = "notify"
 `)
 	for generation := 1; generation <= 2; generation++ {
 		for _, name := range []string{"one", "two"} {
-			m.await(says(generationServes), program(name), gen(generation))
+			m.Await(lab.Says(lab.GenerationServes), lab.Program(name), lab.Gen(generation))
 		}
 		if generation == 1 {
-			m.reload()
+			m.Reload()
 		}
 	}
 }
 
 func TestTERMStopsEverythingAndExitsWith0(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	m.signal(syscall.SIGTERM)
-	m.ends(0)
-	m.await(says(workerTold), func(l line) bool { return l.Signal == "TERM" })
-	m.await(says(ends))
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0)
+	m.Await(lab.Says(lab.WorkerTold), func(l lab.Line) bool { return l.Signal == "TERM" })
+	m.Await(lab.Says(lab.Ends))
 }
 
 func TestINTStopsEverythingAndExitsWith0(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	m.signal(syscall.SIGINT)
-	m.ends(0)
-	m.await(says(workerTold), func(l line) bool { return l.Signal == "TERM" })
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	m.Signal(syscall.SIGINT)
+	m.Ends(0)
+	m.Await(lab.Says(lab.WorkerTold), func(l lab.Line) bool { return l.Signal == "TERM" })
 }
 
 func TestTERMDuringTheFirstStartStops(t *testing.T) {
 	t.Parallel()
-	m := start(t, webWith("ready=never"))
-	m.worker(1)
-	m.signal(syscall.SIGTERM)
-	m.ends(0)
+	m := lab.Start(t, lab.WebWith("ready=never"))
+	m.WorkerPID(1)
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0)
 }
 
 func TestTERMWhileNothingRunsStops(t *testing.T) {
 	t.Parallel()
-	m := start(t, webWith("exit=1")+`
+	m := lab.Start(t, lab.WebWith("exit=1")+`
 [program.web.restart]
 backoff = { min = "1h", max = "1h" }
 `)
-	m.await(says(startRetry))
-	m.signal(syscall.SIGTERM)
-	m.ends(0)
+	m.Await(lab.Says(lab.StartRetry))
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0)
 }
 
 func TestASecondTERMMeansNow(t *testing.T) {
 	t.Parallel()
-	m := start(t, webWith("term=ignore"))
-	m.serves(1)
-	m.signal(syscall.SIGTERM)
-	m.await(says(workerTold))
-	m.signal(syscall.SIGTERM)
-	m.ends(0)
-	m.await(says(workerKilled))
+	m := lab.Start(t, lab.WebWith("term=ignore"))
+	m.Serves(1)
+	m.Signal(syscall.SIGTERM)
+	m.Await(lab.Says(lab.WorkerTold))
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0)
+	m.Await(lab.Says(lab.WorkerKilled))
 }
 
 func TestQUITStopsAtOnce(t *testing.T) {
 	t.Parallel()
-	m := start(t, webWith("term=ignore"))
-	m.serves(1)
-	m.signal(syscall.SIGQUIT)
-	m.ends(0)
-	m.await(says(workerKilled))
-	m.never(says(workerTold))
+	m := lab.Start(t, lab.WebWith("term=ignore"))
+	m.Serves(1)
+	m.Signal(syscall.SIGQUIT)
+	m.Ends(0)
+	m.Await(lab.Says(lab.WorkerKilled))
+	m.Never(lab.Says(lab.WorkerTold))
 }
 
 func TestAHundredHUPsDoNotCrowdOutTERM(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
 	for range 100 {
-		m.signal(syscall.SIGHUP)
+		m.Signal(syscall.SIGHUP)
 	}
-	m.signal(syscall.SIGTERM)
-	m.ends(0)
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0)
 }
 
 func TestHUPWhileStoppingIsNoReload(t *testing.T) {
 	t.Parallel()
-	m := start(t, webWith("term=300ms"))
-	m.serves(1)
-	m.signal(syscall.SIGTERM)
-	m.await(says(workerTold))
-	m.signal(syscall.SIGHUP)
-	m.ends(0)
-	m.never(says(trialBegan), gen(2))
+	m := lab.Start(t, lab.WebWith("term=300ms"))
+	m.Serves(1)
+	m.Signal(syscall.SIGTERM)
+	m.Await(lab.Says(lab.WorkerTold))
+	m.Signal(syscall.SIGHUP)
+	m.Ends(0)
+	m.Never(lab.Says(lab.TrialBegan), lab.Gen(2))
 }
 
 func TestUSR1ReopensTheLogFilesAfterTheyWereRenamed(t *testing.T) {
 	t.Parallel()
-	m := start(t, `
+	m := lab.Start(t, `
 [program.web]
 command = ["sh", "-c", "while :; do echo tick; sleep 0.02; done"]
 stdout = "{dir}/out.log"
 ready.delay = "10ms"
 `)
-	m.serves(1)
-	m.until("something is in the log file", func() bool { return size(m.path("out.log")) > 0 })
-	must(t, os.Rename(m.path("out.log"), m.path("out.log.1")))
-	m.signal(syscall.SIGUSR1)
-	m.await(says(usr1))
-	m.until("there is a new log file with something in it", func() bool { return size(m.path("out.log")) > 0 })
-	old := size(m.path("out.log.1"))
-	grown := size(m.path("out.log"))
-	m.until("the new one grows", func() bool { return size(m.path("out.log")) > grown })
-	if size(m.path("out.log.1")) != old {
+	m.Serves(1)
+	m.Until("something is in the log file", func() bool { return lab.Size(m.Path("out.log")) > 0 })
+	lab.Must(t, os.Rename(m.Path("out.log"), m.Path("out.log.1")))
+	m.Signal(syscall.SIGUSR1)
+	m.Await(lab.Says(lab.USR1))
+	m.Until("there is a new log file with something in it", func() bool { return lab.Size(m.Path("out.log")) > 0 })
+	old := lab.Size(m.Path("out.log.1"))
+	grown := lab.Size(m.Path("out.log"))
+	m.Until("the new one grows", func() bool { return lab.Size(m.Path("out.log")) > grown })
+	if lab.Size(m.Path("out.log.1")) != old {
 		t.Error("the renamed file still grows")
 	}
 }
 
-func size(path string) int64 {
-	stat, err := os.Stat(path)
-	if err != nil {
-		return 0
-	}
-	return stat.Size()
-}
-
 func TestTheEndOfWhoeverReadsTheLogIsNoEndOfTheService(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.via = []string{"sh", "-c", `"$@" 2>&1 | head -n 1`, "sh"}
-	m.write("pid_file = \"{dir}/p.pid\"\n" + strings.Replace(web, "127.0.0.1:0", "unix:{dir}/s", 1))
-	m.launch("-c", m.path("config.toml"))
+	m := lab.Prepare(t)
+	m.Via = []string{"sh", "-c", `"$@" 2>&1 | head -n 1`, "sh"}
+	m.Write("pid_file = \"{dir}/p.pid\"\n" + strings.Replace(lab.Web, "127.0.0.1:0", "unix:{dir}/s", 1))
+	m.Launch("-c", m.Path("config.toml"))
 	var master int
-	m.until("the pid file is there", func() bool { master = number(m.path("p.pid")); return master != 0 })
-	at := "unix:" + m.path("s")
+	m.Until("the pid file is there", func() bool { master = lab.Number(m.Path("p.pid")); return master != 0 })
+	at := "unix:" + m.Path("s")
 	first := ""
-	m.until("the first generation answers", func() bool { first, _ = get(at, "/"); return first != "" })
-	must(t, syscall.Kill(master, syscall.SIGHUP))
-	m.until("the next generation answers", func() bool { return ask(t, at, "/") != first })
-	must(t, syscall.Kill(master, syscall.SIGTERM))
-	m.until("supervisord has ended", func() bool { return !alive(master) })
-	m.ends(0)
-}
-
-// number reads a file with a number in it, 0 if there is none.
-func number(path string) int {
-	n := 0
-	for _, c := range strings.TrimSpace(text(path)) {
-		n = n*10 + int(c-'0')
-	}
-	return n
+	m.Until("the first generation answers", func() bool { first, _ = lab.Get(at, "/"); return first != "" })
+	lab.Must(t, syscall.Kill(master, syscall.SIGHUP))
+	m.Until("the next generation answers", func() bool { return lab.Ask(t, at, "/") != first })
+	lab.Must(t, syscall.Kill(master, syscall.SIGTERM))
+	m.Until("supervisord has ended", func() bool { return !lab.Alive(master) })
+	m.Ends(0)
 }
 
 func TestTERMIsObeyedWhileAPreflightRuns(t *testing.T) {
 	t.Parallel()
-	m := start(t, web+`
+	m := lab.Start(t, lab.Web+`
 [program.web.reload]
 preflight = ["sleep", "1000"]
 `)
-	m.await(says(trialBegan))
+	m.Await(lab.Says(lab.TrialBegan))
 	time.Sleep(50 * time.Millisecond) // the preflight leaves no trace until it ends
-	m.signal(syscall.SIGTERM)
-	m.ends(0)
-}
-
-// text reads a file, "" if there is none.
-func text(path string) string {
-	raw, _ := os.ReadFile(path)
-	return string(raw)
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0)
 }

@@ -11,60 +11,21 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab"
 )
 
-// starter prepares a master that is started as start_server, with a runtime directory of its own.
-func starter(t *testing.T) *master {
-	t.Helper()
-	m := prepare(t)
-	m.env = append(m.env, "RUNTIME_DIRECTORY="+m.path("run"))
-	return m
-}
-
-// startServer starts start_server; in the words {dir} and the words {worker} are filled in.
-func (m *master) startServer(words ...string) {
-	m.t.Helper()
-	m.launch(m.starterWords(words)...)
-}
-
-// runServer runs it to its end.
-func (m *master) runServer(words ...string) (out string, code int) {
-	m.t.Helper()
-	return m.run(m.starterWords(words)...)
-}
-
-func (m *master) starterWords(words []string) []string {
-	args := []string{"start_server"}
-	for _, w := range words {
-		if w == "{worker}" {
-			args = append(args, built.self, workerWord)
-			continue
-		}
-		args = append(args, m.fill(w))
-	}
-	return args
-}
-
-// started waits for the nth worker and returns its PID.
-func (m *master) started(n int) int {
-	m.t.Helper()
-	l := m.awaitN(n, contains("starting new worker "))[n-1]
-	pid, err := strconv.Atoi(strings.TrimPrefix(l.text, "starting new worker "))
-	must(m.t, err)
-	return pid
-}
-
 // files are the flags for a pid file and a status file.
-func (m *master) files(words ...string) []string {
+func files(m *lab.Supervisord, words ...string) []string {
 	return append([]string{"--pid-file={dir}/web.pid", "--status-file={dir}/web.status"}, words...)
 }
 
 // starterLines is what start_server has written, less the PIDs.
-func (m *master) starterLines(pids ...int) []string {
-	all, _ := m.log.all()
+func starterLines(m *lab.Supervisord, pids ...int) []string {
+	all, _ := m.Log.All()
 	var lines []string
 	for _, l := range all {
-		text := strings.ReplaceAll(l.text, fmt.Sprintf("(pid:%d)", m.pid()), "(pid:SERVER)")
+		text := strings.ReplaceAll(l.Text, fmt.Sprintf("(pid:%d)", m.PID()), "(pid:SERVER)")
 		for i, pid := range pids {
 			text = strings.ReplaceAll(text, strconv.Itoa(pid), fmt.Sprintf("PID%d", i+1))
 		}
@@ -73,18 +34,18 @@ func (m *master) starterLines(pids ...int) []string {
 	return lines
 }
 
-func (m *master) wrote(want []string, pids ...int) {
-	m.t.Helper()
-	if got := m.starterLines(pids...); !slices.Equal(got, want) {
-		m.t.Errorf("it wrote\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+func wrote(m *lab.Supervisord, want []string, pids ...int) {
+	m.T.Helper()
+	if got := starterLines(m, pids...); !slices.Equal(got, want) {
+		m.T.Errorf("it wrote\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
 func TestStartServerGivesItsWorkerWhatTheReferenceGives(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	m.startServer("--port=127.0.0.1:0", "--port", "localhost:u0", "--path=./s", "--kill-old-delay=0", "--enable-auto-restart", "--", "sleep", "1000")
-	env := environment(t, m.started(1))
+	m := lab.PrepareStarter(t)
+	m.StartServer("--port=127.0.0.1:0", "--port", "localhost:u0", "--path=./s", "--kill-old-delay=0", "--enable-auto-restart", "--", "sleep", "1000")
+	env := lab.Environment(t, m.Started(1))
 	if got := env["SERVER_STARTER_PORT"]; got != "127.0.0.1:0=3;localhost:0=4;./s=5" {
 		t.Errorf("SERVER_STARTER_PORT is %q", got)
 	}
@@ -93,62 +54,62 @@ func TestStartServerGivesItsWorkerWhatTheReferenceGives(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, env[name], want)
 		}
 	}
-	if got := status(m.started(1))["SigIgn"]; got != "0000000000001000" {
+	if got := lab.ProcStatus(m.Started(1))["SigIgn"]; got != "0000000000001000" {
 		t.Errorf("it ignores %s, want SIGPIPE", got)
 	}
-	stat, err := os.Stat(m.path("s"))
-	must(t, err)
+	stat, err := os.Stat(m.Path("s"))
+	lab.Must(t, err)
 	if stat.Mode().Perm() != 0o777 {
 		t.Errorf("the socket has mode %o", stat.Mode().Perm())
 	}
-	m.signal(syscall.SIGTERM)
-	m.ends(0)
-	if _, err := os.Lstat(m.path("s")); err == nil {
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0)
+	if _, err := os.Lstat(m.Path("s")); err == nil {
 		t.Error("the socket is left")
 	}
 }
 
 func TestStartServerPutsASocketAtTheDescriptorThatWasAskedFor(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	m.startServer("--port=127.0.0.1:0=0", "--port=127.0.0.2:0=9", "--", "sleep", "1000")
-	if got := environment(t, m.started(1))["SERVER_STARTER_PORT"]; got != "127.0.0.1:0=0;127.0.0.2:0=9" {
+	m := lab.PrepareStarter(t)
+	m.StartServer("--port=127.0.0.1:0=0", "--port=127.0.0.2:0=9", "--", "sleep", "1000")
+	if got := lab.Environment(t, m.Started(1))["SERVER_STARTER_PORT"]; got != "127.0.0.1:0=0;127.0.0.2:0=9" {
 		t.Errorf("SERVER_STARTER_PORT is %q", got)
 	}
-	fds := descriptors(t, m.started(1))
+	fds := lab.Descriptors(t, m.Started(1))
 	if !strings.HasPrefix(fds[0], "socket:") || !strings.HasPrefix(fds[9], "socket:") {
 		t.Errorf("descriptors are %v", fds)
 	}
-	m.await(contains("socket is duplicated to file descriptor 9"))
+	m.Await(lab.Contains("socket is duplicated to file descriptor 9"))
 }
 
 func TestStartServerWithoutPortsTellsOfNone(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	m.startServer("sleep", "1000")
-	if got, there := environment(t, m.started(1))["SERVER_STARTER_PORT"]; got != "" || !there {
+	m := lab.PrepareStarter(t)
+	m.StartServer("sleep", "1000")
+	if got, there := lab.Environment(t, m.Started(1))["SERVER_STARTER_PORT"]; got != "" || !there {
 		t.Errorf("SERVER_STARTER_PORT is %q, there: %v", got, there)
 	}
 }
 
 func TestStartServerWritesTheLinesAndTheFilesOfTheReference(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	m.startServer(m.files("--port=127.0.0.1:0", "--", "{worker}")...)
-	first := m.started(1)
-	m.statusFile(fmt.Sprintf("1:%d\n", first))
-	if got := m.read("web.pid"); got != fmt.Sprintf("%d\n", m.pid()) {
+	m := lab.PrepareStarter(t)
+	m.StartServer(files(m, "--port=127.0.0.1:0", "--", "{worker}")...)
+	first := m.Started(1)
+	statusFile(m, fmt.Sprintf("1:%d\n", first))
+	if got := m.Read("web.pid"); got != fmt.Sprintf("%d\n", m.PID()) {
 		t.Errorf("the pid file has %q", got)
 	}
-	m.signal(syscall.SIGHUP)
-	second := m.started(2)
-	m.statusFile(fmt.Sprintf("2:%d\n", second))
-	must(t, syscall.Kill(second, syscall.SIGKILL))
-	third := m.started(3)
-	m.statusFile(fmt.Sprintf("3:%d\n", third))
-	m.signal(syscall.SIGTERM)
-	m.ends(0)
-	m.wrote([]string{
+	m.Signal(syscall.SIGHUP)
+	second := m.Started(2)
+	statusFile(m, fmt.Sprintf("2:%d\n", second))
+	lab.Must(t, syscall.Kill(second, syscall.SIGKILL))
+	third := m.Started(3)
+	statusFile(m, fmt.Sprintf("3:%d\n", third))
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0)
+	wrote(m, []string{
 		"start_server (pid:SERVER) starting now...",
 		"starting new worker PID1",
 		"received HUP, spawning a new worker",
@@ -163,15 +124,15 @@ func TestStartServerWritesTheLinesAndTheFilesOfTheReference(t *testing.T) {
 		"exiting",
 	}, first, second, third)
 	for _, name := range []string{"web.pid", "web.status", "run/" + runtimeName(m)} {
-		if _, err := os.Stat(m.path(name)); err == nil {
+		if _, err := os.Stat(m.Path(name)); err == nil {
 			t.Errorf("%s is left", name)
 		}
 	}
 }
 
 // runtimeName is the folder of the only start_server of a test.
-func runtimeName(m *master) string {
-	left, _ := os.ReadDir(m.path("run"))
+func runtimeName(m *lab.Supervisord) string {
+	left, _ := os.ReadDir(m.Path("run"))
 	if len(left) == 0 {
 		return "none"
 	}
@@ -180,48 +141,48 @@ func runtimeName(m *master) string {
 
 func TestStartServerCountsFailedWorkersAndTriesOn(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	m.file("bad", "")
-	m.startServer(m.files("--interval=1", "--", "{worker}", "failif={dir}/bad")...)
-	m.awaitN(2, contains(" seems to have failed to start, exit status:768"))
-	must(t, os.Remove(m.path("bad")))
-	m.until("one serves", func() bool { _, err := os.Stat(m.path("web.status")); return err == nil })
-	generation, _, _ := strings.Cut(m.read("web.status"), ":")
+	m := lab.PrepareStarter(t)
+	m.File("bad", "")
+	m.StartServer(files(m, "--interval=1", "--", "{worker}", "failif={dir}/bad")...)
+	m.AwaitN(2, lab.Contains(" seems to have failed to start, exit status:768"))
+	lab.Must(t, os.Remove(m.Path("bad")))
+	m.Until("one serves", func() bool { _, err := os.Stat(m.Path("web.status")); return err == nil })
+	generation, _, _ := strings.Cut(m.Read("web.status"), ":")
 	if n, _ := strconv.Atoi(generation); n < 3 {
 		t.Errorf("generation %d serves after two that failed", n)
 	}
-	before := m.read("web.status")
-	m.file("bad", "")
-	m.signal(syscall.SIGHUP)
-	m.awaitN(4, contains(" seems to have failed to start, exit status:768"))
-	if got := m.read("web.status"); got != before {
+	before := m.Read("web.status")
+	m.File("bad", "")
+	m.Signal(syscall.SIGHUP)
+	m.AwaitN(4, lab.Contains(" seems to have failed to start, exit status:768"))
+	if got := m.Read("web.status"); got != before {
 		t.Errorf("while new workers fail the status is %q, want %q", got, before)
 	}
-	must(t, os.Remove(m.path("bad")))
-	m.await(contains("killing old workers"))
-	if n := m.count(contains("received HUP")); n != 1 {
+	lab.Must(t, os.Remove(m.Path("bad")))
+	m.Await(lab.Contains("killing old workers"))
+	if n := m.Count(lab.Contains("received HUP")); n != 1 {
 		t.Errorf("HUP is in the log %d times", n)
 	}
 }
 
 func TestStartServerReadsEnvdirForEveryGenerationAlsoAfterADeath(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	m.file("env/COLOUR", "red\nignored\n")
-	m.startServer("--envdir=env", "--", "sleep", "1000")
-	first := m.started(1)
-	if env := environment(t, first); env["COLOUR"] != "red" || env["ENVDIR"] != "env" {
+	m := lab.PrepareStarter(t)
+	m.File("env/COLOUR", "red\nignored\n")
+	m.StartServer("--envdir=env", "--", "sleep", "1000")
+	first := m.Started(1)
+	if env := lab.Environment(t, first); env["COLOUR"] != "red" || env["ENVDIR"] != "env" {
 		t.Errorf("COLOUR is %q, ENVDIR %q", env["COLOUR"], env["ENVDIR"])
 	}
-	m.file("env/COLOUR", "blue\n")
+	m.File("env/COLOUR", "blue\n")
 	time.Sleep(1200 * time.Millisecond) // it is ready
-	must(t, syscall.Kill(first, syscall.SIGKILL))
-	if got := environment(t, m.started(2))["COLOUR"]; got != "blue" {
+	lab.Must(t, syscall.Kill(first, syscall.SIGKILL))
+	if got := lab.Environment(t, m.Started(2))["COLOUR"]; got != "blue" {
 		t.Errorf("after a death COLOUR is %q", got)
 	}
-	must(t, os.Remove(m.path("env/COLOUR")))
-	m.signal(syscall.SIGHUP)
-	if got, there := environment(t, m.started(3))["COLOUR"]; there {
+	lab.Must(t, os.Remove(m.Path("env/COLOUR")))
+	m.Signal(syscall.SIGHUP)
+	if got, there := lab.Environment(t, m.Started(3))["COLOUR"]; there {
 		t.Errorf("after its file has gone COLOUR is %q", got)
 	}
 }
@@ -232,15 +193,15 @@ func TestStartServerSendsTheSignalsThatItIsTold(t *testing.T) {
 		end  syscall.Signal
 		want string
 	}{{syscall.SIGTERM, "QUIT"}, {syscall.SIGINT, "TERM"}} {
-		m := starter(t)
-		m.startServer(m.files("--signal-on-hup=usr2", "--signal-on-term=SIGQUIT", "--ready=notify", "--", "{worker}", "note={dir}/notes")...)
-		m.statusFile(fmt.Sprintf("1:%d\n", m.started(1)))
-		m.signal(syscall.SIGHUP)
-		m.await(contains("sending USR2 to old workers"))
-		m.statusFile(fmt.Sprintf("2:%d\n", m.started(2)))
-		m.signal(c.end)
-		m.ends(0)
-		if got, want := m.read("notes"), "1 0 start\n2 0 start\n1 0 USR2\n2 0 "+c.want+"\n"; got != want {
+		m := lab.PrepareStarter(t)
+		m.StartServer(files(m, "--signal-on-hup=usr2", "--signal-on-term=SIGQUIT", "--ready=notify", "--", "{worker}", "note={dir}/notes")...)
+		statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
+		m.Signal(syscall.SIGHUP)
+		m.Await(lab.Contains("sending USR2 to old workers"))
+		statusFile(m, fmt.Sprintf("2:%d\n", m.Started(2)))
+		m.Signal(c.end)
+		m.Ends(0)
+		if got, want := m.Read("notes"), "1 0 start\n2 0 start\n1 0 USR2\n2 0 "+c.want+"\n"; got != want {
 			t.Errorf("the workers were told\n%swant\n%s", got, want)
 		}
 	}
@@ -248,9 +209,9 @@ func TestStartServerSendsTheSignalsThatItIsTold(t *testing.T) {
 
 func TestStartServerEndsWithTheExitCodesOfTheReference(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	taken := occupy(t)
-	m.file("file", "")
+	m := lab.PrepareStarter(t)
+	taken := lab.Occupy(t)
+	m.File("file", "")
 	for _, c := range []struct {
 		words string
 		code  int
@@ -271,7 +232,7 @@ func TestStartServerEndsWithTheExitCodesOfTheReference(t *testing.T) {
 		{"--help", 0, "--signal-on-hup"},
 		{"true --port=80", 1, "stands behind the command"},
 	} {
-		if out, code := m.runServer(strings.Fields(c.words)...); code != c.code || !strings.Contains(out, c.says) {
+		if out, code := m.RunServer(strings.Fields(c.words)...); code != c.code || !strings.Contains(out, c.says) {
 			t.Errorf("start_server %s: exit code %d, want %d; it says\n%s\nwant %s", c.words, code, c.code, out, c.says)
 		}
 	}
@@ -279,9 +240,9 @@ func TestStartServerEndsWithTheExitCodesOfTheReference(t *testing.T) {
 
 func TestTheBinaryUnderTheNameStartServerIsStartServer(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	must(t, os.Symlink(built.supervisord, m.path("start_server")))
-	out, err := exec.Command(m.path("start_server"), "--version").CombinedOutput()
+	m := lab.PrepareStarter(t)
+	lab.Must(t, os.Symlink(lab.Built.Supervisord, m.Path("start_server")))
+	out, err := exec.Command(m.Path("start_server"), "--version").CombinedOutput()
 	if err != nil || string(out) != "0.35\n" {
 		t.Errorf("it says %q, %v", out, err)
 	}
@@ -289,255 +250,255 @@ func TestTheBinaryUnderTheNameStartServerIsStartServer(t *testing.T) {
 
 func TestRestartReturnsWhenOnlyTheNewGenerationIsLeftHoweverManyFailedBefore(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	m.startServer(m.files("--", "{worker}", "failif={dir}/bad", "term=300ms")...)
-	m.statusFile(fmt.Sprintf("1:%d\n", m.started(1)))
-	m.file("bad", "")
+	m := lab.PrepareStarter(t)
+	m.StartServer(files(m, "--", "{worker}", "failif={dir}/bad", "term=300ms")...)
+	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
+	m.File("bad", "")
 	go func() {
-		for m.count(contains("seems to have failed")) < 2 {
+		for m.Count(lab.Contains("seems to have failed")) < 2 {
 			time.Sleep(20 * time.Millisecond)
 		}
-		os.Remove(m.path("bad"))
+		os.Remove(m.Path("bad"))
 	}()
-	if out, code := m.runServer(m.files("--restart")...); code != 0 || out != "" {
+	if out, code := m.RunServer(files(m, "--restart")...); code != 0 || out != "" {
 		t.Errorf("exit code %d, %s", code, out)
 	}
-	if text := m.read("web.status"); strings.HasPrefix(text, "1:") || strings.Count(text, "\n") != 1 {
+	if text := m.Read("web.status"); strings.HasPrefix(text, "1:") || strings.Count(text, "\n") != 1 {
 		t.Errorf("then the status is %q", text)
 	}
-	if alive(m.started(1)) {
+	if lab.Alive(m.Started(1)) {
 		t.Error("the old worker lives")
 	}
 }
 
 func TestRestartSaysWhenTheNewWorkersDoNotComeUp(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	m.startServer(m.files("--", "{worker}", "failif={dir}/bad")...)
-	m.statusFile(fmt.Sprintf("1:%d\n", m.started(1)))
-	m.file("bad", "")
-	if out, code := m.runServer(m.files("--restart", "--timeout=2")...); code != 14 || !strings.Contains(out, "the new workers have failed") {
+	m := lab.PrepareStarter(t)
+	m.StartServer(files(m, "--", "{worker}", "failif={dir}/bad")...)
+	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
+	m.File("bad", "")
+	if out, code := m.RunServer(files(m, "--restart", "--timeout=2")...); code != 14 || !strings.Contains(out, "the new workers have failed") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
-	m.statusFile(fmt.Sprintf("1:%d\n", m.started(1)))
+	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
 }
 
 func TestRestartSaysWhenTheOldWorkersDoNotEnd(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	m.startServer(m.files("--stop-timeout=60", "--", "{worker}", "term=ignore")...)
-	m.statusFile(fmt.Sprintf("1:%d\n", m.started(1)))
-	if out, code := m.runServer(m.files("--restart", "--timeout=3s")...); code != 14 || !strings.Contains(out, "generation 2 serves, but workers of older ones have not ended") {
+	m := lab.PrepareStarter(t)
+	m.StartServer(files(m, "--stop-timeout=60", "--", "{worker}", "term=ignore")...)
+	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
+	if out, code := m.RunServer(files(m, "--restart", "--timeout=3s")...); code != 14 || !strings.Contains(out, "generation 2 serves, but workers of older ones have not ended") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
-	m.signal(syscall.SIGQUIT)
-	m.ends(0)
+	m.Signal(syscall.SIGQUIT)
+	m.Ends(0)
 }
 
 func TestRestartSaysWhenTheServerEnds(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	m.startServer(m.files("--", "{worker}", "hangif={dir}/bad")...)
-	m.statusFile(fmt.Sprintf("1:%d\n", m.started(1)))
+	m := lab.PrepareStarter(t)
+	m.StartServer(files(m, "--", "{worker}", "hangif={dir}/bad")...)
+	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
 	go func() {
-		for m.count(contains("received HUP")) == 0 {
+		for m.Count(lab.Contains("received HUP")) == 0 {
 			time.Sleep(20 * time.Millisecond)
 		}
-		m.cmd.Process.Signal(syscall.SIGTERM)
+		m.Cmd.Process.Signal(syscall.SIGTERM)
 	}()
-	if out, code := m.runServer(m.files("--restart")...); code != 255 || !strings.Contains(out, "it has ended") {
+	if out, code := m.RunServer(files(m, "--restart")...); code != 255 || !strings.Contains(out, "it has ended") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
-	m.ends(0)
+	m.Ends(0)
 }
 
 func TestStopReturnsWhenTheServerHasEnded(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	m.startServer(m.files("--", "{worker}", "term=500ms")...)
-	m.statusFile(fmt.Sprintf("1:%d\n", m.started(1)))
-	out, code := m.runServer(m.files("--stop")...)
-	if code != 0 || !strings.Contains(out, fmt.Sprintf("stopping now (pid:%d)...", m.pid())) {
+	m := lab.PrepareStarter(t)
+	m.StartServer(files(m, "--", "{worker}", "term=500ms")...)
+	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
+	out, code := m.RunServer(files(m, "--stop")...)
+	if code != 0 || !strings.Contains(out, fmt.Sprintf("stopping now (pid:%d)...", m.PID())) {
 		t.Errorf("exit code %d, %s", code, out)
 	}
-	if alive(m.pid()) {
+	if lab.Alive(m.PID()) {
 		t.Error("it lives")
 	}
-	m.ends(0)
+	m.Ends(0)
 }
 
 func TestStopSaysWhenTheServerDoesNotEndAndAnotherOneKills(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	m.startServer(m.files("--", "{worker}", "term=ignore")...)
-	m.statusFile(fmt.Sprintf("1:%d\n", m.started(1)))
-	if out, code := m.runServer(m.files("--stop", "--timeout=1500ms")...); code != 14 || !strings.Contains(out, "waits for its workers") {
+	m := lab.PrepareStarter(t)
+	m.StartServer(files(m, "--", "{worker}", "term=ignore")...)
+	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
+	if out, code := m.RunServer(files(m, "--stop", "--timeout=1500ms")...); code != 14 || !strings.Contains(out, "waits for its workers") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
-	if _, code := m.runServer(m.files("--stop")...); code != 0 {
+	if _, code := m.RunServer(files(m, "--stop")...); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	m.await(contains("is killed"))
-	m.ends(0)
+	m.Await(lab.Contains("is killed"))
+	m.Ends(0)
 }
 
 func TestASecondTERMAtOnceIsStillTheFirst(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	m.startServer(m.files("--", "{worker}", "term=300ms")...)
-	m.statusFile(fmt.Sprintf("1:%d\n", m.started(1)))
-	m.signal(syscall.SIGTERM)
-	m.await(contains("received TERM"))
-	m.signal(syscall.SIGTERM)
-	m.ends(0)
-	m.never(contains("is killed"))
+	m := lab.PrepareStarter(t)
+	m.StartServer(files(m, "--", "{worker}", "term=300ms")...)
+	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
+	m.Signal(syscall.SIGTERM)
+	m.Await(lab.Contains("received TERM"))
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0)
+	m.Never(lab.Contains("is killed"))
 }
 
 func TestAStalePIDFileGetsNobodyASignal(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
+	m := lab.PrepareStarter(t)
 	stranger := exec.Command("sleep", "1000")
-	must(t, stranger.Start())
+	lab.Must(t, stranger.Start())
 	defer stranger.Wait()
 	defer stranger.Process.Kill()
-	m.file("web.pid", strconv.Itoa(stranger.Process.Pid)+"\n")
-	m.file("web.status", "1:1\n")
+	m.File("web.pid", strconv.Itoa(stranger.Process.Pid)+"\n")
+	m.File("web.status", "1:1\n")
 	for _, what := range []string{"--stop", "--restart"} {
-		if out, code := m.runServer(m.files(what)...); code != int(syscall.ESRCH) || !strings.Contains(out, "nobody has it locked") {
+		if out, code := m.RunServer(files(m, what)...); code != int(syscall.ESRCH) || !strings.Contains(out, "nobody has it locked") {
 			t.Errorf("%s: exit code %d, %s", what, code, out)
 		}
 	}
-	if !alive(stranger.Process.Pid) {
+	if !lab.Alive(stranger.Process.Pid) {
 		t.Error("a stranger was ended")
 	}
 }
 
 func TestThePIDFileOfALiveStartServerIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	m.startServer(m.files("--", "sleep", "1000")...)
-	m.started(1)
-	if out, code := m.runServer(m.files("--", "sleep", "1000")...); code != 1 || !strings.Contains(out, "already running") {
+	m := lab.PrepareStarter(t)
+	m.StartServer(files(m, "--", "sleep", "1000")...)
+	m.Started(1)
+	if out, code := m.RunServer(files(m, "--", "sleep", "1000")...); code != 1 || !strings.Contains(out, "already running") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
-	if got := m.read("web.pid"); got != fmt.Sprintf("%d\n", m.pid()) {
+	if got := m.Read("web.pid"); got != fmt.Sprintf("%d\n", m.PID()) {
 		t.Errorf("the pid file has %q", got)
 	}
 }
 
 func TestWhatStandsAtThePathIsOnlyReplacedIfItIsAStaleSocket(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	m.file("file", "precious")
-	if out, code := m.runServer("--path={dir}/file", "--", "true"); code == 0 || m.read("file") != "precious" {
+	m := lab.PrepareStarter(t)
+	m.File("file", "precious")
+	if out, code := m.RunServer("--path={dir}/file", "--", "true"); code == 0 || m.Read("file") != "precious" {
 		t.Errorf("exit code %d, %s", code, out)
 	}
-	live, err := net.Listen("unix", m.path("live"))
-	must(t, err)
+	live, err := net.Listen("unix", m.Path("live"))
+	lab.Must(t, err)
 	defer live.Close()
-	if out, code := m.runServer("--path={dir}/live", "--", "true"); code != int(syscall.EADDRINUSE) {
+	if out, code := m.RunServer("--path={dir}/live", "--", "true"); code != int(syscall.EADDRINUSE) {
 		t.Errorf("exit code %d, %s", code, out)
 	}
-	stale, err := net.Listen("unix", m.path("stale"))
-	must(t, err)
+	stale, err := net.Listen("unix", m.Path("stale"))
+	lab.Must(t, err)
 	stale.(*net.UnixListener).SetUnlinkOnClose(false)
 	stale.Close()
-	m.startServer("--path=stale", "--", "sleep", "1000")
-	m.started(1)
+	m.StartServer("--path=stale", "--", "sleep", "1000")
+	m.Started(1)
 }
 
 func TestDaemonizeReturnsWhenTheFirstWorkerIsReady(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	words := m.files("--daemonize", "--log-file={dir}/log", "--port=127.0.0.1:0", "--", "{worker}")
-	out, code := m.runServer(words...)
+	m := lab.PrepareStarter(t)
+	words := files(m, "--daemonize", "--log-file={dir}/log", "--port=127.0.0.1:0", "--", "{worker}")
+	out, code := m.RunServer(words...)
 	if code != 0 {
 		t.Fatalf("exit code %d, %s", code, out)
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(m.read("web.pid")))
-	must(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(m.Read("web.pid")))
+	lab.Must(t, err)
 	if session, err := syscall.Getpgid(pid); err != nil || session != pid {
 		t.Errorf("it is in the process group %d, %v", session, err)
 	}
-	if fds := descriptors(t, pid); fds[0] != "/dev/null" || fds[1] != m.path("log") || fds[2] != m.path("log") {
+	if fds := lab.Descriptors(t, pid); fds[0] != "/dev/null" || fds[1] != m.Path("log") || fds[2] != m.Path("log") {
 		t.Errorf("its descriptors are %v", fds)
 	}
-	m.until("the status is there", func() bool {
-		text, _ := os.ReadFile(m.path("web.status"))
+	m.Until("the status is there", func() bool {
+		text, _ := os.ReadFile(m.Path("web.status"))
 		return strings.HasPrefix(string(text), "1:")
 	})
-	if out, code := m.runServer(m.files("--stop")...); code != 0 {
+	if out, code := m.RunServer(files(m, "--stop")...); code != 0 {
 		t.Errorf("exit code %d, %s", code, out)
 	}
-	if text := m.read("log"); !strings.HasPrefix(text, "starting new worker ") || !strings.HasSuffix(text, "exiting\n") {
+	if text := m.Read("log"); !strings.HasPrefix(text, "starting new worker ") || !strings.HasSuffix(text, "exiting\n") {
 		t.Errorf("the log is\n%s", text)
 	}
-	m.nothingLeftOf()
+	nothingLeftOf(m)
 }
 
 // nothingLeftOf is nothingLeft for what m did not start itself.
-func (m *master) nothingLeftOf() {
-	m.t.Helper()
-	m.until("every process has gone", func() bool { return len(m.processes()) == 0 })
+func nothingLeftOf(m *lab.Supervisord) {
+	m.T.Helper()
+	m.Until("every process has gone", func() bool { return len(m.Processes()) == 0 })
 }
 
 func TestDaemonizeSaysWhenTheFirstWorkerFailsAndTheServerTriesOn(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	m.file("bad", "")
-	out, code := m.runServer(m.files("--daemonize", "--log-file={dir}/log", "--", "{worker}", "failif={dir}/bad")...)
+	m := lab.PrepareStarter(t)
+	m.File("bad", "")
+	out, code := m.RunServer(files(m, "--daemonize", "--log-file={dir}/log", "--", "{worker}", "failif={dir}/bad")...)
 	if code != 11 || !strings.Contains(out, "the first worker failed: exited with status 3") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
-	must(t, os.Remove(m.path("bad")))
-	m.until("a worker is ready", func() bool { _, err := os.Stat(m.path("web.status")); return err == nil })
-	if out, code := m.runServer(m.files("--stop")...); code != 0 {
+	lab.Must(t, os.Remove(m.Path("bad")))
+	m.Until("a worker is ready", func() bool { _, err := os.Stat(m.Path("web.status")); return err == nil })
+	if out, code := m.RunServer(files(m, "--stop")...); code != 0 {
 		t.Errorf("exit code %d, %s", code, out)
 	}
-	m.nothingLeftOf()
+	nothingLeftOf(m)
 }
 
 func TestDaemonizeSaysWhatIsWrongBeforeThereIsALog(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	out, code := m.runServer("--daemonize", "--log-file={dir}/log", "--port="+occupy(t), "--", "true")
+	m := lab.PrepareStarter(t)
+	out, code := m.RunServer("--daemonize", "--log-file={dir}/log", "--port="+lab.Occupy(t), "--", "true")
 	if code != 98 || !strings.Contains(out, "address already in use") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
-	m.nothingLeftOf()
+	nothingLeftOf(m)
 }
 
 func TestALogCommandThatDiesIsStartedAgainAndNothingIsLost(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	m.startServer(m.files("--log-file=| echo $$ >>{dir}/logger; exec cat >>{dir}/log", "--", "{worker}", "say=hello")...)
-	m.statusFile("1:" + fmt.Sprint(m.logged("starting new worker ", 1)) + "\n")
-	pids := strings.Fields(m.read("logger"))
+	m := lab.PrepareStarter(t)
+	m.StartServer(files(m, "--log-file=| echo $$ >>{dir}/logger; exec cat >>{dir}/log", "--", "{worker}", "say=hello")...)
+	statusFile(m, "1:"+fmt.Sprint(logged(m, "starting new worker ", 1))+"\n")
+	pids := strings.Fields(m.Read("logger"))
 	logger, err := strconv.Atoi(pids[0])
-	must(t, err)
-	must(t, syscall.Kill(logger, syscall.SIGKILL))
-	m.until("the log command has ended", func() bool { return !alive(logger) }) // what it reads in its last moment is gone with it
-	m.signal(syscall.SIGHUP)
-	m.statusFile("2:" + fmt.Sprint(m.logged("starting new worker ", 2)) + "\n")
-	m.signal(syscall.SIGTERM)
-	m.ends(0)
-	text := m.read("log")
+	lab.Must(t, err)
+	lab.Must(t, syscall.Kill(logger, syscall.SIGKILL))
+	m.Until("the log command has ended", func() bool { return !lab.Alive(logger) }) // what it reads in its last moment is gone with it
+	m.Signal(syscall.SIGHUP)
+	statusFile(m, "2:"+fmt.Sprint(logged(m, "starting new worker ", 2))+"\n")
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0)
+	text := m.Read("log")
 	for _, want := range []string{"the log command has ended; it is started again", "received HUP", "killing old workers", "exiting"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in the log:\n%s", want, text)
 		}
 	}
-	if strings.Count(text, "hello") != 2 || len(strings.Fields(m.read("logger"))) != 2 {
+	if strings.Count(text, "hello") != 2 || len(strings.Fields(m.Read("logger"))) != 2 {
 		t.Errorf("the log is\n%s", text)
 	}
 }
 
 // logged waits for the nth line of the log file that begins so, and returns the number behind it.
-func (m *master) logged(prefix string, n int) int {
-	m.t.Helper()
+func logged(m *lab.Supervisord, prefix string, n int) int {
+	m.T.Helper()
 	found := 0
-	m.until(fmt.Sprintf("the log has %d lines %q", n, prefix), func() bool {
-		text, _ := os.ReadFile(m.path("log"))
+	m.Until(fmt.Sprintf("the log has %d lines %q", n, prefix), func() bool {
+		text, _ := os.ReadFile(m.Path("log"))
 		seen := 0
 		for l := range strings.Lines(string(text)) {
 			if rest, ok := strings.CutPrefix(l, prefix); ok && strings.HasSuffix(l, "\n") {
@@ -552,47 +513,47 @@ func (m *master) logged(prefix string, n int) int {
 
 func TestANewWorkerThatDiesInTheDelayCostsTheOldOneNothing(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	m.startServer(m.files("--kill-old-delay=60", "--", "{worker}")...)
-	first := m.started(1)
-	m.statusFile(fmt.Sprintf("1:%d\n", first))
-	m.signal(syscall.SIGHUP)
-	second := m.started(2)
-	m.await(contains("sleeping 60 secs before killing old workers"))
-	m.statusFile(fmt.Sprintf("1:%d\n2:%d\n", first, second))
-	must(t, syscall.Kill(second, syscall.SIGKILL))
-	m.await(contains(fmt.Sprintf("worker %d died unexpectedly with status:9, restarting", second)))
-	m.statusFile(fmt.Sprintf("1:%d\n3:%d\n", first, m.started(3)))
-	m.signal(syscall.SIGTERM) // does not wait for the delay
-	m.ends(0)
+	m := lab.PrepareStarter(t)
+	m.StartServer(files(m, "--kill-old-delay=60", "--", "{worker}")...)
+	first := m.Started(1)
+	statusFile(m, fmt.Sprintf("1:%d\n", first))
+	m.Signal(syscall.SIGHUP)
+	second := m.Started(2)
+	m.Await(lab.Contains("sleeping 60 secs before killing old workers"))
+	statusFile(m, fmt.Sprintf("1:%d\n2:%d\n", first, second))
+	lab.Must(t, syscall.Kill(second, syscall.SIGKILL))
+	m.Await(lab.Contains(fmt.Sprintf("worker %d died unexpectedly with status:9, restarting", second)))
+	statusFile(m, fmt.Sprintf("1:%d\n3:%d\n", first, m.Started(3)))
+	m.Signal(syscall.SIGTERM) // does not wait for the delay
+	m.Ends(0)
 }
 
 func TestStartServerReplacesItsWorkersByItself(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	m.startServer(m.files("--enable-auto-restart", "--auto-restart-interval=2", "--kill-old-delay=0", "--", "{worker}")...)
-	m.await(contains("autorestart triggered (interval=2)"))
-	m.await(contains("killing old workers"))
+	m := lab.PrepareStarter(t)
+	m.StartServer(files(m, "--enable-auto-restart", "--auto-restart-interval=2", "--kill-old-delay=0", "--", "{worker}")...)
+	m.Await(lab.Contains("autorestart triggered (interval=2)"))
+	m.Await(lab.Contains("killing old workers"))
 }
 
 func TestAnUpgradedStartServerGoesOnWithItsFilesItsLogCommandAndItsLines(t *testing.T) {
 	t.Parallel()
-	m := starter(t)
-	m.startServer(m.files("--log-file=| exec cat >>{dir}/log", "--port=127.0.0.1:0", "--", "{worker}")...)
-	first := m.logged("starting new worker ", 1)
-	m.statusFile(fmt.Sprintf("1:%d\n", first))
-	m.signal(syscall.SIGUSR2)
-	m.until("the new image waits for signals", func() bool {
+	m := lab.PrepareStarter(t)
+	m.StartServer(files(m, "--log-file=| exec cat >>{dir}/log", "--port=127.0.0.1:0", "--", "{worker}")...)
+	first := logged(m, "starting new worker ", 1)
+	statusFile(m, fmt.Sprintf("1:%d\n", first))
+	m.Signal(syscall.SIGUSR2)
+	m.Until("the new image waits for signals", func() bool {
 		var caught uint64
-		fmt.Sscanf(status(m.pid())["SigCgt"], "%x", &caught)
-		return environment(t, m.pid())["SUPERVISORD_HANDOVER"] != "" && caught&1 != 0 // HUP
+		fmt.Sscanf(lab.ProcStatus(m.PID())["SigCgt"], "%x", &caught)
+		return lab.Environment(t, m.PID())["SUPERVISORD_HANDOVER"] != "" && caught&1 != 0 // HUP
 	})
-	m.signal(syscall.SIGHUP)
-	second := m.logged("starting new worker ", 2)
-	m.statusFile(fmt.Sprintf("2:%d\n", second))
-	m.signal(syscall.SIGTERM)
-	m.ends(0)
-	if text, want := m.read("log"), fmt.Sprintf("new worker is now running, sending TERM to old workers:%d\n", first); !strings.Contains(text, want) {
+	m.Signal(syscall.SIGHUP)
+	second := logged(m, "starting new worker ", 2)
+	statusFile(m, fmt.Sprintf("2:%d\n", second))
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0)
+	if text, want := m.Read("log"), fmt.Sprintf("new worker is now running, sending TERM to old workers:%d\n", first); !strings.Contains(text, want) {
 		t.Errorf("the log is\n%s, want in it %s", text, want)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab"
 )
 
 // A server as it is written for inetd's "wait": it finds the socket as its standard input, and nothing else.
@@ -26,49 +28,49 @@ while r not in select.select([s, r], [], [])[0]:
     c.close()
 `
 
-func inetd(t *testing.T, stdin, listen string) *master {
+func inetd(t *testing.T, stdin, listen string) *lab.Supervisord {
 	python := interpreter(t, "python3", "-c print(__import__('sys').executable)")
-	m := prepare(t)
-	m.file("server.py", forInetd)
-	m.start(fmt.Sprintf("[program.web]\ncommand = [%q, \"{dir}/server.py\"]\nstdin = %q\nready.method = \"accept\"\nlisten = [%s]\n", python, stdin, listen))
+	m := lab.Prepare(t)
+	m.File("server.py", forInetd)
+	m.Start(fmt.Sprintf("[program.web]\ncommand = [%q, \"{dir}/server.py\"]\nstdin = %q\nready.method = \"accept\"\nlisten = [%s]\n", python, stdin, listen))
 	return m
 }
 
 func TestAServerForInetdIsRedeployedWithoutLoss(t *testing.T) {
 	t.Parallel()
 	m := inetd(t, "socket", `{ address = "127.0.0.1:0" }`)
-	m.serves(1)
-	if fds := descriptors(t, m.worker(1)); !strings.HasPrefix(fds[0], "socket:") || fds[3] == fds[0] {
+	m.Serves(1)
+	if fds := lab.Descriptors(t, m.WorkerPID(1)); !strings.HasPrefix(fds[0], "socket:") || fds[3] == fds[0] {
 		t.Errorf("descriptors are %v", fds)
 	}
-	has(t, environment(t, m.worker(1)), map[string]string{"LISTEN_FDS": "<none>", "EINHORN_FD_0": "0"})
-	l := pressNew(t, m.address(), 4, 5*time.Millisecond)
+	has(t, lab.Environment(t, m.WorkerPID(1)), map[string]string{"LISTEN_FDS": "<none>", "EINHORN_FD_0": "0"})
+	l := lab.PressNew(t, m.Address(), 4, 5*time.Millisecond)
 	for generation := 2; generation <= 4; generation++ {
-		m.reload()
-		m.serves(generation)
-		m.gone(generation - 1)
+		m.Reload()
+		m.Serves(generation)
+		m.Gone(generation - 1)
 	}
-	m.upgrade(upgraded)
-	m.reload()
-	m.serves(5)
-	l.lossless(t)
+	m.Upgrade(lab.Upgraded)
+	m.Reload()
+	m.Serves(5)
+	l.Lossless(t)
 }
 
 func TestStdinCanBeOneListenerOfSeveral(t *testing.T) {
 	t.Parallel()
-	m := start(t, plain+"stdin = \"socket:b\"\nlisten = [{ name = \"a\", address = \"unix:{dir}/a\" }, { name = \"b\", address = \"unix:{dir}/b\" }]\n")
-	m.serves(1)
-	env, fds := environment(t, m.worker(1)), descriptors(t, m.worker(1))
-	if want := m.path("a") + "=3;" + m.path("b") + "=0"; env["SERVER_STARTER_PORT"] != want || env["LISTEN_FDNAMES"] != "a" || !strings.HasPrefix(fds[0], "socket:") || fds[0] == fds[3] {
+	m := lab.Start(t, lab.Plain+"stdin = \"socket:b\"\nlisten = [{ name = \"a\", address = \"unix:{dir}/a\" }, { name = \"b\", address = \"unix:{dir}/b\" }]\n")
+	m.Serves(1)
+	env, fds := lab.Environment(t, m.WorkerPID(1)), lab.Descriptors(t, m.WorkerPID(1))
+	if want := m.Path("a") + "=3;" + m.Path("b") + "=0"; env["SERVER_STARTER_PORT"] != want || env["LISTEN_FDNAMES"] != "a" || !strings.HasPrefix(fds[0], "socket:") || fds[0] == fds[3] {
 		t.Errorf("it is told %s and %s, and has %v", env["SERVER_STARTER_PORT"], env["LISTEN_FDNAMES"], fds)
 	}
 }
 
 func TestANewlineOnANumberThatIsConfiguredIsReady(t *testing.T) {
 	t.Parallel()
-	m := start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \"echo >&9; exec sleep 1000\"]\nready = { method = \"notify\", fd = 9 }\nlisten = [{ address = \"127.0.0.1:0\" }]\n")
-	m.serves(1)
-	m.reload()
-	m.gone(1)
-	has(t, environment(t, m.worker(2)), map[string]string{"NOTIFY_FD": "9"})
+	m := lab.Start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \"echo >&9; exec sleep 1000\"]\nready = { method = \"notify\", fd = 9 }\nlisten = [{ address = \"127.0.0.1:0\" }]\n")
+	m.Serves(1)
+	m.Reload()
+	m.Gone(1)
+	has(t, lab.Environment(t, m.WorkerPID(2)), map[string]string{"NOTIFY_FD": "9"})
 }

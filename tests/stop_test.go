@@ -5,47 +5,49 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab"
 )
 
 // noting is web whose workers note what they are told, with a table [program.web.stop].
 func noting(stop string, args ...string) string {
-	return webWith(append(args, "note={dir}/notes")...) + "[program.web.stop]\n" + stop
+	return lab.WebWith(append(args, "note={dir}/notes")...) + "[program.web.stop]\n" + stop
 }
 
 func TestTheStopSignalIsAsConfigured(t *testing.T) {
 	t.Parallel()
-	m := start(t, noting("signal = \"QUIT\"\n"))
-	m.serves(1)
-	m.signal(syscall.SIGTERM)
-	m.ends(0)
-	if got := m.read("notes"); got != "1 0 start\n1 0 QUIT\n" {
+	m := lab.Start(t, noting("signal = \"QUIT\"\n"))
+	m.Serves(1)
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0)
+	if got := m.Read("notes"); got != "1 0 start\n1 0 QUIT\n" {
 		t.Errorf("the worker was told %q", got)
 	}
 }
 
 func TestAWorkerThatIgnoresItsStopSignalIsKilledAtTheTimeout(t *testing.T) {
 	t.Parallel()
-	m := start(t, noting("timeout = \"300ms\"\n", "term=ignore"))
-	m.serves(1)
-	m.signal(syscall.SIGTERM)
-	told := m.await(says(workerTold))
-	killed := m.await(says(workerKilled))
+	m := lab.Start(t, noting("timeout = \"300ms\"\n", "term=ignore"))
+	m.Serves(1)
+	m.Signal(syscall.SIGTERM)
+	told := m.Await(lab.Says(lab.WorkerTold))
+	killed := m.Await(lab.Says(lab.WorkerKilled))
 	if gap := killed.Time.Sub(told.Time); gap < 290*time.Millisecond || gap > 10*time.Second {
 		t.Errorf("it was killed after %v, want 300ms", gap)
 	}
-	m.ends(0)
+	m.Ends(0)
 }
 
 func TestAStopMayHaveSteps(t *testing.T) {
 	t.Parallel()
-	m := start(t, noting(`steps = [{ signal = "USR2", timeout = "100ms" }, { signal = "INT", timeout = "100ms" }, { signal = "TERM", timeout = "100ms" }]`, "term=ignore"))
-	m.serves(1)
-	m.signal(syscall.SIGTERM)
-	m.ends(0)
-	if got := m.read("notes"); got != "1 0 start\n1 0 USR2\n1 0 INT\n1 0 TERM\n" {
+	m := lab.Start(t, noting(`steps = [{ signal = "USR2", timeout = "100ms" }, { signal = "INT", timeout = "100ms" }, { signal = "TERM", timeout = "100ms" }]`, "term=ignore"))
+	m.Serves(1)
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0)
+	if got := m.Read("notes"); got != "1 0 start\n1 0 USR2\n1 0 INT\n1 0 TERM\n" {
 		t.Errorf("the worker was told %q", got)
 	}
-	m.await(says(workerKilled))
+	m.Await(lab.Says(lab.WorkerKilled))
 }
 
 // parent is a worker with a child in its process group, which notes that it was told to go.
@@ -57,52 +59,52 @@ ready.method = "notify"
 
 func TestTheStopSignalIsForTheWorkerAlone(t *testing.T) {
 	t.Parallel()
-	m := start(t, strings.Replace(parent, "{wait}", "", 1))
-	m.serves(1)
-	m.signal(syscall.SIGTERM)
-	m.ends(0)
-	if got := m.read("notes"); got != "parent\n" {
+	m := lab.Start(t, strings.Replace(parent, "{wait}", "", 1))
+	m.Serves(1)
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0)
+	if got := m.Read("notes"); got != "parent\n" {
 		t.Errorf("who was told: %q", got)
 	}
 }
 
 func TestTheStopSignalIsForTheGroupWhereGroupSaysSo(t *testing.T) {
 	t.Parallel()
-	m := start(t, strings.Replace(parent, "{wait}", "wait;", 1)+"[program.web.stop]\ngroup = true\n")
-	m.serves(1)
-	m.signal(syscall.SIGTERM)
-	m.ends(0)
-	if got := m.read("notes"); !strings.Contains(got, "child\n") {
+	m := lab.Start(t, strings.Replace(parent, "{wait}", "wait;", 1)+"[program.web.stop]\ngroup = true\n")
+	m.Serves(1)
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0)
+	if got := m.Read("notes"); !strings.Contains(got, "child\n") {
 		t.Errorf("who was told: %q", got)
 	}
 }
 
 func TestGrandchildrenAreKilledWhenTheirWorkerHasEnded(t *testing.T) {
 	t.Parallel()
-	m := start(t, webWith("fork"))
-	m.serves(1)
-	m.reload()
-	m.serves(2)
-	m.gone(1)
+	m := lab.Start(t, lab.WebWith("fork"))
+	m.Serves(1)
+	m.Reload()
+	m.Serves(2)
+	m.Gone(1)
 	// The worker of the second generation and its child are there, nothing of the first.
-	m.until("the child of the first worker is gone", func() bool { return len(m.processes()) == 3 })
+	m.Until("the child of the first worker is gone", func() bool { return len(m.Processes()) == 3 })
 }
 
 func TestGrandchildrenAreKilledWhenTheirWorkerCrashes(t *testing.T) {
 	t.Parallel()
-	m := start(t, webWith("fork"))
-	m.serves(1)
-	must(t, syscall.Kill(m.worker(1), syscall.SIGKILL))
-	m.awaitN(2, says(workerReady))
-	m.until("the child of the first worker is gone", func() bool { return len(m.processes()) == 3 })
+	m := lab.Start(t, lab.WebWith("fork"))
+	m.Serves(1)
+	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
+	m.AwaitN(2, lab.Says(lab.WorkerReady))
+	m.Until("the child of the first worker is gone", func() bool { return len(m.Processes()) == 3 })
 }
 
 func TestGrandchildrenAreKilledWithAWorkerThatIgnoresItsStopSignal(t *testing.T) {
 	t.Parallel()
-	m := start(t, webWith("fork", "term=ignore")+"[program.web.stop]\ntimeout = \"100ms\"\n")
-	m.serves(1)
-	m.signal(syscall.SIGTERM)
-	m.ends(0) // sees that no process is left
+	m := lab.Start(t, lab.WebWith("fork", "term=ignore")+"[program.web.stop]\ntimeout = \"100ms\"\n")
+	m.Serves(1)
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0) // sees that no process is left
 }
 
 // leaver is a worker with a child in a session of its own, whose PID is in the file "child".
@@ -113,73 +115,73 @@ ready.method = "notify"
 `
 
 // leaverRuns starts leaver and returns the child.
-func leaverRuns(t *testing.T) (m *master, child int) {
-	need(t, "setsid")
-	m = start(t, leaver)
-	m.serves(1)
-	m.until("the child is there", func() bool { return strings.HasSuffix(text(m.path("child")), "\n") })
-	return m, number(m.path("child"))
+func leaverRuns(t *testing.T) (m *lab.Supervisord, child int) {
+	lab.Need(t, "setsid")
+	m = lab.Start(t, leaver)
+	m.Serves(1)
+	m.Until("the child is there", func() bool { return strings.HasSuffix(lab.Text(m.Path("child")), "\n") })
+	return m, lab.Number(m.Path("child"))
 }
 
 func TestAChildThatLeftTheGroupDoesNotOutliveItsWorker(t *testing.T) {
 	t.Parallel()
 	m, child := leaverRuns(t)
-	must(t, syscall.Kill(m.worker(1), syscall.SIGKILL))
-	m.until("the child is gone", func() bool { return !alive(child) })
+	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
+	m.Until("the child is gone", func() bool { return !lab.Alive(child) })
 }
 
 func TestAChildThatLeftTheGroupDoesNotOutliveSupervisord(t *testing.T) {
 	t.Parallel()
 	m, child := leaverRuns(t)
-	m.signal(syscall.SIGTERM)
-	m.ends(0)
-	if alive(child) {
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0)
+	if lab.Alive(child) {
 		t.Error("the child is there still")
 	}
 }
 
 func TestMoreDrainingGenerationsThanMaxDrainingCostTheOldest(t *testing.T) {
 	t.Parallel()
-	m := start(t, noting("max_draining = 2\ntimeout = \"1h\"\n", "term=ignore"))
+	m := lab.Start(t, noting("max_draining = 2\ntimeout = \"1h\"\n", "term=ignore"))
 	for generation := 1; generation <= 4; generation++ {
-		m.serves(generation)
+		m.Serves(generation)
 		if generation < 4 {
-			m.reload()
+			m.Reload()
 		}
 	}
-	killed := m.await(says(workerKilled))
+	killed := m.Await(lab.Says(lab.WorkerKilled))
 	if killed.Generation != 1 {
-		t.Errorf("the log says %s", killed.text)
+		t.Errorf("the log says %s", killed.Text)
 	}
-	m.gone(1)
-	if !alive(m.worker(2)) || !alive(m.worker(3)) {
+	m.Gone(1)
+	if !lab.Alive(m.WorkerPID(2)) || !lab.Alive(m.WorkerPID(3)) {
 		t.Error("a younger one was killed, too")
 	}
-	m.signal(syscall.SIGQUIT)
-	m.ends(0)
+	m.Signal(syscall.SIGQUIT)
+	m.Ends(0)
 }
 
 func TestADrainingGenerationGoesWhenItsTimeIsUpAndTheServingOneStays(t *testing.T) {
 	t.Parallel()
-	m := start(t, noting("timeout = \"200ms\"\n", "term=ignore"))
-	m.serves(1)
-	m.reload()
-	m.serves(2)
-	if gone := m.gone(1); gone.Killed != 1 {
-		t.Errorf("the log says %s", gone.text)
+	m := lab.Start(t, noting("timeout = \"200ms\"\n", "term=ignore"))
+	m.Serves(1)
+	m.Reload()
+	m.Serves(2)
+	if gone := m.Gone(1); gone.Killed != 1 {
+		t.Errorf("the log says %s", gone.Text)
 	}
-	ask(t, m.address(), "/")
+	lab.Ask(t, m.Address(), "/")
 }
 
 func TestARequestInHandIsAnsweredAfterTERM(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	answer := promise(t, m.address(), "/slow?d=700ms")
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	answer := lab.Promise(t, m.Address(), "/slow?d=700ms")
 	time.Sleep(100 * time.Millisecond) // the worker has it
-	m.signal(syscall.SIGTERM)
+	m.Signal(syscall.SIGTERM)
 	if got := answer(); !strings.Contains(got, "generation=1 ") {
 		t.Errorf("the answer is %q", got)
 	}
-	m.ends(0)
+	m.Ends(0)
 }

@@ -2,66 +2,57 @@ package tests
 
 import (
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"example.org/supervisord/tests/ports"
+	"example.org/supervisord/internal/lab"
 )
-
-// die kills the supervisord, as a fault of its own would, and prepares for the next one.
-func (m *master) die() {
-	m.t.Helper()
-	m.signal(syscall.SIGKILL)
-	<-m.ended
-	m.over = true
-}
 
 func TestWorkersServeOnWhenSupervisordIsKilled(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	at := m.address()
-	m.die()
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	at := m.Address()
+	m.Die()
 	time.Sleep(100 * time.Millisecond) // for what must not happen
-	ask(t, at, "/")
-	m.sweep()
+	lab.Ask(t, at, "/")
+	m.Sweep()
 }
 
 func TestTheNextSupervisordTakesOverWhatAKilledOneLeftWithoutARefusal(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	at := ports.Reserve(t)
-	config := pidFile + strings.Replace(strings.Replace(web, "{worker}", "{hello}", 1), "127.0.0.1:0", at, 1)
-	m.start(config)
-	m.serves(1)
-	old := m.worker(1)
-	l := press(t, at, 4, 5*time.Millisecond)
-	m.die()
-	m.start(config)
-	m.serves(1)
-	m.until("the worker that was left has gone", func() bool { return !alive(old) })
-	ask(t, at, "/")
-	l.lossless(t)
+	m := lab.Prepare(t)
+	at := lab.Reserve(t)
+	config := lab.PIDFile + strings.Replace(strings.Replace(lab.Web, "{worker}", "{hello}", 1), "127.0.0.1:0", at, 1)
+	m.Start(config)
+	m.Serves(1)
+	old := m.WorkerPID(1)
+	l := lab.Press(t, at, 4, 5*time.Millisecond)
+	m.Die()
+	m.Start(config)
+	m.Serves(1)
+	m.Until("the worker that was left has gone", func() bool { return !lab.Alive(old) })
+	lab.Ask(t, at, "/")
+	l.Lossless(t)
 }
 
 func TestTheNextSupervisordEndsWhatAKilledOneLeft(t *testing.T) {
 	t.Parallel()
-	m := start(t, web)
-	m.serves(1)
-	old := m.worker(1)
-	m.die()
-	m.start(web)
-	m.until("the worker that was left has gone", func() bool { return !alive(old) })
-	m.serves(1)
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	old := m.WorkerPID(1)
+	m.Die()
+	m.Start(lab.Web)
+	m.Until("the worker that was left has gone", func() bool { return !lab.Alive(old) })
+	m.Serves(1)
 }
 
 func TestTheCrashOfOneProgramLeavesTheOthersAlone(t *testing.T) {
 	t.Parallel()
-	m := start(t, web+"[program.bad]\ncommand = [\"false\"]\nready.delay = \"1s\"\n[program.bad.restart]\nbackoff = { min = \"10ms\", max = \"10ms\" }\n")
-	m.await(says(generationServes), program("web"))
-	m.awaitN(5, says(startRetry), program("bad"))
-	m.never(says(workerTold), program("web"))
-	m.never(says(workerDied), program("web"))
-	ask(t, m.address(), "/")
+	m := lab.Start(t, lab.Web+"[program.bad]\ncommand = [\"false\"]\nready.delay = \"1s\"\n[program.bad.restart]\nbackoff = { min = \"10ms\", max = \"10ms\" }\n")
+	m.Await(lab.Says(lab.GenerationServes), lab.Program("web"))
+	m.AwaitN(5, lab.Says(lab.StartRetry), lab.Program("bad"))
+	m.Never(lab.Says(lab.WorkerTold), lab.Program("web"))
+	m.Never(lab.Says(lab.WorkerDied), lab.Program("web"))
+	lab.Ask(t, m.Address(), "/")
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/supervisord/tests/ports"
+	"example.org/supervisord/internal/lab"
 )
 
 // deployScript is as somebody has it who has run the Perl start_server for years.
@@ -40,55 +40,55 @@ close $e;
 
 // session is one life of a service under the start_server that is first in PATH.
 type session struct {
-	*master
+	*lab.Supervisord
 	address string
 	path    string
 }
 
 func newSession(t *testing.T, folder string) *session {
 	t.Helper()
-	s := &session{master: starter(t), address: ports.Reserve(t), path: folder}
-	s.file("deploy.sh", deployScript)
-	s.file("worker.pl", perlWorker)
-	s.file("env/COLOUR", "red")
+	s := &session{Supervisord: lab.PrepareStarter(t), address: lab.Reserve(t), path: folder}
+	s.File("deploy.sh", deployScript)
+	s.File("worker.pl", perlWorker)
+	s.File("env/COLOUR", "red")
 	return s
 }
 
 // script runs the script, and fails if that does.
 func (s *session) script(word string) {
-	s.t.Helper()
-	c := exec.Command("sh", s.master.path("deploy.sh"), word)
-	c.Env = append(s.environ(), "ADDRESS="+s.address, "PATH="+s.path+":"+os.Getenv("PATH"))
+	s.T.Helper()
+	c := exec.Command("sh", s.Path("deploy.sh"), word)
+	c.Env = append(s.Environ(), "ADDRESS="+s.address, "PATH="+s.path+":"+os.Getenv("PATH"))
 	if out, err := c.CombinedOutput(); err != nil {
-		log, _ := os.ReadFile(s.master.path("web.log"))
-		s.t.Fatalf("%s: %v\n%s\nthe log:\n%s", word, err, out, log)
+		log, _ := os.ReadFile(s.Path("web.log"))
+		s.T.Fatalf("%s: %v\n%s\nthe log:\n%s", word, err, out, log)
 	}
 }
 
 // live runs the script through a whole life, with load in the middle, and returns what is left to compare: what each worker saw,
 // and the log, without what differs from run to run.
 func (s *session) live(underLoad func(deploy func())) string {
-	s.t.Helper()
+	s.T.Helper()
 	s.script("start")
-	s.until("the status is there", func() bool { text, _ := os.ReadFile(s.master.path("web.status")); return len(text) > 0 })
+	s.Until("the status is there", func() bool { text, _ := os.ReadFile(s.Path("web.status")); return len(text) > 0 })
 	underLoad(func() {
 		s.script("deploy")
-		if text := s.read("web.status"); strings.Count(text, "\n") != 1 {
-			s.t.Errorf("after a deploy the status is %q", text)
+		if text := s.Read("web.status"); strings.Count(text, "\n") != 1 {
+			s.T.Errorf("after a deploy the status is %q", text)
 		}
 	})
 	s.script("stop")
 	for _, gone := range []string{"web.pid", "web.status", "web.sock"} {
-		if _, err := os.Lstat(s.master.path(gone)); err == nil {
-			s.t.Errorf("%s is left", gone)
+		if _, err := os.Lstat(s.Path(gone)); err == nil {
+			s.T.Errorf("%s is left", gone)
 		}
 	}
-	text := s.read("web.log")
+	text := s.Read("web.log")
 	for generation := 1; generation <= 3; generation++ {
-		text += s.read(fmt.Sprintf("seen.%d", generation))
+		text += s.Read(fmt.Sprintf("seen.%d", generation))
 	}
 	text = strings.ReplaceAll(text, s.address, "ADDRESS")
-	s.until("every process has gone", func() bool { return len(s.processes()) == 0 })
+	s.Until("every process has gone", func() bool { return len(s.Processes()) == 0 })
 	return regexp.MustCompile(`\b[0-9]{3,}\b`).ReplaceAllString(text, "PID")
 }
 
@@ -96,7 +96,7 @@ func (s *session) live(underLoad func(deploy func())) string {
 func ours(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	must(t, os.Symlink(built.supervisord, filepath.Join(dir, "start_server")))
+	lab.Must(t, os.Symlink(lab.Built.Supervisord, filepath.Join(dir, "start_server")))
 	return dir
 }
 
@@ -105,16 +105,16 @@ func TestAScriptWrittenForThePerlStartServerDeploysWithoutLoss(t *testing.T) {
 	interpreter(t, "perl", "-e print($^X)")
 	s := newSession(t, ours(t))
 	s.live(func(deploy func()) {
-		l := pressNew(t, s.address, 8, 5*time.Millisecond)
+		l := lab.PressNew(t, s.address, 8, 5*time.Millisecond)
 		deploy()
 		deploy()
-		l.lossless(t)
+		l.Lossless(t)
 	})
 }
 
 func TestAScriptSeesNoDifferenceBetweenStartServerAndTheReference(t *testing.T) {
 	t.Parallel()
-	reference := need(t, "start_server")
+	reference := lab.Need(t, "start_server")
 	if out, err := exec.Command("perl", "-c", reference).CombinedOutput(); err != nil {
 		t.Skipf("the start_server that is installed is not the reference: %s", out)
 	}

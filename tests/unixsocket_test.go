@@ -8,51 +8,53 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab"
 )
 
 // onUnix is web on a unix socket called s.
-var onUnix = strings.Replace(web, "127.0.0.1:0", "unix:{dir}/s", 1)
+var onUnix = strings.Replace(lab.Web, "127.0.0.1:0", "unix:{dir}/s", 1)
 
 func TestAUnixSocketServesAndIsRemovedAtTheEnd(t *testing.T) {
 	t.Parallel()
-	m := start(t, onUnix)
-	m.serves(1)
-	ask(t, "unix:"+m.path("s"), "/")
-	m.finish() // sees that no socket is left
+	m := lab.Start(t, onUnix)
+	m.Serves(1)
+	lab.Ask(t, "unix:"+m.Path("s"), "/")
+	m.Finish() // sees that no socket is left
 }
 
 func TestAUnixSocketIsKeptOverAReload(t *testing.T) {
 	t.Parallel()
-	m := start(t, onUnix)
-	m.serves(1)
-	before, err := os.Stat(m.path("s"))
-	must(t, err)
-	m.reload()
-	m.gone(1)
-	now, err := os.Stat(m.path("s"))
-	must(t, err)
+	m := lab.Start(t, onUnix)
+	m.Serves(1)
+	before, err := os.Stat(m.Path("s"))
+	lab.Must(t, err)
+	m.Reload()
+	m.Gone(1)
+	now, err := os.Stat(m.Path("s"))
+	lab.Must(t, err)
 	if !os.SameFile(before, now) {
 		t.Error("it is another one")
 	}
-	ask(t, "unix:"+m.path("s"), "/")
+	lab.Ask(t, "unix:"+m.Path("s"), "/")
 }
 
 // stale leaves a socket on which nobody listens.
 func stale(t *testing.T, path string) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	lab.Must(t, err)
 	defer unix.Close(fd)
-	must(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}))
+	lab.Must(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}))
 }
 
 func TestAStaleUnixSocketIsReplaced(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	stale(t, m.path("s"))
-	m.start(onUnix)
-	m.serves(1)
-	ask(t, "unix:"+m.path("s"), "/")
+	m := lab.Prepare(t)
+	stale(t, m.Path("s"))
+	m.Start(onUnix)
+	m.Serves(1)
+	lab.Ask(t, "unix:"+m.Path("s"), "/")
 }
 
 func TestWhatIsNoSocketIsNeverDeleted(t *testing.T) {
@@ -62,15 +64,15 @@ func TestWhatIsNoSocketIsNeverDeleted(t *testing.T) {
 		"a directory": func(path string) error { return os.Mkdir(path, 0o755) },
 		"a symlink":   func(path string) error { return os.Symlink("config.toml", path) },
 	} {
-		m := prepare(t)
-		must(t, leave(m.path("s")))
-		before, err := os.Lstat(m.path("s"))
-		must(t, err)
-		m.write(onUnix)
-		if out, code := m.run("-c", m.path("config.toml")); code != 1 || !strings.Contains(out, m.path("s")) {
+		m := lab.Prepare(t)
+		lab.Must(t, leave(m.Path("s")))
+		before, err := os.Lstat(m.Path("s"))
+		lab.Must(t, err)
+		m.Write(onUnix)
+		if out, code := m.Run("-c", m.Path("config.toml")); code != 1 || !strings.Contains(out, m.Path("s")) {
 			t.Errorf("%s: exit code %d: %s", what, code, out)
 		}
-		now, err := os.Lstat(m.path("s"))
+		now, err := os.Lstat(m.Path("s"))
 		if err != nil || !os.SameFile(before, now) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -79,15 +81,15 @@ func TestWhatIsNoSocketIsNeverDeleted(t *testing.T) {
 
 func TestTheSocketOfALiveServerIsNeverStolen(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	ln, err := net.Listen("unix", m.path("s"))
-	must(t, err)
-	m.write(onUnix)
-	out, code := m.run("-c", m.path("config.toml"))
-	if code != 1 || !strings.Contains(out, m.path("s")) || !strings.Contains(out, "answers") {
+	m := lab.Prepare(t)
+	ln, err := net.Listen("unix", m.Path("s"))
+	lab.Must(t, err)
+	m.Write(onUnix)
+	out, code := m.Run("-c", m.Path("config.toml"))
+	if code != 1 || !strings.Contains(out, m.Path("s")) || !strings.Contains(out, "answers") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
-	if c, err := net.Dial("unix", m.path("s")); err != nil {
+	if c, err := net.Dial("unix", m.Path("s")); err != nil {
 		t.Errorf("the server has lost its socket: %v", err)
 	} else {
 		c.Close()
@@ -97,24 +99,24 @@ func TestTheSocketOfALiveServerIsNeverStolen(t *testing.T) {
 
 func TestAUnixSocketOfSomebodyElseIsNotRemovedAtTheEnd(t *testing.T) {
 	t.Parallel()
-	m := start(t, onUnix)
-	m.serves(1)
-	must(t, os.Remove(m.path("s")))
+	m := lab.Start(t, onUnix)
+	m.Serves(1)
+	lab.Must(t, os.Remove(m.Path("s")))
 	elsewhere := filepath.Join(t.TempDir(), "theirs")
-	must(t, os.WriteFile(elsewhere, nil, 0o644))
-	must(t, os.Link(elsewhere, m.path("s")))
-	m.finish()
-	if _, err := os.Stat(m.path("s")); err != nil {
+	lab.Must(t, os.WriteFile(elsewhere, nil, 0o644))
+	lab.Must(t, os.Link(elsewhere, m.Path("s")))
+	m.Finish()
+	if _, err := os.Stat(m.Path("s")); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestAUnixSocketHasTheModeThatIsConfigured(t *testing.T) {
 	t.Parallel()
-	m := start(t, strings.Replace(onUnix, "/s\"", "/s\"\nmode = \"0612\"", 1))
-	m.serves(1)
-	stat, err := os.Stat(m.path("s"))
-	must(t, err)
+	m := lab.Start(t, strings.Replace(onUnix, "/s\"", "/s\"\nmode = \"0612\"", 1))
+	m.Serves(1)
+	stat, err := os.Stat(m.Path("s"))
+	lab.Must(t, err)
 	if stat.Mode().Perm() != 0o612 {
 		t.Errorf("its mode is %v", stat.Mode())
 	}
@@ -122,12 +124,12 @@ func TestAUnixSocketHasTheModeThatIsConfigured(t *testing.T) {
 
 func TestAUnixSocketHasTheModeOfTheUmaskOtherwise(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.via = []string{"sh", "-c", `umask 027 && exec "$@"`, "sh"}
-	m.start(onUnix)
-	m.serves(1)
-	stat, err := os.Stat(m.path("s"))
-	must(t, err)
+	m := lab.Prepare(t)
+	m.Via = []string{"sh", "-c", `umask 027 && exec "$@"`, "sh"}
+	m.Start(onUnix)
+	m.Serves(1)
+	stat, err := os.Stat(m.Path("s"))
+	lab.Must(t, err)
 	if stat.Mode().Perm() != 0o750 {
 		t.Errorf("its mode is %v", stat.Mode())
 	}
@@ -135,11 +137,11 @@ func TestAUnixSocketHasTheModeOfTheUmaskOtherwise(t *testing.T) {
 
 func TestAUnixSocketHasTheOwnerThatIsConfigured(t *testing.T) {
 	t.Parallel()
-	asRoot(t, "give a file away")
-	m := start(t, strings.Replace(onUnix, "/s\"", "/s\"\nuser = \"65534\"\ngroup = \"65533\"", 1))
-	m.serves(1)
+	lab.NeedRoot(t, "give a file away")
+	m := lab.Start(t, strings.Replace(onUnix, "/s\"", "/s\"\nuser = \"65534\"\ngroup = \"65533\"", 1))
+	m.Serves(1)
 	var stat unix.Stat_t
-	must(t, unix.Stat(m.path("s"), &stat))
+	lab.Must(t, unix.Stat(m.Path("s"), &stat))
 	if stat.Uid != 65534 || stat.Gid != 65533 {
 		t.Errorf("its owner is %d:%d", stat.Uid, stat.Gid)
 	}
@@ -147,35 +149,35 @@ func TestAUnixSocketHasTheOwnerThatIsConfigured(t *testing.T) {
 
 func TestAnAbstractSocketServes(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	name := "@" + filepath.Base(m.dir)
-	m.start(strings.Replace(web, "127.0.0.1:0", "unix:"+name, 1))
-	m.serves(1)
-	ask(t, "unix:"+name, "/")
+	m := lab.Prepare(t)
+	name := "@" + filepath.Base(m.Dir)
+	m.Start(strings.Replace(lab.Web, "127.0.0.1:0", "unix:"+name, 1))
+	m.Serves(1)
+	lab.Ask(t, "unix:"+name, "/")
 }
 
 func TestAnAbstractSocketInUseIsAnError(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	name := "@" + filepath.Base(m.dir)
+	m := lab.Prepare(t)
+	name := "@" + filepath.Base(m.Dir)
 	ln, err := net.Listen("unix", name)
-	must(t, err)
+	lab.Must(t, err)
 	defer ln.Close()
-	m.write(strings.Replace(web, "127.0.0.1:0", "unix:"+name, 1))
-	if out, code := m.run("-c", m.path("config.toml")); code != 1 || !strings.Contains(out, name) {
+	m.Write(strings.Replace(lab.Web, "127.0.0.1:0", "unix:"+name, 1))
+	if out, code := m.Run("-c", m.Path("config.toml")); code != 1 || !strings.Contains(out, name) {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 }
 
 func TestAFailedTrialLeavesTheSocketInItsPlace(t *testing.T) {
 	t.Parallel()
-	m := start(t, onUnix)
-	m.serves(1)
-	m.write(strings.Replace(onUnix, "{worker}", `"{dir}/nothing"`, 1))
-	m.reload()
-	m.await(says(trialFailed))
-	m.gone(2)
-	if got := ask(t, "unix:"+m.path("s"), "/"); !strings.Contains(got, "generation=1 ") {
+	m := lab.Start(t, onUnix)
+	m.Serves(1)
+	m.Write(strings.Replace(onUnix, "{worker}", `"{dir}/nothing"`, 1))
+	m.Reload()
+	m.Await(lab.Says(lab.TrialFailed))
+	m.Gone(2)
+	if got := lab.Ask(t, "unix:"+m.Path("s"), "/"); !strings.Contains(got, "generation=1 ") {
 		t.Errorf("there answers %s", got)
 	}
 }

@@ -13,22 +13,15 @@ import (
 	"syscall"
 	"testing"
 
-	"example.org/supervisord/tests/ports"
-
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab"
 )
 
 // What a worker gets is looked at from outside, on one that changes nothing of it: sleep(1).
 
-// plain is a program that does nothing, with room for more keys.
-const plain = `
-[program.web]
-command = [{sleep}]
-ready = { method = "delay", delay = "10ms" }
-`
-
 // sockets is plain with a listener of each kind.
-const sockets = plain + `
+const sockets = lab.Plain + `
 [[program.web.listen]]
 name = "http"
 address = "127.0.0.1:{port}"
@@ -43,12 +36,12 @@ address = "unix:@{abstract}"
 `
 
 // withSockets starts sockets, and returns the port and the abstract name in it.
-func withSockets(t *testing.T) (m *master, port, abstract string) {
-	m = prepare(t)
-	_, port, _ = net.SplitHostPort(ports.Reserve(t))
-	abstract = filepath.Base(m.dir)
-	m.start(strings.NewReplacer("{port}", port, "{abstract}", abstract).Replace(sockets))
-	m.serves(1)
+func withSockets(t *testing.T) (m *lab.Supervisord, port, abstract string) {
+	m = lab.Prepare(t)
+	_, port, _ = net.SplitHostPort(lab.Reserve(t))
+	abstract = filepath.Base(m.Dir)
+	m.Start(strings.NewReplacer("{port}", port, "{abstract}", abstract).Replace(sockets))
+	m.Serves(1)
 	return m, port, abstract
 }
 
@@ -57,8 +50,8 @@ func TestAWorkerGetsItsSocketsFrom3InTheOrderOfTheConfiguration(t *testing.T) {
 	m, port, abstract := withSockets(t)
 	var names []string
 	for fd := 3; fd <= 6; fd++ {
-		name, err := unix.Getsockname(steal(t, m.worker(1), fd))
-		must(t, err)
+		name, err := unix.Getsockname(lab.Steal(t, m.WorkerPID(1), fd))
+		lab.Must(t, err)
 		switch a := name.(type) {
 		case *unix.SockaddrInet4:
 			names = append(names, strconv.Itoa(a.Port))
@@ -66,7 +59,7 @@ func TestAWorkerGetsItsSocketsFrom3InTheOrderOfTheConfiguration(t *testing.T) {
 			names = append(names, a.Name)
 		}
 	}
-	if want := []string{port, m.path("s"), port, "@" + abstract}; !slices.Equal(names, want) {
+	if want := []string{port, m.Path("s"), port, "@" + abstract}; !slices.Equal(names, want) {
 		t.Errorf("from 3 on there are %q, want %q", names, want)
 	}
 }
@@ -74,41 +67,41 @@ func TestAWorkerGetsItsSocketsFrom3InTheOrderOfTheConfiguration(t *testing.T) {
 func TestAWorkerGetsServerStarterPort(t *testing.T) {
 	t.Parallel()
 	m, port, abstract := withSockets(t)
-	want := fmt.Sprintf("127.0.0.1:%s=3;%s=4;127.0.0.1:%s=5;@%s=6", port, m.path("s"), port, abstract)
-	if got := environment(t, m.worker(1))["SERVER_STARTER_PORT"]; got != want {
+	want := fmt.Sprintf("127.0.0.1:%s=3;%s=4;127.0.0.1:%s=5;@%s=6", port, m.Path("s"), port, abstract)
+	if got := lab.Environment(t, m.WorkerPID(1))["SERVER_STARTER_PORT"]; got != want {
 		t.Errorf("SERVER_STARTER_PORT is %q, want %q", got, want)
 	}
 }
 
 func TestServerStarterPortIsThereAndEmptyWithoutListeners(t *testing.T) {
 	t.Parallel()
-	m := start(t, plain)
-	if got, ok := environment(t, m.worker(1))["SERVER_STARTER_PORT"]; !ok || got != "" {
+	m := lab.Start(t, lab.Plain)
+	if got, ok := lab.Environment(t, m.WorkerPID(1))["SERVER_STARTER_PORT"]; !ok || got != "" {
 		t.Errorf("SERVER_STARTER_PORT is %q, there: %v", got, ok)
 	}
 }
 
 func TestAWorkerGetsTheNumberOfItsGeneration(t *testing.T) {
 	t.Parallel()
-	m := start(t, plain)
+	m := lab.Start(t, lab.Plain)
 	for generation := 1; generation <= 2; generation++ {
-		m.serves(generation)
+		m.Serves(generation)
 		for _, name := range []string{"SERVER_STARTER_GENERATION", "SUPERVISORD_GENERATION"} {
-			if got := environment(t, m.worker(generation))[name]; got != strconv.Itoa(generation) {
+			if got := lab.Environment(t, m.WorkerPID(generation))[name]; got != strconv.Itoa(generation) {
 				t.Errorf("in generation %d %s is %q", generation, name, got)
 			}
 		}
-		m.reload()
+		m.Reload()
 	}
 }
 
 func TestAWorkerGetsSystemdsVariablesWithItsOwnPID(t *testing.T) {
 	t.Parallel()
 	m, _, _ := withSockets(t)
-	env := environment(t, m.worker(1))
+	env := lab.Environment(t, m.WorkerPID(1))
 	for name, want := range map[string]string{
-		"LISTEN_FDS": "4", "LISTEN_PID": strconv.Itoa(m.worker(1)),
-		"LISTEN_FDNAMES": "http:unix-" + m.path("s") + ":dns:old",
+		"LISTEN_FDS": "4", "LISTEN_PID": strconv.Itoa(m.WorkerPID(1)),
+		"LISTEN_FDNAMES": "http:unix-" + m.Path("s") + ":dns:old",
 	} {
 		if env[name] != want {
 			t.Errorf("%s is %q, want %q", name, env[name], want)
@@ -118,10 +111,10 @@ func TestAWorkerGetsSystemdsVariablesWithItsOwnPID(t *testing.T) {
 
 func TestAWorkerKnowsItsProgramAndItsSlot(t *testing.T) {
 	t.Parallel()
-	m := start(t, plain+"workers = 3\n")
-	m.serves(1)
+	m := lab.Start(t, lab.Plain+"workers = 3\n")
+	m.Serves(1)
 	for n := range 3 {
-		env := environment(t, m.await(says(workerRuns), slot(n)).PID)
+		env := lab.Environment(t, m.Await(lab.Says(lab.WorkerRuns), lab.Slot(n)).PID)
 		if env["SUPERVISORD_PROGRAM"] != "web" || env["SUPERVISORD_SLOT"] != strconv.Itoa(n) {
 			t.Errorf("the worker of slot %d is told %s and %s", n, env["SUPERVISORD_PROGRAM"], env["SUPERVISORD_SLOT"])
 		}
@@ -130,11 +123,11 @@ func TestAWorkerKnowsItsProgramAndItsSlot(t *testing.T) {
 
 func TestEveryWorkerHasANotifySocketOfItsOwn(t *testing.T) {
 	t.Parallel()
-	m := start(t, plain+"workers = 2\n")
-	m.serves(1)
+	m := lab.Start(t, lab.Plain+"workers = 2\n")
+	m.Serves(1)
 	var paths []string
 	for n := range 2 {
-		path := environment(t, m.await(says(workerRuns), slot(n)).PID)["NOTIFY_SOCKET"]
+		path := lab.Environment(t, m.Await(lab.Says(lab.WorkerRuns), lab.Slot(n)).PID)["NOTIFY_SOCKET"]
 		if stat, err := os.Stat(path); err != nil || stat.Mode()&os.ModeSocket == 0 {
 			t.Errorf("NOTIFY_SOCKET is %q: %v", path, err)
 		}
@@ -143,8 +136,8 @@ func TestEveryWorkerHasANotifySocketOfItsOwn(t *testing.T) {
 	if paths[0] == paths[1] {
 		t.Errorf("both have %s", paths[0])
 	}
-	m.reload()
-	m.gone(1)
+	m.Reload()
+	m.Gone(1)
 	for _, path := range paths {
 		if _, err := os.Stat(path); err == nil {
 			t.Errorf("%s is left when its worker has gone", path)
@@ -154,7 +147,7 @@ func TestEveryWorkerHasANotifySocketOfItsOwn(t *testing.T) {
 
 func TestAListenerIsAtTheDescriptorThatItAsksFor(t *testing.T) {
 	t.Parallel()
-	m := start(t, plain+`[[program.web.listen]]
+	m := lab.Start(t, lab.Plain+`[[program.web.listen]]
 name = "in"
 address = "127.0.0.1:0"
 fd = 0
@@ -163,8 +156,8 @@ starter_name = "8080"
 address = "udp:127.0.0.1:0"
 name = "dns"
 `)
-	m.serves(1)
-	fds, env := descriptors(t, m.worker(1)), environment(t, m.worker(1))
+	m.Serves(1)
+	fds, env := lab.Descriptors(t, m.WorkerPID(1)), lab.Environment(t, m.WorkerPID(1))
 	if !strings.HasPrefix(fds[0], "socket:") || !strings.HasPrefix(fds[3], "socket:") || fds[0] == fds[3] {
 		t.Errorf("descriptors are %v", fds)
 	}
@@ -178,30 +171,30 @@ name = "dns"
 
 func TestBracesInACommandThatNameNoListenerAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	m := start(t, `[program.web]
+	m := lab.Start(t, `[program.web]
 command = ["sh", "-c", "echo \"$*\" >{dir}/out; exec sleep 1000", "sh", "{slot} {generation} {pid} {fd:in}"]
 [[program.web.listen]]
 name = "in"
 address = "127.0.0.1:0"
 fd = 7
 `)
-	m.serves(1)
-	if got := m.read("out"); got != "{slot} {generation} {pid} 7\n" {
+	m.Serves(1)
+	if got := m.Read("out"); got != "{slot} {generation} {pid} 7\n" {
 		t.Errorf("the command has %q", got)
 	}
 }
 
 func TestAWorkerGetsNoOtherDescriptor(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
+	m := lab.Prepare(t)
 	stray, err := os.Open("/dev/null")
-	must(t, err)
+	lab.Must(t, err)
 	defer stray.Close()
-	m.via = []string{"sh", "-c", `exec "$@" 7</dev/null 8</dev/zero`, "sh"} // what supervisord itself inherited
-	m.start(plain + "[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")
-	m.serves(1)
-	fds := descriptors(t, m.worker(1))
-	delete(fds, number0(environment(t, m.worker(1))["NOTIFY_FD"]))
+	m.Via = []string{"sh", "-c", `exec "$@" 7</dev/null 8</dev/zero`, "sh"} // what supervisord itself inherited
+	m.Start(lab.Plain + "[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")
+	m.Serves(1)
+	fds := lab.Descriptors(t, m.WorkerPID(1))
+	delete(fds, number0(lab.Environment(t, m.WorkerPID(1))["NOTIFY_FD"]))
 	for n := range fds {
 		if n > 3 {
 			t.Errorf("descriptor %d is %s", n, fds[n])
@@ -216,14 +209,14 @@ func number0(s string) int { n, _ := strconv.Atoi(s); return n }
 
 func TestAWorkerHasNoSignalBlockedOrIgnored(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.via = []string{need(t, "env"), "--ignore-signal=PIPE,USR2,CHLD", "--block-signal=USR1,WINCH"}
-	if out, err := exec.Command(m.via[0], append(m.via[1:], "true")...).CombinedOutput(); err != nil {
+	m := lab.Prepare(t)
+	m.Via = []string{lab.Need(t, "env"), "--ignore-signal=PIPE,USR2,CHLD", "--block-signal=USR1,WINCH"}
+	if out, err := exec.Command(m.Via[0], append(m.Via[1:], "true")...).CombinedOutput(); err != nil {
 		t.Skipf("this env(1) cannot ignore and block signals: %s", out)
 	}
-	m.start(plain)
-	m.serves(1)
-	s := status(m.worker(1))
+	m.Start(lab.Plain)
+	m.Serves(1)
+	s := lab.ProcStatus(m.WorkerPID(1))
 	for _, key := range []string{"SigBlk", "SigIgn", "SigCgt"} {
 		if strings.Trim(s[key], "0") != "" {
 			t.Errorf("%s is %s", key, s[key])
@@ -233,23 +226,23 @@ func TestAWorkerHasNoSignalBlockedOrIgnored(t *testing.T) {
 
 func TestAWorkerHasTheSoftFileLimitThatSupervisordWasStartedWith(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.via = []string{"sh", "-c", `ulimit -S -n 777 && exec "$@"`, "sh"}
-	m.start(plain)
-	m.serves(1)
-	if got := softLimit(t, m.worker(1), "Max open files"); got != "777" {
+	m := lab.Prepare(t)
+	m.Via = []string{"sh", "-c", `ulimit -S -n 777 && exec "$@"`, "sh"}
+	m.Start(lab.Plain)
+	m.Serves(1)
+	if got := lab.SoftLimit(t, m.WorkerPID(1), "Max open files"); got != "777" {
 		t.Errorf("the soft limit is %s, want 777", got)
 	}
 }
 
 func TestWhatSystemdToldSupervisordIsNotForItsWorkers(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
+	m := lab.Prepare(t)
 	theirs := []string{"WATCHDOG_USEC=1000000000", "MAINPID=1", "FDSTORE=1", "MANAGERPID=1", "LISTEN_PIDFDID=1", "SERVER_STARTER_GENERATION=9", "SUPERVISORD_X=1", "NOTIFY_FD=99"}
-	m.env = append(slices.Clone(theirs), "KEPT=yes")
-	m.start(plain)
-	m.serves(1)
-	env := environment(t, m.worker(1))
+	m.Env = append(slices.Clone(theirs), "KEPT=yes")
+	m.Start(lab.Plain)
+	m.Serves(1)
+	env := lab.Environment(t, m.WorkerPID(1))
 	for _, kv := range theirs {
 		if k, v, _ := strings.Cut(kv, "="); env[k] == v {
 			t.Errorf("the worker has %s", kv)
@@ -262,18 +255,18 @@ func TestWhatSystemdToldSupervisordIsNotForItsWorkers(t *testing.T) {
 
 func TestEveryWorkerHasAProcessGroupOfItsOwn(t *testing.T) {
 	t.Parallel()
-	m := start(t, plain+"workers = 2\n")
-	m.serves(1)
-	for _, l := range m.awaitN(2, says(workerRuns)) {
-		if groupOf(l.PID) != l.PID {
-			t.Errorf("worker %d is in group %d", l.PID, groupOf(l.PID))
+	m := lab.Start(t, lab.Plain+"workers = 2\n")
+	m.Serves(1)
+	for _, l := range m.AwaitN(2, lab.Says(lab.WorkerRuns)) {
+		if lab.ProcessGroup(l.PID) != l.PID {
+			t.Errorf("worker %d is in group %d", l.PID, lab.ProcessGroup(l.PID))
 		}
 	}
 }
 
 func TestACommandMayNameADescriptor(t *testing.T) {
 	t.Parallel()
-	m := start(t, `
+	m := lab.Start(t, `
 [program.web]
 command = ["sh", "-c", "sleep 1000 & wait", "{fd:two}", "x{fd:one}y", "{other}"]
 ready.delay = "10ms"
@@ -284,33 +277,33 @@ address = "127.0.0.1:0"
 name = "two"
 address = "127.0.0.1:0"
 `)
-	m.serves(1)
-	if got := cmdline(m.worker(1)); !strings.HasSuffix(got, "wait 4 x3y {other}") {
+	m.Serves(1)
+	if got := lab.Cmdline(m.WorkerPID(1)); !strings.HasSuffix(got, "wait 4 x3y {other}") {
 		t.Errorf("the command is %q", got)
 	}
 }
 
 func TestTheEnvironmentMayNameADescriptor(t *testing.T) {
 	t.Parallel()
-	m := start(t, plain+`environment = { BIND = "fd://{fd:two}", OTHER = "{two} {slot}" }
+	m := lab.Start(t, lab.Plain+`environment = { BIND = "fd://{fd:two}", OTHER = "{two} {slot}" }
 [[program.web.listen]]
 address = "127.0.0.1:0"
 [[program.web.listen]]
 name = "two"
 address = "127.0.0.1:0"
 `)
-	m.serves(1)
-	has(t, environment(t, m.worker(1)), map[string]string{"BIND": "fd://4", "OTHER": "{two} {slot}"})
+	m.Serves(1)
+	has(t, lab.Environment(t, m.WorkerPID(1)), map[string]string{"BIND": "fd://4", "OTHER": "{two} {slot}"})
 }
 
 func TestASocketIsBlockingAndStaysSoOverReloads(t *testing.T) {
 	t.Parallel()
-	m := start(t, plain+"[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")
-	m.serves(1)
+	m := lab.Start(t, lab.Plain+"[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")
+	m.Serves(1)
 	for generation := 2; generation <= 4; generation++ {
-		m.reload()
-		m.serves(generation)
-		if flags(t, m.worker(generation), 3)&unix.O_NONBLOCK != 0 {
+		m.Reload()
+		m.Serves(generation)
+		if lab.FDFlags(t, m.WorkerPID(generation), 3)&unix.O_NONBLOCK != 0 {
 			t.Fatalf("in generation %d the socket does not block", generation)
 		}
 	}
@@ -319,31 +312,31 @@ func TestASocketIsBlockingAndStaysSoOverReloads(t *testing.T) {
 // A spawn must not change the mode that a worker has set: it belongs to all who share the socket. A Go worker sets it.
 func TestASpawnLeavesTheModeOfTheSocketsAlone(t *testing.T) {
 	t.Parallel()
-	m := start(t, webWith("term=ignore")+"[program.web.stop]\ntimeout = \"1h\"\n[program.web.restart]\n")
-	m.serves(1)
-	m.reload()
-	m.serves(2)
-	if flags(t, m.worker(1), 3)&unix.O_NONBLOCK == 0 {
+	m := lab.Start(t, lab.WebWith("term=ignore")+"[program.web.stop]\ntimeout = \"1h\"\n[program.web.restart]\n")
+	m.Serves(1)
+	m.Reload()
+	m.Serves(2)
+	if lab.FDFlags(t, m.WorkerPID(1), 3)&unix.O_NONBLOCK == 0 {
 		t.Error("the socket of a worker that serves was made blocking by a spawn")
 	}
-	m.signal(syscall.SIGQUIT)
-	m.ends(0)
+	m.Signal(syscall.SIGQUIT)
+	m.Ends(0)
 }
 
 func TestASocketDoesNotBlockWhereNonblockSaysSo(t *testing.T) {
 	t.Parallel()
-	m := start(t, plain+"[[program.web.listen]]\naddress = \"127.0.0.1:0\"\nnonblock = true\n")
-	m.serves(1)
-	if flags(t, m.worker(1), 3)&unix.O_NONBLOCK == 0 {
+	m := lab.Start(t, lab.Plain+"[[program.web.listen]]\naddress = \"127.0.0.1:0\"\nnonblock = true\n")
+	m.Serves(1)
+	if lab.FDFlags(t, m.WorkerPID(1), 3)&unix.O_NONBLOCK == 0 {
 		t.Error("the socket blocks")
 	}
 }
 
 func TestASocketIsTCPAndNotMPTCP(t *testing.T) {
 	t.Parallel()
-	m := start(t, plain+"[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")
-	m.serves(1)
-	protocol, err := unix.GetsockoptInt(steal(t, m.worker(1), 3), unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	m := lab.Start(t, lab.Plain+"[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")
+	m.Serves(1)
+	protocol, err := unix.GetsockoptInt(lab.Steal(t, m.WorkerPID(1), 3), unix.SOL_SOCKET, unix.SO_PROTOCOL)
 	if err != nil || protocol != unix.IPPROTO_TCP {
 		t.Errorf("the protocol is %d, %v", protocol, err)
 	}
@@ -351,26 +344,26 @@ func TestASocketIsTCPAndNotMPTCP(t *testing.T) {
 
 func TestAPortWithoutAHostIsForIPv4AndIPv6(t *testing.T) {
 	t.Parallel()
-	m := start(t, strings.Replace(web, "127.0.0.1:0", ":0", 1))
-	m.serves(1)
-	_, port, err := net.SplitHostPort(m.address())
-	must(t, err)
-	ask(t, "127.0.0.1:"+port, "/")
+	m := lab.Start(t, strings.Replace(lab.Web, "127.0.0.1:0", ":0", 1))
+	m.Serves(1)
+	_, port, err := net.SplitHostPort(m.Address())
+	lab.Must(t, err)
+	lab.Ask(t, "127.0.0.1:"+port, "/")
 	if ln, err := net.Listen("tcp6", "[::1]:0"); err != nil {
 		t.Skip("this machine has no IPv6")
 	} else {
 		ln.Close()
 	}
-	ask(t, "[::1]:"+port, "/")
+	lab.Ask(t, "[::1]:"+port, "/")
 }
 
 func TestEnvironmentIsAddedToSupervisordsOwn(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.env = []string{"A=own", "B=own"}
-	m.start(plain + `environment = { B = "configured", C = "a b" }`)
-	m.serves(1)
-	env := environment(t, m.worker(1))
+	m := lab.Prepare(t)
+	m.Env = []string{"A=own", "B=own"}
+	m.Start(lab.Plain + `environment = { B = "configured", C = "a b" }`)
+	m.Serves(1)
+	env := lab.Environment(t, m.WorkerPID(1))
 	if env["A"] != "own" || env["B"] != "configured" || env["C"] != "a b" {
 		t.Errorf("A=%q B=%q C=%q", env["A"], env["B"], env["C"])
 	}
@@ -378,78 +371,78 @@ func TestEnvironmentIsAddedToSupervisordsOwn(t *testing.T) {
 
 func TestEnvironmentFilesAndFoldersAreReadAtEveryGeneration(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.file("env", "A=file1\nB=file1\n")
-	m.file("env.d/B", "folder1\n")
-	m.file("env.d/C", "folder1\nmore")
-	m.start(plain + `
+	m := lab.Prepare(t)
+	m.File("env", "A=file1\nB=file1\n")
+	m.File("env.d/B", "folder1\n")
+	m.File("env.d/C", "folder1\nmore")
+	m.Start(lab.Plain + `
 environment = { A = "configured", D = "configured" }
 environment_file = ["env"]
 environment_dir = "env.d"
 `)
-	m.serves(1)
+	m.Serves(1)
 	words := func(pid int) string {
-		e := environment(t, pid)
+		e := lab.Environment(t, pid)
 		return strings.Join([]string{e["A"], e["B"], e["C"], e["D"]}, " ")
 	}
-	if got := words(m.worker(1)); got != "file1 folder1 folder1 configured" {
+	if got := words(m.WorkerPID(1)); got != "file1 folder1 folder1 configured" {
 		t.Errorf("the first generation has %s", got)
 	}
-	m.file("env", "A=file2\n")
-	m.file("env.d/C", "folder2\n")
-	m.reload()
-	m.serves(2)
-	if got := words(m.worker(2)); got != "file2 folder1 folder2 configured" {
+	m.File("env", "A=file2\n")
+	m.File("env.d/C", "folder2\n")
+	m.Reload()
+	m.Serves(2)
+	if got := words(m.WorkerPID(2)); got != "file2 folder1 folder2 configured" {
 		t.Errorf("the second generation has %s", got)
 	}
 }
 
 func TestAMissingEnvironmentFileFailsTheTrialAlone(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.file("env", "WORD=1\n")
-	m.start(web + "[program.other]\ncommand = [{sleep}]\nenvironment_file = [\"env\"]\nready.delay = \"10ms\"\n")
-	m.await(says(generationServes), program("other"))
-	must(t, os.Remove(m.path("env")))
-	m.reload()
-	failed := m.await(says(trialFailed), program("other"))
-	if failed.Step != "prepare" || failed.Serving != 1 || !strings.Contains(failed.Reason, m.path("env")) {
-		t.Errorf("the log says %s", failed.text)
+	m := lab.Prepare(t)
+	m.File("env", "WORD=1\n")
+	m.Start(lab.Web + "[program.other]\ncommand = [{sleep}]\nenvironment_file = [\"env\"]\nready.delay = \"10ms\"\n")
+	m.Await(lab.Says(lab.GenerationServes), lab.Program("other"))
+	lab.Must(t, os.Remove(m.Path("env")))
+	m.Reload()
+	failed := m.Await(lab.Says(lab.TrialFailed), lab.Program("other"))
+	if failed.Step != "prepare" || failed.Serving != 1 || !strings.Contains(failed.Reason, m.Path("env")) {
+		t.Errorf("the log says %s", failed.Text)
 	}
-	m.await(says(generationServes), program("web"), gen(2))
+	m.Await(lab.Says(lab.GenerationServes), lab.Program("web"), lab.Gen(2))
 }
 
 func TestADirectoryIsResolvedAgainAtEveryGeneration(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
+	m := lab.Prepare(t)
 	for _, release := range []string{"r1", "r2"} {
-		must(t, os.Mkdir(m.path(release), 0o755))
+		lab.Must(t, os.Mkdir(m.Path(release), 0o755))
 	}
-	must(t, os.Symlink("r1", m.path("current")))
-	m.start(plain + "directory = \"{dir}/current\"\n")
-	m.serves(1)
-	must(t, os.Symlink("r2", m.path("next")))
-	must(t, os.Rename(m.path("next"), m.path("current")))
-	m.reload()
-	if got, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", m.worker(1))); got != m.path("r1") {
+	lab.Must(t, os.Symlink("r1", m.Path("current")))
+	m.Start(lab.Plain + "directory = \"{dir}/current\"\n")
+	m.Serves(1)
+	lab.Must(t, os.Symlink("r2", m.Path("next")))
+	lab.Must(t, os.Rename(m.Path("next"), m.Path("current")))
+	m.Reload()
+	if got, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", m.WorkerPID(1))); got != m.Path("r1") {
 		t.Errorf("the first generation works in %q", got)
 	}
-	m.serves(2)
-	if got, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", m.worker(2))); got != m.path("r2") {
+	m.Serves(2)
+	if got, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", m.WorkerPID(2))); got != m.Path("r2") {
 		t.Errorf("the second generation works in %q", got)
 	}
 }
 
 func TestLimitsAreSet(t *testing.T) {
 	t.Parallel()
-	m := start(t, plain+`limits = { nofile = 100, core = 0, umask = "0027", nice = 3, oom_score_adj = 500, no_new_privileges = true }`)
-	m.serves(1)
-	p := m.worker(1)
-	adjust := number(fmt.Sprintf("/proc/%d/oom_score_adj", p))
+	m := lab.Start(t, lab.Plain+`limits = { nofile = 100, core = 0, umask = "0027", nice = 3, oom_score_adj = 500, no_new_privileges = true }`)
+	m.Serves(1)
+	p := m.WorkerPID(1)
+	adjust := lab.Number(fmt.Sprintf("/proc/%d/oom_score_adj", p))
 	nice, err := unix.Getpriority(unix.PRIO_PROCESS, p)
-	must(t, err)
-	s := status(p)
-	if got := softLimit(t, p, "Max open files"); got != "100" {
+	lab.Must(t, err)
+	s := lab.ProcStatus(p)
+	if got := lab.SoftLimit(t, p, "Max open files"); got != "100" {
 		t.Errorf("nofile is %s", got)
 	}
 	if s["Umask"] != "0027" || s["NoNewPrivs"] != "1" || adjust != 500 || 20-nice != 3 {
@@ -459,59 +452,59 @@ func TestLimitsAreSet(t *testing.T) {
 
 func TestAutoIsOneWorkerForEachCPU(t *testing.T) {
 	t.Parallel()
-	m := start(t, plain+"workers = \"auto\"\n")
-	m.serves(1)
-	if got, want := m.count(says(workerRuns)), runtime.GOMAXPROCS(0); got != want {
+	m := lab.Start(t, lab.Plain+"workers = \"auto\"\n")
+	m.Serves(1)
+	if got, want := m.Count(lab.Says(lab.WorkerRuns)), runtime.GOMAXPROCS(0); got != want {
 		t.Errorf("there are %d workers, want %d", got, want)
 	}
 }
 
 func TestOutputGoesToTheFilesThatAreConfigured(t *testing.T) {
 	t.Parallel()
-	m := start(t, `
+	m := lab.Start(t, `
 [program.web]
 command = ["sh", "-c", "echo to stdout; echo to stderr >&2; exec sleep 1000"]
 stdout = "{dir}/out.log"
 stderr = "{dir}/err.log"
 ready.delay = "10ms"
 `)
-	m.until("the lines are in the files", func() bool { return size(m.path("out.log")) > 0 && size(m.path("err.log")) > 0 })
-	if out, errs := m.read("out.log"), m.read("err.log"); out != "to stdout\n" || errs != "to stderr\n" {
+	m.Until("the lines are in the files", func() bool { return lab.Size(m.Path("out.log")) > 0 && lab.Size(m.Path("err.log")) > 0 })
+	if out, errs := m.Read("out.log"), m.Read("err.log"); out != "to stdout\n" || errs != "to stderr\n" {
 		t.Errorf("stdout has %q, stderr %q", out, errs)
 	}
 }
 
 func TestOutputIsAppendedToALogFile(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.file("out.log", "before\n")
-	m.start(strings.Replace(plain, "{sleep}", `"sh", "-c", "echo now; exec sleep 1000"`, 1) + "stdout = \"{dir}/out.log\"\n")
-	m.until("something is appended", func() bool { return m.read("out.log") == "before\nnow\n" })
+	m := lab.Prepare(t)
+	m.File("out.log", "before\n")
+	m.Start(strings.Replace(lab.Plain, "{sleep}", `"sh", "-c", "echo now; exec sleep 1000"`, 1) + "stdout = \"{dir}/out.log\"\n")
+	m.Until("something is appended", func() bool { return m.Read("out.log") == "before\nnow\n" })
 }
 
 func TestOutputThatIsInheritedIsSupervisordsOwn(t *testing.T) {
 	t.Parallel()
-	m := start(t, strings.Replace(plain, "{sleep}", `"sh", "-c", "echo hello from a worker; exec sleep 1000"`, 1))
-	m.await(contains("hello from a worker"))
+	m := lab.Start(t, strings.Replace(lab.Plain, "{sleep}", `"sh", "-c", "echo hello from a worker; exec sleep 1000"`, 1))
+	m.Await(lab.Contains("hello from a worker"))
 }
 
 func TestTheLastLinesOfALogFileReachItBeforeTheEnd(t *testing.T) {
 	t.Parallel()
-	m := start(t, strings.Replace(plain, "{sleep}", `"sh", "-c", "trap 'i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i+1)); done; exit 0' TERM; sleep 1000 & wait"`, 1)+
+	m := lab.Start(t, strings.Replace(lab.Plain, "{sleep}", `"sh", "-c", "trap 'i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i+1)); done; exit 0' TERM; sleep 1000 & wait"`, 1)+
 		"stdout = \"{dir}/out.log\"\n")
-	m.serves(1)
-	m.signal(syscall.SIGTERM)
-	m.ends(0)
-	if got := strings.Count(m.read("out.log"), "\n"); got != 500 {
+	m.Serves(1)
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0)
+	if got := strings.Count(m.Read("out.log"), "\n"); got != 500 {
 		t.Errorf("%d of 500 lines arrived", got)
 	}
 }
 
 func TestAWorkerFindsItsDirectoryInPWD(t *testing.T) {
 	t.Parallel()
-	m := prepare(t)
-	m.env = []string{"PWD=/of/who/started/it"}
-	m.start("[program.web]\ncommand = [\"env\"]\ndirectory = \"/usr\"\nrestart.when = \"never\"\n")
-	m.await(contains("PWD=/usr"))
-	m.never(contains("PWD=/of"))
+	m := lab.Prepare(t)
+	m.Env = []string{"PWD=/of/who/started/it"}
+	m.Start("[program.web]\ncommand = [\"env\"]\ndirectory = \"/usr\"\nrestart.when = \"never\"\n")
+	m.Await(lab.Contains("PWD=/usr"))
+	m.Never(lab.Contains("PWD=/of"))
 }

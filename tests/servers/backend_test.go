@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab"
 )
 
 // slowAnswer is how long a slow request takes.
@@ -15,7 +17,7 @@ const slowAnswer = 300 * time.Millisecond
 func backend(t testing.TB, address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", address)
-	must(t, err)
+	lab.Must(t, err)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "fast\n") })
 	mux.HandleFunc("/slow", func(w http.ResponseWriter, r *http.Request) {

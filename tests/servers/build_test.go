@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"example.org/supervisord/internal/lab"
 )
 
 // Servers that are built and not unpacked run on this machine and not in the root: what the compilers here make may need the C
@@ -15,7 +17,7 @@ import (
 func cache(t testing.TB) string {
 	t.Helper()
 	dir, err := os.UserCacheDir()
-	must(t, err)
+	lab.Must(t, err)
 	return filepath.Join(dir, "supervisord-servers")
 }
 
@@ -47,9 +49,9 @@ func compile(t testing.TB, argv ...string) {
 func (s *site) brought(program, at string) {
 	s.t.Helper()
 	text, err := os.ReadFile(program)
-	must(s.t, err)
-	must(s.t, os.MkdirAll(filepath.Dir(s.path(at)), 0o755))
-	must(s.t, os.WriteFile(s.path(at), text, 0o755))
+	lab.Must(s.t, err)
+	lab.Must(s.t, os.MkdirAll(filepath.Dir(s.path(at)), 0o755))
+	lab.Must(s.t, os.WriteFile(s.path(at), text, 0o755))
 	s.here = true
 }
 

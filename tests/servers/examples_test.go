@@ -5,13 +5,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"example.org/supervisord/internal/lab"
 )
 
 // every is the names of all examples.
 func every(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(examples, "*.toml"))
-	must(t, err)
+	lab.Must(t, err)
 	if len(files) == 0 {
 		t.Fatal("there is no example")
 	}
@@ -41,10 +43,10 @@ func TestEveryExampleIsAValidConfiguration(t *testing.T) {
 func TestEveryExampleSaysWhatItIsAndStandsInTheTable(t *testing.T) {
 	t.Parallel()
 	table, err := os.ReadFile("../../docs/servers.md")
-	must(t, err)
+	lab.Must(t, err)
 	for _, name := range every(t) {
 		text, err := os.ReadFile(filepath.Join(examples, name+".toml"))
-		must(t, err)
+		lab.Must(t, err)
 		if !strings.HasPrefix(string(text), "# ") {
 			t.Errorf("%s.toml does not begin with what it is", name)
 		}
@@ -57,11 +59,11 @@ func TestEveryExampleSaysWhatItIsAndStandsInTheTable(t *testing.T) {
 func TestEveryExampleIsTested(t *testing.T) {
 	t.Parallel()
 	sources, err := filepath.Glob("*_test.go")
-	must(t, err)
+	lab.Must(t, err)
 	var all strings.Builder
 	for _, source := range sources {
 		text, err := os.ReadFile(source)
-		must(t, err)
+		lab.Must(t, err)
 		all.Write(text)
 	}
 	for _, name := range every(t) {

@@ -7,11 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 )
-
-// patience is how long anything may take that should be there at once: the machine may be busy.
-const patience = 30 * time.Second
 
 // built is the directory with the supervisord that is tested.
 var built string
@@ -46,10 +42,3 @@ func build() error {
 }
 
 func supervisord() string { return filepath.Join(built, "supervisord") }
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

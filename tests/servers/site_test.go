@@ -18,16 +18,13 @@ import (
 	"testing"
 	"time"
 
-	"example.org/supervisord/tests/ports"
+	"example.org/supervisord/internal/lab"
 )
 
 const examples = "../../examples/servers"
 
 // redeployed is how often a server is replaced under load.
 const redeployed = 10
-
-// markVariable is in the environment of everything that a site starts.
-const markVariable = "TESTS_MARK"
 
 // site is a supervisord with the servers of one example, in a directory of its own.
 type site struct {
@@ -65,7 +62,7 @@ func (s *site) serves() *site {
 func prepare(t *testing.T, name string) *site {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sv") // t.TempDir has paths too long for unix sockets
-	must(t, err)
+	lab.Must(t, err)
 	s := &site{t: t, name: name, dir: dir, mark: rand.Text(), addresses: map[string]string{}, ended: make(chan struct{})}
 	t.Cleanup(func() {
 		s.close()
@@ -74,7 +71,7 @@ func prepare(t *testing.T, name string) *site {
 		}
 		os.RemoveAll(dir)
 	})
-	must(t, os.Chmod(dir, 0o755))
+	lab.Must(t, os.Chmod(dir, 0o755))
 	s.copy()
 	return s
 }
@@ -86,7 +83,7 @@ var directoryKey = regexp.MustCompile(`(?m)^directory\s*=\s*"(\w+)"`)
 func (s *site) copy() {
 	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join(examples, s.name+".toml"))
-	must(s.t, err)
+	lab.Must(s.t, err)
 	from := []string{s.name + ".toml", s.name}
 	if m := directoryKey.FindSubmatch(text); m != nil && string(m[1]) != s.name {
 		from = append(from, string(m[1]))
@@ -100,7 +97,7 @@ func (s *site) copy() {
 			return s.copyFile(path, s.path(relative), entry)
 		})
 		if !os.IsNotExist(err) || from != s.name {
-			must(s.t, err)
+			lab.Must(s.t, err)
 		}
 	}
 	for _, m := range programTable.FindAllStringSubmatch(s.read(s.name+".toml"), -1) {
@@ -145,7 +142,7 @@ func (s *site) standIn(found string) string {
 // at is the address that stands in for one of the example.
 func (s *site) at(address string) string {
 	if s.addresses[address] == "" {
-		s.addresses[address] = ports.Reserve(s.t)
+		s.addresses[address] = lab.Reserve(s.t)
 	}
 	return s.addresses[address]
 }
@@ -155,13 +152,13 @@ func (s *site) path(name string) string { return filepath.Join(s.dir, name) }
 func (s *site) read(name string) string {
 	s.t.Helper()
 	text, err := os.ReadFile(s.path(name))
-	must(s.t, err)
+	lab.Must(s.t, err)
 	return string(text)
 }
 
 func (s *site) write(name, text string) {
 	s.t.Helper()
-	must(s.t, os.WriteFile(s.path(name), []byte(text), 0o644))
+	lab.Must(s.t, os.WriteFile(s.path(name), []byte(text), 0o644))
 }
 
 // replace changes a text that stands in a file of the copy.
@@ -183,10 +180,10 @@ func (s *site) launch() {
 	}
 	s.cmd = g.command([]string{s.dir, built}, supervisord(), "run", "-c", s.path("test.toml"))
 	s.cmd.Env = []string{"PATH=" + s.path("bin") + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + os.Getenv("HOME"),
-		"XDG_CACHE_HOME=" + os.Getenv("XDG_CACHE_HOME"), markVariable + "=" + s.mark}
+		"XDG_CACHE_HOME=" + os.Getenv("XDG_CACHE_HOME"), lab.MarkVariable + "=" + s.mark}
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
 	s.cmd.WaitDelay = 2 * time.Second // whoever is left may hold the pipe
-	must(s.t, s.cmd.Start())
+	lab.Must(s.t, s.cmd.Start())
 	go func() {
 		s.cmd.Wait()
 		close(s.ended)
@@ -227,8 +224,8 @@ func (s *site) close() {
 		if code := s.cmd.ProcessState.ExitCode(); code != 0 {
 			s.t.Errorf("supervisord ended with %v", s.cmd.ProcessState)
 		}
-	case <-time.After(patience):
-		s.t.Errorf("supervisord has not ended after %v", patience)
+	case <-time.After(lab.Patience):
+		s.t.Errorf("supervisord has not ended after %v", lab.Patience)
 		s.cmd.Process.Kill()
 		<-s.ended
 	}
@@ -257,8 +254,8 @@ func (s *site) nothingLeft() {
 // processes are those in the directory of the site, or with its mark: many servers write over their environment.
 func (s *site) processes() []int {
 	entries, err := os.ReadDir("/proc")
-	must(s.t, err)
-	mark := []byte(markVariable + "=" + s.mark)
+	lab.Must(s.t, err)
+	mark := []byte(lab.MarkVariable + "=" + s.mark)
 	var found []int
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
@@ -285,7 +282,7 @@ const (
 // await waits until the log has a line with this sentence of a program and a generation.
 func (s *site) await(sentence, program string, generation int) {
 	s.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(lab.Patience); ; time.Sleep(5 * time.Millisecond) {
 		if _, found := s.log.find(sentence, program, generation); found {
 			return
 		}
@@ -298,7 +295,7 @@ func (s *site) await(sentence, program string, generation int) {
 		default:
 		}
 		if time.Now().After(end) {
-			s.t.Fatalf("after %v not in the log: %q of %s, generation %d", patience, sentence, program, generation)
+			s.t.Fatalf("after %v not in the log: %q of %s, generation %d", lab.Patience, sentence, program, generation)
 		}
 	}
 }

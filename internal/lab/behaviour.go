@@ -1,4 +1,4 @@
-package tests
+package lab
 
 import (
 	"context"

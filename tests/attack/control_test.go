@@ -1,16 +1,15 @@
-package tests
+package attack
 
 import (
-	"bufio"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab"
 )
 
 // hostile are clients of the control socket as nobody wants them. Each is given a connection of its own, and until done is closed.
@@ -79,16 +78,16 @@ func wait(done <-chan struct{}, d time.Duration) bool {
 }
 
 func TestHostileClientsDoNotDisturbReloadsUnderLoad(t *testing.T) {
-	m := start(t, hello)
-	m.serves(1)
-	load := press(t, m.address(), 4, 2*time.Millisecond)
+	m := lab.Start(t, lab.Hello)
+	m.Serves(1)
+	load := lab.Press(t, m.Address(), 4, 2*time.Millisecond)
 	done := make(chan struct{})
 	var clients sync.WaitGroup
 	for name, be := range hostile {
 		for range 4 {
 			clients.Go(func() {
 				for alone := false; !alone; alone = wait(done, 50*time.Millisecond) { // who is thrown out comes again
-					c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: m.path("run/control.sock")})
+					c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: m.Path("run/control.sock")})
 					if err != nil {
 						t.Errorf("%s: %v", name, err)
 						return
@@ -102,14 +101,14 @@ func TestHostileClientsDoNotDisturbReloadsUnderLoad(t *testing.T) {
 	}
 	for range 5 {
 		began := time.Now()
-		m.well("reload", "--drained")
-		m.well("status")
+		m.CtlOK("reload", "--drained")
+		m.CtlOK("status")
 		t.Logf("a reload took %v", time.Since(began))
 	}
 	close(done)
 	clients.Wait()
-	load.lossless(t)
-	if s := m.status(); len(s.Programs) != 1 || s.Programs[0].State != "up" {
+	load.Lossless(t)
+	if s := m.Status(); len(s.Programs) != 1 || s.Programs[0].State != "up" {
 		t.Errorf("in the end the status is %+v", s)
 	}
 }
@@ -124,9 +123,9 @@ func atMost(done <-chan struct{}, d time.Duration) <-chan struct{} {
 // TestRandomRequestsUnderLoad asks for whatever can be asked for, in random order and with random arguments, half of them wrong, while
 // clients ask the program: no answer may be a fault of the server, and nobody may lose a request.
 func TestRandomRequestsUnderLoad(t *testing.T) {
-	m := start(t, hello)
-	m.serves(1)
-	load := press(t, m.address(), 4, 2*time.Millisecond)
+	m := lab.Start(t, lab.Hello)
+	m.Serves(1)
+	load := lab.Press(t, m.Address(), 4, 2*time.Millisecond)
 	requests := []struct{ method, path string }{
 		{"GET", "/v1/status"}, {"GET", "/v1/status?program=web"}, {"GET", "/v1/status?usage=no"}, {"GET", "/v1/wait?ticket=web:1&timeout=10ms"},
 		{"GET", "/v1/wait?ticket=web:99:98:x&until=drained&timeout=10ms"}, {"POST", "/v1/reload"}, {"POST", "/v1/programs/web/scale"},
@@ -144,38 +143,17 @@ func TestRandomRequestsUnderLoad(t *testing.T) {
 		asking.Go(func() {
 			for range 100 {
 				r, body := requests[random.IntN(len(requests))], bodies[random.IntN(len(bodies))]
-				if code, text := m.request(r.method, r.path, body); code == 0 || code >= 500 && !strings.Contains(text, `"too_slow"`) {
+				if code, text := m.Request(r.method, r.path, body); code == 0 || code >= 500 && !strings.Contains(text, `"too_slow"`) {
 					t.Errorf("%s %s %q: %d %s", r.method, r.path, body, code, text)
 				}
 			}
 		})
 	}
 	asking.Wait()
-	m.until("no canary is held", func() bool {
-		m.ctl("abort", "web")
-		return m.status().Programs[0].State == "up"
+	m.Until("no canary is held", func() bool {
+		m.Ctl("abort", "web")
+		return m.Status().Programs[0].State == "up"
 	})
-	m.well("reload", "--drained")
-	load.lossless(t)
-}
-
-// request asks over the control socket, on a connection of its own.
-func (m *master) request(method, path, body string) (code int, text string) {
-	c, err := net.Dial("unix", m.path("run/control.sock"))
-	if err != nil {
-		return 0, err.Error()
-	}
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(patience))
-	fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body)
-	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil {
-		return 0, err.Error()
-	}
-	defer answer.Body.Close()
-	all, err := io.ReadAll(answer.Body)
-	if err != nil {
-		return 0, err.Error()
-	}
-	return answer.StatusCode, string(all)
+	m.CtlOK("reload", "--drained")
+	load.Lossless(t)
 }

@@ -1,5 +1,4 @@
-// Package ports gives tests ports.
-package ports
+package lab
 
 import (
 	"net"

@@ -1,0 +1,26 @@
+package lab
+
+import (
+	"os"
+	"syscall"
+)
+
+// Gate makes a FIFO at which workers with the argument gate=PATH wait.
+func (m *Supervisord) Gate(name string) string {
+	m.T.Helper()
+	Must(m.T, syscall.Mkfifo(m.Path(name), 0o666))
+	Must(m.T, os.Chmod(m.Path(name), 0o666))
+	return m.Path(name)
+}
+
+// Open opens a gate for the workers that wait there, or for the next one that comes.
+func (m *Supervisord) Open(gate string) {
+	m.T.Helper()
+	var f *os.File
+	m.Until("somebody waits at the gate", func() (waits bool) {
+		var err error
+		f, err = os.OpenFile(gate, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		return err == nil
+	})
+	f.Close()
+}

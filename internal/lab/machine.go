@@ -1,0 +1,86 @@
+package lab
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// Exists reports whether there is such a file. A dangling symbolic link is one.
+func Exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// Occupy listens on an address of its own until the end of the test.
+func Occupy(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	Must(t, err)
+	t.Cleanup(func() { ln.Close() })
+	return ln.Addr().String()
+}
+
+// Need finds a program, and skips the test if it is not installed.
+func Need(t testing.TB, program string) string {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	if err != nil {
+		t.Skipf("%s is not installed", program)
+	}
+	return path
+}
+
+// TerminalCommand runs a command on a terminal and copies what it writes there.
+func TerminalCommand(t testing.TB) []string {
+	return []string{Need(t, "python3"), "-c", `
+import os, pty, signal, sys
+pid, fd = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+signal.signal(signal.SIGTERM, lambda *_: os.kill(pid, signal.SIGTERM))
+while True:
+    try:
+        data = os.read(fd, 4096)
+    except OSError:
+        break
+    if not data:
+        break
+    os.write(1, data)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+`}
+}
+
+// NeedRoot skips a test that only root can run: "only root can " + why.
+func NeedRoot(t testing.TB, why string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can " + why)
+	}
+}
+
+// Size is the size of a file in bytes, 0 if there is none.
+func Size(path string) int64 {
+	stat, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return stat.Size()
+}
+
+// Number reads a file with a number in it, 0 if there is none.
+func Number(path string) int {
+	n := 0
+	for _, c := range strings.TrimSpace(Text(path)) {
+		n = n*10 + int(c-'0')
+	}
+	return n
+}
+
+// Text reads a file, "" if there is none.
+func Text(path string) string {
+	raw, _ := os.ReadFile(path)
+	return string(raw)
+}

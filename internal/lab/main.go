@@ -1,0 +1,119 @@
+package lab
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// WorkerWord is the first argument that makes a test binary a worker. See behave for the arguments after it.
+const WorkerWord = "be-a-worker"
+
+// Built holds the paths of the programs that Main has built. Every user may execute them.
+var Built struct {
+	Dir, Supervisord, Hello, Starter string
+	Self                             string // a copy of the test binary
+}
+
+// Main is the TestMain of a package that uses this harness. It builds the programs under test, runs the tests and exits. In a
+// process that a supervisord started as its worker it is the worker, and does not return either.
+func Main(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == WorkerWord {
+		behave(os.Args[2:])
+	}
+	flag.Parse()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "sv")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = build(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "lab:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+// build builds the programs under test, with the race detector if the test binary has it.
+func build(dir string) error {
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return err
+	}
+	Built.Dir, Built.Self = dir, filepath.Join(dir, "tests")
+	if err := copySelf(Built.Self); err != nil {
+		return err
+	}
+	Built.Supervisord, Built.Hello, Built.Starter = filepath.Join(dir, "supervisord"), filepath.Join(dir, "hello"), filepath.Join(dir, "starter")
+	args := []string{"build", "-o", dir + "/"}
+	if RaceEnabled {
+		args = append(args, "-race")
+	}
+	root, err := findRoot()
+	if err != nil {
+		return err
+	}
+	command := exec.Command("go", append(args, "./cmd/supervisord", "./examples/hello", "./examples/starter")...)
+	command.Dir = root
+	if out, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot build the programs under test: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// findRoot finds the root of this module: the nearest directory above the working directory with a go.mod.
+var findRoot = sync.OnceValues(func() (string, error) {
+	at, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := at; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == "/" {
+			return "", fmt.Errorf("no go.mod in %s or above", at)
+		}
+	}
+})
+
+// Root returns the absolute path of a file of this module: Root("scripts/run").
+func Root(name string) string {
+	dir, err := findRoot()
+	if err != nil {
+		panic(err) // Main has found it before
+	}
+	return filepath.Join(dir, name)
+}
+
+// Must fails the test if there is an error.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// copySelf copies this binary to where an ordinary user can execute it, too.
+func copySelf(path string) error {
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	defer self.Close()
+	to, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, self)
+	return errors.Join(err, to.Close())
+}

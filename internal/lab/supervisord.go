@@ -1,0 +1,442 @@
+package lab
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Patience is how long anything may take that should be there at once: the machine may be busy.
+const Patience = 30 * time.Second
+
+// MarkVariable is in the environment of everything that a test starts, so that what it leaves behind is found.
+const MarkVariable = "TESTS_MARK"
+
+// Supervisord is one supervisord process with a directory of its own. A test may start one after the other in it. When the test
+// ends it is ended, and the test fails if a process, a socket or a pid file is left. Its methods fail the test on errors.
+type Supervisord struct {
+	T     testing.TB
+	Dir   string
+	mark  string
+	Env   []string // added to Environ
+	Via   []string // the command that executes supervisord, if any
+	As    *syscall.Credential
+	Cmd   *exec.Cmd // the latest supervisord
+	Log   *Journal  // what it writes
+	ended chan struct{}
+	over  bool // the end was seen and looked into
+}
+
+// Prepare makes a directory for a supervisord that the test starts later.
+func Prepare(t testing.TB) *Supervisord {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sv") // t.TempDir has paths too long for unix sockets
+	Must(t, err)
+	Must(t, os.Chmod(dir, 0o755))
+	m := &Supervisord{T: t, Dir: dir, mark: rand.Text()}
+	t.Cleanup(func() {
+		m.Finish()
+		if t.Failed() && m.Log != nil {
+			t.Logf("the log:\n%s", m.Log)
+		}
+		os.RemoveAll(dir)
+	})
+	return m
+}
+
+// Start starts a supervisord with this configuration. See Write for its form.
+func Start(t testing.TB, config string) *Supervisord {
+	t.Helper()
+	m := Prepare(t)
+	m.Start(config)
+	return m
+}
+
+// Start writes the configuration and starts supervisord with it.
+func (m *Supervisord) Start(config string) {
+	m.T.Helper()
+	m.Write(config)
+	m.Launch("-c", m.Path("config.toml"))
+}
+
+// Launch starts supervisord with these arguments.
+func (m *Supervisord) Launch(args ...string) {
+	m.T.Helper()
+	argv := append(append([]string{}, m.Via...), Built.Supervisord)
+	m.Execute(append(argv, args...)...)
+}
+
+// Execute starts a command instead of supervisord.
+func (m *Supervisord) Execute(argv ...string) {
+	m.T.Helper()
+	m.Cmd = exec.Command(argv[0], argv[1:]...)
+	m.Cmd.Env = m.Environ()
+	m.Cmd.Dir = m.Dir
+	if m.As != nil {
+		m.Cmd.SysProcAttr = &syscall.SysProcAttr{Credential: m.As}
+	}
+	r, w, err := os.Pipe()
+	Must(m.T, err)
+	m.Cmd.Stdout, m.Cmd.Stderr = w, w
+	m.Log, m.ended, m.over = newJournal(r), make(chan struct{}), false
+	err = m.Cmd.Start()
+	w.Close()
+	if err != nil {
+		m.Cmd, m.over = nil, true
+		m.T.Fatal(err)
+	}
+	go func(cmd *exec.Cmd, ended chan struct{}) {
+		cmd.Wait()
+		close(ended)
+	}(m.Cmd, m.ended)
+}
+
+// Run runs supervisord to its end and returns its output and its exit code.
+func (m *Supervisord) Run(args ...string) (out string, code int) {
+	m.T.Helper()
+	cmd := exec.Command(Built.Supervisord, args...)
+	cmd.Env, cmd.Dir = m.Environ(), m.Dir
+	raw, err := cmd.CombinedOutput()
+	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
+		m.T.Fatal(err)
+	}
+	return string(raw), cmd.ProcessState.ExitCode()
+}
+
+// Environ is the environment of what m starts. It is plain, so that a test does not depend on who runs it.
+func (m *Supervisord) Environ() []string {
+	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
+		"GORACE=atexit_sleep_ms=0", MarkVariable + "=" + m.mark}, m.Env...)
+}
+
+// Path is the path of a file in the directory of m.
+func (m *Supervisord) Path(name string) string { return filepath.Join(m.Dir, name) }
+
+// File writes a file that everyone may read into the directory of m, after Fill, and returns its path.
+func (m *Supervisord) File(name, text string) string {
+	m.T.Helper()
+	Must(m.T, os.MkdirAll(filepath.Dir(m.Path(name)), 0o755))
+	Must(m.T, os.WriteFile(m.Path(name), []byte(m.Fill(text)), 0o644))
+	return m.Path(name)
+}
+
+// Read reads a file in the directory of m.
+func (m *Supervisord) Read(name string) string {
+	m.T.Helper()
+	text, err := os.ReadFile(m.Path(name))
+	Must(m.T, err)
+	return string(text)
+}
+
+// Fill replaces {dir} by the directory, {worker}, {hello} and {sleep} by commands, quoted; a comma and arguments may follow.
+func (m *Supervisord) Fill(text string) string {
+	return strings.NewReplacer(
+		"{dir}", m.Dir,
+		"{worker}", fmt.Sprintf("%q, %q", Built.Self, WorkerWord),
+		"{hello}", strconv.Quote(Built.Hello),
+		"{sleep}", `"sleep", "1000"`,
+	).Replace(text)
+}
+
+// Write replaces the configuration, atomically. The text begins within the table [supervisor], where runtime_dir and
+// log_level = "debug" are set already.
+func (m *Supervisord) Write(config string) {
+	m.T.Helper()
+	head := "[supervisor]\nruntime_dir = \"{dir}/run\"\n"
+	if !strings.Contains(config, "log_level") {
+		head += "log_level = \"debug\"\n"
+	}
+	m.File("config.new", head+config)
+	Must(m.T, os.Rename(m.Path("config.new"), m.Path("config.toml")))
+}
+
+// PID is the PID of the latest supervisord, or of the command of Via.
+func (m *Supervisord) PID() int { return m.Cmd.Process.Pid }
+
+// Signal sends supervisord a signal.
+func (m *Supervisord) Signal(sig syscall.Signal) {
+	m.T.Helper()
+	Must(m.T, m.Cmd.Process.Signal(sig))
+}
+
+// Reload sends HUP and returns the line in the log that answers it.
+func (m *Supervisord) Reload() Line {
+	m.T.Helper()
+	last := m.Last()
+	m.Signal(syscall.SIGHUP)
+	return m.Await(Says(HUP), After(last))
+}
+
+// Last is the last line of the log so far.
+func (m *Supervisord) Last() Line {
+	lines, _ := m.Log.All()
+	if len(lines) == 0 {
+		return Line{}
+	}
+	return lines[len(lines)-1]
+}
+
+// Await waits for the first line of the log that meets the conditions.
+func (m *Supervisord) Await(conds ...Cond) Line {
+	m.T.Helper()
+	return m.AwaitN(1, conds...)[0]
+}
+
+// AwaitN waits until n lines of the log meet the conditions, and returns all that do.
+func (m *Supervisord) AwaitN(n int, conds ...Cond) []Line {
+	m.T.Helper()
+	timeout := time.NewTimer(Patience)
+	defer timeout.Stop()
+	eof := m.Log.eof
+	for {
+		found, more := m.Log.All(conds...)
+		if len(found) >= n {
+			return found
+		}
+		select {
+		case <-more:
+		case <-eof:
+			eof = nil
+			if found, _ = m.Log.All(conds...); len(found) < n {
+				m.T.Fatalf("supervisord has ended, and the log has %d of %d such lines", len(found), n)
+			}
+		case <-timeout.C:
+			m.T.Fatalf("after %v the log has %d of %d such lines", Patience, len(found), n)
+		}
+	}
+}
+
+// Count counts the lines so far that meet the conditions.
+func (m *Supervisord) Count(conds ...Cond) int {
+	found, _ := m.Log.All(conds...)
+	return len(found)
+}
+
+// Never fails the test if a line so far meets the conditions.
+func (m *Supervisord) Never(conds ...Cond) {
+	m.T.Helper()
+	if found, _ := m.Log.All(conds...); len(found) > 0 {
+		m.T.Errorf("this should not be in the log: %s", found[0].Text)
+	}
+}
+
+// Serves waits until a generation serves.
+func (m *Supervisord) Serves(number int) Line {
+	m.T.Helper()
+	return m.Await(Says(GenerationServes), Gen(number))
+}
+
+// Gone waits until a generation is gone.
+func (m *Supervisord) Gone(number int) Line {
+	m.T.Helper()
+	return m.Await(Says(GenerationGone), Gen(number))
+}
+
+// WorkerPID is the PID of the first worker of a generation (of the program web, or the only one).
+func (m *Supervisord) WorkerPID(number int) int {
+	m.T.Helper()
+	return m.Await(Says(WorkerRuns), Gen(number)).PID
+}
+
+// Until waits until a condition holds, for what the log does not say. What it waits for is named in the failure.
+func (m *Supervisord) Until(what string, holds func() bool) {
+	m.T.Helper()
+	for end := time.Now().Add(Patience); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			m.T.Fatalf("still not after %v: %s", Patience, what)
+		}
+	}
+}
+
+// Finish ends supervisord with TERM, if it runs, and then is Ends(0).
+func (m *Supervisord) Finish() {
+	if m.Cmd == nil || m.over {
+		return
+	}
+	m.Cmd.Process.Signal(syscall.SIGTERM)
+	m.Ends(0)
+}
+
+// Ends waits until supervisord ends, and fails if its exit code is another or if it leaves a process or a file.
+func (m *Supervisord) Ends(code int) {
+	m.T.Helper()
+	m.over = true
+	select {
+	case <-m.ended:
+	case <-time.After(Patience):
+		m.T.Errorf("supervisord has not ended after %v", Patience)
+		m.Cmd.Process.Signal(syscall.SIGABRT) // its goroutines
+		<-m.ended
+		m.Sweep()
+		return
+	}
+	if got := m.Cmd.ProcessState.ExitCode(); got != code {
+		m.T.Errorf("supervisord ended with %v, want exit code %d", m.Cmd.ProcessState, code)
+	}
+	m.nothingLeft()
+}
+
+// nothingLeft fails if the supervisord that has ended left a process or a file behind.
+func (m *Supervisord) nothingLeft() {
+	m.T.Helper()
+	if left := m.Processes(); len(left) > 0 {
+		time.Sleep(500 * time.Millisecond) // what was killed needs a moment to vanish
+		for _, p := range m.Processes() {
+			m.T.Errorf("process %d is left: %q", p, Cmdline(p))
+		}
+	}
+	m.Sweep()
+	filepath.WalkDir(m.Dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		name := entry.Name()
+		if entry.Type()&fs.ModeSocket != 0 || strings.HasPrefix(name, "notify.") || strings.HasSuffix(name, ".lock") || strings.HasSuffix(name, ".pid") {
+			m.T.Errorf("%s is left", path)
+		}
+		return nil
+	})
+	if m.Count(Contains("DATA RACE")) > 0 {
+		m.T.Error("there was a data race")
+	}
+}
+
+// Processes lists supervisord, its workers, and what they started, as the mark in their environment shows.
+func (m *Supervisord) Processes() []int {
+	entries, err := os.ReadDir("/proc")
+	Must(m.T, err)
+	mark := []byte(MarkVariable + "=" + m.mark)
+	var found []int
+	for _, e := range entries {
+		p, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if environ, err := os.ReadFile("/proc/" + e.Name() + "/environ"); err == nil && bytes.Contains(environ, mark) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// Sweep kills Processes.
+func (m *Supervisord) Sweep() {
+	for _, p := range m.Processes() {
+		syscall.Kill(p, syscall.SIGKILL)
+	}
+}
+
+// Wait waits until supervisord has ended, with any exit code, and does not look at what it left.
+func (m *Supervisord) Wait() {
+	m.T.Helper()
+	m.over = true
+	select {
+	case <-m.ended:
+	case <-time.After(Patience):
+		m.T.Fatalf("supervisord has not ended after %v", Patience)
+	}
+}
+
+// PrepareOrdinary prepares a supervisord for an ordinary user: nobody, if the tests run as root.
+func PrepareOrdinary(t testing.TB) *Supervisord {
+	t.Helper()
+	m := Prepare(t)
+	if os.Geteuid() == 0 {
+		OpenToAll(t)
+		m.As = &syscall.Credential{Uid: 65534, Gid: 65534}
+		Must(t, os.Chown(m.Dir, 65534, 65534))
+	}
+	return m
+}
+
+// OpenToAll skips a test where only root can pass to the directory for temporary files.
+func OpenToAll(t testing.TB) {
+	t.Helper()
+	for dir := Built.Dir; dir != "/"; dir = filepath.Dir(dir) {
+		if stat, err := os.Stat(dir); err != nil || stat.Mode()&1 == 0 {
+			t.Skipf("an ordinary user cannot execute what is in %s; set TMPDIR", dir)
+		}
+	}
+}
+
+// Address is the address of the only TCP listener.
+func (m *Supervisord) Address() string {
+	m.T.Helper()
+	found := Addresses(m.T, m.Cmd.Process.Pid)
+	if len(found) != 1 {
+		m.T.Fatalf("supervisord listens on %v, want one address", found)
+	}
+	return found[0]
+}
+
+// Lines is the log so far.
+func (m *Supervisord) Lines() []Line {
+	found, _ := m.Log.All()
+	return found
+}
+
+// Living lists the workers in the log that are alive.
+func (m *Supervisord) Living() []int {
+	var living []int
+	for _, l := range m.Lines() {
+		if l.Msg == WorkerRuns && Alive(l.PID) {
+			living = append(living, l.PID)
+		}
+	}
+	return living
+}
+
+// Die kills supervisord, as a crash would. Its workers stay.
+func (m *Supervisord) Die() {
+	m.T.Helper()
+	m.Signal(syscall.SIGKILL)
+	m.Wait()
+}
+
+// Untouched fails unless this worker of generation 1 is alive, was told nothing, and still answers.
+func (m *Supervisord) Untouched(worker int) {
+	m.T.Helper()
+	if !Alive(worker) {
+		m.T.Errorf("worker %d, which served, is gone", worker)
+	}
+	m.Never(Says(WorkerTold), PID(worker))
+	if got := Ask(m.T, m.Address(), "/"); !strings.Contains(got, "generation=1 ") {
+		m.T.Errorf("there answers %s", got)
+	}
+}
+
+// Settle waits until the log has been silent for a while: signals leave no trace between kill(2) and whoever takes them.
+func (m *Supervisord) Settle() {
+	m.T.Helper()
+	for {
+		_, more := m.Log.All()
+		select {
+		case <-more:
+		case <-time.After(300 * time.Millisecond):
+			return
+		}
+	}
+}
+
+// PIDs lists the living children of supervisord by number.
+func (m *Supervisord) PIDs() []int {
+	var found []int
+	for _, p := range ChildrenOf(m.PID()) {
+		if Alive(p) {
+			found = append(found, p)
+		}
+	}
+	slices.Sort(found)
+	return found
+}

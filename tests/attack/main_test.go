@@ -1,0 +1,9 @@
+package attack
+
+import (
+	"testing"
+
+	"example.org/supervisord/internal/lab"
+)
+
+func TestMain(m *testing.M) { lab.Main(m) }
