@@ -111,9 +111,6 @@ func resolve(ctx context.Context, c *config.Config, known map[socket.Spec]socket
 			l.want = append(l.want, socket.Want{Resolved: r, Slots: p.Workers})
 		}
 	}
-	if err := c.Overlaps(l.listeners); err != nil {
-		return nil, err
-	}
 	return l, nil
 }
 
@@ -236,7 +233,7 @@ func (s *Supervisor) apply(l *loaded, r request) error {
 func (s *Supervisor) applyProgram(c *config.Program, listeners []socket.Resolved, r request) {
 	p := s.programs[c.Name]
 	if p == nil {
-		p = newProgram(NewProgram(c))
+		p = s.newProgram(NewProgram(c))
 		s.programs[c.Name] = p
 		p.listeners = listeners
 		s.step(p, Start{Config: c})

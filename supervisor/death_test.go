@@ -211,7 +211,7 @@ func (h *hold) Descriptors() map[string]int {
 
 func (h *hold) Memory(uint64) (uint64, error)             { return 0, nil }
 func (h *hold) Probe(context.Context, worker.Ready) error { return nil }
-func (w *world) Freeze()                                  {}
+func (w *world) Freeze(time.Duration) error               { return nil }
 func (w *world) Thaw()                                    {}
 func (w *world) Run(context.Context, worker.Spec) error   { return nil }
 

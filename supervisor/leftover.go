@@ -190,7 +190,9 @@ func (s *Supervisor) leave() {
 		return
 	}
 	s.Log.Info("leaving; the workers go on and wait for the next supervisord")
-	s.Launcher.Freeze()
+	if err := s.Launcher.Freeze(freezeTimeout); err != nil {
+		s.Log.Error("what workers say now may be lost", zap.Error(err))
+	}
 	s.keeper.changed()
 	s.keep()
 	if err := s.flushLogs(); err != nil {

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"go.uber.org/zap"
@@ -28,11 +29,25 @@ func (s *Supervisor) logsAsked(r LogsRequest) (*worker.Log, error) {
 	return p.log, nil
 }
 
-// How long a slow disk may hold up the end of a program's log, and an upgrade, which does not happen then.
+// How long a disk that hangs may hold up a reload, which then fails; the end of a program's log; and an upgrade, which does not
+// happen then.
 const (
+	logOpenTimeout  = 10 * time.Second
 	logEndTimeout   = 5 * time.Second
 	logFlushTimeout = 2 * time.Second
 )
+
+// within is a context that ends so much later.
+func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not within %s", timeout))
+}
+
+// logErrors counts and reports what goes wrong with the log files of a program.
+func (s *Supervisor) logErrors(program string) *worker.LogErrors {
+	return worker.NewLogErrors(func(what string, err error) {
+		s.Log.Error(what, zap.String("program", program), zap.Error(err))
+	})
+}
 
 // captures returns the log of a program of which this configuration captures something. All its generations share it.
 func (s *Supervisor) captures(p *program, c *config.Program) *worker.Log {
@@ -40,19 +55,25 @@ func (s *Supervisor) captures(p *program, c *config.Program) *worker.Log {
 		return nil
 	}
 	if p.log == nil {
-		name := p.core.Name
-		p.log = worker.NewLog(func(err error) {
-			s.Log.Error("output of workers is lost", zap.String("program", name), zap.Error(err))
-		})
+		p.log = worker.NewLog(p.logErrors, p.logEnded)
 	}
 	return p.log
 }
 
-func logFileSpec(l config.Log) worker.LogFileSpec {
-	return worker.LogFileSpec{Path: l.File, MaxSize: l.MaxSize, MaxAge: l.MaxAge, MaxFiles: l.MaxFiles, Compress: l.Compress}
+// logFileSpec is the log file of a generation, which may belong to the workers' user.
+func (snap *snapshot) logFileSpec(l config.Log) worker.LogFileSpec {
+	return worker.LogFileSpec{Path: l.File, MaxSize: l.MaxSize, MaxAge: l.MaxAge, MaxFiles: l.MaxFiles, Compress: l.Compress, Owner: snap.owner()}
 }
 
-// keepLogging goes on with the log file that the image before this one wrote: that of the newest generation that was prepared.
+func (snap *snapshot) owner() int {
+	if snap.Credential == nil {
+		return os.Geteuid()
+	}
+	return int(snap.Credential.UID)
+}
+
+// keepLogging goes on with the log files that the image before this one wrote; of the captured ones with that of the newest
+// generation that was prepared. A file that is not to be had does not stop it: it is opened again with each line.
 func (s *Supervisor) keepLogging(p *program) {
 	newest := 0
 	for _, cg := range p.core.Generations() {
@@ -60,60 +81,88 @@ func (s *Supervisor) keepLogging(p *program) {
 		if g == nil {
 			continue
 		}
+		g.snapshot.output(cg.Config, func(spec worker.LogFileSpec) (*worker.LogFile, error) { //nolint:errcheck // it cannot fail
+			return worker.UseLogFile(spec, nil, p.logErrors), nil
+		})
 		g.log = s.captures(p, cg.Config)
 		if g.log != nil && cg.Number > newest {
 			newest = cg.Number
-			g.log.UseFile(logFileSpec(cg.Config.Log))
+			g.log.UseFile(g.snapshot.logFileSpec(cg.Config.Log))
 		}
-		s.hearOf(p, g.files())
 	}
 }
 
-// hearOf has the loss of output that goes to plain files reported.
-func (s *Supervisor) hearOf(p *program, files []*worker.LogFile) {
-	name := p.core.Name
-	for _, f := range files {
-		f.OnError(func(err error) {
-			s.Log.Error("output of workers is lost", zap.String("program", name), zap.Error(err))
-		})
-	}
-}
-
-// reopenLogs makes every log open its file again.
-func (s *Supervisor) reopenLogs() {
+// reopen opens every log file again.
+func (s *Supervisor) reopen() {
+	s.Log.Info("USR1: reopening log files")
 	for _, p := range s.programs {
-		if p.log != nil {
-			p.log.Reopen()
+		for _, f := range p.logFiles() {
+			f.Reopen()
 		}
 	}
+}
+
+// logFile is what a LogFile and a Log have in common.
+type logFile interface {
+	Reopen()
+	Flush(context.Context) error
+	Close(context.Context) error
+}
+
+// logFiles are those that the program writes now.
+func (p *program) logFiles() []logFile {
+	var files []logFile
+	if p.log != nil {
+		files = append(files, p.log)
+	}
+	for _, g := range p.generations {
+		for _, f := range g.files() {
+			files = append(files, f)
+		}
+	}
+	return files
 }
 
 // flushLogs waits until everything that was read is in the files. No worker may write meanwhile: see Launcher.Freeze.
 func (s *Supervisor) flushLogs() error {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), logFlushTimeout, fmt.Errorf("not within %s", logFlushTimeout))
+	ctx, cancel := within(context.Background(), logFlushTimeout)
 	defer cancel()
 	for _, p := range s.programs {
-		if p.log == nil {
-			continue
-		}
-		if err := p.log.Flush(ctx); err != nil {
-			return err
+		for _, f := range p.logFiles() {
+			if err := f.Flush(ctx); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// closeLog ends the log of a program whose workers have all gone.
-func (s *Supervisor) closeLog(p *program) {
-	log, name := p.log, p.core.Name
-	if log == nil {
+// releaseLog ends the log of a program of which no generation captures anything any more.
+func (s *Supervisor) releaseLog(p *program) {
+	for _, g := range p.generations {
+		if g.log != nil {
+			return
+		}
+	}
+	s.endLog(p)
+}
+
+// endLog ends the log of a program.
+func (s *Supervisor) endLog(p *program) {
+	if p.log == nil {
 		return
 	}
+	s.closeLog(p, p.log)
+	p.log, p.logEnded = nil, p.log.Done()
+}
+
+// closeLog ends a log file to which no worker writes any more. It does not wait.
+func (s *Supervisor) closeLog(p *program, f logFile) {
 	s.running.Go(func() {
-		ctx, cancel := context.WithTimeoutCause(context.Background(), logEndTimeout, fmt.Errorf("not within %s", logEndTimeout))
+		ctx, cancel := within(context.Background(), logEndTimeout)
 		defer cancel()
-		if err := log.Close(ctx); err != nil {
-			s.Log.Error("output of workers is lost", zap.String("program", name), zap.Error(err))
+		if err := f.Close(ctx); err != nil {
+			s.Log.Error("output of workers is lost", zap.String("program", p.core.Name), zap.Error(err))
 		}
 	})
 }

@@ -84,10 +84,9 @@ func (s *Supervisor) forget(p *program, number int) {
 	s.table.Release(g.claims)
 	s.keeper.changed()
 	for _, f := range g.files() {
-		if err := f.Close(); err != nil {
-			s.Log.Error("cannot close log file", zap.String("program", p.core.Name), zap.Error(err))
-		}
+		s.closeLog(p, f)
 	}
+	s.releaseLog(p)
 }
 
 // workerSpec is what a worker of this generation is started with.

@@ -39,7 +39,7 @@ func (s *Supervisor) prepare(p *program, cg *Generation) {
 	p.generations[cg.Number] = g
 	s.running.Go(func() {
 		defer cancel()
-		snap, failure := s.look(ctx, cg.Config, g.log)
+		snap, failure := s.look(ctx, cg.Config, g.log, p.logErrors)
 		s.post(preparedNote{p, g, snap, failure})
 	})
 }
@@ -48,18 +48,17 @@ func (s *Supervisor) prepared(n preparedNote) {
 	n.generation.snapshot = n.snapshot
 	if n.program.generations[n.generation.number] != n.generation { // gone meanwhile
 		for _, f := range n.generation.files() {
-			f.Close() //nolint:errcheck // nothing was written
+			s.closeLog(n.program, f)
 		}
 		return
 	}
-	s.hearOf(n.program, n.generation.files())
 	s.step(n.program, Prepared{Generation: n.generation.number, Failure: n.failure})
 }
 
-func (s *Supervisor) look(ctx context.Context, c *config.Program, log *worker.Log) (*snapshot, *Failure) {
-	snap, err := newSnapshot(c)
-	if err == nil && log != nil {
-		err = log.SetFile(logFileSpec(c.Log))
+func (s *Supervisor) look(ctx context.Context, c *config.Program, log *worker.Log, e *worker.LogErrors) (*snapshot, *Failure) {
+	snap, err := lookUp(c)
+	if err == nil {
+		err = snap.open(ctx, c, log, e)
 	}
 	if err != nil {
 		return snap, &Failure{Step: "prepare", Reason: err.Error()}
@@ -87,14 +86,6 @@ func preflightFailure(err error) *Failure {
 	return &Failure{Step: "preflight", Reason: err.Error()}
 }
 
-func newSnapshot(c *config.Program) (*snapshot, error) {
-	snap, err := lookUp(c)
-	if err != nil {
-		return snap, err
-	}
-	return snap, snap.open(c)
-}
-
 // lookUp finds out everything but the log files.
 func lookUp(c *config.Program) (*snapshot, error) {
 	snap := &snapshot{}
@@ -110,15 +101,26 @@ func lookUp(c *config.Program) (*snapshot, error) {
 	return snap, err
 }
 
-// open opens the log files; both streams share one file when they name one path.
-func (snap *snapshot) open(c *config.Program) error {
+// open opens the log files.
+func (snap *snapshot) open(ctx context.Context, c *config.Program, log *worker.Log, e *worker.LogErrors) error {
+	ctx, cancel := within(ctx, logOpenTimeout)
+	defer cancel()
+	err := snap.output(c, func(s worker.LogFileSpec) (*worker.LogFile, error) { return worker.OpenLogFile(ctx, s, e) })
+	if err == nil && log != nil {
+		err = log.SetFile(ctx, snap.logFileSpec(c.Log))
+	}
+	return err
+}
+
+// output says where the streams go, with files that open opens; both streams share one file when they name one path.
+func (snap *snapshot) output(c *config.Program, open func(worker.LogFileSpec) (*worker.LogFile, error)) error {
 	opened := map[string]*worker.LogFile{}
 	output := func(o config.Output) (worker.Output, error) {
 		if o.Kind != worker.ToFile {
 			return worker.Output{Kind: o.Kind}, nil
 		}
 		if opened[o.Path] == nil {
-			f, err := worker.OpenLogFile(o.Path)
+			f, err := open(worker.LogFileSpec{Path: o.Path, Owner: snap.owner()})
 			if err != nil {
 				return worker.Output{}, err
 			}

@@ -207,7 +207,6 @@ func (s *Supervisor) Restore(h *Handover) error {
 	defer func() { s.keeper = k }()
 	k.inherit(h)
 	s.table.Offer(h.sockets)
-	h.record.ownListeners()
 	if err := s.restoreListeners(h.record); err != nil {
 		return err
 	}
@@ -281,15 +280,12 @@ func (p *ProgramRecord) generation(number int) *GenerationRecord {
 }
 
 func (s *Supervisor) restoreProgram(ps ProgramRecord) error {
-	p := newProgram(ps.Core)
+	p := s.newProgram(ps.Core)
 	p.listeners, p.removed, p.last, p.recent = ps.Listeners, ps.Removed, ps.Last, ps.Recent
 	for _, cg := range ps.Core.Generations() {
 		gs := ps.generation(cg.Number)
 		if gs.Snapshot == nil {
 			continue // it is prepared anew
-		}
-		if err := gs.Snapshot.open(cg.Config); err != nil {
-			return err
 		}
 		p.generations[cg.Number] = &generation{
 			number: cg.Number, listeners: gs.Listeners, claims: gs.Claims, snapshot: gs.Snapshot, abandon: func() {},

@@ -29,7 +29,7 @@ type ProgramStatus struct {
 	RetryAt     *time.Time         `json:"retry_at,omitempty"` // when a worker or the program is started next
 	LastReload  *Outcome           `json:"last_reload,omitempty"`
 	Recent      []Report           `json:"recent"`               // how generations came and went last, oldest first: for who was not there
-	Lost        uint64             `json:"lost_lines,omitempty"` // of captured output that could not be written to the log file
+	Lost        uint64             `json:"lost_lines,omitempty"` // of output that could not be written to the log files
 }
 
 // GenerationStatus is one generation.
@@ -84,9 +84,7 @@ func (s *Supervisor) programStatus(p *program) ProgramStatus {
 	st := ProgramStatus{
 		Name: p.core.Name, State: p.core.State(), Summary: p.core.summary(), Generations: []GenerationStatus{}, Listeners: []ListenerStatus{},
 		Newest: p.core.LastGeneration, Failures: p.core.Failures, LastReload: p.last, Recent: append([]Report{}, p.recent...), RetryAt: some(p.core.RetryTime(time.Now())),
-	}
-	if p.log != nil {
-		st.Lost = p.log.Lost()
+		Lost: p.logErrors.Lost(),
 	}
 	for _, g := range p.core.Generations() {
 		st.Generations = append(st.Generations, p.generationStatus(g))

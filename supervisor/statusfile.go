@@ -3,7 +3,6 @@ package supervisor
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,11 +11,17 @@ import (
 	"go.uber.org/zap"
 )
 
-// statusFiles keeps the status_file of every program as the program is. A slow disk must not hold the loop: a goroutine
-// writes, and what it has not come to yet is overtaken by what is newer.
+// statusFiles keeps the status_file of every program as the program is. A disk that hangs must not hold the loop, nor the file of
+// another program: each path has a goroutine that writes, and what it has not come to yet is overtaken by what is newer.
 type statusFiles struct {
-	told map[string]string      // what was last asked for, by path
-	next chan map[string]string // with room for one
+	told    map[string]string // what was last asked for, by path
+	writers map[string]chan statusFile
+}
+
+// statusFile is how a file is to be.
+type statusFile struct {
+	text   string
+	wanted bool // false: it is to be removed
 }
 
 // tellFiles asks for the files to be as the programs are now.
@@ -31,27 +36,41 @@ func (s *Supervisor) tellFiles() {
 }
 
 func (s *Supervisor) wantFiles(want map[string]string) {
-	f := &s.files
-	if maps.Equal(want, f.told) {
-		return
+	for path, text := range want {
+		if old, told := s.files.told[path]; !told || old != text {
+			s.wantFile(path, statusFile{text, true})
+		}
 	}
-	if f.next == nil {
-		f.next = make(chan map[string]string, 1)
-		s.running.Go(func() { s.writeFiles(f.next) })
+	for path := range s.files.told {
+		if _, wanted := want[path]; !wanted {
+			s.wantFile(path, statusFile{})
+		}
 	}
-	f.told = want
+	s.files.told = want
+}
+
+func (s *Supervisor) wantFile(path string, want statusFile) {
+	next := s.files.writers[path]
+	if next == nil {
+		next = make(chan statusFile, 1)
+		if s.files.writers == nil {
+			s.files.writers = map[string]chan statusFile{}
+		}
+		s.files.writers[path] = next
+		s.running.Go(func() { s.keepFile(path, next) })
+	}
 	select {
-	case <-f.next:
+	case <-next:
 	default:
 	}
-	f.next <- want
+	next <- want
 }
 
 // endFiles removes the files that this supervisor has written.
 func (s *Supervisor) endFiles() {
 	s.wantFiles(map[string]string{})
-	if s.files.next != nil {
-		close(s.files.next)
+	for _, next := range s.files.writers {
+		close(next)
 	}
 }
 
@@ -80,27 +99,23 @@ func (g *Generation) readyPIDs() []int {
 	return pids
 }
 
-// writeFiles makes the files what is wanted, as often as that changes. One that it has not written it never removes.
-func (s *Supervisor) writeFiles(next <-chan map[string]string) {
-	written := map[string]string{}
+// keepFile makes a file what is wanted, as often as that changes. One that it has not written it never removes.
+func (s *Supervisor) keepFile(path string, next <-chan statusFile) {
+	var written *string
 	for want := range next {
-		for path := range written {
-			if _, wanted := want[path]; !wanted {
-				delete(written, path)
-				if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-					s.Log.Error("cannot remove status file", zap.Error(err))
-				}
+		switch {
+		case !want.wanted && written == nil, want.wanted && written == nil && want.text == "", want.wanted && written != nil && *written == want.text:
+		case !want.wanted:
+			written = nil
+			if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+				s.Log.Error("cannot remove status file", zap.Error(err))
 			}
-		}
-		for path, text := range want {
-			if old, known := written[path]; known && old == text || !known && text == "" {
-				continue
-			}
-			if err := writeStatus(path, text); err != nil {
+		default:
+			if err := writeStatus(path, want.text); err != nil {
 				s.Log.Error("cannot write status file", zap.Error(err))
 				continue
 			}
-			written[path] = text
+			written = &want.text
 		}
 	}
 }

@@ -3,7 +3,6 @@ package supervisor
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"os"
 	"slices"
 	"sync"
@@ -23,8 +22,9 @@ type Launcher interface {
 	Start(worker.Spec, func(worker.Event)) Handle
 	// Adopt makes a process that another image started a worker again.
 	Adopt(worker.Adoption, func(worker.Event)) Handle
-	// Freeze holds back everything that could happen to a worker until Thaw, so that its State is complete.
-	Freeze()
+	// Freeze holds back everything that could happen to a worker until Thaw, so that its State is complete. It waits at most
+	// patience for what is under way; an error means that nothing is held back.
+	Freeze(patience time.Duration) error
 	Thaw()
 	// Run runs a command that is no worker until it ends.
 	Run(context.Context, worker.Spec) error
@@ -109,14 +109,16 @@ type program struct {
 	told        map[int]int    // steps of the stop plan that were performed, by worker
 	timer       *time.Timer
 	timerAt     time.Time
-	log         *worker.Log    // what is captured; nil: nothing ever was
+	log         *worker.Log     // what is captured; nil: nothing is
+	logEnded    <-chan struct{} // closed when the file of the log before has everything; nil: there was none
+	logErrors   *worker.LogErrors
 	pulses      map[int]*pulse // the watch over the workers' health
 	sampler     sampler        // the watch over their memory
 	removed     bool           // gone from the configuration: forget it when it is down
 }
 
-func newProgram(core *Program) *program {
-	return &program{core: core, generations: map[int]*generation{}, workers: map[int]Handle{}, told: map[int]int{}, texts: map[int]string{}, pulses: map[int]*pulse{}}
+func (s *Supervisor) newProgram(core *Program) *program {
+	return &program{core: core, logErrors: s.logErrors(core.Name), generations: map[int]*generation{}, workers: map[int]Handle{}, told: map[int]int{}, texts: map[int]string{}, pulses: map[int]*pulse{}}
 }
 
 // note is one message in the queue.
@@ -223,14 +225,33 @@ func (s *Supervisor) Run(signals Signals) error {
 	s.cancel()
 	close(s.done)
 	for _, p := range s.programs {
-		s.closeLog(p)
+		s.endLog(p)
 	}
-	s.running.Wait()
+	s.awaitRunning()
 	for len(s.followers) > 0 {
 		s.unfollow(s.followers[0])
 	}
 	s.keeper.empty()
 	return s.table.Close()
+}
+
+// endTimeout is how long the end waits for what other goroutines do: longer than logEndTimeout, so that they can say what is lost.
+const endTimeout = logEndTimeout + time.Second
+
+// awaitRunning waits for the goroutines that were started, unless a disk or the like holds them up.
+func (s *Supervisor) awaitRunning() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.running.Wait()
+	}()
+	timeout := time.NewTimer(endTimeout)
+	defer timeout.Stop()
+	select {
+	case <-done:
+	case <-timeout.C:
+		s.Log.Error("supervisord does not wait any longer for a disk or a name server that does not answer", zap.Duration("took", endTimeout))
+	}
 }
 
 // acknowledge tells the workers that have become ready that this is written down.
@@ -384,25 +405,6 @@ func (s *Supervisor) changed(names []string) {
 	}
 }
 
-// reopen opens the log files of every generation again. A slow disk must not hold the loop.
-func (s *Supervisor) reopen() {
-	s.Log.Info("USR1: reopening log files")
-	s.reopenLogs()
-	var files []*worker.LogFile
-	for _, p := range s.programs {
-		for _, g := range p.generations {
-			files = append(files, g.files()...)
-		}
-	}
-	s.running.Go(func() {
-		for _, f := range files {
-			if err := f.Reopen(); err != nil && !errors.Is(err, os.ErrClosed) {
-				s.Log.Error("cannot reopen log file; the old one stays in use", zap.Error(err))
-			}
-		}
-	})
-}
-
 // step gives a program an event and performs what it decides.
 func (s *Supervisor) step(p *program, e Event) {
 	now := time.Now()
@@ -424,7 +426,7 @@ func (s *Supervisor) attend() {
 		s.watchMemory(p)
 		if p.removed && p.core.State() == Down && p.core.live() == 0 {
 			delete(s.programs, p.core.Name)
-			s.closeLog(p)
+			s.endLog(p)
 		}
 	}
 	if len(s.stepped) > 0 {

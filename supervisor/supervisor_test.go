@@ -68,8 +68,8 @@ func (l *fakeLauncher) Adopt(a worker.Adoption, post func(worker.Event)) Handle 
 	return l.Start(a.Spec, post)
 }
 
-func (l *fakeLauncher) Freeze() {}
-func (l *fakeLauncher) Thaw()   {}
+func (l *fakeLauncher) Freeze(time.Duration) error { return nil }
+func (l *fakeLauncher) Thaw()                      {}
 
 func (l *fakeLauncher) Run(ctx context.Context, _ worker.Spec) error {
 	if l.preflight == nil {

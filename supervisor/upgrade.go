@@ -31,6 +31,9 @@ const CheckFD = 3
 // tryTimeout bounds the trial of a new binary.
 const tryTimeout = 30 * time.Second
 
+// freezeTimeout is how long an upgrade waits for what the launcher is doing. The loop waits with it.
+const freezeTimeout = 2 * time.Second
+
 // Upgrader replaces the image of this process by a new one.
 type Upgrader interface {
 	// Check is the command that tries the new binary: it must read the state at CheckFD, and the configuration.
@@ -132,7 +135,9 @@ func (s *Supervisor) stumble(err error) error {
 func (s *Supervisor) replaceImage() error {
 	path, argv := s.Upgrade.Args()
 	s.Log.Info("executing the new binary", zap.String("path", path))
-	s.Launcher.Freeze()
+	if err := s.Launcher.Freeze(freezeTimeout); err != nil {
+		return err
+	}
 	defer s.Launcher.Thaw()
 	self, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -149,6 +154,9 @@ func (s *Supervisor) replaceImage() error {
 		st.Descriptors[name] = fd
 	}
 	if err := s.flushLogs(); err != nil {
+		return err
+	}
+	if err := s.Log.Sync(); err != nil {
 		return err
 	}
 	text, err := encodeRecord(st, s.keeper.last())

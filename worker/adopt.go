@@ -34,6 +34,7 @@ type State struct {
 	Report     []byte    // what came of the shim's report, while not Running
 	Pending    []Pending // signals that wait for Running
 
+	Carry   map[string][]byte `json:",omitempty"` // by stream: what was read of a line whose end was not
 	Control map[string][]byte `json:",omitempty"` // what came of messages to the control socket that are not complete yet, by ControlFDs
 }
 
@@ -45,20 +46,21 @@ type Pending struct {
 
 // State tells how the worker stands. Between Freeze and Thaw it stays right, and nothing was read that it does not tell; at
 // other times it may be outdated at once. PID is 0 for a worker that has no process yet, or none any more: there is nothing
-// to adopt then. Output that is no complete line yet is written out.
+// to adopt then. It never waits for a disk. What was read of an unfinished line it tells between Freeze and Thaw only: whoever
+// adopts after a crash would write it a second time.
 func (w *Worker) State() State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.process.pid == 0 || w.process.ended {
 		return State{}
 	}
-	for _, p := range w.pumps {
-		p.flush()
-	}
 	state := State{
 		PID: w.process.pid, Running: w.process.running, Ready: w.ready.said, Leaving: w.said.leaving,
 		NotifyPath: w.said.path, Group: w.process.group, Report: w.said.report, Pending: w.process.early,
 		Control: map[string][]byte{},
+	}
+	if w.launcher.gate.Locked() {
+		state.Carry = w.carry()
 	}
 	for i, l := range w.said.control.lines {
 		if l.source != nil && len(l.got) > 0 {
@@ -66,6 +68,16 @@ func (w *Worker) State() State {
 		}
 	}
 	return state
+}
+
+func (w *Worker) carry() map[string][]byte {
+	carry := map[string][]byte{}
+	for _, p := range w.pumps {
+		if line := p.unfinished(); len(line) > 0 {
+			carry[p.name] = line
+		}
+	}
+	return carry
 }
 
 // Descriptors tells what the next image must inherit, by name, besides State. They stay the worker's, and close-on-exec.
@@ -184,7 +196,9 @@ func (w *Worker) resume(a Adoption) {
 	for name, output := range map[string]Output{FDStdout: a.Spec.Stdout, FDStderr: a.Spec.Stderr} {
 		if fd := fd(name); fd >= 0 {
 			unix.SetNonblock(fd, true)
-			w.pumps = append(w.pumps, w.newPump(fd, output, name))
+			p := w.newPump(fd, output, name)
+			p.carry = a.State.Carry[name]
+			w.pumps = append(w.pumps, p)
 		}
 	}
 	for _, p := range w.pumps {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -142,10 +143,22 @@ func handOver(t *testing.T, w *Worker) Adoption {
 	return a
 }
 
+func freeze(t *testing.T, l *Launcher) {
+	t.Helper()
+	if err := l.Freeze(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // abandon makes a launcher forget a worker without ending it.
 func abandon(l *Launcher, w *Worker) {
 	w.mu.Lock()
 	w.said.path = "" // it must stay where it is
+	for _, p := range w.pumps {
+		p.mu.Lock()
+		p.carry = nil
+		p.mu.Unlock()
+	}
 	w.finish(0, false)
 	w.mu.Unlock()
 }
@@ -161,10 +174,13 @@ func TestChildIsAdoptedWithAllItSaysAndWrites(t *testing.T) {
 	spec.Sockets = []int{int(read.Fd())}
 	old := start(t, l, spec)
 	must[Spawned](old)
-	if !eventually(func() bool { old.w.State(); data, _ := os.ReadFile(log.Path()); return string(data) == "unfinished " }) {
-		t.Error("State does not write out what is no line yet")
+	if !eventually(func() bool { return string(old.w.carry()[FDStdout]) == "unfinished " }) {
+		t.Error("it is not read")
 	}
-	l.Freeze()
+	if st := old.w.State(); len(st.Carry) > 0 {
+		t.Errorf("after a crash %q would be written twice", st.Carry)
+	}
+	freeze(t, l)
 	a := handOver(t, old.w)
 	abandon(l, old.w)
 	must[Exited](old)
@@ -179,8 +195,8 @@ func TestChildIsAdoptedWithAllItSaysAndWrites(t *testing.T) {
 	if !e.Known || e.Status.ExitStatus() != 8 || len(e.Tail) != 1 || e.Tail[0] != "err" {
 		t.Errorf("%s %q", e, e.Tail)
 	}
-	if data, _ := os.ReadFile(log.Path()); !strings.Contains(string(data), "out\n") {
-		t.Errorf("%q", data)
+	if text := written(t, log); !strings.Contains(text, "unfinished out\n") || strings.Count(text, "unfinished") != 1 {
+		t.Errorf("%q", text)
 	}
 	if _, err := os.Stat(a.State.NotifyPath); !os.IsNotExist(err) {
 		t.Error("the socket is still there")
@@ -246,7 +262,7 @@ func TestFrozenLauncherLeavesEverythingInTheKernel(t *testing.T) {
 	spec.Sockets = []int{int(read.Fd())}
 	s := start(t, l, spec)
 	pid := must[Spawned](s).PID
-	l.Freeze()
+	freeze(t, l)
 	write.Close()
 	if !eventually(func() bool { return strings.HasPrefix(status(t, pid, "State"), "Z") }) {
 		t.Error("it does not end")
@@ -280,7 +296,8 @@ func TestWorkerIsAdoptedBetweenForkAndExec(t *testing.T) {
 	l := launcher(t)
 	s := &life{t: t, events: make(chan Event, 10)}
 	s.w = newWorker(l, Spec{Command: []string{"sleep", "100"}, Ready: Ready{Method: Notify}}, func(e Event) { s.events <- e })
-	l.gate.Lock() // nothing is read: the shim's report stays in its pipe
+	freeze(t, l) // nothing is read: the shim's report stays in its pipe
+	l.spawning.Unlock()
 	if err := s.w.spawn(); err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +310,8 @@ func TestWorkerIsAdoptedBetweenForkAndExec(t *testing.T) {
 	abandonUnread(s.w)
 	l.workers.Go(s.w.postAll)
 	must[Exited](s)
-	l.gate.Unlock()
+	l.spawning.Lock()
+	l.Thaw()
 	next := adopt(t, l, a)
 	must[Spawned](next)
 	if e := must[Exited](next); e.Status.Signal() != syscall.SIGUSR2 {

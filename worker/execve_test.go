@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,7 +21,9 @@ func firstImage() error {
 	spawned := make(chan Event, 10)
 	w := l.Start(successor(), func(e Event) { spawned <- e })
 	fmt.Printf("%T\n", <-spawned)
-	l.Freeze()
+	if err := l.Freeze(time.Minute); err != nil {
+		return err
+	}
 	a := Adoption{State: w.State(), Descriptors: w.Descriptors()}
 	for _, fd := range a.Descriptors {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
@@ -78,7 +81,7 @@ func TestChildOfTheImageBeforeIsAdoptedAfterAnExecve(t *testing.T) {
 	if e := must[Exited](s); e.Status != 0 {
 		t.Errorf("%s %q", e, e.Tail)
 	}
-	data, _ := os.ReadFile(log.Path())
+	data := written(t, log)
 	lines := strings.Split(string(data), "\n")
 	if len(lines) != 5 || lines[0] != "worker.Spawned" || !strings.HasPrefix(lines[1], "worker.Spawned") ||
 		!strings.HasPrefix(lines[2], "worker.ReadySaid") || lines[3] != "worker.Exited exited with status 9" {

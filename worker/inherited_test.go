@@ -429,12 +429,7 @@ func TestJournalStreamGoesOnlyWithTheStreamItNames(t *testing.T) {
 
 func logFile(t *testing.T) *LogFile {
 	t.Helper()
-	log, err := OpenLogFile(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { log.Close() })
-	return log
+	return opened(t, LogFileSpec{Path: filepath.Join(t.TempDir(), "log")}, new(complaints))
 }
 
 func tempFile(t *testing.T) *os.File {

@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"sync"
@@ -22,8 +23,10 @@ type Launcher struct {
 	tasks   sync.WaitGroup // the reaper and the poller
 	workers sync.WaitGroup // the goroutine of each worker
 
-	gate     sync.RWMutex // held for reading while something is read or reaped; Freeze holds it for writing
-	spawning sync.Mutex   // one worker at a time opens what it needs and forks
+	gate     gate // held for reading while something is read or reaped; Freeze locks it
+	spawning lock // one worker at a time opens what it needs and forks
+
+	stdout, stderr io.Writer // see Inherited
 
 	mu       sync.Mutex // also held over fork and registration, so that a child that dies at once is known
 	children map[int]*Worker
@@ -38,6 +41,12 @@ type Option func(*Launcher)
 // It is called from the reaper and must not block.
 func OnOrphan(report func(pid int, status syscall.WaitStatus)) Option {
 	return func(l *Launcher) { l.orphan = report }
+}
+
+// Inherited has what is read of an inherited stream, to be passed on, written to these instead of os.Stdout and os.Stderr. They
+// must not wait: everything that is read from the workers would.
+func Inherited(stdout, stderr io.Writer) Option {
+	return func(l *Launcher) { l.stdout, l.stderr = stdout, stderr }
 }
 
 // Expect announces children that will be given to Adopt, so that the status of one that ends before that is kept for it.
@@ -57,6 +66,9 @@ func NewLauncher(dir string, options ...Option) (*Launcher, error) {
 		chld:     make(chan os.Signal, 1),
 		children: map[int]*Worker{},
 		expected: map[int]*syscall.WaitStatus{},
+		spawning: make(lock, 1),
+		stdout:   os.Stdout,
+		stderr:   os.Stderr,
 	}
 	for _, option := range options {
 		option(l)
@@ -128,17 +140,4 @@ func (l *Launcher) forget(w *Worker, pid int) {
 	if l.children[pid] == w {
 		delete(l.children, pid)
 	}
-}
-
-// Freeze stops reading and reaping until Thaw: what workers say and their ends then wait in the kernel, so that State is
-// complete and an execve of this process loses nothing. It waits for a fork that is under way.
-func (l *Launcher) Freeze() {
-	l.gate.Lock()
-	l.spawning.Lock()
-}
-
-// Thaw undoes Freeze.
-func (l *Launcher) Thaw() {
-	l.spawning.Unlock()
-	l.gate.Unlock()
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"example.org/supervisord/internal/spool"
 )
 
 // What a Log keeps of each stream in memory: so many lines, or so many bytes if that is less.
@@ -21,14 +23,15 @@ const (
 // memory, over all workers, and writes everything to a file if it was told to (SetFile). Whoever writes to it never waits.
 // Its methods may be called from anywhere.
 type Log struct {
-	report func(error) // of the file: see NewLog
+	errors *LogErrors // of the file
 
 	mu     sync.Mutex
 	rings  [2]ring       // stdout, stderr
 	last   uint64        // chunks so far: their order over both streams
 	wake   chan struct{} // closed when there is more to read; nil: nobody waits
 	closed bool
-	file   *logWriter // nil: none
+	file   *LogFile        // nil: none
+	before <-chan struct{} // closed when the files before have everything; nil: there was none
 }
 
 // LogLine is one line of a worker, or a part of one that is longer than 32 KiB.
@@ -40,9 +43,8 @@ type LogLine struct {
 	Text   string    `json:"text"`   // as it was written, without the newline
 }
 
-// NewLog returns an empty Log. report is called when lines could not be written to the file, from the goroutine that writes
-// it; it may wait, and the file with it.
-func NewLog(report func(error)) *Log { return &Log{report: report} }
+// NewLog returns an empty Log. Its file is not opened before after is closed: see Done.
+func NewLog(e *LogErrors, after <-chan struct{}) *Log { return &Log{errors: e, before: after} }
 
 // Of returns what takes the output of one worker: see Spec.Captured.
 func (l *Log) Of(worker int) func(stream string, pid int, lines []byte) {
@@ -53,13 +55,13 @@ func (l *Log) Of(worker int) func(stream string, pid int, lines []byte) {
 			return
 		}
 		l.last++
-		l.ring(stream).add(chunk{order: l.last, at: time.Now(), worker: worker, pid: pid, data: bytes.Clone(lines), lines: countLines(lines)})
+		l.ring(stream).add(chunk{order: l.last, at: time.Now(), worker: worker, pid: pid, data: bytes.Clone(lines), lines: int(spool.Lines(lines))})
 		if l.wake != nil {
 			close(l.wake)
 			l.wake = nil
 		}
 		if l.file != nil {
-			l.file.put(lines)
+			l.file.write(lines)
 		}
 	}
 }
@@ -69,15 +71,6 @@ func (l *Log) ring(stream string) *ring {
 		return &l.rings[0]
 	}
 	return &l.rings[1]
-}
-
-// countLines counts an unfinished last line, too.
-func countLines(b []byte) int {
-	n := bytes.Count(b, []byte("\n"))
-	if len(b) > 0 && b[len(b)-1] != '\n' {
-		n++
-	}
-	return n
 }
 
 // Last returns the last lines, at most n of all workers and both streams in the order in which they were read, and a reader
@@ -90,23 +83,16 @@ func (l *Log) Last(n int) ([]LogLine, *LogReader) {
 	return lines[max(0, len(lines)-max(0, n)):], r
 }
 
-// Lost returns how many lines could not be written to the file that is used now.
-func (l *Log) Lost() uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.file == nil {
-		return 0
-	}
-	return l.file.lostLines()
-}
-
-// SetFile makes everything from now on go to a file, too; with an empty path to none. A path that cannot be opened, or is no
-// regular file, is an error, and then nothing changes. It does not wait for what the file before has still to take.
-func (l *Log) SetFile(s LogFileSpec) error {
+// SetFile makes everything from now on go to a file, too; with an empty path to none. A path that cannot be opened, or not
+// before ctx ends, or is not a regular file, is an error, and then nothing changes. It does not wait for what the file before
+// has still to take.
+func (l *Log) SetFile(ctx context.Context, s LogFileSpec) error {
 	if s.Path != "" {
-		if err := s.check(); err != nil {
+		file, err := openWithin(ctx, s) // what is wrong with it shall be known before it is relied on
+		if err != nil {
 			return err
 		}
+		file.Close()
 	}
 	l.UseFile(s)
 	return nil
@@ -120,14 +106,13 @@ func (l *Log) UseFile(s LogFileSpec) {
 	if l.closed || old != nil && old.spec == s || old == nil && s.Path == "" {
 		return
 	}
-	var before <-chan struct{}
 	if old != nil {
-		old.end()
-		before = old.done
+		old.spool.End()
+		l.before = old.spool.Done()
 	}
 	l.file = nil
 	if s.Path != "" {
-		l.file = newLogWriter(s, l.report, before)
+		l.file = UseLogFile(s, l.before, l.errors)
 	}
 }
 
@@ -136,7 +121,7 @@ func (l *Log) Reopen() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.file != nil {
-		l.file.again()
+		l.file.Reopen()
 	}
 }
 
@@ -148,7 +133,7 @@ func (l *Log) Flush(ctx context.Context) error {
 	if file == nil {
 		return nil
 	}
-	return file.flush(ctx)
+	return file.Flush(ctx)
 }
 
 // Close ends every reader, and the file when it has everything. It waits for that until ctx ends; what was not written then
@@ -161,14 +146,22 @@ func (l *Log) Close(ctx context.Context) error {
 		close(l.wake)
 		l.wake = nil
 	}
-	if file != nil {
-		file.end()
-	}
 	l.mu.Unlock()
 	if file == nil {
 		return nil
 	}
-	return file.wait(ctx)
+	return file.Close(ctx)
+}
+
+// Done is closed when the files that the Log has had until now have everything; nil: it had none. Another Log that writes the
+// same file must wait for that, or both would rotate it.
+func (l *Log) Done() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file != nil {
+		return l.file.spool.Done()
+	}
+	return l.before
 }
 
 // LogReader reads on in a Log. It is for one goroutine, costs nothing while it is not used, and need not be closed.

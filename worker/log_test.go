@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -12,18 +11,59 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
+
+// complaints collects what is reported about log files.
+type complaints struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (c *complaints) errors() *LogErrors {
+	return NewLogErrors(func(what string, err error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.said = append(c.said, what+": "+err.Error())
+	})
+}
+
+func (c *complaints) all() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]string(nil), c.said...)
+}
+
+// opened opens a log file until the end of the test.
+func opened(t *testing.T, s LogFileSpec, c *complaints) *LogFile {
+	t.Helper()
+	log, err := OpenLogFile(t.Context(), s, c.errors())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { log.Close(context.Background()) })
+	return log
+}
+
+// written is what is in a log file when everything has been written.
+func written(t *testing.T, log *LogFile) string {
+	t.Helper()
+	if err := log.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(log.spec.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
 
 // captured makes a log that collects what it reports; it is closed at the end of the test.
 func captured(t *testing.T) (*Log, func() []string) {
 	t.Helper()
-	var mu sync.Mutex
-	var reports []string
-	l := NewLog(func(err error) { mu.Lock(); reports = append(reports, err.Error()); mu.Unlock() })
-	t.Cleanup(func() { l.Close(t.Context()) })
-	return l, func() []string { mu.Lock(); defer mu.Unlock(); return append([]string(nil), reports...) }
+	c := new(complaints)
+	l := NewLog(c.errors(), nil)
+	t.Cleanup(func() { l.Close(context.Background()) })
+	return l, c.all
 }
 
 func texts(lines []LogLine) string {
@@ -35,7 +75,7 @@ func texts(lines []LogLine) string {
 }
 
 func TestCapturedLinesSayWhoWroteThem(t *testing.T) {
-	l, log := launcher(t), NewLog(nil)
+	l, log := launcher(t), NewLog(nil, nil)
 	spec := shell(`echo one; echo two >&2; printf three; echo $PPID >/dev/null`)
 	spec.Stdout, spec.Stderr = Output{Kind: Capture}, Output{Kind: Capture}
 	spec.Captured = log.Of(7)
@@ -58,7 +98,7 @@ func TestCapturedLinesSayWhoWroteThem(t *testing.T) {
 }
 
 func TestLogKeepsTheEndOfEachStream(t *testing.T) {
-	log := NewLog(nil)
+	log := NewLog(nil, nil)
 	put := log.Of(1)
 	put(FDStderr, 1, []byte("early\n"))
 	for i := range 3000 {
@@ -80,7 +120,7 @@ func TestLogKeepsTheEndOfEachStream(t *testing.T) {
 }
 
 func TestReaderFollowsAndLearnsWhatItMissed(t *testing.T) {
-	log := NewLog(nil)
+	log := NewLog(nil, nil)
 	put := log.Of(1)
 	put(FDStdout, 1, []byte("a\nb\n"))
 	lines, reader := log.Last(1)
@@ -111,7 +151,7 @@ func TestReaderFollowsAndLearnsWhatItMissed(t *testing.T) {
 func TestLogWritesItsFileAndFollowsARename(t *testing.T) {
 	log, reports := captured(t)
 	path := filepath.Join(t.TempDir(), "web.log")
-	if err := log.SetFile(LogFileSpec{Path: path, MaxSize: 1 << 20}); err != nil {
+	if err := log.SetFile(t.Context(), LogFileSpec{Path: path, MaxSize: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	put := log.Of(1)
@@ -138,58 +178,13 @@ func TestLogWritesItsFileAndFollowsARename(t *testing.T) {
 	}
 }
 
-func TestFileIsRotatedBySizeAndTheOldestGo(t *testing.T) {
-	log, reports := captured(t)
-	dir := t.TempDir()
-	path := filepath.Join(dir, "web.log")
-	if err := log.SetFile(LogFileSpec{Path: path, MaxSize: 1 << 20, MaxFiles: 2, Compress: true}); err != nil {
-		t.Fatal(err)
-	}
-	put := log.Of(1)
-	line := []byte(strings.Repeat("x", 1023) + "\n")
-	for range 5 * 1024 {
-		put(FDStdout, 1, line)
-		if err := log.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	log.Close(t.Context())
-	old, _ := filepath.Glob(filepath.Join(dir, "web-*-size.log*"))
-	if info, err := os.Stat(path); err != nil || info.Size() > 1<<20 || info.Mode() != 0o640 {
-		t.Errorf("%v %v", info, err)
-	}
-	if len(old) < 1 || len(old) > 3 { // the last prune may not have been done when it was closed
-		t.Errorf("%q", old)
-	}
-	for _, name := range old {
-		if !strings.HasSuffix(name, ".gz") {
-			continue
-		}
-		f, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		z, err := gzip.NewReader(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n, err := io.Copy(io.Discard, z); n != 1<<20 || err != nil {
-			t.Errorf("%s has %d bytes, %v", name, n, err)
-		}
-		f.Close()
-	}
-	if got := reports(); len(got) > 0 {
-		t.Errorf("%q", got)
-	}
-}
-
 func TestAnotherFileGetsWhatComesAfterTheChange(t *testing.T) {
 	log, _ := captured(t)
 	dir := t.TempDir()
 	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "two")
 	put := log.Of(1)
 	for _, path := range []string{one, two, one, ""} {
-		if err := log.SetFile(LogFileSpec{Path: path, MaxSize: 1 << 20}); err != nil {
+		if err := log.SetFile(t.Context(), LogFileSpec{Path: path, MaxSize: 1 << 20}); err != nil {
 			t.Fatal(err)
 		}
 		put(FDStdout, 1, []byte("to "+filepath.Base(path)+"\n"))
@@ -197,7 +192,7 @@ func TestAnotherFileGetsWhatComesAfterTheChange(t *testing.T) {
 			log.mu.Lock()
 			file := log.file
 			log.mu.Unlock()
-			defer file.wait(t.Context())
+			defer func() { <-file.spool.Done() }()
 		}
 	}
 	if !eventually(func() bool { data, _ := os.ReadFile(one); return string(data) == "to one\nto one\n" }) {
@@ -213,11 +208,11 @@ func TestFileThatCannotBeUsedIsRefusedAndTheOldOneStays(t *testing.T) {
 	log, _ := captured(t)
 	dir := t.TempDir()
 	good := filepath.Join(dir, "good")
-	if err := log.SetFile(LogFileSpec{Path: good, MaxSize: 1 << 20}); err != nil {
+	if err := log.SetFile(t.Context(), LogFileSpec{Path: good, MaxSize: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{filepath.Join(dir, "no", "log"): "no such file or directory", "/dev/null": "no regular file", dir: "is a directory"} {
-		if err := log.SetFile(LogFileSpec{Path: path, MaxSize: 1 << 20}); err == nil || !strings.Contains(err.Error(), want) {
+	for path, want := range map[string]string{filepath.Join(dir, "no", "log"): "no such file or directory", "/dev/null": "not a regular file", dir: "is a directory"} {
+		if err := log.SetFile(t.Context(), LogFileSpec{Path: path, MaxSize: 1 << 20}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -228,56 +223,12 @@ func TestFileThatCannotBeUsedIsRefusedAndTheOldOneStays(t *testing.T) {
 	}
 }
 
-// TestDiskThatHangs has a FIFO that nobody reads in the place of a disk: the first open waits for ever.
-func TestDiskThatHangsCostsLinesAndNoTime(t *testing.T) {
-	log, reports := captured(t)
-	path := filepath.Join(t.TempDir(), "slow")
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	log.UseFile(LogFileSpec{Path: path, MaxSize: 1 << 20})
-	put := log.Of(1)
-	line := []byte(strings.Repeat("x", 1023) + "\n")
-	begin := time.Now()
-	for range 3 * bufferedBytes / len(line) {
-		put(FDStdout, 1, line)
-	}
-	if took := time.Since(begin); took > 5*time.Second {
-		t.Errorf("whoever wrote waited %s", took)
-	}
-	lost := log.Lost()
-	if lost < 7000 || lost > 8500 { // 12 MiB came, 4 MiB may wait
-		t.Errorf("%d lines are lost", lost)
-	}
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, errors.New("no patience"))
-	defer cancel()
-	if err := log.Flush(ctx); err == nil || !strings.Contains(err.Error(), "no patience") {
-		t.Errorf("%v", err)
-	}
-	reader, err := os.OpenFile(path, os.O_RDONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	read := make(chan int64)
-	go func() { n, _ := io.Copy(io.Discard, reader); read <- n }()
-	if err := log.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if n := <-read; n == 0 || n > bufferedBytes {
-		t.Errorf("%d bytes arrived", n)
-	}
-	reader.Close()
-	if got := reports(); len(got) != 1 || !strings.Contains(got[0], fmt.Sprintf("%d lines were lost", lost)) {
-		t.Errorf("%q", got)
-	}
-}
-
 func TestErrorsOfTheFileAreReportedOnceForASeries(t *testing.T) {
 	log, reports := captured(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "d", "log")
 	os.Mkdir(filepath.Dir(path), 0o755)
-	if err := log.SetFile(LogFileSpec{Path: path, MaxSize: 1 << 20}); err != nil {
+	if err := log.SetFile(t.Context(), LogFileSpec{Path: path, MaxSize: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	os.RemoveAll(filepath.Dir(path))
@@ -289,10 +240,11 @@ func TestErrorsOfTheFileAreReportedOnceForASeries(t *testing.T) {
 		put(FDStdout, 1, []byte("lost\n"))
 		log.Flush(t.Context())
 	}
-	if got := reports(); len(got) != 1 || !strings.Contains(got[0], "1 lines are lost") || log.Lost() != 3 {
-		t.Errorf("%q, %d lost", got, log.Lost())
+	if got := reports(); len(got) != 1 || !strings.Contains(got[0], "1 lines are lost") || log.errors.Lost() != 3 {
+		t.Errorf("%q, %d lost", got, log.errors.Lost())
 	}
 	os.Remove(filepath.Dir(path))
+	os.Mkdir(filepath.Dir(path), 0o755)
 	put(FDStdout, 1, []byte("kept\n"))
 	log.Flush(t.Context())
 	if got := reports(); len(got) != 2 || !strings.Contains(got[1], "2 lines were lost") {

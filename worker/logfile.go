@@ -1,12 +1,15 @@
 package worker
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"os"
-	"sync"
-	"syscall"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/spool"
 )
 
 // Output says where a stream of the worker goes.
@@ -26,94 +29,212 @@ const (
 	Capture OutputKind = "capture" // through such a pipe too, to Spec.Captured
 )
 
-// LogFile is an append-only file shared by the workers of a program, reopened on request.
-type LogFile struct {
-	path string
-
-	mu      sync.Mutex
-	file    *os.File // nil: closed
-	slow    bool     // a FIFO or the like, which can make a writer wait
-	broken  bool     // the last write failed
-	onError func(error)
+// LogFileSpec is a log file, and when it is rotated.
+type LogFileSpec struct {
+	Path     string        // absolute
+	MaxSize  int64         // bytes, at least 1 MiB; 0: it is never rotated, and need not be a regular file
+	MaxAge   time.Duration // 0: at any age
+	MaxFiles int           // rotated files that are kept; 0: all
+	Compress bool          // the rotated ones
+	Owner    int           // the UID of the worker's user: see owners
 }
 
-// OpenLogFile opens path for appending, creating it with mode 0640 (and never follows it into a directory that is missing).
-func OpenLogFile(path string) (*LogFile, error) {
-	file, err := openLog(path)
+// LogFile is a file that lines are appended to. A goroutine of its own writes them, so that nobody else waits for the disk, and
+// what the disk does not take in time is dropped. Its methods may be called from anywhere.
+type LogFile struct {
+	spec  LogFileSpec
+	spool *spool.Spool
+	sink  *logSink
+}
+
+// LogErrors is about the log files of a program, all that it ever has: it counts the lines that they lose, and reports what
+// else goes wrong.
+type LogErrors struct {
+	report func(what string, err error)
+	lost   atomic.Uint64
+}
+
+// NewLogErrors has errors reported. report must not wait, for all the workers would wait with it.
+func NewLogErrors(report func(what string, err error)) *LogErrors { return &LogErrors{report: report} }
+
+// Lost returns how many lines could not be written so far.
+func (e *LogErrors) Lost() uint64 { return e.lost.Load() }
+
+// OpenLogFile opens a file for appending, creating it with mode 0640, but no folder. It does not wait longer than ctx.
+// When lines are lost, the first error of a series is reported, and their number at the end of the series. Close ends the file.
+func OpenLogFile(ctx context.Context, s LogFileSpec, e *LogErrors) (*LogFile, error) {
+	file, err := openWithin(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	return &LogFile{path: path, file: file, slow: canWait(file)}, nil
+	return newLogFile(s, file, nil, e), nil
 }
 
-// openLog does not wait, should path be a FIFO that nobody reads.
-func openLog(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0o640)
-	if err != nil {
-		return nil, fmt.Errorf("cannot open the log file: %w", err)
+// UseLogFile is OpenLogFile for a file that was good once. It is opened later, when after is closed (nil: at once): while it
+// cannot be opened its lines are lost, and that is reported.
+func UseLogFile(s LogFileSpec, after <-chan struct{}, e *LogErrors) *LogFile {
+	return newLogFile(s, nil, after, e)
+}
+
+func newLogFile(s LogFileSpec, file *openLog, after <-chan struct{}, e *LogErrors) *LogFile {
+	f := &LogFile{spec: s, sink: &logSink{spec: s, errors: e}}
+	if file != nil {
+		f.sink.use(file)
 	}
-	return file, nil
+	f.spool = spool.New(f.sink, after, &e.lost, func(l spool.Loss) { e.report("output of workers is lost", s.lost(l)) })
+	return f
 }
 
-// patience is how long a reader of a FIFO may let workers wait at a time.
-const patience = time.Second
-
-func canWait(file *os.File) bool { return file.SetWriteDeadline(time.Time{}) == nil }
-
-// OnError has report called with the first error of a series when output is lost because it cannot be written.
-// It is called from the goroutine of a worker's stream.
-func (f *LogFile) OnError(report func(error)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.onError = report
-}
-
-// Path is the path that was opened.
-func (f *LogFile) Path() string { return f.path }
-
-// Reopen opens the path again, for log rotation; on error the old file stays in use.
-func (f *LogFile) Reopen() error {
-	file, err := openLog(f.path)
-	if err != nil {
-		return err
+func (s LogFileSpec) lost(l spool.Loss) error {
+	switch {
+	case l.Err != nil && l.Lines > 0:
+		return fmt.Errorf("%d lines are lost, and more until this ends: %w", l.Lines, l.Err)
+	case l.Err != nil:
+		return fmt.Errorf("lines are lost until this ends: %w", l.Err)
+	case l.Goes:
+		return fmt.Errorf("%s does not take lines as fast as they come: lines are lost until this ends", s.Path)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.file == nil {
-		file.Close()
-		return fmt.Errorf("cannot open the log file %s again: %w", f.path, os.ErrClosed)
-	}
-	old := f.file
-	f.file, f.slow, f.broken = file, canWait(file), false
-	return old.Close()
+	return fmt.Errorf("%d lines were lost: %s did not take them in time", l.Lines, s.Path)
 }
 
-// Close closes the file. What workers write after that is lost.
-func (f *LogFile) Close() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.file == nil {
+// Reopen opens the path again, for log rotation by somebody else, before the next line is written. It does not wait. If the
+// path cannot be opened, the old file stays in use, and that is reported.
+func (f *LogFile) Reopen() { f.spool.Reopen() }
+
+// Flush waits until the file has everything that was written before, or until ctx ends, whose cause it returns.
+func (f *LogFile) Flush(ctx context.Context) error {
+	if err := f.spool.Flush(ctx); err != nil {
+		return fmt.Errorf("the log file %s does not take what was written: %w", f.spec.Path, err)
+	}
+	return nil
+}
+
+// Close closes the file when it has everything. It waits for that until ctx ends; what a FIFO has not taken then is lost,
+// while a disk that hangs may still take it later. What is written to the LogFile afterwards is lost.
+func (f *LogFile) Close(ctx context.Context) error {
+	f.spool.End()
+	select {
+	case <-f.spool.Done():
 		return nil
+	case <-ctx.Done():
+		f.sink.interrupt()
+		return fmt.Errorf("what was last written to the log file %s may be lost: %w", f.spec.Path, context.Cause(ctx))
 	}
-	err := f.file.Close()
-	f.file = nil
-	return err
 }
 
-// write appends lines. What cannot be written is dropped, so that the worker never waits; the next write is tried again.
-func (f *LogFile) write(lines []byte) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.file == nil {
+// write takes whole lines. It never waits.
+func (f *LogFile) write(lines []byte) { f.spool.Put(lines) }
+
+// openWithin opens a file, but does not wait longer than ctx for it.
+func openWithin(ctx context.Context, s LogFileSpec) (*openLog, error) {
+	type result struct {
+		file *openLog
+		err  error
+	}
+	opened := make(chan result, 1)
+	go func() { // it outlives this function where the disk hangs
+		file, err := s.open()
+		opened <- result{file, err}
+	}()
+	select {
+	case r := <-opened:
+		return r.file, r.err
+	case <-ctx.Done():
+		go func() {
+			if r := <-opened; r.file != nil {
+				r.file.Close()
+			}
+		}()
+		return nil, fmt.Errorf("cannot open the log file %s: %w", s.Path, context.Cause(ctx))
+	}
+}
+
+// openLog is an open log file.
+type openLog struct {
+	*os.File
+	size   int64
+	opened time.Time
+}
+
+// open opens the file. One that is rotated must be a regular one, because that means to rename it.
+func (s LogFileSpec) open() (*openLog, error) {
+	file, st, err := owners{s.Owner}.open(s.Path)
+	if err != nil {
+		return nil, err
+	}
+	if s.MaxSize > 0 && st.Mode&unix.S_IFMT != unix.S_IFREG {
+		file.Close()
+		return nil, fmt.Errorf("cannot use %s as a log file that is rotated: it is not a regular file", s.Path)
+	}
+	return &openLog{File: file, size: st.Size, opened: time.Now()}, nil
+}
+
+// logSink is the end of a LogFile that writes. It belongs to the goroutine of the spool, but for interrupt.
+type logSink struct {
+	spec    LogFileSpec
+	errors  *LogErrors
+	file    *openLog // nil: it could not be opened yet
+	retry   time.Time
+	tidier  *tidier // of the rotated files; nil: nothing was rotated or opened yet
+	current atomic.Pointer[openLog]
+}
+
+// Write implements spool.Sink.
+func (k *logSink) Write(lines []byte) (int, error) {
+	if k.file == nil {
+		file, err := k.spec.open()
+		if err != nil {
+			return 0, err
+		}
+		k.use(file)
+	}
+	if due := k.due(len(lines), time.Now()); due != "" {
+		k.rotate(due)
+	}
+	n, err := k.file.Write(lines)
+	k.file.size += int64(n)
+	return n, err
+}
+
+// Reopen implements spool.Sink.
+func (k *logSink) Reopen() {
+	if k.file == nil {
 		return
 	}
-	if f.slow {
-		f.file.SetWriteDeadline(time.Now().Add(patience))
+	file, err := k.spec.open()
+	if err != nil {
+		k.errors.report("cannot reopen log file; the old one stays in use", err)
+		return
 	}
-	_, err := f.file.Write(lines)
-	first := err != nil && !f.broken
-	f.broken = err != nil
-	if first && f.onError != nil && !errors.Is(err, os.ErrClosed) {
-		f.onError(fmt.Errorf("output of workers is lost: %w", err))
+	k.use(file)
+}
+
+// use goes on with another file.
+func (k *logSink) use(file *openLog) {
+	k.close()
+	k.file = file
+	k.current.Store(file)
+	k.tidy()
+}
+
+// Close implements spool.Sink.
+func (k *logSink) Close() {
+	k.close()
+	k.tidier.end()
+}
+
+func (k *logSink) close() {
+	if k.file == nil {
+		return
+	}
+	if err := k.file.Close(); err != nil {
+		k.errors.report("output of workers is lost", err)
+	}
+}
+
+// interrupt ends a Write that waits for the reader of a FIFO, and those that follow. One to a disk cannot be ended.
+func (k *logSink) interrupt() {
+	if file := k.current.Load(); file != nil {
+		file.SetWriteDeadline(time.Unix(1, 0)) //nolint:errcheck // it is no FIFO
 	}
 }

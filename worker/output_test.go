@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 )
@@ -20,13 +19,13 @@ func toFile(log *LogFile, script string) Spec {
 	return spec
 }
 
-func TestAllOutputIsInTheFileBeforeTheEndIsPosted(t *testing.T) {
+func TestAllOutputIsInTheFile(t *testing.T) {
 	l, log := launcher(t), logFile(t)
 	s := start(t, l, toFile(log, `i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done; printf end`))
 	must[Spawned](s)
 	must[Exited](s)
-	data, _ := os.ReadFile(log.Path())
-	if !bytes.HasSuffix(data, []byte("line 1999\nend")) || bytes.Count(data, []byte("\n")) != 2000 {
+	data := written(t, log)
+	if !strings.HasSuffix(data, "line 1999\nend") || strings.Count(data, "\n") != 2000 {
 		t.Errorf("%d bytes, ending in %q", len(data), data[max(0, len(data)-30):])
 	}
 }
@@ -64,8 +63,7 @@ func TestLinesOfSeveralWorkersAreNotMixed(t *testing.T) {
 	for _, s := range all {
 		s.end()
 	}
-	data, _ := os.ReadFile(log.Path())
-	for line := range strings.Lines(string(data)) {
+	for line := range strings.Lines(written(t, log)) {
 		if len(line) == 101 && line != strings.Repeat(line[:1], 100)+"\n" {
 			t.Fatalf("mixed: %q", line)
 		}
@@ -82,23 +80,21 @@ func TestFileIsReopened(t *testing.T) {
 	s.end()
 	spec := toFile(log, `echo before; echo >&$NOTIFY_FD; read x <&3; echo after; exit 0`)
 	spec.Sockets = []int{int(read.Fd())}
-	os.Truncate(log.Path(), 0)
+	os.Truncate(log.spec.Path, 0)
 	s = start(t, l, spec)
 	must[Spawned](s)
 	must[ReadySaid](s)
-	if !eventually(func() bool { data, _ := os.ReadFile(log.Path()); return string(data) == "before\n" }) {
+	if !eventually(func() bool { data, _ := os.ReadFile(log.spec.Path); return string(data) == "before\n" }) {
 		t.Error("the first line is missing")
 	}
-	if err := os.Rename(log.Path(), log.Path()+".1"); err != nil {
+	if err := os.Rename(log.spec.Path, log.spec.Path+".1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := log.Reopen(); err != nil {
-		t.Fatal(err)
-	}
+	log.Reopen()
 	write.WriteString("go\n")
 	must[Exited](s)
-	if data, _ := os.ReadFile(log.Path()); string(data) != "after\n" {
-		t.Errorf("%q", data)
+	if text := written(t, log); text != "after\n" {
+		t.Errorf("%q", text)
 	}
 	read.Close()
 	write.Close()
@@ -107,20 +103,21 @@ func TestFileIsReopened(t *testing.T) {
 func TestReopenThatFailsKeepsTheOldFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	os.Mkdir(dir, 0o755)
-	log, err := OpenLogFile(filepath.Join(dir, "log"))
-	if err != nil {
+	said := new(complaints)
+	log := opened(t, LogFileSpec{Path: filepath.Join(dir, "log")}, said)
+	os.Rename(dir, dir+".moved")
+	log.Reopen()
+	log.write([]byte("still\n"))
+	if err := log.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	defer log.Close()
-	os.Rename(dir, dir+".moved")
-	if log.Reopen() == nil {
-		t.Error("the directory is gone, and nobody says so")
+	if got := said.all(); len(got) != 1 || !strings.Contains(got[0], "the old one stays in use: cannot open the log file "+log.spec.Path+": no such file") {
+		t.Errorf("%q", got)
 	}
-	log.write([]byte("still\n"))
 	if data, _ := os.ReadFile(filepath.Join(dir+".moved", "log")); string(data) != "still\n" {
 		t.Errorf("%q", data)
 	}
-	if _, err := OpenLogFile(filepath.Join(dir, "log")); err == nil {
+	if _, err := OpenLogFile(t.Context(), log.spec, said.errors()); err == nil {
 		t.Error("a directory was made")
 	}
 }
@@ -129,20 +126,18 @@ func TestFullDiskLosesOutputAndSaysSoOnce(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("there is no /dev/full")
 	}
-	log, err := OpenLogFile("/dev/full")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	var mu sync.Mutex
-	var errs []error
-	log.OnError(func(err error) { mu.Lock(); errs = append(errs, err); mu.Unlock() })
+	said := new(complaints)
+	log := opened(t, LogFileSpec{Path: "/dev/full"}, said)
 	s := start(t, launcher(t), toFile(log, `i=0; while [ $i -lt 20000 ]; do echo aaaaaaaaaaaaaaaaa; i=$((i+1)); done; exit 4`))
 	if !isReadyOrExit(s, 4) {
 		t.Error("the worker was disturbed")
 	}
-	if len(errs) != 1 || !strings.Contains(errs[0].Error(), "no space left") {
-		t.Errorf("%v", errs)
+	log.Close(t.Context())
+	if got := said.all(); len(got) != 2 || !strings.Contains(got[0], "no space left") || !strings.Contains(got[1], "lines were lost") {
+		t.Errorf("%q", got)
+	}
+	if n := log.sink.errors.Lost(); n != 20000 {
+		t.Errorf("%d lines were lost", n)
 	}
 }
 
@@ -162,8 +157,8 @@ func TestGrandchildThatKeepsThePipeOpenDoesNotDelayTheEnd(t *testing.T) {
 	must[ReadySaid](s)
 	write.WriteString("go\n")
 	must[Exited](s)
-	if data, _ := os.ReadFile(log.Path()); string(data) != "bye\n" {
-		t.Errorf("%q", data)
+	if text := written(t, log); text != "bye\n" {
+		t.Errorf("%q", text)
 	}
 	data, _ := os.ReadFile(f.Name())
 	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))

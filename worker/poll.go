@@ -79,7 +79,7 @@ func (p *poller) find(e *unix.EpollEvent) *source {
 }
 
 // run serves the sources until close.
-func (p *poller) run(gate *sync.RWMutex) {
+func (p *poller) run(gate *gate) {
 	conn, err := p.file.SyscallConn()
 	if err != nil {
 		return

@@ -22,13 +22,13 @@ var chunks = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 // the end of stderr. It holds no buffer while it waits.
 type pump struct {
 	file  *os.File
-	gate  *sync.RWMutex // nothing is read while Freeze holds it: an execve then would lose it
-	name  string        // FDStdout or FDStderr
-	write func([]byte)
-	tail  *tail // nil: stdout
+	gate  *gate        // nothing is read while Freeze holds it: an execve then would lose it
+	name  string       // FDStdout or FDStderr
+	write func([]byte) // never waits: the gate is held, and mu
+	tail  *tail        // nil: stdout
 
-	mu    sync.Mutex // carry: State may write it out
-	carry []byte     // an unfinished line
+	mu    sync.Mutex
+	carry []byte // an unfinished line: State hands it over
 }
 
 // newPump reads from fd. A stream that is read although it is inherited is the stderr of a command of Run, or that of a worker
@@ -43,9 +43,9 @@ func (w *Worker) newPump(fd int, o Output, name string) *pump {
 	case o.Kind == Null, o.Kind == Capture:
 		p.write = func([]byte) {}
 	case name == FDStdout:
-		p.write = func(b []byte) { os.Stdout.Write(b) }
+		p.write = func(b []byte) { w.launcher.stdout.Write(b) }
 	default:
-		p.write = func(b []byte) { os.Stderr.Write(b) }
+		p.write = func(b []byte) { w.launcher.stderr.Write(b) }
 	}
 	if name == FDStderr {
 		p.tail = new(tail)
@@ -128,6 +128,13 @@ func (p *pump) take(b []byte) {
 	p.carry = append(p.carry, b[end:]...)
 }
 
+// unfinished is a line whose end was not read yet.
+func (p *pump) unfinished() []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return bytes.Clone(p.carry)
+}
+
 // flush writes out an unfinished line.
 func (p *pump) flush() {
 	p.mu.Lock()
@@ -184,12 +191,18 @@ func (t *tail) lines() []string {
 	return lines
 }
 
-// tail gives the last lines of the worker's stderr, once its pumps have ended.
+// tail gives the last lines of the worker's stderr.
 func (w *Worker) tail() []string {
 	for _, p := range w.pumps {
 		if p.tail != nil {
-			return p.tail.lines()
+			return p.last()
 		}
 	}
 	return nil
+}
+
+func (p *pump) last() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.tail.lines()
 }

@@ -40,7 +40,8 @@ func TestReportWithoutAnEndIsUnderstoodAtTheEndOfTheWorker(t *testing.T) {
 	l := launcher(t)
 	s := &life{t: t, events: make(chan Event, 10)}
 	s.w = newWorker(l, shell("exit 87"), func(e Event) { s.events <- e })
-	l.gate.Lock() // nothing is read or reaped
+	freeze(t, l) // nothing is read or reaped
+	l.spawning.Unlock()
 	if err := s.w.spawn(); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +62,8 @@ func TestReportWithoutAnEndIsUnderstoodAtTheEndOfTheWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.workers.Go(s.w.postAll)
-	l.gate.Unlock()
+	l.spawning.Lock()
+	l.Thaw()
 	must[Spawned](s)
 	if e := must[Exited](s); e.Step != "" || e.Status.ExitStatus() != 87 {
 		t.Errorf("%s", e)

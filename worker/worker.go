@@ -86,12 +86,30 @@ func (w *Worker) postAll() {
 				w.post(e)
 				continue
 			}
-			w.side.Wait()
+			w.awaitSide()
 			exited.Tail = w.tail()
 			w.launcher.forget(w, exited.PID)
 			w.post(exited)
 			return
 		}
+	}
+}
+
+// sideTimeout is how long the end of a worker waits for its pumps and its probe. They have nothing to wait for themselves; but
+// what the kernel does for them may hang, and the program must learn of the end nevertheless.
+const sideTimeout = 5 * time.Second
+
+func (w *Worker) awaitSide() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.side.Wait()
+	}()
+	timeout := time.NewTimer(sideTimeout)
+	defer timeout.Stop()
+	select {
+	case <-done:
+	case <-timeout.C:
 	}
 }
 

@@ -1,0 +1,286 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/spool"
+)
+
+// fifo makes a FIFO that nobody reads.
+func fifo(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// someLines are 1 KiB long.
+func someLines(log *LogFile, n int) {
+	line := []byte(strings.Repeat("x", 1023) + "\n")
+	for range n {
+		log.write(line)
+	}
+}
+
+func TestFIFONeedsNoReaderAndKeepsItsLinesForOne(t *testing.T) {
+	said := new(complaints)
+	log := opened(t, LogFileSpec{Path: fifo(t)}, said)
+	someLines(log, 1000) // more than the pipe holds
+	reader, err := os.OpenFile(log.spec.Path, os.O_RDONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	got := make(chan int64)
+	go func() { n, _ := io.Copy(io.Discard, reader); got <- n }()
+	if err := log.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := <-got; n != 1000<<10 {
+		t.Errorf("%d bytes arrived", n)
+	}
+	if got := said.all(); len(got) > 0 {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestLogThatIsNotReadCostsLinesAndNoTime(t *testing.T) {
+	said := new(complaints)
+	log := opened(t, LogFileSpec{Path: fifo(t)}, said)
+	begin := time.Now()
+	someLines(log, 3*spool.Size>>10)
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("whoever wrote waited %s", took)
+	}
+	if lost := log.sink.errors.Lost(); lost < 8000 || lost > 8192 { // 12 MiB came, 4 MiB may wait
+		t.Errorf("%d lines are lost", lost)
+	}
+	if got := said.all(); len(got) != 1 || !strings.Contains(got[0], "does not take lines as fast as they come") {
+		t.Errorf("%q", got)
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, errors.New("no patience"))
+	defer cancel()
+	if err := log.Flush(ctx); err == nil || !strings.Contains(err.Error(), log.spec.Path+" does not take what was written: no patience") {
+		t.Errorf("%v", err)
+	}
+	if err := log.Close(ctx); err == nil || !strings.Contains(err.Error(), "may be lost: no patience") {
+		t.Errorf("%v", err)
+	}
+	<-log.spool.Done() // nothing is left of it
+	if lost := log.sink.errors.Lost(); lost < 12000 {
+		t.Errorf("%d lines are lost at the end", lost)
+	}
+}
+
+// TestStateDoesNotWait is about a log that is not read while a worker fills it.
+func TestStateFreezeAndTheEndDoNotWaitForALog(t *testing.T) {
+	l, said := launcher(t), new(complaints)
+	log := opened(t, LogFileSpec{Path: fifo(t)}, said)
+	s := start(t, l, toFile(log, `trap 'exit 5' TERM; while :; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa; done`))
+	must[Spawned](s)
+	if !eventually(func() bool { return len(said.all()) > 0 }) {
+		t.Fatal("no line is lost")
+	}
+	for range 20 {
+		if st := s.w.State(); st.PID == 0 {
+			t.Errorf("%+v", st)
+		}
+		if err := l.Freeze(time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		l.Thaw()
+	}
+	s.signal(15)
+	if e := must[Exited](s); e.Status.ExitStatus() != 5 {
+		t.Errorf("%s", e)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	log.Close(ctx)
+}
+
+func TestFreezeGivesUpAndChangesNothing(t *testing.T) {
+	l := launcher(t)
+	l.gate.RLock()
+	if err := l.Freeze(10 * time.Millisecond); err == nil || !strings.Contains(err.Error(), "has not ended within 10ms") {
+		t.Errorf("%v", err)
+	}
+	s := start(t, l, shell("exit 3"))
+	must[Spawned](s)
+	must[Exited](s)
+	l.gate.RUnlock()
+	l.spawning.Lock()
+	if err := l.Freeze(10 * time.Millisecond); err == nil || !strings.Contains(err.Error(), "a fork has not ended within 10ms") {
+		t.Errorf("%v", err)
+	}
+	l.spawning.Unlock()
+	freeze(t, l)
+	l.Thaw()
+}
+
+func TestOpenDoesNotWaitLongerThanItMay(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("no patience"))
+	path := filepath.Join(t.TempDir(), "log")
+	if _, err := OpenLogFile(ctx, LogFileSpec{Path: path}, nil); err != nil && !strings.Contains(err.Error(), "cannot open the log file "+path+": no patience") {
+		t.Errorf("%v", err)
+	}
+}
+
+// hostility is a folder for logs with things in it that another user has put there, and a file that is not to be touched.
+type hostility struct {
+	t              *testing.T
+	folder, secret string
+}
+
+const stranger2, owner2 = 12345, 12346 // users: one who means ill, and the worker's
+
+func hostile(t *testing.T, mode os.FileMode, owner int) *hostility {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to make files of other users")
+	}
+	dir := t.TempDir()
+	h := &hostility{t, filepath.Join(dir, "logs"), filepath.Join(dir, "secret")}
+	h.must(os.Mkdir(h.folder, 0o700))
+	h.must(os.Chown(h.folder, owner, owner))
+	h.must(os.Chmod(h.folder, mode))
+	h.must(os.WriteFile(h.secret, []byte("secret\n"), 0o600))
+	return h
+}
+
+func (h *hostility) must(err error) {
+	h.t.Helper()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *hostility) path(name string) string { return filepath.Join(h.folder, name) }
+
+// as gives what has this name to a user.
+func (h *hostility) as(uid int, name string) { h.t.Helper(); h.must(os.Lchown(h.path(name), uid, uid)) }
+
+// untouched fails unless the secret is as it was.
+func (h *hostility) untouched() {
+	h.t.Helper()
+	data, err := os.ReadFile(h.secret)
+	h.must(err)
+	info, err := os.Stat(h.secret)
+	h.must(err)
+	if st := info.Sys().(*syscall.Stat_t); string(data) != "secret\n" || info.Mode() != 0o600 || st.Uid != 0 {
+		h.t.Errorf("the secret is %q, %v, owner %d", data, info.Mode(), st.Uid)
+	}
+}
+
+// opens tries to open a log file there.
+func (h *hostility) opens(name string) error {
+	h.t.Helper()
+	log, err := OpenLogFile(h.t.Context(), LogFileSpec{Path: h.path(name), Owner: owner2}, new(complaints).errors())
+	if err == nil {
+		log.write([]byte("line\n"))
+		h.must(log.Close(h.t.Context()))
+	}
+	return err
+}
+
+func (h *hostility) refuses(name, why string) {
+	h.t.Helper()
+	if err := h.opens(name); err == nil || !strings.Contains(err.Error(), why) {
+		h.t.Errorf("%s: %v", name, err)
+	}
+	h.untouched()
+}
+
+func (h *hostility) takes(name string) {
+	h.t.Helper()
+	if err := h.opens(name); err != nil {
+		h.t.Errorf("%s: %v", name, err)
+	}
+	h.untouched()
+}
+
+func TestLogInAFolderOfTheWorkersUserNeverLeadsElsewhere(t *testing.T) {
+	h := hostile(t, 0o755, owner2)
+	h.takes("new.log")
+	h.must(os.WriteFile(h.path("own.log"), nil, 0o644))
+	h.as(owner2, "own.log")
+	h.takes("own.log")
+
+	h.must(os.Symlink(h.secret, h.path("link.log")))
+	h.as(owner2, "link.log")
+	h.refuses("link.log", fmt.Sprintf("link.log is a symbolic link of another user (UID %d): replace the link", owner2))
+	h.must(os.Symlink(filepath.Dir(h.secret), h.path("d")))
+	h.as(owner2, "d")
+	h.refuses("d/secret", "d is a symbolic link of another user")
+	h.must(os.Symlink(h.path("new.log"), h.path("roots.log")))
+	h.takes("roots.log")
+	h.must(os.Link(h.secret, h.path("hard.log")))
+	h.refuses("hard.log", "hard.log is a hard link")
+}
+
+func TestLogInATemporaryFolderBelongsToWhoeverMayReadIt(t *testing.T) {
+	h := hostile(t, 0o777|os.ModeSticky, 0)
+	h.takes("new.log")
+	for name, uid := range map[string]int{"workers.log": owner2, "strangers.log": stranger2} {
+		h.must(os.WriteFile(h.path(name), nil, 0o666))
+		h.as(uid, name)
+	}
+	h.takes("workers.log")
+	h.refuses("strangers.log", fmt.Sprintf("strangers.log belongs to another user (UID %d), in a folder that everybody can write to", stranger2))
+	h.must(os.Mkdir(h.path("d"), 0o755))
+	h.as(stranger2, "d")
+	h.refuses("d/log", "d belongs to another user")
+	h.must(os.Symlink(h.path("new.log"), h.path("link.log")))
+	h.as(stranger2, "link.log")
+	h.refuses("link.log", "link.log is a symbolic link of another user")
+}
+
+func TestRootsLinksLeadToALog(t *testing.T) {
+	dir := t.TempDir()
+	real := filepath.Join(dir, "real")
+	if err := errors.Join(os.Mkdir(real, 0o755), os.Symlink("real", filepath.Join(dir, "link")), os.Symlink("../real/./one.log", filepath.Join(real, "two.log")), os.Symlink("loop", filepath.Join(dir, "loop"))); err != nil {
+		t.Fatal(err)
+	}
+	log := opened(t, LogFileSpec{Path: filepath.Join(dir, "link", "two.log")}, new(complaints))
+	log.write([]byte("line\n"))
+	if got := written(t, log); got != "line\n" {
+		t.Errorf("%q", got)
+	}
+	if data, _ := os.ReadFile(filepath.Join(real, "one.log")); string(data) != "line\n" {
+		t.Errorf("%q", data)
+	}
+	for path, want := range map[string]error{"loop": unix.ELOOP, "no/log": unix.ENOENT, "": unix.EISDIR, "real/one.log/x": unix.ENOTDIR} {
+		if _, err := OpenLogFile(t.Context(), LogFileSpec{Path: filepath.Join(dir, path)}, nil); !errors.Is(err, want) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+func TestLogMayBeADescriptorOfTheSupervisor(t *testing.T) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	log := opened(t, LogFileSpec{Path: fmt.Sprintf("/dev/fd/%d", write.Fd())}, new(complaints))
+	write.Close()
+	log.write([]byte("line\n"))
+	line := make([]byte, 10)
+	if n, err := read.Read(line); err != nil || string(line[:n]) != "line\n" {
+		t.Errorf("%q, %v", line[:n], err)
+	}
+}
