@@ -14,17 +14,18 @@ import (
 )
 
 // newLogger writes to stderr: for people on a terminal, JSON lines otherwise; and to the journal with its fields where stderr
-// is the journal. No line is ever sampled away.
-func newLogger(c config.Supervisor) (*zap.Logger, *zap.AtomicLevel) {
+// is the journal. No line is ever sampled away; one is dropped only when stderr is not read, and that is said.
+func newLogger(c config.Supervisor, stderr *stream) (*zap.Logger, *zap.AtomicLevel) {
 	level := zap.NewAtomicLevel()
 	if l, err := zapcore.ParseLevel(c.LogLevel); err == nil {
 		level.SetLevel(l)
 	}
-	return zap.New(logCore(c.LogFormat, level)), &level
+	log := zap.New(logCore(c.LogFormat, level, stderr))
+	stderr.log.Store(log)
+	return log, &level
 }
 
-func logCore(format string, level zapcore.LevelEnabler) zapcore.Core {
-	out := zapcore.Lock(os.Stderr)
+func logCore(format string, level zapcore.LevelEnabler, out zapcore.WriteSyncer) zapcore.Core {
 	if format == "auto" && systemd.JournalStream(os.Getenv, os.Stderr) {
 		e := encoding()
 		e.TimeKey, e.LevelKey = "", "" // the journal has them
@@ -60,7 +61,7 @@ func (d *master) reporter() func(*config.Program, supervisor.Report) {
 	if d.settings.LogFormat != "start_server" {
 		return nil
 	}
-	d.lines = starter.NewLines(os.Stderr)
+	d.lines = starter.NewLines(d.stderr)
 	return func(c *config.Program, r supervisor.Report) {
 		d.lines.See(c, r)
 		d.starter.see(r)

@@ -39,6 +39,8 @@ type master struct {
 	handover   *supervisor.Handover
 	config     *config.Config // nil: what was handed over goes on as it was
 	settings   config.Supervisor
+	stdout     *stream
+	stderr     *stream // of the log, too
 	log        *zap.Logger
 	level      *zap.AtomicLevel
 	pid        pidFile
@@ -69,8 +71,9 @@ func (d *master) run() error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(30) // memory is dearer to it than the little that it computes
 	}
+	defer d.closeStreams()
 	defer d.close()
-	if err := orGoBack(d.setUp); err != nil {
+	if err := orGoBack(d.setUp, d.sync); err != nil {
 		return err
 	}
 	supervisor.Stay(os.Environ())
@@ -82,6 +85,7 @@ func (d *master) run() error {
 		d.pid.remove(d.log)
 		d.closeControl()
 		observer.Leave()
+		d.sync()
 		os.Exit(0) // what would be closed on the way out is left to the next supervisord
 	}
 	d.closeControl()
@@ -111,6 +115,21 @@ func (d *master) close() {
 	d.pid.remove(d.log)
 }
 
+// sync writes what stdout and stderr have not got yet.
+func (d *master) sync() {
+	if d.stderr != nil {
+		d.stderr.Sync() //nolint:errcheck // there is nobody to tell
+		d.stdout.Sync() //nolint:errcheck // likewise
+	}
+}
+
+func (d *master) closeStreams() {
+	if d.stderr != nil {
+		d.stdout.close()
+		d.stderr.close()
+	}
+}
+
 // setUp does everything up to the loop. If it fails in a new image, nothing of it is closed: the image before needs it.
 func (d *master) setUp() (err error) {
 	if err = d.begin(); err != nil {
@@ -119,7 +138,7 @@ func (d *master) setUp() (err error) {
 	d.leftovers = supervisor.FindLeftovers(d.settings.RuntimeDir, d.log)
 	d.leftovers.Take(d.handover)
 	d.handover.Offer(d.leftovers.Sockets())
-	d.launcher, err = worker.NewLauncher(d.settings.RuntimeDir, worker.Expect(d.handover.PIDs()...), worker.OnOrphan(d.orphan))
+	d.launcher, err = worker.NewLauncher(d.settings.RuntimeDir, worker.Expect(d.handover.PIDs()...), worker.OnOrphan(d.orphan), worker.Inherited(d.stdout, d.stderr))
 	if err != nil {
 		return err
 	}
@@ -152,7 +171,8 @@ func (d *master) begin() (err error) {
 		}
 		d.settings = d.config.Supervisor
 	}
-	d.log, d.level = newLogger(d.settings)
+	d.stdout, d.stderr = newStream(1, "stdout"), newStream(2, "stderr")
+	d.log, d.level = newLogger(d.settings, d.stderr)
 	d.pid, err = lockPIDFile(d.settings.PIDFile, d.handover.Extra(pidFileFD))
 	return err
 }

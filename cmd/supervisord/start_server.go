@@ -278,6 +278,7 @@ func (s *startServer) bound(d *master) error {
 	if s.log == nil {
 		return nil
 	}
+	d.sync() // what was said so far is for whoever has started it
 	if err := s.log.Redirect(); err != nil {
 		return err
 	}
@@ -291,6 +292,7 @@ func (s *startServer) restored(d *master) error {
 	}
 	d.lines.Resume(d.supervisor.Status())
 	if s.log != nil { // systemd has started this one after the death of the one before
+		d.sync()
 		if err := s.log.Redirect(); err != nil {
 			return err
 		}

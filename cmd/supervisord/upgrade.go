@@ -81,8 +81,8 @@ func (u upgrader) Keep() map[string]int {
 }
 
 // orGoBack runs what a new image does before it can go on. If that fails or panics, the image before this one, if there is one,
-// gets its place back: an upgrade that stumbles must not end the service.
-func orGoBack(setUp func() error) (err error) {
+// gets its place back: an upgrade that stumbles must not end the service. sync writes what the log still holds.
+func orGoBack(setUp func() error, sync func()) (err error) {
 	defer func() {
 		if !supervisor.CanGoBack(os.Environ()) {
 			return
@@ -91,6 +91,7 @@ func orGoBack(setUp func() error) (err error) {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 		if err != nil {
+			sync()
 			err = fmt.Errorf("%w; and %w", err, supervisor.GoBack(os.Environ(), err))
 		}
 	}()
