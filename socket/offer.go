@@ -185,7 +185,7 @@ func (o *offer) rank(r Resolved, slot int) int {
 		return 0
 	case o.Network == "unix" && strings.HasPrefix(o.Address, "/") && o.path() == "":
 		return 0 // it listens where no client finds it
-	case o.key != "" && o.key == hash(r.Key()) && o.slot == slot:
+	case o.key != "" && (o.key == hash(r.Key()) || o.key == hash(r.oldKey())) && o.slot == slot:
 		return 3
 	case o.key == "" && r.Name != "" && o.Name == FDName(r.Name):
 		return 2

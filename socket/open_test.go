@@ -183,7 +183,7 @@ func TestAddressInUseNamesWhoHasIt(t *testing.T) {
 	}
 	for _, perSlot := range []bool{false, true} {
 		err := refuses(t, newTable(t), want(t, Spec{Address: l.Addr().String(), PerSlot: perSlot}),
-			"cannot listen on tcp "+l.Addr().String()+": address already in use", "another listener of this supervisor")
+			"cannot listen on tcp "+l.Addr().String()+": address already in use", "supervisord itself has it")
 		if !errors.Is(err, unix.EADDRINUSE) {
 			t.Error("the kernel's error is not wrapped")
 		}

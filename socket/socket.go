@@ -8,6 +8,7 @@ package socket
 
 import (
 	"io/fs"
+	"strings"
 	"time"
 )
 
@@ -19,6 +20,7 @@ const LastFD = 1023
 
 // Spec is one configured listener: plain, comparable data.
 type Spec struct {
+	Program     string        // whose it is; a port that the kernel chooses is one for each program and name
 	Name        string        // how a worker finds it; the address as written unless configured
 	Address     string        // as written: "127.0.0.1:8080", "[::1]:8080", ":8080", "unix:/run/web.sock", "unix:@abstract", "udp:127.0.0.1:53"
 	Backlog     int           // 0: net.core.somaxconn, which also caps it
@@ -53,17 +55,46 @@ type Resolved struct {
 }
 
 // Key names the kernel's idea of the address ("tcp 127.0.0.1:8080"): two listeners with one key cannot both be bound.
-// A port that the kernel chooses (0) is told apart by the listener's name, so that a reload finds its socket again, and two
-// listeners of different names get different ports.
+// A port that the kernel chooses (0) is told apart by the program and the listener's name, so that a reload finds its socket again,
+// and two programs, or two listeners of one, get different ports.
 func (r Resolved) Key() string {
+	if r.Program == "" {
+		return r.oldKey()
+	}
+	return r.key(r.Program + "/" + r.Name)
+}
+
+// oldKey is the key by the rule of the first version, which did not know the program: in records and export names of that version.
+func (r Resolved) oldKey() string { return r.key(r.Name) }
+
+// key adds to the address what tells listeners of one address apart: of is whose it is.
+func (r Resolved) key(of string) string {
 	key := r.at.String()
 	if r.at.network != "unix" && r.at.port == 0 {
-		key += " " + r.Name
+		key += " " + of
 	}
 	if r.Interface != "" {
 		key += " on " + r.Interface
 	}
 	return key
+}
+
+// Renamed returns the claims that a version with another rule for keys has made on these listeners, under their keys of now.
+func Renamed(claims []string, listeners []Resolved) []string {
+	renamed := make([]string, len(claims))
+	for i, claim := range claims {
+		key, rest, marked := strings.Cut(claim, claimMark)
+		for _, r := range listeners {
+			if key == r.oldKey() {
+				key = r.Key()
+				break
+			}
+		}
+		if renamed[i] = key; marked {
+			renamed[i] += claimMark + rest
+		}
+	}
+	return renamed
 }
 
 // Want is one listener that a configuration asks for.

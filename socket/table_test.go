@@ -151,7 +151,7 @@ func TestWhatCannotChangeInPlaceSaysTheRemedy(t *testing.T) {
 func TestInterfaceOfALiveAddressSaysWhoHasIt(t *testing.T) {
 	address := freePort(t)
 	table, _, _ := opened(t, Spec{Address: address})
-	refuses(t, table, want(t, Spec{Address: address, Interface: "lo"}), "on lo: address already in use", "another listener of this supervisor")
+	refuses(t, table, want(t, Spec{Address: address, Interface: "lo"}), "on lo: address already in use", "supervisord itself has it")
 }
 
 func TestRemovedListenerClosesWhenTheLastGenerationIsReleased(t *testing.T) {

@@ -111,6 +111,9 @@ func resolve(ctx context.Context, c *config.Config, known map[socket.Spec]socket
 			l.want = append(l.want, socket.Want{Resolved: r, Slots: p.Workers})
 		}
 	}
+	if err := c.Overlaps(l.listeners); err != nil {
+		return nil, err
+	}
 	return l, nil
 }
 

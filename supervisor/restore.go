@@ -207,6 +207,7 @@ func (s *Supervisor) Restore(h *Handover) error {
 	defer func() { s.keeper = k }()
 	k.inherit(h)
 	s.table.Offer(h.sockets)
+	h.record.ownListeners()
 	if err := s.restoreListeners(h.record); err != nil {
 		return err
 	}

@@ -1,9 +1,12 @@
 package tests
 
 import (
+	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -113,9 +116,62 @@ func TestTheExampleConfigurationIsRight(t *testing.T) {
 
 func TestVersionIsOneLine(t *testing.T) {
 	t.Parallel()
-	out, code := lab.Prepare(t).Run("version")
-	if code != 0 || !regexp.MustCompile(`^supervisord \S.* go1\.\S+\n$`).MatchString(out) {
-		t.Errorf("exit code %d: %s", code, out)
+	for _, args := range [][]string{{"version"}, {"--version"}, {"-V"}, {"--version", "-c", "/nothing"}} {
+		out, code := lab.Prepare(t).Run(args...)
+		if code != 0 || !regexp.MustCompile(`^supervisord \d+\.\d+\.\d+\S* \(.*go1\.\S+, linux/\w+\)\n$`).MatchString(out) {
+			t.Errorf("%v: exit code %d: %s", args, code, out)
+		}
+	}
+}
+
+func TestVersionAsJSONSaysWhatWasBuilt(t *testing.T) {
+	t.Parallel()
+	m := lab.Prepare(t)
+	head, err := exec.Command("git", "-C", lab.Root(""), "rev-parse", "HEAD").Output()
+	if stat, missing := os.Stat(lab.Root(".git")); err != nil || missing != nil || !stat.IsDir() {
+		t.Skip("the go command records no commit here: the source is not in a git checkout, or in a worktree")
+	}
+	buildWith(t, m.Path("plain"), "-buildvcs=true")
+	out, err := exec.Command(m.Path("plain"), "version", "--json").Output()
+	lab.Must(t, err)
+	var got map[string]any
+	lab.Must(t, json.Unmarshal(out, &got))
+	if got["commit"] != strings.TrimSpace(string(head)) || got["platform"] != "linux/"+runtime.GOARCH || got["go"] != runtime.Version() {
+		t.Errorf("it says %s", out)
+	}
+}
+
+// buildWith builds supervisord with flags of go build.
+func buildWith(t *testing.T, to string, flags ...string) {
+	t.Helper()
+	build := exec.Command("go", append(append([]string{"build", "-o", to}, flags...), "./cmd/supervisord")...)
+	build.Dir = lab.Root("")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+func TestVersionFromTheScriptIsInTheLogAndTheStatus(t *testing.T) {
+	t.Parallel()
+	m := lab.Prepare(t)
+	script := exec.Command(lab.Root("scripts/version"), "--ldflags")
+	script.Env = append(os.Environ(), "VERSION=v7.8.9", "COMMIT=fedcba")
+	flags, err := script.Output()
+	lab.Must(t, err)
+	buildWith(t, m.Path("linked"), "-ldflags", strings.TrimSpace(string(flags)))
+	out, err := exec.Command(m.Path("linked"), "version", "--json").Output()
+	lab.Must(t, err)
+	if !strings.Contains(string(out), `"version": "7.8.9"`) || !strings.Contains(string(out), `"commit": "fedcba"`) {
+		t.Errorf("it says %s", out)
+	}
+	m.Via = []string{"sh", "-c", "shift; exec " + m.Path("linked") + ` "$@"`, "sh"}
+	m.Start(lab.Web)
+	m.Serves(1)
+	if started := m.Await(lab.Says(lab.Starts)); started.Version != "7.8.9" {
+		t.Errorf("the log says %s", started.Text)
+	}
+	if out := m.CtlOK("status"); !strings.HasPrefix(out, "supervisord 7.8.9, PID ") {
+		t.Errorf("the status is %s", out)
 	}
 }
 

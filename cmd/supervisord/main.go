@@ -34,6 +34,7 @@ func execute(argv []string) int {
 
 func rootCommand() *cobra.Command {
 	var path string
+	var version bool
 	root := &cobra.Command{
 		Use:   "supervisord",
 		Short: "run programs and replace them without losing a connection",
@@ -51,8 +52,14 @@ Signals to a running supervisord:
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		RunE:          func(*cobra.Command, []string) error { return run(path) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version {
+				return printVersion(cmd.OutOrStdout(), false)
+			}
+			return run(path)
+		},
 	}
+	root.Flags().BoolVarP(&version, "version", "V", false, "print the version")
 	root.PersistentFlags().StringVarP(&path, "config", "c", "/etc/supervisord/config.toml", "configuration `file`")
 	root.AddCommand(runCommand(&path), checkCommand(&path), versionCommand(), checkHandoverCommand(&path))
 	root.AddCommand(proveCommand(&path), startServerCommand())

@@ -1,34 +1,115 @@
 package main
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
+	"io"
+	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
 
+// development is the version of a build to which neither the linker nor the go command gave one.
+const development = "1.0.0-dev"
+
+// What scripts/version --ldflags found: go build -ldflags "-X main.linkedVersion=1.2.3 -X main.linkedCommit=0123abc". The go
+// command records the commit by itself, but not in a git worktree.
+var linkedVersion, linkedCommit string
+
+// build describes how this program was built. It is what `supervisord version --json` prints.
+type build struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit"`   // "": built outside a checkout
+	Modified bool   `json:"modified"` // the checkout had changes that were not committed
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func thisBuild() build {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		info = &debug.BuildInfo{}
+	}
+	return newBuild(linkedVersion, linkedCommit, info)
+}
+
+func newBuild(version, commit string, info *debug.BuildInfo) build {
+	b := build{
+		Version: cmp.Or(version, released(info.Main.Version), development), Commit: commit,
+		Go: cmp.Or(info.GoVersion, runtime.Version()), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = cmp.Or(commit, s.Value)
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}
+
+// released returns the version of the module if it is that of a release, as `go install PATH@v1.2.3` has it, or "". The go
+// command makes up a v0.0.0 for a checkout without a tag, and adds "+dirty" to the version of one with changes.
+func released(module string) string {
+	version, _, _ := strings.Cut(strings.TrimPrefix(module, "v"), "+")
+	if version == "(devel)" || strings.HasPrefix(version, "0.0.0-") {
+		return ""
+	}
+	return version
+}
+
+// short is the version in the log, the status and the metrics. A development version has the commit in it.
+func (b build) short() string {
+	if b.Version != development || b.Commit == "" {
+		return b.Version
+	}
+	return b.Version + "+" + b.commit(".")
+}
+
+// commit is the commit, shortened and with a mark where the checkout had changes.
+func (b build) commit(separator string) string {
+	short := b.Commit[:min(12, len(b.Commit))]
+	if b.Modified {
+		short += separator + "modified"
+	}
+	return short
+}
+
+// String is the line that `supervisord version` prints.
+func (b build) String() string {
+	details := []string{b.Go, b.Platform}
+	if b.Commit != "" {
+		details = append([]string{"commit " + b.commit(", ")}, details...)
+	}
+	return fmt.Sprintf("supervisord %s (%s)", b.Version, strings.Join(details, ", "))
+}
+
+// version is the short version of this build.
+func version() string { return thisBuild().short() }
+
 func versionCommand() *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	c := &cobra.Command{
 		Use:   "version",
 		Short: "print the version",
 		Args:  cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) {
-			fmt.Fprintln(cmd.OutOrStdout(), "supervisord", version())
-		},
+		RunE:  func(cmd *cobra.Command, _ []string) error { return printVersion(cmd.OutOrStdout(), asJSON) },
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print an object with version, commit, modified, go and platform")
+	return c
 }
 
-// version is what the go command recorded: a tag, or the commit that was built.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
+func printVersion(w io.Writer, asJSON bool) error {
+	b := thisBuild()
+	if !asJSON {
+		_, err := fmt.Fprintln(w, b)
+		return err
 	}
-	v := info.Main.Version
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && (v == "" || v == "(devel)") {
-			v = s.Value
-		}
-	}
-	return v + " " + info.GoVersion
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(b)
 }

@@ -59,6 +59,7 @@ type Program struct {
 	Stdout, Stderr   Output
 	Watch            []string
 	Listen           []socket.Spec
+	listenLines      []int            // where the addresses of Listen stand
 	Dialects         []socket.Dialect // nil: the default; none, but not nil: none
 	Ready            Ready
 	Reload           Reload

@@ -54,7 +54,7 @@ var listenFields = fields[socket.Spec]{
 }
 
 // listeners reads all [[program.NAME.listen]].
-func (v value) listeners(into *[]socket.Spec) {
+func (v value) listeners(p *Program) {
 	items, ok := v.elements()
 	if !ok {
 		v.problem("is "+typeOf(v.raw)+", not an array of tables", "write [[%s]], in double brackets", v.path)
@@ -62,7 +62,9 @@ func (v value) listeners(into *[]socket.Spec) {
 	}
 	specs := make([]socket.Spec, len(items))
 	for i, item := range items {
+		specs[i].Program = p.Name
 		item.listener(&specs[i])
+		p.listenLines = append(p.listenLines, item.child("address").line())
 		j := slices.IndexFunc(specs[:i], func(s socket.Spec) bool { return s.Name == specs[i].Name })
 		if j >= 0 && specs[i].Name != "" {
 			item.problem(fmt.Sprintf("the name %q is already that of the listener in line %d", specs[i].Name, items[j].line()),
@@ -74,7 +76,7 @@ func (v value) listeners(into *[]socket.Spec) {
 				"give each listener of a program a descriptor of its own")
 		}
 	}
-	*into = specs
+	p.Listen = specs
 }
 
 func (v value) listener(s *socket.Spec) {

@@ -38,7 +38,7 @@ func Parse(dir, name string, text []byte) (*Config, error) {
 }
 
 func newLoader() *loader {
-	return &loader{config: &Config{Supervisor: defaultSupervisor()}, defined: map[string]Program{}, bound: map[string]value{}, files: map[string]value{}}
+	return &loader{config: &Config{Supervisor: defaultSupervisor()}, defined: map[string]Program{}, bound: addresses{}, files: map[string]value{}}
 }
 
 func (l *loader) loaded() (*Config, error) {
@@ -55,8 +55,8 @@ func (l *loader) loaded() (*Config, error) {
 type loader struct {
 	config   *Config
 	defined  map[string]Program
-	bound    map[string]value // of each address the first listener that has it
-	files    map[string]value // likewise: logs, status files
+	bound    addresses        // of the listeners
+	files    map[string]value // of each file the first place that has it: logs, status files
 	problems []Problem
 	warnings []Problem
 }
@@ -73,6 +73,7 @@ func (l *loader) main(root value, ok bool) {
 			"program": func(_ *Config, v value) { l.programs(v) },
 		})
 		l.config.Supervisor.complete()
+		l.ownAddresses(root.child("supervisor"))
 		for _, included := range l.include(root.child("supervisor").child("include")) {
 			l.included(included)
 		}
@@ -174,32 +175,9 @@ func (l *loader) programs(v value) {
 		}
 		p := item.program(name)
 		l.defined[p.Name] = p
-		l.addresses(item, p)
+		l.addresses(&p)
 		l.ownFiles(item, p)
 	}
-}
-
-// addresses reports addresses that another listener has already. Only what is written the same way is seen here;
-// the rest is seen when hosts have been looked up.
-func (l *loader) addresses(program value, p Program) {
-	listeners, _ := program.child("listen").elements()
-	for i, v := range listeners {
-		address := v.child("address")
-		if i >= len(p.Listen) || p.Listen[i].Address == "" || ephemeral(p.Listen[i].Address) {
-			continue
-		}
-		if first, ok := l.bound[p.Listen[i].Address]; ok {
-			address.problem(fmt.Sprintf("%s is already the address of %s (%s:%d)", p.Listen[i].Address, first.path, first.in.file, first.line()),
-				"give each listener an address of its own")
-			continue
-		}
-		l.bound[p.Listen[i].Address] = v
-	}
-}
-
-// ephemeral reports whether the kernel chooses the port, so that two listeners do not have the same.
-func ephemeral(address string) bool {
-	return !strings.HasPrefix(address, "unix:") && strings.HasSuffix(address, ":0")
 }
 
 // include finds the files that the patterns of [supervisor] include match: sorted, each once, without hidden ones

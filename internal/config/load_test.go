@@ -173,9 +173,9 @@ func TestEveryValueArrives(t *testing.T) {
 			AmbientCapabilities: []string{"CAP_NET_BIND_SERVICE", "CAP_KILL"},
 		},
 		Listen: []socket.Spec{
-			{Name: "http", Address: "127.0.0.1:8080", Backlog: 100, ReusePort: true, DeferAccept: 5 * time.Second, FastOpen: 256, KeepAlive: 30 * time.Second, Interface: "lo", NonBlock: true, FD: socket.At(7), StarterName: "web"},
-			{Name: "unix:/run/web.sock", Address: "unix:/run/web.sock", Mode: 0o660, User: "root", Group: "0"},
-			{Name: "[::1]:8080", Address: "[::1]:8080", IPv6Only: "false", PerSlot: true},
+			{Program: "web", Name: "http", Address: "127.0.0.1:8080", Backlog: 100, ReusePort: true, DeferAccept: 5 * time.Second, FastOpen: 256, KeepAlive: 30 * time.Second, Interface: "lo", NonBlock: true, FD: socket.At(7), StarterName: "web"},
+			{Program: "web", Name: "unix:/run/web.sock", Address: "unix:/run/web.sock", Mode: 0o660, User: "root", Group: "0"},
+			{Program: "web", Name: "[::1]:8080", Address: "[::1]:8080", IPv6Only: "false", PerSlot: true},
 		},
 		Ready:   Ready{Ready: worker.Ready{Method: worker.HTTP, URL: "http://127.0.0.1:9{slot}/{pid}", Interval: time.Second}, Timeout: 5 * time.Second},
 		Reload:  Reload{Strategy: Rolling, MaxSurge: 2, Soak: 2 * time.Second, Preflight: []string{"./web", "-check"}, PreflightTimeout: 3 * time.Second, Retry: 4 * time.Second, Every: 6 * time.Hour},

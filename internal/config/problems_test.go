@@ -121,7 +121,17 @@ c.toml:7: program.b.user: 4294967295 is no user number: write one below 42949672
 	{"listeners with the same name", web + "[[program.web.listen]]\nname = \"a\"\naddress = \":1\"\n[[program.web.listen]]\nname = \"a\"\naddress = \":2\"\n",
 		`c.toml:6: program.web.listen[1]: the name "a" is already that of the listener in line 3: give each listener of a program a name of its own`},
 	{"listeners with the same address", web + "listen = [{ address = \":1\" }]\n[program.b]\ncommand = [\"b\"]\n[[program.b.listen]]\nname = \"x\"\naddress = \":1\"\n",
-		`c.toml:3: program.web.listen[0].address: :1 is already the address of program.b.listen[0] (c.toml:6): give each listener an address of its own`},
+		`c.toml:3: program.web.listen[0].address: :1 is already the address of program.b.listen[0] (c.toml:8): give each listener an address of its own; a socket belongs to one program`},
+	{"listeners with the same address in another spelling", web + "listen = [{ address = \"127.0.0.1:1\" }, { address = \"unix:/run/x\" }, { address = \"Example:2\" }]\n" +
+		"[program.c]\ncommand = [\"c\"]\n[[program.c.listen]]\naddress = \"localhost:01\"\n[[program.c.listen]]\naddress = \"unix:/run//x\"\n[[program.c.listen]]\naddress = \"example:02\"\n[[program.c.listen]]\naddress = \"127.0.0.1:02\"\n",
+		`c.toml:3: program.web.listen[0].address: 127.0.0.1:1 overlaps localhost:01, the address of program.c.listen[0] (c.toml:7): give each listener an address of its own; a socket belongs to one program
+c.toml:3: program.web.listen[1].address: unix:/run/x overlaps unix:/run//x, the address of program.c.listen[1] (c.toml:9): give each listener an address of its own; a socket belongs to one program
+c.toml:3: program.web.listen[2].address: Example:2 overlaps example:02, the address of program.c.listen[2] (c.toml:11): give each listener an address of its own; a socket belongs to one program`},
+	{"one listener on every address", web + "listen = [{ address = \":1\" }, { address = \"127.0.0.1:1\" }]\n",
+		`c.toml:3: program.web.listen[1].address: 127.0.0.1:1 overlaps :1, the address of program.web.listen[0] (c.toml:3): give each listener an address of its own`},
+	{"the address of the page", "[supervisor]\nhttp = \"127.0.0.1:1\"\ncontrol = \"/run/x\"\ninclude = [\"d.toml\"]\n" + web + "listen = [{ address = \"localhost:1\" }]\n-- d.toml --\n[program.d]\ncommand = [\"d\"]\nlisten = [{ address = \"unix:/run/x\" }]\n",
+		`c.toml:2: supervisor.http: 127.0.0.1:1 overlaps localhost:1, the address of program.web.listen[0] (c.toml:7): choose another port or path for one of them
+d.toml:3: program.d.listen[0].address: unix:/run/x is already the address of supervisor.control (c.toml:3): choose another port or path for one of them`},
 	{"names that cannot travel", web + "[[program.web.listen]]\nname = \"a:b\"\naddress = \":1\"\n[[program.web.listen]]\nname = \"" + strings.Repeat("x", 256) + "\"\naddress = \":2\"\n[[program.web.listen]]\nname = \"é\"\naddress = \"unix:/a;b\"\n",
 		`c.toml:4: program.web.listen[0].name: "a:b" cannot travel to a worker: use ASCII without : and } and control characters (LISTEN_FDNAMES has : between the names)
 c.toml:7: program.web.listen[1].name: is too long: a name has at most 255 bytes

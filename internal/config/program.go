@@ -33,7 +33,7 @@ var programFields = fields[Program]{
 	"stdout":           func(p *Program, v value) { v.output(&p.Stdout) },
 	"stderr":           func(p *Program, v value) { v.output(&p.Stderr) },
 	"watch":            func(p *Program, v value) { v.texts(&p.Watch) },
-	"listen":           func(p *Program, v value) { v.listeners(&p.Listen) },
+	"listen":           func(p *Program, v value) { v.listeners(p) },
 	"ready":            func(p *Program, v value) {},
 	"reload":           func(p *Program, v value) { v.reload(&p.Reload) },
 	"stop":             func(p *Program, v value) { v.stop(&p.Stop) },

@@ -81,7 +81,7 @@ func ControlSockets(path string) []string {
 	s := defaultSupervisor()
 	file, err := filepath.Abs(path)
 	if err == nil {
-		l := &loader{config: &Config{Supervisor: s}, defined: map[string]Program{}, bound: map[string]value{}}
+		l := &loader{config: &Config{Supervisor: s}, defined: map[string]Program{}, bound: addresses{}}
 		if root, ok := l.open(file); ok {
 			decode(root, l.config, fields[Config]{
 				"supervisor": func(c *Config, v value) { decode(v, &c.Supervisor, supervisorFields) },

@@ -1,0 +1,186 @@
+package tests
+
+import (
+	"bytes"
+	"debug/buildinfo"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/supervisord/internal/lab"
+)
+
+// largest is how many bytes a file in the repository may have.
+const largest = 500 << 10
+
+// largeFiles are the files that may have more, or may be programs. Each needs a reason.
+var largeFiles = map[string]string{}
+
+// tracked lists the files that git knows, and skips the test where there is no git checkout.
+func tracked(t *testing.T) []string {
+	t.Helper()
+	if !lab.Exists(lab.Root(".git")) {
+		t.Skip("this is not a git checkout: nothing says which files belong to the repository")
+	}
+	lab.Need(t, "git")
+	out, err := exec.Command("git", "-C", lab.Root(""), "ls-files", "-z").Output()
+	if err != nil {
+		t.Skipf("git cannot list the files of the repository: %v", err)
+	}
+	return strings.Split(strings.TrimRight(string(out), "\x00"), "\x00")
+}
+
+func TestRepositoryHasNoProgramAndNoLargeFile(t *testing.T) {
+	t.Parallel()
+	files := tracked(t)
+	if len(files) < 100 {
+		t.Fatalf("git lists only %d files", len(files))
+	}
+	for _, name := range files {
+		if largeFiles[name] != "" {
+			continue
+		}
+		stat, err := os.Lstat(lab.Root(name))
+		if err != nil || !stat.Mode().IsRegular() {
+			continue // deleted, not committed yet; or a symbolic link
+		}
+		if stat.Size() > largest {
+			t.Errorf("%s has %d bytes, at most %d are allowed: keep it out of the repository, or name it in this test", name, stat.Size(), largest)
+		}
+		if program(t, lab.Root(name)) {
+			t.Errorf("%s is a compiled program: git rm --cached it, and add it to .gitignore", name)
+		}
+	}
+}
+
+// program reports whether a file is an ELF program or object, by its first bytes.
+func program(t *testing.T, path string) bool {
+	t.Helper()
+	f, err := os.Open(path)
+	lab.Must(t, err)
+	defer f.Close()
+	head := make([]byte, 4)
+	n, _ := io.ReadFull(f, head)
+	return bytes.Equal(head[:n], []byte("\x7fELF"))
+}
+
+// copySource copies the source, without what is built in it, into a directory.
+func copySource(t *testing.T, to string) {
+	t.Helper()
+	tracked(t)
+	command := exec.Command("sh", "-c", `git ls-files -z --cached --others --exclude-standard | xargs -0 sh -c 'for f; do [ ! -e "$f" ] || cp -P --parents -t "$0" "$f" || exit 255; done' "$1"`, "sh", to)
+	command.Dir = lab.Root("")
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+func TestSetModulePathRenamesTheModuleThroughout(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	copySource(t, dir)
+	old, err := exec.Command("go", "list", "-m").Output()
+	lab.Must(t, err)
+	in := func(name string, args ...string) string {
+		t.Helper()
+		command := exec.Command(name, args...)
+		command.Dir = dir
+		out, err := command.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %q: %v: %s", name, args, err, out)
+		}
+		return string(out)
+	}
+	in("scripts/set-module-path", "github.com/somebody/supervisord")
+	if out, _ := exec.Command("grep", "-rlF", strings.TrimSpace(string(old)), dir).Output(); len(out) > 0 {
+		t.Errorf("the old path is left in %s", out)
+	}
+	if out := in("gofmt", "-l", "."); out != "" {
+		t.Errorf("not in the order of gofmt: %s", out)
+	}
+	in("go", "build", "./...")
+	in("go", "vet", "./cmd/supervisord", "./worker/graceful", "./internal/config", "./tests", "./tests/attack")
+	if out := in("scripts/set-module-path", "github.com/somebody/supervisord"); !strings.Contains(out, "already") {
+		t.Errorf("the second time it says %s", out)
+	}
+	in("scripts/set-module-path", strings.TrimSpace(string(old)))
+	if out, err := exec.Command("diff", "-r", "-x", ".git", lab.Root("internal"), dir+"/internal").CombinedOutput(); err != nil {
+		t.Errorf("and back it is not as it was: %s", out)
+	}
+}
+
+func TestSetModulePathRefusesWhatGoGetWouldRefuse(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{
+		"", "supervisord", "github.com", "github/you", "Github.com/you/x", "https://github.com/you/x", "github.com/you/", "/github.com/you",
+		"github.com//x", "github.com/you/a b", "github.com/you/x/v1", "github.com/../x", "github.com/you/internal/x", "github.com/you/x;id",
+	} {
+		out, err := exec.Command(lab.Root("scripts/set-module-path"), path).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "github.com/you/supervisord") {
+			t.Errorf("%q: %v: %s", path, err, out)
+		}
+	}
+	if err := exec.Command(lab.Root("scripts/set-module-path")).Run(); err == nil {
+		t.Error("it accepts that there is no path")
+	}
+}
+
+// outsideWorker is a worker in a module of its own, as docs/worker.md has it.
+const outsideWorker = `package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+
+	"{module}/worker/graceful"
+)
+
+func main() {
+	ln, err := graceful.Listener("http", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "generation="+os.Getenv("SUPERVISORD_GENERATION"))
+	})
+	if err := graceful.Serve(context.Background(), graceful.HTTP(ln, &http.Server{Handler: mux})); err != nil {
+		log.Fatal(err)
+	}
+}
+`
+
+func TestWorkerOfAnotherModuleIsRedeployedWithoutLoss(t *testing.T) {
+	m := lab.Prepare(t)
+	list, err := exec.Command("go", "list", "-m").Output()
+	lab.Must(t, err)
+	module := strings.TrimSpace(string(list))
+	sums, err := os.ReadFile(lab.Root("go.sum"))
+	lab.Must(t, err)
+	m.File("outside/main.go", strings.ReplaceAll(outsideWorker, "{module}", module))
+	m.File("outside/go.mod", "module outside.example/worker\n\ngo 1.26.0\n\nrequire "+module+" v0.0.0\n\nreplace "+module+" => "+lab.Root("")+"\n")
+	m.File("outside/go.sum", string(sums))
+	build := exec.Command("go", "build", "-o", m.Path("worker"), ".")
+	build.Dir = m.Path("outside")
+	build.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off") // what it needs is in the module cache
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("it cannot be built: %v: %s", err, out)
+	}
+	info, err := buildinfo.ReadFile(m.Path("worker"))
+	lab.Must(t, err)
+	for _, d := range info.Deps {
+		if !slices.Contains([]string{module, "golang.org/x/sys", "github.com/lestrrat-go/server-starter"}, d.Path) {
+			t.Errorf("it has %s in it, which docs/worker.md does not say", d.Path)
+		}
+	}
+	m.Start(strings.Replace(lab.Hello, "{hello}", `"{dir}/worker"`, 1))
+	m.Serves(1)
+	m.ReloadUnderLoad(m.Address(), 20, 300*time.Millisecond, 5)
+}
