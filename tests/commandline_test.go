@@ -203,6 +203,35 @@ func TestRunWithABadConfigurationExitsWith78(t *testing.T) {
 	}
 }
 
+func TestConfigurationOfPythonsSupervisorIsNamedWithTheCommandThatConvertsIt(t *testing.T) {
+	t.Parallel()
+	m := lab.Prepare(t)
+	path := m.File("supervisord.conf", "; Ansible managed\n[unix_http_server]\nfile=/tmp/s.sock\n\n[supervisord]\nnodaemon=true\n\n[program:cat]\ncommand=/bin/cat\n")
+	for _, args := range [][]string{{"-c", path}, {"run", "-c", path}, {"check", "-c", path}} {
+		out, code := m.Run(args...)
+		if code != 78 || !strings.Contains(out, path+":2: this is the configuration of Python's Supervisor") || !strings.Contains(out, "supervisord convert "+path) {
+			t.Errorf("%q: exit code %d: %s", args, code, out)
+		}
+	}
+	if out, code := m.Run("convert", path); code != 0 || !strings.Contains(out, "[program.cat]") {
+		t.Errorf("the command that it names ends with %d: %s", code, out)
+	}
+}
+
+func TestSupervisordRunsWithNoProgramYetAndStartsTheFirstAtAReload(t *testing.T) {
+	t.Parallel()
+	m := lab.Prepare(t)
+	m.File("conf.d/README", "")
+	m.Start("include = [\"conf.d/*.toml\"]\n")
+	m.Await(lab.Contains("there is no program"), lab.Contains("conf.d/*.toml"))
+	m.Until("it answers", func() bool { _, code := m.Ctl("status"); return code == 0 })
+	m.File("conf.d/web.toml", lab.Web)
+	m.CtlOK("reload")
+	m.Serves(1)
+	m.CtlOK("reload")
+	m.Gone(1)
+}
+
 func TestRunWithAnAddressInUseExitsWith1AndNamesIt(t *testing.T) {
 	t.Parallel()
 	taken := lab.Occupy(t)

@@ -80,8 +80,30 @@ func (l *loader) main(root value, ok bool) {
 		l.finish(root)
 	}
 	if len(l.defined) == 0 && len(l.problems) == 0 {
-		l.problems = append(l.problems, Problem{File: l.config.Files[0], What: "there is no program", Remedy: "write a table [program.NAME]"})
+		l.noProgram(root)
 	}
+}
+
+// noProgram notes that there is no program. A configuration that includes files may wait for its first one, as the installed one
+// does. If the directory of those files is missing, too, this is more likely a mistake, such as a file system that is not
+// mounted, and must not stop programs at a reload.
+func (l *loader) noProgram(root value) {
+	p := Problem{File: l.config.Files[0], What: "there is no program", Remedy: "write a table [program.NAME]"}
+	patterns := l.config.Supervisor.Include
+	if len(patterns) == 0 {
+		l.problems = append(l.problems, p)
+		return
+	}
+	p.Line, p.Key = root.child("supervisor").child("include").line(), "supervisor.include"
+	p.Remedy = "write a table [program.NAME] into a file that matches " + strings.Join(patterns, " or ")
+	if slices.ContainsFunc(patterns, func(pattern string) bool {
+		dirs, _ := filepath.Glob(filepath.Dir(pattern))
+		return len(dirs) > 0
+	}) {
+		l.warnings = append(l.warnings, p)
+		return
+	}
+	l.problems = append(l.problems, p)
 }
 
 // included reads a file that may only have programs.
@@ -139,6 +161,9 @@ func (l *loader) parse(file, dir string, data []byte) (value, bool) {
 	}
 	var tree map[string]any
 	_, err = toml.Decode(text, &tree)
+	if (err != nil || tree["supervisord"] != nil) && l.refuseOther(file, text) {
+		return value{}, false
+	}
 	var syntax toml.ParseError
 	if errors.As(err, &syntax) {
 		return problem(syntax.Position.Line, strings.Clone(syntax.LastKey), "not valid TOML: "+strings.TrimSuffix(syntax.Message, "."), syntaxRemedy(syntax.Message))

@@ -285,6 +285,28 @@ func TestIncludedProgramsAreRelativeToTheirOwnFile(t *testing.T) {
 	}
 }
 
+func TestConfigurationThatIncludesFilesMayHaveNoProgramYet(t *testing.T) {
+	dir := files(t, map[string]string{"c.toml": "[supervisor]\ninclude = [\"conf.d/*.toml\"]\n", "conf.d/README": ""})
+	c, err := Load(filepath.Join(dir, "c.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Programs) != 0 || len(c.Warnings) != 1 {
+		t.Fatalf("it has the programs %v and the warnings %v", c.Programs, c.Warnings)
+	}
+	want := "c.toml:2: supervisor.include: there is no program: write a table [program.NAME] into a file that matches conf.d/*.toml"
+	if got := strings.ReplaceAll(c.Warnings[0].String(), dir+"/", ""); got != want {
+		t.Errorf("the warning is %s, want %s", got, want)
+	}
+}
+
+func TestIniSectionInATOMLStringIsNotAnIniFile(t *testing.T) {
+	c := load(t, minimal+"environment = { TEXT = \"\"\"\n[supervisord]\n\"\"\" }\n")
+	if got := c.Programs[0].Environment["TEXT"]; got != "[supervisord]\n" {
+		t.Errorf("the variable is %q", got)
+	}
+}
+
 func TestWarnings(t *testing.T) {
 	c := load(t, minimal+"environment_file = \"no.env\"\nenvironment_dir = \"nodir\"\ndirectory = \"gone\"\n[program.quiet]\ncommand = [\"true\"]\nready.method = \"delay\"")
 	dir := filepath.Dir(c.Files[0])

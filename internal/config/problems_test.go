@@ -13,6 +13,18 @@ const web = "[program.web]\ncommand = [\"./web\"]\n"
 
 var badFiles = []bad{
 	{"empty", "", `c.toml: there is no program: write a table [program.NAME]`},
+	{"no program where files are included from a directory that is missing", "[supervisor]\ninclude = [\"conf.d/*.toml\"]\n",
+		`c.toml:2: supervisor.include: there is no program: write a table [program.NAME] into a file that matches conf.d/*.toml`},
+	{"Python's Supervisor", "; managed by ansible\n\n[supervisord]\nlogfile=/var/log/supervisord.log ; (main log)\n",
+		`c.toml:3: this is the configuration of Python's Supervisor, which is another program: convert it with: supervisord convert c.toml`},
+	{"Python's Supervisor that happens to be TOML", "[supervisord]\nnodaemon=true\n",
+		`c.toml:1: this is the configuration of Python's Supervisor, which is another program: convert it with: supervisord convert c.toml`},
+	{"a program of Python's Supervisor", "  [program:cat]\ncommand=/bin/cat\n",
+		`c.toml:1: this is the configuration of Python's Supervisor, which is another program: convert it with: supervisord convert c.toml`},
+	{"an included file of Python's Supervisor", "[supervisor]\ninclude = [\"x.conf\"]\n-- x.conf --\n[program:cat]\ncommand=/bin/cat\n",
+		`x.conf:1: this is the configuration of Python's Supervisor, which is another program: convert it with: supervisord convert x.conf`},
+	{"circus", "[circus]\nendpoint = tcp://127.0.0.1:5555\n",
+		`c.toml:1: this is the configuration of circus, which is another program: convert it with: supervisord convert c.toml`},
 	{"syntax", "[program.web]\ncommand = ./web\n", `c.toml:2: program.web.command: not valid TOML: floats must start with a digit, not '.': write strings in quotes: "…"`},
 	{"defined twice in one file", web + "[program.web]\n", `c.toml:3: program: not valid TOML: Key 'program.web' has already been defined: write it once`},
 	{"unknown tables", "[supervisr]\n[program.web]\ncommand = [\"x\"]\n", `c.toml:1: supervisr: unknown key: did you mean supervisor?`},
