@@ -209,6 +209,10 @@ func (h *hold) Descriptors() map[string]int {
 	return fds
 }
 
+func (h *hold) Duplicate(string) (int, error) {
+	return unix.FcntlInt(uintptr(h.null), unix.F_DUPFD_CLOEXEC, 0)
+}
+
 func (h *hold) Memory(uint64) (uint64, error)             { return 0, nil }
 func (h *hold) Probe(context.Context, worker.Ready) error { return nil }
 func (w *world) Freeze(time.Duration) error               { return nil }
@@ -256,6 +260,11 @@ func (w *world) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
 	return p.hold
 }
 
+// manager is the world as systemd.
+type manager struct{ *world }
+
+func (manager) Freeze() map[string]int { return nil }
+
 func (w *world) StoreFD(name string, fds ...int) error {
 	w.call("store " + name)
 	fd, err := unix.FcntlInt(uintptr(fds[0]), unix.F_DUPFD_CLOEXEC, 0)
@@ -276,6 +285,9 @@ func (w *world) RemoveFD(name string) error {
 	return nil
 }
 
+func (w *world) Stored() []string            { return slices.Sorted(maps.Keys(w.store)) }
+func (w *world) Flush(context.Context) error { return nil }
+
 func (w *world) Ready() error                      { w.call("say that it is ready"); return nil }
 func (w *world) Stopping() error                   { return nil }
 func (w *world) Status(string) error               { w.call("tell its status"); return nil }
@@ -285,7 +297,7 @@ func (w *world) WatchdogInterval() time.Duration   { return 0 }
 
 // live starts a master: the first one, or one that goes on with what the store has.
 func (w *world) live() {
-	w.super = New(Options{Launcher: w, Systemd: w, Log: zap.NewNop(), Load: func() (*config.Config, error) { return w.config, nil }})
+	w.super = New(Options{Launcher: w, Systemd: manager{w}, Log: zap.NewNop(), Load: func() (*config.Config, error) { return w.config, nil }})
 	w.hup, w.stop, w.over = make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan struct{})
 	go func() {
 		w.touch()
@@ -326,7 +338,6 @@ func (w *world) handover() *Handover {
 			}
 		}
 		h.sort(i)
-		h.stored = append(h.stored, name)
 	}
 	if err := h.readStore(); err != nil {
 		w.fault("the state cannot be read: %v", err)

@@ -184,23 +184,6 @@ func (p leftover) ended(within time.Duration) bool {
 // nothing is read or reaped any more.
 var ErrLeft = errors.New("the workers are left to the next supervisord")
 
-// leave ends the loop as a SIGKILL would, but between two events and with everything written down.
-func (s *Supervisor) leave() {
-	if s.stopping {
-		return
-	}
-	s.Log.Info("leaving; the workers go on and wait for the next supervisord")
-	if err := s.Launcher.Freeze(freezeTimeout); err != nil {
-		s.Log.Error("what workers say now may be lost", zap.Error(err))
-	}
-	s.keeper.changed()
-	s.keep()
-	if err := s.flushLogs(); err != nil {
-		s.Log.Error("output of workers is lost", zap.Error(err))
-	}
-	s.left = true
-}
-
 // EndGroup kills whatever else lives in the control group of this process, if it is the main process of a systemd service:
 // after the programs have stopped, that is what left its worker's process group, and whose worker was adopted, so that it did
 // not become a child of this process. Elsewhere the group is not ours, and it does nothing.

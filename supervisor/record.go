@@ -40,6 +40,10 @@ type Record struct {
 	// Descriptors says which number has which name, where the image before this one left it by execve.
 	// Where systemd's file-descriptor store kept the descriptors, LISTEN_FDNAMES says it.
 	Descriptors map[string]int `json:",omitempty"`
+
+	// Stored counts what systemd keeps for the next start, by name: Store.Freeze of the image before this one. What was still
+	// waiting to be sent is not in it, and is sent again.
+	Stored map[string]int `json:",omitempty"`
 }
 
 // ProgramRecord is one program.
@@ -226,7 +230,8 @@ func (p *program) generationRecord(cg *Generation) GenerationRecord {
 	return gs
 }
 
-// descriptors lists what the next image needs, by the names that it knows them by.
+// descriptors lists what the next image needs, by the names that it knows them by. Those of workers stay open only as long as
+// the launcher is frozen.
 func (s *Supervisor) descriptors() map[string]int {
 	fds := map[string]int{}
 	for _, named := range s.table.Export() {
@@ -242,21 +247,32 @@ func (s *Supervisor) descriptors() map[string]int {
 	return fds
 }
 
-// lasting is descriptors without those that have served their purpose, the pipe on which a worker has said that it is ready, and
-// those that will have in a moment, the connections to einhorn's control socket.
-func (s *Supervisor) lasting() map[string]int {
-	fds := s.descriptors()
+// lasting is what the file-descriptor store should hold: the state, the sockets but those that a socket unit keeps itself, and
+// the workers' descriptors. Left out are those that have served their purpose, the pipe on which a worker has said that it is
+// ready, and those that will have in a moment, the connections to einhorn's control socket.
+func (s *Supervisor) lasting() map[string]keepable {
+	want := map[string]keepable{}
+	for name, fd := range s.keeper.files() {
+		want[name] = keepable{fd: fd}
+	}
+	for _, n := range s.table.Export() {
+		if !n.Foreign {
+			want[n.Name] = keepable{fd: n.FD}
+		}
+	}
+	passing := worker.ControlFDs()[1:]
 	for _, p := range s.programs {
 		for number, h := range p.workers {
-			if h.State().Ready {
-				delete(fds, workerFD(p.core.Name, number, worker.FDPipe))
-			}
-			for _, kind := range worker.ControlFDs()[1:] {
-				delete(fds, workerFD(p.core.Name, number, kind))
+			ready := h.State().Ready
+			for kind := range h.Descriptors() {
+				if kind == worker.FDPipe && ready || slices.Contains(passing, kind) {
+					continue
+				}
+				want[workerFD(p.core.Name, number, kind)] = keepable{of: h, kind: kind}
 			}
 		}
 	}
-	return fds
+	return want
 }
 
 // The names of descriptors that are no sockets of the table: "w.PROGRAM.WORKER.KIND" of a worker, "x.NAME" of the caller.

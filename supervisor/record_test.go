@@ -2,18 +2,26 @@ package supervisor
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
+	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/worker"
 )
@@ -118,24 +126,40 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// fakeStore is a file-descriptor store.
+// fakeStore is a file-descriptor store, with duplicates of its own.
 type fakeStore map[string]int
 
-func (s fakeStore) StoreFD(name string, fds ...int) error { s[name] = fds[0]; return nil }
-func (s fakeStore) RemoveFD(name string) error            { delete(s, name); return nil }
+func (s fakeStore) StoreFD(name string, fds ...int) error {
+	fd, err := unix.FcntlInt(uintptr(fds[0]), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		s[name] = fd
+	}
+	return err
+}
+
+func (s fakeStore) RemoveFD(name string) error {
+	if fd, ok := s[name]; ok {
+		unix.Close(fd)
+		delete(s, name)
+	}
+	return nil
+}
+
+func (s fakeStore) Stored() []string            { return slices.Sorted(maps.Keys(s)) }
+func (s fakeStore) Freeze() map[string]int      { return nil }
+func (s fakeStore) Thaw()                       {}
+func (s fakeStore) Flush(context.Context) error { return nil }
+
+func (s fakeStore) close() {
+	for _, name := range s.Stored() {
+		s.RemoveFD(name)
+	}
+}
 
 // fakeSystemd is a service manager that looks at each state that is kept for the next supervisord.
 type fakeSystemd struct {
 	testing.TB
 	fakeStore
-}
-
-// RemoveFD closes a state: nobody else does where the process goes on.
-func (s *fakeSystemd) RemoveFD(name string) error {
-	if fd, ok := s.states()[name]; ok {
-		unix.Close(fd)
-	}
-	return s.fakeStore.RemoveFD(name)
 }
 
 func (s *fakeSystemd) Ready() error                      { return nil }
@@ -163,32 +187,107 @@ func (s *fakeSystemd) states() map[string]int {
 	return states
 }
 
-func (s *fakeSystemd) close() {
-	for name := range s.states() {
-		s.RemoveFD(name)
+func TestKeeperHoldsJustWhatThereIs(t *testing.T) {
+	store := fakeStore{}
+	store["unit"] = 0 // of a socket unit
+	k := newKeeper(store)
+	const socket, one, two = "s.http.0123456789abcdef.0.n", "w.web.1.pidfd", "w.web.2.pidfd"
+	for _, names := range [][]string{{socket, one}, {socket, two}} {
+		want, stored := map[string]keepable{}, map[string]bool{}
+		for _, name := range names {
+			want[name] = keepable{fd: int(os.Stdin.Fd())}
+		}
+		for _, name := range store.Stored() {
+			stored[name] = true
+		}
+		var problem trouble
+		k.add(want, stored, &problem)
+		k.remove(want, stored, &problem)
+		if problem.err != nil {
+			t.Error(problem.err)
+		}
+	}
+	if got, want := store.Stored(), []string{socket, "unit", two}; !slices.Equal(got, want) {
+		t.Errorf("the store holds %v, want %v", got, want)
+	}
+	delete(store, "unit")
+	store.close()
+}
+
+// fullStore takes so much, and then no more.
+type fullStore struct {
+	fakeStore
+	room  int
+	tries int
+}
+
+func (s *fullStore) StoreFD(name string, fds ...int) error {
+	s.tries++
+	if len(s.fakeStore) >= s.room {
+		return fmt.Errorf("no: %w", systemd.ErrStoreFull)
+	}
+	return s.fakeStore.StoreFD(name, fds...)
+}
+
+func TestAFullStoreKeepsTheStateAndTheSocketsAndIsReportedOnce(t *testing.T) {
+	store := &fullStore{fakeStore: fakeStore{}, room: 3}
+	defer store.close()
+	core, logs := observer.New(zap.InfoLevel)
+	s := &Supervisor{Options: Options{Log: zap.New(core)}, keeper: newKeeper(store)}
+	const socket = "s.http.0123456789abcdef.0.n"
+	want := map[string]keepable{}
+	for _, name := range []string{stateFirst, stateSecond, socket, "w.a.1.notify", "w.a.1.pidfd", "w.b.1.pidfd"} {
+		want[name] = keepable{fd: int(os.Stdin.Fd())}
+	}
+	keep := func() {
+		stored := map[string]bool{}
+		for _, name := range store.Stored() {
+			stored[name] = true
+		}
+		var problem trouble
+		s.keeper.add(want, stored, &problem)
+		s.keeper.remove(want, stored, &problem)
+		s.tellTrouble(problem)
+	}
+	for range 3 {
+		keep()
+	}
+	if got := store.Stored(); !slices.Equal(got, []string{socket, stateFirst, stateSecond}) {
+		t.Errorf("the store has %v", got)
+	}
+	if got := logs.TakeAll(); len(got) != 1 || got[0].ContextMap()["missing"] != int64(3) {
+		t.Errorf("it says %v", got)
+	}
+	if store.tries != 3+3 { // one for each time
+		t.Errorf("%d tries", store.tries)
+	}
+	store.room = 10
+	keep()
+	if got := store.Stored(); len(got) != len(want) {
+		t.Errorf("with room again the store has %v", got)
+	}
+	if got := logs.TakeAll(); len(got) != 1 || got[0].Level != zap.InfoLevel {
+		t.Errorf("then it says %v", got)
 	}
 }
 
-func TestKeeperHoldsJustWhatThereIs(t *testing.T) {
-	store := fakeStore{}
-	k := newKeeper(store)
-	defer func() {
-		for _, fd := range k.files() {
-			unix.Close(fd)
-		}
-	}()
+func TestAStoppedSupervisorLeavesNoStateBehindEvenIfSystemdDoesNotHear(t *testing.T) {
+	k := newKeeper(fakeStore{})
 	if err := k.open(); err != nil {
 		t.Fatal(err)
 	}
-	fail := func(err error) { t.Error(err) }
-	for _, want := range []map[string]int{{"s.http": 3, "w.web.1.pidfd": 4, "s.unit": 5}, {"s.http": 3, "w.web.2.pidfd": 6}} {
-		k.add(want, map[string]bool{"s.unit": true}, fail)
-		k.remove(want, fail)
+	h := &Handover{memfds: k.files()}
+	defer func() {
+		for _, fd := range h.memfds {
+			unix.Close(fd)
+		}
+	}()
+	if err := k.write(recordOf(t)); err != nil {
+		t.Fatal(err)
 	}
-	delete(store, stateFirst)
-	delete(store, stateSecond)
-	if want := (fakeStore{"s.http": 3, "w.web.2.pidfd": 6}); !reflect.DeepEqual(store, want) {
-		t.Errorf("the store holds %v, want %v", store, want)
+	k.empty()
+	if err := h.readStore(); err != nil || h.Programs() {
+		t.Errorf("the next one finds %+v (%v)", h.record, err)
 	}
 }
 

@@ -28,8 +28,7 @@ const (
 // Handover is what this process was started with: sockets, and what a supervisor before it left.
 type Handover struct {
 	record   *Record
-	upgrade  bool     // by execve, from the image before this one
-	stored   []string // names that the file-descriptor store has
+	upgrade  bool // by execve, from the image before this one
 	sequence uint64
 	memfds   map[string]int   // of the file-descriptor store
 	workers  map[string]int   // the workers' descriptors, by workerFD
@@ -51,9 +50,6 @@ func ReadHandover(environ []string, pid int) (*Handover, error) {
 	}
 	for _, i := range found {
 		h.sort(i)
-		if ours(i.Name) {
-			h.stored = append(h.stored, i.Name)
-		}
 	}
 	return h, h.readStore()
 }
@@ -69,7 +65,7 @@ func getenv(environ []string, name string) string {
 
 // ours reports whether a descriptor of this name was put into the store by a supervisor, and not by a socket unit.
 func ours(name string) bool {
-	return socket.Exported(name) || strings.HasPrefix(name, workerFDPrefix) || strings.HasPrefix(name, extraPrefix)
+	return name == stateFirst || name == stateSecond || socket.Exported(name) || strings.HasPrefix(name, workerFDPrefix) || strings.HasPrefix(name, extraPrefix)
 }
 
 // sort puts a descriptor where it belongs, by its name.
@@ -106,11 +102,25 @@ func (h *Handover) readUpgrade(value string, environ []string) error {
 			return err
 		}
 		h.sort(i)
-		if ours(name) {
-			h.stored = append(h.stored, name)
-		}
 	}
 	return nil
+}
+
+// Stored counts what systemd keeps for the next start, for systemd.Open; nil: LISTEN_FDNAMES says it.
+func (h *Handover) Stored() map[string]int {
+	switch {
+	case !h.upgrade:
+		return nil
+	case h.record.Stored != nil:
+		return h.record.Stored
+	}
+	stored := map[string]int{} // the image before did not say: it had asked for everything
+	for name := range h.record.Descriptors {
+		if ours(name) {
+			stored[name] = 1
+		}
+	}
+	return stored
 }
 
 // readStore reads the newer one of the two states that the file-descriptor store kept.

@@ -34,8 +34,10 @@ type Launcher interface {
 type Handle interface {
 	Signal(sig syscall.Signal, group bool) error
 	State() worker.State         // for the next image
-	Descriptors() map[string]int // likewise, by worker.FD…
-	Recorded()                   // what was posted so far is in the state that is kept
+	Descriptors() map[string]int // likewise, by worker.FD…; the numbers hold until Thaw
+	// Duplicate returns a duplicate of one of them, for the caller to close, or -1 if the worker does not have it any more.
+	Duplicate(name string) (int, error)
+	Recorded() // what was posted so far is in the state that is kept
 
 	// Memory measures what the worker and the processes below it use, in bytes; more exactly where it is more than limit.
 	Memory(limit uint64) (uint64, error)
@@ -93,6 +95,7 @@ type Supervisor struct {
 	instance  string // the same as long as the numbers of generations go on
 	upgrading bool   // a new binary is being tried
 	passed    bool   // it has passed, and may take over
+	leaving   bool   // as soon as systemd has everything
 	left      bool   // the workers are left to the next supervisord
 	stumbled  string // why the last upgrade failed
 }
@@ -215,10 +218,10 @@ func (s *Supervisor) Run(signals Signals) error {
 		s.acknowledge()
 		s.tell()
 		s.wait(signals)
+		s.handleMore()
 		if s.left {
 			return ErrLeft
 		}
-		s.handleMore()
 	}
 	s.tell()
 	s.endFiles()
@@ -277,7 +280,7 @@ func (s *Supervisor) wait(signals Signals) {
 	case sig := <-signals.Scale:
 		s.scaleSignal(sig.(syscall.Signal))
 	case <-signals.Leave:
-		s.leave()
+		s.askToLeave()
 	case sig := <-signals.Stop:
 		s.stopAsked(sig.(syscall.Signal))
 	case names := <-s.changes():
@@ -297,6 +300,9 @@ const batch = 64
 // handleMore handles what has come in already.
 func (s *Supervisor) handleMore() {
 	for range batch {
+		if s.left {
+			return
+		}
 		select {
 		case n := <-s.queue:
 			s.handle(n)
@@ -354,6 +360,8 @@ func (s *Supervisor) handle(n note) {
 		s.asked(n)
 	case upgradeNote:
 		s.tried(n)
+	case leaveNote:
+		s.leave(n)
 	case illNote:
 		s.step(n.program, Replace{Worker: n.worker, Reason: n.reason})
 	case silentNote:

@@ -84,9 +84,10 @@ func (w *fakeWorker) Signal(sig syscall.Signal, _ bool) error {
 	return nil
 }
 
-func (w *fakeWorker) State() worker.State         { return worker.State{} }
-func (w *fakeWorker) Descriptors() map[string]int { return nil }
-func (w *fakeWorker) Recorded()                   {}
+func (w *fakeWorker) State() worker.State           { return worker.State{} }
+func (w *fakeWorker) Descriptors() map[string]int   { return nil }
+func (w *fakeWorker) Duplicate(string) (int, error) { return -1, nil }
+func (w *fakeWorker) Recorded()                     {}
 
 func (w *fakeWorker) Memory(uint64) (uint64, error) { return w.memory.Load(), nil }
 

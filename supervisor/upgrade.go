@@ -89,10 +89,15 @@ func (s *Supervisor) try(state []byte) error {
 	if err != nil {
 		return err
 	}
-	return s.Launcher.Run(ctx, worker.Spec{
+	err = s.Launcher.Run(ctx, worker.Spec{
 		Command: s.Upgrade.Check(), Directory: dir, Environment: worker.Inheritable(os.Environ()),
 		Sockets: []int{fd}, Stdout: worker.Output{Kind: worker.Null}, Stderr: worker.Output{Kind: worker.Null},
 	})
+	if err == nil && s.Systemd != nil {
+		// A new image that dies at once leaves to the next one what systemd has. What is not sent by then, the new image sends.
+		flushStore(s.ctx, s.Systemd, upgradeFlushTimeout) //nolint:errcheck // see Record.Stored
+	}
+	return err
 }
 
 // tried goes on with the upgrade when the new binary has passed: for USR2 at once, otherwise at the SwitchRequest.
@@ -147,6 +152,10 @@ func (s *Supervisor) replaceImage() error {
 	st := s.record()
 	st.Reload = s.pending()
 	st.Descriptors = s.descriptors()
+	if s.Systemd != nil {
+		st.Stored = s.Systemd.Freeze()
+		defer s.Systemd.Thaw()
+	}
 	for name, fd := range s.Upgrade.Keep() {
 		st.Descriptors[extraPrefix+name] = fd
 	}

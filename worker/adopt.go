@@ -81,9 +81,58 @@ func (w *Worker) carry() map[string][]byte {
 }
 
 // Descriptors tells what the next image must inherit, by name, besides State. They stay the worker's, and close-on-exec.
+// Between Freeze and Thaw the numbers stay right; at other times they may be somebody else's at once: use Duplicate.
 func (w *Worker) Descriptors() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	fds := w.descriptors()
+	for _, p := range w.livePumps() {
+		if conn, err := p.file.SyscallConn(); err == nil { // not Fd, which would make it block
+			conn.Control(func(fd uintptr) { fds[p.name] = int(fd) }) //nolint:errcheck // closed: it has none
+		}
+	}
+	return fds
+}
+
+// Duplicate returns a duplicate of the descriptor that Descriptors has under this name, close-on-exec and for the caller to
+// close, or -1 if the worker does not have it any more.
+func (w *Worker) Duplicate(name string) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if fd, ok := w.descriptors()[name]; ok {
+		return duplicate(fd)
+	}
+	for _, p := range w.livePumps() {
+		if p.name != name {
+			continue
+		}
+		fd, err := -1, error(nil)
+		if conn, closed := p.file.SyscallConn(); closed == nil {
+			conn.Control(func(own uintptr) { fd, err = duplicate(int(own)) }) //nolint:errcheck // closed: it has none
+		}
+		return fd, err
+	}
+	return -1, nil
+}
+
+func duplicate(fd int) (int, error) {
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("cannot duplicate a descriptor: %w", err)
+	}
+	return dup, nil
+}
+
+// livePumps are the pumps of a worker that may be adopted. w.mu is held.
+func (w *Worker) livePumps() []*pump {
+	if w.process.pid == 0 || w.process.ended {
+		return nil
+	}
+	return w.pumps
+}
+
+// descriptors is Descriptors without the pumps'. w.mu is held.
+func (w *Worker) descriptors() map[string]int {
 	fds := map[string]int{}
 	if w.process.pid == 0 || w.process.ended {
 		return fds
@@ -100,11 +149,6 @@ func (w *Worker) Descriptors() map[string]int {
 	}
 	if w.process.pidfd >= 0 {
 		fds[FDProcess] = w.process.pidfd
-	}
-	for _, p := range w.pumps {
-		if conn, err := p.file.SyscallConn(); err == nil { // not Fd, which would make it block
-			conn.Control(func(fd uintptr) { fds[p.name] = int(fd) })
-		}
 	}
 	return fds
 }
@@ -282,7 +326,11 @@ func (w *Worker) gone(reaped bool) {
 	status, known := exitOf(w.process.pidfd)
 	if !known && !reaped {
 		w.launcher.poll.onlyHangup(w.process.exit)
-		w.process.grace = time.AfterFunc(reapedWithin, func() { w.locked(func() { w.gone(true) })(0) })
+		w.process.grace = time.AfterFunc(reapedWithin, func() {
+			w.launcher.gate.RLock() // nothing is closed while Freeze holds it
+			defer w.launcher.gate.RUnlock()
+			w.locked(func() { w.gone(true) })(0)
+		})
 		return
 	}
 	w.killRest()

@@ -3,6 +3,7 @@ package worker
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -201,6 +202,38 @@ func TestChildIsAdoptedWithAllItSaysAndWrites(t *testing.T) {
 	if _, err := os.Stat(a.State.NotifyPath); !os.IsNotExist(err) {
 		t.Error("the socket is still there")
 	}
+}
+
+func TestDuplicateIsOfTheWorkerOrThereIsNone(t *testing.T) {
+	l := launcher(t)
+	spec := toFile(logFile(t), "exec sleep 100")
+	s := start(t, l, spec)
+	must[Spawned](s)
+	for name, own := range s.w.Descriptors() {
+		fd, err := s.w.Duplicate(name)
+		if err != nil || fd == own || !isSameFile(t, fd, own) {
+			t.Errorf("%s: %d is no duplicate of %d (%v)", name, fd, own, err)
+		}
+		unix.Close(fd)
+	}
+	if err := s.w.Signal(syscall.SIGKILL, false); err != nil {
+		t.Fatal(err)
+	}
+	must[Exited](s)
+	for _, name := range []string{FDProcess, FDNotify, FDStdout, "nothing"} {
+		if fd, err := s.w.Duplicate(name); fd != -1 || err != nil {
+			t.Errorf("%s of a worker that has ended: %d, %v", name, fd, err)
+		}
+	}
+}
+
+func isSameFile(t *testing.T, a, b int) bool {
+	t.Helper()
+	var first, second unix.Stat_t
+	if err := errors.Join(unix.Fstat(a, &first), unix.Fstat(b, &second)); err != nil {
+		t.Fatal(err)
+	}
+	return first.Dev == second.Dev && first.Ino == second.Ino
 }
 
 // A supervisor may die after it has heard that a worker is ready and before it has written that down.

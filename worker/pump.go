@@ -72,6 +72,11 @@ func (p *pump) run() {
 		conn.Control(p.drain)
 	}
 	p.flush()
+	if eof { // the worker may live on: while Freeze holds the gate, the number is on its way to the next image
+		p.gate.RLock()
+		defer p.gate.RUnlock()
+		p.close()
+	}
 }
 
 func (p *pump) drain(fd uintptr) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
@@ -101,6 +103,9 @@ func (d *master) run() error {
 // close leaves nothing behind after a stop, nor after a start that failed. It closes what setUp has opened.
 func (d *master) close() {
 	if d.notify != nil {
+		if d.stopped {
+			d.flushNotify()
+		}
 		d.notify.Close() //nolint:errcheck // systemd sees the end itself
 	}
 	if d.watcher != nil {
@@ -130,15 +135,22 @@ func (d *master) closeStreams() {
 	}
 }
 
+// endFlushTimeout is how long systemd may take to read the last messages of a supervisord that has stopped everything.
+const endFlushTimeout = 5 * time.Second
+
+// flushNotify has systemd hear that its store is to be emptied: it keeps it when it restarts the service.
+func (d *master) flushNotify() {
+	ctx, cancel := context.WithTimeout(context.Background(), endFlushTimeout)
+	defer cancel()
+	if err := d.notify.Flush(ctx); err != nil {
+		d.log.Warn("cannot tell systemd", zap.Error(err))
+	}
+}
+
 // setUp does everything up to the loop. If it fails in a new image, nothing of it is closed: the image before needs it.
 func (d *master) setUp() (err error) {
 	if err = d.begin(); err != nil {
 		return err
-	}
-	if !d.handover.Programs() { // what was handed over goes on, whatever has happened to the directory
-		if err = worker.PrepareDirectory(d.settings.RuntimeDir); err != nil {
-			return err
-		}
 	}
 	d.leftovers = supervisor.FindLeftovers(d.settings.RuntimeDir, d.log)
 	d.leftovers.Take(d.handover)
@@ -150,8 +162,7 @@ func (d *master) setUp() (err error) {
 	if d.watcher, err = watch.New(); err != nil {
 		return err
 	}
-	d.notify, err = systemd.Open(os.Getenv, func(err error) { d.log.Warn("cannot tell systemd", zap.Error(err)) })
-	if err != nil {
+	if err = d.openNotify(); err != nil {
 		return err
 	}
 	d.supervisor = supervisor.New(supervisor.Options{
@@ -161,6 +172,16 @@ func (d *master) setUp() (err error) {
 	})
 	d.updates = d.supervisor.Follow()
 	return d.open()
+}
+
+// openNotify connects to systemd. One that does not answer is told later, if there are programs to take over.
+func (d *master) openNotify() (err error) {
+	d.notify, err = systemd.Open(os.Getenv, d.handover.Stored(), func(err error) { d.log.Warn("cannot tell systemd", zap.Error(err)) })
+	if errors.Is(err, systemd.ErrUnreachable) && d.handover.Programs() {
+		d.log.Error("cannot tell systemd; each message is tried again", zap.Error(err))
+		return nil
+	}
+	return err
 }
 
 // begin reads what was handed over, or else the configuration.

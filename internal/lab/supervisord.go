@@ -29,8 +29,9 @@ type Supervisord struct {
 	T     testing.TB
 	Dir   string
 	mark  string
-	Env   []string // added to Environ
-	Via   []string // the command that executes supervisord, if any
+	Env   []string   // added to Environ
+	Via   []string   // the command that executes supervisord, if any
+	Files []*os.File // what the next one inherits as 3, 4, …; closed when it has them
 	As    *syscall.Credential
 	Cmd   *exec.Cmd // the latest supervisord
 	Log   *Journal  // what it writes
@@ -90,8 +91,13 @@ func (m *Supervisord) Execute(argv ...string) {
 	Must(m.T, err)
 	m.Cmd.Stdout, m.Cmd.Stderr = w, w
 	m.Log, m.ended, m.over = newJournal(r), make(chan struct{}), false
+	m.Cmd.ExtraFiles = m.Files
 	err = m.Cmd.Start()
 	w.Close()
+	for _, f := range m.Files {
+		f.Close()
+	}
+	m.Files = nil
 	if err != nil {
 		m.Cmd, m.over = nil, true
 		m.T.Fatal(err)

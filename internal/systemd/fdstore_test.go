@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -179,7 +181,7 @@ func TestAStoreWhoseNamesWouldNotFitIsRefused(t *testing.T) {
 	}()
 	fd := files(t, 1)[0]
 	inherited := "a:" + strings.Repeat("b", 253)
-	n, err := Open(variables{"NOTIFY_SOCKET": s.path, "LISTEN_FDNAMES": inherited}.get, nil)
+	n, err := Open(variables{"NOTIFY_SOCKET": s.path, "LISTEN_FDNAMES": inherited}.get, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,5 +202,108 @@ func TestAStoreWhoseNamesWouldNotFitIsRefused(t *testing.T) {
 	}
 	if err := n.StoreFD(name(10000), fd); !errors.Is(err, ErrNamesFull) {
 		t.Errorf("one more: %v", err)
+	}
+}
+
+func TestFreezeTellsWhatTheSocketHasTaken(t *testing.T) {
+	s := newServer(t)
+	n := s.open()
+	fd := files(t, 1)[0]
+	if err := errors.Join(n.StoreFD("taken", fd), n.StoreFD("removed", fd), n.RemoveFD("removed"), n.StoreFD("going", fd)); err != nil {
+		t.Fatal(err)
+	}
+	filled := s.fill(n)
+	if err := errors.Join(n.StoreFD("waits", fd), n.RemoveFD("going")); err != nil {
+		t.Fatal(err)
+	}
+	got := n.Freeze()
+	n.Thaw()
+	if want := (map[string]int{"taken": 1, "going": 1}); !maps.Equal(got, want) {
+		t.Errorf("systemd has %v, want %v", got, want)
+	}
+	if got := slices.Sorted(slices.Values(n.Stored())); !slices.Equal(got, []string{"taken", "waits"}) {
+		t.Errorf("systemd will have %v", got)
+	}
+	for range filled + 6 {
+		closeAll(s.read().fds)
+	}
+	if err := n.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got = n.Freeze()
+	n.Thaw()
+	if want := (map[string]int{"taken": 1, "waits": 1}); !maps.Equal(got, want) {
+		t.Errorf("at last systemd has %v, want %v", got, want)
+	}
+}
+
+func TestNothingIsSentBetweenFreezeAndThaw(t *testing.T) {
+	s := newServer(t)
+	n := s.open()
+	filled := s.fill(n)
+	if err := n.StoreFD("x", files(t, 1)[0]); err != nil {
+		t.Fatal(err)
+	}
+	frozen := n.Freeze()
+	for range filled - 1 { // the last one waits
+		s.read()
+	}
+	s.quiet()
+	n.Thaw()
+	s.expect("X_FILL=1")
+	s.expect("FDSTORE=1\nFDNAME=x\nFDPOLL=0")
+	if len(frozen) != 0 {
+		t.Errorf("systemd has %v", frozen)
+	}
+}
+
+func TestTheNextImageGoesOnWithTheNamesThatSystemdHas(t *testing.T) {
+	s := newServer(t)
+	full := map[string]int{}
+	for i := range maxNames/256 - 1 {
+		full[fmt.Sprintf("%0255d", i)] = 1
+	}
+	n, err := Open(variables{"NOTIFY_SOCKET": s.path}.get, full, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	fd := files(t, 1)[0]
+	if err := n.StoreFD(strings.Repeat("x", 255), fd); err != nil {
+		t.Errorf("the last one that fits: %v", err)
+	}
+	if err := n.StoreFD(strings.Repeat("y", 255), fd); !errors.Is(err, ErrNamesFull) || !errors.Is(err, ErrStoreFull) {
+		t.Errorf("one more: %v", err)
+	}
+}
+
+func TestAStoreThatHasAsMuchAsTheUnitAllowsIsFull(t *testing.T) {
+	s := newServer(t)
+	n, err := Open(variables{"NOTIFY_SOCKET": s.path, "FDSTORE": "2", "LISTEN_FDNAMES": "a"}.get, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	fd := files(t, 1)[0]
+	if err := errors.Join(n.StoreFD("a", fd), n.StoreFD("b", fd)); err != nil {
+		t.Error(err)
+	}
+	if err := n.StoreFD("c", fd); !errors.Is(err, ErrStoreFull) || errors.Is(err, ErrNamesFull) {
+		t.Errorf("one more: %v", err)
+	}
+	if err := errors.Join(n.RemoveFD("a"), n.StoreFD("c", fd)); err != nil {
+		t.Errorf("one out, one in: %v", err)
+	}
+}
+
+func TestWhatCannotBeSentIsNotInTheStore(t *testing.T) {
+	s := newServer(t)
+	n := s.open()
+	s.conn.Close()
+	if err := n.StoreFD("x", files(t, 1)[0]); err == nil {
+		t.Fatal("it could be sent")
+	}
+	if got := n.Stored(); len(got) != 0 {
+		t.Errorf("systemd will have %v", got)
 	}
 }

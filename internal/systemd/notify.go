@@ -21,6 +21,9 @@ const (
 // ErrQueueFull says that systemd has not read for so long that the message could not even be put aside.
 var ErrQueueFull = errors.New("systemd does not read its notification socket: too many messages are waiting")
 
+// ErrUnreachable says that nobody answers at NOTIFY_SOCKET.
+var ErrUnreachable = errors.New("cannot connect to systemd's notification socket")
+
 // ErrClosed says that a message was given to a Notify after its Close, or was still waiting then.
 var ErrClosed = errors.New("the notification socket has been closed")
 
@@ -32,26 +35,35 @@ var ErrClosed = errors.New("the notification socket has been closed")
 // Only messages of the service's main process count (NotifyAccess=main).
 type Notify struct {
 	queue *queue // nil: nobody listens
-	names *names
 }
 
-// Open makes a Notify for the NOTIFY_SOCKET that getenv knows: a path or, with a leading @, an abstract name. It also wants
-// LISTEN_FDNAMES as systemd has set it, to know what the store has. failed gets the errors of messages that had been put
-// aside, on Notify's goroutine; it may be nil.
-func Open(getenv func(string) string, failed func(error)) (*Notify, error) {
+// Open makes a Notify for the NOTIFY_SOCKET that getenv knows: a path or, with a leading @, an abstract name. stored is what
+// systemd keeps for the next main process, by name, as Freeze returned it to the image before this one; nil takes it from
+// LISTEN_FDNAMES, as systemd has set it. FDSTORE, where systemd has set it, limits the store. failed gets the errors of
+// messages that had been put aside, on Notify's goroutine; it may be nil.
+//
+// If systemd does not answer at its socket, Open returns ErrUnreachable (wrapped) and a Notify that may be used nevertheless:
+// each message tries again.
+func Open(getenv func(string) string, stored map[string]int, failed func(error)) (*Notify, error) {
 	address := getenv("NOTIFY_SOCKET")
-	names := newNames(getenv("LISTEN_FDNAMES"))
 	if address == "" {
-		return &Notify{names: names}, nil
+		return &Notify{}, nil
 	}
 	if err := checkAddress(address); err != nil {
 		return nil, fmt.Errorf("NOTIFY_SOCKET=%s: %w", address, err)
 	}
-	queue, err := openQueue(address, failed)
-	if err != nil {
-		return nil, fmt.Errorf("NOTIFY_SOCKET=%s: %w", address, err)
+	if stored == nil {
+		stored = listed(getenv("LISTEN_FDNAMES"))
 	}
-	return &Notify{queue: queue, names: names}, nil
+	most, _ := strconv.Atoi(getenv("FDSTORE")) // 0 where it is missing: no limit is known
+	queue, err := openQueue(address, newLedger(stored, most), failed)
+	if err != nil {
+		err = fmt.Errorf("NOTIFY_SOCKET=%s: %w", address, err)
+	}
+	if queue == nil {
+		return nil, err
+	}
+	return &Notify{queue: queue}, err
 }
 
 func checkAddress(address string) error {
@@ -71,10 +83,6 @@ func (n *Notify) Enabled() bool { return n.queue != nil }
 
 // Send sends assignments ("KEY=VALUE") as one message, which systemd handles as a whole. See sd_notify(3).
 func (n *Notify) Send(assignments ...string) error {
-	return n.send(nil, assignments...)
-}
-
-func (n *Notify) send(fds []int, assignments ...string) error {
 	if n.queue == nil {
 		return nil
 	}
@@ -82,7 +90,7 @@ func (n *Notify) send(fds []int, assignments ...string) error {
 	if err != nil {
 		return err
 	}
-	return n.queue.post(&message{payload: payload, fds: fds, state: repeated(assignments)})
+	return n.queue.post(&message{payload: payload, state: repeated(assignments)})
 }
 
 // join makes the payload of one message.
@@ -160,7 +168,7 @@ func (n *Notify) ExtendTimeout(d time.Duration) error {
 // MainPID says that the service's main process is now pid.
 func (n *Notify) MainPID(pid int) error { return n.Send("MAINPID=" + strconv.Itoa(pid)) }
 
-// Close ends the goroutine and gives up what is still waiting: before an exit or an exec, Flush or Barrier comes first.
+// Close ends the goroutine and gives up what is still waiting: call Flush before an exit.
 func (n *Notify) Close() error {
 	if n.queue == nil {
 		return nil

@@ -59,7 +59,7 @@ func TestAbstractAddress(t *testing.T) {
 }
 
 func TestWithoutSystemdNothingHappens(t *testing.T) {
-	n, err := Open(func(string) string { return "" }, nil)
+	n, err := Open(func(string) string { return "" }, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,9 +81,11 @@ func TestAddressesThatAreRefused(t *testing.T) {
 		"/" + strings.Repeat("x", 107): "longer than the 107 bytes",
 		"/nowhere/at/all":              "cannot connect",
 	} {
-		n, err := Open(func(string) string { return address }, nil)
-		if err == nil {
+		n, err := Open(func(string) string { return address }, nil, nil)
+		if n != nil {
 			n.Close()
+		}
+		if err == nil {
 			t.Errorf("%s is accepted", address)
 		} else if !strings.Contains(err.Error(), reason) || !strings.Contains(err.Error(), address) {
 			t.Errorf("%s: %q does not say %q", address, err, reason)
@@ -214,6 +216,27 @@ func TestASocketThatWasMadeAnewIsFound(t *testing.T) {
 	again.expect("READY=1")
 }
 
+func TestOpenWithoutAServerStillGivesANotify(t *testing.T) {
+	s := newServer(t)
+	s.conn.Close()
+	if err := os.Remove(s.path); err != nil {
+		t.Fatal(err)
+	}
+	n, err := Open(s.environment, nil, nil)
+	if !errors.Is(err, ErrUnreachable) || n == nil {
+		t.Fatalf("Open returns %v, %v", n, err)
+	}
+	defer n.Close()
+	if err := n.Ready(); err == nil {
+		t.Error("a message to nobody has no error")
+	}
+	again := listen(t, s.path)
+	if err := n.Ready(); err != nil {
+		t.Fatal(err)
+	}
+	again.expect("READY=1")
+}
+
 func TestAServerThatIsGoneIsAnError(t *testing.T) {
 	s := newServer(t)
 	n := s.open()
@@ -226,7 +249,7 @@ func TestAServerThatIsGoneIsAnError(t *testing.T) {
 func TestAServerThatGoesIsReportedForWhatWaits(t *testing.T) {
 	s := newServer(t)
 	failed := make(chan error, 10)
-	n, err := Open(s.environment, func(err error) { failed <- err })
+	n, err := Open(s.environment, nil, func(err error) { failed <- err })
 	if err != nil {
 		t.Fatal(err)
 	}

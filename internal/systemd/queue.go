@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -27,6 +28,8 @@ type message struct {
 	state   string     // "": nothing may replace it
 	sent    chan error // gets the outcome, if there is one (capacity 1)
 	sending bool       // the goroutine has it in hand
+	name    string     // of the descriptors that it stores or removes; "": it does neither
+	by      int        // so many are stored, or, less than 0, removed
 }
 
 // queue sends messages in order. It is the only user of its socket.
@@ -36,7 +39,8 @@ type queue struct {
 	raw     syscall.RawConn
 	failed  func(error)
 
-	mu      sync.Mutex
+	mu      sync.Mutex // held while the kernel is given a message: Freeze holds it, and nothing is sent
+	ledger  *ledger
 	waiting []*message      // the first is the one that is being sent
 	emptied []chan struct{} // closed when waiting is empty
 	closed  bool
@@ -46,31 +50,91 @@ type queue struct {
 	stopped chan struct{} // closed when the goroutine has ended
 }
 
-func openQueue(address string, failed func(error)) (*queue, error) {
+// openQueue returns a queue and ErrUnreachable (wrapped) if nobody answers: systemd may do so later.
+func openQueue(address string, l *ledger, failed func(error)) (*queue, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	// Only a connected socket becomes writable when the other end has read. x/sys takes a leading @ as abstract.
 	to := &unix.SockaddrUnix{Name: address}
-	if err := unix.Connect(fd, to); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("cannot connect: %w", err)
-	}
-	q := &queue{address: to, file: os.NewFile(uintptr(fd), address), failed: failed,
+	unreachable := unix.Connect(fd, to)
+	q := &queue{address: to, file: os.NewFile(uintptr(fd), address), failed: failed, ledger: l,
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{})}
 	if q.raw, err = q.file.SyscallConn(); err != nil {
 		q.file.Close()
 		return nil, err
 	}
 	go q.run()
+	if unreachable != nil {
+		return q, fmt.Errorf("%w: %w", ErrUnreachable, unreachable)
+	}
 	return q, nil
+}
+
+// store sends descriptors to systemd's store.
+func (q *queue) store(name string, fds []int) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	more, err := q.ledger.room(name, len(fds))
+	if err != nil {
+		return err
+	}
+	for some := range slices.Chunk(fds, maxRights) {
+		payload, err := join([]string{"FDSTORE=1", "FDNAME=" + name, "FDPOLL=0"})
+		if err != nil {
+			return err
+		}
+		by := min(more, len(some))
+		more -= by
+		if err := q.send(&message{payload: payload, fds: some, name: name, by: by}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove takes the descriptors of a name out of systemd's store.
+func (q *queue) remove(name string) error {
+	payload, err := join([]string{"FDSTOREREMOVE=1", "FDNAME=" + name})
+	if err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.send(&message{payload: payload, name: name, by: -q.ledger.counts[name].settled})
+}
+
+func (q *queue) stored() []string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var names []string
+	for name, c := range q.ledger.counts {
+		if c.settled > 0 {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // post sends m at once, if it is its turn and there is room, and puts it aside otherwise.
 func (q *queue) post(m *message) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.send(m)
+}
+
+// send is post with q.mu held. The ledger has what m does until that fails.
+func (q *queue) send(m *message) error {
+	q.ledger.settle(m.name, m.by)
+	err := q.trySend(m)
+	if err != nil {
+		q.ledger.settle(m.name, -m.by)
+	}
+	return err
+}
+
+func (q *queue) trySend(m *message) error {
 	if q.closed {
 		return ErrClosed
 	}
@@ -143,6 +207,8 @@ func (q *queue) deliver(m *message) error {
 	for {
 		var err error
 		wait := q.raw.Write(func(fd uintptr) bool {
+			q.mu.Lock()
+			defer q.mu.Unlock()
 			err = q.transmit(int(fd), m)
 			return err != unix.EAGAIN
 		})
@@ -170,6 +236,9 @@ func (q *queue) done(m *message, err error) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if err != nil {
+		q.ledger.settle(m.name, -m.by)
+	}
 	q.waiting[0] = nil
 	q.waiting = q.waiting[1:]
 	if len(q.waiting) == 0 {
@@ -185,7 +254,7 @@ func (q *queue) tellEmptied() {
 	q.emptied = nil
 }
 
-// transmit hands m to the kernel. If the other end was made anew since the socket was connected, it connects again.
+// transmit hands m to the kernel. If the other end was made anew since the socket was connected, it connects again. q.mu is held.
 func (q *queue) transmit(fd int, m *message) error {
 	err := sendmsg(fd, m)
 	if err == unix.ECONNREFUSED || err == unix.ENOTCONN {
@@ -193,6 +262,9 @@ func (q *queue) transmit(fd int, m *message) error {
 			return err
 		}
 		err = sendmsg(fd, m)
+	}
+	if err == nil {
+		q.ledger.took(m.name, m.by)
 	}
 	return err
 }

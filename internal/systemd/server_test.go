@@ -91,7 +91,7 @@ func (s *server) quiet() {
 // open connects a Notify that must report no failure.
 func (s *server) open() *Notify {
 	s.t.Helper()
-	n, err := Open(s.environment, func(err error) { s.t.Errorf("a message failed: %v", err) })
+	n, err := Open(s.environment, nil, func(err error) { s.t.Errorf("a message failed: %v", err) })
 	if err != nil {
 		s.t.Fatal(err)
 	}

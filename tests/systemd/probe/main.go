@@ -21,7 +21,7 @@ func main() {
 	if len(os.Args) < 2 {
 		exit(fmt.Errorf("usage: probe serve ADDRESS | store COUNT LENGTH | log COUNT"))
 	}
-	notify, err := systemd.Open(os.Getenv, func(err error) { exit(err) })
+	notify, err := systemd.Open(os.Getenv, nil, func(err error) { exit(err) })
 	if err != nil {
 		exit(err)
 	}

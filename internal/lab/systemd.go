@@ -1,0 +1,287 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Systemd is systemd as a service sees it: a notification socket, and a file-descriptor store that outlives the service. A test
+// may have it stop reading for a while, as a busy one does. When the test ends everything in the store is closed.
+type Systemd struct {
+	Max   int      // FileDescriptorStoreMax=: what comes on top is dropped, as systemd does; 0: it is not set
+	Units []string // names of descriptors that socket units add to each start
+
+	t    testing.TB
+	path string
+	conn *net.UnixConn
+	base *launch // of the supervisord that it serves; nil: none yet
+
+	turn sync.Mutex // held while a message is handled; Pause holds it
+
+	mu    sync.Mutex
+	store map[string][]int
+	said  []string      // messages, those about the store and watchdog pings left out
+	size  int           // the longest LISTEN_FDNAMES that the store would have made
+	lost  int           // descriptors that were dropped
+	more  chan struct{} // closed at the next message
+}
+
+// launch is how a supervisord is started without Systemd.
+type launch struct{ env, via []string }
+
+// NewSystemd makes a systemd that reads at once.
+func NewSystemd(t testing.TB) *Systemd {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sd")
+	Must(t, err)
+	s := &Systemd{t: t, path: filepath.Join(dir, "notify"), store: map[string][]int{}, more: make(chan struct{})}
+	s.conn, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: s.path, Net: "unixgram"})
+	Must(t, err)
+	done := make(chan struct{})
+	go func() { defer close(done); s.read() }()
+	t.Cleanup(func() {
+		s.conn.Close()
+		<-done
+		for _, fds := range s.store {
+			closeAll(fds)
+		}
+		os.RemoveAll(dir)
+	})
+	return s
+}
+
+// Launches makes the next start of m one by systemd: with the notification socket, and with everything in the store.
+func (s *Systemd) Launches(m *Supervisord) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.base == nil {
+		s.base = &launch{slices.Clone(m.Env), slices.Clone(m.Via)}
+	}
+	m.Env, m.Files = append(slices.Clone(s.base.env), "NOTIFY_SOCKET="+s.path), nil
+	m.Via = append([]string{"sh", "-c", `LISTEN_PID=$$ exec "$@"`, "sh"}, s.base.via...)
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(s.store)) {
+		for _, fd := range s.store[name] {
+			own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+			Must(s.t, err)
+			m.Files = append(m.Files, os.NewFile(uintptr(own), name))
+			names = append(names, name)
+		}
+	}
+	for _, name := range s.Units {
+		f, err := os.Open(os.DevNull)
+		Must(s.t, err)
+		m.Files = append(m.Files, f)
+		names = append(names, name)
+	}
+	if s.Max > 0 {
+		m.Env = append(m.Env, fmt.Sprintf("FDSTORE=%d", s.Max))
+	}
+	if len(names) > 0 {
+		m.Env = append(m.Env, fmt.Sprintf("LISTEN_FDS=%d", len(names)), "LISTEN_FDNAMES="+strings.Join(names, ":"))
+	}
+}
+
+// Pause stops the reading, until Resume.
+func (s *Systemd) Pause() { s.turn.Lock() }
+
+// Resume undoes Pause.
+func (s *Systemd) Resume() { s.turn.Unlock() }
+
+// Stored lists the names in the store.
+func (s *Systemd) Stored() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.store))
+}
+
+// FD is the descriptor that the store has under a name, still the store's, or -1.
+func (s *Systemd) FD(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if fds := s.store[name]; len(fds) > 0 {
+		return fds[0]
+	}
+	return -1
+}
+
+// Names is the longest that LISTEN_FDNAMES of a next start would have been so far, in bytes.
+func (s *Systemd) Names() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.size
+}
+
+// Lost counts the descriptors that came when the store had Max.
+func (s *Systemd) Lost() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost
+}
+
+// AwaitStored waits until the store has so many descriptors whose names end like this.
+func (s *Systemd) AwaitStored(suffix string, count int) {
+	s.t.Helper()
+	s.await(fmt.Sprintf("%d descriptors *%s in the store", count, suffix), func() bool {
+		n := 0
+		for name := range s.store {
+			if strings.HasSuffix(name, suffix) {
+				n++
+			}
+		}
+		return n == count
+	})
+}
+
+// AwaitSaid waits for a message with this line.
+func (s *Systemd) AwaitSaid(line string) {
+	s.t.Helper()
+	s.await(line, func() bool {
+		return slices.ContainsFunc(s.said, func(text string) bool { return strings.Contains("\n"+text+"\n", "\n"+line+"\n") })
+	})
+}
+
+func (s *Systemd) await(what string, holds func() bool) {
+	s.t.Helper()
+	timeout := time.NewTimer(Patience)
+	defer timeout.Stop()
+	for {
+		s.mu.Lock()
+		met, more := holds(), s.more
+		s.mu.Unlock()
+		if met {
+			return
+		}
+		select {
+		case <-more:
+		case <-timeout.C:
+			s.t.Fatalf("systemd still waits for %s; its store has %v", what, s.Stored())
+		}
+	}
+}
+
+// maxRights is how many descriptors come in one message: the kernel's SCM_MAX_FD.
+const maxRights = 253
+
+func (s *Systemd) read() {
+	data, rights := make([]byte, 8192), make([]byte, unix.CmsgSpace(4*maxRights))
+	for {
+		s.turn.Lock()
+		//lint:ignore SA2001 it only waits for Resume
+		s.turn.Unlock()
+		n, rn, _, _, err := s.conn.ReadMsgUnix(data, rights)
+		if err != nil {
+			return
+		}
+		s.turn.Lock()
+		s.handle(string(data[:n]), received(rights[:rn]))
+		s.turn.Unlock()
+	}
+}
+
+func received(rights []byte) (fds []int) {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	for i := range messages {
+		if some, err := unix.ParseUnixRights(&messages[i]); err == nil {
+			fds = append(fds, some...)
+		}
+	}
+	if err != nil {
+		return nil
+	}
+	return fds
+}
+
+func (s *Systemd) handle(text string, fds []int) {
+	values := map[string]string{}
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		values[key] = value
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case values["FDSTORE"] == "1":
+		for _, fd := range fds {
+			s.keep(values["FDNAME"], fd)
+		}
+		s.size = max(s.size, s.listed())
+	case values["FDSTOREREMOVE"] == "1":
+		closeAll(s.store[values["FDNAME"]])
+		delete(s.store, values["FDNAME"])
+	default:
+		closeAll(fds) // also the answer to BARRIER=1
+		if values["WATCHDOG"] != "1" {
+			s.said = append(s.said, text)
+		}
+	}
+	close(s.more)
+	s.more = make(chan struct{})
+}
+
+// keep takes a descriptor, but none that the store has already, under whatever name (kcmp(2)).
+func (s *Systemd) keep(name string, fd int) {
+	for _, fds := range s.store {
+		for _, other := range fds {
+			if same(fd, other) {
+				unix.Close(fd)
+				return
+			}
+		}
+	}
+	if s.Max > 0 && s.count() >= s.Max {
+		s.lost++
+		unix.Close(fd)
+		return
+	}
+	s.store[name] = append(s.store[name], fd)
+}
+
+func (s *Systemd) count() int {
+	n := 0
+	for _, fds := range s.store {
+		n += len(fds)
+	}
+	return n
+}
+
+func same(a, b int) bool {
+	const kcmpFile = 0
+	self := uintptr(os.Getpid())
+	order, _, errno := unix.Syscall6(unix.SYS_KCMP, self, self, kcmpFile, uintptr(a), uintptr(b), 0)
+	return errno == 0 && order == 0
+}
+
+// listed is how long LISTEN_FDNAMES would be now, with its own name and the NUL.
+func (s *Systemd) listed() int {
+	size := len("LISTEN_FDNAMES=")
+	for name, fds := range s.store {
+		size += len(fds) * (len(name) + 1)
+	}
+	for _, name := range s.Units {
+		size += len(name) + 1
+	}
+	return size
+}
+
+func closeAll(fds []int) {
+	var errs []error
+	for _, fd := range fds {
+		errs = append(errs, unix.Close(fd))
+	}
+	if err := errors.Join(errs...); err != nil {
+		panic(err)
+	}
+}

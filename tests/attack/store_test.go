@@ -1,0 +1,130 @@
+package attack
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"example.org/supervisord/internal/lab"
+)
+
+// many is a program with so many workers that systemd's socket cannot take what is said of them at once.
+func many(workers int) string {
+	return strings.Replace(lab.Web, "\n[[", fmt.Sprintf("\nworkers = %d\n[[", workers), 1)
+}
+
+// leaveSignal is RTMIN+1, as kill(1) counts.
+const leaveSignal = syscall.Signal(35)
+
+// sameWorkers fails unless the latest supervisord has adopted these workers, and nobody has told them to go.
+func sameWorkers(m *lab.Supervisord, pids []int) {
+	m.T.Helper()
+	m.AwaitN(len(pids), lab.Says(lab.Adopted))
+	for _, pid := range pids {
+		if !lab.Alive(pid) {
+			m.T.Errorf("worker %d is gone", pid)
+		}
+		m.Never(lab.Says(lab.WorkerTold), lab.PID(pid))
+	}
+	m.Never(lab.Contains("a supervisord that died"))
+	lab.Ask(m.T, m.Address(), "/")
+}
+
+func TestUpgradeWhileSystemdDoesNotReadLosesNoWorkerAtTheNextDeath(t *testing.T) {
+	t.Parallel()
+	sd, m := lab.NewSystemd(t), lab.Prepare(t)
+	sd.Launches(m)
+	sd.Pause()
+	m.Start(many(12))
+	m.Serves(1)
+	workers := m.Living()
+	m.Upgrade(lab.Upgraded)
+	m.AwaitN(len(workers), lab.Says(lab.Adopted))
+	sd.Resume()
+	sd.AwaitStored(".pidfd", len(workers))
+	sd.AwaitStored(".notify", len(workers))
+	m.Die()
+	sd.Launches(m)
+	m.Launch("-c", m.Path("config.toml"))
+	sameWorkers(m, workers)
+}
+
+func TestLeavingWhileSystemdDoesNotReadLosesNoWorker(t *testing.T) {
+	t.Parallel()
+	sd, m := lab.NewSystemd(t), lab.Prepare(t)
+	sd.Launches(m)
+	sd.Pause()
+	m.Start(many(12))
+	m.Serves(1)
+	workers := m.Living()
+	m.Signal(leaveSignal)
+	m.Await(lab.Says("leaving as soon as systemd has the descriptors of the workers"))
+	lab.Ask(t, m.Address(), "/")
+	sd.Resume()
+	m.Await(lab.Says("leaving; the workers go on and wait for the next supervisord"))
+	m.Wait()
+	sd.AwaitStored(".pidfd", len(workers))
+	sd.Launches(m)
+	m.Launch("-c", m.Path("config.toml"))
+	sameWorkers(m, workers)
+}
+
+// What the log says of a store that has no room.
+const (
+	storeTrouble = "systemd's file-descriptor store is not current; if supervisord dies, the workers concerned end and new ones are started"
+	storeCurrent = "systemd's file-descriptor store is current again"
+)
+
+// captured is a program whose workers have five descriptors to keep each.
+const captured = `
+[program.` + longName + `]
+command = [{sleep}]
+workers = 20
+stdout = "capture"
+stderr = "capture"
+ready = { delay = "10ms" }
+`
+
+const longName = "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
+
+// reloadedAfterUpgrade has the workers of captured replaced by an upgraded supervisord: for a while there are twice as many.
+func reloadedAfterUpgrade(t *testing.T, sd *lab.Systemd) *lab.Supervisord {
+	t.Helper()
+	m := lab.Prepare(t)
+	sd.Launches(m)
+	m.Start(captured)
+	m.Serves(1)
+	sd.AwaitStored(".pidfd", 20)
+	m.Upgrade(lab.Upgraded)
+	m.AwaitN(20, lab.Says(lab.Adopted))
+	m.CtlOK("reload", "--drained")
+	sd.AwaitStored(".pidfd", 20)
+	sd.AwaitStored(".stderr", 20)
+	if full, again := m.Count(lab.Says(storeTrouble)), m.Count(lab.Says(storeCurrent)); full == 0 || full > 3 || again != full {
+		t.Errorf("that the store is full is said %d times, and that it is not any more %d times", full, again)
+	}
+	return m
+}
+
+func TestSystemdCanStartTheServiceAgainHoweverManyNamesAnUpgradedSupervisordHas(t *testing.T) {
+	t.Parallel()
+	sd := lab.NewSystemd(t)
+	for i := range 480 { // of 255 bytes
+		sd.Units = append(sd.Units, fmt.Sprintf("%0255d", i))
+	}
+	reloadedAfterUpgrade(t, sd)
+	if got, most := sd.Names(), 32*4096; got > most || got < most-1000 {
+		t.Errorf("LISTEN_FDNAMES would have had %d bytes, and %d can be passed to a process", got, most)
+	}
+}
+
+func TestAnUpgradedSupervisordStoresNoMoreThanTheUnitAllows(t *testing.T) {
+	t.Parallel()
+	sd := lab.NewSystemd(t)
+	sd.Max = 130
+	reloadedAfterUpgrade(t, sd)
+	if got := sd.Lost(); got > 0 {
+		t.Errorf("systemd has dropped %d descriptors", got)
+	}
+}
