@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -130,10 +131,13 @@ func (s *Supervisor) reload(r request) {
 		return
 	}
 	s.reading = &r
-	known := s.known()
+	known, open := s.known(), s.endpoints()
 	s.running.Go(func() {
 		var l *loaded
 		c, err := s.Load()
+		if err == nil {
+			err = c.CheckProbes(open)
+		}
 		if err == nil {
 			l, err = resolve(s.ctx, c, known)
 		}
@@ -170,6 +174,27 @@ func (s *Supervisor) known() map[socket.Spec]socket.Resolved {
 		}
 	}
 	return known
+}
+
+// endpoints lists the sockets that workers have, those of draining generations included, with the addresses that the kernel says.
+func (s *Supervisor) endpoints() []config.Endpoint {
+	var open []config.Endpoint
+	for _, p := range s.programs {
+		for _, g := range p.generations {
+			for _, l := range g.listeners {
+				network, _, _ := strings.Cut(l.Address, ":")
+				bound := s.table.Address(l.Key())
+				switch {
+				case bound == "", network == "udp":
+					continue
+				case network == "unix":
+					bound = "unix:" + bound
+				}
+				open = append(open, config.Endpoint{Program: p.core.Name, Name: l.Name, Address: bound})
+			}
+		}
+	}
+	return open
 }
 
 func (s *Supervisor) loaded(n loadedNote) {

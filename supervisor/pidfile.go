@@ -16,8 +16,8 @@ type PIDFile struct{ file *os.File }
 // ErrRunning is returned by LockPIDFile when another process holds the file.
 var ErrRunning = errors.New("supervisord is already running")
 
-// LockPIDFile locks path and only then writes to it, so that the file of a live supervisor is never touched.
-// A stale one is taken over.
+// LockPIDFile locks path and only then writes to it, so that the file of a live supervisor is never touched. It takes over a stale
+// file. It does not touch a file that holds anything but a number: Remove would delete it at the end.
 func LockPIDFile(path string) (*PIDFile, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o644)
@@ -60,11 +60,27 @@ func lock(f *os.File, path string) (again bool, err error) {
 	if there, err := os.Lstat(path); err != nil || !os.SameFile(mine, there) {
 		return true, nil
 	}
+	if err := onlyNumber(f); err != nil {
+		return false, err
+	}
 	if err := f.Truncate(0); err != nil {
 		return false, err
 	}
 	_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	return false, err
+}
+
+// onlyNumber returns an error if f cannot be a pid file: it is neither empty nor one number.
+func onlyNumber(f *os.File) error {
+	text, err := io.ReadAll(io.LimitReader(f, 32))
+	if err != nil {
+		return err
+	}
+	number := strings.TrimSpace(string(text))
+	if _, err := strconv.ParseUint(number, 10, 32); err != nil && len(text) > 0 {
+		return errors.New("holds something other than a process ID, so it is left alone: choose another pid_file, or remove the file")
+	}
+	return nil
 }
 
 func holder(f *os.File) error {

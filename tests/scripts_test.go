@@ -1,10 +1,14 @@
 package tests
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -88,6 +92,183 @@ func TestScriptsInstallGivesTheNameStartServerOnlyWhereNobodyHasIt(t *testing.T)
 				t.Errorf("uninstall leaves it:\n%s", out)
 			}
 		}
+	}
+}
+
+// install runs scripts/install or scripts/uninstall for an empty machine in a directory.
+func install(t *testing.T, script, dir string, environment ...string) (out string, code int) {
+	t.Helper()
+	lab.Need(t, "sh")
+	c := exec.Command(lab.Root("scripts/" + script))
+	c.Env = append(os.Environ(), append([]string{"DESTDIR=" + dir, "PREFIX=/usr/local", "BINARY=" + lab.Built.Supervisord}, environment...)...)
+	raw, err := c.CombinedOutput()
+	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
+		t.Fatal(err)
+	}
+	return string(raw), c.ProcessState.ExitCode()
+}
+
+// tree describes every file below a directory.
+func tree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	lab.Must(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			found[strings.TrimPrefix(path, dir)] = lab.Text(path)
+		}
+		return err
+	}))
+	return found
+}
+
+// others are files of other programs called supervisord, where install would replace or override them.
+var others = map[string]string{
+	"/usr/local/bin/supervisord":                                  "#!/usr/bin/python3\nfrom supervisor.supervisord import main\n",
+	"/usr/bin/supervisord":                                        "#!/usr/bin/python3\nfrom supervisor.supervisord import main\n",
+	"/usr/local/lib/systemd/system/supervisord.service":           "[Service]\nExecStart=/usr/bin/supervisord -c /etc/supervisord.conf\n",
+	"/usr/lib/systemd/system/supervisord.service":                 "[Service]\nExecStart=/usr/bin/supervisord -c /etc/supervisord.conf\n",
+	"/lib/systemd/system/supervisord.service":                     "[Service]\nExecStart=/usr/bin/supervisord -c /etc/supervisord.conf\n",
+	"/etc/init.d/supervisord":                                     "#!/bin/sh\n",
+	"/usr/local/share/man/man1/supervisord.1":                     ".TH supervisord 1\n",
+	"/usr/local/share/bash-completion/completions/supervisord":    "complete -f supervisord\n",
+	"/usr/local/share/zsh/site-functions/_supervisord":            "#compdef supervisord\n",
+	"/usr/local/share/fish/vendor_completions.d/supervisord.fish": "complete supervisord\n",
+}
+
+func TestInstallRefusesToReplaceOrOverrideAnotherProgram(t *testing.T) {
+	t.Parallel()
+	for path, text := range others {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			lab.Must(t, os.MkdirAll(filepath.Dir(dir+path), 0o755))
+			lab.Must(t, os.WriteFile(dir+path, []byte(text), 0o755))
+			out, code := install(t, "install", dir)
+			if code != 73 || !strings.Contains(out, "  "+dir+path+"\n") || !strings.Contains(out, "PROGRAM=") || !strings.Contains(out, "PREFIX=") {
+				t.Errorf("exit status %d: %s", code, out)
+			}
+			if now := tree(t, dir); len(now) != 1 || now[path] != text {
+				t.Errorf("there is now %q", now)
+			}
+		})
+	}
+}
+
+func TestUninstallLeavesTheFilesOfAnotherProgram(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for path, text := range others {
+		lab.Must(t, os.MkdirAll(filepath.Dir(dir+path), 0o755))
+		lab.Must(t, os.WriteFile(dir+path, []byte(text), 0o755))
+	}
+	lab.Must(t, os.Symlink("supervisord", dir+"/usr/local/bin/start_server"))
+	before := tree(t, dir)
+	out, code := install(t, "uninstall", dir)
+	if code != 0 || !strings.Contains(out, dir+"/usr/local/bin/supervisord: it belongs to another program") {
+		t.Errorf("exit status %d: %s", code, out)
+	}
+	if now := tree(t, dir); !maps.Equal(now, before) {
+		t.Errorf("there were %q, and now there are %q", slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(now)))
+	}
+}
+
+func TestInstallReplacesAnOlderVersionOfItsOwn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if out, code := install(t, "install", dir); code != 0 {
+		t.Fatalf("exit status %d: %s", code, out)
+	}
+	want := tree(t, dir)
+	for path, text := range want {
+		if path != "/etc/supervisord/config.toml" {
+			lab.Must(t, os.WriteFile(dir+path, []byte(text+"# older\n"), 0o755))
+		}
+	}
+	if out, code := install(t, "install", dir); code != 0 {
+		t.Fatalf("exit status %d: %s", code, out)
+	}
+	if now := tree(t, dir); !maps.Equal(now, want) {
+		t.Error("not every file was replaced")
+	}
+}
+
+func TestInstallUnderAnotherNameLivesBesidePythonsSupervisor(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for path, text := range others {
+		lab.Must(t, os.MkdirAll(filepath.Dir(dir+path), 0o755))
+		lab.Must(t, os.WriteFile(dir+path, []byte(text), 0o755))
+	}
+	before := tree(t, dir)
+	if out, code := install(t, "install", dir, "PROGRAM=sv-supervisord"); code != 0 {
+		t.Fatalf("exit status %d: %s", code, out)
+	}
+	now := tree(t, dir)
+	for path := range before {
+		if now[path] != before[path] {
+			t.Errorf("%s was changed", path)
+		}
+	}
+	for path, want := range map[string]string{
+		"/usr/local/lib/systemd/system/sv-supervisord.service":           "ExecReload=/usr/local/bin/sv-supervisord reload\n",
+		"/usr/local/share/man/man1/sv-supervisord.1":                     ".B sv\\-supervisord\n",
+		"/usr/local/share/bash-completion/completions/sv-supervisord":    "__start_sv-supervisord",
+		"/usr/local/share/zsh/site-functions/_sv-supervisord":            "#compdef sv-supervisord\n",
+		"/usr/local/share/fish/vendor_completions.d/sv-supervisord.fish": "complete -c sv-supervisord",
+		"/usr/local/share/doc/sv-supervisord/sv-supervisord.socket":      "Service=sv-supervisord.service\n",
+		"/usr/local/share/doc/sv-supervisord/drop-ins/README.md":         "/etc/systemd/system/sv-supervisord.service.d/",
+		"/etc/supervisord/config.toml":                                   "sv-supervisord check && systemctl reload sv-supervisord\n",
+	} {
+		if !strings.Contains(now[path], want) {
+			t.Errorf("%s does not have %q in it: %.300q", path, want, now[path])
+		}
+	}
+	if unit := now["/usr/local/lib/systemd/system/sv-supervisord.service"]; strings.Contains(unit, "bin/supervisord") || strings.Contains(unit, "system/supervisord.service") {
+		t.Errorf("the unit has the other name in it:\n%s", unit)
+	}
+	out, err := exec.Command(dir+"/usr/local/bin/sv-supervisord", "nonsense").CombinedOutput()
+	if err == nil || !strings.HasPrefix(string(out), "sv-supervisord: ") {
+		t.Errorf("the program says %s", out)
+	}
+	if out, code := install(t, "uninstall", dir, "PROGRAM=sv-supervisord"); code != 0 {
+		t.Errorf("exit status %d: %s", code, out)
+	}
+	if now := tree(t, dir); !maps.Equal(now, before) {
+		t.Errorf("there were %q, and now there are %q", slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(now)))
+	}
+}
+
+func TestInstallRefusesABinaryOrANameThatCannotBe(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	other := filepath.Join(dir, "other")
+	lab.Must(t, os.WriteFile(other, []byte("#!/bin/sh\n"), 0o755))
+	for _, environment := range []string{"PROGRAM=a/b", "PROGRAM=start_server", "PROGRAM=-x", "PREFIX=relative", "BINARY=" + other} {
+		if out, code := install(t, "install", dir, environment); code != 1 || !strings.HasPrefix(out, "install: ") {
+			t.Errorf("%s: exit status %d: %s", environment, code, out)
+		}
+	}
+	if now := tree(t, dir); len(now) != 1 {
+		t.Errorf("it has installed %q", slices.Sorted(maps.Keys(now)))
+	}
+}
+
+func TestInstalledConfigurationIsGoodAndHasNoProgram(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if out, code := install(t, "install", dir); code != 0 {
+		t.Fatalf("exit status %d: %s", code, out)
+	}
+	m := lab.Prepare(t)
+	out, code := m.Run("check", "-c", dir+"/etc/supervisord/config.toml")
+	if code != 0 || !strings.Contains(out, "warning: ") || !strings.Contains(out, "there is no program") || !strings.HasSuffix(out, "\nok\n") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	if entries, err := os.ReadDir(dir + "/etc/supervisord/conf.d"); err != nil || len(entries) != 0 {
+		t.Errorf("conf.d has %v: %v", entries, err)
+	}
+	if !strings.Contains(lab.Text(dir+"/etc/supervisord/config.toml.example"), "[program.hello]") {
+		t.Error("the reference is not beside it")
 	}
 }
 

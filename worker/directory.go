@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,6 +28,79 @@ type directory struct {
 	lock *os.File
 	last atomic.Uint64
 }
+
+// PrepareDirectory makes the directory that notify sockets are to be in, or checks the one that is there, as CheckDirectory does.
+// A new one in a directory like /tmp is closed to other users.
+func PrepareDirectory(path string) error {
+	above := filepath.Dir(path)
+	if err := os.MkdirAll(above, 0o755); err != nil {
+		return fmt.Errorf("cannot create the runtime directory: %w", err)
+	}
+	mode := os.FileMode(0o755)
+	if info, err := os.Stat(above); err == nil && forEverybody(info) && os.Geteuid() != 0 {
+		mode = 0o700
+	}
+	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("cannot create the runtime directory: %w", err)
+	}
+	return CheckDirectory(path)
+}
+
+// CheckDirectory returns an error if another user than root and the caller can replace what is in the directory at path, or could
+// have made it: such a user could answer in the place of supervisord. A directory that does not exist is good.
+func CheckDirectory(path string) error {
+	for at := path; at != filepath.Dir(at); at = filepath.Dir(at) {
+		err := checkDirectory(at, at == path)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkDirectory looks at the runtime directory itself, or at one above it, where only one that everybody could have made matters.
+func checkDirectory(path string, itself bool) error {
+	above, err := os.Stat(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("cannot look at the runtime directory: %w", err)
+	}
+	inOpen := forEverybody(above)
+	if !itself && !inOpen {
+		return nil
+	}
+	info, err := os.Lstat(path)
+	switch {
+	case err != nil:
+		return fmt.Errorf("cannot look at the runtime directory: %w", err)
+	case inOpen && above.Mode()&os.ModeSticky == 0:
+		return fmt.Errorf("everybody can replace the runtime directory %s: chmod o-w %s, or choose another runtime_dir", path, filepath.Dir(path))
+	case inOpen && info.Mode()&os.ModeSymlink != 0:
+		return fmt.Errorf("the runtime directory %s is a symlink where everybody can make one: choose another runtime_dir", path)
+	}
+	if info, err = os.Stat(path); err != nil {
+		return fmt.Errorf("cannot look at the runtime directory: %w", err)
+	}
+	return checkOwn(path, info, inOpen)
+}
+
+// checkOwn looks at the directory alone; inOpen says that everybody could have made it.
+func checkOwn(path string, info os.FileInfo, inOpen bool) error {
+	owner := int(info.Sys().(*syscall.Stat_t).Uid)
+	switch {
+	case !info.IsDir():
+		return fmt.Errorf("the runtime directory %s is not a directory: remove it, or choose another runtime_dir", path)
+	case owner != 0 && owner != os.Geteuid():
+		return fmt.Errorf("the runtime directory %s belongs to user %d, who can replace the sockets in it: run supervisord as that user, or choose another runtime_dir", path, owner)
+	case forEverybody(info) && info.Mode()&os.ModeSticky == 0:
+		return fmt.Errorf("everybody can write to the runtime directory %s: remove it if you do not know who made it so, chmod o-w %[1]s, or choose another runtime_dir", path)
+	case inOpen && owner != 0 && info.Mode()&0o020 != 0:
+		return fmt.Errorf("others can write to the runtime directory %s: chmod 700 %[1]s, or choose another runtime_dir", path)
+	}
+	return nil
+}
+
+// forEverybody reports whether every user may make files in a directory.
+func forEverybody(info os.FileInfo) bool { return info.Mode()&0o002 != 0 }
 
 // newDirectory makes a private directory in parent, after removing those that nobody uses any more.
 func newDirectory(parent string) (*directory, error) {

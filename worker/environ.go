@@ -16,6 +16,9 @@ var (
 	prefixesNotForWorkers = []string{"LISTEN_", "NOTIFY_", "SERVER_STARTER_", "SUPERVISORD_"}
 )
 
+// DefaultPath is where a command without a slash is looked for if the environment of the worker has no PATH.
+const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 // Inheritable is the part of environ, the supervisor's own environment, that its workers get: without what systemd or another
 // supervisor told the supervisor about itself. environ is not changed. JOURNAL_STREAM and CREDENTIALS_DIRECTORY stay: they are
 // true of a worker that shares the supervisor's stderr or user, and Start takes them from one that does not.

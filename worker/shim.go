@@ -224,7 +224,7 @@ func (s *shim) closeRest() error {
 // exec becomes the command. On success it does not return.
 func (s *shim) exec() error {
 	command, environment := unpack(s.Command), unpack(s.Environment)
-	path := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	path := DefaultPath
 	sockets, watchdog := false, false
 	for _, v := range environment {
 		if rest, ok := strings.CutPrefix(v, "PATH="); ok {

@@ -33,6 +33,7 @@ func (a *asking) client(c *cobra.Command) (*control.Client, error) {
 		return nil, &exitError{exitUnavailable, errors.New("control is off in " + *a.path + ": send signals, or set control in [supervisor]")}
 	}
 	client := control.NewClient(places...)
+	client.Trust(*a.path)
 	if c.Flags().Changed("config") {
 		client.Means(*a.path)
 	}

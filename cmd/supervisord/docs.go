@@ -23,7 +23,7 @@ func docsCommand(*string) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var b strings.Builder
 			writeManual(&b, cmd.Root())
-			return os.WriteFile(filepath.Join(args[0], "supervisord.1"), []byte(b.String()), 0o644)
+			return os.WriteFile(filepath.Join(args[0], cmd.Root().Name()+".1"), []byte(b.String()), 0o644)
 		},
 	})
 	return docs
@@ -31,12 +31,16 @@ func docsCommand(*string) *cobra.Command {
 
 // writeManual writes the manual page in the language of man(7).
 func writeManual(w io.Writer, root *cobra.Command) {
-	fmt.Fprintf(w, ".TH SUPERVISORD 1 \"\" \"supervisord\" \"User Commands\"\n")
-	fmt.Fprintf(w, ".SH NAME\nsupervisord \\- %s\n", roff(root.Short))
-	fmt.Fprintf(w, ".SH SYNOPSIS\n.B supervisord\n[\\fICOMMAND\\fR] [\\fIOPTION\\fR...]\n")
+	name := roff(root.Name())
+	fmt.Fprintf(w, ".\\\" %s\n", mark)
+	fmt.Fprintf(w, ".TH %s 1 \"\" \"supervisord\" \"User Commands\"\n", strings.ToUpper(name))
+	fmt.Fprintf(w, ".SH NAME\n%s \\- %s\n", name, roff(root.Short))
+	fmt.Fprintf(w, ".SH SYNOPSIS\n.B %s\n[\\fICOMMAND\\fR] [\\fIOPTION\\fR...]\n", name)
 	fmt.Fprintf(w, ".SH DESCRIPTION\n%s", paragraphs(root.Long))
 	fmt.Fprintf(w, ".SH OPTIONS\nThese hold for every command.\n")
 	writeFlags(w, root.PersistentFlags())
+	fmt.Fprintf(w, ".PP\nThese hold without a command.\n")
+	writeFlags(w, root.LocalNonPersistentFlags())
 	fmt.Fprintf(w, ".SH COMMANDS\n")
 	for _, c := range root.Commands() {
 		if c.IsAvailableCommand() && c.Name() != "help" {
@@ -53,7 +57,7 @@ func writeCommand(w io.Writer, c *cobra.Command) {
 	if long == "" {
 		long = strings.ToUpper(c.Short[:1]) + c.Short[1:] + "."
 	}
-	fmt.Fprintf(w, ".SS \"%s\"\n%s", roff(strings.TrimPrefix(c.UseLine(), "supervisord ")), paragraphs(strings.Replace(long, exitCodes, "", 1)))
+	fmt.Fprintf(w, ".SS \"%s\"\n%s", roff(strings.TrimPrefix(c.UseLine(), c.Root().Name()+" ")), paragraphs(strings.Replace(long, exitCodes, "", 1)))
 	if c.Example != "" {
 		fmt.Fprintf(w, ".PP\nExamples:\n%s", paragraphs(c.Example))
 	}

@@ -74,7 +74,7 @@ func exitCode(err error) int {
 	switch {
 	case errors.Is(err, control.ErrForbidden):
 		return exitPermission
-	case errors.Is(err, control.ErrNotThere), errors.Is(err, control.ErrBroken):
+	case errors.Is(err, control.ErrNotThere), errors.Is(err, control.ErrStranger), errors.Is(err, control.ErrBroken):
 		return exitUnavailable
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted

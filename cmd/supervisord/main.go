@@ -4,6 +4,8 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +19,7 @@ func main() {
 
 // execute runs the command line and returns the exit code. Every error is printed once, here.
 func execute(argv []string) int {
-	root := rootCommand()
+	root := rootCommand(programName(argv[0]))
 	name, args, err := asStartServer(argv)
 	if err == nil {
 		root.SetArgs(args)
@@ -32,12 +34,27 @@ func execute(argv []string) int {
 	return exitCode(err)
 }
 
-func rootCommand() *cobra.Command {
+// mark is how scripts/install and scripts/uninstall recognize a program as this one: the name alone is also that of others.
+const mark = "This file belongs to supervisord, the process supervisor for restarts without downtime."
+
+// programName is the name that this program was installed under. It is in the help, the completion and the manual page.
+func programName(argv0 string) string {
+	name := filepath.Base(argv0)
+	if name == startServerName || strings.Trim(name, ".-_") != name || strings.ContainsFunc(name, func(r rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_", r)
+	}) {
+		return "supervisord"
+	}
+	return name
+}
+
+func rootCommand(name string) *cobra.Command {
 	var path string
 	var version bool
 	root := &cobra.Command{
-		Use:   "supervisord",
-		Short: "run programs and replace them without losing a connection",
+		Use:         name,
+		Annotations: map[string]string{"mark": mark},
+		Short:       "run programs and replace them without losing a connection",
 		Long: `supervisord holds the listening sockets of programs and hands them to their workers.
 On HUP it starts new workers, waits until they are ready, and only then stops the old ones.
 

@@ -152,6 +152,11 @@ func (d *master) setUp() (err error) {
 	if err = d.begin(); err != nil {
 		return err
 	}
+	if !d.handover.Programs() { // what was handed over goes on, whatever has happened to the directory
+		if err = worker.PrepareDirectory(d.settings.RuntimeDir); err != nil {
+			return err
+		}
+	}
 	d.leftovers = supervisor.FindLeftovers(d.settings.RuntimeDir, d.log)
 	d.leftovers.Take(d.handover)
 	d.handover.Offer(d.leftovers.Sockets())

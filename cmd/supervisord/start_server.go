@@ -33,7 +33,7 @@ func asStartServer(argv []string) (name string, args []string, err error) {
 		args = append([]string{startServerName}, args...)
 	}
 	if len(args) == 0 || args[0] != startServerName {
-		return "supervisord", args, nil
+		return programName(argv[0]), args, nil
 	}
 	command, rest := args[:1:1], args[1:]
 	if len(rest) > 0 && rest[0] == tryFlag { // see startServer.check

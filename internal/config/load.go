@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/BurntSushi/toml"
+
+	"example.org/supervisord/worker"
 )
 
 // maxFiles bounds how many files a configuration can have.
@@ -17,8 +19,9 @@ const maxFiles = 1000
 
 // Load reads path and everything that it includes. On any problem it returns an *Error that lists them all.
 //
-// Files must be regular and have at most 1 MiB. Load looks up users and groups, but no hosts; it opens nothing but the
-// configuration. It keeps nothing of the files' text.
+// Files must be regular and have at most 1 MiB. Load looks up users and groups. It looks up a host, for two seconds at most, only
+// where a probe has the port of a listener and the names alone do not tell whether the probe reaches that. It opens nothing but the
+// configuration, and keeps nothing of the files' text.
 func Load(path string) (*Config, error) {
 	file, err := filepath.Abs(path)
 	if err != nil {
@@ -38,15 +41,17 @@ func Parse(dir, name string, text []byte) (*Config, error) {
 }
 
 func newLoader() *loader {
-	return &loader{config: &Config{Supervisor: defaultSupervisor()}, defined: map[string]Program{}, bound: addresses{}, files: map[string]value{}}
+	return &loader{config: &Config{Supervisor: defaultSupervisor()}, defined: map[string]Program{}, written: map[string]value{},
+		bound: addresses{}, files: map[string]value{}}
 }
 
 func (l *loader) loaded() (*Config, error) {
 	files := l.config.Files
+	l.config.Programs = slices.SortedFunc(maps.Values(l.defined), func(a, b Program) int { return strings.Compare(a.Name, b.Name) })
+	l.probes()
 	if len(l.problems) > 0 {
 		return nil, &Error{Problems: sortProblems(l.problems, files)}
 	}
-	l.config.Programs = slices.SortedFunc(maps.Values(l.defined), func(a, b Program) int { return strings.Compare(a.Name, b.Name) })
 	l.config.Warnings = sortProblems(l.warnings, files)
 	return l.config, nil
 }
@@ -55,6 +60,7 @@ func (l *loader) loaded() (*Config, error) {
 type loader struct {
 	config   *Config
 	defined  map[string]Program
+	written  map[string]value // the table of each program
 	bound    addresses        // of the listeners
 	files    map[string]value // of each file the first place that has it: logs, status files
 	problems []Problem
@@ -74,6 +80,9 @@ func (l *loader) main(root value, ok bool) {
 		})
 		l.config.Supervisor.complete()
 		l.ownAddresses(root.child("supervisor"))
+		if err := worker.CheckDirectory(l.config.Supervisor.RuntimeDir); err != nil {
+			root.child("supervisor").child("runtime_dir").warn(err.Error(), "supervisord does not start with it")
+		}
 		for _, included := range l.include(root.child("supervisor").child("include")) {
 			l.included(included)
 		}
@@ -97,7 +106,7 @@ func (l *loader) noProgram(root value) {
 	p.Line, p.Key = root.child("supervisor").child("include").line(), "supervisor.include"
 	p.Remedy = "write a table [program.NAME] into a file that matches " + strings.Join(patterns, " or ")
 	if slices.ContainsFunc(patterns, func(pattern string) bool {
-		dirs, _ := filepath.Glob(filepath.Dir(pattern))
+		dirs, _ := glob(filepath.Dir(pattern))
 		return len(dirs) > 0
 	}) {
 		l.warnings = append(l.warnings, p)
@@ -199,59 +208,8 @@ func (l *loader) programs(v value) {
 			continue
 		}
 		p := item.program(name)
-		l.defined[p.Name] = p
+		l.defined[p.Name], l.written[p.Name] = p, item
 		l.addresses(&p)
 		l.ownFiles(item, p)
 	}
-}
-
-// include finds the files that the patterns of [supervisor] include match: sorted, each once, without hidden ones
-// (an editor's lock and backup files) unless the pattern asks for them.
-func (l *loader) include(v value) []string {
-	var files []string
-	for i, pattern := range l.config.Supervisor.Include {
-		at := v
-		if items, ok := v.elements(); ok && i < len(items) {
-			at = items[i]
-		}
-		found, err := filepath.Glob(pattern)
-		switch {
-		case err != nil:
-			at.problem(fmt.Sprintf("%q is no pattern", pattern), "close the bracket, or write \\[ for a bracket")
-		case len(found) == 0 && !strings.ContainsAny(pattern, `*?[\`):
-			at.problem("there is no "+pattern, "create the file, or write a pattern with * if it may be missing")
-		}
-		for _, file := range found {
-			if isHidden(file) && !isHidden(pattern) || file == l.config.Files[0] {
-				continue
-			}
-			files = append(files, file)
-		}
-	}
-	slices.Sort(files)
-	files = slices.Compact(files)
-	if len(files) >= maxFiles {
-		v.problem(fmt.Sprintf("matches %d files", len(files)), "include fewer than %d", maxFiles)
-		return nil
-	}
-	return files
-}
-
-func isHidden(path string) bool { return strings.HasPrefix(filepath.Base(path), ".") }
-
-// WatchPaths returns what to watch to learn that the configuration has changed: its files, and the folders in which a
-// pattern of include could match a new one.
-func (c *Config) WatchPaths() []string {
-	paths := slices.Clone(c.Files)
-	for _, pattern := range c.Supervisor.Include {
-		dir := filepath.Dir(pattern)
-		for strings.ContainsAny(dir, `*?[\`) {
-			dir = filepath.Dir(dir)
-		}
-		if filepath.Dir(pattern) != pattern && strings.ContainsAny(pattern, `*?[\`) {
-			paths = append(paths, dir)
-		}
-	}
-	slices.Sort(paths)
-	return slices.Compact(paths)
 }

@@ -1,11 +1,8 @@
 package config
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -105,20 +102,6 @@ func (v value) workers(into *int) {
 	}
 }
 
-// output reads where a stream goes.
-func (v value) output(into *Output) {
-	var s string
-	if !v.text(&s) {
-		return
-	}
-	switch kind := worker.OutputKind(s); kind {
-	case worker.Inherit, worker.Null, worker.Capture:
-		*into = Output{Kind: kind}
-	default:
-		*into = Output{Kind: worker.ToFile, Path: absolute(v.in.dir, s)}
-	}
-}
-
 // ours are the variables that every worker gets from the supervisor: a value in the configuration would be lost. Those of its
 // dialect are so too.
 var ours = []string{
@@ -190,26 +173,5 @@ func (v value) placeholder(p *Program, name string, closed bool) {
 		v.problem("{fd:"+name+"} names no listener", "write [[program.%s.listen]]", p.Name)
 	default:
 		v.problem("{fd:"+name+"} names no listener", "the listeners are %s", strings.Join(names, ", "))
-	}
-}
-
-// missing warns of files that are not there now: they are needed only when a generation starts.
-func (v value) missing(p *Program) {
-	v.child("directory").warnMissing(p.Directory)
-	for _, path := range p.EnvironmentFiles {
-		v.child("environment_file").warnMissing(path)
-	}
-	v.child("environment_dir").warnMissing(p.EnvironmentDir)
-	if len(p.Command) > 0 && strings.Contains(p.Command[0], "/") {
-		v.child("command").warnMissing(absolute(p.Directory, p.Command[0]))
-	}
-}
-
-func (v value) warnMissing(path string) {
-	if path == "" {
-		return
-	}
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		v.warn("there is no "+path, "it must be there when a generation starts")
 	}
 }

@@ -24,30 +24,43 @@ import (
 // Client asks a supervisord. Its methods return a *Problem when it answers that it will not, ErrNotThere or ErrForbidden when
 // it cannot be asked at all, and ErrBroken when the connection broke before the answer was complete.
 type Client struct {
-	path  string // the usual one
-	means []string
-	http  *http.Client
+	path    string // the usual one
+	means   []string
+	trusted []uint32 // users whose supervisord is asked, besides root's and the caller's
+	http    *http.Client
 }
 
 // Errors of a Client.
 var (
 	ErrNotThere  = errors.New("supervisord does not answer")
 	ErrForbidden = errors.New("not permitted")
+	ErrStranger  = errors.New("another user answers in place of supervisord")
 	ErrBroken    = errors.New("the connection to supervisord broke")
 )
 
-// NewClient returns a client for the socket at the first of these paths where somebody answers. Nothing is connected yet.
+// NewClient returns a client for the socket at the first of these paths where somebody answers. Nothing is connected yet. Who
+// answers must be root, the caller, a user of Trust, or the owner of the socket's folder if nobody else can have made that folder;
+// otherwise the error is ErrStranger.
 func NewClient(paths ...string) *Client {
-	dial := func(ctx context.Context, _, _ string) (c net.Conn, err error) {
+	c := &Client{path: paths[len(paths)-1]}
+	dial := func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
 		var d net.Dialer
 		for _, path := range paths {
-			if c, err = d.DialContext(ctx, "unix", path); !absent(err) {
+			if conn, err = d.DialContext(ctx, "unix", path); !absent(err) {
+				if err == nil {
+					err = c.known(conn.(*net.UnixConn), path)
+				}
 				break
 			}
 		}
-		return c, err
+		if err != nil && conn != nil {
+			conn.Close() //nolint:errcheck // nothing was said
+			return nil, err
+		}
+		return conn, err
 	}
-	return &Client{path: paths[len(paths)-1], http: &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 1}}}
+	c.http = &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 1}}
+	return c
 }
 
 func absent(err error) bool {
@@ -229,6 +242,9 @@ func (c *Client) failure(ctx context.Context, err error) error {
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
+	}
+	if errors.Is(err, ErrStranger) {
+		return err
 	}
 	return fmt.Errorf("%w: %s", ErrBroken, strings.TrimSpace(err.Error()))
 }

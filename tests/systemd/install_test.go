@@ -43,6 +43,7 @@ func TestInstallPutsEverythingInItsPlace(t *testing.T) {
 	for _, want := range []string{
 		"opt/sv/bin/supervisord", "opt/sv/lib/systemd/system/supervisord.service", "opt/etc/supervisord/config.toml",
 		"opt/sv/share/bash-completion/completions/supervisord", "opt/sv/share/zsh/site-functions/_supervisord",
+		"opt/etc/supervisord/config.toml.example",
 		"opt/sv/share/fish/vendor_completions.d/supervisord.fish", "opt/sv/share/doc/supervisord/drop-ins/README.md",
 	} {
 		if !slices.Contains(found, want) {
@@ -92,6 +93,36 @@ func TestUninstallLeavesNothingThatInstallHasMade(t *testing.T) {
 		t.Errorf("left: %q", left)
 	}
 	script(t, "uninstall", "DESTDIR="+dir)
+}
+
+func TestInstalledServiceStartsWithoutAProgramAndTakesOneAtAReload(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		script(t, "install", "DESTDIR="+l.Path("/"))
+		l.Run("systemctl", "daemon-reload")
+		l.Run("supervisord", "check")
+		l.Run("systemctl", "start", "supervisord")
+		if state := l.Property("supervisord", "ActiveState"); state != "active" {
+			t.Errorf("it is %s", state)
+		}
+		l.Run("systemctl", "reload", "supervisord")
+		l.Write("/etc/supervisord/conf.d/sleep.toml", "[program.sleep]\ncommand = [\"sleep\", \"1234\"]\nready.delay = \"10ms\"\n", 0o644)
+		l.Run("systemctl", "reload", "supervisord")
+		l.Run("pgrep", "-f", "sleep 1234")
+		l.Run("systemctl", "stop", "supervisord")
+	})
+}
+
+func TestUninstallLeavesTheServiceOfAnotherProgram(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Write("/usr/lib/systemd/system/supervisord.service", "[Service]\nExecStart=/bin/sleep 4321\n", 0o644)
+		l.Copy(filepath.Join(repository(t), "scripts/uninstall"), "/root/uninstall")
+		l.Run("systemctl", "daemon-reload")
+		l.Run("systemctl", "start", "supervisord")
+		l.Run("/root/uninstall")
+		if state := l.Property("supervisord", "ActiveState"); state != "active" {
+			t.Errorf("the service is %s", state)
+		}
+	})
 }
 
 func TestUninstallEndsTheService(t *testing.T) {

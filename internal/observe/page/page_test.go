@@ -239,9 +239,17 @@ func TestAnotherSiteCannotReload(t *testing.T) {
 }
 
 func TestTokenFilesThatAreNotUsed(t *testing.T) {
-	for _, path := range []string{tokenFile(t, token, 0o604), tokenFile(t, "short", 0o600), tokenFile(t, "", 0o600), "/dev/null", t.TempDir(), "/no/such/file"} {
+	for _, path := range []string{tokenFile(t, token, 0o604), tokenFile(t, token, 0o602), tokenFile(t, "short", 0o600), tokenFile(t, "", 0o600), "/dev/null", t.TempDir(), "/no/such/file"} {
 		if got, err := readToken(path); err == nil {
 			t.Errorf("%s is %q", path, got)
+		}
+	}
+}
+
+func TestTokenFileMayBeReadByItsGroup(t *testing.T) {
+	for _, mode := range []os.FileMode{0o400, 0o600, 0o440, 0o640, 0o660} {
+		if got, err := readToken(tokenFile(t, token, mode)); got != token {
+			t.Errorf("mode %o: %q, %v", mode, got, err)
 		}
 	}
 }

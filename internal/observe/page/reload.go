@@ -76,8 +76,9 @@ func readToken(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if !info.Mode().IsRegular() || info.Mode().Perm()&0o004 != 0 {
-		return "", fmt.Errorf("%s: everybody can read it, or it is no file: chmod 600 %s", path, path)
+	// The group may have it: a token is for everybody who may reload, and a group is how such people share a file.
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o006 != 0 {
+		return "", fmt.Errorf("%s: is not a regular file, or others can read or write it: chmod o= %[1]s", path)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxToken))
 	if err != nil {

@@ -1,0 +1,161 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"example.org/supervisord/internal/pattern"
+	"example.org/supervisord/worker"
+)
+
+// probe is a probe of a program that connects to something, and the key that says where.
+type probe struct {
+	table, key string // "ready" or "health"; "url" or "address"
+	text       string // as written
+	to         target
+}
+
+// probes returns the probes of a program that connect to something.
+func (p *Program) probes() []probe {
+	var list []probe
+	for _, one := range []struct {
+		table string
+		worker.Ready
+	}{{"ready", p.Ready.Ready}, {"health", p.Health.Ready}} {
+		pr := probe{table: one.table, key: "url", text: one.URL}
+		if one.Method == worker.TCP {
+			pr.key, pr.text = "address", one.Address
+		}
+		var connects bool
+		if pr.to, connects = probeTarget(one.Ready); connects {
+			list = append(list, pr)
+		}
+	}
+	return list
+}
+
+// isOwn reports whether no two workers that run at the same time are asked at the same place, as far as the text shows.
+func (pr probe) isOwn(p *Program) bool {
+	has := func(placeholder string) bool { return strings.Contains(pr.text, placeholder) }
+	return has("{pid}") || (has("{generation}") || p.Reload.Strategy == StopFirst) && (has("{slot}") || p.Workers == 1)
+}
+
+// refusal says why a probe of p must not connect to e, and what to do.
+func (pr probe) refusal(p *Program, e Endpoint) (what, remedy string) {
+	own := fmt.Sprintf(`or let each worker answer at an address of its own, such as "unix:/run/%s/{pid}.sock"`, p.Name)
+	remedy = `write method = "notify" or "accept", ` + own
+	if pr.table == "health" {
+		remedy = `let the workers send WATCHDOG=1 and write watchdog = "30s", ` + own
+	}
+	switch {
+	case e.Program == "":
+		what = fmt.Sprintf("reaches supervisord itself at %s, and no worker", e.Address)
+	case e.Program != p.Name:
+		what = fmt.Sprintf("reaches the listener %q of program %s at %s: its workers would answer, and no worker of %s", e.Name, e.Program, e.Address, p.Name)
+	case pr.table == "health":
+		what = fmt.Sprintf("reaches the listener %q at %s, which all workers of %s share: a healthy one would answer for one that hangs", e.Name, e.Address, p.Name)
+	default:
+		what = fmt.Sprintf("reaches the listener %q at %s, which all generations of %s share: an old worker would answer for a new one", e.Name, e.Address, p.Name)
+	}
+	return what, remedy
+}
+
+// endpoints are those that the configuration asks for.
+func (c *Config) endpoints() []Endpoint {
+	var list []Endpoint
+	for _, p := range c.Programs {
+		for _, l := range p.Listen {
+			list = append(list, Endpoint{p.Name, l.Name, l.Address})
+		}
+	}
+	for _, own := range []string{c.Supervisor.HTTP, "unix:" + c.Supervisor.Control} {
+		if own != "" && own != "unix:" {
+			list = append(list, Endpoint{Address: own})
+		}
+	}
+	return list
+}
+
+// CheckProbes returns an *Error if a probe of a program in c reaches one of these endpoints. It may look up host names, which takes
+// two seconds at most. Load has done it for the listeners of c as they are written; what is left is what only a supervisord that runs
+// can know: the ports that the kernel chose, and the listeners that are not configured any more but still open.
+func (c *Config) CheckProbes(open []Endpoint) error {
+	r, cancel := newReach()
+	defer cancel()
+	var problems []Problem
+	for i := range c.Programs {
+		p := &c.Programs[i]
+		for _, pr := range p.probes() {
+			if e, ok := r.first(pr.to, open); ok {
+				what, remedy := pr.refusal(p, e)
+				problems = append(problems, Problem{File: p.File, Line: p.Line, Key: child("program", p.Name) + "." + pr.table + "." + pr.key, What: what, Remedy: remedy})
+			}
+		}
+	}
+	if len(problems) > 0 {
+		return &Error{Problems: sortProblems(problems, c.Files)}
+	}
+	return nil
+}
+
+// first returns the first of these endpoints that t reaches.
+func (r *reach) first(t target, endpoints []Endpoint) (Endpoint, bool) {
+	i := slices.IndexFunc(endpoints, func(e Endpoint) bool { return r.reaches(t, e.Address) })
+	if i < 0 {
+		return Endpoint{}, false
+	}
+	return endpoints[i], true
+}
+
+// probes reports the probes that somebody else than the worker in question would answer.
+func (l *loader) probes() {
+	r, cancel := newReach()
+	defer cancel()
+	endpoints := l.config.endpoints()
+	for i := range l.config.Programs {
+		p := &l.config.Programs[i]
+		for _, pr := range p.probes() {
+			l.probe(r, p, pr, endpoints)
+		}
+		for table, ready := range map[string]worker.Ready{"ready": p.Ready.Ready, "health": p.Health.Ready} {
+			if ready.Method == worker.Exec {
+				l.probeCommand(r, l.written[p.Name].child(table).child("command"), ready.Command, endpoints)
+			}
+		}
+	}
+}
+
+func (l *loader) probe(r *reach, p *Program, pr probe, endpoints []Endpoint) {
+	at := l.written[p.Name].child(pr.table).child(pr.key)
+	e, reached := r.first(pr.to, endpoints)
+	switch {
+	case reached:
+		what, remedy := pr.refusal(p, e)
+		l.problems = append(l.problems, at.note(what, remedy))
+	case !pr.isOwn(p):
+		l.warnings = append(l.warnings, at.note("is the address of several workers: while an old worker has it, that one answers for the new one",
+			`put {pid} into it, or {generation} and {slot}, or write strategy = "stop-first" in [`+child("program", p.Name)+`.reload]`))
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.unknown)) {
+		l.warnings = append(l.warnings, at.note(fmt.Sprintf("cannot look up %s, so it is not known whether the probe reaches a listener: %v", name, r.unknown[name]),
+			"write an IP address"))
+	}
+	clear(r.unknown)
+}
+
+// urlInCommand finds the URLs in a word of a command.
+var urlInCommand = pattern.Lazy(`https?://[^\s"'<>|;&]+`)
+
+// probeCommand warns of the URL of a listener in a command. What the command does with it is its own business.
+func (l *loader) probeCommand(r *reach, at value, command []string, endpoints []Endpoint) {
+	for _, found := range urlInCommand().FindAllString(strings.Join(command, "\n"), -1) {
+		to, _ := urlTarget(found)
+		if e, ok := r.first(to, endpoints); ok {
+			l.warnings = append(l.warnings, at.note(fmt.Sprintf("%s reaches the listener %q of program %s, where any worker answers", found, e.Name, e.Program),
+				"ask the worker itself: its PID is {pid}"))
+		}
+	}
+	clear(r.unknown)
+}

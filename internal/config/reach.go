@@ -1,0 +1,243 @@
+package config
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"example.org/supervisord/worker"
+)
+
+// A probe must be answered by the worker that it is about. An address that supervisord holds open for workers outlives each of
+// them: whoever else has the socket would answer, the generation before above all, and a release that never starts would pass.
+
+// lookUpTimeout bounds all host names that one check of the probes looks up.
+const lookUpTimeout = 2 * time.Second
+
+// Endpoint is a socket that more than one worker accepts from, or that no worker does.
+type Endpoint struct {
+	Program string // whose listener it is; "": supervisord's own
+	Name    string // of the listener
+	Address string // in the form of a listener's address; what the kernel says of it is right, too
+}
+
+// target is where a probe connects. host, port and path may have placeholders.
+type target struct {
+	host, port string
+	path       string // of a unix socket; "" for TCP
+}
+
+// probeTarget returns where a probe connects; false: it connects nowhere.
+func probeTarget(r worker.Ready) (target, bool) {
+	switch r.Method {
+	case worker.HTTP:
+		return urlTarget(r.URL)
+	case worker.TCP:
+		return addressTarget(r.Address)
+	}
+	return target{}, false
+}
+
+// urlTarget takes apart what package net/url would not: a port may have a placeholder.
+func urlTarget(s string) (target, bool) {
+	if rest, ok := strings.CutPrefix(s, "unix:"); ok {
+		path, _, _ := strings.Cut(rest, ":/")
+		return target{path: path}, true
+	}
+	scheme, rest, ok := strings.Cut(s, "://")
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		rest = rest[:end]
+	}
+	rest = rest[strings.LastIndex(rest, "@")+1:]
+	port := map[string]string{"http": "80", "https": "443"}[strings.ToLower(scheme)]
+	if host, given, err := net.SplitHostPort(rest); err == nil {
+		if given != "" {
+			port = given
+		}
+		return target{host: host, port: port}, ok
+	}
+	return target{host: strings.Trim(rest, "[]"), port: port}, ok
+}
+
+func addressTarget(s string) (target, bool) {
+	if path, ok := strings.CutPrefix(s, "unix:"); ok {
+		return target{path: path}, true
+	}
+	host, port, err := net.SplitHostPort(s)
+	return target{host: host, port: port}, err == nil
+}
+
+// reach finds out whether probes reach endpoints. It looks up host names, within lookUpTimeout.
+type reach struct {
+	ctx     context.Context
+	lookUp  func(ctx context.Context, network, name string) ([]netip.Addr, error)
+	known   map[string][]netip.Addr // by name
+	unknown map[string]error        // names that could not be looked up
+	local   []netip.Addr            // of this machine's interfaces; nil: not asked for yet
+}
+
+func newReach() (*reach, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), lookUpTimeout)
+	return &reach{ctx: ctx, lookUp: net.DefaultResolver.LookupNetIP, known: map[string][]netip.Addr{}, unknown: map[string]error{}}, cancel
+}
+
+// reaches reports whether a connection to t can arrive at a listener with this address. A name that cannot be looked up
+// reaches nothing; see unknown.
+func (r *reach) reaches(t target, address string) bool {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		return t.path != "" && samePath(t.path, path)
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || t.path != "" || strings.HasPrefix(address, "udp:") || !samePort(t.port, port) {
+		return false
+	}
+	if sameName(t.host, host) {
+		return true
+	}
+	listens := r.addresses(host)
+	everywhere := host == "" || slices.ContainsFunc(listens, netip.Addr.IsUnspecified)
+	if everywhere {
+		listens = r.ofThisMachine()
+	}
+	here := func(ip netip.Addr) bool {
+		return everywhere && ip.IsLoopback() || slices.Contains(listens, ip)
+	}
+	return slices.ContainsFunc(listens, func(ip netip.Addr) bool { return matches(t.host, ip.String()) }) ||
+		slices.ContainsFunc(dialled(r.addresses(exampleValues.Replace(t.host))), here)
+}
+
+// dialled is what a client connects to that is given these addresses: an unspecified one, or none, means this machine.
+func dialled(addresses []netip.Addr) []netip.Addr {
+	if len(addresses) == 0 || !addresses[0].IsUnspecified() {
+		return addresses
+	}
+	return loopback
+}
+
+var loopback = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
+
+// addresses returns the addresses of a host: an IP address, a name, or "" for all of them.
+func (r *reach) addresses(host string) []netip.Addr {
+	name := strings.ToLower(strings.TrimSuffix(host, "."))
+	switch ip, err := netip.ParseAddr(withoutZone(name)); {
+	case name == "":
+		return []netip.Addr{netip.IPv6Unspecified()}
+	case err == nil:
+		return []netip.Addr{ip.Unmap()}
+	case name == "localhost", strings.HasSuffix(name, ".localhost"):
+		return loopback
+	}
+	return r.named(name)
+}
+
+// withoutZone removes the zone of an IPv6 address: an address with another zone is too rare to tell apart.
+func withoutZone(host string) string {
+	host, _, _ = strings.Cut(host, "%")
+	return host
+}
+
+func (r *reach) named(name string) []netip.Addr {
+	if found, ok := r.known[name]; ok {
+		return found
+	}
+	found, err := r.lookUp(r.ctx, "ip", name)
+	if err != nil {
+		r.unknown[name] = err
+	}
+	for i := range found {
+		found[i] = found[i].Unmap().WithZone("")
+	}
+	r.known[name] = found
+	return found
+}
+
+// ofThisMachine returns the addresses that a listener on every address takes connections for.
+func (r *reach) ofThisMachine() []netip.Addr {
+	if r.local != nil {
+		return r.local
+	}
+	r.local = slices.Clone(loopback)
+	interfaces, _ := net.InterfaceAddrs() // without them the loopback addresses are still known
+	for _, i := range interfaces {
+		if prefix, err := netip.ParsePrefix(i.String()); err == nil {
+			r.local = append(r.local, prefix.Addr().Unmap().WithZone(""))
+		}
+	}
+	return r.local
+}
+
+// sameName reports whether two hosts are written alike.
+func sameName(a, b string) bool {
+	return a != "" && strings.EqualFold(strings.TrimSuffix(a, "."), strings.TrimSuffix(b, "."))
+}
+
+// samePort reports whether a port, perhaps with placeholders, can be this one.
+func samePort(template, port string) bool {
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return false
+	}
+	for zeros := range 6 { // a port may be written with leading zeros
+		if matches(template, strings.Repeat("0", zeros)+strconv.FormatUint(n, 10)) {
+			return true
+		}
+	}
+	return false
+}
+
+// samePath reports whether a path, perhaps with placeholders, can lead to this unix socket.
+func samePath(template, path string) bool {
+	abstract := strings.HasPrefix(path, "@")
+	if abstract || strings.HasPrefix(template, "@") {
+		return matches(template, path)
+	}
+	if matches(filepath.Clean(template), filepath.Clean(path)) || matches(realPath(template), realPath(path)) {
+		return true
+	}
+	a, err := os.Stat(template)
+	b, bad := os.Stat(path)
+	return err == nil && bad == nil && os.SameFile(a, b)
+}
+
+// realPath resolves the symlinks in path as far as its parts exist.
+func realPath(path string) string {
+	const maxLinks = 40
+	for range maxLinks {
+		if resolved, err := filepath.EvalSymlinks(path); err == nil {
+			return resolved
+		}
+		link, err := os.Readlink(path)
+		if err != nil {
+			break
+		}
+		path = absolute(filepath.Dir(path), link)
+	}
+	dir := filepath.Dir(path)
+	if dir == path {
+		return path
+	}
+	return filepath.Join(realPath(dir), filepath.Base(path))
+}
+
+// exampleValues replaces the placeholders of a probe by values that they may have.
+var exampleValues = strings.NewReplacer("{pid}", "1", "{slot}", "0", "{generation}", "1")
+
+// placeholderValues are regular expressions for what the placeholders of a probe can stand for. {slot} is not bounded by the number
+// of workers, which may be scaled.
+var placeholderValues = strings.NewReplacer(`\{pid\}`, `[1-9]\d*`, `\{slot\}`, `(?:0|[1-9]\d{0,3})`, `\{generation\}`, `[1-9]\d*`)
+
+// matches reports whether text with placeholders can become exactly this.
+func matches(template, text string) bool {
+	if !strings.Contains(template, "{") {
+		return template == text
+	}
+	pattern, err := regexp.Compile("^" + placeholderValues.Replace(regexp.QuoteMeta(template)) + "$")
+	return err == nil && pattern.MatchString(text)
+}

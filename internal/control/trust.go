@@ -1,0 +1,65 @@
+package control
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+)
+
+// Trust makes the client ask also a supervisord that runs as the owner of this configuration file's folder: that user decides what
+// the file says.
+func (c *Client) Trust(config string) {
+	folder, err := filepath.Abs(filepath.Dir(config))
+	if err != nil {
+		return
+	}
+	if info, err := os.Stat(folder); err == nil {
+		c.trusted = append(c.trusted, ownerOf(info))
+	}
+}
+
+// known returns an error wrapping ErrStranger if whoever listens at path is not to be trusted: somebody who was there first, in /tmp
+// for example, could answer that a reload went well.
+func (c *Client) known(conn *net.UnixConn, path string) error {
+	p, err := peerOf(conn)
+	if err != nil {
+		return err
+	}
+	own := uint32(os.Geteuid())
+	if p.UID == 0 || p.UID == own || slices.Contains(c.trusted, p.UID) {
+		return nil
+	}
+	folder := filepath.Dir(path)
+	if info, err := os.Stat(folder); err == nil && ownerOf(info) == p.UID && isGiven(folder, own) {
+		return nil
+	}
+	return fmt.Errorf("%w: process %d at %s runs as user %d, who is neither root nor you: find out who made the socket; if the supervisord is theirs, ask as that user",
+		ErrStranger, p.PID, path, p.UID)
+}
+
+// isGiven reports whether root or the user own has made folder, or given it to whom it belongs: no part of its path was made where
+// everybody may.
+func isGiven(folder string, own uint32) bool {
+	resolved, err := filepath.EvalSymlinks(folder)
+	if err != nil {
+		return false
+	}
+	for _, path := range []string{folder, resolved} {
+		for ; path != filepath.Dir(path); path = filepath.Dir(path) {
+			here, err := os.Lstat(path)
+			above, bad := os.Stat(filepath.Dir(path))
+			if err != nil || bad != nil {
+				return false
+			}
+			if owner := ownerOf(here); above.Mode()&0o002 != 0 && owner != 0 && owner != own {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func ownerOf(info os.FileInfo) uint32 { return info.Sys().(*syscall.Stat_t).Uid }

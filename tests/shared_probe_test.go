@@ -1,0 +1,59 @@
+package tests
+
+import (
+	"strings"
+	"testing"
+
+	"example.org/supervisord/internal/lab"
+)
+
+const oldWouldAnswer = "an old worker would answer for a new one"
+
+// askedAt is lab.Web with a probe in place of READY=1.
+func askedAt(table, probe string) string {
+	if table == "ready" {
+		return strings.Replace(lab.Web, `method = "notify"`, probe, 1)
+	}
+	return lab.Web + "[program.web." + table + "]\n" + probe + "\n"
+}
+
+func TestCheckRefusesAProbeAtASharedListener(t *testing.T) {
+	t.Parallel()
+	m := lab.Prepare(t)
+	for _, c := range []struct{ table, listen, probe, want string }{
+		{"ready", "127.0.0.1:18600", "method = \"http\"\nurl = \"http://127.0.0.1:18600/healthz\"", oldWouldAnswer},
+		{"ready", ":18600", "method = \"tcp\"\naddress = \"localhost:18600\"", oldWouldAnswer},
+		{"health", "[::]:18600", "method = \"http\"\nurl = \"http://[::1]:18600/\"", "a healthy one would answer for one that hangs"},
+	} {
+		m.Write(strings.Replace(askedAt(c.table, c.probe), "127.0.0.1:0", c.listen, 1))
+		if out, code := m.Ctl("check"); code != 78 || !strings.Contains(out, c.want) || !strings.Contains(out, "config.toml:") {
+			t.Errorf("%+v: exit code %d: %s", c, code, out)
+		}
+	}
+}
+
+// TestAReloadToAProbeAtASharedListenerChangesNothing: the port is the kernel's choice, so that only the running supervisord knows it.
+func TestAReloadToAProbeAtASharedListenerChangesNothing(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	for _, c := range []struct{ table, probe string }{
+		{"ready", "method = \"http\"\nurl = \"http://" + m.Address() + "/\""},
+		{"health", "method = \"tcp\"\naddress = \"" + m.Address() + "\""},
+	} {
+		m.Write(askedAt(c.table, c.probe))
+		m.CtlOK("check") // which cannot know
+		m.CtlFails(78, []string{"program.web." + c.table, "reaches the listener", m.Address()}, "reload")
+	}
+	m.Never(lab.Says(lab.TrialBegan), lab.Gen(2))
+	m.Untouched(m.WorkerPID(1))
+}
+
+func TestAReloadToAProbeAtAListenerThatOnlyOldWorkersHaveChangesNothing(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	m.Write("[program.web]\ncommand = [{sleep}]\nready = { method = \"tcp\", address = \"" + m.Address() + "\" }\n")
+	m.CtlFails(78, []string{oldWouldAnswer}, "reload")
+	m.Untouched(m.WorkerPID(1))
+}

@@ -1,0 +1,97 @@
+package worker
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// made makes a directory with exactly this mode.
+func made(t *testing.T, path string, mode os.FileMode) string {
+	t.Helper()
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestRuntimeDirectoryThatOthersCanReplaceIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	like := made(t, filepath.Join(dir, "tmp"), 0o777|os.ModeSticky) // like /tmp
+	made(t, filepath.Join(dir, "own"), 0o755)
+	link := filepath.Join(like, "link")
+	if err := os.Symlink(filepath.Join(dir, "own"), link); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		made(t, filepath.Join(dir, "for-all"), 0o777):                        "everybody can write to the runtime directory",
+		filepath.Join(made(t, filepath.Join(dir, "not-sticky"), 0o777), "x"): "",
+		made(t, filepath.Join(dir, "not-sticky", "run"), 0o755):              "everybody can replace the runtime directory",
+		made(t, filepath.Join(like, "for-all"), 0o777):                       "everybody can write to the runtime directory",
+		link: "is a symlink where everybody can make one",
+		file: "is not a directory",
+	} {
+		if err := CheckDirectory(path); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", path, err, want)
+		}
+	}
+}
+
+func TestRuntimeDirectoryOfOnesOwnIsGood(t *testing.T) {
+	dir := t.TempDir()
+	like := made(t, filepath.Join(dir, "tmp"), 0o777|os.ModeSticky)
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink("run", link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{
+		made(t, filepath.Join(dir, "run"), 0o755), made(t, filepath.Join(dir, "group"), 0o775), made(t, filepath.Join(like, "own"), 0o700),
+		made(t, filepath.Join(like, "open"), 0o755), link, like, "/", filepath.Join(dir, "absent"),
+	} {
+		if err := CheckDirectory(path); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+func TestRuntimeDirectoryOfAnotherUserIsRefused(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make a directory of another user")
+	}
+	dir := made(t, filepath.Join(t.TempDir(), "run"), 0o755)
+	if err := os.Chown(dir, 12346, -1); err != nil {
+		t.Fatal(err)
+	}
+	if err := PrepareDirectory(dir); err == nil || !strings.Contains(err.Error(), "belongs to user 12346") {
+		t.Errorf("got %v", err)
+	}
+	like := made(t, filepath.Join(t.TempDir(), "tmp"), 0o777|os.ModeSticky)
+	theirs := made(t, filepath.Join(like, "theirs"), 0o777|os.ModeSticky)
+	if err := os.Chown(theirs, 12346, -1); err != nil {
+		t.Fatal(err)
+	}
+	if err := PrepareDirectory(made(t, filepath.Join(theirs, "ours"), 0o700)); err == nil || !strings.Contains(err.Error(), theirs+" belongs to user 12346") {
+		t.Errorf("in a directory of theirs: got %v", err)
+	}
+}
+
+func TestRuntimeDirectoryIsMadeWithTheDirectoriesAboveIt(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	if err := PrepareDirectory(dir); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode() != os.ModeDir|0o755 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if err := PrepareDirectory(dir); err != nil {
+		t.Errorf("the second time: %v", err)
+	}
+}
