@@ -35,6 +35,6 @@ func (d *master) closeControl() {
 		return
 	}
 	if err := d.control.Close(); err != nil {
-		d.log.Error("cannot remove the control socket", zap.Error(err))
+		d.log.Error("cannot close the control socket", zap.Error(err))
 	}
 }

@@ -69,6 +69,7 @@ func run(path string) error {
 // run is the daemon. Signals are caught first of all: until then HUP would end it.
 func (d *master) run() error {
 	signals := catch()
+	prepareThreads()
 	d.gauge = new(control.Gauge)
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(30) // memory is dearer to it than the little that it computes
@@ -90,6 +91,7 @@ func (d *master) run() error {
 		d.sync()
 		os.Exit(0) // what would be closed on the way out is left to the next supervisord
 	}
+	d.exitAfter(endTimeout, err)
 	d.closeControl()
 	observer.Close()
 	d.stopped = true
@@ -98,6 +100,20 @@ func (d *master) run() error {
 		d.lines.Ends()
 	}
 	return err
+}
+
+// endTimeout is how long supervisord may take to end when every program has stopped: longer than any limit on what it closes.
+const endTimeout = 20 * time.Second
+
+// exitAfter ends the process if it still runs then: a client, a hook or a hung disk must not keep a stopped supervisord alive.
+func (d *master) exitAfter(limit time.Duration, err error) {
+	time.AfterFunc(limit, func() {
+		d.log.Error("not everything could be closed in time; supervisord ends anyway", zap.Duration("after", limit))
+		if err != nil {
+			os.Exit(exitCode(err))
+		}
+		os.Exit(0)
+	})
 }
 
 // close leaves nothing behind after a stop, nor after a start that failed. It closes what setUp has opened.

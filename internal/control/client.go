@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -44,9 +45,8 @@ var (
 func NewClient(paths ...string) *Client {
 	c := &Client{path: paths[len(paths)-1]}
 	dial := func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
-		var d net.Dialer
 		for _, path := range paths {
-			if conn, err = d.DialContext(ctx, "unix", path); !absent(err) {
+			if conn, err = connect(ctx, path); !absent(err) {
 				if err == nil {
 					err = c.known(conn.(*net.UnixConn), path)
 				}
@@ -61,6 +61,28 @@ func NewClient(paths ...string) *Client {
 	}
 	c.http = &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 1}}
 	return c
+}
+
+// While the queue of the socket is full, connect(2) fails with EAGAIN. The client tries again so often, for so long.
+const (
+	fullPause   = 10 * time.Millisecond
+	fullTimeout = 10 * time.Second
+)
+
+func connect(ctx context.Context, path string) (net.Conn, error) {
+	var d net.Dialer
+	last := time.Now().Add(fullTimeout)
+	for {
+		conn, err := d.DialContext(ctx, "unix", path)
+		if !errors.Is(err, unix.EAGAIN) || time.Now().After(last) {
+			return conn, err
+		}
+		select {
+		case <-time.After(fullPause):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 func absent(err error) bool {

@@ -34,11 +34,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	out, done, err := s.stream(w, r)
-	if err != nil {
-		return err
-	}
-	defer done()
+	out := newLines(w)
 	updates, err := s.follow(r.Context())
 	if err != nil {
 		return err

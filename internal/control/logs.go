@@ -34,11 +34,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out, done, err := s.stream(w, r)
-	if err != nil {
-		return err
-	}
-	defer done()
+	out := newLines(w)
 	out.begin()
 	last, reader := v.(*worker.Log).Last(n)
 	out.entries(last, 0)

@@ -40,7 +40,7 @@ const (
 	Refused      Code = "refused"      // the configuration
 	BadBinary    Code = "bad_binary"   // the one that was to take over
 	OtherConfig  Code = "other_config" // see ConfigHeader
-	TooMany      Code = "too_many"
+	TooMany      Code = "too_many"     // there is no room for one more connection
 	Stopping     Code = "stopping"
 	TooSlow      Code = "too_slow" // no answer in time
 	Internal     Code = "internal"
@@ -48,7 +48,7 @@ const (
 
 var statusOf = map[Code]int{
 	BadRequest: http.StatusBadRequest, NotPermitted: http.StatusForbidden, NoProgram: http.StatusNotFound, NoPath: http.StatusNotFound,
-	NotNow: http.StatusConflict, Refused: http.StatusUnprocessableEntity, BadBinary: http.StatusUnprocessableEntity, OtherConfig: http.StatusMisdirectedRequest, TooMany: http.StatusTooManyRequests,
+	NotNow: http.StatusConflict, Refused: http.StatusUnprocessableEntity, BadBinary: http.StatusUnprocessableEntity, OtherConfig: http.StatusMisdirectedRequest, TooMany: http.StatusServiceUnavailable,
 	Stopping: http.StatusServiceUnavailable, TooSlow: http.StatusGatewayTimeout, Internal: http.StatusInternalServerError,
 }
 
@@ -81,9 +81,6 @@ func ProblemOf(err error) *Problem {
 // Write answers with the problem.
 func (p *Problem) Write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
-	if p.Code == TooMany {
-		w.Header().Set("Retry-After", "1")
-	}
 	w.WriteHeader(p.Status)
 	json.NewEncoder(w).Encode(p) //nolint:errcheck // the client may be gone
 }

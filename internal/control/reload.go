@@ -115,11 +115,7 @@ func (s *Server) reloadAndWait(w http.ResponseWriter, r *http.Request, b ReloadB
 	if err != nil {
 		return err
 	}
-	out, done, err := s.stream(w, r)
-	if err != nil {
-		return err
-	}
-	defer done()
+	out := newLines(w)
 	updates, err := s.follow(r.Context())
 	if err != nil {
 		return err
@@ -153,11 +149,7 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out, done, err := s.stream(w, r)
-	if err != nil {
-		return err
-	}
-	defer done()
+	out := newLines(w)
 	ctx, cancel := context.WithTimeoutCause(r.Context(), timeout, errTime)
 	defer cancel()
 	updates, err := s.resume(r.Context(), c) // how things are now is told in any case

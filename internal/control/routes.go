@@ -318,14 +318,9 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// stream prepares an answer without an end of its own. The function that it returns must be called at the end.
-func (s *Server) stream(w http.ResponseWriter, r *http.Request) (*lines, func(), error) {
-	p, _ := peerFrom(r.Context())
-	change := s.rights.mayChange(p)
-	if !s.streams.enter(change) {
-		return nil, nil, problem(TooMany, "too many clients follow what happens", "end some of them")
-	}
-	return &lines{w: w, control: http.NewResponseController(w)}, func() { s.streams.leave(change) }, nil
+// newLines prepares an answer without an end of its own.
+func newLines(w http.ResponseWriter) *lines {
+	return &lines{w: w, control: http.NewResponseController(w)}
 }
 
 // lines writes one JSON object a line, each at once. After an error it writes no more.

@@ -13,6 +13,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"example.org/supervisord/internal/clients"
+	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/supervisor"
 )
@@ -26,6 +28,7 @@ const (
 	idleTimeout   = time.Minute
 	writeTimeout  = 10 * time.Second // of an answer, or of one line of a stream
 	closeTimeout  = time.Second      // for the last lines of streams, as the server ends
+	leaveTimeout  = 5 * time.Second  // for everything else that must end with the server
 )
 
 // How long the loop may take to answer. A reload reads files and looks up names first.
@@ -35,6 +38,9 @@ const (
 )
 
 var errSlow = errors.New("supervisord has not answered in time")
+
+// ErrLeft says that something of a server still runs after Close: a connection that the kernel does not close, for example.
+var ErrLeft = errors.New("not all connections could be closed in time")
 
 // Asker is the door to the loop: a supervisor.Supervisor.
 type Asker interface {
@@ -62,7 +68,6 @@ type Server struct {
 	rights  rights
 	socket  *Socket
 	http    *http.Server
-	streams streams
 	serving sync.WaitGroup // the listener and every handler
 }
 
@@ -81,15 +86,19 @@ func Serve(o Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.socket.Close())
 	}
+	foreign.RefuseRights(s.socket.FD()) // before Linux 6.16: see client
+	shared := s.share(l)
 	s.http = &http.Server{
 		Handler: s.counted(s.routes()), MaxHeaderBytes: maxHeader,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,
-		ErrorLog:    log.New(discard{o.Log}, "", 0),
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return withPeer(ctx, c.(*client).peer) },
+		ErrorLog:  log.New(discard{o.Log}, "", 0),
+		ConnState: shared.ConnState,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return withPeer(ctx, c.(*clients.Conn).Conn.(*client).peer)
+		},
 	}
-	d := &door{UnixListener: l, rights: s.rights, reader: map[uint32]int{}}
 	s.serving.Go(func() {
-		if err := s.http.Serve(d); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.http.Serve(shared); !errors.Is(err, http.ErrServerClosed) {
 			o.Log.Error("the control socket is closed", zap.Error(err))
 		}
 	})
@@ -130,16 +139,32 @@ func (s *Server) open() error {
 // FD is the descriptor of the listening socket, to be handed over to the next image: Options.Inherited there.
 func (s *Server) FD() int { return s.socket.FD() }
 
-// Close ends every answer and removes the socket, if it is still this server's. It waits until nothing of the server runs any more.
+// Close ends every answer and removes the socket, if it is still this server's. It waits until nothing of the server runs any more, at
+// most 6 s: then it returns ErrLeft (wrapped).
 func (s *Server) Close() error {
+	gone := s.socket.Close()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.shutDown()
+	}()
+	limit := time.NewTimer(closeTimeout + leaveTimeout)
+	defer limit.Stop()
+	select {
+	case <-ended:
+		return gone
+	case <-limit.C:
+		return errors.Join(gone, ErrLeft)
+	}
+}
+
+func (s *Server) shutDown() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	gone := s.socket.Close()
 	if s.http.Shutdown(ctx) != nil {
 		s.http.Close() //nolint:errcheck // nothing is left to lose
 	}
 	s.serving.Wait()
-	return gone
 }
 
 // counted lets Close wait for the handlers.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/supervisor"
 )
 
@@ -415,48 +417,123 @@ func TestEventsOfOneProgramAreThoseOnly(t *testing.T) {
 	}
 }
 
-func TestReadersCannotKeepAnOperatorOut(t *testing.T) {
+func TestOneUserCannotKeepOthersOut(t *testing.T) {
 	s := serve(t, newFake(), func(o *Options) { o.Access.Read = true })
-	for range maxConnsPerUID {
+	follower := dial(t, s)
+	fmt.Fprint(follower, "GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+	if line, err := bufio.NewReader(follower).ReadString('\n'); err != nil || !strings.Contains(line, " 200 ") {
+		t.Fatalf("root cannot follow: %q %v", line, err)
+	}
+	for range 2 * maxConns {
 		dialAs(t, s, nobody, nobody)
 	}
-	eventually(t, "one more is turned away", func() bool {
-		code, _ := talk(t, dialAs(t, s, nobody, nobody), "GET", "/v1/status", "")
-		return code == 503
-	})
-	if code, _ := talk(t, dialAs(t, s, nobody-1, nobody), "GET", "/v1/status", ""); code != 200 {
-		t.Errorf("another user is answered %d", code)
+	for name, c := range map[string]net.Conn{"root": dial(t, s), "another user": dialAs(t, s, nobody-1, nobody), "the user itself": dialAs(t, s, nobody, nobody)} {
+		if code, _ := talk(t, c, "GET", "/v1/status", ""); code != 200 {
+			t.Errorf("%s is answered %d", name, code)
+		}
+	}
+	follower.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if _, err := io.Copy(io.Discard, follower); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("root no longer follows: %v", err)
+	}
+}
+
+func TestReadersAreTurnedAwayWhileOperatorsHaveEveryConnection(t *testing.T) {
+	f := newFake()
+	f.followed = make(chan struct{}, 2*maxConns)
+	s := serve(t, f, func(o *Options) { o.Access.Read = true })
+	for range maxConns {
+		fmt.Fprint(dial(t, s), "GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+	}
+	eventually(t, "all follow", func() bool { return f.following() == maxConns })
+	if code, text := talk(t, dialAs(t, s, nobody, nobody), "GET", "/v1/status", ""); code != 503 || !strings.Contains(text, string(TooMany)) {
+		t.Errorf("a reader is answered %d %s", code, text)
 	}
 	if code, _ := talk(t, dial(t, s), "GET", "/v1/status", ""); code != 200 {
 		t.Errorf("root is answered %d", code)
 	}
+	eventually(t, "only the oldest of root's followers has lost its place", func() bool { return f.following() == maxConns-1 })
 }
 
-func TestThereIsALimitOfClientsAndOfStreams(t *testing.T) {
-	f := newFake()
-	s := serve(t, f)
-	for range maxStreams {
-		fmt.Fprint(dial(t, s), "GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+// lingering sends a request without an end, and with it the last descriptor of a TCP socket whose closing takes an hour, or until
+// what is returned is closed.
+func lingering(t *testing.T, c net.Conn) io.Closer {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	eventually(t, "all follow", func() bool { return f.following() == maxStreams })
-	refuses(t, dial(t, s), 429, "GET", "/v1/events", "")
-	for range maxConns - maxStreams {
-		dial(t, s)
+	defer l.Close()
+	tcp, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
 	}
-	eventually(t, "one more is turned away", func() bool {
-		code, _ := answerOf(dial(t, s))
-		return code == 503
+	deaf, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tcp.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	for junk := make([]byte, 1<<16); err == nil; {
+		_, err = tcp.Write(junk)
+	}
+	last, to := duplicate(t, tcp), duplicate(t, c)
+	tcp.Close()
+	unix.SetsockoptLinger(last, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600})
+	foreign.Apart(func() { // the server may be so quick that the descriptor here is the last one
+		err = unix.Sendmsg(to, []byte("GET /v1/status HTTP/1.1\r\n"), unix.UnixRights(last), nil, 0)
+		unix.Close(last)
 	})
+	unix.Close(to)
+	if err != nil {
+		t.Error(err)
+	}
+	return deaf
 }
 
-// answerOf is what a server says unasked.
-func answerOf(c net.Conn) (int, error) {
-	c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
-	line, err := bufio.NewReader(c).ReadString('\n')
-	code := 0
-	fmt.Sscanf(line, "HTTP/1.1 %d", &code)
-	c.Close()
-	return code, err
+func duplicate(t *testing.T, c net.Conn) (fd int) {
+	t.Helper()
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err == nil {
+		raw.Control(func(f uintptr) { fd, err = unix.FcntlInt(f, unix.F_DUPFD_CLOEXEC, 0) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+// TestDescriptorsThatTakeLongToCloseDelayNobodyOnOldKernels lets the kernel pass descriptors, as it does before Linux 6.16.
+func TestDescriptorsThatTakeLongToCloseDelayNobodyOnOldKernels(t *testing.T) {
+	var ends time.Time
+	var deaf []io.Closer
+	t.Cleanup(func() { // after that of serve, which closes the server
+		if took := time.Since(ends); took > closeTimeout+leaveTimeout/2 {
+			t.Errorf("the server ended after %v", took)
+		}
+		for _, d := range deaf {
+			d.Close()
+		}
+	})
+	s := serve(t, newFake())
+	unix.SetsockoptInt(s.FD(), unix.SOL_SOCKET, unix.SO_PASSRIGHTS, 1) // ENOPROTOOPT: an old kernel
+	for range 8 {
+		deaf = append(deaf, lingering(t, dial(t, s)))
+	}
+	if code, _ := talk(t, dial(t, s), "GET", "/v1/status", ""); code != 200 {
+		t.Errorf("others are answered %d", code)
+	}
+	ends = time.Now()
+}
+
+func TestDescriptorsAreRefused(t *testing.T) {
+	s := serve(t, newFake())
+	if _, err := unix.GetsockoptInt(s.FD(), unix.SOL_SOCKET, unix.SO_PASSRIGHTS); err != nil {
+		t.Skip("this kernel cannot refuse descriptors: ", err)
+	}
+	_, _, err := dial(t, s).(*net.UnixConn).WriteMsgUnix([]byte("GET"), unix.UnixRights(0), nil)
+	if !errors.Is(err, unix.EPERM) {
+		t.Errorf("sending one: %v, want EPERM", err)
+	}
 }
 
 func TestWhoNeverEndsARequestIsCutOff(t *testing.T) {

@@ -23,8 +23,7 @@ import (
 
 // The limits on clients.
 const (
-	maxConns      = 64
-	maxStreams    = 16
+	maxConns      = 64 // see clients.Listener
 	maxHeader     = 8 << 10
 	headerTimeout = 5 * time.Second
 	readTimeout   = 10 * time.Second
@@ -85,12 +84,14 @@ func Serve(o Options) (*Server, error) {
 	}
 	s := &Server{Options: o, listener: l, socket: socket, streams: map[*stream]bool{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	shared := share(l)
 	s.http = &http.Server{
 		Handler: s.routes(), MaxHeaderBytes: maxHeader, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
 		WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, ErrorLog: log.New(quiet{o.Log}, "", 0),
+		ConnState: shared.ConnState,
 	}
 	s.serving.Go(func() {
-		if err := s.http.Serve(&door{Listener: l, free: maxConns}); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.http.Serve(shared); !errors.Is(err, http.ErrServerClosed) {
 			o.Log.Error("metrics and the page are no longer served", zap.Error(err))
 		}
 	})

@@ -1,0 +1,162 @@
+// Package clients shares the connections of an HTTP server among its clients: however many connections one of them opens, and
+// whatever it does with them, another one gets in.
+package clients
+
+import (
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Client is who is at the other end of a connection, as far as the server tells clients apart.
+type Client struct {
+	Name any // comparable; connections with the same name share a part
+	Rank int // a client never takes the place of one with a higher rank
+}
+
+// Listener lets at most Max connections in. At the limit a new connection takes the place of another one: of the clients with the
+// lowest rank, not above its own, the one with the most connections loses one that is idle, else one that has not sent its first
+// request, else one that is being answered; the oldest of these. A connection that is being answered is closed only for a client that
+// would still have fewer connections than the one that loses it, or for its own client. If no connection may be closed, the new one
+// reads Full and is closed.
+//
+// ConnState must be the ConnState of the http.Server.
+type Listener struct {
+	net.Listener
+	Max      int
+	Identify func(net.Conn) (Client, error) // an error closes the connection
+	Full     string                         // a complete answer in HTTP, short enough for an empty socket buffer
+
+	mu    sync.Mutex
+	conns map[*Conn]bool
+	count map[any]int // of connections, by client
+}
+
+// Conn is a connection that was let in.
+type Conn struct {
+	net.Conn
+	Client
+
+	listener *Listener
+	since    time.Time // in this state
+	state    http.ConnState
+	once     sync.Once
+}
+
+// Accept returns the next connection that is let in, as a *Conn.
+func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		raw, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		client, err := l.Identify(raw)
+		if err != nil {
+			raw.Close() //nolint:errcheck // the client is gone
+			continue
+		}
+		c, victim := l.enter(&Conn{Conn: raw, Client: client, listener: l, since: time.Now()})
+		if victim != nil {
+			victim.Close() //nolint:errcheck // nobody is left to tell
+		}
+		if c != nil {
+			return c, nil
+		}
+		raw.SetWriteDeadline(time.Now().Add(time.Second)) //nolint:errcheck // it is a socket
+		raw.Write([]byte(l.Full))                         //nolint:errcheck // the client may be gone
+		raw.Close()                                       //nolint:errcheck // likewise
+	}
+}
+
+// enter lets c in, or returns nil. The connection whose place c takes, if it takes one, is to be closed.
+func (l *Listener) enter(c *Conn) (in, victim *Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.conns) >= l.Max {
+		if victim = l.victim(c); victim == nil {
+			return nil, nil
+		}
+		l.forget(victim)
+	}
+	if l.conns == nil {
+		l.conns, l.count = map[*Conn]bool{}, map[any]int{}
+	}
+	l.conns[c] = true
+	l.count[c.Name]++
+	return c, victim
+}
+
+// victim is the connection whose place c takes. nil: there is none.
+func (l *Listener) victim(c *Conn) *Conn {
+	var worst *Conn
+	for v := range l.conns {
+		if l.mayReplace(v, c) && (worst == nil || l.before(v, worst)) {
+			worst = v
+		}
+	}
+	return worst
+}
+
+func (l *Listener) mayReplace(v, c *Conn) bool {
+	switch {
+	case v.Rank != c.Rank:
+		return v.Rank < c.Rank
+	case v.state == http.StateActive && v.Name != c.Name:
+		return l.count[v.Name] > l.count[c.Name]+1
+	}
+	return true
+}
+
+// before reports whether v is closed rather than w.
+func (l *Listener) before(v, w *Conn) bool {
+	switch {
+	case v.Rank != w.Rank:
+		return v.Rank < w.Rank
+	case l.count[v.Name] != l.count[w.Name]:
+		return l.count[v.Name] > l.count[w.Name]
+	case v.state != w.state:
+		return standing(v.state) < standing(w.state)
+	}
+	return v.since.Before(w.since)
+}
+
+// standing orders the states of connections by how little is lost when they are closed.
+func standing(s http.ConnState) int {
+	switch s {
+	case http.StateIdle:
+		return 0
+	case http.StateNew:
+		return 1
+	}
+	return 2
+}
+
+// ConnState follows the state of the connections.
+func (l *Listener) ConnState(conn net.Conn, s http.ConnState) {
+	c := conn.(*Conn)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.state, c.since = s, time.Now()
+}
+
+// forget is for whoever holds the lock.
+func (l *Listener) forget(c *Conn) {
+	if !l.conns[c] {
+		return
+	}
+	delete(l.conns, c)
+	if l.count[c.Name]--; l.count[c.Name] == 0 {
+		delete(l.count, c.Name)
+	}
+}
+
+// Close closes the connection and makes room for another one.
+func (c *Conn) Close() error {
+	c.once.Do(func() {
+		c.listener.mu.Lock()
+		defer c.listener.mu.Unlock()
+		c.listener.forget(c)
+	})
+	return c.Conn.Close()
+}

@@ -1,0 +1,105 @@
+package clients
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// newConn is a connection in a state since so many seconds.
+func newConn(l *Listener, name string, rank int, state http.ConnState, age int) *Conn {
+	a, _ := net.Pipe()
+	return &Conn{Conn: a, Client: Client{name, rank}, listener: l, state: state, since: time.Unix(int64(1000-age), 0)}
+}
+
+func TestTheConnectionThatMattersLeastMakesRoom(t *testing.T) {
+	type conn struct {
+		name  string
+		rank  int
+		state http.ConnState
+		age   int
+	}
+	const idle, fresh, active = http.StateIdle, http.StateNew, http.StateActive
+	for _, c := range []struct {
+		what   string
+		there  []conn
+		comes  conn
+		victim int // -1: the newcomer is turned away
+	}{
+		{"the oldest idle one of the same client", []conn{{"a", 0, active, 9}, {"a", 0, idle, 1}, {"a", 0, idle, 2}, {"a", 0, fresh, 9}}, conn{name: "a"}, 2},
+		{"one without a request before one that is answered", []conn{{"a", 0, active, 9}, {"a", 0, fresh, 1}, {"a", 0, fresh, 2}}, conn{name: "a"}, 2},
+		{"the oldest, if all are answered", []conn{{"a", 0, active, 1}, {"a", 0, active, 2}}, conn{name: "a"}, 1},
+		{"one of the client with the most", []conn{{"b", 0, idle, 9}, {"a", 0, active, 1}, {"a", 0, active, 2}}, conn{name: "b"}, 0},
+		{"one of another client that has more", []conn{{"b", 0, active, 9}, {"a", 0, active, 1}, {"a", 0, active, 2}, {"a", 0, active, 3}}, conn{name: "b"}, 3},
+		{"nobody, if others have no more", []conn{{"a", 0, active, 9}, {"b", 0, active, 9}}, conn{name: "c"}, -1},
+		{"an idle one of a client that has no more", []conn{{"a", 0, active, 9}, {"b", 0, idle, 1}}, conn{name: "c"}, 1},
+		{"one of a lower rank first", []conn{{"a", 1, idle, 9}, {"b", 0, active, 1}}, conn{name: "a", rank: 1}, 1},
+		{"nobody of a higher rank", []conn{{"a", 1, idle, 9}}, conn{name: "b"}, -1},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			l := &Listener{Max: len(c.there)}
+			var there []*Conn
+			for _, x := range c.there {
+				in, victim := l.enter(newConn(l, x.name, x.rank, x.state, x.age))
+				if in == nil || victim != nil {
+					t.Fatal("there is room for all")
+				}
+				there = append(there, in)
+			}
+			in, victim := l.enter(newConn(l, c.comes.name, c.comes.rank, fresh, 0))
+			if c.victim < 0 {
+				if in != nil || victim != nil {
+					t.Errorf("it is let in in place of %+v", victim)
+				}
+				return
+			}
+			if in == nil || victim != there[c.victim] {
+				t.Errorf("the victim is %+v, want %+v", victim, there[c.victim])
+			}
+			if victim.Close(); len(l.conns) != l.Max || sum(l.count) != l.Max {
+				t.Errorf("then %d connections are counted, by client %v", len(l.conns), l.count)
+			}
+		})
+	}
+}
+
+func sum(count map[any]int) (n int) {
+	for _, k := range count {
+		n += k
+	}
+	return n
+}
+
+// TestAServerAnswersBehindManyConnections holds the states that net/http reports against those that the listener counts on.
+func TestAServerAnswersBehindManyConnections(t *testing.T) {
+	raw, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most = 4
+	l := &Listener{Listener: raw, Max: most, Full: "full", Identify: func(c net.Conn) (Client, error) { return Client{Name: "one"}, nil }}
+	server := &http.Server{ConnState: l.ConnState, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "well") })}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	var clients []*http.Client
+	for range 3 * most {
+		c := &http.Client{Transport: &http.Transport{}}
+		clients = append(clients, c)
+		answer, err := c.Get("http://" + raw.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, answer.Body)
+		answer.Body.Close() // and the connection is kept
+	}
+	for _, c := range clients {
+		c.CloseIdleConnections()
+	}
+	server.Close()
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		t.Error(err)
+	}
+}

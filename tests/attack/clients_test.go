@@ -1,0 +1,193 @@
+package attack
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/internal/lab"
+)
+
+// sendLingering sends over a unix socket the last descriptor of a TCP connection whose closing takes an hour, or until what is returned
+// is closed, and this text before it. A kernel that lets the receiver refuse descriptors sends nothing (EPERM).
+func sendLingering(t *testing.T, to *net.UnixConn, text string) io.Closer {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	lab.Must(t, err)
+	defer l.Close()
+	tcp, err := net.Dial("tcp", l.Addr().String())
+	lab.Must(t, err)
+	deaf, err := l.Accept()
+	lab.Must(t, err)
+	tcp.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	for junk := make([]byte, 1<<16); err == nil; {
+		_, err = tcp.Write(junk)
+	}
+	raw, err := tcp.(*net.TCPConn).SyscallConn()
+	lab.Must(t, err)
+	last := -1
+	lab.Must(t, raw.Control(func(fd uintptr) { last, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }))
+	lab.Must(t, err)
+	tcp.Close()
+	unix.SetsockoptLinger(last, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600})
+	foreign.Apart(func() { // the descriptor here may be the last one
+		_, _, err = to.WriteMsgUnix([]byte(text), unix.UnixRights(last), nil)
+		unix.Close(last)
+	})
+	if err != nil && !errors.Is(err, unix.EPERM) {
+		t.Errorf("cannot send a descriptor: %v", err)
+	}
+	return deaf
+}
+
+func controlSocket(t *testing.T, m *lab.Supervisord) *net.UnixConn {
+	t.Helper()
+	for {
+		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: m.Path("run/control.sock")})
+		if errors.Is(err, unix.EAGAIN) { // its queue is full
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		lab.Must(t, err)
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+}
+
+func TestDescriptorsSentToTheControlSocketDoNotDelayTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, signals := range map[string][]syscall.Signal{"TERM": {syscall.SIGTERM}, "QUIT": {syscall.SIGQUIT}, "all": {syscall.SIGTERM, syscall.SIGTERM, syscall.SIGQUIT}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := lab.Start(t, lab.Hello)
+			m.Serves(1)
+			for range 4 {
+				deaf := sendLingering(t, controlSocket(t, m), "GET /v1/status HTTP/1.1\r\n")
+				defer deaf.Close()
+			}
+			m.CtlOK("status")
+			for _, sig := range signals {
+				m.Signal(sig)
+			}
+			m.Ends(0)
+		})
+	}
+}
+
+// idle opens connections that have had an answer to a GET, and keeps them open until the test ends.
+func idle(t *testing.T, n int, network, address, path string) {
+	t.Helper()
+	for range n {
+		c, err := net.Dial(network, address)
+		lab.Must(t, err)
+		t.Cleanup(func() { c.Close() })
+		io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil || answer.StatusCode != http.StatusOK {
+			t.Fatalf("%s is answered %v, %v", path, answer, err)
+		}
+	}
+}
+
+func TestIdleClientsOfTheControlSocketKeepNobodyOut(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Hello)
+	m.Serves(1)
+	idle(t, 300, "unix", m.Path("run/control.sock"), "/v1/status?usage=no")
+	m.CtlOK("status")
+	m.CtlOK("reload", "--drained")
+	m.CtlOK("stop", "web")
+}
+
+func TestFollowersThatNeverReadKeepNobodyOut(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Hello)
+	m.Serves(1)
+	for range 300 {
+		io.WriteString(controlSocket(t, m), "GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+	}
+	m.CtlOK("status")
+	for range 3 {
+		m.CtlOK("reload", "--drained")
+	}
+}
+
+// pageAddress is where metrics and the page are served.
+func pageAddress(t *testing.T, m *lab.Supervisord) string {
+	t.Helper()
+	var line struct{ Address string }
+	lab.Must(t, json.Unmarshal([]byte(m.Await(lab.Says("metrics and the page are served")).Text), &line))
+	return line.Address
+}
+
+func TestIdleConnectionsShutOutNeitherProbesNorScrapers(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, "http = \"127.0.0.1:0\"\n"+lab.Hello)
+	m.Serves(1)
+	address := pageAddress(t, m)
+	idle(t, 200, "tcp", address, "/healthz")
+	for range 100 {
+		c, err := net.Dial("tcp", address) // says nothing
+		lab.Must(t, err)
+		defer c.Close()
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for _, path := range []string{"/readyz", "/metrics", "/state"} {
+		answer, err := client.Get("http://" + address + path)
+		lab.Must(t, err)
+		answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			t.Errorf("%s is answered %s", path, answer.Status)
+		}
+	}
+}
+
+// bomb forks without end once there is a file.
+const bomb = `
+[program.bomb]
+command = ["perl", "-e", "select undef, undef, undef, 0.02 until -e '{dir}/go'; for (;;) { my $p = fork; defined $p or select undef, undef, undef, 0.001; if (defined $p && !$p) { sleep 1000 } }"]
+ready = { method = "delay", delay = "10ms" }
+`
+
+// TestAForkBombThatUsesUpTheTasksDoesNotEndSupervisord: Go makes threads when there is work for more CPUs, or when system calls block,
+// and aborts the process if it cannot.
+func TestAForkBombThatUsesUpTheTasksDoesNotEndSupervisord(t *testing.T) {
+	lab.Need(t, "perl")
+	lab.NeedRoot(t, "start it as a user without other processes")
+	for i, cpus := range []string{"", "8", "32"} {
+		t.Run("GOMAXPROCS="+cpus, func(t *testing.T) {
+			m := lab.PrepareOrdinary(t)
+			m.As = &syscall.Credential{Uid: uint32(1_000_000 + 10*os.Getpid() + i), Gid: 65534}
+			lab.Must(t, os.Chown(m.Dir, int(m.As.Uid), int(m.As.Gid)))
+			m.Via = []string{lab.Need(t, "prlimit"), "--nproc=100:100"}
+			if cpus != "" {
+				m.Env = []string{"GOMAXPROCS=" + cpus}
+			}
+			m.Start(lab.Hello + bomb)
+			m.AwaitN(2, lab.Says(lab.GenerationServes))
+			m.File("go", "")
+			m.Until("no task is left", func() bool {
+				out, _ := m.Ctl("reload", "web")
+				return strings.Contains(out, "resource temporarily unavailable")
+			})
+			for range 5 {
+				for range 40 {
+					io.WriteString(controlSocket(t, m), "GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n")
+				}
+				m.CtlFails(11, []string{"resource temporarily unavailable"}, "reload", "web")
+			}
+			m.CtlOK("status")
+		})
+	}
+}
