@@ -297,8 +297,8 @@ func (s *Supervisor) settings(c *config.Config) {
 }
 
 // lasting is the settings that hold until the end.
-func lasting(c config.Supervisor) [9]string {
-	return [...]string{c.PIDFile, c.RuntimeDir, c.LogFormat, c.Control, c.ControlMode.String(), c.ControlGroup, c.ControlRead, c.HTTP, c.HTTPTokenFile}
+func lasting(c config.Supervisor) [10]string {
+	return [...]string{c.PIDFile, c.RuntimeDir, c.LogFormat, c.Control, c.ControlMode.String(), c.ControlGroup, c.ControlRead, c.HTTP, strings.Join(c.HTTPHosts, " "), c.HTTPTokenFile}
 }
 
 // watch tells the watcher what to look at.

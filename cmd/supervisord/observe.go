@@ -5,6 +5,6 @@ import "example.org/supervisord/internal/observe"
 // observe begins to follow the supervisor, which need not run yet.
 func (d *master) observe() *observe.Observer {
 	return observe.Start(observe.Options{
-		Asker: d.supervisor, Updates: d.updates, Runner: d.launcher, Log: d.log, Version: version(), Gauge: d.gauge, HTTP: d.settings.HTTP, TokenFile: d.settings.HTTPTokenFile,
+		Asker: d.supervisor, Updates: d.updates, Runner: d.launcher, Log: d.log, Version: version(), Gauge: d.gauge, HTTP: d.settings.HTTP, Hosts: d.settings.HTTPHosts, TokenFile: d.settings.HTTPTokenFile,
 	})
 }

@@ -36,8 +36,9 @@ type Supervisor struct {
 	ControlGroup string      // who may change things beside root and the supervisor's own user: a name, a number, or ""
 	ControlRead  string      // who else may read: none, any
 
-	HTTP          string // where the metrics and the page are: host:port, unix:/path, or "": nowhere
-	HTTPTokenFile string // absolute; "": the page can only be read
+	HTTP          string   // where the metrics and the page are: host:port, unix:/path, or "": nowhere
+	HTTPTokenFile string   // absolute; "": the page can only be read
+	HTTPHosts     []string // lower case; names by which a browser may ask for the page, beside those that are always allowed
 }
 
 // Program is one [program.NAME] table. Every path in it is absolute; nothing has been looked up.

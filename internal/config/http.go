@@ -48,9 +48,27 @@ func Loopback(address string) bool {
 	return err == nil && bad == nil && ip.IsLoopback()
 }
 
+// hosts reads names of hosts, without ports.
+func (v value) hosts(into *[]string) {
+	var names []string
+	if !v.texts(&names) {
+		return
+	}
+	for i, name := range names {
+		if name == "" || strings.ContainsAny(name, ":/*@ ") || strings.ContainsFunc(name, isControl) {
+			v.problem(fmt.Sprintf("%q is not the name of a host", name), `write such as "supervisord.example.net": no port, no scheme, no wildcard`)
+			return
+		}
+		names[i] = strings.ToLower(strings.TrimSuffix(name, "."))
+	}
+	*into = names
+}
+
 // httpKeys reports what stands in [supervisor] and does nothing.
 func (v value) httpKeys(s *Supervisor) {
-	if v.has("http_token_file") && s.HTTP == "" && !v.has("http") {
-		v.child("http_token_file").problem("does nothing without http", `remove it, or write http = "127.0.0.1:9001"`)
+	for _, key := range []string{"http_token_file", "http_hosts"} {
+		if v.has(key) && s.HTTP == "" && !v.has("http") {
+			v.child(key).problem("does nothing without http", `remove it, or write http = "127.0.0.1:9001"`)
+		}
 	}
 }

@@ -45,6 +45,23 @@ func TestATokenWithoutHTTPIsRefused(t *testing.T) {
 	}
 }
 
+func TestHostsOfThePage(t *testing.T) {
+	c := load(t, "[supervisor]\nhttp = \"127.0.0.1:9001\"\nhttp_hosts = [\"SV.example.net.\", \"b\"]\n"+oneProgram)
+	if got := strings.Join(c.Supervisor.HTTPHosts, " "); got != "sv.example.net b" {
+		t.Errorf("read as %q", got)
+	}
+	for _, name := range []string{"", "sv.example.net:443", "https://sv.example.net", "*.example.net"} {
+		said := messages(t, map[string]string{"c.toml": "[supervisor]\nhttp = \"127.0.0.1:9001\"\nhttp_hosts = \"" + name + "\"\n" + oneProgram})
+		if !strings.Contains(said, "c.toml:3: supervisor.http_hosts: ") {
+			t.Errorf("%s: said %q", name, said)
+		}
+	}
+	said := messages(t, map[string]string{"c.toml": "[supervisor]\nhttp_hosts = \"x\"\n" + oneProgram})
+	if !strings.Contains(said, "supervisor.http_hosts: does nothing without http") {
+		t.Errorf("said %q", said)
+	}
+}
+
 func TestHooks(t *testing.T) {
 	c := load(t, oneProgram+"[program.web.hooks]\nafter_reload = [\"a\", \"b\"]\n")
 	if h := c.Programs[0].Hooks; len(h.AfterReload) != 2 || h.ReloadFailed != nil || h.Timeout != 30*time.Second {

@@ -38,6 +38,7 @@ var supervisorFields = fields[Supervisor]{
 
 	"http":            func(s *Supervisor, v value) { v.http(&s.HTTP) },
 	"http_token_file": func(s *Supervisor, v value) { v.file(&s.HTTPTokenFile) },
+	"http_hosts":      func(s *Supervisor, v value) { v.hosts(&s.HTTPHosts) },
 }
 
 // inRuntimeDir stands for the control socket's place until it is known where that is.

@@ -34,6 +34,7 @@ type Options struct {
 	Version   string
 	Gauge     *control.Gauge // of what workers use
 	HTTP      string         // where metrics and the page are served: host:port, unix:/path, or "": nowhere
+	Hosts     []string       // names by which the page may be asked for
 	TokenFile string         // of the page; "": it can only be read
 }
 
@@ -79,7 +80,7 @@ func Start(o Options) *Observer {
 func (o *Observer) serve() {
 	m := metrics.New(o.Version, o.ask)
 	p, err := page.Serve(page.Options{
-		Address: o.HTTP, TokenFile: o.TokenFile, Log: o.Log, Metrics: m, Status: o.ask, State: o.state, Asker: o.Asker,
+		Address: o.HTTP, Hosts: o.Hosts, TokenFile: o.TokenFile, Log: o.Log, Metrics: m, Status: o.ask, State: o.state, Asker: o.Asker,
 	})
 	if err != nil {
 		o.Log.Error("no metrics and no page: cannot serve them", zap.String("http", o.HTTP), zap.Error(err))

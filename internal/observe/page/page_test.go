@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -173,8 +174,34 @@ func TestANameThatWasPointedHereIsRefused(t *testing.T) {
 	s := local(t)
 	s.expect("GET", "/state", 421, "use the address", "Host", "evil.example")
 	s.expect("GET", "/state", 421, "", "Host", "127.0.0.1.evil.example:80")
+	s.expect("GET", "/metrics", 421, "", "Host", "evil.example")
 	for _, good := range []string{"localhost", "localhost:9001", "127.0.0.1", "[::1]:9001", "[::1]", "10.0.0.1:1"} {
 		s.expect("GET", "/state", 200, "", "Host", good)
+	}
+}
+
+func TestBeyondLoopbackOnlyNumbersAreForEveryName(t *testing.T) {
+	own, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{Options: Options{Address: "sv.example.org:9001", Hosts: []string{"proxy.example.net"}}}
+	guarded := s.guarded(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for _, c := range []struct {
+		host, path string
+		code       int
+	}{
+		{"evil.example", "/", 421}, {"evil.example", "/state", 421}, {"evil.example:9001", "/events", 421}, {"evil.example", "/reload", 421},
+		{"proxy.example.net.evil.example", "/state", 421}, {"", "/state", 421}, {"10.0.0.1.evil.example", "/state", 421}, {"a:b:c", "/state", 421},
+		{"evil.example", "/metrics", 200}, {"evil.example", "/healthz", 200}, {"evil.example", "/readyz", 200},
+		{"192.0.2.7:9001", "/state", 200}, {"[2001:db8::1]", "/state", 200}, {"localhost", "/state", 200}, {"sv:9001", "/state", 200},
+		{"SV.example.org.", "/state", 200}, {"proxy.example.net:443", "/state", 200}, {own, "/state", 200},
+	} {
+		r, w := httptest.NewRequest("GET", c.path, nil), httptest.NewRecorder()
+		r.Host = c.host
+		if guarded.ServeHTTP(w, r); w.Code != c.code {
+			t.Errorf("%s as %q: %d, want %d", c.path, c.host, w.Code, c.code)
+		}
 	}
 }
 

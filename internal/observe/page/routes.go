@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"strings"
 
 	"example.org/supervisord/internal/config"
@@ -47,15 +48,15 @@ func (s *Server) routes() http.Handler {
 	return s.guarded(http.NewCrossOriginProtection().Handler(mux))
 }
 
-// guarded adds the headers, and refuses who came by a name that somebody else may have pointed here (DNS rebinding).
+// guarded adds the headers, and refuses a browser that was led here by a name of somebody else (DNS rebinding).
 func (s *Server) guarded(next http.Handler) http.Handler {
-	local := config.Loopback(s.Options.Address) && !strings.HasPrefix(s.Options.Address, "unix:")
+	names := s.names()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name, value := range headers {
 			w.Header().Set(name, value)
 		}
-		if local && !plainHost(r.Host) {
-			http.Error(w, "use the address, or localhost, instead of the name "+r.Host, http.StatusMisdirectedRequest)
+		if !s.open(r.URL.Path) && !known(r.Host, names) {
+			http.Error(w, "use the address, or localhost, instead of the name "+r.Host+", or list that name in http_hosts", http.StatusMisdirectedRequest)
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxHeader)
@@ -63,14 +64,43 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// plainHost reports whether a Host header is an address or localhost.
-func plainHost(host string) bool {
+// open reports whether a path may be asked for by any name: on a unix socket, which no browser reaches, and where machines ask for
+// numbers over a network that is expected to be closed.
+func (s *Server) open(path string) bool {
+	switch {
+	case strings.HasPrefix(s.Options.Address, "unix:"):
+		return true
+	case config.Loopback(s.Options.Address):
+		return false
+	}
+	return path == "/metrics" || path == "/healthz" || path == "/readyz"
+}
+
+// names are those that nobody else can have: the ones in the configuration, and the machine's own.
+func (s *Server) names() map[string]bool {
+	names := map[string]bool{}
+	for _, name := range s.Hosts {
+		names[name] = true
+	}
+	if host, _, err := net.SplitHostPort(s.Options.Address); err == nil {
+		names[strings.ToLower(host)] = true
+	}
+	if host, err := os.Hostname(); err == nil {
+		names[strings.ToLower(host)] = true
+	}
+	delete(names, "")
+	return names
+}
+
+// known reports whether a Host header is an address, one of these names, or a name without a dot, which is looked up only nearby.
+func known(host string, names map[string]bool) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
 		name = strings.Trim(host, "[]")
 	}
 	_, bad := netip.ParseAddr(name)
-	return bad == nil || name == "localhost"
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	return bad == nil || names[name] || name != "" && !strings.ContainsAny(name, ".:")
 }
 
 // healthz says whether the supervisor's loop answers.

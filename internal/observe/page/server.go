@@ -34,8 +34,9 @@ const (
 
 // Options is what a Server needs from outside.
 type Options struct {
-	Address   string // host:port, or unix:/path
-	TokenFile string // "": nobody may change anything
+	Address   string   // host:port, or unix:/path
+	Hosts     []string // names by which the page may be asked for, lower case, beside those that need not be listed
+	TokenFile string   // "": nobody may change anything
 	Log       *zap.Logger
 	Metrics   http.Handler
 	Status    func(context.Context) (*supervisor.Status, error)
