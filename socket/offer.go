@@ -20,6 +20,9 @@ type Named struct {
 	Foreign bool   // from a systemd socket unit, which keeps it itself: no need to put it in the store
 }
 
+// slotsOfLane is more than a lane can have: in an export name the number of the lane stands in front of that of the slot.
+const slotsOfLane = 10_000
+
 // exported is the form of an export name: "s.", what a person can read, then a hash of the key, the slot, and whose it is.
 var exported = pattern.Lazy(`^s\.[ -~]*\.([0-9a-f]{16})\.([0-9]{1,7})\.(f|n|[0-9a-f]{16})$`)
 
@@ -35,8 +38,10 @@ func Exported(name string) bool { return exported().MatchString(name) }
 func (t *Table) Export() []Named {
 	var all []Named
 	for _, key := range t.keys() {
-		for slot, s := range t.listeners[key].slots {
-			all = append(all, Named{Name: s.exportName(key, slot), FD: s.fd, Foreign: s.foreign})
+		for _, ln := range t.listeners[key].lanes {
+			for slot, s := range ln.slots {
+				all = append(all, Named{Name: s.exportName(key, ln.number*slotsOfLane+slot), FD: s.fd, Foreign: s.foreign})
+			}
 		}
 	}
 	return all
@@ -77,6 +82,7 @@ type offer struct {
 	inode uint64 // of the socket, the same for every descriptor of it
 	key   string // the hash in an export name; "": not exported
 	slot  int
+	lane  int
 	whose string
 	taken bool
 }
@@ -96,7 +102,8 @@ func (t *Table) Offer(sockets []Inherit) {
 		}
 		if parts := exported().FindStringSubmatch(s.Name); parts != nil {
 			o.key, o.whose = parts[1], parts[3]
-			o.slot, _ = strconv.Atoi(parts[2]) // digits, by the pattern
+			number, _ := strconv.Atoi(parts[2]) // digits, by the pattern
+			o.lane, o.slot = number/slotsOfLane, number%slotsOfLane
 		}
 		t.offers = append(t.offers, o)
 	}
@@ -121,10 +128,13 @@ func (t *Table) Leftover() []Inherit {
 	return left
 }
 
-// isExtra tells whether the socket was one for a slot that a listener no longer has.
+// isExtra tells whether the socket is one beside those that a listener has at its address: of a slot or a lane that is gone.
 func (t *Table) isExtra(o *offer) bool {
+	if o.key == "" && !o.Ours || o.Network == "unix" || t.has(o.inode) {
+		return false
+	}
 	for key, l := range t.listeners {
-		if l.r.PerSlot && o.key == hash(key) && !t.has(o.inode) {
+		if l.newest().r.at.network == o.Network && t.Address(key) == o.Address {
 			return true
 		}
 	}
@@ -146,7 +156,7 @@ func (o *offer) path() string {
 // has tells whether a listener has the socket with this inode.
 func (t *Table) has(inode uint64) bool {
 	for _, l := range t.listeners {
-		for _, s := range l.slots {
+		for _, s := range l.all() {
 			var st unix.Stat_t
 			if unix.Fstat(s.fd, &st) == nil && st.Ino == inode {
 				return true
@@ -161,17 +171,24 @@ func (t *Table) settleOffers() {
 	t.offers = slices.DeleteFunc(t.offers, func(o *offer) bool { return o.taken })
 }
 
-// offered finds the socket for this slot of r that fits best; nil: there is none.
-func (t *Table) offered(r Resolved, slot int) *offer {
+// offered finds the socket for this slot of r that fits best; nil: there is none. lane is that of a generation which lives and has
+// the socket, wherever clients find it; anyLane for who wants any that clients find.
+func (t *Table) offered(r Resolved, slot, lane int) *offer {
 	var best *offer
 	rank := 0
 	for _, o := range t.offers {
-		if n := o.rank(r, slot); n > rank && !t.isTaken(o) {
+		n := o.rank(r, slot)
+		if lane != anyLane {
+			n = o.laneRank(r, slot, lane)
+		}
+		if n > rank && !t.isTaken(o) {
 			best, rank = o, n
 		}
 	}
 	return best
 }
+
+const anyLane = -1
 
 // isTaken tells whether another descriptor of the same socket is in use.
 func (t *Table) isTaken(o *offer) bool {
@@ -181,11 +198,11 @@ func (t *Table) isTaken(o *offer) bool {
 // rank says how well the socket fits: 3 by its exported name, 2 by the listener's name, 1 by its address, 0 not at all.
 func (o *offer) rank(r Resolved, slot int) int {
 	switch {
-	case o.taken || !o.Listens || o.Network != r.at.network:
+	case o.taken || !o.Listens && o.key == "" || o.Network != r.at.network:
 		return 0
 	case o.Network == "unix" && strings.HasPrefix(o.Address, "/") && o.path() == "":
 		return 0 // it listens where no client finds it
-	case o.key != "" && (o.key == hash(r.Key()) || o.key == hash(r.oldKey())) && o.slot == slot:
+	case o.isOf(r) && o.slot == slot:
 		return 3
 	case o.key == "" && r.Name != "" && o.Name == FDName(r.Name):
 		return 2
@@ -193,6 +210,19 @@ func (o *offer) rank(r Resolved, slot int) int {
 		return 1
 	}
 	return 0
+}
+
+// laneRank is rank for a lane of the listener: what a generation has, it keeps.
+func (o *offer) laneRank(r Resolved, slot, lane int) int {
+	if !o.taken && o.Network == r.at.network && o.isOf(r) && o.slot == slot && o.lane == lane {
+		return 4
+	}
+	return o.rank(r, slot)
+}
+
+// isOf tells whether the socket was exported from the listener.
+func (o *offer) isOf(r Resolved) bool {
+	return o.key != "" && (o.key == hash(r.Key()) || o.key == hash(r.oldKey()))
 }
 
 // isBound tells whether a socket that is bound there is what a wants.
@@ -210,11 +240,13 @@ func (a address) isBound(bound string) bool {
 
 // adopt makes the offered socket one of r's.
 func (o *offer) adopt(r Resolved) (s *sock, back func(), err error) {
-	s = &sock{fd: o.FD, foreign: o.key == "" && !o.Ours || o.whose == "f"}
+	s = &sock{fd: o.FD, foreign: o.key == "" && !o.Ours || o.whose == "f", silent: !o.Listens}
 	if path := o.path(); path != "" {
 		if s.file, _, err = identify(unix.AT_FDCWD, path, 0); err != nil {
 			return nil, nil, refused(r, err)
 		}
+	} else if len(o.whose) == 16 {
+		s.file = identity{born: -1} // it had a path, and no inode is this one
 	}
 	if err := o.suits(r); err != nil {
 		return nil, nil, err

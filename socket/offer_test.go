@@ -71,7 +71,7 @@ func TestExportedSocketsComeBack(t *testing.T) {
 	wants := []Want{
 		want(t, spec), want(t, Spec{Name: "a", Address: "127.0.0.1:0"}), want(t, Spec{Name: "b", Address: "127.0.0.1:0"}),
 		want(t, Spec{Address: "udp:127.0.0.1:0", NonBlock: true}), want(t, Spec{Address: "unix:@" + t.Name()}),
-		{resolved(t, Spec{Name: "slots", Address: "127.0.0.1:0", PerSlot: true}), 3},
+		{Resolved: resolved(t, Spec{Name: "slots", Address: "127.0.0.1:0", PerSlot: true}), Slots: 3},
 	}
 	table := newTable(t)
 	offers := orphaned(t, wants...)
@@ -243,7 +243,7 @@ func TestFailedUpdateKeepsTheOffers(t *testing.T) {
 }
 
 func TestOfferedSlotsAreSteeredAgain(t *testing.T) {
-	w := Want{resolved(t, Spec{Name: "web", Address: "127.0.0.1:0", PerSlot: true}), 4}
+	w := Want{Resolved: resolved(t, Spec{Name: "web", Address: "127.0.0.1:0", PerSlot: true}), Slots: 4}
 	table := newTable(t)
 	table.Offer(orphaned(t, w))
 	apply(t, table, w)
@@ -255,7 +255,7 @@ func TestOfferedSlotsAreSteeredAgain(t *testing.T) {
 }
 
 func TestSlotThatIsLeftOverGetsNothing(t *testing.T) {
-	w := Want{resolved(t, Spec{Name: "web", Address: "127.0.0.1:0", PerSlot: true}), 3}
+	w := Want{Resolved: resolved(t, Spec{Name: "web", Address: "127.0.0.1:0", PerSlot: true}), Slots: 3}
 	table := newTable(t)
 	table.Offer(orphaned(t, w))
 	w.Slots = 2

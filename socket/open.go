@@ -19,31 +19,39 @@ type sock struct {
 	fd      int
 	file    identity // unix, on disk: the inode that was bound; zero otherwise
 	foreign bool     // from a systemd socket unit: its path is not ours to remove
+	silent  bool     // it is bound and does not listen, or not any more
+}
+
+// opening is how a socket is opened.
+type opening struct {
+	shared bool // with SO_REUSEPORT, beside others of ours at the address
+	deaf   bool // it gets nothing until hears
+	silent bool // it is bound and does not listen: speak does that
 }
 
 // open opens a new socket for r. at is r's address, but with the port that the kernel chose where that is known already.
-func open(r Resolved, at address) (*sock, error) {
+func open(r Resolved, at address, how opening) (*sock, error) {
 	if r.at.onDisk() {
-		s, err := openPath(r)
+		s, err := openPath(r, how)
 		return s, refused(r, err)
 	}
-	fd, err := openBound(r, at)
+	fd, err := openBound(r, at, how)
 	if err != nil && at.dual && at.ip.IsUnspecified() && (errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL)) {
 		at.ip, at.dual = netip.IPv4Unspecified(), false // IPv6 is switched off here
-		fd, err = openBound(r, at)
+		fd, err = openBound(r, at, how)
 	}
 	if err != nil {
 		return nil, refused(r, err)
 	}
-	return &sock{fd: fd}, nil
+	return &sock{fd: fd, silent: how.silent && at.network != "udp"}, nil
 }
 
-func openBound(r Resolved, at address) (int, error) {
+func openBound(r Resolved, at address, how opening) (int, error) {
 	fd, err := newSocket(r, at)
 	if err != nil {
 		return -1, err
 	}
-	if err := bind(fd, r, at); err != nil {
+	if err := bind(fd, r, at, how); err != nil {
 		_ = unix.Close(fd) // never used; the first error is the one to report
 		return -1, err
 	}
@@ -68,9 +76,14 @@ func newSocket(r Resolved, at address) (int, error) {
 }
 
 // bind gives the socket its options and its address, and lets it listen.
-func bind(fd int, r Resolved, at address) error {
-	if err := setIdentity(fd, r, at); err != nil {
+func bind(fd int, r Resolved, at address, how opening) error {
+	if err := setIdentity(fd, r, at, r.groups() || how.shared); err != nil {
 		return err
+	}
+	if how.deaf {
+		if err := dropAll(fd); err != nil {
+			return err
+		}
 	}
 	for _, o := range tunables {
 		if !o.early || o.off(r) {
@@ -84,20 +97,20 @@ func bind(fd int, r Resolved, at address) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Bind(fd, to); err != nil || at.network == "udp" {
+	if err := unix.Bind(fd, to); err != nil || at.network == "udp" || how.silent {
 		return err
 	}
 	return setBacklog(&sock{fd: fd}, r)
 }
 
 // setIdentity sets what cannot be changed later.
-func setIdentity(fd int, r Resolved, at address) error {
+func setIdentity(fd int, r Resolved, at address, shared bool) error {
 	if at.network == "tcp" {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 			return err
 		}
 	}
-	if r.ReusePort || r.PerSlot {
+	if shared {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
 			return fmt.Errorf("reuse_port: %w", err)
 		}
@@ -146,13 +159,12 @@ func vacant(r Resolved) error {
 	if r.at.port == 0 {
 		return nil
 	}
-	r.PerSlot = false
 	fd, err := newSocket(r, r.at)
 	if err != nil {
 		return nil // opening it will say so better
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if err := setIdentity(fd, r, r.at); err != nil {
+	if err := setIdentity(fd, r, r.at, false); err != nil {
 		return nil
 	}
 	to, err := r.at.sockaddr()

@@ -100,7 +100,9 @@ func Renamed(claims []string, listeners []Resolved) []string {
 // Want is one listener that a configuration asks for.
 type Want struct {
 	Resolved
-	Slots int // how many sockets when PerSlot; otherwise ignored
+	Slots    int  // how many sockets when PerSlot; otherwise ignored
+	Together bool // the workers of a generation begin to serve all at once, so that they can have another socket than those before
+	Unused   bool // no process has the sockets, so that their mode can be changed in place
 }
 
 // sockets is how many sockets this listener consists of.

@@ -2,31 +2,62 @@ package socket
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// steer sends new connections to the first active of the sockets only; the others of the group get none. Without a program the
-// kernel spreads them over all, which is what happens when every socket is active.
+// steer keeps new connections in the lane that serves, and there in the sockets that are active; the others of the group get
+// none. Without a program the kernel spreads them over all, which is what happens when every socket is active.
 //
-// The sockets of a group are numbered in the order in which they began to listen, and only the last ones ever leave it, so a
-// socket's number is its slot.
+// The sockets of a group are numbered in the order in which they began to listen. Only the last ones of a lane ever leave it, and a
+// lane has one socket while there is another lane, so a socket's number is its slot, or the position of its lane.
 func (l *listener) steer() error {
-	if !l.r.PerSlot || len(l.slots) == 0 || l.steered == l.active && l.among == len(l.slots) {
-		return nil
+	program, name := l.program()
+	if name == l.steered || l.lanes[0].slots[0].silent {
+		return nil // a program on a socket that does not listen would keep it from doing so again
 	}
-	fd := l.slots[0].fd
-	if l.active >= len(l.slots) {
-		err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_REUSEPORT_BPF, 0)
-		if err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: there was no program
+	fd := l.lanes[0].slots[0].fd
+	if program != nil {
+		if err := attach(fd, program); err != nil {
 			return err
 		}
-	} else if err := attach(fd, firstOf(l.active)); err != nil {
+	} else if err := detach(fd); err != nil {
 		return err
 	}
-	l.steered, l.among = l.active, len(l.slots)
+	l.steered = name
 	return nil
+}
+
+// program returns what the kernel has to run for each new connection (nil: nothing), and a name for it.
+func (l *listener) program() (code []unix.SockFilter, name string) {
+	switch ln := l.lanes[0]; {
+	case ln.r.at.network == "unix":
+		return nil, ""
+	case len(l.lanes) > 1:
+		at := slices.Index(l.lanes, l.serves)
+		return always(at), fmt.Sprintf("lane %d of %d", at, len(l.lanes))
+	case len(ln.slots) > 1 && ln.active < len(ln.slots):
+		return firstOf(ln.active), fmt.Sprintf("first %d of %d", ln.active, len(ln.slots))
+	case ln.r.PerSlot:
+		return nil, fmt.Sprintf("all %d", len(ln.slots))
+	}
+	return nil, ""
+}
+
+// always is a program that returns one number.
+func always(n int) []unix.SockFilter {
+	return []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: uint32(n)}}
+}
+
+func detach(fd int) error {
+	err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_REUSEPORT_BPF, 0)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) { // there was no program, or no group
+		return nil
+	}
+	return err
 }
 
 func attach(fd int, program []unix.SockFilter) error {
@@ -64,4 +95,15 @@ func firstOf(n int) []unix.SockFilter {
 		op(unix.BPF_ALU|unix.BPF_MOD|unix.BPF_K, uint32(n)),
 		op(unix.BPF_RET|unix.BPF_A, 0),
 	}
+}
+
+// dropAll lets the kernel drop what arrives at the socket: a client sends it once more, a second later. So a socket can join a
+// group which no program protects yet; then hears ends it.
+func dropAll(fd int) error {
+	program := always(0)
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &program[0]})
+}
+
+func (s *sock) hears() error {
+	return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
 }

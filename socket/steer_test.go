@@ -17,7 +17,7 @@ func perSlot(t testing.TB, slots int) (*Table, Want) {
 	t.Helper()
 	table := newTable(t)
 	// Non-blocking, as two generations accept from one socket and the other one may be faster.
-	w := Want{resolved(t, Spec{Name: "web", Address: "127.0.0.1:0", PerSlot: true, NonBlock: true}), slots}
+	w := Want{Resolved: resolved(t, Spec{Name: "web", Address: "127.0.0.1:0", PerSlot: true, NonBlock: true}), Slots: slots}
 	apply(t, table, w)
 	return table, w
 }
@@ -136,7 +136,7 @@ func TestStrayProcessDoesNotKeepADroppedSlotAlive(t *testing.T) {
 func TestIPv6ConnectionsAreSteered(t *testing.T) {
 	needIPv6(t)
 	table := newTable(t)
-	w := Want{resolved(t, Spec{Name: "six", Address: "[::1]:0", PerSlot: true}), 4}
+	w := Want{Resolved: resolved(t, Spec{Name: "six", Address: "[::1]:0", PerSlot: true}), Slots: 4}
 	apply(t, table, w)
 	table.Hold([]string{w.Key()})
 	resize(t, table, w, 3)
@@ -145,7 +145,7 @@ func TestIPv6ConnectionsAreSteered(t *testing.T) {
 
 func TestPacketsOfOneUDPFlowStayTogether(t *testing.T) {
 	table := newTable(t)
-	w := Want{resolved(t, Spec{Name: "dns", Address: "udp:127.0.0.1:0", PerSlot: true}), 4}
+	w := Want{Resolved: resolved(t, Spec{Name: "dns", Address: "udp:127.0.0.1:0", PerSlot: true}), Slots: 4}
 	apply(t, table, w)
 	table.Hold([]string{w.Key()})
 	resize(t, table, w, 3)
@@ -274,7 +274,7 @@ func generation(t testing.TB, table *Table, key string, slots int) (claims []str
 	t.Helper()
 	claims = table.Hold([]string{key})
 	for slot := range slots {
-		workers = append(workers, startWorker(t, table.FD(key, slot)))
+		workers = append(workers, startWorker(t, table.FD(claims[0], slot)))
 	}
 	return claims, workers
 }

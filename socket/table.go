@@ -16,51 +16,103 @@ import (
 // A listener with PerSlot has one socket for each slot, and a socket that closes resets the connections that wait in it. So the
 // table opens and closes them only where none can be waiting. When the number grows, the new sockets get no connections at
 // first; when it shrinks, the last ones get no new ones from Update on, and stay open until every generation that knew them has
-// been released. Serve says which generation the connections are for.
+// been released. Serve says which generation the connections are for. A listener that gets PerSlot, or loses it, grows or shrinks
+// likewise: the socket that it has becomes that of the first slot.
+//
+// # Lanes
+//
+// O_NONBLOCK belongs to a socket, whoever has it, and the path of a unix socket to one inode. Where such a thing changes, the new
+// generation gets other sockets than the old one: another lane of the listener. The lanes of an internet address are one
+// SO_REUSEPORT group; a program on the group keeps new connections in the lane that serves, until Serve names another one. Quiet
+// says when nothing can be left in the lane before. A lane closes when neither the configuration nor a generation needs it.
 type Table struct {
 	listeners map[string]*listener
 	offers    []*offer
 }
 
-// listener is what stands behind one key.
-type listener struct {
-	r      Resolved
-	slots  []*sock
-	wanted int         // sockets that the configuration wants; 0: it does not know the listener
-	holds  map[int]int // how many Holds knew so many sockets
-
-	active         int // new connections go to the first so many sockets
-	steered, among int // what the kernel was told last: so many of so many
-}
-
 // NewTable returns an empty table.
 func NewTable() *Table { return &Table{listeners: make(map[string]*listener)} }
 
-// claimMark stands between a key and a number of sockets; no key has a control character.
+// claimMark stands between a key, a number of sockets and a number of a lane; no key has a control character.
 const claimMark = "\t"
 
+// claim is what a generation has of a listener: KEY, SOCKETS and, where it is not 0, LANE, with claimMark between them.
+type claim struct {
+	key   string
+	slots int // 0: it is a bare key, which is what the next generation gets
+	lane  int
+}
+
+func parseClaim(s string) claim {
+	parts := strings.Split(s, claimMark)
+	c := claim{key: parts[0]}
+	number := func(i int) int {
+		if i >= len(parts) {
+			return 0
+		}
+		n, err := strconv.Atoi(parts[i])
+		if err != nil || n < 0 {
+			return 0
+		}
+		return n
+	}
+	if c.slots = number(1); c.slots > 0 {
+		c.lane = number(2)
+	}
+	return c
+}
+
+func (c claim) String() string {
+	s := c.key + claimMark + strconv.Itoa(c.slots)
+	if c.lane > 0 {
+		s += claimMark + strconv.Itoa(c.lane)
+	}
+	return s
+}
+
+// ClaimOn returns the one of a generation's claims that is on r, and r's key if there is none.
+func ClaimOn(r Resolved, claims []string) string {
+	key := r.Key()
+	for _, c := range claims {
+		if parseClaim(c).key == key {
+			return c
+		}
+	}
+	return key
+}
+
+// find returns what a claim is on; nil: there is nothing.
+func (t *Table) find(s string) (*listener, *lane, int) {
+	c := parseClaim(s)
+	l := t.listeners[c.key]
+	if l == nil {
+		return nil, nil, 0
+	}
+	if c.slots == 0 {
+		return l, l.newest(), 0
+	}
+	return l, l.lane(c.lane), c.slots
+}
+
 // Hold keeps the listeners with these keys open and returns the claims to give to Release later: plain strings, which may be
-// written down and held again by a later supervisor. The claim on a listener with PerSlot says how many sockets it has now.
-// A key may be such a claim; the sockets of it must be open already (Update with what that generation wanted, then Hold). Keys that the table does not know are left out.
+// written down and held again by a later supervisor, after Resume. A claim says how many sockets of which lane there are now.
+// Keys that the table does not know are left out.
 func (t *Table) Hold(keys []string) (claims []string) {
 	for _, key := range keys {
-		key, slots := t.parse(key)
-		l := t.listeners[key]
-		if l == nil {
+		l, ln, slots := t.find(key)
+		if ln == nil {
 			continue
 		}
 		switch {
-		case !l.r.PerSlot:
+		case slots > 0:
+		case !ln.r.PerSlot:
 			slots = 1
-		case slots == 0:
-			slots = max(1, l.wanted)
+		default:
+			slots = max(1, ln.wanted)
 		}
-		l.holds[slots]++
-		t.settle(key, l)
-		if l.r.PerSlot {
-			key += claimMark + strconv.Itoa(slots)
-		}
-		claims = append(claims, key)
+		ln.holds[slots]++
+		t.settle(l)
+		claims = append(claims, claim{l.key, slots, ln.number}.String())
 	}
 	return claims
 }
@@ -68,81 +120,71 @@ func (t *Table) Hold(keys []string) (claims []string) {
 // Release undoes one Hold, whose claims it is given, and closes what neither the configuration nor a generation needs.
 // The bare key of a listener with PerSlot stands for the Hold that knew the fewest sockets. What is not held is left alone.
 func (t *Table) Release(claims []string) {
-	for _, claim := range claims {
-		key, slots := t.parse(claim)
-		l := t.listeners[key]
-		if l == nil || len(l.holds) == 0 {
+	for _, c := range claims {
+		l, ln, slots := t.find(c)
+		if ln == nil || len(ln.holds) == 0 {
 			continue
 		}
 		if slots == 0 {
-			slots = slices.Min(slices.Collect(maps.Keys(l.holds)))
+			slots = slices.Min(slices.Collect(maps.Keys(ln.holds)))
 		}
-		if l.holds[slots]--; l.holds[slots] <= 0 {
-			delete(l.holds, slots)
+		if ln.holds[slots]--; ln.holds[slots] <= 0 {
+			delete(ln.holds, slots)
 		}
-		t.settle(key, l)
+		t.settle(l)
 	}
 }
 
-// Serve sends new connections to the sockets of these claims, where a listener has one for each slot. Call it when the
-// generation that holds them begins to serve, before the one before it is told to stop; and with the claims of the generation
-// that goes on serving when a trial for fewer slots has failed. It is for the spread of the load: without it the sockets that
-// are new begin to get connections when the last generation that does not know them is released, and nothing is lost.
+// Serve sends new connections to the sockets of these claims, where there are others. Call it when the generation that holds
+// them begins to serve, before the one before it is told to stop; and with the claims of the generation that goes on serving when
+// a trial has failed. Without it the sockets of new slots begin to get connections when the last generation that does not know
+// them is released, and another lane when the one that serves has closed.
 func (t *Table) Serve(claims []string) error {
-	for _, claim := range claims {
-		key, slots := t.parse(claim)
-		l := t.listeners[key]
-		if l == nil || slots == 0 {
+	for _, c := range claims {
+		l, ln, slots := t.find(c)
+		if ln == nil || slots == 0 {
 			continue
 		}
-		l.active = min(slots, len(l.slots))
+		ln.active = min(slots, len(ln.slots))
+		l.serve(ln)
 		if err := l.steer(); err != nil {
-			return refused(l.r, err)
+			return refused(ln.r, err)
 		}
 	}
 	return nil
 }
 
-// parse takes a claim apart; slots is 0 for a bare key.
-func (t *Table) parse(claim string) (key string, slots int) {
-	key, count, found := strings.Cut(claim, claimMark)
-	if n, err := strconv.Atoi(count); found && err == nil && n > 0 {
-		return key, n
-	}
-	return key, 0
-}
-
-// FD returns the descriptor of the listener with this key for a worker in this slot. It stays the table's.
-// Without PerSlot every slot has the same one. It is -1 if there is no such listener, or no socket for the slot.
-func (t *Table) FD(key string, slot int) int {
-	l := t.listeners[key]
+// FD returns the descriptor of a listener, by its key or by a generation's claim on it, for a worker in this slot. It stays the
+// table's. Without PerSlot every slot has the same one. It is -1 if there is no such listener, or no socket for the slot.
+func (t *Table) FD(claim string, slot int) int {
+	_, ln, slots := t.find(claim)
 	switch {
-	case l == nil || slot < 0:
+	case ln == nil || slot < 0:
 		return -1
-	case !l.r.PerSlot:
-		return l.slots[0].fd
-	case slot >= len(l.slots):
+	case slots == 1, slots == 0 && !ln.r.PerSlot:
+		return ln.slots[0].fd
+	case slot >= len(ln.slots):
 		return -1
 	}
-	return l.slots[slot].fd
+	return ln.slots[slot].fd
 }
 
-// Address returns where the listener with this key is bound, as the kernel says: "127.0.0.1:43210" when the port was left to
-// it, "/run/web.sock", "@abstract". It is "" if there is no such listener.
-func (t *Table) Address(key string) string {
-	l := t.listeners[key]
-	if l == nil {
+// Address returns where a listener is bound, by its key or by a claim, as the kernel says: "127.0.0.1:43210" when the port was
+// left to it, "/run/web.sock", "@abstract". It is "" if there is no such listener.
+func (t *Table) Address(claim string) string {
+	_, ln, _ := t.find(claim)
+	if ln == nil {
 		return ""
 	}
-	_, bound, _ := describe(l.slots[0].fd) // our own socket has a name
+	_, bound, _ := describe(ln.slots[0].fd) // our own socket has a name
 	return bound
 }
 
 // Close closes everything and removes the unix sockets that are still ours.
 func (t *Table) Close() error {
 	for _, l := range t.listeners {
-		for _, s := range l.slots {
-			s.discard(l.r)
+		for _, ln := range l.lanes {
+			ln.discard(0)
 		}
 	}
 	for _, o := range t.offers {
@@ -152,47 +194,22 @@ func (t *Table) Close() error {
 	return nil
 }
 
-// needed is how many sockets the configuration and the generations need.
-func (l *listener) needed() int {
-	n := l.wanted
-	for slots := range l.holds {
-		n = max(n, slots)
-	}
-	return n
-}
-
-// common is how many sockets all of them know: what every generation that may be serving accepts on.
-func (l *listener) common() int {
-	n := l.wanted
-	for slots := range l.holds {
-		if n == 0 || slots < n {
-			n = slots
-		}
-	}
-	return min(n, len(l.slots))
-}
-
 // settle closes what nobody needs and steers connections to what is left.
-func (t *Table) settle(key string, l *listener) {
-	needed := l.needed()
-	l.active = min(max(l.active, l.common()), needed)
-	if needed > 0 {
-		// Before one closes, it gets no more. That the kernel refuses what it did before would be its own fault; then the
+func (t *Table) settle(l *listener) {
+	for _, ln := range l.lanes {
+		ln.active = min(max(ln.active, ln.common()), max(1, ln.needed()))
+	}
+	if l.keepsServing() {
+		// Before a socket closes, it gets no more. That the kernel refuses what it did before would be its own fault; then the
 		// connections go on to be spread over all.
 		_ = l.steer()
 	}
-	for len(l.slots) > needed {
-		last := l.slots[len(l.slots)-1]
-		if l.r.PerSlot && needed > 0 {
-			// A stray process that has the socket as well must not keep it in the group: it would get connections.
-			_ = unix.Shutdown(last.fd, unix.SHUT_RD)
-		}
-		last.discard(l.r)
-		l.slots = l.slots[:len(l.slots)-1]
-	}
-	if needed == 0 {
-		delete(t.listeners, key)
+	l.drop()
+	if len(l.lanes) == 0 {
+		delete(t.listeners, l.key)
 		return
 	}
+	_ = l.listen() // a socket that cannot listen again is for SetOpen to tell
+	l.share()
 	_ = l.steer()
 }

@@ -74,12 +74,20 @@ func setKeepAlive(s *sock, r Resolved) error {
 	return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
 }
 
-// setBacklog lets the socket listen, or changes the length of its queue: listen(2) may be called again.
+// setBacklog lets the socket listen, or changes the length of its queue: listen(2) may be called again. One that is silent stays so.
 func setBacklog(s *sock, r Resolved) error {
-	if r.Backlog == 0 {
-		return unix.Listen(s.fd, fullBacklog())
+	if s.silent {
+		return nil
 	}
-	return unix.Listen(s.fd, r.Backlog)
+	return unix.Listen(s.fd, r.backlog())
+}
+
+// backlog is the length of the queue.
+func (r Resolved) backlog() int {
+	if r.Backlog == 0 {
+		return fullBacklog()
+	}
+	return r.Backlog
 }
 
 // retune changes the socket from one set of options to another and returns how to go back. On error nothing has changed.

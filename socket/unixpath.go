@@ -44,7 +44,7 @@ func (id identity) isAt(path string) bool {
 // could remove each other's socket. A lock on a file beside it makes the steps one. (Binding under another name and renaming
 // would do as well, but then getsockname, ss and the worker's own log would show the other name for ever.) Nobody can connect
 // before the owner and the mode are right, because the socket does not listen until then.
-func openPath(r Resolved) (*sock, error) {
+func openPath(r Resolved, how opening) (*sock, error) {
 	if err := checkDirectory(filepath.Dir(r.at.path)); err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func openPath(r Resolved) (*sock, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sock{fd: fd}
+	s := &sock{fd: fd, silent: how.silent}
 	if err := s.bindPath(r); err != nil {
 		s.discard(r)
 		return nil, err

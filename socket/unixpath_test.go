@@ -345,7 +345,7 @@ func TestModeOfAReplacedSocketIsNotChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := table.listeners[w.Key()]
-	if err := setAccess(l.slots[0], w.Resolved); err == nil || !strings.Contains(err.Error(), "replaced") {
+	if err := setAccess(l.lanes[0].slots[0], w.Resolved); err == nil || !strings.Contains(err.Error(), "replaced") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,19 +1,22 @@
 package socket
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// Update makes the table hold what the configuration wants: what is new is opened, what changed and can be changed in place
-// (backlog, mode, owner, keep-alive, …) is changed, what is no longer wanted is closed once no generation holds it.
-// It is all or nothing: on error the table is as it was.
+// Update makes the table hold what the configuration wants: what is new is opened, what changed is changed, in place (backlog,
+// mode, owner, keep-alive, reuse_port, …), by more or fewer sockets (per_slot), or by another lane (nonblock); what is no longer
+// wanted is closed once no generation holds it. It is all or nothing: on error the table is as it was. What can never change while
+// the socket is open is a *ChangeError.
 //
 // Two wants with one key share the socket if their options are equal; their names may differ. A unix socket whose path was
-// removed or replaced by somebody meanwhile is bound anew, as far as what stands there now allows; workers that have the old
-// one keep it.
+// removed or replaced by somebody meanwhile is bound anew, as far as what stands there now allows; the generations that have the
+// old one keep it. See Stranded.
 //
 // A PerSlot listener that shrinks sends new connections to the slots that remain from now on. If the trial for it fails,
 // either Serve the generation that goes on, or Update with its wants again.
@@ -30,6 +33,67 @@ func (t *Table) Update(want []Want) error {
 		}
 	}
 	u.commit()
+	return nil
+}
+
+// Generation is what a generation that lives has of a listener, for Resume.
+type Generation struct {
+	Resolved
+	Claim  string
+	Serves bool // it is the one that serves
+}
+
+// Resume takes the sockets of generations that live from those that were offered, and holds them: in a new table, before the first
+// Update. What was not offered is opened. It is all or nothing.
+func (t *Table) Resume(generations []Generation) error {
+	u := &update{table: t, resuming: true}
+	for _, g := range generations {
+		if err := u.resume(g); err != nil {
+			u.rollBack()
+			*t = Table{listeners: map[string]*listener{}, offers: t.offers}
+			return err
+		}
+	}
+	for _, l := range t.listeners {
+		slices.SortFunc(l.lanes, func(a, b *lane) int { return a.number - b.number })
+		l.closed = !slices.ContainsFunc(l.lanes, func(ln *lane) bool { return !ln.slots[0].silent })
+		t.settle(l)
+	}
+	t.settleOffers()
+	return nil
+}
+
+func (u *update) resume(g Generation) error {
+	c := parseClaim(g.Claim)
+	key := g.Key()
+	l := u.table.listeners[key]
+	if l == nil {
+		l = &listener{key: key}
+		u.table.listeners[key] = l
+	}
+	ln := l.lane(c.lane)
+	if ln == nil {
+		ln = &lane{number: c.lane, r: g.Resolved, holds: map[int]int{}}
+	}
+	slots := max(1, c.slots)
+	s := stage{want: Want{Resolved: g.Resolved, Slots: slots}, listener: l, lane: ln, number: c.lane}
+	for slot := len(ln.slots); slot < slots; slot++ {
+		fresh, err := u.obtain(&s, slot, opening{shared: len(l.lanes) > 0})
+		if err != nil {
+			return err
+		}
+		ln.slots = append(ln.slots, fresh)
+	}
+	if l.lane(c.lane) == nil {
+		l.lanes = append(l.lanes, ln)
+	}
+	ln.holds[slots]++
+	if g.Serves || l.serves == nil {
+		l.serves = ln
+	}
+	if g.Serves {
+		ln.active = slots
+	}
 	return nil
 }
 
@@ -64,7 +128,7 @@ func differing(a, b Resolved) []string {
 	return names
 }
 
-// fixed names the options that differ and cannot be changed on a live socket. (Another interface is another key.)
+// fixed names the options that differ and that no retune changes. (Another interface is another key.)
 func fixed(a, b Resolved) []string {
 	var names []string
 	for _, o := range []struct {
@@ -88,14 +152,17 @@ type update struct {
 	table  *Table
 	stages []stage
 	undo   []func()
+
+	resuming bool // see Resume
 }
 
 // stage is one listener as it will be.
 type stage struct {
-	want    Want
-	live    *listener // nil: new
-	fresh   []*sock   // to be added to what is open
-	replace bool      // fresh takes the place of what is open
+	want     Want
+	listener *listener // nil: new
+	lane     *lane     // nil: new
+	number   int       // of the lane
+	fresh    []*sock   // to be added to what is open
 }
 
 func (u *update) rollBack() {
@@ -105,40 +172,63 @@ func (u *update) rollBack() {
 }
 
 func (u *update) stage(w Want) error {
-	s := stage{want: w, live: u.table.listeners[w.Key()]}
-	open := 0
-	if s.live != nil {
-		if names := fixed(s.live.r, w.Resolved); len(names) > 0 {
-			return fmt.Errorf("cannot change %s of %s while it is open: take it back, use another address, or restart the supervisor",
-				strings.Join(names, ", "), w.at)
-		}
-		s.replace = !s.live.slots[0].reachable(s.live.r)
-		if !s.replace {
-			open = len(s.live.slots)
+	s := stage{want: w, listener: u.table.listeners[w.Key()]}
+	if s.listener != nil {
+		if err := u.choose(&s); err != nil {
+			return err
 		}
 	}
-	if err := u.retune(s); err != nil {
-		return err
+	if s.lane != nil {
+		if err := u.retune(s); err != nil {
+			return err
+		}
 	}
-	if err := u.grow(&s, open); err != nil {
+	if err := u.grow(&s); err != nil {
 		return err
 	}
 	u.stages = append(u.stages, s)
 	return nil
 }
 
-// reachable tells whether clients still find the socket: its inode was not removed or replaced.
-func (s *sock) reachable(r Resolved) bool {
-	return s.file == (identity{}) || s.file.isAt(r.at.path)
+// choose finds the lane that is, or can be made, what is wanted. If there is none, there will be a new one.
+func (u *update) choose(s *stage) error {
+	l, w := s.listener, s.want
+	for _, ln := range slices.Backward(l.lanes) {
+		if ln.reachable() && ln.r.NonBlock == w.NonBlock && ln.r.at.dual == w.at.dual {
+			s.lane = ln
+			return l.mayGrow(ln, w)
+		}
+	}
+	newest := l.newest()
+	s.number = l.nextNumber()
+	switch {
+	case !newest.reachable():
+		return nil
+	case newest.r.at.dual != w.at.dual:
+		return &ChangeError{w.Spec, "ipv6_only", "it is fixed when the socket is bound",
+			"restart supervisord, or take the listener out for one reload: connections are refused meanwhile"}
+	case w.Unused && !newest.foreign():
+		s.lane = newest
+		return u.block(newest, w.NonBlock)
+	}
+	return l.mayMove(w)
+}
+
+// block changes O_NONBLOCK of a lane that no process has.
+func (u *update) block(ln *lane, nonBlock bool) error {
+	for _, s := range ln.slots {
+		if err := unix.SetNonblock(s.fd, nonBlock); err != nil {
+			return refused(ln.r, err)
+		}
+		u.undo = append(u.undo, func() { _ = unix.SetNonblock(s.fd, !nonBlock) })
+	}
+	return nil
 }
 
 // retune changes the options of what stays open.
 func (u *update) retune(s stage) error {
-	if s.live == nil || s.replace {
-		return nil
-	}
-	for _, open := range s.live.slots {
-		back, err := open.retune(s.live.r, s.want.Resolved)
+	for _, open := range s.lane.slots {
+		back, err := open.retune(s.lane.r, s.want.Resolved)
 		if err != nil {
 			return err
 		}
@@ -148,49 +238,104 @@ func (u *update) retune(s stage) error {
 }
 
 // grow opens the sockets that are missing, or takes ones that were offered.
-func (u *update) grow(s *stage, open int) error {
-	if open > 0 && open < s.want.sockets() {
-		if err := s.live.fence(); err != nil {
-			return refused(s.want.Resolved, err)
-		}
-		u.undo = append(u.undo, func() { s.live.among = 0; _ = s.live.steer() })
+func (u *update) grow(s *stage) error {
+	have := 0
+	if s.lane != nil {
+		have = len(s.lane.slots)
 	}
-	for slot := open; slot < s.want.sockets(); slot++ {
-		fresh, err := u.obtain(s, slot)
+	if have >= s.want.sockets() {
+		return nil
+	}
+	how, err := u.makeRoom(s)
+	if err != nil {
+		return refused(s.want.Resolved, err)
+	}
+	for slot := have; slot < s.want.sockets(); slot++ {
+		fresh, err := u.obtain(s, slot, how)
 		if err != nil {
 			return err
 		}
 		s.fresh = append(s.fresh, fresh)
+		if how.deaf {
+			if err := u.hear(s, fresh); err != nil {
+				return refused(s.want.Resolved, err)
+			}
+			how.deaf = false
+		}
 	}
 	return nil
 }
 
-// fence keeps connections to the sockets that are active now, whatever joins the group.
-func (l *listener) fence() error {
-	if err := attach(l.slots[0].fd, firstOf(l.active)); err != nil {
+// makeRoom prepares the sockets that are open for others at their address, and says how to open these.
+func (u *update) makeRoom(s *stage) (how opening, err error) {
+	l := s.listener
+	if l == nil || len(l.lanes) == 0 {
+		return opening{}, nil
+	}
+	if s.want.at.network == "unix" {
+		return opening{silent: true}, nil // settle lets it listen when somebody accepts from it
+	}
+	for _, ln := range l.lanes {
+		for _, open := range ln.slots {
+			if err := open.setReusePort(true); err != nil {
+				return how, err
+			}
+		}
+	}
+	u.undo = append(u.undo, l.share, func() { l.steered = "?"; _ = l.steer() })
+	if l.closed {
+		return opening{shared: true, silent: true}, nil
+	}
+	err = l.fence()
+	return opening{shared: true, deaf: errors.Is(err, unix.EINVAL)}, ignore(err, unix.EINVAL) // EINVAL: there is no group yet
+}
+
+func ignore(err, harmless error) error {
+	if errors.Is(err, harmless) {
+		return nil
+	}
+	return err
+}
+
+// hear ends what protects a socket that has joined the group, now that a program does.
+func (u *update) hear(s *stage, fresh *sock) error {
+	if err := s.listener.fence(); err != nil {
 		return err
 	}
-	l.steered, l.among = l.active, 0
-	return nil
+	return fresh.hears()
+}
+
+// fence keeps connections to the sockets that have them now, whatever joins the group.
+func (l *listener) fence() error {
+	program := firstOf(l.serves.active)
+	if len(l.lanes) > 1 {
+		program = always(slices.Index(l.lanes, l.serves))
+	}
+	l.steered = "?"
+	return attach(l.lanes[0].slots[0].fd, program)
 }
 
 // obtain takes a socket that was offered for the slot, or opens one.
-func (u *update) obtain(s *stage, slot int) (*sock, error) {
-	if o := u.table.offered(s.want.Resolved, slot); o != nil {
-		taken, back, err := o.adopt(s.want.Resolved)
+func (u *update) obtain(s *stage, slot int, how opening) (*sock, error) {
+	r := s.want.Resolved
+	lane := anyLane
+	if u.resuming {
+		lane = s.number
+	}
+	if o := u.table.offered(r, slot, lane); o != nil {
+		taken, back, err := o.adopt(r)
 		if err != nil {
 			return nil, err
 		}
 		u.undo = append(u.undo, back)
 		return taken, nil
 	}
-	r := s.want.Resolved
-	if r.PerSlot && slot == 0 {
+	if r.PerSlot && slot == 0 && !how.shared {
 		if err := vacant(r); err != nil {
 			return nil, err
 		}
 	}
-	fresh, err := open(r, s.addressFor())
+	fresh, err := open(r, s.addressFor(), how)
 	if err != nil {
 		return nil, err
 	}
@@ -202,8 +347,10 @@ func (u *update) obtain(s *stage, slot int) (*sock, error) {
 func (s *stage) addressFor() address {
 	at := s.want.at
 	first := s.fresh
-	if s.live != nil && !s.replace {
-		first = s.live.slots
+	if s.listener != nil && len(s.listener.lanes) > 0 {
+		first = s.listener.lanes[0].slots
+	} else if s.lane != nil {
+		first = s.lane.slots
 	}
 	if len(first) == 0 || at.network == "unix" {
 		return at
@@ -228,31 +375,41 @@ func (s *stage) addressFor() address {
 func (u *update) commit() {
 	known := make(map[string]bool)
 	for _, s := range u.stages {
-		key := s.want.Key()
-		known[key] = true
-		l := s.live
-		if l == nil {
-			l = &listener{holds: make(map[int]int)}
-			u.table.listeners[key] = l
-		}
-		if s.replace {
-			for _, old := range l.slots {
-				old.discard(l.r) // the workers have their own
-			}
-			l.slots = nil
-		}
-		if len(l.slots) == 0 {
-			l.active = s.want.sockets()
-		}
-		l.slots = append(l.slots, s.fresh...)
-		l.r, l.wanted = s.want.Resolved, s.want.sockets()
-		l.active = min(l.active, l.wanted)
+		known[s.want.Key()] = true
+		u.table.commit(s)
 	}
 	for key, l := range u.table.listeners {
 		if !known[key] {
-			l.wanted = 0
+			l.wanted = nil
 		}
-		u.table.settle(key, l)
+		for _, ln := range l.lanes {
+			if ln != l.wanted {
+				ln.wanted = 0
+			}
+		}
+		u.table.settle(l)
 	}
 	u.table.settleOffers()
+}
+
+func (t *Table) commit(s stage) {
+	l, ln := s.listener, s.lane
+	if l == nil {
+		l = &listener{key: s.want.Key()}
+		t.listeners[l.key] = l
+	}
+	if ln == nil {
+		ln = &lane{number: s.number, holds: map[int]int{}, active: s.want.sockets()}
+		l.lanes = append(l.lanes, ln)
+	}
+	ln.slots = append(ln.slots, s.fresh...)
+	ln.r, ln.wanted = s.want.Resolved, s.want.sockets()
+	if ln.r.PerSlot || !ln.held() {
+		ln.active = min(ln.active, ln.wanted)
+	}
+	l.wanted = ln
+	if l.serves == nil {
+		l.serves = ln
+		l.closed = ln.slots[0].silent
+	}
 }

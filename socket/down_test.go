@@ -1,0 +1,205 @@
+package socket
+
+import (
+	"errors"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func setOpen(t testing.TB, table *Table, key string, open bool) {
+	t.Helper()
+	if _, err := table.SetOpen(key, open); err != nil {
+		t.Fatal(err)
+	}
+	if table.Closed(key) == open {
+		t.Errorf("closed: %v", !open)
+	}
+}
+
+// refusesClients checks that a client is refused at once.
+func refusesClients(t testing.TB, network, address string) {
+	t.Helper()
+	if conn, err := net.Dial(network, address); !errors.Is(err, unix.ECONNREFUSED) {
+		if err == nil {
+			_ = conn.Close()
+		}
+		t.Errorf("%s: a client gets %v", address, err)
+	}
+}
+
+func TestAClosedListenerRefusesAndOpensAgainAsItWas(t *testing.T) {
+	spec, path := onDisk(t)
+	spec.Mode, spec.Backlog = 0o600, 9
+	for _, s := range []Spec{
+		spec,
+		{Name: "chosen", Address: "127.0.0.1:0", Backlog: 9, DeferAccept: 5 * time.Second, FastOpen: 9, KeepAlive: 7 * time.Second},
+		{Address: freePort(t), Backlog: 9, NonBlock: true, ReusePort: true},
+	} {
+		table, w, _ := opened(t, s)
+		network, address := w.at.network, table.Address(w.Key())
+		client := dial(t, network, address)
+		if _, err := client.Write([]byte("x")); err != nil { // or defer_accept keeps it
+			t.Fatal(err)
+		}
+		live := accepted(t, table.FD(w.Key(), 0))
+		deferred := func() int {
+			n, _ := unix.GetsockoptInt(table.FD(w.Key(), 0), unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) // 0 for unix, which has none
+			return n
+		}
+		before := deferred()
+		setOpen(t, table, w.Key(), false)
+		refusesClients(t, network, address)
+		if network == "tcp" && (canBind(t, address, false) || !s.ReusePort && canBind(t, address, true)) {
+			t.Errorf("%s: somebody else could have it", address)
+		}
+		if _, err := unix.Write(live, []byte("y")); err != nil {
+			t.Errorf("%s: a connection of before: %v", address, err)
+		}
+		if n, err := client.Read(make([]byte, 1)); n != 1 {
+			t.Errorf("%s: a connection of before: %v", address, err)
+		}
+		setOpen(t, table, w.Key(), true)
+		fd := table.FD(w.Key(), 0)
+		if now := table.Address(w.Key()); now != address || s.NonBlock != isNonBlock(t, fd) || network == "unix" && modeOf(t, path).Perm() != 0o600 {
+			t.Errorf("%s: it is at %s, and not as it was", address, now)
+		}
+		if network == "tcp" && (backlog(t, fd) != 9 || deferred() != before ||
+			option(t, fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN) != s.FastOpen || option(t, fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE) != number(s.KeepAlive > 0)) {
+			t.Errorf("%s: options are lost", address)
+		}
+		again := dial(t, network, address)
+		if _, err := again.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		accepted(t, fd)
+		_ = table.Close()
+	}
+}
+
+func TestClosingResetsWhatWaits(t *testing.T) {
+	spec, _ := onDisk(t)
+	for _, s := range []Spec{spec, {Address: "127.0.0.1:0"}} {
+		table, w, _ := opened(t, s)
+		client := dial(t, w.at.network, table.Address(w.Key()))
+		setOpen(t, table, w.Key(), false)
+		if err := client.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Read(make([]byte, 1)); err == nil || errors.Is(err, unix.ETIMEDOUT) || isTimeout(err) {
+			t.Errorf("%s: %v", s.Address, err)
+		}
+		_ = table.Close()
+	}
+}
+
+func isTimeout(err error) bool {
+	timeout, is := errors.AsType[net.Error](err)
+	return is && timeout.Timeout()
+}
+
+func TestAWorkerThatHasTheSocketAcceptsWhenItIsOpenAgain(t *testing.T) {
+	table, w, fd := opened(t, Spec{Address: "127.0.0.1:0", NonBlock: true})
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(own) }()
+	setOpen(t, table, w.Key(), false)
+	setOpen(t, table, w.Key(), true)
+	dial(t, "tcp", table.Address(w.Key()))
+	accepted(t, own)
+}
+
+func TestConnectionsThatTheWorkerClosedDoNotKeepAListenerClosed(t *testing.T) {
+	table, w, fd := opened(t, Spec{Address: "127.0.0.1:0"})
+	client := dial(t, "tcp", table.Address(w.Key()))
+	_ = unix.Close(accepted(t, fd)) // this side is in TIME_WAIT when the client has closed
+	_, _ = client.Read(make([]byte, 1))
+	_ = client.Close()
+	setOpen(t, table, w.Key(), false)
+	setOpen(t, table, w.Key(), true)
+	arrive(t, table, w.Key(), 1)
+}
+
+func TestSlotsOpenAgainInTheirOrder(t *testing.T) {
+	table, w := perSlot(t, 4)
+	old := table.Hold([]string{w.Key()})
+	setOpen(t, table, w.Key(), false)
+	refusesClients(t, "tcp", table.Address(w.Key()))
+	setOpen(t, table, w.Key(), true)
+	spread(t, table, w.Key(), 400, 4, 4)
+	resize(t, table, w, 2)
+	setOpen(t, table, w.Key(), false)
+	setOpen(t, table, w.Key(), true)
+	spread(t, table, w.Key(), 400, 2, 4)
+	table.Release(old)
+	spread(t, table, w.Key(), 400, 2, 2)
+}
+
+func TestAClosedListenerChangesAndIsHandedOver(t *testing.T) {
+	path, _ := onDisk(t)
+	for _, s := range []Spec{path, {Name: "web", Address: "127.0.0.1:0"}, {Name: "slots", Address: "127.0.0.1:0", PerSlot: true}} {
+		before := newTable(t)
+		w := want(t, s)
+		w.Slots = 2
+		apply(t, before, w)
+		address := before.Address(w.Key())
+		setOpen(t, before, w.Key(), false)
+		w.Backlog, w.Slots = 5, 3
+		apply(t, before, w)
+		refusesClients(t, w.at.network, address)
+		table := newTable(t)
+		offers := handedOver(t, before)
+		table.Offer(offers)
+		apply(t, table, w)
+		if !table.Closed(w.Key()) || len(table.Leftover()) != 0 || len(table.Export()) != len(offers) {
+			t.Errorf("%s: closed %v, %d sockets of %d", s.Address, table.Closed(w.Key()), len(table.Export()), len(offers))
+		}
+		refusesClients(t, w.at.network, address)
+		setOpen(t, table, w.Key(), true)
+		client := dial(t, w.at.network, address)
+		_ = client.Close()
+		_ = table.Close()
+		_ = before.Close()
+	}
+}
+
+func TestWhatCannotBeClosedStaysOpen(t *testing.T) {
+	table := newTable(t)
+	o := unitSocket(t, "tcp4", "127.0.0.1:0", "http")
+	unit := want(t, Spec{Name: "http", Address: o.Address})
+	table.Offer([]Inherit{o})
+	udp, abstract := want(t, Spec{Address: "udp:127.0.0.1:0"}), want(t, Spec{Address: "unix:@" + t.Name()})
+	apply(t, table, unit, udp, abstract)
+	for _, key := range []string{unit.Key(), udp.Key(), abstract.Key(), "tcp 127.0.0.1:1"} {
+		if table.CanClose(key) {
+			t.Errorf("%s can be closed", key)
+		}
+		if changed, err := table.SetOpen(key, false); changed || err != nil || table.Closed(key) {
+			t.Errorf("%s: changed %v, error %v", key, changed, err)
+		}
+	}
+	dial(t, "tcp", o.Address)
+}
+
+func TestLanesOpenAgainInTheirOrder(t *testing.T) {
+	table := newTable(t)
+	w := together(t, Spec{Name: "web", Address: "127.0.0.1:0"})
+	apply(t, table, w)
+	old := table.Hold([]string{w.Key()})
+	w.NonBlock = true
+	apply(t, table, w)
+	next := table.Hold([]string{w.Key()})
+	for _, serving := range slices.Concat(old, next, old) {
+		if err := table.Serve([]string{serving}); err != nil {
+			t.Fatal(err)
+		}
+		setOpen(t, table, w.Key(), false)
+		setOpen(t, table, w.Key(), true)
+		arrive(t, table, serving, 30)
+	}
+}

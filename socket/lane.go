@@ -1,0 +1,224 @@
+package socket
+
+import (
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// listener is what stands behind one key: one lane, and for a while another beside it.
+type listener struct {
+	key    string
+	lanes  []*lane // in the order in which they were opened, so in that of the kernel's group
+	wanted *lane   // what the configuration asks for, so what the next generation gets; nil: it does not know the listener
+	serves *lane   // new connections go there
+	closed bool    // see SetOpen
+
+	steered string // where the kernel was told to send connections; see program
+}
+
+// lane is a set of sockets of a listener: one, or one for each slot.
+type lane struct {
+	number int // never used twice while the listener lives
+	r      Resolved
+	slots  []*sock
+	wanted int         // sockets that the configuration wants
+	holds  map[int]int // how many Holds knew so many sockets
+	active int         // new connections go to the first so many sockets
+	left   time.Time   // when another lane began to serve; zero: this one does, or never did
+}
+
+// lane returns the lane with this number; nil: it is gone.
+func (l *listener) lane(number int) *lane {
+	for _, ln := range l.lanes {
+		if ln.number == number {
+			return ln
+		}
+	}
+	return nil
+}
+
+// all lists the sockets of all lanes.
+func (l *listener) all() []*sock {
+	var all []*sock
+	for _, ln := range l.lanes {
+		all = append(all, ln.slots...)
+	}
+	return all
+}
+
+// newest is the lane that the next generation gets.
+func (l *listener) newest() *lane {
+	if l.wanted != nil {
+		return l.wanted
+	}
+	return l.lanes[len(l.lanes)-1]
+}
+
+// nextNumber is the number of a new lane: above all others, because the order is that of the kernel's group; for a unix
+// socket, which has no group, the lowest that is free.
+func (l *listener) nextNumber() int {
+	if l.lanes[0].r.at.network != "unix" {
+		return l.lanes[len(l.lanes)-1].number + 1
+	}
+	number := 0
+	for l.lane(number) != nil {
+		number++
+	}
+	return number
+}
+
+// serve makes ln the lane for new connections.
+func (l *listener) serve(ln *lane) {
+	if l.serves == ln {
+		return
+	}
+	if l.serves != nil {
+		l.serves.left = time.Now()
+	}
+	ln.left = time.Time{}
+	l.serves = ln
+}
+
+// needed is how many sockets the configuration and the generations need.
+func (ln *lane) needed() int {
+	n := ln.wanted
+	for slots := range ln.holds {
+		n = max(n, slots)
+	}
+	return n
+}
+
+// common is how many sockets all of them know: what every generation that may be serving accepts on.
+func (ln *lane) common() int {
+	n := ln.wanted
+	for slots := range ln.holds {
+		if n == 0 || slots < n {
+			n = slots
+		}
+	}
+	return min(n, len(ln.slots))
+}
+
+func (ln *lane) held() bool { return len(ln.holds) > 0 }
+
+// reachable tells whether clients still find the lane.
+func (ln *lane) reachable() bool { return ln.slots[0].reachable(ln.r) }
+
+// reachable tells whether clients still find the socket: its inode was not removed or replaced.
+func (s *sock) reachable(r Resolved) bool {
+	return s.file == (identity{}) || s.file.isAt(r.at.path)
+}
+
+func (ln *lane) foreign() bool {
+	return slices.ContainsFunc(ln.slots, func(s *sock) bool { return s.foreign })
+}
+
+// discard closes all sockets of the lane but the first n.
+func (ln *lane) discard(n int) {
+	for i := len(ln.slots) - 1; i >= n; i-- { // the last one first: no other of the kernel's group gets its number
+		ln.slots[i].discard(ln.r)
+	}
+	ln.slots = ln.slots[:n]
+}
+
+// keepsServing makes a lane that is needed the one that serves, and reports whether there is one.
+func (l *listener) keepsServing() bool {
+	if l.serves != nil && l.serves.needed() > 0 {
+		return true
+	}
+	for _, ln := range slices.Backward(l.lanes) {
+		if ln.needed() > 0 {
+			l.serve(ln)
+			return true
+		}
+	}
+	return false
+}
+
+// drop closes what nobody needs.
+func (l *listener) drop() {
+	stays := l.serves != nil && l.serves.needed() > 0
+	for _, ln := range l.lanes {
+		n := ln.needed()
+		if n >= len(ln.slots) {
+			continue
+		}
+		if stays && !ln.r.at.onDisk() {
+			// A stray process that has the socket as well must not keep it in the group: it would get connections.
+			for _, s := range ln.slots[n:] {
+				_ = unix.Shutdown(s.fd, unix.SHUT_RD)
+			}
+		}
+		ln.discard(n)
+	}
+	l.lanes = slices.DeleteFunc(l.lanes, func(ln *lane) bool { return ln.needed() == 0 })
+}
+
+// share sets SO_REUSEPORT where more than one socket has the address, and nowhere else.
+func (l *listener) share() {
+	for _, ln := range l.lanes {
+		if ln.r.at.network == "unix" || ln.foreign() {
+			continue
+		}
+		for _, s := range ln.slots {
+			_ = s.setReusePort(l.shares(ln)) // it was possible when the socket was opened
+		}
+	}
+}
+
+func (l *listener) shares(ln *lane) bool {
+	return ln.r.groups() || len(l.lanes) > 1 || len(ln.slots) > 1
+}
+
+func (s *sock) sharesPort() bool {
+	on, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT)
+	return err == nil && on != 0
+}
+
+func (s *sock) setReusePort(on bool) error {
+	if s.sharesPort() == on {
+		return nil
+	}
+	return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, number(on))
+}
+
+// Stranded reports whether clients find a listener only where no generation accepts: its path was gone, and it was bound anew.
+// The workers of its program have to be replaced. Until a generation holds the new socket, connections to it are refused.
+func (t *Table) Stranded(key string) bool {
+	l := t.listeners[key]
+	if l == nil || l.newest().held() {
+		return false
+	}
+	return slices.ContainsFunc(l.lanes, func(ln *lane) bool { return ln.held() && !ln.reachable() })
+}
+
+// How long the connections of a lane that serves no longer have to arrive: a handshake that was begun before the change ends
+// in the old lane. quietWithin bounds how long a queue that does not empty can hold anybody up.
+const (
+	handshake   = time.Second
+	quietWithin = 10 * time.Second
+)
+
+// Quiet reports whether a generation with these claims may be told to go: it serves in no lane of its own, or in one that gets no
+// more connections, and whose queue is empty.
+func (t *Table) Quiet(claims []string, now time.Time) bool {
+	for _, c := range claims {
+		l, ln, _ := t.find(c)
+		if ln == nil || ln == l.serves || ln.left.IsZero() || ln.r.at.network != "tcp" {
+			continue
+		}
+		gone := now.Sub(ln.left)
+		if gone < handshake || gone < quietWithin && slices.ContainsFunc(ln.slots, (*sock).waiting) {
+			return false
+		}
+	}
+	return true
+}
+
+// waiting reports whether a connection waits to be accepted: in LISTEN, tcpi_unacked is the length of the queue.
+func (s *sock) waiting() bool {
+	info, err := unix.GetsockoptTCPInfo(s.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	return err == nil && info.Unacked > 0
+}

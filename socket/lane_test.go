@@ -1,0 +1,487 @@
+package socket
+
+import (
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// together is a want whose workers serve all at once.
+func together(t testing.TB, s Spec) Want {
+	w := want(t, s)
+	w.Together = true
+	return w
+}
+
+// canBind tells whether somebody else can listen at the address, with SO_REUSEPORT or without.
+func canBind(t testing.TB, address string, shared bool) bool {
+	t.Helper()
+	at := addrPort(t, address)
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, number(shared))
+	err = unix.Bind(fd, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()})
+	if err == nil {
+		err = unix.Listen(fd, 1)
+	}
+	if err != nil && !errors.Is(err, unix.EADDRINUSE) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// arrive makes connections and checks that all arrive at one socket.
+func arrive(t testing.TB, table *Table, claim string, n int) {
+	t.Helper()
+	fd := table.FD(claim, 0)
+	for range n {
+		conn, err := net.Dial("tcp", table.Address(claim))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		_ = unix.Close(accepted(t, fd))
+	}
+}
+
+func TestReusePortChangesInPlace(t *testing.T) {
+	spec := Spec{Name: "web", Address: "127.0.0.1:0"}
+	table, w, fd := opened(t, spec)
+	address := table.Address(w.Key())
+	if canBind(t, address, true) {
+		t.Error("it is shared before it shall be")
+	}
+	w.ReusePort = true
+	apply(t, table, w)
+	if table.FD(w.Key(), 0) != fd || !canBind(t, address, true) || canBind(t, address, false) {
+		t.Error("it is not shared, or with anybody")
+	}
+	w.ReusePort = false
+	apply(t, table, w)
+	if table.FD(w.Key(), 0) != fd || option(t, fd, unix.SOL_SOCKET, unix.SO_REUSEPORT) != 0 || canBind(t, address, false) {
+		t.Error("it is shared still")
+	}
+	arrive(t, table, w.Key(), 5)
+}
+
+func TestNoConnectionIsLostAsPerSlotComesAndGoes(t *testing.T) {
+	table := newTable(t)
+	w := want(t, Spec{Name: "web", Address: "127.0.0.1:0", NonBlock: true})
+	w.Slots = 3
+	apply(t, table, w)
+	fd := table.FD(w.Key(), 0)
+	claims, serving := generation(t, table, w.Key(), 3)
+	end := clients(table.Address(w.Key()), 4)
+	for range 6 {
+		w.PerSlot = !w.PerSlot
+		apply(t, table, w)
+		next, trial := generation(t, table, w.Key(), 3)
+		time.Sleep(20 * time.Millisecond) // the trial, as long as it takes a worker to boot; there is no event to wait for
+		if err := table.Serve(next); err != nil {
+			t.Fatal(err)
+		}
+		for _, worker := range serving {
+			worker.end()
+		}
+		table.Release(claims)
+		claims, serving = next, trial
+		if table.FD(claims[0], 0) != fd || (table.FD(claims[0], 2) != fd) != w.PerSlot {
+			t.Fatalf("per_slot %v: slots have %d and %d, the first had %d", w.PerSlot, table.FD(claims[0], 0), table.FD(claims[0], 2), fd)
+		}
+	}
+	answered, lost := end()
+	for _, worker := range serving {
+		worker.end()
+	}
+	if lost != 0 || answered < 100 {
+		t.Errorf("%d of %d connections were lost", lost, answered+lost)
+	}
+	if canBind(t, table.Address(w.Key()), false) {
+		t.Error("somebody else can have the address")
+	}
+}
+
+func TestGenerationWithoutPerSlotKeepsTheSharedSocket(t *testing.T) {
+	table, w, fd := opened(t, Spec{Name: "web", Address: "127.0.0.1:0"})
+	claims := table.Hold([]string{w.Key()})
+	w.PerSlot, w.Slots = true, 3
+	apply(t, table, w)
+	next := table.Hold([]string{w.Key()})
+	if table.FD(claims[0], 2) != fd || table.FD(next[0], 2) == fd {
+		t.Errorf("slot 2 has %d and %d, the shared socket is %d", table.FD(claims[0], 2), table.FD(next[0], 2), fd)
+	}
+}
+
+func TestNonBlockOpensAnotherLane(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "udp:127.0.0.1:0"} {
+		table := newTable(t)
+		w := together(t, Spec{Name: "web", Address: address})
+		apply(t, table, w)
+		old := table.Hold([]string{w.Key()})
+		w.NonBlock = true
+		apply(t, table, w)
+		trial := table.Hold([]string{w.Key()})
+		a, b := table.FD(old[0], 0), table.FD(trial[0], 0)
+		if a == b || isNonBlock(t, a) || !isNonBlock(t, b) || table.Address(old[0]) != table.Address(trial[0]) {
+			t.Errorf("%s: sockets %d and %d, at %s and %s", address, a, b, table.Address(old[0]), table.Address(trial[0]))
+		}
+		if err := table.Serve(trial); err != nil {
+			t.Fatal(err)
+		}
+		table.Release(old)
+		if isOpen(a) || len(table.Export()) != 1 || option(t, b, unix.SOL_SOCKET, unix.SO_REUSEPORT) != 0 {
+			t.Errorf("%s: the old lane is open, or the new one is shared", address)
+		}
+		_ = table.Close()
+	}
+}
+
+func isNonBlock(t testing.TB, fd int) bool {
+	t.Helper()
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return flags&unix.O_NONBLOCK != 0
+}
+
+func TestANewLaneGetsNothingUntilItsGenerationServes(t *testing.T) {
+	table := newTable(t)
+	w := together(t, Spec{Name: "web", Address: "127.0.0.1:0"})
+	apply(t, table, w)
+	old := table.Hold([]string{w.Key()})
+	w.NonBlock = true
+	apply(t, table, w)
+	trial := table.Hold([]string{w.Key()})
+	arrive(t, table, old[0], 50)
+	// The trial fails.
+	table.Release(trial)
+	if err := table.Serve(old); err != nil {
+		t.Fatal(err)
+	}
+	arrive(t, table, old[0], 50)
+	// The next one does not.
+	trial = table.Hold([]string{w.Key()})
+	if err := table.Serve(trial); err != nil {
+		t.Fatal(err)
+	}
+	arrive(t, table, trial[0], 50)
+	if readable(t, table.FD(old[0], 0), 0) {
+		t.Error("a connection has come to the old lane")
+	}
+	// And back, while the lane of before is there.
+	w.NonBlock = false
+	apply(t, table, w)
+	back := table.Hold([]string{w.Key()})
+	if table.FD(back[0], 0) != table.FD(old[0], 0) {
+		t.Error("it is a third lane")
+	}
+	if err := table.Serve(back); err != nil {
+		t.Fatal(err)
+	}
+	table.Release(trial)
+	arrive(t, table, back[0], 50)
+	if n := len(table.Export()); n != 1 {
+		t.Errorf("%d sockets are open", n)
+	}
+}
+
+func TestConfigurationTakenBackClosesTheNewLane(t *testing.T) {
+	table := newTable(t)
+	w := together(t, Spec{Name: "web", Address: "127.0.0.1:0"})
+	apply(t, table, w)
+	old := table.Hold([]string{w.Key()})
+	changed := w
+	changed.NonBlock = true
+	apply(t, table, changed)
+	apply(t, table, w)
+	if len(table.Export()) != 1 {
+		t.Error("it is open")
+	}
+	arrive(t, table, old[0], 20)
+}
+
+func TestAFailedUpdateLeavesNoLane(t *testing.T) {
+	table := newTable(t)
+	w := together(t, Spec{Name: "web", Address: "127.0.0.1:0"})
+	apply(t, table, w)
+	fd := table.FD(w.Key(), 0)
+	_, serving := generation(t, table, w.Key(), 1)
+	end := clients(table.Address(w.Key()), 4)
+	w.NonBlock = true
+	bad := want(t, Spec{Address: "192.0.2.77:80"})
+	for range 50 {
+		if err := table.Update([]Want{w, bad}); err == nil {
+			t.Error("it did not fail")
+		}
+		if err := ask(table.Address(w.Key())); err != nil {
+			t.Error(err)
+		}
+	}
+	_, lost := end()
+	serving[0].end()
+	if lost != 0 {
+		t.Errorf("%d connections were lost", lost)
+	}
+	if len(table.Export()) != 1 || option(t, fd, unix.SOL_SOCKET, unix.SO_REUSEPORT) != 0 {
+		t.Error("something is left of it")
+	}
+}
+
+func TestNoConnectionIsLostAsNonBlockComesAndGoes(t *testing.T) {
+	table := newTable(t)
+	w := together(t, Spec{Name: "web", Address: "127.0.0.1:0"})
+	apply(t, table, w)
+	claims, serving := generation(t, table, w.Key(), 1)
+	end := clients(table.Address(w.Key()), 8)
+	for i := range 6 {
+		w.NonBlock = !w.NonBlock
+		apply(t, table, w)
+		next, trial := generation(t, table, w.Key(), 1)
+		time.Sleep(10 * time.Millisecond) // the trial; there is no event to wait for
+		if i%2 == 1 {                     // fails
+			table.Release(next)
+			trial[0].end()
+			if err := table.Serve(claims); err != nil {
+				t.Fatal(err)
+			}
+			w.NonBlock = !w.NonBlock
+			continue
+		}
+		if err := table.Serve(next); err != nil {
+			t.Fatal(err)
+		}
+		if table.Quiet(claims, time.Now()) || !table.Quiet(next, time.Now()) {
+			t.Error("the old lane is quiet at once, or the new one is not")
+		}
+		for !table.Quiet(claims, time.Now()) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		serving[0].end()
+		table.Release(claims)
+		claims, serving = next, trial
+	}
+	answered, lost := end()
+	serving[0].end()
+	if lost != 0 || answered < 100 {
+		t.Errorf("%d of %d connections were lost", lost, answered+lost)
+	}
+}
+
+func TestAQueueHoldsItsGenerationUpOnlyForSoLong(t *testing.T) {
+	table := newTable(t)
+	w := together(t, Spec{Name: "web", Address: "127.0.0.1:0"})
+	apply(t, table, w)
+	old := table.Hold([]string{w.Key()})
+	dial(t, "tcp", table.Address(w.Key()))
+	w.NonBlock = true
+	apply(t, table, w)
+	if err := table.Serve(table.Hold([]string{w.Key()})); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	if table.Quiet(old, now.Add(2*handshake)) || !table.Quiet(old, now.Add(quietWithin+time.Second)) {
+		t.Error("the queue was not looked at, or for ever")
+	}
+	_ = unix.Close(accepted(t, table.FD(old[0], 0)))
+	if table.Quiet(old, now) || !table.Quiet(old, now.Add(2*handshake)) {
+		t.Error("a handshake had no time, or an empty queue is not quiet")
+	}
+}
+
+func TestNonBlockOfWhatNobodyHasChangesInPlace(t *testing.T) {
+	path, _ := onDisk(t)
+	for _, s := range []Spec{path, {Address: "127.0.0.1:0"}, {Address: "127.0.0.1:0", PerSlot: true}, {Address: "udp:127.0.0.1:0"}} {
+		table, w, fd := opened(t, s)
+		w.NonBlock, w.Unused = true, true
+		if err := table.Update([]Want{w, want(t, Spec{Address: "192.0.2.77:80"})}); err == nil || isNonBlock(t, fd) {
+			t.Errorf("%s: error %v, and it is changed", s.Address, err)
+		}
+		apply(t, table, w)
+		if table.FD(w.Key(), 0) != fd || !isNonBlock(t, fd) {
+			t.Errorf("%s was not changed", s.Address)
+		}
+		_ = table.Close()
+	}
+}
+
+func TestChangesThatTheKernelDoesNotAllowSayTheRemedy(t *testing.T) {
+	path, _ := onDisk(t)
+	nonBlock := func(w *Want) { w.NonBlock = true }
+	for name, c := range map[string]struct {
+		spec        Spec
+		change      func(*Want)
+		key, remedy string
+	}{
+		"unix":       {path, nonBlock, "nonblock", "stop"},
+		"per_slot":   {Spec{Address: "127.0.0.1:0", PerSlot: true}, nonBlock, "nonblock", "stop"},
+		"reuse_port": {Spec{Address: "127.0.0.1:0", ReusePort: true}, nonBlock, "nonblock", "stop"},
+		"rolling":    {Spec{Address: "127.0.0.1:0"}, func(w *Want) { w.NonBlock, w.Together = true, false }, "nonblock", `strategy = "all"`},
+		"ipv6_only":  {Spec{Address: ":0"}, func(w *Want) { w.at.dual = false }, "ipv6_only", "restart supervisord"},
+	} {
+		table := newTable(t)
+		w := together(t, c.spec)
+		apply(t, table, w)
+		table.Hold([]string{w.Key()})
+		before := table.Export()
+		c.change(&w)
+		err := table.Update([]Want{w})
+		change, is := errors.AsType[*ChangeError](err)
+		if !is || change.Key != c.key || change.Spec != w.Spec || !strings.Contains(change.Remedy, c.remedy) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !slices.Equal(before, table.Export()) {
+			t.Errorf("%s: sockets are %v, not %v", name, table.Export(), before)
+		}
+		_ = table.Close()
+	}
+}
+
+func TestWhileTwoLanesAreThereNothingElseChanges(t *testing.T) {
+	table := newTable(t)
+	w := together(t, Spec{Name: "web", Address: "127.0.0.1:0"})
+	apply(t, table, w)
+	table.Hold([]string{w.Key()})
+	w.NonBlock = true
+	apply(t, table, w)
+	w.PerSlot, w.Slots = true, 2
+	refuses(t, table, w, "cannot change per_slot", "reload again")
+}
+
+func TestLanesComeBackToTheirGenerations(t *testing.T) {
+	before := newTable(t)
+	w := together(t, Spec{Name: "web", Address: "127.0.0.1:0"})
+	apply(t, before, w)
+	old := before.Hold([]string{w.Key()})
+	changed := w
+	changed.NonBlock = true
+	apply(t, before, changed)
+	next := before.Hold([]string{w.Key()})
+	if err := before.Serve(next); err != nil {
+		t.Fatal(err)
+	}
+	table := newTable(t)
+	table.Offer(handedOver(t, before))
+	if err := table.Resume([]Generation{{Resolved: changed.Resolved, Claim: next[0], Serves: true}, {Resolved: w.Resolved, Claim: old[0]}}); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, table, changed)
+	for _, claims := range [][]string{old, next} {
+		if inodeOf(t, table.FD(claims[0], 0)) != inodeOf(t, before.FD(claims[0], 0)) {
+			t.Errorf("claim %q is on another socket", claims[0])
+		}
+	}
+	if len(table.Leftover()) != 0 || len(table.Export()) != 2 {
+		t.Errorf("%d sockets", len(table.Export()))
+	}
+	_ = before.Close()
+	arrive(t, table, next[0], 30)
+	table.Release(old)
+	arrive(t, table, next[0], 30)
+	table.Release(next)
+	if len(table.Export()) != 1 {
+		t.Error("the old lane is open")
+	}
+}
+
+// handedOver returns the sockets of a table as the next supervisor gets them.
+func handedOver(t testing.TB, table *Table) []Inherit {
+	t.Helper()
+	var all []Inherit
+	for _, n := range table.Export() {
+		fd, err := unix.FcntlInt(uintptr(n.FD), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i, err := Examine(fd, n.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, i)
+	}
+	return all
+}
+
+func TestSocketsThatOnlyLivingGenerationsKnowAreOpenedAnewIfTheyAreGone(t *testing.T) {
+	table := newTable(t)
+	w := want(t, Spec{Name: "slots", Address: freePort(t), PerSlot: true})
+	if err := table.Resume([]Generation{{Resolved: w.Resolved, Claim: w.Key() + "\t3"}, {Resolved: w.Resolved, Claim: w.Key() + "\t2", Serves: true}}); err != nil {
+		t.Fatal(err)
+	}
+	if table.FD(w.Key()+"\t3", 2) < 0 || len(table.Export()) != 3 {
+		t.Errorf("%d sockets", len(table.Export()))
+	}
+	bad := want(t, Spec{Address: "192.0.2.77:80"})
+	empty := newTable(t)
+	if err := empty.Resume([]Generation{{Resolved: want(t, Spec{Address: freePort(t)}).Resolved}, {Resolved: bad.Resolved}}); err == nil || len(empty.Export()) != 0 {
+		t.Errorf("error %v, %d sockets", err, len(empty.Export()))
+	}
+}
+
+func TestASocketWhosePathWasRemovedIsBoundAnewForTheNextGeneration(t *testing.T) {
+	spec, path := onDisk(t)
+	table, w, fd := opened(t, spec)
+	old := table.Hold([]string{w.Key()})
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if table.Stranded(w.Key()) {
+		t.Error("it was not bound anew yet")
+	}
+	apply(t, table, w)
+	if !table.Stranded(w.Key()) || table.FD(old[0], 0) != fd {
+		t.Error("the generation has lost its socket, or nobody is told")
+	}
+	refusing := func() {
+		t.Helper()
+		if _, err := net.Dial("unix", path); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("a client gets %v", err)
+		}
+	}
+	refusing()
+	trial := table.Hold([]string{w.Key()})
+	if table.Stranded(w.Key()) {
+		t.Error("a generation has the new socket")
+	}
+	dial(t, "unix", path)
+	table.Release(trial)
+	refusing()
+	trial = table.Hold([]string{w.Key()})
+	table.Release(old)
+	if isOpen(fd) {
+		t.Error("the old socket is open")
+	}
+	dial(t, "unix", path)
+	accepted(t, table.FD(trial[0], 0))
+}
+
+func TestAnUnreachableSocketComesBackToItsGeneration(t *testing.T) {
+	spec, path := onDisk(t)
+	before, w, _ := opened(t, spec)
+	old := before.Hold([]string{w.Key()})
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	table := newTable(t)
+	table.Offer(handedOver(t, before))
+	if err := table.Resume([]Generation{{Resolved: w.Resolved, Claim: old[0], Serves: true}}); err != nil {
+		t.Fatal(err)
+	}
+	if inodeOf(t, table.FD(old[0], 0)) != inodeOf(t, before.FD(old[0], 0)) {
+		t.Error("the generation has another socket")
+	}
+	apply(t, table, w)
+	if !table.Stranded(w.Key()) {
+		t.Error("it was not bound anew")
+	}
+}
