@@ -27,6 +27,7 @@ type lane struct {
 	holds  map[int]int // how many Holds knew so many sockets
 	active int         // new connections go to the first so many sockets
 	left   time.Time   // when another lane began to serve; zero: this one does, or never did
+	shrunk time.Time   // when active became less
 }
 
 // lane returns the lane with this number; nil: it is gone.
@@ -99,6 +100,14 @@ func (ln *lane) common() int {
 		}
 	}
 	return min(n, len(ln.slots))
+}
+
+// setActive sends new connections to the first n of the lane's sockets, once the kernel is told.
+func (ln *lane) setActive(n int) {
+	if n < ln.active {
+		ln.shrunk = time.Now()
+	}
+	ln.active = n
 }
 
 func (ln *lane) held() bool { return len(ln.holds) > 0 }
@@ -201,20 +210,29 @@ const (
 	quietWithin = 10 * time.Second
 )
 
-// Quiet reports whether a generation with these claims may be told to go: it serves in no lane of its own, or in one that gets no
-// more connections, and whose queue is empty.
+// Quiet reports whether a generation with these claims may be told to go: it has no socket of its own, or only such as get no more
+// connections, and whose queues are empty.
 func (t *Table) Quiet(claims []string, now time.Time) bool {
 	for _, c := range claims {
-		l, ln, _ := t.find(c)
-		if ln == nil || ln == l.serves || ln.left.IsZero() || ln.r.at.network != "tcp" {
-			continue
-		}
-		gone := now.Sub(ln.left)
-		if gone < handshake || gone < quietWithin && slices.ContainsFunc(ln.slots, (*sock).waiting) {
-			return false
+		l, ln, slots := t.find(c)
+		switch {
+		case ln == nil || ln.r.at.network != "tcp":
+		case ln != l.serves && !ln.left.IsZero():
+			if !quiet(ln.slots, now.Sub(ln.left)) {
+				return false
+			}
+		case slots > ln.active:
+			if !quiet(ln.slots[ln.active:], now.Sub(ln.shrunk)) {
+				return false
+			}
 		}
 	}
 	return true
+}
+
+// quiet reports whether nothing is left in sockets that have got no connections for so long.
+func quiet(sockets []*sock, gone time.Duration) bool {
+	return gone >= handshake && (gone >= quietWithin || !slices.ContainsFunc(sockets, (*sock).waiting))
 }
 
 // waiting reports whether a connection waits to be accepted: in LISTEN, tcpi_unacked is the length of the queue.

@@ -8,7 +8,6 @@ package socket
 
 import (
 	"io/fs"
-	"strings"
 	"time"
 )
 
@@ -79,20 +78,19 @@ func (r Resolved) key(of string) string {
 	return key
 }
 
-// Renamed returns the claims that a version with another rule for keys has made on these listeners, under their keys of now.
+// Renamed returns the claims that an earlier version has made on these listeners, as this one writes them.
 func Renamed(claims []string, listeners []Resolved) []string {
 	renamed := make([]string, len(claims))
-	for i, claim := range claims {
-		key, rest, marked := strings.Cut(claim, claimMark)
+	for i, s := range claims {
+		c := parseClaim(s)
+		c.slots = max(1, c.slots)
 		for _, r := range listeners {
-			if key == r.oldKey() {
-				key = r.Key()
+			if c.key == r.oldKey() {
+				c.key = r.Key()
 				break
 			}
 		}
-		if renamed[i] = key; marked {
-			renamed[i] += claimMark + rest
-		}
+		renamed[i] = c.String()
 	}
 	return renamed
 }

@@ -145,7 +145,7 @@ func (t *Table) Serve(claims []string) error {
 		if ln == nil || slots == 0 {
 			continue
 		}
-		ln.active = min(slots, len(ln.slots))
+		ln.setActive(min(slots, len(ln.slots)))
 		l.serve(ln)
 		if err := l.steer(); err != nil {
 			return refused(ln.r, err)
@@ -167,6 +167,17 @@ func (t *Table) FD(claim string, slot int) int {
 		return -1
 	}
 	return ln.slots[slot].fd
+}
+
+// FDs returns the descriptors of all sockets of a listener, those that only older generations have among them.
+func (t *Table) FDs(key string) []int {
+	fds := []int{}
+	if l := t.listeners[key]; l != nil {
+		for _, s := range l.all() {
+			fds = append(fds, s.fd)
+		}
+	}
+	return fds
 }
 
 // Address returns where a listener is bound, by its key or by a claim, as the kernel says: "127.0.0.1:43210" when the port was
@@ -197,7 +208,7 @@ func (t *Table) Close() error {
 // settle closes what nobody needs and steers connections to what is left.
 func (t *Table) settle(l *listener) {
 	for _, ln := range l.lanes {
-		ln.active = min(max(ln.active, ln.common()), max(1, ln.needed()))
+		ln.setActive(min(max(ln.active, ln.common()), max(1, ln.needed())))
 	}
 	if l.keepsServing() {
 		// Before a socket closes, it gets no more. That the kernel refuses what it did before would be its own fault; then the

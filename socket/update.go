@@ -405,7 +405,7 @@ func (t *Table) commit(s stage) {
 	ln.slots = append(ln.slots, s.fresh...)
 	ln.r, ln.wanted = s.want.Resolved, s.want.sockets()
 	if ln.r.PerSlot || !ln.held() {
-		ln.active = min(ln.active, ln.wanted)
+		ln.setActive(min(ln.active, ln.wanted))
 	}
 	l.wanted = ln
 	if l.serves == nil {

@@ -90,7 +90,6 @@ func missing(c *config.Config, programs []string) error {
 type loaded struct {
 	config    *config.Config
 	listeners map[string][]socket.Resolved // by program
-	want      []socket.Want
 }
 
 // resolve looks up what the listeners name. Those in known keep what they have: a listener stays where it is, and a reload
@@ -109,7 +108,6 @@ func resolve(ctx context.Context, c *config.Config, known map[socket.Spec]socket
 				}
 			}
 			l.listeners[p.Name] = append(l.listeners[p.Name], r)
-			l.want = append(l.want, socket.Want{Resolved: r, Slots: p.Workers})
 		}
 	}
 	if err := c.Overlaps(l.listeners); err != nil {
@@ -237,7 +235,7 @@ func (s *Supervisor) follows(n loadedNote) {
 
 // apply makes the programs follow a configuration. It is all or nothing: every new listener is open before a program is touched.
 func (s *Supervisor) apply(l *loaded, r request) error {
-	if err := s.table.Update(l.want); err != nil {
+	if err := s.listen(l); err != nil {
 		return err
 	}
 	s.keeper.changed()
@@ -255,6 +253,7 @@ func (s *Supervisor) apply(l *loaded, r request) error {
 			s.step(p, Stop{Reason: "no longer configured"})
 		}
 	}
+	s.reach()
 	return nil
 }
 
@@ -318,21 +317,4 @@ func (s *Supervisor) watch(c *config.Config) {
 	if err := s.Watch.Set(groups); err != nil {
 		s.Log.Error("cannot watch files; reload with HUP", zap.Error(err))
 	}
-}
-
-// wanted lists the listeners of every program as they are, but with another number of workers for one of them.
-func (s *Supervisor) wanted(scaled *program, workers int) []socket.Want {
-	var want []socket.Want
-	for _, p := range s.programs {
-		slots := p.core.Config.Workers
-		if p == scaled {
-			slots = workers
-		}
-		for _, l := range p.listeners {
-			if !p.removed {
-				want = append(want, socket.Want{Resolved: l, Slots: slots})
-			}
-		}
-	}
-	return want
 }

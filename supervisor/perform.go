@@ -60,7 +60,7 @@ func (s *Supervisor) spawn(p *program, cg *Generation, w *Worker) {
 
 func (s *Supervisor) send(p *program, a Signal) {
 	h := p.workers[a.Worker]
-	if h == nil {
+	if h == nil || s.postponed(p, a) {
 		return
 	}
 	if w, _ := p.core.find(a.Worker); w != nil {
@@ -94,8 +94,9 @@ func (g *generation) workerSpec(t *socket.Table, c *config.Program, w *Worker) w
 	var fds []int
 	var passed []socket.Passed
 	for _, l := range g.listeners {
-		fds = append(fds, t.FD(l.Key(), w.Slot))
-		passed = append(passed, socket.Passed{Name: l.Name, Address: l.Address, Bound: t.Address(l.Key()), FD: l.FD, Starter: l.StarterName})
+		claim := socket.ClaimOn(l, g.claims)
+		fds = append(fds, t.FD(claim, w.Slot))
+		passed = append(passed, socket.Passed{Name: l.Name, Address: l.Address, Bound: t.Address(claim), FD: l.FD, Starter: l.StarterName})
 	}
 	spec := g.snapshot.spec(c)
 	spec.Command = fillAll(numbers(c), c.Command)

@@ -3,7 +3,6 @@ package supervisor
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -239,46 +238,40 @@ func (s *Supervisor) Restore(h *Handover) error {
 	if h.record.Instance != "" {
 		s.instance = h.record.Instance
 	}
+	s.reach()
 	if r := h.record.Reload; r != nil {
 		s.reload(request{reason: r.Reason, itself: true, all: r.All})
 	}
 	return nil
 }
 
-// restoreListeners opens the table with the sockets of every generation that lives, and then leaves to each its own.
+// restoreListeners gives every generation that lives the sockets that it had, and then opens what the configuration wants. What it
+// cannot have of that the generations do not need.
 func (s *Supervisor) restoreListeners(st *Record) error {
-	every := map[string]socket.Want{}
-	add := func(listeners []socket.Resolved, slots int) {
-		for _, l := range listeners {
-			w := socket.Want{Resolved: l, Slots: max(slots, every[l.Key()].Slots)}
-			every[l.Key()] = w
-		}
-	}
+	var held []socket.Generation
 	var newest []socket.Want
 	for _, p := range st.Programs {
-		for _, g := range p.Core.Generations() {
-			add(p.generation(g.Number).Listeners, len(g.Slots))
-		}
-		if p.Removed {
-			continue
-		}
-		add(p.Listeners, p.Core.Config.Workers)
-		for _, l := range p.Listeners {
-			newest = append(newest, socket.Want{Resolved: l, Slots: p.Core.Config.Workers})
-		}
-	}
-	if err := s.table.Update(slices.Collect(maps.Values(every))); err != nil {
-		return err
-	}
-	for _, p := range st.Programs {
 		for _, g := range p.Generations {
-			if g.Snapshot != nil {
-				s.table.Hold(g.Claims)
+			if g.Snapshot == nil {
+				continue
+			}
+			serves := p.Core.Serving != nil && p.Core.Serving.Number == g.Number
+			for _, l := range g.Listeners {
+				held = append(held, socket.Generation{Resolved: l, Claim: socket.ClaimOn(l, g.Claims), Serves: serves})
+			}
+		}
+		for _, l := range p.Listeners {
+			if !p.Removed {
+				newest = append(newest, socket.Want{Resolved: l, Slots: p.Core.Config.Workers, Together: true})
 			}
 		}
 	}
+	if err := s.table.Resume(held); err != nil {
+		return err
+	}
+	s.wantAgain(newest)
 	s.dropSockets()
-	return s.table.Update(newest)
+	return nil
 }
 
 func (p *ProgramRecord) generation(number int) *GenerationRecord {

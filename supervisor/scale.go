@@ -70,7 +70,7 @@ func (p *program) perSlot() bool {
 
 // scaleByReload makes a new generation of the new size: sockets for slots come and go with generations.
 func (s *Supervisor) scaleByReload(p *program, workers int) error {
-	if err := s.table.Update(s.wanted(p, workers)); err != nil {
+	if err := s.table.Update(s.wantedBy(p, workers)); err != nil {
 		return err
 	}
 	s.keeper.changed()

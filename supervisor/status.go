@@ -90,15 +90,7 @@ func (s *Supervisor) programStatus(p *program) ProgramStatus {
 		st.Generations = append(st.Generations, p.generationStatus(g))
 	}
 	for _, l := range p.listeners {
-		ls := ListenerStatus{Name: l.Name, Address: s.table.Address(l.Key()), FDs: []int{}}
-		slots := 1
-		if l.PerSlot {
-			slots = p.core.Config.Workers
-		}
-		for slot := range slots {
-			ls.FDs = append(ls.FDs, s.table.FD(l.Key(), slot))
-		}
-		st.Listeners = append(st.Listeners, ls)
+		st.Listeners = append(st.Listeners, ListenerStatus{Name: l.Name, Address: s.table.Address(l.Key()), FDs: s.table.FDs(l.Key())})
 	}
 	return st
 }

@@ -109,6 +109,7 @@ type program struct {
 	texts       map[int]string // what workers say of themselves (STATUS=)
 	last        *Outcome       // of the last trial
 	recent      []Report       // see remember
+	postponed   []int          // workers that are told to go when their sockets are quiet
 	told        map[int]int    // steps of the stop plan that were performed, by worker
 	timer       *time.Timer
 	timerAt     time.Time
@@ -362,6 +363,8 @@ func (s *Supervisor) handle(n note) {
 		s.tried(n)
 	case leaveNote:
 		s.leave(n)
+	case quietNote:
+		s.quiet(n.program)
 	case illNote:
 		s.step(n.program, Replace{Worker: n.worker, Reason: n.reason})
 	case silentNote:

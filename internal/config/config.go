@@ -60,7 +60,7 @@ type Program struct {
 	Stdout, Stderr   Output
 	Watch            []string
 	Listen           []socket.Spec
-	listenLines      []int            // where the addresses of Listen stand
+	listenLines      []map[string]int // where the keys of each stand; "": the table
 	Dialects         []socket.Dialect // nil: the default; none, but not nil: none
 	Ready            Ready
 	Reload           Reload

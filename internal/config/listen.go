@@ -64,7 +64,7 @@ func (v value) listeners(p *Program) {
 	for i, item := range items {
 		specs[i].Program = p.Name
 		item.listener(&specs[i])
-		p.listenLines = append(p.listenLines, item.child("address").line())
+		p.listenLines = append(p.listenLines, item.lines())
 		j := slices.IndexFunc(specs[:i], func(s socket.Spec) bool { return s.Name == specs[i].Name })
 		if j >= 0 && specs[i].Name != "" {
 			item.problem(fmt.Sprintf("the name %q is already that of the listener in line %d", specs[i].Name, items[j].line()),
@@ -147,3 +147,39 @@ func (v value) listenerName(name string) {
 
 // isControl reports what is no printable ASCII.
 func isControl(r rune) bool { return r < ' ' || r > '~' }
+
+// lines says where the keys of the table v stand.
+func (v value) lines() map[string]int {
+	lines := map[string]int{"": v.line()}
+	for key := range listenFields {
+		if v.has(key) {
+			lines[key] = v.child(key).line()
+		}
+	}
+	return lines
+}
+
+// at returns where a key of the listener i stands, or should.
+func (p *Program) at(i int, key string) (line int, name string) {
+	line, name = p.Line, fmt.Sprintf("program.%s.listen[%d].%s", p.Name, i, key)
+	if i >= len(p.listenLines) {
+		return line, name
+	}
+	if there, is := p.listenLines[i][key]; is {
+		return there, name
+	}
+	return p.listenLines[i][""], name
+}
+
+// Listener is the error of a key of a listener that turned out to be wrong later.
+func (c *Config) Listener(s socket.Spec, key, what, remedy string) error {
+	problem := Problem{Key: key, What: what, Remedy: remedy}
+	for i := range c.Programs {
+		p := &c.Programs[i]
+		if n := slices.Index(p.Listen, s); p.Name == s.Program && n >= 0 {
+			problem.File = p.File
+			problem.Line, problem.Key = p.at(n, key)
+		}
+	}
+	return &Error{Problems: []Problem{problem}}
+}

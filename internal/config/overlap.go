@@ -61,10 +61,8 @@ func (b bound) problem(first bound) Problem {
 
 // listener describes the listener i of p.
 func (p *Program) listener(i int, r socket.Resolved, host string) bound {
-	b := bound{Resolved: r, host: host, file: p.File, line: p.Line, key: fmt.Sprintf("program.%s.listen[%d].address", p.Name, i)}
-	if i < len(p.listenLines) {
-		b.line = p.listenLines[i]
-	}
+	b := bound{Resolved: r, host: host, file: p.File}
+	b.line, b.key = p.at(i, "address")
 	return b
 }
 

@@ -1,6 +1,7 @@
 package attack
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -84,4 +85,45 @@ func TestAListenerAtTheAddressOfThePageIsRefused(t *testing.T) {
 	if code == 0 || !strings.Contains(out, "supervisor.http: "+address+" overlaps localhost:") {
 		t.Errorf("exit status %d: %s", code, out)
 	}
+}
+
+// onPath is a and b, with b on a unix socket.
+func onPath() string { return programsAt("127.0.0.1:0", "unix:{dir}/b") }
+
+func TestASocketWhosePathWasRemovedServesAgainAfterAnyReload(t *testing.T) {
+	t.Parallel()
+	for name, reload := range map[string]func(m *lab.Supervisord){
+		"reload of another program": func(m *lab.Supervisord) { m.CtlOK("reload", "a") },
+		"upgrade":                   func(m *lab.Supervisord) { m.Upgrade(lab.Upgraded) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := lab.Start(t, onPath())
+			m.Await(lab.Says(lab.GenerationServes), lab.Program("a"))
+			m.Await(lab.Says(lab.GenerationServes), lab.Program("b"))
+			lab.Must(t, os.Remove(m.Path("b")))
+			reload(m)
+			m.Await(lab.Says(lab.GenerationServes), lab.Program("b"), lab.Gen(2))
+			if body := lab.Ask(t, "unix:"+m.Path("b"), "/"); !strings.Contains(body, "version=B") {
+				t.Error(body)
+			}
+		})
+	}
+}
+
+// TestClientsOfAPathThatNobodyServesAreRefused: the path was removed, and the release that is to serve there is broken.
+func TestClientsOfAPathThatNobodyServesAreRefused(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, onPath())
+	m.Await(lab.Says(lab.GenerationServes), lab.Program("b"))
+	lab.Must(t, os.Remove(m.Path("b")))
+	m.Write(strings.Replace(onPath(), `{hello}, "-version", "B"`, `"false"`, 1))
+	m.CtlFails(11, nil, "reload", "b")
+	m.Await(lab.Says(lab.GenerationGone), lab.Program("b"), lab.Gen(2))
+	if _, err := lab.Get("unix:"+m.Path("b"), "/"); lab.Kind(err) != "connect refused" {
+		t.Errorf("a client gets %v", err)
+	}
+	m.Write(onPath())
+	m.CtlOK("reload", "b")
+	lab.Ask(t, "unix:"+m.Path("b"), "/")
 }
