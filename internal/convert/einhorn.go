@@ -77,6 +77,7 @@ func (e *einhornLine) command(rest []word) {
 	for i, w := range rest {
 		m := einhornServer().FindStringSubmatch(w.String())
 		if m == nil {
+			e.unlikeServer(w)
 			run.words = append(run.words, w.value)
 			continue
 		}
@@ -89,6 +90,16 @@ func (e *einhornLine) command(rest []word) {
 		}
 	}
 	e.set("", "command", run.argv())
+}
+
+// einhornAlmost is an argument that was probably meant as an einhornServer. einhorn passes it on as it is.
+var einhornAlmost = pattern.Lazy(`(?:^|=)srv:`)
+
+// unlikeServer says that an argument names no socket, if it looks like one that does.
+func (e *einhornLine) unlikeServer(w word) {
+	if text := w.String(); einhornAlmost().MatchString(text) {
+		e.lacks(item{at: w.at, key: text, text: text}, "einhorn does not replace it by a socket either; write srv:HOST:PORT, with ,r or ,n or both behind it, and convert again")
+	}
 }
 
 // einhornConvert says what becomes of each option.
