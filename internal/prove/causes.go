@@ -2,6 +2,7 @@ package prove
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 )
@@ -10,7 +11,7 @@ import (
 type Cause struct {
 	Kind       Kind   `json:"kind"`
 	Connection string `json:"connection"` // new, reused, or "" where it makes no difference
-	Lost       int    `json:"lost"`       // of those in Verdict.Losses
+	Lost       int    `json:"lost"`
 	Cause      string `json:"cause"`
 	Remedy     string `json:"remedy"`
 }
@@ -27,6 +28,7 @@ var knownCauses = []struct {
 	connection string
 	stage      Stage
 	text       string // in the error
+	cut        bool   // a worker was killed at that moment
 	cause      string
 	remedy     string
 }{
@@ -35,6 +37,9 @@ var knownCauses = []struct {
 	{text: "cannot assign requested address", cause: "this client had no port left, because connections that are closed keep theirs for a minute",
 		remedy: "lower --rate, or widen net.ipv4.ip_local_port_range: this is no fault of the service"},
 	{text: "too many open files", cause: "this client had no descriptor left", remedy: "raise ulimit -n, or lower --rate: this is no fault of the service"},
+	{cut: true, cause: killedCause,
+		remedy: "let the worker end within the timeout of [program.NAME.stop] after its signal (many servers want another signal than TERM for a graceful stop), " +
+			"or allow more time there, if requests may take that long"},
 	{stage: Idle, kind: Status5, cause: "the service answered with an error while no reload was under way", remedy: "look into the service's own log"},
 	{kind: Refused, cause: "nobody held the listening socket: the worker does not use the one that it inherits but opens its own and closes it as it stops, or --url is not the address of a configured listener",
 		remedy: "take the socket from LISTEN_FDS (in Go: graceful.Listener; elsewhere systemd socket activation, or {fd:NAME} in the command), and configure it under [[program.NAME.listen]]"},
@@ -57,31 +62,45 @@ var knownCauses = []struct {
 	{cause: "the answer was not one that the target gives otherwise", remedy: "the errors above say more; --json lists every one of them"},
 }
 
-// causes explains the losses, what most would be mended by first.
-func causes(losses []Loss) []Cause {
-	list := []Cause{}
-	for _, l := range losses {
-		c := causeOf(l)
-		i := slices.IndexFunc(list, func(have Cause) bool { return have.Kind == c.Kind && have.Cause == c.Cause })
-		if i < 0 {
-			list, i = append(list, c), len(list)
-		}
-		list[i].Lost++
+// killedCause comes first, however few it explains: what a killed worker does wrong besides shows when it is no longer killed.
+const killedCause = "the old worker was killed at the end of its stop plan, with requests in hand or connections that it had not accepted"
+
+// tallied counts losses by their causes.
+type tallied []Cause
+
+func (t *tallied) add(l Loss) {
+	c := causeOf(l)
+	i := slices.IndexFunc(*t, func(have Cause) bool { return have.Kind == c.Kind && have.Cause == c.Cause })
+	if i < 0 {
+		*t, i = append(*t, c), len(*t)
 	}
-	byRemedy := map[string]int{}
+	(*t)[i].Lost++
+}
+
+// sorted returns the causes, the one first whose remedy would mend most. It is never nil.
+func (t tallied) sorted() []Cause {
+	list := append([]Cause{}, t...)
+	weight := map[string]int{}
 	for _, c := range list {
-		byRemedy[c.Remedy] += c.Lost
+		weight[c.Remedy] += c.Lost
+		if c.Cause == killedCause {
+			weight[c.Remedy] = math.MaxInt
+		}
 	}
 	slices.SortStableFunc(list, func(a, b Cause) int { // those with one remedy together
-		return cmp.Or(cmp.Compare(byRemedy[b.Remedy], byRemedy[a.Remedy]), cmp.Compare(a.Remedy, b.Remedy), cmp.Compare(b.Lost, a.Lost))
+		return cmp.Or(cmp.Compare(weight[b.Remedy], weight[a.Remedy]), cmp.Compare(a.Remedy, b.Remedy), cmp.Compare(b.Lost, a.Lost))
 	})
 	return list
 }
 
 func causeOf(l Loss) Cause {
+	stage := l.Stage
+	if l.late {
+		stage = Draining
+	}
 	for _, k := range knownCauses {
-		if (k.kind == "" || k.kind == l.Kind) && (k.connection == "" || k.connection == l.Connection) &&
-			(k.stage == "" || k.stage == l.Stage) && strings.Contains(l.Error, k.text) {
+		if (k.kind == "" || k.kind == l.Kind) && (k.connection == "" || k.connection == l.Connection) && (!k.cut || l.cut) &&
+			(k.stage == "" || k.stage == stage) && strings.Contains(l.Error, k.text) {
 			return Cause{Kind: l.Kind, Connection: k.connection, Cause: k.cause, Remedy: k.remedy}
 		}
 	}

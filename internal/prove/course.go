@@ -1,21 +1,28 @@
 package prove
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
 
 // course is the reloads on the time of the load. What was never decided, or never settled, was so until its end.
 type course struct {
-	spans []span
-	past  []*reload
+	spans     []span
+	past      []*reload
+	kills     []time.Duration // of workers, since the load began; sorted
+	roundTrip time.Duration   // so late the client may notice that a connection is cut
 }
 
 // span is one reload, since the load began.
 type span struct{ hup, decided, settled time.Duration }
 
 func (r *proof) course() course {
-	c := course{past: r.history.reloads}
+	c := course{past: r.history.reloads, roundTrip: r.RoundTrip}
+	for _, at := range r.history.kills {
+		c.kills = append(c.kills, at.Sub(r.began))
+	}
+	slices.Sort(c.kills)
 	for _, x := range c.past {
 		s := span{hup: x.at.Sub(r.began), decided: r.took, settled: r.took}
 		if !x.decided.IsZero() {
@@ -68,18 +75,72 @@ func (c course) under(from, until time.Duration) bool {
 	return false
 }
 
-func (c course) losses(lost []lostRequest) []Loss {
+// losses places and explains every lost request; of the losses themselves it returns the first mostLosses.
+func (c course) losses(lost []lostRequest) ([]Loss, []Cause) {
+	lost = slices.Clone(lost)
+	slices.SortStableFunc(lost, func(a, b lostRequest) int { return cmp.Compare(a.at, b.at) })
 	list := []Loss{}
-	for _, x := range lost[:min(len(lost), mostLosses)] {
-		number, after, stage := c.place(x.at)
-		connection := "new"
-		if x.reused {
-			connection = "reused"
+	var all tallied
+	var run errorRun
+	for _, x := range lost {
+		l := c.loss(x)
+		l.late = run.continues(l)
+		all.add(l)
+		if len(list) < mostLosses {
+			list = append(list, l)
 		}
-		list = append(list, Loss{ms(x.at), x.kind, connection, number, ms(after), stage, ms(x.took), x.text})
 	}
-	slices.SortStableFunc(list, func(a, b Loss) int { return int(1000 * (a.At - b.At)) })
-	return list
+	return list, all.sorted()
+}
+
+func (c course) loss(x lostRequest) Loss {
+	number, after, stage := c.place(x.at)
+	connection := "new"
+	if x.reused {
+		connection = "reused"
+	}
+	return Loss{At: ms(x.at), Kind: x.kind, Connection: connection, Reload: number, After: ms(after), Stage: stage, Took: ms(x.took), Error: x.text,
+		cut: (x.kind == Reset || x.kind == Closed) && c.killed(x.at)}
+}
+
+// killSlack is how far apart the end of a connection and the report of the kill that caused it may be.
+const killSlack = 250 * time.Millisecond
+
+// killed reports whether a worker was killed at about this moment.
+func (c course) killed(at time.Duration) bool {
+	i, _ := slices.BinarySearch(c.kills, at-c.roundTrip-killSlack)
+	return i < len(c.kills) && c.kills[i] <= at+killSlack
+}
+
+// errorRun follows the errors (5xx) that begin during a reload, for as long as they go on without a pause: also when the old workers have
+// gone, they are what the new ones answer.
+type errorRun struct {
+	reload int // 0: none
+	last   float64
+	before bool // there were errors before the first reload: those of later say nothing about it
+}
+
+// errorPause is the pause, in milliseconds, that ends a run.
+const errorPause = 500
+
+// continues takes notice of a loss, and reports whether it belongs to a run although its reload is over.
+func (r *errorRun) continues(l Loss) bool {
+	if l.Kind != Status5 || r.before {
+		return false
+	}
+	switch {
+	case l.Stage == Before:
+		r.before = true
+		return false
+	case l.Stage != Idle:
+		r.reload, r.last = l.Reload, l.At
+		return false
+	case l.Reload != r.reload || l.At-r.last > errorPause:
+		r.reload = 0
+		return false
+	}
+	r.last = l.At
+	return true
 }
 
 func (c course) phases(records []record) Phases {

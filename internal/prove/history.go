@@ -56,7 +56,7 @@ type history struct {
 	serving int
 	workers map[int]int // generation by PID, of every worker ever seen
 	live    map[int]bool
-	killed  []int
+	kills   []time.Time // one for each worker that had to be killed
 	died    []string
 }
 
@@ -89,7 +89,7 @@ func (h *history) add(e event) {
 	case ended:
 		delete(h.live, e.pid)
 	case killed:
-		h.killed = append(h.killed, e.pid)
+		h.kills = append(h.kills, e.at)
 	case died:
 		delete(h.live, e.pid)
 		h.died = append(h.died, fmt.Sprintf("pid %d of generation %d: %s", e.pid, e.generation, e.reason))

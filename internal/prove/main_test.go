@@ -76,6 +76,18 @@ var workers = map[string]func(){
 		time.Sleep(200 * time.Millisecond)
 		os.Exit(0)
 	},
+	"early": func() { // says that it is ready 700 ms before it is; not the first generation, which prove needs
+		began := time.Now()
+		s, term := serveHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if os.Getenv("SUPERVISORD_GENERATION") != "1" && time.Since(began) < 700*time.Millisecond {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			hi(w, r)
+		}))
+		<-term
+		s.Shutdown(context.Background())
+	},
 	"litter": func() { // leaves a process in a session of its own behind, for some seconds
 		c := exec.Command("sleep", "8")
 		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

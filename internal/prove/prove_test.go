@@ -130,6 +130,28 @@ func TestWorkerThatHasToBeKilledIsTold(t *testing.T) {
 	if len(o.Warnings) == 0 || !strings.Contains(strings.Join(o.Warnings, "\n"), "killed") {
 		t.Errorf("warnings: %q, want one of killed workers", o.Warnings)
 	}
+	loses(t, o, prove.Closed, prove.Reset)
+	if c := o.Causes[0]; !strings.Contains(c.Cause, "was killed") || !strings.Contains(c.Remedy, "[program.NAME.stop]") {
+		t.Errorf("the first cause: %+v, want that workers were killed", c)
+	}
+}
+
+func TestReadySaidTooEarlyIsFound(t *testing.T) {
+	t.Parallel()
+	o := newSite(t, "early", "").prove("--reloads", "2", "--duration", "5s")
+	if o.Verdict == nil || o.Requests.Kinds[prove.Status5] < 100 {
+		t.Fatal("there were no errors")
+	}
+	explained := 0
+	for _, c := range o.Causes {
+		explained += c.Lost
+		if strings.Contains(c.Cause, "no reload was under way") {
+			t.Errorf("cause: %+v, but the reload is to blame", c)
+		}
+	}
+	if explained != o.Requests.Lost {
+		t.Errorf("%d of %d losses are explained", explained, o.Requests.Lost)
+	}
 }
 
 func TestKilledWorkersAreSeenFromOutside(t *testing.T) {

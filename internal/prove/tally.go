@@ -2,6 +2,7 @@ package prove
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -18,7 +19,7 @@ type lostRequest struct {
 	loss
 }
 
-// mostTexts is of how many lost requests the error is kept.
+// mostTexts is of how many lost requests the whole error is kept.
 const mostTexts = 10_000
 
 // tally is every request so far.
@@ -34,9 +35,19 @@ func (t *tally) add(s sample) {
 	}
 	l := lostRequest{s.at + s.latency, s.latency, *s.loss}
 	if len(t.losses) >= mostTexts {
-		l.text = ""
+		l.text = knownText(l.text)
 	}
 	t.losses = append(t.losses, l)
+}
+
+// knownText returns the part of an error's text by which its cause is known, or "". It keeps nothing of text in memory.
+func knownText(text string) string {
+	for _, k := range knownCauses {
+		if k.text != "" && strings.Contains(text, k.text) {
+			return k.text
+		}
+	}
+	return ""
 }
 
 // gap is a time without an answer.

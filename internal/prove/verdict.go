@@ -24,7 +24,7 @@ type Verdict struct {
 	Rate        int         `json:"rate"`    // requests each second that were asked for
 	Requests    Requests    `json:"requests"`
 	Losses      []Loss      `json:"losses"` // the first mostLosses
-	Causes      []Cause     `json:"causes"`
+	Causes      []Cause     `json:"causes"` // of all losses
 	Latency     Phases      `json:"latency_ms"`
 	Gap         Gap         `json:"longest_gap"`
 	Reloads     []Reload    `json:"reloads"`
@@ -64,6 +64,9 @@ type Loss struct {
 	Stage      Stage   `json:"stage"`
 	Took       float64 `json:"took_ms"` // since it was sent
 	Error      string  `json:"error"`
+
+	cut  bool // a worker was killed at that moment
+	late bool // Idle, but the errors began during the reload and have gone on since
 }
 
 // mostLosses bounds Verdict.Losses.
@@ -136,8 +139,7 @@ func (r *proof) verdict() *Verdict {
 	}
 	course := r.course()
 	v.Requests = r.tally.requests()
-	v.Losses = course.losses(r.tally.losses)
-	v.Causes = causes(v.Losses)
+	v.Losses, v.Causes = course.losses(r.tally.losses)
 	v.Latency = course.phases(r.tally.records)
 	g := r.tally.longestGap(r.took)
 	number, after, _ := course.place(g.from)
@@ -205,7 +207,7 @@ func (t *tally) requests() Requests {
 }
 
 func (r *proof) workers() Workers {
-	w := Workers{Killed: len(r.history.killed), KilledKnown: r.master.seen == nil || !r.master.seen.unknown,
+	w := Workers{Killed: len(r.history.kills), KilledKnown: r.master.seen == nil || !r.master.seen.unknown,
 		Died: append([]string{}, r.history.died...), LeftBehind: r.leftBehind(), Old: []int{}}
 	if !r.interrupted {
 		w.Old = append(w.Old, r.history.left()...)

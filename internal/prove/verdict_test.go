@@ -177,6 +177,75 @@ func TestLossIsPlacedAndExplained(t *testing.T) {
 	}
 }
 
+func TestLossAtTheMomentOfAKillIsThatOfTheKill(t *testing.T) {
+	for _, c := range []struct {
+		millis int
+		loss   loss
+		cause  string
+	}{
+		{500, loss{Reset, false, "reset"}, killedCause},
+		{520, loss{Closed, true, "EOF"}, killedCause},
+		{500, loss{Status5, false, "status 503"}, "closed what it needs"},
+		{900, loss{Reset, false, "reset"}, "connections in hand"},
+	} {
+		r := example()
+		r.history.add(event{at: at(505), kind: killed, generation: 1, pid: 7})
+		lose(r, c.millis, c.loss)
+		if v := r.verdict(); len(v.Causes) != 1 || !strings.Contains(v.Causes[0].Cause, c.cause) || v.Workers.Killed != 1 {
+			t.Errorf("%d ms, %+v: causes %+v, want %q", c.millis, c.loss, v.Causes, c.cause)
+		}
+	}
+}
+
+func TestKillIsTheFirstCause(t *testing.T) {
+	r := example()
+	r.history.add(event{at: at(900), kind: killed})
+	lose(r, 901, loss{Reset, true, "reset"})
+	for range 10 {
+		lose(r, 450, loss{Closed, false, "EOF"})
+	}
+	if v := r.verdict(); len(v.Causes) != 2 || v.Causes[0].Cause != killedCause || v.Causes[0].Lost != 1 || v.Causes[1].Lost != 10 {
+		t.Errorf("causes %+v", v.Causes)
+	}
+}
+
+func TestErrorsThatGoOnWhenTheOldWorkersHaveGoneAreThoseOfTheReload(t *testing.T) {
+	failing := loss{Status5, false, "status 503"}
+	r := example() // settled at 600
+	for millis := 420; millis < 950; millis += 50 {
+		lose(r, millis, failing)
+	}
+	if v := r.verdict(); len(v.Causes) != 1 || !strings.Contains(v.Causes[0].Cause, "served before it was able to") || v.Causes[0].Lost != 11 {
+		t.Errorf("causes %+v", v.Causes)
+	}
+	r = example()
+	r.took = 3 * time.Second
+	lose(r, 450, failing)
+	lose(r, 2000, failing) // after a pause
+	if v := r.verdict(); len(v.Causes) != 2 {
+		t.Errorf("with a pause: causes %+v", v.Causes)
+	}
+	r = example()
+	lose(r, 100, failing) // before the reload
+	lose(r, 590, failing)
+	lose(r, 610, failing)
+	if v := r.verdict(); len(v.Causes) != 3 || !strings.Contains(fmt.Sprint(v.Causes), "no reload was under way") {
+		t.Errorf("with errors before the reload: causes %+v", v.Causes)
+	}
+}
+
+func TestEveryLossIsExplained(t *testing.T) {
+	r := example()
+	for range mostTexts {
+		lose(r, 450, loss{Closed, true, "EOF"})
+	}
+	lose(r, 460, loss{Other, false, "connect: cannot assign requested address"})
+	v := r.verdict()
+	if len(v.Losses) != mostLosses || len(v.Causes) != 2 || v.Causes[0].Lost != mostTexts || v.Causes[1].Lost != 1 || !strings.Contains(v.Causes[1].Cause, "no port left") {
+		t.Errorf("%d losses, causes %+v", len(v.Losses), v.Causes)
+	}
+}
+
 func TestReloadThatFailedFails(t *testing.T) {
 	for _, o := range []Outcome{Failed, Undecided} {
 		r := example()
