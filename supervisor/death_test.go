@@ -339,8 +339,8 @@ func (w *world) handover() *Handover {
 		}
 		h.sort(i)
 	}
-	if err := h.readStore(); err != nil {
-		w.fault("the state cannot be read: %v", err)
+	if h.readStore(); len(h.problems) > 0 {
+		w.fault("the state cannot be read: %v", h.problems)
 	}
 	return h
 }

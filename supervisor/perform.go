@@ -53,6 +53,9 @@ func (s *Supervisor) perform(p *program, a Action) {
 func (s *Supervisor) spawn(p *program, cg *Generation, w *Worker) {
 	number := w.Number
 	spec := p.generations[cg.Number].workerSpec(s.table, cg.Config, w)
+	if s.Path != "" {
+		spec.Environment = append(spec.Environment, configVariable+"="+s.Path)
+	}
 	p.workers[number] = s.Launcher.Start(spec, func(e worker.Event) {
 		s.post(workerNote{p, number, e})
 	})

@@ -37,6 +37,9 @@ type Record struct {
 	// Reload was asked for, and its configuration was being read, as the image before this one ended.
 	Reload *PendingReload `json:",omitempty"`
 
+	// Orphans are the processes of a supervisor that died which were told to go and have not gone yet.
+	Orphans []int `json:",omitempty"`
+
 	// Descriptors says which number has which name, where the image before this one left it by execve.
 	// Where systemd's file-descriptor store kept the descriptors, LISTEN_FDNAMES says it.
 	Descriptors map[string]int `json:",omitempty"`
@@ -188,6 +191,9 @@ func (s *Supervisor) record() *Record {
 			ps.Generations = append(ps.Generations, p.generationRecord(cg))
 		}
 		st.Programs = append(st.Programs, ps)
+	}
+	for _, o := range s.ending {
+		st.Orphans = append(st.Orphans, o.pid)
 	}
 	return st
 }

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,6 +34,7 @@ type Handover struct {
 	workers  map[string]int   // the workers' descriptors, by workerFD
 	sockets  []socket.Inherit // for the table
 	gone     string           // why a newer image gave its place back
+	problems []error          // what is not as it should be, and does not keep anybody from going on
 	extra    map[string]int   // what only the caller knows what to do with: the pid file, …
 }
 
@@ -50,7 +52,8 @@ func ReadHandover(environ []string, pid int) (*Handover, error) {
 	for _, i := range found {
 		h.sort(i)
 	}
-	return h, h.readStore()
+	h.readStore()
+	return h, nil
 }
 
 func getenv(environ []string, name string) string {
@@ -98,7 +101,8 @@ func (h *Handover) readUpgrade(value string, environ []string) error {
 	for name, fd := range h.record.Descriptors {
 		i, err := socket.Examine(fd, name)
 		if err != nil {
-			return err
+			h.problems = append(h.problems, err)
+			continue
 		}
 		h.sort(i)
 	}
@@ -122,31 +126,32 @@ func (h *Handover) Stored() map[string]int {
 	return stored
 }
 
-// readStore reads the newer one of the two states that the file-descriptor store kept.
-func (h *Handover) readStore() error {
-	var newest uint64
-	for _, fd := range h.memfds {
-		text, err := readAll(fd)
+// readStore reads the newer one of the two states that the file-descriptor store kept. Without one that can be read the programs
+// start anew, on the sockets that were kept; the workers of the supervisor before serve until then.
+func (h *Handover) readStore() {
+	for _, name := range slices.Sorted(maps.Keys(h.memfds)) {
+		text, err := readAll(h.memfds[name])
 		if err != nil {
-			return fmt.Errorf("cannot read the state: %w", err)
+			h.problems = append(h.problems, fmt.Errorf("cannot read the state: %w", err))
+			continue
 		}
 		s, sequence, err := decodeRecord(text)
 		switch {
 		case errors.Is(err, errNoRecord): // the death came while it was being written: the other one is whole
 		case err != nil:
-			return err
-		case h.record == nil || sequence > newest:
-			h.record, newest, h.sequence = s, sequence, sequence
+			h.problems = append(h.problems, err)
+		case h.record == nil || sequence > h.sequence:
+			h.record, h.sequence = s, sequence
 		}
 	}
-	return h.unblock()
+	h.unblock()
 }
 
 // unblock gives the sockets of a socket unit back the O_NONBLOCK that the workers rely on who live on with them: systemd has
 // changed it at the start of this process.
-func (h *Handover) unblock() error {
+func (h *Handover) unblock() {
 	if h.record == nil {
-		return nil
+		return
 	}
 	for i := range h.sockets {
 		s := &h.sockets[i]
@@ -155,10 +160,9 @@ func (h *Handover) unblock() error {
 		}
 		s.InUse = true
 		if err := unix.SetNonblock(s.FD, slices.Contains(h.record.NonBlocking, inode(s.FD))); err != nil {
-			return fmt.Errorf("cannot set O_NONBLOCK of the inherited socket %s: %w", s.Address, err)
+			h.problems = append(h.problems, fmt.Errorf("cannot set O_NONBLOCK of the inherited socket %s: %w", s.Address, err))
 		}
 	}
-	return nil
 }
 
 // Programs reports whether there are programs to take over.
@@ -208,8 +212,9 @@ func (h *Handover) Extra(name string) int {
 	return -1
 }
 
-// Restore takes over what was handed over, in place of Open. The workers are not touched: they are adopted where they are,
-// and what was interrupted goes on.
+// Restore takes over what was handed over, in place of Start. The workers are not touched: they are adopted where they are, and
+// what was interrupted goes on. It fails only for want of a listening socket. What else cannot be had is logged, and tried again
+// by a reload or with the next worker.
 func (s *Supervisor) Restore(h *Handover) error {
 	k := s.keeper
 	s.keeper = nil // until all is restored, what could be written down is less than what is there
@@ -217,17 +222,17 @@ func (s *Supervisor) Restore(h *Handover) error {
 	k.inherit(h)
 	s.table.Offer(h.sockets)
 	h.record.ownListeners()
+	s.tellProblems(h)
 	if err := s.restoreListeners(h.record); err != nil {
 		return err
 	}
 	for _, ps := range h.record.Programs {
-		if err := s.restoreProgram(ps); err != nil {
-			return err
-		}
+		s.restoreProgram(ps)
 	}
 	for _, ps := range h.record.Programs {
 		s.resume(s.programs[ps.Core.Name], ps, h.workers)
 	}
+	s.claimOrphans()
 	s.drop(h)
 	c := &config.Config{Supervisor: h.record.Settings, Files: h.record.Files}
 	for _, ps := range h.record.Programs {
@@ -243,6 +248,13 @@ func (s *Supervisor) Restore(h *Handover) error {
 		s.reload(request{reason: r.Reason, itself: true, all: r.All})
 	}
 	return nil
+}
+
+// tellProblems logs what is not as it should be of what was handed over.
+func (s *Supervisor) tellProblems(h *Handover) {
+	for _, err := range h.problems {
+		s.Log.Error("what the supervisord before left is not complete", zap.Error(err))
+	}
 }
 
 // restoreListeners gives every generation that lives the sockets that it had, and then opens what the configuration wants. What it
@@ -283,7 +295,7 @@ func (p *ProgramRecord) generation(number int) *GenerationRecord {
 	return nil // impossible: check has looked
 }
 
-func (s *Supervisor) restoreProgram(ps ProgramRecord) error {
+func (s *Supervisor) restoreProgram(ps ProgramRecord) {
 	p := s.newProgram(ps.Core)
 	p.listeners, p.removed, p.last, p.recent = ps.Listeners, ps.Removed, ps.Last, ps.Recent
 	for _, cg := range ps.Core.Generations() {
@@ -297,7 +309,6 @@ func (s *Supervisor) restoreProgram(ps ProgramRecord) error {
 	}
 	s.keepLogging(p)
 	s.programs[ps.Core.Name] = p
-	return nil
 }
 
 // resume adopts the workers of a program and goes on with what was under way.

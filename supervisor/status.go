@@ -27,6 +27,7 @@ type ProgramStatus struct {
 	Newest      int                `json:"newest_generation"`  // the number that was given last
 	Failures    int                `json:"failures"`           // first starts that failed in a row
 	RetryAt     *time.Time         `json:"retry_at,omitempty"` // when a worker or the program is started next
+	Orphans     []int              `json:"orphans,omitempty"`  // processes of a supervisord that died, which go on until the program serves
 	LastReload  *Outcome           `json:"last_reload,omitempty"`
 	Recent      []Report           `json:"recent"`               // how generations came and went last, oldest first: for who was not there
 	Lost        uint64             `json:"lost_lines,omitempty"` // of output that could not be written to the log files
@@ -82,8 +83,8 @@ func (s *Supervisor) Status() *Status {
 
 func (s *Supervisor) programStatus(p *program) ProgramStatus {
 	st := ProgramStatus{
-		Name: p.core.Name, State: p.core.State(), Summary: p.core.summary(), Generations: []GenerationStatus{}, Listeners: []ListenerStatus{},
-		Newest: p.core.LastGeneration, Failures: p.core.Failures, LastReload: p.last, Recent: append([]Report{}, p.recent...), RetryAt: some(p.core.RetryTime(time.Now())),
+		Name: p.core.Name, State: p.core.State(), Summary: s.summary(p), Generations: []GenerationStatus{}, Listeners: []ListenerStatus{},
+		Orphans: s.orphansOf(p.core.Name), Newest: p.core.LastGeneration, Failures: p.core.Failures, LastReload: p.last, Recent: append([]Report{}, p.recent...), RetryAt: some(p.core.RetryTime(time.Now())),
 		Lost: p.logErrors.Lost(),
 	}
 	for _, g := range p.core.Generations() {

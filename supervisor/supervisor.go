@@ -55,6 +55,8 @@ type Options struct {
 	Watch    Watcher                       // may be nil
 	Systemd  Systemd                       // may be nil
 	Upgrade  Upgrader                      // may be nil
+	Orphans  *Orphans                      // may be nil
+	Path     string                        // of the configuration, for the workers' environment; "": it is in no file
 	Twice    time.Duration                 // a second signal to stop means now only so long after the first: one may come twice
 }
 
@@ -92,12 +94,13 @@ type Supervisor struct {
 	unsaved   []Handle          // workers that have said that they are ready, which is not written down yet
 	followers []chan *Update
 	began     time.Time
-	instance  string // the same as long as the numbers of generations go on
-	upgrading bool   // a new binary is being tried
-	passed    bool   // it has passed, and may take over
-	leaving   bool   // as soon as systemd has everything
-	left      bool   // the workers are left to the next supervisord
-	stumbled  string // why the last upgrade failed
+	instance  string    // the same as long as the numbers of generations go on
+	upgrading bool      // a new binary is being tried
+	passed    bool      // it has passed, and may take over
+	ending    []*orphan // that were told to go
+	leaving   bool      // as soon as systemd has everything
+	left      bool      // the workers are left to the next supervisord
+	stumbled  string    // why the last upgrade failed
 }
 
 // program is what the loop keeps for a Program: what is not a decision.
@@ -189,6 +192,7 @@ func (s *Supervisor) Start(c *config.Config, h *Handover) error {
 		return err
 	}
 	if h != nil {
+		s.tellProblems(h)
 		s.keeper.inherit(h)
 		s.table.Offer(h.sockets)
 	}
@@ -198,6 +202,7 @@ func (s *Supervisor) Start(c *config.Config, h *Handover) error {
 	if h != nil {
 		s.drop(h)
 	}
+	s.claimOrphans()
 	return nil
 }
 
@@ -322,7 +327,7 @@ func (s *Supervisor) finished() bool {
 			return false
 		}
 	}
-	return true
+	return len(s.ending) == 0
 }
 
 func (s *Supervisor) changes() <-chan []string {
@@ -365,6 +370,8 @@ func (s *Supervisor) handle(n note) {
 		s.leave(n)
 	case quietNote:
 		s.quiet(n.program)
+	case orphanNote:
+		s.orphanEnded(n)
 	case illNote:
 		s.step(n.program, Replace{Worker: n.worker, Reason: n.reason})
 	case silentNote:
@@ -398,6 +405,9 @@ func (s *Supervisor) stop(sig syscall.Signal, now bool) {
 	s.stopping = true
 	for _, p := range s.programs {
 		s.step(p, e)
+	}
+	if now {
+		s.killOrphans()
 	}
 }
 
@@ -443,6 +453,7 @@ func (s *Supervisor) attend() {
 	if len(s.stepped) > 0 {
 		s.tellFiles()
 	}
+	s.releaseOrphans()
 	clear(s.stepped)
 }
 

@@ -121,7 +121,7 @@ func (s *Supervisor) horizon() time.Time {
 func (s *Supervisor) status() string {
 	var words []string
 	for _, name := range slices.Sorted(maps.Keys(s.programs)) {
-		words = append(words, s.programs[name].core.summary())
+		words = append(words, s.summary(s.programs[name]))
 	}
 	if s.stopping {
 		return "stopping: " + strings.Join(words, "; ")
@@ -130,6 +130,15 @@ func (s *Supervisor) status() string {
 		return "no programs"
 	}
 	return strings.Join(words, "; ")
+}
+
+// summary is that of the core, and who serves in its place.
+func (s *Supervisor) summary(p *program) string {
+	text := p.core.summary()
+	if n := len(s.orphansOf(p.core.Name)); n > 0 {
+		text += fmt.Sprintf(", meanwhile %s of a supervisord that died", count(n, "worker"))
+	}
+	return text
 }
 
 // summary says in a few words what a program is about: "web up, generation 3 (4 workers), 1 draining".

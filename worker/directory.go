@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -24,7 +25,10 @@ const maxSocketPath = 107
 // directory is where the notify sockets of one supervisor live. Everyone may pass through it to a socket whose name they know,
 // and only the worker may write to that. A lock on it, which ends with the process, tells that it is in use.
 type directory struct {
-	path string
+	parent string
+
+	mu   sync.Mutex
+	path string // "": not made yet
 	lock *os.File
 	last atomic.Uint64
 }
@@ -129,6 +133,39 @@ func newDirectory(parent string) (*directory, error) {
 	return nil, fmt.Errorf("cannot lock a directory of notify sockets in %s", parent)
 }
 
+// ensure makes the directory if it could not be made before, or if somebody has removed it.
+func (d *directory) ensure() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.path != "" && !d.removed() {
+		return nil
+	}
+	if err := PrepareDirectory(d.parent); err != nil {
+		return err
+	}
+	made, err := newDirectory(d.parent)
+	if err != nil {
+		return err
+	}
+	if d.lock != nil {
+		d.lock.Close()
+	}
+	d.path, d.lock = made.path, made.lock
+	return nil
+}
+
+func (d *directory) removed() bool {
+	stat, err := d.lock.Stat()
+	return err == nil && stat.Sys().(*syscall.Stat_t).Nlink == 0
+}
+
+// at is where the directory is, "" if it was not made yet.
+func (d *directory) at() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.path
+}
+
 // makeDirectory returns neither if another supervisor swept the new directory away before it could be locked.
 func makeDirectory(parent string) (*directory, error) {
 	var random [4]byte
@@ -148,7 +185,7 @@ func makeDirectory(parent string) (*directory, error) {
 		lock.Close()
 		return nil, fmt.Errorf("cannot open up the directory of the notify sockets: %w", err)
 	}
-	return &directory{path: path, lock: lock}, nil
+	return &directory{parent: parent, path: path, lock: lock}, nil
 }
 
 // lockDirectory returns nil if the directory is in use, gone, not a directory or not ours.
@@ -214,7 +251,10 @@ func abandoned(path string) bool {
 
 // socket makes a worker's notify socket. Its path is never used again.
 func (d *directory) socket(c *Credential) (fd int, path string, err error) {
-	path = d.path + "/" + strconv.FormatUint(d.last.Add(1), 36)
+	if err := d.ensure(); err != nil {
+		return -1, "", err
+	}
+	path = d.at() + "/" + strconv.FormatUint(d.last.Add(1), 36)
 	fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return -1, "", fmt.Errorf("cannot create a notify socket: %w", err)
@@ -249,12 +289,17 @@ func giveTo(path string, c *Credential) error {
 func (d *directory) unlink(path string) {
 	unix.Unlink(path)
 	unix.Unlink(path + einhornSuffix)
-	if dir := filepath.Dir(path); dir != d.path {
+	if dir := filepath.Dir(path); dir != d.at() {
 		unix.Rmdir(dir)
 	}
 }
 
 // remove removes the directory.
 func (d *directory) remove() error {
-	return errors.Join(os.RemoveAll(d.path), d.lock.Close())
+	if d.at() == "" {
+		return nil
+	}
+	err := errors.Join(os.RemoveAll(d.path), d.lock.Close())
+	sweep(d.parent) // workers of another supervisor that died, and whose sockets came back from a store, have ended since
+	return err
 }

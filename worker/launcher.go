@@ -19,6 +19,7 @@ type Launcher struct {
 	poll    *poller
 	groups  *groups // nil: workers have no control groups
 	orphan  func(pid int, status syscall.WaitStatus)
+	later   func(error) // see Later
 	chld    chan os.Signal
 	tasks   sync.WaitGroup // the reaper and the poller
 	workers sync.WaitGroup // the goroutine of each worker
@@ -56,6 +57,12 @@ func Expect(pids ...int) Option {
 			l.expected[pid] = nil
 		}
 	}
+}
+
+// Later has the directory made with the first worker that is started, if it cannot be made at once; report is told why. It is
+// for a supervisor that has workers to adopt, which need no directory.
+func Later(report func(error)) Option {
+	return func(l *Launcher) { l.later = report }
 }
 
 // NewLauncher makes this process a subreaper and begins to reap. dir is where the workers' notify sockets live: they get a
@@ -96,7 +103,10 @@ func (l *Launcher) open(dir string) (err error) {
 	if l.null, err = unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("cannot open /dev/null: %w", err)
 	}
-	if l.notify, err = newDirectory(dir); err != nil {
+	if l.notify, err = newDirectory(dir); err != nil && l.later != nil {
+		l.later(err)
+		l.notify = &directory{parent: dir}
+	} else if err != nil {
 		unix.Close(l.null)
 		return err
 	}

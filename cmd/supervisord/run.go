@@ -46,7 +46,7 @@ type master struct {
 	log        *zap.Logger
 	level      *zap.AtomicLevel
 	pid        pidFile
-	leftovers  *supervisor.Leftovers
+	orphans    *supervisor.Orphans
 	launcher   *worker.Launcher
 	watcher    *watch.Watcher
 	notify     *systemd.Notify
@@ -80,7 +80,6 @@ func (d *master) run() error {
 		return err
 	}
 	supervisor.Stay(os.Environ())
-	defer d.leftovers.End()()
 	observer := d.observe()
 	d.serveControl(observer)
 	err := d.supervisor.Run(signals)
@@ -173,14 +172,15 @@ func (d *master) setUp() (err error) {
 			return err
 		}
 	}
-	d.leftovers = supervisor.FindLeftovers(d.settings.RuntimeDir, d.log)
-	d.leftovers.Take(d.handover)
-	d.handover.Offer(d.leftovers.Sockets())
-	d.launcher, err = worker.NewLauncher(d.settings.RuntimeDir, worker.Expect(d.handover.PIDs()...), worker.OnOrphan(d.orphan), worker.Inherited(d.stdout, d.stderr))
-	if err != nil {
+	d.orphans = supervisor.FindOrphans(supervisor.OrphanSearch{
+		RuntimeDir: d.settings.RuntimeDir, Config: d.path, Users: supervisor.WorkerUsers(d.config, d.handover), Log: d.log,
+	})
+	d.orphans.Take(d.handover)
+	d.handover.Offer(d.orphans.Sockets())
+	if d.launcher, err = d.newLauncher(); err != nil {
 		return err
 	}
-	if d.watcher, err = watch.New(); err != nil {
+	if d.watcher, err = watch.New(); err != nil && !d.goesOn("cannot watch files; reload with HUP", err) {
 		return err
 	}
 	if err = d.openNotify(); err != nil {
@@ -188,18 +188,45 @@ func (d *master) setUp() (err error) {
 	}
 	d.supervisor = supervisor.New(supervisor.Options{
 		Load: d.load, Report: d.reporter(),
-		Launcher: launching{d.launcher}, Log: d.log, Level: d.level, Watch: d.watcher,
+		Launcher: launching{d.launcher}, Log: d.log, Level: d.level, Watch: d.watching(), Orphans: d.orphans, Path: d.path,
 		Systemd: serviceManager(d.notify), Upgrade: d.upgrader(), Twice: d.starter.twice(),
 	})
 	d.updates = d.supervisor.Follow()
 	return d.open()
 }
 
-// openNotify connects to systemd. One that does not answer is told later, if there are programs to take over.
+// goesOn reports whether this process goes on in spite of an error, and then logs it: whoever has workers to take over must not
+// fail, and leave them without a supervisord, for want of something that they can do without.
+func (d *master) goesOn(without string, err error) bool {
+	if !d.handover.Programs() {
+		return false
+	}
+	d.log.Error(without, zap.Error(err))
+	return true
+}
+
+func (d *master) newLauncher() (*worker.Launcher, error) {
+	options := []worker.Option{worker.Expect(d.handover.PIDs()...), worker.OnOrphan(d.orphan), worker.Inherited(d.stdout, d.stderr)}
+	if d.handover.Programs() {
+		options = append(options, worker.Later(func(err error) {
+			d.log.Error("no worker can be started until this is mended", zap.Error(err))
+		}))
+	}
+	return worker.NewLauncher(d.settings.RuntimeDir, options...)
+}
+
+// watching is nil without a watcher.
+func (d *master) watching() supervisor.Watcher {
+	if d.watcher == nil {
+		return nil
+	}
+	return d.watcher
+}
+
+// openNotify connects to systemd. One that does not answer is told later.
 func (d *master) openNotify() (err error) {
 	d.notify, err = systemd.Open(os.Getenv, d.handover.Stored(), func(err error) { d.log.Warn("cannot tell systemd", zap.Error(err)) })
-	if errors.Is(err, systemd.ErrUnreachable) && d.handover.Programs() {
-		d.log.Error("cannot tell systemd; each message is tried again", zap.Error(err))
+	if errors.Is(err, systemd.ErrUnreachable) && d.goesOn("cannot tell systemd; each message is tried again", err) {
 		return nil
 	}
 	return err
@@ -221,6 +248,9 @@ func (d *master) begin() (err error) {
 	d.stdout, d.stderr = newStream(1, "stdout"), newStream(2, "stderr")
 	d.log, d.level = newLogger(d.settings, d.stderr)
 	d.pid, err = lockPIDFile(d.settings.PIDFile, d.handover.Extra(pidFileFD))
+	if err != nil && d.goesOn("no pid file", err) {
+		return nil
+	}
 	return err
 }
 
@@ -248,7 +278,10 @@ func (d *master) open() error {
 	if err := d.supervisor.Restore(d.handover); err != nil {
 		return err
 	}
-	return d.starter.restored(d)
+	if err := d.starter.restored(d); err != nil {
+		d.log.Error("the log goes on where it went before", zap.Error(err))
+	}
+	return nil
 }
 
 func (d *master) orphan(pid int, status syscall.WaitStatus) {

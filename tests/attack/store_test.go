@@ -2,9 +2,13 @@ package attack
 
 import (
 	"fmt"
+	"hash/crc32"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab"
 )
@@ -127,4 +131,29 @@ func TestAnUpgradedSupervisordStoresNoMoreThanTheUnitAllows(t *testing.T) {
 	if got := sd.Lost(); got > 0 {
 		t.Errorf("systemd has dropped %d descriptors", got)
 	}
+}
+
+func TestARecordThatCannotBeReadDoesNotKeepTheNextSupervisordFromStarting(t *testing.T) {
+	t.Parallel()
+	sd, m := lab.NewSystemd(t), lab.Prepare(t)
+	sd.Launches(m)
+	m.Start(strings.Replace(lab.Web, "{worker}", "{hello}", 1))
+	m.Serves(1)
+	address, old := m.Address(), m.WorkerPID(1)
+	sd.AwaitStored(".pidfd", 1)
+	load := lab.PressNew(t, address, 4, 5*time.Millisecond)
+	m.Die()
+	newer := []byte(`{"Version":1000}`)
+	for _, name := range []string{"state.a", "state.b"} {
+		fd, text := sd.FD(name), fmt.Appendf(nil, "supervisord-record %d %08x 1\n%s", len(newer), crc32.ChecksumIEEE(newer), newer)
+		lab.Must(t, unix.Ftruncate(fd, 0))
+		_, err := unix.Pwrite(fd, text, 0)
+		lab.Must(t, err)
+	}
+	sd.Launches(m)
+	m.Launch("-c", m.Path("config.toml"))
+	m.Await(lab.Contains("the state has version 1000"))
+	m.Serves(1)
+	m.Until("the old worker has gone", func() bool { return !lab.Alive(old) })
+	load.Lossless(t)
 }

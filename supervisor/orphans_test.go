@@ -31,16 +31,22 @@ func TestAProcessThatTheStoreHasAndTheRecordDoesNotKnowIsEnded(t *testing.T) {
 	}
 	r.Programs[0].Generations[0].Workers = []WorkerRecord{{Number: 1, State: worker.State{PID: adopted.Process.Pid}}}
 
-	l := &Leftovers{log: zap.NewNop()}
+	l := &Orphans{}
 	l.Take(h)
 	if len(l.processes) != 1 || l.processes[0].pid != stray.Process.Pid || len(h.workers) != 1 {
 		t.Errorf("taken: %v; left: %v", l.processes, h.workers)
 	}
-	wait := l.End()
+	s := &Supervisor{Options: Options{Orphans: l, Log: zap.NewNop()}, queue: make(chan note, 1), done: make(chan struct{})}
+	s.claimOrphans()
+	s.releaseOrphans()
 	if err := stray.Wait(); err == nil || err.Error() != "signal: terminated" {
 		t.Errorf("process %s: %v", strconv.Itoa(stray.Process.Pid), err)
 	}
-	wait()
+	s.handle(<-s.queue)
+	s.running.Wait()
+	if len(s.ending) > 0 || len(l.processes) > 0 {
+		t.Errorf("left are %v and %v", s.ending, l.processes)
+	}
 	unix.Close(h.workers[workerFD("web", 1, worker.FDProcess)])
 	if err := adopted.Process.Kill(); err != nil {
 		t.Errorf("the process that is known: %v", err)
