@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
-// helloProgram is the example worker, two of it. With a HUP every 100 ms many generations drain at a time under such a load:
-// the default of max_draining would kill the oldest, which still answers.
+// helloProgram is the example worker, two of it.
 func (b *bench) helloProgram() string {
-	return fmt.Sprintf("command = [%q]\nworkers = 2\nready = { method = \"notify\" }\nstop = { max_draining = 1000 }", b.hello)
+	return fmt.Sprintf("command = [%q]\nworkers = 2\nready = { method = \"notify\" }", b.hello)
 }
 
 // load is one kind of load under reloads.

@@ -146,8 +146,8 @@ func web(command []string, workers, address string) program {
 	return program{name: "web", command: command, workers: workers, listen: []listen{{"http", address}}}
 }
 
-// String is the table. With one HUP after the other many generations drain at a time; the default of max_draining would kill
-// the oldest.
+// String is the table. With one HUP after the other many generations drain at a time; with the default of max_draining most
+// HUPs would wait and become one reload.
 func (p program) String() string {
 	var t strings.Builder
 	fmt.Fprintf(&t, "[program.%s]\nworkers = %s\nstop = { timeout = \"30s\", max_draining = 100 }\ncommand = [", p.name, p.workers)

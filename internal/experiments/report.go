@@ -95,8 +95,8 @@ How to read the figures:
 - No client sends a request again. Go's http.Transport would, silently; so HTTP is spoken by a client without that habit, and
   ab. gRPC's own transparent retry, of calls that a server has refused by GOAWAY, is part of gRPC and is on.
 - Everything is on loopback, where a close is seen at once. `+"`supervisord prove`"+` can put a round trip in between.
-- `+"`max_draining`"+` is 100 in all of them: HUPs come faster than a worker with kept connections drains (up to 28 s), and the
-  default, 4, would kill the oldest.
+- `+"`max_draining`"+` is 100 in all of them: HUPs come faster than a worker with kept connections drains (up to 28 s), and with
+  the default, 4, most of them would wait and become one reload.
 
 The pictures: grey lines are redeploys (HUP), the blue line is the median, the bands reach to p95 and p99, dots are the slowest
 answers, red is what failed.
