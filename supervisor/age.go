@@ -28,13 +28,14 @@ func (p *Program) drains() bool {
 	return slices.ContainsFunc(p.Draining, func(g *Generation) bool { return len(g.Workers) > 0 })
 }
 
-// Renewal is a reload that begins by itself, because reload.every has passed.
+// Renewal is why a reload begins by itself.
 type Renewal string
 
 // The renewals.
 const (
-	Due     Renewal = "due"
+	Due     Renewal = "due"     // reload.every has passed
 	Overdue Renewal = "overdue" // it has passed twice, and an old generation still drains
+	Changed Renewal = "changed" // a watched file has changed
 )
 
 // renewal is the reload that begins by itself.

@@ -37,12 +37,8 @@ type asker struct {
 	reply    chan answer
 }
 
-// wider returns a request that does what both ask for. A canary that meets another request is none: who asked for that
-// wants the whole.
-func (r request) wider(with *request) request {
-	if with == nil {
-		return r
-	}
+// wider returns a request that does what both ask for. Neither may be a canary.
+func (r request) wider(with request) request {
 	return request{reason: r.reason, itself: r.itself || with.itself, all: r.all || with.all, askers: slices.Concat(with.askers, r.askers)}
 }
 
@@ -116,30 +112,50 @@ func resolve(ctx context.Context, c *config.Config, known map[socket.Spec]socket
 	return l, nil
 }
 
-// reload reads the configuration off the loop. While one is being read at most one more request is remembered, which is as
-// wide as all of those that came: whatever changed meanwhile is seen by it.
+// maxDue is how many requests may wait while a configuration is being read, until a canary is refused a place of its own.
+const maxDue = 100
+
+// reload reads the configuration off the loop. Requests that come while one is being read are kept in order. One that follows
+// another is made one with that, whatever changed meanwhile is seen by both; but a canary stays alone.
 func (s *Supervisor) reload(r request) {
-	if s.stopping {
+	last := len(s.due) - 1
+	switch {
+	case s.stopping:
 		r.end(ErrStopping)
-		return
+	case s.reading == nil:
+		s.read(r)
+	case last >= 0 && r.canary == 0 && s.due[last].canary == 0:
+		s.due[last] = r.wider(s.due[last])
+	case r.canary > 0 && len(s.due) >= maxDue:
+		r.end(fmt.Errorf("%w: %d requests wait for the configuration already", ErrState, maxDue))
+	default:
+		s.due = append(s.due, r)
 	}
-	if s.reading != nil {
-		due := r.wider(s.due)
-		s.due = &due
-		return
-	}
+}
+
+func (s *Supervisor) read(r request) {
 	s.reading = &r
 	known, open := s.known(), s.endpoints()
 	s.running.Go(func() {
-		var l *loaded
-		c, err := s.Load()
-		if err == nil {
-			err = c.CheckProbes(open)
+		type result struct {
+			loaded *loaded
+			err    error
 		}
+		got, err := bounded(s.ctx, s.readers, readTimeout, "reading the configuration", func() result {
+			c, err := s.Load()
+			if err == nil {
+				err = c.CheckProbes(open)
+			}
+			if err != nil {
+				return result{nil, err}
+			}
+			l, err := resolve(s.ctx, c, known)
+			return result{l, err}
+		})
 		if err == nil {
-			l, err = resolve(s.ctx, c, known)
+			err = got.err
 		}
-		s.post(loadedNote{r, l, err})
+		s.post(loadedNote{r, got.loaded, err})
 	})
 }
 
@@ -150,17 +166,17 @@ type PendingReload struct {
 }
 
 func (s *Supervisor) pending() *PendingReload {
-	if s.reading == nil {
-		return nil
+	all := s.due
+	if s.reading != nil {
+		all = append([]request{*s.reading}, all...)
 	}
-	r := *s.reading
-	if s.due != nil {
-		r = s.due.wider(&r)
+	var p *PendingReload
+	for _, r := range all {
+		if r.itself {
+			p = &PendingReload{r.reason, r.all || p != nil && p.All}
+		}
 	}
-	if !r.itself {
-		return nil
-	}
-	return &PendingReload{r.reason, r.all}
+	return p
 }
 
 // known lists the listeners of the configuration that is in force.
@@ -197,18 +213,18 @@ func (s *Supervisor) endpoints() []config.Endpoint {
 
 func (s *Supervisor) loaded(n loadedNote) {
 	s.reading = nil
-	due := s.due
-	s.due = nil
 	if s.stopping {
-		n.request.end(ErrStopping)
-		if due != nil {
-			due.end(ErrStopping)
+		for _, r := range append([]request{n.request}, s.due...) {
+			r.end(ErrStopping)
 		}
+		s.due = nil
 		return
 	}
 	s.follows(n)
-	if due != nil {
-		s.reload(*due)
+	if len(s.due) > 0 {
+		r := s.due[0]
+		s.due = s.due[1:]
+		s.read(r)
 	}
 }
 
@@ -221,6 +237,11 @@ func (s *Supervisor) follows(n loadedNote) {
 			s.Log.Warn("reload of a program that is not configured; nothing has changed", zap.String("reason", r.reason))
 			return
 		}
+		if err = s.mayCanary(n.loaded, r); err != nil {
+			s.Log.Warn(string(CanaryRefused), zap.String("reason", r.reason), zap.Error(err))
+			r.end(fmt.Errorf("%w: %w", ErrCanary, err))
+			return
+		}
 		err = s.apply(n.loaded, r)
 	}
 	if err != nil {
@@ -231,6 +252,47 @@ func (s *Supervisor) follows(n loadedNote) {
 	for _, a := range r.askers {
 		a.reply <- answer{s.tickets(a.programs), nil}
 	}
+}
+
+// mayCanary says why a canary cannot be begun with this configuration. Nothing else may come with one: whatever else the
+// configuration asks for would be done to the whole of another program.
+func (s *Supervisor) mayCanary(l *loaded, r request) error {
+	if r.canary == 0 {
+		return nil
+	}
+	named := map[string]bool{}
+	for i := range l.config.Programs {
+		c := &l.config.Programs[i]
+		named[c.Name] = true
+		if why := s.refusesCanary(c, l.listeners[c.Name], r); why != "" {
+			return fmt.Errorf("program %s: %s", c.Name, why)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.programs)) {
+		if p := s.programs[name]; !named[name] && p.core.Goal == Run {
+			return fmt.Errorf("program %s: it is no longer configured, and would be stopped: reload it without --canary first", name)
+		}
+	}
+	return nil
+}
+
+func (s *Supervisor) refusesCanary(c *config.Program, listeners []socket.Resolved, r request) string {
+	p := s.programs[c.Name]
+	all := len(r.askers[0].programs) == 0 // a canary is never made one with another request
+	switch {
+	case p == nil || p.removed:
+		return "it is new in the configuration, and would start whole: reload without --canary first"
+	case p.core.Goal == Halt && (all || !r.replaces(c.Name)): // it stays stopped
+	case r.replaces(c.Name) && !slices.Equal(p.listeners, listeners):
+		return "its listeners have changed, which a canary shares with the generation that serves: reload without --canary"
+	case r.replaces(c.Name) && p.perSlot() && c.Workers != p.core.Config.Workers:
+		return "its number of workers has changed, and with it the sockets of per_slot, which a canary shares with the generation that serves: reload without --canary"
+	case r.replaces(c.Name):
+		return p.core.RefusesCanary(r.canary, c)
+	case !p.core.knows(c) || !slices.Equal(p.listeners, listeners):
+		return "its configuration has changed, too, and it would be replaced whole: name it as well, or take the change back"
+	}
+	return ""
 }
 
 // apply makes the programs follow a configuration. It is all or nothing: every new listener is open before a program is touched.
@@ -266,14 +328,16 @@ func (s *Supervisor) applyProgram(c *config.Program, listeners []socket.Resolved
 		s.step(p, Start{Config: c})
 		return
 	}
-	changed := !p.core.Config.Equal(*c) || !slices.Equal(p.listeners, listeners)
+	changed := !p.core.knows(c) || !slices.Equal(p.listeners, listeners)
 	p.listeners = listeners
 	switch {
 	case p.removed:
 		p.removed = false
 		s.step(p, Start{Config: c})
-	case r.replaces(c.Name):
+	case r.replaces(c.Name) && r.canary > 0 && p.core.Goal == Run:
 		s.step(p, Reload{Config: c, Reason: r.reason, Canary: r.canary, For: r.hold})
+	case r.replaces(c.Name):
+		s.step(p, Reload{Config: c, Reason: r.reason})
 	case changed:
 		s.step(p, Reload{Config: c, Reason: "configuration of the program changed"})
 	}
@@ -300,7 +364,7 @@ func lasting(c config.Supervisor) [10]string {
 	return [...]string{c.PIDFile, c.RuntimeDir, c.LogFormat, c.Control, c.ControlMode.String(), c.ControlGroup, c.ControlRead, c.HTTP, strings.Join(c.HTTPHosts, " "), c.HTTPTokenFile}
 }
 
-// watch tells the watcher what to look at.
+// watch tells the watcher what to look at. Before the loop runs it waits for that, so that no change is missed.
 func (s *Supervisor) watch(c *config.Config) {
 	if s.Watch == nil {
 		return
@@ -314,7 +378,40 @@ func (s *Supervisor) watch(c *config.Config) {
 			groups[p.Name] = p.Watch
 		}
 	}
-	if err := s.Watch.Set(groups); err != nil {
-		s.Log.Error("cannot watch files; reload with HUP", zap.Error(err))
+	if !s.runs {
+		s.watched(watchedNote{s.Watch.Set(groups)})
+		return
+	}
+	s.groups = groups
+	if !s.watching {
+		s.setWatch()
+	}
+}
+
+// setWatch has the watcher look at everything, off the loop: there may be many files, on a slow disk.
+func (s *Supervisor) setWatch() {
+	groups := s.groups
+	s.watching, s.groups = true, nil
+	s.running.Go(func() {
+		failed, err := bounded(s.ctx, s.watchers, readTimeout, "looking at the watched files", func() error { return s.Watch.Set(groups) })
+		if err == nil {
+			err = failed
+		}
+		s.post(watchedNote{err})
+	})
+}
+
+// watchedNote: the watcher has looked.
+type watchedNote struct{ err error }
+
+func (watchedNote) note() {}
+
+func (s *Supervisor) watched(n watchedNote) {
+	if n.err != nil {
+		s.Log.Error("cannot watch files; reload with HUP", zap.Error(n.err))
+	}
+	s.watching = false
+	if s.groups != nil && !s.stopping {
+		s.setWatch()
 	}
 }

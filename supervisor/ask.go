@@ -20,7 +20,7 @@ type Request interface{ request() }
 
 type (
 	// ReloadRequest reads the configuration again and replaces the workers of these programs, or of all.
-	// The answer is one Ticket for each program that is replaced.
+	// The answer is one Ticket for each program that is replaced. A canary is begun for all of them or refused: ErrCanary.
 	ReloadRequest struct {
 		Programs []string // none: all of them
 		Reason   string
@@ -77,12 +77,15 @@ type Ticket struct {
 	Program    string `json:"program"`
 	Generation int    `json:"generation"`
 	Instance   string `json:"instance"` // see Status: the numbers of another one mean something else
+
+	Since *time.Time `json:"since,omitempty"` // of a Start: it has served since then, and there is nothing to wait for
 }
 
 // What Do answers when it cannot do what was asked.
 var (
 	ErrNoProgram = errors.New("there is no such program")
 	ErrRefused   = errors.New("the configuration was refused; nothing has changed")
+	ErrCanary    = errors.New("the canary was refused; nothing has changed")
 	ErrStopping  = errors.New("supervisord is stopping")
 	ErrState     = errors.New("that is not possible now")
 	ErrUpgrade   = errors.New("upgrade refused; this supervisord goes on")
@@ -103,7 +106,7 @@ type askNote struct {
 func (askNote) note() {}
 
 // Do has the loop answer a request: []Ticket for a ReloadRequest, a Ticket for a ProgramRequest, *Status for a StatusRequest, *worker.Log for a LogsRequest, a <-chan *Update for a
-// FollowRequest, a *Command for a CommandRequest, nil for the others. It is safe to call from any goroutine. Errors: ErrNoProgram, ErrRefused, ErrStopping and
+// FollowRequest, a *Command for a CommandRequest, nil for the others. It is safe to call from any goroutine. Errors: ErrNoProgram, ErrRefused, ErrCanary, ErrStopping and
 // ErrState (wrapped), or the end of ctx.
 func (s *Supervisor) Do(ctx context.Context, r Request) (any, error) {
 	n := askNote{r, make(chan answer, 1)}
@@ -206,12 +209,16 @@ func (s *Supervisor) programAsked(r ProgramRequest) (Ticket, error) {
 	if p == nil {
 		return Ticket{}, s.noProgram(r.Program)
 	}
+	if _, start := r.Event.(Start); start && !s.stopping && p.core.serves() && p.core.Serving != nil {
+		served := p.core.Serving.Served
+		return Ticket{p.core.Name, p.core.Serving.Number, s.instance, &served}, nil
+	}
 	err := s.give(p, r.Event)
 	return s.ticket(p), err
 }
 
 func (s *Supervisor) ticket(p *program) Ticket {
-	return Ticket{p.core.Name, p.core.Awaited(), s.instance}
+	return Ticket{p.core.Name, p.core.Awaited(), s.instance, nil}
 }
 
 // give gives a program an event that an operator wants it to have.

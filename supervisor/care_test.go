@@ -207,7 +207,7 @@ func TestNothingIsWatchedUnasked(t *testing.T) {
 		s.workers()[0].ready()
 		s.pass(time.Hour)
 		p := s.super.programs["web"]
-		if p.timer != nil || p.sampler.timer != nil || len(p.pulses) > 0 || p.log != nil {
+		if p.alarm != nil || p.sampler.timer != nil || len(p.pulses) > 0 || p.log != nil {
 			t.Errorf("%+v", p)
 		}
 	}, testProgram(t, "web"))

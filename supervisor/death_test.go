@@ -361,8 +361,8 @@ func (w *world) endUnknown(h *Handover) {
 // bury clears away what the kernel would, of a master that is dead.
 func (w *world) bury() {
 	for _, p := range w.super.programs {
-		if p.timer != nil {
-			p.timer.Stop()
+		if p.alarm != nil {
+			p.alarm.timer.Stop()
 		}
 	}
 	w.super.cancel()

@@ -28,6 +28,41 @@
 //	    reloading  -
 //	    waiting    prepare 2  → starting
 //	    stopping   -
+//	Reload of a canary of 1
+//	    down       -
+//	    starting   -
+//	    up         prepare 2  → reloading
+//	    reloading  -
+//	    waiting    -
+//	    stopping   -
+//	Reload of a canary of 1 that gets ready
+//	    down       impossible
+//	    starting   impossible
+//	    up         prepare 2, spawn 2/0  → reloading
+//	    reloading  impossible
+//	    waiting    impossible
+//	    stopping   impossible
+//	Reload of a canary of 1 that gets ready, then Reload
+//	    down       impossible
+//	    starting   impossible
+//	    up         prepare 2, spawn 2/0  → reloading
+//	    reloading  impossible
+//	    waiting    impossible
+//	    stopping   impossible
+//	Reload of a canary of 1 that gets ready, then Promote
+//	    down       impossible
+//	    starting   impossible
+//	    up         prepare 2, spawn 2/0, spawn 2/1  → reloading
+//	    reloading  impossible
+//	    waiting    impossible
+//	    stopping   impossible
+//	Reload of a canary of 1 that gets ready, then Abort
+//	    down       impossible
+//	    starting   impossible
+//	    up         prepare 2, spawn 2/0, serve 1, TERM 3
+//	    reloading  impossible
+//	    waiting    impossible
+//	    stopping   impossible
 //	Stop
 //	    down       -
 //	    starting   TERM 1, TERM 2  → stopping
@@ -138,4 +173,8 @@
 // most max_surge more workers than usual live; when it fails, workers of the old generation are spawned in the slots that were
 // replaced, and only when these are ready the new ones in their place go. stop-first: the old generation goes as soon as the new
 // one is prepared, and the new one is spawned when nothing of the old one lives; when it fails, the old one is spawned again.
+//
+// Two things never happen. A canary never becomes more than was asked for: it begins at once as it is, or it is refused and
+// nothing changes (canary.go). And a reload never costs a worker that still drains: when as many generations drain as
+// max_draining allows, the reload waits, unless nothing serves or the configuration says to kill (Program.full).
 package supervisor

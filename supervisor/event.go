@@ -13,13 +13,14 @@ type (
 	// Start makes the program run with this configuration.
 	Start struct{ Config *config.Program }
 
-	// Reload asks for a new generation. It never starts a program that was told to stop.
+	// Reload asks for a new generation. It never starts a program that was told to stop. A whole generation waits where one is
+	// on trial, or too many drain. A canary never waits: it begins at once, or CanaryRefused says why not and nothing changes.
 	Reload struct {
 		Config *config.Program // nil: the one that it has
 		Reason string          // why, for the log
 		Canary int             // this many workers first, held beside the serving generation until Promote; 0: no canary
 		For    time.Duration   // promote the canary by itself after it was well for so long; 0: wait for Promote or Abort
-		By     Renewal         // it begins by itself; "": somebody, or something, asked for it
+		By     Renewal         // it begins by itself; "": somebody asked for it
 	}
 
 	// Promote lets a held canary go on to become the whole generation.

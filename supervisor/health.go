@@ -159,10 +159,6 @@ func (s *Supervisor) heard(p *program, number int, e worker.Watchdog) {
 	}
 }
 
-// grace is how much longer a silent worker is listened to. All timers are late after the machine, or this process, was
-// suspended, and what the worker said before is still on its way then.
-const grace = time.Second
-
 func (s *Supervisor) silent(n silentNote) {
 	u := n.pulse
 	if n.program.pulses[n.worker] != u {

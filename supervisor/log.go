@@ -13,7 +13,7 @@ func (r Report) level() zapcore.Level {
 	switch r.Kind {
 	case TrialFailed:
 		return zapcore.ErrorLevel
-	case ReloadRetry, WorkerDied, WorkerLate, WorkerKilled, WorkerLeaving, StartRetry, SlotRetry:
+	case ReloadRetry, ReloadHeld, ReloadFull, ReloadDamped, CanaryRefused, WorkerDied, WorkerLate, WorkerKilled, WorkerLeaving, StartRetry, SlotRetry:
 		return zapcore.WarnLevel
 	case WorkerSpawned, WorkerStopping, ProgramStopping:
 		return zapcore.DebugLevel

@@ -39,7 +39,7 @@ func (s *Supervisor) prepare(p *program, cg *Generation) {
 	p.generations[cg.Number] = g
 	s.running.Go(func() {
 		defer cancel()
-		snap, failure := s.look(ctx, cg.Config, g.log, p.logErrors)
+		snap, failure := s.look(ctx, p.lookups, cg.Config, g.log, p.logErrors)
 		s.post(preparedNote{p, g, snap, failure})
 	})
 }
@@ -55,8 +55,9 @@ func (s *Supervisor) prepared(n preparedNote) {
 	s.step(n.program, Prepared{Generation: n.generation.number, Failure: n.failure})
 }
 
-func (s *Supervisor) look(ctx context.Context, c *config.Program, log *worker.Log, e *worker.LogErrors) (*snapshot, *Failure) {
-	snap, err := lookUp(c)
+// look finds out what a generation needs, and runs its preflight.
+func (s *Supervisor) look(ctx context.Context, lookups calls, c *config.Program, log *worker.Log, e *worker.LogErrors) (*snapshot, *Failure) {
+	snap, err := lookUpWithin(ctx, lookups, c)
 	if err == nil {
 		err = snap.open(ctx, c, log, e)
 	}
@@ -77,6 +78,22 @@ func (s *Supervisor) look(ctx context.Context, c *config.Program, log *worker.Lo
 		return snap, preflightFailure(err)
 	}
 	return snap, nil
+}
+
+// lookUpWithin is lookUp where files and the user database may not answer.
+func lookUpWithin(ctx context.Context, lookups calls, c *config.Program) (*snapshot, error) {
+	type result struct {
+		snap *snapshot
+		err  error
+	}
+	got, err := bounded(ctx, lookups, readTimeout, "looking up directory, user and environment", func() result {
+		snap, err := lookUp(c)
+		return result{snap, err}
+	})
+	if err != nil {
+		return &snapshot{}, err
+	}
+	return got.snap, got.err
 }
 
 func preflightFailure(err error) *Failure {

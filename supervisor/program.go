@@ -12,19 +12,25 @@ import (
 // At most one generation serves, at most one is on trial, any number are draining.
 type Program struct {
 	Name   string
-	Config *config.Program // the newest; what the next generation is made from
+	Config *config.Program // what the next generation is made from
 	Goal   Goal
+
+	// Candidate is the configuration of the last canary, as long as nobody has promoted that or asked for a whole generation
+	// since; nil: there is none. What begins by itself, or is scaled, is made from Config.
+	Candidate *config.Program `json:",omitempty"`
 
 	Serving  *Generation
 	Trial    *Generation
 	Draining []*Generation // oldest first; a worker that Leaves still serves, although its generation does not any more
 
-	Again          *Reload   // one more reload is due when the trial has ended
+	Again          *Reload   // one more reload is due when the trial has ended, and not too many generations drain; never a canary
 	AgainAt        time.Time // and not before then
 	TriedAt        time.Time // when the last trial began
 	Failures       int       // first starts that failed in a row
 	Deaths         int       // generations in a row whose last worker died before stable_after; only where restart.generation is new
 	RetryAt        time.Time // when the next first start is due; it counts only while the state is Waiting
+	Changes        int       `json:",omitempty"` // changes of watched files in a row, each soon after the generation that the one before began
+	ChangedAt      time.Time // when a generation began last because of one
 	LastGeneration int       // numbers are never used twice
 	LastWorker     int
 
@@ -45,7 +51,7 @@ type Generation struct {
 	Number   int
 	Reason   string          // what asked for it
 	Config   *config.Program // never changed
-	Canary   int             // only this many slots are filled, until Promote; 0: no canary
+	Canary   int             // only this many slots are filled, until Promote; 0: no canary, or not any more
 	For      time.Duration   // how long a canary is held before it is promoted by itself; 0: until Promote
 	Held     bool            // the canary is ready and waits
 	HeldTill time.Time       // when that is; zero: it is not known yet
@@ -79,6 +85,7 @@ type Worker struct {
 	Deadline time.Time // Starting: not ready by then has failed; Soaking: then it is ready; Stopping: then the next step; zero: none
 	Step     int       // Stopping: the step of the stop plan that was taken last
 	Killed   bool      // Stopping: KILL was sent
+	Excused  bool      `json:",omitempty"` // the deadline was moved, because the supervisor looked too late; not twice
 
 	Instead syscall.Signal // Stopping: what the first step of the stop plan sends instead of its own signal; 0: that
 }

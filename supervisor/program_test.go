@@ -26,6 +26,8 @@ type script struct {
 	p   *Program
 	now time.Time
 	did []Action // since the last look
+
+	reports []Report // all of them
 }
 
 func newScript(t *testing.T, c *config.Program) *script {
@@ -34,7 +36,15 @@ func newScript(t *testing.T, c *config.Program) *script {
 	return s
 }
 
-func (s *script) send(e Event) { s.did = append(s.did, s.p.Step(s.now, e)...) }
+func (s *script) send(e Event) {
+	actions := s.p.Step(s.now, e)
+	s.did = append(s.did, actions...)
+	for _, a := range actions {
+		if r, ok := a.(Report); ok {
+			s.reports = append(s.reports, r)
+		}
+	}
+}
 
 // after lets time pass, deadline by deadline, as the loop would.
 func (s *script) after(d time.Duration) {
@@ -384,9 +394,9 @@ func TestReloadDoesNotStartAProgramThatWasStopped(t *testing.T) {
 	s.expect("prepare 2")
 }
 
-func TestMoreDrainingGenerationsThanAllowedKillsTheOldest(t *testing.T) {
+func TestDrainingFullKillKillsTheOldestGeneration(t *testing.T) {
 	c := testConfig(1, config.All)
-	c.Stop.MaxDraining = 2
+	c.Stop.MaxDraining, c.Stop.DrainingFull = 2, config.Kill
 	s := newScript(t, c)
 	s.up()
 	for range 3 {

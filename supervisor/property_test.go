@@ -19,6 +19,8 @@ type history struct {
 	seen    map[int]bool // worker numbers ever spawned
 	held    map[int]bool // generations prepared and not forgotten
 	shutOff bool
+	canary  Reload    // that was begun as the trial, and that nobody has promoted; Canary 0: none
+	till    time.Time // when it is promoted by itself; zero: never
 }
 
 func drawConfig(t *rapid.T) *config.Program {
@@ -31,6 +33,7 @@ func drawConfig(t *rapid.T) *config.Program {
 	c.Reload.Retry = rapid.SampledFrom([]time.Duration{0, 0, time.Second}).Draw(t, "retry")
 	c.Reload.Every = rapid.SampledFrom([]time.Duration{0, 0, 20 * time.Second}).Draw(t, "every")
 	c.Stop.MaxDraining = rapid.IntRange(0, 3).Draw(t, "max_draining")
+	c.Stop.DrainingFull = rapid.SampledFrom([]config.DrainingFull{config.Wait, config.Wait, "", config.Kill}).Draw(t, "draining_full")
 	c.Stop.ReloadSignal = rapid.SampledFrom([]syscall.Signal{0, syscall.SIGUSR1}).Draw(t, "reload_signal")
 	c.Stop.IntSignal = rapid.SampledFrom([]syscall.Signal{0, syscall.SIGINT}).Draw(t, "int_signal")
 	c.MaxAge = rapid.SampledFrom([]time.Duration{0, 0, 10 * time.Second, time.Minute}).Draw(t, "max_age")
@@ -63,7 +66,7 @@ func (h *history) event() Event {
 	switch kind := rapid.SampledFrom(kinds).Draw(h.T, "event"); kind {
 	case "reload":
 		return Reload{Config: drawConfig(h.T), Reason: "HUP", Canary: rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(h.T, "canary"),
-			For: rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(h.T, "for")}
+			For: rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(h.T, "for"), By: rapid.SampledFrom([]Renewal{"", "", Changed}).Draw(h.T, "by")}
 	case "scale":
 		return Scale{Workers: rapid.IntRange(1, 5).Draw(h.T, "scale")}
 	case "promote":
@@ -130,12 +133,15 @@ func (h *history) pass() {
 }
 
 func (h *history) step(e Event) {
-	before := h.inService()
+	before, was := h.inService(), *h.p
 	actions := h.p.Step(h.now, e)
 	for _, a := range actions {
 		h.checkAction(a)
 	}
 	h.checkCovered(before, e)
+	h.checkKilled(actions, e)
+	h.checkCanary(&was, e)
+	h.checkReload(&was, e)
 	h.checkOneAtATime(actions)
 	h.checkState()
 }
@@ -156,7 +162,8 @@ func (h *history) checkOneAtATime(actions []Action) {
 			leaving++
 		}
 	}
-	if limited > 1 || limited == 1 && (leaving > 1 || h.p.Trial != nil) {
+	outage := h.p.Serving != nil && stopFirst(h.p.Serving) // a reload that waits begins then
+	if limited > 1 || limited == 1 && (leaving > 1 || h.p.Trial != nil && !outage) {
 		h.Fatalf("%d replaced for a limit, %d leaving, trial %v", limited, leaving, h.p.Trial)
 	}
 }
@@ -208,6 +215,76 @@ func (h *history) checkCovered(before map[int]*Worker, e Event) {
 		if w.State == Stopping && !covered[w.Slot] && inRange {
 			h.Fatalf("%T: worker %d in slot %d was told to go and nobody is ready in its place", e, w.Number, w.Slot)
 		}
+	}
+}
+
+// checkKilled: nobody is killed but by the stop plan, by whoever asked for that, and where the configuration wants it.
+func (h *history) checkKilled(actions []Action, e Event) {
+	if _, asked := e.(Kill); asked || h.p.Config.Stop.DrainingFull == config.Kill {
+		return
+	}
+	for _, a := range actions {
+		s, ok := a.(Signal)
+		if !ok || s.Signal != syscall.SIGKILL {
+			continue
+		}
+		if w, g := h.p.find(s.Worker); w.Step < len(g.Config.Stop.Steps) {
+			h.Fatalf("%T: worker %d is killed at step %d of its stop plan", e, w.Number, w.Step)
+		}
+	}
+}
+
+// checkCanary: a canary begins as it was asked for or nothing changes, and it never has more workers before its promotion.
+func (h *history) checkCanary(was *Program, e Event) {
+	r, asked := e.(Reload)
+	asked = asked && r.Canary > 0
+	began := h.p.LastGeneration > was.LastGeneration
+	switch t := h.p.Trial; {
+	case asked && began && (t == nil || t.Canary != r.Canary):
+		h.Fatalf("a canary of %d was asked for, and there is %+v", r.Canary, t)
+	case asked && !began && (h.p.Config != was.Config || h.p.Candidate != was.Candidate || h.p.Trial != was.Trial || h.p.Again != was.Again):
+		h.Fatalf("a canary was refused, and something has changed")
+	case asked && began:
+		h.canary = r
+	}
+	_, promoted := e.(Promote)
+	if t := h.p.Trial; promoted || t == nil || began && !asked || !h.till.IsZero() && !h.now.Before(h.till) {
+		h.canary = Reload{}
+	}
+	h.till = time.Time{}
+	if t := h.p.Trial; t != nil {
+		h.till = t.HeldTill
+	}
+	if n := h.canary.Canary; n > 0 {
+		if len(h.p.Trial.Workers) > n || h.p.Trial.Canary != n {
+			h.Fatalf("a canary of %d has %d workers", n, len(h.p.Trial.Workers))
+		}
+		if h.p.Serving != nil && h.p.Serving.Config == h.canary.Config {
+			h.Fatalf("%T: the generation that serves has the configuration of a canary", e)
+		}
+	}
+	if h.p.Again != nil && h.p.Again.Canary > 0 {
+		h.Fatalf("a canary waits")
+	}
+}
+
+// checkReload: a reload that was asked for begins, or is due until one has begun.
+func (h *history) checkReload(was *Program, e Event) {
+	if h.p.Goal == Halt {
+		return
+	}
+	began := h.p.LastGeneration > was.LastGeneration
+	if r, ok := e.(Reload); ok && r.Canary == 0 && !began && h.p.Again == nil {
+		h.Fatalf("a reload is lost")
+	}
+	if was.Again != nil && h.p.Again == nil && !began {
+		h.Fatalf("%T: a reload that was due is lost", e)
+	}
+	if h.p.Again != nil && h.p.AgainAt.Before(h.now) && h.p.Trial == nil && !h.p.full() {
+		h.Fatalf("%T: a reload waits for nothing", e)
+	}
+	if h.p.full() && len(h.p.Draining) == 0 {
+		h.Fatalf("a reload waits although nothing drains")
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -33,6 +34,9 @@ type Record struct {
 	// NonBlocking are the inodes of the socket units' sockets that do not block. systemd sets O_NONBLOCK of its sockets anew at
 	// each start of the service, under workers that live on.
 	NonBlocking []uint64 `json:",omitempty"`
+
+	// Clock is when this was written.
+	Clock *clockReading `json:",omitempty"`
 
 	// Reload was asked for, and its configuration was being read, as the image before this one ended.
 	Reload *PendingReload `json:",omitempty"`
@@ -183,7 +187,8 @@ func (s *Record) pids() []int {
 
 // state is the state of this supervisor now.
 func (s *Supervisor) record() *Record {
-	st := &Record{Version: recordVersion, Instance: s.instance, Settings: s.config, Files: s.sources, NonBlocking: s.nonBlocking()}
+	s.followClock()
+	st := &Record{Version: recordVersion, Instance: s.instance, Settings: s.config, Files: s.sources, NonBlocking: s.nonBlocking(), Clock: readClock(time.Now())}
 	for _, name := range slices.Sorted(maps.Keys(s.programs)) {
 		p := s.programs[name]
 		ps := ProgramRecord{Core: p.core, Listeners: p.listeners, Removed: p.removed, Last: p.last, Recent: p.recent}

@@ -27,6 +27,7 @@ type Report struct {
 	Took       time.Duration `json:"took_ns,omitempty"`  // how long it was until now
 	After      time.Duration `json:"after_ns,omitempty"` // how long it will be from now
 	Killed     int           `json:"killed,omitempty"`   // workers of the generation that had to be killed
+	Drained    bool          `json:"drained,omitempty"`  // of GenerationServes: nothing of the generation before lives
 }
 
 // ReportKind says what happened. Its text is the sentence in the log.
@@ -36,7 +37,12 @@ type ReportKind string
 const (
 	TrialBegan       ReportKind = "new generation begins"
 	ReloadQueued     ReportKind = "reload during a trial: one more follows when it has ended"
+	ReloadHeld       ReportKind = "reload waits for a person: it follows when the canary is promoted or aborted"
+	ReloadFull       ReportKind = "reload waits: as many generations drain as max_draining allows"
+	ReloadDamped     ReportKind = "watched files change with every generation: reloads for them are delayed"
 	CanaryHeld       ReportKind = "canary is well and held; promote or abort it"
+	CanaryWatched    ReportKind = "canary is well; it is promoted if it stays so"
+	CanaryRefused    ReportKind = "canary refused; nothing has changed"
 	TrialFailed      ReportKind = "new generation failed"
 	ReloadRetry      ReportKind = "reload is tried again later"
 	StartRetry       ReportKind = "nothing serves; trying again later"

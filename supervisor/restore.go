@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
@@ -227,6 +228,7 @@ func (s *Supervisor) Restore(h *Handover) error {
 		return err
 	}
 	for _, ps := range h.record.Programs {
+		h.record.rebase(ps.Core, time.Now())
 		s.restoreProgram(ps)
 	}
 	for _, ps := range h.record.Programs {

@@ -54,6 +54,9 @@ func (s *Supervisor) scale(p *program, e Scale, reason string) error {
 	case e.Workers > MaxWorkers:
 		return fmt.Errorf("%w: %d workers; at most %d", ErrState, e.Workers, MaxWorkers)
 	}
+	if t := p.core.Trial; t != nil && t.Canary > 0 && (p.perSlot() || e.Workers <= t.Canary) {
+		return fmt.Errorf("%w: generation %d of program %s is a canary: promote or abort it first", ErrState, t.Number, p.core.Name)
+	}
 	s.Log.Info("scaling", zap.String("program", p.core.Name), zap.Int("workers", e.Workers),
 		zap.Int("before", p.core.Config.Workers), zap.String("reason", reason))
 	if p.perSlot() {

@@ -68,7 +68,7 @@ func (p *Program) promote(now time.Time) {
 	p.do(Serve{t.Number})
 	serves := Report{Kind: GenerationServes, Generation: t.Number, Reason: t.Reason, Took: now.Sub(t.Began)}
 	if old != nil {
-		serves.Serving = old.Number
+		serves.Serving, serves.Drained = old.Number, len(old.Workers) == 0
 		p.retire(now, old)
 	}
 	p.report(serves)
@@ -85,41 +85,52 @@ func (p *Program) hold(now time.Time) {
 	if t == nil || t.Canary == 0 || len(t.Workers) < t.wanted() || slices.ContainsFunc(t.Workers, func(w *Worker) bool { return w.State != Ready }) {
 		return
 	}
-	if !t.Held {
-		t.Held = true
-		if t.For > 0 {
-			t.HeldTill = now.Add(t.For)
+	if t.Held {
+		if !t.HeldTill.IsZero() && !now.Before(t.HeldTill) {
+			p.promoteCanary()
 		}
-		p.report(Report{Kind: CanaryHeld, Generation: t.Number, Serving: p.servingNumber(), After: t.For})
-	} else if !t.HeldTill.IsZero() && !now.Before(t.HeldTill) {
-		p.promoteCanary()
+		return
 	}
+	t.Held = true
+	kind := CanaryHeld
+	if t.For > 0 {
+		kind, t.HeldTill = CanaryWatched, now.Add(t.For)
+	}
+	p.report(Report{Kind: kind, Generation: t.Number, Serving: p.servingNumber(), After: t.For})
 }
 
-// next begins the reload that is due: the one that was asked for during a trial, or the next try of a first start.
+// next begins the reload that is due: the one that had to wait, or the next try of a first start.
 func (p *Program) next(now time.Time) {
 	if p.Goal == Halt || p.Trial != nil {
 		return
 	}
 	switch at := p.nextRenewal(); {
+	case p.Again != nil && p.Again.Canary > 0: // in the record of a version that let a canary wait
+		p.report(Report{Kind: CanaryRefused, Serving: p.servingNumber(), Reason: "another generation was on trial as it was asked for"})
+		p.Again = nil
 	case p.Again != nil && !now.Before(p.AgainAt):
-		p.begin(now, *p.Again)
+		if !p.full() {
+			p.begin(now, *p.Again)
+		}
 	case p.Serving == nil && !now.Before(p.RetryAt):
 		p.begin(now, Reload{Reason: "start"})
 	case !at.IsZero() && !now.Before(at):
-		p.begin(now, p.renewal())
+		p.want(now, p.renewal())
 	}
 }
 
-func (p *Program) begin(now time.Time, r Reload) {
+// begin puts a whole generation on trial.
+func (p *Program) begin(now time.Time, r Reload) { p.try(now, r, p.Config) }
+
+func (p *Program) try(now time.Time, r Reload, c *config.Program) {
 	p.LastGeneration++
 	p.Again, p.TriedAt = nil, now
-	p.Trial = &Generation{
-		Number: p.LastGeneration, Reason: r.Reason, Config: p.Config, Began: now, For: r.For,
-		Slots: make([]Slot, p.Config.Workers),
+	if r.By == Changed {
+		p.ChangedAt = now
 	}
-	if r.Canary < p.Config.Workers && p.Serving != nil && !stopFirst(p.Trial) && !stopFirst(p.Serving) {
-		p.Trial.Canary = r.Canary // where nothing serves, or nothing may run beside it, there is nothing to compare with
+	p.Trial = &Generation{
+		Number: p.LastGeneration, Reason: r.Reason, Config: c, Began: now, Canary: r.Canary, For: r.For,
+		Slots: make([]Slot, c.Workers),
 	}
 	p.report(Report{Kind: TrialBegan, Generation: p.Trial.Number, Reason: r.Reason, By: r.By, Serving: p.servingNumber()})
 	p.do(Prepare{p.Trial})
@@ -232,7 +243,7 @@ func (p *Program) fillServing(now time.Time, places []place, alone bool) {
 // renew asks for a new generation in the place of one that has an empty slot, unless a trial or a reload may bring it already.
 func (p *Program) renew(now time.Time) {
 	if p.Trial == nil && p.Again == nil {
-		p.begin(now, Reload{Reason: "a worker is missing"})
+		p.want(now, Reload{Reason: "a worker is missing"})
 	}
 }
 
@@ -274,9 +285,9 @@ func (p *Program) spawn(now time.Time, g *Generation, slot int) {
 	p.do(Spawn{Generation: g, Worker: w})
 }
 
-// capDraining kills the oldest draining generations when there are more than the configuration allows.
-// One that has workers which still serve is not counted.
-func (p *Program) capDraining(now time.Time) {
+// counted lists the generations that max_draining counts, oldest first: not one that has workers which still serve, nor one
+// whose workers were all killed and only have to vanish.
+func (p *Program) counted() []*Generation {
 	var drain []*Generation
 	for _, g := range p.Draining {
 		leaving := slices.ContainsFunc(g.Workers, func(w *Worker) bool { return w.State == Leaving })
@@ -285,6 +296,31 @@ func (p *Program) capDraining(now time.Time) {
 			drain = append(drain, g)
 		}
 	}
+	return drain
+}
+
+// full reports whether the next generation has to wait until one that drains has gone. It never does while nothing serves.
+func (p *Program) full() bool {
+	stop := p.Config.Stop
+	return stop.DrainingFull != config.Kill && stop.MaxDraining > 0 && len(p.counted()) >= stop.MaxDraining && p.serves()
+}
+
+// serves reports whether a worker answers clients.
+func (p *Program) serves() bool {
+	for w, g := range p.workers() {
+		if w.State == Leaving || g == p.Serving && w.State == Ready {
+			return true
+		}
+	}
+	return false
+}
+
+// capDraining kills the oldest draining generations when there are more than may be, where the configuration wants that.
+func (p *Program) capDraining(now time.Time) {
+	if p.Config.Stop.DrainingFull != config.Kill {
+		return
+	}
+	drain := p.counted()
 	for most := p.Config.Stop.MaxDraining; most > 0 && len(drain) > most; {
 		for _, w := range drain[0].Workers {
 			p.kill(now, drain[0], w, "more draining generations than max_draining")

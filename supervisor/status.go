@@ -28,9 +28,17 @@ type ProgramStatus struct {
 	Failures    int                `json:"failures"`           // first starts that failed in a row
 	RetryAt     *time.Time         `json:"retry_at,omitempty"` // when a worker or the program is started next
 	Orphans     []int              `json:"orphans,omitempty"`  // processes of a supervisord that died, which go on until the program serves
+	Due         *DueReload         `json:"due,omitempty"`      // a reload that was asked for and has not begun
 	LastReload  *Outcome           `json:"last_reload,omitempty"`
 	Recent      []Report           `json:"recent"`               // how generations came and went last, oldest first: for who was not there
 	Lost        uint64             `json:"lost_lines,omitempty"` // of output that could not be written to the log files
+}
+
+// DueReload is a reload that waits. Its generation will have the next number.
+type DueReload struct {
+	Reason string     `json:"reason"`       // what asked for it
+	Waits  string     `json:"waits_for"`    // for people
+	At     *time.Time `json:"at,omitempty"` // not before then
 }
 
 // GenerationStatus is one generation.
@@ -74,6 +82,7 @@ type Outcome struct {
 
 // Status describes the supervisor as it is now. It is for the loop; others ask with a StatusRequest.
 func (s *Supervisor) Status() *Status {
+	s.followClock()
 	st := &Status{PID: os.Getpid(), Started: s.began, Instance: s.instance, Stopping: s.stopping, Upgrade: s.stumbled, Programs: []ProgramStatus{}}
 	for _, name := range slices.Sorted(maps.Keys(s.programs)) {
 		st.Programs = append(st.Programs, s.programStatus(s.programs[name]))
@@ -86,6 +95,13 @@ func (s *Supervisor) programStatus(p *program) ProgramStatus {
 		Name: p.core.Name, State: p.core.State(), Summary: s.summary(p), Generations: []GenerationStatus{}, Listeners: []ListenerStatus{},
 		Orphans: s.orphansOf(p.core.Name), Newest: p.core.LastGeneration, Failures: p.core.Failures, LastReload: p.last, Recent: append([]Report{}, p.recent...), RetryAt: some(p.core.RetryTime(time.Now())),
 		Lost: p.logErrors.Lost(),
+	}
+	if r := p.core.Again; r != nil {
+		now := time.Now()
+		st.Due = &DueReload{Reason: r.Reason, Waits: p.core.waits(now)}
+		if p.core.AgainAt.After(now) {
+			st.Due.At = some(p.core.AgainAt)
+		}
 	}
 	for _, g := range p.core.Generations() {
 		st.Generations = append(st.Generations, p.generationStatus(g))

@@ -70,51 +70,67 @@ func (p *Program) start(e Start) {
 }
 
 func (p *Program) reload(now time.Time, e Reload) {
+	if e.Canary > 0 {
+		p.canary(now, e)
+		return
+	}
 	if e.Config != nil {
-		p.Config = e.Config
+		p.Config, p.Candidate = e.Config, nil
 	}
-	if p.Goal == Halt {
+	switch {
+	case p.Goal == Halt:
+	case e.By == Changed:
+		p.changed(now, e)
+	default:
+		p.want(now, e)
+	}
+}
+
+// want begins a whole generation, or has it wait for the trial, or until fewer generations drain.
+func (p *Program) want(now time.Time, r Reload) {
+	switch t := p.Trial; {
+	case t == nil && !p.full():
+		p.begin(now, r)
 		return
+	case t == nil:
+		p.report(Report{Kind: ReloadFull, Serving: p.servingNumber(), Reason: r.Reason})
+	case t.waitsForPerson():
+		p.report(Report{Kind: ReloadHeld, Generation: t.Number, Reason: r.Reason})
+	default:
+		p.report(Report{Kind: ReloadQueued, Generation: t.Number, Reason: r.Reason})
 	}
-	switch p.State() {
-	case StartingUp, Reloading:
-		if p.Trial == nil { // a serving generation whose workers all start again
-			p.begin(now, e)
-			return
-		}
-		p.again(e, now)
-		p.report(Report{Kind: ReloadQueued, Generation: p.Trial.Number, Reason: e.Reason})
-	case Up, Waiting, Down: // Down: it has finished
-		p.begin(now, e)
-	case ShuttingOff: // impossible: its goal is Halt
-	}
+	p.again(r, now)
 }
 
-// promoteCanary ends the hold of a canary: the other slots are filled.
-func (p *Program) promoteCanary() {
-	if t := p.Trial; t != nil {
-		t.Canary, t.HeldTill = 0, time.Time{}
-	}
-}
-
-// scale changes the number of slots in place. A trial is not changed: one more reload follows it.
+// scale changes the number of slots in place, of a canary too. Another trial is not changed: one more reload follows it.
 func (p *Program) scale(now time.Time, e Scale) {
-	p.Config = withWorkers(p.Config, e.Workers)
-	if p.Trial != nil {
+	if t := p.Trial; t != nil && t.Canary > 0 {
+		if e.Workers <= t.Canary {
+			return // the canary would be everything
+		}
+		if p.Candidate != nil {
+			p.Candidate = withWorkers(p.Candidate, e.Workers)
+		}
+		t.resize(e.Workers)
+	} else if t != nil {
 		p.again(Reload{Reason: "scaled during a trial"}, now)
-		return
 	}
+	p.Config = withWorkers(p.Config, e.Workers)
 	g := p.Serving
-	if g == nil || p.Goal == Halt {
+	if g == nil || p.Goal == Halt || p.Trial != nil && p.Trial.Canary == 0 {
 		return
 	}
-	g.Config = withWorkers(g.Config, e.Workers)
-	g.Slots = append(g.Slots[:min(len(g.Slots), e.Workers)], make([]Slot, max(0, e.Workers-len(g.Slots)))...)
+	g.resize(e.Workers)
 	for _, w := range g.Workers {
 		if w.Slot >= e.Workers {
 			p.stop(now, g, w)
 		}
 	}
+}
+
+func (g *Generation) resize(slots int) {
+	g.Config = withWorkers(g.Config, slots)
+	g.Slots = append(g.Slots[:min(len(g.Slots), slots)], make([]Slot, max(0, slots-len(g.Slots)))...)
 }
 
 func withWorkers(c *config.Program, n int) *config.Program {
@@ -123,8 +139,14 @@ func withWorkers(c *config.Program, n int) *config.Program {
 	return &scaled
 }
 
-// again remembers a reload that is due at this time, and when the trial has ended.
-func (p *Program) again(r Reload, at time.Time) { p.Again, p.AgainAt = &r, at }
+// again remembers a reload that is due at this time, or when the one that was due already would have been, and when the
+// trial has ended. What is remembered is always a whole generation, so that the newest stands for all of them.
+func (p *Program) again(r Reload, at time.Time) {
+	if p.Again != nil && p.AgainAt.Before(at) {
+		at = p.AgainAt
+	}
+	p.Again, p.AgainAt = &r, at
+}
 
 // halt sends every generation away. A worker that was told to go with another signal than that of a stop is told again.
 func (p *Program) halt(now time.Time, e Stop) {
@@ -365,7 +387,7 @@ func (p *Program) tryAgain(now time.Time, g *Generation, f Failure) {
 			s.Failures++
 		}
 	}
-	if retry := g.Config.Reload.Retry; retry > 0 && p.Again == nil && f.Step != stepAbort {
+	if retry := g.Config.Reload.Retry; retry > 0 && p.Again == nil && f.Step != stepAbort && g.Canary == 0 {
 		p.again(Reload{Reason: g.Reason}, now.Add(retry))
 		p.report(Report{Kind: ReloadRetry, Generation: g.Number, Serving: p.servingNumber(), After: retry})
 	}
@@ -443,7 +465,7 @@ func (p *Program) stopStep(now time.Time, g *Generation, w *Worker) {
 		return
 	}
 	wait, sig := steps[w.Step].Wait, w.stopSignal(steps)
-	w.Deadline = time.Time{}
+	w.Deadline, w.Excused = time.Time{}, false
 	if wait != config.Forever {
 		w.Deadline = now.Add(wait)
 	}
@@ -473,7 +495,7 @@ func (p *Program) kill(now time.Time, g *Generation, w *Worker, reason string) {
 }
 
 func (w *Worker) enter(s WorkerState, now time.Time, deadline time.Duration) {
-	w.State, w.Since, w.Deadline = s, now, time.Time{}
+	w.State, w.Since, w.Deadline, w.Excused = s, now, time.Time{}, false
 	if deadline > 0 {
 		w.Deadline = now.Add(deadline)
 	}

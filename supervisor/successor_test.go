@@ -214,7 +214,9 @@ func TestAnyNumberOfGenerationsMayDrainWhereMaxDrainingIsNone(t *testing.T) {
 }
 
 func TestTheStatusIsInTheOrderOfTheNumbers(t *testing.T) {
-	s := newScript(t, testConfig(2, config.All))
+	c := testConfig(2, config.All)
+	c.Stop.MaxDraining = 0
+	s := newScript(t, c)
 	s.up()
 	for range 10 {
 		s.send(Reload{Reason: "HUP"})

@@ -85,15 +85,22 @@ type Supervisor struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup // the goroutines that Run has to wait for
 
-	reading  *request // a reload whose configuration is being read; nil: none
-	due      *request // one that was asked for meanwhile
+	reading  *request  // a reload whose configuration is being read; nil: none
+	due      []request // those that were asked for meanwhile, in order
+	readers  calls
 	stopping bool
 	stopped  time.Time // when a signal to stop came first
+
+	runs     bool                // Run has begun
+	watching bool                // the watcher is looking
+	groups   map[string][]string // what it has to look at next; nil: nothing else
+	watchers calls
 
 	stepped   map[*program]bool // since the last attend
 	unsaved   []Handle          // workers that have said that they are ready, which is not written down yet
 	followers []chan *Update
 	began     time.Time
+	clock     time.Time // see followClock
 	instance  string    // the same as long as the numbers of generations go on
 	upgrading bool      // a new binary is being tried
 	passed    bool      // it has passed, and may take over
@@ -109,33 +116,33 @@ type program struct {
 	listeners   []socket.Resolved // those of core.Config
 	generations map[int]*generation
 	workers     map[int]Handle
-	texts       map[int]string // what workers say of themselves (STATUS=)
-	last        *Outcome       // of the last trial
-	recent      []Report       // see remember
-	postponed   []int          // workers that are told to go when their sockets are quiet
-	told        map[int]int    // steps of the stop plan that were performed, by worker
-	timer       *time.Timer
-	timerAt     time.Time
+	texts       map[int]string  // what workers say of themselves (STATUS=)
+	last        *Outcome        // of the last trial
+	recent      []Report        // see remember
+	postponed   []int           // workers that are told to go when their sockets are quiet
+	told        map[int]int     // steps of the stop plan that were performed, by worker
+	alarm       *alarm          // nil: there is no deadline
 	log         *worker.Log     // what is captured; nil: nothing is
 	logEnded    <-chan struct{} // closed when the file of the log before has everything; nil: there was none
 	logErrors   *worker.LogErrors
+	lookups     calls          // of snapshots
 	pulses      map[int]*pulse // the watch over the workers' health
 	sampler     sampler        // the watch over their memory
 	removed     bool           // gone from the configuration: forget it when it is down
 }
 
 func (s *Supervisor) newProgram(core *Program) *program {
-	return &program{core: core, logErrors: s.logErrors(core.Name), generations: map[int]*generation{}, workers: map[int]Handle{}, told: map[int]int{}, texts: map[int]string{}, pulses: map[int]*pulse{}}
+	return &program{core: core, logErrors: s.logErrors(core.Name), generations: map[int]*generation{}, workers: map[int]Handle{}, told: map[int]int{}, texts: map[int]string{}, pulses: map[int]*pulse{}, lookups: newCalls()}
 }
 
 // note is one message in the queue.
 type note interface{ note() }
 
 type (
-	// programNote is an event for the core of a program.
-	programNote struct {
+	// alarmNote: a deadline of a program may have come.
+	alarmNote struct {
 		program *program
-		event   Event
+		alarm   *alarm
 	}
 	// workerNote is something that a worker process did.
 	workerNote struct {
@@ -165,7 +172,7 @@ type upgradeNote struct {
 }
 
 func (upgradeNote) note()  {}
-func (programNote) note()  {}
+func (alarmNote) note()    {}
 func (workerNote) note()   {}
 func (preparedNote) note() {}
 func (loadedNote) note()   {}
@@ -174,8 +181,8 @@ func (loadedNote) note()   {}
 func New(o Options) *Supervisor {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Supervisor{
-		Options: o, table: socket.NewTable(), programs: map[string]*program{},
-		began: time.Now(), instance: rand.Text(), stepped: map[*program]bool{}, queue: make(chan note), done: make(chan struct{}), ctx: ctx, cancel: cancel,
+		Options: o, table: socket.NewTable(), programs: map[string]*program{}, readers: newCalls(), watchers: newCalls(),
+		began: time.Now(), clock: time.Now(), instance: rand.Text(), stepped: map[*program]bool{}, queue: make(chan note), done: make(chan struct{}), ctx: ctx, cancel: cancel,
 	}
 	if o.Systemd != nil {
 		s.keeper = newKeeper(o.Systemd)
@@ -219,6 +226,7 @@ type Signals struct {
 // Run carries the programs until a signal ends it: HUP reloads, USR1 reopens log files, TTIN and TTOU scale, TERM and INT stop (a second
 // one stops now), QUIT stops at once. It returns when every worker is gone and every listener closed; or with ErrLeft.
 func (s *Supervisor) Run(signals Signals) error {
+	s.runs = true
 	for s.attend(); !s.finished(); s.attend() {
 		s.keep()
 		s.acknowledge()
@@ -354,14 +362,16 @@ func (s *Supervisor) post(n note) {
 
 func (s *Supervisor) handle(n note) {
 	switch n := n.(type) {
-	case programNote:
-		s.step(n.program, n.event)
+	case alarmNote:
+		s.ring(n.program, n.alarm)
 	case workerNote:
 		s.workerDid(n)
 	case preparedNote:
 		s.prepared(n)
 	case loadedNote:
 		s.loaded(n)
+	case watchedNote:
+		s.watched(n)
 	case askNote:
 		s.asked(n)
 	case upgradeNote:
@@ -421,7 +431,7 @@ func (s *Supervisor) changed(names []string) {
 			s.Log.Info("a configuration file has changed: reading it and replacing the workers of the programs that changed")
 			s.reload(request{reason: "configuration changed", itself: true})
 		} else if p := s.programs[name]; p != nil {
-			s.step(p, Reload{Reason: "watched file changed"})
+			s.step(p, Reload{Reason: "watched file changed", By: Changed})
 		}
 	}
 }
@@ -429,6 +439,9 @@ func (s *Supervisor) changed(names []string) {
 // step gives a program an event and performs what it decides.
 func (s *Supervisor) step(p *program, e Event) {
 	now := time.Now()
+	if p.alarm != nil && now.Sub(p.alarm.at) > late {
+		p.core.Excuse(now) // it should have rung: first comes what is in the queue
+	}
 	actions := p.core.Step(now, e)
 	if slices.ContainsFunc(actions, isSignal) {
 		s.keep() // a worker is told to go once: whoever restores the state must not have to guess
@@ -459,19 +472,34 @@ func (s *Supervisor) attend() {
 
 func isSignal(a Action) bool { _, ok := a.(Signal); return ok }
 
-// arm keeps the one timer of a program at its next deadline.
+// alarm is the one timer of a program.
+type alarm struct {
+	at    time.Time
+	timer *time.Timer
+}
+
+// arm keeps the alarm of a program at its next deadline.
 func (s *Supervisor) arm(p *program, now time.Time) {
 	next := p.core.Next(now)
-	if next.Equal(p.timerAt) {
-		return
+	if p.alarm != nil {
+		if next.Equal(p.alarm.at) {
+			return
+		}
+		p.alarm.timer.Stop()
+		p.alarm = nil
 	}
-	if p.timer != nil {
-		p.timer.Stop()
-		p.timer = nil
-	}
-	p.timerAt = next
 	if !next.IsZero() {
-		p.timer = time.AfterFunc(next.Sub(now), func() { s.post(programNote{p, Tick{}}) })
+		a := &alarm{at: next}
+		a.timer = time.AfterFunc(next.Sub(now), func() { s.post(alarmNote{p, a}) })
+		p.alarm = a
+	}
+}
+
+// ring answers an alarm. It is forgotten, so that it is set again if its time has not come by this clock.
+func (s *Supervisor) ring(p *program, a *alarm) {
+	s.step(p, Tick{})
+	if p.alarm == a {
+		p.alarm = nil
 	}
 }
 

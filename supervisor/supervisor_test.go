@@ -471,7 +471,7 @@ func TestReloadOfAProgramThatIsNotConfiguredChangesNothing(t *testing.T) {
 
 func TestAnUnknownNameInOneOfTwoReloadsThatMeetIsThatOnesOnly(t *testing.T) {
 	good, bad := asker{[]string{"web"}, make(chan answer, 1)}, asker{[]string{"wbe"}, make(chan answer, 3)}
-	met := request{askers: []asker{good}}.wider(&request{askers: []asker{bad}})
+	met := request{askers: []asker{good}}.wider(request{askers: []asker{bad}})
 	c := configOf(testProgram(t, "web"))
 	r, wanted := met.refuse(c)
 	if !wanted || !r.replaces("web") || r.replaces("wbe") || len(r.askers) != 1 {
@@ -483,7 +483,7 @@ func TestAnUnknownNameInOneOfTwoReloadsThatMeetIsThatOnesOnly(t *testing.T) {
 	if _, wanted := (request{askers: []asker{bad}}).refuse(c); wanted {
 		t.Error("a reload that nobody may have is wanted")
 	}
-	if r, wanted := met.wider(&request{itself: true, all: true}).refuse(c); !wanted || !r.replaces("web") {
+	if r, wanted := met.wider(request{itself: true, all: true}).refuse(c); !wanted || !r.replaces("web") {
 		t.Errorf("a HUP that met it is %+v", r)
 	}
 }

@@ -48,6 +48,13 @@ var cases = []struct {
 }{
 	{"Start", func(s *script) bool { s.send(Start{Config: s.p.Config}); return true }},
 	{"Reload", func(s *script) bool { s.send(Reload{Reason: "HUP"}); return true }},
+	{"Reload of a canary of 1", func(s *script) bool { s.send(Reload{Reason: "asked to", Canary: 1}); return true }},
+	{"Reload of a canary of 1 that gets ready", canaryHeld},
+	{"Reload of a canary of 1 that gets ready, then Reload", func(s *script) bool {
+		return canaryHeld(s) && then(s, Reload{Reason: "HUP"})
+	}},
+	{"Reload of a canary of 1 that gets ready, then Promote", func(s *script) bool { return canaryHeld(s) && then(s, Promote{}) }},
+	{"Reload of a canary of 1 that gets ready, then Abort", func(s *script) bool { return canaryHeld(s) && then(s, Abort{}) }},
 	{"Stop", func(s *script) bool { s.send(Stop{}); return true }},
 	{"Kill", func(s *script) bool { s.send(Kill{}); return true }},
 	{"Reload, then Prepared", func(s *script) bool {
@@ -106,6 +113,22 @@ var cases = []struct {
 		s.send(Tick{})
 		return true
 	}},
+}
+
+// canaryHeld brings a canary up to where it waits.
+func canaryHeld(s *script) bool {
+	s.send(Reload{Reason: "asked to", Canary: 1})
+	if s.p.Trial == nil || s.p.Trial.Canary == 0 {
+		return false
+	}
+	s.prepared()
+	s.allReady()
+	return true
+}
+
+func then(s *script, e Event) bool {
+	s.send(e)
+	return true
 }
 
 func onTrial(s *script, f func()) bool {

@@ -155,12 +155,21 @@ func (p *Program) summary() string {
 			}
 		}
 		text += fmt.Sprintf(", generation %d on trial (%d/%d ready)", g.Number, ready, len(g.Slots))
+		if g.Held && g.waitsForPerson() {
+			text += ", a canary: promote or abort it"
+		}
 	}
 	if n := len(p.Draining); n > 0 {
 		text += fmt.Sprintf(", %d draining", n)
 	}
 	if p.State() == Waiting && p.Failures > 0 {
 		text += fmt.Sprintf(", %s", count(p.Failures, "failed start"))
+	}
+	if p.Again != nil {
+		text += ", a reload waits"
+		if p.Trial == nil && p.full() {
+			text += " until a generation has gone (max_draining)"
+		}
 	}
 	return text
 }

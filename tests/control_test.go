@@ -335,6 +335,48 @@ func TestACanaryIsHeldAndPromoted(t *testing.T) {
 	m.Serves(4)
 }
 
+func TestACanaryThatIsPromotedByItselfAsksForNobody(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, strings.Replace(lab.Web, "[[", "workers = 2\n[[", 1))
+	m.Serves(1)
+	out := m.CtlOK("reload", "--canary", "1", "--for", "300ms")
+	if strings.Contains(out, "promote or abort") || !strings.Contains(out, "it is promoted if it stays so") || !strings.Contains(out, "generation 2 serves") {
+		t.Errorf("it says %s", out)
+	}
+}
+
+func TestStartOfAProgramThatRunsSaysSinceWhen(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	for _, args := range [][]string{{"start", "web"}, {"start", "web", "--no-wait"}} {
+		if out := m.CtlOK(args...); !strings.Contains(out, "web: already running: generation 1 has served since 20") || strings.Contains(out, "serves after") {
+			t.Errorf("%v says %s", args, out)
+		}
+	}
+	if out := m.CtlOK("start", "web", "--json"); !strings.Contains(out, `"since": "20`) || !strings.Contains(out, `"outcome": "serves"`) {
+		t.Errorf("it says %s", out)
+	}
+	m.CtlOK("stop", "web")
+	if out := m.CtlOK("start", "web"); !strings.Contains(out, "web: generation 2 serves after") {
+		t.Errorf("it says %s", out)
+	}
+}
+
+func TestAGenerationThatIsGoneIsNotSaidToDrain(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Web+"[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\n")
+	m.Serves(1)
+	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
+	m.Await(lab.Says(lab.WorkerDied))
+	m.Await(lab.Says(lab.WorkerRuns), lab.Gen(1), func(l lab.Line) bool { return l.Worker == 2 }) // at once: it had not failed before
+	lab.Must(t, syscall.Kill(m.AwaitN(2, lab.Says(lab.WorkerRuns), lab.Gen(1))[1].PID, syscall.SIGKILL))
+	m.AwaitN(2, lab.Says(lab.WorkerDied))
+	if out := m.CtlOK("reload"); !strings.Contains(out, "generation 1 has ended") || strings.Contains(out, "generation 1 drains") {
+		t.Errorf("it says %s", out)
+	}
+}
+
 func TestStopStartRestartAndScale(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)

@@ -140,9 +140,56 @@ func TestAChildThatLeftTheGroupDoesNotOutliveSupervisord(t *testing.T) {
 	}
 }
 
-func TestMoreDrainingGenerationsThanMaxDrainingCostTheOldest(t *testing.T) {
+func TestReloadWaitsWhileMaxDrainingGenerationsDrain(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, noting("max_draining = 2\ntimeout = \"1h\"\n", "term=ignore"))
+	for generation := 1; generation <= 3; generation++ {
+		m.Serves(generation)
+		if generation < 3 {
+			m.Reload()
+		}
+	}
+	const waits = "2 generations drain, as many as stop.max_draining allows"
+	m.CtlFails(14, []string{lab.ReloadFull, "it goes on; it waits: " + waits}, "reload", "--timeout", "1s")
+	if out := m.CtlOK("status"); !strings.Contains(out, "a reload waits (asked to): "+waits) || !strings.Contains(out, "until a generation has gone") {
+		t.Errorf("the status is %s", out)
+	}
+	m.CtlFails(1, []string{waits}, "reload", "--canary", "1", "--hold")
+	waiting := m.CtlStart("reload")
+	m.AwaitN(2, lab.Says(lab.ReloadFull))
+	m.Never(lab.Says(lab.WorkerKilled))
+	m.CtlOK("kill", "web", "--generation", "1")
+	if out := waiting.Ends(0); !strings.Contains(out, "generation 4 serves") {
+		t.Errorf("it says %s", out)
+	}
+	if !lab.Alive(m.WorkerPID(2)) || !lab.Alive(m.WorkerPID(3)) {
+		t.Error("a younger one was killed, too")
+	}
+	m.Signal(syscall.SIGQUIT)
+	m.Ends(0)
+}
+
+func TestReloadThatWaitsForADrainGoesOnOverAnUpgrade(t *testing.T) {
+	t.Parallel()
+	m := lab.WithOwnBinary(t)
+	m.Start(noting("max_draining = 1\ntimeout = \"1h\"\n", "term=ignore"))
+	m.Serves(1)
+	m.Reload()
+	m.Serves(2)
+	waiting := m.CtlStart("reload")
+	m.Await(lab.Says(lab.ReloadFull))
+	m.Upgrade(lab.Upgraded)
+	m.CtlOK("kill", "web", "--generation", "1")
+	if out := waiting.Ends(0); !strings.Contains(out, "generation 3 serves") {
+		t.Errorf("it says %s", out)
+	}
+	m.Signal(syscall.SIGQUIT)
+	m.Ends(0)
+}
+
+func TestDrainingFullKillCostsTheOldestGeneration(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, noting("max_draining = 2\ndraining_full = \"kill\"\ntimeout = \"1h\"\n", "term=ignore"))
 	for generation := 1; generation <= 4; generation++ {
 		m.Serves(generation)
 		if generation < 4 {

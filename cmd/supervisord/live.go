@@ -158,6 +158,9 @@ func progress(p control.Program, now time.Time) string {
 	if draining > 0 {
 		drains = fmt.Sprintf("; draining %d", draining)
 	}
+	if p.Due != nil {
+		drains += "; a reload waits: " + p.Due.Waits
+	}
 	return p.Name + "  " + trial + drains
 }
 

@@ -24,7 +24,7 @@ func waited(path *string, verb, until, short, long string) *cobra.Command {
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
 		begin := ticketsOf(func(ctx context.Context) ([]supervisor.Ticket, error) { return client.Program(ctx, args[0], verb, nil) })
 		if noWait {
-			return begin(ctx, func(control.Line) {})
+			return begin(ctx, s.runsAlready)
 		}
 		return s.wait(ctx, client, until, s.timeout, begin)
 	})

@@ -36,6 +36,10 @@ func reloadCommand(path *string) *cobra.Command {
 		Long: `reload has a running supervisord read its configuration and replace the workers of these programs, or of all, as HUP does;
 but it waits, and says how it went. If the new generation fails, the old one was never touched.
 
+A canary changes nothing but the programs that it is for, and begins at once. Where that cannot be, reload fails, says why, and
+changes nothing: while a generation is on trial or a reload waits, where nothing serves, with strategy stop-first, where the
+canary would be all workers, and where the configuration changes other programs, too.
+
 Ctrl-C ends the waiting, not the reload.
 
 ` + exitCodes + `
@@ -51,7 +55,7 @@ Of several programs the worst decides.`,
 	flags.Bool("wait", true, "wait for the new generation (the default)")
 	flags.BoolVar(&f.noWait, "no-wait", false, "return when the configuration is accepted")
 	flags.BoolVar(&f.drained, "drained", false, "wait for the end of the old generation, too, and fail if it had to be killed")
-	flags.IntVar(&f.canary, "canary", 0, "start only so many workers of the new generation at first, beside the old ones; with --hold or --for")
+	flags.IntVar(&f.canary, "canary", 0, "start only so many workers of the new generation, beside the old ones; needs --hold or --for")
 	flags.BoolVar(&f.hold, "hold", false, "hold the canary until promote or abort, or for as long as --for says")
 	flags.DurationVar(&f.hour, "for", 0, "promote the canary if it was well for so long")
 	flags.StringVar(&f.reason, "reason", "", "why, for the log")
@@ -225,9 +229,32 @@ func writeReceipt(out io.Writer, r receipt.Receipt) {
 func ticketsOf(ask func(context.Context) ([]supervisor.Ticket, error)) func(context.Context, func(control.Line)) error {
 	return func(ctx context.Context, see func(control.Line)) error {
 		tickets, err := ask(ctx)
-		if err == nil {
-			see(control.Line{Tickets: tickets})
+		if err != nil {
+			return err
 		}
-		return err
+		see(control.Line{Tickets: tickets})
+		if v := already(tickets); v != nil {
+			see(control.Line{Program: &v.Programs[0]})
+			see(control.Line{Verdict: v})
+		}
+		return nil
+	}
+}
+
+// already is the verdict on a start of a program that runs; nil: there is something to wait for.
+func already(tickets []supervisor.Ticket) *control.Verdict {
+	if len(tickets) != 1 || tickets[0].Since == nil {
+		return nil
+	}
+	t := tickets[0]
+	return &control.Verdict{Outcome: control.Serves, Programs: []control.ProgramVerdict{
+		{Program: t.Program, Generation: t.Generation, Outcome: control.Serves, Since: t.Since},
+	}}
+}
+
+// runsAlready says so to whoever does not wait for a start.
+func (s *showing) runsAlready(l control.Line) {
+	if v := l.Program; v != nil && !s.json {
+		fmt.Println(describe(*v))
 	}
 }

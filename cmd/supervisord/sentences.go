@@ -40,7 +40,8 @@ func sentence(u supervisor.Update) string {
 // milestone reports whether an update is worth a line for somebody who waits and does not want to know everything.
 func milestone(k supervisor.ReportKind) bool {
 	switch k {
-	case supervisor.TrialBegan, supervisor.ReloadQueued, supervisor.CanaryHeld, supervisor.GenerationServes,
+	case supervisor.TrialBegan, supervisor.ReloadQueued, supervisor.ReloadHeld, supervisor.ReloadFull,
+		supervisor.CanaryHeld, supervisor.CanaryWatched, supervisor.GenerationServes,
 		supervisor.GenerationGone, supervisor.WorkerKilled, supervisor.WorkerLate, supervisor.StartRetry:
 		return true
 	}

@@ -156,6 +156,9 @@ func writeProgram(b *strings.Builder, p control.Program, now time.Time) {
 	if p.LastReload != nil {
 		fmt.Fprintf(b, "  last reload: %s, %s ago\n", lastReload(p.LastReload), short(now.Sub(p.LastReload.At)))
 	}
+	if p.Due != nil {
+		fmt.Fprintf(b, "  a reload waits (%s): %s\n", p.Due.Reason, p.Due.Waits)
+	}
 	if p.RetryAt != nil {
 		fmt.Fprintf(b, "  next retry in %s\n", short(max(0, p.RetryAt.Sub(now))))
 	}

@@ -166,6 +166,9 @@ func describe(p control.ProgramVerdict) string {
 	it := fmt.Sprintf("%s: generation %d", p.Program, p.Generation)
 	switch p.Outcome {
 	case control.Serves:
+		if p.Since != nil {
+			return fmt.Sprintf("%s: already running: generation %d has served since %s", p.Program, p.Generation, p.Since.Local().Format(time.DateTime))
+		}
 		return it + " serves" + took(p.Took) + drain(p)
 	case control.Held:
 		return fmt.Sprintf("%s: the canary is well and held; `supervisord promote %s` or `abort %s`", it, p.Program, p.Program)

@@ -119,10 +119,21 @@ type Stop struct {
 	Group       bool // the signals of the steps go to the whole process group, not to the worker process alone
 	MaxDraining int  // 0: any number
 
+	DrainingFull DrainingFull // what happens when MaxDraining generations drain and the next one is due
+
 	// Sent instead of the first step's signal; 0: that.
 	ReloadSignal syscall.Signal // to a worker in whose place another one is ready
 	IntSignal    syscall.Signal // where INT ends supervisord
 }
+
+// DrainingFull says what a reload does while as many generations drain as may.
+type DrainingFull string
+
+// The answers to too many draining generations.
+const (
+	Wait DrainingFull = "wait" // the reload waits until one of them has gone; "" means the same, in records that do not know the key
+	Kill DrainingFull = "kill" // the oldest is killed
+)
 
 // When says after which ends a worker of the serving generation is started again.
 type When string

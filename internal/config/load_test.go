@@ -75,7 +75,7 @@ func TestDefaults(t *testing.T) {
 		Stdout: Output{Kind: worker.Inherit}, Stderr: Output{Kind: worker.Inherit},
 		Ready:   Ready{Ready: worker.Ready{Method: worker.Delay, Delay: time.Second}, Timeout: time.Minute},
 		Reload:  Reload{Strategy: All, MaxSurge: 1, PreflightTimeout: time.Minute},
-		Stop:    Stop{Steps: []StopStep{{syscall.SIGTERM, 30 * time.Second}}, MaxDraining: 4},
+		Stop:    Stop{Steps: []StopStep{{syscall.SIGTERM, 30 * time.Second}}, MaxDraining: 4, DrainingFull: Wait},
 		Restart: Restart{When: Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, StableAfter: 10 * time.Second, Generation: Same},
 		Hooks:   Hooks{Timeout: 30 * time.Second},
 	}
@@ -131,7 +131,6 @@ group = "0"
 [[program.web.listen]]
 address = "[::1]:8080"
 ipv6_only = false
-per_slot = true
 [program.web.ready]
 method = "http"
 timeout = "5s"
@@ -149,6 +148,7 @@ every = "6h"
 steps = [{ signal = "sigquit", timeout = "20s" }, { signal = "Term", timeout = "infinity" }]
 group = true
 max_draining = 7
+draining_full = "kill"
 reload_signal = "USR1"
 int_signal = "sigint"
 [program.web.restart]
@@ -175,11 +175,11 @@ func TestEveryValueArrives(t *testing.T) {
 		Listen: []socket.Spec{
 			{Program: "web", Name: "http", Address: "127.0.0.1:8080", Backlog: 100, ReusePort: true, DeferAccept: 5 * time.Second, FastOpen: 256, KeepAlive: 30 * time.Second, Interface: "lo", NonBlock: true, FD: socket.At(7), StarterName: "web"},
 			{Program: "web", Name: "unix:/run/web.sock", Address: "unix:/run/web.sock", Mode: 0o660, User: "root", Group: "0"},
-			{Program: "web", Name: "[::1]:8080", Address: "[::1]:8080", IPv6Only: "false", PerSlot: true},
+			{Program: "web", Name: "[::1]:8080", Address: "[::1]:8080", IPv6Only: "false"},
 		},
 		Ready:   Ready{Ready: worker.Ready{Method: worker.HTTP, URL: "http://127.0.0.1:9{slot}/{pid}", Interval: time.Second}, Timeout: 5 * time.Second},
 		Reload:  Reload{Strategy: Rolling, MaxSurge: 2, Soak: 2 * time.Second, Preflight: []string{"./web", "-check"}, PreflightTimeout: 3 * time.Second, Retry: 4 * time.Second, Every: 6 * time.Hour},
-		Stop:    Stop{Steps: []StopStep{{syscall.SIGQUIT, 20 * time.Second}, {syscall.SIGTERM, Forever}}, Group: true, MaxDraining: 7, ReloadSignal: syscall.SIGUSR1, IntSignal: syscall.SIGINT},
+		Stop:    Stop{Steps: []StopStep{{syscall.SIGQUIT, 20 * time.Second}, {syscall.SIGTERM, Forever}}, Group: true, MaxDraining: 7, DrainingFull: Kill, ReloadSignal: syscall.SIGUSR1, IntSignal: syscall.SIGINT},
 		Restart: Restart{When: OnFailure, BackoffMin: time.Second, BackoffMax: 2 * time.Second, StableAfter: 3 * time.Second, Generation: New},
 		Hooks:   Hooks{Timeout: 30 * time.Second},
 	}
@@ -190,6 +190,13 @@ func TestEveryValueArrives(t *testing.T) {
 	if s.PIDFile != dir+"/run/pid" || s.LogLevel != "debug" || s.LogFormat != "json" || !s.Watch || s.Include[0] != dir+"/conf.d/*.toml" || s.RuntimeDir != dir+"/run" ||
 		s.Control != dir+"/run/c.sock" || s.ControlMode != 0o600 || s.ControlGroup != "0" || s.ControlRead != "any" {
 		t.Errorf("supervisor is %+v", s)
+	}
+}
+
+func TestPerSlotArrives(t *testing.T) {
+	c := load(t, minimal+"[[program.web.listen]]\naddress = \"127.0.0.1:8080\"\nper_slot = true\n")
+	if !c.Programs[0].Listen[0].PerSlot {
+		t.Errorf("the listener is %+v", c.Programs[0].Listen[0])
 	}
 }
 

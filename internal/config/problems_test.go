@@ -41,10 +41,13 @@ c.toml:8: program.web.reload.soak: "-1s" is out of range: write a duration from 
 c.toml:10: program.web.restart.stable_after: "9000h" is out of range: write a duration from "0s" to "8760h"`},
 	{"status files", web + "status_file = \"s\"\n[program.other]\ncommand = [\"x\"]\nstatus_file = \"./s\"",
 		`c.toml:3: program.web.status_file: s is already the file of program.other (c.toml:6): give each program a file of its own`},
-	{"waits without end", web + "[program.web.stop]\nsteps = [{ signal = \"QUIT\", timeout = \"infinity\" }, { signal = \"TERM\", timeout = \"infinity\" }]\nmax_draining = -1\nreload_signal = \"X\"",
+	{"waits without end", web + "[program.web.stop]\nsteps = [{ signal = \"QUIT\", timeout = \"infinity\" }, { signal = \"TERM\", timeout = \"infinity\" }]\nmax_draining = -1\nreload_signal = \"X\"\ndraining_full = \"never\"",
 		`c.toml:4: program.web.stop.steps[0].timeout: has no end: the next step would never come: write it in the last step only
 c.toml:5: program.web.stop.max_draining: -1 is out of range: write a number from 0 to 1000
-c.toml:6: program.web.stop.reload_signal: "X" is no signal: write its name, such as "TERM", "QUIT" or "USR1"`},
+c.toml:6: program.web.stop.reload_signal: "X" is no signal: write its name, such as "TERM", "QUIT" or "USR1"
+c.toml:7: program.web.stop.draining_full: "never" is not known: write "wait" or "kill"`},
+	{"workers with a socket each that end for good", web + "[[program.web.listen]]\naddress = \":1\"\nper_slot = true\n[program.web.restart]\nwhen = \"on-failure\"",
+		`c.toml:7: program.web.restart.when: "on-failure" does not go with per_slot: nobody would answer the connections of a worker that is not replaced: write "always", or remove per_slot from the listeners`},
 	{"what follows a failure", web + "[program.web.reload]\nretry = \"1ms\"\nevery = \"0s\"\n[program.web.restart]\ngeneration = \"next\"",
 		`c.toml:4: program.web.reload.retry: "1ms" is out of range: write a duration from "10ms" to "8760h"
 c.toml:5: program.web.reload.every: "0s" is out of range: write a duration from "1s" to "8760h"

@@ -72,6 +72,7 @@ func (v value) program(name string) Program {
 	v.readyFDFits(&p)
 	v.dialectFits(&p)
 	v.acceptFits(&p)
+	v.slotsFit(&p)
 	v.child("command").placeholders(&p)
 	v.child("reload").child("preflight").placeholders(&p)
 	for _, name := range slices.Sorted(maps.Keys(p.Environment)) {

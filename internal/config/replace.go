@@ -2,8 +2,11 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
+
+	"example.org/supervisord/socket"
 )
 
 const (
@@ -59,6 +62,8 @@ var stopFields = fields[stopPlan]{
 	"group":        func(s *stopPlan, v value) { v.flag(&s.Group) },
 	"max_draining": func(s *stopPlan, v value) { v.integer(&s.MaxDraining, 0, 1000) },
 
+	"draining_full": func(s *stopPlan, v value) { choice(v, &s.DrainingFull, Wait, Kill) },
+
 	"reload_signal": func(s *stopPlan, v value) { v.signal(&s.ReloadSignal) },
 	"int_signal":    func(s *stopPlan, v value) { v.signal(&s.IntSignal) },
 }
@@ -72,11 +77,11 @@ var stepFields = fields[StopStep]{
 func defaultStep() StopStep { return StopStep{Signal: syscall.SIGTERM, Wait: defaultStopTimeout} }
 
 func defaultStop() Stop {
-	return Stop{Steps: []StopStep{defaultStep()}, MaxDraining: defaultMaxDraining}
+	return Stop{Steps: []StopStep{defaultStep()}, MaxDraining: defaultMaxDraining, DrainingFull: Wait}
 }
 
 func (v value) stop(into *Stop) {
-	s := stopPlan{Stop: Stop{MaxDraining: defaultMaxDraining}, one: defaultStep()}
+	s := stopPlan{Stop: defaultStop(), one: defaultStep()}
 	if !decode(v, &s, stopFields) {
 		return
 	}
@@ -143,6 +148,16 @@ func (v value) restart(into *Restart) {
 	r := defaultRestart()
 	if decode(v, &r, restartFields) {
 		*into = r
+	}
+}
+
+// slotsFit reports a program whose workers have a socket each and may end for good: the kernel goes on giving connections to
+// the socket of a worker that is not replaced, and nobody answers them.
+func (v value) slotsFit(p *Program) {
+	perSlot := slices.ContainsFunc(p.Listen, func(s socket.Spec) bool { return s.PerSlot })
+	if perSlot && p.Restart.When != Always {
+		v.child("restart").child("when").problem(fmt.Sprintf("%q does not go with per_slot: nobody would answer the connections of a worker that is not replaced", p.Restart.When),
+			`write "always", or remove per_slot from the listeners`)
 	}
 }
 

@@ -68,7 +68,7 @@ func ProblemOf(err error) *Problem {
 		return problem(Refused, err.Error(), "mend the configuration; `supervisord check` says what is wrong with it")
 	case errors.Is(err, supervisor.ErrUpgrade):
 		return problem(BadBinary, err.Error(), "put a binary that works in its place, and ask again")
-	case errors.Is(err, supervisor.ErrState):
+	case errors.Is(err, supervisor.ErrState), errors.Is(err, supervisor.ErrCanary):
 		return problem(NotNow, err.Error(), "")
 	case errors.Is(err, supervisor.ErrStopping):
 		return problem(Stopping, err.Error(), "start it again")

@@ -17,7 +17,7 @@ import (
 type ReloadBody struct {
 	Programs []string `json:"programs"` // none: all of them
 	Reason   string   `json:"reason"`   // for the log
-	Canary   int      `json:"canary"`   // this many workers first
+	Canary   int      `json:"canary"`   // this many workers first; nothing else is changed
 	Hold     bool     `json:"hold"`     // … until promote or abort, or for as long as For says
 	For      string   `json:"for"`      // … or until they were well for so long: "5m"
 	Wait     bool     `json:"wait"`     // answer with a stream of Lines, the last of which has a Verdict
@@ -49,9 +49,9 @@ func (b *ReloadBody) request() (q supervisor.ReloadRequest, err error) {
 	case len(b.Reason) > maxReason:
 		return q, problem(BadRequest, "the reason is too long", fmt.Sprintf("at most %d bytes", maxReason))
 	case b.Canary < 0 || b.Canary > supervisor.MaxWorkers:
-		return q, problem(BadRequest, fmt.Sprintf("%d is no number of canaries", b.Canary), "1 is usual")
+		return q, problem(BadRequest, "canary is out of range", fmt.Sprintf("write a number from 1 to %d", supervisor.MaxWorkers))
 	case b.Canary == 0 && (b.Hold || b.For != ""):
-		return q, problem(BadRequest, "hold and for mean nothing without canary", "say how many workers, such as 1")
+		return q, problem(BadRequest, "hold and for need canary", "say how many workers, such as 1")
 	case b.Canary > 0 && !b.Hold && b.For == "":
 		return q, problem(BadRequest, "a canary needs hold or for", "hold waits for promote or abort, for promotes it after a time")
 	}
@@ -235,6 +235,17 @@ func (s *Server) again(ctx context.Context, c *course) <-chan *supervisor.Update
 	return updates
 }
 
+// late ends a wait whose time is over.
+func (s *Server) late(ctx context.Context, c *course) {
+	st := &supervisor.Status{}
+	if errors.Is(context.Cause(ctx), errTime) { // otherwise the client is gone
+		if v, err := s.ask(context.WithoutCancel(ctx), askTimeout, supervisor.StatusRequest{}); err == nil {
+			st = v.(*supervisor.Status)
+		}
+	}
+	c.late(st)
+}
+
 // overTime is what is said of whatever did not end in time.
 const overTime = "the time to wait is over; it goes on"
 
@@ -260,7 +271,7 @@ func (s *Server) watch(ctx context.Context, out *lines, c *course, updates <-cha
 				out.write(Line{Update: u}) //nolint:errcheck // looked at below
 			}
 		case <-ctx.Done():
-			c.close(TimedOut, overTime)
+			s.late(ctx, c)
 		}
 	}
 	out.write(Line{Verdict: c.verdict()}) //nolint:errcheck // the client may be gone

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -57,6 +58,8 @@ type ProgramVerdict struct {
 	Drain      time.Duration `json:"drain_ns,omitempty"` // how long that took
 	Killed     int           `json:"killed,omitempty"`   // workers of the generation before that had to be killed
 
+	Since *time.Time `json:"since,omitempty"` // it has served since then, and there was nothing to do
+
 	instance string // of the ticket; "": it does not say
 }
 
@@ -103,6 +106,37 @@ func (c *course) close(o Outcome, reason string) {
 	}
 }
 
+// late ends what has no end yet because the time is over, and says what it still waits for, if that is known.
+func (c *course) late(st *supervisor.Status) {
+	for _, g := range c.goals {
+		if g.Outcome != Pending {
+			continue
+		}
+		g.Outcome, g.Reason = TimedOut, overTime
+		for i := range st.Programs {
+			if p := &st.Programs[i]; p.Name == g.Program {
+				g.Reason += g.waits(p)
+			}
+		}
+	}
+}
+
+// waits says what a generation that was asked for waits for; "": for nothing but its workers.
+func (g *ProgramVerdict) waits(p *supervisor.ProgramStatus) string {
+	if p.Due != nil && g.Generation > p.Newest {
+		return "; it waits: " + p.Due.Waits
+	}
+	for _, s := range p.Generations {
+		switch {
+		case s.Number == g.Generation && s.Held:
+			return "; the canary is held"
+		case s.Number == g.Replaced && s.Role == supervisor.RoleDraining:
+			return fmt.Sprintf("; generation %d still drains", s.Number)
+		}
+	}
+	return ""
+}
+
 func (c *course) verdict() *Verdict {
 	v := &Verdict{Outcome: Serves, Programs: []ProgramVerdict{}}
 	if c.until == untilDown {
@@ -120,12 +154,14 @@ func (c *course) verdict() *Verdict {
 // see takes notice of an update.
 func (c *course) see(u supervisor.Update) {
 	for _, g := range c.goals {
-		if g.Program != u.Program || g.Outcome != Pending {
-			continue
-		}
-		if c.until == untilDown {
+		switch {
+		case g.Program != u.Program:
+		case g.Outcome == Serves && u.Kind == supervisor.GenerationGone && u.Generation == g.Replaced:
+			g.Drained, g.Drain = true, u.Took // others are still waited for
+		case g.Outcome != Pending:
+		case c.until == untilDown:
 			g.seeEnd(u.Report)
-		} else {
+		default:
 			c.seeTrial(g, u.Report)
 		}
 	}
@@ -168,7 +204,7 @@ func (c *course) seeTrial(g *ProgramVerdict, r supervisor.Report) {
 func (g *ProgramVerdict) served(r supervisor.Report, drain bool) {
 	g.Took, g.Replaced = max(r.Took, 1), r.Serving
 	if !drain || r.Serving == 0 {
-		g.Outcome, g.Drained = Serves, r.Serving == 0
+		g.Outcome, g.Drained = Serves, r.Serving == 0 || r.Drained
 	}
 }
 
@@ -262,7 +298,7 @@ func (c *course) lookAt(g *ProgramVerdict, p *supervisor.ProgramStatus) {
 		g.failed(p.LastReload.Report)
 	case p.State == supervisor.Down || p.State == supervisor.ShuttingOff:
 		g.Outcome, g.Reason = Stopped, "the program was stopped"
-	case g.Generation > p.Newest && (p.State == supervisor.Waiting || slices.ContainsFunc(p.Generations, onTrial)): // it follows
+	case g.Generation > p.Newest && (p.Due != nil || p.State == supervisor.Waiting || slices.ContainsFunc(p.Generations, onTrial)): // it follows
 	default:
 		g.Outcome, g.Reason = Unknown, "it ended while nobody saw; the log says how"
 		if now := slices.IndexFunc(p.Generations, serving); now >= 0 {

@@ -114,6 +114,8 @@ var socketKeys = map[string]func(w *watcher, t *table, it item){
 		switch {
 		case ok && on && t.unix():
 			w.lacks(it, "per_slot is not for a unix socket")
+		case ok && on && w.finishes():
+			w.lacks(it, "per_slot needs workers that are always replaced: nobody would answer the connections of one that is not")
 		case ok && on:
 			t.set("per_slot", true)
 		}
@@ -122,6 +124,16 @@ var socketKeys = map[string]func(w *watcher, t *table, it item){
 		w.holds(it, "a socket on which nobody listens is replaced, and nothing else is")
 	},
 	"proto": func(w *watcher, t *table, it item) { w.lacks(it, "there are TCP, UDP and unix sockets") },
+}
+
+// finishes reports whether workers that end are not started again.
+func (w *watcher) finishes() bool {
+	it, said := w.section.get("respawn")
+	if !said {
+		return false
+	}
+	on, ok := w.doc.truth(it)
+	return ok && !on
 }
 
 func (t *table) unix() bool { return strings.HasPrefix(t.value("address"), `"unix:`) }

@@ -128,7 +128,8 @@ func patience(p *config.Program) time.Duration {
 	if p.Reload.Strategy == config.Rolling {
 		rounds = p.Workers
 	}
-	return p.Reload.PreflightTimeout + time.Duration(rounds)*(p.Ready.Timeout+p.Reload.Soak) + stopTime(p) + 5*time.Second
+	wait := stopTime(p) // until one of max_draining generations has gone
+	return wait + p.Reload.PreflightTimeout + time.Duration(rounds)*(p.Ready.Timeout+p.Reload.Soak) + stopTime(p) + 5*time.Second
 }
 
 // stopTime is how long the stop plan of a worker may take.

@@ -30,8 +30,14 @@ const (
 	patience = 2 * time.Second
 )
 
-// ErrClosed is what Set returns after Close.
-var ErrClosed = errors.New("watcher is closed")
+// closeTimeout bounds how long Close waits for a look that is under way.
+const closeTimeout = 5 * time.Second
+
+// What Set returns after Close, and Close where a look at the files does not end.
+var (
+	ErrClosed = errors.New("watcher is closed")
+	ErrHangs  = errors.New("a look at the watched files has not ended")
+)
 
 // Watcher watches groups of paths. Its methods may be called from any goroutine. While nothing happens it does nothing:
 // it has no timer, and without groups no inotify instance.
@@ -68,7 +74,7 @@ func (w *Watcher) Set(groups map[string][]string) error {
 	r := request{groups, make(chan error, 1)}
 	select {
 	case w.requests <- r:
-		return <-r.reply
+		return <-r.reply // run answers what it has taken
 	case <-w.quit:
 		return ErrClosed
 	}
@@ -80,11 +86,22 @@ func (w *Watcher) Changes() <-chan []string { return w.changes }
 // Errors delivers what went wrong outside of Set, each new error once; if nobody takes them, only the first is kept.
 func (w *Watcher) Errors() <-chan error { return w.errors }
 
-// Close ends the watching and waits until it has ended.
+// Close ends the watching and waits until it has ended; but not for a file system that does not answer: ErrHangs.
 func (w *Watcher) Close() error {
 	w.close.Do(func() { close(w.quit) })
-	w.running.Wait()
-	return nil
+	ended := make(chan struct{})
+	go func() {
+		w.running.Wait()
+		close(ended)
+	}()
+	late := time.NewTimer(closeTimeout)
+	defer late.Stop()
+	select {
+	case <-ended:
+		return nil
+	case <-late.C:
+		return ErrHangs
+	}
 }
 
 // run is the one goroutine, to which l belongs.

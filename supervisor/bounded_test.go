@@ -1,0 +1,95 @@
+package supervisor
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.org/supervisord/internal/config"
+)
+
+// hanging plays with a supervisor whose configuration hangs as it is read, while loads is not negative.
+func hanging(t *testing.T, play func(s *stage, loads *atomic.Int32)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, testProgram(t, "web"))
+		if err := s.super.Start(s.conf, nil); err != nil {
+			t.Fatal(err)
+		}
+		gate, n := make(chan struct{}), new(atomic.Int32)
+		s.super.Load = func() (*config.Config, error) {
+			if n.Add(1) > 0 {
+				<-gate
+			}
+			return s.conf, nil
+		}
+		s.run()
+		s.workers()[0].ready()
+		play(s, n)
+		s.end() // does not wait for what hangs
+		close(gate)
+		synctest.Wait()
+	})
+}
+
+func TestReloadWhoseConfigurationHangsFailsAndALaterOneIsTried(t *testing.T) {
+	hanging(t, func(s *stage, loads *atomic.Int32) {
+		before := time.Now()
+		_, err := s.super.Do(s.Context(), ReloadRequest{})
+		if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "reading the configuration has not ended within 1m0s") || time.Since(before) != readTimeout {
+			t.Errorf("after %s: %v", time.Since(before), err)
+		}
+		loads.Store(-10) // the disk answers again
+		if _, err := s.super.Do(s.Context(), ReloadRequest{}); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		s.count(2)
+		s.workers()[1].ready()
+		s.workers()[0].exit()
+	})
+}
+
+func TestConfigurationThatHangsIsNotTriedWithoutEnd(t *testing.T) {
+	hanging(t, func(s *stage, loads *atomic.Int32) {
+		for range 20 {
+			_, err := s.super.Do(s.Context(), ReloadRequest{})
+			if !errors.Is(err, ErrRefused) {
+				t.Fatal(err)
+			}
+		}
+		if loads.Load() != maxStuck {
+			t.Errorf("%d calls hang", loads.Load())
+		}
+		_, err := s.super.Do(s.Context(), ReloadRequest{})
+		if !strings.Contains(err.Error(), "4 earlier attempts still hang") {
+			t.Error(err)
+		}
+	})
+}
+
+func TestStopDoesNotWaitForAConfigurationThatHangs(t *testing.T) {
+	hanging(t, func(s *stage, loads *atomic.Int32) {
+		s.hup()
+		if loads.Load() != 1 {
+			t.Fatal("it is not being read")
+		}
+	})
+}
+
+func TestGenerationWhoseFilesHangFailsToBePrepared(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		for range maxStuck {
+			s.super.programs["web"].lookups <- struct{}{} // they hang
+		}
+		s.hup()
+		last := s.super.programs["web"].last
+		if last == nil || last.Served || last.Report.Step != "prepare" || !strings.Contains(last.Report.Reason, "still hang") {
+			t.Errorf("the reload ended with %+v", last)
+		}
+		s.count(1)
+	}, testProgram(t, "web"))
+}

@@ -1,0 +1,93 @@
+package supervisor
+
+import (
+	"fmt"
+	"time"
+
+	"example.org/supervisord/internal/config"
+)
+
+// RefusesCanary says why a canary of so many workers cannot be tried with the configuration c now, and what to do about it;
+// "": it can. A canary never waits and never grows: whoever asks for less than everything gets that, or nothing.
+func (p *Program) RefusesCanary(workers int, c *config.Program) string {
+	t := p.Trial
+	switch {
+	case p.Goal == Halt:
+		return "it is stopped: start it first"
+	case t != nil && t.Canary > 0:
+		return fmt.Sprintf("generation %d is a canary already: promote or abort that first", t.Number)
+	case t != nil:
+		return fmt.Sprintf("generation %d is on trial: wait for its end, or abort it", t.Number)
+	case p.Serving == nil || !p.serves():
+		return "no generation serves beside which a canary could run: reload without --canary"
+	case p.full():
+		return p.tooMany() + ": wait until one has gone, or kill it"
+	case p.Again != nil:
+		return "a reload is due: wait for its end"
+	case c.Reload.Strategy == config.StopFirst || stopFirst(p.Serving):
+		return `with reload.strategy = "stop-first" no canary can run beside the generation that serves: reload without --canary`
+	case workers >= c.Workers:
+		return fmt.Sprintf("%d of its %s would be the whole generation: ask for fewer, or reload without --canary", workers, count(c.Workers, "worker"))
+	}
+	return ""
+}
+
+// canary puts a canary on trial, or refuses it. Only its own generation is made from its configuration.
+func (p *Program) canary(now time.Time, e Reload) {
+	c := p.Config
+	if e.Config != nil {
+		c = e.Config
+	}
+	if why := p.RefusesCanary(e.Canary, c); why != "" {
+		p.report(Report{Kind: CanaryRefused, Serving: p.servingNumber(), Reason: why})
+		return
+	}
+	p.Candidate = e.Config
+	p.try(now, e, c)
+}
+
+// promoteCanary ends the hold of a canary: the other slots are filled, and what follows is made from its configuration unless
+// a newer one has come.
+func (p *Program) promoteCanary() {
+	t := p.Trial
+	if t == nil || t.Canary == 0 {
+		return
+	}
+	t.Canary, t.HeldTill = 0, time.Time{}
+	if p.Candidate != nil {
+		p.Config, p.Candidate = p.Candidate, nil
+	}
+}
+
+// waitsForPerson reports whether g is a canary that nothing but Promote or Abort ends well.
+func (g *Generation) waitsForPerson() bool { return g.Canary > 0 && g.For == 0 }
+
+// knows reports whether c is nothing new: the configuration of the program, or that of its last canary.
+func (p *Program) knows(c *config.Program) bool {
+	return p.Config.Equal(*c) || p.Candidate != nil && p.Candidate.Equal(*c)
+}
+
+// tooMany says that max_draining is reached.
+func (p *Program) tooMany() string {
+	n := len(p.counted())
+	drain := "generations drain"
+	if n == 1 {
+		drain = "generation drains"
+	}
+	return fmt.Sprintf("%d %s, as many as stop.max_draining allows", n, drain)
+}
+
+// waits says what the reload that is due waits for; "": there is none.
+func (p *Program) waits(now time.Time) string {
+	switch t := p.Trial; {
+	case p.Again == nil:
+		return ""
+	case t != nil && t.waitsForPerson():
+		return fmt.Sprintf("generation %d, a canary, waits to be promoted or aborted", t.Number)
+	case t != nil:
+		return fmt.Sprintf("generation %d is on trial", t.Number)
+	case now.Before(p.AgainAt):
+		return "the delay before it is not over"
+	}
+	return p.tooMany()
+}

@@ -1,0 +1,418 @@
+package supervisor
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.org/supervisord/internal/config"
+)
+
+// refused fails unless the last event was a canary that was refused for this reason, with nothing done.
+func (s *script) refused(why string) {
+	s.t.Helper()
+	r, ok := s.reported(CanaryRefused)
+	if !ok || !strings.Contains(r.Reason, why) {
+		s.t.Errorf("reported %+v, want a refusal that says %q", r, why)
+	}
+	s.expect("")
+}
+
+func TestCanaryIsRefusedWhereItWouldBeMoreOrHadToWait(t *testing.T) {
+	for why, c := range map[string]struct {
+		config *config.Program
+		before func(*script)
+	}{
+		"would be the whole generation": {testConfig(1, config.All), (*script).up},
+		"stop-first":                    {testConfig(2, config.StopFirst), (*script).up},
+		"no generation serves": {testConfig(2, config.All), func(s *script) {
+			s.prepared()
+			s.exit(1)
+			s.did = nil
+		}},
+		"generation 1 is on trial": {testConfig(2, config.All), func(s *script) { s.did = nil }},
+		"it is stopped":            {testConfig(2, config.All), func(s *script) { s.up(); s.send(Stop{}); s.did = nil }},
+		"generation 2 is a canary already": {testConfig(2, config.All), func(s *script) {
+			s.up()
+			s.send(Reload{Canary: 1})
+			s.did = nil
+		}},
+		"a reload is due": {retried(time.Minute), func(s *script) {
+			s.up()
+			s.send(Reload{})
+			s.send(Prepared{Generation: 2, Failure: &Failure{Step: "preflight"}})
+			s.did = nil
+		}},
+		"1 generation drains": {draining(1, 2), func(s *script) {
+			s.up()
+			s.deploy()
+			s.did = nil
+		}},
+	} {
+		t.Run(why, func(t *testing.T) {
+			s := newScript(t, c.config)
+			c.before(s)
+			before, last := s.p.Config, s.p.LastGeneration
+			changed := *c.config
+			s.send(Reload{Config: &changed, Canary: 1})
+			s.refused(why)
+			if s.p.Config != before || s.p.Candidate == &changed || s.p.LastGeneration != last {
+				t.Error("something has changed")
+			}
+		})
+	}
+}
+
+func retried(after time.Duration) *config.Program {
+	c := testConfig(2, config.All)
+	c.Reload.Retry = after
+	return c
+}
+
+// deploy brings the next generation into service.
+func (s *script) deploy() {
+	s.send(Reload{Reason: "HUP"})
+	s.prepared()
+	s.allReady()
+}
+
+func TestCanaryOfStopFirstIsRefusedWhicheverGenerationHasIt(t *testing.T) {
+	s := newScript(t, testConfig(2, config.All))
+	s.up()
+	s.send(Reload{Config: testConfig(2, config.StopFirst), Canary: 1})
+	s.refused("stop-first")
+}
+
+func TestReloadDuringACanaryStaysAWholeOneThatIsDue(t *testing.T) {
+	for name, end := range map[string]Event{"promoted": Promote{}, "aborted": Abort{}} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t, testConfig(2, config.All))
+			s.up()
+			s.send(Reload{Canary: 1})
+			s.prepared()
+			s.allReady()
+			s.did = nil
+			newest := testConfig(2, config.All)
+			s.send(Reload{Config: newest, Reason: "HUP"})
+			if r, ok := s.reported(ReloadHeld); !ok || r.Generation != 2 || r.Reason != "HUP" {
+				t.Errorf("reported %+v", r)
+			}
+			if why := s.p.waits(s.now); !strings.Contains(why, "generation 2, a canary") {
+				t.Errorf("it waits for %q", why)
+			}
+			s.after(time.Hour)
+			s.expect("")
+			s.send(end)
+			if s.p.Trial != nil && s.p.Trial.Number == 2 {
+				s.allReady()
+			}
+			if t3 := s.p.Trial; t3 == nil || t3.Number != 3 || t3.Canary != 0 || t3.Config != newest {
+				t.Errorf("then there is %+v", t3)
+			}
+		})
+	}
+}
+
+func TestReloadDuringACanaryThatIsPromotedByItselfWaitsForNobody(t *testing.T) {
+	s := newScript(t, testConfig(2, config.All))
+	s.up()
+	s.send(Reload{Canary: 1, For: time.Minute})
+	s.prepared()
+	s.allReady()
+	if r, ok := s.reported(CanaryWatched); !ok || r.After != time.Minute {
+		t.Errorf("reported %+v", r)
+	}
+	if _, ok := s.reported(CanaryHeld); ok {
+		t.Error("somebody is asked to promote or abort it")
+	}
+	s.send(Reload{Reason: "HUP"})
+	if _, ok := s.reported(ReloadQueued); !ok {
+		t.Error("the reload is not reported as queued")
+	}
+}
+
+func TestWhatACanaryTriedReachesNothingElseUntilItIsPromoted(t *testing.T) {
+	tried := testConfig(3, config.All)
+	tried.Command = []string{"new"}
+	begun := func(t *testing.T, strategy config.Successor) *script {
+		c := testConfig(3, config.All)
+		c.Restart.Generation = strategy
+		s := newScript(t, c)
+		s.up()
+		s.send(Reload{Config: tried, Canary: 1})
+		s.prepared()
+		s.allReady()
+		return s
+	}
+	t.Run("promoted", func(t *testing.T) {
+		s := begun(t, config.Same)
+		s.send(Promote{})
+		if s.p.Config != tried {
+			t.Error("it is not the configuration of what follows")
+		}
+	})
+	t.Run("aborted, then a worker dies", func(t *testing.T) {
+		s := begun(t, config.New)
+		s.send(Abort{})
+		s.after(time.Minute)
+		s.exit(1)
+		if g := s.p.Trial; g == nil || g.Config == tried {
+			t.Errorf("the next generation is %+v", g)
+		}
+	})
+	t.Run("aborted, then read again", func(t *testing.T) {
+		s := begun(t, config.Same)
+		s.send(Abort{})
+		again := *tried
+		if !s.p.knows(&again) || !s.p.knows(s.p.Config) {
+			t.Error("the configuration of the canary, or that of the program, is taken for a change")
+		}
+		other := *tried
+		other.Command = []string{"newer"}
+		if s.p.knows(&other) {
+			t.Error("a change is not noticed")
+		}
+	})
+	t.Run("recorded", func(t *testing.T) {
+		s := begun(t, config.Same)
+		text, err := json.Marshal(s.p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.p = new(Program)
+		if err := json.Unmarshal(text, s.p); err != nil {
+			t.Fatal(err)
+		}
+		s.send(Promote{})
+		if s.p.Config.Command[0] != "new" {
+			t.Error("a promotion after an upgrade keeps the old configuration")
+		}
+	})
+}
+
+func TestCanaryThatFailsIsNotTriedAgainWhole(t *testing.T) {
+	s := newScript(t, retried(time.Second))
+	s.up()
+	s.send(Reload{Canary: 1})
+	s.prepared()
+	s.exit(3)
+	s.did = nil
+	s.after(time.Hour)
+	s.expect("")
+}
+
+func TestScaleDuringACanaryScalesBothGenerations(t *testing.T) {
+	s := newScript(t, testConfig(2, config.All))
+	s.up()
+	s.send(Reload{Config: testConfig(2, config.All), Canary: 1})
+	s.prepared()
+	s.allReady()
+	s.did = nil
+	s.send(Scale{Workers: 3})
+	s.expect("spawn 1/2")
+	s.send(ReadySaid{Worker: 4})
+	s.send(Scale{Workers: 1}) // the canary would be everything
+	s.expect("")
+	s.send(Promote{})
+	s.expect("spawn 2/1, spawn 2/2")
+	if s.p.Config.Workers != 3 {
+		t.Errorf("the next generation has %d workers", s.p.Config.Workers)
+	}
+}
+
+func TestCanaryThatWaitedInAnOldRecordIsRefused(t *testing.T) {
+	s := newScript(t, testConfig(2, config.All))
+	s.up()
+	s.p.Again = &Reload{Canary: 1}
+	s.send(Tick{})
+	s.refused("on trial")
+	if s.p.Again != nil {
+		t.Error("it still waits")
+	}
+}
+
+// canaryAsked asks for a canary, and returns the answer as soon as there is one.
+func (s *stage) canaryAsked(programs ...string) chan error {
+	answered := make(chan error, 1)
+	go func() {
+		_, err := s.super.Do(s.Context(), ReloadRequest{Programs: programs, Canary: 1, For: time.Hour})
+		answered <- err
+	}()
+	synctest.Wait()
+	return answered
+}
+
+func testPair(t *testing.T) (web, other *config.Program) {
+	web, other = testProgram(t, "web"), testProgram(t, "other")
+	web.Workers, other.Listen = 2, nil
+	return web, other
+}
+
+func TestCanaryIsRefusedWithWhateverElseTheConfigurationWouldDo(t *testing.T) {
+	for why, change := range map[string]func(t *testing.T, web, other *config.Program) []*config.Program{
+		"program other: its configuration has changed, too": func(_ *testing.T, web, other *config.Program) []*config.Program {
+			other.Command = []string{"changed"}
+			return []*config.Program{web, other}
+		},
+		"program other: it is no longer configured": func(_ *testing.T, web, _ *config.Program) []*config.Program {
+			return []*config.Program{web}
+		},
+		"program third: it is new": func(t *testing.T, web, other *config.Program) []*config.Program {
+			third := testProgram(t, "third")
+			third.Listen = nil
+			return []*config.Program{web, other, third}
+		},
+		"program web: its listeners have changed": func(t *testing.T, web, other *config.Program) []*config.Program {
+			web.Listen = slices.Clone(testProgram(t, "web").Listen)
+			web.Listen[0].Name = "https"
+			return []*config.Program{web, other}
+		},
+		"program web: 1 of its 1 worker would be the whole generation": func(_ *testing.T, web, other *config.Program) []*config.Program {
+			web.Workers = 1
+			return []*config.Program{web, other}
+		},
+	} {
+		t.Run(why, func(t *testing.T) {
+			web, other := testPair(t)
+			onStage(t, func(s *stage) {
+				for _, w := range s.workers() {
+					w.ready()
+				}
+				w, o := *web, *other
+				s.conf = configOf(change(t, &w, &o)...)
+				err := <-s.canaryAsked("web")
+				if !errors.Is(err, ErrCanary) || !strings.Contains(err.Error(), why) {
+					t.Errorf("answered %v", err)
+				}
+				s.count(3)
+				if len(s.super.programs) != 2 {
+					t.Error("the configuration was applied")
+				}
+			}, web, other)
+		})
+	}
+}
+
+func TestCanaryIsRefusedWhereItWouldChangeTheSocketsOfSlots(t *testing.T) {
+	web := testProgram(t, "web")
+	web.Workers, web.Listen[0].PerSlot = 3, true
+	onStage(t, func(s *stage) {
+		for _, w := range s.workers() {
+			w.ready()
+		}
+		fewer := *web
+		fewer.Workers = 2
+		s.conf = configOf(&fewer)
+		if err := <-s.canaryAsked(); !errors.Is(err, ErrCanary) || !strings.Contains(err.Error(), "per_slot") {
+			t.Errorf("answered %v", err)
+		}
+		s.conf = configOf(web)
+		if err := <-s.canaryAsked(); err != nil {
+			t.Errorf("answered %v", err)
+		}
+		s.count(4)
+	}, web)
+}
+
+func TestCanaryOfAllProgramsLeavesThoseThatAreStoppedSo(t *testing.T) {
+	web, other := testPair(t)
+	onStage(t, func(s *stage) {
+		for _, w := range s.workers() {
+			w.ready()
+		}
+		if _, err := s.super.Do(s.Context(), ProgramRequest{Program: "other", Event: Stop{}}); err != nil {
+			t.Fatal(err)
+		}
+		s.workers()[slices.IndexFunc(s.workers(), func(w *fakeWorker) bool { return w.spec.Command[0] == "./other" })].exit()
+		if err := <-s.canaryAsked("other"); !errors.Is(err, ErrCanary) || !strings.Contains(err.Error(), "it is stopped") {
+			t.Errorf("answered %v", err)
+		}
+		if err := <-s.canaryAsked(); err != nil {
+			t.Errorf("answered %v", err)
+		}
+		s.count(4)
+		s.workers()[3].ready()
+		s.count(4)
+	}, web, other)
+}
+
+// reading holds up every reading of the configuration until the test lets it go.
+func (s *stage) reading() (letGo func()) {
+	gate := make(chan struct{})
+	load := s.super.Load
+	s.super.Load = func() (*config.Config, error) {
+		<-gate
+		return load()
+	}
+	return func() {
+		gate <- struct{}{}
+		synctest.Wait()
+	}
+}
+
+func TestRequestsThatMeetWhileTheConfigurationIsReadStayWhatTheyAre(t *testing.T) {
+	web := testProgram(t, "web")
+	web.Workers = 2
+	onStage(t, func(s *stage) {
+		for _, w := range s.workers() {
+			w.ready()
+		}
+		letGo := s.reading()
+		first := s.canaryAsked("web")
+		s.hup()
+		s.hup() // these two are one
+		second := s.canaryAsked("web")
+		s.hup()
+		letGo()
+		if err := <-first; err != nil {
+			t.Errorf("the first canary: %v", err)
+		}
+		s.count(3)
+		letGo()
+		letGo()
+		if err := <-second; !errors.Is(err, ErrCanary) {
+			t.Errorf("the second canary: %v", err)
+		}
+		if s.logged(string(ReloadQueued)) != 1 {
+			t.Error("the HUPs behind the canary were not one reload")
+		}
+		letGo()
+		s.workers()[2].ready()
+		s.count(3) // still a canary of one worker
+		if r := s.super.pending(); r != nil {
+			t.Errorf("%+v is still pending", r)
+		}
+		if _, err := s.super.Do(s.Context(), ProgramRequest{Program: "web", Event: Abort{}}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		s.count(5)
+		s.workers()[2].exit()
+	}, web)
+}
+
+func TestReloadThatWaitsOverAnUpgradeIsNeverACanary(t *testing.T) {
+	web := testProgram(t, "web")
+	web.Workers = 2
+	onStage(t, func(s *stage) {
+		for _, w := range s.workers() {
+			w.ready()
+		}
+		letGo := s.reading()
+		canary := s.canaryAsked("web")
+		if r := s.super.pending(); r != nil {
+			t.Errorf("a canary is pending: %+v", r)
+		}
+		s.hup()
+		if r := s.super.pending(); r == nil || !r.All || r.Reason != "HUP" {
+			t.Errorf("%+v is pending, want the HUP", r)
+		}
+		letGo()
+		<-canary
+		letGo()
+	}, web)
+}

@@ -1,0 +1,120 @@
+package supervisor
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/supervisord/internal/config"
+)
+
+func watched() *config.Program {
+	c := testConfig(1, config.All)
+	c.Stop.MaxDraining, c.Watch = 0, []string{"/srv/web"}
+	return c
+}
+
+// change says that a watched file has changed, and brings the generation that follows, if one does, into service.
+func (s *script) change() {
+	s.send(Reload{Reason: "watched file changed", By: Changed})
+	s.ready()
+}
+
+func (s *script) ready() {
+	if s.p.Trial != nil {
+		s.prepared()
+		s.allReady()
+	}
+}
+
+func TestWorkerThatWritesWhereItIsWatchedIsReloadedLessAndLessOften(t *testing.T) {
+	s := newScript(t, watched())
+	s.up()
+	last, idle := s.p.LastGeneration, 0
+	for range 10 * 60 * 2 { // ten minutes, with a change 500 ms after each generation
+		s.after(500 * time.Millisecond)
+		s.ready()
+		if s.p.LastGeneration != last || idle == 0 {
+			last = s.p.LastGeneration
+			s.change()
+		}
+		idle++
+	}
+	if n := s.p.LastGeneration; n < 15 || n > 35 {
+		t.Errorf("%d generations in ten minutes", n)
+	}
+	said := 0
+	for _, r := range s.reports {
+		if r.Kind == ReloadDamped {
+			said++
+			if !strings.Contains(r.Reason, "/srv/web") {
+				t.Errorf("it says %q", r.Reason)
+			}
+		}
+	}
+	if said != 1 {
+		t.Errorf("it was said %d times", said)
+	}
+}
+
+// damped is a program whose next generation is delayed.
+func damped(t *testing.T) *script {
+	s := newScript(t, watched())
+	s.up()
+	for range changesAtOnce {
+		s.change()
+	}
+	s.did = nil
+	s.change()
+	s.expect("")
+	return s
+}
+
+func TestReloadThatSomebodyAsksForIsNotDelayedByChanges(t *testing.T) {
+	s := damped(t)
+	s.send(Reload{Reason: "HUP"})
+	s.expect("prepare 5")
+}
+
+func TestReloadThatSomebodyAsksForDuringATrialIsNotDelayedByChanges(t *testing.T) {
+	s := damped(t)
+	s.after(changeDelay)
+	s.expect("prepare 5")
+	s.send(Reload{Reason: "watched file changed", By: Changed})
+	s.send(Reload{Reason: "HUP"})
+	s.prepared()
+	s.allReady()
+	if s.p.Trial == nil || s.p.Trial.Reason != "HUP" {
+		t.Errorf("then there is %+v", s.p.Trial)
+	}
+}
+
+func TestChangeThatIsDelayedIsNotLost(t *testing.T) {
+	s := damped(t)
+	s.after(changeDelay)
+	s.expect("prepare 5")
+}
+
+func TestChangesNowAndThenAreFollowedAtOnce(t *testing.T) {
+	s := newScript(t, watched())
+	s.up()
+	for n := 2; n < 20; n++ {
+		s.after(changeSoon + time.Second)
+		s.change()
+		if s.p.LastGeneration != n {
+			t.Fatalf("after %d changes there are %d generations", n-1, s.p.LastGeneration)
+		}
+	}
+}
+
+func TestChangeDoesNotWaitForTheRetryOfAFailedReload(t *testing.T) {
+	c := watched()
+	c.Reload.Retry = time.Hour
+	s := newScript(t, c)
+	s.up()
+	s.send(Reload{})
+	s.send(Prepared{Generation: 2, Failure: &Failure{Step: "preflight"}})
+	s.did = nil
+	s.send(Reload{By: Changed})
+	s.expect("prepare 3")
+}

@@ -1,0 +1,248 @@
+package supervisor
+
+import (
+	"reflect"
+	"slices"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"example.org/supervisord/internal/config"
+)
+
+// allTimes finds every time in v, however deep, but not in configurations.
+func allTimes(v reflect.Value, found func(*time.Time)) {
+	switch {
+	case v.Type() == reflect.TypeFor[time.Time]():
+		found(v.Addr().Interface().(*time.Time))
+	case v.Type() == reflect.TypeFor[*config.Program]():
+	case v.Kind() == reflect.Pointer && !v.IsNil():
+		allTimes(v.Elem(), found)
+	case v.Kind() == reflect.Slice:
+		for i := range v.Len() {
+			allTimes(v.Index(i), found)
+		}
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				allTimes(v.Field(i), found)
+			}
+		}
+	}
+}
+
+func TestRebaseMovesEveryTimeOfAProgram(t *testing.T) {
+	s := newScript(t, testConfig(2, config.All))
+	s.up()
+	s.deploy()
+	s.send(Reload{})
+	s.prepared()
+	s.exit(5)
+	then := time.Now().Add(-time.Hour).Round(0)
+	n := 0
+	allTimes(reflect.ValueOf(s.p), func(t *time.Time) { n++; *t = then.Add(time.Duration(n) * time.Second) })
+	now := time.Now()
+	s.p.Rebase(then, now)
+	n = 0
+	allTimes(reflect.ValueOf(s.p), func(got *time.Time) {
+		n++
+		if want := now.Add(time.Duration(n) * time.Second); *got != want {
+			t.Errorf("time %d is %s, want %s", n, got, want)
+		}
+	})
+	if n < 20 {
+		t.Errorf("there are only %d times", n)
+	}
+}
+
+// clockSet makes a record what it would be if the wall clock had been set back by d between the record and now.
+func (r *Record) clockSet(d time.Duration) {
+	at := r.Clock.Wall
+	for _, p := range r.Programs {
+		p.Core.Rebase(at, at.Add(d))
+	}
+	r.Clock.Wall = at.Add(d)
+}
+
+func TestStopDeadlineSurvivesAnUpgradeWhateverTheClockDoes(t *testing.T) {
+	for name, back := range map[string]time.Duration{"untouched": 0, "an hour back": time.Hour, "a second back": time.Second, "an hour on": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			web := testProgram(t, "web")
+			h := handoverOf(t, web, func(s *stage) {
+				s.hup()
+				s.workers()[1].ready()
+			})
+			for _, g := range h.record.Programs[0].Generations {
+				g.Workers[0].PID = 4711 + g.Number
+			}
+			h.record.clockSet(back)
+			restored(t, h, web, func(s *stage, _ *adopting) {
+				old := s.workers()[slices.IndexFunc(s.workers(), func(w *fakeWorker) bool {
+					return slices.Contains(w.spec.Environment, "SUPERVISORD_GENERATION=1")
+				})]
+				time.Sleep(29 * time.Second)
+				synctest.Wait()
+				if got := old.signals(); slices.Contains(got, syscall.SIGKILL) {
+					t.Errorf("the worker is killed too soon: %v", got)
+				}
+				time.Sleep(3 * time.Second)
+				synctest.Wait()
+				if got := old.signals(); !slices.Contains(got, syscall.SIGKILL) {
+					t.Errorf("the worker is not killed: %v", got)
+				}
+			})
+		})
+	}
+}
+
+func TestRecordOfAnOlderVersionHasNoClockAndIsTakenAtItsWord(t *testing.T) {
+	web := testProgram(t, "web")
+	h := handoverOf(t, web, func(*stage) {})
+	h.record.Clock = nil
+	now := time.Now()
+	h.record.Programs[0].Core.Rebase(now.Round(0), now.Round(0))
+	h.record.rebase(h.record.Programs[0].Core, now)
+	if got := h.record.Programs[0].Core.Serving.Served; now.Sub(got) < 0 {
+		t.Errorf("it served at %s, and it is %s", got, now)
+	}
+}
+
+// wound returns t with a monotonic reading that is d later.
+func wound(t time.Time, d time.Duration) time.Time {
+	(*struct {
+		wall uint64
+		ext  int64
+	})(unsafe.Pointer(&t)).ext += int64(d)
+	return t
+}
+
+func TestTimesFollowTheWallClockWhenItIsSet(t *testing.T) {
+	now := time.Now()
+	s := New(Options{})
+	s.clock = wound(now, -time.Hour) // an hour has passed since, and the wall clock shows the same
+	core := NewProgram(testConfig(1, config.All))
+	core.RetryAt = wound(now.Add(time.Hour), -time.Hour+30*time.Second) // in half a minute; the wall clock said in an hour
+	s.programs["web"] = s.newProgram(core)
+	s.followClock()
+	if left := core.RetryAt.Round(0).Sub(now.Round(0)); (left - 30*time.Second).Abs() > time.Second {
+		t.Errorf("by the wall clock it is in %s, want 30s", left)
+	}
+	if left := core.RetryAt.Sub(now); (left - 30*time.Second).Abs() > time.Second {
+		t.Errorf("it is in %s, want 30s", left)
+	}
+}
+
+// stalling is a watcher whose loop stops for a while when it is asked to.
+type stalling struct {
+	fakeWatcher
+	stall *time.Duration
+}
+
+func (w stalling) Changes() <-chan []string {
+	d := *w.stall
+	*w.stall = 0
+	time.Sleep(d)
+	return w.fakeWatcher.Changes()
+}
+
+// stalls stops the loop, as SIGSTOP does, for so long.
+func (s *stage) stalls(d time.Duration) {
+	synctest.Wait()
+	w := s.super.Watch.(stalling)
+	*w.stall = d
+	go s.super.Do(s.Context(), StatusRequest{})
+	time.Sleep(d - time.Nanosecond)
+	synctest.Wait()
+	time.Sleep(time.Nanosecond) // what it missed comes a moment later
+}
+
+func onStallingStage(t *testing.T, play func(*stage), web *config.Program) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, web)
+		s.super.Watch = stalling{s.watcher, new(time.Duration)}
+		if err := s.super.Start(s.conf, nil); err != nil {
+			t.Fatal(err)
+		}
+		s.run()
+		play(s)
+		s.end()
+	})
+}
+
+func TestWorkerThatWasReadyWhileTheLoopStoodStillIsReadyInTime(t *testing.T) {
+	onStallingStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		s.hup()
+		s.count(2)
+		s.stalls(2 * time.Minute)
+		time.Sleep(10 * time.Millisecond)
+		s.workers()[1].ready()
+		if s.logged(string(TrialFailed)) != 0 || s.super.programs["web"].core.Serving.Number != 2 {
+			t.Error("the trial has failed")
+		}
+		s.workers()[0].exit()
+	}, testProgram(t, "web"))
+}
+
+func TestWorkerThatIsNotReadyWhenTheLoopGoesOnFailsAMomentLater(t *testing.T) {
+	onStallingStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		s.hup()
+		s.count(2)
+		s.stalls(2 * time.Minute)
+		time.Sleep(grace + time.Millisecond)
+		synctest.Wait()
+		if s.logged(string(TrialFailed)) != 1 {
+			t.Error("the trial has not failed")
+		}
+		s.workers()[1].exit()
+	}, testProgram(t, "web"))
+}
+
+func TestWorkerThatDiedInItsSoakWhileTheLoopStoodStillFailsTheTrial(t *testing.T) {
+	web := testProgram(t, "web")
+	web.Reload.Soak = 10 * time.Second
+	onStallingStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		s.hup()
+		s.workers()[1].ready()
+		s.stalls(time.Minute)
+		time.Sleep(10 * time.Millisecond)
+		s.workers()[1].exit()
+		if s.super.programs["web"].core.Serving.Number != 1 || len(s.workers()[0].signals()) > 0 {
+			t.Error("the dead generation was taken for one that serves")
+		}
+	}, web)
+}
+
+func TestWorkerThatStoppedWhileTheLoopStoodStillIsNotKilled(t *testing.T) {
+	onStallingStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		s.hup()
+		s.workers()[1].ready()
+		s.stalls(time.Minute)
+		time.Sleep(10 * time.Millisecond)
+		s.workers()[0].exit()
+		if got := s.workers()[0].signals(); !slices.Equal(got, []syscall.Signal{syscall.SIGTERM}) {
+			t.Errorf("it got %v", got)
+		}
+	}, testProgram(t, "web"))
+}
+
+func TestAlarmThatRingsTooEarlyIsSetAgain(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		s.hup()
+		s.workers()[1].ready()
+		p := s.super.programs["web"]
+		p.alarm.timer.Stop() // by another clock than the deadline's
+		s.super.post(alarmNote{p, p.alarm})
+		time.Sleep(31 * time.Second)
+		synctest.Wait()
+		if got := s.workers()[0].signals(); !slices.Contains(got, syscall.SIGKILL) {
+			t.Errorf("the deadline is lost: the worker got %v", got)
+		}
+	}, testProgram(t, "web"))
+}

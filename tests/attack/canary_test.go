@@ -1,0 +1,125 @@
+package attack
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"example.org/supervisord/internal/lab"
+)
+
+// refuses asks for a canary that must be refused with these words, and sees that nothing has changed.
+func refuses(t *testing.T, config string, words ...string) {
+	t.Helper()
+	m := lab.Start(t, config)
+	m.Serves(1)
+	worker := m.WorkerPID(1)
+	m.Write(strings.Replace(config, "[program.web]", "[program.web]\nenvironment = { WORD = \"new\" }", 1))
+	m.CtlFails(1, append(words, "nothing has changed"), "reload", "--canary", "1", "--hold", "--for", "30s")
+	m.Untouched(worker)
+	if got := lab.Ask(t, m.Address(), "/"); strings.Contains(got, "word=new") {
+		t.Errorf("there answers %s", got)
+	}
+	m.Never(lab.Says(lab.TrialBegan), lab.Gen(2))
+	m.CtlOK("scale", "web", "3") // the first generation has the configuration that it had
+	if got := lab.Ask(t, m.Address(), "/"); strings.Contains(got, "word=new") {
+		t.Errorf("there answers %s", got)
+	}
+}
+
+func TestCanaryOfTheOnlyWorkerIsRefused(t *testing.T) {
+	t.Parallel()
+	refuses(t, lab.Web, "program web: 1 of its 1 worker would be the whole generation", "reload without --canary")
+}
+
+func TestCanaryOfAProgramThatMustNotRunTwiceIsRefused(t *testing.T) {
+	t.Parallel()
+	refuses(t, lab.TwoWorkers+"[program.web.reload]\nstrategy = \"stop-first\"\n", "stop-first")
+}
+
+func TestCanaryWhereNothingServesIsRefused(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, strings.Replace(lab.WebWith("exit=3"), "[[", "workers = 2\n[[", 1)+"[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\n")
+	m.Await(lab.Says(lab.StartRetry))
+	m.CtlFails(1, []string{"no generation serves"}, "reload", "--canary", "1", "--hold")
+	m.Never(lab.Says(lab.TrialBegan), lab.Gen(2))
+}
+
+func TestCanaryBesideAnotherChangeIsRefused(t *testing.T) {
+	t.Parallel()
+	const other = "[program.other]\ncommand = [{sleep}]\nready = { method = \"delay\", delay = \"10ms\" }\n"
+	m := lab.Start(t, lab.TwoWorkers+other)
+	m.AwaitN(2, lab.Says(lab.GenerationServes))
+	m.Write(lab.TwoWorkers + strings.Replace(other, "{sleep}", `"sleep", "2000"`, 1))
+	m.CtlFails(1, []string{"program other", "replaced whole"}, "reload", "web", "--canary", "1", "--hold")
+	m.Write(lab.TwoWorkers)
+	m.CtlFails(1, []string{"program other", "no longer configured"}, "reload", "web", "--canary", "1", "--hold")
+	m.Never(lab.Gen(2))
+	m.Never(lab.Says(lab.NotConfigured))
+}
+
+func TestReloadBehindATrialIsNotReplacedByACanary(t *testing.T) {
+	t.Parallel()
+	m := lab.Prepare(t)
+	gate := m.Gate("gate")
+	m.Start(lab.TwoWorkers)
+	m.Serves(1)
+	m.Write(strings.Replace(lab.TwoWorkers, "{worker}", `{worker}, "gate=`+gate+`"`, 1))
+	m.Reload()
+	m.WorkerPID(2)
+	m.Write(lab.TwoWorkers)
+	m.Await(lab.Says(lab.ReloadQueued), lab.After(m.Reload()))
+	m.CtlFails(1, []string{"generation 2 is on trial"}, "reload", "--canary", "1", "--hold")
+	m.Until("both workers are through the gate", func() bool {
+		if f, err := os.OpenFile(gate, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
+			f.Close()
+		}
+		return m.Count(lab.Says(lab.GenerationServes), lab.Gen(2)) > 0
+	})
+	m.Serves(3)
+	m.Never(lab.Says(lab.CanaryHeld))
+}
+
+func TestReloadDuringAHeldCanarySaysThatItWaitsForAPerson(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]string{"promote": "promote", "abort": "abort"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := lab.Start(t, lab.TwoWorkers)
+			m.Serves(1)
+			m.CtlOK("reload", "--canary", "1", "--hold")
+			const waits = "generation 2, a canary, waits to be promoted or aborted"
+			m.CtlFails(14, []string{"reload waits for a person", "it goes on", waits}, "reload", "--timeout", "1s")
+			m.Signal(syscall.SIGHUP)
+			if l := m.AwaitN(2, lab.Says(lab.ReloadHeld))[1]; l.Level != "warn" || l.Generation != 2 {
+				t.Errorf("the log says %s", l.Text)
+			}
+			if out := m.CtlOK("status"); !strings.Contains(out, waits) {
+				t.Errorf("the status is %s", out)
+			}
+			m.CtlOK(end, "web")
+			m.Serves(3)
+			m.Never(lab.Says(lab.TrialBegan), lab.Gen(4))
+		})
+	}
+}
+
+func TestAbortedCanaryIsNotDeployedByACrash(t *testing.T) {
+	t.Parallel()
+	const next = "[program.web.restart]\ngeneration = \"new\"\n"
+	m := lab.Start(t, lab.TwoWorkers+next)
+	m.Serves(1)
+	m.Write(strings.Replace(lab.TwoWorkers, "[[", "environment = { WORD = \"bad\" }\n[[", 1) + next)
+	m.CtlOK("reload", "--canary", "1", "--hold")
+	m.CtlOK("abort", "web")
+	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
+	m.Serves(3)
+	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=3 ") || strings.Contains(got, "bad") {
+		t.Errorf("there answers %s", got)
+	}
+	m.CtlOK("reload", "web")
+	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "word=bad") {
+		t.Errorf("asked for, there answers %s", got)
+	}
+}
