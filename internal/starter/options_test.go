@@ -117,6 +117,7 @@ func TestWhatIsWrongIsSaidOfTheFlag(t *testing.T) {
 		"--ready=soon: ":                                     func(o *Options) { o.Ready = "soon" },
 		"--ready=http: write such as":                        func(o *Options) { o.Ready = "http" },
 		"--ready=notify=now: notify takes nothing":           func(o *Options) { o.Ready = "notify=now" },
+		"--ready=tcp=localhost:80: reaches the listener":     func(o *Options) { o.Port, o.Ready = []string{"127.0.0.1:80"}, "tcp=localhost:80" },
 		"--stop-timeout=1x: ":                                func(o *Options) { o.StopTimeout = "1x" },
 		"--set=reload.sok=1: unknown key: did you mean soak": func(o *Options) { o.Set = []string{"reload.sok=1"} },
 		"--set=command=1: ":                                  func(o *Options) { o.Set = []string{"command=1"} },
