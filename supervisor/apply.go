@@ -23,12 +23,13 @@ const resolveTimeout = 30 * time.Second
 
 // request asks for a reload of the configuration: by itself (HUP, a changed file), or because somebody asked.
 type request struct {
-	reason string
-	itself bool
-	all    bool // replace the workers of every program, not only of those that changed
-	canary int
-	hold   time.Duration
-	askers []asker
+	reason  string
+	askedBy string // who asks; of several the last
+	itself  bool
+	all     bool // replace the workers of every program, not only of those that changed
+	canary  int
+	hold    time.Duration
+	askers  []asker
 }
 
 // asker waits for the answer to a request.
@@ -39,7 +40,7 @@ type asker struct {
 
 // wider returns a request that does what both ask for. Neither may be a canary.
 func (r request) wider(with request) request {
-	return request{reason: r.reason, itself: r.itself || with.itself, all: r.all || with.all, askers: slices.Concat(with.askers, r.askers)}
+	return request{reason: r.reason, askedBy: r.askedBy, itself: r.itself || with.itself, all: r.all || with.all, askers: slices.Concat(with.askers, r.askers)}
 }
 
 // replaces reports whether the workers of a program are to be replaced, changed or not.
@@ -161,8 +162,9 @@ func (s *Supervisor) read(r request) {
 
 // PendingReload is a reload by itself that has not begun. Those who ask for one see their connection break, and ask again.
 type PendingReload struct {
-	Reason string
-	All    bool // see request
+	Reason  string
+	AskedBy string `json:",omitempty"`
+	All     bool   // see request
 }
 
 func (s *Supervisor) pending() *PendingReload {
@@ -173,7 +175,7 @@ func (s *Supervisor) pending() *PendingReload {
 	var p *PendingReload
 	for _, r := range all {
 		if r.itself {
-			p = &PendingReload{r.reason, r.all || p != nil && p.All}
+			p = &PendingReload{r.reason, r.askedBy, r.all || p != nil && p.All}
 		}
 	}
 	return p
@@ -238,7 +240,7 @@ func (s *Supervisor) follows(n loadedNote) {
 			return
 		}
 		if err = s.mayCanary(n.loaded, r); err != nil {
-			s.Log.Warn(string(CanaryRefused), zap.String("reason", r.reason), zap.Error(err))
+			s.Log.Warn(string(CanaryRefused), zap.String("reason", r.reason), askedBy(r.askedBy), zap.Error(err))
 			r.end(fmt.Errorf("%w: %w", ErrCanary, err))
 			return
 		}
@@ -312,7 +314,7 @@ func (s *Supervisor) apply(l *loaded, r request) error {
 		if p := s.programs[name]; !named[name] && !p.removed {
 			p.removed = true
 			s.Log.Info("program is no longer configured", zap.String("program", name))
-			s.step(p, Stop{Reason: "no longer configured"})
+			s.step(p, Stop{Reason: "no longer configured", AskedBy: r.askedBy})
 		}
 	}
 	s.reach()
@@ -325,7 +327,7 @@ func (s *Supervisor) applyProgram(c *config.Program, listeners []socket.Resolved
 		p = s.newProgram(NewProgram(c))
 		s.programs[c.Name] = p
 		p.listeners = listeners
-		s.step(p, Start{Config: c})
+		s.step(p, Start{Config: c, AskedBy: r.askedBy})
 		return
 	}
 	changed := !p.core.knows(c) || !slices.Equal(p.listeners, listeners)
@@ -333,13 +335,13 @@ func (s *Supervisor) applyProgram(c *config.Program, listeners []socket.Resolved
 	switch {
 	case p.removed:
 		p.removed = false
-		s.step(p, Start{Config: c})
+		s.step(p, Start{Config: c, AskedBy: r.askedBy})
 	case r.replaces(c.Name) && r.canary > 0 && p.core.Goal == Run:
-		s.step(p, Reload{Config: c, Reason: r.reason, Canary: r.canary, For: r.hold})
+		s.step(p, Reload{Config: c, Reason: r.reason, AskedBy: r.askedBy, Canary: r.canary, For: r.hold})
 	case r.replaces(c.Name):
-		s.step(p, Reload{Config: c, Reason: r.reason})
+		s.step(p, Reload{Config: c, Reason: r.reason, AskedBy: r.askedBy})
 	case changed:
-		s.step(p, Reload{Config: c, Reason: "configuration of the program changed"})
+		s.step(p, Reload{Config: c, Reason: "configuration of the program changed", AskedBy: r.askedBy})
 	}
 }
 

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type (
 	ReloadRequest struct {
 		Programs []string // none: all of them
 		Reason   string
+		AskedBy  string        // who asks, for the log and everybody who looks
 		Canary   int           // see Reload
 		For      time.Duration // see Reload
 	}
@@ -32,6 +34,7 @@ type (
 	ProgramRequest struct {
 		Program string
 		Event   Event
+		AskedBy string
 	}
 
 	// SignalRequest sends a signal to every worker of a program that does not stop, or to those of one generation.
@@ -39,10 +42,11 @@ type (
 		Program    string
 		Generation int // 0: all
 		Signal     syscall.Signal
+		AskedBy    string
 	}
 
 	// LevelRequest changes the log level until the next configuration.
-	LevelRequest struct{ Level string }
+	LevelRequest struct{ Level, AskedBy string }
 
 	// StatusRequest asks for a Status.
 	StatusRequest struct{}
@@ -56,7 +60,7 @@ type (
 
 	// UpgradeRequest has the binary at supervisord's path tried, and is answered when that has ended: ErrUpgrade if it is no good.
 	// If it is, a SwitchRequest must follow: whoever asked can tell others before this image ends.
-	UpgradeRequest struct{}
+	UpgradeRequest struct{ AskedBy string }
 
 	// SwitchRequest has the binary that was tried take over. It is answered only if that fails: with ErrUpgrade.
 	SwitchRequest struct{}
@@ -152,7 +156,7 @@ func (s *Supervisor) asked(n askNote) {
 		s.unfollow(r.Updates)
 		n.reply <- answer{}
 	case UpgradeRequest:
-		s.upgrade(n.reply)
+		s.upgrade(n.reply, r.AskedBy)
 	case SwitchRequest:
 		n.reply <- answer{nil, s.switchImage()}
 	}
@@ -168,8 +172,8 @@ func (s *Supervisor) reloadAsked(r ReloadRequest, reply chan answer) {
 	if reason == "" {
 		reason = "asked to"
 	}
-	s.Log.Info("reload: reading the configuration and replacing workers", zap.Strings("programs", r.Programs), zap.String("reason", reason))
-	s.reload(request{reason: reason, canary: r.Canary, hold: r.For, askers: []asker{{r.Programs, reply}}})
+	s.Log.Info("reload: reading the configuration and replacing workers", zap.Strings("programs", r.Programs), zap.String("reason", reason), askedBy(r.AskedBy))
+	s.reload(request{reason: reason, askedBy: r.AskedBy, canary: r.Canary, hold: r.For, askers: []asker{{r.Programs, reply}}})
 }
 
 // tickets says which generations will answer a reload of these programs, or of all, that has just been applied.
@@ -213,7 +217,7 @@ func (s *Supervisor) programAsked(r ProgramRequest) (Ticket, error) {
 		served := p.core.Serving.Served
 		return Ticket{p.core.Name, p.core.Serving.Number, s.instance, &served}, nil
 	}
-	err := s.give(p, r.Event)
+	err := s.give(p, r.Event, r.AskedBy)
 	return s.ticket(p), err
 }
 
@@ -222,23 +226,32 @@ func (s *Supervisor) ticket(p *program) Ticket {
 }
 
 // give gives a program an event that an operator wants it to have.
-func (s *Supervisor) give(p *program, e Event) error {
+func (s *Supervisor) give(p *program, e Event, by string) error {
 	switch given := e.(type) {
 	case Start:
 		if s.stopping {
 			return ErrStopping
 		}
-		given.Config = p.core.Config
+		given.Config, given.AskedBy = p.core.Config, by
 		e = given
 	case Stop:
-		given.Reason = "asked to"
+		given.Reason, given.AskedBy = "asked to", by
 		e = given
+	case Promote:
+		given.AskedBy = by
+		e = given
+	case Abort:
+		given.AskedBy = by
+		e = given
+	case Scale:
+		given.AskedBy = by
+		return s.scale(p, given)
+	}
+	switch e.(type) {
 	case Promote, Abort:
 		if p.core.Trial == nil {
 			return fmt.Errorf("%w: program %s has no trial", ErrState, p.core.Name)
 		}
-	case Scale:
-		return s.scale(p, given, "asked to")
 	}
 	s.step(p, e)
 	return nil
@@ -264,6 +277,7 @@ func (s *Supervisor) signalAsked(r SignalRequest) error {
 	if !sent {
 		return p.nobody(r.Generation)
 	}
+	s.report(p, Report{Kind: SignalSent, Generation: r.Generation, Signal: cmp.Or(signalName(r.Signal), strconv.Itoa(int(r.Signal))), AskedBy: r.AskedBy})
 	return nil
 }
 
@@ -287,6 +301,6 @@ func (s *Supervisor) levelAsked(r LevelRequest) error {
 	if s.Level != nil {
 		s.Level.SetLevel(level)
 	}
-	s.Log.Info("log level changed", zap.Stringer("level", level))
+	s.Log.Info("log level changed", zap.Stringer("level", level), askedBy(r.AskedBy))
 	return nil
 }

@@ -39,7 +39,7 @@ func (p *Program) canary(now time.Time, e Reload) {
 		c = e.Config
 	}
 	if why := p.RefusesCanary(e.Canary, c); why != "" {
-		p.report(Report{Kind: CanaryRefused, Serving: p.servingNumber(), Reason: why})
+		p.report(Report{Kind: CanaryRefused, Serving: p.servingNumber(), Reason: why, AskedBy: e.AskedBy})
 		return
 	}
 	p.Candidate = e.Config
@@ -48,11 +48,12 @@ func (p *Program) canary(now time.Time, e Reload) {
 
 // promoteCanary ends the hold of a canary: the other slots are filled, and what follows is made from its configuration unless
 // a newer one has come.
-func (p *Program) promoteCanary() {
+func (p *Program) promoteCanary(by string) {
 	t := p.Trial
 	if t == nil || t.Canary == 0 {
 		return
 	}
+	p.report(Report{Kind: CanaryPromoted, Generation: t.Number, Serving: p.servingNumber(), AskedBy: by})
 	t.Canary, t.HeldTill = 0, time.Time{}
 	if p.Candidate != nil {
 		p.Config, p.Candidate = p.Candidate, nil

@@ -11,35 +11,43 @@ type Event interface{ event() }
 
 type (
 	// Start makes the program run with this configuration.
-	Start struct{ Config *config.Program }
+	Start struct {
+		Config  *config.Program
+		AskedBy string
+	}
 
 	// Reload asks for a new generation. It never starts a program that was told to stop. A whole generation waits where one is
 	// on trial, or too many drain. A canary never waits: it begins at once, or CanaryRefused says why not and nothing changes.
 	Reload struct {
-		Config *config.Program // nil: the one that it has
-		Reason string          // why, for the log
-		Canary int             // this many workers first, held beside the serving generation until Promote; 0: no canary
-		For    time.Duration   // promote the canary by itself after it was well for so long; 0: wait for Promote or Abort
-		By     Renewal         // it begins by itself; "": somebody asked for it
+		Config  *config.Program // nil: the one that it has
+		Reason  string          // why, for the log
+		AskedBy string          // who asked for it; "": nobody
+		Canary  int             // this many workers first, held beside the serving generation until Promote; 0: no canary
+		For     time.Duration   // promote the canary by itself after it was well for so long; 0: wait for Promote or Abort
+		By      Renewal         // it begins by itself; "": somebody asked for it
 	}
 
 	// Promote lets a held canary go on to become the whole generation.
-	Promote struct{}
+	Promote struct{ AskedBy string }
 
 	// Abort gives up the trial.
-	Abort struct{ Reason string }
+	Abort struct{ Reason, AskedBy string }
 
 	// Scale changes the number of workers until the next configuration. 0 is not a number of workers: that is Stop.
-	Scale struct{ Workers int }
+	Scale struct {
+		Workers int
+		AskedBy string
+	}
 
 	// Stop ends the program: every worker goes through its stop plan.
 	Stop struct {
 		Reason      string // why, for the log
-		Interrupted bool   // it was INT, which may have a signal of its own
+		AskedBy     string
+		Interrupted bool // it was INT, which may have a signal of its own
 	}
 
 	// Kill ends the program now: KILL to every worker.
-	Kill struct{ Reason string }
+	Kill struct{ Reason, AskedBy string }
 
 	// Prepared: the snapshot of a generation on trial is resolved and its preflight has passed, or not.
 	Prepared struct {
@@ -99,13 +107,14 @@ type Exit struct {
 
 // Failure is why a trial failed.
 type Failure struct {
-	Worker int // 0: no worker in particular
-	Slot   int
-	PID    int
-	Step   string // prepare, preflight, exec, user, …, start, ready, soak, serve
-	Reason string
-	Wait   int // see Exit
-	Tail   []string
+	Worker  int // 0: no worker in particular
+	Slot    int
+	PID     int
+	AskedBy string // who gave it up
+	Step    string // prepare, preflight, exec, user, …, start, ready, soak, serve
+	Reason  string
+	Wait    int // see Exit
+	Tail    []string
 }
 
 func (Start) event()      {}

@@ -15,7 +15,7 @@ func (r Report) level() zapcore.Level {
 		return zapcore.ErrorLevel
 	case ReloadRetry, ReloadHeld, ReloadFull, ReloadDamped, CanaryRefused, WorkerDied, WorkerLate, WorkerKilled, WorkerLeaving, StartRetry, SlotRetry:
 		return zapcore.WarnLevel
-	case WorkerSpawned, WorkerStopping, ProgramStopping:
+	case WorkerSpawned, WorkerStopping:
 		return zapcore.DebugLevel
 	}
 	return zapcore.InfoLevel
@@ -73,6 +73,7 @@ func (r Report) fields(program string) []zap.Field {
 	text("signal", r.Signal)
 	text("step", r.Step)
 	text("reason", r.Reason)
+	text("asked_by", r.AskedBy)
 	if r.Took != 0 {
 		f = append(f, zap.Duration("took", r.Took))
 	}
@@ -84,4 +85,12 @@ func (r Report) fields(program string) []zap.Field {
 		f = append(f, zap.Strings("stderr", r.Tail))
 	}
 	return f
+}
+
+// askedBy is the field that says who asked for something.
+func askedBy(who string) zap.Field {
+	if who == "" {
+		return zap.Skip()
+	}
+	return zap.String("asked_by", who)
 }

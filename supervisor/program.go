@@ -34,7 +34,10 @@ type Program struct {
 	LastGeneration int       // numbers are never used twice
 	LastWorker     int
 
+	HaltedBy string // who asked for the stop, where the goal is Halt
+
 	actions []Action // what the current Step has decided so far
+	starter string   // who asked for the start that the current Step is about
 }
 
 // Goal is what a program is meant to do.
@@ -50,6 +53,7 @@ const (
 type Generation struct {
 	Number   int
 	Reason   string          // what asked for it
+	AskedBy  string          // who; "": nobody
 	Config   *config.Program // never changed
 	Canary   int             // only this many slots are filled, until Promote; 0: no canary, or not any more
 	For      time.Duration   // how long a canary is held before it is promoted by itself; 0: until Promote

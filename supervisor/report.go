@@ -20,6 +20,7 @@ type Report struct {
 	Signal     string        `json:"signal,omitempty"`  // that was sent: "TERM"
 	Step       string        `json:"step,omitempty"`    // that failed
 	Reason     string        `json:"reason,omitempty"`
+	AskedBy    string        `json:"asked_by,omitempty"` // who wanted it: a user, "signal", "watch"; not there: nobody
 	By         Renewal       `json:"by,omitempty"`       // of TrialBegan: it begins by itself
 	Clean      bool          `json:"clean,omitempty"`    // of WorkerDied: it ended by itself, with status 0
 	Wait       int           `json:"-"`                  // what wait(2) says of the end of the process, where it is known
@@ -40,6 +41,9 @@ const (
 	ReloadHeld       ReportKind = "reload waits for a person: it follows when the canary is promoted or aborted"
 	ReloadFull       ReportKind = "reload waits: as many generations drain as max_draining allows"
 	ReloadDamped     ReportKind = "watched files change with every generation: reloads for them are delayed"
+	CanaryPromoted   ReportKind = "canary is promoted"
+	ProgramScaled    ReportKind = "number of workers changes"
+	SignalSent       ReportKind = "signal is sent to the workers"
 	CanaryHeld       ReportKind = "canary is well and held; promote or abort it"
 	CanaryWatched    ReportKind = "canary is well; it is promoted if it stays so"
 	CanaryRefused    ReportKind = "canary refused; nothing has changed"
@@ -60,6 +64,12 @@ const (
 	ProgramStopping  ReportKind = "program is to stop"
 	ProgramStopped   ReportKind = "program has stopped"
 )
+
+// byWatch asks for a reload on account of files that have changed.
+const byWatch = "watch"
+
+// bySignal asks for what a signal means. Who has sent it the Go runtime does not say.
+func bySignal(sig syscall.Signal) string { return "signal " + signalName(sig) }
 
 // signalName is the name of a signal as in a configuration: "TERM".
 func signalName(sig syscall.Signal) string { return strings.TrimPrefix(unix.SignalName(sig), "SIG") }

@@ -23,7 +23,7 @@ func (s *Supervisor) scaleSignal(sig syscall.Signal) {
 	name := signalName(sig)
 	p, err := s.only()
 	if err == nil {
-		err = s.scale(p, Scale{Workers: p.core.Config.Workers + by}, name)
+		err = s.scale(p, Scale{Workers: p.core.Config.Workers + by, AskedBy: bySignal(sig)})
 	}
 	if err != nil {
 		s.Log.Warn(name+": nothing is changed", zap.Error(err))
@@ -45,7 +45,7 @@ func (s *Supervisor) only() (*program, error) {
 }
 
 // scale changes how many workers a program has, until the next configuration.
-func (s *Supervisor) scale(p *program, e Scale, reason string) error {
+func (s *Supervisor) scale(p *program, e Scale) error {
 	switch {
 	case s.stopping:
 		return ErrStopping
@@ -57,11 +57,10 @@ func (s *Supervisor) scale(p *program, e Scale, reason string) error {
 	if t := p.core.Trial; t != nil && t.Canary > 0 && (p.perSlot() || e.Workers <= t.Canary) {
 		return fmt.Errorf("%w: generation %d of program %s is a canary: promote or abort it first", ErrState, t.Number, p.core.Name)
 	}
-	s.Log.Info("scaling", zap.String("program", p.core.Name), zap.Int("workers", e.Workers),
-		zap.Int("before", p.core.Config.Workers), zap.String("reason", reason))
 	if p.perSlot() {
-		return s.scaleByReload(p, e.Workers)
+		return s.scaleByReload(p, e)
 	}
+	s.reportScale(p, e)
 	s.step(p, e)
 	return nil
 }
@@ -72,11 +71,16 @@ func (p *program) perSlot() bool {
 }
 
 // scaleByReload makes a new generation of the new size: sockets for slots come and go with generations.
-func (s *Supervisor) scaleByReload(p *program, workers int) error {
-	if err := s.table.Update(s.wantedBy(p, workers)); err != nil {
+func (s *Supervisor) scaleByReload(p *program, e Scale) error {
+	if err := s.table.Update(s.wantedBy(p, e.Workers)); err != nil {
 		return err
 	}
 	s.keeper.changed()
-	s.step(p, Reload{Config: withWorkers(p.core.Config, workers), Reason: fmt.Sprintf("scaled to %d workers", workers)})
+	s.reportScale(p, e)
+	s.step(p, Reload{Config: withWorkers(p.core.Config, e.Workers), Reason: fmt.Sprintf("scaled to %d workers", e.Workers), AskedBy: e.AskedBy})
 	return nil
+}
+
+func (s *Supervisor) reportScale(p *program, e Scale) {
+	s.report(p, Report{Kind: ProgramScaled, Reason: fmt.Sprintf("%d workers instead of %d", e.Workers, p.core.Config.Workers), AskedBy: e.AskedBy})
 }

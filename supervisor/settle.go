@@ -66,7 +66,7 @@ func (p *Program) promote(now time.Time) {
 	p.Failures, p.RetryAt = 0, time.Time{}
 	t.Served = now
 	p.do(Serve{t.Number})
-	serves := Report{Kind: GenerationServes, Generation: t.Number, Reason: t.Reason, Took: now.Sub(t.Began)}
+	serves := Report{Kind: GenerationServes, Generation: t.Number, Reason: t.Reason, AskedBy: t.AskedBy, Took: now.Sub(t.Began)}
 	if old != nil {
 		serves.Serving, serves.Drained = old.Number, len(old.Workers) == 0
 		p.retire(now, old)
@@ -87,7 +87,7 @@ func (p *Program) hold(now time.Time) {
 	}
 	if t.Held {
 		if !t.HeldTill.IsZero() && !now.Before(t.HeldTill) {
-			p.promoteCanary()
+			p.promoteCanary("")
 		}
 		return
 	}
@@ -106,14 +106,14 @@ func (p *Program) next(now time.Time) {
 	}
 	switch at := p.nextRenewal(); {
 	case p.Again != nil && p.Again.Canary > 0: // in the record of a version that let a canary wait
-		p.report(Report{Kind: CanaryRefused, Serving: p.servingNumber(), Reason: "another generation was on trial as it was asked for"})
+		p.report(Report{Kind: CanaryRefused, Serving: p.servingNumber(), Reason: "another generation was on trial as it was asked for", AskedBy: p.Again.AskedBy})
 		p.Again = nil
 	case p.Again != nil && !now.Before(p.AgainAt):
 		if !p.full() {
 			p.begin(now, *p.Again)
 		}
 	case p.Serving == nil && !now.Before(p.RetryAt):
-		p.begin(now, Reload{Reason: "start"})
+		p.begin(now, Reload{Reason: "start", AskedBy: p.starter})
 	case !at.IsZero() && !now.Before(at):
 		p.want(now, p.renewal())
 	}
@@ -129,10 +129,10 @@ func (p *Program) try(now time.Time, r Reload, c *config.Program) {
 		p.ChangedAt = now
 	}
 	p.Trial = &Generation{
-		Number: p.LastGeneration, Reason: r.Reason, Config: c, Began: now, Canary: r.Canary, For: r.For,
+		Number: p.LastGeneration, Reason: r.Reason, AskedBy: r.AskedBy, Config: c, Began: now, Canary: r.Canary, For: r.For,
 		Slots: make([]Slot, c.Workers),
 	}
-	p.report(Report{Kind: TrialBegan, Generation: p.Trial.Number, Reason: r.Reason, By: r.By, Serving: p.servingNumber()})
+	p.report(Report{Kind: TrialBegan, Generation: p.Trial.Number, Reason: r.Reason, AskedBy: r.AskedBy, By: r.By, Serving: p.servingNumber()})
 	p.do(Prepare{p.Trial})
 }
 
@@ -341,7 +341,7 @@ func (p *Program) forget(now time.Time) {
 		return true
 	})
 	if before > 0 && len(p.Draining) == 0 && p.Goal == Halt {
-		p.report(Report{Kind: ProgramStopped})
+		p.report(Report{Kind: ProgramStopped, AskedBy: p.HaltedBy})
 	}
 }
 

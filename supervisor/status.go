@@ -30,15 +30,17 @@ type ProgramStatus struct {
 	Orphans     []int              `json:"orphans,omitempty"`  // processes of a supervisord that died, which go on until the program serves
 	Due         *DueReload         `json:"due,omitempty"`      // a reload that was asked for and has not begun
 	LastReload  *Outcome           `json:"last_reload,omitempty"`
+	StoppedBy   string             `json:"stopped_by,omitempty"` // who asked for the program to stop
 	Recent      []Report           `json:"recent"`               // how generations came and went last, oldest first: for who was not there
 	Lost        uint64             `json:"lost_lines,omitempty"` // of output that could not be written to the log files
 }
 
 // DueReload is a reload that waits. Its generation will have the next number.
 type DueReload struct {
-	Reason string     `json:"reason"`       // what asked for it
-	Waits  string     `json:"waits_for"`    // for people
-	At     *time.Time `json:"at,omitempty"` // not before then
+	Reason  string     `json:"reason"`             // what asked for it
+	AskedBy string     `json:"asked_by,omitempty"` // who
+	Waits   string     `json:"waits_for"`          // for people
+	At      *time.Time `json:"at,omitempty"`       // not before then
 }
 
 // GenerationStatus is one generation.
@@ -46,7 +48,8 @@ type GenerationStatus struct {
 	Number  int            `json:"number"`
 	Role    Role           `json:"role"`
 	Reason  string         `json:"reason"`
-	Held    bool           `json:"held"` // a canary that waits
+	AskedBy string         `json:"asked_by,omitempty"` // who asked for it
+	Held    bool           `json:"held"`               // a canary that waits
 	Slots   int            `json:"slots"`
 	Began   time.Time      `json:"began"`
 	Served  *time.Time     `json:"served,omitempty"`
@@ -96,9 +99,12 @@ func (s *Supervisor) programStatus(p *program) ProgramStatus {
 		Orphans: s.orphansOf(p.core.Name), Newest: p.core.LastGeneration, Failures: p.core.Failures, LastReload: p.last, Recent: append([]Report{}, p.recent...), RetryAt: some(p.core.RetryTime(time.Now())),
 		Lost: p.logErrors.Lost(),
 	}
+	if p.core.Goal == Halt {
+		st.StoppedBy = p.core.HaltedBy
+	}
 	if r := p.core.Again; r != nil {
 		now := time.Now()
-		st.Due = &DueReload{Reason: r.Reason, Waits: p.core.waits(now)}
+		st.Due = &DueReload{Reason: r.Reason, AskedBy: r.AskedBy, Waits: p.core.waits(now)}
 		if p.core.AgainAt.After(now) {
 			st.Due.At = some(p.core.AgainAt)
 		}
@@ -114,7 +120,7 @@ func (s *Supervisor) programStatus(p *program) ProgramStatus {
 
 func (p *program) generationStatus(g *Generation) GenerationStatus {
 	st := GenerationStatus{
-		Number: g.Number, Role: p.core.Role(g), Reason: g.Reason, Held: g.Held && g.Canary > 0, Slots: len(g.Slots),
+		Number: g.Number, Role: p.core.Role(g), Reason: g.Reason, AskedBy: g.AskedBy, Held: g.Held && g.Canary > 0, Slots: len(g.Slots),
 		Began: g.Began, Served: some(g.Served), Retired: some(g.Retired), Workers: []WorkerStatus{},
 	}
 	for _, w := range g.Workers {

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"syscall"
@@ -12,17 +13,17 @@ import (
 // Step answers an event: it changes the program and returns what has to be done, in order.
 // It is pure: time comes as an argument, and an event for a worker or a generation that is gone does nothing.
 func (p *Program) Step(now time.Time, e Event) []Action {
-	p.actions = nil
+	p.actions, p.starter = nil, ""
 	switch e := e.(type) {
 	case Start:
 		p.start(e)
 	case Reload:
 		p.reload(now, e)
 	case Promote:
-		p.promoteCanary()
+		p.promoteCanary(e.AskedBy)
 	case Abort:
 		if p.Trial != nil {
-			p.fail(now, Failure{Step: stepAbort, Reason: e.Reason})
+			p.fail(now, Failure{Step: stepAbort, Reason: e.Reason, AskedBy: e.AskedBy})
 		}
 	case Scale:
 		p.scale(now, e)
@@ -30,7 +31,7 @@ func (p *Program) Step(now time.Time, e Event) []Action {
 		p.halt(now, e)
 	case Kill:
 		p.killAll(now)
-		p.halt(now, Stop{Reason: e.Reason})
+		p.halt(now, Stop{Reason: e.Reason, AskedBy: e.AskedBy})
 	case Prepared:
 		p.prepared(now, e)
 	case Spawned:
@@ -65,6 +66,7 @@ func (p *Program) start(e Start) {
 	switch p.State() {
 	case Down, ShuttingOff: // what still drains goes on draining
 		p.Goal, p.Failures, p.RetryAt = Run, 0, time.Time{}
+		p.starter, p.HaltedBy = e.AskedBy, ""
 	case StartingUp, Up, Reloading, Waiting:
 	}
 }
@@ -93,11 +95,11 @@ func (p *Program) want(now time.Time, r Reload) {
 		p.begin(now, r)
 		return
 	case t == nil:
-		p.report(Report{Kind: ReloadFull, Serving: p.servingNumber(), Reason: r.Reason})
+		p.report(Report{Kind: ReloadFull, Serving: p.servingNumber(), Reason: r.Reason, AskedBy: r.AskedBy})
 	case t.waitsForPerson():
-		p.report(Report{Kind: ReloadHeld, Generation: t.Number, Reason: r.Reason})
+		p.report(Report{Kind: ReloadHeld, Generation: t.Number, Reason: r.Reason, AskedBy: r.AskedBy})
 	default:
-		p.report(Report{Kind: ReloadQueued, Generation: t.Number, Reason: r.Reason})
+		p.report(Report{Kind: ReloadQueued, Generation: t.Number, Reason: r.Reason, AskedBy: r.AskedBy})
 	}
 	p.again(r, now)
 }
@@ -113,7 +115,7 @@ func (p *Program) scale(now time.Time, e Scale) {
 		}
 		t.resize(e.Workers)
 	} else if t != nil {
-		p.again(Reload{Reason: "scaled during a trial"}, now)
+		p.again(Reload{Reason: "scaled during a trial", AskedBy: e.AskedBy}, now)
 	}
 	p.Config = withWorkers(p.Config, e.Workers)
 	g := p.Serving
@@ -153,8 +155,8 @@ func (p *Program) halt(now time.Time, e Stop) {
 	if p.Goal == Halt {
 		return
 	}
-	p.Goal, p.Again, p.RetryAt = Halt, nil, time.Time{}
-	p.report(Report{Kind: ProgramStopping, Reason: e.Reason})
+	p.Goal, p.Again, p.RetryAt, p.HaltedBy = Halt, nil, time.Time{}, e.AskedBy
+	p.report(Report{Kind: ProgramStopping, Reason: e.Reason, AskedBy: e.AskedBy})
 	if g := p.Trial; g != nil {
 		p.Trial = nil
 		p.retire(now, g)
@@ -173,7 +175,7 @@ func (p *Program) halt(now time.Time, e Stop) {
 		}
 	}
 	if len(p.Draining) == 0 { // otherwise the last of them to go is the end
-		p.report(Report{Kind: ProgramStopped})
+		p.report(Report{Kind: ProgramStopped, AskedBy: p.HaltedBy})
 	}
 }
 
@@ -354,7 +356,7 @@ func (p *Program) fail(now time.Time, f Failure) {
 	g.Failure = &f
 	p.retire(now, g)
 	p.report(Report{Kind: TrialFailed, Generation: g.Number, Worker: f.Worker, Slot: f.Slot, PID: f.PID,
-		Step: f.Step, Reason: f.Reason, Tail: f.Tail, Wait: f.Wait, Took: now.Sub(g.Began), Serving: p.servingNumber()})
+		Step: f.Step, Reason: f.Reason, AskedBy: cmp.Or(f.AskedBy, g.AskedBy), Tail: f.Tail, Wait: f.Wait, Took: now.Sub(g.Began), Serving: p.servingNumber()})
 	if p.Serving != nil {
 		p.do(Serve{p.Serving.Number})
 	}
@@ -388,7 +390,7 @@ func (p *Program) tryAgain(now time.Time, g *Generation, f Failure) {
 		}
 	}
 	if retry := g.Config.Reload.Retry; retry > 0 && p.Again == nil && f.Step != stepAbort && g.Canary == 0 {
-		p.again(Reload{Reason: g.Reason}, now.Add(retry))
+		p.again(Reload{Reason: g.Reason, AskedBy: g.AskedBy}, now.Add(retry))
 		p.report(Report{Kind: ReloadRetry, Generation: g.Number, Serving: p.servingNumber(), After: retry})
 	}
 }

@@ -286,11 +286,11 @@ func (s *Supervisor) wait(signals Signals) {
 	select {
 	case <-signals.Reload:
 		s.Log.Info("HUP: reading the configuration and replacing the workers of every program")
-		s.reload(request{reason: "HUP", itself: true, all: true})
+		s.reload(request{reason: "HUP", askedBy: bySignal(syscall.SIGHUP), itself: true, all: true})
 	case <-signals.Reopen:
 		s.reopen()
 	case <-signals.Upgrade:
-		s.upgrade(nil)
+		s.upgrade(nil, bySignal(syscall.SIGUSR2))
 	case sig := <-signals.Scale:
 		s.scaleSignal(sig.(syscall.Signal))
 	case <-signals.Leave:
@@ -407,9 +407,9 @@ func (s *Supervisor) stopAsked(sig syscall.Signal) {
 
 // stop ends everything, now or in each program's own time.
 func (s *Supervisor) stop(sig syscall.Signal, now bool) {
-	var e Event = Stop{Reason: signalName(sig), Interrupted: sig == syscall.SIGINT}
+	var e Event = Stop{Reason: signalName(sig), AskedBy: bySignal(sig), Interrupted: sig == syscall.SIGINT}
 	if now {
-		e = Kill{Reason: signalName(sig)}
+		e = Kill{Reason: signalName(sig), AskedBy: bySignal(sig)}
 	}
 	s.Log.Info("stopping every program", zap.String("signal", signalName(sig)), zap.Bool("now", now))
 	s.stopping = true
@@ -429,9 +429,9 @@ func (s *Supervisor) changed(names []string) {
 	for _, name := range names {
 		if name == watchConfig {
 			s.Log.Info("a configuration file has changed: reading it and replacing the workers of the programs that changed")
-			s.reload(request{reason: "configuration changed", itself: true})
+			s.reload(request{reason: "configuration changed", askedBy: byWatch, itself: true})
 		} else if p := s.programs[name]; p != nil {
-			s.step(p, Reload{Reason: "watched file changed", By: Changed})
+			s.step(p, Reload{Reason: "watched file changed", AskedBy: byWatch, By: Changed})
 		}
 	}
 }

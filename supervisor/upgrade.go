@@ -46,7 +46,7 @@ type Upgrader interface {
 
 // upgrade tries the new binary as a child, with the state as it is now. The loop goes on meanwhile. With reply it is for an
 // UpgradeRequest, otherwise for USR2.
-func (s *Supervisor) upgrade(reply chan answer) {
+func (s *Supervisor) upgrade(reply chan answer, by string) {
 	if err := s.mayUpgrade(); err != nil {
 		if reply == nil {
 			s.Log.Warn("USR2: nothing happens", zap.Error(err))
@@ -55,7 +55,7 @@ func (s *Supervisor) upgrade(reply chan answer) {
 		reply <- answer{nil, err}
 		return
 	}
-	s.Log.Info("upgrade: trying the new binary", zap.Strings("command", s.Upgrade.Check()))
+	s.Log.Info("upgrade: trying the new binary", askedBy(by), zap.Strings("command", s.Upgrade.Check()))
 	s.upgrading, s.passed, s.stumbled = true, false, ""
 	text, err := encodeRecord(s.record(), 0)
 	if err != nil {

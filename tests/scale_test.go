@@ -8,14 +8,14 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-const scaling = "scaling"
+const scaling = "number of workers changes"
 
 func TestTTINAddsAWorkerAndTTOUTakesOneAway(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Workers("2"))
 	m.Serves(1)
 	m.Signal(syscall.SIGTTIN)
-	if l := m.Await(lab.Says(scaling)); l.Program != "web" || l.Reason != "TTIN" || !strings.Contains(l.Text, `"workers":3`) {
+	if l := m.Await(lab.Says(scaling)); l.Program != "web" || l.Reason != "3 workers instead of 2" || !strings.Contains(l.Text, `"asked_by":"signal TTIN"`) {
 		t.Errorf("the log says %s", l.Text)
 	}
 	m.Until("three workers", func() bool { return len(m.PIDs()) == 3 })
@@ -70,6 +70,6 @@ func TestScaleOverTheAPIIsLoggedAndBounded(t *testing.T) {
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
 	m.CtlOK("scale", "web", "2")
-	m.Await(lab.Says(scaling), lab.Contains(`"before":1`))
+	m.Await(lab.Says(scaling), lab.Contains("2 workers instead of 1"))
 	m.CtlFails(1, []string{"at most 10000"}, "scale", "web", "10001")
 }

@@ -19,7 +19,7 @@ func sentence(u supervisor.Update) string {
 		fmt.Fprintf(&b, "  worker=%d slot=%d pid=%d", u.Worker, u.Slot, u.PID)
 	}
 	for _, f := range []struct{ key, value string }{
-		{"signal", u.Signal}, {"step", u.Step}, {"reason", u.Reason},
+		{"signal", u.Signal}, {"step", u.Step}, {"reason", u.Reason}, {"asked_by", u.AskedBy},
 	} {
 		if f.value != "" {
 			fmt.Fprintf(&b, "  %s=%q", f.key, f.value)

@@ -153,8 +153,11 @@ func statusText(st *control.Status, now time.Time) string {
 
 func writeProgram(b *strings.Builder, p control.Program, now time.Time) {
 	fmt.Fprintf(b, "\n%s\n", p.Summary)
+	if p.StoppedBy != "" {
+		fmt.Fprintf(b, "  stopped by %s\n", p.StoppedBy)
+	}
 	if p.LastReload != nil {
-		fmt.Fprintf(b, "  last reload: %s, %s ago\n", lastReload(p.LastReload), short(now.Sub(p.LastReload.At)))
+		fmt.Fprintf(b, "  last reload: %s, %s ago%s\n", lastReload(p.LastReload), short(now.Sub(p.LastReload.At)), by(p.LastReload.Report.AskedBy))
 	}
 	if p.Due != nil {
 		fmt.Fprintf(b, "  a reload waits (%s): %s\n", p.Due.Reason, p.Due.Waits)
@@ -208,6 +211,14 @@ func lastReload(o *supervisor.Outcome) string {
 		return fmt.Sprintf("generation %d serves after %s", o.Generation, short(o.Report.Took))
 	}
 	return fmt.Sprintf("generation %d failed at step %s: %s", o.Generation, o.Report.Step, o.Report.Reason)
+}
+
+// by says who asked for something, where somebody did.
+func by(who string) string {
+	if who == "" {
+		return ""
+	}
+	return ", by " + who
 }
 
 func role(g control.Generation) string {

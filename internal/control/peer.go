@@ -100,13 +100,17 @@ func (r rights) mayChange(p peer) bool {
 
 func (r rights) mayRead(p peer) bool { return r.read || r.mayChange(p) }
 
-type peerKey struct{}
+type clientKey struct{}
 
-func withPeer(ctx context.Context, p peer) context.Context {
-	return context.WithValue(ctx, peerKey{}, p)
+func withClient(ctx context.Context, c *client) context.Context {
+	return context.WithValue(ctx, clientKey{}, c)
 }
 
+// peerFrom returns who has made the connection of a request.
 func peerFrom(ctx context.Context) (peer, bool) {
-	p, ok := ctx.Value(peerKey{}).(peer)
-	return p, ok
+	c, ok := ctx.Value(clientKey{}).(*client)
+	if !ok {
+		return peer{}, false
+	}
+	return c.peer, true
 }

@@ -41,7 +41,7 @@ const (
 
 // request checks the body.
 func (b *ReloadBody) request() (q supervisor.ReloadRequest, err error) {
-	q = supervisor.ReloadRequest{Programs: b.Programs, Reason: b.Reason, Canary: b.Canary}
+	q = supervisor.ReloadRequest{Programs: b.Programs, Reason: printable(b.Reason, maxReason), Canary: b.Canary}
 	if q.For, err = duration("for", b.For, 0); err != nil {
 		return q, err
 	}
@@ -78,17 +78,18 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) error {
 	if b.Wait {
 		return s.reloadAndWait(w, r, b)
 	}
-	answer, err := Reload(r.Context(), s.Asker, b)
+	answer, err := Reload(r.Context(), s.Asker, b, whoAsks(r.Context()))
 	if err != nil {
 		return err
 	}
 	return respond(w, answer)
 }
 
-// Reload asks for a reload that nobody waits for, and returns when the configuration has been applied. One that has been asked for
+// Reload asks for a reload that nobody waits for, on behalf of by, and returns when the configuration has been applied. One that has been asked for
 // goes on, whoever has gone away meanwhile. Errors: see ProblemOf.
-func Reload(ctx context.Context, loop Asker, b ReloadBody) (*Accepted, error) {
+func Reload(ctx context.Context, loop Asker, b ReloadBody, by string) (*Accepted, error) {
 	q, err := b.request()
+	q.AskedBy = by
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +123,7 @@ func (s *Server) reloadAndWait(w http.ResponseWriter, r *http.Request, b ReloadB
 	}
 	ctx, cancel := context.WithTimeoutCause(r.Context(), timeout, errTime)
 	defer cancel()
-	accepted, err := Reload(ctx, s.Asker, b)
+	accepted, err := Reload(ctx, s.Asker, b, whoAsks(ctx))
 	if errors.Is(err, errTime) {
 		err = problem(TooSlow, "the reload has not begun in time; it may still", "look at `supervisord status`")
 	}

@@ -222,7 +222,7 @@ func (s *Server) abort(w http.ResponseWriter, r *http.Request) error {
 	if len(b.Reason) > maxReason {
 		return problem(BadRequest, "the reason is too long", fmt.Sprintf("at most %d bytes", maxReason))
 	}
-	return s.happen(w, r, supervisor.Abort{Reason: b.Reason})
+	return s.happen(w, r, supervisor.Abort{Reason: printable(b.Reason, maxReason)})
 }
 
 func (s *Server) promote(w http.ResponseWriter, r *http.Request) error {
@@ -232,10 +232,10 @@ func (s *Server) promote(w http.ResponseWriter, r *http.Request) error {
 // happen gives a program events, and says which generation shows how it went.
 func (s *Server) happen(w http.ResponseWriter, r *http.Request, events ...supervisor.Event) error {
 	var last any
-	ctx := context.WithoutCancel(r.Context()) // all of them or none
+	ctx, by := context.WithoutCancel(r.Context()), whoAsks(r.Context()) // all of them or none
 	for _, e := range events {
 		var err error
-		if last, err = s.ask(ctx, askTimeout, supervisor.ProgramRequest{Program: r.PathValue("name"), Event: e}); err != nil {
+		if last, err = s.ask(ctx, askTimeout, supervisor.ProgramRequest{Program: r.PathValue("name"), Event: e, AskedBy: by}); err != nil {
 			return err
 		}
 	}
@@ -266,6 +266,7 @@ func (s *Server) kill(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) signalTo(w http.ResponseWriter, r *http.Request, q supervisor.SignalRequest) error {
+	q.AskedBy = whoAsks(r.Context())
 	if _, err := s.ask(r.Context(), askTimeout, q); err != nil {
 		return err
 	}
@@ -290,7 +291,7 @@ func (s *Server) logLevel(w http.ResponseWriter, r *http.Request) error {
 	if err := body(r, &b); err != nil {
 		return err
 	}
-	if _, err := s.ask(r.Context(), askTimeout, supervisor.LevelRequest{Level: b.Level}); err != nil {
+	if _, err := s.ask(r.Context(), askTimeout, supervisor.LevelRequest{Level: b.Level, AskedBy: whoAsks(r.Context())}); err != nil {
 		return err
 	}
 	return respond(w, Accepted{[]supervisor.Ticket{}})
@@ -303,7 +304,7 @@ const upgradeTimeout = 40 * time.Second
 // ends. Whoever asked may go away; the upgrade goes on.
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) error {
 	ctx := context.WithoutCancel(r.Context())
-	if _, err := s.ask(ctx, upgradeTimeout, supervisor.UpgradeRequest{}); err != nil {
+	if _, err := s.ask(ctx, upgradeTimeout, supervisor.UpgradeRequest{AskedBy: whoAsks(ctx)}); err != nil {
 		return err
 	}
 	text, err := json.Marshal(Accepted{[]supervisor.Ticket{}})

@@ -94,7 +94,7 @@ func Serve(o Options) (*Server, error) {
 		ErrorLog:  log.New(discard{o.Log}, "", 0),
 		ConnState: shared.ConnState,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return withPeer(ctx, c.(*clients.Conn).Conn.(*client).peer)
+			return withClient(ctx, c.(*clients.Conn).Conn.(*client))
 		},
 	}
 	s.serving.Go(func() {

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -198,22 +199,51 @@ func TestEveryChangeNeedsTheRightToChange(t *testing.T) {
 	}
 }
 
-func TestWhatIsAskedForReachesTheLoop(t *testing.T) {
+// myself is who asks where this process does.
+func myself(t *testing.T) string {
+	t.Helper()
+	u, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	who := fmt.Sprintf("%s (uid %s, pid %d", u.Username, u.Uid, os.Getpid())
+	if text, err := os.ReadFile("/proc/self/loginuid"); err == nil && string(text) != fmt.Sprint(uint32(noLogin)) && string(text) != u.Uid {
+		login, err := user.LookupId(string(text))
+		if err != nil {
+			t.Skip("whoever has logged in has no name: ", err)
+		}
+		who += ", login " + login.Username
+	}
+	return who + ")"
+}
+
+func TestWhoAsksForAReloadIsKnownWhateverTheReasonSays(t *testing.T) {
+	f := newFake()
+	s := serve(t, f, func(o *Options) { o.Access.Group = fmt.Sprint(nobody) })
+	talk(t, dialAs(t, s, 1<<20, nobody), "POST", "/v1/reload", `{"reason":"for \u001b[31mroot\u0000"}`)
+	q, ok := f.last().(supervisor.ReloadRequest)
+	if want := fmt.Sprintf("user (uid %d, pid %d", 1<<20, os.Getpid()); !ok || !strings.HasPrefix(q.AskedBy, want) || q.Reason != "for ?[31mroot?" {
+		t.Errorf("the loop was asked for %+v, want it to say %s", f.last(), want)
+	}
+}
+
+func TestWhatIsAskedForReachesTheLoopWithWhoAsks(t *testing.T) {
+	me := myself(t)
 	for _, c := range []struct {
 		method, path, body string
 		want               supervisor.Request
 	}{
-		{"POST", "/v1/programs/web/start", "", supervisor.ProgramRequest{Program: "web", Event: supervisor.Start{}}},
-		{"POST", "/v1/programs/web/stop", "", supervisor.ProgramRequest{Program: "web", Event: supervisor.Stop{}}},
-		{"POST", "/v1/programs/web/restart", "", supervisor.ProgramRequest{Program: "web", Event: supervisor.Start{}}},
-		{"POST", "/v1/programs/web/scale", `{"workers":3}`, supervisor.ProgramRequest{Program: "web", Event: supervisor.Scale{Workers: 3}}},
-		{"POST", "/v1/programs/web/promote", "", supervisor.ProgramRequest{Program: "web", Event: supervisor.Promote{}}},
-		{"POST", "/v1/programs/web/abort", "", supervisor.ProgramRequest{Program: "web", Event: supervisor.Abort{Reason: "asked to"}}},
-		{"POST", "/v1/programs/web/abort", `{"reason":"x"}`, supervisor.ProgramRequest{Program: "web", Event: supervisor.Abort{Reason: "x"}}},
-		{"POST", "/v1/programs/web/signal", `{"signal":"sigusr1"}`, supervisor.SignalRequest{Program: "web", Signal: syscall.SIGUSR1}},
-		{"POST", "/v1/programs/web/signal", `{"signal":"34","generation":2}`, supervisor.SignalRequest{Program: "web", Generation: 2, Signal: 34}},
-		{"POST", "/v1/programs/web/kill", `{"generation":2}`, supervisor.SignalRequest{Program: "web", Generation: 2, Signal: syscall.SIGKILL}},
-		{"PUT", "/v1/log-level", `{"level":"debug"}`, supervisor.LevelRequest{Level: "debug"}},
+		{"POST", "/v1/programs/web/start", "", supervisor.ProgramRequest{Program: "web", Event: supervisor.Start{}, AskedBy: me}},
+		{"POST", "/v1/programs/web/stop", "", supervisor.ProgramRequest{Program: "web", Event: supervisor.Stop{}, AskedBy: me}},
+		{"POST", "/v1/programs/web/restart", "", supervisor.ProgramRequest{Program: "web", Event: supervisor.Start{}, AskedBy: me}},
+		{"POST", "/v1/programs/web/scale", `{"workers":3}`, supervisor.ProgramRequest{Program: "web", Event: supervisor.Scale{Workers: 3}, AskedBy: me}},
+		{"POST", "/v1/programs/web/promote", "", supervisor.ProgramRequest{Program: "web", Event: supervisor.Promote{}, AskedBy: me}},
+		{"POST", "/v1/programs/web/abort", "", supervisor.ProgramRequest{Program: "web", Event: supervisor.Abort{Reason: "asked to"}, AskedBy: me}},
+		{"POST", "/v1/programs/web/abort", `{"reason":"x"}`, supervisor.ProgramRequest{Program: "web", Event: supervisor.Abort{Reason: "x"}, AskedBy: me}},
+		{"POST", "/v1/programs/web/signal", `{"signal":"sigusr1"}`, supervisor.SignalRequest{Program: "web", Signal: syscall.SIGUSR1, AskedBy: me}},
+		{"POST", "/v1/programs/web/signal", `{"signal":"34","generation":2}`, supervisor.SignalRequest{Program: "web", Generation: 2, Signal: 34, AskedBy: me}},
+		{"POST", "/v1/programs/web/kill", `{"generation":2}`, supervisor.SignalRequest{Program: "web", Generation: 2, Signal: syscall.SIGKILL, AskedBy: me}},
+		{"PUT", "/v1/log-level", `{"level":"debug"}`, supervisor.LevelRequest{Level: "debug", AskedBy: me}},
 		{"POST", "/v1/upgrade", "", supervisor.SwitchRequest{}},
 	} {
 		f := newFake()
@@ -602,7 +632,7 @@ func TestAnUpgradeThatIsRefusedIsNotGoneOnWith(t *testing.T) {
 	if p := refuses(t, dial(t, s), 422, "POST", "/v1/upgrade", ""); p.Code != BadBinary || !strings.Contains(p.What, "this is why") {
 		t.Errorf("it says %+v", p)
 	}
-	if f.last() != (supervisor.UpgradeRequest{}) {
+	if f.last() != (supervisor.UpgradeRequest{AskedBy: myself(t)}) {
 		t.Errorf("the loop was asked for %+v", f.last())
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -49,14 +50,22 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	programs := r.URL.Query()["program"]
-	s.Log.Info("reload: asked for on the page", zap.Strings("programs", programs), zap.String("from", r.RemoteAddr))
 	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(reloadTimeout)) //nolint:errcheck // it is a socket
-	accepted, err := control.Reload(r.Context(), s.Asker, control.ReloadBody{Programs: programs, Reason: "the page"})
+	accepted, err := control.Reload(r.Context(), s.Asker, control.ReloadBody{Programs: programs, Reason: "the page"}, holder(r))
 	if err != nil {
 		control.ProblemOf(err).Write(w)
 		return
 	}
 	answer(w, http.StatusAccepted, accepted)
+}
+
+// holder is who asks for something with the token.
+func holder(r *http.Request) string {
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return "token holder from the unix socket"
+	}
+	return "token holder from " + from.Addr().Unmap().String()
 }
 
 // same takes the same time whatever is wrong.

@@ -29,7 +29,8 @@ type Receipt struct {
 	Generation int       `json:"generation"`         // the new one
 	Replaced   int       `json:"replaced,omitempty"` // the one that served before; 0: none did, it was a first start
 	Outcome    Outcome   `json:"outcome"`
-	Reason     string    `json:"reason,omitempty"` // who or what asked for it
+	Reason     string    `json:"reason,omitempty"`   // what asked for it
+	AskedBy    string    `json:"asked_by,omitempty"` // who
 	Began      time.Time `json:"began"`
 	Decided    time.Time `json:"decided,omitzero"` // when it served or failed
 	Ended      time.Time `json:"ended,omitzero"`   // when the generation that had to go was gone
@@ -116,6 +117,13 @@ func (r *Receipt) LongestQueue() int {
 // Message is the sentence in the log.
 const Message = "reload receipt"
 
+func (r *Receipt) askedBy() zap.Field {
+	if r.AskedBy == "" {
+		return zap.Skip()
+	}
+	return zap.String("asked_by", r.AskedBy)
+}
+
 // Log writes the receipt as one line.
 func (r *Receipt) Log(log *zap.Logger) {
 	f := []zap.Field{
@@ -125,7 +133,7 @@ func (r *Receipt) Log(log *zap.Logger) {
 		f = append(f, zap.Int("replaced", r.Replaced))
 	}
 	f = append(f,
-		zap.String("outcome", string(r.Outcome)), zap.String("reason", r.Reason), zap.Duration("took", r.Took),
+		zap.String("outcome", string(r.Outcome)), zap.String("reason", r.Reason), r.askedBy(), zap.Duration("took", r.Took),
 		zap.Duration("spawn_to_ready", r.SpawnToReady), zap.Duration("overlap", r.Overlap), zap.Duration("drain", r.Drain),
 		zap.Int("killed", len(r.Killed)), zap.Int("accept_queue", r.LongestQueue()),
 		zap.Int64("listen_overflows", r.ListenOverflows), zap.Int64("listen_drops", r.ListenDrops),

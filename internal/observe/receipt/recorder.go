@@ -63,7 +63,7 @@ func (r *Recorder) See(u supervisor.Update) []Receipt {
 	case supervisor.TrialBegan:
 		if b.find(u.Generation) == nil { // not learned from a status already
 			b.open = append(b.open, &course{Receipt: Receipt{
-				Program: u.Program, Generation: u.Generation, Replaced: u.Serving, Outcome: UnderWay, Reason: u.Reason, Began: u.Time}})
+				Program: u.Program, Generation: u.Generation, Replaced: u.Serving, Outcome: UnderWay, Reason: u.Reason, AskedBy: u.AskedBy, Began: u.Time}})
 		}
 	case supervisor.GenerationServes:
 		b.decide(u, Served)

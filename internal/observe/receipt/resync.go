@@ -99,7 +99,7 @@ func (b *book) begin(p supervisor.ProgramStatus, since time.Time) {
 		case supervisor.RoleTrial:
 			if b.find(g.Number) == nil {
 				b.open = append(b.open, &course{Receipt: Receipt{
-					Program: p.Name, Generation: g.Number, Replaced: serving, Outcome: UnderWay, Reason: g.Reason, Began: g.Began,
+					Program: p.Name, Generation: g.Number, Replaced: serving, Outcome: UnderWay, Reason: g.Reason, AskedBy: g.AskedBy, Began: g.Began,
 					Gap: g.Began.Before(since)}})
 			}
 		case supervisor.RoleDraining:
@@ -113,13 +113,13 @@ func (b *book) beginDrain(program string, g supervisor.GenerationStatus, serving
 	if slices.ContainsFunc(b.open, func(c *course) bool { return c.goes == g.Number }) || g.Retired == nil {
 		return
 	}
-	c := &course{goes: g.Number, Receipt: Receipt{Program: program, Reason: g.Reason, Began: g.Began, Decided: *g.Retired, Gap: g.Retired.Before(since)}}
+	c := &course{goes: g.Number, Receipt: Receipt{Program: program, Reason: g.Reason, AskedBy: g.AskedBy, Began: g.Began, Decided: *g.Retired, Gap: g.Retired.Before(since)}}
 	switch {
 	case g.Served == nil:
 		c.Generation, c.Outcome = g.Number, Failed
 	case serving != nil && serving.Served != nil && serving.Served.Equal(*g.Retired):
 		c.Generation, c.Replaced, c.Outcome = serving.Number, g.Number, Served
-		c.Began, c.Reason = serving.Began, serving.Reason
+		c.Began, c.Reason, c.AskedBy = serving.Began, serving.Reason, serving.AskedBy
 	default:
 		return
 	}

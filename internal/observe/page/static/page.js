@@ -48,6 +48,7 @@ function tickAge(e) {
 }
 
 function count(n, what) { return n + " " + what + (n === 1 ? "" : "s"); }
+const by = who => who ? " · by " + who : "";
 const word = s => String(s).split(" ")[0]; // the class of a state
 
 function render() {
@@ -71,7 +72,7 @@ function program(p) {
     problem(p),
     receipt ? el("div", { class: "when" }, timeline(p, d, receipt), legend()) : null,
     el("h3", {}, "Workers"), ...p.generations.map(generation),
-    p.generations.length ? null : el("p", { class: "summary" }, "none"),
+    p.generations.length ? null : el("p", { class: "summary" }, p.stopped_by ? "none: stopped by " + p.stopped_by : "none"),
     ...listeners(p), ...receipts(p, d, receipt));
 }
 
@@ -91,7 +92,7 @@ function problem(p) {
 function generation(g) {
   return el("div", { "data-generation": g.number, "data-role": g.role },
     el("p", { class: "gen" }, el("b", { class: g.role }, g.role + " "), "generation " + g.number + " ",
-      el("span", {}, "· " + g.reason + " · ", age(g.served || g.began, "", ""), g.held ? " · canary, held" : "")),
+      el("span", {}, "· " + g.reason + by(g.asked_by) + " · ", age(g.served || g.began, "", ""), g.held ? " · canary, held" : "")),
     el("ul", { class: "workers" }, ...[...g.workers].sort((a, b) => a.slot - b.slot).map(worker)));
 }
 
@@ -122,7 +123,7 @@ function receipts(p, d, shown) {
   const head = ["Generation", "Outcome", "When", "Took", "Spawn to ready", "Overlap", "Drain", "Killed", "Queue", "Overflows"];
   const choose = r => { chosen.set(p.name, r.generation); render(); };
   const row = r => el("tr", { tabindex: 0, "aria-selected": r === shown, "data-receipt": r.generation, "data-outcome": r.outcome,
-    title: r.reason, onclick: () => choose(r), onkeydown: e => { if (e.key === "Enter") choose(r); } },
+    title: r.reason + by(r.asked_by), onclick: () => choose(r), onkeydown: e => { if (e.key === "Enter") choose(r); } },
     el("td", {}, (r.replaced ? r.replaced + " → " : "") + r.generation), el("td", { class: word(r.outcome) }, r.outcome + (r.gap ? " (gap)" : "")),
     el("td", {}, age(r.began, "", " ago")), ...figures(r).map(v => el("td", { class: "n" }, String(v))));
   return [el("h3", {}, "Reloads"), el("div", { class: "scroll" }, el("table", {},
@@ -197,7 +198,7 @@ function renderRecent() {
   byId("recent").replaceChildren(...list.map(u => el("li", { "data-kind": u.kind },
     el("time", { datetime: u.time }, new Date(at(u.time)).toLocaleTimeString(undefined, { hourCycle: "h23" })), el("b", {}, u.program),
     el("span", {}, u.kind + [u.generation && " · generation " + u.generation, u.worker && " · worker " + u.worker, u.pid && " · PID " + u.pid,
-      u.signal && " · " + u.signal, u.reason && " · " + u.reason, u.took_ns && " · " + took(u.took_ns)].filter(Boolean).join("")))));
+      u.signal && " · " + u.signal, u.reason && " · " + u.reason, by(u.asked_by), u.took_ns && " · " + took(u.took_ns)].filter(Boolean).join("")))));
 }
 
 // What only who has the token can do.
