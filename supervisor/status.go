@@ -45,16 +45,17 @@ type DueReload struct {
 
 // GenerationStatus is one generation.
 type GenerationStatus struct {
-	Number  int            `json:"number"`
-	Role    Role           `json:"role"`
-	Reason  string         `json:"reason"`
-	AskedBy string         `json:"asked_by,omitempty"` // who asked for it
-	Held    bool           `json:"held"`               // a canary that waits
-	Slots   int            `json:"slots"`
-	Began   time.Time      `json:"began"`
-	Served  *time.Time     `json:"served,omitempty"`
-	Retired *time.Time     `json:"retired,omitempty"`
-	Workers []WorkerStatus `json:"workers"`
+	Number   int            `json:"number"`
+	Role     Role           `json:"role"`
+	Reason   string         `json:"reason"`
+	AskedBy  string         `json:"asked_by,omitempty"`   // who asked for it
+	Held     bool           `json:"held"`                 // a canary that waits
+	HeldTill *time.Time     `json:"held_until,omitempty"` // when it is promoted by itself; not there: only a person decides
+	Slots    int            `json:"slots"`
+	Began    time.Time      `json:"began"`
+	Served   *time.Time     `json:"served,omitempty"`
+	Retired  *time.Time     `json:"retired,omitempty"`
+	Workers  []WorkerStatus `json:"workers"`
 }
 
 // WorkerStatus is one worker process.
@@ -120,7 +121,7 @@ func (s *Supervisor) programStatus(p *program) ProgramStatus {
 
 func (p *program) generationStatus(g *Generation) GenerationStatus {
 	st := GenerationStatus{
-		Number: g.Number, Role: p.core.Role(g), Reason: g.Reason, AskedBy: g.AskedBy, Held: g.Held && g.Canary > 0, Slots: len(g.Slots),
+		Number: g.Number, Role: p.core.Role(g), Reason: g.Reason, AskedBy: g.AskedBy, Held: g.Held && g.Canary > 0, HeldTill: some(g.HeldTill), Slots: len(g.Slots),
 		Began: g.Began, Served: some(g.Served), Retired: some(g.Retired), Workers: []WorkerStatus{},
 	}
 	for _, w := range g.Workers {

@@ -131,6 +131,14 @@ timeout = "20s"
 	}
 }
 
+// ask runs a command of supervisord.
+func (m *master) ask(args ...string) {
+	m.Helper()
+	if out, err := exec.Command(filepath.Join(built.dir, "supervisord"), append(args, "-c", m.path("c.toml"))...).CombinedOutput(); err != nil {
+		m.Fatalf("%q: %v\n%s", args, err, out)
+	}
+}
+
 func (m *master) read(out io.Reader) {
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 1<<20)

@@ -262,6 +262,33 @@ func TestThePageThroughAReloadAFailureAndACrash(t *testing.T) {
 	}
 }
 
+func TestThePageSaysWhatWaits(t *testing.T) {
+	if _, err := exec.LookPath("chromium"); err != nil {
+		t.Skip("chromium is not installed")
+	}
+	const table = "]\nworkers = 3\nstop = { max_draining = 1 }\n"
+	m := start(t, onHTTP, table)
+	b := browse(t, m.http+"/")
+	b.until("that the program is up", `document.querySelector('[data-program=web]')?.dataset.state === "up"`)
+	waits := func(text string) {
+		t.Helper()
+		b.until("that it waits", fmt.Sprintf(`document.querySelector(".waits")?.textContent.includes(%q)`, text))
+	}
+	at := m.address()
+	letGo := hold(t, at) // so that generation 1 drains
+	eventually(t, "the request has been accepted", func() bool { return ss(at) != "" })
+	m.ask("reload", "--canary", "1", "--hold")
+	waits(`Generation 2 is a canary, and well. It waits for "supervisord promote web" or "supervisord abort web".`)
+	b.look("canary", 1280, "light")
+	m.signal(syscall.SIGHUP)
+	waits(`A reload waits (HUP · by signal HUP): generation 2, a canary, waits to be promoted or aborted.`)
+	b.look("canary-narrow", 390, "dark")
+	m.ask("promote", "web", "--no-wait")
+	waits(`A reload waits (HUP · by signal HUP): 1 generation drains, as many as stop.max_draining allows.`)
+	letGo()
+	b.until("that nothing waits", `!document.querySelector(".waits") && document.querySelector('[data-program=web]').dataset.state === "up"`)
+}
+
 func TestTheButtonsOfThePage(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "token")
 	const token = "correct-horse-battery"

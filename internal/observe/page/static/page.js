@@ -69,7 +69,7 @@ function program(p) {
   return el("article", { class: "card", "data-program": p.name, "data-state": p.state },
     el("header", {}, el("h2", {}, p.name), el("span", { class: "badge " + p.state }, p.state), el("p", { class: "summary" }, p.summary.replace(p.name + " " + p.state, "").replace(/^, /, "")),
       state.token && token() ? el("button", { type: "button", onclick: () => reload(p.name) }, "Reload") : null),
-    problem(p),
+    problem(p), waits(p),
     receipt ? el("div", { class: "when" }, timeline(p, d, receipt), legend()) : null,
     el("h3", {}, "Workers"), ...p.generations.map(generation),
     p.generations.length ? null : el("p", { class: "summary" }, p.stopped_by ? "none: stopped by " + p.stopped_by : "none"),
@@ -87,6 +87,16 @@ function problem(p) {
   if (p.lost_lines) lines.push(el("div", {}, count(p.lost_lines, "line") + " of output could not be written to the log file; the log says why."));
   if (p.retry_at) lines.push(el("div", {}, "Next try in " + span(at(p.retry_at) - now()) + "."));
   return lines.length ? el("div", { class: "problem" }, ...lines) : null;
+}
+
+// waits says what nobody decides but a person, or what a reload waits for.
+function waits(p) {
+  const lines = [], canary = p.generations.find(g => g.role === "trial" && g.held);
+  if (canary) lines.push(el("div", {}, el("strong", {}, "Generation " + canary.number + " is a canary"), ", and well. " + (canary.held_until
+    ? "It is promoted by itself in " + span(at(canary.held_until) - now()) + "."
+    : `It waits for "supervisord promote ${p.name}" or "supervisord abort ${p.name}".`)));
+  if (p.due) lines.push(el("div", {}, "A reload waits (" + p.due.reason + by(p.due.asked_by) + "): " + p.due.waits_for + "."));
+  return lines.length ? el("div", { class: "waits" }, ...lines) : null;
 }
 
 function generation(g) {
