@@ -82,7 +82,8 @@ type Ticket struct {
 	Generation int    `json:"generation"`
 	Instance   string `json:"instance"` // see Status: the numbers of another one mean something else
 
-	Since *time.Time `json:"since,omitempty"` // of a Start: it has served since then, and there is nothing to wait for
+	Since   *time.Time `json:"since,omitempty"`   // of a Start: it has served since then, and there is nothing to wait for
+	Stopped bool       `json:"stopped,omitempty"` // of a Stop: it had stopped before, and there is nothing to wait for
 }
 
 // What Do answers when it cannot do what was asked.
@@ -213,16 +214,23 @@ func (s *Supervisor) programAsked(r ProgramRequest) (Ticket, error) {
 	if p == nil {
 		return Ticket{}, s.noProgram(r.Program)
 	}
-	if _, start := r.Event.(Start); start && !s.stopping && p.core.serves() && p.core.Serving != nil {
-		served := p.core.Serving.Served
-		return Ticket{p.core.Name, p.core.Serving.Number, s.instance, &served}, nil
+	switch r.Event.(type) {
+	case Start:
+		if !s.stopping && p.core.serves() && p.core.Serving != nil {
+			served := p.core.Serving.Served
+			return Ticket{Program: p.core.Name, Generation: p.core.Serving.Number, Instance: s.instance, Since: &served}, nil
+		}
+	case Stop:
+		if p.core.Goal == Halt && p.core.live() == 0 {
+			return Ticket{Program: p.core.Name, Generation: p.core.LastGeneration, Instance: s.instance, Stopped: true}, nil
+		}
 	}
 	err := s.give(p, r.Event, r.AskedBy)
 	return s.ticket(p), err
 }
 
 func (s *Supervisor) ticket(p *program) Ticket {
-	return Ticket{p.core.Name, p.core.Awaited(), s.instance, nil}
+	return Ticket{Program: p.core.Name, Generation: p.core.Awaited(), Instance: s.instance}
 }
 
 // give gives a program an event that an operator wants it to have.

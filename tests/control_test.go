@@ -363,6 +363,22 @@ func TestStartOfAProgramThatRunsSaysSinceWhen(t *testing.T) {
 	}
 }
 
+func TestStopOfAProgramThatHasStoppedSaysSo(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	if out := m.CtlOK("stop", "web"); !strings.Contains(out, "web: stopped") {
+		t.Errorf("it says %s", out)
+	}
+	for _, args := range [][]string{{"stop", "web"}, {"stop", "web", "--no-wait"}} {
+		if out := m.CtlOK(args...); !strings.Contains(out, "web: already stopped") {
+			t.Errorf("%v says %s", args, out)
+		}
+	}
+	m.CtlOK("restart", "web")
+	m.Serves(2)
+}
+
 func TestAGenerationThatIsGoneIsNotSaidToDrain(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web+"[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\n")

@@ -241,18 +241,25 @@ func ticketsOf(ask func(context.Context) ([]supervisor.Ticket, error)) func(cont
 	}
 }
 
-// already is the verdict on a start of a program that runs; nil: there is something to wait for.
+// already is the verdict on a start of a program that runs, or a stop of one that does not; nil: there is something to wait for.
 func already(tickets []supervisor.Ticket) *control.Verdict {
-	if len(tickets) != 1 || tickets[0].Since == nil {
+	if len(tickets) != 1 {
 		return nil
 	}
 	t := tickets[0]
-	return &control.Verdict{Outcome: control.Serves, Programs: []control.ProgramVerdict{
-		{Program: t.Program, Generation: t.Generation, Outcome: control.Serves, Since: t.Since},
-	}}
+	p := control.ProgramVerdict{Program: t.Program, Generation: t.Generation, Since: t.Since, Already: t.Stopped}
+	switch {
+	case t.Since != nil:
+		p.Outcome = control.Serves
+	case t.Stopped:
+		p.Outcome, p.Drained = control.Down, true
+	default:
+		return nil
+	}
+	return &control.Verdict{Outcome: p.Outcome, Programs: []control.ProgramVerdict{p}}
 }
 
-// runsAlready says so to whoever does not wait for a start.
+// runsAlready says so to whoever does not wait for a start, or a stop.
 func (s *showing) runsAlready(l control.Line) {
 	if v := l.Program; v != nil && !s.json {
 		fmt.Println(describe(*v))

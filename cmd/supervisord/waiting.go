@@ -173,6 +173,9 @@ func describe(p control.ProgramVerdict) string {
 	case control.Held:
 		return fmt.Sprintf("%s: the canary is well and held; `supervisord promote %s` or `abort %s`", it, p.Program, p.Program)
 	case control.Down:
+		if p.Already {
+			return p.Program + ": already stopped"
+		}
 		return p.Program + ": stopped"
 	case control.Killed:
 		return fmt.Sprintf("%s: %d of the old workers had to be killed%s", it, p.Killed, note(p.Reason))

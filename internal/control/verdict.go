@@ -58,7 +58,8 @@ type ProgramVerdict struct {
 	Drain      time.Duration `json:"drain_ns,omitempty"` // how long that took
 	Killed     int           `json:"killed,omitempty"`   // workers of the generation before that had to be killed
 
-	Since *time.Time `json:"since,omitempty"` // it has served since then, and there was nothing to do
+	Since   *time.Time `json:"since,omitempty"`   // it has served since then, and there was nothing to do
+	Already bool       `json:"already,omitempty"` // of Down: it had stopped before, and there was nothing to do
 
 	instance string // of the ticket; "": it does not say
 }
