@@ -93,3 +93,45 @@ func TestGenerationWhoseFilesHangFailsToBePrepared(t *testing.T) {
 		s.count(1)
 	}, testProgram(t, "web"))
 }
+
+// stuck is a watcher whose look at the files does not end until the test lets it.
+type stuck struct {
+	fakeWatcher
+	gate chan struct{}
+	sets *atomic.Int32
+}
+
+func (w stuck) Set(map[string][]string) error {
+	if w.sets.Add(1) > 1 { // the first look is before the loop runs
+		<-w.gate
+	}
+	return nil
+}
+
+func TestWatchedFilesThatHangHoldUpNeitherReloadsNorTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, testProgram(t, "web"))
+		w := stuck{s.watcher, make(chan struct{}), new(atomic.Int32)}
+		s.super.Watch = w
+		if err := s.super.Start(s.conf, nil); err != nil {
+			t.Fatal(err)
+		}
+		s.run()
+		s.workers()[0].ready()
+		s.hup()
+		s.workers()[1].ready()
+		s.hup()
+		s.count(3)
+		if n := w.sets.Load(); n != 2 {
+			t.Errorf("the watcher was asked %d times, and the second look has not ended", n)
+		}
+		time.Sleep(readTimeout)
+		synctest.Wait()
+		if s.logged("cannot watch files; reload with HUP") != 1 || w.sets.Load() != 3 {
+			t.Errorf("%d errors, %d looks", s.logged("cannot watch files; reload with HUP"), w.sets.Load())
+		}
+		s.end()
+		close(w.gate)
+		synctest.Wait()
+	})
+}
