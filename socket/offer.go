@@ -238,29 +238,40 @@ func (a address) isBound(bound string) bool {
 	return a.network+" "+bound == a.String()
 }
 
-// adopt makes the offered socket one of r's.
+// adopt makes the offered socket one of r's. One that cannot be made quite what r wants is returned with the error, for those who
+// have no choice.
 func (o *offer) adopt(r Resolved) (s *sock, back func(), err error) {
 	s = &sock{fd: o.FD, foreign: o.key == "" && !o.Ours || o.whose == "f", silent: !o.Listens}
 	if path := o.path(); path != "" {
-		if s.file, _, err = identify(unix.AT_FDCWD, path, 0); err != nil {
-			return nil, nil, refused(r, err)
-		}
-	} else if len(o.whose) == 16 {
+		s.file, _, err = identify(unix.AT_FDCWD, path, 0)
+	}
+	if s.file == (identity{}) && len(o.whose) == 16 {
 		s.file = identity{born: -1} // it had a path, and no inode is this one
 	}
+	back = func() { o.taken = false }
+	if err != nil {
+		err = refused(r, err)
+	} else {
+		err = o.fit(s, r)
+	}
+	o.taken = true
+	return s, back, err
+}
+
+// fit gives the socket the options that r wants.
+func (o *offer) fit(s *sock, r Resolved) error {
 	if err := o.suits(r); err != nil {
-		return nil, nil, err
+		return err
 	}
 	for _, t := range tunables {
 		if !t.fits(r.at) || t.off(r) && (s.foreign || !t.early) {
 			continue
 		}
 		if err := t.set(s, r); err != nil {
-			return nil, nil, fmt.Errorf("cannot set %s of the inherited socket %s: %w", t.name, r.at, advise(r, err))
+			return fmt.Errorf("cannot set %s of the inherited socket %s: %w", t.name, r.at, advise(r, err))
 		}
 	}
-	o.taken = true
-	return s, func() { o.taken = false }, nil
+	return nil
 }
 
 // suits checks what cannot be changed on a live socket, and sets the mode of one that no worker of ours has yet.

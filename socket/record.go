@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"unicode/utf8"
 )
 
 // record is a Resolved as it is written down for the supervisor's next image, which then needs no resolver.
@@ -13,13 +14,18 @@ type record struct {
 	IP       netip.Addr
 	Port     uint16
 	Path     string
+	RawPath  []byte `json:",omitempty"` // Path, where it is not UTF-8
 	Dual     bool
 	UID, GID int
 }
 
 // MarshalJSON writes r down, with what was looked up for it.
 func (r Resolved) MarshalJSON() ([]byte, error) {
-	return json.Marshal(record{r.Spec, r.at.network, r.at.ip, r.at.port, r.at.path, r.at.dual, r.uid, r.gid})
+	w := record{Spec: r.Spec, Network: r.at.network, IP: r.at.ip, Port: r.at.port, Path: r.at.path, Dual: r.at.dual, UID: r.uid, GID: r.gid}
+	if !utf8.ValidString(r.at.path) {
+		w.RawPath = []byte(r.at.path)
+	}
+	return json.Marshal(w)
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote. It refuses what Resolve could not have made.
@@ -27,6 +33,9 @@ func (r *Resolved) UnmarshalJSON(data []byte) error {
 	var w record
 	if err := json.Unmarshal(data, &w); err != nil {
 		return err
+	}
+	if w.RawPath != nil {
+		w.Path = string(w.RawPath)
 	}
 	if err := w.Spec.Check(); err != nil {
 		return err

@@ -36,67 +36,6 @@ func (t *Table) Update(want []Want) error {
 	return nil
 }
 
-// Generation is what a generation that lives has of a listener, for Resume.
-type Generation struct {
-	Resolved
-	Claim  string
-	Serves bool // it is the one that serves
-}
-
-// Resume takes the sockets of generations that live from those that were offered, and holds them: in a new table, before the first
-// Update. What was not offered is opened. It is all or nothing.
-func (t *Table) Resume(generations []Generation) error {
-	u := &update{table: t, resuming: true}
-	for _, g := range generations {
-		if err := u.resume(g); err != nil {
-			u.rollBack()
-			*t = Table{listeners: map[string]*listener{}, offers: t.offers}
-			return err
-		}
-	}
-	for _, l := range t.listeners {
-		slices.SortFunc(l.lanes, func(a, b *lane) int { return a.number - b.number })
-		l.closed = !slices.ContainsFunc(l.lanes, func(ln *lane) bool { return !ln.slots[0].silent })
-		t.settle(l)
-	}
-	t.settleOffers()
-	return nil
-}
-
-func (u *update) resume(g Generation) error {
-	c := parseClaim(g.Claim)
-	key := g.Key()
-	l := u.table.listeners[key]
-	if l == nil {
-		l = &listener{key: key}
-		u.table.listeners[key] = l
-	}
-	ln := l.lane(c.lane)
-	if ln == nil {
-		ln = &lane{number: c.lane, r: g.Resolved, holds: map[int]int{}}
-	}
-	slots := max(1, c.slots)
-	s := stage{want: Want{Resolved: g.Resolved, Slots: slots}, listener: l, lane: ln, number: c.lane}
-	for slot := len(ln.slots); slot < slots; slot++ {
-		fresh, err := u.obtain(&s, slot, opening{shared: len(l.lanes) > 0})
-		if err != nil {
-			return err
-		}
-		ln.slots = append(ln.slots, fresh)
-	}
-	if l.lane(c.lane) == nil {
-		l.lanes = append(l.lanes, ln)
-	}
-	ln.holds[slots]++
-	if g.Serves || l.serves == nil {
-		l.serves = ln
-	}
-	if g.Serves {
-		ln.active = slots
-	}
-	return nil
-}
-
 // merge makes one of the wants that have one key.
 func merge(want []Want) ([]Want, error) {
 	var merged []Want
@@ -153,7 +92,8 @@ type update struct {
 	stages []stage
 	undo   []func()
 
-	resuming bool // see Resume
+	resuming bool    // see Resume
+	problems []error // likewise
 }
 
 // stage is one listener as it will be.
@@ -324,7 +264,10 @@ func (u *update) obtain(s *stage, slot int, how opening) (*sock, error) {
 	}
 	if o := u.table.offered(r, slot, lane); o != nil {
 		taken, back, err := o.adopt(r)
-		if err != nil {
+		if err != nil && u.resuming {
+			u.problems = append(u.problems, err) // its workers have it as it is
+		} else if err != nil {
+			back()
 			return nil, err
 		}
 		u.undo = append(u.undo, back)

@@ -306,7 +306,7 @@ func (w *world) live() {
 		var err error
 		if h.Programs() {
 			w.endUnknown(h)
-			err = w.super.Restore(h)
+			w.super.Restore(h)
 		} else {
 			w.endUnknown(h)
 			err = w.super.Start(w.config, h)

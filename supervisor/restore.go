@@ -42,7 +42,7 @@ type Handover struct {
 // ReadHandover reads what environ (as os.Environ gives it) says that this process, pid, was started with. It changes nothing
 // but the close-on-exec flags. A state that cannot be read is an error: the caller decides who goes on.
 func ReadHandover(environ []string, pid int) (*Handover, error) {
-	h := &Handover{memfds: map[string]int{}, workers: map[string]int{}, extra: map[string]int{}}
+	h := newHandover()
 	if value := getenv(environ, handoverVariable); value != "" {
 		return h, h.readUpgrade(value, environ)
 	}
@@ -55,6 +55,10 @@ func ReadHandover(environ []string, pid int) (*Handover, error) {
 	}
 	h.readStore()
 	return h, nil
+}
+
+func newHandover() *Handover {
+	return &Handover{memfds: map[string]int{}, workers: map[string]int{}, extra: map[string]int{}}
 }
 
 func getenv(environ []string, name string) string {
@@ -95,10 +99,15 @@ func (h *Handover) readUpgrade(value string, environ []string) error {
 	if err != nil {
 		return fmt.Errorf("cannot read the state: %w", err)
 	}
+	h.upgrade, h.gone = true, GoneBack(environ)
+	return h.decode(text)
+}
+
+// decode reads the record of an image that executes this one, or tries it, and takes the descriptors that it names.
+func (h *Handover) decode(text []byte) (err error) {
 	if h.record, h.sequence, err = decodeRecord(text); err != nil {
 		return err
 	}
-	h.upgrade, h.gone = true, GoneBack(environ)
 	for name, fd := range h.record.Descriptors {
 		i, err := socket.Examine(fd, name)
 		if err != nil {
@@ -214,9 +223,9 @@ func (h *Handover) Extra(name string) int {
 }
 
 // Restore takes over what was handed over, in place of Start. The workers are not touched: they are adopted where they are, and
-// what was interrupted goes on. It fails only for want of a listening socket. What else cannot be had is logged, and tried again
-// by a reload or with the next worker.
-func (s *Supervisor) Restore(h *Handover) error {
+// what was interrupted goes on. Nothing is an error that the workers can do without: a log file, a path, a socket is logged, and
+// tried again by a reload or with the next worker. Who fails here leaves them without a supervisor.
+func (s *Supervisor) Restore(h *Handover) {
 	k := s.keeper
 	s.keeper = nil // until all is restored, what could be written down is less than what is there
 	defer func() { s.keeper = k }()
@@ -224,9 +233,7 @@ func (s *Supervisor) Restore(h *Handover) error {
 	s.table.Offer(h.sockets)
 	h.record.ownListeners()
 	s.tellProblems(h)
-	if err := s.restoreListeners(h.record); err != nil {
-		return err
-	}
+	s.restoreListeners(h.record)
 	for _, ps := range h.record.Programs {
 		h.record.rebase(ps.Core, time.Now())
 		s.restoreProgram(ps)
@@ -249,7 +256,6 @@ func (s *Supervisor) Restore(h *Handover) error {
 	if r := h.record.Reload; r != nil {
 		s.reload(request{reason: r.Reason, itself: true, all: r.All})
 	}
-	return nil
 }
 
 // tellProblems logs what is not as it should be of what was handed over.
@@ -261,10 +267,26 @@ func (s *Supervisor) tellProblems(h *Handover) {
 
 // restoreListeners gives every generation that lives the sockets that it had, and then opens what the configuration wants. What it
 // cannot have of that the generations do not need.
-func (s *Supervisor) restoreListeners(st *Record) error {
-	var held []socket.Generation
+func (s *Supervisor) restoreListeners(r *Record) {
+	for _, err := range s.table.Resume(r.held()) {
+		s.Log.Error("a listener is not what it was before; its workers keep the socket that they have, and the next reload tries again", zap.Error(err))
+	}
 	var newest []socket.Want
-	for _, p := range st.Programs {
+	for _, p := range r.Programs {
+		for _, l := range p.Listeners {
+			if !p.Removed {
+				newest = append(newest, socket.Want{Resolved: l, Slots: p.Core.Config.Workers, Together: true})
+			}
+		}
+	}
+	s.wantAgain(newest)
+	s.dropSockets()
+}
+
+// held lists what the generations that live have of listeners.
+func (r *Record) held() []socket.Generation {
+	var held []socket.Generation
+	for _, p := range r.Programs {
 		for _, g := range p.Generations {
 			if g.Snapshot == nil {
 				continue
@@ -274,18 +296,8 @@ func (s *Supervisor) restoreListeners(st *Record) error {
 				held = append(held, socket.Generation{Resolved: l, Claim: socket.ClaimOn(l, g.Claims), Serves: serves})
 			}
 		}
-		for _, l := range p.Listeners {
-			if !p.Removed {
-				newest = append(newest, socket.Want{Resolved: l, Slots: p.Core.Config.Workers, Together: true})
-			}
-		}
 	}
-	if err := s.table.Resume(held); err != nil {
-		return err
-	}
-	s.wantAgain(newest)
-	s.dropSockets()
-	return nil
+	return held
 }
 
 func (p *ProgramRecord) generation(number int) *GenerationRecord {
@@ -350,17 +362,23 @@ func (s *Supervisor) adopt(p *program, cg *Generation, w *Worker, ws WorkerRecor
 	}
 	p.told[w.Number] = ws.Told
 	number := w.Number
-	a := worker.Adoption{State: ws.State, Descriptors: map[string]int{}, Spec: p.generations[cg.Number].workerSpec(s.table, cg.Config, w)}
+	a := adoption(p.core.Name, ws, p.generations[cg.Number].workerSpec(s.table, cg.Config, w), fds)
+	p.workers[number] = s.Launcher.Adopt(a, func(e worker.Event) { s.post(workerNote{p, number, e}) })
+	s.Log.Info("worker is adopted", zap.String("program", p.core.Name), zap.Int("generation", cg.Number),
+		zap.Int("worker", number), zap.Int("pid", ws.PID), zap.String("state", string(w.State)))
+}
+
+// adoption takes the descriptors of a worker out of those that were handed over.
+func adoption(program string, ws WorkerRecord, spec worker.Spec, fds map[string]int) worker.Adoption {
+	a := worker.Adoption{State: ws.State, Descriptors: map[string]int{}, Spec: spec}
 	for _, kind := range workerFDKinds {
-		name := workerFD(p.core.Name, number, kind)
+		name := workerFD(program, ws.Number, kind)
 		if fd, ok := fds[name]; ok {
 			a.Descriptors[kind] = fd
 			delete(fds, name)
 		}
 	}
-	p.workers[number] = s.Launcher.Adopt(a, func(e worker.Event) { s.post(workerNote{p, number, e}) })
-	s.Log.Info("worker is adopted", zap.String("program", p.core.Name), zap.Int("generation", cg.Number),
-		zap.Int("worker", number), zap.Int("pid", ws.PID), zap.String("state", string(w.State)))
+	return a
 }
 
 // resend performs the step of a stop plan that was decided and perhaps not performed: the death came in between.

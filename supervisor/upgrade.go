@@ -36,7 +36,7 @@ const freezeTimeout = 2 * time.Second
 
 // Upgrader replaces the image of this process by a new one.
 type Upgrader interface {
-	// Check is the command that tries the new binary: it must read the state at CheckFD, and the configuration.
+	// Check is the command that tries the new binary: it must Rehearse with CheckFD, and read the configuration.
 	Check() []string
 	// Args returns the path of the new binary and its arguments.
 	Args() (path string, argv []string)
@@ -57,12 +57,16 @@ func (s *Supervisor) upgrade(reply chan answer, by string) {
 	}
 	s.Log.Info("upgrade: trying the new binary", askedBy(by), zap.Strings("command", s.Upgrade.Check()))
 	s.upgrading, s.passed, s.stumbled = true, false, ""
-	text, err := encodeRecord(s.record(), 0)
+	r, err := s.rehearsal()
 	if err != nil {
 		s.tried(upgradeNote{err, reply})
 		return
 	}
-	s.running.Go(func() { s.post(upgradeNote{s.try(text), reply}) })
+	s.running.Go(func() {
+		err := s.try(r)
+		r.close()
+		s.post(upgradeNote{err, reply})
+	})
 }
 
 func (s *Supervisor) mayUpgrade() error {
@@ -77,8 +81,8 @@ func (s *Supervisor) mayUpgrade() error {
 	return nil
 }
 
-func (s *Supervisor) try(state []byte) error {
-	fd, err := memfd("state", state)
+func (s *Supervisor) try(r *rehearsal) error {
+	fd, err := memfd("state", r.record)
 	if err != nil {
 		return err
 	}
@@ -91,7 +95,7 @@ func (s *Supervisor) try(state []byte) error {
 	}
 	err = s.Launcher.Run(ctx, worker.Spec{
 		Command: s.Upgrade.Check(), Directory: dir, Environment: worker.Inheritable(os.Environ()),
-		Sockets: []int{fd}, Stdout: worker.Output{Kind: worker.Null}, Stderr: worker.Output{Kind: worker.Null},
+		Sockets: append([]int{fd}, r.fds...), Stdout: worker.Output{Kind: worker.Null}, Stderr: worker.Output{Kind: worker.Null},
 	})
 	if err == nil && s.Systemd != nil {
 		// A new image that dies at once leaves to the next one what systemd has. What is not sent by then, the new image sends.

@@ -124,12 +124,12 @@ func broken(t *testing.T) string {
 	fails := func(where string) string {
 		return "if os.Getenv(\"BROKEN\") == \"" + where + "\" { return errors.New(\"broken on purpose\") }\n"
 	}
-	restore, end := "func (s *Supervisor) Restore(h *Handover) error {\n", "\ts.drop(h)\n\tc := &config.Config"
+	restore, call := "func (s *Supervisor) Restore(h *Handover) {\n", "\td.supervisor.Restore(d.handover)\n"
 	spawned := "signal.Notify(l.chld, syscall.SIGCHLD)\n"
 	return lab.Variant(t,
 		lab.Edit("supervisor/restore.go", "import (\n", "import (\n\t\"os\"\n"),
-		lab.Edit("supervisor/restore.go", restore, restore+fails("error")+"if os.Getenv(\"BROKEN\") == \"panic\" { panic(\"broken on purpose\") }\n"),
-		lab.Edit("supervisor/restore.go", end, fails("adopted")+end),
+		lab.Edit("supervisor/restore.go", restore, restore+"if os.Getenv(\"BROKEN\") == \"panic\" { panic(\"broken on purpose\") }\n"),
+		lab.Edit("cmd/supervisord/run.go", call, fails("error")+call+fails("adopted")),
 		lab.Edit("worker/launcher.go", "\t"+spawned, "if os.Getenv(\"BROKEN\") == \"before\" { return nil, errors.New(\"broken on purpose\") }\n"+spawned),
 	)
 }

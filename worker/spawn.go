@@ -158,6 +158,9 @@ func (b *birth) stream(o Output, own int, name string) (int, error) {
 // sockets only looks at the flags of the descriptors: the open file descriptions are shared with workers that serve.
 func (b *birth) sockets() *stepError {
 	for i, fd := range b.w.spec.Sockets {
+		if fd < 0 {
+			return failed(stepSockets, fmt.Errorf("listener %d is not open: the log says why; mend it and reload", i+1))
+		}
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
 			return failed(stepSockets, fmt.Errorf("socket %d (descriptor %d): %w", i, fd, err))
 		}

@@ -275,9 +275,7 @@ func (d *master) open() error {
 	if reason := supervisor.GoneBack(os.Environ()); reason != "" {
 		d.log.Error("upgrade failed: the new binary could not go on; this one is back", zap.String("reason", reason))
 	}
-	if err := d.supervisor.Restore(d.handover); err != nil {
-		return err
-	}
+	d.supervisor.Restore(d.handover)
 	if err := d.starter.restored(d); err != nil {
 		d.log.Error("the log goes on where it went before", zap.Error(err))
 	}

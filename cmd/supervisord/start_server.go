@@ -211,7 +211,7 @@ func (f *startServerFlags) stopServer() error {
 
 // check is what checkHandoverCommand does, for this command line.
 func (f *startServerFlags) check() error {
-	if err := supervisor.CheckRecord(supervisor.CheckFD); err != nil {
+	if err := supervisor.Rehearse(supervisor.CheckFD); err != nil {
 		return err
 	}
 	_, err := f.options.Load()

@@ -27,7 +27,7 @@ func checkHandoverCommand(path *string) *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			if err := supervisor.CheckRecord(supervisor.CheckFD); err != nil {
+			if err := supervisor.Rehearse(supervisor.CheckFD); err != nil {
 				return err
 			}
 			_, err := config.Load(*path)

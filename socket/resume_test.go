@@ -1,0 +1,108 @@
+package socket
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// resumed hands the sockets of a table over, after spoil, to another one in which generations with these claims live.
+func resumed(t *testing.T, before *Table, w Want, claims []string, spoil func()) (*Table, []error) {
+	t.Helper()
+	offers := handedOver(t, before)
+	spoil()
+	table := newTable(t)
+	table.Offer(offers)
+	return table, table.Resume([]Generation{{Resolved: w.Resolved, Claim: claims[0], Serves: true}})
+}
+
+func TestASocketWhosePathIsGoneIsKeptWhateverStandsThereNow(t *testing.T) {
+	for what, put := range map[string]func(path string) error{
+		"nothing":     func(string) error { return nil },
+		"a file":      func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) },
+		"a directory": func(path string) error { return os.Mkdir(path, 0o700) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			spec, path := onDisk(t)
+			before, w, fd := opened(t, spec)
+			claims := before.Hold([]string{w.Key()})
+			table, problems := resumed(t, before, w, claims, func() {
+				if err := errors.Join(os.Remove(path), put(path)); err != nil {
+					t.Fatal(err)
+				}
+			})
+			if len(problems) > 0 || inodeOf(t, table.FD(claims[0], 0)) != inodeOf(t, fd) {
+				t.Errorf("the generation has another socket: %v", problems)
+			}
+			if err := table.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Lstat(path); what != "nothing" && err != nil {
+				t.Errorf("what stands at the path is gone: %v", err)
+			}
+		})
+	}
+}
+
+func TestAnOptionThatCannotBeSetDoesNotKeepAGenerationFromItsSocket(t *testing.T) {
+	before := newTable(t)
+	w := want(t, Spec{Address: freePort(t)})
+	apply(t, before, w)
+	claims := before.Hold([]string{w.Key()})
+	slots := w
+	slots.PerSlot = true // which the socket cannot have
+	offers := handedOver(t, before)
+	table := newTable(t)
+	table.Offer(offers)
+	if err := unix.SetsockoptInt(offers[0].FD, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0); err != nil {
+		t.Fatal(err)
+	}
+	problems := table.Resume([]Generation{{Resolved: slots.Resolved, Claim: claims[0], Serves: true}})
+	if len(problems) != 1 || inodeOf(t, table.FD(claims[0], 0)) != inodeOf(t, before.FD(claims[0], 0)) {
+		t.Errorf("problems: %v", problems)
+	}
+}
+
+func TestASlotWithoutASocketOfItsOwnSharesThatOfAnother(t *testing.T) {
+	table, _, fd := opened(t, Spec{Address: "127.0.0.1:0"})
+	nowhere := want(t, Spec{Address: "192.0.2.77:80", PerSlot: true})
+	first, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln := &lane{r: nowhere.Resolved, slots: []*sock{{fd: first}}}
+	u := &update{table: table, resuming: true}
+	u.fill(&listener{}, ln, 3)
+	if len(u.problems) != 2 || len(ln.slots) != 3 {
+		t.Fatalf("%d sockets, problems %v", len(ln.slots), u.problems)
+	}
+	for _, s := range ln.slots {
+		if inodeOf(t, s.fd) != inodeOf(t, fd) {
+			t.Error("a slot has another socket")
+		}
+		unix.Close(s.fd)
+	}
+}
+
+func TestRehearseFindsASocketThatIsMissingAndTouchesNone(t *testing.T) {
+	before := newTable(t)
+	w := want(t, Spec{Name: "web", Address: freePort(t)})
+	apply(t, before, w)
+	claims := before.Hold([]string{w.Key()})
+	generations := []Generation{{Resolved: w.Resolved, Claim: claims[0], Serves: true}, {Resolved: w.Resolved, Claim: claims[0]}}
+	table := NewTable()
+	offers := handedOver(t, before)
+	table.Offer(offers)
+	if err := table.Rehearse(generations); err != nil {
+		t.Error(err)
+	}
+	for _, o := range offers {
+		unix.Close(o.FD)
+	}
+	if err := NewTable().Rehearse(generations); err == nil || !strings.Contains(err.Error(), `"web"`) {
+		t.Errorf("without the socket: %v", err)
+	}
+}

@@ -1,0 +1,154 @@
+package attack
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"example.org/supervisord/internal/lab"
+)
+
+// spoiled is what may have happened to the world since the workers were started. mend undoes it.
+var spoiled = map[string]func(t *testing.T, m *lab.Supervisord) (mend func()){
+	"the folder of logs and sockets is gone": func(t *testing.T, m *lab.Supervisord) func() {
+		lab.Must(t, os.RemoveAll(m.Path("d")))
+		return func() { lab.Must(t, os.Mkdir(m.Path("d"), 0o755)) }
+	},
+	"a directory stands where the log file stood": func(t *testing.T, m *lab.Supervisord) func() {
+		lab.Must(t, os.Remove(m.Path("d/out.log")))
+		lab.Must(t, os.Mkdir(m.Path("d/out.log"), 0o755))
+		return func() { lab.Must(t, os.Remove(m.Path("d/out.log"))) }
+	},
+	"a file stands where the socket stood": func(t *testing.T, m *lab.Supervisord) func() {
+		lab.Must(t, os.Remove(m.Path("d/web.sock")))
+		m.File("d/web.sock", "x")
+		return func() { lab.Must(t, os.Remove(m.Path("d/web.sock"))) }
+	},
+	"another process listens there": func(t *testing.T, m *lab.Supervisord) func() {
+		lab.Must(t, os.Remove(m.Path("d/web.sock")))
+		other, err := net.Listen("unix", m.Path("d/web.sock"))
+		lab.Must(t, err)
+		t.Cleanup(func() { other.Close() })
+		return func() { lab.Must(t, other.Close()) }
+	},
+	"the runtime directory is a file": func(t *testing.T, m *lab.Supervisord) func() {
+		lab.Must(t, os.RemoveAll(m.Path("run")))
+		m.File("run", "x")
+		return func() { lab.Must(t, os.Remove(m.Path("run"))) }
+	},
+}
+
+const manyThings = `
+[program.web]
+command = [{worker}]
+stdout = "{dir}/d/out.log"
+[[program.web.listen]]
+name = "http"
+address = "127.0.0.1:0"
+[[program.web.listen]]
+name = "path"
+address = "unix:{dir}/d/web.sock"
+[program.web.ready]
+method = "notify"
+`
+
+// takenOver starts a supervisord, spoils what it has opened, and has the next one take over. It fails unless the worker goes on,
+// and the next reload works when all is mended.
+func takenOver(t *testing.T, spoil func(*testing.T, *lab.Supervisord) func(), next func(*lab.Supervisord)) {
+	t.Parallel()
+	m := lab.Prepare(t)
+	lab.Must(t, os.Mkdir(m.Path("d"), 0o755))
+	sd := lab.NewSystemd(t)
+	sd.Launches(m)
+	m.Start(manyThings)
+	m.Serves(1)
+	worker, address := m.WorkerPID(1), m.Address()
+	sd.AwaitStored(".pidfd", 1)
+	sd.AwaitStored(".stdout", 1)
+	mend := spoil(t, m)
+	next(m)
+	sd.Launches(m)
+	if !alive(m) {
+		m.Launch("-c", m.Path("config.toml"))
+	}
+	m.Await(lab.Says(lab.Adopted), lab.PID(worker))
+	m.Settle()
+	if body := lab.Ask(t, address, "/"); !strings.Contains(body, fmt.Sprintf("pid=%d ", worker)) && !strings.Contains(body, "generation=2") {
+		t.Errorf("there answers %s", body)
+	}
+	m.Never(lab.Says(lab.UpgradeFailed))
+	mend()
+	served := m.Count(lab.Says(lab.GenerationServes))
+	m.Reload()
+	m.AwaitN(served+1, lab.Says(lab.GenerationServes))
+	lab.Ask(t, address, "/")
+	lab.Ask(t, "unix:"+m.Path("d/web.sock"), "/")
+}
+
+func alive(m *lab.Supervisord) bool { return lab.Alive(m.PID()) }
+
+func TestUpgradeGoesOnWhateverHasHappenedToFilesAndPaths(t *testing.T) {
+	t.Parallel()
+	for what, spoil := range spoiled {
+		t.Run(what, func(t *testing.T) {
+			takenOver(t, spoil, func(m *lab.Supervisord) { m.Upgrade(lab.Upgraded) })
+		})
+	}
+}
+
+func TestTheNextSupervisordGoesOnWhateverHasHappenedToFilesAndPaths(t *testing.T) {
+	t.Parallel()
+	for what, spoil := range spoiled {
+		t.Run(what, func(t *testing.T) {
+			takenOver(t, spoil, (*lab.Supervisord).Die)
+		})
+	}
+}
+
+func TestUpgradeKeepsEveryByteOfAnEnvironment(t *testing.T) {
+	t.Parallel()
+	m := lab.Prepare(t)
+	secret := []byte("p\xe4ss\xffword")
+	lab.Must(t, os.WriteFile(m.Path("e.env"), append([]byte("SECRET="), secret...), 0o644))
+	m.Start(strings.Replace(lab.Web, "\n[[", "\nenvironment_file = [\"{dir}/e.env\"]\nrestart = { backoff = { min = \"10ms\", max = \"10ms\" } }\n[[", 1))
+	m.Serves(1)
+	m.Upgrade(lab.Upgraded)
+	adopted := m.Await(lab.Says(lab.Adopted))
+	lab.Must(t, syscall.Kill(adopted.PID, syscall.SIGKILL))
+	ready := m.Await(lab.Says(lab.WorkerReady), lab.After(adopted))
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", ready.PID))
+	lab.Must(t, err)
+	if !bytes.Contains(environ, append([]byte("\x00SECRET="), append(secret, 0)...)) {
+		t.Errorf("the environment is %q", environ)
+	}
+}
+
+func TestABinaryThatDoesNotRecogniseASocketIsRefused(t *testing.T) {
+	t.Parallel()
+	m := lab.WithOwnBinary(t)
+	m.Start(lab.Web)
+	m.Serves(1)
+	worker := m.WorkerPID(1)
+	m.Replace(lab.Variant(t, lab.Edit("socket/offer.go", "`^s\\.[ -~]*\\.", "`^S\\.[ -~]*\\.")))
+	if line := m.Upgrade(lab.UpgradeRefused); !strings.Contains(line.Text, "is not among those that are handed over") {
+		t.Errorf("it is refused: %s", line.Text)
+	}
+	m.Untouched(worker)
+}
+
+func TestABinaryThatPanicsAsItTakesOverAProgramIsRefused(t *testing.T) {
+	t.Parallel()
+	m := lab.WithOwnBinary(t)
+	m.Start(lab.Web)
+	m.Serves(1)
+	worker := m.WorkerPID(1)
+	m.Replace(lab.Variant(t, lab.Edit("supervisor/perform.go", "\tvar passed []socket.Passed\n", "\tvar passed []socket.Passed\n\tpanic(\"on the way\")\n")))
+	if line := m.Upgrade(lab.UpgradeRefused); !strings.Contains(line.Text, "on the way") && !strings.Contains(line.Text, "exited with status 2") {
+		t.Errorf("it is refused: %s", line.Text)
+	}
+	m.Untouched(worker)
+}
