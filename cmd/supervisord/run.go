@@ -16,6 +16,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/control"
+	"example.org/supervisord/internal/observe"
 	"example.org/supervisord/internal/starter"
 	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/internal/watch"
@@ -47,6 +48,7 @@ type master struct {
 	level      *zap.AtomicLevel
 	pid        pidFile
 	orphans    *supervisor.Orphans
+	observer   *observe.Observer
 	launcher   *worker.Launcher
 	watcher    *watch.Watcher
 	notify     *systemd.Notify
@@ -80,19 +82,19 @@ func (d *master) run() error {
 		return err
 	}
 	supervisor.Stay(os.Environ())
-	observer := d.observe()
-	d.serveControl(observer)
+	d.observer = d.observe()
+	d.serveControl(d.observer)
 	err := d.supervisor.Run(signals)
 	if errors.Is(err, supervisor.ErrLeft) {
 		d.pid.remove(d.log)
 		d.closeControl()
-		observer.Leave()
+		d.observer.Leave()
 		d.sync()
 		os.Exit(0) // what would be closed on the way out is left to the next supervisord
 	}
 	d.exitAfter(endTimeout, err)
 	d.closeControl()
-	observer.Close()
+	d.observer.Close()
 	d.stopped = true
 	d.log.Info("supervisord ends")
 	if d.lines != nil {

@@ -76,6 +76,9 @@ func (u upgrader) Keep() map[string]int {
 	if u.d.control != nil {
 		kept[controlFD] = u.d.control.FD()
 	}
+	if fd := u.d.observer.FD(); fd >= 0 {
+		kept[pageFD] = fd
+	}
 	maps.Copy(kept, u.d.starter.keep())
 	return kept
 }

@@ -22,6 +22,9 @@ type Systemd struct {
 	Max   int      // FileDescriptorStoreMax=: what comes on top is dropped, as systemd does; 0: it is not set
 	Units []string // names of descriptors that socket units add to each start
 
+	// Look is called with each descriptor that is to be stored, which it must not close; nil: with none.
+	Look func(name string, fd int)
+
 	t    testing.TB
 	path string
 	conn *net.UnixConn
@@ -215,6 +218,9 @@ func (s *Systemd) handle(text string, fds []int) {
 	switch {
 	case values["FDSTORE"] == "1":
 		for _, fd := range fds {
+			if s.Look != nil {
+				s.Look(values["FDNAME"], fd)
+			}
 			s.keep(values["FDNAME"], fd)
 		}
 		s.size = max(s.size, s.listed())

@@ -36,6 +36,7 @@ type Options struct {
 	HTTP      string         // where metrics and the page are served: host:port, unix:/path, or "": nowhere
 	Hosts     []string       // names by which the page may be asked for
 	TokenFile string         // of the page; "": it can only be read
+	Inherited int            // the socket of the page, from the image before this one (FD); 0 or less: there is none
 }
 
 // Observer follows a supervisor.
@@ -80,7 +81,7 @@ func Start(o Options) *Observer {
 func (o *Observer) serve() {
 	m := metrics.New(o.Version, o.ask)
 	p, err := page.Serve(page.Options{
-		Address: o.HTTP, Hosts: o.Hosts, TokenFile: o.TokenFile, Log: o.Log, Metrics: m, Status: o.ask, State: o.state, Asker: o.Asker,
+		Address: o.HTTP, Hosts: o.Hosts, TokenFile: o.TokenFile, Inherited: o.Inherited, Log: o.Log, Metrics: m, Status: o.ask, State: o.state, Asker: o.Asker,
 	})
 	if err != nil {
 		o.Log.Error("no metrics and no page: cannot serve them", zap.String("http", o.HTTP), zap.Error(err))
@@ -88,6 +89,14 @@ func (o *Observer) serve() {
 	}
 	o.metrics, o.page = m, p
 	o.Log.Info("metrics and the page are served", zap.String("address", p.Address()))
+}
+
+// FD is the socket of the page, for the next image, or -1.
+func (o *Observer) FD() int {
+	if o.page == nil {
+		return -1
+	}
+	return o.page.FD()
 }
 
 // closeTimeout is for a supervisor that has not ended.

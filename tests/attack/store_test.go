@@ -3,7 +3,9 @@ package attack
 import (
 	"fmt"
 	"hash/crc32"
+	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -130,6 +132,42 @@ func TestAnUpgradedSupervisordStoresNoMoreThanTheUnitAllows(t *testing.T) {
 	reloadedAfterUpgrade(t, sd)
 	if got := sd.Lost(); got > 0 {
 		t.Errorf("systemd has dropped %d descriptors", got)
+	}
+}
+
+func TestTheStoreGetsOnlyTheDescriptorsOfTheWorkerInTheirName(t *testing.T) {
+	t.Parallel()
+	sd, m := lab.NewSystemd(t), lab.Prepare(t)
+	kinds := map[string]string{"pidfd": "anon_inode:[pidfd]", "notify": "socket:", "notify-pipe": "pipe:", "report": "pipe:", "stdout": "pipe:", "stderr": "pipe:"}
+	var mu sync.Mutex
+	looked, wrong := 0, map[string]string{}
+	sd.Look = func(name string, fd int) {
+		link, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+		lab.Must(t, err)
+		mu.Lock()
+		defer mu.Unlock()
+		looked++
+		kind := name[strings.LastIndexByte(name, '.')+1:]
+		if want := kinds[kind]; strings.HasPrefix(name, "w.") && !strings.HasPrefix(link, want) {
+			wrong[name] = link
+		}
+	}
+	sd.Launches(m)
+	config := "log_level = \"error\"\n"
+	for i := range 60 { // that end as soon as they are there
+		config += fmt.Sprintf("[program.p%d]\ncommand = [\"sh\", \"-c\", \"exit 1\"]\nstdout = \"capture\"\nstderr = \"capture\"\n"+
+			"ready = { delay = \"1ms\" }\nrestart = { backoff = { min = \"1ms\", max = \"10ms\" } }\n", i)
+	}
+	m.Start(config)
+	m.Until("the store was sent many descriptors", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return looked > 6000
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	for name, link := range wrong {
+		t.Errorf("%s is %s", name, link)
 	}
 }
 

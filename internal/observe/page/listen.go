@@ -3,14 +3,54 @@ package page
 import (
 	"errors"
 	"net"
+	"os"
 	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/clients"
 	"example.org/supervisord/internal/control"
 )
 
-// listen listens on host:port, or unix:/path: then there is a socket to be closed at the end, too.
-func listen(address string) (net.Listener, *control.Socket, error) {
+// inherit listens on the socket that the image before this one listened on: while the port is nobody's, another user could take
+// it, and ask for the token.
+func inherit(fd int, address string) (net.Listener, *control.Socket, error) {
+	if strings.HasPrefix(address, "unix:") {
+		socket, err := control.InheritSocket(fd)
+		if err != nil {
+			return nil, nil, err
+		}
+		l, err := socket.Listener()
+		return l, socket, err
+	}
+	f := os.NewFile(uintptr(fd), address)
+	defer f.Close() //nolint:errcheck // FileListener has made its own duplicate
+	l, err := net.FileListener(f)
+	return l, nil, err
+}
+
+// duplicate returns a descriptor of a listener to hand over, close-on-exec.
+func duplicate(l net.Listener) (int, error) {
+	conn, err := l.(syscall.Conn).SyscallConn() // both kinds of listeners are one
+	if err != nil {
+		return -1, err
+	}
+	fd := -1
+	if ctl := conn.Control(func(own uintptr) { fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 3) }); ctl != nil {
+		return -1, ctl
+	}
+	return fd, err
+}
+
+// listen listens on host:port, or unix:/path: then there is a socket to be closed at the end, too. inherited is a socket to go on
+// with, if it is more than 0.
+func listen(address string, inherited int) (net.Listener, *control.Socket, error) {
+	if inherited > 0 {
+		if l, socket, err := inherit(inherited, address); err == nil {
+			return l, socket, nil
+		}
+	}
 	path, isUnix := strings.CutPrefix(address, "unix:")
 	if !isUnix {
 		l, err := net.Listen("tcp", address)

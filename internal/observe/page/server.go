@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/observe/receipt"
@@ -37,6 +38,7 @@ type Options struct {
 	Address   string   // host:port, or unix:/path
 	Hosts     []string // names by which the page may be asked for, lower case, beside those that need not be listed
 	TokenFile string   // "": nobody may change anything
+	Inherited int      // the socket of the image before this one (FD); 0 or less: there is none
 	Log       *zap.Logger
 	Metrics   http.Handler
 	Status    func(context.Context) (*supervisor.Status, error)
@@ -64,6 +66,7 @@ type Server struct {
 	Options
 	listener net.Listener
 	socket   *control.Socket // nil: it is no unix socket
+	held     int             // a duplicate of listener; -1: there is none
 	http     *http.Server
 	ctx      context.Context // of everything that has no end of its own
 	cancel   context.CancelFunc
@@ -79,11 +82,15 @@ type Server struct {
 
 // Serve listens, and serves until Close.
 func Serve(o Options) (*Server, error) {
-	l, socket, err := listen(o.Address)
+	l, socket, err := listen(o.Address, o.Inherited)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Options: o, listener: l, socket: socket, streams: map[*stream]bool{}}
+	held, err := duplicate(l)
+	if err != nil {
+		held = -1 // the next image listens anew
+	}
+	s := &Server{Options: o, listener: l, socket: socket, held: held, streams: map[*stream]bool{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	shared := share(l)
 	s.http = &http.Server{
@@ -102,6 +109,9 @@ func Serve(o Options) (*Server, error) {
 // Address is where the server listens, with the port that the kernel chose for port 0.
 func (s *Server) Address() string { return s.listener.Addr().String() }
 
+// FD is a descriptor of the socket, for the next image, or -1. It is the server's until Close.
+func (s *Server) FD() int { return s.held }
+
 // Close ends every answer, and waits until nothing of the server runs any more.
 func (s *Server) Close() {
 	s.cancel()
@@ -112,6 +122,10 @@ func (s *Server) Close() {
 			s.Log.Error("cannot remove the socket of the page", zap.Error(err))
 		}
 		s.socket = nil
+	}
+	if s.held >= 0 {
+		unix.Close(s.held)
+		s.held = -1
 	}
 	if s.http.Shutdown(ctx) != nil {
 		s.http.Close() //nolint:errcheck // nothing is left to lose
