@@ -83,7 +83,7 @@ func (m *message) assign(key, value string) {
 // printable keeps terminals and logs safe from what a worker says.
 func printable(s string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
 			return ' '
 		}
 		return r

@@ -150,21 +150,29 @@ func eventsCommand(path *string) *cobra.Command {
 }
 
 func logsCommand(path *string) *cobra.Command {
-	a, asJSON, follow, n := &asking{path: path}, false, false, 0
+	a, asJSON, raw, follow, n := &asking{path: path}, false, false, false, 0
 	c := &cobra.Command{
 		Use: "logs PROGRAM", Short: "print what the workers of a program wrote last, where that is captured",
+		Long: `logs prints the last lines that the workers of a program wrote to a captured stream.
+On a terminal it shows control characters as ^[ instead of sending them, except for colors; --raw, a pipe and a file get them as
+they were written.`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.programs(1),
 	}
 	c.Flags().IntVarP(&n, "lines", "n", 100, "how many `lines`")
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what they write from now on")
 	c.Flags().BoolVar(&asJSON, "json", false, "one JSON object a line, with time, worker and stream")
+	c.Flags().BoolVar(&raw, "raw", false, "control characters as they were written, on a terminal too")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
+		text := visible
+		if raw || !terminal(os.Stdout) {
+			text = func(line string) string { return line }
+		}
 		return untilInterrupted(client.Logs(ctx, args[0], n, follow, func(e control.LogEntry) {
 			switch {
 			case asJSON:
 				printLine(os.Stdout, e)
 			case e.LogLine != nil:
-				fmt.Println(e.Text)
+				fmt.Println(text(e.Text))
 			default:
 				fmt.Fprintf(os.Stderr, "(%d lines were missed)\n", e.Missed)
 			}
