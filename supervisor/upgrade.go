@@ -172,6 +172,9 @@ func (s *Supervisor) replaceImage() error {
 	if err := s.Log.Sync(); err != nil {
 		return err
 	}
+	if err := hung(); err != nil {
+		return err
+	}
 	text, err := encodeRecord(st, s.keeper.last())
 	if err != nil {
 		return err

@@ -88,11 +88,11 @@ func (l *Log) Last(n int) ([]LogLine, *LogReader) {
 // has still to take.
 func (l *Log) SetFile(ctx context.Context, s LogFileSpec) error {
 	if s.Path != "" {
-		file, err := openWithin(ctx, s) // what is wrong with it shall be known before it is relied on
+		file, err := OpenLogFile(ctx, LogFileSpec{Path: s.Path, MaxSize: s.MaxSize, Owner: s.Owner}, l.errors) // so that what is wrong with it is known
 		if err != nil {
 			return err
 		}
-		file.Close()
+		file.spool.End()
 	}
 	l.UseFile(s)
 	return nil

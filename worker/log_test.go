@@ -227,11 +227,7 @@ func TestErrorsOfTheFileAreReportedOnceForASeries(t *testing.T) {
 	log, reports := captured(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "d", "log")
-	os.Mkdir(filepath.Dir(path), 0o755)
-	if err := log.SetFile(t.Context(), LogFileSpec{Path: path, MaxSize: 1 << 20}); err != nil {
-		t.Fatal(err)
-	}
-	os.RemoveAll(filepath.Dir(path))
+	log.UseFile(LogFileSpec{Path: path, MaxSize: 1 << 20})
 	if err := os.WriteFile(filepath.Dir(path), nil, 0o600); err != nil { // a file where the folder was
 		t.Fatal(err)
 	}

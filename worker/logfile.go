@@ -63,11 +63,19 @@ func (e *LogErrors) Lost() uint64 { return e.lost.Load() }
 // OpenLogFile opens a file for appending, creating it with mode 0640, but no folder. It does not wait longer than ctx.
 // When lines are lost, the first error of a series is reported, and their number at the end of the series. Close ends the file.
 func OpenLogFile(ctx context.Context, s LogFileSpec, e *LogErrors) (*LogFile, error) {
-	file, err := openWithin(ctx, s)
+	opened := make(chan error, 1)
+	f := newLogFile(s, opened, nil, e)
+	var err error
+	select {
+	case err = <-opened:
+	case <-ctx.Done():
+		err = fmt.Errorf("cannot open the log file %s: %w", s.Path, context.Cause(ctx))
+	}
 	if err != nil {
+		f.spool.End() // where the disk hangs it ends when that is over
 		return nil, err
 	}
-	return newLogFile(s, file, nil, e), nil
+	return f, nil
 }
 
 // UseLogFile is OpenLogFile for a file that was good once. It is opened later, when after is closed (nil: at once): while it
@@ -76,11 +84,8 @@ func UseLogFile(s LogFileSpec, after <-chan struct{}, e *LogErrors) *LogFile {
 	return newLogFile(s, nil, after, e)
 }
 
-func newLogFile(s LogFileSpec, file *openLog, after <-chan struct{}, e *LogErrors) *LogFile {
-	f := &LogFile{spec: s, sink: &logSink{spec: s, errors: e}}
-	if file != nil {
-		f.sink.use(file)
-	}
+func newLogFile(s LogFileSpec, opened chan<- error, after <-chan struct{}, e *LogErrors) *LogFile {
+	f := &LogFile{spec: s, sink: &logSink{spec: s, errors: e, opened: opened}}
 	f.spool = spool.New(f.sink, after, &e.lost, func(l spool.Loss) { e.report("output of workers is lost", s.lost(l)) })
 	return f
 }
@@ -125,30 +130,6 @@ func (f *LogFile) Close(ctx context.Context) error {
 // write takes whole lines. It never waits.
 func (f *LogFile) write(lines []byte) { f.spool.Put(lines) }
 
-// openWithin opens a file, but does not wait longer than ctx for it.
-func openWithin(ctx context.Context, s LogFileSpec) (*openLog, error) {
-	type result struct {
-		file *openLog
-		err  error
-	}
-	opened := make(chan result, 1)
-	go func() { // it outlives this function where the disk hangs
-		file, err := s.open()
-		opened <- result{file, err}
-	}()
-	select {
-	case r := <-opened:
-		return r.file, r.err
-	case <-ctx.Done():
-		go func() {
-			if r := <-opened; r.file != nil {
-				r.file.Close()
-			}
-		}()
-		return nil, fmt.Errorf("cannot open the log file %s: %w", s.Path, context.Cause(ctx))
-	}
-}
-
 // openLog is an open log file.
 type openLog struct {
 	*os.File
@@ -156,37 +137,68 @@ type openLog struct {
 	opened time.Time
 }
 
-// open opens the file. One that is rotated must be a regular one, because that means to rename it.
-func (s LogFileSpec) open() (*openLog, error) {
-	file, st, err := owners{s.Owner}.open(s.Path)
-	if err != nil {
-		return nil, err
-	}
-	if s.MaxSize > 0 && st.Mode&unix.S_IFMT != unix.S_IFREG {
-		file.Close()
-		return nil, fmt.Errorf("cannot use %s as a log file that is rotated: it is not a regular file", s.Path)
-	}
-	return &openLog{File: file, size: st.Size, opened: time.Now()}, nil
-}
-
 // logSink is the end of a LogFile that writes. It belongs to the goroutine of the spool, but for interrupt.
 type logSink struct {
 	spec    LogFileSpec
 	errors  *LogErrors
-	file    *openLog // nil: it could not be opened yet
+	opened  chan<- error // is told how the first open went; nil: nobody waits
+	file    *openLog     // nil: it could not be opened yet
+	apart   bool         // the goroutine has a thread of its own: see apart
 	retry   time.Time
 	tidier  *tidier // of the rotated files; nil: nothing was rotated or opened yet
 	current atomic.Pointer[openLog]
 }
 
+// Open implements spool.Sink.
+func (k *logSink) Open() {
+	err := k.open()
+	if k.opened != nil {
+		k.opened <- err
+	}
+}
+
+// open opens the file, and closes the one before if that worked.
+func (k *logSink) open() error {
+	o := owners{k.spec.Owner}
+	p, err := o.findLog(k.spec.Path)
+	if err != nil {
+		return fmt.Errorf("cannot open the log file %s: %w", k.spec.Path, err)
+	}
+	if !k.apart && p.remote() {
+		p.close()
+		return k.goApart()
+	}
+	defer p.close()
+	var st unix.Stat_t
+	fd, err := o.openAt(&p, &st)
+	if err != nil {
+		return fmt.Errorf("cannot open the log file %s: %w", k.spec.Path, err)
+	}
+	if k.spec.MaxSize > 0 && st.Mode&unix.S_IFMT != unix.S_IFREG { // rotation means to rename it
+		unix.Close(fd)
+		return fmt.Errorf("cannot use %s as a log file that is rotated: it is not a regular file", k.spec.Path)
+	}
+	k.use(&openLog{File: os.NewFile(uintptr(fd), k.spec.Path), size: st.Size, opened: time.Now()})
+	return nil
+}
+
+// goApart opens the file on a thread of its own.
+func (k *logSink) goApart() error {
+	k.close()
+	k.file = nil
+	if err := apart(); err != nil {
+		return err
+	}
+	k.apart = true
+	return k.open()
+}
+
 // Write implements spool.Sink.
 func (k *logSink) Write(lines []byte) (int, error) {
 	if k.file == nil {
-		file, err := k.spec.open()
-		if err != nil {
+		if err := k.open(); err != nil {
 			return 0, err
 		}
-		k.use(file)
 	}
 	if due := k.due(len(lines), time.Now()); due != "" {
 		k.rotate(due)
@@ -201,12 +213,9 @@ func (k *logSink) Reopen() {
 	if k.file == nil {
 		return
 	}
-	file, err := k.spec.open()
-	if err != nil {
+	if err := k.open(); err != nil {
 		k.errors.report("cannot reopen log file; the old one stays in use", err)
-		return
 	}
-	k.use(file)
 }
 
 // use goes on with another file.

@@ -146,24 +146,9 @@ type foreignError struct{ name, what, remedy string }
 
 func (e *foreignError) Error() string { return e.name + " " + e.what + ": " + e.remedy }
 
-// open opens a log file for appending, and creates it with mode 0640 if it is missing. A FIFO is opened for reading, too: it
-// then needs no reader, and keeps what was written while it has none.
-func (o owners) open(path string) (*os.File, unix.Stat_t, error) {
-	var st unix.Stat_t
-	p, err := o.findLog(path)
-	if err != nil {
-		return nil, st, fmt.Errorf("cannot open the log file %s: %w", path, err)
-	}
-	defer p.close()
-	fd, err := o.openAt(&p, &st)
-	if err != nil {
-		return nil, st, fmt.Errorf("cannot open the log file %s: %w", path, err)
-	}
-	return os.NewFile(uintptr(fd), path), st, nil
-}
-
-// openAt opens what p leads to, by a number and not by its name a second time: whatever has the name by then, the file that was
-// checked is the one that is opened.
+// openAt opens what p leads to for appending, and creates it with mode 0640 if it is missing; by a number and not by its name a second time: whatever has the name by then, the file that was
+// checked is the one that is opened. A FIFO is opened for reading, too: it then needs no reader, and keeps what was written
+// while it has none.
 func (o owners) openAt(p *logPlace, st *unix.Stat_t) (int, error) {
 	fd, err := p.look()
 	if errors.Is(err, unix.ENOENT) && !p.magic {
@@ -182,7 +167,7 @@ func (o owners) openAt(p *logPlace, st *unix.Stat_t) (int, error) {
 	if err := o.check(p, st); err != nil {
 		return -1, err
 	}
-	again := fmt.Sprintf("/proc/self/fd/%d", fd)
+	again := fmt.Sprintf("/proc/thread-self/fd/%d", fd)
 	if st.Mode&unix.S_IFMT == unix.S_IFIFO {
 		if fd, err := unix.Open(again, unix.O_RDWR|logFlags, 0); err == nil {
 			return fd, nil

@@ -48,8 +48,7 @@ func (k *logSink) due(more int, now time.Time) string {
 
 // rotate renames the file and goes on with a new one. If that fails the old one is written on, so that no line is lost.
 func (k *logSink) rotate(why string) {
-	file, err := k.rotated(why)
-	if err != nil {
+	if err := k.rotated(why); err != nil {
 		if k.retry.IsZero() {
 			k.errors.report("cannot rotate log file; it grows", err)
 		}
@@ -57,36 +56,33 @@ func (k *logSink) rotate(why string) {
 		return
 	}
 	k.retry = time.Time{}
-	k.use(file)
 }
 
-func (k *logSink) rotated(why string) (*openLog, error) {
+func (k *logSink) rotated(why string) error {
 	p, err := owners{k.spec.Owner}.findLog(k.spec.Path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer p.close()
-	old, err := k.stat()
+	old, err := stat(k.file.File)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if !p.is(old) { // somebody else has rotated it
-		return k.spec.open()
+		return k.open()
 	}
 	if err := unix.Renameat(p.dir, p.name, p.dir, k.spec.rotatedName(&p, why, time.Now())); err != nil {
-		return nil, fmt.Errorf("cannot rename %s: %w", k.spec.Path, err)
+		return fmt.Errorf("cannot rename %s: %w", k.spec.Path, err)
 	}
 	var st unix.Stat_t
 	fd, err := p.create(&st)
 	if err != nil {
-		return k.spec.open()
+		return k.open()
 	}
 	likeness(fd, old)
-	return &openLog{File: os.NewFile(uintptr(fd), k.spec.Path), opened: time.Now()}, nil
+	k.use(&openLog{File: os.NewFile(uintptr(fd), k.spec.Path), opened: time.Now()})
+	return nil
 }
-
-// stat is about the file that is open.
-func (k *logSink) stat() (*syscall.Stat_t, error) { return stat(k.file.File) }
 
 func stat(file *os.File) (*syscall.Stat_t, error) {
 	info, err := file.Stat()
@@ -154,7 +150,7 @@ func (k *logSink) tidy() {
 	}
 	if k.tidier == nil {
 		k.tidier = &tidier{wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
-		go k.tidier.run(k.spec, k.errors)
+		go k.tidier.run(k.spec, k.errors, k.apart)
 	}
 	select {
 	case k.tidier.wake <- struct{}{}:
@@ -170,8 +166,11 @@ func (d *tidier) end() {
 	}
 }
 
-func (d *tidier) run(s LogFileSpec, e *LogErrors) {
+func (d *tidier) run(s LogFileSpec, e *LogErrors, alone bool) {
 	defer close(d.done)
+	if alone && apart() != nil {
+		return
+	}
 	failing := false
 	for {
 		select {

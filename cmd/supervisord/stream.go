@@ -85,6 +85,9 @@ func (fd descriptor) Write(b []byte) (int, error) {
 	}
 }
 
+// Open implements spool.Sink.
+func (descriptor) Open() {}
+
 // Reopen implements spool.Sink.
 func (descriptor) Reopen() {}
 

@@ -17,6 +17,8 @@ const pieceSize = 256 << 10
 
 // Sink is the place that a Spool writes to. Only the goroutine of the Spool calls its methods, and they may wait.
 type Sink interface {
+	// Open comes first. What goes wrong Write has to say.
+	Open()
 	// Write writes whole lines, at most 256 KiB, and returns how many bytes of them it wrote.
 	Write(lines []byte) (int, error)
 	// Reopen answers Spool.Reopen.
@@ -166,6 +168,7 @@ func (s *Spool) run(after <-chan struct{}) {
 	if after != nil {
 		<-after
 	}
+	s.sink.Open()
 	var lines []byte
 	for {
 		var reopen, ended bool

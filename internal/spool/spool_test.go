@@ -32,6 +32,7 @@ func (p *place) Write(lines []byte) (int, error) {
 	return p.text.Write(lines)
 }
 
+func (p *place) Open()   {}
 func (p *place) Reopen() { p.Write([]byte("reopened\n")) }
 func (p *place) Close()  { p.mu.Lock(); p.closed = true; p.mu.Unlock() }
 
