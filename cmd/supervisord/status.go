@@ -166,7 +166,7 @@ func writeProgram(b *strings.Builder, p control.Program, now time.Time) {
 		fmt.Fprintf(b, "  next retry in %s\n", short(max(0, p.RetryAt.Sub(now))))
 	}
 	if p.Lost > 0 {
-		fmt.Fprintf(b, "  %d lines of output could not be written to the log file; the log says why\n", p.Lost)
+		fmt.Fprintf(b, "  %d lines of output could not be written to a log file; the log says why\n", p.Lost)
 	}
 	for _, l := range p.Listeners {
 		queue := "?"

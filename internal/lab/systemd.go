@@ -36,6 +36,7 @@ type Systemd struct {
 	store map[string][]int
 	said  []string      // messages, those about the store and watchdog pings left out
 	size  int           // the longest LISTEN_FDNAMES that the store would have made
+	pings int           // of the watchdog
 	lost  int           // descriptors that were dropped
 	more  chan struct{} // closed at the next message
 }
@@ -229,12 +230,21 @@ func (s *Systemd) handle(text string, fds []int) {
 		delete(s.store, values["FDNAME"])
 	default:
 		closeAll(fds) // also the answer to BARRIER=1
-		if values["WATCHDOG"] != "1" {
+		if values["WATCHDOG"] == "1" {
+			s.pings++
+		} else {
 			s.said = append(s.said, text)
 		}
 	}
 	close(s.more)
 	s.more = make(chan struct{})
+}
+
+// Pings counts the messages to the watchdog so far.
+func (s *Systemd) Pings() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pings
 }
 
 // keep takes a descriptor, but none that the store has already, under whatever name (kcmp(2)).

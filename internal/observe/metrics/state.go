@@ -40,7 +40,7 @@ func programs(t *text, st *supervisor.Status) {
 		}
 		return 0
 	})
-	each("supervisord_log_lines_lost_total", "Lines of captured output that could not be written to the log file.", func(p supervisor.ProgramStatus) int {
+	each("supervisord_log_lines_lost_total", "Lines of workers that could not be written to a log file.", func(p supervisor.ProgramStatus) int {
 		return int(p.Lost)
 	})
 	each("supervisord_program_draining_generations", "Generations that were told to go and are not gone.", func(p supervisor.ProgramStatus) int {

@@ -84,7 +84,7 @@ function problem(p) {
     lines.push(el("strong", {}, "Generation " + last.generation + " failed"), " at " + (r.step || "?") + ": " + (r.reason || "") + (r.serving ? ". Generation " + r.serving + " serves on." : "."));
     if (r.tail && r.tail.length) lines.push(el("pre", {}, r.tail.slice(-5).join("\n")));
   }
-  if (p.lost_lines) lines.push(el("div", {}, count(p.lost_lines, "line") + " of output could not be written to the log file; the log says why."));
+  if (p.lost_lines) lines.push(el("div", {}, count(p.lost_lines, "line") + " of output could not be written to a log file; the log says why."));
   if (p.retry_at) lines.push(el("div", {}, "Next try in " + span(at(p.retry_at) - now()) + "."));
   return lines.length ? el("div", { class: "problem" }, ...lines) : null;
 }
