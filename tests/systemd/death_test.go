@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -146,6 +147,32 @@ func TestTwentyUpgradesLeaveTheStoreAsItWas(t *testing.T) {
 		l.StoreIs()
 		if requests, failures, _ := load.Stop(); len(failures) > 0 {
 			t.Errorf("%d of %d requests failed: %v", len(failures), requests, failures[:min(3, len(failures))])
+		}
+	})
+}
+
+func TestWorkersThatABusySystemdHasNotHeardOfSurviveAnUpgradeAndADeath(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Prepare(strings.Replace(helloConfig, "workers = 2", "workers = 40", 1))
+		l.Run("systemctl", "start", "supervisord")
+		complete := func() bool { return l.Property("supervisord", "NFileDescriptorStore") == "83" } // as StoreIs, for 40 workers
+		l.Until("the store is complete", complete)
+		master, first := l.Master(), l.Workers("hello")
+		must(t, syscall.Kill(l.PID, syscall.SIGSTOP)) // more than its socket holds is said meanwhile
+		t.Cleanup(func() { syscall.Kill(l.PID, syscall.SIGCONT) })
+		l.Run("kill", "-HUP", master)
+		l.Until("the workers are others", func() bool {
+			now := l.Workers("hello")
+			return len(now) == len(first) && !slices.ContainsFunc(now, func(pid string) bool { return slices.Contains(first, pid) })
+		})
+		l.Run("kill", "-USR2", master)
+		l.Until("the new image goes on", func() bool { return l.switches(master) > 0 })
+		must(t, syscall.Kill(l.PID, syscall.SIGCONT))
+		l.Until("the store is complete again", complete)
+		workers := l.Workers("hello")
+		l.kill()
+		if now := l.Workers("hello"); !slices.Equal(now, workers) {
+			t.Errorf("the workers were %v and are %v", workers, now)
 		}
 	})
 }
