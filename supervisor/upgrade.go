@@ -71,7 +71,7 @@ func (s *Supervisor) upgrade(reply chan answer, by string) {
 
 func (s *Supervisor) mayUpgrade() error {
 	switch {
-	case s.stopping:
+	case s.stopping, s.leaving:
 		return ErrStopping
 	case s.Upgrade == nil:
 		return fmt.Errorf("%w: this supervisord cannot be upgraded", ErrState)
@@ -124,7 +124,7 @@ func (s *Supervisor) tried(n upgradeNote) {
 // switchImage has the new binary take over. It returns only if that failed.
 func (s *Supervisor) switchImage() error {
 	switch {
-	case s.stopping:
+	case s.stopping, s.leaving:
 		return ErrStopping
 	case !s.passed:
 		return fmt.Errorf("%w: no binary was tried", ErrState)
