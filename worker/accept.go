@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/foreign"
 )
 
 // How often the kernel is looked at: at first all the time, because most programs are ready soon, then less and less. A look
@@ -63,13 +65,26 @@ func (w *Worker) watchAccept(ctx context.Context, pid int, group string) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case begin := <-timer.C:
-			waits, err := a.look(begin)
+			waits, err := a.lookWithin(ctx, begin)
 			if waits || err != nil {
 				return err
 			}
 			timer.Reset(max(pause, restOfLook*time.Since(begin)))
 		}
 	}
+}
+
+// lookWithin is look until ctx ends: a worker that keeps its memory from being read must not outlive itself by that.
+func (a *acceptWatch) lookWithin(ctx context.Context, now time.Time) (bool, error) {
+	type answer struct {
+		waits bool
+		err   error
+	}
+	seen, err := foreign.Look(ctx, &a.w.launcher.looks, a.w, func() answer {
+		waits, err := a.look(now)
+		return answer{waits, err}
+	})
+	return seen.waits, errors.Join(err, seen.err)
 }
 
 // look tells whether the processes of the worker, together, wait on every socket at this moment.
@@ -119,7 +134,7 @@ func (a *acceptWatch) sight(pid int, now time.Time, err error) error {
 func (a *acceptWatch) processes() []int {
 	all := append([]int{a.pid}, below(a.pid)...)
 	for _, pid := range a.w.launcher.strangers() {
-		if group, err := unix.Getpgid(pid); err == nil && group == a.pid || startedWith(pid, "NOTIFY_SOCKET="+a.w.said.path) {
+		if group, err := unix.Getpgid(pid); err == nil && group == a.pid || a.w.launcher.startedWith(pid, "NOTIFY_SOCKET="+a.w.said.path) {
 			all = append(append(all, pid), below(pid)...)
 		}
 	}
@@ -134,24 +149,9 @@ func (a *acceptWatch) processes() []int {
 	return all
 }
 
-// strangers lists our children that are no workers: processes whose parent has ended.
-func (l *Launcher) strangers() []int {
-	children := readChildren("/proc/self/task/" + strconv.Itoa(os.Getpid()) + "/children")
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var strangers []int
-	for _, pid := range children {
-		_, expected := l.expected[pid]
-		if l.children[pid] == nil && !expected {
-			strangers = append(strangers, pid)
-		}
-	}
-	return strangers
-}
-
-// startedWith reports whether a process was started with this variable.
-func startedWith(pid int, variable string) bool {
-	environ, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+// startedWith reports whether a process was started with this variable. It may be anybody's process, and keep its memory to itself.
+func (l *Launcher) startedWith(pid int, variable string) bool {
+	environ, err := l.looks.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	return err == nil && strings.Contains("\x00"+string(environ), "\x00"+variable+"\x00")
 }
 

@@ -29,6 +29,7 @@ type State struct {
 	Running    bool      // Spawned was posted, or is about to be
 	Ready      bool      // ReadySaid was posted, or is about to be
 	Leaving    bool      // likewise
+	Killed     bool      // KILL was sent
 	NotifyPath string    // what NOTIFY_SOCKET says
 	Group      string    // the path of its control group; "": it has none
 	Report     []byte    // what came of the shim's report, while not Running
@@ -55,7 +56,7 @@ func (w *Worker) State() State {
 		return State{}
 	}
 	state := State{
-		PID: w.process.pid, Running: w.process.running, Ready: w.ready.said, Leaving: w.said.leaving,
+		PID: w.process.pid, Running: w.process.running, Ready: w.ready.said, Leaving: w.said.leaving, Killed: w.process.killed,
 		NotifyPath: w.said.path, Group: w.process.group, Report: w.said.report, Pending: w.process.early,
 		Control: map[string][]byte{},
 	}
@@ -172,7 +173,7 @@ func (l *Launcher) Adopt(a Adoption, post func(Event)) *Worker {
 	l.workers.Go(func() {
 		if err := w.adopt(a); err != nil {
 			for _, fd := range a.Descriptors {
-				unix.Close(fd)
+				w.aside.Do(func() { unix.Close(fd) })
 			}
 			w.mu.Lock()
 			w.process.ended = true
@@ -213,6 +214,7 @@ func (w *Worker) adopt(a Adoption) error {
 		return nil
 	}
 	l.children[pid] = w
+	l.pids.Store(pid, w)
 	select {
 	case l.chld <- syscall.SIGCHLD: // it may be a zombie that the reaper waits to give to somebody
 	default:
@@ -235,6 +237,9 @@ func (w *Worker) resume(a Adoption) {
 	w.said.control.socket = w.idle(fd(FDControl))
 	for i := range w.said.control.lines {
 		w.said.control.lines[i] = controlLine{source: w.idle(fd(controlFD(i))), got: a.State.Control[controlFD(i)]}
+	}
+	if a.State.Killed {
+		w.deliver(Pending{syscall.SIGKILL, true}) //nolint:errcheck // the image before this one said it
 	}
 	w.process.early = append(a.State.Pending, w.process.early...) // and what came before this
 	for name, output := range map[string]Output{FDStdout: a.Spec.Stdout, FDStderr: a.Spec.Stderr} {
@@ -309,7 +314,7 @@ const reapedWithin = 200 * time.Millisecond
 
 // watchEnd watches a process that is no child. w.mu is held.
 func (w *Worker) watchEnd() error {
-	s, err := w.launcher.poll.add(w.process.pidfd, func(events uint32) {
+	s, err := w.launcher.poll.add(w.process.pidfd, false, func(events uint32) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.gone(events&unix.EPOLLHUP != 0)

@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -30,7 +28,6 @@ type directory struct {
 	mu   sync.Mutex
 	path string // "": not made yet
 	lock *os.File
-	last atomic.Uint64
 }
 
 // PrepareDirectory makes the directory that notify sockets are to be in, or checks the one that is there, as CheckDirectory does.
@@ -106,6 +103,11 @@ func checkOwn(path string, info os.FileInfo, inOpen bool) error {
 // forEverybody reports whether every user may make files in a directory.
 func forEverybody(info os.FileInfo) bool { return info.Mode()&0o002 != 0 }
 
+// socketName is a name of 60 random bits: workers of the same user must not get to each other's sockets by accident.
+func socketName() string { return rand.Text()[:socketNameSize] }
+
+const socketNameSize = 12
+
 // newDirectory makes a private directory in parent, after removing those that nobody uses any more.
 func newDirectory(parent string) (*directory, error) {
 	parent, err := filepath.Abs(parent)
@@ -115,7 +117,7 @@ func newDirectory(parent string) (*directory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot create the directory of the notify sockets: %w", err)
 	}
-	const longest = len("/"+directoryPrefix) + 8 + len("/zzzzzzzz"+einhornSuffix)
+	const longest = len("/"+directoryPrefix) + 8 + len("/") + socketNameSize + len(einhornSuffix)
 	if len(parent)+longest > maxSocketPath {
 		return nil, fmt.Errorf("the directory of the notify sockets, %s, has a path of %d bytes: more than %d do not fit into a socket's address, choose a shorter one",
 			parent, len(parent), maxSocketPath-longest)
@@ -254,7 +256,7 @@ func (d *directory) socket(c *Credential) (fd int, path string, err error) {
 	if err := d.ensure(); err != nil {
 		return -1, "", err
 	}
-	path = d.at() + "/" + strconv.FormatUint(d.last.Add(1), 36)
+	path = d.at() + "/" + socketName()
 	fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return -1, "", fmt.Errorf("cannot create a notify socket: %w", err)

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/foreign"
 )
 
 // einhornSuffix makes the path of a worker's control socket out of that of its NOTIFY_SOCKET.
@@ -16,6 +18,9 @@ const einhornSuffix = ".e"
 
 // maxControl is how many connections to the control socket of one worker are read at a time. One more ends the oldest.
 const maxControl = 4
+
+// maxConnecting is how many connections may wait to be accepted.
+const maxConnecting = 64
 
 // control is what einhorn calls the command socket, of one worker: by it a worker that is written for einhorn says that it is
 // ready. There is a listening socket with a path (EINHORN_SOCK_PATH), and a connection that the worker is born with (EINHORN_SOCK_FD).
@@ -85,7 +90,7 @@ func (d *directory) stream(path string, c *Credential) (int, error) {
 		func() error { return unix.Fchmod(fd, 0o600) }, // before the bind, so that it never has another mode
 		func() error { return unix.Bind(fd, &unix.SockaddrUnix{Name: path}) },
 		func() error { return giveTo(path, c) },
-		func() error { return unix.Listen(fd, 64) },
+		func() error { return unix.Listen(fd, maxConnecting) },
 	} {
 		if err := step(); err != nil {
 			unix.Close(fd)
@@ -99,7 +104,7 @@ func (d *directory) stream(path string, c *Credential) (int, error) {
 // watchControl begins to read. w.mu is held.
 func (w *Worker) watchControl() {
 	c := &w.said.control
-	w.watch(&c.socket, w.acceptControl)
+	w.attend(&c.socket, func(listener int) { w.acceptControl(listener, maxControl) })
 	for i := range c.lines {
 		w.watchLine(&c.lines[i])
 	}
@@ -107,30 +112,50 @@ func (w *Worker) watchControl() {
 
 func (w *Worker) watchLine(l *controlLine) { w.watch(&l.source, func() { w.readControl(l) }) }
 
-// acceptControl takes what has connected. w.mu is held.
-func (w *Worker) acceptControl() {
-	c := &w.said.control
-	for c.socket != nil && w.process.running {
-		fd, _, err := unix.Accept4(c.socket.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
-		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.ECONNABORTED) {
-			continue
-		}
+// acceptControl takes in so many connections at most.
+func (w *Worker) acceptControl(listener, most int) {
+	for range most {
+		l, s, peer, err := w.acceptLine(listener)
 		if err != nil {
 			return
 		}
-		peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-		if err != nil || !w.maySpeak(peer.Uid) {
-			unix.Close(fd)
-			continue
-		}
-		l := c.free()
-		w.drop(&l.source)
-		*l = controlLine{source: w.idle(fd)}
-		w.watchLine(l)
-		if w.process.ended {
+		allowed := w.maySpeak(peer)
+		w.mu.Lock()
+		switch {
+		case l.source != s: // it was closed meanwhile
+		case !allowed:
+			w.drop(&l.source)
+		case w.process.ended:
 			w.readControl(l)
+		default:
+			w.watchLine(l)
 		}
+		w.mu.Unlock()
 	}
+}
+
+// acceptLine takes one connection in, which nobody reads from yet. It becomes the worker's at once, so that an execve loses none.
+func (w *Worker) acceptLine(listener int) (*controlLine, *source, *unix.Ucred, error) {
+	w.launcher.gate.RLock()
+	defer w.launcher.gate.RUnlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	fd, _, err := unix.Accept4(listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+	for errors.Is(err, unix.EINTR) || errors.Is(err, unix.ECONNABORTED) {
+		fd, _, err = unix.Accept4(listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		peer = nil
+	}
+	l := w.said.control.free()
+	w.readControl(l)
+	w.drop(&l.source)
+	*l = controlLine{source: w.idle(fd)}
+	return l, l.source, peer, nil
 }
 
 // free is the line for the next connection: one that is not in use, or the one that is so for the longest time.
@@ -145,18 +170,22 @@ func (c *control) free() *controlLine {
 	return &c.lines[c.last]
 }
 
-// readControl reads messages, each a line. w.mu is held.
+// readControl reads messages, each a line. No client of einhorn sends descriptors: whoever does may mean to hold up supervisord, and
+// ends the control socket of this worker for good. w.mu is held.
 func (w *Worker) readControl(l *controlLine) {
 	var buf [512]byte
 	for range messagesAtATurn {
 		if l.source == nil {
 			return
 		}
-		n, err := unix.Read(l.source.fd, buf[:])
+		n, err := foreign.Read(l.source.fd, buf[:])
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.EAGAIN):
+			return
+		case errors.Is(err, foreign.ErrRights):
+			w.closeControl()
 			return
 		case n <= 0:
 			w.drop(&l.source)
@@ -170,6 +199,14 @@ func (w *Worker) readControl(l *controlLine) {
 		if len(l.got) > maxMessage {
 			w.drop(&l.source)
 		}
+	}
+}
+
+// closeControl ends the control socket and every connection to it. w.mu is held.
+func (w *Worker) closeControl() {
+	w.drop(&w.said.control.socket)
+	for i := range w.said.control.lines {
+		w.drop(&w.said.control.lines[i].source)
 	}
 }
 

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/foreign"
 )
 
 // Launcher starts workers and reaps every child of this process. There is one for each process, because SIGCHLD and wait are shared.
@@ -21,11 +24,17 @@ type Launcher struct {
 	orphan  func(pid int, status syscall.WaitStatus)
 	later   func(error) // see Later
 	chld    chan os.Signal
-	tasks   sync.WaitGroup // the reaper and the poller
+	strays  chan struct{}  // there may be some
+	tasks   sync.WaitGroup // the reaper, the poller and watchStrays
 	workers sync.WaitGroup // the goroutine of each worker
+	pids    sync.Map       // int to *Worker: those that are not reaped, for who has no lock
+	looks   foreign.Looks
+	life    context.Context // until Close
+	end     context.CancelFunc
 
-	gate     gate // held for reading while something is read or reaped; Freeze locks it
-	spawning lock // one worker at a time opens what it needs and forks
+	gate     gate       // held for reading while something is read or reaped; Freeze locks it
+	spawning lock       // one worker at a time opens what it needs and forks
+	taking   sync.Mutex // held while a child that is no worker is reaped
 
 	stdout, stderr io.Writer // see Inherited
 
@@ -71,12 +80,14 @@ func Later(report func(error)) Option {
 func NewLauncher(dir string, options ...Option) (*Launcher, error) {
 	l := &Launcher{
 		chld:     make(chan os.Signal, 1),
+		strays:   make(chan struct{}, 1),
 		children: map[int]*Worker{},
 		expected: map[int]*syscall.WaitStatus{},
 		spawning: make(lock, 1),
 		stdout:   os.Stdout,
 		stderr:   os.Stderr,
 	}
+	l.life, l.end = context.WithCancel(context.Background())
 	for _, option := range options {
 		option(l)
 	}
@@ -92,6 +103,7 @@ func NewLauncher(dir string, options ...Option) (*Launcher, error) {
 	default:
 	}
 	l.tasks.Go(l.reapAll)
+	l.tasks.Go(l.watchStrays)
 	l.tasks.Go(func() { l.poll.run(&l.gate) })
 	return l, nil
 }
@@ -128,6 +140,7 @@ func (l *Launcher) Close() error {
 	l.workers.Wait()
 	signal.Stop(l.chld)
 	close(l.chld)
+	l.end()
 	err := l.poll.close()
 	l.tasks.Wait()
 	return errors.Join(err, unix.Close(l.null), l.notify.remove())
@@ -150,4 +163,5 @@ func (l *Launcher) forget(w *Worker, pid int) {
 	if l.children[pid] == w {
 		delete(l.children, pid)
 	}
+	l.pids.CompareAndDelete(pid, w)
 }

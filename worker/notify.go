@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"math"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,11 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of the protocol, as systemd has them (sd_notify(3), PIPE_BUF) and the kernel (SCM_MAX_FD).
-const (
-	maxMessage     = 4096
-	maxDescriptors = 253
-)
+// maxMessage is the longest message, as systemd has it (sd_notify(3), PIPE_BUF).
+const maxMessage = 4096
 
 // How many messages are read at a turn, so that one worker cannot keep the others waiting; and at the end, when nothing comes
 // after: at least what a queue holds (net.unix.max_dgram_qlen is 512 under systemd).
@@ -90,79 +86,132 @@ func printable(s string) string {
 	}, s))
 }
 
-// mailbox is what one datagram is read into; there are as many as are being read at a time.
+// mailbox is what one datagram is looked at in. It has room for the credentials of the sender, and none for descriptors: package foreign
+// says why.
 type mailbox struct {
 	data    [maxMessage + 1]byte
-	control [2048]byte // credentials, and as many descriptors as the kernel lets through
+	control []byte
 }
 
-var mailboxes = sync.Pool{New: func() any { return new(mailbox) }}
+var mailboxes = sync.Pool{New: func() any { return &mailbox{control: make([]byte, unix.CmsgSpace(unix.SizeofUcred))} }}
 
-// receive takes one datagram from fd without waiting, or with MSG_PEEK only looks at it. Descriptors that came with it are closed at once: that is what a
-// BARRIER=1 waits for, and nothing else is wanted. A sender that allowed does not name, or a datagram that did not fit, counts
-// as an empty message.
-func (b *mailbox) receive(fd int, allowed func(uid uint32) bool, how int) (message, error) {
-	n, oobn, flags, _, err := unix.Recvmsg(fd, b.data[:], b.control[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC|how)
+// look returns what the next datagram in a notify socket says, and who sent it (nil: the kernel does not say). The datagram stays there.
+// One that is too long, or makes no sense, is an empty message.
+func (b *mailbox) look(fd int) (message, *unix.Ucred, error) {
+	n, oobn, flags, _, err := unix.Recvmsg(fd, b.data[:], b.control, unix.MSG_PEEK|unix.MSG_DONTWAIT)
 	if err != nil {
-		return message{}, err
+		return message{}, nil, err
 	}
-	sender, known := openControl(b.control[:oobn])
-	if !known || !allowed(sender) || flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		return message{}, nil
+	sender := credentials(b.control[:oobn])
+	if flags&unix.MSG_TRUNC != 0 {
+		return message{}, sender, nil
 	}
 	m, err := parseMessage(b.data[:n])
 	if err != nil {
-		return message{}, nil
+		return message{}, sender, nil
 	}
-	return m, nil
+	return m, sender, nil
 }
 
-// openControl finds the sender's user, and closes all descriptors.
-func openControl(control []byte) (uid uint32, known bool) {
+func credentials(control []byte) *unix.Ucred {
 	list, err := unix.ParseSocketControlMessage(control)
+	if err != nil || len(list) == 0 {
+		return nil
+	}
+	sender, err := unix.ParseUnixCredentials(&list[0])
 	if err != nil {
-		return 0, false
+		return nil
 	}
-	for i := range list {
-		if fds, err := unix.ParseUnixRights(&list[i]); err == nil {
-			closeAll(fds)
-		}
-		if c, err := unix.ParseUnixCredentials(&list[i]); err == nil {
-			uid, known = c.Uid, true
-		}
-	}
-	return uid, known
+	return sender
 }
 
-// listen begins to watch where the worker speaks. Only after Spawned: what was said before that, nobody said who may, and what
-// came since is still there.
+// takeMessage takes the next datagram out of a notify socket. The kernel drops the descriptors that came with it, which is what the
+// sender of a BARRIER=1 waits for, and which may take long: package foreign.
+func takeMessage(fd int) {
+	var nothing [1]byte
+	unix.Read(fd, nothing[:]) //nolint:errcheck // it is there
+}
+
+// listen begins to listen to the worker. Only after Spawned: what was said before that, nobody said who may, and what came since is still
+// there. w.mu is held.
 func (w *Worker) listen() {
-	w.watch(&w.said.socket, func() { w.readSocket(messagesAtATurn) })
-	w.watch(&w.said.pipe, w.readPipe)
+	w.attend(&w.said.socket, w.readSocket)
+	w.attend(&w.said.pipe, w.readPipe)
 }
 
-// readSocket reads at most that many messages. w.mu is held.
-func (w *Worker) readSocket(most int) {
-	if w.said.socket == nil || !w.process.running {
+// attend has read called when there is something to read at a source: on the thread of w.aside, without a lock, and until it returns
+// not again. w.mu is held.
+func (w *Worker) attend(at **source, read func(fd int)) {
+	w.watchOnce(at, func() {
+		s := *at
+		w.aside.Do(func() { w.readOnce(at, s, read) })
+	})
+}
+
+func (w *Worker) readOnce(at **source, s *source, read func(fd int)) {
+	attended := func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return s != nil && *at == s && !w.said.kept
+	}
+	if !attended() {
+		return
+	}
+	read(s.fd)
+	if attended() {
+		w.launcher.poll.again(s)
+	}
+}
+
+// readSocket hears what is in the notify socket, up to a word that is to stay there until Recorded. Each message is taken out after it
+// was heard, so that an execve between the two loses none.
+func (w *Worker) readSocket(fd int) {
+	box := mailboxes.Get().(*mailbox)
+	defer mailboxes.Put(box)
+	for range messagesAtATurn {
+		m, sender, err := box.look(fd)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || !w.hearIf(w.maySpeak(sender), m) {
+			return
+		}
+		takeMessage(fd)
+	}
+}
+
+// hearIf hears a message if it is the worker's. It returns false if the message has to stay where it is.
+func (w *Worker) hearIf(mine bool, m message) bool {
+	w.launcher.gate.RLock()
+	defer w.launcher.gate.RUnlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.said.kept || mine && m.ready && !m.stopping && w.mayGetReady() {
+		w.keepReady()
+		return false
+	}
+	if mine {
+		w.hear(m)
+	}
+	return true
+}
+
+// hearLast hears what is left in the notify socket of a worker that has ended, wherever it is in the queue, and leaves it there.
+func (w *Worker) hearLast(fd int) {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEEK_OFF, 0) != nil {
 		return
 	}
 	box := mailboxes.Get().(*mailbox)
 	defer mailboxes.Put(box)
-	for range most {
-		if w.mayGetReady() {
-			if m, err := box.receive(w.said.socket.fd, w.maySpeak, unix.MSG_PEEK); err == nil && m.ready && !m.stopping {
-				w.keepReady()
-				return
-			}
-		}
-		m, err := box.receive(w.said.socket.fd, w.maySpeak, 0)
+	for range lastMessages {
+		m, sender, err := box.look(fd)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {
 			return
 		}
-		w.hear(m)
+		w.hearIf(w.maySpeak(sender), m)
 	}
 }
 
@@ -190,12 +239,6 @@ func (w *Worker) Recorded() {
 	}
 }
 
-// maySpeak: the worker's user, root, and the supervisor's user may send to a worker's socket.
-func (w *Worker) maySpeak(uid uint32) bool {
-	own := uint32(os.Geteuid())
-	return uid == 0 || uid == own || w.spec.Credential != nil && uid == w.spec.Credential.UID
-}
-
 // hear posts what a message says; in the order in which systemd takes it, whatever the order of its lines.
 func (w *Worker) hear(m message) {
 	if m.stopping && !w.said.leaving {
@@ -218,45 +261,63 @@ func (w *Worker) hear(m message) {
 }
 
 // readPipe reads NOTIFY_FD: a newline means ready. What comes after it is read too, so that writing never blocks or fails.
-// w.mu is held.
-func (w *Worker) readPipe() {
-	if w.said.pipe == nil || !w.process.running {
-		return
-	}
-	if w.mayGetReady() && bytes.IndexByte(peekPipe(w.said.pipe.fd), '\n') >= 0 {
-		w.keepReady()
-		return
-	}
+func (w *Worker) readPipe(fd int) {
 	var buf [256]byte
 	for range messagesAtATurn {
-		n, err := unix.Read(w.said.pipe.fd, buf[:])
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
+		most := len(buf)
+		if w.awaitsWord() {
+			seen, err := peekPipe(fd)
+			if errors.Is(err, unix.EAGAIN) || bytes.IndexByte(seen, '\n') >= 0 && !w.hearIf(true, message{ready: true}) {
+				return
+			}
+			if err == nil {
+				most = min(most, max(1, len(seen))) // and nothing that came since: it may be the newline
+			}
+		}
+		if !w.emptyPipe(fd, buf[:most]) {
 			return
-		case n == 0:
-			w.drop(&w.said.pipe)
-			return
-		case bytes.IndexByte(buf[:n], '\n') >= 0 && w.spec.Ready.Method == Notify:
-			w.sayReady()
 		}
 	}
 }
 
-// peekPipe returns what is in a pipe, without taking it out (tee(2)).
-func peekPipe(fd int) []byte {
+// emptyPipe takes something out of the pipe. It returns false if there is nothing more for now.
+func (w *Worker) emptyPipe(fd int, buf []byte) bool {
+	n, err := unix.Read(fd, buf)
+	if err != nil {
+		return errors.Is(err, unix.EINTR)
+	}
+	if bytes.IndexByte(buf[:n], '\n') >= 0 { // nobody could look at it before, or the worker has ended
+		w.hearIf(true, message{ready: true})
+	}
+	if n == 0 {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.drop(&w.said.pipe)
+	}
+	return n > 0
+}
+
+func (w *Worker) awaitsWord() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mayGetReady()
+}
+
+// peekPipe returns what is in a pipe, without taking it out (tee(2)): nothing after its end, and EAGAIN if there is nothing yet.
+func peekPipe(fd int) ([]byte, error) {
 	var copies [2]int
 	if err := unix.Pipe2(copies[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		return nil
+		return nil, err
 	}
 	defer closeAll(copies[:])
-	if n, err := unix.Tee(fd, copies[1], maxMessage, unix.SPLICE_F_NONBLOCK); err != nil || n == 0 {
-		return nil
+	n, err := unix.Tee(fd, copies[1], maxMessage, unix.SPLICE_F_NONBLOCK)
+	if err != nil || n == 0 {
+		return nil, err
 	}
 	buf := make([]byte, maxMessage)
-	n, err := unix.Read(copies[0], buf)
+	got, err := unix.Read(copies[0], buf)
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	return buf[:n]
+	return buf[:got], nil
 }

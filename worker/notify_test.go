@@ -69,8 +69,16 @@ func notifyPath(t *testing.T, w *Worker) string {
 	return path
 }
 
+// settled waits until everything is closed that was to be closed so far.
+func settled(w *Worker) {
+	done := make(chan struct{})
+	w.aside.Do(func() { close(done) })
+	<-done
+}
+
 func TestBarrierIsAnsweredAtOnce(t *testing.T) {
 	s, _ := sleeper(t, launcher(t), nil)
+	settled(s.w)
 	before := openDescriptors()
 	read, write, err := pipe()
 	if err != nil {
@@ -85,6 +93,7 @@ func TestBarrierIsAnsweredAtOnce(t *testing.T) {
 		t.Errorf("the pipe was not closed: %d %v", n, err)
 	}
 	unix.Close(read)
+	settled(s.w)
 	if now := openDescriptors(); now != before {
 		t.Errorf("%d descriptors instead of %d", now, before)
 	}
@@ -97,8 +106,9 @@ func TestDescriptorsOfAnyMessageAreClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
+	settled(s.w)
 	before := openDescriptors()
-	many := make([]int, maxDescriptors)
+	many := make([]int, 253) // SCM_MAX_FD
 	for i := range many {
 		many[i] = int(null.Fd())
 	}
@@ -110,6 +120,7 @@ func TestDescriptorsOfAnyMessageAreClosed(t *testing.T) {
 	if e := must[Status](s); e.Text != "x" {
 		t.Error(e)
 	}
+	settled(s.w)
 	if now := openDescriptors(); now != before {
 		t.Errorf("%d descriptors instead of %d", now, before)
 	}

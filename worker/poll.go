@@ -25,6 +25,7 @@ type source struct {
 	fd    int
 	key   uint64 // never reused, unlike fd: an event that comes late finds nobody
 	ready func(events uint32)
+	once  bool // only until again
 }
 
 func newPoller() (*poller, error) {
@@ -39,12 +40,12 @@ func newPoller() (*poller, error) {
 	return &poller{file: os.NewFile(uintptr(fd), "epoll"), fd: fd, sources: map[uint64]*source{}}, nil
 }
 
-// add begins to watch fd for reading.
-func (p *poller) add(fd int, ready func(events uint32)) (*source, error) {
+// add begins to watch fd for reading; with once only until something is there.
+func (p *poller) add(fd int, once bool, ready func(events uint32)) (*source, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.last++
-	s := &source{fd: fd, key: p.last, ready: ready}
+	s := &source{fd: fd, key: p.last, ready: ready, once: once}
 	if err := unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, fd, s.event(unix.EPOLLIN)); err != nil {
 		return nil, fmt.Errorf("cannot watch a descriptor: %w", err)
 	}
@@ -63,12 +64,24 @@ func (p *poller) remove(s *source) {
 	unix.EpollCtl(p.fd, unix.EPOLL_CTL_DEL, s.fd, nil)
 }
 
+// again goes on with the watch of a source that is watched once, if it was not removed.
+func (p *poller) again(s *source) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sources[s.key] == s {
+		unix.EpollCtl(p.fd, unix.EPOLL_CTL_MOD, s.fd, s.event(unix.EPOLLIN))
+	}
+}
+
 // onlyHangup leaves s watched for EPOLLHUP alone.
 func (p *poller) onlyHangup(s *source) {
 	unix.EpollCtl(p.fd, unix.EPOLL_CTL_MOD, s.fd, s.event(0))
 }
 
 func (s *source) event(events uint32) *unix.EpollEvent {
+	if s.once {
+		events |= unix.EPOLLONESHOT
+	}
 	return &unix.EpollEvent{Events: events, Fd: int32(uint32(s.key)), Pad: int32(uint32(s.key >> 32))}
 }
 

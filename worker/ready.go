@@ -20,58 +20,79 @@ const (
 	shortestTry     = 5 * time.Second
 )
 
-// Check tells what is wrong with r, if anything: an unknown method, a URL or address that cannot be dialled.
+// Target tells where the probe of r goes: network and address as net.Dial wants them, "tcp" and host:port or "unix" and a path. Both are
+// empty for a method that connects to nothing. An error says how a URL or address that is wrong has to look. Placeholders must be filled in.
 // A probe must go to an address of that worker's own: a shared socket may be answered by another generation.
-func (r Ready) Check() error {
+func (r Ready) Target() (network, address string, err error) {
 	switch r.Method {
-	case Notify, Delay, Accept, "":
-		return nil
-	case HTTP:
-		_, _, err := splitURL(r.URL)
-		return err
 	case TCP:
-		_, _, err := splitAddress(r.Address)
-		return err
-	case Exec:
-		if len(r.Command) == 0 || r.Command[0] == "" {
-			return errors.New("the command of the probe is missing")
+		return splitAddress(r.Address)
+	case HTTP:
+		socket, target, err := splitURL(r.URL)
+		if err != nil {
+			return "", "", err
 		}
-		return nil
+		if socket != "" {
+			return "unix", socket, nil
+		}
+		return "tcp", hostAndPort(target), nil
 	}
-	return fmt.Errorf("unknown method %q: notify, accept, delay, http, tcp and exec are known", r.Method)
+	return "", "", nil
 }
 
 // splitURL gives the socket path ("" for TCP) and the URL to ask: "unix:/run/web.sock:/health" names both.
 func splitURL(s string) (socket, target string, err error) {
 	if rest, ok := strings.CutPrefix(s, "unix:"); ok {
-		path, query, found := strings.Cut(rest, ":/")
-		if path == "" {
-			return "", "", fmt.Errorf("the url %q names no socket: unix:/run/web.sock:/health would be right", s)
-		}
-		if !found {
-			query = ""
+		path, query, _ := strings.Cut(rest, ":/")
+		if err := checkPath(path); err != nil {
+			return "", "", fmt.Errorf("%q %w", s, err)
 		}
 		return path, "http://localhost/" + query, nil
 	}
 	u, err := url.Parse(s)
-	if err != nil {
-		return "", "", err
-	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return "", "", fmt.Errorf("the url %q is neither http://host:port/path nor unix:/run/web.sock:/path", s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return "", "", fmt.Errorf("%q is neither http://host:port/path nor unix:/path/of/socket:/path", s)
 	}
 	return "", s, nil
 }
 
+// hostAndPort is where an http or https URL leads to.
+func hostAndPort(target string) string {
+	u, err := url.Parse(target)
+	switch {
+	case err != nil:
+		return ""
+	case u.Port() != "":
+		return u.Host
+	case u.Scheme == "https":
+		return net.JoinHostPort(u.Hostname(), "443")
+	}
+	return net.JoinHostPort(u.Hostname(), "80")
+}
+
 // splitAddress gives what net.Dial wants.
 func splitAddress(s string) (network, address string, err error) {
-	if path, ok := strings.CutPrefix(s, "unix:"); ok && path != "" {
+	if path, ok := strings.CutPrefix(s, "unix:"); ok {
+		if err := checkPath(path); err != nil {
+			return "", "", fmt.Errorf("%q %w", s, err)
+		}
 		return "unix", path, nil
 	}
 	if _, port, err := net.SplitHostPort(s); err != nil || port == "" {
-		return "", "", fmt.Errorf("the address %q is neither host:port nor unix:/path", s)
+		return "", "", fmt.Errorf("%q is neither host:port nor unix:/path/of/socket", s)
 	}
 	return "tcp", s, nil
+}
+
+// checkPath tells what is wrong with the address of a unix socket: a path, or a name after "@" (unix(7)).
+func checkPath(path string) error {
+	switch {
+	case !strings.HasPrefix(path, "/") && (!strings.HasPrefix(path, "@") || path == "@"):
+		return errors.New("must name a socket by an absolute path, as unix:/run/web.sock does, or by @name")
+	case len(path) > maxSocketPath:
+		return fmt.Errorf("has a path of %d bytes: at most %d fit into a socket's address", len(path), maxSocketPath)
+	}
+	return nil
 }
 
 // awaitReady begins what the method asks for. w.mu is held, and the command runs.
@@ -211,20 +232,22 @@ func dial(ctx context.Context, address string) error {
 	return c.Close()
 }
 
-// getURL succeeds on 2xx and 3xx. Each try has a connection of its own, so that none is left behind, and no proxy.
+// getURL succeeds on 2xx and 3xx. Each try has a connection of its own and no proxy. When it returns, no connection is left, not even
+// one that was still being made: net/http would go on with that after the request has ended.
 func getURL(ctx context.Context, where string) error {
 	socket, target, err := splitURL(where)
 	if err != nil {
 		return err
 	}
-	transport := &http.Transport{DisableKeepAlives: true}
-	if socket != "" {
-		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		}
-	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	client := &http.Client{
-		Transport:     transport,
+		Transport: &http.Transport{
+			DisableKeepAlives: true,
+			DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
+				return dialFor(ctx, network, address, socket)
+			},
+		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
@@ -242,4 +265,17 @@ func getURL(ctx context.Context, where string) error {
 		return fmt.Errorf("%s answered %s", where, answer.Status)
 	}
 	return nil
+}
+
+// dialFor makes a connection, to a unix socket if there is one, which is closed when ctx ends.
+func dialFor(ctx context.Context, network, address, socket string) (net.Conn, error) {
+	if socket != "" {
+		network, address = "unix", socket
+	}
+	c, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, func() { c.Close() })
+	return c, nil
 }

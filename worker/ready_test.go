@@ -99,20 +99,30 @@ func TestProbeEndsWithTheWorker(t *testing.T) {
 	}
 }
 
-func TestProbesThatCannotBeRightAreNamed(t *testing.T) {
+func TestTargetOfAProbe(t *testing.T) {
 	for _, r := range []Ready{
-		{Method: "bogus"}, {Method: HTTP, URL: "localhost:80"}, {Method: HTTP, URL: "unix:"}, {Method: HTTP, URL: "http://%zz"},
-		{Method: TCP, Address: "localhost"}, {Method: TCP, Address: "unix:"}, {Method: Exec},
+		{Method: HTTP, URL: "localhost:80"}, {Method: HTTP, URL: "unix:"}, {Method: HTTP, URL: "unix:a.sock"}, {Method: HTTP, URL: "http://%zz"},
+		{Method: HTTP, URL: "http://:80/"}, {Method: TCP, Address: "localhost"}, {Method: TCP, Address: "unix:"}, {Method: TCP, Address: "unix:@"},
+		{Method: TCP, Address: "unix:/" + strings.Repeat("x", maxSocketPath)},
 	} {
-		if r.Check() == nil {
-			t.Errorf("%+v is taken", r)
+		if network, address, err := r.Target(); err == nil {
+			t.Errorf("%+v goes to %s %s", r, network, address)
 		}
 	}
-	for _, r := range []Ready{
-		{}, {Method: Notify}, {Method: HTTP, URL: "https://[::1]:1/x"}, {Method: HTTP, URL: "unix:/a.sock"}, {Method: TCP, Address: "[::1]:80"},
+	for want, r := range map[string]Ready{
+		" ":               {Method: Notify, URL: "http://localhost/"},
+		"tcp [::1]:1":     {Method: HTTP, URL: "https://[::1]:1/x"},
+		"tcp a:80":        {Method: HTTP, URL: "http://a/x"},
+		"tcp [::1]:443":   {Method: HTTP, URL: "https://[::1]"},
+		"unix /a.sock":    {Method: HTTP, URL: "unix:/a.sock:/x"},
+		"unix @a":         {Method: HTTP, URL: "unix:@a"},
+		"tcp [::1]:80":    {Method: TCP, Address: "[::1]:80"},
+		"unix /a/b:c":     {Method: TCP, Address: "unix:/a/b:c"},
+		"tcp 127.0.0.1:1": {Method: TCP, Address: "127.0.0.1:1"},
 	} {
-		if err := r.Check(); err != nil {
-			t.Errorf("%+v: %v", r, err)
+		network, address, err := r.Target()
+		if got := network + " " + address; got != want || err != nil {
+			t.Errorf("%+v goes to %q, %v", r, got, err)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 // reapAll reaps on every SIGCHLD. Signals merge, so each one means: look until there is nothing more.
 func (l *Launcher) reapAll() {
+	defer close(l.strays)
 	for range l.chld {
 		l.reap()
 	}
@@ -22,8 +23,11 @@ func (l *Launcher) reap() {
 		if pid != 0 {
 			l.collect(pid)
 		} else if collected {
-			l.killStrays()
 			l.groups.sweep()
+			select {
+			case l.strays <- struct{}{}:
+			default:
+			}
 		}
 		l.gate.RUnlock()
 		if pid == 0 {
@@ -37,6 +41,7 @@ func (l *Launcher) collect(pid int) {
 	l.mu.Lock()
 	w := l.children[pid]
 	delete(l.children, pid)
+	l.pids.Delete(pid)
 	_, expected := l.expected[pid]
 	l.mu.Unlock()
 	if w != nil {
@@ -46,7 +51,9 @@ func (l *Launcher) collect(pid int) {
 	if expected {
 		unix.Kill(-pid, unix.SIGKILL)
 	}
+	l.taking.Lock()
 	status, ok := take(pid)
+	l.taking.Unlock()
 	switch {
 	case !ok:
 	case expected:

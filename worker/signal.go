@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,28 +39,65 @@ func (w *Worker) forked(pid, pidfd int) {
 
 // deliver sends a signal to a process that has not been reaped. w.mu is held, so that it cannot be meanwhile.
 func (w *Worker) deliver(d Pending) error {
-	var err error
-	if d.Signal == syscall.SIGKILL {
+	kill := d.Signal == syscall.SIGKILL
+	if kill {
 		w.process.killed = true
 	}
-	if d.Signal == syscall.SIGKILL && d.Group {
+	if kill && d.Group {
 		w.launcher.groups.kill(w.process.group)
 	}
-	switch {
-	case d.Group && (w.process.child || w.pinned()):
-		err = unix.Kill(-w.process.pid, d.Signal)
-	case w.process.pidfd >= 0:
-		err = unix.PidfdSendSignal(w.process.pidfd, d.Signal, nil, 0)
-		if errors.Is(err, unix.ENOSYS) && w.process.child {
-			err = unix.Kill(w.process.pid, d.Signal)
+	if kill {
+		w.killAgain(d)
+	}
+	var errGroup, errAlone error
+	grouped := d.Group && (w.process.child || w.pinned())
+	if grouped {
+		errGroup = unix.Kill(-w.process.pid, d.Signal)
+	}
+	if !grouped || kill || w.leftGroup() {
+		errAlone = w.deliverAlone(d.Signal)
+	}
+	for _, err := range []error{errGroup, errAlone} {
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("cannot send %s to process %d: %w", unix.SignalName(d.Signal), w.process.pid, err)
 		}
-	case w.process.child:
-		err = unix.Kill(w.process.pid, d.Signal)
 	}
-	if err == nil || errors.Is(err, unix.ESRCH) {
-		return nil
+	return nil
+}
+
+// killAgainAfter is when a worker is killed once more that is still there: KILL may have been refused, as while it was a setuid program.
+const killAgainAfter = time.Second
+
+// killAgain sees to it that a worker that is to be killed is, in the end. w.mu is held.
+func (w *Worker) killAgain(d Pending) {
+	if w.process.again != nil {
+		w.process.again.Stop()
 	}
-	return fmt.Errorf("cannot send %s to process %d: %w", unix.SignalName(d.Signal), w.process.pid, err)
+	w.process.again = time.AfterFunc(killAgainAfter, func() {
+		w.locked(func() {
+			if !w.process.ended {
+				w.deliver(d) //nolint:errcheck // it was said the first time
+			}
+		})(0)
+	})
+}
+
+// leftGroup reports whether the worker is in another process group than the one that it was born in (setpgid(2)).
+func (w *Worker) leftGroup() bool {
+	group, err := unix.Getpgid(w.process.pid)
+	return err == nil && group != w.process.pid
+}
+
+// deliverAlone sends a signal to the worker process, whatever group it is in. w.mu is held.
+func (w *Worker) deliverAlone(sig syscall.Signal) error {
+	err := error(unix.ENOSYS)
+	if w.process.pidfd >= 0 {
+		err = unix.PidfdSendSignal(w.process.pidfd, sig, nil, 0)
+	}
+	if errors.Is(err, unix.ENOSYS) && w.process.child {
+		return unix.Kill(w.process.pid, sig)
+	}
+	return err
 }
 
 // pinned tells whether the process is there, if only as a zombie, so that its number means nobody else.

@@ -145,6 +145,7 @@ func (b *birth) stream(o Output, own int, name string) (int, error) {
 			return -1, err
 		}
 		b.theirs = append(b.theirs, write)
+		b.give(write)
 		b.w.pumps = append(b.w.pumps, b.w.newPump(read, o, name))
 		return write, nil
 	case o.Kind == Null:
@@ -198,6 +199,7 @@ func (b *birth) voice() *stepError {
 	b.pipe = read
 	b.ours = append(b.ours, read)
 	b.theirs = append(b.theirs, write)
+	b.give(write)
 	return b.voiceAt(write)
 }
 
@@ -273,6 +275,7 @@ func (b *birth) fork() *stepError {
 	closeAll(b.theirs) // before anybody may learn of an end: a pipe that we hold open ourselves has none
 	b.theirs = nil
 	l.children[pid] = w
+	l.pids.Store(pid, w)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.forked(pid, pidfd)
@@ -324,7 +327,8 @@ func (w *Worker) locked(read func()) func(uint32) {
 }
 
 func (b *birth) undo() {
-	closeAll(b.ours)
+	ours := b.ours
+	b.w.aside.Do(func() { closeAll(ours) })
 	for _, p := range b.w.pumps {
 		p.close()
 	}
@@ -349,6 +353,13 @@ func pipe() (read, write int, err error) {
 		return -1, -1, fmt.Errorf("cannot make a pipe: %w", err)
 	}
 	return p[0], p[1], nil
+}
+
+// give makes a pipe the worker's, so that it can open /dev/stdout (/proc/self/fd/1): nginx, Apache and php-fpm do.
+func (b *birth) give(pipe int) {
+	if c := b.w.spec.Credential; c != nil && c.UID != unchanged {
+		unix.Fchown(pipe, int(c.UID), -1) //nolint:errcheck // without CAP_CHOWN only that is missing
+	}
 }
 
 func closeAll(fds []int) {

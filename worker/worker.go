@@ -10,16 +10,21 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/foreign"
 )
 
 // Worker is one started process. Its methods may be called from anywhere, also after the end.
 type Worker struct {
 	launcher *Launcher
 	spec     Spec
-	mute     bool // no notify socket and no readiness: a command of Run
+	life     context.Context    // until the process has ended
+	over     context.CancelFunc // ends it
+	mute     bool               // no notify socket and no readiness: a command of Run
 	post     func(Event)
 	events   queue
 	side     sync.WaitGroup // the pumps and the probe, which end before Exited is posted
+	aside    foreign.Line   // reads and closes what the worker could make slow
 
 	mu      sync.Mutex
 	process process
@@ -41,6 +46,7 @@ type process struct {
 	grace   *time.Timer // until when the status of such a process may still be learned
 	group   string      // the path of its control group; "": it has none
 	killed  bool        // KILL was sent
+	again   *time.Timer // until KILL is sent again
 }
 
 // said is where a worker speaks.
@@ -64,6 +70,7 @@ type readiness struct {
 func newWorker(l *Launcher, spec Spec, post func(Event)) *Worker {
 	w := &Worker{launcher: l, spec: spec, post: post, events: newQueue()}
 	w.process.pidfd = -1
+	w.life, w.over = context.WithCancel(context.Background())
 	l.mu.Lock()
 	l.alive++
 	l.mu.Unlock()
@@ -86,6 +93,7 @@ func (w *Worker) postAll() {
 				w.post(e)
 				continue
 			}
+			w.over()
 			w.awaitSide()
 			exited.Tail = w.tail()
 			w.launcher.forget(w, exited.PID)
@@ -174,12 +182,16 @@ func (w *Worker) collect(pid int) {
 	w.finish(status, ok)
 }
 
-// finish says everything that is left to say, and then that the worker has ended. w.mu is held.
+// lastWords is how long Exited waits for what the worker said last.
+const lastWords = time.Second
+
+// finish ends a worker whose process is gone: everything that is left to say is said, and then that it has ended. w.mu is held.
 func (w *Worker) finish(status syscall.WaitStatus, known bool) {
 	if w.process.ended {
 		return
 	}
 	w.process.ended = true
+	w.over()
 	e := Exited{PID: w.process.pid, Status: status, Known: known}
 	e.OOM = known && status.Signaled() && status.Signal() == syscall.SIGKILL && !w.process.killed && oomKilled(w.process.group)
 	w.launcher.groups.end(w.process.group)
@@ -187,18 +199,65 @@ func (w *Worker) finish(status syscall.WaitStatus, known bool) {
 	if w.said.status != nil { // somebody has a copy of the other end; but who wrote to it is dead
 		w.reported()
 	}
-	w.readSocket(lastMessages)
-	w.readPipe()
-	w.acceptControl()
-	for i := range w.said.control.lines {
-		w.readControl(&w.said.control.lines[i])
-	}
 	w.stopReady()
 	w.release()
 	for _, p := range w.pumps {
 		p.finish()
 	}
-	w.events.put(w.exited(e))
+	w.said.kept = false
+	e = w.exited(e)
+	say := sync.OnceFunc(func() { w.events.put(e) })
+	late := time.AfterFunc(lastWords, say)
+	w.aside.Do(func() {
+		w.hearRest()
+		late.Stop()
+		say()
+	})
+}
+
+// hearRest hears what the worker said last and closes where it spoke.
+func (w *Worker) hearRest() {
+	w.mu.Lock()
+	socket, pipe, listener := w.said.socket, w.said.pipe, w.said.control.socket
+	w.mu.Unlock()
+	if w.process.running && socket != nil {
+		w.hearLast(socket.fd)
+	}
+	if w.process.running && pipe != nil {
+		w.readPipe(pipe.fd)
+	}
+	if w.process.running && listener != nil {
+		w.acceptControl(listener.fd, maxConnecting+1)
+	}
+	for _, fd := range w.hangUp() {
+		unix.Close(fd)
+	}
+}
+
+// hangUp takes all descriptors on which the worker spoke.
+func (w *Worker) hangUp() (fds []int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.said.control.lines {
+		w.readControl(&w.said.control.lines[i])
+	}
+	for _, at := range w.sources() {
+		if *at != nil {
+			w.launcher.poll.remove(*at)
+			fds = append(fds, (*at).fd)
+			*at = nil
+		}
+	}
+	return fds
+}
+
+// sources are all descriptors on which the worker speaks.
+func (w *Worker) sources() []**source {
+	all := []**source{&w.said.status, &w.said.socket, &w.said.pipe, &w.said.control.socket}
+	for i := range w.said.control.lines {
+		all = append(all, &w.said.control.lines[i].source)
+	}
+	return all
 }
 
 // exited adds to e why the command did not run.
@@ -212,21 +271,16 @@ func (w *Worker) exited(e Exited) Exited {
 	return e
 }
 
-// release closes what belongs to the worker and to nobody else.
+// release gives back what belongs to the process. w.mu is held.
 func (w *Worker) release() {
-	w.drop(&w.said.status)
-	w.drop(&w.said.socket)
-	w.drop(&w.said.pipe)
-	w.drop(&w.said.control.socket)
-	for i := range w.said.control.lines {
-		w.drop(&w.said.control.lines[i].source)
-	}
 	if w.process.exit != nil {
 		w.launcher.poll.remove(w.process.exit)
 		w.process.exit = nil
 	}
-	if w.process.grace != nil {
-		w.process.grace.Stop()
+	for _, timer := range []*time.Timer{w.process.grace, w.process.again} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
 	if w.process.pidfd >= 0 {
 		unix.Close(w.process.pidfd)
@@ -237,13 +291,18 @@ func (w *Worker) release() {
 	}
 }
 
-// watch begins to watch an idle source. A worker that could not be heard is ended: it would seem to hang. w.mu is held; read
-// is called with it.
-func (w *Worker) watch(s **source, read func()) {
+// watch begins to watch an idle source. A worker that could not be heard is ended: it would seem to hang. read is called with w.mu, which
+// is held here, too.
+func (w *Worker) watch(s **source, read func()) { w.poll(s, false, read) }
+
+// watchOnce is watch until something is there to read, or until poller.again.
+func (w *Worker) watchOnce(s **source, read func()) { w.poll(s, true, read) }
+
+func (w *Worker) poll(s **source, once bool, read func()) {
 	if *s == nil {
 		return
 	}
-	watched, err := w.launcher.poll.add((*s).fd, w.locked(read))
+	watched, err := w.launcher.poll.add((*s).fd, once, w.locked(read))
 	if err != nil {
 		w.failure = failed(stepWatch, err)
 		w.deliver(Pending{syscall.SIGKILL, true})
@@ -252,12 +311,13 @@ func (w *Worker) watch(s **source, read func()) {
 	*s = watched
 }
 
-// drop ends the watch of a source and closes its descriptor.
+// drop ends the watch of a source. Its descriptor is closed aside, after whoever reads from it there. w.mu is held.
 func (w *Worker) drop(s **source) {
 	if *s == nil {
 		return
 	}
+	fd := (*s).fd
 	w.launcher.poll.remove(*s)
-	unix.Close((*s).fd)
+	w.aside.Do(func() { unix.Close(fd) })
 	*s = nil
 }

@@ -171,8 +171,8 @@ c.toml:7: program.web.listen[0].defer_accept: 1.5s cannot be set: write whole se
 c.toml:6: program.web.ready.url: does nothing with method "notify": remove it, or write method = "http"
 c.toml:9: program.b.ready: method "http" needs url: write such as url = "http://127.0.0.1:900{slot}/healthz"`},
 	{"probes", web + "ready = { method = \"http\", url = \"127.0.0.1:80\" }\n[program.b]\ncommand=[\"b\"]\nready = { method = \"tcp\", address = \":80\" }\n[program.c]\ncommand=[\"b\"]\nready = { method = \"http\", url = \"http://x/{name}\" }\n[program.d]\ncommand=[\"b\"]\nready = { method = \"exec\", command = \"./ok {pid}\" }",
-		`c.toml:3: program.web.ready.url: "127.0.0.1:80" is no http URL: write such as "http://127.0.0.1:9000/healthz"
-c.toml:6: program.b.ready.address: ":80" is no address to connect to: write such as "127.0.0.1:9000"
+		`c.toml:3: program.web.ready.url: "127.0.0.1:80" is neither http://host:port/path nor unix:/path/of/socket:/path: write such as "http://127.0.0.1:9000/healthz" or "unix:/run/web.{slot}.sock:/healthz"
+c.toml:6: program.b.ready.address: ":80" is not an address to connect to: write such as "127.0.0.1:9000" or "unix:/run/web.{slot}.sock"
 c.toml:9: program.c.ready.url: "http://x/{name}" has a placeholder that is not known: there are {pid}, {slot} and {generation}
 c.toml:12: program.d.ready.command: is a string: write command = ["./ok", "{pid}"]`},
 	{"a delay beyond the timeout", web + "ready = { timeout = \"1s\", delay = \"2s\", method = \"delay\" }\n",

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -114,38 +113,42 @@ func (v value) readyKeys(method worker.Method) {
 // fill replaces the placeholders of a probe by an example, so that the rest can be checked.
 var fill = strings.NewReplacer("{pid}", "1", "{slot}", "1", "{generation}", "1")
 
-// probeURL reads the URL of a readiness probe.
+// probeURL reads the URL of a probe: http, https, or unix:/path/of/socket:/path.
 func (v value) probeURL(into *string) {
-	var s string
-	if !v.text(&s) {
-		return
-	}
-	filled := fill.Replace(s)
-	u, err := url.Parse(filled)
-	switch {
-	case strings.ContainsAny(filled, "{}"):
-		v.problem(fmt.Sprintf("%q has a placeholder that is not known", s), "there are {pid}, {slot} and {generation}")
-	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "":
-		v.problem(fmt.Sprintf("%q is no http URL", s), `write such as "http://127.0.0.1:9000/healthz"`)
-	default:
-		*into = s
-	}
+	v.probe(into, `write such as "http://127.0.0.1:9000/healthz" or "unix:/run/web.{slot}.sock:/healthz"`, func(filled string) error {
+		_, _, err := worker.Ready{Method: worker.HTTP, URL: filled}.Target()
+		return err
+	})
 }
 
-// probeAddress reads the address of a readiness probe: host:port.
+// probeAddress reads the address of a probe: host:port or unix:/path/of/socket.
 func (v value) probeAddress(into *string) {
+	v.probe(into, `write such as "127.0.0.1:9000" or "unix:/run/web.{slot}.sock"`, func(filled string) error {
+		_, _, err := worker.Ready{Method: worker.TCP, Address: filled}.Target()
+		switch {
+		case err != nil, strings.HasPrefix(filled, "unix:"):
+			return err
+		case strings.HasPrefix(filled, ":"), strings.HasPrefix(filled, "udp:"), strings.HasSuffix(filled, ":0"):
+			return fmt.Errorf("%q is not an address to connect to", filled)
+		}
+		return socket.Spec{Address: filled}.Check()
+	})
+}
+
+// probe reads where a probe goes. check is given it without placeholders.
+func (v value) probe(into *string, remedy string, check func(filled string) error) {
 	var s string
 	if !v.text(&s) {
 		return
 	}
 	filled := fill.Replace(s)
-	wrong := socket.Spec{Address: filled}.Check()
-	switch {
-	case strings.ContainsAny(filled, "{}"):
+	if strings.ContainsAny(filled, "{}") {
 		v.problem(fmt.Sprintf("%q has a placeholder that is not known", s), "there are {pid}, {slot} and {generation}")
-	case wrong != nil, strings.HasPrefix(filled, "unix:"), strings.HasPrefix(filled, "udp:"), strings.HasPrefix(filled, ":"), strings.HasSuffix(filled, ":0"):
-		v.problem(fmt.Sprintf("%q is no address to connect to", s), `write such as "127.0.0.1:9000"`)
-	default:
-		*into = s
+		return
 	}
+	if err := check(filled); err != nil {
+		v.problem(err.Error(), "%s", remedy)
+		return
+	}
+	*into = s
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -114,6 +116,43 @@ func TestClosingsBeyondTheThreadsWaitAndNobodyElseDoes(t *testing.T) {
 	}
 }
 
+func TestThreadThatIsStuckTakesNoSignalFromTheProcess(t *testing.T) {
+	for name, call := range map[string]func(func()){"Quiet": Quiet, "Apart": Apart} {
+		t.Run(name, func(t *testing.T) {
+			var before, inside, after unix.Sigset_t
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			must(t, unix.PthreadSigmask(unix.SIG_BLOCK, nil, &before))
+			call(func() { unix.PthreadSigmask(unix.SIG_BLOCK, nil, &inside) })
+			must(t, unix.PthreadSigmask(unix.SIG_BLOCK, nil, &after))
+			for sig, want := range map[unix.Signal]bool{unix.SIGCHLD: true, unix.SIGTERM: true, unix.SIGHUP: true, unix.SIGUSR2: true, unix.SIGURG: false, unix.SIGSEGV: false} {
+				if blocked := inside.Val[0]&(1<<(sig-1)) != 0; blocked != want {
+					t.Errorf("%s is blocked: %v", unix.SignalName(sig), blocked)
+				}
+			}
+			if before != after {
+				t.Errorf("%x is blocked afterwards, and was %x before", after.Val[0], before.Val[0])
+			}
+		})
+	}
+}
+
+func TestLineKeepsTheOrder(t *testing.T) {
+	var l Line
+	var got []int
+	first, done := make(chan struct{}), make(chan struct{})
+	l.Do(func() { <-first })
+	for i := range 100 {
+		l.Do(func() { got = append(got, i) })
+	}
+	l.Do(func() { close(done) })
+	close(first)
+	<-done
+	if !slices.IsSorted(got) || len(got) != 100 {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestReadTakesNoDescriptors(t *testing.T) {
 	ours, theirs := pair(t)
 	defer unix.Close(theirs)
@@ -189,20 +228,26 @@ func TestLookThatIsStuckIsLeftAlone(t *testing.T) {
 	stuck := make(chan struct{})
 	over, cancel := context.WithCancelCause(t.Context())
 	cancel(os.ErrDeadlineExceeded)
-	for range maxStuck {
-		if _, err := Look(over, &l, func() int { <-stuck; return 1 }); !errors.Is(err, os.ErrDeadlineExceeded) {
+	one := func() int { return 1 }
+	for i := range maxStuck {
+		if _, err := Look(over, &l, i, func() int { <-stuck; return 1 }); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatal(err)
 		}
+		if _, err := Look(t.Context(), &l, i, one); !errors.Is(err, errStuck) {
+			t.Fatalf("the same once more: %v", err)
+		}
 	}
-	if _, err := Look(t.Context(), &l, func() int { return 1 }); !errors.Is(err, errStuck) {
+	if _, err := Look(t.Context(), &l, maxStuck, one); !errors.Is(err, errStuck) {
 		t.Errorf("one more than may be stuck: %v", err)
 	}
 	close(stuck)
-	for l.stuck.Load() > 0 {
-		time.Sleep(time.Millisecond)
+	for i := range maxStuck + 1 {
+		for !l.may(i) {
+			time.Sleep(time.Millisecond)
+		}
 	}
-	if v, err := Look(t.Context(), &l, func() int { return 1 }); v != 1 || err != nil {
-		t.Errorf("%d, %v", v, err)
+	if v, err := Look(t.Context(), &l, 0, one); v != 1 || err != nil || len(l.stuck) != 0 {
+		t.Errorf("%d, %v, %v", v, err, l.stuck)
 	}
 }
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
@@ -15,34 +15,56 @@ const maxStuck = 256
 const readTimeout = time.Second
 
 var (
-	errStuck   = errors.New("too many processes do not let their memory be read")
+	errStuck   = errors.New("this process, or too many, did not let its memory be read before")
 	errTimeout = errors.New("the process does not let its memory be read")
 )
 
 // Looks reads what other processes can hold up: their memory, and the files in /proc that are made of it, or need the lock on it
 // (environ, cmdline, mem, maps, smaps in proc(5)). A page of theirs may be on a FUSE file system or belong to userfaultfd(2); then reading
 // it takes as long as they like. The zero value of Looks is ready.
-type Looks struct{ stuck atomic.Int64 }
+type Looks struct {
+	mu    sync.Mutex
+	stuck map[any]int // how many looks at it go on though nobody waits for them
+	all   int
+}
 
 // Look returns what f returns, or the cause of ctx's end if that comes first. Then f goes on alone, and what it returns is dropped.
-// While 256 of one Looks go on so, f is not called and the error says that.
-func Look[T any](ctx context.Context, l *Looks, f func() T) (T, error) {
+// While one with the same key goes on so, or 256 of all, f is not called and the error says that.
+func Look[T any](ctx context.Context, l *Looks, key any, f func() T) (T, error) {
 	var none T
-	if l.stuck.Load() >= maxStuck {
+	if !l.may(key) {
 		return none, errStuck
 	}
 	result := make(chan T, 1)
-	go func() { result <- f() }()
+	go Quiet(func() { result <- f() })
 	select {
 	case v := <-result:
 		return v, nil
 	case <-ctx.Done():
-		l.stuck.Add(1)
+		l.count(key, 1)
 		go func() {
 			<-result
-			l.stuck.Add(-1)
+			l.count(key, -1)
 		}()
 		return none, context.Cause(ctx)
+	}
+}
+
+func (l *Looks) may(key any) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stuck[key] == 0 && l.all < maxStuck
+}
+
+func (l *Looks) count(key any, change int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stuck == nil {
+		l.stuck = map[any]int{}
+	}
+	l.all += change
+	if l.stuck[key] += change; l.stuck[key] == 0 {
+		delete(l.stuck, key)
 	}
 }
 
@@ -54,7 +76,7 @@ func (l *Looks) ReadFile(path string) ([]byte, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), readTimeout, errTimeout)
 	defer cancel()
-	a, err := Look(ctx, l, func() answer {
+	a, err := Look(ctx, l, path, func() answer {
 		data, err := os.ReadFile(path)
 		return answer{data, err}
 	})

@@ -1,0 +1,327 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lingers is a TCP socket whose last close waits for an hour, and a way to send it away for good.
+const lingers = `
+import array, struct
+signal.signal(signal.SIGALRM, lambda *a: None); signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1) # where it closes last itself, that ends
+def lingering():
+    l = socket.socket(); l.bind(('127.0.0.1', 0)); l.listen(1)
+    c = socket.socket(); c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 3600)); c.connect(l.getsockname())
+    keep.append(l.accept()); c.setblocking(False)
+    try:
+        while True: c.send(b'x' * 65536)
+    except BlockingIOError: return c
+keep = []
+def leave(to, text, *where):
+    c = lingering()
+    to.sendmsg([text], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [c.fileno()]))], 0, *where)
+    os.close(c.detach())
+box = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+`
+
+// inPythonReady is a worker in Python that says itself when it is ready.
+func inPythonReady(t *testing.T, script string) Spec {
+	spec := inPython(t, script)
+	spec.Ready = Ready{Method: Notify}
+	return spec
+}
+
+// othersAreHeard fails if a worker like any other cannot be started, get ready and end.
+func othersAreHeard(t *testing.T, l *Launcher) {
+	t.Helper()
+	s := start(t, l, shell(`echo >&$NOTIFY_FD; exec sleep 100`))
+	must[Spawned](s)
+	must[ReadySaid](s)
+	s.kill()
+}
+
+func TestMessagesWithSocketsThatLingerAreReadOn(t *testing.T) {
+	l := launcher(t)
+	s := start(t, l, inPythonReady(t, lingers+`
+for i in range(5): leave(box, b'STATUS=slow', os.environ['NOTIFY_SOCKET'])
+say('STATUS=after')
+time.sleep(1000)`))
+	must[Spawned](s)
+	for must[Status](s).Text != "after" {
+	}
+	othersAreHeard(t, l)
+	s.kill()
+}
+
+func TestSocketsThatLingerInAConnectionToEinhornEndIt(t *testing.T) {
+	l := launcher(t)
+	for name, script := range map[string]string{
+		"born with":       "leave(born, b'x')",
+		"by the path":     "c = connect(); leave(c, b'x')",
+		"before the read": "c = connect(); c.sendall(b'x'); leave(c, b'y'); c.close()",
+		"after an ack":    "c = connect(); c.sendall(ack[:-1]); leave(c, b'\\n')",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, l, toEinhorn(t, lingers+script+`
+try: gone = born.recv(1) == b''
+except ConnectionError: gone = True
+say('STATUS=%s' % gone)
+time.sleep(1000)`))
+			must[Spawned](s)
+			if e := must[Status](s); e.Text != "True" {
+				t.Errorf("the connection is closed: %s", e.Text)
+			}
+			othersAreHeard(t, l)
+			s.kill()
+		})
+	}
+}
+
+func TestWhatLingersInTheQueueOfAWorkerThatEndsHoldsUpNobody(t *testing.T) {
+	l := launcher(t)
+	spec := toEinhorn(t, lingers+`
+say('READY=1')
+say('STATUS=unread')
+for i in range(5): leave(box, b'STATUS=slow', os.environ['NOTIFY_SOCKET'])
+say('STATUS=last')
+leave(connect(), b'x')
+os._exit(7)`)
+	s := &life{t: t, events: make(chan Event, 100), unsaved: true} // so that nothing is read after READY=1
+	s.w = l.Start(spec, func(e Event) { s.events <- e })
+	t.Cleanup(s.end)
+	must[Spawned](s)
+	must[ReadySaid](s)
+	for must[Status](s).Text != "last" {
+	}
+	if e := must[Exited](s); e.Status.ExitStatus() != 7 {
+		t.Error(e)
+	}
+	othersAreHeard(t, l)
+}
+
+func TestWorkerInAnotherProcessGroupIsReached(t *testing.T) {
+	l := launcher(t)
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+		s := start(t, l, inPythonReady(t, "os.setpgid(0, os.getpgid(os.getppid())); say('READY=1'); time.sleep(1000)"))
+		must[Spawned](s)
+		must[ReadySaid](s)
+		if err := s.w.Signal(sig, true); err != nil {
+			t.Error(err)
+		}
+		if e := must[Exited](s); e.Status.Signal() != sig {
+			t.Errorf("%s: %s", sig, e)
+		}
+	}
+}
+
+func TestKillIsSentAgainUntilTheWorkerHasEnded(t *testing.T) {
+	l := launcher(t)
+	s, pid := sleeper(t, l, nil)
+	s.w.mu.Lock()
+	pidfd := s.w.process.pidfd
+	s.w.process.pidfd, s.w.process.child = -1, false // as if nothing could reach it
+	s.w.deliver(Pending{syscall.SIGKILL, true})
+	s.w.process.pidfd, s.w.process.child = pidfd, true
+	s.w.mu.Unlock()
+	if e := must[Exited](s); e.PID != pid || e.Status.Signal() != syscall.SIGKILL {
+		t.Error(e)
+	}
+}
+
+func TestStdoutCanBeOpenedByAWorkerOfAnotherUser(t *testing.T) {
+	needRoot(t, "another user")
+	spec := shell(`echo out >/dev/stdout && echo err >/dev/stderr && echo >/dev/fd/$NOTIFY_FD`)
+	spec.Credential = &Credential{UID: 70001, GID: 70001}
+	spec.Stdout, spec.Stderr = Output{Kind: Capture}, Output{Kind: Capture}
+	var mu sync.Mutex
+	said := map[string]string{}
+	spec.Captured = func(stream string, _ int, lines []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		said[stream] += string(lines)
+	}
+	s := start(t, launcher(t), spec)
+	must[Spawned](s)
+	must[ReadySaid](s)
+	if e := must[Exited](s); e.Status != 0 || said[FDStdout] != "out\n" || said[FDStderr] != "err\n" {
+		t.Errorf("%s, and it wrote %q", e, said)
+	}
+}
+
+func TestWorkersOfOneUserCannotSpeakForEachOther(t *testing.T) {
+	l := launcher(t)
+	for name, script := range map[string]string{
+		"itself":  "box.sendto(b'READY=1', path)",
+		"a child": "os.fork() == 0 and (box.sendto(b'READY=1', path), time.sleep(1000))",
+		"by a connection to einhorn": "c = socket.socket(socket.AF_UNIX); c.connect(path + '.e')\n" +
+			"try: c.sendall(b'{\"command\":\"worker:ack\",\"pid\":%d}\\n' % os.getpid())\n" +
+			"except OSError: pass", // it is closed already
+	} {
+		t.Run(name, func(t *testing.T) {
+			victim := start(t, l, toEinhorn(t, "signal.sigwait([signal.SIGUSR1]); say('STATUS=true'); time.sleep(1000)"))
+			must[Spawned](victim)
+			forger := start(t, l, inPythonReady(t, fmt.Sprintf(`box = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); path = %q
+%s
+time.sleep(0.1); say('STATUS=done'); time.sleep(1000)`, notifyPath(t, victim.w), script)))
+			must[Spawned](forger)
+			must[Status](forger)
+			victim.signal(int(syscall.SIGUSR1))
+			if e := must[Status](victim); e.Text != "true" {
+				t.Error(e)
+			}
+			forger.kill()
+			victim.kill()
+		})
+	}
+}
+
+func TestWhatAWorkerStartedMaySpeakForIt(t *testing.T) {
+	l := launcher(t)
+	for name, script := range map[string]string{
+		"a child that stays":                         "os.fork() == 0 and say('READY=1')",
+		"a child that has ended":                     "os.fork() == 0 and (say('READY=1'), os._exit(0)) or os.wait()",
+		"a grandchild":                               "os.fork() == 0 and (os.fork() == 0 and say('READY=1'))",
+		"a daemon that has forked twice":             "os.fork() == 0 and (os.setsid(), os.fork() == 0 and (time.sleep(0.1), say('READY=1')) or os._exit(0)) or os.wait()",
+		"a daemon that has forgotten where it was":   "os.fork() == 0 and (os.setsid(), os.fork() == 0 and (time.sleep(0.1), os.chdir('/'), say('READY=1')) or os._exit(0)) or os.wait()",
+		"a child in another process group":           "os.fork() == 0 and (os.setpgid(0, 0), say('READY=1'))",
+		"the worker, in a process group not its own": "os.setpgid(0, os.getpgid(os.getppid())); say('READY=1')",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, l, inPythonReady(t, script+"\ntime.sleep(1000)"))
+			must[Spawned](s)
+			must[ReadySaid](s)
+			s.kill()
+		})
+	}
+}
+
+func TestMemoryThatIsWithheldDoesNotKeepAWorkerFromEnding(t *testing.T) {
+	l := launcher(t)
+	path := slowFile(t, l)
+	fd, _ := listeningSocket(t)
+	s := start(t, l, inPython(t, fmt.Sprintf(`
+import ctypes
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+page = libc.mmap(None, 4096, 3, 0x22, -1, 0)
+def replace():
+    time.sleep(0.2)
+    libc.mmap(page, 4096, 1, 0x11, os.open(%q, os.O_RDONLY), 0)
+threading.Thread(target=replace, daemon=True).start()
+libc.poll(ctypes.c_void_p(page), 1, -1)`, path), fd))
+	must[Spawned](s)
+	if !eventually(func() bool { return threadsThatCannotBeInterrupted() > 0 }) {
+		t.Fatal("nobody looks at its memory")
+	}
+	begin := time.Now()
+	s.kill()
+	if took := time.Since(begin); took > sideTimeout/2 {
+		t.Errorf("its end took %v", took)
+	}
+	othersAreHeard(t, l)
+}
+
+// threadsThatCannotBeInterrupted counts those of this process: a look that waits for a page of a file is one.
+func threadsThatCannotBeInterrupted() (n int) {
+	threads, _ := os.ReadDir("/proc/self/task")
+	for _, thread := range threads {
+		text, _ := os.ReadFile("/proc/self/task/" + thread.Name() + "/stat")
+		if strings.Contains(string(text), ") D ") {
+			n++
+		}
+	}
+	return n
+}
+
+// withholds makes a page of memory that nobody ever gets: whoever reads it waits (userfaultfd(2)).
+const withholds = `
+import ctypes, platform
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+def withheld():
+    page = libc.mmap(None, 8192, 3, 0x22, -1, 0)
+    fault = libc.syscall({'x86_64': 323, 'aarch64': 282}[platform.machine()], 0o4000)
+    api = (ctypes.c_uint64 * 3)(0xAA, 0, 0)
+    area = (ctypes.c_uint64 * 4)(page + 4096, 4096, 1, 0)
+    if fault < 0 or libc.ioctl(fault, ctypes.c_ulong(0xC018AA3F), api) or libc.ioctl(fault, ctypes.c_ulong(0xC020AA00), area):
+        say('STATUS=skip'); time.sleep(1000)
+    return page + 4096
+`
+
+func TestPipeThatIsHeldByItsWriterHoldsUpNobody(t *testing.T) {
+	needRoot(t, "userfaultfd")
+	l := launcher(t)
+	s := start(t, l, inPythonReady(t, withholds+`
+import threading
+class iovec(ctypes.Structure): _fields_ = [('at', ctypes.c_void_p), ('size', ctypes.c_size_t)]
+page = withheld()
+pieces = (iovec * 2)(iovec(page - 4096, 4096), iovec(page, 4096))
+threading.Thread(target=lambda: libc.writev(int(os.environ['NOTIFY_FD']), pieces, 2), daemon=True).start()
+time.sleep(0.3)
+say('READY=1')
+time.sleep(1000)`))
+	must[Spawned](s)
+	if e, skip := s.next().(Status); skip {
+		t.Skip("userfaultfd cannot be used here: ", e)
+	}
+	othersAreHeard(t, l)
+	if err := s.w.Signal(syscall.SIGTERM, false); err != nil {
+		t.Error(err)
+	}
+	must[Exited](s)
+}
+
+func TestProbesLeaveNothingBehind(t *testing.T) {
+	l := launcher(t)
+	full, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(full)
+	unix.Bind(full, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	unix.Listen(full, 0)
+	at, _ := unix.Getsockname(full)
+	address := "127.0.0.1:" + strconv.Itoa(at.(*unix.SockaddrInet4).Port)
+	for range 3 { // its queue is full then, and a SYN gets no answer
+		c, err := net.DialTimeout("tcp", address, 50*time.Millisecond)
+		if err == nil {
+			defer c.Close()
+		}
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	s, _ := sleeper(t, l, nil)
+	settled(s.w)
+	fds, routines := openDescriptors(), runtime.NumGoroutine()
+	for _, r := range []Ready{
+		{Method: HTTP, URL: "http://" + address}, {Method: HTTP, URL: "https://" + silent.Addr().String()}, {Method: HTTP, URL: "http://" + silent.Addr().String()},
+		{Method: TCP, Address: address}, {Method: Exec, Command: []string{"sleep", "100"}},
+	} {
+		for range 10 {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			if s.w.Probe(ctx, r) == nil {
+				t.Errorf("%+v succeeds", r)
+			}
+			cancel()
+		}
+		if !eventually(func() bool { return openDescriptors() <= fds && runtime.NumGoroutine() <= routines }) {
+			t.Errorf("%+v leaves %d descriptors (%d before) and %d goroutines (%d)", r, openDescriptors(), fds, runtime.NumGoroutine(), routines)
+		}
+	}
+}
