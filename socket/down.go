@@ -16,11 +16,16 @@ import (
 // changed tells whether descriptors have come or gone.
 func (t *Table) SetOpen(key string, open bool) (changed bool, err error) {
 	l := t.listeners[key]
-	if l == nil || l.closed != open || !open && !l.canClose() {
+	if l == nil || l.closed != open && !l.stuck(open) || !open && !l.canClose() {
 		return false, nil
 	}
 	l.closed, l.steered = !open, "" // a group that was left by all has no program
 	return l.newest().r.at.network == "unix", errors.Join(l.listen(), l.steer())
+}
+
+// stuck reports whether the listener could not be opened when it was to be.
+func (l *listener) stuck(open bool) bool {
+	return open && l.newest().held() && l.newest().slots[0].silent
 }
 
 // CanClose reports whether SetOpen can close the listener.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -121,14 +122,39 @@ func holder(at address) int {
 	if len(links) == 0 {
 		return 0
 	}
-	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*") // its one error is a bad pattern
-	for _, fd := range fds {
-		if link, err := os.Readlink(fd); err == nil && links[link] {
-			pid, _ := strconv.Atoi(strings.Split(fd, "/")[2]) // digits, by the pattern
+	if has(os.Getpid(), links) {
+		return os.Getpid()
+	}
+	end := time.Now().Add(searchTime)
+	processes, _ := filepath.Glob("/proc/[0-9]*") // its one error is a bad pattern
+	for _, process := range processes {
+		pid, _ := strconv.Atoi(filepath.Base(process)) // digits, by the pattern
+		if has(pid, links) {
 			return pid
+		}
+		if time.Now().After(end) {
+			break
 		}
 	}
 	return 0
+}
+
+// searchTime bounds the search for a name in an error: programs wait for it.
+const searchTime = 100 * time.Millisecond
+
+// has reports whether a process has one of these descriptors, as far as this user may know.
+func has(pid int, links map[string]bool) bool {
+	dir := "/proc/" + strconv.Itoa(pid) + "/fd"
+	fds, err := os.ReadDir(dir)
+	if err != nil {
+		return false
+	}
+	for _, fd := range fds {
+		if link, err := os.Readlink(filepath.Join(dir, fd.Name())); err == nil && links[link] {
+			return true
+		}
+	}
+	return false
 }
 
 // overlapping reads a line of /proc/net/tcp or udp, proc_pid_net(5), and returns the socket's inode if it is at the address.

@@ -157,7 +157,7 @@ func (l *listener) drop() {
 		if stays && !ln.r.at.onDisk() {
 			// A stray process that has the socket as well must not keep it in the group: it would get connections.
 			for _, s := range ln.slots[n:] {
-				_ = unix.Shutdown(s.fd, unix.SHUT_RD)
+				s.withdraw()
 			}
 		}
 		ln.discard(n)

@@ -120,7 +120,7 @@ func (t *Table) Leftover() []Inherit {
 		}
 		if t.isExtra(o) {
 			// A draining worker may have it still; it must not go on to get its share of the connections.
-			_ = unix.Shutdown(o.FD, unix.SHUT_RD)
+			(&sock{fd: o.FD}).withdraw()
 		}
 		left = append(left, o.Inherit)
 	}

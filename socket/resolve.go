@@ -63,6 +63,7 @@ func (s Spec) checkNetwork(w written) error {
 		{"defer_accept", s.DeferAccept != 0, w.network == "tcp", "it is for tcp"},
 		{"fast_open", s.FastOpen != 0, w.network == "tcp", "it is for tcp"},
 		{"keep_alive", s.KeepAlive != 0, w.network == "tcp", "it is for tcp"},
+		{"when_down", s.WhenDown.Refuse, w.network == "tcp" || onDisk, "the kernel can refuse connections only for tcp and for unix sockets with a path"},
 	} {
 		if o.set && !o.fits {
 			return wrong(o.key, o.key+" cannot be set for "+strconv.Quote(s.Address), o.kind+", so leave it out")
@@ -85,6 +86,8 @@ func (s Spec) checkValues() error {
 		return wrong("fast_open", fmt.Sprintf("fast_open %d is out of range", s.FastOpen), "it is the length of a queue, such as 256")
 	case s.KeepAlive < 0 || s.KeepAlive > longestKeepAlive:
 		return wrong("keep_alive", "keep_alive "+s.KeepAlive.String()+" is out of range", `set up to 32767 seconds, as in "30s"`)
+	case s.WhenDown.After < 0:
+		return wrong("when_down", "when_down has a negative time", `write "queue", "queue 30s" or "refuse"`)
 	case len(s.Interface) > longestInterface || strings.ContainsFunc(s.Interface, isControl) || strings.ContainsAny(s.Interface, "/ "):
 		return wrong("interface", strconv.Quote(s.Interface)+" is no interface's name", `write it as in "eth0"`)
 	case s.FD.Fixed && s.FD.Number != 0 && (s.FD.Number < FirstFD || s.FD.Number > LastFD):

@@ -33,8 +33,25 @@ type Spec struct {
 	Interface   string        // SO_BINDTODEVICE
 	IPv6Only    string        // "", "true" or "false"; "": false for ":port", true otherwise
 	NonBlock    bool          // O_NONBLOCK as handed to the worker; set once when the socket is opened
+	WhenDown    WhenDown      // what becomes of clients while nothing serves: for whoever calls SetOpen
 	FD          Place         // where a worker finds it
 	StarterName string        // its name in SERVER_STARTER_PORT; "": made from the address
+}
+
+// WhenDown says what becomes of clients while nothing serves. The zero WhenDown lets them wait.
+type WhenDown struct {
+	Refuse bool
+	After  time.Duration // that nothing serves; until then they wait
+}
+
+func (w WhenDown) String() string {
+	switch {
+	case !w.Refuse:
+		return "queue"
+	case w.After == 0:
+		return "refuse"
+	}
+	return "queue " + w.After.String()
 }
 
 // Place is the number that a socket has in a worker: 0 (stdin), or FirstFD to LastFD. The zero Place is no number in particular.

@@ -104,6 +104,13 @@ func dropAll(fd int) error {
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &program[0]})
 }
 
+// withdraw makes a socket of ours leave its group. In the kernel a handshake may begin at a socket that has left already and has
+// not stopped listening yet, and is reset then; dropped, it begins anew elsewhere.
+func (s *sock) withdraw() {
+	_ = dropAll(s.fd) // it is for a race that is seldom lost
+	_ = unix.Shutdown(s.fd, unix.SHUT_RD)
+}
+
 func (s *sock) hears() error {
 	return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
 }

@@ -282,7 +282,12 @@ func (u *update) obtain(s *stage, slot int, how opening) (*sock, error) {
 	if err != nil {
 		return nil, err
 	}
-	u.undo = append(u.undo, func() { fresh.discard(r) })
+	u.undo = append(u.undo, func() {
+		if how.shared {
+			fresh.withdraw()
+		}
+		fresh.discard(r)
+	})
 	return fresh, nil
 }
 

@@ -318,6 +318,7 @@ func (s *Supervisor) apply(l *loaded, r request) error {
 		}
 	}
 	s.reach()
+	s.tendAll()
 	return nil
 }
 

@@ -51,6 +51,7 @@ func (s *Supervisor) perform(p *program, a Action) {
 }
 
 func (s *Supervisor) spawn(p *program, cg *Generation, w *Worker) {
+	s.open(p) // it needs sockets that listen
 	number := w.Number
 	spec := p.generations[cg.Number].workerSpec(s.table, cg.Config, w)
 	if s.Path != "" {

@@ -312,6 +312,9 @@ func (p *ProgramRecord) generation(number int) *GenerationRecord {
 func (s *Supervisor) restoreProgram(ps ProgramRecord) {
 	p := s.newProgram(ps.Core)
 	p.listeners, p.removed, p.last, p.recent = ps.Listeners, ps.Removed, ps.Last, ps.Recent
+	if p.downSince = ps.DownSince; p.downSince.After(time.Now()) {
+		p.downSince = time.Now() // the clock has gone back
+	}
 	for _, cg := range ps.Core.Generations() {
 		gs := ps.generation(cg.Number)
 		if gs.Snapshot == nil {

@@ -73,7 +73,10 @@ type WorkerStatus struct {
 type ListenerStatus struct {
 	Name    string `json:"name"`
 	Address string `json:"address"` // as the kernel says
-	FDs     []int  `json:"fds"`     // of the supervisor, one for each slot where there are several
+	FDs     []int  `json:"fds"`     // of the supervisor: one for each slot where there are several, and those that only old generations have
+
+	WhenDown string `json:"when_down"` // what becomes of clients while nothing serves: "queue", "refuse", "queue 30s"
+	Closed   bool   `json:"closed"`    // they are refused now
 }
 
 // Outcome is how the last trial of a program ended.
@@ -114,7 +117,8 @@ func (s *Supervisor) programStatus(p *program) ProgramStatus {
 		st.Generations = append(st.Generations, p.generationStatus(g))
 	}
 	for _, l := range p.listeners {
-		st.Listeners = append(st.Listeners, ListenerStatus{Name: l.Name, Address: s.table.Address(l.Key()), FDs: s.table.FDs(l.Key())})
+		st.Listeners = append(st.Listeners, ListenerStatus{Name: l.Name, Address: s.table.Address(l.Key()), FDs: s.table.FDs(l.Key()),
+			WhenDown: l.WhenDown.String(), Closed: s.table.Closed(l.Key())})
 	}
 	return st
 }

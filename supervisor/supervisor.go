@@ -119,6 +119,8 @@ type program struct {
 	texts       map[int]string  // what workers say of themselves (STATUS=)
 	last        *Outcome        // of the last trial
 	recent      []Report        // see remember
+	downSince   time.Time       // since when nothing serves; zero: something does
+	downTimer   *time.Timer     // when a listener is to be closed; nil: none is
 	postponed   []int           // workers that are told to go when their sockets are quiet
 	told        map[int]int     // steps of the stop plan that were performed, by worker
 	alarm       *alarm          // nil: there is no deadline
@@ -378,6 +380,8 @@ func (s *Supervisor) handle(n note) {
 		s.tried(n)
 	case leaveNote:
 		s.leave(n)
+	case tendNote:
+		s.tend(n.program)
 	case quietNote:
 		s.quiet(n.program)
 	case orphanNote:
@@ -458,8 +462,10 @@ func (s *Supervisor) attend() {
 		s.arm(p, time.Now())
 		s.watchHealth(p)
 		s.watchMemory(p)
+		s.tend(p)
 		if p.removed && p.core.State() == Down && p.core.live() == 0 {
 			delete(s.programs, p.core.Name)
+			p.stopTending()
 			s.endLog(p)
 		}
 	}

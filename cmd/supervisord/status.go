@@ -173,6 +173,10 @@ func writeProgram(b *strings.Builder, p control.Program, now time.Time) {
 		if l.Queue != nil {
 			queue = fmt.Sprintf("%d/%d", l.Queue.Waiting, l.Queue.Limit)
 		}
+		if l.Closed {
+			fmt.Fprintf(b, "  listener %s at %s, closed: nothing serves (when_down = %q)\n", l.Name, l.Address, l.WhenDown)
+			continue
+		}
 		fmt.Fprintf(b, "  listener %s at %s, queue %s\n", l.Name, l.Address, queue)
 	}
 	if len(p.Generations) == 0 {

@@ -40,6 +40,7 @@ var listenFields = fields[socket.Spec]{
 			}
 		}
 	},
+	"when_down": func(s *socket.Spec, v value) { v.whenDown(&s.WhenDown) },
 	"fd": func(s *socket.Spec, v value) {
 		var number int
 		if v.integer(&number, 0, socket.LastFD) {
@@ -51,6 +52,29 @@ var listenFields = fields[socket.Spec]{
 		v.flag(&only)
 		s.IPv6Only = strconv.FormatBool(only)
 	},
+}
+
+// whenDown reads what becomes of clients while nothing serves: "queue", "queue 30s" or "refuse".
+func (v value) whenDown(into *socket.WhenDown) {
+	var s string
+	if !v.text(&s) {
+		return
+	}
+	word, rest, timed := strings.Cut(s, " ")
+	switch {
+	case s == "refuse":
+		*into = socket.WhenDown{Refuse: true}
+	case s == "queue":
+		*into = socket.WhenDown{}
+	case word == "queue" && timed:
+		then := socket.WhenDown{Refuse: true}
+		v.raw = strings.TrimSpace(rest)
+		if v.duration(&then.After, time.Second) {
+			*into = then
+		}
+	default:
+		v.problem(fmt.Sprintf("%q is not known", s), `write "queue", "queue 30s" or "refuse"`)
+	}
 }
 
 // listeners reads all [[program.NAME.listen]].

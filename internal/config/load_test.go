@@ -121,6 +121,7 @@ fast_open = 256
 keep_alive = "30s"
 interface = "lo"
 nonblock = true
+when_down = "queue 30s"
 fd = 7
 starter_name = "web"
 [[program.web.listen]]
@@ -173,7 +174,7 @@ func TestEveryValueArrives(t *testing.T) {
 			AmbientCapabilities: []string{"CAP_NET_BIND_SERVICE", "CAP_KILL"},
 		},
 		Listen: []socket.Spec{
-			{Program: "web", Name: "http", Address: "127.0.0.1:8080", Backlog: 100, ReusePort: true, DeferAccept: 5 * time.Second, FastOpen: 256, KeepAlive: 30 * time.Second, Interface: "lo", NonBlock: true, FD: socket.At(7), StarterName: "web"},
+			{Program: "web", Name: "http", Address: "127.0.0.1:8080", Backlog: 100, ReusePort: true, DeferAccept: 5 * time.Second, FastOpen: 256, KeepAlive: 30 * time.Second, Interface: "lo", NonBlock: true, WhenDown: socket.WhenDown{Refuse: true, After: 30 * time.Second}, FD: socket.At(7), StarterName: "web"},
 			{Program: "web", Name: "unix:/run/web.sock", Address: "unix:/run/web.sock", Mode: 0o660, User: "root", Group: "0"},
 			{Program: "web", Name: "[::1]:8080", Address: "[::1]:8080", IPv6Only: "false"},
 		},

@@ -147,6 +147,13 @@ c.toml:3: program.web.listen[2].address: Example:2 overlaps example:02, the addr
 	{"the address of the page", "[supervisor]\nhttp = \"127.0.0.1:1\"\ncontrol = \"/run/x\"\ninclude = [\"d.toml\"]\n" + web + "listen = [{ address = \"localhost:1\" }]\n-- d.toml --\n[program.d]\ncommand = [\"d\"]\nlisten = [{ address = \"unix:/run/x\" }]\n",
 		`c.toml:2: supervisor.http: 127.0.0.1:1 overlaps localhost:1, the address of program.web.listen[0] (c.toml:7): choose another port or path for one of them
 d.toml:3: program.d.listen[0].address: unix:/run/x is already the address of supervisor.control (c.toml:3): choose another port or path for one of them`},
+	{"when_down", web + "listen = [{ address = \":1\", when_down = \"drop\" }, { address = \":2\", when_down = \"queue 30\" }, { address = \":3\", when_down = 30 }, { address = \"udp::1\", when_down = \"refuse\" }, { address = \"unix:@x\", when_down = \"queue 1s\" }, { address = \"unix:/x\", when_down = \"queue 0s\" }, { address = \":4\", when_down = \"queue\" }]\n",
+		`c.toml:3: program.web.listen[0].when_down: "drop" is not known: write "queue", "queue 30s" or "refuse"
+c.toml:3: program.web.listen[1].when_down: "30" is no duration: write a number and its unit, such as "500ms", "30s" or "1h30m"
+c.toml:3: program.web.listen[2].when_down: is an integer, not a string: write it in quotes
+c.toml:3: program.web.listen[3].when_down: when_down cannot be set for "udp::1": the kernel can refuse connections only for tcp and for unix sockets with a path, so leave it out
+c.toml:3: program.web.listen[4].when_down: when_down cannot be set for "unix:@x": the kernel can refuse connections only for tcp and for unix sockets with a path, so leave it out
+c.toml:3: program.web.listen[5].when_down: "0s" is out of range: write a duration from "1s" to "8760h"`},
 	{"names that cannot travel", web + "[[program.web.listen]]\nname = \"a:b\"\naddress = \":1\"\n[[program.web.listen]]\nname = \"" + strings.Repeat("x", 256) + "\"\naddress = \":2\"\n[[program.web.listen]]\nname = \"é\"\naddress = \"unix:/a;b\"\n",
 		`c.toml:4: program.web.listen[0].name: "a:b" cannot travel to a worker: use ASCII without : and } and control characters (LISTEN_FDNAMES has : between the names)
 c.toml:7: program.web.listen[1].name: is too long: a name has at most 255 bytes

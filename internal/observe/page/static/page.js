@@ -124,6 +124,7 @@ function listeners(p) {
   return [el("h3", {}, "Listeners"), el("ul", { class: "listeners" }, ...p.listeners.map(l => {
     const q = l.queue;
     return el("li", {}, el("b", {}, l.name), el("code", {}, l.address),
+      l.closed ? el("span", { title: "nothing serves; when_down = " + l.when_down }, "closed") :
       q ? el("span", { title: "connections that wait to be accepted" }, el("meter", { min: 0, max: q.limit, high: q.limit * .7, value: q.waiting }), " " + q.waiting + "/" + q.limit) : "");
   }))];
 }
