@@ -338,7 +338,7 @@ func (s *Supervisor) leave(n leaveNote) {
 	if n.err != nil {
 		s.Log.Error("leaving before systemd has every descriptor; the workers concerned end and the next supervisord starts new ones", zap.Error(n.err))
 	}
-	if err := s.flushLogs(); err != nil {
+	if err := s.restLogs(); err != nil {
 		s.Log.Error("output of workers is lost", zap.Error(err))
 	}
 	s.Log.Info("leaving; the workers go on and wait for the next supervisord")

@@ -105,7 +105,7 @@ func (s *Supervisor) reopen() {
 // logFile is what a LogFile and a Log have in common.
 type logFile interface {
 	Reopen()
-	Flush(context.Context) error
+	Rest(context.Context) error
 	Close(context.Context) error
 }
 
@@ -123,13 +123,13 @@ func (p *program) logFiles() []logFile {
 	return files
 }
 
-// flushLogs waits until everything that was read is in the files. No worker may write meanwhile: see Launcher.Freeze.
-func (s *Supervisor) flushLogs() error {
+// restLogs waits until everything that was read is in the files, and the files can be left to an execve. No worker may write meanwhile: see Launcher.Freeze.
+func (s *Supervisor) restLogs() error {
 	ctx, cancel := within(context.Background(), logFlushTimeout)
 	defer cancel()
 	for _, p := range s.programs {
 		for _, f := range p.logFiles() {
-			if err := f.Flush(ctx); err != nil {
+			if err := f.Rest(ctx); err != nil {
 				return err
 			}
 		}

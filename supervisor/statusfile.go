@@ -7,8 +7,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/apart"
 )
 
 // statusFiles keeps the status_file of every program as the program is. A disk that hangs must not hold the loop, nor the file of
@@ -16,6 +20,7 @@ import (
 type statusFiles struct {
 	told    map[string]string // what was last asked for, by path
 	writers map[string]chan statusFile
+	pending atomic.Int64 // what is asked for and not done yet
 }
 
 // statusFile is how a file is to be.
@@ -59,8 +64,10 @@ func (s *Supervisor) wantFile(path string, want statusFile) {
 		s.files.writers[path] = next
 		s.running.Go(func() { s.keepFile(path, next) })
 	}
+	s.files.pending.Add(1)
 	select {
 	case <-next:
+		s.files.pending.Add(-1)
 	default:
 	}
 	next <- want
@@ -101,23 +108,46 @@ func (g *Generation) readyPIDs() []int {
 
 // keepFile makes a file what is wanted, as often as that changes. One that it has not written it never removes.
 func (s *Supervisor) keepFile(path string, next <-chan statusFile) {
+	if err := standApart(path); err != nil {
+		s.Log.Error("a status file that hangs may hold up the start of workers", zap.Error(err))
+	}
 	var written *string
 	for want := range next {
-		switch {
-		case !want.wanted && written == nil, want.wanted && written == nil && want.text == "", want.wanted && written != nil && *written == want.text:
-		case !want.wanted:
-			written = nil
-			if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-				s.Log.Error("cannot remove status file", zap.Error(err))
-			}
-		default:
-			if err := writeStatus(path, want.text); err != nil {
-				s.Log.Error("cannot write status file", zap.Error(err))
-				continue
-			}
-			written = &want.text
-		}
+		written = s.makeFile(path, written, want)
+		s.files.pending.Add(-1)
 	}
+}
+
+// standApart gives the calling goroutine a thread of its own if the file system of path needs that.
+func standApart(path string) error {
+	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil //nolint:nilerr // to write the file will fail, too
+	}
+	needed := apart.Needed(dir)
+	unix.Close(dir)
+	if !needed {
+		return nil
+	}
+	return apart.Begin()
+}
+
+// makeFile makes a file what is wanted, and returns what was written to it last; nil: nothing, or it is removed.
+func (s *Supervisor) makeFile(path string, written *string, want statusFile) *string {
+	switch {
+	case written == nil && (!want.wanted || want.text == ""), want.wanted && written != nil && *written == want.text:
+		return written
+	case !want.wanted:
+		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+			s.Log.Error("cannot remove status file", zap.Error(err))
+		}
+		return nil
+	}
+	if err := writeStatus(path, want.text); err != nil {
+		s.Log.Error("cannot write status file", zap.Error(err))
+		return written
+	}
+	return &want.text
 }
 
 // writeStatus replaces a file at once, so that a reader never sees half of it. What is no regular file is left alone.

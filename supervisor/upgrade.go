@@ -166,13 +166,13 @@ func (s *Supervisor) replaceImage() error {
 	for name, fd := range s.keeper.files() {
 		st.Descriptors[name] = fd
 	}
-	if err := s.flushLogs(); err != nil {
+	if err := s.restLogs(); err != nil {
 		return err
 	}
 	if err := s.Log.Sync(); err != nil {
 		return err
 	}
-	if err := hung(); err != nil {
+	if err := s.hung(); err != nil {
 		return err
 	}
 	text, err := encodeRecord(st, s.keeper.last())

@@ -128,28 +128,25 @@ func TestWhatACapturedWorkerWroteLastIsInTheReport(t *testing.T) {
 	}
 }
 
-// TestASlowDiskDoesNotHoldUpAWorker has a FIFO that nobody reads in the place of the file that was good.
 func TestADiskThatHangsDoesNotHoldUpAWorker(t *testing.T) {
 	t.Parallel()
-	m := lab.Prepare(t)
-	m.File("flood", "read x < {dir}/go; head -c 20000000 /dev/zero | tr '\\0' '\\n'; echo done > {dir}/done; exec sleep 1000\n")
-	lab.Must(t, syscall.Mkfifo(m.Path("go"), 0o600))
-	m.Start("[program.web]\ncommand = [\"sh\", \"{dir}/flood\"]\nstdout = \"capture\"\n[program.web.log]\nfile = \"web.log\"\n[program.web.ready]\ndelay = \"50ms\"\n")
-	m.Serves(1)
-	lab.Must(t, os.Remove(m.Path("web.log")))
-	lab.Must(t, syscall.Mkfifo(m.Path("web.log"), 0o600))
-	lab.Must(t, os.WriteFile(m.Path("go"), []byte("\n"), 0))
-	m.Until("the worker has written everything", func() bool { _, err := os.Stat(m.Path("done")); return err == nil })
-	reader, err := os.OpenFile(m.Path("web.log"), os.O_RDONLY|syscall.O_NONBLOCK, 0) // lets supervisord's open go on
-	lab.Must(t, err)
-	defer reader.Close()
-	go func() {
-		buf := make([]byte, 1<<20)
-		for {
-			if _, err := reader.Read(buf); err != nil {
-				return
-			}
-		}
-	}()
-	m.Await(lab.Says("output of workers is lost"))
+	for name, stdout := range map[string]string{
+		"plain path": "stdout = \"DISK/log\"\n",
+		"captured":   "stdout = \"capture\"\nlog = { file = \"DISK/log\" }\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, disk := lab.Prepare(t), lab.NewDisk(t)
+			m.File("flood", "read x < {dir}/go; head -c 20000000 /dev/zero | tr '\\0' '\\n'; echo done > {dir}/done; exec sleep 1000\n")
+			lab.Must(t, syscall.Mkfifo(m.Path("go"), 0o600))
+			m.Start("[program.web]\ncommand = [\"sh\", \"{dir}/flood\"]\n" + strings.ReplaceAll(stdout, "DISK", disk.Dir) + "[program.web.ready]\ndelay = \"50ms\"\n")
+			m.Serves(1)
+			disk.Hang()
+			lab.Must(t, os.WriteFile(m.Path("go"), []byte("\n"), 0))
+			m.Until("the worker has written everything", func() bool { return lab.Exists(m.Path("done")) })
+			m.Await(lab.Says("output of workers is lost"), lab.Contains("does not take lines as fast as they come"))
+			disk.Resume()
+			m.Await(lab.Says("output of workers is lost"), lab.Contains("lines were lost: "+disk.Path("log")+" did not take them in time"))
+		})
+	}
 }

@@ -126,14 +126,19 @@ func (l *Log) Reopen() {
 }
 
 // Flush waits until the file has everything that was written before, or until ctx ends, whose cause it returns.
-func (l *Log) Flush(ctx context.Context) error {
+func (l *Log) Flush(ctx context.Context) error { return l.ofFile(ctx, (*LogFile).Flush) }
+
+// Rest is Flush for an execve: see LogFile.Rest.
+func (l *Log) Rest(ctx context.Context) error { return l.ofFile(ctx, (*LogFile).Rest) }
+
+func (l *Log) ofFile(ctx context.Context, do func(*LogFile, context.Context) error) error {
 	l.mu.Lock()
 	file := l.file
 	l.mu.Unlock()
 	if file == nil {
 		return nil
 	}
-	return file.Flush(ctx)
+	return do(file, ctx)
 }
 
 // Close ends every reader, and the file when it has everything. It waits for that until ctx ends; what was not written then

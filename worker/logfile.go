@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/apart"
 	"example.org/supervisord/internal/spool"
 )
 
@@ -114,6 +115,14 @@ func (f *LogFile) Flush(ctx context.Context) error {
 	return nil
 }
 
+// Rest is Flush for an execve: it also closes a file that would otherwise be written out by the execve itself, which then could hang
+// with the disk. The next line opens the file again.
+func (f *LogFile) Rest(ctx context.Context) error {
+	f.sink.rest.Store(true)
+	f.spool.Reopen()
+	return f.Flush(ctx)
+}
+
 // Close closes the file when it has everything. It waits for that until ctx ends; what a FIFO has not taken then is lost,
 // while a disk that hangs may still take it later. What is written to the LogFile afterwards is lost.
 func (f *LogFile) Close(ctx context.Context) error {
@@ -143,9 +152,10 @@ type logSink struct {
 	errors  *LogErrors
 	opened  chan<- error // is told how the first open went; nil: nobody waits
 	file    *openLog     // nil: it could not be opened yet
-	apart   bool         // the goroutine has a thread of its own: see apart
+	apart   bool         // the goroutine has a thread of its own
 	retry   time.Time
-	tidier  *tidier // of the rotated files; nil: nothing was rotated or opened yet
+	tidier  *tidier     // of the rotated files; nil: nothing was rotated or opened yet
+	rest    atomic.Bool // the next Reopen is only the end of the file that is open: see Rest
 	current atomic.Pointer[openLog]
 }
 
@@ -164,7 +174,7 @@ func (k *logSink) open() error {
 	if err != nil {
 		return fmt.Errorf("cannot open the log file %s: %w", k.spec.Path, err)
 	}
-	if !k.apart && p.remote() {
+	if !k.apart && apart.Needed(p.dir) {
 		p.close()
 		return k.goApart()
 	}
@@ -186,7 +196,7 @@ func (k *logSink) open() error {
 func (k *logSink) goApart() error {
 	k.close()
 	k.file = nil
-	if err := apart(); err != nil {
+	if err := apart.Begin(); err != nil {
 		return err
 	}
 	k.apart = true
@@ -210,11 +220,25 @@ func (k *logSink) Write(lines []byte) (int, error) {
 
 // Reopen implements spool.Sink.
 func (k *logSink) Reopen() {
+	if k.rest.Swap(false) {
+		k.restApart()
+		return
+	}
 	if k.file == nil {
 		return
 	}
 	if err := k.open(); err != nil {
 		k.errors.report("cannot reopen log file; the old one stays in use", err)
+	}
+}
+
+// restApart leaves nothing open on a thread with a table of its own.
+func (k *logSink) restApart() {
+	if k.apart {
+		k.close()
+		k.file = nil
+		k.tidier.end()
+		k.tidier = nil
 	}
 }
 

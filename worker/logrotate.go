@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/apart"
 )
 
 // Rotation works on names in a folder that is open, and never follows a link there: the folder may belong to the worker's user,
@@ -168,7 +170,7 @@ func (d *tidier) end() {
 
 func (d *tidier) run(s LogFileSpec, e *LogErrors, alone bool) {
 	defer close(d.done)
-	if alone && apart() != nil {
+	if alone && apart.Begin() != nil {
 		return
 	}
 	failing := false

@@ -9,12 +9,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/supervisord/internal/apart"
 	"example.org/supervisord/worker"
 )
 
 func main() {
 	worker.RunShim()
-	os.Exit(execute(os.Args))
+	os.Exit(apart.LeaveMain(func() int { return execute(os.Args) }))
 }
 
 // execute runs the command line and returns the exit code. Every error is printed once, here.

@@ -158,6 +158,33 @@ func TestWorkersStartWhileANetworkDiskWithALogHangs(t *testing.T) {
 	}
 }
 
+// TestNetworkDiskAtAnUpgrade is about files that the execve itself would have to close.
+func TestUpgradeIsRefusedWhileANetworkDiskHangs(t *testing.T) {
+	t.Parallel()
+	for name, keys := range map[string]string{
+		"plain path":  "stderr = \"DISK/log\"",
+		"captured":    "stderr = \"capture\"\nlog = { file = \"DISK/log\", compress = true }",
+		"status file": "status_file = \"DISK/log\"",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, disk := lab.WithOwnBinary(t), lab.NewNetworkDisk(t)
+			m.Start(strings.Replace(lab.WebWith("say=line"), "\n[[", "\n"+strings.ReplaceAll(keys, "DISK", disk.Dir)+"\n[[", 1))
+			worker := m.WorkerPID(1)
+			m.Until("the disk has something", func() bool { return disk.Read("log") != "" })
+			disk.Hang()
+			if name == "status file" {
+				m.CtlOK("scale", "web", "2")
+			}
+			m.Upgrade(lab.UpgradeRefused)
+			m.Untouched(worker)
+			disk.Resume()
+			m.Upgrade(lab.Upgraded)
+			m.Untouched(worker)
+		})
+	}
+}
+
 // unread starts supervisord with a pipe for its stderr that nobody reads, as small as can be.
 func unread(t *testing.T, config string) (m *lab.Supervisord, stderr *os.File) {
 	t.Helper()

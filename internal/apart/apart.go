@@ -1,4 +1,9 @@
-package worker
+// Package apart keeps files on network file systems out of the way of fork(2) and execve(2).
+//
+// A fork copies the table of descriptors, and the exec after it closes every copy. Network file systems and FUSE write out a file whenever
+// a descriptor of it is closed: while they hang, an open file of theirs would hold up the start of every process, and an execve in place.
+// Therefore a thread with a table of its own has such a file, which no fork copies.
+package apart
 
 import (
 	"fmt"
@@ -10,10 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A fork copies the table of descriptors, and the exec after it closes every copy. Network file systems and FUSE write out a file whenever
-// a descriptor of it is closed: while they hang, an open log file of theirs would hold up the start of every worker. Therefore a thread
-// with a table of its own has such a file, which no fork copies.
-
 // local are the file systems on which a close writes nothing. A thread too many for one that is missing does no harm.
 var local = []int64{
 	unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.RAMFS_MAGIC,
@@ -22,10 +23,10 @@ var local = []int64{
 	0xca451a4e, // bcachefs
 }
 
-// remote reports whether the file that p leads to may have to be written out when it is closed.
-func (p *logPlace) remote() bool {
+// Needed reports whether files in this folder may have to be written out when they are closed.
+func Needed(dir int) bool {
 	var fs unix.Statfs_t
-	err := unix.Fstatfs(p.dir, &fs)
+	err := unix.Fstatfs(dir, &fs)
 	return err != nil || !slices.Contains(local, int64(uint32(fs.Type)))
 }
 
@@ -35,12 +36,22 @@ func unshareTable() bool {
 	return unix.CloseRange(none, none, unix.CLOSE_RANGE_UNSHARE) == nil || unix.Unshare(unix.CLONE_FILES) == nil
 }
 
-// apart gives the calling goroutine a thread with a table of descriptors of its own, until it ends. Of the descriptors of the process that
+// LeaveMain calls f on another thread than the main one, which does nothing but wait for the end of f: no Begin can fail for being on it.
+// main must call it.
+func LeaveMain(f func() int) int {
+	runtime.LockOSThread()
+	done := make(chan int)
+	go func() { done <- f() }()
+	return <-done
+}
+
+// Begin gives the calling goroutine a thread with a table of descriptors of its own, until it ends. Of the descriptors of the process that
 // table has stdin, stdout, stderr, and what the Go runtime needs on any thread. Where no such table can be made, because a seccomp
-// filter forbids it, the goroutine goes on with that of the process.
-func apart() error {
+// filter forbids it or this is the main thread, whose table /proc/self shows, the goroutine goes on with that of the process. A file that is open when the thread ends, also by an execve of the process, is
+// closed then.
+func Begin() error {
 	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-	if !unshareTable() {
+	if unix.Gettid() == unix.Getpid() || !unshareTable() {
 		runtime.UnlockOSThread()
 		return nil
 	}

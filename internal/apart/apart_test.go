@@ -1,0 +1,82 @@
+package apart
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) { os.Exit(LeaveMain(m.Run)) }
+
+// has reports whether a table of descriptors has a file.
+func has(t *testing.T, table, path string) bool {
+	t.Helper()
+	entries, err := os.ReadDir(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if link, _ := os.Readlink(filepath.Join(table, e.Name())); link == path {
+			return true
+		}
+	}
+	return false
+}
+
+func TestFileOfAThreadApartIsNoDescriptorOfTheProcess(t *testing.T) {
+	dir := t.TempDir()
+	shared, err := os.Create(filepath.Join(dir, "shared"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shared.Close()
+	own := filepath.Join(dir, "own")
+	opened, seen := make(chan error), make(chan bool)
+	inThread := make(chan bool, 2)
+	go func() {
+		err := Begin()
+		var f *os.File
+		if err == nil {
+			f, err = os.Create(own)
+		}
+		if err == nil {
+			inThread <- has(t, "/proc/thread-self/fd", own)
+			inThread <- has(t, "/proc/thread-self/fd", shared.Name())
+			defer f.Close()
+		}
+		opened <- err
+		select { // the runtime works on this thread as on any other
+		case <-seen:
+		case <-time.After(time.Minute):
+		}
+		close(opened)
+	}()
+	if err := <-opened; err != nil {
+		t.Fatal(err)
+	}
+	if !<-inThread || <-inThread {
+		t.Error("the thread does not have its file, or it has one of the process")
+	}
+	if has(t, "/proc/self/fd", own) || !has(t, "/proc/self/fd", shared.Name()) {
+		t.Error("the process has the file of the thread, or has lost its own")
+	}
+	close(seen)
+	<-opened
+}
+
+func TestLocalFileSystemsNeedNoThread(t *testing.T) {
+	for path, want := range map[string]bool{"/proc": false, "/sys": true} {
+		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Skip(strings.TrimPrefix(err.Error(), "open "))
+		}
+		if got := Needed(fd); got != want {
+			t.Errorf("%s: %v", path, got)
+		}
+		unix.Close(fd)
+	}
+}
