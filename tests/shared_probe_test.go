@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -30,6 +31,32 @@ func TestCheckRefusesAProbeAtASharedListener(t *testing.T) {
 			t.Errorf("%+v: exit code %d: %s", c, code, out)
 		}
 	}
+}
+
+func TestAProbeOfAUnixSocketMustBeTheWorkersOwn(t *testing.T) {
+	t.Parallel()
+	lab.Need(t, "python3")
+	m := lab.Prepare(t)
+	lab.Must(t, os.Symlink("web.sock", m.Path("link.sock")))
+	const program = `
+[program.web]
+command = ["python3", "-c", """
+import os, socket
+s = socket.socket(socket.AF_UNIX)
+s.bind('{dir}/own/%d' % os.getpid())
+s.listen(8)
+while True: s.accept()[0].close()
+"""]
+listen = [{ name = "http", address = "unix:{dir}/web.sock" }]
+`
+	m.Write(program + "ready = { method = \"tcp\", address = \"unix:{dir}/link.sock\" }\n")
+	m.CtlFails(78, []string{oldWouldAnswer}, "check")
+	lab.Must(t, os.Mkdir(m.Path("own"), 0o755))
+	t.Cleanup(func() { os.RemoveAll(m.Path("own")) })
+	m.Start(program + "ready = { method = \"tcp\", address = \"unix:{dir}/own/{pid}\", interval = \"20ms\" }\n")
+	m.Serves(1)
+	m.CtlOK("reload")
+	m.Serves(2)
 }
 
 // TestAReloadToAProbeAtASharedListenerChangesNothing: the port is the kernel's choice, so that only the running supervisord knows it.

@@ -39,8 +39,8 @@ var methodKeys = []struct {
 	{"fd", []worker.Method{worker.Notify}, ""},
 	{"delay", []worker.Method{worker.Delay}, ""},
 	{"interval", []worker.Method{worker.HTTP, worker.TCP, worker.Exec}, ""},
-	{"url", []worker.Method{worker.HTTP}, `url = "http://127.0.0.1:900{slot}/healthz"`},
-	{"address", []worker.Method{worker.TCP}, `address = "127.0.0.1:900{slot}"`},
+	{"url", []worker.Method{worker.HTTP}, `url = "unix:/run/web/{pid}.sock:/healthz"`},
+	{"address", []worker.Method{worker.TCP}, `address = "unix:/run/web/{pid}.sock"`},
 	{"command", []worker.Method{worker.Exec}, `command = ["./ready", "{pid}"]`},
 }
 
@@ -115,7 +115,7 @@ var fill = strings.NewReplacer("{pid}", "1", "{slot}", "1", "{generation}", "1")
 
 // probeURL reads the URL of a probe: http, https, or unix:/path/of/socket:/path.
 func (v value) probeURL(into *string) {
-	v.probe(into, `write such as "http://127.0.0.1:9000/healthz" or "unix:/run/web.{slot}.sock:/healthz"`, func(filled string) error {
+	v.probe(into, `write such as "http://127.0.0.1:9000/healthz" or "unix:/run/web/{pid}.sock:/healthz"`, func(filled string) error {
 		_, _, err := worker.Ready{Method: worker.HTTP, URL: filled}.Target()
 		return err
 	})
@@ -123,7 +123,7 @@ func (v value) probeURL(into *string) {
 
 // probeAddress reads the address of a probe: host:port or unix:/path/of/socket.
 func (v value) probeAddress(into *string) {
-	v.probe(into, `write such as "127.0.0.1:9000" or "unix:/run/web.{slot}.sock"`, func(filled string) error {
+	v.probe(into, `write such as "127.0.0.1:9000" or "unix:/run/web/{pid}.sock"`, func(filled string) error {
 		_, _, err := worker.Ready{Method: worker.TCP, Address: filled}.Target()
 		switch {
 		case err != nil, strings.HasPrefix(filled, "unix:"):
