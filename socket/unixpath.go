@@ -12,6 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// ErrInUse says that another process has a path, or is about to listen there; it is an unix.EADDRINUSE. What stands at a path and is
+// not a socket is an EADDRINUSE, too, but in nobody's use.
+var ErrInUse error = fmt.Errorf("%w", unix.EADDRINUSE)
+
 // identity tells one inode from every other, also from a later one with the same number: some file systems give a number out
 // again at once. The zero identity is no inode.
 type identity struct {
@@ -110,7 +114,7 @@ func lockBeside(path string) (unlock func(), err error) {
 		}
 		if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 			_ = unix.Close(fd)
-			return nil, &remedied{unix.EADDRINUSE, "another process is about to listen there (it holds " + name + ")"}
+			return nil, &remedied{ErrInUse, "another process is about to listen there (it holds " + name + ")"}
 		}
 		// Who had the lock before has removed the file: a lock on what is no longer there would be worth nothing.
 		if mine, _, err := identify(fd, "", unix.AT_EMPTY_PATH); err == nil && mine.isAt(name) {
@@ -122,7 +126,7 @@ func lockBeside(path string) (unlock func(), err error) {
 		}
 		_ = unix.Close(fd)
 	}
-	return nil, &remedied{unix.EADDRINUSE, "other processes are about to listen there"}
+	return nil, &remedied{ErrInUse, "other processes are about to listen there"}
 }
 
 // clearStale removes a socket at path on which nobody answers. Everything else that stands there is an error.
@@ -140,7 +144,7 @@ func clearStale(path string) error {
 		return err
 	}
 	if !found.isAt(path) {
-		return &remedied{unix.EADDRINUSE, "another process is about to listen there"}
+		return &remedied{ErrInUse, "another process is about to listen there"}
 	}
 	if err := unix.Unlink(path); err != nil && !errors.Is(err, unix.ENOENT) {
 		return err
@@ -159,9 +163,9 @@ func answers(path string) error {
 	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
 		return nil
 	case err == nil:
-		return &remedied{unix.EADDRINUSE, peer(fd) + " answers there: stop it or choose another path"}
+		return &remedied{ErrInUse, peer(fd) + " answers there: stop it or choose another path"}
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EPROTOTYPE):
-		return &remedied{unix.EADDRINUSE, "another process uses it (`ss -xlp` shows which): stop it or choose another path"}
+		return &remedied{ErrInUse, "another process uses it (`ss -xlp` shows which): stop it or choose another path"}
 	default:
 		return fmt.Errorf("cannot tell whether another process uses it: %w", err)
 	}

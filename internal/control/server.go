@@ -84,7 +84,8 @@ func Serve(o Options) (*Server, error) {
 	}
 	l, err := s.socket.Listener()
 	if err != nil {
-		return nil, errors.Join(err, s.socket.Close())
+		s.socket.Close()
+		return nil, err
 	}
 	foreign.RefuseRights(s.socket.FD()) // before Linux 6.16: see client
 	shared := s.share(l)
@@ -116,13 +117,11 @@ func (s *Server) open() error {
 		switch {
 		case err != nil:
 			return err
-		case (old.Path() == s.Path || old.Path() == s.Other) && old.own():
+		case (old.Path() == s.Path || old.Path() == s.Other) && old.Reachable():
 			s.socket = old
 			return old.Permit(s.Mode, gid)
 		}
-		if err := old.Close(); err != nil { // the configuration has another place for it now, or somebody took it away
-			return err
-		}
+		old.Close() // the configuration has another place for it now, or somebody took it away
 	}
 	var err error
 	s.socket, err = OpenSocket(s.Path, s.Mode, gid)
@@ -140,9 +139,9 @@ func (s *Server) open() error {
 func (s *Server) FD() int { return s.socket.FD() }
 
 // Close ends every answer and removes the socket, if it is still this server's. It waits until nothing of the server runs any more, at
-// most 6 s: then it returns ErrLeft (wrapped).
+// most 6 s: then it returns ErrLeft.
 func (s *Server) Close() error {
-	gone := s.socket.Close()
+	s.socket.Close()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -152,9 +151,9 @@ func (s *Server) Close() error {
 	defer limit.Stop()
 	select {
 	case <-ended:
-		return gone
+		return nil
 	case <-limit.C:
-		return errors.Join(gone, ErrLeft)
+		return ErrLeft
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -72,11 +73,49 @@ func TestASocketOfSomebodyElseIsNotRemovedAtTheEnd(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	s.Close()
 	if _, err := os.Lstat(path); err != nil {
 		t.Errorf("what stands there now was removed: %v", err)
+	}
+}
+
+// TestOfManyThatOpenOneSocketOneHasIt: each finds what a dead one left, and must not remove what another has just put there.
+func TestOfManyThatOpenOneSocketOneHasIt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	for range 200 {
+		stale, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Bind(stale, &unix.SockaddrUnix{Name: path}); err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(stale)
+		var starting sync.WaitGroup
+		opened := make(chan *Socket, 8)
+		for range cap(opened) {
+			starting.Go(func() {
+				s, err := OpenSocket(path, 0o600, -1)
+				if err == nil {
+					opened <- s
+				} else if !errors.Is(err, ErrInUse) {
+					t.Error(err)
+				}
+			})
+		}
+		starting.Wait()
+		close(opened)
+		if len(opened) != 1 {
+			t.Fatalf("%d have it", len(opened))
+		}
+		for s := range opened {
+			if c, err := net.Dial("unix", path); err != nil {
+				t.Error(err)
+			} else {
+				c.Close()
+			}
+			s.Close()
+		}
 	}
 }
 

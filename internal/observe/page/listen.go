@@ -1,7 +1,6 @@
 package page
 
 import (
-	"errors"
 	"net"
 	"os"
 	"strings"
@@ -62,7 +61,8 @@ func listen(address string, inherited int) (net.Listener, *control.Socket, error
 	}
 	l, err := socket.Listener()
 	if err != nil {
-		return nil, nil, errors.Join(err, socket.Close())
+		socket.Close()
+		return nil, nil, err
 	}
 	return l, socket, nil
 }

@@ -396,7 +396,7 @@ func TestAUnixSocket(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o660 {
 		t.Errorf("%v %v", info, err)
 	}
-	if _, err := Serve(Options{Address: "unix:" + path}); err == nil || !strings.Contains(err.Error(), "another process answers") {
+	if _, err := Serve(Options{Address: "unix:" + path}); err == nil || !strings.Contains(err.Error(), "answers there") {
 		t.Errorf("a second one: %v", err)
 	}
 	s.Close()

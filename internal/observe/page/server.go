@@ -118,9 +118,7 @@ func (s *Server) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if s.socket != nil {
-		if err := s.socket.Close(); err != nil {
-			s.Log.Error("cannot remove the socket of the page", zap.Error(err))
-		}
+		s.socket.Close()
 		s.socket = nil
 	}
 	if s.held >= 0 {

@@ -1,0 +1,93 @@
+package socket
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Own is a listening unix socket that the supervisor accepts from itself. Its descriptor is inert, non-blocking and close-on-exec:
+// it can be handed over to the next image while a duplicate is being accepted from.
+type Own struct {
+	sock *sock
+	r    Resolved
+}
+
+// OpenOwn listens at path, with this mode and group (-1: the supervisor's). Nobody can connect before both are right. A socket that
+// is left over from a dead process is replaced. Errors: ErrInUse (wrapped) if somebody answers there, or is about to listen.
+func OpenOwn(path string, mode fs.FileMode, gid, backlog int) (*Own, error) {
+	r := ownAt(path)
+	r.Mode, r.gid, r.Backlog = mode, gid, backlog
+	s, err := open(r, r.at, opening{})
+	if err != nil {
+		return nil, err
+	}
+	return &Own{s, r}, nil
+}
+
+func ownAt(path string) Resolved {
+	path = filepath.Clean(path)
+	return Resolved{Spec: Spec{Address: "unix:" + path, NonBlock: true}, at: address{network: "unix", path: path}, uid: -1, gid: -1}
+}
+
+// InheritOwn takes over a socket that the image before this one has opened with OpenOwn.
+func InheritOwn(fd int) (*Own, error) {
+	name, err := unix.Getsockname(fd)
+	if err != nil {
+		return nil, os.NewSyscallError("getsockname", err)
+	}
+	at, is := name.(*unix.SockaddrUnix)
+	if !is || !filepath.IsAbs(at.Name) {
+		return nil, fmt.Errorf("descriptor %d is not a unix socket with a path", fd)
+	}
+	if listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || listens == 0 {
+		return nil, fmt.Errorf("descriptor %d does not listen", fd)
+	}
+	unix.CloseOnExec(fd)
+	o := &Own{&sock{fd: fd, file: identity{born: -1}}, ownAt(at.Name)}
+	if listensAt(at.Name) == os.Getpid() {
+		// An execve does not change the PID that the kernel notes at listen(2).
+		if o.sock.file, _, err = identify(unix.AT_FDCWD, at.Name, 0); err != nil {
+			return nil, err
+		}
+	}
+	return o, nil
+}
+
+// Path is where clients connect.
+func (o *Own) Path() string { return o.r.at.path }
+
+// FD is the descriptor to hand over.
+func (o *Own) FD() int { return o.sock.fd }
+
+// Reachable reports whether clients still find the socket: nobody has removed its path or put something else there.
+func (o *Own) Reachable() bool { return o.sock.reachable(o.r) }
+
+// Permit changes who may connect. gid -1 is the supervisor's group.
+func (o *Own) Permit(mode fs.FileMode, gid int) error {
+	o.r.Mode, o.r.gid = mode, gid
+	return setAccess(o.sock, o.r)
+}
+
+// Close ends listening, and removes the socket if clients still find it.
+func (o *Own) Close() { o.sock.discard(o.r) }
+
+// listensAt returns the PID of the process that listens at path; 0: nobody does, or it is not known.
+func listensAt(path string) int {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if unix.Connect(fd, &unix.SockaddrUnix{Name: path}) != nil {
+		return 0
+	}
+	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return 0
+	}
+	return int(peer.Pid)
+}
