@@ -230,7 +230,7 @@ func TestStartServerEndsWithTheExitCodesOfTheReference(t *testing.T) {
 		{"--log-file=/none/l true", 2, "failed to open log file:/none/l"},
 		{"--version", 0, "0.35\n"},
 		{"--help", 0, "--signal-on-hup"},
-		{"true --port=80", 1, "stands behind the command"},
+		{"true --port=80", 1, "comes after the command"},
 	} {
 		if out, code := m.RunServer(strings.Fields(c.words)...); code != c.code || !strings.Contains(out, c.says) {
 			t.Errorf("start_server %s: exit code %d, want %d; it says\n%s\nwant %s", c.words, code, c.code, out, c.says)

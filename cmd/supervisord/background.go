@@ -10,22 +10,20 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"example.org/supervisord/internal/starter"
 )
 
-// backgroundVariable is in the environment of the process in the background.
+// backgroundVariable marks the environment of the process in the background.
 const backgroundVariable = "SUPERVISORD_BACKGROUND"
 
-// reportFD is where that process tells how its first worker started.
+// reportFD is the descriptor on which that process reports how its first worker started.
 const reportFD = 3
 
-// saidReady is what it says there when the worker is ready. Anything else is why it is not.
+// saidReady is its report that the worker is ready. Any other report is the reason why the worker failed.
 const saidReady = "ready"
 
-// inBackground starts this program again, in a session of its own, and returns when its first worker is ready, or has failed.
-// Then it goes on trying: whoever starts a machine must not have to do that.
-func inBackground(o starter.Options) error {
+// inBackground starts this program again in its own session and returns when the first worker is ready or has failed. After a
+// failure the process in the background keeps retrying, so that a machine that boots recovers without help.
+func inBackground(logFile string) error {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return err
@@ -48,18 +46,18 @@ func inBackground(o starter.Options) error {
 	case text == saidReady:
 		return nil
 	case text != "":
-		return &exitError{exitWorker, fmt.Errorf("the first worker failed: %s; start_server (pid:%d) goes on trying, and --log-file=%s has more",
-			text, c.Process.Pid, o.LogFile)}
+		return &exitError{exitWorker, fmt.Errorf("the first worker failed: %s; start_server (pid:%d) keeps retrying: see --log-file=%s",
+			text, c.Process.Pid, logFile)}
 	}
-	c.Wait() //nolint:errcheck // its status is looked at
+	c.Wait() //nolint:errcheck // its exit code is checked next
 	code := c.ProcessState.ExitCode()
 	if code <= 0 {
 		code = exitRefused
 	}
-	return &exitError{code, errors.New("it did not start")}
+	return &exitError{code, errors.New("start_server exited before its first worker started: the lines above say why")}
 }
 
-// foreground is where to tell how the first worker started.
+// foreground returns the pipe to the process in the foreground.
 func foreground() *os.File {
 	unix.CloseOnExec(reportFD)
 	return os.NewFile(reportFD, "foreground")

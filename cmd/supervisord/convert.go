@@ -65,7 +65,7 @@ do instead; look for "no equivalent". FILE may be - for stdin. What it is is see
 
 func kinds() []string {
 	var names []string
-	for _, k := range convert.Kinds {
+	for _, k := range convert.Kinds() {
 		names = append(names, string(k))
 	}
 	return names

@@ -2,26 +2,24 @@ package convert
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 )
 
 // listeners gives the program the sockets that its command names, or all if it names none.
 func (w *watcher) listeners() {
-	if !w.useSockets && w.stdin == "" {
+	stdin := strings.ToLower(w.given["stdin_socket"].value)
+	uses := w.isOn("use_sockets")
+	if !uses && stdin == "" {
 		return
 	}
+	command := strings.ToLower(w.given["cmd"].value + " " + w.given["args"].value)
 	var named, all []*section
-	for _, s := range w.file.ini.sections {
-		name, ok := strings.CutPrefix(s.name, "socket:")
-		if !ok {
-			continue
-		}
-		name = strings.ToLower(name)
-		if w.useSockets {
+	for _, s := range w.file.sections {
+		name, ok := strings.CutPrefix(strings.ToLower(s.name), "socket:")
+		if ok && uses {
 			all = append(all, s)
 		}
-		if strings.Contains(strings.ToLower(w.cmd.value+" "+w.args.value), "circus.sockets."+name+")") || name == strings.ToLower(w.stdin) {
+		if ok && (strings.Contains(command, "circus.sockets."+name+")") || name == stdin) {
 			named = append(named, s)
 		}
 	}
@@ -30,130 +28,107 @@ func (w *watcher) listeners() {
 		named = all
 	}
 	for _, s := range named {
-		if !w.listener(s) && needed {
-			w.off = true // it cannot be without
+		if !w.socket(s, stdin) && needed {
+			w.off = true // it cannot run without
 		}
 	}
-	if w.stdin != "" && !w.sockets[strings.ToLower(w.stdin)] {
-		w.lacks(item{at: w.section.at, key: "stdin_socket", value: w.stdin}, "there is no such socket")
+	if stdin != "" && !w.sockets[stdin] {
+		w.lacks(w.given["stdin_socket"], "there is no such socket")
 	}
 }
 
-// listener converts a [socket:x]; false: it cannot be.
-func (w *watcher) listener(s *section) bool {
+// socket converts a [socket:x] to a listener of the program; false: it cannot be one.
+func (w *watcher) socket(s *section, stdin string) bool {
 	name := strings.ToLower(strings.TrimPrefix(s.name, "socket:"))
 	w.file.used[name] = true
 	address, ok := w.address(s)
 	if !ok {
 		return false
 	}
-	w.comments = append(w.comments, s.comments...)
-	t := w.listenTable(s.item, fit(name), address)
+	w.pending = append(w.pending, s.comments...)
+	t := w.listener(s.setting, validName(name), address)
 	if t == nil {
 		return false
 	}
 	w.sockets[name] = true
-	if name == strings.ToLower(w.stdin) {
-		w.set("", "stdin", "socket:"+fit(name))
+	if name == stdin {
+		w.set("stdin", "socket:"+validName(name))
 	}
-	for _, e := range s.entries {
-		convert, known := socketKeys[e.key]
-		switch {
-		case e.over != nil:
-			w.note("", e.item, fmt.Sprintf("does not count: %s has it before", e.over))
-		case known:
-			convert(w, t, w.filled(e.item))
-		default:
-			w.lacks(e.item, "circus does not know it either")
-		}
+	w.tables["listen"] = t // the rules set its keys
+	delete(w.given, "blocking")
+	w.each(s, w.socketRules(t), func(s setting) { w.lacks(s, unknownToo) })
+	if !w.isOn("blocking") {
+		t.set("nonblock", true) // as circus passes its sockets on
 	}
-	blocking, said := s.get("blocking")
-	if on := strings.ToLower(blocking.value); !said || on == "no" || on == "false" || on == "off" || on == "0" {
-		t.set("nonblock", true) // as circus hands its sockets over
-	}
+	delete(w.tables, "listen")
 	return true
 }
 
-// socketKeys says what becomes of each key of [socket:x].
-var socketKeys = map[string]func(w *watcher, t *table, it item){
-	"host": func(*watcher, *table, item) {}, "port": func(*watcher, *table, item) {}, "path": func(*watcher, *table, item) {},
-	"type": func(*watcher, *table, item) {}, "blocking": func(*watcher, *table, item) {},
-	"family": func(w *watcher, t *table, it item) {
-		if strings.EqualFold(it.value, "AF_INET6") && strings.Contains(t.value("address"), "[") {
-			t.set("ipv6_only", false)
-		}
-	},
-	"interface": func(w *watcher, t *table, it item) {
-		const longest = 15 // IFNAMSIZ less the NUL, netdevice(7)
-		if t.unix() || it.value == "" || len(it.value) > longest || strings.ContainsAny(it.value, " /") {
-			w.lacks(it, "interface takes the name of a network interface, and not for a unix socket")
-			return
-		}
-		t.set("interface", it.value)
-	},
-	"umask": func(w *watcher, t *table, it item) {
-		mask, ok := w.doc.permissions(it)
-		n, _ := strconv.ParseUint(mask, 8, 32)
-		switch {
-		case !ok:
-		case !t.unix() || n == 0o777:
-			w.lacks(it, "mode is for a unix socket, and somebody must be able to connect")
-		default:
-			t.set("mode", fmt.Sprintf("%04o", 0o777&^n))
-		}
-	},
-	"backlog": func(w *watcher, t *table, it item) {
-		if n, ok := w.doc.integer(it); ok && n > 0 && !t.udp() {
-			t.set("backlog", n)
-		} else if ok {
-			w.lacks(it, "a backlog is at least 1, and not for udp")
-		}
-	},
-	"so_reuseport": func(w *watcher, t *table, it item) {
-		on, ok := w.doc.truth(it)
-		switch {
-		case ok && on && t.unix():
-			w.lacks(it, "per_slot is not for a unix socket")
-		case ok && on && w.finishes():
-			w.lacks(it, "per_slot needs workers that are always replaced: nobody would answer the connections of one that is not")
-		case ok && on:
-			t.set("per_slot", true)
-		}
-	},
-	"replace": func(w *watcher, t *table, it item) {
-		w.holds(it, "a socket on which nobody listens is replaced, and nothing else is")
-	},
-	"proto": func(w *watcher, t *table, it item) { w.lacks(it, "there are TCP, UDP and unix sockets") },
-}
-
-// finishes reports whether workers that end are not started again.
-func (w *watcher) finishes() bool {
-	it, said := w.section.get("respawn")
-	if !said {
-		return false
+// socketRules are the keys of [socket:x].
+func (w *watcher) socketRules(t *table) rules {
+	unix, udp := t.listens("unix"), t.listens("udp")
+	known := rules{
+		"host": kept, "port": kept, "path": kept, "type": kept, "family": kept, "blocking": kept,
+		"interface": to("listen.interface", func(p *program, _ string, s setting) (any, bool) {
+			const longest = 15 // IFNAMSIZ less the NUL, netdevice(7)
+			ok := !unix && s.value != "" && len(s.value) <= longest && !strings.ContainsAny(s.value, " /")
+			if !ok {
+				p.lacks(s, "interface is the name of a network interface, and not for a unix socket")
+			}
+			return s.value, ok
+		}),
+		"umask": to("listen.mode", func(p *program, _ string, s setting) (any, bool) {
+			mask, ok := p.mode(s)
+			if ok && (!unix || mask == 0o777) {
+				p.lacks(s, "mode is for a unix socket, and must let someone connect")
+				return nil, false
+			}
+			return fmt.Sprintf("%04o", 0o777&^mask), ok
+		}),
+		"backlog": to("listen.backlog", func(p *program, _ string, s setting) (any, bool) {
+			n, ok := p.integer(s)
+			if ok && (n < 1 || udp) {
+				p.lacks(s, "a backlog is at least 1, and not for UDP")
+				return nil, false
+			}
+			return n, ok
+		}),
+		"so_reuseport": whether(always("listen.per_slot", true), kept),
+		"replace":      unneeded("supervisord replaces a stale socket, and no other file"),
+		"proto":        none("supervisord has TCP, UDP and unix sockets"),
 	}
-	on, ok := w.doc.truth(it)
-	return ok && !on
+	if unix {
+		known["so_reuseport"] = whether(none("per_slot is not for a unix socket"), kept)
+	} else if w.table("restart").value("when") == `"never"` {
+		known["so_reuseport"] = whether(none("per_slot needs workers that are always restarted: nobody would answer the connections of one that is not"), kept)
+	}
+	if strings.Contains(t.value("address"), "[") && !unix {
+		known["family"] = code(func(p *program, s setting) {
+			if strings.EqualFold(s.value, "AF_INET6") {
+				p.set("listen.ipv6_only", false)
+			}
+		})
+	}
+	return known
 }
 
-func (t *table) unix() bool { return strings.HasPrefix(t.value("address"), `"unix:`) }
-
-// address is where a [socket:x] listens.
+// address returns where a [socket:x] listens.
 func (w *watcher) address(s *section) (string, bool) {
 	get := func(key, otherwise string) string {
-		if it, ok := s.get(key); ok {
-			return strings.TrimSpace(w.filled(it).value)
+		if s, ok := s.get(key); ok {
+			if s, ok = w.filled(s); ok {
+				return strings.TrimSpace(s.value)
+			}
 		}
 		return otherwise
 	}
-	kind := strings.ToUpper(get("type", "SOCK_STREAM"))
-	path, family := get("path", ""), strings.ToUpper(get("family", "AF_INET"))
+	kind, path := strings.ToUpper(get("type", "SOCK_STREAM")), get("path", "")
 	if kind != "SOCK_STREAM" && (kind != "SOCK_DGRAM" || path != "") {
-		w.lacks(s.item, kind+" is no kind of listener: there are TCP, UDP and unix stream sockets")
+		w.lacks(s.setting, "supervisord has TCP, UDP and unix stream sockets, not "+kind)
 		return "", false
 	}
-	if path != "" || family == "AF_UNIX" {
-		return "unix:" + w.doc.path(path), true
+	if path != "" || strings.EqualFold(get("family", "AF_INET"), "AF_UNIX") {
+		return "unix:" + w.path(path), true
 	}
 	host := get("host", "localhost")
 	if strings.Contains(host, ":") {

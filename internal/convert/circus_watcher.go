@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,368 +13,369 @@ import (
 // watcher is a [watcher:x] while it is converted.
 type watcher struct {
 	*program
-	file           *circusFile
-	section        *section
-	run            invocation
-	cmd, args      item
-	shell          bool
-	shellArgs      item
-	useSockets     bool
-	stdin          string
-	stdout, stderr circusStream
-	copyEnv        bool
-	said           map[string]bool
-	sockets        map[string]bool // that are listeners of the program
-}
-
-// circusStream is what a watcher says about one of the outputs.
-type circusStream struct {
-	stream
-	class   string
-	options []item
+	file    *circusFile
+	section *section
+	sockets map[string]bool // listeners of the program
 }
 
 // watcher converts a [watcher:x].
 func (f *circusFile) watcher(s *section, name string) {
-	w := &watcher{program: f.program(s.item, name), file: f, section: s, said: map[string]bool{}, sockets: map[string]bool{}}
-	for _, e := range s.entries {
-		w.entry(e)
-	}
-	if w.cmd.key == "" {
-		f.wrong(s.item, "has no cmd", "write cmd = …")
+	w := &watcher{program: f.newProgram(s.setting, name), file: f, section: s, sockets: map[string]bool{}}
+	w.fill = f.fill(w.program, w.option)
+	w.each(s, watcherRules(), w.otherKey)
+	if _, ok := w.given["cmd"]; !ok {
+		f.wrong(s.setting, "has no cmd", "write cmd = …")
 		return
 	}
 	w.variables()
 	w.listeners()
 	w.command()
-	w.streams()
+	w.outputs(w.stream("stdout"), w.stream("stderr"))
 	w.finish()
 }
 
-func (w *watcher) entry(e entry) {
-	w.comments = append(w.comments, e.comments...)
-	key, _, _ := strings.Cut(e.key, ".")
-	convert, known := watcherKeys[e.key]
-	switch {
-	case e.over != nil:
-		w.note("", e.item, fmt.Sprintf("does not count: %s has it before", e.over))
-	case known:
-		w.said[e.key] = true
-		convert(w, e.item)
-	case key == "stdout_stream":
-		w.stdout.option(e.item)
-	case key == "stderr_stream":
-		w.stderr.option(e.item)
-	case key == "hooks":
-		w.hook(e.item)
-	case strings.HasPrefix(e.key, "rlimit_"):
-		w.rlimit(e.item)
-	default:
-		w.lacks(e.item, "circus only hands it to plugins")
+// slot is a worker's number as circus counts them, for a shell.
+const slot = "$((SUPERVISORD_SLOT + 1))"
+
+// watcherRules are the keys of [watcher:x], except those with a common prefix.
+func watcherRules() rules {
+	const inherits = "programs inherit the environment of supervisord"
+	off := unneeded("supervisord does not do this")
+	known := rules{
+		"cmd":          code(func(p *program, _ setting) { p.argv() }), // keeps its position; command sets it
+		"args":         kept,
+		"shell":        kept,
+		"shell_args":   kept,
+		"use_sockets":  kept,
+		"stdin_socket": kept,
+		"working_dir":  code(func(p *program, s setting) { p.carry(p.table("")) }),
+		"uid":          to("user", asAccount),
+		"gid":          to("group", asAccount),
+		"copy_env":     whether(unneeded(inherits), none(inherits+"; start the command with env -i NAME=value to prevent it")),
+		"copy_path":    whether(none("set PYTHONPATH in [program.NAME.environment]"), off),
+		"warmup_delay": none("reload.strategy = \"rolling\" replaces a few workers at a time"),
+		"autostart":    whether(unneeded(startsAnyway), commented(startsAll)),
+		"numprocesses": code(func(p *program, s setting) {
+			if s, ok := p.filled(s); ok {
+				if n, ok := p.integer(s); ok && n < 1 {
+					p.apply(commented(runsNone), s)
+				} else if ok {
+					p.apply(to("workers", asWorkers), s)
+				}
+			}
+		}),
+		"stop_signal":      to("stop.signal", asSignal),
+		"stop_children":    to("stop.group", asTruth),
+		"graceful_timeout": to("stop.timeout", asSeconds(0.001, false)),
+		"max_retry": code(func(p *program, s setting) {
+			if strings.TrimSpace(s.value) == "-1" {
+				p.unneeded(s, "supervisord never gives up")
+			} else {
+				p.lacks(s, neverGivesUp)
+			}
+		}),
+		"priority": none(startTogether),
+		"singleton": whether(code(func(p *program, s setting) {
+			p.note("reload", s, "the old worker exits before the new one starts")
+			p.set("reload.strategy", "stop-first")
+		}), unneeded("a program may have any number of workers")),
+		"max_age": code(func(p *program, s setting) {
+			if s, ok := p.filled(s); ok {
+				if n, ok := p.integer(s); ok && n > 0 {
+					p.apply(to("limits.max_age", asSeconds(1, true)), s)
+				} else if ok {
+					p.unneeded(s, "the age of a worker is not limited")
+				}
+			}
+		}),
+		"max_age_variance":   none("limits.max_age varies by a tenth"),
+		"on_demand":          whether(none("workers run before the first connection; systemd's socket activation can start supervisord on demand"), off),
+		"virtualenv":         none("write the path of its python in command"),
+		"virtualenv_py_ver":  none("write the path of its python in command"),
+		"respawn":            whether(always("restart.when", "always"), always("restart.when", "never")),
+		"send_hup":           whether(none("a reload replaces the workers; `supervisord signal NAME HUP` sends them the signal"), off),
+		"check_flapping":     whether(none(byBackoff), off),
+		"executable":         none("the first word of command is executed; bash -c 'exec -a NAME …' shows another name"),
+		"close_child_stdin":  whether(unneeded("stdin is /dev/null"), none("stdin is /dev/null: start the program as sh -c 'exec PROGRAM <FILE'")),
+		"close_child_stdout": whether(kept, unneeded("the output is not closed")),
+		"close_child_stderr": whether(kept, unneeded("the output is not closed")),
+		"rlimit_ofile":       to("limits.nofile", asLimit),
+		"rlimit_nice":        to("limits.rlimit_nice", asLimit),
+
+		"hooks.before_start":   none(preflight),
+		"hooks.before_spawn":   none(preflight),
+		"hooks.after_start":    none(afterHook),
+		"hooks.after_spawn":    none(afterHook),
+		"hooks.before_stop":    none("the worker is notified by stop.signal"),
+		"hooks.after_stop":     none(afterHook + "; " + crashHook),
+		"hooks.before_signal":  none("the worker itself gets the signal"),
+		"hooks.after_signal":   none("the worker itself gets the signal"),
+		"hooks.before_reap":    none(crashHook),
+		"hooks.after_reap":     none(crashHook),
+		"hooks.extended_stats": none(metrics),
 	}
+	for _, limit := range []string{"as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nofile", "nproc", "rss", "rtprio", "rttime",
+		"sigpending", "stack"} {
+		known["rlimit_"+limit] = to("limits."+limit, asLimit)
+	}
+	return known
 }
 
-// watcherKeys says what becomes of each key of [watcher:x], but for those that are families of keys.
-var watcherKeys = map[string]func(w *watcher, it item){
-	"cmd":  func(w *watcher, it item) { w.cmd = it; w.carry(w.table("")); w.set("", "command", []string{}) },
-	"args": func(w *watcher, it item) { w.args = it; w.carry(w.table("")) },
-	"shell": func(w *watcher, it item) {
-		w.shell, _ = w.doc.truth(it)
-	},
-	"shell_args":  func(w *watcher, it item) { w.shellArgs = it },
-	"working_dir": (*watcher).directory,
-	"uid":         func(w *watcher, it item) { w.owner(w.filled(it), "user") },
-	"gid":         func(w *watcher, it item) { w.owner(w.filled(it), "group") },
-	"copy_env":    func(w *watcher, it item) { w.copyEnv, _ = w.doc.truth(it); w.copied(it) },
-	"copy_path":   func(w *watcher, it item) { w.switchedOff(it, "write PYTHONPATH into [program.NAME.environment]") },
-	"warmup_delay": func(w *watcher, it item) {
-		w.lacks(it, "reload.strategy = \"rolling\" replaces a few workers at a time")
-	},
-	"autostart": func(w *watcher, it item) {
-		switch on, ok := w.doc.truth(it); {
-		case ok && on:
-			w.holds(it, "every program starts with supervisord")
-		case ok:
-			w.off = true
-			w.lacks(it, "every program starts with supervisord; remove the # of these lines if this one may")
-		}
-	},
-	"numprocesses": (*watcher).processes,
-	"stop_signal":  func(w *watcher, it item) { w.stopSignal(w.offset(it)) },
-	"stop_children": func(w *watcher, it item) {
-		if on, ok := w.doc.truth(it); ok {
-			w.set("stop", "group", on)
-		}
-	},
-	"graceful_timeout": func(w *watcher, it item) {
-		if n, ok := w.doc.number(w.filled(it)); ok {
-			w.seconds("stop", "timeout", it, n, 1)
-		}
-	},
-	"max_retry": func(w *watcher, it item) {
-		if strings.TrimSpace(it.value) == "-1" {
-			w.holds(it, "supervisord does not give up")
-			return
-		}
-		w.lacks(it, "supervisord does not give up: it waits longer each time, up to restart.backoff.max (30s)")
-	},
-	"priority": func(w *watcher, it item) {
-		w.lacks(it, "programs start together: one that needs another has to wait for it, or to end and be started again")
-	},
-	"singleton": func(w *watcher, it item) {
-		if on, ok := w.doc.truth(it); ok && on {
-			w.note("reload", it, "the old one has gone before the new one starts")
-			w.set("reload", "strategy", "stop-first")
-		} else if ok {
-			w.holds(it, "a program may have any number of workers")
-		}
-	},
-	"use_sockets":  func(w *watcher, it item) { w.useSockets, _ = w.doc.truth(it) },
-	"stdin_socket": func(w *watcher, it item) { w.stdin = it.value },
-	"max_age": func(w *watcher, it item) {
-		if n, ok := w.doc.integer(w.filled(it)); ok && n > 0 {
-			w.seconds("limits", "max_age", it, float64(n), 1000)
-		} else if ok {
-			w.holds(it, "a worker may be as old as it gets")
-		}
-	},
-	"max_age_variance": func(w *watcher, it item) { w.lacks(it, "limits.max_age varies by a tenth") },
-	"on_demand": func(w *watcher, it item) {
-		w.switchedOff(it, "workers run before the first connection comes; systemd's socket activation can start supervisord itself by it")
-	},
-	"virtualenv":        func(w *watcher, it item) { w.lacks(it, "write the path of its python into command") },
-	"virtualenv_py_ver": func(w *watcher, it item) { w.lacks(it, "write the path of its python into command") },
-	"respawn": func(w *watcher, it item) {
-		if on, ok := w.doc.truth(it); ok && !on {
-			w.set("restart", "when", "never")
-		} else if ok {
-			w.set("restart", "when", "always")
-		}
-	},
-	"send_hup": func(w *watcher, it item) {
-		w.switchedOff(it, "a reload replaces the workers; `supervisord signal NAME HUP` sends it to them")
-	},
-	"check_flapping": func(w *watcher, it item) {
-		w.switchedOff(it, "a worker that ends too often waits longer each time: restart.backoff")
-	},
-	"executable": func(w *watcher, it item) {
-		w.lacks(it, "what is executed is the first word of command; bash -c 'exec -a NAME …' shows another")
-	},
-	"close_child_stdin":  (*watcher).closeStdin,
-	"close_child_stdout": func(w *watcher, it item) { w.closed(it, &w.stdout) },
-	"close_child_stderr": func(w *watcher, it item) { w.closed(it, &w.stderr) },
-}
-
-// switchedOff is for what may be turned on in circus and is not there: there is nothing to say if it is off.
-func (w *watcher) switchedOff(it item, instead string) {
-	switch on, ok := w.doc.truth(it); {
-	case ok && on:
-		w.lacks(it, instead)
-	case ok:
-		w.holds(it, "that is off anyway")
-	}
-}
-
-// filled is a setting with its variables put in as they are now, where no shell can do it.
-func (w *watcher) filled(it item) item {
-	t := w.file.value(it, w.option)
-	if it.text = it.String(); t.dynamic() {
-		w.note("", it, "the variable as it was at the conversion")
-	}
-	var b strings.Builder
-	for _, a := range t {
-		if a.shell != "" {
-			v, _ := w.doc.Getenv(strings.Trim(a.shell, "${}"))
-			b.WriteString(strings.ReplaceAll(v, "\x00", ""))
-		} else {
-			b.WriteRune(a.r)
-		}
-	}
-	it.value = b.String()
-	return it
-}
-
-// option is $(circus.KEY) for a key of the watcher.
-func (w *watcher) option(name string) (text, bool) {
-	for _, e := range w.section.entries {
-		if e.over == nil && strings.EqualFold(e.key, name) && !circusVariable().MatchString(e.value) {
-			return plain(e.value), true
-		}
-	}
-	return nil, false
-}
-
-func (w *watcher) directory(it item) {
-	t := w.file.value(it, w.option)
-	switch {
-	case t.dynamic():
-		w.run.dir = t
-	case t.String() != "":
-		w.set("", "directory", w.doc.path(t.String()))
-	default:
-		w.lacks(it, "it is empty")
-	}
-}
-
-func (w *watcher) copied(it item) {
-	if w.copyEnv {
-		w.holds(it, "programs have the variables that supervisord has")
-	} else {
-		w.lacks(it, "programs have the variables that supervisord has; start the command with env -i NAME=value to be without")
-	}
-}
-
-func (w *watcher) processes(it item) {
-	n, ok := w.doc.integer(w.filled(it))
-	if ok && n < 1 {
-		w.off = true
-		w.lacks(it, "nothing runs; remove the # of these lines for one")
-	} else if ok {
-		w.workers(it, n)
-	}
-}
-
-// offset is a signal without the offset that real-time signals have.
-func (w *watcher) offset(it item) item {
-	it = w.filled(it)
-	if name, _, ok := strings.Cut(it.value, "+"); ok && strings.Contains(strings.ToUpper(name), "RTM") {
-		it.value = name
-	}
-	return it
-}
-
-func (w *watcher) closeStdin(it item) {
-	if on, ok := w.doc.truth(it); ok && on {
-		w.holds(it, "stdin is /dev/null")
-	} else if ok {
-		w.lacks(it, "stdin is /dev/null: start the program as sh -c 'exec PROGRAM <FILE'")
-	}
-}
-
-func (w *watcher) closed(it item, s *circusStream) {
-	if on, ok := w.doc.truth(it); ok && on {
-		s.item, s.kind = it, toNull
-	} else if ok {
-		w.holds(it, "the output is not closed")
-	}
-}
-
-// circusHooks says what there is instead of a hook.
-var circusHooks = map[string]string{
-	"before_start": "reload.preflight is a command that must succeed first", "before_spawn": "reload.preflight is a command that must succeed first",
-	"after_start": "hooks.after_reload is a command that is told", "after_spawn": "hooks.after_reload is a command that is told",
-	"before_stop": "the worker itself is told, by stop.signal", "after_stop": "hooks.after_reload and hooks.worker_crashed are commands that are told",
-	"before_signal": "the worker itself is told", "after_signal": "the worker itself is told", "before_reap": "hooks.worker_crashed is a command that is told",
-	"after_reap": "hooks.worker_crashed is a command that is told", "extended_stats": "http in [supervisor] serves metrics",
-}
-
-func (w *watcher) hook(it item) {
-	instead, ok := circusHooks[strings.TrimPrefix(it.key, "hooks.")]
-	if !ok {
-		instead = "circus does not know it either"
-	}
-	w.lacks(it, instead)
-}
-
-// rlimits are the limits of getrlimit(2) as they are called in [program.NAME.limits].
-var rlimits = []string{"as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nofile", "nproc", "nice", "rss", "rtprio", "rttime",
-	"sigpending", "stack"}
-
-func (w *watcher) rlimit(it item) {
-	name := strings.ToLower(strings.TrimPrefix(it.key, "rlimit_"))
-	if name == "ofile" {
-		name = "nofile"
-	}
-	if !slices.Contains(rlimits, name) {
-		w.lacks(it, "Linux has no such limit")
-		return
-	}
-	if name == "nice" {
-		name = "rlimit_nice"
-	}
-	value := strings.TrimSpace(w.filled(it).value)
+// asLimit reads a limit of setrlimit(2).
+func asLimit(p *program, _ string, s setting) (any, bool) {
+	value := strings.TrimSpace(s.value)
 	if value == "" || value == "-1" {
-		w.set("limits", name, "unlimited")
-		return
+		return "unlimited", true
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || n < 0 {
-		w.wrong(it, fmt.Sprintf("%q is no number", it.value), "write a whole number, or nothing for no limit")
+		p.wrong(s, fmt.Sprintf("%q is not a number", s.value), "write a whole number, or nothing for no limit")
+		return nil, false
+	}
+	return n, true
+}
+
+// otherKey converts the keys that a prefix names.
+func (w *watcher) otherKey(s setting) {
+	name, limit := strings.CutPrefix(s.key, "rlimit_")
+	known, isKnown := watcherRules()["rlimit_"+strings.ToLower(name)]
+	switch {
+	case limit && isKnown:
+		w.apply(known, s)
+	case limit:
+		w.lacks(s, "Linux has no such limit")
+	case strings.HasPrefix(s.key, "stdout_stream."), strings.HasPrefix(s.key, "stderr_stream."): // see stream
+	case strings.HasPrefix(s.key, "hooks."):
+		w.lacks(s, unknownToo)
+	default:
+		w.lacks(s, "circus only passes it to plugins")
+	}
+}
+
+// option returns the value for $(circus.KEY), where KEY is a key of the watcher.
+func (w *watcher) option(name string) (string, bool) {
+	for _, s := range w.section.counting() {
+		if strings.EqualFold(s.key, name) && !circusVariable().MatchString(s.value) {
+			return s.value, true
+		}
+	}
+	return "", false
+}
+
+// inCommand returns the value for $(circus.NAME) in a command.
+func (w *watcher) inCommand(name string) (string, bool) {
+	socket, ok := strings.CutPrefix(name, "sockets.")
+	switch {
+	case name == "wid":
+		return part(shellPart, slot), true
+	case ok && w.sockets[socket]:
+		return part(fdPart, validName(socket)), true
+	}
+	return w.option(name)
+}
+
+// command sets what is run: cmd and args, in a shell if shell is true.
+func (w *watcher) command() {
+	expand := func(s setting) string {
+		return strings.ReplaceAll(w.file.expand(s.value, w.inCommand), "$WID", part(shellPart, slot)) // $WID is the older form
+	}
+	cmd, args := w.given["cmd"], w.given["args"]
+	words, ok := w.commandWords(cmd, expand(cmd))
+	if !ok {
 		return
 	}
-	w.set("limits", name, n)
+	more, err := splitWords(expand(args))
+	if err != nil {
+		w.wrong(args, err.Error(), "close it")
+		return
+	}
+	w.run.words = append(words, more...)
+	if shellArgs, given := w.given["shell_args"]; w.isOn("shell") {
+		w.throughShell(cmd, args, strings.TrimSpace(show(expand(cmd))+" "+show(expand(args))))
+	} else if given {
+		w.lacks(shellArgs, "circus uses it only with shell = true")
+	}
+	w.argv()
 }
 
-// shellVariable is what [env] may have of the environment that circus was started in.
-var shellVariable = pattern.Lazy(`\$(?:([A-Z_][A-Z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})`)
+// throughShell lets a shell read the command as it is written.
+func (w *watcher) throughShell(cmd, args setting, script string) {
+	w.run.script = script
+	if strings.Contains(cmd.value+"\n"+args.value, placeholder) {
+		w.wrong(cmd, "contains "+placeholder+", which refers to a listener in supervisord", "write it differently, for example {''fd:")
+		return
+	}
+	s, ok := w.given["shell_args"]
+	if !ok {
+		return
+	}
+	words, err := splitWords(w.file.expand(s.value, w.inCommand))
+	if err != nil {
+		w.wrong(s, err.Error(), "close it")
+	}
+	if slices.ContainsFunc(words, func(word string) bool { _, ok := literal(word); return !ok }) {
+		w.lacks(s, "the arguments of a shell are not expanded: write such words in the command itself")
+		return
+	}
+	w.run.args = words
+}
 
-// variables writes the watcher's variables. One that is made of another goes to a shell.
+// shellVariable is a variable of circus' own environment in a value of [env].
+var shellVariable = pattern.Lazy(`\$(?:[A-Z_][A-Z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\})`)
+
+// variables sets the environment. A value that refers to another variable goes to a shell.
 func (w *watcher) variables() {
-	for _, it := range w.file.variables(strings.TrimPrefix(w.section.name, "watcher:")) {
-		t := w.variable(it)
-		it.text = "[env] " + it.key + " = " + it.value
-		if value := t.String(); !t.dynamic() {
-			w.program.variable(it, it.key, value)
-			continue
+	for _, s := range w.file.variablesOf(strings.TrimPrefix(w.section.name, "watcher:")) {
+		s.text = "[env] " + s.key + " = " + s.value
+		list := parts(w.file.expand(s.value, w.option))
+		for i := 0; i < len(list); i += 2 {
+			list[i] = shellVariable().ReplaceAllStringFunc(list[i], func(v string) string {
+				return part(shellPart, "${"+strings.Trim(v, "${}")+"}")
+			})
 		}
-		if !exportable(it.key) {
-			w.program.variable(it, it.key, "") // says why it cannot be
-			continue
+		for i := 1; i < len(list); i += 2 {
+			list[i] = "\x00" + list[i] + "\x00"
 		}
-		w.run.exports = slices.DeleteFunc(w.run.exports, func(e export) bool { return e.name == it.key })
-		w.run.exports = append(w.run.exports, export{it.key, t})
+		w.environment(s, s.key, strings.Join(list, ""))
 	}
-	if !w.said["copy_env"] && !w.copyEnv {
-		w.doc.say("Without copy_env a watcher has the variables of [env] alone; here programs have those of supervisord too.")
+	if _, given := w.given["copy_env"]; !given {
+		w.say("Without copy_env a watcher has only the variables of [env]; here programs inherit those of supervisord too.")
 	}
 }
 
-// variable is a value of [env] with its variables, those of circus and those of a shell.
-func (w *watcher) variable(it item) text {
-	var t text
-	var run strings.Builder
-	flush := func() {
-		t = append(t, shellVariables(run.String())...)
-		run.Reset()
-	}
-	for _, a := range w.file.value(it, w.option) {
-		if a.r != 0 {
-			run.WriteRune(a.r)
-			continue
+// stream reads where an output goes.
+func (w *watcher) stream(name string) stream {
+	class, _ := w.given[name+"_stream.class"]
+	st := stream{setting: class}
+	var options []setting
+	for _, s := range w.section.counting() {
+		if strings.HasPrefix(s.key, name+"_stream.") && s.key != class.key {
+			options = append(options, s)
 		}
-		flush()
-		t = append(t, a)
 	}
-	flush()
-	return t
+	kind := class.value[strings.LastIndexByte(class.value, '.')+1:]
+	switch kind {
+	case "":
+		if len(options) > 0 {
+			st.kind = toFile
+		}
+	case "FileStream", "WatchedFileStream", "TimedRotatingFileStream":
+		st.kind = toFile
+	case "QueueStream":
+		st.kind = captured
+	case "StdoutStream":
+	case "FancyStdoutStream":
+		w.lacks(class, "output goes where supervisord's own goes, unchanged")
+	default:
+		w.lacks(class, "output goes to supervisord's own, to a file, or is captured for `supervisord logs`, as here")
+		st.kind = captured
+	}
+	if w.isOn("close_child_" + name) {
+		st.kind = discarded
+	}
+	w.streamOptions(&st, name, kind, options)
+	return st
 }
 
-// shellVariables finds the variables in a value that a shell replaces.
-func shellVariables(value string) text {
-	var t text
-	for {
-		at := shellVariable().FindStringIndex(value)
-		if at == nil {
-			return append(t, plain(value)...)
+// streamOptions reads the options of an output.
+func (w *watcher) streamOptions(st *stream, name, class string, options []setting) {
+	known := rules{"filename": kept, "backup_count": kept, "rotate_when": kept, "rotate_interval": kept,
+		"utc":         none("a file is rotated by its age, not by the clock"),
+		"time_format": none("supervisord does not change lines; `supervisord logs --json` has their times"),
+	}
+	if class == "FileStream" || class == "" {
+		known["max_bytes"] = kept
+	}
+	if st.kind != toFile {
+		known = nil
+	}
+	for _, s := range options {
+		_, key, _ := strings.Cut(s.key, ".")
+		switch r, ok := known[key]; {
+		case ok:
+			w.apply(r, s)
+		case st.kind == discarded:
+			w.lacks(s, "the output is discarded")
+		case st.kind != toFile:
+			w.lacks(s, "the output is passed on unchanged")
+		default:
+			w.lacks(s, unknownToo)
 		}
-		name := strings.Trim(value[at[0]:at[1]], "${}")
-		t = append(append(t, plain(value[:at[0]])...), atom{shell: "${" + name + "}"})
-		value = value[at[1]:]
+	}
+	if st.kind == toFile {
+		w.streamFile(st, name+"_stream.", class)
 	}
 }
 
-// finish writes what circus does without any key.
+// streamFile reads the file of an output.
+func (w *watcher) streamFile(st *stream, prefix, class string) {
+	if s, ok := w.get(prefix + "max_bytes"); ok && (class == "FileStream" || class == "") {
+		n, err := strconv.ParseInt(strings.TrimSpace(s.value), 10, 64)
+		if err != nil || n < 0 {
+			w.wrong(s, fmt.Sprintf("%q is not a number of bytes", s.value), "write a whole number")
+		}
+		st.size = n
+	}
+	if s, ok := w.get(prefix + "backup_count"); ok {
+		st.backups, _ = w.integer(s)
+	}
+	if class == "TimedRotatingFileStream" {
+		w.timed(st, prefix)
+	}
+	if s, ok := w.get(prefix + "filename"); ok && s.value != "" {
+		st.setting = s
+		st.to(s.value)
+	} else {
+		w.lacks(st.setting, "there is no filename: the output is captured for `supervisord logs`")
+		st.kind = captured
+	}
+}
+
+// timed reads when a file is rotated by the clock.
+func (w *watcher) timed(st *stream, prefix string) {
+	every, when := 1, ""
+	if s, ok := w.get(prefix + "rotate_interval"); ok {
+		every, _ = w.integer(s)
+	}
+	s, ok := w.get(prefix + "rotate_when")
+	if ok {
+		when = strings.ToUpper(s.value)
+	} else {
+		s = st.setting
+	}
+	units := map[string]float64{"S": 1, "M": 60, "H": 3600, "D": 86400, "MIDNIGHT": 86400}
+	if len(when) == 2 && when[0] == 'W' {
+		w.lacks(s, "a file is rotated when it is a week old, on any day")
+		units[when] = 7 * 86400
+	}
+	if units[when] == 0 || every < 1 {
+		w.wrong(s, fmt.Sprintf("%q, every %d, is not an interval", when, every), "write "+strings.Join(slices.Sorted(maps.Keys(units)), ", ")+" or W0 to W6")
+		return
+	}
+	st.age = units[when] * float64(every)
+}
+
+// finish sets what circus does without any key.
 func (w *watcher) finish() {
-	if w.file.umask != nil {
-		it := *w.file.umask
-		it.comments = nil
-		if mask, ok := w.doc.permissions(it); ok {
-			w.set("limits", "umask", mask)
+	if s, ok := w.given["working_dir"]; ok {
+		switch value := w.file.expand(s.value, w.option); {
+		case dynamic(value):
+			w.run.dir = value
+			w.argv()
+		case value != "":
+			w.set("directory", w.path(value))
+		default:
+			w.lacks(s, "the path is empty")
 		}
 	}
-	w.set("ready", "method", "delay")
-	w.set("ready", "delay", "1s")
-	if !w.table("").has("directory") && w.run.dir == nil {
-		w.doc.say("A program without directory runs in the folder of this file; under circus it ran where circusd was started.")
+	if w.file.umask != nil {
+		s := *w.file.umask
+		s.comments = nil
+		w.apply(to("limits.umask", asMode), s)
+	}
+	w.set("ready.method", "delay")
+	w.set("ready.delay", "1s")
+	if w.table("").value("directory") == "" && w.run.dir == "" {
+		w.say(fmt.Sprintf(runsHere, "circus", "circusd"))
 	}
 }

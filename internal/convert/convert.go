@@ -1,10 +1,10 @@
-// Package convert says in supervisord's words what the configuration of another supervisor says: the command line of
-// start_server or einhorn, the ini file of circus or of supervisor, a Procfile.
+// Package convert translates the configuration of another supervisor: the command line of start_server or einhorn, the ini file of
+// circus or Python's supervisor, or a Procfile.
 //
-// Each source has a file of its own, which knows all keys of its documentation in one table. What they have to say goes through
-// one writer (document.go), in the order of the source, so that all output looks alike and is accepted by package config. A key
-// is converted, or a comment says where it stands, that there is nothing like it, and what to do instead: nothing is dropped.
-// A source that its own supervisor would refuse is an error.
+// A source is a row of the table sources and a file with its keys as a table of rules (rule.go). Everything that a source says ends
+// up in a document (document.go), in the order of the source, in TOML that package config accepts. A key is converted, or a comment
+// names its position, says that it has no equivalent, and what to do instead; no key is dropped. A source that its own supervisor
+// would reject is an error.
 package convert
 
 import (
@@ -17,7 +17,7 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-// Kind is what a source is written for.
+// Kind names the program that a source was written for.
 type Kind string
 
 // The kinds.
@@ -29,185 +29,192 @@ const (
 	Procfile    Kind = "procfile"
 )
 
-// Kinds are all kinds, in the order of the documentation.
-var Kinds = []Kind{StartServer, Circus, Supervisor, Einhorn, Procfile}
+// source is a kind of source: how it is recognized, and how it is converted.
+type source struct {
+	kind     Kind
+	commands []string // the first word of its command lines
+	sections []string // its sections in an ini file, up to a colon
+	convert  func(d *document)
+}
 
-// Source is what is to be converted: the text of a file, or a command line.
+// sources lists every kind, in the order of the documentation.
+func sources() []source {
+	return []source{
+		{StartServer, []string{"start_server", "start_server.pl"}, nil, (*document).startServer},
+		{Circus, nil, []string{"circus", "watcher", "socket", "plugin", "env"}, (*document).circus},
+		{Supervisor, nil, []string{"supervisord", "program", "fcgi-program", "eventlistener", "group", "include", "unix_http_server",
+			"inet_http_server", "supervisorctl", "rpcinterface"}, (*document).supervisor},
+		{Einhorn, []string{"einhorn"}, nil, (*document).einhorn},
+		{Procfile, []string{"foreman", "honcho"}, nil, (*document).procfile},
+	}
+}
+
+// Kinds lists every kind, in the order of the documentation.
+func Kinds() []Kind {
+	var kinds []Kind
+	for _, s := range sources() {
+		kinds = append(kinds, s.kind)
+	}
+	return kinds
+}
+
+// Source is what is converted: the text of a file, or a command line.
 type Source struct {
-	Kind    Kind   // "": to be recognised
-	Program string // for a command line: what to call the program; "": after its command
-	Name    string // the file's name, as comments and errors name it
+	Kind    Kind   // "": to be recognized
+	Program string // the name for the program of a command line; "": taken from its command
+	Name    string // the file's name in comments and errors
 	Text    string
 	Args    []string // a command line, word by word, instead of Name and Text
 }
 
-// World is what a source can refer to outside itself. Nothing in it is changed.
+// World is what a source may refer to outside itself. Convert changes nothing in it.
 type World struct {
-	Dir    string // absolute: where relative paths of the source begin
+	Dir    string // absolute; the base of the source's relative paths
 	Host   string // this machine's name
 	Getenv func(name string) (string, bool)
 	Glob   func(pattern string) ([]string, error) // sorted
 	Read   func(path string) (string, error)
 }
 
-// Result is a configuration, with a count of what it says.
+// Result is a configuration and a summary of it.
 type Result struct {
 	Kind     Kind
 	Text     string
 	Programs int // that will run
-	Off      int // that are written with a # before each line, because their source would not start them
+	Off      int // that are commented out, because their own supervisor would not start them
 	Lacking  int // settings without an equivalent
 }
 
-// maxText bounds a source and what comes out, in bytes: package config reads no more.
+// maxText is the size in bytes that package config reads, and so the limit of what Convert reads and writes.
 const maxText = 1 << 20
 
-// Convert converts a source. A source that is malformed is an *config.Error with all that is wrong and where.
+// Convert converts a source. A malformed source is a *config.Error that lists every mistake with its position.
 func Convert(s Source, w World) (Result, error) {
-	if err := s.readable(); err != nil {
+	if err := s.check(); err != nil {
 		return Result{}, err
 	}
 	if s.Kind == "" {
 		var err error
-		if s.Kind, err = s.recognise(); err != nil {
+		if s.Kind, err = s.recognize(); err != nil {
 			return Result{}, err
 		}
 	}
-	d := newDocument(s, w)
-	switch s.Kind {
-	case StartServer:
-		d.startServer(s)
-	case Einhorn:
-		d.einhorn(s)
-	case Circus:
-		d.circus(s)
-	case Supervisor:
-		d.supervisorINI(s)
-	case Procfile:
-		d.procfile(s)
-	default:
-		return Result{}, malformed(place{}, "", fmt.Sprintf("%q is not known", s.Kind), "known are "+kindNames())
+	for _, known := range sources() {
+		if known.kind == s.Kind {
+			d := newDocument(s, w)
+			known.convert(d)
+			return d.result()
+		}
 	}
-	return d.result()
+	return Result{}, malformed(position{}, fmt.Sprintf("%q is unknown", s.Kind), "use one of "+kindNames())
 }
 
 func kindNames() string {
-	names := make([]string, len(Kinds))
-	for i, k := range Kinds {
-		names[i] = string(k)
+	var names []string
+	for _, k := range Kinds() {
+		names = append(names, string(k))
 	}
 	return strings.Join(names, ", ")
 }
 
-// readable reports what is no text.
-func (s Source) readable() error {
+// check rejects what is not text.
+func (s Source) check() error {
 	for i, word := range s.Args {
-		if err := checkText(place{file: fmt.Sprintf("argument %d", i+1)}, word); err != nil {
+		if err := checkText(position{file: fmt.Sprintf("argument %d", i+1)}, word); err != nil {
 			return err
 		}
 	}
-	return checkText(place{file: s.Name}, s.Text)
+	return checkText(position{file: s.Name}, s.Text)
 }
 
-func checkText(at place, text string) error {
+func checkText(at position, text string) error {
 	if len(text) > maxText {
-		return malformed(at, "", fmt.Sprintf("has more than %d bytes", maxText), "convert it in parts")
+		return malformed(at, fmt.Sprintf("has more than %d bytes", maxText), "convert it in parts")
 	}
-	for i, line := range strings.Split(text, "\n") {
-		here := at
-		if strings.Contains(text, "\n") {
-			here.line = i + 1
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if len(lines) > 1 {
+			at.line = i + 1
 		}
 		if !utf8.ValidString(line) {
-			return malformed(here, "", "is not UTF-8", "convert it with iconv first, if it is text at all")
+			return malformed(at, "is not UTF-8", "convert it with iconv(1) first")
 		}
 		if strings.ContainsRune(line, 0) {
-			return malformed(here, "", "has a NUL character: it is no text", "name the configuration file itself")
+			return malformed(at, "contains a NUL character", "name the configuration file itself")
 		}
 	}
 	return nil
 }
 
-func malformed(at place, key, what, remedy string) error {
-	return &config.Error{Problems: []config.Problem{{File: at.file, Line: at.line, Key: key, What: what, Remedy: remedy}}}
+func malformed(at position, what, remedy string) error {
+	return &config.Error{Problems: []config.Problem{{File: at.file, Line: at.line, What: what, Remedy: remedy}}}
 }
 
-// commandKinds are the commands that are known by their first word.
-var commandKinds = map[string]Kind{
-	"start_server": StartServer, "start_server.pl": StartServer, "einhorn": Einhorn, "foreman": Procfile, "honcho": Procfile,
-}
-
-// recognise finds out what a source is written for: a command line by its first word, a file by its name or what is in it.
-func (s Source) recognise() (Kind, error) {
-	remedy := "say which with --from: " + kindNames()
-	if s.Args != nil {
-		if len(s.Args) == 0 {
-			return "", malformed(place{file: "the command line"}, "", "is empty", "write such as: supervisord convert -- start_server --port 80 -- ./app")
+// kindOfCommand returns the kind of a command line by its first word, "" if it is unknown.
+func kindOfCommand(word string) Kind {
+	for _, s := range sources() {
+		if slices.Contains(s.commands, filepath.Base(word)) {
+			return s.kind
 		}
-		if k, ok := commandKinds[filepath.Base(s.Args[0])]; ok {
+	}
+	return ""
+}
+
+// recognize finds the kind of a source: of a command line by its first word, of a file by its name or content.
+func (s Source) recognize() (Kind, error) {
+	remedy := "name its kind with --from: " + kindNames()
+	switch {
+	case s.Args != nil && len(s.Args) == 0:
+		return "", malformed(position{file: "the command line"}, "is empty", "write for example: supervisord convert -- start_server --port 80 -- ./app")
+	case s.Args != nil:
+		if k := kindOfCommand(s.Args[0]); k != "" {
 			return k, nil
 		}
-		return "", malformed(place{file: "argument 1"}, "", fmt.Sprintf("%q is none of the commands that are known", s.Args[0]), remedy)
+		return "", malformed(position{file: "argument 1"}, fmt.Sprintf("%q is not a known command", s.Args[0]), remedy)
 	}
 	if base := filepath.Base(s.Name); base == "Procfile" || strings.HasPrefix(base, "Procfile.") {
 		return Procfile, nil
 	}
-	found := s.signs()
-	switch len(found) {
+	switch found := s.candidates(); len(found) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return "", malformed(place{file: s.Name}, "", "is nothing that is known", remedy)
+		return "", malformed(position{file: s.Name}, "is not a known kind of configuration", remedy)
+	default:
+		return "", malformed(position{file: s.Name}, fmt.Sprintf("may be %s or %s", found[0], found[1]), remedy)
 	}
-	return "", malformed(place{file: s.Name}, "", fmt.Sprintf("may be %s or %s", found[0], found[1]), remedy)
 }
 
-// sectionKinds are the names of sections, up to a colon, by which an ini file is known.
-var sectionKinds = map[string]Kind{
-	"circus": Circus, "watcher": Circus, "socket": Circus, "plugin": Circus, "env": Circus,
-	"supervisord": Supervisor, "program": Supervisor, "fcgi-program": Supervisor, "eventlistener": Supervisor, "group": Supervisor,
-	"include": Supervisor, "unix_http_server": Supervisor, "inet_http_server": Supervisor, "supervisorctl": Supervisor,
-	"rpcinterface": Supervisor,
-}
-
-// signs are the kinds of which there is a sign in the text.
-func (s Source) signs() []Kind {
-	var found []Kind
-	see := func(k Kind) {
-		if k != "" && !slices.Contains(found, k) {
-			found = append(found, k)
-		}
-	}
+// candidates lists the kinds that the text of a file looks like: by its sections, else by its commands, else by its lines.
+func (s Source) candidates() []Kind {
+	var bySection, byCommand []Kind
 	for line := range strings.SplitSeq(normal(s.Text), "\n") {
-		line = strings.TrimSpace(line)
-		if header, ok := strings.CutPrefix(line, "["); ok {
-			name, _, _ := strings.Cut(strings.TrimRight(header, "] "), ":")
-			name, _, _ = strings.Cut(name, "]")
-			see(sectionKinds[name])
-		}
-	}
-	if len(found) > 0 {
-		return found
-	}
-	for line := range strings.SplitSeq(normal(s.Text), "\n") {
-		if strings.HasPrefix(line, "#") {
-			continue
-		}
-		for word := range strings.FieldsSeq(line) {
-			if word == "exec" || word == "env" || strings.Contains(word, "=") {
-				continue
+		name, isSection := strings.CutPrefix(strings.TrimSpace(line), "[")
+		for _, known := range sources() {
+			if end := strings.IndexAny(name, ":]"); isSection && end >= 0 && slices.Contains(known.sections, name[:end]) {
+				bySection = append(bySection, known.kind)
 			}
-			see(commandKinds[filepath.Base(word)])
-			break
+		}
+		words := strings.Fields(line)
+		for len(words) > 0 && (words[0] == "exec" || words[0] == "env" || strings.Contains(words[0], "=")) {
+			words = words[1:]
+		}
+		if len(words) > 0 && kindOfCommand(words[0]) != "" {
+			byCommand = append(byCommand, kindOfCommand(words[0]))
 		}
 	}
-	if len(found) == 0 && procfileLine().MatchString(s.Text) {
-		see(Procfile)
+	for _, found := range [][]Kind{bySection, byCommand} {
+		if slices.Sort(found); len(found) > 0 {
+			return slices.Compact(found)
+		}
 	}
-	return found
+	if procfileLine().MatchString(s.Text) {
+		return []Kind{Procfile}
+	}
+	return nil
 }
 
-// normal is text with the line ends of Unix and without a byte order mark.
+// normal returns text with Unix line ends and without a byte order mark.
 func normal(text string) string {
 	return strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(strings.TrimPrefix(text, "\ufeff"))
 }

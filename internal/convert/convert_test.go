@@ -12,9 +12,9 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-var update = goflag.Bool("update", false, "write the golden files anew")
+var update = goflag.Bool("update", false, "rewrite the golden files")
 
-// elsewhere is a world that is the same on every machine: the files of dir are in /srv/app.
+// elsewhere is a World that is the same on every machine, with the files of dir in /srv/app.
 func elsewhere(dir string) World {
 	variables := map[string]string{"HOME": "/home/app", "STAGE": "production", "N": "3"}
 	return World{
@@ -42,8 +42,8 @@ func elsewhere(dir string) World {
 	}
 }
 
-// check is what `supervisord check` says to a configuration: nil if it is right. A user that this machine does not have is no
-// fault of the conversion, and neither is that nothing is left that would start.
+// check checks a configuration as `supervisord check` does. It accepts users that this machine does not have, and a configuration
+// without a program that would start.
 func check(t testing.TB, r Result) error {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "c.toml")
@@ -71,8 +71,8 @@ func check(t testing.TB, r Result) error {
 	return nil
 }
 
-// sources are the golden files: NAME.in is converted to NAME.toml, or to an error in NAME.err. The folder says what it is.
-func sources(t testing.TB) map[string]Source {
+// goldenFiles are the golden files: NAME.in is converted to NAME.toml, or to an error in NAME.err. The folder says what it is.
+func goldenFiles(t testing.TB) map[string]Source {
 	paths, err := filepath.Glob("testdata/*/*.in")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no golden files: %v", err)
@@ -89,14 +89,14 @@ func sources(t testing.TB) map[string]Source {
 }
 
 func TestGoldenFiles(t *testing.T) {
-	for path, s := range sources(t) {
+	for path, s := range goldenFiles(t) {
 		t.Run(strings.TrimPrefix(path, "testdata/"), func(t *testing.T) {
 			r, err := Convert(s, elsewhere(filepath.Dir(path)))
 			golden, got := strings.TrimSuffix(path, ".in")+".toml", r.Text
 			if err != nil {
 				golden, got = strings.TrimSuffix(path, ".in")+".err", err.Error()+"\n"
 			} else if refused := check(t, r); refused != nil {
-				t.Errorf("check refuses it: %v\n%s", refused, r.Text)
+				t.Errorf("check rejects it: %v\n%s", refused, r.Text)
 			}
 			if *update {
 				os.WriteFile(golden, []byte(got), 0o644)
@@ -112,45 +112,45 @@ func TestGoldenFiles(t *testing.T) {
 	}
 }
 
-func TestTheKindIsSeenFromTheFile(t *testing.T) {
-	for path, s := range sources(t) {
+func TestKindIsRecognizedByTheFile(t *testing.T) {
+	for path, s := range goldenFiles(t) {
 		want := s.Kind
 		s.Kind = ""
 		if want == Procfile {
 			s.Name = "Procfile"
 		}
 		if strings.HasSuffix(path, "no-section.in") || strings.HasSuffix(path, "binary.in") {
-			continue // by these nobody could tell
+			continue // these cannot be recognized
 		}
-		if got, err := s.recognise(); got != want {
+		if got, err := s.recognize(); got != want {
 			t.Errorf("%s: %q, %v", path, got, err)
 		}
 	}
 }
 
-func TestTheKindIsSeenFromTheFirstWord(t *testing.T) {
+func TestKindIsRecognizedByTheFirstWord(t *testing.T) {
 	for command, want := range map[string]Kind{
 		"start_server": StartServer, "/usr/local/bin/start_server": StartServer, "einhorn": Einhorn, "foreman": Procfile, "honcho": Procfile,
 	} {
-		if got, err := (Source{Args: []string{command, "x"}}).recognise(); got != want {
+		if got, err := (Source{Args: []string{command, "x"}}).recognize(); got != want {
 			t.Errorf("%s: %q, %v", command, got, err)
 		}
 	}
 	for _, s := range []Source{{Args: []string{"./app"}}, {Args: []string{}}, {Name: "x", Text: "nothing\n"}, {Name: "x", Text: "[watcher:a]\n[program:b]\n"}} {
-		if got, err := s.recognise(); err == nil || !strings.Contains(err.Error(), "write such as") && !strings.Contains(err.Error(), "--from") {
+		if got, err := s.recognize(); err == nil || !strings.Contains(err.Error(), "write for example") && !strings.Contains(err.Error(), "--from") {
 			t.Errorf("%v: %q, %v", s, got, err)
 		}
 	}
 }
 
-func TestPasswordsStayInTheSource(t *testing.T) {
+func TestPasswordsAreNotCopied(t *testing.T) {
 	r, err := Convert(Source{Name: "s", Text: "[inet_http_server]\nport=1\npassword=sesame\n[supervisorctl]\npassword = sesame\n[program:x]\ncommand=y\n"}, elsewhere("testdata"))
 	if err != nil || strings.Contains(r.Text, "sesame") || strings.Count(r.Text, ": password: ") != 2 {
 		t.Errorf("%v\n%s", err, r.Text)
 	}
 }
 
-func TestWhatIsTooBigIsRefused(t *testing.T) {
+func TestOversizedSourcesAreRejected(t *testing.T) {
 	big := "[program:x]\ncommand=y " + strings.Repeat("z", maxText)
 	wide := "[program:x]\ncommand=y " + strings.Repeat("z ", maxText/2-100)
 	many := strings.Builder{}
@@ -164,17 +164,17 @@ func TestWhatIsTooBigIsRefused(t *testing.T) {
 	}
 }
 
-// FuzzConvert: whatever a source holds, Convert returns; what it makes is accepted, and what it refuses says where.
+// FuzzConvert checks that Convert returns for any source, that package config accepts the result, and that errors have positions.
 func FuzzConvert(f *testing.F) {
-	for _, s := range sources(f) {
-		for i, k := range Kinds {
+	for _, s := range goldenFiles(f) {
+		for i, k := range Kinds() {
 			if s.Kind == k {
 				f.Add(uint8(i), s.Text)
 			}
 		}
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, text string) {
-		s := Source{Kind: Kinds[int(kind)%len(Kinds)], Name: "source", Text: text}
+		s := Source{Kind: Kinds()[int(kind)%len(Kinds())], Name: "source", Text: text}
 		if kind >= 128 {
 			s = Source{Kind: s.Kind, Args: strings.Split(text, "\n")}
 		}
@@ -186,7 +186,7 @@ func FuzzConvert(f *testing.F) {
 				t.Errorf("%v\n%s", bad, r.Text)
 			}
 		case !errors.As(err, &refused) || len(refused.Problems) == 0:
-			t.Errorf("refused with %T", err)
+			t.Errorf("rejected with %T", err)
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package convert
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"unicode"
@@ -9,126 +8,85 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-// The two sources that are ini files are read by two dialects of Python's ConfigParser, which differ in what begins a comment,
-// what continues a value, and which of two equal keys counts. Readers of ini files for Go know neither, and do not tell the
-// lines; so this one follows the two parsers line by line.
+// circus and supervisor read their ini files by two dialects of Python's ConfigParser, which differ in what begins a comment, what
+// continues a value, and which of two equal keys counts. The ini packages for Go (gopkg.in/ini.v1 among them) implement neither,
+// and give no line numbers; so this scanner follows the two parsers line by line.
 
 // dialect is how an ini file is read.
 type dialect struct {
-	read     func(r *reader, raw string)
-	lower    bool // keys are in small letters
-	lastWins bool // of two equal keys in a section; else the first
+	read     func(r *scanner, raw string)
+	lower    bool // keys are case-insensitive
+	lastWins bool // of two equal keys in a section the last counts, otherwise the first
 }
 
-// section is a section with its keys in their order.
+// section is a section and its keys in order.
 type section struct {
-	item
+	setting
 	name    string
-	entries []entry
+	entries []*entry
 }
 
-// entry is a key with its value. One that another has taken the place of says which.
+// entry is a key and its value.
 type entry struct {
-	item
-	over  *place
-	lines []string // of the value, until the file is read
+	setting
+	over  *position // of the equal key that counts instead; nil: this one counts
+	lines []string  // of the value, until finish
 }
 
-// ini is one or several files.
-type ini struct {
+// iniFile is one or several files.
+type iniFile struct {
+	dialect
 	sections []*section
 	byName   map[string]*section
-	keys     int
 	problems []config.Problem
 }
 
-// mostKeys bounds the keys and the sections of an ini file: more than this is no configuration.
-const mostKeys = 10_000
+func newINI(d dialect) *iniFile { return &iniFile{dialect: d, byName: map[string]*section{}} }
 
-// find returns a section, or nil.
-func (f *ini) find(name string) *section { return f.byName[name] }
-
-// add adds a section.
-func (f *ini) add(s *section) {
-	if f.byName == nil {
-		f.byName = map[string]*section{}
+// add adds a section, or its keys to the one of that name.
+func (f *iniFile) add(s *section) *section {
+	if own := f.byName[s.name]; own != nil {
+		own.comments = append(own.comments, s.comments...)
+		own.entries = append(own.entries, s.entries...)
+		return own
 	}
 	f.sections, f.byName[s.name] = append(f.sections, s), s
-}
-
-// count counts a section or a key; false: it is one too many.
-func (f *ini) count(at place) bool {
-	if f.keys++; f.keys == mostKeys {
-		f.problems = append(f.problems, config.Problem{File: at.file, Line: at.line, What: fmt.Sprintf("more than %d keys and sections", mostKeys),
-			Remedy: "convert it in parts"})
-	}
-	return f.keys < mostKeys
+	return s
 }
 
 // get returns the value of a key that counts.
-func (s *section) get(key string) (item, bool) {
-	if s == nil {
-		return item{}, false
-	}
-	for _, e := range s.entries {
-		if e.key == key && e.over == nil {
-			return e.item, true
-		}
-	}
-	return item{}, false
-}
-
-// reader reads one file.
-type reader struct {
-	ini     *ini
-	dialect dialect
-	at      place
-	section *section
-	entry   int // the last one of section, or -1
-	indent  int
-	pending []string // comments, until it is known what they are at
-}
-
-// readINI reads a file into f.
-func (f *ini) readINI(name, data string, d dialect) {
-	r := &reader{ini: f, dialect: d, at: place{file: name}, entry: -1}
-	for line := range strings.SplitSeq(strings.TrimSuffix(normal(data), "\n"), "\n") {
-		r.at.line++
-		d.read(r, line)
-	}
-	for _, s := range f.sections {
-		for i := range s.entries {
-			if e := &s.entries[i]; e.lines != nil {
-				e.value, e.lines = strings.TrimRight(strings.Join(e.lines, "\n"), " \t\n"), nil
+func (s *section) get(key string) (setting, bool) {
+	if s != nil {
+		for _, e := range s.entries {
+			if e.key == key && e.over == nil {
+				return e.setting, true
 			}
 		}
 	}
+	return setting{}, false
 }
 
-// settle finds out which of equal keys count, and gives every section what [DEFAULT] has.
-func (f *ini) settle(d dialect) {
-	defaults := f.find("DEFAULT")
+// finish determines which of equal keys count, and copies the keys of [DEFAULT] into every section.
+func (f *iniFile) finish() {
 	for _, s := range f.sections {
-		if defaults != nil && s != defaults {
+		if defaults := f.byName["DEFAULT"]; defaults != nil && s != defaults {
 			s.inherit(defaults)
 		}
-		counts := map[string]int{}
-		for i := range s.entries {
-			first, again := counts[s.entries[i].key]
-			switch {
-			case !again:
-				counts[s.entries[i].key] = i
-			case d.lastWins:
-				s.entries[first].over = &s.entries[i].at
-				counts[s.entries[i].key] = i
+		counts := map[string]*entry{}
+		for _, e := range s.entries {
+			switch first := counts[e.key]; {
+			case first == nil:
+				counts[e.key] = e
+			case f.lastWins:
+				first.over, counts[e.key] = &e.at, e
 			default:
-				s.entries[i].over = &s.entries[first].at
+				e.over = &first.at
 			}
 		}
 	}
 }
 
-// inherit takes the keys of [DEFAULT] that the section does not have.
+// inherit adds the keys of [DEFAULT] that the section does not have.
 func (s *section) inherit(defaults *section) {
 	own := map[string]bool{}
 	for _, e := range s.entries {
@@ -136,136 +94,127 @@ func (s *section) inherit(defaults *section) {
 	}
 	for _, e := range defaults.entries {
 		if !own[e.key] {
-			s.entries = append(s.entries, e)
+			s.entries = append(s.entries, &entry{setting: e.setting})
 		}
 	}
 }
 
-// more goes on with the value of the key before.
-func (r *reader) more(line string) {
-	e := &r.section.entries[r.entry]
-	if e.lines == nil {
-		e.lines = []string{e.value} // from a file before
-	}
-	e.lines = append(e.lines, line)
+// scanner reads one file.
+type scanner struct {
+	file     *iniFile
+	at       position
+	section  *section
+	entry    *entry // the last one; nil: nothing can continue it
+	indent   int
+	comments []string // until it is known what they belong to
 }
 
-// comment keeps a comment for what follows at once.
-func (r *reader) comment(text string) {
-	text = strings.TrimSpace(strings.TrimLeft(strings.TrimSpace(text), "#; "))
-	if text != "" {
-		r.pending = append(r.pending, text)
+// read reads a file.
+func (f *iniFile) read(name, text string) {
+	r := &scanner{file: f, at: position{file: name}}
+	for line := range strings.SplitSeq(strings.TrimSuffix(normal(text), "\n"), "\n") {
+		r.at.line++
+		f.dialect.read(r, line)
+	}
+	for _, s := range f.sections {
+		for _, e := range s.entries {
+			if e.lines != nil {
+				e.value, e.lines = strings.TrimRight(strings.Join(e.lines, "\n"), " \t\n"), nil
+			}
+		}
 	}
 }
 
-func (r *reader) take() []string {
-	taken := r.pending
-	r.pending = nil
+// continues adds a line to the value before.
+func (r *scanner) continues(line string) {
+	if r.entry.lines == nil {
+		r.entry.lines = []string{r.entry.value} // it was read from an earlier file
+	}
+	r.entry.lines = append(r.entry.lines, line)
+}
+
+// comment keeps a comment for the next key or section.
+func (r *scanner) comment(text string) {
+	if text = strings.TrimSpace(strings.TrimLeft(strings.TrimSpace(text), "#; ")); text != "" {
+		r.comments = append(r.comments, text)
+	}
+}
+
+func (r *scanner) takeComments() []string {
+	taken := r.comments
+	r.comments = nil
 	return taken
 }
 
-func (r *reader) wrong(what, remedy string) {
-	r.ini.problems = append(r.ini.problems, config.Problem{File: r.at.file, Line: r.at.line, What: what, Remedy: remedy})
+func (r *scanner) wrong(what, remedy string) {
+	r.file.problems = append(r.file.problems, config.Problem{File: r.at.file, Line: r.at.line, What: what, Remedy: remedy})
 }
 
-// header begins a section, or goes on with one that was there before. False: the line is none.
-func (r *reader) header(line string) bool {
-	end := strings.LastIndexByte(line, ']')
-	if line[0] != '[' || end < 2 {
-		return false
-	}
-	name := line[1:end]
-	r.entry = -1
-	if r.section = r.ini.find(name); r.section != nil {
-		r.section.comments = append(r.section.comments, r.take()...)
-		return true
-	}
-	r.section = &section{item: item{at: r.at, key: name, text: "[" + name + "]", comments: r.take()}, name: name}
-	if r.ini.count(r.at) {
-		r.ini.add(r.section)
-	}
-	return true
-}
-
-// option takes a line with a key. False: the line is none.
-func (r *reader) option(line, comment string) {
-	at := strings.IndexAny(line, "=:")
-	key := ""
-	if at >= 0 {
-		key = strings.TrimRightFunc(line[:at], unicode.IsSpace)
-	}
-	if key == "" {
-		r.entry = -1
-		r.wrong("is neither [section] nor key = value", "mend or remove the line")
+// line reads a section header or a key.
+func (r *scanner) line(line, comment string) {
+	if end := strings.LastIndexByte(line, ']'); line[0] == '[' && end >= 2 {
+		name := line[1:end]
+		r.entry = nil
+		r.section = r.file.add(&section{setting: setting{at: r.at, key: name, text: "[" + name + "]", comments: r.takeComments()}, name: name})
 		return
 	}
-	if r.dialect.lower {
+	at := strings.IndexAny(line, "=:")
+	switch key := strings.TrimRightFunc(line[:max(at, 0)], unicode.IsSpace); {
+	case r.section == nil:
+		r.wrong("comes before the first [section]", "move it below the section that it belongs to")
+	case key == "":
+		r.entry = nil
+		r.wrong("is neither [section] nor key = value", "fix or remove the line")
+	default:
+		r.comment(comment)
+		r.key(key, strings.TrimSpace(line[at+1:]))
+	}
+}
+
+// key adds a key to the section.
+func (r *scanner) key(key, value string) {
+	if r.file.lower {
 		key = strings.ToLower(key)
 	}
-	value := strings.TrimSpace(line[at+1:])
-	r.comment(comment)
-	if !r.ini.count(r.at) {
-		r.entry = -1
-		return
-	}
-	r.section.entries = append(r.section.entries, entry{item: item{at: r.at, key: key, comments: r.take()}, lines: []string{value}})
-	r.entry = len(r.section.entries) - 1
-	if !r.dialect.lastWins { // what continues a key that does not count goes to the one that does
-		r.entry = slices.IndexFunc(r.section.entries, func(e entry) bool { return e.key == key })
-	}
-}
-
-// line takes a header or a key.
-func (r *reader) line(line, comment string) {
-	switch {
-	case r.header(line):
-	case r.section == nil:
-		r.wrong("stands before the first [section]", "write the section that it belongs to above it")
-	default:
-		r.option(line, comment)
+	r.entry = &entry{setting: setting{at: r.at, key: key, comments: r.takeComments()}, lines: []string{value}}
+	r.section.entries = append(r.section.entries, r.entry)
+	if !r.file.lastWins { // a line that continues a key that does not count belongs to the one that does
+		r.entry = r.section.entries[slices.IndexFunc(r.section.entries, func(e *entry) bool { return e.key == key })]
 	}
 }
 
 // supervisorDialect is RawConfigParser(inline_comment_prefixes=(';','#'), strict=False).
-var supervisorDialect = dialect{read: (*reader).supervisorLine, lower: true, lastWins: true}
+func supervisorDialect() dialect {
+	return dialect{read: (*scanner).supervisorLine, lower: true, lastWins: true}
+}
 
-func (r *reader) supervisorLine(raw string) {
-	cut := inlineComment(raw)
-	if trimmed := strings.TrimSpace(raw); strings.HasPrefix(trimmed, "#") || strings.HasPrefix(trimmed, ";") {
-		cut = 0
-	}
+func (r *scanner) supervisorLine(raw string) {
 	line, comment := raw, ""
-	if cut >= 0 {
-		line, comment = raw[:cut], raw[cut:]
+	if trimmed := strings.TrimSpace(raw); strings.HasPrefix(trimmed, "#") || strings.HasPrefix(trimmed, ";") {
+		line, comment = "", raw
+	} else if at := inlineComment(raw); at >= 0 {
+		line, comment = raw[:at], raw[at:]
 	}
 	value := strings.TrimSpace(line)
-	if value == "" {
-		r.blank(cut >= 0, comment)
-		return
-	}
 	indent := len(line) - len(strings.TrimLeftFunc(line, unicode.IsSpace))
-	if r.section != nil && r.entry >= 0 && indent > r.indent {
-		r.more(value)
-		return
-	}
-	r.indent = indent
-	r.line(value, comment)
-}
-
-// blank takes a line that is empty but for a comment.
-func (r *reader) blank(commented bool, comment string) {
-	if commented {
+	switch {
+	case value == "" && comment != "":
 		r.comment(comment)
-		return
-	}
-	r.pending = nil // what was said above an empty line is not at what follows
-	if r.section != nil && r.entry >= 0 {
-		r.more("")
+	case value == "":
+		r.comments = nil // a comment above an empty line does not belong to what follows
+		if r.entry != nil {
+			r.continues("")
+		}
+	case r.entry != nil && indent > r.indent:
+		r.continues(value)
+	default:
+		r.indent = indent
+		r.line(value, comment)
 	}
 }
 
-// inlineComment finds where a ; or # behind a space begins a comment, as ConfigParser looks for it: the first of each, then the
-// second of each, and so on, until one is found. -1: nowhere.
+// inlineComment finds where a ; or # after a space begins a comment, as ConfigParser looks for it: the first of each, then the
+// second of each, and so on. It returns -1 if there is none.
 func inlineComment(line string) int {
 	next := map[string]int{";": 0, "#": 0}
 	for len(next) > 0 {
@@ -278,10 +227,8 @@ func inlineComment(line string) int {
 			}
 			i += from
 			next[prefix] = i + 1
-			if i == 0 || unicode.IsSpace(rune(line[i-1])) {
-				if found < 0 || i < found {
-					found = i
-				}
+			if (i == 0 || unicode.IsSpace(rune(line[i-1]))) && (found < 0 || i < found) {
+				found = i
 			}
 		}
 		if found >= 0 {
@@ -292,28 +239,28 @@ func inlineComment(line string) int {
 }
 
 // circusDialect is circus' own StrictConfigParser.
-var circusDialect = dialect{read: (*reader).circusLine}
+func circusDialect() dialect { return dialect{read: (*scanner).circusLine} }
 
-func (r *reader) circusLine(raw string) {
+func (r *scanner) circusLine(raw string) {
+	fields := strings.Fields(raw)
 	switch {
-	case strings.TrimSpace(raw) == "":
-		r.pending = nil
-		return
+	case len(fields) == 0:
+		r.comments = nil
 	case raw[0] == '#' || raw[0] == ';':
 		r.comment(raw)
-		return
-	case (raw[0] == 'r' || raw[0] == 'R') && strings.EqualFold(strings.Fields(raw)[0], "rem"):
+	case strings.EqualFold(fields[0], "rem") && !unicode.IsSpace(rune(raw[0])):
 		r.comment(raw[3:])
-		return
+	case unicode.IsSpace(rune(raw[0])) && r.entry != nil:
+		r.continues(strings.TrimSpace(raw))
+	case !strings.HasPrefix(raw, fields[0]):
+		r.wrong("is indented but continues no value", "remove the indentation")
+	default:
+		r.circusKey(raw)
 	}
-	if unicode.IsSpace(rune(raw[0])) && r.section != nil && r.entry >= 0 {
-		r.more(strings.TrimSpace(raw))
-		return
-	}
-	if strings.TrimSpace(raw)[0] != raw[0] {
-		r.wrong("is indented, but continues nothing", "begin the line without a space")
-		return
-	}
+}
+
+// circusKey reads a header or a key. A ; after a space begins a comment.
+func (r *scanner) circusKey(raw string) {
 	comment := ""
 	if at := strings.IndexAny(raw, "=:"); at >= 0 && raw[0] != '[' {
 		value := strings.TrimLeftFunc(raw[at+1:], unicode.IsSpace)
@@ -322,7 +269,36 @@ func (r *reader) circusLine(raw string) {
 		}
 	}
 	r.line(raw, comment)
-	if n := r.entry; n >= 0 && len(r.section.entries[n].lines) > 0 && r.section.entries[n].lines[0] == `""` {
-		r.section.entries[n].lines[0] = ""
+	if r.entry != nil && len(r.entry.lines) > 0 && r.entry.lines[0] == `""` {
+		r.entry.lines[0] = ""
+	}
+}
+
+// each converts the keys of a section by rules. Keys that none has go to otherwise.
+func (p *program) each(s *section, known rules, otherwise func(s setting)) {
+	for _, e := range s.entries {
+		p.pending = append(p.pending, e.comments...)
+		if p.quiet {
+			p.pending = nil
+		}
+		r, ok := known[e.key]
+		switch {
+		case e.over != nil:
+			p.note("", e.setting, "ignored: set again at "+e.over.String())
+		case ok:
+			p.apply(r, e.setting)
+		default:
+			p.given[e.key] = e.setting
+			otherwise(e.setting)
+		}
+	}
+}
+
+// whole comments a section that has no equivalent.
+func (d *document) whole(s *section, instead string) {
+	d.head.pending = append(d.head.pending, s.comments...)
+	d.head.lacks(s.setting, instead)
+	for _, e := range s.entries {
+		d.head.note("", e.setting, "belongs to ["+s.name+"]")
 	}
 }

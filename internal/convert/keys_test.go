@@ -1,14 +1,16 @@
 package convert
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"testing"
+
+	"example.org/supervisord/internal/getopt"
+	"example.org/supervisord/internal/starter"
 )
 
-// The keys and options below are those of the sources' own documentation. None may be missing from the tables, and each must
-// show in what comes out: as a key, or as a comment.
+// The keys and options below are those of the sources' own documentation. Each must have a rule, and change the result: as a key,
+// or as a comment.
 
 var supervisorDocumented = map[string]string{
 	"command": "other", "process_name": "%(program_name)s_1", "numprocs": "1", "numprocs_start": "0", "priority": "1", "autostart": "true", "startsecs": "7",
@@ -19,7 +21,7 @@ var supervisorDocumented = map[string]string{
 	"stderr_syslog": "true", "environment": "A=1", "directory": "/x", "umask": "022", "serverurl": "AUTO",
 }
 
-func TestEveryDocumentedKeyOfASupervisorProgramShows(t *testing.T) {
+func TestEveryKeyOfASupervisorProgramIsConvertedOrCommented(t *testing.T) {
 	const program = "[program:x]\ncommand=y\n"
 	for key, value := range supervisorDocumented {
 		base := program
@@ -36,7 +38,7 @@ func TestEveryDocumentedKeyOfASupervisorProgramShows(t *testing.T) {
 	}
 }
 
-func TestEveryDocumentedKeyOfSupervisorItselfShows(t *testing.T) {
+func TestEveryKeyOfSupervisorItselfIsConvertedOrCommented(t *testing.T) {
 	for _, line := range []string{
 		"logfile=/x", "logfile_maxbytes=1MB", "logfile_backups=1", "loglevel=debug", "pidfile=/p", "umask=022", "nodaemon=true", "minfds=1", "minprocs=1",
 		"nocleanup=true", "childlogdir=/c", "user=nobody", "directory=/d", "strip_ansi=false", "environment=A=1", "identifier=x", "silent=true",
@@ -54,7 +56,7 @@ func TestEveryDocumentedKeyOfSupervisorItselfShows(t *testing.T) {
 	}
 }
 
-func TestEveryDocumentedKeyOfCircusShows(t *testing.T) {
+func TestEveryKeyOfCircusIsConvertedOrCommented(t *testing.T) {
 	for _, line := range []string{
 		"args=z", "shell=true", "shell_args=z", "working_dir=/w", "uid=nobody", "gid=daemon", "copy_env=true", "copy_path=true", "warmup_delay=1", "autostart=true",
 		"numprocesses=2", "rlimit_nofile=1", "rlimit_stack=1", "stderr_stream.class=QueueStream", "stdout_stream.class=FancyStdoutStream", "stdout_stream.filename=/f",
@@ -73,7 +75,8 @@ func TestEveryDocumentedKeyOfCircusShows(t *testing.T) {
 	} {
 		shows(t, Circus, "[watcher:x]\ncmd=y\nuse_sockets=1\n[socket:s]\nport=1\n", line+"\n", false)
 	}
-	for _, key := range slices.Sorted(maps.Keys(circusKeys)) {
+	for _, key := range strings.Fields("check_delay endpoint endpoint_owner pubsub_endpoint multicast_endpoint stats_endpoint statsd statsd_close_outputs " +
+		"stream_backend warmup_delay httpd httpd_host httpd_port httpd_close_outputs debug debug_gc logoutput loggerconfig fqdn_prefix ssh_server proc_name") {
 		shows(t, Circus, "[watcher:x]\ncmd=y\n[circus]\n", key+"=1\n", false)
 	}
 	for _, line := range []string{"include=x", "include_dir=x", "pidfile=p", "umask=022", "loglevel=INFO", "nonsense=1"} {
@@ -84,7 +87,7 @@ func TestEveryDocumentedKeyOfCircusShows(t *testing.T) {
 	}
 }
 
-// shows fails if a line more makes no difference. Comments name lines, which are the same: the line comes last.
+// shows fails if another line changes nothing. It comes last, so that the positions in comments stay the same.
 func shows(t *testing.T, kind Kind, base, line string, mayBeDefault bool) {
 	t.Helper()
 	without, err := Convert(Source{Kind: kind, Name: "s", Text: base}, elsewhere("testdata"))
@@ -98,7 +101,7 @@ func shows(t *testing.T, kind Kind, base, line string, mayBeDefault bool) {
 	if with.Text == without.Text && !mayBeDefault {
 		t.Errorf("%q makes no difference:\n%s", line, with.Text)
 	}
-	for _, unknown := range []string{"ignores it too", "does not know it either", "only hands it to plugins"} {
+	for _, unknown := range []string{"ignores it too", "does not know it either", "only passes it to plugins"} {
 		if strings.Contains(with.Text, unknown) && !strings.Contains(base+line, "nonsense") && !strings.HasPrefix(line, "anything") {
 			t.Errorf("%q is taken for unknown:\n%s", line, with.Text)
 		}
@@ -108,35 +111,35 @@ func shows(t *testing.T, kind Kind, base, line string, mayBeDefault bool) {
 	}
 }
 
-func TestEveryOptionOfACommandLineShows(t *testing.T) {
+func TestEveryOptionIsConvertedOrCommented(t *testing.T) {
 	values := map[string]string{
 		"port": "2", "path": "/p", "interval": "3", "log-file": "l", "pid-file": "p", "dir": "d", "signal-on-hup": "INT", "signal-on-term": "INT", "backlog": "3",
 		"envdir": "e", "auto-restart-interval": "7", "kill-old-delay": "3", "status-file": "s", "ready": "notify", "stop-timeout": "5m", "timeout": "1m", "set": "reload.soak=\"1s\"",
 		"bind": "a:2", "command-name": "n", "socket-path": "s", "pidfile": "p", "lockfile": "l", "ack-mode": "manual", "number": "3", "preload": "p", "seconds": "3",
 		"drop-env-var": "X", "reexec-as": "x", "nice": ":3", "with-state-fd": "3", "signal-timeout": "3", "max-unacked": "3", "max-upgrade-additional": "3", "working-dir": "w",
 	}
-	alone := []string{"help", "version", "restart", "stop", "upgrade-check"} // they start nothing, which is an error
-	for kind, f := range map[Kind]flags{StartServer: starterFlags(), Einhorn: einhornFlags} {
+	alone := []string{"help", "version", "restart", "stop", "upgrade-check"} // they start nothing: an error
+	for kind, options := range map[Kind][]getopt.Option{StartServer: starter.Flags(), Einhorn: einhornSyntax().Options} {
 		base := map[Kind][]string{StartServer: {"start_server", "--port=1", "--enable-auto-restart"}, Einhorn: {"einhorn", "-b", "a:1"}}[kind]
 		plain, err := Convert(Source{Args: append(slices.Clone(base), "--", "x")}, elsewhere("testdata"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, option := range f.known {
-			args := append(slices.Clone(base), "--"+option.long)
-			if option.valued {
-				args = append(args, values[option.long])
+		for _, option := range options {
+			args := append(slices.Clone(base), "--"+option.Name)
+			if option.Kind != getopt.Switch {
+				args = append(args, values[option.Name])
 			}
 			r, err := Convert(Source{Args: append(args, "--", "x")}, elsewhere("testdata"))
 			switch {
-			case slices.Contains(alone, option.long):
+			case slices.Contains(alone, option.Name):
 				if err == nil || !strings.Contains(err.Error(), "starts nothing") {
-					t.Errorf("%s --%s: %v", kind, option.long, err)
+					t.Errorf("%s --%s: %v", kind, option.Name, err)
 				}
 			case err != nil || check(t, r) != nil:
-				t.Errorf("%s --%s: %v %v", kind, option.long, err, check(t, r))
-			case r.Text == plain.Text && option.long != "enable-auto-restart":
-				t.Errorf("%s --%s makes no difference", kind, option.long)
+				t.Errorf("%s --%s: %v %v", kind, option.Name, err, check(t, r))
+			case r.Text == plain.Text && option.Name != "enable-auto-restart":
+				t.Errorf("%s --%s makes no difference", kind, option.Name)
 			}
 		}
 	}

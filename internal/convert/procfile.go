@@ -1,273 +1,272 @@
 package convert
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
+	"mvdan.cc/sh/v3/syntax"
+
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/getopt"
 	"example.org/supervisord/internal/pattern"
 )
 
-// procfileLine is a process of a Procfile: foreman takes letters, digits and _, its successors - too.
+// procfileLine is a process of a Procfile. foreman allows letters, digits and _ in a name, its successors - too.
 var procfileLine = pattern.Lazy(`(?m)^([A-Za-z0-9_-]+):[ \t]*(\S.*)$`)
 
-// foremanFlags are the options of foreman start and honcho start.
-var foremanFlags = flags{known: []flag{
-	{"procfile", "f", true}, {"root", "d", true}, {"app-root", "", true}, {"env", "e", true}, {"formation", "m", true}, {"concurrency", "c", true},
-	{"port", "p", true}, {"timeout", "t", true}, {"color", "", false}, {"no-color", "", false}, {"no-colour", "", false},
-	{"timestamp", "", false}, {"no-timestamp", "", false}, {"no-prefix", "", false}, {"quiet", "q", true},
-}, anywhere: true}
-
-// formation is how foreman was asked to run a Procfile.
-type formation struct {
-	procfile, root string
-	env            []string // files; nil: .env, if it is there
-	counts         map[string]int
-	otherwise      int
-	port           int
-	timeout        float64
+// foremanSyntax has the options of foreman start and honcho start.
+func foremanSyntax() getopt.Syntax {
+	const text, flag = getopt.Text, getopt.Switch
+	return getopt.Syntax{Anywhere: true, Options: []getopt.Option{
+		{Name: "procfile", Short: "f", Kind: text}, {Name: "root", Short: "d", Kind: text}, {Name: "app-root", Kind: text},
+		{Name: "env", Short: "e", Kind: text}, {Name: "formation", Short: "m", Kind: text}, {Name: "concurrency", Short: "c", Kind: text},
+		{Name: "port", Short: "p", Kind: text}, {Name: "timeout", Short: "t", Kind: text}, {Name: "color", Kind: flag},
+		{Name: "no-color", Kind: flag}, {Name: "no-colour", Kind: flag}, {Name: "timestamp", Kind: flag}, {Name: "no-timestamp", Kind: flag},
+		{Name: "no-prefix", Kind: flag}, {Name: "quiet", Short: "q", Kind: text},
+	}}
 }
 
-// procfile converts a Procfile, or a command line of foreman or honcho with the Procfile that it names.
-func (d *document) procfile(s Source) {
-	f := formation{counts: map[string]int{}, otherwise: 1, port: 5000, timeout: 5, root: d.Dir}
-	if s.Args != nil && !d.foreman(s, &f) {
+// formation is how foreman runs a Procfile.
+type formation struct {
+	*document
+	root      string
+	env       []string // files
+	counts    map[string]int
+	otherwise int
+	port      int
+	portFile  bool // a file of env sets PORT
+	timeout   float64
+}
+
+// procfile converts a Procfile, or a command line of foreman or honcho and the Procfile that it names.
+func (d *document) procfile() {
+	f := &formation{document: d, root: d.Dir, counts: map[string]int{}, otherwise: 1, port: 5000, timeout: 5}
+	if d.Args != nil && !f.commandLine() {
 		return
 	}
-	if s.Args != nil {
-		data, err := d.Read(f.procfile)
-		if err == nil {
-			err = checkText(place{file: f.procfile}, data)
-		}
-		if err != nil {
-			d.wrong(item{at: place{file: f.procfile}}, "cannot read it: "+err.Error(), "name the Procfile with -f")
-			return
-		}
-		s.Name, s.Text = f.procfile, data
-	}
-	d.environmentFiles(&f)
-	d.say("Under foreman all processes end when one does; here each is started again by itself. A Procfile's server opens $PORT itself, so that the old one\n" +
-		"has to go first (strategy = \"stop-first\"). With a listener, which the server takes from LISTEN_FDS, a reload costs no request.")
-	d.processes(s, &f)
+	f.environmentFiles()
+	d.say("Under foreman all processes exit when one does; here each is restarted by itself. A Procfile's server opens $PORT itself, so the old worker\n" +
+		"must exit first (strategy = \"stop-first\"). With a listener, which the server takes from LISTEN_FDS, a reload loses no request.")
+	f.processes()
 }
 
-// foreman reads the options of a command line.
-func (d *document) foreman(s Source, f *formation) bool {
-	c, _ := d.commandLine(s)
-	options, rest, ok := foremanFlags.parse(d, c.words[1:])
+// commandLine reads the options of foreman, and the Procfile.
+func (f *formation) commandLine() bool {
+	c, _ := f.document.commandLine()
+	options, rest, ok := f.options(c, foremanSyntax())
 	if !ok {
 		return false
 	}
-	if len(rest) == 0 || rest[0].String() != "start" {
-		d.wrong(item{at: c.words[0].at}, "starts nothing", "write foreman start …")
+	if len(rest) == 0 || c.words[rest[0]] != "start" {
+		f.wrong(setting{at: c.at[0]}, "starts nothing", "write foreman start …")
 		return false
 	}
+	given := map[string]string{}
 	for _, o := range options {
-		d.foremanOption(o, f)
-	}
-	if f.procfile == "" {
-		f.procfile = filepath.Join(f.root, "Procfile")
-	} else if f.root == d.Dir {
-		f.root = filepath.Dir(f.procfile)
+		given[o.key] = o.value
+		switch o.key {
+		case "formation", "concurrency":
+			f.formation(o)
+		case "port":
+			f.port, _ = f.integer(o)
+		case "timeout":
+			f.timeout, _ = f.number(o)
+		case "procfile", "root", "app-root", "env":
+		default:
+			f.head.lacks(o, "each program has its own output: `supervisord logs NAME`")
+		}
 	}
 	if len(rest) > 1 {
 		f.otherwise, f.counts = 0, map[string]int{}
-		for _, w := range rest[1:] {
-			f.counts[w.String()] = 1
+		for _, i := range rest[1:] {
+			f.counts[c.words[i]] = 1
 		}
 	}
-	return len(d.problems) == 0
+	return f.find(given) && len(f.problems) == 0
 }
 
-func (d *document) foremanOption(o given, f *formation) {
-	switch o.flag.long {
-	case "procfile":
-		f.procfile = d.path(o.value)
-	case "root", "app-root":
-		f.root = d.path(o.value)
-	case "env":
-		f.env = strings.Split(o.value, ",")
-	case "formation", "concurrency":
-		d.formation(o.item, f)
-	case "port":
-		f.port, _ = d.integer(o.item)
-	case "timeout":
-		f.timeout, _ = d.number(o.item)
-	default:
-		d.lacks(o.item, "each program's output is its own: `supervisord logs NAME`")
-	}
+// find reads the Procfile that the options name.
+func (f *formation) find(given map[string]string) bool {
+	root := cmp.Or(given["root"], given["app-root"])
+	f.Name = f.path(cmp.Or(given["procfile"], filepath.Join(root, "Procfile")))
+	f.root = f.path(cmp.Or(root, filepath.Dir(f.Name)))
+	f.env = strings.FieldsFunc(given["env"], func(r rune) bool { return r == ',' })
+	text, ok := f.read(setting{at: position{file: f.Name}}, f.Name)
+	f.Text = text
+	return ok
 }
 
-// formation reads how many there are of each process: web=2,worker=3, and all=1.
-func (d *document) formation(it item, f *formation) {
-	for pair := range strings.SplitSeq(strings.ReplaceAll(it.value, " ", ""), ",") {
+// formation reads the number of each process: web=2,worker=3, or all=1.
+func (f *formation) formation(s setting) {
+	for pair := range strings.SplitSeq(strings.ReplaceAll(s.value, " ", ""), ",") {
 		name, count, ok := strings.Cut(pair, "=")
 		n, err := strconv.Atoi(count)
-		if !ok || err != nil || n < 0 {
-			d.wrong(it, fmt.Sprintf("%q is no number of processes", pair), "write such as web=2,worker=1")
+		switch {
+		case !ok || err != nil || n < 0:
+			f.wrong(s, fmt.Sprintf("%q is not a number of processes", pair), "write for example web=2,worker=1")
 			return
-		}
-		if name == "all" {
+		case name == "all":
 			f.otherwise = n
-		} else {
+		default:
 			f.counts[name] = n
 		}
 	}
 }
 
-// environmentPort is the variable PORT in an .env file.
+// environmentPort is the variable PORT in an environment file.
 var environmentPort = pattern.Lazy(`(?m)^\s*(?:export\s+)?PORT\s*=\s*['"]?([0-9]+)['"]?\s*$`)
 
-// environmentFiles finds the files with variables. A PORT in them is where the ports begin.
-func (d *document) environmentFiles(f *formation) {
+// environmentFiles finds the environment files. A PORT in them is the first port.
+func (f *formation) environmentFiles() {
 	files := f.env
 	if files == nil {
 		files = []string{".env"}
 	}
 	f.env = nil
 	for _, file := range files {
-		path := file
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(f.root, file)
-		}
-		data, err := d.Read(path)
+		path := joinPath(f.root, file)
+		text, err := f.Read(path)
 		if err != nil && file == ".env" {
 			continue
 		}
 		f.env = append(f.env, path)
-		d.environmentFile(path, data)
-		if m := environmentPort().FindStringSubmatch(data); m != nil {
+		s := setting{at: position{file: path}, text: "the file"}
+		if err := config.CheckEnvironmentFile(path, text); err != nil {
+			f.head.lacks(s, "supervisord cannot read it: "+err.Error())
+		}
+		if strings.Contains(text, "$") {
+			f.head.lacks(s, "supervisord does not expand $VARIABLE in environment files: write the value")
+		}
+		if m := environmentPort().FindStringSubmatch(text); m != nil {
 			f.port, _ = strconv.Atoi(m[1])
-			d.say(fmt.Sprintf("%s has PORT, which would be the port of every program: each command sets its own, from %d.", path, f.port))
+			f.portFile = true
+			f.say(fmt.Sprintf("%s sets PORT, which would be the port of every program: each command sets its own, from %d.", path, f.port))
 		}
 	}
 }
 
-// environmentFile tells how supervisord reads a file otherwise than foreman.
-func (d *document) environmentFile(path, data string) {
-	it := item{at: place{file: path}, text: "the file"}
-	if err := config.CheckEnvironmentFile(path, data); err != nil {
-		d.lacks(it, "supervisord cannot read it yet: "+err.Error())
-	}
-	if strings.Contains(data, "$") {
-		d.lacks(it, "$VARIABLE is not replaced in environment files: write what it stands for")
-	}
-}
-
 // processes converts the lines of a Procfile.
-func (d *document) processes(s Source, f *formation) {
+func (f *formation) processes() {
 	var comments []string
 	index := 0
-	for i, line := range strings.Split(normal(s.Text), "\n") {
-		at := place{s.Name, i + 1}
+	for i, line := range strings.Split(normal(f.Text), "\n") {
+		if f.full() {
+			return
+		}
+		at := position{f.Name, i + 1}
+		trimmed := strings.TrimSpace(line)
 		m := procfileLine().FindStringSubmatch(line)
 		switch {
-		case strings.TrimSpace(line) == "":
+		case trimmed == "":
 			comments = nil
-		case strings.HasPrefix(strings.TrimSpace(line), "#"):
-			comments = append(comments, strings.TrimSpace(strings.TrimLeft(strings.TrimSpace(line), "# ")))
+		case strings.HasPrefix(trimmed, "#"):
+			comments = append(comments, strings.TrimSpace(strings.TrimLeft(trimmed, "# ")))
 		case m == nil:
-			d.lacks(item{at: at, text: strings.TrimSpace(line)}, "it is no name: command, and foreman ignores it")
+			f.head.lacks(setting{at: at, text: trimmed}, "it is not NAME: COMMAND, and foreman ignores it")
 		default:
-			d.process(item{at: at, key: m[1], value: strings.TrimSpace(m[2]), text: line, comments: comments}, f, index)
+			f.process(setting{at: at, key: m[1], value: strings.TrimSpace(m[2]), text: line, comments: comments}, f.port+100*index)
 			index, comments = index+1, nil
 		}
 	}
 }
 
 // process converts one process.
-func (d *document) process(it item, f *formation, index int) {
-	n, said := f.counts[it.key]
-	if !said {
+func (f *formation) process(s setting, port int) {
+	n, given := f.counts[s.key]
+	if !given {
 		n = f.otherwise
 	}
-	p := d.program(it, it.key)
-	p.off = n < 1
-	if p.off {
-		p.lacks(it, "there is none of it in the formation; remove the # of these lines for one")
+	p := f.newProgram(s, s.key)
+	if p.off = n < 1; p.off {
+		p.lacks(s, "the formation has none of it; remove the # of these lines to run one")
 	}
-	if it.key == "release" {
+	if s.key == "release" {
 		p.off = true
-		p.lacks(it, "what is run before a release is reload.preflight of the program that is released")
+		p.lacks(s, "use reload.preflight of the program that is released for a command before each release")
 	}
-	port := f.port + 100*index
-	run, ok := d.procfileCommand(it)
+	stays, ok := p.procfileCommand(s)
 	if !ok {
 		return
 	}
 	if n > 1 {
-		run.exports = append(run.exports, export{"PORT", text{{shell: fmt.Sprintf("$((%d + SUPERVISORD_SLOT))", port)}}})
-	} else if len(f.env) > 0 && d.portInFile(f) {
-		run.exports = append(run.exports, export{"PORT", plain(strconv.Itoa(port))})
+		p.run.export("PORT", part(shellPart, fmt.Sprintf("$((%d + SUPERVISORD_SLOT))", port)))
+	} else if f.portFile { // which would win over the program's own
+		p.run.export("PORT", strconv.Itoa(port))
 	}
-	p.set("", "command", run.argv())
-	p.set("", "directory", f.root)
+	p.argv()
+	p.set("directory", f.root)
 	if n > 1 {
-		p.workers(it, n)
+		s.value = strconv.Itoa(n)
+		p.apply(to("workers", asWorkers), s)
 	}
 	if len(f.env) > 0 {
-		p.set("", "environment_file", f.env)
+		p.set("environment_file", f.env)
 	}
-	p.set("environment", "PORT", strconv.Itoa(port))
-	p.readyAfter(it, 1)
-	p.set("reload", "strategy", "stop-first")
-	p.seconds("stop", "timeout", it, f.timeout, 1)
-	if run.script != "" && !strings.HasPrefix(run.script, "exec ") {
-		p.note("stop", it, "a shell stays before the program: the signal goes to both")
-		p.set("stop", "group", true)
+	p.set("environment.PORT", strconv.Itoa(port))
+	p.readyAfter(s, 1)
+	p.set("reload.strategy", "stop-first")
+	if timeout, ok := p.duration("stop.timeout", s, f.timeout, 0.001); ok {
+		p.set("stop.timeout", timeout)
+	}
+	if stays {
+		p.note("stop", s, "a shell stays in front of the program: the signal goes to both")
+		p.set("stop.group", true)
 	}
 }
 
-// portInFile reports whether the files of variables have a PORT, which would win over a program's own.
-func (d *document) portInFile(f *formation) bool {
-	for _, path := range f.env {
-		if data, err := d.Read(path); err == nil && environmentPort().MatchString(data) {
-			return true
-		}
-	}
-	return false
-}
+// shellCommands are commands that only a shell can run.
+var shellCommands = []string{"cd", ".", "source", "eval", "exec", "export", "set", "umask", "ulimit", "trap", "test", "[", ":"}
 
-// shellWords begin what only a shell can do itself.
-var shellWords = []string{"cd", ".", "source", "eval", "exec", "export", "set", "umask", "ulimit",
-	"if", "while", "until", "for", "case", "{", "!", "trap", "test", "[", ":"}
-
-// procfileCommand is the command of a process: words, where no shell is needed, else what a shell is given.
-func (d *document) procfileCommand(it item) (invocation, bool) {
-	if strings.Contains(it.value, placeholder) {
-		d.wrong(it, "has "+placeholder+", which means a listener to supervisord", "write it otherwise, such as {''fd:")
-		return invocation{}, false
+// procfileCommand reads the command of a process: words if no shell is needed, otherwise a script. It reports whether the shell
+// stays in front of the program.
+func (p *program) procfileCommand(s setting) (stays, ok bool) {
+	if strings.Contains(s.value, placeholder) {
+		p.wrong(s, "contains "+placeholder+", which refers to a listener in supervisord", "write it differently, for example {''fd:")
+		return false, false
 	}
-	words, err := split(plain(it.value), true)
-	if it.value == "" {
-		err = errors.New("is empty")
-	}
+	file, err := parseShell(s.value, "")
 	if err != nil {
-		d.wrong(it, err.Error(), "write the whole command behind the colon")
-		return invocation{}, false
+		message, _ := shellMistake(err)
+		p.wrong(s, message, "fix the command")
+		return false, false
 	}
-	shell, operators, assigned := false, false, false
-	for i, w := range words {
-		name, _, ok := strings.Cut(w.String(), "=")
-		assigned = assigned || i == 0 && ok && exportable(name)
-		for _, a := range w {
-			if !a.quoted {
-				shell = shell || strings.ContainsRune("$`*?[~{", a.r)
-				operators = operators || strings.ContainsRune("|&;<>()\n", a.r)
-			}
-		}
+	p.run.script = s.value
+	if len(file.Stmts) != 1 {
+		return true, true
 	}
+	call, simple := simpleCommand(file.Stmts[0])
+	if !simple || len(call.Args) == 0 {
+		return true, true
+	}
+	words, literal := literalWords(call.Args)
+	name, _ := literalWord(call.Args[0])
 	switch {
-	case operators || len(words) == 0 || slices.Contains(shellWords, words[0].String()):
-		return invocation{script: it.value}, true
-	case assigned:
-		return invocation{script: "exec env " + it.value}, true
-	case shell || len(words[0]) == 0:
-		return invocation{script: "exec " + it.value}, true
+	case name == "exec":
+		return false, true
+	case slices.Contains(shellCommands, name):
+		return true, true
+	case len(call.Assigns) > 0:
+		p.run.script = "exec env " + s.value
+	case !literal || len(file.Stmts[0].Redirs) > 0:
+		p.run.script = "exec " + s.value
+	default:
+		p.run.script, p.run.words = "", words
 	}
-	return invocation{words: words}, true
+	return false, true
+}
+
+// literalWords returns words of a shell without their quotes, or false if the shell would expand one.
+func literalWords(list []*syntax.Word) (words []string, ok bool) {
+	for _, w := range list {
+		word, ok := literalWord(w)
+		if !ok {
+			return nil, false
+		}
+		words = append(words, word)
+	}
+	return words, true
 }

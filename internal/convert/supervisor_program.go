@@ -1,303 +1,446 @@
 package convert
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"example.org/supervisord/internal/pattern"
 )
 
-// supervisorProgram is a process of a [program:x], or all of them where they are alike, while it is converted.
-type supervisorProgram struct {
+// process is a process of a [program:x], or all of them where they are alike, while it is converted.
+type process struct {
 	*program
-	file           *supervisorFile
-	section        *section
-	title          string // x
-	known          map[string]text
-	run            invocation
-	command        item
-	stdout, stderr stream
-	redirect       bool
-	fcgi           fcgiSocket
-	isFCGI         bool
-	autorestart    item
-	exitCodes      item
-	said           map[string]bool // keys that are there
+	file    *supervisorFile
+	section *section
+	title   string            // x
+	count   int               // numprocs
+	own     map[string]string // values for %(NAME)s
+	fcgi    bool
 }
 
-// programs converts a section to one program, or to one for each process where the processes differ.
-func (f *supervisorFile) programs(s *section, title string, isFCGI bool) {
-	n, ok := f.numprocs(s)
-	if !ok {
+// programsOf converts a section to one program, or to one for each process if they differ.
+func (f *supervisorFile) programsOf(s *section, title string, fcgi bool) {
+	count, ok1 := f.numberOf(s, "numprocs", 1)
+	first, ok2 := f.numberOf(s, "numprocs_start", 0)
+	if !ok1 || !ok2 {
 		return
 	}
-	first := 0
-	if it, ok := s.get("numprocs_start"); ok {
-		if first, ok = f.integer(it); !ok {
-			return
-		}
-	}
-	differ := false
-	for _, e := range s.entries {
-		differ = differ || e.key != "process_name" && strings.Contains(e.value, "%(process_num)")
-	}
-	processName, named := s.get("process_name")
-	if n > 1 && !strings.Contains(processName.value, "%(process_num)") {
-		f.wrong(or(named, processName, s.item), "numprocs above 1 needs %(process_num) in process_name", "write process_name = %(program_name)s_%(process_num)02d")
-		return
-	}
+	differ := slices.ContainsFunc(s.entries, func(e *entry) bool {
+		return e.key != "process_name" && strings.Contains(e.value, "%(process_num)")
+	})
+	name, named := s.get("process_name")
 	const most = 1000
-	if n > most && differ {
-		f.wrong(s.item, fmt.Sprintf("has %d processes that differ", n), fmt.Sprintf("write at most %d", most))
-		return
-	}
-	if n <= 1 || !differ {
-		f.process(s, title, title, first, n, isFCGI, false)
-		return
-	}
-	for i := range n {
-		if f.enough() || i > 0 && len(f.problems) > 0 { // what is wrong with one is wrong with all
-			return
+	switch {
+	case count > 1 && !strings.Contains(name.value, "%(process_num)"):
+		if !named {
+			name = s.setting
 		}
-		known := f.ofProcess(title, first+i, n)
-		t, bad := expand(processName.value, processName.at.line, f.known(known))
-		if bad != nil {
-			f.wrong(processName, bad.what, bad.remedy)
-			return
+		f.wrong(name, "numprocs above 1 needs %(process_num) in process_name", "write process_name = %(program_name)s_%(process_num)02d")
+	case count <= 1 || !differ:
+		f.process(s, title, title, first, count, fcgi, false)
+	case count > most:
+		f.wrong(s.setting, fmt.Sprintf("has %d processes that differ", count), fmt.Sprintf("write at most %d", most))
+	default:
+		for i := range count {
+			if f.full() || i > 0 && len(f.document.problems) > 0 { // a mistake in one is in all
+				return
+			}
+			if own, ok := f.expand(name, f.ofProcess(title, first+i, count)); ok {
+				f.process(s, title, show(own), first+i, count, fcgi, i > 0)
+			}
 		}
-		f.process(s, title, t.String(), first+i, n, isFCGI, i > 0)
 	}
 }
 
-func or(first bool, a, b item) item {
-	if first {
-		return a
-	}
-	return b
-}
-
-// numprocs reads how many processes there are.
-func (f *supervisorFile) numprocs(s *section) (int, bool) {
-	it, ok := s.get("numprocs")
+// numberOf reads a number that must be known before the processes are.
+func (f *supervisorFile) numberOf(s *section, key string, otherwise int) (int, bool) {
+	it, ok := s.get(key)
 	if !ok {
-		return 1, true
+		return otherwise, true
 	}
-	value, ok := f.now(it)
-	if !ok {
-		return 1, len(f.problems) == 0
+	if it, ok = f.fill(f.head, nil)(it); !ok {
+		return otherwise, len(f.document.problems) == 0
 	}
-	it.value = value
 	return f.integer(it)
 }
 
-// ofProcess are the values for %(…)s of one process.
-func (f *supervisorFile) ofProcess(title string, number, n int) map[string]text {
-	group := title
-	if g, ok := f.groups[title]; ok {
-		group = g
-	}
-	return map[string]text{
-		"program_name": plain(title), "group_name": plain(group),
-		"process_num": plain(strconv.Itoa(number)), "numprocs": plain(strconv.Itoa(n)),
-	}
+// ofProcess returns the values for %(NAME)s of one process.
+func (f *supervisorFile) ofProcess(title string, number, count int) map[string]string {
+	return map[string]string{"program_name": title, "group_name": cmp.Or(f.groups[title], title),
+		"process_num": strconv.Itoa(number), "numprocs": strconv.Itoa(count)}
 }
 
-// process converts a section to one program.
-func (f *supervisorFile) process(s *section, title, name string, number, n int, isFCGI, quiet bool) {
-	p := &supervisorProgram{
-		program: f.program(s.item, name), file: f, section: s, title: title, known: f.ofProcess(title, number, n),
-		isFCGI: isFCGI, said: map[string]bool{},
-		stdout: stream{kind: kept, size: supervisorLogSize, backups: supervisorLogFiles},
-		stderr: stream{kind: kept, size: supervisorLogSize, backups: supervisorLogFiles},
-	}
-	if p.quiet = quiet; quiet {
-		p.lead = nil
-	}
-	p.off = n < 1
+// process converts a section to one program. A quiet one repeats none of the comments of the first.
+func (f *supervisorFile) process(s *section, title, name string, number, count int, fcgi, quiet bool) {
 	if _, ok := s.get("command"); !ok {
-		f.wrong(s.item, "has no command", "write command = …")
+		f.wrong(s.setting, "has no command", "write command = …")
 		return
 	}
-	p.environment()
-	for _, e := range s.entries {
-		p.entry(e)
+	from := s.setting
+	if quiet {
+		from.comments = nil
 	}
-	for _, it := range f.inherited {
-		if !p.said[it.key] {
-			it.comments = nil
-			supervisorKeys[it.key](p, it)
+	x := &process{program: f.newProgram(from, name), file: f, section: s, title: title, count: count,
+		own: f.ofProcess(title, number, count), fcgi: fcgi}
+	x.quiet, x.off = quiet, count < 1
+	x.fill = f.fill(x.program, x.own)
+	x.variables()
+	known := f.programRules(x)
+	x.each(s, known, func(s setting) { x.lacks(s, nearest(s.key, known)) })
+	for _, s := range f.inherited {
+		if _, given := x.given[s.key]; !given {
+			x.apply(known[s.key], s)
 		}
 	}
-	p.finish()
+	x.finish()
 }
 
-// entry converts a key.
-func (p *supervisorProgram) entry(e entry) {
-	convert, known := supervisorKeys[e.key]
-	p.comments = append(p.comments, p.unsaid(e.comments)...)
-	switch {
-	case e.over != nil:
-		p.note("", e.item, fmt.Sprintf("does not count: %s has it again", e.over))
-	case known:
-		p.said[e.key] = true
-		convert(p, e.item)
-	default:
-		if key, ok := nearestKey(e.key); ok {
-			p.lacks(e.item, "supervisor ignores it too; "+key+" may be meant")
-		} else {
-			p.lacks(e.item, "supervisor ignores it too")
+// nearest says what may be meant by an unknown key.
+func nearest(key string, known rules) string {
+	bare := func(s string) string { return strings.ReplaceAll(s, "_", "") }
+	var near []string
+	for name := range known {
+		if len(key) > 3 && (bare(key) == bare(name) || strings.HasPrefix(name, key[:len(key)-1]) || strings.HasPrefix(key, name)) {
+			near = append(near, name)
 		}
 	}
-}
-
-// unsaid are the comments of the source, unless they were there at the first of several processes.
-func (p *supervisorProgram) unsaid(comments []string) []string {
-	if p.quiet {
-		return nil
+	if len(near) == 0 {
+		return ignoresToo
 	}
-	return comments
+	return ignoresToo + "; did you mean " + slices.Min(near) + "?"
 }
 
-// nearestKey is a known key that begins alike.
-func nearestKey(key string) (string, bool) {
-	for _, known := range slices.Sorted(maps.Keys(supervisorKeys)) {
-		alike := strings.ReplaceAll(key, "_", "") == strings.ReplaceAll(known, "_", "")
-		if len(key) > 3 && (alike || strings.HasPrefix(known, key[:len(key)-1]) || strings.HasPrefix(key, known)) {
-			return known, true
+// format is a % in a value: %%, %(NAME)s with flags, width, precision and a letter, or one that Python would reject.
+var format = pattern.Lazy(`%(?:%|\(([^)]*)\)([-+# 0]{0,4}(?:[1-9][0-9]?)?(?:\.[0-9]{1,2})?)([sdiuxXo]))?`)
+
+// expand replaces %(NAME)s as Python does. What only a shell knows becomes a part.
+func (f *supervisorFile) expand(s setting, own map[string]string) (string, bool) {
+	var b strings.Builder
+	end := 0
+	for _, at := range format().FindAllStringSubmatchIndex(s.value, -1) {
+		b.WriteString(s.value[end:at[0]])
+		whole := s.value[at[0]:at[1]]
+		end = at[1]
+		if whole == "%%" {
+			b.WriteString("%")
+			continue
 		}
-	}
-	return "", false
-}
-
-// expand puts the values of %(…)s in.
-func (p *supervisorProgram) expand(it item) (text, bool) {
-	t, bad := expand(it.value, it.at.line, p.file.known(p.known))
-	if bad != nil {
-		p.wrong(it, bad.what, bad.remedy)
-	}
-	return t, bad == nil
-}
-
-// now is a value for a key that no shell can fill in.
-func (p *supervisorProgram) now(it item) (item, bool) {
-	t, ok := p.expand(it)
-	if !ok {
-		return it, false
-	}
-	value, taken, missing := p.file.resolve(t)
-	switch {
-	case missing != "":
-		p.lacks(it, missing+" is not set here: write its value")
-		return it, false
-	case taken != "":
-		p.note("", it, taken+" as it was at the conversion")
-	}
-	it.text = it.String()
-	it.value = value
-	return it, true
-}
-
-// environment sets the variables: those of [supervisord], then the program's own.
-func (p *supervisorProgram) environment() {
-	own, has := p.section.get("environment")
-	var pairs []pair
-	for _, name := range p.file.names {
-		pairs = append(pairs, pair{name, p.file.environment[name]})
-	}
-	if has {
-		p.said["environment"] = true
-		t, ok := p.expand(own)
+		if at[2] < 0 {
+			f.wrong(s, fmt.Sprintf("supervisor rejects the %% at %q", shorten(s.value[at[0]:min(len(s.value), at[0]+12)])), "write %% for a percent sign")
+			return "", false
+		}
+		name, flags, letter := s.value[at[2]:at[3]], s.value[at[4]:at[5]], s.value[at[6]:at[7]]
+		value, ok := f.valueOf(name, own)
 		if !ok {
-			return
+			f.wrong(s, fmt.Sprintf("%%(%s) is unknown", name), "write a name that supervisor knows, or the value")
+			return "", false
 		}
-		mine, err := pairsOf(t)
-		if err != nil {
-			p.wrong(own, err.Error(), `write KEY="value",KEY2="value2"`)
-			return
+		if value, ok = formatted(value, flags, letter, name == "process_num" || name == "numprocs"); !ok {
+			f.wrong(s, fmt.Sprintf("%s cannot be formatted like this", whole), "write %("+name+")s")
+			return "", false
 		}
-		pairs = append(pairs, mine...)
+		b.WriteString(value)
+	}
+	b.WriteString(s.value[end:])
+	return b.String(), true
+}
+
+// valueOf returns the value for %(NAME)s: one of the process, a variable of [supervisord], or what only the machine knows.
+func (f *supervisorFile) valueOf(name string, own map[string]string) (string, bool) {
+	if value, ok := own[name]; ok {
+		return value, true
+	}
+	switch variable, isVariable := strings.CutPrefix(name, "ENV_"); {
+	case name == "here":
+		return f.Dir, true
+	case name == "host_node_name":
+		return part(shellPart, "$(uname -n)"), true
+	case !isVariable:
+		return "", false
+	default:
+		for _, v := range slices.Backward(f.variables) {
+			if v.name == variable {
+				return v.value, true
+			}
+		}
+		return part(shellPart, "${"+variable+"}"), exportable(variable)
+	}
+}
+
+// formatted formats a value as Python's % does, or returns false where Python would fail.
+func formatted(value, flags, letter string, numeric bool) (string, bool) {
+	if dynamic(value) {
+		return value, flags == "" && letter == "s"
+	}
+	if letter == "s" {
+		return fmt.Sprintf("%"+strings.TrimLeft(strings.Trim(flags, "+# "), "0+# ")+"s", value), true
+	}
+	n, err := strconv.ParseInt(value, 10, 64)
+	if letter == "i" || letter == "u" {
+		letter = "d"
+	}
+	return fmt.Sprintf("%"+flags+letter, n), err == nil && numeric
+}
+
+// fill returns the function that expands a value for a key that no shell reads: what only the machine knows is taken as it is now.
+func (f *supervisorFile) fill(p *program, own map[string]string) func(setting) (setting, bool) {
+	return func(s setting) (setting, bool) {
+		value, ok := f.expand(s, own)
+		if !ok {
+			return s, false
+		}
+		filled := s
+		filled.text = s.String()
+		var now, missing string
+		if filled.value, now, missing = f.resolve(value); missing != "" {
+			p.lacks(s, missing+" is not set: write its value")
+			return s, false
+		}
+		if now != "" {
+			p.note("", s, now+" as it was at the conversion")
+		}
+		return filled, true
+	}
+}
+
+// resolve replaces the parts of a value by what the machine has now. It returns the last of them, and one that is not set.
+func (d *document) resolve(value string) (resolved, now, missing string) {
+	list := parts(value)
+	for i := 1; i < len(list); i += 2 {
+		now = list[i][1:]
+		v, ok := d.Host, true
+		if !strings.HasPrefix(now, "$(") {
+			v, ok = d.Getenv(strings.Trim(now, "${}"))
+		}
+		if !ok || dynamic(v) {
+			return "", "", now
+		}
+		list[i] = v
+	}
+	value = strings.Join(list, "")
+	if rest, ok := strings.CutPrefix(value, "~/"); ok {
+		home, set := d.Getenv("HOME")
+		if !set {
+			return "", "", "$HOME"
+		}
+		return filepath.Join(home, rest), "$HOME", ""
+	}
+	return value, now, ""
+}
+
+// variables sets the environment: that of [supervisord], then the program's own.
+func (x *process) variables() {
+	s, ok := x.section.get("environment")
+	pairs := slices.Clone(x.file.variables)
+	if ok {
+		pairs = append(pairs, x.file.pairs(s, x.own)...)
 	}
 	for _, v := range pairs {
-		p.variableOf(own, v)
-		p.known["ENV_"+v.name] = v.value
+		s.key, s.value, s.text = v.name, show(v.value), "environment "+v.name+"="+show(v.value)
+		x.environment(s, v.name, v.value)
+		x.own["ENV_"+v.name] = v.value
 	}
 }
 
-func (p *supervisorProgram) variableOf(it item, v pair) {
-	it.key, it.value, it.text = v.name, v.value.String(), "environment "+v.name+"="+v.value.String()
-	if value, ok := v.value.literal(); ok || !v.value.dynamic() {
-		if !ok {
-			value = v.value.String()
+// token is a token of Python's shlex outside its POSIX mode: quotes stay, and nothing escapes them.
+var token = pattern.Lazy(`#[^\n]*|"[^"]*"|'[^']*'|(?:[A-Za-z0-9_/.+\-():]|\x00[^\x00]*\x00)(?:[A-Za-z0-9_/.+\-():"']|\x00[^\x00]*\x00)*|[^ \t\r\n]`)
+
+// pairs reads KEY="value",KEY2=value2 as supervisor does, which does not look at the token between two pairs.
+func (f *supervisorFile) pairs(s setting, own map[string]string) []variable {
+	value, ok := f.expand(s, own)
+	if !ok {
+		return nil
+	}
+	tokens := slices.DeleteFunc(token().FindAllString(value, -1), func(t string) bool { return t[0] == '#' })
+	var pairs []variable
+	open := slices.Contains(tokens, `"`) || slices.Contains(tokens, "'") // a quote that is not closed
+	for i := 0; i < len(tokens); i += 4 {
+		if open || i+2 >= len(tokens) || tokens[i+1] != "=" {
+			f.wrong(s, fmt.Sprintf("KEY=value is incomplete at %q", shorten(tokens[i])), `write KEY="value",KEY2="value2"`)
+			return nil
 		}
-		p.variable(it, v.name, value)
-		return
+		pairs = append(pairs, variable{show(tokens[i]), strings.Trim(tokens[i+2], `"'`)})
 	}
-	if !exportable(v.name) {
-		p.variable(it, v.name, "") // says why it cannot be
-		return
-	}
-	p.run.exports = append(p.run.exports, export(v))
+	return pairs
 }
 
-// finish writes what depends on several keys.
-func (p *supervisorProgram) finish() {
-	if p.redirect {
-		p.stderr = p.stdout
-	}
-	if p.isFCGI {
-		p.socket()
-	} else {
-		p.set("reload", "strategy", "stop-first")
-		p.file.say("Under supervisor a program is stopped before it is started again: strategy = \"stop-first\" does so here. Give it a listener\n" +
-			"([[program.NAME.listen]]) and remove the line, and a reload costs no request.")
-	}
-	if p.command.key != "" {
-		p.set("", "command", p.run.argv())
-	}
-	p.outputs(p.stdout, p.stderr)
-	p.restarts()
-	if !p.said["startsecs"] {
-		p.readyAfter(item{at: p.section.at, key: "startsecs", value: "1"}, 1)
-	}
-	if !p.said["stopwaitsecs"] {
-		p.set("stop", "timeout", "10s") // supervisor's default
-	}
-	if _, ok := p.tables[""]; ok && !p.table("").has("directory") && p.run.dir == nil {
-		p.file.say("A program without directory runs in the folder of this file; under supervisor it ran where supervisord was started.")
-	}
-}
-
-// restarts writes after which ends a program is started again.
-func (p *supervisorProgram) restarts() {
-	when := "on-failure" // supervisor's default
-	switch strings.ToLower(p.autorestart.value) {
-	case "":
-	case "unexpected":
-	case "yes", "true", "on", "1":
-		when = "always"
-	case "no", "false", "off", "0":
-		when = "never"
+func (x *process) processName(p *program, s setting) {
+	switch {
+	case s.value == "%(program_name)s":
+	case p.name != validName(x.title):
+		p.note("", s, "names each of the programs")
 	default:
-		p.wrong(p.autorestart, fmt.Sprintf("%q is not known", p.autorestart.value), "write true, false or unexpected")
+		p.lacks(s, "a worker is identified by its slot, from 0: SUPERVISORD_SLOT")
 	}
-	p.set("restart", "when", when)
-	if p.exitCodes.key == "" {
+}
+
+// workers sets how many workers there are, unless each process is a program.
+func (x *process) workers(p *program, s setting) {
+	command, _ := x.section.get("command")
+	switch {
+	case x.count < 1:
+		p.lacks(s, runsNone)
+	case p.name != validName(x.title) || strings.Contains(command.value, "%(process_num)") && x.count > 1:
+		p.note("", s, fmt.Sprintf("the processes differ by process_num, so each is a program; with a listener, one program and workers = %d would do", x.count))
+	default:
+		s.value = strconv.Itoa(x.count)
+		if n, ok := asWorkers(p, "", s); ok {
+			p.set("workers", n)
+		}
+	}
+}
+
+func (x *process) firstNumber(p *program, s setting) {
+	if strings.TrimSpace(s.value) != "0" && p.table("").value("workers") != "" {
+		p.lacks(s, "slots count from 0: SUPERVISORD_SLOT")
+	}
+}
+
+// finish sets what depends on several keys.
+func (x *process) finish() {
+	if x.fcgi {
+		x.socket()
+	} else {
+		x.set("reload.strategy", "stop-first")
+		x.say(fmt.Sprintf(stopsFirst, "supervisor"))
+	}
+	x.argv()
+	stdout, stderr := x.stream("stdout"), x.stream("stderr")
+	if x.isOn("redirect_stderr") {
+		stderr = stdout
+	}
+	x.outputs(stdout, stderr)
+	x.restarts()
+	if x.table("ready").empty() {
+		x.readyAfter(setting{at: x.section.at, key: "startsecs", value: "1"}, 1)
+	}
+	if x.table("stop").value("timeout") == "" {
+		x.set("stop.timeout", "10s") // supervisor's default
+	}
+	if x.table("").value("directory") == "" && x.run.dir == "" {
+		x.say(fmt.Sprintf(runsHere, "supervisor", "supervisord"))
+	}
+}
+
+// stream reads where an output goes.
+func (x *process) stream(name string) stream {
+	st := stream{kind: captured, size: 50 << 20, backups: 10} // supervisor's defaults
+	if s, ok := x.get(name + "_logfile_maxbytes"); ok {
+		st.setting = s
+		st.size, _ = x.bytes(s)
+	}
+	if s, ok := x.get(name + "_logfile_backups"); ok {
+		st.backups, _ = x.integer(s)
+	}
+	s, ok := x.get(name + "_logfile")
+	if ok {
+		st.setting = s
+		switch strings.ToLower(s.value) {
+		case "none", "off", "":
+			st.kind = discarded
+		case "auto":
+		case "syslog":
+			st.kind = inherited
+			x.lacks(s, "output goes where supervisord's own goes: under systemd to the journal")
+		default:
+			st.to(s.value)
+		}
+	}
+	if st.kind != toFile && x.isOn(name+"_syslog") {
+		st.kind = inherited
+	}
+	return st
+}
+
+// restarts sets after which exits a program is restarted.
+func (x *process) restarts() {
+	if x.table("restart").value("when") == "" {
+		x.set("restart.when", "on-failure") // supervisor's default
+	}
+	s, ok := x.get("exitcodes")
+	if !ok {
 		return
 	}
-	codes := strings.ReplaceAll(p.exitCodes.value, " ", "")
+	codes := strings.ReplaceAll(s.value, " ", "")
 	for code := range strings.SplitSeq(codes, ",") {
 		if n, err := strconv.Atoi(code); codes != "" && (err != nil || n < 0 || n > 255) {
-			p.wrong(p.exitCodes, fmt.Sprintf("%q is no exit code", code), "write numbers from 0 to 255, with commas between")
+			x.wrong(s, fmt.Sprintf("%q is not an exit code", code), "write numbers from 0 to 255, separated by commas")
 			return
 		}
 	}
-	switch {
-	case when != "on-failure":
-		p.note("restart", p.exitCodes, fmt.Sprintf("needs nothing: with when = %q it does not matter", when))
+	switch when := x.table("restart").value("when"); {
+	case when != `"on-failure"`:
+		x.note("restart", s, "not needed: exit codes do not matter with when = "+when)
 	case codes == "0":
-		p.note("restart", p.exitCodes, "needs nothing: that is what on-failure means")
+		x.note("restart", s, "not needed: on-failure means this")
 	default:
-		p.lacks(p.exitCodes, "on-failure takes 0 alone as expected: let the program exit with 0 when it is done")
+		x.lacks(s, "on-failure expects only 0: let the program exit with 0 when it is done")
+	}
+}
+
+// socket sets the listener of an [fcgi-program:x], which is its stdin.
+func (x *process) socket() {
+	s, ok := x.get("socket")
+	if !ok {
+		if _, given := x.given["socket"]; !given {
+			x.wrong(x.section.setting, "has no socket", "write for example socket = unix:///run/x.sock")
+		}
+		return
+	}
+	path, unix := strings.CutPrefix(s.value, "unix://")
+	address, tcp := strings.CutPrefix(s.value, "tcp://")
+	if unix {
+		address = "unix:" + path
+	}
+	if !unix && !tcp {
+		x.wrong(s, fmt.Sprintf("%q is not a socket", s.value), "write unix:///path or tcp://host:port")
+		return
+	}
+	t := x.listener(s, "", address)
+	if t == nil {
+		x.off = true
+		return
+	}
+	if s, ok := x.get("socket_backlog"); ok {
+		if n, ok := x.integer(s); ok && n >= 1 {
+			t.set("backlog", n)
+		}
+	}
+	x.socketOwner(t, unix)
+	x.set("stdin", "socket") // FastCGI expects it there
+}
+
+// socketOwner sets the permissions of a unix socket.
+func (x *process) socketOwner(t *table, unix bool) {
+	owner, owned := x.get("socket_owner")
+	mode, moded := x.get("socket_mode")
+	if !unix {
+		for _, s := range []setting{owner, mode} {
+			if s.key != "" {
+				x.wrong(s, "is only for a unix socket", "remove it")
+			}
+		}
+		return
+	}
+	t.set("mode", "0700") // supervisor's default
+	if n, ok := uint64(0), false; moded {
+		if n, ok = x.mode(mode); ok && n != 0 {
+			t.set("mode", fmt.Sprintf("%04o", n))
+		}
+	}
+	user, group, _ := strings.Cut(owner.value, ":")
+	if user == "" || !owned {
+		of, _ := x.get("user") // as supervisor does
+		user = of.value
+	}
+	if user != "" {
+		t.set("user", user)
+	}
+	if group != "" {
+		t.set("group", group)
 	}
 }

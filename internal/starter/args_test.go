@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestArgsAreReadAsTheReferenceReadsThem(t *testing.T) {
+func TestArgsFollowTheReference(t *testing.T) {
 	for line, want := range map[string]string{
 		"--port=8080 ./web":                    "--port=8080 -- ./web",
 		"--port 8080 ./web -v":                 "--port=8080 -- ./web -v",
@@ -41,7 +41,7 @@ func TestArgsAreReadAsTheReferenceReadsThem(t *testing.T) {
 	}
 }
 
-func TestArgsThatAreWrongAreRefusedWithTheReason(t *testing.T) {
+func TestArgsRejectsMistakesWithTheReason(t *testing.T) {
 	for line, want := range map[string]string{
 		"--nope":                 "unknown option: nope",
 		"--p 1":                  "option p is ambiguous (port, path, pid-file)",
@@ -51,7 +51,7 @@ func TestArgsThatAreWrongAreRefusedWithTheReason(t *testing.T) {
 		"--interval=x":           `value "x" invalid for option interval (number expected)`,
 		"--interval 99999999999": `value "99999999999" invalid for option interval (number expected)`,
 		"--stop=1":               "option stop does not take an argument",
-		"./web --port=8080":      "--port=8080 stands behind the command ./web: write it before that if it is for start_server, or -- before the command if it is the worker's",
+		"./web --port=8080":      "--port=8080 comes after the command ./web: move it before the command if it is for start_server, or write -- before the command if it is for the worker",
 		"--=1":                   "unknown option: ",
 	} {
 		_, err := Args(strings.Fields(line))
@@ -61,7 +61,7 @@ func TestArgsThatAreWrongAreRefusedWithTheReason(t *testing.T) {
 	}
 }
 
-func FuzzArgsAreReadAlikeTwice(f *testing.F) {
+func FuzzArgsIsIdempotent(f *testing.F) {
 	f.Add("--port=1 --int 3 -- x --y")
 	f.Add("-re")
 	f.Fuzz(func(t *testing.T, line string) {

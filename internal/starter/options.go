@@ -1,7 +1,6 @@
 package starter
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -15,96 +14,158 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/getopt"
 )
 
 // Version is the version of Server::Starter that this follows.
 const Version = "0.35"
 
-// program is the name of the one program that there is.
-const program = "server"
+// Program is the name of the one program of a start_server.
+const Program = "server"
 
-// Options is a command line of start_server: the flags by their names, and what they are read against.
+// Options is a command line of start_server and what it is read against. Set, or a Line's Given, fills it.
 type Options struct {
-	Port, Path        []string
-	Dir               string
-	Interval          int
-	SignalOnHUP       string
-	SignalOnTERM      string
-	Backlog           int
-	EnvDir            string
-	EnableAutoRestart bool
-	AutoRestart       int  // --auto-restart-interval
-	AutoRestartGiven  bool // it was written, if only as 0
-	KillOldDelay      int
-	KillOldDelayGiven bool
-	PIDFile           string
-	StatusFile        string
-	LogFile           string
-	StopTimeout       string
-	Ready             string
-	Set               []string
-
+	Given   []getopt.Given
 	Command []string
-	WorkDir string              // what paths are relative to
+	WorkDir string              // absolute; what relative paths start from
 	Getenv  func(string) string // start_server's own environment
+	Later   bool                // the configuration is for later: --envdir need not exist yet
 }
-
-// The variables by which the reference is told what flags tell it too. Those of a flag win, those of envdir win over both.
-const (
-	envDir            = "ENVDIR"
-	enableAutoRestart = "ENABLE_AUTO_RESTART"
-	autoRestart       = "AUTO_RESTART_INTERVAL"
-	killOldDelay      = "KILL_OLD_DELAY"
-)
 
 // ErrNoCommand is returned by Load when there is no command.
 var ErrNoCommand = errors.New("server program not specified")
 
-// Load makes a configuration of the command line, and of what the environment and envdir say now.
+// Set adds an option.
+func (o *Options) Set(flag getopt.Option, value string) {
+	o.Given = append(o.Given, getopt.Given{Option: flag, As: "--" + flag.Name, Value: value})
+}
+
+// All returns every occurrence of an option.
+func (o *Options) All(name string) []getopt.Given {
+	var all []getopt.Given
+	for _, g := range o.Given {
+		if g.Name == name {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// last returns the occurrence of an option that counts, or one without a value.
+func (o *Options) last(name string) getopt.Given {
+	if all := o.All(name); len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return getopt.Given{Option: getopt.Option{Name: name}, As: "--" + name}
+}
+
+// Has reports whether an option was given.
+func (o *Options) Has(name string) bool { return len(o.All(name)) > 0 }
+
+// Get returns the value of an option, "" if it was not given.
+func (o *Options) Get(name string) string { return o.last(name).Value }
+
+// Duration reads an option whose value is a duration such as 30s; a number alone is in seconds.
+func (o *Options) Duration(name, otherwise string) (time.Duration, error) {
+	text := o.Get(name)
+	if text == "" {
+		text = otherwise
+	}
+	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
+		return time.Duration(n) * time.Second, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return 0, &OptionError{o.last(name), "invalid duration", "write a duration such as 30s or 5m", true}
+	}
+	return d, nil
+}
+
+// interval is --interval in seconds.
+func (o *Options) interval() time.Duration {
+	n, err := strconv.Atoi(o.Get("interval"))
+	if err != nil {
+		n = 1 // the default
+	}
+	return time.Duration(n) * time.Second
+}
+
+// OptionError is a mistake in the value of one option.
+type OptionError struct {
+	Option       getopt.Given
+	What, Remedy string
+	usage        bool
+}
+
+func (e *OptionError) Error() string {
+	text := e.What
+	if e.Option.Name != "" {
+		text = e.Option.String() + ": " + e.What
+	}
+	if e.Remedy != "" {
+		text += ": " + e.Remedy
+	}
+	if e.usage {
+		text += ": " + ErrUsage.Error()
+	}
+	return text
+}
+
+func (e *OptionError) Is(target error) bool { return e.usage && target == ErrUsage }
+
+// Load translates the command line, with the environment and --envdir as they are now, and checks it as `supervisord check` checks
+// a file. Mistakes in options are *OptionErrors, several joined by errors.Join.
 func (o *Options) Load() (*config.Config, error) {
 	if len(o.Command) == 0 {
 		return nil, ErrNoCommand
 	}
-	text, flags, err := o.toml()
+	t, err := o.Translate()
 	if err != nil {
 		return nil, err
 	}
-	c, err := config.Parse(o.WorkDir, "the command line", []byte(text))
+	c, err := config.Parse(o.WorkDir, "the command line", []byte(t.text()))
 	if refused, ok := errors.AsType[*config.Error](err); ok {
-		return nil, explain(refused, flags)
+		return nil, t.explain(refused)
 	}
 	if err != nil {
 		return nil, err
 	}
-	c.Programs[0].Command = slices.Clone(o.Command) // its words need not be UTF-8, and nothing in them is filled in
+	for i := range c.Warnings {
+		c.Warnings[i] = t.blame(c.Warnings[i])
+	}
+	c.Programs[0].Command = slices.Clone(o.Command) // its words may be invalid UTF-8, and {fd:NAME} means nothing in them
 	c.Supervisor.RuntimeDir = o.runtimeDir(c.Supervisor.RuntimeDir)
 	return c, nil
 }
 
-// runtimeDir is a folder of this start_server's own, the same for the same command line: many may run on one machine, and the
-// next one finds the workers of one that was killed.
+// runtimeDir returns a directory for this start_server alone, the same for the same command line: many may run on one machine, and
+// the next one has to find the workers of one that was killed.
 func (o *Options) runtimeDir(parent string) string {
+	values := func(name string) []string {
+		var list []string
+		for _, g := range o.All(name) {
+			list = append(list, g.Value)
+		}
+		return list
+	}
+	paths := values("path")
+	for i := range paths {
+		paths[i] = o.abs(paths[i])
+	}
+	pidFile, statusFile := o.Get("pid-file"), o.Get("status-file")
+	if pidFile+statusFile == "" {
+		paths = append(slices.Clone(o.Command), o.WorkDir)
+	}
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%q %q %q %q", o.abs(o.PIDFile), o.abs(o.StatusFile), o.Port, o.paths())
+	fmt.Fprintf(h, "%q %q %q %q", o.abs(pidFile), o.abs(statusFile), values("port"), paths)
 	name := fmt.Sprintf("start_server-%08x", h.Sum64()&0xffffffff)
-	if len(parent)+1+len(name) > 70 { // the sockets in it would have no valid address
+	if len(parent)+1+len(name) > 70 { // the paths of the sockets in it would be too long
 		parent = fmt.Sprintf("/tmp/supervisord-%d", os.Geteuid())
 	}
 	return filepath.Join(parent, name)
 }
 
-func (o *Options) paths() []string {
-	var list []string
-	for _, p := range o.Path {
-		list = append(list, o.abs(p))
-	}
-	if o.PIDFile+o.StatusFile == "" {
-		list = append(o.Command[:len(o.Command):len(o.Command)], o.WorkDir)
-	}
-	return list
-}
-
-// abs is a path as it is seen from elsewhere.
+// abs returns a path of the command line as an absolute one; "" stays.
 func (o *Options) abs(path string) string {
 	if path == "" || filepath.IsAbs(path) {
 		return path
@@ -112,33 +173,32 @@ func (o *Options) abs(path string) string {
 	return filepath.Join(o.WorkDir, path)
 }
 
-// explain says what is wrong with the flags that a refused configuration was made from.
-func explain(e *config.Error, flags map[string]string) error {
-	var all []error
-	for _, p := range e.Problems {
-		key := strings.TrimPrefix(p.Key, "program."+program+".")
-		flag := key
-		for end := len(key); end > 0; end = max(strings.LastIndexAny(key[:end], ".["), 0) {
-			if f, ok := flags[key[:end]]; ok {
-				flag = f
-				break
-			}
-		}
-		all = append(all, fmt.Errorf("%s: %s: %s", cmp.Or(flag, "the command line"), p.What, p.Remedy))
-	}
-	return errors.Join(all...)
-}
+// The variables that mean the same as an option. An option wins over the environment, and --envdir over both.
+const (
+	envDir            = "ENVDIR"
+	enableAutoRestart = "ENABLE_AUTO_RESTART"
+	autoRestart       = "AUTO_RESTART_INTERVAL"
+	killOldDelay      = "KILL_OLD_DELAY"
+)
 
-// tuning is what flags, environment and envdir together say.
+// tuning is what options, environment and envdir say together.
 type tuning struct {
-	dir    string // envdir, if it is there
+	dir    string // envdir, if it exists
 	delay  time.Duration
-	every  time.Duration // 0: no restart by itself
-	passed map[string]string
+	every  time.Duration     // 0: no automatic restart
+	passed map[string]string // variables that options set, for the workers too
 }
 
 func (o *Options) tune() (tuning, error) {
-	t := tuning{passed: o.passed()}
+	t := tuning{passed: map[string]string{}}
+	for variable, flag := range map[string]string{envDir: "envdir", autoRestart: "auto-restart-interval", killOldDelay: "kill-old-delay"} {
+		if o.Has(flag) {
+			t.passed[variable] = o.Get(flag)
+		}
+	}
+	if o.Has("enable-auto-restart") {
+		t.passed[enableAutoRestart] = "1"
+	}
 	vars := map[string]string{}
 	for _, name := range []string{envDir, enableAutoRestart, autoRestart, killOldDelay} {
 		if v := o.Getenv(name); v != "" {
@@ -146,24 +206,35 @@ func (o *Options) tune() (tuning, error) {
 		}
 	}
 	maps.Copy(vars, t.passed)
-	if dir := vars[envDir]; dir != "" {
-		if stat, err := os.Stat(o.abs(dir)); err == nil && stat.IsDir() {
-			t.dir = o.abs(dir)
-		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return t, fmt.Errorf("envdir: %w", err)
-		}
-	}
-	if t.dir != "" {
-		read, err := config.ReadEnvironment(nil, t.dir, nil)
-		if err != nil {
-			return t, err
-		}
-		read.Apply(vars)
+	if err := t.readDir(o.abs(vars[envDir]), vars, o.Later); err != nil {
+		return t, err
 	}
 	return t, t.read(vars)
 }
 
-// read takes numbers of seconds out of variables.
+// readDir adds the variables of envdir. The reference ignores a directory that does not exist.
+func (t *tuning) readDir(dir string, vars map[string]string, later bool) error {
+	stat, err := os.Stat(dir)
+	switch {
+	case dir == "":
+		return nil
+	case errors.Is(err, fs.ErrNotExist) && later:
+		t.dir = dir
+		return nil
+	case errors.Is(err, fs.ErrNotExist), err == nil && !stat.IsDir():
+		return nil
+	case err != nil:
+		return fmt.Errorf("envdir: %w", err)
+	}
+	t.dir = dir
+	read, err := config.ReadEnvironment(nil, dir, nil)
+	if err == nil {
+		read.Apply(vars)
+	}
+	return err
+}
+
+// read reads the delays, which are in seconds.
 func (t *tuning) read(vars map[string]string) (err error) {
 	number := func(name string, otherwise time.Duration) time.Duration {
 		text := strings.TrimSpace(vars[name])
@@ -172,36 +243,17 @@ func (t *tuning) read(vars map[string]string) (err error) {
 		}
 		n, wrong := strconv.ParseFloat(text, 64)
 		if wrong != nil || n < 0 || n > 8760*3600 {
-			err = fmt.Errorf("%s=%s is no number of seconds", name, vars[name])
+			err = fmt.Errorf("%s=%s: must be a number of seconds, at most a year", name, vars[name])
 		}
 		return time.Duration(n * float64(time.Second))
 	}
-	on := vars[enableAutoRestart] != "" && vars[enableAutoRestart] != "0"
 	var pause time.Duration
-	if on {
+	if on := vars[enableAutoRestart]; on != "" && on != "0" {
 		if t.every = number(autoRestart, 360*time.Second); t.every == 0 {
-			t.every = 360 * time.Second // as the reference: 0 is not said
+			t.every = 360 * time.Second // the reference takes 0 as not given
 		}
 		pause = 5 * time.Second
 	}
 	t.delay = number(killOldDelay, pause)
 	return err
-}
-
-// passed are the variables that flags set, for the workers too.
-func (o *Options) passed() map[string]string {
-	vars := map[string]string{}
-	if o.EnvDir != "" {
-		vars[envDir] = o.EnvDir
-	}
-	if o.EnableAutoRestart {
-		vars[enableAutoRestart] = "1"
-	}
-	if o.AutoRestartGiven {
-		vars[autoRestart] = strconv.Itoa(o.AutoRestart)
-	}
-	if o.KillOldDelayGiven {
-		vars[killOldDelay] = strconv.Itoa(o.KillOldDelay)
-	}
-	return vars
 }

@@ -1,6 +1,7 @@
 package starter
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -11,16 +12,30 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/getopt"
+	"example.org/supervisord/socket"
 )
 
-// options is a command line without flags, run in a folder of the test's.
-func options(t *testing.T, env ...string) *Options {
-	vars := map[string]string{}
-	for _, kv := range env {
-		k, v, _ := strings.Cut(kv, "=")
-		vars[k] = v
+// options is the command line of flags and ./web, run in a directory of the test's.
+func options(t *testing.T, flags ...string) *Options {
+	t.Helper()
+	line, err := Parse(append(flags, "--", "./web"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	return &Options{Interval: 1, Command: []string{"./web"}, WorkDir: t.TempDir(), Getenv: func(name string) string { return vars[name] }}
+	return &Options{Given: line.Given, Command: line.Command, WorkDir: t.TempDir(), Getenv: func(string) string { return "" }}
+}
+
+// setenv gives start_server variables of its own.
+func (o *Options) setenv(env ...string) {
+	o.Getenv = func(name string) string {
+		for _, kv := range env {
+			if k, v, _ := strings.Cut(kv, "="); k == name {
+				return v
+			}
+		}
+		return ""
+	}
 }
 
 // loaded is the program that o asks for.
@@ -33,18 +48,20 @@ func loaded(t *testing.T, o *Options) config.Program {
 	return c.Programs[0]
 }
 
-func TestPortsAreNamedAsTheReferenceNamesThem(t *testing.T) {
-	o := options(t)
-	o.Port = []string{"8080", "127.0.0.1:8081", "[::1]:8082", "[127.0.0.1]:8083", "u53", "localhost:u54", "8084=0", " 8085 =10 ", "0.0.0.0:8086"}
-	o.Path = []string{"./web.sock", "/run/web.sock"}
-	o.Backlog = 7
+func TestPortsHaveTheNamesOfTheReference(t *testing.T) {
+	o := options(t, "--backlog=7", "--path=./web.sock", "--path=/run/web.sock")
+	for _, p := range []string{"8080", "127.0.0.1:8081", "[::1]:8082", "[127.0.0.1]:8083", "u53", "localhost:u54", "8084=0", " 8085 =10 ", "0.0.0.0:8086", "08087"} {
+		o.Set(getopt.Option{Name: "port"}, p)
+	}
 	var got [][3]string
 	for _, l := range loaded(t, o).Listen {
 		fd := ""
 		if l.FD.Fixed {
 			fd = strconv.Itoa(l.FD.Number)
 		}
-		got = append(got, [3]string{l.Address, l.StarterName, fd})
+		told := socket.Told{Dialects: []socket.Dialect{socket.StartServer}, Sockets: []socket.Passed{{Address: l.Address, Starter: l.StarterName}}}
+		name, _, _ := strings.Cut(strings.TrimPrefix(told.Environment()[0], "SERVER_STARTER_PORT="), "=")
+		got = append(got, [3]string{l.Address, name, fd})
 		if udp := strings.HasPrefix(l.Address, "udp:"); udp == (l.Backlog == 7) {
 			t.Errorf("the backlog of %s is %d", l.Address, l.Backlog)
 		}
@@ -55,7 +72,8 @@ func TestPortsAreNamedAsTheReferenceNamesThem(t *testing.T) {
 	want := [][3]string{
 		{"0.0.0.0:8080", "8080", ""}, {"127.0.0.1:8081", "127.0.0.1:8081", ""}, {"[::1]:8082", "[::1]:8082", ""}, {"127.0.0.1:8083", "127.0.0.1:8083", ""},
 		{"udp:0.0.0.0:53", "53", ""}, {"udp:localhost:54", "localhost:54", ""}, {"0.0.0.0:8084", "8084", "0"}, {"0.0.0.0:8085", "8085", "10"},
-		{"0.0.0.0:8086", "0.0.0.0:8086", ""}, {"unix:" + filepath.Join(o.WorkDir, "web.sock"), "./web.sock", ""}, {"unix:/run/web.sock", "/run/web.sock", ""},
+		{"0.0.0.0:8086", "0.0.0.0:8086", ""}, {"0.0.0.0:8087", "08087", ""},
+		{"unix:" + filepath.Join(o.WorkDir, "web.sock"), "./web.sock", ""}, {"unix:/run/web.sock", "/run/web.sock", ""},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%v, want\n%v", got, want)
@@ -75,14 +93,16 @@ func TestTheDefaultsAreThoseOfTheReference(t *testing.T) {
 	}
 }
 
-func TestFlagsWinOverTheEnvironmentAndEnvdirWinsOverBoth(t *testing.T) {
-	o := options(t, "KILL_OLD_DELAY=7", "ENABLE_AUTO_RESTART=1", "AUTO_RESTART_INTERVAL=100")
+func TestOptionsWinOverTheEnvironmentAndEnvdirOverBoth(t *testing.T) {
+	o := options(t)
+	o.setenv("KILL_OLD_DELAY=7", "ENABLE_AUTO_RESTART=1", "AUTO_RESTART_INTERVAL=100")
 	if p := loaded(t, o); p.Reload.Soak != 7*time.Second || p.Reload.Every != 100*time.Second {
 		t.Errorf("by the environment reload is %+v", p.Reload)
 	}
-	o.KillOldDelay, o.KillOldDelayGiven, o.EnvDir = 3, true, "env"
+	o.Set(getopt.Option{Name: "kill-old-delay"}, "3")
+	o.Set(getopt.Option{Name: "envdir"}, "env")
 	if p := loaded(t, o); p.Reload.Soak != 3*time.Second || p.Environment[killOldDelay] != "3" || p.EnvironmentDir != "" {
-		t.Errorf("by a flag it is %+v, and the worker has %v", p.Reload, p.Environment)
+		t.Errorf("by an option it is %+v, and the worker has %v", p.Reload, p.Environment)
 	}
 	if err := os.Mkdir(filepath.Join(o.WorkDir, "env"), 0o755); err != nil {
 		t.Fatal(err)
@@ -97,46 +117,52 @@ func TestFlagsWinOverTheEnvironmentAndEnvdirWinsOverBoth(t *testing.T) {
 	}
 }
 
-func TestOldWorkersWaitFiveSecondsWhereWorkersAreRestartedByThemselves(t *testing.T) {
-	o := options(t)
-	o.EnableAutoRestart = true
-	if p := loaded(t, o); p.Reload.Every != 6*time.Minute || p.Reload.Soak != 5*time.Second {
+func TestAutoRestartKeepsOldWorkersForFiveSeconds(t *testing.T) {
+	if p := loaded(t, options(t, "--enable-auto-restart")); p.Reload.Every != 6*time.Minute || p.Reload.Soak != 5*time.Second {
 		t.Errorf("reload is %+v", p.Reload)
 	}
 }
 
-func TestWhatIsWrongIsSaidOfTheFlag(t *testing.T) {
-	for want, change := range map[string]func(*Options){
-		"--signal-on-hup=NOPE: \"NOPE\" is no signal":        func(o *Options) { o.SignalOnHUP = "NOPE" },
-		"--port=70000: the port of":                          func(o *Options) { o.Port = []string{"70000"} },
-		"--port=80=2: fd 2 cannot be a listener's":           func(o *Options) { o.Port = []string{"80=2"} },
-		"invalid ``port'' value:web":                         func(o *Options) { o.Port = []string{"web"} },
-		"invalid ``port'' value::80":                         func(o *Options) { o.Port = []string{":80"} },
-		"--port=[::1]:80: ":                                  func(o *Options) { o.Port = []string{"[::1]:80", "[::1]:80"} },
-		"--path=a;b: the path cannot travel":                 func(o *Options) { o.Path = []string{"a;b"} },
-		"--ready=soon: ":                                     func(o *Options) { o.Ready = "soon" },
-		"--ready=http: write such as":                        func(o *Options) { o.Ready = "http" },
-		"--ready=notify=now: notify takes nothing":           func(o *Options) { o.Ready = "notify=now" },
-		"--ready=tcp=localhost:80: reaches the listener":     func(o *Options) { o.Port, o.Ready = []string{"127.0.0.1:80"}, "tcp=localhost:80" },
-		"--stop-timeout=1x: ":                                func(o *Options) { o.StopTimeout = "1x" },
-		"--set=reload.sok=1: unknown key: did you mean soak": func(o *Options) { o.Set = []string{"reload.sok=1"} },
-		"--set=command=1: ":                                  func(o *Options) { o.Set = []string{"command=1"} },
-		"--set=x: write KEY=VALUE":                           func(o *Options) { o.Set = []string{"x"} },
-		"KILL_OLD_DELAY=soon is no number of seconds":        func(o *Options) { o.Getenv = options(t, "KILL_OLD_DELAY=soon").Getenv },
-		"server program not specified":                       func(o *Options) { o.Command = nil },
+func TestMistakesNameTheOption(t *testing.T) {
+	for want, flags := range map[string][]string{
+		"--signal-on-hup=NOPE: \"NOPE\" is":                  {"--signal-on-hup=NOPE"},
+		"--port=70000: the port of":                          {"--port=70000"},
+		"--port=80=2: fd 2 cannot be a listener's":           {"--port=80=2"},
+		"--port=web: invalid ``port'' value:web":             {"--port=web"},
+		"--port=:80: invalid ``port'' value::80":             {"--port=:80"},
+		"--port=[::1]:80: ":                                  {"--port=[::1]:80", "--port=[::1]:80"},
+		"--backlog=-1: ":                                     {"--port=80", "--backlog=-1"},
+		"--path=a;b: SERVER_STARTER_PORT cannot hold":        {"--path=a;b"},
+		"--ready=soon: ":                                     {"--ready=soon"},
+		"--ready=http: http needs a value":                   {"--ready=http"},
+		"--ready=notify=now: notify takes no value":          {"--ready=notify=now"},
+		"--ready=tcp=localhost:80: reaches the listener":     {"--port=127.0.0.1:80", "--ready=tcp=localhost:80"},
+		"--stop-timeout=1x: ":                                {"--stop-timeout=1x"},
+		"--set=reload.sok=1: unknown key: did you mean soak": {"--set=reload.sok=1"},
+		"--set=command=1: ":                                  {"--set=command=1"},
+		"--set=x: not a KEY=VALUE":                           {"--set=x"},
 	} {
-		o := options(t)
-		change(o)
-		if _, err := o.Load(); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := options(t, flags...).Load(); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 }
 
-func TestOtherKeysAreSetWordForWord(t *testing.T) {
+func TestMistakesOutsideOptionsAreRejected(t *testing.T) {
 	o := options(t)
-	o.Set = []string{`reload.preflight = ["./web", "-t"]`, `ready.timeout="9s"`, `hooks.after_reload=["true"]`}
-	o.Ready, o.StopTimeout = "http=http://127.0.0.1:9/", "30s"
+	o.setenv("KILL_OLD_DELAY=soon")
+	if _, err := o.Load(); err == nil || !strings.Contains(err.Error(), "KILL_OLD_DELAY=soon: must be a number of seconds") {
+		t.Errorf("got %v", err)
+	}
+	o.Command = nil
+	if _, err := o.Load(); !errors.Is(err, ErrNoCommand) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestSetPassesKeysOnAndTheCommandStaysVerbatim(t *testing.T) {
+	o := options(t, `--set=reload.preflight = ["./web", "-t"]`, `--set=ready.timeout="9s"`, `--set=hooks.after_reload=["true"]`,
+		"--ready=http=http://127.0.0.1:9/", "--stop-timeout=30")
 	o.Command = []string{"./w\xff", "{fd:x}", "{slot}", ""}
 	p := loaded(t, o)
 	if len(p.Reload.Preflight) != 2 || p.Ready.Timeout != 9*time.Second || p.Ready.URL != "http://127.0.0.1:9/" || p.Stop.Steps[0].Wait != 30*time.Second {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// lines makes a text of n lines that differ by their number.
+// lines returns n lines that differ by their number.
 func lines(format string, n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -16,8 +16,8 @@ func lines(format string, n int) string {
 	return b.String()
 }
 
-// TestHostileSourcesEndSoon: what would multiply is bounded. Without a bound each of these takes minutes and gigabytes.
-func TestHostileSourcesEndSoon(t *testing.T) {
+// TestHugeSourcesAreConvertedOrRejectedSoon has sources of at most a megabyte whose results would take minutes and gigabytes.
+func TestHugeSourcesAreConvertedOrRejectedSoon(t *testing.T) {
 	const soon = time.Minute // they take a second at most, but the machine may be busy
 	variables := lines("A%d=1,", 9000)
 	for name, s := range map[string]Source{
