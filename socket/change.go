@@ -53,3 +53,14 @@ func (l *listener) mayGrow(ln *lane, w Want) error {
 	}
 	return nil
 }
+
+// mayAdd says why w cannot be opened beside a listener at the same address that had another interface, or none.
+func (t *Table) mayAdd(w Want) error {
+	for _, l := range t.listeners {
+		if r := l.newest().r; r.at == w.at && r.Site() != "" && r.Interface != w.Interface && (r.Interface == "" || w.Interface == "") {
+			return &ChangeError{w.Spec, "interface", "one socket on every interface keeps others from the port",
+				"restart supervisord, or take the listener out for one reload: connections are refused meanwhile"}
+		}
+	}
+	return nil
+}

@@ -327,6 +327,7 @@ func TestChangesThatTheKernelDoesNotAllowSayTheRemedy(t *testing.T) {
 		"per_slot":   {Spec{Address: "127.0.0.1:0", PerSlot: true}, nonBlock, "nonblock", "stop"},
 		"reuse_port": {Spec{Address: "127.0.0.1:0", ReusePort: true}, nonBlock, "nonblock", "stop"},
 		"rolling":    {Spec{Address: "127.0.0.1:0"}, func(w *Want) { w.NonBlock, w.Together = true, false }, "nonblock", `strategy = "all"`},
+		"interface":  {Spec{Address: freePort(t)}, func(w *Want) { w.Interface = "lo" }, "interface", "restart supervisord"},
 		"ipv6_only":  {Spec{Address: ":0"}, func(w *Want) { w.at.dual = false }, "ipv6_only", "restart supervisord"},
 	} {
 		table := newTable(t)

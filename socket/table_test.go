@@ -127,12 +127,6 @@ func TestUnixModeChangesInPlace(t *testing.T) {
 	}
 }
 
-func TestInterfaceOfALiveAddressSaysWhoHasIt(t *testing.T) {
-	address := freePort(t)
-	table, _, _ := opened(t, Spec{Address: address})
-	refuses(t, table, want(t, Spec{Address: address, Interface: "lo"}), "on lo: address already in use", "supervisord itself has it")
-}
-
 func TestRemovedListenerClosesWhenTheLastGenerationIsReleased(t *testing.T) {
 	spec, path := onDisk(t)
 	table, w, fd := opened(t, spec)

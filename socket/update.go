@@ -117,6 +117,8 @@ func (u *update) stage(w Want) error {
 		if err := u.choose(&s); err != nil {
 			return err
 		}
+	} else if err := u.table.mayAdd(w); err != nil {
+		return err
 	}
 	if s.lane != nil {
 		if err := u.retune(s); err != nil {
