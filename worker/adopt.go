@@ -203,7 +203,11 @@ func (w *Worker) adopt(a Adoption) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.process.pid, w.process.pidfd, w.process.child, w.process.group = pid, pidfd, child, a.State.Group
-	if status == nil && !child {
+	switch {
+	case status != nil:
+	case child:
+		w.watchChild()
+	default:
 		if err := w.watchEnd(); err != nil {
 			return err
 		}
@@ -215,10 +219,7 @@ func (w *Worker) adopt(a Adoption) error {
 	}
 	l.children[pid] = w
 	l.pids.Store(pid, w)
-	select {
-	case l.chld <- syscall.SIGCHLD: // it may be a zombie that the reaper waits to give to somebody
-	default:
-	}
+	l.wakeReaper() // it may be a zombie that the reaper waits to give to somebody
 	return nil
 }
 

@@ -98,10 +98,7 @@ func NewLauncher(dir string, options ...Option) (*Launcher, error) {
 		l.groups = findGroups()
 	}
 	signal.Notify(l.chld, syscall.SIGCHLD)
-	select {
-	case l.chld <- syscall.SIGCHLD: // what ended before this
-	default:
-	}
+	l.wakeReaper() // for what ended before this
 	l.tasks.Go(l.reapAll)
 	l.tasks.Go(l.watchStrays)
 	l.tasks.Go(func() { l.poll.run(&l.gate) })

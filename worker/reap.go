@@ -16,6 +16,30 @@ func (l *Launcher) reapAll() {
 	}
 }
 
+// wakeReaper says that there may be something to reap.
+func (l *Launcher) wakeReaper() {
+	select {
+	case l.chld <- syscall.SIGCHLD:
+	default:
+	}
+}
+
+// watchChild has the reaper woken when the process ends. SIGCHLD alone is not enough: the kernel gives it to the thread that has forked,
+// and while that one is stuck, as on a disk that hangs, nobody gets it. w.mu is held.
+func (w *Worker) watchChild() {
+	if w.process.pidfd < 0 {
+		return
+	}
+	s, err := w.launcher.poll.add(w.process.pidfd, true, w.locked(func() {
+		if !w.process.ended {
+			w.launcher.wakeReaper()
+		}
+	}))
+	if err == nil { // otherwise there is still SIGCHLD
+		w.process.exit = s
+	}
+}
+
 func (l *Launcher) reap() {
 	for collected := false; ; collected = true {
 		l.gate.RLock()

@@ -3,6 +3,7 @@ package worker
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,6 +45,18 @@ func TestOrphansAreReapedAndNoStatusIsLost(t *testing.T) {
 	}
 	if orphans.Load() == 0 {
 		t.Error("no orphan was seen")
+	}
+}
+
+func TestEndIsNoticedThoughSIGCHLDIsLost(t *testing.T) {
+	l := launcher(t)
+	signal.Stop(l.chld)
+	for range 10 {
+		s := start(t, l, shell("exit 3"))
+		must[Spawned](s)
+		if e := must[Exited](s); e.Status.ExitStatus() != 3 {
+			t.Error(e)
+		}
 	}
 }
 

@@ -27,9 +27,10 @@ func (w *Worker) Signal(sig syscall.Signal, group bool) error {
 	return w.deliver(d)
 }
 
-// forked makes up for a KILL that came before there was a process. w.mu is held.
+// forked takes the process over, and makes up for a KILL that came before there was a process. w.mu is held.
 func (w *Worker) forked(pid, pidfd int) {
 	w.process.pid, w.process.pidfd, w.process.child = pid, pidfd, true
+	w.watchChild()
 	for _, d := range w.process.early {
 		if d.Signal == syscall.SIGKILL {
 			w.deliver(d)

@@ -42,7 +42,7 @@ type process struct {
 	running bool        // the command was executed
 	ended   bool        // nothing may be sent to pid any more
 	early   []Pending   // signals that wait for running
-	exit    *source     // the pidfd of a process that is no child
+	exit    *source     // the pidfd, while it is watched
 	grace   *time.Timer // until when the status of such a process may still be learned
 	group   string      // the path of its control group; "": it has none
 	killed  bool        // KILL was sent
