@@ -169,3 +169,17 @@ func TestGrandchildThatKeepsThePipeOpenDoesNotDelayTheEnd(t *testing.T) {
 	for <-reaped != pid {
 	}
 }
+
+func TestEndIsPostedThoughWhoeverTakesTheOutputHangs(t *testing.T) {
+	l, hangs := launcher(t), make(chan struct{})
+	spec := shell("echo out; echo err >&2; exit 6")
+	spec.Stdout, spec.Stderr = Output{Kind: Capture}, Output{Kind: Capture}
+	spec.Captured = func(string, int, []byte) { <-hangs }
+	s := start(t, l, spec)
+	must[Spawned](s)
+	if e := must[Exited](s); e.Status.ExitStatus() != 6 {
+		t.Errorf("%s", e)
+	}
+	close(hangs)
+	s.w.side.Wait()
+}

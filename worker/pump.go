@@ -206,8 +206,11 @@ func (w *Worker) tail() []string {
 	return nil
 }
 
+// last is nil while the pump hangs: see sideTimeout.
 func (p *pump) last() []string {
-	p.mu.Lock()
+	if !p.mu.TryLock() {
+		return nil
+	}
 	defer p.mu.Unlock()
 	return p.tail.lines()
 }

@@ -78,18 +78,22 @@ func (s *Spool) Put(lines []byte) {
 func (s *Spool) put(lines []byte) (loss Loss) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.ended { // what report says of it would be lost, too
+		s.lose(Lines(lines))
+		return Loss{}
+	}
 	waiting := s.inHand + len(s.buffer)
 	if s.full && waiting <= Size/2 {
 		s.full = false
 		loss = s.loss()
 	}
-	if !s.full && !s.ended && waiting+len(lines) <= Size {
+	if !s.full && waiting+len(lines) <= Size {
 		s.buffer = append(s.buffer, lines...)
 		s.rouse()
 		return loss
 	}
 	s.lose(Lines(lines))
-	if !s.full && !s.failing && !s.ended {
+	if !s.full && !s.failing {
 		loss = s.loss()
 		loss.Goes = true
 	}

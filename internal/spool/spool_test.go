@@ -209,3 +209,18 @@ func TestOneSpoolWritesAfterAnother(t *testing.T) {
 		}
 	})
 }
+
+func TestLinesAfterTheEndAreCountedAndNotReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := &place{}, &losses{}
+		s := New(p, nil, &l.lost, l.report)
+		s.End()
+		<-s.Done()
+		for range 3 {
+			s.Put([]byte("late\n"))
+		}
+		if got := l.take(); len(got) > 0 || l.lost.Load() != 3 || p.got() != "" {
+			t.Errorf("%+v, %d lost, %q arrived", got, l.lost.Load(), p.got())
+		}
+	})
+}

@@ -340,6 +340,24 @@ func onlyJSON(r io.Reader) io.Reader {
 	return out
 }
 
+func TestLogCommandThatDoesNotReadStopsNothing(t *testing.T) {
+	t.Parallel()
+	m := lab.PrepareStarter(t)
+	m.StartServer("--port=0", "--interval=1", "--status-file={dir}/status", "--log-file=| while [ ! -e {dir}/end ]; do sleep 0.05; done",
+		"--", "sh", "-c", "yes & trap 'kill $!; exit' TERM; wait")
+	generation := func(n int) func() bool {
+		return func() bool { return strings.HasPrefix(lab.Text(m.Path("status")), fmt.Sprintf("%d:", n)) }
+	}
+	for n := 1; n <= 4; n++ {
+		m.Until(fmt.Sprintf("generation %d serves", n), generation(n))
+		m.Signal(syscall.SIGHUP)
+	}
+	m.Signal(syscall.SIGTERM)
+	m.Until("the workers have gone", func() bool { return !lab.Exists(m.Path("status")) })
+	m.File("end", "")
+	m.Ends(0)
+}
+
 func TestLogNeverFollowsALinkOfTheWorkersUser(t *testing.T) {
 	t.Parallel()
 	lab.NeedRoot(t, "run a worker as another user")
