@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/worker"
 )
@@ -27,6 +28,7 @@ import (
 type Orphans struct {
 	OrphanSearch
 	processes []*orphan
+	looks     foreign.Looks
 }
 
 // OrphanSearch says whose orphans a supervisor looks for.
@@ -88,7 +90,7 @@ func (s *Orphans) look(pid int) {
 	if o == nil {
 		return
 	}
-	env := environOf(pid)
+	env := s.environOf(pid)
 	path := env["NOTIFY_SOCKET"]
 	if !strings.HasPrefix(path, filepath.Join(s.RuntimeDir, "notify.")) || env[configVariable] != s.Config ||
 		!s.trusted(pid, path) || !sameNamespace(pid) || listened(path) {
@@ -99,9 +101,10 @@ func (s *Orphans) look(pid int) {
 	s.processes = append(s.processes, o)
 }
 
-// environOf is the environment that a process was executed with; nothing, where it must not be read.
-func environOf(pid int) map[string]string {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+// environOf is the environment that a process was executed with; nothing, where it must not be read, or the process keeps it from being
+// read.
+func (s *Orphans) environOf(pid int) map[string]string {
+	text, err := s.looks.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	env := map[string]string{}
 	if err != nil {
 		return env
@@ -203,7 +206,7 @@ func (s *Orphans) Take(h *Handover) {
 			continue
 		}
 		o := newOrphan(pid, pidfd)
-		o.program = environOf(pid)["SUPERVISORD_PROGRAM"]
+		o.program = s.environOf(pid)["SUPERVISORD_PROGRAM"]
 		s.processes = append(s.processes, o)
 	}
 	for _, o := range s.processes {
