@@ -202,7 +202,7 @@ func noProgram(name string, known []string) error {
 // Awaited returns the number of the newest generation that was asked for: the one that follows the trial, or the wait, if one is due,
 // else the trial, else the one that serves.
 func (p *Program) Awaited() int {
-	if p.Again != nil || p.State() == Waiting && p.Serving == nil {
+	if p.Again != nil || p.Serving == nil && p.State() == Waiting {
 		return p.LastGeneration + 1
 	}
 	return p.LastGeneration
@@ -225,8 +225,13 @@ func (s *Supervisor) programAsked(r ProgramRequest) (Ticket, error) {
 			return Ticket{Program: p.core.Name, Generation: p.core.LastGeneration, Instance: s.instance, Stopped: true}, nil
 		}
 	}
+	tried := p.core.LastGeneration
 	err := s.give(p, r.Event, r.AskedBy)
-	return s.ticket(p), err
+	ticket := s.ticket(p)
+	if _, promoted := r.Event.(Promote); promoted {
+		ticket.Generation = tried // also when a reload follows the canary
+	}
+	return ticket, err
 }
 
 func (s *Supervisor) ticket(p *program) Ticket {

@@ -86,9 +86,9 @@ func TestGenerationWhoseFilesHangFailsToBePrepared(t *testing.T) {
 			s.super.programs["web"].lookups <- struct{}{} // they hang
 		}
 		s.hup()
-		last := s.super.programs["web"].last
-		if last == nil || last.Served || last.Report.Step != "prepare" || !strings.Contains(last.Report.Reason, "still hang") {
-			t.Errorf("the reload ended with %+v", last)
+		r := s.super.programs["web"].core.reloadOf(2)
+		if r == nil || r.Outcome != Preflight || r.Failure.Step != stepPrepare || !strings.Contains(r.Failure.Reason, "still hang") {
+			t.Errorf("the record of the reload is %+v", r)
 		}
 		s.count(1)
 	}, testProgram(t, "web"))

@@ -53,7 +53,12 @@ func (p *Program) promoteCanary(by string) {
 	if t == nil || t.Canary == 0 {
 		return
 	}
-	p.report(Report{Kind: CanaryPromoted, Generation: t.Number, Serving: p.servingNumber(), AskedBy: by})
+	promoted := Report{Kind: CanaryPromoted, Generation: t.Number, Serving: p.servingNumber(), AskedBy: by}
+	if r := p.reloadOf(t.Number); r != nil {
+		r.Outcome = Pending
+		promoted.Reload = r.Copy()
+	}
+	p.report(promoted)
 	t.Canary, t.HeldTill = 0, time.Time{}
 	if p.Candidate != nil {
 		p.Config, p.Candidate = p.Candidate, nil

@@ -34,6 +34,12 @@ func (p *Program) Rebase(then, now time.Time) {
 
 func (p *Program) times() []*time.Time {
 	all := []*time.Time{&p.AgainAt, &p.TriedAt, &p.RetryAt, &p.ChangedAt}
+	for _, r := range p.Reloads {
+		all = append(all, &r.Began, &r.Spawned, &r.Ready, &r.Decided, &r.Ended, &r.Retired, &r.Gone)
+	}
+	if s := p.LastStop; s != nil {
+		all = append(all, &s.Began, &s.Ended)
+	}
 	for _, g := range p.Generations() {
 		all = append(all, &g.HeldTill, &g.Began, &g.Spawned, &g.Served, &g.Retired)
 		for i := range g.Slots {

@@ -28,7 +28,7 @@ func (s *Supervisor) commandAsked(r CommandRequest) (*Command, error) {
 	for _, number := range []int{r.Generation, p.core.servingNumber()} {
 		for _, cg := range p.core.Generations() {
 			g := p.generations[cg.Number]
-			if c.Spec == nil && cg.Number == number && g != nil && g.snapshot != nil && cg.Prepared && (cg.Failure == nil || cg.Failure.Step != "prepare") {
+			if c.Spec == nil && cg.Number == number && g != nil && g.snapshot != nil && cg.Prepared && (cg.Failure == nil || cg.Failure.Step != stepPrepare) {
 				c.Spec = g.snapshot.command(cg.Config)
 			}
 		}

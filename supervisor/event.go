@@ -107,15 +107,23 @@ type Exit struct {
 
 // Failure is why a trial failed.
 type Failure struct {
-	Worker  int // 0: no worker in particular
-	Slot    int
-	PID     int
-	AskedBy string // who gave it up
-	Step    string // prepare, preflight, exec, user, …, start, ready, soak, serve
-	Reason  string
-	Wait    int // see Exit
-	Tail    []string
+	Step    string   `json:"step"` // prepare, preflight, exec, user, …, start, ready, soak, serve, abort
+	Reason  string   `json:"reason"`
+	AskedBy string   `json:"asked_by,omitempty"` // who gave it up
+	Worker  int      `json:"worker,omitempty"`   // 0: no worker in particular
+	Slot    int      `json:"slot"`
+	PID     int      `json:"pid,omitempty"`
+	Wait    int      `json:"-"`              // see Exit
+	Tail    []string `json:"tail,omitempty"` // its last lines of stderr
 }
+
+// The steps of a failure that are not those of a spawn.
+const (
+	stepPrepare   = "prepare"
+	stepPreflight = "preflight"
+	stepReady     = "ready"
+	stepAbort     = "abort" // it was given up
+)
 
 func (Start) event()      {}
 func (Reload) event()     {}

@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -13,7 +12,7 @@ func (r Report) level() zapcore.Level {
 	switch r.Kind {
 	case TrialFailed:
 		return zapcore.ErrorLevel
-	case ReloadRetry, ReloadHeld, ReloadFull, ReloadDamped, CanaryRefused, WorkerDied, WorkerLate, WorkerKilled, WorkerLeaving, StartRetry, SlotRetry:
+	case ReloadRetry, ReloadDropped, ReloadHeld, ReloadFull, ReloadDamped, CanaryRefused, WorkerDied, WorkerLate, WorkerKilled, WorkerLeaving, StartRetry, SlotRetry:
 		return zapcore.WarnLevel
 	case WorkerSpawned, WorkerStopping:
 		return zapcore.DebugLevel
@@ -24,30 +23,12 @@ func (r Report) level() zapcore.Level {
 // report tells everyone of a report. In the log it is one event, one line, one fixed sentence plus fields.
 func (s *Supervisor) report(p *program, r Report) {
 	s.publish(Update{time.Now(), p.core.Name, r})
-	if r.Kind == GenerationServes || r.Kind == TrialFailed {
-		p.last = &Outcome{Generation: r.Generation, Served: r.Kind == GenerationServes, At: time.Now(), Report: r}
-	}
-	p.remember(r)
 	if s.Report != nil {
 		s.Report(p.core.Config, r)
 		return
 	}
 	if e := s.Log.Check(r.level(), string(r.Kind)); e != nil {
 		e.Write(r.fields(p.core.Name)...)
-	}
-}
-
-// remembered is how many reports a status can tell.
-const remembered = 16
-
-// remember keeps what decides over generations.
-func (p *program) remember(r Report) {
-	switch r.Kind {
-	case TrialBegan, GenerationServes, TrialFailed, GenerationGone, ProgramStopped:
-		p.recent = append(p.recent, r)
-		if len(p.recent) > remembered {
-			p.recent = slices.Delete(p.recent, 0, len(p.recent)-remembered)
-		}
 	}
 }
 

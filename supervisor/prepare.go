@@ -62,7 +62,7 @@ func (s *Supervisor) look(ctx context.Context, lookups calls, c *config.Program,
 		err = snap.open(ctx, c, log, e)
 	}
 	if err != nil {
-		return snap, &Failure{Step: "prepare", Reason: err.Error()}
+		return snap, &Failure{Step: stepPrepare, Reason: err.Error()}
 	}
 	if len(c.Reload.Preflight) == 0 {
 		return snap, nil
@@ -98,9 +98,9 @@ func lookUpWithin(ctx context.Context, lookups calls, c *config.Program) (*snaps
 
 func preflightFailure(err error) *Failure {
 	if e, ok := errors.AsType[*worker.RunError](err); ok {
-		return &Failure{Step: "preflight", Reason: e.Reason(), Tail: e.Exited.Tail}
+		return &Failure{Step: stepPreflight, Reason: e.Reason(), Tail: e.Exited.Tail}
 	}
-	return &Failure{Step: "preflight", Reason: err.Error()}
+	return &Failure{Step: stepPreflight, Reason: err.Error()}
 }
 
 // lookUp finds out everything but the log files.

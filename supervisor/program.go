@@ -34,7 +34,8 @@ type Program struct {
 	LastGeneration int       // numbers are never used twice
 	LastWorker     int
 
-	HaltedBy string // who asked for the stop, where the goal is Halt
+	Reloads  []*ReloadRecord `json:",omitempty"` // the last ones, oldest first
+	LastStop *StopRecord     `json:",omitempty"`
 
 	actions []Action // what the current Step has decided so far
 	starter string   // who asked for the start that the current Step is about

@@ -21,6 +21,9 @@ type history struct {
 	shutOff bool
 	canary  Reload    // that was begun as the trial, and that nobody has promoted; Canary 0: none
 	till    time.Time // when it is promoted by itself; zero: never
+
+	decided  map[int]ReloadRecord // by generation, as they were decided, and then as they ended
+	promised int                  // the newest number that somebody may wait for
 }
 
 func drawConfig(t *rapid.T) *config.Program {
@@ -143,7 +146,67 @@ func (h *history) step(e Event) {
 	h.checkCanary(&was, e)
 	h.checkReload(&was, e)
 	h.checkOneAtATime(actions)
+	h.checkReloads(actions)
 	h.checkState()
+}
+
+// checkReloads: every number that was promised has a record, a record gets exactly one outcome, and whatever changes one says so.
+func (h *history) checkReloads(actions []Action) {
+	for _, a := range actions {
+		if r, ok := a.(Report); ok && r.Reload != nil && !r.Reload.Outcome.Open() {
+			h.checkDecided(*r.Reload)
+		}
+	}
+	known := map[int]bool{}
+	for _, r := range h.p.Reloads {
+		if known[r.Generation] {
+			h.Fatalf("generation %d has two records", r.Generation)
+		}
+		known[r.Generation] = true
+		told := h.decided[r.Generation]
+		switch trial := h.p.Trial != nil && h.p.Trial.Number == r.Generation; {
+		case trial != r.Outcome.Open():
+			h.Fatalf("generation %d is on trial: %v, and its reload is %s", r.Generation, trial, r.Outcome)
+		case !trial && (told.Outcome != r.Outcome || !told.Ended.Equal(r.Ended)):
+			h.Fatalf("the record of generation %d is %+v, and nobody was told: %+v", r.Generation, r, told)
+		case !trial && r.Ended.IsZero() != h.lives(r.Goes()):
+			h.Fatalf("generation %d lives: %v, and the reload that waits for its end is %+v", r.Goes(), h.lives(r.Goes()), r)
+		}
+	}
+	for n := max(1, h.p.LastGeneration-keptReloads+1); n <= h.p.LastGeneration; n++ {
+		if !known[n] {
+			h.Fatalf("nothing is known of generation %d", n)
+		}
+	}
+	if h.promised > h.p.Awaited() {
+		h.Fatalf("generation %d was promised, and %d is awaited", h.promised, h.p.Awaited())
+	}
+	h.promised = h.p.Awaited()
+}
+
+func (h *history) checkDecided(r ReloadRecord) {
+	before, known := h.decided[r.Generation]
+	switch {
+	case known && !before.Ended.IsZero():
+		h.Fatalf("the reload of generation %d has ended and is told again: %+v", r.Generation, r)
+	case known && (before.Outcome != r.Outcome || !before.Decided.Equal(r.Decided)):
+		h.Fatalf("the reload of generation %d was %+v, and is %+v", r.Generation, before, r)
+	case r.Decided.IsZero():
+		h.Fatalf("it is not known when %+v was decided", r)
+	}
+	if h.decided == nil {
+		h.decided = map[int]ReloadRecord{}
+	}
+	h.decided[r.Generation] = r
+}
+
+func (h *history) lives(generation int) bool {
+	for _, g := range h.p.Generations() {
+		if g.Number == generation {
+			return true
+		}
+	}
+	return false
 }
 
 // overLimit is a reason that only OverLimit has here.

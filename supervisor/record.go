@@ -62,9 +62,7 @@ type ProgramRecord struct {
 	Listeners   []socket.Resolved // of Core.Config
 	Generations []GenerationRecord
 	Removed     bool      `json:",omitempty"`
-	DownSince   time.Time `json:",omitzero"`  // since when nothing serves
-	Last        *Outcome  `json:",omitempty"` // how the last reload ended, for a status
-	Recent      []Report  `json:",omitempty"` // and how those before did, for whoever waits for one
+	DownSince   time.Time `json:",omitzero"` // since when nothing serves
 }
 
 // GenerationRecord is what was looked up and opened for one generation.
@@ -194,7 +192,7 @@ func (s *Supervisor) record() *Record {
 	st := &Record{Version: recordVersion, Instance: s.instance, Settings: s.config, Files: s.sources, NonBlocking: s.nonBlocking(), Clock: readClock(time.Now())}
 	for _, name := range slices.Sorted(maps.Keys(s.programs)) {
 		p := s.programs[name]
-		ps := ProgramRecord{Core: p.core, Listeners: p.listeners, Removed: p.removed, DownSince: p.downSince, Last: p.last, Recent: p.recent}
+		ps := ProgramRecord{Core: p.core, Listeners: p.listeners, Removed: p.removed, DownSince: p.downSince}
 		for _, cg := range p.core.Generations() {
 			ps.Generations = append(ps.Generations, p.generationRecord(cg))
 		}

@@ -441,11 +441,9 @@ func TestRestoredSupervisorKnowsHowTheLastReloadEnded(t *testing.T) {
 	})
 	restored(t, h, web, func(s *stage, _ *adopting) {
 		st := s.super.Status().Programs[0]
-		if st.LastReload == nil || st.LastReload.Served || st.LastReload.Generation != 2 || st.LastReload.Report.Step != "start" {
-			t.Errorf("the last reload is %+v", st.LastReload)
-		}
-		if n := len(st.Recent); n < 3 || st.Recent[n-1].Kind != GenerationGone || st.Recent[n-2].Kind != TrialFailed {
-			t.Errorf("it knows of %+v", st.Recent)
+		r := st.FindReload(2)
+		if r == nil || r.Outcome != WorkerDown || r.Failure.Step != "start" || r.Ended.IsZero() {
+			t.Errorf("the record of the reload is %+v", r)
 		}
 	})
 }
@@ -462,8 +460,8 @@ func TestReloadWhoseConfigurationWasBeingReadIsBegunByTheNextImage(t *testing.T)
 	restored(t, h, web, func(s *stage, _ *adopting) {
 		s.count(2)
 		s.workers()[1].ready()
-		if got := s.super.Status().Programs[0].LastReload; got.Generation != 2 || !got.Served || got.Report.Reason != "HUP" {
-			t.Errorf("the last reload is %+v", got)
+		if got := s.super.Status().Programs[0].FindReload(2); got == nil || got.Outcome != Serves || got.Reason != "HUP" {
+			t.Errorf("the record of the reload is %+v", got)
 		}
 	})
 }

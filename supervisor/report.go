@@ -29,6 +29,14 @@ type Report struct {
 	After      time.Duration `json:"after_ns,omitempty"` // how long it will be from now
 	Killed     int           `json:"killed,omitempty"`   // workers of the generation that had to be killed
 	Drained    bool          `json:"drained,omitempty"`  // of GenerationServes: nothing of the generation before lives
+
+	Reload *ReloadRecord `json:"reload,omitempty"` // how the reload goes that this is about, where it changes that
+	Stop   *StopRecord   `json:"stop,omitempty"`   // of ProgramStopped
+}
+
+// Decides reports whether the reload got its outcome as this happened.
+func (r *Report) Decides() bool {
+	return r.Reload != nil && !r.Reload.Outcome.Open() && r.Kind != GenerationGone
 }
 
 // ReportKind says what happened. Its text is the sentence in the log.
@@ -40,6 +48,7 @@ const (
 	ReloadQueued     ReportKind = "reload during a trial: one more follows when it has ended"
 	ReloadHeld       ReportKind = "reload waits for a person: it follows when the canary is promoted or aborted"
 	ReloadFull       ReportKind = "reload waits: as many generations drain as max_draining allows"
+	ReloadDropped    ReportKind = "reload is given up before it began"
 	ReloadDamped     ReportKind = "watched files change with every generation: reloads for them are delayed"
 	CanaryPromoted   ReportKind = "canary is promoted"
 	ProgramScaled    ReportKind = "number of workers changes"

@@ -235,6 +235,7 @@ func (s *Supervisor) Restore(h *Handover) {
 	s.tellProblems(h)
 	s.restoreListeners(h.record)
 	for _, ps := range h.record.Programs {
+		ps.Core.recall()
 		h.record.rebase(ps.Core, time.Now())
 		s.restoreProgram(ps)
 	}
@@ -311,7 +312,7 @@ func (p *ProgramRecord) generation(number int) *GenerationRecord {
 
 func (s *Supervisor) restoreProgram(ps ProgramRecord) {
 	p := s.newProgram(ps.Core)
-	p.listeners, p.removed, p.last, p.recent = ps.Listeners, ps.Removed, ps.Last, ps.Recent
+	p.listeners, p.removed = ps.Listeners, ps.Removed
 	if p.downSince = ps.DownSince; p.downSince.After(time.Now()) {
 		p.downSince = time.Now() // the clock has gone back
 	}

@@ -61,12 +61,12 @@ func (p *Program) promote(now time.Time) {
 	if t == nil || len(t.Workers) < len(t.Slots) || slices.ContainsFunc(t.Workers, func(w *Worker) bool { return w.State != Ready }) {
 		return
 	}
-	old := p.Serving
+	old, record := p.Serving, p.decide(now, t, Serves)
 	p.Serving, p.Trial = t, nil
 	p.Failures, p.RetryAt = 0, time.Time{}
 	t.Served = now
 	p.do(Serve{t.Number})
-	serves := Report{Kind: GenerationServes, Generation: t.Number, Reason: t.Reason, AskedBy: t.AskedBy, Took: now.Sub(t.Began)}
+	serves := Report{Kind: GenerationServes, Generation: t.Number, Reason: t.Reason, AskedBy: t.AskedBy, Took: now.Sub(t.Began), Reload: record}
 	if old != nil {
 		serves.Serving, serves.Drained = old.Number, len(old.Workers) == 0
 		p.retire(now, old)
@@ -96,7 +96,12 @@ func (p *Program) hold(now time.Time) {
 	if t.For > 0 {
 		kind, t.HeldTill = CanaryWatched, now.Add(t.For)
 	}
-	p.report(Report{Kind: kind, Generation: t.Number, Serving: p.servingNumber(), After: t.For})
+	held := Report{Kind: kind, Generation: t.Number, Serving: p.servingNumber(), After: t.For}
+	if r := p.reloadOf(t.Number); r != nil {
+		r.Outcome = Held
+		held.Reload = r.Copy()
+	}
+	p.report(held)
 }
 
 // next begins the reload that is due: the one that had to wait, or the next try of a first start.
@@ -106,8 +111,9 @@ func (p *Program) next(now time.Time) {
 	}
 	switch at := p.nextRenewal(); {
 	case p.Again != nil && p.Again.Canary > 0: // in the record of a version that let a canary wait
-		p.report(Report{Kind: CanaryRefused, Serving: p.servingNumber(), Reason: "another generation was on trial as it was asked for", AskedBy: p.Again.AskedBy})
+		due := *p.Again
 		p.Again = nil
+		p.drop(now, due, Superseded, Report{Kind: CanaryRefused, Reason: "another generation was on trial as it was asked for"})
 	case p.Again != nil && !now.Before(p.AgainAt):
 		if !p.full() {
 			p.begin(now, *p.Again)
@@ -132,7 +138,8 @@ func (p *Program) try(now time.Time, r Reload, c *config.Program) {
 		Number: p.LastGeneration, Reason: r.Reason, AskedBy: r.AskedBy, Config: c, Began: now, Canary: r.Canary, For: r.For,
 		Slots: make([]Slot, c.Workers),
 	}
-	p.report(Report{Kind: TrialBegan, Generation: p.Trial.Number, Reason: r.Reason, AskedBy: r.AskedBy, By: r.By, Serving: p.servingNumber()})
+	p.report(Report{Kind: TrialBegan, Generation: p.Trial.Number, Reason: r.Reason, AskedBy: r.AskedBy, By: r.By, Serving: p.servingNumber(),
+		Reload: p.recordTrial(p.Trial, r.By)})
 	p.do(Prepare{p.Trial})
 }
 
@@ -280,6 +287,9 @@ func (p *Program) spawn(now time.Time, g *Generation, slot int) {
 	w.enter(Starting, now, g.Config.Ready.Timeout)
 	if g.Spawned.IsZero() {
 		g.Spawned = now
+		if r := p.reloadOf(g.Number); r != nil {
+			r.Spawned = now
+		}
 	}
 	g.Workers = append(g.Workers, w)
 	p.do(Spawn{Generation: g, Worker: w})
@@ -336,12 +346,12 @@ func (p *Program) forget(now time.Time) {
 		if len(g.Workers) > 0 {
 			return false
 		}
-		p.report(Report{Kind: GenerationGone, Generation: g.Number, Took: now.Sub(g.Retired), Killed: g.Killed})
+		p.report(Report{Kind: GenerationGone, Generation: g.Number, Took: now.Sub(g.Retired), Killed: g.Killed, Reload: p.recordGone(now, g.Number)})
 		p.do(Forget{g.Number})
 		return true
 	})
 	if before > 0 && len(p.Draining) == 0 && p.Goal == Halt {
-		p.report(Report{Kind: ProgramStopped, AskedBy: p.HaltedBy})
+		p.down(now)
 	}
 }
 

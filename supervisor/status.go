@@ -24,14 +24,14 @@ type ProgramStatus struct {
 	Summary     string             `json:"summary"`
 	Generations []GenerationStatus `json:"generations"` // the trial, the serving one, then the draining ones, oldest first
 	Listeners   []ListenerStatus   `json:"listeners"`
-	Newest      int                `json:"newest_generation"`  // the number that was given last
-	Failures    int                `json:"failures"`           // first starts that failed in a row
-	RetryAt     *time.Time         `json:"retry_at,omitempty"` // when a worker or the program is started next
-	Orphans     []int              `json:"orphans,omitempty"`  // processes of a supervisord that died, which go on until the program serves
-	Due         *DueReload         `json:"due,omitempty"`      // a reload that was asked for and has not begun
-	LastReload  *Outcome           `json:"last_reload,omitempty"`
-	StoppedBy   string             `json:"stopped_by,omitempty"` // who asked for the program to stop
-	Recent      []Report           `json:"recent"`               // how generations came and went last, oldest first: for who was not there
+	Newest      int                `json:"newest_generation"`    // the number that was given last
+	Failures    int                `json:"failures"`             // first starts that failed in a row
+	RetryAt     *time.Time         `json:"retry_at,omitempty"`   // when a worker or the program is started next
+	Orphans     []int              `json:"orphans,omitempty"`    // processes of a supervisord that died, which go on until the program serves
+	Due         *DueReload         `json:"due,omitempty"`        // a reload that was asked for and has not begun
+	Awaited     int                `json:"awaited_generation"`   // the newest number that was promised: of the reload that waits, if one does
+	Reloads     []ReloadRecord     `json:"reloads"`              // the last ones, oldest first
+	Stop        *StopRecord        `json:"stop,omitempty"`       // the last one
 	Lost        uint64             `json:"lost_lines,omitempty"` // of output that could not be written to the log files
 }
 
@@ -79,14 +79,6 @@ type ListenerStatus struct {
 	Closed   bool   `json:"closed"`    // they are refused now
 }
 
-// Outcome is how the last trial of a program ended.
-type Outcome struct {
-	Generation int       `json:"generation"`
-	Served     bool      `json:"served"`
-	At         time.Time `json:"at"`
-	Report     Report    `json:"report"`
-}
-
 // Status describes the supervisor as it is now. It is for the loop; others ask with a StatusRequest.
 func (s *Supervisor) Status() *Status {
 	s.followClock()
@@ -100,11 +92,15 @@ func (s *Supervisor) Status() *Status {
 func (s *Supervisor) programStatus(p *program) ProgramStatus {
 	st := ProgramStatus{
 		Name: p.core.Name, State: p.core.State(), Summary: s.summary(p), Generations: []GenerationStatus{}, Listeners: []ListenerStatus{},
-		Orphans: s.orphansOf(p.core.Name), Newest: p.core.LastGeneration, Failures: p.core.Failures, LastReload: p.last, Recent: append([]Report{}, p.recent...), RetryAt: some(p.core.RetryTime(time.Now())),
+		Orphans: s.orphansOf(p.core.Name), Newest: p.core.LastGeneration, Failures: p.core.Failures, Awaited: p.core.Awaited(), Reloads: []ReloadRecord{}, RetryAt: some(p.core.RetryTime(time.Now())),
 		Lost: p.logErrors.Lost(),
 	}
-	if p.core.Goal == Halt {
-		st.StoppedBy = p.core.HaltedBy
+	for _, r := range p.core.Reloads {
+		st.Reloads = append(st.Reloads, *r.Copy())
+	}
+	if s := p.core.LastStop; s != nil {
+		stop := *s
+		st.Stop = &stop
 	}
 	if r := p.core.Again; r != nil {
 		now := time.Now()

@@ -66,7 +66,7 @@ func (p *Program) start(e Start) {
 	switch p.State() {
 	case Down, ShuttingOff: // what still drains goes on draining
 		p.Goal, p.Failures, p.RetryAt = Run, 0, time.Time{}
-		p.starter, p.HaltedBy = e.AskedBy, ""
+		p.starter = e.AskedBy
 	case StartingUp, Up, Reloading, Waiting:
 	}
 }
@@ -155,12 +155,22 @@ func (p *Program) halt(now time.Time, e Stop) {
 	if p.Goal == Halt {
 		return
 	}
-	p.Goal, p.Again, p.RetryAt, p.HaltedBy = Halt, nil, time.Time{}, e.AskedBy
-	p.report(Report{Kind: ProgramStopping, Reason: e.Reason, AskedBy: e.AskedBy})
+	promised, due := p.Awaited() > p.LastGeneration, Reload{Reason: "start"}
+	if p.Again != nil {
+		due = *p.Again
+	}
+	p.Goal, p.Again, p.RetryAt = Halt, nil, time.Time{}
+	stopping := Report{Kind: ProgramStopping, Reason: e.Reason, AskedBy: e.AskedBy}
 	if g := p.Trial; g != nil {
 		p.Trial = nil
 		p.retire(now, g)
+		stopping.Reload = p.decide(now, g, Stopped)
 	}
+	p.report(stopping)
+	if promised {
+		p.drop(now, due, Stopped, Report{Kind: ReloadDropped, Reason: due.Reason})
+	}
+	p.recordStop(now, e)
 	if g := p.Serving; g != nil {
 		p.Serving = nil
 		p.retire(now, g)
@@ -175,7 +185,7 @@ func (p *Program) halt(now time.Time, e Stop) {
 		}
 	}
 	if len(p.Draining) == 0 { // otherwise the last of them to go is the end
-		p.report(Report{Kind: ProgramStopped, AskedBy: p.HaltedBy})
+		p.down(now)
 	}
 }
 
@@ -191,6 +201,9 @@ func (p *Program) retire(now time.Time, g *Generation) {
 		p.do(Abandon{g.Number})
 	}
 	g.Retired = now
+	if r := p.reloadOf(g.Number); r != nil {
+		r.Retired = now
+	}
 	p.Draining = append(p.Draining, g)
 }
 
@@ -220,6 +233,9 @@ func (p *Program) ready(now time.Time, e ReadySaid) {
 	case Starting:
 		p.report(Report{Kind: WorkerReady, Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Took: now.Sub(w.Since)})
 		w.enter(Ready, now, 0)
+		if r := p.reloadOf(g.Number); g == p.Trial && r != nil {
+			r.Ready = now
+		}
 		if soak := g.Config.Reload.Soak; g == p.Trial && p.Serving != nil && soak > 0 { // without an old one there is nothing to keep
 			w.enter(Soaking, now, soak)
 		}
@@ -273,6 +289,7 @@ func (p *Program) exited(now time.Time, e Exited) {
 		return
 	}
 	g.Workers = slices.DeleteFunc(g.Workers, func(v *Worker) bool { return v == w })
+	p.recordEnd(now, g)
 	gone := Report{Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Reason: e.Exit.Reason,
 		Step: e.Exit.Step, Tail: e.Exit.Tail, Clean: e.Exit.Clean, Wait: e.Exit.Wait}
 	switch w.State {
@@ -356,7 +373,8 @@ func (p *Program) fail(now time.Time, f Failure) {
 	g.Failure = &f
 	p.retire(now, g)
 	p.report(Report{Kind: TrialFailed, Generation: g.Number, Worker: f.Worker, Slot: f.Slot, PID: f.PID,
-		Step: f.Step, Reason: f.Reason, AskedBy: cmp.Or(f.AskedBy, g.AskedBy), Tail: f.Tail, Wait: f.Wait, Took: now.Sub(g.Began), Serving: p.servingNumber()})
+		Step: f.Step, Reason: f.Reason, AskedBy: cmp.Or(f.AskedBy, g.AskedBy), Tail: f.Tail, Wait: f.Wait, Took: now.Sub(g.Began), Serving: p.servingNumber(),
+		Reload: p.decide(now, g, failedAt(f.Step))})
 	if p.Serving != nil {
 		p.do(Serve{p.Serving.Number})
 	}
@@ -428,16 +446,13 @@ func (p *Program) expire(now time.Time) {
 
 func (p *Program) notReady(now time.Time, g *Generation, w *Worker, reason string) {
 	if g == p.Trial {
-		p.fail(now, w.failure("ready", reason, nil))
+		p.fail(now, w.failure(stepReady, reason, nil))
 		return
 	}
 	p.report(Report{Kind: WorkerLate, Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Reason: reason})
 	p.ended(now, g, w, false)
 	p.stop(now, g, w)
 }
-
-// stepAbort is the step of a trial that was given up.
-const stepAbort = "abort"
 
 // stop starts the stop plan of a worker. One that is on its way already is left alone.
 func (p *Program) stop(now time.Time, g *Generation, w *Worker) {
@@ -492,6 +507,7 @@ func (p *Program) kill(now time.Time, g *Generation, w *Worker, reason string) {
 	}
 	w.Deadline, w.Killed = time.Time{}, true
 	g.Killed++
+	p.recordKill(g, w, reason)
 	p.do(Signal{Worker: w.Number, Signal: syscall.SIGKILL, Group: true})
 	p.report(Report{Kind: WorkerKilled, Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Reason: reason})
 }

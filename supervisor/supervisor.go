@@ -117,8 +117,6 @@ type program struct {
 	generations map[int]*generation
 	workers     map[int]Handle
 	texts       map[int]string  // what workers say of themselves (STATUS=)
-	last        *Outcome        // of the last trial
-	recent      []Report        // see remember
 	downSince   time.Time       // since when nothing serves; zero: something does
 	downTimer   *time.Timer     // when a listener is to be closed; nil: none is
 	postponed   []int           // workers that are told to go when their sockets are quiet

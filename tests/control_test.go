@@ -57,7 +57,7 @@ func TestReloadExitCodes(t *testing.T) {
 		"a worker that is not ready": {strings.Replace(lab.WebWith("ready=never"), "method", "timeout = \"200ms\"\nmethod", 1),
 			nil, 12, []string{"step ready", "not ready within"}},
 		"no end in time": {lab.WebWith("boot=20s"),
-			[]string{"--timeout", "1s"}, 14, []string{"it goes on"}},
+			[]string{"--timeout", "1s"}, 14, []string{"timed out waiting"}},
 		"a refused configuration": {lab.Web + "workerz = 2\n",
 			nil, 78, []string{"refused", "workerz", "nothing has changed"}},
 		"a program that is not there": {lab.Web,
@@ -95,7 +95,7 @@ func TestWhatIsStartedAndFailsHasTheExitCodesOfAReload(t *testing.T) {
 	m.Write(lab.WebWith("exit=3") + "[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\n")
 	m.CtlFails(0, []string{"nothing to do"}, "reload") // it stays stopped, with the new configuration
 	m.CtlFails(11, []string{"step start", "status 3", "nothing serves"}, "start", "web")
-	m.CtlFails(14, []string{"it goes on"}, "start", "web", "--timeout", "1s") // it waits for its next try
+	m.CtlFails(14, []string{"timed out waiting"}, "start", "web", "--timeout", "1s") // it waits for its next try
 	m.CtlOK("stop", "web")
 }
 
@@ -105,7 +105,7 @@ func TestDrainedWaitsForTheEndOfTheOldGenerationAndGivesAReceipt(t *testing.T) {
 	m.Serves(1)
 	first := m.WorkerPID(1)
 	out := m.CtlOK("reload", "--drained", "-v")
-	if lab.Alive(first) || !strings.Contains(out, "generation 1 has ended after") || !strings.Contains(out, "receipt of web, generation 2: served") {
+	if lab.Alive(first) || !strings.Contains(out, "generation 1 has ended after") || !strings.Contains(out, "receipt of web, generation 2: serves") {
 		t.Errorf("the old worker lives (%v), or this is missing something: %s", lab.Alive(first), out)
 	}
 	var v struct {
@@ -127,7 +127,7 @@ func TestTheReceiptOfAReloadThatStillDrainsSaysSo(t *testing.T) {
 	m := lab.Start(t, lab.WebWith("term=20s"))
 	m.Serves(1)
 	out := m.CtlOK("reload", "-v")
-	if !strings.Contains(out, "receipt of web, generation 2: served") || !strings.Contains(out, "the drain goes on") || strings.Contains(out, ", drain ") {
+	if !strings.Contains(out, "receipt of web, generation 2: serves") || !strings.Contains(out, "the drain goes on") || strings.Contains(out, ", drain ") {
 		t.Errorf("it says %s", out)
 	}
 	var v struct {
@@ -138,11 +138,11 @@ func TestTheReceiptOfAReloadThatStillDrainsSaysSo(t *testing.T) {
 		}
 	}
 	lab.Must(t, json.Unmarshal([]byte(lastObject(m.CtlOK("reload", "--json"))), &v))
-	if len(v.Receipts) != 1 || v.Receipts[0].Generation != 3 || v.Receipts[0].Replaced != 2 || v.Receipts[0].Outcome != "served" || v.Receipts[0].Took <= 0 || v.Receipts[0].Ended != "" {
+	if len(v.Receipts) != 1 || v.Receipts[0].Generation != 3 || v.Receipts[0].Replaced != 2 || v.Receipts[0].Outcome != "serves" || v.Receipts[0].Took <= 0 || v.Receipts[0].Ended != "" {
 		t.Errorf("the receipts are %+v", v.Receipts)
 	}
 	m.Write(lab.WebWith("exit=3"))
-	m.CtlFails(11, []string{"receipt of web, generation 4: failed"}, "reload", "-v")
+	m.CtlFails(11, []string{"receipt of web, generation 4: worker"}, "reload", "-v")
 	m.CtlOK("kill", "web", "--generation", "1")
 	m.Await(lab.Says("reload receipt"), lab.Gen(2), lab.Contains(`"replaced":1`), lab.Contains(`"drain":"`))
 	m.CtlOK("kill", "web", "--generation", "2")
@@ -215,7 +215,7 @@ func TestAReloadWhoseSupervisordIsKilledSaysThatItIsNotKnown(t *testing.T) {
 	m.Signal(syscall.SIGKILL)
 	m.Wait()
 	m.Sweep()
-	if out := a.Ends(15); !strings.Contains(out, "cannot be found out") {
+	if out := a.Ends(15); !strings.Contains(out, "outcome unknown") {
 		t.Errorf("it says %q", out)
 	}
 }

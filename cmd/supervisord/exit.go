@@ -6,6 +6,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/control"
+	"example.org/supervisord/supervisor"
 )
 
 // Exit codes: one for each kind of end, so that a script can tell them apart. Those from 64 up are of sysexits.h.
@@ -32,8 +33,8 @@ const exitCodes = `Exit status:
   11   a worker failed: it could not be started, or ended too soon
   12   a worker was not ready in time
   13   the trial was aborted, superseded by a newer one, or the program was stopped
-  14   not at an end when --timeout was over; it goes on
-  15   it has ended, but how could not be found out
+  14   timed out: not at an end within --timeout, and still running
+  15   unknown: the supervisord that was asked is gone with its records
   16   done, but workers of the old generation had to be killed (--drained, stop)
   69   no supervisord answers
   77   not permitted
@@ -50,11 +51,11 @@ func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
 // outcomeCodes are the exit codes of what was waited for.
-var outcomeCodes = map[control.Outcome]int{
-	control.Serves: 0, control.Held: 0, control.Down: 0, control.Killed: exitKilled,
-	control.Superseded: exitSuperseded, control.Aborted: exitSuperseded, control.Stopped: exitSuperseded,
-	control.TimedOut: exitTimeout, control.Unknown: exitUnknown, control.Late: exitNotReady,
-	control.Preflight: exitPreflight, control.Worker: exitWorker, control.NotTaken: exitConfig,
+var outcomeCodes = map[supervisor.Outcome]int{
+	supervisor.Serves: 0, supervisor.Held: 0, control.Down: 0, control.Killed: exitKilled,
+	supervisor.Superseded: exitSuperseded, supervisor.Aborted: exitSuperseded, supervisor.Stopped: exitSuperseded,
+	control.TimedOut: exitTimeout, control.Unknown: exitUnknown, supervisor.NotReady: exitNotReady,
+	supervisor.Preflight: exitPreflight, supervisor.WorkerDown: exitWorker,
 }
 
 // exitCode is the code for an error, whoever made it.

@@ -14,15 +14,19 @@ import (
 	"example.org/supervisord/supervisor"
 )
 
-// redraw is how often the lines on a terminal follow what goes on.
-const redraw = 250 * time.Millisecond
+// How often the lines on a terminal are drawn: when something has happened, and each second for the times in them.
+const (
+	redraw    = 250 * time.Millisecond // at most
+	countdown = time.Second
+)
 
 // live draws a line for each program on a terminal, and keeps it current; elsewhere it draws nothing.
 type live struct {
-	client *control.Client
-	out    *os.File
-	stop   context.CancelFunc // nil: it does not draw
-	done   chan struct{}
+	client  *control.Client
+	out     *os.File
+	stop    context.CancelFunc // nil: it does not draw
+	done    chan struct{}
+	changed chan struct{} // something has happened; with room for one
 
 	mu       sync.Mutex
 	programs []string
@@ -30,7 +34,7 @@ type live struct {
 }
 
 func newLive(client *control.Client, out *os.File, plain bool) *live {
-	l := &live{client: client, out: out}
+	l := &live{client: client, out: out, changed: make(chan struct{}, 1)}
 	if plain || !terminal(out) {
 		return l
 	}
@@ -48,6 +52,14 @@ func (l *live) follow(tickets []supervisor.Ticket) {
 	defer l.mu.Unlock()
 	for _, t := range tickets {
 		l.programs = append(l.programs, t.Program)
+	}
+}
+
+// notice has the lines drawn again, with what has happened. It does not wait.
+func (l *live) notice() {
+	select {
+	case l.changed <- struct{}{}:
+	default:
 	}
 }
 
@@ -71,16 +83,31 @@ func (l *live) close() {
 
 func (l *live) run(ctx context.Context) {
 	defer close(l.done)
-	t := time.NewTicker(redraw)
+	st := &control.Status{}
+	for ctx.Err() == nil {
+		if new, err := l.client.Status(ctx, "", false); err == nil {
+			st = new
+		}
+		l.draw(l.texts(st))
+		if after(ctx, redraw, nil) != nil {
+			return
+		}
+		l.countDown(ctx, st)
+	}
+}
+
+// countDown keeps the times in the lines current until something happens.
+func (l *live) countDown(ctx context.Context, st *control.Status) {
+	t := time.NewTicker(countdown)
 	defer t.Stop()
 	for {
 		select {
+		case <-l.changed:
+			return
 		case <-t.C:
+			l.draw(l.texts(st))
 		case <-ctx.Done():
 			return
-		}
-		if st, err := l.client.Status(ctx, "", false); err == nil {
-			l.draw(l.texts(st))
 		}
 	}
 }

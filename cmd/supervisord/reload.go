@@ -128,6 +128,7 @@ func (s *showing) wait(ctx context.Context, client *control.Client, until string
 	defer live.close()
 	w := &waiting{client: client, until: until, timeout: timeout, see: func(l control.Line) {
 		live.follow(l.Tickets)
+		live.notice()
 		if l.Update != nil && (s.verbose || !live.drawn() && milestone(l.Update.Kind)) {
 			live.say(sentence(*l.Update))
 		}
@@ -173,33 +174,17 @@ func receipts(ctx context.Context, client *control.Client, v *control.Verdict) [
 	defer cancel()
 	var found []receipt.Receipt
 	for _, p := range v.Programs {
-		if r := receiptOf(ctx, client, p); r != nil {
-			found = append(found, *r)
+		a, err := client.Receipts(ctx, p.Program)
+		if err != nil {
+			continue
+		}
+		for _, r := range a.Receipts {
+			if r.Generation == p.Generation && !r.Outcome.Open() {
+				found = append(found, r)
+			}
 		}
 	}
 	return found
-}
-
-// receiptOf asks a few times: a receipt is written by another than who gave the verdict, and may come a moment later.
-func receiptOf(ctx context.Context, client *control.Client, p control.ProgramVerdict) *receipt.Receipt {
-	for last := 5; ; last-- {
-		a, err := client.Receipts(ctx, p.Program)
-		if err != nil {
-			return nil
-		}
-		candidates := a.Receipts
-		if !p.Drained || last == 0 {
-			candidates = append(candidates, a.Open...)
-		}
-		for _, r := range candidates {
-			if r.Generation == p.Generation && r.Outcome != receipt.UnderWay {
-				return &r
-			}
-		}
-		if last == 0 || pause(ctx) != nil {
-			return nil
-		}
-	}
 }
 
 // writeReceipt says what a reload cost.
@@ -220,8 +205,11 @@ func writeReceipt(out io.Writer, r receipt.Receipt) {
 	if r.ConnectionsWhy != "" {
 		fmt.Fprintf(out, "  connections on the old generation: not known: %s\n", r.ConnectionsWhy)
 	}
-	for _, k := range r.Killed {
+	for _, k := range r.Kills {
 		fmt.Fprintf(out, "  killed: worker %d of generation %d (PID %d): %s\n", k.Worker, k.Generation, k.PID, k.Reason)
+	}
+	if more := r.Killed - len(r.Kills); more > 0 {
+		fmt.Fprintf(out, "  killed: %d more\n", more)
 	}
 }
 
@@ -250,7 +238,7 @@ func already(tickets []supervisor.Ticket) *control.Verdict {
 	p := control.ProgramVerdict{Program: t.Program, Generation: t.Generation, Since: t.Since, Already: t.Stopped}
 	switch {
 	case t.Since != nil:
-		p.Outcome = control.Serves
+		p.Outcome = supervisor.Serves
 	case t.Stopped:
 		p.Outcome, p.Drained = control.Down, true
 	default:

@@ -153,11 +153,11 @@ func statusText(st *control.Status, now time.Time) string {
 
 func writeProgram(b *strings.Builder, p control.Program, now time.Time) {
 	fmt.Fprintf(b, "\n%s\n", p.Summary)
-	if p.StoppedBy != "" {
-		fmt.Fprintf(b, "  stopped by %s\n", p.StoppedBy)
+	if s := p.Stop; s != nil && s.AskedBy != "" && s.Generation == p.Newest {
+		fmt.Fprintf(b, "  stopped by %s\n", s.AskedBy)
 	}
-	if p.LastReload != nil {
-		fmt.Fprintf(b, "  last reload: %s, %s ago%s\n", lastReload(p.LastReload), short(now.Sub(p.LastReload.At)), by(p.LastReload.Report.AskedBy))
+	if r := lastReload(p); r != nil {
+		fmt.Fprintf(b, "  last reload: %s, %s ago%s\n", sentenceOf(r), short(now.Sub(r.Decided)), by(cmp.Or(abortedBy(r), r.AskedBy)))
 	}
 	if p.Due != nil {
 		fmt.Fprintf(b, "  a reload waits (%s): %s\n", p.Due.Reason, p.Due.Waits)
@@ -210,11 +210,38 @@ func connectionsError(p control.Program) string {
 	return ""
 }
 
-func lastReload(o *supervisor.Outcome) string {
-	if o.Served {
-		return fmt.Sprintf("generation %d serves after %s", o.Generation, short(o.Report.Took))
+// lastReload is the last one that was decided, or nil.
+func lastReload(p control.Program) *supervisor.ReloadRecord {
+	for i := range slices.Backward(p.Reloads) {
+		if r := &p.Reloads[i]; !r.Outcome.Open() {
+			return r
+		}
 	}
-	return fmt.Sprintf("generation %d failed at step %s: %s", o.Generation, o.Report.Step, o.Report.Reason)
+	return nil
+}
+
+// sentenceOf says how a reload went.
+func sentenceOf(r *supervisor.ReloadRecord) string {
+	text := fmt.Sprintf("generation %d ", r.Generation)
+	switch {
+	case r.Outcome == supervisor.Serves:
+		return text + "serves" + took(r.Took)
+	case r.Failure != nil && r.Outcome == supervisor.Aborted:
+		return text + "was aborted: " + r.Failure.Reason
+	case r.Failure != nil:
+		return text + "failed at step " + r.Failure.Step + ": " + r.Failure.Reason
+	case r.Outcome == supervisor.Stopped:
+		return text + "was given up: the program was stopped"
+	}
+	return text + "was given up: " + string(r.Outcome)
+}
+
+// abortedBy says who gave a reload up.
+func abortedBy(r *supervisor.ReloadRecord) string {
+	if r.Failure == nil {
+		return ""
+	}
+	return r.Failure.AskedBy
 }
 
 // by says who asked for something, where somebody did.

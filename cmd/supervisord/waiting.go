@@ -14,14 +14,13 @@ import (
 
 // waiting waits for what was asked for, over the death or upgrade of the supervisord that was asked.
 type waiting struct {
-	client   *control.Client
-	until    string
-	timeout  time.Duration
-	see      func(control.Line) // what is worth seeing
-	tickets  []supervisor.Ticket
-	replaced map[string]int // by program: the generation that served before
-	ended    map[string]control.ProgramVerdict
-	verdict  *control.Verdict
+	client  *control.Client
+	until   string
+	timeout time.Duration
+	see     func(control.Line) // what is worth seeing
+	tickets []supervisor.Ticket
+	heard   bool // a line has come since the last try
+	verdict *control.Verdict
 }
 
 // How long a supervisord that is gone is looked for, how often, and how much later than the server the client gives up.
@@ -32,12 +31,11 @@ const (
 )
 
 // errLost says that nobody is there any more who knows the outcome.
-var errLost = errors.New("it cannot be found out how it went: look at `supervisord status` and the log")
+var errLost = errors.New("outcome unknown: look at `supervisord status` and the log")
 
 // run begins with first, and takes the wait up again whenever the connection breaks. What first asks for is asked again only if it
 // is not known to have been accepted: another reload does no harm.
 func (w *waiting) run(ctx context.Context, first func(context.Context, func(control.Line)) error) error {
-	w.replaced, w.ended = map[string]int{}, map[string]control.ProgramVerdict{}
 	deadline := time.Now().Add(w.timeout)
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline.Add(grace), errLate)
 	defer cancel()
@@ -63,13 +61,13 @@ func (w *waiting) run(ctx context.Context, first func(context.Context, func(cont
 		if err = pause(ctx); err != nil {
 			continue
 		}
-		before := len(w.ended)
+		w.heard = false
 		if w.tickets == nil {
 			err = first(ctx, w.take)
 		} else {
-			err = w.client.Wait(ctx, w.open(), w.until, max(time.Second, time.Until(deadline)).String(), w.take)
+			err = w.client.Wait(ctx, w.texts(), w.until, max(time.Second, time.Until(deadline)).String(), w.take)
 		}
-		if len(w.ended) > before || errors.Is(err, control.ErrBroken) {
+		if w.heard || errors.Is(err, control.ErrBroken) {
 			lost, gone = time.Now(), nil // somebody was there
 		}
 	}
@@ -80,7 +78,7 @@ func unknown(why error) error {
 	return &exitError{exitUnknown, fmt.Errorf("%w (%w)", errLost, why)}
 }
 
-var errLate = &exitError{exitTimeout, errors.New("the time to wait is over; it goes on")}
+var errLate = &exitError{exitTimeout, errors.New("timed out waiting; what was asked for goes on")}
 
 // recoverable reports whether another try may help. That nobody answers may be so for a moment only where somebody did before.
 func recoverable(err error, before bool) bool {
@@ -101,43 +99,25 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// open lists the tickets of what has not ended.
-func (w *waiting) open() []string {
+// texts writes the tickets as the API reads them.
+func (w *waiting) texts() []string {
 	var list []string
 	for _, t := range w.tickets {
-		if _, ended := w.ended[t.Program]; !ended {
-			list = append(list, fmt.Sprintf("%s:%d:%d:%s", t.Program, t.Generation, w.replaced[t.Program], t.Instance))
-		}
+		list = append(list, fmt.Sprintf("%s:%d:%s", t.Program, t.Generation, t.Instance))
 	}
 	return list
 }
 
 // take takes notice of a line.
 func (w *waiting) take(l control.Line) {
+	w.heard = true
 	switch {
 	case l.Tickets != nil:
 		w.tickets = l.Tickets
-	case l.Update != nil && l.Update.Kind == supervisor.GenerationServes:
-		w.replaced[l.Update.Program] = l.Update.Serving
-	case l.Program != nil:
-		w.ended[l.Program.Program] = *l.Program
 	case l.Verdict != nil:
-		w.verdict = w.sum(l.Verdict)
+		w.verdict = l.Verdict
 	}
 	w.see(l)
-}
-
-// sum is the verdict on all programs, also those that ended before the connection broke.
-func (w *waiting) sum(last *control.Verdict) *control.Verdict {
-	v := &control.Verdict{Outcome: last.Outcome, Programs: []control.ProgramVerdict{}}
-	for _, t := range w.tickets {
-		p := w.ended[t.Program]
-		v.Programs = append(v.Programs, p)
-		if p.Outcome.Worse(v.Outcome) {
-			v.Outcome = p.Outcome
-		}
-	}
-	return v
 }
 
 // report says how it went, and returns an error with the exit code if it was not well.
@@ -165,12 +145,12 @@ func report(out io.Writer, v *control.Verdict) error {
 func describe(p control.ProgramVerdict) string {
 	it := fmt.Sprintf("%s: generation %d", p.Program, p.Generation)
 	switch p.Outcome {
-	case control.Serves:
+	case supervisor.Serves:
 		if p.Since != nil {
 			return fmt.Sprintf("%s: already running: generation %d has served since %s", p.Program, p.Generation, p.Since.Local().Format(time.DateTime))
 		}
 		return it + " serves" + took(p.Took) + drain(p)
-	case control.Held:
+	case supervisor.Held:
 		return fmt.Sprintf("%s: the canary is well and held; `supervisord promote %s` or `abort %s`", it, p.Program, p.Program)
 	case control.Down:
 		if p.Already {
@@ -181,7 +161,7 @@ func describe(p control.ProgramVerdict) string {
 		return fmt.Sprintf("%s: %d of the old workers had to be killed%s", it, p.Killed, note(p.Reason))
 	case control.TimedOut:
 		return it + ": " + p.Reason
-	case control.Superseded, control.Stopped, control.Aborted, control.Unknown:
+	case supervisor.Superseded, supervisor.Stopped, supervisor.Aborted, control.Unknown:
 		return fmt.Sprintf("%s: %s%s", it, p.Outcome, note(p.Reason)) + stillServes(p)
 	}
 	return it + " failed" + at(p) + note(p.Reason) + stillServes(p) + tail(p.Tail)

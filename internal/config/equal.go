@@ -1,6 +1,22 @@
 package config
 
-import "reflect"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"reflect"
+)
+
+// Fingerprint identifies what p asks for, whatever the place where it stands: twelve hexadecimal digits.
+func (p Program) Fingerprint() string {
+	p.File, p.Line = "", 0
+	text, err := json.Marshal(p)
+	if err != nil {
+		return "" // impossible: the record of a supervisord has it as JSON
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:6])
+}
 
 // Equal reports whether p and q ask for the same program: everything but the place where they stand.
 // A program that is not Equal to its former self rolls at a reload.

@@ -151,8 +151,7 @@ func (c *Client) Reload(ctx context.Context, b ReloadBody, see func(Line)) error
 	return stream(ctx, c, "POST", "/v1/reload", nil, b, see)
 }
 
-// Wait waits for what these tickets are for. A ticket is "program:generation", "program:generation:replaced" or
-// "program:generation:replaced:instance".
+// Wait waits for what these tickets are for. A ticket is "program:generation" or "program:generation:instance".
 func (c *Client) Wait(ctx context.Context, tickets []string, until, timeout string, see func(Line)) error {
 	return stream(ctx, c, "GET", "/v1/wait", url.Values{"ticket": tickets, "until": {until}, "timeout": {timeout}}, nil, see)
 }

@@ -19,13 +19,6 @@ func apiTypes() []any {
 	return []any{Status{}, Event{}, Line{}, ReloadBody{}, Accepted{}, ScaleBody{}, SignalBody{}, AbortBody{}, KillBody{}, LevelBody{}, LogEntry{}, ReceiptsAnswer{}, Problem{}}
 }
 
-func schemaName(t reflect.Type) string {
-	if t == reflect.TypeFor[supervisor.Outcome]() {
-		return "LastReload"
-	}
-	return t.Name()
-}
-
 func jsonName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name
@@ -160,7 +153,7 @@ func TestTheDescriptionHasEveryFieldAndNoOther(t *testing.T) {
 		types = append(types, reflect.TypeOf(v))
 	}
 	for i := 0; i < len(types); i++ {
-		name := schemaName(types[i])
+		name := types[i].Name()
 		if done[name] {
 			continue
 		}
@@ -189,6 +182,10 @@ func TestTheDescriptionHasEveryOutcomeAndCode(t *testing.T) {
 	for _, o := range outcomes {
 		words = append(words, string(o))
 	}
+	recorded := []string{string(supervisor.Pending), string(supervisor.Held)}
+	for _, o := range supervisor.ReloadOutcomes() {
+		recorded = append(recorded, string(o))
+	}
 	var codes []string
 	for c := range statusOf {
 		codes = append(codes, string(c))
@@ -196,6 +193,8 @@ func TestTheDescriptionHasEveryOutcomeAndCode(t *testing.T) {
 	for name, pair := range map[string][2][]string{
 		"Verdict.outcome":        {words, schemas["Verdict"].Properties["outcome"].Enum},
 		"ProgramVerdict.outcome": {words, schemas["ProgramVerdict"].Properties["outcome"].Enum},
+		"ReloadRecord.outcome":   {recorded, schemas["ReloadRecord"].Properties["outcome"].Enum},
+		"Receipt.outcome":        {recorded, schemas["Receipt"].Properties["outcome"].Enum},
 		"Problem.code":           {codes, schemas["Problem"].Properties["code"].Enum},
 	} {
 		if !slices.Equal(slices.Sorted(slices.Values(pair[0])), slices.Sorted(slices.Values(pair[1]))) {
@@ -220,8 +219,8 @@ func check(t *testing.T, where string, f reflect.Type, s schema) []reflect.Type 
 	case f == reflect.TypeFor[time.Time]():
 		expect(t, where, s.Type, "string")
 	case f.Kind() == reflect.Struct:
-		if s.Ref != "#/components/schemas/"+schemaName(f) {
-			t.Errorf("%s refers to %q, it is a %s", where, s.Ref, schemaName(f))
+		if s.Ref != "#/components/schemas/"+f.Name() {
+			t.Errorf("%s refers to %q, it is a %s", where, s.Ref, f.Name())
 		}
 		return []reflect.Type{f}
 	case f.Kind() == reflect.Slice:

@@ -133,7 +133,7 @@ func (s *Server) reloadAndWait(w http.ResponseWriter, r *http.Request, b ReloadB
 	}
 	out.begin()
 	out.write(Line{Tickets: accepted.Tickets}) //nolint:errcheck // the next one will fail, too
-	s.watch(ctx, out, newCourse(accepted.Tickets, b.until()), updates)
+	s.watch(ctx, out, newWait(accepted.Tickets, b.until()), updates)
 	return nil
 }
 
@@ -142,7 +142,7 @@ var errTime = errors.New("the time is over")
 
 // wait takes up a wait again, after an upgrade for example.
 func (s *Server) wait(w http.ResponseWriter, r *http.Request) error {
-	c, err := courseOf(r)
+	c, err := waitOf(r)
 	if err != nil {
 		return err
 	}
@@ -165,9 +165,9 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) error {
 // maxTickets bounds what a client may wait for at once.
 const maxTickets = 1000
 
-// courseOf reads ?ticket=web:7, several times perhaps, and &until=.
-func courseOf(r *http.Request) (*course, error) {
-	c := newCourse(nil, until(r.FormValue("until")))
+// waitOf reads ?ticket=web:7, several times perhaps, and &until=.
+func waitOf(r *http.Request) (*wait, error) {
+	c := newWait(nil, until(r.FormValue("until")))
 	if c.until == "" {
 		c.until = untilServes
 	}
@@ -181,36 +181,32 @@ func courseOf(r *http.Request) (*course, error) {
 	for _, text := range texts {
 		g, err := parseTicket(text)
 		if err != nil {
-			return nil, problem(BadRequest, err.Error(), "write the program, a colon and the generation")
+			return nil, problem(BadRequest, err.Error(), "write program:generation, as in the answer to a reload")
 		}
 		c.goals = append(c.goals, g)
 	}
 	return c, nil
 }
 
-// parseTicket reads program:generation, program:generation:replaced where it was seen which one served before (0: it was not), or
-// program:generation:replaced:instance.
+// parseTicket reads program:generation or program:generation:instance.
 func parseTicket(text string) (*ProgramVerdict, error) {
 	words := strings.Split(text, ":")
-	if len(words) < 2 || len(words) > 4 {
-		return nil, fmt.Errorf("%q is no ticket", text)
+	if len(words) != 2 && len(words) != 3 {
+		return nil, fmt.Errorf("%q is not a ticket", text)
 	}
-	g := &ProgramVerdict{Program: words[0], Outcome: Pending}
-	if len(words) == 4 {
-		g.instance, words = words[3], words[:3]
+	n, err := strconv.Atoi(words[1])
+	if err != nil || n < 0 {
+		return nil, fmt.Errorf("%q is not a ticket", text)
 	}
-	for i, into := range []*int{&g.Generation, &g.Replaced}[:len(words)-1] {
-		n, err := strconv.Atoi(words[i+1])
-		if err != nil || n < 0 {
-			return nil, fmt.Errorf("%q is no ticket", text)
-		}
-		*into = n
+	g := &ProgramVerdict{Program: words[0], Generation: n, Outcome: supervisor.Pending}
+	if len(words) == 3 {
+		g.instance = words[2]
 	}
 	return g, nil
 }
 
 // resume follows, and then looks at what may have been missed.
-func (s *Server) resume(ctx context.Context, c *course) (<-chan *supervisor.Update, error) {
+func (s *Server) resume(ctx context.Context, c *wait) (<-chan *supervisor.Update, error) {
 	updates, err := s.follow(ctx)
 	if err != nil {
 		return nil, err
@@ -225,19 +221,19 @@ func (s *Server) resume(ctx context.Context, c *course) (<-chan *supervisor.Upda
 }
 
 // again follows again where this was too slow, or supervisord ends.
-func (s *Server) again(ctx context.Context, c *course) <-chan *supervisor.Update {
+func (s *Server) again(ctx context.Context, c *wait) <-chan *supervisor.Update {
 	updates, err := s.resume(ctx, c)
 	switch {
 	case errors.Is(err, errTime):
-		c.close(TimedOut, overTime)
+		c.close(TimedOut, c.until.overTime())
 	case err != nil:
-		c.close(Stopped, err.Error())
+		c.close(supervisor.Stopped, err.Error())
 	}
 	return updates
 }
 
 // late ends a wait whose time is over.
-func (s *Server) late(ctx context.Context, c *course) {
+func (s *Server) late(ctx context.Context, c *wait) {
 	st := &supervisor.Status{}
 	if errors.Is(context.Cause(ctx), errTime) { // otherwise the client is gone
 		if v, err := s.ask(context.WithoutCancel(ctx), askTimeout, supervisor.StatusRequest{}); err == nil {
@@ -248,14 +244,19 @@ func (s *Server) late(ctx context.Context, c *course) {
 }
 
 // overTime is what is said of whatever did not end in time.
-const overTime = "the time to wait is over; it goes on"
+func (u until) overTime() string {
+	if u == untilDown {
+		return "timed out waiting; the program is still stopping"
+	}
+	return "timed out waiting; the reload is still running"
+}
 
-// watch writes what happens until the course has ended, the time is over, or the client is gone. It ends the following.
-func (s *Server) watch(ctx context.Context, out *lines, c *course, updates <-chan *supervisor.Update) {
+// watch writes what happens until the wait has ended, the time is over, or the client is gone. It ends the following.
+func (s *Server) watch(ctx context.Context, out *lines, c *wait, updates <-chan *supervisor.Update) {
 	defer func() { s.unfollow(updates) }()
 	for told := map[*ProgramVerdict]bool{}; ; {
 		for _, g := range c.goals {
-			if g.Outcome != Pending && !told[g] {
+			if g.Outcome != supervisor.Pending && !told[g] {
 				told[g] = true
 				out.write(Line{Program: g}) //nolint:errcheck // looked at below
 			}

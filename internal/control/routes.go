@@ -160,8 +160,7 @@ type Accepted struct {
 
 // ReceiptsAnswer is the answer to …/receipts.
 type ReceiptsAnswer struct {
-	Receipts []receipt.Receipt `json:"receipts"` // of reloads that have ended, the newest first
-	Open     []receipt.Receipt `json:"open"`     // of those that have not: as far as they are written
+	Receipts []receipt.Receipt `json:"receipts"` // the newest first; one without "ended" is as far as it is known by now
 }
 
 // ScaleBody is the body of …/scale.

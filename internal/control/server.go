@@ -59,7 +59,7 @@ type Options struct {
 	Log       *zap.Logger
 	Version   string
 	Gauge     *Gauge
-	Receipts  func(program string) (ended, open []receipt.Receipt) // the newest first
+	Receipts  func(program string, records []supervisor.ReloadRecord) []receipt.Receipt // the newest first
 }
 
 // Server answers on the control socket.

@@ -365,8 +365,9 @@ func TestAReloadThatIsWaitedForIsFollowedFromBeforeItBegins(t *testing.T) {
 	c := dial(t, s)
 	fmt.Fprint(c, "POST /v1/reload HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 28\r\n\r\n"+`{"wait":true,"drained":true}`)
 	<-f.followed
-	f.publish(supervisor.Report{Kind: supervisor.GenerationServes, Generation: 2, Serving: 1, Took: time.Second},
-		supervisor.Report{Kind: supervisor.GenerationGone, Generation: 1, Took: time.Second, Killed: 2})
+	f.publish(supervisor.Report{Kind: supervisor.GenerationServes, Generation: 2, Reload: &supervisor.ReloadRecord{Generation: 2, Replaced: 1, Outcome: supervisor.Serves}},
+		supervisor.Report{Kind: supervisor.GenerationGone, Generation: 1,
+			Reload: &supervisor.ReloadRecord{Generation: 2, Replaced: 1, Outcome: supervisor.Serves, Ended: time.Now(), Killed: 2}})
 	_, text := answer(t, c)
 	v := verdictIn(t, text)
 	if v.Outcome != Killed || v.Programs[0].Killed != 2 || v.Programs[0].Replaced != 1 || !v.Programs[0].Drained {
@@ -389,7 +390,7 @@ func verdictIn(t *testing.T, text string) *Verdict {
 
 func TestAWaitHasATimeLimit(t *testing.T) {
 	f := newFake()
-	f.status.Programs[0].Generations = []supervisor.GenerationStatus{{Number: 2, Role: supervisor.RoleTrial}}
+	f.status.Programs[0].Reloads = []supervisor.ReloadRecord{{Generation: 2, Outcome: supervisor.Pending}}
 	s := serve(t, f)
 	_, text := talk(t, dial(t, s), "GET", "/v1/wait?ticket=web:2&timeout=50ms", "")
 	if v := verdictIn(t, text); v.Outcome != TimedOut {
@@ -400,20 +401,19 @@ func TestAWaitHasATimeLimit(t *testing.T) {
 func TestAWaitThatIsTooSlowForTheUpdatesGoesOnFromTheStatus(t *testing.T) {
 	f := newFake()
 	f.buffer = 0 // the first update is one too many
-	f.status.Programs[0].Generations = []supervisor.GenerationStatus{{Number: 2, Role: supervisor.RoleTrial}}
+	f.status.Programs[0].Reloads = []supervisor.ReloadRecord{{Generation: 2, Outcome: supervisor.Pending}}
 	s := serve(t, f)
 	c := dial(t, s)
 	fmt.Fprint(c, "GET /v1/wait?ticket=web:2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 	<-f.followed
-	now := time.Now()
 	f.mu.Lock()
-	f.status.Programs = []supervisor.ProgramStatus{{Name: "web", Generations: []supervisor.GenerationStatus{{Number: 2, Role: supervisor.RoleServing, Served: &now}}}}
+	f.status.Programs = []supervisor.ProgramStatus{{Name: "web", Reloads: []supervisor.ReloadRecord{{Generation: 2, Outcome: supervisor.Serves}}}}
 	for key, ch := range f.followers {
 		close(ch)
 		delete(f.followers, key)
 	}
 	f.mu.Unlock()
-	if _, text := answer(t, c); verdictIn(t, text).Outcome != Serves {
+	if _, text := answer(t, c); verdictIn(t, text).Outcome != supervisor.Serves {
 		t.Errorf("it says %s", text)
 	}
 }

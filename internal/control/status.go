@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/observe/kernel"
-	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/supervisor"
 )
 
@@ -137,9 +136,9 @@ func queries(st *supervisor.Status) []query {
 // receipts answers with the last receipts of a program, the newest first.
 func (s *Server) receipts(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
-	if _, err := s.snapshot(r.Context(), name); err != nil {
+	st, err := s.snapshot(r.Context(), name)
+	if err != nil {
 		return err
 	}
-	ended, open := s.Receipts(name)
-	return respond(w, ReceiptsAnswer{append([]receipt.Receipt{}, ended...), append([]receipt.Receipt{}, open...)})
+	return respond(w, ReceiptsAnswer{s.Receipts(name, st.Programs[0].Reloads)})
 }

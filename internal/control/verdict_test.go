@@ -7,121 +7,142 @@ import (
 	"example.org/supervisord/supervisor"
 )
 
-type kind = supervisor.ReportKind
+var at = time.Unix(1_000_000, 0)
 
-func report(k kind, generation int) supervisor.Report {
-	return supervisor.Report{Kind: k, Generation: generation}
+// record is that of the reload to generation 7, which replaces generation 6.
+func record(o Outcome) supervisor.ReloadRecord {
+	r := supervisor.ReloadRecord{Generation: 7, Replaced: 6, Outcome: o, Took: time.Second}
+	if o.Failed() || o == supervisor.Aborted {
+		r.Failure = &supervisor.Failure{Step: "start", Reason: "because", Worker: 3, Tail: []string{"last words"}}
+	}
+	return r
 }
 
-func fails(step string) supervisor.Report {
-	return supervisor.Report{Kind: supervisor.TrialFailed, Generation: 7, Serving: 6, Step: step, Reason: "because", Worker: 3, Tail: []string{"last words"}}
+// drained is record of one that serves, whose old generation has gone.
+func drained(killed int) supervisor.ReloadRecord {
+	r := record(supervisor.Serves)
+	r.Ended, r.Killed = at, killed
+	return r
 }
 
-var serves = supervisor.Report{Kind: supervisor.GenerationServes, Generation: 7, Serving: 6, Took: time.Second}
-
-func TestOutcomesOfWhatIsSeen(t *testing.T) {
-	gone := report(supervisor.GenerationGone, 6)
-	killed := gone
-	killed.Killed = 2
+func TestVerdictIsWhatTheRecordSays(t *testing.T) {
 	for name, c := range map[string]struct {
-		until until
-		seen  []supervisor.Report
+		until  until
+		record supervisor.ReloadRecord
+		want   Outcome
+	}{
+		"on trial":                     {untilServes, record(supervisor.Pending), supervisor.Pending},
+		"serves":                       {untilServes, record(supervisor.Serves), supervisor.Serves},
+		"serves, and drains":           {untilDrained, record(supervisor.Serves), supervisor.Pending},
+		"serves, and has drained":      {untilDrained, drained(0), supervisor.Serves},
+		"serves by force":              {untilDrained, drained(2), Killed},
+		"by force, and nobody minds":   {untilServes, drained(2), supervisor.Serves},
+		"held":                         {untilHeld, record(supervisor.Held), supervisor.Held},
+		"held, and the end waited for": {untilServes, record(supervisor.Held), supervisor.Pending},
+		"promoted meanwhile":           {untilHeld, record(supervisor.Serves), supervisor.Serves},
+		"preflight":                    {untilServes, record(supervisor.Preflight), supervisor.Preflight},
+		"not ready":                    {untilServes, record(supervisor.NotReady), supervisor.NotReady},
+		"worker":                       {untilDrained, record(supervisor.WorkerDown), supervisor.WorkerDown},
+		"aborted":                      {untilHeld, record(supervisor.Aborted), supervisor.Aborted},
+		"superseded":                   {untilServes, record(supervisor.Superseded), supervisor.Superseded},
+		"stopped":                      {untilServes, record(supervisor.Stopped), supervisor.Stopped},
+	} {
+		tickets := []supervisor.Ticket{{Program: "web", Generation: 7}}
+		saw, found := newWait(tickets, c.until), newWait(tickets, c.until)
+		for _, other := range []supervisor.Update{{Program: "other", Report: supervisor.Report{Reload: &c.record}}, {Program: "web"}} {
+			saw.see(other)
+		}
+		saw.see(supervisor.Update{Program: "web", Report: supervisor.Report{Reload: &c.record}})
+		found.look(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web", Reloads: []supervisor.ReloadRecord{c.record}}}})
+		for how, w := range map[string]*wait{"in an update": saw, "in a status": found} {
+			g := w.goals[0]
+			if g.Outcome != c.want || (g.Step != "") != (c.record.Failure != nil) || g.Serving != 0 && g.Serving != 6 {
+				t.Errorf("%s, %s: %+v, want %s", name, how, g, c.want)
+			}
+		}
+	}
+}
+
+func TestRecordOfAnotherReloadIsNoVerdict(t *testing.T) {
+	w := newWait([]supervisor.Ticket{{Program: "web", Generation: 8}}, untilServes)
+	r := record(supervisor.WorkerDown)
+	w.see(supervisor.Update{Program: "web", Report: supervisor.Report{Reload: &r}})
+	if w.ended() {
+		t.Errorf("the verdict is %+v", w.verdict())
+	}
+}
+
+func TestWhatHasEndedStaysAsItIsButTheDrainGoesOn(t *testing.T) {
+	w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}, {Program: "other", Generation: 7}}, untilServes)
+	for _, r := range []supervisor.ReloadRecord{record(supervisor.Serves), drained(0)} {
+		w.see(supervisor.Update{Program: "web", Report: supervisor.Report{Reload: &r}})
+	}
+	held, pending := record(supervisor.Held), record(supervisor.Pending)
+	w.until = untilHeld
+	w.see(supervisor.Update{Program: "other", Report: supervisor.Report{Reload: &held}})
+	w.see(supervisor.Update{Program: "other", Report: supervisor.Report{Reload: &pending}})
+	if w.goals[0].Outcome != supervisor.Serves || !w.goals[0].Drained || w.goals[1].Outcome != supervisor.Held {
+		t.Errorf("the verdicts are %+v and %+v", w.goals[0], w.goals[1])
+	}
+}
+
+func TestReloadWithoutARecord(t *testing.T) {
+	for name, c := range map[string]struct {
+		found supervisor.ProgramStatus
 		want  Outcome
 	}{
-		"nothing yet":                        {untilServes, nil, Pending},
-		"a trial":                            {untilServes, []supervisor.Report{report(supervisor.TrialBegan, 7)}, Pending},
-		"served":                             {untilServes, []supervisor.Report{serves}, Serves},
-		"served, and still drains":           {untilDrained, []supervisor.Report{serves}, Pending},
-		"served and drained":                 {untilDrained, []supervisor.Report{serves, gone}, Serves},
-		"served and killed":                  {untilDrained, []supervisor.Report{serves, killed}, Killed},
-		"another one has drained":            {untilDrained, []supervisor.Report{serves, report(supervisor.GenerationGone, 5)}, Pending},
-		"drained while another is on trial":  {untilDrained, []supervisor.Report{serves, report(supervisor.TrialBegan, 8), gone}, Serves},
-		"the first, with nothing to drain":   {untilDrained, []supervisor.Report{{Kind: supervisor.GenerationServes, Generation: 7, Took: 1}}, Serves},
-		"held":                               {untilHeld, []supervisor.Report{report(supervisor.CanaryHeld, 7)}, Held},
-		"held, but the end is waited for":    {untilServes, []supervisor.Report{report(supervisor.CanaryHeld, 7)}, Pending},
-		"preflight":                          {untilServes, []supervisor.Report{fails("preflight")}, Preflight},
-		"prepare":                            {untilServes, []supervisor.Report{fails("prepare")}, Preflight},
-		"exec":                               {untilServes, []supervisor.Report{fails("exec")}, Worker},
-		"start":                              {untilServes, []supervisor.Report{fails("start")}, Worker},
-		"soak":                               {untilServes, []supervisor.Report{fails("soak")}, Worker},
-		"ready":                              {untilServes, []supervisor.Report{fails("ready")}, Late},
-		"abort":                              {untilServes, []supervisor.Report{fails("abort")}, Aborted},
-		"the one before has failed":          {untilServes, []supervisor.Report{{Kind: supervisor.TrialFailed, Generation: 6, Step: "start"}}, Pending},
-		"a newer one instead":                {untilServes, []supervisor.Report{report(supervisor.TrialBegan, 8)}, Superseded},
-		"stopped while it was on trial":      {untilServes, []supervisor.Report{report(supervisor.TrialBegan, 7), report(supervisor.GenerationGone, 7)}, Stopped},
-		"stopped before anything was there":  {untilServes, []supervisor.Report{report(supervisor.ProgramStopped, 0)}, Stopped},
-		"down":                               {untilDown, []supervisor.Report{gone, report(supervisor.ProgramStopped, 0)}, Down},
-		"down by force":                      {untilDown, []supervisor.Report{killed, report(supervisor.ProgramStopped, 0)}, Killed},
-		"not down but started again":         {untilDown, []supervisor.Report{report(supervisor.TrialBegan, 8)}, Superseded},
-		"what comes after the end is no end": {untilServes, []supervisor.Report{serves, fails("abort")}, Serves},
+		"follows the trial":                        {supervisor.ProgramStatus{Newest: 6, Awaited: 7}, supervisor.Pending},
+		"of many reloads ago":                      {supervisor.ProgramStatus{Newest: 40, Awaited: 40}, Unknown},
+		"of a program that was removed and is new": {supervisor.ProgramStatus{Newest: 1, Awaited: 1}, supervisor.Stopped},
 	} {
-		course := newCourse([]supervisor.Ticket{{Program: "web", Generation: 7}}, c.until)
-		for _, r := range c.seen {
-			course.see(supervisor.Update{Program: "other", Report: fails("start")})
-			course.see(supervisor.Update{Program: "web", Report: r})
-		}
-		if got := course.goals[0].Outcome; got != c.want {
+		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, untilServes)
+		c.found.Name = "web"
+		w.look(&supervisor.Status{Programs: []supervisor.ProgramStatus{c.found}})
+		if got := w.goals[0].Outcome; got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
 }
 
-func TestOutcomesOfWhatIsFound(t *testing.T) {
-	now := time.Now()
-	generation := func(n int, role supervisor.Role, served bool) supervisor.GenerationStatus {
-		g := supervisor.GenerationStatus{Number: n, Role: role, Began: now}
-		if served {
-			g.Served = &now
+func TestVerdictOfAStopIsWhatItsRecordSays(t *testing.T) {
+	stop := func(generation, killed int, ended bool) *supervisor.StopRecord {
+		s := &supervisor.StopRecord{Generation: generation, Killed: killed, Began: at}
+		if ended {
+			s.Ended = at.Add(time.Second)
 		}
-		return g
+		return s
 	}
-	trial, serving, old := supervisor.RoleTrial, supervisor.RoleServing, supervisor.RoleDraining
-	type gs = []supervisor.GenerationStatus
 	for name, c := range map[string]struct {
-		until    until
-		replaced int
-		found    supervisor.ProgramStatus
-		want     Outcome
+		found supervisor.ProgramStatus
+		want  Outcome
 	}{
-		"on trial":              {untilServes, 0, supervisor.ProgramStatus{Generations: gs{generation(7, trial, false)}}, Pending},
-		"held":                  {untilHeld, 0, supervisor.ProgramStatus{Generations: gs{{Number: 7, Role: trial, Held: true}}}, Held},
-		"follows another trial": {untilServes, 0, supervisor.ProgramStatus{Generations: gs{generation(6, trial, false)}}, Pending},
-		"serves":                {untilServes, 0, supervisor.ProgramStatus{Generations: gs{generation(7, serving, true)}}, Serves},
-		"has served":            {untilServes, 0, supervisor.ProgramStatus{Generations: gs{generation(8, serving, true), generation(7, old, true)}}, Serves},
-		"serves, and drains":    {untilDrained, 0, supervisor.ProgramStatus{Generations: gs{generation(7, serving, true), generation(6, old, true)}}, Pending},
-		"serves, drained, remembered": {untilDrained, 6, supervisor.ProgramStatus{Generations: gs{generation(7, serving, true)},
-			Recent: []supervisor.Report{report(supervisor.GenerationGone, 6)}}, Serves},
-		"serves, killed, remembered": {untilDrained, 6, supervisor.ProgramStatus{Generations: gs{generation(7, serving, true)},
-			Recent: []supervisor.Report{{Kind: supervisor.GenerationGone, Generation: 6, Killed: 1}}}, Killed},
-		"serves, drained, forgotten": {untilDrained, 6, supervisor.ProgramStatus{Generations: gs{generation(7, serving, true)}}, Unknown},
-		"failed":                     {untilServes, 0, supervisor.ProgramStatus{LastReload: &supervisor.Outcome{Generation: 7, Report: fails("ready")}}, Late},
-		"failed, and another since": {untilServes, 0, supervisor.ProgramStatus{LastReload: &supervisor.Outcome{Generation: 8, Served: true},
-			Recent: []supervisor.Report{fails("start"), report(supervisor.TrialBegan, 8)}}, Worker},
-		"gone without a trace": {untilServes, 0, supervisor.ProgramStatus{Generations: gs{generation(9, serving, true)}}, Unknown},
-		"another is remembered": {untilServes, 0, supervisor.ProgramStatus{Generations: gs{generation(9, serving, true)},
-			Recent: []supervisor.Report{report(supervisor.TrialBegan, 9)}}, Unknown},
-		"stopped":                    {untilServes, 0, supervisor.ProgramStatus{State: supervisor.Down}, Stopped},
-		"down":                       {untilDown, 0, supervisor.ProgramStatus{State: supervisor.Down}, Down},
-		"still goes":                 {untilDown, 0, supervisor.ProgramStatus{State: supervisor.ShuttingOff}, Pending},
-		"runs again":                 {untilDown, 0, supervisor.ProgramStatus{State: supervisor.StartingUp}, Superseded},
-		"the next try is waited for": {untilServes, 0, supervisor.ProgramStatus{State: supervisor.Waiting, Newest: 6}, Pending},
-		"a try before failed unseen": {untilServes, 0, supervisor.ProgramStatus{State: supervisor.Waiting, Newest: 7}, Unknown},
+		"still goes":                      {supervisor.ProgramStatus{State: supervisor.ShuttingOff, Newest: 7, Stop: stop(7, 0, false)}, supervisor.Pending},
+		"down":                            {supervisor.ProgramStatus{State: supervisor.Down, Newest: 7, Stop: stop(7, 0, true)}, Down},
+		"down by force":                   {supervisor.ProgramStatus{State: supervisor.Down, Newest: 7, Stop: stop(7, 2, true)}, Killed},
+		"was down, and was started again": {supervisor.ProgramStatus{State: supervisor.Up, Newest: 8, Stop: stop(7, 0, true)}, Down},
+		"was started before it was down":  {supervisor.ProgramStatus{State: supervisor.Up, Newest: 8, Stop: stop(7, 0, false)}, supervisor.Superseded},
+		"another one since":               {supervisor.ProgramStatus{State: supervisor.Down, Newest: 9, Stop: stop(9, 0, true)}, supervisor.Superseded},
+		"never ran":                       {supervisor.ProgramStatus{State: supervisor.Down}, Down},
 	} {
-		course := newCourse([]supervisor.Ticket{{Program: "web", Generation: 7}}, c.until)
-		course.goals[0].Replaced = c.replaced
+		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, untilDown)
 		c.found.Name = "web"
-		course.look(&supervisor.Status{Programs: []supervisor.ProgramStatus{c.found}})
-		if got := course.goals[0].Outcome; got != c.want {
-			t.Errorf("%s: %s, want %s (%+v)", name, got, c.want, course.goals[0])
+		w.look(&supervisor.Status{Programs: []supervisor.ProgramStatus{c.found}})
+		if got := w.goals[0].Outcome; got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
+	}
+	w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, untilDown)
+	w.see(supervisor.Update{Program: "web", Report: supervisor.Report{Kind: supervisor.TrialBegan, Generation: 8}})
+	if got := w.goals[0].Outcome; got != supervisor.Superseded {
+		t.Errorf("started again: %s", got)
 	}
 }
 
 func TestAProgramThatIsNoLongerThereHasStopped(t *testing.T) {
-	for u, want := range map[until]Outcome{untilServes: Stopped, untilDown: Down} {
-		c := newCourse([]supervisor.Ticket{{Program: "web", Generation: 7}}, u)
-		c.look(&supervisor.Status{})
-		if got := c.goals[0].Outcome; got != want {
+	for u, want := range map[until]Outcome{untilServes: supervisor.Stopped, untilDown: Down} {
+		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, u)
+		w.look(&supervisor.Status{})
+		if got := w.goals[0].Outcome; got != want {
 			t.Errorf("until %s: %s, want %s", u, got, want)
 		}
 	}
@@ -129,30 +150,31 @@ func TestAProgramThatIsNoLongerThereHasStopped(t *testing.T) {
 
 func TestTheNumbersOfAnotherInstanceMeanNothing(t *testing.T) {
 	for _, u := range []until{untilServes, untilDown} {
-		c := newCourse([]supervisor.Ticket{{Program: "web", Generation: 7, Instance: "a"}}, u)
-		c.look(&supervisor.Status{Instance: "b", Programs: []supervisor.ProgramStatus{{Name: "web", State: supervisor.Down,
-			LastReload: &supervisor.Outcome{Generation: 7, Served: true, Report: serves}}}})
-		if got := c.goals[0].Outcome; got != Unknown {
+		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7, Instance: "a"}}, u)
+		w.look(&supervisor.Status{Instance: "b", Programs: []supervisor.ProgramStatus{{Name: "web", State: supervisor.Down,
+			Reloads: []supervisor.ReloadRecord{record(supervisor.Serves)}}}})
+		if got := w.goals[0].Outcome; got != Unknown {
 			t.Errorf("until %s: %s", u, got)
 		}
 	}
 }
 
 func TestTheWorstDecides(t *testing.T) {
-	c := newCourse([]supervisor.Ticket{{Program: "web", Generation: 7}, {Program: "other", Generation: 7}}, untilServes)
-	c.see(supervisor.Update{Program: "other", Report: fails("exec")})
-	if c.ended() {
+	w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}, {Program: "other", Generation: 7}}, untilServes)
+	failed, serves := record(supervisor.WorkerDown), record(supervisor.Serves)
+	w.see(supervisor.Update{Program: "other", Report: supervisor.Report{Reload: &failed}})
+	if w.ended() {
 		t.Error("one of two is not both")
 	}
-	c.see(supervisor.Update{Program: "web", Report: serves})
-	v := c.verdict()
-	if !c.ended() || v.Outcome != Worker || v.Programs[0].Outcome != Serves || v.Programs[1].Tail[0] != "last words" {
+	w.see(supervisor.Update{Program: "web", Report: supervisor.Report{Reload: &serves}})
+	v := w.verdict()
+	if !w.ended() || v.Outcome != supervisor.WorkerDown || v.Programs[0].Outcome != supervisor.Serves || v.Programs[1].Tail[0] != "last words" {
 		t.Errorf("the verdict is %+v", v)
 	}
 }
 
 func TestAReloadOfNothingIsWell(t *testing.T) {
-	if c := newCourse(nil, untilServes); !c.ended() || c.verdict().Outcome != Serves {
-		t.Errorf("the verdict is %+v", c.verdict())
+	if w := newWait(nil, untilServes); !w.ended() || w.verdict().Outcome != supervisor.Serves {
+		t.Errorf("the verdict is %+v", w.verdict())
 	}
 }

@@ -21,7 +21,7 @@ import (
 
 	"example.org/supervisord/internal/observe/hooks"
 	"example.org/supervisord/internal/observe/page"
-	"example.org/supervisord/internal/observe/receipt"
+	"example.org/supervisord/supervisor"
 )
 
 // built is the folder of the programs that the tests run.
@@ -239,8 +239,8 @@ timeout = "20s"`)
 		t.Error(err)
 	}
 	r := m.state().Details["web"].Receipts[0]
-	if r.Generation != 2 || r.Replaced != 1 || r.Outcome != receipt.Served || r.Reason != "HUP" || r.Took <= 0 || r.SpawnToReady <= 0 || r.SpawnToReady > r.Took ||
-		r.Drain < r.Connections[1].At || r.Overlap < r.Drain || len(r.Killed) > 0 || r.Gap || r.ListenDrops != 0 {
+	if r.Generation != 2 || r.Replaced != 1 || r.Outcome != supervisor.Serves || r.Reason != "HUP" || r.Took <= 0 || r.SpawnToReady <= 0 || r.SpawnToReady > r.Took ||
+		r.Drain < r.Connections[1].At || r.Overlap < r.Drain || r.Killed > 0 || r.ListenDrops != 0 {
 		t.Errorf("the receipt is %+v", r)
 	}
 	if _, known := r.AcceptQueue["http"]; !known {
@@ -249,7 +249,7 @@ timeout = "20s"`)
 	if r.Connections[0].Open < 1 || r.Connections[1].Open < 1 || r.ConnectionsWhy != "" {
 		t.Errorf("the connections are %v %q", r.Connections, r.ConnectionsWhy)
 	}
-	if !strings.Contains(line, `"replaced":1,"outcome":"served","reason":"HUP"`) {
+	if !strings.Contains(line, `"replaced":1,"outcome":"serves","reason":"HUP"`) {
 		t.Errorf("the log says %s", line)
 	}
 }
@@ -326,10 +326,10 @@ timeout = "300ms"`)
 	m.signal(syscall.SIGHUP)
 	m.await(`("reload receipt").*"generation":2,.*"killed":1,`)
 	r := m.state().Details["web"].Receipts[0]
-	if len(r.Killed) != 1 || r.Killed[0].Generation != 1 || !strings.Contains(r.Killed[0].Reason, "still there") {
-		t.Errorf("killed are %+v", r.Killed)
+	if r.Killed != 1 || r.Kills[0].Generation != 1 || !strings.Contains(r.Kills[0].Reason, "still there") {
+		t.Errorf("killed are %+v", r.Kills)
 	}
-	if text := m.get("/metrics"); !strings.Contains(text, "\nsupervisord_worker_kills_total{program=\"web\"} 1\n") || !strings.Contains(text, `supervisord_reloads_total{program="web",outcome="served"} `) {
+	if text := m.get("/metrics"); !strings.Contains(text, "\nsupervisord_worker_kills_total{program=\"web\"} 1\n") || !strings.Contains(text, `supervisord_reloads_total{program="web",outcome="serves"} `) {
 		t.Errorf("the metrics are\n%s", text)
 	}
 }
@@ -362,7 +362,7 @@ worker_crashed = ["sh", "-c", "tr -d '\\n' >>told; echo >>told; echo $SUPERVISOR
 	}
 	m.configure("", `, "-fail"]`+table)
 	m.signal(syscall.SIGHUP)
-	if got := told(2)[1]; got.Hook != hooks.ReloadFailed || got.Receipt == nil || got.Receipt.Outcome != receipt.Failed || got.Event.Step != "start" {
+	if got := told(2)[1]; got.Hook != hooks.ReloadFailed || got.Receipt == nil || got.Receipt.Outcome != supervisor.WorkerDown || got.Event.Step != "start" {
 		t.Errorf("after a failure: %+v", got)
 	}
 	worker, err := strconv.Atoi(m.await(`"worker is ready".*"pid":(\d+)`))

@@ -239,13 +239,13 @@ func TestThePageThroughAReloadAFailureAndACrash(t *testing.T) {
 	b.look("reload-wide", 1280, "light")
 	light := b.background()
 	letGo()
-	b.until("the receipt", `document.querySelector('[data-receipt="2"]')?.dataset.outcome === "served"`)
+	b.until("the receipt", `document.querySelector('[data-receipt="2"]')?.dataset.outcome === "serves"`)
 	b.until("the overlap and the bars", `document.querySelectorAll(".timeline .overlap").length === 1 && document.querySelectorAll(".timeline .bar-serving").length === 2`)
 
 	m.configure(onHTTP, `, "-fail"`+table)
 	m.signal(syscall.SIGHUP)
 	b.until("the failure", `document.querySelector(".problem")?.textContent.includes("Generation 3 failed at start: exited with status 1. Generation 2 serves on.")`)
-	b.until("its receipt", `document.querySelector('[data-receipt="3"]')?.dataset.outcome === "failed"`)
+	b.until("its receipt", `document.querySelector('[data-receipt="3"]')?.dataset.outcome === "worker"`)
 	b.look("failed-dark", 1280, "dark")
 	if dark := b.background(); dark == light {
 		t.Errorf("light and dark are both %s", light)
@@ -308,7 +308,7 @@ func TestTheButtonsOfThePage(t *testing.T) {
 	b.until("the refusal", `document.getElementById("said").textContent === "wrong token" && !document.getElementById("unlock").hidden`)
 	unlock(token)
 	b.until("the answer", `document.getElementById("said").textContent === "Reload begins: web generation 2"`)
-	b.until("the new generation", `document.querySelector('[data-receipt="2"]')?.dataset.outcome === "served"`)
+	b.until("the new generation", `document.querySelector('[data-receipt="2"]')?.dataset.outcome === "serves"`)
 	if r := m.state().Details["web"].Receipts[0]; r.Reason != "the page" {
 		t.Errorf("the reason is %q", r.Reason)
 	}

@@ -134,12 +134,12 @@ func (o *Observer) ask(ctx context.Context) (*supervisor.Status, error) {
 	return v.(*supervisor.Status), nil
 }
 
-// Receipts returns the last receipts of a program, at most 20, and those that are still being written, both the newest first. It may
-// be called from anywhere.
-func (o *Observer) Receipts(program string) (ended, open []receipt.Receipt) {
+// Receipts makes receipts of the records of a program, the newest first. It may be called from anywhere.
+func (o *Observer) Receipts(program string, records []supervisor.ReloadRecord) []receipt.Receipt {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.recorder.Receipts(program), o.recorder.Open(program)
+	o.sampler.Refused() // one that has ended may not have been seen here yet
+	return o.recorder.Receipts(program, records)
 }
 
 // run follows, and follows again where this was too slow.
@@ -156,7 +156,7 @@ func (o *Observer) run() {
 			updates = v.(<-chan *supervisor.Update)
 		}
 		if missed {
-			o.Log.Warn("reports of the supervisor were missed: receipts and metrics have a gap")
+			o.Log.Warn("reports of the supervisor were missed: metrics have a gap")
 		}
 		o.resync(missed)
 		if !o.follow(updates) {
@@ -191,10 +191,12 @@ func (o *Observer) resync(missed bool) {
 	}
 	st := v.(*supervisor.Status)
 	o.mu.Lock()
-	done := o.recorder.Resync(st, time.Now(), missed)
+	done := o.recorder.Resync(st, missed)
 	o.sampler.Refused()
 	o.mu.Unlock()
-	o.ended(done)
+	for _, r := range done {
+		o.ended(r)
+	}
 	o.status = st
 	o.settle()
 }
@@ -204,7 +206,7 @@ const kept = 50
 
 // see does with an update what is to be done.
 func (o *Observer) see(u supervisor.Update) {
-	var failed []receipt.Receipt
+	var failed *receipt.Receipt
 	o.mu.Lock()
 	if u.Kind == supervisor.GenerationGone {
 		o.sampler.Refused()
@@ -213,8 +215,8 @@ func (o *Observer) see(u supervisor.Update) {
 	if u.Kind == supervisor.TrialBegan {
 		o.sampler.Refused()
 	}
-	if u.Kind == supervisor.TrialFailed {
-		failed = append(o.recorder.Open(u.Program), done...)
+	if u.Kind == supervisor.TrialFailed && u.Reload != nil {
+		failed = &o.recorder.Receipts(u.Program, []supervisor.ReloadRecord{*u.Reload})[0]
 	}
 	o.remember(u)
 	o.mu.Unlock()
@@ -222,7 +224,9 @@ func (o *Observer) see(u supervisor.Update) {
 		o.metrics.See(u)
 	}
 	o.tell(u, failed)
-	o.ended(done)
+	if done != nil {
+		o.ended(*done)
+	}
 	o.settle()
 	if u.Kind == supervisor.GenerationServes || u.Kind == supervisor.TrialFailed {
 		o.pace.soon()
@@ -240,31 +244,20 @@ func (o *Observer) remember(u supervisor.Update) {
 	}
 }
 
-// ended is for receipts that are complete.
-func (o *Observer) ended(done []receipt.Receipt) {
-	for _, r := range done {
-		r.Log(o.Log)
-		if o.metrics != nil {
-			o.metrics.Ended(r)
-		}
-		if r.Outcome == receipt.Served {
-			o.hook(r.Generation, hooks.Message{Hook: hooks.AfterReload, Program: r.Program, Receipt: &r})
-		}
+// ended is for a receipt that is complete.
+func (o *Observer) ended(r receipt.Receipt) {
+	r.Log(o.Log)
+	if r.Outcome == supervisor.Serves {
+		o.hook(r.Generation, hooks.Message{Hook: hooks.AfterReload, Program: r.Program, Receipt: &r})
 	}
 }
 
 // tell runs the hooks that an update is a reason for.
-func (o *Observer) tell(u supervisor.Update, receipts []receipt.Receipt) {
+func (o *Observer) tell(u supervisor.Update, failed *receipt.Receipt) {
 	key := workerKey{u.Program, u.Worker}
 	switch u.Kind {
 	case supervisor.TrialFailed:
-		m := hooks.Message{Hook: hooks.ReloadFailed, Program: u.Program, Event: &u}
-		for _, r := range receipts {
-			if r.Generation == u.Generation {
-				m.Receipt = &r
-			}
-		}
-		o.hook(u.Generation, m)
+		o.hook(u.Generation, hooks.Message{Hook: hooks.ReloadFailed, Program: u.Program, Event: &u, Receipt: failed})
 	case supervisor.WorkerLeaving:
 		o.leaving[key] = true
 	case supervisor.WorkerStopped:

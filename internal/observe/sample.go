@@ -70,7 +70,7 @@ func (p *pace) stop() {
 // settle keeps the timer running while a reload is under way, and only then.
 func (o *Observer) settle() {
 	o.mu.Lock()
-	busy := len(o.recorder.Busy()) > 0
+	busy := o.recorder.Busy()
 	o.mu.Unlock()
 	if busy {
 		o.pace.arm(time.Now())

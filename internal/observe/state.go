@@ -22,8 +22,8 @@ func (o *Observer) state(ctx context.Context) (*page.State, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range status.Programs {
-		receipts := append(o.recorder.Open(p.Name), o.recorder.Receipts(p.Name)...)
-		st.Details[p.Name] = page.Detail{Receipts: receipts[:min(shown, len(receipts))], Lives: o.recorder.Lives(p.Name)}
+		receipts := o.recorder.Receipts(p.Name, p.Reloads)
+		st.Details[p.Name] = page.Detail{Receipts: receipts[:min(shown, len(receipts))]}
 	}
 	st.Recent = slices.Clone(o.recent[max(0, len(o.recent)-kept):])
 	return st, nil

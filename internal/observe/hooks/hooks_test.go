@@ -66,7 +66,7 @@ func onStage(t *testing.T, play func(h *Hooks, f *fake, logs *observer.ObservedL
 }
 
 func told(n int) Message {
-	return Message{Hook: AfterReload, Program: "web", Receipt: &receipt.Receipt{Program: "web", Generation: n}}
+	return Message{Hook: AfterReload, Program: "web", Receipt: &receipt.Receipt{Program: "web", ReloadRecord: supervisor.ReloadRecord{Generation: n}}}
 }
 
 func generationOf(t *testing.T, s worker.Spec) int {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 
-	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/supervisor"
 )
 
@@ -37,7 +36,7 @@ type Metrics struct {
 
 // counts is what is counted for one program.
 type counts struct {
-	reloads         map[receipt.Outcome]int
+	reloads         map[supervisor.Outcome]int
 	restarts, kills int
 	reload, drain   *histogram
 }
@@ -51,7 +50,7 @@ func New(version string, status Status) *Metrics {
 func (m *Metrics) of(program string) *counts {
 	c := m.counts[program]
 	if c == nil {
-		c = &counts{reloads: map[receipt.Outcome]int{}, reload: newHistogram(reloadBuckets), drain: newHistogram(drainBuckets)}
+		c = &counts{reloads: map[supervisor.Outcome]int{}, reload: newHistogram(reloadBuckets), drain: newHistogram(drainBuckets)}
 		m.counts[program] = c
 	}
 	return c
@@ -62,27 +61,19 @@ func (m *Metrics) See(u supervisor.Update) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.of(u.Program)
+	if u.Decides() {
+		c.reloads[u.Reload.Outcome]++
+		if u.Reload.Outcome == supervisor.Serves {
+			c.reload.observe(u.Reload.Took.Seconds())
+		}
+	}
 	switch u.Kind {
-	case supervisor.GenerationServes:
-		c.reload.observe(u.Took.Seconds())
-		c.reloads[receipt.Served]++
-	case supervisor.TrialFailed:
-		c.reloads[receipt.Failed]++
 	case supervisor.GenerationGone:
 		c.drain.observe(u.Took.Seconds())
 	case supervisor.SlotRetry:
 		c.restarts++
 	case supervisor.WorkerKilled:
 		c.kills++
-	}
-}
-
-// Ended counts a reload that neither served nor failed; those are counted as they are decided.
-func (m *Metrics) Ended(r receipt.Receipt) {
-	if r.Outcome == receipt.Stopped || r.Outcome == receipt.Unknown {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.of(r.Program).reloads[r.Outcome]++
 	}
 }
 
@@ -133,8 +124,8 @@ func (m *Metrics) counters(t *text, st *supervisor.Status) {
 			write(program, there[program])
 		}
 	}
-	each("supervisord_reloads_total", "counter", "Reloads that have come to an end, first starts included, by their outcome.", func(program string, c *counts) {
-		for _, o := range receipt.Outcomes() {
+	each("supervisord_reloads_total", "counter", "Reloads that were decided, first starts included, by their outcome.", func(program string, c *counts) {
+		for _, o := range supervisor.ReloadOutcomes() {
 			t.sample("supervisord_reloads_total", float64(c.reloads[o]), "program", program, "outcome", string(o))
 		}
 	})

@@ -18,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/prometheus/common/expfmt"
 
-	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/supervisor"
 )
 
@@ -60,14 +59,17 @@ func full(t *testing.T) string {
 		t.Fatal(err)
 	}
 	m := New("1.2.3", oneProgram(fd))
+	served := supervisor.ReloadRecord{Outcome: supervisor.Serves, Took: 2 * time.Second}
 	for _, r := range []supervisor.Report{
-		{Kind: supervisor.GenerationServes, Took: 2 * time.Second}, {Kind: supervisor.TrialFailed}, {Kind: supervisor.TrialFailed},
-		{Kind: supervisor.GenerationGone, Took: 20 * time.Second}, {Kind: supervisor.SlotRetry}, {Kind: supervisor.WorkerKilled}, {Kind: supervisor.WorkerReady},
+		{Kind: supervisor.TrialBegan, Reload: &supervisor.ReloadRecord{Outcome: supervisor.Pending}},
+		{Kind: supervisor.GenerationServes, Reload: &served},
+		{Kind: supervisor.TrialFailed, Reload: &supervisor.ReloadRecord{Outcome: supervisor.NotReady}},
+		{Kind: supervisor.TrialFailed, Reload: &supervisor.ReloadRecord{Outcome: supervisor.NotReady}},
+		{Kind: supervisor.ProgramStopping, Reload: &supervisor.ReloadRecord{Outcome: supervisor.Stopped}},
+		{Kind: supervisor.GenerationGone, Took: 20 * time.Second, Reload: &served}, {Kind: supervisor.SlotRetry}, {Kind: supervisor.WorkerKilled}, {Kind: supervisor.WorkerReady},
 	} {
 		m.See(supervisor.Update{Program: "web", Report: r})
 	}
-	m.Ended(receipt.Receipt{Program: "web", Outcome: receipt.Stopped})
-	m.Ended(receipt.Receipt{Program: "web", Outcome: receipt.Served}) // has been counted
 	code, text := scrape(t, m)
 	if code != http.StatusOK {
 		t.Fatalf("%d: %s", code, text)
@@ -78,10 +80,10 @@ func full(t *testing.T) string {
 func TestWhatIsScraped(t *testing.T) {
 	text := full(t)
 	for _, want := range []string{
-		`supervisord_reloads_total{program="web",outcome="served"} 1`,
-		`supervisord_reloads_total{program="web",outcome="failed"} 2`,
+		`supervisord_reloads_total{program="web",outcome="serves"} 1`,
+		`supervisord_reloads_total{program="web",outcome="not_ready"} 2`,
 		`supervisord_reloads_total{program="web",outcome="stopped"} 1`,
-		`supervisord_reloads_total{program="web",outcome="unknown"} 0`,
+		`supervisord_reloads_total{program="web",outcome="worker"} 0`,
 		`supervisord_reload_duration_seconds_sum{program="web"} 2`,
 		`supervisord_drain_duration_seconds_sum{program="web"} 20`,
 		`supervisord_worker_restarts_total{program="web"} 1`,
@@ -122,7 +124,8 @@ func TestTheFormatIsPrometheus(t *testing.T) {
 		return &supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: odd}}}, nil
 	})
 	for _, took := range []time.Duration{0, 50 * time.Millisecond, 51 * time.Millisecond, time.Hour} {
-		m.See(supervisor.Update{Program: odd, Report: supervisor.Report{Kind: supervisor.GenerationServes, Took: took}})
+		m.See(supervisor.Update{Program: odd, Report: supervisor.Report{Kind: supervisor.GenerationServes,
+			Reload: &supervisor.ReloadRecord{Outcome: supervisor.Serves, Took: took}}})
 	}
 	_, text := scrape(t, m)
 	var parser expfmt.TextParser

@@ -58,7 +58,6 @@ type State struct {
 // Detail is what the status of a program does not say.
 type Detail struct {
 	Receipts []receipt.Receipt `json:"receipts"` // the newest first; those that are not complete too
-	Lives    []receipt.Life    `json:"lives"`
 }
 
 // Server serves metrics and the page.

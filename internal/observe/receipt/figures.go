@@ -1,6 +1,7 @@
 package receipt
 
 import (
+	"slices"
 	"time"
 
 	"example.org/supervisord/internal/observe/kernel"
@@ -14,44 +15,39 @@ type Kernel interface {
 	Listen() (kernel.Refused, error)
 }
 
-// Sampler adds the kernel's figures to the receipts that are being written.
+// Sampler adds the kernel's figures to the reloads that are under way.
 type Sampler struct {
 	Kernel   Kernel
 	recorder *Recorder
-	before   map[*course]kernel.Refused // the counters as the course began
 }
 
 // NewSampler returns a sampler for the receipts of r.
-func NewSampler(r *Recorder, k Kernel) *Sampler {
-	return &Sampler{Kernel: k, recorder: r, before: map[*course]kernel.Refused{}}
-}
+func NewSampler(r *Recorder, k Kernel) *Sampler { return &Sampler{k, r} }
 
-// Refused notes how many connections the kernel has turned away since each receipt began. It is to be called when
-// a receipt begins, and before one ends.
+// Refused notes how many connections the kernel has turned away since each reload began. Call it when one begins and before one ends.
 func (s *Sampler) Refused() {
 	now, err := s.Kernel.Listen()
 	if err != nil {
 		return // no /proc/net/netstat: a namespace without a network of its own
 	}
-	kept := make(map[*course]kernel.Refused)
-	for _, b := range s.recorder.programs {
-		for _, c := range b.open {
-			before, known := s.before[c]
-			if !known {
-				before = now
+	for _, all := range s.recorder.programs {
+		for _, m := range all {
+			if !m.open() {
+				continue
 			}
-			kept[c] = before
-			c.ListenOverflows, c.ListenDrops = now.Overflows-before.Overflows, now.Drops-before.Drops
+			if m.before == nil {
+				m.before = &now
+			}
+			m.ListenOverflows, m.ListenDrops = now.Overflows-m.before.Overflows, now.Drops-m.before.Drops
 		}
 	}
-	s.before = kept
 }
 
-// Queues looks at the accept queues of the programs that have a receipt open. It is cheap: one getsockopt for each socket.
+// Queues looks at the accept queues of the programs with a reload under way. It is cheap: one getsockopt for each socket.
 func (s *Sampler) Queues(st *supervisor.Status) {
 	for _, p := range st.Programs {
-		b := s.recorder.programs[p.Name]
-		if b == nil || len(b.open) == 0 {
+		all := s.recorder.programs[p.Name]
+		if !slices.ContainsFunc(all, (*measured).open) {
 			continue
 		}
 		for _, l := range p.Listeners {
@@ -61,32 +57,35 @@ func (s *Sampler) Queues(st *supervisor.Status) {
 					n = max(n, q.Waiting)
 				}
 			}
-			for _, c := range b.open {
-				if c.AcceptQueue == nil {
-					c.AcceptQueue = map[string]int{}
+			for _, m := range all {
+				if m.open() {
+					m.queue(l.Name, n)
 				}
-				c.AcceptQueue[l.Name] = max(c.AcceptQueue[l.Name], n)
 			}
 		}
 	}
 }
 
+func (f *Figures) queue(listener string, n int) {
+	if f.AcceptQueue == nil {
+		f.AcceptQueue = map[string]int{}
+	}
+	f.AcceptQueue[listener] = max(f.AcceptQueue[listener], n)
+}
+
 // Connections counts what is still open on the generations that are told to go, all at once.
 func (s *Sampler) Connections(st *supervisor.Status, now time.Time) {
-	var going []*course
+	var going []*measured
 	var queries []kernel.Query
 	for _, p := range st.Programs {
-		b := s.recorder.programs[p.Name]
-		if b == nil {
-			continue
-		}
-		for _, c := range b.open {
-			g := generation(p, c.goes)
-			if c.goes == 0 || g == nil {
+		for _, m := range s.recorder.programs[p.Name] {
+			if !m.open() {
 				continue
 			}
-			going = append(going, c)
-			queries = append(queries, kernel.Query{PIDs: pids(g), Addresses: addresses(p)})
+			if g := generation(p, m.record.Goes()); g != nil {
+				going = append(going, m)
+				queries = append(queries, kernel.Query{PIDs: pids(g), Addresses: addresses(p)})
+			}
 		}
 	}
 	if len(queries) == 0 {
@@ -97,8 +96,15 @@ func (s *Sampler) Connections(st *supervisor.Status, now time.Time) {
 			going[i].ConnectionsWhy = n.Err.Error()
 			continue
 		}
-		going[i].sample(now.Sub(going[i].Decided), n.Open)
+		going[i].sample(now.Sub(going[i].record.Decided), n.Open)
 	}
+}
+
+func generation(p supervisor.ProgramStatus, number int) *supervisor.GenerationStatus {
+	if i := slices.IndexFunc(p.Generations, func(g supervisor.GenerationStatus) bool { return g.Number == number }); i >= 0 {
+		return &p.Generations[i]
+	}
+	return nil
 }
 
 func pids(g *supervisor.GenerationStatus) []int {

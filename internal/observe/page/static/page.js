@@ -64,7 +64,7 @@ function render() {
 }
 
 function program(p) {
-  const d = state.details[p.name] || { receipts: [], lives: [] };
+  const d = state.details[p.name] || { receipts: [] };
   const receipt = d.receipts.find(r => r.generation === chosen.get(p.name)) || d.receipts[0];
   return el("article", { class: "card", "data-program": p.name, "data-state": p.state },
     el("header", {}, el("h2", {}, p.name), el("span", { class: "badge " + p.state }, p.state), el("p", { class: "summary" }, p.summary.replace(p.name + " " + p.state, "").replace(/^, /, "")),
@@ -72,17 +72,16 @@ function program(p) {
     problem(p), waits(p),
     receipt ? el("div", { class: "when" }, timeline(p, d, receipt), legend()) : null,
     el("h3", {}, "Workers"), ...p.generations.map(generation),
-    p.generations.length ? null : el("p", { class: "summary" }, p.stopped_by ? "none: stopped by " + p.stopped_by : "none"),
+    p.generations.length ? null : el("p", { class: "summary" }, p.stop && p.stop.asked_by ? "none: stopped by " + p.stop.asked_by : "none"),
     ...listeners(p), ...receipts(p, d, receipt));
 }
 
 // problem says why the last reload failed, as long as that is the newest news, and when something is tried next.
 function problem(p) {
-  const last = p.last_reload, lines = [];
-  if (last && !last.served) {
-    const r = last.report;
-    lines.push(el("strong", {}, "Generation " + last.generation + " failed"), " at " + (r.step || "?") + ": " + (r.reason || "") + (r.serving ? ". Generation " + r.serving + " serves on." : "."));
-    if (r.tail && r.tail.length) lines.push(el("pre", {}, r.tail.slice(-5).join("\n")));
+  const last = p.reloads.filter(r => r.decided).pop(), f = last && last.failure, lines = [];
+  if (f) {
+    lines.push(el("strong", {}, "Generation " + last.generation + " failed"), " at " + (f.step || "?") + ": " + (f.reason || "") + (last.replaced ? ". Generation " + last.replaced + " serves on." : "."));
+    if (f.tail && f.tail.length) lines.push(el("pre", {}, f.tail.slice(-5).join("\n")));
   }
   if (p.lost_lines) lines.push(el("div", {}, count(p.lost_lines, "line") + " of output could not be written to a log file; the log says why."));
   if (p.retry_at) lines.push(el("div", {}, "Next try in " + span(at(p.retry_at) - now()) + "."));
@@ -135,15 +134,15 @@ function receipts(p, d, shown) {
   const choose = r => { chosen.set(p.name, r.generation); render(); };
   const row = r => el("tr", { tabindex: 0, "aria-selected": r === shown, "data-receipt": r.generation, "data-outcome": r.outcome,
     title: r.reason + by(r.asked_by), onclick: () => choose(r), onkeydown: e => { if (e.key === "Enter") choose(r); } },
-    el("td", {}, (r.replaced ? r.replaced + " → " : "") + r.generation), el("td", { class: word(r.outcome) }, r.outcome + (r.gap ? " (gap)" : "")),
-    el("td", {}, age(r.began, "", " ago")), ...figures(r).map(v => el("td", { class: "n" }, String(v))));
+    el("td", {}, (r.replaced ? r.replaced + " → " : "") + r.generation), el("td", { class: word(r.outcome) }, r.outcome.replace("_", " ")),
+    el("td", {}, age(r.began || r.decided, "", " ago")), ...figures(r).map(v => el("td", { class: "n" }, String(v))));
   return [el("h3", {}, "Reloads"), el("div", { class: "scroll" }, el("table", {},
     el("thead", {}, el("tr", {}, ...head.map((h, i) => el("th", { class: i > 2 && "n" }, h)))),
     el("tbody", {}, ...d.receipts.map(row))))];
 }
 
 function figures(r) {
-  return [took(r.took_ns), took(r.spawn_to_ready_ns), took(r.overlap_ns), took(r.drain_ns), (r.killed || []).length,
+  return [took(r.took_ns), took(r.spawn_to_ready_ns), took(r.overlap_ns), took(r.drain_ns), r.killed,
     Math.max(0, ...Object.values(r.accept_queue || {})), r.listen_overflows];
 }
 
@@ -153,11 +152,11 @@ function legend() {
 
 // timeline draws the generations around one reload, each a bar, and below it the connections that the old one still had.
 function timeline(p, d, r) {
-  const end0 = at(r.ended) || now(), begin0 = at(r.began), pad = Math.max(2, (end0 - begin0) * .14);
+  const end0 = at(r.ended) || now(), begin0 = at(r.began || r.decided), pad = Math.max(2, (end0 - begin0) * .14);
   const from = begin0 - pad, to = end0 + pad, left = 46, row = 30;
   const W = Math.max(260, Math.min(1100, document.body.clientWidth - 70)); // so that text keeps its size
   const x = t => left + (Math.min(Math.max(t, from), to) - from) / (to - from) * (W - left);
-  const lives = d.lives.filter(l => at(l.began) < to && (!l.gone || at(l.gone) > from)).slice(-6);
+  const lives = p.reloads.filter(l => l.began && at(l.began) < to && (!l.gone || at(l.gone) > from)).slice(-6);
   const samples = (r.connections || []).some(c => c.open) ? r.connections : [], high = lives.length * row;
   const H = high + 24 + (samples.length ? 66 : 0);
   const s = svg("svg", { class: "timeline", viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `generations around the reload to generation ${r.generation}` });
@@ -175,7 +174,7 @@ function timeline(p, d, r) {
 }
 
 function life(s, l, y, x) {
-  const began = at(l.began), served = at(l.served), retired = at(l.retired), gone = at(l.gone), end = gone || now() + 1e12;
+  const began = at(l.began), served = l.outcome === "serves" && at(l.decided), retired = at(l.retired), gone = at(l.gone), end = gone || now() + 1e12;
   s.append(svg("text", { x: 40, y: y + 19, "text-anchor": "end" }, "gen " + l.generation));
   const bar = (kind, a, b, what) => {
     const x1 = x(a), x2 = x(b);
@@ -186,7 +185,7 @@ function life(s, l, y, x) {
   };
   bar("trial", began, served || retired || end, "on trial");
   if (served) bar("serving", served, retired || end, "served");
-  if (retired) bar(l.failed ? "failed" : "draining", retired, end, l.failed ? "failed, going" : "draining");
+  if (retired) bar(served ? "draining" : "failed", retired, end, served ? "draining" : l.outcome.replace("_", " ") + ", going");
 }
 function connections(s, r, x, y, end) {
   const h = 40, top = Math.max(1, ...r.connections.map(c => c.open)), t = c => at(r.decided) + c.at_ns / 1e6;
@@ -199,7 +198,7 @@ function connections(s, r, x, y, end) {
   if (x(end) > last) path += `H${last = x(end)}`;
   const base = y + 14 + h;
   s.append(svg("path", { class: "area", d: `${path}V${base}H${x(t(r.connections[0]))}Z` }), svg("path", { class: "curve", d: path }),
-    svg("text", { x: x(t(r.connections[0])), y: y + 10 }, `connections open on generation ${r.outcome === "failed" ? r.generation : r.replaced}, at most ${top}`),
+    svg("text", { x: x(t(r.connections[0])), y: y + 10 }, `connections open on generation ${r.outcome === "serves" ? r.replaced : r.generation}, at most ${top}`),
     svg("text", { x: last + 5, y: base }, String(r.connections[r.connections.length - 1].open)));
 }
 

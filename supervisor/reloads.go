@@ -1,0 +1,297 @@
+package supervisor
+
+import (
+	"slices"
+	"time"
+)
+
+// Outcome says how a reload went, or anything else that somebody waits for. The core decides those of reloads, each of them once;
+// whoever waits adds those that come from waiting.
+type Outcome string
+
+// The outcomes of reloads.
+const (
+	Pending    Outcome = "pending"    // not decided yet
+	Held       Outcome = "held"       // not decided yet: the canary is well and waits
+	Serves     Outcome = "serves"     // the new generation serves, or did
+	Preflight  Outcome = "preflight"  // it failed: the generation could not be prepared, or its preflight failed
+	NotReady   Outcome = "not_ready"  // it failed: a worker was not ready in time
+	WorkerDown Outcome = "worker"     // it failed: a worker could not be started, or ended
+	Aborted    Outcome = "aborted"    // somebody gave it up
+	Superseded Outcome = "superseded" // something newer took its place
+	Stopped    Outcome = "stopped"    // the program was stopped first
+)
+
+// ReloadOutcomes lists those that a reload can end with.
+func ReloadOutcomes() []Outcome {
+	return []Outcome{Serves, Preflight, NotReady, WorkerDown, Aborted, Superseded, Stopped}
+}
+
+// Open reports whether a reload with this outcome is still under way.
+func (o Outcome) Open() bool { return o == Pending || o == Held }
+
+// Failed reports whether the new generation failed.
+func (o Outcome) Failed() bool { return o == Preflight || o == NotReady || o == WorkerDown }
+
+// failedAt is the outcome of a trial that failed at this step.
+func failedAt(step string) Outcome {
+	switch step {
+	case stepPrepare, stepPreflight:
+		return Preflight
+	case stepReady:
+		return NotReady
+	case stepAbort:
+		return Aborted
+	}
+	return WorkerDown
+}
+
+// ReloadRecord says how one reload goes, first starts included. The core writes it; everybody else reads copies. Once it is
+// decided its outcome never changes, and once Ended is set nothing does but Retired and Gone. What has not happened is zero;
+// durations are nanoseconds.
+type ReloadRecord struct {
+	Generation int     `json:"generation"`         // the new one
+	Replaced   int     `json:"replaced,omitempty"` // the one that serves until it is decided; 0: none
+	Outcome    Outcome `json:"outcome"`
+	Reason     string  `json:"reason,omitempty"`   // what asked for it
+	AskedBy    string  `json:"asked_by,omitempty"` // who asked for it; not there: nobody
+	By         Renewal `json:"by,omitempty"`       // why it began by itself
+	Canary     int     `json:"canary,omitempty"`   // workers that were tried first
+	Config     string  `json:"config,omitempty"`   // identifies the configuration of the generation
+
+	Began   time.Time `json:"began,omitzero"` // zero: it never did
+	Spawned time.Time `json:"spawned,omitzero"`
+	Ready   time.Time `json:"ready,omitzero"`   // when the last worker so far was ready
+	Decided time.Time `json:"decided,omitzero"` // when Outcome became final
+	Ended   time.Time `json:"ended,omitzero"`   // when the generation that had to go was gone
+
+	Retired time.Time `json:"retired,omitzero"` // when the new generation was told to go itself
+	Gone    time.Time `json:"gone,omitzero"`    // when it was gone
+
+	Took         time.Duration `json:"took_ns"`           // from Began to Decided
+	SpawnToReady time.Duration `json:"spawn_to_ready_ns"` // from Spawned to Ready
+	Overlap      time.Duration `json:"overlap_ns"`        // while workers of both generations lived
+	Drain        time.Duration `json:"drain_ns"`          // from Decided to Ended
+
+	Failure *Failure       `json:"failure,omitempty"` // of Failed, and Aborted
+	Killed  int            `json:"killed"`            // workers of the generation that had to go which did not go by themselves
+	Kills   []KilledWorker `json:"kills,omitempty"`   // the first of them
+}
+
+// KilledWorker is a worker that did not go by itself.
+type KilledWorker struct {
+	Generation int    `json:"generation"`
+	Worker     int    `json:"worker"`
+	Slot       int    `json:"slot"`
+	PID        int    `json:"pid,omitempty"`
+	Reason     string `json:"reason"`
+}
+
+// StopRecord says how the last stop of a program went.
+type StopRecord struct {
+	Generation int       `json:"generation"` // the newest number at that time: with a newer one the program was started again
+	Reason     string    `json:"reason,omitempty"`
+	AskedBy    string    `json:"asked_by,omitempty"`
+	Began      time.Time `json:"began"`
+	Ended      time.Time `json:"ended,omitzero"`
+	Killed     int       `json:"killed"` // workers that did not go by themselves
+}
+
+// The bounds of what is remembered. Reloads that have not ended do not count.
+const (
+	keptReloads = 20
+	keptKills   = 20
+)
+
+// Goes returns the number of the generation that has to go before the reload has ended; 0: none, or it is not decided.
+func (r *ReloadRecord) Goes() int {
+	switch {
+	case r.Outcome.Open():
+		return 0
+	case r.Outcome == Serves:
+		return r.Replaced
+	}
+	return r.Generation
+}
+
+// Copy shares nothing with r that can change.
+func (r *ReloadRecord) Copy() *ReloadRecord {
+	c := *r
+	c.Kills = slices.Clone(r.Kills)
+	return &c
+}
+
+// reloadOf returns the record of the reload that a generation is from; nil: it is forgotten.
+func (p *Program) reloadOf(generation int) *ReloadRecord {
+	for _, r := range slices.Backward(p.Reloads) {
+		if r.Generation == generation {
+			return r
+		}
+	}
+	return nil
+}
+
+// record adds the record of a reload.
+func (p *Program) record(r *ReloadRecord) {
+	p.Reloads = append(p.Reloads, r)
+	surplus := len(p.Reloads) - keptReloads
+	p.Reloads = slices.DeleteFunc(p.Reloads, func(r *ReloadRecord) bool {
+		surplus--
+		return surplus >= 0 && !r.Ended.IsZero()
+	})
+}
+
+// recordTrial adds the record of a trial that begins, and returns a copy.
+func (p *Program) recordTrial(g *Generation, by Renewal) *ReloadRecord {
+	r := &ReloadRecord{Generation: g.Number, Replaced: p.servingNumber(), Outcome: Pending, Reason: g.Reason, AskedBy: g.AskedBy,
+		By: by, Canary: g.Canary, Config: g.Config.Fingerprint(), Began: g.Began}
+	p.record(r)
+	return r.Copy()
+}
+
+// drop gives away the number of a reload that will never begin: somebody may wait for a generation with this number.
+func (p *Program) drop(now time.Time, asked Reload, o Outcome, told Report) {
+	p.LastGeneration++
+	r := &ReloadRecord{Generation: p.LastGeneration, Replaced: p.servingNumber(), Outcome: o, Reason: asked.Reason, AskedBy: asked.AskedBy, Decided: now, Ended: now}
+	p.record(r)
+	told.Generation, told.Serving, told.AskedBy, told.Reload = r.Generation, r.Replaced, r.AskedBy, r.Copy()
+	p.report(told)
+}
+
+// decide ends the record of a trial. What is decided already stays as it is.
+func (p *Program) decide(now time.Time, g *Generation, o Outcome) *ReloadRecord {
+	r := p.reloadOf(g.Number)
+	if r == nil || !r.Outcome.Open() {
+		return nil
+	}
+	r.Outcome, r.Decided, r.Took, r.Failure, r.Replaced = o, now, now.Sub(r.Began), g.Failure, p.servingNumber()
+	if !r.Spawned.IsZero() && !r.Ready.IsZero() {
+		r.SpawnToReady = r.Ready.Sub(r.Spawned)
+	}
+	if r.Goes() == 0 {
+		r.Ended = now
+	}
+	return r.Copy()
+}
+
+// recordGone notes that a generation is gone, and ends the record that waits for that.
+func (p *Program) recordGone(now time.Time, generation int) *ReloadRecord {
+	if r := p.reloadOf(generation); r != nil {
+		r.Gone = now
+	}
+	for _, r := range p.Reloads {
+		if r.Ended.IsZero() && r.Goes() == generation {
+			r.Ended, r.Drain = now, now.Sub(r.Decided)
+			return r.Copy()
+		}
+	}
+	return nil
+}
+
+// recordEnd notes for how long workers of two generations lived side by side, as a worker of g has ended.
+func (p *Program) recordEnd(now time.Time, g *Generation) {
+	for _, r := range p.Reloads {
+		if !r.Ended.IsZero() || r.Spawned.IsZero() || r.Replaced == 0 {
+			continue
+		}
+		replaced := g.Number == r.Replaced && (r.Outcome.Open() || r.Outcome == Serves)
+		if replaced || g.Number == r.Goes() && !stopFirst(g) {
+			r.Overlap = now.Sub(r.Spawned)
+		}
+	}
+}
+
+// recordKill notes a worker that has to be killed.
+func (p *Program) recordKill(g *Generation, w *Worker, reason string) {
+	if s := p.LastStop; s != nil && s.Ended.IsZero() && p.Goal == Halt {
+		s.Killed++
+	}
+	for _, r := range p.Reloads {
+		goes := r.Goes()
+		if r.Outcome.Open() {
+			goes = r.Replaced
+		}
+		if !r.Ended.IsZero() || goes != g.Number {
+			continue
+		}
+		if r.Killed++; len(r.Kills) < keptKills {
+			r.Kills = append(r.Kills, KilledWorker{g.Number, w.Number, w.Slot, w.PID, reason})
+		}
+	}
+}
+
+// recordStop begins the record of a stop. Workers that were killed and are not gone yet are part of it.
+func (p *Program) recordStop(now time.Time, e Stop) {
+	p.LastStop = &StopRecord{Generation: p.LastGeneration, Reason: e.Reason, AskedBy: e.AskedBy, Began: now}
+	for w := range p.workers() {
+		if w.Killed {
+			p.LastStop.Killed++
+		}
+	}
+}
+
+// down ends the record of a stop.
+func (p *Program) down(now time.Time) {
+	r := Report{Kind: ProgramStopped}
+	if s := p.LastStop; s != nil {
+		s.Ended = now
+		stop := *s
+		r.AskedBy, r.Stop = s.AskedBy, &stop
+	}
+	p.report(r)
+}
+
+// recall makes records for the generations that live, where a version that kept none was before.
+func (p *Program) recall() {
+	if p.Reloads != nil {
+		return
+	}
+	for _, g := range p.Generations() {
+		r := &ReloadRecord{Generation: g.Number, Outcome: Pending, Reason: g.Reason, AskedBy: g.AskedBy, Canary: g.Canary,
+			Config: g.Config.Fingerprint(), Began: g.Began, Spawned: g.Spawned, Decided: g.Served, Retired: g.Retired}
+		switch {
+		case g == p.Trial:
+			r.Replaced = p.servingNumber()
+			if g.Held && g.Canary > 0 {
+				r.Outcome = Held
+			}
+		case !g.Served.IsZero():
+			r.Outcome, r.Replaced = Serves, p.replacedBy(g)
+		case g.Failure != nil:
+			r.Outcome, r.Failure, r.Decided = failedAt(g.Failure.Step), g.Failure, g.Retired
+		default:
+			r.Outcome, r.Decided = Stopped, g.Retired
+		}
+		if !r.Outcome.Open() {
+			r.Took = r.Decided.Sub(r.Began)
+		}
+		if !r.Outcome.Open() && r.Goes() == 0 {
+			r.Ended = r.Decided
+		}
+		p.Reloads = append(p.Reloads, r)
+	}
+	slices.SortFunc(p.Reloads, func(a, b *ReloadRecord) int { return a.Generation - b.Generation })
+}
+
+// replacedBy returns the number of the generation that was told to go as g began to serve, if that lives.
+func (p *Program) replacedBy(g *Generation) int {
+	for _, d := range p.Draining {
+		if d.Number < g.Number && d.Retired.Equal(g.Served) {
+			return d.Number
+		}
+	}
+	return 0
+}
+
+// FindReload looks for the record of the reload with this number. Where there is none yet it returns one that is pending, if the
+// program will give the number away next, and nil if it never will, or has forgotten.
+func (st *ProgramStatus) FindReload(generation int) *ReloadRecord {
+	i := slices.IndexFunc(st.Reloads, func(r ReloadRecord) bool { return r.Generation == generation })
+	switch {
+	case i >= 0:
+		return &st.Reloads[i]
+	case generation == st.Awaited && generation > st.Newest:
+		return &ReloadRecord{Generation: generation, Outcome: Pending}
+	}
+	return nil
+}

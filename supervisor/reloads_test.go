@@ -1,0 +1,216 @@
+package supervisor
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"example.org/supervisord/internal/config"
+)
+
+// tried returns a program with a generation that serves and another on trial.
+func tried(t *testing.T, strategy config.Strategy) *script {
+	s := newScript(t, testConfig(1, strategy))
+	s.up()
+	s.now = s.now.Add(time.Second)
+	s.send(Reload{Reason: "HUP", AskedBy: "alice"})
+	return s
+}
+
+func TestRecordOfAReloadSaysHowItWent(t *testing.T) {
+	for name, c := range map[string]struct {
+		play func(*script)
+		want Outcome
+		goes int
+	}{
+		"on trial": {func(s *script) { s.prepared() }, Pending, 0},
+		"serves":   {func(s *script) { s.prepared(); s.allReady() }, Serves, 1},
+		"failed to be prepared": {func(s *script) {
+			s.send(Prepared{Generation: 2, Failure: &Failure{Step: stepPrepare}})
+		}, Preflight, 2},
+		"failed its preflight": {func(s *script) {
+			s.send(Prepared{Generation: 2, Failure: &Failure{Step: stepPreflight}})
+		}, Preflight, 2},
+		"not ready in time": {func(s *script) { s.prepared(); s.after(time.Hour) }, NotReady, 2},
+		"could not be started": {func(s *script) {
+			s.prepared()
+			s.send(Exited{Worker: 2, Exit: Exit{Step: "exec", Reason: "no such file"}})
+		}, WorkerDown, 2},
+		"ended too soon": {func(s *script) { s.prepared(); s.exit(2) }, WorkerDown, 2},
+		"aborted":        {func(s *script) { s.prepared(); s.send(Abort{Reason: "no", AskedBy: "bob"}) }, Aborted, 2},
+		"stopped":        {func(s *script) { s.prepared(); s.send(Stop{}) }, Stopped, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := tried(t, config.All)
+			c.play(s)
+			r := s.p.reloadOf(2)
+			if r.Outcome != c.want || r.Goes() != c.goes || r.Replaced != 1 || r.Reason != "HUP" || r.AskedBy != "alice" {
+				t.Errorf("the record is %+v", r)
+			}
+			if (r.Failure != nil) != (r.Outcome.Failed() || r.Outcome == Aborted) || r.Decided.IsZero() != r.Outcome.Open() {
+				t.Errorf("the record is %+v", r)
+			}
+		})
+	}
+}
+
+func TestFirstStartIsAReload(t *testing.T) {
+	s := newScript(t, testConfig(1, config.All))
+	s.up()
+	if r := s.p.reloadOf(1); r.Outcome != Serves || r.Replaced != 0 || r.Reason != "start" || r.Ended.IsZero() || r.Config == "" {
+		t.Errorf("the record is %+v", r)
+	}
+}
+
+func TestRecordOfAReloadHasItsTimes(t *testing.T) {
+	s := tried(t, config.All)
+	began := s.now
+	wait := func() time.Time { s.now = s.now.Add(time.Second); return s.now }
+	spawned := wait()
+	s.prepared()
+	decided := wait()
+	s.allReady()
+	ended := wait()
+	s.exit(1)
+	r := s.p.reloadOf(2)
+	if r.Began != began || r.Spawned != spawned || r.Ready != decided || r.Decided != decided || r.Ended != ended {
+		t.Errorf("the record is %+v", r)
+	}
+	if r.Took != 2*time.Second || r.SpawnToReady != time.Second || r.Drain != time.Second || r.Overlap != 2*time.Second {
+		t.Errorf("it took %s, %s to be ready, %s to drain, and there were two generations for %s", r.Took, r.SpawnToReady, r.Drain, r.Overlap)
+	}
+}
+
+func TestRecordOfAReloadWithoutOverlapHasNone(t *testing.T) {
+	s := tried(t, config.StopFirst)
+	s.prepared()
+	s.now = s.now.Add(time.Second)
+	s.exit(1)
+	s.now = s.now.Add(time.Second)
+	s.allReady()
+	if r := s.p.reloadOf(2); r.Outcome != Serves || r.Overlap != 0 || r.Ended != s.now {
+		t.Errorf("the record is %+v", r)
+	}
+}
+
+func TestRecordOfAReloadNamesTheWorkersThatWereKilled(t *testing.T) {
+	s := tried(t, config.All)
+	s.prepared()
+	s.allReady()
+	s.after(time.Hour)
+	s.exit(1)
+	r := s.p.reloadOf(2)
+	if r.Killed != 1 || len(r.Kills) != 1 || r.Kills[0].Worker != 1 || r.Kills[0].Generation != 1 || r.Ended.IsZero() {
+		t.Errorf("the record is %+v", r)
+	}
+}
+
+func TestCanaryIsHeldUntilItIsPromotedAndThenPending(t *testing.T) {
+	s := newScript(t, testConfig(2, config.All))
+	s.up()
+	s.send(Reload{Reason: "asked to", Canary: 1})
+	s.prepared()
+	s.allReady()
+	if r := s.p.reloadOf(2); r.Outcome != Held || r.Canary != 1 {
+		t.Errorf("held: %+v", r)
+	}
+	s.send(Promote{})
+	if r := s.p.reloadOf(2); r.Outcome != Pending {
+		t.Errorf("promoted: %+v", r)
+	}
+}
+
+func TestReloadThatWaitsAsTheProgramIsStoppedIsStoppedToo(t *testing.T) {
+	s := tried(t, config.All)
+	s.send(Reload{Reason: "another", AskedBy: "bob"})
+	promised := s.p.Awaited()
+	s.send(Stop{AskedBy: "carol"})
+	s.send(Start{Config: s.p.Config})
+	r := s.p.reloadOf(promised)
+	if promised != 3 || r == nil || r.Outcome != Stopped || r.AskedBy != "bob" || !r.Began.IsZero() {
+		t.Errorf("generation %d was promised, and its record is %+v", promised, r)
+	}
+	if s.p.Trial.Number != 4 {
+		t.Errorf("generation %d begins with a number that was promised to somebody else", s.p.Trial.Number)
+	}
+}
+
+func TestStartThatWaitsForItsNextTryAsTheProgramIsStoppedIsStoppedToo(t *testing.T) {
+	s := newScript(t, testConfig(1, config.All))
+	s.prepared()
+	s.exit(1)
+	s.state(Waiting)
+	promised := s.p.Awaited()
+	s.send(Stop{})
+	if r := s.p.reloadOf(promised); promised != 2 || r == nil || r.Outcome != Stopped {
+		t.Errorf("generation %d was promised, and its record is %+v", promised, r)
+	}
+}
+
+func TestRecordOfAStopSaysHowItWent(t *testing.T) {
+	s := newScript(t, testConfig(1, config.All))
+	s.up()
+	s.send(Stop{Reason: "asked to", AskedBy: "alice"})
+	if r := s.p.LastStop; r == nil || r.AskedBy != "alice" || r.Generation != 1 || !r.Ended.IsZero() {
+		t.Fatalf("the record is %+v", r)
+	}
+	s.after(time.Hour)
+	s.exit(1)
+	if r := s.p.LastStop; r.Killed != 1 || r.Ended != s.now {
+		t.Errorf("the record is %+v", r)
+	}
+}
+
+func TestTheLastReloadsAreRemembered(t *testing.T) {
+	s := newScript(t, testConfig(1, config.All))
+	s.up()
+	for range keptReloads + 5 {
+		old := s.p.Serving.Workers[0].Number
+		s.send(Reload{Reason: "HUP"})
+		s.prepared()
+		s.allReady()
+		s.exit(old)
+	}
+	if n := len(s.p.Reloads); n != keptReloads || s.p.Reloads[n-1].Generation != s.p.LastGeneration || s.p.reloadOf(1) != nil {
+		t.Errorf("%d are remembered, the last is %+v", n, s.p.Reloads[n-1])
+	}
+}
+
+func TestReloadThatStillDrainsIsNotForgotten(t *testing.T) {
+	c := testConfig(1, config.All)
+	c.Stop.Steps[0].Wait, c.Stop.MaxDraining = config.Forever, 0
+	s := newScript(t, c)
+	s.up()
+	for range keptReloads + 5 {
+		s.send(Reload{Reason: "HUP"})
+		s.prepared()
+		s.allReady()
+	}
+	if n := len(s.p.Reloads); n != keptReloads+5 {
+		t.Errorf("%d are remembered", n)
+	}
+}
+
+func TestRecordsOfAVersionThatKeptNoneAreMadeOfWhatLives(t *testing.T) {
+	s := newScript(t, testConfig(2, config.Rolling))
+	s.up()
+	s.send(Reload{Reason: "HUP"})
+	s.prepared()
+	s.allReady() // 2 serves, 1 drains
+	s.send(Reload{Reason: "HUP"})
+	s.prepared()
+	s.send(Prepared{Generation: 3, Failure: &Failure{Step: stepPreflight}})
+	s.send(Reload{Reason: "another"})
+	had := slices.Clone(s.p.Reloads)
+	s.p.Reloads = nil
+	s.p.recall()
+	for _, r := range s.p.Reloads {
+		i := slices.IndexFunc(had, func(h *ReloadRecord) bool { return h.Generation == r.Generation })
+		if had[i].Outcome != r.Outcome || had[i].Replaced != r.Replaced || had[i].Ended.IsZero() != r.Ended.IsZero() {
+			t.Errorf("recalled %+v, it was %+v", r, had[i])
+		}
+	}
+	if len(s.p.Reloads) < 2 {
+		t.Errorf("only %d are recalled", len(s.p.Reloads))
+	}
+}
