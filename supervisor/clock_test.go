@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/worker"
 )
 
 // allTimes finds every time in v, however deep, but not in configurations.
@@ -245,4 +246,50 @@ func TestAlarmThatRingsTooEarlyIsSetAgain(t *testing.T) {
 			t.Errorf("the deadline is lost: the worker got %v", got)
 		}
 	}, testProgram(t, "web"))
+}
+
+// slowLauncher holds up the loop at each start of a worker.
+type slowLauncher struct {
+	*fakeLauncher
+	by time.Duration
+}
+
+func (l *slowLauncher) Start(s worker.Spec, post func(worker.Event)) Handle {
+	time.Sleep(l.by)
+	return l.fakeLauncher.Start(s, post)
+}
+
+func TestDeadlineThatPassesBeforeItsAlarmIsSetIsNotLost(t *testing.T) {
+	web := testProgram(t, "web")
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		s.super.Launcher = &slowLauncher{s.launcher, web.Ready.Timeout + time.Millisecond}
+		s.hup()
+		time.Sleep(web.Ready.Timeout + 2*time.Millisecond)
+		synctest.Wait()
+		if s.logged(string(TrialFailed)) != 1 {
+			t.Error("the trial has not failed")
+		}
+		s.workers()[1].exit()
+	}, web)
+}
+
+func TestNewsOfASpawnLeavesAnAlarmThatIsDueAlone(t *testing.T) {
+	web := testProgram(t, "web")
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		s.hup()
+		w := s.workers()[1]
+		due := s.super.programs["web"].alarm
+		due.timer.Stop() // as if it were about to fire
+		time.Sleep(web.Ready.Timeout + time.Millisecond)
+		w.events <- worker.Spawned{PID: 1001}
+		synctest.Wait()
+		if s.super.programs["web"].alarm != due {
+			t.Error("the alarm was taken away before it rang")
+		}
+		s.super.post(alarmNote{s.super.programs["web"], due})
+		synctest.Wait()
+		w.exit()
+	}, web)
 }

@@ -96,8 +96,8 @@ type Supervisor struct {
 	groups   map[string][]string // what it has to look at next; nil: nothing else
 	watchers calls
 
-	stepped   map[*program]bool // since the last attend
-	unsaved   []Handle          // workers that have said that they are ready, which is not written down yet
+	stepped   map[*program]time.Time // since the last attend, and when their rules were last applied; zero: they were not
+	unsaved   []Handle               // workers that have said that they are ready, which is not written down yet
 	followers []chan *Update
 	began     time.Time
 	clock     time.Time // see followClock
@@ -182,7 +182,7 @@ func New(o Options) *Supervisor {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Supervisor{
 		Options: o, table: socket.NewTable(), programs: map[string]*program{}, readers: newCalls(), watchers: newCalls(),
-		began: time.Now(), clock: time.Now(), instance: rand.Text(), stepped: map[*program]bool{}, queue: make(chan note), done: make(chan struct{}), ctx: ctx, cancel: cancel,
+		began: time.Now(), clock: time.Now(), instance: rand.Text(), stepped: map[*program]time.Time{}, queue: make(chan note), done: make(chan struct{}), ctx: ctx, cancel: cancel,
 	}
 	if o.Systemd != nil {
 		s.keeper = newKeeper(o.Systemd)
@@ -451,13 +451,18 @@ func (s *Supervisor) step(p *program, e Event) {
 	for _, a := range actions {
 		s.perform(p, a)
 	}
-	s.stepped[p] = true
+	if _, idle := e.(Spawned); idle {
+		now = s.stepped[p] // no rule was applied: what became due since then still is
+	}
+	s.stepped[p] = now
 }
 
 // attend does for the programs that have stepped what need not be done at every step: in a storm, once for many.
 func (s *Supervisor) attend() {
-	for p := range s.stepped {
-		s.arm(p, time.Now())
+	for p, at := range s.stepped {
+		if !at.IsZero() {
+			s.arm(p, at)
+		}
 		s.watchHealth(p)
 		s.watchMemory(p)
 		s.tend(p)
@@ -482,9 +487,10 @@ type alarm struct {
 	timer *time.Timer
 }
 
-// arm keeps the alarm of a program at its next deadline.
-func (s *Supervisor) arm(p *program, now time.Time) {
-	next := p.core.Next(now)
+// arm keeps the alarm of a program at its next deadline after the step that took place at the given time. The deadline may have
+// passed since then; the alarm rings at once then.
+func (s *Supervisor) arm(p *program, stepped time.Time) {
+	next := p.core.Next(stepped)
 	if p.alarm != nil {
 		if next.Equal(p.alarm.at) {
 			return
@@ -494,7 +500,7 @@ func (s *Supervisor) arm(p *program, now time.Time) {
 	}
 	if !next.IsZero() {
 		a := &alarm{at: next}
-		a.timer = time.AfterFunc(next.Sub(now), func() { s.post(alarmNote{p, a}) })
+		a.timer = time.AfterFunc(time.Until(next), func() { s.post(alarmNote{p, a}) })
 		p.alarm = a
 	}
 }
