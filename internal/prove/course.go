@@ -84,13 +84,22 @@ func (c course) losses(lost []lostRequest) ([]Loss, []Cause) {
 	var run errorRun
 	for _, x := range lost {
 		l := c.loss(x)
-		l.late = run.continues(l)
+		l.late = run.continues(l, c.sinceSettled(x.at))
 		all.add(l)
 		if len(list) < mostLosses {
 			list = append(list, l)
 		}
 	}
 	return list, all.sorted()
+}
+
+// sinceSettled is how long ago the reloads before a moment had settled, where none was under way.
+func (c course) sinceSettled(at time.Duration) time.Duration {
+	since := at
+	for _, s := range c.spans[:c.last(at)] {
+		since = min(since, at-s.settled)
+	}
+	return since
 }
 
 func (c course) loss(x lostRequest) Loss {
@@ -112,8 +121,8 @@ func (c course) killed(at time.Duration) bool {
 	return i < len(c.kills) && c.kills[i] <= at+killSlack
 }
 
-// errorRun follows the errors (5xx) that begin during a reload, for as long as they go on without a pause: also when the old workers have
-// gone, they are what the new ones answer.
+// errorRun follows the errors (5xx) that begin during a reload or right after it, for as long as they go on without a pause. Old workers
+// may end so soon that the first error of a new one comes only then.
 type errorRun struct {
 	reload int // 0: none
 	last   float64
@@ -123,8 +132,8 @@ type errorRun struct {
 // errorPause is the pause, in milliseconds, that ends a run.
 const errorPause = 500
 
-// continues takes notice of a loss, and reports whether it belongs to a run although its reload is over.
-func (r *errorRun) continues(l Loss) bool {
+// continues takes notice of a loss, and reports whether it belongs to a run although its reload is over, which settled so long ago.
+func (r *errorRun) continues(l Loss, settled time.Duration) bool {
 	if l.Kind != Status5 || r.before {
 		return false
 	}
@@ -135,6 +144,8 @@ func (r *errorRun) continues(l Loss) bool {
 	case l.Stage != Idle:
 		r.reload, r.last = l.Reload, l.At
 		return false
+	case ms(settled) <= errorPause:
+		r.reload = l.Reload
 	case l.Reload != r.reload || l.At-r.last > errorPause:
 		r.reload = 0
 		return false

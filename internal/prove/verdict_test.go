@@ -163,7 +163,7 @@ func TestLossIsPlacedAndExplained(t *testing.T) {
 		{450, loss{TimedOut, false, "timeout"}, Draining, 1, "did not answer"},
 		{350, loss{Status5, false, "status 500"}, Starting, 1, "not enough for both"},
 		{450, loss{Status5, false, "status 503"}, Draining, 1, "closed what it needs"},
-		{800, loss{Status5, false, "status 503"}, Idle, 1, "no reload was under way"},
+		{1200, loss{Status5, false, "status 503"}, Idle, 1, "no reload was under way"},
 		{450, loss{Other, false, "connect: cannot assign requested address"}, Draining, 1, "no port left"},
 		{450, loss{Other, false, "status 404"}, Draining, 1, "not one that the target gives"},
 	} {
@@ -231,6 +231,23 @@ func TestErrorsThatGoOnWhenTheOldWorkersHaveGoneAreThoseOfTheReload(t *testing.T
 	lose(r, 610, failing)
 	if v := r.verdict(); len(v.Causes) != 3 || !strings.Contains(fmt.Sprint(v.Causes), "no reload was under way") {
 		t.Errorf("with errors before the reload: causes %+v", v.Causes)
+	}
+}
+
+func TestErrorsThatBeginRightAfterAReloadAreThoseOfTheReload(t *testing.T) {
+	failing := loss{Status5, false, "status 503"}
+	r := example() // settled at 600
+	for millis := 602; millis < 950; millis += 50 {
+		lose(r, millis, failing)
+	}
+	if v := r.verdict(); len(v.Causes) != 1 || !strings.Contains(v.Causes[0].Cause, "served before it was able to") || v.Causes[0].Lost != 7 {
+		t.Errorf("causes %+v", v.Causes)
+	}
+	r = example()
+	r.took = 3 * time.Second
+	lose(r, 2000, failing)
+	if v := r.verdict(); len(v.Causes) != 1 || !strings.Contains(v.Causes[0].Cause, "no reload was under way") {
+		t.Errorf("long after the reload: causes %+v", v.Causes)
 	}
 }
 
