@@ -70,7 +70,7 @@ function program(p) {
     el("header", {}, el("h2", {}, p.name), el("span", { class: "badge " + p.state }, p.state), el("p", { class: "summary" }, p.summary.replace(p.name + " " + p.state, "").replace(/^, /, "")),
       state.token && token() ? el("button", { type: "button", onclick: () => reload(p.name) }, "Reload") : null),
     problem(p), waits(p),
-    receipt ? el("div", { class: "when" }, timeline(p, d, receipt), legend()) : null,
+    receipt ? el("div", { class: "when" }, timeline(p, receipt), legend()) : null,
     el("h3", {}, "Workers"), ...p.generations.map(generation),
     p.generations.length ? null : el("p", { class: "summary" }, p.stop && p.stop.asked_by ? "none: stopped by " + p.stop.asked_by : "none"),
     ...listeners(p), ...receipts(p, d, receipt));
@@ -151,7 +151,7 @@ function legend() {
 }
 
 // timeline draws the generations around one reload, each a bar, and below it the connections that the old one still had.
-function timeline(p, d, r) {
+function timeline(p, r) {
   const end0 = at(r.ended) || now(), begin0 = at(r.began || r.decided), pad = Math.max(2, (end0 - begin0) * .14);
   const from = begin0 - pad, to = end0 + pad, left = 46, row = 30;
   const W = Math.max(260, Math.min(1100, document.body.clientWidth - 70)); // so that text keeps its size
@@ -278,9 +278,9 @@ events.addEventListener("error", () => link("lost", state ? "no connection; this
 setInterval(() => {
   if (!state || document.hidden) return;
   document.querySelectorAll("time[data-after]").forEach(tickAge);
-  for (const [name, d] of Object.entries(state.details)) {
-    const r = d.receipts.find(r => r.generation === chosen.get(name)) || d.receipts[0];
-    const box = document.querySelector(`[data-program="${CSS.escape(name)}"] .when svg`);
-    if (r && !r.ended && box) box.replaceWith(timeline(null, d, r));
+  for (const p of state.status.programs) {
+    const d = state.details[p.name] || { receipts: [] }, r = d.receipts.find(r => r.generation === chosen.get(p.name)) || d.receipts[0];
+    const box = document.querySelector(`[data-program="${CSS.escape(p.name)}"] .when svg`);
+    if (r && !r.ended && box) box.replaceWith(timeline(p, r));
   }
 }, 1000);
