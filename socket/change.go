@@ -54,12 +54,18 @@ func (l *listener) mayGrow(ln *lane, w Want) error {
 	return nil
 }
 
-// mayAdd says why w cannot be opened beside a listener at the same address that had another interface, or none.
+// mayAdd says why w cannot be opened beside a listener that has its port: at the same address with another interface, or none,
+// or at another address of the same program, where one of the two is on every interface.
 func (t *Table) mayAdd(w Want) error {
+	refuse := func(key, why string) error {
+		return &ChangeError{w.Spec, key, why, "restart supervisord, or take the listener out for one reload: connections are refused meanwhile"}
+	}
 	for _, l := range t.listeners {
-		if r := l.newest().r; r.at == w.at && r.Site() != "" && r.Interface != w.Interface && (r.Interface == "" || w.Interface == "") {
-			return &ChangeError{w.Spec, "interface", "one socket on every interface keeps others from the port",
-				"restart supervisord, or take the listener out for one reload: connections are refused meanwhile"}
+		switch r := l.newest().r; {
+		case r.at == w.at && r.Site() != "" && r.Interface != w.Interface && (r.Interface == "" || w.Interface == ""):
+			return refuse("interface", "one socket on every interface keeps others from the port")
+		case r.at != w.at && r.Program == w.Program && r.Overlaps(w.Resolved):
+			return refuse("address", "the socket at "+r.at.String()+" has the port")
 		}
 	}
 	return nil

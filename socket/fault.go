@@ -86,7 +86,7 @@ func inUse(at address) string {
 		return "another process has this name: `ss -xlp` shows which"
 	}
 	if pid := holder(at); pid == os.Getpid() {
-		return "supervisord itself has it, for another listener or for [supervisor] http: one on every address (0.0.0.0, [::]) takes the port on all of them"
+		return "supervisord itself has it, for another listener or for [supervisor] http (one on 0.0.0.0 or [::] takes the port of every address): choose another port"
 	} else if pid > 0 {
 		return processName(pid) + " has it: stop that or choose another port"
 	}

@@ -3,6 +3,7 @@ package socket
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -329,6 +330,7 @@ func TestChangesThatTheKernelDoesNotAllowSayTheRemedy(t *testing.T) {
 		"rolling":    {Spec{Address: "127.0.0.1:0"}, func(w *Want) { w.NonBlock, w.Together = true, false }, "nonblock", `strategy = "all"`},
 		"interface":  {Spec{Address: freePort(t)}, func(w *Want) { w.Interface = "lo" }, "interface", "restart supervisord"},
 		"ipv6_only":  {Spec{Address: ":0"}, func(w *Want) { w.at.dual = false }, "ipv6_only", "restart supervisord"},
+		"address":    {Spec{Address: freePort(t)}, func(w *Want) { w.at.ip = netip.IPv4Unspecified() }, "address", "restart supervisord"},
 	} {
 		table := newTable(t)
 		w := together(t, c.spec)

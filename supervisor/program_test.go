@@ -549,6 +549,35 @@ func TestCanaryIsPromotedByItselfAfterItsTime(t *testing.T) {
 	s.expect("serve 2, TERM 1, TERM 2")
 }
 
+func TestRollingCanaryGoesOnByItselfAfterItsTime(t *testing.T) {
+	s := newScript(t, testConfig(2, config.Rolling))
+	s.up()
+	s.send(Reload{Canary: 1, For: time.Minute})
+	s.prepared()
+	s.allReady()
+	s.after(time.Minute)
+	s.expect("prepare 2, spawn 2/0, TERM 1")
+	s.exit(1)
+	s.allReady()
+	s.exit(2)
+	s.expect("spawn 2/1, TERM 2, serve 2, forget 1")
+	s.state(Up)
+}
+
+func TestProgramThatMustNotRunTwiceComesBackOnlyWhenTheFailedTrialHasGone(t *testing.T) {
+	s := newScript(t, testConfig(1, config.StopFirst))
+	s.up()
+	s.send(Reload{Config: testConfig(2, config.All)})
+	s.prepared()
+	s.exit(1)
+	s.expect("prepare 2, TERM 1, spawn 2/0, spawn 2/1")
+	s.send(ReadySaid{Worker: 2})
+	s.exit(3)
+	s.expect("serve 1, TERM 2")
+	s.exit(2)
+	s.expect("spawn 1/0, forget 2")
+}
+
 func TestCanaryThatDiesOrIsAbortedLeavesTheServingGenerationAlone(t *testing.T) {
 	for _, how := range []func(*script){func(s *script) { s.exit(3) }, func(s *script) { s.send(Abort{Reason: "asked to"}) }} {
 		s := newScript(t, testConfig(2, config.Rolling))

@@ -148,6 +148,17 @@ func (h *history) step(e Event) {
 	h.checkOneAtATime(actions)
 	h.checkReloads(actions)
 	h.checkState()
+	h.checkSettled(e)
+}
+
+// checkSettled: nothing is left to do at the same instant, since nobody may come back to it later.
+func (h *history) checkSettled(e Event) {
+	if _, spawned := e.(Spawned); spawned {
+		return // tells nothing that a rule looks at
+	}
+	if left := h.p.Step(h.now, Tick{}); len(left) > 0 {
+		h.Fatalf("%T left %+v undone", e, left)
+	}
 }
 
 // checkReloads: every number that was promised has a record, a record gets exactly one outcome, and whatever changes one says so.

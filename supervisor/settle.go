@@ -11,6 +11,7 @@ import (
 // settle draws the consequences of an event. Every rule looks only at the state, so none can be missed by an event:
 // what is replaced goes, a trial that has passed serves, a reload that is due begins, an empty slot is filled.
 func (p *Program) settle(now time.Time) {
+	p.hold(now) // before takeOver: the old workers make room for the rest of a canary that time has promoted
 	p.takeOver(now)
 	p.promote(now)
 	p.next(now)
@@ -56,7 +57,6 @@ func (p *Program) overlapping() bool {
 
 // promote makes a trial serve once all its workers are ready; what served before begins to drain.
 func (p *Program) promote(now time.Time) {
-	p.hold(now)
 	t := p.Trial
 	if t == nil || len(t.Workers) < len(t.Slots) || slices.ContainsFunc(t.Workers, func(w *Worker) bool { return w.State != Ready }) {
 		return
@@ -181,8 +181,13 @@ func (p *Program) places() []place {
 // exclusive reports whether a worker that lives, or is about to, must not run beside those of another generation.
 func (p *Program) exclusive() bool {
 	return slices.ContainsFunc(p.Generations(), func(g *Generation) bool {
-		return stopFirst(g) && (len(g.Workers) > 0 || g == p.Trial && g.Prepared)
+		return stopFirst(g) && (len(g.Workers) > 0 || g == p.Serving && g.unfinished() || g == p.Trial && g.Prepared)
 	})
+}
+
+// unfinished reports whether a slot of g is to have a worker, now or later.
+func (g *Generation) unfinished() bool {
+	return slices.ContainsFunc(g.Slots, func(s Slot) bool { return !s.Finished })
 }
 
 // makeRoom reports whether the serving generation has to go before the trial may start.

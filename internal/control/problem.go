@@ -65,7 +65,7 @@ func ProblemOf(err error) *Problem {
 	case errors.Is(err, supervisor.ErrNoProgram):
 		return problem(NoProgram, err.Error(), "")
 	case errors.Is(err, supervisor.ErrRefused):
-		return problem(Refused, err.Error(), "mend the configuration; `supervisord check` says what is wrong with it")
+		return problem(Refused, err.Error(), "put it right, run `supervisord check`, and reload again")
 	case errors.Is(err, supervisor.ErrUpgrade):
 		return problem(BadBinary, err.Error(), "put a binary that works in its place, and ask again")
 	case errors.Is(err, supervisor.ErrState), errors.Is(err, supervisor.ErrCanary):
