@@ -28,7 +28,6 @@ type Report struct {
 	Took       time.Duration `json:"took_ns,omitempty"`  // how long it was until now
 	After      time.Duration `json:"after_ns,omitempty"` // how long it will be from now
 	Killed     int           `json:"killed,omitempty"`   // workers of the generation that had to be killed
-	Drained    bool          `json:"drained,omitempty"`  // of GenerationServes: nothing of the generation before lives
 
 	Reload *ReloadRecord `json:"reload,omitempty"` // how the reload goes that this is about, where it changes that
 	Stop   *StopRecord   `json:"stop,omitempty"`   // of ProgramStopped

@@ -68,7 +68,7 @@ func (p *Program) promote(now time.Time) {
 	p.do(Serve{t.Number})
 	serves := Report{Kind: GenerationServes, Generation: t.Number, Reason: t.Reason, AskedBy: t.AskedBy, Took: now.Sub(t.Began), Reload: record}
 	if old != nil {
-		serves.Serving, serves.Drained = old.Number, len(old.Workers) == 0
+		serves.Serving = old.Number
 		p.retire(now, old)
 	}
 	p.report(serves)
