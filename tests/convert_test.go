@@ -184,7 +184,7 @@ func TestConvertReadsStdinAndPrints(t *testing.T) {
 	}
 }
 
-func TestConvertDoesNotWriteOverAFileUnlessForced(t *testing.T) {
+func TestConvertOverwritesAFileOnlyWithForce(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("a.toml", "precious")
@@ -203,7 +203,7 @@ func TestConvertDoesNotWriteOverAFileUnlessForced(t *testing.T) {
 	}
 }
 
-func TestWhatIsConvertedIsReadByNobodyWhoMayNotReadTheSource(t *testing.T) {
+func TestConvertedFileHasNoMorePermissionsThanTheSource(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	lab.Must(t, os.Chmod(m.File("s.ini", "[program:x]\ncommand=y\nenvironment=PASSWORD=\"sesame\"\n"), 0o600))
@@ -215,7 +215,7 @@ func TestWhatIsConvertedIsReadByNobodyWhoMayNotReadTheSource(t *testing.T) {
 	}
 }
 
-func TestConvertSaysWhatIsMalformedAndWhere(t *testing.T) {
+func TestConvertReportsMistakesWithPositions(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	path := m.File("s.ini", "[program:x]\ncommand=y\nstopsignal=NO\n[program:z]\n")
@@ -225,7 +225,7 @@ func TestConvertSaysWhatIsMalformedAndWhere(t *testing.T) {
 	}
 }
 
-func TestConvertAsksForWhatItCannotTell(t *testing.T) {
+func TestConvertNamesTheKindsItKnows(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	path := m.File("s", "what is this\n")

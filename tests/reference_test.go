@@ -17,9 +17,9 @@ var notBehaviour = map[string]string{
 	"08-wait3.t": "it calls the private functions _set_sighandler and _wait3 of the Perl module",
 }
 
-// TestStartServerPassesTheReferencesOwnTestsOfBehaviour runs the suite of Server::Starter, unmodified, with start_server in the
+// TestStartServerPassesTheTestsOfTheReference runs the suite of Server::Starter, unmodified, with start_server in the
 // place of the reference: tests/server-starter has a Server::Starter that runs it.
-func TestStartServerPassesTheReferencesOwnTestsOfBehaviour(t *testing.T) {
+func TestStartServerPassesTheTestsOfTheReference(t *testing.T) {
 	t.Parallel()
 	suite := referenceSuite(t)
 	m := lab.PrepareStarter(t)

@@ -69,7 +69,7 @@ func TestStartServerGivesItsWorkerWhatTheReferenceGives(t *testing.T) {
 	}
 }
 
-func TestStartServerPutsASocketAtTheDescriptorThatWasAskedFor(t *testing.T) {
+func TestStartServerPutsASocketAtTheRequestedDescriptor(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	m.StartServer("--port=127.0.0.1:0=0", "--port=127.0.0.2:0=9", "--", "sleep", "1000")
@@ -83,7 +83,7 @@ func TestStartServerPutsASocketAtTheDescriptorThatWasAskedFor(t *testing.T) {
 	m.Await(lab.Contains("socket is duplicated to file descriptor 9"))
 }
 
-func TestStartServerWithoutPortsTellsOfNone(t *testing.T) {
+func TestStartServerWithoutPortsSetsAnEmptyVariable(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	m.StartServer("sleep", "1000")
@@ -139,7 +139,7 @@ func runtimeName(m *lab.Supervisord) string {
 	return left[0].Name()
 }
 
-func TestStartServerCountsFailedWorkersAndTriesOn(t *testing.T) {
+func TestStartServerCountsFailedWorkersAndRetries(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	m.File("bad", "")
@@ -165,7 +165,7 @@ func TestStartServerCountsFailedWorkersAndTriesOn(t *testing.T) {
 	}
 }
 
-func TestStartServerReadsEnvdirForEveryGenerationAlsoAfterADeath(t *testing.T) {
+func TestStartServerReadsEnvdirForEveryGeneration(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	m.File("env/COLOUR", "red\nignored\n")
@@ -187,7 +187,7 @@ func TestStartServerReadsEnvdirForEveryGenerationAlsoAfterADeath(t *testing.T) {
 	}
 }
 
-func TestStartServerSendsTheSignalsThatItIsTold(t *testing.T) {
+func TestStartServerSendsTheConfiguredSignals(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		end  syscall.Signal
@@ -207,7 +207,7 @@ func TestStartServerSendsTheSignalsThatItIsTold(t *testing.T) {
 	}
 }
 
-func TestStartServerEndsWithTheExitCodesOfTheReference(t *testing.T) {
+func TestStartServerExitsWithTheCodesOfTheReference(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	taken := lab.Occupy(t)
@@ -238,7 +238,7 @@ func TestStartServerEndsWithTheExitCodesOfTheReference(t *testing.T) {
 	}
 }
 
-func TestTheBinaryUnderTheNameStartServerIsStartServer(t *testing.T) {
+func TestBinaryNamedStartServerIsStartServer(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	lab.Must(t, os.Symlink(lab.Built.Supervisord, m.Path("start_server")))
@@ -248,7 +248,7 @@ func TestTheBinaryUnderTheNameStartServerIsStartServer(t *testing.T) {
 	}
 }
 
-func TestRestartReturnsWhenOnlyTheNewGenerationIsLeftHoweverManyFailedBefore(t *testing.T) {
+func TestRestartWaitsForANewerGenerationDespiteFailures(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	m.StartServer(files(m, "--", "{worker}", "failif={dir}/bad", "term=300ms")...)
@@ -271,7 +271,7 @@ func TestRestartReturnsWhenOnlyTheNewGenerationIsLeftHoweverManyFailedBefore(t *
 	}
 }
 
-func TestRestartSaysWhenTheNewWorkersDoNotComeUp(t *testing.T) {
+func TestRestartReportsNewWorkersThatFail(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	m.StartServer(files(m, "--", "{worker}", "failif={dir}/bad")...)
@@ -283,19 +283,19 @@ func TestRestartSaysWhenTheNewWorkersDoNotComeUp(t *testing.T) {
 	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
 }
 
-func TestRestartSaysWhenTheOldWorkersDoNotEnd(t *testing.T) {
+func TestRestartReportsOldWorkersThatDoNotStop(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	m.StartServer(files(m, "--stop-timeout=60", "--", "{worker}", "term=ignore")...)
 	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
-	if out, code := m.RunServer(files(m, "--restart", "--timeout=3s")...); code != 14 || !strings.Contains(out, "generation 2 serves, but workers of older ones have not ended") {
+	if out, code := m.RunServer(files(m, "--restart", "--timeout=3s")...); code != 14 || !strings.Contains(out, "generation 2 serves, but older workers are still stopping") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 	m.Signal(syscall.SIGQUIT)
 	m.Ends(0)
 }
 
-func TestRestartSaysWhenTheServerEnds(t *testing.T) {
+func TestRestartReportsAServerThatExits(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	m.StartServer(files(m, "--", "{worker}", "hangif={dir}/bad")...)
@@ -306,13 +306,13 @@ func TestRestartSaysWhenTheServerEnds(t *testing.T) {
 		}
 		m.Cmd.Process.Signal(syscall.SIGTERM)
 	}()
-	if out, code := m.RunServer(files(m, "--restart")...); code != 255 || !strings.Contains(out, "it has ended") {
+	if out, code := m.RunServer(files(m, "--restart")...); code != 255 || !strings.Contains(out, "has exited") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 	m.Ends(0)
 }
 
-func TestStopReturnsWhenTheServerHasEnded(t *testing.T) {
+func TestStopWaitsUntilTheServerHasExited(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	m.StartServer(files(m, "--", "{worker}", "term=500ms")...)
@@ -327,22 +327,22 @@ func TestStopReturnsWhenTheServerHasEnded(t *testing.T) {
 	m.Ends(0)
 }
 
-func TestStopSaysWhenTheServerDoesNotEndAndAnotherOneKills(t *testing.T) {
+func TestStopReportsAServerThatKeepsRunningAndASecondOneKills(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	m.StartServer(files(m, "--", "{worker}", "term=ignore")...)
 	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
-	if out, code := m.RunServer(files(m, "--stop", "--timeout=1500ms")...); code != 14 || !strings.Contains(out, "waits for its workers") {
+	if out, code := m.RunServer(files(m, "--stop", "--timeout=1500ms")...); code != 14 || !strings.Contains(out, "is waiting for its workers") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 	if _, code := m.RunServer(files(m, "--stop")...); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	m.Await(lab.Contains("is killed"))
+	m.Await(lab.Contains("killing worker "))
 	m.Ends(0)
 }
 
-func TestASecondTERMAtOnceIsStillTheFirst(t *testing.T) {
+func TestAnImmediateSecondTERMIsADuplicate(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	m.StartServer(files(m, "--", "{worker}", "term=300ms")...)
@@ -354,7 +354,7 @@ func TestASecondTERMAtOnceIsStillTheFirst(t *testing.T) {
 	m.Never(lab.Contains("is killed"))
 }
 
-func TestAStalePIDFileGetsNobodyASignal(t *testing.T) {
+func TestAStalePIDFileLeadsToNoSignal(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	stranger := exec.Command("sleep", "1000")
@@ -373,7 +373,7 @@ func TestAStalePIDFileGetsNobodyASignal(t *testing.T) {
 	}
 }
 
-func TestThePIDFileOfALiveStartServerIsLeftAlone(t *testing.T) {
+func TestStartServerKeepsThePIDFileOfARunningOne(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	m.StartServer(files(m, "--", "sleep", "1000")...)
@@ -386,7 +386,7 @@ func TestThePIDFileOfALiveStartServerIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestWhatStandsAtThePathIsOnlyReplacedIfItIsAStaleSocket(t *testing.T) {
+func TestStartServerReplacesOnlyAStaleSocketAtPath(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	m.File("file", "precious")
@@ -442,7 +442,7 @@ func nothingLeftOf(m *lab.Supervisord) {
 	m.Until("every process has gone", func() bool { return len(m.Processes()) == 0 })
 }
 
-func TestDaemonizeSaysWhenTheFirstWorkerFailsAndTheServerTriesOn(t *testing.T) {
+func TestDaemonizeReportsAFailedFirstWorkerWhileTheServerRetries(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	m.File("bad", "")
@@ -458,7 +458,7 @@ func TestDaemonizeSaysWhenTheFirstWorkerFailsAndTheServerTriesOn(t *testing.T) {
 	nothingLeftOf(m)
 }
 
-func TestDaemonizeSaysWhatIsWrongBeforeThereIsALog(t *testing.T) {
+func TestDaemonizeReportsErrorsBeforeTheLogIsOpen(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	out, code := m.RunServer("--daemonize", "--log-file={dir}/log", "--port="+lab.Occupy(t), "--", "true")
@@ -468,7 +468,7 @@ func TestDaemonizeSaysWhatIsWrongBeforeThereIsALog(t *testing.T) {
 	nothingLeftOf(m)
 }
 
-func TestALogCommandThatDiesIsStartedAgainAndNothingIsLost(t *testing.T) {
+func TestLogCommandThatDiesIsRestartedWithoutLosingLines(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	m.StartServer(files(m, "--log-file=| echo $$ >>{dir}/logger; exec cat >>{dir}/log", "--", "{worker}", "say=hello")...)
@@ -483,7 +483,7 @@ func TestALogCommandThatDiesIsStartedAgainAndNothingIsLost(t *testing.T) {
 	m.Signal(syscall.SIGTERM)
 	m.Ends(0)
 	text := m.Read("log")
-	for _, want := range []string{"the log command has ended; it is started again", "received HUP", "killing old workers", "exiting"} {
+	for _, want := range []string{"the log command has exited and will be restarted", "received HUP", "killing old workers", "exiting"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in the log:\n%s", want, text)
 		}
@@ -511,7 +511,7 @@ func logged(m *lab.Supervisord, prefix string, n int) int {
 	return found
 }
 
-func TestANewWorkerThatDiesInTheDelayCostsTheOldOneNothing(t *testing.T) {
+func TestOldWorkersStayWhenANewOneDiesDuringTheDelay(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	m.StartServer(files(m, "--kill-old-delay=60", "--", "{worker}")...)
@@ -528,7 +528,7 @@ func TestANewWorkerThatDiesInTheDelayCostsTheOldOneNothing(t *testing.T) {
 	m.Ends(0)
 }
 
-func TestStartServerReplacesItsWorkersByItself(t *testing.T) {
+func TestStartServerRestartsWorkersAutomatically(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	m.StartServer(files(m, "--enable-auto-restart", "--auto-restart-interval=2", "--kill-old-delay=0", "--", "{worker}")...)
@@ -536,7 +536,7 @@ func TestStartServerReplacesItsWorkersByItself(t *testing.T) {
 	m.Await(lab.Contains("killing old workers"))
 }
 
-func TestAnUpgradedStartServerGoesOnWithItsFilesItsLogCommandAndItsLines(t *testing.T) {
+func TestUpgradedStartServerKeepsItsFilesLogCommandAndLines(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	m.StartServer(files(m, "--log-file=| exec cat >>{dir}/log", "--port=127.0.0.1:0", "--", "{worker}")...)

@@ -100,7 +100,7 @@ func ours(t *testing.T) string {
 	return dir
 }
 
-func TestAScriptWrittenForThePerlStartServerDeploysWithoutLoss(t *testing.T) {
+func TestScriptWrittenForPerlStartServerDeploysWithoutLoss(t *testing.T) {
 	t.Parallel()
 	interpreter(t, "perl", "-e print($^X)")
 	s := newSession(t, ours(t))
@@ -112,7 +112,7 @@ func TestAScriptWrittenForThePerlStartServerDeploysWithoutLoss(t *testing.T) {
 	})
 }
 
-func TestAScriptSeesNoDifferenceBetweenStartServerAndTheReference(t *testing.T) {
+func TestScriptSeesNoDifferenceFromTheReference(t *testing.T) {
 	t.Parallel()
 	reference := lab.Need(t, "start_server")
 	if out, err := exec.Command("perl", "-c", reference).CombinedOutput(); err != nil {

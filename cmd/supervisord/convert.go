@@ -25,11 +25,11 @@ func convertCommand(*string) *cobra.Command {
 	var f convertFlags
 	c := &cobra.Command{
 		Use:   "convert FILE | convert -- COMMAND",
-		Short: "make a configuration of what another supervisor is given",
-		Long: `convert reads a command line of start_server or einhorn, the ini file of circus or supervisor, or a Procfile, and prints the same
-as a configuration of supervisord. Whatever has no equivalent becomes a comment with its file and line, its key, and what to
-do instead; look for "no equivalent". FILE may be - for stdin. What it is is seen from its name and what is in it, unless
---from says. A source that is malformed is an error with file and line.`,
+		Short: "convert another supervisor's configuration",
+		Long: `convert reads a command line of start_server or einhorn, the ini file of circus or Python's supervisor, or a Procfile, and
+prints the equivalent configuration of supervisord. A setting without an equivalent becomes a comment with its position, its
+key, and what to do instead: search for "no equivalent". FILE may be - for stdin. convert recognizes the kind of FILE by its
+name and content, unless --from names it. A malformed source is an error with file and line.`,
 		Example: `  supervisord convert /etc/supervisor/supervisord.conf
   supervisord convert -o config.toml circus.ini && supervisord check -c config.toml
   supervisord convert -- start_server --port 8080 --interval 5 -- ./app -v
@@ -53,11 +53,11 @@ do instead; look for "no equivalent". FILE may be - for stdin. What it is is see
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.from, "from", "", "what FILE is: `KIND` is start_server, circus, supervisor, einhorn or procfile")
-	flags.StringVar(&f.name, "name", "", "what to call the program of a command line")
-	flags.StringVarP(&f.output, "output", "o", "", "write into this `file`, whole or not at all, and not over another")
-	flags.BoolVar(&f.force, "force", false, "write over a file that is there")
-	c.RegisterFlagCompletionFunc("from", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) { //nolint:errcheck // the flag is there
+	flags.StringVar(&f.from, "from", "", "the kind of FILE: `KIND` is start_server, circus, supervisor, einhorn or procfile")
+	flags.StringVar(&f.name, "name", "", "the name for the program of a command line")
+	flags.StringVarP(&f.output, "output", "o", "", "write this `file` atomically; fail if it exists")
+	flags.BoolVar(&f.force, "force", false, "let --output replace a file")
+	c.RegisterFlagCompletionFunc("from", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) { //nolint:errcheck // the flag is defined
 		return kinds(), cobra.ShellCompDirectiveNoFileComp
 	})
 	return c
@@ -71,11 +71,11 @@ func kinds() []string {
 	return names
 }
 
-// source is what is to be converted: the words behind --, or a file. Dash is where the -- was, or -1.
+// source returns what to convert: the words after --, or a file. dash is the index of --, or -1.
 func (f convertFlags) source(stdin io.Reader, args []string, dash int) (convert.Source, convert.World, error) {
 	s, w := convert.Source{Kind: convert.Kind(f.from), Program: f.name}, world()
 	if f.from != "" && !slices.Contains(kinds(), f.from) {
-		return s, w, fmt.Errorf("--from %q is not known: write one of %v", f.from, kinds())
+		return s, w, fmt.Errorf("--from %q is unknown: use one of %v", f.from, kinds())
 	}
 	var err error
 	if w.Dir, err = os.Getwd(); err != nil {
@@ -86,9 +86,9 @@ func (f convertFlags) source(stdin io.Reader, args []string, dash int) (convert.
 		s.Args = args
 		return s, w, nil
 	case dash > 0, len(args) > 1:
-		return s, w, errors.New("name one FILE, or write the command line behind --: supervisord convert -- start_server --port 8080 -- ./app")
+		return s, w, errors.New("name one FILE, or write the command line after --: supervisord convert -- start_server --port 8080 -- ./app")
 	case len(args) == 0:
-		return s, w, errors.New("name a FILE (- is stdin), or write a command line behind --: supervisord convert -- start_server --port 8080 -- ./app")
+		return s, w, errors.New("name a FILE (- is stdin), or write a command line after --: supervisord convert -- start_server --port 8080 -- ./app")
 	case args[0] == "-":
 		s.Name = "stdin"
 		s.Text, err = readAll(stdin)
@@ -105,7 +105,7 @@ func (f convertFlags) source(stdin io.Reader, args []string, dash int) (convert.
 	return s, w, nil
 }
 
-// world is this machine. Who has no name is localhost.
+// world returns this machine. Without a name it is localhost.
 func world() convert.World {
 	host, err := os.Hostname()
 	if err != nil {
@@ -114,7 +114,7 @@ func world() convert.World {
 	return convert.World{Host: host, Getenv: os.LookupEnv, Glob: filepath.Glob, Read: readSource}
 }
 
-// readSource reads a file, or a pipe; not more than can be converted.
+// readSource reads a file or a pipe, but no more than convert accepts.
 func readSource(path string) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -125,8 +125,8 @@ func readSource(path string) (string, error) {
 }
 
 func readAll(r io.Reader) (string, error) {
-	const enough = 1<<20 + 1 // a byte more than package convert takes, so that it can say so
-	data, err := io.ReadAll(io.LimitReader(r, enough))
+	const limit = 1<<20 + 1 // a byte more than package convert accepts, so that it reports the excess
+	data, err := io.ReadAll(io.LimitReader(r, limit))
 	return string(data), err
 }
 
@@ -138,24 +138,23 @@ func (f convertFlags) deliver(out io.Writer, r convert.Result, source string) er
 	}
 	mode := fs.FileMode(0o644)
 	if stat, err := os.Stat(source); err == nil && stat.Mode().IsRegular() {
-		mode = stat.Mode().Perm() &^ 0o111 // who may not read the source may not read what came of it
+		mode = stat.Mode().Perm() &^ 0o111 // the result may contain the secrets of the source
 	}
 	err := writeWhole(f.output, r.Text, mode, f.force)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s is there already: choose another name, or write over it with --force", f.output)
+		return fmt.Errorf("%s exists: choose another name, or replace it with --force", f.output)
 	}
 	return err
 }
 
-// writeWhole writes a file at once: nobody sees half of it, and what was there stays if it fails. Unless force is given it
-// fails with fs.ErrExist where there is something.
+// writeWhole writes a file atomically: if it fails, an existing file stays. Without force it fails with fs.ErrExist if there is one.
 func writeWhole(path, text string, mode fs.FileMode, force bool) error {
 	next := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"."+rand.Text())
 	file, err := os.OpenFile(next, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if err != nil {
 		return fmt.Errorf("cannot write %s: %w", path, err)
 	}
-	defer os.Remove(next) //nolint:errcheck // after a rename it is gone
+	defer os.Remove(next) //nolint:errcheck // a rename has moved it
 	_, err = io.WriteString(file, text)
 	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return fmt.Errorf("cannot write %s: %w", path, err)
@@ -166,22 +165,22 @@ func writeWhole(path, text string, mode fs.FileMode, force bool) error {
 	return os.Link(next, path) // which, unlike rename, does not replace
 }
 
-// converted says what came of it.
+// converted summarizes a conversion.
 func converted(r convert.Result) string {
 	text := fmt.Sprintf("converted %s from %s", count(r.Programs+r.Off, "program"), r.Kind)
 	if r.Off > 0 {
-		text += fmt.Sprintf(", %d of them with a # before each line", r.Off)
+		text += fmt.Sprintf(", %d of them commented out", r.Off)
 	}
 	if r.Lacking > 0 {
-		text += fmt.Sprintf("; %s without an equivalent: look for \"no equivalent\"", count(r.Lacking, "setting"))
+		text += fmt.Sprintf("; %s without an equivalent: search for \"no equivalent\"", count(r.Lacking, "setting"))
 	}
 	if r.Programs == 0 {
-		text += "; `supervisord check` refuses it until one program runs"
+		text += "; `supervisord check` rejects it until at least one program runs"
 	}
 	return text
 }
 
-// count is a number with its noun.
+// count returns a number with its noun.
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

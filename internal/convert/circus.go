@@ -1,7 +1,6 @@
 package convert
 
 import (
-	"fmt"
 	"path"
 	"path/filepath"
 	"slices"
@@ -85,15 +84,7 @@ func (f *circusFile) include() {
 			if key == "include_dir" {
 				pattern = filepath.Join(pattern, "*.ini")
 			}
-			paths, err := f.Glob(pattern)
-			if err != nil || len(paths) == 0 {
-				f.head.note("", s, "no file matches "+pattern)
-			}
-			for _, path := range paths {
-				if text, ok := f.document.read(s, path); ok {
-					f.iniFile.read(path, text)
-				}
-			}
+			f.included(s, pattern, f.iniFile.read)
 		}
 	}
 }
@@ -103,20 +94,19 @@ func (f *circusFile) daemon(s *section) {
 	if s == nil {
 		return
 	}
-	included := code(func(p *program, s setting) { p.note("", s, "the files are converted too, into this one") })
 	known := rules{
-		"include":     included,
-		"include_dir": included,
+		"include":     noted(includedToo),
+		"include_dir": noted(includedToo),
 		"pidfile":     to("supervisor.pid_file", asPath),
-		"umask":       code(func(_ *program, s setting) { f.umask = &s }),
-		"loglevel": code(func(p *program, s setting) {
+		"umask":       func(_ *program, s setting) { f.umask = &s },
+		"loglevel": func(p *program, s setting) {
 			levels := map[string]string{"DEBUG": "debug", "INFO": "info", "WARNING": "warn", "ERROR": "error", "CRITICAL": "error"}
 			if level := levels[strings.ToUpper(s.value)]; level != "" {
 				p.set("supervisor.log_level", level)
 			} else {
 				p.lacks(s, "log_level is debug, info, warn or error")
 			}
-		}),
+		},
 		"check_delay":          none("supervisord does not poll: the kernel reports when a worker exits"),
 		"endpoint":             none("supervisord has a control socket: see control, control_mode and control_group in [supervisor]"),
 		"endpoint_owner":       none("control_group in [supervisor] sets who may use the control socket"),
@@ -141,7 +131,7 @@ func (f *circusFile) daemon(s *section) {
 	}
 	f.head.fill = f.fill(f.head, nil)
 	f.head.pending = append(f.head.pending, s.comments...)
-	f.head.each(s, known, func(s setting) { f.head.lacks(s, unknownToo) })
+	f.head.each(s, known, none(unknownToo))
 }
 
 // plugin says what there is instead of a plugin of circus.
@@ -213,18 +203,5 @@ func (f *circusFile) environ(name string) (string, bool) {
 
 // fill returns the function that expands a value for a key that no shell reads.
 func (f *circusFile) fill(p *program, known func(name string) (string, bool)) func(setting) (setting, bool) {
-	return func(s setting) (setting, bool) {
-		filled := s
-		filled.text = s.String()
-		value, now, missing := f.resolve(f.expand(s.value, known))
-		if missing != "" {
-			p.lacks(s, missing+" is not set: write its value")
-			return s, false
-		}
-		if now != "" {
-			p.note("", s, fmt.Sprintf("%s as it was at the conversion", now))
-		}
-		filled.value = value
-		return filled, true
-	}
+	return func(s setting) (setting, bool) { return p.resolved(s, f.expand(s.value, known)) }
 }

@@ -56,7 +56,7 @@ func (w *watcher) socket(s *section, stdin string) bool {
 	}
 	w.tables["listen"] = t // the rules set its keys
 	delete(w.given, "blocking")
-	w.each(s, w.socketRules(t), func(s setting) { w.lacks(s, unknownToo) })
+	w.each(s, w.socketRules(t), none(unknownToo))
 	if !w.isOn("blocking") {
 		t.set("nonblock", true) // as circus passes its sockets on
 	}
@@ -103,11 +103,7 @@ func (w *watcher) socketRules(t *table) rules {
 		known["so_reuseport"] = whether(none("per_slot needs workers that are always restarted: nobody would answer the connections of one that is not"), kept)
 	}
 	if strings.Contains(t.value("address"), "[") && !unix {
-		known["family"] = code(func(p *program, s setting) {
-			if strings.EqualFold(s.value, "AF_INET6") {
-				p.set("listen.ipv6_only", false)
-			}
-		})
+		known["family"] = unless(is("AF_INET6"), always("listen.ipv6_only", false), kept)
 	}
 	return known
 }

@@ -2,7 +2,6 @@ package convert
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,52 +41,27 @@ func watcherRules() rules {
 	const inherits = "programs inherit the environment of supervisord"
 	off := unneeded("supervisord does not do this")
 	known := rules{
-		"cmd":          code(func(p *program, _ setting) { p.argv() }), // keeps its position; command sets it
-		"args":         kept,
-		"shell":        kept,
-		"shell_args":   kept,
-		"use_sockets":  kept,
-		"stdin_socket": kept,
-		"working_dir":  code(func(p *program, s setting) { p.carry(p.table("")) }),
-		"uid":          to("user", asAccount),
-		"gid":          to("group", asAccount),
-		"copy_env":     whether(unneeded(inherits), none(inherits+"; start the command with env -i NAME=value to prevent it")),
-		"copy_path":    whether(none("set PYTHONPATH in [program.NAME.environment]"), off),
-		"warmup_delay": none("reload.strategy = \"rolling\" replaces a few workers at a time"),
-		"autostart":    whether(unneeded(startsAnyway), commented(startsAll)),
-		"numprocesses": code(func(p *program, s setting) {
-			if s, ok := p.filled(s); ok {
-				if n, ok := p.integer(s); ok && n < 1 {
-					p.apply(commented(runsNone), s)
-				} else if ok {
-					p.apply(to("workers", asWorkers), s)
-				}
-			}
-		}),
-		"stop_signal":      to("stop.signal", asSignal),
-		"stop_children":    to("stop.group", asTruth),
-		"graceful_timeout": to("stop.timeout", asSeconds(0.001, false)),
-		"max_retry": code(func(p *program, s setting) {
-			if strings.TrimSpace(s.value) == "-1" {
-				p.unneeded(s, "supervisord never gives up")
-			} else {
-				p.lacks(s, neverGivesUp)
-			}
-		}),
-		"priority": none(startTogether),
-		"singleton": whether(code(func(p *program, s setting) {
-			p.note("reload", s, "the old worker exits before the new one starts")
-			p.set("reload.strategy", "stop-first")
-		}), unneeded("a program may have any number of workers")),
-		"max_age": code(func(p *program, s setting) {
-			if s, ok := p.filled(s); ok {
-				if n, ok := p.integer(s); ok && n > 0 {
-					p.apply(to("limits.max_age", asSeconds(1, true)), s)
-				} else if ok {
-					p.unneeded(s, "the age of a worker is not limited")
-				}
-			}
-		}),
+		"cmd":                func(p *program, _ setting) { p.argv() }, // keeps its position; command sets it
+		"args":               kept,
+		"shell":              kept,
+		"shell_args":         kept,
+		"use_sockets":        kept,
+		"stdin_socket":       kept,
+		"working_dir":        kept,
+		"uid":                to("user", asAccount),
+		"gid":                to("group", asAccount),
+		"copy_env":           whether(unneeded(inherits), none(inherits+"; start the command with env -i NAME=value to prevent it")),
+		"copy_path":          whether(none("set PYTHONPATH in [program.NAME.environment]"), off),
+		"warmup_delay":       none("reload.strategy = \"rolling\" replaces a few workers at a time"),
+		"autostart":          whether(unneeded(startsAnyway), commented(startsAll)),
+		"numprocesses":       unless(atMost(0), commented(runsNone), to("workers", asWorkers)),
+		"stop_signal":        to("stop.signal", asSignal),
+		"stop_children":      to("stop.group", asTruth),
+		"graceful_timeout":   to("stop.timeout", asSeconds(0.001, false)),
+		"max_retry":          unless(is("-1"), unneeded("supervisord never gives up"), none(neverGivesUp)),
+		"priority":           none(startTogether),
+		"singleton":          whether(always("reload.strategy", "stop-first"), unneeded("a program may have any number of workers")),
+		"max_age":            unless(atMost(0), unneeded("the age of a worker is not limited"), to("limits.max_age", asSeconds(1, true))),
 		"max_age_variance":   none("limits.max_age varies by a tenth"),
 		"on_demand":          whether(none("workers run before the first connection; systemd's socket activation can start supervisord on demand"), off),
 		"virtualenv":         none("write the path of its python in command"),
@@ -136,7 +110,7 @@ func asLimit(p *program, _ string, s setting) (any, bool) {
 }
 
 // otherKey converts the keys that a prefix names.
-func (w *watcher) otherKey(s setting) {
+func (w *watcher) otherKey(_ *program, s setting) {
 	name, limit := strings.CutPrefix(s.key, "rlimit_")
 	known, isKnown := watcherRules()["rlimit_"+strings.ToLower(name)]
 	switch {
@@ -245,114 +219,91 @@ func (w *watcher) variables() {
 
 // stream reads where an output goes.
 func (w *watcher) stream(name string) stream {
-	class, _ := w.given[name+"_stream.class"]
+	prefix := name + "_stream."
+	class := w.given[prefix+"class"]
 	st := stream{setting: class}
-	var options []setting
-	for _, s := range w.section.counting() {
-		if strings.HasPrefix(s.key, name+"_stream.") && s.key != class.key {
-			options = append(options, s)
-		}
-	}
 	kind := class.value[strings.LastIndexByte(class.value, '.')+1:]
+	options := slices.DeleteFunc(w.section.counting(), func(s setting) bool { return !strings.HasPrefix(s.key, prefix) || s.key == class.key })
+	if kind == "" && len(options) > 0 {
+		kind = "FileStream" // as circus does
+	}
 	switch kind {
-	case "":
-		if len(options) > 0 {
-			st.kind = toFile
-		}
+	case "", "StdoutStream":
 	case "FileStream", "WatchedFileStream", "TimedRotatingFileStream":
 		st.kind = toFile
-	case "QueueStream":
-		st.kind = captured
-	case "StdoutStream":
 	case "FancyStdoutStream":
 		w.lacks(class, "output goes where supervisord's own goes, unchanged")
-	default:
-		w.lacks(class, "output goes to supervisord's own, to a file, or is captured for `supervisord logs`, as here")
+	case "QueueStream":
 		st.kind = captured
+	default:
+		st.kind = captured
+		w.lacks(class, "output goes to supervisord's own, to a file, or is captured for `supervisord logs`, as here")
 	}
 	if w.isOn("close_child_" + name) {
 		st.kind = discarded
 	}
-	w.streamOptions(&st, name, kind, options)
+	isFile := st.kind == toFile
+	for _, s := range options {
+		if filled, ok := w.filled(s); ok {
+			w.streamOption(&st, kind, prefix, filled, isFile)
+		}
+	}
+	if kind == "TimedRotatingFileStream" && isFile {
+		w.timed(&st, prefix)
+	}
+	if isFile && st.kind == toFile && st.path == "" {
+		w.lacks(st.setting, "there is no filename: the output is captured for `supervisord logs`")
+		st.kind = captured
+	}
 	return st
 }
 
-// streamOptions reads the options of an output.
-func (w *watcher) streamOptions(st *stream, name, class string, options []setting) {
-	known := rules{"filename": kept, "backup_count": kept, "rotate_when": kept, "rotate_interval": kept,
-		"utc":         none("a file is rotated by its age, not by the clock"),
-		"time_format": none("supervisord does not change lines; `supervisord logs --json` has their times"),
-	}
-	if class == "FileStream" || class == "" {
-		known["max_bytes"] = kept
-	}
-	if st.kind != toFile {
-		known = nil
-	}
-	for _, s := range options {
-		_, key, _ := strings.Cut(s.key, ".")
-		switch r, ok := known[key]; {
-		case ok:
-			w.apply(r, s)
-		case st.kind == discarded:
-			w.lacks(s, "the output is discarded")
-		case st.kind != toFile:
-			w.lacks(s, "the output is passed on unchanged")
-		default:
-			w.lacks(s, unknownToo)
-		}
-	}
-	if st.kind == toFile {
-		w.streamFile(st, name+"_stream.", class)
-	}
-}
-
-// streamFile reads the file of an output.
-func (w *watcher) streamFile(st *stream, prefix, class string) {
-	if s, ok := w.get(prefix + "max_bytes"); ok && (class == "FileStream" || class == "") {
+// streamOption reads an option of an output.
+func (w *watcher) streamOption(st *stream, class, prefix string, s setting, isFile bool) {
+	switch key := strings.TrimPrefix(s.key, prefix); {
+	case !isFile:
+		w.lacks(s, "supervisord passes the output on unchanged")
+	case key == "filename":
+		st.setting = s
+		st.to(s.value)
+	case key == "max_bytes" && class == "FileStream":
 		n, err := strconv.ParseInt(strings.TrimSpace(s.value), 10, 64)
 		if err != nil || n < 0 {
 			w.wrong(s, fmt.Sprintf("%q is not a number of bytes", s.value), "write a whole number")
 		}
 		st.size = n
-	}
-	if s, ok := w.get(prefix + "backup_count"); ok {
+	case key == "backup_count":
 		st.backups, _ = w.integer(s)
-	}
-	if class == "TimedRotatingFileStream" {
-		w.timed(st, prefix)
-	}
-	if s, ok := w.get(prefix + "filename"); ok && s.value != "" {
-		st.setting = s
-		st.to(s.value)
-	} else {
-		w.lacks(st.setting, "there is no filename: the output is captured for `supervisord logs`")
-		st.kind = captured
+	case key == "rotate_when", key == "rotate_interval": // see timed
+	case key == "utc":
+		w.lacks(s, "a file is rotated by its age, not by the clock")
+	case key == "time_format":
+		w.lacks(s, "supervisord does not change lines; `supervisord logs --json` has their times")
+	default:
+		w.lacks(s, unknownToo)
 	}
 }
 
 // timed reads when a file is rotated by the clock.
 func (w *watcher) timed(st *stream, prefix string) {
-	every, when := 1, ""
-	if s, ok := w.get(prefix + "rotate_interval"); ok {
-		every, _ = w.integer(s)
+	every, ok := 1, true
+	if s, given := w.get(prefix + "rotate_interval"); given {
+		every, ok = w.integer(s)
 	}
-	s, ok := w.get(prefix + "rotate_when")
-	if ok {
-		when = strings.ToUpper(s.value)
-	} else {
+	s, given := w.get(prefix + "rotate_when")
+	if !given {
 		s = st.setting
+		s.value = ""
 	}
-	units := map[string]float64{"S": 1, "M": 60, "H": 3600, "D": 86400, "MIDNIGHT": 86400}
+	when := strings.ToUpper(s.value)
+	seconds := map[string]float64{"S": 1, "M": 60, "H": 3600, "D": 86400, "MIDNIGHT": 86400}[when]
 	if len(when) == 2 && when[0] == 'W' {
 		w.lacks(s, "a file is rotated when it is a week old, on any day")
-		units[when] = 7 * 86400
+		seconds = 7 * 86400
 	}
-	if units[when] == 0 || every < 1 {
-		w.wrong(s, fmt.Sprintf("%q, every %d, is not an interval", when, every), "write "+strings.Join(slices.Sorted(maps.Keys(units)), ", ")+" or W0 to W6")
-		return
+	if st.age = seconds * float64(every); ok && st.age <= 0 {
+		w.wrong(s, fmt.Sprintf("%q, every %d, is not an interval", when, every), "write S, M, H, D, MIDNIGHT or W0 to W6")
 	}
-	st.age = units[when] * float64(every)
 }
 
 // finish sets what circus does without any key.

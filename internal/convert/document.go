@@ -110,6 +110,19 @@ func (d *document) read(s setting, path string) (string, bool) {
 	return text, err == nil
 }
 
+// included reads the files that match a pattern of the source.
+func (d *document) included(s setting, pattern string, read func(path, text string)) {
+	paths, err := d.Glob(pattern)
+	if err != nil || len(paths) == 0 {
+		d.head.note("", s, "no file matches "+pattern)
+	}
+	for _, path := range paths {
+		if text, ok := d.read(s, path); ok {
+			read(path, text)
+		}
+	}
+}
+
 // result is the configuration, or every mistake in the source.
 func (d *document) result() (Result, error) {
 	if len(d.problems) > 0 {

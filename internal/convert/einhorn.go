@@ -9,22 +9,6 @@ import (
 	"example.org/supervisord/internal/pattern"
 )
 
-// einhornSyntax has the options of einhorn.
-func einhornSyntax() getopt.Syntax {
-	const text, flag = getopt.Text, getopt.Switch
-	return getopt.Syntax{Options: []getopt.Option{
-		{Name: "bind", Short: "b", Kind: text}, {Name: "command-name", Short: "c", Kind: text}, {Name: "socket-path", Short: "d", Kind: text},
-		{Name: "pidfile", Short: "e", Kind: text}, {Name: "lockfile", Short: "f", Kind: text}, {Name: "command-socket-as-fd", Short: "g", Kind: flag},
-		{Name: "help", Short: "h", Kind: flag}, {Name: "kill-children-on-exit", Short: "k", Kind: flag}, {Name: "backlog", Short: "l", Kind: text},
-		{Name: "ack-mode", Short: "m", Kind: text}, {Name: "number", Short: "n", Kind: text}, {Name: "preload", Short: "p", Kind: text},
-		{Name: "quiet", Short: "q", Kind: flag}, {Name: "seconds", Short: "s", Kind: text}, {Name: "verbose", Short: "v", Kind: flag},
-		{Name: "drop-env-var", Kind: text}, {Name: "reexec-as", Kind: text}, {Name: "nice", Kind: text}, {Name: "with-state-fd", Kind: text},
-		{Name: "upgrade-check", Kind: flag}, {Name: "signal-timeout", Short: "t", Kind: text}, {Name: "max-unacked", Kind: text},
-		{Name: "max-upgrade-additional", Kind: text}, {Name: "gc-before-fork", Kind: flag}, {Name: "working-dir", Short: "w", Kind: text},
-		{Name: "version", Kind: flag},
-	}}
-}
-
 // einhornLine is a command line of einhorn while it is converted.
 type einhornLine struct {
 	*program
@@ -38,7 +22,9 @@ func (d *document) einhorn() {
 	if !ok {
 		return
 	}
-	options, rest, ok := d.options(line, einhornSyntax())
+	e := &einhornLine{}
+	syntax, known := byOption(e.options())
+	options, rest, ok := d.options(line, syntax)
 	if !ok {
 		return
 	}
@@ -61,13 +47,12 @@ func (d *document) einhorn() {
 	if p == nil {
 		return
 	}
-	e := &einhornLine{program: p}
+	e.program = p
 	e.argv() // it comes first; command sets it again
 	e.set("dialect", []string{"einhorn"})
 	for _, v := range line.environment {
 		p.environment(v, v.key, v.value)
 	}
-	known := e.rules()
 	for _, o := range options {
 		p.apply(known[o.key], o)
 	}
@@ -75,33 +60,37 @@ func (d *document) einhorn() {
 	e.finish(line)
 }
 
-// rules are the options of einhorn.
-func (e *einhornLine) rules() rules {
-	louder := func(by int) rule { return code(func(*program, setting) { e.louder += by }) }
-	return rules{
-		"bind":                   code(e.bind),
-		"command-name":           code(func(p *program, s setting) { p.note("", s, "names the program here; ps shows the command") }),
-		"socket-path":            none("use `supervisord status`, reload, scale, … instead of einhornsh; control in [supervisor] sets their socket"),
-		"pidfile":                to("supervisor.pid_file", asPath),
-		"lockfile":               none("supervisord locks pid_file itself"),
-		"command-socket-as-fd":   code(func(p *program, s setting) { p.note("", s, "the dialect always sets EINHORN_SOCK_FD") }),
-		"kill-children-on-exit":  none("workers survive the death of supervisord, and the next one adopts them"),
-		"backlog":                kept,
-		"ack-mode":               kept,
-		"number":                 to("workers", asWorkers),
-		"preload":                none("each worker loads its own code; reload.preflight can check beforehand that it loads"),
-		"quiet":                  louder(-1),
-		"verbose":                louder(1),
-		"seconds":                code(e.respawn),
-		"drop-env-var":           none("supervisord keeps its environment over an upgrade: start it without the variable"),
-		"reexec-as":              none("`supervisord upgrade` executes the binary at its own path"),
-		"nice":                   code(e.nice),
-		"with-state-fd":          none("einhorn uses it only for its own upgrade"),
-		"signal-timeout":         to("stop.timeout", asSeconds(0.001, true)),
-		"max-unacked":            code(e.atOnce),
-		"max-upgrade-additional": code(e.atOnce),
-		"gc-before-fork":         none("supervisord forks no loaded program"),
-		"working-dir":            kept,
+// options are the options of einhorn.
+func (e *einhornLine) options() []optionRule {
+	const text, flag = getopt.Text, getopt.Switch
+	louder := func(by int) rule { return func(*program, setting) { e.louder += by } }
+	return []optionRule{
+		{"bind", "b", text, e.bind},
+		{"command-name", "c", text, noted("names the program here; ps shows the command")},
+		{"socket-path", "d", text, none("use `supervisord status`, reload, scale, … instead of einhornsh; control in [supervisor] sets their socket")},
+		{"pidfile", "e", text, to("supervisor.pid_file", asPath)},
+		{"lockfile", "f", text, none("supervisord locks pid_file itself")},
+		{"command-socket-as-fd", "g", flag, noted("the dialect always sets EINHORN_SOCK_FD")},
+		{"help", "h", flag, kept},
+		{"kill-children-on-exit", "k", flag, none("workers survive the death of supervisord, and the next one adopts them")},
+		{"backlog", "l", text, kept},
+		{"ack-mode", "m", text, kept},
+		{"number", "n", text, to("workers", asWorkers)},
+		{"preload", "p", text, none("each worker loads its own code; reload.preflight can check beforehand that it loads")},
+		{"quiet", "q", flag, louder(-1)},
+		{"seconds", "s", text, e.respawn},
+		{"verbose", "v", flag, louder(1)},
+		{"drop-env-var", "", text, none("supervisord keeps its environment over an upgrade: start it without the variable")},
+		{"reexec-as", "", text, none("`supervisord upgrade` executes the binary at its own path")},
+		{"nice", "", text, e.nice},
+		{"with-state-fd", "", text, none("einhorn uses it only for its own upgrade")},
+		{"upgrade-check", "", flag, kept},
+		{"signal-timeout", "t", text, to("stop.timeout", asSeconds(0.001, true))},
+		{"max-unacked", "", text, e.atOnce},
+		{"max-upgrade-additional", "", text, e.atOnce},
+		{"gc-before-fork", "", flag, none("supervisord forks no loaded program")},
+		{"working-dir", "w", text, kept},
+		{"version", "", flag, kept},
 	}
 }
 

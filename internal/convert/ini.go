@@ -275,7 +275,7 @@ func (r *scanner) circusKey(raw string) {
 }
 
 // each converts the keys of a section by rules. Keys that none has go to otherwise.
-func (p *program) each(s *section, known rules, otherwise func(s setting)) {
+func (p *program) each(s *section, known rules, otherwise rule) {
 	for _, e := range s.entries {
 		p.pending = append(p.pending, e.comments...)
 		if p.quiet {
@@ -288,8 +288,7 @@ func (p *program) each(s *section, known rules, otherwise func(s setting)) {
 		case ok:
 			p.apply(r, e.setting)
 		default:
-			p.given[e.key] = e.setting
-			otherwise(e.setting)
+			p.apply(otherwise, e.setting)
 		}
 	}
 }

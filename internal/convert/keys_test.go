@@ -119,7 +119,8 @@ func TestEveryOptionIsConvertedOrCommented(t *testing.T) {
 		"drop-env-var": "X", "reexec-as": "x", "nice": ":3", "with-state-fd": "3", "signal-timeout": "3", "max-unacked": "3", "max-upgrade-additional": "3", "working-dir": "w",
 	}
 	alone := []string{"help", "version", "restart", "stop", "upgrade-check"} // they start nothing: an error
-	for kind, options := range map[Kind][]getopt.Option{StartServer: starter.Flags(), Einhorn: einhornSyntax().Options} {
+	einhorn, _ := byOption((&einhornLine{}).options())
+	for kind, options := range map[Kind][]getopt.Option{StartServer: starter.Flags(), Einhorn: einhorn.Options} {
 		base := map[Kind][]string{StartServer: {"start_server", "--port=1", "--enable-auto-restart"}, Einhorn: {"einhorn", "-b", "a:1"}}[kind]
 		plain, err := Convert(Source{Args: append(slices.Clone(base), "--", "x")}, elsewhere("testdata"))
 		if err != nil {

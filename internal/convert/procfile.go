@@ -18,18 +18,6 @@ import (
 // procfileLine is a process of a Procfile. foreman allows letters, digits and _ in a name, its successors - too.
 var procfileLine = pattern.Lazy(`(?m)^([A-Za-z0-9_-]+):[ \t]*(\S.*)$`)
 
-// foremanSyntax has the options of foreman start and honcho start.
-func foremanSyntax() getopt.Syntax {
-	const text, flag = getopt.Text, getopt.Switch
-	return getopt.Syntax{Anywhere: true, Options: []getopt.Option{
-		{Name: "procfile", Short: "f", Kind: text}, {Name: "root", Short: "d", Kind: text}, {Name: "app-root", Kind: text},
-		{Name: "env", Short: "e", Kind: text}, {Name: "formation", Short: "m", Kind: text}, {Name: "concurrency", Short: "c", Kind: text},
-		{Name: "port", Short: "p", Kind: text}, {Name: "timeout", Short: "t", Kind: text}, {Name: "color", Kind: flag},
-		{Name: "no-color", Kind: flag}, {Name: "no-colour", Kind: flag}, {Name: "timestamp", Kind: flag}, {Name: "no-timestamp", Kind: flag},
-		{Name: "no-prefix", Kind: flag}, {Name: "quiet", Short: "q", Kind: text},
-	}}
-}
-
 // formation is how foreman runs a Procfile.
 type formation struct {
 	*document
@@ -57,7 +45,9 @@ func (d *document) procfile() {
 // commandLine reads the options of foreman, and the Procfile.
 func (f *formation) commandLine() bool {
 	c, _ := f.document.commandLine()
-	options, rest, ok := f.options(c, foremanSyntax())
+	syntax, known := byOption(f.foremanOptions())
+	syntax.Anywhere = true
+	options, rest, ok := f.options(c, syntax)
 	if !ok {
 		return false
 	}
@@ -65,20 +55,8 @@ func (f *formation) commandLine() bool {
 		f.wrong(setting{at: c.at[0]}, "starts nothing", "write foreman start …")
 		return false
 	}
-	given := map[string]string{}
 	for _, o := range options {
-		given[o.key] = o.value
-		switch o.key {
-		case "formation", "concurrency":
-			f.formation(o)
-		case "port":
-			f.port, _ = f.integer(o)
-		case "timeout":
-			f.timeout, _ = f.number(o)
-		case "procfile", "root", "app-root", "env":
-		default:
-			f.head.lacks(o, "each program has its own output: `supervisord logs NAME`")
-		}
+		f.head.apply(known[o.key], o)
 	}
 	if len(rest) > 1 {
 		f.otherwise, f.counts = 0, map[string]int{}
@@ -86,22 +64,46 @@ func (f *formation) commandLine() bool {
 			f.counts[c.words[i]] = 1
 		}
 	}
-	return f.find(given) && len(f.problems) == 0
+	return f.find() && len(f.problems) == 0
+}
+
+// foremanOptions are the options of foreman start and honcho start.
+func (f *formation) foremanOptions() []optionRule {
+	const text, flag = getopt.Text, getopt.Switch
+	output := none("each program has its own output: `supervisord logs NAME`")
+	return []optionRule{
+		{"procfile", "f", text, kept},
+		{"root", "d", text, kept},
+		{"app-root", "", text, kept},
+		{"env", "e", text, kept},
+		{"formation", "m", text, f.readCounts},
+		{"concurrency", "c", text, f.readCounts},
+		{"port", "p", text, func(_ *program, s setting) { f.port, _ = f.integer(s) }},
+		{"timeout", "t", text, func(_ *program, s setting) { f.timeout, _ = f.number(s) }},
+		{"color", "", flag, output},
+		{"no-color", "", flag, output},
+		{"no-colour", "", flag, output},
+		{"timestamp", "", flag, output},
+		{"no-timestamp", "", flag, output},
+		{"no-prefix", "", flag, output},
+		{"quiet", "q", text, output},
+	}
 }
 
 // find reads the Procfile that the options name.
-func (f *formation) find(given map[string]string) bool {
-	root := cmp.Or(given["root"], given["app-root"])
-	f.Name = f.path(cmp.Or(given["procfile"], filepath.Join(root, "Procfile")))
+func (f *formation) find() bool {
+	given := f.head.given
+	root := cmp.Or(given["root"].value, given["app-root"].value)
+	f.Name = f.path(cmp.Or(given["procfile"].value, filepath.Join(root, "Procfile")))
 	f.root = f.path(cmp.Or(root, filepath.Dir(f.Name)))
-	f.env = strings.FieldsFunc(given["env"], func(r rune) bool { return r == ',' })
+	f.env = strings.FieldsFunc(given["env"].value, func(r rune) bool { return r == ',' })
 	text, ok := f.read(setting{at: position{file: f.Name}}, f.Name)
 	f.Text = text
 	return ok
 }
 
-// formation reads the number of each process: web=2,worker=3, or all=1.
-func (f *formation) formation(s setting) {
+// readCounts reads the number of each process: web=2,worker=3, or all=1.
+func (f *formation) readCounts(_ *program, s setting) {
 	for pair := range strings.SplitSeq(strings.ReplaceAll(s.value, " ", ""), ",") {
 		name, count, ok := strings.Cut(pair, "=")
 		n, err := strconv.Atoi(count)
@@ -123,7 +125,7 @@ var environmentPort = pattern.Lazy(`(?m)^\s*(?:export\s+)?PORT\s*=\s*['"]?([0-9]
 // environmentFiles finds the environment files. A PORT in them is the first port.
 func (f *formation) environmentFiles() {
 	files := f.env
-	if files == nil {
+	if len(files) == 0 {
 		files = []string{".env"}
 	}
 	f.env = nil

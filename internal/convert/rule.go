@@ -13,73 +13,94 @@ import (
 // rules say what becomes of each key of a source.
 type rules map[string]rule
 
-// rule says what becomes of one key. Exactly one field is set, or none: then the key is kept in program.given for code that needs
-// several keys.
-type rule struct {
-	to       target                      // it becomes a key
-	none     string                      // it has no equivalent; what to do instead
-	unneeded string                      // supervisord behaves like this anyway; why
-	when     *switched                   // it is true or false
-	do       func(p *program, s setting) // it needs code
-}
-
-// target is a key of the configuration, such as "stop.signal", and how a value for it is read.
-type target struct {
-	key  string
-	read reader
-}
-
-// switched are the rules for a key that is true or false.
-type switched struct{ on, off rule }
+// rule says what becomes of one key. The zero rule keeps it in program.given, for code that needs several keys.
+type rule func(p *program, s setting)
 
 // reader reads the value of a setting for a key of the configuration. It returns false, and says why, if there is no such value.
 type reader func(p *program, key string, s setting) (any, bool)
 
-func to(key string, read reader) rule          { return rule{to: target{key, read}} }
-func none(instead string) rule                 { return rule{none: instead} }
-func unneeded(why string) rule                 { return rule{unneeded: why} }
-func whether(on, off rule) rule                { return rule{when: &switched{on, off}} }
-func code(do func(p *program, s setting)) rule { return rule{do: do} }
+// to converts a key to a key of the configuration, such as "stop.signal".
+func to(key string, read reader) rule {
+	return func(p *program, s setting) {
+		if s, ok := p.filled(s); ok {
+			if value, ok := read(p, key, s); ok {
+				p.set(key, value)
+			}
+		}
+	}
+}
+
+// always sets a key of the configuration, whatever the value.
 func always(key string, value any) rule {
-	return rule{to: target{key, func(*program, string, setting) (any, bool) { return value, true }}}
+	return func(p *program, _ setting) { p.set(key, value) }
+}
+
+// none is for a key that has no equivalent, with what to do instead.
+func none(instead string) rule {
+	return func(p *program, s setting) { p.lacks(s, instead) }
+}
+
+// unneeded is for a key that supervisord needs no equivalent of, and why.
+func unneeded(why string) rule {
+	return func(p *program, s setting) { p.unneeded(s, why) }
+}
+
+// noted is for a key that takes effect elsewhere, and where.
+func noted(comment string) rule {
+	return func(p *program, s setting) { p.note("", s, comment) }
+}
+
+// commented is for a key by which the source does not start the program.
+func commented(why string) rule {
+	return func(p *program, s setting) {
+		p.off = true
+		p.lacks(s, why)
+	}
+}
+
+// whether is for a key that is true or false.
+func whether(on, off rule) rule { return unless(isTrue, on, off) }
+
+// unless is for a key with a special value. special reports false for ok, after the mistake, if the value is invalid.
+func unless(special func(p *program, s setting) (yes, ok bool), then, otherwise rule) rule {
+	return func(p *program, s setting) {
+		filled, ok := p.filled(s)
+		if !ok {
+			return
+		}
+		switch yes, ok := special(p, filled); {
+		case yes && then != nil:
+			then(p, s)
+		case ok && !yes && otherwise != nil:
+			otherwise(p, s)
+		}
+	}
+}
+
+func isTrue(p *program, s setting) (yes, ok bool) { return p.truth(s) }
+
+// is reports whether a value, less case, is this one.
+func is(value string) func(*program, setting) (yes, ok bool) {
+	return func(_ *program, s setting) (yes, ok bool) {
+		return strings.EqualFold(strings.TrimSpace(s.value), value), true
+	}
+}
+
+// atMost reports whether a number is at most n.
+func atMost(n int) func(*program, setting) (yes, ok bool) {
+	return func(p *program, s setting) (yes, ok bool) {
+		i, ok := p.integer(s)
+		return ok && i <= n, ok
+	}
 }
 
 // kept is the rule of a key that code reads from program.given.
-var kept = rule{}
-
-// commented is the rule of a key that keeps its source from starting the program.
-func commented(why string) rule {
-	return code(func(p *program, s setting) {
-		p.off = true
-		p.lacks(s, why)
-	})
-}
+func kept(*program, setting) {}
 
 // apply converts a setting by its rule.
 func (p *program) apply(r rule, s setting) {
 	p.given[s.key] = s
-	switch {
-	case r.do != nil:
-		r.do(p, s)
-	case r.none != "":
-		p.lacks(s, r.none)
-	case r.unneeded != "":
-		p.unneeded(s, r.unneeded)
-	case r.when != nil:
-		if s, ok := p.filled(s); ok {
-			if on, ok := p.truth(s); ok && on {
-				p.apply(r.when.on, s)
-			} else if ok {
-				p.apply(r.when.off, s)
-			}
-		}
-	case r.to.key != "":
-		if s, ok := p.filled(s); ok {
-			if value, ok := r.to.read(p, r.to.key, s); ok {
-				p.set(r.to.key, value)
-			}
-		}
-	}
+	r(p, s)
 }
 
 // filled is a setting with its variables expanded, for a value that no shell reads.
@@ -88,6 +109,28 @@ func (p *program) filled(s setting) (setting, bool) {
 		return s, true
 	}
 	return p.fill(s)
+}
+
+// resolved returns a setting with the parts of its expanded value replaced by what this machine has now.
+func (p *program) resolved(s setting, value string) (setting, bool) {
+	filled := s
+	filled.text = s.String()
+	list := parts(value)
+	for i := 1; i < len(list); i += 2 {
+		name := list[i][1:]
+		v, ok := p.Host, true
+		if !strings.HasPrefix(name, "$(") {
+			v, ok = p.Getenv(strings.Trim(name, "${}"))
+		}
+		if !ok || dynamic(v) {
+			p.lacks(s, name+" is not set: write its value")
+			return s, false
+		}
+		p.note("", s, name+" as it was at the conversion")
+		list[i] = v
+	}
+	filled.value = strings.Join(list, "")
+	return filled, true
 }
 
 // get returns a setting that was kept, with its variables expanded.

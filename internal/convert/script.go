@@ -208,6 +208,23 @@ func joined(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
+// optionRule is an option of a command and what becomes of it.
+type optionRule struct {
+	name, short string
+	kind        getopt.Kind
+	rule        rule
+}
+
+// byOption returns the options and the rules of a table.
+func byOption(table []optionRule) (getopt.Syntax, rules) {
+	syntax, known := getopt.Syntax{}, rules{}
+	for _, o := range table {
+		syntax.Options = append(syntax.Options, getopt.Option{Name: o.name, Short: o.short, Kind: o.kind})
+		known[o.name] = o.rule
+	}
+	return syntax, known
+}
+
 // options reads the options of a command line. It returns the indices in c.words of the other words.
 func (d *document) options(c commandLine, syntax getopt.Syntax) (given []setting, rest []int, ok bool) {
 	line, mistakes := syntax.Parse(c.words[1:])

@@ -73,21 +73,15 @@ func (f *supervisorFile) include() {
 		return
 	}
 	for _, pattern := range strings.Fields(filled.value) {
-		paths, err := f.Glob(f.path(pattern))
-		if err != nil || len(paths) == 0 {
-			f.head.note("", files, "no file matches "+pattern)
-		}
-		for _, path := range paths {
-			if text, ok := f.document.read(files, path); ok {
-				more := newINI(f.dialect)
-				more.read(path, text)
-				f.expandHere(more, filepath.Dir(path))
-				f.iniFile.problems = append(f.iniFile.problems, more.problems...)
-				for _, s := range more.sections {
-					f.add(s)
-				}
+		f.included(files, f.path(pattern), func(path, text string) {
+			more := newINI(f.dialect)
+			more.read(path, text)
+			f.expandHere(more, filepath.Dir(path))
+			f.iniFile.problems = append(f.iniFile.problems, more.problems...)
+			for _, s := range more.sections {
+				f.add(s)
 			}
-		}
+		})
 	}
 }
 
@@ -108,8 +102,7 @@ func (f *supervisorFile) section(s *section) {
 		f.programsOf(s, strings.TrimSpace(name), kind == "fcgi-program")
 	case kind == "supervisord", kind == "DEFAULT":
 	case kind == "include":
-		f.head.each(s, rules{"files": code(func(p *program, s setting) { p.note("", s, "the files are converted too, into this one") })},
-			func(s setting) { f.head.lacks(s, ignoresToo) })
+		f.head.each(s, rules{"files": noted(includedToo)}, none(ignoresToo))
 	case instead[kind] != "":
 		f.whole(s, instead[kind])
 	default:
@@ -122,7 +115,7 @@ func (f *supervisorFile) supervisord(s *section) {
 	if s == nil {
 		return
 	}
-	inherit := code(func(_ *program, s setting) { f.inherited = append(f.inherited, s) })
+	inherit := func(_ *program, s setting) { f.inherited = append(f.inherited, s) }
 	const inMemory = "there are no AUTO files: captured output is kept in memory"
 	known := rules{
 		"logfile":          none("supervisord logs to its stderr: the journal under systemd, or `supervisord run 2>>FILE`"),
@@ -142,13 +135,13 @@ func (f *supervisorFile) supervisord(s *section) {
 		"childlogdir": none(inMemory),
 		"strip_ansi":  none("supervisord keeps output as it is"),
 		"identifier":  none("a supervisord is identified by its control socket"),
-		"environment": code(func(_ *program, s setting) {
+		"environment": func(_ *program, s setting) {
 			f.variables = f.pairs(s, nil)
-		}),
+		},
 	}
 	f.head.fill = f.fill(f.head, nil)
 	f.head.pending = append(f.head.pending, s.comments...)
-	f.head.each(s, known, func(s setting) { f.head.lacks(s, ignoresToo) })
+	f.head.each(s, known, none(ignoresToo))
 }
 
 // oneOf is a reader of words that the source has another word for. Words are case-insensitive.
@@ -164,6 +157,7 @@ func oneOf(words map[string]string) reader {
 
 // Remedies that several sources share.
 const (
+	includedToo   = "the files are converted too, into this one"
 	foreground    = "supervisord stays in the foreground: let systemd run it, docs/systemd.md"
 	startTogether = "programs start together: a program that needs another must wait for it, or exit and be restarted"
 	startsAll     = "supervisord starts every program; remove the # of these lines to run this one"
@@ -181,29 +175,25 @@ func (f *supervisorFile) programRules(x *process) rules {
 	if !x.fcgi {
 		ofSocket = none("supervisor ignores it in [program:x] too; write [[program.NAME.listen]]")
 	}
-	const noEvents, noTags = "there are no such events", "output between tags is not sent to listeners; a program can use the control socket"
 	syslog := whether(none("without a log file output goes where supervisord's own goes: under systemd to the journal"), unneeded("nothing is written to syslog"))
-	events := whether(none("`supervisord logs --follow --json` reports what a program writes"), unneeded(noEvents))
-	tags := code(func(p *program, s setting) {
-		if n, ok := p.bytes(s); ok && n > 0 {
-			p.lacks(s, noTags)
-		} else if ok {
-			p.unneeded(s, "there is no capture mode")
-		}
-	})
+	events := whether(none("`supervisord logs --follow --json` reports what a program writes"), unneeded("there are no such events"))
+	tags := unless(func(p *program, s setting) (bool, bool) {
+		n, ok := p.bytes(s)
+		return ok && n == 0, ok
+	}, unneeded("there is no capture mode"), none("output between tags is not sent to listeners; a program can use the control socket"))
 	known := rules{
-		"command":        code(x.command),
-		"process_name":   code(x.processName),
-		"numprocs":       code(x.workers),
-		"numprocs_start": code(x.firstNumber),
-		"directory":      code(x.directory),
+		"command":        x.command,
+		"process_name":   x.processName,
+		"numprocs":       x.workers,
+		"numprocs_start": x.firstNumber,
+		"directory":      x.directory,
 		"umask":          to("limits.umask", asMode),
 		"priority":       none(startTogether),
 		"autostart":      whether(unneeded(startsAnyway), commented(startsAll)),
 		"autorestart": to("restart.when", oneOf(map[string]string{"unexpected": "on-failure", "yes": "always", "true": "always", "on": "always",
 			"1": "always", "no": "never", "false": "never", "off": "never", "0": "never"})),
 		"exitcodes":       kept,
-		"startsecs":       code(startsecs),
+		"startsecs":       startsecs,
 		"startretries":    none(neverGivesUp),
 		"stopsignal":      to("stop.signal", asSignal),
 		"stopwaitsecs":    to("stop.timeout", asSeconds(0.001, true)),
@@ -211,13 +201,8 @@ func (f *supervisorFile) programRules(x *process) rules {
 		"killasgroup":     whether(unneeded("KILL always reaches the whole process group"), none("KILL always reaches the whole process group")),
 		"user":            to("user", asAccount),
 		"redirect_stderr": kept,
-		"serverurl": code(func(p *program, s setting) {
-			if strings.EqualFold(strings.TrimSpace(s.value), "AUTO") {
-				p.unneeded(s, "there is no XML-RPC server")
-			} else {
-				p.lacks(s, "there is no XML-RPC server: programs get signals and NOTIFY_SOCKET, and can query the control socket")
-			}
-		}),
+		"serverurl": unless(is("AUTO"), unneeded("there is no XML-RPC server"),
+			none("there is no XML-RPC server: programs get signals and NOTIFY_SOCKET, and can query the control socket")),
 		"environment": kept, // read first, because other keys refer to it
 		"socket":      ofSocket, "socket_backlog": ofSocket, "socket_owner": ofSocket, "socket_mode": ofSocket,
 	}

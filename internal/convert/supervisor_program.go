@@ -3,7 +3,6 @@ package convert
 import (
 	"cmp"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -90,7 +89,7 @@ func (f *supervisorFile) process(s *section, title, name string, number, count i
 	x.fill = f.fill(x.program, x.own)
 	x.variables()
 	known := f.programRules(x)
-	x.each(s, known, func(s setting) { x.lacks(s, nearest(s.key, known)) })
+	x.each(s, known, func(p *program, s setting) { p.lacks(s, nearest(s.key, known)) })
 	for _, s := range f.inherited {
 		if _, given := x.given[s.key]; !given {
 			x.apply(known[s.key], s)
@@ -193,43 +192,11 @@ func (f *supervisorFile) fill(p *program, own map[string]string) func(setting) (
 		if !ok {
 			return s, false
 		}
-		filled := s
-		filled.text = s.String()
-		var now, missing string
-		if filled.value, now, missing = f.resolve(value); missing != "" {
-			p.lacks(s, missing+" is not set: write its value")
-			return s, false
+		if rest, ok := strings.CutPrefix(value, "~/"); ok {
+			value = part(shellPart, "${HOME}") + "/" + rest
 		}
-		if now != "" {
-			p.note("", s, now+" as it was at the conversion")
-		}
-		return filled, true
+		return p.resolved(s, value)
 	}
-}
-
-// resolve replaces the parts of a value by what the machine has now. It returns the last of them, and one that is not set.
-func (d *document) resolve(value string) (resolved, now, missing string) {
-	list := parts(value)
-	for i := 1; i < len(list); i += 2 {
-		now = list[i][1:]
-		v, ok := d.Host, true
-		if !strings.HasPrefix(now, "$(") {
-			v, ok = d.Getenv(strings.Trim(now, "${}"))
-		}
-		if !ok || dynamic(v) {
-			return "", "", now
-		}
-		list[i] = v
-	}
-	value = strings.Join(list, "")
-	if rest, ok := strings.CutPrefix(value, "~/"); ok {
-		home, set := d.Getenv("HOME")
-		if !set {
-			return "", "", "$HOME"
-		}
-		return filepath.Join(home, rest), "$HOME", ""
-	}
-	return value, now, ""
 }
 
 // variables sets the environment: that of [supervisord], then the program's own.

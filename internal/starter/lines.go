@@ -14,32 +14,31 @@ import (
 	"example.org/supervisord/supervisor"
 )
 
-// Lines writes what the reference would write about the life of one program: every line once, at its time, without the time.
-// It belongs to the goroutine that reports.
+// Lines writes the log lines of the reference about one program, without timestamps. It is not safe for concurrent use.
 type Lines struct {
 	out      io.Writer
-	workers  map[int]process // that live
+	workers  map[int]process // by number
 	serving  int             // the generation that serves; 0: none
-	restart  bool            // the trial is to replace what serves
-	retrying bool            // it has failed before
+	restart  bool            // the trial will replace the serving generation
+	retrying bool            // the trial has failed before
 	stopping bool
 }
 
 type process struct{ generation, pid int }
 
-// NewLines returns lines about nothing yet.
+// NewLines returns Lines that write to out.
 func NewLines(out io.Writer) *Lines { return &Lines{out: out, workers: map[int]process{}} }
 
-// Starts is the first line.
+// Starts writes the first line.
 func (l *Lines) Starts(pid int) { l.print("start_server (pid:%d) starting now...", pid) }
 
-// Placed says that the worker finds a socket at a descriptor that was asked for.
+// Placed writes that the worker gets a socket at the descriptor that --port asked for.
 func (l *Lines) Placed(fd int) { l.print("socket is duplicated to file descriptor %d", fd) }
 
-// Ends is the last line.
+// Ends writes the last line.
 func (l *Lines) Ends() { l.print("exiting") }
 
-// Resume takes up what another image has reported.
+// Resume continues the lines of a previous image.
 func (l *Lines) Resume(s *supervisor.Status) {
 	for _, p := range s.Programs {
 		for _, g := range p.Generations {
@@ -54,16 +53,16 @@ func (l *Lines) Resume(s *supervisor.Status) {
 }
 
 func (l *Lines) print(format string, args ...any) {
-	fmt.Fprintf(l.out, format+"\n", args...) //nolint:errcheck // nobody is left to be told
+	fmt.Fprintf(l.out, format+"\n", args...) //nolint:errcheck // there is no other place to report it
 }
 
-// See writes what there is to say about a report.
+// See writes the lines about a report.
 func (l *Lines) See(c *config.Program, r supervisor.Report) {
 	switch r.Kind {
 	case supervisor.TrialBegan:
 		l.began(c, r)
 	case supervisor.ReloadQueued:
-		l.print("received %s while a new worker starts; one more follows", r.Reason)
+		l.print("received %s while a new worker is starting; another restart follows", r.Reason)
 	case supervisor.WorkerSpawned:
 		if _, adopted := l.workers[r.Worker]; !adopted {
 			l.print("starting new worker %d", r.PID)
@@ -83,7 +82,7 @@ func (l *Lines) See(c *config.Program, r supervisor.Report) {
 	case supervisor.WorkerDied, supervisor.WorkerStopped:
 		l.gone(r)
 	case supervisor.WorkerKilled:
-		l.print("worker %d is killed: %s", r.PID, r.Reason)
+		l.print("killing worker %d: %s", r.PID, r.Reason)
 	case supervisor.ProgramStopping:
 		l.stops(c, r)
 	}
@@ -92,7 +91,7 @@ func (l *Lines) See(c *config.Program, r supervisor.Report) {
 func (l *Lines) began(c *config.Program, r supervisor.Report) {
 	l.restart = r.Serving != 0
 	switch every := int(c.Reload.Every / time.Second); {
-	case l.retrying: // it was said when it was tried first
+	case l.retrying: // the first attempt has written it
 	case r.By == supervisor.Overdue:
 		l.print("autorestart triggered (forced, interval=%d)", every)
 	case r.By == supervisor.Due:
@@ -112,7 +111,7 @@ func (l *Lines) ready(c *config.Program, r supervisor.Report) {
 	}
 }
 
-// signalName is the signal that is sent instead of that of the stop plan's first step.
+// signalName returns the name of a signal; 0 is that of the first step of the stop plan.
 func signalName(instead unix.Signal, c *config.Program) string {
 	if instead == 0 {
 		instead = c.Stop.Steps[0].Signal
@@ -120,7 +119,7 @@ func signalName(instead unix.Signal, c *config.Program) string {
 	return strings.TrimPrefix(unix.SignalName(instead), "SIG")
 }
 
-// pids lists the workers that are not of this generation.
+// pids lists the workers of every other generation.
 func (l *Lines) pids(without int) string {
 	var list []int
 	for _, w := range l.workers {
@@ -147,7 +146,7 @@ func (l *Lines) failed(r supervisor.Report) {
 		l.print("worker %d died unexpectedly with status:%d, restarting", r.PID, r.Wait)
 	case r.PID != 0:
 		l.print("new worker %d failed: %s", r.PID, r.Reason)
-		return // it lives, and is told to go
+		return // it is still running, and will be stopped
 	case r.Step == "exec":
 		l.print("failed to exec %s", strings.TrimPrefix(r.Reason, "cannot exec "))
 	default:

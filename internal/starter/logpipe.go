@@ -13,30 +13,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The names under which a log command is handed over to the next image: what it reads, and a pidfd of it.
+// The names of the descriptors that an upgrade hands over for a log command: the pipe that it reads, and its pidfd.
 const (
 	LogPipe    = "log-pipe"
 	LogProcess = "log-process"
 )
 
-// pause is how long after its death a log command is started again.
-const pause = time.Second
+// restartDelay is the time from the death of a log command to its restart.
+const restartDelay = time.Second
 
-// patience is how long a log command has for the last lines.
-const patience = 5 * time.Second
+// drainTimeout is how long a log command may take for the last lines.
+const drainTimeout = 5 * time.Second
 
-// Log is where start_server and its workers write, when that is not where it was started from.
+// Log is --log-file: where start_server and its workers write.
 type Log struct {
-	to      int      // for stdout and stderr; -1: they are that already
+	to      int      // for stdout and stderr; -1: they are redirected already
 	command string   // "": it is a file
-	from    *os.File // what the command reads. It is held, so that nothing is lost when the command dies
+	from    *os.File // what the command reads; held open, so that nothing is lost when the command dies
 	out     *os.File // where the command itself writes; nil: nowhere
 	pidfd   atomic.Int32
 	end     *os.File // closed to end Watch
 	ended   chan struct{}
 }
 
-// OpenLog opens what --log-file says: a file to append to, or a command to feed, which writes to out (nil: nowhere) itself.
+// OpenLog opens the value of --log-file: a file to append to, or "| COMMAND". The command itself writes to out (nil: nowhere).
 func OpenLog(spec string, out *os.File) (*Log, error) {
 	if command, ok := strings.CutPrefix(strings.TrimSpace(spec), "|"); ok {
 		return openPipe(strings.TrimSpace(command), out)
@@ -50,14 +50,14 @@ func OpenLog(spec string, out *os.File) (*Log, error) {
 
 func openPipe(command string, out *os.File) (*Log, error) {
 	if command == "" {
-		return nil, errors.New("--log-file: there is no command behind the |")
+		return nil, errors.New("--log-file: write a command after the |")
 	}
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("failed to open pipe:%s: %w", command, err)
 	}
 	l := &Log{to: p[1], command: command, from: os.NewFile(uintptr(p[0]), "log")}
-	if out != nil { // stderr will be another one soon
+	if out != nil { // Redirect replaces stderr
 		fd, err := unix.FcntlInt(out.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 		if err != nil {
 			return nil, fmt.Errorf("failed to open pipe:%s: %w", command, err)
@@ -68,7 +68,7 @@ func openPipe(command string, out *os.File) (*Log, error) {
 	return l, l.start()
 }
 
-// InheritLog takes over the log command that the image before this one has started; nil: there is none.
+// InheritLog takes over the log command that the previous image started. It returns nil if there is none.
 func InheritLog(spec string, pipe, process int) *Log {
 	command, ok := strings.CutPrefix(strings.TrimSpace(spec), "|")
 	if !ok || pipe < 0 || process < 0 {
@@ -79,7 +79,7 @@ func InheritLog(spec string, pipe, process int) *Log {
 	return l
 }
 
-// Keep is what the next image needs.
+// Keep returns the descriptors that an upgrade hands over.
 func (l *Log) Keep() map[string]int {
 	if l == nil || l.command == "" {
 		return nil
@@ -87,7 +87,7 @@ func (l *Log) Keep() map[string]int {
 	return map[string]int{LogPipe: int(l.from.Fd()), LogProcess: int(l.pidfd.Load())}
 }
 
-// start starts the command. It has a process group of its own: Ctrl-C is not for it, because it has the last lines to take yet.
+// start starts the command in its own process group, so that Ctrl-C does not kill it before it has read the last lines.
 func (l *Log) start() error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -113,7 +113,7 @@ func (l *Log) start() error {
 	return nil
 }
 
-// Redirect makes it the stdout and stderr of this process.
+// Redirect makes the log the stdout and stderr of this process.
 func (l *Log) Redirect() error {
 	if l.to < 0 {
 		return nil
@@ -128,7 +128,7 @@ func (l *Log) Redirect() error {
 	return err
 }
 
-// Watch begins to start the command again when it dies. What is written meanwhile waits in the pipe. Close ends it.
+// Watch restarts the command whenever it dies, until Close. Lines written in between wait in the pipe.
 func (l *Log) Watch(log *zap.Logger) error {
 	if l == nil || l.command == "" {
 		return nil
@@ -146,24 +146,24 @@ func (l *Log) Watch(log *zap.Logger) error {
 	return nil
 }
 
-// revive starts the command again whenever it has ended, until wake can be read.
+// revive restarts the command whenever it has exited, until wake is readable.
 func (l *Log) revive(wake int, log *zap.Logger) {
 	for !readable(wake, int(l.pidfd.Load()), -1) {
-		log.Error("the log command has ended; it is started again", zap.String("command", l.command), zap.Duration("after", pause))
+		log.Error("the log command has exited and will be restarted", zap.String("command", l.command), zap.Duration("after", restartDelay))
 		for started := false; !started; {
-			if readable(wake, -1, pause) {
+			if readable(wake, -1, restartDelay) {
 				return
 			}
 			err := l.start()
 			if started = err == nil; !started {
-				log.Error("cannot start the log command; what is written waits", zap.Error(err))
+				log.Error("cannot start the log command; its lines wait", zap.Error(err))
 			}
 		}
 	}
 }
 
-// readable waits until first or second (-1: there is none) has something to read, and reports whether first has; or until the
-// time is over, which is longer than any life when it is negative.
+// readable waits until first or second (-1: none) is readable, or until the time is over (negative: never). It reports whether first is
+// readable.
 func readable(first, second int, within time.Duration) bool {
 	fds := []unix.PollFd{{Fd: int32(first), Events: unix.POLLIN}, {Fd: int32(second), Events: unix.POLLIN}}
 	timeout := -1
@@ -177,7 +177,7 @@ func readable(first, second int, within time.Duration) bool {
 	}
 }
 
-// Close gives the command the last lines, and a moment to take them. Nothing may write to stdout or stderr after it.
+// Close lets the command read the last lines. Nothing may write to stdout or stderr afterwards.
 func (l *Log) Close() {
 	if l == nil || l.command == "" {
 		return
@@ -190,10 +190,10 @@ func (l *Log) Close() {
 		<-l.ended
 	}
 	if null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {
-		unix.Dup3(null, 1, 0) //nolint:errcheck // it is open
+		unix.Dup3(null, 1, 0) //nolint:errcheck // null is open
 		unix.Dup3(null, 2, 0) //nolint:errcheck // likewise
 		unix.Close(null)
 	}
 	l.from.Close()
-	readable(int(l.pidfd.Load()), -1, patience)
+	readable(int(l.pidfd.Load()), -1, drainTimeout)
 }

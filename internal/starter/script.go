@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,22 +18,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrLate is wrapped by what Restart and Stop return when the time is over.
-var ErrLate = errors.New("the time is over")
+// ErrLate is wrapped by the errors of Restart and Stop when their context ends first.
+var ErrLate = errors.New("timed out waiting")
 
-// errEnded is what Restart returns when nobody is left to wait for.
-var errEnded = errors.New("it has ended")
-
-// running is a start_server that runs.
+// running is a running start_server.
 type running struct {
 	pid   int
 	pidfd int
 	file  *os.File      // owns pidfd
-	ended chan struct{} // closed when the process has ended
+	ended chan struct{} // closed when the process has exited
 	watch sync.WaitGroup
 }
 
-// findServer looks up who holds a pid file. The PID in a file that nobody has locked may be anybody's by now: it gets no signal.
+// findServer finds the start_server that has locked a pid file. The PID in an unlocked file may belong to another process by now, so
+// that is an error.
 func findServer(pidFile string) (*running, error) {
 	f, err := os.Open(pidFile)
 	if err != nil {
@@ -42,12 +41,12 @@ func findServer(pidFile string) (*running, error) {
 	line, _ := bufio.NewReader(f).ReadString('\n')
 	pid, err := strconv.Atoi(strings.TrimSpace(line))
 	if err != nil || pid <= 0 {
-		return nil, fmt.Errorf("%s does not hold a PID but %.40q", pidFile, line)
+		return nil, fmt.Errorf("%s contains %.40q instead of a PID", pidFile, line)
 	}
 	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
-		return nil, fmt.Errorf("%s is of a start_server (pid:%d) that runs no more: nobody has it locked: %w", pidFile, pid, unix.ESRCH)
+		return nil, fmt.Errorf("%s names a start_server (pid:%d) that is not running, because no process has locked the file: %w", pidFile, pid, unix.ESRCH)
 	}
-	pidfd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK) // which has Go's poller wait for it
+	pidfd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK) // so that Go's poller waits for it
 	if err != nil {
 		return nil, fmt.Errorf("start_server (pid:%d) of %s: %w", pid, pidFile, err)
 	}
@@ -56,7 +55,7 @@ func findServer(pidFile string) (*running, error) {
 	return r, nil
 }
 
-// waitForEnd closes ended when the process has ended; close ends it.
+// waitForEnd closes ended when the process has exited. It returns after close at the latest.
 func (r *running) waitForEnd() {
 	conn, err := r.file.SyscallConn()
 	if err != nil {
@@ -71,7 +70,7 @@ func (r *running) waitForEnd() {
 	}
 }
 
-// unopened says of which file the system's error is.
+// unopened adds the file to the system's error, in the words of the reference.
 func unopened(path string, err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		err = e.Err
@@ -80,7 +79,7 @@ func unopened(path string, err error) error {
 }
 
 func (r *running) close() {
-	r.file.Close() //nolint:errcheck // it was only waited for
+	r.file.Close() //nolint:errcheck // nothing was written
 	r.watch.Wait()
 }
 
@@ -91,8 +90,8 @@ func (r *running) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Restart sends HUP and returns when the status file has one generation, and that is newer than all that it had before.
-// Generations that fail on the way there do not matter. The error says what is there when ctx ends before that.
+// Restart sends HUP and returns when the status file contains one generation that is newer than all before. Generations that fail
+// in between do not matter. If ctx ends first, the error says which generation serves.
 func Restart(ctx context.Context, pidFile, statusFile string) error {
 	server, err := findServer(pidFile)
 	if err != nil {
@@ -111,8 +110,8 @@ func Restart(ctx context.Context, pidFile, statusFile string) error {
 		return fmt.Errorf("cannot watch the status file %s: %w", statusFile, err)
 	}
 	defer changes.Close()
-	if err := changes.Add(filepath.Dir(statusFile)); err != nil { // the file is another one each time
-		return fmt.Errorf("cannot watch the folder of the status file: %w", err)
+	if err := changes.Add(filepath.Dir(statusFile)); err != nil { // each update replaces the file
+		return fmt.Errorf("cannot watch the directory of the status file: %w", err)
 	}
 	if err := server.signal(syscall.SIGHUP); err != nil {
 		return err
@@ -120,7 +119,7 @@ func Restart(ctx context.Context, pidFile, statusFile string) error {
 	return server.replaced(ctx, statusFile, before[len(before)-1], changes)
 }
 
-// replaced waits until the status file has one generation, newer than this one.
+// replaced waits until the status file contains one generation, newer than this one.
 func (r *running) replaced(ctx context.Context, statusFile string, newest int, changes *fsnotify.Watcher) error {
 	for {
 		now, err := generations(statusFile)
@@ -129,9 +128,9 @@ func (r *running) replaced(ctx context.Context, statusFile string, newest int, c
 		}
 		select {
 		case <-changes.Events:
-		case <-changes.Errors: // events were lost: look
+		case <-changes.Errors: // events were lost: read the file again
 		case <-r.ended:
-			return fmt.Errorf("start_server (pid:%d): %w", r.pid, errEnded)
+			return fmt.Errorf("start_server (pid:%d) has exited", r.pid)
 		case <-ctx.Done():
 			return unfinished(now, newest, err)
 		}
@@ -143,13 +142,13 @@ func unfinished(now []int, newest int, err error) error {
 	case err != nil:
 		return fmt.Errorf("%w, and the status file cannot be read: %w", ErrLate, err)
 	case len(now) > 0 && now[len(now)-1] > newest:
-		return fmt.Errorf("%w: generation %d serves, but workers of older ones have not ended yet; they go on", ErrLate, now[len(now)-1])
+		return fmt.Errorf("%w: generation %d serves, but older workers are still stopping", ErrLate, now[len(now)-1])
 	}
-	return fmt.Errorf("%w: the new workers have failed, or are not ready yet: the old ones serve on, "+
-		"and the log of start_server says why; it goes on trying", ErrLate)
+	return fmt.Errorf("%w: the new workers have failed or are not ready yet: the old ones keep serving while start_server retries; "+
+		"see its log", ErrLate)
 }
 
-// generations reads the numbers in a status file, in their order, each once.
+// generations reads the generations in a status file, sorted, each once.
 func generations(path string) ([]int, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -160,25 +159,14 @@ func generations(path string) ([]int, error) {
 		word, _, _ := strings.Cut(line, ":")
 		n, err := strconv.Atoi(word)
 		if err == nil {
-			list = insert(list, n)
+			list = append(list, n)
 		}
 	}
-	return list, nil
+	slices.Sort(list)
+	return slices.Compact(list), nil
 }
 
-// insert keeps a list of numbers sorted and without doubles.
-func insert(list []int, n int) []int {
-	i := len(list)
-	for i > 0 && list[i-1] >= n {
-		i--
-	}
-	if i < len(list) && list[i] == n {
-		return list
-	}
-	return append(list[:i], append([]int{n}, list[i:]...)...)
-}
-
-// Stop sends TERM and returns when the server has ended. say is told which process that is.
+// Stop sends TERM and returns when the server has exited. It calls say with its PID first.
 func Stop(ctx context.Context, pidFile string, say func(pid int)) error {
 	server, err := findServer(pidFile)
 	if err != nil {
@@ -193,6 +181,6 @@ func Stop(ctx context.Context, pidFile string, say func(pid int)) error {
 	case <-server.ended:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%w: start_server (pid:%d) waits for its workers, which it has told to end; another TERM kills them", ErrLate, server.pid)
+		return fmt.Errorf("%w: start_server (pid:%d) is waiting for its workers to stop: send another TERM to kill them", ErrLate, server.pid)
 	}
 }
