@@ -66,6 +66,9 @@ Of several programs the worst decides.`,
 		if wait, _ := flags.GetBool("wait"); !wait {
 			f.noWait = true
 		}
+		if flags.Changed("canary") && f.canary == 0 { // such as a tenth of few workers, and not a wish for all of them
+			return errors.New("--canary 0 is no canary; nothing has changed: write how many workers, from 1, or leave it out to replace all")
+		}
 		return f.run(ctx, client, args)
 	})
 }

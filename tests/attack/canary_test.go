@@ -38,6 +38,22 @@ func TestCanaryOfAProgramThatMustNotRunTwiceIsRefused(t *testing.T) {
 	refuses(t, lab.TwoWorkers+"[program.web.reload]\nstrategy = \"stop-first\"\n", "stop-first")
 }
 
+func TestCanaryOfNoWorkerIsNotARollOut(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.TwoWorkers)
+	m.Serves(1)
+	m.CtlFails(1, []string{"--canary 0", "nothing has changed"}, "reload", "--canary", "0")
+	m.Never(lab.Gen(2))
+}
+
+func TestRollingCanaryIsPromotedByItsTime(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.TwoWorkers+"[program.web.reload]\nstrategy = \"rolling\"\n")
+	m.Serves(1)
+	m.CtlOK("reload", "--canary", "1", "--hold", "--for", "50ms", "--timeout", "20s")
+	m.Serves(2)
+}
+
 func TestCanaryWhereNothingServesIsRefused(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(lab.WebWith("exit=3"), "[[", "workers = 2\n[[", 1)+"[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\n")
