@@ -26,6 +26,7 @@ type behaviour map[string]string
 //	exit=CODE      exits
 //	boot=DURATION  takes its time
 //	gate=FIFO      waits until somebody opens it for writing
+//	accept=FIFO    waits for that before it accepts connections; not together with gate
 //	extend=DURATION  asks for more time to get ready, before it takes its time
 //	ready=never    does not say that it is ready; ready=newline: by NOTIFY_FD; otherwise READY=1 to NOTIFY_SOCKET
 //	die=DURATION   exits with 4 so long after that
@@ -42,6 +43,7 @@ func behave(args []string) {
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR2)
 	b.note("start")
 	b.start()
+	b.wait("accept")
 	servers := b.serve()
 	go b.boot()
 	for sig := range signals {
@@ -108,16 +110,21 @@ func (b behaviour) start() {
 }
 
 // boot is everything up to ready, and dying after it.
+// wait waits until somebody opens a FIFO for writing.
+func (b behaviour) wait(key string) {
+	if b[key] != "" {
+		f, err := os.Open(b[key])
+		check(err)
+		f.Close()
+	}
+}
+
 func (b behaviour) boot() {
 	if b["extend"] != "" {
 		notify(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", b.duration("extend").Microseconds()))
 	}
 	time.Sleep(b.duration("boot"))
-	if b["gate"] != "" {
-		f, err := os.Open(b["gate"])
-		check(err)
-		f.Close()
-	}
+	b.wait("gate")
 	if b.there("hangif") {
 		return
 	}

@@ -1,6 +1,9 @@
 package observe
 
-import "time"
+import (
+	"runtime/debug"
+	"time"
+)
 
 // pace says when to look at the kernel next. There is a timer only while a reload is under way.
 type pace struct {
@@ -76,8 +79,12 @@ func (o *Observer) settle() {
 		o.pace.arm(time.Now())
 		return
 	}
+	if o.pace.timer == nil {
+		return
+	}
 	o.pace.stop()
 	o.status = nil
+	debug.FreeOSMemory() // the daemon sleeps now: what the reload has left behind goes back at once, not within minutes
 }
 
 // sample looks at the kernel. What a count of connections costs decides when the next one may come.

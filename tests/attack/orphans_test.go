@@ -79,7 +79,7 @@ func TestOrphansServeUntilTheProgramDoes(t *testing.T) {
 	load := lab.Press(t, address, 4, 5*time.Millisecond)
 	m.Die()
 	gate := m.Gate("gate")
-	m.Start(strings.Replace(lab.WebWith("gate="+gate), "127.0.0.1:0", address, 1))
+	m.Start(strings.Replace(lab.WebWith("accept="+gate), "127.0.0.1:0", address, 1))
 	m.Await(lab.Says("workers of a supervisord that died go on until the program serves"))
 	for range 20 {
 		if body := lab.Ask(t, address, "/"); !strings.Contains(body, "hello") {

@@ -83,8 +83,9 @@ func takenOver(t *testing.T, spoil func(*testing.T, *lab.Supervisord) func(), ne
 	m.Never(lab.Says(lab.UpgradeFailed))
 	mend()
 	served := m.Count(lab.Says(lab.GenerationServes))
-	m.Reload()
+	reload := m.Reload()
 	m.AwaitN(served+1, lab.Says(lab.GenerationServes))
+	m.Await(lab.Says(lab.GenerationGone), lab.After(reload)) // a worker that is told to stop loses what it has not read
 	lab.Ask(t, address, "/")
 	lab.Ask(t, "unix:"+m.Path("d/web.sock"), "/")
 }
