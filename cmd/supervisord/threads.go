@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+
+	"example.org/supervisord/internal/config"
 )
 
 // maxProcs is how many threads run Go code at once. Decisions are made by one goroutine, so more only cost memory and threads.
@@ -18,8 +20,9 @@ const spareThreads = 8
 // thread and cannot make one, and a worker that forks without end can use up every task of a user, or of a container. Threads that
 // exist are used again and never end. The environment variable GOMAXPROCS is obeyed.
 func prepareThreads() {
+	cpus := config.CPUs() // first: it is what workers = "auto" means
 	if n, err := strconv.Atoi(os.Getenv("GOMAXPROCS")); err != nil || n < 1 {
-		runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), maxProcs))
+		runtime.GOMAXPROCS(min(cpus, maxProcs))
 	}
 	makeThreads(runtime.GOMAXPROCS(0) + spareThreads)
 }

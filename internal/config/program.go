@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"example.org/supervisord/socket"
 	"example.org/supervisord/worker"
@@ -90,12 +91,16 @@ func goodName(name string) bool {
 	return bare(strings.ReplaceAll(name, ".", "-"))
 }
 
+// CPUs returns how many CPUs this process may use, a cgroup's quota included, as it was at the first call. supervisord itself then
+// runs on fewer (runtime.GOMAXPROCS), which must not make its workers fewer.
+var CPUs = sync.OnceValue(func() int { return runtime.GOMAXPROCS(0) })
+
 // workers reads a number, or "auto": as many as this process may use CPUs.
 func (v value) workers(into *int) {
 	s, ok := v.raw.(string)
 	switch {
 	case s == "auto":
-		*into = min(runtime.GOMAXPROCS(0), maxWorkers)
+		*into = min(CPUs(), maxWorkers)
 	case ok:
 		v.problem(fmt.Sprintf("%q is no number", s), `write a number without quotes, or "auto"`)
 	default:
