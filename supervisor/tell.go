@@ -28,6 +28,7 @@ type teller struct {
 	stopping bool
 	status   string
 	until    time.Time // until when it waits patiently
+	deaf     string    // why the last message was not taken; "": it was
 	ticker   *time.Ticker
 }
 
@@ -62,11 +63,15 @@ func (s *Supervisor) tell() {
 	if t.to == nil {
 		return
 	}
-	var errs []error
 	note := func(err error) {
+		why := ""
 		if err != nil {
-			errs = append(errs, err)
+			why = err.Error()
 		}
+		if why != "" && why != t.deaf { // once, and not for each of many messages
+			s.Log.Warn("cannot tell systemd", zap.Error(err))
+		}
+		t.deaf = why
 	}
 	if s.stopping && !t.stopping {
 		t.stopping = true
@@ -86,9 +91,6 @@ func (s *Supervisor) tell() {
 	if !t.ready && s.started() {
 		t.ready = true
 		note(t.to.Ready())
-	}
-	for _, err := range errs {
-		s.Log.Warn("cannot tell systemd", zap.Error(err))
 	}
 }
 
