@@ -103,9 +103,10 @@ while True: signal.pause()
 
 func TestAnOldGenerationThatWaitsDoesNotMakeANewOneReady(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, silent(t, "ready.timeout = \"1s\"", inASelectLoop))
+	m := lab.Start(t, silent(t, "", inASelectLoop))
 	m.Serves(1)
 	m.File("hold", "")
+	m.Write(silent(t, "ready.timeout = \"1s\"", inASelectLoop))
 	m.Reload()
 	failed := m.Await(lab.Says(lab.TrialFailed))
 	if failed.Step != "ready" || !strings.Contains(failed.Reason, "not ready within 1s") || failed.Serving != 1 {
