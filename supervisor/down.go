@@ -111,7 +111,11 @@ func (s *Supervisor) setOpen(p *program, l socket.Resolved, open bool) {
 	case err != nil:
 		s.Log.Error("cannot open or close a listener", append(fields, zap.Error(err))...)
 	case now && !was:
-		s.Log.Info("nothing serves: connections are refused from now on", fields...)
+		level := zap.WarnLevel
+		if p.core.Goal == Halt { // somebody has stopped it
+			level = zap.InfoLevel
+		}
+		s.Log.Log(level, "nothing serves: connections are refused from now on", fields...)
 	case was && !now:
 		s.Log.Info("connections are accepted again", fields...)
 	}

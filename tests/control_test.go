@@ -93,7 +93,7 @@ func TestWhatIsStartedAndFailsHasTheExitCodesOfAReload(t *testing.T) {
 	m.Serves(1)
 	m.CtlOK("stop", "web")
 	m.Write(lab.WebWith("exit=3") + "[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\n")
-	m.CtlFails(0, []string{"nothing to do"}, "reload") // it stays stopped, with the new configuration
+	m.CtlFails(0, []string{"nothing to replace"}, "reload") // it stays stopped, with the new configuration
 	m.CtlFails(11, []string{"step start", "status 3", "nothing serves"}, "start", "web")
 	m.CtlFails(14, []string{"timed out waiting"}, "start", "web", "--timeout", "1s") // it waits for its next try
 	m.CtlOK("stop", "web")
@@ -402,7 +402,7 @@ func TestStopStartRestartAndScale(t *testing.T) {
 		t.Errorf("stopped, it has %v", pids)
 	}
 	m.CtlOK("stop", "web") // again
-	if out := m.CtlOK("reload"); !strings.Contains(out, "nothing to do") {
+	if out := m.CtlOK("reload"); !strings.Contains(out, "nothing to replace") {
 		t.Errorf("reload says %q", out)
 	}
 	m.CtlOK("start", "web")

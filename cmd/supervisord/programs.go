@@ -103,7 +103,31 @@ func abortCommand(path *string) *cobra.Command {
 		Args: cobra.ExactArgs(1),
 	}
 	c.Flags().StringVar(&reason, "reason", "aborted by an operator", "why, for the log and for who waits for the reload")
-	return atOnce(path, c, "abort", func([]string) (any, error) { return control.AbortBody{Reason: reason}, nil })
+	a := &asking{path: path}
+	c.ValidArgsFunction = a.programs(1)
+	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
+		follows := waitingReload(ctx, client, args[0])
+		if _, err := client.Program(ctx, args[0], "abort", control.AbortBody{Reason: reason}); err != nil {
+			return err
+		}
+		fmt.Printf("%s: the trial is aborted%s\n", args[0], follows)
+		return nil
+	})
+}
+
+// waitingReload says which reload begins when the trial ends: it deploys the configuration as it is now, which may be what is being
+// aborted.
+func waitingReload(ctx context.Context, client *control.Client, program string) string {
+	st, err := client.Status(ctx, program, false)
+	if err != nil {
+		return "" // the request itself says why
+	}
+	for _, p := range st.Programs {
+		if p.Name == program && p.Due != nil {
+			return fmt.Sprintf("; the reload that waited for it (%s) follows, with the newest configuration", p.Due.Reason+by(p.Due.AskedBy))
+		}
+	}
+	return ""
 }
 
 func killCommand(path *string) *cobra.Command {

@@ -123,7 +123,7 @@ func (w *waiting) take(l control.Line) {
 // report says how it went, and returns an error with the exit code if it was not well.
 func report(out io.Writer, v *control.Verdict) error {
 	if len(v.Programs) == 0 {
-		fmt.Fprintln(out, "no program runs: there was nothing to do")
+		fmt.Fprintln(out, "the configuration is applied; no program runs, so there was nothing to replace")
 	}
 	var failed []string
 	for _, p := range v.Programs {

@@ -114,7 +114,9 @@ func TestReloadDuringAHeldCanarySaysThatItWaitsForAPerson(t *testing.T) {
 			if out := m.CtlOK("status"); !strings.Contains(out, waits) {
 				t.Errorf("the status is %s", out)
 			}
-			m.CtlOK(end, "web")
+			if out := m.CtlOK(end, "web"); end == "abort" && !strings.Contains(out, "the reload that waited for it (HUP, by signal HUP) follows") {
+				t.Errorf("abort does not say that what it gives up is deployed at once: %s", out)
+			}
 			m.Serves(3)
 			m.Never(lab.Says(lab.TrialBegan), lab.Gen(4))
 		})
