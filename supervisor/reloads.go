@@ -168,8 +168,8 @@ func (p *Program) decide(now time.Time, g *Generation, o Outcome) *ReloadRecord 
 	if !r.Spawned.IsZero() && !r.Ready.IsZero() {
 		r.SpawnToReady = r.Ready.Sub(r.Spawned)
 	}
-	if r.Goes() == 0 {
-		r.Ended = now
+	if nobodyGoes := o == Serves && (p.Serving == nil || len(p.Serving.Workers) == 0); nobodyGoes {
+		r.Ended = now // in the same breath: whoever sees that it serves sees that nothing drains
 	}
 	return r.Copy()
 }

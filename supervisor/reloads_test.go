@@ -62,6 +62,22 @@ func TestFirstStartIsAReload(t *testing.T) {
 	}
 }
 
+func TestGenerationWithoutAWorkerLeftDoesNotDrain(t *testing.T) {
+	s := newScript(t, testConfig(1, config.All))
+	s.up()
+	s.exit(1) // replaced at once
+	s.exit(2) // its slot waits now
+	s.send(Reload{Reason: "HUP"})
+	s.prepared()
+	s.allReady()
+	if r, ok := s.reported(GenerationServes); !ok || r.Generation != 2 || r.Reload.Ended.IsZero() {
+		t.Errorf("it serves, and the record is %+v", r.Reload)
+	}
+	if r := s.p.reloadOf(1); r.Gone.IsZero() {
+		t.Errorf("the record of the generation that is gone is %+v", r)
+	}
+}
+
 func TestRecordOfAReloadHasItsTimes(t *testing.T) {
 	s := tried(t, config.All)
 	began := s.now
