@@ -364,7 +364,7 @@ func TestAStalePIDFileLeadsToNoSignal(t *testing.T) {
 	m.File("web.pid", strconv.Itoa(stranger.Process.Pid)+"\n")
 	m.File("web.status", "1:1\n")
 	for _, what := range []string{"--stop", "--restart"} {
-		if out, code := m.RunServer(files(m, what)...); code != int(syscall.ESRCH) || !strings.Contains(out, "nobody has it locked") {
+		if out, code := m.RunServer(files(m, what)...); code != int(syscall.ESRCH) || !strings.Contains(out, "no process has locked the file") {
 			t.Errorf("%s: exit code %d, %s", what, code, out)
 		}
 	}
