@@ -1,0 +1,33 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// held are the measures that must keep their targets; each is a test.
+var held = []string{
+	"functions over 60 lines",
+}
+
+func TestSourceCodeKeepsItsShape(t *testing.T) {
+	m, err := readModule("../..", "../../examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]measure{}
+	for _, one := range m.measures() {
+		all[one.what] = one
+	}
+	for _, what := range held {
+		t.Run(what, func(t *testing.T) {
+			one, ok := all[what]
+			if !ok {
+				t.Fatalf("nothing measures %q", what)
+			}
+			if !one.met {
+				t.Errorf("%s, at most %s allowed:\n%s", one.now, one.target, strings.Join(one.detail, "\n"))
+			}
+		})
+	}
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// modulePath is the root module; the one below it in examples has its path as a prefix.
+const modulePath = "example.org/supervisord"
+
+// A module is all of the project's Go code but the tests: the root module and the one of the examples.
+type module struct {
+	fset     *token.FileSet
+	packages []*source
+	exports  map[string]string // by import path: the compiler's export data
+}
+
+// A source is one package of it.
+type source struct {
+	path    string
+	imports []string // of this project, direct
+	files   []*ast.File
+	lines   int  // without generated files
+	daemon  bool // linked into cmd/supervisord
+	harness bool // imports testing, so that only tests can use it: counted as a test
+	types   *types.Package
+	info    *types.Info
+}
+
+// short returns the import path below the module's.
+func (s *source) short() string { return strings.TrimPrefix(s.path, modulePath+"/") }
+
+// listed is what go list tells of a package.
+type listed struct {
+	ImportPath, Dir, Export string
+	GoFiles, Imports        []string
+	DepsErrors              []struct{ Err string }
+}
+
+// readModule reads the packages below dirs, each of which is the root of a Go module, and checks their types.
+// A directory without go.mod is left out.
+func readModule(dirs ...string) (*module, error) {
+	m := &module{fset: token.NewFileSet(), exports: map[string]string{}}
+	for _, dir := range dirs {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
+			continue
+		}
+		if err := m.readDir(dir); err != nil {
+			return nil, err
+		}
+	}
+	daemon, err := goList(dirs[0], "-deps", "./cmd/supervisord")
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range daemon {
+		if p := m.find(l.ImportPath); p != nil {
+			p.daemon = true
+		}
+	}
+	return m, m.check()
+}
+
+func (m *module) readDir(dir string) error {
+	all, err := goList(dir, "-export", "-deps", "./...")
+	if err != nil {
+		return err
+	}
+	for _, l := range all {
+		m.exports[l.ImportPath] = l.Export
+		ours := l.ImportPath == modulePath || strings.HasPrefix(l.ImportPath, modulePath+"/")
+		if !ours || m.find(l.ImportPath) != nil {
+			continue
+		}
+		p, err := m.parse(l)
+		if err != nil {
+			return err
+		}
+		m.packages = append(m.packages, p)
+	}
+	return nil
+}
+
+// goList runs go list -json in dir.
+func goList(dir string, args ...string) ([]listed, error) {
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,Export,GoFiles,Imports,DepsErrors"}, args...)...)
+	cmd.Dir = dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list in %s: %w\n%s", dir, err, stderr.Bytes())
+	}
+	var all []listed
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var l listed
+		if err := d.Decode(&l); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, err
+		}
+		all = append(all, l)
+	}
+}
+
+func (m *module) parse(l listed) (*source, error) {
+	p := &source{path: l.ImportPath, harness: slices.Contains(l.Imports, "testing")}
+	for _, i := range l.Imports {
+		if strings.HasPrefix(i, modulePath+"/") {
+			p.imports = append(p.imports, i)
+		}
+	}
+	for _, name := range l.GoFiles {
+		text, err := os.ReadFile(filepath.Join(l.Dir, name))
+		if err != nil {
+			return nil, err
+		}
+		f, err := parser.ParseFile(m.fset, filepath.Join(l.Dir, name), text, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		p.files = append(p.files, f)
+		if !ast.IsGenerated(f) {
+			p.lines += bytes.Count(text, []byte("\n"))
+		}
+	}
+	return p, nil
+}
+
+// check has the types of every package checked. What they import comes from the compiler's export data.
+func (m *module) check() error {
+	open := func(path string) (io.ReadCloser, error) { return os.Open(m.exports[path]) }
+	conf := types.Config{Importer: importer.ForCompiler(m.fset, "gc", open)}
+	for _, p := range m.packages {
+		p.info = &types.Info{Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}}
+		var err error
+		if p.types, err = conf.Check(p.path, m.fset, p.files, p.info); err != nil {
+			return fmt.Errorf("checking %s: %w", p.path, err)
+		}
+	}
+	return nil
+}
+
+func (m *module) find(path string) *source {
+	for _, p := range m.packages {
+		if p.path == path {
+			return p
+		}
+	}
+	return nil
+}
