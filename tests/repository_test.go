@@ -103,6 +103,7 @@ func TestSetModulePathRenamesTheModuleThroughout(t *testing.T) {
 		t.Errorf("not in the order of gofmt: %s", out)
 	}
 	in("go", "build", "./...")
+	in("go", "build", "-C", "examples", "./...")
 	in("go", "vet", "./cmd/supervisord", "./worker/graceful", "./internal/config", "./tests", "./tests/attack")
 	if out := in("scripts/set-module-path", "github.com/somebody/supervisord"); !strings.Contains(out, "already") {
 		t.Errorf("the second time it says %s", out)
@@ -156,6 +157,16 @@ func main() {
 	}
 }
 `
+
+func TestModuleDoesNotRequireWhatOnlyTheExamplesNeed(t *testing.T) {
+	t.Parallel()
+	text := lab.Text(lab.Root("go.mod"))
+	for _, path := range []string{"google.golang.org/grpc", "github.com/labstack/"} {
+		if strings.Contains(text, path) {
+			t.Errorf("go.mod requires %s, and so does whoever imports worker/graceful: only examples/go.mod may", path)
+		}
+	}
+}
 
 func TestWorkerOfAnotherModuleIsRedeployedWithoutLoss(t *testing.T) {
 	m := lab.Prepare(t)

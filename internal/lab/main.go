@@ -54,39 +54,39 @@ func build(dir string) error {
 		return err
 	}
 	Built.Supervisord, Built.Hello, Built.Starter = filepath.Join(dir, "supervisord"), filepath.Join(dir, "hello"), filepath.Join(dir, "starter")
-	args := []string{"build", "-o", dir + "/"}
-	if RaceEnabled {
-		args = append(args, "-race")
-	}
 	root, err := findRoot()
 	if err != nil {
 		return err
 	}
-	command := exec.Command("go", append(args, "./cmd/supervisord", "./examples/hello", "./examples/starter")...)
-	command.Dir = root
-	if out, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("cannot build the programs under test: %w\n%s", err, out)
+	for module, packages := range map[string][]string{root: {"./cmd/supervisord"}, root + "/examples": {"./hello", "./starter"}} {
+		args := []string{"build", "-C", module, "-o", dir + "/"}
+		if RaceEnabled {
+			args = append(args, "-race")
+		}
+		if out, err := exec.Command("go", append(args, packages...)...).CombinedOutput(); err != nil {
+			return fmt.Errorf("cannot build the programs under test: %w\n%s", err, out)
+		}
 	}
 	return nil
 }
 
-// findRoot finds the root of this module: the nearest directory above the working directory with a go.mod.
+// findRoot finds the root of the source: the nearest directory above the working directory with a cmd/supervisord.
 var findRoot = sync.OnceValues(func() (string, error) {
 	at, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for dir := at; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "cmd/supervisord")); err == nil {
 			return dir, nil
 		}
 		if dir == "/" {
-			return "", fmt.Errorf("no go.mod in %s or above", at)
+			return "", fmt.Errorf("no cmd/supervisord in %s or above", at)
 		}
 	}
 })
 
-// Root returns the absolute path of a file of this module: Root("scripts/run").
+// Root returns the absolute path of a file of the source: Root("scripts/run").
 func Root(name string) string {
 	dir, err := findRoot()
 	if err != nil {

@@ -45,10 +45,10 @@ func build(t *testing.T) string {
 		if built.dir, built.err = os.MkdirTemp("", "sv"); built.err != nil {
 			return
 		}
-		command := exec.Command("go", "build", "-o", built.dir+"/", "./cmd/supervisord", "./examples/hello")
-		command.Dir = "../.."
-		if out, err := command.CombinedOutput(); err != nil {
-			built.err = fmt.Errorf("%w\n%s", err, out)
+		for module, program := range map[string]string{"../..": "./cmd/supervisord", "../../examples": "./hello"} {
+			if out, err := exec.Command("go", "build", "-C", module, "-o", built.dir+"/", program).CombinedOutput(); err != nil {
+				built.err = fmt.Errorf("%w\n%s", err, out)
+			}
 		}
 	})
 	if built.err != nil {

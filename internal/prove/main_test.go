@@ -41,9 +41,11 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if out, err := exec.Command("go", "build", "-o", dir, "example.org/supervisord/cmd/supervisord", "example.org/supervisord/examples/hello").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "cannot build what the tests run: %v\n%s", err, out)
-		return 1
+	for module, program := range map[string]string{"../..": "./cmd/supervisord", "../../examples": "./hello"} {
+		if out, err := exec.Command("go", "build", "-C", module, "-o", dir, program).CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "cannot build what the tests run: %v\n%s", err, out)
+			return 1
+		}
 	}
 	binaries = dir
 	return m.Run()

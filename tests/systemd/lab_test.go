@@ -188,8 +188,8 @@ func build(t *testing.T, pkg string) string {
 		return path
 	}
 	path := filepath.Join(built.dir, strings.ReplaceAll(pkg, "/", "_"))
-	command := exec.Command("go", "build", "-trimpath", "-o", path, "./"+pkg)
-	command.Dir = repository(t)
+	command := exec.Command("go", "build", "-trimpath", "-o", path, ".")
+	command.Dir = filepath.Join(repository(t), pkg)
 	command.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("building %s: %v\n%s", pkg, err, out)

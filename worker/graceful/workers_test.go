@@ -15,9 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"google.golang.org/grpc"
-
-	"example.org/supervisord/examples/grpc/greeter"
 	"example.org/supervisord/worker/graceful"
 )
 
@@ -32,17 +29,8 @@ var workers = map[string]func() error{
 		}
 		return options().Serve(context.Background(), graceful.HTTP(ln, &http.Server{Handler: routes()}))
 	},
-	"h2c":   func() error { return serveLike("h2c") },
-	"https": func() error { return serveLike("https") },
-	"grpc": func() error {
-		ln, err := graceful.Listener("grpc", os.Getenv("TEST_ADDRESS"))
-		if err != nil {
-			return err
-		}
-		srv := grpc.NewServer()
-		greeter.RegisterGreeterServer(srv, &greeter.Server{})
-		return options().Serve(context.Background(), graceful.GRPC(ln, srv))
-	},
+	"h2c":    func() error { return serveLike("h2c") },
+	"https":  func() error { return serveLike("https") },
 	"ask":    answer,
 	"status": func() error { return graceful.Status("warm\nREADY=1") },
 	"late": func() error {

@@ -44,12 +44,16 @@ func build(ctx context.Context, dir string) (binaries, error) {
 	if err != nil {
 		return binaries{}, err
 	}
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "example.org/supervisord").Output()
+	if err != nil {
+		return binaries{}, fmt.Errorf("cannot find the source: %w", err)
+	}
 	at := func(name string) string { return filepath.Join(dir, name) }
 	bin := binaries{self, at("supervisord"), at("hello"), at("grpc"), at("both")}
 	for to, from := range map[string]string{
 		bin.Supervisord: "cmd/supervisord", bin.Hello: "examples/hello", bin.GRPC: "examples/grpc", bin.Both: "examples/json-vs-grpc",
 	} {
-		if text, err := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", to, "example.org/supervisord/"+from).CombinedOutput(); err != nil {
+		if text, err := exec.CommandContext(ctx, "go", "build", "-C", filepath.Join(strings.TrimSpace(string(root)), from), "-trimpath", "-o", to, ".").CombinedOutput(); err != nil {
 			return bin, fmt.Errorf("cannot build %s: %w\n%s", from, err, text)
 		}
 	}

@@ -154,14 +154,14 @@ func tmpfs() string {
 
 func (b *bench) build(binary string) error {
 	b.supervisord, b.hello, b.light = filepath.Join(b.dir, "supervisord"), filepath.Join(b.dir, "hello"), filepath.Join(b.dir, "light")
-	packages := map[string]string{b.hello: "./examples/hello", b.light: "./internal/bench/light"}
+	packages := map[string]string{b.hello: "examples/hello", b.light: "examples/measure/light"}
 	if binary == "" {
-		packages[b.supervisord] = "./cmd/supervisord"
+		packages[b.supervisord] = "cmd/supervisord"
 	} else {
 		b.supervisord = binary
 	}
 	for out, name := range packages {
-		if text, err := exec.Command("go", "build", "-trimpath", "-o", out, name).CombinedOutput(); err != nil {
+		if text, err := exec.Command("go", "build", "-C", name, "-trimpath", "-o", out, ".").CombinedOutput(); err != nil {
 			return fmt.Errorf("cannot build %s: %w\n%s", name, err, text)
 		}
 	}

@@ -1,0 +1,144 @@
+// Package examples tests the examples with the configurations beside them: redeployed under load, they lose nothing.
+package examples
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"example.org/supervisord/internal/lab"
+)
+
+func TestMain(m *testing.M) { lab.Main(m) }
+
+// example starts one of the examples with its own configuration on free addresses, and returns these addresses.
+func example(t *testing.T, name string, arguments ...string) (*lab.Supervisord, []string) {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), name)
+	if out, err := exec.Command("go", "build", "-o", binary, "./"+name).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	text, err := os.ReadFile(name + "/supervisord.toml")
+	lab.Must(t, err)
+	words := append([]string{binary}, arguments...)
+	config := strings.Replace(string(text), `["./`+name+`"]`, `["`+strings.Join(words, `", "`)+`"]`, 1)
+	var addresses []string
+	for _, port := range []string{"8081", "8082", "8083", "8084", "8085"} {
+		if strings.Contains(config, "127.0.0.1:"+port) {
+			at := lab.Reserve(t)
+			config = strings.ReplaceAll(config, "127.0.0.1:"+port, at)
+			addresses = append(addresses, at)
+		}
+	}
+	m := lab.Prepare(t)
+	m.Start(config)
+	m.Serves(1)
+	return m, addresses
+}
+
+// redeploy reloads the program five times, with a pause in which the load meets each generation.
+func redeploy(m *lab.Supervisord) {
+	for generation := 2; generation < 7; generation++ {
+		time.Sleep(200 * time.Millisecond) // the load goes on; there is no event to wait for
+		m.Reload()
+		m.Serves(generation)
+	}
+}
+
+// calls are clients that call again and again.
+type calls struct {
+	sync.WaitGroup
+	stop   chan struct{}
+	mu     sync.Mutex
+	made   int
+	failed []error
+}
+
+// start starts clients. Each of them makes one call after another until end.
+func (c *calls) start(clients int, call func(client int) error) {
+	for i := range clients {
+		c.Go(func() {
+			for {
+				select {
+				case <-c.stop:
+					return
+				default:
+					c.count(call(i))
+				}
+			}
+		})
+	}
+}
+
+func (c *calls) count(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.made++
+	if err != nil {
+		c.failed = append(c.failed, err)
+	}
+}
+
+// end ends the clients and fails the test if a call failed or fewer than least were made.
+func (c *calls) end(t *testing.T, least int) {
+	t.Helper()
+	close(c.stop)
+	c.Wait()
+	if len(c.failed) > 0 || c.made < least {
+		t.Errorf("%d of %d calls failed, and at least %d were expected: %v", len(c.failed), c.made, least,
+			errors.Join(c.failed[:min(3, len(c.failed))]...))
+	}
+}
+
+func TestEchoExampleLosesNoRequest(t *testing.T) {
+	m, at := example(t, "echo")
+	m.ReloadUnderLoad(at[0], 20, 200*time.Millisecond, 8)
+}
+
+func TestTCPExampleLosesNoLine(t *testing.T) {
+	m, at := example(t, "tcp", "-quiet", "1s")
+	c := &calls{stop: make(chan struct{})}
+	c.start(10, func(i int) error {
+		conn, err := net.Dial("tcp", at[0])
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		in := bufio.NewReader(conn)
+		for n := range 5 {
+			sent := fmt.Sprintf("client %d line %d\n", i, n)
+			if _, err := io.WriteString(conn, sent); err != nil {
+				return err
+			}
+			if got, err := in.ReadString('\n'); err != nil || got != sent {
+				return fmt.Errorf("sent %q, got %q: %w", sent, got, err)
+			}
+		}
+		return nil
+	})
+	redeploy(m)
+	c.end(t, 100)
+}
+
+func TestQueueExampleFinishesEveryJob(t *testing.T) {
+	spool := t.TempDir()
+	const jobs = 30
+	for n := range jobs {
+		lab.Must(t, os.WriteFile(filepath.Join(spool, fmt.Sprintf("%02d.job", n)), []byte("100ms"), 0o644))
+	}
+	m, _ := example(t, "queue", "-spool", spool)
+	redeploy(m)
+	m.Until("every job is done, and none was begun and left", func() bool {
+		done, _ := filepath.Glob(filepath.Join(spool, "*.done"))
+		return len(done) == jobs
+	})
+}

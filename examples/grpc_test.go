@@ -1,0 +1,111 @@
+package examples
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"example.org/supervisord/examples/grpc/greeter"
+	"example.org/supervisord/internal/lab"
+)
+
+// The load of the gRPC tests; use the flags to measure larger figures.
+var (
+	grpcUsers = flag.Int("grpc.users", 60, "users of each kind of call")
+	grpcCall  = flag.Duration("grpc.call", 200*time.Millisecond, "how long a call takes")
+	grpcKinds = flag.String("grpc.kinds", "", "only this kind of call")
+)
+
+// kinds are the four kinds of call, each made to take d.
+var kinds = map[string]func(ctx context.Context, c greeter.GreeterClient, d time.Duration) error{
+	"unary": func(ctx context.Context, c greeter.GreeterClient, d time.Duration) error {
+		_, err := c.Hello(ctx, &greeter.HelloRequest{DelayMs: d.Milliseconds()})
+		return err
+	},
+	"server stream": func(ctx context.Context, c greeter.GreeterClient, d time.Duration) error {
+		stream, err := c.Countdown(ctx, &greeter.CountdownRequest{From: 5, StepMs: d.Milliseconds() / 5})
+		for n := 0; err == nil; n++ {
+			if _, err = stream.Recv(); errors.Is(err, io.EOF) && n == 5 {
+				return nil
+			}
+		}
+		return err
+	},
+	"client stream": func(ctx context.Context, c greeter.GreeterClient, d time.Duration) error {
+		stream, err := c.Sum(ctx)
+		for n := 0; err == nil && n < 5; n++ {
+			time.Sleep(d / 5)
+			err = stream.Send(&greeter.Number{Value: 2})
+		}
+		if err != nil {
+			return err
+		}
+		if sum, err := stream.CloseAndRecv(); err != nil || sum.GetValue() != 10 {
+			return fmt.Errorf("sum %d: %w", sum.GetValue(), err)
+		}
+		return nil
+	},
+	"both stream": func(ctx context.Context, c greeter.GreeterClient, d time.Duration) error {
+		stream, err := c.Chat(ctx)
+		for n := 0; err == nil && n < 5; n++ {
+			time.Sleep(d / 5)
+			if err = stream.Send(&greeter.HelloRequest{}); err == nil {
+				_, err = stream.Recv()
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if err := stream.CloseSend(); err != nil {
+			return err
+		}
+		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+			return fmt.Errorf("no end: %w", err)
+		}
+		return nil
+	},
+}
+
+func TestGRPCExamplesLoseNoCallOfAnyKind(t *testing.T) {
+	for _, name := range []string{"grpc", "json-vs-grpc"} {
+		t.Run(name, func(t *testing.T) {
+			m, at := example(t, name)
+			c := &calls{stop: make(chan struct{})}
+			for kind, call := range kinds {
+				if *grpcKinds == "" || *grpcKinds == kind {
+					c.startGRPC(t, at[len(at)-1], kind, call)
+				}
+			}
+			redeploy(m)
+			c.end(t, 10**grpcUsers)
+			m.Never(lab.Says(lab.WorkerKilled))
+			m.Never(lab.Says(lab.WorkerDied))
+		})
+	}
+}
+
+// startGRPC starts the users of one kind of call, each over a connection of its own, without retries.
+func (c *calls) startGRPC(t *testing.T, address, kind string, call func(context.Context, greeter.GreeterClient, time.Duration) error) {
+	clients := make([]greeter.GreeterClient, *grpcUsers)
+	for i := range clients {
+		conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())
+		lab.Must(t, err)
+		t.Cleanup(func() { conn.Close() })
+		clients[i] = greeter.NewGreeterClient(conn)
+	}
+	c.start(len(clients), func(i int) error {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second+*grpcCall)
+		defer cancel()
+		if err := call(ctx, clients[i], *grpcCall); err != nil {
+			return fmt.Errorf("%s: %w", kind, err)
+		}
+		return nil
+	})
+}
