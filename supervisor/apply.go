@@ -13,6 +13,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor/program"
 )
 
 // watchConfig is the name of the group of configuration files at the watcher. It can not be a program's name.
@@ -240,7 +241,7 @@ func (s *Supervisor) follows(n loadedNote) {
 			return
 		}
 		if err = s.mayCanary(n.loaded, r); err != nil {
-			s.Log.Warn(string(CanaryRefused), zap.String("reason", r.reason), askedBy(r.askedBy), zap.Error(err))
+			s.Log.Warn(string(program.CanaryRefused), zap.String("reason", r.reason), askedBy(r.askedBy), zap.Error(err))
 			r.end(fmt.Errorf("%w: %w", ErrCanary, err))
 			return
 		}
@@ -271,7 +272,7 @@ func (s *Supervisor) mayCanary(l *loaded, r request) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.programs)) {
-		if p := s.programs[name]; !named[name] && p.core.Goal == Run {
+		if p := s.programs[name]; !named[name] && p.core.Goal == program.Run {
 			return fmt.Errorf("program %s: it is no longer configured, and would be stopped: reload it without --canary first", name)
 		}
 	}
@@ -284,14 +285,14 @@ func (s *Supervisor) refusesCanary(c *config.Program, listeners []socket.Resolve
 	switch {
 	case p == nil || p.removed:
 		return "it is new in the configuration, and would start whole: reload without --canary first"
-	case p.core.Goal == Halt && (all || !r.replaces(c.Name)): // it stays stopped
+	case p.core.Goal == program.Halt && (all || !r.replaces(c.Name)): // it stays stopped
 	case r.replaces(c.Name) && !slices.Equal(p.listeners, listeners):
 		return "its listeners have changed, which a canary shares with the generation that serves: reload without --canary"
 	case r.replaces(c.Name) && p.perSlot() && c.Workers != p.core.Config.Workers:
 		return "its number of workers has changed, and with it the sockets of per_slot, which a canary shares with the generation that serves: reload without --canary"
 	case r.replaces(c.Name):
 		return p.core.RefusesCanary(r.canary, c)
-	case !p.core.knows(c) || !slices.Equal(p.listeners, listeners):
+	case !p.core.Knows(c) || !slices.Equal(p.listeners, listeners):
 		return "its configuration has changed, too, and it would be replaced whole: name it as well, or take the change back"
 	}
 	return ""
@@ -314,7 +315,7 @@ func (s *Supervisor) apply(l *loaded, r request) error {
 		if p := s.programs[name]; !named[name] && !p.removed {
 			p.removed = true
 			s.Log.Info("program is no longer configured", zap.String("program", name))
-			s.step(p, Stop{Reason: "no longer configured", AskedBy: r.askedBy})
+			s.step(p, program.Stop{Reason: "no longer configured", AskedBy: r.askedBy})
 		}
 	}
 	s.reach()
@@ -325,24 +326,24 @@ func (s *Supervisor) apply(l *loaded, r request) error {
 func (s *Supervisor) applyProgram(c *config.Program, listeners []socket.Resolved, r request) {
 	p := s.programs[c.Name]
 	if p == nil {
-		p = s.newProgram(NewProgram(c))
+		p = s.newRunner(program.New(c))
 		s.programs[c.Name] = p
 		p.listeners = listeners
-		s.step(p, Start{Config: c, AskedBy: r.askedBy})
+		s.step(p, program.Start{Config: c, AskedBy: r.askedBy})
 		return
 	}
-	changed := !p.core.knows(c) || !slices.Equal(p.listeners, listeners)
+	changed := !p.core.Knows(c) || !slices.Equal(p.listeners, listeners)
 	p.listeners = listeners
 	switch {
 	case p.removed:
 		p.removed = false
-		s.step(p, Start{Config: c, AskedBy: r.askedBy})
-	case r.replaces(c.Name) && r.canary > 0 && p.core.Goal == Run:
-		s.step(p, Reload{Config: c, Reason: r.reason, AskedBy: r.askedBy, Canary: r.canary, For: r.hold})
+		s.step(p, program.Start{Config: c, AskedBy: r.askedBy})
+	case r.replaces(c.Name) && r.canary > 0 && p.core.Goal == program.Run:
+		s.step(p, program.Reload{Config: c, Reason: r.reason, AskedBy: r.askedBy, Canary: r.canary, For: r.hold})
 	case r.replaces(c.Name):
-		s.step(p, Reload{Config: c, Reason: r.reason, AskedBy: r.askedBy})
+		s.step(p, program.Reload{Config: c, Reason: r.reason, AskedBy: r.askedBy})
 	case changed:
-		s.step(p, Reload{Config: c, Reason: "configuration of the program changed", AskedBy: r.askedBy})
+		s.step(p, program.Reload{Config: c, Reason: "configuration of the program changed", AskedBy: r.askedBy})
 	}
 }
 

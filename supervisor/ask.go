@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,9 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/supervisor/program"
 )
 
 // Request is something that an operator asks the supervisor for. Do answers it.
@@ -33,7 +35,7 @@ type (
 	// ProgramRequest gives a program an event: Start, Stop, Kill, Scale, Promote or Abort.
 	ProgramRequest struct {
 		Program string
-		Event   Event
+		Event   program.Event
 		AskedBy string
 	}
 
@@ -184,7 +186,7 @@ func (s *Supervisor) tickets(names []string) []Ticket {
 	}
 	var tickets []Ticket
 	for _, name := range names {
-		if p := s.programs[name]; p.core.Goal == Run {
+		if p := s.programs[name]; p.core.Goal == program.Run {
 			tickets = append(tickets, s.ticket(p))
 		}
 	}
@@ -199,15 +201,6 @@ func noProgram(name string, known []string) error {
 	return fmt.Errorf("%w: %s; there are: %s", ErrNoProgram, name, strings.Join(known, ", "))
 }
 
-// Awaited returns the number of the newest generation that was asked for: the one that follows the trial, or the wait, if one is due,
-// else the trial, else the one that serves.
-func (p *Program) Awaited() int {
-	if p.Again != nil || p.Serving == nil && p.State() == Waiting {
-		return p.LastGeneration + 1
-	}
-	return p.LastGeneration
-}
-
 // programAsked returns the ticket of the generation that will show how it went.
 func (s *Supervisor) programAsked(r ProgramRequest) (Ticket, error) {
 	p := s.programs[r.Program]
@@ -215,53 +208,53 @@ func (s *Supervisor) programAsked(r ProgramRequest) (Ticket, error) {
 		return Ticket{}, s.noProgram(r.Program)
 	}
 	switch r.Event.(type) {
-	case Start:
-		if !s.stopping && p.core.serves() && p.core.Serving != nil {
+	case program.Start:
+		if !s.stopping && p.core.Serves() && p.core.Serving != nil {
 			served := p.core.Serving.Served
 			return Ticket{Program: p.core.Name, Generation: p.core.Serving.Number, Instance: s.instance, Since: &served}, nil
 		}
-	case Stop:
-		if p.core.Goal == Halt && p.core.live() == 0 {
+	case program.Stop:
+		if p.core.Goal == program.Halt && p.core.Live() == 0 {
 			return Ticket{Program: p.core.Name, Generation: p.core.LastGeneration, Instance: s.instance, Stopped: true}, nil
 		}
 	}
 	tried := p.core.LastGeneration
 	err := s.give(p, r.Event, r.AskedBy)
 	ticket := s.ticket(p)
-	if _, promoted := r.Event.(Promote); promoted {
+	if _, promoted := r.Event.(program.Promote); promoted {
 		ticket.Generation = tried // also when a reload follows the canary
 	}
 	return ticket, err
 }
 
-func (s *Supervisor) ticket(p *program) Ticket {
+func (s *Supervisor) ticket(p *runner) Ticket {
 	return Ticket{Program: p.core.Name, Generation: p.core.Awaited(), Instance: s.instance}
 }
 
 // give gives a program an event that an operator wants it to have.
-func (s *Supervisor) give(p *program, e Event, by string) error {
+func (s *Supervisor) give(p *runner, e program.Event, by string) error {
 	switch given := e.(type) {
-	case Start:
+	case program.Start:
 		if s.stopping {
 			return ErrStopping
 		}
 		given.Config, given.AskedBy = p.core.Config, by
 		e = given
-	case Stop:
+	case program.Stop:
 		given.Reason, given.AskedBy = "asked to", by
 		e = given
-	case Promote:
+	case program.Promote:
 		given.AskedBy = by
 		e = given
-	case Abort:
+	case program.Abort:
 		given.AskedBy = by
 		e = given
-	case Scale:
+	case program.Scale:
 		given.AskedBy = by
 		return s.scale(p, given)
 	}
 	switch e.(type) {
-	case Promote, Abort:
+	case program.Promote, program.Abort:
 		if p.core.Trial == nil {
 			return fmt.Errorf("%w: program %s has no trial", ErrState, p.core.Name)
 		}
@@ -276,8 +269,8 @@ func (s *Supervisor) signalAsked(r SignalRequest) error {
 		return s.noProgram(r.Program)
 	}
 	sent := false
-	for w, g := range p.core.workers() {
-		if r.Generation != 0 && g.Number != r.Generation || r.Generation == 0 && w.State == Stopping {
+	for w, g := range p.core.Workers() {
+		if r.Generation != 0 && g.Number != r.Generation || r.Generation == 0 && w.State == program.Stopping {
 			continue
 		}
 		sent = true
@@ -290,12 +283,12 @@ func (s *Supervisor) signalAsked(r SignalRequest) error {
 	if !sent {
 		return p.nobody(r.Generation)
 	}
-	s.report(p, Report{Kind: SignalSent, Generation: r.Generation, Signal: cmp.Or(signalName(r.Signal), strconv.Itoa(int(r.Signal))), AskedBy: r.AskedBy})
+	s.report(p, program.Report{Kind: program.SignalSent, Generation: r.Generation, Signal: config.SignalName(r.Signal), AskedBy: r.AskedBy})
 	return nil
 }
 
 // nobody says why there was no worker to signal.
-func (p *program) nobody(generation int) error {
+func (p *runner) nobody(generation int) error {
 	var numbers []string
 	for _, g := range p.core.Generations() {
 		numbers = append(numbers, strconv.Itoa(g.Number))

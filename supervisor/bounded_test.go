@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/supervisor/program"
 )
 
 // hanging plays with a supervisor whose configuration hangs as it is read, while loads is not negative.
@@ -86,8 +87,8 @@ func TestGenerationWhoseFilesHangFailsToBePrepared(t *testing.T) {
 			s.super.programs["web"].lookups <- struct{}{} // they hang
 		}
 		s.hup()
-		r := s.super.programs["web"].core.reloadOf(2)
-		if r == nil || r.Outcome != Preflight || r.Failure.Step != stepPrepare || !strings.Contains(r.Failure.Reason, "still hang") {
+		r := s.super.programs["web"].core.Reloads[1]
+		if r == nil || r.Outcome != program.Preflight || r.Failure.Step != program.StepPrepare || !strings.Contains(r.Failure.Reason, "still hang") {
 			t.Errorf("the record of the reload is %+v", r)
 		}
 		s.count(1)

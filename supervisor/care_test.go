@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
 
@@ -26,7 +27,7 @@ func (s *stage) pass(d time.Duration) {
 
 // why is the reason of the last replacement.
 func (s *stage) why() string {
-	all := s.logs.FilterMessage(string(WorkerLeaving)).All()
+	all := s.logs.FilterMessage(string(program.WorkerLeaving)).All()
 	if len(all) == 0 {
 		return ""
 	}
@@ -142,7 +143,7 @@ func TestWorkerThatFallsSilentIsReplaced(t *testing.T) {
 		}
 		s.pass(30 * time.Second)
 		s.count(1)
-		s.pass(grace)
+		s.pass(program.Grace)
 		s.count(2)
 		if s.why() != "no WATCHDOG=1 within 30s" {
 			t.Errorf("%q", s.why())
@@ -265,7 +266,7 @@ func TestLogFileThatCannotBeOpenedFailsTheReload(t *testing.T) {
 		s.conf = configOf(&bad)
 		s.hup()
 		s.count(1)
-		failed := s.logs.FilterMessage(string(TrialFailed)).All()
+		failed := s.logs.FilterMessage(string(program.TrialFailed)).All()
 		if len(failed) != 1 || !strings.Contains(failed[0].ContextMap()["reason"].(string), "no such file or directory") {
 			t.Errorf("logged %v", failed)
 		}

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
 
@@ -25,10 +26,10 @@ func (s *Supervisor) commandAsked(r CommandRequest) (*Command, error) {
 		return nil, s.noProgram(r.Program)
 	}
 	c := &Command{Config: p.core.Config}
-	for _, number := range []int{r.Generation, p.core.servingNumber()} {
+	for _, number := range []int{r.Generation, p.core.ServingNumber()} {
 		for _, cg := range p.core.Generations() {
 			g := p.generations[cg.Number]
-			if c.Spec == nil && cg.Number == number && g != nil && g.snapshot != nil && cg.Prepared && (cg.Failure == nil || cg.Failure.Step != stepPrepare) {
+			if c.Spec == nil && cg.Number == number && g != nil && g.snapshot != nil && cg.Prepared && (cg.Failure == nil || cg.Failure.Step != program.StepPrepare) {
 				c.Spec = g.snapshot.command(cg.Config)
 			}
 		}

@@ -6,10 +6,11 @@ import (
 	"go.uber.org/zap"
 
 	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor/program"
 )
 
 // tendNote: it is time to close a listener.
-type tendNote struct{ program *program }
+type tendNote struct{ program *runner }
 
 func (tendNote) note() {}
 
@@ -27,7 +28,7 @@ func (s *Supervisor) tendAll() {
 }
 
 // tend closes the listeners of a program that has been down for as long as they allow, and opens them when it starts.
-func (s *Supervisor) tend(p *program) {
+func (s *Supervisor) tend(p *runner) {
 	p.stopTending()
 	now := time.Now()
 	switch {
@@ -52,7 +53,7 @@ func (s *Supervisor) tend(p *program) {
 	}
 }
 
-func (p *program) stopTending() {
+func (p *runner) stopTending() {
 	if p.downTimer != nil {
 		p.downTimer.Stop()
 		p.downTimer = nil
@@ -60,7 +61,7 @@ func (p *program) stopTending() {
 }
 
 // closes reports whether a listener is to be closed now, or when it will be: zero if that depends on more than time.
-func (p *program) closes(w socket.WhenDown, now time.Time) (closed bool, at time.Time) {
+func (p *runner) closes(w socket.WhenDown, now time.Time) (closed bool, at time.Time) {
 	if !w.Refuse || p.downSince.IsZero() || p.starts() {
 		return false, time.Time{}
 	}
@@ -71,9 +72,9 @@ func (p *program) closes(w socket.WhenDown, now time.Time) (closed bool, at time
 }
 
 // serves reports whether a worker serves.
-func (p *program) serves() bool {
-	for w, g := range p.core.workers() {
-		if g != p.core.Trial && (w.State == Soaking || w.State == Ready || w.State == Leaving) {
+func (p *runner) serves() bool {
+	for w, g := range p.core.Workers() {
+		if g != p.core.Trial && (w.State == program.Soaking || w.State == program.Ready || w.State == program.Leaving) {
 			return true
 		}
 	}
@@ -81,12 +82,12 @@ func (p *program) serves() bool {
 }
 
 // starts reports whether a worker lives that does not stop, or is about to be started.
-func (p *program) starts() bool {
+func (p *runner) starts() bool {
 	if t := p.core.Trial; t != nil && t.Prepared {
 		return true
 	}
-	for w := range p.core.workers() {
-		if w.State != Stopping {
+	for w := range p.core.Workers() {
+		if w.State != program.Stopping {
 			return true
 		}
 	}
@@ -94,13 +95,13 @@ func (p *program) starts() bool {
 }
 
 // open opens the listeners of a program: a worker can accept only from a socket that listens.
-func (s *Supervisor) open(p *program) {
+func (s *Supervisor) open(p *runner) {
 	for _, l := range p.listeners {
 		s.setOpen(p, l, true)
 	}
 }
 
-func (s *Supervisor) setOpen(p *program, l socket.Resolved, open bool) {
+func (s *Supervisor) setOpen(p *runner, l socket.Resolved, open bool) {
 	was := s.table.Closed(l.Key())
 	changed, err := s.table.SetOpen(l.Key(), open)
 	if changed {
@@ -112,7 +113,7 @@ func (s *Supervisor) setOpen(p *program, l socket.Resolved, open bool) {
 		s.Log.Error("cannot open or close a listener", append(fields, zap.Error(err))...)
 	case now && !was:
 		level := zap.WarnLevel
-		if p.core.Goal == Halt { // somebody has stopped it
+		if p.core.Goal == program.Halt { // somebody has stopped it
 			level = zap.InfoLevel
 		}
 		s.Log.Log(level, "nothing serves: connections are refused from now on", fields...)

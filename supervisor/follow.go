@@ -2,13 +2,15 @@ package supervisor
 
 import (
 	"time"
+
+	"example.org/supervisord/supervisor/program"
 )
 
 // Update is a report as it goes to those who follow.
 type Update struct {
 	Time    time.Time `json:"time"`
 	Program string    `json:"program"`
-	Report
+	program.Report
 }
 
 // followed is how many updates may wait for a reader before it is given up. They are shared, not copied: not to be changed.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
 
@@ -24,13 +25,13 @@ type pulse struct {
 type (
 	// illNote: the probes of a worker have failed.
 	illNote struct {
-		program *program
+		program *runner
 		worker  int
 		reason  string
 	}
 	// silentNote: the watchdog of a worker may be due.
 	silentNote struct {
-		program *program
+		program *runner
 		worker  int
 		pulse   *pulse
 	}
@@ -40,13 +41,13 @@ func (illNote) note()    {}
 func (silentNote) note() {}
 
 // watchHealth begins to watch workers that are ready, and ends the watch over those that are not any more.
-func (s *Supervisor) watchHealth(p *program) {
+func (s *Supervisor) watchHealth(p *runner) {
 	if len(p.pulses) == 0 && !p.healthWanted() {
 		return
 	}
 	well := map[int]bool{}
-	for w, g := range p.core.workers() {
-		if w.State != Ready && w.State != Soaking {
+	for w, g := range p.core.Workers() {
+		if w.State != program.Ready && w.State != program.Soaking {
 			continue
 		}
 		well[w.Number] = true
@@ -62,7 +63,7 @@ func (s *Supervisor) watchHealth(p *program) {
 	}
 }
 
-func (p *program) healthWanted() bool {
+func (p *runner) healthWanted() bool {
 	for _, g := range p.core.Generations() {
 		if g.Config.Health.Method != "" || g.Config.Health.Watchdog > 0 {
 			return true
@@ -71,7 +72,7 @@ func (p *program) healthWanted() bool {
 	return false
 }
 
-func (s *Supervisor) watchWorker(p *program, w *Worker, c config.Health, probe worker.Ready, h Handle) {
+func (s *Supervisor) watchWorker(p *runner, w *program.Worker, c config.Health, probe worker.Ready, h Handle) {
 	if c.Method == "" && c.Watchdog == 0 {
 		return
 	}
@@ -87,7 +88,7 @@ func (s *Supervisor) watchWorker(p *program, w *Worker, c config.Health, probe w
 	}
 	c.Ready = probe
 	s.running.Go(func() {
-		if reason := fails(ctx, c, share(number, c.Interval/2), h); reason != "" {
+		if reason := fails(ctx, c, program.Jitter(number, c.Interval/2), h); reason != "" {
 			s.post(illNote{p, number, reason})
 		}
 	})
@@ -148,12 +149,12 @@ func oneLine(err error) string {
 }
 
 // heard notes that a worker has said how it is.
-func (s *Supervisor) heard(p *program, number int, e worker.Watchdog) {
+func (s *Supervisor) heard(p *runner, number int, e worker.Watchdog) {
 	u := p.pulses[number]
 	switch {
 	case u == nil || u.watchdog == 0: // nobody has asked
 	case e.Trigger:
-		s.step(p, Replace{Worker: number, Reason: "it sent WATCHDOG=trigger"})
+		s.step(p, program.Replace{Worker: number, Reason: "it sent WATCHDOG=trigger"})
 	default:
 		u.heard, u.late = time.Now(), false // the timer finds out by itself
 	}
@@ -170,8 +171,8 @@ func (s *Supervisor) silent(n silentNote) {
 	}
 	if !u.late {
 		u.late = true
-		u.timer.Reset(min(grace, u.watchdog))
+		u.timer.Reset(min(program.Grace, u.watchdog))
 		return
 	}
-	s.step(n.program, Replace{Worker: n.worker, Reason: fmt.Sprintf("no WATCHDOG=1 within %s", u.watchdog)})
+	s.step(n.program, program.Replace{Worker: n.worker, Reason: fmt.Sprintf("no WATCHDOG=1 within %s", u.watchdog)})
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"example.org/supervisord/supervisor/program"
 )
 
 // sampleInterval is how often the memory of a program's workers is looked at, where it has a limit.
@@ -18,10 +20,10 @@ type sampler struct {
 
 type (
 	// sampleNote: it is time to measure.
-	sampleNote struct{ program *program }
+	sampleNote struct{ program *runner }
 	// sampledNote is what was measured: the workers that use too much.
 	sampledNote struct {
-		program *program
+		program *runner
 		over    []usage
 	}
 )
@@ -37,8 +39,8 @@ type usage struct {
 }
 
 // watchMemory keeps the sampler of a program running exactly as long as a serving worker has a limit.
-func (s *Supervisor) watchMemory(p *program) {
-	limited := p.core.Goal == Run && p.core.Serving != nil && p.core.Serving.Config.MaxMemory > 0
+func (s *Supervisor) watchMemory(p *runner) {
+	limited := p.core.Goal == program.Run && p.core.Serving != nil && p.core.Serving.Config.MaxMemory > 0
 	switch {
 	case !limited && p.sampler.timer != nil:
 		p.sampler.timer.Stop()
@@ -49,7 +51,7 @@ func (s *Supervisor) watchMemory(p *program) {
 }
 
 // sample measures off the loop: /proc may be slow where a worker has much memory or many processes.
-func (s *Supervisor) sample(p *program) {
+func (s *Supervisor) sample(p *runner) {
 	g := p.core.Serving
 	if p.sampler.timer == nil || p.sampler.measuring || g == nil {
 		return // it was stopped meanwhile
@@ -58,7 +60,7 @@ func (s *Supervisor) sample(p *program) {
 	limit := g.Config.MaxMemory
 	handles := map[int]Handle{}
 	for _, w := range g.Workers {
-		if h := p.workers[w.Number]; h != nil && w.State == Ready {
+		if h := p.workers[w.Number]; h != nil && w.State == program.Ready {
 			handles[w.Number] = h
 		}
 	}
@@ -74,11 +76,11 @@ func (s *Supervisor) sample(p *program) {
 }
 
 // sampled asks for the replacement of those that use too much, the worst first: the core takes one at a time.
-func (s *Supervisor) sampled(p *program, over []usage) {
+func (s *Supervisor) sampled(p *runner, over []usage) {
 	p.sampler.measuring = false
 	slices.SortFunc(over, func(a, b usage) int { return cmp.Compare(b.used, a.used) })
 	for _, u := range over {
-		s.step(p, OverLimit{Worker: u.worker, Reason: fmt.Sprintf("it uses %s of memory, more than max_memory, %s", mebibytes(u.used), mebibytes(u.limit))})
+		s.step(p, program.OverLimit{Worker: u.worker, Reason: fmt.Sprintf("it uses %s of memory, more than max_memory, %s", mebibytes(u.used), mebibytes(u.limit))})
 	}
 	s.watchMemory(p)
 }

@@ -10,6 +10,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor/program"
 )
 
 // listen opens the listeners of a configuration, or leaves everything as it is.
@@ -32,14 +33,14 @@ func (s *Supervisor) listen(l *loaded) error {
 func (s *Supervisor) want(c *config.Program, r socket.Resolved) socket.Want {
 	w := socket.Want{Resolved: r, Slots: c.Workers, Together: c.Reload.Strategy == config.All, Unused: true}
 	if p := s.programs[c.Name]; p != nil {
-		w.Unused = p.core.live() == 0
-		w.Together = w.Together && (p.core.Serving == nil || !stopFirst(p.core.Serving))
+		w.Unused = p.core.Live() == 0
+		w.Together = w.Together && (p.core.Serving == nil || !p.core.Serving.StopFirst())
 	}
 	return w
 }
 
 // wantedBy lists the listeners of every program as they are, but with another number of workers for one of them.
-func (s *Supervisor) wantedBy(scaled *program, workers int) []socket.Want {
+func (s *Supervisor) wantedBy(scaled *runner, workers int) []socket.Want {
 	var want []socket.Want
 	for _, p := range s.programs {
 		for _, l := range p.listeners {
@@ -75,7 +76,7 @@ func (s *Supervisor) reach() {
 	for _, name := range slices.Sorted(maps.Keys(s.programs)) {
 		p := s.programs[name]
 		if slices.ContainsFunc(p.listeners, func(l socket.Resolved) bool { return s.table.Stranded(l.Key()) }) {
-			s.step(p, Reload{Reason: "the path of a socket was gone; it is bound again"})
+			s.step(p, program.Reload{Reason: "the path of a socket was gone; it is bound again"})
 		}
 	}
 }
@@ -85,9 +86,9 @@ const lookAgain = 50 * time.Millisecond
 
 // postponed reports whether a worker is told to go a little later: its successors have another socket of the same address, and a
 // connection may still be on its way to the worker's own. It is for nobody who waits: the successors serve already.
-func (s *Supervisor) postponed(p *program, a Signal) bool {
-	w, g := p.core.find(a.Worker)
-	if w == nil || w.Step > 0 || w.Killed || p.told[a.Worker] > 0 || p.core.Goal != Run || p.generations[g.Number] == nil {
+func (s *Supervisor) postponed(p *runner, a program.Signal) bool {
+	w, g := p.core.Find(a.Worker)
+	if w == nil || w.Step > 0 || w.Killed || p.told[a.Worker] > 0 || p.core.Goal != program.Run || p.generations[g.Number] == nil {
 		return false
 	}
 	if s.table.Quiet(p.generations[g.Number].claims, time.Now()) {
@@ -101,11 +102,11 @@ func (s *Supervisor) postponed(p *program, a Signal) bool {
 }
 
 // quietNote: it is time to look whether workers that had to wait may be told to go.
-type quietNote struct{ program *program }
+type quietNote struct{ program *runner }
 
 func (quietNote) note() {}
 
-func (s *Supervisor) quiet(p *program) {
+func (s *Supervisor) quiet(p *runner) {
 	workers := p.postponed
 	p.postponed = nil
 	for _, number := range workers {

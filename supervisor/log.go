@@ -1,39 +1,43 @@
 package supervisor
 
 import (
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/supervisor/program"
 )
 
 // level says how loud a report is.
-func (r Report) level() zapcore.Level {
+func level(r program.Report) zapcore.Level {
 	switch r.Kind {
-	case TrialFailed:
+	case program.TrialFailed:
 		return zapcore.ErrorLevel
-	case ReloadRetry, ReloadDropped, ReloadHeld, ReloadFull, ReloadDamped, CanaryRefused, WorkerDied, WorkerLate, WorkerKilled, WorkerLeaving, StartRetry, SlotRetry:
+	case program.ReloadRetry, program.ReloadDropped, program.ReloadHeld, program.ReloadFull, program.ReloadDamped, program.CanaryRefused, program.WorkerDied, program.WorkerLate, program.WorkerKilled, program.WorkerLeaving, program.StartRetry, program.SlotRetry:
 		return zapcore.WarnLevel
-	case WorkerSpawned, WorkerStopping:
+	case program.WorkerSpawned, program.WorkerStopping:
 		return zapcore.DebugLevel
 	}
 	return zapcore.InfoLevel
 }
 
 // report tells everyone of a report. In the log it is one event, one line, one fixed sentence plus fields.
-func (s *Supervisor) report(p *program, r Report) {
+func (s *Supervisor) report(p *runner, r program.Report) {
 	s.publish(Update{time.Now(), p.core.Name, r})
 	if s.Report != nil {
 		s.Report(p.core.Config, r)
 		return
 	}
-	if e := s.Log.Check(r.level(), string(r.Kind)); e != nil {
-		e.Write(r.fields(p.core.Name)...)
+	if e := s.Log.Check(level(r), string(r.Kind)); e != nil {
+		e.Write(fields(p.core.Name, r)...)
 	}
 }
 
-func (r Report) fields(program string) []zap.Field {
-	f := []zap.Field{zap.String("program", program)}
+func fields(name string, r program.Report) []zap.Field {
+	f := []zap.Field{zap.String("program", name)}
 	number := func(key string, n int) {
 		if n != 0 {
 			f = append(f, zap.Int(key, n))
@@ -42,7 +46,7 @@ func (r Report) fields(program string) []zap.Field {
 	number("generation", r.Generation)
 	number("serving", r.Serving)
 	number("worker", r.Worker)
-	if r.Worker != 0 || r.Kind == SlotRetry {
+	if r.Worker != 0 || r.Kind == program.SlotRetry {
 		f = append(f, zap.Int("slot", r.Slot))
 	}
 	number("pid", r.PID)
@@ -75,3 +79,9 @@ func askedBy(who string) zap.Field {
 	}
 	return zap.String("asked_by", who)
 }
+
+// byWatch asks for a reload on account of files that have changed.
+const byWatch = "watch"
+
+// bySignal asks for what a signal means. Who has sent it the Go runtime does not say.
+func bySignal(sig syscall.Signal) string { return "signal " + config.SignalName(sig) }

@@ -50,7 +50,7 @@ func (s *Supervisor) logErrors(program string) *worker.LogErrors {
 }
 
 // captures returns the log of a program of which this configuration captures something. All its generations share it.
-func (s *Supervisor) captures(p *program, c *config.Program) *worker.Log {
+func (s *Supervisor) captures(p *runner, c *config.Program) *worker.Log {
 	if !c.Captures() {
 		return nil
 	}
@@ -74,7 +74,7 @@ func (snap *snapshot) owner() int {
 
 // keepLogging goes on with the log files that the image before this one wrote; of the captured ones with that of the newest
 // generation that was prepared. A file that is not to be had does not stop it: it is opened again with each line.
-func (s *Supervisor) keepLogging(p *program) {
+func (s *Supervisor) keepLogging(p *runner) {
 	newest := 0
 	for _, cg := range p.core.Generations() {
 		g := p.generations[cg.Number]
@@ -110,7 +110,7 @@ type logFile interface {
 }
 
 // logFiles are those that the program writes now.
-func (p *program) logFiles() []logFile {
+func (p *runner) logFiles() []logFile {
 	var files []logFile
 	if p.log != nil {
 		files = append(files, p.log)
@@ -138,7 +138,7 @@ func (s *Supervisor) restLogs() error {
 }
 
 // releaseLog ends the log of a program of which no generation captures anything any more.
-func (s *Supervisor) releaseLog(p *program) {
+func (s *Supervisor) releaseLog(p *runner) {
 	for _, g := range p.generations {
 		if g.log != nil {
 			return
@@ -148,7 +148,7 @@ func (s *Supervisor) releaseLog(p *program) {
 }
 
 // endLog ends the log of a program.
-func (s *Supervisor) endLog(p *program) {
+func (s *Supervisor) endLog(p *runner) {
 	if p.log == nil {
 		return
 	}
@@ -157,7 +157,7 @@ func (s *Supervisor) endLog(p *program) {
 }
 
 // closeLog ends a log file to which no worker writes any more. It does not wait.
-func (s *Supervisor) closeLog(p *program, f logFile) {
+func (s *Supervisor) closeLog(p *runner, f logFile) {
 	s.running.Go(func() {
 		ctx, cancel := within(context.Background(), logEndTimeout)
 		defer cancel()

@@ -19,6 +19,7 @@ import (
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
 
@@ -330,9 +331,9 @@ func (s *Supervisor) needsNoOrphan(name string) bool {
 		return true
 	}
 	switch p.core.State() {
-	case StartingUp, Waiting:
+	case program.StartingUp, program.Waiting:
 		return false
-	case Up, Reloading, Down, ShuttingOff:
+	case program.Up, program.Reloading, program.Down, program.ShuttingOff:
 	}
 	return true
 }

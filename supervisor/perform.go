@@ -10,11 +10,12 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
 
 // generation is what the loop keeps for a Generation.
-type generation struct {
+type resources struct {
 	number    int
 	listeners []socket.Resolved
 	claims    []string // on the listeners, from the table
@@ -23,7 +24,7 @@ type generation struct {
 	log       *worker.Log // of the program; nil: nothing is captured
 }
 
-func (g *generation) files() []*worker.LogFile {
+func (g *resources) files() []*worker.LogFile {
 	if g.snapshot == nil {
 		return nil
 	}
@@ -31,26 +32,26 @@ func (g *generation) files() []*worker.LogFile {
 }
 
 // perform does what the core has decided. Nothing here can fail or wait: what goes wrong comes back as an event.
-func (s *Supervisor) perform(p *program, a Action) {
+func (s *Supervisor) perform(p *runner, a program.Action) {
 	switch a := a.(type) {
-	case Prepare:
+	case program.Prepare:
 		s.prepare(p, a.Generation)
-	case Abandon:
+	case program.Abandon:
 		p.generations[a.Generation].abandon()
-	case Spawn:
+	case program.Spawn:
 		s.spawn(p, a.Generation, a.Worker)
-	case Signal:
+	case program.Signal:
 		s.send(p, a)
-	case Serve:
+	case program.Serve:
 		s.serve(p, a.Generation)
-	case Forget:
+	case program.Forget:
 		s.forget(p, a.Generation)
-	case Report:
+	case program.Report:
 		s.report(p, a)
 	}
 }
 
-func (s *Supervisor) spawn(p *program, cg *Generation, w *Worker) {
+func (s *Supervisor) spawn(p *runner, cg *program.Generation, w *program.Worker) {
 	s.open(p) // it needs sockets that listen
 	number := w.Number
 	spec := p.generations[cg.Number].workerSpec(s.table, cg.Config, w)
@@ -62,27 +63,27 @@ func (s *Supervisor) spawn(p *program, cg *Generation, w *Worker) {
 	})
 }
 
-func (s *Supervisor) send(p *program, a Signal) {
+func (s *Supervisor) send(p *runner, a program.Signal) {
 	h := p.workers[a.Worker]
 	if h == nil || s.postponed(p, a) {
 		return
 	}
-	if w, _ := p.core.find(a.Worker); w != nil {
+	if w, _ := p.core.Find(a.Worker); w != nil {
 		p.told[a.Worker] = w.Step + 1
 	}
 	if err := h.Signal(a.Signal, a.Group); err != nil {
 		s.Log.Error("cannot signal worker", zap.String("program", p.core.Name), zap.Int("worker", a.Worker),
-			zap.String("signal", signalName(a.Signal)), zap.Error(err))
+			zap.String("signal", config.SignalName(a.Signal)), zap.Error(err))
 	}
 }
 
-func (s *Supervisor) serve(p *program, number int) {
+func (s *Supervisor) serve(p *runner, number int) {
 	if err := s.table.Serve(p.generations[number].claims); err != nil {
 		s.Log.Error("cannot spread connections over the slots; none is lost", zap.String("program", p.core.Name), zap.Error(err))
 	}
 }
 
-func (s *Supervisor) forget(p *program, number int) {
+func (s *Supervisor) forget(p *runner, number int) {
 	g := p.generations[number]
 	delete(p.generations, number)
 	s.table.Release(g.claims)
@@ -94,7 +95,7 @@ func (s *Supervisor) forget(p *program, number int) {
 }
 
 // workerSpec is what a worker of this generation is started with.
-func (g *generation) workerSpec(t *socket.Table, c *config.Program, w *Worker) worker.Spec {
+func (g *resources) workerSpec(t *socket.Table, c *config.Program, w *program.Worker) worker.Spec {
 	var fds []int
 	var passed []socket.Passed
 	for _, l := range g.listeners {
@@ -121,7 +122,7 @@ func (g *generation) workerSpec(t *socket.Table, c *config.Program, w *Worker) w
 }
 
 // fillProbe fills in the placeholders of a probe.
-func (g *generation) fillProbe(w *Worker, r worker.Ready) worker.Ready {
+func (g *resources) fillProbe(w *program.Worker, r worker.Ready) worker.Ready {
 	fill := g.placeholders(w)
 	r.URL = fill.Replace(r.URL)
 	r.Address = fill.Replace(r.Address)
@@ -148,7 +149,7 @@ func numbers(c *config.Program) *strings.Replacer {
 }
 
 // placeholders fills in what is known before the spawn; {pid} is left to package worker.
-func (g *generation) placeholders(w *Worker) *strings.Replacer {
+func (g *resources) placeholders(w *program.Worker) *strings.Replacer {
 	return strings.NewReplacer("{slot}", strconv.Itoa(w.Slot), "{generation}", strconv.Itoa(g.number))
 }
 

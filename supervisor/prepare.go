@@ -14,6 +14,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
 
@@ -28,9 +29,9 @@ type snapshot struct {
 
 // prepare resolves the snapshot of a generation and runs its preflight, off the loop: files, the user database and the
 // preflight may all be slow.
-func (s *Supervisor) prepare(p *program, cg *Generation) {
+func (s *Supervisor) prepare(p *runner, cg *program.Generation) {
 	ctx, cancel := context.WithCancel(s.ctx)
-	g := &generation{number: cg.Number, listeners: p.listeners, abandon: cancel, log: s.captures(p, cg.Config)}
+	g := &resources{number: cg.Number, listeners: p.listeners, abandon: cancel, log: s.captures(p, cg.Config)}
 	var keys []string
 	for _, l := range g.listeners {
 		keys = append(keys, l.Key())
@@ -52,17 +53,17 @@ func (s *Supervisor) prepared(n preparedNote) {
 		}
 		return
 	}
-	s.step(n.program, Prepared{Generation: n.generation.number, Failure: n.failure})
+	s.step(n.program, program.Prepared{Generation: n.generation.number, Failure: n.failure})
 }
 
 // look finds out what a generation needs, and runs its preflight.
-func (s *Supervisor) look(ctx context.Context, lookups calls, c *config.Program, log *worker.Log, e *worker.LogErrors) (*snapshot, *Failure) {
+func (s *Supervisor) look(ctx context.Context, lookups calls, c *config.Program, log *worker.Log, e *worker.LogErrors) (*snapshot, *program.Failure) {
 	snap, err := lookUpWithin(ctx, lookups, c)
 	if err == nil {
 		err = snap.open(ctx, c, log, e)
 	}
 	if err != nil {
-		return snap, &Failure{Step: stepPrepare, Reason: err.Error()}
+		return snap, &program.Failure{Step: program.StepPrepare, Reason: err.Error()}
 	}
 	if len(c.Reload.Preflight) == 0 {
 		return snap, nil
@@ -96,11 +97,11 @@ func lookUpWithin(ctx context.Context, lookups calls, c *config.Program) (*snaps
 	return got.snap, got.err
 }
 
-func preflightFailure(err error) *Failure {
+func preflightFailure(err error) *program.Failure {
 	if e, ok := errors.AsType[*worker.RunError](err); ok {
-		return &Failure{Step: stepPreflight, Reason: e.Reason(), Tail: e.Exited.Tail}
+		return &program.Failure{Step: program.StepPreflight, Reason: e.Reason(), Tail: e.Exited.Tail}
 	}
-	return &Failure{Step: stepPreflight, Reason: err.Error()}
+	return &program.Failure{Step: program.StepPreflight, Reason: err.Error()}
 }
 
 // lookUp finds out everything but the log files.

@@ -17,6 +17,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
 
@@ -58,7 +59,7 @@ type Record struct {
 
 // ProgramRecord is one program.
 type ProgramRecord struct {
-	Core        *Program
+	Core        *program.Program
 	Listeners   []socket.Resolved // of Core.Config
 	Generations []GenerationRecord
 	Removed     bool      `json:",omitempty"`
@@ -163,8 +164,8 @@ func (p *ProgramRecord) check() error {
 			return fmt.Errorf("nothing is known of generation %d", g.Number)
 		}
 	}
-	for w, g := range p.Core.workers() {
-		if w.Slot < 0 || w.Slot >= len(g.Slots) && w.State != Stopping {
+	for w, g := range p.Core.Workers() {
+		if w.Slot < 0 || w.Slot >= len(g.Slots) && w.State != program.Stopping {
 			return fmt.Errorf("worker %d has slot %d of %d", w.Number, w.Slot, len(g.Slots))
 		}
 	}
@@ -227,7 +228,7 @@ func inode(fd int) uint64 {
 	return st.Ino
 }
 
-func (p *program) generationRecord(cg *Generation) GenerationRecord {
+func (p *runner) generationRecord(cg *program.Generation) GenerationRecord {
 	gs := GenerationRecord{Number: cg.Number}
 	if g := p.generations[cg.Number]; g != nil { // nil: decided, and not begun yet; without a snapshot a restore prepares it anew
 		gs.Listeners, gs.Claims, gs.Snapshot = g.listeners, g.claims, g.snapshot

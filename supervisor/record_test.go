@@ -23,21 +23,41 @@ import (
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
 
 // recordOf is the record of a program in the middle of a reload.
 func recordOf(t *testing.T) *Record {
-	s := newScript(t, testConfig(2, config.Rolling))
-	s.up()
-	s.send(Reload{Reason: "HUP"})
-	s.prepared()
-	s.send(ReadySaid{Worker: 3})
-	ps := ProgramRecord{Core: s.p}
-	for _, g := range s.p.Generations() {
+	t.Helper()
+	core, now := program.New(testConfig(2, config.Rolling)), time.Unix(1_000_000, 0)
+	for _, e := range []program.Event{
+		program.Start{Config: core.Config}, program.Prepared{Generation: 1}, program.ReadySaid{Worker: 1}, program.ReadySaid{Worker: 2},
+		program.Reload{Reason: "HUP"}, program.Prepared{Generation: 2}, program.ReadySaid{Worker: 3},
+	} {
+		core.Step(now, e)
+	}
+	if core.State() != program.Reloading {
+		t.Fatalf("the program is %s", core.State())
+	}
+	ps := ProgramRecord{Core: core}
+	for _, g := range core.Generations() {
 		ps.Generations = append(ps.Generations, GenerationRecord{Number: g.Number, Snapshot: &snapshot{Directory: "/"}})
 	}
 	return &Record{Version: recordVersion, Programs: []ProgramRecord{ps}}
+}
+
+// textOf says what actions are, and whom they are for.
+func textOf(t *testing.T, actions []program.Action) string {
+	var text strings.Builder
+	for _, a := range actions {
+		data, err := json.Marshal(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&text, "%T %s\n", a, data)
+	}
+	return text.String()
 }
 
 func TestProgramThatWasWrittenDownGoesOnWhereItWas(t *testing.T) {
@@ -52,8 +72,8 @@ func TestProgramThatWasWrittenDownGoesOnWhereItWas(t *testing.T) {
 	}
 	was, is := r.Programs[0].Core, back.Programs[0].Core
 	now := time.Unix(1_000_000, 0)
-	for _, e := range []Event{Exited{Worker: 1}, ReadySaid{Worker: 4}, Tick{}, Exited{Worker: 2}, Reload{}} {
-		if a, b := shorten(was.Step(now, e)), shorten(is.Step(now, e)); a != b {
+	for _, e := range []program.Event{program.Exited{Worker: 1}, program.ReadySaid{Worker: 4}, program.Tick{}, program.Exited{Worker: 2}, program.Reload{}} {
+		if a, b := textOf(t, was.Step(now, e)), textOf(t, is.Step(now, e)); a != b {
 			t.Errorf("%T: %q before, %q after it was written down", e, a, b)
 		}
 	}
@@ -93,10 +113,12 @@ func TestRecordOfANewerVersionIsRefusedClearly(t *testing.T) {
 
 func TestRecordThatContradictsItselfIsRefused(t *testing.T) {
 	for name, spoil := range map[string]func(*ProgramRecord){
-		"no core":           func(p *ProgramRecord) { p.Core = nil },
-		"no configuration":  func(p *ProgramRecord) { p.Core.Serving.Config = nil },
-		"no generation":     func(p *ProgramRecord) { p.Generations = p.Generations[1:] },
-		"slot out of range": func(p *ProgramRecord) { p.Core.Serving.Workers[0].State, p.Core.Serving.Workers[0].Slot = Ready, 9 },
+		"no core":          func(p *ProgramRecord) { p.Core = nil },
+		"no configuration": func(p *ProgramRecord) { p.Core.Serving.Config = nil },
+		"no generation":    func(p *ProgramRecord) { p.Generations = p.Generations[1:] },
+		"slot out of range": func(p *ProgramRecord) {
+			p.Core.Serving.Workers[0].State, p.Core.Serving.Workers[0].Slot = program.Ready, 9
+		},
 	} {
 		r := recordOf(t)
 		spoil(&r.Programs[0])
@@ -146,7 +168,7 @@ func TestARecordKeepsEveryByte(t *testing.T) {
 }
 
 func FuzzRecord(f *testing.F) {
-	good, _ := encodeRecord(&Record{Version: recordVersion, Programs: []ProgramRecord{{Core: NewProgram(testConfig(1, config.All))}}}, 3)
+	good, _ := encodeRecord(&Record{Version: recordVersion, Programs: []ProgramRecord{{Core: program.New(testConfig(1, config.All))}}}, 3)
 	f.Add(good)
 	f.Add([]byte("supervisord-record 2 99914b93 1\n{}"))
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -442,7 +464,7 @@ func TestRestoredSupervisorKnowsHowTheLastReloadEnded(t *testing.T) {
 	restored(t, h, web, func(s *stage, _ *adopting) {
 		st := s.super.Status().Programs[0]
 		r := st.FindReload(2)
-		if r == nil || r.Outcome != WorkerDown || r.Failure.Step != "start" || r.Ended.IsZero() {
+		if r == nil || r.Outcome != program.WorkerDown || r.Failure.Step != "start" || r.Ended.IsZero() {
 			t.Errorf("the record of the reload is %+v", r)
 		}
 	})
@@ -460,7 +482,7 @@ func TestReloadWhoseConfigurationWasBeingReadIsBegunByTheNextImage(t *testing.T)
 	restored(t, h, web, func(s *stage, _ *adopting) {
 		s.count(2)
 		s.workers()[1].ready()
-		if got := s.super.Status().Programs[0].FindReload(2); got == nil || got.Outcome != Serves || got.Reason != "HUP" {
+		if got := s.super.Status().Programs[0].FindReload(2); got == nil || got.Outcome != program.Serves || got.Reason != "HUP" {
 			t.Errorf("the record of the reload is %+v", got)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor/program"
 )
 
 // rehearsal is what a new binary is tried with: the record, and duplicates of every descriptor that it is to take over.
@@ -83,14 +84,14 @@ func (r *Record) rehearse(fds map[string]int) error {
 			if gs.Snapshot == nil {
 				continue
 			}
-			g := &generation{number: cg.Number, listeners: gs.Listeners, claims: gs.Claims, snapshot: gs.Snapshot}
+			g := &resources{number: cg.Number, listeners: gs.Listeners, claims: gs.Claims, snapshot: gs.Snapshot}
 			for _, w := range cg.Workers {
 				adoption(ps.Core.Name, gs.worker(w.Number), g.workerSpec(table, cg.Config, w), maps.Clone(fds))
 			}
 		}
-		ps.Core.Step(now, Tick{})
+		ps.Core.Step(now, program.Tick{})
 		ps.Core.Next(now)
-		ps.Core.summary()
+		ps.Core.Summary()
 	}
 	_, err := encodeRecord(r, 0)
 	return err

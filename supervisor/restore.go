@@ -14,6 +14,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
 
@@ -235,7 +236,7 @@ func (s *Supervisor) Restore(h *Handover) {
 	s.tellProblems(h)
 	s.restoreListeners(h.record)
 	for _, ps := range h.record.Programs {
-		ps.Core.recall()
+		ps.Core.CompleteReloads()
 		h.record.rebase(ps.Core, time.Now())
 		s.restoreProgram(ps)
 	}
@@ -311,7 +312,7 @@ func (p *ProgramRecord) generation(number int) *GenerationRecord {
 }
 
 func (s *Supervisor) restoreProgram(ps ProgramRecord) {
-	p := s.newProgram(ps.Core)
+	p := s.newRunner(ps.Core)
 	p.listeners, p.removed = ps.Listeners, ps.Removed
 	if p.downSince = ps.DownSince; p.downSince.After(time.Now()) {
 		p.downSince = time.Now() // the clock has gone back
@@ -321,7 +322,7 @@ func (s *Supervisor) restoreProgram(ps ProgramRecord) {
 		if gs.Snapshot == nil {
 			continue // it is prepared anew
 		}
-		p.generations[cg.Number] = &generation{
+		p.generations[cg.Number] = &resources{
 			number: cg.Number, listeners: gs.Listeners, claims: gs.Claims, snapshot: gs.Snapshot, abandon: func() {},
 		}
 	}
@@ -330,7 +331,7 @@ func (s *Supervisor) restoreProgram(ps ProgramRecord) {
 }
 
 // resume adopts the workers of a program and goes on with what was under way.
-func (s *Supervisor) resume(p *program, ps ProgramRecord, fds map[string]int) {
+func (s *Supervisor) resume(p *runner, ps ProgramRecord, fds map[string]int) {
 	for _, cg := range p.core.Generations() {
 		if p.generations[cg.Number] == nil {
 			s.prepare(p, cg)
@@ -341,7 +342,7 @@ func (s *Supervisor) resume(p *program, ps ProgramRecord, fds map[string]int) {
 			s.adopt(p, cg, w, gs.worker(w.Number), fds)
 		}
 	}
-	s.step(p, Tick{})
+	s.step(p, program.Tick{})
 }
 
 func (g *GenerationRecord) worker(number int) WorkerRecord {
@@ -355,13 +356,13 @@ func (g *GenerationRecord) worker(number int) WorkerRecord {
 
 // adopt makes the process of a worker ours again. One that had no process yet is spawned now, one that has none any more, or none
 // that could be handed over, is gone.
-func (s *Supervisor) adopt(p *program, cg *Generation, w *Worker, ws WorkerRecord, fds map[string]int) {
-	if ws.PID == 0 && w.State == Starting {
+func (s *Supervisor) adopt(p *runner, cg *program.Generation, w *program.Worker, ws WorkerRecord, fds map[string]int) {
+	if ws.PID == 0 && w.State == program.Starting {
 		s.spawn(p, cg, w)
 		return
 	}
 	if ws.PID == 0 {
-		s.step(p, Exited{Worker: w.Number, Exit: Exit{Reason: "ended while supervisord was being replaced"}})
+		s.step(p, program.Exited{Worker: w.Number, Exit: program.Exit{Reason: "ended while supervisord was being replaced"}})
 		return
 	}
 	p.told[w.Number] = ws.Told
@@ -386,16 +387,16 @@ func adoption(program string, ws WorkerRecord, spec worker.Spec, fds map[string]
 }
 
 // resend performs the step of a stop plan that was decided and perhaps not performed: the death came in between.
-func (s *Supervisor) resend(p *program, number int) {
-	w, g := p.core.find(number)
-	if w == nil || w.State != Stopping || p.told[number] > w.Step {
+func (s *Supervisor) resend(p *runner, number int) {
+	w, g := p.core.Find(number)
+	if w == nil || w.State != program.Stopping || p.told[number] > w.Step {
 		return
 	}
 	switch steps := g.Config.Stop.Steps; {
 	case w.Killed:
-		s.send(p, Signal{Worker: number, Signal: unix.SIGKILL, Group: true})
+		s.send(p, program.Signal{Worker: number, Signal: unix.SIGKILL, Group: true})
 	case w.Step < len(steps):
-		s.send(p, Signal{Worker: number, Signal: w.stopSignal(steps), Group: g.Config.Stop.Group})
+		s.send(p, program.Signal{Worker: number, Signal: w.StopSignal(steps), Group: g.Config.Stop.Group})
 	}
 }
 

@@ -7,7 +7,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor/program"
 )
 
 // MaxWorkers is how many a program can have. A configuration may have as many.
@@ -20,10 +22,10 @@ func (s *Supervisor) scaleSignal(sig syscall.Signal) {
 	if sig == syscall.SIGTTOU {
 		by = -1
 	}
-	name := signalName(sig)
+	name := config.SignalName(sig)
 	p, err := s.only()
 	if err == nil {
-		err = s.scale(p, Scale{Workers: p.core.Config.Workers + by, AskedBy: bySignal(sig)})
+		err = s.scale(p, program.Scale{Workers: p.core.Config.Workers + by, AskedBy: bySignal(sig)})
 	}
 	if err != nil {
 		s.Log.Warn(name+": nothing is changed", zap.Error(err))
@@ -31,8 +33,8 @@ func (s *Supervisor) scaleSignal(sig syscall.Signal) {
 }
 
 // only returns the one program that there is.
-func (s *Supervisor) only() (*program, error) {
-	var all []*program
+func (s *Supervisor) only() (*runner, error) {
+	var all []*runner
 	for _, p := range s.programs {
 		if !p.removed {
 			all = append(all, p)
@@ -45,7 +47,7 @@ func (s *Supervisor) only() (*program, error) {
 }
 
 // scale changes how many workers a program has, until the next configuration.
-func (s *Supervisor) scale(p *program, e Scale) error {
+func (s *Supervisor) scale(p *runner, e program.Scale) error {
 	switch {
 	case s.stopping:
 		return ErrStopping
@@ -66,21 +68,21 @@ func (s *Supervisor) scale(p *program, e Scale) error {
 }
 
 // perSlot reports whether a listener of the newest configuration has a socket for each slot.
-func (p *program) perSlot() bool {
+func (p *runner) perSlot() bool {
 	return slices.ContainsFunc(p.listeners, func(l socket.Resolved) bool { return l.PerSlot })
 }
 
 // scaleByReload makes a new generation of the new size: sockets for slots come and go with generations.
-func (s *Supervisor) scaleByReload(p *program, e Scale) error {
+func (s *Supervisor) scaleByReload(p *runner, e program.Scale) error {
 	if err := s.table.Update(s.wantedBy(p, e.Workers)); err != nil {
 		return err
 	}
 	s.keeper.changed()
 	s.reportScale(p, e)
-	s.step(p, Reload{Config: withWorkers(p.core.Config, e.Workers), Reason: fmt.Sprintf("scaled to %d workers", e.Workers), AskedBy: e.AskedBy})
+	s.step(p, program.Reload{Config: program.WithWorkers(p.core.Config, e.Workers), Reason: fmt.Sprintf("scaled to %d workers", e.Workers), AskedBy: e.AskedBy})
 	return nil
 }
 
-func (s *Supervisor) reportScale(p *program, e Scale) {
-	s.report(p, Report{Kind: ProgramScaled, Reason: fmt.Sprintf("%d workers instead of %d", e.Workers, p.core.Config.Workers), AskedBy: e.AskedBy})
+func (s *Supervisor) reportScale(p *runner, e program.Scale) {
+	s.report(p, program.Report{Kind: program.Scaled, Reason: fmt.Sprintf("%d workers instead of %d", e.Workers, p.core.Config.Workers), AskedBy: e.AskedBy})
 }

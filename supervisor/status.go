@@ -5,6 +5,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"example.org/supervisord/supervisor/program"
 )
 
 // Status is what is going on, as plain data: a copy that belongs to whoever asked for it.
@@ -19,20 +21,20 @@ type Status struct {
 
 // ProgramStatus is one program.
 type ProgramStatus struct {
-	Name        string             `json:"name"`
-	State       State              `json:"state"`
-	Summary     string             `json:"summary"`
-	Generations []GenerationStatus `json:"generations"` // the trial, the serving one, then the draining ones, oldest first
-	Listeners   []ListenerStatus   `json:"listeners"`
-	Newest      int                `json:"newest_generation"`    // the number that was given last
-	Failures    int                `json:"failures"`             // first starts that failed in a row
-	RetryAt     *time.Time         `json:"retry_at,omitempty"`   // when a worker or the program is started next
-	Orphans     []int              `json:"orphans,omitempty"`    // processes of a supervisord that died, which go on until the program serves
-	Due         *DueReload         `json:"due,omitempty"`        // a reload that was asked for and has not begun
-	Awaited     int                `json:"awaited_generation"`   // the newest number that was promised: of the reload that waits, if one does
-	Reloads     []ReloadRecord     `json:"reloads"`              // the last ones, oldest first
-	Stop        *StopRecord        `json:"stop,omitempty"`       // the last one
-	Lost        uint64             `json:"lost_lines,omitempty"` // of output that could not be written to the log files
+	Name        string                 `json:"name"`
+	State       program.State          `json:"state"`
+	Summary     string                 `json:"summary"`
+	Generations []GenerationStatus     `json:"generations"` // the trial, the serving one, then the draining ones, oldest first
+	Listeners   []ListenerStatus       `json:"listeners"`
+	Newest      int                    `json:"newest_generation"`    // the number that was given last
+	Failures    int                    `json:"failures"`             // first starts that failed in a row
+	RetryAt     *time.Time             `json:"retry_at,omitempty"`   // when a worker or the program is started next
+	Orphans     []int                  `json:"orphans,omitempty"`    // processes of a supervisord that died, which go on until the program serves
+	Due         *DueReload             `json:"due,omitempty"`        // a reload that was asked for and has not begun
+	Awaited     int                    `json:"awaited_generation"`   // the newest number that was promised: of the reload that waits, if one does
+	Reloads     []program.ReloadRecord `json:"reloads"`              // the last ones, oldest first
+	Stop        *program.StopRecord    `json:"stop,omitempty"`       // the last one
+	Lost        uint64                 `json:"lost_lines,omitempty"` // of output that could not be written to the log files
 }
 
 // DueReload is a reload that waits. Its generation will have the next number.
@@ -46,7 +48,7 @@ type DueReload struct {
 // GenerationStatus is one generation.
 type GenerationStatus struct {
 	Number   int            `json:"number"`
-	Role     Role           `json:"role"`
+	Role     program.Role   `json:"role"`
 	Reason   string         `json:"reason"`
 	AskedBy  string         `json:"asked_by,omitempty"`   // who asked for it
 	Held     bool           `json:"held"`                 // a canary that waits
@@ -60,13 +62,13 @@ type GenerationStatus struct {
 
 // WorkerStatus is one worker process.
 type WorkerStatus struct {
-	Number   int         `json:"number"`
-	Slot     int         `json:"slot"`
-	PID      int         `json:"pid"`
-	State    WorkerState `json:"state"`
-	Since    time.Time   `json:"since"`
-	Deadline *time.Time  `json:"deadline,omitempty"`
-	Text     string      `json:"text,omitempty"` // its own STATUS=
+	Number   int                 `json:"number"`
+	Slot     int                 `json:"slot"`
+	PID      int                 `json:"pid"`
+	State    program.WorkerState `json:"state"`
+	Since    time.Time           `json:"since"`
+	Deadline *time.Time          `json:"deadline,omitempty"`
+	Text     string              `json:"text,omitempty"` // its own STATUS=
 }
 
 // ListenerStatus is one listener of the newest configuration.
@@ -89,10 +91,10 @@ func (s *Supervisor) Status() *Status {
 	return st
 }
 
-func (s *Supervisor) programStatus(p *program) ProgramStatus {
+func (s *Supervisor) programStatus(p *runner) ProgramStatus {
 	st := ProgramStatus{
 		Name: p.core.Name, State: p.core.State(), Summary: s.summary(p), Generations: []GenerationStatus{}, Listeners: []ListenerStatus{},
-		Orphans: s.orphansOf(p.core.Name), Newest: p.core.LastGeneration, Failures: p.core.Failures, Awaited: p.core.Awaited(), Reloads: []ReloadRecord{}, RetryAt: some(p.core.RetryTime(time.Now())),
+		Orphans: s.orphansOf(p.core.Name), Newest: p.core.LastGeneration, Failures: p.core.Failures, Awaited: p.core.Awaited(), Reloads: []program.ReloadRecord{}, RetryAt: some(p.core.RetryTime(time.Now())),
 		Lost: p.logErrors.Lost(),
 	}
 	for _, r := range p.core.Reloads {
@@ -104,7 +106,7 @@ func (s *Supervisor) programStatus(p *program) ProgramStatus {
 	}
 	if r := p.core.Again; r != nil {
 		now := time.Now()
-		st.Due = &DueReload{Reason: r.Reason, AskedBy: r.AskedBy, Waits: p.core.waits(now)}
+		st.Due = &DueReload{Reason: r.Reason, AskedBy: r.AskedBy, Waits: p.core.Waits(now)}
 		if p.core.AgainAt.After(now) {
 			st.Due.At = some(p.core.AgainAt)
 		}
@@ -119,7 +121,7 @@ func (s *Supervisor) programStatus(p *program) ProgramStatus {
 	return st
 }
 
-func (p *program) generationStatus(g *Generation) GenerationStatus {
+func (p *runner) generationStatus(g *program.Generation) GenerationStatus {
 	st := GenerationStatus{
 		Number: g.Number, Role: p.core.Role(g), Reason: g.Reason, AskedBy: g.AskedBy, Held: g.Held && g.Canary > 0, HeldTill: some(g.HeldTill), Slots: len(g.Slots),
 		Began: g.Began, Served: some(g.Served), Retired: some(g.Retired), Workers: []WorkerStatus{},
@@ -137,4 +139,17 @@ func some(t time.Time) *time.Time {
 		return nil
 	}
 	return &t
+}
+
+// FindReload looks for the record of the reload with this number. Where there is none yet it returns one that is pending, if the
+// program will give the number away next, and nil if it never will, or has forgotten.
+func (st *ProgramStatus) FindReload(generation int) *program.ReloadRecord {
+	i := slices.IndexFunc(st.Reloads, func(r program.ReloadRecord) bool { return r.Generation == generation })
+	switch {
+	case i >= 0:
+		return &st.Reloads[i]
+	case generation == st.Awaited && generation > st.Newest:
+		return &program.ReloadRecord{Generation: generation, Outcome: program.Pending}
+	}
+	return nil
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync/atomic"
 
 	"go.uber.org/zap"
@@ -34,7 +32,7 @@ func (s *Supervisor) tellFiles() {
 	want := map[string]string{}
 	for _, p := range s.programs {
 		if path := p.core.Config.StatusFile; path != "" {
-			want[path] = p.core.lines()
+			want[path] = p.core.Lines()
 		}
 	}
 	s.wantFiles(want)
@@ -79,31 +77,6 @@ func (s *Supervisor) endFiles() {
 	for _, next := range s.files.writers {
 		close(next)
 	}
-}
-
-// lines is one for each worker that is or was ready, and lives: its generation and its PID, in the order of these numbers.
-func (p *Program) lines() string {
-	generations := p.Generations()
-	slices.SortFunc(generations, func(a, b *Generation) int { return a.Number - b.Number })
-	var b strings.Builder
-	for _, g := range generations {
-		for _, pid := range g.readyPIDs() {
-			fmt.Fprintf(&b, "%d:%d\n", g.Number, pid)
-		}
-	}
-	return b.String()
-}
-
-func (g *Generation) readyPIDs() []int {
-	var pids []int
-	for _, w := range g.Workers {
-		was := w.State == Stopping && !g.Served.IsZero()
-		if w.PID != 0 && (was || w.State == Soaking || w.State == Ready || w.State == Leaving) {
-			pids = append(pids, w.PID)
-		}
-	}
-	slices.Sort(pids)
-	return pids
 }
 
 // keepFile makes a file what is wanted, as often as that changes. One that it has not written it never removes.

@@ -13,6 +13,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
 
@@ -50,14 +51,14 @@ type Options struct {
 	Load     func() (*config.Config, error) // reads the configuration again
 	Launcher Launcher
 	Log      *zap.Logger
-	Report   func(*config.Program, Report) // is told of every report, with the newest configuration, instead of Log; it must not wait; may be nil
-	Level    *zap.AtomicLevel              // changed when the configuration's log_level changes; may be nil
-	Watch    Watcher                       // may be nil
-	Systemd  Systemd                       // may be nil
-	Upgrade  Upgrader                      // may be nil
-	Orphans  *Orphans                      // may be nil
-	Path     string                        // of the configuration, for the workers' environment; "": it is in no file
-	Twice    time.Duration                 // a second signal to stop means now only so long after the first: one may come twice
+	Report   func(*config.Program, program.Report) // is told of every report, with the newest configuration, instead of Log; it must not wait; may be nil
+	Level    *zap.AtomicLevel                      // changed when the configuration's log_level changes; may be nil
+	Watch    Watcher                               // may be nil
+	Systemd  Systemd                               // may be nil
+	Upgrade  Upgrader                              // may be nil
+	Orphans  *Orphans                              // may be nil
+	Path     string                                // of the configuration, for the workers' environment; "": it is in no file
+	Twice    time.Duration                         // a second signal to stop means now only so long after the first: one may come twice
 }
 
 // Watcher tells which groups of files have changed.
@@ -72,7 +73,7 @@ type Watcher interface {
 type Supervisor struct {
 	Options
 	table    *socket.Table
-	programs map[string]*program
+	programs map[string]*runner
 	config   config.Supervisor
 	sources  []string // the files of the configuration
 	files    statusFiles
@@ -96,8 +97,8 @@ type Supervisor struct {
 	groups   map[string][]string // what it has to look at next; nil: nothing else
 	watchers calls
 
-	stepped   map[*program]time.Time // since the last attend, and when their rules were last applied; zero: they were not
-	unsaved   []Handle               // workers that have said that they are ready, which is not written down yet
+	stepped   map[*runner]time.Time // since the last attend, and when their rules were last applied; zero: they were not
+	unsaved   []Handle              // workers that have said that they are ready, which is not written down yet
 	followers []chan *Update
 	began     time.Time
 	clock     time.Time // see followClock
@@ -111,10 +112,10 @@ type Supervisor struct {
 }
 
 // program is what the loop keeps for a Program: what is not a decision.
-type program struct {
-	core        *Program
+type runner struct {
+	core        *program.Program
 	listeners   []socket.Resolved // those of core.Config
-	generations map[int]*generation
+	generations map[int]*resources
 	workers     map[int]Handle
 	texts       map[int]string  // what workers say of themselves (STATUS=)
 	downSince   time.Time       // since when nothing serves; zero: something does
@@ -131,8 +132,8 @@ type program struct {
 	removed     bool           // gone from the configuration: forget it when it is down
 }
 
-func (s *Supervisor) newProgram(core *Program) *program {
-	return &program{core: core, logErrors: s.logErrors(core.Name), generations: map[int]*generation{}, workers: map[int]Handle{}, told: map[int]int{}, texts: map[int]string{}, pulses: map[int]*pulse{}, lookups: newCalls()}
+func (s *Supervisor) newRunner(core *program.Program) *runner {
+	return &runner{core: core, logErrors: s.logErrors(core.Name), generations: map[int]*resources{}, workers: map[int]Handle{}, told: map[int]int{}, texts: map[int]string{}, pulses: map[int]*pulse{}, lookups: newCalls()}
 }
 
 // note is one message in the queue.
@@ -141,21 +142,21 @@ type note interface{ note() }
 type (
 	// alarmNote: a deadline of a program may have come.
 	alarmNote struct {
-		program *program
+		program *runner
 		alarm   *alarm
 	}
 	// workerNote is something that a worker process did.
 	workerNote struct {
-		program *program
+		program *runner
 		worker  int
 		event   worker.Event
 	}
 	// preparedNote is the end of a Prepare.
 	preparedNote struct {
-		program    *program
-		generation *generation
+		program    *runner
+		generation *resources
 		snapshot   *snapshot
-		failure    *Failure
+		failure    *program.Failure
 	}
 	// loadedNote is a configuration that was read, or could not be.
 	loadedNote struct {
@@ -181,8 +182,8 @@ func (loadedNote) note()   {}
 func New(o Options) *Supervisor {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Supervisor{
-		Options: o, table: socket.NewTable(), programs: map[string]*program{}, readers: newCalls(), watchers: newCalls(),
-		began: time.Now(), clock: time.Now(), instance: rand.Text(), stepped: map[*program]time.Time{}, queue: make(chan note), done: make(chan struct{}), ctx: ctx, cancel: cancel,
+		Options: o, table: socket.NewTable(), programs: map[string]*runner{}, readers: newCalls(), watchers: newCalls(),
+		began: time.Now(), clock: time.Now(), instance: rand.Text(), stepped: map[*runner]time.Time{}, queue: make(chan note), done: make(chan struct{}), ctx: ctx, cancel: cancel,
 	}
 	if o.Systemd != nil {
 		s.keeper = newKeeper(o.Systemd)
@@ -331,7 +332,7 @@ func (s *Supervisor) finished() bool {
 		return false
 	}
 	for _, p := range s.programs {
-		if p.core.State() != Down || p.core.live() > 0 {
+		if p.core.State() != program.Down || p.core.Live() > 0 {
 			return false
 		}
 	}
@@ -385,7 +386,7 @@ func (s *Supervisor) handle(n note) {
 	case orphanNote:
 		s.orphanEnded(n)
 	case illNote:
-		s.step(n.program, Replace{Worker: n.worker, Reason: n.reason})
+		s.step(n.program, program.Replace{Worker: n.worker, Reason: n.reason})
 	case silentNote:
 		s.silent(n)
 	case sampleNote:
@@ -409,11 +410,11 @@ func (s *Supervisor) stopAsked(sig syscall.Signal) {
 
 // stop ends everything, now or in each program's own time.
 func (s *Supervisor) stop(sig syscall.Signal, now bool) {
-	var e Event = Stop{Reason: signalName(sig), AskedBy: bySignal(sig), Interrupted: sig == syscall.SIGINT}
+	var e program.Event = program.Stop{Reason: config.SignalName(sig), AskedBy: bySignal(sig), Interrupted: sig == syscall.SIGINT}
 	if now {
-		e = Kill{Reason: signalName(sig), AskedBy: bySignal(sig)}
+		e = program.Kill{Reason: config.SignalName(sig), AskedBy: bySignal(sig)}
 	}
-	s.Log.Info("stopping every program", zap.String("signal", signalName(sig)), zap.Bool("now", now))
+	s.Log.Info("stopping every program", zap.String("signal", config.SignalName(sig)), zap.Bool("now", now))
 	s.stopping = true
 	for _, p := range s.programs {
 		s.step(p, e)
@@ -433,13 +434,13 @@ func (s *Supervisor) changed(names []string) {
 			s.Log.Info("a configuration file has changed: reading it and replacing the workers of the programs that changed")
 			s.reload(request{reason: "configuration changed", askedBy: byWatch, itself: true})
 		} else if p := s.programs[name]; p != nil {
-			s.step(p, Reload{Reason: "watched file changed", AskedBy: byWatch, By: Changed})
+			s.step(p, program.Reload{Reason: "watched file changed", AskedBy: byWatch, By: program.Changed})
 		}
 	}
 }
 
 // step gives a program an event and performs what it decides.
-func (s *Supervisor) step(p *program, e Event) {
+func (s *Supervisor) step(p *runner, e program.Event) {
 	now := time.Now()
 	if p.alarm != nil && now.Sub(p.alarm.at) > late {
 		p.core.Excuse(now) // it should have rung: first comes what is in the queue
@@ -451,7 +452,7 @@ func (s *Supervisor) step(p *program, e Event) {
 	for _, a := range actions {
 		s.perform(p, a)
 	}
-	if _, idle := e.(Spawned); idle {
+	if _, idle := e.(program.Spawned); idle {
 		now = s.stepped[p] // no rule was applied: what became due since then still is
 	}
 	s.stepped[p] = now
@@ -466,7 +467,7 @@ func (s *Supervisor) attend() {
 		s.watchHealth(p)
 		s.watchMemory(p)
 		s.tend(p)
-		if p.removed && p.core.State() == Down && p.core.live() == 0 {
+		if p.removed && p.core.State() == program.Down && p.core.Live() == 0 {
 			delete(s.programs, p.core.Name)
 			p.stopTending()
 			s.endLog(p)
@@ -479,7 +480,7 @@ func (s *Supervisor) attend() {
 	clear(s.stepped)
 }
 
-func isSignal(a Action) bool { _, ok := a.(Signal); return ok }
+func isSignal(a program.Action) bool { _, ok := a.(program.Signal); return ok }
 
 // alarm is the one timer of a program.
 type alarm struct {
@@ -489,7 +490,7 @@ type alarm struct {
 
 // arm keeps the alarm of a program at its next deadline after the step that took place at the given time. The deadline may have
 // passed since then; the alarm rings at once then.
-func (s *Supervisor) arm(p *program, stepped time.Time) {
+func (s *Supervisor) arm(p *runner, stepped time.Time) {
 	next := p.core.Next(stepped)
 	if p.alarm != nil {
 		if next.Equal(p.alarm.at) {
@@ -506,8 +507,8 @@ func (s *Supervisor) arm(p *program, stepped time.Time) {
 }
 
 // ring answers an alarm. It is forgotten, so that it is set again if its time has not come by this clock.
-func (s *Supervisor) ring(p *program, a *alarm) {
-	s.step(p, Tick{})
+func (s *Supervisor) ring(p *runner, a *alarm) {
+	s.step(p, program.Tick{})
 	if p.alarm == a {
 		p.alarm = nil
 	}
@@ -518,22 +519,22 @@ func (s *Supervisor) workerDid(n workerNote) {
 	s.keeper.changed() // with what happens to a worker its descriptors come and go
 	switch e := n.event.(type) {
 	case worker.Spawned:
-		s.step(p, Spawned{Worker: n.worker, PID: e.PID})
+		s.step(p, program.Spawned{Worker: n.worker, PID: e.PID})
 		s.resend(p, n.worker)
 	case worker.ReadySaid:
-		s.step(p, ReadySaid{Worker: n.worker})
+		s.step(p, program.ReadySaid{Worker: n.worker})
 		s.unsaved = append(s.unsaved, p.workers[n.worker])
 	case worker.NeverReady:
-		s.step(p, NeverReady{Worker: n.worker, Reason: e.Err.Error()})
+		s.step(p, program.NeverReady{Worker: n.worker, Reason: e.Err.Error()})
 	case worker.Leaving:
-		s.step(p, Replace{Worker: n.worker, Reason: "it said that it is stopping"})
+		s.step(p, program.Replace{Worker: n.worker, Reason: "it said that it is stopping"})
 	case worker.Extend:
-		s.step(p, Extend{Worker: n.worker, By: e.Duration})
+		s.step(p, program.Extend{Worker: n.worker, By: e.Duration})
 	case worker.Exited:
 		delete(p.workers, n.worker)
 		delete(p.told, n.worker)
 		delete(p.texts, n.worker)
-		s.step(p, Exited{Worker: n.worker, Exit: Exit{Clean: e.Known && e.Status == 0 && e.Err == nil, Step: e.Step, Reason: e.String(), Wait: int(e.Status), Tail: e.Tail}})
+		s.step(p, program.Exited{Worker: n.worker, Exit: program.Exit{Clean: e.Known && e.Status == 0 && e.Err == nil, Step: e.Step, Reason: e.String(), Wait: int(e.Status), Tail: e.Tail}})
 	case worker.Status:
 		p.texts[n.worker] = e.Text
 	case worker.Watchdog:

@@ -20,6 +20,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
 
@@ -195,6 +196,16 @@ func configOf(programs ...*config.Program) *config.Config {
 	return c
 }
 
+// testConfig is a program as the configuration's defaults would make it.
+func testConfig(workers int, strategy config.Strategy) *config.Program {
+	c := &config.Program{Name: "web", Workers: workers}
+	c.Ready.Timeout = time.Minute
+	c.Reload = config.Reload{Strategy: strategy, MaxSurge: 1}
+	c.Stop = config.Stop{Steps: []config.StopStep{{Signal: syscall.SIGTERM, Wait: 30 * time.Second}}, MaxDraining: 4}
+	c.Restart = config.Restart{When: config.Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, StableAfter: 10 * time.Second}
+	return c
+}
+
 // testProgram is a program with one listener on a port that the kernel gives.
 func testProgram(t *testing.T, name string) *config.Program {
 	c := testConfig(1, config.All)
@@ -355,7 +366,7 @@ func TestPreflightThatFailsStartsNothing(t *testing.T) {
 		s.conf = configOf(&checked)
 		s.hup()
 		s.count(1)
-		failed := s.logs.FilterMessage(string(TrialFailed)).All()
+		failed := s.logs.FilterMessage(string(program.TrialFailed)).All()
 		if len(failed) != 1 || failed[0].ContextMap()["step"] != "preflight" {
 			t.Errorf("logged %v", failed)
 		}
@@ -373,7 +384,7 @@ func TestPreflightThatHangsIsEndedByItsTimeout(t *testing.T) {
 		s.hup()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if s.logged(string(TrialFailed)) != 1 {
+		if s.logged(string(program.TrialFailed)) != 1 {
 			t.Error("the trial has not failed")
 		}
 	}, web)

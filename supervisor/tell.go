@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"example.org/supervisord/supervisor/program"
 )
 
 // Systemd is how the service manager is told what goes on (sd_notify(3)). None of its methods waits.
@@ -101,7 +103,7 @@ func (t *teller) alive() {
 // started reports whether every program serves, or is being retried.
 func (s *Supervisor) started() bool {
 	for _, p := range s.programs {
-		if p.core.State() == StartingUp && p.core.Serving == nil && p.core.Failures == 0 {
+		if p.core.State() == program.StartingUp && p.core.Serving == nil && p.core.Failures == 0 {
 			return false
 		}
 	}
@@ -135,50 +137,10 @@ func (s *Supervisor) status() string {
 }
 
 // summary is that of the core, and who serves in its place.
-func (s *Supervisor) summary(p *program) string {
-	text := p.core.summary()
+func (s *Supervisor) summary(p *runner) string {
+	text := p.core.Summary()
 	if n := len(s.orphansOf(p.core.Name)); n > 0 {
-		text += fmt.Sprintf(", meanwhile %s of a supervisord that died", count(n, "worker"))
+		text += fmt.Sprintf(", orphaned workers serve meanwhile (%d)", n)
 	}
 	return text
-}
-
-// summary says in a few words what a program is about: "web up, generation 3 (4 workers), 1 draining".
-func (p *Program) summary() string {
-	text := fmt.Sprintf("%s %s", p.Name, p.State())
-	if g := p.Serving; g != nil {
-		text += fmt.Sprintf(", generation %d (%s)", g.Number, count(len(g.Workers), "worker"))
-	}
-	if g := p.Trial; g != nil {
-		ready := 0
-		for _, w := range g.Workers {
-			if w.State != Starting {
-				ready++
-			}
-		}
-		text += fmt.Sprintf(", generation %d on trial (%d/%d ready)", g.Number, ready, len(g.Slots))
-		if g.Held && g.waitsForPerson() {
-			text += ", a canary: promote or abort it"
-		}
-	}
-	if n := len(p.Draining); n > 0 {
-		text += fmt.Sprintf(", %d draining", n)
-	}
-	if p.State() == Waiting && p.Failures > 0 {
-		text += fmt.Sprintf(", %s", count(p.Failures, "failed start"))
-	}
-	if p.Again != nil {
-		text += ", a reload waits"
-		if p.Trial == nil && p.full() {
-			text += " until a generation has gone (max_draining)"
-		}
-	}
-	return text
-}
-
-func count(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
 }

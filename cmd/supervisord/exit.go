@@ -6,7 +6,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/control"
-	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 // Exit codes: one for each kind of end, so that a script can tell them apart. Those from 64 up are of sysexits.h.
@@ -51,11 +51,11 @@ func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
 // outcomeCodes are the exit codes of what was waited for.
-var outcomeCodes = map[supervisor.Outcome]int{
-	supervisor.Serves: 0, supervisor.Held: 0, control.Down: 0, control.Killed: exitKilled,
-	supervisor.Superseded: exitSuperseded, supervisor.Aborted: exitSuperseded, supervisor.Stopped: exitSuperseded,
-	control.TimedOut: exitTimeout, control.Unknown: exitUnknown, supervisor.NotReady: exitNotReady,
-	supervisor.Preflight: exitPreflight, supervisor.WorkerDown: exitWorker,
+var outcomeCodes = map[program.Outcome]int{
+	program.Serves: 0, program.Held: 0, control.Down: 0, control.Killed: exitKilled,
+	program.Superseded: exitSuperseded, program.Aborted: exitSuperseded, program.Stopped: exitSuperseded,
+	control.TimedOut: exitTimeout, control.Unknown: exitUnknown, program.NotReady: exitNotReady,
+	program.Preflight: exitPreflight, program.WorkerDown: exitWorker,
 }
 
 // exitCode is the code for an error, whoever made it.

@@ -12,6 +12,7 @@ import (
 
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 // How often the lines on a terminal are drawn: when something has happened, and each second for the times in them.
@@ -169,13 +170,13 @@ func progress(p control.Program, now time.Time) string {
 	draining := 0
 	for _, g := range p.Generations {
 		switch g.Role {
-		case supervisor.RoleTrial:
+		case program.RoleTrial:
 			trial = trialProgress(g, now)
-		case supervisor.RoleServing:
+		case program.RoleServing:
 			if trial == "" {
 				trial = fmt.Sprintf("generation %d serves", g.Number)
 			}
-		case supervisor.RoleDraining:
+		case program.RoleDraining:
 			draining += len(g.Workers)
 		}
 	}
@@ -198,10 +199,10 @@ func trialProgress(g control.Generation, now time.Time) string {
 		if w.PID > 0 {
 			spawned++
 		}
-		if w.State != supervisor.Starting {
+		if w.State != program.Starting {
 			ready++
 		}
-		if w.State == supervisor.Soaking && w.Deadline != nil {
+		if w.State == program.Soaking && w.Deadline != nil {
 			soak = max(soak, w.Deadline.Sub(now))
 		}
 	}

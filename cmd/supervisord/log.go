@@ -10,7 +10,7 @@ import (
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/starter"
 	"example.org/supervisord/internal/systemd"
-	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 // newLogger writes to stderr: for people on a terminal, JSON lines otherwise; and to the journal with its fields where stderr
@@ -57,12 +57,12 @@ func starterCore(e zapcore.EncoderConfig, out zapcore.WriteSyncer, level zapcore
 }
 
 // reporter writes the lines of start_server where log_format says so; nil: reports go to the log.
-func (d *master) reporter() func(*config.Program, supervisor.Report) {
+func (d *master) reporter() func(*config.Program, program.Report) {
 	if d.settings.LogFormat != "start_server" {
 		return nil
 	}
 	d.lines = starter.NewLines(d.stderr)
-	return func(c *config.Program, r supervisor.Report) {
+	return func(c *config.Program, r program.Report) {
 		d.lines.See(c, r)
 		d.starter.see(r)
 	}

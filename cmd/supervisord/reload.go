@@ -13,6 +13,7 @@ import (
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 // defaultTimeout is how long a command waits by default.
@@ -241,7 +242,7 @@ func already(tickets []supervisor.Ticket) *control.Verdict {
 	p := control.ProgramVerdict{Program: t.Program, Generation: t.Generation, Since: t.Since, Already: t.Stopped}
 	switch {
 	case t.Since != nil:
-		p.Outcome = supervisor.Serves
+		p.Outcome = program.Serves
 	case t.Stopped:
 		p.Outcome, p.Drained = control.Down, true
 	default:

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 // sentence is an update in one line.
@@ -38,11 +39,11 @@ func sentence(u supervisor.Update) string {
 }
 
 // milestone reports whether an update is worth a line for somebody who waits and does not want to know everything.
-func milestone(k supervisor.ReportKind) bool {
+func milestone(k program.ReportKind) bool {
 	switch k {
-	case supervisor.TrialBegan, supervisor.ReloadQueued, supervisor.ReloadHeld, supervisor.ReloadFull,
-		supervisor.CanaryHeld, supervisor.CanaryWatched, supervisor.GenerationServes,
-		supervisor.GenerationGone, supervisor.WorkerKilled, supervisor.WorkerLate, supervisor.StartRetry:
+	case program.TrialBegan, program.ReloadQueued, program.ReloadHeld, program.ReloadFull,
+		program.CanaryHeld, program.CanaryWatched, program.GenerationServes,
+		program.GenerationGone, program.WorkerKilled, program.WorkerLate, program.StartRetry:
 		return true
 	}
 	return false

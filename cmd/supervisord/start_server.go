@@ -14,6 +14,7 @@ import (
 	"example.org/supervisord/internal/getopt"
 	"example.org/supervisord/internal/starter"
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 // startServerName is the name of the command, and the program name under which supervisord is that command.
@@ -264,14 +265,14 @@ func (s *startServer) restored(d *master) error {
 }
 
 // see tells the process in the foreground how the first worker started.
-func (s *startServer) see(r supervisor.Report) {
+func (s *startServer) see(r program.Report) {
 	if s == nil || s.parent == nil {
 		return
 	}
 	switch r.Kind {
-	case supervisor.WorkerReady:
+	case program.WorkerReady:
 		fmt.Fprintln(s.parent, saidReady) //nolint:errcheck // the process may have exited
-	case supervisor.TrialFailed:
+	case program.TrialFailed:
 		fmt.Fprintln(s.parent, r.Reason) //nolint:errcheck // likewise
 	default:
 		return

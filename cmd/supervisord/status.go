@@ -16,6 +16,7 @@ import (
 
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 func statusCommand(path *string) *cobra.Command {
@@ -211,7 +212,7 @@ func connectionsError(p control.Program) string {
 }
 
 // lastReload is the last one that was decided, or nil.
-func lastReload(p control.Program) *supervisor.ReloadRecord {
+func lastReload(p control.Program) *program.ReloadRecord {
 	for i := range slices.Backward(p.Reloads) {
 		if r := &p.Reloads[i]; !r.Outcome.Open() {
 			return r
@@ -221,23 +222,23 @@ func lastReload(p control.Program) *supervisor.ReloadRecord {
 }
 
 // sentenceOf says how a reload went.
-func sentenceOf(r *supervisor.ReloadRecord) string {
+func sentenceOf(r *program.ReloadRecord) string {
 	text := fmt.Sprintf("generation %d ", r.Generation)
 	switch {
-	case r.Outcome == supervisor.Serves:
+	case r.Outcome == program.Serves:
 		return text + "serves" + took(r.Took)
-	case r.Failure != nil && r.Outcome == supervisor.Aborted:
+	case r.Failure != nil && r.Outcome == program.Aborted:
 		return text + "was aborted: " + r.Failure.Reason
 	case r.Failure != nil:
 		return text + "failed at step " + r.Failure.Step + ": " + r.Failure.Reason
-	case r.Outcome == supervisor.Stopped:
+	case r.Outcome == program.Stopped:
 		return text + "was given up: the program was stopped"
 	}
 	return text + "was given up: " + string(r.Outcome)
 }
 
 // abortedBy says who gave a reload up.
-func abortedBy(r *supervisor.ReloadRecord) string {
+func abortedBy(r *program.ReloadRecord) string {
 	if r.Failure == nil {
 		return ""
 	}

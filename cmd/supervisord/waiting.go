@@ -10,6 +10,7 @@ import (
 
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 // waiting waits for what was asked for, over the death or upgrade of the supervisord that was asked.
@@ -145,12 +146,12 @@ func report(out io.Writer, v *control.Verdict) error {
 func describe(p control.ProgramVerdict) string {
 	it := fmt.Sprintf("%s: generation %d", p.Program, p.Generation)
 	switch p.Outcome {
-	case supervisor.Serves:
+	case program.Serves:
 		if p.Since != nil {
 			return fmt.Sprintf("%s: already running: generation %d has served since %s", p.Program, p.Generation, p.Since.Local().Format(time.DateTime))
 		}
 		return it + " serves" + took(p.Took) + drain(p)
-	case supervisor.Held:
+	case program.Held:
 		return fmt.Sprintf("%s: the canary is well and held; `supervisord promote %s` or `abort %s`", it, p.Program, p.Program)
 	case control.Down:
 		if p.Already {
@@ -161,7 +162,7 @@ func describe(p control.ProgramVerdict) string {
 		return fmt.Sprintf("%s: %d of the old workers had to be killed%s", it, p.Killed, note(p.Reason))
 	case control.TimedOut:
 		return it + ": " + p.Reason
-	case supervisor.Superseded, supervisor.Stopped, supervisor.Aborted, control.Unknown:
+	case program.Superseded, program.Stopped, program.Aborted, control.Unknown:
 		return fmt.Sprintf("%s: %s%s", it, p.Outcome, note(p.Reason)) + stillServes(p)
 	}
 	return it + " failed" + at(p) + note(p.Reason) + stillServes(p) + tail(p.Tail)

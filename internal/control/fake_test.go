@@ -20,6 +20,7 @@ import (
 
 	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 // fake is a loop that answers at once.
@@ -37,7 +38,7 @@ type fake struct {
 func newFake() *fake {
 	return &fake{
 		followers: map[<-chan *supervisor.Update]chan *supervisor.Update{}, buffer: 16, followed: make(chan struct{}, 100),
-		status:  supervisor.Status{PID: 1, Programs: []supervisor.ProgramStatus{{Name: "web", State: supervisor.Up}}},
+		status:  supervisor.Status{PID: 1, Programs: []supervisor.ProgramStatus{{Name: "web", State: program.Up}}},
 		tickets: []supervisor.Ticket{{Program: "web", Generation: 2}},
 	}
 }
@@ -75,7 +76,7 @@ func (f *fake) Do(_ context.Context, r supervisor.Request) (any, error) {
 }
 
 // publish does what the loop does: it waits for nobody.
-func (f *fake) publish(reports ...supervisor.Report) {
+func (f *fake) publish(reports ...program.Report) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, r := range reports {

@@ -11,7 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 // apiTypes is what is sent and answered. What they are made of follows from them.
@@ -182,8 +182,8 @@ func TestTheDescriptionHasEveryOutcomeAndCode(t *testing.T) {
 	for _, o := range outcomes {
 		words = append(words, string(o))
 	}
-	recorded := []string{string(supervisor.Pending), string(supervisor.Held)}
-	for _, o := range supervisor.ReloadOutcomes() {
+	recorded := []string{string(program.Pending), string(program.Held)}
+	for _, o := range program.ReloadOutcomes() {
 		recorded = append(recorded, string(o))
 	}
 	var codes []string

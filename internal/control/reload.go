@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 // ReloadBody is the body of POST /v1/reload.
@@ -198,7 +199,7 @@ func parseTicket(text string) (*ProgramVerdict, error) {
 	if err != nil || n < 0 {
 		return nil, fmt.Errorf("%q is not a ticket", text)
 	}
-	g := &ProgramVerdict{Program: words[0], Generation: n, Outcome: supervisor.Pending}
+	g := &ProgramVerdict{Program: words[0], Generation: n, Outcome: program.Pending}
 	if len(words) == 3 {
 		g.instance = words[2]
 	}
@@ -227,7 +228,7 @@ func (s *Server) again(ctx context.Context, c *wait) <-chan *supervisor.Update {
 	case errors.Is(err, errTime):
 		c.close(TimedOut, c.until.overTime())
 	case err != nil:
-		c.close(supervisor.Stopped, err.Error())
+		c.close(program.Stopped, err.Error())
 	}
 	return updates
 }
@@ -256,7 +257,7 @@ func (s *Server) watch(ctx context.Context, out *lines, c *wait, updates <-chan 
 	defer func() { s.unfollow(updates) }()
 	for told := map[*ProgramVerdict]bool{}; ; {
 		for _, g := range c.goals {
-			if g.Outcome != supervisor.Pending && !told[g] {
+			if g.Outcome != program.Pending && !told[g] {
 				told[g] = true
 				out.write(Line{Program: g}) //nolint:errcheck // looked at below
 			}

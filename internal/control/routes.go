@@ -20,6 +20,7 @@ import (
 
 	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 // route is one thing that can be asked for.
@@ -190,16 +191,16 @@ type LevelBody struct {
 }
 
 func (s *Server) start(w http.ResponseWriter, r *http.Request) error {
-	return s.happen(w, r, supervisor.Start{})
+	return s.happen(w, r, program.Start{})
 }
 
 func (s *Server) stop(w http.ResponseWriter, r *http.Request) error {
-	return s.happen(w, r, supervisor.Stop{})
+	return s.happen(w, r, program.Stop{})
 }
 
 // restart is a stop and a start at once: who asks may go away, and the program is not left stopped.
 func (s *Server) restart(w http.ResponseWriter, r *http.Request) error {
-	return s.happen(w, r, supervisor.Stop{}, supervisor.Start{})
+	return s.happen(w, r, program.Stop{}, program.Start{})
 }
 
 func (s *Server) scale(w http.ResponseWriter, r *http.Request) error {
@@ -207,7 +208,7 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request) error {
 	if err := body(r, &b); err != nil {
 		return err
 	}
-	return s.happen(w, r, supervisor.Scale{Workers: b.Workers})
+	return s.happen(w, r, program.Scale{Workers: b.Workers})
 }
 
 // maxReason bounds a text that goes into the log.
@@ -221,15 +222,15 @@ func (s *Server) abort(w http.ResponseWriter, r *http.Request) error {
 	if len(b.Reason) > maxReason {
 		return problem(BadRequest, "the reason is too long", fmt.Sprintf("at most %d bytes", maxReason))
 	}
-	return s.happen(w, r, supervisor.Abort{Reason: printable(b.Reason, maxReason)})
+	return s.happen(w, r, program.Abort{Reason: printable(b.Reason, maxReason)})
 }
 
 func (s *Server) promote(w http.ResponseWriter, r *http.Request) error {
-	return s.happen(w, r, supervisor.Promote{})
+	return s.happen(w, r, program.Promote{})
 }
 
 // happen gives a program events, and says which generation shows how it went.
-func (s *Server) happen(w http.ResponseWriter, r *http.Request, events ...supervisor.Event) error {
+func (s *Server) happen(w http.ResponseWriter, r *http.Request, events ...program.Event) error {
 	var last any
 	ctx, by := context.WithoutCancel(r.Context()), whoAsks(r.Context()) // all of them or none
 	for _, e := range events {

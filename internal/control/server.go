@@ -17,6 +17,7 @@ import (
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 // The limits on what a client may send, and on how long it may take.
@@ -59,7 +60,7 @@ type Options struct {
 	Log       *zap.Logger
 	Version   string
 	Gauge     *Gauge
-	Receipts  func(program string, records []supervisor.ReloadRecord) []receipt.Receipt // the newest first
+	Receipts  func(program string, records []program.ReloadRecord) []receipt.Receipt // the newest first
 }
 
 // Server answers on the control socket.

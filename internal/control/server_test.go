@@ -21,6 +21,7 @@ import (
 
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 const nobody = 65534
@@ -272,13 +273,13 @@ func TestWhatIsAskedForReachesTheLoopWithWhoAsks(t *testing.T) {
 		method, path, body string
 		want               supervisor.Request
 	}{
-		{"POST", "/v1/programs/web/start", "", supervisor.ProgramRequest{Program: "web", Event: supervisor.Start{}, AskedBy: me}},
-		{"POST", "/v1/programs/web/stop", "", supervisor.ProgramRequest{Program: "web", Event: supervisor.Stop{}, AskedBy: me}},
-		{"POST", "/v1/programs/web/restart", "", supervisor.ProgramRequest{Program: "web", Event: supervisor.Start{}, AskedBy: me}},
-		{"POST", "/v1/programs/web/scale", `{"workers":3}`, supervisor.ProgramRequest{Program: "web", Event: supervisor.Scale{Workers: 3}, AskedBy: me}},
-		{"POST", "/v1/programs/web/promote", "", supervisor.ProgramRequest{Program: "web", Event: supervisor.Promote{}, AskedBy: me}},
-		{"POST", "/v1/programs/web/abort", "", supervisor.ProgramRequest{Program: "web", Event: supervisor.Abort{Reason: "asked to"}, AskedBy: me}},
-		{"POST", "/v1/programs/web/abort", `{"reason":"x"}`, supervisor.ProgramRequest{Program: "web", Event: supervisor.Abort{Reason: "x"}, AskedBy: me}},
+		{"POST", "/v1/programs/web/start", "", supervisor.ProgramRequest{Program: "web", Event: program.Start{}, AskedBy: me}},
+		{"POST", "/v1/programs/web/stop", "", supervisor.ProgramRequest{Program: "web", Event: program.Stop{}, AskedBy: me}},
+		{"POST", "/v1/programs/web/restart", "", supervisor.ProgramRequest{Program: "web", Event: program.Start{}, AskedBy: me}},
+		{"POST", "/v1/programs/web/scale", `{"workers":3}`, supervisor.ProgramRequest{Program: "web", Event: program.Scale{Workers: 3}, AskedBy: me}},
+		{"POST", "/v1/programs/web/promote", "", supervisor.ProgramRequest{Program: "web", Event: program.Promote{}, AskedBy: me}},
+		{"POST", "/v1/programs/web/abort", "", supervisor.ProgramRequest{Program: "web", Event: program.Abort{Reason: "asked to"}, AskedBy: me}},
+		{"POST", "/v1/programs/web/abort", `{"reason":"x"}`, supervisor.ProgramRequest{Program: "web", Event: program.Abort{Reason: "x"}, AskedBy: me}},
 		{"POST", "/v1/programs/web/signal", `{"signal":"sigusr1"}`, supervisor.SignalRequest{Program: "web", Signal: syscall.SIGUSR1, AskedBy: me}},
 		{"POST", "/v1/programs/web/signal", `{"signal":"34","generation":2}`, supervisor.SignalRequest{Program: "web", Generation: 2, Signal: 34, AskedBy: me}},
 		{"POST", "/v1/programs/web/kill", `{"generation":2}`, supervisor.SignalRequest{Program: "web", Generation: 2, Signal: syscall.SIGKILL, AskedBy: me}},
@@ -365,9 +366,9 @@ func TestAReloadThatIsWaitedForIsFollowedFromBeforeItBegins(t *testing.T) {
 	c := dial(t, s)
 	fmt.Fprint(c, "POST /v1/reload HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 28\r\n\r\n"+`{"wait":true,"drained":true}`)
 	<-f.followed
-	f.publish(supervisor.Report{Kind: supervisor.GenerationServes, Generation: 2, Reload: &supervisor.ReloadRecord{Generation: 2, Replaced: 1, Outcome: supervisor.Serves}},
-		supervisor.Report{Kind: supervisor.GenerationGone, Generation: 1,
-			Reload: &supervisor.ReloadRecord{Generation: 2, Replaced: 1, Outcome: supervisor.Serves, Ended: time.Now(), Killed: 2}})
+	f.publish(program.Report{Kind: program.GenerationServes, Generation: 2, Reload: &program.ReloadRecord{Generation: 2, Replaced: 1, Outcome: program.Serves}},
+		program.Report{Kind: program.GenerationGone, Generation: 1,
+			Reload: &program.ReloadRecord{Generation: 2, Replaced: 1, Outcome: program.Serves, Ended: time.Now(), Killed: 2}})
 	_, text := answer(t, c)
 	v := verdictIn(t, text)
 	if v.Outcome != Killed || v.Programs[0].Killed != 2 || v.Programs[0].Replaced != 1 || !v.Programs[0].Drained {
@@ -390,7 +391,7 @@ func verdictIn(t *testing.T, text string) *Verdict {
 
 func TestAWaitHasATimeLimit(t *testing.T) {
 	f := newFake()
-	f.status.Programs[0].Reloads = []supervisor.ReloadRecord{{Generation: 2, Outcome: supervisor.Pending}}
+	f.status.Programs[0].Reloads = []program.ReloadRecord{{Generation: 2, Outcome: program.Pending}}
 	s := serve(t, f)
 	_, text := talk(t, dial(t, s), "GET", "/v1/wait?ticket=web:2&timeout=50ms", "")
 	if v := verdictIn(t, text); v.Outcome != TimedOut {
@@ -401,19 +402,19 @@ func TestAWaitHasATimeLimit(t *testing.T) {
 func TestAWaitThatIsTooSlowForTheUpdatesGoesOnFromTheStatus(t *testing.T) {
 	f := newFake()
 	f.buffer = 0 // the first update is one too many
-	f.status.Programs[0].Reloads = []supervisor.ReloadRecord{{Generation: 2, Outcome: supervisor.Pending}}
+	f.status.Programs[0].Reloads = []program.ReloadRecord{{Generation: 2, Outcome: program.Pending}}
 	s := serve(t, f)
 	c := dial(t, s)
 	fmt.Fprint(c, "GET /v1/wait?ticket=web:2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 	<-f.followed
 	f.mu.Lock()
-	f.status.Programs = []supervisor.ProgramStatus{{Name: "web", Reloads: []supervisor.ReloadRecord{{Generation: 2, Outcome: supervisor.Serves}}}}
+	f.status.Programs = []supervisor.ProgramStatus{{Name: "web", Reloads: []program.ReloadRecord{{Generation: 2, Outcome: program.Serves}}}}
 	for key, ch := range f.followers {
 		close(ch)
 		delete(f.followers, key)
 	}
 	f.mu.Unlock()
-	if _, text := answer(t, c); verdictIn(t, text).Outcome != supervisor.Serves {
+	if _, text := answer(t, c); verdictIn(t, text).Outcome != program.Serves {
 		t.Errorf("it says %s", text)
 	}
 }
@@ -447,7 +448,7 @@ func TestAClientThatDoesNotReadIsGivenUpAndHoldsUpNobody(t *testing.T) {
 	s := serve(t, f)
 	fmt.Fprint(dial(t, s), "GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-f.followed
-	long := supervisor.Report{Kind: supervisor.WorkerDied, Reason: strings.Repeat("x", 10000)}
+	long := program.Report{Kind: program.WorkerDied, Reason: strings.Repeat("x", 10000)}
 	eventually(t, "it is given up", func() bool {
 		began := time.Now()
 		f.publish(long)
@@ -468,10 +469,10 @@ func TestEventsOfOneProgramAreThoseOnly(t *testing.T) {
 	c := dial(t, s)
 	fmt.Fprint(c, "GET /v1/events?program=other HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-f.followed
-	f.publish(supervisor.Report{Kind: supervisor.WorkerDied})
+	f.publish(program.Report{Kind: program.WorkerDied})
 	f.mu.Lock()
 	for _, ch := range f.followers {
-		ch <- &supervisor.Update{Program: "other", Report: supervisor.Report{Kind: supervisor.WorkerReady}}
+		ch <- &supervisor.Update{Program: "other", Report: program.Report{Kind: program.WorkerReady}}
 	}
 	f.mu.Unlock()
 	r := bufio.NewReader(c)
@@ -480,7 +481,7 @@ func TestEventsOfOneProgramAreThoseOnly(t *testing.T) {
 		if err != nil || strings.Contains(line, `"web"`) {
 			t.Fatalf("%q %v", line, err)
 		}
-		if strings.Contains(line, string(supervisor.WorkerReady)) {
+		if strings.Contains(line, string(program.WorkerReady)) {
 			return
 		}
 	}

@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 // Outcome says how something that was asked for has ended: that of a reload, or one that comes from waiting.
-type Outcome = supervisor.Outcome
+type Outcome = program.Outcome
 
 // The outcomes that no reload has by itself.
 const (
@@ -21,8 +22,8 @@ const (
 
 // outcomes are all of them, from the best to the worst: of several programs the worst is that of the whole.
 var outcomes = []Outcome{
-	supervisor.Pending, supervisor.Serves, supervisor.Held, Down, Killed, supervisor.Superseded, supervisor.Aborted, supervisor.Stopped,
-	TimedOut, Unknown, supervisor.NotReady, supervisor.Preflight, supervisor.WorkerDown,
+	program.Pending, program.Serves, program.Held, Down, Killed, program.Superseded, program.Aborted, program.Stopped,
+	TimedOut, Unknown, program.NotReady, program.Preflight, program.WorkerDown,
 }
 
 // worse reports whether o is a worse end than p.
@@ -78,14 +79,14 @@ type wait struct {
 func newWait(tickets []supervisor.Ticket, u until) *wait {
 	w := &wait{until: u}
 	for _, t := range tickets {
-		w.goals = append(w.goals, &ProgramVerdict{Program: t.Program, Generation: t.Generation, instance: t.Instance, Outcome: supervisor.Pending})
+		w.goals = append(w.goals, &ProgramVerdict{Program: t.Program, Generation: t.Generation, instance: t.Instance, Outcome: program.Pending})
 	}
 	return w
 }
 
 // ended reports whether nothing is left to wait for.
 func (w *wait) ended() bool {
-	return !slices.ContainsFunc(w.goals, func(g *ProgramVerdict) bool { return g.Outcome == supervisor.Pending })
+	return !slices.ContainsFunc(w.goals, func(g *ProgramVerdict) bool { return g.Outcome == program.Pending })
 }
 
 // concerns reports whether an update is about one of the programs.
@@ -96,7 +97,7 @@ func (w *wait) concerns(u supervisor.Update) bool {
 // close ends what has no end yet.
 func (w *wait) close(o Outcome, reason string) {
 	for _, g := range w.goals {
-		if g.Outcome == supervisor.Pending {
+		if g.Outcome == program.Pending {
 			g.Outcome, g.Reason = o, reason
 		}
 	}
@@ -105,7 +106,7 @@ func (w *wait) close(o Outcome, reason string) {
 // late ends what has no end yet because the time is over, and says what it still waits for, if that is known.
 func (w *wait) late(st *supervisor.Status) {
 	for _, g := range w.goals {
-		if g.Outcome != supervisor.Pending {
+		if g.Outcome != program.Pending {
 			continue
 		}
 		g.Outcome, g.Reason = TimedOut, w.until.overTime()
@@ -126,7 +127,7 @@ func (g *ProgramVerdict) waits(p *supervisor.ProgramStatus) string {
 		switch {
 		case s.Number == g.Generation && s.Held:
 			return "; the canary is held"
-		case s.Number == g.Replaced && s.Role == supervisor.RoleDraining:
+		case s.Number == g.Replaced && s.Role == program.RoleDraining:
 			return fmt.Sprintf("; generation %d still drains", s.Number)
 		}
 	}
@@ -134,7 +135,7 @@ func (g *ProgramVerdict) waits(p *supervisor.ProgramStatus) string {
 }
 
 func (w *wait) verdict() *Verdict {
-	v := &Verdict{Outcome: supervisor.Serves, Programs: []ProgramVerdict{}}
+	v := &Verdict{Outcome: program.Serves, Programs: []ProgramVerdict{}}
 	if w.until == untilDown {
 		v.Outcome = Down
 	}
@@ -153,7 +154,7 @@ func (w *wait) see(u supervisor.Update) {
 		switch {
 		case g.Program != u.Program:
 		case w.until == untilDown:
-			g.readStop(u.Stop, u.Kind == supervisor.TrialBegan && u.Generation > g.Generation)
+			g.readStop(u.Stop, u.Kind == program.TrialBegan && u.Generation > g.Generation)
 		case u.Reload != nil && u.Reload.Generation == g.Generation:
 			g.read(u.Reload, w.until)
 		}
@@ -165,13 +166,13 @@ func (w *wait) look(st *supervisor.Status) {
 	for _, g := range w.goals {
 		i := slices.IndexFunc(st.Programs, func(p supervisor.ProgramStatus) bool { return p.Name == g.Program })
 		switch {
-		case g.Outcome != supervisor.Pending:
+		case g.Outcome != program.Pending:
 		case g.instance != "" && g.instance != st.Instance:
 			g.Outcome, g.Reason = Unknown, "the supervisord that knew of it is gone, and the one that runs now has begun anew"
 		case i < 0 && w.until == untilDown:
 			g.Outcome, g.Drained = Down, true
 		case i < 0:
-			g.Outcome, g.Reason = supervisor.Stopped, "the program is no longer configured"
+			g.Outcome, g.Reason = program.Stopped, "the program is no longer configured"
 		case w.until == untilDown:
 			g.lookStop(&st.Programs[i])
 		default:
@@ -181,24 +182,24 @@ func (w *wait) look(st *supervisor.Status) {
 }
 
 func (g *ProgramVerdict) lookStop(p *supervisor.ProgramStatus) {
-	if p.State == supervisor.Down && p.Stop == nil { // it has never run
+	if p.State == program.Down && p.Stop == nil { // it has never run
 		g.Outcome, g.Drained = Down, true
 		return
 	}
-	g.readStop(p.Stop, p.Newest > g.Generation || p.State != supervisor.ShuttingOff)
+	g.readStop(p.Stop, p.Newest > g.Generation || p.State != program.ShuttingOff)
 }
 
 // readStop reads the record of a stop. Without one, or with that of another stop, the program may have been started again.
-func (g *ProgramVerdict) readStop(s *supervisor.StopRecord, startedAgain bool) {
+func (g *ProgramVerdict) readStop(s *program.StopRecord, startedAgain bool) {
 	switch {
-	case g.Outcome != supervisor.Pending:
+	case g.Outcome != program.Pending:
 	case s != nil && s.Generation == g.Generation && !s.Ended.IsZero():
 		g.Outcome, g.Drained, g.Killed, g.Took = Down, true, s.Killed, s.Ended.Sub(s.Began)
 		if s.Killed > 0 {
 			g.Outcome = Killed
 		}
 	case startedAgain:
-		g.Outcome, g.Reason = supervisor.Superseded, "it was started again"
+		g.Outcome, g.Reason = program.Superseded, "it was started again"
 	}
 }
 
@@ -207,11 +208,11 @@ func (g *ProgramVerdict) look(p *supervisor.ProgramStatus, u until) {
 	case r != nil:
 		g.read(r, u)
 	case g.Generation > p.Newest:
-		g.Outcome, g.Reason = supervisor.Stopped, "the program was removed from the configuration"
+		g.Outcome, g.Reason = program.Stopped, "the program was removed from the configuration"
 	default:
 		g.Outcome, g.Reason = Unknown, "too many reloads ago: its record is gone, the log says how it went"
 		for _, s := range p.Generations {
-			if s.Role == supervisor.RoleServing {
+			if s.Role == program.RoleServing {
 				g.Serving = s.Number
 			}
 		}
@@ -219,12 +220,12 @@ func (g *ProgramVerdict) look(p *supervisor.ProgramStatus, u until) {
 }
 
 // read reads the record of the reload that is waited for. What has come to its end stays, but the drain of what serves goes on.
-func (g *ProgramVerdict) read(r *supervisor.ReloadRecord, u until) {
-	if g.Outcome != supervisor.Pending && g.Outcome != supervisor.Serves {
+func (g *ProgramVerdict) read(r *program.ReloadRecord, u until) {
+	if g.Outcome != program.Pending && g.Outcome != program.Serves {
 		return
 	}
 	g.Outcome, g.Took, g.Drained, g.Drain, g.Killed = r.Outcome, r.Took, !r.Ended.IsZero(), r.Drain, r.Killed
-	if r.Outcome == supervisor.Serves {
+	if r.Outcome == program.Serves {
 		g.Replaced = r.Replaced
 	} else {
 		g.Serving = r.Replaced
@@ -233,13 +234,13 @@ func (g *ProgramVerdict) read(r *supervisor.ReloadRecord, u until) {
 		g.Worker, g.Slot, g.PID, g.Step, g.Reason, g.Tail = f.Worker, f.Slot, f.PID, f.Step, f.Reason, f.Tail
 	}
 	switch {
-	case r.Outcome == supervisor.Held && u != untilHeld, r.Outcome == supervisor.Serves && u == untilDrained && !g.Drained:
-		g.Outcome = supervisor.Pending
-	case r.Outcome == supervisor.Serves && u == untilDrained && r.Killed > 0:
+	case r.Outcome == program.Held && u != untilHeld, r.Outcome == program.Serves && u == untilDrained && !g.Drained:
+		g.Outcome = program.Pending
+	case r.Outcome == program.Serves && u == untilDrained && r.Killed > 0:
 		g.Outcome = Killed
-	case r.Outcome == supervisor.Stopped:
+	case r.Outcome == program.Stopped:
 		g.Serving, g.Reason = 0, "the program was stopped"
-	case r.Outcome == supervisor.Superseded:
+	case r.Outcome == program.Superseded:
 		g.Reason = "something newer took its place"
 	}
 }

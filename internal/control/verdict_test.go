@@ -5,22 +5,23 @@ import (
 	"time"
 
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 var at = time.Unix(1_000_000, 0)
 
 // record is that of the reload to generation 7, which replaces generation 6.
-func record(o Outcome) supervisor.ReloadRecord {
-	r := supervisor.ReloadRecord{Generation: 7, Replaced: 6, Outcome: o, Took: time.Second}
-	if o.Failed() || o == supervisor.Aborted {
-		r.Failure = &supervisor.Failure{Step: "start", Reason: "because", Worker: 3, Tail: []string{"last words"}}
+func record(o Outcome) program.ReloadRecord {
+	r := program.ReloadRecord{Generation: 7, Replaced: 6, Outcome: o, Took: time.Second}
+	if o.Failed() || o == program.Aborted {
+		r.Failure = &program.Failure{Step: "start", Reason: "because", Worker: 3, Tail: []string{"last words"}}
 	}
 	return r
 }
 
 // drained is record of one that serves, whose old generation has gone.
-func drained(killed int) supervisor.ReloadRecord {
-	r := record(supervisor.Serves)
+func drained(killed int) program.ReloadRecord {
+	r := record(program.Serves)
 	r.Ended, r.Killed = at, killed
 	return r
 }
@@ -28,32 +29,32 @@ func drained(killed int) supervisor.ReloadRecord {
 func TestVerdictIsWhatTheRecordSays(t *testing.T) {
 	for name, c := range map[string]struct {
 		until  until
-		record supervisor.ReloadRecord
+		record program.ReloadRecord
 		want   Outcome
 	}{
-		"on trial":                     {untilServes, record(supervisor.Pending), supervisor.Pending},
-		"serves":                       {untilServes, record(supervisor.Serves), supervisor.Serves},
-		"serves, and drains":           {untilDrained, record(supervisor.Serves), supervisor.Pending},
-		"serves, and has drained":      {untilDrained, drained(0), supervisor.Serves},
+		"on trial":                     {untilServes, record(program.Pending), program.Pending},
+		"serves":                       {untilServes, record(program.Serves), program.Serves},
+		"serves, and drains":           {untilDrained, record(program.Serves), program.Pending},
+		"serves, and has drained":      {untilDrained, drained(0), program.Serves},
 		"serves by force":              {untilDrained, drained(2), Killed},
-		"by force, and nobody minds":   {untilServes, drained(2), supervisor.Serves},
-		"held":                         {untilHeld, record(supervisor.Held), supervisor.Held},
-		"held, and the end waited for": {untilServes, record(supervisor.Held), supervisor.Pending},
-		"promoted meanwhile":           {untilHeld, record(supervisor.Serves), supervisor.Serves},
-		"preflight":                    {untilServes, record(supervisor.Preflight), supervisor.Preflight},
-		"not ready":                    {untilServes, record(supervisor.NotReady), supervisor.NotReady},
-		"worker":                       {untilDrained, record(supervisor.WorkerDown), supervisor.WorkerDown},
-		"aborted":                      {untilHeld, record(supervisor.Aborted), supervisor.Aborted},
-		"superseded":                   {untilServes, record(supervisor.Superseded), supervisor.Superseded},
-		"stopped":                      {untilServes, record(supervisor.Stopped), supervisor.Stopped},
+		"by force, and nobody minds":   {untilServes, drained(2), program.Serves},
+		"held":                         {untilHeld, record(program.Held), program.Held},
+		"held, and the end waited for": {untilServes, record(program.Held), program.Pending},
+		"promoted meanwhile":           {untilHeld, record(program.Serves), program.Serves},
+		"preflight":                    {untilServes, record(program.Preflight), program.Preflight},
+		"not ready":                    {untilServes, record(program.NotReady), program.NotReady},
+		"worker":                       {untilDrained, record(program.WorkerDown), program.WorkerDown},
+		"aborted":                      {untilHeld, record(program.Aborted), program.Aborted},
+		"superseded":                   {untilServes, record(program.Superseded), program.Superseded},
+		"stopped":                      {untilServes, record(program.Stopped), program.Stopped},
 	} {
 		tickets := []supervisor.Ticket{{Program: "web", Generation: 7}}
 		saw, found := newWait(tickets, c.until), newWait(tickets, c.until)
-		for _, other := range []supervisor.Update{{Program: "other", Report: supervisor.Report{Reload: &c.record}}, {Program: "web"}} {
+		for _, other := range []supervisor.Update{{Program: "other", Report: program.Report{Reload: &c.record}}, {Program: "web"}} {
 			saw.see(other)
 		}
-		saw.see(supervisor.Update{Program: "web", Report: supervisor.Report{Reload: &c.record}})
-		found.look(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web", Reloads: []supervisor.ReloadRecord{c.record}}}})
+		saw.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &c.record}})
+		found.look(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web", Reloads: []program.ReloadRecord{c.record}}}})
 		for how, w := range map[string]*wait{"in an update": saw, "in a status": found} {
 			g := w.goals[0]
 			if g.Outcome != c.want || (g.Step != "") != (c.record.Failure != nil) || g.Serving != 0 && g.Serving != 6 {
@@ -65,8 +66,8 @@ func TestVerdictIsWhatTheRecordSays(t *testing.T) {
 
 func TestRecordOfAnotherReloadIsNoVerdict(t *testing.T) {
 	w := newWait([]supervisor.Ticket{{Program: "web", Generation: 8}}, untilServes)
-	r := record(supervisor.WorkerDown)
-	w.see(supervisor.Update{Program: "web", Report: supervisor.Report{Reload: &r}})
+	r := record(program.WorkerDown)
+	w.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &r}})
 	if w.ended() {
 		t.Errorf("the verdict is %+v", w.verdict())
 	}
@@ -74,14 +75,14 @@ func TestRecordOfAnotherReloadIsNoVerdict(t *testing.T) {
 
 func TestWhatHasEndedStaysAsItIsButTheDrainGoesOn(t *testing.T) {
 	w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}, {Program: "other", Generation: 7}}, untilServes)
-	for _, r := range []supervisor.ReloadRecord{record(supervisor.Serves), drained(0)} {
-		w.see(supervisor.Update{Program: "web", Report: supervisor.Report{Reload: &r}})
+	for _, r := range []program.ReloadRecord{record(program.Serves), drained(0)} {
+		w.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &r}})
 	}
-	held, pending := record(supervisor.Held), record(supervisor.Pending)
+	held, pending := record(program.Held), record(program.Pending)
 	w.until = untilHeld
-	w.see(supervisor.Update{Program: "other", Report: supervisor.Report{Reload: &held}})
-	w.see(supervisor.Update{Program: "other", Report: supervisor.Report{Reload: &pending}})
-	if w.goals[0].Outcome != supervisor.Serves || !w.goals[0].Drained || w.goals[1].Outcome != supervisor.Held {
+	w.see(supervisor.Update{Program: "other", Report: program.Report{Reload: &held}})
+	w.see(supervisor.Update{Program: "other", Report: program.Report{Reload: &pending}})
+	if w.goals[0].Outcome != program.Serves || !w.goals[0].Drained || w.goals[1].Outcome != program.Held {
 		t.Errorf("the verdicts are %+v and %+v", w.goals[0], w.goals[1])
 	}
 }
@@ -91,9 +92,9 @@ func TestReloadWithoutARecord(t *testing.T) {
 		found supervisor.ProgramStatus
 		want  Outcome
 	}{
-		"follows the trial":                        {supervisor.ProgramStatus{Newest: 6, Awaited: 7}, supervisor.Pending},
+		"follows the trial":                        {supervisor.ProgramStatus{Newest: 6, Awaited: 7}, program.Pending},
 		"of many reloads ago":                      {supervisor.ProgramStatus{Newest: 40, Awaited: 40}, Unknown},
-		"of a program that was removed and is new": {supervisor.ProgramStatus{Newest: 1, Awaited: 1}, supervisor.Stopped},
+		"of a program that was removed and is new": {supervisor.ProgramStatus{Newest: 1, Awaited: 1}, program.Stopped},
 	} {
 		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, untilServes)
 		c.found.Name = "web"
@@ -105,8 +106,8 @@ func TestReloadWithoutARecord(t *testing.T) {
 }
 
 func TestVerdictOfAStopIsWhatItsRecordSays(t *testing.T) {
-	stop := func(generation, killed int, ended bool) *supervisor.StopRecord {
-		s := &supervisor.StopRecord{Generation: generation, Killed: killed, Began: at}
+	stop := func(generation, killed int, ended bool) *program.StopRecord {
+		s := &program.StopRecord{Generation: generation, Killed: killed, Began: at}
 		if ended {
 			s.Ended = at.Add(time.Second)
 		}
@@ -116,13 +117,13 @@ func TestVerdictOfAStopIsWhatItsRecordSays(t *testing.T) {
 		found supervisor.ProgramStatus
 		want  Outcome
 	}{
-		"still goes":                      {supervisor.ProgramStatus{State: supervisor.ShuttingOff, Newest: 7, Stop: stop(7, 0, false)}, supervisor.Pending},
-		"down":                            {supervisor.ProgramStatus{State: supervisor.Down, Newest: 7, Stop: stop(7, 0, true)}, Down},
-		"down by force":                   {supervisor.ProgramStatus{State: supervisor.Down, Newest: 7, Stop: stop(7, 2, true)}, Killed},
-		"was down, and was started again": {supervisor.ProgramStatus{State: supervisor.Up, Newest: 8, Stop: stop(7, 0, true)}, Down},
-		"was started before it was down":  {supervisor.ProgramStatus{State: supervisor.Up, Newest: 8, Stop: stop(7, 0, false)}, supervisor.Superseded},
-		"another one since":               {supervisor.ProgramStatus{State: supervisor.Down, Newest: 9, Stop: stop(9, 0, true)}, supervisor.Superseded},
-		"never ran":                       {supervisor.ProgramStatus{State: supervisor.Down}, Down},
+		"still goes":                      {supervisor.ProgramStatus{State: program.ShuttingOff, Newest: 7, Stop: stop(7, 0, false)}, program.Pending},
+		"down":                            {supervisor.ProgramStatus{State: program.Down, Newest: 7, Stop: stop(7, 0, true)}, Down},
+		"down by force":                   {supervisor.ProgramStatus{State: program.Down, Newest: 7, Stop: stop(7, 2, true)}, Killed},
+		"was down, and was started again": {supervisor.ProgramStatus{State: program.Up, Newest: 8, Stop: stop(7, 0, true)}, Down},
+		"was started before it was down":  {supervisor.ProgramStatus{State: program.Up, Newest: 8, Stop: stop(7, 0, false)}, program.Superseded},
+		"another one since":               {supervisor.ProgramStatus{State: program.Down, Newest: 9, Stop: stop(9, 0, true)}, program.Superseded},
+		"never ran":                       {supervisor.ProgramStatus{State: program.Down}, Down},
 	} {
 		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, untilDown)
 		c.found.Name = "web"
@@ -132,14 +133,14 @@ func TestVerdictOfAStopIsWhatItsRecordSays(t *testing.T) {
 		}
 	}
 	w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, untilDown)
-	w.see(supervisor.Update{Program: "web", Report: supervisor.Report{Kind: supervisor.TrialBegan, Generation: 8}})
-	if got := w.goals[0].Outcome; got != supervisor.Superseded {
+	w.see(supervisor.Update{Program: "web", Report: program.Report{Kind: program.TrialBegan, Generation: 8}})
+	if got := w.goals[0].Outcome; got != program.Superseded {
 		t.Errorf("started again: %s", got)
 	}
 }
 
 func TestAProgramThatIsNoLongerThereHasStopped(t *testing.T) {
-	for u, want := range map[until]Outcome{untilServes: supervisor.Stopped, untilDown: Down} {
+	for u, want := range map[until]Outcome{untilServes: program.Stopped, untilDown: Down} {
 		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, u)
 		w.look(&supervisor.Status{})
 		if got := w.goals[0].Outcome; got != want {
@@ -151,8 +152,8 @@ func TestAProgramThatIsNoLongerThereHasStopped(t *testing.T) {
 func TestTheNumbersOfAnotherInstanceMeanNothing(t *testing.T) {
 	for _, u := range []until{untilServes, untilDown} {
 		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7, Instance: "a"}}, u)
-		w.look(&supervisor.Status{Instance: "b", Programs: []supervisor.ProgramStatus{{Name: "web", State: supervisor.Down,
-			Reloads: []supervisor.ReloadRecord{record(supervisor.Serves)}}}})
+		w.look(&supervisor.Status{Instance: "b", Programs: []supervisor.ProgramStatus{{Name: "web", State: program.Down,
+			Reloads: []program.ReloadRecord{record(program.Serves)}}}})
 		if got := w.goals[0].Outcome; got != Unknown {
 			t.Errorf("until %s: %s", u, got)
 		}
@@ -161,20 +162,20 @@ func TestTheNumbersOfAnotherInstanceMeanNothing(t *testing.T) {
 
 func TestTheWorstDecides(t *testing.T) {
 	w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}, {Program: "other", Generation: 7}}, untilServes)
-	failed, serves := record(supervisor.WorkerDown), record(supervisor.Serves)
-	w.see(supervisor.Update{Program: "other", Report: supervisor.Report{Reload: &failed}})
+	failed, serves := record(program.WorkerDown), record(program.Serves)
+	w.see(supervisor.Update{Program: "other", Report: program.Report{Reload: &failed}})
 	if w.ended() {
 		t.Error("one of two is not both")
 	}
-	w.see(supervisor.Update{Program: "web", Report: supervisor.Report{Reload: &serves}})
+	w.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &serves}})
 	v := w.verdict()
-	if !w.ended() || v.Outcome != supervisor.WorkerDown || v.Programs[0].Outcome != supervisor.Serves || v.Programs[1].Tail[0] != "last words" {
+	if !w.ended() || v.Outcome != program.WorkerDown || v.Programs[0].Outcome != program.Serves || v.Programs[1].Tail[0] != "last words" {
 		t.Errorf("the verdict is %+v", v)
 	}
 }
 
 func TestAReloadOfNothingIsWell(t *testing.T) {
-	if w := newWait(nil, untilServes); !w.ended() || w.verdict().Outcome != supervisor.Serves {
+	if w := newWait(nil, untilServes); !w.ended() || w.verdict().Outcome != program.Serves {
 		t.Errorf("the verdict is %+v", w.verdict())
 	}
 }

@@ -21,7 +21,7 @@ import (
 
 	"example.org/supervisord/internal/observe/hooks"
 	"example.org/supervisord/internal/observe/page"
-	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 // built is the folder of the programs that the tests run.
@@ -239,7 +239,7 @@ timeout = "20s"`)
 		t.Error(err)
 	}
 	r := m.state().Details["web"].Receipts[0]
-	if r.Generation != 2 || r.Replaced != 1 || r.Outcome != supervisor.Serves || r.Reason != "HUP" || r.Took <= 0 || r.SpawnToReady <= 0 || r.SpawnToReady > r.Took ||
+	if r.Generation != 2 || r.Replaced != 1 || r.Outcome != program.Serves || r.Reason != "HUP" || r.Took <= 0 || r.SpawnToReady <= 0 || r.SpawnToReady > r.Took ||
 		r.Drain < r.Connections[1].At || r.Overlap < r.Drain || r.Killed > 0 || r.ListenDrops != 0 {
 		t.Errorf("the receipt is %+v", r)
 	}
@@ -362,7 +362,7 @@ worker_crashed = ["sh", "-c", "tr -d '\\n' >>told; echo >>told; echo $SUPERVISOR
 	}
 	m.configure("", `, "-fail"]`+table)
 	m.signal(syscall.SIGHUP)
-	if got := told(2)[1]; got.Hook != hooks.ReloadFailed || got.Receipt == nil || got.Receipt.Outcome != supervisor.WorkerDown || got.Event.Step != "start" {
+	if got := told(2)[1]; got.Hook != hooks.ReloadFailed || got.Receipt == nil || got.Receipt.Outcome != program.WorkerDown || got.Event.Step != "start" {
 		t.Errorf("after a failure: %+v", got)
 	}
 	worker, err := strconv.Atoi(m.await(`"worker is ready".*"pid":(\d+)`))

@@ -18,6 +18,7 @@ import (
 	"example.org/supervisord/internal/observe/page"
 	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 // Asker answers requests: a supervisor.Supervisor.
@@ -135,7 +136,7 @@ func (o *Observer) ask(ctx context.Context) (*supervisor.Status, error) {
 }
 
 // Receipts makes receipts of the records of a program, the newest first. It may be called from anywhere.
-func (o *Observer) Receipts(program string, records []supervisor.ReloadRecord) []receipt.Receipt {
+func (o *Observer) Receipts(program string, records []program.ReloadRecord) []receipt.Receipt {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sampler.Refused() // one that has ended may not have been seen here yet
@@ -208,15 +209,15 @@ const kept = 50
 func (o *Observer) see(u supervisor.Update) {
 	var failed *receipt.Receipt
 	o.mu.Lock()
-	if u.Kind == supervisor.GenerationGone {
+	if u.Kind == program.GenerationGone {
 		o.sampler.Refused()
 	}
 	done := o.recorder.See(u)
-	if u.Kind == supervisor.TrialBegan {
+	if u.Kind == program.TrialBegan {
 		o.sampler.Refused()
 	}
-	if u.Kind == supervisor.TrialFailed && u.Reload != nil {
-		failed = &o.recorder.Receipts(u.Program, []supervisor.ReloadRecord{*u.Reload})[0]
+	if u.Kind == program.TrialFailed && u.Reload != nil {
+		failed = &o.recorder.Receipts(u.Program, []program.ReloadRecord{*u.Reload})[0]
 	}
 	o.remember(u)
 	o.mu.Unlock()
@@ -228,7 +229,7 @@ func (o *Observer) see(u supervisor.Update) {
 		o.ended(*done)
 	}
 	o.settle()
-	if u.Kind == supervisor.GenerationServes || u.Kind == supervisor.TrialFailed {
+	if u.Kind == program.GenerationServes || u.Kind == program.TrialFailed {
 		o.pace.soon()
 	}
 	o.notify()
@@ -247,7 +248,7 @@ func (o *Observer) remember(u supervisor.Update) {
 // ended is for a receipt that is complete.
 func (o *Observer) ended(r receipt.Receipt) {
 	r.Log(o.Log)
-	if r.Outcome == supervisor.Serves {
+	if r.Outcome == program.Serves {
 		o.hook(r.Generation, hooks.Message{Hook: hooks.AfterReload, Program: r.Program, Receipt: &r})
 	}
 }
@@ -256,13 +257,13 @@ func (o *Observer) ended(r receipt.Receipt) {
 func (o *Observer) tell(u supervisor.Update, failed *receipt.Receipt) {
 	key := workerKey{u.Program, u.Worker}
 	switch u.Kind {
-	case supervisor.TrialFailed:
+	case program.TrialFailed:
 		o.hook(u.Generation, hooks.Message{Hook: hooks.ReloadFailed, Program: u.Program, Event: &u, Receipt: failed})
-	case supervisor.WorkerLeaving:
+	case program.WorkerLeaving:
 		o.leaving[key] = true
-	case supervisor.WorkerStopped:
+	case program.WorkerStopped:
 		delete(o.leaving, key)
-	case supervisor.WorkerDied:
+	case program.WorkerDied:
 		if !u.Clean && !o.leaving[key] {
 			o.hook(u.Generation, hooks.Message{Hook: hooks.WorkerCrashed, Program: u.Program, Event: &u})
 		}

@@ -20,6 +20,7 @@ import (
 	"example.org/supervisord/internal/observe/hooks"
 	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
 
@@ -64,7 +65,7 @@ func (l *loop) Run(_ context.Context, s worker.Spec) error {
 	return nil
 }
 
-func (l *loop) say(reports ...supervisor.Report) {
+func (l *loop) say(reports ...program.Report) {
 	l.mu.Lock()
 	c := l.updates
 	l.mu.Unlock()
@@ -106,20 +107,20 @@ func onStage(t *testing.T, play func(o *Observer, l *loop, logs *observer.Observ
 }
 
 var (
-	began  = supervisor.Report{Kind: supervisor.TrialBegan, Generation: 2, Serving: 1, Reload: record(supervisor.Pending, false)}
-	serves = supervisor.Report{Kind: supervisor.GenerationServes, Generation: 2, Serving: 1, Reload: record(supervisor.Serves, false)}
-	gone   = supervisor.Report{Kind: supervisor.GenerationGone, Generation: 1, Reload: record(supervisor.Serves, true)}
-	failed = supervisor.Report{Kind: supervisor.TrialFailed, Generation: 2, Serving: 1, Step: "start", Reload: record(supervisor.WorkerDown, false)}
+	began  = program.Report{Kind: program.TrialBegan, Generation: 2, Serving: 1, Reload: record(program.Pending, false)}
+	serves = program.Report{Kind: program.GenerationServes, Generation: 2, Serving: 1, Reload: record(program.Serves, false)}
+	gone   = program.Report{Kind: program.GenerationGone, Generation: 1, Reload: record(program.Serves, true)}
+	failed = program.Report{Kind: program.TrialFailed, Generation: 2, Serving: 1, Step: "start", Reload: record(program.WorkerDown, false)}
 )
 
 // record is that of the reload to generation 2.
-func record(o supervisor.Outcome, ended bool) *supervisor.ReloadRecord {
-	r := &supervisor.ReloadRecord{Generation: 2, Replaced: 1, Outcome: o}
+func record(o program.Outcome, ended bool) *program.ReloadRecord {
+	r := &program.ReloadRecord{Generation: 2, Replaced: 1, Outcome: o}
 	if !o.Open() {
 		r.Decided = time.Unix(1_000_000, 0)
 	}
 	if o.Failed() {
-		r.Failure = &supervisor.Failure{Step: "start"}
+		r.Failure = &program.Failure{Step: "start"}
 	}
 	if ended {
 		r.Ended = r.Decided.Add(time.Second)
@@ -156,13 +157,13 @@ func TestAFailureIsToldAtOnce(t *testing.T) {
 func TestOnlyACrashIsOne(t *testing.T) {
 	onStage(t, func(_ *Observer, l *loop, _ *observer.ObservedLogs) {
 		l.crash = true
-		l.say(supervisor.Report{Kind: supervisor.WorkerDied, Worker: 1, Clean: true},
-			supervisor.Report{Kind: supervisor.WorkerLeaving, Worker: 2}, supervisor.Report{Kind: supervisor.WorkerDied, Worker: 2},
-			supervisor.Report{Kind: supervisor.WorkerStopped, Worker: 3}, began, serves, gone)
+		l.say(program.Report{Kind: program.WorkerDied, Worker: 1, Clean: true},
+			program.Report{Kind: program.WorkerLeaving, Worker: 2}, program.Report{Kind: program.WorkerDied, Worker: 2},
+			program.Report{Kind: program.WorkerStopped, Worker: 3}, began, serves, gone)
 		if l.hooked() != "" {
 			t.Errorf("ran %q", l.hooked())
 		}
-		l.say(supervisor.Report{Kind: supervisor.WorkerDied, Worker: 4})
+		l.say(program.Report{Kind: program.WorkerDied, Worker: 4})
 		if l.hooked() != hooks.WorkerCrashed {
 			t.Errorf("ran %q", l.hooked())
 		}
@@ -199,7 +200,7 @@ func TestWhoWasTooSlowFollowsAgain(t *testing.T) {
 	onStage(t, func(_ *Observer, l *loop, logs *observer.ObservedLogs) {
 		l.say(began)
 		l.mu.Lock()
-		l.status = &supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web", Reloads: []supervisor.ReloadRecord{*serves.Reload}}}}
+		l.status = &supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web", Reloads: []program.ReloadRecord{*serves.Reload}}}}
 		close(l.updates)
 		l.mu.Unlock()
 		synctest.Wait()

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 // line is what is read of one line of supervisord's log.
@@ -26,10 +26,10 @@ type line struct {
 const configRefused = "configuration refused; nothing has changed"
 
 // kindOfReport are the sentences that matter here.
-var kindOfReport = map[supervisor.ReportKind]eventKind{
-	supervisor.TrialBegan: began, supervisor.GenerationServes: served, supervisor.TrialFailed: failed,
-	supervisor.GenerationGone: gone, supervisor.WorkerReady: ready, supervisor.WorkerStopped: ended,
-	supervisor.WorkerKilled: killed, supervisor.WorkerDied: died, configRefused: refused,
+var kindOfReport = map[program.ReportKind]eventKind{
+	program.TrialBegan: began, program.GenerationServes: served, program.TrialFailed: failed,
+	program.GenerationGone: gone, program.WorkerReady: ready, program.WorkerStopped: ended,
+	program.WorkerKilled: killed, program.WorkerDied: died, configRefused: refused,
 }
 
 // parseLine reads a line of the log, in either of its forms; false: it is none (a worker may write to the same stderr).
@@ -46,10 +46,10 @@ func parseLine(text string) (line, bool) {
 	return l, true
 }
 
-// event is what the line tells about program; false: nothing.
-func (l line) event(program string, at time.Time) (event, bool) {
-	kind, known := kindOfReport[supervisor.ReportKind(l.Message)]
-	if !known || l.Program != program && kind != refused {
+// event is what the line tells about the program name; false: nothing.
+func (l line) event(name string, at time.Time) (event, bool) {
+	kind, known := kindOfReport[program.ReportKind(l.Message)]
+	if !known || l.Program != name && kind != refused {
 		return event{}, false
 	}
 	reason := l.Reason

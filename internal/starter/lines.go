@@ -12,6 +12,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 // Lines writes the log lines of the reference about one program, without timestamps. It is not safe for concurrent use.
@@ -42,7 +43,7 @@ func (l *Lines) Ends() { l.print("exiting") }
 func (l *Lines) Resume(s *supervisor.Status) {
 	for _, p := range s.Programs {
 		for _, g := range p.Generations {
-			if g.Role == supervisor.RoleServing {
+			if g.Role == program.RoleServing {
 				l.serving = g.Number
 			}
 			for _, w := range g.Workers {
@@ -57,51 +58,51 @@ func (l *Lines) print(format string, args ...any) {
 }
 
 // See writes the lines about a report.
-func (l *Lines) See(c *config.Program, r supervisor.Report) {
+func (l *Lines) See(c *config.Program, r program.Report) {
 	switch r.Kind {
-	case supervisor.TrialBegan:
+	case program.TrialBegan:
 		l.began(c, r)
-	case supervisor.ReloadQueued:
+	case program.ReloadQueued:
 		l.print("received %s while a new worker is starting; another restart follows", r.Reason)
-	case supervisor.WorkerSpawned:
+	case program.WorkerSpawned:
 		if _, adopted := l.workers[r.Worker]; !adopted {
 			l.print("starting new worker %d", r.PID)
 		}
 		l.workers[r.Worker] = process{r.Generation, r.PID}
-	case supervisor.WorkerReady:
+	case program.WorkerReady:
 		l.ready(c, r)
-	case supervisor.TrialFailed:
+	case program.TrialFailed:
 		l.failed(r)
-	case supervisor.ReloadRetry, supervisor.StartRetry:
-		l.retrying = r.Kind == supervisor.ReloadRetry
-	case supervisor.GenerationServes:
+	case program.ReloadRetry, program.StartRetry:
+		l.retrying = r.Kind == program.ReloadRetry
+	case program.GenerationServes:
 		if l.serving = r.Generation; l.restart {
 			l.print("killing old workers")
 		}
 		l.restart, l.retrying = false, false
-	case supervisor.WorkerDied, supervisor.WorkerStopped:
+	case program.WorkerDied, program.WorkerStopped:
 		l.gone(r)
-	case supervisor.WorkerKilled:
+	case program.WorkerKilled:
 		l.print("killing worker %d: %s", r.PID, r.Reason)
-	case supervisor.ProgramStopping:
+	case program.StopBegan:
 		l.stops(c, r)
 	}
 }
 
-func (l *Lines) began(c *config.Program, r supervisor.Report) {
+func (l *Lines) began(c *config.Program, r program.Report) {
 	l.restart = r.Serving != 0
 	switch every := int(c.Reload.Every / time.Second); {
 	case l.retrying: // the first attempt has written it
-	case r.By == supervisor.Overdue:
+	case r.By == program.Overdue:
 		l.print("autorestart triggered (forced, interval=%d)", every)
-	case r.By == supervisor.Due:
+	case r.By == program.Due:
 		l.print("autorestart triggered (interval=%d)", every)
 	case l.restart || r.Reason == "HUP":
 		l.print("received %s, spawning a new worker", r.Reason)
 	}
 }
 
-func (l *Lines) ready(c *config.Program, r supervisor.Report) {
+func (l *Lines) ready(c *config.Program, r program.Report) {
 	if !l.restart {
 		return
 	}
@@ -138,7 +139,7 @@ func (l *Lines) pids(without int) string {
 	return strings.Join(words, ",")
 }
 
-func (l *Lines) failed(r supervisor.Report) {
+func (l *Lines) failed(r program.Report) {
 	switch {
 	case r.Step == "start":
 		l.print("new worker %d seems to have failed to start, exit status:%d", r.PID, r.Wait)
@@ -155,12 +156,12 @@ func (l *Lines) failed(r supervisor.Report) {
 	delete(l.workers, r.Worker)
 }
 
-func (l *Lines) gone(r supervisor.Report) {
+func (l *Lines) gone(r program.Report) {
 	delete(l.workers, r.Worker)
 	switch {
 	case l.stopping:
 		l.print("worker %d died, status:%d", r.PID, r.Wait)
-	case r.Kind == supervisor.WorkerDied && r.Generation == l.serving:
+	case r.Kind == program.WorkerDied && r.Generation == l.serving:
 		l.serving = 0
 		l.print("worker %d died unexpectedly with status:%d, restarting", r.PID, r.Wait)
 	default:
@@ -168,7 +169,7 @@ func (l *Lines) gone(r supervisor.Report) {
 	}
 }
 
-func (l *Lines) stops(c *config.Program, r supervisor.Report) {
+func (l *Lines) stops(c *config.Program, r program.Report) {
 	l.stopping = true
 	instead := unix.Signal(0)
 	if r.Reason == "INT" {

@@ -20,6 +20,7 @@ import (
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
 
@@ -66,7 +67,7 @@ func onStage(t *testing.T, play func(h *Hooks, f *fake, logs *observer.ObservedL
 }
 
 func told(n int) Message {
-	return Message{Hook: AfterReload, Program: "web", Receipt: &receipt.Receipt{Program: "web", ReloadRecord: supervisor.ReloadRecord{Generation: n}}}
+	return Message{Hook: AfterReload, Program: "web", Receipt: &receipt.Receipt{Program: "web", ReloadRecord: program.ReloadRecord{Generation: n}}}
 }
 
 func generationOf(t *testing.T, s worker.Spec) int {

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 // The buckets of the histograms, in seconds.
@@ -36,7 +37,7 @@ type Metrics struct {
 
 // counts is what is counted for one program.
 type counts struct {
-	reloads         map[supervisor.Outcome]int
+	reloads         map[program.Outcome]int
 	restarts, kills int
 	reload, drain   *histogram
 }
@@ -47,11 +48,11 @@ func New(version string, status Status) *Metrics {
 }
 
 // of returns the counts of a program, all of them 0 at first: an increase from nothing would not be seen as one. mu is held.
-func (m *Metrics) of(program string) *counts {
-	c := m.counts[program]
+func (m *Metrics) of(name string) *counts {
+	c := m.counts[name]
 	if c == nil {
-		c = &counts{reloads: map[supervisor.Outcome]int{}, reload: newHistogram(reloadBuckets), drain: newHistogram(drainBuckets)}
-		m.counts[program] = c
+		c = &counts{reloads: map[program.Outcome]int{}, reload: newHistogram(reloadBuckets), drain: newHistogram(drainBuckets)}
+		m.counts[name] = c
 	}
 	return c
 }
@@ -63,16 +64,16 @@ func (m *Metrics) See(u supervisor.Update) {
 	c := m.of(u.Program)
 	if u.Decides() {
 		c.reloads[u.Reload.Outcome]++
-		if u.Reload.Outcome == supervisor.Serves {
+		if u.Reload.Outcome == program.Serves {
 			c.reload.observe(u.Reload.Took.Seconds())
 		}
 	}
 	switch u.Kind {
-	case supervisor.GenerationGone:
+	case program.GenerationGone:
 		c.drain.observe(u.Took.Seconds())
-	case supervisor.SlotRetry:
+	case program.SlotRetry:
 		c.restarts++
-	case supervisor.WorkerKilled:
+	case program.WorkerKilled:
 		c.kills++
 	}
 }
@@ -124,9 +125,9 @@ func (m *Metrics) counters(t *text, st *supervisor.Status) {
 			write(program, there[program])
 		}
 	}
-	each("supervisord_reloads_total", "counter", "Reloads that were decided, first starts included, by their outcome.", func(program string, c *counts) {
-		for _, o := range supervisor.ReloadOutcomes() {
-			t.sample("supervisord_reloads_total", float64(c.reloads[o]), "program", program, "outcome", string(o))
+	each("supervisord_reloads_total", "counter", "Reloads that were decided, first starts included, by their outcome.", func(name string, c *counts) {
+		for _, o := range program.ReloadOutcomes() {
+			t.sample("supervisord_reloads_total", float64(c.reloads[o]), "program", name, "outcome", string(o))
 		}
 	})
 	each("supervisord_reload_duration_seconds", "histogram", "From the beginning of a reload until the new generation serves.", func(program string, c *counts) {

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 // oneProgram has a listener with this descriptor.
@@ -28,9 +29,9 @@ func oneProgram(fd int) Status {
 			Name:      "web",
 			Listeners: []supervisor.ListenerStatus{{Name: "http", FDs: []int{fd}}},
 			Generations: []supervisor.GenerationStatus{
-				{Number: 3, Role: supervisor.RoleTrial, Workers: []supervisor.WorkerStatus{{State: supervisor.Starting}}},
-				{Number: 2, Role: supervisor.RoleServing, Workers: []supervisor.WorkerStatus{{State: supervisor.Ready}, {State: supervisor.Ready}}},
-				{Number: 1, Role: supervisor.RoleDraining, Workers: []supervisor.WorkerStatus{{State: supervisor.Stopping}}},
+				{Number: 3, Role: program.RoleTrial, Workers: []supervisor.WorkerStatus{{State: program.Starting}}},
+				{Number: 2, Role: program.RoleServing, Workers: []supervisor.WorkerStatus{{State: program.Ready}, {State: program.Ready}}},
+				{Number: 1, Role: program.RoleDraining, Workers: []supervisor.WorkerStatus{{State: program.Stopping}}},
 			}}}}, nil
 	}
 }
@@ -59,14 +60,14 @@ func full(t *testing.T) string {
 		t.Fatal(err)
 	}
 	m := New("1.2.3", oneProgram(fd))
-	served := supervisor.ReloadRecord{Outcome: supervisor.Serves, Took: 2 * time.Second}
-	for _, r := range []supervisor.Report{
-		{Kind: supervisor.TrialBegan, Reload: &supervisor.ReloadRecord{Outcome: supervisor.Pending}},
-		{Kind: supervisor.GenerationServes, Reload: &served},
-		{Kind: supervisor.TrialFailed, Reload: &supervisor.ReloadRecord{Outcome: supervisor.NotReady}},
-		{Kind: supervisor.TrialFailed, Reload: &supervisor.ReloadRecord{Outcome: supervisor.NotReady}},
-		{Kind: supervisor.ProgramStopping, Reload: &supervisor.ReloadRecord{Outcome: supervisor.Stopped}},
-		{Kind: supervisor.GenerationGone, Took: 20 * time.Second, Reload: &served}, {Kind: supervisor.SlotRetry}, {Kind: supervisor.WorkerKilled}, {Kind: supervisor.WorkerReady},
+	served := program.ReloadRecord{Outcome: program.Serves, Took: 2 * time.Second}
+	for _, r := range []program.Report{
+		{Kind: program.TrialBegan, Reload: &program.ReloadRecord{Outcome: program.Pending}},
+		{Kind: program.GenerationServes, Reload: &served},
+		{Kind: program.TrialFailed, Reload: &program.ReloadRecord{Outcome: program.NotReady}},
+		{Kind: program.TrialFailed, Reload: &program.ReloadRecord{Outcome: program.NotReady}},
+		{Kind: program.StopBegan, Reload: &program.ReloadRecord{Outcome: program.Stopped}},
+		{Kind: program.GenerationGone, Took: 20 * time.Second, Reload: &served}, {Kind: program.SlotRetry}, {Kind: program.WorkerKilled}, {Kind: program.WorkerReady},
 	} {
 		m.See(supervisor.Update{Program: "web", Report: r})
 	}
@@ -124,8 +125,8 @@ func TestTheFormatIsPrometheus(t *testing.T) {
 		return &supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: odd}}}, nil
 	})
 	for _, took := range []time.Duration{0, 50 * time.Millisecond, 51 * time.Millisecond, time.Hour} {
-		m.See(supervisor.Update{Program: odd, Report: supervisor.Report{Kind: supervisor.GenerationServes,
-			Reload: &supervisor.ReloadRecord{Outcome: supervisor.Serves, Took: took}}})
+		m.See(supervisor.Update{Program: odd, Report: program.Report{Kind: program.GenerationServes,
+			Reload: &program.ReloadRecord{Outcome: program.Serves, Took: took}}})
 	}
 	_, text := scrape(t, m)
 	var parser expfmt.TextParser
@@ -151,7 +152,7 @@ func TestTheFormatIsPrometheus(t *testing.T) {
 
 func TestAProgramThatIsGoneIsForgotten(t *testing.T) {
 	m := New("1", oneProgram(-1))
-	m.See(supervisor.Update{Program: "gone", Report: supervisor.Report{Kind: supervisor.SlotRetry}})
+	m.See(supervisor.Update{Program: "gone", Report: program.Report{Kind: program.SlotRetry}})
 	if _, text := scrape(t, m); strings.Contains(text, "gone\"") {
 		t.Error("it is still there")
 	}
@@ -196,15 +197,15 @@ func TestAScrapeFailsIfTheSupervisorDoesNotAnswer(t *testing.T) {
 }
 
 func TestAProgramServesWhileAWorkerAnswers(t *testing.T) {
-	of := func(role supervisor.Role, state supervisor.WorkerState) bool {
+	of := func(role program.Role, state program.WorkerState) bool {
 		return Serves(supervisor.ProgramStatus{Generations: []supervisor.GenerationStatus{{Role: role, Workers: []supervisor.WorkerStatus{{State: state}}}}})
 	}
-	for state, want := range map[supervisor.WorkerState]bool{supervisor.Ready: true, supervisor.Soaking: true, supervisor.Leaving: true, supervisor.Starting: false, supervisor.Stopping: false} {
-		if got := of(supervisor.RoleServing, state); got != want {
+	for state, want := range map[program.WorkerState]bool{program.Ready: true, program.Soaking: true, program.Leaving: true, program.Starting: false, program.Stopping: false} {
+		if got := of(program.RoleServing, state); got != want {
 			t.Errorf("serving and %s: %v", state, got)
 		}
 	}
-	if of(supervisor.RoleTrial, supervisor.Ready) || !of(supervisor.RoleDraining, supervisor.Leaving) {
+	if of(program.RoleTrial, program.Ready) || !of(program.RoleDraining, program.Leaving) {
 		t.Error("a trial serves, or one that leaves does not")
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"example.org/supervisord/internal/observe/kernel"
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 // programs writes what a status says of each program.
@@ -34,7 +35,7 @@ func programs(t *text, st *supervisor.Status) {
 	})
 	each("supervisord_program_generation", "The number of the generation that serves; 0: none does.", func(p supervisor.ProgramStatus) int {
 		for _, g := range p.Generations {
-			if g.Role == supervisor.RoleServing {
+			if g.Role == program.RoleServing {
 				return g.Number
 			}
 		}
@@ -46,7 +47,7 @@ func programs(t *text, st *supervisor.Status) {
 	each("supervisord_program_draining_generations", "Generations that were told to go and are not gone.", func(p supervisor.ProgramStatus) int {
 		n := 0
 		for _, g := range p.Generations {
-			if g.Role == supervisor.RoleDraining {
+			if g.Role == program.RoleDraining {
 				n++
 			}
 		}
@@ -56,12 +57,12 @@ func programs(t *text, st *supervisor.Status) {
 
 // kind is which workers are counted together.
 type kind struct {
-	role  supervisor.Role
-	state supervisor.WorkerState
+	role  program.Role
+	state program.WorkerState
 }
 
 func workers(t *text, p supervisor.ProgramStatus) {
-	n := map[kind]int{{supervisor.RoleServing, supervisor.Ready}: 0} // always there
+	n := map[kind]int{{program.RoleServing, program.Ready}: 0} // always there
 	for _, g := range p.Generations {
 		for _, w := range g.Workers {
 			n[kind{g.Role, w.State}]++
@@ -77,7 +78,7 @@ func workers(t *text, p supervisor.ProgramStatus) {
 func Serves(p supervisor.ProgramStatus) bool {
 	for _, g := range p.Generations {
 		for _, w := range g.Workers {
-			if g.Role == supervisor.RoleServing && w.State != supervisor.Starting && w.State != supervisor.Stopping || w.State == supervisor.Leaving {
+			if g.Role == program.RoleServing && w.State != program.Starting && w.State != program.Stopping || w.State == program.Leaving {
 				return true
 			}
 		}

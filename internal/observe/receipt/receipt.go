@@ -9,13 +9,13 @@ import (
 
 	"go.uber.org/zap"
 
-	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 // Receipt is the record of a reload and what the kernel said meanwhile. All durations are nanoseconds in JSON.
 type Receipt struct {
 	Program string `json:"program"`
-	supervisor.ReloadRecord
+	program.ReloadRecord
 	Figures
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"example.org/supervisord/internal/observe/kernel"
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -21,30 +22,30 @@ var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // stream feeds a recorder with what happens to the reload of generation 2, which replaces generation 1.
 type stream struct {
 	*Recorder
-	record supervisor.ReloadRecord
+	record program.ReloadRecord
 	done   []Receipt
 }
 
 func newStream() *stream {
-	return &stream{Recorder: NewRecorder(), record: supervisor.ReloadRecord{Generation: 2, Replaced: 1, Outcome: supervisor.Pending, Began: *ago(10)}}
+	return &stream{Recorder: NewRecorder(), record: program.ReloadRecord{Generation: 2, Replaced: 1, Outcome: program.Pending, Began: *ago(10)}}
 }
 
-func (s *stream) tell(kind supervisor.ReportKind) {
-	if r := s.See(supervisor.Update{Program: "web", Report: supervisor.Report{Kind: kind, Reload: s.record.Copy()}}); r != nil {
+func (s *stream) tell(kind program.ReportKind) {
+	if r := s.See(supervisor.Update{Program: "web", Report: program.Report{Kind: kind, Reload: s.record.Copy()}}); r != nil {
 		s.done = append(s.done, *r)
 	}
 }
 
-func (s *stream) begins() { s.tell(supervisor.TrialBegan) }
+func (s *stream) begins() { s.tell(program.TrialBegan) }
 
 func (s *stream) serves(at int) {
-	s.record.Outcome, s.record.Decided = supervisor.Serves, *ago(at)
-	s.tell(supervisor.GenerationServes)
+	s.record.Outcome, s.record.Decided = program.Serves, *ago(at)
+	s.tell(program.GenerationServes)
 }
 
 func (s *stream) ends(at int) {
 	s.record.Ended = *ago(at)
-	s.tell(supervisor.GenerationGone)
+	s.tell(program.GenerationGone)
 }
 
 func (s *stream) only(t *testing.T) Receipt {
@@ -69,13 +70,13 @@ func TestReceiptIsCompleteWhenTheReloadHasEnded(t *testing.T) {
 	if s.Busy() {
 		t.Error("it is still busy")
 	}
-	s.tell(supervisor.GenerationGone)
+	s.tell(program.GenerationGone)
 	s.only(t)
 }
 
 func TestUpdatesWithoutARecordAreNoReceipts(t *testing.T) {
 	s := newStream()
-	s.See(supervisor.Update{Program: "web", Report: supervisor.Report{Kind: supervisor.WorkerDied}})
+	s.See(supervisor.Update{Program: "web", Report: program.Report{Kind: program.WorkerDied}})
 	if s.Busy() {
 		t.Error("it is busy")
 	}
@@ -85,7 +86,7 @@ func TestReceiptsOfOtherProgramsAreKeptApart(t *testing.T) {
 	s := newStream()
 	s.begins()
 	s.find("web", 2).queue("http", 7)
-	records := []supervisor.ReloadRecord{{Generation: 1}, s.record}
+	records := []program.ReloadRecord{{Generation: 1}, s.record}
 	if list := s.Receipts("web", records); len(list) != 2 || list[0].Generation != 2 || list[0].LongestQueue() != 7 || list[1].LongestQueue() != 0 {
 		t.Errorf("of web there are %+v", list)
 	}
@@ -97,8 +98,8 @@ func TestReceiptsOfOtherProgramsAreKeptApart(t *testing.T) {
 func TestFiguresOfFewReloadsAreKept(t *testing.T) {
 	s := newStream()
 	for n := 1; n <= 3*kept; n++ {
-		s.record = supervisor.ReloadRecord{Generation: n, Outcome: supervisor.Serves, Decided: *ago(n), Ended: *ago(n)}
-		s.tell(supervisor.GenerationServes)
+		s.record = program.ReloadRecord{Generation: n, Outcome: program.Serves, Decided: *ago(n), Ended: *ago(n)}
+		s.tell(program.GenerationServes)
 	}
 	if n := len(s.programs["web"]); n != kept || len(s.done) != 3*kept {
 		t.Errorf("%d are kept, of %d", n, len(s.done))
@@ -111,7 +112,7 @@ func TestProgramThatWasRemovedAndIsBackCountsFromOneAgain(t *testing.T) {
 	s.serves(16)
 	s.find("web", 2).queue("http", 7)
 	s.ends(46)
-	s.record = supervisor.ReloadRecord{Generation: 2, Outcome: supervisor.Pending, Began: *ago(100)}
+	s.record = program.ReloadRecord{Generation: 2, Outcome: program.Pending, Began: *ago(100)}
 	s.begins()
 	s.serves(101)
 	s.ends(101)
@@ -146,7 +147,7 @@ func ago(n int) *time.Time { t := began.Add(time.Duration(n) * time.Second); ret
 func (s *stream) status(started int) *supervisor.Status {
 	st := status()
 	st.Started = *ago(started)
-	st.Programs[0].Reloads = []supervisor.ReloadRecord{s.record}
+	st.Programs[0].Reloads = []program.ReloadRecord{s.record}
 	return st
 }
 
@@ -156,7 +157,7 @@ func TestReceiptWhoseUpdatesWereMissedIsNotLost(t *testing.T) {
 		if seen {
 			s.begins()
 		}
-		s.record.Outcome, s.record.Decided, s.record.Ended = supervisor.Serves, *ago(15), *ago(20)
+		s.record.Outcome, s.record.Decided, s.record.Ended = program.Serves, *ago(15), *ago(20)
 		done := s.Resync(s.status(0), true)
 		if len(done) != 1 || done[0].Generation != 2 || s.Busy() {
 			t.Errorf("%s: got %+v", name, done)
@@ -169,8 +170,8 @@ func TestReceiptWhoseUpdatesWereMissedIsNotLost(t *testing.T) {
 
 func TestNextImageGoesOnWithAReceiptAndRepeatsNone(t *testing.T) {
 	s := newStream()
-	s.record.Outcome, s.record.Decided = supervisor.Serves, *ago(15)
-	ended := supervisor.ReloadRecord{Generation: 1, Outcome: supervisor.Serves, Decided: *ago(1), Ended: *ago(1)}
+	s.record.Outcome, s.record.Decided = program.Serves, *ago(15)
+	ended := program.ReloadRecord{Generation: 1, Outcome: program.Serves, Decided: *ago(1), Ended: *ago(1)}
 	st := s.status(20)
 	st.Programs[0].Reloads = append(st.Programs[0].Reloads, ended)
 	if done := s.Resync(st, false); len(done) != 0 || !s.Busy() {
@@ -186,7 +187,7 @@ func TestFirstStartIsToldOnceHoweverFarItIsWhenTheStatusIsSeen(t *testing.T) {
 	for _, far := range []func(*stream){
 		func(*stream) {},
 		func(s *stream) {
-			s.record.Outcome, s.record.Decided, s.record.Ended = supervisor.Serves, *ago(15), *ago(15)
+			s.record.Outcome, s.record.Decided, s.record.Ended = program.Serves, *ago(15), *ago(15)
 		},
 	} {
 		s := newStream()
@@ -227,7 +228,7 @@ func TestTheKernelsFigures(t *testing.T) {
 	sampler := NewSampler(s.Recorder, k)
 	s.begins()
 	sampler.Refused()
-	st := status(supervisor.GenerationStatus{Number: 1, Role: supervisor.RoleDraining, Workers: []supervisor.WorkerStatus{{PID: 10}}})
+	st := status(supervisor.GenerationStatus{Number: 1, Role: program.RoleDraining, Workers: []supervisor.WorkerStatus{{PID: 10}}})
 	sampler.Queues(st)
 	sampler.Connections(st, began)
 	s.serves(12)
@@ -265,8 +266,8 @@ func TestThatConnectionsAreNotKnownIsSaid(t *testing.T) {
 
 func TestAReceiptIsOneLineInTheLog(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
-	r := &Receipt{"web", supervisor.ReloadRecord{Generation: 2, Outcome: supervisor.WorkerDown, Failure: &supervisor.Failure{Step: "start", Reason: "exited"},
-		Killed: 1, Kills: []supervisor.KilledWorker{{Reason: "late"}}},
+	r := &Receipt{"web", program.ReloadRecord{Generation: 2, Outcome: program.WorkerDown, Failure: &program.Failure{Step: "start", Reason: "exited"},
+		Killed: 1, Kills: []program.KilledWorker{{Reason: "late"}}},
 		Figures{Connections: []Sample{{0, 9}, {1, 2}}, AcceptQueue: map[string]int{"a": 1, "b": 4}, ListenDrops: 3}}
 	r.Log(zap.New(core))
 	if logs.Len() != 1 || logs.All()[0].Message != Message {
@@ -282,7 +283,7 @@ func TestAReceiptIsOneLineInTheLog(t *testing.T) {
 }
 
 func TestWhatHasNotHappenedIsNotInTheJSON(t *testing.T) {
-	text, err := json.Marshal(Receipt{Program: "web", ReloadRecord: supervisor.ReloadRecord{Outcome: supervisor.Pending}})
+	text, err := json.Marshal(Receipt{Program: "web", ReloadRecord: program.ReloadRecord{Outcome: program.Pending}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"example.org/supervisord/internal/observe/kernel"
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 // kept is of how many reloads of each program the figures are kept, at least: of more than have a record.
@@ -18,9 +19,9 @@ type Recorder struct {
 // measured is what is kept of one reload.
 type measured struct {
 	Figures
-	record supervisor.ReloadRecord // as it was told last
-	before *kernel.Refused         // the counters as it began; nil: not known
-	told   bool                    // its receipt is complete and was given away
+	record program.ReloadRecord // as it was told last
+	before *kernel.Refused      // the counters as it began; nil: not known
+	told   bool                 // its receipt is complete and was given away
 }
 
 func (m *measured) open() bool { return m.record.Ended.IsZero() }
@@ -37,7 +38,7 @@ func (r *Recorder) See(u supervisor.Update) *Receipt {
 }
 
 // take takes notice of a record.
-func (r *Recorder) take(program string, record supervisor.ReloadRecord) *Receipt {
+func (r *Recorder) take(program string, record program.ReloadRecord) *Receipt {
 	m := r.find(program, record.Generation)
 	switch {
 	case m == nil:
@@ -109,7 +110,7 @@ func (r *Recorder) Busy() bool {
 }
 
 // Receipts adds the figures to the records of a program, and returns the newest first.
-func (r *Recorder) Receipts(program string, records []supervisor.ReloadRecord) []Receipt {
+func (r *Recorder) Receipts(program string, records []program.ReloadRecord) []Receipt {
 	list := []Receipt{}
 	for _, record := range slices.Backward(records) {
 		c := Receipt{Program: program, ReloadRecord: record}

@@ -1,4 +1,4 @@
-package supervisor
+package program
 
 import (
 	"testing"
@@ -14,7 +14,7 @@ func BenchmarkRoll(b *testing.B) {
 			const workers = 1000
 			c := testConfig(workers, strategy)
 			c.Reload.MaxSurge = 50
-			p, now := NewProgram(c), time.Unix(1_000_000, 0)
+			p, now := New(c), time.Unix(1_000_000, 0)
 			play(p, now, p.Step(now, Start{Config: c}))
 			for b.Loop() {
 				play(p, now, p.Step(now, Reload{}))

@@ -1,4 +1,4 @@
-package supervisor
+package program
 
 import (
 	"slices"
@@ -36,7 +36,7 @@ func (o Outcome) Failed() bool { return o == Preflight || o == NotReady || o == 
 // failedAt is the outcome of a trial that failed at this step.
 func failedAt(step string) Outcome {
 	switch step {
-	case stepPrepare, stepPreflight:
+	case StepPrepare, StepPreflight:
 		return Preflight
 	case stepReady:
 		return NotReady
@@ -143,7 +143,7 @@ func (p *Program) record(r *ReloadRecord) {
 
 // recordTrial adds the record of a trial that begins, and returns a copy.
 func (p *Program) recordTrial(g *Generation, by Renewal) *ReloadRecord {
-	r := &ReloadRecord{Generation: g.Number, Replaced: p.servingNumber(), Outcome: Pending, Reason: g.Reason, AskedBy: g.AskedBy,
+	r := &ReloadRecord{Generation: g.Number, Replaced: p.ServingNumber(), Outcome: Pending, Reason: g.Reason, AskedBy: g.AskedBy,
 		By: by, Canary: g.Canary, Config: g.Config.Fingerprint(), Began: g.Began}
 	p.record(r)
 	return r.Copy()
@@ -152,7 +152,7 @@ func (p *Program) recordTrial(g *Generation, by Renewal) *ReloadRecord {
 // drop gives away the number of a reload that will never begin: somebody may wait for a generation with this number.
 func (p *Program) drop(now time.Time, asked Reload, o Outcome, told Report) {
 	p.LastGeneration++
-	r := &ReloadRecord{Generation: p.LastGeneration, Replaced: p.servingNumber(), Outcome: o, Reason: asked.Reason, AskedBy: asked.AskedBy, Decided: now, Ended: now}
+	r := &ReloadRecord{Generation: p.LastGeneration, Replaced: p.ServingNumber(), Outcome: o, Reason: asked.Reason, AskedBy: asked.AskedBy, Decided: now, Ended: now}
 	p.record(r)
 	told.Generation, told.Serving, told.AskedBy, told.Reload = r.Generation, r.Replaced, r.AskedBy, r.Copy()
 	p.report(told)
@@ -164,7 +164,7 @@ func (p *Program) decide(now time.Time, g *Generation, o Outcome) *ReloadRecord 
 	if r == nil || !r.Outcome.Open() {
 		return nil
 	}
-	r.Outcome, r.Decided, r.Took, r.Failure, r.Replaced = o, now, now.Sub(r.Began), g.Failure, p.servingNumber()
+	r.Outcome, r.Decided, r.Took, r.Failure, r.Replaced = o, now, now.Sub(r.Began), g.Failure, p.ServingNumber()
 	if !r.Spawned.IsZero() && !r.Ready.IsZero() {
 		r.SpawnToReady = r.Ready.Sub(r.Spawned)
 	}
@@ -195,7 +195,7 @@ func (p *Program) recordEnd(now time.Time, g *Generation) {
 			continue
 		}
 		replaced := g.Number == r.Replaced && (r.Outcome.Open() || r.Outcome == Serves)
-		if replaced || g.Number == r.Goes() && !stopFirst(g) {
+		if replaced || g.Number == r.Goes() && !g.StopFirst() {
 			r.Overlap = now.Sub(r.Spawned)
 		}
 	}
@@ -223,7 +223,7 @@ func (p *Program) recordKill(g *Generation, w *Worker, reason string) {
 // recordStop begins the record of a stop. Workers that were killed and are not gone yet are part of it.
 func (p *Program) recordStop(now time.Time, e Stop) {
 	p.LastStop = &StopRecord{Generation: p.LastGeneration, Reason: e.Reason, AskedBy: e.AskedBy, Began: now}
-	for w := range p.workers() {
+	for w := range p.Workers() {
 		if w.Killed {
 			p.LastStop.Killed++
 		}
@@ -232,7 +232,7 @@ func (p *Program) recordStop(now time.Time, e Stop) {
 
 // down ends the record of a stop.
 func (p *Program) down(now time.Time) {
-	r := Report{Kind: ProgramStopped}
+	r := Report{Kind: StopEnded}
 	if s := p.LastStop; s != nil {
 		s.Ended = now
 		stop := *s
@@ -242,7 +242,7 @@ func (p *Program) down(now time.Time) {
 }
 
 // recall makes records for the generations that live, where a version that kept none was before.
-func (p *Program) recall() {
+func (p *Program) CompleteReloads() {
 	if p.Reloads != nil {
 		return
 	}
@@ -251,7 +251,7 @@ func (p *Program) recall() {
 			Config: g.Config.Fingerprint(), Began: g.Began, Spawned: g.Spawned, Decided: g.Served, Retired: g.Retired}
 		switch {
 		case g == p.Trial:
-			r.Replaced = p.servingNumber()
+			r.Replaced = p.ServingNumber()
 			if g.Held && g.Canary > 0 {
 				r.Outcome = Held
 			}
@@ -281,17 +281,4 @@ func (p *Program) replacedBy(g *Generation) int {
 		}
 	}
 	return 0
-}
-
-// FindReload looks for the record of the reload with this number. Where there is none yet it returns one that is pending, if the
-// program will give the number away next, and nil if it never will, or has forgotten.
-func (st *ProgramStatus) FindReload(generation int) *ReloadRecord {
-	i := slices.IndexFunc(st.Reloads, func(r ReloadRecord) bool { return r.Generation == generation })
-	switch {
-	case i >= 0:
-		return &st.Reloads[i]
-	case generation == st.Awaited && generation > st.Newest:
-		return &ReloadRecord{Generation: generation, Outcome: Pending}
-	}
-	return nil
 }

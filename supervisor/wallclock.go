@@ -4,53 +4,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/supervisor/program"
 )
 
-// A deadline that has passed unseen is moved a moment further, once: all timers are late after the machine, or this process,
-// was suspended, and what the worker said in time is still on its way then.
-const (
-	late  = 100 * time.Millisecond // so much later than its time a deadline was seen too late
-	grace = time.Second            // how much longer the worker is listened to
-)
-
-// Excuse gives every worker whose deadline has passed a moment more. It is for when nobody has looked for a while.
-func (p *Program) Excuse(now time.Time) {
-	for w := range p.workers() {
-		if !w.Deadline.IsZero() && !w.Excused && w.Deadline.Before(now) {
-			w.Deadline, w.Excused = now.Add(grace), true
-		}
-	}
-}
-
-// Rebase moves every time of p from a clock that shows then to one that shows now. If now has a monotonic reading, so have
-// they: setting the wall clock neither loses nor hurries a deadline.
-func (p *Program) Rebase(then, now time.Time) {
-	for _, t := range p.times() {
-		if !t.IsZero() {
-			*t = now.Add(t.Sub(then))
-		}
-	}
-}
-
-func (p *Program) times() []*time.Time {
-	all := []*time.Time{&p.AgainAt, &p.TriedAt, &p.RetryAt, &p.ChangedAt}
-	for _, r := range p.Reloads {
-		all = append(all, &r.Began, &r.Spawned, &r.Ready, &r.Decided, &r.Ended, &r.Retired, &r.Gone)
-	}
-	if s := p.LastStop; s != nil {
-		all = append(all, &s.Began, &s.Ended)
-	}
-	for _, g := range p.Generations() {
-		all = append(all, &g.HeldTill, &g.Began, &g.Spawned, &g.Served, &g.Retired)
-		for i := range g.Slots {
-			all = append(all, &g.Slots[i].RetryAt)
-		}
-		for _, w := range g.Workers {
-			all = append(all, &w.Spawned, &w.Since, &w.Deadline)
-		}
-	}
-	return all
-}
+// late is how much later than its time a deadline was seen too late: all timers are late after the machine, or this process, was
+// suspended. Then it is moved by Grace, once: what the worker said in time is still on its way.
+const late = 100 * time.Millisecond
 
 // clockReading is what two clocks showed when a record was written: the one that its times are of, which anybody may set, and
 // one that nobody can, since the machine has started.
@@ -80,7 +40,7 @@ func (c *clockReading) shows(now time.Time) time.Time {
 }
 
 // rebase puts the times of a record on this process's clock. What became due meanwhile has a moment more: nobody has looked.
-func (r *Record) rebase(p *Program, now time.Time) {
+func (r *Record) rebase(p *program.Program, now time.Time) {
 	p.Rebase(r.Clock.shows(now), now)
 	p.Excuse(now)
 }

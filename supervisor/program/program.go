@@ -1,8 +1,7 @@
-package supervisor
+package program
 
 import (
 	"iter"
-	"syscall"
 	"time"
 
 	"example.org/supervisord/internal/config"
@@ -92,7 +91,7 @@ type Worker struct {
 	Killed   bool      // Stopping: KILL was sent
 	Excused  bool      `json:",omitempty"` // the deadline was moved, because the supervisor looked too late; not twice
 
-	Instead syscall.Signal // Stopping: what the first step of the stop plan sends instead of its own signal; 0: that
+	Instead config.Signal // Stopping: what the first step of the stop plan sends instead of its own signal; 0: that
 }
 
 // WorkerState is where a worker is in its life. Whether it serves is for the role of its generation to say.
@@ -120,18 +119,15 @@ const (
 	ShuttingOff State = "stopping"  // told to stop, and not everything is gone
 )
 
-// States lists the states of a program in the order of the table in the package's documentation.
-func States() []State { return []State{Down, StartingUp, Up, Reloading, Waiting, ShuttingOff} }
-
 // NewProgram returns a program that is down.
-func NewProgram(c *config.Program) *Program {
+func New(c *config.Program) *Program {
 	return &Program{Name: c.Name, Config: c, Goal: Halt}
 }
 
 // State derives the visible state.
 func (p *Program) State() State {
 	switch {
-	case p.Goal == Halt && p.live() > 0:
+	case p.Goal == Halt && p.Live() > 0:
 		return ShuttingOff
 	case p.Goal == Halt:
 		return Down
@@ -147,7 +143,7 @@ func (p *Program) State() State {
 
 func (p *Program) servingState() State {
 	starting, finished := false, true
-	for w := range p.workers() {
+	for w := range p.Workers() {
 		if w.State == Soaking || w.State == Ready || w.State == Leaving {
 			return Up
 		}
@@ -173,7 +169,7 @@ func (p *Program) Next(now time.Time) time.Time {
 			next = t
 		}
 	}
-	for w := range p.workers() {
+	for w := range p.Workers() {
 		sooner(w.Deadline)
 	}
 	if p.Goal == Halt {
@@ -232,7 +228,7 @@ func (p *Program) Horizon() time.Time {
 	if g := p.Trial; g != nil && !g.Prepared {
 		later(g.Began.Add(g.Config.Reload.PreflightTimeout + g.Config.Ready.Timeout + g.Config.Reload.Soak))
 	}
-	for w, g := range p.workers() {
+	for w, g := range p.Workers() {
 		t := w.Deadline
 		switch w.State {
 		case Starting:
@@ -246,6 +242,15 @@ func (p *Program) Horizon() time.Time {
 		later(t)
 	}
 	return end
+}
+
+// Awaited returns the number of the newest generation that was asked for: the one that follows the trial, or the wait, if one is due,
+// else the trial, else the one that serves.
+func (p *Program) Awaited() int {
+	if p.Again != nil || p.Serving == nil && p.State() == Waiting {
+		return p.LastGeneration + 1
+	}
+	return p.LastGeneration
 }
 
 // Generations returns every generation that lives: the trial, the serving one, then the draining ones, oldest first.
@@ -281,7 +286,7 @@ func (p *Program) Role(g *Generation) Role {
 }
 
 // workers yields every worker with its generation. The sequence stays valid while workers change their state.
-func (p *Program) workers() iter.Seq2[*Worker, *Generation] {
+func (p *Program) Workers() iter.Seq2[*Worker, *Generation] {
 	return func(yield func(*Worker, *Generation) bool) {
 		for _, g := range p.Generations() {
 			for _, w := range g.Workers {
@@ -293,8 +298,8 @@ func (p *Program) workers() iter.Seq2[*Worker, *Generation] {
 	}
 }
 
-func (p *Program) find(number int) (*Worker, *Generation) {
-	for w, g := range p.workers() {
+func (p *Program) Find(number int) (*Worker, *Generation) {
+	for w, g := range p.Workers() {
 		if w.Number == number {
 			return w, g
 		}
@@ -302,10 +307,36 @@ func (p *Program) find(number int) (*Worker, *Generation) {
 	return nil, nil
 }
 
-func (p *Program) live() int {
+func (p *Program) Live() int {
 	n := 0
 	for _, g := range p.Generations() {
 		n += len(g.Workers)
 	}
 	return n
+}
+
+// calm reports whether nothing is under way: every slot has its ready worker, and nobody starts or waits for a successor.
+// Only then is a worker replaced for a limit, so that the workers of a program, which are often alike, go one after the other.
+func (p *Program) calm() bool {
+	if p.Goal == Halt || p.Serving == nil || p.Trial != nil {
+		return false
+	}
+	ready, wanted := 0, 0
+	for w, g := range p.Workers() {
+		switch w.State {
+		case Starting, Soaking, Leaving:
+			return false
+		case Ready:
+			if g == p.Serving {
+				ready++
+			}
+		case Stopping: // it has a successor
+		}
+	}
+	for _, s := range p.Serving.Slots {
+		if !s.Finished {
+			wanted++
+		}
+	}
+	return ready >= wanted
 }

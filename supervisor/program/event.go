@@ -1,4 +1,4 @@
-package supervisor
+package program
 
 import (
 	"time"
@@ -119,8 +119,8 @@ type Failure struct {
 
 // The steps of a failure that are not those of a spawn.
 const (
-	stepPrepare   = "prepare"
-	stepPreflight = "preflight"
+	StepPrepare   = "prepare"
+	StepPreflight = "preflight"
 	stepReady     = "ready"
 	stepAbort     = "abort" // it was given up
 )

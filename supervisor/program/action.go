@@ -1,6 +1,6 @@
-package supervisor
+package program
 
-import "syscall"
+import "example.org/supervisord/internal/config"
 
 // Action is something that Step wants done. Actions are performed in order, and none can fail:
 // what goes wrong comes back as an event.
@@ -22,7 +22,7 @@ type (
 	// Signal sends a signal to a worker, or to its whole process group.
 	Signal struct {
 		Worker int
-		Signal syscall.Signal
+		Signal config.Signal
 		Group  bool
 	}
 

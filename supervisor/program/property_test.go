@@ -1,4 +1,4 @@
-package supervisor
+package program
 
 import (
 	"strings"
@@ -88,7 +88,7 @@ func (h *history) event() Event {
 		return Start{Config: drawConfig(h.T)}
 	case "stale":
 		n := rapid.IntRange(0, h.p.LastWorker).Draw(h.T, "stale")
-		if w, _ := h.p.find(n); w == nil {
+		if w, _ := h.p.Find(n); w == nil {
 			return rapid.SampledFrom([]Event{Exited{Worker: n}, ReadySaid{Worker: n}, Replace{Worker: n}, Prepared{Generation: n}}).Draw(h.T, "late")
 		}
 		return Tick{}
@@ -102,7 +102,7 @@ func (h *history) event() Event {
 
 func (h *history) workers() []*Worker {
 	var workers []*Worker
-	for w := range h.p.workers() {
+	for w := range h.p.Workers() {
 		workers = append(workers, w)
 	}
 	return workers
@@ -231,12 +231,12 @@ func (h *history) checkOneAtATime(actions []Action) {
 			limited++
 		}
 	}
-	for w := range h.p.workers() {
+	for w := range h.p.Workers() {
 		if w.State == Leaving {
 			leaving++
 		}
 	}
-	outage := h.p.Serving != nil && stopFirst(h.p.Serving) // a reload that waits begins then
+	outage := h.p.Serving != nil && h.p.Serving.StopFirst() // a reload that waits begins then
 	if limited > 1 || limited == 1 && (leaving > 1 || h.p.Trial != nil && !outage) {
 		h.Fatalf("%d replaced for a limit, %d leaving, trial %v", limited, leaving, h.p.Trial)
 	}
@@ -245,7 +245,7 @@ func (h *history) checkOneAtATime(actions []Action) {
 // inService lists the workers that clients depend on.
 func (h *history) inService() map[int]*Worker {
 	serving := map[int]*Worker{}
-	for w, g := range h.p.workers() {
+	for w, g := range h.p.Workers() {
 		took := g == h.p.Trial && g.Config.Reload.Strategy == config.Rolling && w.State == Ready
 		if w.State == Leaving || g == h.p.Serving && w.State == Ready || took {
 			serving[w.Number] = w
@@ -269,7 +269,7 @@ func (h *history) checkAction(a Action) {
 		}
 		h.seen[a.Worker.Number] = true
 	case Signal:
-		if w, _ := h.p.find(a.Worker); w == nil || w.State != Stopping {
+		if w, _ := h.p.Find(a.Worker); w == nil || w.State != Stopping {
 			h.Fatalf("signal for worker %d, which is not stopping", a.Worker)
 		}
 	}
@@ -302,7 +302,7 @@ func (h *history) checkKilled(actions []Action, e Event) {
 		if !ok || s.Signal != syscall.SIGKILL {
 			continue
 		}
-		if w, g := h.p.find(s.Worker); w.Step < len(g.Config.Stop.Steps) {
+		if w, g := h.p.Find(s.Worker); w.Step < len(g.Config.Stop.Steps) {
 			h.Fatalf("%T: worker %d is killed at step %d of its stop plan", e, w.Number, w.Step)
 		}
 	}
@@ -365,7 +365,7 @@ func (h *history) checkReload(was *Program, e Event) {
 func (h *history) checkState() {
 	perSlot := map[[2]int]int{}
 	generations := map[int]bool{}
-	for w, g := range h.p.workers() {
+	for w, g := range h.p.Workers() {
 		generations[g.Number] = true
 		endless := w.State == Stopping && !w.Killed && g.Config.Stop.Steps[min(w.Step, len(g.Config.Stop.Steps)-1)].Wait == config.Forever
 		timed := w.State == Starting || w.State == Soaking || w.State == Stopping && !w.Killed && !endless
@@ -389,7 +389,7 @@ func (h *history) checkState() {
 
 // checkNotStranded: if nothing serves and nothing is starting, a retry is armed. Always.
 func (h *history) checkNotStranded() {
-	if h.p.Goal == Halt || h.p.live() > 0 || h.p.Trial != nil || h.p.State() == Down {
+	if h.p.Goal == Halt || h.p.Live() > 0 || h.p.Trial != nil || h.p.State() == Down {
 		return
 	}
 	if h.p.Next(h.now).IsZero() {
@@ -430,7 +430,7 @@ func (h *history) settleDown() {
 
 func newHistory(t *rapid.T, shutOff bool) *history {
 	c := drawConfig(t)
-	h := &history{T: t, p: NewProgram(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{}, shutOff: shutOff}
+	h := &history{T: t, p: New(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{}, shutOff: shutOff}
 	h.step(Start{Config: c})
 	return h
 }
@@ -446,8 +446,8 @@ func TestAnyHistoryKeepsThePromiseAndEndsWithTheNewestGenerationServing(t *testi
 		h.step(Start{Config: newest})
 		h.step(Reload{Config: newest, Reason: "HUP"})
 		h.settleDown()
-		if h.p.State() != Up || h.p.Serving.Config != newest || len(h.p.Serving.Workers) != newest.Workers || h.p.live() != newest.Workers {
-			t.Fatalf("at rest: %s, %d workers, %+v", h.p.State(), h.p.live(), h.p)
+		if h.p.State() != Up || h.p.Serving.Config != newest || len(h.p.Serving.Workers) != newest.Workers || h.p.Live() != newest.Workers {
+			t.Fatalf("at rest: %s, %d workers, %+v", h.p.State(), h.p.Live(), h.p)
 		}
 	})
 }
@@ -460,8 +460,8 @@ func TestAnyHistoryCanBeStoppedWithNothingLeft(t *testing.T) {
 		}
 		h.step(Stop{})
 		h.settleDown()
-		if h.p.State() != Down || h.p.live() != 0 || len(h.held) != 0 {
-			t.Fatalf("stopped: %s, %d workers, generations %v", h.p.State(), h.p.live(), h.held)
+		if h.p.State() != Down || h.p.Live() != 0 || len(h.held) != 0 {
+			t.Fatalf("stopped: %s, %d workers, generations %v", h.p.State(), h.p.Live(), h.held)
 		}
 	})
 }
@@ -470,7 +470,7 @@ func TestAnyRollingReloadStaysWithinItsSurge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := testConfig(rapid.IntRange(1, 5).Draw(t, "workers"), config.Rolling)
 		c.Reload.MaxSurge = rapid.IntRange(1, 3).Draw(t, "surge")
-		h := &history{T: t, p: NewProgram(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{}}
+		h := &history{T: t, p: New(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{}}
 		h.step(Start{Config: c})
 		for range rapid.IntRange(0, 100).Draw(t, "length") {
 			e := h.event()
@@ -482,7 +482,7 @@ func TestAnyRollingReloadStaysWithinItsSurge(t *testing.T) {
 			}
 			for _, a := range h.p.Step(h.now, e) {
 				s, ok := a.(Spawn)
-				if n := h.p.live(); ok && s.Generation == h.p.Trial && h.p.Serving != nil && n > c.Workers+c.Reload.MaxSurge {
+				if n := h.p.Live(); ok && s.Generation == h.p.Trial && h.p.Serving != nil && n > c.Workers+c.Reload.MaxSurge {
 					t.Fatalf("%d workers live, %d are usual, %d may be more", n, c.Workers, c.Reload.MaxSurge)
 				}
 			}
@@ -507,7 +507,7 @@ func TestAnyStopFirstHistoryNeverRunsTwoGenerations(t *testing.T) {
 					spawned = s.Generation.Number
 				}
 			}
-			for w, g := range h.p.workers() {
+			for w, g := range h.p.Workers() {
 				if spawned != 0 && g.Number != spawned && h.p.exclusive() {
 					t.Fatalf("generation %d spawned while worker %d of generation %d lives", spawned, w.Number, g.Number)
 				}

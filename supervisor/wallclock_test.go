@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"reflect"
 	"slices"
 	"syscall"
 	"testing"
@@ -10,53 +9,9 @@ import (
 	"unsafe"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
-
-// allTimes finds every time in v, however deep, but not in configurations.
-func allTimes(v reflect.Value, found func(*time.Time)) {
-	switch {
-	case v.Type() == reflect.TypeFor[time.Time]():
-		found(v.Addr().Interface().(*time.Time))
-	case v.Type() == reflect.TypeFor[*config.Program]():
-	case v.Kind() == reflect.Pointer && !v.IsNil():
-		allTimes(v.Elem(), found)
-	case v.Kind() == reflect.Slice:
-		for i := range v.Len() {
-			allTimes(v.Index(i), found)
-		}
-	case v.Kind() == reflect.Struct:
-		for i := range v.NumField() {
-			if v.Type().Field(i).IsExported() {
-				allTimes(v.Field(i), found)
-			}
-		}
-	}
-}
-
-func TestRebaseMovesEveryTimeOfAProgram(t *testing.T) {
-	s := newScript(t, testConfig(2, config.All))
-	s.up()
-	s.deploy()
-	s.send(Reload{})
-	s.prepared()
-	s.exit(5)
-	then := time.Now().Add(-time.Hour).Round(0)
-	n := 0
-	allTimes(reflect.ValueOf(s.p), func(t *time.Time) { n++; *t = then.Add(time.Duration(n) * time.Second) })
-	now := time.Now()
-	s.p.Rebase(then, now)
-	n = 0
-	allTimes(reflect.ValueOf(s.p), func(got *time.Time) {
-		n++
-		if want := now.Add(time.Duration(n) * time.Second); *got != want {
-			t.Errorf("time %d is %s, want %s", n, got, want)
-		}
-	})
-	if n < 20 {
-		t.Errorf("there are only %d times", n)
-	}
-}
 
 // clockSet makes a record what it would be if the wall clock had been set back by d between the record and now.
 func (r *Record) clockSet(d time.Duration) {
@@ -123,9 +78,9 @@ func TestTimesFollowTheWallClockWhenItIsSet(t *testing.T) {
 	now := time.Now()
 	s := New(Options{})
 	s.clock = wound(now, -time.Hour) // an hour has passed since, and the wall clock shows the same
-	core := NewProgram(testConfig(1, config.All))
+	core := program.New(testConfig(1, config.All))
 	core.RetryAt = wound(now.Add(time.Hour), -time.Hour+30*time.Second) // in half a minute; the wall clock said in an hour
-	s.programs["web"] = s.newProgram(core)
+	s.programs["web"] = s.newRunner(core)
 	s.followClock()
 	if left := core.RetryAt.Round(0).Sub(now.Round(0)); (left - 30*time.Second).Abs() > time.Second {
 		t.Errorf("by the wall clock it is in %s, want 30s", left)
@@ -180,7 +135,7 @@ func TestWorkerThatWasReadyWhileTheLoopStoodStillIsReadyInTime(t *testing.T) {
 		s.stalls(2 * time.Minute)
 		time.Sleep(10 * time.Millisecond)
 		s.workers()[1].ready()
-		if s.logged(string(TrialFailed)) != 0 || s.super.programs["web"].core.Serving.Number != 2 {
+		if s.logged(string(program.TrialFailed)) != 0 || s.super.programs["web"].core.Serving.Number != 2 {
 			t.Error("the trial has failed")
 		}
 		s.workers()[0].exit()
@@ -193,9 +148,9 @@ func TestWorkerThatIsNotReadyWhenTheLoopGoesOnFailsAMomentLater(t *testing.T) {
 		s.hup()
 		s.count(2)
 		s.stalls(2 * time.Minute)
-		time.Sleep(grace + time.Millisecond)
+		time.Sleep(program.Grace + time.Millisecond)
 		synctest.Wait()
-		if s.logged(string(TrialFailed)) != 1 {
+		if s.logged(string(program.TrialFailed)) != 1 {
 			t.Error("the trial has not failed")
 		}
 		s.workers()[1].exit()
@@ -267,7 +222,7 @@ func TestDeadlineThatPassesBeforeItsAlarmIsSetIsNotLost(t *testing.T) {
 		s.hup()
 		time.Sleep(web.Ready.Timeout + 2*time.Millisecond)
 		synctest.Wait()
-		if s.logged(string(TrialFailed)) != 1 {
+		if s.logged(string(program.TrialFailed)) != 1 {
 			t.Error("the trial has not failed")
 		}
 		s.workers()[1].exit()

@@ -1,10 +1,9 @@
-package supervisor
+package program
 
 import (
 	"cmp"
 	"fmt"
 	"slices"
-	"syscall"
 	"time"
 
 	"example.org/supervisord/internal/config"
@@ -40,7 +39,7 @@ func (p *Program) Step(now time.Time, e Event) []Action {
 	case ReadySaid:
 		p.ready(now, e)
 	case NeverReady:
-		if w, g := p.find(e.Worker); w != nil && w.State == Starting {
+		if w, g := p.Find(e.Worker); w != nil && w.State == Starting {
 			p.notReady(now, g, w, e.Reason)
 		}
 	case Replace:
@@ -95,7 +94,7 @@ func (p *Program) want(now time.Time, r Reload) {
 		p.begin(now, r)
 		return
 	case t == nil:
-		p.report(Report{Kind: ReloadFull, Serving: p.servingNumber(), Reason: r.Reason, AskedBy: r.AskedBy})
+		p.report(Report{Kind: ReloadFull, Serving: p.ServingNumber(), Reason: r.Reason, AskedBy: r.AskedBy})
 	case t.waitsForPerson():
 		p.report(Report{Kind: ReloadHeld, Generation: t.Number, Reason: r.Reason, AskedBy: r.AskedBy})
 	default:
@@ -111,13 +110,13 @@ func (p *Program) scale(now time.Time, e Scale) {
 			return // the canary would be everything
 		}
 		if p.Candidate != nil {
-			p.Candidate = withWorkers(p.Candidate, e.Workers)
+			p.Candidate = WithWorkers(p.Candidate, e.Workers)
 		}
 		t.resize(e.Workers)
 	} else if t != nil {
 		p.again(Reload{Reason: "scaled during a trial", AskedBy: e.AskedBy}, now)
 	}
-	p.Config = withWorkers(p.Config, e.Workers)
+	p.Config = WithWorkers(p.Config, e.Workers)
 	g := p.Serving
 	if g == nil || p.Goal == Halt || p.Trial != nil && p.Trial.Canary == 0 {
 		return
@@ -131,11 +130,11 @@ func (p *Program) scale(now time.Time, e Scale) {
 }
 
 func (g *Generation) resize(slots int) {
-	g.Config = withWorkers(g.Config, slots)
+	g.Config = WithWorkers(g.Config, slots)
 	g.Slots = append(g.Slots[:min(len(g.Slots), slots)], make([]Slot, max(0, slots-len(g.Slots)))...)
 }
 
-func withWorkers(c *config.Program, n int) *config.Program {
+func WithWorkers(c *config.Program, n int) *config.Program {
 	scaled := *c
 	scaled.Workers = n
 	return &scaled
@@ -160,7 +159,7 @@ func (p *Program) halt(now time.Time, e Stop) {
 		due = *p.Again
 	}
 	p.Goal, p.Again, p.RetryAt = Halt, nil, time.Time{}
-	stopping := Report{Kind: ProgramStopping, Reason: e.Reason, AskedBy: e.AskedBy}
+	stopping := Report{Kind: StopBegan, Reason: e.Reason, AskedBy: e.AskedBy}
 	if g := p.Trial; g != nil {
 		p.Trial = nil
 		p.retire(now, g)
@@ -175,8 +174,8 @@ func (p *Program) halt(now time.Time, e Stop) {
 		p.Serving = nil
 		p.retire(now, g)
 	}
-	for w, g := range p.workers() {
-		var instead syscall.Signal
+	for w, g := range p.Workers() {
+		var instead config.Signal
 		if e.Interrupted {
 			instead = g.Config.Stop.IntSignal
 		}
@@ -190,7 +189,7 @@ func (p *Program) halt(now time.Time, e Stop) {
 }
 
 func (p *Program) killAll(now time.Time) {
-	for w, g := range p.workers() {
+	for w, g := range p.Workers() {
 		p.kill(now, g, w, "told to stop now")
 	}
 }
@@ -218,14 +217,14 @@ func (p *Program) prepared(now time.Time, e Prepared) {
 }
 
 func (p *Program) spawned(e Spawned) {
-	if w, g := p.find(e.Worker); w != nil {
+	if w, g := p.Find(e.Worker); w != nil {
 		w.PID = e.PID
 		p.report(Report{Kind: WorkerSpawned, Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID})
 	}
 }
 
 func (p *Program) ready(now time.Time, e ReadySaid) {
-	w, g := p.find(e.Worker)
+	w, g := p.Find(e.Worker)
 	if w == nil {
 		return
 	}
@@ -245,7 +244,7 @@ func (p *Program) ready(now time.Time, e ReadySaid) {
 }
 
 func (p *Program) replace(now time.Time, e Replace) {
-	w, g := p.find(e.Worker)
+	w, g := p.Find(e.Worker)
 	if w == nil {
 		return
 	}
@@ -263,13 +262,13 @@ func (p *Program) replace(now time.Time, e Replace) {
 }
 
 func (p *Program) overLimit(now time.Time, e OverLimit) {
-	if w, g := p.find(e.Worker); w != nil && g == p.Serving && w.State == Ready && p.calm() {
+	if w, g := p.Find(e.Worker); w != nil && g == p.Serving && w.State == Ready && p.calm() {
 		p.replace(now, Replace(e))
 	}
 }
 
 func (p *Program) extend(now time.Time, e Extend) {
-	w, _ := p.find(e.Worker)
+	w, _ := p.Find(e.Worker)
 	if w == nil {
 		return
 	}
@@ -284,7 +283,7 @@ func (p *Program) extend(now time.Time, e Extend) {
 }
 
 func (p *Program) exited(now time.Time, e Exited) {
-	w, g := p.find(e.Worker)
+	w, g := p.Find(e.Worker)
 	if w == nil {
 		return
 	}
@@ -373,7 +372,7 @@ func (p *Program) fail(now time.Time, f Failure) {
 	g.Failure = &f
 	p.retire(now, g)
 	p.report(Report{Kind: TrialFailed, Generation: g.Number, Worker: f.Worker, Slot: f.Slot, PID: f.PID,
-		Step: f.Step, Reason: f.Reason, AskedBy: cmp.Or(f.AskedBy, g.AskedBy), Tail: f.Tail, Wait: f.Wait, Took: now.Sub(g.Began), Serving: p.servingNumber(),
+		Step: f.Step, Reason: f.Reason, AskedBy: cmp.Or(f.AskedBy, g.AskedBy), Tail: f.Tail, Wait: f.Wait, Took: now.Sub(g.Began), Serving: p.ServingNumber(),
 		Reload: p.decide(now, g, failedAt(f.Step))})
 	if p.Serving != nil {
 		p.do(Serve{p.Serving.Number})
@@ -409,7 +408,7 @@ func (p *Program) tryAgain(now time.Time, g *Generation, f Failure) {
 	}
 	if retry := g.Config.Reload.Retry; retry > 0 && p.Again == nil && f.Step != stepAbort && g.Canary == 0 {
 		p.again(Reload{Reason: g.Reason, AskedBy: g.AskedBy}, now.Add(retry))
-		p.report(Report{Kind: ReloadRetry, Generation: g.Number, Serving: p.servingNumber(), After: retry})
+		p.report(Report{Kind: ReloadRetry, Generation: g.Number, Serving: p.ServingNumber(), After: retry})
 	}
 }
 
@@ -418,7 +417,7 @@ func (g *Generation) fills(slot int) bool {
 	return slices.ContainsFunc(g.Workers, func(w *Worker) bool { return w.Slot == slot && w.State != Leaving && w.State != Stopping })
 }
 
-func (p *Program) servingNumber() int {
+func (p *Program) ServingNumber() int {
 	if p.Serving == nil {
 		return 0
 	}
@@ -427,7 +426,7 @@ func (p *Program) servingNumber() int {
 
 // expire does what the workers' deadlines ask for.
 func (p *Program) expire(now time.Time) {
-	for w, g := range p.workers() {
+	for w, g := range p.Workers() {
 		if w.Deadline.IsZero() || now.Before(w.Deadline) {
 			continue
 		}
@@ -469,7 +468,7 @@ func (p *Program) release(now time.Time, g *Generation, w *Worker) {
 }
 
 // tell begins the stop plan of a worker. Its first step may send another signal than its own.
-func (p *Program) tell(now time.Time, g *Generation, w *Worker, instead syscall.Signal) {
+func (p *Program) tell(now time.Time, g *Generation, w *Worker, instead config.Signal) {
 	w.enter(Stopping, now, 0)
 	w.Step, w.Instead = 0, instead
 	p.stopStep(now, g, w)
@@ -481,17 +480,17 @@ func (p *Program) stopStep(now time.Time, g *Generation, w *Worker) {
 		p.kill(now, g, w, fmt.Sprintf("still there %s after it was told to stop", now.Sub(w.Since).Round(time.Millisecond)))
 		return
 	}
-	wait, sig := steps[w.Step].Wait, w.stopSignal(steps)
+	wait, sig := steps[w.Step].Wait, w.StopSignal(steps)
 	w.Deadline, w.Excused = time.Time{}, false
 	if wait != config.Forever {
 		w.Deadline = now.Add(wait)
 	}
 	p.do(Signal{Worker: w.Number, Signal: sig, Group: g.Config.Stop.Group})
-	p.report(Report{Kind: WorkerStopping, Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Signal: signalName(sig), After: wait})
+	p.report(Report{Kind: WorkerStopping, Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Signal: config.SignalName(sig), After: wait})
 }
 
 // stopSignal is the signal of the step of the stop plan that w is at.
-func (w *Worker) stopSignal(steps []config.StopStep) syscall.Signal {
+func (w *Worker) StopSignal(steps []config.StopStep) config.Signal {
 	if w.Step == 0 && w.Instead != 0 {
 		return w.Instead
 	}
@@ -508,7 +507,7 @@ func (p *Program) kill(now time.Time, g *Generation, w *Worker, reason string) {
 	w.Deadline, w.Killed = time.Time{}, true
 	g.Killed++
 	p.recordKill(g, w, reason)
-	p.do(Signal{Worker: w.Number, Signal: syscall.SIGKILL, Group: true})
+	p.do(Signal{Worker: w.Number, Signal: config.SIGKILL, Group: true})
 	p.report(Report{Kind: WorkerKilled, Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Reason: reason})
 }
 

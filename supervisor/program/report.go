@@ -1,11 +1,7 @@
-package supervisor
+package program
 
 import (
-	"strings"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Report is something worth telling about a program: to the log, to whoever waits for a reload, to metrics.
@@ -30,7 +26,7 @@ type Report struct {
 	Killed     int           `json:"killed,omitempty"`   // workers of the generation that had to be killed
 
 	Reload *ReloadRecord `json:"reload,omitempty"` // how the reload goes that this is about, where it changes that
-	Stop   *StopRecord   `json:"stop,omitempty"`   // of ProgramStopped
+	Stop   *StopRecord   `json:"stop,omitempty"`   // of StopEnded
 }
 
 // Decides reports whether the reload got its outcome as this happened.
@@ -50,7 +46,7 @@ const (
 	ReloadDropped    ReportKind = "reload is given up before it began"
 	ReloadDamped     ReportKind = "watched files change with every generation: reloads for them are delayed"
 	CanaryPromoted   ReportKind = "canary is promoted"
-	ProgramScaled    ReportKind = "number of workers changes"
+	Scaled           ReportKind = "number of workers changes"
 	SignalSent       ReportKind = "signal is sent to the workers"
 	CanaryHeld       ReportKind = "canary is well and held; promote or abort it"
 	CanaryWatched    ReportKind = "canary is well; it is promoted if it stays so"
@@ -69,15 +65,6 @@ const (
 	WorkerStopped    ReportKind = "worker has stopped"
 	WorkerDied       ReportKind = "worker died"
 	SlotRetry        ReportKind = "worker will be started again"
-	ProgramStopping  ReportKind = "program is to stop"
-	ProgramStopped   ReportKind = "program has stopped"
+	StopBegan        ReportKind = "program is to stop"
+	StopEnded        ReportKind = "program has stopped"
 )
-
-// byWatch asks for a reload on account of files that have changed.
-const byWatch = "watch"
-
-// bySignal asks for what a signal means. Who has sent it the Go runtime does not say.
-func bySignal(sig syscall.Signal) string { return "signal " + signalName(sig) }
-
-// signalName is the name of a signal as in a configuration: "TERM".
-func signalName(sig syscall.Signal) string { return strings.TrimPrefix(unix.SignalName(sig), "SIG") }

@@ -1,11 +1,8 @@
-package supervisor
+package program
 
 import (
 	"slices"
-	"strings"
-	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"example.org/supervisord/internal/config"
@@ -33,7 +30,7 @@ func TestReloadWaitsWhileTooManyGenerationsDrain(t *testing.T) {
 	}
 	s.after(20 * time.Second)
 	s.expect("")
-	if why := s.p.waits(s.now); why != "2 generations drain, as many as stop.max_draining allows" {
+	if why := s.p.Waits(s.now); why != "2 generations drain, as many as stop.max_draining allows" {
 		t.Errorf("it waits for %q", why)
 	}
 	if got := s.p.Awaited(); got != 4 {
@@ -135,30 +132,4 @@ func TestDrainingWorkersThatStillServeDoNotCount(t *testing.T) {
 	s.did = nil
 	s.send(Reload{Reason: "HUP"})
 	s.expect("prepare 3")
-}
-
-func TestStatusSaysWhatAReloadWaitsFor(t *testing.T) {
-	onStage(t, func(s *stage) {
-		s.workers()[0].ready()
-		s.hup()
-		s.workers()[1].ready()
-		s.hup()
-		st := s.super.programStatus(s.super.programs["web"])
-		if st.Due == nil || st.Due.Reason != "HUP" || !strings.Contains(st.Due.Waits, "max_draining") ||
-			!strings.Contains(st.Summary, "1 draining, a reload waits until a generation has gone") {
-			t.Errorf("the status is %+v", st)
-		}
-		if !slices.Equal(s.workers()[0].signals(), []syscall.Signal{syscall.SIGTERM}) {
-			t.Errorf("the old worker got %v", s.workers()[0].signals())
-		}
-		s.workers()[0].exit()
-		synctest.Wait()
-		s.count(3)
-		s.workers()[2].ready()
-		s.workers()[1].exit()
-	}, func() *config.Program {
-		c := testProgram(t, "web")
-		c.Stop.MaxDraining = 1
-		return c
-	}())
 }

@@ -1,4 +1,4 @@
-package supervisor
+package program
 
 import (
 	"slices"
@@ -26,10 +26,10 @@ func TestRecordOfAReloadSaysHowItWent(t *testing.T) {
 		"on trial": {func(s *script) { s.prepared() }, Pending, 0},
 		"serves":   {func(s *script) { s.prepared(); s.allReady() }, Serves, 1},
 		"failed to be prepared": {func(s *script) {
-			s.send(Prepared{Generation: 2, Failure: &Failure{Step: stepPrepare}})
+			s.send(Prepared{Generation: 2, Failure: &Failure{Step: StepPrepare}})
 		}, Preflight, 2},
 		"failed its preflight": {func(s *script) {
-			s.send(Prepared{Generation: 2, Failure: &Failure{Step: stepPreflight}})
+			s.send(Prepared{Generation: 2, Failure: &Failure{Step: StepPreflight}})
 		}, Preflight, 2},
 		"not ready in time": {func(s *script) { s.prepared(); s.after(time.Hour) }, NotReady, 2},
 		"could not be started": {func(s *script) {
@@ -215,11 +215,11 @@ func TestRecordsOfAVersionThatKeptNoneAreMadeOfWhatLives(t *testing.T) {
 	s.allReady() // 2 serves, 1 drains
 	s.send(Reload{Reason: "HUP"})
 	s.prepared()
-	s.send(Prepared{Generation: 3, Failure: &Failure{Step: stepPreflight}})
+	s.send(Prepared{Generation: 3, Failure: &Failure{Step: StepPreflight}})
 	s.send(Reload{Reason: "another"})
 	had := slices.Clone(s.p.Reloads)
 	s.p.Reloads = nil
-	s.p.recall()
+	s.p.CompleteReloads()
 	for _, r := range s.p.Reloads {
 		i := slices.IndexFunc(had, func(h *ReloadRecord) bool { return h.Generation == r.Generation })
 		if had[i].Outcome != r.Outcome || had[i].Replaced != r.Replaced || had[i].Ended.IsZero() != r.Ended.IsZero() {

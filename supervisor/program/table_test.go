@@ -1,4 +1,4 @@
-package supervisor
+package program
 
 import (
 	"flag"
@@ -13,9 +13,12 @@ import (
 
 var update = flag.Bool("update", false, "write the table in doc.go anew")
 
+// states lists the states of a program in the order of the table.
+var states = []State{Down, StartingUp, Up, Reloading, Waiting, ShuttingOff}
+
 // inState returns a program of two workers in each state.
 func inState(t *testing.T, state State) *script {
-	s := &script{t: t, p: NewProgram(testConfig(2, config.All)), now: time.Unix(1_000_000, 0)}
+	s := &script{t: t, p: New(testConfig(2, config.All)), now: time.Unix(1_000_000, 0)}
 	if state != Down {
 		s.send(Start{Config: s.p.Config})
 		s.prepared()
@@ -151,7 +154,7 @@ func table(t *testing.T) string {
 	var b strings.Builder
 	for _, c := range cases {
 		fmt.Fprintf(&b, "//\t%s\n", c.event)
-		for _, state := range States() {
+		for _, state := range states {
 			s := inState(t, state)
 			cell := "impossible"
 			if c.do(s) {
@@ -188,6 +191,6 @@ func TestTableInTheDocumentationIsWhatTheCodeDoes(t *testing.T) {
 		return
 	}
 	if old != now {
-		t.Errorf("the table in doc.go is not what the code does; regenerate it with: go test ./supervisor -run Table -update\n%s", now)
+		t.Errorf("the table in doc.go is not what the code does; regenerate it with: go test ./supervisor/program -run Table -update\n%s", now)
 	}
 }

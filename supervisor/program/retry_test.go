@@ -1,4 +1,4 @@
-package supervisor
+package program
 
 import (
 	"strings"
@@ -224,11 +224,11 @@ func TestTheStatusIsInTheOrderOfTheNumbers(t *testing.T) {
 		s.allReady()
 	}
 	pid := 1000
-	for w := range s.p.workers() {
+	for w := range s.p.Workers() {
 		s.send(Spawned{Worker: w.Number, PID: pid})
 		pid--
 	}
-	if got, want := s.p.lines(), "8:983\n8:984\n9:981\n9:982\n10:979\n10:980\n11:999\n11:1000\n"; !strings.HasSuffix(got, want) {
+	if got, want := s.p.Lines(), "8:983\n8:984\n9:981\n9:982\n10:979\n10:980\n11:999\n11:1000\n"; !strings.HasSuffix(got, want) {
 		t.Errorf("the status is\n%swant\n%s", got, want)
 	}
 }

@@ -1,4 +1,4 @@
-package supervisor
+package program
 
 import (
 	"strings"
@@ -15,7 +15,7 @@ func aged(workers int) *config.Program {
 }
 
 func (s *script) leaving() (numbers []int) {
-	for w := range s.p.workers() {
+	for w := range s.p.Workers() {
 		if w.State == Leaving {
 			numbers = append(numbers, w.Number)
 		}
@@ -41,8 +41,8 @@ func TestWorkerIsReplacedAtItsAgeGiveOrTakeATenth(t *testing.T) {
 	if !ok || report.Worker != 1 || !strings.Contains(report.Reason, "max_age, 1h0m0s") {
 		t.Errorf("%+v", report)
 	}
-	if s.p.live() != 1 || s.p.State() != Up || s.p.Serving.Number != 1 {
-		t.Errorf("%d workers, %s", s.p.live(), s.p.State())
+	if s.p.Live() != 1 || s.p.State() != Up || s.p.Serving.Number != 1 {
+		t.Errorf("%d workers, %s", s.p.Live(), s.p.State())
 	}
 }
 
@@ -65,8 +65,8 @@ func TestWorkersOfOneAgeGoOneAfterTheOther(t *testing.T) {
 		s.send(ReadySaid{Worker: s.p.LastWorker})
 		s.send(Exited{Worker: leaving[0]})
 	}
-	if len(s.leaving()) != 0 || s.p.live() != 4 {
-		t.Errorf("%v leave, %d live", s.leaving(), s.p.live())
+	if len(s.leaving()) != 0 || s.p.Live() != 4 {
+		t.Errorf("%v leave, %d live", s.leaving(), s.p.Live())
 	}
 }
 
@@ -78,7 +78,7 @@ func TestWorkerThatCouldNotBeReplacedForItsAgeGoesOn(t *testing.T) {
 		s.exit(s.p.LastWorker)
 		s.after(10 * time.Second)
 	}
-	if w, _ := s.p.find(1); w == nil || w.State != Leaving || s.p.State() != Up {
+	if w, _ := s.p.Find(1); w == nil || w.State != Leaving || s.p.State() != Up {
 		t.Errorf("%+v, %s", w, s.p.State())
 	}
 }

@@ -1,4 +1,4 @@
-package supervisor
+package program
 
 import (
 	"fmt"
@@ -31,7 +31,7 @@ type script struct {
 }
 
 func newScript(t *testing.T, c *config.Program) *script {
-	s := &script{t: t, p: NewProgram(c), now: time.Unix(1_000_000, 0)}
+	s := &script{t: t, p: New(c), now: time.Unix(1_000_000, 0)}
 	s.send(Start{Config: c})
 	return s
 }
@@ -620,8 +620,8 @@ func TestFewerWorkersInTheNextGenerationLeaveNoneBehind(t *testing.T) {
 		for n := 1; n <= 3; n++ {
 			s.exit(n)
 		}
-		if s.p.live() != 1 || len(s.p.Draining) != 0 {
-			t.Errorf("%s: %d workers live", strategy, s.p.live())
+		if s.p.Live() != 1 || len(s.p.Draining) != 0 {
+			t.Errorf("%s: %d workers live", strategy, s.p.Live())
 		}
 	}
 }
@@ -634,7 +634,7 @@ func TestAProgramThatIsStoppedWhileItWaitsSaysThatItHasStopped(t *testing.T) {
 		t.Fatalf("it is %s", s.p.State())
 	}
 	for _, a := range s.p.Step(s.now, Stop{}) {
-		if r, ok := a.(Report); ok && r.Kind == ProgramStopped {
+		if r, ok := a.(Report); ok && r.Kind == StopEnded {
 			return
 		}
 	}

@@ -1,4 +1,4 @@
-package supervisor
+package program
 
 import (
 	"fmt"
@@ -18,13 +18,13 @@ func (p *Program) RefusesCanary(workers int, c *config.Program) string {
 		return fmt.Sprintf("generation %d is a canary already: promote or abort that first", t.Number)
 	case t != nil:
 		return fmt.Sprintf("generation %d is on trial: wait for its end, or abort it", t.Number)
-	case p.Serving == nil || !p.serves():
+	case p.Serving == nil || !p.Serves():
 		return "no generation serves beside which a canary could run: reload without --canary"
 	case p.full():
 		return p.tooMany() + ": wait until one has gone, or kill it"
 	case p.Again != nil:
 		return "a reload is due: wait for its end"
-	case c.Reload.Strategy == config.StopFirst || stopFirst(p.Serving):
+	case c.Reload.Strategy == config.StopFirst || p.Serving.StopFirst():
 		return `with reload.strategy = "stop-first" no canary can run beside the generation that serves: reload without --canary`
 	case workers >= c.Workers:
 		return fmt.Sprintf("%d of its %s would be the whole generation: ask for fewer, or reload without --canary", workers, count(c.Workers, "worker"))
@@ -39,7 +39,7 @@ func (p *Program) canary(now time.Time, e Reload) {
 		c = e.Config
 	}
 	if why := p.RefusesCanary(e.Canary, c); why != "" {
-		p.report(Report{Kind: CanaryRefused, Serving: p.servingNumber(), Reason: why, AskedBy: e.AskedBy})
+		p.report(Report{Kind: CanaryRefused, Serving: p.ServingNumber(), Reason: why, AskedBy: e.AskedBy})
 		return
 	}
 	p.Candidate = e.Config
@@ -53,7 +53,7 @@ func (p *Program) promoteCanary(by string) {
 	if t == nil || t.Canary == 0 {
 		return
 	}
-	promoted := Report{Kind: CanaryPromoted, Generation: t.Number, Serving: p.servingNumber(), AskedBy: by}
+	promoted := Report{Kind: CanaryPromoted, Generation: t.Number, Serving: p.ServingNumber(), AskedBy: by}
 	if r := p.reloadOf(t.Number); r != nil {
 		r.Outcome = Pending
 		promoted.Reload = r.Copy()
@@ -69,7 +69,7 @@ func (p *Program) promoteCanary(by string) {
 func (g *Generation) waitsForPerson() bool { return g.Canary > 0 && g.For == 0 }
 
 // knows reports whether c is nothing new: the configuration of the program, or that of its last canary.
-func (p *Program) knows(c *config.Program) bool {
+func (p *Program) Knows(c *config.Program) bool {
 	return p.Config.Equal(*c) || p.Candidate != nil && p.Candidate.Equal(*c)
 }
 
@@ -84,7 +84,7 @@ func (p *Program) tooMany() string {
 }
 
 // waits says what the reload that is due waits for; "": there is none.
-func (p *Program) waits(now time.Time) string {
+func (p *Program) Waits(now time.Time) string {
 	switch t := p.Trial; {
 	case p.Again == nil:
 		return ""

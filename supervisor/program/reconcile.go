@@ -1,4 +1,4 @@
-package supervisor
+package program
 
 import (
 	"math/bits"
@@ -28,7 +28,7 @@ func (p *Program) takeOver(now time.Time) {
 	}
 	places := p.places()
 	alone := p.exclusive()
-	for w, g := range p.workers() {
+	for w, g := range p.Workers() {
 		switch {
 		case g == p.Trial || w.State == Stopping:
 		case makeRoom:
@@ -47,7 +47,7 @@ func (p *Program) overlapping() bool {
 	if p.Trial != nil && p.Trial.Config.Reload.Strategy == config.Rolling {
 		return true
 	}
-	for w := range p.workers() {
+	for w := range p.Workers() {
 		if w.State == Leaving {
 			return true
 		}
@@ -72,7 +72,7 @@ func (p *Program) promote(now time.Time) {
 		p.retire(now, old)
 	}
 	p.report(serves)
-	for w, g := range p.workers() {
+	for w, g := range p.Workers() {
 		if g != t {
 			p.release(now, g, w)
 		}
@@ -96,7 +96,7 @@ func (p *Program) hold(now time.Time) {
 	if t.For > 0 {
 		kind, t.HeldTill = CanaryWatched, now.Add(t.For)
 	}
-	held := Report{Kind: kind, Generation: t.Number, Serving: p.servingNumber(), After: t.For}
+	held := Report{Kind: kind, Generation: t.Number, Serving: p.ServingNumber(), After: t.For}
 	if r := p.reloadOf(t.Number); r != nil {
 		r.Outcome = Held
 		held.Reload = r.Copy()
@@ -138,7 +138,7 @@ func (p *Program) try(now time.Time, r Reload, c *config.Program) {
 		Number: p.LastGeneration, Reason: r.Reason, AskedBy: r.AskedBy, Config: c, Began: now, Canary: r.Canary, For: r.For,
 		Slots: make([]Slot, c.Workers),
 	}
-	p.report(Report{Kind: TrialBegan, Generation: p.Trial.Number, Reason: r.Reason, AskedBy: r.AskedBy, By: r.By, Serving: p.servingNumber(),
+	p.report(Report{Kind: TrialBegan, Generation: p.Trial.Number, Reason: r.Reason, AskedBy: r.AskedBy, By: r.By, Serving: p.ServingNumber(),
 		Reload: p.recordTrial(p.Trial, r.By)})
 	p.do(Prepare{p.Trial})
 }
@@ -158,11 +158,11 @@ func (p *Program) places() []place {
 	for _, g := range p.Generations() {
 		n = max(n, len(g.Slots))
 	}
-	for w := range p.workers() { // of a slot that was scaled away, too
+	for w := range p.Workers() { // of a slot that was scaled away, too
 		n = max(n, w.Slot+1)
 	}
 	places := make([]place, n)
-	for w, g := range p.workers() {
+	for w, g := range p.Workers() {
 		s := &places[w.Slot]
 		s.occupied = true
 		if g == p.Trial {
@@ -181,7 +181,7 @@ func (p *Program) places() []place {
 // exclusive reports whether a worker that lives, or is about to, must not run beside those of another generation.
 func (p *Program) exclusive() bool {
 	return slices.ContainsFunc(p.Generations(), func(g *Generation) bool {
-		return stopFirst(g) && (len(g.Workers) > 0 || g == p.Serving && g.unfinished() || g == p.Trial && g.Prepared)
+		return g.StopFirst() && (len(g.Workers) > 0 || g == p.Serving && g.unfinished() || g == p.Trial && g.Prepared)
 	})
 }
 
@@ -192,10 +192,10 @@ func (g *Generation) unfinished() bool {
 
 // makeRoom reports whether the serving generation has to go before the trial may start.
 func (p *Program) makeRoom() bool {
-	return p.Trial != nil && p.Trial.Prepared && (stopFirst(p.Trial) || p.Serving != nil && stopFirst(p.Serving))
+	return p.Trial != nil && p.Trial.Prepared && (p.Trial.StopFirst() || p.Serving != nil && p.Serving.StopFirst())
 }
 
-func stopFirst(g *Generation) bool { return g.Config.Reload.Strategy == config.StopFirst }
+func (g *Generation) StopFirst() bool { return g.Config.Reload.Strategy == config.StopFirst }
 
 // fill spawns a worker for every slot that should have one and may.
 func (p *Program) fill(now time.Time) {
@@ -272,7 +272,7 @@ func (p *Program) fillTrial(now time.Time, places []place, alone bool) {
 }
 
 // others reports whether a worker of another generation lives.
-func (p *Program) others(g *Generation) bool { return p.live() > len(g.Workers) }
+func (p *Program) others(g *Generation) bool { return p.Live() > len(g.Workers) }
 
 // room reports whether one more worker than usual may live beside those that do.
 func (p *Program) room(g *Generation) bool {
@@ -283,7 +283,7 @@ func (p *Program) room(g *Generation) bool {
 	if p.Serving != nil {
 		usual = max(usual, len(p.Serving.Slots))
 	}
-	return p.live() < usual+g.Config.Reload.MaxSurge
+	return p.Live() < usual+g.Config.Reload.MaxSurge
 }
 
 func (p *Program) spawn(now time.Time, g *Generation, slot int) {
@@ -317,12 +317,12 @@ func (p *Program) counted() []*Generation {
 // full reports whether the next generation has to wait until one that drains has gone. It never does while nothing serves.
 func (p *Program) full() bool {
 	stop := p.Config.Stop
-	return stop.DrainingFull != config.Kill && stop.MaxDraining > 0 && len(p.counted()) >= stop.MaxDraining && p.serves()
+	return stop.DrainingFull != config.Kill && stop.MaxDraining > 0 && len(p.counted()) >= stop.MaxDraining && p.Serves()
 }
 
 // serves reports whether a worker answers clients.
-func (p *Program) serves() bool {
-	for w, g := range p.workers() {
+func (p *Program) Serves() bool {
+	for w, g := range p.Workers() {
 		if w.State == Leaving || g == p.Serving && w.State == Ready {
 			return true
 		}
@@ -371,11 +371,11 @@ func backoff(r config.Restart, n, number int) time.Duration {
 	if shift := n - 1; shift < 32 && r.BackoffMin<<shift>>shift == r.BackoffMin {
 		wait = min(wait, r.BackoffMin<<shift)
 	}
-	return wait - share(number, wait/5)
+	return wait - Jitter(number, wait/5)
 }
 
 // share is a part of d, at least 0 and less than d, that differs from number to number and is always the same for one.
-func share(number int, d time.Duration) time.Duration {
+func Jitter(number int, d time.Duration) time.Duration {
 	x := uint64(number) * 0x9E3779B97F4A7C15 // Fibonacci hashing: the high bits of the product are well spread
 	high, low := bits.Mul64(x>>40, uint64(d))
 	return time.Duration(high<<40 | low>>24)

@@ -1,4 +1,4 @@
-package supervisor
+package program
 
 import (
 	"fmt"
@@ -47,32 +47,6 @@ func (p *Program) renewal() Reload {
 	return Reload{By: Due, Reason: fmt.Sprintf("%s have passed", every)}
 }
 
-// calm reports whether nothing is under way: every slot has its ready worker, and nobody starts or waits for a successor.
-// Only then is a worker replaced for a limit, so that the workers of a program, which are often alike, go one after the other.
-func (p *Program) calm() bool {
-	if p.Goal == Halt || p.Serving == nil || p.Trial != nil {
-		return false
-	}
-	ready, wanted := 0, 0
-	for w, g := range p.workers() {
-		switch w.State {
-		case Starting, Soaking, Leaving:
-			return false
-		case Ready:
-			if g == p.Serving {
-				ready++
-			}
-		case Stopping: // it has a successor
-		}
-	}
-	for _, s := range p.Serving.Slots {
-		if !s.Finished {
-			wanted++
-		}
-	}
-	return ready >= wanted
-}
-
 // retireOld begins to replace the oldest of the workers that are past their age, and reports whether there was one.
 func (p *Program) retireOld(now time.Time) bool {
 	at := p.nextExpiry()
@@ -109,5 +83,5 @@ func (w *Worker) expiry(g *Generation) time.Time {
 	if began.IsZero() { // it was recorded by a version that did not know its age
 		began = w.Since
 	}
-	return began.Add(age - age/10 + share(w.Number, age/5))
+	return began.Add(age - age/10 + Jitter(w.Number, age/5))
 }

@@ -1,0 +1,72 @@
+package program
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// summary says in a few words what a program is about: "web up, generation 3 (4 workers), 1 draining".
+func (p *Program) Summary() string {
+	text := fmt.Sprintf("%s %s", p.Name, p.State())
+	if g := p.Serving; g != nil {
+		text += fmt.Sprintf(", generation %d (%s)", g.Number, count(len(g.Workers), "worker"))
+	}
+	if g := p.Trial; g != nil {
+		ready := 0
+		for _, w := range g.Workers {
+			if w.State != Starting {
+				ready++
+			}
+		}
+		text += fmt.Sprintf(", generation %d on trial (%d/%d ready)", g.Number, ready, len(g.Slots))
+		if g.Held && g.waitsForPerson() {
+			text += ", a canary: promote or abort it"
+		}
+	}
+	if n := len(p.Draining); n > 0 {
+		text += fmt.Sprintf(", %d draining", n)
+	}
+	if p.State() == Waiting && p.Failures > 0 {
+		text += fmt.Sprintf(", %s", count(p.Failures, "failed start"))
+	}
+	if p.Again != nil {
+		text += ", a reload waits"
+		if p.Trial == nil && p.full() {
+			text += " until a generation has gone (max_draining)"
+		}
+	}
+	return text
+}
+
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+// Lines is the text of a status_file: a line for each worker that is or was ready, and lives: its generation and its PID, in the order of these numbers.
+func (p *Program) Lines() string {
+	generations := p.Generations()
+	slices.SortFunc(generations, func(a, b *Generation) int { return a.Number - b.Number })
+	var b strings.Builder
+	for _, g := range generations {
+		for _, pid := range g.readyPIDs() {
+			fmt.Fprintf(&b, "%d:%d\n", g.Number, pid)
+		}
+	}
+	return b.String()
+}
+
+func (g *Generation) readyPIDs() []int {
+	var pids []int
+	for _, w := range g.Workers {
+		was := w.State == Stopping && !g.Served.IsZero()
+		if w.PID != 0 && (was || w.State == Soaking || w.State == Ready || w.State == Leaving) {
+			pids = append(pids, w.PID)
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}

@@ -1,0 +1,37 @@
+package supervisor
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"example.org/supervisord/internal/config"
+)
+
+func TestStatusSaysWhatAReloadWaitsFor(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		s.hup()
+		s.workers()[1].ready()
+		s.hup()
+		st := s.super.programStatus(s.super.programs["web"])
+		if st.Due == nil || st.Due.Reason != "HUP" || !strings.Contains(st.Due.Waits, "max_draining") ||
+			!strings.Contains(st.Summary, "1 draining, a reload waits until a generation has gone") {
+			t.Errorf("the status is %+v", st)
+		}
+		if !slices.Equal(s.workers()[0].signals(), []syscall.Signal{syscall.SIGTERM}) {
+			t.Errorf("the old worker got %v", s.workers()[0].signals())
+		}
+		s.workers()[0].exit()
+		synctest.Wait()
+		s.count(3)
+		s.workers()[2].ready()
+		s.workers()[1].exit()
+	}, func() *config.Program {
+		c := testProgram(t, "web")
+		c.Stop.MaxDraining = 1
+		return c
+	}())
+}
