@@ -162,26 +162,25 @@ type Adoption struct {
 	Spec        Spec           // as it was started; of a delay the whole time begins again
 }
 
-// Adopt makes a running process a Worker again. What was posted once (Spawned, ReadySaid, Leaving) is posted again, so that
-// post hears the whole story; and Exited if it ended meanwhile. The status of a process that is no child is known from Linux
-// 6.15 on. Every PID must have been given to Expect.
+// Adopt makes a running process a Worker again. When it returns, State and Descriptors tell all of a: what is written down for
+// the next supervisor must not lack a worker that is there. What was posted once (Spawned, ReadySaid, Leaving) is posted again,
+// so that post hears the whole story; and Exited if the process ended meanwhile. The status of a process that is not a child is
+// known from Linux 6.15 on. Every PID must have been given to Expect.
 func (l *Launcher) Adopt(a Adoption, post func(Event)) *Worker {
 	w := newWorker(l, a.Spec, post)
 	for _, fd := range a.Descriptors {
 		unix.CloseOnExec(fd) // at once: an image that gives its place back to the one before opens them up again
 	}
-	l.workers.Go(func() {
-		if err := w.adopt(a); err != nil {
-			for _, fd := range a.Descriptors {
-				w.aside.Do(func() { unix.Close(fd) })
-			}
-			w.mu.Lock()
-			w.process.ended = true
-			w.events.put(Exited{PID: a.State.PID, Step: stepAdopt, Err: err})
-			w.mu.Unlock()
+	if err := w.adopt(a); err != nil {
+		for _, fd := range a.Descriptors {
+			w.aside.Do(func() { unix.Close(fd) })
 		}
-		w.postAll()
-	})
+		w.mu.Lock()
+		w.process.ended = true
+		w.events.put(Exited{PID: a.State.PID, Step: stepAdopt, Err: err})
+		w.mu.Unlock()
+	}
+	l.workers.Go(w.postAll)
 	return w
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -121,6 +122,26 @@ func TestAdoptionThatWouldBeAGuessIsRefused(t *testing.T) {
 	}
 	unix.PidfdSendSignal(pidfd, syscall.SIGKILL, nil, 0)
 	unix.Close(pidfd)
+}
+
+func TestAdoptedWorkerHasItsStateAndDescriptorsAtOnce(t *testing.T) {
+	l := launcher(t)
+	pid, pidfd := stranger(t, l, "exec sleep 100")
+	if err := l.Freeze(time.Minute); err != nil { // so that nothing else runs before the worker is asked
+		t.Fatal(err)
+	}
+	before := runtime.GOMAXPROCS(1)
+	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true, Ready: true}, Descriptors: map[string]int{FDProcess: pidfd}})
+	state, fds := s.w.State(), s.w.Descriptors()
+	runtime.GOMAXPROCS(before)
+	l.Thaw()
+	if state.PID != pid || !state.Running || !state.Ready || fds[FDProcess] != pidfd {
+		t.Errorf("%+v %v", state, fds)
+	}
+	must[Spawned](s)
+	must[ReadySaid](s)
+	s.signal(int(syscall.SIGKILL))
+	must[Exited](s)
 }
 
 // handOver leaves a worker without its launcher, as an execve does: the descriptors live on in copies, the process stays a child.
