@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -176,8 +175,10 @@ func FuzzAddress(f *testing.F) {
 	})
 }
 
-func TestIdNeverTakesUnchangedForAnOwner(t *testing.T) {
-	if n, err := id(strconv.Itoa(1<<32-1), func(string) (string, error) { return "", os.ErrNotExist }); err == nil {
-		t.Errorf("2^32-1 is %d", n)
+func TestOwnerIsNeverUnchanged(t *testing.T) {
+	for _, s := range []Spec{{User: strconv.Itoa(1<<32 - 1)}, {Group: strconv.Itoa(1<<32 - 1)}} {
+		if uid, gid, err := s.owner(); err == nil {
+			t.Errorf("%+v belongs to %d:%d", s, uid, gid)
+		}
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/proc"
 )
 
 // remedied is an error of the kernel's, or one that means the same, with what to do about it.
@@ -98,11 +100,11 @@ func inUse(at address) string {
 }
 
 func processName(pid int) string {
-	name, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
-	if err != nil {
+	name := proc.Name(pid)
+	if name == "" {
 		return fmt.Sprintf("process %d", pid)
 	}
-	return fmt.Sprintf("%s (process %d)", strings.TrimSpace(string(name)), pid)
+	return fmt.Sprintf("%s (process %d)", strings.TrimSpace(name), pid)
 }
 
 // holder finds a process that has a socket at the address or at one that overlaps it; 0: unknown.
@@ -126,9 +128,7 @@ func holder(at address) int {
 		return os.Getpid()
 	}
 	end := time.Now().Add(searchTime)
-	processes, _ := filepath.Glob("/proc/[0-9]*") // its one error is a bad pattern
-	for _, process := range processes {
-		pid, _ := strconv.Atoi(filepath.Base(process)) // digits, by the pattern
+	for _, pid := range proc.PIDs() {
 		if has(pid, links) {
 			return pid
 		}
@@ -144,13 +144,9 @@ const searchTime = 100 * time.Millisecond
 
 // has reports whether a process has one of these descriptors, as far as this user may know.
 func has(pid int, links map[string]bool) bool {
-	dir := "/proc/" + strconv.Itoa(pid) + "/fd"
-	fds, err := os.ReadDir(dir)
-	if err != nil {
-		return false
-	}
-	for _, fd := range fds {
-		if link, err := os.Readlink(filepath.Join(dir, fd.Name())); err == nil && links[link] {
+	fds, _ := proc.Descriptors(pid)
+	for _, link := range fds {
+		if links[link] {
 			return true
 		}
 	}

@@ -7,11 +7,12 @@ import (
 	"math"
 	"net"
 	"net/netip"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
+
+	"example.org/supervisord/internal/proc"
 )
 
 // longestInterface is the longest name of a network interface: IFNAMSIZ less the NUL, netdevice(7).
@@ -171,39 +172,18 @@ func (s Spec) dualStack(w written, ip netip.Addr) (bool, error) {
 func (s Spec) owner() (uid, gid int, err error) {
 	uid, gid = -1, -1
 	if s.User != "" {
-		if uid, err = id(s.User, func(name string) (string, error) {
-			u, err := user.Lookup(name)
-			if err != nil {
-				return "", err
-			}
-			return u.Uid, nil
-		}); err != nil {
+		id, err := proc.UID(s.User)
+		if err != nil {
 			return 0, 0, wrong("user", "there is no user "+strconv.Quote(s.User)+" for "+strconv.Quote(s.Address), "name one of this machine, or write a number")
 		}
+		uid = int(id)
 	}
 	if s.Group != "" {
-		if gid, err = id(s.Group, func(name string) (string, error) {
-			g, err := user.LookupGroup(name)
-			if err != nil {
-				return "", err
-			}
-			return g.Gid, nil
-		}); err != nil {
+		id, err := proc.GID(s.Group)
+		if err != nil {
 			return 0, 0, wrong("group", "there is no group "+strconv.Quote(s.Group)+" for "+strconv.Quote(s.Address), "name one of this machine, or write a number")
 		}
+		gid = int(id)
 	}
 	return uid, gid, nil
-}
-
-// id turns a number, or a name that lookUp knows, into a number. 2^32-1 is no one's: chown(2) takes it for "unchanged".
-func id(name string, lookUp func(string) (string, error)) (int, error) {
-	number, err := strconv.ParseUint(name, 10, 32)
-	if err == nil && number != math.MaxUint32 {
-		return int(number), nil
-	}
-	found, err := lookUp(name)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(found)
 }

@@ -7,9 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/proc"
 )
 
 // ErrInUse says that another process has a path, or is about to listen there; it is an unix.EADDRINUSE. What stands at a path and is
@@ -212,16 +213,9 @@ func setAccess(s *sock, r Resolved) error {
 
 // umask reads the umask without changing it for a moment, which every thread would notice, proc_pid_status(5).
 func umask() uint32 {
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0o022
-	}
-	for line := range strings.Lines(string(status)) {
-		if text, ok := strings.CutPrefix(line, "Umask:"); ok {
-			if mask, err := strconv.ParseUint(strings.TrimSpace(text), 8, 12); err == nil {
-				return uint32(mask)
-			}
-		}
+	status, _ := proc.Status(os.Getpid())
+	if mask, err := strconv.ParseUint(status["Umask"], 8, 12); err == nil {
+		return uint32(mask)
 	}
 	return 0o022
 }

@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"bytes"
 	"errors"
 	"maps"
 	"os"
@@ -18,6 +17,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
@@ -74,12 +74,8 @@ func newOrphan(pid, pidfd int) *orphan {
 // variables, so only a process that nobody else could have started is looked at: see trusted.
 func FindOrphans(s OrphanSearch) *Orphans {
 	orphans := &Orphans{OrphanSearch: s}
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return orphans
-	}
-	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil && pid != os.Getpid() {
+	for _, pid := range proc.PIDs() {
+		if pid != os.Getpid() {
 			orphans.look(pid)
 		}
 	}
@@ -105,17 +101,8 @@ func (s *Orphans) look(pid int) {
 // environOf is the environment that a process was executed with; nothing, where it must not be read, or the process keeps it from being
 // read.
 func (s *Orphans) environOf(pid int) map[string]string {
-	text, err := s.looks.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	env := map[string]string{}
-	if err != nil {
-		return env
-	}
-	for kv := range bytes.SplitSeq(text, []byte{0}) {
-		if name, value, ok := strings.Cut(string(kv), "="); ok {
-			env[name] = value
-		}
-	}
-	return env
+	text, _ := s.looks.ReadFile(proc.Path(pid, "environ"))
+	return proc.ParseEnviron(text)
 }
 
 // trusted reports whether a process runs entirely as a user that workers run as: ourselves, a configured user, or the one whom
@@ -135,17 +122,12 @@ func (s *Orphans) trusted(pid int, path string) bool {
 
 // userOf returns the user of a process, if its real, effective, saved and file-system user are one.
 func userOf(pid int) (uid int, one bool) {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
-		return 0, false
-	}
-	_, rest, _ := strings.Cut(string(text), "\nUid:\t")
-	line, _, _ := strings.Cut(rest, "\n")
-	words := strings.Fields(line)
+	status, _ := proc.Status(pid)
+	words := strings.Fields(status["Uid"])
 	if len(words) != 4 || slices.ContainsFunc(words, func(w string) bool { return w != words[0] }) {
 		return 0, false
 	}
-	uid, err = strconv.Atoi(words[0])
+	uid, err := strconv.Atoi(words[0])
 	return uid, err == nil
 }
 
@@ -158,8 +140,8 @@ func WorkerUsers(c *config.Config, h *Handover) []int {
 			if p.User == "" {
 				continue
 			}
-			if who, err := lookupUser(p.User); err == nil {
-				users = append(users, int(id(who.Uid)))
+			if uid, err := proc.UID(p.User); err == nil {
+				users = append(users, int(uid))
 			}
 		}
 	}
@@ -178,7 +160,7 @@ func WorkerUsers(c *config.Config, h *Handover) []int {
 
 // sameNamespace reports whether a process is in our PID namespace. One in a container has a supervisor, and paths, of its own.
 func sameNamespace(pid int) bool {
-	theirs, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/pid")
+	theirs, err := os.Readlink(proc.Path(pid, "ns/pid"))
 	if err != nil {
 		return false
 	}
@@ -222,18 +204,13 @@ func (s *Orphans) Sockets() []socket.Inherit {
 	var found []socket.Inherit
 	taken := map[string]bool{}
 	for _, o := range s.processes {
-		dir := "/proc/" + strconv.Itoa(o.pid) + "/fd"
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			continue
-		}
-		for _, e := range entries {
-			link, err := os.Readlink(dir + "/" + e.Name())
-			number, errNumber := strconv.Atoi(e.Name())
-			if err != nil || errNumber != nil || !strings.HasPrefix(link, "socket:[") {
+		links, _ := proc.Descriptors(o.pid)
+		for _, number := range slices.Sorted(maps.Keys(links)) {
+			link := links[number]
+			node, isSocket := proc.SocketInode(link)
+			if !isSocket {
 				continue
 			}
-			node, _ := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(link, "socket:["), "]"), 10, 64)
 			o.sockets = append(o.sockets, node)
 			if taken[link] {
 				continue
@@ -454,24 +431,15 @@ func EndGroup(getenv func(string) string, log *zap.Logger) {
 
 // group lists the other processes in the control group of this one (cgroups(7)).
 func group() []*orphan {
-	text, err := os.ReadFile("/proc/self/cgroup")
-	_, path, found := strings.Cut("\n"+string(text), "\n0::")
-	if err != nil || !found {
-		return nil
-	}
-	path, _, _ = strings.Cut(path, "\n")
-	list, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", path, "cgroup.procs"))
-	if err != nil { // version 1 beside version 2
-		list, _ = os.ReadFile(filepath.Join("/sys/fs/cgroup/unified", path, "cgroup.procs"))
-	}
 	var members []*orphan
-	for word := range strings.FieldsSeq(string(list)) {
-		pid, err := strconv.Atoi(word)
-		if err != nil || pid <= 0 || pid == os.Getpid() {
-			continue
-		}
-		if o := openOrphan(pid); o != nil {
-			members = append(members, o)
+	for _, dir := range proc.OwnGroups() {
+		for _, pid := range proc.GroupMembers(dir) {
+			if pid <= 0 || pid == os.Getpid() {
+				continue
+			}
+			if o := openOrphan(pid); o != nil {
+				members = append(members, o)
+			}
 		}
 	}
 	return members

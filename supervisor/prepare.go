@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/user"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
@@ -111,7 +110,7 @@ func lookUp(c *config.Program) (*snapshot, error) {
 	if snap.Directory, err = filepath.EvalSymlinks(c.Directory); err != nil {
 		return snap, fmt.Errorf("cannot resolve directory: %w", err)
 	}
-	var who *user.User
+	var who *proc.Account
 	if snap.Credential, who, err = credential(c.User, c.Group); err != nil {
 		return snap, err
 	}
@@ -165,7 +164,7 @@ func (snap *snapshot) spec(c *config.Program) worker.Spec {
 // environment merges the supervisor's own variables, those of the user, and those of the configuration:
 // environment, environment_file, environment_dir, the later over the earlier. PWD is the directory, as after cd in a shell: that
 // of who started the supervisor may be one that the worker's user cannot look into, and Puma for one ends then.
-func environment(c *config.Program, who *user.User, directory string) ([]string, error) {
+func environment(c *config.Program, who *proc.Account, directory string) ([]string, error) {
 	vars := map[string]string{}
 	for _, kv := range worker.Inheritable(os.Environ()) {
 		if k, v, ok := strings.Cut(kv, "="); ok && !socket.Reserved(c.Dialects, k) {
@@ -174,7 +173,7 @@ func environment(c *config.Program, who *user.User, directory string) ([]string,
 	}
 	vars["PWD"] = directory
 	if who != nil {
-		vars["USER"], vars["LOGNAME"], vars["HOME"] = who.Username, who.Username, who.HomeDir
+		vars["USER"], vars["LOGNAME"], vars["HOME"] = who.Name, who.Name, who.Home
 	}
 	fill := numbers(c)
 	for name, value := range c.Environment {
@@ -193,52 +192,26 @@ func environment(c *config.Program, who *user.User, directory string) ([]string,
 }
 
 // credential looks up who a worker runs as, supplementary groups included. Without a user and a group it is nil: as the supervisor.
-func credential(userName, groupName string) (*worker.Credential, *user.User, error) {
+func credential(userName, groupName string) (*worker.Credential, *proc.Account, error) {
 	if userName == "" && groupName == "" {
 		return nil, nil, nil
 	}
 	cred := &worker.Credential{UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}
-	var who *user.User
+	var who *proc.Account
 	if userName != "" {
-		var err error
-		if who, err = lookupUser(userName); err != nil {
+		account, err := proc.LookupAccount(userName)
+		if err != nil {
 			return nil, nil, err
 		}
-		ids, err := who.GroupIds()
-		if err != nil {
-			return nil, nil, fmt.Errorf("cannot look up the groups of user %s: %w", userName, err)
-		}
-		cred.UID, cred.GID = id(who.Uid), id(who.Gid)
-		for _, g := range ids {
-			cred.Groups = append(cred.Groups, id(g))
-		}
+		who = &account
+		cred.UID, cred.GID, cred.Groups = account.UID, account.GID, account.Groups
 	}
 	if groupName != "" {
-		g, err := lookupGroup(groupName)
+		gid, err := proc.GID(groupName)
 		if err != nil {
 			return nil, nil, err
 		}
-		cred.GID = id(g.Gid)
+		cred.GID = gid
 	}
 	return cred, who, nil
-}
-
-func lookupUser(name string) (*user.User, error) {
-	if _, err := strconv.ParseUint(name, 10, 32); err == nil {
-		return user.LookupId(name)
-	}
-	return user.Lookup(name)
-}
-
-func lookupGroup(name string) (*user.Group, error) {
-	if _, err := strconv.ParseUint(name, 10, 32); err == nil {
-		return &user.Group{Gid: name}, nil
-	}
-	return user.LookupGroup(name)
-}
-
-// id converts a number from the user database; on Linux it is always one.
-func id(s string) uint32 {
-	n, _ := strconv.ParseUint(s, 10, 32)
-	return uint32(n)
 }

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"net"
 	"os"
-	"os/user"
 	"slices"
-	"strconv"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/proc"
 )
 
 // peer is who is at the other end of a connection, as the kernel noted it when it was made (SO_PEERCRED and SO_PEERGROUPS in
@@ -81,15 +81,10 @@ func (a Access) lookUp() (rights, error) {
 	if a.Group == "" {
 		return r, nil
 	}
-	id := a.Group
-	if g, err := user.LookupGroup(a.Group); err == nil {
-		id = g.Gid
-	}
-	n, err := strconv.ParseUint(id, 10, 32)
+	gid, err := proc.GID(a.Group)
 	if err != nil {
-		return r, user.UnknownGroupError(a.Group)
+		return r, err
 	}
-	gid := uint32(n)
 	r.group = &gid
 	return r, nil
 }

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/observe/kernel"
+	"example.org/supervisord/internal/proc"
 )
 
 // Usage is what a worker uses: its process and everything else in its process group. What could not be found out is nil.
@@ -35,7 +36,7 @@ type Gauge struct {
 type measured struct {
 	Usage
 	at    time.Time
-	group kernel.Process
+	group proc.Stat
 }
 
 // query is the question for the workers of a program.
@@ -102,7 +103,7 @@ func (m *measured) weigh(table *kernel.Table, pid int, last *measured, boot time
 	m.group = group
 	age := boot - group.Began
 	cpu, birth := m.percent(last, age), m.at.Add(-age)
-	m.Began, m.Processes, m.Memory, m.CPUPercent = &birth, &processes, &m.group.Memory, &cpu
+	m.Began, m.Processes, m.Memory, m.CPUPercent = &birth, &processes, &m.group.Resident, &cpu
 }
 
 // percent is the CPU time that was used since last, or in the age of the worker.

@@ -1,15 +1,17 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
-	"os/user"
 	"strconv"
 	"strings"
 	"unicode"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/proc"
 )
 
 // maxWho bounds the name of a user where it says who asked for something.
@@ -50,7 +52,7 @@ func (c *client) login() (uint32, bool) {
 		return 0, false
 	}
 	defer unix.Close(pidfd)
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(c.peer.PID) + "/loginuid")
+	text, err := os.ReadFile(proc.Path(c.peer.PID, "loginuid"))
 	if err != nil {
 		return 0, false
 	}
@@ -64,11 +66,7 @@ const noLogin = 1<<32 - 1
 
 // userName is the name of a user, or "user".
 func userName(uid uint32) string {
-	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
-	if err != nil || u.Username == "" {
-		return "user"
-	}
-	return printable(u.Username, maxWho)
+	return printable(cmp.Or(proc.UserName(uid), "user"), maxWho)
 }
 
 // printable is a text as it can be shown on a terminal: at most so many bytes, without control characters.

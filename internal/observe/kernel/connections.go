@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/proc"
 )
 
 // maxDescriptors bounds what one look at connections may cost: about a microsecond for each.
@@ -114,7 +116,7 @@ func (c *counter) look(pid int, see func(inode uint64)) error {
 	case !c.until.IsZero() && time.Now().After(c.until):
 		return ErrLate
 	}
-	dir, err := os.Open(fmt.Sprintf("/proc/%d/fd", pid))
+	dir, err := os.Open(proc.Path(pid, "fd"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -129,8 +131,7 @@ func (c *counter) look(pid int, see func(inode uint64)) error {
 		if errors.Is(err, fs.ErrPermission) {
 			return denied(pid, err)
 		}
-		number, ok := strings.CutPrefix(string(c.link[:max(n, 0)]), "socket:[")
-		if inode, bad := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 64); ok && bad == nil {
+		if inode, isSocket := proc.SocketInode(string(c.link[:max(n, 0)])); isSocket {
 			see(inode)
 		}
 	}

@@ -149,21 +149,8 @@ func TestManyQueriesAreOneLook(t *testing.T) {
 	if c := table.Connections(queries[:1], time.Now().Add(-time.Second))[0]; !errors.Is(c.Err, ErrLate) {
 		t.Errorf("after the time is over: %+v", c)
 	}
-	if p, n := table.Group(child.Process.Pid); n != 1 || p.Parent != os.Getpid() || p.Memory < 0 || p.Began <= 0 {
+	if p, n := table.Group(child.Process.Pid); n != 1 || p.Parent != os.Getpid() || p.Resident < 0 || p.Began <= 0 {
 		t.Errorf("the child is %+v, of %d", p, n)
-	}
-}
-
-func TestStatIsReadWhateverTheNameOfTheProcessIs(t *testing.T) {
-	const rest = " S 1 42 42 0 -1 4194560 1 2 3 4 150 50 0 0 20 0 1 0 9000 1000000 7 18446744073709551615"
-	p, ok := parseStat([]byte("4711 (a) R 1 (b)" + rest))
-	if want := (Process{4711, 1, 42, 2 * time.Second, 7 * int64(os.Getpagesize()), 90 * time.Second}); !ok || p != want {
-		t.Errorf("%+v, want %+v", p, want)
-	}
-	for _, bad := range []string{"", "1", "1 (a", ") (", "x (a)" + rest, "1 (a) S x" + rest, "1 (a) S 1 2 3"} {
-		if p, ok := parseStat([]byte(bad)); ok {
-			t.Errorf("%q was read: %+v", bad, p)
-		}
 	}
 }
 

@@ -177,18 +177,6 @@ func TestScrapesAreLimited(t *testing.T) {
 	all.Wait()
 }
 
-func TestTheStatOfAProcessWithAnOddName(t *testing.T) {
-	s, err := parseStat([]byte("7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 250 50 0 0 20 0 9 0 12345 777 88 18446744073709551615 1 1"))
-	if err != nil || s != (stat{250, 50, 12345, 777, 88}) {
-		t.Errorf("%+v, %v", s, err)
-	}
-	for _, bad := range []string{"", "7 (a", "7 (a) S 1", "7 (a) S 1 7 7 0 -1 4194560 1 2 3 4 x 50 0 0 20 0 9 0 12345 777 88 1"} {
-		if _, err := parseStat([]byte(bad)); err == nil {
-			t.Errorf("%q was read", bad)
-		}
-	}
-}
-
 func TestAScrapeFailsIfTheSupervisorDoesNotAnswer(t *testing.T) {
 	m := New("1", func(context.Context) (*supervisor.Status, error) { return nil, errors.New("late") })
 	if code, text := scrape(t, m); code != http.StatusServiceUnavailable || !strings.Contains(text, "the supervisor does not answer: late") {

@@ -1,0 +1,97 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os/user"
+	"strconv"
+)
+
+// Account is a user of the user database.
+type Account struct {
+	Name, Home string
+	UID, GID   uint32
+	Groups     []uint32 // supplementary groups, and GID
+}
+
+// ErrIDRange says that a number is not a valid UID or GID. 4294967295 is invalid too: it means "leave unchanged" to chown(2) and setresuid(2).
+var ErrIDRange = errors.New("must be a number below 4294967295")
+
+// LookupAccount returns a user given by name or number. The user must be in the user database.
+func LookupAccount(name string) (Account, error) {
+	look := user.Lookup
+	if _, err := strconv.ParseUint(name, 10, 32); err == nil {
+		look = user.LookupId
+	}
+	u, err := look(name)
+	if err != nil {
+		return Account{}, err
+	}
+	ids, err := u.GroupIds()
+	if err != nil {
+		return Account{}, fmt.Errorf("cannot look up the groups of user %s: %w", name, err)
+	}
+	a := Account{Name: u.Username, Home: u.HomeDir, UID: number(u.Uid), GID: number(u.Gid)}
+	for _, id := range ids {
+		a.Groups = append(a.Groups, number(id))
+	}
+	return a, nil
+}
+
+// UID returns the number of a user given by name or number. A number need not be in the user database: containers often have none.
+// Errors: ErrIDRange, one for which Unknown is true, or a failure of the user database.
+func UID(name string) (uint32, error) {
+	return id(name, func() (string, error) {
+		u, err := user.Lookup(name)
+		if err != nil {
+			return "", err
+		}
+		return u.Uid, nil
+	})
+}
+
+// GID is UID for groups.
+func GID(name string) (uint32, error) {
+	return id(name, func() (string, error) {
+		g, err := user.LookupGroup(name)
+		if err != nil {
+			return "", err
+		}
+		return g.Gid, nil
+	})
+}
+
+// Unknown reports whether err says that the user database does not have a user or group.
+func Unknown(err error) bool {
+	var noUser user.UnknownUserError
+	var noGroup user.UnknownGroupError
+	return errors.As(err, &noUser) || errors.As(err, &noGroup)
+}
+
+// UserName returns the name of a user, or "".
+func UserName(uid uint32) string {
+	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
+	if err != nil {
+		return ""
+	}
+	return u.Username
+}
+
+func id(name string, look func() (string, error)) (uint32, error) {
+	n, err := strconv.ParseUint(name, 10, 64)
+	switch {
+	case err == nil && n >= math.MaxUint32:
+		return 0, ErrIDRange
+	case err == nil:
+		return uint32(n), nil
+	}
+	text, err := look()
+	return number(text), err
+}
+
+// number converts an ID of the user database; on Linux it is always a number.
+func number(text string) uint32 {
+	n, _ := strconv.ParseUint(text, 10, 32)
+	return uint32(n)
+}

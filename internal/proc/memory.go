@@ -1,0 +1,63 @@
+package proc
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"strconv"
+)
+
+// MemoryOfTree returns what a process and its descendants use, in bytes. Resident memory (RSS) costs little to read but counts a shared page
+// once for each process. So the proportional share (PSS) is read, and returned instead, only if the resident memory is more than limit.
+// PSS can be delayed by the process: see the package comment. The error is about pid itself: it may have ended.
+func MemoryOfTree(pid int, limit uint64) (uint64, error) {
+	used, err := resident(pid)
+	if err != nil {
+		return 0, err
+	}
+	tree := Descendants(pid)
+	for _, p := range tree {
+		n, _ := resident(p) // 0: it has ended
+		used += n
+	}
+	if used <= limit {
+		return used, nil
+	}
+	used = 0
+	for _, p := range append(tree, pid) {
+		used += proportional(p)
+	}
+	return used, nil
+}
+
+// resident reads the RSS of a process (proc_pid_statm(5)).
+func resident(pid int) (uint64, error) {
+	text, err := os.ReadFile(Path(pid, "statm"))
+	if err != nil {
+		return 0, err
+	}
+	var pages uint64
+	if words := bytes.Fields(text); len(words) > 1 {
+		pages, err = strconv.ParseUint(string(words[1]), 10, 64)
+	}
+	return pages * uint64(os.Getpagesize()), err
+}
+
+// proportional reads the PSS of a process (proc_pid_smaps(5)), or its RSS where reading the PSS is not allowed.
+func proportional(pid int) uint64 {
+	file, err := os.Open(Path(pid, "smaps_rollup"))
+	if err == nil {
+		defer file.Close()
+		for s := bufio.NewScanner(file); s.Scan(); {
+			words := bytes.Fields(s.Bytes())
+			if len(words) < 2 || string(words[0]) != "Pss:" {
+				continue
+			}
+			if kilobytes, err := strconv.ParseUint(string(words[1]), 10, 54); err == nil {
+				return kilobytes << 10
+			}
+		}
+	}
+	n, _ := resident(pid)
+	return n
+}

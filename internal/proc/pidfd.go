@@ -1,0 +1,39 @@
+package proc
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// PIDOf returns the PID of the process that a pidfd refers to, or -1 if that process was reaped (proc_pid_fdinfo(5)).
+func PIDOf(pidfd int) (int, error) {
+	text, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(pidfd))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(text), "\nPid:\t")
+	number, _, _ := strings.Cut(rest, "\n")
+	pid, err := strconv.Atoi(number)
+	if err != nil {
+		return 0, fmt.Errorf("descriptor %d is not a pidfd", pidfd)
+	}
+	return pid, nil
+}
+
+// Exists reports whether the process of a pidfd exists, if only as a zombie, so that its PID belongs to no other process.
+func Exists(pidfd int) bool { return unix.PidfdSendSignal(pidfd, 0, nil, 0) == nil }
+
+// ExitStatus returns the exit status of the process of a pidfd. It works for any process, but only after its parent has reaped it, and
+// from Linux 6.15 on.
+func ExitStatus(pidfd int) (status syscall.WaitStatus, known bool) {
+	info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
+	if err := unix.IoctlPidfdInfo(pidfd, &info); err != nil || info.Mask&unix.PIDFD_INFO_EXIT == 0 {
+		return 0, false
+	}
+	return syscall.WaitStatus(info.Exit_code), true
+}

@@ -1,0 +1,170 @@
+package proc
+
+import (
+	"errors"
+	"math"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func sleeper(t *testing.T, environ ...string) *exec.Cmd {
+	t.Helper()
+	c := exec.Command("sleep", "1000")
+	c.Env = environ
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Process.Kill()
+		c.Wait()
+	})
+	return c
+}
+
+func TestStatOfThisProcess(t *testing.T) {
+	s, err := ReadStat(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	group, _ := unix.Getpgid(0)
+	if s.PID != os.Getpid() || s.Parent != os.Getppid() || s.Group != group || s.Dead() || s.Resident <= 0 || s.Virtual < s.Resident {
+		t.Errorf("%+v", s)
+	}
+	boot, err := BootTime()
+	if age := time.Since(boot.Add(s.Began)); err != nil || age < -2*time.Second || age > time.Hour {
+		t.Errorf("this process began %v ago, %v", age, err)
+	}
+	if !slices.ContainsFunc(Stats(), func(s Stat) bool { return s.PID == os.Getpid() }) {
+		t.Error("it is not among all processes")
+	}
+}
+
+func TestStatWithAnyName(t *testing.T) {
+	const rest = " S 1 2 3 0 -1 4194304 1 2 3 4 100 50 0 0 20 0 1 0 700 8192 3 18446744073709551615"
+	for _, name := range []string{"(a)", "(a b)", "(a) R 9 9 9)", "(((", "()"} {
+		s, err := parseStat([]byte("7 " + name + rest))
+		if name == "(((" {
+			if err == nil {
+				t.Errorf("%q: %+v", name, s)
+			}
+			continue
+		}
+		want := Stat{PID: 7, Parent: 1, Group: 2, Session: 3, State: 'S', CPU: 1500 * time.Millisecond, Began: 7 * time.Second,
+			Virtual: 8192, Resident: 3 * int64(os.Getpagesize())}
+		if err != nil || s != want {
+			t.Errorf("%q: %+v, %v", name, s, err)
+		}
+	}
+	for _, bad := range []string{"", "7", "7 (a)", "1 (a", ") (", "7 (a) S 1 2", "x (a)" + rest, "1 (a) S x" + rest,
+		"7 (a) S 1 7 7 0 -1 4194560 1 2 3 4 x 50 0 0 20 0 9 0 12345 777 88 1"} {
+		if s, err := parseStat([]byte(bad)); err == nil {
+			t.Errorf("%q: %+v", bad, s)
+		}
+	}
+}
+
+func TestProcess(t *testing.T) {
+	c := sleeper(t, "A=1", "B=x=y")
+	pid := c.Process.Pid
+	environ, err := Environ(pid)
+	if err != nil || len(environ) != 2 || environ["A"] != "1" || environ["B"] != "x=y" {
+		t.Errorf("%v, %v", environ, err)
+	}
+	if twice := ParseEnviron([]byte("A=1\x00nothing\x00A=2\x00")); len(twice) != 1 || twice["A"] != "1" {
+		t.Errorf("%v", twice)
+	}
+	if Name(pid) != "sleep" || !slices.Contains(PIDs(), pid) {
+		t.Errorf("%q", Name(pid))
+	}
+	if !slices.Contains(Children(os.Getpid()), pid) || !slices.Contains(Descendants(os.Getppid()), pid) {
+		t.Error("it is no child of this process")
+	}
+	if lines, err := Status(pid); err != nil || lines["PPid"] != strconv.Itoa(os.Getpid()) {
+		t.Errorf("%v, %v", lines, err)
+	}
+	if links, err := Descriptors(pid); err != nil || links[0] != "/dev/null" {
+		t.Errorf("%v, %v", links, err)
+	}
+	little, err1 := MemoryOfTree(pid, 0)
+	much, err2 := MemoryOfTree(pid, math.MaxUint64)
+	if err := errors.Join(err1, err2); err != nil || little == 0 || much < little {
+		t.Errorf("PSS %d, RSS %d, %v", little, much, err)
+	}
+}
+
+func TestProcessThatIsGone(t *testing.T) {
+	c := sleeper(t)
+	pid := c.Process.Pid
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pidfd)
+	if of, err := PIDOf(pidfd); of != pid || err != nil || !Exists(pidfd) {
+		t.Errorf("the pidfd of %d is that of %d, %v", pid, of, err)
+	}
+	if _, known := ExitStatus(pidfd); known {
+		t.Error("a running process has an exit status")
+	}
+	c.Process.Kill()
+	c.Wait()
+	if of, err := PIDOf(pidfd); of != -1 || err != nil || Exists(pidfd) {
+		t.Errorf("the pidfd of a process that was reaped is that of %d, %v", of, err)
+	}
+	if status, known := ExitStatus(pidfd); known && status.Signal() != syscall.SIGKILL {
+		t.Errorf("status %v", status)
+	}
+	_, err1 := ReadStat(pid)
+	_, err2 := Descriptors(pid)
+	_, err3 := MemoryOfTree(pid, 0)
+	if !Gone(err1) || !Gone(err2) || !Gone(err3) || len(Children(pid)) > 0 {
+		t.Error(err1, err2, err3)
+	}
+	if _, err := PIDOf(0); err == nil {
+		t.Error("stdin is a pidfd")
+	}
+}
+
+func TestAccounts(t *testing.T) {
+	root, err := LookupAccount("root")
+	byNumber, err2 := LookupAccount("0")
+	if errors.Join(err, err2) != nil || root.UID != 0 || root.Home != byNumber.Home || !slices.Contains(root.Groups, root.GID) {
+		t.Errorf("%+v, %v; %+v, %v", root, err, byNumber, err2)
+	}
+	if uid, err := UID("root"); uid != 0 || err != nil || UserName(0) != "root" {
+		t.Errorf("UID of root: %d, %v", uid, err)
+	}
+	if uid, err := UID("4294967294"); uid != 4294967294 || err != nil {
+		t.Errorf("a number that no user has: %d, %v", uid, err)
+	}
+	for _, look := range []func(string) (uint32, error){UID, GID} {
+		if _, err := look("4294967295"); !errors.Is(err, ErrIDRange) {
+			t.Errorf("the number of nobody: %v", err)
+		}
+		if _, err := look("nosuchname"); !Unknown(err) {
+			t.Errorf("a name that nobody has: %v", err)
+		}
+	}
+	if name := UserName(4294967294); name != "" {
+		t.Errorf("%q", name)
+	}
+}
+
+func TestOwnGroups(t *testing.T) {
+	groups := OwnGroups()
+	if len(groups) == 0 {
+		t.Skip("there are no control groups of version 2")
+	}
+	for _, dir := range groups {
+		if _, err := os.Stat(dir + "/cgroup.procs"); err == nil && !slices.Contains(GroupMembers(dir), os.Getpid()) {
+			t.Errorf("this process is not in %s", dir)
+		}
+	}
+}
