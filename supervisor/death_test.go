@@ -29,11 +29,15 @@ type world struct {
 	config    *config.Config
 	processes []*fakeProcess
 	store     map[string]int // descriptors of its own, as systemd keeps them
-	null      int            // stands for any descriptor of a process
-	patience  int            // the master dies in so many calls; 0: it does not
-	meanwhile *fakeProcess   // who ends while there is no master; nil: nobody
-	both      bool           // somebody did: a successor may have, whose old worker's end was decided already
-	ending    bool           // everything is being stopped
+	waiting   []storeMessage // what the master has for systemd and has not sent: it goes with the master
+	slow      bool           // systemd does not read
+	pidfds    map[string]*fakeProcess
+	null      int          // stands for any descriptor of a process
+	patience  int          // the master dies in so many calls; 0: it does not
+	meanwhile *fakeProcess // who ends while there is no master; nil: nobody
+	both      bool         // somebody did: a successor may have, whose old worker's end was decided already
+	late      bool         // a master has died with messages that were not sent: what they stood for is not known to the next one
+	ending    bool         // everything is being stopped
 	faults    []string
 	log       []string
 
@@ -41,9 +45,11 @@ type world struct {
 
 	super *Supervisor
 	hup   chan os.Signal
+	usr2  chan os.Signal
 	stop  chan os.Signal
 	over  chan struct{} // closed when the master's loop has ended
 	left  bool          // … by itself
+	execs bool          // … because it executes a new image
 }
 
 func (w *world) note(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
@@ -75,6 +81,7 @@ type fakeProcess struct {
 	hold                       *hold // the living master's; nil: none knows it
 	execed, ready, ended, told bool
 	read                       bool // the word that it is ready is not in its socket any more
+	unheard                    bool // its master does not have its socket, which was not sent in time
 }
 
 // hold is what one master knows of a process.
@@ -129,6 +136,9 @@ func (h *hold) tell(e worker.Event) {
 func (p *fakeProcess) becomesReady() {
 	p.note("%s is ready", p)
 	p.ready = true
+	if p.unheard {
+		return
+	}
 	if p.hold != nil {
 		p.hold.ready = true
 	}
@@ -215,9 +225,22 @@ func (h *hold) Duplicate(string) (int, error) {
 
 func (h *hold) Memory(uint64) (uint64, error)             { return 0, nil }
 func (h *hold) Probe(context.Context, worker.Ready) error { return nil }
-func (w *world) Freeze(time.Duration) error               { return nil }
 func (w *world) Thaw()                                    {}
 func (w *world) Run(context.Context, worker.Spec) error   { return nil }
+
+// Freeze is the point of no return of an upgrade here: what comes after it is not seen in this world.
+func (w *world) Freeze(time.Duration) error {
+	w.note("the master executes a new image")
+	w.touch()
+	w.execs = true
+	runtime.Goexit()
+	return nil
+}
+
+// Check, Args and Keep make the world an Upgrader.
+func (w *world) Check() []string            { return nil }
+func (w *world) Args() (string, []string)   { return "", nil }
+func (w *world) Keep() (fds map[string]int) { return nil }
 
 func (w *world) Start(s worker.Spec, post func(worker.Event)) Handle {
 	w.call("start a process")
@@ -240,8 +263,22 @@ func (w *world) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
 	for _, fd := range a.Descriptors {
 		unix.Close(fd)
 	}
-	if !a.State.Running && a.Descriptors[worker.FDReport] == 0 {
-		w.fault("%s is adopted, and nothing will tell that it runs", p)
+	_, known := a.Descriptors[worker.FDProcess]
+	_, reports := a.Descriptors[worker.FDReport]
+	_, heard := a.Descriptors[worker.FDNotify]
+	if !known {
+		p.hold.ended = true
+		p.hold.tell(worker.Exited{PID: p.pid, Step: "adopt"})
+		return p.hold
+	}
+	if p.unheard = !heard && !a.State.Ready; p.unheard && !w.late {
+		w.fault("%s is adopted, and nobody hears that it is ready", p)
+	}
+	if !a.State.Running && !reports {
+		if !w.late {
+			w.fault("%s is adopted, and nothing will tell that it runs", p)
+		}
+		p.execed = true
 	}
 	if p.ended {
 		p.hold.tell(worker.Exited{PID: p.pid, Known: true})
@@ -251,41 +288,92 @@ func (w *world) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
 		p.hold.runs()
 	}
 	switch {
-	case p.hold.ready, p.ready && !p.read: // read: it is not in its socket any more
+	case p.hold.ready, p.ready && !p.read && heard: // read: it is not in its socket any more
 		p.hold.ready = true
 		p.hold.tell(worker.ReadySaid{})
-	case p.ready:
+	case p.ready && heard:
 		w.fault("%s is ready, and nobody knows", p)
 	}
 	return p.hold
 }
 
-// manager is the world as systemd.
+// manager is the world as systemd, with the queue in front of its socket.
 type manager struct{ *world }
 
 func (manager) Freeze() map[string]int { return nil }
+
+// storeMessage stores a descriptor, or removes what the store has under a name (fd -1).
+type storeMessage struct {
+	name string
+	fd   int
+}
 
 func (w *world) StoreFD(name string, fds ...int) error {
 	w.call("store " + name)
 	fd, err := unix.FcntlInt(uintptr(fds[0]), unix.F_DUPFD_CLOEXEC, 0)
 	if err == nil {
-		w.store[name] = fd
+		w.pidfd(name)
+		w.send(storeMessage{name, fd})
 	}
 	w.call("go on after it has stored " + name)
 	return err
 }
 
+// pidfd notes whose a pidfd is.
+func (w *world) pidfd(name string) {
+	for _, p := range w.super.programs {
+		for number, h := range p.workers {
+			if name == workerFD(p.core.Name, number, worker.FDProcess) {
+				w.pidfds[name] = h.(*hold).fakeProcess
+			}
+		}
+	}
+}
+
 func (w *world) RemoveFD(name string) error {
 	w.call("remove " + name)
-	if fd, ok := w.store[name]; ok {
-		unix.Close(fd)
-		delete(w.store, name)
-	}
+	w.send(storeMessage{name, -1})
 	w.call("go on after it has removed " + name)
 	return nil
 }
 
-func (w *world) Stored() []string            { return slices.Sorted(maps.Keys(w.store)) }
+func (w *world) send(m storeMessage) {
+	w.waiting = append(w.waiting, m)
+	if !w.slow {
+		w.reads(len(w.waiting))
+	}
+}
+
+// reads has systemd read so many messages.
+func (w *world) reads(n int) {
+	for ; n > 0 && len(w.waiting) > 0; n-- {
+		m := w.waiting[0]
+		w.waiting = w.waiting[1:]
+		if fd, ok := w.store[m.name]; ok {
+			unix.Close(fd)
+			delete(w.store, m.name)
+		}
+		if m.fd >= 0 {
+			w.store[m.name] = m.fd
+		} else if p := w.pidfds[m.name]; p != nil && !p.ended {
+			w.fault("the store loses the pidfd of %s, which lives", p)
+		}
+	}
+}
+
+// Stored lists what the store has when everything is read.
+func (w *world) Stored() []string {
+	has := map[string]bool{}
+	for name := range w.store {
+		has[name] = true
+	}
+	for _, m := range w.waiting {
+		has[m.name] = m.fd >= 0
+	}
+	maps.DeleteFunc(has, func(_ string, has bool) bool { return !has })
+	return slices.Sorted(maps.Keys(has))
+}
+
 func (w *world) Flush(context.Context) error { return nil }
 
 func (w *world) Ready() error                      { w.call("say that it is ready"); return nil }
@@ -295,24 +383,22 @@ func (w *world) Watchdog() error                   { return nil }
 func (w *world) ExtendTimeout(time.Duration) error { return nil }
 func (w *world) WatchdogInterval() time.Duration   { return 0 }
 
-// live starts a master: the first one, or one that goes on with what the store has.
-func (w *world) live() {
-	w.super = New(Options{Launcher: w, Systemd: manager{w}, Log: zap.NewNop(), Load: func() (*config.Config, error) { return w.config, nil }})
-	w.hup, w.stop, w.over = make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan struct{})
+// live starts a master: the first one, or one that goes on with what was handed over.
+func (w *world) live(h *Handover) {
+	w.super = New(Options{Launcher: w, Systemd: manager{w}, Upgrade: w, Log: zap.NewNop(), Load: func() (*config.Config, error) { return w.config, nil }})
+	w.hup, w.usr2, w.stop, w.over = make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan struct{})
 	go func() {
 		w.touch()
 		defer close(w.over)
-		h := w.handover()
+		w.endUnknown(h)
 		var err error
 		if h.Programs() {
-			w.endUnknown(h)
 			w.super.Restore(h)
 		} else {
-			w.endUnknown(h)
 			err = w.super.Start(w.config, h)
 		}
 		if err == nil {
-			err = w.super.Run(Signals{Reload: w.hup, Stop: w.stop})
+			err = w.super.Run(Signals{Reload: w.hup, Upgrade: w.usr2, Stop: w.stop})
 		}
 		if err != nil {
 			w.fault("the master gives up: %v", err)
@@ -320,6 +406,34 @@ func (w *world) live() {
 		w.left = true
 	}()
 	synctest.Wait()
+}
+
+// upgraded is what an image gets that is executed in the place of the one before.
+func (w *world) upgraded() *Handover {
+	r := w.super.record()
+	r.Reload, r.Descriptors, r.Stored = w.super.pending(), map[string]int{}, map[string]int{}
+	fds := w.super.descriptors()
+	maps.Copy(fds, w.super.keeper.files())
+	for name, fd := range fds {
+		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			w.fault("%s: %v", name, err)
+		}
+		r.Descriptors[name] = own
+	}
+	for name := range w.store {
+		r.Stored[name] = 1
+	}
+	text, err := encodeRecord(r, w.super.keeper.last())
+	if err != nil {
+		w.fault("%v", err)
+	}
+	h := newHandover()
+	h.upgrade = true
+	if err := h.decode(text); err != nil || len(h.problems) > 0 {
+		w.fault("the record cannot be read: %v %v", err, h.problems)
+	}
+	return h
 }
 
 // handover is what systemd gives to the next master.
@@ -345,17 +459,35 @@ func (w *world) handover() *Handover {
 	return h
 }
 
-// endUnknown ends the processes that nothing was handed over of, as Leftovers does.
+// endUnknown ends the processes that nothing was handed over of, as Orphans does.
 func (w *world) endUnknown(h *Handover) {
 	for _, p := range w.processes {
-		if !p.ended && !slices.Contains(h.PIDs(), p.pid) {
-			w.note("%s is left over", p)
-			if p.serves() {
-				w.fault("%s serves, and the state does not know it", p)
-			}
-			p.ended = true
+		if p.ended || slices.Contains(h.PIDs(), p.pid) && w.sent(h, p) {
+			continue
+		}
+		w.note("%s is left over", p)
+		switch {
+		case !p.serves():
+		case w.sent(h, p):
+			w.fault("%s serves, and the state does not know it", p)
+		default:
+			w.both = true // nobody could have known it
+		}
+		p.ended = true
+	}
+}
+
+// sent reports whether the pidfd of a process was handed over.
+func (w *world) sent(h *Handover, p *fakeProcess) bool {
+	if h.upgrade {
+		return true
+	}
+	for name := range w.store {
+		if w.pidfds[name] == p {
+			return true
 		}
 	}
+	return false
 }
 
 // bury clears away what the kernel would, of a master that is dead.
@@ -377,6 +509,11 @@ func (w *world) bury() {
 	for _, p := range w.processes {
 		p.hold = nil
 	}
+	w.late = w.late || len(w.waiting) > 0 && !w.execs
+	for _, m := range w.waiting {
+		unix.Close(m.fd)
+	}
+	w.waiting = nil
 	synctest.Wait()
 }
 
@@ -387,14 +524,23 @@ func (w *world) goOn() {
 	for {
 		select {
 		case <-w.over:
+			var h *Handover
+			if w.execs {
+				h = w.upgraded()
+			}
 			w.bury()
 			w.patience = 0
+			if w.execs {
+				w.execs = false
+				w.live(h)
+				continue
+			}
 			if w.meanwhile != nil && !w.meanwhile.ended {
 				w.meanwhile.ends()
 				w.both = true
 			}
 			w.meanwhile = nil
-			w.live()
+			w.live(w.handover())
 		default:
 			return
 		}
@@ -453,6 +599,19 @@ func (w *world) make(m move) {
 		w.patience = 1 + m.n
 	case 12, 13:
 		someone(forked, (*fakeProcess).execs)
+	case 14:
+		w.note("USR2")
+		w.usr2 <- syscall.SIGUSR2
+		synctest.Wait()
+	case 15:
+		w.slow = !w.slow
+		w.note("systemd is slow: %t", w.slow)
+		if !w.slow {
+			w.reads(len(w.waiting))
+		}
+	case 16:
+		w.note("systemd reads %d messages", m.n)
+		w.reads(m.n)
 	case 11:
 		w.meanwhile = w.which(m.n, func(*fakeProcess) bool { return true })
 	}
@@ -461,7 +620,8 @@ func (w *world) make(m move) {
 
 // settle lets everything come to its end, and says what is wrong then.
 func (w *world) settle(workers int) {
-	w.patience = 0
+	w.patience, w.slow = 0, false
+	w.reads(len(w.waiting))
 	w.make(move{kind: 0})
 	for range 200 {
 		switch {
@@ -522,15 +682,15 @@ func TestWhereverTheMasterDiesNothingThatServesIsLostAndNothingIsForgotten(t *te
 		c.Workers = rapid.IntRange(1, 3).Draw(rt, "workers")
 		c.Reload.Strategy = rapid.SampledFrom([]config.Strategy{config.All, config.Rolling}).Draw(rt, "strategy")
 		moves := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
-			return move{rapid.IntRange(0, 13).Draw(rt, "kind"), rapid.IntRange(0, 12).Draw(rt, "n")}
+			return move{rapid.IntRange(0, 17).Draw(rt, "kind"), rapid.IntRange(0, 12).Draw(rt, "n")}
 		}), 1, 40).Draw(rt, "moves")
 		null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			rt.Fatal(err)
 		}
-		w := &world{config: configOf(c), store: map[string]int{}, null: null}
+		w := &world{config: configOf(c), store: map[string]int{}, pidfds: map[string]*fakeProcess{}, null: null}
 		synctest.Test(t, func(*testing.T) {
-			w.live()
+			w.live(w.handover())
 			for _, m := range moves {
 				w.make(m)
 			}
