@@ -1,0 +1,95 @@
+package load
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// HTTP asks with the request r, which must have a GetBody if it has a body. An answer with a status of 400 or more is a loss. With
+// see, the whole body is read into memory and given to see, whose error makes the request a loss; without, it is discarded.
+func HTTP(r *http.Request, see func(answer *http.Response, body []byte) error) Ask {
+	return func(c *Conn, last bool) (bool, error) {
+		var body bytes.Buffer
+		into := io.Writer(&body)
+		if see == nil {
+			into = io.Discard
+		}
+		answer, err := Exchange(c, r, last, into)
+		if err != nil {
+			return true, err
+		}
+		if answer.StatusCode >= 400 {
+			err = &statusError{answer.StatusCode}
+		} else if see != nil {
+			err = see(answer, body.Bytes())
+		}
+		return answer.Close, err
+	}
+}
+
+// Get is HTTP with GET, for a URL that must be valid.
+func Get(url string, see func(answer *http.Response, body []byte) error) Ask {
+	r, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return func(*Conn, bool) (bool, error) { return true, err }
+	}
+	return HTTP(r, see)
+}
+
+// Exchange sends r and copies the body of the final answer to into.
+func Exchange(c *Conn, r *http.Request, last bool, into io.Writer) (*http.Response, error) {
+	once := *r
+	once.Close = last
+	if r.GetBody != nil {
+		var err error
+		if once.Body, err = r.GetBody(); err != nil {
+			return nil, err
+		}
+	}
+	if err := once.Write(c); err != nil {
+		return nil, err
+	}
+	for {
+		answer, err := http.ReadResponse(c.In, &once)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := io.Copy(into, answer.Body); err != nil {
+			return nil, err
+		}
+		answer.Body.Close() //nolint:errcheck // it was read to its end
+		answer.Body = http.NoBody
+		if answer.StatusCode >= 200 { // 1xx: the final one follows
+			return answer, nil
+		}
+	}
+}
+
+// Bare sends nothing: it only connects.
+func Bare(*Conn, bool) (bool, error) { return true, nil }
+
+// Farewell sends FIN and reads until the server closes, too: this shows that a server took the connection out of the queue.
+func Farewell(c *Conn, _ bool) (bool, error) {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		if err := half.CloseWrite(); err != nil {
+			return true, err
+		}
+	}
+	_, err := io.Copy(io.Discard, c)
+	return true, err
+}
+
+// statusError is an answer that counts as a loss.
+type statusError struct{ code int }
+
+func (e *statusError) Error() string { return fmt.Sprintf("status %d", e.code) }
+
+// Measure measures any function as if it were a request.
+func Measure(request func() error) Result {
+	began := time.Now()
+	err := request()
+	return Result{began, time.Since(began), lost(err, false)}
+}

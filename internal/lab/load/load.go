@@ -1,0 +1,134 @@
+package load
+
+import (
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+)
+
+// Load repeats requests until Stop, each reported as a Sample.
+type Load struct {
+	began   time.Time
+	each    func(Sample)
+	stop    chan struct{}
+	ended   sync.Once
+	running sync.WaitGroup
+	clients []*Client
+}
+
+// New begins a load without requests: Rate and Loop add them. each is called for every request that Abandon did not cut, concurrently.
+func New(each func(Sample)) *Load {
+	return &Load{began: time.Now(), each: each, stop: make(chan struct{})}
+}
+
+// Now returns the time since the load began.
+func (l *Load) Now() time.Duration { return time.Since(l.began) }
+
+// Rate sends c's requests at a constant rate, however long the answers take.
+func (l *Load) Rate(c *Client, perSecond int) {
+	l.clients = append(l.clients, c)
+	attacker := vegeta.NewAttacker(vegeta.Client(&http.Client{Transport: pacer(func() { l.add(c.Request()) })}))
+	results := attacker.Attack(vegeta.NewStaticTargeter(vegeta.Target{Method: http.MethodGet, URL: "http://load"}),
+		vegeta.Rate{Freq: perSecond, Per: time.Second}, 0, "")
+	l.running.Go(func() {
+		<-l.stop
+		attacker.Stop()
+	})
+	l.running.Go(func() {
+		defer c.Close()
+		for range results {
+		}
+	})
+}
+
+// pacer is called whenever vegeta wants to send a request: vegeta keeps the pace, and the Client sends.
+type pacer func()
+
+// RoundTrip sends nothing by itself.
+func (p pacer) RoundTrip(r *http.Request) (*http.Response, error) {
+	p()
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
+}
+
+// Loop sends c's requests from so many workers, each the next one when the last was answered and pause has passed, until there
+// were total requests; 0: until Stop. pause may be nil.
+func (l *Load) Loop(c *Client, workers, total int, pause func() time.Duration) {
+	l.clients = append(l.clients, c)
+	l.Repeat(c.Request, workers, total, pause)
+}
+
+// Repeat is Loop for any function.
+func (l *Load) Repeat(request func() Result, workers, total int, pause func() time.Duration) {
+	var left atomic.Int64
+	left.Store(int64(total))
+	for range workers {
+		l.running.Go(func() {
+			for !l.over() && (total == 0 || left.Add(-1) >= 0) {
+				r := request()
+				l.add(r)
+				l.rest(r, pause)
+			}
+		})
+	}
+}
+
+// rest waits between two requests of a loop. One that was lost at once is not repeated at once.
+func (l *Load) rest(r Result, pause func() time.Duration) {
+	d := time.Duration(0)
+	if pause != nil {
+		d = pause()
+	} else if r.Loss != nil {
+		d = time.Millisecond
+	}
+	if d == 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-l.stop:
+	}
+}
+
+func (l *Load) add(r Result) {
+	if r.Loss == nil || !r.Loss.abandoned {
+		l.each(Sample{r.Sent.Sub(l.began), r.Latency, r.Loss})
+	}
+}
+
+func (l *Load) over() bool {
+	select {
+	case <-l.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// Wait waits until every Loop has sent its total.
+func (l *Load) Wait() {
+	l.running.Wait()
+	l.Stop()
+}
+
+// Stop sends nothing more, waits for the requests in flight, and closes the connections. A second call does nothing.
+func (l *Load) Stop() {
+	l.ended.Do(func() { close(l.stop) })
+	l.running.Wait()
+	for _, c := range l.clients {
+		c.Close()
+	}
+}
+
+// Abandon is Stop that cuts the requests in flight.
+func (l *Load) Abandon() {
+	l.ended.Do(func() { close(l.stop) })
+	for _, c := range l.clients {
+		c.Abandon()
+	}
+	l.Stop()
+}

@@ -1,0 +1,235 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestKindOfError(t *testing.T) {
+	for want, errs := range map[Kind][]error{
+		Refused:  {syscall.ECONNREFUSED, syscall.ENOENT, syscall.EAGAIN},
+		Reset:    {syscall.ECONNRESET, syscall.EPIPE},
+		Closed:   {io.EOF, io.ErrUnexpectedEOF},
+		TimedOut: {os.ErrDeadlineExceeded, context.DeadlineExceeded, syscall.ETIMEDOUT},
+		Other:    {syscall.EADDRNOTAVAIL, syscall.EMFILE, errors.New("malformed HTTP response")},
+	} {
+		for _, err := range errs {
+			wrapped := &net.OpError{Op: "read", Err: os.NewSyscallError("read", err)}
+			if got := KindOf(wrapped); got != want {
+				t.Errorf("%v is %q, want %q", wrapped, got, want)
+			}
+		}
+	}
+}
+
+func TestKindOfStatus(t *testing.T) {
+	for code, want := range map[int]Kind{200: "", 204: "", 302: "", 404: Other, 429: Other, 500: Status5, 503: Status5} {
+		c := client(server(t, fmt.Sprintf("HTTP/1.1 %d Text\r\nContent-Length: 0\r\n\r\n", code), 1), 0, 0)
+		got := Kind("")
+		if l := c.Request().Loss; l != nil {
+			got = l.Kind
+		}
+		if got != want {
+			t.Errorf("status %d is %q, want %q", code, got, want)
+		}
+	}
+}
+
+const hi = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
+
+// server gives an answer to every request until the test ends, and closes each connection after so many answers.
+func server(t *testing.T, answer string, answers int) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			buf := make([]byte, 4096)
+			for range answers {
+				if _, err := c.Read(buf); err != nil {
+					break
+				}
+				io.WriteString(c, answer)
+			}
+			c.Close()
+		}
+	}()
+	t.Cleanup(func() { ln.Close(); <-served })
+	return ln.Addr().String()
+}
+
+func client(address string, keep int, roundTrip time.Duration) *Client {
+	return &Client{Dial: Dial(address), Ask: Get("http://x/", nil), Keep: keep, RoundTrip: roundTrip, Timeout: 5 * time.Second}
+}
+
+func TestClosedIdleConnectionIsLostWithinARoundTrip(t *testing.T) {
+	c := client(server(t, hi, 1), 1, 500*time.Millisecond)
+	defer c.Close()
+	if l := c.Request().Loss; l != nil {
+		t.Fatalf("the first request was lost: %v", l)
+	}
+	if l := c.Request().Loss; l == nil || l.Kind != Closed && l.Kind != Reset || !l.Reused {
+		t.Errorf("loss %+v, want that of a closed connection", l)
+	}
+	if l := c.Request().Loss; l != nil {
+		t.Errorf("a request on a new connection was lost: %v", l)
+	}
+}
+
+func TestConnectionClosedLongAgoIsReplaced(t *testing.T) {
+	c := client(server(t, hi, 1), 1, time.Nanosecond)
+	defer c.Close()
+	for n := range 3 {
+		if l := c.Request().Loss; l != nil {
+			t.Fatalf("request %d was lost: %v", n, l)
+		}
+		ended := make(chan time.Time, 1)
+		ended <- <-c.idle[0].ended // the kernel has told the client
+		close(ended)
+		c.idle[0].ended = ended
+	}
+	if c.Dials() != 3 {
+		t.Errorf("%d connections were made, want 3", c.Dials())
+	}
+}
+
+func TestClosedConnectionIsUsedWithoutARoundTrip(t *testing.T) {
+	c := client(server(t, hi, 1), 1, 0)
+	defer c.Close()
+	if l := c.Request().Loss; l != nil {
+		t.Fatalf("the first request was lost: %v", l)
+	}
+	if l := c.Request().Loss; l == nil || !l.Reused {
+		t.Errorf("loss %+v, want that of a closed connection", l)
+	}
+}
+
+func TestConnectionsAreKept(t *testing.T) {
+	c := client(server(t, hi, 100), 1, time.Millisecond)
+	defer c.Close()
+	for n := range 20 {
+		if l := c.Request().Loss; l != nil {
+			t.Fatalf("request %d was lost: %v", n, l)
+		}
+	}
+	if len(c.conns) != 1 || c.Dials() != 1 {
+		t.Errorf("%d connections are open, want 1", len(c.conns))
+	}
+}
+
+func TestNoConnectionIsKeptWithoutKeep(t *testing.T) {
+	c := client(server(t, hi, 1), 0, time.Millisecond)
+	defer c.Close()
+	for n := range 5 {
+		if l := c.Request().Loss; l != nil {
+			t.Fatalf("request %d was lost: %v", n, l)
+		}
+	}
+	if len(c.conns) != 0 {
+		t.Errorf("%d connections are open, want none", len(c.conns))
+	}
+}
+
+func TestNothingListensIsRefused(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.Close()
+	if l := client(ln.Addr().String(), 0, 0).Request().Loss; l == nil || l.Kind != Refused {
+		t.Errorf("loss %+v, want refused", l)
+	}
+}
+
+func TestBodyIsSeen(t *testing.T) {
+	c := client(server(t, "HTTP/1.1 100 Continue\r\n\r\n"+hi, 1), 0, 0)
+	c.Ask = Get("http://x/", func(_ *http.Response, body []byte) error {
+		if string(body) != "hi" {
+			t.Errorf("body %q", body)
+		}
+		return errors.New("not this one")
+	})
+	if l := c.Request().Loss; l == nil || l.Text != "not this one" {
+		t.Errorf("loss %v, want the error of the look", l)
+	}
+}
+
+func TestLoadSendsTotalAtOnceAndAtARate(t *testing.T) {
+	address := server(t, hi, 1)
+	var r Record
+	l := New(r.Add)
+	l.Loop(client(address, 0, 0), 3, 20, nil)
+	l.Wait()
+	if n, kinds := r.Samples().Lost(); len(r.Samples()) != 20 || n > 0 {
+		t.Errorf("%d requests, lost %v; want 20 and none", len(r.Samples()), kinds)
+	}
+	r = Record{}
+	l = New(r.Add)
+	l.Rate(client(address, 0, 0), 100)
+	time.Sleep(300 * time.Millisecond)
+	l.Stop()
+	if n, kinds := r.Samples().Lost(); len(r.Samples()) < 10 || len(r.Samples()) > 100 || n > 0 {
+		t.Errorf("%d requests, lost %v; want about 30 and none", len(r.Samples()), kinds)
+	}
+}
+
+func TestAbandonCutsWhatIsInFlight(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	var r Record
+	l := New(r.Add)
+	l.Loop(client(ln.Addr().String(), 0, 0), 3, 0, nil)
+	time.Sleep(50 * time.Millisecond)
+	began := time.Now()
+	l.Abandon()
+	if len(r.Samples()) > 0 || time.Since(began) > 2*time.Second {
+		t.Errorf("after %s there are %d requests, want none at once", time.Since(began), len(r.Samples()))
+	}
+}
+
+func TestLongestGap(t *testing.T) {
+	var all Samples
+	for _, millis := range []int{10, 20, 30, 200, 210, 290} {
+		all = append(all, Sample{At: time.Duration(millis) * time.Millisecond, Latency: time.Millisecond})
+	}
+	all = append(all, Sample{At: 100 * time.Millisecond, Latency: time.Millisecond, Loss: &Loss{Kind: Reset}}) // no answer
+	if at, length := all.LongestGap(0, 300*time.Millisecond); at != 31*time.Millisecond || length != 170*time.Millisecond {
+		t.Errorf("%s from %s", length, at)
+	}
+	if _, length := all.LongestGap(0, time.Second); length != 709*time.Millisecond {
+		t.Errorf("%s, want the silence at the end", length)
+	}
+}
+
+func TestQuantileIsTheNearestRank(t *testing.T) {
+	var list []time.Duration
+	for i := range 10 {
+		list = append(list, time.Duration(10-i))
+	}
+	all := Sort(slices.Values(list))
+	for percent, want := range map[int]time.Duration{50: 5, 95: 10, 99: 10, 100: 10, 10: 1, 1: 1} {
+		if got := all.Quantile(float64(percent) / 100); got != want {
+			t.Errorf("p%d is %d, want %d", percent, got, want)
+		}
+	}
+}
