@@ -58,7 +58,9 @@ type Options struct {
 	Upgrade  Upgrader                              // may be nil
 	Orphans  *Orphans                              // may be nil
 	Path     string                                // of the configuration, for the workers' environment; "": it is in no file
-	Twice    time.Duration                         // a second signal to stop means now only so long after the first: one may come twice
+
+	// A second stop signal within this time of the first is taken for a duplicate and ignored; a later one means stop now.
+	DuplicateStopWindow time.Duration
 }
 
 // Watcher tells which groups of files have changed.
@@ -399,7 +401,7 @@ func (s *Supervisor) handle(n note) {
 // stopAsked answers a signal to stop: QUIT means now, and so does a second one.
 func (s *Supervisor) stopAsked(sig syscall.Signal) {
 	again := !s.stopped.IsZero()
-	if again && sig != syscall.SIGQUIT && time.Since(s.stopped) < s.Twice {
+	if again && sig != syscall.SIGQUIT && time.Since(s.stopped) < s.DuplicateStopWindow {
 		return
 	}
 	if !again {

@@ -89,9 +89,21 @@ func TestASecondTERMMeansNow(t *testing.T) {
 	m.Serves(1)
 	m.Signal(syscall.SIGTERM)
 	m.Await(lab.Says(lab.WorkerTold))
+	time.Sleep(300 * time.Millisecond) // one that comes sooner is taken for a duplicate
 	m.Signal(syscall.SIGTERM)
 	m.Ends(0)
 	m.Await(lab.Says(lab.WorkerKilled))
+}
+
+// timeout(1) sends its signal to the process and to its group. INT and TERM, unlike two INTs, cannot become one on the way.
+func TestTwoStopSignalsAtOnceAreOne(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.WebWith("term=300ms"))
+	m.Serves(1)
+	m.Signal(syscall.SIGINT)
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0)
+	m.Never(lab.Says(lab.WorkerKilled))
 }
 
 func TestQUITStopsAtOnce(t *testing.T) {

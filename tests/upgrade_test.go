@@ -129,7 +129,7 @@ func broken(t *testing.T) string {
 	return lab.Variant(t,
 		lab.Edit("supervisor/restore.go", "import (\n", "import (\n\t\"os\"\n"),
 		lab.Edit("supervisor/restore.go", restore, restore+"if os.Getenv(\"BROKEN\") == \"panic\" { panic(\"broken on purpose\") }\n"),
-		lab.Edit("cmd/supervisord/run.go", call, fails("error")+call+fails("adopted")),
+		lab.Edit("internal/daemon/setup.go", call, fails("error")+call+fails("adopted")),
 		lab.Edit("worker/launcher.go", "\t"+spawned, "if os.Getenv(\"BROKEN\") == \"before\" { return nil, errors.New(\"broken on purpose\") }\n"+spawned),
 	)
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/control"
+	"example.org/supervisord/internal/daemon"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
@@ -36,7 +37,7 @@ type live struct {
 
 func newLive(client *control.Client, out *os.File, plain bool) *live {
 	l := &live{client: client, out: out, changed: make(chan struct{}, 1)}
-	if plain || !terminal(out) {
+	if plain || !daemon.IsTerminal(out) {
 		return l
 	}
 	ctx, cancel := context.WithCancel(context.Background())

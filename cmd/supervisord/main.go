@@ -2,7 +2,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/supervisord/internal/apart"
+	"example.org/supervisord/internal/daemon"
+	"example.org/supervisord/internal/starter"
 	"example.org/supervisord/worker"
 )
 
@@ -20,18 +21,22 @@ func main() {
 
 // execute runs the command line and returns the exit code. Every error is printed once, here.
 func execute(argv []string) int {
-	root := rootCommand(programName(argv[0]))
-	name, args, err := asStartServer(argv)
-	if err == nil {
+	name := programName(argv[0])
+	root, args := rootCommand(name), argv[1:]
+	words, isStarter, err := starter.CommandLine(argv)
+	if isStarter {
+		name, args = starter.Name, words
+	}
+	switch {
+	case err != nil:
+		err = &exitError{exitFailure, err}
+	default:
 		root.SetArgs(args)
 		err = root.Execute()
 	}
-	if err == nil {
-		return 0
+	if err != nil {
+		daemon.Complain("%s: %v", name, err)
 	}
-	stderr := newStream(2, "stderr")
-	fmt.Fprintf(stderr, "%s: %v\n", name, err)
-	stderr.close()
 	return exitCode(err)
 }
 
@@ -41,7 +46,7 @@ const mark = "This file belongs to supervisord, the process supervisor for resta
 // programName is the name that this program was installed under. It is in the help, the completion and the manual page.
 func programName(argv0 string) string {
 	name := filepath.Base(argv0)
-	if name == startServerName || strings.Trim(name, ".-_") != name || strings.ContainsFunc(name, func(r rune) bool {
+	if name == starter.Name || strings.Trim(name, ".-_") != name || strings.ContainsFunc(name, func(r rune) bool {
 		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_", r)
 	}) {
 		return "supervisord"
@@ -61,7 +66,7 @@ On HUP it starts new workers, waits until they are ready, and only then stops th
 
 Signals to a running supervisord:
   HUP        read the configuration again and replace the workers of every program
-  TERM, INT  stop everything: the stop signal, each program's deadline, KILL; a second one means now
+  TERM, INT  stop everything: the stop signal, each program's deadline, KILL; a second one, 250 ms later or more, means now
   QUIT       stop at once
   USR1       reopen the log files
   TTIN, TTOU one worker more, or one less, where there is one program
@@ -74,7 +79,7 @@ Signals to a running supervisord:
 			if version {
 				return printVersion(cmd.OutOrStdout(), false)
 			}
-			return run(path)
+			return daemon.Run(fromFile(path))
 		},
 	}
 	root.Flags().BoolVarP(&version, "version", "V", false, "print the version")

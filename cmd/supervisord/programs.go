@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/supervisord/internal/control"
+	"example.org/supervisord/internal/daemon"
 	"example.org/supervisord/supervisor"
 )
 
@@ -188,7 +189,7 @@ they were written.`,
 	c.Flags().BoolVar(&raw, "raw", false, "control characters as they were written, on a terminal too")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
 		text := visible
-		if raw || !terminal(os.Stdout) {
+		if raw || !daemon.IsTerminal(os.Stdout) {
 			text = func(line string) string { return line }
 		}
 		return untilInterrupted(client.Logs(ctx, args[0], n, follow, func(e control.LogEntry) {

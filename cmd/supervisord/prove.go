@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/daemon"
 	"example.org/supervisord/internal/prove"
 )
 
@@ -71,10 +72,12 @@ func runProof(ctx context.Context, out io.Writer, path string, o prove.Options, 
 			return fmt.Errorf("--plot: %w", err)
 		}
 	}
-	if o.Command, err = daemon(path); err != nil {
+	self, err := os.Executable()
+	if err != nil {
 		return err
 	}
-	if terminal(os.Stderr) {
+	o.Command = []string{self, "run", "--config", path}
+	if daemon.IsTerminal(os.Stderr) {
 		o.Live = os.Stderr
 	}
 	v, err := prove.Run(ctx, o)
@@ -82,12 +85,6 @@ func runProof(ctx context.Context, out io.Writer, path string, o prove.Options, 
 		return err
 	}
 	return deliver(v, out, f)
-}
-
-// daemon is the command line of this program as the daemon.
-func daemon(path string) ([]string, error) {
-	self, err := os.Executable()
-	return []string{self, "run", "--config", path}, err
 }
 
 // deliver writes the verdict in the forms that were asked for. The error of a proof that has not passed says why in a line.

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/supervisord/internal/control"
+	"example.org/supervisord/internal/daemon"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
@@ -115,7 +116,7 @@ func followEvents(ctx context.Context, client *control.Client, program string, e
 
 // fit cuts a text to the size of a terminal, so that drawing it again covers it.
 func fit(text string, f *os.File) string {
-	if !terminal(f) {
+	if !daemon.IsTerminal(f) {
 		return text
 	}
 	rows := 24

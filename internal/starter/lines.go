@@ -15,7 +15,8 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// Lines writes the log lines of the reference about one program, without timestamps. It is not safe for concurrent use.
+// Lines writes the log lines of the reference about one program, without timestamps. It is not safe for concurrent use. A nil Lines
+// writes nothing.
 type Lines struct {
 	out      io.Writer
 	workers  map[int]process // by number
@@ -33,14 +34,25 @@ func NewLines(out io.Writer) *Lines { return &Lines{out: out, workers: map[int]p
 // Starts writes the first line.
 func (l *Lines) Starts(pid int) { l.print("start_server (pid:%d) starting now...", pid) }
 
-// Placed writes that the worker gets a socket at the descriptor that --port asked for.
-func (l *Lines) Placed(fd int) { l.print("socket is duplicated to file descriptor %d", fd) }
+// Bound writes which sockets the worker gets at the descriptors that --port asked for.
+func (l *Lines) Bound(c *config.Config) {
+	for _, p := range c.Programs {
+		for _, s := range p.Listen {
+			if s.FD.Fixed {
+				l.print("socket is duplicated to file descriptor %d", s.FD.Number)
+			}
+		}
+	}
+}
 
 // Ends writes the last line.
 func (l *Lines) Ends() { l.print("exiting") }
 
 // Resume continues the lines of a previous image.
 func (l *Lines) Resume(s *supervisor.Status) {
+	if l == nil {
+		return
+	}
 	for _, p := range s.Programs {
 		for _, g := range p.Generations {
 			if g.Role == program.RoleServing {
@@ -54,7 +66,9 @@ func (l *Lines) Resume(s *supervisor.Status) {
 }
 
 func (l *Lines) print(format string, args ...any) {
-	fmt.Fprintf(l.out, format+"\n", args...) //nolint:errcheck // there is no other place to report it
+	if l != nil {
+		fmt.Fprintf(l.out, format+"\n", args...) //nolint:errcheck // there is no other place to report it
+	}
 }
 
 // See writes the lines about a report.

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrLate is wrapped by the errors of Restart and Stop when their context ends first.
+// ErrLate is wrapped by the errors of Restart and Stop when --timeout expires first.
 var ErrLate = errors.New("timed out waiting")
 
 // running is a running start_server.
@@ -90,9 +90,29 @@ func (r *running) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Restart sends HUP and returns when the status file contains one generation that is newer than all before. Generations that fail
-// in between do not matter. If ctx ends first, the error says which generation serves.
-func Restart(ctx context.Context, pidFile, statusFile string) error {
+// within returns a context that ends with --timeout.
+func (o *Options) within() (context.Context, context.CancelFunc, error) {
+	d, err := o.Duration("timeout", "5m")
+	if err != nil || d == 0 {
+		ctx, cancel := context.WithCancel(context.Background())
+		return ctx, cancel, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	return ctx, cancel, nil
+}
+
+// Restart is --restart: it sends HUP and returns when the status file contains one generation that is newer than all before.
+// Generations that fail in between do not matter. If --timeout expires first, the error says which generation serves.
+func (o *Options) Restart() error {
+	pidFile, statusFile := o.Get("pid-file"), o.Get("status-file")
+	if pidFile == "" || statusFile == "" {
+		return errors.New("--restart option requires --pid-file and --status-file to be set as well")
+	}
+	ctx, cancel, err := o.within()
+	defer cancel()
+	if err != nil {
+		return err
+	}
 	server, err := findServer(pidFile)
 	if err != nil {
 		return err
@@ -166,9 +186,17 @@ func generations(path string) ([]int, error) {
 	return slices.Compact(list), nil
 }
 
-// Stop sends TERM and returns when the server has exited. It calls say with its PID first.
-func Stop(ctx context.Context, pidFile string, say func(pid int)) error {
-	server, err := findServer(pidFile)
+// Stop is --stop: it calls say with the server's PID, sends TERM and returns when the server has exited.
+func (o *Options) Stop(say func(pid int)) error {
+	if o.Get("pid-file") == "" {
+		return errors.New("--stop option requires --pid-file to be set as well")
+	}
+	ctx, cancel, err := o.within()
+	defer cancel()
+	if err != nil {
+		return err
+	}
+	server, err := findServer(o.Get("pid-file"))
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -13,21 +13,51 @@ import (
 	"example.org/supervisord/internal/spool"
 )
 
-// streamTimeout is how long the end of supervisord, or an upgrade, waits for whoever reads its stdout or stderr.
+// streamTimeout is how long the end of supervisord, or an upgrade, waits for the reader of its stdout or stderr.
 const streamTimeout = 2 * time.Second
 
-// stream is stdout or stderr of this process. It may be a pipe that nobody reads or a terminal on which somebody has pressed
-// Ctrl-S: therefore a goroutine writes, and nothing else in the daemon waits for it.
+// output is stdout and stderr of this process; zero: not open yet.
+type output struct{ stdout, stderr *stream }
+
+func openOutput() output { return output{newStream(1, "stdout"), newStream(2, "stderr")} }
+
+// sync writes what is left, if somebody reads it, and keeps the streams open.
+func (o output) sync() {
+	for _, s := range []*stream{o.stderr, o.stdout} {
+		if s != nil {
+			s.Sync() //nolint:errcheck // there is no other place to report it
+		}
+	}
+}
+
+// close writes what is left, if somebody reads it.
+func (o output) close() {
+	for _, s := range []*stream{o.stdout, o.stderr} {
+		if s != nil {
+			s.close()
+		}
+	}
+}
+
+// stream is stdout or stderr of this process, which may be a pipe without a reader or a terminal where somebody has pressed Ctrl-S.
+// A goroutine writes, so nothing else in the daemon waits for the reader.
 type stream struct {
 	name  string
 	spool *spool.Spool
-	log   atomic.Pointer[zap.Logger] // for what was lost; nil: not known yet
+	log   atomic.Pointer[zap.Logger] // for lines that were dropped; nil: not known yet
 }
 
 func newStream(fd int, name string) *stream {
 	s := &stream{name: name}
 	s.spool = spool.New(descriptor(fd), nil, nil, s.lost)
 	return s
+}
+
+// Complain writes a line to stderr without waiting forever for its reader.
+func Complain(format string, args ...any) {
+	s := newStream(2, "stderr")
+	fmt.Fprintf(s, format+"\n", args...)
+	s.close()
 }
 
 // Write implements io.Writer. It never waits.
@@ -46,7 +76,6 @@ func (s *stream) Sync() error {
 	return nil
 }
 
-// close writes what is left, if somebody reads it.
 func (s *stream) close() {
 	s.spool.End()
 	timeout := time.NewTimer(streamTimeout)
@@ -57,7 +86,7 @@ func (s *stream) close() {
 	}
 }
 
-// lost says what was lost, in the log itself, as soon as that is read again.
+// lost logs that lines were dropped, as soon as the log is read again.
 func (s *stream) lost(l spool.Loss) {
 	if log := s.log.Load(); log != nil && !l.Goes {
 		log.Warn("log lines were dropped: "+s.name+" was not read", zap.Uint64("lines", l.Lines))
@@ -67,8 +96,7 @@ func (s *stream) lost(l spool.Loss) {
 // descriptor is a spool.Sink.
 type descriptor int
 
-// Write writes everything, also where somebody has made the file non-blocking: whoever inherited it can do that, a worker of
-// another user too.
+// Write writes everything, even if a process that inherited the file, such as a worker of another user, has made it non-blocking.
 func (fd descriptor) Write(b []byte) (int, error) {
 	for done := 0; ; {
 		n, err := unix.Write(int(fd), b[done:])
@@ -78,7 +106,7 @@ func (fd descriptor) Write(b []byte) (int, error) {
 			return done, nil
 		case err == nil, errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.EAGAIN):
-			unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, -1) //nolint:errcheck // the next write says what is wrong
+			unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, -1) //nolint:errcheck // the next write reports what is wrong
 		default:
 			return done, err
 		}
@@ -91,5 +119,5 @@ func (descriptor) Open() {}
 // Reopen implements spool.Sink.
 func (descriptor) Reopen() {}
 
-// Close implements spool.Sink: the descriptor stays open for whoever prints the last error.
+// Close implements spool.Sink. The descriptor stays open for whatever prints the last error.
 func (descriptor) Close() {}

@@ -1,4 +1,4 @@
-package main
+package starter
 
 import (
 	"errors"
@@ -21,6 +21,16 @@ const reportFD = 3
 // saidReady is its report that the worker is ready. Any other report is the reason why the worker failed.
 const saidReady = "ready"
 
+// ErrFirstWorker is wrapped by the error of --daemonize when the first worker failed.
+var ErrFirstWorker = errors.New("the first worker failed")
+
+// Exited is the error of --daemonize when the process in the background exited before its first worker started.
+type Exited struct{ Code int }
+
+func (*Exited) Error() string {
+	return "start_server exited before its first worker started: the lines above say why"
+}
+
 // inBackground starts this program again in its own session and returns when the first worker is ready or has failed. After a
 // failure the process in the background keeps retrying, so that a machine that boots recovers without help.
 func inBackground(logFile string) error {
@@ -39,22 +49,17 @@ func inBackground(logFile string) error {
 		return err
 	}
 	said, err := io.ReadAll(io.LimitReader(r, 1<<16))
-	text := strings.TrimSpace(string(said))
-	switch {
-	case err != nil:
+	switch text := strings.TrimSpace(string(said)); {
+	case err != nil || text == saidReady:
 		return err
-	case text == saidReady:
-		return nil
 	case text != "":
-		return &exitError{exitWorker, fmt.Errorf("the first worker failed: %s; start_server (pid:%d) keeps retrying: see --log-file=%s",
-			text, c.Process.Pid, logFile)}
+		return fmt.Errorf("%w: %s; start_server (pid:%d) keeps retrying: see --log-file=%s", ErrFirstWorker, text, c.Process.Pid, logFile)
 	}
 	c.Wait() //nolint:errcheck // its exit code is checked next
-	code := c.ProcessState.ExitCode()
-	if code <= 0 {
-		code = exitRefused
+	if code := c.ProcessState.ExitCode(); code > 0 {
+		return &Exited{code}
 	}
-	return &exitError{code, errors.New("start_server exited before its first worker started: the lines above say why")}
+	return &Exited{exitFatal}
 }
 
 // foreground returns the pipe to the process in the foreground.

@@ -1,0 +1,143 @@
+// Package daemon is the running process: it gives a supervisor.Supervisor its configuration, log, sockets, signals and place among
+// systemd and earlier images of itself, and closes everything when the supervisor has stopped.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"go.uber.org/zap"
+
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/control"
+	"example.org/supervisord/internal/observe"
+	"example.org/supervisord/internal/starter"
+	"example.org/supervisord/internal/systemd"
+	"example.org/supervisord/internal/watch"
+	"example.org/supervisord/supervisor"
+	"example.org/supervisord/worker"
+)
+
+// Options is what a daemon runs.
+type Options struct {
+	Config   string // absolute path of the configuration file; "": the configuration is not in a file
+	Load     func() (*config.Config, error)
+	Session  *starter.Session             // nil: it was not started as start_server
+	Check    func(binary string) []string // the command with which a new binary checks that it can take over
+	Version  string
+	ExitCode func(error) int // what the process exits with after an error of Run
+}
+
+// daemon is a supervisor with everything that it needs from outside.
+type daemon struct {
+	Options
+	handover   *supervisor.Handover
+	config     *config.Config // nil: what was handed over goes on as it was
+	settings   config.Supervisor
+	out        output
+	log        *zap.Logger
+	lines      *starter.Lines // nil: the log is supervisord's own
+	pid        *supervisor.PIDFile
+	launcher   *worker.Launcher
+	watcher    *watch.Watcher
+	notify     *systemd.Notify
+	supervisor *supervisor.Supervisor
+	observer   *observe.Observer
+	control    *control.Server // nil: there is none
+}
+
+// The limits on the end of a daemon.
+const (
+	// closeTimeout is longer than any limit on what is closed: a client, a hook or a hung disk must not keep a stopped supervisord alive.
+	closeTimeout = 20 * time.Second
+	// flushTimeout is how long systemd may take to read the last messages.
+	flushTimeout = 5 * time.Second
+)
+
+// Run runs the daemon until it is told to stop. It catches signals before anything else: until then HUP would kill the process.
+func Run(o Options) error {
+	signals := catch()
+	prepareThreads()
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(30) // the daemon is mostly idle: trade CPU for memory
+	}
+	d := &daemon{Options: o}
+	defer func() { d.out.close() }()
+	defer d.close()
+	var updates <-chan *supervisor.Update
+	if err := orGoBack(func() (err error) { updates, err = d.setUp(); return err }, func() { d.out.sync() }); err != nil {
+		return err
+	}
+	supervisor.Stay(os.Environ())
+	d.serve(updates)
+	return d.follow(d.supervisor.Run(signals))
+}
+
+// follow closes what serves clients once the supervisor has returned err, and returns err.
+func (d *daemon) follow(err error) error {
+	if errors.Is(err, supervisor.ErrLeft) {
+		d.removePIDFile()
+		d.closeControl()
+		d.observer.Leave()
+		d.out.sync()
+		os.Exit(0) // the next supervisord takes over everything else as it is
+	}
+	time.AfterFunc(closeTimeout, func() {
+		d.log.Error("not everything could be closed in time; supervisord ends anyway", zap.Duration("after", closeTimeout))
+		os.Exit(d.ExitCode(err))
+	})
+	d.closeControl()
+	d.observer.Close()
+	d.flushNotify()
+	supervisor.EndGroup(os.Getenv, d.log)
+	d.log.Info("supervisord ends")
+	d.lines.Ends()
+	return err
+}
+
+// close closes what setUp has opened, after a stop or after a start that failed.
+func (d *daemon) close() {
+	if d.notify != nil {
+		d.notify.Close() //nolint:errcheck // systemd sees the end itself
+	}
+	if d.watcher != nil {
+		d.watcher.Close() //nolint:errcheck // nothing is left to lose
+	}
+	if d.launcher != nil {
+		d.launcher.Close() //nolint:errcheck // the next start sweeps the directory
+	}
+	if d.Session != nil && d.settings.RuntimeDir != "" {
+		os.Remove(d.settings.RuntimeDir) //nolint:errcheck // it is of this start_server alone, and stays if it is not empty
+	}
+	d.removePIDFile()
+}
+
+// flushNotify waits until systemd has read that its store must be emptied: systemd keeps the store when it restarts the service.
+func (d *daemon) flushNotify() {
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	if err := d.notify.Flush(ctx); err != nil {
+		d.log.Warn("cannot tell systemd", zap.Error(err))
+	}
+}
+
+func (d *daemon) closeControl() {
+	if d.control == nil {
+		return
+	}
+	if err := d.control.Close(); err != nil {
+		d.log.Error("cannot close the control socket", zap.Error(err))
+	}
+}
+
+func (d *daemon) removePIDFile() {
+	if d.pid == nil {
+		return
+	}
+	if err := d.pid.Remove(); err != nil {
+		d.log.Error("cannot remove the pid file", zap.Error(err))
+	}
+}

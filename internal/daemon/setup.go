@@ -1,0 +1,234 @@
+package daemon
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/control"
+	"example.org/supervisord/internal/observe"
+	"example.org/supervisord/internal/starter"
+	"example.org/supervisord/internal/systemd"
+	"example.org/supervisord/internal/watch"
+	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/worker"
+)
+
+// The names under which descriptors of the daemon itself are handed over.
+const (
+	pidFileFD = "pidfile"
+	controlFD = "control"
+	pageFD    = "page"
+)
+
+// Two stop signals within this time are one: timeout(1) sends its signal to the process and to its group, and start_server ignores
+// every stop signal but the first.
+const (
+	duplicateStopWindow        = 250 * time.Millisecond
+	starterDuplicateStopWindow = time.Second
+)
+
+// setUp does everything up to the loop, and returns the updates from the first one on. If it fails in a new image, it closes nothing
+// that was handed over: the previous image needs it.
+func (d *daemon) setUp() (updates <-chan *supervisor.Update, err error) {
+	level, err := d.begin()
+	if err != nil {
+		return nil, err
+	}
+	if !d.handover.Programs() { // workers that were handed over go on, whatever has happened to the directory
+		if err = worker.PrepareDirectory(d.settings.RuntimeDir); err != nil {
+			return nil, err
+		}
+	}
+	orphans := supervisor.FindOrphans(supervisor.OrphanSearch{
+		RuntimeDir: d.settings.RuntimeDir, Config: d.Config, Users: supervisor.WorkerUsers(d.config, d.handover), Log: d.log,
+	})
+	orphans.Take(d.handover)
+	d.handover.Offer(orphans.Sockets())
+	if d.launcher, err = d.newLauncher(); err != nil {
+		return nil, err
+	}
+	if d.watcher, err = watch.New(); err != nil && !d.goesOn("cannot watch files; reload with HUP", err) {
+		return nil, err
+	}
+	if err = d.openNotify(); err != nil {
+		return nil, err
+	}
+	window := duplicateStopWindow
+	if d.Session != nil {
+		window = starterDuplicateStopWindow
+	}
+	d.supervisor = supervisor.New(supervisor.Options{
+		Load: d.Load, Report: d.reporter(), Launcher: launching{d.launcher}, Log: d.log, Level: level, Watch: d.watching(),
+		Orphans: orphans, Path: d.Config, Systemd: serviceManager(d.notify), Upgrade: newUpgrader(d), DuplicateStopWindow: window,
+	})
+	updates = d.supervisor.Follow()
+	return updates, d.open()
+}
+
+// begin reads what was handed over, or else the configuration, and opens the log and the pid file.
+func (d *daemon) begin() (level *zap.AtomicLevel, err error) {
+	if d.handover, err = supervisor.ReadHandover(os.Environ(), os.Getpid()); err != nil {
+		return nil, err
+	}
+	if d.handover.Programs() {
+		d.settings = d.handover.Settings()
+	} else {
+		if d.config, err = d.Load(); err != nil {
+			return nil, err
+		}
+		d.settings = d.config.Supervisor
+	}
+	d.out = openOutput()
+	d.log, level = newLogger(d.settings, d.out.stderr)
+	if d.settings.LogFormat == "start_server" {
+		d.lines = starter.NewLines(d.out.stderr)
+	}
+	switch inherited := d.handover.Extra(pidFileFD); {
+	case d.settings.PIDFile == "":
+	case inherited >= 0:
+		d.pid = supervisor.InheritPIDFile(inherited, d.settings.PIDFile)
+	default:
+		d.pid, err = supervisor.LockPIDFile(d.settings.PIDFile)
+	}
+	if err != nil && d.goesOn("no pid file", err) {
+		return level, nil
+	}
+	return level, err
+}
+
+// goesOn reports whether this process goes on in spite of an error, and logs the error if so: workers that were handed over must not be
+// left without a supervisord for want of something that it can do without.
+func (d *daemon) goesOn(without string, err error) bool {
+	if !d.handover.Programs() {
+		return false
+	}
+	d.log.Error(without, zap.Error(err))
+	return true
+}
+
+func (d *daemon) newLauncher() (*worker.Launcher, error) {
+	options := []worker.Option{worker.Expect(d.handover.PIDs()...), worker.OnOrphan(d.orphan), worker.Inherited(d.out.stdout, d.out.stderr)}
+	if d.handover.Programs() {
+		options = append(options, worker.Later(func(err error) {
+			d.log.Error("no worker can be started until this is fixed", zap.Error(err))
+		}))
+	}
+	return worker.NewLauncher(d.settings.RuntimeDir, options...)
+}
+
+func (d *daemon) orphan(pid int, status syscall.WaitStatus) {
+	d.log.Debug("an orphaned process has ended", zap.Int("pid", pid), zap.Int("status", status.ExitStatus()))
+}
+
+// launching makes a worker.Launcher a supervisor.Launcher.
+type launching struct{ *worker.Launcher }
+
+func (l launching) Start(s worker.Spec, post func(worker.Event)) supervisor.Handle {
+	return l.Launcher.Start(s, post)
+}
+
+func (l launching) Adopt(a worker.Adoption, post func(worker.Event)) supervisor.Handle {
+	return l.Launcher.Adopt(a, post)
+}
+
+// watching returns nil if there is no watcher.
+func (d *daemon) watching() supervisor.Watcher {
+	if d.watcher == nil {
+		return nil
+	}
+	return d.watcher
+}
+
+// openNotify connects to systemd. A systemd that does not answer is tried again with each message.
+func (d *daemon) openNotify() (err error) {
+	d.notify, err = systemd.Open(os.Getenv, d.handover.Stored(), func(err error) { d.log.Warn("cannot tell systemd", zap.Error(err)) })
+	if errors.Is(err, systemd.ErrUnreachable) && d.goesOn("cannot tell systemd; each message is tried again", err) {
+		return nil
+	}
+	return err
+}
+
+// service is systemd, as the supervisor sees it.
+type service struct{ *systemd.Notify }
+
+func (service) WatchdogInterval() time.Duration {
+	return systemd.WatchdogInterval(os.Getenv, os.Getpid())
+}
+
+// serviceManager returns nil if no service manager listens.
+func serviceManager(n *systemd.Notify) supervisor.Systemd {
+	if !n.Enabled() {
+		return nil
+	}
+	return service{n}
+}
+
+// reporter writes the log lines of start_server; nil: reports go to the log.
+func (d *daemon) reporter() func(*config.Program, program.Report) {
+	if d.lines == nil {
+		return nil
+	}
+	return func(c *config.Program, r program.Report) {
+		d.lines.See(c, r)
+		d.Session.See(r)
+	}
+}
+
+// open begins anew, or goes on with what was handed over.
+func (d *daemon) open() error {
+	where := []zap.Field{zap.Int("pid", os.Getpid()), zap.String("version", d.Version), zap.String("config", d.Config)}
+	switch {
+	case !d.handover.Programs():
+		d.log.Info("supervisord starts", where...)
+		d.lines.Starts(os.Getpid())
+		if err := d.supervisor.Start(d.config, d.handover); err != nil {
+			return err
+		}
+		d.lines.Bound(d.config)
+		return d.Session.Redirect(d.out.sync, d.log)
+	case d.handover.Upgrade():
+		d.log.Info("supervisord goes on in the place of the image before", where...)
+	default:
+		d.log.Warn("supervisord goes on after the death of the one before", where...)
+	}
+	if reason := supervisor.GoneBack(os.Environ()); reason != "" {
+		d.log.Error("upgrade failed: the new binary could not go on; this one is back", zap.String("reason", reason))
+	}
+	d.supervisor.Restore(d.handover)
+	d.lines.Resume(d.supervisor.Status())
+	if err := d.Session.Resume(d.handover.Extra, d.out.sync, d.log); err != nil {
+		d.log.Error("the log goes on where it went before", zap.Error(err))
+	}
+	return nil
+}
+
+// serve begins to follow the updates, and to answer on the control socket. A control socket that cannot be opened is logged: a service
+// must not fail for want of its remote control.
+func (d *daemon) serve(updates <-chan *supervisor.Update) {
+	gauge := new(control.Gauge)
+	d.observer = observe.Start(observe.Options{
+		Asker: d.supervisor, Updates: updates, Runner: d.launcher, Log: d.log, Version: d.Version, Gauge: gauge, HTTP: d.settings.HTTP,
+		Hosts: d.settings.HTTPHosts, TokenFile: d.settings.HTTPTokenFile, Inherited: d.handover.Extra(pageFD),
+	})
+	inherited := d.handover.Extra(controlFD)
+	if d.settings.Control == "" {
+		control.Abandon(inherited)
+		return
+	}
+	server, err := control.Serve(control.Options{
+		Path: d.settings.Control, Other: d.settings.OwnControl(d.Config), Config: d.Config, Mode: d.settings.ControlMode,
+		Inherited: inherited, Access: control.Access{Group: d.settings.ControlGroup, Read: d.settings.ControlRead == "any"},
+		Asker: d.supervisor, Log: d.log, Version: d.Version, Gauge: gauge, Receipts: d.observer.Receipts,
+	})
+	if err != nil {
+		d.log.Error("no control socket: `supervisord reload` and `status` cannot reach this supervisord", zap.Error(err))
+		return
+	}
+	d.control = server
+}

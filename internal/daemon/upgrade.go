@@ -1,0 +1,84 @@
+package daemon
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+
+	"example.org/supervisord/supervisor"
+)
+
+// CheckHandover checks in a new binary that it can take over from the supervisord that executed it, with the configuration as it is now.
+func (o Options) CheckHandover() error {
+	if err := supervisor.Rehearse(supervisor.CheckFD); err != nil {
+		return err
+	}
+	_, err := o.Load()
+	return err
+}
+
+// upgrader says how this daemon is executed again.
+type upgrader struct {
+	*daemon
+	path string // of the binary, absolute
+}
+
+// newUpgrader remembers where the binary was found when it was started: /proc/self/exe leads to the old one.
+func newUpgrader(d *daemon) supervisor.Upgrader {
+	path := os.Args[0]
+	if !strings.Contains(path, "/") {
+		if found, err := exec.LookPath(path); err == nil {
+			path = found
+		}
+	}
+	return upgrader{d, AbsolutePath(path)}
+}
+
+// AbsolutePath makes a path absolute. It stays relative if the current directory is gone.
+func AbsolutePath(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
+func (u upgrader) Check() []string { return u.Options.Check(u.path) }
+
+func (u upgrader) Args() (string, []string) { return u.path, os.Args }
+
+func (u upgrader) Keep() map[string]int {
+	kept := map[string]int{}
+	if u.pid != nil {
+		kept[pidFileFD] = u.pid.FD()
+	}
+	if u.control != nil {
+		kept[controlFD] = u.control.FD()
+	}
+	if fd := u.observer.FD(); fd >= 0 {
+		kept[pageFD] = fd
+	}
+	maps.Copy(kept, u.Session.Keep())
+	return kept
+}
+
+// orGoBack runs what a new image does before it takes over. If setUp fails or panics, the image before this one, if there is one, takes
+// its place back: a failed upgrade must not end the service. sync writes what the log still holds.
+func orGoBack(setUp func() error, sync func()) (err error) {
+	defer func() {
+		if !supervisor.CanGoBack(os.Environ()) {
+			return
+		}
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+		if err != nil {
+			sync()
+			err = fmt.Errorf("%w; and %w", err, supervisor.GoBack(os.Environ(), err))
+		}
+	}()
+	return setUp()
+}

@@ -1,0 +1,161 @@
+package starter
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"go.uber.org/zap"
+
+	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
+)
+
+// Name is the name of the command, and the program name under which supervisord is that command.
+const Name = "start_server"
+
+// TryFlag is the hidden flag with which a running start_server checks a new binary.
+const TryFlag = "--check-handover"
+
+// exitFatal is the reference's exit code for a fatal error that has no errno.
+const exitFatal = 255
+
+// ExitCode returns the exit code of the reference for an error, or with --daemonize the one of the process in the background. late is
+// the code for ErrLate, worker the one for ErrFirstWorker.
+func ExitCode(err error, late, worker int) int {
+	var errno syscall.Errno
+	if exited, ok := errors.AsType[*Exited](err); ok {
+		return exited.Code
+	}
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, ErrUsage), errors.Is(err, supervisor.ErrRunning):
+		return 1
+	case errors.Is(err, ErrLate):
+		return late
+	case errors.Is(err, ErrFirstWorker):
+		return worker
+	case errors.As(err, &errno) && errno > 0 && errno < exitFatal:
+		return int(errno)
+	}
+	return exitFatal
+}
+
+// Session is the log of a running start_server and the process that waits for it in the foreground. The methods of a nil Session do nothing.
+type Session struct {
+	file   string   // --log-file
+	log    *Log     // nil: stderr, as it was at the start
+	parent *os.File // where the process in the foreground is told how the first worker started; nil: none waits
+}
+
+// Begin checks what only the command itself needs and opens the log, as the reference does before it binds the sockets. With
+// --daemonize it starts this program again in the background, waits for its first worker, and returns no Session.
+func (o *Options) Begin() (*Session, error) {
+	s := &Session{file: o.Get("log-file")}
+	goesOn := supervisor.CanGoBack(os.Environ())
+	inside := os.Getenv(backgroundVariable) != ""
+	switch {
+	case o.Has("daemonize") && s.file == "":
+		return nil, errors.New("--log-file option must be specified together with --daemonize")
+	case len(o.Command) == 0:
+		return nil, ErrNoCommand
+	case o.Has("daemonize") && !inside && !goesOn:
+		return nil, inBackground(s.file)
+	case goesOn || s.file == "":
+		return s, nil // Resume takes the log over
+	}
+	out := os.Stderr
+	if inside {
+		s.parent, out = foreground(), nil
+	}
+	var err error
+	s.log, err = OpenLog(s.file, out)
+	return s, err
+}
+
+// Redirect sends stdout and stderr to the log, once every socket is bound. sync writes what is meant for the terminal.
+func (s *Session) Redirect(sync func(), log *zap.Logger) error {
+	if s == nil || s.log == nil {
+		return nil
+	}
+	sync()
+	if err := s.log.Redirect(); err != nil {
+		return err
+	}
+	return s.log.Watch(log)
+}
+
+// Resume is called instead of Redirect when this process takes over from an earlier one. inherited returns the descriptors of Keep.
+func (s *Session) Resume(inherited func(name string) int, sync func(), log *zap.Logger) error {
+	switch {
+	case s == nil:
+		return nil
+	case s.log != nil: // the earlier process died, and systemd started this one
+		return s.Redirect(sync, log)
+	}
+	s.log = InheritLog(s.file, inherited(LogPipe), inherited(LogProcess))
+	return s.log.Watch(log)
+}
+
+// See tells the process in the foreground how the first worker started.
+func (s *Session) See(r program.Report) {
+	if s == nil || s.parent == nil {
+		return
+	}
+	switch r.Kind {
+	case program.WorkerReady:
+		fmt.Fprintln(s.parent, saidReady) //nolint:errcheck // the process may have exited
+	case program.TrialFailed:
+		fmt.Fprintln(s.parent, r.Reason) //nolint:errcheck // likewise
+	default:
+		return
+	}
+	s.parent.Close()
+	s.parent = nil
+}
+
+// Keep returns the descriptors that an upgrade hands over.
+func (s *Session) Keep() map[string]int {
+	if s == nil {
+		return nil
+	}
+	return s.log.Keep()
+}
+
+// Close lets a log command read the last lines. Nothing may write to stdout or stderr afterwards.
+func (s *Session) Close() { s.log.Close() }
+
+// CommandLine rewrites the words of a process that was started as start_server in the form that cobra reads: the command's name, the
+// options as --name=value, "--" and the command. It returns false if the process was not started as start_server.
+func CommandLine(argv []string) (words []string, is bool, err error) {
+	words = argv[1:]
+	if filepath.Base(argv[0]) != Name {
+		if len(words) == 0 || words[0] != Name {
+			return nil, false, nil
+		}
+		words = words[1:]
+	}
+	try := len(words) > 0 && words[0] == TryFlag // see CheckCommand
+	if try {
+		words = words[1:]
+	}
+	args, err := Args(words)
+	if try {
+		args = append([]string{TryFlag}, args...)
+	}
+	return append([]string{Name}, args...), true, err
+}
+
+// CheckCommand returns the command with which a new binary checks that it can take over from the start_server with this command line.
+func CheckCommand(binary string, argv []string) []string {
+	words, _, _ := CommandLine(argv) //nolint:errcheck // this process has parsed the same words
+	words = append([]string{TryFlag}, words[1:]...)
+	if !strings.HasSuffix(binary, "/"+Name) {
+		words = append([]string{Name}, words...)
+	}
+	return append([]string{binary}, words...)
+}
