@@ -16,73 +16,8 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// watchConfig is the name of the group of configuration files at the watcher. It can not be a program's name.
-const watchConfig = ""
-
 // resolveTimeout bounds the look-up of the names in a configuration. It runs off the loop.
 const resolveTimeout = 30 * time.Second
-
-// request asks for a reload of the configuration: by itself (HUP, a changed file), or because somebody asked.
-type request struct {
-	reason  string
-	askedBy string // who asks; of several the last
-	itself  bool
-	all     bool // replace the workers of every program, not only of those that changed
-	canary  int
-	hold    time.Duration
-	askers  []asker
-}
-
-// asker waits for the answer to a request.
-type asker struct {
-	programs []string // to replace the workers of these; none: of all
-	reply    chan answer
-}
-
-// wider returns a request that does what both ask for. Neither may be a canary.
-func (r request) wider(with request) request {
-	return request{reason: r.reason, askedBy: r.askedBy, itself: r.itself || with.itself, all: r.all || with.all, askers: slices.Concat(with.askers, r.askers)}
-}
-
-// replaces reports whether the workers of a program are to be replaced, changed or not.
-func (r request) replaces(program string) bool {
-	return r.all || slices.ContainsFunc(r.askers, func(a asker) bool { return len(a.programs) == 0 || slices.Contains(a.programs, program) })
-}
-
-// end answers everyone who waits for the request, with an error.
-func (r request) end(err error) {
-	for _, a := range r.askers {
-		a.reply <- answer{nil, err}
-	}
-}
-
-// refuse answers those who ask for a program that c does not have, and returns the request of the others;
-// false: nobody is left.
-func (r request) refuse(c *config.Config) (request, bool) {
-	asked := r.askers
-	r.askers = nil
-	for _, a := range asked {
-		if err := missing(c, a.programs); err != nil {
-			a.reply <- answer{nil, err}
-			continue
-		}
-		r.askers = append(r.askers, a)
-	}
-	return r, r.itself || len(r.askers) > 0
-}
-
-func missing(c *config.Config, programs []string) error {
-	for _, name := range programs {
-		if !slices.ContainsFunc(c.Programs, func(p config.Program) bool { return p.Name == name }) {
-			var names []string
-			for _, p := range c.Programs {
-				names = append(names, p.Name)
-			}
-			return noProgram(name, names)
-		}
-	}
-	return nil
-}
 
 // loaded is a configuration with every name in its listeners looked up.
 type loaded struct {
@@ -112,74 +47,6 @@ func resolve(ctx context.Context, c *config.Config, known map[socket.Spec]socket
 		return nil, err
 	}
 	return l, nil
-}
-
-// maxDue is how many requests may wait while a configuration is being read, until a canary is refused a place of its own.
-const maxDue = 100
-
-// reload reads the configuration off the loop. Requests that come while one is being read are kept in order. One that follows
-// another is made one with that, whatever changed meanwhile is seen by both; but a canary stays alone.
-func (s *Supervisor) reload(r request) {
-	last := len(s.due) - 1
-	switch {
-	case s.stopping:
-		r.end(ErrStopping)
-	case s.reading == nil:
-		s.read(r)
-	case last >= 0 && r.canary == 0 && s.due[last].canary == 0:
-		s.due[last] = r.wider(s.due[last])
-	case r.canary > 0 && len(s.due) >= maxDue:
-		r.end(fmt.Errorf("%w: %d requests wait for the configuration already", ErrState, maxDue))
-	default:
-		s.due = append(s.due, r)
-	}
-}
-
-func (s *Supervisor) read(r request) {
-	s.reading = &r
-	known, open := s.known(), s.endpoints()
-	s.running.Go(func() {
-		type result struct {
-			loaded *loaded
-			err    error
-		}
-		got, err := bounded(s.ctx, s.readers, readTimeout, "reading the configuration", func() result {
-			c, err := s.Load()
-			if err == nil {
-				err = c.CheckProbes(open)
-			}
-			if err != nil {
-				return result{nil, err}
-			}
-			l, err := resolve(s.ctx, c, known)
-			return result{l, err}
-		})
-		if err == nil {
-			err = got.err
-		}
-		s.post(loadedNote{r, got.loaded, err})
-	})
-}
-
-// PendingReload is a reload by itself that has not begun. Those who ask for one see their connection break, and ask again.
-type PendingReload struct {
-	Reason  string
-	AskedBy string `json:",omitempty"`
-	All     bool   // see request
-}
-
-func (s *Supervisor) pending() *PendingReload {
-	all := s.due
-	if s.reading != nil {
-		all = append([]request{*s.reading}, all...)
-	}
-	var p *PendingReload
-	for _, r := range all {
-		if r.itself {
-			p = &PendingReload{r.reason, r.askedBy, r.all || p != nil && p.All}
-		}
-	}
-	return p
 }
 
 // known lists the listeners of the configuration that is in force.
@@ -214,38 +81,20 @@ func (s *Supervisor) endpoints() []config.Endpoint {
 	return open
 }
 
-func (s *Supervisor) loaded(n loadedNote) {
-	s.reading = nil
-	if s.stopping {
-		for _, r := range append([]request{n.request}, s.due...) {
-			r.end(ErrStopping)
-		}
-		s.due = nil
-		return
-	}
-	s.follows(n)
-	if len(s.due) > 0 {
-		r := s.due[0]
-		s.due = s.due[1:]
-		s.read(r)
-	}
-}
-
-// follows applies what was read, and answers; whatever is wrong, with it or with what was asked for, changes nothing.
-func (s *Supervisor) follows(n loadedNote) {
-	r, err := n.request, n.err
+// follow applies a configuration and replies. If the configuration or the request is refused, nothing changes.
+func (s *Supervisor) follow(r request, l *loaded, err error) {
 	if err == nil {
 		var wanted bool
-		if r, wanted = r.refuse(n.loaded.config); !wanted {
+		if r, wanted = r.refuse(l.config); !wanted {
 			s.Log.Warn("reload of a program that is not configured; nothing has changed", zap.String("reason", r.reason))
 			return
 		}
-		if err = s.mayCanary(n.loaded, r); err != nil {
+		if err = s.mayCanary(l, r); err != nil {
 			s.Log.Warn(string(program.CanaryRefused), zap.String("reason", r.reason), askedBy(r.askedBy), zap.Error(err))
 			r.end(fmt.Errorf("%w: %w", ErrCanary, err))
 			return
 		}
-		err = s.apply(n.loaded, r)
+		err = s.apply(l, r)
 	}
 	if err != nil {
 		s.Log.Error("configuration refused; nothing has changed", zap.String("reason", r.reason), zap.Error(err))
@@ -253,7 +102,7 @@ func (s *Supervisor) follows(n loadedNote) {
 		return
 	}
 	for _, a := range r.askers {
-		a.reply <- answer{s.tickets(a.programs), nil}
+		a.reply(s.tickets(a.programs), nil)
 	}
 }
 
@@ -360,62 +209,10 @@ func (s *Supervisor) settings(c *config.Config) {
 	for _, w := range c.Warnings {
 		s.Log.Warn(w.String())
 	}
-	s.watch(c)
+	s.watchFiles(c)
 }
 
 // lasting is the settings that hold until the end.
 func lasting(c config.Supervisor) [10]string {
 	return [...]string{c.PIDFile, c.RuntimeDir, c.LogFormat, c.Control, c.ControlMode.String(), c.ControlGroup, c.ControlRead, c.HTTP, strings.Join(c.HTTPHosts, " "), c.HTTPTokenFile}
-}
-
-// watch tells the watcher what to look at. Before the loop runs it waits for that, so that no change is missed.
-func (s *Supervisor) watch(c *config.Config) {
-	if s.Watch == nil {
-		return
-	}
-	groups := map[string][]string{}
-	if c.Supervisor.Watch {
-		groups[watchConfig] = c.WatchPaths()
-	}
-	for _, p := range c.Programs {
-		if len(p.Watch) > 0 {
-			groups[p.Name] = p.Watch
-		}
-	}
-	if !s.runs {
-		s.watched(watchedNote{s.Watch.Set(groups)})
-		return
-	}
-	s.groups = groups
-	if !s.watching {
-		s.setWatch()
-	}
-}
-
-// setWatch has the watcher look at everything, off the loop: there may be many files, on a slow disk.
-func (s *Supervisor) setWatch() {
-	groups := s.groups
-	s.watching, s.groups = true, nil
-	s.running.Go(func() {
-		failed, err := bounded(s.ctx, s.watchers, readTimeout, "looking at the watched files", func() error { return s.Watch.Set(groups) })
-		if err == nil {
-			err = failed
-		}
-		s.post(watchedNote{err})
-	})
-}
-
-// watchedNote: the watcher has looked.
-type watchedNote struct{ err error }
-
-func (watchedNote) note() {}
-
-func (s *Supervisor) watched(n watchedNote) {
-	if n.err != nil {
-		s.Log.Error("cannot watch files; reload with HUP", zap.Error(n.err))
-	}
-	s.watching = false
-	if s.groups != nil && !s.stopping {
-		s.setWatch()
-	}
 }

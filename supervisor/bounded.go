@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// readTimeout is how long files may take that a reload needs. A disk that does not answer must not keep every later reload,
-// or the end, waiting.
+// readTimeout is how long the files that a reload needs may take. A disk that does not answer must not hold up every later reload,
+// or the end.
 const readTimeout = time.Minute
 
 // maxStuck is how many calls of one kind may hang at a time. A further one fails at once.
@@ -18,27 +18,30 @@ type calls chan struct{}
 
 func newCalls() calls { return make(calls, maxStuck) }
 
-// bounded calls f and returns what it returned; or an error when that took too long, or ctx has ended. Then f goes on by itself,
-// and what it returns is dropped.
-func bounded[T any](ctx context.Context, c calls, limit time.Duration, what string, f func() T) (T, error) {
+// bounded returns what f returns, or an error when that takes longer than readTimeout, or ctx has ended. Then f goes on by itself,
+// and its result is dropped.
+func bounded[T any](ctx context.Context, c calls, what string, f func() (T, error)) (T, error) {
 	var none T
 	select {
 	case c <- struct{}{}:
 	default:
 		return none, fmt.Errorf("%s: %d earlier attempts still hang: see whether a file system does not answer", what, cap(c))
 	}
-	result := make(chan T, 1)
+	var result T
+	var err error
+	done := make(chan struct{})
 	go func() {
 		defer func() { <-c }()
-		result <- f()
+		defer close(done)
+		result, err = f()
 	}()
-	timeout := time.NewTimer(limit)
+	timeout := time.NewTimer(readTimeout)
 	defer timeout.Stop()
 	select {
-	case r := <-result:
-		return r, nil
+	case <-done:
+		return result, err
 	case <-timeout.C:
-		return none, fmt.Errorf("%s has not ended within %s: see whether a file system does not answer", what, limit)
+		return none, fmt.Errorf("%s has not ended within %s: see whether a file system does not answer", what, readTimeout)
 	case <-ctx.Done():
 		return none, context.Cause(ctx)
 	}

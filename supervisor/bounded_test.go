@@ -38,12 +38,12 @@ func hanging(t *testing.T, play func(s *stage, loads *atomic.Int32)) {
 func TestReloadWhoseConfigurationHangsFailsAndALaterOneIsTried(t *testing.T) {
 	hanging(t, func(s *stage, loads *atomic.Int32) {
 		before := time.Now()
-		_, err := s.super.Do(s.Context(), ReloadRequest{})
+		_, err := s.super.Reload(s.Context(), ReloadOptions{})
 		if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "reading the configuration has not ended within 1m0s") || time.Since(before) != readTimeout {
 			t.Errorf("after %s: %v", time.Since(before), err)
 		}
 		loads.Store(-10) // the disk answers again
-		if _, err := s.super.Do(s.Context(), ReloadRequest{}); err != nil {
+		if _, err := s.super.Reload(s.Context(), ReloadOptions{}); err != nil {
 			t.Error(err)
 		}
 		synctest.Wait()
@@ -56,7 +56,7 @@ func TestReloadWhoseConfigurationHangsFailsAndALaterOneIsTried(t *testing.T) {
 func TestConfigurationThatHangsIsNotTriedWithoutEnd(t *testing.T) {
 	hanging(t, func(s *stage, loads *atomic.Int32) {
 		for range 20 {
-			_, err := s.super.Do(s.Context(), ReloadRequest{})
+			_, err := s.super.Reload(s.Context(), ReloadOptions{})
 			if !errors.Is(err, ErrRefused) {
 				t.Fatal(err)
 			}
@@ -64,7 +64,7 @@ func TestConfigurationThatHangsIsNotTriedWithoutEnd(t *testing.T) {
 		if loads.Load() != maxStuck {
 			t.Errorf("%d calls hang", loads.Load())
 		}
-		_, err := s.super.Do(s.Context(), ReloadRequest{})
+		_, err := s.super.Reload(s.Context(), ReloadOptions{})
 		if !strings.Contains(err.Error(), "4 earlier attempts still hang") {
 			t.Error(err)
 		}

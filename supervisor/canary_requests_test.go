@@ -16,7 +16,7 @@ import (
 func (s *stage) canaryAsked(programs ...string) chan error {
 	answered := make(chan error, 1)
 	go func() {
-		_, err := s.super.Do(s.Context(), ReloadRequest{Programs: programs, Canary: 1, For: time.Hour})
+		_, err := s.super.Reload(s.Context(), ReloadOptions{Programs: programs, Canary: 1, For: time.Hour})
 		answered <- err
 	}()
 	synctest.Wait()
@@ -101,7 +101,7 @@ func TestCanaryOfAllProgramsLeavesThoseThatAreStoppedSo(t *testing.T) {
 		for _, w := range s.workers() {
 			w.ready()
 		}
-		if _, err := s.super.Do(s.Context(), ProgramRequest{Program: "other", Event: program.Stop{}}); err != nil {
+		if _, err := s.super.Act(s.Context(), "other", program.Stop{}); err != nil {
 			t.Fatal(err)
 		}
 		s.workers()[slices.IndexFunc(s.workers(), func(w *fakeWorker) bool { return w.spec.Command[0] == "./other" })].exit()
@@ -160,10 +160,10 @@ func TestRequestsThatMeetWhileTheConfigurationIsReadStayWhatTheyAre(t *testing.T
 		letGo()
 		s.workers()[2].ready()
 		s.count(3) // still a canary of one worker
-		if r := s.super.pending(); r != nil {
+		if r := s.super.reader.pending(); r != nil {
 			t.Errorf("%+v is still pending", r)
 		}
-		if _, err := s.super.Do(s.Context(), ProgramRequest{Program: "web", Event: program.Abort{}}); err != nil {
+		if _, err := s.super.Act(s.Context(), "web", program.Abort{}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -181,11 +181,11 @@ func TestReloadThatWaitsOverAnUpgradeIsNeverACanary(t *testing.T) {
 		}
 		letGo := s.reading()
 		canary := s.canaryAsked("web")
-		if r := s.super.pending(); r != nil {
+		if r := s.super.reader.pending(); r != nil {
 			t.Errorf("a canary is pending: %+v", r)
 		}
 		s.hup()
-		if r := s.super.pending(); r == nil || !r.All || r.Reason != "HUP" {
+		if r := s.super.reader.pending(); r == nil || !r.All || r.Reason != "HUP" {
 			t.Errorf("%+v is pending, want the HUP", r)
 		}
 		letGo()

@@ -229,11 +229,10 @@ func TestCapturedOutputGoesOnOverReloads(t *testing.T) {
 		s.workers()[0].ready()
 		s.hup()
 		s.workers()[1].spec.Captured("stdout", 12, []byte("two\n"))
-		got, err := s.super.Do(s.Context(), LogsRequest{Program: "web"})
+		log, err := s.super.Logs(s.Context(), "web")
 		if err != nil {
 			t.Fatal(err)
 		}
-		log := got.(*worker.Log)
 		lines, _ := log.Last(10)
 		if len(lines) != 2 || lines[0].Text != "one" || lines[0].Worker != 1 || lines[1].Worker != 2 || lines[1].PID != 12 {
 			t.Errorf("%+v", lines)
@@ -279,10 +278,10 @@ func TestLogFileThatCannotBeOpenedFailsTheReload(t *testing.T) {
 
 func TestLogsOfAProgramThatIsNotCapturedAreNone(t *testing.T) {
 	onStage(t, func(s *stage) {
-		if _, err := s.super.Do(s.Context(), LogsRequest{Program: "web"}); !errors.Is(err, ErrState) {
+		if _, err := s.super.Logs(s.Context(), "web"); !errors.Is(err, ErrState) {
 			t.Errorf("%v", err)
 		}
-		if _, err := s.super.Do(s.Context(), LogsRequest{Program: "wbe"}); !errors.Is(err, ErrNoProgram) {
+		if _, err := s.super.Logs(s.Context(), "wbe"); !errors.Is(err, ErrNoProgram) {
 			t.Errorf("%v", err)
 		}
 	}, testProgram(t, "web"))

@@ -1,18 +1,12 @@
 package supervisor
 
 import (
+	"context"
+
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
-
-// CommandRequest asks with what a command that belongs to a program is run. Do answers it with a *Command.
-type CommandRequest struct {
-	Program    string
-	Generation int // whose snapshot is wanted; that of the serving generation if this one has none any more
-}
-
-func (CommandRequest) request() {}
 
 // Command is what a command that belongs to a program (a hook) is run with.
 type Command struct {
@@ -20,21 +14,32 @@ type Command struct {
 	Spec   *worker.Spec    // directory, environment, user and limits as of a worker; no Command, no output; nil: see LookUp
 }
 
-func (s *Supervisor) commandAsked(r CommandRequest) (*Command, error) {
-	p := s.programs[r.Program]
-	if p == nil {
-		return nil, s.noProgram(r.Program)
-	}
-	c := &Command{Config: p.core.Config}
-	for _, number := range []int{r.Generation, p.core.ServingNumber()} {
-		for _, cg := range p.core.Generations() {
-			g := p.generations[cg.Number]
-			if c.Spec == nil && cg.Number == number && g != nil && g.snapshot != nil && cg.Prepared && (cg.Failure == nil || cg.Failure.Step != program.StepPrepare) {
-				c.Spec = g.snapshot.command(cg.Config)
-			}
+// HookCommand returns what a hook of a program is run with, from the snapshot of this generation, or of the serving one if this
+// one has none. Errors: ErrNoProgram, and those of every request.
+func (s *Supervisor) HookCommand(ctx context.Context, name string, generation int) (*Command, error) {
+	return askNow(ctx, s, func() (*Command, error) {
+		p := s.programs[name]
+		if p == nil {
+			return nil, s.noProgram(name)
+		}
+		spec := p.commandOf(generation)
+		if spec == nil {
+			spec = p.commandOf(p.core.ServingNumber())
+		}
+		return &Command{p.core.Config, spec}, nil
+	})
+}
+
+// commandOf returns nil if the generation is not prepared, or gone.
+func (p *runner) commandOf(generation int) *worker.Spec {
+	for _, cg := range p.core.Generations() {
+		g := p.generations[cg.Number]
+		failed := cg.Failure != nil && cg.Failure.Step == program.StepPrepare
+		if cg.Number == generation && g != nil && g.snapshot != nil && cg.Prepared && !failed {
+			return g.snapshot.command(cg.Config)
 		}
 	}
-	return c, nil
+	return nil
 }
 
 // LookUp looks up now what a generation of this program would be given. It may take a while: not for the loop.

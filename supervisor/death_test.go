@@ -385,7 +385,7 @@ func (w *world) WatchdogInterval() time.Duration   { return 0 }
 
 // live starts a master: the first one, or one that goes on with what was handed over.
 func (w *world) live(h *Handover) {
-	w.super = New(Options{Launcher: w, Systemd: manager{w}, Upgrade: w, Log: zap.NewNop(), Load: func() (*config.Config, error) { return w.config, nil }})
+	w.super = New(Options{Launcher: w, Systemd: manager{w}, Upgrader: w, Log: zap.NewNop(), Load: func() (*config.Config, error) { return w.config, nil }})
 	w.hup, w.usr2, w.stop, w.over = make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan struct{})
 	go func() {
 		w.touch()
@@ -411,7 +411,7 @@ func (w *world) live(h *Handover) {
 // upgraded is what an image gets that is executed in the place of the one before.
 func (w *world) upgraded() *Handover {
 	r := w.super.record()
-	r.Reload, r.Descriptors, r.Stored = w.super.pending(), map[string]int{}, map[string]int{}
+	r.Reload, r.Descriptors, r.Stored = w.super.reader.pending(), map[string]int{}, map[string]int{}
 	fds := w.super.descriptors()
 	maps.Copy(fds, w.super.keeper.files())
 	for name, fd := range fds {

@@ -9,11 +9,6 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// tendNote: it is time to close a listener.
-type tendNote struct{ program *runner }
-
-func (tendNote) note() {}
-
 // tendAll is tend for every program, after a configuration was applied.
 func (s *Supervisor) tendAll() {
 	for _, p := range s.programs {
@@ -49,7 +44,7 @@ func (s *Supervisor) tend(p *runner) {
 		}
 	}
 	if !next.IsZero() {
-		p.downTimer = time.AfterFunc(next.Sub(now), func() { s.post(tendNote{p}) })
+		p.downTimer = time.AfterFunc(next.Sub(now), func() { s.post(func() { s.tend(p) }) })
 	}
 }
 

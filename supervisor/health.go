@@ -22,24 +22,6 @@ type pulse struct {
 	late     bool // it is given a moment more: what it said may be in the queue
 }
 
-type (
-	// illNote: the probes of a worker have failed.
-	illNote struct {
-		program *runner
-		worker  int
-		reason  string
-	}
-	// silentNote: the watchdog of a worker may be due.
-	silentNote struct {
-		program *runner
-		worker  int
-		pulse   *pulse
-	}
-)
-
-func (illNote) note()    {}
-func (silentNote) note() {}
-
 // watchHealth begins to watch workers that are ready, and ends the watch over those that are not any more.
 func (s *Supervisor) watchHealth(p *runner) {
 	if len(p.pulses) == 0 && !p.healthWanted() {
@@ -81,7 +63,7 @@ func (s *Supervisor) watchWorker(p *runner, w *program.Worker, c config.Health, 
 	u := &pulse{cancel: cancel, watchdog: c.Watchdog, heard: time.Now()}
 	p.pulses[number] = u
 	if c.Watchdog > 0 {
-		u.timer = time.AfterFunc(c.Watchdog, func() { s.post(silentNote{p, number, u}) })
+		u.timer = time.AfterFunc(c.Watchdog, func() { s.post(func() { s.silent(p, number, u) }) })
 	}
 	if c.Method == "" {
 		return
@@ -89,7 +71,7 @@ func (s *Supervisor) watchWorker(p *runner, w *program.Worker, c config.Health, 
 	c.Ready = probe
 	s.running.Go(func() {
 		if reason := fails(ctx, c, program.Jitter(number, c.Interval/2), h); reason != "" {
-			s.post(illNote{p, number, reason})
+			s.post(func() { s.step(p, program.Replace{Worker: number, Reason: reason}) })
 		}
 	})
 }
@@ -160,9 +142,8 @@ func (s *Supervisor) heard(p *runner, number int, e worker.Watchdog) {
 	}
 }
 
-func (s *Supervisor) silent(n silentNote) {
-	u := n.pulse
-	if n.program.pulses[n.worker] != u {
+func (s *Supervisor) silent(p *runner, number int, u *pulse) {
+	if p.pulses[number] != u {
 		return
 	}
 	if left := u.watchdog - time.Since(u.heard); left > 0 {
@@ -174,5 +155,5 @@ func (s *Supervisor) silent(n silentNote) {
 		u.timer.Reset(min(program.Grace, u.watchdog))
 		return
 	}
-	s.step(n.program, program.Replace{Worker: n.worker, Reason: fmt.Sprintf("no WATCHDOG=1 within %s", u.watchdog)})
+	s.step(p, program.Replace{Worker: number, Reason: fmt.Sprintf("no WATCHDOG=1 within %s", u.watchdog)})
 }

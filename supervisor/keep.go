@@ -319,7 +319,7 @@ func (s *Supervisor) askToLeave() {
 	}
 	s.Log.Info("leaving as soon as systemd has the descriptors of the workers")
 	s.leaving = true
-	s.running.Go(func() { s.post(leaveNote{flushStore(s.ctx, s.Systemd, leaveTimeout)}) })
+	s.running.Go(func() { s.put(leaveNote{flushStore(s.ctx, s.Systemd, leaveTimeout)}) })
 }
 
 // leave ends the loop as a SIGKILL would, but between two events and with everything written down.

@@ -18,19 +18,6 @@ type sampler struct {
 	measuring bool
 }
 
-type (
-	// sampleNote: it is time to measure.
-	sampleNote struct{ program *runner }
-	// sampledNote is what was measured: the workers that use too much.
-	sampledNote struct {
-		program *runner
-		over    []usage
-	}
-)
-
-func (sampleNote) note()  {}
-func (sampledNote) note() {}
-
 // usage is the memory of one worker.
 type usage struct {
 	worker int
@@ -46,7 +33,7 @@ func (s *Supervisor) watchMemory(p *runner) {
 		p.sampler.timer.Stop()
 		p.sampler.timer = nil
 	case limited && p.sampler.timer == nil && !p.sampler.measuring:
-		p.sampler.timer = time.AfterFunc(sampleInterval, func() { s.post(sampleNote{p}) })
+		p.sampler.timer = time.AfterFunc(sampleInterval, func() { s.post(func() { s.sample(p) }) })
 	}
 }
 
@@ -64,14 +51,14 @@ func (s *Supervisor) sample(p *runner) {
 			handles[w.Number] = h
 		}
 	}
-	s.running.Go(func() {
+	s.later(func() func() {
 		var over []usage
 		for number, h := range handles {
 			if used, err := h.Memory(limit); err == nil && used > limit {
 				over = append(over, usage{number, used, limit})
 			}
 		}
-		s.post(sampledNote{p, over})
+		return func() { s.sampled(p, over) }
 	})
 }
 

@@ -95,16 +95,11 @@ func (s *Supervisor) postponed(p *runner, a program.Signal) bool {
 		return false
 	}
 	if len(p.postponed) == 0 {
-		time.AfterFunc(lookAgain, func() { s.post(quietNote{p}) })
+		time.AfterFunc(lookAgain, func() { s.post(func() { s.quiet(p) }) })
 	}
 	p.postponed = append(p.postponed, a.Worker)
 	return true
 }
-
-// quietNote: it is time to look whether workers that had to wait may be told to go.
-type quietNote struct{ program *runner }
-
-func (quietNote) note() {}
 
 func (s *Supervisor) quiet(p *runner) {
 	workers := p.postponed

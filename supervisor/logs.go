@@ -12,23 +12,6 @@ import (
 	"example.org/supervisord/worker"
 )
 
-// LogsRequest asks for what the workers of a program write to captured streams. Do answers it with a *worker.Log, which is
-// read without the loop, and ends with the program.
-type LogsRequest struct{ Program string }
-
-func (LogsRequest) request() {}
-
-func (s *Supervisor) logsAsked(r LogsRequest) (*worker.Log, error) {
-	p := s.programs[r.Program]
-	switch {
-	case p == nil:
-		return nil, s.noProgram(r.Program)
-	case p.log == nil:
-		return nil, fmt.Errorf("%w: nothing of program %s is captured; write stdout = \"capture\" or stderr = \"capture\"", ErrState, r.Program)
-	}
-	return p.log, nil
-}
-
 // How long a disk that hangs may hold up a reload, which then fails; the end of a program's log; and an upgrade, which does not
 // happen then.
 const (

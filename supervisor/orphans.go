@@ -328,7 +328,7 @@ func (s *Supervisor) endOrphan(o *orphan) {
 	s.ending = append(s.ending, o)
 	s.running.Go(func() {
 		o.end(steps)
-		s.post(orphanNote{o})
+		s.put(orphanNote{o})
 	})
 }
 

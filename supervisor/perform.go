@@ -59,7 +59,7 @@ func (s *Supervisor) spawn(p *runner, cg *program.Generation, w *program.Worker)
 		spec.Environment = append(spec.Environment, configVariable+"="+s.Path)
 	}
 	p.workers[number] = s.Launcher.Start(spec, func(e worker.Event) {
-		s.post(workerNote{p, number, e})
+		s.post(func() { s.workerDid(p, number, e) })
 	})
 }
 

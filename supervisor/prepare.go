@@ -37,27 +37,30 @@ func (s *Supervisor) prepare(p *runner, cg *program.Generation) {
 	}
 	g.claims = s.table.Hold(keys)
 	p.generations[cg.Number] = g
-	s.running.Go(func() {
+	s.later(func() func() {
 		defer cancel()
 		snap, failure := s.look(ctx, p.lookups, cg.Config, g.log, p.logErrors)
-		s.post(preparedNote{p, g, snap, failure})
+		return func() { s.prepared(p, g, snap, failure) }
 	})
 }
 
-func (s *Supervisor) prepared(n preparedNote) {
-	n.generation.snapshot = n.snapshot
-	if n.program.generations[n.generation.number] != n.generation { // gone meanwhile
-		for _, f := range n.generation.files() {
-			s.closeLog(n.program, f)
+func (s *Supervisor) prepared(p *runner, g *resources, snap *snapshot, failure *program.Failure) {
+	g.snapshot = snap
+	if p.generations[g.number] != g { // gone meanwhile
+		for _, f := range g.files() {
+			s.closeLog(p, f)
 		}
 		return
 	}
-	s.step(n.program, program.Prepared{Generation: n.generation.number, Failure: n.failure})
+	s.step(p, program.Prepared{Generation: g.number, Failure: failure})
 }
 
 // look finds out what a generation needs, and runs its preflight.
 func (s *Supervisor) look(ctx context.Context, lookups calls, c *config.Program, log *worker.Log, e *worker.LogErrors) (*snapshot, *program.Failure) {
-	snap, err := lookUpWithin(ctx, lookups, c)
+	snap, err := bounded(ctx, lookups, "looking up directory, user and environment", func() (*snapshot, error) { return lookUp(c) })
+	if snap == nil {
+		snap = &snapshot{}
+	}
 	if err == nil {
 		err = snap.open(ctx, c, log, e)
 	}
@@ -78,22 +81,6 @@ func (s *Supervisor) look(ctx context.Context, lookups calls, c *config.Program,
 		return snap, preflightFailure(err)
 	}
 	return snap, nil
-}
-
-// lookUpWithin is lookUp where files and the user database may not answer.
-func lookUpWithin(ctx context.Context, lookups calls, c *config.Program) (*snapshot, error) {
-	type result struct {
-		snap *snapshot
-		err  error
-	}
-	got, err := bounded(ctx, lookups, readTimeout, "looking up directory, user and environment", func() result {
-		snap, err := lookUp(c)
-		return result{snap, err}
-	})
-	if err != nil {
-		return &snapshot{}, err
-	}
-	return got.snap, got.err
 }
 
 func preflightFailure(err error) *program.Failure {

@@ -402,7 +402,7 @@ func handoverOf(t *testing.T, web *config.Program, before func(*stage)) *Handove
 		s.workers()[0].ready()
 		before(s)
 		r := s.super.record()
-		r.Reload = s.super.pending()
+		r.Reload = s.super.reader.pending()
 		r.Programs[0].Generations[0].Workers[0].PID = 4711 // fakes have none
 		r.Descriptors = map[string]int{}
 		for _, n := range s.super.table.Export() {
@@ -462,7 +462,7 @@ func TestRestoredSupervisorKnowsHowTheLastReloadEnded(t *testing.T) {
 		s.workers()[1].exit()
 	})
 	restored(t, h, web, func(s *stage, _ *adopting) {
-		st := s.super.Status().Programs[0]
+		st := s.super.Describe().Programs[0]
 		r := st.FindReload(2)
 		if r == nil || r.Outcome != program.WorkerDown || r.Failure.Step != "start" || r.Ended.IsZero() {
 			t.Errorf("the record of the reload is %+v", r)
@@ -482,7 +482,7 @@ func TestReloadWhoseConfigurationWasBeingReadIsBegunByTheNextImage(t *testing.T)
 	restored(t, h, web, func(s *stage, _ *adopting) {
 		s.count(2)
 		s.workers()[1].ready()
-		if got := s.super.Status().Programs[0].FindReload(2); got == nil || got.Outcome != program.Serves || got.Reason != "HUP" {
+		if got := s.super.Describe().Programs[0].FindReload(2); got == nil || got.Outcome != program.Serves || got.Reason != "HUP" {
 			t.Errorf("the record of the reload is %+v", got)
 		}
 	})

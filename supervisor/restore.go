@@ -368,7 +368,7 @@ func (s *Supervisor) adopt(p *runner, cg *program.Generation, w *program.Worker,
 	p.told[w.Number] = ws.Told
 	number := w.Number
 	a := adoption(p.core.Name, ws, p.generations[cg.Number].workerSpec(s.table, cg.Config, w), fds)
-	p.workers[number] = s.Launcher.Adopt(a, func(e worker.Event) { s.post(workerNote{p, number, e}) })
+	p.workers[number] = s.Launcher.Adopt(a, func(e worker.Event) { s.post(func() { s.workerDid(p, number, e) }) })
 	s.Log.Info("worker is adopted", zap.String("program", p.core.Name), zap.Int("generation", cg.Number),
 		zap.Int("worker", number), zap.Int("pid", ws.PID), zap.String("state", string(w.State)))
 }

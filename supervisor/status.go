@@ -81,8 +81,8 @@ type ListenerStatus struct {
 	Closed   bool   `json:"closed"`    // they are refused now
 }
 
-// Status describes the supervisor as it is now. It is for the loop; others ask with a StatusRequest.
-func (s *Supervisor) Status() *Status {
+// Describe is Status before Run, and for the loop.
+func (s *Supervisor) Describe() *Status {
 	s.followClock()
 	st := &Status{PID: os.Getpid(), Started: s.began, Instance: s.instance, Stopping: s.stopping, Upgrade: s.stumbled, Programs: []ProgramStatus{}}
 	for _, name := range slices.Sorted(maps.Keys(s.programs)) {

@@ -55,19 +55,12 @@ type Options struct {
 	Level    *zap.AtomicLevel                      // changed when the configuration's log_level changes; may be nil
 	Watch    Watcher                               // may be nil
 	Systemd  Systemd                               // may be nil
-	Upgrade  Upgrader                              // may be nil
+	Upgrader Upgrader                              // may be nil
 	Orphans  *Orphans                              // may be nil
 	Path     string                                // of the configuration, for the workers' environment; "": it is in no file
 
 	// A second stop signal within this time of the first is taken for a duplicate and ignored; a later one means stop now.
 	DuplicateStopWindow time.Duration
-}
-
-// Watcher tells which groups of files have changed.
-type Watcher interface {
-	Set(groups map[string][]string) error
-	Changes() <-chan []string
-	Errors() <-chan error
 }
 
 // Supervisor runs programs. Everything that it knows belongs to the goroutine in Run;
@@ -88,29 +81,25 @@ type Supervisor struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup // the goroutines that Run has to wait for
 
-	reading  *request  // a reload whose configuration is being read; nil: none
-	due      []request // those that were asked for meanwhile, in order
-	readers  calls
+	reader   reader
+	watching watching
 	stopping bool
 	stopped  time.Time // when a signal to stop came first
 
-	runs     bool                // Run has begun
-	watching bool                // the watcher is looking
-	groups   map[string][]string // what it has to look at next; nil: nothing else
-	watchers calls
+	runs bool // Run has begun
 
-	stepped   map[*runner]time.Time // since the last attend, and when their rules were last applied; zero: they were not
-	unsaved   []Handle              // workers that have said that they are ready, which is not written down yet
-	followers []chan *Update
-	began     time.Time
-	clock     time.Time // see followClock
-	instance  string    // the same as long as the numbers of generations go on
-	upgrading bool      // a new binary is being tried
-	passed    bool      // it has passed, and may take over
-	ending    []*orphan // that were told to go
-	leaving   bool      // as soon as systemd has everything
-	left      bool      // the workers are left to the next supervisord
-	stumbled  string    // why the last upgrade failed
+	stepped     map[*runner]time.Time // since the last attend, and when their rules were last applied; zero: they were not
+	unsaved     []Handle              // workers that have said that they are ready, which is not written down yet
+	subscribers []chan *Update
+	began       time.Time
+	clock       time.Time // see followClock
+	instance    string    // the same as long as the numbers of generations go on
+	upgrading   bool      // a new binary is being tried
+	passed      bool      // it has passed, and may take over
+	ending      []*orphan // that were told to go
+	leaving     bool      // as soon as systemd has everything
+	left        bool      // the workers are left to the next supervisord
+	stumbled    string    // why the last upgrade failed
 }
 
 // program is what the loop keeps for a Program: what is not a decision.
@@ -138,53 +127,19 @@ func (s *Supervisor) newRunner(core *program.Program) *runner {
 	return &runner{core: core, logErrors: s.logErrors(core.Name), generations: map[int]*resources{}, workers: map[int]Handle{}, told: map[int]int{}, texts: map[int]string{}, pulses: map[int]*pulse{}, lookups: newCalls()}
 }
 
-// note is one message in the queue.
-type note interface{ note() }
-
-type (
-	// alarmNote: a deadline of a program may have come.
-	alarmNote struct {
-		program *runner
-		alarm   *alarm
-	}
-	// workerNote is something that a worker process did.
-	workerNote struct {
-		program *runner
-		worker  int
-		event   worker.Event
-	}
-	// preparedNote is the end of a Prepare.
-	preparedNote struct {
-		program    *runner
-		generation *resources
-		snapshot   *snapshot
-		failure    *program.Failure
-	}
-	// loadedNote is a configuration that was read, or could not be.
-	loadedNote struct {
-		request request
-		loaded  *loaded
-		err     error
-	}
-)
-
 // upgradeNote is the end of the trial of a new binary.
 type upgradeNote struct {
 	err   error
-	reply chan answer // see UpgradeRequest; nil: nobody waits
+	reply func(error) // see Upgrade; nil: nobody waits
 }
 
-func (upgradeNote) note()  {}
-func (alarmNote) note()    {}
-func (workerNote) note()   {}
-func (preparedNote) note() {}
-func (loadedNote) note()   {}
+func (upgradeNote) note() {}
 
 // New returns a supervisor without programs.
 func New(o Options) *Supervisor {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Supervisor{
-		Options: o, table: socket.NewTable(), programs: map[string]*runner{}, readers: newCalls(), watchers: newCalls(),
+		Options: o, table: socket.NewTable(), programs: map[string]*runner{}, reader: reader{calls: newCalls()}, watching: watching{calls: newCalls()},
 		began: time.Now(), clock: time.Now(), instance: rand.Text(), stepped: map[*runner]time.Time{}, queue: make(chan note), done: make(chan struct{}), ctx: ctx, cancel: cancel,
 	}
 	if o.Systemd != nil {
@@ -248,8 +203,8 @@ func (s *Supervisor) Run(signals Signals) error {
 		s.endLog(p)
 	}
 	s.awaitRunning()
-	for len(s.followers) > 0 {
-		s.unfollow(s.followers[0])
+	for _, c := range s.subscribers {
+		close(c)
 	}
 	s.keeper.empty()
 	return s.table.Close()
@@ -341,60 +296,16 @@ func (s *Supervisor) finished() bool {
 	return len(s.ending) == 0
 }
 
-func (s *Supervisor) changes() <-chan []string {
-	if s.Watch == nil {
-		return nil
-	}
-	return s.Watch.Changes()
-}
-
-func (s *Supervisor) watchErrors() <-chan error {
-	if s.Watch == nil {
-		return nil
-	}
-	return s.Watch.Errors()
-}
-
-// post puts a note into the queue. It is for every goroutine but the loop's own.
-func (s *Supervisor) post(n note) {
-	select {
-	case s.queue <- n:
-	case <-s.done:
-	}
-}
-
 func (s *Supervisor) handle(n note) {
 	switch n := n.(type) {
-	case alarmNote:
-		s.ring(n.program, n.alarm)
-	case workerNote:
-		s.workerDid(n)
-	case preparedNote:
-		s.prepared(n)
-	case loadedNote:
-		s.loaded(n)
-	case watchedNote:
-		s.watched(n)
-	case askNote:
-		s.asked(n)
+	case call:
+		n()
 	case upgradeNote:
 		s.tried(n)
 	case leaveNote:
 		s.leave(n)
-	case tendNote:
-		s.tend(n.program)
-	case quietNote:
-		s.quiet(n.program)
 	case orphanNote:
 		s.orphanEnded(n)
-	case illNote:
-		s.step(n.program, program.Replace{Worker: n.worker, Reason: n.reason})
-	case silentNote:
-		s.silent(n)
-	case sampleNote:
-		s.sample(n.program)
-	case sampledNote:
-		s.sampled(n.program, n.over)
 	}
 }
 
@@ -423,21 +334,6 @@ func (s *Supervisor) stop(sig syscall.Signal, now bool) {
 	}
 	if now {
 		s.killOrphans()
-	}
-}
-
-// changed reloads what a watched file belongs to.
-func (s *Supervisor) changed(names []string) {
-	if s.stopping {
-		return
-	}
-	for _, name := range names {
-		if name == watchConfig {
-			s.Log.Info("a configuration file has changed: reading it and replacing the workers of the programs that changed")
-			s.reload(request{reason: "configuration changed", askedBy: byWatch, itself: true})
-		} else if p := s.programs[name]; p != nil {
-			s.step(p, program.Reload{Reason: "watched file changed", AskedBy: byWatch, By: program.Changed})
-		}
 	}
 }
 
@@ -503,7 +399,7 @@ func (s *Supervisor) arm(p *runner, stepped time.Time) {
 	}
 	if !next.IsZero() {
 		a := &alarm{at: next}
-		a.timer = time.AfterFunc(time.Until(next), func() { s.post(alarmNote{p, a}) })
+		a.timer = time.AfterFunc(time.Until(next), func() { s.post(func() { s.ring(p, a) }) })
 		p.alarm = a
 	}
 }
@@ -516,30 +412,30 @@ func (s *Supervisor) ring(p *runner, a *alarm) {
 	}
 }
 
-func (s *Supervisor) workerDid(n workerNote) {
-	p := n.program
+// workerDid gives a program what one of its worker processes did.
+func (s *Supervisor) workerDid(p *runner, number int, event worker.Event) {
 	s.keeper.changed() // with what happens to a worker its descriptors come and go
-	switch e := n.event.(type) {
+	switch e := event.(type) {
 	case worker.Spawned:
-		s.step(p, program.Spawned{Worker: n.worker, PID: e.PID})
-		s.resend(p, n.worker)
+		s.step(p, program.Spawned{Worker: number, PID: e.PID})
+		s.resend(p, number)
 	case worker.ReadySaid:
-		s.step(p, program.ReadySaid{Worker: n.worker})
-		s.unsaved = append(s.unsaved, p.workers[n.worker])
+		s.step(p, program.ReadySaid{Worker: number})
+		s.unsaved = append(s.unsaved, p.workers[number])
 	case worker.NeverReady:
-		s.step(p, program.NeverReady{Worker: n.worker, Reason: e.Err.Error()})
+		s.step(p, program.NeverReady{Worker: number, Reason: e.Err.Error()})
 	case worker.Leaving:
-		s.step(p, program.Replace{Worker: n.worker, Reason: "it said that it is stopping"})
+		s.step(p, program.Replace{Worker: number, Reason: "it said that it is stopping"})
 	case worker.Extend:
-		s.step(p, program.Extend{Worker: n.worker, By: e.Duration})
+		s.step(p, program.Extend{Worker: number, By: e.Duration})
 	case worker.Exited:
-		delete(p.workers, n.worker)
-		delete(p.told, n.worker)
-		delete(p.texts, n.worker)
-		s.step(p, program.Exited{Worker: n.worker, Exit: program.Exit{Clean: e.Known && e.Status == 0 && e.Err == nil, Step: e.Step, Reason: e.String(), Wait: int(e.Status), Tail: e.Tail}})
+		delete(p.workers, number)
+		delete(p.told, number)
+		delete(p.texts, number)
+		s.step(p, program.Exited{Worker: number, Exit: program.Exit{Clean: e.Known && e.Status == 0 && e.Err == nil, Step: e.Step, Reason: e.String(), Wait: int(e.Status), Tail: e.Tail}})
 	case worker.Status:
-		p.texts[n.worker] = e.Text
+		p.texts[number] = e.Text
 	case worker.Watchdog:
-		s.heard(p, n.worker, e)
+		s.heard(p, number, e)
 	}
 }

@@ -471,7 +471,7 @@ func TestReloadOfAProgramThatIsNotConfiguredChangesNothing(t *testing.T) {
 		changed.Programs = slices.Clone(changed.Programs)
 		changed.Programs[0].Workers = 2
 		s.conf = &changed
-		_, err := s.super.Do(s.Context(), ReloadRequest{Programs: []string{"web", "wbe"}})
+		_, err := s.super.Reload(s.Context(), ReloadOptions{Programs: []string{"web", "wbe"}})
 		if !errors.Is(err, ErrNoProgram) || !strings.Contains(err.Error(), "wbe; there are: web") {
 			t.Errorf("answered %v", err)
 		}
@@ -481,15 +481,17 @@ func TestReloadOfAProgramThatIsNotConfiguredChangesNothing(t *testing.T) {
 }
 
 func TestAnUnknownNameInOneOfTwoReloadsThatMeetIsThatOnesOnly(t *testing.T) {
-	good, bad := asker{[]string{"web"}, make(chan answer, 1)}, asker{[]string{"wbe"}, make(chan answer, 3)}
+	var refused error
+	good := asker{[]string{"web"}, func([]Ticket, error) {}}
+	bad := asker{[]string{"wbe"}, func(_ []Ticket, err error) { refused = err }}
 	met := request{askers: []asker{good}}.wider(request{askers: []asker{bad}})
 	c := configOf(testProgram(t, "web"))
 	r, wanted := met.refuse(c)
 	if !wanted || !r.replaces("web") || r.replaces("wbe") || len(r.askers) != 1 {
 		t.Errorf("what is left is %+v", r)
 	}
-	if a := <-bad.reply; !errors.Is(a.err, ErrNoProgram) {
-		t.Errorf("answered %v", a.err)
+	if !errors.Is(refused, ErrNoProgram) {
+		t.Errorf("answered %v", refused)
 	}
 	if _, wanted := (request{askers: []asker{bad}}).refuse(c); wanted {
 		t.Error("a reload that nobody may have is wanted")

@@ -79,7 +79,7 @@ func (s *Supervisor) tell() {
 		t.stopping = true
 		note(t.to.Stopping())
 	}
-	text := s.status()
+	text := s.statusLine()
 	// A change may have begun a start, a reload or a stop, whose timeout runs only from now on: what was asked for before does
 	// not count for it.
 	if end := s.horizon(); end.After(t.until) || text != t.status && end.After(time.Now()) {
@@ -121,8 +121,8 @@ func (s *Supervisor) horizon() time.Time {
 	return end
 }
 
-// status is one line for "systemctl status": every program with its state and its generation.
-func (s *Supervisor) status() string {
+// statusLine is one line for "systemctl status": every program with its state and its generation.
+func (s *Supervisor) statusLine() string {
 	var words []string
 	for _, name := range slices.Sorted(maps.Keys(s.programs)) {
 		words = append(words, s.summary(s.programs[name]))

@@ -45,17 +45,17 @@ type Upgrader interface {
 }
 
 // upgrade tries the new binary as a child, with the state as it is now. The loop goes on meanwhile. With reply it is for an
-// UpgradeRequest, otherwise for USR2.
-func (s *Supervisor) upgrade(reply chan answer, by string) {
+// Upgrade, otherwise for USR2.
+func (s *Supervisor) upgrade(reply func(error), by string) {
 	if err := s.mayUpgrade(); err != nil {
 		if reply == nil {
 			s.Log.Warn("USR2: nothing happens", zap.Error(err))
 			return
 		}
-		reply <- answer{nil, err}
+		reply(err)
 		return
 	}
-	s.Log.Info("upgrade: trying the new binary", askedBy(by), zap.Strings("command", s.Upgrade.Check()))
+	s.Log.Info("upgrade: trying the new binary", askedBy(by), zap.Strings("command", s.Upgrader.Check()))
 	s.upgrading, s.passed, s.stumbled = true, false, ""
 	r, err := s.rehearsal()
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *Supervisor) upgrade(reply chan answer, by string) {
 	s.running.Go(func() {
 		err := s.try(r)
 		r.close()
-		s.post(upgradeNote{err, reply})
+		s.put(upgradeNote{err, reply})
 	})
 }
 
@@ -73,7 +73,7 @@ func (s *Supervisor) mayUpgrade() error {
 	switch {
 	case s.stopping, s.leaving:
 		return ErrStopping
-	case s.Upgrade == nil:
+	case s.Upgrader == nil:
 		return fmt.Errorf("%w: this supervisord cannot be upgraded", ErrState)
 	case s.upgrading:
 		return fmt.Errorf("%w: an upgrade is under way", ErrState)
@@ -94,7 +94,7 @@ func (s *Supervisor) try(r *rehearsal) error {
 		return err
 	}
 	err = s.Launcher.Run(ctx, worker.Spec{
-		Command: s.Upgrade.Check(), Directory: dir, Environment: worker.Inheritable(os.Environ()),
+		Command: s.Upgrader.Check(), Directory: dir, Environment: worker.Inheritable(os.Environ()),
 		Sockets: append([]int{fd}, r.fds...), Stdout: worker.Output{Kind: worker.Null}, Stderr: worker.Output{Kind: worker.Null},
 	})
 	if err == nil && s.Systemd != nil {
@@ -104,7 +104,7 @@ func (s *Supervisor) try(r *rehearsal) error {
 	return err
 }
 
-// tried goes on with the upgrade when the new binary has passed: for USR2 at once, otherwise at the SwitchRequest.
+// tried goes on with the upgrade when the new binary has passed: for USR2 at once, otherwise at the Switch.
 func (s *Supervisor) tried(n upgradeNote) {
 	err := n.err
 	s.upgrading, s.passed = false, err == nil
@@ -117,7 +117,7 @@ func (s *Supervisor) tried(n upgradeNote) {
 		s.switchImage() //nolint:errcheck // it was logged
 	}
 	if n.reply != nil {
-		n.reply <- answer{nil, err}
+		n.reply(err)
 	}
 }
 
@@ -142,7 +142,7 @@ func (s *Supervisor) stumble(err error) error {
 
 // replaceImage executes the new binary in this process. What workers do meanwhile waits in the kernel.
 func (s *Supervisor) replaceImage() error {
-	path, argv := s.Upgrade.Args()
+	path, argv := s.Upgrader.Args()
 	s.Log.Info("executing the new binary", zap.String("path", path))
 	if err := s.Launcher.Freeze(freezeTimeout); err != nil {
 		return err
@@ -154,13 +154,13 @@ func (s *Supervisor) replaceImage() error {
 	}
 	defer unix.Close(self)
 	st := s.record()
-	st.Reload = s.pending()
+	st.Reload = s.reader.pending()
 	st.Descriptors = s.descriptors()
 	if s.Systemd != nil {
 		st.Stored = s.Systemd.Freeze()
 		defer s.Systemd.Thaw()
 	}
-	for name, fd := range s.Upgrade.Keep() {
+	for name, fd := range s.Upgrader.Keep() {
 		st.Descriptors[extraPrefix+name] = fd
 	}
 	for name, fd := range s.keeper.files() {

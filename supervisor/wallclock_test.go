@@ -108,7 +108,7 @@ func (s *stage) stalls(d time.Duration) {
 	synctest.Wait()
 	w := s.super.Watch.(stalling)
 	*w.stall = d
-	go s.super.Do(s.Context(), StatusRequest{})
+	go s.super.Status(s.Context()) //nolint:errcheck // any request wakes the loop
 	time.Sleep(d - time.Nanosecond)
 	synctest.Wait()
 	time.Sleep(time.Nanosecond) // what it missed comes a moment later
@@ -194,7 +194,7 @@ func TestAlarmThatRingsTooEarlyIsSetAgain(t *testing.T) {
 		s.workers()[1].ready()
 		p := s.super.programs["web"]
 		p.alarm.timer.Stop() // by another clock than the deadline's
-		s.super.post(alarmNote{p, p.alarm})
+		s.super.post(func() { s.super.ring(p, p.alarm) })
 		time.Sleep(31 * time.Second)
 		synctest.Wait()
 		if got := s.workers()[0].signals(); !slices.Contains(got, syscall.SIGKILL) {
@@ -243,7 +243,7 @@ func TestNewsOfASpawnLeavesAnAlarmThatIsDueAlone(t *testing.T) {
 		if s.super.programs["web"].alarm != due {
 			t.Error("the alarm was taken away before it rang")
 		}
-		s.super.post(alarmNote{s.super.programs["web"], due})
+		s.super.post(func() { s.super.ring(s.super.programs["web"], due) })
 		synctest.Wait()
 		w.exit()
 	}, web)

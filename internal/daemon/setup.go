@@ -65,7 +65,7 @@ func (d *daemon) setUp() (updates <-chan *supervisor.Update, err error) {
 	}
 	d.supervisor = supervisor.New(supervisor.Options{
 		Load: d.Load, Report: d.reporter(), Launcher: launching{d.launcher}, Log: d.log, Level: level, Watch: d.watching(),
-		Orphans: orphans, Path: d.Config, Systemd: serviceManager(d.notify), Upgrade: newUpgrader(d), DuplicateStopWindow: window,
+		Orphans: orphans, Path: d.Config, Systemd: serviceManager(d.notify), Upgrader: newUpgrader(d), DuplicateStopWindow: window,
 	})
 	updates = d.supervisor.Follow()
 	return updates, d.open()
@@ -201,7 +201,7 @@ func (d *daemon) open() error {
 		d.log.Error("upgrade failed: the new binary could not go on; this one is back", zap.String("reason", reason))
 	}
 	d.supervisor.Restore(d.handover)
-	d.lines.Resume(d.supervisor.Status())
+	d.lines.Resume(d.supervisor.Describe())
 	if err := d.Session.Resume(d.handover.Extra, d.out.sync, d.log); err != nil {
 		d.log.Error("the log goes on where it went before", zap.Error(err))
 	}

@@ -1,0 +1,259 @@
+package supervisor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/worker"
+)
+
+// The errors of requests, wrapped.
+var (
+	ErrNoProgram = errors.New("there is no such program")
+	ErrRefused   = errors.New("the configuration was refused; nothing has changed")
+	ErrCanary    = errors.New("the canary was refused; nothing has changed")
+	ErrStopping  = errors.New("supervisord is stopping")
+	ErrState     = errors.New("that is not possible now")
+	ErrUpgrade   = errors.New("upgrade refused; this supervisord goes on")
+)
+
+// ReloadOptions says what to reload, and who asks.
+type ReloadOptions struct {
+	Programs []string // none: all of them
+	Reason   string   // for the log; "": "asked to"
+	AskedBy  string
+	Canary   int           // see program.Reload
+	For      time.Duration // see program.Reload
+}
+
+// SignalOptions says whom to send a signal, and who asks.
+type SignalOptions struct {
+	Program    string
+	Generation int // 0: every worker that does not stop already
+	Signal     syscall.Signal
+	AskedBy    string
+}
+
+// Ticket names the generation whose reload record shows how a request went.
+type Ticket struct {
+	Program    string `json:"program"`
+	Generation int    `json:"generation"`
+	Instance   string `json:"instance"` // see Status: the numbers of another instance mean something else
+
+	Since   *time.Time `json:"since,omitempty"`   // of a Start: the program has served since then; there is nothing to wait for
+	Stopped bool       `json:"stopped,omitempty"` // of a Stop: the program had stopped before; there is nothing to wait for
+}
+
+// The requests below may be made from any goroutine, except the loop's own. They return ErrStopping when the loop has ended, and
+// the cause of ctx when ctx ends first.
+
+// Reload reads the configuration again and replaces the workers of the programs named, or of all. It returns when the configuration
+// has been applied, with a Ticket for each program that is replaced. A canary begins for all of them or is refused with ErrCanary.
+// Other errors: ErrNoProgram, ErrRefused, ErrState.
+func (s *Supervisor) Reload(ctx context.Context, o ReloadOptions) ([]Ticket, error) {
+	return ask(ctx, s, func(reply func([]Ticket, error)) {
+		if o.Reason == "" {
+			o.Reason = "asked to"
+		}
+		if !s.stopping {
+			s.Log.Info("reload: reading the configuration and replacing workers",
+				zap.Strings("programs", o.Programs), zap.String("reason", o.Reason), askedBy(o.AskedBy))
+		}
+		s.reload(request{reason: o.Reason, askedBy: o.AskedBy, canary: o.Canary, hold: o.For, askers: []asker{{o.Programs, reply}}})
+	})
+}
+
+// Act gives a program an event: program.Start (Config is not needed), Stop, Scale, Promote or Abort. Errors: ErrNoProgram, ErrState.
+func (s *Supervisor) Act(ctx context.Context, name string, e program.Event) (Ticket, error) {
+	return askNow(ctx, s, func() (Ticket, error) {
+		p := s.programs[name]
+		if p == nil {
+			return Ticket{}, s.noProgram(name)
+		}
+		return s.act(p, e)
+	})
+}
+
+// Signal sends a signal to workers. Errors: ErrNoProgram, ErrState if there is no such worker.
+func (s *Supervisor) Signal(ctx context.Context, o SignalOptions) error {
+	_, err := askNow(ctx, s, func() (struct{}, error) {
+		p := s.programs[o.Program]
+		if p == nil {
+			return struct{}{}, s.noProgram(o.Program)
+		}
+		return struct{}{}, s.signal(p, o)
+	})
+	return err
+}
+
+// SetLevel changes the log level until a reload reads another one. Errors: ErrState.
+func (s *Supervisor) SetLevel(ctx context.Context, name, by string) error {
+	level, err := zapcore.ParseLevel(name)
+	if err != nil || level > zapcore.ErrorLevel {
+		return fmt.Errorf("%w: log level %q is unknown: use debug, info, warn or error", ErrState, name)
+	}
+	_, err = askNow(ctx, s, func() (struct{}, error) {
+		if s.Level != nil {
+			s.Level.SetLevel(level)
+		}
+		s.Log.Info("log level changed", zap.Stringer("level", level), askedBy(by))
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// Status describes everything as it is now.
+func (s *Supervisor) Status(ctx context.Context) (*Status, error) {
+	return askNow(ctx, s, func() (*Status, error) { return s.Describe(), nil })
+}
+
+// Logs returns the captured output of a program's workers. The log is read without the loop, and ends with the program. Errors:
+// ErrNoProgram, ErrState if nothing is captured.
+func (s *Supervisor) Logs(ctx context.Context, name string) (*worker.Log, error) {
+	return askNow(ctx, s, func() (*worker.Log, error) {
+		p := s.programs[name]
+		switch {
+		case p == nil:
+			return nil, s.noProgram(name)
+		case p.log == nil:
+			return nil, fmt.Errorf("%w: no output of program %s is captured: write stdout = \"capture\" or stderr = \"capture\"", ErrState, name)
+		}
+		return p.log, nil
+	})
+}
+
+// Subscribe returns every Update from now on. The channel is closed when the reader is too slow, or by Unsubscribe.
+func (s *Supervisor) Subscribe(ctx context.Context) (<-chan *Update, error) {
+	return askNow(ctx, s, func() (<-chan *Update, error) { return s.subscribe(), nil })
+}
+
+// Unsubscribe ends a subscription.
+func (s *Supervisor) Unsubscribe(updates <-chan *Update) { s.post(func() { s.unsubscribe(updates) }) }
+
+// Upgrade runs the pre-flight check of the binary at supervisord's path. If it fails, Upgrade returns ErrUpgrade. If it passes, the
+// caller must call Switch, and can tell others before this image ends. Other errors: ErrState.
+func (s *Supervisor) Upgrade(ctx context.Context, by string) error {
+	_, err := ask(ctx, s, func(reply func(struct{}, error)) {
+		s.upgrade(func(err error) { reply(struct{}{}, err) }, by)
+	})
+	return err
+}
+
+// Switch executes the binary that Upgrade has checked. It returns only if that fails: with ErrUpgrade, or ErrState.
+func (s *Supervisor) Switch(ctx context.Context) error {
+	_, err := askNow(ctx, s, func() (struct{}, error) { return struct{}{}, s.switchImage() })
+	return err
+}
+
+func (s *Supervisor) noProgram(name string) error {
+	return noProgram(name, slices.Sorted(maps.Keys(s.programs)))
+}
+
+func noProgram(name string, known []string) error {
+	return fmt.Errorf("%w: %s; there are: %s", ErrNoProgram, name, strings.Join(known, ", "))
+}
+
+// tickets lists the generations that will answer a reload of these programs, or of all, that has just been applied.
+func (s *Supervisor) tickets(names []string) []Ticket {
+	if len(names) == 0 {
+		names = slices.Sorted(maps.Keys(s.programs))
+	}
+	var tickets []Ticket
+	for _, name := range names {
+		if p := s.programs[name]; p.core.Goal == program.Run {
+			tickets = append(tickets, s.ticket(p))
+		}
+	}
+	return tickets
+}
+
+func (s *Supervisor) ticket(p *runner) Ticket {
+	return Ticket{Program: p.core.Name, Generation: p.core.Awaited(), Instance: s.instance}
+}
+
+// act gives a program an event from outside.
+func (s *Supervisor) act(p *runner, e program.Event) (Ticket, error) {
+	ticket := s.ticket(p)
+	switch e := e.(type) {
+	case program.Start:
+		if s.stopping {
+			return ticket, ErrStopping
+		}
+		if g := p.core.Serving; g != nil && p.core.Serves() {
+			served := g.Served
+			ticket.Generation, ticket.Since = g.Number, &served
+			return ticket, nil
+		}
+		e.Config = p.core.Config
+		s.step(p, e)
+	case program.Stop:
+		if p.core.Goal == program.Halt && p.core.Live() == 0 {
+			ticket.Stopped = true
+			return ticket, nil
+		}
+		e.Reason = cmp.Or(e.Reason, "asked to")
+		s.step(p, e)
+	case program.Scale:
+		if err := s.scale(p, e); err != nil {
+			return ticket, err
+		}
+	case program.Promote, program.Abort:
+		if p.core.Trial == nil {
+			return ticket, fmt.Errorf("%w: program %s has no trial", ErrState, p.core.Name)
+		}
+		trial := p.core.Trial.Number
+		s.step(p, e)
+		if _, promoted := e.(program.Promote); promoted {
+			ticket.Generation = trial // even when a reload waits behind the canary
+			return ticket, nil
+		}
+	default:
+		s.step(p, e)
+	}
+	return s.ticket(p), nil
+}
+
+func (s *Supervisor) signal(p *runner, o SignalOptions) error {
+	sent := false
+	for w, g := range p.core.Workers() {
+		if o.Generation != 0 && g.Number != o.Generation || o.Generation == 0 && w.State == program.Stopping {
+			continue
+		}
+		sent = true
+		if h := p.workers[w.Number]; h != nil {
+			if err := h.Signal(o.Signal, o.Signal == syscall.SIGKILL); err != nil {
+				return err
+			}
+		}
+	}
+	if !sent {
+		return p.nobody(o.Generation)
+	}
+	s.report(p, program.Report{Kind: program.SignalSent, Generation: o.Generation, Signal: config.SignalName(o.Signal), AskedBy: o.AskedBy})
+	return nil
+}
+
+// nobody says why there was no worker to signal.
+func (p *runner) nobody(generation int) error {
+	var numbers []string
+	for _, g := range p.core.Generations() {
+		numbers = append(numbers, strconv.Itoa(g.Number))
+	}
+	if generation == 0 || len(numbers) == 0 {
+		return fmt.Errorf("%w: program %s has no worker", ErrState, p.core.Name)
+	}
+	return fmt.Errorf("%w: program %s has no generation %d with a worker; there is %s", ErrState, p.core.Name, generation, strings.Join(numbers, ", "))
+}
