@@ -11,7 +11,7 @@ import (
 // HTTP asks with the request r, which must have a GetBody if it has a body. An answer with a status of 400 or more is a loss. With
 // see, the whole body is read into memory and given to see, whose error makes the request a loss; without, it is discarded.
 func HTTP(r *http.Request, see func(answer *http.Response, body []byte) error) Ask {
-	return func(c *Conn, last bool) (bool, error) {
+	return func(c *Wire, last bool) (bool, error) {
 		var body bytes.Buffer
 		into := io.Writer(&body)
 		if see == nil {
@@ -34,13 +34,13 @@ func HTTP(r *http.Request, see func(answer *http.Response, body []byte) error) A
 func Get(url string, see func(answer *http.Response, body []byte) error) Ask {
 	r, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {
-		return func(*Conn, bool) (bool, error) { return true, err }
+		return func(*Wire, bool) (bool, error) { return true, err }
 	}
 	return HTTP(r, see)
 }
 
 // Exchange sends r and copies the body of the final answer to into.
-func Exchange(c *Conn, r *http.Request, last bool, into io.Writer) (*http.Response, error) {
+func Exchange(c *Wire, r *http.Request, last bool, into io.Writer) (*http.Response, error) {
 	once := *r
 	once.Close = last
 	if r.GetBody != nil {
@@ -69,10 +69,10 @@ func Exchange(c *Conn, r *http.Request, last bool, into io.Writer) (*http.Respon
 }
 
 // Bare sends nothing: it only connects.
-func Bare(*Conn, bool) (bool, error) { return true, nil }
+func Bare(*Wire, bool) (bool, error) { return true, nil }
 
 // Farewell sends FIN and reads until the server closes, too: this shows that a server took the connection out of the queue.
-func Farewell(c *Conn, _ bool) (bool, error) {
+func Farewell(c *Wire, _ bool) (bool, error) {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		if err := half.CloseWrite(); err != nil {
 			return true, err
@@ -87,9 +87,11 @@ type statusError struct{ code int }
 
 func (e *statusError) Error() string { return fmt.Sprintf("status %d", e.code) }
 
-// Measure measures any function as if it were a request.
-func Measure(request func() error) Result {
-	began := time.Now()
-	err := request()
-	return Result{began, time.Since(began), lost(err, false)}
+// Measure turns any function into a request, for Load.Repeat.
+func Measure(request func() error) func(since time.Time) Attempt {
+	return func(since time.Time) Attempt {
+		began := time.Now()
+		err := request()
+		return Attempt{began.Sub(since), time.Since(began), lost(err, false)}
+	}
 }

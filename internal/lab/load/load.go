@@ -9,28 +9,28 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// Load repeats requests until Stop, each reported as a Sample.
+// Load repeats requests until Stop, each reported as a Attempt.
 type Load struct {
 	began   time.Time
-	each    func(Sample)
+	each    func(Attempt)
 	stop    chan struct{}
 	ended   sync.Once
 	running sync.WaitGroup
-	clients []*Client
+	senders []*Sender
 }
 
 // New begins a load without requests: Rate and Loop add them. each is called for every request that Abandon did not cut, concurrently.
-func New(each func(Sample)) *Load {
+func New(each func(Attempt)) *Load {
 	return &Load{began: time.Now(), each: each, stop: make(chan struct{})}
 }
 
 // Now returns the time since the load began.
 func (l *Load) Now() time.Duration { return time.Since(l.began) }
 
-// Rate sends c's requests at a constant rate, however long the answers take.
-func (l *Load) Rate(c *Client, perSecond int) {
-	l.clients = append(l.clients, c)
-	attacker := vegeta.NewAttacker(vegeta.Client(&http.Client{Transport: pacer(func() { l.add(c.Request()) })}))
+// Rate sends s's requests at a constant rate, however long the answers take.
+func (l *Load) Rate(s *Sender, perSecond int) {
+	l.senders = append(l.senders, s)
+	attacker := vegeta.NewAttacker(vegeta.Client(&http.Client{Transport: pacer(func() { l.add(s.Send(l.began)) })}))
 	results := attacker.Attack(vegeta.NewStaticTargeter(vegeta.Target{Method: http.MethodGet, URL: "http://load"}),
 		vegeta.Rate{Freq: perSecond, Per: time.Second}, 0, "")
 	l.running.Go(func() {
@@ -38,13 +38,13 @@ func (l *Load) Rate(c *Client, perSecond int) {
 		attacker.Stop()
 	})
 	l.running.Go(func() {
-		defer c.Close()
+		defer s.Close()
 		for range results {
 		}
 	})
 }
 
-// pacer is called whenever vegeta wants to send a request: vegeta keeps the pace, and the Client sends.
+// pacer is called whenever vegeta wants to send a request: vegeta keeps the pace, and the Sender sends.
 type pacer func()
 
 // RoundTrip sends nothing by itself.
@@ -53,34 +53,34 @@ func (p pacer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
 }
 
-// Loop sends c's requests from so many workers, each the next one when the last was answered and pause has passed, until there
+// Loop sends s's requests from so many workers, each the next one when the last was answered and pause has passed, until there
 // were total requests; 0: until Stop. pause may be nil.
-func (l *Load) Loop(c *Client, workers, total int, pause func() time.Duration) {
-	l.clients = append(l.clients, c)
-	l.Repeat(c.Request, workers, total, pause)
+func (l *Load) Loop(s *Sender, workers, total int, pause func() time.Duration) {
+	l.senders = append(l.senders, s)
+	l.Repeat(s.Send, workers, total, pause)
 }
 
 // Repeat is Loop for any function.
-func (l *Load) Repeat(request func() Result, workers, total int, pause func() time.Duration) {
+func (l *Load) Repeat(request func(since time.Time) Attempt, workers, total int, pause func() time.Duration) {
 	var left atomic.Int64
 	left.Store(int64(total))
 	for range workers {
 		l.running.Go(func() {
 			for !l.over() && (total == 0 || left.Add(-1) >= 0) {
-				r := request()
-				l.add(r)
-				l.rest(r, pause)
+				a := request(l.began)
+				l.add(a)
+				l.rest(a, pause)
 			}
 		})
 	}
 }
 
 // rest waits between two requests of a loop. One that was lost at once is not repeated at once.
-func (l *Load) rest(r Result, pause func() time.Duration) {
+func (l *Load) rest(a Attempt, pause func() time.Duration) {
 	d := time.Duration(0)
 	if pause != nil {
 		d = pause()
-	} else if r.Loss != nil {
+	} else if a.Lost != nil {
 		d = time.Millisecond
 	}
 	if d == 0 {
@@ -94,9 +94,9 @@ func (l *Load) rest(r Result, pause func() time.Duration) {
 	}
 }
 
-func (l *Load) add(r Result) {
-	if r.Loss == nil || !r.Loss.abandoned {
-		l.each(Sample{r.Sent.Sub(l.began), r.Latency, r.Loss})
+func (l *Load) add(a Attempt) {
+	if a.Lost == nil || !a.Lost.abandoned {
+		l.each(a)
 	}
 }
 
@@ -119,7 +119,7 @@ func (l *Load) Wait() {
 func (l *Load) Stop() {
 	l.ended.Do(func() { close(l.stop) })
 	l.running.Wait()
-	for _, c := range l.clients {
+	for _, c := range l.senders {
 		c.Close()
 	}
 }
@@ -127,7 +127,7 @@ func (l *Load) Stop() {
 // Abandon is Stop that cuts the requests in flight.
 func (l *Load) Abandon() {
 	l.ended.Do(func() { close(l.stop) })
-	for _, c := range l.clients {
+	for _, c := range l.senders {
 		c.Abandon()
 	}
 	l.Stop()

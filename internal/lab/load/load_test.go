@@ -15,7 +15,7 @@ import (
 )
 
 func TestKindOfError(t *testing.T) {
-	for want, errs := range map[Kind][]error{
+	for want, errs := range map[LossKind][]error{
 		Refused:  {syscall.ECONNREFUSED, syscall.ENOENT, syscall.EAGAIN},
 		Reset:    {syscall.ECONNRESET, syscall.EPIPE},
 		Closed:   {io.EOF, io.ErrUnexpectedEOF},
@@ -32,10 +32,10 @@ func TestKindOfError(t *testing.T) {
 }
 
 func TestKindOfStatus(t *testing.T) {
-	for code, want := range map[int]Kind{200: "", 204: "", 302: "", 404: Other, 429: Other, 500: Status5, 503: Status5} {
+	for code, want := range map[int]LossKind{200: "", 204: "", 302: "", 404: Other, 429: Other, 500: Status5, 503: Status5} {
 		c := client(server(t, fmt.Sprintf("HTTP/1.1 %d Text\r\nContent-Length: 0\r\n\r\n", code), 1), 0, 0)
-		got := Kind("")
-		if l := c.Request().Loss; l != nil {
+		got := LossKind("")
+		if l := c.Send(time.Now()).Lost; l != nil {
 			got = l.Kind
 		}
 		if got != want {
@@ -75,20 +75,20 @@ func server(t *testing.T, answer string, answers int) string {
 	return ln.Addr().String()
 }
 
-func client(address string, keep int, roundTrip time.Duration) *Client {
-	return &Client{Dial: Dial(address), Ask: Get("http://x/", nil), Keep: keep, RoundTrip: roundTrip, Timeout: 5 * time.Second}
+func client(address string, keep int, roundTrip time.Duration) *Sender {
+	return &Sender{Dial: Dial(address), Ask: Get("http://x/", nil), Keep: keep, RoundTrip: roundTrip, Timeout: 5 * time.Second}
 }
 
 func TestClosedIdleConnectionIsLostWithinARoundTrip(t *testing.T) {
 	c := client(server(t, hi, 1), 1, 500*time.Millisecond)
 	defer c.Close()
-	if l := c.Request().Loss; l != nil {
+	if l := c.Send(time.Now()).Lost; l != nil {
 		t.Fatalf("the first request was lost: %v", l)
 	}
-	if l := c.Request().Loss; l == nil || l.Kind != Closed && l.Kind != Reset || !l.Reused {
+	if l := c.Send(time.Now()).Lost; l == nil || l.Kind != Closed && l.Kind != Reset || !l.Reused {
 		t.Errorf("loss %+v, want that of a closed connection", l)
 	}
-	if l := c.Request().Loss; l != nil {
+	if l := c.Send(time.Now()).Lost; l != nil {
 		t.Errorf("a request on a new connection was lost: %v", l)
 	}
 }
@@ -97,7 +97,7 @@ func TestConnectionClosedLongAgoIsReplaced(t *testing.T) {
 	c := client(server(t, hi, 1), 1, time.Nanosecond)
 	defer c.Close()
 	for n := range 3 {
-		if l := c.Request().Loss; l != nil {
+		if l := c.Send(time.Now()).Lost; l != nil {
 			t.Fatalf("request %d was lost: %v", n, l)
 		}
 		ended := make(chan time.Time, 1)
@@ -113,10 +113,10 @@ func TestConnectionClosedLongAgoIsReplaced(t *testing.T) {
 func TestClosedConnectionIsUsedWithoutARoundTrip(t *testing.T) {
 	c := client(server(t, hi, 1), 1, 0)
 	defer c.Close()
-	if l := c.Request().Loss; l != nil {
+	if l := c.Send(time.Now()).Lost; l != nil {
 		t.Fatalf("the first request was lost: %v", l)
 	}
-	if l := c.Request().Loss; l == nil || !l.Reused {
+	if l := c.Send(time.Now()).Lost; l == nil || !l.Reused {
 		t.Errorf("loss %+v, want that of a closed connection", l)
 	}
 }
@@ -125,7 +125,7 @@ func TestConnectionsAreKept(t *testing.T) {
 	c := client(server(t, hi, 100), 1, time.Millisecond)
 	defer c.Close()
 	for n := range 20 {
-		if l := c.Request().Loss; l != nil {
+		if l := c.Send(time.Now()).Lost; l != nil {
 			t.Fatalf("request %d was lost: %v", n, l)
 		}
 	}
@@ -138,7 +138,7 @@ func TestNoConnectionIsKeptWithoutKeep(t *testing.T) {
 	c := client(server(t, hi, 1), 0, time.Millisecond)
 	defer c.Close()
 	for n := range 5 {
-		if l := c.Request().Loss; l != nil {
+		if l := c.Send(time.Now()).Lost; l != nil {
 			t.Fatalf("request %d was lost: %v", n, l)
 		}
 	}
@@ -153,7 +153,7 @@ func TestNothingListensIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	ln.Close()
-	if l := client(ln.Addr().String(), 0, 0).Request().Loss; l == nil || l.Kind != Refused {
+	if l := client(ln.Addr().String(), 0, 0).Send(time.Now()).Lost; l == nil || l.Kind != Refused {
 		t.Errorf("loss %+v, want refused", l)
 	}
 }
@@ -166,27 +166,27 @@ func TestBodyIsSeen(t *testing.T) {
 		}
 		return errors.New("not this one")
 	})
-	if l := c.Request().Loss; l == nil || l.Text != "not this one" {
+	if l := c.Send(time.Now()).Lost; l == nil || l.Text != "not this one" {
 		t.Errorf("loss %v, want the error of the look", l)
 	}
 }
 
 func TestLoadSendsTotalAtOnceAndAtARate(t *testing.T) {
 	address := server(t, hi, 1)
-	var r Record
+	var r Collector
 	l := New(r.Add)
 	l.Loop(client(address, 0, 0), 3, 20, nil)
 	l.Wait()
-	if n, kinds := r.Samples().Lost(); len(r.Samples()) != 20 || n > 0 {
-		t.Errorf("%d requests, lost %v; want 20 and none", len(r.Samples()), kinds)
+	if n, kinds := r.Attempts().Lost(); len(r.Attempts()) != 20 || n > 0 {
+		t.Errorf("%d requests, lost %v; want 20 and none", len(r.Attempts()), kinds)
 	}
-	r = Record{}
+	r = Collector{}
 	l = New(r.Add)
 	l.Rate(client(address, 0, 0), 100)
 	time.Sleep(300 * time.Millisecond)
 	l.Stop()
-	if n, kinds := r.Samples().Lost(); len(r.Samples()) < 10 || len(r.Samples()) > 100 || n > 0 {
-		t.Errorf("%d requests, lost %v; want about 30 and none", len(r.Samples()), kinds)
+	if n, kinds := r.Attempts().Lost(); len(r.Attempts()) < 10 || len(r.Attempts()) > 100 || n > 0 {
+		t.Errorf("%d requests, lost %v; want about 30 and none", len(r.Attempts()), kinds)
 	}
 }
 
@@ -196,23 +196,23 @@ func TestAbandonCutsWhatIsInFlight(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	var r Record
+	var r Collector
 	l := New(r.Add)
 	l.Loop(client(ln.Addr().String(), 0, 0), 3, 0, nil)
 	time.Sleep(50 * time.Millisecond)
 	began := time.Now()
 	l.Abandon()
-	if len(r.Samples()) > 0 || time.Since(began) > 2*time.Second {
-		t.Errorf("after %s there are %d requests, want none at once", time.Since(began), len(r.Samples()))
+	if len(r.Attempts()) > 0 || time.Since(began) > 2*time.Second {
+		t.Errorf("after %s there are %d requests, want none at once", time.Since(began), len(r.Attempts()))
 	}
 }
 
 func TestLongestGap(t *testing.T) {
-	var all Samples
+	var all Attempts
 	for _, millis := range []int{10, 20, 30, 200, 210, 290} {
-		all = append(all, Sample{At: time.Duration(millis) * time.Millisecond, Latency: time.Millisecond})
+		all = append(all, Attempt{At: time.Duration(millis) * time.Millisecond, Latency: time.Millisecond})
 	}
-	all = append(all, Sample{At: 100 * time.Millisecond, Latency: time.Millisecond, Loss: &Loss{Kind: Reset}}) // no answer
+	all = append(all, Attempt{At: 100 * time.Millisecond, Latency: time.Millisecond, Lost: &Lost{Kind: Reset}}) // no answer
 	if at, length := all.LongestGap(0, 300*time.Millisecond); at != 31*time.Millisecond || length != 170*time.Millisecond {
 		t.Errorf("%s from %s", length, at)
 	}

@@ -7,46 +7,46 @@ import (
 	"syscall"
 )
 
-// Kind says how a request was lost. Its text is the word in JSON.
-type Kind string
+// LossKind says how a request was lost. Its text is the word in JSON.
+type LossKind string
 
 // The kinds of loss.
 const (
-	Refused  Kind = "refused" // no connection: nobody listens, or the queue of a unix socket is full
-	Reset    Kind = "reset"   // the connection was cut with RST
-	Closed   Kind = "closed"  // the connection was closed before the whole answer had come
-	TimedOut Kind = "timeout" // no whole answer in time
-	Status5  Kind = "5xx"     // a server error as the answer
-	Other    Kind = "other"   // anything else: another status of 400 or more, not HTTP, no port or descriptor left for the client
+	Refused  LossKind = "refused" // no connection: nobody listens, or the queue of a unix socket is full
+	Reset    LossKind = "reset"   // the connection was cut with RST
+	Closed   LossKind = "closed"  // the connection was closed before the whole answer had come
+	TimedOut LossKind = "timeout" // no whole answer in time
+	Status5  LossKind = "5xx"     // a server error as the answer
+	Other    LossKind = "other"   // anything else: another status of 400 or more, not HTTP, no port or descriptor left for the client
 )
 
 // Kinds lists all kinds of loss, the worst first.
-var Kinds = []Kind{Refused, Reset, Closed, TimedOut, Status5, Other}
+var Kinds = []LossKind{Refused, Reset, Closed, TimedOut, Status5, Other}
 
-// Loss is why a request was lost.
-type Loss struct {
-	Kind   Kind
+// Lost says why a request was lost.
+type Lost struct {
+	Kind   LossKind
 	Reused bool // on a connection that had carried a request before
 	Text   string
 
-	abandoned bool // cut by Client.Abandon
+	abandoned bool // cut by Sender.Abandon
 }
 
-func (l *Loss) Error() string { return l.Text }
+func (l *Lost) Error() string { return l.Text }
 
 // errClosed is the loss of a request that would have crossed the close of its connection.
 var errClosed = errors.New("the worker closed")
 
 // lost classifies an error; nil stays nil.
-func lost(err error, reused bool) *Loss {
+func lost(err error, reused bool) *Lost {
 	if err == nil {
 		return nil
 	}
-	return &Loss{Kind: KindOf(err), Reused: reused, Text: err.Error()}
+	return &Lost{Kind: KindOf(err), Reused: reused, Text: err.Error()}
 }
 
 // KindOf classifies an error of the network or of an Ask.
-func KindOf(err error) Kind {
+func KindOf(err error) LossKind {
 	var late net.Error
 	var status *statusError
 	switch {

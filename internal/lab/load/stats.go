@@ -9,53 +9,53 @@ import (
 	"time"
 )
 
-// Sample is one request. At counts from the beginning of the load.
-type Sample struct {
+// Attempt is one request. At counts from the beginning of the load.
+type Attempt struct {
 	At, Latency time.Duration
-	Loss        *Loss // nil: it was answered
+	Lost        *Lost // nil: it was answered
 }
 
 // End is when the request was answered, or lost.
-func (s Sample) End() time.Duration { return s.At + s.Latency }
+func (s Attempt) End() time.Duration { return s.At + s.Latency }
 
-// Record collects the samples of a Load.
-type Record struct {
+// Collector collects the samples of a Load.
+type Collector struct {
 	mu  sync.Mutex
-	all Samples
+	all Attempts
 }
 
 // Add is for New.
-func (r *Record) Add(s Sample) {
+func (r *Collector) Add(s Attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all = append(r.all, s)
 }
 
-// Samples returns what was collected so far.
-func (r *Record) Samples() Samples {
+// Attempts returns what was collected so far.
+func (r *Collector) Attempts() Attempts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.all)
 }
 
-// Samples are requests, in any order.
-type Samples []Sample
+// Attempts are requests, in any order.
+type Attempts []Attempt
 
-// Lost counts the lost requests by kind.
-func (all Samples) Lost() (n int, kinds map[Kind]int) {
-	kinds = map[Kind]int{}
+// Lost counts the lost requests, also by kind.
+func (all Attempts) Lost() (n int, kinds map[LossKind]int) {
+	kinds = map[LossKind]int{}
 	for _, s := range all {
-		if s.Loss != nil {
+		if s.Lost != nil {
 			n++
-			kinds[s.Loss.Kind]++
+			kinds[s.Lost.Kind]++
 		}
 	}
 	return n, kinds
 }
 
 // Between returns the requests that were sent in a window.
-func (all Samples) Between(from, to time.Duration) Samples {
-	return slices.Collect(func(yield func(Sample) bool) {
+func (all Attempts) Between(from, to time.Duration) Attempts {
+	return slices.Collect(func(yield func(Attempt) bool) {
 		for _, s := range all {
 			if s.At >= from && s.At < to && !yield(s) {
 				return
@@ -65,10 +65,10 @@ func (all Samples) Between(from, to time.Duration) Samples {
 }
 
 // Latencies returns those of the answered requests.
-func (all Samples) Latencies() Times {
+func (all Attempts) Latencies() Times {
 	return Sort(func(yield func(time.Duration) bool) {
 		for _, s := range all {
-			if s.Loss == nil && !yield(s.Latency) {
+			if s.Lost == nil && !yield(s.Latency) {
 				return
 			}
 		}
@@ -76,10 +76,10 @@ func (all Samples) Latencies() Times {
 }
 
 // LongestGap returns the longest time without an answer between two moments, and when it began.
-func (all Samples) LongestGap(from, to time.Duration) (at, length time.Duration) {
+func (all Attempts) LongestGap(from, to time.Duration) (at, length time.Duration) {
 	ends := Sort(func(yield func(time.Duration) bool) {
 		for _, s := range all {
-			if e := s.End(); s.Loss == nil && e > from && e < to && !yield(e) {
+			if e := s.End(); s.Lost == nil && e > from && e < to && !yield(e) {
 				return
 			}
 		}

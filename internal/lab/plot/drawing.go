@@ -90,25 +90,25 @@ func (d *Drawing) Legend(x, y float64, keys ...Key) {
 	}
 }
 
-// Scale maps values to pixels.
-type Scale struct {
+// Axis maps values to pixels.
+type Axis struct {
 	Low, High float64 // values; their logarithms where it is logarithmic
 	From, To  float64 // pixels
 }
 
 // Log returns a logarithmic scale of whole decades of milliseconds that holds all latencies from least to most.
-func Log(least, most time.Duration, from, to float64) Scale {
+func Log(least, most time.Duration, from, to float64) Axis {
 	if most <= 0 {
 		least, most = time.Millisecond, 10*time.Millisecond
 	}
 	low := math.Floor(math.Log10(millis(max(least, 10*time.Microsecond))))
-	return Scale{low, max(low+1, math.Ceil(math.Log10(millis(most)))), from, to}
+	return Axis{low, max(low+1, math.Ceil(math.Log10(millis(most)))), from, to}
 }
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // At is the pixel of a value.
-func (s Scale) At(v float64) float64 {
+func (s Axis) At(v float64) float64 {
 	part := (v - s.Low) / (s.High - s.Low)
 	return s.From + (s.To-s.From)*min(1, max(0, part))
 }
@@ -117,10 +117,10 @@ func (s Scale) At(v float64) float64 {
 func Log10(d time.Duration) float64 { return math.Log10(millis(max(d, time.Microsecond))) }
 
 // Log is the pixel of a latency on a scale of Log.
-func (s Scale) Log(d time.Duration) float64 { return s.At(Log10(d)) }
+func (s Axis) Log(d time.Duration) float64 { return s.At(Log10(d)) }
 
 // Decades calls put for each power of ten on a scale of Log.
-func (s Scale) Decades(put func(pixel float64, label string)) {
+func (s Axis) Decades(put func(pixel float64, label string)) {
 	for e := s.Low; e <= s.High; e++ {
 		label := fmt.Sprintf("%g ms", math.Pow(10, e))
 		if e >= 3 {
@@ -131,7 +131,7 @@ func (s Scale) Decades(put func(pixel float64, label string)) {
 }
 
 // Seconds draws a time axis at height y; x is a scale of seconds.
-func (d *Drawing) Seconds(x Scale, y float64) {
+func (d *Drawing) Seconds(x Axis, y float64) {
 	d.Line("axis", x.From, y, x.To, y)
 	step := nice(x.High / 10)
 	for at := 0.0; at <= x.High+step/100; at += step {

@@ -14,8 +14,8 @@ import (
 func TestTimelineIsWellFormed(t *testing.T) {
 	svg := Timeline("a <&> b", 200, []Panel{{
 		Title: "web", Note: "1 lost", Length: time.Second,
-		Samples: load.Samples{{At: 0, Latency: time.Millisecond}, {At: 1, Latency: time.Second, Loss: &load.Loss{Kind: load.Reset}}},
-		Marks:   []Mark{{At: time.Second / 2, Words: "1"}}, Spans: []Span{{0, time.Second, "start"}},
+		Attempts: load.Attempts{{At: 0, Latency: time.Millisecond}, {At: 1, Latency: time.Second, Lost: &load.Lost{Kind: load.Reset}}},
+		Marks:    []Mark{{At: time.Second / 2, Words: "1"}}, Spans: []Span{{0, time.Second, "start"}},
 	}, {}}, Key{"start", "new workers start"})
 	d := xml.NewDecoder(bytes.NewReader(svg))
 	var err error

@@ -12,7 +12,7 @@ import (
 // Panel is one load over time.
 type Panel struct {
 	Title, Note string // above, left and right; the note is green if nothing was lost
-	Samples     load.Samples
+	Attempts    load.Attempts
 	Marks       []Mark
 	Spans       []Span // what went on meanwhile, drawn behind
 	Length      time.Duration
@@ -49,10 +49,10 @@ func Timeline(title string, height float64, panels []Panel, keys ...Key) []byte 
 	length, least, most := 100*time.Millisecond, time.Duration(1<<62), time.Duration(0)
 	for _, p := range panels {
 		length = max(length, p.Length)
-		l := p.Samples.Latencies()
+		l := p.Attempts.Latencies()
 		least, most = min(least, l.Quantile(0.5)/2), max(most, l.Quantile(1))
 	}
-	x := Scale{0, length.Seconds(), Left, Right}
+	x := Axis{0, length.Seconds(), Left, Right}
 	for i, p := range panels {
 		top := 64 + pitch*float64(i)
 		d.panel(p, x, top, Log(least, most, top+latencyTop+height, top+latencyTop))
@@ -63,10 +63,10 @@ func Timeline(title string, height float64, panels []Panel, keys ...Key) []byte 
 	return d.SVG()
 }
 
-func (d *Drawing) panel(p Panel, x Scale, top float64, y Scale) {
+func (d *Drawing) panel(p Panel, x Axis, top float64, y Axis) {
 	d.Text(Left, top+14, "start", "name", p.Title)
 	class := "good"
-	if lost, _ := p.Samples.Lost(); lost > 0 {
+	if lost, _ := p.Attempts.Lost(); lost > 0 {
 		class = "bad"
 	}
 	d.Text(Right, top+14, "end", class, p.Note)
@@ -86,7 +86,7 @@ func (d *Drawing) panel(p Panel, x Scale, top float64, y Scale) {
 }
 
 // marks draws vertical lines, and their words where these do not cover each other.
-func (d *Drawing) marks(marks []Mark, x Scale, top, bottom float64) {
+func (d *Drawing) marks(marks []Mark, x Axis, top, bottom float64) {
 	last := -100.0
 	for _, m := range marks {
 		at, class := x.At(m.At.Seconds()), "mark"
@@ -104,26 +104,26 @@ func (d *Drawing) marks(marks []Mark, x Scale, top, bottom float64) {
 // column is the requests of one piece of time.
 type column struct {
 	latencies load.Times
-	lost      map[load.Kind]int
+	lost      map[load.LossKind]int
 	losses    int
 }
 
 func (p Panel) columns() []column {
 	all := make([]column, columnCount)
 	for i := range all {
-		all[i].lost = map[load.Kind]int{}
+		all[i].lost = map[load.LossKind]int{}
 	}
-	for _, s := range p.Samples {
+	for _, s := range p.Attempts {
 		at := s.At
-		if s.Loss != nil {
+		if s.Lost != nil {
 			at = s.End()
 		}
 		i := int(columnCount * float64(at) / float64(max(p.Length, 1)))
 		if i < 0 || i >= columnCount {
 			continue
 		}
-		if s.Loss != nil {
-			all[i].lost[s.Loss.Kind]++
+		if s.Lost != nil {
+			all[i].lost[s.Lost.Kind]++
 			all[i].losses++
 			continue
 		}
@@ -137,7 +137,7 @@ func (p Panel) columns() []column {
 
 // latencies draws p50 to p95 and p95 to p99 as columns, the median as a line that breaks where nobody was answered, and the slowest
 // answers as dots.
-func (d *Drawing) latencies(columns []column, width float64, y Scale) {
+func (d *Drawing) latencies(columns []column, width float64, y Axis) {
 	var line, outer, inner, dots strings.Builder // one path each: thousands of elements would make a big file
 	box := func(path *strings.Builder, x, top, height float64) {
 		fmt.Fprintf(path, "M%.1f %.1fh%.1fv%.1fh-%.1fz", x, top, width+0.2, height, width+0.2)
@@ -163,7 +163,7 @@ func (d *Drawing) latencies(columns []column, width float64, y Scale) {
 }
 
 // lossClass is the class of each kind of loss.
-var lossClass = map[load.Kind]string{load.Refused: "refused", load.Reset: "reset", load.Closed: "closed", load.TimedOut: "timeout", load.Status5: "error5", load.Other: "other"}
+var lossClass = map[load.LossKind]string{load.Refused: "refused", load.Reset: "reset", load.Closed: "closed", load.TimedOut: "timeout", load.Status5: "error5", load.Other: "other"}
 
 // losses draws how many requests were lost, as bars of which the highest fills the strip.
 func (d *Drawing) losses(columns []column, width, top float64) {
@@ -190,7 +190,7 @@ func (d *Drawing) losses(columns []column, width, top float64) {
 
 // lossKeys are the legend for the kinds of loss that have none yet.
 func (p Panel) lossKeys(have []Key) (keys []Key) {
-	_, kinds := p.Samples.Lost()
+	_, kinds := p.Attempts.Lost()
 	for _, k := range load.Kinds {
 		if kinds[k] > 0 && !slices.ContainsFunc(have, func(key Key) bool { return key.Class == lossClass[k] }) {
 			keys = append(keys, Key{lossClass[k], string(k)})

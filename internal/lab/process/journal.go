@@ -13,9 +13,9 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// Journal is what happens to the programs of one supervisord from Follow on, as its control socket tells. It continues over an
+// Follower knows what happens to the programs of one supervisord from Follow on, as its control socket tells. It continues over an
 // upgrade of supervisord. Its methods are safe for concurrent use.
-type Journal struct {
+type Follower struct {
 	client *control.Client
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -28,46 +28,46 @@ type Journal struct {
 	err   error // why it has ended
 }
 
-// Follow begins to follow the supervisord that c asks, and waits until it answers. The caller closes the Journal.
-func Follow(ctx context.Context, c *control.Client) (*Journal, error) {
+// Follow begins to follow the supervisord that c asks, and waits until it answers. The caller closes the Follower.
+func Follow(ctx context.Context, c *control.Client) (*Follower, error) {
 	following, cancel := context.WithCancel(context.Background())
-	j := &Journal{client: c, cancel: cancel, done: make(chan struct{}), more: make(chan struct{})}
-	go j.follow(following)
+	f := &Follower{client: c, cancel: cancel, done: make(chan struct{}), more: make(chan struct{})}
+	go f.follow(following)
 	for {
-		_, more := j.Since(0)
-		if j.Status() != nil {
-			return j, nil
+		_, more := f.Since(0)
+		if f.Status() != nil {
+			return f, nil
 		}
-		if err := j.Err(); err != nil {
-			j.Close()
+		if err := f.Err(); err != nil {
+			f.Close()
 			return nil, err
 		}
 		select {
 		case <-more:
 		case <-ctx.Done():
-			j.Close()
+			f.Close()
 			return nil, context.Cause(ctx)
 		}
 	}
 }
 
-// retryPause is how long the Journal waits before it asks again: no event tells that another process listens.
+// retryPause is how long the Follower waits before it asks again: no event tells that another process listens.
 const retryPause = 20 * time.Millisecond
 
 // follow reads the events until ctx ends or supervisord does.
-func (j *Journal) follow(ctx context.Context) {
-	defer close(j.done)
-	begun := &httptrace.ClientTrace{GotFirstResponseByte: func() { j.catchUp(ctx) }}
-	for j.Err() == nil {
-		err := j.client.Events(httptrace.WithClientTrace(ctx, begun), "", func(u supervisor.Update) { j.add(u) })
+func (f *Follower) follow(ctx context.Context) {
+	defer close(f.done)
+	begun := &httptrace.ClientTrace{GotFirstResponseByte: func() { f.catchUp(ctx) }}
+	for f.Err() == nil {
+		err := f.client.Events(httptrace.WithClientTrace(ctx, begun), "", func(u supervisor.Update) { f.add(u) })
 		problem, refused := errors.AsType[*control.Problem](err)
-		switch known := j.Status() != nil; {
+		switch known := f.Status() != nil; {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, control.ErrNotThere) && known:
-			j.end(errors.New("supervisord has ended"))
+			f.end(errors.New("supervisord has ended"))
 		case errors.Is(err, control.ErrForbidden), errors.Is(err, control.ErrStranger), refused && problem.Code != control.Stopping:
-			j.end(err)
+			f.end(err)
 		}
 		select {
 		case <-time.After(retryPause):
@@ -78,94 +78,94 @@ func (j *Journal) follow(ctx context.Context) {
 }
 
 // catchUp adds what the status knows, once the events arrive: nothing between the two is missed.
-func (j *Journal) catchUp(ctx context.Context) {
-	st, err := j.client.Status(ctx, "", false)
+func (f *Follower) catchUp(ctx context.Context) {
+	st, err := f.client.Status(ctx, "", false)
 	if err != nil {
 		return // the stream of events has the same problem, and follow handles it
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.first == nil {
-		j.first = st
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.first == nil {
+		f.first = st
 	} else {
-		j.gaps++
+		f.gaps++
 	}
-	if st.PID != j.first.PID {
-		j.err = fmt.Errorf("supervisord (PID %d) has ended, and another one (PID %d) answers", j.first.PID, st.PID)
+	if st.PID != f.first.PID {
+		f.err = fmt.Errorf("supervisord (PID %d) has ended, and another one (PID %d) answers", f.first.PID, st.PID)
 	}
 	for _, p := range st.Programs {
 		for i := range p.Reloads {
-			j.all = append(j.all, supervisor.Update{Time: time.Now(), Program: p.Name, Report: program.Report{Reload: &p.Reloads[i]}})
+			f.all = append(f.all, supervisor.Update{Time: time.Now(), Program: p.Name, Report: program.Report{Reload: &p.Reloads[i]}})
 		}
 	}
-	j.changed()
+	f.changed()
 }
 
-func (j *Journal) add(u supervisor.Update) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.all = append(j.all, u)
-	j.changed()
+func (f *Follower) add(u supervisor.Update) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.all = append(f.all, u)
+	f.changed()
 }
 
-func (j *Journal) end(err error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.err = err
-	j.changed()
+func (f *Follower) end(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+	f.changed()
 }
 
-// changed wakes everybody who waits. j.mu is held.
-func (j *Journal) changed() {
-	close(j.more)
-	j.more = make(chan struct{})
+// changed wakes everybody who waits. f.mu is held.
+func (f *Follower) changed() {
+	close(f.more)
+	f.more = make(chan struct{})
 }
 
-// Close ends the Journal; supervisord is not asked any more.
-func (j *Journal) Close() {
-	j.cancel()
-	<-j.done
+// Close ends the Follower; supervisord is not asked any more.
+func (f *Follower) Close() {
+	f.cancel()
+	<-f.done
 }
 
-// Status is how things were when the Journal began. It must not be changed.
-func (j *Journal) Status() *control.Status {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.first
+// Status is how things were when the Follower began. It must not be changed.
+func (f *Follower) Status() *control.Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.first
 }
 
-// Err says why the Journal has ended; nil: it has not.
-func (j *Journal) Err() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.err
+// Err says why the Follower has ended; nil: it has not.
+func (f *Follower) Err() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
 }
 
 // Gaps counts how often the connection broke, as an upgrade of supervisord breaks it: updates may be missing then, but no
 // ReloadRecord that supervisord still remembers.
-func (j *Journal) Gaps() int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.gaps
+func (f *Follower) Gaps() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.gaps
 }
 
 // Since returns the updates from number n on, and a channel that is closed at the next change. An update without a Kind only
 // carries a ReloadRecord from a status.
-func (j *Journal) Since(n int) ([]supervisor.Update, <-chan struct{}) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.all[n:len(j.all):len(j.all)], j.more
+func (f *Follower) Since(n int) ([]supervisor.Update, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.all[n:len(f.all):len(f.all)], f.more
 }
 
 // Len returns the number of updates so far.
-func (j *Journal) Len() int {
-	all, _ := j.Since(0)
+func (f *Follower) Len() int {
+	all, _ := f.Since(0)
 	return len(all)
 }
 
 // Count counts the updates of a kind so far.
-func (j *Journal) Count(kind program.ReportKind) int {
-	all, _ := j.Since(0)
+func (f *Follower) Count(kind program.ReportKind) int {
+	all, _ := f.Since(0)
 	n := 0
 	for i := range all {
 		if all[i].Kind == kind {
@@ -176,10 +176,10 @@ func (j *Journal) Count(kind program.ReportKind) int {
 }
 
 // Await waits for the first update from number n on for which is returns true.
-func (j *Journal) Await(ctx context.Context, n int, is func(*supervisor.Update) bool) (*supervisor.Update, error) {
+func (f *Follower) Await(ctx context.Context, n int, is func(*supervisor.Update) bool) (*supervisor.Update, error) {
 	for {
-		err := j.Err()
-		news, more := j.Since(n)
+		err := f.Err()
+		news, more := f.Since(n)
 		for i := range news {
 			if is(&news[i]) {
 				return &news[i], nil

@@ -15,19 +15,19 @@ import (
 // errAbandoned ends the requests of a client that was abandoned.
 var errAbandoned = errors.New("the load was abandoned")
 
-// Client sends requests and never sends one twice. http.Transport cannot do this: it silently sends a request again when a used
+// Sender sends requests and never sends one twice. http.Transport cannot do this: it silently sends a request again when a used
 // connection turns out to be broken (net/http, persistConn.shouldRetryRequest), and so hides the loss. Set the fields before the
-// first request. A Client is safe for concurrent use.
-type Client struct {
+// first request. A Sender is safe for concurrent use.
+type Sender struct {
 	Dial      func(context.Context) (net.Conn, error)
 	Ask       Ask
 	Keep      int           // connections to keep between requests; 0: a new one for each request
 	Timeout   time.Duration // of the connect, and of the answer; 0: 30 s
-	RoundTrip time.Duration // how far away the client acts to be, see the package; 0: it does not even notice that a kept connection was closed
+	RoundTrip time.Duration // how far away the client acts to be: see the package; 0: it does not notice that a kept connection was closed
 
 	mu    sync.Mutex
-	idle  []*Conn        // the longest idle first
-	conns map[*Conn]bool // all that are open
+	idle  []*Wire        // the longest idle first
+	conns map[*Wire]bool // all that are open
 	dials int
 	ctx   context.Context // ended by Abandon
 	end   context.CancelCauseFunc
@@ -35,19 +35,19 @@ type Client struct {
 
 // Ask sends one request on a connection and reads the whole answer. If last is true, no request follows on this connection, and
 // the request says so if the protocol can. closes reports whether the server said that it closes the connection.
-type Ask func(c *Conn, last bool) (closes bool, err error)
+type Ask func(c *Wire, last bool) (closes bool, err error)
 
-// Conn is an open connection. While it is idle, a goroutine waits for its end.
-type Conn struct {
+// Wire is an open connection. While it is idle, a goroutine waits for its end.
+type Wire struct {
 	net.Conn
 	In    *bufio.Reader
 	ended chan time.Time // while idle: when the server closed it; closed without a value: it is open
 }
 
-// NewConn wraps a connection that was just made.
-func NewConn(c net.Conn) *Conn { return &Conn{Conn: c, In: bufio.NewReaderSize(c, 1024)} }
+// NewWire wraps a connection that was just made.
+func NewWire(c net.Conn) *Wire { return &Wire{Conn: c, In: bufio.NewReaderSize(c, 1024)} }
 
-// Dial returns the Client.Dial for an address: "host:port", "unix:/path" or "unix:@name".
+// Dial returns the Sender.Dial for an address: "host:port", "unix:/path" or "unix:@name".
 func Dial(address string) func(context.Context) (net.Conn, error) {
 	network := "tcp"
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
@@ -58,171 +58,164 @@ func Dial(address string) func(context.Context) (net.Conn, error) {
 	}
 }
 
-// Result is what became of one request.
-type Result struct {
-	Sent    time.Time
-	Latency time.Duration
-	Loss    *Loss // nil: it was answered
-}
-
-// Request sends one request.
-func (c *Client) Request() Result {
-	c.init()
+// Send sends one request. The Attempt counts its time from since.
+func (s *Sender) Send(since time.Time) Attempt {
+	s.init()
 	began := time.Now()
-	conn, reused, err := c.connection()
+	conn, reused, err := s.connection()
 	waited := time.Duration(0)
 	if err == nil && !reused {
-		waited, err = c.cross()
+		waited, err = s.cross()
 	}
 	if err == nil {
-		err = c.exchange(conn)
+		err = s.exchange(conn)
 	} else if conn != nil {
-		c.drop(conn)
+		s.drop(conn)
 	}
 	loss := lost(err, reused)
 	if loss != nil {
-		loss.abandoned = c.ctx.Err() != nil
+		loss.abandoned = s.ctx.Err() != nil
 	}
-	return Result{began.Add(waited), time.Since(began) - waited, loss}
+	return Attempt{began.Add(waited).Sub(since), time.Since(began) - waited, loss}
 }
 
-func (c *Client) init() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ctx == nil {
-		c.ctx, c.end = context.WithCancelCause(context.Background())
-		c.conns = map[*Conn]bool{}
+func (s *Sender) init() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx == nil {
+		s.ctx, s.end = context.WithCancelCause(context.Background())
+		s.conns = map[*Wire]bool{}
 	}
 }
 
-func (c *Client) exchange(conn *Conn) error {
-	err := conn.SetDeadline(time.Now().Add(c.timeout()))
+func (s *Sender) exchange(conn *Wire) error {
+	err := conn.SetDeadline(time.Now().Add(s.timeout()))
 	closes := true
 	if err == nil {
-		closes, err = c.Ask(conn, c.Keep == 0)
+		closes, err = s.Ask(conn, s.Keep == 0)
 	}
-	if err != nil || closes || c.Keep == 0 {
-		c.drop(conn)
+	if err != nil || closes || s.Keep == 0 {
+		s.drop(conn)
 		return err
 	}
-	c.put(conn)
+	s.put(conn)
 	return nil
 }
 
-func (c *Client) timeout() time.Duration {
-	if c.Timeout == 0 {
+func (s *Sender) timeout() time.Duration {
+	if s.Timeout == 0 {
 		return 30 * time.Second
 	}
-	return c.Timeout
+	return s.Timeout
 }
 
 // connection returns the connection that has been idle the longest, or a new one while fewer than Keep are open.
-func (c *Client) connection() (_ *Conn, reused bool, _ error) {
+func (s *Sender) connection() (_ *Wire, reused bool, _ error) {
 	for {
-		kept := c.take()
+		kept := s.take()
 		if kept == nil {
-			fresh, err := c.connect()
+			fresh, err := s.connect()
 			return fresh, false, err
 		}
 		closed := kept.wake()
 		if closed.IsZero() {
 			return kept, true, nil
 		}
-		c.drop(kept)
-		if ago := time.Since(closed); ago < c.RoundTrip {
+		s.drop(kept)
+		if ago := time.Since(closed); ago < s.RoundTrip {
 			return nil, true, fmt.Errorf("%w the idle connection %s before, which a client %s away could not know yet",
-				errClosed, ago.Round(10*time.Microsecond), c.RoundTrip)
+				errClosed, ago.Round(10*time.Microsecond), s.RoundTrip)
 		}
 	}
 }
 
-func (c *Client) take() *Conn {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.idle) == 0 || len(c.conns) < c.Keep {
+func (s *Sender) take() *Wire {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.idle) == 0 || len(s.conns) < s.Keep {
 		return nil
 	}
-	kept := c.idle[0]
-	c.idle = c.idle[1:]
+	kept := s.idle[0]
+	s.idle = s.idle[1:]
 	return kept
 }
 
-func (c *Client) connect() (*Conn, error) {
-	ctx, cancel := context.WithTimeout(c.ctx, c.timeout())
+func (s *Sender) connect() (*Wire, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, s.timeout())
 	defer cancel()
-	plain, err := c.Dial(ctx)
+	plain, err := s.Dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	conn := NewConn(plain)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ctx.Err() != nil {
+	conn := NewWire(plain)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
 		plain.Close() //nolint:errcheck // nothing was sent
-		return nil, context.Cause(c.ctx)
+		return nil, context.Cause(s.ctx)
 	}
-	c.dials++
-	c.conns[conn] = true
+	s.dials++
+	s.conns[conn] = true
 	return conn, nil
 }
 
 // cross waits for the round trip between a client's connect and its request, and returns how long that took.
-func (c *Client) cross() (time.Duration, error) {
-	if c.RoundTrip == 0 {
+func (s *Sender) cross() (time.Duration, error) {
+	if s.RoundTrip == 0 {
 		return 0, nil
 	}
 	began := time.Now()
-	t := time.NewTimer(c.RoundTrip)
+	t := time.NewTimer(s.RoundTrip)
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return time.Since(began), nil
-	case <-c.ctx.Done():
-		return 0, context.Cause(c.ctx)
+	case <-s.ctx.Done():
+		return 0, context.Cause(s.ctx)
 	}
 }
 
-func (c *Client) put(conn *Conn) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.conns) > c.Keep {
-		c.forget(conn)
+func (s *Sender) put(conn *Wire) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.conns) > s.Keep {
+		s.forget(conn)
 		return
 	}
-	if c.RoundTrip > 0 {
+	if s.RoundTrip > 0 {
 		conn.rest()
 	}
-	c.idle = append(c.idle, conn)
+	s.idle = append(s.idle, conn)
 }
 
-func (c *Client) drop(conn *Conn) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.forget(conn)
+func (s *Sender) drop(conn *Wire) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forget(conn)
 }
 
-// forget closes a connection. c.mu is held.
-func (c *Client) forget(conn *Conn) {
+// forget closes a connection. s.mu is held.
+func (s *Sender) forget(conn *Wire) {
 	conn.Close() //nolint:errcheck // nothing more is expected of it
-	delete(c.conns, conn)
+	delete(s.conns, conn)
 }
 
 // Dials returns the number of connections made so far.
-func (c *Client) Dials() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.dials
+func (s *Sender) Dials() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dials
 }
 
 // Close closes the idle connections. It returns when no goroutine of the client is left.
-func (c *Client) Close() {
-	c.mu.Lock()
-	idle := c.idle
-	c.idle = nil
+func (s *Sender) Close() {
+	s.mu.Lock()
+	idle := s.idle
+	s.idle = nil
 	for _, kept := range idle {
-		c.forget(kept)
+		s.forget(kept)
 	}
-	c.mu.Unlock()
+	s.mu.Unlock()
 	for _, kept := range idle {
 		if kept.ended != nil {
 			<-kept.ended
@@ -231,18 +224,18 @@ func (c *Client) Close() {
 }
 
 // Abandon cuts the requests in flight and fails all later ones.
-func (c *Client) Abandon() {
-	c.init()
-	c.end(errAbandoned)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for conn := range c.conns {
+func (s *Sender) Abandon() {
+	s.init()
+	s.end(errAbandoned)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for conn := range s.conns {
 		conn.Close() //nolint:errcheck // it is cut
 	}
 }
 
 // rest starts waiting for the end of an idle connection.
-func (c *Conn) rest() {
+func (c *Wire) rest() {
 	c.ended = make(chan time.Time, 1)
 	err := c.SetDeadline(time.Time{})
 	go func() {
@@ -257,7 +250,7 @@ func (c *Conn) rest() {
 }
 
 // wake ends the waiting and returns when the server closed the connection; zero: it is open.
-func (c *Conn) wake() time.Time {
+func (c *Wire) wake() time.Time {
 	if c.ended == nil {
 		return time.Time{}
 	}
