@@ -15,6 +15,7 @@ import (
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/output"
 )
 
 func (w *fakeWorker) isWell(well func(context.Context, worker.Ready) error) { w.probe.Store(&well) }
@@ -216,7 +217,7 @@ func TestNothingIsWatchedUnasked(t *testing.T) {
 
 func capturing(t *testing.T, path string) *config.Program {
 	p := testProgram(t, "web")
-	p.Stdout.Kind = worker.Capture
+	p.Stdout.Kind = output.Capture
 	p.Log = config.Log{File: path, MaxSize: 1 << 20}
 	return p
 }

@@ -6,6 +6,7 @@ import (
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/output"
 )
 
 // Command is what a command that belongs to a program (a hook) is run with.
@@ -54,6 +55,6 @@ func LookUp(c *config.Program) (*worker.Spec, error) {
 // command is spec without the log files, which end with the generation.
 func (snap *snapshot) command(c *config.Program) *worker.Spec {
 	spec := snap.spec(c)
-	spec.Stdout, spec.Stderr = worker.Output{Kind: worker.Null}, worker.Output{Kind: worker.Null}
+	spec.Stdout, spec.Stderr = output.Destination{Kind: output.Null}, output.Destination{Kind: output.Null}
 	return &spec
 }

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"example.org/supervisord/internal/config"
-	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/output"
 )
 
 // How long a disk that hangs may hold up a reload, which then fails; the end of a program's log; and an upgrade, which does not
@@ -26,26 +26,26 @@ func within(ctx context.Context, timeout time.Duration) (context.Context, contex
 }
 
 // logErrors counts and reports what goes wrong with the log files of a program.
-func (s *Supervisor) logErrors(program string) *worker.LogErrors {
-	return worker.NewLogErrors(func(what string, err error) {
+func (s *Supervisor) logErrors(program string) *output.LogErrors {
+	return output.NewLogErrors(func(what string, err error) {
 		s.Log.Error(what, zap.String("program", program), zap.Error(err))
 	})
 }
 
 // captures returns the log of a program of which this configuration captures something. All its generations share it.
-func (s *Supervisor) captures(p *runner, c *config.Program) *worker.Log {
+func (s *Supervisor) captures(p *runner, c *config.Program) *output.Log {
 	if !c.Captures() {
 		return nil
 	}
 	if p.log == nil {
-		p.log = worker.NewLog(p.logErrors, p.logEnded)
+		p.log = output.NewLog(p.logErrors, p.logEnded)
 	}
 	return p.log
 }
 
 // logFileSpec is the log file of a generation, which may belong to the workers' user.
-func (snap *snapshot) logFileSpec(l config.Log) worker.LogFileSpec {
-	return worker.LogFileSpec{Path: l.File, MaxSize: l.MaxSize, MaxAge: l.MaxAge, MaxFiles: l.MaxFiles, Compress: l.Compress, Owner: snap.owner()}
+func (snap *snapshot) logFileSpec(l config.Log) output.LogFileSpec {
+	return output.LogFileSpec{Path: l.File, MaxSize: l.MaxSize, MaxAge: l.MaxAge, MaxFiles: l.MaxFiles, Compress: l.Compress, Owner: snap.owner()}
 }
 
 func (snap *snapshot) owner() int {
@@ -64,8 +64,8 @@ func (s *Supervisor) keepLogging(p *runner) {
 		if g == nil {
 			continue
 		}
-		g.snapshot.output(cg.Config, func(spec worker.LogFileSpec) (*worker.LogFile, error) { //nolint:errcheck // it cannot fail
-			return worker.UseLogFile(spec, nil, p.logErrors), nil
+		g.snapshot.output(cg.Config, func(spec output.LogFileSpec) (*output.LogFile, error) { //nolint:errcheck // it cannot fail
+			return output.UseLogFile(spec, nil, p.logErrors), nil
 		})
 		g.log = s.captures(p, cg.Config)
 		if g.log != nil && cg.Number > newest {

@@ -12,6 +12,7 @@ import (
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/output"
 )
 
 // generation is what the loop keeps for a Generation.
@@ -21,10 +22,10 @@ type resources struct {
 	claims    []string // on the listeners, from the table
 	abandon   func()   // ends its Prepare
 	snapshot  *snapshot
-	log       *worker.Log // of the program; nil: nothing is captured
+	log       *output.Log // of the program; nil: nothing is captured
 }
 
-func (g *resources) files() []*worker.LogFile {
+func (g *resources) files() []*output.LogFile {
 	if g.snapshot == nil {
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/output"
 )
 
 // snapshot is what was looked up for a generation when it began: all its workers, and those that replace them, start from it.
@@ -22,8 +23,8 @@ type snapshot struct {
 	Directory      string // symlinks resolved
 	Environment    []string
 	Credential     *worker.Credential
-	Stdout, Stderr worker.Output
-	files          []*worker.LogFile
+	Stdout, Stderr output.Destination
+	files          []*output.LogFile
 }
 
 // prepare resolves the snapshot of a generation and runs its preflight, off the loop: files, the user database and the
@@ -56,7 +57,7 @@ func (s *Supervisor) prepared(p *runner, g *resources, snap *snapshot, failure *
 }
 
 // look finds out what a generation needs, and runs its preflight.
-func (s *Supervisor) look(ctx context.Context, lookups calls, c *config.Program, log *worker.Log, e *worker.LogErrors) (*snapshot, *program.Failure) {
+func (s *Supervisor) look(ctx context.Context, lookups calls, c *config.Program, log *output.Log, e *output.LogErrors) (*snapshot, *program.Failure) {
 	snap, err := bounded(ctx, lookups, "looking up directory, user and environment", func() (*snapshot, error) { return lookUp(c) })
 	if snap == nil {
 		snap = &snapshot{}
@@ -106,10 +107,10 @@ func lookUp(c *config.Program) (*snapshot, error) {
 }
 
 // open opens the log files.
-func (snap *snapshot) open(ctx context.Context, c *config.Program, log *worker.Log, e *worker.LogErrors) error {
+func (snap *snapshot) open(ctx context.Context, c *config.Program, log *output.Log, e *output.LogErrors) error {
 	ctx, cancel := within(ctx, logOpenTimeout)
 	defer cancel()
-	err := snap.output(c, func(s worker.LogFileSpec) (*worker.LogFile, error) { return worker.OpenLogFile(ctx, s, e) })
+	err := snap.output(c, func(s output.LogFileSpec) (*output.LogFile, error) { return output.OpenLogFile(ctx, s, e) })
 	if err == nil && log != nil {
 		err = log.SetFile(ctx, snap.logFileSpec(c.Log))
 	}
@@ -117,21 +118,21 @@ func (snap *snapshot) open(ctx context.Context, c *config.Program, log *worker.L
 }
 
 // output says where the streams go, with files that open opens; both streams share one file when they name one path.
-func (snap *snapshot) output(c *config.Program, open func(worker.LogFileSpec) (*worker.LogFile, error)) error {
-	opened := map[string]*worker.LogFile{}
-	output := func(o config.Output) (worker.Output, error) {
-		if o.Kind != worker.ToFile {
-			return worker.Output{Kind: o.Kind}, nil
+func (snap *snapshot) output(c *config.Program, open func(output.LogFileSpec) (*output.LogFile, error)) error {
+	opened := map[string]*output.LogFile{}
+	output := func(o config.Output) (output.Destination, error) {
+		if o.Kind != output.ToFile {
+			return output.Destination{Kind: o.Kind}, nil
 		}
 		if opened[o.Path] == nil {
-			f, err := open(worker.LogFileSpec{Path: o.Path, Owner: snap.owner()})
+			f, err := open(output.LogFileSpec{Path: o.Path, Owner: snap.owner()})
 			if err != nil {
-				return worker.Output{}, err
+				return output.Destination{}, err
 			}
 			opened[o.Path] = f
 			snap.files = append(snap.files, f)
 		}
-		return worker.Output{Kind: worker.ToFile, File: opened[o.Path]}, nil
+		return output.Destination{Kind: output.ToFile, File: opened[o.Path]}, nil
 	}
 	var err error
 	if snap.Stdout, err = output(c.Stdout); err == nil {

@@ -17,7 +17,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/supervisor/program"
-	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/output"
 )
 
 // The errors of requests, wrapped.
@@ -122,8 +122,8 @@ func (s *Supervisor) Status(ctx context.Context) (*Status, error) {
 
 // Logs returns the captured output of a program's workers. The log is read without the loop, and ends with the program. Errors:
 // ErrNoProgram, ErrState if nothing is captured.
-func (s *Supervisor) Logs(ctx context.Context, name string) (*worker.Log, error) {
-	return askNow(ctx, s, func() (*worker.Log, error) {
+func (s *Supervisor) Logs(ctx context.Context, name string) (*output.Log, error) {
+	return askNow(ctx, s, func() (*output.Log, error) {
 		p := s.programs[name]
 		switch {
 		case p == nil:

@@ -15,6 +15,7 @@ import (
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/output"
 )
 
 // Launcher starts processes. The real one is worker.Launcher; tests have one without processes.
@@ -114,9 +115,9 @@ type runner struct {
 	postponed   []int           // workers that are told to go when their sockets are quiet
 	told        map[int]int     // steps of the stop plan that were performed, by worker
 	alarm       *alarm          // nil: there is no deadline
-	log         *worker.Log     // what is captured; nil: nothing is
+	log         *output.Log     // what is captured; nil: nothing is
 	logEnded    <-chan struct{} // closed when the file of the log before has everything; nil: there was none
-	logErrors   *worker.LogErrors
+	logErrors   *output.LogErrors
 	lookups     calls          // of snapshots
 	pulses      map[int]*pulse // the watch over the workers' health
 	sampler     sampler        // the watch over their memory

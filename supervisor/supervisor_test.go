@@ -22,6 +22,7 @@ import (
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/output"
 )
 
 // fakeLauncher starts workers that are made of channels. It is driven from within a synctest bubble.
@@ -213,7 +214,7 @@ func testProgram(t *testing.T, name string) *config.Program {
 	c.Command = []string{"./" + name, "-fd", "{fd:http}"}
 	c.Directory = t.TempDir()
 	c.Listen = []socket.Spec{{Name: "http", Address: "127.0.0.1:0"}}
-	c.Stdout.Kind, c.Stderr.Kind = worker.Null, worker.Null
+	c.Stdout.Kind, c.Stderr.Kind = output.Null, output.Null
 	return c
 }
 

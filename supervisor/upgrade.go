@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/output"
 )
 
 // The environment of an image that was executed in the place of another one, beside handoverVariable.
@@ -95,7 +96,7 @@ func (s *Supervisor) try(r *rehearsal) error {
 	}
 	err = s.Launcher.Run(ctx, worker.Spec{
 		Command: s.Upgrader.Check(), Directory: dir, Environment: worker.Inheritable(os.Environ()),
-		Sockets: append([]int{fd}, r.fds...), Stdout: worker.Output{Kind: worker.Null}, Stderr: worker.Output{Kind: worker.Null},
+		Sockets: append([]int{fd}, r.fds...), Stdout: output.Destination{Kind: output.Null}, Stderr: output.Destination{Kind: output.Null},
 	})
 	if err == nil && s.Systemd != nil {
 		// A new image that dies at once leaves to the next one what systemd has. What is not sent by then, the new image sends.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/worker/output"
 )
 
 // How often the kernel is looked at: at first all the time, because most programs are ready soon, then less and less. A look
@@ -126,7 +127,7 @@ func (a *acceptWatch) sight(pid int, now time.Time, err error) error {
 		return nil
 	}
 	name, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
-	return fmt.Errorf("process %d (%s): %w", pid, printable(string(name)), err)
+	return fmt.Errorf("process %d (%s): %w", pid, output.Printable(string(name)), err)
 }
 
 // processes lists those of the worker: its own, what descends from it, what is in its control group, and, as far as they are

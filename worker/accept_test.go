@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"example.org/supervisord/worker/output"
 )
 
 // beforeAndAfter is what workers have in Python: they do a first thing, say so, and do the rest when USR1 comes.
@@ -58,7 +60,7 @@ func inPython(t *testing.T, script string, sockets ...int) Spec {
 		t.Skip("python3 is not installed")
 	}
 	return Spec{Command: []string{python, "-c", beforeAndAfter + script}, Environment: []string{"PATH=" + os.Getenv("PATH")},
-		Sockets: sockets, Stderr: Output{Kind: Inherit}, Ready: Ready{Method: Accept}}
+		Sockets: sockets, Stderr: output.Destination{Kind: output.Inherit}, Ready: Ready{Method: Accept}}
 }
 
 // notYet fails if the worker is taken for ready while it does not wait: from when it says that it is there, for many looks.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/worker/output"
 )
 
 // The names of a worker's descriptors in Descriptors and Adoption.
@@ -19,8 +21,8 @@ const (
 	FDPipe    = "notify-pipe" // the read end of NOTIFY_FD
 	FDReport  = "report"      // the shim's report, while the command does not run yet
 	FDControl = "einhorn"     // the listening socket behind EINHORN_SOCK_PATH; its connections are ControlFDs
-	FDStdout  = "stdout"      // the read end of the pipe
-	FDStderr  = "stderr"
+	FDStdout  = output.Stdout // the read end of the pipe
+	FDStderr  = output.Stderr
 )
 
 // State is what the next image of the supervisor must know about a worker, besides its Spec. It is plain data for JSON.
@@ -74,8 +76,8 @@ func (w *Worker) State() State {
 func (w *Worker) carry() map[string][]byte {
 	carry := map[string][]byte{}
 	for _, p := range w.pumps {
-		if line := p.unfinished(); len(line) > 0 {
-			carry[p.name] = line
+		if line := p.Unfinished(); len(line) > 0 {
+			carry[p.Stream()] = line
 		}
 	}
 	return carry
@@ -88,9 +90,7 @@ func (w *Worker) Descriptors() map[string]int {
 	defer w.mu.Unlock()
 	fds := w.descriptors()
 	for _, p := range w.livePumps() {
-		if conn, err := p.file.SyscallConn(); err == nil { // not Fd, which would make it block
-			conn.Control(func(fd uintptr) { fds[p.name] = int(fd) }) //nolint:errcheck // closed: it has none
-		}
+		p.Control(func(fd int) { fds[p.Stream()] = fd })
 	}
 	return fds
 }
@@ -104,13 +104,11 @@ func (w *Worker) Duplicate(name string) (int, error) {
 		return duplicate(fd)
 	}
 	for _, p := range w.livePumps() {
-		if p.name != name {
+		if p.Stream() != name {
 			continue
 		}
 		fd, err := -1, error(nil)
-		if conn, closed := p.file.SyscallConn(); closed == nil {
-			conn.Control(func(own uintptr) { fd, err = duplicate(int(own)) }) //nolint:errcheck // closed: it has none
-		}
+		p.Control(func(own int) { fd, err = duplicate(own) })
 		return fd, err
 	}
 	return -1, nil
@@ -125,7 +123,7 @@ func duplicate(fd int) (int, error) {
 }
 
 // livePumps are the pumps of a worker that may be adopted. w.mu is held.
-func (w *Worker) livePumps() []*pump {
+func (w *Worker) livePumps() []*output.Pump {
 	if w.process.pid == 0 || w.process.ended {
 		return nil
 	}
@@ -242,16 +240,16 @@ func (w *Worker) resume(a Adoption) {
 		w.deliver(Pending{syscall.SIGKILL, true}) //nolint:errcheck // the image before this one said it
 	}
 	w.process.early = append(a.State.Pending, w.process.early...) // and what came before this
-	for name, output := range map[string]Output{FDStdout: a.Spec.Stdout, FDStderr: a.Spec.Stderr} {
+	for name, output := range map[string]output.Destination{FDStdout: a.Spec.Stdout, FDStderr: a.Spec.Stderr} {
 		if fd := fd(name); fd >= 0 {
 			unix.SetNonblock(fd, true)
 			p := w.newPump(fd, output, name)
-			p.carry = a.State.Carry[name]
+			p.Resume(a.State.Carry[name])
 			w.pumps = append(w.pumps, p)
 		}
 	}
 	for _, p := range w.pumps {
-		w.side.Go(p.run)
+		w.side.Go(p.Run)
 	}
 	if !a.State.Running && w.said.status != nil {
 		w.watch(&w.said.status, w.readReport)

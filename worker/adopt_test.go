@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/worker/output"
 )
 
 // stranger starts a worker that is the child of another process, which waits for it, and opens a pidfd.
@@ -26,7 +28,7 @@ func stranger(t *testing.T, l *Launcher, script string) (pid, pidfd int) {
 	defer read.Close()
 	parent := start(t, l, Spec{
 		Command: []string{"sh", "-c", `setsid sh -c "$1" & echo $! >&3; exec 3>&-; wait $!; sleep 100`, "sh", script},
-		Sockets: []int{int(write.Fd())}, Ready: Ready{Method: Notify}, Environment: []string{"PATH=" + os.Getenv("PATH")}, Stderr: Output{Kind: Null},
+		Sockets: []int{int(write.Fd())}, Ready: Ready{Method: Notify}, Environment: []string{"PATH=" + os.Getenv("PATH")}, Stderr: output.Destination{Kind: output.Null},
 	})
 	must[Spawned](parent)
 	write.Close()
@@ -177,9 +179,7 @@ func abandon(l *Launcher, w *Worker) {
 	w.mu.Lock()
 	w.said.path = "" // it must stay where it is
 	for _, p := range w.pumps {
-		p.mu.Lock()
-		p.carry = nil
-		p.mu.Unlock()
+		p.Resume(nil)
 	}
 	w.finish(0, false)
 	w.mu.Unlock()
@@ -217,7 +217,7 @@ func TestChildIsAdoptedWithAllItSaysAndWrites(t *testing.T) {
 	if !e.Known || e.Status.ExitStatus() != 8 || len(e.Tail) != 1 || e.Tail[0] != "err" {
 		t.Errorf("%s %q", e, e.Tail)
 	}
-	if text := written(t, log); !strings.Contains(text, "unfinished out\n") || strings.Count(text, "unfinished") != 1 {
+	if text := log.written(t); !strings.Contains(text, "unfinished out\n") || strings.Count(text, "unfinished") != 1 {
 		t.Errorf("%q", text)
 	}
 	if _, err := os.Stat(a.State.NotifyPath); !os.IsNotExist(err) {

@@ -4,6 +4,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"example.org/supervisord/worker/output"
 )
 
 // What systemd tells the supervisor about itself (systemd.exec(5), sd_notify(3), sd_watchdog_enabled(3)), which would be wrong
@@ -38,7 +40,7 @@ func (s *Spec) withoutOwn() []string {
 		case "NOTIFY_SOCKET", "NOTIFY_FD", "LISTEN_PID", "LISTEN_PIDFDID", "WATCHDOG_USEC", "WATCHDOG_PID":
 			return true
 		case "JOURNAL_STREAM": // "device:inode" of our stderr
-			return s.Stderr.Kind != Inherit && s.Stderr.Kind != "" && value == os.Getenv(name)
+			return s.Stderr.Kind != output.Inherit && s.Stderr.Kind != "" && value == os.Getenv(name)
 		case "CREDENTIALS_DIRECTORY": // only our user may read it
 			return s.Credential != nil && int(s.Credential.UID) != os.Geteuid() && value == os.Getenv(name)
 		}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/worker/output"
 )
 
 // firstImage starts a worker that ends only after the execve, and becomes secondImage with the same PID.
@@ -75,13 +77,13 @@ func secondImage() error {
 func TestChildOfTheImageBeforeIsAdoptedAfterAnExecve(t *testing.T) {
 	l, log, dir := launcher(t), logFile(t), t.TempDir()
 	spec := role("first image", "TEST_DIR="+dir, "PATH="+os.Getenv("PATH"))
-	spec.Stdout, spec.Stderr = Output{ToFile, log}, Output{ToFile, log}
+	spec.Stdout, spec.Stderr = output.Destination{Kind: output.ToFile, File: log.LogFile}, output.Destination{Kind: output.ToFile, File: log.LogFile}
 	s := start(t, l, spec)
 	must[Spawned](s)
 	if e := must[Exited](s); e.Status != 0 {
 		t.Errorf("%s %q", e, e.Tail)
 	}
-	data := written(t, log)
+	data := log.written(t)
 	lines := strings.Split(string(data), "\n")
 	if len(lines) != 5 || lines[0] != "worker.Spawned" || !strings.HasPrefix(lines[1], "worker.Spawned") ||
 		!strings.HasPrefix(lines[2], "worker.ReadySaid") || lines[3] != "worker.Exited exited with status 9" {

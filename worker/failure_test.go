@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"example.org/supervisord/worker/output"
 )
 
 // Every way in which a start can fail names its step, says what a person needs, and carries the errno.
@@ -42,7 +44,7 @@ func TestEveryFailureNamesItsStep(t *testing.T) {
 		"score":                      {Spec{Command: []string{"true"}, Limits: Limits{OOMScoreAdj: &[]int{5000}[0]}}, "oom_score_adj", "cannot set oom_score_adj 5000", syscall.EINVAL},
 		"capability":                 {Spec{Command: []string{"true"}, Limits: Limits{AmbientCapabilities: []string{"CAP_BOGUS"}}}, "ambient_capabilities", "unknown capability", 0},
 		"socket":                     {Spec{Command: []string{"true"}, Sockets: []int{100000}}, "sockets", "socket 0 (descriptor 100000)", syscall.EBADF},
-		"output":                     {Spec{Command: []string{"true"}, Stderr: Output{Kind: ToFile}}, "output", "stderr", 0},
+		"output":                     {Spec{Command: []string{"true"}, Stderr: output.Destination{Kind: output.ToFile}}, "output", "stderr", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := must[Exited](start(t, launcher(t), c.spec))

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/worker/output"
 )
 
 // lingers is a TCP socket whose last close waits for an hour, and a way to send it away for good.
@@ -143,7 +145,7 @@ func TestStdoutCanBeOpenedByAWorkerOfAnotherUser(t *testing.T) {
 	needRoot(t, "another user")
 	spec := shell(`echo out >/dev/stdout && echo err >/dev/stderr && echo >/dev/fd/$NOTIFY_FD`)
 	spec.Credential = &Credential{UID: 70001, GID: 70001}
-	spec.Stdout, spec.Stderr = Output{Kind: Capture}, Output{Kind: Capture}
+	spec.Stdout, spec.Stderr = output.Destination{Kind: output.Capture}, output.Destination{Kind: output.Capture}
 	var mu sync.Mutex
 	said := map[string]string{}
 	spec.Captured = func(stream string, _ int, lines []byte) {

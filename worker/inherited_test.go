@@ -14,12 +14,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/worker/output"
 )
 
 // sleeper starts "sleep" and returns its life and PID; the test looks at it from outside, where nothing disturbs the picture.
 func sleeper(t *testing.T, l *Launcher, change func(*Spec)) (*life, int) {
 	t.Helper()
-	spec := Spec{Command: []string{"sleep", "100"}, Ready: Ready{Method: Notify}, Stderr: Output{Kind: Null}}
+	spec := Spec{Command: []string{"sleep", "100"}, Ready: Ready{Method: Notify}, Stderr: output.Destination{Kind: output.Null}}
 	if change != nil {
 		change(&spec)
 	}
@@ -163,7 +165,7 @@ func TestModeOfSharedSocketsIsNeverTouched(t *testing.T) {
 		}
 	}
 	log := logFile(t)
-	for _, out := range []Output{{Kind: Null}, {Kind: Inherit}, {Kind: ToFile, File: log}} {
+	for _, out := range []output.Destination{{Kind: output.Null}, {Kind: output.Inherit}, {Kind: output.ToFile, File: log.LogFile}} {
 		s, _ := sleeper(t, l, func(spec *Spec) { spec.Sockets, spec.Stdout, spec.Stderr = fds, out, out })
 		check("a start with output " + string(out.Kind))
 		s.kill()
@@ -418,18 +420,13 @@ func TestInheritableLeavesOutWhatConcernsTheSupervisor(t *testing.T) {
 func TestJournalStreamGoesOnlyWithTheStreamItNames(t *testing.T) {
 	t.Setenv("JOURNAL_STREAM", "8:1")
 	l := launcher(t)
-	for kind, want := range map[OutputKind]string{Inherit: "8:1", Null: ""} {
+	for kind, want := range map[output.Kind]string{output.Inherit: "8:1", output.Null: ""} {
 		spec := role("report", "JOURNAL_STREAM=8:1")
 		spec.Stderr.Kind = kind
 		if got := report(t, l, spec)["env.JOURNAL_STREAM"]; got != want {
 			t.Errorf("stderr %s: %q", kind, got)
 		}
 	}
-}
-
-func logFile(t *testing.T) *LogFile {
-	t.Helper()
-	return opened(t, LogFileSpec{Path: filepath.Join(t.TempDir(), "log")}, new(complaints))
 }
 
 func tempFile(t *testing.T) *os.File {

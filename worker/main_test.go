@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/supervisord/worker/output"
 )
 
 func TestMain(m *testing.M) {
@@ -131,7 +133,7 @@ func launcher(t *testing.T, options ...Option) *Launcher {
 func start(t *testing.T, l *Launcher, spec Spec) *life {
 	t.Helper()
 	if spec.Stdout.Kind == "" {
-		spec.Stdout.Kind = Null
+		spec.Stdout.Kind = output.Null
 	}
 	s := &life{t: t, events: make(chan Event, 100)}
 	s.w = l.Start(spec, func(e Event) { s.events <- e })

@@ -9,10 +9,11 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/worker/output"
 )
 
 // maxMessage is the longest message, as systemd has it (sd_notify(3), PIPE_BUF).
@@ -61,7 +62,7 @@ func (m *message) assign(key, value string) {
 	case "STOPPING":
 		m.stopping = m.stopping || value == "1"
 	case "STATUS":
-		m.status = printable(value)
+		m.status = output.Printable(value)
 	case "ERRNO":
 		if n, err := strconv.ParseUint(value, 10, 12); err == nil {
 			m.errno = syscall.Errno(n)
@@ -74,16 +75,6 @@ func (m *message) assign(key, value string) {
 		m.watchdog = m.watchdog || value == "1"
 		m.trigger = m.trigger || value == "trigger"
 	}
-}
-
-// printable keeps terminals and logs safe from what a worker says.
-func printable(s string) string {
-	return strings.TrimSpace(strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
-			return ' '
-		}
-		return r
-	}, s))
 }
 
 // mailbox is what one datagram is looked at in. It has room for the credentials of the sender, and none for descriptors: package foreign

@@ -1,21 +1,23 @@
 package worker
 
 import (
-	"bytes"
+	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"example.org/supervisord/worker/output"
 )
 
 // toFile sends both streams of a shell script to log.
-func toFile(log *LogFile, script string) Spec {
+func toFile(log *testLog, script string) Spec {
 	spec := shell(script)
 	spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
-	spec.Stdout, spec.Stderr = Output{ToFile, log}, Output{ToFile, log}
+	spec.Stdout, spec.Stderr = output.Destination{Kind: output.ToFile, File: log.LogFile}, output.Destination{Kind: output.ToFile, File: log.LogFile}
 	return spec
 }
 
@@ -24,7 +26,7 @@ func TestAllOutputIsInTheFile(t *testing.T) {
 	s := start(t, l, toFile(log, `i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done; printf end`))
 	must[Spawned](s)
 	must[Exited](s)
-	data := written(t, log)
+	data := log.written(t)
 	if !strings.HasSuffix(data, "line 1999\nend") || strings.Count(data, "\n") != 2000 {
 		t.Errorf("%d bytes, ending in %q", len(data), data[max(0, len(data)-30):])
 	}
@@ -35,20 +37,8 @@ func TestTailIsTheEndOfStderrAlone(t *testing.T) {
 	s := start(t, l, toFile(log, `echo no; i=0; while [ $i -lt 30 ]; do echo e$i >&2; i=$((i+1)); done; printf 'last\033[m' >&2`))
 	must[Spawned](s)
 	e := must[Exited](s)
-	if len(e.Tail) != tailLines || e.Tail[0] != "e11" || e.Tail[19] != "last [m" {
+	if len(e.Tail) != 20 || e.Tail[0] != "e11" || e.Tail[19] != "last [m" {
 		t.Errorf("%q", e.Tail)
-	}
-}
-
-func TestTailOfLongLinesIsBounded(t *testing.T) {
-	var tl tail
-	for i := range 100 {
-		tl.add([]byte(strings.Repeat("x", 5000) + fmt.Sprint(i) + "\n"))
-	}
-	tl.add(bytes.Repeat([]byte("y"), 1<<20))
-	lines := tl.lines()
-	if len(lines) != 1 || len(lines[0]) != tailLine || cap(tl.data) > 4*tailBytes {
-		t.Errorf("%d lines, %d bytes kept", len(lines), cap(tl.data))
 	}
 }
 
@@ -63,7 +53,7 @@ func TestLinesOfSeveralWorkersAreNotMixed(t *testing.T) {
 	for _, s := range all {
 		s.end()
 	}
-	for line := range strings.Lines(written(t, log)) {
+	for line := range strings.Lines(log.written(t)) {
 		if len(line) == 101 && line != strings.Repeat(line[:1], 100)+"\n" {
 			t.Fatalf("mixed: %q", line)
 		}
@@ -80,46 +70,24 @@ func TestFileIsReopened(t *testing.T) {
 	s.end()
 	spec := toFile(log, `echo before; echo >&$NOTIFY_FD; read x <&3; echo after; exit 0`)
 	spec.Sockets = []int{int(read.Fd())}
-	os.Truncate(log.spec.Path, 0)
+	os.Truncate(log.path, 0)
 	s = start(t, l, spec)
 	must[Spawned](s)
 	must[ReadySaid](s)
-	if !eventually(func() bool { data, _ := os.ReadFile(log.spec.Path); return string(data) == "before\n" }) {
+	if !eventually(func() bool { data, _ := os.ReadFile(log.path); return string(data) == "before\n" }) {
 		t.Error("the first line is missing")
 	}
-	if err := os.Rename(log.spec.Path, log.spec.Path+".1"); err != nil {
+	if err := os.Rename(log.path, log.path+".1"); err != nil {
 		t.Fatal(err)
 	}
 	log.Reopen()
 	write.WriteString("go\n")
 	must[Exited](s)
-	if text := written(t, log); text != "after\n" {
+	if text := log.written(t); text != "after\n" {
 		t.Errorf("%q", text)
 	}
 	read.Close()
 	write.Close()
-}
-
-func TestReopenThatFailsKeepsTheOldFile(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "d")
-	os.Mkdir(dir, 0o755)
-	said := new(complaints)
-	log := opened(t, LogFileSpec{Path: filepath.Join(dir, "log")}, said)
-	os.Rename(dir, dir+".moved")
-	log.Reopen()
-	log.write([]byte("still\n"))
-	if err := log.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := said.all(); len(got) != 1 || !strings.Contains(got[0], "the old one stays in use: cannot open the log file "+log.spec.Path+": no such file") {
-		t.Errorf("%q", got)
-	}
-	if data, _ := os.ReadFile(filepath.Join(dir+".moved", "log")); string(data) != "still\n" {
-		t.Errorf("%q", data)
-	}
-	if _, err := OpenLogFile(t.Context(), log.spec, said.errors()); err == nil {
-		t.Error("a directory was made")
-	}
 }
 
 func TestFullDiskLosesOutputAndSaysSoOnce(t *testing.T) {
@@ -127,7 +95,7 @@ func TestFullDiskLosesOutputAndSaysSoOnce(t *testing.T) {
 		t.Skip("there is no /dev/full")
 	}
 	said := new(complaints)
-	log := opened(t, LogFileSpec{Path: "/dev/full"}, said)
+	log := openLog(t, "/dev/full", said)
 	s := start(t, launcher(t), toFile(log, `i=0; while [ $i -lt 20000 ]; do echo aaaaaaaaaaaaaaaaa; i=$((i+1)); done; exit 4`))
 	if !isReadyOrExit(s, 4) {
 		t.Error("the worker was disturbed")
@@ -136,7 +104,7 @@ func TestFullDiskLosesOutputAndSaysSoOnce(t *testing.T) {
 	if got := said.all(); len(got) != 2 || !strings.Contains(got[0], "no space left") || !strings.Contains(got[1], "lines were lost") {
 		t.Errorf("%q", got)
 	}
-	if n := log.sink.errors.Lost(); n != 20000 {
+	if n := log.errors.Lost(); n != 20000 {
 		t.Errorf("%d lines were lost", n)
 	}
 }
@@ -157,7 +125,7 @@ func TestGrandchildThatKeepsThePipeOpenDoesNotDelayTheEnd(t *testing.T) {
 	must[ReadySaid](s)
 	write.WriteString("go\n")
 	must[Exited](s)
-	if text := written(t, log); text != "bye\n" {
+	if text := log.written(t); text != "bye\n" {
 		t.Errorf("%q", text)
 	}
 	data, _ := os.ReadFile(f.Name())
@@ -173,7 +141,7 @@ func TestGrandchildThatKeepsThePipeOpenDoesNotDelayTheEnd(t *testing.T) {
 func TestEndIsPostedThoughWhoeverTakesTheOutputHangs(t *testing.T) {
 	l, hangs := launcher(t), make(chan struct{})
 	spec := shell("echo out; echo err >&2; exit 6")
-	spec.Stdout, spec.Stderr = Output{Kind: Capture}, Output{Kind: Capture}
+	spec.Stdout, spec.Stderr = output.Destination{Kind: output.Capture}, output.Destination{Kind: output.Capture}
 	spec.Captured = func(string, int, []byte) { <-hangs }
 	s := start(t, l, spec)
 	must[Spawned](s)
@@ -182,4 +150,73 @@ func TestEndIsPostedThoughWhoeverTakesTheOutputHangs(t *testing.T) {
 	}
 	close(hangs)
 	s.w.side.Wait()
+}
+
+// TestStateDoesNotWait is about a log that is not read while a worker fills it.
+func TestStateFreezeAndTheEndDoNotWaitForALog(t *testing.T) {
+	l, said := launcher(t), new(complaints)
+	log := openLog(t, fifo(t), said)
+	s := start(t, l, toFile(log, `trap 'exit 5' TERM; while :; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa; done`))
+	must[Spawned](s)
+	if !eventually(func() bool { return len(said.all()) > 0 }) {
+		t.Fatal("no line is lost")
+	}
+	for range 20 {
+		if st := s.w.State(); st.PID == 0 {
+			t.Errorf("%+v", st)
+		}
+		if err := l.Freeze(time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		l.Thaw()
+	}
+	s.signal(15)
+	if e := must[Exited](s); e.Status.ExitStatus() != 5 {
+		t.Errorf("%s", e)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	log.Close(ctx)
+}
+
+func TestFreezeGivesUpAndChangesNothing(t *testing.T) {
+	l := launcher(t)
+	l.gate.RLock()
+	if err := l.Freeze(10 * time.Millisecond); err == nil || !strings.Contains(err.Error(), "has not ended within 10ms") {
+		t.Errorf("%v", err)
+	}
+	s := start(t, l, shell("exit 3"))
+	must[Spawned](s)
+	must[Exited](s)
+	l.gate.RUnlock()
+	l.spawning.Lock()
+	if err := l.Freeze(10 * time.Millisecond); err == nil || !strings.Contains(err.Error(), "a fork has not ended within 10ms") {
+		t.Errorf("%v", err)
+	}
+	l.spawning.Unlock()
+	freeze(t, l)
+	l.Thaw()
+}
+
+func TestCapturedLinesSayWhoWroteThem(t *testing.T) {
+	l, log := launcher(t), output.NewLog(nil, nil)
+	spec := shell(`echo one; echo two >&2; printf three; echo $PPID >/dev/null`)
+	spec.Stdout, spec.Stderr = output.Destination{Kind: output.Capture}, output.Destination{Kind: output.Capture}
+	spec.Captured = log.Of(7)
+	s := start(t, l, spec)
+	pid := must[Spawned](s).PID
+	if e := must[Exited](s); len(e.Tail) != 1 || e.Tail[0] != "two" {
+		t.Errorf("tail %q", e.Tail)
+	}
+	lines, _ := log.Last(10)
+	got := map[string]bool{}
+	for _, line := range lines {
+		got[line.Stream+":"+line.Text] = true
+		if line.Worker != 7 || line.PID != pid || time.Since(line.Time) > time.Minute {
+			t.Errorf("%+v", line)
+		}
+	}
+	if len(lines) != 3 || !got["stdout:one"] || !got["stdout:three"] || !got["stderr:two"] {
+		t.Errorf("%+v", lines)
+	}
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"example.org/supervisord/worker/output"
 )
 
 // Probes that do not say how often, and how long one try may take. A command may take as long as it likes.
@@ -216,7 +218,7 @@ func (w *Worker) probe(r Ready, pid int) func(context.Context) error {
 // probeSpec is a command with the worker's rights, without its sockets.
 func (w *Worker) probeSpec() Spec {
 	return Spec{Directory: w.spec.Directory, Environment: w.spec.Environment, Credential: w.spec.Credential, Limits: w.spec.Limits,
-		Stdout: Output{Kind: Null}, Stderr: Output{Kind: Null}}
+		Stdout: output.Destination{Kind: output.Null}, Stderr: output.Destination{Kind: output.Null}}
 }
 
 func dial(ctx context.Context, address string) error {

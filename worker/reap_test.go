@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/worker/output"
 )
 
 func TestOrphansAreReapedAndNoStatusIsLost(t *testing.T) {
@@ -25,7 +27,7 @@ func TestOrphansAreReapedAndNoStatusIsLost(t *testing.T) {
 		// The inner shell leaves a process of another session that nobody waits for.
 		spec := shell(fmt.Sprintf("setsid sleep 0.0%d & exit %d", i%10, i%100))
 		spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
-		spec.Stdout, spec.Stderr = Output{Kind: Null}, Output{Kind: Null}
+		spec.Stdout, spec.Stderr = output.Destination{Kind: output.Null}, output.Destination{Kind: output.Null}
 		l.Start(spec, func(e Event) {
 			if x, ok := e.(Exited); ok {
 				if !x.Known || x.Step != "" || x.Status.ExitStatus() != i%100 {
@@ -86,7 +88,7 @@ func TestGrandchildrenDoNotOutliveTheWorker(t *testing.T) {
 
 func TestGroupSignalReachesGrandchildren(t *testing.T) {
 	spec := shell(`trap : USR1; sh -c 'echo ready >&'$NOTIFY_FD'; exec sleep 100' & while kill -0 $! 2>/dev/null; do wait $!; done; exit 9`)
-	spec.Stderr = Output{Kind: Null}
+	spec.Stderr = output.Destination{Kind: output.Null}
 	spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
 	s := start(t, launcher(t), spec)
 	must[Spawned](s)

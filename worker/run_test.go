@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"example.org/supervisord/worker/output"
 )
 
 func TestRunSucceedsWithStatusZero(t *testing.T) {
@@ -17,7 +19,7 @@ func TestRunSucceedsWithStatusZero(t *testing.T) {
 }
 
 func TestRunTellsStatusAndStderr(t *testing.T) {
-	err := launcher(t).Run(t.Context(), Spec{Command: []string{"sh", "-c", "echo bad key >&2; exit 2"}, Stderr: Output{Kind: Null}})
+	err := launcher(t).Run(t.Context(), Spec{Command: []string{"sh", "-c", "echo bad key >&2; exit 2"}, Stderr: output.Destination{Kind: output.Null}})
 	if err == nil || !strings.Contains(err.Error(), "exited with status 2; it said:\n\tbad key") {
 		t.Error(err)
 	}
@@ -39,7 +41,7 @@ func TestRunKillsTheWholeGroupWhenItsTimeIsOver(t *testing.T) {
 	defer cancel()
 	begin := time.Now()
 	err := launcher(t).Run(ctx, Spec{Command: []string{"sh", "-c", "echo waiting >&2; sleep 100; true"},
-		Environment: []string{"PATH=" + os.Getenv("PATH")}, Stderr: Output{Kind: Null}})
+		Environment: []string{"PATH=" + os.Getenv("PATH")}, Stderr: output.Destination{Kind: output.Null}})
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "waiting") {
 		t.Error(err)
 	}

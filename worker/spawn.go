@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/worker/output"
 )
 
 // firstSocket is the number of the first socket in a worker (sd_listen_fds(3)).
@@ -135,11 +137,11 @@ func (b *birth) controlGroup() *stepError {
 }
 
 // stream is the descriptor for a stream of the child. What is kept of stderr goes through a pipe.
-func (b *birth) stream(o Output, own int, name string) (int, error) {
+func (b *birth) stream(o output.Destination, own int, name string) (int, error) {
 	switch {
-	case o.Kind == ToFile && o.File == nil:
+	case o.Kind == output.ToFile && o.File == nil:
 		return -1, errors.New("no log file was given")
-	case o.Kind == ToFile, o.Kind == Capture, b.w.mute && name == FDStderr:
+	case o.Kind == output.ToFile, o.Kind == output.Capture, b.w.mute && name == FDStderr:
 		read, write, err := pipe()
 		if err != nil {
 			return -1, err
@@ -148,9 +150,9 @@ func (b *birth) stream(o Output, own int, name string) (int, error) {
 		b.give(write)
 		b.w.pumps = append(b.w.pumps, b.w.newPump(read, o, name))
 		return write, nil
-	case o.Kind == Null:
+	case o.Kind == output.Null:
 		return b.w.launcher.null, nil
-	case o.Kind == Inherit, o.Kind == "":
+	case o.Kind == output.Inherit, o.Kind == "":
 		return own, nil
 	}
 	return -1, fmt.Errorf("unknown kind of output %q", o.Kind)
@@ -305,7 +307,7 @@ func (b *birth) handOver() {
 	w.said.control.lines[0].source = w.idle(b.line)
 	w.said.status = w.idle(b.status)
 	for _, p := range w.pumps {
-		w.side.Go(p.run)
+		w.side.Go(p.Run)
 	}
 	w.watch(&w.said.status, w.readReport)
 }
@@ -330,7 +332,7 @@ func (b *birth) undo() {
 	ours := b.ours
 	b.w.aside.Do(func() { closeAll(ours) })
 	for _, p := range b.w.pumps {
-		p.close()
+		p.Close()
 	}
 	b.w.pumps = nil
 	b.w.launcher.groups.end(b.w.process.group)

@@ -1,6 +1,10 @@
 package worker
 
-import "time"
+import (
+	"time"
+
+	"example.org/supervisord/worker/output"
+)
 
 // Spec is everything that is needed to start one worker. It is complete plain data: nothing is looked up later.
 type Spec struct {
@@ -11,8 +15,8 @@ type Spec struct {
 	Sockets     []int    // the master's descriptors, for the worker's fd 3 and up; never changed, never closed by this package; they must stay open until Spawned or Exited
 	Places      []int    // the worker's number of each of Sockets, if they are others than 3 and up: 0, which is stdin, or from 3
 	Stdin       []byte   // what it reads there, of any size; none: /dev/null
-	Stdout      Output
-	Stderr      Output
+	Stdout      output.Destination
+	Stderr      output.Destination
 
 	// Captured takes what the streams of the kind Capture say, in whole lines where that is possible. It must not wait, nor keep
 	// lines. Without it they are dropped.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/worker/output"
 )
 
 // Worker is one started process. Its methods may be called from anywhere, also after the end.
@@ -30,7 +31,7 @@ type Worker struct {
 	process process
 	said    said
 	ready   readiness
-	pumps   []*pump
+	pumps   []*output.Pump
 	failure *stepError
 }
 
@@ -202,7 +203,7 @@ func (w *Worker) finish(status syscall.WaitStatus, known bool) {
 	w.stopReady()
 	w.release()
 	for _, p := range w.pumps {
-		p.finish()
+		p.Finish()
 	}
 	w.said.kept = false
 	e = w.exited(e)

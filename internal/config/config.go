@@ -12,6 +12,7 @@ import (
 
 	"example.org/supervisord/socket"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/output"
 )
 
 // Config is a whole valid configuration.
@@ -71,9 +72,9 @@ type Program struct {
 	Log              Log
 }
 
-// Output is where a stream goes: Kind, and Path for worker.ToFile.
+// Output is where a stream goes: Kind, and Path for output.ToFile.
 type Output struct {
-	Kind worker.OutputKind
+	Kind output.Kind
 	Path string
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/output"
 )
 
 func TestHealthLogAndLimitsArrive(t *testing.T) {
@@ -40,7 +41,7 @@ compress = true
 	if p.MaxMemory != 512<<20 || p.MaxAge != 24*time.Hour || p.Limits.RLimits["nofile"] != 100 {
 		t.Errorf("limits are %d, %s, %v", p.MaxMemory, p.MaxAge, p.Limits)
 	}
-	if !p.Captures() || p.Stdout.Kind != worker.Capture || p.Stderr.Kind != worker.Inherit {
+	if !p.Captures() || p.Stdout.Kind != output.Capture || p.Stderr.Kind != output.Inherit {
 		t.Errorf("streams are %v and %v", p.Stdout, p.Stderr)
 	}
 }

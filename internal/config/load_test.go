@@ -16,6 +16,7 @@ import (
 
 	"example.org/supervisord/socket"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/output"
 )
 
 // files writes files into a new folder and returns the folder.
@@ -72,7 +73,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := Program{
 		Name: "web", File: c.Files[0], Line: 1, Command: []string{"./web"}, Directory: dir, Workers: 1,
-		Stdout: Output{Kind: worker.Inherit}, Stderr: Output{Kind: worker.Inherit},
+		Stdout: Output{Kind: output.Inherit}, Stderr: Output{Kind: output.Inherit},
 		Ready:   Ready{Ready: worker.Ready{Method: worker.Delay, Delay: time.Second}, Timeout: time.Minute},
 		Reload:  Reload{Strategy: All, MaxSurge: 1, PreflightTimeout: time.Minute},
 		Stop:    Stop{Steps: []StopStep{{syscall.SIGTERM, 30 * time.Second}}, MaxDraining: 4, DrainingFull: Wait},
@@ -166,7 +167,7 @@ func TestEveryValueArrives(t *testing.T) {
 	want := Program{
 		Name: "web", Command: []string{"./web", "", "{fd:http}", "{other}"}, Directory: dir + "/current", User: "0", Group: "root", Workers: 3,
 		Environment: map[string]string{"LANG": "C.UTF-8", "EMPTY": ""}, EnvironmentFiles: []string{dir + "/web.env"}, EnvironmentDir: dir + "/env",
-		Stdout: Output{Kind: worker.Null}, Stderr: Output{Kind: worker.ToFile, Path: dir + "/log/err"},
+		Stdout: Output{Kind: output.Null}, Stderr: Output{Kind: output.ToFile, Path: dir + "/log/err"},
 		Watch: []string{dir + "/current/web", "/etc/web"}, StatusFile: dir + "/web.status",
 		Limits: worker.Limits{
 			RLimits: map[string]uint64{"nofile": 65536, "core": worker.RLimitInfinity, "as": 512 << 20, "nice": 20},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/output"
 )
 
 // Log is the [program.NAME.log] table: the file for what is captured. An empty one means memory only.
@@ -52,7 +53,7 @@ func (v value) log(p *Program) {
 
 // Captures reports whether supervisord keeps what the program writes.
 func (p *Program) Captures() bool {
-	return p.Stdout.Kind == worker.Capture || p.Stderr.Kind == worker.Capture
+	return p.Stdout.Kind == output.Capture || p.Stderr.Kind == output.Capture
 }
 
 // mebibytes reads a size that is counted in whole MiB.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/output"
 )
 
 // notFiles are words that other supervisors have for where output goes, and what they are here. A file of such a name would surprise.
@@ -29,8 +29,8 @@ func (v value) output(into *Output) {
 	if !v.text(&s) {
 		return
 	}
-	switch kind := worker.OutputKind(s); kind {
-	case worker.Inherit, worker.Null, worker.Capture:
+	switch kind := output.Kind(s); kind {
+	case output.Inherit, output.Null, output.Capture:
 		*into = Output{Kind: kind}
 		return
 	}
@@ -38,7 +38,7 @@ func (v value) output(into *Output) {
 		v.problem(fmt.Sprintf("%q is not a path", s), "%s; a file of this name is written %q", remedy, "./"+s)
 		return
 	}
-	*into = Output{Kind: worker.ToFile, Path: absolute(v.in.dir, s)}
+	*into = Output{Kind: output.ToFile, Path: absolute(v.in.dir, s)}
 }
 
 // notFile returns what to write in place of a word that was probably not meant as a file's name; "": it was.
@@ -52,7 +52,7 @@ func notFile(s string) string {
 	if remedy := notFiles[word]; remedy != "" || strings.ContainsAny(word, "./") {
 		return remedy
 	}
-	if near, ok := nearest(word, []string{string(worker.Inherit), string(worker.Null), string(worker.Capture)}); ok {
+	if near, ok := nearest(word, []string{string(output.Inherit), string(output.Null), string(output.Capture)}); ok {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	return ""

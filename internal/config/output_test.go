@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/output"
 )
 
 func TestOutputWordOfAnotherSupervisorIsNotAFile(t *testing.T) {
@@ -28,7 +28,7 @@ func TestOutputWordOfAnotherSupervisorIsNotAFile(t *testing.T) {
 func TestOutputFileMayHaveAnyNameWrittenAsAPath(t *testing.T) {
 	for path, name := range map[string]string{"./stdout": "stdout", "none.log": "none.log", "log/syslog": "log/syslog", "web": "web"} {
 		c := load(t, web+"stdout = \""+path+"\"\n")
-		if want := (Output{worker.ToFile, filepath.Join(filepath.Dir(c.Files[0]), name)}); c.Programs[0].Stdout != want {
+		if want := (Output{output.ToFile, filepath.Join(filepath.Dir(c.Files[0]), name)}); c.Programs[0].Stdout != want {
 			t.Errorf("%s is %+v, want %+v", path, c.Programs[0].Stdout, want)
 		}
 	}

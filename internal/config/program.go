@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"example.org/supervisord/socket"
-	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/output"
 )
 
 const maxWorkers = 10_000
@@ -46,7 +46,7 @@ var programFields = fields[Program]{
 func (v value) defaultProgram(name string) Program {
 	return Program{
 		Name: strings.Clone(name), File: v.in.file, Line: v.line(), Directory: v.in.dir, Workers: 1,
-		Stdout: Output{Kind: worker.Inherit}, Stderr: Output{Kind: worker.Inherit},
+		Stdout: Output{Kind: output.Inherit}, Stderr: Output{Kind: output.Inherit},
 		Ready: defaultReady(), Reload: defaultReload(), Stop: defaultStop(), Restart: defaultRestart(),
 		Hooks: defaultHooks(),
 	}

@@ -6,12 +6,12 @@ import (
 	"strconv"
 
 	"example.org/supervisord/supervisor"
-	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/output"
 )
 
 // LogEntry is a line of …/logs.
 type LogEntry struct {
-	*worker.LogLine
+	*output.LogLine
 	Missed uint64 `json:"missed,omitempty"` // lines that were dropped before they could be sent
 }
 
@@ -36,7 +36,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := newLines(w)
 	out.begin()
-	last, reader := v.(*worker.Log).Last(n)
+	last, reader := v.(*output.Log).Last(n)
 	out.entries(last, 0)
 	for follow == "yes" && out.err == nil {
 		lines, missed, err := reader.Next(r.Context())
@@ -48,7 +48,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (l *lines) entries(lines []worker.LogLine, missed uint64) {
+func (l *lines) entries(lines []output.LogLine, missed uint64) {
 	if missed > 0 {
 		l.write(LogEntry{Missed: missed}) //nolint:errcheck // looked at by whoever called
 	}

@@ -1,4 +1,4 @@
-package worker
+package output
 
 import (
 	"context"
@@ -74,35 +74,12 @@ func texts(lines []LogLine) string {
 	return strings.Join(words, " ")
 }
 
-func TestCapturedLinesSayWhoWroteThem(t *testing.T) {
-	l, log := launcher(t), NewLog(nil, nil)
-	spec := shell(`echo one; echo two >&2; printf three; echo $PPID >/dev/null`)
-	spec.Stdout, spec.Stderr = Output{Kind: Capture}, Output{Kind: Capture}
-	spec.Captured = log.Of(7)
-	s := start(t, l, spec)
-	pid := must[Spawned](s).PID
-	if e := must[Exited](s); len(e.Tail) != 1 || e.Tail[0] != "two" {
-		t.Errorf("tail %q", e.Tail)
-	}
-	lines, _ := log.Last(10)
-	got := map[string]bool{}
-	for _, line := range lines {
-		got[line.Stream+":"+line.Text] = true
-		if line.Worker != 7 || line.PID != pid || time.Since(line.Time) > time.Minute {
-			t.Errorf("%+v", line)
-		}
-	}
-	if len(lines) != 3 || !got["stdout:one"] || !got["stdout:three"] || !got["stderr:two"] {
-		t.Errorf("%s", texts(lines))
-	}
-}
-
 func TestLogKeepsTheEndOfEachStream(t *testing.T) {
 	log := NewLog(nil, nil)
 	put := log.Of(1)
-	put(FDStderr, 1, []byte("early\n"))
+	put(Stderr, 1, []byte("early\n"))
 	for i := range 3000 {
-		put(FDStdout, 1, fmt.Appendf(nil, "%d\n", i))
+		put(Stdout, 1, fmt.Appendf(nil, "%d\n", i))
 	}
 	lines, _ := log.Last(10_000)
 	if len(lines) != KeptLines+1 || lines[0].Text != "early" || lines[1].Text != "2000" || lines[KeptLines].Text != "2999" {
@@ -112,7 +89,7 @@ func TestLogKeepsTheEndOfEachStream(t *testing.T) {
 		t.Errorf("last %s", texts(last))
 	}
 	for range 100 {
-		put(FDStdout, 1, []byte(strings.Repeat("x", 20_000)+"\n"))
+		put(Stdout, 1, []byte(strings.Repeat("x", 20_000)+"\n"))
 	}
 	if log.rings[0].bytes > KeptBytes {
 		t.Errorf("%d bytes are kept", log.rings[0].bytes)
@@ -122,17 +99,17 @@ func TestLogKeepsTheEndOfEachStream(t *testing.T) {
 func TestReaderFollowsAndLearnsWhatItMissed(t *testing.T) {
 	log := NewLog(nil, nil)
 	put := log.Of(1)
-	put(FDStdout, 1, []byte("a\nb\n"))
+	put(Stdout, 1, []byte("a\nb\n"))
 	lines, reader := log.Last(1)
 	if texts(lines) != "stdout:b" {
 		t.Errorf("last %s", texts(lines))
 	}
-	go put(FDStderr, 1, []byte("c\nd"))
+	go put(Stderr, 1, []byte("c\nd"))
 	if lines, missed, err := reader.Next(t.Context()); texts(lines) != "stderr:c stderr:d" || missed != 0 || err != nil {
 		t.Errorf("%s, %d missed, %v", texts(lines), missed, err)
 	}
 	for range KeptLines + 5 {
-		put(FDStdout, 1, []byte("x\n"))
+		put(Stdout, 1, []byte("x\n"))
 	}
 	if lines, missed, err := reader.Next(t.Context()); len(lines) != KeptLines || missed != 5 || err != nil {
 		t.Errorf("%d lines, %d missed, %v", len(lines), missed, err)
@@ -155,8 +132,8 @@ func TestLogWritesItsFileAndFollowsARename(t *testing.T) {
 		t.Fatal(err)
 	}
 	put := log.Of(1)
-	put(FDStdout, 1, []byte("one\n"))
-	put(FDStderr, 1, []byte("two\n"))
+	put(Stdout, 1, []byte("one\n"))
+	put(Stderr, 1, []byte("two\n"))
 	if err := log.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +141,7 @@ func TestLogWritesItsFileAndFollowsARename(t *testing.T) {
 		t.Fatal(err)
 	}
 	log.Reopen()
-	put(FDStdout, 1, []byte("three\n"))
+	put(Stdout, 1, []byte("three\n"))
 	if err := log.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +164,7 @@ func TestAnotherFileGetsWhatComesAfterTheChange(t *testing.T) {
 		if err := log.SetFile(t.Context(), LogFileSpec{Path: path, MaxSize: 1 << 20}); err != nil {
 			t.Fatal(err)
 		}
-		put(FDStdout, 1, []byte("to "+filepath.Base(path)+"\n"))
+		put(Stdout, 1, []byte("to "+filepath.Base(path)+"\n"))
 		if path == two {
 			log.mu.Lock()
 			file := log.file
@@ -216,7 +193,7 @@ func TestFileThatCannotBeUsedIsRefusedAndTheOldOneStays(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	log.Of(1)(FDStdout, 1, []byte("still\n"))
+	log.Of(1)(Stdout, 1, []byte("still\n"))
 	log.Flush(t.Context())
 	if data, _ := os.ReadFile(good); string(data) != "still\n" {
 		t.Errorf("%q", data)
@@ -233,7 +210,7 @@ func TestErrorsOfTheFileAreReportedOnceForASeries(t *testing.T) {
 	}
 	put := log.Of(1)
 	for range 3 {
-		put(FDStdout, 1, []byte("lost\n"))
+		put(Stdout, 1, []byte("lost\n"))
 		log.Flush(t.Context())
 	}
 	if got := reports(); len(got) != 1 || !strings.Contains(got[0], "1 lines are lost") || log.errors.Lost() != 3 {
@@ -241,7 +218,7 @@ func TestErrorsOfTheFileAreReportedOnceForASeries(t *testing.T) {
 	}
 	os.Remove(filepath.Dir(path))
 	os.Mkdir(filepath.Dir(path), 0o755)
-	put(FDStdout, 1, []byte("kept\n"))
+	put(Stdout, 1, []byte("kept\n"))
 	log.Flush(t.Context())
 	if got := reports(); len(got) != 2 || !strings.Contains(got[1], "2 lines were lost") {
 		t.Errorf("%q", got)
@@ -249,4 +226,37 @@ func TestErrorsOfTheFileAreReportedOnceForASeries(t *testing.T) {
 	if data, _ := os.ReadFile(path); string(data) != "kept\n" {
 		t.Errorf("%q", data)
 	}
+}
+
+func TestReopenThatFailsKeepsTheOldFile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "d")
+	os.Mkdir(dir, 0o755)
+	said := new(complaints)
+	log := opened(t, LogFileSpec{Path: filepath.Join(dir, "log")}, said)
+	os.Rename(dir, dir+".moved")
+	log.Reopen()
+	log.Put([]byte("still\n"))
+	if err := log.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := said.all(); len(got) != 1 || !strings.Contains(got[0], "the old one stays in use: cannot open the log file "+log.spec.Path+": no such file") {
+		t.Errorf("%q", got)
+	}
+	if data, _ := os.ReadFile(filepath.Join(dir+".moved", "log")); string(data) != "still\n" {
+		t.Errorf("%q", data)
+	}
+	if _, err := OpenLogFile(t.Context(), log.spec, said.errors()); err == nil {
+		t.Error("a directory was made")
+	}
+}
+
+// eventually asks for something that no event announces.
+func eventually(is func() bool) bool {
+	for range 5000 {
+		if is() {
+			return true
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return false
 }

@@ -1,4 +1,4 @@
-package worker
+package output
 
 import (
 	"context"
@@ -11,23 +11,6 @@ import (
 
 	"example.org/supervisord/internal/apart"
 	"example.org/supervisord/internal/spool"
-)
-
-// Output says where a stream of the worker goes.
-type Output struct {
-	Kind OutputKind
-	File *LogFile // for ToFile
-}
-
-// OutputKind is the kind of an Output.
-type OutputKind string
-
-// The kinds of output.
-const (
-	Inherit OutputKind = "inherit" // the supervisor's own stream: under systemd the journal sees the worker's PID
-	Null    OutputKind = "null"
-	ToFile  OutputKind = "file"    // through a pipe that the master holds, so that the file can be reopened and the last lines are known
-	Capture OutputKind = "capture" // through such a pipe too, to Spec.Captured
 )
 
 // LogFileSpec is a log file, and when it is rotated.
@@ -136,8 +119,8 @@ func (f *LogFile) Close(ctx context.Context) error {
 	}
 }
 
-// write takes whole lines. It never waits.
-func (f *LogFile) write(lines []byte) { f.spool.Put(lines) }
+// Put takes whole lines. It never waits.
+func (f *LogFile) Put(lines []byte) { f.spool.Put(lines) }
 
 // openLog is an open log file.
 type openLog struct {

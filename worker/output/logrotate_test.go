@@ -1,4 +1,4 @@
-package worker
+package output
 
 import (
 	"compress/gzip"
@@ -83,7 +83,7 @@ func TestLogIsRotatedByAgeWithTheNextLine(t *testing.T) {
 	if due := log.sink.due(10, time.Now().Add(time.Hour)); due != "" {
 		t.Errorf("an empty file is due by %s", due)
 	}
-	log.write([]byte("old\n"))
+	log.Put([]byte("old\n"))
 	written(t, log)
 	now := log.sink.file.opened
 	for after, want := range map[time.Duration]string{59 * time.Second: "", time.Minute: "time"} {
@@ -102,7 +102,7 @@ func TestRotatedFilesKeepOwnerAndMode(t *testing.T) {
 	h.must(os.WriteFile(path, []byte(strings.Repeat("x", mib-1)+"\n"), 0o604))
 	h.as(owner2, "web.log")
 	log := opened(t, LogFileSpec{Path: path, MaxSize: mib, Compress: true, Owner: owner2}, new(complaints))
-	log.write([]byte("new\n"))
+	log.Put([]byte("new\n"))
 	if got := written(t, log); got != "new\n" {
 		t.Errorf("%d bytes", len(got))
 	}
@@ -156,7 +156,7 @@ func TestLogThatSomebodyElseRotatesIsOpenedAnew(t *testing.T) {
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
 	}
-	log.write([]byte("new\n"))
+	log.Put([]byte("new\n"))
 	if got := written(t, log); got != "new\n" {
 		t.Errorf("%q", got)
 	}

@@ -1,4 +1,4 @@
-package worker
+package output
 
 import (
 	"bytes"
@@ -61,13 +61,13 @@ func (l *Log) Of(worker int) func(stream string, pid int, lines []byte) {
 			l.wake = nil
 		}
 		if l.file != nil {
-			l.file.write(lines)
+			l.file.Put(lines)
 		}
 	}
 }
 
 func (l *Log) ring(stream string) *ring {
-	if stream == FDStdout {
+	if stream == Stdout {
 		return &l.rings[0]
 	}
 	return &l.rings[1]
@@ -205,7 +205,7 @@ func (r *LogReader) Next(ctx context.Context) (lines []LogLine, missed uint64, e
 // take returns what is new to the reader. The lock of the Log is held.
 func (r *LogReader) take() (lines []LogLine, missed uint64) {
 	var chunks []chunk
-	for i, stream := range []string{FDStdout, FDStderr} {
+	for i, stream := range []string{Stdout, Stderr} {
 		g := &r.log.rings[i]
 		first := g.total - uint64(g.lines)
 		if r.at[i] < first {

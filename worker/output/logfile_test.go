@@ -1,4 +1,4 @@
-package worker
+package output
 
 import (
 	"context"
@@ -31,7 +31,7 @@ func fifo(t *testing.T) string {
 func someLines(log *LogFile, n int) {
 	line := []byte(strings.Repeat("x", 1023) + "\n")
 	for range n {
-		log.write(line)
+		log.Put(line)
 	}
 }
 
@@ -85,52 +85,6 @@ func TestLogThatIsNotReadCostsLinesAndNoTime(t *testing.T) {
 	}
 }
 
-// TestStateDoesNotWait is about a log that is not read while a worker fills it.
-func TestStateFreezeAndTheEndDoNotWaitForALog(t *testing.T) {
-	l, said := launcher(t), new(complaints)
-	log := opened(t, LogFileSpec{Path: fifo(t)}, said)
-	s := start(t, l, toFile(log, `trap 'exit 5' TERM; while :; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa; done`))
-	must[Spawned](s)
-	if !eventually(func() bool { return len(said.all()) > 0 }) {
-		t.Fatal("no line is lost")
-	}
-	for range 20 {
-		if st := s.w.State(); st.PID == 0 {
-			t.Errorf("%+v", st)
-		}
-		if err := l.Freeze(time.Minute); err != nil {
-			t.Fatal(err)
-		}
-		l.Thaw()
-	}
-	s.signal(15)
-	if e := must[Exited](s); e.Status.ExitStatus() != 5 {
-		t.Errorf("%s", e)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	log.Close(ctx)
-}
-
-func TestFreezeGivesUpAndChangesNothing(t *testing.T) {
-	l := launcher(t)
-	l.gate.RLock()
-	if err := l.Freeze(10 * time.Millisecond); err == nil || !strings.Contains(err.Error(), "has not ended within 10ms") {
-		t.Errorf("%v", err)
-	}
-	s := start(t, l, shell("exit 3"))
-	must[Spawned](s)
-	must[Exited](s)
-	l.gate.RUnlock()
-	l.spawning.Lock()
-	if err := l.Freeze(10 * time.Millisecond); err == nil || !strings.Contains(err.Error(), "a fork has not ended within 10ms") {
-		t.Errorf("%v", err)
-	}
-	l.spawning.Unlock()
-	freeze(t, l)
-	l.Thaw()
-}
-
 // hostility is a folder for logs with things in it that another user has put there, and a file that is not to be touched.
 type hostility struct {
 	t              *testing.T
@@ -182,7 +136,7 @@ func (h *hostility) opens(name string) error {
 	h.t.Helper()
 	log, err := OpenLogFile(h.t.Context(), LogFileSpec{Path: h.path(name), Owner: owner2}, new(complaints).errors())
 	if err == nil {
-		log.write([]byte("line\n"))
+		log.Put([]byte("line\n"))
 		h.must(log.Close(h.t.Context()))
 	}
 	return err
@@ -247,7 +201,7 @@ func TestRootsLinksLeadToALog(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := opened(t, LogFileSpec{Path: filepath.Join(dir, "link", "two.log")}, new(complaints))
-	log.write([]byte("line\n"))
+	log.Put([]byte("line\n"))
 	if got := written(t, log); got != "line\n" {
 		t.Errorf("%q", got)
 	}
@@ -269,7 +223,7 @@ func TestLogMayBeADescriptorOfTheSupervisor(t *testing.T) {
 	defer read.Close()
 	log := opened(t, LogFileSpec{Path: fmt.Sprintf("/dev/fd/%d", write.Fd())}, new(complaints))
 	write.Close()
-	log.write([]byte("line\n"))
+	log.Put([]byte("line\n"))
 	line := make([]byte, 10)
 	if n, err := read.Read(line); err != nil || string(line[:n]) != "line\n" {
 		t.Errorf("%q, %v", line[:n], err)

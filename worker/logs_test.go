@@ -1,0 +1,77 @@
+package worker
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/worker/output"
+)
+
+// complaints collects what is reported about log files.
+type complaints struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (c *complaints) add(what string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.said = append(c.said, what+": "+err.Error())
+}
+
+func (c *complaints) all() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]string(nil), c.said...)
+}
+
+// testLog is a log file that is open until the end of the test.
+type testLog struct {
+	*output.LogFile
+	path   string
+	errors *output.LogErrors
+}
+
+func logFile(t *testing.T) *testLog {
+	t.Helper()
+	return openLog(t, filepath.Join(t.TempDir(), "log"), new(complaints))
+}
+
+func openLog(t *testing.T, path string, c *complaints) *testLog {
+	t.Helper()
+	errors := output.NewLogErrors(c.add)
+	file, err := output.OpenLogFile(t.Context(), output.LogFileSpec{Path: path}, errors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { file.Close(context.Background()) })
+	return &testLog{file, path, errors}
+}
+
+// written returns what is in the file when everything has been written.
+func (l *testLog) written(t *testing.T) string {
+	t.Helper()
+	if err := l.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(l.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// fifo makes a FIFO that nobody reads.
+func fifo(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

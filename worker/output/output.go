@@ -1,0 +1,26 @@
+// Package output takes what workers write to stdout and stderr: the pump that reads the pipe, the log files and their rotation, and the
+// last lines in memory. No writer ever waits for a disk: lines that a disk does not take in time are dropped and counted.
+package output
+
+// Destination says where a stream of a worker goes.
+type Destination struct {
+	Kind Kind
+	File *LogFile // for ToFile
+}
+
+// Kind is the kind of a Destination.
+type Kind string
+
+// The kinds of destination.
+const (
+	Inherit Kind = "inherit" // supervisord's own stream: under systemd the journal sees the worker's PID
+	Null    Kind = "null"
+	ToFile  Kind = "file"    // through a pipe that supervisord reads, so that the file can be reopened and the last lines are known
+	Capture Kind = "capture" // through such a pipe too, to a Log
+)
+
+// The names of the streams.
+const (
+	Stdout = "stdout"
+	Stderr = "stderr"
+)
