@@ -1,82 +1,45 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"time"
+
+	"example.org/supervisord/internal/lab/load"
 )
 
-// measureLeak reloads again and again, one after the other, and compares what the master holds.
-func (b *bench) measureLeak() error {
-	dir, err := b.folder()
-	if err != nil {
-		return err
-	}
-	program := fmt.Sprintf("command = [%q]\nworkers = 2\nready = { method = \"notify\" }", b.light)
-	m, err := b.startMaster(dir, program, "")
+// measureLeak reloads again and again, one reload after the other, and compares what the master holds.
+func (b *bench) measureLeak(ctx context.Context) error {
+	m, err := b.serving(ctx, b.light, "2", "")
 	if err != nil {
 		return err
 	}
 	defer m.abandon()
-	if _, err := m.await(serves, 1); err != nil {
-		return err
-	}
-	const warm = 20 // the runtime has its threads and its heap
+	const warm = 20 // then the runtime has its threads and its heap
 	n := b.less(1000, 50)
-	before, _, err := m.replaceMany(2, warm)
-	if err != nil {
-		return err
-	}
-	began := time.Now()
-	middle, first, err := m.replaceMany(2+warm, n/2)
-	if err != nil {
-		return err
-	}
-	after, second, err := m.replaceMany(2+warm+n/2, n/2)
-	if err != nil {
-		return err
-	}
-	used := first + second
-	b.row(fmt.Sprintf("descriptors of the master before, in the middle and after %d reloads", n), "the same", fmt.Sprintf("%d, %d, %d", before.fds, middle.fds, after.fds), verdictOf(after.fds <= before.fds))
-	b.row("its memory", "no growth in the second half, ≤ 16 MiB", fmt.Sprintf("%s, %s, %s", mib(before.rss), mib(middle.rss), mib(after.rss)),
-		verdictOf(after.rss <= middle.rss+1<<20 && after.rss <= 16<<20))
-	b.row("its threads", "", fmt.Sprintf("%d, %d, %d", before.threads, middle.threads, after.threads), nothing)
-	b.row("its CPU per reload, two workers (wall)", "", fmt.Sprintf("%s (%s)", short(used/time.Duration(n)), short(time.Since(began)/time.Duration(n))), nothing)
-	_, err = m.stop()
-	return err
-}
-
-// replaceMany reloads n times, the first of them into that generation, and returns what the master then holds and what it used.
-func (m *master) replaceMany(generation, n int) (vitals, time.Duration, error) {
-	before, err := cpuOf(m.pid)
-	if err != nil {
-		return vitals{}, 0, err
-	}
-	for g := range n {
-		if err := m.replace(generation + g); err != nil {
-			return vitals{}, 0, err
+	var v [3]vitals // before, in the middle, after
+	var began time.Time
+	generation := 1
+	for i, reloads := range []int{warm, n / 2, n / 2} {
+		for range reloads {
+			generation++
+			if _, err := m.replace(ctx, generation); err != nil {
+				return err
+			}
+		}
+		if v[i], err = settled(m.PID()); err != nil {
+			return err
+		}
+		if i == 0 {
+			began = time.Now()
 		}
 	}
-	after, err := cpuOf(m.pid)
-	if err != nil {
-		return vitals{}, 0, err
-	}
-	v, err := settled(m.pid)
-	return v, after - before, err
-}
-
-// settled is what a process holds when it is at rest: it may just be reading a file. The one with the fewest descriptors counts.
-func settled(pid int) (vitals, error) {
-	least, err := vitalsOf(pid)
-	tick := time.Tick(20 * time.Millisecond)
-	for range 10 {
-		<-tick
-		v, err := vitalsOf(pid)
-		if err != nil {
-			return v, err
-		}
-		if v.fds <= least.fds {
-			least = v
-		}
-	}
-	return least, err
+	took := time.Since(began)
+	b.require(fmt.Sprintf("descriptors of the master before, in the middle and after %d reloads", n), "the same",
+		fmt.Sprintf("%d, %d, %d", v[0].fds, v[1].fds, v[2].fds), v[2].fds <= v[0].fds)
+	b.require("its memory", "no growth in the second half, ≤ 16 MiB", fmt.Sprintf("%s, %s, %s", mib(v[0].rss), mib(v[1].rss), mib(v[2].rss)),
+		v[2].rss <= v[1].rss+1<<20 && v[2].rss <= 16<<20)
+	b.show("its threads", fmt.Sprintf("%d, %d, %d", v[0].threads, v[1].threads, v[2].threads))
+	b.show("its CPU per reload, two workers (wall)", fmt.Sprintf("%s (%s)", load.Short((v[2].cpu-v[0].cpu)/time.Duration(n)), load.Short(took/time.Duration(n))))
+	return nil
 }

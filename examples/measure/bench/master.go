@@ -1,241 +1,73 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"sync"
-	"syscall"
+	"context"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"example.org/supervisord/examples/measure/kit"
+	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
-// patience is how long anything that is waited for may take.
-const patience = 3 * time.Minute
-
-// line is one line of the log, with the moment at which it came out of the pipe.
-type line struct {
-	Level      string
-	Message    string `json:"msg"`
-	Generation int
-	Reason     string
-	Step       string
-	at         int64
-}
-
-// Sentences of supervisord's log.
-const (
-	serves  = "new generation serves"
-	gone    = "generation is gone"
-	failing = "new generation failed"
-	killing = "worker is killed"
-	ready   = "worker is ready"
-)
-
-// master is a supervisord that was started for a measurement.
+// master is the supervisord that is measured. It runs one program, "w".
 type master struct {
-	cmd     *exec.Cmd
-	pid     int
-	address string
-	lines   chan line
-	reading sync.WaitGroup
-	killed  int // workers that were killed, by what was read so far
-	failed  int // generations that failed, likewise
+	*kit.Supervisord
+	address string // of the program's only listener
 }
 
-// startMaster starts supervisord with one program, "w". The text is the program's table after its command; address is of
-// its only listener. Its files are in dir, its sockets on a tmpfs, as they are in /run.
-func (b *bench) startMaster(dir, program, listener string) (*master, error) {
-	address, err := freeAddress()
+// start starts the master with a worker, and more keys for its program and its listener.
+func (b *bench) start(worker, workers, keys, listener string) (*master, error) {
+	address, err := kit.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	text := fmt.Sprintf("[supervisor]\nlog_format = \"json\"\nruntime_dir = %q\n\n[program.w]\n%s\n\n[[program.w.listen]]\nname = \"http\"\naddress = %q\n%s\n",
-		b.runtime, program, address, listener)
-	path := filepath.Join(dir, "bench.toml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		return nil, err
-	}
-	m := &master{cmd: exec.Command(b.supervisord, "-c", path), address: address, lines: make(chan line, 1<<16)}
-	log, theirs, err := os.Pipe()
+	s, err := kit.Start(b.supervisord, kit.Program{Name: "w", Command: []string{worker}, Workers: workers, More: keys,
+		Listen: []kit.Listen{{Name: "http", Address: address, More: listener}}})
+	return &master{s, address}, err
+}
+
+// serving is start that returns when the first generation serves.
+func (b *bench) serving(ctx context.Context, worker, workers, keys string) (*master, error) {
+	m, err := b.start(worker, workers, keys, "")
 	if err != nil {
 		return nil, err
 	}
-	defer theirs.Close()
-	m.cmd.Stderr = theirs
-	if err := b.children.start(m.cmd); err != nil {
-		log.Close()
+	if _, err := m.Serves(ctx, 1); err != nil {
+		m.abandon()
 		return nil, err
 	}
-	m.pid = m.cmd.Process.Pid
-	m.reading.Go(func() { m.read(log) })
 	return m, nil
 }
 
-func (m *master) read(log io.ReadCloser) {
-	defer log.Close()
-	defer close(m.lines)
-	in := bufio.NewScanner(log)
-	in.Buffer(nil, 1<<20)
-	for in.Scan() {
-		var l line
-		if json.Unmarshal(in.Bytes(), &l) != nil {
-			l.Message = in.Text()
-		}
-		l.at = monotonic()
-		m.lines <- l
+// reload is one reload, seen from outside.
+type reload struct{ hup, told time.Duration } // told: when the log said that the new generation serves
+
+// replace reloads into a generation and waits until the one before is gone.
+func (m *master) replace(ctx context.Context, generation int) (r reload, err error) {
+	r.hup = kit.Monotonic()
+	if err := m.HUP(); err != nil {
+		return r, err
 	}
+	u, err := m.Serves(ctx, generation)
+	if err != nil {
+		return r, err
+	}
+	r.told = kit.Monotonic() - time.Since(u.Time)
+	return r, m.until(ctx, program.GenerationGone, generation-1)
 }
 
-// await reads the log until a line is the one that is waited for.
-func (m *master) await(message string, generation int) (line, error) {
-	late := time.NewTimer(patience)
-	defer late.Stop()
-	var last line
-	for {
-		select {
-		case l, ok := <-m.lines:
-			if !ok {
-				return l, fmt.Errorf("supervisord ended while %q was waited for; the last it said was %q", message, last.Message)
-			}
-			m.count(l)
-			if l.Message == message && (generation == 0 || l.Generation == generation) {
-				return l, nil
-			}
-			last = l
-		case <-late.C:
-			return line{}, fmt.Errorf("no %q of generation %d within %s; the last line was %q", message, generation, patience, last.Message)
-		}
-	}
-}
-
-func (m *master) count(l line) {
-	switch l.Message {
-	case killing:
-		m.killed++
-	case failing:
-		m.failed++
-		fmt.Fprintf(os.Stderr, "bench: generation %d failed: %s: %s\n", l.Generation, l.Step, l.Reason)
-	}
-}
-
-// drain takes what the log has said so far and returns how often it said the message.
-func (m *master) drain(message string) int {
-	n := 0
-	for {
-		select {
-		case l, ok := <-m.lines:
-			if !ok {
-				return n
-			}
-			m.count(l)
-			if l.Message == message {
-				n++
-			}
-		default:
-			return n
-		}
-	}
-}
-
-// hup reloads and returns when that was asked for.
-func (m *master) hup() (int64, error) {
-	at := monotonic()
-	return at, unix.Kill(m.pid, unix.SIGHUP)
-}
-
-// replace reloads and waits until generation n serves and the one before is gone.
-func (m *master) replace(n int) error {
-	if _, err := m.hup(); err != nil {
-		return err
-	}
-	if _, err := m.await(serves, n); err != nil {
-		return err
-	}
-	_, err := m.await(gone, n-1)
+// until waits for an event of a generation; 0: of any.
+func (m *master) until(ctx context.Context, kind program.ReportKind, generation int) error {
+	_, err := m.Await(ctx, 0, func(u *supervisor.Update) bool {
+		return u.Kind == kind && (generation == 0 || u.Generation == generation)
+	})
 	return err
 }
 
-// stop ends supervisord and returns the CPU time that it used in its whole life: without its children's, which wait4 would add.
-func (m *master) stop() (time.Duration, error) {
-	if err := unix.Kill(m.pid, unix.SIGTERM); err != nil {
-		return 0, err
-	}
-	late := time.AfterFunc(patience, func() { unix.Kill(m.pid, unix.SIGKILL) })
-	defer late.Stop()
-	go discard(m.lines)
-	for {
-		err := unix.Waitid(unix.P_PID, m.pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, unix.EINTR) {
-			return 0, err
-		}
-	}
-	used, err := cpuOf(m.pid)
-	m.reading.Wait()
-	return used, errors.Join(err, m.cmd.Wait())
+// well reports whether no worker was killed and no generation failed so far.
+func (m *master) well() bool {
+	return m.Count(program.WorkerKilled)+m.Count(program.TrialFailed) == 0
 }
 
-func discard(lines <-chan line) {
-	for range lines {
-	}
-}
-
-// abandon ends supervisord, if a measurement was broken off, so that nothing is left behind.
-func (m *master) abandon() {
-	if m.cmd.ProcessState == nil {
-		m.stop() //nolint:errcheck // the first error counts
-	}
-}
-
-// freeAddress is an address that was free a moment ago.
-func freeAddress() (string, error) {
-	ln, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer ln.Close()
-	return ln.Addr().String(), nil
-}
-
-// reloader sends HUPs at a steady pace until it is stopped.
-type reloader struct {
-	stop chan struct{}
-	done chan struct{}
-	sent int
-}
-
-func (m *master) reloadEvery(d time.Duration) *reloader {
-	r := &reloader{stop: make(chan struct{}), done: make(chan struct{})}
-	tick := time.NewTicker(d)
-	go func() {
-		defer close(r.done)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				if m.cmd.Process.Signal(syscall.SIGHUP) == nil {
-					r.sent++
-				}
-			case <-r.stop:
-				return
-			}
-		}
-	}()
-	return r
-}
-
-func (r *reloader) end() int {
-	close(r.stop)
-	<-r.done
-	return r.sent
-}
+// abandon ends a master that nobody measures any more.
+func (m *master) abandon() { m.Stop(5 * time.Second) }

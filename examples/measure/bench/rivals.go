@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -8,144 +9,119 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/examples/measure/kit"
+	"example.org/supervisord/internal/lab/load"
 )
 
-func (b *bench) measureRivals() error {
-	return errors.Join(b.measurePlain(), b.measureStartServer())
+func (b *bench) measureRivals(ctx context.Context) error {
+	return errors.Join(b.measurePlain(ctx), b.measureStartServer(ctx))
 }
 
-// measurePlain restarts the example worker as one does without a supervisor: TERM, wait, start. The worker waits politely for
-// idle connections, which is no use here: it is told not to.
-func (b *bench) measurePlain() error {
-	address, err := freeAddress()
+// measurePlain restarts the example worker as one does without a supervisor: TERM, wait, start. The worker is told not to linger for
+// idle connections, which helps nobody here.
+func (b *bench) measurePlain(ctx context.Context) error {
+	address, err := kit.FreeAddress()
 	if err != nil {
 		return err
 	}
-	start := func() (*exec.Cmd, error) {
-		w := exec.Command(b.hello, "-address", address, "-linger", "1ms")
-		return w, b.children.start(w)
-	}
-	w, err := start()
-	if err != nil {
+	start := func() *exec.Cmd { return exec.Command(b.hello, "-address", address, "-linger", "1ms") }
+	w := start()
+	if err := w.Start(); err != nil {
 		return err
 	}
 	defer func() {
 		w.Process.Kill() //nolint:errcheck // it may have ended
 		w.Wait()         //nolint:errcheck // likewise
 	}()
-	if err := untilAnswered(address); err != nil {
+	if err := kit.UntilAccepts(ctx, address); err != nil {
 		return err
 	}
-	ended := make(chan course, 1)
-	rate, d := 500, time.Duration(b.less(10, 4))*time.Second
-	go func() { ended <- steady("http://"+address+"/healthz", rate, d) }()
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case c := <-ended:
-			b.row(fmt.Sprintf("no supervisor, kill and start each second, %d/s, p50 / p99 / max", rate), "", c.String(), nothing)
-			return nil
-		case <-tick.C:
-			w.Process.Signal(unix.SIGTERM) //nolint:errcheck // it is our own child
-			w.Wait()                       //nolint:errcheck // what it returns does not matter
-			if w, err = start(); err != nil {
-				<-ended
-				return err
-			}
-		}
+	restart := func() error {
+		w.Process.Signal(unix.SIGTERM) //nolint:errcheck // it is our own child
+		w.Wait()                       //nolint:errcheck // its exit status does not matter
+		w = start()
+		return w.Start()
 	}
+	const rate = 500
+	var c course
+	err = kit.During(ctx, time.Second, restart, func() (err error) {
+		c, err = steady(ctx, address, rate, time.Duration(b.less(10, 4))*time.Second)
+		return err
+	})
+	b.show(fmt.Sprintf("no supervisor, kill and start each second, %d/s, p50 / p99 / max", rate), c.String())
+	return err
 }
 
-// untilAnswered waits until somebody answers: there is no other event to wait for here.
-func untilAnswered(address string) error {
-	late := time.Now().Add(patience)
-	for tick := time.Tick(time.Millisecond); ; <-tick {
-		c := caller{address: address}
-		_, err := c.call("/healthz")
-		if err == nil {
-			return nil
-		}
-		if time.Now().After(late) {
-			return err
-		}
-	}
-}
-
-// measureStartServer reloads Perl's start_server, where it is installed, as watchReloads does supervisord. It waits for a
-// second before it takes a worker for ready; that is its default.
-func (b *bench) measureStartServer() error {
+// measureStartServer reloads Perl's start_server as measureHandover does supervisord. It considers a worker ready after a second:
+// that is its default.
+func (b *bench) measureStartServer(ctx context.Context) error {
 	path, err := exec.LookPath("start_server")
 	if err != nil {
-		b.row("start_server", "", "not installed", nothing)
+		b.show("start_server", "not installed")
 		return nil
 	}
-	dir, err := b.folder()
+	address, err := kit.FreeAddress()
 	if err != nil {
 		return err
 	}
-	address, err := freeAddress()
-	if err != nil {
-		return err
-	}
-	file := filepath.Join(dir, "stamps")
+	file := filepath.Join(b.dir, "start_server")
 	cmd := exec.Command(path, "--port", address, "--", b.light)
 	cmd.Env = append(cmd.Environ(), "BENCH_STAMPS="+file)
-	if err := b.children.start(cmd); err != nil {
+	if err := cmd.Start(); err != nil {
 		return err
 	}
 	defer func() {
 		cmd.Process.Signal(unix.SIGTERM) //nolint:errcheck // it is our own child
-		cmd.Wait()                       //nolint:errcheck // it says how it was ended
+		cmd.Wait()                       //nolint:errcheck // its exit status tells of the signal
 	}()
-	return b.watchStartServer(cmd.Process.Pid, address, file)
-}
-
-func (b *bench) watchStartServer(pid int, address, file string) error {
-	if err := untilAnswered(address); err != nil {
+	if err := kit.UntilAccepts(ctx, address); err != nil {
 		return err
 	}
-	n := b.less(20, 3)
-	seen := newAnswers()
-	client := chat(address, 1, seen.seen)
-	defer client.end()
-	if err := b.children.rest(2 * time.Second); err != nil { // the first worker has been alive for its second
-		return err
-	}
-	var hups []int64
-	before, err := cpuOf(pid)
+	c := beginChat(address, 1)
+	defer c.end()
+	hups, used, err := b.reloadStartServer(ctx, cmd.Process.Pid)
 	if err != nil {
 		return err
 	}
-	for range n {
-		hups = append(hups, monotonic())
-		if err := unix.Kill(pid, unix.SIGHUP); err != nil {
-			return err
-		}
-		if err := b.children.rest(1500 * time.Millisecond); err != nil { // it says nowhere that it is done
-			return err
-		}
-	}
-	after, err := cpuOf(pid)
-	if err != nil {
-		return err
-	}
-	client.end()
+	c.end()
 	s, err := readStamps(file)
 	if err != nil {
 		return err
 	}
-	var toFirst, toTerm spread
+	var toFirst, toTerm []time.Duration
 	for i, at := range hups { // its generations begin with 1
-		if first := seen.first[i+2]; first > 0 {
-			toFirst = append(toFirst, time.Duration(first-at))
+		if first := c.first[i+2]; first > 0 {
+			toFirst = append(toFirst, first-at)
 		}
 		if old := s[i+1]; old != nil && old.term > 0 {
-			toTerm = append(toTerm, time.Duration(old.term-at))
+			toTerm = append(toTerm, old.term-at)
 		}
 	}
-	b.row(fmt.Sprintf("start_server (Perl), %d reloads, HUP → first answer of the new generation, p50 / p99 / max", n), "", toFirst.String(), nothing)
-	b.row("start_server: HUP → the old worker has TERM", "", toTerm.String(), nothing)
-	b.row("start_server: CPU per reload, one worker", "", short((after-before)/time.Duration(n)), nothing)
+	b.show(fmt.Sprintf("start_server (Perl), %d reloads, HUP → first answer of the new generation, p50 / p99 / max", len(hups)), sorted(toFirst).String())
+	b.show("start_server: HUP → the old worker has TERM", sorted(toTerm).String())
+	b.show("start_server: CPU per reload, one worker", load.Short(used/time.Duration(len(hups))))
 	return nil
+}
+
+// reloadStartServer returns when it sent each HUP, and the CPU time that start_server used for them.
+func (b *bench) reloadStartServer(ctx context.Context, pid int) (hups []time.Duration, used time.Duration, err error) {
+	if err := kit.Pause(ctx, 2*time.Second); err != nil { // the first worker has lived for its second
+		return nil, 0, err
+	}
+	before, err := kit.CPU(pid)
+	if err != nil {
+		return nil, 0, err
+	}
+	for range b.less(20, 3) {
+		hups = append(hups, kit.Monotonic())
+		if err := unix.Kill(pid, unix.SIGHUP); err != nil {
+			return nil, 0, err
+		}
+		if err := kit.Pause(ctx, 1500*time.Millisecond); err != nil { // it does not report that it is done
+			return nil, 0, err
+		}
+	}
+	after, err := kit.CPU(pid)
+	return hups, after - before, err
 }

@@ -1,58 +1,60 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os/exec"
+	"strconv"
+	"strings"
 	"time"
+
+	"example.org/supervisord/examples/measure/kit"
+	"example.org/supervisord/internal/lab/load"
+	"example.org/supervisord/supervisor/program"
 )
 
 // crowd is one way to run very many workers.
-type crowd struct {
-	strategy string
-	perSlot  bool
-	busy     bool
-}
+type crowd struct{ rolling, perSlot, busy bool }
 
 func (c crowd) String() string {
-	s := c.strategy
+	text := "all"
+	if c.rolling {
+		text = "rolling, max_surge 50"
+	}
 	if c.perSlot {
-		s += ", per_slot"
+		text += ", per_slot"
 	}
 	if c.busy {
-		s += ", four busy clients"
+		text += ", four busy clients"
 	}
-	return s
+	return text
 }
 
-func crowds(quick bool) []crowd {
-	const rolling = "rolling, max_surge 50"
+func crowds(quick bool) (all []crowd) {
 	if quick {
-		return []crowd{{"all", true, false}, {rolling, true, true}}
+		return []crowd{{perSlot: true}, {true, true, true}}
 	}
-	var all []crowd
-	for _, strategy := range []string{"all", rolling} {
-		for _, perSlot := range []bool{true, false} {
-			all = append(all, crowd{strategy, perSlot, false}, crowd{strategy, perSlot, true})
-		}
+	for i := range 8 {
+		all = append(all, crowd{rolling: i&4 != 0, perSlot: i&2 == 0, busy: i&1 != 0})
 	}
 	return all
 }
 
-func (b *bench) measureThousand() error {
+func (b *bench) measureThousand(ctx context.Context) error {
 	n := b.less(1000, 200)
 	errs := []error{b.measureChurn(n)}
 	for _, c := range crowds(b.quick) {
-		if err := b.measureCrowd(c, n); err != nil {
+		if err := b.measureCrowd(ctx, c, n); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", c, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// measureChurn is what starting and stopping so many processes costs a program that does nothing else.
+// measureChurn measures what starting and stopping so many processes costs a program that does nothing else.
 func (b *bench) measureChurn(n int) error {
-	text, err := exec.Command(b.light, "churn", fmt.Sprint(n)).Output()
+	text, err := exec.Command(b.light, "churn", strconv.Itoa(n)).Output()
 	if err != nil {
 		return err
 	}
@@ -60,8 +62,8 @@ func (b *bench) measureChurn(n int) error {
 	if _, err := fmt.Sscan(string(text), &up, &down); err != nil {
 		return err
 	}
-	b.row(fmt.Sprintf("%d processes by a loop of fork, exec, kill, wait: CPU per process, start and stop", n), "",
-		fmt.Sprintf("%s, %s", perWorker(time.Duration(up), n), perWorker(time.Duration(down-up), n)), nothing)
+	b.show(fmt.Sprintf("%d processes by a loop of fork, exec, kill, wait: CPU per process, start and stop", n),
+		fmt.Sprintf("%s, %s", perWorker(time.Duration(up), n), perWorker(time.Duration(down-up), n)))
 	return nil
 }
 
@@ -69,103 +71,185 @@ func perWorker(d time.Duration, n int) string {
 	return fmt.Sprintf("%.2f ms", d.Seconds()*1000/float64(n))
 }
 
-// phase is what a start, a roll or a stop took.
-type phase struct {
-	cpu, wall time.Duration
+// phase is what a start, a roll or a stop took: the master's CPU time, and the time by the clock.
+type phase struct{ cpu, wall time.Duration }
+
+// since returns what a phase took that began at these readings.
+func (now phase) since(began phase) phase { return phase{now.cpu - began.cpu, now.wall - began.wall} }
+
+func (m *master) clocks() (phase, error) {
+	cpu, err := kit.CPU(m.PID())
+	return phase{cpu, kit.Monotonic()}, err
 }
 
-func (p phase) text(n int) string { return fmt.Sprintf("%s (%s)", perWorker(p.cpu, n), short(p.wall)) }
-
-// stopwatch divides the life of a process into phases.
-type stopwatch struct {
-	pid  int
-	cpu  time.Duration
-	wall int64
-}
-
-func (s *stopwatch) phase(used time.Duration) phase {
-	now := monotonic()
-	p := phase{used - s.cpu, time.Duration(now - s.wall)}
-	s.cpu, s.wall = used, now
-	return p
-}
-
-func (s *stopwatch) lap() (phase, error) {
-	used, err := cpuOf(s.pid)
-	return s.phase(used), err
-}
-
-func (b *bench) measureCrowd(c crowd, n int) error {
-	dir, err := b.folder()
-	if err != nil {
-		return err
+func (b *bench) measureCrowd(ctx context.Context, c crowd, n int) error {
+	reload := `{ strategy = "all" }`
+	if c.rolling {
+		reload = `{ strategy = "rolling", max_surge = 50 }`
 	}
-	reload := "{ strategy = \"all\" }"
-	if c.strategy != "all" {
-		reload = "{ strategy = \"rolling\", max_surge = 50 }"
-	}
-	program := fmt.Sprintf("command = [%q]\nworkers = %d\nready = { method = \"notify\", timeout = \"180s\" }\nreload = %s\nenvironment = { GOMAXPROCS = \"1\" }", b.light, n, reload)
-	watch := &stopwatch{wall: monotonic()}
-	m, err := b.startMaster(dir, program, fmt.Sprintf("per_slot = %t", c.perSlot))
+	began := phase{wall: kit.Monotonic()}
+	m, err := b.start(b.light, strconv.Itoa(n), "reload = "+reload+"\nenvironment = { GOMAXPROCS = \"1\" }", fmt.Sprintf("per_slot = %t", c.perSlot))
 	if err != nil {
 		return err
 	}
 	defer m.abandon()
-	watch.pid = m.pid
+	if err := m.until(ctx, program.WorkerReady, 0); err != nil {
+		return err
+	}
 	clients := 0
 	if c.busy {
 		clients = 4
 	}
-	if _, err := m.await(ready, 0); err != nil {
-		return err
-	}
-	busy := chat(m.address, clients, nil)
+	busy := beginChat(m.address, clients)
 	defer busy.end()
-	return b.timeCrowd(c, n, m, watch, busy)
-}
-
-func (b *bench) timeCrowd(c crowd, n int, m *master, watch *stopwatch, busy *chatter) error {
-	if _, err := m.await(serves, 1); err != nil {
+	if _, err := m.Serves(ctx, 1); err != nil {
 		return err
 	}
-	start, err := watch.lap()
+	served, err := m.clocks()
 	if err != nil {
 		return err
 	}
-	if err := m.replace(2); err != nil {
+	if _, err := m.replace(ctx, 2); err != nil {
 		return err
 	}
-	roll, err := watch.lap()
+	rolled, err := m.clocks()
 	if err != nil {
 		return err
 	}
-	v, err := vitalsOf(m.pid)
+	v, err := vitalsOf(m.PID())
 	if err != nil {
 		return err
 	}
-	busy.end()
-	watch.wall = monotonic()
-	used, err := m.stop()
-	if err != nil {
-		return err
-	}
-	stop := watch.phase(used)
-	const most = time.Millisecond
-	each := time.Duration(n) * most
-	b.row(fmt.Sprintf("%d workers, %s: the master's CPU per worker (wall): start, roll, stop", n, c), "≤ 1 ms each",
-		fmt.Sprintf("%s, %s, %s; in all %s; %s, %d descriptors%s", start.text(n), roll.text(n), stop.text(n),
-			perWorker(start.cpu+roll.cpu+stop.cpu, n), mib(v.rss), v.fds, busy.text()),
-		verdictOf(start.cpu <= each && roll.cpu <= each && stop.cpu <= each && busy.failed.Load() == 0 && m.killed == 0 && m.failed == 0))
+	t := busy.end()
+	stopping := phase{rolled.cpu, kit.Monotonic()}
+	m.Stop(kit.Patience)
+	stopped := phase{m.CPU, kit.Monotonic()}
+	b.crowdRow(c, n, []phase{served.since(began), rolled.since(served), stopped.since(stopping)}, v, t, m.well())
 	return nil
 }
 
-func (t *chatter) text() string {
-	if t.answered.Load()+t.failed.Load() == 0 {
-		return ""
+func (b *bench) crowdRow(c crowd, n int, phases []phase, v vitals, t kit.Tally, well bool) {
+	var each []string
+	all := time.Duration(0)
+	for _, p := range phases {
+		each = append(each, fmt.Sprintf("%s (%s)", perWorker(p.cpu, n), load.Short(p.wall)))
+		all += p.cpu
+		well = well && p.cpu <= time.Duration(n)*time.Millisecond
 	}
-	s := fmt.Sprintf("; %d failed of %d", t.failed.Load(), t.answered.Load()+t.failed.Load())
-	if err := t.first.Load(); err != nil {
-		s += fmt.Sprintf(" (the first: %v)", *err)
+	text := fmt.Sprintf("%s; in all %s; %s, %d descriptors", strings.Join(each, ", "), perWorker(all, n), mib(v.rss), v.fds)
+	if c.busy {
+		text += ", four busy clients"
 	}
-	return s
+	return text
+}
+
+func crowds(quick bool) (all []crowd) {
+	if quick {
+		return []crowd{{perSlot: true}, {true, true, true}}
+	}
+	for i := range 8 {
+		all = append(all, crowd{rolling: i&4 != 0, perSlot: i&2 == 0, busy: i&1 != 0})
+	}
+	return all
+}
+
+func (b *bench) measureThousand(ctx context.Context) error {
+	n := b.less(1000, 200)
+	errs := []error{b.measureChurn(n)}
+	for _, c := range crowds(b.quick) {
+		if err := b.measureCrowd(ctx, c, n); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", c, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// measureChurn measures what starting and stopping so many processes costs a program that does nothing else.
+func (b *bench) measureChurn(n int) error {
+	text, err := exec.Command(b.light, "churn", strconv.Itoa(n)).Output()
+	if err != nil {
+		return err
+	}
+	var up, down int64
+	if _, err := fmt.Sscan(string(text), &up, &down); err != nil {
+		return err
+	}
+	b.show(fmt.Sprintf("%d processes by a loop of fork, exec, kill, wait: CPU per process, start and stop", n),
+		fmt.Sprintf("%s, %s", perWorker(time.Duration(up), n), perWorker(time.Duration(down-up), n)))
+	return nil
+}
+
+func perWorker(d time.Duration, n int) string {
+	return fmt.Sprintf("%.2f ms", d.Seconds()*1000/float64(n))
+}
+
+// phase is what a start, a roll or a stop took: the master's CPU time, and the time by the clock.
+type phase struct{ cpu, wall time.Duration }
+
+// since returns what a phase took that began at these readings.
+func (now phase) since(began phase) phase { return phase{now.cpu - began.cpu, now.wall - began.wall} }
+
+func (m *master) clocks() (phase, error) {
+	cpu, err := kit.CPU(m.PID())
+	return phase{cpu, kit.Monotonic()}, err
+}
+
+func (b *bench) measureCrowd(ctx context.Context, c crowd, n int) error {
+	reload := `{ strategy = "all" }`
+	if c.rolling {
+		reload = `{ strategy = "rolling", max_surge = 50 }`
+	}
+	began := phase{wall: kit.Monotonic()}
+	m, err := b.start(b.light, strconv.Itoa(n), "reload = "+reload+"\nenvironment = { GOMAXPROCS = \"1\" }", fmt.Sprintf("per_slot = %t", c.perSlot))
+	if err != nil {
+		return err
+	}
+	defer m.abandon()
+	if err := m.until(ctx, program.WorkerReady, 0); err != nil {
+		return err
+	}
+	clients := 0
+	if c.busy {
+		clients = 4
+	}
+	busy := beginChat(m.address, clients)
+	defer busy.end()
+	if _, err := m.Serves(ctx, 1); err != nil {
+		return err
+	}
+	served, err := m.clocks()
+	if err != nil {
+		return err
+	}
+	if _, err := m.replace(ctx, 2); err != nil {
+		return err
+	}
+	rolled, err := m.clocks()
+	if err != nil {
+		return err
+	}
+	v, err := vitalsOf(m.PID())
+	if err != nil {
+		return err
+	}
+	t := busy.end()
+	stopping := phase{rolled.cpu, kit.Monotonic()}
+	m.Stop(kit.Patience)
+	stopped := phase{m.CPU, kit.Monotonic()}
+	b.crowdRow(c, n, []phase{served.since(began), rolled.since(served), stopped.since(stopping)}, v, t, m.well())
+	return nil
+}
+
+func (b *bench) crowdRow(c crowd, n int, phases []phase, v vitals, t kit.Tally, well bool) {
+	text, all := "", time.Duration(0)
+	for _, p := range phases {
+		text += fmt.Sprintf("%s (%s), ", perWorker(p.cpu, n), load.Short(p.wall))
+		all += p.cpu
+		well = well && p.cpu <= time.Duration(n)*time.Millisecond
+	}
+	text += fmt.Sprintf("in all %s; %s, %d descriptors", perWorker(all, n), mib(v.rss), v.fds)
+	if c.busy {
+		text += "; " + t.String()
+	}
+	b.require(fmt.Sprintf("%d workers, %s: the master's CPU per worker (wall): start, roll, stop", n, c), "≤ 1 ms each", text, well && t.Failed == 0)
 }

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"example.org/supervisord/examples/measure/kit"
+	"example.org/supervisord/internal/lab/load"
+)
+
+// client returns a client of the example worker.
+func client(address string, keep int) *load.Client {
+	return &load.Client{Dial: load.Dial(address), Ask: load.Get("http://bench/healthz", nil), Keep: keep}
+}
+
+// hammer sends so many requests from 1,000 clients, each as soon as it has its answer.
+func hammer(ctx context.Context, t *kit.Tally, address string, requests int, keep bool) error {
+	kept := 0
+	if keep {
+		kept = 1000
+	}
+	var r load.Record
+	l := load.New(r.Add)
+	l.Loop(client(address, kept), 1000, requests, nil)
+	defer context.AfterFunc(ctx, l.Abandon)()
+	l.Wait()
+	t.Add(r.Samples(), l.Now())
+	return context.Cause(ctx)
+}
+
+// course is what a load at a constant rate came to.
+type course struct {
+	kit.Tally
+	latency load.Times
+	gap     time.Duration // the longest without an answer
+}
+
+func (c course) String() string {
+	return fmt.Sprintf("%s; longest gap %s; %s", c.latency, load.Short(c.gap), &c.Tally)
+}
+
+// steady sends requests at a constant rate, however long the answers take, each on a new connection.
+func steady(ctx context.Context, address string, rate int, d time.Duration) (c course, err error) {
+	var r load.Record
+	l := load.New(r.Add)
+	l.Rate(client(address, 0), rate)
+	err = kit.Pause(ctx, d)
+	l.Stop()
+	all := r.Samples()
+	c.latency = all.Latencies()
+	_, c.gap = all.LongestGap(0, l.Now())
+	c.Add(all, l.Now())
+	return c, err
+}
+
+// chat is a few clients that talk to workers of package light, each request on a new connection.
+type chat struct {
+	*load.Load
+	record load.Record
+	mu     sync.Mutex
+	first  map[int]time.Duration // when each generation answered first
+}
+
+func beginChat(address string, clients int) *chat {
+	c := &chat{first: map[int]time.Duration{}}
+	c.Load = load.New(c.record.Add)
+	c.Loop(&load.Client{Dial: load.Dial(address), Ask: load.Get("http://bench/", c.see)}, clients, 0, nil)
+	return c
+}
+
+// see reads an answer: the number of the worker's generation.
+func (c *chat) see(_ *http.Response, body []byte) error {
+	at := kit.Monotonic()
+	generation, err := strconv.Atoi(strings.TrimSpace(string(body)))
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.first[generation] == 0 {
+		c.first[generation] = at
+	}
+	return nil
+}
+
+// end ends the chat and returns what it came to.
+func (c *chat) end() (t kit.Tally) {
+	c.Stop()
+	t.Add(c.record.Samples(), c.Now())
+	return t
+}

@@ -1,0 +1,120 @@
+// Package kit has what bench and experiments share besides internal/lab: building and configuring what they measure, ab, and the
+// figures of the machine.
+package kit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Patience is the longest wait for anything.
+const Patience = 3 * time.Minute
+
+// Build builds programs of the source tree into dir, each named after its directory: "cmd/supervisord", "examples/hello".
+func Build(ctx context.Context, dir string, packages ...string) error {
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "example.org/supervisord").Output()
+	if err != nil {
+		return fmt.Errorf("cannot find the source tree: %w", err)
+	}
+	for _, name := range packages {
+		from := filepath.Join(strings.TrimSpace(string(root)), name)
+		out, err := exec.CommandContext(ctx, "go", "build", "-C", from, "-trimpath", "-o", filepath.Join(dir, filepath.Base(name)), ".").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("cannot build %s: %w\n%s", name, err, out)
+		}
+	}
+	return nil
+}
+
+// FreeAddress returns an address on loopback that was free a moment ago.
+func FreeAddress() (string, error) {
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer ln.Close()
+	return ln.Addr().String(), nil
+}
+
+// UntilAccepts waits until a server accepts connections at an address: no event tells.
+func UntilAccepts(ctx context.Context, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	for {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp4", address)
+		if err == nil {
+			return conn.Close()
+		}
+		if Pause(ctx, time.Millisecond) != nil {
+			return fmt.Errorf("nobody accepts at %s: %w", address, err)
+		}
+	}
+}
+
+// Pause waits. The error says that the run was interrupted.
+func Pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Each calls do at a steady pace until ctx ends or do fails.
+func Each(ctx context.Context, every time.Duration, do func() error) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if err := do(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// During calls do at a steady pace until work returns.
+func During(ctx context.Context, every time.Duration, do, work func() error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- Each(ctx, every, do) }()
+	err := work()
+	cancel()
+	return errors.Join(err, <-ended)
+}
+
+// LoadAverage returns the load of the last minute: what else the machine was doing.
+func LoadAverage() string { return firstWord("/proc/loadavg") }
+
+// Kernel returns the kernel's release.
+func Kernel() string { return firstWord("/proc/sys/kernel/osrelease") }
+
+func firstWord(path string) string {
+	text, _ := os.ReadFile(path)
+	word, _, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
+	if word == "" {
+		return "?"
+	}
+	return word
+}
+
+// Ratio returns a / b with two digits.
+func Ratio(a, b time.Duration) string {
+	if b <= 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f", float64(a)/float64(b))
+}
