@@ -14,8 +14,8 @@ import (
 )
 
 // client returns a client of the example worker.
-func client(address string, keep int) *load.Client {
-	return &load.Client{Dial: load.Dial(address), Ask: load.Get("http://bench/healthz", nil), Keep: keep}
+func client(address string, keep int) *load.Sender {
+	return &load.Sender{Dial: load.Dial(address), Ask: load.Get("http://bench/healthz", nil), Keep: keep}
 }
 
 // hammer sends so many requests from 1,000 clients, each as soon as it has its answer.
@@ -24,12 +24,12 @@ func hammer(ctx context.Context, t *kit.Tally, address string, requests int, kee
 	if keep {
 		kept = 1000
 	}
-	var r load.Record
+	var r load.Collector
 	l := load.New(r.Add)
 	l.Loop(client(address, kept), 1000, requests, nil)
 	defer context.AfterFunc(ctx, l.Abandon)()
 	l.Wait()
-	t.Add(r.Samples(), l.Now())
+	t.Add(r.Attempts(), l.Now())
 	return context.Cause(ctx)
 }
 
@@ -46,12 +46,12 @@ func (c course) String() string {
 
 // steady sends requests at a constant rate, however long the answers take, each on a new connection.
 func steady(ctx context.Context, address string, rate int, d time.Duration) (c course, err error) {
-	var r load.Record
+	var r load.Collector
 	l := load.New(r.Add)
 	l.Rate(client(address, 0), rate)
 	err = kit.Pause(ctx, d)
 	l.Stop()
-	all := r.Samples()
+	all := r.Attempts()
 	c.latency = all.Latencies()
 	_, c.gap = all.LongestGap(0, l.Now())
 	c.Add(all, l.Now())
@@ -61,7 +61,7 @@ func steady(ctx context.Context, address string, rate int, d time.Duration) (c c
 // chat is a few clients that talk to workers of package light, each request on a new connection.
 type chat struct {
 	*load.Load
-	record load.Record
+	record load.Collector
 	mu     sync.Mutex
 	first  map[int]time.Duration // when each generation answered first
 }
@@ -69,7 +69,7 @@ type chat struct {
 func beginChat(address string, clients int) *chat {
 	c := &chat{first: map[int]time.Duration{}}
 	c.Load = load.New(c.record.Add)
-	c.Loop(&load.Client{Dial: load.Dial(address), Ask: load.Get("http://bench/", c.see)}, clients, 0, nil)
+	c.Loop(&load.Sender{Dial: load.Dial(address), Ask: load.Get("http://bench/", c.see)}, clients, 0, nil)
 	return c
 }
 
@@ -91,6 +91,6 @@ func (c *chat) see(_ *http.Response, body []byte) error {
 // end ends the chat and returns what it came to.
 func (c *chat) end() (t kit.Tally) {
 	c.Stop()
-	t.Add(c.record.Samples(), c.Now())
+	t.Add(c.record.Attempts(), c.Now())
 	return t
 }

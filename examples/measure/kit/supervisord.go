@@ -57,7 +57,7 @@ func or(text, otherwise string) string {
 // Supervisord is a supervisord that runs to be measured.
 type Supervisord struct {
 	*process.Child
-	*process.Journal
+	*process.Follower
 	CPU time.Duration // once it has ended: what it used in its life, without its children
 	dir string
 }
@@ -82,7 +82,7 @@ func Start(binary string, programs ...Program) (_ *Supervisord, err error) {
 		return nil, err
 	}
 	cmd := exec.Command(binary, "-c", path)
-	s.Child, s.Journal, err = process.StartLogged(cmd, func() { s.CPU, _ = CPU(cmd.Process.Pid) })
+	s.Child, s.Follower, err = process.StartLogged(cmd, func() { s.CPU, _ = CPU(cmd.Process.Pid) })
 	return s, err
 }
 
@@ -110,7 +110,7 @@ func (s *Supervisord) Serves(ctx context.Context, generation int) (*supervisor.U
 func (s *Supervisord) Await(ctx context.Context, n int, is func(*supervisor.Update) bool) (*supervisor.Update, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, Patience, fmt.Errorf("still waiting after %s", Patience))
 	defer cancel()
-	u, err := s.Journal.Await(ctx, n, func(u *supervisor.Update) bool { return u.Kind == program.TrialFailed || is(u) })
+	u, err := s.Follower.Await(ctx, n, func(u *supervisor.Update) bool { return u.Kind == program.TrialFailed || is(u) })
 	if err == nil && u.Kind == program.TrialFailed {
 		return nil, fmt.Errorf("generation %d of %s failed: %s: %s", u.Generation, u.Program, u.Step, u.Reason)
 	}

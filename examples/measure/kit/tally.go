@@ -31,16 +31,16 @@ func (t *Tally) String() string {
 func (t *Tally) PerSecond() string { return fmt.Sprintf("%.0f", float64(t.Requests)/t.Took.Seconds()) }
 
 // Add adds requests to the tally.
-func (t *Tally) Add(all load.Samples, took time.Duration) {
+func (t *Tally) Add(all load.Attempts, took time.Duration) {
 	t.Requests += len(all)
 	t.Took += took
 	for _, s := range all {
-		if s.Loss == nil {
+		if s.Lost == nil {
 			continue
 		}
 		t.Failed++
 		if t.First == "" {
-			t.First = s.Loss.Text
+			t.First = s.Lost.Text
 		}
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// StartLogged starts cmd, a supervisord that logs as JSON, and returns the Journal of its log. Who measures supervisord reads its log,
+// StartLogged starts cmd, a supervisord that logs as JSON, and returns a Follower of its log. Who measures supervisord reads its log,
 // because an open stream of events costs it memory, CPU time and wake-ups. The updates only have the time at which the line was
 // read, Program, Kind, Generation, Step and Reason. dead is that of Start.
-func StartLogged(cmd *exec.Cmd, dead func()) (*Child, *Journal, error) {
-	j := &Journal{cancel: func() {}, done: make(chan struct{}), more: make(chan struct{})}
+func StartLogged(cmd *exec.Cmd, dead func()) (*Child, *Follower, error) {
+	j := &Follower{cancel: func() {}, done: make(chan struct{}), more: make(chan struct{})}
 	close(j.done)
 	last := ""
 	c, err := Start(cmd, func(line string) {
