@@ -431,6 +431,21 @@ func TestSignalAndKill(t *testing.T) {
 	m.Until("the worker is gone", func() bool { return !lab.Alive(first) })
 }
 
+func TestFlagsThatContradictEachOtherAreAnErrorThatSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	for want, args := range map[string][]string{
+		"remove one, and after `supervisord promote`": {"reload", "--canary", "1", "--hold", "--drained"},
+		"--no-wait does not wait: remove one":         {"reload", "--no-wait", "--drained"},
+		"contradict each other: remove one":           {"reload", "--no-wait", "--wait"},
+		"supervisord events --json":                   {"status", "--json", "--watch"},
+	} {
+		m.CtlFails(1, []string{want}, args...)
+	}
+	m.Never(lab.Gen(2))
+}
+
 func TestEventsAreOneObjectALine(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
+	"os"
 	"os/signal"
 	"slices"
 	"syscall"
@@ -19,20 +19,20 @@ import (
 // asking is what the commands have in common that ask a running supervisord.
 type asking struct {
 	path   *string // of the configuration
-	socket string
+	socket string  // --socket
 }
 
-// client finds the socket: --socket, else what the configuration says, else where it is by default. Where -c names a configuration
-// only a supervisord that runs with it is asked.
+// client finds the socket: --socket, else the one in the configuration, else the default. With -c, only a supervisord that runs this
+// configuration is asked.
 func (a *asking) client(c *cobra.Command) (*control.Client, error) {
 	if a.socket != "" {
 		return control.NewClient(a.socket), nil
 	}
-	places := config.ControlSockets(*a.path)
-	if len(places) == 0 {
+	sockets := config.ControlSockets(*a.path)
+	if len(sockets) == 0 {
 		return nil, &exitError{exitUnavailable, errors.New("control is off in " + *a.path + ": send signals, or set control in [supervisor]")}
 	}
-	client := control.NewClient(places...)
+	client := control.NewClient(sockets...)
 	client.Trust(*a.path)
 	if c.Flags().Changed("config") {
 		client.Means(*a.path)
@@ -40,7 +40,7 @@ func (a *asking) client(c *cobra.Command) (*control.Client, error) {
 	return client, nil
 }
 
-// command makes a command that asks: it can be told where, and Ctrl-C ends the asking.
+// command completes a command that asks: it gets the flag --socket, and Ctrl-C ends the asking.
 func (a *asking) command(c *cobra.Command, ask func(ctx context.Context, c *control.Client, args []string) error) *cobra.Command {
 	c.Flags().StringVar(&a.socket, "socket", "", "the control `socket` (default: what the configuration says)")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -59,46 +59,43 @@ func (a *asking) command(c *cobra.Command, ask func(ctx context.Context, c *cont
 	return c
 }
 
-// completionTimeout is how long whoever presses Tab is kept waiting.
+// completionTimeout is how long Tab waits for supervisord.
 const completionTimeout = time.Second
 
-// programs completes the names of programs, at most n of them (0: any number), by asking.
+// programs completes the names of programs, at most n of them (0: any number).
 func (a *asking) programs(n int) cobra.CompletionFunc {
-	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if n > 0 && len(args) >= n {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
+	return func(c *cobra.Command, args []string, _ string) (names []string, directive cobra.ShellCompDirective) {
+		directive = cobra.ShellCompDirectiveNoFileComp
 		client, err := a.client(c)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+		if err != nil || n > 0 && len(args) >= n {
+			return nil, directive
 		}
 		defer client.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 		defer cancel()
 		st, err := client.Status(ctx, "", false)
 		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+			return nil, directive
 		}
-		var names []string
 		for _, p := range st.Programs {
 			if !slices.Contains(args, p.Name) {
 				names = append(names, p.Name+"\t"+string(p.State))
 			}
 		}
-		return names, cobra.ShellCompDirectiveNoFileComp
+		return names, directive
 	}
 }
 
-// printJSON writes an object for people and programs.
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
+// printJSON prints an object, indented.
+func printJSON(v any) error {
+	e := json.NewEncoder(os.Stdout)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
 }
 
-// printLine writes an object in one line.
-func printLine(w io.Writer, v any) {
-	json.NewEncoder(w).Encode(v) //nolint:errcheck // whoever read it has gone; SIGPIPE ends this command
+// printLine prints an object in one line.
+func printLine(v any) {
+	json.NewEncoder(os.Stdout).Encode(v) //nolint:errcheck // SIGPIPE ends this command if the reader has gone
 }
 
 // untilInterrupted makes Ctrl-C the proper end of a command that has no end of its own.
@@ -109,7 +106,7 @@ func untilInterrupted(err error) error {
 	return err
 }
 
-// first is the first argument, or "".
+// first returns the first argument, or "".
 func first(args []string) string {
 	if len(args) == 0 {
 		return ""

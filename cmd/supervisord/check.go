@@ -11,7 +11,7 @@ import (
 func checkCommand(path *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
-		Short: "check the configuration: say what is wrong and where, or \"ok\"",
+		Short: "check the configuration: print what is wrong and where, or \"ok\"",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := config.Load(*path)

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// docsCommand writes what is made from the commands themselves, for whoever installs them.
+// docsCommand writes the documentation that is generated from the commands, for scripts/install.
 func docsCommand(*string) *cobra.Command {
 	docs := &cobra.Command{Use: "docs", Short: "write documentation", Hidden: true, Args: cobra.NoArgs}
 	docs.AddCommand(&cobra.Command{
@@ -29,7 +29,7 @@ func docsCommand(*string) *cobra.Command {
 	return docs
 }
 
-// writeManual writes the manual page in the language of man(7).
+// writeManual writes the manual page in man(7).
 func writeManual(w io.Writer, root *cobra.Command) {
 	name := roff(root.Name())
 	fmt.Fprintf(w, ".\\\" %s\n", mark)
@@ -37,9 +37,9 @@ func writeManual(w io.Writer, root *cobra.Command) {
 	fmt.Fprintf(w, ".SH NAME\n%s \\- %s\n", name, roff(root.Short))
 	fmt.Fprintf(w, ".SH SYNOPSIS\n.B %s\n[\\fICOMMAND\\fR] [\\fIOPTION\\fR...]\n", name)
 	fmt.Fprintf(w, ".SH DESCRIPTION\n%s", paragraphs(root.Long))
-	fmt.Fprintf(w, ".SH OPTIONS\nThese hold for every command.\n")
+	fmt.Fprintf(w, ".SH OPTIONS\nThese apply to every command.\n")
 	writeFlags(w, root.PersistentFlags())
-	fmt.Fprintf(w, ".PP\nThese hold without a command.\n")
+	fmt.Fprintf(w, ".PP\nThese apply without a command.\n")
 	writeFlags(w, root.LocalNonPersistentFlags())
 	fmt.Fprintf(w, ".SH COMMANDS\n")
 	for _, c := range root.Commands() {
@@ -81,10 +81,10 @@ func writeFlags(w io.Writer, flags *pflag.FlagSet) {
 	})
 }
 
-// indented matches a block of lines that are to stay as they are.
+// indented matches a block of lines that stay as they are.
 var indented = pattern.Lazy(`(?m)^(  .*\n?)+`)
 
-// paragraphs is text with its paragraphs, and with its indented lines as they are.
+// paragraphs returns text in man(7), with its paragraphs, and with its indented lines unchanged.
 func paragraphs(text string) string {
 	text = strings.TrimRight(text, "\n ")
 	var b strings.Builder
@@ -108,10 +108,10 @@ func paragraphs(text string) string {
 	return b.String()
 }
 
-// beyondASCII is what not every troff can read.
+// beyondASCII matches what some troffs cannot read.
 var beyondASCII = pattern.Lazy(`[^\x00-\x7f]`)
 
-// roff makes text mean itself to man(7).
+// roff escapes text for man(7).
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "`", "").Replace(text)
 	lines := strings.Split(text, "\n")

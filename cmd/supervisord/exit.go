@@ -9,7 +9,7 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// Exit codes: one for each kind of end, so that a script can tell them apart. Those from 64 up are of sysexits.h.
+// Exit codes: one for each kind of outcome, so that a script can tell them apart. Those from 64 up are of sysexits.h.
 const (
 	exitFailure     = 1
 	exitPreflight   = 10
@@ -25,15 +25,15 @@ const (
 	exitInterrupted = 130
 )
 
-// exitCodes is what --help, the man page and docs/control.md say about them.
+// exitCodes describes them for --help and the manual page; docs/control.md has the same.
 const exitCodes = `Exit status:
-  0    it is done: the new generation serves, a canary is well and held, …
-  1    something else: a wrong argument, a program that does not exist
+  0    success: the new generation serves, a canary is well and held, …
+  1    any other error: an invalid argument, a program that does not exist
   10   the preflight failed, or the generation could not be prepared
-  11   a worker failed: it could not be started, or ended too soon
+  11   a worker failed: it could not be started, or exited too soon
   12   a worker was not ready in time
   13   the trial was aborted, superseded by a newer one, or the program was stopped
-  14   timed out: not at an end within --timeout, and still running
+  14   timed out: not finished within --timeout, and still running
   15   unknown: the supervisord that was asked is gone with its records
   16   done, but workers of the old generation had to be killed (--drained, stop)
   69   no supervisord answers
@@ -58,7 +58,21 @@ var outcomeCodes = map[program.Outcome]int{
 	program.Preflight: exitPreflight, program.WorkerDown: exitWorker,
 }
 
-// exitCode is the code for an error, whoever made it.
+// errorCodes are the exit codes of errors. The first that is in the chain counts.
+var errorCodes = []struct {
+	err  error
+	code int
+}{
+	{control.ErrUnknown, exitUnknown},
+	{control.ErrLate, exitTimeout},
+	{control.ErrForbidden, exitPermission},
+	{control.ErrNotThere, exitUnavailable},
+	{control.ErrStranger, exitUnavailable},
+	{control.ErrBroken, exitUnavailable},
+	{context.Canceled, exitInterrupted},
+}
+
+// exitCode returns the exit code for an error of any package.
 func exitCode(err error) int {
 	if err == nil {
 		return 0
@@ -69,16 +83,13 @@ func exitCode(err error) int {
 	if _, ok := errors.AsType[*config.Error](err); ok {
 		return exitConfig
 	}
+	for _, e := range errorCodes {
+		if errors.Is(err, e.err) {
+			return e.code
+		}
+	}
 	if p, ok := errors.AsType[*control.Problem](err); ok {
 		return problemCode(p.Code)
-	}
-	switch {
-	case errors.Is(err, control.ErrForbidden):
-		return exitPermission
-	case errors.Is(err, control.ErrNotThere), errors.Is(err, control.ErrStranger), errors.Is(err, control.ErrBroken):
-		return exitUnavailable
-	case errors.Is(err, context.Canceled):
-		return exitInterrupted
 	}
 	return exitFailure
 }

@@ -4,125 +4,92 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/daemon"
-	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
 
-// How often the lines on a terminal are drawn: when something has happened, and each second for the times in them.
-const (
-	redraw    = 250 * time.Millisecond // at most
-	countdown = time.Second
-)
+// redraw is how often the lines on a terminal change at most.
+const redraw = 250 * time.Millisecond
 
-// live draws a line for each program on a terminal, and keeps it current; elsewhere it draws nothing.
+// live keeps a line for each program current on a terminal. It asks for the status only after an event; the times in a line go on by
+// themselves. The methods of a nil live do nothing.
 type live struct {
-	client  *control.Client
-	out     *os.File
-	stop    context.CancelFunc // nil: it does not draw
-	done    chan struct{}
-	changed chan struct{} // something has happened; with room for one
-
-	mu       sync.Mutex
-	programs []string
-	lines    int // that are on the terminal
+	client   *control.Client
+	out      *os.File
+	stop     context.CancelFunc
+	drawing  sync.WaitGroup
+	programs atomic.Pointer[[]string]
+	events   atomic.Int64
+	lines    []string // on the terminal
 }
 
-func newLive(client *control.Client, out *os.File, plain bool) *live {
-	l := &live{client: client, out: out, changed: make(chan struct{}, 1)}
-	if plain || !daemon.IsTerminal(out) {
-		return l
+// newLive returns nil if out is not a terminal, or if every event gets a line.
+func newLive(client *control.Client, out *os.File, verbose bool) *live {
+	if verbose || !daemon.IsTerminal(out) {
+		return nil
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	l.stop, l.done = cancel, make(chan struct{})
-	go l.run(ctx)
+	l := &live{client: client, out: out, stop: cancel}
+	l.drawing.Go(func() { l.run(ctx) })
 	return l
 }
 
-func (l *live) drawn() bool { return l.stop != nil }
-
-// follow says which programs are to be shown.
-func (l *live) follow(tickets []supervisor.Ticket) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, t := range tickets {
-		l.programs = append(l.programs, t.Program)
-	}
-}
-
-// notice has the lines drawn again, with what has happened. It does not wait.
-func (l *live) notice() {
-	select {
-	case l.changed <- struct{}{}:
-	default:
-	}
-}
-
-// say writes a line that stays.
-func (l *live) say(text string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	fmt.Fprintln(l.out, text)
-}
-
-// close ends the drawing and takes the lines away.
-func (l *live) close() {
-	if l.stop == nil {
+// follow has the lines drawn again, for the programs that the tickets name. It does not wait.
+func (l *live) follow(line control.Line) {
+	if l == nil {
 		return
 	}
-	l.stop()
-	<-l.done
-	l.stop = nil
-	l.draw(nil)
+	if line.Tickets != nil {
+		var names []string
+		for _, t := range line.Tickets {
+			names = append(names, t.Program)
+		}
+		l.programs.Store(&names)
+	}
+	l.events.Add(1)
+}
+
+// close ends the drawing and removes the lines.
+func (l *live) close() {
+	if l != nil {
+		l.stop()
+		l.drawing.Wait()
+	}
 }
 
 func (l *live) run(ctx context.Context) {
-	defer close(l.done)
-	st := &control.Status{}
+	defer func() { l.draw(nil) }()
+	st, seen := &control.Status{}, int64(0)
+	tick := time.NewTicker(redraw)
+	defer tick.Stop()
 	for ctx.Err() == nil {
-		if new, err := l.client.Status(ctx, "", false); err == nil {
-			st = new
+		if events := l.events.Load(); events > seen {
+			if now, err := l.client.Status(ctx, "", false); err == nil {
+				st, seen = now, events
+			}
 		}
 		l.draw(l.texts(st))
-		if after(ctx, redraw, nil) != nil {
-			return
-		}
-		l.countDown(ctx, st)
-	}
-}
-
-// countDown keeps the times in the lines current until something happens.
-func (l *live) countDown(ctx context.Context, st *control.Status) {
-	t := time.NewTicker(countdown)
-	defer t.Stop()
-	for {
 		select {
-		case <-l.changed:
-			return
-		case <-t.C:
-			l.draw(l.texts(st))
+		case <-tick.C:
 		case <-ctx.Done():
-			return
 		}
 	}
 }
 
-func (l *live) texts(st *control.Status) []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var texts []string
-	for _, name := range l.programs {
-		for _, p := range st.Programs {
-			if p.Name == name {
-				texts = append(texts, progress(p, time.Now()))
-			}
+func (l *live) texts(st *control.Status) (texts []string) {
+	names := l.programs.Load()
+	for _, p := range st.Programs {
+		if names != nil && slices.Contains(*names, p.Name) {
+			texts = append(texts, progress(p, time.Now()))
 		}
 	}
 	return texts
@@ -130,25 +97,30 @@ func (l *live) texts(st *control.Status) []string {
 
 // draw replaces the lines.
 func (l *live) draw(texts []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	if slices.Equal(texts, l.lines) {
+		return
+	}
 	var b strings.Builder
-	if l.lines > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA", l.lines)
+	if len(l.lines) > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA", len(l.lines))
 	}
 	b.WriteString("\r\x1b[J")
-	width := columns(l.out)
 	for _, text := range texts {
-		if r := []rune(text); len(r) >= width {
-			text = string(r[:width-1])
-		}
-		b.WriteString(text + "\n")
+		b.WriteString(cut(text, columns(l.out)-1) + "\n")
 	}
-	l.lines = len(texts)
+	l.lines = texts
 	l.out.WriteString(b.String()) //nolint:errcheck // it is only drawn
 }
 
-// columns is the width of a terminal.
+// cut shortens a line to a width.
+func cut(line string, width int) string {
+	if r := []rune(line); len(r) > width {
+		return string(r[:width])
+	}
+	return line
+}
+
+// columns returns the width of a terminal.
 func columns(f *os.File) int {
 	if size := windowSize(f); size.Col > 1 {
 		return int(size.Col)
@@ -156,7 +128,7 @@ func columns(f *os.File) int {
 	return 80
 }
 
-// windowSize is zero where it is not known.
+// windowSize returns zero if the size is not known.
 func windowSize(f *os.File) unix.Winsize {
 	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
@@ -165,32 +137,26 @@ func windowSize(f *os.File) unix.Winsize {
 	return *size
 }
 
-// progress is a program in one line: "web  generation 8: spawning 3/8, ready 3/8, soak 4 s; draining 2".
+// progress returns a program in one line: "web  generation 8: spawning 3/8, ready 3/8, soak 4 s; draining 2".
 func progress(p control.Program, now time.Time) string {
-	var trial, drains string
-	draining := 0
-	for _, g := range p.Generations {
+	text, draining := string(p.State), 0
+	for _, g := range slices.Backward(p.Generations) { // the trial comes first, so it counts most
 		switch g.Role {
 		case program.RoleTrial:
-			trial = trialProgress(g, now)
+			text = trialProgress(g, now)
 		case program.RoleServing:
-			if trial == "" {
-				trial = fmt.Sprintf("generation %d serves", g.Number)
-			}
+			text = fmt.Sprintf("generation %d serves", g.Number)
 		case program.RoleDraining:
 			draining += len(g.Workers)
 		}
 	}
-	if trial == "" {
-		trial = string(p.State)
-	}
 	if draining > 0 {
-		drains = fmt.Sprintf("; draining %d", draining)
+		text += fmt.Sprintf("; draining %d", draining)
 	}
 	if p.Due != nil {
-		drains += "; a reload waits: " + p.Due.Waits
+		text += "; a reload waits: " + p.Due.Waits
 	}
-	return p.Name + "  " + trial + drains
+	return p.Name + "  " + text
 }
 
 func trialProgress(g control.Generation, now time.Time) string {

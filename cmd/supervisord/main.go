@@ -40,10 +40,10 @@ func execute(argv []string) int {
 	return exitCode(err)
 }
 
-// mark is how scripts/install and scripts/uninstall recognize a program as this one: the name alone is also that of others.
+// mark tells scripts/install and scripts/uninstall that a program is this one: other programs have the same name.
 const mark = "This file belongs to supervisord, the process supervisor for restarts without downtime."
 
-// programName is the name that this program was installed under. It is in the help, the completion and the manual page.
+// programName returns the name that this program was installed under, for the help, the completion and the manual page.
 func programName(argv0 string) string {
 	name := filepath.Base(argv0)
 	if name == starter.Name || strings.Trim(name, ".-_") != name || strings.ContainsFunc(name, func(r rune) bool {
@@ -60,24 +60,24 @@ func rootCommand(name string) *cobra.Command {
 	root := &cobra.Command{
 		Use:         name,
 		Annotations: map[string]string{"mark": mark},
-		Short:       "run programs and replace them without losing a connection",
+		Short:       "run programs and replace their workers without losing a connection",
 		Long: `supervisord holds the listening sockets of programs and hands them to their workers.
 On HUP it starts new workers, waits until they are ready, and only then stops the old ones.
 
 Signals to a running supervisord:
   HUP        read the configuration again and replace the workers of every program
-  TERM, INT  stop everything: the stop signal, each program's deadline, KILL; a second one, 250 ms later or more, means now
-  QUIT       stop at once
+  TERM, INT  stop every program by its stop plan, then exit; a second one, 250 ms later or more, means stop now
+  QUIT       stop now
   USR1       reopen the log files
-  TTIN, TTOU one worker more, or one less, where there is one program
-  USR2       replace supervisord itself by the binary that is on disk now; workers and sockets stay
-  RTMIN+1    end at once, and leave the workers to the next supervisord`,
+  TTIN, TTOU one worker more or fewer, if there is only one program
+  USR2       upgrade supervisord itself to the binary at its path; workers and sockets stay
+  RTMIN+1    exit at once and leave the workers to the next supervisord`,
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(*cobra.Command, []string) error {
 			if version {
-				return printVersion(cmd.OutOrStdout(), false)
+				return printVersion(false)
 			}
 			return daemon.Run(fromFile(path))
 		},

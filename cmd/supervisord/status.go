@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -26,17 +26,19 @@ func statusCommand(path *string) *cobra.Command {
 		Use:   "status [PROGRAM]",
 		Short: "show programs, generations, workers, and what they use",
 		Long: `status shows what a running supervisord does. CPU is that of a worker's process group since the last look, or since it began;
-MEMORY is resident memory, CONNS the connections that are open on the program's listeners, as the kernel counts them; QUEUE
-is how many wait to be accepted, and how many may. "?" is what cannot be found out.
+MEMORY is resident memory; CONNS is the number of open connections on the program's listeners, as the kernel counts them; QUEUE
+is how many connections wait to be accepted, and how many can. "?" stands for what is unknown.
 
 ` + exitCodes,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.programs(1),
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "write it as JSON")
-	c.Flags().BoolVar(&watch, "watch", false, "go on, and draw it again when something happens")
-	c.MarkFlagsMutuallyExclusive("json", "watch")
+	c.Flags().BoolVar(&asJSON, "json", false, "print it as JSON")
+	c.Flags().BoolVar(&watch, "watch", false, "keep the display current")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
-		if watch {
+		switch {
+		case watch && asJSON:
+			return errors.New("--watch draws for a terminal: for programs, use `supervisord events --json`")
+		case watch:
 			return untilInterrupted(watchStatus(ctx, client, first(args)))
 		}
 		st, err := client.Status(ctx, first(args), true)
@@ -44,71 +46,63 @@ is how many wait to be accepted, and how many may. "?" is what cannot be found o
 		case err != nil:
 			return err
 		case asJSON:
-			return printJSON(os.Stdout, st)
+			return printJSON(st)
 		}
-		_, err = io.WriteString(os.Stdout, statusText(st, time.Now()))
-		return err
+		fmt.Print(statusText(st, time.Now()))
+		return nil
 	})
 }
 
-// How often --watch draws: at most, and at least, for what the kernel says of workers is no event.
+// --watch draws after an event, but at most and at least this often: what the kernel knows of workers has no events.
 const (
 	watchAtMost  = time.Second
 	watchAtLeast = 5 * time.Second
 )
 
-// watchStatus draws the status, and again after each event. It goes on when supervisord is upgraded or dies and comes back.
-func watchStatus(ctx context.Context, client *control.Client, program string) error {
-	events := make(chan struct{}, 1)
+// watchStatus draws the status, and again after each event. It goes on when supervisord is upgraded, or dies and comes back.
+func watchStatus(ctx context.Context, client *control.Client, name string) error {
 	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		followEvents(ctx, client, program, events)
-	}()
-	defer func() { cancel(); <-done }()
+	events := make(chan struct{}, 1)
+	var following sync.WaitGroup
+	following.Go(func() { followEvents(ctx, client, name, events) })
+	defer following.Wait()
+	defer cancel()
 	for drawn := false; ; drawn = true {
-		st, err := client.Status(ctx, program, true)
+		st, err := client.Status(ctx, name, true)
 		switch {
 		case err == nil:
 			fmt.Print("\x1b[H\x1b[J" + fit(statusText(st, time.Now()), os.Stdout))
-		case !drawn || ctx.Err() != nil || !recoverable(err, true):
+		case !drawn || ctx.Err() != nil || !control.Recoverable(err, true):
 			return err
 		default:
 			fmt.Print("\x1b[H\x1b[J", err, "\n")
 		}
-		if err := after(ctx, watchAtMost, nil); err != nil {
-			return err
+		soonest, latest := time.After(watchAtMost), time.After(watchAtLeast)
+		select {
+		case <-soonest:
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
-		if err := after(ctx, watchAtLeast-watchAtMost, events); err != nil {
-			return err
+		select {
+		case <-events:
+		case <-latest:
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 }
 
-// after waits for a time, or for something to happen.
-func after(ctx context.Context, d time.Duration, events <-chan struct{}) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-events:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	return nil
-}
-
-// followEvents says that something has happened, for as long as ctx lasts.
-func followEvents(ctx context.Context, client *control.Client, program string, events chan<- struct{}) {
+// followEvents sends to events after each event, until ctx ends.
+func followEvents(ctx context.Context, client *control.Client, name string, events chan<- struct{}) {
 	for {
-		err := client.Events(ctx, program, func(supervisor.Update) {
+		err := client.Events(ctx, name, func(supervisor.Update) {
 			select {
 			case events <- struct{}{}:
 			default:
 			}
 		})
-		if _, refused := errors.AsType[*control.Problem](err); ctx.Err() != nil || refused && !recoverable(err, true) || pause(ctx) != nil {
+		_, refused := errors.AsType[*control.Problem](err)
+		if refused && !control.Recoverable(err, true) || control.Pause(ctx) != nil {
 			return
 		}
 	}
@@ -123,20 +117,17 @@ func fit(text string, f *os.File) string {
 	if size := windowSize(f); size.Row > 1 {
 		rows = int(size.Row)
 	}
-	lines := strings.SplitAfter(text, "\n")
-	width := columns(f)
-	for i, line := range lines {
-		if r := []rune(strings.TrimSuffix(line, "\n")); len(r) > width {
-			lines[i] = string(r[:width]) + "\n"
-		}
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if more := len(lines) - rows + 2; more > 1 {
+		lines = append(lines[:len(lines)-more], fmt.Sprintf("… %d more lines", more))
 	}
-	if len(lines) >= rows {
-		lines = append(lines[:rows-2], fmt.Sprintf("… %d more lines", len(lines)-rows+1))
+	for i := range lines {
+		lines[i] = cut(lines[i], columns(f))
 	}
-	return strings.Join(lines, "")
+	return strings.Join(lines, "\n") + "\n"
 }
 
-// statusText is a status for people.
+// statusText returns a status for people.
 func statusText(st *control.Status, now time.Time) string {
 	var b strings.Builder
 	stopping := ""
@@ -158,8 +149,11 @@ func writeProgram(b *strings.Builder, p control.Program, now time.Time) {
 	if s := p.Stop; s != nil && s.AskedBy != "" && s.Generation == p.Newest {
 		fmt.Fprintf(b, "  stopped by %s\n", s.AskedBy)
 	}
-	if r := lastReload(p); r != nil {
-		fmt.Fprintf(b, "  last reload: %s, %s ago%s\n", sentenceOf(r), short(now.Sub(r.Decided)), by(cmp.Or(abortedBy(r), r.AskedBy)))
+	for _, r := range slices.Backward(p.Reloads) {
+		if !r.Outcome.Open() { // the last one that was decided
+			fmt.Fprintf(b, "  last reload: %s, %s ago%s\n", outcome(&r), short(now.Sub(r.Decided)), by(cmp.Or(abortedBy(&r), r.AskedBy)))
+			break
+		}
 	}
 	if p.Due != nil {
 		fmt.Fprintf(b, "  a reload waits (%s): %s\n", p.Due.Reason, p.Due.Waits)
@@ -171,59 +165,58 @@ func writeProgram(b *strings.Builder, p control.Program, now time.Time) {
 		fmt.Fprintf(b, "  %d lines of output could not be written to a log file; the log says why\n", p.Lost)
 	}
 	for _, l := range p.Listeners {
-		queue := "?"
-		if l.Queue != nil {
-			queue = fmt.Sprintf("%d/%d", l.Queue.Waiting, l.Queue.Limit)
-		}
-		if l.Closed {
+		switch {
+		case l.Closed:
 			fmt.Fprintf(b, "  listener %s at %s, closed: nothing serves (when_down = %q)\n", l.Name, l.Address, l.WhenDown)
-			continue
+		case l.Queue == nil:
+			fmt.Fprintf(b, "  listener %s at %s, queue ?\n", l.Name, l.Address)
+		default:
+			fmt.Fprintf(b, "  listener %s at %s, queue %d/%d\n", l.Name, l.Address, l.Queue.Waiting, l.Queue.Limit)
 		}
-		fmt.Fprintf(b, "  listener %s at %s, queue %s\n", l.Name, l.Address, queue)
 	}
+	writeWorkers(b, p, now)
+}
+
+func writeWorkers(b *strings.Builder, p control.Program, now time.Time) {
 	if len(p.Generations) == 0 {
 		return
 	}
+	why := "" // CONNS is unknown
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "  GENERATION\tROLE\tSLOT\tWORKER\tPID\tSTATE\tAGE\tCPU\tMEMORY\tCONNS\t")
 	for _, g := range p.Generations {
+		bySlot := func(a, b control.WorkerStatus) int { return cmp.Compare(a.Slot, b.Slot) }
 		for _, w := range slices.SortedStableFunc(slices.Values(g.Workers), bySlot) {
-			fmt.Fprintf(t, "  %d\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Number, role(g), w.Slot, w.Number, number(&w.PID), state(w, now),
-				age(w, now), cpu(w.CPUPercent), memory(w.Memory), number(w.Connections), w.Text)
+			why = cmp.Or(why, w.ConnectionsWhy)
+			fmt.Fprintf(t, "  %d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Number, role(g), w.Slot, w.Number, w.PID, state(w, now),
+				known(w.Began, func(t time.Time) string { return short(max(0, now.Sub(t))) }),
+				known(w.CPUPercent, func(percent float64) string { return fmt.Sprintf("%.1f%%", percent) }),
+				known(w.Memory, memory), known(w.Connections, func(n int) string { return fmt.Sprint(n) }), w.Text)
 		}
 	}
 	t.Flush() //nolint:errcheck // a strings.Builder takes everything
-	if why := connectionsError(p); why != "" {
+	if why != "" {
 		fmt.Fprintf(b, "  CONNS is not known: %s\n", why)
 	}
 }
 
-func bySlot(a, b control.WorkerStatus) int { return cmp.Compare(a.Slot, b.Slot) }
-
-// connectionsError is why the connections of a worker are not known, or "".
-func connectionsError(p control.Program) string {
-	for _, g := range p.Generations {
-		for _, w := range g.Workers {
-			if w.ConnectionsWhy != "" {
-				return w.ConnectionsWhy
-			}
-		}
+// known returns a value for people, "?" if there is none.
+func known[T any](value *T, text func(T) string) string {
+	if value == nil {
+		return "?"
 	}
-	return ""
+	return text(*value)
 }
 
-// lastReload is the last one that was decided, or nil.
-func lastReload(p control.Program) *program.ReloadRecord {
-	for i := range slices.Backward(p.Reloads) {
-		if r := &p.Reloads[i]; !r.Outcome.Open() {
-			return r
-		}
+func memory(bytes int64) string {
+	if bytes < 10<<20 {
+		return fmt.Sprintf("%.1fM", float64(bytes)/(1<<20))
 	}
-	return nil
+	return fmt.Sprintf("%dM", bytes>>20)
 }
 
-// sentenceOf says how a reload went.
-func sentenceOf(r *program.ReloadRecord) string {
+// outcome returns how a reload went.
+func outcome(r *program.ReloadRecord) string {
 	text := fmt.Sprintf("generation %d ", r.Generation)
 	switch {
 	case r.Outcome == program.Serves:
@@ -238,7 +231,7 @@ func sentenceOf(r *program.ReloadRecord) string {
 	return text + "was given up: " + string(r.Outcome)
 }
 
-// abortedBy says who gave a reload up.
+// abortedBy returns who gave a reload up, "" if nobody did.
 func abortedBy(r *program.ReloadRecord) string {
 	if r.Failure == nil {
 		return ""
@@ -246,7 +239,7 @@ func abortedBy(r *program.ReloadRecord) string {
 	return r.Failure.AskedBy
 }
 
-// by says who asked for something, where somebody did.
+// by says who asked for something, if somebody did.
 func by(who string) string {
 	if who == "" {
 		return ""
@@ -261,41 +254,10 @@ func role(g control.Generation) string {
 	return string(g.Role)
 }
 
-// state is a worker's state, with what is left of it where it has a deadline.
+// state returns the state of a worker, with the time that is left until its deadline.
 func state(w control.WorkerStatus, now time.Time) string {
 	if w.Deadline == nil {
 		return string(w.State)
 	}
 	return fmt.Sprintf("%s (%s left)", w.State, short(max(0, w.Deadline.Sub(now))))
-}
-
-func age(w control.WorkerStatus, now time.Time) string {
-	if w.Began == nil {
-		return "?"
-	}
-	return short(max(0, now.Sub(*w.Began)))
-}
-
-func cpu(percent *float64) string {
-	if percent == nil {
-		return "?"
-	}
-	return fmt.Sprintf("%.1f%%", *percent)
-}
-
-func memory(bytes *int64) string {
-	switch {
-	case bytes == nil:
-		return "?"
-	case *bytes < 10<<20:
-		return fmt.Sprintf("%.1fM", float64(*bytes)/(1<<20))
-	}
-	return fmt.Sprintf("%dM", *bytes>>20)
-}
-
-func number(n *int) string {
-	if n == nil {
-		return "?"
-	}
-	return fmt.Sprint(*n)
 }

@@ -2,9 +2,7 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
-	"io"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -97,19 +95,16 @@ func versionCommand() *cobra.Command {
 		Use:   "version",
 		Short: "print the version",
 		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return printVersion(cmd.OutOrStdout(), asJSON) },
+		RunE:  func(*cobra.Command, []string) error { return printVersion(asJSON) },
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print an object with version, commit, modified, go and platform")
 	return c
 }
 
-func printVersion(w io.Writer, asJSON bool) error {
-	b := thisBuild()
-	if !asJSON {
-		_, err := fmt.Fprintln(w, b)
-		return err
+func printVersion(asJSON bool) error {
+	if asJSON {
+		return printJSON(thisBuild())
 	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(b)
+	_, err := fmt.Println(thisBuild())
+	return err
 }

@@ -8,14 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// The escape sequences that change how text looks, and nothing else; and the one that ends that.
+// The escape sequences that only change how text looks, and the one that ends that.
 const (
 	color   = `\x1b\[[0-9;:]*m`
 	noColor = "\x1b[0m"
 )
 
-// visible makes a line that a worker wrote safe for a terminal. Colors stay, but end at the end of the line. All other
-// control characters, which could move the cursor or write to the clipboard, are shown as ^[ or <U+202E>.
+// visible makes a worker's line safe for a terminal. Colors stay, but end with the line. All other control characters, which could move
+// the cursor or write to the clipboard, become ^[ or <U+202E>.
 func visible(line string) string {
 	if utf8.ValidString(line) && !strings.ContainsFunc(line, steers) {
 		return line

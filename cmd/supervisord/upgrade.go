@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"example.org/supervisord/internal/control"
+)
+
+func upgradeCommand(path *string) *cobra.Command {
+	a := &asking{path: path}
+	return a.command(&cobra.Command{
+		Use: "upgrade", Short: "replace a running supervisord by the binary at its path",
+		Long: `upgrade does what USR2 does: a running supervisord checks the binary that is now at its path, and lets it take over. upgrade waits
+until the new image answers: same PID, no socket closed, no worker touched. A broken binary is rejected by the check; one that
+fails later rolls back to the old image. In both cases upgrade says why, and exits with 1.`,
+		Args: cobra.NoArgs,
+	}, func(ctx context.Context, client *control.Client, _ []string) error {
+		before, err := client.Status(ctx, "", false)
+		if err != nil {
+			return err
+		}
+		if err := client.Upgrade(ctx); err != nil {
+			return err
+		}
+		now, err := client.AwaitImage(ctx, before)
+		if err == nil {
+			fmt.Printf("supervisord %s goes on as PID %d\n", now.Version, now.PID)
+		}
+		return err
+	})
+}

@@ -1,0 +1,267 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"example.org/supervisord/internal/control"
+	"example.org/supervisord/internal/observe/receipt"
+	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
+)
+
+// showing is how a command shows what it waits for.
+type showing struct {
+	timeout       time.Duration
+	json, verbose bool
+}
+
+const (
+	// defaultTimeout is how long a command waits by default.
+	defaultTimeout = 5 * time.Minute
+	// receiptsTimeout is how long a command waits for the receipts of what has ended.
+	receiptsTimeout = 5 * time.Second
+)
+
+func (s *showing) flags(c *cobra.Command) {
+	c.Flags().DurationVar(&s.timeout, "timeout", defaultTimeout, "how long to wait")
+	c.Flags().BoolVar(&s.json, "json", false, "write the verdict as JSON")
+	c.Flags().BoolVarP(&s.verbose, "verbose", "v", false, "also print every event and the receipt (without --drained: what is known of it by then)")
+}
+
+// wait shows the progress of what await waits for, and then its verdict.
+func (s *showing) wait(ctx context.Context, client *control.Client, timeout time.Duration,
+	await func(see func(control.Line)) (*control.Verdict, error)) error {
+	if timeout < time.Second || timeout > 24*time.Hour {
+		return fmt.Errorf("--timeout %s is out of range: write 1s to 24h", timeout)
+	}
+	live := newLive(client, os.Stderr, s.verbose)
+	defer live.close()
+	v, err := await(func(l control.Line) {
+		live.follow(l)
+		if l.Update != nil && (s.verbose || live == nil && milestone(l.Update.Kind)) {
+			fmt.Fprintln(os.Stderr, sentence(*l.Update))
+		}
+	})
+	live.close()
+	switch {
+	case errors.Is(err, context.Canceled):
+		return &exitError{exitInterrupted, errors.New("interrupted; what was begun goes on")}
+	case err != nil:
+		return err
+	}
+	return s.conclude(ctx, client, v)
+}
+
+// conclude prints a verdict, and returns an error with its exit code if it is not a success.
+func (s *showing) conclude(ctx context.Context, client *control.Client, v *control.Verdict) error {
+	var receipts []receipt.Receipt
+	if s.json || s.verbose {
+		receipts = receiptsOf(ctx, client, v)
+	}
+	if !s.json {
+		err := report(os.Stdout, v)
+		for _, r := range receipts {
+			writeReceipt(os.Stdout, r)
+		}
+		return err
+	}
+	err := printJSON(struct {
+		*control.Verdict
+		Receipts []receipt.Receipt `json:"receipts,omitempty"`
+	}{v, receipts})
+	if err != nil {
+		return err
+	}
+	return report(io.Discard, v)
+}
+
+// receiptsOf returns the receipts of the generations that were waited for. While the old generation drains, they are not complete.
+func receiptsOf(ctx context.Context, client *control.Client, v *control.Verdict) []receipt.Receipt {
+	ctx, cancel := context.WithTimeout(ctx, receiptsTimeout)
+	defer cancel()
+	var found []receipt.Receipt
+	for _, p := range v.Programs {
+		a, err := client.Receipts(ctx, p.Program)
+		if err != nil {
+			continue
+		}
+		for _, r := range a.Receipts {
+			if r.Generation == p.Generation && !r.Outcome.Open() {
+				found = append(found, r)
+			}
+		}
+	}
+	return found
+}
+
+// writeReceipt prints what a reload cost.
+func writeReceipt(out io.Writer, r receipt.Receipt) {
+	fmt.Fprintf(out, "receipt of %s, generation %d: %s\n", r.Program, r.Generation, r.Outcome)
+	fmt.Fprintf(out, "  took %s, spawn to ready %s", short(r.Took), short(r.SpawnToReady))
+	switch {
+	case r.Ended.IsZero():
+		fmt.Fprint(out, "; this is what is known by now: the drain goes on")
+	case r.Replaced != 0:
+		fmt.Fprintf(out, ", overlap %s, drain %s", short(r.Overlap), short(r.Drain))
+	}
+	fmt.Fprintf(out, "\n  longest accept queue %d, ListenOverflows %+d, ListenDrops %+d\n", r.LongestQueue(), r.ListenOverflows, r.ListenDrops)
+	if n := len(r.Connections); n > 0 {
+		last := r.Connections[n-1]
+		fmt.Fprintf(out, "  connections on the old generation: %d at first, %d after %s\n", r.Connections[0].Open, last.Open, short(last.At))
+	}
+	if r.ConnectionsWhy != "" {
+		fmt.Fprintf(out, "  connections on the old generation: not known: %s\n", r.ConnectionsWhy)
+	}
+	for _, k := range r.Kills {
+		fmt.Fprintf(out, "  killed: worker %d of generation %d (PID %d): %s\n", k.Worker, k.Generation, k.PID, k.Reason)
+	}
+	if more := r.Killed - len(r.Kills); more > 0 {
+		fmt.Fprintf(out, "  killed: %d more\n", more)
+	}
+}
+
+// report prints the outcomes that are a success, and returns the others as an error with the exit code.
+func report(out io.Writer, v *control.Verdict) error {
+	if len(v.Programs) == 0 {
+		fmt.Fprintln(out, "the configuration is applied; no program runs, so there was nothing to replace")
+	}
+	var failed []string
+	for _, p := range v.Programs {
+		if text := describe(p); outcomeCodes[p.Outcome] == 0 {
+			fmt.Fprintln(out, text)
+		} else {
+			failed = append(failed, text)
+		}
+	}
+	if code := outcomeCodes[v.Outcome]; code != 0 {
+		return &exitError{code, errors.New(strings.Join(failed, "\n"))}
+	}
+	return nil
+}
+
+// describe returns the outcome for a program in a sentence or two.
+func describe(p control.ProgramVerdict) string {
+	it := fmt.Sprintf("%s: generation %d", p.Program, p.Generation)
+	switch p.Outcome {
+	case program.Serves:
+		if p.Since != nil {
+			return fmt.Sprintf("%s: already running: generation %d has served since %s", p.Program, p.Generation, p.Since.Local().Format(time.DateTime))
+		}
+		return it + " serves" + took(p.Took) + drain(p)
+	case program.Held:
+		return fmt.Sprintf("%s: the canary is well and held; `supervisord promote %s` or `abort %s`", it, p.Program, p.Program)
+	case control.Down:
+		if p.Already {
+			return p.Program + ": already stopped"
+		}
+		return p.Program + ": stopped"
+	case control.Killed:
+		return fmt.Sprintf("%s: %d of the old workers had to be killed%s", it, p.Killed, reason(p))
+	case control.TimedOut:
+		return it + reason(p)
+	case program.Superseded, program.Stopped, program.Aborted, control.Unknown:
+		return fmt.Sprintf("%s: %s%s%s", it, p.Outcome, reason(p), stillServes(p))
+	}
+	text := it + " failed"
+	if p.Worker != 0 {
+		text += fmt.Sprintf(": worker %d (slot %d, PID %d)", p.Worker, p.Slot, p.PID)
+	}
+	if p.Step != "" {
+		text += " at step " + p.Step
+	}
+	text += reason(p) + stillServes(p)
+	if len(p.Tail) > 0 {
+		text += "\nits last lines:\n  " + strings.Join(p.Tail, "\n  ")
+	}
+	return text
+}
+
+func took(d time.Duration) string {
+	if d <= 1 {
+		return ""
+	}
+	return " after " + short(d)
+}
+
+func drain(p control.ProgramVerdict) string {
+	switch {
+	case p.Replaced == 0:
+		return ""
+	case p.Drained:
+		return fmt.Sprintf("; generation %d has ended%s", p.Replaced, took(p.Drain))
+	}
+	return fmt.Sprintf("; generation %d drains", p.Replaced)
+}
+
+func reason(p control.ProgramVerdict) string {
+	if p.Reason == "" {
+		return ""
+	}
+	return ": " + p.Reason
+}
+
+func stillServes(p control.ProgramVerdict) string {
+	if p.Serving == 0 {
+		return "; nothing serves"
+	}
+	return fmt.Sprintf("; generation %d still serves", p.Serving)
+}
+
+// short returns a duration for people.
+func short(d time.Duration) string {
+	switch {
+	case d >= time.Hour:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	case d >= time.Minute:
+		return d.Round(time.Second).String()
+	case d >= time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Millisecond).String()
+}
+
+// sentence returns an update in one line.
+func sentence(u supervisor.Update) string {
+	var b strings.Builder
+	b.WriteString(u.Program)
+	if u.Generation != 0 {
+		fmt.Fprintf(&b, ": generation %d", u.Generation)
+	}
+	fmt.Fprintf(&b, ": %s", u.Kind)
+	if u.Worker != 0 {
+		fmt.Fprintf(&b, "  worker=%d slot=%d pid=%d", u.Worker, u.Slot, u.PID)
+	}
+	for _, f := range []struct{ key, value string }{{"signal", u.Signal}, {"step", u.Step}, {"reason", u.Reason}, {"asked_by", u.AskedBy}} {
+		if f.value != "" {
+			fmt.Fprintf(&b, "  %s=%q", f.key, f.value)
+		}
+	}
+	if u.Took > 0 {
+		fmt.Fprintf(&b, "  took=%s", short(u.Took))
+	}
+	if u.After > 0 {
+		fmt.Fprintf(&b, "  after=%s", short(u.After))
+	}
+	if u.Killed > 0 {
+		fmt.Fprintf(&b, "  killed=%d", u.Killed)
+	}
+	return b.String()
+}
+
+// milestone reports whether an update is worth a line without --verbose.
+func milestone(k program.ReportKind) bool {
+	switch k {
+	case program.TrialBegan, program.ReloadQueued, program.ReloadHeld, program.ReloadFull, program.CanaryHeld, program.CanaryWatched,
+		program.GenerationServes, program.GenerationGone, program.WorkerKilled, program.WorkerLate, program.StartRetry:
+		return true
+	}
+	return false
+}
