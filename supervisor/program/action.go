@@ -2,18 +2,17 @@ package program
 
 import "example.org/supervisord/internal/config"
 
-// Action is something that Step wants done. Actions are performed in order, and none can fail:
-// what goes wrong comes back as an event.
+// Action is something that Step wants done. Actions are performed in order. None can fail: what goes wrong comes back as an event.
 type Action interface{ action() }
 
 type (
-	// Prepare resolves the snapshot of a generation and runs its preflight; Prepared answers.
+	// Prepare resolves the snapshot of a generation and runs its preflight. Prepared is the answer.
 	Prepare struct{ Generation *Generation }
 
 	// Abandon ends a Prepare that nobody waits for any more.
 	Abandon struct{ Generation int }
 
-	// Spawn starts a worker; Exited answers in the end, whatever happens.
+	// Spawn starts a worker. Exited is the last answer, whatever happens.
 	Spawn struct {
 		Generation *Generation
 		Worker     *Worker
@@ -26,7 +25,7 @@ type (
 		Group  bool
 	}
 
-	// Serve: from now on this generation is the one for new connections.
+	// Serve makes a generation the one for new connections.
 	Serve struct{ Generation int }
 
 	// Forget drops what was kept for a generation: it is gone.

@@ -7,8 +7,8 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-// RefusesCanary says why a canary of so many workers cannot be tried with the configuration c now, and what to do about it;
-// "": it can. A canary never waits and never grows: whoever asks for less than everything gets that, or nothing.
+// RefusesCanary says why a canary of this many workers cannot be tried with the configuration c now, and what to do about it; "": it
+// can. A canary never waits and never grows: who asks for less than everything gets that, or nothing.
 func (p *Program) RefusesCanary(workers int, c *config.Program) string {
 	t := p.Trial
 	switch {
@@ -46,54 +46,44 @@ func (p *Program) canary(now time.Time, e Reload) {
 	p.try(now, e, c)
 }
 
-// promoteCanary ends the hold of a canary: the other slots are filled, and what follows is made from its configuration unless
-// a newer one has come.
+// hold keeps a canary whose workers are all ready until somebody promotes it, or its time is over.
+func (p *Program) hold(now time.Time) {
+	t := p.Trial
+	if t == nil || t.Canary == 0 || !t.allReady() {
+		return
+	}
+	if t.Held {
+		if !t.HeldTill.IsZero() && !now.Before(t.HeldTill) {
+			p.promoteCanary("")
+		}
+		return
+	}
+	t.Held = true
+	kind := CanaryHeld
+	if t.For > 0 {
+		kind, t.HeldTill = CanaryWatched, now.Add(t.For)
+	}
+	p.report(Report{Kind: kind, Generation: t.Number, Serving: p.ServingNumber(), After: t.For, Reload: p.setOutcome(t, Held)})
+}
+
+// promoteCanary ends the hold of a canary: the other slots are filled. What follows is made from its configuration, unless a newer
+// one has come.
 func (p *Program) promoteCanary(by string) {
 	t := p.Trial
 	if t == nil || t.Canary == 0 {
 		return
 	}
-	promoted := Report{Kind: CanaryPromoted, Generation: t.Number, Serving: p.ServingNumber(), AskedBy: by}
-	if r := p.reloadOf(t.Number); r != nil {
-		r.Outcome = Pending
-		promoted.Reload = r.Copy()
-	}
-	p.report(promoted)
+	p.report(Report{Kind: CanaryPromoted, Generation: t.Number, Serving: p.ServingNumber(), AskedBy: by, Reload: p.setOutcome(t, Pending)})
 	t.Canary, t.HeldTill = 0, time.Time{}
 	if p.Candidate != nil {
 		p.Config, p.Candidate = p.Candidate, nil
 	}
 }
 
-// waitsForPerson reports whether g is a canary that nothing but Promote or Abort ends well.
+// waitsForPerson reports whether g is a canary that only Promote or Abort ends.
 func (g *Generation) waitsForPerson() bool { return g.Canary > 0 && g.For == 0 }
 
-// knows reports whether c is nothing new: the configuration of the program, or that of its last canary.
+// Knows reports whether c is not new: it is the configuration of the program, or of its last canary.
 func (p *Program) Knows(c *config.Program) bool {
 	return p.Config.Equal(*c) || p.Candidate != nil && p.Candidate.Equal(*c)
-}
-
-// tooMany says that max_draining is reached.
-func (p *Program) tooMany() string {
-	n := len(p.counted())
-	drain := "generations drain"
-	if n == 1 {
-		drain = "generation drains"
-	}
-	return fmt.Sprintf("%d %s, as many as stop.max_draining allows", n, drain)
-}
-
-// waits says what the reload that is due waits for; "": there is none.
-func (p *Program) Waits(now time.Time) string {
-	switch t := p.Trial; {
-	case p.Again == nil:
-		return ""
-	case t != nil && t.waitsForPerson():
-		return fmt.Sprintf("generation %d, a canary, waits to be promoted or aborted", t.Number)
-	case t != nil:
-		return fmt.Sprintf("generation %d is on trial", t.Number)
-	case now.Before(p.AgainAt):
-		return "the delay before it is not over"
-	}
-	return p.tooMany()
 }

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// How reloads for watched files that change because of the reloads are slowed down: so many generations begin at once, each at
-// most changeSoon after the one before; then the wait doubles from changeDelay to changeDelayMax.
+// A worker that writes into its own watched folder would bring a new generation each moment, for ever. So reloads for changes that
+// follow within changeSoon of one another are damped: changesAtOnce begin at once, then each waits twice as long as the one before,
+// from changeDelay to changeDelayMax.
 const (
 	changeSoon     = 5 * time.Second
 	changesAtOnce  = 3
@@ -14,11 +15,10 @@ const (
 	changeDelayMax = 30 * time.Second
 )
 
-// changed answers a change of a watched file. A worker that writes into its own watched folder would otherwise bring a new
-// generation each moment, for ever. Whoever asks for a reload meanwhile gets it at once.
+// changed answers a change of a watched file. A reload that somebody asks for meanwhile is not delayed.
 func (p *Program) changed(now time.Time, e Reload) {
 	if p.Again != nil && (p.Again.By == Changed || !p.AgainAt.After(now)) {
-		return // what is due will see the change
+		return // the reload that is due will see the change
 	}
 	if now.Sub(p.ChangedAt) > changeSoon {
 		p.Changes = 0
@@ -35,10 +35,9 @@ func (p *Program) changed(now time.Time, e Reload) {
 	p.again(e, now.Add(wait))
 }
 
-// changeWait is how long the generation for the nth change in a row waits.
+// changeWait is how long the reload for the nth change in a row waits.
 func changeWait(n int) time.Duration {
-	n -= changesAtOnce + 1
-	switch {
+	switch n -= changesAtOnce + 1; {
 	case n < 0:
 		return 0
 	case n > 10:

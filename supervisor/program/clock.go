@@ -1,13 +1,12 @@
 package program
 
-import (
-	"time"
-)
+import "time"
 
 // Grace is how much longer a worker is listened to whose deadline was seen too late.
 const Grace = time.Second
 
-// Excuse gives every worker whose deadline has passed a moment more. It is for when nobody has looked for a while.
+// Excuse moves the deadlines that have passed by Grace, once each. Call it when nobody has looked for a while: what the workers
+// said in time is still on its way.
 func (p *Program) Excuse(now time.Time) {
 	for w := range p.Workers() {
 		if !w.Deadline.IsZero() && !w.Excused && w.Deadline.Before(now) {
@@ -16,8 +15,8 @@ func (p *Program) Excuse(now time.Time) {
 	}
 }
 
-// Rebase moves every time of p from a clock that shows then to one that shows now. If now has a monotonic reading, so have
-// they: setting the wall clock neither loses nor hurries a deadline.
+// Rebase moves every time of p from a clock that shows then to one that shows now. If now has a monotonic reading, so have they:
+// setting the wall clock neither loses nor hurries a deadline.
 func (p *Program) Rebase(then, now time.Time) {
 	for _, t := range p.times() {
 		if !t.IsZero() {

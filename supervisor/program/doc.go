@@ -1,180 +1,143 @@
 // Package program decides when the workers of a program start and stop. It carries nothing out: package supervisor does.
 //
-// A program is a series of generations; a generation is a number of workers, one for each slot, started from one snapshot of the
-// configuration. At most one generation serves, at most one is on trial, any number are draining. A trial whose workers are all
-// ready becomes the one that serves, and the one before it begins to drain. A trial that fails goes away; the serving one was
-// never touched, so rolling back needs no code. Whatever wants new workers asks in the same word, Reload.
+// A program is a series of generations. A generation is a number of workers, one for each slot, started from one snapshot of the
+// configuration. At most one generation serves, at most one is on trial, and any number drain. A trial whose workers are all ready
+// becomes the one that serves, and the one before it begins to drain. A trial that fails goes away; the serving one was never
+// touched, so rolling back needs no code. Everything that wants new workers asks with the same event, Reload.
 //
-// Program.Step is pure: plain data, no clock, no goroutine, no system call. Deadlines are part of the data, so a timer that fires
-// late finds nothing to do, and a state that was written down and read again goes on where it was. A test keeps clocks,
-// goroutines, channels and system calls out of this package.
+// Program.Step is pure: plain data in, actions out. Deadlines are part of the data, so a timer that fires late finds nothing to do,
+// and a state that was written down and read again goes on where it was. A test keeps clocks, goroutines, channels and system calls
+// out of this package. step.go answers events, reconcile.go draws the consequences, reloads.go records how each reload goes.
 //
-// # The table
+// # Strategies
 //
-// What a program of two workers with the strategy "all" answers to each event in each state: its actions (worker 1 and 2 are the
-// first generation, 3 and 4 the second), and the state afterwards where it changes. "-" is nothing. A test regenerates it from the code.
+// all: every new worker starts beside the old ones. rolling: a new worker that is ready ends the old one in its slot, and at most
+// max_surge more workers than usual live; if the trial fails, workers of the old generation are spawned in the slots that were
+// replaced, and the new ones there go only when these are ready. stop-first: the old generation goes as soon as the new one is
+// prepared, and the new one is spawned when nothing of the old one lives; if the trial fails, the old one is spawned again.
+//
+// # Events and states
+//
+// What a program of two workers answers to each event in each state: its actions, and the state afterwards if it changes. Workers 1
+// and 2 are the first generation, 3 and 4 the second. "-" is nothing. An event cannot come in a state that is not listed. A state is
+// followed by strategies where these differ. An event for a worker or a generation that is gone does nothing.
+// A test regenerates the table from the code.
 //
 //	Start
-//	    down       prepare 1  → starting
-//	    starting   -
-//	    up         -
-//	    reloading  -
-//	    waiting    -
-//	    stopping   prepare 2  → starting
+//	    down: prepare 1 → starting
+//	    starting, up, reloading, waiting: -
+//	    stopping: prepare 2 → starting
 //	Reload
-//	    down       -
-//	    starting   -
-//	    up         prepare 2  → reloading
-//	    reloading  -
-//	    waiting    prepare 2  → starting
-//	    stopping   -
+//	    down, starting, reloading, stopping: -
+//	    up: prepare 2 → reloading
+//	    waiting: prepare 2 → starting
+//	Reload for a changed file, the fourth in a row
+//	    down, starting, up, reloading, waiting, stopping: -
 //	Reload of a canary of 1
-//	    down       -
-//	    starting   -
-//	    up         prepare 2  → reloading
-//	    reloading  -
-//	    waiting    -
-//	    stopping   -
-//	Reload of a canary of 1 that gets ready
-//	    down       impossible
-//	    starting   impossible
-//	    up         prepare 2, spawn 2/0  → reloading
-//	    reloading  impossible
-//	    waiting    impossible
-//	    stopping   impossible
-//	Reload of a canary of 1 that gets ready, then Reload
-//	    down       impossible
-//	    starting   impossible
-//	    up         prepare 2, spawn 2/0  → reloading
-//	    reloading  impossible
-//	    waiting    impossible
-//	    stopping   impossible
-//	Reload of a canary of 1 that gets ready, then Promote
-//	    down       impossible
-//	    starting   impossible
-//	    up         prepare 2, spawn 2/0, spawn 2/1  → reloading
-//	    reloading  impossible
-//	    waiting    impossible
-//	    stopping   impossible
-//	Reload of a canary of 1 that gets ready, then Abort
-//	    down       impossible
-//	    starting   impossible
-//	    up         prepare 2, spawn 2/0, serve 1, TERM 3
-//	    reloading  impossible
-//	    waiting    impossible
-//	    stopping   impossible
+//	    down, starting, up (stop-first), reloading, waiting, stopping: -
+//	    up (all, rolling): prepare 2 → reloading
+//	ReadySaid by the canary
+//	    reloading: -
+//	Reload beside a held canary
+//	    reloading: -
+//	Promote of a held canary
+//	    reloading (all): spawn 2/1
+//	    reloading (rolling): TERM 1
+//	Promote of another trial
+//	    starting, reloading: -
+//	Abort of a held canary
+//	    reloading: serve 1, TERM 3 → up
+//	Abort of another trial
+//	    starting: TERM 1, TERM 2 → waiting
+//	    reloading (all): serve 1, TERM 3, TERM 4 → up
+//	    reloading (rolling): serve 1, TERM 3 → up
+//	Exited of a held canary
+//	    reloading: serve 1, forget 2 → up
+//	Tick after a canary was held for its time
+//	    reloading (all): spawn 2/1
+//	    reloading (rolling): TERM 1
+//	Scale to 3 workers
+//	    down, starting, reloading, waiting, stopping: -
+//	    up: spawn 1/2
+//	Scale to 1 worker
+//	    down, starting, reloading, waiting, stopping: -
+//	    up: TERM 2
 //	Stop
-//	    down       -
-//	    starting   TERM 1, TERM 2  → stopping
-//	    up         TERM 1, TERM 2  → stopping
-//	    reloading  TERM 3, TERM 4, TERM 1, TERM 2  → stopping
-//	    waiting    -  → down
-//	    stopping   -
+//	    down, stopping: -
+//	    starting, up: TERM 1, TERM 2 → stopping
+//	    reloading (all): TERM 3, TERM 4, TERM 1, TERM 2 → stopping
+//	    reloading (rolling): TERM 3, TERM 1, TERM 2 → stopping
+//	    reloading (stop-first): forget 2 → stopping
+//	    waiting: - → down
 //	Kill
-//	    down       -
-//	    starting   KILL 1, KILL 2  → stopping
-//	    up         KILL 1, KILL 2  → stopping
-//	    reloading  KILL 3, KILL 4, KILL 1, KILL 2  → stopping
-//	    waiting    -  → down
-//	    stopping   KILL 1, KILL 2
-//	Reload, then Prepared
-//	    down       impossible
-//	    starting   impossible
-//	    up         prepare 2, spawn 2/0, spawn 2/1  → reloading
-//	    reloading  impossible
-//	    waiting    prepare 2, spawn 2/0, spawn 2/1  → starting
-//	    stopping   impossible
-//	Reload, then Prepared with a failure
-//	    down       impossible
-//	    starting   impossible
-//	    up         prepare 2, serve 1, forget 2
-//	    reloading  impossible
-//	    waiting    prepare 2, forget 2
-//	    stopping   impossible
+//	    down: -
+//	    starting, up: KILL 1, KILL 2 → stopping
+//	    reloading (all): KILL 3, KILL 4, KILL 1, KILL 2 → stopping
+//	    reloading (rolling): KILL 3, KILL 1, KILL 2 → stopping
+//	    reloading (stop-first): KILL 1, KILL 2, forget 2 → stopping
+//	    waiting: - → down
+//	    stopping: KILL 1, KILL 2
+//	Prepared
+//	    reloading (all), starting: spawn 2/0, spawn 2/1
+//	    reloading (rolling): spawn 2/0
+//	    reloading (stop-first): TERM 1, TERM 2
+//	Prepared with a failure
+//	    reloading: serve 1, forget 2 → up
+//	    starting: forget 2 → waiting
+//	Spawned
+//	    starting, reloading: -
 //	ReadySaid by the first worker on trial
-//	    down       impossible
-//	    starting   -
-//	    up         impossible
-//	    reloading  -
-//	    waiting    impossible
-//	    stopping   impossible
+//	    starting, reloading (all): -
+//	    reloading (rolling): TERM 1
 //	ReadySaid by every worker on trial
-//	    down       impossible
-//	    starting   serve 1  → up
-//	    up         impossible
-//	    reloading  serve 2, TERM 1, TERM 2  → up
-//	    waiting    impossible
-//	    stopping   impossible
-//	NeverReady of a worker on trial
-//	    down       impossible
-//	    starting   TERM 1, TERM 2  → waiting
-//	    up         impossible
-//	    reloading  serve 1, TERM 3, TERM 4  → up
-//	    waiting    impossible
-//	    stopping   impossible
+//	    starting: serve 1 → up
+//	    reloading (all): serve 2, TERM 1, TERM 2 → up
+//	    reloading (rolling): TERM 1
+//	ReadySaid by every worker on trial, with soak
+//	    starting: serve 1 → up
+//	    reloading: -
+//	Tick at the end of the soak
+//	    up: -
+//	    reloading (all): serve 2, TERM 1, TERM 2 → up
+//	    reloading (rolling): TERM 1
+//	Extend
+//	    starting, reloading: -
+//	NeverReady
+//	    starting: TERM 1, TERM 2 → waiting
+//	    reloading (all): serve 1, TERM 3, TERM 4 → up
+//	    reloading (rolling): serve 1, TERM 3 → up
 //	Exited of a worker on trial
-//	    down       impossible
-//	    starting   TERM 2  → waiting
-//	    up         impossible
-//	    reloading  serve 1, TERM 4  → up
-//	    waiting    impossible
-//	    stopping   impossible
+//	    starting: TERM 2 → waiting
+//	    reloading (all): serve 1, TERM 4 → up
+//	    reloading (rolling): serve 1, forget 2 → up
 //	Tick at the deadline of a worker on trial
-//	    down       impossible
-//	    starting   TERM 1, TERM 2  → waiting
-//	    up         impossible
-//	    reloading  serve 1, TERM 3, TERM 4  → up
-//	    waiting    impossible
-//	    stopping   impossible
+//	    starting: TERM 1, TERM 2 → waiting
+//	    reloading (all): serve 1, TERM 3, TERM 4 → up
+//	    reloading (rolling): serve 1, TERM 3 → up
 //	Exited of a serving worker
-//	    down       impossible
-//	    starting   impossible
-//	    up         spawn 1/0
-//	    reloading  spawn 1/0
-//	    waiting    impossible
-//	    stopping   impossible
+//	    up, reloading: spawn 1/0
 //	Exited of a serving worker that was stable
-//	    down       impossible
-//	    starting   impossible
-//	    up         spawn 1/0
-//	    reloading  spawn 1/0
-//	    waiting    impossible
-//	    stopping   impossible
+//	    up, reloading: spawn 1/0
 //	Replace of a serving worker
-//	    down       impossible
-//	    starting   impossible
-//	    up         spawn 1/0
-//	    reloading  spawn 1/0
-//	    waiting    impossible
-//	    stopping   impossible
+//	    up (all, rolling), reloading (all): spawn 1/0
+//	    up (stop-first): TERM 1
+//	    reloading (rolling): -
 //	OverLimit of a serving worker
-//	    down       impossible
-//	    starting   impossible
-//	    up         spawn 1/0
-//	    reloading  -
-//	    waiting    impossible
-//	    stopping   impossible
+//	    up (all, rolling): spawn 1/0
+//	    up (stop-first): TERM 1
+//	    reloading: -
 //	Exited of a stopping worker
-//	    down       impossible
-//	    starting   impossible
-//	    up         impossible
-//	    reloading  impossible
-//	    waiting    impossible
-//	    stopping   -
-//	Tick at the next deadline
-//	    down       impossible
-//	    starting   impossible
-//	    up         impossible
-//	    reloading  impossible
-//	    waiting    prepare 2  → starting
-//	    stopping   KILL 1, KILL 2
+//	    stopping: -
+//	Exited of every stopping worker
+//	    stopping: forget 1 → down
+//	Tick at the next retry, or step of a stop plan
+//	    waiting: prepare 2 → starting
+//	    stopping: KILL 1, KILL 2
 //
-// The other strategies differ in who goes when. rolling: a new worker that is ready ends the old one in its slot at once, and at
-// most max_surge more workers than usual live; when it fails, workers of the old generation are spawned in the slots that were
-// replaced, and only when these are ready the new ones in their place go. stop-first: the old generation goes as soon as the new
-// one is prepared, and the new one is spawned when nothing of the old one lives; when it fails, the old one is spawned again.
+// # What never happens
 //
-// Two things never happen. A canary never becomes more than was asked for: it begins at once as it is, or it is refused and
-// nothing changes (canary.go). And a reload never costs a worker that still drains: when as many generations drain as
-// max_draining allows, the reload waits, unless nothing serves or the configuration says to kill (Program.full).
+// A canary never becomes more than was asked for: it begins at once as it is, or it is refused and nothing changes (canary.go).
+//
+// A reload never costs a worker that still drains: when as many generations drain as max_draining allows, the reload waits, unless
+// nothing serves or the configuration says to kill (Program.full).
 package program

@@ -6,7 +6,7 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-// Event is something that a program has to answer to.
+// Event is something that a program answers in Step. An event for a worker or a generation that is gone does nothing.
 type Event interface{ event() }
 
 type (
@@ -16,24 +16,24 @@ type (
 		AskedBy string
 	}
 
-	// Reload asks for a new generation. It never starts a program that was told to stop. A whole generation waits where one is
-	// on trial, or too many drain. A canary never waits: it begins at once, or CanaryRefused says why not and nothing changes.
+	// Reload asks for a new generation. It never starts a program that was told to stop. A whole generation waits while another
+	// is on trial, or too many drain. A canary never waits: it begins at once, or CanaryRefused says why not and nothing changes.
 	Reload struct {
-		Config  *config.Program // nil: the one that it has
-		Reason  string          // why, for the log
-		AskedBy string          // who asked for it; "": nobody
-		Canary  int             // this many workers first, held beside the serving generation until Promote; 0: no canary
-		For     time.Duration   // promote the canary by itself after it was well for so long; 0: wait for Promote or Abort
+		Config  *config.Program // nil: the one that the program has
+		Reason  string          // for the log
+		AskedBy string          // "": nobody
+		Canary  int             // start this many workers and hold them beside the serving generation until Promote; 0: no canary
+		For     time.Duration   // promote the canary by itself after it was well for this long; 0: wait for Promote or Abort
 		By      Renewal         // it begins by itself; "": somebody asked for it
 	}
 
-	// Promote lets a held canary go on to become the whole generation.
+	// Promote lets a held canary become the whole generation.
 	Promote struct{ AskedBy string }
 
 	// Abort gives up the trial.
 	Abort struct{ Reason, AskedBy string }
 
-	// Scale changes the number of workers until the next configuration. 0 is not a number of workers: that is Stop.
+	// Scale changes the number of workers, at least 1, until the next configuration.
 	Scale struct {
 		Workers int
 		AskedBy string
@@ -41,58 +41,59 @@ type (
 
 	// Stop ends the program: every worker goes through its stop plan.
 	Stop struct {
-		Reason      string // why, for the log
+		Reason      string // for the log
 		AskedBy     string
-		Interrupted bool // it was INT, which may have a signal of its own
+		Interrupted bool // by INT, which may have a stop signal of its own
 	}
 
 	// Kill ends the program now: KILL to every worker.
 	Kill struct{ Reason, AskedBy string }
 
-	// Prepared: the snapshot of a generation on trial is resolved and its preflight has passed, or not.
+	// Prepared says that the snapshot of a generation on trial is resolved and its preflight has passed, or why not.
 	Prepared struct {
 		Generation int
 		Failure    *Failure
 	}
 
-	// Spawned: the command of a worker runs.
+	// Spawned says that the command of a worker runs.
 	Spawned struct{ Worker, PID int }
 
-	// ReadySaid: a worker is ready to serve.
+	// ReadySaid says that a worker is ready to serve.
 	ReadySaid struct{ Worker int }
 
-	// NeverReady: whether a worker is ready cannot be found out.
+	// NeverReady says that supervisord cannot find out whether a worker is ready.
 	NeverReady struct {
 		Worker int
 		Reason string
 	}
 
-	// Replace: a worker shall be replaced with overlap (it said that it is going to stop, it is unhealthy, …).
+	// Replace asks for a successor of a worker that is unhealthy, or has said that it is going to stop. The worker serves until
+	// the successor is ready.
 	Replace struct {
 		Worker int
 		Reason string
 	}
 
-	// OverLimit: a worker has more than its limits allow. It is replaced unless something is under way in the program already;
-	// then nothing happens, and whoever said it will say it again.
+	// OverLimit says that a worker uses more than its limits allow. It is replaced, unless something is under way in the program:
+	// then nothing happens, and the next measurement says so again.
 	OverLimit struct {
 		Worker int
 		Reason string
 	}
 
-	// Extend: a worker asks for more time to become ready.
+	// Extend gives a worker more time to become ready.
 	Extend struct {
 		Worker int
 		By     time.Duration
 	}
 
-	// Exited: a worker has ended, or could not be started.
+	// Exited says that a worker has ended, or could not be started.
 	Exited struct {
 		Worker int
 		Exit   Exit
 	}
 
-	// Tick: time has passed.
+	// Tick says that time has passed.
 	Tick struct{}
 )
 
@@ -101,7 +102,7 @@ type Exit struct {
 	Clean  bool     // status 0
 	Step   string   // what failed before the command ran ("exec", "user", …); "": it ran
 	Reason string   // for people: "exited with status 3"
-	Wait   int      // what wait(2) says of its end, where it is known
+	Wait   int      // the wait(2) status, where it is known
 	Tail   []string // its last lines of stderr, where captured
 }
 
@@ -122,7 +123,7 @@ const (
 	StepPrepare   = "prepare"
 	StepPreflight = "preflight"
 	stepReady     = "ready"
-	stepAbort     = "abort" // it was given up
+	stepAbort     = "abort" // somebody gave the trial up
 )
 
 func (Start) event()      {}

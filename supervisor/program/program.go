@@ -2,34 +2,35 @@ package program
 
 import (
 	"iter"
+	"slices"
 	"time"
 
 	"example.org/supervisord/internal/config"
 )
 
-// Program is the state of one program: plain data, which Step changes and nothing else does.
-// At most one generation serves, at most one is on trial, any number are draining.
+// Program is the state of one program: plain data, which only Step changes. At most one generation serves, at most one is on trial,
+// any number are draining.
 type Program struct {
 	Name   string
 	Config *config.Program // what the next generation is made from
 	Goal   Goal
 
-	// Candidate is the configuration of the last canary, as long as nobody has promoted that or asked for a whole generation
-	// since; nil: there is none. What begins by itself, or is scaled, is made from Config.
+	// Candidate is the configuration of the last canary, until somebody promotes the canary or asks for a whole generation; nil:
+	// there is none. What begins by itself, or is scaled, is made from Config.
 	Candidate *config.Program `json:",omitempty"`
 
 	Serving  *Generation
 	Trial    *Generation
-	Draining []*Generation // oldest first; a worker that Leaves still serves, although its generation does not any more
+	Draining []*Generation // oldest first; a worker that is Leaving still serves, although its generation does not
 
-	Again          *Reload   // one more reload is due when the trial has ended, and not too many generations drain; never a canary
+	Again          *Reload   // one more reload is due when the trial has ended and not too many generations drain; never a canary
 	AgainAt        time.Time // and not before then
 	TriedAt        time.Time // when the last trial began
 	Failures       int       // first starts that failed in a row
-	Deaths         int       // generations in a row whose last worker died before stable_after; only where restart.generation is new
+	Deaths         int       // generations in a row whose last worker died before stable_after; only if restart.generation is new
 	RetryAt        time.Time // when the next first start is due; it counts only while the state is Waiting
-	Changes        int       `json:",omitempty"` // changes of watched files in a row, each soon after the generation that the one before began
-	ChangedAt      time.Time // when a generation began last because of one
+	Changes        int       `json:",omitempty"` // changes of watched files in a row, each soon after the generation for the one before
+	ChangedAt      time.Time // when a generation began last because of a change
 	LastGeneration int       // numbers are never used twice
 	LastWorker     int
 
@@ -58,7 +59,7 @@ type Generation struct {
 	Canary   int             // only this many slots are filled, until Promote; 0: no canary, or not any more
 	For      time.Duration   // how long a canary is held before it is promoted by itself; 0: until Promote
 	Held     bool            // the canary is ready and waits
-	HeldTill time.Time       // when that is; zero: it is not known yet
+	HeldTill time.Time       // when it is promoted by itself; zero: not known yet, or never
 	Prepared bool            // the snapshot is resolved and the preflight has passed
 	Failure  *Failure        // why its trial failed
 	Killed   int             // workers that did not go by themselves
@@ -74,13 +75,13 @@ type Generation struct {
 // Slot is one of the places for a worker in a generation: what is remembered from one worker to the next.
 type Slot struct {
 	Failures int       // ends in a row before stable_after
-	RetryAt  time.Time // not before then is the next worker started
-	Finished bool      // it ended, and the restart policy says that this was it
+	RetryAt  time.Time // the next worker is not started before then
+	Finished bool      // its worker ended, and the restart policy wants no other
 }
 
-// Worker is one worker process from the decision to spawn it to its end.
+// Worker is one worker process, from the decision to spawn it to its end.
 type Worker struct {
-	Number   int // never used twice in a program: events name it, so a late one can not mean its successor
+	Number   int // never used twice in a program: a late event cannot be taken for its successor's
 	Slot     int
 	PID      int // 0: not known yet
 	State    WorkerState
@@ -89,12 +90,12 @@ type Worker struct {
 	Deadline time.Time // Starting: not ready by then has failed; Soaking: then it is ready; Stopping: then the next step; zero: none
 	Step     int       // Stopping: the step of the stop plan that was taken last
 	Killed   bool      // Stopping: KILL was sent
-	Excused  bool      `json:",omitempty"` // the deadline was moved, because the supervisor looked too late; not twice
+	Excused  bool      `json:",omitempty"` // the deadline was moved once, because it was seen too late
 
-	Instead config.Signal // Stopping: what the first step of the stop plan sends instead of its own signal; 0: that
+	Instead config.Signal // Stopping: what the first step of the stop plan sends instead of its own signal; 0: its own
 }
 
-// WorkerState is where a worker is in its life. Whether it serves is for the role of its generation to say.
+// WorkerState is where a worker is in its life. The role of its generation says whether it serves.
 type WorkerState string
 
 // The states of a worker, in order.
@@ -111,7 +112,7 @@ type State string
 
 // The states of a program.
 const (
-	Down        State = "down"      // nothing lives, and nothing will be started unasked
+	Down        State = "down"      // nothing lives, and nothing starts unasked
 	StartingUp  State = "starting"  // nothing serves yet; workers are on their way
 	Up          State = "up"        // a generation serves
 	Reloading   State = "reloading" // a generation serves and the next one is on trial
@@ -119,7 +120,17 @@ const (
 	ShuttingOff State = "stopping"  // told to stop, and not everything is gone
 )
 
-// NewProgram returns a program that is down.
+// Role is what a generation is to its program.
+type Role string
+
+// The roles.
+const (
+	RoleTrial    Role = "trial"
+	RoleServing  Role = "serving"
+	RoleDraining Role = "draining"
+)
+
+// New returns a program that is down.
 func New(c *config.Program) *Program {
 	return &Program{Name: c.Name, Config: c, Goal: Halt}
 }
@@ -137,61 +148,32 @@ func (p *Program) State() State {
 		return StartingUp
 	case p.Serving == nil:
 		return Waiting
-	}
-	return p.servingState()
-}
-
-func (p *Program) servingState() State {
-	starting, finished := false, true
-	for w := range p.Workers() {
-		if w.State == Soaking || w.State == Ready || w.State == Leaving {
-			return Up
-		}
-		starting = starting || w.State == Starting
-	}
-	for _, s := range p.Serving.Slots {
-		finished = finished && s.Finished
-	}
-	switch {
-	case starting:
+	case p.Serves():
+		return Up
+	case p.any(Starting):
 		return StartingUp
-	case finished:
-		return Down
+	case p.Serving.unfinished():
+		return Waiting
 	}
-	return Waiting
+	return Down
 }
 
-// Next returns the time of the next deadline after now, or zero if there is none: the one timer that the program needs.
+// Next returns the first deadline after now, or zero if there is none: the one timer that the program needs.
 func (p *Program) Next(now time.Time) time.Time {
-	var next time.Time
-	sooner := func(t time.Time) {
-		if t.After(now) && (next.IsZero() || t.Before(next)) {
-			next = t
-		}
-	}
+	var times []time.Time
 	for w := range p.Workers() {
-		sooner(w.Deadline)
+		times = append(times, w.Deadline)
 	}
-	if p.Goal == Halt {
-		return next
-	}
-	if p.Trial != nil {
-		sooner(p.Trial.HeldTill)
-	}
-	if p.Serving == nil && p.Trial == nil {
-		sooner(p.RetryAt)
-	}
-	if p.Again != nil && p.Trial == nil {
-		sooner(p.AgainAt)
-	}
-	sooner(p.nextRenewal())
-	if p.Serving != nil {
-		for _, s := range p.Serving.Slots {
-			sooner(s.RetryAt)
+	if p.Goal == Run {
+		times = append(times, p.RetryTime(now), p.nextRenewal())
+		if p.Trial != nil {
+			times = append(times, p.Trial.HeldTill)
 		}
-		sooner(p.nextExpiry())
+		if w := p.oldest(); w != nil {
+			times = append(times, w.expiry(p.Serving))
+		}
 	}
-	return next
+	return firstAfter(now, times)
 }
 
 // RetryTime returns when a worker or the program is started next after a failure, or zero.
@@ -199,27 +181,35 @@ func (p *Program) RetryTime(now time.Time) time.Time {
 	if p.Goal == Halt {
 		return time.Time{}
 	}
+	var times []time.Time
 	if p.Serving == nil && p.Trial == nil {
-		return p.RetryAt
+		times = append(times, p.RetryAt)
 	}
-	var next time.Time
-	if p.Again != nil && p.Trial == nil && p.AgainAt.After(now) {
-		next = p.AgainAt
+	if p.Again != nil && p.Trial == nil {
+		times = append(times, p.AgainAt)
 	}
 	if p.Serving != nil {
 		for _, s := range p.Serving.Slots {
-			if !s.Finished && s.RetryAt.After(now) && (next.IsZero() || s.RetryAt.Before(next)) {
-				next = s.RetryAt
+			if !s.Finished {
+				times = append(times, s.RetryAt)
 			}
 		}
 	}
-	return next
+	return firstAfter(now, times)
 }
 
-// Horizon returns when the last of the deadlines that are running ends, or zero. It is the time by which what is under way
-// has come to an end, one way or the other.
-func (p *Program) Horizon() time.Time {
-	var end time.Time
+func firstAfter(now time.Time, times []time.Time) (first time.Time) {
+	for _, t := range times {
+		if t.After(now) && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	return first
+}
+
+// Horizon returns when the last of the deadlines that are running ends, or zero: by then what is under way has ended, one way or
+// the other.
+func (p *Program) Horizon() (end time.Time) {
 	later := func(t time.Time) {
 		if t.After(end) {
 			end = t
@@ -244,8 +234,8 @@ func (p *Program) Horizon() time.Time {
 	return end
 }
 
-// Awaited returns the number of the newest generation that was asked for: the one that follows the trial, or the wait, if one is due,
-// else the trial, else the one that serves.
+// Awaited returns the number of the newest generation that was promised to anybody: the next one if a reload or a start is due, else
+// the last one.
 func (p *Program) Awaited() int {
 	if p.Again != nil || p.Serving == nil && p.State() == Waiting {
 		return p.LastGeneration + 1
@@ -264,16 +254,6 @@ func (p *Program) Generations() []*Generation {
 	return append(all, p.Draining...)
 }
 
-// Role is what a generation is to its program.
-type Role string
-
-// The roles.
-const (
-	RoleTrial    Role = "trial"
-	RoleServing  Role = "serving"
-	RoleDraining Role = "draining"
-)
-
 // Role says what g is to the program now.
 func (p *Program) Role(g *Generation) Role {
 	switch g {
@@ -285,7 +265,7 @@ func (p *Program) Role(g *Generation) Role {
 	return RoleDraining
 }
 
-// workers yields every worker with its generation. The sequence stays valid while workers change their state.
+// Workers yields every worker with its generation. The sequence stays valid while workers change their state.
 func (p *Program) Workers() iter.Seq2[*Worker, *Generation] {
 	return func(yield func(*Worker, *Generation) bool) {
 		for _, g := range p.Generations() {
@@ -298,6 +278,7 @@ func (p *Program) Workers() iter.Seq2[*Worker, *Generation] {
 	}
 }
 
+// Find returns the worker with this number and its generation, or nil.
 func (p *Program) Find(number int) (*Worker, *Generation) {
 	for w, g := range p.Workers() {
 		if w.Number == number {
@@ -307,6 +288,7 @@ func (p *Program) Find(number int) (*Worker, *Generation) {
 	return nil, nil
 }
 
+// Live counts the workers.
 func (p *Program) Live() int {
 	n := 0
 	for _, g := range p.Generations() {
@@ -315,28 +297,106 @@ func (p *Program) Live() int {
 	return n
 }
 
-// calm reports whether nothing is under way: every slot has its ready worker, and nobody starts or waits for a successor.
-// Only then is a worker replaced for a limit, so that the workers of a program, which are often alike, go one after the other.
+// Serves reports whether a worker answers clients.
+func (p *Program) Serves() bool {
+	for w, g := range p.Workers() {
+		if w.State == Leaving || g == p.Serving && w.State == Ready {
+			return true
+		}
+	}
+	return false
+}
+
+// ServingNumber returns the number of the serving generation, or 0.
+func (p *Program) ServingNumber() int {
+	if p.Serving == nil {
+		return 0
+	}
+	return p.Serving.Number
+}
+
+// any reports whether a worker is in one of these states.
+func (p *Program) any(states ...WorkerState) bool {
+	for w := range p.Workers() {
+		if slices.Contains(states, w.State) {
+			return true
+		}
+	}
+	return false
+}
+
+// calm reports whether nothing is under way: every slot has its ready worker, and none starts or waits for a successor. Only then
+// is a worker replaced for a limit, so that the workers of a program, which are often alike, go one after the other.
 func (p *Program) calm() bool {
-	if p.Goal == Halt || p.Serving == nil || p.Trial != nil {
+	if p.Goal == Halt || p.Serving == nil || p.Trial != nil || p.any(Starting, Soaking, Leaving) {
 		return false
 	}
-	ready, wanted := 0, 0
-	for w, g := range p.Workers() {
-		switch w.State {
-		case Starting, Soaking, Leaving:
-			return false
-		case Ready:
-			if g == p.Serving {
-				ready++
-			}
-		case Stopping: // it has a successor
-		}
-	}
+	missing := 0
 	for _, s := range p.Serving.Slots {
 		if !s.Finished {
-			wanted++
+			missing++
 		}
 	}
-	return ready >= wanted
+	for _, w := range p.Serving.Workers {
+		if w.State == Ready {
+			missing--
+		}
+	}
+	return missing <= 0
+}
+
+// The questions below are about one generation.
+
+// StopFirst reports whether the generation must never run beside another.
+func (g *Generation) StopFirst() bool { return g.Config.Reload.Strategy == config.StopFirst }
+
+// wanted is how many slots of a trial are filled now.
+func (g *Generation) wanted() int {
+	if g.Canary > 0 {
+		return g.Canary
+	}
+	return len(g.Slots)
+}
+
+// allReady reports whether every worker that is wanted now is ready.
+func (g *Generation) allReady() bool {
+	return len(g.Workers) >= g.wanted() && !slices.ContainsFunc(g.Workers, func(w *Worker) bool { return w.State != Ready })
+}
+
+// staying counts the workers that are to stay.
+func (g *Generation) staying() int {
+	n := 0
+	for _, w := range g.Workers {
+		if w.stays() {
+			n++
+		}
+	}
+	return n
+}
+
+// unfinished reports whether a slot of g is to have a worker, now or later.
+func (g *Generation) unfinished() bool {
+	return slices.ContainsFunc(g.Slots, func(s Slot) bool { return !s.Finished })
+}
+
+// stays reports whether a worker keeps its slot.
+func (w *Worker) stays() bool { return w.State != Leaving && w.State != Stopping }
+
+func (w *Worker) enter(s WorkerState, now time.Time, deadline time.Duration) {
+	w.State, w.Since, w.Deadline, w.Excused = s, now, time.Time{}, false
+	if deadline > 0 {
+		w.Deadline = now.Add(deadline)
+	}
+}
+
+// StopSignal returns the signal of the step of the stop plan that w is at.
+func (w *Worker) StopSignal(steps []config.StopStep) config.Signal {
+	if w.Step == 0 && w.Instead != 0 {
+		return w.Instead
+	}
+	return steps[w.Step].Signal
+}
+
+func (w *Worker) failure(step, reason string, tail []string) Failure {
+	return Failure{Worker: w.Number, Slot: w.Slot, PID: w.PID, Step: step, Reason: reason, Tail: tail}
 }

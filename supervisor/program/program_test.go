@@ -26,6 +26,7 @@ type script struct {
 	p   *Program
 	now time.Time
 	did []Action // since the last look
+	was State    // at the last reset
 
 	reports []Report // all of them
 }

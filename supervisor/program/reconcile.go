@@ -8,9 +8,9 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-// settle draws the consequences of an event. Every rule looks only at the state, so none can be missed by an event:
-// what is replaced goes, a trial that has passed serves, a reload that is due begins, an empty slot is filled.
-func (p *Program) settle(now time.Time) {
+// reconcile draws the consequences of an event. Every rule looks only at the state, so no event can miss one: what is replaced goes,
+// a trial that has passed serves, a reload that is due begins, an empty slot is filled.
+func (p *Program) reconcile(now time.Time) {
 	p.hold(now) // before takeOver: the old workers make room for the rest of a canary that time has promoted
 	p.takeOver(now)
 	p.promote(now)
@@ -20,45 +20,32 @@ func (p *Program) settle(now time.Time) {
 	p.forget(now)
 }
 
-// takeOver stops every worker whose successor is ready, and, where the program must not run twice, whoever stands in the way.
+// takeOver stops every worker whose successor is ready and, where the program must not run twice, every worker in the way.
 func (p *Program) takeOver(now time.Time) {
 	makeRoom := p.makeRoom()
-	if !makeRoom && !p.overlapping() {
-		return
+	rolling := p.Trial != nil && p.Trial.Config.Reload.Strategy == config.Rolling
+	if !makeRoom && !rolling && !p.any(Leaving) {
+		return // most events of a thousand workers that start or stop end here
 	}
-	places := p.places()
+	slots := p.slots()
 	alone := p.exclusive()
 	for w, g := range p.Workers() {
 		switch {
-		case g == p.Trial || w.State == Stopping:
+		case g == p.Trial:
 		case makeRoom:
-			p.stop(now, g, w)
-		case places[w.Slot].taken:
+			p.stop(now, g, w, 0)
+		case slots[w.Slot].taken:
 			p.release(now, g, w)
-		case w.State == Leaving && (alone || places[w.Slot].served || p.Serving == nil || w.Slot >= len(p.Serving.Slots)):
+		case w.State == Leaving && (alone || slots[w.Slot].served || p.Serving == nil || w.Slot >= len(p.Serving.Slots)):
 			p.release(now, g, w)
 		}
 	}
 }
 
-// overlapping reports whether somebody could have taken a slot over from somebody: most events of a thousand workers
-// that start or stop have nothing to do with that.
-func (p *Program) overlapping() bool {
-	if p.Trial != nil && p.Trial.Config.Reload.Strategy == config.Rolling {
-		return true
-	}
-	for w := range p.Workers() {
-		if w.State == Leaving {
-			return true
-		}
-	}
-	return false
-}
-
-// promote makes a trial serve once all its workers are ready; what served before begins to drain.
+// promote makes a trial serve once all its workers are ready. What served before begins to drain.
 func (p *Program) promote(now time.Time) {
 	t := p.Trial
-	if t == nil || len(t.Workers) < len(t.Slots) || slices.ContainsFunc(t.Workers, func(w *Worker) bool { return w.State != Ready }) {
+	if t == nil || t.Canary > 0 || !t.allReady() {
 		return
 	}
 	old, record := p.Serving, p.decide(now, t, Serves)
@@ -69,7 +56,7 @@ func (p *Program) promote(now time.Time) {
 	serves := Report{Kind: GenerationServes, Generation: t.Number, Reason: t.Reason, AskedBy: t.AskedBy, Took: now.Sub(t.Began), Reload: record}
 	if old != nil {
 		serves.Serving = old.Number
-		p.retire(now, old)
+		p.drain(now, old)
 	}
 	p.report(serves)
 	for w, g := range p.Workers() {
@@ -79,38 +66,13 @@ func (p *Program) promote(now time.Time) {
 	}
 }
 
-// hold keeps a canary whose workers are all ready until it is promoted, by somebody or by time.
-func (p *Program) hold(now time.Time) {
-	t := p.Trial
-	if t == nil || t.Canary == 0 || len(t.Workers) < t.wanted() || slices.ContainsFunc(t.Workers, func(w *Worker) bool { return w.State != Ready }) {
-		return
-	}
-	if t.Held {
-		if !t.HeldTill.IsZero() && !now.Before(t.HeldTill) {
-			p.promoteCanary("")
-		}
-		return
-	}
-	t.Held = true
-	kind := CanaryHeld
-	if t.For > 0 {
-		kind, t.HeldTill = CanaryWatched, now.Add(t.For)
-	}
-	held := Report{Kind: kind, Generation: t.Number, Serving: p.ServingNumber(), After: t.For}
-	if r := p.reloadOf(t.Number); r != nil {
-		r.Outcome = Held
-		held.Reload = r.Copy()
-	}
-	p.report(held)
-}
-
 // next begins the reload that is due: the one that had to wait, or the next try of a first start.
 func (p *Program) next(now time.Time) {
 	if p.Goal == Halt || p.Trial != nil {
 		return
 	}
 	switch at := p.nextRenewal(); {
-	case p.Again != nil && p.Again.Canary > 0: // in the record of a version that let a canary wait
+	case p.Again != nil && p.Again.Canary > 0: // only in a record of an early version, which let a canary wait
 		due := *p.Again
 		p.Again = nil
 		p.drop(now, due, Superseded, Report{Kind: CanaryRefused, Reason: "another generation was on trial as it was asked for"})
@@ -134,48 +96,49 @@ func (p *Program) try(now time.Time, r Reload, c *config.Program) {
 	if r.By == Changed {
 		p.ChangedAt = now
 	}
-	p.Trial = &Generation{
+	g := &Generation{
 		Number: p.LastGeneration, Reason: r.Reason, AskedBy: r.AskedBy, Config: c, Began: now, Canary: r.Canary, For: r.For,
 		Slots: make([]Slot, c.Workers),
 	}
-	p.report(Report{Kind: TrialBegan, Generation: p.Trial.Number, Reason: r.Reason, AskedBy: r.AskedBy, By: r.By, Serving: p.ServingNumber(),
-		Reload: p.recordTrial(p.Trial, r.By)})
-	p.do(Prepare{p.Trial})
+	p.Trial = g
+	p.report(Report{Kind: TrialBegan, Generation: g.Number, Reason: r.Reason, AskedBy: r.AskedBy, By: r.By, Serving: p.ServingNumber(),
+		Reload: p.recordTrial(g, r.By)})
+	p.do(Prepare{g})
 }
 
-// place is who is in a slot.
-type place struct {
-	current  bool // a worker of the serving generation that is to stay
-	served   bool // … and it is ready
-	onTrial  bool // a worker of the trial
-	taken    bool // … which has taken the slot over
-	leaving  bool // a worker that waits for its successor
-	occupied bool // anybody, on the way out too
+// occupants is who is in a slot.
+type occupants struct {
+	any     bool // anybody, on the way out too
+	current bool // a worker of the serving generation that is to stay
+	served  bool // … and it is ready
+	onTrial bool // a worker of the trial
+	taken   bool // … which has taken the slot over
+	leaving bool // a worker that waits for its successor
 }
 
-func (p *Program) places() []place {
+func (p *Program) slots() []occupants {
 	n := 0
 	for _, g := range p.Generations() {
 		n = max(n, len(g.Slots))
 	}
-	for w := range p.Workers() { // of a slot that was scaled away, too
+	for w := range p.Workers() { // in a slot that was scaled away, too
 		n = max(n, w.Slot+1)
 	}
-	places := make([]place, n)
+	slots := make([]occupants, n)
 	for w, g := range p.Workers() {
-		s := &places[w.Slot]
-		s.occupied = true
+		in := &slots[w.Slot]
+		in.any = true
 		if g == p.Trial {
-			s.onTrial = true
-			s.taken = w.State == Ready && g.Config.Reload.Strategy == config.Rolling && g.Canary == 0
+			in.onTrial = true
+			in.taken = w.State == Ready && g.Config.Reload.Strategy == config.Rolling && g.Canary == 0
 		}
-		if g == p.Serving && w.State != Leaving && w.State != Stopping {
-			s.current = true
-			s.served = s.served || w.State == Ready
+		if g == p.Serving && w.stays() {
+			in.current = true
+			in.served = in.served || w.State == Ready
 		}
-		s.leaving = s.leaving || w.State == Leaving
+		in.leaving = in.leaving || w.State == Leaving
 	}
-	return places
+	return slots
 }
 
 // exclusive reports whether a worker that lives, or is about to, must not run beside those of another generation.
@@ -185,87 +148,56 @@ func (p *Program) exclusive() bool {
 	})
 }
 
-// unfinished reports whether a slot of g is to have a worker, now or later.
-func (g *Generation) unfinished() bool {
-	return slices.ContainsFunc(g.Slots, func(s Slot) bool { return !s.Finished })
-}
-
 // makeRoom reports whether the serving generation has to go before the trial may start.
 func (p *Program) makeRoom() bool {
 	return p.Trial != nil && p.Trial.Prepared && (p.Trial.StopFirst() || p.Serving != nil && p.Serving.StopFirst())
 }
-
-func (g *Generation) StopFirst() bool { return g.Config.Reload.Strategy == config.StopFirst }
 
 // fill spawns a worker for every slot that should have one and may.
 func (p *Program) fill(now time.Time) {
 	if p.Goal == Halt {
 		return
 	}
-	serving := p.Serving != nil && !p.makeRoom() && p.Serving.vacant()
+	serving := p.Serving != nil && !p.makeRoom() && p.Serving.staying() < len(p.Serving.Slots)
 	trial := p.Trial != nil && p.Trial.Prepared && len(p.Trial.Workers) < p.Trial.wanted()
 	if !serving && !trial {
 		return
 	}
-	places := p.places()
+	slots := p.slots()
 	alone := p.exclusive()
 	if serving {
-		p.fillServing(now, places, alone)
+		p.fillServing(now, slots, alone)
 	}
 	if trial {
-		p.fillTrial(now, places, alone)
+		p.fillTrial(now, slots, alone)
 	}
 }
 
-// vacant reports whether a slot has no worker that is to stay.
-func (g *Generation) vacant() bool {
-	staying := 0
-	for _, w := range g.Workers {
-		if w.State != Leaving && w.State != Stopping {
-			staying++
-		}
-	}
-	return staying < len(g.Slots)
-}
-
-// wanted is how many slots of a trial are filled now.
-func (g *Generation) wanted() int {
-	if g.Canary > 0 {
-		return g.Canary
-	}
-	return len(g.Slots)
-}
-
-func (p *Program) fillServing(now time.Time, places []place, alone bool) {
+func (p *Program) fillServing(now time.Time, slots []occupants, alone bool) {
 	g := p.Serving
 	for slot, s := range g.Slots {
-		at := places[slot]
+		in := slots[slot]
 		switch {
-		case at.current, at.taken, s.Finished, now.Before(s.RetryAt):
-		case alone && (at.occupied || p.others(g)):
-		case at.leaving && !p.room(g):
-		case !at.leaving && g.Config.Restart.Generation == config.New:
-			p.renew(now)
+		case in.current, in.taken, s.Finished, now.Before(s.RetryAt):
+		case alone && (in.any || p.others(g)):
+		case in.leaving && !p.room(g):
+		case !in.leaving && g.Config.Restart.Generation == config.New:
+			if p.Trial == nil && p.Again == nil { // otherwise these may bring the worker
+				p.want(now, Reload{Reason: "a worker is missing"})
+			}
 		default:
 			p.spawn(now, g, slot)
 		}
 	}
 }
 
-// renew asks for a new generation in the place of one that has an empty slot, unless a trial or a reload may bring it already.
-func (p *Program) renew(now time.Time) {
-	if p.Trial == nil && p.Again == nil {
-		p.want(now, Reload{Reason: "a worker is missing"})
-	}
-}
-
-func (p *Program) fillTrial(now time.Time, places []place, alone bool) {
+func (p *Program) fillTrial(now time.Time, slots []occupants, alone bool) {
 	g := p.Trial
 	if alone && p.others(g) {
 		return
 	}
 	for slot := range g.wanted() {
-		if !places[slot].onTrial && (p.Serving == nil || p.room(g)) {
+		if !slots[slot].onTrial && (p.Serving == nil || p.room(g)) {
 			p.spawn(now, g, slot)
 		}
 	}
@@ -274,7 +206,7 @@ func (p *Program) fillTrial(now time.Time, places []place, alone bool) {
 // others reports whether a worker of another generation lives.
 func (p *Program) others(g *Generation) bool { return p.Live() > len(g.Workers) }
 
-// room reports whether one more worker than usual may live beside those that do.
+// room reports whether one more worker than usual may live.
 func (p *Program) room(g *Generation) bool {
 	if g.Config.Reload.Strategy != config.Rolling {
 		return true
@@ -300,8 +232,8 @@ func (p *Program) spawn(now time.Time, g *Generation, slot int) {
 	p.do(Spawn{Generation: g, Worker: w})
 }
 
-// counted lists the generations that max_draining counts, oldest first: not one that has workers which still serve, nor one
-// whose workers were all killed and only have to vanish.
+// counted lists the generations that max_draining counts, oldest first: not those with workers that still serve, nor those whose
+// workers were all killed and only have to vanish.
 func (p *Program) counted() []*Generation {
 	var drain []*Generation
 	for _, g := range p.Draining {
@@ -320,17 +252,7 @@ func (p *Program) full() bool {
 	return stop.DrainingFull != config.Kill && stop.MaxDraining > 0 && len(p.counted()) >= stop.MaxDraining && p.Serves()
 }
 
-// serves reports whether a worker answers clients.
-func (p *Program) Serves() bool {
-	for w, g := range p.Workers() {
-		if w.State == Leaving || g == p.Serving && w.State == Ready {
-			return true
-		}
-	}
-	return false
-}
-
-// capDraining kills the oldest draining generations when there are more than may be, where the configuration wants that.
+// capDraining kills the oldest draining generations when there are more than may be, if the configuration says so.
 func (p *Program) capDraining(now time.Time) {
 	if p.Config.Stop.DrainingFull != config.Kill {
 		return
@@ -356,13 +278,13 @@ func (p *Program) forget(now time.Time) {
 		return true
 	})
 	if before > 0 && len(p.Draining) == 0 && p.Goal == Halt {
-		p.down(now)
+		p.recordDown(now)
 	}
 }
 
-// backoff is the wait before try n (0: none) after failures: exponential from the configured minimum, at most the maximum,
-// and jittered by up to a fifth so that many slots do not start in step. The jitter comes from the number of
-// the one that failed, so that the core needs no source of chance.
+// backoff is the wait before try n (0: none) after failures: exponential from the configured minimum, at most the maximum, and up
+// to a fifth shorter, so that many slots do not start in step. The number of the worker or generation that failed decides by how
+// much, so the core needs no source of chance.
 func backoff(r config.Restart, n, number int) time.Duration {
 	if n <= 0 {
 		return 0
@@ -374,7 +296,7 @@ func backoff(r config.Restart, n, number int) time.Duration {
 	return wait - Jitter(number, wait/5)
 }
 
-// share is a part of d, at least 0 and less than d, that differs from number to number and is always the same for one.
+// Jitter returns a part of d, at least 0 and less than d, that differs from number to number and is always the same for one.
 func Jitter(number int, d time.Duration) time.Duration {
 	x := uint64(number) * 0x9E3779B97F4A7C15 // Fibonacci hashing: the high bits of the product are well spread
 	high, low := bits.Mul64(x>>40, uint64(d))

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Outcome says how a reload went, or anything else that somebody waits for. The core decides those of reloads, each of them once;
-// whoever waits adds those that come from waiting.
+// Outcome says how a reload went, or anything else that a client waits for. The core decides those of reloads, each once; the
+// client's side adds those that come from waiting.
 type Outcome string
 
 // The outcomes of reloads.
@@ -22,7 +22,7 @@ const (
 	Stopped    Outcome = "stopped"    // the program was stopped first
 )
 
-// ReloadOutcomes lists those that a reload can end with.
+// ReloadOutcomes lists the outcomes that a reload can end with.
 func ReloadOutcomes() []Outcome {
 	return []Outcome{Serves, Preflight, NotReady, WorkerDown, Aborted, Superseded, Stopped}
 }
@@ -46,9 +46,8 @@ func failedAt(step string) Outcome {
 	return WorkerDown
 }
 
-// ReloadRecord says how one reload goes, first starts included. The core writes it; everybody else reads copies. Once it is
-// decided its outcome never changes, and once Ended is set nothing does but Retired and Gone. What has not happened is zero;
-// durations are nanoseconds.
+// ReloadRecord says how one reload goes, first starts included. The core writes it; all others read copies. Once it is decided, its
+// outcome never changes; once Ended is set, only Retired and Gone change. What has not happened is zero; durations are nanoseconds.
 type ReloadRecord struct {
 	Generation int     `json:"generation"`         // the new one
 	Replaced   int     `json:"replaced,omitempty"` // the one that serves until it is decided; 0: none
@@ -149,7 +148,7 @@ func (p *Program) recordTrial(g *Generation, by Renewal) *ReloadRecord {
 	return r.Copy()
 }
 
-// drop gives away the number of a reload that will never begin: somebody may wait for a generation with this number.
+// drop records a reload that will never begin: a client may wait for a generation with its number.
 func (p *Program) drop(now time.Time, asked Reload, o Outcome, told Report) {
 	p.LastGeneration++
 	r := &ReloadRecord{Generation: p.LastGeneration, Replaced: p.ServingNumber(), Outcome: o, Reason: asked.Reason, AskedBy: asked.AskedBy, Decided: now, Ended: now}
@@ -158,7 +157,17 @@ func (p *Program) drop(now time.Time, asked Reload, o Outcome, told Report) {
 	p.report(told)
 }
 
-// decide ends the record of a trial. What is decided already stays as it is.
+// setOutcome changes the outcome of a reload that is not decided, and returns a copy of its record; nil: it is forgotten.
+func (p *Program) setOutcome(g *Generation, o Outcome) *ReloadRecord {
+	r := p.reloadOf(g.Number)
+	if r == nil {
+		return nil
+	}
+	r.Outcome = o
+	return r.Copy()
+}
+
+// decide ends the record of a trial. A record that is decided already stays as it is.
 func (p *Program) decide(now time.Time, g *Generation, o Outcome) *ReloadRecord {
 	r := p.reloadOf(g.Number)
 	if r == nil || !r.Outcome.Open() {
@@ -169,7 +178,7 @@ func (p *Program) decide(now time.Time, g *Generation, o Outcome) *ReloadRecord 
 		r.SpawnToReady = r.Ready.Sub(r.Spawned)
 	}
 	if nobodyGoes := o == Serves && (p.Serving == nil || len(p.Serving.Workers) == 0); nobodyGoes {
-		r.Ended = now // in the same breath: whoever sees that it serves sees that nothing drains
+		r.Ended = now // at once: a client that sees it serve must see that nothing drains
 	}
 	return r.Copy()
 }
@@ -230,8 +239,8 @@ func (p *Program) recordStop(now time.Time, e Stop) {
 	}
 }
 
-// down ends the record of a stop.
-func (p *Program) down(now time.Time) {
+// recordDown ends the record of a stop.
+func (p *Program) recordDown(now time.Time) {
 	r := Report{Kind: StopEnded}
 	if s := p.LastStop; s != nil {
 		s.Ended = now
@@ -241,7 +250,7 @@ func (p *Program) down(now time.Time) {
 	p.report(r)
 }
 
-// recall makes records for the generations that live, where a version that kept none was before.
+// CompleteReloads makes records for the generations that live, in a state written by an early version that kept none.
 func (p *Program) CompleteReloads() {
 	if p.Reloads != nil {
 		return

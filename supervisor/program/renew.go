@@ -2,12 +2,21 @@ package program
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
-// nextRenewal is when reload.every begins the next trial, which may have been already; zero: never. It counts from when the
-// workers were ready, or from the last trial, and while an old generation still drains it waits for that, as long again.
+// Renewal is why a reload begins by itself.
+type Renewal string
+
+// The renewals.
+const (
+	Due     Renewal = "due"     // reload.every has passed
+	Overdue Renewal = "overdue" // it has passed twice, and an old generation still drains
+	Changed Renewal = "changed" // a watched file has changed
+)
+
+// nextRenewal is when reload.every begins the next trial, which may be in the past; zero: never. It counts from when the workers
+// were ready, or from the last trial. It waits twice as long while an old generation drains.
 func (p *Program) nextRenewal() time.Time {
 	every := p.Config.Reload.Every
 	if every == 0 || p.Serving == nil || p.Trial != nil || p.Again != nil {
@@ -25,18 +34,13 @@ func (p *Program) nextRenewal() time.Time {
 
 // drains reports whether a worker of an old generation lives.
 func (p *Program) drains() bool {
-	return slices.ContainsFunc(p.Draining, func(g *Generation) bool { return len(g.Workers) > 0 })
+	for _, g := range p.Draining {
+		if len(g.Workers) > 0 {
+			return true
+		}
+	}
+	return false
 }
-
-// Renewal is why a reload begins by itself.
-type Renewal string
-
-// The renewals.
-const (
-	Due     Renewal = "due"     // reload.every has passed
-	Overdue Renewal = "overdue" // it has passed twice, and an old generation still drains
-	Changed Renewal = "changed" // a watched file has changed
-)
 
 // renewal is the reload that begins by itself.
 func (p *Program) renewal() Reload {
@@ -47,40 +51,35 @@ func (p *Program) renewal() Reload {
 	return Reload{By: Due, Reason: fmt.Sprintf("%s have passed", every)}
 }
 
-// retireOld begins to replace the oldest of the workers that are past their age, and reports whether there was one.
-func (p *Program) retireOld(now time.Time) bool {
-	at := p.nextExpiry()
-	if at.IsZero() || now.Before(at) || !p.calm() {
+// replaceOldest begins to replace the worker that has been past its max_age for longest, and reports whether there was one. Only a
+// calm program does that, so that its workers go one after the other.
+func (p *Program) replaceOldest(now time.Time) bool {
+	w := p.oldest()
+	if w == nil || now.Before(w.expiry(p.Serving)) || !p.calm() {
 		return false
 	}
-	for _, w := range p.Serving.Workers {
-		if w.State == Ready && w.expiry(p.Serving).Equal(at) {
-			p.replace(now, Replace{Worker: w.Number, Reason: fmt.Sprintf("its max_age, %s, give or take a tenth, is over", p.Serving.Config.MaxAge)})
-			return true
-		}
-	}
-	return false // impossible: it is the expiry of one of them
+	p.replace(now, Replace{w.Number, fmt.Sprintf("its max_age, %s, give or take a tenth, is over", p.Serving.Config.MaxAge)})
+	return true
 }
 
-// nextExpiry is when the next worker is too old, which may have been already; zero: never.
-func (p *Program) nextExpiry() time.Time {
-	var next time.Time
+// oldest returns the serving worker whose max_age is over first; nil: none has one.
+func (p *Program) oldest() (first *Worker) {
 	if p.Serving == nil || p.Serving.Config.MaxAge == 0 {
-		return next
+		return nil
 	}
 	for _, w := range p.Serving.Workers {
-		if t := w.expiry(p.Serving); w.State == Ready && (next.IsZero() || t.Before(next)) {
-			next = t
+		if w.State == Ready && (first == nil || w.expiry(p.Serving).Before(first.expiry(p.Serving))) {
+			first = w
 		}
 	}
-	return next
+	return first
 }
 
 // expiry is when the worker is too old: at its generation's max_age, up to a tenth sooner or later, so that workers which were
 // started together do not go together.
 func (w *Worker) expiry(g *Generation) time.Time {
 	began, age := w.Spawned, g.Config.MaxAge
-	if began.IsZero() { // it was recorded by a version that did not know its age
+	if began.IsZero() { // a record of an early version
 		began = w.Since
 	}
 	return began.Add(age - age/10 + Jitter(w.Number, age/5))

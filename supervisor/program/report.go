@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// Report is something worth telling about a program: to the log, to whoever waits for a reload, to metrics.
-// The fields that the kind has no use for are zero.
+// Report is something worth telling about a program: to the log, to those who wait for a reload, to metrics. Fields that do not
+// apply to the kind are zero.
 type Report struct {
 	Kind       ReportKind    `json:"kind"`
 	Generation int           `json:"generation,omitempty"`
@@ -13,23 +13,29 @@ type Report struct {
 	Slot       int           `json:"slot"`
 	PID        int           `json:"pid,omitempty"`
 	Serving    int           `json:"serving,omitempty"` // the generation that serves all the while, or did until now
-	Signal     string        `json:"signal,omitempty"`  // that was sent: "TERM"
-	Step       string        `json:"step,omitempty"`    // that failed
+	Signal     string        `json:"signal,omitempty"`  // the one that was sent: "TERM"
+	Step       string        `json:"step,omitempty"`    // the one that failed
 	Reason     string        `json:"reason,omitempty"`
-	AskedBy    string        `json:"asked_by,omitempty"` // who wanted it: a user, "signal", "watch"; not there: nobody
-	By         Renewal       `json:"by,omitempty"`       // of TrialBegan: it begins by itself
-	Clean      bool          `json:"clean,omitempty"`    // of WorkerDied: it ended by itself, with status 0
-	Wait       int           `json:"-"`                  // what wait(2) says of the end of the process, where it is known
+	AskedBy    string        `json:"asked_by,omitempty"` // a user, "signal", "watch"; not there: nobody
+	By         Renewal       `json:"by,omitempty"`       // of TrialBegan, if it begins by itself
+	Clean      bool          `json:"clean,omitempty"`    // of WorkerDied: status 0
+	Wait       int           `json:"-"`                  // the wait(2) status of the process, where it is known
 	Tail       []string      `json:"tail,omitempty"`     // last lines of stderr
 	Took       time.Duration `json:"took_ns,omitempty"`  // how long it was until now
 	After      time.Duration `json:"after_ns,omitempty"` // how long it will be from now
 	Killed     int           `json:"killed,omitempty"`   // workers of the generation that had to be killed
 
-	Reload *ReloadRecord `json:"reload,omitempty"` // how the reload goes that this is about, where it changes that
+	Reload *ReloadRecord `json:"reload,omitempty"` // the record of the reload that this changes
 	Stop   *StopRecord   `json:"stop,omitempty"`   // of StopEnded
 }
 
-// Decides reports whether the reload got its outcome as this happened.
+// about returns r with the worker that it is about.
+func (r Report) about(g *Generation, w *Worker) Report {
+	r.Generation, r.Worker, r.Slot, r.PID = g.Number, w.Number, w.Slot, w.PID
+	return r
+}
+
+// Decides reports whether this decided the outcome of a reload.
 func (r *Report) Decides() bool {
 	return r.Reload != nil && !r.Reload.Outcome.Open() && r.Kind != GenerationGone
 }
@@ -37,7 +43,7 @@ func (r *Report) Decides() bool {
 // ReportKind says what happened. Its text is the sentence in the log.
 type ReportKind string
 
-// What is reported: all the words that the log has for the life of a program.
+// The kinds: all the words that the log has for the life of a program.
 const (
 	TrialBegan       ReportKind = "new generation begins"
 	ReloadQueued     ReportKind = "reload during a trial: one more follows when it has ended"

@@ -9,8 +9,20 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-// Step answers an event: it changes the program and returns what has to be done, in order.
-// It is pure: time comes as an argument, and an event for a worker or a generation that is gone does nothing.
+// What goes away, and how, from small to large:
+//
+//	stop         a worker: its stop plan begins, unless it runs already
+//	stopStep     a worker: the step of its plan that is due; after the last one kill
+//	kill         a worker: KILL, now
+//	vacate       a slot whose worker has ended: when it is filled again
+//	drain        a generation: it neither serves nor is on trial from now on; the caller says what its workers do
+//	fail         the trial: it drains, and its workers stop
+//	outage       the serving generation, whose last worker has died: it drains
+//	forget       a draining generation without workers: it is gone
+//	shutDown     the program: every generation drains, and every worker stops
+
+// Step answers an event: it changes the program and returns what has to be done, in order. It is pure: time is an argument, and an
+// event for a worker or a generation that is gone does nothing.
 func (p *Program) Step(now time.Time, e Event) []Action {
 	p.actions, p.starter = nil, ""
 	switch e := e.(type) {
@@ -27,10 +39,12 @@ func (p *Program) Step(now time.Time, e Event) []Action {
 	case Scale:
 		p.scale(now, e)
 	case Stop:
-		p.halt(now, e)
+		p.shutDown(now, e)
 	case Kill:
-		p.killAll(now)
-		p.halt(now, Stop{Reason: e.Reason, AskedBy: e.AskedBy})
+		for w, g := range p.Workers() {
+			p.kill(now, g, w, "told to stop now")
+		}
+		p.shutDown(now, Stop{Reason: e.Reason, AskedBy: e.AskedBy})
 	case Prepared:
 		p.prepared(now, e)
 	case Spawned:
@@ -45,7 +59,9 @@ func (p *Program) Step(now time.Time, e Event) []Action {
 	case Replace:
 		p.replace(now, e)
 	case OverLimit:
-		p.overLimit(now, e)
+		if w, g := p.Find(e.Worker); w != nil && g == p.Serving && w.State == Ready && p.calm() {
+			p.replace(now, Replace(e))
+		}
 	case Extend:
 		p.extend(now, e)
 	case Exited:
@@ -53,9 +69,9 @@ func (p *Program) Step(now time.Time, e Event) []Action {
 	case Tick:
 	}
 	p.expire(now)
-	p.settle(now)
-	if p.retireOld(now) {
-		p.settle(now)
+	p.reconcile(now)
+	if p.replaceOldest(now) {
+		p.reconcile(now)
 	}
 	return p.actions
 }
@@ -89,18 +105,29 @@ func (p *Program) reload(now time.Time, e Reload) {
 
 // want begins a whole generation, or has it wait for the trial, or until fewer generations drain.
 func (p *Program) want(now time.Time, r Reload) {
+	waits := Report{Kind: ReloadQueued, Reason: r.Reason, AskedBy: r.AskedBy}
 	switch t := p.Trial; {
 	case t == nil && !p.full():
 		p.begin(now, r)
 		return
 	case t == nil:
-		p.report(Report{Kind: ReloadFull, Serving: p.ServingNumber(), Reason: r.Reason, AskedBy: r.AskedBy})
+		waits.Kind, waits.Serving = ReloadFull, p.ServingNumber()
 	case t.waitsForPerson():
-		p.report(Report{Kind: ReloadHeld, Generation: t.Number, Reason: r.Reason, AskedBy: r.AskedBy})
+		waits.Kind, waits.Generation = ReloadHeld, t.Number
 	default:
-		p.report(Report{Kind: ReloadQueued, Generation: t.Number, Reason: r.Reason, AskedBy: r.AskedBy})
+		waits.Generation = t.Number
 	}
+	p.report(waits)
 	p.again(r, now)
+}
+
+// again remembers a reload that is due at this time, or when the one that was due already would have been, and when the trial has
+// ended. It is always a whole generation, so the newest stands for all of them.
+func (p *Program) again(r Reload, at time.Time) {
+	if p.Again != nil && p.AgainAt.Before(at) {
+		at = p.AgainAt
+	}
+	p.Again, p.AgainAt = &r, at
 }
 
 // scale changes the number of slots in place, of a canary too. Another trial is not changed: one more reload follows it.
@@ -124,7 +151,7 @@ func (p *Program) scale(now time.Time, e Scale) {
 	g.resize(e.Workers)
 	for _, w := range g.Workers {
 		if w.Slot >= e.Workers {
-			p.stop(now, g, w)
+			p.stop(now, g, w, 0)
 		}
 	}
 }
@@ -134,23 +161,15 @@ func (g *Generation) resize(slots int) {
 	g.Slots = append(g.Slots[:min(len(g.Slots), slots)], make([]Slot, max(0, slots-len(g.Slots)))...)
 }
 
+// WithWorkers returns a copy of c with this number of workers.
 func WithWorkers(c *config.Program, n int) *config.Program {
 	scaled := *c
 	scaled.Workers = n
 	return &scaled
 }
 
-// again remembers a reload that is due at this time, or when the one that was due already would have been, and when the
-// trial has ended. What is remembered is always a whole generation, so that the newest stands for all of them.
-func (p *Program) again(r Reload, at time.Time) {
-	if p.Again != nil && p.AgainAt.Before(at) {
-		at = p.AgainAt
-	}
-	p.Again, p.AgainAt = &r, at
-}
-
-// halt sends every generation away. A worker that was told to go with another signal than that of a stop is told again.
-func (p *Program) halt(now time.Time, e Stop) {
+// shutDown sends every generation away. A worker that was told to go with another signal than that of this stop is told again.
+func (p *Program) shutDown(now time.Time, e Stop) {
 	if p.Goal == Halt {
 		return
 	}
@@ -159,20 +178,18 @@ func (p *Program) halt(now time.Time, e Stop) {
 		due = *p.Again
 	}
 	p.Goal, p.Again, p.RetryAt = Halt, nil, time.Time{}
-	stopping := Report{Kind: StopBegan, Reason: e.Reason, AskedBy: e.AskedBy}
+	began := Report{Kind: StopBegan, Reason: e.Reason, AskedBy: e.AskedBy}
 	if g := p.Trial; g != nil {
-		p.Trial = nil
-		p.retire(now, g)
-		stopping.Reload = p.decide(now, g, Stopped)
+		p.drain(now, g)
+		began.Reload = p.decide(now, g, Stopped)
 	}
-	p.report(stopping)
+	p.report(began)
 	if promised {
 		p.drop(now, due, Stopped, Report{Kind: ReloadDropped, Reason: due.Reason})
 	}
 	p.recordStop(now, e)
-	if g := p.Serving; g != nil {
-		p.Serving = nil
-		p.retire(now, g)
+	if p.Serving != nil {
+		p.drain(now, p.Serving)
 	}
 	for w, g := range p.Workers() {
 		var instead config.Signal
@@ -180,22 +197,22 @@ func (p *Program) halt(now time.Time, e Stop) {
 			instead = g.Config.Stop.IntSignal
 		}
 		if w.State != Stopping || !w.Killed && w.Instead != instead {
-			p.tell(now, g, w, instead)
+			p.beginStop(now, g, w, instead)
 		}
 	}
 	if len(p.Draining) == 0 { // otherwise the last of them to go is the end
-		p.down(now)
+		p.recordDown(now)
 	}
 }
 
-func (p *Program) killAll(now time.Time) {
-	for w, g := range p.Workers() {
-		p.kill(now, g, w, "told to stop now")
+// drain makes g one of the draining generations.
+func (p *Program) drain(now time.Time, g *Generation) {
+	switch g {
+	case p.Trial:
+		p.Trial = nil
+	case p.Serving:
+		p.Serving = nil
 	}
-}
-
-// retire makes g one of the draining generations. What becomes of its workers is for the caller to say.
-func (p *Program) retire(now time.Time, g *Generation) {
 	if !g.Prepared {
 		p.do(Abandon{g.Number})
 	}
@@ -219,7 +236,7 @@ func (p *Program) prepared(now time.Time, e Prepared) {
 func (p *Program) spawned(e Spawned) {
 	if w, g := p.Find(e.Worker); w != nil {
 		w.PID = e.PID
-		p.report(Report{Kind: WorkerSpawned, Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID})
+		p.report(Report{Kind: WorkerSpawned}.about(g, w))
 	}
 }
 
@@ -230,7 +247,7 @@ func (p *Program) ready(now time.Time, e ReadySaid) {
 	}
 	switch w.State {
 	case Starting:
-		p.report(Report{Kind: WorkerReady, Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Took: now.Sub(w.Since)})
+		p.report(Report{Kind: WorkerReady, Took: now.Sub(w.Since)}.about(g, w))
 		w.enter(Ready, now, 0)
 		if r := p.reloadOf(g.Number); g == p.Trial && r != nil {
 			r.Ready = now
@@ -254,16 +271,10 @@ func (p *Program) replace(now time.Time, e Replace) {
 			p.fail(now, w.failure("serve", e.Reason, nil))
 			return
 		}
-		p.report(Report{Kind: WorkerLeaving, Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Reason: e.Reason})
+		p.report(Report{Kind: WorkerLeaving, Reason: e.Reason}.about(g, w))
 		w.enter(Leaving, now, 0)
 	case Starting: // its deadline decides
 	case Leaving, Stopping: // it is on its way
-	}
-}
-
-func (p *Program) overLimit(now time.Time, e OverLimit) {
-	if w, g := p.Find(e.Worker); w != nil && g == p.Serving && w.State == Ready && p.calm() {
-		p.replace(now, Replace(e))
 	}
 }
 
@@ -289,23 +300,20 @@ func (p *Program) exited(now time.Time, e Exited) {
 	}
 	g.Workers = slices.DeleteFunc(g.Workers, func(v *Worker) bool { return v == w })
 	p.recordEnd(now, g)
-	gone := Report{Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Reason: e.Exit.Reason,
-		Step: e.Exit.Step, Tail: e.Exit.Tail, Clean: e.Exit.Clean, Wait: e.Exit.Wait}
-	switch w.State {
-	case Stopping:
+	x := e.Exit
+	gone := Report{Kind: WorkerDied, Reason: x.Reason, Step: x.Step, Tail: x.Tail, Clean: x.Clean, Wait: x.Wait}.about(g, w)
+	switch {
+	case w.State == Stopping:
 		gone.Kind, gone.Took = WorkerStopped, now.Sub(w.Since)
 		p.report(gone)
-	case Starting, Soaking, Ready, Leaving:
-		if g == p.Trial {
-			f := w.failure(e.Exit.failedStep(w.State), e.Exit.Reason, e.Exit.Tail)
-			f.Wait = e.Exit.Wait
-			p.fail(now, f)
-			return
-		}
-		gone.Kind = WorkerDied
+	case g == p.Trial:
+		f := w.failure(x.failedStep(w.State), x.Reason, x.Tail)
+		f.Wait = x.Wait
+		p.fail(now, f)
+	default:
 		p.report(gone)
 		if g == p.Serving && w.State != Leaving {
-			p.ended(now, g, w, e.Exit.Clean)
+			p.vacate(now, g, w, x.Clean)
 		}
 	}
 }
@@ -323,18 +331,18 @@ func (x Exit) failedStep(s WorkerState) string {
 	return "serve"
 }
 
-// ended decides when the slot of a worker of the serving generation is filled again.
-func (p *Program) ended(now time.Time, g *Generation, w *Worker, clean bool) {
+// vacate decides when the slot of a worker of the serving generation is filled again.
+func (p *Program) vacate(now time.Time, g *Generation, w *Worker, clean bool) {
 	s, r := &g.Slots[w.Slot], g.Config.Restart
 	if r.When == config.Never || r.When == config.OnFailure && clean {
 		s.Finished = true
 		return
 	}
-	if w.State == Ready && now.Sub(w.Since) >= r.StableAfter {
+	if w.wasStable(now, g) {
 		s.Failures = 0
 	}
-	if r.Generation == config.New && !g.stays() {
-		p.lost(now, g, w)
+	if r.Generation == config.New && g.staying() == 0 {
+		p.outage(now, g, w)
 		return
 	}
 	wait := backoff(r, s.Failures, w.Number)
@@ -343,47 +351,45 @@ func (p *Program) ended(now time.Time, g *Generation, w *Worker, clean bool) {
 	p.report(Report{Kind: SlotRetry, Generation: g.Number, Slot: w.Slot, After: wait})
 }
 
-// stays reports whether a worker of g lives that is to stay.
-func (g *Generation) stays() bool {
-	return slices.ContainsFunc(g.Workers, func(w *Worker) bool { return w.State != Leaving && w.State != Stopping })
-}
-
-// lost is for a serving generation whose last worker w has died and that is not to be filled again: nothing serves any more.
-func (p *Program) lost(now time.Time, g *Generation, w *Worker) {
-	if w.State == Ready && now.Sub(w.Since) >= g.Config.Restart.StableAfter {
+// outage is for a serving generation whose last worker w has died and that is not to be filled again.
+func (p *Program) outage(now time.Time, g *Generation, w *Worker) {
+	if w.wasStable(now, g) {
 		p.Deaths = 0
 	}
 	wait := backoff(g.Config.Restart, p.Deaths, w.Number)
 	p.Deaths++
-	p.Serving = nil
-	p.retire(now, g)
+	p.drain(now, g)
 	for _, leaving := range g.Workers {
-		p.stop(now, g, leaving)
+		p.stop(now, g, leaving, 0)
 	}
 	p.RetryAt = now.Add(wait)
 	p.report(Report{Kind: StartRetry, Generation: g.Number, After: wait})
 }
 
-// fail ends the trial. The serving generation was never touched, or (rolling, stop-first) gets its slots filled again:
-// until then a worker of the trial that is ready goes on serving where nobody else does.
+// wasStable reports whether a worker that has ended was ready for long enough to start counting failures anew.
+func (w *Worker) wasStable(now time.Time, g *Generation) bool {
+	return w.State == Ready && now.Sub(w.Since) >= g.Config.Restart.StableAfter
+}
+
+// fail ends the trial. The serving generation was never touched, or (rolling, stop-first) gets its slots filled again: until then a
+// worker of the trial that is ready goes on serving where nobody else does.
 func (p *Program) fail(now time.Time, f Failure) {
 	g := p.Trial
-	p.Trial = nil
 	g.Failure = &f
-	p.retire(now, g)
+	p.drain(now, g)
 	p.report(Report{Kind: TrialFailed, Generation: g.Number, Worker: f.Worker, Slot: f.Slot, PID: f.PID,
 		Step: f.Step, Reason: f.Reason, AskedBy: cmp.Or(f.AskedBy, g.AskedBy), Tail: f.Tail, Wait: f.Wait, Took: now.Sub(g.Began), Serving: p.ServingNumber(),
 		Reload: p.decide(now, g, failedAt(f.Step))})
 	if p.Serving != nil {
 		p.do(Serve{p.Serving.Number})
 	}
-	places := p.places()
+	slots := p.slots()
 	for _, w := range g.Workers {
-		if at := places[w.Slot]; w.State == Ready && p.Serving != nil && !at.served && !at.leaving {
+		if in := slots[w.Slot]; w.State == Ready && p.Serving != nil && !in.served && !in.leaving {
 			w.enter(Leaving, now, 0)
 			continue
 		}
-		p.stop(now, g, w)
+		p.stop(now, g, w, 0)
 	}
 	p.tryAgain(now, g, f)
 	if p.Serving == nil && p.Again == nil {
@@ -414,14 +420,7 @@ func (p *Program) tryAgain(now time.Time, g *Generation, f Failure) {
 
 // fills reports whether a worker that is to stay is in this slot.
 func (g *Generation) fills(slot int) bool {
-	return slices.ContainsFunc(g.Workers, func(w *Worker) bool { return w.Slot == slot && w.State != Leaving && w.State != Stopping })
-}
-
-func (p *Program) ServingNumber() int {
-	if p.Serving == nil {
-		return 0
-	}
-	return p.Serving.Number
+	return slices.ContainsFunc(g.Workers, func(w *Worker) bool { return w.Slot == slot && w.stays() })
 }
 
 // expire does what the workers' deadlines ask for.
@@ -448,27 +447,25 @@ func (p *Program) notReady(now time.Time, g *Generation, w *Worker, reason strin
 		p.fail(now, w.failure(stepReady, reason, nil))
 		return
 	}
-	p.report(Report{Kind: WorkerLate, Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Reason: reason})
-	p.ended(now, g, w, false)
-	p.stop(now, g, w)
+	p.report(Report{Kind: WorkerLate, Reason: reason}.about(g, w))
+	p.vacate(now, g, w, false)
+	p.stop(now, g, w, 0)
 }
 
-// stop starts the stop plan of a worker. One that is on its way already is left alone.
-func (p *Program) stop(now time.Time, g *Generation, w *Worker) {
+// stop begins the stop plan of a worker, unless it runs already. The first step sends instead, unless that is 0, in place of its
+// own signal.
+func (p *Program) stop(now time.Time, g *Generation, w *Worker, instead config.Signal) {
 	if w.State != Stopping {
-		p.tell(now, g, w, 0)
+		p.beginStop(now, g, w, instead)
 	}
 }
 
-// release is stop for a worker in whose place another one is ready.
+// release stops a worker in whose place another one is ready.
 func (p *Program) release(now time.Time, g *Generation, w *Worker) {
-	if w.State != Stopping {
-		p.tell(now, g, w, g.Config.Stop.ReloadSignal)
-	}
+	p.stop(now, g, w, g.Config.Stop.ReloadSignal)
 }
 
-// tell begins the stop plan of a worker. Its first step may send another signal than its own.
-func (p *Program) tell(now time.Time, g *Generation, w *Worker, instead config.Signal) {
+func (p *Program) beginStop(now time.Time, g *Generation, w *Worker, instead config.Signal) {
 	w.enter(Stopping, now, 0)
 	w.Step, w.Instead = 0, instead
 	p.stopStep(now, g, w)
@@ -486,15 +483,7 @@ func (p *Program) stopStep(now time.Time, g *Generation, w *Worker) {
 		w.Deadline = now.Add(wait)
 	}
 	p.do(Signal{Worker: w.Number, Signal: sig, Group: g.Config.Stop.Group})
-	p.report(Report{Kind: WorkerStopping, Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Signal: config.SignalName(sig), After: wait})
-}
-
-// stopSignal is the signal of the step of the stop plan that w is at.
-func (w *Worker) StopSignal(steps []config.StopStep) config.Signal {
-	if w.Step == 0 && w.Instead != 0 {
-		return w.Instead
-	}
-	return steps[w.Step].Signal
+	p.report(Report{Kind: WorkerStopping, Signal: config.SignalName(sig), After: wait}.about(g, w))
 }
 
 func (p *Program) kill(now time.Time, g *Generation, w *Worker, reason string) {
@@ -508,18 +497,7 @@ func (p *Program) kill(now time.Time, g *Generation, w *Worker, reason string) {
 	g.Killed++
 	p.recordKill(g, w, reason)
 	p.do(Signal{Worker: w.Number, Signal: config.SIGKILL, Group: true})
-	p.report(Report{Kind: WorkerKilled, Generation: g.Number, Worker: w.Number, Slot: w.Slot, PID: w.PID, Reason: reason})
-}
-
-func (w *Worker) enter(s WorkerState, now time.Time, deadline time.Duration) {
-	w.State, w.Since, w.Deadline, w.Excused = s, now, time.Time{}, false
-	if deadline > 0 {
-		w.Deadline = now.Add(deadline)
-	}
-}
-
-func (w *Worker) failure(step, reason string, tail []string) Failure {
-	return Failure{Worker: w.Number, Slot: w.Slot, PID: w.PID, Step: step, Reason: reason, Tail: tail}
+	p.report(Report{Kind: WorkerKilled, Reason: reason}.about(g, w))
 }
 
 func (p *Program) do(a Action) { p.actions = append(p.actions, a) }

@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
-// summary says in a few words what a program is about: "web up, generation 3 (4 workers), 1 draining".
+// Summary says in a few words what a program is about: "web up, generation 3 (4 workers), 1 draining".
 func (p *Program) Summary() string {
 	text := fmt.Sprintf("%s %s", p.Name, p.State())
 	if g := p.Serving; g != nil {
@@ -28,7 +29,7 @@ func (p *Program) Summary() string {
 		text += fmt.Sprintf(", %d draining", n)
 	}
 	if p.State() == Waiting && p.Failures > 0 {
-		text += fmt.Sprintf(", %s", count(p.Failures, "failed start"))
+		text += ", " + count(p.Failures, "failed start")
 	}
 	if p.Again != nil {
 		text += ", a reload waits"
@@ -39,34 +40,55 @@ func (p *Program) Summary() string {
 	return text
 }
 
-func count(n int, what string) string {
-	if n != 1 {
-		what += "s"
+// Waits says what the reload that is due waits for; "": none is due.
+func (p *Program) Waits(now time.Time) string {
+	switch t := p.Trial; {
+	case p.Again == nil:
+		return ""
+	case t != nil && t.waitsForPerson():
+		return fmt.Sprintf("generation %d, a canary, waits to be promoted or aborted", t.Number)
+	case t != nil:
+		return fmt.Sprintf("generation %d is on trial", t.Number)
+	case now.Before(p.AgainAt):
+		return "the delay before it is not over"
 	}
-	return fmt.Sprintf("%d %s", n, what)
+	return p.tooMany()
 }
 
-// Lines is the text of a status_file: a line for each worker that is or was ready, and lives: its generation and its PID, in the order of these numbers.
+// tooMany says that max_draining is reached.
+func (p *Program) tooMany() string {
+	drain := " drain"
+	if len(p.counted()) == 1 {
+		drain = " drains"
+	}
+	return count(len(p.counted()), "generation") + drain + ", as many as stop.max_draining allows"
+}
+
+// Lines is the text of a status_file: the generation and the PID of each worker that lives and is or was ready, in the order of
+// these numbers.
 func (p *Program) Lines() string {
 	generations := p.Generations()
 	slices.SortFunc(generations, func(a, b *Generation) int { return a.Number - b.Number })
 	var b strings.Builder
 	for _, g := range generations {
-		for _, pid := range g.readyPIDs() {
+		var pids []int
+		for _, w := range g.Workers {
+			was := w.State == Stopping && !g.Served.IsZero()
+			if w.PID != 0 && (was || w.State == Soaking || w.State == Ready || w.State == Leaving) {
+				pids = append(pids, w.PID)
+			}
+		}
+		slices.Sort(pids)
+		for _, pid := range pids {
 			fmt.Fprintf(&b, "%d:%d\n", g.Number, pid)
 		}
 	}
 	return b.String()
 }
 
-func (g *Generation) readyPIDs() []int {
-	var pids []int
-	for _, w := range g.Workers {
-		was := w.State == Stopping && !g.Served.IsZero()
-		if w.PID != 0 && (was || w.State == Soaking || w.State == Ready || w.State == Leaving) {
-			pids = append(pids, w.PID)
-		}
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
 	}
-	slices.Sort(pids)
-	return pids
+	return fmt.Sprintf("%d %s", n, what)
 }

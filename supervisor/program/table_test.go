@@ -1,9 +1,12 @@
 package program
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,9 +19,9 @@ var update = flag.Bool("update", false, "write the table in doc.go anew")
 // states lists the states of a program in the order of the table.
 var states = []State{Down, StartingUp, Up, Reloading, Waiting, ShuttingOff}
 
-// inState returns a program of two workers in each state.
-func inState(t *testing.T, state State) *script {
-	s := &script{t: t, p: New(testConfig(2, config.All)), now: time.Unix(1_000_000, 0)}
+// inState returns a program of two workers with this strategy in this state.
+func inState(t *testing.T, strategy config.Strategy, state State) *script {
+	s := &script{t: t, p: New(testConfig(2, strategy)), now: time.Unix(1_000_000, 0)}
 	if state != Down {
 		s.send(Start{Config: s.p.Config})
 		s.prepared()
@@ -40,157 +43,237 @@ func inState(t *testing.T, state State) *script {
 	case Down, StartingUp, Up, Waiting:
 	}
 	s.state(state)
-	s.did = nil
+	s.reset()
 	return s
 }
 
-// cases are the events of the table. Where one can not come in a state, do reports false.
-var cases = []struct {
+// A row is an event of the table. If the event cannot come in a state, do reports false.
+type row struct {
 	event string
 	do    func(*script) bool
-}{
-	{"Start", func(s *script) bool { s.send(Start{Config: s.p.Config}); return true }},
-	{"Reload", func(s *script) bool { s.send(Reload{Reason: "HUP"}); return true }},
-	{"Reload of a canary of 1", func(s *script) bool { s.send(Reload{Reason: "asked to", Canary: 1}); return true }},
-	{"Reload of a canary of 1 that gets ready", canaryHeld},
-	{"Reload of a canary of 1 that gets ready, then Reload", func(s *script) bool {
-		return canaryHeld(s) && then(s, Reload{Reason: "HUP"})
-	}},
-	{"Reload of a canary of 1 that gets ready, then Promote", func(s *script) bool { return canaryHeld(s) && then(s, Promote{}) }},
-	{"Reload of a canary of 1 that gets ready, then Abort", func(s *script) bool { return canaryHeld(s) && then(s, Abort{}) }},
-	{"Stop", func(s *script) bool { s.send(Stop{}); return true }},
-	{"Kill", func(s *script) bool { s.send(Kill{}); return true }},
-	{"Reload, then Prepared", func(s *script) bool {
-		s.send(Reload{Reason: "HUP"})
-		if s.p.Trial == nil || s.p.Trial.Prepared {
+}
+
+func send(e Event) func(*script) bool {
+	return func(s *script) bool { s.send(e); return true }
+}
+
+// trial makes a row's do of an event that needs a worker on trial, the first of which is w.
+func trial(f func(s *script, w *Worker)) func(*script) bool {
+	return func(s *script) bool {
+		if s.p.Trial == nil || len(s.p.Trial.Workers) == 0 {
 			return false
 		}
+		f(s, s.p.Trial.Workers[0])
+		return true
+	}
+}
+
+// serving is trial for a worker that serves.
+func serving(f func(s *script, w *Worker)) func(*script) bool {
+	return func(s *script) bool {
+		if s.p.Serving == nil || len(s.p.Serving.Workers) == 0 || !s.p.Serving.Workers[0].stays() {
+			return false
+		}
+		f(s, s.p.Serving.Workers[0])
+		return true
+	}
+}
+
+// reloading reloads, where that begins at once.
+func reloading(r Reload, next func(*script)) func(*script) bool {
+	return func(s *script) bool {
+		before := s.p.LastGeneration
+		s.send(r)
+		if s.p.Trial == nil || s.p.LastGeneration == before {
+			return false
+		}
+		next(s)
+		return true
+	}
+}
+
+// canary is reloading with a canary of 1 that has got ready, so that only what follows is in the table.
+func canary(next func(*script)) func(*script) bool {
+	return reloading(Reload{Reason: "asked to", Canary: 1}, func(s *script) {
 		s.prepared()
+		s.allReady()
+		s.reset()
+		next(s)
+	})
+}
+
+// tick lets time pass until the next deadline.
+func tick(s *script) { s.now = s.p.Next(s.now); s.send(Tick{}) }
+
+// rows are the events of the table.
+var rows = []row{
+	{"Start", func(s *script) bool { s.send(Start{Config: s.p.Config}); return true }},
+	{"Reload", send(Reload{Reason: "HUP"})},
+	{"Reload for a changed file, the fourth in a row", func(s *script) bool {
+		s.p.Changes, s.p.ChangedAt = 3, s.now
+		s.send(Reload{By: Changed})
 		return true
 	}},
-	{"Reload, then Prepared with a failure", func(s *script) bool {
-		s.send(Reload{Reason: "HUP"})
-		if s.p.Trial == nil || s.p.Trial.Prepared {
-			return false
-		}
+	{"Reload of a canary of 1", send(Reload{Reason: "asked to", Canary: 1})},
+	{"ReadySaid by the canary", reloading(Reload{Reason: "asked to", Canary: 1}, func(s *script) { s.prepared(); s.reset(); s.allReady() })},
+	{"Reload beside a held canary", canary(func(s *script) { s.send(Reload{Reason: "HUP"}) })},
+	{"Promote of a held canary", canary(func(s *script) { s.send(Promote{}) })},
+	{"Promote of another trial", trial(func(s *script, _ *Worker) { s.send(Promote{}) })},
+	{"Abort of a held canary", canary(func(s *script) { s.send(Abort{}) })},
+	{"Abort of another trial", trial(func(s *script, _ *Worker) { s.send(Abort{}) })},
+	{"Exited of a held canary", canary(func(s *script) { s.exit(s.p.Trial.Workers[0].Number) })},
+	{"Tick after a canary was held for its time", reloading(Reload{Canary: 1, For: time.Hour}, func(s *script) {
+		s.prepared()
+		s.allReady()
+		s.reset()
+		tick(s)
+	})},
+	{"Scale to 3 workers", send(Scale{Workers: 3})},
+	{"Scale to 1 worker", send(Scale{Workers: 1})},
+	{"Stop", send(Stop{})},
+	{"Kill", send(Kill{})},
+	{"Prepared", reloading(Reload{Reason: "HUP"}, func(s *script) { s.reset(); s.prepared() })},
+	{"Prepared with a failure", reloading(Reload{Reason: "HUP"}, func(s *script) {
+		s.reset()
 		s.send(Prepared{Generation: s.p.Trial.Number, Failure: &Failure{Step: "preflight"}})
-		return true
-	}},
-	{"ReadySaid by the first worker on trial", func(s *script) bool {
-		return onTrial(s, func() { s.send(ReadySaid{Worker: s.p.Trial.Workers[0].Number}) })
-	}},
-	{"ReadySaid by every worker on trial", func(s *script) bool { return onTrial(s, s.allReady) }},
-	{"NeverReady of a worker on trial", func(s *script) bool {
-		return onTrial(s, func() { s.send(NeverReady{Worker: s.p.Trial.Workers[0].Number}) })
-	}},
-	{"Exited of a worker on trial", func(s *script) bool {
-		return onTrial(s, func() { s.exit(s.p.Trial.Workers[0].Number) })
-	}},
-	{"Tick at the deadline of a worker on trial", func(s *script) bool {
-		return onTrial(s, func() { s.now = s.p.Next(s.now); s.send(Tick{}) })
-	}},
-	{"Exited of a serving worker", func(s *script) bool {
-		return serving(s, func() { s.exit(1) })
-	}},
-	{"Exited of a serving worker that was stable", func(s *script) bool {
-		return serving(s, func() { s.now = s.now.Add(30 * time.Second); s.exit(1) })
-	}},
-	{"Replace of a serving worker", func(s *script) bool {
-		return serving(s, func() { s.send(Replace{Worker: 1}) })
-	}},
-	{"OverLimit of a serving worker", func(s *script) bool {
-		return serving(s, func() { s.send(OverLimit{Worker: 1}) })
-	}},
+	})},
+	{"Spawned", trial(func(s *script, w *Worker) { s.send(Spawned{w.Number, 1000}) })},
+	{"ReadySaid by the first worker on trial", trial(func(s *script, w *Worker) { s.send(ReadySaid{w.Number}) })},
+	{"ReadySaid by every worker on trial", trial(func(s *script, _ *Worker) { s.allReady() })},
+	{"ReadySaid by every worker on trial, with soak", trial(func(s *script, _ *Worker) { soak(s) })},
+	{"Tick at the end of the soak", trial(func(s *script, _ *Worker) { soak(s); s.reset(); tick(s) })},
+	{"Extend", trial(func(s *script, w *Worker) { s.send(Extend{w.Number, time.Hour}) })},
+	{"NeverReady", trial(func(s *script, w *Worker) { s.send(NeverReady{Worker: w.Number}) })},
+	{"Exited of a worker on trial", trial(func(s *script, w *Worker) { s.exit(w.Number) })},
+	{"Tick at the deadline of a worker on trial", trial(func(s *script, w *Worker) { s.now = w.Deadline; s.send(Tick{}) })},
+	{"Exited of a serving worker", serving(func(s *script, w *Worker) { s.exit(w.Number) })},
+	{"Exited of a serving worker that was stable", serving(func(s *script, w *Worker) {
+		s.now = s.now.Add(30 * time.Second)
+		s.exit(w.Number)
+	})},
+	{"Replace of a serving worker", serving(func(s *script, w *Worker) { s.send(Replace{Worker: w.Number}) })},
+	{"OverLimit of a serving worker", serving(func(s *script, w *Worker) { s.send(OverLimit{Worker: w.Number}) })},
 	{"Exited of a stopping worker", func(s *script) bool {
+		if s.p.State() == ShuttingOff {
+			s.exit(1)
+		}
+		return s.p.State() == ShuttingOff
+	}},
+	{"Exited of every stopping worker", func(s *script) bool {
 		if s.p.State() != ShuttingOff {
 			return false
 		}
 		s.exit(1)
+		s.exit(2)
 		return true
 	}},
-	{"Tick at the next deadline", func(s *script) bool {
+	{"Tick at the next retry, or step of a stop plan", func(s *script) bool {
 		if s.p.Trial != nil || s.p.Next(s.now).IsZero() {
 			return false
 		}
-		s.now = s.p.Next(s.now)
-		s.send(Tick{})
+		tick(s)
 		return true
 	}},
 }
 
-// canaryHeld brings a canary up to where it waits.
-func canaryHeld(s *script) bool {
-	s.send(Reload{Reason: "asked to", Canary: 1})
-	if s.p.Trial == nil || s.p.Trial.Canary == 0 {
-		return false
-	}
-	s.prepared()
+// soak has every worker on trial say that it is ready, where that begins a soak.
+func soak(s *script) {
+	s.p.Trial.Config.Reload.Soak = 10 * time.Second
 	s.allReady()
-	return true
 }
 
-func then(s *script, e Event) bool {
-	s.send(e)
-	return true
-}
+// reset forgets what was done, so that the table has only what follows.
+func (s *script) reset() { s.did, s.was = nil, s.p.State() }
 
-func onTrial(s *script, f func()) bool {
-	if s.p.Trial == nil {
-		return false
+// answers returns what a program does at an event: the answers and the strategies that have them, and the state before, which is
+// another one than the given one where the row goes on from there.
+func answers(t *testing.T, r row, state State) (answers []string, of map[string][]string, was State) {
+	of = map[string][]string{}
+	for _, strategy := range []config.Strategy{config.All, config.Rolling, config.StopFirst} {
+		s := inState(t, strategy, state)
+		if !r.do(s) {
+			continue
+		}
+		was = s.was
+		answer := cmp.Or(shorten(s.did), "-")
+		if after := s.p.State(); after != s.was {
+			answer += " → " + string(after)
+		}
+		if of[answer] == nil {
+			answers = append(answers, answer)
+		}
+		of[answer] = append(of[answer], string(strategy))
 	}
-	f()
-	return true
+	return answers, of, was
 }
 
-func serving(s *script, f func()) bool {
-	if s.p.Serving == nil {
-		return false
-	}
-	f()
-	return true
-}
-
+// table has a line for each answer, with the states that have it; those where only some strategies do name these.
 func table(t *testing.T) string {
 	var b strings.Builder
-	for _, c := range cases {
-		fmt.Fprintf(&b, "//\t%s\n", c.event)
+	for _, r := range rows {
+		fmt.Fprintf(&b, "//\t%s\n", r.event)
+		var order []string
+		in := map[string][]string{}
 		for _, state := range states {
-			s := inState(t, state)
-			cell := "impossible"
-			if c.do(s) {
-				cell = shorten(s.did)
-				if cell == "" {
-					cell = "-"
+			found, of, was := answers(t, r, state)
+			for _, answer := range found {
+				label := string(was)
+				if len(found) > 1 {
+					label += " (" + strings.Join(of[answer], ", ") + ")"
 				}
-				if after := s.p.State(); after != state {
-					cell += "  → " + string(after)
+				if in[answer] == nil {
+					order = append(order, answer)
 				}
+				in[answer] = append(in[answer], label)
 			}
-			fmt.Fprintf(&b, "//\t    %-10s %s\n", state, cell)
+		}
+		for _, answer := range order {
+			fmt.Fprintf(&b, "//\t    %s: %s\n", strings.Join(in[answer], ", "), answer)
 		}
 	}
 	return b.String()
 }
+
+// The marks around the table in doc.go.
+const (
+	tableBegins = "// A test regenerates the table from the code.\n//\n"
+	tableEnds   = "//\n// # What never happens"
+)
 
 func TestTableInTheDocumentationIsWhatTheCodeDoes(t *testing.T) {
 	text, err := os.ReadFile("doc.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const to = "// The other strategies"
-	head, rest, _ := strings.Cut(string(text), "A test regenerates it from the code.\n//\n")
-	old, tail, found := strings.Cut(rest, "//\n"+to)
-	if !found {
+	head, rest, begins := strings.Cut(string(text), tableBegins)
+	old, tail, ends := strings.Cut(rest, tableEnds)
+	if !begins || !ends {
 		t.Fatal("doc.go has no table between its marks")
 	}
 	now := table(t)
 	if *update {
-		if err := os.WriteFile("doc.go", []byte(head+"A test regenerates it from the code.\n//\n"+now+"//\n"+to+tail), 0o644); err != nil {
+		if err := os.WriteFile("doc.go", []byte(head+tableBegins+now+tableEnds+tail), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
 	if old != now {
 		t.Errorf("the table in doc.go is not what the code does; regenerate it with: go test ./supervisor/program -run Table -update\n%s", now)
+	}
+}
+
+func TestTableHasEveryEvent(t *testing.T) {
+	text, err := os.ReadFile("event.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := regexp.MustCompile(`(?m)^func \((\w+)\) event\(\)`).FindAllStringSubmatch(string(text), -1)
+	if len(events) == 0 {
+		t.Fatal("event.go has no event")
+	}
+	for _, e := range events {
+		if !slices.ContainsFunc(rows, func(r row) bool { return strings.Fields(r.event)[0] == e[1] }) {
+			t.Errorf("the table has no row for %s", e[1])
+		}
 	}
 }
