@@ -3,6 +3,7 @@ package socket
 import (
 	"net"
 	"net/netip"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -10,36 +11,21 @@ import (
 // longestPath is the longest path of a unix socket: sun_path less the NUL that ends it, unix(7).
 const longestPath = 107
 
-// written is an address as a person writes it, taken apart and not looked up.
-type written struct {
+// Address is the address of a listener as a person writes it, taken apart and not looked up: plain, comparable data. It is parsed
+// once, by ParseAddress; in JSON it is the text. The zero Address is none.
+type Address struct {
 	network string // "tcp", "udp" or "unix"
 	host    string // "": every address
 	port    uint16
 	path    string // unix: absolute, or abstract with its "@"
+	text    string
 }
 
-// address is where a socket is bound, in one form for each place.
-type address struct {
-	network string
-	ip      netip.Addr
-	port    uint16
-	path    string
-	dual    bool // an IPv6 socket that takes IPv4 too
-}
-
-func (a address) String() string {
-	if a.network == "unix" {
-		return "unix " + a.path
-	}
-	return a.network + " " + netip.AddrPortFrom(a.ip, a.port).String()
-}
-
-// onDisk tells whether the address is an inode in the file system.
-func (a address) onDisk() bool { return a.network == "unix" && a.path[0] == '/' }
-
-func parseAddress(s string) (written, error) {
+// ParseAddress reads "127.0.0.1:8080", "[::1]:8080", "host:8080", ":8080" (every interface), the same after "udp:", "unix:/run/web.sock"
+// or "unix:@abstract". Errors are *SpecError.
+func ParseAddress(s string) (Address, error) {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
-		return written{network: "unix", path: path}, checkPath(path)
+		return Address{network: "unix", path: path, text: s}.checked(checkPath(path))
 	}
 	network, rest := "tcp", s
 	if after, ok := strings.CutPrefix(s, "udp:"); ok {
@@ -47,16 +33,89 @@ func parseAddress(s string) (written, error) {
 	}
 	host, port, err := net.SplitHostPort(rest)
 	if err != nil {
-		return written{}, malformed(s, rest)
+		return Address{}, malformed(s, rest)
 	}
 	number, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
-		return written{}, wrong("address", "the port of "+strconv.Quote(s)+" is no number", "a port is 0 to 65535; 0 lets the kernel choose")
+		return Address{}, wrong("address", "the port of "+strconv.Quote(s)+" is not a number", "a port is 0 to 65535; 0 lets the kernel choose")
 	}
-	return written{network: network, host: host, port: uint16(number)}, checkHost(host)
+	return Address{network: network, host: host, port: uint16(number), text: s}.checked(checkHost(host))
 }
 
-// malformed says what is the matter with an address that is not host:port.
+func (a Address) checked(err error) (Address, error) {
+	if err != nil {
+		return Address{}, err
+	}
+	return a, nil
+}
+
+// UnixAddress is the address of the unix socket at path.
+func UnixAddress(path string) Address {
+	return Address{network: "unix", path: path, text: "unix:" + path}
+}
+
+// String is the address as it was written.
+func (a Address) String() string { return a.text }
+
+// MarshalText writes the address as it was written.
+func (a Address) MarshalText() ([]byte, error) { return []byte(a.text), nil }
+
+// UnmarshalText is ParseAddress; no text is no address.
+func (a *Address) UnmarshalText(text []byte) (err error) {
+	*a = Address{}
+	if len(text) > 0 {
+		*a, err = ParseAddress(string(text))
+	}
+	return err
+}
+
+// IsTCP reports whether the address is a TCP address.
+func (a Address) IsTCP() bool { return a.network == "tcp" }
+
+// IsUDP reports whether the address is a UDP address.
+func (a Address) IsUDP() bool { return a.network == "udp" }
+
+// IsUnix reports whether the address is that of a unix socket.
+func (a Address) IsUnix() bool { return a.network == "unix" }
+
+// OnDisk reports whether the address is that of a unix socket with a path in the file system.
+func (a Address) OnDisk() bool { return a.IsUnix() && a.path[0] == '/' }
+
+// Host is the host of a TCP or UDP address: a name, an IP address without brackets, or "" for every address.
+func (a Address) Host() string { return a.host }
+
+// Port is the port of a TCP or UDP address; 0: the kernel chooses.
+func (a Address) Port() uint16 { return a.port }
+
+// Path is the path of a unix socket, or "@" and the name of an abstract one.
+func (a Address) Path() string { return a.path }
+
+// named reports whether the host is a name, to be looked up.
+func (a Address) named() bool {
+	_, err := netip.ParseAddr(a.host)
+	return a.host != "" && err != nil
+}
+
+// IsLoopback reports whether only this machine can reach the address.
+func (a Address) IsLoopback() bool {
+	ip, err := netip.ParseAddr(a.host)
+	return a.IsUnix() || strings.EqualFold(a.host, "localhost") || err == nil && ip.IsLoopback()
+}
+
+// StarterName is what SERVER_STARTER_PORT calls the socket: the port alone where every IPv4 address is meant, otherwise what was
+// written, without the network.
+func (a Address) StarterName() string {
+	port := strconv.Itoa(int(a.port))
+	switch {
+	case a.IsUnix():
+		return a.path
+	case a.host == "" || a.host == "0.0.0.0":
+		return port
+	}
+	return net.JoinHostPort(a.host, port)
+}
+
+// malformed says what is wrong with an address that is not host:port.
 func malformed(s, rest string) error {
 	what := strconv.Quote(s) + " is not an address"
 	switch _, err := strconv.Atoi(rest); {
@@ -91,42 +150,71 @@ func checkPath(path string) error {
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
-// checkHost accepts an IP address or what may be a host's name.
+// checkHost accepts an IP address or what may be a host name.
 func checkHost(host string) error {
-	if host == "" {
-		return nil
-	}
-	if ip, err := netip.ParseAddr(host); err == nil {
-		return checkZone(host, ip)
-	}
-	if strings.Trim(host, "0123456789.") == "" {
-		return wrong("address", strconv.Quote(host)+" is no IP address", "it has four numbers up to 255, without leading zeros")
-	}
-	plain := func(r rune) bool {
+	ip, err := netip.ParseAddr(host)
+	badZone := strings.ContainsFunc(ip.Zone(), isControl) || strings.ContainsAny(ip.Zone(), ";=/ ") || len(ip.Zone()) > longestInterface
+	notPlain := func(r rune) bool {
 		return r != '.' && r != '-' && r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
 	}
-	if len(host) > 253 || strings.ContainsFunc(host, plain) {
-		return wrong("address", strconv.Quote(host)+" is neither an IP address nor a host's name", "a name has letters, digits, '-' and '.'")
-	}
-	return nil
-}
-
-func checkZone(host string, ip netip.Addr) error {
-	if strings.ContainsFunc(ip.Zone(), isControl) || strings.ContainsAny(ip.Zone(), ";=/ ") || len(ip.Zone()) > longestInterface {
-		return wrong("address", "the zone of "+strconv.Quote(host)+" is no interface's name", `write it as in "[fe80::1%eth0]:8080"`)
-	}
-	return nil
-}
-
-// starterName is what SERVER_STARTER_PORT calls the socket: the port alone where every IPv4 address is meant, otherwise what
-// was written, without the network.
-func (w written) starterName() string {
-	port := strconv.Itoa(int(w.port))
 	switch {
-	case w.network == "unix":
-		return w.path
-	case w.host == "" || w.host == "0.0.0.0":
-		return port
+	case err == nil && badZone:
+		return wrong("address", "the zone of "+strconv.Quote(host)+" is not the name of an interface", `write it as in "[fe80::1%eth0]:8080"`)
+	case err == nil, host == "":
+		return nil
+	case strings.Trim(host, "0123456789.") == "":
+		return wrong("address", strconv.Quote(host)+" is not an IP address", "it has four numbers up to 255, without leading zeros")
+	case len(host) > 253 || strings.ContainsFunc(host, notPlain):
+		return wrong("address", strconv.Quote(host)+" is neither an IP address nor a host name", "a name has letters, digits, '-' and '.'")
 	}
-	return net.JoinHostPort(w.host, port)
+	return nil
+}
+
+// bindAddr is what a socket is bound to: one form for each address of the kernel.
+type bindAddr struct {
+	network string
+	ip      netip.Addr
+	port    uint16
+	path    string
+	dual    bool // an IPv6 socket that takes IPv4 too
+}
+
+func (a bindAddr) String() string {
+	if a.isUnix() {
+		return "unix " + a.path
+	}
+	return a.network + " " + netip.AddrPortFrom(a.ip, a.port).String()
+}
+
+func (a bindAddr) isTCP() bool  { return a.network == "tcp" }
+func (a bindAddr) isUDP() bool  { return a.network == "udp" }
+func (a bindAddr) isUnix() bool { return a.network == "unix" }
+
+// onDisk reports whether the address is an inode in the file system.
+func (a bindAddr) onDisk() bool { return a.isUnix() && a.path[0] == '/' }
+
+// needsLookUp reports whether the host has not been looked up.
+func (a bindAddr) needsLookUp() bool { return !a.isUnix() && !a.ip.IsValid() }
+
+// site is what two addresses that overlap have in common: the network and the port, or the path with its symbolic links resolved.
+// It is "" if the kernel chooses the port, because such an address overlaps no other.
+func (a bindAddr) site() string {
+	switch {
+	case a.onDisk():
+		dir, err := filepath.EvalSymlinks(filepath.Dir(a.path))
+		if err != nil {
+			dir = filepath.Dir(a.path)
+		}
+		return "unix " + filepath.Join(dir, filepath.Base(a.path))
+	case a.isUnix():
+		return a.String()
+	case a.port == 0:
+		return ""
+	}
+	return a.network + " " + strconv.Itoa(int(a.port))
+}
+
+// covers reports whether a socket at a takes the port of the address b.
+func (a bindAddr) covers(b bindAddr) bool {
+	return a.ip.IsUnspecified() && (a.ip.Is4() == b.ip.Is4() || a.dual && b.ip.Is4())
 }

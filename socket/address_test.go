@@ -3,7 +3,6 @@ package socket
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,7 +28,7 @@ func TestKeyIsTheKernelsIdeaOfTheAddress(t *testing.T) {
 		"unix:@abstract":          "unix @abstract",
 		"127.0.0.1:0":             "tcp 127.0.0.1:0 web",
 	} {
-		r := resolved(t, Spec{Name: "web", Address: address})
+		r := resolved(t, Spec{Name: "web", Address: addr(address)})
 		if r.Key() != key {
 			t.Errorf("%q has key %q, not %q", address, r.Key(), key)
 		}
@@ -37,7 +36,7 @@ func TestKeyIsTheKernelsIdeaOfTheAddress(t *testing.T) {
 }
 
 func TestInterfaceIsPartOfTheKey(t *testing.T) {
-	r := resolved(t, Spec{Address: "127.0.0.1:80", Interface: "lo"})
+	r := resolved(t, Spec{Address: addr("127.0.0.1:80"), Interface: "lo"})
 	if r.Key() != "tcp 127.0.0.1:80 on lo" {
 		t.Errorf("key is %q", r.Key())
 	}
@@ -73,7 +72,7 @@ func TestMalformedAddressSaysTheRemedy(t *testing.T) {
 		"127.0.0.01:80":                     "four numbers",
 		"[fe80::1%a=b]:80":                  "fe80::1%eth0",
 	} {
-		err := Spec{Address: address}.Check()
+		_, err := ParseAddress(address)
 		var wrong *SpecError
 		if !errors.As(err, &wrong) || wrong.Key != "address" || !strings.Contains(err.Error(), remedy) {
 			t.Errorf("%q: %v, which does not say %q", address, err, remedy)
@@ -83,7 +82,7 @@ func TestMalformedAddressSaysTheRemedy(t *testing.T) {
 
 func TestLongestNamesAreAccepted(t *testing.T) {
 	for _, address := range []string{"unix:/" + strings.Repeat("x", 106), "unix:@" + strings.Repeat("x", 107)} {
-		if err := (Spec{Address: address}).Check(); err != nil {
+		if _, err := ParseAddress(address); err != nil {
 			t.Error(err)
 		}
 	}
@@ -95,32 +94,31 @@ func TestOptionThatMeansNothingIsRefused(t *testing.T) {
 		key  string
 		spec Spec
 	}{
-		{"backlog", Spec{Address: udp, Backlog: 1}},
-		{"backlog", Spec{Address: tcp, Backlog: -1}},
-		{"mode", Spec{Address: tcp, Mode: 0o600}},
-		{"mode", Spec{Address: abstract, Mode: 0o600}},
-		{"mode", Spec{Address: path, Mode: fs.ModeSetuid | 0o600}},
-		{"user", Spec{Address: abstract, User: "root"}},
-		{"group", Spec{Address: tcp, Group: "root"}},
-		{"reuse_port", Spec{Address: path, ReusePort: true}},
-		{"reuse_port", Spec{Address: tcp, ReusePort: true, PerSlot: true}},
-		{"per_slot", Spec{Address: path, PerSlot: true}},
-		{"interface", Spec{Address: path, Interface: "lo"}},
-		{"interface", Spec{Address: tcp, Interface: "no such interface"}},
-		{"ipv6_only", Spec{Address: path, IPv6Only: "true"}},
-		{"ipv6_only", Spec{Address: tcp, IPv6Only: "true"}},
-		{"ipv6_only", Spec{Address: "[::1]:80", IPv6Only: "yes"}},
-		{"defer_accept", Spec{Address: udp, DeferAccept: time.Second}},
-		{"defer_accept", Spec{Address: tcp, DeferAccept: -1}},
-		{"fast_open", Spec{Address: path, FastOpen: 1}},
-		{"fast_open", Spec{Address: tcp, FastOpen: -1}},
-		{"keep_alive", Spec{Address: udp, KeepAlive: time.Second}},
-		{"keep_alive", Spec{Address: tcp, KeepAlive: 10 * time.Hour}},
-		{"user", Spec{Address: path, User: "nobody of that name"}},
-		{"user", Spec{Address: path, User: "4294967295"}},
-		{"group", Spec{Address: path, Group: "nobody of that name"}},
+		{"backlog", Spec{Address: addr(udp), Backlog: 1}},
+		{"mode", Spec{Address: addr(tcp), Mode: 0o600}},
+		{"mode", Spec{Address: addr(abstract), Mode: 0o600}},
+		{"user", Spec{Address: addr(abstract), User: "root"}},
+		{"group", Spec{Address: addr(tcp), Group: "root"}},
+		{"reuse_port", Spec{Address: addr(path), ReusePort: true}},
+		{"reuse_port", Spec{Address: addr(tcp), ReusePort: true, PerSlot: true}},
+		{"per_slot", Spec{Address: addr(path), PerSlot: true}},
+		{"interface", Spec{Address: addr(path), Interface: "lo"}},
+		{"interface", Spec{Address: addr(tcp), Interface: "no such interface"}},
+		{"ipv6_only", Spec{Address: addr(path), IPv6Only: "true"}},
+		{"ipv6_only", Spec{Address: addr(tcp), IPv6Only: "true"}},
+		{"defer_accept", Spec{Address: addr(udp), DeferAccept: time.Second}},
+		{"fast_open", Spec{Address: addr(path), FastOpen: 1}},
+		{"keep_alive", Spec{Address: addr(udp), KeepAlive: time.Second}},
+		{"user", Spec{Address: addr(path), User: "nobody of that name"}},
+		{"user", Spec{Address: addr(path), User: "4294967295"}},
+		{"group", Spec{Address: addr(path), Group: "nobody of that name"}},
 	} {
-		_, err := c.spec.Resolve(context.Background())
+		var err error
+		if problems := c.spec.Check(); len(problems) > 0 {
+			err = problems[0]
+		} else {
+			_, err = c.spec.Resolve(context.Background())
+		}
 		var wrong *SpecError
 		if !errors.As(err, &wrong) || wrong.Key != c.key || wrong.Remedy == "" {
 			t.Errorf("%+v: %v, which is not about %s", c.spec, err, c.key)
@@ -131,7 +129,7 @@ func TestOptionThatMeansNothingIsRefused(t *testing.T) {
 func TestUnknownHostCanBeTriedAgain(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, err := Spec{Address: "unknown.invalid:80"}.Resolve(ctx)
+	_, err := Spec{Address: addr("unknown.invalid:80")}.Resolve(ctx)
 	var wrong *SpecError
 	if err == nil || errors.As(err, &wrong) {
 		t.Errorf("got %v", err)
@@ -139,9 +137,9 @@ func TestUnknownHostCanBeTriedAgain(t *testing.T) {
 }
 
 func TestOwnerIsANameOrANumber(t *testing.T) {
-	byName := resolved(t, Spec{Address: "unix:/run/x", User: "root", Group: "root"})
-	byNumber := resolved(t, Spec{Address: "unix:/run/x", User: "0", Group: "0"})
-	if len(differing(byName, byNumber)) > 0 || byName.uid != 0 || byName.gid != 0 {
+	byName := resolved(t, Spec{Address: addr("unix:/run/x"), User: "root", Group: "root"})
+	byNumber := resolved(t, Spec{Address: addr("unix:/run/x"), User: "0", Group: "0"})
+	if byName.uid != byNumber.uid || byName.gid != byNumber.gid || byName.uid != 0 || byName.gid != 0 {
 		t.Errorf("root is %d:%d and 0 is %d:%d", byName.uid, byName.gid, byNumber.uid, byNumber.gid)
 	}
 }
@@ -151,24 +149,21 @@ func FuzzAddress(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if (Spec{Address: s}).Check() != nil {
+		w, err := ParseAddress(s)
+		if err != nil {
 			return
 		}
-		w, err := parseAddress(s)
-		if err != nil {
-			t.Fatal("Check and parseAddress disagree")
-		}
-		name := w.starterName()
+		name := w.StarterName()
 		if name == "" || strings.ContainsAny(name, ";=\x00\n") {
 			t.Errorf("%q has the name %q", s, name)
 		}
 		if len(s) > 5 && s[:5] != "unix:" && strings.Trim(w.host, "0123456789.:[]") == "" {
-			r := resolved(t, Spec{Name: "n", Address: s})
+			r := resolved(t, Spec{Name: "n", Address: w})
 			again := r.at.network + ":" + strings.TrimPrefix(r.at.String(), r.at.network+" ")
-			if r.at.network == "tcp" {
+			if r.at.isTCP() {
 				again = strings.TrimPrefix(again, "tcp:")
 			}
-			if key := resolved(t, Spec{Name: "n", Address: again}).Key(); key != r.Key() {
+			if key := resolved(t, Spec{Name: "n", Address: addr(again)}).Key(); key != r.Key() {
 				t.Errorf("%q has key %q, which reads back as %q", s, r.Key(), key)
 			}
 		}

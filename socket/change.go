@@ -27,7 +27,7 @@ func (l *listener) mayMove(w Want) error {
 	switch {
 	case newest.foreign():
 		return refuse("its socket is from a socket unit, which others may use", "restart supervisord")
-	case w.at.network == "unix":
+	case w.at.isUnix():
 		return refuse("the mode is that of the socket, which the workers have, and a path has one socket", idle)
 	case w.groups() || newest.r.groups():
 		return refuse("it would need a second group of sockets beside that of reuse_port or per_slot", idle)
@@ -46,7 +46,7 @@ func (l *listener) mayGrow(ln *lane, w Want) error {
 	switch {
 	case w.sockets() <= len(ln.slots):
 		return nil
-	case len(l.lanes) > 1 && w.at.network != "unix":
+	case len(l.lanes) > 1 && !w.at.isUnix():
 		return refuse("an old generation still has another socket at the address", "reload again when that has gone")
 	case slices.ContainsFunc(ln.slots, func(s *sock) bool { return s.foreign && !s.sharesPort() }):
 		return refuse("its socket is from a socket unit", "set ReusePort=yes in the unit, and restart it and supervisord")

@@ -20,7 +20,7 @@ func (t *Table) SetOpen(key string, open bool) (changed bool, err error) {
 		return false, nil
 	}
 	l.closed, l.steered = !open, "" // a group that was left by all has no program
-	return l.newest().r.at.network == "unix", errors.Join(l.listen(), l.steer())
+	return l.newest().r.at.isUnix(), errors.Join(l.listen(), l.steer())
 }
 
 // stuck reports whether the listener could not be opened when it was to be.
@@ -39,7 +39,7 @@ func (l *listener) canClose() bool {
 }
 
 // closable tells whether the kernel can refuse connections to the address while it stays bound.
-func closable(at address) bool { return at.network == "tcp" || at.onDisk() }
+func closable(at bindAddr) bool { return at.isTCP() || at.onDisk() }
 
 // Closed reports whether connections to the listener are refused.
 func (t *Table) Closed(key string) bool {
@@ -53,7 +53,7 @@ func (l *listener) listen() error {
 	var errs []error
 	for _, ln := range l.lanes {
 		silent := l.closed
-		if ln.r.at.network == "unix" && len(l.lanes) > 1 {
+		if ln.r.at.isUnix() && len(l.lanes) > 1 {
 			silent = !ln.held() || l.closed && ln.reachable()
 		}
 		for _, s := range ln.slots {
@@ -74,7 +74,7 @@ func (s *sock) setSilent(r Resolved, silent bool) error {
 	switch {
 	case !silent:
 		return s.speak(r)
-	case r.at.network == "tcp":
+	case r.at.isTCP():
 		return s.hush(r)
 	case r.at.onDisk():
 		return s.replaceSilent(r)
@@ -116,7 +116,7 @@ func (s *sock) rebind(at unix.Sockaddr) error {
 
 // speak lets a silent socket listen. Connections of before that are in TIME_WAIT stand in the way without SO_REUSEADDR.
 func (s *sock) speak(r Resolved) error {
-	if r.at.network == "tcp" {
+	if r.at.isTCP() {
 		if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 			return err
 		}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/socket/inherit"
 )
 
 func setOpen(t testing.TB, table *Table, key string, open bool) {
@@ -36,8 +38,8 @@ func TestAClosedListenerRefusesAndOpensAgainAsItWas(t *testing.T) {
 	spec.Mode, spec.Backlog = 0o600, 9
 	for _, s := range []Spec{
 		spec,
-		{Name: "chosen", Address: "127.0.0.1:0", Backlog: 9, DeferAccept: 5 * time.Second, FastOpen: 9, KeepAlive: 7 * time.Second},
-		{Address: freePort(t), Backlog: 9, NonBlock: true, ReusePort: true},
+		{Name: "chosen", Address: addr("127.0.0.1:0"), Backlog: 9, DeferAccept: 5 * time.Second, FastOpen: 9, KeepAlive: 7 * time.Second},
+		{Address: addr(freePort(t)), Backlog: 9, NonBlock: true, ReusePort: true},
 	} {
 		table, w, _ := opened(t, s)
 		network, address := w.at.network, table.Address(w.Key())
@@ -82,7 +84,7 @@ func TestAClosedListenerRefusesAndOpensAgainAsItWas(t *testing.T) {
 
 func TestClosingResetsWhatWaits(t *testing.T) {
 	spec, _ := onDisk(t)
-	for _, s := range []Spec{spec, {Address: "127.0.0.1:0"}} {
+	for _, s := range []Spec{spec, {Address: addr("127.0.0.1:0")}} {
 		table, w, _ := opened(t, s)
 		client := dial(t, w.at.network, table.Address(w.Key()))
 		setOpen(t, table, w.Key(), false)
@@ -102,7 +104,7 @@ func isTimeout(err error) bool {
 }
 
 func TestAWorkerThatHasTheSocketAcceptsWhenItIsOpenAgain(t *testing.T) {
-	table, w, fd := opened(t, Spec{Address: "127.0.0.1:0", NonBlock: true})
+	table, w, fd := opened(t, Spec{Address: addr("127.0.0.1:0"), NonBlock: true})
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +117,7 @@ func TestAWorkerThatHasTheSocketAcceptsWhenItIsOpenAgain(t *testing.T) {
 }
 
 func TestConnectionsThatTheWorkerClosedDoNotKeepAListenerClosed(t *testing.T) {
-	table, w, fd := opened(t, Spec{Address: "127.0.0.1:0"})
+	table, w, fd := opened(t, Spec{Address: addr("127.0.0.1:0")})
 	client := dial(t, "tcp", table.Address(w.Key()))
 	_ = unix.Close(accepted(t, fd)) // this side is in TIME_WAIT when the client has closed
 	_, _ = client.Read(make([]byte, 1))
@@ -142,7 +144,7 @@ func TestSlotsOpenAgainInTheirOrder(t *testing.T) {
 
 func TestAClosedListenerChangesAndIsHandedOver(t *testing.T) {
 	path, _ := onDisk(t)
-	for _, s := range []Spec{path, {Name: "web", Address: "127.0.0.1:0"}, {Name: "slots", Address: "127.0.0.1:0", PerSlot: true}} {
+	for _, s := range []Spec{path, {Name: "web", Address: addr("127.0.0.1:0")}, {Name: "slots", Address: addr("127.0.0.1:0"), PerSlot: true}} {
 		before := newTable(t)
 		w := want(t, s)
 		w.Slots = 2
@@ -171,9 +173,9 @@ func TestAClosedListenerChangesAndIsHandedOver(t *testing.T) {
 func TestWhatCannotBeClosedStaysOpen(t *testing.T) {
 	table := newTable(t)
 	o := unitSocket(t, "tcp4", "127.0.0.1:0", "http")
-	unit := want(t, Spec{Name: "http", Address: o.Address})
-	table.Offer([]Inherit{o})
-	udp, abstract := want(t, Spec{Address: "udp:127.0.0.1:0"}), want(t, Spec{Address: "unix:@" + t.Name()})
+	unit := want(t, Spec{Name: "http", Address: addr(o.Address)})
+	table.Offer([]inherit.Socket{o})
+	udp, abstract := want(t, Spec{Address: addr("udp:127.0.0.1:0")}), want(t, Spec{Address: addr("unix:@" + t.Name())})
 	apply(t, table, unit, udp, abstract)
 	for _, key := range []string{unit.Key(), udp.Key(), abstract.Key(), "tcp 127.0.0.1:1"} {
 		if table.CanClose(key) {
@@ -188,7 +190,7 @@ func TestWhatCannotBeClosedStaysOpen(t *testing.T) {
 
 func TestLanesOpenAgainInTheirOrder(t *testing.T) {
 	table := newTable(t)
-	w := together(t, Spec{Name: "web", Address: "127.0.0.1:0"})
+	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	apply(t, table, w)
 	old := table.Hold([]string{w.Key()})
 	w.NonBlock = true

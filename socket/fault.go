@@ -69,7 +69,7 @@ func forbidden(r Resolved) string {
 	switch {
 	case r.Interface != "" && (r.at.port == 0 || r.at.port >= 1024):
 		return "binding to an interface needs CAP_NET_RAW"
-	case r.at.network != "unix":
+	case !r.at.isUnix():
 		return "a port this low needs root or CAP_NET_BIND_SERVICE (or a lower net.ipv4.ip_unprivileged_port_start, or a systemd socket unit)"
 	case r.at.onDisk() && (r.uid >= 0 || r.gid >= 0):
 		return "the supervisor must be able to write in " + filepath.Dir(r.at.path) + ", and to give a socket to another user needs root"
@@ -80,11 +80,11 @@ func forbidden(r Resolved) string {
 }
 
 // inUse says who has the address, as far as /proc tells this user.
-func inUse(at address) string {
+func inUse(at bindAddr) string {
 	switch {
 	case at.onDisk():
 		return "another process has just taken it: `ss -xlp` shows which"
-	case at.network == "unix":
+	case at.isUnix():
 		return "another process has this name: `ss -xlp` shows which"
 	}
 	if pid := holder(at); pid == os.Getpid() {
@@ -93,7 +93,7 @@ func inUse(at address) string {
 		return processName(pid) + " has it: stop that or choose another port"
 	}
 	tool := "ss -ltnp"
-	if at.network == "udp" {
+	if at.isUDP() {
 		tool = "ss -lunp"
 	}
 	return "`" + tool + "` as root shows who has it: stop that or choose another port"
@@ -108,7 +108,7 @@ func processName(pid int) string {
 }
 
 // holder finds a process that has a socket at the address or at one that overlaps it; 0: unknown.
-func holder(at address) int {
+func holder(at bindAddr) int {
 	links := make(map[string]bool)
 	for _, table := range []string{at.network, at.network + "6"} {
 		text, err := os.ReadFile("/proc/net/" + table)
@@ -154,7 +154,7 @@ func has(pid int, links map[string]bool) bool {
 }
 
 // overlapping reads a line of /proc/net/tcp or udp, proc_pid_net(5), and returns the socket's inode if it is at the address.
-func overlapping(line string, at address) (inode string, ok bool) {
+func overlapping(line string, at bindAddr) (inode string, ok bool) {
 	const listening, unconnected = "0A", "07"
 	fields := strings.Fields(line)
 	if len(fields) < 10 || fields[3] != listening && fields[3] != unconnected {

@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
+
+	"example.org/supervisord/socket/inherit"
 )
 
 // history is a table and what it should hold: by the name of a listener, how many sockets.
@@ -33,7 +35,7 @@ func (h *history) Update(rt *rapid.T) {
 	var wants []Want
 	for _, name := range rapid.SliceOfDistinct(rapid.SampledFrom(h.names()), rapid.ID).Draw(rt, "names") {
 		w := Want{Resolved: resolved(h.t, h.specs[name]), Slots: rapid.IntRange(1, 4).Draw(rt, "slots")}
-		if w.at.network != "udp" {
+		if !w.at.isUDP() {
 			w.Backlog = rapid.IntRange(1, 9).Draw(rt, "backlog")
 		}
 		next[name] = w.sockets()
@@ -116,12 +118,12 @@ func TestEveryHistoryKeepsWhatIsNeededAndNothingElse(t *testing.T) {
 	path, _ := onDisk(t)
 	path.Name = "path"
 	specs := map[string]Spec{
-		"tcp":   {Name: "tcp", Address: "127.0.0.1:0"},
-		"udp":   {Name: "udp", Address: "udp:127.0.0.1:0"},
-		"slots": {Name: "slots", Address: "127.0.0.1:0", PerSlot: true},
+		"tcp":   {Name: "tcp", Address: addr("127.0.0.1:0")},
+		"udp":   {Name: "udp", Address: addr("udp:127.0.0.1:0")},
+		"slots": {Name: "slots", Address: addr("127.0.0.1:0"), PerSlot: true},
 		"path":  path,
 	}
-	bad := want(t, Spec{Address: "192.0.2.77:80"})
+	bad := want(t, Spec{Address: addr("192.0.2.77:80")})
 	rapid.Check(t, func(rt *rapid.T) {
 		h := &history{t: t, table: NewTable(), specs: specs, bad: bad, before: countSockets(t), wanted: map[string]int{}, fds: map[string][]int{}}
 		defer func() { _ = h.table.Close() }()
@@ -233,9 +235,9 @@ func (h *laneHistory) Check(rt *rapid.T) {
 }
 
 func TestEveryHistoryOfLanesServesWhoServes(t *testing.T) {
-	bad := want(t, Spec{Address: "192.0.2.77:80"})
+	bad := want(t, Spec{Address: addr("192.0.2.77:80")})
 	rapid.Check(t, func(rt *rapid.T) {
-		h := &laneHistory{t: t, table: NewTable(), bad: bad, want: together(t, Spec{Name: "web", Address: "127.0.0.1:0"}), block: map[string]bool{}}
+		h := &laneHistory{t: t, table: NewTable(), bad: bad, want: together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")}), block: map[string]bool{}}
 		defer func() { _ = h.table.Close() }()
 		apply(t, h.table, h.want)
 		rt.Repeat(rapid.StateMachineActions(h))
@@ -250,7 +252,7 @@ func countSockets(t testing.TB) int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, listens := describe(number); listens {
+		if _, _, listens := inherit.Describe(number); listens {
 			n++
 		}
 	}

@@ -60,7 +60,7 @@ func (l *listener) newest() *lane {
 // nextNumber is the number of a new lane: above all others, because the order is that of the kernel's group; for a unix
 // socket, which has no group, the lowest that is free.
 func (l *listener) nextNumber() int {
-	if l.lanes[0].r.at.network != "unix" {
+	if !l.lanes[0].r.at.isUnix() {
 		return l.lanes[len(l.lanes)-1].number + 1
 	}
 	number := 0
@@ -168,7 +168,7 @@ func (l *listener) drop() {
 // share sets SO_REUSEPORT where more than one socket has the address, and nowhere else.
 func (l *listener) share() {
 	for _, ln := range l.lanes {
-		if ln.r.at.network == "unix" || ln.foreign() {
+		if ln.r.at.isUnix() || ln.foreign() {
 			continue
 		}
 		for _, s := range ln.slots {
@@ -216,7 +216,7 @@ func (t *Table) Quiet(claims []string, now time.Time) bool {
 	for _, c := range claims {
 		l, ln, slots := t.find(c)
 		switch {
-		case ln == nil || ln.r.at.network != "tcp":
+		case ln == nil || !ln.r.at.isTCP():
 		case ln != l.serves && !ln.left.IsZero():
 			if !quiet(ln.slots, now.Sub(ln.left)) {
 				return false

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/socket/inherit"
 )
 
 // together is a want whose workers serve all at once.
@@ -56,7 +58,7 @@ func arrive(t testing.TB, table *Table, claim string, n int) {
 }
 
 func TestReusePortChangesInPlace(t *testing.T) {
-	spec := Spec{Name: "web", Address: "127.0.0.1:0"}
+	spec := Spec{Name: "web", Address: addr("127.0.0.1:0")}
 	table, w, fd := opened(t, spec)
 	address := table.Address(w.Key())
 	if canBind(t, address, true) {
@@ -77,7 +79,7 @@ func TestReusePortChangesInPlace(t *testing.T) {
 
 func TestNoConnectionIsLostAsPerSlotComesAndGoes(t *testing.T) {
 	table := newTable(t)
-	w := want(t, Spec{Name: "web", Address: "127.0.0.1:0", NonBlock: true})
+	w := want(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), NonBlock: true})
 	w.Slots = 3
 	apply(t, table, w)
 	fd := table.FD(w.Key(), 0)
@@ -113,7 +115,7 @@ func TestNoConnectionIsLostAsPerSlotComesAndGoes(t *testing.T) {
 }
 
 func TestGenerationWithoutPerSlotKeepsTheSharedSocket(t *testing.T) {
-	table, w, fd := opened(t, Spec{Name: "web", Address: "127.0.0.1:0"})
+	table, w, fd := opened(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	claims := table.Hold([]string{w.Key()})
 	w.PerSlot, w.Slots = true, 3
 	apply(t, table, w)
@@ -126,7 +128,7 @@ func TestGenerationWithoutPerSlotKeepsTheSharedSocket(t *testing.T) {
 func TestNonBlockOpensAnotherLane(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "udp:127.0.0.1:0"} {
 		table := newTable(t)
-		w := together(t, Spec{Name: "web", Address: address})
+		w := together(t, Spec{Name: "web", Address: addr(address)})
 		apply(t, table, w)
 		old := table.Hold([]string{w.Key()})
 		w.NonBlock = true
@@ -158,7 +160,7 @@ func isNonBlock(t testing.TB, fd int) bool {
 
 func TestANewLaneGetsNothingUntilItsGenerationServes(t *testing.T) {
 	table := newTable(t)
-	w := together(t, Spec{Name: "web", Address: "127.0.0.1:0"})
+	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	apply(t, table, w)
 	old := table.Hold([]string{w.Key()})
 	w.NonBlock = true
@@ -199,7 +201,7 @@ func TestANewLaneGetsNothingUntilItsGenerationServes(t *testing.T) {
 
 func TestConfigurationTakenBackClosesTheNewLane(t *testing.T) {
 	table := newTable(t)
-	w := together(t, Spec{Name: "web", Address: "127.0.0.1:0"})
+	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	apply(t, table, w)
 	old := table.Hold([]string{w.Key()})
 	changed := w
@@ -214,13 +216,13 @@ func TestConfigurationTakenBackClosesTheNewLane(t *testing.T) {
 
 func TestAFailedUpdateLeavesNoLane(t *testing.T) {
 	table := newTable(t)
-	w := together(t, Spec{Name: "web", Address: "127.0.0.1:0"})
+	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	apply(t, table, w)
 	fd := table.FD(w.Key(), 0)
 	_, serving := generation(t, table, w.Key(), 1)
 	end := clients(table.Address(w.Key()), 4)
 	w.NonBlock = true
-	bad := want(t, Spec{Address: "192.0.2.77:80"})
+	bad := want(t, Spec{Address: addr("192.0.2.77:80")})
 	for range 50 {
 		if err := table.Update([]Want{w, bad}); err == nil {
 			t.Error("it did not fail")
@@ -241,7 +243,7 @@ func TestAFailedUpdateLeavesNoLane(t *testing.T) {
 
 func TestNoConnectionIsLostAsNonBlockComesAndGoes(t *testing.T) {
 	table := newTable(t)
-	w := together(t, Spec{Name: "web", Address: "127.0.0.1:0"})
+	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	apply(t, table, w)
 	claims, serving := generation(t, table, w.Key(), 1)
 	end := clients(table.Address(w.Key()), 8)
@@ -281,7 +283,7 @@ func TestNoConnectionIsLostAsNonBlockComesAndGoes(t *testing.T) {
 
 func TestAQueueHoldsItsGenerationUpOnlyForSoLong(t *testing.T) {
 	table := newTable(t)
-	w := together(t, Spec{Name: "web", Address: "127.0.0.1:0"})
+	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	apply(t, table, w)
 	old := table.Hold([]string{w.Key()})
 	dial(t, "tcp", table.Address(w.Key()))
@@ -302,10 +304,10 @@ func TestAQueueHoldsItsGenerationUpOnlyForSoLong(t *testing.T) {
 
 func TestNonBlockOfWhatNobodyHasChangesInPlace(t *testing.T) {
 	path, _ := onDisk(t)
-	for _, s := range []Spec{path, {Address: "127.0.0.1:0"}, {Address: "127.0.0.1:0", PerSlot: true}, {Address: "udp:127.0.0.1:0"}} {
+	for _, s := range []Spec{path, {Address: addr("127.0.0.1:0")}, {Address: addr("127.0.0.1:0"), PerSlot: true}, {Address: addr("udp:127.0.0.1:0")}} {
 		table, w, fd := opened(t, s)
 		w.NonBlock, w.Unused = true, true
-		if err := table.Update([]Want{w, want(t, Spec{Address: "192.0.2.77:80"})}); err == nil || isNonBlock(t, fd) {
+		if err := table.Update([]Want{w, want(t, Spec{Address: addr("192.0.2.77:80")})}); err == nil || isNonBlock(t, fd) {
 			t.Errorf("%s: error %v, and it is changed", s.Address, err)
 		}
 		apply(t, table, w)
@@ -325,12 +327,12 @@ func TestChangesThatTheKernelDoesNotAllowSayTheRemedy(t *testing.T) {
 		key, remedy string
 	}{
 		"unix":       {path, nonBlock, "nonblock", "stop"},
-		"per_slot":   {Spec{Address: "127.0.0.1:0", PerSlot: true}, nonBlock, "nonblock", "stop"},
-		"reuse_port": {Spec{Address: "127.0.0.1:0", ReusePort: true}, nonBlock, "nonblock", "stop"},
-		"rolling":    {Spec{Address: "127.0.0.1:0"}, func(w *Want) { w.NonBlock, w.Together = true, false }, "nonblock", `strategy = "all"`},
-		"interface":  {Spec{Address: freePort(t)}, func(w *Want) { w.Interface = "lo" }, "interface", "restart supervisord"},
-		"ipv6_only":  {Spec{Address: ":0"}, func(w *Want) { w.at.dual = false }, "ipv6_only", "restart supervisord"},
-		"address":    {Spec{Address: freePort(t)}, func(w *Want) { w.at.ip = netip.IPv4Unspecified() }, "address", "restart supervisord"},
+		"per_slot":   {Spec{Address: addr("127.0.0.1:0"), PerSlot: true}, nonBlock, "nonblock", "stop"},
+		"reuse_port": {Spec{Address: addr("127.0.0.1:0"), ReusePort: true}, nonBlock, "nonblock", "stop"},
+		"rolling":    {Spec{Address: addr("127.0.0.1:0")}, func(w *Want) { w.NonBlock, w.Together = true, false }, "nonblock", `strategy = "all"`},
+		"interface":  {Spec{Address: addr(freePort(t))}, func(w *Want) { w.Interface = "lo" }, "interface", "restart supervisord"},
+		"ipv6_only":  {Spec{Address: addr(":0")}, func(w *Want) { w.at.dual = false }, "ipv6_only", "restart supervisord"},
+		"address":    {Spec{Address: addr(freePort(t))}, func(w *Want) { w.at.ip = netip.IPv4Unspecified() }, "address", "restart supervisord"},
 	} {
 		table := newTable(t)
 		w := together(t, c.spec)
@@ -352,7 +354,7 @@ func TestChangesThatTheKernelDoesNotAllowSayTheRemedy(t *testing.T) {
 
 func TestWhileTwoLanesAreThereNothingElseChanges(t *testing.T) {
 	table := newTable(t)
-	w := together(t, Spec{Name: "web", Address: "127.0.0.1:0"})
+	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	apply(t, table, w)
 	table.Hold([]string{w.Key()})
 	w.NonBlock = true
@@ -363,7 +365,7 @@ func TestWhileTwoLanesAreThereNothingElseChanges(t *testing.T) {
 
 func TestLanesComeBackToTheirGenerations(t *testing.T) {
 	before := newTable(t)
-	w := together(t, Spec{Name: "web", Address: "127.0.0.1:0"})
+	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	apply(t, before, w)
 	old := before.Hold([]string{w.Key()})
 	changed := w
@@ -398,15 +400,15 @@ func TestLanesComeBackToTheirGenerations(t *testing.T) {
 }
 
 // handedOver returns the sockets of a table as the next supervisor gets them.
-func handedOver(t testing.TB, table *Table) []Inherit {
+func handedOver(t testing.TB, table *Table) []inherit.Socket {
 	t.Helper()
-	var all []Inherit
+	var all []inherit.Socket
 	for _, n := range table.Export() {
 		fd, err := unix.FcntlInt(uintptr(n.FD), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		i, err := Examine(fd, n.Name)
+		i, err := inherit.Examine(fd, n.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -417,16 +419,16 @@ func handedOver(t testing.TB, table *Table) []Inherit {
 
 func TestSocketsThatOnlyLivingGenerationsKnowAreOpenedAnewIfTheyAreGone(t *testing.T) {
 	table := newTable(t)
-	w := want(t, Spec{Name: "slots", Address: freePort(t), PerSlot: true})
+	w := want(t, Spec{Name: "slots", Address: addr(freePort(t)), PerSlot: true})
 	if err := errors.Join(table.Resume([]Generation{{Resolved: w.Resolved, Claim: w.Key() + "\t3"}, {Resolved: w.Resolved, Claim: w.Key() + "\t2", Serves: true}})...); err != nil {
 		t.Fatal(err)
 	}
 	if table.FD(w.Key()+"\t3", 2) < 0 || len(table.Export()) != 3 {
 		t.Errorf("%d sockets", len(table.Export()))
 	}
-	bad := want(t, Spec{Address: "192.0.2.77:80"})
+	bad := want(t, Spec{Address: addr("192.0.2.77:80")})
 	some := newTable(t)
-	if errs := some.Resume([]Generation{{Resolved: want(t, Spec{Address: freePort(t)}).Resolved}, {Resolved: bad.Resolved}}); len(errs) != 1 || len(some.Export()) != 1 {
+	if errs := some.Resume([]Generation{{Resolved: want(t, Spec{Address: addr(freePort(t))}).Resolved}, {Resolved: bad.Resolved}}); len(errs) != 1 || len(some.Export()) != 1 {
 		t.Errorf("errors %v, %d sockets", errs, len(some.Export()))
 	}
 }

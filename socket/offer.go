@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"example.org/supervisord/internal/pattern"
+	"example.org/supervisord/socket/inherit"
 
 	"golang.org/x/sys/unix"
 )
@@ -64,7 +65,7 @@ func (s *sock) exportName(key string, slot int) string {
 	case s.file != (identity{}):
 		whose = s.file.hash()
 	}
-	readable := strings.ReplaceAll(FDName(key[:min(len(key), 120)]), " ", "_")
+	readable := strings.ReplaceAll(inherit.FDName(key[:min(len(key), 120)]), " ", "_")
 	return "s." + readable + "." + hash(key) + "." + strconv.Itoa(slot) + "." + whose
 }
 
@@ -78,7 +79,7 @@ func (id identity) hash() string { return hash(fmt.Sprint(id.dev, id.ino, id.bor
 
 // offer is an inherited socket that a listener may take.
 type offer struct {
-	Inherit
+	inherit.Socket
 	inode uint64 // of the socket, the same for every descriptor of it
 	key   string // the hash in an export name; "": not exported
 	slot  int
@@ -93,9 +94,9 @@ type offer struct {
 //
 // Call it before the first Update, with the sockets that were meant for listeners and nothing else. A socket of a socket unit
 // is used as the unit made it: its path is never removed, and mode and owner are not changed.
-func (t *Table) Offer(sockets []Inherit) {
+func (t *Table) Offer(sockets []inherit.Socket) {
 	for _, s := range sockets {
-		o := &offer{Inherit: s}
+		o := &offer{Socket: s}
 		var st unix.Stat_t
 		if unix.Fstat(s.FD, &st) == nil {
 			o.inode = st.Ino
@@ -112,8 +113,8 @@ func (t *Table) Offer(sockets []Inherit) {
 // Leftover returns the sockets that were offered and that nothing has taken, the second descriptors of one socket among them.
 // They are the caller's from now on, to close and to take out of the file-descriptor store. The path of a unix socket that the
 // supervisor before this one had bound is removed if it still is that socket's.
-func (t *Table) Leftover() []Inherit {
-	var left []Inherit
+func (t *Table) Leftover() []inherit.Socket {
+	var left []inherit.Socket
 	for _, o := range t.offers {
 		if len(o.whose) == 16 && !t.has(o.inode) && o.path() != "" {
 			_ = unix.Unlink(o.path()) // a path that stays behind is stale, and the next start replaces it
@@ -122,7 +123,7 @@ func (t *Table) Leftover() []Inherit {
 			// A draining worker may have it still; it must not go on to get its share of the connections.
 			(&sock{fd: o.FD}).withdraw()
 		}
-		left = append(left, o.Inherit)
+		left = append(left, o.Socket)
 	}
 	t.offers = nil
 	return left
@@ -204,7 +205,7 @@ func (o *offer) rank(r Resolved, slot int) int {
 		return 0 // it listens where no client finds it
 	case o.isOf(r) && o.slot == slot:
 		return 3
-	case o.key == "" && r.Name != "" && o.Name == FDName(r.Name):
+	case o.key == "" && r.Name != "" && o.Name == inherit.FDName(r.Name):
 		return 2
 	case r.at.isBound(o.Address):
 		return 1
@@ -226,9 +227,9 @@ func (o *offer) isOf(r Resolved) bool {
 }
 
 // isBound tells whether a socket that is bound there is what a wants.
-func (a address) isBound(bound string) bool {
+func (a bindAddr) isBound(bound string) bool {
 	switch {
-	case a.network == "unix":
+	case a.isUnix():
 		return bound == a.path
 	case a.port == 0:
 		return false

@@ -7,40 +7,42 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/socket/inherit"
 )
 
 // inherit makes an Inherit of a copy of a descriptor, as the next process would have it.
-func inherit(t testing.TB, fd int, name string) Inherit {
+func inherited(t testing.TB, fd int, name string) inherit.Socket {
 	t.Helper()
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := Inherit{FD: own, Name: name}
-	if err := i.examine(); err != nil {
+	i, err := inherit.Examine(own, name)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return i
 }
 
 // orphaned is what a supervisor that was killed leaves behind: its sockets under their names, and the paths.
-func orphaned(t testing.TB, wants ...Want) []Inherit {
+func orphaned(t testing.TB, wants ...Want) []inherit.Socket {
 	t.Helper()
 	before := NewTable()
 	apply(t, before, wants...)
-	var left []Inherit
+	var left []inherit.Socket
 	for _, n := range before.Export() {
 		if len(n.Name) > 255 || strings.ContainsAny(n.Name, ":\n") || !Exported(n.Name) {
 			t.Errorf("%q is no export name", n.Name)
 		}
-		left = append(left, inherit(t, n.FD, n.Name))
+		left = append(left, inherited(t, n.FD, n.Name))
 		_ = unix.Close(n.FD)
 	}
 	return left
 }
 
 // unitSocket is a socket as a systemd socket unit makes it.
-func unitSocket(t testing.TB, network, address, name string) Inherit {
+func unitSocket(t testing.TB, network, address, name string) inherit.Socket {
 	t.Helper()
 	l, err := net.Listen(network, address)
 	if err != nil {
@@ -58,8 +60,8 @@ func unitSocket(t testing.TB, network, address, name string) Inherit {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var i Inherit
-	if err := raw.Control(func(fd uintptr) { i = inherit(t, int(fd), name) }); err != nil {
+	var i inherit.Socket
+	if err := raw.Control(func(fd uintptr) { i = inherited(t, int(fd), name) }); err != nil {
 		t.Fatal(err)
 	}
 	return i
@@ -69,9 +71,9 @@ func TestExportedSocketsComeBack(t *testing.T) {
 	spec, path := onDisk(t)
 	spec.Mode = 0o640
 	wants := []Want{
-		want(t, spec), want(t, Spec{Name: "a", Address: "127.0.0.1:0"}), want(t, Spec{Name: "b", Address: "127.0.0.1:0"}),
-		want(t, Spec{Address: "udp:127.0.0.1:0", NonBlock: true}), want(t, Spec{Address: "unix:@" + t.Name()}),
-		{Resolved: resolved(t, Spec{Name: "slots", Address: "127.0.0.1:0", PerSlot: true}), Slots: 3},
+		want(t, spec), want(t, Spec{Name: "a", Address: addr("127.0.0.1:0")}), want(t, Spec{Name: "b", Address: addr("127.0.0.1:0")}),
+		want(t, Spec{Address: addr("udp:127.0.0.1:0"), NonBlock: true}), want(t, Spec{Address: addr("unix:@" + t.Name())}),
+		{Resolved: resolved(t, Spec{Name: "slots", Address: addr("127.0.0.1:0"), PerSlot: true}), Slots: 3},
 	}
 	table := newTable(t)
 	offers := orphaned(t, wants...)
@@ -105,7 +107,7 @@ func TestExportNameIsStableAndFitsForTheLongestPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	table, w, _ := opened(t, Spec{Address: "unix:" + dir + "/" + strings.Repeat("x", longestPath-len(dir)-1)})
+	table, w, _ := opened(t, Spec{Address: addr("unix:" + dir + "/" + strings.Repeat("x", longestPath-len(dir)-1))})
 	name := table.Export()[0].Name
 	apply(t, table, w)
 	if again := table.Export()[0].Name; again != name || len(name) > 255 || !Exported(name) {
@@ -117,9 +119,9 @@ func TestUnitSocketIsMatchedByNameThenByAddress(t *testing.T) {
 	for _, c := range []struct{ unitName, listenerName string }{{"http", "http"}, {"web.socket", "http"}} {
 		table := newTable(t)
 		o := unitSocket(t, "tcp4", "127.0.0.1:0", c.unitName)
-		w := want(t, Spec{Name: c.listenerName, Address: o.Address, Backlog: 3})
+		w := want(t, Spec{Name: c.listenerName, Address: addr(o.Address), Backlog: 3})
 		inode := inodeOf(t, o.FD)
-		table.Offer([]Inherit{o})
+		table.Offer([]inherit.Socket{o})
 		apply(t, table, w)
 		fd := table.FD(w.Key(), 0)
 		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
@@ -137,7 +139,7 @@ func TestNameOfAnotherKindOfSocketDoesNotMatch(t *testing.T) {
 	table := newTable(t)
 	spec, _ := onDisk(t)
 	spec.Name = "http"
-	table.Offer([]Inherit{unitSocket(t, "tcp4", "127.0.0.1:0", "http")})
+	table.Offer([]inherit.Socket{unitSocket(t, "tcp4", "127.0.0.1:0", "http")})
 	apply(t, table, want(t, spec))
 	left := table.Leftover()
 	if len(left) != 1 {
@@ -152,7 +154,7 @@ func TestUnitsUnixSocketIsNotRemoved(t *testing.T) {
 	table := newTable(t)
 	o := unitSocket(t, "unix", path, "web.socket")
 	before := modeOf(t, path)
-	table.Offer([]Inherit{o})
+	table.Offer([]inherit.Socket{o})
 	apply(t, table, want(t, spec))
 	_ = table.Close()
 	if modeOf(t, path) != before {
@@ -163,12 +165,12 @@ func TestUnitsUnixSocketIsNotRemoved(t *testing.T) {
 func TestUnitSocketStaysTheUnitsInTheNextImage(t *testing.T) {
 	spec, path := onDisk(t)
 	table := newTable(t)
-	table.Offer([]Inherit{unitSocket(t, "unix", path, "web.socket")})
+	table.Offer([]inherit.Socket{unitSocket(t, "unix", path, "web.socket")})
 	w := want(t, spec)
 	apply(t, table, w)
 	n := table.Export()[0]
 	again := NewTable()
-	again.Offer([]Inherit{inherit(t, n.FD, n.Name)})
+	again.Offer([]inherit.Socket{inherited(t, n.FD, n.Name)})
 	apply(t, again, w)
 	_ = again.Close()
 	dialless(t, path)
@@ -176,10 +178,10 @@ func TestUnitSocketStaysTheUnitsInTheNextImage(t *testing.T) {
 
 func TestOneSocketOfferedTwiceIsTakenOnce(t *testing.T) {
 	table := newTable(t)
-	w := want(t, Spec{Name: "http", Address: freePort(t)})
+	w := want(t, Spec{Name: "http", Address: addr(freePort(t))})
 	o := orphaned(t, w)[0]
-	table.Offer([]Inherit{inherit(t, o.FD, "other"), o})
-	other := want(t, Spec{Name: "other", Address: "127.0.0.1:0"})
+	table.Offer([]inherit.Socket{inherited(t, o.FD, "other"), o})
+	other := want(t, Spec{Name: "other", Address: addr("127.0.0.1:0")})
 	apply(t, table, w, other)
 	left := table.Leftover()
 	if len(left) != 1 || len(table.Export()) != 2 || table.FD(w.Key(), 0) != o.FD {
@@ -192,7 +194,7 @@ func TestOneSocketOfferedTwiceIsTakenOnce(t *testing.T) {
 func TestSocketThatIsNotWantedIsLeftOver(t *testing.T) {
 	spec, path := onDisk(t)
 	table := newTable(t)
-	table.Offer(orphaned(t, want(t, spec), want(t, Spec{Address: "127.0.0.1:0"})))
+	table.Offer(orphaned(t, want(t, spec), want(t, Spec{Address: addr("127.0.0.1:0")})))
 	apply(t, table)
 	left := table.Leftover()
 	if len(left) != 2 || len(table.Leftover()) != 0 {
@@ -230,10 +232,10 @@ func TestSocketWhosePathWasRemovedIsNotTaken(t *testing.T) {
 
 func TestFailedUpdateKeepsTheOffers(t *testing.T) {
 	table := newTable(t)
-	w := want(t, Spec{Name: "a", Address: "127.0.0.1:0"})
+	w := want(t, Spec{Name: "a", Address: addr("127.0.0.1:0")})
 	offers := orphaned(t, w)
 	table.Offer(offers)
-	if err := table.Update([]Want{w, want(t, Spec{Address: "192.0.2.77:80"})}); err == nil {
+	if err := table.Update([]Want{w, want(t, Spec{Address: addr("192.0.2.77:80")})}); err == nil {
 		t.Fatal("it did not fail")
 	}
 	apply(t, table, w)
@@ -243,7 +245,7 @@ func TestFailedUpdateKeepsTheOffers(t *testing.T) {
 }
 
 func TestOfferedSlotsAreSteeredAgain(t *testing.T) {
-	w := Want{Resolved: resolved(t, Spec{Name: "web", Address: "127.0.0.1:0", PerSlot: true}), Slots: 4}
+	w := Want{Resolved: resolved(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), PerSlot: true}), Slots: 4}
 	table := newTable(t)
 	table.Offer(orphaned(t, w))
 	apply(t, table, w)
@@ -255,7 +257,7 @@ func TestOfferedSlotsAreSteeredAgain(t *testing.T) {
 }
 
 func TestSlotThatIsLeftOverGetsNothing(t *testing.T) {
-	w := Want{Resolved: resolved(t, Spec{Name: "web", Address: "127.0.0.1:0", PerSlot: true}), Slots: 3}
+	w := Want{Resolved: resolved(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), PerSlot: true}), Slots: 3}
 	table := newTable(t)
 	table.Offer(orphaned(t, w))
 	w.Slots = 2
@@ -270,13 +272,13 @@ func TestSlotThatIsLeftOverGetsNothing(t *testing.T) {
 
 func TestInheritedSocketThatCannotBeUsedSaysTheRemedy(t *testing.T) {
 	table := newTable(t)
-	table.Offer([]Inherit{unitSocket(t, "tcp4", "127.0.0.1:0", "web")})
-	refuses(t, table, want(t, Spec{Name: "web", Address: "127.0.0.1:0", PerSlot: true}), "ReusePort=yes in its socket unit")
+	table.Offer([]inherit.Socket{unitSocket(t, "tcp4", "127.0.0.1:0", "web")})
+	refuses(t, table, want(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), PerSlot: true}), "ReusePort=yes in its socket unit")
 }
 
 func TestModeOfASocketThatWorkersHaveIsLeftAlone(t *testing.T) {
 	table := newTable(t)
-	w := want(t, Spec{Name: "a", Address: "127.0.0.1:0"})
+	w := want(t, Spec{Name: "a", Address: addr("127.0.0.1:0")})
 	offers := orphaned(t, w)
 	if err := unix.SetNonblock(offers[0].FD, true); err != nil { // as a Go worker does
 		t.Fatal(err)

@@ -30,7 +30,7 @@ type opening struct {
 }
 
 // open opens a new socket for r. at is r's address, but with the port that the kernel chose where that is known already.
-func open(r Resolved, at address, how opening) (*sock, error) {
+func open(r Resolved, at bindAddr, how opening) (*sock, error) {
 	if r.at.onDisk() {
 		s, err := openPath(r, how)
 		return s, refused(r, err)
@@ -43,10 +43,10 @@ func open(r Resolved, at address, how opening) (*sock, error) {
 	if err != nil {
 		return nil, refused(r, err)
 	}
-	return &sock{fd: fd, silent: how.silent && at.network != "udp"}, nil
+	return &sock{fd: fd, silent: how.silent && !at.isUDP()}, nil
 }
 
-func openBound(r Resolved, at address, how opening) (int, error) {
+func openBound(r Resolved, at bindAddr, how opening) (int, error) {
 	fd, err := newSocket(r, at)
 	if err != nil {
 		return -1, err
@@ -58,7 +58,7 @@ func openBound(r Resolved, at address, how opening) (int, error) {
 	return fd, nil
 }
 
-func newSocket(r Resolved, at address) (int, error) {
+func newSocket(r Resolved, at bindAddr) (int, error) {
 	kind, protocol, family := unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP, unix.AF_INET6
 	switch at.network {
 	case "unix":
@@ -76,7 +76,7 @@ func newSocket(r Resolved, at address) (int, error) {
 }
 
 // bind gives the socket its options and its address, and lets it listen.
-func bind(fd int, r Resolved, at address, how opening) error {
+func bind(fd int, r Resolved, at bindAddr, how opening) error {
 	if err := setIdentity(fd, r, at, r.groups() || how.shared); err != nil {
 		return err
 	}
@@ -97,15 +97,15 @@ func bind(fd int, r Resolved, at address, how opening) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Bind(fd, to); err != nil || at.network == "udp" || how.silent {
+	if err := unix.Bind(fd, to); err != nil || at.isUDP() || how.silent {
 		return err
 	}
 	return setBacklog(&sock{fd: fd}, r)
 }
 
 // setIdentity sets what cannot be changed later.
-func setIdentity(fd int, r Resolved, at address, shared bool) error {
-	if at.network == "tcp" {
+func setIdentity(fd int, r Resolved, at bindAddr, shared bool) error {
+	if at.isTCP() {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func setIdentity(fd int, r Resolved, at address, shared bool) error {
 			return fmt.Errorf("reuse_port: %w", err)
 		}
 	}
-	if at.network != "unix" && at.ip.Is6() {
+	if !at.isUnix() && at.ip.Is6() {
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, number(!at.dual)); err != nil {
 			return fmt.Errorf("ipv6_only: %w", err)
 		}
@@ -135,8 +135,8 @@ func number(b bool) int {
 	return 0
 }
 
-func (a address) sockaddr() (unix.Sockaddr, error) {
-	if a.network == "unix" {
+func (a bindAddr) sockaddr() (unix.Sockaddr, error) {
+	if a.isUnix() {
 		return &unix.SockaddrUnix{Name: a.path}, nil
 	}
 	if a.ip.Is4() {

@@ -11,15 +11,17 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/socket/inherit"
 )
 
 var everyKind = []Spec{
-	{Address: "127.0.0.1:0"}, {Address: "[::1]:0"}, {Address: ":0"}, {Address: "udp:127.0.0.1:0"},
-	{Address: "127.0.0.1:0", ReusePort: true}, {Address: "127.0.0.1:0", PerSlot: true},
+	{Address: addr("127.0.0.1:0")}, {Address: addr("[::1]:0")}, {Address: addr(":0")}, {Address: addr("udp:127.0.0.1:0")},
+	{Address: addr("127.0.0.1:0"), ReusePort: true}, {Address: addr("127.0.0.1:0"), PerSlot: true},
 }
 
 func TestSocketIsBlockingAndCloseOnExec(t *testing.T) {
-	kinds := append([]Spec{{Address: "unix:" + t.TempDir() + "/s"}, {Address: "unix:@" + t.Name()}}, everyKind...)
+	kinds := append([]Spec{{Address: addr("unix:" + t.TempDir() + "/s")}, {Address: addr("unix:@" + t.Name())}}, everyKind...)
 	for _, nonblock := range []bool{false, true} {
 		for _, spec := range kinds {
 			spec.NonBlock = nonblock
@@ -36,7 +38,7 @@ func TestSocketIsBlockingAndCloseOnExec(t *testing.T) {
 }
 
 func TestSocketIsTCPAndNotMPTCP(t *testing.T) {
-	_, _, fd := opened(t, Spec{Address: "127.0.0.1:0"})
+	_, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0")})
 	if p := option(t, fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); p != unix.IPPROTO_TCP {
 		t.Errorf("protocol %d", p)
 	}
@@ -46,7 +48,7 @@ func TestSocketIsTCPAndNotMPTCP(t *testing.T) {
 }
 
 func TestSocketIsNotInThePoller(t *testing.T) {
-	_, _, fd := opened(t, Spec{Address: "127.0.0.1:0"})
+	_, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0")})
 	dial(t, "tcp", addressOf(t, fd)) // the poller exists now
 	files, err := filepath.Glob("/proc/self/fdinfo/*")
 	if err != nil {
@@ -71,7 +73,7 @@ func TestSocketIsNotInThePoller(t *testing.T) {
 
 func addressOf(t testing.TB, fd int) string {
 	t.Helper()
-	_, bound, listens := describe(fd)
+	_, bound, listens := inherit.Describe(fd)
 	if !listens {
 		t.Fatalf("descriptor %d does not listen", fd)
 	}
@@ -80,7 +82,7 @@ func addressOf(t testing.TB, fd int) string {
 
 func TestPortAloneIsDualStack(t *testing.T) {
 	needIPv6(t)
-	_, _, fd := opened(t, Spec{Address: ":0"})
+	_, _, fd := opened(t, Spec{Address: addr(":0")})
 	port := strconv.Itoa(int(addrPort(t, addressOf(t, fd)).Port()))
 	dial(t, "tcp4", "127.0.0.1:"+port)
 	dial(t, "tcp6", "[::1]:"+port)
@@ -92,7 +94,7 @@ func TestIPv6OnlyUnlessThePortAlone(t *testing.T) {
 		address, only string
 		want          int
 	}{{":0", "", 0}, {":0", "true", 1}, {"[::]:0", "", 1}, {"[::]:0", "false", 0}, {"[::1]:0", "", 1}} {
-		_, _, fd := opened(t, Spec{Address: c.address, IPv6Only: c.only})
+		_, _, fd := opened(t, Spec{Address: addr(c.address), IPv6Only: c.only})
 		if n := option(t, fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY); n != c.want {
 			t.Errorf("%s with ipv6_only=%q: IPV6_V6ONLY=%d", c.address, c.only, n)
 		}
@@ -101,7 +103,7 @@ func TestIPv6OnlyUnlessThePortAlone(t *testing.T) {
 
 func TestWithoutIPv6ThePortAloneIsIPv4(t *testing.T) {
 	table := newTable(t)
-	w := want(t, Spec{Address: ":0", PerSlot: true})
+	w := want(t, Spec{Address: addr(":0"), PerSlot: true})
 	w.Slots = 2
 	withoutIPv6(t, func() {
 		apply(t, table, w)
@@ -110,8 +112,8 @@ func TestWithoutIPv6ThePortAloneIsIPv4(t *testing.T) {
 				t.Errorf("slot %d is at %s", slot, a)
 			}
 		}
-		refuses(t, table, want(t, Spec{Address: "[::1]:0"}), "address family not supported", "use an IPv4 address")
-		refuses(t, table, want(t, Spec{Address: ":0", Name: "six", IPv6Only: "true"}), "use an IPv4 address")
+		refuses(t, table, want(t, Spec{Address: addr("[::1]:0")}), "address family not supported", "use an IPv4 address")
+		refuses(t, table, want(t, Spec{Address: addr(":0"), Name: "six", IPv6Only: "true"}), "use an IPv4 address")
 	})
 }
 
@@ -125,18 +127,18 @@ func backlog(t testing.TB, fd int) int {
 }
 
 func TestBacklogIsTheKernelsLimitUnlessSet(t *testing.T) {
-	_, _, fd := opened(t, Spec{Address: "127.0.0.1:0"})
+	_, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0")})
 	if n := backlog(t, fd); n != fullBacklog() {
 		t.Errorf("backlog %d instead of %d", n, fullBacklog())
 	}
-	_, _, fd = opened(t, Spec{Address: "127.0.0.1:0", Backlog: 7})
+	_, _, fd = opened(t, Spec{Address: addr("127.0.0.1:0"), Backlog: 7})
 	if n := backlog(t, fd); n != 7 {
 		t.Errorf("backlog %d instead of 7", n)
 	}
 }
 
 func TestTCPOptionsReachTheKernel(t *testing.T) {
-	_, _, fd := opened(t, Spec{Address: "127.0.0.1:0", DeferAccept: 1500 * time.Millisecond, FastOpen: 17, KeepAlive: 31 * time.Second})
+	_, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0"), DeferAccept: 1500 * time.Millisecond, FastOpen: 17, KeepAlive: 31 * time.Second})
 	if n := option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT); n < 2 {
 		t.Errorf("TCP_DEFER_ACCEPT is %d", n)
 	}
@@ -146,7 +148,7 @@ func TestTCPOptionsReachTheKernel(t *testing.T) {
 }
 
 func TestConnectionsInheritKeepAlive(t *testing.T) {
-	_, _, fd := opened(t, Spec{Address: "127.0.0.1:0", KeepAlive: 31 * time.Second})
+	_, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0"), KeepAlive: 31 * time.Second})
 	dial(t, "tcp", addressOf(t, fd))
 	conn := accepted(t, fd)
 	if option(t, conn, unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 1 ||
@@ -156,14 +158,14 @@ func TestConnectionsInheritKeepAlive(t *testing.T) {
 }
 
 func TestSocketIsBoundToItsInterface(t *testing.T) {
-	_, _, fd := opened(t, Spec{Address: "127.0.0.1:0", Interface: "lo"})
+	_, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0"), Interface: "lo"})
 	if name, err := unix.GetsockoptString(fd, unix.SOL_SOCKET, unix.SO_BINDTODEVICE); err != nil || strings.TrimRight(name, "\x00") != "lo" {
 		t.Errorf("interface %q, %v", name, err)
 	}
 }
 
 func TestUDPSocketReceives(t *testing.T) {
-	_, _, fd := opened(t, Spec{Address: "udp:127.0.0.1:0"})
+	_, _, fd := opened(t, Spec{Address: addr("udp:127.0.0.1:0")})
 	if _, err := dial(t, "udp", addressOf(t, fd)).Write([]byte("hello")); err != nil {
 		t.Fatal(err)
 	}
@@ -178,11 +180,11 @@ func TestAddressInUseNamesWhoHasIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	if pid := holder(resolved(t, Spec{Address: l.Addr().String()}).at); pid != os.Getpid() {
+	if pid := holder(resolved(t, Spec{Address: addr(l.Addr().String())}).at); pid != os.Getpid() {
 		t.Errorf("holder is %d", pid)
 	}
 	for _, perSlot := range []bool{false, true} {
-		err := refuses(t, newTable(t), want(t, Spec{Address: l.Addr().String(), PerSlot: perSlot}),
+		err := refuses(t, newTable(t), want(t, Spec{Address: addr(l.Addr().String()), PerSlot: perSlot}),
 			"cannot listen on tcp "+l.Addr().String()+": address already in use", "supervisord itself has it")
 		if !errors.Is(err, unix.EADDRINUSE) {
 			t.Error("the kernel's error is not wrapped")
@@ -191,22 +193,22 @@ func TestAddressInUseNamesWhoHasIt(t *testing.T) {
 }
 
 func TestPerSlotIsNotSharedWithAnotherProcess(t *testing.T) {
-	_, w, _ := opened(t, Spec{Address: freePort(t), PerSlot: true})
+	_, w, _ := opened(t, Spec{Address: addr(freePort(t)), PerSlot: true})
 	refuses(t, newTable(t), w, "address already in use")
 }
 
 func TestReusePortIsShared(t *testing.T) {
-	_, w, _ := opened(t, Spec{Address: freePort(t), ReusePort: true})
+	_, w, _ := opened(t, Spec{Address: addr(freePort(t)), ReusePort: true})
 	apply(t, newTable(t), w)
 }
 
 func TestAddressOfAnotherMachineSaysTheRemedy(t *testing.T) {
-	refuses(t, newTable(t), want(t, Spec{Address: "192.0.2.77:80"}), "cannot listen on tcp 192.0.2.77:80: cannot assign requested address", "ip address")
+	refuses(t, newTable(t), want(t, Spec{Address: addr("192.0.2.77:80")}), "cannot listen on tcp 192.0.2.77:80: cannot assign requested address", "ip address")
 }
 
 func TestUnknownInterfaceSaysTheRemedy(t *testing.T) {
-	refuses(t, newTable(t), want(t, Spec{Address: "127.0.0.1:0", Interface: "nosuch0"}), "nosuch0", "ip link")
-	refuses(t, newTable(t), want(t, Spec{Address: "[fe80::1%nosuch0]:0"}), "nosuch0", "ip link")
+	refuses(t, newTable(t), want(t, Spec{Address: addr("127.0.0.1:0"), Interface: "nosuch0"}), "nosuch0", "ip link")
+	refuses(t, newTable(t), want(t, Spec{Address: addr("[fe80::1%nosuch0]:0")}), "nosuch0", "ip link")
 }
 
 func TestLowPortSaysTheRemedy(t *testing.T) {
@@ -214,7 +216,7 @@ func TestLowPortSaysTheRemedy(t *testing.T) {
 		t.Skip("an ordinary user may have low ports here")
 	}
 	asOrdinaryUser(t, func() {
-		refuses(t, NewTable(), want(t, Spec{Address: "127.0.0.1:1"}), "permission denied", "CAP_NET_BIND_SERVICE")
+		refuses(t, NewTable(), want(t, Spec{Address: addr("127.0.0.1:1")}), "permission denied", "CAP_NET_BIND_SERVICE")
 	})
 }
 

@@ -30,7 +30,7 @@ func OpenOwn(path string, mode fs.FileMode, gid, backlog int) (*Own, error) {
 
 func ownAt(path string) Resolved {
 	path = filepath.Clean(path)
-	return Resolved{Spec: Spec{Address: "unix:" + path, NonBlock: true}, at: address{network: "unix", path: path}, uid: -1, gid: -1}
+	return Resolved{Spec: Spec{Address: UnixAddress(path), NonBlock: true}, at: bindAddr{network: "unix", path: path}, uid: -1, gid: -1}
 }
 
 // InheritOwn takes over a socket that the image before this one has opened with OpenOwn.

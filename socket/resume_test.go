@@ -49,7 +49,7 @@ func TestASocketWhosePathIsGoneIsKeptWhateverStandsThereNow(t *testing.T) {
 
 func TestAnOptionThatCannotBeSetDoesNotKeepAGenerationFromItsSocket(t *testing.T) {
 	before := newTable(t)
-	w := want(t, Spec{Address: freePort(t)})
+	w := want(t, Spec{Address: addr(freePort(t))})
 	apply(t, before, w)
 	claims := before.Hold([]string{w.Key()})
 	slots := w
@@ -67,8 +67,8 @@ func TestAnOptionThatCannotBeSetDoesNotKeepAGenerationFromItsSocket(t *testing.T
 }
 
 func TestASlotWithoutASocketOfItsOwnSharesThatOfAnother(t *testing.T) {
-	table, _, fd := opened(t, Spec{Address: "127.0.0.1:0"})
-	nowhere := want(t, Spec{Address: "192.0.2.77:80", PerSlot: true})
+	table, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0")})
+	nowhere := want(t, Spec{Address: addr("192.0.2.77:80"), PerSlot: true})
 	first, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestASlotWithoutASocketOfItsOwnSharesThatOfAnother(t *testing.T) {
 
 func TestRehearseFindsASocketThatIsMissingAndTouchesNone(t *testing.T) {
 	before := newTable(t)
-	w := want(t, Spec{Name: "web", Address: freePort(t)})
+	w := want(t, Spec{Name: "web", Address: addr(freePort(t))})
 	apply(t, before, w)
 	claims := before.Hold([]string{w.Key()})
 	generations := []Generation{{Resolved: w.Resolved, Claim: claims[0], Serves: true}, {Resolved: w.Resolved, Claim: claims[0]}}

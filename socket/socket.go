@@ -1,47 +1,49 @@
-// Package socket opens the listening sockets of the supervisor, keeps them, and defines how they travel: to a worker, through
-// systemd and its file-descriptor store, and to the next image of the supervisor.
+// Package socket opens the listening sockets of the supervisor, keeps them, and hands them over: to workers, to systemd's
+// file-descriptor store, and to the next image of the supervisor.
 //
-// The sockets are plain numbers, made with system calls. They are never known to Go's network poller, because the mode of an
-// inherited socket (O_NONBLOCK) is shared with every worker that has it, and a master that polls its sockets wakes for every
-// client. They are close-on-exec, blocking unless NonBlock asks otherwise, TCP and never MPTCP.
+// The sockets are plain descriptors, made with system calls. Go's network poller never sees them, because the mode of an inherited
+// socket (O_NONBLOCK) is shared with every worker that has it, and a master that polls its sockets wakes for every client. They are
+// close-on-exec, blocking unless NonBlock says otherwise, TCP and never MPTCP.
 package socket
 
 import (
 	"io/fs"
+	"net/netip"
+	"strconv"
+	"strings"
 	"time"
+
+	"example.org/supervisord/socket/inherit"
 )
 
-// FirstFD is the number of the first socket in a worker: sd_listen_fds(3) fixes it, and SERVER_STARTER_PORT follows.
-const FirstFD = 3
-
-// LastFD is the greatest number that a listener can ask for: what every process may have open (RLIMIT_NOFILE is 1024 by default).
+// LastFD is the greatest number that a listener can ask for: every process may have 1024 descriptors (RLIMIT_NOFILE).
 const LastFD = 1023
 
-// Spec is one configured listener: plain, comparable data.
+// Spec is one configured listener: plain, comparable data. Ranges are checked where it is read; see also Check.
 type Spec struct {
-	Program     string        // whose it is; a port that the kernel chooses is one for each program and name
-	Name        string        // how a worker finds it; the address as written unless configured
-	Address     string        // as written: "127.0.0.1:8080", "[::1]:8080", ":8080", "unix:/run/web.sock", "unix:@abstract", "udp:127.0.0.1:53"
+	Program     string // whose it is; a port that the kernel chooses belongs to one program and name
+	Name        string // how a worker finds it; the address as written unless configured
+	Address     Address
 	Backlog     int           // 0: net.core.somaxconn, which also caps it
 	Mode        fs.FileMode   // unix: permission bits; 0: 0777 less the umask
 	User, Group string        // unix: owner, a name or a number; "": the supervisor's
 	ReusePort   bool          // SO_REUSEPORT, to share the address with other processes
 	PerSlot     bool          // one SO_REUSEPORT socket for each worker slot
-	DeferAccept time.Duration // TCP_DEFER_ACCEPT, rounded up to seconds; 0: off
+	DeferAccept time.Duration // TCP_DEFER_ACCEPT, whole seconds; 0: off
 	FastOpen    int           // TCP_FASTOPEN queue length; 0: off
-	KeepAlive   time.Duration // SO_KEEPALIVE and TCP_KEEPIDLE/INTVL on accepted connections, rounded up to seconds; 0: the kernel's default (off)
+	KeepAlive   time.Duration // SO_KEEPALIVE and TCP_KEEPIDLE/INTVL on accepted connections, whole seconds; 0: the kernel's default (off)
 	Interface   string        // SO_BINDTODEVICE
 	IPv6Only    string        // "", "true" or "false"; "": false for ":port", true otherwise
 	NonBlock    bool          // O_NONBLOCK as handed to the worker; set once when the socket is opened
-	WhenDown    WhenDown      // what becomes of clients while nothing serves: for whoever calls SetOpen
-	FD          Place         // where a worker finds it
+	WhenDown    WhenDown      // what happens to clients while nothing serves: for callers of SetOpen
+	FD          FDNumber      // its number in a worker
 	StarterName string        // its name in SERVER_STARTER_PORT; "": made from the address
 }
 
-// WhenDown says what becomes of clients while nothing serves. The zero WhenDown lets them wait.
+// WhenDown says what happens to clients while nothing serves. The zero WhenDown lets them wait.
 type WhenDown struct {
 	Refuse bool
-	After  time.Duration // that nothing serves; until then they wait
+	After  time.Duration // clients wait this long before they are refused
 }
 
 func (w WhenDown) String() string {
@@ -54,45 +56,110 @@ func (w WhenDown) String() string {
 	return "queue " + w.After.String()
 }
 
-// Place is the number that a socket has in a worker: 0 (stdin), or FirstFD to LastFD. The zero Place is no number in particular.
-type Place struct {
+// FDNumber is the number that a socket asks for in a worker: 0 (stdin), or FirstFD to LastFD. The zero FDNumber takes any.
+type FDNumber struct {
 	Fixed  bool
 	Number int
 }
 
-// At is the place with this number.
-func At(number int) Place { return Place{Fixed: true, Number: number} }
+// FixedFD asks for this number.
+func FixedFD(number int) FDNumber { return FDNumber{Fixed: true, Number: number} }
 
-// Resolved is a Spec whose names have been looked up. It is comparable.
-type Resolved struct {
-	Spec
-	at       address
-	uid, gid int // unix: the owner; -1: the supervisor's
+// FDNumbers returns the number that each of these listeners has in a worker: the one that it asks for, or the lowest that is free
+// from FirstFD up, in order.
+func FDNumbers(listeners []Spec) []int {
+	taken := map[int]bool{}
+	for _, s := range listeners {
+		taken[s.FD.Number] = taken[s.FD.Number] || s.FD.Fixed
+	}
+	numbers, next := make([]int, len(listeners)), inherit.FirstFD
+	for i, s := range listeners {
+		if s.FD.Fixed {
+			numbers[i] = s.FD.Number
+			continue
+		}
+		for taken[next] {
+			next++
+		}
+		numbers[i] = next
+		next++
+	}
+	return numbers
 }
 
-// Key names the kernel's idea of the address ("tcp 127.0.0.1:8080"): two listeners with one key cannot both be bound.
-// A port that the kernel chooses (0) is told apart by the program and the listener's name, so that a reload finds its socket again,
-// and two programs, or two listeners of one, get different ports.
-func (r Resolved) Key() string {
-	if r.Program == "" {
-		return r.oldKey()
-	}
-	return r.key(r.Program + "/" + r.Name)
+// longestInterface is the longest name of a network interface: IFNAMSIZ less the NUL, netdevice(7).
+const longestInterface = 15
+
+// SpecError is something wrong in a Spec itself: retrying does not help.
+type SpecError struct {
+	Key    string // the key of the listen table, such as "address"
+	What   string // what is wrong
+	Remedy string // what would be right
 }
 
-// oldKey is the key by the rule of the first version, which did not know the program: in records and export names of that version.
-func (r Resolved) oldKey() string { return r.key(r.Name) }
+func (e *SpecError) Error() string { return e.What + ": " + e.Remedy }
 
-// key adds to the address what tells listeners of one address apart: of is whose it is.
-func (r Resolved) key(of string) string {
-	key := r.at.String()
-	if r.at.network != "unix" && r.at.port == 0 {
-		key += " " + of
+func wrong(key, what, remedy string) error { return &SpecError{Key: key, What: what, Remedy: remedy} }
+
+// Check returns what is wrong with s, each key once: options that mean nothing for its kind of address or do not go together, and
+// names that cannot be passed on. It looks nothing up.
+func (s Spec) Check() (problems []*SpecError) {
+	tcp, internet, onDisk := s.Address.IsTCP(), !s.Address.IsUnix(), s.Address.OnDisk()
+	ip, _ := netip.ParseAddr(s.Address.host)
+	const paths, ports = "it is for unix sockets with a path", "it is for tcp and udp"
+	for _, o := range []struct {
+		key       string
+		set, fits bool
+		kind      string
+	}{
+		{"backlog", s.Backlog != 0, !s.Address.IsUDP(), "udp has none"},
+		{"mode", s.Mode != 0, onDisk, paths},
+		{"user", s.User != "", onDisk, paths},
+		{"group", s.Group != "", onDisk, paths},
+		{"reuse_port", s.ReusePort, internet, ports},
+		{"per_slot", s.PerSlot, internet, ports},
+		{"interface", s.Interface != "", internet, ports},
+		{"ipv6_only", s.IPv6Only != "", internet && !ip.Unmap().Is4(), "it is for IPv6"},
+		{"defer_accept", s.DeferAccept != 0, tcp, "it is for tcp"},
+		{"fast_open", s.FastOpen != 0, tcp, "it is for tcp"},
+		{"keep_alive", s.KeepAlive != 0, tcp, "it is for tcp"},
+		{"when_down", s.WhenDown.Refuse, tcp || onDisk, "the kernel can refuse connections only for tcp and for unix sockets with a path"},
+	} {
+		if o.set && !o.fits {
+			problems = append(problems, &SpecError{o.key, o.key + " cannot be set for " + strconv.Quote(s.Address.text), o.kind + ", so leave it out"})
+		}
 	}
-	if r.Interface != "" {
-		key += " on " + r.Interface
+	if s.ReusePort && s.PerSlot && internet {
+		problems = append(problems, &SpecError{"reuse_port", "reuse_port and per_slot are both set", "set one: a socket for each slot cannot be shared with other processes as well"})
 	}
-	return key
+	if len(s.Interface) > longestInterface || unfit(s.Interface, "/ ") {
+		problems = append(problems, &SpecError{"interface", strconv.Quote(s.Interface) + " is not the name of an interface", `write it as in "eth0"`})
+	}
+	if unfit(s.StarterName, ";=") {
+		problems = append(problems, &SpecError{"starter_name", strconv.Quote(s.StarterName) + " cannot be passed on", "leave out control characters, ';' and '='"})
+	}
+	return problems
+}
+
+// unfit reports whether s has control characters or one of the others.
+func unfit(s, others string) bool {
+	return strings.ContainsFunc(s, isControl) || strings.ContainsAny(s, others)
+}
+
+// Want is one listener that a configuration asks for.
+type Want struct {
+	Resolved
+	Slots    int  // how many sockets when PerSlot; otherwise ignored
+	Together bool // the workers of a generation begin to serve all at once, so that they can have another socket than those before
+	Unused   bool // no process has the sockets, so that their mode can be changed in place
+}
+
+// sockets is how many sockets this listener consists of.
+func (w Want) sockets() int {
+	if !w.PerSlot {
+		return 1
+	}
+	return max(1, w.Slots)
 }
 
 // Renamed returns the claims that an earlier version has made on these listeners, as this one writes them.
@@ -110,20 +177,4 @@ func Renamed(claims []string, listeners []Resolved) []string {
 		renamed[i] = c.String()
 	}
 	return renamed
-}
-
-// Want is one listener that a configuration asks for.
-type Want struct {
-	Resolved
-	Slots    int  // how many sockets when PerSlot; otherwise ignored
-	Together bool // the workers of a generation begin to serve all at once, so that they can have another socket than those before
-	Unused   bool // no process has the sockets, so that their mode can be changed in place
-}
-
-// sockets is how many sockets this listener consists of.
-func (w Want) sockets() int {
-	if !w.PerSlot {
-		return 1
-	}
-	return max(1, w.Slots)
 }

@@ -34,7 +34,7 @@ func (l *listener) steer() error {
 // program returns what the kernel has to run for each new connection (nil: nothing), and a name for it.
 func (l *listener) program() (code []unix.SockFilter, name string) {
 	switch ln := l.lanes[0]; {
-	case ln.r.at.network == "unix":
+	case ln.r.at.isUnix():
 		return nil, ""
 	case len(l.lanes) > 1:
 		at := slices.Index(l.lanes, l.serves)

@@ -17,7 +17,7 @@ func perSlot(t testing.TB, slots int) (*Table, Want) {
 	t.Helper()
 	table := newTable(t)
 	// Non-blocking, as two generations accept from one socket and the other one may be faster.
-	w := Want{Resolved: resolved(t, Spec{Name: "web", Address: "127.0.0.1:0", PerSlot: true, NonBlock: true}), Slots: slots}
+	w := Want{Resolved: resolved(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), PerSlot: true, NonBlock: true}), Slots: slots}
 	apply(t, table, w)
 	return table, w
 }
@@ -136,7 +136,7 @@ func TestStrayProcessDoesNotKeepADroppedSlotAlive(t *testing.T) {
 func TestIPv6ConnectionsAreSteered(t *testing.T) {
 	needIPv6(t)
 	table := newTable(t)
-	w := Want{Resolved: resolved(t, Spec{Name: "six", Address: "[::1]:0", PerSlot: true}), Slots: 4}
+	w := Want{Resolved: resolved(t, Spec{Name: "six", Address: addr("[::1]:0"), PerSlot: true}), Slots: 4}
 	apply(t, table, w)
 	table.Hold([]string{w.Key()})
 	resize(t, table, w, 3)
@@ -145,7 +145,7 @@ func TestIPv6ConnectionsAreSteered(t *testing.T) {
 
 func TestPacketsOfOneUDPFlowStayTogether(t *testing.T) {
 	table := newTable(t)
-	w := Want{Resolved: resolved(t, Spec{Name: "dns", Address: "udp:127.0.0.1:0", PerSlot: true}), Slots: 4}
+	w := Want{Resolved: resolved(t, Spec{Name: "dns", Address: addr("udp:127.0.0.1:0"), PerSlot: true}), Slots: 4}
 	apply(t, table, w)
 	table.Hold([]string{w.Key()})
 	resize(t, table, w, 3)
@@ -311,7 +311,7 @@ func TestNoConnectionIsLostToAnUpdateThatFails(t *testing.T) {
 	table, w := perSlot(t, 2)
 	_, serving := generation(t, table, w.Key(), 2)
 	end := clients(table.Address(w.Key()), 4)
-	bad := want(t, Spec{Address: "192.0.2.77:80"})
+	bad := want(t, Spec{Address: addr("192.0.2.77:80")})
 	w.Slots = 64
 	for range 50 {
 		if err := table.Update([]Want{w, bad}); err == nil {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/socket/inherit"
 )
 
 // Table owns every listening socket of the supervisor. It belongs to one goroutine.
@@ -187,7 +189,7 @@ func (t *Table) Address(claim string) string {
 	if ln == nil {
 		return ""
 	}
-	_, bound, _ := describe(ln.slots[0].fd) // our own socket has a name
+	_, bound, _ := inherit.Describe(ln.slots[0].fd) // our own socket has a name
 	return bound
 }
 

@@ -19,7 +19,7 @@ import (
 func resolved(t testing.TB, s Spec) Resolved {
 	t.Helper()
 	if s.Name == "" {
-		s.Name = s.Address
+		s.Name = s.Address.String()
 	}
 	r, err := s.Resolve(context.Background())
 	if err != nil {
@@ -241,4 +241,13 @@ func withoutIPv6(t testing.TB, f func()) {
 	if err := <-done; err != nil {
 		t.Skip("no seccomp here: ", err)
 	}
+}
+
+// addr is an address that is right.
+func addr(s string) Address {
+	a, err := ParseAddress(s)
+	if err != nil {
+		panic(err)
+	}
+	return a
 }

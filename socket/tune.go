@@ -10,7 +10,7 @@ import (
 type tunable struct {
 	name   string
 	early  bool // set before bind
-	fits   func(address) bool
+	fits   func(bindAddr) bool
 	off    func(Resolved) bool
 	differ func(a, b Resolved) bool
 	set    func(*sock, Resolved) error
@@ -37,21 +37,21 @@ var tunables = []tunable{
 	},
 	{
 		name:   "backlog",
-		fits:   func(at address) bool { return at.network != "udp" },
+		fits:   func(at bindAddr) bool { return !at.isUDP() },
 		off:    func(r Resolved) bool { return r.Backlog == 0 },
 		differ: func(a, b Resolved) bool { return a.Backlog != b.Backlog },
 		set:    setBacklog,
 	},
 	{
 		name:   "mode, user and group",
-		fits:   address.onDisk,
+		fits:   bindAddr.onDisk,
 		off:    func(r Resolved) bool { return r.Mode == 0 && r.uid < 0 && r.gid < 0 },
 		differ: func(a, b Resolved) bool { return a.Mode != b.Mode || a.uid != b.uid || a.gid != b.gid },
 		set:    setAccess,
 	},
 }
 
-func isTCP(at address) bool { return at.network == "tcp" }
+func isTCP(at bindAddr) bool { return at.isTCP() }
 
 func setDeferAccept(s *sock, r Resolved) error {
 	return unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, seconds(r.DeferAccept))

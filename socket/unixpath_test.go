@@ -27,7 +27,7 @@ func onDisk(t testing.TB) (Spec, string) {
 		_ = os.RemoveAll(dir)
 	})
 	path := filepath.Join(dir, "web.sock")
-	return Spec{Address: "unix:" + path}, path
+	return Spec{Address: addr("unix:" + path)}, path
 }
 
 // stale leaves a socket at path on which nobody listens.
@@ -124,7 +124,7 @@ func TestDirectoryThatCannotBeWrittenSaysTheRemedy(t *testing.T) {
 
 func TestMissingDirectorySaysTheRemedy(t *testing.T) {
 	spec, path := onDisk(t)
-	spec.Address += "/below/x"
+	spec.Address = addr(spec.Address.String() + "/below/x")
 	refuses(t, newTable(t), want(t, spec), "the directory "+path+"/below is missing: create it")
 }
 
@@ -351,9 +351,9 @@ func TestModeOfAReplacedSocketIsNotChanged(t *testing.T) {
 }
 
 func TestAbstractSocketLeavesNothing(t *testing.T) {
-	spec := Spec{Address: "unix:@supervisord-test-" + filepath.Base(t.TempDir())}
+	spec := Spec{Address: addr("unix:@supervisord-test-" + filepath.Base(t.TempDir()))}
 	table, w, fd := opened(t, spec)
-	dial(t, "unix", strings.TrimPrefix(spec.Address, "unix:"))
+	dial(t, "unix", spec.Address.Path())
 	accepted(t, fd)
 	refuses(t, newTable(t), w, "address already in use", "ss -xlp")
 	_ = table.Close()

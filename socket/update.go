@@ -2,11 +2,11 @@ package socket
 
 import (
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/socket/inherit"
 )
 
 // Update makes the table hold what the configuration wants: what is new is opened, what changed is changed, in place (backlog,
@@ -14,76 +14,28 @@ import (
 // wanted is closed once no generation holds it. It is all or nothing: on error the table is as it was. What can never change while
 // the socket is open is a *ChangeError.
 //
-// Two wants with one key share the socket if their options are equal; their names may differ. A unix socket whose path was
+// A unix socket whose path was
 // removed or replaced by somebody meanwhile is bound anew, as far as what stands there now allows; the generations that have the
 // old one keep it. See Stranded.
 //
 // A PerSlot listener that shrinks sends new connections to the slots that remain from now on. If the trial for it fails,
 // either Serve the generation that goes on, or Update with its wants again.
 func (t *Table) Update(want []Want) error {
-	wants, err := merge(want)
-	if err != nil {
-		return err
-	}
 	u := &update{table: t}
-	for _, w := range wants {
-		if err := u.stage(w); err != nil {
+	seen := map[string]bool{}
+	for _, w := range want {
+		err := refused(w.Resolved, unix.EADDRINUSE)
+		if !seen[w.Key()] {
+			err = u.stage(w)
+		}
+		seen[w.Key()] = true
+		if err != nil {
 			u.rollBack()
 			return err
 		}
 	}
 	u.commit()
 	return nil
-}
-
-// merge makes one of the wants that have one key.
-func merge(want []Want) ([]Want, error) {
-	var merged []Want
-	place := make(map[string]int)
-	for _, w := range want {
-		i, shared := place[w.Key()]
-		if !shared {
-			place[w.Key()] = len(merged)
-			merged = append(merged, w)
-			continue
-		}
-		if names := differing(merged[i].Resolved, w.Resolved); len(names) > 0 {
-			return nil, fmt.Errorf("the listeners %q and %q both want %s, but differ in %s: give them the same options or different addresses",
-				merged[i].Name, w.Name, w.at, strings.Join(names, ", "))
-		}
-		merged[i].Slots = max(merged[i].Slots, w.Slots)
-	}
-	return merged, nil
-}
-
-// differing names the options in which two listeners of one address differ.
-func differing(a, b Resolved) []string {
-	names := fixed(a, b)
-	for _, o := range tunables {
-		if o.differ(a, b) {
-			names = append(names, o.name)
-		}
-	}
-	return names
-}
-
-// fixed names the options that differ and that no retune changes. (Another interface is another key.)
-func fixed(a, b Resolved) []string {
-	var names []string
-	for _, o := range []struct {
-		name   string
-		differ bool
-	}{
-		{"reuse_port", a.ReusePort != b.ReusePort},
-		{"per_slot", a.PerSlot != b.PerSlot},
-		{"ipv6_only", a.at.dual != b.at.dual},
-		{"nonblock", a.NonBlock != b.NonBlock},
-	} {
-		if o.differ {
-			names = append(names, o.name)
-		}
-	}
-	return names
 }
 
 // update is an Update under way. Everything that it does can be undone until it commits.
@@ -214,7 +166,7 @@ func (u *update) makeRoom(s *stage) (how opening, err error) {
 	if l == nil || len(l.lanes) == 0 {
 		return opening{}, nil
 	}
-	if s.want.at.network == "unix" {
+	if s.want.at.isUnix() {
 		return opening{silent: true}, nil // settle lets it listen when somebody accepts from it
 	}
 	for _, ln := range l.lanes {
@@ -294,7 +246,7 @@ func (u *update) obtain(s *stage, slot int, how opening) (*sock, error) {
 }
 
 // addressFor is the address of the next socket: where the first one is bound, when the kernel chose the port or IPv6 is off.
-func (s *stage) addressFor() address {
+func (s *stage) addressFor() bindAddr {
 	at := s.want.at
 	first := s.fresh
 	if s.listener != nil && len(s.listener.lanes) > 0 {
@@ -302,21 +254,18 @@ func (s *stage) addressFor() address {
 	} else if s.lane != nil {
 		first = s.lane.slots
 	}
-	if len(first) == 0 || at.network == "unix" {
+	if len(first) == 0 || at.isUnix() {
 		return at
 	}
 	bound, err := unix.Getsockname(first[0].fd)
 	if err != nil {
 		return at
 	}
-	switch name := bound.(type) {
-	case *unix.SockaddrInet4:
-		at.port = uint16(name.Port)
-		if at.dual {
-			at.ip, at.dual = ip4(name), false
+	if name, ok := inherit.AddrPort(bound); ok {
+		at.port = name.Port()
+		if at.dual && name.Addr().Is4() {
+			at.ip, at.dual = name.Addr(), false
 		}
-	case *unix.SockaddrInet6:
-		at.port = uint16(name.Port)
 	}
 	return at
 }

@@ -66,13 +66,12 @@ func (s *Supervisor) endpoints() []config.Endpoint {
 	for _, p := range s.programs {
 		for _, g := range p.generations {
 			for _, l := range g.listeners {
-				network, _, _ := strings.Cut(l.Address, ":")
-				bound := s.table.Address(l.Key())
+				bound, err := socket.ParseAddress(s.table.Address(l.Key()))
 				switch {
-				case bound == "", network == "udp":
+				case l.Address.IsUnix():
+					bound = l.Address
+				case err != nil, l.Address.IsUDP():
 					continue
-				case network == "unix":
-					bound = "unix:" + bound
 				}
 				open = append(open, config.Endpoint{Program: p.core.Name, Name: l.Name, Address: bound})
 			}
@@ -214,5 +213,5 @@ func (s *Supervisor) settings(c *config.Config) {
 
 // lasting is the settings that hold until the end.
 func lasting(c config.Supervisor) [10]string {
-	return [...]string{c.PIDFile, c.RuntimeDir, c.LogFormat, c.Control, c.ControlMode.String(), c.ControlGroup, c.ControlRead, c.HTTP, strings.Join(c.HTTPHosts, " "), c.HTTPTokenFile}
+	return [...]string{c.PIDFile, c.RuntimeDir, c.LogFormat, c.Control, c.ControlMode.String(), c.ControlGroup, c.ControlRead, c.HTTP.String(), strings.Join(c.HTTPHosts, " "), c.HTTPTokenFile}
 }

@@ -20,6 +20,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/worker"
 )
 
@@ -445,9 +446,9 @@ func (w *world) handover() *Handover {
 			w.fault("%s: %v", name, err)
 			continue
 		}
-		i := socket.Inherit{Name: name, FD: fd}
+		i := inherit.Socket{Name: name, FD: fd}
 		if socket.Exported(name) {
-			if i, err = socket.Examine(fd, name); err != nil {
+			if i, err = inherit.Examine(fd, name); err != nil {
 				w.fault("%s: %v", name, err)
 			}
 		}

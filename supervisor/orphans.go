@@ -18,7 +18,7 @@ import (
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/proc"
-	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
@@ -200,8 +200,8 @@ func (s *Orphans) Take(h *Handover) {
 // Sockets takes the listening sockets out of the processes (pidfd_getfd(2)), so that no client is refused between them and the
 // workers to come. It needs the right to trace them, as root or the same user has; without it there are none. A socket that
 // another user has opened stays where it is: that user may have kept a duplicate, and could accept our clients' connections.
-func (s *Orphans) Sockets() []socket.Inherit {
-	var found []socket.Inherit
+func (s *Orphans) Sockets() []inherit.Socket {
+	var found []inherit.Socket
 	taken := map[string]bool{}
 	for _, o := range s.processes {
 		links, _ := proc.Descriptors(o.pid)
@@ -224,17 +224,17 @@ func (s *Orphans) Sockets() []socket.Inherit {
 	return found
 }
 
-func (o *orphan) socket(number int) (socket.Inherit, bool) {
+func (o *orphan) socket(number int) (inherit.Socket, bool) {
 	fd, err := -1, error(nil)
 	o.use(func(pidfd int) { fd, err = unix.PidfdGetfd(pidfd, number, 0) })
 	if err != nil || fd < 0 {
-		return socket.Inherit{}, false
+		return inherit.Socket{}, false
 	}
 	var st unix.Stat_t // of the socket's inode, which belongs to whoever made it
-	i, err := socket.Examine(fd, "orphan")
+	i, err := inherit.Examine(fd, "orphan")
 	if err != nil || !i.Listens || i.Network == "unixgram" || unix.Fstat(fd, &st) != nil || int(st.Uid) != os.Geteuid() {
 		unix.Close(fd)
-		return socket.Inherit{}, false
+		return inherit.Socket{}, false
 	}
 	i.Ours, i.InUse = true, true
 	return i, true
@@ -446,4 +446,4 @@ func group() []*orphan {
 }
 
 // Offer adds sockets to what was handed over.
-func (h *Handover) Offer(sockets []socket.Inherit) { h.sockets = append(h.sockets, sockets...) }
+func (h *Handover) Offer(sockets []inherit.Socket) { h.sockets = append(h.sockets, sockets...) }

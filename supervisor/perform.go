@@ -10,6 +10,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/output"
@@ -98,22 +99,23 @@ func (s *Supervisor) forget(p *runner, number int) {
 // workerSpec is what a worker of this generation is started with.
 func (g *resources) workerSpec(t *socket.Table, c *config.Program, w *program.Worker) worker.Spec {
 	var fds []int
-	var passed []socket.Passed
-	for _, l := range g.listeners {
+	var passed []dialect.Socket
+	numbers := socket.FDNumbers(c.Listen)
+	for i, l := range g.listeners {
 		claim := socket.ClaimOn(l, g.claims)
 		fds = append(fds, t.FD(claim, w.Slot))
-		passed = append(passed, socket.Passed{Name: l.Name, Address: l.Address, Bound: t.Address(claim), FD: l.FD, Starter: l.StarterName})
+		passed = append(passed, dialect.Socket{Name: l.Name, Address: l.Address, Bound: t.Address(claim), FD: numbers[i], Starter: l.StarterName})
 	}
 	spec := g.snapshot.spec(c)
-	spec.Command = fillAll(numbers(c), c.Command)
-	spec.Sockets, spec.Places = fds, places(c)
+	spec.Command = fillAll(fdPlaceholders(c), c.Command)
+	spec.Sockets, spec.Places = fds, numbers
 	spec.Ready = g.fillProbe(w, c.Ready.Ready)
 	spec.Watchdog = c.Health.Watchdog
 	if g.log != nil {
 		spec.Captured = g.log.Of(w.Number)
 	}
-	told := socket.Told{Dialects: c.Dialects, Sockets: passed, Parent: os.Getpid(), Slot: w.Slot, Generation: g.number}
-	spec.Told, spec.Einhorn = told.Environment(), slices.Contains(c.Dialects, socket.Einhorn)
+	told := dialect.Worker{Dialects: c.Dialects, Sockets: passed, Parent: os.Getpid(), Slot: w.Slot, Generation: g.number}
+	spec.Told, spec.Einhorn = told.Environment(), slices.Contains(c.Dialects, dialect.Einhorn)
 	spec.Environment = append(slices.Clone(spec.Environment), []string{
 		"SUPERVISORD_PROGRAM=" + c.Name,
 		"SUPERVISORD_SLOT=" + strconv.Itoa(w.Slot),
@@ -131,19 +133,10 @@ func (g *resources) fillProbe(w *program.Worker, r worker.Ready) worker.Ready {
 	return r
 }
 
-// places are the numbers that the listeners have in a worker.
-func places(c *config.Program) []int {
-	asked := make([]socket.Place, len(c.Listen))
-	for i, l := range c.Listen {
-		asked[i] = l.FD
-	}
-	return socket.Places(asked)
-}
-
-// numbers fills in {fd:NAME}.
-func numbers(c *config.Program) *strings.Replacer {
+// fdPlaceholders fills in {fd:NAME}.
+func fdPlaceholders(c *config.Program) *strings.Replacer {
 	var pairs []string
-	for i, number := range places(c) {
+	for i, number := range socket.FDNumbers(c.Listen) {
 		pairs = append(pairs, "{fd:"+c.Listen[i].Name+"}", strconv.Itoa(number))
 	}
 	return strings.NewReplacer(pairs...)

@@ -12,7 +12,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/proc"
-	"example.org/supervisord/socket"
+	"example.org/supervisord/internal/reserved"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/output"
@@ -74,7 +74,7 @@ func (s *Supervisor) look(ctx context.Context, lookups calls, c *config.Program,
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Reload.PreflightTimeout, fmt.Errorf("not finished within %s", c.Reload.PreflightTimeout))
 	defer cancel()
 	spec := snap.spec(c)
-	spec.Command = fillAll(numbers(c), c.Reload.Preflight)
+	spec.Command = fillAll(fdPlaceholders(c), c.Reload.Preflight)
 	if log != nil {
 		spec.Captured = log.Of(0)
 	}
@@ -155,7 +155,7 @@ func (snap *snapshot) spec(c *config.Program) worker.Spec {
 func environment(c *config.Program, who *proc.Account, directory string) ([]string, error) {
 	vars := map[string]string{}
 	for _, kv := range worker.Inheritable(os.Environ()) {
-		if k, v, ok := strings.Cut(kv, "="); ok && !socket.Reserved(c.Dialects, k) {
+		if k, v, ok := strings.Cut(kv, "="); ok && !reserved.ForWorkers(k, c.Dialects) {
 			vars[k] = v
 		}
 	}
@@ -163,7 +163,7 @@ func environment(c *config.Program, who *proc.Account, directory string) ([]stri
 	if who != nil {
 		vars["USER"], vars["LOGNAME"], vars["HOME"] = who.Name, who.Name, who.Home
 	}
-	fill := numbers(c)
+	fill := fdPlaceholders(c)
 	for name, value := range c.Environment {
 		vars[name] = fill.Replace(value)
 	}

@@ -22,7 +22,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/systemd"
-	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
@@ -418,7 +418,7 @@ func handoverOf(t *testing.T, web *config.Program, before func(*stage)) *Handove
 	}
 	h := &Handover{record: r, workers: map[string]int{workerFD("web", 1, worker.FDProcess): 99}}
 	for name, fd := range r.Descriptors {
-		i, err := socket.Examine(fd, name)
+		i, err := inherit.Examine(fd, name)
 		if err != nil {
 			t.Fatal(err)
 		}

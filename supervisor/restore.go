@@ -14,6 +14,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
@@ -34,7 +35,7 @@ type Handover struct {
 	sequence uint64
 	memfds   map[string]int   // of the file-descriptor store
 	workers  map[string]int   // the workers' descriptors, by workerFD
-	sockets  []socket.Inherit // for the table
+	sockets  []inherit.Socket // for the table
 	gone     string           // why a newer image gave its place back
 	problems []error          // what is not as it should be, and does not keep anybody from going on
 	extra    map[string]int   // what only the caller knows what to do with: the pid file, …
@@ -47,7 +48,7 @@ func ReadHandover(environ []string, pid int) (*Handover, error) {
 	if value := getenv(environ, handoverVariable); value != "" {
 		return h, h.readUpgrade(value, environ)
 	}
-	found, err := socket.Inherited(environ, pid)
+	found, err := inherit.FromEnvironment(environ, pid)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +78,7 @@ func ours(name string) bool {
 }
 
 // sort puts a descriptor where it belongs, by its name.
-func (h *Handover) sort(i socket.Inherit) {
+func (h *Handover) sort(i inherit.Socket) {
 	switch {
 	case i.Name == stateFirst, i.Name == stateSecond:
 		h.memfds[i.Name] = i.FD
@@ -110,7 +111,7 @@ func (h *Handover) decode(text []byte) (err error) {
 		return err
 	}
 	for name, fd := range h.record.Descriptors {
-		i, err := socket.Examine(fd, name)
+		i, err := inherit.Examine(fd, name)
 		if err != nil {
 			h.problems = append(h.problems, err)
 			continue

@@ -213,8 +213,8 @@ func testProgram(t *testing.T, name string) *config.Program {
 	c.Name = name
 	c.Command = []string{"./" + name, "-fd", "{fd:http}"}
 	c.Directory = t.TempDir()
-	c.Listen = []socket.Spec{{Name: "http", Address: "127.0.0.1:0"}}
 	c.Stdout.Kind, c.Stderr.Kind = output.Null, output.Null
+	c.Listen = []socket.Spec{{Name: "http", Address: addr("127.0.0.1:0")}}
 	return c
 }
 
@@ -299,7 +299,7 @@ func TestListenerThatCanNotBeOpenedFailsTheWholeReload(t *testing.T) {
 	}
 	defer taken.Close()
 	web, other := testProgram(t, "web"), testProgram(t, "other")
-	other.Listen[0].Address = taken.Addr().String()
+	other.Listen[0].Address = addr(taken.Addr().String())
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
 		s.conf = configOf(web, other)
@@ -500,4 +500,13 @@ func TestAnUnknownNameInOneOfTwoReloadsThatMeetIsThatOnesOnly(t *testing.T) {
 	if r, wanted := met.wider(request{itself: true, all: true}).refuse(c); !wanted || !r.replaces("web") {
 		t.Errorf("a HUP that met it is %+v", r)
 	}
+}
+
+// addr is an address that is right.
+func addr(s string) socket.Address {
+	a, err := socket.ParseAddress(s)
+	if err != nil {
+		panic(err)
+	}
+	return a
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/inherit"
 )
 
 func TestMessagesToEinhornAreReadAsItsClientsWriteThem(t *testing.T) {
@@ -19,7 +19,7 @@ func TestMessagesToEinhornAreReadAsItsClientsWriteThem(t *testing.T) {
 		"---%0A\"command\": 'worker:ack'%0A:pid: 1234%0A...%0A":   ack,
 		"{command: worker:ack, pid: 1234}":                        ack,
 		`{"command":"worker:ack","pid":"1234"}`:                   ack,
-		strings.TrimSpace(string(socket.EinhornAck(1234))):        ack,
+		strings.TrimSpace(string(inherit.EinhornAck(1234))):       ack,
 		"---%0Acommand: 100%25 sure%0Aid:%0A":                     {"command": "100% sure", "id": ""},
 		`{"command":"signal","args":["USR1"],"id":7,"wait":true}`: {"command": "signal", "id": "7"},
 	} {

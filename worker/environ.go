@@ -5,17 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"example.org/supervisord/internal/reserved"
 	"example.org/supervisord/worker/output"
-)
-
-// What systemd tells the supervisor about itself (systemd.exec(5), sd_notify(3), sd_watchdog_enabled(3)), which would be wrong
-// for a worker, and what another supervisor of our kind told us.
-var (
-	notForWorkers = []string{
-		"FDSTORE", "MAINPID", "MAINPIDFDID", "MANAGERPID", "MANAGERPIDFDID", "SYSTEMD_EXEC_PID",
-		"MEMORY_PRESSURE_WATCH", "MEMORY_PRESSURE_WRITE", "WATCHDOG_PID", "WATCHDOG_USEC",
-	}
-	prefixesNotForWorkers = []string{"LISTEN_", "NOTIFY_", "SERVER_STARTER_", "SUPERVISORD_"}
 )
 
 // DefaultPath is where a command without a slash is looked for if the environment of the worker has no PATH.
@@ -27,8 +18,7 @@ const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 func Inheritable(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
-		return slices.Contains(notForWorkers, name) ||
-			slices.ContainsFunc(prefixesNotForWorkers, func(p string) bool { return strings.HasPrefix(name, p) })
+		return reserved.ForSupervisor(name)
 	})
 }
 

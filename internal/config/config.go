@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/output"
 )
@@ -37,9 +38,9 @@ type Supervisor struct {
 	ControlGroup string      // who may change things beside root and the supervisor's own user: a name, a number, or ""
 	ControlRead  string      // who else may read: none, any
 
-	HTTP          string   // where the metrics and the page are: host:port, unix:/path, or "": nowhere
-	HTTPTokenFile string   // absolute; "": the page can only be read
-	HTTPHosts     []string // lower case; names by which a browser may ask for the page, beside those that are always allowed
+	HTTP          socket.Address // where the metrics and the page are; zero: nowhere
+	HTTPTokenFile string         // absolute; "": the page can only be read
+	HTTPHosts     []string       // lower case; names by which a browser may ask for the page, beside those that are always allowed
 }
 
 // Program is one [program.NAME] table. Every path in it is absolute; nothing has been looked up.
@@ -62,7 +63,7 @@ type Program struct {
 	Watch            []string
 	Listen           []socket.Spec
 	listenLines      []map[string]int // where the keys of each stand; "": the table
-	Dialects         []socket.Dialect // nil: the default; none, but not nil: none
+	Dialects         []dialect.Name   // nil: the default; none, but not nil: none
 	Ready            Ready
 	Reload           Reload
 	Stop             Stop

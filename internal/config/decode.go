@@ -14,6 +14,7 @@ type document struct {
 	places   places
 	problems []Problem
 	warnings []Problem
+	typos    map[string]bool // full names of known keys, where something like them is written
 }
 
 // value is something in a document: what it is, and its full name, by which its place is found.
@@ -40,7 +41,7 @@ func decode[T any](v value, into *T, known fields[T]) bool {
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		read, ok := known[name]
 		if !ok {
-			v.child(name).unknown(name, slices.Sorted(maps.Keys(known)))
+			v.unknown(name, slices.Sorted(maps.Keys(known)))
 			continue
 		}
 		read(into, v.child(name))
@@ -48,19 +49,22 @@ func decode[T any](v value, into *T, known fields[T]) bool {
 	return true
 }
 
-// unknown reports a key that does not exist, with what was probably meant.
+// unknown reports a key of the table v that does not exist, with what was probably meant.
 func (v value) unknown(name string, known []string) {
+	at := v.child(name)
 	for _, k := range known {
 		if strings.EqualFold(k, name) {
-			v.problem("unknown key", "keys are written in small letters: %s", k)
+			v.in.typos[child(v.path, k)] = true
+			at.problem("unknown key", "keys are written in small letters: %s", k)
 			return
 		}
 	}
 	if k, ok := nearest(name, known); ok {
-		v.problem("unknown key", "did you mean %s?", k)
+		v.in.typos[child(v.path, k)] = true
+		at.problem("unknown key", "did you mean %s?", k)
 		return
 	}
-	v.problem("unknown key", "known here are %s", strings.Join(known, ", "))
+	at.problem("unknown key", "known here are %s", strings.Join(known, ", "))
 }
 
 // problem reports what is wrong with v.
@@ -88,6 +92,9 @@ func (v value) child(name string) value {
 
 // has reports whether the table v has the key.
 func (v value) has(name string) bool { return v.child(name).raw != nil }
+
+// lacks reports whether the table v has neither the key nor an unknown one that is probably a typo of it, which has been reported.
+func (v value) lacks(name string) bool { return !v.has(name) && !v.in.typos[child(v.path, name)] }
 
 // elements are the elements of the array v, which may be written [[v]] or [{…}, {…}]; false: it is no array.
 func (v value) elements() ([]value, bool) {

@@ -7,25 +7,26 @@ import (
 	"strings"
 
 	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/dialect"
 )
 
-// dialects reads the key dialect: one or several of the words that there are; an empty list is none.
-func (v value) dialects(into *[]socket.Dialect) {
+// dialects reads the key dialect: one or several of the known words; an empty list is none.
+func (v value) dialects(into *[]dialect.Name) {
 	items, ok := v.elements()
 	if !ok {
 		items = []value{v}
 	}
-	list := make([]socket.Dialect, 0, len(items))
+	list := make([]dialect.Name, 0, len(items))
 	for _, item := range items {
 		var word string
 		if !item.text(&word) {
 			continue
 		}
-		switch d := socket.Dialect(word); {
-		case !slices.Contains(socket.Dialects(), d):
+		switch d := dialect.Name(word); {
+		case !slices.Contains(dialect.All(), d):
 			item.unknownDialect(word)
 		case slices.Contains(list, d):
-			item.problem(strconv.Quote(word)+" is there twice", "remove one")
+			item.problem(strconv.Quote(word)+" is listed twice", "remove one")
 		default:
 			list = append(list, d)
 		}
@@ -35,61 +36,60 @@ func (v value) dialects(into *[]socket.Dialect) {
 
 func (v value) unknownDialect(word string) {
 	var known []string
-	for _, d := range socket.Dialects() {
+	for _, d := range dialect.All() {
 		known = append(known, string(d))
 	}
+	remedy := "known are " + strings.Join(known, ", ")
 	if k, ok := nearest(strings.ToLower(word), known); ok {
-		v.problem(fmt.Sprintf("%q is not known", word), "did you mean %q?", k)
-		return
+		remedy = fmt.Sprintf("did you mean %q?", k)
 	}
-	v.problem(fmt.Sprintf("%q is not known", word), "known are %s", strings.Join(known, ", "))
+	v.problem(fmt.Sprintf("%q is not known", word), "%s", remedy)
 }
 
-// dialectFits reports what does not go with the dialects of the program v, and gives its sockets the mode that they ask for.
+// dialectFits reports what does not go with the dialects of the program v, and gives its sockets the mode that they need.
 func (v value) dialectFits(p *Program) {
+	speaks := func(d dialect.Name) bool { return slices.Contains(p.Dialects, d) }
 	at := v.child("dialect")
-	if slices.Contains(p.Dialects, socket.Unicorn) && slices.Contains(p.Dialects, socket.Systemd) {
-		at.problem("a unicorn that is told in both would take each socket twice", `write "unicorn" or "systemd" alone`)
+	if speaks(dialect.Unicorn) && speaks(dialect.Systemd) {
+		at.problem("unicorn would take each socket twice", `write "unicorn" or "systemd" alone`)
 	}
 	for _, d := range p.Dialects {
-		if d.IsUpgrade() && !slices.ContainsFunc(p.Listen, func(s socket.Spec) bool { return d == socket.Nginx || !isUDP(s) }) {
-			at.problem(fmt.Sprintf("there is no socket to tell of in %q", d), "write [[program.%s.listen]]", p.Name)
+		fits := func(s socket.Spec) bool { return d == dialect.Nginx || !s.Address.IsUDP() }
+		if d.IsUpgrade() && !slices.ContainsFunc(p.Listen, fits) {
+			at.problem(fmt.Sprintf("%q needs a listener, and there is none that it can express", d), "write [[program.%s.listen]]", p.Name)
 		}
 	}
 	listeners, _ := v.child("listen").elements()
 	for i := range p.Listen {
-		if slices.Contains(p.Dialects, socket.Nginx) {
+		if speaks(dialect.Nginx) {
 			listeners[i].forNginx(&p.Listen[i])
 		}
-		if slices.Contains(p.Dialects, socket.PHPFPM) {
+		if speaks(dialect.PHPFPM) {
 			listeners[i].forFPM(p.Listen[i])
 		}
 	}
 }
 
-func isUDP(s socket.Spec) bool { return strings.HasPrefix(s.Address, "udp:") }
-
-// forNginx: nginx takes an inherited socket to be non-blocking, as its own are, and never sets that.
+// forNginx: nginx expects an inherited socket to be non-blocking, like its own, and never sets that.
 func (v value) forNginx(s *socket.Spec) {
 	switch {
 	case !v.has("nonblock"):
 		s.NonBlock = true
 	case !s.NonBlock:
-		v.child("nonblock").problem("an nginx that another one was faster than would hang in accept", "leave it out: it is true with dialect nginx")
+		v.child("nonblock").problem("nginx would hang in accept whenever another worker was faster", "leave it out: it is true with dialect nginx")
 	}
 }
 
-// forFPM: the children of php-fpm end when accept does not block, and its master removes the paths of its unix sockets.
+// forFPM: the children of php-fpm exit when accept does not block, and its master removes the paths of its unix sockets.
 func (v value) forFPM(s socket.Spec) {
-	path := strings.TrimPrefix(s.Address, "unix:/")
 	switch {
 	case s.NonBlock:
-		v.child("nonblock").problem("the children of php-fpm end when there is nothing to accept", "leave it out")
-	case path == s.Address:
-	case strings.Contains(path, ","):
-		v.child("address").problem("a path with a comma cannot stand in FPM_SOCKETS", "use another one")
+		v.child("nonblock").problem("the children of php-fpm exit when there is nothing to accept", "leave it out")
+	case !s.Address.OnDisk():
+	case strings.Contains(s.Address.Path(), ","):
+		v.child("address").problem("a path with a comma cannot be written in FPM_SOCKETS", "use another one")
 	default:
-		v.child("address").warn("php-fpm removes the path of a unix socket when it ends, so that clients do not find its successor",
+		v.child("address").warn("php-fpm removes the path of a unix socket when it exits, so that clients do not find its successor",
 			"use a port, or a folder in which its user may not write")
 	}
 }

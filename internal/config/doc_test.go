@@ -34,7 +34,7 @@ func TestTheExampleIsGood(t *testing.T) {
 	}
 	p := c.Programs[0]
 	if p.Name != "hello" || p.Command[0] != "./bin/hello" || p.Directory != filepath.Dir(c.Files[0]) || p.Listen[0].Name != "http" ||
-		p.Listen[0].Address != "127.0.0.1:8080" || p.Ready.Method != "notify" {
+		p.Listen[0].Address.String() != "127.0.0.1:8080" || p.Ready.Method != "notify" {
 		t.Errorf("program is %+v", p)
 	}
 	for _, w := range c.Warnings {

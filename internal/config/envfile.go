@@ -5,18 +5,18 @@ import (
 	"fmt"
 	"strings"
 
-	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/dialect"
 )
 
 // environmentText is an environment file while it is read.
 type environmentText struct {
 	rest     string // what is still to be read
 	line     int    // where rest begins
-	dialects []socket.Dialect
+	dialects []dialect.Name
 }
 
 // parseEnvironment reads the text of an environment file; path is for errors.
-func parseEnvironment(path, text string, dialects []socket.Dialect) (Variables, error) {
+func parseEnvironment(path, text string, dialects []dialect.Name) (Variables, error) {
 	t := &environmentText{rest: strings.ReplaceAll(strings.TrimPrefix(text, "\ufeff"), "\r\n", "\n"), line: 1, dialects: dialects}
 	var variables Variables
 	for t.nextEntry() {

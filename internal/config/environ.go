@@ -9,7 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"example.org/supervisord/socket"
+	"example.org/supervisord/internal/reserved"
+	"example.org/supervisord/socket/dialect"
 )
 
 // maxVariables bounds how many variables the files of one program can have.
@@ -54,7 +55,7 @@ func (v Variables) Apply(environment map[string]string) {
 //
 // In a directory (daemontools' envdir) each file is the variable of its name, and its first line, without the line end,
 // is the value, with each NUL standing for a line end. A file of no bytes removes the variable. Hidden files are skipped.
-func ReadEnvironment(files []string, dir string, dialects []socket.Dialect) (Variables, error) {
+func ReadEnvironment(files []string, dir string, dialects []dialect.Name) (Variables, error) {
 	var all Variables
 	for _, path := range files {
 		data, err := readFile(path)
@@ -78,7 +79,7 @@ func ReadEnvironment(files []string, dir string, dialects []socket.Dialect) (Var
 }
 
 // readEnvironmentDir reads a directory with one file for each variable.
-func readEnvironmentDir(dir string, dialects []socket.Dialect) (Variables, error) {
+func readEnvironmentDir(dir string, dialects []dialect.Name) (Variables, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
@@ -107,7 +108,7 @@ func readEnvironmentDir(dir string, dialects []socket.Dialect) (Variables, error
 }
 
 // readVariable reads one file of an environment directory.
-func readVariable(path string, dialects []socket.Dialect) (Variable, error) {
+func readVariable(path string, dialects []dialect.Name) (Variable, error) {
 	v := Variable{Name: filepath.Base(path)}
 	if err := checkVariable(v.Name, dialects); err != nil {
 		return v, fmt.Errorf("%s: %w", path, err)
@@ -128,11 +129,11 @@ func goodVariable(name string) bool {
 }
 
 // checkVariable says why a file cannot set a variable of this name.
-func checkVariable(name string, dialects []socket.Dialect) error {
+func checkVariable(name string, dialects []dialect.Name) error {
 	if !goodVariable(name) {
 		return fmt.Errorf("%.40q is no name of a variable: use letters, digits and _, not beginning with a digit", name)
 	}
-	if isOurs(name, dialects) {
+	if reserved.ForWorkers(name, dialects) {
 		return fmt.Errorf("%s is set by supervisord itself: remove it", name)
 	}
 	return nil

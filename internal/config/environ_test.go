@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/dialect"
 )
 
 // environmentCases are texts of environment files, and what they say as Go prints it, or the error.
@@ -123,7 +123,7 @@ func TestAVariableOfTheDialectCannotComeFromAFile(t *testing.T) {
 	if _, err := ReadEnvironment([]string{path}, "", nil); err != nil {
 		t.Error(err)
 	}
-	_, err := ReadEnvironment([]string{path}, "", []socket.Dialect{socket.Nginx})
+	_, err := ReadEnvironment([]string{path}, "", []dialect.Name{dialect.Nginx})
 	if err == nil || !strings.HasPrefix(err.Error(), path+":2: NGINX is set by supervisord itself") {
 		t.Error(err)
 	}

@@ -48,7 +48,7 @@ func FuzzLoad(f *testing.F) {
 func checkProgram(t *testing.T, p Program) {
 	names := map[string]bool{}
 	for _, l := range p.Listen {
-		if err := l.Check(); err != nil || l.Name == "" || names[l.Name] {
+		if err := l.Check(); len(err) > 0 || l.Name == "" || names[l.Name] {
 			t.Errorf("listener %+v: %v", l, err)
 		}
 		names[l.Name] = true

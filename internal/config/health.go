@@ -56,11 +56,11 @@ func (v value) health(into *Health) {
 	switch {
 	case v.has("method"):
 		v.readyKeys(h.Method)
-	case !v.has("watchdog"):
+	case v.lacks("watchdog") && v.lacks("method"):
 		v.problem("asks for nothing", `write method = "http", or watchdog = "30s" for workers that send WATCHDOG=1`)
 	default:
 		for _, key := range []string{"url", "address", "command", "interval", "timeout", "failures"} {
-			if v.has(key) {
+			if v.has(key) && v.lacks("method") {
 				v.child(key).problem("does nothing without method", `remove it, or write method = "http"`)
 			}
 		}

@@ -9,8 +9,8 @@ import (
 const oneProgram = "[program.web]\ncommand = [\"true\"]\n[program.web.ready]\nmethod = \"notify\"\n"
 
 func TestHTTPIsOffByDefault(t *testing.T) {
-	if c := load(t, oneProgram); c.Supervisor.HTTP != "" || len(c.Warnings) > 0 {
-		t.Errorf("http is %q, warnings %v", c.Supervisor.HTTP, c.Warnings)
+	if c := load(t, oneProgram); c.Supervisor.HTTP.String() != "" || len(c.Warnings) > 0 {
+		t.Errorf("http is %q, warnings %v", c.Supervisor.HTTP.String(), c.Warnings)
 	}
 }
 
@@ -20,8 +20,8 @@ func TestHTTPAddresses(t *testing.T) {
 		":9001": true, "0.0.0.0:9001": true, "[::]:9001": true, "192.0.2.1:80": true, "host.example:80": true,
 	} {
 		c := load(t, "[supervisor]\nhttp = \""+address+"\"\n"+oneProgram)
-		if want := strings.TrimPrefix(address, "off"); c.Supervisor.HTTP != want {
-			t.Errorf("%s: read as %q", address, c.Supervisor.HTTP)
+		if want := strings.TrimPrefix(address, "off"); c.Supervisor.HTTP.String() != want {
+			t.Errorf("%s: read as %q", address, c.Supervisor.HTTP.String())
 		}
 		if got := len(c.Warnings) == 1 && strings.Contains(c.Warnings[0].What, "other machines"); got != warned {
 			t.Errorf("%s: warnings %v", address, c.Warnings)

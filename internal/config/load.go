@@ -180,7 +180,7 @@ func (l *loader) parse(file, dir string, data []byte) (value, bool) {
 	if err != nil {
 		return problem(0, "", err.Error(), "")
 	}
-	return value{in: &document{file: file, dir: dir, places: at}, raw: tree}, true
+	return value{in: &document{file: file, dir: dir, places: at, typos: map[string]bool{}}, raw: tree}, true
 }
 
 // syntaxRemedy is the remedy for the syntax errors that are made most often.

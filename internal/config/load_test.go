@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/output"
 )
@@ -175,9 +176,9 @@ func TestEveryValueArrives(t *testing.T) {
 			AmbientCapabilities: []string{"CAP_NET_BIND_SERVICE", "CAP_KILL"},
 		},
 		Listen: []socket.Spec{
-			{Program: "web", Name: "http", Address: "127.0.0.1:8080", Backlog: 100, ReusePort: true, DeferAccept: 5 * time.Second, FastOpen: 256, KeepAlive: 30 * time.Second, Interface: "lo", NonBlock: true, WhenDown: socket.WhenDown{Refuse: true, After: 30 * time.Second}, FD: socket.At(7), StarterName: "web"},
-			{Program: "web", Name: "unix:/run/web.sock", Address: "unix:/run/web.sock", Mode: 0o660, User: "root", Group: "0"},
-			{Program: "web", Name: "[::1]:8080", Address: "[::1]:8080", IPv6Only: "false"},
+			{Program: "web", Name: "http", Address: addr("127.0.0.1:8080"), Backlog: 100, ReusePort: true, DeferAccept: 5 * time.Second, FastOpen: 256, KeepAlive: 30 * time.Second, Interface: "lo", NonBlock: true, WhenDown: socket.WhenDown{Refuse: true, After: 30 * time.Second}, FD: socket.FixedFD(7), StarterName: "web"},
+			{Program: "web", Name: "unix:/run/web.sock", Address: addr("unix:/run/web.sock"), Mode: 0o660, User: "root", Group: "0"},
+			{Program: "web", Name: "[::1]:8080", Address: addr("[::1]:8080"), IPv6Only: "false"},
 		},
 		Ready:   Ready{Ready: worker.Ready{Method: worker.HTTP, URL: "http://127.0.0.1:9{slot}/{pid}", Interval: time.Second}, Timeout: 5 * time.Second},
 		Reload:  Reload{Strategy: Rolling, MaxSurge: 2, Soak: 2 * time.Second, Preflight: []string{"./web", "-check"}, PreflightTimeout: 3 * time.Second, Retry: 4 * time.Second, Every: 6 * time.Hour},
@@ -411,11 +412,11 @@ func heap() int64 {
 }
 
 func TestDialectReplacesTheDefault(t *testing.T) {
-	for text, want := range map[string][]socket.Dialect{
+	for text, want := range map[string][]dialect.Name{
 		"":                                 nil,
 		"dialect = []":                     {},
-		`dialect = "nginx"`:                {socket.Nginx},
-		`dialect = ["einhorn", "php-fpm"]`: {socket.Einhorn, socket.PHPFPM},
+		`dialect = "nginx"`:                {dialect.Nginx},
+		`dialect = ["einhorn", "php-fpm"]`: {dialect.Einhorn, dialect.PHPFPM},
 	} {
 		got := load(t, web+text+"\nlisten = [{ address = \":1\" }]").Programs[0].Dialects
 		if !slices.Equal(got, want) || (got == nil) != (want == nil) {
@@ -451,11 +452,11 @@ func TestStdinIsAListener(t *testing.T) {
 		`stdin = "socket::2"`: {3, 0},
 	} {
 		p := load(t, web+text+"\nlisten = [{ name = \"a\", address = \":1\" }, { address = \":2\" }]").Programs[0]
-		if got := p.places(); !slices.Equal(got, want) {
+		if got := socket.FDNumbers(p.Listen); !slices.Equal(got, want) {
 			t.Errorf("with %q the listeners are at %v, want %v", text, got, want)
 		}
 	}
-	if got := load(t, web+"stdin = \"socket\"\nlisten = [{ address = \":1\", fd = 0 }]").Programs[0].places(); !slices.Equal(got, []int{0}) {
+	if got := socket.FDNumbers(load(t, web+"stdin = \"socket\"\nlisten = [{ address = \":1\", fd = 0 }]").Programs[0].Listen); !slices.Equal(got, []int{0}) {
 		t.Errorf("what is said twice is %v", got)
 	}
 }

@@ -45,7 +45,7 @@ func (v value) log(p *Program) {
 	if !p.Captures() {
 		v.problem("does nothing without a captured stream", `write stdout = "capture" or stderr = "capture"`)
 	}
-	if !v.has("file") {
+	if v.lacks("file") {
 		v.problem("has no file", `write such as file = "/var/log/%s.log", or leave the table out`, p.Name)
 	}
 	p.Log = l

@@ -7,98 +7,79 @@ import (
 	"example.org/supervisord/socket"
 )
 
-// bound is one address that a configuration wants to listen on.
+// bound is one address that a configuration listens on.
 type bound struct {
 	socket.Resolved
-	host       string // a host that was not looked up; ""
-	file       string
-	line       int
-	key        string // such as "program.web.listen[0].address", or "supervisor.http"
-	supervisor bool   // supervisord's own
+	at Problem // where it is written: file, line and key
 }
 
-// addresses finds listeners that want one address, in whatever spelling.
+// isSupervisors reports whether supervisord itself listens there.
+func (b bound) isSupervisors() bool { return b.Program == "" }
+
+// addresses finds listeners that want one address, in whatever spelling. It holds those added so far, by their sites.
 type addresses map[string][]bound
 
-// add adds b, or returns the problem that it has with one that was added before.
-func (a addresses) add(b bound) (Problem, bool) {
+// add returns the problems of b with those that were added before.
+func (a addresses) add(b bound) []Problem {
 	site := b.Site()
 	if site == "" {
-		return Problem{}, true
+		return nil
 	}
 	for _, first := range a[site] {
-		if first.overlaps(b) {
-			return b.problem(first), false
+		if first.Overlaps(b.Resolved) {
+			return []Problem{b.conflict(first)}
 		}
 	}
 	a[site] = append(a[site], b)
-	return Problem{}, true
+	return nil
 }
 
-func (b bound) overlaps(o bound) bool {
-	if b.host != "" || o.host != "" {
-		return b.host == o.host && b.Address != "" // how a host overlaps an address is known when it has been looked up
-	}
-	return b.Overlaps(o.Resolved)
-}
-
-// problem says that b wants what first has.
-func (b bound) problem(first bound) Problem {
-	owner := strings.TrimSuffix(first.key, ".address")
-	what := fmt.Sprintf("%s is already the address of %s (%s:%d)", b.Address, owner, first.file, first.line)
+// conflict says that b wants what first has.
+func (b bound) conflict(first bound) Problem {
+	p := b.at
+	verb := "is already"
 	if first.Address != b.Address {
-		what = fmt.Sprintf("%s overlaps %s, the address of %s (%s:%d)", b.Address, first.Address, owner, first.file, first.line)
+		verb = fmt.Sprintf("overlaps %s,", first.Address)
 	}
-	remedy := "give each listener an address of its own"
+	p.What = fmt.Sprintf("%s %s the address of %s (%s:%d)", b.Address, verb, strings.TrimSuffix(first.at.Key, ".address"), first.at.File, first.at.Line)
+	p.Remedy = "give each listener an address of its own"
 	switch {
-	case first.supervisor || b.supervisor:
-		remedy = "choose another port or path for one of them"
+	case first.isSupervisors() || b.isSupervisors():
+		p.Remedy = "choose another port or path for one of them"
 	case first.Program != b.Program:
-		remedy += "; a socket belongs to one program"
+		p.Remedy += "; a socket belongs to one program"
 	}
-	return Problem{File: b.file, Line: b.line, Key: b.key, What: what, Remedy: remedy}
+	return p
 }
 
 // listener describes the listener i of p.
-func (p *Program) listener(i int, r socket.Resolved, host string) bound {
-	b := bound{Resolved: r, host: host, file: p.File}
-	b.line, b.key = p.at(i, "address")
+func (p *Program) listener(i int, r socket.Resolved) bound {
+	b := bound{Resolved: r, at: Problem{File: p.File}}
+	b.at.Line, b.at.Key = p.at(i, "address")
 	return b
 }
 
-// addresses reports the listeners of p whose address another one has already, as far as that is known without a look-up of names.
+// addresses reports the listeners of p whose address is taken, as far as that is known without a look-up of names.
 func (l *loader) addresses(p *Program) {
 	for i, s := range p.Listen {
-		r, host, err := s.Literal()
-		if err != nil { // it was reported
-			continue
-		}
-		if problem, fits := l.bound.add(p.listener(i, r, host)); !fits {
-			l.problems = append(l.problems, problem)
+		if s.Address != (socket.Address{}) {
+			l.problems = append(l.problems, l.bound.add(p.listener(i, s.Literal()))...)
 		}
 	}
 }
 
 // ownAddresses does the same for what supervisord itself listens on.
 func (l *loader) ownAddresses(v value) {
-	own := map[string]string{"http": l.config.Supervisor.HTTP}
-	if control := l.config.Supervisor.Control; control != "" {
-		own["control"] = "unix:" + control
-	}
-	for key, address := range own {
-		r, host, err := (socket.Spec{Address: address}).Literal()
-		if err != nil { // nowhere, or it was reported
-			continue
-		}
-		at := v.child(key)
-		b := bound{Resolved: r, host: host, file: at.in.file, line: at.line(), key: at.path, supervisor: true}
-		if problem, fits := l.bound.add(b); !fits {
-			l.problems = append(l.problems, problem)
+	own := func(key string, a socket.Address) {
+		if a != (socket.Address{}) {
+			l.problems = append(l.problems, l.bound.add(bound{socket.Spec{Address: a}.Literal(), v.child(key).note("", "")})...)
 		}
 	}
+	own("control", l.config.Supervisor.controlAddress())
+	own("http", l.config.Supervisor.HTTP)
 }
 
-// Overlaps reports the listeners that want one address now that their hosts have been looked up: by program, in the order of its
+// Overlaps reports the listeners that want one address, now that their hosts have been looked up: by program, in the order of its
 // listeners. The error is an *Error that names both.
 func (c *Config) Overlaps(resolved map[string][]socket.Resolved) error {
 	all := addresses{}
@@ -106,9 +87,7 @@ func (c *Config) Overlaps(resolved map[string][]socket.Resolved) error {
 	for i := range c.Programs {
 		p := &c.Programs[i]
 		for n, r := range resolved[p.Name] {
-			if problem, fits := all.add(p.listener(n, r, "")); !fits {
-				problems = append(problems, problem)
-			}
+			problems = append(problems, all.add(p.listener(n, r))...)
 		}
 	}
 	if len(problems) > 0 {

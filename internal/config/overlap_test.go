@@ -17,10 +17,7 @@ func TestHostsThatTurnOutToBeOneAddressAreRefused(t *testing.T) {
 	}
 	resolved := map[string][]socket.Resolved{}
 	for _, p := range c.Programs {
-		r, _, err := socket.Spec{Program: p.Name, Address: "127.0.0.1:80"}.Literal()
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := socket.Spec{Program: p.Name, Address: addr("127.0.0.1:80")}.Literal()
 		r.Address = p.Listen[0].Address
 		resolved[p.Name] = []socket.Resolved{r}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"example.org/supervisord/internal/pattern"
+	"example.org/supervisord/socket"
 	"example.org/supervisord/worker"
 )
 
@@ -70,8 +71,8 @@ func (c *Config) endpoints() []Endpoint {
 			list = append(list, Endpoint{p.Name, l.Name, l.Address})
 		}
 	}
-	for _, own := range []string{c.Supervisor.HTTP, "unix:" + c.Supervisor.Control} {
-		if own != "" && own != "unix:" {
+	for _, own := range []socket.Address{c.Supervisor.HTTP, c.Supervisor.controlAddress()} {
+		if own != (socket.Address{}) {
 			list = append(list, Endpoint{Address: own})
 		}
 	}

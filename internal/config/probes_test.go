@@ -34,7 +34,7 @@ func reached(t *testing.T, url, listener string) bool {
 	if !ok {
 		t.Fatalf("%s is not a URL", url)
 	}
-	return r.reaches(to, listener)
+	return r.reaches(to, addr(listener))
 }
 
 func TestProbeReachesListenerHoweverItIsWritten(t *testing.T) {
@@ -252,11 +252,11 @@ func TestURLOfAListenerInAProbeCommandIsAWarning(t *testing.T) {
 
 func TestProbeOfAListenerThatIsOpenIsRefused(t *testing.T) {
 	c := &Config{Programs: []Program{{Name: "web", File: "/c.toml", Line: 3, Ready: Ready{Ready: worker.Ready{Method: worker.TCP, Address: "127.0.0.1:43210"}}}}}
-	err := c.CheckProbes([]Endpoint{{"web", "http", "127.0.0.1:43210"}})
+	err := c.CheckProbes([]Endpoint{{"web", "http", addr("127.0.0.1:43210")}})
 	if err == nil || !strings.HasPrefix(err.Error(), `/c.toml:3: program.web.ready.address: reaches the listener "http" at 127.0.0.1:43210`) {
 		t.Errorf("got %v", err)
 	}
-	if err := c.CheckProbes([]Endpoint{{"web", "http", "127.0.0.1:43211"}, {"web", "u", "unix:/run/web.sock"}}); err != nil {
+	if err := c.CheckProbes([]Endpoint{{"web", "http", addr("127.0.0.1:43211")}, {"web", "u", addr("unix:/run/web.sock")}}); err != nil {
 		t.Error(err)
 	}
 }

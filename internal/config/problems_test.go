@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"example.org/supervisord/socket"
 )
 
 // bad is one wrong file (or several, when the text has a line "-- name --") and every message it must give.
@@ -95,18 +97,18 @@ c.toml:11: program.b.log: has no file: write such as file = "/var/log/b.log", or
 c.toml:3: program.web.limits.max_memory: unlimited is no size: write a size such as "512MiB"
 c.toml:6: program.a.limits.max_memory: 100 is less than any worker needs: write a size such as "512MiB"`},
 	{"dialects", web + "dialect = [\"systemd\", \"Systemd\", 5, \"nginx\", \"ruby\", \"systemd\"]\n[program.a]\ncommand = [\"a\"]\ndialect = \"gunicorn\"\nlisten = [{ address = \"udp::1\" }]\n[program.b]\ncommand = [\"b\"]\ndialect = [\"unicorn\", \"systemd\"]\nlisten = [{ address = \":2\" }]",
-		`c.toml:3: program.web.dialect: there is no socket to tell of in "nginx": write [[program.web.listen]]
+		`c.toml:3: program.web.dialect: "nginx" needs a listener, and there is none that it can express: write [[program.web.listen]]
 c.toml:3: program.web.dialect[1]: "Systemd" is not known: did you mean "systemd"?
 c.toml:3: program.web.dialect[2]: is an integer, not a string: write it in quotes
 c.toml:3: program.web.dialect[4]: "ruby" is not known: known are systemd, start_server, einhorn, nginx, php-fpm, unicorn, gunicorn
-c.toml:3: program.web.dialect[5]: "systemd" is there twice: remove one
-c.toml:6: program.a.dialect: there is no socket to tell of in "gunicorn": write [[program.a.listen]]
-c.toml:10: program.b.dialect: a unicorn that is told in both would take each socket twice: write "unicorn" or "systemd" alone`},
+c.toml:3: program.web.dialect[5]: "systemd" is listed twice: remove one
+c.toml:6: program.a.dialect: "gunicorn" needs a listener, and there is none that it can express: write [[program.a.listen]]
+c.toml:10: program.b.dialect: unicorn would take each socket twice: write "unicorn" or "systemd" alone`},
 	{"what does not go with a dialect", web + "dialect = [\"nginx\"]\nenvironment = { NGINX = \"3;\", EINHORN_FD_0 = \"fine here\" }\nlisten = [{ address = \":1\", nonblock = false }]\n[program.a]\ncommand = [\"a\"]\ndialect = \"php-fpm\"\nlisten = [{ address = \":2\", nonblock = true }, { address = \"unix:/a,b\" }]\n[program.b]\ncommand = [\"b\"]\nenvironment = { NGINX = \"fine here\", EINHORN_FD_0 = \"3\" }",
 		`c.toml:4: program.web.environment.NGINX: is set by supervisord itself: remove it
-c.toml:5: program.web.listen[0].nonblock: an nginx that another one was faster than would hang in accept: leave it out: it is true with dialect nginx
-c.toml:9: program.a.listen[0].nonblock: the children of php-fpm end when there is nothing to accept: leave it out
-c.toml:9: program.a.listen[1].address: a path with a comma cannot stand in FPM_SOCKETS: use another one
+c.toml:5: program.web.listen[0].nonblock: nginx would hang in accept whenever another worker was faster: leave it out: it is true with dialect nginx
+c.toml:9: program.a.listen[0].nonblock: the children of php-fpm exit when there is nothing to accept: leave it out
+c.toml:9: program.a.listen[1].address: a path with a comma cannot be written in FPM_SOCKETS: use another one
 c.toml:12: program.b.environment.EINHORN_FD_0: is set by supervisord itself: remove it`},
 	{"accept", web + "ready.method = \"accept\"\nready.interval = \"1s\"\nhealth = { method = \"accept\" }\n[program.a]\ncommand = [\"a\"]\nhealth = { method = \"accpet\" }",
 		`c.toml:3: program.web.ready.method: there is no socket to accept from: write [[program.web.listen]], or another method
@@ -126,7 +128,7 @@ c.toml:21: program.e.stdin: the listener z is stdin already, by fd = 0: remove o
 c.toml:7: program.a.ready.fd: does nothing with method "delay": remove it, or write method = "notify"
 c.toml:10: program.b.ready.fd: 2 is out of range: write a number from 3 to 1023`},
 	{"octal", web + "limits = { umask = \"0o8\" }\nlisten = [{ address = \"unix:/a\", mode = 0o1777 }, { address = \"unix:/b\", mode = \"0\" }]",
-		`c.toml:3: program.web.limits.umask: "0o8" is no octal number: write it such as "0027"
+		`c.toml:3: program.web.limits.umask: "0o8" is not an octal number: write it such as "0660"
 c.toml:4: program.web.listen[0].mode: 01777 is out of range: write "0000" to "0777"
 c.toml:4: program.web.listen[1].mode: nobody could connect: write such as "0660"`},
 	{"names of users", web + "user = \"no-such-user\"\ngroup = \"no-such-group\"\n[program.b]\ncommand=[\"b\"]\nuser = \"4294967295\"",
@@ -167,7 +169,7 @@ c.toml:5: program.web.listen[1].address: "8080" has no host: write ":8080" for e
 c.toml:6: program.web.listen[0].keep_alive: keep_alive cannot be set for "unix:/a": it is for tcp, so leave it out
 c.toml:9: program.web.listen[1].backlog: backlog cannot be set for "udp::1": udp has none, so leave it out
 c.toml:12: program.web.listen[2].mode: mode cannot be set for "127.0.0.1:1": it is for unix sockets with a path, so leave it out
-c.toml:13: program.web.listen[2].ipv6_only: cannot be set for the IPv4 address 127.0.0.1: leave it out`},
+c.toml:13: program.web.listen[2].ipv6_only: ipv6_only cannot be set for "127.0.0.1:1": it is for IPv6, so leave it out`},
 	{"options against each other", web + "[[program.web.listen]]\naddress = \":1\"\nper_slot = true\nreuse_port = true\ndefer_accept = \"1500ms\"\n",
 		`c.toml:6: program.web.listen[0].reuse_port: reuse_port and per_slot are both set: set one: a socket for each slot cannot be shared with other processes as well
 c.toml:7: program.web.listen[0].defer_accept: 1.5s cannot be set: write whole seconds, from "1s" to "1h"`},
@@ -193,7 +195,7 @@ c.toml:5: program.web.reload.preflight_timeout: does nothing without preflight: 
 		`c.toml:4: program.web.stop.signal: "TERMINATE" is no signal: write its name, such as "TERM", "QUIT" or "USR1"
 c.toml:4: program.web.stop.signal: does nothing beside steps: remove it, or make it a step
 c.toml:5: program.web.stop.timeout: does nothing beside steps: remove it, or make it a step
-c.toml:6: program.web.stop.steps[0]: is no whole step: write such as { signal = "QUIT", timeout = "20s" }
+c.toml:6: program.web.stop.steps[0]: is not a whole step: write such as { signal = "QUIT", timeout = "20s" }
 c.toml:6: program.web.stop.steps[1].signal: 15 is a number: write the name of the signal, such as "TERM"
 c.toml:6: program.web.stop.steps[2]: is an integer, not a table: write { key = value, … }
 c.toml:9: program.b.stop.steps: is no array of steps: write such as steps = [{ signal = "QUIT", timeout = "20s" }, { signal = "TERM", timeout = "5s" }]`},
@@ -221,7 +223,7 @@ d/b.toml:1: not valid TOML: expected '.' or '=', but got '\n' instead`},
 	{"control", "[supervisor]\ncontrol = \"/" + strings.Repeat("x", 107) + "\"\n" + web,
 		`c.toml:2: supervisor.control: has 108 bytes, too many for a socket's address: write a path of at most 107`},
 	{"control_mode", "[supervisor]\ncontrol_mode = \"rw\"\n" + web,
-		`c.toml:2: supervisor.control_mode: "rw" are no permissions: write them in octal, such as "0660"`},
+		`c.toml:2: supervisor.control_mode: "rw" is not an octal number: write it such as "0660"`},
 	{"control_read", "[supervisor]\ncontrol_read = \"all\"\n" + web,
 		`c.toml:2: supervisor.control_read: "all" is not known: write "none" or "any"`},
 	{"runtime_dir", "[supervisor]\nruntime_dir = \"/" + strings.Repeat("x", 70) + "\"\n" + web,
@@ -291,4 +293,13 @@ func TestProblemWithoutAPlace(t *testing.T) {
 	if got := fmt.Sprint(Problem{File: "f", What: "is bad"}); got != "f: is bad" {
 		t.Errorf("got %q", got)
 	}
+}
+
+// addr is an address that is right.
+func addr(s string) socket.Address {
+	a, err := socket.ParseAddress(s)
+	if err != nil {
+		panic(err)
+	}
+	return a
 }

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"sync"
 
-	"example.org/supervisord/socket"
+	"example.org/supervisord/internal/reserved"
+	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/worker/output"
 )
 
@@ -66,7 +67,7 @@ func (v value) program(name string) Program {
 	for i, path := range p.Watch {
 		p.Watch[i] = absolute(p.Directory, path)
 	}
-	if !v.has("command") {
+	if v.lacks("command") {
 		v.problem("has no command", `write such as command = ["./web", "-v"]`)
 	}
 	v.child("stdin").stdin(&p)
@@ -108,20 +109,8 @@ func (v value) workers(into *int) {
 	}
 }
 
-// ours are the variables that every worker gets from the supervisor: a value in the configuration would be lost. Those of its
-// dialect are so too.
-var ours = []string{
-	"LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "NOTIFY_SOCKET", "NOTIFY_FD", "SERVER_STARTER_PORT", "SERVER_STARTER_GENERATION",
-	"SUPERVISORD_PROGRAM", "SUPERVISORD_SLOT", "SUPERVISORD_GENERATION", "WATCHDOG_USEC", "WATCHDOG_PID",
-}
-
-// isOurs reports whether supervisord sets the variable, in these dialects.
-func isOurs(name string, dialects []socket.Dialect) bool {
-	return slices.Contains(ours, name) || socket.Reserved(dialects, name)
-}
-
 // environment reads the table of a program's own variables.
-func (v value) environment(into *map[string]string, dialects []socket.Dialect) {
+func (v value) environment(into *map[string]string, dialects []dialect.Name) {
 	table, ok := v.raw.(map[string]any)
 	if !ok {
 		v.problem("is "+typeOf(v.raw)+", not a table", `write such as environment = { LANG = "C.UTF-8" }`)
@@ -134,7 +123,7 @@ func (v value) environment(into *map[string]string, dialects []socket.Dialect) {
 		switch {
 		case !goodVariable(name):
 			item.problem("is no name of a variable", "use letters, digits and _, not beginning with a digit")
-		case isOurs(name, dialects):
+		case reserved.ForWorkers(name, dialects):
 			item.problem("is set by supervisord itself", "remove it")
 		case !isText:
 			item.problem("is "+typeOf(item.raw)+", not a string", `write it in quotes: "%v"`, item.raw)

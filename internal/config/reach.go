@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"example.org/supervisord/socket"
 	"example.org/supervisord/worker"
 )
 
@@ -25,7 +26,7 @@ const lookUpTimeout = 2 * time.Second
 type Endpoint struct {
 	Program string // whose listener it is; "": supervisord's own
 	Name    string // of the listener
-	Address string // in the form of a listener's address; what the kernel says of it is right, too
+	Address socket.Address
 }
 
 // target is where a probe connects. host, port and path may have placeholders.
@@ -90,12 +91,12 @@ func newReach() (*reach, context.CancelFunc) {
 
 // reaches reports whether a connection to t can arrive at a listener with this address. A name that cannot be looked up
 // reaches nothing; see unknown.
-func (r *reach) reaches(t target, address string) bool {
-	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		return t.path != "" && samePath(t.path, path)
+func (r *reach) reaches(t target, a socket.Address) bool {
+	if a.IsUnix() {
+		return t.path != "" && samePath(t.path, a.Path())
 	}
-	host, port, err := net.SplitHostPort(address)
-	if err != nil || t.path != "" || strings.HasPrefix(address, "udp:") || !samePort(t.port, port) {
+	host := a.Host()
+	if t.path != "" || a.IsUDP() || !samePort(t.port, a.Port()) {
 		return false
 	}
 	if sameName(t.host, host) {
@@ -179,13 +180,9 @@ func sameName(a, b string) bool {
 }
 
 // samePort reports whether a port, perhaps with placeholders, can be this one.
-func samePort(template, port string) bool {
-	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil || n == 0 {
-		return false
-	}
+func samePort(template string, port uint16) bool {
 	for zeros := range 6 { // a port may be written with leading zeros
-		if matches(template, strings.Repeat("0", zeros)+strconv.FormatUint(n, 10)) {
+		if port != 0 && matches(template, strings.Repeat("0", zeros)+strconv.Itoa(int(port))) {
 			return true
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/worker"
 )
 
@@ -21,7 +22,7 @@ var readyFields = fields[Ready]{
 	"method": func(r *Ready, v value) {
 		choice(v, &r.Method, worker.Notify, worker.Accept, worker.Delay, worker.HTTP, worker.TCP, worker.Exec)
 	},
-	"fd":       func(r *Ready, v value) { v.integer(&r.FD, socket.FirstFD, socket.LastFD) },
+	"fd":       func(r *Ready, v value) { v.integer(&r.FD, inherit.FirstFD, socket.LastFD) },
 	"timeout":  func(r *Ready, v value) { v.duration(&r.Timeout, time.Millisecond) },
 	"delay":    func(r *Ready, v value) { v.duration(&r.Delay, 0) },
 	"interval": func(r *Ready, v value) { v.duration(&r.Interval, time.Millisecond) },
@@ -89,7 +90,7 @@ func (v value) acceptFits(p *Program) {
 
 // readyFDFits reports where the number that the program v writes its newline to is a listener's.
 func (v value) readyFDFits(p *Program) {
-	at := slices.Index(p.places(), p.Ready.FD)
+	at := slices.Index(socket.FDNumbers(p.Listen), p.Ready.FD)
 	if p.Ready.FD == 0 || at < 0 {
 		return
 	}
@@ -104,7 +105,7 @@ func (v value) readyKeys(method worker.Method) {
 		switch {
 		case v.has(k.key) && !belongs:
 			v.child(k.key).problem(fmt.Sprintf("does nothing with method %q", method), `remove it, or write method = "%s"`, k.methods[0])
-		case !v.has(k.key) && belongs && k.required != "":
+		case belongs && k.required != "" && v.lacks(k.key):
 			v.problem(fmt.Sprintf("method %q needs %s", method, k.key), "write such as %s", k.required)
 		}
 	}
@@ -124,14 +125,15 @@ func (v value) probeURL(into *string) {
 // probeAddress reads the address of a probe: host:port or unix:/path/of/socket.
 func (v value) probeAddress(into *string) {
 	v.probe(into, `write such as "127.0.0.1:9000" or "unix:/run/web/{pid}.sock"`, func(filled string) error {
-		_, _, err := worker.Ready{Method: worker.TCP, Address: filled}.Target()
-		switch {
-		case err != nil, strings.HasPrefix(filled, "unix:"):
+		network, _, err := worker.Ready{Method: worker.TCP, Address: filled}.Target()
+		if err != nil || network == "unix" {
 			return err
-		case strings.HasPrefix(filled, ":"), strings.HasPrefix(filled, "udp:"), strings.HasSuffix(filled, ":0"):
+		}
+		a, err := socket.ParseAddress(filled)
+		if err == nil && (!a.IsTCP() || a.Host() == "" || a.Port() == 0) {
 			return fmt.Errorf("%q is not an address to connect to", filled)
 		}
-		return socket.Spec{Address: filled}.Check()
+		return err
 	})
 }
 

@@ -117,8 +117,8 @@ func (v value) stopSteps(into *[]StopStep) {
 		if !decode(item, &steps[i], stepFields) {
 			continue
 		}
-		if !item.has("signal") || !item.has("timeout") {
-			item.problem("is no whole step", `write such as { signal = "QUIT", timeout = "20s" }`)
+		if item.lacks("signal") || item.lacks("timeout") {
+			item.problem("is not a whole step", `write such as { signal = "QUIT", timeout = "20s" }`)
 		} else if steps[i].Wait == Forever && i < len(items)-1 {
 			item.child("timeout").problem("has no end: the next step would never come", "write it in the last step only")
 		}

@@ -40,14 +40,14 @@ func (v value) stdin(p *Program) {
 
 // atStdin gives the listener its place.
 func (v value) atStdin(p *Program, at int) {
-	first := slices.IndexFunc(p.Listen, func(s socket.Spec) bool { return s.FD == socket.At(0) })
+	first := slices.IndexFunc(p.Listen, func(s socket.Spec) bool { return s.FD == socket.FixedFD(0) })
 	switch {
 	case p.Listen[at].FD.Fixed && first != at:
 		v.problem(fmt.Sprintf("the listener %s has its own fd, %d", p.Listen[at].Name, p.Listen[at].FD.Number), "remove one of the two keys")
 	case first >= 0 && first != at:
 		v.problem(fmt.Sprintf("the listener %s is stdin already, by fd = 0", p.Listen[first].Name), "remove one of the two keys")
 	default:
-		p.Listen[at].FD = socket.At(0)
+		p.Listen[at].FD = socket.FixedFD(0)
 	}
 }
 
@@ -57,13 +57,4 @@ func listenerNames(p *Program) []string {
 		names = append(names, l.Name)
 	}
 	return names
-}
-
-// places are the numbers of the listeners in a worker.
-func (p *Program) places() []int {
-	asked := make([]socket.Place, len(p.Listen))
-	for i, l := range p.Listen {
-		asked[i] = l.FD
-	}
-	return socket.Places(asked)
 }

@@ -3,11 +3,11 @@ package config
 import (
 	"crypto/sha256"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+
+	"example.org/supervisord/socket"
 )
 
 // maxRuntimeDir leaves room for a socket's name in the 107 bytes of a unix socket's path (unix(7)).
@@ -60,6 +60,14 @@ func (s *Supervisor) complete() {
 	if s.ControlRead == "any" {
 		s.ControlMode = 0o666 // whoever shall read must be able to connect
 	}
+}
+
+// controlAddress is the address of the control socket; zero: there is none.
+func (s *Supervisor) controlAddress() socket.Address {
+	if s.Control == "" {
+		return socket.Address{}
+	}
+	return socket.UnixAddress(s.Control)
 }
 
 // controlName is the control socket's name in runtime_dir.
@@ -119,20 +127,6 @@ func (v value) control(into *string) {
 		return
 	}
 	*into = path
-}
-
-// mode reads the permissions of a socket: octal digits in quotes.
-func (v value) mode(into *fs.FileMode) {
-	var s string
-	if !v.text(&s) {
-		return
-	}
-	n, err := strconv.ParseUint(s, 8, 32)
-	if err != nil || n > 0o777 || n == 0 {
-		v.problem(fmt.Sprintf("%q are no permissions", s), `write them in octal, such as "0660"`)
-		return
-	}
-	*into = fs.FileMode(n)
 }
 
 // defaultRuntimeDir is the folder that systemd made for the service (RuntimeDirectory=), or else the usual one of this user.

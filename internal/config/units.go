@@ -58,7 +58,7 @@ func (v value) octal(into *uint32) bool {
 	case string:
 		var err error
 		if n, err = strconv.ParseUint(strings.TrimPrefix(raw, "0o"), 8, 32); err != nil {
-			v.problem(fmt.Sprintf("%q is no octal number", raw), `write it such as "0027"`)
+			v.problem(fmt.Sprintf("%q is not an octal number", raw), `write it such as "0660"`)
 			return false
 		}
 	case int64:
@@ -68,7 +68,7 @@ func (v value) octal(into *uint32) bool {
 		}
 		n = uint64(raw)
 	default:
-		v.problem("is "+typeOf(v.raw)+", not an octal number", `write it such as "0027"`)
+		v.problem("is "+typeOf(v.raw)+", not an octal number", `write it such as "0660"`)
 		return false
 	}
 	if n > 0o777 {

@@ -52,13 +52,14 @@ func choice[S ~string](v value, into *S, options ...S) bool {
 }
 
 // flag reads true or false.
-func (v value) flag(into *bool) {
+func (v value) flag(into *bool) bool {
 	b, ok := v.raw.(bool)
-	if !ok {
+	if ok {
+		*into = b
+	} else {
 		v.problem("is "+typeOf(v.raw)+", not true or false", "write true or false, without quotes")
-		return
 	}
-	*into = b
+	return ok
 }
 
 // integer reads an integer within bounds.

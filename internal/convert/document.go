@@ -261,7 +261,8 @@ func (p *program) listener(s setting, name, address string) *table {
 		p.lacks(s, fmt.Sprintf("%s is already the address of %s: only one program can have a socket", address, first))
 		return nil
 	}
-	if bad, ok := errors.AsType[*socket.SpecError](socket.Spec{Address: address}.Check()); ok {
+	_, err := socket.ParseAddress(address)
+	if bad, ok := errors.AsType[*socket.SpecError](err); ok {
 		p.wrong(s, bad.What, bad.Remedy)
 		return nil
 	}

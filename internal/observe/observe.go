@@ -17,6 +17,7 @@ import (
 	"example.org/supervisord/internal/observe/metrics"
 	"example.org/supervisord/internal/observe/page"
 	"example.org/supervisord/internal/observe/receipt"
+	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
@@ -34,7 +35,7 @@ type Options struct {
 	Log       *zap.Logger
 	Version   string
 	Gauge     *control.Gauge // of what workers use
-	HTTP      string         // where metrics and the page are served: host:port, unix:/path, or "": nowhere
+	HTTP      socket.Address // where metrics and the page are served; zero: nowhere
 	Hosts     []string       // names by which the page may be asked for
 	TokenFile string         // of the page; "": it can only be read
 	Inherited int            // the socket of the page, from the image before this one (FD); 0 or less: there is none
@@ -71,7 +72,7 @@ func Start(o Options) *Observer {
 	ob := &Observer{Options: o, hooks: hooks.New(o.Runner, o.Log), done: make(chan struct{}), leaving: map[workerKey]bool{}, recorder: receipt.NewRecorder()}
 	ob.sampler = receipt.NewSampler(ob.recorder, system{})
 	ob.ctx, ob.cancel = context.WithCancel(context.Background())
-	if o.HTTP != "" {
+	if o.HTTP != (socket.Address{}) {
 		ob.serve()
 	}
 	go ob.run()
@@ -85,7 +86,7 @@ func (o *Observer) serve() {
 		Address: o.HTTP, Hosts: o.Hosts, TokenFile: o.TokenFile, Inherited: o.Inherited, Log: o.Log, Metrics: m, Status: o.ask, State: o.state, Asker: o.Asker,
 	})
 	if err != nil {
-		o.Log.Error("no metrics and no page: cannot serve them", zap.String("http", o.HTTP), zap.Error(err))
+		o.Log.Error("no metrics and no page: cannot serve them", zap.Stringer("http", o.HTTP), zap.Error(err))
 		return
 	}
 	o.metrics, o.page = m, p

@@ -19,6 +19,7 @@ import (
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/observe/hooks"
 	"example.org/supervisord/internal/observe/receipt"
+	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
@@ -217,9 +218,9 @@ func TestWhoWasTooSlowFollowsAgain(t *testing.T) {
 func TestAnAddressThatIsTakenIsNoReasonNotToGoOn(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	l := &loop{status: &supervisor.Status{}, asked: map[string]int{}}
-	first := Start(Options{Gauge: new(control.Gauge), Asker: l, Runner: l, Log: zap.New(core), HTTP: "127.0.0.1:0"})
+	first := Start(Options{Gauge: new(control.Gauge), Asker: l, Runner: l, Log: zap.New(core), HTTP: addr("127.0.0.1:0")})
 	address := first.page.Address()
-	second := Start(Options{Gauge: new(control.Gauge), Asker: l, Runner: l, Log: zap.New(core), HTTP: address})
+	second := Start(Options{Gauge: new(control.Gauge), Asker: l, Runner: l, Log: zap.New(core), HTTP: addr(address)})
 	if logs.FilterLevelExact(zapcore.ErrorLevel).Len() != 1 {
 		t.Errorf("logged %v", logs.All())
 	}
@@ -237,4 +238,13 @@ func TestAnAddressThatIsTakenIsNoReasonNotToGoOn(t *testing.T) {
 	if _, err := http.Get("http://" + address + "/healthz"); err == nil || errors.Is(err, context.Canceled) {
 		t.Error("it is served after the end")
 	}
+}
+
+// addr is an address that is right.
+func addr(s string) socket.Address {
+	a, err := socket.ParseAddress(s)
+	if err != nil {
+		panic(err)
+	}
+	return a
 }

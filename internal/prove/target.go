@@ -11,7 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strings"
+	"strconv"
 	"time"
 
 	"example.org/supervisord/internal/config"
@@ -113,24 +113,21 @@ func remote(raw string) (*target, error) {
 // own is the target behind a listener of the configuration. Only this machine is ever hit without being named.
 func own(spec socket.Spec, path url.URL) (*target, error) {
 	path.Scheme = "http"
-	if strings.HasPrefix(spec.Address, "udp:") {
+	if spec.Address.IsUDP() {
 		return nil, fmt.Errorf("listener %q is UDP: only stream sockets can be proved", spec.Name)
 	}
-	if file, ok := strings.CutPrefix(spec.Address, "unix:"); ok {
+	if spec.Address.IsUnix() {
 		path.Host = "localhost"
-		return &target{network: "unix", address: file, url: &path}, nil
+		return &target{network: "unix", address: spec.Address.Path(), url: &path}, nil
 	}
-	host, port, err := net.SplitHostPort(spec.Address)
-	if err != nil {
-		return nil, err
-	}
-	if port == "0" {
+	if spec.Address.Port() == 0 {
 		return nil, fmt.Errorf("listener %q has a port that the kernel chooses: give it a port, or name the address with --url", spec.Name)
 	}
-	if host, err = loopback(host); err != nil {
+	host, err := loopback(spec.Address.Host())
+	if err != nil {
 		return nil, fmt.Errorf("listener %q is at %s, which is %w: to put load on it all the same, name it with --url http://%s/", spec.Name, spec.Address, err, spec.Address)
 	}
-	path.Host = net.JoinHostPort(host, port)
+	path.Host = net.JoinHostPort(host, strconv.Itoa(int(spec.Address.Port())))
 	return &target{network: "tcp", address: path.Host, url: &path}, nil
 }
 

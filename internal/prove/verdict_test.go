@@ -342,7 +342,7 @@ func TestTargets(t *testing.T) {
 		"localhost:80": "127.0.0.1:80", "127.8.8.8:80": "127.8.8.8:80", "unix:/run/x": "/run/x", "unix:@x": "@x",
 		"192.0.2.1:80": "", "example.org:80": "", "udp:127.0.0.1:53": "", "127.0.0.1:0": "",
 	} {
-		all, err := targets(&config.Program{Name: "web", Listen: []socket.Spec{{Name: "a", Address: address}}}, "/p?q=1")
+		all, err := targets(&config.Program{Name: "web", Listen: []socket.Spec{{Name: "a", Address: addr(address)}}}, "/p?q=1")
 		switch {
 		case want == "" && err == nil:
 			t.Errorf("%s: %v, want an error", address, all[0])
@@ -507,4 +507,13 @@ func TestPlotOfNothingIsDrawn(t *testing.T) {
 	if svg := v.Plot(); !bytes.Contains(svg, []byte("&lt;&amp;&gt;")) || !bytes.HasSuffix(svg, []byte("</svg>\n")) {
 		t.Errorf("%s", svg)
 	}
+}
+
+// addr is an address that is right.
+func addr(s string) socket.Address {
+	a, err := socket.ParseAddress(s)
+	if err != nil {
+		panic(err)
+	}
+	return a
 }

@@ -13,7 +13,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/getopt"
-	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/dialect"
 )
 
 // options is the command line of flags and ./web, run in a directory of the test's.
@@ -59,13 +59,13 @@ func TestPortsHaveTheNamesOfTheReference(t *testing.T) {
 		if l.FD.Fixed {
 			fd = strconv.Itoa(l.FD.Number)
 		}
-		told := socket.Told{Dialects: []socket.Dialect{socket.StartServer}, Sockets: []socket.Passed{{Address: l.Address, Starter: l.StarterName}}}
+		told := dialect.Worker{Dialects: []dialect.Name{dialect.StartServer}, Sockets: []dialect.Socket{{Address: l.Address, Starter: l.StarterName}}}
 		name, _, _ := strings.Cut(strings.TrimPrefix(told.Environment()[0], "SERVER_STARTER_PORT="), "=")
-		got = append(got, [3]string{l.Address, name, fd})
-		if udp := strings.HasPrefix(l.Address, "udp:"); udp == (l.Backlog == 7) {
+		got = append(got, [3]string{l.Address.String(), name, fd})
+		if l.Address.IsUDP() == (l.Backlog == 7) {
 			t.Errorf("the backlog of %s is %d", l.Address, l.Backlog)
 		}
-		if l.Address == "unix:/run/web.sock" && l.Mode != 0o777 {
+		if l.Address.String() == "unix:/run/web.sock" && l.Mode != 0o777 {
 			t.Errorf("its mode is %o", l.Mode)
 		}
 	}

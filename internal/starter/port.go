@@ -48,12 +48,3 @@ func unpadded(digits string) string {
 	}
 	return strings.TrimLeft(digits[:len(digits)-1], "0") + digits[len(digits)-1:]
 }
-
-// usualName is the name that a listener has in SERVER_STARTER_PORT without starter_name: see package socket.
-func (p Port) usualName() string {
-	address := p.Address
-	for _, prefix := range []string{"udp:", "unix:", "0.0.0.0:"} {
-		address = strings.TrimPrefix(address, prefix)
-	}
-	return address
-}

@@ -11,6 +11,7 @@ import (
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/getopt"
 	"example.org/supervisord/internal/pattern"
+	"example.org/supervisord/socket"
 )
 
 // shortestPace is how long supervisord waits before it retries a failed worker where --interval is 0.
@@ -195,7 +196,8 @@ func (t *Translation) listen(from getopt.Given, p Port, mode string, backlog get
 	if slices.ContainsFunc(t.Listen, func(other []Setting) bool { return other[0].Value == l[0].Value }) {
 		return &OptionError{Option: from, What: "is given twice", Remedy: "remove one"}
 	}
-	if p.Name != p.usualName() {
+	a, _ := socket.ParseAddress(p.Address) // what is wrong with it, the configuration says
+	if p.Name != a.StarterName() {
 		l = append(l, Setting{"starter_name", quoted(p.Name), from})
 	}
 	if p.FD != "" {
@@ -204,7 +206,7 @@ func (t *Translation) listen(from getopt.Given, p Port, mode string, backlog get
 	if mode != "" {
 		l = append(l, Setting{"mode", quoted(mode), from})
 	}
-	if backlog.Value != "" && backlog.Value != "0" && !strings.HasPrefix(p.Address, "udp:") {
+	if backlog.Value != "" && backlog.Value != "0" && !a.IsUDP() {
 		l = append(l, Setting{"backlog", backlog.Value, backlog})
 	}
 	t.Listen = append(t.Listen, l)

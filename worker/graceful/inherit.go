@@ -12,7 +12,8 @@ import (
 	"github.com/lestrrat-go/server-starter/listener"
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/socket"
+	"example.org/supervisord/internal/reserved"
+	"example.org/supervisord/socket/inherit"
 )
 
 // started is what this process was started with. An environment belongs to the process and can be read only once,
@@ -30,14 +31,14 @@ type environment struct {
 
 // inherited is one descriptor that was passed to this process.
 type inherited struct {
-	socket.Inherit
+	inherit.Socket
 	starter listener.Listener // nil: SERVER_STARTER_PORT does not have it
 	taken   bool
 }
 
 // named tells whether its name is a person's choice, and not made from the address.
 func (s *inherited) named() bool {
-	return s.Name != "unknown" && s.Name != s.Starter && s.Name != socket.FDName(s.Starter)
+	return s.Name != "unknown" && s.Name != s.Starter && s.Name != inherit.FDName(s.Starter)
 }
 
 // readEnvironment also takes the variables away, so that a child of this process does not take them for its own. The number of
@@ -49,7 +50,9 @@ func readEnvironment() *environment {
 		e.err = e.readEinhorn()
 	}
 	for _, v := range os.Environ() {
-		if name, _, _ := strings.Cut(v, "="); socket.Reserved(nil, name) && name != "SERVER_STARTER_GENERATION" {
+		name, _, _ := strings.Cut(v, "=")
+		forProgram := name == "SERVER_STARTER_GENERATION" || strings.HasPrefix(name, "SUPERVISORD_")
+		if reserved.ForWorkers(name, []string(nil)) && !forProgram {
 			_ = os.Unsetenv(name)
 		}
 	}
@@ -57,14 +60,14 @@ func readEnvironment() *environment {
 }
 
 func readSockets() ([]*inherited, error) {
-	found, err := socket.Inherited(os.Environ(), os.Getpid())
+	found, err := inherit.FromEnvironment(os.Environ(), os.Getpid())
 	if err != nil {
 		return nil, fmt.Errorf("the inherited sockets cannot be used: %w", err)
 	}
 	ports := starterPorts()
 	var sockets []*inherited
 	for _, f := range found {
-		s := &inherited{Inherit: f}
+		s := &inherited{Socket: f}
 		if i := slices.IndexFunc(ports, func(p listener.Listener) bool { return p.Fd() == uintptr(f.FD) }); i >= 0 && f.Starter != "" {
 			s.starter = ports[i]
 		}
@@ -75,9 +78,9 @@ func readSockets() ([]*inherited, error) {
 
 // readEinhorn adds what only einhorn tells of: supervisord tells of the same sockets twice.
 func (e *environment) readEinhorn() error {
-	told, err := socket.FromEinhorn(os.Environ(), os.Getppid())
+	told, err := inherit.FromEinhorn(os.Environ(), os.Getppid())
 	switch {
-	case errors.Is(err, socket.ErrNoEinhorn):
+	case errors.Is(err, inherit.ErrNoEinhorn):
 		return nil
 	case err != nil:
 		return fmt.Errorf("the sockets inherited from einhorn cannot be used: %w", err)
@@ -85,7 +88,7 @@ func (e *environment) readEinhorn() error {
 	e.notify.einhorn = &told
 	for _, f := range told.Sockets {
 		if !slices.ContainsFunc(e.sockets, func(s *inherited) bool { return s.FD == f.FD }) {
-			e.sockets = append(e.sockets, &inherited{Inherit: f})
+			e.sockets = append(e.sockets, &inherited{Socket: f})
 		}
 	}
 	return nil
@@ -115,7 +118,7 @@ func starterPorts() (ports []listener.Listener) {
 // listen opens a listener of s. The descriptor that was passed is closed, at once or, where the listener package opens it,
 // by the garbage collector; it is close-on-exec already.
 func (e *environment) listen(s *inherited) (ln net.Listener, err error) {
-	if s.starter != nil && s.FD >= socket.FirstFD {
+	if s.starter != nil && s.FD >= inherit.FirstFD {
 		ln, err = s.starter.Listen()
 	} else {
 		ln, err = withFile(s, net.FileListener)
@@ -139,8 +142,8 @@ func (e *environment) isShared(ln net.Listener) bool {
 // is closed, unless it is one of the three standard streams (start_server can pass a socket as descriptor 0).
 func withFile[T any](s *inherited, open func(*os.File) (T, error)) (sock T, err error) {
 	fd := s.FD
-	if fd < socket.FirstFD {
-		if fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, socket.FirstFD); err != nil {
+	if fd < inherit.FirstFD {
+		if fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, inherit.FirstFD); err != nil {
 			return sock, err
 		}
 	}

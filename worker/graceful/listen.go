@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/inherit"
 )
 
 // ErrNotInherited is returned for a name that none of the inherited sockets has.
@@ -143,7 +143,7 @@ func (s *inherited) at(address string) bool {
 	case s.Address, s.Starter, s.Name:
 		return true
 	}
-	return strings.TrimPrefix(plain, ":") == s.Starter || socket.FDName(plain) == s.Name
+	return strings.TrimPrefix(plain, ":") == s.Starter || inherit.FDName(plain) == s.Name
 }
 
 // listen opens a socket of this process's own.

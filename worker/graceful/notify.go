@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/inherit"
 )
 
 // notifier is where this process says how it does: sd_notify(3)'s NOTIFY_SOCKET, s6's notification fd and einhorn's control
@@ -21,7 +21,7 @@ import (
 type notifier struct {
 	socket   string // "": none
 	watchdog time.Duration
-	einhorn  *socket.EinhornWorker // nil: einhorn is not our parent; without an address once it has said ready
+	einhorn  *inherit.Einhorn // nil: einhorn is not our parent; without an address once it has said ready
 	mu       sync.Mutex
 	fd       int   // closed and -1 once it has said ready
 	err      error // why NOTIFY_FD cannot be used
@@ -35,9 +35,6 @@ func readNotifier() *notifier {
 	if pid := os.Getenv("WATCHDOG_PID"); pid == "" || pid == strconv.Itoa(os.Getpid()) {
 		usec, _ := strconv.ParseUint(os.Getenv("WATCHDOG_USEC"), 10, 50)
 		n.watchdog = time.Duration(usec) * time.Microsecond
-	}
-	for _, v := range []string{"NOTIFY_SOCKET", "NOTIFY_FD", "WATCHDOG_USEC", "WATCHDOG_PID"} {
-		_ = os.Unsetenv(v)
 	}
 	return n
 }
@@ -149,8 +146,8 @@ func (n *notifier) ack() error {
 	return nil
 }
 
-func sendAck(to *socket.EinhornWorker) error {
-	message := socket.EinhornAck(os.Getpid())
+func sendAck(to *inherit.Einhorn) error {
+	message := inherit.EinhornAck(os.Getpid())
 	if to.AckFD >= 0 {
 		_, err := unix.Write(to.AckFD, message)
 		return errors.Join(err, unix.Close(to.AckFD))

@@ -3,27 +3,27 @@ package page
 import (
 	"net"
 	"os"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/clients"
 	"example.org/supervisord/internal/control"
+	"example.org/supervisord/socket"
 )
 
 // inherit listens on the socket that the image before this one listened on: while the port is nobody's, another user could take
 // it, and ask for the token.
-func inherit(fd int, address string) (net.Listener, *control.Socket, error) {
-	if strings.HasPrefix(address, "unix:") {
-		socket, err := control.InheritSocket(fd)
+func inherit(fd int, address socket.Address) (net.Listener, *control.Socket, error) {
+	if address.IsUnix() {
+		own, err := control.InheritSocket(fd)
 		if err != nil {
 			return nil, nil, err
 		}
-		l, err := socket.Listener()
-		return l, socket, err
+		l, err := own.Listener()
+		return l, own, err
 	}
-	f := os.NewFile(uintptr(fd), address)
+	f := os.NewFile(uintptr(fd), address.String())
 	defer f.Close() //nolint:errcheck // FileListener has made its own duplicate
 	l, err := net.FileListener(f)
 	return l, nil, err
@@ -44,27 +44,26 @@ func duplicate(l net.Listener) (int, error) {
 
 // listen listens on host:port, or unix:/path: then there is a socket to be closed at the end, too. inherited is a socket to go on
 // with, if it is more than 0.
-func listen(address string, inherited int) (net.Listener, *control.Socket, error) {
+func listen(address socket.Address, inherited int) (net.Listener, *control.Socket, error) {
 	if inherited > 0 {
-		if l, socket, err := inherit(inherited, address); err == nil {
-			return l, socket, nil
+		if l, own, err := inherit(inherited, address); err == nil {
+			return l, own, nil
 		}
 	}
-	path, isUnix := strings.CutPrefix(address, "unix:")
-	if !isUnix {
-		l, err := net.Listen("tcp", address)
+	if !address.IsUnix() {
+		l, err := net.Listen("tcp", address.String())
 		return l, nil, err
 	}
-	socket, err := control.OpenSocket(path, 0o660, -1)
+	own, err := control.OpenSocket(address.Path(), 0o660, -1)
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err := socket.Listener()
+	l, err := own.Listener()
 	if err != nil {
-		socket.Close()
+		own.Close()
 		return nil, nil, err
 	}
-	return l, socket, nil
+	return l, own, nil
 }
 
 // full is what a client reads when there is no room.

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/zap"
 
 	"example.org/supervisord/internal/control"
+	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor"
 )
 
@@ -47,7 +48,7 @@ func open(t *testing.T, address, tokenFile string) *stage {
 		return nil, context.DeadlineExceeded
 	}
 	server, err := Serve(Options{
-		Address: address, TokenFile: tokenFile, Log: zap.NewNop(), Status: status,
+		Address: addr(address), TokenFile: tokenFile, Log: zap.NewNop(), Status: status,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "metric 1") }),
 		State: func(ctx context.Context) (*State, error) {
 			s.states.Add(1)
@@ -185,7 +186,7 @@ func TestBeyondLoopbackOnlyNumbersAreForEveryName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Options: Options{Address: "sv.example.org:9001", Hosts: []string{"proxy.example.net"}}}
+	s := &Server{Options: Options{Address: addr("sv.example.org:9001"), Hosts: []string{"proxy.example.net"}}}
 	guarded := s.guarded(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for _, c := range []struct {
 		host, path string
@@ -396,7 +397,7 @@ func TestAUnixSocket(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o660 {
 		t.Errorf("%v %v", info, err)
 	}
-	if _, err := Serve(Options{Address: "unix:" + path}); err == nil || !strings.Contains(err.Error(), "answers there") {
+	if _, err := Serve(Options{Address: addr("unix:" + path)}); err == nil || !strings.Contains(err.Error(), "answers there") {
 		t.Errorf("a second one: %v", err)
 	}
 	s.Close()
@@ -404,7 +405,16 @@ func TestAUnixSocket(t *testing.T) {
 		t.Error("it is left")
 	}
 	file := tokenFile(t, "precious", 0o600)
-	if _, err := Serve(Options{Address: "unix:" + file}); err == nil || !strings.Contains(err.Error(), "is no socket") {
+	if _, err := Serve(Options{Address: addr("unix:" + file)}); err == nil || !strings.Contains(err.Error(), "is no socket") {
 		t.Errorf("on a file: %v", err)
 	}
+}
+
+// addr is an address that is right.
+func addr(s string) socket.Address {
+	a, err := socket.ParseAddress(s)
+	if err != nil {
+		panic(err)
+	}
+	return a
 }

@@ -11,7 +11,6 @@ import (
 	"os"
 	"strings"
 
-	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/observe/metrics"
 )
 
@@ -68,9 +67,9 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 // numbers over a network that is expected to be closed.
 func (s *Server) open(path string) bool {
 	switch {
-	case strings.HasPrefix(s.Options.Address, "unix:"):
+	case s.Options.Address.IsUnix():
 		return true
-	case config.Loopback(s.Options.Address):
+	case s.Options.Address.IsLoopback():
 		return false
 	}
 	return path == "/metrics" || path == "/healthz" || path == "/readyz"
@@ -82,9 +81,7 @@ func (s *Server) names() map[string]bool {
 	for _, name := range s.Hosts {
 		names[name] = true
 	}
-	if host, _, err := net.SplitHostPort(s.Options.Address); err == nil {
-		names[strings.ToLower(host)] = true
-	}
+	names[strings.ToLower(s.Options.Address.Host())] = true
 	if host, err := os.Hostname(); err == nil {
 		names[strings.ToLower(host)] = true
 	}

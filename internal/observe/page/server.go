@@ -19,6 +19,7 @@ import (
 
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/observe/receipt"
+	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor"
 )
 
@@ -35,7 +36,7 @@ const (
 
 // Options is what a Server needs from outside.
 type Options struct {
-	Address   string   // host:port, or unix:/path
+	Address   socket.Address
 	Hosts     []string // names by which the page may be asked for, lower case, beside those that need not be listed
 	TokenFile string   // "": nobody may change anything
 	Inherited int      // the socket of the image before this one (FD); 0 or less: there is none

@@ -1,4 +1,4 @@
-package socket
+package dialect
 
 import (
 	"maps"
@@ -7,20 +7,24 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"example.org/supervisord/internal/reserved"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/inherit"
 )
 
 // some are sockets of every kind, bound as the kernel would say.
-var some = []Passed{
-	{Name: "http", Address: "127.0.0.1:0", Bound: "127.0.0.1:43210"},
-	{Name: "all", Address: ":80", Bound: "[::]:80"},
-	{Name: "v6", Address: "[fe80::1%lo]:81", Bound: "[fe80::1%lo]:81"},
-	{Name: "path", Address: "unix:/run/web.sock", Bound: "/run/web.sock"},
-	{Name: "abstract", Address: "unix:@web", Bound: "@web"},
-	{Name: "dns", Address: "udp:127.0.0.1:53", Bound: "127.0.0.1:53"},
+var some = []Socket{
+	{Name: "http", Address: addr("127.0.0.1:0"), Bound: "127.0.0.1:43210"},
+	{Name: "all", Address: addr(":80"), Bound: "[::]:80"},
+	{Name: "v6", Address: addr("[fe80::1%lo]:81"), Bound: "[fe80::1%lo]:81"},
+	{Name: "path", Address: addr("unix:/run/web.sock"), Bound: "/run/web.sock"},
+	{Name: "abstract", Address: addr("unix:@web"), Bound: "@web"},
+	{Name: "dns", Address: addr("udp:127.0.0.1:53"), Bound: "127.0.0.1:53"},
 }
 
 func TestEachDialectIsWrittenAsItsProgramReadsIt(t *testing.T) {
-	for d, want := range map[Dialect][]string{
+	for d, want := range map[Name][]string{
 		Systemd:     {"LISTEN_FDS=6", "LISTEN_FDNAMES=http:all:v6:path:abstract:dns"},
 		StartServer: {"SERVER_STARTER_PORT=127.0.0.1:0=3;80=4;[fe80::1%lo]:81=5;/run/web.sock=6;@web=7;127.0.0.1:53=8", "SERVER_STARTER_GENERATION=9"},
 		Nginx:       {"NGINX=3;4;5;6;7;8;"},
@@ -31,7 +35,7 @@ func TestEachDialectIsWrittenAsItsProgramReadsIt(t *testing.T) {
 			"EINHORN_FD_3=6", "EINHORN_FD_FAMILY_3=AF_UNIX", "EINHORN_FD_4=7", "EINHORN_FD_FAMILY_4=AF_UNIX", "EINHORN_FD_5=8", "EINHORN_FD_FAMILY_5=AF_INET",
 			"EINHORN_FD_COUNT=6", "EINHORN_FDS=3 4 5 6 7 8", "EINHORN_MASTER_PID=4711", "EINHORN_CHILD_INDEX=2"},
 	} {
-		if got := told([]Dialect{d}, some...); !slices.Equal(got, want) {
+		if got := told([]Name{d}, some...); !slices.Equal(got, want) {
 			t.Errorf("%s is\n%q, want\n%q", d, got, want)
 		}
 	}
@@ -50,48 +54,49 @@ func TestByDefaultNothingIsSaidThatChangesAProgram(t *testing.T) {
 }
 
 func TestNoDialectIsNoVariable(t *testing.T) {
-	if got := told([]Dialect{}, some...); got != nil {
+	if got := told([]Name{}, some...); got != nil {
 		t.Errorf("got %q", got)
 	}
 }
 
 func TestAnUpgradeDialectSaysNothingWithoutASocket(t *testing.T) {
-	for _, d := range Dialects() {
-		if got := told([]Dialect{d}); d.IsUpgrade() && got != nil {
+	for _, d := range All() {
+		if got := told([]Name{d}); d.IsUpgrade() && got != nil {
 			t.Errorf("%s: %q", d, got)
 		}
-		if got := told([]Dialect{d}, some[5]); d.IsUpgrade() && d != Nginx && got != nil {
+		if got := told([]Name{d}, some[5]); d.IsUpgrade() && d != Nginx && got != nil {
 			t.Errorf("%s of a udp socket: %q", d, got)
 		}
 	}
 }
 
 func TestReservedIsWhatTheSpokenDialectsWrite(t *testing.T) {
-	for _, d := range Dialects() {
-		for _, v := range told([]Dialect{d}, some...) {
+	for _, d := range All() {
+		for _, v := range told([]Name{d}, some...) {
 			name, _, _ := strings.Cut(v, "=")
-			if !Reserved([]Dialect{d}, name) {
+			if !reserved.ForWorkers(name, []Name{d}) {
 				t.Errorf("%s is not reserved in %s", name, d)
 			}
-			if Reserved([]Dialect{}, name) {
-				t.Errorf("%s is reserved where nothing is spoken", name)
+			always := d == Systemd || d == StartServer // whoever reads them would be misled by another's
+			if reserved.ForWorkers(name, []Name{}) != always {
+				t.Errorf("%s is reserved where nothing is spoken: %v", name, !always)
 			}
-			if Reserved(nil, name) == d.IsUpgrade() {
-				t.Errorf("%s is reserved by default: %v", name, Reserved(nil, name))
+			if reserved.ForWorkers(name, []Name(nil)) == d.IsUpgrade() {
+				t.Errorf("%s is reserved by default: %v", name, reserved.ForWorkers(name, []Name(nil)))
 			}
 		}
 	}
 	for _, name := range []string{"EINHORN_SOCK_PATH", "EINHORN_SOCK_FD", "LISTEN_PID"} {
-		if !Reserved(nil, name) {
+		if !reserved.ForWorkers(name, []Name(nil)) {
 			t.Errorf("%s is not reserved", name)
 		}
 	}
 	for _, name := range []string{"NGINX_HOME", "EINHORN", "PATH"} {
-		if Reserved(Dialects(), name) {
+		if reserved.ForWorkers(name, All()) {
 			t.Errorf("%s is reserved", name)
 		}
 	}
-	if !Reserved([]Dialect{PHPFPM}, "FPM_SOCKETS_1") {
+	if !reserved.ForWorkers("FPM_SOCKETS_1", []Name{PHPFPM}) {
 		t.Error("FPM_SOCKETS_1, which php-fpm reads after FPM_SOCKETS, is not reserved")
 	}
 }
@@ -141,22 +146,27 @@ func FuzzDialectsRoundTrip(f *testing.F) {
 	f.Add("", ":80", "[::]:80", "udp::53", "[::]:53")
 	f.Add("=", "unix:/a,b", "/a,b", "[::ffff:1.2.3.4]:1", "[::ffff:1.2.3.4]:1")
 	f.Fuzz(func(t *testing.T, name, address1, bound1, address2, bound2 string) {
-		sockets := []Passed{{Name: name, Address: address1, Bound: bound1}, {Name: name, Address: address2, Bound: bound2}}
-		environ := told(Dialects(), sockets...)
+		a, err1 := socket.ParseAddress(address1)
+		b, err2 := socket.ParseAddress(address2)
+		if err1 != nil || err2 != nil || a.IsUnix() && bound1 != a.Path() || b.IsUnix() && bound2 != b.Path() {
+			return
+		}
+		sockets := []Socket{{Name: name, Address: a, Bound: bound1, FD: 3}, {Name: name, Address: b, Bound: bound2, FD: 4}}
+		environ := told(All(), sockets...)
 		if got := readNginx(variable(environ, "NGINX")); !slices.Equal(got, []int{3, 4}) {
 			t.Errorf("%q: nginx reads %v", environ, got)
 		}
 		var streams []int
 		fpm := readFPM(variable(environ, "FPM_SOCKETS"))
 		for i, s := range sockets {
-			if s.network() != "udp" {
-				streams = append(streams, FirstFD+i)
+			if !s.Address.IsUDP() {
+				streams = append(streams, inherit.FirstFD+i)
 			}
 			key := s.fpmKey()
-			if at, err := netip.ParseAddrPort(s.Bound); err == nil && s.network() == "tcp" && !strings.Contains(key, at.Addr().WithZone("").String()) {
+			if at, err := netip.ParseAddrPort(s.Bound); err == nil && s.Address.IsTCP() && !strings.Contains(key, at.Addr().WithZone("").String()) {
 				t.Errorf("%q is known to php-fpm as %q", s.Bound, key)
 			}
-			if key != "" && fpm[key] != FirstFD+i && (i > 0 || fpm[key] != FirstFD+1) { // two of one address: the later counts
+			if key != "" && fpm[key] != inherit.FirstFD+i && (i > 0 || fpm[key] != inherit.FirstFD+1) { // two of one address: the later counts
 				t.Errorf("%q: php-fpm reads %v", environ, fpm)
 			}
 		}

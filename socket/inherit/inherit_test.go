@@ -1,7 +1,8 @@
-package socket
+package inherit_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -9,6 +10,10 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/dialect"
+	"example.org/supervisord/socket/inherit"
 )
 
 // TestMain is also the program that the tests here start: with childMark set it says what it has inherited.
@@ -24,7 +29,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	var r reply
-	found, err := Inherited(environ, os.Getpid())
+	found, err := inherit.FromEnvironment(environ, os.Getpid())
 	if r.Found = found; err != nil {
 		r.Err = err.Error()
 	}
@@ -49,7 +54,7 @@ func ownPidfd() string {
 }
 
 type reply struct {
-	Found       []Inherit
+	Found       []inherit.Socket
 	Err         string
 	CloseOnExec []bool
 }
@@ -80,23 +85,37 @@ func inheritedBy(t testing.TB, fds []int, environ ...string) reply {
 	return answer
 }
 
-func TestWorkerFindsWhatTheTableHands(t *testing.T) {
-	spec, path := onDisk(t)
-	spec.Name = "admin"
-	table := newTable(t)
-	wants := []Want{want(t, Spec{Name: "http", Address: "127.0.0.1:0"}), want(t, spec), want(t, Spec{Name: "dns", Address: "udp:127.0.0.1:0"}), want(t, Spec{Address: "unix:@" + t.Name()})}
-	apply(t, table, wants...)
-	var passed []Passed
-	var fds []int
-	for _, w := range wants {
-		passed = append(passed, Passed{Name: w.Name, Address: w.Spec.Address})
-		fds = append(fds, table.FD(w.Key(), 0))
+// opened is a table with one socket, and its descriptor.
+func opened(t *testing.T, address string) (table *socket.Table, at dialect.Socket, fd int) {
+	t.Helper()
+	a, err := socket.ParseAddress(address)
+	if err != nil {
+		t.Fatal(err)
 	}
-	got := inheritedBy(t, fds, append(told(nil, passed...), "LISTEN_PID=SELF", "LISTEN_PIDFDID=OWN")...)
-	expected := []Inherit{
-		{3, "http", "127.0.0.1:0", "tcp", table.Address(wants[0].Key()), true, false, false},
+	r, err := socket.Spec{Name: "a", Address: a}.Resolve(t.Context())
+	table = socket.NewTable()
+	t.Cleanup(func() { _ = table.Close() })
+	if err := errors.Join(err, table.Update([]socket.Want{{Resolved: r}})); err != nil {
+		t.Fatal(err)
+	}
+	return table, dialect.Socket{Address: a, Bound: table.Address(r.Key())}, table.FD(r.Key(), 0)
+}
+
+func TestWorkerFindsWhatTheTableHandsOver(t *testing.T) {
+	path := t.TempDir() + "/s"
+	var sockets []dialect.Socket
+	var fds []int
+	for i, l := range [][2]string{{"http", "127.0.0.1:0"}, {"admin", "unix:" + path}, {"dns", "udp:127.0.0.1:0"}, {"unix:@" + t.Name(), "unix:@" + t.Name()}} {
+		_, s, fd := opened(t, l[1])
+		s.Name, s.FD = l[0], inherit.FirstFD+i
+		sockets, fds = append(sockets, s), append(fds, fd)
+	}
+	environ := dialect.Worker{Sockets: sockets}.Environment()
+	got := inheritedBy(t, fds, append(environ, "LISTEN_PID=SELF", "LISTEN_PIDFDID=OWN")...)
+	expected := []inherit.Socket{
+		{3, "http", "127.0.0.1:0", "tcp", sockets[0].Bound, true, false, false},
 		{4, "admin", path, "unix", path, true, false, false},
-		{5, "dns", "127.0.0.1:0", "udp", table.Address(wants[2].Key()), true, false, false},
+		{5, "dns", "127.0.0.1:0", "udp", sockets[2].Bound, true, false, false},
 		{6, "unix-@" + t.Name(), "@" + t.Name(), "unix", "@" + t.Name(), true, false, false},
 	}
 	if got.Err != "" || fmt.Sprint(got.Found) != fmt.Sprint(expected) {
@@ -108,7 +127,7 @@ func TestWorkerFindsWhatTheTableHands(t *testing.T) {
 }
 
 func TestDescriptorsOfAnotherProcessAreNotTaken(t *testing.T) {
-	_, _, fd := opened(t, Spec{Address: "127.0.0.1:0"})
+	_, _, fd := opened(t, "127.0.0.1:0")
 	for _, environ := range [][]string{
 		{"LISTEN_PID=1", "LISTEN_FDS=1"},
 		{"LISTEN_FDS=1"},
@@ -125,9 +144,9 @@ func TestDescriptorsOfAnotherProcessAreNotTaken(t *testing.T) {
 }
 
 func TestServerStarterAloneIsEnough(t *testing.T) {
-	table, w, fd := opened(t, Spec{Address: "127.0.0.1:0"})
+	_, w, fd := opened(t, "127.0.0.1:0")
 	got := inheritedBy(t, []int{fd}, "SERVER_STARTER_PORT=127.0.0.1:8080=3")
-	if got.Err != "" || fmt.Sprint(got.Found) != fmt.Sprint([]Inherit{{3, "127.0.0.1:8080", "127.0.0.1:8080", "tcp", table.Address(w.Key()), true, false, false}}) {
+	if got.Err != "" || fmt.Sprint(got.Found) != fmt.Sprint([]inherit.Socket{{3, "127.0.0.1:8080", "127.0.0.1:8080", "tcp", w.Bound, true, false, false}}) {
 		t.Errorf("found %v", got)
 	}
 }
@@ -147,11 +166,11 @@ func TestOtherDescriptorsHaveNoNetwork(t *testing.T) {
 		}
 	}()
 	got := inheritedBy(t, []int{pipe[0], connected[0]}, "LISTEN_PID=SELF", "LISTEN_FDS=2")
-	if got.Err != "" || fmt.Sprint(got.Found) != fmt.Sprint([]Inherit{{3, "unknown", "", "", "", false, false, false}, {4, "unknown", "", "unix", "", false, false, false}}) {
+	if got.Err != "" || fmt.Sprint(got.Found) != fmt.Sprint([]inherit.Socket{{3, "unknown", "", "", "", false, false, false}, {4, "unknown", "", "unix", "", false, false, false}}) {
 		t.Errorf("found %+v", got)
 	}
 	got = inheritedBy(t, []int{pipe[0]}, "SERVER_STARTER_PORT=80=3")
-	if !strings.Contains(got.Err, `"80", is no listening socket`) {
+	if !strings.Contains(got.Err, `"80", is not a listening socket`) {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -1,4 +1,4 @@
-package socket
+package inherit_test
 
 import (
 	"errors"
@@ -7,15 +7,18 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/socket/dialect"
+	"example.org/supervisord/socket/inherit"
 )
 
 func TestFromEinhornFindsWhatTheDialectTells(t *testing.T) {
 	fd := listenForTest(t)
-	told := Told{Dialects: []Dialect{Einhorn}, Sockets: []Passed{{Address: "127.0.0.1:0"}}, Parent: 7}.Environment()
+	told := dialect.Worker{Dialects: []dialect.Name{dialect.Einhorn}, Sockets: []dialect.Socket{{FD: 3}}, Parent: 7}.Environment()
 	for i, v := range told {
 		told[i] = strings.Replace(v, "EINHORN_FD_0=3", fmt.Sprintf("EINHORN_FD_0=%d", fd), 1)
 	}
-	w, err := FromEinhorn(append(told, "EINHORN_SOCK_PATH=/run/einhorn.sock"), 7)
+	w, err := inherit.FromEinhorn(append(told, "EINHORN_SOCK_PATH=/run/einhorn.sock"), 7)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +35,7 @@ func TestFromEinhornFindsWhatTheDialectTells(t *testing.T) {
 
 func TestFromEinhornIsForTheChildrenOfEinhornAlone(t *testing.T) {
 	for _, environ := range [][]string{nil, {"EINHORN_FD_COUNT=1", "EINHORN_FD_0=3"}, {"EINHORN_MASTER_PID=8", "EINHORN_FD_COUNT=x"}} {
-		if w, err := FromEinhorn(environ, 7); !errors.Is(err, ErrNoEinhorn) || len(w.Sockets) > 0 {
+		if w, err := inherit.FromEinhorn(environ, 7); !errors.Is(err, inherit.ErrNoEinhorn) || len(w.Sockets) > 0 {
 			t.Errorf("%q: %+v, %v", environ, w, err)
 		}
 	}
@@ -47,7 +50,7 @@ func TestFromEinhornRefusesWhatItCannotRead(t *testing.T) {
 		"EINHORN_FD_COUNT=1 EINHORN_FD_0=999": "descriptor 999",
 		"EINHORN_FD_COUNT=0 EINHORN_SOCK_FD=": "EINHORN_SOCK_FD is malformed",
 	} {
-		_, err := FromEinhorn(append(strings.Fields(environ), "EINHORN_MASTER_PID=7"), 7)
+		_, err := inherit.FromEinhorn(append(strings.Fields(environ), "EINHORN_MASTER_PID=7"), 7)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", environ, err, want)
 		}

@@ -1,0 +1,103 @@
+package dialect
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/inherit"
+)
+
+// told is what a worker is told of these sockets, which it has from FirstFD up.
+func told(dialects []Name, sockets ...Socket) []string {
+	sockets = slices.Clone(sockets)
+	next := inherit.FirstFD
+	for i := range sockets {
+		switch sockets[i].FD {
+		case 0:
+			sockets[i].FD = next
+			next++
+		case stdin:
+			sockets[i].FD = 0
+		}
+	}
+	return Worker{Dialects: dialects, Sockets: sockets, Parent: 4711, Slot: 2, Generation: 9}.Environment()
+}
+
+// stdin stands for the number 0 in told.
+const stdin = -1
+
+// addr is an address that is right.
+func addr(s string) socket.Address {
+	a, err := socket.ParseAddress(s)
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
+// variable is the value of a variable; "<none>": it is not there.
+func variable(environ []string, name string) string {
+	for _, v := range environ {
+		if value, ok := strings.CutPrefix(v, name+"="); ok {
+			return value
+		}
+	}
+	return "<none>"
+}
+
+func TestEnvironmentIsWhatServerStarterWrites(t *testing.T) {
+	for address, name := range map[string]string{
+		":8080":               "8080",
+		"0.0.0.0:8080":        "8080",
+		"127.0.0.1:8080":      "127.0.0.1:8080",
+		"[127.0.0.1]:8080":    "127.0.0.1:8080",
+		"localhost:8080":      "localhost:8080",
+		"[::1]:8080":          "[::1]:8080",
+		"[::]:8080":           "[::]:8080",
+		"udp:127.0.0.1:53":    "127.0.0.1:53",
+		"udp::53":             "53",
+		"unix:/run/web.sock":  "/run/web.sock",
+		"unix:@abstract":      "@abstract",
+		"unix:/run/../a b/cc": "/run/../a b/cc",
+	} {
+		got := variable(told([]Name{StartServer}, Socket{Name: "x", Address: addr(address)}), "SERVER_STARTER_PORT")
+		if got != name+"=3" {
+			t.Errorf("%q gives %q", address, got)
+		}
+	}
+}
+
+func TestEnvironmentNamesEverySocketInOrder(t *testing.T) {
+	got := told([]Name{StartServer, Systemd}, Socket{Name: "http", Address: addr(":80")}, Socket{Name: "127.0.0.1:81", Address: addr("127.0.0.1:81")},
+		Socket{Address: addr("unix:/x")})
+	want := []string{"LISTEN_FDS=3", "LISTEN_FDNAMES=http:127.0.0.1-81:unknown", "SERVER_STARTER_PORT=80=3;127.0.0.1:81=4;/x=5", "SERVER_STARTER_GENERATION=9"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestEnvironmentWithoutSocketsIsPresentAndEmpty(t *testing.T) {
+	if got := told(nil); !slices.Equal(got, []string{"SERVER_STARTER_PORT=", "SERVER_STARTER_GENERATION=9"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestNamesAreWrittenAsTheVariablesCanHoldThem(t *testing.T) {
+	got := told(nil, Socket{Name: "b:\n\xff", Address: addr(":80")})
+	for name, want := range map[string]string{"SERVER_STARTER_PORT": "80=3", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "b-__"} {
+		if variable(got, name) != want {
+			t.Errorf("got %q, want %s=%s", got, name, want)
+		}
+	}
+}
+
+func TestEnvironmentTellsWhereASocketIsThatAskedForANumber(t *testing.T) {
+	got := told([]Name{Systemd, StartServer, Nginx, Unicorn}, Socket{Name: "http", Address: addr("0.0.0.0:80")}, Socket{Name: "in", Address: addr(":81"), FD: stdin},
+		Socket{Name: "far", Address: addr(":82"), FD: 9, Starter: "./s"}, Socket{Name: "b", Address: addr(":83")})
+	want := []string{"LISTEN_FDS=2", "LISTEN_FDNAMES=http:b", "SERVER_STARTER_PORT=80=3;81=0;./s=9;83=4", "SERVER_STARTER_GENERATION=9", "NGINX=3;0;9;4;", "UNICORN_FD=3,0,9,4"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+}

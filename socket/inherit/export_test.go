@@ -1,0 +1,4 @@
+package inherit
+
+// Parse is FromEnvironment without looking at the descriptors.
+var Parse = parse
