@@ -19,21 +19,21 @@ import (
 )
 
 func proveCommand(path *string) *cobra.Command {
-	var o prove.Options
+	var o prove.Plan
 	var asJSON bool
 	var plot string
 	c := &cobra.Command{
 		Use:   "prove",
-		Short: "put load on a program, reload again and again, and report what was lost and why",
+		Short: "put load on a program, reload it again and again, and report what was lost and why",
 		Long: `prove starts the configuration (or uses a running supervisord: --pid, or the one that holds pid_file), puts load on the program's
-own listener, sends HUP again and again, and reports how many requests were lost, how, when, and what to change. It exits with 0
-only if nothing was lost and every reload served. Ctrl-C ends it with a verdict on what was tried.`,
+own listener, reloads it again and again, and reports how many requests were lost, how, when, and what to change. It exits with 0
+only if nothing was lost and every reload served. Ctrl-C ends it with a report on what was tried.`,
 		Example: `  supervisord prove -c config.toml
   supervisord prove -c config.toml --program web --url /healthz --rate 2000 --reloads 20 --duration 1m --plot deploy.svg
   supervisord prove -c config.toml --pid "$(pidof supervisord)" --json`,
 		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			v, err := runProof(*path, o, plot)
+		RunE: func(c *cobra.Command, _ []string) error {
+			v, err := runProof(c, *path, o, plot)
 			if err != nil {
 				return err
 			}
@@ -49,12 +49,12 @@ only if nothing was lost and every reload served. Ctrl-C ends it with a verdict 
 	flags.IntVar(&o.PID, "pid", 0, "use the supervisord that runs with this PID")
 	flags.DurationVar(&o.Timeout, "timeout", 10*time.Second, "a request without an answer after this time is lost")
 	flags.DurationVar(&o.RoundTrip, "round-trip", 20*time.Millisecond, "act like a client behind a network with this round trip")
-	flags.BoolVar(&asJSON, "json", false, "write the verdict as JSON")
+	flags.BoolVar(&asJSON, "json", false, "write the report as JSON")
 	flags.StringVar(&plot, "plot", "", "draw latency, reloads and losses into this SVG `file`")
 	return c
 }
 
-func runProof(path string, o prove.Options, plot string) (*prove.Verdict, error) {
+func runProof(c *cobra.Command, path string, o prove.Plan, plot string) (*prove.Findings, error) {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer cancel()
 	var err error
@@ -66,6 +66,11 @@ func runProof(path string, o prove.Options, plot string) (*prove.Verdict, error)
 			return nil, fmt.Errorf("--plot: %w", err)
 		}
 	}
+	if o.Client, err = (&asking{path: &path}).client(c); err != nil {
+		return nil, fmt.Errorf("prove asks supervisord what became of each reload: %w", err)
+	}
+	defer o.Client.Close()
+	o.Client.Means(path)
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -77,8 +82,8 @@ func runProof(path string, o prove.Options, plot string) (*prove.Verdict, error)
 	return prove.Run(ctx, o)
 }
 
-// deliverProof prints the verdict, and returns an error if it is not a pass.
-func deliverProof(v *prove.Verdict, asJSON bool, plot string) error {
+// deliverProof prints the findings, and returns an error if it is not a pass.
+func deliverProof(v *prove.Findings, asJSON bool, plot string) error {
 	if plot != "" {
 		if err := os.WriteFile(plot, v.Plot(), 0o644); err != nil {
 			return fmt.Errorf("--plot: %w", err)
@@ -93,7 +98,7 @@ func deliverProof(v *prove.Verdict, asJSON bool, plot string) error {
 		err = v.Text(os.Stdout)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot write the verdict: %w", err)
+		return fmt.Errorf("cannot write the report: %w", err)
 	}
 	if !v.Passed() {
 		return errors.New(why)

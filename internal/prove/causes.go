@@ -5,15 +5,17 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"example.org/supervisord/internal/lab/load"
 )
 
 // Cause is what usually makes workers lose requests in one way, and what to change.
 type Cause struct {
-	Kind       Kind   `json:"kind"`
-	Connection string `json:"connection"` // new, reused, or "" where it makes no difference
-	Lost       int    `json:"lost"`
-	Cause      string `json:"cause"`
-	Remedy     string `json:"remedy"`
+	Kind       load.LossKind `json:"kind"`
+	Connection string        `json:"connection"` // new, reused, or "" where it makes no difference
+	Lost       int           `json:"lost"`
+	Cause      string        `json:"cause"`
+	Remedy     string        `json:"remedy"`
 }
 
 // drain is the remedy for what most workers do wrong as they stop.
@@ -24,7 +26,7 @@ const drain = "on TERM let the worker stop accepting, answer what is in hand and
 
 // knownCauses are looked through in order: the first that fits a loss is its cause. Empty fields fit everything.
 var knownCauses = []struct {
-	kind       Kind
+	kind       load.LossKind
 	connection string
 	stage      Stage
 	text       string // in the error
@@ -40,24 +42,24 @@ var knownCauses = []struct {
 	{cut: true, cause: killedCause,
 		remedy: "let the worker end within the timeout of [program.NAME.stop] after its signal (many servers want another signal than TERM for a graceful stop), " +
 			"or allow more time there, if requests may take that long"},
-	{stage: Idle, kind: Status5, cause: "the service answered with an error while no reload was under way", remedy: "look into the service's own log"},
-	{kind: Refused, cause: "nobody held the listening socket: the worker does not use the one that it inherits but opens its own and closes it as it stops, or --url is not the address of a configured listener",
+	{stage: Idle, kind: load.Status5, cause: "the service answered with an error while no reload was under way", remedy: "look into the service's own log"},
+	{kind: load.Refused, cause: "nobody held the listening socket: the worker does not use the one that it inherits but opens its own and closes it as it stops, or --url is not the address of a configured listener",
 		remedy: "take the socket from LISTEN_FDS (in Go: graceful.Listener; elsewhere systemd socket activation, or {fd:NAME} in the command), and configure it under [[program.NAME.listen]]"},
-	{kind: Closed, connection: "reused", cause: "the old worker closed idle keep-alive connections as a request arrived: a client that does not send it again has lost it",
+	{kind: load.Closed, connection: "reused", cause: "the old worker closed idle keep-alive connections as a request arrived: a client that does not send it again has lost it",
 		remedy: drain},
-	{kind: Reset, connection: "reused", cause: "the old worker ended, or closed a connection, with a request in it that it had not read",
+	{kind: load.Reset, connection: "reused", cause: "the old worker ended, or closed a connection, with a request in it that it had not read",
 		remedy: drain},
-	{kind: Closed, connection: "new", cause: "the old worker had accepted the connection and then ended, or shut down, without answering the request (Go's http.Server.Shutdown drops a request that is read after it began)",
+	{kind: load.Closed, connection: "new", cause: "the old worker had accepted the connection and then ended, or shut down, without answering the request (Go's http.Server.Shutdown drops a request that is read after it began)",
 		remedy: drain},
-	{kind: Reset, connection: "new", cause: "the old worker ended with connections in hand, or closed a listening socket of its own (SO_REUSEPORT) in which connections waited: it should use the inherited one",
+	{kind: load.Reset, connection: "new", cause: "the old worker ended with connections in hand, or closed a listening socket of its own (SO_REUSEPORT) in which connections waited: it should use the inherited one",
 		remedy: drain},
-	{kind: TimedOut, stage: Starting, cause: "the connection waited for a worker: the new ones were not ready yet and no old one accepted any more (strategy stop-first, or a worker that blocks)",
+	{kind: load.TimedOut, stage: Starting, cause: "the connection waited for a worker: the new ones were not ready yet and no old one accepted any more (strategy stop-first, or a worker that blocks)",
 		remedy: "use the strategy all or rolling; if the old worker is too busy, give the program more workers"},
-	{kind: TimedOut, cause: "the worker took the request and did not answer: it hung while it stopped, or it said ready before it could serve",
+	{kind: load.TimedOut, cause: "the worker took the request and did not answer: it hung while it stopped, or it said ready before it could serve",
 		remedy: "say READY=1 only when the first request can be answered ([program.NAME.ready]); answer what is in hand before closing what it needs (databases, queues)"},
-	{kind: Status5, stage: Starting, cause: "a worker answered with an error while the new ones started: what both share (CPU, a database, a lock) was not enough for both, or a migration broke the old version",
+	{kind: load.Status5, stage: Starting, cause: "a worker answered with an error while the new ones started: what both share (CPU, a database, a lock) was not enough for both, or a migration broke the old version",
 		remedy: "use the strategy rolling so that fewer run at once; make migrations fit the old version too"},
-	{kind: Status5, cause: "a new worker served before it was able to, or an old one had closed what it needs to answer",
+	{kind: load.Status5, cause: "a new worker served before it was able to, or an old one had closed what it needs to answer",
 		remedy: "say READY=1 only when the first request can be answered; on TERM close databases last, after the last answer"},
 	{cause: "the answer was not one that the target gives otherwise", remedy: "the errors above say more; --json lists every one of them"},
 }
@@ -68,7 +70,7 @@ const killedCause = "the old worker was killed at the end of its stop plan, with
 // tallied counts losses by their causes.
 type tallied []Cause
 
-func (t *tallied) add(l Loss) {
+func (t *tallied) add(l LostRequest) {
 	c := causeOf(l)
 	i := slices.IndexFunc(*t, func(have Cause) bool { return have.Kind == c.Kind && have.Cause == c.Cause })
 	if i < 0 {
@@ -93,7 +95,7 @@ func (t tallied) sorted() []Cause {
 	return list
 }
 
-func causeOf(l Loss) Cause {
+func causeOf(l LostRequest) Cause {
 	stage := l.Stage
 	if l.late {
 		stage = Draining

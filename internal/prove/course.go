@@ -4,36 +4,51 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"example.org/supervisord/internal/lab/load"
 )
 
-// course is the reloads on the time of the load. What was never decided, or never settled, was so until its end.
+// course is the reloads on the time axis of the load. What was never decided, or never settled, lasts until its end.
 type course struct {
+	results   []ReloadResult
 	spans     []span
-	past      []*reload
 	kills     []time.Duration // of workers, since the load began; sorted
 	roundTrip time.Duration   // so late the client may notice that a connection is cut
 }
 
 // span is one reload, since the load began.
-type span struct{ hup, decided, settled time.Duration }
+type span struct{ asked, decided, settled time.Duration }
 
 func (r *proof) course() course {
-	c := course{past: r.history.reloads, roundTrip: r.RoundTrip}
+	c := course{results: []ReloadResult{}, roundTrip: r.RoundTrip}
 	for _, at := range r.history.kills {
 		c.kills = append(c.kills, at.Sub(r.began))
 	}
 	slices.Sort(c.kills)
-	for _, x := range c.past {
-		s := span{hup: x.at.Sub(r.began), decided: r.took, settled: r.took}
-		if !x.decided.IsZero() {
-			s.decided = x.decided.Sub(r.began)
+	for i, a := range r.history.reloads {
+		outcome, reason, decided := r.history.outcome(a)
+		s := span{asked: a.at.Sub(r.began), decided: r.took, settled: r.took}
+		x := ReloadResult{Number: i + 1, At: ms(s.asked), Outcome: outcome, Generation: a.generation, Reason: reason}
+		x.Decided = since(a.at, decided)
+		x.Settled = since(a.at, r.history.settled(a))
+		if x.Decided != nil {
+			s.decided = decided.Sub(r.began)
 		}
-		if !x.settled.IsZero() {
-			s.settled = x.settled.Sub(r.began)
+		if x.Settled != nil {
+			s.settled = r.history.settled(a).Sub(r.began)
 		}
-		c.spans = append(c.spans, s)
+		c.results, c.spans = append(c.results, x), append(c.spans, s)
 	}
 	return c
+}
+
+// since is the time in milliseconds between two moments; nil: the second one never came.
+func since(from, to time.Time) *float64 {
+	if to.IsZero() {
+		return nil
+	}
+	took := ms(to.Sub(from))
+	return &took
 }
 
 // place says where a moment stands: after which reload, by how much, and how far that one was.
@@ -51,13 +66,13 @@ func (c course) place(at time.Duration) (number int, after time.Duration, stage 
 	default:
 		stage = Idle
 	}
-	return number, at - s.hup, stage
+	return number, at - s.asked, stage
 }
 
 // last is the number of the last reload before a moment.
 func (c course) last(at time.Duration) int {
 	n, _ := slices.BinarySearchFunc(c.spans, at, func(s span, at time.Duration) int {
-		if s.hup <= at {
+		if s.asked <= at {
 			return -1
 		}
 		return 1
@@ -75,22 +90,27 @@ func (c course) under(from, until time.Duration) bool {
 	return false
 }
 
-// losses places and explains every lost request; of the losses themselves it returns the first mostLosses.
-func (c course) losses(lost []lostRequest) ([]Loss, []Cause) {
-	lost = slices.Clone(lost)
-	slices.SortStableFunc(lost, func(a, b lostRequest) int { return cmp.Compare(a.at, b.at) })
-	list := []Loss{}
-	var all tallied
+// losses places and explains every lost request; of the requests themselves it returns the first mostLosses.
+func (c course) losses(all load.Attempts) ([]LostRequest, []Cause) {
+	var lost load.Attempts
+	for _, a := range all {
+		if a.Lost != nil {
+			lost = append(lost, a)
+		}
+	}
+	slices.SortStableFunc(lost, func(a, b load.Attempt) int { return cmp.Compare(a.End(), b.End()) })
+	list := []LostRequest{}
+	var causes tallied
 	var run errorRun
-	for _, x := range lost {
-		l := c.loss(x)
-		l.late = run.continues(l, c.sinceSettled(x.at))
-		all.add(l)
+	for _, a := range lost {
+		l := c.loss(a)
+		l.late = run.continues(l, c.sinceSettled(a.End()))
+		causes.add(l)
 		if len(list) < mostLosses {
 			list = append(list, l)
 		}
 	}
-	return list, all.sorted()
+	return list, causes.sorted()
 }
 
 // sinceSettled is how long ago the reloads before a moment had settled, where none was under way.
@@ -102,14 +122,16 @@ func (c course) sinceSettled(at time.Duration) time.Duration {
 	return since
 }
 
-func (c course) loss(x lostRequest) Loss {
-	number, after, stage := c.place(x.at)
+func (c course) loss(a load.Attempt) LostRequest {
+	at := a.End()
+	number, after, stage := c.place(at)
 	connection := "new"
-	if x.reused {
+	if a.Lost.Reused {
 		connection = "reused"
 	}
-	return Loss{At: ms(x.at), Kind: x.kind, Connection: connection, Reload: number, After: ms(after), Stage: stage, Took: ms(x.took), Error: x.text,
-		cut: (x.kind == Reset || x.kind == Closed) && c.killed(x.at)}
+	kind := a.Lost.Kind
+	return LostRequest{At: ms(at), Kind: kind, Connection: connection, Reload: number, After: ms(after), Stage: stage, Took: ms(a.Latency), Error: a.Lost.Text,
+		cut: (kind == load.Reset || kind == load.Closed) && c.killed(at)}
 }
 
 // killSlack is how far apart the end of a connection and the report of the kill that caused it may be.
@@ -133,8 +155,8 @@ type errorRun struct {
 const errorPause = 500
 
 // continues takes notice of a loss, and reports whether it belongs to a run although its reload is over, which settled so long ago.
-func (r *errorRun) continues(l Loss, settled time.Duration) bool {
-	if l.Kind != Status5 || r.before {
+func (r *errorRun) continues(l LostRequest, settled time.Duration) bool {
+	if l.Kind != load.Status5 || r.before {
 		return false
 	}
 	switch {
@@ -154,17 +176,17 @@ func (r *errorRun) continues(l Loss, settled time.Duration) bool {
 	return true
 }
 
-func (c course) phases(records []record) Phases {
+func (c course) phases(all load.Attempts) Phases {
 	var before, during, after []time.Duration
-	for _, r := range records {
+	for _, a := range all {
 		switch {
-		case r.lost:
-		case c.last(r.at+r.latency) == 0:
-			before = append(before, r.latency)
-		case c.under(r.at, r.at+r.latency):
-			during = append(during, r.latency)
+		case a.Lost != nil:
+		case c.last(a.End()) == 0:
+			before = append(before, a.Latency)
+		case c.under(a.At, a.End()):
+			during = append(during, a.Latency)
 		default:
-			after = append(after, r.latency)
+			after = append(after, a.Latency)
 		}
 	}
 	return Phases{summary(before), summary(during), summary(after)}
@@ -174,30 +196,17 @@ func summary(latencies []time.Duration) *Latency {
 	if len(latencies) == 0 {
 		return nil
 	}
-	slices.Sort(latencies)
-	at := func(percent int) float64 { return ms(percentile(latencies, percent)) }
-	return &Latency{len(latencies), at(50), at(95), at(99), at(100)}
+	all := load.Sort(slices.Values(latencies))
+	at := func(q float64) float64 { return ms(all.Quantile(q)) }
+	return &Latency{len(latencies), at(0.5), at(0.95), at(0.99), at(1)}
 }
 
-// list is the reloads for the verdict.
-func (c course) list(lost []lostRequest) []Reload {
-	list := []Reload{}
-	for i, x := range c.past {
-		r := Reload{Number: i + 1, At: ms(c.spans[i].hup), Outcome: x.outcome, Generation: x.generation, Reason: x.reason}
-		if !x.decided.IsZero() {
-			took := ms(x.decided.Sub(x.at))
-			r.Decided = &took
-		}
-		if !x.settled.IsZero() {
-			took := ms(x.settled.Sub(x.at))
-			r.Settled = &took
-		}
-		list = append(list, r)
-	}
-	for _, x := range lost {
-		if n := c.last(x.at); n > 0 {
-			list[n-1].Lost++
+// list is the reloads, with how many requests each lost.
+func (c course) list(all load.Attempts) []ReloadResult {
+	for _, a := range all {
+		if n := c.last(a.End()); n > 0 && a.Lost != nil {
+			c.results[n-1].Lost++
 		}
 	}
-	return list
+	return c.results
 }

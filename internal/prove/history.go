@@ -3,183 +3,166 @@ package prove
 import (
 	"fmt"
 	"time"
+
+	"example.org/supervisord/internal/control"
+	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
-// event is something that supervisord did with the program.
-type event struct {
+// The outcomes of a reload, as words in JSON.
+const (
+	served     = "served"     // its generation serves
+	superseded = "superseded" // a newer reload took its place: somebody else reloads, too
+	failed     = "failed"     // its generation failed; the one before continued to serve
+	undecided  = "undecided"  // nothing came of it in time
+)
+
+// asked is one reload that prove has asked for.
+type asked struct {
 	at         time.Time
-	kind       eventKind
-	generation int
-	pid        int
-	reason     string
+	generation int       // 0: it has none, or not yet
+	refused    error     // it will have none
+	refusedAt  time.Time // when that was known
 }
 
-type eventKind int
-
-const (
-	began   eventKind = iota // a new generation is on trial
-	served                   // it serves
-	failed                   // it failed
-	gone                     // the last worker of a generation has ended
-	refused                  // the configuration was refused: no new generation
-	ready                    // a worker is ready, or was first seen
-	ended                    // a worker ended as it should
-	killed                   // a worker had to be killed
-	died                     // a worker ended although nobody had asked it to
-)
-
-// Outcome is what became of a reload.
-type Outcome string
-
-// The outcomes.
-const (
-	Served     Outcome = "served"     // its generation serves
-	Superseded Outcome = "superseded" // a later reload brought the generation: somebody else asked for one as well, and supervisord makes one of those that come during a trial
-	Failed     Outcome = "failed"     // its generation failed; the one before went on serving
-	Undecided  Outcome = "undecided"  // nothing came of it in time
-)
-
-// reload is one HUP and what came of it.
-type reload struct {
-	at         time.Time
-	generation int
-	decided    time.Time // when its generation served, or failed
-	settled    time.Time // when everything older was gone
-	outcome    Outcome
-	reason     string
-}
-
-// history is what happened to the program, told by events. It is plain data.
+// history is what happened to the program. It is plain data.
 type history struct {
-	reloads []*reload
-	alive   map[int]bool // generations that have workers
-	serving int
-	workers map[int]int // generation by PID, of every worker ever seen
-	live    map[int]bool
-	kills   []time.Time // one for each worker that had to be killed
+	program string
+	reloads []*asked
+	records map[int]*program.ReloadRecord // by generation
+	serving int                           // the newest generation that served
+	workers map[int]bool                  // PIDs of all workers so far
+	kills   []time.Time                   // one for each worker that had to be killed
 	died    []string
 }
 
-func newHistory() *history {
-	return &history{alive: map[int]bool{}, workers: map[int]int{}, live: map[int]bool{}}
+func newHistory(name string) *history {
+	return &history{program: name, records: map[int]*program.ReloadRecord{}, workers: map[int]bool{}}
 }
 
-// hup tells that a reload was asked for.
-func (h *history) hup(at time.Time) {
-	h.reloads = append(h.reloads, &reload{at: at, outcome: Undecided})
+// begin takes in how things were at the beginning.
+func (h *history) begin(st *control.Status) {
+	for _, p := range st.Programs {
+		for _, g := range p.Generations {
+			if p.Name == h.program && g.Role == program.RoleServing {
+				h.serving = max(h.serving, g.Number)
+			}
+			for _, w := range g.Workers {
+				h.workers[w.PID] = true
+			}
+		}
+	}
+	delete(h.workers, 0) // of a worker that is being started
 }
 
-func (h *history) add(e event) {
-	switch e.kind {
-	case began:
-		h.begin(e)
-	case served:
-		h.serving = e.generation
-		h.decide(e, Served)
-	case failed:
-		delete(h.live, e.pid) // the worker that failed it has ended, where one is named
-		h.decide(e, Failed)
-	case gone:
-		delete(h.alive, e.generation)
-		h.settle(e)
-	case refused:
-		h.refuse(e)
-	case ready:
-		h.workers[e.pid], h.live[e.pid] = e.generation, true
-	case ended:
-		delete(h.live, e.pid)
-	case killed:
-		h.kills = append(h.kills, e.at)
-	case died:
-		delete(h.live, e.pid)
-		h.died = append(h.died, fmt.Sprintf("pid %d of generation %d: %s", e.pid, e.generation, e.reason))
+// add takes in what the control socket tells.
+func (h *history) add(u *supervisor.Update) {
+	if u.Program != h.program {
+		return
+	}
+	if r := u.Reload; r != nil {
+		h.records[r.Generation] = r
+		if r.Outcome == program.Serves {
+			h.serving = max(h.serving, r.Generation)
+		}
+	}
+	switch u.Kind {
+	case program.WorkerSpawned:
+		h.workers[u.PID] = true
+	case program.WorkerKilled:
+		h.kills = append(h.kills, u.Time)
+	case program.WorkerDied:
+		h.died = append(h.died, fmt.Sprintf("pid %d of generation %d: %s", u.PID, u.Generation, u.Reason))
 	}
 }
 
-// begin gives the generation to the reloads that wait for one. All but the last of them are superseded.
-func (h *history) begin(e event) {
-	h.alive[e.generation] = true
-	var last *reload
-	for _, r := range h.reloads {
-		if r.generation != 0 || r.outcome != Undecided {
-			continue
-		}
-		if last != nil {
-			last.outcome = Superseded
-		}
-		r.generation, last = e.generation, r
+// answer takes in what supervisord answered to the last reload.
+func (h *history) answer(r reloaded) {
+	last := h.reloads[len(h.reloads)-1]
+	last.generation, last.refused = r.generation, r.err
+	if r.err != nil {
+		last.refusedAt = time.Now()
 	}
 }
 
-func (h *history) decide(e event, o Outcome) {
-	for _, r := range h.reloads {
-		if r.generation != e.generation || !r.decided.IsZero() {
-			continue
-		}
-		r.decided = e.at
-		if r.outcome == Undecided {
-			r.outcome = o
-		}
-		if r.outcome == Failed {
-			r.reason = e.reason
+// outcome returns how a reload went and why, and when that was decided; the zero time: it is undecided.
+func (h *history) outcome(a *asked) (outcome, reason string, decided time.Time) {
+	if a.refused != nil {
+		return failed, a.refused.Error(), a.refusedAt
+	}
+	r := h.records[a.generation]
+	if r == nil || r.Decided.IsZero() {
+		return undecided, "", time.Time{}
+	}
+	switch r.Outcome {
+	case program.Serves:
+		return served, "", r.Decided
+	case program.Superseded:
+		return superseded, "", r.Decided
+	}
+	return failed, reasonOf(r), r.Decided
+}
+
+// reasonOf says why a reload failed.
+func reasonOf(r *program.ReloadRecord) string {
+	if r.Failure == nil {
+		return string(r.Outcome)
+	}
+	return r.Failure.Step + ": " + r.Failure.Reason
+}
+
+// settled returns when nothing of a reload was under way any more: everything older was gone or, if it failed, its own generation;
+// the zero time: something still is.
+func (h *history) settled(a *asked) time.Time {
+	outcome, _, decided := h.outcome(a)
+	if outcome == undecided || a.refused != nil {
+		return decided
+	}
+	if own := h.records[a.generation]; outcome != served {
+		return own.Ended
+	}
+	last := decided
+	for generation, r := range h.records {
+		switch {
+		case generation > a.generation:
+		case r.Ended.IsZero():
+			return time.Time{}
+		case r.Ended.After(last):
+			last = r.Ended
 		}
 	}
-	h.settle(e)
+	return last
 }
 
-// refuse ends the reloads that were to bring a generation and never will.
-func (h *history) refuse(e event) {
-	for _, r := range h.reloads {
-		if r.generation == 0 && r.outcome == Undecided {
-			r.outcome, r.reason, r.decided, r.settled = Failed, e.reason, e.at, e.at
-		}
+// idle reports whether the last reload is decided, so that the next one gets a generation of its own.
+func (h *history) idle() bool {
+	if len(h.reloads) == 0 {
+		return true
 	}
+	_, _, decided := h.outcome(h.reloads[len(h.reloads)-1])
+	return !decided.IsZero()
 }
 
-// settle notes which reloads have nothing under way any more: of a failed one its own generation is gone, of another all older.
-func (h *history) settle(e event) {
-	for _, r := range h.reloads {
-		if r.decided.IsZero() || !r.settled.IsZero() {
-			continue
-		}
-		if r.outcome == Failed && !h.alive[r.generation] || r.outcome != Failed && !h.olderThan(r.generation) {
-			r.settled = e.at
-		}
-	}
-}
-
-func (h *history) olderThan(generation int) bool {
-	for g := range h.alive {
-		if g < generation {
-			return true
-		}
-	}
-	return false
-}
-
-// decided reports whether the last reload served or failed; there may be none.
-func (h *history) decided() bool {
-	n := len(h.reloads)
-	return n == 0 || !h.reloads[n-1].decided.IsZero()
-}
-
-// settled reports whether nothing is under way.
-func (h *history) settled() bool {
-	for _, r := range h.reloads {
-		if r.settled.IsZero() {
+// allSettled reports whether nothing is under way.
+func (h *history) allSettled() bool {
+	for _, a := range h.reloads {
+		if h.settled(a).IsZero() {
 			return false
 		}
 	}
 	return true
 }
 
-// left are the workers of older generations that still live.
-func (h *history) left() []int {
-	var pids []int
-	for pid := range h.live {
-		if h.workers[pid] != h.serving {
-			pids = append(pids, pid)
+// startFailed returns why the program does not start, if its last generation failed and none has served.
+func (h *history) startFailed() string {
+	last := 0
+	for generation, r := range h.records {
+		if r.Outcome.Failed() && generation > last {
+			last = generation
 		}
 	}
-	return pids
+	if last == 0 || h.serving > 0 {
+		return ""
+	}
+	return reasonOf(h.records[last])
 }

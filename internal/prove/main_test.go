@@ -225,9 +225,9 @@ func (s *site) start() int {
 
 // outcome is what a run of `supervisord prove` came to.
 type outcome struct {
-	*prove.Verdict // nil: it wrote no JSON
-	code           int
-	stdout, stderr string
+	*prove.Findings // nil: it wrote no JSON
+	code            int
+	stdout, stderr  string
 }
 
 // prove runs `supervisord prove --json` for about a second, and looks whether it left anybody behind.
@@ -262,9 +262,9 @@ func (s *site) wait(c *exec.Cmd) outcome {
 		s.t.Fatal(err)
 	}
 	o := outcome{code: c.ProcessState.ExitCode(), stdout: fmt.Sprint(c.Stdout), stderr: fmt.Sprint(c.Stderr)}
-	v := &prove.Verdict{}
+	v := &prove.Findings{}
 	if json.Unmarshal([]byte(o.stdout), v) == nil {
-		o.Verdict = v
+		o.Findings = v
 	}
 	s.t.Logf("exit %d\n%s%s", o.code, o.stderr, o.short())
 	if !s.runs {
@@ -274,10 +274,10 @@ func (s *site) wait(c *exec.Cmd) outcome {
 }
 
 func (o outcome) short() string {
-	if o.Verdict == nil {
+	if o.Findings == nil {
 		return o.stdout
 	}
-	return fmt.Sprintf("%s %v %v\n%+v\n%+v\n%+v", o.Verdict.Verdict, o.Reasons, o.Warnings, o.Requests, o.Workers, o.Descriptors)
+	return fmt.Sprintf("%s %v %v\n%+v\n%+v\n%+v", o.Verdict, o.Reasons, o.Warnings, o.Requests, o.Workers, o.Descriptors)
 }
 
 // nobodyLeft fails if a worker of this site, or what it started, lives.

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,20 +16,21 @@ import (
 	"testing"
 	"time"
 
+	"example.org/supervisord/internal/lab/load"
 	"example.org/supervisord/internal/prove"
 )
 
 // passed fails the test unless the proof passed with nothing to remark.
 func passed(t *testing.T, o outcome) {
 	t.Helper()
-	if o.code != 0 || o.Verdict == nil || !o.Passed() || len(o.Warnings) > 0 {
+	if o.code != 0 || o.Findings == nil || !o.Passed() || len(o.Warnings) > 0 {
 		t.Fatalf("exit %d, want 0 and a verdict without a warning", o.code)
 	}
 	if o.Requests.Sent < 100 || o.Requests.Answered != o.Requests.Sent {
 		t.Errorf("requests: %+v, want all of many answered", o.Requests)
 	}
 	for _, r := range o.Reloads {
-		if r.Outcome != prove.Served || r.Decided == nil || r.Settled == nil || r.Generation != r.Number+1 {
+		if r.Outcome != "served" || r.Decided == nil || r.Settled == nil || r.Generation != r.Number+1 {
 			t.Errorf("reload: %+v, want it served and settled with the next generation", r)
 		}
 	}
@@ -37,9 +40,9 @@ func passed(t *testing.T, o outcome) {
 }
 
 // loses fails the test unless requests were lost in one of these kinds, while a reload was under way.
-func loses(t *testing.T, o outcome, kinds ...prove.Kind) {
+func loses(t *testing.T, o outcome, kinds ...load.LossKind) {
 	t.Helper()
-	if o.code != 1 || o.Verdict == nil || o.Verdict.Verdict != "failed" {
+	if o.code != 1 || o.Findings == nil || o.Verdict != "failed" {
 		t.Fatalf("exit %d, want 1 and a verdict that says failed", o.code)
 	}
 	n := 0
@@ -64,7 +67,7 @@ func TestGoodWorkerPasses(t *testing.T) {
 	o := newSite(t, "hello", "").prove()
 	passed(t, o)
 	if o.Protocol != "http" || !o.Child || o.Latency.Before == nil || o.Latency.During == nil || o.Latency.During.P99 <= 0 {
-		t.Errorf("verdict: %+v", o.Verdict)
+		t.Errorf("findings: %+v", o.Findings)
 	}
 }
 
@@ -72,8 +75,8 @@ func TestPlainShutdownIsFound(t *testing.T) {
 	t.Parallel()
 	plot := filepath.Join(t.TempDir(), "plot.svg")
 	o := newSite(t, "shutdown", "").prove("--plot", plot)
-	loses(t, o, prove.Closed, prove.Reset)
-	wellFormed(t, plot, "web: ", "3 reloads", "closed while waiting", "polyline")
+	loses(t, o, load.Closed, load.Reset)
+	wellFormed(t, plot, "web: ", "3 reloads", `class="closed"`, `class="median"`)
 	connections := map[string]bool{}
 	for _, l := range o.Losses {
 		connections[l.Connection] = true
@@ -85,12 +88,12 @@ func TestPlainShutdownIsFound(t *testing.T) {
 
 func TestExitOnTermIsFound(t *testing.T) {
 	t.Parallel()
-	loses(t, newSite(t, "exit", "").prove(), prove.Closed, prove.Reset)
+	loses(t, newSite(t, "exit", "").prove(), load.Closed, load.Reset)
 }
 
 func TestServerErrorsAreFound(t *testing.T) {
 	t.Parallel()
-	loses(t, newSite(t, "busy", "").prove(), prove.Status5)
+	loses(t, newSite(t, "busy", "").prove(), load.Status5)
 }
 
 func TestReloadThatFailsIsTold(t *testing.T) {
@@ -111,11 +114,11 @@ environment_file = "`+flag+`"`)
 		t.Fatal(err)
 	}
 	o := s.wait(c)
-	if o.code != 1 || o.Verdict == nil || o.Requests.Lost != 0 {
+	if o.code != 1 || o.Findings == nil || o.Requests.Lost != 0 {
 		t.Fatalf("exit %d, want 1 and nothing lost", o.code)
 	}
 	for _, r := range o.Reloads {
-		if r.Outcome != prove.Failed || !strings.Contains(r.Reason, "there") {
+		if r.Outcome != "failed" || !strings.Contains(r.Reason, "there") {
 			t.Errorf("reload: %+v, want failed for want of the file", r)
 		}
 	}
@@ -124,13 +127,13 @@ environment_file = "`+flag+`"`)
 func TestWorkerThatHasToBeKilledIsTold(t *testing.T) {
 	t.Parallel()
 	o := newSite(t, "stubborn", `stop = { timeout = "200ms" }`).prove("--timeout", "2s")
-	if o.Verdict == nil || o.Workers.Killed == 0 {
+	if o.Findings == nil || o.Workers.Killed == 0 {
 		t.Fatal("no worker was killed")
 	}
 	if len(o.Warnings) == 0 || !strings.Contains(strings.Join(o.Warnings, "\n"), "killed") {
 		t.Errorf("warnings: %q, want one of killed workers", o.Warnings)
 	}
-	loses(t, o, prove.Closed, prove.Reset)
+	loses(t, o, load.Closed, load.Reset)
 	if c := o.Causes[0]; !strings.Contains(c.Cause, "was killed") || !strings.Contains(c.Remedy, "[program.NAME.stop]") {
 		t.Errorf("the first cause: %+v, want that workers were killed", c)
 	}
@@ -139,7 +142,7 @@ func TestWorkerThatHasToBeKilledIsTold(t *testing.T) {
 func TestReadySaidTooEarlyIsFound(t *testing.T) {
 	t.Parallel()
 	o := newSite(t, "early", "").prove("--reloads", "2", "--duration", "5s")
-	if o.Verdict == nil || o.Requests.Kinds[prove.Status5] < 100 {
+	if o.Findings == nil || o.Requests.Kinds[load.Status5] < 100 {
 		t.Fatal("there were no errors")
 	}
 	explained := 0
@@ -158,7 +161,7 @@ func TestKilledWorkersAreSeenFromOutside(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "stubborn", `stop = { timeout = "200ms" }`)
 	o := s.prove("--pid", strconv.Itoa(s.start()), "--timeout", "2s")
-	if o.Verdict == nil {
+	if o.Findings == nil {
 		t.Fatal("there is no verdict")
 	}
 	if !o.Workers.KilledKnown {
@@ -178,7 +181,7 @@ func TestProcessesLeftBehindAreTold(t *testing.T) {
 		}
 	})
 	o := s.prove("--pid", strconv.Itoa(s.start()))
-	if o.Verdict == nil || len(o.Workers.Old) > 0 || len(o.Workers.LeftBehind) == 0 || !strings.Contains(strings.Join(o.Warnings, "\n"), "sleep (PID ") {
+	if o.Findings == nil || len(o.Workers.Old) > 0 || len(o.Workers.LeftBehind) == 0 || !strings.Contains(strings.Join(o.Warnings, "\n"), "sleep (PID ") {
 		t.Error("no process is told of")
 	}
 }
@@ -227,13 +230,13 @@ func TestRunningSupervisordByPIDFile(t *testing.T) {
 	s := newSite(t, "shutdown", "")
 	pid := s.start()
 	o := s.prove()
-	loses(t, o, prove.Closed, prove.Reset)
+	loses(t, o, load.Closed, load.Reset)
 	if o.Child || o.PID != pid {
 		t.Errorf("child %v, PID %d, want that of the one that runs, %d", o.Child, o.PID, pid)
 	}
 }
 
-func TestQuietLogIsReplacedByProc(t *testing.T) {
+func TestQuietLogMakesNoDifference(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "hello", "")
 	s.edit("[supervisor]", "[supervisor]\nlog_level = \"error\"")
@@ -252,7 +255,7 @@ func TestInterruptGivesAPartialVerdict(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := s.wait(c)
-	if o.code != 1 || o.Verdict == nil || o.Verdict.Verdict != "interrupted" || o.Requests.Answered == 0 || o.Requests.Lost != 0 {
+	if o.code != 1 || o.Findings == nil || o.Verdict != "interrupted" || o.Requests.Answered == 0 || o.Requests.Lost != 0 {
 		t.Fatalf("exit %d, want 1 and a verdict that says interrupted, with answers and no loss", o.code)
 	}
 }
@@ -292,19 +295,19 @@ func TestMistakesAreExplained(t *testing.T) {
 		{"--rate 1", "--rate must be 2 or more"},
 		{"--reloads 0", "--reloads must be 1 or more"},
 		{"--duration 1ms", "--duration must be a second or more"},
-		{"--pid 999999999", "there is no process 999999999"},
-		{"--pid " + strconv.Itoa(os.Getpid()), "runs no worker of the program web"},
+		{"--pid 999999999", "cannot prove process 999999999: supervisord does not answer"},
+		{"--pid " + strconv.Itoa(os.Getpid()), "is it running, and is this the socket that its configuration names?"},
 		{"--plot /nowhere/x.svg", "--plot: "},
 		{"--rate 1000000 --duration 10h", "choose less of one"},
 	} {
 		o := s.prove(strings.Fields(c.flags)...)
-		if o.code != 1 || o.Verdict != nil || !strings.Contains(o.stderr, c.want) {
+		if o.code != 1 || o.Findings != nil || !strings.Contains(o.stderr, c.want) {
 			t.Errorf("%s: exit %d, said %q; want 1 and %q", c.flags, o.code, o.stderr, c.want)
 		}
 	}
 }
 
-func TestProcessThatHUPWouldEndIsLeftAlone(t *testing.T) {
+func TestProcessThatIsNoSupervisordIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	c := exec.Command("sleep", "60")
 	if err := c.Start(); err != nil {
@@ -313,7 +316,7 @@ func TestProcessThatHUPWouldEndIsLeftAlone(t *testing.T) {
 	defer c.Wait()
 	defer c.Process.Kill()
 	o := newSite(t, "hello", "").prove("--pid", strconv.Itoa(c.Process.Pid))
-	if o.code != 1 || !strings.Contains(o.stderr, "would be ended by HUP") {
+	if o.code != 1 || !strings.Contains(o.stderr, "cannot prove process ") {
 		t.Errorf("exit %d, said %q", o.code, o.stderr)
 	}
 	if err := c.Process.Signal(syscall.Signal(0)); err != nil {
@@ -325,7 +328,7 @@ func TestShortLingerIsFound(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "hello", "")
 	s.edit(`/hello"`, `/hello", "-linger", "50ms"`)
-	loses(t, s.prove(), prove.Closed)
+	loses(t, s.prove(), load.Closed)
 }
 
 func TestOnlyThisMachineIsHitUnasked(t *testing.T) {
@@ -350,9 +353,39 @@ func TestProgramThatDoesNotStartIsExplained(t *testing.T) {
 func TestAddressInUseIsExplained(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "hello", "")
-	s.start()
-	s.edit("pid_file", "# pid_file")
+	ln, err := net.Listen("tcp", s.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
 	if o := s.prove(); o.code != 1 || !strings.Contains(o.stderr, "address already in use") {
+		t.Errorf("exit %d, said %q", o.code, o.stderr)
+	}
+}
+
+func TestSupervisordThatRunsIsNotUsedUnasked(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "hello", "")
+	s.edit("pid_file", "# pid_file")
+	pid := s.start()
+	if o := s.prove(); o.code != 1 || !strings.Contains(o.stderr, fmt.Sprintf("process %d already runs with this configuration: use --pid %d", pid, pid)) {
+		t.Errorf("exit %d, said %q", o.code, o.stderr)
+	}
+}
+
+func TestAnotherSupervisordIsNoChild(t *testing.T) {
+	t.Parallel()
+	first, second := newSite(t, "hello", ""), newSite(t, "hello", "")
+	first.start()
+	second.edit(filepath.Dir(second.file)+"\"\n[program", filepath.Dir(first.file)+"\"\n[program")
+	passed(t, second.prove())
+}
+
+func TestControlThatIsOffIsExplained(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "hello", "")
+	s.edit("[supervisor]", "[supervisor]\ncontrol = \"off\"")
+	if o := s.prove(); !strings.Contains(o.stderr, "control is off") || !strings.Contains(o.stderr, "set control in [supervisor]") {
 		t.Errorf("exit %d, said %q", o.code, o.stderr)
 	}
 }

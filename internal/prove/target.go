@@ -1,7 +1,6 @@
 package prove
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/lab/load"
 	"example.org/supervisord/socket"
 )
 
@@ -189,7 +189,8 @@ func (t *target) probe(ctx context.Context) error {
 	if t.guessed {
 		timeout = silence
 	}
-	answer, err := (&conn{Conn: plain, in: bufio.NewReader(plain)}).ask(r, true, timeout)
+	plain.SetDeadline(time.Now().Add(timeout)) //nolint:errcheck // then the request fails, too
+	answer, err := load.Exchange(load.NewWire(plain), r, true, io.Discard)
 	if err != nil {
 		return fmt.Errorf("%w: GET %s: %w; give --url if another address does", errNoHTTP, t, err)
 	}
@@ -226,8 +227,32 @@ func (t *target) probeFarewell(ctx context.Context) error {
 		return err
 	}
 	defer plain.Close()
-	if err := farewell(plain, silence); err != nil && !errors.Is(err, io.EOF) {
-		return err
+	plain.SetDeadline(time.Now().Add(silence)) //nolint:errcheck // then the farewell fails, too
+	_, err = load.Farewell(load.NewWire(plain), true)
+	return err
+}
+
+// round is how long a kept connection is idle between two requests, about: far less than any server's idle timeout.
+const round = 200 * time.Millisecond
+
+// mostKept bounds the connections that are kept.
+const mostKept = 200
+
+// press puts the load on the target. With HTTP, half of the requests come on new connections.
+func (t *target) press(o Plan, each func(load.Attempt)) *load.Load {
+	l := load.New(each)
+	sender := func(keep int, ask load.Ask) *load.Sender {
+		return &load.Sender{Dial: t.dial, Ask: ask, Keep: keep, Timeout: o.Timeout, RoundTrip: max(o.RoundTrip, time.Nanosecond)}
 	}
-	return nil
+	switch half := o.Rate / 2; {
+	case t.patient:
+		l.Rate(sender(0, load.Farewell), o.Rate)
+	case t.bare:
+		l.Rate(sender(0, load.Bare), o.Rate)
+	default:
+		get := load.HTTP(&http.Request{Method: http.MethodGet, URL: t.url, Host: t.url.Host, Header: http.Header{}}, nil)
+		l.Rate(sender(min(mostKept, 1+int(float64(o.Rate-half)*round.Seconds())), get), o.Rate-half)
+		l.Rate(sender(0, get), half)
+	}
+	return l
 }

@@ -7,13 +7,20 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"example.org/supervisord/internal/lab/load"
 )
+
+// words is what a person calls each kind of loss.
+var words = map[load.LossKind]string{
+	load.Refused: "refused", load.Reset: "reset", load.Closed: "closed while waiting", load.TimedOut: "timed out", load.Status5: "5xx", load.Other: "other",
+}
 
 // mostShown bounds the lost requests that are listed for people.
 const mostShown = 8
 
-// Text writes the verdict for people.
-func (v *Verdict) Text(w io.Writer) error {
+// Text writes the findings for people.
+func (v *Findings) Text(w io.Writer) error {
 	var b bytes.Buffer
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	p("%s on %s: %d reloads in %s", v.Program, v.Target, len(v.Reloads), lasting(v.Took))
@@ -36,7 +43,7 @@ func (v *Verdict) Text(w io.Writer) error {
 }
 
 // how says what was sent where it was not HTTP.
-func (v *Verdict) how() string {
+func (v *Findings) how() string {
 	if v.Protocol == "tcp" {
 		return " (it speaks no HTTP: each connects and closes)"
 	}
@@ -44,7 +51,7 @@ func (v *Verdict) how() string {
 }
 
 // textCauses writes the causes, and each remedy once, below the last cause that it is for.
-func (v *Verdict) textCauses(p func(string, ...any)) {
+func (v *Findings) textCauses(p func(string, ...any)) {
 	for i, c := range v.Causes {
 		p("\n%s", wrap(fmt.Sprintf("%s (%d): %s.", c.title(), c.Lost, c.Cause), 100, "  "))
 		if again := func(d Cause) bool { return d.Remedy == c.Remedy }; !slices.ContainsFunc(v.Causes[i+1:], again) {
@@ -64,15 +71,15 @@ func (c Cause) title() string {
 	return title
 }
 
-func (v *Verdict) last() string {
+func (v *Findings) last() string {
 	if v.Passed() {
 		return "PASSED: nothing was lost and every reload served"
 	}
 	return strings.ToUpper(v.Verdict) + ": " + strings.Join(v.Reasons, "; ")
 }
 
-func (v *Verdict) textLosses(p func(string, ...any)) {
-	for _, k := range kinds {
+func (v *Findings) textLosses(p func(string, ...any)) {
+	for _, k := range load.Kinds {
 		if n := v.Requests.Kinds[k]; n > 0 {
 			p("               %d %s", n, words[k])
 		}
@@ -88,12 +95,12 @@ func (v *Verdict) textLosses(p func(string, ...any)) {
 // when says a moment by the reload before it.
 func when(reload int, after float64) string {
 	if reload == 0 {
-		return lasting(after) + " after the begin"
+		return lasting(after) + " after the beginning"
 	}
 	return fmt.Sprintf("%s after reload %d", lasting(after), reload)
 }
 
-func (v *Verdict) textLatency(p func(string, ...any)) {
+func (v *Findings) textLatency(p func(string, ...any)) {
 	title := "latency"
 	for _, x := range []struct {
 		name string
@@ -107,20 +114,20 @@ func (v *Verdict) textLatency(p func(string, ...any)) {
 	}
 }
 
-func (v *Verdict) textReloads(p func(string, ...any)) {
+func (v *Findings) textReloads(p func(string, ...any)) {
 	var decided, settled []float64
-	count := map[Outcome]int{}
+	count := map[string]int{}
 	for _, r := range v.Reloads {
 		count[r.Outcome]++
-		if r.Outcome == Served {
+		if r.Outcome == served {
 			decided = append(decided, *r.Decided)
 		}
-		if r.Outcome == Served && r.Settled != nil {
+		if r.Outcome == served && r.Settled != nil {
 			settled = append(settled, *r.Settled)
 		}
 	}
-	text := fmt.Sprintf("%d of %d served", count[Served], len(v.Reloads))
-	for _, o := range []Outcome{Superseded, Failed, Undecided} {
+	text := fmt.Sprintf("%d of %d served", count[served], len(v.Reloads))
+	for _, o := range []string{superseded, failed, undecided} {
 		if count[o] > 0 {
 			text += fmt.Sprintf(", %d %s", count[o], o)
 		}
@@ -133,17 +140,17 @@ func (v *Verdict) textReloads(p func(string, ...any)) {
 	}
 	p("  reloads      %s", text)
 	for _, r := range v.Reloads {
-		if r.Outcome == Failed {
+		if r.Outcome == failed {
 			p("                 reload %d: generation %d failed: %s", r.Number, r.Generation, r.Reason)
 		}
 	}
 }
 
-func (v *Verdict) textWorkers(p func(string, ...any)) {
+func (v *Findings) textWorkers(p func(string, ...any)) {
 	w := v.Workers
 	killed := fmt.Sprint(w.Killed)
 	if !w.KilledKnown {
-		killed += " or more" // this kernel does not tell
+		killed += " or more" // the connection to supervisord broke meanwhile
 	}
 	p("  workers      %s killed, %d died, %d old ones still there, %d processes left behind", killed, len(w.Died), len(w.Old), len(w.LeftBehind))
 	if d := v.Descriptors; d.Before >= 0 && d.After >= 0 {
@@ -151,18 +158,9 @@ func (v *Verdict) textWorkers(p func(string, ...any)) {
 	}
 }
 
-// lasting says milliseconds with two or three digits that matter.
+// lasting writes milliseconds with three digits.
 func lasting(millis float64) string {
-	d := time.Duration(millis * float64(time.Millisecond))
-	switch {
-	case d >= 10*time.Second:
-		return fmt.Sprintf("%.0f s", d.Seconds())
-	case d >= time.Second:
-		return fmt.Sprintf("%.2f s", d.Seconds())
-	case d >= 10*time.Millisecond:
-		return fmt.Sprintf("%.0f ms", millis)
-	}
-	return fmt.Sprintf("%.2f ms", millis)
+	return load.Short(time.Duration(millis * float64(time.Millisecond)))
 }
 
 // wrap breaks a sentence into lines of at most width, all indented.

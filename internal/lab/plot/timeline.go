@@ -36,8 +36,10 @@ const (
 	Width       = 1120.0
 	Left, Right = 84.0, Width - 36 // the time axis
 	lossHeight  = 40.0
-	latencyTop  = lossHeight + 44
-	columnCount = 220
+	latencyTop  = lossHeight + 52
+
+	mostColumns = 220
+	shortest    = 100 * time.Millisecond // of a column
 )
 
 // Timeline draws panels below each other on the same scales, each with what was lost above the latencies of what was answered.
@@ -80,7 +82,7 @@ func (d *Drawing) panel(p Panel, x Axis, top float64, y Axis) {
 	})
 	d.marks(p.Marks, x, top, y.From)
 	columns := p.columns()
-	width := (x.To - x.From) * p.Length.Seconds() / (x.High * columnCount)
+	width := (x.To - x.From) * p.Length.Seconds() / (x.High * float64(len(columns)))
 	d.latencies(columns, width, y)
 	d.losses(columns, width, top+14)
 }
@@ -109,7 +111,8 @@ type column struct {
 }
 
 func (p Panel) columns() []column {
-	all := make([]column, columnCount)
+	n := max(1, min(mostColumns, int(p.Length/shortest)))
+	all := make([]column, n)
 	for i := range all {
 		all[i].lost = map[load.LossKind]int{}
 	}
@@ -118,8 +121,8 @@ func (p Panel) columns() []column {
 		if s.Lost != nil {
 			at = s.End()
 		}
-		i := int(columnCount * float64(at) / float64(max(p.Length, 1)))
-		if i < 0 || i >= columnCount {
+		i := int(float64(n) * float64(at) / float64(max(p.Length, 1)))
+		if i < 0 || i >= n {
 			continue
 		}
 		if s.Lost != nil {

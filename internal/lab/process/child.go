@@ -97,8 +97,17 @@ func (c *Child) Within(d time.Duration) bool {
 	defer late.Stop()
 	select {
 	case <-c.Ended:
-		return true
 	case <-late.C:
+	}
+	return c.Over()
+}
+
+// Over reports whether the child has ended.
+func (c *Child) Over() bool {
+	select {
+	case <-c.Ended:
+		return true
+	default:
 		return false
 	}
 }

@@ -59,22 +59,30 @@ func (f *Follower) follow(ctx context.Context) {
 	defer close(f.done)
 	begun := &httptrace.ClientTrace{GotFirstResponseByte: func() { f.catchUp(ctx) }}
 	for f.Err() == nil {
-		err := f.client.Events(httptrace.WithClientTrace(ctx, begun), "", func(u supervisor.Update) { f.add(u) })
-		problem, refused := errors.AsType[*control.Problem](err)
-		switch known := f.Status() != nil; {
-		case ctx.Err() != nil:
-			return
-		case errors.Is(err, control.ErrNotThere) && known:
-			f.end(errors.New("supervisord has ended"))
-		case errors.Is(err, control.ErrForbidden), errors.Is(err, control.ErrStranger), refused && problem.Code != control.Stopping:
+		err := f.client.Events(httptrace.WithClientTrace(ctx, begun), "", f.add)
+		if err := f.final(err); err != nil {
 			f.end(err)
 		}
+		f.client.Close() // somebody else may answer next time
 		select {
 		case <-time.After(retryPause):
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// final returns why there will be no more events; nil: the supervisord that is followed may answer yet.
+func (f *Follower) final(err error) error {
+	problem, refused := errors.AsType[*control.Problem](err)
+	other := refused && problem.Code == control.OtherConfig
+	switch {
+	case (other || errors.Is(err, control.ErrNotThere)) && f.Status() != nil:
+		return errors.New("supervisord has ended")
+	case errors.Is(err, control.ErrForbidden), errors.Is(err, control.ErrStranger), refused && !other && problem.Code != control.Stopping:
+		return err
+	}
+	return nil
 }
 
 // catchUp adds what the status knows, once the events arrive: nothing between the two is missed.

@@ -1,0 +1,219 @@
+package prove
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"example.org/supervisord/internal/lab/load"
+)
+
+// Findings is the result, and the JSON of --json: see docs/prove.md. Every time is in milliseconds; "at" counts from the beginning
+// of the load.
+type Findings struct {
+	Judgement
+	Setting
+	Requests    Requests       `json:"requests"`
+	Losses      []LostRequest  `json:"losses"` // the first mostLosses
+	Causes      []Cause        `json:"causes"` // of all losses
+	Latency     Phases         `json:"latency_ms"`
+	Gap         Gap            `json:"longest_gap"`
+	Reloads     []ReloadResult `json:"reloads"`
+	Workers     Casualties     `json:"workers"`
+	Descriptors Descriptors    `json:"descriptors"`
+
+	all load.Attempts // for the plot
+}
+
+// Judgement says whether the proof has passed.
+type Judgement struct {
+	Verdict  string   `json:"verdict"` // passed, failed, interrupted
+	Reasons  []string `json:"reasons"` // why it has not passed
+	Warnings []string `json:"warnings"`
+}
+
+// Setting says what was proved, and with what load.
+type Setting struct {
+	Program  string    `json:"program"`
+	Target   string    `json:"target"`
+	Protocol string    `json:"protocol"` // http, or tcp: connect and close
+	PID      int       `json:"pid"`      // of supervisord
+	Child    bool      `json:"child"`    // it was started for the proof
+	Began    time.Time `json:"began"`
+	Took     float64   `json:"took_ms"` // of the load
+	Rate     int       `json:"rate"`    // requests each second that were asked for
+}
+
+// Requests counts.
+type Requests struct {
+	Sent     int                   `json:"sent"`
+	Answered int                   `json:"answered"`
+	Lost     int                   `json:"lost"`
+	Kinds    map[load.LossKind]int `json:"kinds"` // of the lost; every kind is there
+}
+
+// Stage is how far the reload was.
+type Stage string
+
+// The stages.
+const (
+	Before   Stage = "before"   // no reload yet
+	Starting Stage = "starting" // the new workers start; the old ones serve
+	Draining Stage = "draining" // the new ones serve; the old ones finish
+	Idle     Stage = "settled"  // nothing of the last reload is under way
+)
+
+// LostRequest is one lost request.
+type LostRequest struct {
+	At         float64       `json:"at_ms"` // when it was lost
+	Kind       load.LossKind `json:"kind"`
+	Connection string        `json:"connection"` // new, reused
+	Reload     int           `json:"reload"`     // the last one before it; 0: none
+	After      float64       `json:"after_ms"`   // since that reload was asked for, or since the beginning if there is none
+	Stage      Stage         `json:"stage"`
+	Took       float64       `json:"took_ms"` // since it was sent
+	Error      string        `json:"error"`
+
+	cut  bool // a worker was killed at that moment
+	late bool // Idle, but the errors began during the reload and have gone on since
+}
+
+// mostLosses bounds Findings.Losses.
+const mostLosses = 1000
+
+// Phases are the latencies of the answered requests by what went on while they were under way; nil: there was none.
+type Phases struct {
+	Before *Latency `json:"before"` // the first reload
+	During *Latency `json:"during"` // from asking for a reload until the old workers are gone
+	After  *Latency `json:"after"`  // between reloads and after the last
+}
+
+// Latency are percentiles.
+type Latency struct {
+	Requests int     `json:"requests"`
+	P50      float64 `json:"p50"`
+	P95      float64 `json:"p95"`
+	P99      float64 `json:"p99"`
+	Max      float64 `json:"max"`
+}
+
+// Gap is the longest time in which no request was answered.
+type Gap struct {
+	Length float64 `json:"ms"`
+	At     float64 `json:"at_ms"`
+	Reload int     `json:"reload"` // the last one before it; 0: none
+	After  float64 `json:"after_ms"`
+}
+
+// ReloadResult is one reload and what came of it.
+type ReloadResult struct {
+	Number     int      `json:"number"`
+	At         float64  `json:"at_ms"`
+	Outcome    string   `json:"outcome"`
+	Generation int      `json:"generation"` // 0: it brought none
+	Decided    *float64 `json:"decided_ms"` // after it was asked for: it served, or failed; null: never
+	Settled    *float64 `json:"settled_ms"` // after it was asked for: every older worker was gone; null: never
+	Reason     string   `json:"reason"`     // why it failed
+	Lost       int      `json:"lost"`       // between this reload and the next
+}
+
+// Casualties are the workers that did not end as they should.
+type Casualties struct {
+	Killed      int      `json:"killed"`       // they did not stop in time
+	KilledKnown bool     `json:"killed_known"` // false: the connection to supervisord broke, and there may be more
+	Died        []string `json:"died"`         // nobody had told them to stop
+	Old         []int    `json:"old"`          // PIDs of older generations that still lived at the end
+	LeftBehind  []string `json:"left_behind"`  // processes that workers had started and that outlived them
+}
+
+// Descriptors are supervisord's own; -1: they cannot be seen.
+type Descriptors struct {
+	Before int            `json:"before"`
+	After  int            `json:"after"`
+	More   map[string]int `json:"more"` // by what they are, where there are more than before
+}
+
+// Passed reports whether nothing was lost and every reload served.
+func (v *Findings) Passed() bool { return v.Verdict == "passed" }
+
+// findings draws the conclusions.
+func (r *proof) findings() *Findings {
+	v := &Findings{
+		Judgement: Judgement{Reasons: []string{}, Warnings: []string{}},
+		Setting: Setting{Program: r.program.Name, Target: r.target.String(), Protocol: "http", PID: r.supervisord.pid, Child: r.supervisord.child != nil,
+			Began: r.began, Took: ms(r.took), Rate: r.Rate},
+		all: r.tally.all,
+	}
+	if r.target.bare {
+		v.Protocol = "tcp"
+	}
+	course := r.course()
+	v.Requests = requests(r.tally.all)
+	v.Losses, v.Causes = course.losses(r.tally.all)
+	v.Latency = course.phases(r.tally.all)
+	from, length := r.tally.all.LongestGap(0, r.took)
+	number, after, _ := course.place(from)
+	v.Gap = Gap{ms(length), ms(from), number, ms(after)}
+	v.Reloads = course.list(r.tally.all)
+	v.Workers = Casualties{Killed: len(r.history.kills), KilledKnown: r.supervisord.gaps() == 0,
+		Died: append([]string{}, r.history.died...), LeftBehind: r.leftBehind(), Old: append([]int{}, r.left.old...)}
+	v.Descriptors = r.left.compare()
+	v.judge(r)
+	return v
+}
+
+// judge says whether it has passed, and why not.
+func (v *Findings) judge(r *proof) {
+	say := func(bad bool, format string, args ...any) {
+		if bad {
+			v.Reasons = append(v.Reasons, fmt.Sprintf(format, args...))
+		}
+	}
+	count := map[string]int{}
+	for _, x := range v.Reloads {
+		count[x.Outcome]++
+	}
+	say(v.Requests.Lost > 0, "%d of %d requests were lost", v.Requests.Lost, v.Requests.Sent)
+	say(v.Requests.Answered == 0, "no request was answered")
+	say(count[failed] > 0, "%d of %d reloads failed", count[failed], len(v.Reloads))
+	say(r.broken != "", "%s", r.broken)
+	v.Verdict = "passed"
+	if r.interrupted {
+		v.Verdict = "interrupted"
+		say(true, "it was interrupted after %d of %d reloads", len(v.Reloads), r.Reloads)
+	} else {
+		say(count[undecided] > 0, "%d of %d reloads came to nothing within %s", count[undecided], len(v.Reloads), r.patience)
+	}
+	if len(v.Reasons) > 0 && !r.interrupted {
+		v.Verdict = "failed"
+	}
+	v.warn(count[superseded])
+}
+
+// warn tells what is wrong although nothing was lost by it.
+func (v *Findings) warn(superseded int) {
+	say := func(bad bool, format string, args ...any) {
+		if bad {
+			v.Warnings = append(v.Warnings, fmt.Sprintf(format, args...))
+		}
+	}
+	w, d := v.Workers, v.Descriptors
+	say(superseded > 0, "%d reloads share the generation of a later one: somebody else reloads this supervisord too", superseded)
+	say(w.Killed > 0, "%d workers had to be killed: they did not end within the stop plan ([program.%s.stop]); what they had in hand was cut off", w.Killed, v.Program)
+	say(len(w.Died) > 0, "%d workers died without being told to: %s", len(w.Died), strings.Join(w.Died, "; "))
+	say(len(w.Old) > 0, "%d workers of older generations still run: PID %s", len(w.Old), strings.Trim(fmt.Sprint(w.Old), "[]"))
+	say(len(w.LeftBehind) > 0, "workers left processes behind: %s", strings.Join(w.LeftBehind, ", "))
+	say(d.After > d.Before && d.Before >= 0, "supervisord has %d descriptors more than before: %v", d.After-d.Before, d.More)
+}
+
+func requests(all load.Attempts) Requests {
+	lost, kinds := all.Lost()
+	for _, k := range load.Kinds {
+		kinds[k] += 0 // every kind is there
+	}
+	return Requests{Sent: len(all), Lost: lost, Answered: len(all) - lost, Kinds: kinds}
+}
+
+// ms is a time in milliseconds, to a thousandth.
+func ms(d time.Duration) float64 { return math.Round(float64(d)/1e3) / 1e3 }

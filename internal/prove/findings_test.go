@@ -1,0 +1,340 @@
+package prove
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/control"
+	"example.org/supervisord/internal/lab/load"
+	"example.org/supervisord/internal/lab/process"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
+)
+
+// at is a moment of the proofs below, which begin at 0.
+func at(millis int) time.Time { return time.UnixMilli(int64(millis)) }
+
+// record is the record of a reload that replaced the generation before it; what a moment of 0 names has not happened.
+func record(generation int, outcome program.Outcome, decided, ended int) *supervisor.Update {
+	r := &program.ReloadRecord{Generation: generation, Replaced: generation - 1, Outcome: outcome}
+	if decided > 0 {
+		r.Decided = at(decided)
+	}
+	if ended > 0 {
+		r.Ended = at(ended)
+	}
+	if outcome.Failed() {
+		r.Failure = &program.Failure{Step: "start", Reason: "exited with status 1"}
+	}
+	return &supervisor.Update{Program: "web", Report: program.Report{Reload: r}}
+}
+
+// tell makes a history of "reload", answers and records.
+func tell(steps ...any) *history {
+	h := newHistory("web")
+	for i, s := range steps {
+		switch s := s.(type) {
+		case *supervisor.Update:
+			h.add(s)
+		case reloaded:
+			h.answer(s)
+		default:
+			h.reloads = append(h.reloads, &asked{at: at(100 * i)})
+		}
+	}
+	return h
+}
+
+func outcomes(h *history) []string {
+	var list []string
+	for _, a := range h.reloads {
+		outcome, _, _ := h.outcome(a)
+		list = append(list, outcome)
+	}
+	return list
+}
+
+func TestOutcomesOfReloads(t *testing.T) {
+	first := record(1, program.Serves, 1, 1)
+	for name, c := range map[string]struct {
+		history *history
+		want    []string
+		settled bool
+	}{
+		"served and settled":     {tell(first, "reload", reloaded{2, nil}, record(2, program.Serves, 2, 3)), []string{served}, true},
+		"old ones still drain":   {tell(first, "reload", reloaded{2, nil}, record(2, program.Serves, 2, 0)), []string{served}, false},
+		"failed":                 {tell(first, "reload", reloaded{2, nil}, record(2, program.WorkerDown, 2, 3)), []string{failed}, true},
+		"failed, not yet gone":   {tell(first, "reload", reloaded{2, nil}, record(2, program.NotReady, 2, 0)), []string{failed}, false},
+		"given up by somebody":   {tell(first, "reload", reloaded{2, nil}, record(2, program.Aborted, 2, 3)), []string{failed}, true},
+		"configuration refused":  {tell(first, "reload", reloaded{0, errors.New("line 3")}), []string{failed}, true},
+		"not answered yet":       {tell(first, "reload"), []string{undecided}, false},
+		"still on trial":         {tell(first, "reload", reloaded{2, nil}, record(2, program.Pending, 0, 0)), []string{undecided}, false},
+		"superseded":             {tell(first, "reload", reloaded{2, nil}, record(2, program.Superseded, 2, 2)), []string{superseded}, true},
+		"settled only by order":  {tell(first, "reload", reloaded{2, nil}, record(2, program.Serves, 2, 0), "reload", reloaded{3, nil}, record(3, program.Serves, 3, 4)), []string{served, served}, false},
+		"one after a failed one": {tell(first, "reload", reloaded{2, nil}, record(2, program.WorkerDown, 2, 3), "reload", reloaded{3, nil}, record(3, program.Serves, 4, 5)), []string{failed, served}, true},
+		"another program":        {tell(first, "reload", reloaded{2, nil}, &supervisor.Update{Program: "other", Report: record(2, program.Serves, 2, 3).Report}), []string{undecided}, false},
+	} {
+		if got := outcomes(c.history); !slices.Equal(got, c.want) || c.history.allSettled() != c.settled {
+			t.Errorf("%s: %v, settled %v; want %v, %v", name, got, c.history.allSettled(), c.want, c.settled)
+		}
+	}
+}
+
+func TestReasonOfAFailedReload(t *testing.T) {
+	h := tell("reload", reloaded{2, nil}, record(2, program.WorkerDown, 2, 3), "reload", reloaded{0, errors.New("line 3")})
+	if _, reason, _ := h.outcome(h.reloads[0]); reason != "start: exited with status 1" {
+		t.Errorf("reason %q", reason)
+	}
+	if _, reason, _ := h.outcome(h.reloads[1]); reason != "line 3" {
+		t.Errorf("reason %q", reason)
+	}
+	if h.startFailed() == "" {
+		t.Error("nothing served, and the start has not failed")
+	}
+}
+
+func TestOldWorkersThatLive(t *testing.T) {
+	st := &control.Status{Programs: []control.Program{{Generations: []control.Generation{{}, {}}}}}
+	for i, role := range []program.Role{program.RoleServing, program.RoleDraining} {
+		g := &st.Programs[0].Generations[i]
+		g.Role = role
+		g.Workers = make([]control.WorkerStatus, 1)
+		g.Workers[0].PID = 10 + i
+	}
+	if got := oldWorkers(st); !slices.Equal(got, []int{11}) {
+		t.Errorf("left %v, want 11", got)
+	}
+}
+
+// example is a proof of 1 s, with a reload at 300 ms that served at 400 and settled at 600.
+func example() *proof {
+	u, _ := url.Parse("http://127.0.0.1:8080/")
+	r := &proof{
+		Plan: Plan{Rate: 100, Reloads: 1}, program: &config.Program{Name: "web"}, target: &target{url: u, network: "tcp"},
+		supervisord: &supervised{pid: 1 << 30, events: &process.Follower{}}, began: at(0), took: time.Second,
+		left: leftovers{before: map[string]int{"socket": 3, "pipe": 1}, after: map[string]int{"socket": 3, "pipe": 3}},
+	}
+	r.history = tell(record(2, program.Serves, 400, 600))
+	r.history.reloads = []*asked{{at: at(300), generation: 2}}
+	for i := range 100 {
+		r.tally.add(load.Attempt{At: time.Duration(i) * 10 * time.Millisecond, Latency: time.Duration(i+1) * 100 * time.Microsecond})
+	}
+	return r
+}
+
+func lose(r *proof, millis int, l load.Lost) {
+	r.tally.add(load.Attempt{At: time.Duration(millis) * time.Millisecond, Latency: time.Millisecond, Lost: &l})
+}
+
+func TestNothingLostPasses(t *testing.T) {
+	v := example().findings()
+	if !v.Passed() || v.Requests.Sent != 100 || v.Requests.Answered != 100 {
+		t.Errorf("%+v", v)
+	}
+	if n := v.Latency.Before.Requests + v.Latency.During.Requests + v.Latency.After.Requests; n != 100 {
+		t.Errorf("latencies of %d requests, want 100", n)
+	}
+	if v.Latency.After.Max != 10 || v.Latency.Before.P50 != 1.5 {
+		t.Errorf("latencies %+v and %+v", v.Latency.Before, v.Latency.After)
+	}
+	if v.Descriptors.More["pipe"] != 2 || len(v.Warnings) != 1 {
+		t.Errorf("descriptors %+v, warnings %q; want two pipes more, and a warning", v.Descriptors, v.Warnings)
+	}
+}
+
+func TestLossIsPlacedAndExplained(t *testing.T) {
+	for _, c := range []struct {
+		millis int
+		loss   load.Lost
+		stage  Stage
+		reload int
+		cause  string
+	}{
+		{100, load.Lost{Kind: load.Closed, Reused: true, Text: "EOF"}, Before, 0, "before anything was reloaded"},
+		{350, load.Lost{Kind: load.Refused, Reused: false, Text: "refused"}, Starting, 1, "nobody held the listening socket"},
+		{450, load.Lost{Kind: load.Closed, Reused: true, Text: "EOF"}, Draining, 1, "closed idle keep-alive connections"},
+		{450, load.Lost{Kind: load.Closed, Reused: false, Text: "EOF"}, Draining, 1, "accepted the connection and then ended"},
+		{450, load.Lost{Kind: load.Reset, Reused: true, Text: "reset"}, Draining, 1, "with a request in it"},
+		{450, load.Lost{Kind: load.Reset, Reused: false, Text: "reset"}, Draining, 1, "connections in hand"},
+		{350, load.Lost{Kind: load.TimedOut, Reused: false, Text: "timeout"}, Starting, 1, "waited for a worker"},
+		{450, load.Lost{Kind: load.TimedOut, Reused: false, Text: "timeout"}, Draining, 1, "did not answer"},
+		{350, load.Lost{Kind: load.Status5, Reused: false, Text: "status 500"}, Starting, 1, "not enough for both"},
+		{450, load.Lost{Kind: load.Status5, Reused: false, Text: "status 503"}, Draining, 1, "closed what it needs"},
+		{1200, load.Lost{Kind: load.Status5, Reused: false, Text: "status 503"}, Idle, 1, "no reload was under way"},
+		{450, load.Lost{Kind: load.Other, Reused: false, Text: "connect: cannot assign requested address"}, Draining, 1, "no port left"},
+		{450, load.Lost{Kind: load.Other, Reused: false, Text: "status 404"}, Draining, 1, "not one that the target gives"},
+	} {
+		r := example()
+		lose(r, c.millis, c.loss)
+		v := r.findings()
+		l := v.Losses[0]
+		if v.Passed() || l.Stage != c.stage || l.Reload != c.reload || len(v.Causes) != 1 || !strings.Contains(v.Causes[0].Cause, c.cause) {
+			t.Errorf("%d ms, %+v: %+v with causes %+v; want %s of reload %d and %q", c.millis, c.loss, l, v.Causes, c.stage, c.reload, c.cause)
+		}
+	}
+}
+
+func TestLossAtTheMomentOfAKillIsThatOfTheKill(t *testing.T) {
+	for _, c := range []struct {
+		millis int
+		loss   load.Lost
+		cause  string
+	}{
+		{500, load.Lost{Kind: load.Reset, Reused: false, Text: "reset"}, killedCause},
+		{520, load.Lost{Kind: load.Closed, Reused: true, Text: "EOF"}, killedCause},
+		{500, load.Lost{Kind: load.Status5, Reused: false, Text: "status 503"}, "closed what it needs"},
+		{900, load.Lost{Kind: load.Reset, Reused: false, Text: "reset"}, "connections in hand"},
+	} {
+		r := example()
+		r.history.add(&supervisor.Update{Time: at(505), Program: "web", Report: program.Report{Kind: program.WorkerKilled}})
+		lose(r, c.millis, c.loss)
+		if v := r.findings(); len(v.Causes) != 1 || !strings.Contains(v.Causes[0].Cause, c.cause) || v.Workers.Killed != 1 {
+			t.Errorf("%d ms, %+v: causes %+v, want %q", c.millis, c.loss, v.Causes, c.cause)
+		}
+	}
+}
+
+func TestKillIsTheFirstCause(t *testing.T) {
+	r := example()
+	r.history.add(&supervisor.Update{Time: at(900), Program: "web", Report: program.Report{Kind: program.WorkerKilled}})
+	lose(r, 901, load.Lost{Kind: load.Reset, Reused: true, Text: "reset"})
+	for range 10 {
+		lose(r, 450, load.Lost{Kind: load.Closed, Reused: false, Text: "EOF"})
+	}
+	if v := r.findings(); len(v.Causes) != 2 || v.Causes[0].Cause != killedCause || v.Causes[0].Lost != 1 || v.Causes[1].Lost != 10 {
+		t.Errorf("causes %+v", v.Causes)
+	}
+}
+
+func TestErrorsThatGoOnWhenTheOldWorkersHaveGoneAreThoseOfTheReload(t *testing.T) {
+	failing := load.Lost{Kind: load.Status5, Reused: false, Text: "status 503"}
+	r := example() // settled at 600
+	for millis := 420; millis < 950; millis += 50 {
+		lose(r, millis, failing)
+	}
+	if v := r.findings(); len(v.Causes) != 1 || !strings.Contains(v.Causes[0].Cause, "served before it was able to") || v.Causes[0].Lost != 11 {
+		t.Errorf("causes %+v", v.Causes)
+	}
+	r = example()
+	r.took = 3 * time.Second
+	lose(r, 450, failing)
+	lose(r, 2000, failing) // after a pause
+	if v := r.findings(); len(v.Causes) != 2 {
+		t.Errorf("with a pause: causes %+v", v.Causes)
+	}
+	r = example()
+	lose(r, 100, failing) // before the reload
+	lose(r, 590, failing)
+	lose(r, 610, failing)
+	if v := r.findings(); len(v.Causes) != 3 || !strings.Contains(fmt.Sprint(v.Causes), "no reload was under way") {
+		t.Errorf("with errors before the reload: causes %+v", v.Causes)
+	}
+}
+
+func TestErrorsThatBeginRightAfterAReloadAreThoseOfTheReload(t *testing.T) {
+	failing := load.Lost{Kind: load.Status5, Reused: false, Text: "status 503"}
+	r := example() // settled at 600
+	for millis := 602; millis < 950; millis += 50 {
+		lose(r, millis, failing)
+	}
+	if v := r.findings(); len(v.Causes) != 1 || !strings.Contains(v.Causes[0].Cause, "served before it was able to") || v.Causes[0].Lost != 7 {
+		t.Errorf("causes %+v", v.Causes)
+	}
+	r = example()
+	r.took = 3 * time.Second
+	lose(r, 2000, failing)
+	if v := r.findings(); len(v.Causes) != 1 || !strings.Contains(v.Causes[0].Cause, "no reload was under way") {
+		t.Errorf("long after the reload: causes %+v", v.Causes)
+	}
+}
+
+func TestEveryLossIsExplained(t *testing.T) {
+	r := example()
+	for range mostTexts {
+		lose(r, 450, load.Lost{Kind: load.Closed, Reused: true, Text: "EOF"})
+	}
+	lose(r, 460, load.Lost{Kind: load.Other, Reused: false, Text: "connect: cannot assign requested address"})
+	v := r.findings()
+	if len(v.Losses) != mostLosses || len(v.Causes) != 2 || v.Causes[0].Lost != mostTexts || v.Causes[1].Lost != 1 || !strings.Contains(v.Causes[1].Cause, "no port left") {
+		t.Errorf("%d losses, causes %+v", len(v.Losses), v.Causes)
+	}
+}
+
+func TestReloadThatFailedFails(t *testing.T) {
+	for o, decided := range map[program.Outcome]int{program.NotReady: 400, program.Pending: 0} {
+		r := example()
+		r.history.add(record(2, o, decided, 0))
+		if v := r.findings(); v.Verdict != "failed" {
+			t.Errorf("%s: %s", o, v.Verdict)
+		}
+	}
+}
+
+func TestTargets(t *testing.T) {
+	for address, want := range map[string]string{
+		"127.0.0.1:80": "127.0.0.1:80", ":80": "127.0.0.1:80", "0.0.0.0:80": "127.0.0.1:80", "[::]:80": "[::1]:80", "[::1]:80": "[::1]:80",
+		"localhost:80": "127.0.0.1:80", "127.8.8.8:80": "127.8.8.8:80", "unix:/run/x": "/run/x", "unix:@x": "@x",
+		"192.0.2.1:80": "", "example.org:80": "", "udp:127.0.0.1:53": "", "127.0.0.1:0": "",
+	} {
+		all, err := targets(&config.Program{Name: "web", Listen: []socket.Spec{{Name: "a", Address: addr(address)}}}, "/p?q=1")
+		switch {
+		case want == "" && err == nil:
+			t.Errorf("%s: %v, want an error", address, all[0])
+		case want != "" && (err != nil || all[0].address != want || all[0].url.RequestURI() != "/p?q=1"):
+			t.Errorf("%s: %v, %v, want %s", address, all, err, want)
+		}
+	}
+}
+
+func TestJSONHasEmptyLists(t *testing.T) {
+	text, err := json.Marshal(example().findings())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"reasons", "losses", "causes", "died", "old", "left_behind"} {
+		if !bytes.Contains(text, []byte(`"`+key+`":[]`)) {
+			t.Errorf("%s is no empty list in %s", key, text)
+		}
+	}
+}
+
+func TestTextNamesLossesAndRemedies(t *testing.T) {
+	r := example()
+	for range 3 {
+		lose(r, 450, load.Lost{Kind: load.Closed, Reused: true, Text: "EOF"})
+	}
+	var b bytes.Buffer
+	if err := r.findings().Text(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"100 answered, 3 lost", "3 closed while waiting", "151 ms after reload 1", "[program.web.stop]", "1 of 1 served", "FAILED: 3 of 103 requests were lost"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("there is no %q in\n%s", want, &b)
+		}
+	}
+}
+
+func TestPlotOfNothingIsDrawn(t *testing.T) {
+	v := &Findings{Setting: Setting{Program: "<&>"}}
+	if svg := v.Plot(); !bytes.Contains(svg, []byte("&lt;&amp;&gt;")) || !bytes.HasSuffix(svg, []byte("</svg>\n")) {
+		t.Errorf("%s", svg)
+	}
+}
+
+// addr parses an address that must be valid.
+func addr(s string) socket.Address {
+	a, err := socket.ParseAddress(s)
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
