@@ -9,7 +9,6 @@ require (
 	example.org/supervisord v0.0.0-00010101000000-000000000000
 	github.com/labstack/echo/v4 v4.13.4
 	github.com/lestrrat-go/server-starter v0.0.0-20210101230921-50cd1900b5bc
-	github.com/tsenart/vegeta/v12 v12.12.0
 	golang.org/x/net v0.40.0
 	golang.org/x/sys v0.49.0
 	google.golang.org/grpc v1.67.1
@@ -25,6 +24,7 @@ require (
 	github.com/mattn/go-colorable v0.1.14 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect
 	github.com/rs/dnscache v0.0.0-20230804202142-fc85eb664529 // indirect
+	github.com/tsenart/vegeta/v12 v12.12.0 // indirect
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
 	github.com/valyala/fasttemplate v1.2.2 // indirect
 	go.uber.org/multierr v1.10.0 // indirect

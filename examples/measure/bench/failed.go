@@ -13,17 +13,17 @@ import (
 // generator is a load generator.
 type generator struct {
 	name string
-	run  func(ctx context.Context, t *kit.Tally, address string, requests int) error
+	run  func(ctx context.Context, t *kit.Totals, address string, requests int) error
 }
 
 func generators() []generator {
-	own := func(keep bool) func(context.Context, *kit.Tally, string, int) error {
-		return func(ctx context.Context, t *kit.Tally, address string, requests int) error {
+	own := func(keep bool) func(context.Context, *kit.Totals, string, int) error {
+		return func(ctx context.Context, t *kit.Totals, address string, requests int) error {
 			return hammer(ctx, t, address, requests, keep)
 		}
 	}
-	ab := func(keep bool) func(context.Context, *kit.Tally, string, int) error {
-		return func(ctx context.Context, t *kit.Tally, address string, requests int) error {
+	ab := func(keep bool) func(context.Context, *kit.Totals, string, int) error {
+		return func(ctx context.Context, t *kit.Totals, address string, requests int) error {
 			return t.AB(ctx, "http://"+address+"/healthz", 1000, requests, keep)
 		}
 	}
@@ -48,23 +48,23 @@ func (b *bench) measureFailed(ctx context.Context) error {
 
 // measureGenerator generates load while HUPs come, and more load until three HUPs have come.
 func (b *bench) measureGenerator(ctx context.Context, g generator, every time.Duration) error {
-	m, err := b.serving(ctx, b.hello, "2", "")
+	s, err := b.serve(ctx, b.hello, "2", "")
 	if err != nil {
 		return err
 	}
-	defer m.abandon()
-	var t kit.Tally
+	defer s.Abandon()
+	var t kit.Totals
 	sent := 0
-	err = kit.During(ctx, every, func() error { sent++; return m.HUP() }, func() (err error) {
+	err = kit.During(ctx, every, func() error { sent++; return s.HUP() }, func() (err error) {
 		for began := time.Now(); err == nil && (t.Requests == 0 || time.Since(began) < 3*every+every/2); {
-			err = g.run(ctx, &t, m.address, b.less(100_000, 10_000))
+			err = g.run(ctx, &t, s.address, b.less(100_000, 10_000))
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	reloads, killed, failed := m.Count(program.GenerationServes)-1, m.Count(program.WorkerKilled), m.Count(program.TrialFailed)
+	reloads, killed, failed := s.Count(program.GenerationServes)-1, s.Count(program.WorkerKilled), s.Count(program.TrialFailed)
 	trouble := ""
 	if killed+failed > 0 {
 		trouble = fmt.Sprintf("; %d workers were killed, %d generations failed", killed, failed)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"example.org/supervisord/examples/measure/kit"
 	"example.org/supervisord/internal/lab/load"
 )
 
@@ -51,10 +52,10 @@ func readStamps(path string) (stamps, error) {
 
 // handover is what was seen of a series of reloads.
 type handover struct {
-	reloads map[int]reload // by the new generation
-	first   map[int]time.Duration
-	stamps  stamps
-	floor   *floor
+	redeploys []kit.Redeploy
+	first     map[int]time.Duration // the first answer, by generation
+	stamps    stamps
+	floor     *floor
 }
 
 func (b *bench) measureHandover(ctx context.Context) error {
@@ -68,26 +69,28 @@ func (b *bench) measureHandover(ctx context.Context) error {
 	}
 	defer f.close()
 	path := filepath.Join(dir, "stamps")
-	m, err := b.serving(ctx, b.light, "2", fmt.Sprintf("environment = { BENCH_STAMPS = %q }", path))
+	s, err := b.serve(ctx, b.light, "2", fmt.Sprintf("environment = { BENCH_STAMPS = %q }", path))
 	if err != nil {
 		return err
 	}
-	defer m.abandon()
-	h := handover{reloads: map[int]reload{}, floor: f}
-	c := beginChat(m.address, 1)
+	defer s.Abandon()
+	h := handover{floor: f}
+	c := beginChat(s.address, 1)
 	defer c.end()
-	for generation := 2; generation < b.less(200, 20)+2; generation++ {
-		if h.reloads[generation], err = m.replace(ctx, generation); err != nil {
+	for range b.less(200, 20) {
+		r, err := s.replace(ctx)
+		if err != nil {
 			return err
 		}
-		if err := f.measure(b.light, generation); err != nil {
+		h.redeploys = append(h.redeploys, r)
+		if err := f.measure(b.light, r.Generation); err != nil {
 			return err
 		}
 	}
 	if t := c.end(); t.Failed > 0 {
 		return errors.New(t.String())
 	}
-	m.abandon()
+	s.Abandon()
 	h.first = c.first
 	if h.stamps, err = readStamps(path); err != nil {
 		return err
@@ -98,15 +101,15 @@ func (b *bench) measureHandover(ctx context.Context) error {
 
 func (h *handover) rows(b *bench) {
 	var told, term, answered, toMain, toReady, toTerm, toFirst []time.Duration
-	for generation, r := range h.reloads {
-		old, now := h.stamps[generation-1], h.stamps[generation]
+	for _, r := range h.redeploys {
+		old, now := h.stamps[r.Generation-1], h.stamps[r.Generation]
 		if old == nil || now == nil {
 			continue
 		}
-		told, term = append(told, r.told-now.ready), append(term, old.term-now.ready)
-		toMain, toReady, toTerm = append(toMain, now.main-r.hup), append(toReady, now.ready-r.hup), append(toTerm, old.term-r.hup)
-		if first := h.first[generation]; first > 0 {
-			answered, toFirst = append(answered, first-now.ready), append(toFirst, first-r.hup)
+		told, term = append(told, r.Served-now.ready), append(term, old.term-now.ready)
+		toMain, toReady, toTerm = append(toMain, now.main-r.HUP), append(toReady, now.ready-r.HUP), append(toTerm, old.term-r.HUP)
+		if first := h.first[r.Generation]; first > 0 {
+			answered, toFirst = append(answered, first-now.ready), append(toFirst, first-r.HUP)
 		}
 	}
 	const most = 5 * time.Millisecond

@@ -37,11 +37,11 @@ func pulses(ctx context.Context, d time.Duration, pids ...int) ([]vitals, error)
 // measureIdle measures a master with ten idle workers beside a Go program that only waits for a signal, which shows what the Go
 // runtime does by itself.
 func (b *bench) measureIdle(ctx context.Context) error {
-	m, err := b.serving(ctx, b.light, "10", "")
+	s, err := b.serve(ctx, b.light, "10", "")
 	if err != nil {
 		return err
 	}
-	defer m.abandon()
+	defer s.Abandon()
 	bare := exec.Command(b.light, "block")
 	if err := bare.Start(); err != nil {
 		return err
@@ -54,15 +54,15 @@ func (b *bench) measureIdle(ctx context.Context) error {
 		return err
 	}
 	d := time.Duration(b.less(60, 10)) * time.Second
-	p, err := pulses(ctx, d, m.PID(), bare.Process.Pid)
+	p, err := pulses(ctx, d, s.PID(), bare.Process.Pid)
 	if err != nil {
 		return err
 	}
 	b.idleRows(p[0], p[1], d)
-	if _, err := m.replace(ctx, 2); err != nil {
+	if _, err := s.replace(ctx); err != nil {
 		return err
 	}
-	v, err := vitalsOf(m.PID())
+	v, err := vitalsOf(s.PID())
 	b.require("memory of the master, ten workers, after a reload", "≤ 16 MiB", fmt.Sprintf("%s, of which %s its own", mib(v.rss), mib(v.own)), v.rss <= 16<<20)
 	return err
 }

@@ -12,33 +12,33 @@ import (
 // measureLatency compares the same load without reloads, with a reload every second, and without again: the difference between the
 // first and the last is what else happens on the machine.
 func (b *bench) measureLatency(ctx context.Context) error {
-	m, err := b.serving(ctx, b.hello, "2", "")
+	s, err := b.serve(ctx, b.hello, "2", "")
 	if err != nil {
 		return err
 	}
-	defer m.abandon()
+	defer s.Abandon()
 	const rate = 500
 	d := time.Duration(b.less(20, 4)) * time.Second
-	before, err := vitalsOf(m.PID())
+	before, err := vitalsOf(s.PID())
 	if err != nil {
 		return err
 	}
-	calm, err := steady(ctx, m.address, rate, d)
+	calm, err := steady(ctx, s.address, rate, d)
 	if err != nil {
 		return err
 	}
-	after, err := vitalsOf(m.PID())
+	after, err := vitalsOf(s.PID())
 	if err != nil {
 		return err
 	}
 	woken := after.woken - before.woken
 	b.require(fmt.Sprintf("wake-ups of the master during %d requests without a reload", calm.Requests), "0 per request", fmt.Sprint(woken), woken < calm.Requests/100)
-	var busy course
-	err = kit.During(ctx, time.Second, m.HUP, func() (err error) { busy, err = steady(ctx, m.address, rate, d); return err })
+	var busy steadyLoad
+	err = kit.During(ctx, time.Second, s.HUP, func() (err error) { busy, err = steady(ctx, s.address, rate, d); return err })
 	if err != nil {
 		return err
 	}
-	again, err := steady(ctx, m.address, rate, d)
+	again, err := steady(ctx, s.address, rate, d)
 	if err != nil {
 		return err
 	}

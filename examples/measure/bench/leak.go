@@ -10,24 +10,22 @@ import (
 
 // measureLeak reloads again and again, one reload after the other, and compares what the master holds.
 func (b *bench) measureLeak(ctx context.Context) error {
-	m, err := b.serving(ctx, b.light, "2", "")
+	s, err := b.serve(ctx, b.light, "2", "")
 	if err != nil {
 		return err
 	}
-	defer m.abandon()
+	defer s.Abandon()
 	const warm = 20 // then the runtime has its threads and its heap
 	n := b.less(1000, 50)
 	var v [3]vitals // before, in the middle, after
 	var began time.Time
-	generation := 1
 	for i, reloads := range []int{warm, n / 2, n / 2} {
 		for range reloads {
-			generation++
-			if _, err := m.replace(ctx, generation); err != nil {
+			if _, err := s.replace(ctx); err != nil {
 				return err
 			}
 		}
-		if v[i], err = settled(m.PID()); err != nil {
+		if v[i], err = settled(s.PID()); err != nil {
 			return err
 		}
 		if i == 0 {

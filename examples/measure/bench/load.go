@@ -19,7 +19,7 @@ func client(address string, keep int) *load.Sender {
 }
 
 // hammer sends so many requests from 1,000 clients, each as soon as it has its answer.
-func hammer(ctx context.Context, t *kit.Tally, address string, requests int, keep bool) error {
+func hammer(ctx context.Context, t *kit.Totals, address string, requests int, keep bool) error {
 	kept := 0
 	if keep {
 		kept = 1000
@@ -33,19 +33,19 @@ func hammer(ctx context.Context, t *kit.Tally, address string, requests int, kee
 	return context.Cause(ctx)
 }
 
-// course is what a load at a constant rate came to.
-type course struct {
-	kit.Tally
+// steadyLoad is what a load at a constant rate came to.
+type steadyLoad struct {
+	kit.Totals
 	latency load.Times
 	gap     time.Duration // the longest without an answer
 }
 
-func (c course) String() string {
-	return fmt.Sprintf("%s; longest gap %s; %s", c.latency, load.Short(c.gap), &c.Tally)
+func (c steadyLoad) String() string {
+	return fmt.Sprintf("%s; longest gap %s; %s", c.latency, load.Short(c.gap), &c.Totals)
 }
 
 // steady sends requests at a constant rate, however long the answers take, each on a new connection.
-func steady(ctx context.Context, address string, rate int, d time.Duration) (c course, err error) {
+func steady(ctx context.Context, address string, rate int, d time.Duration) (c steadyLoad, err error) {
 	var r load.Collector
 	l := load.New(r.Add)
 	l.Rate(client(address, 0), rate)
@@ -89,7 +89,7 @@ func (c *chat) see(_ *http.Response, body []byte) error {
 }
 
 // end ends the chat and returns what it came to.
-func (c *chat) end() (t kit.Tally) {
+func (c *chat) end() (t kit.Totals) {
 	c.Stop()
 	t.Add(c.record.Attempts(), c.Now())
 	return t

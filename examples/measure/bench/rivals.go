@@ -44,7 +44,7 @@ func (b *bench) measurePlain(ctx context.Context) error {
 		return w.Start()
 	}
 	const rate = 500
-	var c course
+	var c steadyLoad
 	err = kit.During(ctx, time.Second, restart, func() (err error) {
 		c, err = steady(ctx, address, rate, time.Duration(b.less(10, 4))*time.Second)
 		return err

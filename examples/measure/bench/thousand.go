@@ -11,6 +11,7 @@ import (
 
 	"example.org/supervisord/examples/measure/kit"
 	"example.org/supervisord/internal/lab/load"
+	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
 
@@ -77,8 +78,8 @@ type phase struct{ cpu, wall time.Duration }
 // since returns what a phase took that began at these readings.
 func (now phase) since(began phase) phase { return phase{now.cpu - began.cpu, now.wall - began.wall} }
 
-func (m *master) clocks() (phase, error) {
-	cpu, err := kit.CPU(m.PID())
+func (s *subject) clocks() (phase, error) {
+	cpu, err := kit.CPU(s.PID())
 	return phase{cpu, kit.Monotonic()}, err
 }
 
@@ -88,47 +89,47 @@ func (b *bench) measureCrowd(ctx context.Context, c crowd, n int) error {
 		reload = `{ strategy = "rolling", max_surge = 50 }`
 	}
 	began := phase{wall: kit.Monotonic()}
-	m, err := b.start(b.light, strconv.Itoa(n), "reload = "+reload+"\nenvironment = { GOMAXPROCS = \"1\" }", fmt.Sprintf("per_slot = %t", c.perSlot))
+	s, err := b.start(b.light, strconv.Itoa(n), "reload = "+reload+"\nenvironment = { GOMAXPROCS = \"1\" }", fmt.Sprintf("per_slot = %t", c.perSlot))
 	if err != nil {
 		return err
 	}
-	defer m.abandon()
-	if err := m.until(ctx, program.WorkerReady, 0); err != nil {
+	defer s.Abandon()
+	if _, err := s.Await(ctx, 0, func(u *supervisor.Update) bool { return u.Kind == program.WorkerReady }); err != nil {
 		return err
 	}
 	clients := 0
 	if c.busy {
 		clients = 4
 	}
-	busy := beginChat(m.address, clients)
+	busy := beginChat(s.address, clients)
 	defer busy.end()
-	if _, err := m.Serves(ctx, 1); err != nil {
+	if err := s.Serves(ctx, 1); err != nil {
 		return err
 	}
-	served, err := m.clocks()
+	served, err := s.clocks()
 	if err != nil {
 		return err
 	}
-	if _, err := m.replace(ctx, 2); err != nil {
+	if _, err := s.replace(ctx); err != nil {
 		return err
 	}
-	rolled, err := m.clocks()
+	rolled, err := s.clocks()
 	if err != nil {
 		return err
 	}
-	v, err := vitalsOf(m.PID())
+	v, err := vitalsOf(s.PID())
 	if err != nil {
 		return err
 	}
 	t := busy.end()
 	stopping := phase{rolled.cpu, kit.Monotonic()}
-	m.Stop(kit.Patience)
-	stopped := phase{m.CPU, kit.Monotonic()}
-	b.crowdRow(c, n, []phase{served.since(began), rolled.since(served), stopped.since(stopping)}, v, t, m.well())
+	s.Stop(kit.Patience)
+	stopped := phase{s.CPU, kit.Monotonic()}
+	b.crowdRow(c, n, []phase{served.since(began), rolled.since(served), stopped.since(stopping)}, v, t, s.Count(program.WorkerKilled)+s.Count(program.TrialFailed) == 0)
 	return nil
 }
 
-func (b *bench) crowdRow(c crowd, n int, phases []phase, v vitals, t kit.Tally, well bool) {
+func (b *bench) crowdRow(c crowd, n int, phases []phase, v vitals, t kit.Totals, well bool) {
 	var each []string
 	all := time.Duration(0)
 	for _, p := range phases {

@@ -13,9 +13,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab/load"
 )
 
-// The test binary plays the roles too.
+// TestMain runs the tests, or plays the role that an experiment asks the test binary for.
 func TestMain(m *testing.M) {
 	if role := roleOf(os.Args); role != nil {
 		exit(role())
@@ -35,11 +37,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// built is what TestMain has built.
+// built is what TestMain built.
 var built binaries
 
-// Every experiment, in miniature: it comes to an end, loses nothing where nothing may be lost, draws pictures that are XML, and
-// leaves no process behind (run would return that as an error).
+// Every experiment, in miniature, comes to its end, loses nothing where nothing may be lost, draws pictures that are XML, and leaves no
+// process behind (run would return that as an error).
 func TestEveryExperimentInMiniature(t *testing.T) {
 	out := t.TempDir()
 	if err := run(t.Context(), built, 0, miniature, out); err != nil {
@@ -73,7 +75,7 @@ func TestEveryExperimentInMiniature(t *testing.T) {
 	}
 }
 
-// lossesAreSeen wants losses where there must be some: an experiment that never finds any would prove nothing.
+// lossesAreSeen fails unless there are losses where there must be some: an experiment that never finds any would prove nothing.
 func lossesAreSeen(t *testing.T, report string) {
 	t.Helper()
 	for _, users := range []string{"gRPC, 5 users", "HTTP/1.1, 5 users"} {
@@ -105,13 +107,12 @@ func parse(t *testing.T, path string) {
 	}
 }
 
-// A run that is broken off ends soon and leaves no process behind.
-func TestBrokenOff(t *testing.T) {
+func TestInterruptedRunLeavesNoProcess(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	late := time.AfterFunc(time.Second, cancel) // in the middle of anything
 	defer late.Stop()
 	long := miniature
-	long.panel, long.stretch, long.before, long.gapLong = time.Hour, time.Hour, time.Hour, time.Hour
+	long.stopped.before = time.Hour
 	err := run(ctx, built, 2, long, t.TempDir())
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("it returned %v", err)
@@ -121,15 +122,15 @@ func TestBrokenOff(t *testing.T) {
 	}
 }
 
-func TestOneSectionIsReplaced(t *testing.T) {
+func TestOneChapterIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "README.md")
 	for _, write := range []struct {
 		index int
 		words string
 	}{{3, "old four"}, {0, "one"}, {3, "new four"}} {
-		s := newSection(experiments()[write.index], full)
-		s.say("%s", write.words)
-		if err := s.into(path); err != nil {
+		c := &chapter{experiment: experiments()[write.index]}
+		c.say("%s", write.words)
+		if err := c.into(path); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -144,42 +145,12 @@ func TestOneSectionIsReplaced(t *testing.T) {
 	}
 }
 
-func TestGap(t *testing.T) {
-	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
-	all := samples{{ms(0), ms(10), ""}, {ms(15), ms(5), ""}, {ms(30), ms(5), "reset"}, {ms(40), ms(30), ""}}
-	if got := all.gap(window{0, ms(80)}); got != ms(50) { // from 20 to 70: what failed is no answer
-		t.Error(got)
-	}
-	if got := all.gap(window{ms(60), ms(200)}); got != ms(130) { // to the end of the window
-		t.Error(got)
-	}
-}
-
-func TestSpread(t *testing.T) {
-	var s spread
-	for i := range 100_000 {
-		s = append(s, time.Duration(i+1))
-	}
-	slices.Sort(s)
-	for part, want := range map[float64]time.Duration{0: 1, 0.5: 50_000, 0.999: 99_900, 1: 100_000} {
-		if got := s.at(part); got != want {
-			t.Errorf("at %g: %d, want %d", part, got, want)
-		}
-	}
-	if got := spread(nil).at(1); got != 0 {
-		t.Error(got)
-	}
-}
-
-// One request in a hundred thousand must be seen.
 func TestHistogramShowsOneRequest(t *testing.T) {
-	many := make(spread, 100_000)
-	for i := range many {
-		many[i] = time.Millisecond
+	many := slices.Repeat(load.Times{time.Millisecond}, 100_000)
+	bars := func(first load.Times) int {
+		return strings.Count(string(drawHistogram("", series{"a", first}, series{"b", many})), `class="calm"`)
 	}
-	count := func(svg []byte) int { return strings.Count(string(svg), `class="calm"`) }
-	without := count(drawHistogram("", []series{{"a", many}, {"b", many}}))
-	with := count(drawHistogram("", []series{{"a", append(slices.Clone(many), time.Second)}, {"b", many}}))
+	without, with := bars(many), bars(append(slices.Clone(many), time.Second))
 	if with != without+1 {
 		t.Errorf("%d bars with one slow request, %d without", with, without)
 	}

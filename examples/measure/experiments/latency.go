@@ -4,131 +4,135 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/examples/measure/kit"
+	"example.org/supervisord/internal/lab/load"
+	"example.org/supervisord/internal/lab/plot"
 )
 
 const publishedLatency = "means and percentiles that hide it: a reload of HAProxy 1.5 every 100 ms failed 504 requests of 200,000, and with SYNs held back none of 1,000,000 at " +
 	"p99 8 ms, max 29 ms (jolynch; Yelp, 2015). One slow request in 100,000 is in none of p50, p95, p99; so here is all of it."
 
-func runLatency(ctx context.Context, b *bench, s *section) error {
-	if err := b.alternate(ctx, s); err != nil {
-		return err
-	}
-	if err := b.comparePanels(ctx, s); err != nil {
-		return err
-	}
-	return b.slowNames(ctx, s)
+type latencySize struct {
+	rate    int           // requests a second
+	stretch time.Duration // with redeploys, and as long without
+	pairs   int           // of such stretches
+	panel   time.Duration // of the picture that compares ways to redeploy
 }
 
-// course is a load with stretches of time with redeploys, and as long ones without.
-type course struct {
-	all        samples
+func runLatency(ctx context.Context, r *rig, c *chapter) error {
+	if err := r.alternate(ctx, c); err != nil {
+		return err
+	}
+	if err := r.compareWays(ctx, c); err != nil {
+		return err
+	}
+	return r.slowNames(ctx, c)
+}
+
+// stretches is when there were redeploys, and when not.
+type stretches struct {
 	with, calm []window
-	deploys    []time.Duration
+	redeploys  int
 }
 
-// take runs the course: a pause of settling after each stretch belongs to the one with redeploys, whose workers drain then.
-func take(ctx context.Context, l *load, m *master, pairs int, stretch, every time.Duration) (*course, error) {
-	c := &course{}
-	for range pairs {
-		from := l.now()
-		if err := pause(ctx, stretch); err != nil {
-			return nil, err
+// alternate lets stretches without and with redeploys follow each other. The time in which old workers drain belongs to the
+// redeploys.
+func (s *stretches) alternate(ctx context.Context, t *traffic, subject *kit.Subject, size latencySize, every time.Duration) error {
+	for range size.pairs {
+		from := t.Now()
+		if err := kit.Pause(ctx, size.stretch); err != nil {
+			return err
 		}
-		middle := l.now()
-		c.calm = append(c.calm, window{from, middle})
-		for l.now()-middle < stretch {
-			c.deploys = append(c.deploys, l.now())
-			if _, err := m.redeploy(ctx); err != nil {
-				return nil, err
+		middle := t.Now()
+		s.calm = append(s.calm, window{from, middle})
+		for t.Now()-middle < size.stretch {
+			began := t.Now()
+			s.redeploys++
+			if _, err := subject.Redeploy(ctx); err != nil {
+				return err
 			}
-			if err := pause(ctx, every-(l.now()-c.deploys[len(c.deploys)-1])); err != nil {
-				return nil, err
+			if err := kit.Pause(ctx, every-(t.Now()-began)); err != nil {
+				return err
 			}
 		}
-		if err := m.settle(ctx); err != nil {
-			return nil, err
+		if err := subject.Settle(ctx); err != nil {
+			return err
 		}
-		c.with = append(c.with, window{middle, l.now()})
+		s.with = append(s.with, window{middle, t.Now()})
 	}
-	l.end()
-	c.all = l.samples
-	return c, nil
+	return nil
 }
 
-// alternate compares latency with redeploys and without, in turns.
-func (b *bench) alternate(ctx context.Context, s *section) error {
-	address, err := freeAddress()
+// alternate compares latency with redeploys and without.
+func (r *rig) alternate(ctx context.Context, c *chapter) error {
+	address, err := kit.FreeAddress()
 	if err != nil {
 		return err
 	}
-	m, err := startMaster(ctx, b.bin.Supervisord, b.dir, web([]string{b.bin.Hello}, "2", address))
+	subject, err := kit.Serve(ctx, r.Supervisord, web("http", address, "2", r.Hello))
 	if err != nil {
 		return err
 	}
-	defer m.stop()
-	l, pace := steady("http://"+address+"/", b.size.rate), min(2*time.Second, b.size.stretch/2)
-	defer l.end()
-	c, err := take(ctx, l, m, b.size.pairs, b.size.stretch, pace)
-	if err != nil {
+	defer subject.Abandon()
+	size, every := r.latency, min(2*time.Second, r.latency.stretch/2)
+	t := steady(address, size.rate)
+	defer t.end()
+	var s stretches
+	if err := s.alternate(ctx, t, subject, size, every); err != nil {
 		return err
 	}
-	with, calm := l.of(c.with...), l.of(c.calm...)
-	head, rows := percentiles()
-	rows = append(rows, row(fmt.Sprintf("%d redeploys, one every %s", len(c.deploys), pace), with, c.with), row("no redeploy", calm, c.calm), ratios(with, calm, c))
-	s.say("examples/hello, 2 workers, vegeta at %d requests a second (half on new connections, half on kept ones), in turns of %s with redeploys and without:", b.size.rate, b.size.stretch)
-	s.table(head, rows)
-	a, z := with.latencies(), calm.latencies()
-	s.say("**It means:** %s With redeploys p50 is %s times what it is without, p99 %s times, p99.9 %s times, the slowest request of all %s times: "+
+	all := t.end()
+	with, calm := profileOf(all, s.with), profileOf(all, s.calm)
+	c.say("examples/hello, 2 workers, vegeta at %d requests a second (half on new connections, half on kept ones), in turns of %s with redeploys and without:", size.rate, size.stretch)
+	c.table(profileHead, [][]string{with.row(fmt.Sprintf("%d redeploys, one every %s", s.redeploys, every)), calm.row("no redeploy"), with.ratios(calm)})
+	ratio := func(q float64) string { return kit.Ratio(with.latencies.Quantile(q), calm.latencies.Quantile(q)) }
+	c.say("**It means:** %s With redeploys p50 is %s times what it is without, p99 %s times, p99.9 %s times, the slowest request of all %s times: "+
 		"what is above 1 is the CPU time that starting two processes takes from the clients and the workers beside them.",
-		verdict(with.failed(), "supervisord"), ratio(a.at(0.5), z.at(0.5)), ratio(a.at(0.99), z.at(0.99)), ratio(a.at(0.999), z.at(0.999)), ratio(a.at(1), z.at(1)))
-	return b.picture(s, "latency.svg", "histogram of latency with redeploys and without",
-		drawHistogram("Every request: with redeploys and without", []series{{"no redeploy", calm.latencies()}, {"with redeploys", with.latencies()}}))
+		verdict(with.failed, "supervisord"), ratio(0.5), ratio(0.99), ratio(0.999), ratio(1))
+	return r.picture(c, "latency.svg", "histogram of latency with redeploys and without",
+		drawHistogram("Every request: with redeploys and without", series{"no redeploy", calm.latencies}, series{"with redeploys", with.latencies}))
 }
 
-func percentiles() ([]string, [][]string) {
-	return []string{"", "requests", "failed", "p50", "p95", "p99", "p99.9", "max", "slower than 100 ms", "longest gap"}, nil
+// profile is the whole latency of the requests of some windows.
+type profile struct {
+	requests, failed int
+	latencies        load.Times
+	gap              time.Duration // the longest without an answer
 }
 
-func row(name string, all samples, windows []window) []string {
-	l := all.latencies()
-	cells := []string{name, count(len(all)), count(all.failed())}
-	for _, part := range []float64{0.5, 0.95, 0.99, 0.999, 1} {
-		cells = append(cells, short(l.at(part)))
+func profileOf(all load.Attempts, windows []window) profile {
+	some := within(all, windows)
+	return profile{len(some), failed(some), some.Latencies(), longestGaps(all, windows).Quantile(1)}
+}
+
+var (
+	profileHead      = []string{"", "requests", "failed", "p50", "p95", "p99", "p99.9", "max", "slower than 100 ms", "longest gap"}
+	profileQuantiles = []float64{0.5, 0.95, 0.99, 0.999, 1}
+)
+
+func (p profile) row(name string) []string {
+	cells := []string{name, count(p.requests), count(p.failed)}
+	for _, q := range profileQuantiles {
+		cells = append(cells, load.Short(p.latencies.Quantile(q)))
 	}
-	return append(cells, count(slower(l, 100*time.Millisecond)), short(longestGap(all, windows)))
+	faster, _ := slices.BinarySearch(p.latencies, 100*time.Millisecond+1)
+	return append(cells, count(len(p.latencies)-faster), load.Short(p.gap))
 }
 
-func ratios(with, calm samples, c *course) []string {
-	a, b := with.latencies(), calm.latencies()
+func (p profile) ratios(calm profile) []string {
 	cells := []string{"ratio", "", ""}
-	for _, part := range []float64{0.5, 0.95, 0.99, 0.999, 1} {
-		cells = append(cells, ratio(a.at(part), b.at(part)))
+	for _, q := range profileQuantiles {
+		cells = append(cells, kit.Ratio(p.latencies.Quantile(q), calm.latencies.Quantile(q)))
 	}
-	return append(cells, "", ratio(longestGap(with, c.with), longestGap(calm, c.calm)))
+	return append(cells, "", kit.Ratio(p.gap, calm.gap))
 }
 
-func slower(l spread, than time.Duration) int {
-	n := 0
-	for _, d := range l {
-		if d > than {
-			n++
-		}
-	}
-	return n
-}
-
-func longestGap(all samples, windows []window) time.Duration {
-	longest := time.Duration(0)
-	for _, w := range windows {
-		longest = max(longest, all.gap(w))
-	}
-	return longest
-}
-
-// bootDelay is what a worker of a middling size takes until it serves. It is for the picture, where all ways have it.
+// bootDelay is what a worker of a middling size takes until it serves.
 const bootDelay = "-boot-delay=300ms"
 
 // restarter redeploys in some way, once.
@@ -137,85 +141,85 @@ type restarter struct {
 	stop     func()
 }
 
-// comparePanels draws the same load under three ways to redeploy, one below the other.
-func (b *bench) comparePanels(ctx context.Context, s *section) error {
-	head, rows := percentiles()
-	var panels []panel
+// compareWays draws the same load under three ways to redeploy, one below the other.
+func (r *rig) compareWays(ctx context.Context, c *chapter) error {
+	var rows [][]string
+	var panels []plot.Panel
 	for _, way := range []struct {
 		name  string
 		start func(ctx context.Context, address string) (*restarter, error)
 	}{
-		{"no supervisor: stop, then start again", b.byHand},
-		{"supervisord, but the worker only calls http.Server.Shutdown", b.supervised(b.bin.Self, shutdownRole, bootDelay)},
-		{"supervisord, and a worker with worker/graceful", b.supervised(b.bin.Hello, bootDelay)},
+		{"no supervisor: stop, then start again", r.byHand},
+		{"supervisord, but the worker only calls http.Server.Shutdown", r.supervised(r.Self, shutdownRole, bootDelay)},
+		{"supervisord, and a worker with worker/graceful", r.supervised(r.Hello, bootDelay)},
 	} {
-		p, err := b.panel(ctx, way.name, way.start)
+		p, err := r.panel(ctx, way.start)
 		if err != nil {
 			return fmt.Errorf("%s: %w", way.name, err)
 		}
+		profile := profileOf(p.Attempts, []window{{0, p.Length}})
+		p.Title, p.Note = way.name, fmt.Sprintf("%s failed of %s · p99 %s · longest gap %s", count(profile.failed), count(profile.requests),
+			load.Short(profile.latencies.Quantile(0.99)), load.Short(profile.gap))
 		panels = append(panels, p)
-		rows = append(rows, row(way.name, p.samples, []window{{0, p.length}}))
+		rows = append(rows, profile.row(way.name))
 	}
-	s.say("The same load under three ways to redeploy, once a second, a worker that takes 0.3 s to boot:")
-	s.table(head, rows)
-	title := fmt.Sprintf("A redeploy every second, %s requests a second, a worker that takes 0.3 s to boot", count(b.size.rate))
-	return b.picture(s, "redeploys.svg", "latency over time under three ways to redeploy, failed requests in red", drawTimeline(title, panels))
+	c.say("The same load under three ways to redeploy, once a second, a worker that takes 0.3 s to boot:")
+	c.table(profileHead, rows)
+	title := fmt.Sprintf("A redeploy every second, %s requests a second, a worker that takes 0.3 s to boot", count(r.latency.rate))
+	return r.picture(c, "redeploys.svg", "latency over time under three ways to redeploy, failed requests in colour", plot.Timeline(title, panelHeight, panels))
 }
 
-func (b *bench) byHand(ctx context.Context, address string) (*restarter, error) {
-	w, err := startAlone(ctx, address, b.bin.Hello, "-address", address, "-linger", "1ms", bootDelay) // lingering for connections helps nobody here
+func (r *rig) byHand(ctx context.Context, address string) (*restarter, error) {
+	command := []string{r.Hello, "-address", address, "-linger", "1ms", bootDelay} // lingering for idle connections helps nobody here
+	w, err := serveAlone(ctx, address, command...)
 	if err != nil {
 		return nil, err
 	}
-	r := &restarter{stop: func() { w.stop() }}
-	r.redeploy = func(ctx context.Context) error {
-		if err := w.signal(unix.SIGTERM); err != nil {
+	return &restarter{func(ctx context.Context) error {
+		if err := w.Cmd.Process.Signal(unix.SIGTERM); err != nil {
 			return err
 		}
-		w.cmd.Wait() //nolint:errcheck // that it has ended is enough
-		next, err := startAlone(ctx, address, w.cmd.Args...)
+		<-w.Ended
+		next, err := serveAlone(ctx, address, command...)
 		if err == nil {
 			w = next
 		}
 		return err
-	}
-	return r, nil
+	}, func() { w.Stop(5 * time.Second) }}, nil
 }
 
-func (b *bench) supervised(command ...string) func(context.Context, string) (*restarter, error) {
+func (r *rig) supervised(command ...string) func(context.Context, string) (*restarter, error) {
 	return func(ctx context.Context, address string) (*restarter, error) {
-		m, err := startMaster(ctx, b.bin.Supervisord, b.dir, web(command, "2", address))
+		s, err := kit.Serve(ctx, r.Supervisord, web("http", address, "2", command...))
 		if err != nil {
 			return nil, err
 		}
-		return &restarter{func(ctx context.Context) error { _, err := m.redeploy(ctx); return err }, m.stop}, nil
+		return &restarter{func(ctx context.Context) error { _, err := s.Redeploy(ctx); return err }, s.Abandon}, nil
 	}
 }
 
-func (b *bench) panel(ctx context.Context, name string, start func(context.Context, string) (*restarter, error)) (panel, error) {
-	address, err := freeAddress()
+// panel puts load on one way to redeploy.
+func (r *rig) panel(ctx context.Context, start func(context.Context, string) (*restarter, error)) (p plot.Panel, err error) {
+	address, err := kit.FreeAddress()
 	if err != nil {
-		return panel{}, err
+		return p, err
 	}
-	r, err := start(ctx, address)
+	way, err := start(ctx, address)
 	if err != nil {
-		return panel{}, err
+		return p, err
 	}
-	defer func() { r.stop() }()
-	l := steady("http://"+address+"/", b.size.rate)
-	defer l.end()
-	p := panel{title: name}
-	bounded, cancel := context.WithTimeout(ctx, b.size.panel-500*time.Millisecond)
+	defer func() { way.stop() }()
+	t := steady(address, r.latency.rate)
+	defer t.end()
+	var redeploys []time.Duration
+	bounded, cancel := context.WithTimeout(ctx, r.latency.panel-500*time.Millisecond)
 	defer cancel()
-	err = each(bounded, time.Second, func() error {
-		p.marks = append(p.marks, l.now())
-		return r.redeploy(ctx)
+	err = kit.Each(bounded, time.Second, func() error {
+		redeploys = append(redeploys, t.Now())
+		return way.redeploy(ctx)
 	})
-	err = errors.Join(err, pause(ctx, max(0, b.size.panel-l.now())))
-	p.length = l.now()
-	l.end()
-	p.samples = l.samples
-	p.note = fmt.Sprintf("%s failed of %s · p99 %s · longest gap %s", count(p.samples.failed()), count(len(p.samples)),
-		short(p.samples.latencies().at(0.99)), short(p.samples.gap(window{0, p.length})))
+	err = errors.Join(err, kit.Pause(ctx, r.latency.panel-t.Now()))
+	p.Length = t.Now()
+	p.Attempts, p.Marks = t.end(), marks(redeploys)
 	return p, err
 }

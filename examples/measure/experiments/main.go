@@ -1,10 +1,9 @@
-// Experiments runs again what others have published about deploys without downtime, with supervisord and without, and writes
-// one report with pictures. scripts/experiments runs it.
+// Experiments repeats what others have published about deploys without downtime, with supervisord and without, and writes one report
+// with pictures. scripts/experiments runs it.
 //
-// The pieces, by file: an experiment (ab.go, stopped.go, latency.go, resolver.go, gaps.go, compare.go) starts masters
-// (master.go, starter.go) and workers by hand (alone.go), brings load (steady.go, users.go, rpc.go over caller.go), and fills a
-// section (report.go) with tables and pictures (svg.go, timeline.go, histogram.go, strips.go). The same binary is also those
-// workers and the sealed-off network that the experiments need besides the examples (roles.go, lab.go).
+// An experiment (ab.go, stopped.go, latency.go and names.go, gaps.go, compare.go) starts supervisord or workers by themselves (rig.go),
+// puts traffic on them (traffic.go), and fills a section of the report (report.go) with tables and pictures (pictures.go). The same
+// binary is also a worker and a sealed-off network, which some experiments need besides the examples (roles.go, sealed.go).
 package main
 
 import (
@@ -12,11 +11,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"syscall"
+
+	"example.org/supervisord/examples/measure/kit"
 )
 
 func main() {
@@ -67,7 +67,7 @@ func usage() {
 	}
 }
 
-// folder is where the report goes. Quick figures do not replace the whole ones unless that is asked for.
+// folder is where the report goes. Quick figures do not replace the full ones unless that is asked for.
 func folder(out string, quick bool) string {
 	switch {
 	case out != "":
@@ -83,7 +83,7 @@ type experiment struct {
 	number    int
 	title     string
 	published string // in words, with the source
-	run       func(context.Context, *bench, *section) error
+	run       func(context.Context, *rig, *chapter) error
 }
 
 func experiments() []experiment {
@@ -96,38 +96,32 @@ func experiments() []experiment {
 	}
 }
 
-// run runs one experiment, or all when only is 0, and writes the report into out.
+// run runs one experiment, or all if only is 0, and writes the report into out.
 func run(ctx context.Context, bin binaries, only int, size sizes, out string) (err error) {
 	if only < 0 || only > len(experiments()) {
-		return fmt.Errorf("there is no experiment %d: 1 to %d, or leave --only out for all", only, len(experiments()))
+		return fmt.Errorf("there is no experiment %d: choose 1 to %d, or leave --only out for all", only, len(experiments()))
 	}
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
-	b, err := newBench(size, bin, out)
+	r, err := newRig(size, bin, out)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
+	defer func() { err = errors.Join(err, r.close()) }()
 	for _, e := range experiments() {
 		if only != 0 && only != e.number {
 			continue
 		}
-		fmt.Fprintf(os.Stderr, "experiment %d: %s (load average %s)\n", e.number, e.title, machineLoad())
-		s := newSection(e, size)
-		if err := e.run(ctx, b, s); err != nil {
+		fmt.Fprintf(os.Stderr, "experiment %d: %s (load average %s)\n", e.number, e.title, kit.LoadAverage())
+		c := &chapter{experiment: e, size: size.name, load: kit.LoadAverage()}
+		if err := e.run(ctx, r, c); err != nil {
 			return fmt.Errorf("experiment %d: %w", e.number, err)
 		}
-		if err := s.into(filepath.Join(out, "README.md")); err != nil {
+		if err := c.into(filepath.Join(out, "README.md")); err != nil {
 			return err
 		}
 	}
 	fmt.Fprintln(os.Stderr, "the report is", filepath.Join(out, "README.md"))
 	return nil
-}
-
-// picture writes an SVG beside the report and mentions it in the section.
-func (b *bench) picture(s *section, name, about string, svg []byte) error {
-	s.say("![" + about + "](" + name + ")")
-	return os.WriteFile(filepath.Join(b.out, name), svg, fs.FileMode(0o644))
 }

@@ -5,75 +5,81 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
+
+	"example.org/supervisord/examples/measure/kit"
 )
 
-// section is one experiment's part of the report.
-type section struct {
+// chapter is one experiment's part of the report.
+type chapter struct {
 	experiment
-	size sizes
-	text strings.Builder
-	load string
-}
-
-func newSection(e experiment, size sizes) *section {
-	return &section{experiment: e, size: size, load: machineLoad()}
+	size, load string // its name; the load average before it
+	text       strings.Builder
 }
 
 // say adds a paragraph.
-func (s *section) say(format string, args ...any) {
-	if len(args) > 0 {
-		format = fmt.Sprintf(format, args...)
+func (c *chapter) say(format string, args ...any) { fmt.Fprintf(&c.text, format+"\n\n", args...) }
+
+// table adds a table, and prints it at once.
+func (c *chapter) table(head []string, rows [][]string) {
+	text := "| " + strings.Join(head, " | ") + " |\n| ---" + strings.Repeat(" | ---:", len(head)-1) + " |\n"
+	for _, row := range rows {
+		text += "| " + strings.Join(row, " | ") + " |\n"
 	}
-	s.text.WriteString(format + "\n\n")
+	fmt.Fprint(os.Stderr, text)
+	c.text.WriteString(text + "\n")
 }
 
-// table adds a table, and shows it at once to whoever waits.
-func (s *section) table(head []string, rows [][]string) {
-	var t strings.Builder
-	row := func(cells []string) { fmt.Fprintf(&t, "| %s |\n", strings.Join(cells, " | ")) }
-	row(head)
-	dashes := make([]string, len(head))
-	for i := range dashes {
-		dashes[i] = "---:"
-	}
-	dashes[0] = "---"
-	row(dashes)
-	for _, r := range rows {
-		row(r)
-	}
-	fmt.Fprint(os.Stderr, t.String())
-	s.text.WriteString(t.String() + "\n")
+// picture writes an SVG beside the report and shows it.
+func (r *rig) picture(c *chapter, name, about string, svg []byte) error {
+	c.say("![%s](%s)", about, name)
+	return os.WriteFile(filepath.Join(r.out, name), svg, 0o644)
 }
 
-func (s *section) marks() (begin, end string) {
-	return fmt.Sprintf("<!-- experiment %d -->\n", s.number), fmt.Sprintf("<!-- end of experiment %d -->\n", s.number)
+// verdict is a sentence about what must be none.
+func verdict(failed int, who string) string {
+	if failed == 0 {
+		return who + " lost nothing."
+	}
+	return fmt.Sprintf("**%s lost %s, which is a defect.**", who, count(failed))
 }
 
-// String is the section as it stands in the report.
-func (s *section) String() string {
-	begin, end := s.marks()
+// count writes a number with its thousands apart.
+func count(n int) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return count(n/1000) + fmt.Sprintf(",%03d", n%1000)
+}
+
+func (e experiment) marks() (begin, end string) {
+	return fmt.Sprintf("<!-- experiment %d -->\n", e.number), fmt.Sprintf("<!-- end of experiment %d -->\n", e.number)
+}
+
+// String returns the chapter as it stands in the report.
+func (c *chapter) String() string {
+	begin, end := c.marks()
 	return fmt.Sprintf("%s## %d. %s\n\n**Published:** %s\n\n%s*`scripts/experiments --only %d`, %s sizes, %s; load average %s before and %s after.*\n%s",
-		begin, s.number, s.title, s.published, s.text.String(), s.number, s.size.name, time.Now().Format(time.DateOnly), s.load, machineLoad(), end)
+		begin, c.number, c.title, c.published, c.text.String(), c.number, c.size, time.Now().Format(time.DateOnly), c.load, kit.LoadAverage(), end)
 }
 
-// into puts the section into the report: in the place of the one before, or in the order of the numbers.
-func (s *section) into(path string) error {
+// into puts the chapter into the report, in place of the one before or in the order of the numbers.
+func (c *chapter) into(path string) error {
 	old, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	report := head()
+	report := introduction()
 	for _, e := range experiments() {
-		one := &section{experiment: e}
-		begin, end := one.marks()
+		begin, end := e.marks()
 		_, rest, found := strings.Cut(string(old), begin)
 		before, _, whole := strings.Cut(rest, end)
 		switch {
-		case e.number == s.number:
-			report += "\n" + s.String()
+		case e.number == c.number:
+			report += "\n" + c.String()
 		case found && whole:
 			report += "\n" + begin + before + end
 		}
@@ -81,34 +87,25 @@ func (s *section) into(path string) error {
 	return os.WriteFile(path, []byte(report), 0o644)
 }
 
-// head is what stands before the sections.
-func head() string {
+func introduction() string {
+	release, _, _ := strings.Cut(kit.Kernel(), "-") // the rest is the distribution's
 	return fmt.Sprintf(`# The experiments, reproduced
 
-What others have published about deploys without downtime, run again with supervisord, and without it where that is the point.
-`+"`scripts/experiments`"+` writes this page and its pictures; `+"`--only N`"+` runs one, `+"`--quick`"+` all in about two minutes.
+What others have published about deploys without downtime, repeated with supervisord, and without it where that is the point.
+`+"`scripts/experiments`"+` writes this page and its pictures; `+"`--only N`"+` runs one experiment, `+"`--quick`"+` all of them in about two minutes.
 
 How to read the figures:
 
 - They come from one machine (%s, %d CPUs, Linux %s) on which client, supervisord and workers compete for the CPUs, often with other work:
-  the load average stands under each table. Compare within a table, by ratios; absolute figures elsewhere were measured on other hardware.
-- No client sends a request again. Go's http.Transport would, silently; so HTTP is spoken by a client without that habit, and
-  ab. gRPC's own transparent retry, of calls that a server has refused by GOAWAY, is part of gRPC and is on.
-- Everything is on loopback, where a close is seen at once. `+"`supervisord prove`"+` can put a round trip in between.
+  the load average stands under each table. Compare within a table, by ratios; other hardware has other absolute figures.
+- No client sends a request twice. Go's http.Transport would do that silently, so these clients use their own HTTP, and ab. gRPC's
+  transparent retry, of calls that a server has refused by GOAWAY, is part of gRPC and is on.
+- Everything is on loopback, where a close is seen at once. `+"`supervisord prove`"+` can act as a client that is a round trip away.
 - `+"`max_draining`"+` is 100 in all of them: HUPs come faster than a worker with kept connections drains (up to 28 s), and with
   the default, 4, most of them would wait and become one reload.
 
-The pictures: grey lines are redeploys (HUP), the blue line is the median, the bands reach to p95 and p99, dots are the slowest
-answers, red is what failed.
+In the pictures grey lines are redeploys (HUP), the blue line is the median, the bands reach to p95 and p99, dots are the slowest
+answers, and coloured bars are requests that failed.
 
-`, runtime.Version(), runtime.NumCPU(), release())
-}
-
-func release() string {
-	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		return "?"
-	}
-	number, _, _ := strings.Cut(strings.TrimSpace(string(text)), "-") // what follows is the distribution's
-	return number
+`, runtime.Version(), runtime.NumCPU(), release)
 }

@@ -11,21 +11,22 @@ import (
 	"syscall"
 	"time"
 
+	"example.org/supervisord/examples/measure/kit"
 	"example.org/supervisord/worker/graceful"
 )
 
-// Roles that this binary plays as a worker, by its first argument.
+// Roles that this binary plays, by its first argument.
 const (
 	shutdownRole = "role:shutdown"
 	namesRole    = "role:names"
-	labRole      = "role:lab"
+	sealedRole   = "role:sealed"
 )
 
 func roleOf(args []string) func() error {
 	if len(args) < 2 {
 		return nil
 	}
-	return map[string]func() error{shutdownRole: serveWithShutdown, namesRole: serveWithNames, labRole: runLab}[args[1]]
+	return map[string]func() error{shutdownRole: serveWithShutdown, namesRole: serveWithNames, sealedRole: runSealed}[args[1]]
 }
 
 // padded is an answer whose length does not depend on the worker: ab takes another length than the first for a failure.
@@ -33,24 +34,23 @@ func padded(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(w, "%-64s\n", fmt.Sprintf("hello pid=%d", os.Getpid()))
 }
 
-// serveWithShutdown is the worker as most Go programs have it: on TERM it calls http.Server.Shutdown, and nothing else. It
-// takes its socket as examples/hello does, so that what differs is how the two stop.
+// serveWithShutdown is the worker that most Go programs are: on TERM it calls http.Server.Shutdown, and nothing else. It gets its
+// socket as examples/hello does, so that the two differ only in how they stop.
 func serveWithShutdown() error {
-	var boot time.Duration
 	flags := flag.NewFlagSet(shutdownRole, flag.ContinueOnError)
-	flags.DurationVar(&boot, "boot-delay", 0, "as examples/hello has it")
+	boot := flags.Duration("boot-delay", 0, "as examples/hello has it")
 	if err := flags.Parse(os.Args[2:]); err != nil {
 		return err
 	}
-	if err := pause(context.Background(), boot); err != nil {
+	if err := kit.Pause(context.Background(), *boot); err != nil {
 		return err
 	}
 	ln, err := graceful.Listener("http", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	terms := make(chan os.Signal, 1)
-	signal.Notify(terms, syscall.SIGTERM)
+	term, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
 	srv := &http.Server{Handler: http.HandlerFunc(padded), ReadHeaderTimeout: 10 * time.Second}
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(ln) }()
@@ -60,7 +60,7 @@ func serveWithShutdown() error {
 	select {
 	case err := <-ended:
 		return err
-	case <-terms:
+	case <-term.Done():
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()

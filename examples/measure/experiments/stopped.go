@@ -7,185 +7,177 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/examples/measure/kit"
+	"example.org/supervisord/internal/lab/load"
+	"example.org/supervisord/internal/lab/plot"
 )
 
 const publishedStopped = "5,000 gRPC virtual users (Go graceful shutdown guide, 2024), 1 s calls, server stopped: errors after 48.25 ms without graceful stop, 33 µs with; " +
 	"100 HTTP users: 41.84 ms and 3.87 ms. Nothing took over in either."
 
+type stoppedSize struct {
+	rpc       []int         // users of gRPC
+	web       int           // users of HTTP
+	call      time.Duration // the length of their calls
+	before    time.Duration // how long the calls go on before the server is stopped, and after
+	redeploys int
+	between   time.Duration // two redeploys
+}
+
 // clientele is users of one protocol and the worker that serves them.
 type clientele struct {
-	protocol string
-	listener string
-	count    int
-	worker   func(b *bench, address string) []string
-	users    func(n int, address string) ([]user, error)
+	protocol, listener, worker string
+	count                      int
+	users                      func(t *traffic, n int, address string)
 }
 
-func clienteles(b *bench) []clientele {
-	rpc := func(n int, address string) ([]user, error) {
-		return newRPCUsers(n, address, b.size.call, new(atomic.Int64))
+func (c clientele) String() string { return fmt.Sprintf("%s, %s users", c.protocol, count(c.count)) }
+
+func clienteles(r *rig) (all []clientele) {
+	call := r.stopped.call
+	for _, n := range r.stopped.rpc {
+		all = append(all, clientele{"gRPC", "grpc", r.GRPC, n, func(t *traffic, n int, address string) { t.rpcUsers(n, call, call, address) }})
 	}
-	web := func(n int, address string) (all []user, _ error) {
-		for range n {
-			all = append(all, &webUser{caller: caller{keep: true}, method: "GET", url: "http://" + address + "/slow?d=" + b.size.call.String()})
-		}
-		return all, nil
-	}
-	var all []clientele
-	for _, n := range b.size.users {
-		all = append(all, clientele{"gRPC", "grpc", n, func(b *bench, address string) []string { return []string{b.bin.GRPC, "-address", address} }, rpc})
-	}
-	return append(all, clientele{"HTTP/1.1", "http", b.size.web, func(b *bench, address string) []string { return []string{b.bin.Hello, "-address", address} }, web})
+	return append(all, clientele{"HTTP/1.1", "http", r.Hello, r.stopped.web, func(t *traffic, n int, address string) {
+		t.webUsers(n, call, address, get("/slow?d="+call.String()), true)
+	}})
 }
 
-// ways of making a server go.
-var ways = []struct {
-	name  string
-	stage func(context.Context, *bench, clientele) (*ending, error)
-}{
-	{"killed", func(ctx context.Context, b *bench, c clientele) (*ending, error) {
-		return c.stopped(ctx, b, unix.SIGKILL)
-	}},
-	{"stopped gracefully, nobody takes over", func(ctx context.Context, b *bench, c clientele) (*ending, error) {
-		return c.stopped(ctx, b, unix.SIGTERM)
-	}},
-	{"redeployed by supervisord", func(ctx context.Context, b *bench, c clientele) (*ending, error) {
-		return c.redeployed(ctx, b)
-	}},
-}
+const redeployed = "redeployed by supervisord"
 
-func runStopped(ctx context.Context, b *bench, s *section) error {
+func runStopped(ctx context.Context, r *rig, c *chapter) error {
 	var rows [][]string
-	var panels []panel
+	var panels []plot.Panel
 	ours, lost := 0, []string(nil)
-	for _, c := range clienteles(b) {
-		for i, way := range ways {
-			e, err := way.stage(ctx, b, c)
+	for _, users := range clienteles(r) {
+		for _, way := range []struct {
+			name  string
+			stage func() (*ending, error)
+		}{
+			{"killed", func() (*ending, error) { return users.stopped(ctx, r, unix.SIGKILL) }},
+			{"stopped gracefully, nobody takes over", func() (*ending, error) { return users.stopped(ctx, r, unix.SIGTERM) }},
+			{redeployed, func() (*ending, error) { return users.redeployed(ctx, r) }},
+		} {
+			e, err := way.stage()
 			if err != nil {
-				return fmt.Errorf("%s, %s: %w", c.protocol, way.name, err)
+				return fmt.Errorf("%s, %s: %w", users, way.name, err)
 			}
-			name := fmt.Sprintf("%s, %s users", c.protocol, count(c.count))
-			rows = append(rows, append([]string{name, way.name}, e.row()...))
-			fmt.Fprintf(os.Stderr, "%s, %s: %s\n", name, way.name, strings.Join(e.all.reasons(), "; "))
-			if i == len(ways)-1 && e.all.failed() > 0 {
-				ours += e.all.failed()
-				lost = append(lost, name+": "+strings.Join(e.all.reasons(), "; "))
+			rows = append(rows, append([]string{users.String(), way.name}, e.row()...))
+			fmt.Fprintf(os.Stderr, "%s, %s: %s\n", users, way.name, reasons(e.all))
+			if n := failed(e.all); way.name == redeployed && n > 0 {
+				ours += n
+				lost = append(lost, users.String()+": "+reasons(e.all))
 			}
-			if c.count == b.size.users[0] {
-				panels = append(panels, e.panel(name+", "+way.name))
+			if users.count == r.stopped.rpc[0] {
+				panels = append(panels, e.panel(users.String()+", "+way.name))
 			}
 		}
 	}
-	s.table([]string{"users", "server", "times", "calls", "failed", "of them in hand at the stop", "stop to first error", "a later call fails within (p50)", "an answered call took (p50)"}, rows)
+	c.table([]string{"users", "server", "times", "calls", "failed", "of them in hand at the stop", "stop to first error", "a later call fails within (p50)", "an answered call took (p50)"}, rows)
 	if len(lost) > 0 {
-		s.say("Failed while supervisord redeployed: %s.", strings.Join(lost, ". "))
+		c.say("Failed while supervisord redeployed: %s.", strings.Join(lost, ". "))
 	}
-	s.say("**It means:** a graceful stop saves the calls that are in hand, and no more: those that come next find nobody, and are told so faster. "+
+	c.say("**It means:** a graceful stop saves the calls that are in hand, and no others: the next calls find nobody, and learn it sooner. "+
 		"Only a successor that accepts before the old worker stops leaves no error to time. %s "+
-		"The publication does not say from which moment it counts, so both are here: from the stop to the first error, and from the start of a call after the stop to its error. "+
-		"All calls take %s; the users begin spread over that time, so that calls of every age are in hand; a user whose call failed waits for the rest of it. Where answered calls took much longer than that, the machine had not the CPUs for so many users.",
-		verdict(ours, "supervisord's redeploys"), b.size.call)
-	return b.picture(s, "stopped.svg", "calls answered and failed around a stop", drawCounts("A server goes: what its users see", panels))
+		"The publication does not say from when it counts, so the table has both: from the stop to the first error, and from the start of a call after the stop to its error. "+
+		"All calls take %s; the users begin spread over that time, so that calls of every age are in hand; a user whose call failed waits for the rest of it. "+
+		"Where answered calls took much longer, the machine did not have the CPUs for so many users.",
+		verdict(ours, "supervisord's redeploys"), r.stopped.call)
+	return r.picture(c, "stopped.svg", "calls answered and failed around a stop", drawCounts("A server goes: what its users see", panels))
 }
 
 // ending is what the users saw of a server that went.
 type ending struct {
-	all   samples
+	all   load.Attempts
 	stops []time.Duration // when it was told to go, since the calls began
 	until time.Duration
 }
 
-// stopped starts a worker by hand and ends it under its calls.
-func (c clientele) stopped(ctx context.Context, b *bench, sig unix.Signal) (*ending, error) {
-	address, err := freeAddress()
+// stopped starts a worker by itself and ends it under its calls.
+func (c clientele) stopped(ctx context.Context, r *rig, signal unix.Signal) (*ending, error) {
+	address, err := kit.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	w, err := startAlone(ctx, address, c.worker(b, address)...)
+	w, err := serveAlone(ctx, address, c.worker, "-address", address)
 	if err != nil {
 		return nil, err
 	}
-	defer w.stop()
-	all, err := c.users(c.count, address)
-	if err != nil {
-		return nil, err
-	}
-	u := begin(all, b.size.call)
-	defer u.end()
-	if err := pause(ctx, b.size.before); err != nil {
-		return nil, err
-	}
-	stop := u.now()
-	err = errors.Join(w.signal(sig), pause(ctx, b.size.before))
-	until := u.now()
-	u.end()
-	return &ending{all: u.samples, stops: []time.Duration{stop}, until: until}, err
+	defer w.Stop(5 * time.Second)
+	return c.watch(address, func(e *ending, t *traffic) error {
+		if err := kit.Pause(ctx, r.stopped.before); err != nil {
+			return err
+		}
+		e.stops = append(e.stops, t.Now())
+		return errors.Join(w.Cmd.Process.Signal(signal), kit.Pause(ctx, r.stopped.before))
+	})
 }
 
 // redeployed has supervisord replace the worker under its calls.
-func (c clientele) redeployed(ctx context.Context, b *bench) (*ending, error) {
-	address, err := freeAddress()
+func (c clientele) redeployed(ctx context.Context, r *rig) (*ending, error) {
+	address, err := kit.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	m, err := startMaster(ctx, b.bin.Supervisord, b.dir, program{name: "web", command: c.worker(b, address), workers: "1", listen: []listen{{c.listener, address}}})
+	s, err := kit.Serve(ctx, r.Supervisord, web(c.listener, address, "1", c.worker, "-address", address))
 	if err != nil {
 		return nil, err
 	}
-	defer m.stop()
-	all, err := c.users(c.count, address)
-	if err != nil {
-		return nil, err
-	}
-	u := begin(all, b.size.call)
-	defer u.end()
-	e := &ending{}
-	wait := b.size.before
-	for range b.size.redeploy {
-		if err := pause(ctx, wait); err != nil {
-			return nil, err
+	defer s.Abandon()
+	return c.watch(address, func(e *ending, t *traffic) error {
+		wait := r.stopped.before
+		for range r.stopped.redeploys {
+			if err := kit.Pause(ctx, wait); err != nil {
+				return err
+			}
+			e.stops = append(e.stops, t.Now())
+			if _, err := s.Redeploy(ctx); err != nil {
+				return err
+			}
+			wait = r.stopped.between
 		}
-		e.stops = append(e.stops, u.now())
-		if _, err := m.redeploy(ctx); err != nil {
-			return nil, err
-		}
-		wait = b.size.between
-	}
-	err = pause(ctx, b.size.before)
-	e.until = u.now()
-	u.end()
-	e.all = u.samples
+		return kit.Pause(ctx, r.stopped.before)
+	})
+}
+
+// watch lets the users call while the scene is played.
+func (c clientele) watch(address string, scene func(e *ending, t *traffic) error) (*ending, error) {
+	t, e := newTraffic(), &ending{}
+	c.users(t, c.count, address)
+	err := scene(e, t)
+	e.until = t.Now()
+	e.all = t.end()
 	return e, err
 }
 
 func (e *ending) row() []string {
-	var errs, inHand, later []time.Duration
-	for _, s := range e.all {
-		if s.failure == "" {
+	var errs, later []time.Duration
+	inHand := 0
+	for _, a := range e.all {
+		if a.Lost == nil {
 			continue
 		}
-		errs = append(errs, s.end())
-		if s.at < e.stops[0] {
-			inHand = append(inHand, s.end())
+		errs = append(errs, a.End())
+		if a.At < e.stops[0] {
+			inHand++
 		} else {
-			later = append(later, s.latency)
+			later = append(later, a.Latency)
 		}
 	}
 	first, within := "none", "none"
 	if len(errs) > 0 {
-		first = short(slices.Min(errs) - e.stops[0])
+		first = load.Short(slices.Min(errs) - e.stops[0])
 	}
 	if len(later) > 0 {
-		slices.Sort(later)
-		within = short(spread(later).at(0.5))
+		within = load.Short(load.Sort(slices.Values(later)).Quantile(0.5))
 	}
-	return []string{fmt.Sprint(len(e.stops)), count(len(e.all)), count(len(errs)), count(len(inHand)), first, within, short(e.all.latencies().at(0.5))}
+	return []string{fmt.Sprint(len(e.stops)), count(len(e.all)), count(len(errs)), count(inHand), first, within, load.Short(e.all.Latencies().Quantile(0.5))}
 }
 
-func (e *ending) panel(title string) panel {
-	return panel{title: title, note: fmt.Sprintf("%s failed of %s calls", count(e.all.failed()), count(len(e.all))), samples: e.all, marks: e.stops, length: e.until}
+func (e *ending) panel(title string) plot.Panel {
+	return plot.Panel{Title: title, Note: fmt.Sprintf("%s failed of %s calls", count(failed(e.all)), count(len(e.all))), Attempts: e.all, Marks: marks(e.stops), Length: e.until}
 }

@@ -16,35 +16,35 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// Program is one program of a configuration.
-type Program struct {
-	Name    string
+// ProgramTable is the table of a program in a configuration.
+type ProgramTable struct {
+	Name    string // "": web
 	Command []string
 	Workers string // a number, or "\"auto\""; "": 1
 	Ready   string // keys of its table ready; "": method = "notify"
 	More    string // more keys, a line each
-	Listen  []Listen
+	Listen  []ListenTable
 }
 
-// Listen is one listener of a Program.
-type Listen struct {
+// ListenTable is the table of a listener.
+type ListenTable struct {
 	Name, Address string
 	More          string // more keys, a line each
 }
 
-// String returns the table of the configuration.
-func (p Program) String() string {
-	var t strings.Builder
+// String returns the table as TOML.
+func (p ProgramTable) String() string {
 	words := make([]string, len(p.Command))
 	for i, word := range p.Command {
 		words[i] = fmt.Sprintf("%q", word)
 	}
-	fmt.Fprintf(&t, "[program.%s]\ncommand = [%s]\nworkers = %s\nready = { timeout = \"3m\", %s }\n%s\n", p.Name, strings.Join(words, ", "),
+	name := or(p.Name, "web")
+	text := fmt.Sprintf("\n[program.%s]\ncommand = [%s]\nworkers = %s\nready = { timeout = \"3m\", %s }\n%s\n", name, strings.Join(words, ", "),
 		or(p.Workers, "1"), or(p.Ready, `method = "notify"`), p.More)
 	for _, l := range p.Listen {
-		fmt.Fprintf(&t, "[[program.%s.listen]]\nname = %q\naddress = %q\n%s\n", p.Name, l.Name, l.Address, l.More)
+		text += fmt.Sprintf("[[program.%s.listen]]\nname = %q\naddress = %q\n%s\n", name, l.Name, l.Address, l.More)
 	}
-	return t.String()
+	return text
 }
 
 func or(text, otherwise string) string {
@@ -54,8 +54,8 @@ func or(text, otherwise string) string {
 	return text
 }
 
-// Supervisord is a supervisord that runs to be measured.
-type Supervisord struct {
+// Subject is a supervisord that runs to be measured.
+type Subject struct {
 	*process.Child
 	*process.Follower
 	CPU time.Duration // once it has ended: what it used in its life, without its children
@@ -63,27 +63,26 @@ type Supervisord struct {
 }
 
 // Start starts supervisord with a directory of its own, in memory as /run is.
-func Start(binary string, programs ...Program) (_ *Supervisord, err error) {
-	s := &Supervisord{}
-	if s.dir, err = os.MkdirTemp(tmpfs(), "measure"); err != nil {
+func Start(binary string, programs ...ProgramTable) (*Subject, error) {
+	dir, err := os.MkdirTemp(tmpfs(), "measure")
+	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			s.Stop(0)
-		}
-	}()
-	text := fmt.Sprintf("[supervisor]\nlog_format = \"json\"\nruntime_dir = %q\n", s.dir)
+	s := &Subject{dir: dir}
+	text := fmt.Sprintf("[supervisor]\nlog_format = \"json\"\nruntime_dir = %q\n", dir)
 	for _, p := range programs {
-		text += "\n" + p.String()
+		text += p.String()
 	}
-	path := filepath.Join(s.dir, "supervisord.toml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	path := filepath.Join(dir, "supervisord.toml")
+	if err = os.WriteFile(path, []byte(text), 0o600); err == nil {
+		cmd := exec.Command(binary, "-c", path)
+		s.Child, s.Follower, err = process.StartLogged(cmd, func() { s.CPU, _ = CPU(cmd.Process.Pid) })
+	}
+	if err != nil {
+		os.RemoveAll(dir) //nolint:errcheck // the first error counts
 		return nil, err
 	}
-	cmd := exec.Command(binary, "-c", path)
-	s.Child, s.Follower, err = process.StartLogged(cmd, func() { s.CPU, _ = CPU(cmd.Process.Pid) })
-	return s, err
+	return s, nil
 }
 
 func tmpfs() string {
@@ -93,22 +92,31 @@ func tmpfs() string {
 	return ""
 }
 
-// PID returns the PID of supervisord.
-func (s *Supervisord) PID() int { return s.Cmd.Process.Pid }
-
-// HUP reloads.
-func (s *Supervisord) HUP() error { return s.Cmd.Process.Signal(unix.SIGHUP) }
-
-// Serves waits until a generation serves: of any program, or of the only one.
-func (s *Supervisord) Serves(ctx context.Context, generation int) (*supervisor.Update, error) {
-	return s.Await(ctx, 0, func(u *supervisor.Update) bool {
-		return u.Kind == program.GenerationServes && u.Generation == generation
-	})
+// Serve is Start that waits until every program serves.
+func Serve(ctx context.Context, binary string, programs ...ProgramTable) (*Subject, error) {
+	s, err := Start(binary, programs...)
+	if err == nil {
+		if err = s.Serves(ctx, len(programs)); err != nil {
+			s.Abandon()
+		}
+	}
+	return s, err
 }
 
-// Await waits for the first update from number n on for which is returns true. A generation that fails ends the wait, too.
-func (s *Supervisord) Await(ctx context.Context, n int, is func(*supervisor.Update) bool) (*supervisor.Update, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, Patience, fmt.Errorf("still waiting after %s", Patience))
+// Serves waits until so many generations have begun to serve since the start.
+func (s *Subject) Serves(ctx context.Context, generations int) error {
+	_, err := s.Await(ctx, 0, func(u *supervisor.Update) bool {
+		if u.Kind == program.GenerationServes {
+			generations--
+		}
+		return generations == 0
+	})
+	return err
+}
+
+// Await waits for the first update from number n on for which is returns true. A generation that fails ends the wait.
+func (s *Subject) Await(ctx context.Context, n int, is func(*supervisor.Update) bool) (*supervisor.Update, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, Patience, fmt.Errorf("waited for %s in vain", Patience))
 	defer cancel()
 	u, err := s.Follower.Await(ctx, n, func(u *supervisor.Update) bool { return u.Kind == program.TrialFailed || is(u) })
 	if err == nil && u.Kind == program.TrialFailed {
@@ -117,10 +125,46 @@ func (s *Supervisord) Await(ctx context.Context, n int, is func(*supervisor.Upda
 	return u, err
 }
 
-// Stop stops supervisord; after patience it is told to stop at once. A second call does nothing.
-func (s *Supervisord) Stop(patience time.Duration) {
-	if s.Child != nil {
-		s.Child.Stop(patience)
-	}
-	os.RemoveAll(s.dir) //nolint:errcheck // the system empties it
+// PID returns the PID of supervisord.
+func (s *Subject) PID() int { return s.Cmd.Process.Pid }
+
+// HUP reloads.
+func (s *Subject) HUP() error { return s.Cmd.Process.Signal(unix.SIGHUP) }
+
+// Redeploy is a reload, seen from outside: when HUP was sent and when the log said that the new generation serves, by Monotonic.
+type Redeploy struct {
+	Generation  int
+	HUP, Served time.Duration
 }
+
+// Redeploy reloads and waits until the first new generation serves.
+func (s *Subject) Redeploy(ctx context.Context) (r Redeploy, err error) {
+	n := s.Len()
+	r.HUP = Monotonic()
+	if err := s.HUP(); err != nil {
+		return r, err
+	}
+	u, err := s.Await(ctx, n, func(u *supervisor.Update) bool { return u.Kind == program.GenerationServes })
+	if err != nil {
+		return r, err
+	}
+	r.Generation, r.Served = u.Generation, Monotonic()-time.Since(u.Time)
+	return r, nil
+}
+
+// Settle waits until only one generation of the only program is left.
+func (s *Subject) Settle(ctx context.Context) error {
+	_, err := s.Await(ctx, 0, func(*supervisor.Update) bool {
+		return s.Count(program.GenerationGone) >= s.Count(program.GenerationServes)-1
+	})
+	return err
+}
+
+// Stop stops supervisord. After patience it is told to stop at once. A second call does nothing.
+func (s *Subject) Stop(patience time.Duration) {
+	s.Child.Stop(patience)
+	os.RemoveAll(s.dir) //nolint:errcheck // it is in memory
+}
+
+// Abandon stops a supervisord that nobody measures any more: clients that keep idle connections are not waited for.
+func (s *Subject) Abandon() { s.Stop(5 * time.Second) }

@@ -11,15 +11,15 @@ import (
 	"example.org/supervisord/internal/lab/load"
 )
 
-// Tally is what one load, or several in turn, came to.
-type Tally struct {
+// Totals is what one load, or several in turn, came to.
+type Totals struct {
 	Requests, Failed int
 	Took             time.Duration
 	First            string // the first failure, if it is known
 }
 
 // String is "0 failed of 10000", and the first failure.
-func (t *Tally) String() string {
+func (t *Totals) String() string {
 	text := fmt.Sprintf("%d failed of %d", t.Failed, t.Requests)
 	if t.First != "" {
 		text += fmt.Sprintf(" (the first: %s)", t.First)
@@ -28,10 +28,10 @@ func (t *Tally) String() string {
 }
 
 // PerSecond returns the requests of a second.
-func (t *Tally) PerSecond() string { return fmt.Sprintf("%.0f", float64(t.Requests)/t.Took.Seconds()) }
+func (t *Totals) PerSecond() string { return fmt.Sprintf("%.0f", float64(t.Requests)/t.Took.Seconds()) }
 
 // Add adds requests to the tally.
-func (t *Tally) Add(all load.Attempts, took time.Duration) {
+func (t *Totals) Add(all load.Attempts, took time.Duration) {
 	t.Requests += len(all)
 	t.Took += took
 	for _, s := range all {
@@ -52,7 +52,7 @@ func HasAB() bool {
 }
 
 // AB runs Apache's load generator and adds what it reports.
-func (t *Tally) AB(ctx context.Context, url string, clients, requests int, keep bool) error {
+func (t *Totals) AB(ctx context.Context, url string, clients, requests int, keep bool) error {
 	args := []string{"-q", "-r", "-s", "30", "-c", strconv.Itoa(clients), "-n", strconv.Itoa(requests)} // without -r it would end at the first failure
 	if keep {
 		args = append(args, "-k")
