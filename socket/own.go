@@ -3,6 +3,7 @@ package socket
 import (
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 
@@ -65,6 +66,23 @@ func (o *Own) FD() int { return o.sock.fd }
 
 // Reachable reports whether clients still find the socket: nobody has removed its path or put something else there.
 func (o *Own) Reachable() bool { return o.sock.reachable(o.r) }
+
+// Listener accepts from a duplicate of the descriptor. Closing it removes nothing.
+func (o *Own) Listener() (*net.UnixListener, error) {
+	dup, err := unix.FcntlInt(uintptr(o.FD()), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, os.NewSyscallError("dup", err)
+	}
+	f := os.NewFile(uintptr(dup), o.Path())
+	defer f.Close() //nolint:errcheck // FileListener has made its own duplicate
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, err
+	}
+	u := l.(*net.UnixListener)
+	u.SetUnlinkOnClose(false) // Close looks first whose it is
+	return u, nil
+}
 
 // Permit changes who may connect. gid -1 is the supervisor's group.
 func (o *Own) Permit(mode fs.FileMode, gid int) error {

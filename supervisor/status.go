@@ -12,7 +12,9 @@ import (
 // Status is what is going on, as plain data: a copy that belongs to whoever asked for it.
 type Status struct {
 	PID      int             `json:"pid"`
-	Started  time.Time       `json:"started"`  // this image
+	Started  time.Time       `json:"started"` // this image
+	Version  string          `json:"version"`
+	Config   string          `json:"config"`   // the file
 	Instance string          `json:"instance"` // the same over upgrades, and over deaths after which the next one goes on
 	Stopping bool            `json:"stopping"`
 	Upgrade  string          `json:"upgrade_failed,omitempty"` // why the last upgrade did not happen, or was undone
@@ -69,6 +71,7 @@ type WorkerStatus struct {
 	Since    time.Time           `json:"since"`
 	Deadline *time.Time          `json:"deadline,omitempty"`
 	Text     string              `json:"text,omitempty"` // its own STATUS=
+	Usage
 }
 
 // ListenerStatus is one listener of the newest configuration.
@@ -79,16 +82,42 @@ type ListenerStatus struct {
 
 	WhenDown string `json:"when_down"` // what becomes of clients while nothing serves: "queue", "refuse", "queue 30s"
 	Closed   bool   `json:"closed"`    // they are refused now
+
+	Queue *AcceptQueue `json:"queue"` // nil: not known; see Usage
 }
 
 // Describe is Status before Run, and for the loop.
 func (s *Supervisor) Describe() *Status {
 	s.followClock()
-	st := &Status{PID: os.Getpid(), Started: s.began, Instance: s.instance, Stopping: s.stopping, Upgrade: s.stumbled, Programs: []ProgramStatus{}}
+	st := &Status{PID: os.Getpid(), Started: s.began, Version: s.Version, Config: s.Path, Instance: s.instance, Stopping: s.stopping, Upgrade: s.stumbled, Programs: []ProgramStatus{}}
 	for _, name := range slices.Sorted(maps.Keys(s.programs)) {
 		st.Programs = append(st.Programs, s.programStatus(s.programs[name]))
 	}
 	return st
+}
+
+// Program returns the status of a program, or nil.
+func (st *Status) Program(name string) *ProgramStatus {
+	for i := range st.Programs {
+		if st.Programs[i].Name == name {
+			return &st.Programs[i]
+		}
+	}
+	return nil
+}
+
+// Only leaves out all other programs. Errors: ErrNoProgram (wrapped).
+func (st *Status) Only(name string) error {
+	p := st.Program(name)
+	if p == nil {
+		var names []string
+		for _, p := range st.Programs {
+			names = append(names, p.Name)
+		}
+		return noProgram(name, names)
+	}
+	st.Programs = []ProgramStatus{*p}
+	return nil
 }
 
 func (s *Supervisor) programStatus(p *runner) ProgramStatus {

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/supervisor/program"
 )
 
 func TestStatusSaysWhatAReloadWaitsFor(t *testing.T) {
@@ -34,4 +35,19 @@ func TestStatusSaysWhatAReloadWaitsFor(t *testing.T) {
 		c.Stop.MaxDraining = 1
 		return c
 	}())
+}
+
+func TestProgramServesWhileAWorkerAnswers(t *testing.T) {
+	of := func(role program.Role, state program.WorkerState) bool {
+		p := ProgramStatus{Generations: []GenerationStatus{{Role: role, Workers: []WorkerStatus{{State: state}}}}}
+		return p.Serves()
+	}
+	for state, want := range map[program.WorkerState]bool{program.Ready: true, program.Soaking: true, program.Leaving: true, program.Starting: false, program.Stopping: false} {
+		if got := of(program.RoleServing, state); got != want {
+			t.Errorf("serving and %s: %v", state, got)
+		}
+	}
+	if of(program.RoleTrial, program.Ready) || !of(program.RoleDraining, program.Leaving) {
+		t.Error("a trial serves, or one that leaves does not")
+	}
 }

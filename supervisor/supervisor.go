@@ -58,6 +58,7 @@ type Options struct {
 	Systemd  Systemd                               // may be nil
 	Upgrader Upgrader                              // may be nil
 	Orphans  *Orphans                              // may be nil
+	Version  string                                // of supervisord, for the status
 	Path     string                                // of the configuration, for the workers' environment; "": it is in no file
 
 	// A second stop signal within this time of the first is taken for a duplicate and ignored; a later one means stop now.

@@ -41,10 +41,10 @@ func TestVerdictIsKnownManyReloadsAndAnUpgradeLater(t *testing.T) {
 	m.CtlOK("upgrade")
 	for ticket, want := range map[string]string{
 		"web:1": `"outcome":"serves"`,
-		"web:2": `"outcome":"worker","serving":1,"worker":2,`,
-		"web:3": `"outcome":"serves","replaced":1,`,
+		"web:2": `"outcome":"worker","reason":"exited with status 3","serving":1,`,
+		"web:3": `"outcome":"serves","reload":{"generation":3,"replaced":1,`,
 	} {
-		if _, text := m.Request("GET", "/v1/wait?until=drained&ticket="+ticket, ""); !strings.Contains(text, want) || !strings.Contains(text, `"drained":true`) {
+		if _, text := m.Request("GET", "/v1/wait?until=drained&ticket="+ticket, ""); !strings.Contains(text, want) || !strings.Contains(text, `"ended":`) {
 			t.Errorf("%s: %s", ticket, text)
 		}
 	}

@@ -88,7 +88,7 @@ func exitCode(err error) int {
 			return e.code
 		}
 	}
-	if p, ok := errors.AsType[*control.Problem](err); ok {
+	if p, ok := errors.AsType[*control.APIError](err); ok {
 		return problemCode(p.Code)
 	}
 	return exitFailure

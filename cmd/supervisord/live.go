@@ -14,6 +14,7 @@ import (
 
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/daemon"
+	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
 
@@ -44,7 +45,7 @@ func newLive(client *control.Client, out *os.File, verbose bool) *live {
 }
 
 // follow has the lines drawn again, for the programs that the tickets name. It does not wait.
-func (l *live) follow(line control.Line) {
+func (l *live) follow(line control.WaitLine) {
 	if l == nil {
 		return
 	}
@@ -68,7 +69,7 @@ func (l *live) close() {
 
 func (l *live) run(ctx context.Context) {
 	defer func() { l.draw(nil) }()
-	st, seen := &control.Status{}, int64(0)
+	st, seen := &supervisor.Status{}, int64(0)
 	tick := time.NewTicker(redraw)
 	defer tick.Stop()
 	for ctx.Err() == nil {
@@ -85,7 +86,7 @@ func (l *live) run(ctx context.Context) {
 	}
 }
 
-func (l *live) texts(st *control.Status) (texts []string) {
+func (l *live) texts(st *supervisor.Status) (texts []string) {
 	names := l.programs.Load()
 	for _, p := range st.Programs {
 		if names != nil && slices.Contains(*names, p.Name) {
@@ -138,7 +139,7 @@ func windowSize(f *os.File) unix.Winsize {
 }
 
 // progress returns a program in one line: "web  generation 8: spawning 3/8, ready 3/8, soak 4 s; draining 2".
-func progress(p control.Program, now time.Time) string {
+func progress(p supervisor.ProgramStatus, now time.Time) string {
 	text, draining := string(p.State), 0
 	for _, g := range slices.Backward(p.Generations) { // the trial comes first, so it counts most
 		switch g.Role {
@@ -159,7 +160,7 @@ func progress(p control.Program, now time.Time) string {
 	return p.Name + "  " + text
 }
 
-func trialProgress(g control.Generation, now time.Time) string {
+func trialProgress(g supervisor.GenerationStatus, now time.Time) string {
 	spawned, ready := 0, 0
 	var soak time.Duration
 	for _, w := range g.Workers {

@@ -25,13 +25,13 @@ func waited(path *string, verb, until, short, long string) *cobra.Command {
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
 		request := client.Happen(args[0], verb)
 		if noWait {
-			return request(ctx, func(l control.Line) {
+			return request(ctx, func(l control.WaitLine) {
 				if l.Program != nil && !s.json { // there was nothing to do
 					fmt.Println(describe(*l.Program))
 				}
 			})
 		}
-		return s.wait(ctx, client, s.timeout, func(see func(control.Line)) (*control.Verdict, error) {
+		return s.wait(ctx, client, s.timeout, func(see func(control.WaitLine)) (*control.Verdict, error) {
 			return client.Await(ctx, until, s.timeout, request, see)
 		})
 	})

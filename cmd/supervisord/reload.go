@@ -78,7 +78,10 @@ func (f *reloadFlags) check(given func(name string) bool) error {
 }
 
 func (f *reloadFlags) run(ctx context.Context, client *control.Client, programs []string) error {
-	b := control.ReloadBody{Programs: programs, Reason: f.reason, Canary: f.canary, Hold: f.hold, Drained: f.drained}
+	b := control.ReloadBody{Programs: programs, Reason: f.reason, Hold: f.hold, Drained: f.drained}
+	if f.canary != 0 {
+		b.Canary = &f.canary
+	}
 	if f.holdFor > 0 {
 		b.For = f.holdFor.String()
 	}
@@ -89,13 +92,13 @@ func (f *reloadFlags) run(ctx context.Context, client *control.Client, programs 
 	if timeout == defaultTimeout {
 		timeout += f.holdFor // what is meant to take long is not late
 	}
-	return f.showing.wait(ctx, client, timeout, func(see func(control.Line)) (*control.Verdict, error) {
+	return f.showing.wait(ctx, client, timeout, func(see func(control.WaitLine)) (*control.Verdict, error) {
 		return client.AwaitReload(ctx, b, timeout, see)
 	})
 }
 
 // tickets prints what was asked for.
-func (s *showing) tickets(l control.Line) {
+func (s *showing) tickets(l control.WaitLine) {
 	if s.json {
 		printJSON(control.Accepted{Tickets: l.Tickets}) //nolint:errcheck // SIGPIPE ends this command
 		return

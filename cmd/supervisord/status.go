@@ -101,7 +101,7 @@ func followEvents(ctx context.Context, client *control.Client, name string, even
 			default:
 			}
 		})
-		_, refused := errors.AsType[*control.Problem](err)
+		_, refused := errors.AsType[*control.APIError](err)
 		if refused && !control.Recoverable(err, true) || control.Pause(ctx) != nil {
 			return
 		}
@@ -128,7 +128,7 @@ func fit(text string, f *os.File) string {
 }
 
 // statusText returns a status for people.
-func statusText(st *control.Status, now time.Time) string {
+func statusText(st *supervisor.Status, now time.Time) string {
 	var b strings.Builder
 	stopping := ""
 	if st.Stopping {
@@ -144,7 +144,7 @@ func statusText(st *control.Status, now time.Time) string {
 	return b.String()
 }
 
-func writeProgram(b *strings.Builder, p control.Program, now time.Time) {
+func writeProgram(b *strings.Builder, p supervisor.ProgramStatus, now time.Time) {
 	fmt.Fprintf(b, "\n%s\n", p.Summary)
 	if s := p.Stop; s != nil && s.AskedBy != "" && s.Generation == p.Newest {
 		fmt.Fprintf(b, "  stopped by %s\n", s.AskedBy)
@@ -177,7 +177,7 @@ func writeProgram(b *strings.Builder, p control.Program, now time.Time) {
 	writeWorkers(b, p, now)
 }
 
-func writeWorkers(b *strings.Builder, p control.Program, now time.Time) {
+func writeWorkers(b *strings.Builder, p supervisor.ProgramStatus, now time.Time) {
 	if len(p.Generations) == 0 {
 		return
 	}
@@ -185,9 +185,9 @@ func writeWorkers(b *strings.Builder, p control.Program, now time.Time) {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "  GENERATION\tROLE\tSLOT\tWORKER\tPID\tSTATE\tAGE\tCPU\tMEMORY\tCONNS\t")
 	for _, g := range p.Generations {
-		bySlot := func(a, b control.WorkerStatus) int { return cmp.Compare(a.Slot, b.Slot) }
+		bySlot := func(a, b supervisor.WorkerStatus) int { return cmp.Compare(a.Slot, b.Slot) }
 		for _, w := range slices.SortedStableFunc(slices.Values(g.Workers), bySlot) {
-			why = cmp.Or(why, w.ConnectionsWhy)
+			why = cmp.Or(why, w.ConnectionsError)
 			fmt.Fprintf(t, "  %d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Number, role(g), w.Slot, w.Number, w.PID, state(w, now),
 				known(w.Began, func(t time.Time) string { return short(max(0, now.Sub(t))) }),
 				known(w.CPUPercent, func(percent float64) string { return fmt.Sprintf("%.1f%%", percent) }),
@@ -247,7 +247,7 @@ func by(who string) string {
 	return ", by " + who
 }
 
-func role(g control.Generation) string {
+func role(g supervisor.GenerationStatus) string {
 	if g.Held {
 		return "canary"
 	}
@@ -255,7 +255,7 @@ func role(g control.Generation) string {
 }
 
 // state returns the state of a worker, with the time that is left until its deadline.
-func state(w control.WorkerStatus, now time.Time) string {
+func state(w supervisor.WorkerStatus, now time.Time) string {
 	if w.Deadline == nil {
 		return string(w.State)
 	}

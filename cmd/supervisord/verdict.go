@@ -38,13 +38,13 @@ func (s *showing) flags(c *cobra.Command) {
 
 // wait shows the progress of what await waits for, and then its verdict.
 func (s *showing) wait(ctx context.Context, client *control.Client, timeout time.Duration,
-	await func(see func(control.Line)) (*control.Verdict, error)) error {
+	await func(see func(control.WaitLine)) (*control.Verdict, error)) error {
 	if timeout < time.Second || timeout > 24*time.Hour {
 		return fmt.Errorf("--timeout %s is out of range: write 1s to 24h", timeout)
 	}
 	live := newLive(client, os.Stderr, s.verbose)
 	defer live.close()
-	v, err := await(func(l control.Line) {
+	v, err := await(func(l control.WaitLine) {
 		live.follow(l)
 		if l.Update != nil && (s.verbose || live == nil && milestone(l.Update.Kind)) {
 			fmt.Fprintln(os.Stderr, sentence(*l.Update))
@@ -117,8 +117,8 @@ func writeReceipt(out io.Writer, r receipt.Receipt) {
 		last := r.Connections[n-1]
 		fmt.Fprintf(out, "  connections on the old generation: %d at first, %d after %s\n", r.Connections[0].Open, last.Open, short(last.At))
 	}
-	if r.ConnectionsWhy != "" {
-		fmt.Fprintf(out, "  connections on the old generation: not known: %s\n", r.ConnectionsWhy)
+	if r.ConnectionsError != "" {
+		fmt.Fprintf(out, "  connections on the old generation: not known: %s\n", r.ConnectionsError)
 	}
 	for _, k := range r.Kills {
 		fmt.Fprintf(out, "  killed: worker %d of generation %d (PID %d): %s\n", k.Worker, k.Generation, k.PID, k.Reason)
@@ -155,7 +155,7 @@ func describe(p control.ProgramVerdict) string {
 		if p.Since != nil {
 			return fmt.Sprintf("%s: already running: generation %d has served since %s", p.Program, p.Generation, p.Since.Local().Format(time.DateTime))
 		}
-		return it + " serves" + took(p.Took) + drain(p)
+		return it + " serves" + took(p.Reload.Took) + drain(p.Reload)
 	case program.Held:
 		return fmt.Sprintf("%s: the canary is well and held; `supervisord promote %s` or `abort %s`", it, p.Program, p.Program)
 	case control.Down:
@@ -164,22 +164,25 @@ func describe(p control.ProgramVerdict) string {
 		}
 		return p.Program + ": stopped"
 	case control.Killed:
-		return fmt.Sprintf("%s: %d of the old workers had to be killed%s", it, p.Killed, reason(p))
+		return fmt.Sprintf("%s: %d of the old workers had to be killed%s", it, killed(p), reason(p))
 	case control.TimedOut:
 		return it + reason(p)
 	case program.Superseded, program.Stopped, program.Aborted, control.Unknown:
 		return fmt.Sprintf("%s: %s%s%s", it, p.Outcome, reason(p), stillServes(p))
 	}
-	text := it + " failed"
-	if p.Worker != 0 {
-		text += fmt.Sprintf(": worker %d (slot %d, PID %d)", p.Worker, p.Slot, p.PID)
+	text, failure := it+" failed", &program.Failure{}
+	if p.Reload.Failure != nil {
+		failure = p.Reload.Failure
 	}
-	if p.Step != "" {
-		text += " at step " + p.Step
+	if failure.Worker != 0 {
+		text += fmt.Sprintf(": worker %d (slot %d, PID %d)", failure.Worker, failure.Slot, failure.PID)
+	}
+	if failure.Step != "" {
+		text += " at step " + failure.Step
 	}
 	text += reason(p) + stillServes(p)
-	if len(p.Tail) > 0 {
-		text += "\nits last lines:\n  " + strings.Join(p.Tail, "\n  ")
+	if len(failure.Tail) > 0 {
+		text += "\nits last lines:\n  " + strings.Join(failure.Tail, "\n  ")
 	}
 	return text
 }
@@ -191,14 +194,22 @@ func took(d time.Duration) string {
 	return " after " + short(d)
 }
 
-func drain(p control.ProgramVerdict) string {
+func drain(r *program.ReloadRecord) string {
 	switch {
-	case p.Replaced == 0:
+	case r.Replaced == 0:
 		return ""
-	case p.Drained:
-		return fmt.Sprintf("; generation %d has ended%s", p.Replaced, took(p.Drain))
+	case !r.Ended.IsZero():
+		return fmt.Sprintf("; generation %d has ended%s", r.Replaced, took(r.Drain))
 	}
-	return fmt.Sprintf("; generation %d drains", p.Replaced)
+	return fmt.Sprintf("; generation %d drains", r.Replaced)
+}
+
+// killed returns how many workers had to be killed.
+func killed(p control.ProgramVerdict) int {
+	if p.Stop != nil {
+		return p.Stop.Killed
+	}
+	return p.Reload.Killed
 }
 
 func reason(p control.ProgramVerdict) string {

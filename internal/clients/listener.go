@@ -1,5 +1,5 @@
-// Package clients shares the connections of an HTTP server among its clients: however many connections one of them opens, and
-// whatever it does with them, another one gets in.
+// Package clients shares the connections of an HTTP server among its clients: however many connections one client opens, and whatever
+// it does with them, another client gets in.
 package clients
 
 import (
@@ -9,24 +9,23 @@ import (
 	"time"
 )
 
-// Client is who is at the other end of a connection, as far as the server tells clients apart.
-type Client struct {
+// Identity is who is at the other end of a connection, as far as the server tells clients apart.
+type Identity struct {
 	Name any // comparable; connections with the same name share a part
-	Rank int // a client never takes the place of one with a higher rank
+	Rank int // a client never takes the place of a client with a higher rank
 }
 
-// Listener lets at most Max connections in. At the limit a new connection takes the place of another one: of the clients with the
-// lowest rank, not above its own, the one with the most connections loses one that is idle, else one that has not sent its first
-// request, else one that is being answered; the oldest of these. A connection that is being answered is closed only for a client that
-// would still have fewer connections than the one that loses it, or for its own client. If no connection may be closed, the new one
-// reads Full and is closed.
+// Listener lets at most Max connections in. At the limit a new connection takes the place of another: of the clients with the lowest rank,
+// not above its own, the client with the most connections loses one that is idle, else one that has not sent its first request, else one
+// that is being answered; the oldest of these. A connection that is being answered is closed only for its own client, or for a client that
+// would still have fewer connections. If no connection may be closed, the new one reads Full and is closed.
 //
-// ConnState must be the ConnState of the http.Server.
+// The http.Server must use ConnState.
 type Listener struct {
 	net.Listener
 	Max      int
-	Identify func(net.Conn) (Client, error) // an error closes the connection
-	Full     string                         // a complete answer in HTTP, short enough for an empty socket buffer
+	Identify func(net.Conn) (Identity, error) // an error closes the connection
+	Full     string                           // a complete answer in HTTP, short enough for an empty socket buffer
 
 	mu    sync.Mutex
 	conns map[*Conn]bool
@@ -36,7 +35,7 @@ type Listener struct {
 // Conn is a connection that was let in.
 type Conn struct {
 	net.Conn
-	Client
+	Identity
 
 	listener *Listener
 	since    time.Time // in this state
@@ -51,12 +50,12 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		client, err := l.Identify(raw)
+		who, err := l.Identify(raw)
 		if err != nil {
 			raw.Close() //nolint:errcheck // the client is gone
 			continue
 		}
-		c, victim := l.enter(&Conn{Conn: raw, Client: client, listener: l, since: time.Now()})
+		c, victim := l.enter(&Conn{Conn: raw, Identity: who, listener: l, since: time.Now()})
 		if victim != nil {
 			victim.Close() //nolint:errcheck // nobody is left to tell
 		}
@@ -69,7 +68,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// enter lets c in, or returns nil. The connection whose place c takes, if it takes one, is to be closed.
+// enter lets c in, or returns nil. The caller must close victim, whose place c takes.
 func (l *Listener) enter(c *Conn) (in, victim *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +86,7 @@ func (l *Listener) enter(c *Conn) (in, victim *Conn) {
 	return c, victim
 }
 
-// victim is the connection whose place c takes. nil: there is none.
+// victim returns the connection whose place c takes, or nil.
 func (l *Listener) victim(c *Conn) *Conn {
 	var worst *Conn
 	for v := range l.conns {
@@ -116,13 +115,13 @@ func (l *Listener) before(v, w *Conn) bool {
 	case l.count[v.Name] != l.count[w.Name]:
 		return l.count[v.Name] > l.count[w.Name]
 	case v.state != w.state:
-		return standing(v.state) < standing(w.state)
+		return loss(v.state) < loss(w.state)
 	}
 	return v.since.Before(w.since)
 }
 
-// standing orders the states of connections by how little is lost when they are closed.
-func standing(s http.ConnState) int {
+// loss orders the states of connections by how much is lost when they are closed.
+func loss(s http.ConnState) int {
 	switch s {
 	case http.StateIdle:
 		return 0
@@ -140,7 +139,7 @@ func (l *Listener) ConnState(conn net.Conn, s http.ConnState) {
 	c.state, c.since = s, time.Now()
 }
 
-// forget is for whoever holds the lock.
+// forget makes room. l.mu is held.
 func (l *Listener) forget(c *Conn) {
 	if !l.conns[c] {
 		return
@@ -151,7 +150,7 @@ func (l *Listener) forget(c *Conn) {
 	}
 }
 
-// Close closes the connection and makes room for another one.
+// Close closes the connection and makes room for another.
 func (c *Conn) Close() error {
 	c.once.Do(func() {
 		c.listener.mu.Lock()

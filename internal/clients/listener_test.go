@@ -12,7 +12,7 @@ import (
 // newConn is a connection in a state since so many seconds.
 func newConn(l *Listener, name string, rank int, state http.ConnState, age int) *Conn {
 	a, _ := net.Pipe()
-	return &Conn{Conn: a, Client: Client{name, rank}, listener: l, state: state, since: time.Unix(int64(1000-age), 0)}
+	return &Conn{Conn: a, Identity: Identity{name, rank}, listener: l, state: state, since: time.Unix(int64(1000-age), 0)}
 }
 
 func TestTheConnectionThatMattersLeastMakesRoom(t *testing.T) {
@@ -80,7 +80,7 @@ func TestAServerAnswersBehindManyConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	const most = 4
-	l := &Listener{Listener: raw, Max: most, Full: "full", Identify: func(c net.Conn) (Client, error) { return Client{Name: "one"}, nil }}
+	l := &Listener{Listener: raw, Max: most, Full: "full", Identify: func(c net.Conn) (Identity, error) { return Identity{Name: "one"}, nil }}
 	server := &http.Server{ConnState: l.ConnState, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "well") })}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()

@@ -22,52 +22,52 @@ const full = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json
 	`{"code":"too_many","error":"too many clients","remedy":"try again when others have gone"}` + "\n"
 
 // share shares the connections among users.
-func (s *Server) share(l *net.UnixListener) *clients.Listener {
+func (a *API) share(l *net.UnixListener) *clients.Listener {
 	return &clients.Listener{
-		Listener: &accepting{UnixListener: l, aside: make(chan struct{}, maxAside)}, Max: maxConns, Full: full,
-		Identify: func(c net.Conn) (clients.Client, error) {
-			p := c.(*client).peer
+		Listener: &peerListener{UnixListener: l, aside: make(chan struct{}, maxAside)}, Max: maxConns, Full: full,
+		Identify: func(c net.Conn) (clients.Identity, error) {
+			p := c.(*peerConn).peer
 			rank := 0
-			if s.rights.mayChange(p) {
+			if a.rights.mayChange(p) {
 				rank = 1
 			}
-			return clients.Client{Name: p.UID, Rank: rank}, nil
+			return clients.Identity{Name: p.UID, Rank: rank}, nil
 		},
 	}
 }
 
-// accepting is a listener whose connections know who is at the other end.
-type accepting struct {
+// peerListener is a listener whose connections know who is at the other end.
+type peerListener struct {
 	*net.UnixListener
 	closer foreign.Closer
 	aside  chan struct{} // has an element for each connection that is being closed aside
 }
 
-func (a *accepting) Accept() (net.Conn, error) {
+func (l *peerListener) Accept() (net.Conn, error) {
 	for {
-		conn, err := a.AcceptUnix()
+		conn, err := l.AcceptUnix()
 		if err != nil {
 			return nil, err
 		}
-		c := &client{UnixConn: conn, listener: a}
+		c := &peerConn{UnixConn: conn, listener: l}
 		if c.peer, err = peerOf(conn); err == nil {
 			return c, nil
 		}
-		c.Close() //nolint:errcheck // whoever it was is gone
+		c.Close() //nolint:errcheck // the client is gone
 	}
 }
 
-// client is a connection on which no client can hold up supervisord by sending descriptors: see package foreign. The listening socket
-// refuses them where the kernel can (Linux 6.16); this is for older ones.
-type client struct {
+// peerConn is a connection on which no client can hold up supervisord by sending descriptors: see package foreign. From Linux 6.16 on the
+// listening socket refuses them; this is for older kernels.
+type peerConn struct {
 	*net.UnixConn
 	peer     peer
-	listener *accepting
+	listener *peerListener
 	once     sync.Once
 }
 
-// Read fails with foreign.ErrRights where the client has sent descriptors.
-func (c *client) Read(b []byte) (n int, err error) {
+// Read fails with foreign.ErrRights if the client has sent descriptors.
+func (c *peerConn) Read(b []byte) (n int, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return 0, err
@@ -91,14 +91,14 @@ func (c *client) Read(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// Close closes the connection; if something is left in it that may hold descriptors, nobody waits for that.
-func (c *client) Close() error {
+// Close closes the connection; if it may still hold descriptors, nobody waits for that.
+func (c *peerConn) Close() error {
 	c.once.Do(c.release)
 	return c.UnixConn.Close()
 }
 
-// release keeps a connection with something in its queue open beyond Close, with a duplicate that is closed aside.
-func (c *client) release() {
+// release keeps a connection with something in its queue open beyond Close, by a duplicate that is closed aside.
+func (c *peerConn) release() {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return

@@ -26,12 +26,12 @@ const (
 )
 
 // Request asks for something to happen and calls see with the tickets, and perhaps with more lines up to the verdict.
-type Request func(ctx context.Context, see func(Line)) error
+type Request func(ctx context.Context, see func(WaitLine)) error
 
 // Await makes a request, waits for its end and returns the verdict. It takes the wait up again when the connection breaks, so the wait
 // survives an upgrade or the death of the supervisord that was asked. It repeats the request only if that is not known to have been
 // accepted. see is called for each line. until is "serves", "drained", "held" or "down".
-func (c *Client) Await(ctx context.Context, until string, timeout time.Duration, request Request, see func(Line)) (*Verdict, error) {
+func (c *Client) Await(ctx context.Context, until string, timeout time.Duration, request Request, see func(WaitLine)) (*Verdict, error) {
 	a := &awaiting{Client: c, until: until, deadline: time.Now().Add(timeout), request: request, see: see}
 	ctx, cancel := context.WithDeadlineCause(ctx, a.deadline.Add(lateness), ErrLate)
 	defer cancel()
@@ -48,9 +48,9 @@ func (c *Client) Await(ctx context.Context, until string, timeout time.Duration,
 }
 
 // AwaitReload asks for a reload and waits for its end, as Await does.
-func (c *Client) AwaitReload(ctx context.Context, b ReloadBody, timeout time.Duration, see func(Line)) (*Verdict, error) {
+func (c *Client) AwaitReload(ctx context.Context, b ReloadBody, timeout time.Duration, see func(WaitLine)) (*Verdict, error) {
 	b.Wait, b.Timeout = true, timeout.String()
-	request := func(ctx context.Context, see func(Line)) error { return c.Reload(ctx, b, see) }
+	request := func(ctx context.Context, see func(WaitLine)) error { return c.Reload(ctx, b, see) }
 	return c.Await(ctx, string(b.until()), timeout, request, see)
 }
 
@@ -60,7 +60,7 @@ type awaiting struct {
 	until    string
 	deadline time.Time
 	request  Request
-	see      func(Line)
+	see      func(WaitLine)
 	tickets  []supervisor.Ticket
 	verdict  *Verdict
 	heard    bool      // a line has come since the last attempt
@@ -68,7 +68,7 @@ type awaiting struct {
 	gone     error     // the last error that says that none runs
 }
 
-func (a *awaiting) take(l Line) {
+func (a *awaiting) take(l WaitLine) {
 	a.heard = true
 	switch {
 	case l.Tickets != nil:
@@ -118,7 +118,7 @@ func (a *awaiting) again(ctx context.Context) (err error) {
 // Recoverable reports whether another attempt may help after an error. That no supervisord answers may change only where one
 // answered before.
 func Recoverable(err error, before bool) bool {
-	if p, ok := errors.AsType[*Problem](err); ok {
+	if p, ok := errors.AsType[*APIError](err); ok {
 		return p.Code == Stopping && before
 	}
 	return errors.Is(err, ErrBroken) || errors.Is(err, ErrNotThere) && before
@@ -139,15 +139,15 @@ func Pause(ctx context.Context) error {
 // Happen returns the request for something to happen to a program: see Program. If there is nothing to do, because a program that is to
 // start runs or one that is to stop does not, it has its verdict at once.
 func (c *Client) Happen(name, verb string) Request {
-	return func(ctx context.Context, see func(Line)) error {
+	return func(ctx context.Context, see func(WaitLine)) error {
 		tickets, err := c.Program(ctx, name, verb, nil)
 		if err != nil {
 			return err
 		}
-		see(Line{Tickets: tickets})
+		see(WaitLine{Tickets: tickets})
 		if v := already(tickets); v != nil {
-			see(Line{Program: &v.Programs[0]})
-			see(Line{Verdict: v})
+			see(WaitLine{Program: &v.Programs[0]})
+			see(WaitLine{Verdict: v})
 		}
 		return nil
 	}
@@ -161,7 +161,7 @@ func already(tickets []supervisor.Ticket) *Verdict {
 	t := tickets[0]
 	p := ProgramVerdict{Program: t.Program, Generation: t.Generation, Since: t.Since, Already: t.Stopped, Outcome: program.Serves}
 	if t.Stopped {
-		p.Outcome, p.Drained = Down, true
+		p.Outcome = Down
 	}
 	return &Verdict{Outcome: p.Outcome, Programs: []ProgramVerdict{p}}
 }
@@ -172,7 +172,7 @@ const switchTimeout = 40 * time.Second
 // AwaitImage waits until an image that began later than the one with this status answers, and returns its status. It returns an error
 // when the old image could not be replaced. A request that the old image has not answered by then waits for the new one, so there are
 // hardly ever more than two attempts.
-func (c *Client) AwaitImage(ctx context.Context, before *Status) (*Status, error) {
+func (c *Client) AwaitImage(ctx context.Context, before *supervisor.Status) (*supervisor.Status, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, switchTimeout, errors.New("the new image does not answer: see the log"))
 	defer cancel()
 	for {

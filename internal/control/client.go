@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,8 +21,8 @@ import (
 	"example.org/supervisord/supervisor"
 )
 
-// Client asks a supervisord. Its methods return a *Problem when it answers that it will not, ErrNotThere or ErrForbidden when
-// it cannot be asked at all, and ErrBroken when the connection broke before the answer was complete.
+// Client asks a supervisord. Its methods return an *APIError if supervisord refuses, ErrNotThere, ErrForbidden or ErrStranger (wrapped) if
+// it cannot be asked at all, and ErrBroken (wrapped) if the connection broke before the answer was complete.
 type Client struct {
 	path    string // the usual one
 	means   []string
@@ -39,23 +38,22 @@ var (
 	ErrBroken    = errors.New("the connection to supervisord broke")
 )
 
-// NewClient returns a client for the socket at the first of these paths where somebody answers. Nothing is connected yet. Who
-// answers must be root, the caller, a user of Trust, or the owner of the socket's folder if nobody else can have made that folder;
-// otherwise the error is ErrStranger.
+// NewClient returns a client for the first of these sockets where somebody answers. It does not connect yet. Whoever answers must be root,
+// the caller, a user of Trust, or the owner of the socket's directory if nobody else can have made that directory; otherwise the error is
+// ErrStranger.
 func NewClient(paths ...string) *Client {
 	c := &Client{path: paths[len(paths)-1]}
 	dial := func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
 		for _, path := range paths {
-			if conn, err = connect(ctx, path); !absent(err) {
-				if err == nil {
-					err = c.known(conn.(*net.UnixConn), path)
-				}
-				break
+			if conn, err = connect(ctx, path); absent(err) {
+				continue
 			}
-		}
-		if err != nil && conn != nil {
-			conn.Close() //nolint:errcheck // nothing was said
-			return nil, err
+			if err == nil {
+				if err = c.check(conn.(*net.UnixConn), path); err != nil {
+					conn.Close() //nolint:errcheck // nothing was said
+				}
+			}
+			break
 		}
 		return conn, err
 	}
@@ -63,7 +61,7 @@ func NewClient(paths ...string) *Client {
 	return c
 }
 
-// While the queue of the socket is full, connect(2) fails with EAGAIN. The client tries again so often, for so long.
+// connect(2) fails with EAGAIN while the queue of the socket is full. The client tries again at this interval, for this long.
 const (
 	fullPause   = 10 * time.Millisecond
 	fullTimeout = 10 * time.Second
@@ -89,7 +87,7 @@ func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED)
 }
 
-// Means makes the client ask only a supervisord that runs with this configuration file: any other one refuses (OtherConfig).
+// Means makes the client ask only a supervisord that runs with this configuration file: any other refuses (OtherConfig).
 func (c *Client) Means(config string) {
 	if abs, err := filepath.Abs(config); err == nil {
 		c.means = append(c.means, url.PathEscape(abs))
@@ -102,29 +100,37 @@ func (c *Client) Means(config string) {
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Status asks how things are, for one program or for all ("").
-func (c *Client) Status(ctx context.Context, program string, usage bool) (*Status, error) {
-	q := url.Values{}
-	if program != "" {
-		q.Set("program", program)
-	}
+// Status asks for the status of one program, or of all (""), with or without what the kernel has to be asked for.
+func (c *Client) Status(ctx context.Context, name string, usage bool) (*supervisor.Status, error) {
+	q := onlyProgram(name)
 	if !usage {
 		q.Set("usage", "no")
 	}
-	st := &Status{}
+	st := &supervisor.Status{}
 	return st, c.call(ctx, "GET", "/v1/status", q, nil, st)
 }
 
+func onlyProgram(name string) url.Values {
+	if name == "" {
+		return url.Values{}
+	}
+	return url.Values{"program": {name}}
+}
+
 // Receipts asks for the last receipts of a program.
-func (c *Client) Receipts(ctx context.Context, program string) (*ReceiptsAnswer, error) {
+func (c *Client) Receipts(ctx context.Context, name string) (*ReceiptsAnswer, error) {
 	a := &ReceiptsAnswer{}
-	return a, c.call(ctx, "GET", "/v1/programs/"+url.PathEscape(program)+"/receipts", nil, nil, a)
+	return a, c.call(ctx, "GET", programPath(name, "receipts"), nil, nil, a)
+}
+
+func programPath(name, verb string) string {
+	return "/v1/programs/" + url.PathEscape(name) + "/" + verb
 }
 
 // Program asks for something to happen to a program: start, stop, restart, scale, signal, abort, promote, kill.
-func (c *Client) Program(ctx context.Context, program, verb string, body any) ([]supervisor.Ticket, error) {
+func (c *Client) Program(ctx context.Context, name, verb string, body any) ([]supervisor.Ticket, error) {
 	var a Accepted
-	err := c.call(ctx, "POST", "/v1/programs/"+url.PathEscape(program)+"/"+verb, nil, body, &a)
+	err := c.call(ctx, "POST", programPath(name, verb), nil, body, &a)
 	return a.Tickets, err
 }
 
@@ -133,39 +139,35 @@ func (c *Client) Level(ctx context.Context, level string) error {
 	return c.call(ctx, "PUT", "/v1/log-level", nil, LevelBody{level}, &Accepted{})
 }
 
-// Upgrade has the binary at supervisord's path tried. When it returns nil that has passed, and is about to take over.
+// Upgrade returns nil when the binary at supervisord's path has passed its pre-flight check and is about to take over.
 func (c *Client) Upgrade(ctx context.Context) error {
 	return c.call(ctx, "POST", "/v1/upgrade", nil, nil, &Accepted{})
 }
 
-// Reload asks for a reload. With b.Wait see is called for each line, up to its end.
-func (c *Client) Reload(ctx context.Context, b ReloadBody, see func(Line)) error {
-	if !b.Wait {
-		var a Accepted
-		if err := c.call(ctx, "POST", "/v1/reload", nil, b, &a); err != nil {
-			return err
-		}
-		see(Line{Tickets: a.Tickets})
-		return nil
+// Reload asks for a reload. With b.Wait it calls see for each line of the answer.
+func (c *Client) Reload(ctx context.Context, b ReloadBody, see func(WaitLine)) error {
+	if b.Wait {
+		return stream(ctx, c, "POST", "/v1/reload", nil, b, see)
 	}
-	return stream(ctx, c, "POST", "/v1/reload", nil, b, see)
+	var a Accepted
+	err := c.call(ctx, "POST", "/v1/reload", nil, b, &a)
+	if err == nil {
+		see(WaitLine{Tickets: a.Tickets})
+	}
+	return err
 }
 
-// Wait waits for what these tickets are for. A ticket is "program:generation" or "program:generation:instance".
-func (c *Client) Wait(ctx context.Context, tickets []string, until, timeout string, see func(Line)) error {
+// Wait waits for what these tickets promise. A ticket is "program:generation" or "program:generation:instance".
+func (c *Client) Wait(ctx context.Context, tickets []string, until, timeout string, see func(WaitLine)) error {
 	return stream(ctx, c, "GET", "/v1/wait", url.Values{"ticket": tickets, "until": {until}, "timeout": {timeout}}, nil, see)
 }
 
 // Events follows what happens to a program, or to all ("").
-func (c *Client) Events(ctx context.Context, program string, see func(supervisor.Update)) error {
-	q := url.Values{}
-	if program != "" {
-		q.Set("program", program)
-	}
+func (c *Client) Events(ctx context.Context, name string, see func(supervisor.Update)) error {
 	var end error
-	err := stream(ctx, c, "GET", "/v1/events", q, nil, func(e Event) {
-		if e.Problem != nil {
-			end = e.Problem
+	err := stream(ctx, c, "GET", "/v1/events", onlyProgram(name), nil, func(e EventLine) {
+		if e.APIError != nil {
+			end = e.APIError
 		} else if e.Update != nil {
 			see(*e.Update)
 		}
@@ -173,13 +175,13 @@ func (c *Client) Events(ctx context.Context, program string, see func(supervisor
 	return errors.Join(end, err)
 }
 
-// Logs asks for the last n lines that the workers of a program wrote, and for those that follow.
-func (c *Client) Logs(ctx context.Context, program string, n int, follow bool, see func(LogEntry)) error {
+// Logs asks for the last n lines that the workers of a program wrote, and with follow for those that come.
+func (c *Client) Logs(ctx context.Context, name string, n int, follow bool, see func(LogEntry)) error {
 	q := url.Values{"lines": {strconv.Itoa(n)}}
 	if follow {
 		q.Set("follow", "yes")
 	}
-	return stream(ctx, c, "GET", "/v1/programs/"+url.PathEscape(program)+"/logs", q, nil, see)
+	return stream(ctx, c, "GET", programPath(name, "logs"), q, nil, see)
 }
 
 // call asks for one object.
@@ -202,8 +204,7 @@ func stream[T any](ctx context.Context, c *Client, method, path string, q url.Va
 		return err
 	}
 	defer answer.Body.Close() //nolint:errcheck // it was read
-	d := json.NewDecoder(answer.Body)
-	for {
+	for d := json.NewDecoder(answer.Body); ; {
 		var line T
 		switch err := d.Decode(&line); {
 		case errors.Is(err, io.EOF):
@@ -226,11 +227,10 @@ func (c *Client) send(ctx context.Context, method, path string, q url.Values, bo
 		}
 		content = bytes.NewReader(text)
 	}
-	where := "http://supervisord" + path
 	if len(q) > 0 {
-		where += "?" + q.Encode()
+		path += "?" + q.Encode()
 	}
-	r, err := http.NewRequestWithContext(ctx, method, where, content)
+	r, err := http.NewRequestWithContext(ctx, method, "http://supervisord"+path, content)
 	if err != nil {
 		return nil, err
 	}
@@ -245,9 +245,9 @@ func (c *Client) send(ctx context.Context, method, path string, q url.Values, bo
 		return answer, nil
 	}
 	defer answer.Body.Close() //nolint:errcheck // it was read
-	p := &Problem{Status: answer.StatusCode, Code: Internal, What: answer.Status}
-	json.NewDecoder(io.LimitReader(answer.Body, maxBody)).Decode(p) //nolint:errcheck // the status says enough
-	return nil, p
+	e := &APIError{Status: answer.StatusCode, Code: Internal, What: answer.Status}
+	json.NewDecoder(io.LimitReader(answer.Body, maxBody)).Decode(e) //nolint:errcheck // the status says enough
+	return nil, e
 }
 
 // failure says why there was no answer.
@@ -256,10 +256,10 @@ func (c *Client) failure(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: the socket %s is not for user %d: ask as root, as the user of supervisord, or as a member of control_group",
-			ErrForbidden, c.path, os.Geteuid())
+		return fmt.Errorf("%w: user %d cannot use the socket %s: ask as root, as the user of supervisord, or as a member of control_group",
+			ErrForbidden, os.Geteuid(), c.path)
 	case absent(err):
-		return fmt.Errorf("%w at %s: is it running, and is this the socket that its configuration names?", ErrNotThere, c.path)
+		return fmt.Errorf("%w at %s: check that it runs, and that its configuration names this socket", ErrNotThere, c.path)
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
@@ -267,5 +267,5 @@ func (c *Client) failure(ctx context.Context, err error) error {
 	if errors.Is(err, ErrStranger) {
 		return err
 	}
-	return fmt.Errorf("%w: %s", ErrBroken, strings.TrimSpace(err.Error()))
+	return fmt.Errorf("%w: %w", ErrBroken, err)
 }

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/observe/receipt"
+	"example.org/supervisord/internal/observe/usage"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
@@ -109,7 +110,7 @@ func (f *fake) last() supervisor.Request {
 }
 
 // serve serves a fake until the test ends, and sees that nothing is left then.
-func serve(t testing.TB, f *fake, change ...func(*Options)) *Server {
+func serve(t testing.TB, f *fake, change ...func(*API)) *API {
 	t.Helper()
 	before := runtime.NumGoroutine()
 	dir, err := os.MkdirTemp("", "ctl")
@@ -117,20 +118,19 @@ func serve(t testing.TB, f *fake, change ...func(*Options)) *Server {
 		t.Fatal(err)
 	}
 	os.Chmod(dir, 0o755)
-	o := Options{Path: filepath.Join(dir, "s"), Mode: 0o666, Inherited: -1, Asker: f, Log: zap.NewNop(), Version: "test", Gauge: new(Gauge),
-		Receipts: receipt.NewRecorder().Receipts}
+	s := &API{Path: filepath.Join(dir, "s"), Mode: 0o666, Inherited: -1, Loop: f, Log: zap.NewNop(), Gauge: new(usage.Gauge),
+		Receipts: receipt.NewRecorder(nil).Receipts}
 	for _, c := range change {
-		c(&o)
+		c(s)
 	}
-	s, err := Serve(o)
-	if err != nil {
+	if err := s.Serve(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := os.Lstat(o.Path); !os.IsNotExist(err) {
+		if _, err := os.Lstat(s.Path); !os.IsNotExist(err) {
 			t.Errorf("the socket is left: %v", err)
 		}
 		if n := f.following(); n > 0 {
@@ -149,7 +149,7 @@ func serve(t testing.TB, f *fake, change ...func(*Options)) *Server {
 }
 
 // dial connects to a server; the test's end closes it.
-func dial(t testing.TB, s *Server) net.Conn {
+func dial(t testing.TB, s *API) net.Conn {
 	t.Helper()
 	c, err := net.Dial("unix", s.Path)
 	if err != nil {
@@ -160,7 +160,7 @@ func dial(t testing.TB, s *Server) net.Conn {
 }
 
 // dialAs connects as somebody else: on Linux the ids are a thread's, and this one ends with the call.
-func dialAs(t testing.TB, s *Server, uid, gid int, groups ...uint32) net.Conn {
+func dialAs(t testing.TB, s *API, uid, gid int, groups ...uint32) net.Conn {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can be somebody else")
@@ -208,10 +208,10 @@ func answer(t testing.TB, c net.Conn) (int, string) {
 }
 
 // refuses fails unless a request is answered with this status, and JSON that says what and how to mend it.
-func refuses(t *testing.T, c net.Conn, code int, method, path, body string) Problem {
+func refuses(t *testing.T, c net.Conn, code int, method, path, body string) APIError {
 	t.Helper()
 	got, text := talk(t, c, method, path, body)
-	var p Problem
+	var p APIError
 	if err := json.Unmarshal([]byte(text), &p); err != nil || got != code || p.What == "" || p.Code == "" {
 		t.Errorf("%s %s %.40q: %d %s, want %d", method, path, body, got, text, code)
 	}

@@ -11,12 +11,13 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
 
-// apiTypes is what is sent and answered. What they are made of follows from them.
+// apiTypes are the types that are sent and answered; the types of their fields follow from them.
 func apiTypes() []any {
-	return []any{Status{}, Event{}, Line{}, ReloadBody{}, Accepted{}, ScaleBody{}, SignalBody{}, AbortBody{}, KillBody{}, LevelBody{}, LogEntry{}, ReceiptsAnswer{}, Problem{}}
+	return []any{supervisor.Status{}, EventLine{}, WaitLine{}, ReloadBody{}, Accepted{}, ScaleBody{}, SignalBody{}, AbortBody{}, KillBody{}, LevelBody{}, LogEntry{}, ReceiptsAnswer{}, APIError{}}
 }
 
 func jsonName(f reflect.StructField) string {
@@ -24,7 +25,7 @@ func jsonName(f reflect.StructField) string {
 	return name
 }
 
-// jsonFields is what encoding/json makes of a struct: the fields of embedded structs too, unless one outside has the same name.
+// jsonFields returns the fields that encoding/json writes: also those of embedded structs, unless an outer field has the same name.
 func jsonFields(t reflect.Type) []reflect.StructField {
 	var fields []reflect.StructField
 	names := map[string]bool{}
@@ -52,7 +53,7 @@ func jsonFields(t reflect.Type) []reflect.StructField {
 	return fields
 }
 
-// described is the part of an OpenAPI document that is looked at.
+// described is the part of an OpenAPI document that the tests read.
 type described struct {
 	Paths map[string]map[string]struct {
 		Name       string
@@ -75,6 +76,7 @@ type schema struct {
 	Ref        string `yaml:"$ref"`
 	Type       any
 	OneOf      []schema `yaml:"oneOf"`
+	AllOf      []schema `yaml:"allOf"`
 	Items      *schema
 	Properties map[string]schema
 	Enum       []string
@@ -90,7 +92,7 @@ func description(t *testing.T) described {
 	if err := yaml.Unmarshal(text, &raw); err != nil {
 		t.Fatal(err)
 	}
-	// A path may have parameters beside its methods: they are no method.
+	// Beside its methods a path may have parameters.
 	for _, methods := range raw["paths"].(map[string]any) {
 		delete(methods.(map[string]any), "parameters")
 	}
@@ -105,7 +107,7 @@ func description(t *testing.T) described {
 	return d
 }
 
-func TestTheDescriptionHasEveryPathAndParameterAndNoOther(t *testing.T) {
+func TestDescriptionHasEveryPathAndParameterAndNoOther(t *testing.T) {
 	d := description(t)
 	served := map[string][]string{}
 	for _, r := range routes {
@@ -135,7 +137,7 @@ func TestTheDescriptionHasEveryPathAndParameterAndNoOther(t *testing.T) {
 	}
 }
 
-// bodies is what the paths take.
+// bodies are the bodies that the paths take.
 var bodies = map[string]any{
 	"POST /v1/reload":                 ReloadBody{},
 	"POST /v1/programs/{name}/scale":  ScaleBody{},
@@ -145,7 +147,7 @@ var bodies = map[string]any{
 	"PUT /v1/log-level":               LevelBody{},
 }
 
-func TestTheDescriptionHasEveryFieldAndNoOther(t *testing.T) {
+func TestDescriptionHasEveryFieldAndNoOther(t *testing.T) {
 	schemas := description(t).Components.Schemas
 	done := map[string]bool{}
 	var types []reflect.Type
@@ -158,7 +160,7 @@ func TestTheDescriptionHasEveryFieldAndNoOther(t *testing.T) {
 			continue
 		}
 		done[name] = true
-		described := schemas[name].Properties
+		described := properties(schemas, schemas[name])
 		var want []string
 		for _, f := range jsonFields(types[i]) {
 			want = append(want, jsonName(f))
@@ -171,12 +173,27 @@ func TestTheDescriptionHasEveryFieldAndNoOther(t *testing.T) {
 	}
 	for name := range schemas {
 		if !done[name] {
-			t.Errorf("%s is described, and is nowhere", name)
+			t.Errorf("%s is described but used nowhere", name)
 		}
 	}
 }
 
-func TestTheDescriptionHasEveryOutcomeAndCode(t *testing.T) {
+// properties are those of a schema and of all that it is made of.
+func properties(schemas map[string]schema, s schema) map[string]schema {
+	all := maps.Clone(s.Properties)
+	if all == nil {
+		all = map[string]schema{}
+	}
+	for _, part := range s.AllOf {
+		if name, ok := strings.CutPrefix(part.Ref, "#/components/schemas/"); ok {
+			part = schemas[name]
+		}
+		maps.Copy(all, properties(schemas, part))
+	}
+	return all
+}
+
+func TestDescriptionHasEveryOutcomeAndCode(t *testing.T) {
 	schemas := description(t).Components.Schemas
 	var words []string
 	for _, o := range outcomes {
@@ -194,8 +211,8 @@ func TestTheDescriptionHasEveryOutcomeAndCode(t *testing.T) {
 		"Verdict.outcome":        {words, schemas["Verdict"].Properties["outcome"].Enum},
 		"ProgramVerdict.outcome": {words, schemas["ProgramVerdict"].Properties["outcome"].Enum},
 		"ReloadRecord.outcome":   {recorded, schemas["ReloadRecord"].Properties["outcome"].Enum},
-		"Receipt.outcome":        {recorded, schemas["Receipt"].Properties["outcome"].Enum},
-		"Problem.code":           {codes, schemas["Problem"].Properties["code"].Enum},
+		"Receipt.outcome":        {recorded, properties(schemas, schemas["Receipt"])["outcome"].Enum},
+		"APIError.code":          {codes, schemas["APIError"].Properties["code"].Enum},
 	} {
 		if !slices.Equal(slices.Sorted(slices.Values(pair[0])), slices.Sorted(slices.Values(pair[1]))) {
 			t.Errorf("%s: there are %q, described are %q", name, pair[0], pair[1])

@@ -1,11 +1,16 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
+	"unicode"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -13,23 +18,22 @@ import (
 	"example.org/supervisord/internal/proc"
 )
 
-// peer is who is at the other end of a connection, as the kernel noted it when it was made (SO_PEERCRED and SO_PEERGROUPS in
-// unix(7)): nothing that the client says, and nothing that changes later.
+// peer is who is at the other end of a connection, as the kernel noted when it was made (SO_PEERCRED and SO_PEERGROUPS in unix(7)): it
+// depends on nothing that the client says, and never changes.
 type peer struct {
 	PID    int
 	UID    uint32
-	Groups []uint32 // its own and the supplementary ones
+	Groups []uint32 // the peer's own and the supplementary ones
 }
 
 // maxGroups is NGROUPS_MAX of Linux.
 const maxGroups = 65536
 
-func peerOf(c *net.UnixConn) (peer, error) {
+func peerOf(c *net.UnixConn) (p peer, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return peer{}, err
 	}
-	var p peer
 	var failed error
 	err = raw.Control(func(fd uintptr) { p, failed = peerOfFD(int(fd)) })
 	return p, errors.Join(err, failed)
@@ -63,49 +67,110 @@ func peerGroups(fd int) ([]uint32, error) {
 	}
 }
 
-// Access says who may do what.
-type Access struct {
-	Group string // name or number of the group that may change things, beside root and the supervisor's own user; "": none
-	Read  bool   // everybody else may read
-}
+// peerKey is where the context of a request has the *peerConn.
+type peerKey struct{}
 
-// rights is an Access that is looked up.
+// rights say who may do what.
 type rights struct {
-	own   uint32
-	group *uint32
-	read  bool
+	own   uint32  // the supervisor's own user
+	group *uint32 // that may change things; nil: none
+	read  bool    // everybody may read
 }
 
-func (a Access) lookUp() (rights, error) {
-	r := rights{own: uint32(os.Geteuid()), read: a.Read}
-	if a.Group == "" {
+func lookUpRights(group string, read bool) (rights, error) {
+	r := rights{own: uint32(os.Geteuid()), read: read}
+	if group == "" {
 		return r, nil
 	}
-	gid, err := proc.GID(a.Group)
-	if err != nil {
-		return r, err
-	}
+	gid, err := proc.GID(group)
 	r.group = &gid
-	return r, nil
+	return r, err
 }
 
 func (r rights) mayChange(p peer) bool {
 	return p.UID == 0 || p.UID == r.own || r.group != nil && slices.Contains(p.Groups, *r.group)
 }
 
-func (r rights) mayRead(p peer) bool { return r.read || r.mayChange(p) }
-
-type clientKey struct{}
-
-func withClient(ctx context.Context, c *client) context.Context {
-	return context.WithValue(ctx, clientKey{}, c)
+// check returns an error if the peer behind a request may not do it.
+func (r rights) check(ctx context.Context, change bool) error {
+	c, known := ctx.Value(peerKey{}).(*peerConn)
+	switch {
+	case !known:
+		return apiError(NotPermitted, "the client is unknown", "")
+	case r.mayChange(c.peer) || r.read && !change:
+		return nil
+	case change:
+		return apiError(NotPermitted, fmt.Sprintf("user %d may not change anything", c.peer.UID),
+			"ask as root, as the user of supervisord, or as a member of control_group in [supervisor]")
+	}
+	return apiError(NotPermitted, fmt.Sprintf("user %d may not read", c.peer.UID),
+		`ask as root, as the user of supervisord or as a member of control_group, or set control_read = "any" in [supervisor]`)
 }
 
-// peerFrom returns who has made the connection of a request.
-func peerFrom(ctx context.Context) (peer, bool) {
-	c, ok := ctx.Value(clientKey{}).(*client)
+// maxWho bounds the name of a user in whoAsks.
+const maxWho = 64
+
+// whoAsks says who is behind a request, as the kernel knows: "alice (uid 1000, pid 4711)". If the user has changed since the login, by
+// sudo(8) for example, it says so: "root (uid 0, pid 4711, login alice)".
+func whoAsks(ctx context.Context) string {
+	c, ok := ctx.Value(peerKey{}).(*peerConn)
 	if !ok {
-		return peer{}, false
+		return "unknown"
 	}
-	return c.peer, true
+	text := fmt.Sprintf("%s (uid %d", userName(c.peer.UID), c.peer.UID)
+	if c.peer.PID > 0 { // 0: it is in a PID namespace that cannot be seen from here
+		text += fmt.Sprintf(", pid %d", c.peer.PID)
+	}
+	if uid, ok := c.login(); ok && uid != c.peer.UID {
+		text += ", login " + userName(uid)
+	}
+	return text + ")"
+}
+
+// login returns the user that the client's process logged in as (loginuid in proc(5), audit(7)). The PID may belong to another process by
+// now; the connection's pidfd (Linux 6.5) tells.
+func (c *peerConn) login() (uint32, bool) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, false
+	}
+	pidfd := -1
+	raw.Control(func(fd uintptr) { //nolint:errcheck // then there is no pidfd
+		if n, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PEERPIDFD); err == nil {
+			pidfd = n
+		}
+	})
+	if pidfd < 0 {
+		return 0, false
+	}
+	defer unix.Close(pidfd)
+	text, err := os.ReadFile(proc.Path(c.peer.PID, "loginuid"))
+	if err != nil {
+		return 0, false
+	}
+	ended, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0)
+	uid, bad := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 32)
+	return uint32(uid), err == nil && ended == 0 && bad == nil && uid != noLogin
+}
+
+// noLogin is the loginuid of a process that was not started from a login.
+const noLogin = 1<<32 - 1
+
+// userName returns the name of a user, or "user".
+func userName(uid uint32) string {
+	return printable(cmp.Or(proc.UserName(uid), "user"), maxWho)
+}
+
+// printable makes a text safe for a terminal: at most so many bytes, without control characters.
+func printable(text string, most int) string {
+	text = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, text)
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "")
+	}
+	return text
 }

@@ -1,3 +1,8 @@
+// Package control is the control socket: HTTP and JSON on a unix socket, and its client. docs/control.md explains how to use it,
+// docs/openapi.yaml describes it exactly.
+//
+// The server puts requests to the loop, whose answers are buffered, and follows the loop's reports through a channel that the loop drops
+// when nobody reads it. So whatever a client does or fails to do delays only itself; limits on size, time and number keep the cost small.
 package control
 
 import (
@@ -5,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log"
 	"net"
 	"net/http"
 	"sync"
@@ -16,6 +20,8 @@ import (
 	"example.org/supervisord/internal/clients"
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/observe/receipt"
+	"example.org/supervisord/internal/observe/usage"
+	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
@@ -28,7 +34,7 @@ const (
 	bodyTimeout   = 10 * time.Second
 	idleTimeout   = time.Minute
 	writeTimeout  = 10 * time.Second // of an answer, or of one line of a stream
-	closeTimeout  = time.Second      // for the last lines of streams, as the server ends
+	closeTimeout  = time.Second      // for the last lines of streams when the server ends
 	leaveTimeout  = 5 * time.Second  // for everything else that must end with the server
 )
 
@@ -38,115 +44,111 @@ const (
 	reloadTimeout = time.Minute
 )
 
-var errSlow = errors.New("supervisord has not answered in time")
+// backlog is how many connections may wait to be accepted, also while one image replaces another.
+const backlog = 128
 
-// ErrLeft says that something of a server still runs after Close: a connection that the kernel does not close, for example.
+var errSlow = errors.New("supervisord did not answer in time")
+
+// ErrLeft says that something still runs after Close, such as a connection that the kernel does not close.
 var ErrLeft = errors.New("not all connections could be closed in time")
 
-// Asker is the door to the loop: a supervisor.Supervisor.
-type Asker interface {
+// loop answers requests: a supervisor.Supervisor.
+type loop interface {
 	Do(ctx context.Context, r supervisor.Request) (any, error)
 }
 
-// Options is what a Server needs.
-type Options struct {
+// API answers on the control socket. Set the exported fields, then call Serve.
+type API struct {
 	Path      string // of the socket
-	Other     string // where it is if somebody else answers there; "": nowhere
+	Other     string // where the socket is if another supervisord has Path; "": nowhere
 	Config    string // the configuration file, absolute: see ConfigHeader
 	Mode      fs.FileMode
-	Access    Access
-	Inherited int // the descriptor that the image before this one listened on; -1: none
-	Asker     Asker
+	Group     string // name or number of the group that may change things, beside root and the supervisor's own user; "": none
+	Read      bool   // everybody may read
+	Inherited int    // the descriptor that the image before this one listened on; -1: none
+	Loop      loop
 	Log       *zap.Logger
-	Version   string
-	Gauge     *Gauge
-	Receipts  func(program string, records []program.ReloadRecord) []receipt.Receipt // the newest first
-}
+	Gauge     *usage.Gauge
+	Receipts  func(name string, records []program.ReloadRecord) []receipt.Receipt // newest first
 
-// Server answers on the control socket.
-type Server struct {
-	Options
 	rights  rights
-	socket  *Socket
+	socket  *socket.Own
 	http    *http.Server
 	serving sync.WaitGroup // the listener and every handler
 }
 
-// Serve opens the control socket, or takes over the inherited one if that is where it should be, and answers on it until Close.
-// Errors: ErrInUse (wrapped) if another supervisord answers there.
-func Serve(o Options) (*Server, error) {
-	s := &Server{Options: o}
-	var err error
-	if s.rights, err = o.Access.lookUp(); err != nil {
-		return nil, fmt.Errorf("control_group: %w", err)
+// Serve opens the control socket, or takes over the inherited one if it is where it should be, and answers on it until Close.
+// Errors: socket.ErrInUse (wrapped) if another supervisord answers there.
+func (a *API) Serve() (err error) {
+	if a.rights, err = lookUpRights(a.Group, a.Read); err != nil {
+		return fmt.Errorf("control_group: %w", err)
 	}
-	if err := s.open(); err != nil {
-		return nil, err
+	if err := a.open(); err != nil {
+		return err
 	}
-	l, err := s.socket.Listener()
+	l, err := a.socket.Listener()
 	if err != nil {
-		s.socket.Close()
-		return nil, err
+		a.socket.Close()
+		return err
 	}
-	foreign.RefuseRights(s.socket.FD()) // before Linux 6.16: see client
-	shared := s.share(l)
-	s.http = &http.Server{
-		Handler: s.counted(s.routes()), MaxHeaderBytes: maxHeader,
+	foreign.RefuseRights(a.socket.FD()) // before Linux 6.16: see peerConn
+	shared := a.share(l)
+	a.http = &http.Server{
+		Handler: a.counted(a.routes()), MaxHeaderBytes: maxHeader, ConnState: shared.ConnState,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,
-		ErrorLog:  log.New(discard{o.Log}, "", 0),
-		ConnState: shared.ConnState,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return withClient(ctx, c.(*clients.Conn).Conn.(*client))
+			return context.WithValue(ctx, peerKey{}, c.(*clients.Conn).Conn.(*peerConn))
 		},
 	}
-	s.serving.Go(func() {
-		if err := s.http.Serve(shared); !errors.Is(err, http.ErrServerClosed) {
-			o.Log.Error("the control socket is closed", zap.Error(err))
+	a.http.ErrorLog, _ = zap.NewStdLogAt(a.Log, zap.DebugLevel) // the level is known
+	a.serving.Go(func() {
+		if err := a.http.Serve(shared); !errors.Is(err, http.ErrServerClosed) {
+			a.Log.Error("the control socket is closed", zap.Error(err))
 		}
 	})
-	return s, nil
+	return nil
 }
 
-// open takes the inherited socket over, or opens a new one.
-func (s *Server) open() error {
+// open takes over the inherited socket, or opens a new one.
+func (a *API) open() error {
 	gid := -1
-	if s.rights.group != nil {
-		gid = int(*s.rights.group)
+	if a.rights.group != nil {
+		gid = int(*a.rights.group)
 	}
-	if s.Inherited >= 0 {
-		old, err := InheritSocket(s.Inherited)
+	if a.Inherited >= 0 {
+		old, err := socket.InheritOwn(a.Inherited)
 		switch {
 		case err != nil:
 			return err
-		case (old.Path() == s.Path || old.Path() == s.Other) && old.Reachable():
-			s.socket = old
-			return old.Permit(s.Mode, gid)
+		case (old.Path() == a.Path || old.Path() == a.Other) && old.Reachable():
+			a.socket = old
+			return old.Permit(a.Mode, gid)
 		}
-		old.Close() // the configuration has another place for it now, or somebody took it away
+		old.Close() // the configuration has another path for it now, or somebody took it away
 	}
 	var err error
-	s.socket, err = OpenSocket(s.Path, s.Mode, gid)
-	if !errors.Is(err, ErrInUse) || s.Other == "" {
+	a.socket, err = socket.OpenOwn(a.Path, a.Mode, gid, backlog)
+	if !errors.Is(err, socket.ErrInUse) || a.Other == "" {
 		return err
 	}
-	taken := err
-	if s.socket, err = OpenSocket(s.Other, s.Mode, gid); err == nil {
-		s.Log.Warn("the control socket is elsewhere; commands find it by -c", zap.String("path", s.Other), zap.Error(taken))
+	inUse := err
+	if a.socket, err = socket.OpenOwn(a.Other, a.Mode, gid, backlog); err == nil {
+		a.Log.Warn("the control socket has another path; commands find it by -c", zap.String("path", a.Other), zap.Error(inUse))
 	}
 	return err
 }
 
-// FD is the descriptor of the listening socket, to be handed over to the next image: Options.Inherited there.
-func (s *Server) FD() int { return s.socket.FD() }
+// FD is the descriptor of the listening socket, for the next image.
+func (a *API) FD() int { return a.socket.FD() }
 
-// Close ends every answer and removes the socket, if it is still this server's. It waits until nothing of the server runs any more, at
-// most 6 s: then it returns ErrLeft.
-func (s *Server) Close() error {
-	s.socket.Close()
+// Close ends every answer and removes the socket, if it is still this API's. It waits at most 6 s until nothing runs any more: then it
+// returns ErrLeft.
+func (a *API) Close() error {
+	a.socket.Close()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.shutDown()
+		a.shutDown()
 	}()
 	limit := time.NewTimer(closeTimeout + leaveTimeout)
 	defer limit.Stop()
@@ -158,40 +160,52 @@ func (s *Server) Close() error {
 	}
 }
 
-func (s *Server) shutDown() {
+func (a *API) shutDown() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	if s.http.Shutdown(ctx) != nil {
-		s.http.Close() //nolint:errcheck // nothing is left to lose
+	if a.http.Shutdown(ctx) != nil {
+		a.http.Close() //nolint:errcheck // nothing is left to lose
 	}
-	s.serving.Wait()
+	a.serving.Wait()
 }
 
 // counted lets Close wait for the handlers.
-func (s *Server) counted(next http.Handler) http.Handler {
+func (a *API) counted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.serving.Add(1)
-		defer s.serving.Done()
+		a.serving.Add(1)
+		defer a.serving.Done()
 		http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout + reloadTimeout)) //nolint:errcheck // it is a socket
 		next.ServeHTTP(w, r)
 	})
 }
 
-// ask has the loop answer a request, within limit.
-func (s *Server) ask(ctx context.Context, limit time.Duration, r supervisor.Request) (any, error) {
-	return askWithin(ctx, s.Asker, limit, r)
-}
-
-func askWithin(ctx context.Context, loop Asker, limit time.Duration, r supervisor.Request) (any, error) {
+// ask puts a request to the loop. A T is what the loop answers it with.
+func ask[T any](ctx context.Context, l loop, limit time.Duration, r supervisor.Request) (answer T, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errSlow)
 	defer cancel()
-	return loop.Do(ctx, r)
+	v, err := l.Do(ctx, r)
+	if err != nil {
+		return answer, err
+	}
+	answer, _ = v.(T)
+	return answer, nil
 }
 
-// discard keeps what net/http complains about out of the log, unless somebody looks for it.
-type discard struct{ log *zap.Logger }
+// follow asks for every update from now on, until unfollow is called.
+func (a *API) follow(ctx context.Context) (<-chan *supervisor.Update, error) {
+	return ask[<-chan *supervisor.Update](ctx, a.Loop, askTimeout, supervisor.FollowRequest{})
+}
 
-func (d discard) Write(p []byte) (int, error) {
-	d.log.Debug("control: " + string(p))
-	return len(p), nil
+// unfollow is called when a stream ends, so it must not depend on the client.
+func (a *API) unfollow(c <-chan *supervisor.Update) {
+	ask[any](context.Background(), a.Loop, askTimeout, supervisor.UnfollowRequest{Updates: c}) //nolint:errcheck // then nobody publishes
+}
+
+// status asks for the status of one program, or of all ("").
+func (a *API) status(ctx context.Context, name string) (*supervisor.Status, error) {
+	st, err := ask[*supervisor.Status](ctx, a.Loop, askTimeout, supervisor.StatusRequest{})
+	if err != nil || name == "" {
+		return st, err
+	}
+	return st, st.Only(name)
 }

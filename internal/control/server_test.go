@@ -12,7 +12,6 @@ import (
 	"os/user"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
@@ -28,7 +28,7 @@ const nobody = 65534
 
 func TestTheSocketHasItsModeAndGroup(t *testing.T) {
 	gid := fmt.Sprint(os.Getgid())
-	s := serve(t, newFake(), func(o *Options) { o.Mode, o.Access.Group = 0o640, gid })
+	s := serve(t, newFake(), func(o *API) { o.Mode, o.Group = 0o640, gid })
 	info, err := os.Lstat(s.Path)
 	if err != nil || info.Mode().Perm() != 0o640 || info.Sys().(*syscall.Stat_t).Gid != uint32(os.Getgid()) {
 		t.Errorf("%v %v", info.Mode(), err)
@@ -36,14 +36,14 @@ func TestTheSocketHasItsModeAndGroup(t *testing.T) {
 }
 
 func TestAGroupThatDoesNotExistIsAnError(t *testing.T) {
-	if _, err := Serve(Options{Path: filepath.Join(t.TempDir(), "s"), Access: Access{Group: "no-such-group"}, Inherited: -1}); err == nil {
+	if err := (&API{Path: filepath.Join(t.TempDir(), "s"), Group: "no-such-group", Inherited: -1}).Serve(); err == nil {
 		t.Error("it serves")
 	}
 }
 
 func TestNobodyIsPushedOffTheSocket(t *testing.T) {
 	s := serve(t, newFake())
-	if _, err := OpenSocket(s.Path, 0o600, -1); !errors.Is(err, ErrInUse) {
+	if _, err := socket.OpenOwn(s.Path, 0o600, -1, backlog); !errors.Is(err, socket.ErrInUse) {
 		t.Errorf("%v, want ErrInUse", err)
 	}
 	if code, _ := talk(t, dial(t, s), "GET", "/v1/status", ""); code != 200 {
@@ -51,79 +51,10 @@ func TestNobodyIsPushedOffTheSocket(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoSocketIsNotRemoved(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	if err := os.WriteFile(path, []byte("dear"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := OpenSocket(path, 0o600, -1); err == nil {
-		t.Error("it was replaced")
-	}
-	if text, _ := os.ReadFile(path); string(text) != "dear" {
-		t.Errorf("the file has %q", text)
-	}
-}
-
-func TestASocketOfSomebodyElseIsNotRemovedAtTheEnd(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	s, err := OpenSocket(path, 0o600, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	os.Remove(path)
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.Close()
-	if _, err := os.Lstat(path); err != nil {
-		t.Errorf("what stands there now was removed: %v", err)
-	}
-}
-
-// TestOfManyThatOpenOneSocketOneHasIt: each finds what a dead one left, and must not remove what another has just put there.
-func TestOfManyThatOpenOneSocketOneHasIt(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	for range 200 {
-		stale, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Bind(stale, &unix.SockaddrUnix{Name: path}); err != nil {
-			t.Fatal(err)
-		}
-		unix.Close(stale)
-		var starting sync.WaitGroup
-		opened := make(chan *Socket, 8)
-		for range cap(opened) {
-			starting.Go(func() {
-				s, err := OpenSocket(path, 0o600, -1)
-				if err == nil {
-					opened <- s
-				} else if !errors.Is(err, ErrInUse) {
-					t.Error(err)
-				}
-			})
-		}
-		starting.Wait()
-		close(opened)
-		if len(opened) != 1 {
-			t.Fatalf("%d have it", len(opened))
-		}
-		for s := range opened {
-			if c, err := net.Dial("unix", path); err != nil {
-				t.Error(err)
-			} else {
-				c.Close()
-			}
-			s.Close()
-		}
-	}
-}
-
 func TestTheNextImageTakesTheListenerOver(t *testing.T) {
 	f := newFake()
 	path := filepath.Join(t.TempDir(), "s")
-	old, err := OpenSocket(path, 0o600, -1)
+	old, err := socket.OpenOwn(path, 0o600, -1, backlog)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +63,7 @@ func TestTheNextImageTakesTheListenerOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer waiting.Close()
-	s := serve(t, f, func(o *Options) { o.Path, o.Inherited, o.Mode = path, old.FD(), 0o606 })
+	s := serve(t, f, func(o *API) { o.Path, o.Inherited, o.Mode = path, old.FD(), 0o606 })
 	if s.FD() != old.FD() {
 		t.Error("it listens on another socket")
 	}
@@ -149,11 +80,11 @@ func TestTheNextImageTakesTheListenerOver(t *testing.T) {
 
 func TestTheNextImageMovesTheSocketIfTheConfigurationSaysSo(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	old, err := OpenSocket(path, 0o600, -1)
+	old, err := socket.OpenOwn(path, 0o600, -1, backlog)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := serve(t, newFake(), func(o *Options) { o.Inherited = old.FD() })
+	s := serve(t, newFake(), func(o *API) { o.Inherited = old.FD() })
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the old one is left: %v", err)
 	}
@@ -162,53 +93,36 @@ func TestTheNextImageMovesTheSocketIfTheConfigurationSaysSo(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoControlSocketIsNotTakenOver(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	f, err := l.(*net.TCPListener).File()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if _, err := InheritSocket(int(f.Fd())); err == nil {
-		t.Error("a TCP socket is taken for one")
-	}
-	if _, err := InheritSocket(-1); err == nil {
-		t.Error("nothing is taken for one")
-	}
-}
-
 func TestWhoMayDoWhat(t *testing.T) {
 	const group, other = 54321, 54322
 	for _, c := range []struct {
-		name         string
-		access       Access
-		uid, gid     int
-		groups       []uint32
-		read, change int
+		name     string
+		group    string
+		read     bool
+		uid, gid int
+		groups   []uint32
+		reads    int
+		changes  int
 	}{
-		{"root", Access{}, 0, 0, nil, 200, 200},
-		{"anybody", Access{}, nobody, nobody, nil, 403, 403},
-		{"anybody where anybody may read", Access{Read: true}, nobody, nobody, nil, 200, 403},
-		{"the group", Access{Group: fmt.Sprint(group)}, nobody, group, nil, 200, 200},
-		{"the group, as a supplementary one", Access{Group: fmt.Sprint(group)}, nobody, nobody, []uint32{1, 2, group}, 200, 200},
-		{"another group", Access{Group: fmt.Sprint(group)}, nobody, other, []uint32{1, 2, 3}, 403, 403},
-		{"root's group", Access{}, nobody, 0, []uint32{0}, 403, 403},
-		{"with more groups than are usual", Access{Group: fmt.Sprint(group)}, nobody, nobody, append(many(300), group), 200, 200},
+		{"root", "", false, 0, 0, nil, 200, 200},
+		{"anybody", "", false, nobody, nobody, nil, 403, 403},
+		{"anybody where anybody may read", "", true, nobody, nobody, nil, 200, 403},
+		{"the group", fmt.Sprint(group), false, nobody, group, nil, 200, 200},
+		{"the group, as a supplementary one", fmt.Sprint(group), false, nobody, nobody, []uint32{1, 2, group}, 200, 200},
+		{"another group", fmt.Sprint(group), false, nobody, other, []uint32{1, 2, 3}, 403, 403},
+		{"root's group", "", false, nobody, 0, []uint32{0}, 403, 403},
+		{"with more groups than are usual", fmt.Sprint(group), false, nobody, nobody, append(many(300), group), 200, 200},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFake()
-			s := serve(t, f, func(o *Options) { o.Access, o.Mode = c.access, 0o666 })
-			if code, text := talk(t, dialAs(t, s, c.uid, c.gid, c.groups...), "GET", "/v1/status", ""); code != c.read {
-				t.Errorf("reading is answered %d %s, want %d", code, text, c.read)
+			s := serve(t, f, func(o *API) { o.Group, o.Read, o.Mode = c.group, c.read, 0o666 })
+			if code, text := talk(t, dialAs(t, s, c.uid, c.gid, c.groups...), "GET", "/v1/status", ""); code != c.reads {
+				t.Errorf("reading is answered %d %s, want %d", code, text, c.reads)
 			}
-			if code, text := talk(t, dialAs(t, s, c.uid, c.gid, c.groups...), "POST", "/v1/programs/web/stop", ""); code != c.change {
-				t.Errorf("changing is answered %d %s, want %d", code, text, c.change)
+			if code, text := talk(t, dialAs(t, s, c.uid, c.gid, c.groups...), "POST", "/v1/programs/web/stop", ""); code != c.changes {
+				t.Errorf("changing is answered %d %s, want %d", code, text, c.changes)
 			}
-			if changed := f.last() != nil; changed != (c.change == 200) {
+			if changed := f.last() != nil; changed != (c.changes == 200) {
 				t.Errorf("something was changed: %v", changed)
 			}
 		})
@@ -225,7 +139,7 @@ func many(n int) []uint32 {
 
 func TestEveryChangeNeedsTheRightToChange(t *testing.T) {
 	f := newFake()
-	s := serve(t, f, func(o *Options) { o.Access.Read = true })
+	s := serve(t, f, func(o *API) { o.Read = true })
 	for _, r := range routes {
 		if r.change != (r.method != "GET") {
 			t.Errorf("%s %s: change is %v", r.method, r.path, r.change)
@@ -259,7 +173,7 @@ func myself(t *testing.T) string {
 
 func TestWhoAsksForAReloadIsKnownWhateverTheReasonSays(t *testing.T) {
 	f := newFake()
-	s := serve(t, f, func(o *Options) { o.Access.Group = fmt.Sprint(nobody) })
+	s := serve(t, f, func(o *API) { o.Group = fmt.Sprint(nobody) })
 	talk(t, dialAs(t, s, 1<<20, nobody), "POST", "/v1/reload", `{"reason":"for \u001b[31mroot\u0000"}`)
 	q, ok := f.last().(supervisor.ReloadRequest)
 	if want := fmt.Sprintf("user (uid %d, pid %d", 1<<20, os.Getpid()); !ok || !strings.HasPrefix(q.AskedBy, want) || q.Reason != "for ?[31mroot?" {
@@ -324,6 +238,9 @@ func TestWhatIsWrongIsRefusedAndTheLoopIsNotAsked(t *testing.T) {
 		{400, "POST", "/v1/reload", `{"canary":1}`},
 		{400, "POST", "/v1/reload", `{"hold":true,"for":"1m"}`},
 		{400, "POST", "/v1/reload", `{"canary":-1,"hold":true}`},
+		{400, "POST", "/v1/reload", `{"canary":0}`},
+		{400, "POST", "/v1/reload", `{"canary":0,"hold":true}`},
+		{400, "POST", "/v1/reload", `{"canary":10001,"hold":true}`},
 		{400, "POST", "/v1/reload", `{"hold":true}`},
 		{400, "POST", "/v1/reload", `{"reason":"` + strings.Repeat("x", 201) + `"}`},
 		{400, "POST", "/v1/reload", `"` + strings.Repeat("x", maxBody) + `"`},
@@ -371,7 +288,7 @@ func TestAReloadThatIsWaitedForIsFollowedFromBeforeItBegins(t *testing.T) {
 			Reload: &program.ReloadRecord{Generation: 2, Replaced: 1, Outcome: program.Serves, Ended: time.Now(), Killed: 2}})
 	_, text := answer(t, c)
 	v := verdictIn(t, text)
-	if v.Outcome != Killed || v.Programs[0].Killed != 2 || v.Programs[0].Replaced != 1 || !v.Programs[0].Drained {
+	if v.Outcome != Killed || v.Programs[0].Reload.Killed != 2 || v.Programs[0].Reload.Replaced != 1 || v.Programs[0].Reload.Ended.IsZero() {
 		t.Errorf("the verdict is %+v", v)
 	}
 }
@@ -380,7 +297,7 @@ func TestAReloadThatIsWaitedForIsFollowedFromBeforeItBegins(t *testing.T) {
 func verdictIn(t *testing.T, text string) *Verdict {
 	t.Helper()
 	for line := range strings.Lines(text) {
-		var l Line
+		var l WaitLine
 		if json.Unmarshal([]byte(line), &l) == nil && l.Verdict != nil {
 			return l.Verdict
 		}
@@ -488,7 +405,7 @@ func TestEventsOfOneProgramAreThoseOnly(t *testing.T) {
 }
 
 func TestOneUserCannotKeepOthersOut(t *testing.T) {
-	s := serve(t, newFake(), func(o *Options) { o.Access.Read = true })
+	s := serve(t, newFake(), func(o *API) { o.Read = true })
 	follower := dial(t, s)
 	fmt.Fprint(follower, "GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
 	if line, err := bufio.NewReader(follower).ReadString('\n'); err != nil || !strings.Contains(line, " 200 ") {
@@ -511,7 +428,7 @@ func TestOneUserCannotKeepOthersOut(t *testing.T) {
 func TestReadersAreTurnedAwayWhileOperatorsHaveEveryConnection(t *testing.T) {
 	f := newFake()
 	f.followed = make(chan struct{}, 2*maxConns)
-	s := serve(t, f, func(o *Options) { o.Access.Read = true })
+	s := serve(t, f, func(o *API) { o.Read = true })
 	for range maxConns {
 		fmt.Fprint(dial(t, s), "GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
 	}
@@ -628,18 +545,6 @@ func TestAHugeHeaderIsRefused(t *testing.T) {
 	}
 }
 
-func TestUsageIsThatOfTheProcessGroup(t *testing.T) {
-	var g Gauge
-	pid := unix.Getpgrp()
-	u := g.measure([]query{{pids: []int{pid, 1 << 29}}})
-	if mine := u[pid]; mine.Processes == nil || *mine.Processes < 1 || *mine.Memory < 1<<20 || mine.Began == nil && *mine.Processes > 0 {
-		t.Errorf("this process group uses %+v", mine)
-	}
-	if none := u[1<<29]; none.Processes != nil || none.Memory != nil || none.CPUPercent != nil {
-		t.Errorf("nobody uses %+v", none)
-	}
-}
-
 func FuzzRequests(f *testing.F) {
 	for _, r := range routes {
 		f.Add(r.method, strings.ReplaceAll(r.path, "{name}", "web"), `{"workers":1,"signal":"HUP","generation":1,"level":"info"}`)
@@ -683,7 +588,7 @@ func TestWhoMeansAnotherConfigurationIsRefused(t *testing.T) {
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "real"), 0o755), os.WriteFile(filepath.Join(dir, "real/c.toml"), nil, 0o644), os.Symlink("real", link)); err != nil {
 		t.Fatal(err)
 	}
-	s := serve(t, newFake(), func(o *Options) { o.Config = filepath.Join(link, "c.toml") })
+	s := serve(t, newFake(), func(o *API) { o.Config = filepath.Join(link, "c.toml") })
 	for means, want := range map[string]int{
 		filepath.Join(link, "c.toml"): 200, filepath.Join(dir, "real/c.toml"): 200, filepath.Join(dir, "c.toml"): 421, "c.toml": 421, "%zz": 421,
 	} {
@@ -696,7 +601,7 @@ func TestWhoMeansAnotherConfigurationIsRefused(t *testing.T) {
 }
 
 func TestARemedyOfSeveralFaultsStandsOnALineOfItsOwn(t *testing.T) {
-	for want, p := range map[string]*Problem{
+	for want, p := range map[string]*APIError{
 		"refused: x: mend it":        {What: "refused: x", Remedy: "mend it"},
 		"refused: x\ny: z?\nmend it": {What: "refused: x\ny: z?", Remedy: "mend it"},
 		"refused":                    {What: "refused"},

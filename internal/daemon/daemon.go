@@ -46,7 +46,7 @@ type daemon struct {
 	notify     *systemd.Notify
 	supervisor *supervisor.Supervisor
 	observer   *observe.Observer
-	control    *control.Server // nil: there is none
+	control    *control.API // nil: there is none
 }
 
 // The limits on the end of a daemon.

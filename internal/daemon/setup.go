@@ -11,9 +11,12 @@ import (
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/observe"
+	"example.org/supervisord/internal/observe/page"
+	"example.org/supervisord/internal/observe/usage"
 	"example.org/supervisord/internal/starter"
 	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/internal/watch"
+	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
@@ -65,7 +68,7 @@ func (d *daemon) setUp() (updates <-chan *supervisor.Update, err error) {
 	}
 	d.supervisor = supervisor.New(supervisor.Options{
 		Load: d.Load, Report: d.reporter(), Launcher: launching{d.launcher}, Log: d.log, Level: level, Watch: d.watching(),
-		Orphans: orphans, Path: d.Config, Systemd: serviceManager(d.notify), Upgrader: newUpgrader(d), DuplicateStopWindow: window,
+		Orphans: orphans, Version: d.Version, Path: d.Config, Systemd: serviceManager(d.notify), Upgrader: newUpgrader(d), DuplicateStopWindow: window,
 	})
 	updates = d.supervisor.Follow()
 	return updates, d.open()
@@ -211,24 +214,30 @@ func (d *daemon) open() error {
 // serve begins to follow the updates, and to answer on the control socket. A control socket that cannot be opened is logged: a service
 // must not fail for want of its remote control.
 func (d *daemon) serve(updates <-chan *supervisor.Update) {
-	gauge := new(control.Gauge)
-	d.observer = observe.Start(observe.Options{
-		Asker: d.supervisor, Updates: updates, Runner: d.launcher, Log: d.log, Version: d.Version, Gauge: gauge, HTTP: d.settings.HTTP,
-		Hosts: d.settings.HTTPHosts, TokenFile: d.settings.HTTPTokenFile, Inherited: d.handover.Extra(pageFD),
-	})
+	gauge := new(usage.Gauge)
+	d.observer = &observe.Observer{Loop: d.supervisor, Updates: updates, Runner: d.launcher, Log: d.log, Gauge: gauge}
+	if d.settings.HTTP != (socket.Address{}) {
+		d.observer.Page = &page.Site{
+			Address: d.settings.HTTP, Hosts: d.settings.HTTPHosts, TokenFile: d.settings.HTTPTokenFile,
+			Inherited: d.handover.Extra(pageFD), Reload: control.PageReload(d.supervisor),
+		}
+	}
+	d.observer.Start()
 	inherited := d.handover.Extra(controlFD)
 	if d.settings.Control == "" {
-		control.Abandon(inherited)
+		if s, err := socket.InheritOwn(inherited); err == nil {
+			s.Close()
+		}
 		return
 	}
-	server, err := control.Serve(control.Options{
+	api := &control.API{
 		Path: d.settings.Control, Other: d.settings.OwnControl(d.Config), Config: d.Config, Mode: d.settings.ControlMode,
-		Inherited: inherited, Access: control.Access{Group: d.settings.ControlGroup, Read: d.settings.ControlRead == "any"},
-		Asker: d.supervisor, Log: d.log, Version: d.Version, Gauge: gauge, Receipts: d.observer.Receipts,
-	})
-	if err != nil {
+		Inherited: inherited, Group: d.settings.ControlGroup, Read: d.settings.ControlRead == "any",
+		Loop: d.supervisor, Log: d.log, Gauge: gauge, Receipts: d.observer.Receipts,
+	}
+	if err := api.Serve(); err != nil {
 		d.log.Error("no control socket: `supervisord reload` and `status` cannot reach this supervisord", zap.Error(err))
 		return
 	}
-	d.control = server
+	d.control = api
 }

@@ -202,9 +202,9 @@ func (m *master) get(path string) string {
 	return string(body)
 }
 
-func (m *master) state() *page.State {
+func (m *master) state() *page.View {
 	m.Helper()
-	st := new(page.State)
+	st := new(page.View)
 	if err := json.Unmarshal([]byte(m.get("/state")), st); err != nil {
 		m.Fatal(err)
 	}
@@ -246,8 +246,8 @@ timeout = "20s"`)
 	if _, known := r.AcceptQueue["http"]; !known {
 		t.Errorf("the queue was not looked at: %+v", r.AcceptQueue)
 	}
-	if r.Connections[0].Open < 1 || r.Connections[1].Open < 1 || r.ConnectionsWhy != "" {
-		t.Errorf("the connections are %v %q", r.Connections, r.ConnectionsWhy)
+	if r.Connections[0].Open < 1 || r.Connections[1].Open < 1 || r.ConnectionsError != "" {
+		t.Errorf("the connections are %v %q", r.Connections, r.ConnectionsError)
 	}
 	if !strings.Contains(line, `"replaced":1,"outcome":"serves","reason":"HUP"`) {
 		t.Errorf("the log says %s", line)
@@ -357,12 +357,12 @@ worker_crashed = ["sh", "-c", "tr -d '\\n' >>told; echo >>told; echo $SUPERVISOR
 		})
 		return all
 	}
-	if got := told(1)[0]; got.Hook != hooks.AfterReload || got.Receipt.Replaced != 0 {
+	if got := told(1)[0]; got.Hook != "after_reload" || got.Receipt.Replaced != 0 {
 		t.Errorf("after the start: %+v", got)
 	}
 	m.configure("", `, "-fail"]`+table)
 	m.signal(syscall.SIGHUP)
-	if got := told(2)[1]; got.Hook != hooks.ReloadFailed || got.Receipt == nil || got.Receipt.Outcome != program.WorkerDown || got.Event.Step != "start" {
+	if got := told(2)[1]; got.Hook != "reload_failed" || got.Receipt == nil || got.Receipt.Outcome != program.WorkerDown || got.Event.Step != "start" {
 		t.Errorf("after a failure: %+v", got)
 	}
 	worker, err := strconv.Atoi(m.await(`"worker is ready".*"pid":(\d+)`))
@@ -370,7 +370,7 @@ worker_crashed = ["sh", "-c", "tr -d '\\n' >>told; echo >>told; echo $SUPERVISOR
 		t.Fatal(err)
 	}
 	m.kill(strconv.Itoa(worker))
-	if got := told(3)[2]; got.Hook != hooks.WorkerCrashed || got.Event.PID != worker || got.Event.Reason != "killed by SIGKILL" {
+	if got := told(3)[2]; got.Hook != "worker_crashed" || got.Event.PID != worker || got.Event.Reason != "killed by SIGKILL" {
 		t.Errorf("after a crash: %+v", got)
 	}
 	if said := m.await(`"hook failed".*"stderr":\[(.*)\]`); said != `"worker_crashed web"` {

@@ -1,174 +1,178 @@
-// Package observe follows what the supervisor reports and makes something of it: receipts of reloads, hooks, metrics, a page. It is only
-// a consumer: the loop waits for nothing here, and where this was too slow the gap is noted. While no reload is under way
-// and nobody looks, nothing in it wakes up.
+// Package observe follows what the supervisor reports and makes receipts, hooks, metrics and a page of it. It only consumes: the loop
+// never waits for it. While no reload is under way and nobody looks, nothing in it wakes up.
 package observe
 
 import (
 	"context"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
-	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/observe/hooks"
 	"example.org/supervisord/internal/observe/kernel"
 	"example.org/supervisord/internal/observe/metrics"
 	"example.org/supervisord/internal/observe/page"
 	"example.org/supervisord/internal/observe/receipt"
-	"example.org/supervisord/socket"
+	"example.org/supervisord/internal/observe/usage"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
 
-// Asker answers requests: a supervisor.Supervisor.
-type Asker interface {
+// Loop answers requests: a supervisor.Supervisor.
+type Loop interface {
 	Do(context.Context, supervisor.Request) (any, error)
 }
 
-// Options is what an Observer needs from outside.
-type Options struct {
-	Asker     Asker
-	Updates   <-chan *supervisor.Update // from the first one on (Supervisor.Follow); nil: from now on
-	Runner    hooks.Runner              // runs the hooks
-	Log       *zap.Logger
-	Version   string
-	Gauge     *control.Gauge // of what workers use
-	HTTP      socket.Address // where metrics and the page are served; zero: nowhere
-	Hosts     []string       // names by which the page may be asked for
-	TokenFile string         // of the page; "": it can only be read
-	Inherited int            // the socket of the page, from the image before this one (FD); 0 or less: there is none
-}
-
-// Observer follows a supervisor.
+// Observer follows a supervisor. Set the exported fields, then call Start.
 type Observer struct {
-	Options
-	hooks   *hooks.Hooks
-	metrics *metrics.Metrics // nil: nobody can look
-	page    *page.Server     // likewise
-	ctx     context.Context
-	cancel  context.CancelFunc
-	done    chan struct{}
+	Loop    Loop
+	Updates <-chan *supervisor.Update // from the first one on (Supervisor.Follow); nil: from now on
+	Runner  hooks.Runner              // runs the hooks
+	Log     *zap.Logger
+	Gauge   *usage.Gauge
+	Page    *page.Site // serves metrics, too; Start completes it, and sets nil if it cannot be served; nil: neither
 
-	pace    pace
-	status  *supervisor.Status // as it was asked for last, while a reload is under way
-	leaving map[workerKey]bool
-
-	mu       sync.Mutex // what follows is read by whoever asks
+	hooks    *hooks.Queues
+	metrics  *metrics.Metrics // nil: nobody can look
 	recorder *receipt.Recorder
-	sampler  *receipt.Sampler
-	recent   []supervisor.Update // oldest first
+	pace     pace
+	recent   recent
+	ctx      context.Context
+	cancel   context.CancelFunc
+	done     chan struct{}
 }
 
-type workerKey struct {
-	program string
-	worker  int
-}
-
-// Start begins to follow, and to serve if that is wanted. The supervisor need not run yet. That nothing can be served is
-// logged and no reason not to go on: who is watched must not depend on who watches.
-func Start(o Options) *Observer {
-	ob := &Observer{Options: o, hooks: hooks.New(o.Runner, o.Log), done: make(chan struct{}), leaving: map[workerKey]bool{}, recorder: receipt.NewRecorder()}
-	ob.sampler = receipt.NewSampler(ob.recorder, system{})
-	ob.ctx, ob.cancel = context.WithCancel(context.Background())
-	if o.HTTP != (socket.Address{}) {
-		ob.serve()
+// Start begins to follow the supervisor, which need not run yet, and serves metrics and the page if that is configured. If they cannot
+// be served, Start logs that and goes on.
+func (o *Observer) Start() {
+	o.recorder, o.done = receipt.NewRecorder(system{}), make(chan struct{})
+	o.ctx, o.cancel = context.WithCancel(context.Background())
+	o.hooks = hooks.New(o.Runner, o.command, o.Log)
+	if o.Page != nil {
+		o.serve()
 	}
-	go ob.run()
-	return ob
+	go o.run()
 }
 
-// serve opens the door to those who look.
 func (o *Observer) serve() {
-	m := metrics.New(o.Version, o.ask)
-	p, err := page.Serve(page.Options{
-		Address: o.HTTP, Hosts: o.Hosts, TokenFile: o.TokenFile, Inherited: o.Inherited, Log: o.Log, Metrics: m, Status: o.ask, State: o.state, Asker: o.Asker,
-	})
-	if err != nil {
-		o.Log.Error("no metrics and no page: cannot serve them", zap.Stringer("http", o.HTTP), zap.Error(err))
+	m := metrics.New(o.withQueues)
+	o.Page.Log, o.Page.Metrics, o.Page.Status, o.Page.View = o.Log, m, o.ask, o.view
+	if err := o.Page.Serve(); err != nil {
+		o.Log.Error("cannot serve metrics and the page", zap.Stringer("http", o.Page.Address), zap.Error(err))
+		o.Page = nil
 		return
 	}
-	o.metrics, o.page = m, p
-	o.Log.Info("metrics and the page are served", zap.String("address", p.Address()))
+	o.metrics = m
+	o.Log.Info("metrics and the page are served", zap.Stringer("address", o.Page.Addr()))
 }
 
 // FD is the socket of the page, for the next image, or -1.
 func (o *Observer) FD() int {
-	if o.page == nil {
+	if o.Page == nil {
 		return -1
 	}
-	return o.page.FD()
+	return o.Page.FD()
 }
 
-// closeTimeout is for a supervisor that has not ended.
+// closeTimeout is how long Close waits for a supervisor that has not ended.
 const closeTimeout = time.Second
 
-// Close ends everything. It is to be called when the supervisor does not run any more.
+// Close ends everything. Call it when the supervisor has ended.
 func (o *Observer) Close() {
-	patience := time.AfterFunc(closeTimeout, o.cancel)
+	late := time.AfterFunc(closeTimeout, o.cancel)
 	<-o.done // when it has seen the last update
-	patience.Stop()
+	late.Stop()
 	o.cancel()
-	if o.page != nil {
-		o.page.Close()
-	}
+	o.Leave()
 	o.hooks.Close()
 }
 
-// Leave ends what others see of it: the supervisor leaves its workers to the next one, and this process ends.
+// Leave closes the page only: the supervisor leaves its workers to the next one, and this process ends.
 func (o *Observer) Leave() {
-	if o.page != nil {
-		o.page.Close()
+	if o.Page != nil {
+		o.Page.Close()
 	}
 }
 
-// askTimeout is within what time the loop must answer: it never does anything that takes long.
+// askTimeout is how long the loop may take to answer: it never does anything that takes long.
 const askTimeout = time.Second
 
 func (o *Observer) ask(ctx context.Context) (*supervisor.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	v, err := o.Asker.Do(ctx, supervisor.StatusRequest{})
+	v, err := o.Loop.Do(ctx, supervisor.StatusRequest{})
 	if err != nil {
 		return nil, err
 	}
 	return v.(*supervisor.Status), nil
 }
 
-// Receipts makes receipts of the records of a program, the newest first. It may be called from anywhere.
-func (o *Observer) Receipts(program string, records []program.ReloadRecord) []receipt.Receipt {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.sampler.Refused() // one that has ended may not have been seen here yet
-	return o.recorder.Receipts(program, records)
+// withQueues is what metrics show.
+func (o *Observer) withQueues(ctx context.Context) (*supervisor.Status, error) {
+	st, err := o.ask(ctx)
+	if err == nil {
+		usage.FillQueues(st)
+	}
+	return st, err
 }
 
-// run follows, and follows again where this was too slow.
+// command asks what a hook runs as.
+func (o *Observer) command(name string, generation int) (*supervisor.Command, error) {
+	v, err := o.Loop.Do(o.ctx, supervisor.CommandRequest{Program: name, Generation: generation})
+	if err != nil {
+		return nil, err
+	}
+	return v.(*supervisor.Command), nil
+}
+
+// shownReceipts is how many receipts of each program the page shows.
+const shownReceipts = 5
+
+// view is what the page shows.
+func (o *Observer) view(ctx context.Context) (*page.View, error) {
+	st, err := o.ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o.Gauge.Fill(st)
+	details := map[string]page.Detail{}
+	for _, p := range st.Programs {
+		receipts := o.Receipts(p.Name, p.Reloads)
+		details[p.Name] = page.Detail{Receipts: receipts[:min(shownReceipts, len(receipts))]}
+	}
+	return &page.View{Now: time.Now(), Status: st, Details: details, Recent: o.recent.list()}, nil
+}
+
+// Receipts makes receipts of the records of a program, the newest first. It may be called from any goroutine.
+func (o *Observer) Receipts(name string, records []program.ReloadRecord) []receipt.Receipt {
+	return o.recorder.Receipts(name, records)
+}
+
+// run follows the supervisor, and follows again if it was too slow.
 func (o *Observer) run() {
 	defer close(o.done)
 	defer o.pace.stop()
-	updates := o.Updates
-	for missed := false; ; missed, updates = true, nil {
+	for updates := o.Updates; ; updates = nil {
 		if updates == nil {
-			v, err := o.Asker.Do(o.ctx, supervisor.FollowRequest{})
+			v, err := o.Loop.Do(o.ctx, supervisor.FollowRequest{})
 			if err != nil {
 				return
 			}
 			updates = v.(<-chan *supervisor.Update)
 		}
-		if missed {
-			o.Log.Warn("reports of the supervisor were missed: metrics have a gap")
-		}
-		o.resync(missed)
+		o.resync()
 		if !o.follow(updates) {
-			o.Asker.Do(context.Background(), supervisor.UnfollowRequest{Updates: updates}) //nolint:errcheck // then it has ended itself
+			o.Loop.Do(context.Background(), supervisor.UnfollowRequest{Updates: updates}) //nolint:errcheck // then it has ended itself
 			return
 		}
+		o.Log.Warn("missed reports of the supervisor; the metrics have a gap")
 	}
 }
 
-// follow returns true if updates ended before this did.
+// follow returns true if updates ended before the Observer did.
 func (o *Observer) follow(updates <-chan *supervisor.Update) bool {
 	for {
 		select {
@@ -185,111 +189,108 @@ func (o *Observer) follow(updates <-chan *supervisor.Update) bool {
 	}
 }
 
-// resync is for the beginning, and for what was missed.
-func (o *Observer) resync(missed bool) {
-	v, err := o.Asker.Do(o.ctx, supervisor.StatusRequest{})
+// resync reads the records at the beginning, and again when updates were missed.
+func (o *Observer) resync() {
+	v, err := o.Loop.Do(o.ctx, supervisor.StatusRequest{})
 	if err != nil {
 		return // it has ended
 	}
-	st := v.(*supervisor.Status)
-	o.mu.Lock()
-	done := o.recorder.Resync(st, missed)
-	o.sampler.Refused()
-	o.mu.Unlock()
-	for _, r := range done {
+	for _, r := range o.recorder.Resync(v.(*supervisor.Status)) {
 		o.ended(r)
 	}
-	o.status = st
-	o.settle()
+	o.setPace()
 }
 
-// kept is how many updates are kept for the page, at least.
-const kept = 50
-
-// see does with an update what is to be done.
+// see passes an update on to everything that is interested.
 func (o *Observer) see(u supervisor.Update) {
-	var failed *receipt.Receipt
-	o.mu.Lock()
-	if u.Kind == program.GenerationGone {
-		o.sampler.Refused()
-	}
 	done := o.recorder.See(u)
-	if u.Kind == program.TrialBegan {
-		o.sampler.Refused()
-	}
-	if u.Kind == program.TrialFailed && u.Reload != nil {
-		failed = &o.recorder.Receipts(u.Program, []program.ReloadRecord{*u.Reload})[0]
-	}
-	o.remember(u)
-	o.mu.Unlock()
 	if o.metrics != nil {
 		o.metrics.See(u)
 	}
-	o.tell(u, failed)
+	var soFar *receipt.Receipt
+	if u.Reload != nil {
+		soFar = &o.Receipts(u.Program, []program.ReloadRecord{*u.Reload})[0]
+	}
+	o.hooks.See(u, soFar)
 	if done != nil {
 		o.ended(*done)
 	}
-	o.settle()
+	o.setPace()
 	if u.Kind == program.GenerationServes || u.Kind == program.TrialFailed {
 		o.pace.soon()
 	}
-	o.notify()
-}
-
-// remember keeps the newest updates, where somebody may look at them.
-func (o *Observer) remember(u supervisor.Update) {
-	if o.page == nil {
-		return
-	}
-	if o.recent = append(o.recent, u); len(o.recent) > 2*kept {
-		o.recent = slices.Clone(o.recent[kept:])
+	if o.Page != nil {
+		o.recent.add(u)
+		o.Page.Notify()
 	}
 }
 
-// ended is for a receipt that is complete.
+// ended logs a complete receipt and runs the hook for it.
 func (o *Observer) ended(r receipt.Receipt) {
 	r.Log(o.Log)
-	if r.Outcome == program.Serves {
-		o.hook(r.Generation, hooks.Message{Hook: hooks.AfterReload, Program: r.Program, Receipt: &r})
+	o.hooks.Ended(r)
+}
+
+// setPace keeps the timer running while a reload is under way, and only then.
+func (o *Observer) setPace() {
+	switch {
+	case o.recorder.Busy():
+		o.pace.arm(time.Now())
+	case o.pace.stop():
+		debug.FreeOSMemory() // the daemon goes to sleep: return what the reload left behind at once, not within minutes
 	}
 }
 
-// tell runs the hooks that an update is a reason for.
-func (o *Observer) tell(u supervisor.Update, failed *receipt.Receipt) {
-	key := workerKey{u.Program, u.Worker}
-	switch u.Kind {
-	case program.TrialFailed:
-		o.hook(u.Generation, hooks.Message{Hook: hooks.ReloadFailed, Program: u.Program, Event: &u, Receipt: failed})
-	case program.WorkerLeaving:
-		o.leaving[key] = true
-	case program.WorkerStopped:
-		delete(o.leaving, key)
-	case program.WorkerDied:
-		if !u.Clean && !o.leaving[key] {
-			o.hook(u.Generation, hooks.Message{Hook: hooks.WorkerCrashed, Program: u.Program, Event: &u})
+// sample looks at the kernel. The cost of counting connections decides when it counts again.
+func (o *Observer) sample() {
+	now := time.Now()
+	defer func() { o.pace.again(now) }()
+	count := o.pace.counts(now)
+	if count || o.pace.status == nil || now.Sub(o.pace.since) > atFirst {
+		st, err := o.ask(o.ctx)
+		if err != nil {
+			return
 		}
-		delete(o.leaving, key)
+		o.pace.status = st
+	}
+	o.recorder.Queues(o.pace.status)
+	if !count {
+		return
+	}
+	o.recorder.Connections(o.pace.status, now)
+	o.pace.counted(now)
+	if o.Page != nil {
+		o.Page.Notify()
 	}
 }
 
-func (o *Observer) hook(generation int, m hooks.Message) {
-	v, err := o.Asker.Do(o.ctx, supervisor.CommandRequest{Program: m.Program, Generation: generation})
-	if err != nil {
-		return // the program is gone, or the supervisor has ended
-	}
-	o.hooks.Tell(v.(*supervisor.Command), m)
+// shownUpdates is how many updates the page shows.
+const shownUpdates = 50
+
+// recent is the newest updates, oldest first.
+type recent struct {
+	mu      sync.Mutex
+	updates []supervisor.Update
 }
 
-func (o *Observer) notify() {
-	if o.page != nil {
-		o.page.Notify()
+func (r *recent) add(u supervisor.Update) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.updates = append(r.updates, u); len(r.updates) > 2*shownUpdates {
+		r.updates = slices.Clone(r.updates[shownUpdates:])
 	}
+}
+
+func (r *recent) list() []supervisor.Update {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.updates[max(0, len(r.updates)-shownUpdates):])
 }
 
 // system is the kernel that this runs on.
 type system struct{}
 
-func (system) AcceptQueue(fd int) (kernel.Queue, error) { return kernel.AcceptQueue(fd) }
+func (system) AcceptQueue(fd int) (waiting, limit int, err error) { return kernel.AcceptQueue(fd) }
 func (system) Connections(q []kernel.Query) []kernel.Count {
 	return kernel.Processes().Connections(q, time.Time{})
 }

@@ -16,9 +16,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"example.org/supervisord/internal/config"
-	"example.org/supervisord/internal/control"
-	"example.org/supervisord/internal/observe/hooks"
-	"example.org/supervisord/internal/observe/receipt"
+	"example.org/supervisord/internal/observe/page"
+	"example.org/supervisord/internal/observe/usage"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
@@ -50,9 +49,9 @@ func (l *loop) Do(_ context.Context, r supervisor.Request) (any, error) {
 	case supervisor.StatusRequest:
 		return l.status, nil
 	case supervisor.CommandRequest:
-		c := &config.Program{Hooks: config.Hooks{Timeout: time.Minute, WorkerCrashed: []string{hooks.WorkerCrashed}}}
+		c := &config.Program{Hooks: config.Hooks{Timeout: time.Minute, WorkerCrashed: []string{"worker_crashed"}}}
 		if !l.crash {
-			c.Hooks.AfterReload, c.Hooks.ReloadFailed = []string{hooks.AfterReload}, []string{hooks.ReloadFailed}
+			c.Hooks.AfterReload, c.Hooks.ReloadFailed = []string{"after_reload"}, []string{"reload_failed"}
 		}
 		return &supervisor.Command{Config: c, Spec: &worker.Spec{}}, nil
 	}
@@ -97,7 +96,8 @@ func onStage(t *testing.T, play func(o *Observer, l *loop, logs *observer.Observ
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zapcore.DebugLevel)
 		l := &loop{status: &supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web"}}}, asked: map[string]int{}}
-		o := Start(Options{Gauge: new(control.Gauge), Asker: l, Runner: l, Log: zap.New(core)})
+		o := &Observer{Gauge: new(usage.Gauge), Loop: l, Runner: l, Log: zap.New(core)}
+		o.Start()
 		synctest.Wait()
 		play(o, l, logs)
 		l.mu.Lock()
@@ -132,14 +132,14 @@ func record(o program.Outcome, ended bool) *program.ReloadRecord {
 func TestReceiptIsLoggedAndToldWhenTheReloadHasEnded(t *testing.T) {
 	onStage(t, func(_ *Observer, l *loop, logs *observer.ObservedLogs) {
 		l.say(began, serves)
-		if logs.FilterMessage(receipt.Message).Len() != 0 || l.hooked() != "" {
+		if logs.FilterMessage("reload receipt").Len() != 0 || l.hooked() != "" {
 			t.Error("it is told before the end")
 		}
 		l.say(gone)
-		if logs.FilterMessage(receipt.Message).Len() != 1 {
+		if logs.FilterMessage("reload receipt").Len() != 1 {
 			t.Errorf("logged %+v", logs.All())
 		}
-		if l.hooked() != hooks.AfterReload {
+		if l.hooked() != "after_reload" {
 			t.Errorf("ran %q", l.hooked())
 		}
 	})
@@ -148,7 +148,7 @@ func TestReceiptIsLoggedAndToldWhenTheReloadHasEnded(t *testing.T) {
 func TestAFailureIsToldAtOnce(t *testing.T) {
 	onStage(t, func(_ *Observer, l *loop, _ *observer.ObservedLogs) {
 		l.say(began, failed)
-		if l.hooked() != hooks.ReloadFailed || !strings.Contains(string(l.ran[0].Stdin), `"receipt":{"program":"web","generation":2,"replaced":1,"outcome":"worker"`) ||
+		if l.hooked() != "reload_failed" || !strings.Contains(string(l.ran[0].Stdin), `"receipt":{"program":"web","generation":2,"replaced":1,"outcome":"worker"`) ||
 			!strings.Contains(string(l.ran[0].Stdin), `"step":"start"`) {
 			t.Errorf("ran %q", l.hooked())
 		}
@@ -165,7 +165,7 @@ func TestOnlyACrashIsOne(t *testing.T) {
 			t.Errorf("ran %q", l.hooked())
 		}
 		l.say(program.Report{Kind: program.WorkerDied, Worker: 4})
-		if l.hooked() != hooks.WorkerCrashed {
+		if l.hooked() != "worker_crashed" {
 			t.Errorf("ran %q", l.hooked())
 		}
 	})
@@ -205,11 +205,11 @@ func TestWhoWasTooSlowFollowsAgain(t *testing.T) {
 		close(l.updates)
 		l.mu.Unlock()
 		synctest.Wait()
-		if l.count(supervisor.FollowRequest{}) != 2 || logs.FilterMessageSnippet("were missed").Len() != 1 {
+		if l.count(supervisor.FollowRequest{}) != 2 || logs.FilterMessageSnippet("missed reports").Len() != 1 {
 			t.Fatalf("%v %v", l.asked, logs.All())
 		}
 		l.say(gone)
-		if logs.FilterMessage(receipt.Message).Len() != 1 {
+		if logs.FilterMessage("reload receipt").Len() != 1 {
 			t.Errorf("logged %+v", logs.All())
 		}
 	})
@@ -218,9 +218,11 @@ func TestWhoWasTooSlowFollowsAgain(t *testing.T) {
 func TestAnAddressThatIsTakenIsNoReasonNotToGoOn(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	l := &loop{status: &supervisor.Status{}, asked: map[string]int{}}
-	first := Start(Options{Gauge: new(control.Gauge), Asker: l, Runner: l, Log: zap.New(core), HTTP: addr("127.0.0.1:0")})
-	address := first.page.Address()
-	second := Start(Options{Gauge: new(control.Gauge), Asker: l, Runner: l, Log: zap.New(core), HTTP: addr(address)})
+	first := &Observer{Gauge: new(usage.Gauge), Loop: l, Runner: l, Log: zap.New(core), Page: &page.Site{Address: addr("127.0.0.1:0")}}
+	first.Start()
+	address := first.Page.Addr().String()
+	second := &Observer{Gauge: new(usage.Gauge), Loop: l, Runner: l, Log: zap.New(core), Page: &page.Site{Address: addr(address)}}
+	second.Start()
 	if logs.FilterLevelExact(zapcore.ErrorLevel).Len() != 1 {
 		t.Errorf("logged %v", logs.All())
 	}

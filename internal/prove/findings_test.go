@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
-	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/lab/load"
 	"example.org/supervisord/internal/lab/process"
 	"example.org/supervisord/socket"
@@ -103,11 +102,11 @@ func TestReasonOfAFailedReload(t *testing.T) {
 }
 
 func TestOldWorkersThatLive(t *testing.T) {
-	st := &control.Status{Programs: []control.Program{{Generations: []control.Generation{{}, {}}}}}
+	st := &supervisor.Status{Programs: []supervisor.ProgramStatus{{Generations: []supervisor.GenerationStatus{{}, {}}}}}
 	for i, role := range []program.Role{program.RoleServing, program.RoleDraining} {
 		g := &st.Programs[0].Generations[i]
 		g.Role = role
-		g.Workers = make([]control.WorkerStatus, 1)
+		g.Workers = make([]supervisor.WorkerStatus, 1)
 		g.Workers[0].PID = 10 + i
 	}
 	if got := oldWorkers(st); !slices.Equal(got, []int{11}) {

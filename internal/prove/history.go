@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"example.org/supervisord/internal/control"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
@@ -41,7 +40,7 @@ func newHistory(name string) *history {
 }
 
 // begin takes in how things were at the beginning.
-func (h *history) begin(st *control.Status) {
+func (h *history) begin(st *supervisor.Status) {
 	for _, p := range st.Programs {
 		for _, g := range p.Generations {
 			if p.Name == h.program && g.Role == program.RoleServing {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
 
@@ -44,7 +44,7 @@ func (r *proof) look(ctx context.Context) {
 }
 
 // oldWorkers lists the workers of generations that should have gone.
-func oldWorkers(st *control.Status) []int {
+func oldWorkers(st *supervisor.Status) []int {
 	old := []int{}
 	for _, p := range st.Programs {
 		for _, g := range p.Generations {

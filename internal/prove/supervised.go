@@ -95,7 +95,7 @@ type reloaded struct {
 // reload asks for a reload, as `supervisord reload` does, and returns the number of the generation that it brings.
 func (s *supervised) reload(ctx context.Context, program string) reloaded {
 	r := reloaded{}
-	r.err = s.client.Reload(ctx, control.ReloadBody{Reason: "prove"}, func(l control.Line) {
+	r.err = s.client.Reload(ctx, control.ReloadBody{Reason: "prove"}, func(l control.WaitLine) {
 		for _, t := range l.Tickets {
 			if t.Program == program {
 				r.generation = t.Generation

@@ -21,7 +21,7 @@ type Follower struct {
 	done   chan struct{}
 
 	mu    sync.Mutex
-	first *control.Status // nil: nobody has answered yet
+	first *supervisor.Status // nil: nobody has answered yet
 	all   []supervisor.Update
 	more  chan struct{} // closed at the next change
 	gaps  int
@@ -74,7 +74,7 @@ func (f *Follower) follow(ctx context.Context) {
 
 // final returns why there will be no more events; nil: the supervisord that is followed may answer yet.
 func (f *Follower) final(err error) error {
-	problem, refused := errors.AsType[*control.Problem](err)
+	problem, refused := errors.AsType[*control.APIError](err)
 	other := refused && problem.Code == control.OtherConfig
 	switch {
 	case (other || errors.Is(err, control.ErrNotThere)) && f.Status() != nil:
@@ -136,7 +136,7 @@ func (f *Follower) Close() {
 }
 
 // Status is how things were when the Follower began. It must not be changed.
-func (f *Follower) Status() *control.Status {
+func (f *Follower) Status() *supervisor.Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.first

@@ -1,5 +1,5 @@
-// Package hooks runs the commands of [program.NAME.hooks]. Those of one program run one at a time and in order; nobody
-// ever waits for them. While there is nothing to run there is no goroutine either.
+// Package hooks runs the commands of [program.NAME.hooks]. The hooks of a program run one at a time and in order, and nothing ever
+// waits for them. While there is nothing to run there is no goroutine either.
 package hooks
 
 import (
@@ -15,14 +15,15 @@ import (
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
 
-// The hooks, as they are called in the configuration and in the message.
+// The hooks, as the configuration and the message name them.
 const (
-	AfterReload   = "after_reload"
-	ReloadFailed  = "reload_failed"
-	WorkerCrashed = "worker_crashed"
+	afterReload   = "after_reload"
+	reloadFailed  = "reload_failed"
+	workerCrashed = "worker_crashed"
 )
 
 // Message is what a hook reads on stdin, as one JSON object.
@@ -38,26 +39,32 @@ type Runner interface {
 	Run(context.Context, worker.Spec) error
 }
 
-// waiting is how many hooks of one program may wait. If there are more, the oldest is given up.
-const waiting = 16
+// maxWaiting is how many hooks of one program may wait. When there are more, the oldest is dropped.
+const maxWaiting = 16
 
-// grace is what a hook that is running when supervisord ends gets to finish.
+// grace is how long a hook that runs when supervisord ends may take to finish.
 const grace = 2 * time.Second
 
-// errEnds is why a hook is killed at the end.
 var errEnds = errors.New("supervisord ends")
 
-// Hooks is the queues of all programs.
-type Hooks struct {
-	run    Runner
-	log    *zap.Logger
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	active sync.WaitGroup
+// Queues holds the hooks that wait, of each program. See and Ended are for one goroutine.
+type Queues struct {
+	runner  Runner
+	command func(name string, generation int) (*supervisor.Command, error)
+	log     *zap.Logger
+	leaving map[workerKey]bool // workers whose end is expected
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	active  sync.WaitGroup
 
 	mu     sync.Mutex
-	queues map[string][]job // of a program that has a goroutine
+	queues map[string][]job // of each program that has a goroutine
 	closed bool
+}
+
+type workerKey struct {
+	program string
+	number  int
 }
 
 // job is one run of one hook.
@@ -67,28 +74,55 @@ type job struct {
 	command *supervisor.Command
 }
 
-// New returns hooks that nothing waits in.
-func New(run Runner, log *zap.Logger) *Hooks {
+// New returns Queues with nothing to run. command says what a hook of a generation runs as.
+func New(runner Runner, command func(name string, generation int) (*supervisor.Command, error), log *zap.Logger) *Queues {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	return &Hooks{run: run, log: log, ctx: ctx, cancel: cancel, queues: map[string][]job{}}
+	return &Queues{runner: runner, command: command, log: log, ctx: ctx, cancel: cancel, leaving: map[workerKey]bool{}, queues: map[string][]job{}}
 }
 
-// Argv is the command that a program has for a hook; none: it has none.
-func Argv(c *config.Program, hook string) []string {
-	switch hook {
-	case AfterReload:
-		return c.Hooks.AfterReload
-	case ReloadFailed:
-		return c.Hooks.ReloadFailed
-	case WorkerCrashed:
-		return c.Hooks.WorkerCrashed
+// See runs the hook that an update is a reason for, with the receipt as far as it is written. It does not wait for the hook.
+func (h *Queues) See(u supervisor.Update, soFar *receipt.Receipt) {
+	key := workerKey{u.Program, u.Worker}
+	switch u.Kind {
+	case program.TrialFailed:
+		h.tell(u.Generation, Message{Hook: reloadFailed, Program: u.Program, Event: &u, Receipt: soFar})
+	case program.WorkerLeaving:
+		h.leaving[key] = true
+	case program.WorkerStopped:
+		delete(h.leaving, key)
+	case program.WorkerDied:
+		if !u.Clean && !h.leaving[key] {
+			h.tell(u.Generation, Message{Hook: workerCrashed, Program: u.Program, Event: &u})
+		}
+		delete(h.leaving, key)
 	}
-	return nil
 }
 
-// Tell has a hook run, if the program has it, when its turn has come. It does not wait.
-func (h *Hooks) Tell(c *supervisor.Command, m Message) {
-	j := job{m, Argv(c.Config, m.Hook), c}
+// Ended runs the hook for a reload that has ended. It does not wait for the hook.
+func (h *Queues) Ended(r receipt.Receipt) {
+	if r.Outcome == program.Serves {
+		h.tell(r.Generation, Message{Hook: afterReload, Program: r.Program, Receipt: &r})
+	}
+}
+
+// argv is the command that a program has for a hook, if any.
+func argv(c config.Hooks, hook string) []string {
+	switch hook {
+	case afterReload:
+		return c.AfterReload
+	case reloadFailed:
+		return c.ReloadFailed
+	}
+	return c.WorkerCrashed
+}
+
+// tell queues a hook, if the program has it.
+func (h *Queues) tell(generation int, m Message) {
+	c, err := h.command(m.Program, generation)
+	if err != nil {
+		return // the program is gone, or the supervisor has ended
+	}
+	j := job{m, argv(c.Config.Hooks, m.Hook), c}
 	if len(j.argv) == 0 {
 		return
 	}
@@ -98,8 +132,8 @@ func (h *Hooks) Tell(c *supervisor.Command, m Message) {
 		return
 	}
 	queue, running := h.queues[m.Program]
-	if len(queue) >= waiting {
-		h.log.Warn("hook is not run: too many wait", j.fields()...)
+	if len(queue) >= maxWaiting {
+		h.log.Warn("hook dropped: too many are waiting", queue[0].fields()...)
 		queue = queue[1:]
 	}
 	h.queues[m.Program] = append(queue, j)
@@ -109,31 +143,31 @@ func (h *Hooks) Tell(c *supervisor.Command, m Message) {
 }
 
 // next takes the oldest job, or ends the queue.
-func (h *Hooks) next(program string) (job, bool) {
+func (h *Queues) next(name string) (job, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	queue := h.queues[program]
+	queue := h.queues[name]
 	if len(queue) == 0 {
-		delete(h.queues, program)
+		delete(h.queues, name)
 		return job{}, false
 	}
-	h.queues[program] = queue[1:]
+	h.queues[name] = queue[1:]
 	return queue[0], true
 }
 
 // work runs what waits for one program, until nothing does.
-func (h *Hooks) work(program string) {
+func (h *Queues) work(name string) {
 	for {
-		j, more := h.next(program)
+		j, more := h.next(name)
 		if !more {
 			return
 		}
 		begin := time.Now()
-		err := h.do(j)
+		err := h.run(j)
 		fields := append(j.fields(), zap.Duration("took", time.Since(begin)))
 		switch failure := (*worker.RunError)(nil); {
 		case err == nil:
-			h.log.Debug("hook has run", fields...)
+			h.log.Debug("hook finished", fields...)
 		case errors.As(err, &failure):
 			h.log.Error("hook failed", append(fields, zap.String("reason", failure.Reason()), zap.Strings("stderr", failure.Exited.Tail))...)
 		default:
@@ -142,12 +176,12 @@ func (h *Hooks) work(program string) {
 	}
 }
 
-func (h *Hooks) do(j job) error {
+func (h *Queues) run(j job) error {
 	spec := j.command.Spec
-	if spec == nil { // no generation has got as far as that
+	if spec == nil { // no generation got far enough to have one
 		var err error
 		if spec, err = supervisor.LookUp(j.command.Config); err != nil {
-			return fmt.Errorf("it would not run as a worker does: %w", err)
+			return fmt.Errorf("cannot run it as a worker would run: %w", err)
 		}
 	}
 	body, err := json.Marshal(j.message)
@@ -161,26 +195,26 @@ func (h *Hooks) do(j job) error {
 	run.Command, run.Stdin = j.argv, append(body, '\n')
 	run.Environment = append(append([]string(nil), spec.Environment...),
 		"SUPERVISORD_PROGRAM="+j.message.Program, "SUPERVISORD_HOOK="+j.message.Hook)
-	return h.run.Run(ctx, run)
+	return h.runner.Run(ctx, run)
 }
 
 func (j job) fields() []zap.Field {
 	return []zap.Field{zap.String("program", j.message.Program), zap.String("hook", j.message.Hook)}
 }
 
-// Close gives up what waits, lets what runs finish for two seconds, and then kills it.
-func (h *Hooks) Close() {
+// Close drops what waits, gives what runs two seconds to finish, and then kills it.
+func (h *Queues) Close() {
 	h.mu.Lock()
 	h.closed = true
-	for program, queue := range h.queues {
+	for name, queue := range h.queues {
 		for _, j := range queue {
-			h.log.Warn("hook is not run: supervisord ends", j.fields()...)
+			h.log.Warn("hook dropped: supervisord ends", j.fields()...)
 		}
-		h.queues[program] = nil
+		h.queues[name] = nil
 	}
 	h.mu.Unlock()
-	patience := time.AfterFunc(grace, func() { h.cancel(errEnds) })
+	late := time.AfterFunc(grace, func() { h.cancel(errEnds) })
 	h.active.Wait()
-	patience.Stop()
+	late.Stop()
 	h.cancel(errEnds)
 }

@@ -48,26 +48,32 @@ func (f *fake) Run(ctx context.Context, s worker.Spec) error {
 func command(hook string) *supervisor.Command {
 	c := &config.Program{Name: "web", Hooks: config.Hooks{Timeout: time.Minute}}
 	switch hook {
-	case AfterReload:
+	case afterReload:
 		c.Hooks.AfterReload = []string{"told", "after"}
-	case WorkerCrashed:
+	case workerCrashed:
 		c.Hooks.WorkerCrashed = []string{"told", "crashed"}
 	}
 	return &supervisor.Command{Config: c, Spec: &worker.Spec{Directory: "/srv", Environment: []string{"A=1"}}}
 }
 
-func onStage(t *testing.T, play func(h *Hooks, f *fake, logs *observer.ObservedLogs)) {
+func onStage(t *testing.T, play func(h *Queues, f *fake, logs *observer.ObservedLogs)) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zapcore.DebugLevel)
 		f := &fake{make(chan worker.Spec, 100), make(chan error)}
-		h := New(f, zap.New(core))
+		h := New(f, nil, zap.New(core))
 		play(h, f, logs)
 		h.Close()
 	})
 }
 
+// tell queues a hook that runs as c.
+func tell(h *Queues, c *supervisor.Command, m Message) {
+	h.command = func(string, int) (*supervisor.Command, error) { return c, nil }
+	h.tell(m.Receipt.Generation, m)
+}
+
 func told(n int) Message {
-	return Message{Hook: AfterReload, Program: "web", Receipt: &receipt.Receipt{Program: "web", ReloadRecord: program.ReloadRecord{Generation: n}}}
+	return Message{Hook: afterReload, Program: "web", Receipt: &receipt.Receipt{Program: "web", ReloadRecord: program.ReloadRecord{Generation: n}}}
 }
 
 func generationOf(t *testing.T, s worker.Spec) int {
@@ -80,8 +86,8 @@ func generationOf(t *testing.T, s worker.Spec) int {
 }
 
 func TestAHookRunsAsAWorkerWould(t *testing.T) {
-	onStage(t, func(h *Hooks, f *fake, logs *observer.ObservedLogs) {
-		h.Tell(command(AfterReload), told(7))
+	onStage(t, func(h *Queues, f *fake, logs *observer.ObservedLogs) {
+		tell(h, command(afterReload), told(7))
 		s := <-f.begun
 		if !slices.Equal(s.Command, []string{"told", "after"}) || s.Directory != "/srv" || generationOf(t, s) != 7 ||
 			!slices.Equal(s.Environment, []string{"A=1", "SUPERVISORD_PROGRAM=web", "SUPERVISORD_HOOK=after_reload"}) {
@@ -96,8 +102,8 @@ func TestAHookRunsAsAWorkerWould(t *testing.T) {
 }
 
 func TestAHookThatIsNotConfiguredDoesNotRun(t *testing.T) {
-	onStage(t, func(h *Hooks, f *fake, _ *observer.ObservedLogs) {
-		h.Tell(command(WorkerCrashed), told(1))
+	onStage(t, func(h *Queues, f *fake, _ *observer.ObservedLogs) {
+		tell(h, command(workerCrashed), told(1))
 		synctest.Wait()
 		if len(f.begun) > 0 {
 			t.Error("it runs")
@@ -106,13 +112,13 @@ func TestAHookThatIsNotConfiguredDoesNotRun(t *testing.T) {
 }
 
 func TestHooksOfAProgramRunOneAtATimeAndInOrder(t *testing.T) {
-	onStage(t, func(h *Hooks, f *fake, _ *observer.ObservedLogs) {
+	onStage(t, func(h *Queues, f *fake, _ *observer.ObservedLogs) {
 		for n := range 5 {
-			h.Tell(command(AfterReload), told(n))
+			tell(h, command(afterReload), told(n))
 		}
 		other := told(100)
 		other.Program = "other"
-		h.Tell(command(AfterReload), other)
+		tell(h, command(afterReload), other)
 		synctest.Wait()
 		if n := len(f.begun); n != 2 {
 			t.Fatalf("%d run at once, want one for each of two programs", n)
@@ -132,13 +138,13 @@ func TestHooksOfAProgramRunOneAtATimeAndInOrder(t *testing.T) {
 }
 
 func TestOfTooManyTheOldestIsGivenUp(t *testing.T) {
-	onStage(t, func(h *Hooks, f *fake, logs *observer.ObservedLogs) {
-		h.Tell(command(AfterReload), told(0))
+	onStage(t, func(h *Queues, f *fake, logs *observer.ObservedLogs) {
+		tell(h, command(afterReload), told(0))
 		<-f.begun
-		for n := 1; n <= waiting+3; n++ {
-			h.Tell(command(AfterReload), told(n))
+		for n := 1; n <= maxWaiting+3; n++ {
+			tell(h, command(afterReload), told(n))
 		}
-		if n := logs.FilterMessage("hook is not run: too many wait").Len(); n != 3 {
+		if n := logs.FilterMessage("hook dropped: too many are waiting").Len(); n != 3 {
 			t.Errorf("%d given up, want 3", n)
 		}
 		f.end <- nil
@@ -149,8 +155,8 @@ func TestOfTooManyTheOldestIsGivenUp(t *testing.T) {
 }
 
 func TestAFailureIsLoggedWithItsLastLines(t *testing.T) {
-	onStage(t, func(h *Hooks, f *fake, logs *observer.ObservedLogs) {
-		h.Tell(command(AfterReload), told(1))
+	onStage(t, func(h *Queues, f *fake, logs *observer.ObservedLogs) {
+		tell(h, command(afterReload), told(1))
 		<-f.begun
 		f.end <- &worker.RunError{Command: []string{"told"}, Exited: worker.Exited{Known: true, Status: 1 << 8, Tail: []string{"no such channel"}}}
 		synctest.Wait()
@@ -162,9 +168,9 @@ func TestAFailureIsLoggedWithItsLastLines(t *testing.T) {
 }
 
 func TestAHookThatTakesTooLongIsKilledAndTheNextOneRuns(t *testing.T) {
-	onStage(t, func(h *Hooks, f *fake, logs *observer.ObservedLogs) {
-		h.Tell(command(AfterReload), told(1))
-		h.Tell(command(AfterReload), told(2))
+	onStage(t, func(h *Queues, f *fake, logs *observer.ObservedLogs) {
+		tell(h, command(afterReload), told(1))
+		tell(h, command(afterReload), told(2))
 		<-f.begun
 		begin := time.Now()
 		if n := generationOf(t, <-f.begun); n != 2 || time.Since(begin) != time.Minute {
@@ -177,16 +183,16 @@ func TestAHookThatTakesTooLongIsKilledAndTheNextOneRuns(t *testing.T) {
 }
 
 func TestTheEndWaitsAMomentAndThenKills(t *testing.T) {
-	onStage(t, func(h *Hooks, f *fake, logs *observer.ObservedLogs) {
-		h.Tell(command(AfterReload), told(1))
-		h.Tell(command(AfterReload), told(2))
+	onStage(t, func(h *Queues, f *fake, logs *observer.ObservedLogs) {
+		tell(h, command(afterReload), told(1))
+		tell(h, command(afterReload), told(2))
 		<-f.begun
 		begin := time.Now()
 		h.Close()
-		if time.Since(begin) != grace || len(f.begun) > 0 || logs.FilterMessage("hook is not run: supervisord ends").Len() != 1 {
+		if time.Since(begin) != grace || len(f.begun) > 0 || logs.FilterMessage("hook dropped: supervisord ends").Len() != 1 {
 			t.Errorf("after %v: %+v", time.Since(begin), logs.All())
 		}
-		if h.Tell(command(AfterReload), told(3)); len(f.begun) > 0 {
+		if tell(h, command(afterReload), told(3)); len(f.begun) > 0 {
 			t.Error("one begins after the end")
 		}
 	})
@@ -202,11 +208,11 @@ func TestARealHook(t *testing.T) {
 	dir := t.TempDir()
 	c := &config.Program{Name: "web", Directory: dir, Hooks: config.Hooks{Timeout: 30 * time.Second,
 		AfterReload: []string{"sh", "-c", `cat >got; echo "$SUPERVISORD_HOOK $PWD" >>got`}, ReloadFailed: []string{"sh", "-c", "echo no >&2; exit 3"}}}
-	h := New(launcher, zap.New(core))
-	h.Tell(&supervisor.Command{Config: c}, told(7))
+	h := New(launcher, nil, zap.New(core))
+	tell(h, &supervisor.Command{Config: c}, told(7))
 	failed := told(8)
-	failed.Hook = ReloadFailed
-	h.Tell(&supervisor.Command{Config: c}, failed)
+	failed.Hook = reloadFailed
+	tell(h, &supervisor.Command{Config: c}, failed)
 	for end := time.Now().Add(20 * time.Second); logs.FilterMessage("hook failed").Len() == 0 && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -224,13 +230,13 @@ func TestARealHook(t *testing.T) {
 }
 
 func TestAHookWhoseUserIsNotKnownDoesNotRunAsAnother(t *testing.T) {
-	onStage(t, func(h *Hooks, f *fake, logs *observer.ObservedLogs) {
-		c := command(AfterReload)
+	onStage(t, func(h *Queues, f *fake, logs *observer.ObservedLogs) {
+		c := command(afterReload)
 		c.Spec, c.Config.Directory, c.Config.User = nil, "/", "no-such-user-here"
 		if _, err := supervisor.LookUp(c.Config); err == nil || errors.Is(err, os.ErrNotExist) {
 			t.Fatalf("looked up: %v", err)
 		}
-		h.Tell(c, told(1))
+		tell(h, c, told(1))
 		for logs.FilterMessage("hook failed").Len() == 0 {
 			synctest.Wait()
 			time.Sleep(time.Millisecond)

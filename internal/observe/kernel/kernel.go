@@ -15,52 +15,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoQueue says that a socket is none that connections wait for.
+// ErrNoQueue says that connections do not queue on a socket.
 var ErrNoQueue = errors.New("not a listening socket")
 
-// Queue is the queue of connections that are established and wait to be accepted.
-type Queue struct {
-	Waiting int `json:"waiting"`
-	Limit   int `json:"limit"`
-}
-
-// AcceptQueue looks at the queue of one of this process's own listening sockets: of TCP by TCP_INFO (tcp(7), where
-// tcpi_unacked and tcpi_sacked of a listener are its queue and the limit), of a unix socket by sock_diag(7).
-// Errors: ErrNoQueue for anything else.
-func AcceptQueue(fd int) (Queue, error) {
+// AcceptQueue returns how many connections wait to be accepted from one of this process's own listening sockets, and how many can.
+// It asks TCP sockets by TCP_INFO (tcp(7); tcpi_unacked and tcpi_sacked of a listener are the queue and its limit), unix sockets by
+// sock_diag(7). Errors: ErrNoQueue for anything else.
+func AcceptQueue(fd int) (waiting, limit int, err error) {
 	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
-		return Queue{}, os.NewSyscallError("getsockopt", err)
+		return 0, 0, os.NewSyscallError("getsockopt", err)
 	}
 	if on, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || on == 0 {
-		return Queue{}, ErrNoQueue
+		return 0, 0, ErrNoQueue
 	}
 	switch domain {
 	case unix.AF_INET, unix.AF_INET6:
 		info, err := unix.GetsockoptTCPInfo(fd, unix.SOL_TCP, unix.TCP_INFO)
 		if err != nil {
-			return Queue{}, os.NewSyscallError("getsockopt", err)
+			return 0, 0, os.NewSyscallError("getsockopt", err)
 		}
-		return Queue{int(info.Unacked), int(info.Sacked)}, nil
+		return int(info.Unacked), int(info.Sacked), nil
 	case unix.AF_UNIX:
 		var stat unix.Stat_t
 		if err := unix.Fstat(fd, &stat); err != nil {
-			return Queue{}, os.NewSyscallError("fstat", err)
+			return 0, 0, os.NewSyscallError("fstat", err)
 		}
-		waiting, limit, err := unixWaiting(stat.Ino)
-		return Queue{waiting, limit}, err
+		return unixWaiting(stat.Ino)
 	}
-	return Queue{}, ErrNoQueue
-}
-
-// AcceptQueues is the sum over the sockets of a listener; false: none of them has a queue. One that was closed meanwhile is none.
-func AcceptQueues(fds []int) (sum Queue, ok bool) {
-	for _, fd := range fds {
-		if q, err := AcceptQueue(fd); err == nil {
-			sum.Waiting, sum.Limit, ok = sum.Waiting+q.Waiting, sum.Limit+q.Limit, true
-		}
-	}
-	return sum, ok
+	return 0, 0, ErrNoQueue
 }
 
 // Refused counts the connections that the kernel turned away in this network namespace, on whatever socket.

@@ -61,23 +61,23 @@ func TestTheAcceptQueueIsSeen(t *testing.T) {
 	for network, address := range map[string]string{"tcp4": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")} {
 		l := listen(t, network, address)
 		fd := fdOf(t, l)
-		if q, err := AcceptQueue(fd); err != nil || q.Waiting != 0 || q.Limit < 1 {
-			t.Errorf("%s: empty it is %+v, %v", network, q, err)
+		if waiting, limit, err := AcceptQueue(fd); err != nil || waiting != 0 || limit < 1 {
+			t.Errorf("%s: the empty queue is %d of %d, %v", network, waiting, limit, err)
 		}
 		for range 3 {
 			dial(t, l)
 		}
-		eventually(t, network+": three wait", func() bool { q, err := AcceptQueue(fd); return err == nil && q.Waiting == 3 })
+		eventually(t, network+": three wait", func() bool { n, _, err := AcceptQueue(fd); return err == nil && n == 3 })
 		if c, err := l.Accept(); err == nil {
 			defer c.Close()
 		}
-		eventually(t, network+": two wait", func() bool { q, err := AcceptQueue(fd); return err == nil && q.Waiting == 2 })
+		eventually(t, network+": two wait", func() bool { n, _, err := AcceptQueue(fd); return err == nil && n == 2 })
 	}
 }
 
 func TestWhatIsNoListenerHasNoQueue(t *testing.T) {
 	l := listen(t, "tcp4", "127.0.0.1:0")
-	if _, err := AcceptQueue(fdOf(t, dial(t, l))); !errors.Is(err, ErrNoQueue) {
+	if _, _, err := AcceptQueue(fdOf(t, dial(t, l))); !errors.Is(err, ErrNoQueue) {
 		t.Errorf("a connection: %v", err)
 	}
 	f, err := os.Open("/dev/null")
@@ -85,10 +85,10 @@ func TestWhatIsNoListenerHasNoQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if _, err := AcceptQueue(int(f.Fd())); err == nil {
+	if _, _, err := AcceptQueue(int(f.Fd())); err == nil {
 		t.Error("a file has a queue")
 	}
-	if _, err := AcceptQueue(-1); err == nil {
+	if _, _, err := AcceptQueue(-1); err == nil {
 		t.Error("nothing has a queue")
 	}
 }

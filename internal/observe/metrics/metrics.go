@@ -1,4 +1,4 @@
-// Package metrics is what Prometheus reads. Counters are fed by the supervisor's updates; everything else is asked for when somebody
+// Package metrics is what Prometheus reads. The supervisor's updates feed the counters; everything else is asked for when somebody
 // scrapes, and only then.
 package metrics
 
@@ -19,17 +19,13 @@ var (
 	drainBuckets  = []float64{.05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600}
 )
 
-// Status asks the supervisor how things are.
-type Status func(context.Context) (*supervisor.Status, error)
+// maxScrapes is how many scrapes are answered at once.
+const maxScrapes = 4
 
-// scrapes is how many scrapes may be answered at once.
-const scrapes = 4
-
-// Metrics counts what happens.
+// Metrics counts what happens, and answers scrapes.
 type Metrics struct {
-	version string
-	status  Status
-	places  chan struct{} // one for each scrape
+	status  func(context.Context) (*supervisor.Status, error)
+	scrapes chan struct{} // has an element for each scrape under way
 
 	mu     sync.Mutex
 	counts map[string]*counts // by program
@@ -42,12 +38,12 @@ type counts struct {
 	reload, drain   *histogram
 }
 
-// New returns metrics that have counted nothing.
-func New(version string, status Status) *Metrics {
-	return &Metrics{version: version, status: status, places: make(chan struct{}, scrapes), counts: map[string]*counts{}}
+// New returns metrics that have counted nothing. status asks the supervisor for its status, accept queues included.
+func New(status func(context.Context) (*supervisor.Status, error)) *Metrics {
+	return &Metrics{status: status, scrapes: make(chan struct{}, maxScrapes), counts: map[string]*counts{}}
 }
 
-// of returns the counts of a program, all of them 0 at first: an increase from nothing would not be seen as one. mu is held.
+// of returns the counts of a program. All begin at 0, because Prometheus does not see an increase from nothing. m.mu is held.
 func (m *Metrics) of(name string) *counts {
 	c := m.counts[name]
 	if c == nil {
@@ -81,8 +77,8 @@ func (m *Metrics) See(u supervisor.Update) {
 // ServeHTTP answers a scrape. If the supervisor does not answer, the scrape fails: no figures are better than old ones.
 func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	select {
-	case m.places <- struct{}{}:
-		defer func() { <-m.places }()
+	case m.scrapes <- struct{}{}:
+		defer func() { <-m.scrapes }()
 	default:
 		http.Error(w, "too many scrapes at once", http.StatusServiceUnavailable)
 		return
@@ -93,7 +89,7 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", contentType)
-	w.Write(m.text(st)) //nolint:errcheck // the client has gone
+	w.Write(m.text(st)) //nolint:errcheck // the client is gone
 }
 
 func (m *Metrics) text(st *supervisor.Status) []byte {
@@ -101,45 +97,45 @@ func (m *Metrics) text(st *supervisor.Status) []byte {
 	m.counters(t, st)
 	programs(t, st)
 	queues(t, st)
-	t.family("supervisord_build_info", "gauge", "The version of supervisord that runs; always 1.")
-	t.sample("supervisord_build_info", 1, "version", m.version)
-	t.family("supervisord_image_start_time_seconds", "gauge", "When this image of supervisord began, since the epoch; an upgrade in place begins a new one.")
-	t.sample("supervisord_image_start_time_seconds", float64(st.Started.UnixMilli())/1000)
+	t.family("supervisord_build_info", "gauge", "The version of supervisord; always 1.")
+	t.sample("supervisord_build_info", 1, "version", st.Version)
+	t.single("supervisord_image_start_time_seconds", "gauge", "When this image of supervisord began, since the epoch; an upgrade in place begins a new one.",
+		float64(st.Started.UnixMilli())/1000)
 	process(t)
 	return t.Bytes()
 }
 
-// counters writes what was counted, of the programs that there are; those that are gone are forgotten.
+// counters writes the counts of the programs in the status, and forgets those of others.
 func (m *Metrics) counters(t *text, st *supervisor.Status) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	there := map[string]*counts{}
+	current := map[string]*counts{}
 	for _, p := range st.Programs {
-		there[p.Name] = m.of(p.Name)
+		current[p.Name] = m.of(p.Name)
 	}
-	m.counts = there
-	names := slices.Sorted(maps.Keys(there))
-	each := func(name, kind, help string, write func(program string, c *counts)) {
-		t.family(name, kind, help)
-		for _, program := range names {
-			write(program, there[program])
+	m.counts = current
+	names := slices.Sorted(maps.Keys(current))
+	each := func(metric, kind, help string, write func(metric, name string, c *counts)) {
+		t.family(metric, kind, help)
+		for _, name := range names {
+			write(metric, name, current[name])
 		}
 	}
-	each("supervisord_reloads_total", "counter", "Reloads that were decided, first starts included, by their outcome.", func(name string, c *counts) {
+	each("supervisord_reloads_total", "counter", "Reloads that were decided, first starts included, by outcome.", func(metric, name string, c *counts) {
 		for _, o := range program.ReloadOutcomes() {
-			t.sample("supervisord_reloads_total", float64(c.reloads[o]), "program", name, "outcome", string(o))
+			t.sample(metric, float64(c.reloads[o]), "program", name, "outcome", string(o))
 		}
 	})
-	each("supervisord_reload_duration_seconds", "histogram", "From the beginning of a reload until the new generation serves.", func(program string, c *counts) {
-		c.reload.write(t, "supervisord_reload_duration_seconds", "program", program)
+	each("supervisord_reload_duration_seconds", "histogram", "From the start of a reload until the new generation serves.", func(metric, name string, c *counts) {
+		c.reload.write(t, metric, name)
 	})
-	each("supervisord_drain_duration_seconds", "histogram", "From the moment when a generation is told to go until it is gone.", func(program string, c *counts) {
-		c.drain.write(t, "supervisord_drain_duration_seconds", "program", program)
+	each("supervisord_drain_duration_seconds", "histogram", "From the moment a generation is told to stop until it is gone.", func(metric, name string, c *counts) {
+		c.drain.write(t, metric, name)
 	})
-	each("supervisord_worker_restarts_total", "counter", "Workers of the serving generation that ended before their time and are started again.", func(program string, c *counts) {
-		t.sample("supervisord_worker_restarts_total", float64(c.restarts), "program", program)
+	each("supervisord_worker_restarts_total", "counter", "Workers of the serving generation that ended unexpectedly and are started again.", func(metric, name string, c *counts) {
+		t.sample(metric, float64(c.restarts), "program", name)
 	})
-	each("supervisord_worker_kills_total", "counter", "Workers that did not go in the time that they were given, and were killed.", func(program string, c *counts) {
-		t.sample("supervisord_worker_kills_total", float64(c.kills), "program", program)
+	each("supervisord_worker_kills_total", "counter", "Workers that did not stop in time and were killed.", func(metric, name string, c *counts) {
+		t.sample(metric, float64(c.kills), "program", name)
 	})
 }

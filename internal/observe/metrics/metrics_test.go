@@ -3,7 +3,6 @@ package metrics
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,12 +20,12 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// oneProgram has a listener with this descriptor.
-func oneProgram(fd int) Status {
+// oneProgram has a listener with an empty queue.
+func oneProgram() func(context.Context) (*supervisor.Status, error) {
 	return func(context.Context) (*supervisor.Status, error) {
-		return &supervisor.Status{Started: time.Unix(1000, 0), Programs: []supervisor.ProgramStatus{{
+		return &supervisor.Status{Started: time.Unix(1000, 0), Version: "1.2.3", Programs: []supervisor.ProgramStatus{{
 			Name:      "web",
-			Listeners: []supervisor.ListenerStatus{{Name: "http", FDs: []int{fd}}},
+			Listeners: []supervisor.ListenerStatus{{Name: "http", Queue: &supervisor.AcceptQueue{Limit: 128}}, {Name: "udp"}},
 			Generations: []supervisor.GenerationStatus{
 				{Number: 3, Role: program.RoleTrial, Workers: []supervisor.WorkerStatus{{State: program.Starting}}},
 				{Number: 2, Role: program.RoleServing, Workers: []supervisor.WorkerStatus{{State: program.Ready}, {State: program.Ready}}},
@@ -46,20 +44,7 @@ func scrape(t *testing.T, m *Metrics) (int, string) {
 // full is everything that can be scraped.
 func full(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	raw, err := l.(syscall.Conn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	fd := -1
-	if err := raw.Control(func(n uintptr) { fd = int(n) }); err != nil {
-		t.Fatal(err)
-	}
-	m := New("1.2.3", oneProgram(fd))
+	m := New(oneProgram())
 	served := program.ReloadRecord{Outcome: program.Serves, Took: 2 * time.Second}
 	for _, r := range []program.Report{
 		{Kind: program.TrialBegan, Reload: &program.ReloadRecord{Outcome: program.Pending}},
@@ -96,7 +81,7 @@ func TestWhatIsScraped(t *testing.T) {
 		`supervisord_program_generation{program="web"} 2`,
 		`supervisord_program_draining_generations{program="web"} 1`,
 		`supervisord_listener_accept_queue{program="web",listener="http"} 0`,
-		`supervisord_listener_accept_queue_limit{program="web",listener="http"} `,
+		`supervisord_listener_accept_queue_limit{program="web",listener="http"} 128`,
 		`supervisord_build_info{version="1.2.3"} 1`,
 		`supervisord_image_start_time_seconds 1000`,
 		`process_resident_memory_bytes `,
@@ -121,7 +106,7 @@ func TestTheMetricsKeepToTheConventions(t *testing.T) {
 // TestTheFormatIsPrometheus has its own parser read it, with what is hard in labels.
 func TestTheFormatIsPrometheus(t *testing.T) {
 	const odd = "a\"b\\c\nd\xff"
-	m := New("1", func(context.Context) (*supervisor.Status, error) {
+	m := New(func(context.Context) (*supervisor.Status, error) {
 		return &supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: odd}}}, nil
 	})
 	for _, took := range []time.Duration{0, 50 * time.Millisecond, 51 * time.Millisecond, time.Hour} {
@@ -151,7 +136,7 @@ func TestTheFormatIsPrometheus(t *testing.T) {
 }
 
 func TestAProgramThatIsGoneIsForgotten(t *testing.T) {
-	m := New("1", oneProgram(-1))
+	m := New(oneProgram())
 	m.See(supervisor.Update{Program: "gone", Report: program.Report{Kind: program.SlotRetry}})
 	if _, text := scrape(t, m); strings.Contains(text, "gone\"") {
 		t.Error("it is still there")
@@ -160,13 +145,13 @@ func TestAProgramThatIsGoneIsForgotten(t *testing.T) {
 
 func TestScrapesAreLimited(t *testing.T) {
 	inside, leave := make(chan bool), make(chan bool)
-	m := New("1", func(context.Context) (*supervisor.Status, error) {
+	m := New(func(context.Context) (*supervisor.Status, error) {
 		inside <- true
 		<-leave
 		return &supervisor.Status{}, nil
 	})
 	var all sync.WaitGroup
-	for range scrapes {
+	for range maxScrapes {
 		all.Go(func() { scrape(t, m) })
 		<-inside
 	}
@@ -178,23 +163,9 @@ func TestScrapesAreLimited(t *testing.T) {
 }
 
 func TestAScrapeFailsIfTheSupervisorDoesNotAnswer(t *testing.T) {
-	m := New("1", func(context.Context) (*supervisor.Status, error) { return nil, errors.New("late") })
+	m := New(func(context.Context) (*supervisor.Status, error) { return nil, errors.New("late") })
 	if code, text := scrape(t, m); code != http.StatusServiceUnavailable || !strings.Contains(text, "the supervisor does not answer: late") {
 		t.Errorf("%d: %s", code, text)
-	}
-}
-
-func TestAProgramServesWhileAWorkerAnswers(t *testing.T) {
-	of := func(role program.Role, state program.WorkerState) bool {
-		return Serves(supervisor.ProgramStatus{Generations: []supervisor.GenerationStatus{{Role: role, Workers: []supervisor.WorkerStatus{{State: state}}}}})
-	}
-	for state, want := range map[program.WorkerState]bool{program.Ready: true, program.Soaking: true, program.Leaving: true, program.Starting: false, program.Stopping: false} {
-		if got := of(program.RoleServing, state); got != want {
-			t.Errorf("serving and %s: %v", state, got)
-		}
-	}
-	if of(program.RoleTrial, program.Ready) || !of(program.RoleDraining, program.Leaving) {
-		t.Error("a trial serves, or one that leaves does not")
 	}
 }
 

@@ -2,16 +2,16 @@ package metrics
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// text is written in Prometheus' text format, version 0.0.4. It is written by hand because the client library would cost every
-// worker's start a millisecond (the binary is executed for each) and the supervisor a quarter of its memory; the tests hold what
-// comes out against the library's parser and its rules.
+// text is Prometheus' text format, version 0.0.4. It is written by hand: the client library would add a millisecond to the start of every
+// worker, for which this binary is executed, and a quarter to the supervisor's memory. The tests check the result with the library's
+// parser and linter.
 type text struct{ bytes.Buffer }
 
-// contentType is that of the format.
 const contentType = "text/plain; version=0.0.4; charset=utf-8"
 
 var (
@@ -19,12 +19,18 @@ var (
 	labelEscapes = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 )
 
-// family begins a metric. Its samples follow.
+// family begins a metric; its samples follow.
 func (t *text) family(name, kind, help string) {
 	t.WriteString("# HELP " + name + " " + helpEscapes.Replace(help) + "\n# TYPE " + name + " " + kind + "\n")
 }
 
-// sample is one value; labels are pairs of name and value.
+// single writes a metric without labels.
+func (t *text) single(name, kind, help string, value float64) {
+	t.family(name, kind, help)
+	t.sample(name, value)
+}
+
+// sample writes one value; labels are pairs of name and value.
 func (t *text) sample(name string, value float64, labels ...string) {
 	t.WriteString(name)
 	for i := 0; i+1 < len(labels); i += 2 {
@@ -44,8 +50,8 @@ func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
 // histogram counts durations in buckets.
 type histogram struct {
-	bounds []float64 // seconds, rising
-	counts []uint64  // one more than bounds; not cumulated
+	bounds []float64 // seconds, ascending
+	counts []uint64  // one more than bounds; not cumulative
 	sum    float64
 }
 
@@ -54,15 +60,12 @@ func newHistogram(bounds []float64) *histogram {
 }
 
 func (h *histogram) observe(v float64) {
-	i := 0
-	for i < len(h.bounds) && v > h.bounds[i] {
-		i++
-	}
+	i, _ := slices.BinarySearch(h.bounds, v)
 	h.counts[i]++
 	h.sum += v
 }
 
-func (h *histogram) write(t *text, name string, labels ...string) {
+func (h *histogram) write(t *text, name, program string) {
 	total := uint64(0)
 	for i, n := range h.counts {
 		total += n
@@ -70,8 +73,8 @@ func (h *histogram) write(t *text, name string, labels ...string) {
 		if i < len(h.bounds) {
 			bound = number(h.bounds[i])
 		}
-		t.sample(name+"_bucket", float64(total), append(append([]string(nil), labels...), "le", bound)...)
+		t.sample(name+"_bucket", float64(total), "program", program, "le", bound)
 	}
-	t.sample(name+"_sum", h.sum, labels...)
-	t.sample(name+"_count", float64(total), labels...)
+	t.sample(name+"_sum", h.sum, "program", program)
+	t.sample(name+"_count", float64(total), "program", program)
 }

@@ -8,73 +8,92 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/clients"
-	"example.org/supervisord/internal/control"
 	"example.org/supervisord/socket"
 )
 
-// inherit listens on the socket that the image before this one listened on: while the port is nobody's, another user could take
-// it, and ask for the token.
-func inherit(fd int, address socket.Address) (net.Listener, *control.Socket, error) {
-	if address.IsUnix() {
-		own, err := control.InheritSocket(fd)
-		if err != nil {
-			return nil, nil, err
+// listener is a listening socket with a descriptor to hand over.
+type listener struct {
+	net.Listener
+	own *socket.Own // nil: TCP
+	fd  int         // -1: none, then the next image listens anew
+}
+
+// listen listens on an address, or goes on with the inherited socket, if there is one: while a port is nobody's, another
+// user could take it and ask for the token.
+func listen(address socket.Address, inherited int) (*listener, error) {
+	if inherited > 0 {
+		if l, err := inherit(inherited, address.IsUnix()); err == nil {
+			return l, nil
 		}
-		l, err := own.Listener()
-		return l, own, err
 	}
-	f := os.NewFile(uintptr(fd), address.String())
+	if address.IsUnix() {
+		return onUnix(socket.OpenOwn(address.Path(), 0o660, -1, unix.SOMAXCONN))
+	}
+	l, err := net.Listen("tcp", address.String())
+	if err != nil {
+		return nil, err
+	}
+	return onTCP(l), nil
+}
+
+func inherit(fd int, isUnix bool) (*listener, error) {
+	if isUnix {
+		return onUnix(socket.InheritOwn(fd))
+	}
+	f := os.NewFile(uintptr(fd), "")
 	defer f.Close() //nolint:errcheck // FileListener has made its own duplicate
 	l, err := net.FileListener(f)
-	return l, nil, err
+	if err != nil {
+		return nil, err
+	}
+	return onTCP(l), nil
 }
 
-// duplicate returns a descriptor of a listener to hand over, close-on-exec.
-func duplicate(l net.Listener) (int, error) {
-	conn, err := l.(syscall.Conn).SyscallConn() // both kinds of listeners are one
+func onUnix(own *socket.Own, err error) (*listener, error) {
 	if err != nil {
-		return -1, err
-	}
-	fd := -1
-	if ctl := conn.Control(func(own uintptr) { fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 3) }); ctl != nil {
-		return -1, ctl
-	}
-	return fd, err
-}
-
-// listen listens on host:port, or unix:/path: then there is a socket to be closed at the end, too. inherited is a socket to go on
-// with, if it is more than 0.
-func listen(address socket.Address, inherited int) (net.Listener, *control.Socket, error) {
-	if inherited > 0 {
-		if l, own, err := inherit(inherited, address); err == nil {
-			return l, own, nil
-		}
-	}
-	if !address.IsUnix() {
-		l, err := net.Listen("tcp", address.String())
-		return l, nil, err
-	}
-	own, err := control.OpenSocket(address.Path(), 0o660, -1)
-	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	l, err := own.Listener()
 	if err != nil {
 		own.Close()
-		return nil, nil, err
+		return nil, err
 	}
-	return l, own, nil
+	return &listener{l, own, own.FD()}, nil
+}
+
+// onTCP duplicates the descriptor.
+func onTCP(l net.Listener) *listener {
+	fd := -1
+	if raw, err := l.(syscall.Conn).SyscallConn(); err == nil {
+		raw.Control(func(own uintptr) { //nolint:errcheck // it has just been opened
+			if n, err := unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 3); err == nil {
+				fd = n
+			}
+		})
+	}
+	return &listener{l, nil, fd}
+}
+
+// release closes the descriptor to hand over; of a unix socket it removes the path, too.
+func (l *listener) release() {
+	switch {
+	case l.own != nil:
+		l.own.Close()
+	case l.fd >= 0:
+		unix.Close(l.fd)
+	}
+	l.own, l.fd = nil, -1
 }
 
 // full is what a client reads when there is no room.
 const full = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 17\r\n\r\ntoo many clients\n"
 
-// share shares the connections among addresses; all clients of a unix socket are one.
+// share shares the connections among addresses; all clients of a unix socket count as one.
 func share(l net.Listener) *clients.Listener {
-	return &clients.Listener{Listener: l, Max: maxConns, Full: full, Identify: func(c net.Conn) (clients.Client, error) {
+	return &clients.Listener{Listener: l, Max: maxConns, Full: full, Identify: func(c net.Conn) (clients.Identity, error) {
 		if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-			return clients.Client{Name: a.AddrPort().Addr().Unmap()}, nil
+			return clients.Identity{Name: a.AddrPort().Addr().Unmap()}, nil
 		}
-		return clients.Client{}, nil
+		return clients.Identity{}, nil
 	}}
 }

@@ -29,7 +29,7 @@ import (
 // stage is a server whose supervisor is these fields.
 type stage struct {
 	*testing.T
-	*Server
+	*Site
 	status   atomic.Pointer[supervisor.Status]
 	states   atomic.Int64
 	reloaded chan []string
@@ -47,23 +47,22 @@ func open(t *testing.T, address, tokenFile string) *stage {
 		}
 		return nil, context.DeadlineExceeded
 	}
-	server, err := Serve(Options{
+	s.Site = &Site{
 		Address: addr(address), TokenFile: tokenFile, Log: zap.NewNop(), Status: status,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "metric 1") }),
-		State: func(ctx context.Context) (*State, error) {
+		View: func(ctx context.Context) (*View, error) {
 			s.states.Add(1)
 			st, err := status(ctx)
 			if err != nil {
 				return nil, err
 			}
-			return &State{Status: new(control.Gauge).Extend(st, false)}, nil
+			return &View{Status: st}, nil
 		},
-		Asker: s,
-	})
-	if err != nil {
+		Reload: control.PageReload(s),
+	}
+	if err := s.Serve(); err != nil {
 		t.Fatal(err)
 	}
-	s.Server = server
 	t.Cleanup(func() {
 		s.Close()
 		for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(end); {
@@ -91,7 +90,7 @@ func local(t *testing.T) *stage { t.Helper(); return open(t, "127.0.0.1:0", "") 
 // do asks once, over a connection of its own.
 func (s *stage) do(method, path string, header ...string) (int, string, http.Header) {
 	s.Helper()
-	r, err := http.NewRequest(method, "http://"+s.Address()+path, nil)
+	r, err := http.NewRequest(method, "http://"+s.Addr().String()+path, nil)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -186,7 +185,7 @@ func TestBeyondLoopbackOnlyNumbersAreForEveryName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Options: Options{Address: addr("sv.example.org:9001"), Hosts: []string{"proxy.example.net"}}}
+	s := &Site{Address: addr("sv.example.org:9001"), Hosts: []string{"proxy.example.net"}}
 	guarded := s.guarded(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for _, c := range []struct {
 		host, path string
@@ -285,13 +284,13 @@ func TestTokenFileMayBeReadByItsGroup(t *testing.T) {
 // follow opens a stream and returns its events.
 func (s *stage) follow() (*bufio.Reader, net.Conn) {
 	s.Helper()
-	c, err := net.Dial("tcp", s.Address())
+	c, err := net.Dial("tcp", s.Addr().String())
 	if err != nil {
 		s.Fatal(err)
 	}
 	s.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(30 * time.Second))
-	fmt.Fprintf(c, "GET /events HTTP/1.1\r\nHost: %s\r\n\r\n", s.Address())
+	fmt.Fprintf(c, "GET /events HTTP/1.1\r\nHost: %s\r\n\r\n", s.Addr())
 	return bufio.NewReader(c), c
 }
 
@@ -349,7 +348,7 @@ func TestHoweverManyConnectionsThereAreANewOneIsAnswered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := local(t)
 			for range 2 * maxConns {
-				c, err := net.Dial("tcp", s.Address())
+				c, err := net.Dial("tcp", s.Addr().String())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -366,7 +365,7 @@ func TestHoweverManyConnectionsThereAreANewOneIsAnswered(t *testing.T) {
 
 func TestLongHeadersAreRefused(t *testing.T) {
 	s := local(t)
-	c, err := net.Dial("tcp", s.Address())
+	c, err := net.Dial("tcp", s.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,7 +396,7 @@ func TestAUnixSocket(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o660 {
 		t.Errorf("%v %v", info, err)
 	}
-	if _, err := Serve(Options{Address: addr("unix:" + path)}); err == nil || !strings.Contains(err.Error(), "answers there") {
+	if err := (&Site{Address: addr("unix:" + path)}).Serve(); err == nil || !strings.Contains(err.Error(), "answers there") {
 		t.Errorf("a second one: %v", err)
 	}
 	s.Close()
@@ -405,7 +404,7 @@ func TestAUnixSocket(t *testing.T) {
 		t.Error("it is left")
 	}
 	file := tokenFile(t, "precious", 0o600)
-	if _, err := Serve(Options{Address: addr("unix:" + file)}); err == nil || !strings.Contains(err.Error(), "is no socket") {
+	if err := (&Site{Address: addr("unix:" + file)}).Serve(); err == nil || !strings.Contains(err.Error(), "is no socket") {
 		t.Errorf("on a file: %v", err)
 	}
 }

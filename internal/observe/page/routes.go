@@ -1,23 +1,23 @@
 package page
 
 import (
+	"context"
 	"embed"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"strings"
 
-	"example.org/supervisord/internal/observe/metrics"
+	"example.org/supervisord/supervisor"
 )
 
 //go:embed static
 var static embed.FS
 
-// headers hold for every answer. The page uses nothing from elsewhere, and nobody may put it into a frame.
+// headers go with every answer. The page uses nothing from elsewhere, and nobody may put it into a frame.
 var headers = map[string]string{
 	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -28,33 +28,28 @@ var headers = map[string]string{
 	"Cache-Control":                "no-store",
 }
 
-func (s *Server) routes() http.Handler {
-	files, err := fs.Sub(static, "static")
-	if err != nil {
-		panic(err) // it is compiled in
-	}
+func (s *Site) routes() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /{$}", http.FileServerFS(files))
-	mux.Handle("GET /page.js", http.FileServerFS(files))
-	mux.Handle("GET /page.css", http.FileServerFS(files))
-	mux.Handle("GET /icon.svg", http.FileServerFS(files))
+	for path, file := range map[string]string{"/{$}": "index.html", "/page.js": "page.js", "/page.css": "page.css", "/icon.svg": "icon.svg"} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, static, "static/"+file) })
+	}
 	mux.Handle("GET /metrics", s.Metrics)
 	mux.HandleFunc("GET /healthz", s.healthz)
 	mux.HandleFunc("GET /readyz", s.readyz)
-	mux.HandleFunc("GET /state", s.stateOnce)
-	mux.HandleFunc("GET /events", s.events)
+	mux.HandleFunc("GET /state", s.viewOnce)
+	mux.Handle("GET /events", &s.feed)
 	mux.HandleFunc("POST /reload", s.reload)
 	return s.guarded(http.NewCrossOriginProtection().Handler(mux))
 }
 
-// guarded adds the headers, and refuses a browser that was led here by a name of somebody else (DNS rebinding).
-func (s *Server) guarded(next http.Handler) http.Handler {
+// guarded adds the headers, and refuses a browser that somebody led here by a name of their own (DNS rebinding).
+func (s *Site) guarded(next http.Handler) http.Handler {
 	names := s.names()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name, value := range headers {
 			w.Header().Set(name, value)
 		}
-		if !s.open(r.URL.Path) && !known(r.Host, names) {
+		if !s.anyName(r.URL.Path) && !known(r.Host, names) {
 			http.Error(w, "use the address, or localhost, instead of the name "+r.Host+", or list that name in http_hosts", http.StatusMisdirectedRequest)
 			return
 		}
@@ -63,25 +58,25 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// open reports whether a path may be asked for by any name: on a unix socket, which no browser reaches, and where machines ask for
+// anyName reports whether a path may be asked for by any name: on a unix socket, which no browser reaches, and where machines ask for
 // numbers over a network that is expected to be closed.
-func (s *Server) open(path string) bool {
+func (s *Site) anyName(path string) bool {
 	switch {
-	case s.Options.Address.IsUnix():
+	case s.Address.IsUnix():
 		return true
-	case s.Options.Address.IsLoopback():
+	case s.Address.IsLoopback():
 		return false
 	}
 	return path == "/metrics" || path == "/healthz" || path == "/readyz"
 }
 
-// names are those that nobody else can have: the ones in the configuration, and the machine's own.
-func (s *Server) names() map[string]bool {
+// names returns the names that nobody else can have: those in the configuration, and the machine's own.
+func (s *Site) names() map[string]bool {
 	names := map[string]bool{}
 	for _, name := range s.Hosts {
 		names[name] = true
 	}
-	names[strings.ToLower(s.Options.Address.Host())] = true
+	names[strings.ToLower(s.Address.Host())] = true
 	if host, err := os.Hostname(); err == nil {
 		names[strings.ToLower(host)] = true
 	}
@@ -89,7 +84,7 @@ func (s *Server) names() map[string]bool {
 	return names
 }
 
-// known reports whether a Host header is an address, one of these names, or a name without a dot, which is looked up only nearby.
+// known reports whether a Host header is an address, one of these names, or a name without a dot, which resolves only locally.
 func known(host string, names map[string]bool) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
@@ -101,24 +96,21 @@ func known(host string, names map[string]bool) bool {
 }
 
 // healthz says whether the supervisor's loop answers.
-func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
-	if _, err := s.Status(r.Context()); err != nil {
-		http.Error(w, "the supervisor does not answer: "+err.Error(), http.StatusServiceUnavailable)
-		return
+func (s *Site) healthz(w http.ResponseWriter, r *http.Request) {
+	if s.status(w, r) != nil {
+		fmt.Fprintln(w, "ok")
 	}
-	fmt.Fprintln(w, "ok")
 }
 
 // readyz says whether every program serves, and which do not.
-func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
-	st, err := s.Status(r.Context())
-	if err != nil {
-		http.Error(w, "the supervisor does not answer: "+err.Error(), http.StatusServiceUnavailable)
+func (s *Site) readyz(w http.ResponseWriter, r *http.Request) {
+	st := s.status(w, r)
+	if st == nil {
 		return
 	}
 	var missing []string
 	for _, p := range st.Programs {
-		if !metrics.Serves(p) {
+		if !p.Serves() {
 			missing = append(missing, p.Summary)
 		}
 	}
@@ -129,18 +121,32 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, "ok")
 }
 
-func (s *Server) stateOnce(w http.ResponseWriter, r *http.Request) {
-	text, err := s.state(r.Context())
+// status returns nil if the supervisor does not answer, and says so to the client.
+func (s *Site) status(w http.ResponseWriter, r *http.Request) *supervisor.Status {
+	st, err := s.Status(r.Context())
+	if err != nil {
+		http.Error(w, "the supervisor does not answer: "+err.Error(), http.StatusServiceUnavailable)
+		return nil
+	}
+	return st
+}
+
+// viewText is what the page shows, in JSON.
+func (s *Site) viewText(ctx context.Context) ([]byte, error) {
+	v, err := s.View(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v.Token = s.TokenFile != ""
+	return json.Marshal(v)
+}
+
+func (s *Site) viewOnce(w http.ResponseWriter, r *http.Request) {
+	text, err := s.feed.latest(r.Context())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Write(text) //nolint:errcheck // the client has gone
-}
-
-func answer(w http.ResponseWriter, code int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	json.NewEncoder(w).Encode(v) //nolint:errcheck // the client has gone
+	w.Write(text) //nolint:errcheck // the client is gone
 }

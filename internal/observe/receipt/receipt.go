@@ -1,5 +1,5 @@
-// Package receipt says what each reload cost: the record that the supervisor writes of it, and what the kernel says while it is
-// under way.
+// Package receipt says what each reload cost: the record that the supervisor writes of a reload, and what the kernel said while the
+// reload was under way.
 package receipt
 
 import (
@@ -12,7 +12,7 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// Receipt is the record of a reload and what the kernel said meanwhile. All durations are nanoseconds in JSON.
+// Receipt is the record of a reload with the kernel's figures. All durations are nanoseconds in JSON.
 type Receipt struct {
 	Program string `json:"program"`
 	program.ReloadRecord
@@ -21,11 +21,11 @@ type Receipt struct {
 
 // Figures are what the kernel says of a reload.
 type Figures struct {
-	Connections     []Sample       `json:"connections,omitempty"`       // still open on the generation that had to go
-	ConnectionsWhy  string         `json:"connections_error,omitempty"` // why that is not known
-	AcceptQueue     map[string]int `json:"accept_queue,omitempty"`      // the longest queue seen, by listener
-	ListenOverflows int64          `json:"listen_overflows"`            // in the whole network namespace
-	ListenDrops     int64          `json:"listen_drops"`
+	Connections      []Sample       `json:"connections,omitempty"`       // still open on the generation that has to go
+	ConnectionsError string         `json:"connections_error,omitempty"` // why they are not known
+	AcceptQueue      map[string]int `json:"accept_queue,omitempty"`      // the longest queue seen, by listener
+	ListenOverflows  int64          `json:"listen_overflows"`            // in the whole network namespace
+	ListenDrops      int64          `json:"listen_drops"`
 }
 
 // Sample is one count of connections.
@@ -34,10 +34,10 @@ type Sample struct {
 	Open int           `json:"open"`
 }
 
-// maxSamples bounds the samples of a receipt. When there are more, every other one goes: hours take no more space than seconds.
+// maxSamples bounds the samples of a receipt. When there are more, every other sample goes: hours take no more space than seconds.
 const maxSamples = 64
 
-func (f *Figures) sample(at time.Duration, n int) {
+func (f *Figures) sample(at time.Duration, open int) {
 	if len(f.Connections) >= maxSamples {
 		half := f.Connections[:0]
 		for i := 0; i < len(f.Connections); i += 2 {
@@ -45,7 +45,14 @@ func (f *Figures) sample(at time.Duration, n int) {
 		}
 		f.Connections = half
 	}
-	f.Connections = append(f.Connections, Sample{at, n})
+	f.Connections = append(f.Connections, Sample{at, open})
+}
+
+func (f *Figures) queue(listener string, waiting int) {
+	if f.AcceptQueue == nil {
+		f.AcceptQueue = map[string]int{}
+	}
+	f.AcceptQueue[listener] = max(f.AcceptQueue[listener], waiting)
 }
 
 // copy shares nothing that will change.
@@ -55,7 +62,7 @@ func (f *Figures) copy() Figures {
 	return c
 }
 
-// LongestQueue is the longest accept queue of any listener.
+// LongestQueue returns the longest accept queue of any listener.
 func (f *Figures) LongestQueue() int {
 	longest := 0
 	for _, n := range f.AcceptQueue {
@@ -63,9 +70,6 @@ func (f *Figures) LongestQueue() int {
 	}
 	return longest
 }
-
-// Message is the sentence in the log.
-const Message = "reload receipt"
 
 // Log writes the receipt as one line.
 func (r *Receipt) Log(log *zap.Logger) {
@@ -89,8 +93,8 @@ func (r *Receipt) Log(log *zap.Logger) {
 	if len(r.Kills) > 0 {
 		f = append(f, zap.String("killed_because", r.Kills[0].Reason))
 	}
-	if r.ConnectionsWhy != "" {
-		f = append(f, zap.String("connections_error", r.ConnectionsWhy))
+	if r.ConnectionsError != "" {
+		f = append(f, zap.String("connections_error", r.ConnectionsError))
 	}
-	log.Info(Message, f...)
+	log.Info("reload receipt", f...)
 }

@@ -27,7 +27,7 @@ type stream struct {
 }
 
 func newStream() *stream {
-	return &stream{Recorder: NewRecorder(), record: program.ReloadRecord{Generation: 2, Replaced: 1, Outcome: program.Pending, Began: *ago(10)}}
+	return &stream{Recorder: NewRecorder(&fake{}), record: program.ReloadRecord{Generation: 2, Replaced: 1, Outcome: program.Pending, Began: *ago(10)}}
 }
 
 func (s *stream) tell(kind program.ReportKind) {
@@ -158,11 +158,11 @@ func TestReceiptWhoseUpdatesWereMissedIsNotLost(t *testing.T) {
 			s.begins()
 		}
 		s.record.Outcome, s.record.Decided, s.record.Ended = program.Serves, *ago(15), *ago(20)
-		done := s.Resync(s.status(0), true)
+		done := s.Resync(s.status(0))
 		if len(done) != 1 || done[0].Generation != 2 || s.Busy() {
 			t.Errorf("%s: got %+v", name, done)
 		}
-		if again := s.Resync(s.status(0), true); len(again) != 0 {
+		if again := s.Resync(s.status(0)); len(again) != 0 {
 			t.Errorf("%s: once more: %+v", name, again)
 		}
 	}
@@ -174,7 +174,7 @@ func TestNextImageGoesOnWithAReceiptAndRepeatsNone(t *testing.T) {
 	ended := program.ReloadRecord{Generation: 1, Outcome: program.Serves, Decided: *ago(1), Ended: *ago(1)}
 	st := s.status(20)
 	st.Programs[0].Reloads = append(st.Programs[0].Reloads, ended)
-	if done := s.Resync(st, false); len(done) != 0 || !s.Busy() {
+	if done := s.Resync(st); len(done) != 0 || !s.Busy() {
 		t.Fatalf("got %+v", done)
 	}
 	s.ends(25)
@@ -193,7 +193,7 @@ func TestFirstStartIsToldOnceHoweverFarItIsWhenTheStatusIsSeen(t *testing.T) {
 		s := newStream()
 		before := s.record
 		far(s)
-		s.Resync(s.status(0), false)
+		s.done = s.Resync(s.status(0))
 		s.record = before // the updates come after the status that is newer
 		s.begins()
 		s.record.Ended = *ago(15)
@@ -210,12 +210,12 @@ type fake struct {
 	refused kernel.Refused
 }
 
-func (f *fake) AcceptQueue(fd int) (kernel.Queue, error) {
+func (f *fake) AcceptQueue(fd int) (waiting, limit int, err error) {
 	n, ok := f.queues[fd]
 	if !ok {
-		return kernel.Queue{}, kernel.ErrNoQueue
+		return 0, 0, kernel.ErrNoQueue
 	}
-	return kernel.Queue{Waiting: n, Limit: 128}, nil
+	return n, 128, nil
 }
 func (f *fake) Connections(q []kernel.Query) []kernel.Count {
 	return slices.Repeat([]kernel.Count{{Open: f.open, Err: f.err}}, len(q))
@@ -225,21 +225,19 @@ func (f *fake) Listen() (kernel.Refused, error) { return f.refused, nil }
 func TestTheKernelsFigures(t *testing.T) {
 	s := newStream()
 	k := &fake{queues: map[int]int{7: 1, 8: 5}, refused: kernel.Refused{Overflows: 100, Drops: 200}}
-	sampler := NewSampler(s.Recorder, k)
+	s.kernel = k
 	s.begins()
-	sampler.Refused()
 	st := status(supervisor.GenerationStatus{Number: 1, Role: program.RoleDraining, Workers: []supervisor.WorkerStatus{{PID: 10}}})
-	sampler.Queues(st)
-	sampler.Connections(st, began)
+	s.Queues(st)
+	s.Connections(st, began)
 	s.serves(12)
 	for i, n := range []int{9, 4, 0} {
 		k.open = n
-		sampler.Connections(st, began.Add(time.Duration(12+i)*time.Second))
+		s.Connections(st, began.Add(time.Duration(12+i)*time.Second))
 	}
 	k.queues = map[int]int{7: 3}
-	sampler.Queues(st)
+	s.Queues(st)
 	k.refused = kernel.Refused{Overflows: 103, Drops: 204}
-	sampler.Refused()
 	s.ends(20)
 	got := s.only(t)
 	want := []Sample{{0, 9}, {time.Second, 4}, {2 * time.Second, 0}}
@@ -247,19 +245,19 @@ func TestTheKernelsFigures(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	k.refused = kernel.Refused{Overflows: 1000, Drops: 1000}
-	if sampler.Refused(); s.find("web", 2).ListenDrops != 4 {
-		t.Error("the sampler goes on with what has ended")
+	if s.Connections(st, began); s.find("web", 2).ListenDrops != 4 {
+		t.Error("the figures of a reload that has ended change")
 	}
 }
 
 func TestThatConnectionsAreNotKnownIsSaid(t *testing.T) {
 	s := newStream()
-	sampler := NewSampler(s.Recorder, &fake{err: errors.New("permission denied")})
+	s.kernel = &fake{err: errors.New("permission denied")}
 	s.begins()
 	s.serves(12)
-	sampler.Connections(status(supervisor.GenerationStatus{Number: 1}), began)
+	s.Connections(status(supervisor.GenerationStatus{Number: 1}), began)
 	s.ends(13)
-	if got := s.only(t); got.ConnectionsWhy != "permission denied" || got.Connections != nil {
+	if got := s.only(t); got.ConnectionsError != "permission denied" || got.Connections != nil {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -270,7 +268,7 @@ func TestAReceiptIsOneLineInTheLog(t *testing.T) {
 		Killed: 1, Kills: []program.KilledWorker{{Reason: "late"}}},
 		Figures{Connections: []Sample{{0, 9}, {1, 2}}, AcceptQueue: map[string]int{"a": 1, "b": 4}, ListenDrops: 3}}
 	r.Log(zap.New(core))
-	if logs.Len() != 1 || logs.All()[0].Message != Message {
+	if logs.Len() != 1 || logs.All()[0].Message != "reload receipt" {
 		t.Fatalf("logged %+v", logs.All())
 	}
 	got := logs.All()[0].ContextMap()

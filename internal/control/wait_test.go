@@ -11,7 +11,7 @@ import (
 var at = time.Unix(1_000_000, 0)
 
 // record is that of the reload to generation 7, which replaces generation 6.
-func record(o Outcome) program.ReloadRecord {
+func record(o program.Outcome) program.ReloadRecord {
 	r := program.ReloadRecord{Generation: 7, Replaced: 6, Outcome: o, Took: time.Second}
 	if o.Failed() || o == program.Aborted {
 		r.Failure = &program.Failure{Step: "start", Reason: "because", Worker: 3, Tail: []string{"last words"}}
@@ -30,7 +30,7 @@ func TestVerdictIsWhatTheRecordSays(t *testing.T) {
 	for name, c := range map[string]struct {
 		until  until
 		record program.ReloadRecord
-		want   Outcome
+		want   program.Outcome
 	}{
 		"on trial":                     {untilServes, record(program.Pending), program.Pending},
 		"serves":                       {untilServes, record(program.Serves), program.Serves},
@@ -57,7 +57,7 @@ func TestVerdictIsWhatTheRecordSays(t *testing.T) {
 		found.look(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web", Reloads: []program.ReloadRecord{c.record}}}})
 		for how, w := range map[string]*wait{"in an update": saw, "in a status": found} {
 			g := w.goals[0]
-			if g.Outcome != c.want || (g.Step != "") != (c.record.Failure != nil) || g.Serving != 0 && g.Serving != 6 {
+			if g.Outcome != c.want || (g.Reason == "because") != (c.record.Failure != nil) || g.Serving != 0 && g.Serving != 6 {
 				t.Errorf("%s, %s: %+v, want %s", name, how, g, c.want)
 			}
 		}
@@ -68,7 +68,7 @@ func TestRecordOfAnotherReloadIsNoVerdict(t *testing.T) {
 	w := newWait([]supervisor.Ticket{{Program: "web", Generation: 8}}, untilServes)
 	r := record(program.WorkerDown)
 	w.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &r}})
-	if w.ended() {
+	if len(w.pending()) == 0 {
 		t.Errorf("the verdict is %+v", w.verdict())
 	}
 }
@@ -82,7 +82,7 @@ func TestWhatHasEndedStaysAsItIsButTheDrainGoesOn(t *testing.T) {
 	w.until = untilHeld
 	w.see(supervisor.Update{Program: "other", Report: program.Report{Reload: &held}})
 	w.see(supervisor.Update{Program: "other", Report: program.Report{Reload: &pending}})
-	if w.goals[0].Outcome != program.Serves || !w.goals[0].Drained || w.goals[1].Outcome != program.Held {
+	if w.goals[0].Outcome != program.Serves || w.goals[0].Reload.Ended.IsZero() || w.goals[1].Outcome != program.Held {
 		t.Errorf("the verdicts are %+v and %+v", w.goals[0], w.goals[1])
 	}
 }
@@ -90,7 +90,7 @@ func TestWhatHasEndedStaysAsItIsButTheDrainGoesOn(t *testing.T) {
 func TestReloadWithoutARecord(t *testing.T) {
 	for name, c := range map[string]struct {
 		found supervisor.ProgramStatus
-		want  Outcome
+		want  program.Outcome
 	}{
 		"follows the trial":                        {supervisor.ProgramStatus{Newest: 6, Awaited: 7}, program.Pending},
 		"of many reloads ago":                      {supervisor.ProgramStatus{Newest: 40, Awaited: 40}, Unknown},
@@ -115,7 +115,7 @@ func TestVerdictOfAStopIsWhatItsRecordSays(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		found supervisor.ProgramStatus
-		want  Outcome
+		want  program.Outcome
 	}{
 		"still goes":                      {supervisor.ProgramStatus{State: program.ShuttingOff, Newest: 7, Stop: stop(7, 0, false)}, program.Pending},
 		"down":                            {supervisor.ProgramStatus{State: program.Down, Newest: 7, Stop: stop(7, 0, true)}, Down},
@@ -140,7 +140,7 @@ func TestVerdictOfAStopIsWhatItsRecordSays(t *testing.T) {
 }
 
 func TestAProgramThatIsNoLongerThereHasStopped(t *testing.T) {
-	for u, want := range map[until]Outcome{untilServes: program.Stopped, untilDown: Down} {
+	for u, want := range map[until]program.Outcome{untilServes: program.Stopped, untilDown: Down} {
 		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, u)
 		w.look(&supervisor.Status{})
 		if got := w.goals[0].Outcome; got != want {
@@ -164,18 +164,18 @@ func TestTheWorstDecides(t *testing.T) {
 	w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}, {Program: "other", Generation: 7}}, untilServes)
 	failed, serves := record(program.WorkerDown), record(program.Serves)
 	w.see(supervisor.Update{Program: "other", Report: program.Report{Reload: &failed}})
-	if w.ended() {
+	if len(w.pending()) == 0 {
 		t.Error("one of two is not both")
 	}
 	w.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &serves}})
 	v := w.verdict()
-	if !w.ended() || v.Outcome != program.WorkerDown || v.Programs[0].Outcome != program.Serves || v.Programs[1].Tail[0] != "last words" {
+	if len(w.pending()) > 0 || v.Outcome != program.WorkerDown || v.Programs[0].Outcome != program.Serves || v.Programs[1].Reload.Failure.Tail[0] != "last words" {
 		t.Errorf("the verdict is %+v", v)
 	}
 }
 
 func TestAReloadOfNothingIsWell(t *testing.T) {
-	if w := newWait(nil, untilServes); !w.ended() || w.verdict().Outcome != program.Serves {
+	if w := newWait(nil, untilServes); len(w.pending()) > 0 || w.verdict().Outcome != program.Serves {
 		t.Errorf("the verdict is %+v", w.verdict())
 	}
 }

@@ -1,0 +1,208 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/observe/receipt"
+	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
+)
+
+// Accepted is the answer to what takes effect gradually.
+type Accepted struct {
+	Tickets []supervisor.Ticket `json:"tickets"` // to wait for, with GET /v1/wait
+}
+
+// ReceiptsAnswer is the answer to …/receipts.
+type ReceiptsAnswer struct {
+	Receipts []receipt.Receipt `json:"receipts"` // newest first; without "ended" a receipt is what is known so far
+}
+
+// ScaleBody is the body of …/scale.
+type ScaleBody struct {
+	Workers int `json:"workers"`
+}
+
+// SignalBody is the body of …/signal.
+type SignalBody struct {
+	Signal     string `json:"signal"`     // "USR1", "SIGUSR1" or "10"
+	Generation int    `json:"generation"` // 0: every worker that is not stopping
+}
+
+// AbortBody is the body of …/abort.
+type AbortBody struct {
+	Reason string `json:"reason"`
+}
+
+// KillBody is the body of …/kill.
+type KillBody struct {
+	Generation int `json:"generation"`
+}
+
+// LevelBody is the body of log-level.
+type LevelBody struct {
+	Level string `json:"level"`
+}
+
+// showStatus answers with a supervisor.Status; ?usage=no leaves out what the kernel has to be asked for.
+func (a *API) showStatus(w http.ResponseWriter, r *http.Request) error {
+	withUsage, err := yes(r, "usage", true)
+	if err != nil {
+		return err
+	}
+	st, err := a.status(r.Context(), r.FormValue("program"))
+	if err != nil {
+		return err
+	}
+	if withUsage {
+		a.Gauge.Fill(st)
+	}
+	return respond(w, st)
+}
+
+// receipts answers with the last receipts of a program.
+func (a *API) receipts(w http.ResponseWriter, r *http.Request) error {
+	st, err := a.status(r.Context(), r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	p := st.Programs[0]
+	return respond(w, ReceiptsAnswer{a.Receipts(p.Name, p.Reloads)})
+}
+
+func (a *API) start(w http.ResponseWriter, r *http.Request) error {
+	return a.give(w, r, program.Start{})
+}
+
+func (a *API) stop(w http.ResponseWriter, r *http.Request) error { return a.give(w, r, program.Stop{}) }
+
+// restart is a stop and a start at once: even if the client goes away, the program is not left stopped.
+func (a *API) restart(w http.ResponseWriter, r *http.Request) error {
+	return a.give(w, r, program.Stop{}, program.Start{})
+}
+
+func (a *API) promote(w http.ResponseWriter, r *http.Request) error {
+	return a.give(w, r, program.Promote{})
+}
+
+func (a *API) scale(w http.ResponseWriter, r *http.Request) error {
+	var b ScaleBody
+	if err := body(r, &b); err != nil {
+		return err
+	}
+	return a.give(w, r, program.Scale{Workers: b.Workers})
+}
+
+// maxReason bounds a text that goes into the log.
+const maxReason = 200
+
+func (a *API) abort(w http.ResponseWriter, r *http.Request) error {
+	b := AbortBody{Reason: "asked to"}
+	if err := body(r, &b); err != nil {
+		return err
+	}
+	if len(b.Reason) > maxReason {
+		return apiError(BadRequest, "the reason is too long", fmt.Sprintf("send at most %d bytes", maxReason))
+	}
+	return a.give(w, r, program.Abort{Reason: printable(b.Reason, maxReason)})
+}
+
+// give gives a program events, and says which generation will show the outcome.
+func (a *API) give(w http.ResponseWriter, r *http.Request, events ...program.Event) error {
+	var last supervisor.Ticket
+	ctx, by := context.WithoutCancel(r.Context()), whoAsks(r.Context()) // all of them or none
+	for _, e := range events {
+		var err error
+		if last, err = ask[supervisor.Ticket](ctx, a.Loop, askTimeout, supervisor.ProgramRequest{Program: r.PathValue("name"), Event: e, AskedBy: by}); err != nil {
+			return err
+		}
+	}
+	return respond(w, Accepted{[]supervisor.Ticket{last}})
+}
+
+func (a *API) signal(w http.ResponseWriter, r *http.Request) error {
+	var b SignalBody
+	if err := body(r, &b); err != nil {
+		return err
+	}
+	sig, err := parseSignal(b.Signal)
+	if err != nil {
+		return err
+	}
+	return a.send(w, r, b.Generation, sig)
+}
+
+func (a *API) kill(w http.ResponseWriter, r *http.Request) error {
+	var b KillBody
+	if err := body(r, &b); err != nil {
+		return err
+	}
+	if b.Generation < 1 {
+		return apiError(BadRequest, "no generation was given", "`supervisord status` shows their numbers; to end the program, use stop")
+	}
+	return a.send(w, r, b.Generation, syscall.SIGKILL)
+}
+
+func (a *API) send(w http.ResponseWriter, r *http.Request, generation int, sig syscall.Signal) error {
+	return a.tell(w, r, supervisor.SignalRequest{Program: r.PathValue("name"), Generation: generation, Signal: sig, AskedBy: whoAsks(r.Context())})
+}
+
+// tell puts a request to the loop that has no answer but an error.
+func (a *API) tell(w http.ResponseWriter, r *http.Request, q supervisor.Request) error {
+	if _, err := ask[any](r.Context(), a.Loop, askTimeout, q); err != nil {
+		return err
+	}
+	return respond(w, Accepted{[]supervisor.Ticket{}})
+}
+
+// parseSignal reads "USR1", "SIGUSR1" or "10".
+func parseSignal(name string) (syscall.Signal, error) {
+	upper := strings.ToUpper(name)
+	if sig := unix.SignalNum("SIG" + strings.TrimPrefix(upper, "SIG")); sig != 0 {
+		return sig, nil
+	}
+	const last = 64 // _NSIG
+	if n, err := strconv.Atoi(name); err == nil && n > 0 && n <= last {
+		return syscall.Signal(n), nil
+	}
+	return 0, apiError(BadRequest, fmt.Sprintf("%q is not a signal", name), "write a name such as USR1, or a number")
+}
+
+func (a *API) logLevel(w http.ResponseWriter, r *http.Request) error {
+	var b LevelBody
+	if err := body(r, &b); err != nil {
+		return err
+	}
+	return a.tell(w, r, supervisor.LevelRequest{Level: b.Level, AskedBy: whoAsks(r.Context())})
+}
+
+// upgradeTimeout is longer than the pre-flight check of a new binary may take.
+const upgradeTimeout = 40 * time.Second
+
+// upgrade answers when the new binary has passed its pre-flight check, and only then lets it take over: the answer is complete before this
+// image ends. The upgrade goes on even if the client is gone.
+func (a *API) upgrade(w http.ResponseWriter, r *http.Request) error {
+	ctx := context.WithoutCancel(r.Context())
+	if _, err := ask[any](ctx, a.Loop, upgradeTimeout, supervisor.UpgradeRequest{AskedBy: whoAsks(ctx)}); err != nil {
+		return err
+	}
+	text, err := json.Marshal(Accepted{[]supervisor.Ticket{}})
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+	w.Write(text)                                                 //nolint:errcheck // the client may be gone
+	http.NewResponseController(w).Flush()                         //nolint:errcheck // likewise
+	ask[any](ctx, a.Loop, askTimeout, supervisor.SwitchRequest{}) //nolint:errcheck // the status says why it failed
+	return nil
+}

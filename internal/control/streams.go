@@ -1,0 +1,119 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"example.org/supervisord/supervisor"
+	"example.org/supervisord/worker/output"
+)
+
+// lines writes one JSON object a line, each at once. After an error it writes no more.
+type lines struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	err     error
+}
+
+// newLines begins an answer without an end of its own.
+func newLines(w http.ResponseWriter) *lines {
+	l := &lines{w: w, control: http.NewResponseController(w)}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	l.flush()
+	return l
+}
+
+func (l *lines) write(v any) {
+	if l.err == nil {
+		l.control.SetWriteDeadline(time.Now().Add(writeTimeout)) //nolint:errcheck // it is a socket
+		l.err = json.NewEncoder(l.w).Encode(v)
+		l.flush()
+	}
+}
+
+func (l *lines) flush() { l.err = errors.Join(l.err, l.control.Flush()) }
+
+// EventLine is a line of GET /v1/events: an update, or, as the last line, why there are no more.
+type EventLine struct {
+	*supervisor.Update
+	*APIError
+}
+
+func (a *API) events(w http.ResponseWriter, r *http.Request) error {
+	name := r.FormValue("program")
+	if _, err := a.status(r.Context(), name); err != nil {
+		return err
+	}
+	updates, err := a.follow(r.Context())
+	if err != nil {
+		return err
+	}
+	defer a.unfollow(updates)
+	for out := newLines(w); out.err == nil; {
+		select {
+		case u, open := <-updates:
+			if !open {
+				out.write(EventLine{APIError: apiError(Stopping, "the events end here: supervisord ends, or this client was too slow", "connect again")})
+				return nil
+			}
+			if name == "" || u.Program == name {
+				out.write(EventLine{Update: u})
+			}
+		case <-r.Context().Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+// LogEntry is a line of …/logs.
+type LogEntry struct {
+	*output.LogLine
+	Missed uint64 `json:"missed,omitempty"` // lines that were dropped before they could be sent
+}
+
+// maxLines bounds what ?lines= can ask for; fewer are kept.
+const maxLines = 1_000_000
+
+// logs answers with the last lines that a program's workers wrote, and with ?follow=yes also with those that follow.
+func (a *API) logs(w http.ResponseWriter, r *http.Request) error {
+	n := 100
+	if text := r.FormValue("lines"); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil || n < 0 || n > maxLines {
+			return apiError(BadRequest, fmt.Sprintf("lines: %q is not a number of lines", text), fmt.Sprintf("write 0 to %d", maxLines))
+		}
+	}
+	follow, err := yes(r, "follow", false)
+	if err != nil {
+		return err
+	}
+	log, err := ask[*output.Log](r.Context(), a.Loop, askTimeout, supervisor.LogsRequest{Program: r.PathValue("name")})
+	if err != nil {
+		return err
+	}
+	out := newLines(w)
+	last, reader := log.Last(n)
+	out.entries(last, 0)
+	for follow && out.err == nil {
+		lines, missed, err := reader.Next(r.Context())
+		if err != nil {
+			return nil
+		}
+		out.entries(lines, missed)
+	}
+	return nil
+}
+
+func (l *lines) entries(lines []output.LogLine, missed uint64) {
+	if missed > 0 {
+		l.write(LogEntry{Missed: missed})
+	}
+	for i := range lines {
+		l.write(LogEntry{LogLine: &lines[i]})
+	}
+}

@@ -1,0 +1,220 @@
+package control
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
+)
+
+// The outcomes that come from waiting; no reload has them by itself.
+const (
+	Down     program.Outcome = "down"    // the program has stopped, as it should
+	Killed   program.Outcome = "killed"  // done, but workers had to be killed
+	TimedOut program.Outcome = "timeout" // not over in time; it goes on
+	Unknown  program.Outcome = "unknown" // its record is gone
+)
+
+// outcomes are all of them, from the best to the worst: the worst of several programs is that of the whole.
+var outcomes = []program.Outcome{
+	program.Pending, program.Serves, program.Held, Down, Killed, program.Superseded, program.Aborted, program.Stopped,
+	TimedOut, Unknown, program.NotReady, program.Preflight, program.WorkerDown,
+}
+
+// Verdict says how what was waited for has ended.
+type Verdict struct {
+	Outcome  program.Outcome  `json:"outcome"` // the worst of the programs'
+	Programs []ProgramVerdict `json:"programs"`
+}
+
+// ProgramVerdict says how it has ended for one program, and has the record that says so.
+type ProgramVerdict struct {
+	Program    string                `json:"program"`
+	Generation int                   `json:"generation"`
+	Outcome    program.Outcome       `json:"outcome"`
+	Reason     string                `json:"reason,omitempty"`  // why it did not end as it should
+	Serving    int                   `json:"serving,omitempty"` // the generation that serves instead of this one
+	Since      *time.Time            `json:"since,omitempty"`   // of a start: it has served since then, and there was nothing to do
+	Already    bool                  `json:"already,omitempty"` // of a stop: it had stopped before, and there was nothing to do
+	Reload     *program.ReloadRecord `json:"reload,omitempty"`  // the record of the reload, as it was read last
+	Stop       *program.StopRecord   `json:"stop,omitempty"`    // the record of the stop
+
+	instance string // of the ticket; "": it does not say
+}
+
+// until is what is waited for.
+type until string
+
+const (
+	untilServes  until = "serves"
+	untilDrained until = "drained" // … and the generation before is gone
+	untilHeld    until = "held"    // … or is a canary that waits
+	untilDown    until = "down"    // the program has stopped
+)
+
+// wait is a wait for what tickets promise. It reads the records that the core writes, in updates or in a status, and decides nothing.
+type wait struct {
+	until until
+	goals []*ProgramVerdict
+}
+
+func newWait(tickets []supervisor.Ticket, u until) *wait {
+	w := &wait{until: u}
+	for _, t := range tickets {
+		w.goals = append(w.goals, &ProgramVerdict{Program: t.Program, Generation: t.Generation, instance: t.Instance, Outcome: program.Pending})
+	}
+	return w
+}
+
+// pending returns the goals that are not reached.
+func (w *wait) pending() (goals []*ProgramVerdict) {
+	for _, g := range w.goals {
+		if g.Outcome == program.Pending {
+			goals = append(goals, g)
+		}
+	}
+	return goals
+}
+
+// concerns reports whether an update is about one of the programs.
+func (w *wait) concerns(u supervisor.Update) bool {
+	return slices.ContainsFunc(w.goals, func(g *ProgramVerdict) bool { return g.Program == u.Program })
+}
+
+func (w *wait) verdict() *Verdict {
+	v := &Verdict{Outcome: program.Serves, Programs: []ProgramVerdict{}}
+	if w.until == untilDown {
+		v.Outcome = Down
+	}
+	for i, g := range w.goals {
+		v.Programs = append(v.Programs, *g)
+		if i == 0 || slices.Index(outcomes, g.Outcome) > slices.Index(outcomes, v.Outcome) {
+			v.Outcome = g.Outcome
+		}
+	}
+	return v
+}
+
+// see reads the record that an update brings.
+func (w *wait) see(u supervisor.Update) {
+	for _, g := range w.goals {
+		switch {
+		case g.Program != u.Program:
+		case w.until == untilDown:
+			g.readStop(u.Stop, u.Kind == program.TrialBegan && u.Generation > g.Generation)
+		case u.Reload != nil && u.Reload.Generation == g.Generation:
+			g.readReload(u.Reload, w.until)
+		}
+	}
+}
+
+// look reads the records in a status.
+func (w *wait) look(st *supervisor.Status) {
+	for _, g := range w.pending() {
+		p := st.Program(g.Program)
+		switch {
+		case g.instance != "" && g.instance != st.Instance:
+			g.end(Unknown, "the supervisord that was asked is gone, and the one that runs now began anew")
+		case p == nil && w.until == untilDown:
+			g.end(Down, "")
+		case p == nil:
+			g.end(program.Stopped, "the program is no longer configured")
+		case w.until != untilDown:
+			g.lookReload(p, w.until)
+		case p.State == program.Down && p.Stop == nil: // it has never run
+			g.end(Down, "")
+		default:
+			g.readStop(p.Stop, p.Newest > g.Generation || p.State != program.ShuttingOff)
+		}
+	}
+}
+
+func (g *ProgramVerdict) end(o program.Outcome, reason string) { g.Outcome, g.Reason = o, reason }
+
+func (g *ProgramVerdict) lookReload(p *supervisor.ProgramStatus, u until) {
+	switch r := p.FindReload(g.Generation); {
+	case r != nil:
+		g.readReload(r, u)
+	case g.Generation > p.Newest:
+		g.end(program.Stopped, "the program was removed from the configuration")
+	default:
+		g.end(Unknown, "its record is gone after too many reloads; the log says how it went")
+		for _, s := range p.Generations {
+			if s.Role == program.RoleServing {
+				g.Serving = s.Number
+			}
+		}
+	}
+}
+
+// readReload reads the record of a reload. Once it serves, only the drain goes on; other ends are final.
+func (g *ProgramVerdict) readReload(r *program.ReloadRecord, u until) {
+	if g.Outcome != program.Pending && g.Outcome != program.Serves {
+		return
+	}
+	g.Reload, g.Outcome = r, r.Outcome
+	if r.Failure != nil {
+		g.Reason = r.Failure.Reason
+	}
+	if r.Outcome != program.Serves {
+		g.Serving = r.Replaced
+	}
+	switch {
+	case r.Outcome == program.Held && u != untilHeld, r.Outcome == program.Serves && u == untilDrained && r.Ended.IsZero():
+		g.Outcome = program.Pending
+	case r.Outcome == program.Serves && u == untilDrained && r.Killed > 0:
+		g.Outcome = Killed
+	case r.Outcome == program.Serves:
+		g.Serving = 0
+	case r.Outcome == program.Stopped:
+		g.Serving, g.Reason = 0, "the program was stopped"
+	case r.Outcome == program.Superseded:
+		g.Reason = "something newer took its place"
+	}
+}
+
+// readStop reads the record of a stop. Without a record, or with that of another stop, the program may have been started again.
+func (g *ProgramVerdict) readStop(s *program.StopRecord, startedAgain bool) {
+	switch {
+	case g.Outcome != program.Pending:
+	case s != nil && s.Generation == g.Generation && !s.Ended.IsZero():
+		g.Outcome, g.Stop = Down, s
+		if s.Killed > 0 {
+			g.Outcome = Killed
+		}
+	case startedAgain:
+		g.end(program.Superseded, "it was started again")
+	}
+}
+
+// timeOut ends what is pending because the time is over, and says what it still waits for, if that is known.
+func (w *wait) timeOut(st *supervisor.Status) {
+	what := "timed out waiting; the reload is still running"
+	if w.until == untilDown {
+		what = "timed out waiting; the program is still stopping"
+	}
+	for _, g := range w.pending() {
+		g.end(TimedOut, what+g.waitsFor(st.Program(g.Program)))
+	}
+}
+
+// waitsFor says what a generation waits for; "" if only for its workers, or if it is not known.
+func (g *ProgramVerdict) waitsFor(p *supervisor.ProgramStatus) string {
+	if p == nil {
+		return ""
+	}
+	if p.Due != nil && g.Generation > p.Newest {
+		return "; it waits: " + p.Due.Waits
+	}
+	for _, s := range p.Generations {
+		switch {
+		case s.Number == g.Generation && s.Held:
+			return "; the canary is held"
+		case g.Reload != nil && s.Number == g.Reload.Replaced && s.Role == program.RoleDraining:
+			return fmt.Sprintf("; generation %d still drains", s.Number)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,87 @@
+package metrics
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
+)
+
+// programs writes what a status says of each program.
+func programs(t *text, st *supervisor.Status) {
+	t.family("supervisord_workers", "gauge", "Worker processes, by the role of their generation and their own state.")
+	for _, p := range st.Programs {
+		workers(t, p)
+	}
+	each := func(name, kind, help string, value func(*supervisor.ProgramStatus) int) {
+		t.family(name, kind, help)
+		for i := range st.Programs {
+			t.sample(name, float64(value(&st.Programs[i])), "program", st.Programs[i].Name)
+		}
+	}
+	each("supervisord_program_serves", "gauge", "Whether a worker of the program answers: 1 or 0.", func(p *supervisor.ProgramStatus) int {
+		if p.Serves() {
+			return 1
+		}
+		return 0
+	})
+	each("supervisord_program_generation", "gauge", "The number of the serving generation; 0 if none serves.", func(p *supervisor.ProgramStatus) int {
+		number := 0
+		for _, g := range inRole(p, program.RoleServing) {
+			number = g.Number
+		}
+		return number
+	})
+	each("supervisord_log_lines_lost_total", "counter", "Lines of workers that could not be written to a log file.", func(p *supervisor.ProgramStatus) int {
+		return int(p.Lost)
+	})
+	each("supervisord_program_draining_generations", "gauge", "Generations that were told to stop and are not gone.", func(p *supervisor.ProgramStatus) int {
+		return len(inRole(p, program.RoleDraining))
+	})
+}
+
+func inRole(p *supervisor.ProgramStatus, r program.Role) (found []supervisor.GenerationStatus) {
+	for _, g := range p.Generations {
+		if g.Role == r {
+			found = append(found, g)
+		}
+	}
+	return found
+}
+
+// kind is which workers are counted together.
+type kind struct {
+	role  program.Role
+	state program.WorkerState
+}
+
+func workers(t *text, p supervisor.ProgramStatus) {
+	n := map[kind]int{{program.RoleServing, program.Ready}: 0} // always there
+	for _, g := range p.Generations {
+		for _, w := range g.Workers {
+			n[kind{g.Role, w.State}]++
+		}
+	}
+	byName := func(a, b kind) int { return cmp.Or(cmp.Compare(a.role, b.role), cmp.Compare(a.state, b.state)) }
+	for _, k := range slices.SortedFunc(maps.Keys(n), byName) {
+		t.sample("supervisord_workers", float64(n[k]), "program", p.Name, "role", string(k.role), "state", string(k.state))
+	}
+}
+
+// queues writes the accept queues of the listeners that have one.
+func queues(t *text, st *supervisor.Status) {
+	each := func(name, help string, value func(*supervisor.AcceptQueue) int) {
+		t.family(name, "gauge", help)
+		for _, p := range st.Programs {
+			for _, l := range p.Listeners {
+				if l.Queue != nil {
+					t.sample(name, float64(value(l.Queue)), "program", p.Name, "listener", l.Name)
+				}
+			}
+		}
+	}
+	each("supervisord_listener_accept_queue", "Connections that wait to be accepted, over all sockets of the listener.", func(q *supervisor.AcceptQueue) int { return q.Waiting })
+	each("supervisord_listener_accept_queue_limit", "How many connections can wait; the kernel turns more away.", func(q *supervisor.AcceptQueue) int { return q.Limit })
+}

@@ -1,0 +1,106 @@
+// Package page is what [supervisor] http serves: metrics, /healthz, /readyz, and a page that shows what goes on.
+//
+// The goroutine of whoever asks puts each question to the supervisor, within a time limit, so a client delays only itself. The number of
+// clients, what they may send and how long they may take are bounded.
+package page
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"example.org/supervisord/internal/observe/receipt"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor"
+)
+
+// The limits on clients.
+const (
+	maxConns      = 64 // see clients.Listener
+	maxHeader     = 8 << 10
+	headerTimeout = 5 * time.Second
+	readTimeout   = 10 * time.Second
+	writeTimeout  = 20 * time.Second
+	idleTimeout   = 90 * time.Second // longer than the usual interval between two scrapes
+	closeTimeout  = time.Second
+)
+
+// Site serves metrics and the page. Set the exported fields, then call Serve.
+type Site struct {
+	Address   socket.Address
+	Hosts     []string // names by which the page may be asked for, lower case, beside those that are always allowed
+	TokenFile string   // "": nobody may change anything
+	Inherited int      // the socket of the image before this one (FD); 0 or less: none
+	Log       *zap.Logger
+	Metrics   http.Handler
+	Status    func(context.Context) (*supervisor.Status, error)
+	View      func(context.Context) (*View, error)
+
+	// Reload answers a request of askedBy, who has the token, to reload the programs in ?program=, or all.
+	Reload func(w http.ResponseWriter, r *http.Request, askedBy string)
+
+	listener *listener
+	http     *http.Server
+	serving  sync.WaitGroup
+	feed     feed
+}
+
+// View is what the page shows.
+type View struct {
+	Now     time.Time           `json:"now"`
+	Status  *supervisor.Status  `json:"status"`
+	Details map[string]Detail   `json:"details"` // by program
+	Recent  []supervisor.Update `json:"recent"`  // oldest first
+	Token   bool                `json:"token"`   // whoever has the token may reload
+}
+
+// Detail is what the status of a program does not say.
+type Detail struct {
+	Receipts []receipt.Receipt `json:"receipts"` // newest first, incomplete ones included
+}
+
+// Serve listens, and serves until Close.
+func (s *Site) Serve() (err error) {
+	if s.listener, err = listen(s.Address, s.Inherited); err != nil {
+		return err
+	}
+	s.feed.open(s.viewText)
+	shared := share(s.listener)
+	s.http = &http.Server{
+		Handler: s.routes(), MaxHeaderBytes: maxHeader, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
+		WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, ConnState: shared.ConnState,
+	}
+	s.http.ErrorLog, _ = zap.NewStdLogAt(s.Log, zap.DebugLevel) // the level is known
+	s.serving.Go(func() {
+		if err := s.http.Serve(shared); !errors.Is(err, http.ErrServerClosed) {
+			s.Log.Error("metrics and the page are no longer served", zap.Error(err))
+		}
+	})
+	return nil
+}
+
+// Addr is where the site listens, with the port that the kernel chose for port 0.
+func (s *Site) Addr() net.Addr { return s.listener.Addr() }
+
+// FD is a descriptor of the socket, for the next image, or -1. It belongs to the site until Close.
+func (s *Site) FD() int { return s.listener.fd }
+
+// Notify says that something has changed. It never waits.
+func (s *Site) Notify() { s.feed.notify() }
+
+// Close ends every answer, and waits until nothing of the site runs any more.
+func (s *Site) Close() {
+	s.feed.close()
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	s.listener.release()
+	if s.http.Shutdown(ctx) != nil {
+		s.http.Close() //nolint:errcheck // nothing is left to lose
+	}
+	s.serving.Wait()
+}

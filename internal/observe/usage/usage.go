@@ -1,0 +1,160 @@
+// Package usage fills in what the kernel says of the workers and listeners in a status.
+package usage
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/observe/kernel"
+	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/supervisor"
+)
+
+const (
+	reuseFor = time.Second     // how long a measurement is used again, so that asking often costs nothing
+	keepFor  = time.Minute     // how long a measurement is good to compare with
+	timeout  = 2 * time.Second // for counting connections; what is not counted by then is not known
+)
+
+// Gauge measures what workers use, for everybody who asks. Its zero value is ready to use, from several goroutines.
+type Gauge struct {
+	mu    sync.Mutex
+	known map[int]*measurement // by PID
+}
+
+// measurement is what was found out about one worker.
+type measurement struct {
+	supervisor.Usage
+	at    time.Time
+	group proc.Stat
+}
+
+// Fill fills in the usage of all workers and the accept queues of all listeners.
+func (g *Gauge) Fill(st *supervisor.Status) {
+	FillQueues(st)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	g.measure(now, g.stale(st, now))
+	for w := range workers(st) {
+		if m := g.known[w.PID]; m != nil {
+			w.Usage = m.Usage
+		}
+	}
+	for pid, m := range g.known {
+		if now.Sub(m.at) > keepFor {
+			delete(g.known, pid)
+		}
+	}
+}
+
+// FillQueues fills in the accept queues only, which is cheap.
+func FillQueues(st *supervisor.Status) {
+	for i := range st.Programs {
+		for j := range st.Programs[i].Listeners {
+			l := &st.Programs[i].Listeners[j]
+			l.Queue = acceptQueue(l.FDs)
+		}
+	}
+}
+
+// acceptQueue sums over the sockets of a listener; nil: none of them has a queue.
+func acceptQueue(fds []int) (sum *supervisor.AcceptQueue) {
+	for _, fd := range fds {
+		waiting, limit, err := kernel.AcceptQueue(fd)
+		if err != nil {
+			continue // closed meanwhile, or a datagram socket
+		}
+		if sum == nil {
+			sum = &supervisor.AcceptQueue{}
+		}
+		sum.Waiting += waiting
+		sum.Limit += limit
+	}
+	return sum
+}
+
+// workers visits the workers that have a process.
+func workers(st *supervisor.Status) func(yield func(*supervisor.WorkerStatus) bool) {
+	return func(yield func(*supervisor.WorkerStatus) bool) {
+		for i := range st.Programs {
+			for _, g := range st.Programs[i].Generations {
+				for k := range g.Workers {
+					if w := &g.Workers[k]; w.PID > 0 && !yield(w) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// stale asks about the workers whose last measurement is too old, one in each query.
+func (g *Gauge) stale(st *supervisor.Status, now time.Time) (queries []kernel.Query) {
+	for _, p := range st.Programs {
+		addresses := p.Addresses()
+		for _, gen := range p.Generations {
+			for _, pid := range gen.PIDs() {
+				if last := g.known[pid]; last == nil || now.Sub(last.at) >= reuseFor {
+					queries = append(queries, kernel.Query{PIDs: []int{pid}, Addresses: addresses})
+				}
+			}
+		}
+	}
+	return queries
+}
+
+// measure looks once at all processes, and once at the connections of all these workers.
+func (g *Gauge) measure(now time.Time, queries []kernel.Query) {
+	if len(queries) == 0 {
+		return
+	}
+	if g.known == nil {
+		g.known = map[int]*measurement{}
+	}
+	table, boot := kernel.Processes(), sinceBoot()
+	for i, count := range table.Connections(queries, now.Add(timeout)) {
+		pid := queries[i].PIDs[0]
+		m := &measurement{at: now}
+		m.weigh(table, pid, g.known[pid], boot)
+		if m.Connections = &count.Open; count.Err != nil {
+			m.Connections, m.ConnectionsError = nil, count.Err.Error()
+		}
+		g.known[pid] = m
+	}
+}
+
+// weigh measures the process group of a worker.
+func (m *measurement) weigh(table *kernel.Table, pid int, last *measurement, boot time.Duration) {
+	group, processes := table.Group(pid)
+	if processes == 0 {
+		return
+	}
+	m.group = group
+	age := boot - group.Began
+	cpu, began := m.cpuPercent(last, age), m.at.Add(-age)
+	m.Began, m.Processes, m.Memory, m.CPUPercent = &began, &processes, &m.group.Resident, &cpu
+}
+
+// cpuPercent is the share of a CPU used since the last measurement, or over the age of the worker.
+func (m *measurement) cpuPercent(last *measurement, age time.Duration) float64 {
+	used, took := m.group.CPU, age
+	if last != nil && last.group.Began == m.group.Began && m.at.Sub(last.at) < keepFor {
+		used, took = used-last.group.CPU, m.at.Sub(last.at)
+	}
+	if took <= 0 || used < 0 {
+		return 0
+	}
+	return 100 * used.Seconds() / took.Seconds()
+}
+
+// sinceBoot is the clock in which the kernel counts when a process began.
+func sinceBoot() time.Duration {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
+}

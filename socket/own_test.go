@@ -1,0 +1,100 @@
+package socket
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestOpenOwnDoesNotReplaceAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	if err := os.WriteFile(path, []byte("dear"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenOwn(path, 0o600, -1, 128); err == nil {
+		t.Error("it was replaced")
+	}
+	if text, _ := os.ReadFile(path); string(text) != "dear" {
+		t.Errorf("the file has %q", text)
+	}
+}
+
+func TestCloseOfOwnDoesNotRemoveWhatElseIsThere(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	s, err := OpenOwn(path, 0o600, -1, 128)
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Remove(path)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	if _, err := os.Lstat(path); err != nil {
+		t.Errorf("what is there now was removed: %v", err)
+	}
+}
+
+// TestOpenOwnGivesAPathToOneOfMany: each finds what a dead process left, and must not remove what another has just put there.
+func TestOpenOwnGivesAPathToOneOfMany(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	for range 200 {
+		stale, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Bind(stale, &unix.SockaddrUnix{Name: path}); err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(stale)
+		var starting sync.WaitGroup
+		opened := make(chan *Own, 8)
+		for range cap(opened) {
+			starting.Go(func() {
+				s, err := OpenOwn(path, 0o600, -1, 128)
+				if err == nil {
+					opened <- s
+				} else if !errors.Is(err, ErrInUse) {
+					t.Error(err)
+				}
+			})
+		}
+		starting.Wait()
+		close(opened)
+		if len(opened) != 1 {
+			t.Fatalf("%d have it", len(opened))
+		}
+		for s := range opened {
+			if c, err := net.Dial("unix", path); err != nil {
+				t.Error(err)
+			} else {
+				c.Close()
+			}
+			s.Close()
+		}
+	}
+}
+
+func TestInheritOwnRefusesOtherDescriptors(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	f, err := l.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := InheritOwn(int(f.Fd())); err == nil {
+		t.Error("a TCP socket is taken for one")
+	}
+	if _, err := InheritOwn(-1); err == nil {
+		t.Error("nothing is taken for one")
+	}
+}

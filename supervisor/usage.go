@@ -1,0 +1,56 @@
+package supervisor
+
+import (
+	"time"
+
+	"example.org/supervisord/supervisor/program"
+)
+
+// Usage is what a worker uses: its process and the rest of its process group. The supervisor does not know it; whoever shows a Status
+// fills it in. What is not known is nil.
+type Usage struct {
+	Began            *time.Time `json:"began"`
+	Processes        *int       `json:"processes"`
+	CPUPercent       *float64   `json:"cpu_percent"` // of one CPU, since the last measurement if that is less than a minute ago, else since Began
+	Memory           *int64     `json:"memory"`      // resident, in bytes; shared pages count for each process
+	Connections      *int       `json:"connections"` // open, of those accepted from the program's listeners, descendants included
+	ConnectionsError string     `json:"connections_error,omitempty"`
+}
+
+// AcceptQueue is how many connections wait to be accepted, and how many can, over all sockets of a listener.
+type AcceptQueue struct {
+	Waiting int `json:"waiting"`
+	Limit   int `json:"limit"`
+}
+
+// Addresses returns where a program listens, as the kernel says.
+func (p *ProgramStatus) Addresses() []string {
+	var list []string
+	for _, l := range p.Listeners {
+		list = append(list, l.Address)
+	}
+	return list
+}
+
+// PIDs returns the processes of a generation's workers.
+func (g *GenerationStatus) PIDs() []int {
+	var list []int
+	for _, w := range g.Workers {
+		if w.PID > 0 {
+			list = append(list, w.PID)
+		}
+	}
+	return list
+}
+
+// Serves reports whether a worker of the program answers: one that is ready and was not told to stop.
+func (p *ProgramStatus) Serves() bool {
+	for _, g := range p.Generations {
+		for _, w := range g.Workers {
+			if g.Role == program.RoleServing && w.State != program.Starting && w.State != program.Stopping || w.State == program.Leaving {
+				return true
+			}
+		}
+	}
+	return false
+}
