@@ -125,7 +125,7 @@ func readSource(path string) (string, error) {
 }
 
 func readAll(r io.Reader) (string, error) {
-	const limit = 1<<20 + 1 // a byte more than package convert accepts, so that it reports the excess
+	const limit = convert.MaxSource + 1 // package convert reports the excess
 	data, err := io.ReadAll(io.LimitReader(r, limit))
 	return string(data), err
 }

@@ -38,12 +38,11 @@ func (d *document) circus() {
 	if d.problems = append(d.problems, f.iniFile.problems...); len(d.problems) > 0 {
 		return
 	}
-	f.daemon(f.byName["circus"])
+	if s := f.byName["circus"]; s != nil {
+		f.daemon(s)
+	}
 	f.variables = f.byName["env"].counting()
 	for _, s := range f.sections {
-		if f.full() {
-			return
-		}
 		switch kind, name, _ := strings.Cut(s.name, ":"); kind {
 		case "watcher":
 			f.watcher(s, name)
@@ -59,19 +58,6 @@ func (d *document) circus() {
 			f.whole(s, "no watcher with use_sockets has it, and here a socket belongs to a program")
 		}
 	}
-}
-
-// counting returns the keys that count.
-func (s *section) counting() []setting {
-	var all []setting
-	if s != nil {
-		for _, e := range s.entries {
-			if e.over == nil {
-				all = append(all, e.setting)
-			}
-		}
-	}
-	return all
 }
 
 // include reads the files that [circus] names, all into the same sections.
@@ -91,47 +77,37 @@ func (f *circusFile) include() {
 
 // daemon converts [circus].
 func (f *circusFile) daemon(s *section) {
-	if s == nil {
-		return
-	}
-	known := rules{
-		"include":     noted(includedToo),
-		"include_dir": noted(includedToo),
-		"pidfile":     to("supervisor.pid_file", asPath),
-		"umask":       func(_ *program, s setting) { f.umask = &s },
+	levels := map[string]string{"DEBUG": "debug", "INFO": "info", "WARNING": "warn", "ERROR": "error", "CRITICAL": "error"}
+	f.head.fill = f.fill(f.head, nil)
+	f.head.pending = append(f.head.pending, s.comments...)
+	f.head.each(s, keys(rules{
+		"include include_dir": noted(includedToo),
+		"pidfile":             to("supervisor.pid_file", asPath),
+		"umask":               func(_ *program, s setting) { f.umask = &s },
 		"loglevel": func(p *program, s setting) {
-			levels := map[string]string{"DEBUG": "debug", "INFO": "info", "WARNING": "warn", "ERROR": "error", "CRITICAL": "error"}
 			if level := levels[strings.ToUpper(s.value)]; level != "" {
 				p.set("supervisor.log_level", level)
 			} else {
 				p.lacks(s, "log_level is debug, info, warn or error")
 			}
 		},
-		"check_delay":          none("supervisord does not poll: the kernel reports when a worker exits"),
-		"endpoint":             none("supervisord has a control socket: see control, control_mode and control_group in [supervisor]"),
-		"endpoint_owner":       none("control_group in [supervisor] sets who may use the control socket"),
-		"pubsub_endpoint":      none("use `supervisord events --json`"),
-		"multicast_endpoint":   none("supervisords do not discover each other"),
-		"stats_endpoint":       none(metrics),
-		"statsd":               none(metrics),
-		"statsd_close_outputs": none(metrics),
-		"stream_backend":       none("supervisord captures output in one way"),
-		"warmup_delay":         none("programs start together; reload.strategy = \"rolling\" replaces the workers of one a few at a time"),
-		"httpd":                none(statusPage),
-		"httpd_host":           none(statusPage),
-		"httpd_port":           none(statusPage),
-		"httpd_close_outputs":  none(statusPage),
-		"debug":                none("set log_level = \"debug\" in [supervisor]"),
-		"debug_gc":             none("it concerns circus itself"),
-		"logoutput":            none("supervisord logs to its stderr: the journal under systemd, or `supervisord run 2>>FILE`"),
-		"loggerconfig":         none("see log_level and log_format in [supervisor]"),
-		"fqdn_prefix":          none("whatever scrapes the metrics labels them"),
-		"ssh_server":           none("the control socket is local to this machine"),
-		"proc_name":            none("ps shows supervisord"),
-	}
-	f.head.fill = f.fill(f.head, nil)
-	f.head.pending = append(f.head.pending, s.comments...)
-	f.head.each(s, known, none(unknownToo))
+		"check_delay":        none("supervisord does not poll: the kernel reports when a worker exits"),
+		"endpoint":           none("supervisord has a control socket: see control, control_mode and control_group in [supervisor]"),
+		"endpoint_owner":     none("control_group in [supervisor] sets who may use the control socket"),
+		"pubsub_endpoint":    none("use `supervisord events --json`"),
+		"multicast_endpoint": none("supervisords do not discover each other"),
+		"stats_endpoint statsd statsd_close_outputs": none(metrics),
+		"stream_backend": none("supervisord captures output in one way"),
+		"warmup_delay":   none("programs start together; reload.strategy = \"rolling\" replaces the workers of one a few at a time"),
+		"httpd httpd_host httpd_port httpd_close_outputs": none(statusPage),
+		"debug":        none("set log_level = \"debug\" in [supervisor]"),
+		"debug_gc":     none("it concerns circus itself"),
+		"logoutput":    none("supervisord logs to its stderr: the journal under systemd, or `supervisord run 2>>FILE`"),
+		"loggerconfig": none("see log_level and log_format in [supervisor]"),
+		"fqdn_prefix":  none("whatever scrapes the metrics labels them"),
+		"ssh_server":   none("the control socket is local to this machine"),
+		"proc_name":    none("ps shows supervisord"),
+	}), none(unknownToo))
 }
 
 // plugin says what there is instead of a plugin of circus.

@@ -56,7 +56,7 @@ func (w *watcher) socket(s *section, stdin string) bool {
 	}
 	w.tables["listen"] = t // the rules set its keys
 	delete(w.given, "blocking")
-	w.each(s, w.socketRules(t), none(unknownToo))
+	w.each(s, w.socketRules(address), none(unknownToo))
 	if !w.isOn("blocking") {
 		t.set("nonblock", true) // as circus passes its sockets on
 	}
@@ -64,48 +64,47 @@ func (w *watcher) socket(s *section, stdin string) bool {
 	return true
 }
 
-// socketRules are the keys of [socket:x].
-func (w *watcher) socketRules(t *table) rules {
-	unix, udp := t.listens("unix"), t.listens("udp")
-	known := rules{
-		"host": kept, "port": kept, "path": kept, "type": kept, "family": kept, "blocking": kept,
+// socketRules are the keys of a [socket:x] at an address.
+func (w *watcher) socketRules(address string) rules {
+	unix, udp := strings.HasPrefix(address, "unix:"), strings.HasPrefix(address, "udp:")
+	perSlot, family := always("listen.per_slot", true), kept
+	switch {
+	case unix:
+		perSlot = none("per_slot is not for a unix socket")
+	case w.value("restart.when") == `"never"`:
+		perSlot = none("per_slot needs workers that are always restarted: nobody would answer the connections of one that is not")
+	}
+	if strings.Contains(address, "[") && !unix {
+		family = when(is("AF_INET6"), always("listen.ipv6_only", false), kept)
+	}
+	return keys(rules{
+		"host port path type blocking": kept,
+		"family":                       family,
+		"so_reuseport":                 whether(perSlot, kept),
+		"replace":                      unneeded("supervisord replaces a stale socket, and no other file"),
+		"proto":                        none("supervisord has TCP, UDP and unix sockets"),
 		"interface": to("listen.interface", func(p *program, _ string, s setting) (any, bool) {
 			const longest = 15 // IFNAMSIZ less the NUL, netdevice(7)
 			ok := !unix && s.value != "" && len(s.value) <= longest && !strings.ContainsAny(s.value, " /")
-			if !ok {
-				p.lacks(s, "interface is the name of a network interface, and not for a unix socket")
-			}
-			return s.value, ok
+			return s.value, p.unless(!ok, s, "interface is the name of a network interface, and not for a unix socket")
 		}),
 		"umask": to("listen.mode", func(p *program, _ string, s setting) (any, bool) {
 			mask, ok := p.mode(s)
-			if ok && (!unix || mask == 0o777) {
-				p.lacks(s, "mode is for a unix socket, and must let someone connect")
-				return nil, false
-			}
-			return fmt.Sprintf("%04o", 0o777&^mask), ok
+			return fmt.Sprintf("%04o", 0o777&^mask), ok && p.unless(!unix || mask == 0o777, s, "mode is for a unix socket, and must let someone connect")
 		}),
 		"backlog": to("listen.backlog", func(p *program, _ string, s setting) (any, bool) {
 			n, ok := p.integer(s)
-			if ok && (n < 1 || udp) {
-				p.lacks(s, "a backlog is at least 1, and not for UDP")
-				return nil, false
-			}
-			return n, ok
+			return n, ok && p.unless(n < 1 || udp, s, "a backlog is at least 1, and not for UDP")
 		}),
-		"so_reuseport": whether(always("listen.per_slot", true), kept),
-		"replace":      unneeded("supervisord replaces a stale socket, and no other file"),
-		"proto":        none("supervisord has TCP, UDP and unix sockets"),
+	})
+}
+
+// unless reports whether a value is possible, and comments the setting if it is not.
+func (p *program) unless(impossible bool, s setting, why string) bool {
+	if impossible {
+		p.lacks(s, why)
 	}
-	if unix {
-		known["so_reuseport"] = whether(none("per_slot is not for a unix socket"), kept)
-	} else if w.table("restart").value("when") == `"never"` {
-		known["so_reuseport"] = whether(none("per_slot needs workers that are always restarted: nobody would answer the connections of one that is not"), kept)
-	}
-	if strings.Contains(t.value("address"), "[") && !unix {
-		known["family"] = unless(is("AF_INET6"), always("listen.ipv6_only", false), kept)
-	}
-	return known
+	return !impossible
 }
 
 // address returns where a [socket:x] listens.

@@ -40,56 +40,45 @@ const slot = "$((SUPERVISORD_SLOT + 1))"
 func watcherRules() rules {
 	const inherits = "programs inherit the environment of supervisord"
 	off := unneeded("supervisord does not do this")
-	known := rules{
-		"cmd":                func(p *program, _ setting) { p.argv() }, // keeps its position; command sets it
-		"args":               kept,
-		"shell":              kept,
-		"shell_args":         kept,
-		"use_sockets":        kept,
-		"stdin_socket":       kept,
-		"working_dir":        kept,
-		"uid":                to("user", asAccount),
-		"gid":                to("group", asAccount),
-		"copy_env":           whether(unneeded(inherits), none(inherits+"; start the command with env -i NAME=value to prevent it")),
-		"copy_path":          whether(none("set PYTHONPATH in [program.NAME.environment]"), off),
-		"warmup_delay":       none("reload.strategy = \"rolling\" replaces a few workers at a time"),
-		"autostart":          whether(unneeded(startsAnyway), commented(startsAll)),
-		"numprocesses":       unless(atMost(0), commented(runsNone), to("workers", asWorkers)),
-		"stop_signal":        to("stop.signal", asSignal),
-		"stop_children":      to("stop.group", asTruth),
-		"graceful_timeout":   to("stop.timeout", asSeconds(0.001, false)),
-		"max_retry":          unless(is("-1"), unneeded("supervisord never gives up"), none(neverGivesUp)),
-		"priority":           none(startTogether),
-		"singleton":          whether(always("reload.strategy", "stop-first"), unneeded("a program may have any number of workers")),
-		"max_age":            unless(atMost(0), unneeded("the age of a worker is not limited"), to("limits.max_age", asSeconds(1, true))),
-		"max_age_variance":   none("limits.max_age varies by a tenth"),
-		"on_demand":          whether(none("workers run before the first connection; systemd's socket activation can start supervisord on demand"), off),
-		"virtualenv":         none("write the path of its python in command"),
-		"virtualenv_py_ver":  none("write the path of its python in command"),
-		"respawn":            whether(always("restart.when", "always"), always("restart.when", "never")),
-		"send_hup":           whether(none("a reload replaces the workers; `supervisord signal NAME HUP` sends them the signal"), off),
-		"check_flapping":     whether(none(byBackoff), off),
-		"executable":         none("the first word of command is executed; bash -c 'exec -a NAME …' shows another name"),
-		"close_child_stdin":  whether(unneeded("stdin is /dev/null"), none("stdin is /dev/null: start the program as sh -c 'exec PROGRAM <FILE'")),
-		"close_child_stdout": whether(kept, unneeded("the output is not closed")),
-		"close_child_stderr": whether(kept, unneeded("the output is not closed")),
-		"rlimit_ofile":       to("limits.nofile", asLimit),
-		"rlimit_nice":        to("limits.rlimit_nice", asLimit),
+	known := keys(rules{
+		"cmd": func(p *program, _ setting) { p.argv() }, // keeps its position; command sets it
+		"args shell shell_args use_sockets stdin_socket working_dir": kept,
+		"uid":                                   to("user", asAccount),
+		"gid":                                   to("group", asAccount),
+		"copy_env":                              whether(unneeded(inherits), none(inherits+"; start the command with env -i NAME=value to prevent it")),
+		"copy_path":                             whether(none("set PYTHONPATH in [program.NAME.environment]"), off),
+		"warmup_delay":                          none("reload.strategy = \"rolling\" replaces a few workers at a time"),
+		"autostart":                             whether(unneeded(startsAnyway), commented(startsAll)),
+		"numprocesses":                          when(atMost(0), commented(runsNone), to("workers", asWorkers)),
+		"stop_signal":                           to("stop.signal", asSignal),
+		"stop_children":                         to("stop.group", asTruth),
+		"graceful_timeout":                      to("stop.timeout", asSeconds(0.001)),
+		"max_retry":                             when(is("-1"), unneeded("supervisord never gives up"), none(neverGivesUp)),
+		"priority":                              none(startTogether),
+		"singleton":                             whether(always("reload.strategy", "stop-first"), unneeded("a program may have any number of workers")),
+		"max_age":                               when(atMost(0), unneeded("the age of a worker is not limited"), to("limits.max_age", asWholeSeconds(1))),
+		"max_age_variance":                      none("limits.max_age varies by a tenth"),
+		"on_demand":                             whether(none("workers run before the first connection; systemd's socket activation can start supervisord on demand"), off),
+		"virtualenv virtualenv_py_ver":          none("write the path of its python in command"),
+		"respawn":                               whether(always("restart.when", "always"), always("restart.when", "never")),
+		"send_hup":                              whether(none("a reload replaces the workers; `supervisord signal NAME HUP` sends them the signal"), off),
+		"check_flapping":                        whether(none(byBackoff), off),
+		"executable":                            none("the first word of command is executed; bash -c 'exec -a NAME …' shows another name"),
+		"close_child_stdin":                     whether(unneeded("stdin is /dev/null"), none("stdin is /dev/null: start the program as sh -c 'exec PROGRAM <FILE'")),
+		"close_child_stdout close_child_stderr": whether(kept, unneeded("the output is not closed")),
 
-		"hooks.before_start":   none(preflight),
-		"hooks.before_spawn":   none(preflight),
-		"hooks.after_start":    none(afterHook),
-		"hooks.after_spawn":    none(afterHook),
-		"hooks.before_stop":    none("the worker is notified by stop.signal"),
-		"hooks.after_stop":     none(afterHook + "; " + crashHook),
-		"hooks.before_signal":  none("the worker itself gets the signal"),
-		"hooks.after_signal":   none("the worker itself gets the signal"),
-		"hooks.before_reap":    none(crashHook),
-		"hooks.after_reap":     none(crashHook),
-		"hooks.extended_stats": none(metrics),
-	}
-	for _, limit := range []string{"as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nofile", "nproc", "rss", "rtprio", "rttime",
-		"sigpending", "stack"} {
+		"hooks.before_start hooks.before_spawn":  none(preflight),
+		"hooks.after_start hooks.after_spawn":    none(afterHook),
+		"hooks.before_stop":                      none("the worker is notified by stop.signal"),
+		"hooks.after_stop":                       none(afterHook + "; " + crashHook),
+		"hooks.before_signal hooks.after_signal": none("the worker itself gets the signal"),
+		"hooks.before_reap hooks.after_reap":     none(crashHook),
+		"hooks.extended_stats":                   none(metrics),
+
+		"rlimit_ofile": to("limits.nofile", asLimit),
+		"rlimit_nice":  to("limits.rlimit_nice", asLimit),
+	})
+	for limit := range strings.FieldsSeq("as core cpu data fsize locks memlock msgqueue nofile nproc rss rtprio rttime sigpending stack") {
 		known["rlimit_"+limit] = to("limits."+limit, asLimit)
 	}
 	return known
@@ -242,27 +231,30 @@ func (w *watcher) stream(name string) stream {
 	if w.isOn("close_child_" + name) {
 		st.kind = discarded
 	}
-	isFile := st.kind == toFile
+	if st.kind != toFile {
+		for _, s := range options {
+			w.lacks(s, "supervisord passes the output on unchanged")
+		}
+		return st
+	}
 	for _, s := range options {
 		if filled, ok := w.filled(s); ok {
-			w.streamOption(&st, kind, prefix, filled, isFile)
+			w.fileOption(&st, kind, strings.TrimPrefix(s.key, prefix), filled)
 		}
 	}
-	if kind == "TimedRotatingFileStream" && isFile {
+	if kind == "TimedRotatingFileStream" {
 		w.timed(&st, prefix)
 	}
-	if isFile && st.kind == toFile && st.path == "" {
+	if st.kind == toFile && st.path == "" {
 		w.lacks(st.setting, "there is no filename: the output is captured for `supervisord logs`")
 		st.kind = captured
 	}
 	return st
 }
 
-// streamOption reads an option of an output.
-func (w *watcher) streamOption(st *stream, class, prefix string, s setting, isFile bool) {
-	switch key := strings.TrimPrefix(s.key, prefix); {
-	case !isFile:
-		w.lacks(s, "supervisord passes the output on unchanged")
+// fileOption reads an option of an output that goes to a file.
+func (w *watcher) fileOption(st *stream, class, key string, s setting) {
+	switch {
 	case key == "filename":
 		st.setting = s
 		st.to(s.value)
@@ -326,7 +318,7 @@ func (w *watcher) finish() {
 	}
 	w.set("ready.method", "delay")
 	w.set("ready.delay", "1s")
-	if w.table("").value("directory") == "" && w.run.dir == "" {
+	if w.value("directory") == "" && w.run.dir == "" {
 		w.say(fmt.Sprintf(runsHere, "circus", "circusd"))
 	}
 }

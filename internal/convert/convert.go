@@ -29,29 +29,26 @@ const (
 	Procfile    Kind = "procfile"
 )
 
-// source is a kind of source: how it is recognized, and how it is converted.
-type source struct {
-	kind     Kind
-	commands []string // the first word of its command lines
-	sections []string // its sections in an ini file, up to a colon
-	convert  func(d *document)
-}
-
-// sources lists every kind, in the order of the documentation.
+// sources lists how each kind is recognized, by the first word of a command line or by the sections of a file, and converted.
 func sources() []source {
 	return []source{
-		{StartServer, []string{"start_server", "start_server.pl"}, nil, (*document).startServer},
-		{Circus, nil, []string{"circus", "watcher", "socket", "plugin", "env"}, (*document).circus},
-		{Supervisor, nil, []string{"supervisord", "program", "fcgi-program", "eventlistener", "group", "include", "unix_http_server",
-			"inet_http_server", "supervisorctl", "rpcinterface"}, (*document).supervisor},
-		{Einhorn, []string{"einhorn"}, nil, (*document).einhorn},
-		{Procfile, []string{"foreman", "honcho"}, nil, (*document).procfile},
+		{StartServer, "start_server start_server.pl", "", (*document).startServer},
+		{Circus, "", "circus watcher socket plugin env", (*document).circus},
+		{Supervisor, "", "supervisord program fcgi-program eventlistener group include unix_http_server inet_http_server supervisorctl rpcinterface",
+			(*document).supervisor},
+		{Einhorn, "einhorn", "", (*document).einhorn},
+		{Procfile, "foreman honcho", "", (*document).procfile},
 	}
 }
 
+type source struct {
+	kind               Kind
+	commands, sections string
+	convert            func(d *document)
+}
+
 // Kinds lists every kind, in the order of the documentation.
-func Kinds() []Kind {
-	var kinds []Kind
+func Kinds() (kinds []Kind) {
 	for _, s := range sources() {
 		kinds = append(kinds, s.kind)
 	}
@@ -85,51 +82,41 @@ type Result struct {
 	Lacking  int // settings without an equivalent
 }
 
-// maxText is the size in bytes that package config reads, and so the limit of what Convert reads and writes.
-const maxText = 1 << 20
+// The limits on a file of the source, and on the result, which is what package config reads.
+const (
+	MaxSource = 256 << 10
+	maxResult = 1 << 20
+)
 
 // Convert converts a source. A malformed source is a *config.Error that lists every mistake with its position.
 func Convert(s Source, w World) (Result, error) {
-	if err := s.check(); err != nil {
+	err := checkText(position{file: s.Name}, s.Text)
+	for i := 0; i < len(s.Args) && err == nil; i++ {
+		err = checkText(position{file: fmt.Sprintf("argument %d", i+1)}, s.Args[i])
+	}
+	if s.Kind == "" && err == nil {
+		s.Kind, err = s.recognize()
+	}
+	i := slices.Index(Kinds(), s.Kind)
+	if err == nil && i < 0 {
+		err = malformed(position{}, fmt.Sprintf("%q is unknown", s.Kind), "use one of "+kindNames())
+	}
+	if err != nil {
 		return Result{}, err
 	}
-	if s.Kind == "" {
-		var err error
-		if s.Kind, err = s.recognize(); err != nil {
-			return Result{}, err
-		}
-	}
-	for _, known := range sources() {
-		if known.kind == s.Kind {
-			d := newDocument(s, w)
-			known.convert(d)
-			return d.result()
-		}
-	}
-	return Result{}, malformed(position{}, fmt.Sprintf("%q is unknown", s.Kind), "use one of "+kindNames())
+	d := newDocument(s, w)
+	sources()[i].convert(d)
+	return d.result()
 }
 
 func kindNames() string {
-	var names []string
-	for _, k := range Kinds() {
-		names = append(names, string(k))
-	}
-	return strings.Join(names, ", ")
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(Kinds()), "[]"), " ", ", ")
 }
 
-// check rejects what is not text.
-func (s Source) check() error {
-	for i, word := range s.Args {
-		if err := checkText(position{file: fmt.Sprintf("argument %d", i+1)}, word); err != nil {
-			return err
-		}
-	}
-	return checkText(position{file: s.Name}, s.Text)
-}
-
+// checkText rejects what is not text.
 func checkText(at position, text string) error {
-	if len(text) > maxText {
-		return malformed(at, fmt.Sprintf("has more than %d bytes", maxText), "convert it in parts")
+	if len(text) > MaxSource {
+		return malformed(at, fmt.Sprintf("has more than %d bytes", MaxSource), "convert it in parts")
 	}
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -153,7 +140,7 @@ func malformed(at position, what, remedy string) error {
 // kindOfCommand returns the kind of a command line by its first word, "" if it is unknown.
 func kindOfCommand(word string) Kind {
 	for _, s := range sources() {
-		if slices.Contains(s.commands, filepath.Base(word)) {
+		if slices.Contains(strings.Fields(s.commands), filepath.Base(word)) {
 			return s.kind
 		}
 	}
@@ -175,7 +162,7 @@ func (s Source) recognize() (Kind, error) {
 	if base := filepath.Base(s.Name); base == "Procfile" || strings.HasPrefix(base, "Procfile.") {
 		return Procfile, nil
 	}
-	switch found := s.candidates(); len(found) {
+	switch found := candidates(s.Text); len(found) {
 	case 1:
 		return found[0], nil
 	case 0:
@@ -186,13 +173,13 @@ func (s Source) recognize() (Kind, error) {
 }
 
 // candidates lists the kinds that the text of a file looks like: by its sections, else by its commands, else by its lines.
-func (s Source) candidates() []Kind {
+func candidates(text string) []Kind {
 	var bySection, byCommand []Kind
-	for line := range strings.SplitSeq(normal(s.Text), "\n") {
+	for line := range strings.SplitSeq(normal(text), "\n") {
 		name, isSection := strings.CutPrefix(strings.TrimSpace(line), "[")
-		for _, known := range sources() {
-			if end := strings.IndexAny(name, ":]"); isSection && end >= 0 && slices.Contains(known.sections, name[:end]) {
-				bySection = append(bySection, known.kind)
+		for _, s := range sources() {
+			if end := strings.IndexAny(name, ":]"); isSection && end >= 0 && slices.Contains(strings.Fields(s.sections), name[:end]) {
+				bySection = append(bySection, s.kind)
 			}
 		}
 		words := strings.Fields(line)
@@ -208,7 +195,7 @@ func (s Source) candidates() []Kind {
 			return slices.Compact(found)
 		}
 	}
-	if procfileLine().MatchString(s.Text) {
+	if procfileLine().MatchString(text) {
 		return []Kind{Procfile}
 	}
 	return nil

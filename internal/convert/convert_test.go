@@ -151,10 +151,10 @@ func TestPasswordsAreNotCopied(t *testing.T) {
 }
 
 func TestOversizedSourcesAreRejected(t *testing.T) {
-	big := "[program:x]\ncommand=y " + strings.Repeat("z", maxText)
-	wide := "[program:x]\ncommand=y " + strings.Repeat("z ", maxText/2-100)
+	big := "[program:x]\ncommand=y " + strings.Repeat("z", MaxSource)
+	wide := "[program:x]\ncommand=y " + strings.Repeat("z ", MaxSource/2-100)
 	many := strings.Builder{}
-	for range 60_000 {
+	for range 20_000 {
 		many.WriteString("[program:x]\n")
 	}
 	for _, text := range []string{big, wide, many.String()} {

@@ -36,13 +36,10 @@ type setting struct {
 	comments []string // of the source, next to it
 }
 
-// secret are keys whose values must not get into comments.
-var secret = []string{"password", "username"}
-
 func (s setting) String() string {
 	switch {
-	case slices.Contains(secret, s.key):
-		return s.key
+	case s.key == "password", s.key == "username":
+		return s.key // the value must not get into comments
 	case s.text != "":
 		return shorten(s.text)
 	}
@@ -64,16 +61,14 @@ type document struct {
 	about     []string // comments about all programs
 	head      *program // what belongs to no program: [supervisor], and comments at the top
 	programs  []*program
-	names     map[string]bool
 	addresses map[string]string // the program that has each address
 	logs      map[string]string // the program that writes each log file
 	lacking   int
-	lines     int // of all tables
 	problems  []config.Problem
 }
 
 func newDocument(s Source, w World) *document {
-	d := &document{Source: s, World: w, names: map[string]bool{}, addresses: map[string]string{}, logs: map[string]string{}}
+	d := &document{Source: s, World: w, addresses: map[string]string{}, logs: map[string]string{}}
 	d.head = &program{document: d, tables: map[string]*table{}, given: map[string]setting{}}
 	return d
 }
@@ -91,11 +86,14 @@ func (d *document) say(text string) {
 }
 
 // path makes a path of the source absolute.
-func (d *document) path(path string) string {
+func (d *document) path(path string) string { return filepath.Clean(joinPath(d.Dir, path)) }
+
+// joinPath resolves a path from a directory.
+func joinPath(dir, path string) string {
 	if filepath.IsAbs(path) {
-		return filepath.Clean(path)
+		return path
 	}
-	return filepath.Join(d.Dir, path)
+	return filepath.Join(dir, path)
 }
 
 // read reads another file of the source. It reports one that is not text.
@@ -129,9 +127,6 @@ func (d *document) result() (Result, error) {
 		slices.SortStableFunc(d.problems, func(a, b config.Problem) int { return cmp.Compare(a.Line, b.Line) })
 		return Result{}, &config.Error{Problems: slices.Compact(d.problems)}
 	}
-	if d.full() {
-		return Result{}, d.checkSize("")
-	}
 	if len(d.programs) == 0 {
 		return Result{}, malformed(position{file: d.Name}, "defines no program", "name the file that defines one, and check --from")
 	}
@@ -143,19 +138,11 @@ func (d *document) result() (Result, error) {
 			r.Programs++
 		}
 	}
-	return r, d.checkSize(r.Text)
-}
-
-// full reports whether there are more lines than package config reads, 50,000 keys and elements: it makes no sense to go on.
-func (d *document) full() bool { return d.lines > 45_000 }
-
-// checkSize rejects what package config would not read.
-func (d *document) checkSize(text string) error {
-	d.lines += strings.Count(text, `", "`)
-	if len(text) > maxText || d.full() {
-		return malformed(position{file: d.Name}, "makes a configuration that is too large for supervisord", "convert it in parts")
+	const mostElements = 45_000 // package config reads 50,000 keys and elements of arrays
+	if elements := strings.Count(r.Text, "\n") + strings.Count(r.Text, `", "`); len(r.Text) > maxResult || elements > mostElements {
+		return Result{}, malformed(position{file: d.Name}, "makes a configuration that is too large for supervisord", "convert it in parts")
 	}
-	return nil
+	return r, nil
 }
 
 // program is one [program.NAME], or the head of the document.
@@ -176,12 +163,12 @@ type program struct {
 // newProgram begins a program. Its name is made valid and unique.
 func (d *document) newProgram(s setting, name string) *program {
 	p := &program{document: d, name: validName(name), tables: map[string]*table{}, lead: s.comments, given: map[string]setting{}}
-	for n := 2; d.names[p.name]; n++ {
+	taken := func(other *program) bool { return other.name == p.name }
+	for n := 2; slices.ContainsFunc(d.programs, taken); n++ {
 		end := "-" + strconv.Itoa(n)
 		p.name = validName(name)
 		p.name = p.name[:min(len(p.name), 64-len(end))] + end
 	}
-	d.names[p.name] = true
 	d.programs = append(d.programs, p)
 	if p.name != name {
 		p.note("", s, fmt.Sprintf("renamed to %s: a name is unique and has at most 64 letters, digits, dots, dashes and underscores", p.name))
@@ -191,8 +178,9 @@ func (d *document) newProgram(s setting, name string) *program {
 
 // validName makes a name that a program or listener can have.
 func validName(name string) string {
+	const valid = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"
 	name = strings.Map(func(r rune) rune {
-		if r < 0x80 && (r == '.' || r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z') {
+		if strings.ContainsRune(valid, r) {
 			return r
 		}
 		return '-'
@@ -207,20 +195,36 @@ func (p *program) table(name string) *table {
 		p = p.head
 	}
 	if p.tables[name] == nil {
-		p.tables[name] = &table{document: p.document}
+		p.tables[name] = &table{}
 	}
 	return p.tables[name]
 }
 
-// set sets a key, such as "stop.signal".
-func (p *program) set(key string, value any) {
+// in returns a table and the rest of a key such as "stop.signal".
+func (p *program) in(key string) (t *table, rest string) {
 	name, rest, dotted := strings.Cut(key, ".")
 	if !dotted {
-		name, rest = "", key
+		return p.table(""), key
 	}
-	t := p.table(name)
+	return p.table(name), rest
+}
+
+// set sets a key such as "stop.signal".
+func (p *program) set(key string, value any) {
+	t, rest := p.in(key)
 	p.carry(t)
 	t.set(rest, value)
+}
+
+// value returns the value of a key in TOML, "" if it is not set.
+func (p *program) value(key string) string {
+	t, rest := p.in(key)
+	return t.value(rest)
+}
+
+// unset reports whether a table has no keys.
+func (p *program) unset(name string) bool {
+	return !slices.ContainsFunc(*p.table(name), func(l line) bool { return l.key != "" })
 }
 
 // carry writes the source's comments that wait for the next key.
@@ -248,9 +252,6 @@ func (p *program) lacks(s setting, instead string) {
 	}
 }
 
-// unneeded adds the comment that supervisord behaves like this without a key.
-func (p *program) unneeded(s setting, why string) { p.note("", s, "not needed: "+why) }
-
 // listener adds a listener. It returns nil if another program has the address or the address is invalid.
 func (p *program) listener(s setting, name, address string) *table {
 	first, taken := p.addresses[address]
@@ -269,7 +270,7 @@ func (p *program) listener(s setting, name, address string) *table {
 	if !strings.HasSuffix(address, ":0") && !p.off {
 		p.addresses[address] = p.name
 	}
-	t := &table{document: p.document}
+	t := &table{}
 	p.carry(t)
 	if name != "" {
 		t.set("name", name)
@@ -292,15 +293,11 @@ func (p *program) environment(s setting, name, value string) {
 	case len(name) > longest:
 		p.lacks(s, fmt.Sprintf("the name of a variable has at most %d bytes", longest))
 	case dynamic(value):
-		p.lines++
 		p.run.export(name, value)
 	default:
 		p.set("environment."+name, value)
 	}
 }
-
-// exportable reports whether a shell can set a variable of this name.
-func exportable(name string) bool { return config.CheckVariable(name) == nil }
 
 // commandWords splits a command and reports what is wrong with it.
 func (d *document) commandWords(s setting, value string) ([]string, bool) {

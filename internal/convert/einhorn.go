@@ -85,7 +85,7 @@ func (e *einhornLine) options() []optionRule {
 		{"nice", "", text, e.nice},
 		{"with-state-fd", "", text, none("einhorn uses it only for its own upgrade")},
 		{"upgrade-check", "", flag, kept},
-		{"signal-timeout", "t", text, to("stop.timeout", asSeconds(0.001, true))},
+		{"signal-timeout", "t", text, to("stop.timeout", asWholeSeconds(0.001))},
 		{"max-unacked", "", text, e.atOnce},
 		{"max-upgrade-additional", "", text, e.atOnce},
 		{"gc-before-fork", "", flag, none("supervisord forks no loaded program")},
@@ -139,7 +139,7 @@ func (e *einhornLine) listen(s setting, name, address, options string) bool {
 		switch option {
 		case "":
 		case "r", "so_reuseaddr":
-			e.unneeded(s, "supervisord always sets SO_REUSEADDR")
+			e.note("", s, "not needed: supervisord always sets SO_REUSEADDR")
 		case "n", "o_nonblock":
 			if t != nil {
 				t.set("nonblock", true)
@@ -154,7 +154,7 @@ func (e *einhornLine) listen(s setting, name, address, options string) bool {
 // respawn converts the delay before a worker is restarted.
 func (e *einhornLine) respawn(p *program, s setting) {
 	n, ok := p.integer(s)
-	const year, longest = 365 * 24 * 3600, 30 // restart.backoff.max, in seconds
+	const longest = 30 // restart.backoff.max, in seconds
 	switch {
 	case !ok:
 	case n < 1 || n > year:
@@ -216,7 +216,7 @@ func (e *einhornLine) finish(line commandLine) {
 	e.table("stop").comment("einhorn sends this to the workers that an upgrade replaces, and to all on INT.")
 	e.set("stop.reload_signal", "USR2")
 	e.set("stop.int_signal", "USR2")
-	if e.table("stop").value("timeout") == "" {
+	if e.value("stop.timeout") == "" {
 		e.waitsForever()
 	}
 }

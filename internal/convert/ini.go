@@ -29,8 +29,7 @@ type section struct {
 // entry is a key and its value.
 type entry struct {
 	setting
-	over  *position // of the equal key that counts instead; nil: this one counts
-	lines []string  // of the value, until finish
+	over *position // of the equal key that counts instead; nil: this one counts
 }
 
 // iniFile is one or several files.
@@ -56,45 +55,48 @@ func (f *iniFile) add(s *section) *section {
 
 // get returns the value of a key that counts.
 func (s *section) get(key string) (setting, bool) {
-	if s != nil {
-		for _, e := range s.entries {
-			if e.key == key && e.over == nil {
-				return e.setting, true
-			}
+	for _, e := range s.counting() {
+		if e.key == key {
+			return e, true
 		}
 	}
 	return setting{}, false
 }
 
-// finish determines which of equal keys count, and copies the keys of [DEFAULT] into every section.
-func (f *iniFile) finish() {
-	for _, s := range f.sections {
-		if defaults := f.byName["DEFAULT"]; defaults != nil && s != defaults {
-			s.inherit(defaults)
-		}
-		counts := map[string]*entry{}
+// counting returns the keys that count.
+func (s *section) counting() (all []setting) {
+	if s != nil {
 		for _, e := range s.entries {
-			switch first := counts[e.key]; {
+			if e.over == nil {
+				all = append(all, e.setting)
+			}
+		}
+	}
+	return all
+}
+
+// finish determines which of equal keys count, and copies the keys of [DEFAULT] into every section that does not have them.
+func (f *iniFile) finish() {
+	own := map[*section]map[string]*entry{}
+	for _, s := range f.sections {
+		own[s] = map[string]*entry{}
+		for _, e := range s.entries {
+			switch first := own[s][e.key]; {
 			case first == nil:
-				counts[e.key] = e
+				own[s][e.key] = e
 			case f.lastWins:
-				first.over, counts[e.key] = &e.at, e
+				first.over, own[s][e.key] = &e.at, e
 			default:
 				e.over = &first.at
 			}
 		}
 	}
-}
-
-// inherit adds the keys of [DEFAULT] that the section does not have.
-func (s *section) inherit(defaults *section) {
-	own := map[string]bool{}
-	for _, e := range s.entries {
-		own[e.key] = true
-	}
-	for _, e := range defaults.entries {
-		if !own[e.key] {
-			s.entries = append(s.entries, &entry{setting: e.setting})
+	defaults := f.byName["DEFAULT"]
+	for _, s := range f.sections {
+		for i := 0; defaults != nil && s != defaults && i < len(defaults.entries); i++ {
+			if e := *defaults.entries[i]; own[s][e.key] == nil {
+				s.entries = append(s.entries, &e)
+			}
 		}
 	}
 }
@@ -118,20 +120,13 @@ func (f *iniFile) read(name, text string) {
 	}
 	for _, s := range f.sections {
 		for _, e := range s.entries {
-			if e.lines != nil {
-				e.value, e.lines = strings.TrimRight(strings.Join(e.lines, "\n"), " \t\n"), nil
-			}
+			e.value = strings.TrimRight(e.value, " \t\n")
 		}
 	}
 }
 
 // continues adds a line to the value before.
-func (r *scanner) continues(line string) {
-	if r.entry.lines == nil {
-		r.entry.lines = []string{r.entry.value} // it was read from an earlier file
-	}
-	r.entry.lines = append(r.entry.lines, line)
-}
+func (r *scanner) continues(line string) { r.entry.value += "\n" + line }
 
 // comment keeps a comment for the next key or section.
 func (r *scanner) comment(text string) {
@@ -140,10 +135,11 @@ func (r *scanner) comment(text string) {
 	}
 }
 
-func (r *scanner) takeComments() []string {
-	taken := r.comments
+// here returns a setting at this line, with the comments above it.
+func (r *scanner) here(key, value, text string) setting {
+	s := setting{at: r.at, key: key, value: value, text: text, comments: r.comments}
 	r.comments = nil
-	return taken
+	return s
 }
 
 func (r *scanner) wrong(what, remedy string) {
@@ -155,7 +151,7 @@ func (r *scanner) line(line, comment string) {
 	if end := strings.LastIndexByte(line, ']'); line[0] == '[' && end >= 2 {
 		name := line[1:end]
 		r.entry = nil
-		r.section = r.file.add(&section{setting: setting{at: r.at, key: name, text: "[" + name + "]", comments: r.takeComments()}, name: name})
+		r.section = r.file.add(&section{setting: r.here(name, "", "["+name+"]"), name: name})
 		return
 	}
 	at := strings.IndexAny(line, "=:")
@@ -176,7 +172,7 @@ func (r *scanner) key(key, value string) {
 	if r.file.lower {
 		key = strings.ToLower(key)
 	}
-	r.entry = &entry{setting: setting{at: r.at, key: key, comments: r.takeComments()}, lines: []string{value}}
+	r.entry = &entry{setting: r.here(key, value, "")}
 	r.section.entries = append(r.section.entries, r.entry)
 	if !r.file.lastWins { // a line that continues a key that does not count belongs to the one that does
 		r.entry = r.section.entries[slices.IndexFunc(r.section.entries, func(e *entry) bool { return e.key == key })]
@@ -269,27 +265,8 @@ func (r *scanner) circusKey(raw string) {
 		}
 	}
 	r.line(raw, comment)
-	if r.entry != nil && len(r.entry.lines) > 0 && r.entry.lines[0] == `""` {
-		r.entry.lines[0] = ""
-	}
-}
-
-// each converts the keys of a section by rules. Keys that none has go to otherwise.
-func (p *program) each(s *section, known rules, otherwise rule) {
-	for _, e := range s.entries {
-		p.pending = append(p.pending, e.comments...)
-		if p.quiet {
-			p.pending = nil
-		}
-		r, ok := known[e.key]
-		switch {
-		case e.over != nil:
-			p.note("", e.setting, "ignored: set again at "+e.over.String())
-		case ok:
-			p.apply(r, e.setting)
-		default:
-			p.apply(otherwise, e.setting)
-		}
+	if r.entry != nil && r.entry.value == `""` {
+		r.entry.value = ""
 	}
 }
 

@@ -156,9 +156,6 @@ func (f *formation) processes() {
 	var comments []string
 	index := 0
 	for i, line := range strings.Split(normal(f.Text), "\n") {
-		if f.full() {
-			return
-		}
 		at := position{f.Name, i + 1}
 		trimmed := strings.TrimSpace(line)
 		m := procfileLine().FindStringSubmatch(line)

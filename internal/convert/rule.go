@@ -2,7 +2,9 @@ package convert
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -13,7 +15,18 @@ import (
 // rules say what becomes of each key of a source.
 type rules map[string]rule
 
-// rule says what becomes of one key. The zero rule keeps it in program.given, for code that needs several keys.
+// keys returns rules of which one may be for several keys: "httpd httpd_host httpd_port".
+func keys(grouped rules) rules {
+	all := rules{}
+	for names, r := range grouped {
+		for name := range strings.FieldsSeq(names) {
+			all[name] = r
+		}
+	}
+	return all
+}
+
+// rule says what becomes of one key.
 type rule func(p *program, s setting)
 
 // reader reads the value of a setting for a key of the configuration. It returns false, and says why, if there is no such value.
@@ -40,15 +53,13 @@ func none(instead string) rule {
 	return func(p *program, s setting) { p.lacks(s, instead) }
 }
 
-// unneeded is for a key that supervisord needs no equivalent of, and why.
-func unneeded(why string) rule {
-	return func(p *program, s setting) { p.unneeded(s, why) }
-}
-
 // noted is for a key that takes effect elsewhere, and where.
 func noted(comment string) rule {
 	return func(p *program, s setting) { p.note("", s, comment) }
 }
+
+// unneeded is for a key that supervisord needs no equivalent of, and why.
+func unneeded(why string) rule { return noted("not needed: " + why) }
 
 // commented is for a key by which the source does not start the program.
 func commented(why string) rule {
@@ -58,44 +69,63 @@ func commented(why string) rule {
 	}
 }
 
-// whether is for a key that is true or false.
-func whether(on, off rule) rule { return unless(isTrue, on, off) }
+// kept is the rule of a key that code reads from program.given.
+func kept(*program, setting) {}
 
-// unless is for a key with a special value. special reports false for ok, after the mistake, if the value is invalid.
-func unless(special func(p *program, s setting) (yes, ok bool), then, otherwise rule) rule {
+// condition looks at a value. It reports false for ok, after the mistake, if the value is invalid.
+type condition func(p *program, s setting) (yes, ok bool)
+
+// when is for a key whose value decides between two rules.
+func when(is condition, then, otherwise rule) rule {
 	return func(p *program, s setting) {
-		filled, ok := p.filled(s)
-		if !ok {
-			return
-		}
-		switch yes, ok := special(p, filled); {
-		case yes && then != nil:
-			then(p, s)
-		case ok && !yes && otherwise != nil:
-			otherwise(p, s)
+		if filled, ok := p.filled(s); ok {
+			switch yes, ok := is(p, filled); {
+			case yes:
+				then(p, s)
+			case ok:
+				otherwise(p, s)
+			}
 		}
 	}
 }
 
-func isTrue(p *program, s setting) (yes, ok bool) { return p.truth(s) }
+// whether is for a key that is true or false.
+func whether(on, off rule) rule {
+	return when(func(p *program, s setting) (bool, bool) { return p.truth(s) }, on, off)
+}
 
-// is reports whether a value, less case, is this one.
-func is(value string) func(*program, setting) (yes, ok bool) {
+// is compares a value, without regard to case.
+func is(value string) condition {
 	return func(_ *program, s setting) (yes, ok bool) {
 		return strings.EqualFold(strings.TrimSpace(s.value), value), true
 	}
 }
 
-// atMost reports whether a number is at most n.
-func atMost(n int) func(*program, setting) (yes, ok bool) {
+// atMost compares a number.
+func atMost(n int) condition {
 	return func(p *program, s setting) (yes, ok bool) {
 		i, ok := p.integer(s)
 		return ok && i <= n, ok
 	}
 }
 
-// kept is the rule of a key that code reads from program.given.
-func kept(*program, setting) {}
+// each converts the keys of a section by rules. Keys that none has go to otherwise.
+func (p *program) each(s *section, known rules, otherwise rule) {
+	for _, e := range s.entries {
+		if !p.quiet {
+			p.pending = append(p.pending, e.comments...)
+		}
+		r, ok := known[e.key]
+		switch {
+		case e.over != nil:
+			p.note("", e.setting, "ignored: set again at "+e.over.String())
+		case ok:
+			p.apply(r, e.setting)
+		default:
+			p.apply(otherwise, e.setting)
+		}
+	}
+}
 
 // apply converts a setting by its rule.
 func (p *program) apply(r rule, s setting) {
@@ -144,12 +174,11 @@ func (p *program) get(key string) (setting, bool) {
 
 // isOn reports whether a key that was kept is true.
 func (p *program) isOn(key string) bool {
-	s, ok := p.get(key)
-	if !ok {
-		return false
+	if s, ok := p.get(key); ok {
+		on, _ := p.truth(s)
+		return on
 	}
-	on, _ := p.truth(s)
-	return on
+	return false
 }
 
 // The functions below read values. They report one that the source's own supervisor would reject, and return false.
@@ -205,7 +234,10 @@ func asPath(p *program, _ string, s setting) (any, bool) {
 	return p.path(s.value), true
 }
 
-func asTruth(p *program, _ string, s setting) (any, bool) { return result(p.truth(s)) }
+func asTruth(p *program, _ string, s setting) (any, bool) {
+	on, ok := p.truth(s)
+	return on, ok
+}
 
 func asMode(p *program, _ string, s setting) (any, bool) {
 	n, ok := p.mode(s)
@@ -222,9 +254,6 @@ func asWorkers(p *program, _ string, s setting) (any, bool) {
 	}
 	return n, ok
 }
-
-// result makes any of a typed value.
-func result[T any](value T, ok bool) (any, bool) { return value, ok }
 
 // asAccount reads a user or a group.
 func asAccount(p *program, key string, s setting) (any, bool) {
@@ -258,27 +287,41 @@ func asSignal(p *program, _ string, s setting) (any, bool) {
 	return nil, false
 }
 
-// asSeconds reads a duration of at least the shortest, in seconds. Whole seconds must have no fraction.
-func asSeconds(shortest float64, whole bool) reader {
-	return func(p *program, key string, s setting) (any, bool) {
-		n, ok := 0.0, false
-		if whole {
-			var i int
-			i, ok = p.integer(s)
-			n = float64(max(i, 0))
-		} else {
-			n, ok = p.number(s)
-		}
+// oneOf reads words that the source has another word for, without regard to case.
+func oneOf(words map[string]string) reader {
+	return func(p *program, _ string, s setting) (any, bool) {
+		word, ok := words[strings.ToLower(strings.TrimSpace(s.value))]
 		if !ok {
-			return nil, false
+			p.wrong(s, fmt.Sprintf("%q is unknown", s.value), "write one of "+strings.Join(slices.Sorted(maps.Keys(words)), ", "))
 		}
-		return p.duration(key, s, n, shortest)
+		return word, ok
 	}
 }
 
+// asSeconds reads a duration of at least the shortest, in seconds.
+func asSeconds(shortest float64) reader {
+	return func(p *program, key string, s setting) (any, bool) {
+		if n, ok := p.number(s); ok {
+			return p.duration(key, s, n, shortest)
+		}
+		return nil, false
+	}
+}
+
+// asWholeSeconds is asSeconds for a number that must not have a fraction, and counts as 0 if it is negative.
+func asWholeSeconds(shortest float64) reader {
+	return func(p *program, key string, s setting) (any, bool) {
+		if n, ok := p.integer(s); ok {
+			return p.duration(key, s, float64(max(n, 0)), shortest)
+		}
+		return nil, false
+	}
+}
+
+const year = 365 * 24 * 3600 // in seconds
+
 // duration returns a number of seconds as the configuration writes it, if the key can have that value.
 func (p *program) duration(key string, s setting, n, shortest float64) (any, bool) {
-	const year = 365 * 24 * 3600
 	if !(n >= 0 && n <= year) {
 		p.lacks(s, key+" must be from 0 seconds to a year")
 		return nil, false
@@ -306,14 +349,11 @@ const aliveFor = "a worker alive for this long counts as ready, even if it fails
 func (p *program) readyAfter(s setting, n float64) {
 	const timeout = 60 // the default of ready.timeout, in seconds
 	p.set("ready.method", "delay")
-	delay, ok := p.duration("ready.delay", s, max(n, 0), 0)
-	if !ok {
-		return
-	}
-	p.set("ready.delay", delay)
-	if n > timeout {
-		const year = 365 * 24 * 3600
-		p.set("ready.timeout", inSeconds(min(n+timeout, year)))
+	if delay, ok := p.duration("ready.delay", s, max(n, 0), 0); ok {
+		p.set("ready.delay", delay)
+		if n > timeout {
+			p.set("ready.timeout", inSeconds(min(n+timeout, year)))
+		}
 	}
 }
 

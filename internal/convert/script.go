@@ -278,11 +278,3 @@ func (p *program) directory(c commandLine, dir string) {
 	}
 	p.set("directory", p.path(dir))
 }
-
-// joinPath resolves a path from a directory.
-func joinPath(dir, path string) string {
-	if filepath.IsAbs(path) {
-		return path
-	}
-	return filepath.Join(dir, path)
-}

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"example.org/supervisord/internal/getopt"
@@ -20,8 +21,7 @@ func (d *document) startServer() {
 		return
 	}
 	for _, g := range line.Given {
-		switch g.Name {
-		case "restart", "stop", "help", "version":
+		if slices.Contains([]string{"restart", "stop", "help", "version"}, g.Name) {
 			d.wrong(fromOption(c, g), "starts nothing", "use supervisord reload, or supervisord stop NAME")
 			return
 		}
@@ -38,31 +38,29 @@ func (d *document) startServer() {
 	if c.dir != nil {
 		o.WorkDir = d.path(c.dir.value)
 	}
-	p.translated(c, o)
-}
-
-// getenv returns a variable that the script sets for start_server.
-func (c commandLine) getenv(name string) string {
-	value := ""
-	for _, s := range c.environment {
-		if s.key == name {
-			value = s.value
-		}
-	}
-	return value
-}
-
-// translated writes the translation of a command line.
-func (p *program) translated(c commandLine, o *starter.Options) {
-	if _, err := o.Load(); err != nil {
-		p.starterMistakes(c, err)
-		return
-	}
 	t, err := o.Translate()
+	if err == nil {
+		_, err = o.Load() // checks it
+	}
 	if err != nil {
 		p.starterMistakes(c, err)
 		return
 	}
+	p.translated(c, o, t)
+}
+
+// getenv returns a variable that the script sets for start_server.
+func (c commandLine) getenv(name string) string {
+	for _, s := range slices.Backward(c.environment) {
+		if s.key == name {
+			return s.value
+		}
+	}
+	return ""
+}
+
+// translated writes the translation of a command line.
+func (p *program) translated(c commandLine, o *starter.Options, t *starter.Translation) {
 	if t.PIDFile != "" {
 		p.head.set("supervisor.pid_file", t.PIDFile)
 	}
@@ -78,52 +76,54 @@ func (p *program) translated(c commandLine, o *starter.Options) {
 		}
 	}
 	for _, settings := range t.Listen {
-		l := &table{document: p.document}
+		l := &table{}
 		for _, s := range settings {
 			l.set(s.Key, raw(s.Value))
 		}
 		p.listen = append(p.listen, l)
 	}
-	p.notTranslated(c, o)
+	for _, g := range o.Given {
+		p.notTranslated(fromOption(c, g), o.WorkDir)
+	}
 }
 
 // explained adds a comment to a setting that needs one.
 func (p *program) explained(c commandLine, s starter.Setting) {
-	table, _, _ := strings.Cut(s.Key, ".")
-	switch comment := map[string]string{
-		"dialect":         "The worker gets the variables of start_server only; without this line it gets LISTEN_FDS too.",
-		"reload.retry":    "start_server retries until a new worker lives. Without this line a failed reload ends, and `supervisord reload` reports it.",
-		"stop.int_signal": "start_server passes INT on as TERM.",
-	}[s.Key]; {
-	case comment != "":
-		p.table(strings.TrimSuffix(table, "dialect")).comment(comment)
-	case s.Key == "ready.delay":
-		p.table(table).comment(strings.ToUpper(aliveFor[:1]) + aliveFor[1:] + ".")
-	case s.Key == "stop.timeout" && s.From.Value == "":
-		p.waitsForever()
-	case s.Key == "directory" && s.From.Value == "" && c.dir == nil:
-		p.table("").comment("start_server runs it in the directory where it was started, which is assumed to be this one.")
+	t, _ := p.in(s.Key)
+	switch s.Key {
+	case "dialect":
+		t.comment("The worker gets the variables of start_server only; without this line it gets LISTEN_FDS too.")
+	case "reload.retry":
+		t.comment("start_server retries until a new worker lives. Without this line a failed reload ends, and `supervisord reload` reports it.")
+	case "stop.int_signal":
+		t.comment("start_server passes INT on as TERM.")
+	case "ready.delay":
+		t.comment(strings.ToUpper(aliveFor[:1]) + aliveFor[1:] + ".")
+	case "stop.timeout":
+		if s.From.Value == "" {
+			p.waitsForever()
+		}
+	case "directory":
+		if s.From.Value == "" && c.dir == nil {
+			t.comment("start_server runs it in the directory where it was started, which is assumed to be this one.")
+		}
 	}
 }
 
-// notTranslated converts the options that the start_server command implements itself.
-func (p *program) notTranslated(c commandLine, o *starter.Options) {
-	for _, g := range o.Given {
-		s := fromOption(c, g)
-		command, piped := strings.CutPrefix(strings.TrimSpace(g.Value), "|")
-		switch {
-		case g.Name == "log-file" && piped:
-			p.lacks(s, "pipe the log of supervisord itself: supervisord run 2>&1 | "+strings.TrimSpace(command))
-		case g.Name == "log-file":
-			p.note("", s, "the program's output; supervisord's own log goes to its stderr")
-			path := joinPath(o.WorkDir, g.Value)
-			p.set("stdout", path)
-			p.set("stderr", path)
-		case g.Name == "daemonize":
-			p.lacks(s, foreground)
-		case g.Name == "timeout":
-			p.lacks(s, "it is for --restart and --stop: use supervisord reload --timeout")
-		}
+// notTranslated converts an option that the start_server command implements itself.
+func (p *program) notTranslated(s setting, dir string) {
+	command, piped := strings.CutPrefix(strings.TrimSpace(s.value), "|")
+	switch {
+	case s.key == "log-file" && piped:
+		p.lacks(s, "pipe the log of supervisord itself: supervisord run 2>&1 | "+strings.TrimSpace(command))
+	case s.key == "log-file":
+		p.note("", s, "the program's output; supervisord's own log goes to its stderr")
+		p.set("stdout", joinPath(dir, s.value))
+		p.set("stderr", joinPath(dir, s.value))
+	case s.key == "daemonize":
+		p.lacks(s, foreground)
+	case s.key == "timeout":
+		p.lacks(s, "it is for --restart and --stop: use supervisord reload --timeout")
 	}
 }
 
@@ -134,11 +134,10 @@ func (p *program) starterMistakes(c commandLine, err error) {
 		list = joined.Unwrap()
 	}
 	for _, err := range list {
-		e, ok := errors.AsType[*starter.OptionError](err)
-		if !ok || e.Option.Name == "" {
+		if e, ok := errors.AsType[*starter.OptionError](err); ok && e.Option.Name != "" {
+			p.wrong(fromOption(c, e.Option), e.What, e.Remedy)
+		} else {
 			p.wrong(setting{at: c.at[0]}, err.Error(), "")
-			continue
 		}
-		p.wrong(fromOption(c, e.Option), e.What, e.Remedy)
 	}
 }

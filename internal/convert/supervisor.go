@@ -25,8 +25,7 @@ const ignoresToo = "supervisor ignores it too"
 // supervisor converts a configuration of Python's supervisor.
 func (d *document) supervisor() {
 	f := &supervisorFile{document: d, iniFile: newINI(supervisorDialect()), groups: map[string]string{}}
-	f.iniFile.read(d.Name, d.Text)
-	f.expandHere(f.iniFile, d.Dir)
+	f.readFile(d.Name, d.Text, d.Dir)
 	f.include()
 	f.finish()
 	if d.problems = append(d.problems, f.iniFile.problems...); len(d.problems) > 0 {
@@ -40,20 +39,24 @@ func (d *document) supervisor() {
 			}
 		}
 	}
-	f.supervisord(f.byName["supervisord"])
+	if s := f.byName["supervisord"]; s != nil {
+		f.supervisord(s)
+	}
 	for _, s := range f.sections {
-		if !f.full() {
-			f.section(s)
-		}
+		f.section(s)
 	}
 }
 
-// expandHere replaces %(here)s by the directory of a file, as supervisor does when it reads one.
-func (f *supervisorFile) expandHere(file *iniFile, dir string) {
+// readFile reads a file, whose directory is %(here)s in it.
+func (f *supervisorFile) readFile(name, text, dir string) {
+	file := newINI(f.dialect)
+	file.read(name, text)
+	f.iniFile.problems = append(f.iniFile.problems, file.problems...)
 	for _, s := range file.sections {
 		for _, e := range s.entries {
 			e.value = strings.ReplaceAll(e.value, "%(here)s", strings.ReplaceAll(dir, "%", "%%"))
 		}
+		f.add(s)
 	}
 }
 
@@ -73,15 +76,7 @@ func (f *supervisorFile) include() {
 		return
 	}
 	for _, pattern := range strings.Fields(filled.value) {
-		f.included(files, f.path(pattern), func(path, text string) {
-			more := newINI(f.dialect)
-			more.read(path, text)
-			f.expandHere(more, filepath.Dir(path))
-			f.iniFile.problems = append(f.iniFile.problems, more.problems...)
-			for _, s := range more.sections {
-				f.add(s)
-			}
-		})
+		f.included(files, f.path(pattern), func(path, text string) { f.readFile(path, text, filepath.Dir(path)) })
 	}
 }
 
@@ -96,15 +91,15 @@ func (f *supervisorFile) section(s *section) {
 		"ctlplugin":        "supervisord's commands cannot be extended",
 		"eventlistener":    "use hooks in the program, or `supervisord events --json`",
 		"group":            "supervisord has no groups: name each program, or run a second supervisord with its own configuration",
-	}
+	}[kind]
 	switch {
 	case (kind == "program" || kind == "fcgi-program") && named:
 		f.programsOf(s, strings.TrimSpace(name), kind == "fcgi-program")
 	case kind == "supervisord", kind == "DEFAULT":
 	case kind == "include":
 		f.head.each(s, rules{"files": noted(includedToo)}, none(ignoresToo))
-	case instead[kind] != "":
-		f.whole(s, instead[kind])
+	case instead != "":
+		f.whole(s, instead)
 	default:
 		f.whole(s, ignoresToo)
 	}
@@ -112,47 +107,24 @@ func (f *supervisorFile) section(s *section) {
 
 // supervisord converts [supervisord].
 func (f *supervisorFile) supervisord(s *section) {
-	if s == nil {
-		return
-	}
-	inherit := func(_ *program, s setting) { f.inherited = append(f.inherited, s) }
-	const inMemory = "there are no AUTO files: captured output is kept in memory"
-	known := rules{
-		"logfile":          none("supervisord logs to its stderr: the journal under systemd, or `supervisord run 2>>FILE`"),
-		"logfile_maxbytes": none("the journal or logrotate rotates the log"),
-		"logfile_backups":  none("the journal or logrotate rotates the log"),
-		"loglevel": to("supervisor.log_level", oneOf(map[string]string{"critical": "error", "error": "error", "warn": "warn",
-			"info": "info", "debug": "debug", "trace": "debug", "blather": "debug"})),
-		"pidfile":     to("supervisor.pid_file", asPath),
-		"umask":       inherit,
-		"user":        inherit,
-		"directory":   inherit,
-		"nodaemon":    whether(unneeded("supervisord stays in the foreground"), none(foreground)),
-		"silent":      none("log_level = \"error\" in [supervisor] logs little"),
-		"minfds":      none("programs inherit the limit that supervisord is started with; nofile in [program.NAME.limits] sets one"),
-		"minprocs":    none("programs inherit the limit that supervisord is started with; nproc in [program.NAME.limits] sets one"),
-		"nocleanup":   none(inMemory),
-		"childlogdir": none(inMemory),
-		"strip_ansi":  none("supervisord keeps output as it is"),
-		"identifier":  none("a supervisord is identified by its control socket"),
-		"environment": func(_ *program, s setting) {
-			f.variables = f.pairs(s, nil)
-		},
-	}
 	f.head.fill = f.fill(f.head, nil)
 	f.head.pending = append(f.head.pending, s.comments...)
-	f.head.each(s, known, none(ignoresToo))
-}
-
-// oneOf is a reader of words that the source has another word for. Words are case-insensitive.
-func oneOf(words map[string]string) reader {
-	return func(p *program, _ string, s setting) (any, bool) {
-		word, ok := words[strings.ToLower(strings.TrimSpace(s.value))]
-		if !ok {
-			p.wrong(s, fmt.Sprintf("%q is unknown", s.value), "write one of "+strings.Join(slices.Sorted(maps.Keys(words)), ", "))
-		}
-		return word, ok
-	}
+	f.head.each(s, keys(rules{
+		"logfile":                          none("supervisord logs to its stderr: the journal under systemd, or `supervisord run 2>>FILE`"),
+		"logfile_maxbytes logfile_backups": none("the journal or logrotate rotates the log"),
+		"loglevel": to("supervisor.log_level", oneOf(map[string]string{"critical": "error", "error": "error", "warn": "warn",
+			"info": "info", "debug": "debug", "trace": "debug", "blather": "debug"})),
+		"pidfile":               to("supervisor.pid_file", asPath),
+		"umask user directory":  func(_ *program, s setting) { f.inherited = append(f.inherited, s) },
+		"nodaemon":              whether(unneeded("supervisord stays in the foreground"), none(foreground)),
+		"silent":                none("log_level = \"error\" in [supervisor] logs little"),
+		"minfds":                none("programs inherit the limit that supervisord is started with; nofile in [program.NAME.limits] sets one"),
+		"minprocs":              none("programs inherit the limit that supervisord is started with; nproc in [program.NAME.limits] sets one"),
+		"nocleanup childlogdir": none("there are no AUTO files: captured output is kept in memory"),
+		"strip_ansi":            none("supervisord keeps output as it is"),
+		"identifier":            none("a supervisord is identified by its control socket"),
+		"environment":           func(_ *program, s setting) { f.variables = f.pairs(s, nil) },
+	}), none(ignoresToo))
 }
 
 // Remedies that several sources share.
@@ -164,7 +136,7 @@ const (
 	startsAnyway  = "supervisord starts every program"
 	runsNone      = "nothing runs; remove the # of these lines to run one"
 	neverGivesUp  = "supervisord never gives up: it retries at growing intervals, up to restart.backoff.max (30s)"
-	stopsFirst    = "%s stops a program before it starts it again, and so does strategy = \"stop-first\" here. Give the program a listener\n" +
+	stopsFirst    = "supervisor stops a program before it starts it again, and so does strategy = \"stop-first\" here. Give the program a listener\n" +
 		"([[program.NAME.listen]]) and remove that line, and a reload loses no request."
 	runsHere = "A program without directory runs in the directory of this file; under %s it ran where %s was started."
 )
@@ -175,13 +147,12 @@ func (f *supervisorFile) programRules(x *process) rules {
 	if !x.fcgi {
 		ofSocket = none("supervisor ignores it in [program:x] too; write [[program.NAME.listen]]")
 	}
-	syslog := whether(none("without a log file output goes where supervisord's own goes: under systemd to the journal"), unneeded("nothing is written to syslog"))
-	events := whether(none("`supervisord logs --follow --json` reports what a program writes"), unneeded("there are no such events"))
-	tags := unless(func(p *program, s setting) (bool, bool) {
+	const always = "KILL always reaches the whole process group"
+	empty := func(p *program, s setting) (bool, bool) {
 		n, ok := p.bytes(s)
 		return ok && n == 0, ok
-	}, unneeded("there is no capture mode"), none("output between tags is not sent to listeners; a program can use the control socket"))
-	known := rules{
+	}
+	return keys(rules{
 		"command":        x.command,
 		"process_name":   x.processName,
 		"numprocs":       x.workers,
@@ -192,25 +163,25 @@ func (f *supervisorFile) programRules(x *process) rules {
 		"autostart":      whether(unneeded(startsAnyway), commented(startsAll)),
 		"autorestart": to("restart.when", oneOf(map[string]string{"unexpected": "on-failure", "yes": "always", "true": "always", "on": "always",
 			"1": "always", "no": "never", "false": "never", "off": "never", "0": "never"})),
-		"exitcodes":       kept,
-		"startsecs":       startsecs,
-		"startretries":    none(neverGivesUp),
-		"stopsignal":      to("stop.signal", asSignal),
-		"stopwaitsecs":    to("stop.timeout", asSeconds(0.001, true)),
-		"stopasgroup":     to("stop.group", asTruth),
-		"killasgroup":     whether(unneeded("KILL always reaches the whole process group"), none("KILL always reaches the whole process group")),
-		"user":            to("user", asAccount),
-		"redirect_stderr": kept,
-		"serverurl": unless(is("AUTO"), unneeded("there is no XML-RPC server"),
+		"startsecs":    startsecs,
+		"startretries": none(neverGivesUp),
+		"stopsignal":   to("stop.signal", asSignal),
+		"stopwaitsecs": to("stop.timeout", asWholeSeconds(0.001)),
+		"stopasgroup":  to("stop.group", asTruth),
+		"killasgroup":  whether(unneeded(always), none(always)),
+		"user":         to("user", asAccount),
+		"serverurl": when(is("AUTO"), unneeded("there is no XML-RPC server"),
 			none("there is no XML-RPC server: programs get signals and NOTIFY_SOCKET, and can query the control socket")),
-		"environment": kept, // read first, because other keys refer to it
-		"socket":      ofSocket, "socket_backlog": ofSocket, "socket_owner": ofSocket, "socket_mode": ofSocket,
-	}
-	for _, stream := range []string{"stdout", "stderr"} {
-		maps.Copy(known, rules{stream + "_logfile": kept, stream + "_logfile_maxbytes": kept, stream + "_logfile_backups": kept,
-			stream + "_capture_maxbytes": tags, stream + "_events_enabled": events, stream + "_syslog": syslog})
-	}
-	return known
+		"socket socket_backlog socket_owner socket_mode": ofSocket,
+		"exitcodes redirect_stderr stdout_logfile stdout_logfile_maxbytes stdout_logfile_backups " +
+			"stderr_logfile stderr_logfile_maxbytes stderr_logfile_backups environment": kept,
+		"stdout_capture_maxbytes stderr_capture_maxbytes": when(empty, unneeded("there is no capture mode"),
+			none("output between tags is not sent to listeners; a program can use the control socket")),
+		"stdout_events_enabled stderr_events_enabled": whether(none("`supervisord logs --follow --json` reports what a program writes"),
+			unneeded("there are no such events")),
+		"stdout_syslog stderr_syslog": whether(none("without a log file output goes where supervisord's own goes: under systemd to the journal"),
+			unneeded("nothing is written to syslog")),
+	})
 }
 
 func startsecs(p *program, s setting) {
@@ -233,17 +204,10 @@ func (x *process) command(p *program, s setting) {
 
 // directory sets where the program runs. If only a shell knows that, the shell goes there.
 func (x *process) directory(p *program, s setting) {
-	value, ok := x.file.expand(s, x.own)
-	switch {
-	case !ok:
-	case dynamic(value):
+	if value, ok := x.file.expand(s, x.own); ok && dynamic(value) {
 		p.run.dir = value
-	default:
-		if s, ok := p.filled(s); ok {
-			if path, ok := asPath(p, "", s); ok {
-				p.set("directory", path)
-			}
-		}
+	} else if ok {
+		to("directory", asPath)(p, s)
 	}
 }
 
@@ -261,4 +225,15 @@ func (d *document) bytes(s setting) (int64, bool) {
 		return 0, false
 	}
 	return n * unit, true
+}
+
+// nearest says what may be meant by an unknown key.
+func nearest(key string, known rules) string {
+	bare := func(s string) string { return strings.ReplaceAll(s, "_", "") }
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		if len(key) > 3 && (bare(key) == bare(name) || strings.HasPrefix(name, key[:len(key)-1]) || strings.HasPrefix(key, name)) {
+			return ignoresToo + "; did you mean " + name + "?"
+		}
+	}
+	return ignoresToo
 }

@@ -33,6 +33,10 @@ func (f *supervisorFile) programsOf(s *section, title string, fcgi bool) {
 	})
 	name, named := s.get("process_name")
 	const most = 1000
+	convert := func(name string, number int, quiet bool) {
+		x := &process{file: f, section: s, title: title, count: count, own: f.ofProcess(title, number, count), fcgi: fcgi}
+		x.convert(name, quiet)
+	}
 	switch {
 	case count > 1 && !strings.Contains(name.value, "%(process_num)"):
 		if !named {
@@ -40,16 +44,13 @@ func (f *supervisorFile) programsOf(s *section, title string, fcgi bool) {
 		}
 		f.wrong(name, "numprocs above 1 needs %(process_num) in process_name", "write process_name = %(program_name)s_%(process_num)02d")
 	case count <= 1 || !differ:
-		f.process(s, title, title, first, count, fcgi, false)
+		convert(title, first, false)
 	case count > most:
 		f.wrong(s.setting, fmt.Sprintf("has %d processes that differ", count), fmt.Sprintf("write at most %d", most))
 	default:
-		for i := range count {
-			if f.full() || i > 0 && len(f.document.problems) > 0 { // a mistake in one is in all
-				return
-			}
+		for i := 0; i < count && (i == 0 || len(f.document.problems) == 0); i++ { // a mistake in one is in all
 			if own, ok := f.expand(name, f.ofProcess(title, first+i, count)); ok {
-				f.process(s, title, show(own), first+i, count, fcgi, i > 0)
+				convert(show(own), first+i, i > 0)
 			}
 		}
 	}
@@ -73,44 +74,28 @@ func (f *supervisorFile) ofProcess(title string, number, count int) map[string]s
 		"process_num": strconv.Itoa(number), "numprocs": strconv.Itoa(count)}
 }
 
-// process converts a section to one program. A quiet one repeats none of the comments of the first.
-func (f *supervisorFile) process(s *section, title, name string, number, count int, fcgi, quiet bool) {
-	if _, ok := s.get("command"); !ok {
-		f.wrong(s.setting, "has no command", "write command = …")
+// convert converts the section to one program. A quiet one repeats none of the comments of the first.
+func (x *process) convert(name string, quiet bool) {
+	from := x.section.setting
+	if _, ok := x.section.get("command"); !ok {
+		x.file.wrong(from, "has no command", "write command = …")
 		return
 	}
-	from := s.setting
 	if quiet {
 		from.comments = nil
 	}
-	x := &process{program: f.newProgram(from, name), file: f, section: s, title: title, count: count,
-		own: f.ofProcess(title, number, count), fcgi: fcgi}
-	x.quiet, x.off = quiet, count < 1
-	x.fill = f.fill(x.program, x.own)
+	x.program = x.file.newProgram(from, name)
+	x.quiet, x.off = quiet, x.count < 1
+	x.fill = x.file.fill(x.program, x.own)
 	x.variables()
-	known := f.programRules(x)
-	x.each(s, known, func(p *program, s setting) { p.lacks(s, nearest(s.key, known)) })
-	for _, s := range f.inherited {
+	known := x.file.programRules(x)
+	x.each(x.section, known, func(p *program, s setting) { p.lacks(s, nearest(s.key, known)) })
+	for _, s := range x.file.inherited {
 		if _, given := x.given[s.key]; !given {
 			x.apply(known[s.key], s)
 		}
 	}
 	x.finish()
-}
-
-// nearest says what may be meant by an unknown key.
-func nearest(key string, known rules) string {
-	bare := func(s string) string { return strings.ReplaceAll(s, "_", "") }
-	var near []string
-	for name := range known {
-		if len(key) > 3 && (bare(key) == bare(name) || strings.HasPrefix(name, key[:len(key)-1]) || strings.HasPrefix(key, name)) {
-			near = append(near, name)
-		}
-	}
-	if len(near) == 0 {
-		return ignoresToo
-	}
-	return ignoresToo + "; did you mean " + slices.Min(near) + "?"
 }
 
 // format is a % in a value: %%, %(NAME)s with flags, width, precision and a letter, or one that Python would reject.
@@ -153,21 +138,21 @@ func (f *supervisorFile) valueOf(name string, own map[string]string) (string, bo
 	if value, ok := own[name]; ok {
 		return value, true
 	}
-	switch variable, isVariable := strings.CutPrefix(name, "ENV_"); {
+	variable, isVariable := strings.CutPrefix(name, "ENV_")
+	switch {
 	case name == "here":
 		return f.Dir, true
 	case name == "host_node_name":
 		return part(shellPart, "$(uname -n)"), true
 	case !isVariable:
 		return "", false
-	default:
-		for _, v := range slices.Backward(f.variables) {
-			if v.name == variable {
-				return v.value, true
-			}
-		}
-		return part(shellPart, "${"+variable+"}"), exportable(variable)
 	}
+	for _, v := range slices.Backward(f.variables) {
+		if v.name == variable {
+			return v.value, true
+		}
+	}
+	return part(shellPart, "${"+variable+"}"), exportable(variable)
 }
 
 // formatted formats a value as Python's % does, or returns false where Python would fail.
@@ -199,10 +184,10 @@ func (f *supervisorFile) fill(p *program, own map[string]string) func(setting) (
 	}
 }
 
-// variables sets the environment: that of [supervisord], then the program's own.
+// variables sets the environment: that of [supervisord], then the program's own. Other keys refer to it, so it comes first.
 func (x *process) variables() {
-	s, ok := x.section.get("environment")
 	pairs := slices.Clone(x.file.variables)
+	s, ok := x.section.get("environment")
 	if ok {
 		pairs = append(pairs, x.file.pairs(s, x.own)...)
 	}
@@ -262,18 +247,18 @@ func (x *process) workers(p *program, s setting) {
 }
 
 func (x *process) firstNumber(p *program, s setting) {
-	if strings.TrimSpace(s.value) != "0" && p.table("").value("workers") != "" {
+	if strings.TrimSpace(s.value) != "0" && p.value("workers") != "" {
 		p.lacks(s, "slots count from 0: SUPERVISORD_SLOT")
 	}
 }
 
-// finish sets what depends on several keys.
+// finish sets what depends on several keys, and what supervisor does without any.
 func (x *process) finish() {
 	if x.fcgi {
 		x.socket()
 	} else {
 		x.set("reload.strategy", "stop-first")
-		x.say(fmt.Sprintf(stopsFirst, "supervisor"))
+		x.say(stopsFirst)
 	}
 	x.argv()
 	stdout, stderr := x.stream("stdout"), x.stream("stderr")
@@ -281,15 +266,23 @@ func (x *process) finish() {
 		stderr = stdout
 	}
 	x.outputs(stdout, stderr)
-	x.restarts()
-	if x.table("ready").empty() {
+	x.otherwise("restart.when", "on-failure")
+	if s, ok := x.get("exitcodes"); ok {
+		x.exitCodes(s)
+	}
+	if x.unset("ready") {
 		x.readyAfter(setting{at: x.section.at, key: "startsecs", value: "1"}, 1)
 	}
-	if x.table("stop").value("timeout") == "" {
-		x.set("stop.timeout", "10s") // supervisor's default
-	}
-	if x.table("").value("directory") == "" && x.run.dir == "" {
+	x.otherwise("stop.timeout", "10s")
+	if x.value("directory") == "" && x.run.dir == "" {
 		x.say(fmt.Sprintf(runsHere, "supervisor", "supervisord"))
+	}
+}
+
+// otherwise sets a key that the source has not set to the source's default.
+func (p *program) otherwise(key string, value any) {
+	if p.value(key) == "" {
+		p.set(key, value)
 	}
 }
 
@@ -303,8 +296,7 @@ func (x *process) stream(name string) stream {
 	if s, ok := x.get(name + "_logfile_backups"); ok {
 		st.backups, _ = x.integer(s)
 	}
-	s, ok := x.get(name + "_logfile")
-	if ok {
+	if s, ok := x.get(name + "_logfile"); ok {
 		st.setting = s
 		switch strings.ToLower(s.value) {
 		case "none", "off", "":
@@ -323,15 +315,8 @@ func (x *process) stream(name string) stream {
 	return st
 }
 
-// restarts sets after which exits a program is restarted.
-func (x *process) restarts() {
-	if x.table("restart").value("when") == "" {
-		x.set("restart.when", "on-failure") // supervisor's default
-	}
-	s, ok := x.get("exitcodes")
-	if !ok {
-		return
-	}
+// exitCodes comments the exits after which supervisor does not restart a program.
+func (x *process) exitCodes(s setting) {
 	codes := strings.ReplaceAll(s.value, " ", "")
 	for code := range strings.SplitSeq(codes, ",") {
 		if n, err := strconv.Atoi(code); codes != "" && (err != nil || n < 0 || n > 255) {
@@ -339,7 +324,7 @@ func (x *process) restarts() {
 			return
 		}
 	}
-	switch when := x.table("restart").value("when"); {
+	switch when := x.value("restart.when"); {
 	case when != `"on-failure"`:
 		x.note("restart", s, "not needed: exit codes do not matter with when = "+when)
 	case codes == "0":
@@ -394,8 +379,8 @@ func (x *process) socketOwner(t *table, unix bool) {
 		return
 	}
 	t.set("mode", "0700") // supervisor's default
-	if n, ok := uint64(0), false; moded {
-		if n, ok = x.mode(mode); ok && n != 0 {
+	if moded {
+		if n, ok := x.mode(mode); ok && n != 0 {
 			t.set("mode", fmt.Sprintf("%04o", n))
 		}
 	}

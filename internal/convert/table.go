@@ -11,61 +11,42 @@ import (
 )
 
 // tableOrder is the order of a program's tables, as in config.toml.example.
-var tableOrder = []string{"", "environment", "limits", "listen", "ready", "health", "reload", "stop", "restart", "log", "hooks"}
+var tableOrder = []string{"environment", "limits", "listen", "ready", "health", "reload", "stop", "restart", "log", "hooks"}
 
 // table is a table of the configuration.
-type table struct {
-	document *document
-	lines    []line
-	index    map[line]int // of keys, and of comments by their text
-}
+type table []line
 
 // line is a comment (key "") or a key with its value in TOML.
 type line struct{ key, text string }
 
-// add adds a line, unless one is there at the same index.
-func (t *table) add(at, l line) (i int, added bool) {
-	i, there := t.index[at]
-	if there {
-		return i, false
-	}
-	if t.index == nil {
-		t.index = map[line]int{}
-	}
-	t.lines = append(t.lines, l)
-	t.document.lines++
-	t.index[at] = len(t.lines) - 1
-	return len(t.lines) - 1, true
-}
-
 // comment adds a comment, once. It reports whether it did.
 func (t *table) comment(text string) bool {
-	_, added := t.add(line{text: text}, line{text: text})
-	return added
+	if slices.Contains(*t, line{text: text}) {
+		return false
+	}
+	*t = append(*t, line{text: text})
+	return true
 }
 
 // set sets a key; a second value replaces the first.
 func (t *table) set(key string, value any) {
-	i, _ := t.add(line{key: key}, line{key: key})
-	t.lines[i].text = inTOML(value)
+	for i := range *t {
+		if (*t)[i].key == key {
+			(*t)[i].text = inTOML(value)
+			return
+		}
+	}
+	*t = append(*t, line{key, inTOML(value)})
 }
 
 // value returns the value of a key in TOML, "" if it is not set.
 func (t *table) value(key string) string {
-	if i, ok := t.index[line{key: key}]; ok {
-		return t.lines[i].text
+	for _, l := range *t {
+		if l.key == key {
+			return l.text
+		}
 	}
 	return ""
-}
-
-// listens reports whether the listener is on a network such as "udp" or "unix".
-func (t *table) listens(network string) bool {
-	return strings.HasPrefix(t.value("address"), `"`+network+":")
-}
-
-// empty reports whether the table has no keys.
-func (t *table) empty() bool {
-	return !slices.ContainsFunc(t.lines, func(l line) bool { return l.key != "" })
 }
 
 // raw is a value that is TOML already.
@@ -97,30 +78,25 @@ func (d *document) write() string {
 	for _, text := range d.about {
 		writeComment(&b, text)
 	}
-	d.head.carry(d.head.table(""))
-	for _, l := range d.head.table("").lines {
-		writeComment(&b, l.text)
-	}
+	own := d.head.table("")
+	d.head.carry(own)
+	own.write(&b)
 	if t := d.head.tables["supervisor"]; t != nil {
 		b.WriteString("\n[supervisor]\n")
 		t.write(&b)
 	}
 	for _, p := range d.programs {
-		text := p.write()
-		if p.off {
-			text = commentedOut(text)
-		}
-		b.WriteString("\n" + text)
+		b.WriteString("\n" + p.write())
 	}
 	return b.String()
 }
 
-// write writes a program and its tables. The comments of a table without keys go to the program's own.
+// write writes a program and its tables, as comments if it is off. The comments of a table without keys go to the program's own.
 func (p *program) write() string {
 	own := p.table("")
-	for _, name := range tableOrder[1:] {
-		if t := p.tables[name]; t != nil && t.empty() {
-			own.lines = append(own.lines, t.lines...)
+	for _, name := range tableOrder {
+		if t := p.tables[name]; t != nil && p.unset(name) {
+			*own = append(*own, *t...)
 			delete(p.tables, name)
 		}
 	}
@@ -135,17 +111,18 @@ func (p *program) write() string {
 	}
 	fmt.Fprintf(&b, "[%s]\n", header)
 	own.write(&b)
-	for _, name := range tableOrder[1:] {
-		if name == "listen" {
-			for _, t := range p.listen {
-				fmt.Fprintf(&b, "\n[[%s.listen]]\n", header)
-				t.write(&b)
-			}
-		}
+	for _, name := range tableOrder {
 		if t := p.tables[name]; t != nil {
 			fmt.Fprintf(&b, "\n[%s.%s]\n", header, name)
 			t.write(&b)
 		}
+		for i := 0; name == "listen" && i < len(p.listen); i++ {
+			fmt.Fprintf(&b, "\n[[%s.listen]]\n", header)
+			p.listen[i].write(&b)
+		}
+	}
+	if p.off {
+		return commentedOut(b.String())
 	}
 	return b.String()
 }
@@ -153,10 +130,10 @@ func (p *program) write() string {
 // write writes the lines of a table, with the equals signs aligned.
 func (t *table) write(b *strings.Builder) {
 	width := 0
-	for _, l := range t.lines {
+	for _, l := range *t {
 		width = max(width, len(l.key))
 	}
-	for _, l := range t.lines {
+	for _, l := range *t {
 		if l.key == "" {
 			writeComment(b, l.text)
 		} else {
@@ -168,11 +145,11 @@ func (t *table) write(b *strings.Builder) {
 // commentedOut puts a # before every line: "#key" is a setting that is off, "# text" stays a comment.
 func commentedOut(text string) string {
 	var b strings.Builder
-	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
-		if !strings.HasPrefix(line, "#") && line != "" {
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "#") && line != "\n" {
 			b.WriteString("#")
 		}
-		b.WriteString(line + "\n")
+		b.WriteString(line)
 	}
 	return b.String()
 }

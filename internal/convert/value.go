@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"strings"
+
+	"example.org/supervisord/internal/config"
 )
 
 // A value is a string, or a string with parts that only a shell or supervisord can fill in when the program starts. Such a part
@@ -22,6 +24,9 @@ func parts(value string) []string { return strings.Split(value, "\x00") }
 
 // dynamic reports whether a value has parts.
 func dynamic(value string) bool { return strings.Contains(value, "\x00") }
+
+// exportable reports whether a shell can set a variable of this name.
+func exportable(name string) bool { return config.CheckVariable(name) == nil }
 
 // placeholder is how supervisord's own configuration writes a part for a descriptor. It cannot be escaped.
 const placeholder = "{fd:"
