@@ -36,8 +36,8 @@ func runAB(ctx context.Context, r *rig, c *chapter) error {
 	var ours, theirs int
 	for _, supervisor := range []string{"supervisord", "start_server"} {
 		for _, way := range []contender{
-			{supervisor, "examples/hello (worker/graceful)", []string{r.Hello}},
-			{supervisor, shutdownOnly, []string{r.Self, shutdownRole}},
+			{supervisor, "examples/hello (worker/graceful)", r.command("hello")},
+			{supervisor, shutdownOnly, r.command("experiments", shutdownRole)},
 		} {
 			for _, keep := range []bool{false, true} {
 				row, lost, err := r.underAB(ctx, way, keep)
@@ -98,7 +98,7 @@ func (r *rig) underAB(ctx context.Context, way contender, keep bool) (row []stri
 // second: that is its default.
 func (r *rig) contend(ctx context.Context, way contender, address string) (hup func() error, stop func(time.Duration), err error) {
 	if way.supervisor == "supervisord" {
-		s, err := kit.Serve(ctx, r.Supervisord, web("http", address, "1", way.command...))
+		s, err := r.supervise(ctx, web("http", address, "1", way.command...))
 		if err != nil {
 			return nil, nil, err
 		}

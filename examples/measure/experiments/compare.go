@@ -77,9 +77,9 @@ func (r *rig) through(ctx context.Context, e entrance, redeploys bool) (p plot.P
 	if err != nil {
 		return p, 0, err
 	}
-	table := web("json", jsonAddress, "1", r.Both)
+	table := web("json", jsonAddress, "1", r.command("json-vs-grpc")...)
 	table.Listen = append(table.Listen, kit.ListenTable{Name: "grpc", Address: grpcAddress})
-	s, err := kit.Serve(ctx, r.Supervisord, table)
+	s, err := r.supervise(ctx, table)
 	if err != nil {
 		return p, 0, err
 	}

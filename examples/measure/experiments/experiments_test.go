@@ -26,25 +26,24 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		exit(err)
 	}
-	bin, err := build(context.Background(), dir)
-	if err != nil {
+	if err := build(context.Background(), dir); err != nil {
 		os.RemoveAll(dir)
 		exit(err)
 	}
-	built = bin
+	built = dir
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)
 }
 
-// built is what TestMain built.
-var built binaries
+// built is the folder with the programs that TestMain built.
+var built string
 
 // Every experiment, in miniature, comes to its end, loses nothing where nothing may be lost, draws pictures that are XML, and leaves no
 // process behind (run would return that as an error).
 func TestEveryExperimentInMiniature(t *testing.T) {
 	out := t.TempDir()
-	if err := run(t.Context(), built, 0, miniature, out); err != nil {
+	if err := run(t.Context(), &rig{miniature, built, out}, 0); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(out, "README.md"))
@@ -113,7 +112,7 @@ func TestInterruptedRunLeavesNoProcess(t *testing.T) {
 	defer late.Stop()
 	long := miniature
 	long.stopped.before = time.Hour
-	err := run(ctx, built, 2, long, t.TempDir())
+	err := run(ctx, &rig{long, built, t.TempDir()}, 2)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("it returned %v", err)
 	}

@@ -48,7 +48,7 @@ func runGaps(ctx context.Context, r *rig, c *chapter) error {
 		medians = append(medians, float64(g.with.Quantile(0.5))/float64(max(1, g.calm.Quantile(0.5))))
 		all = append(all, g)
 	}
-	c.say("The longest time without an answer in each of %d stretches of %s without a redeploy, and as many with one in the middle, in turns. The load: %d clients that send a request "+
+	c.say("The longest time without an answer in each of %d stretches of %s without a redeploy, and as many that begin with one, in turns. The load: %d clients that send a request "+
 		"as soon as they are answered, and %d requests a second at a constant rate.", r.gaps.pairs, r.gaps.stretch, busyClients, r.gaps.rate)
 	c.table([]string{"workers", "requests", "failed", "no redeploy: median", "longest", "redeploy: median", "longest", "ratio of medians", "ratio of longest"}, rows)
 	c.say("**It means:** %s The longest gap with a redeploy is %.2f to %.2f times the one without (medians). There is no moment without a worker that accepts; what is above 1 is the CPU time "+
@@ -59,11 +59,7 @@ func runGaps(ctx context.Context, r *rig, c *chapter) error {
 }
 
 func (r *rig) measureGaps(ctx context.Context, workers string) (g gapping, err error) {
-	address, err := kit.FreeAddress()
-	if err != nil {
-		return g, err
-	}
-	s, err := kit.Serve(ctx, r.Supervisord, web("http", address, workers, r.Hello))
+	s, address, err := r.superviseWeb(ctx, "http", workers, r.command("hello")...)
 	if err != nil {
 		return g, err
 	}
@@ -71,27 +67,12 @@ func (r *rig) measureGaps(ctx context.Context, workers string) (g gapping, err e
 	t := steady(address, r.gaps.rate)
 	defer t.end()
 	t.Loop(sender(address, get("/"), busyClients), busyClients, 0, nil)
-	var calm, with []window
-	for range r.gaps.pairs {
-		from := t.Now()
-		if err := kit.Pause(ctx, r.gaps.stretch); err != nil {
-			return g, err
-		}
-		middle := t.Now()
-		calm = append(calm, window{from, middle})
-		if err := kit.Pause(ctx, r.gaps.stretch/2); err != nil {
-			return g, err
-		}
-		if _, err := s.Redeploy(ctx); err != nil {
-			return g, err
-		}
-		if err := kit.Pause(ctx, middle+r.gaps.stretch-t.Now()); err != nil {
-			return g, err
-		}
-		with = append(with, window{middle, t.Now()})
-		if err := s.Settle(ctx); err != nil {
-			return g, err
-		}
+	calm, with, _, err := alternate(ctx, t, s, r.gaps.pairs, r.gaps.stretch, r.gaps.stretch)
+	if err != nil {
+		return g, err
+	}
+	for i := range with {
+		with[i].to = with[i].from + r.gaps.stretch // as long as the others: the rest is old workers that drain
 	}
 	all := t.end()
 	if workers == auto {

@@ -25,7 +25,7 @@ type latencySize struct {
 }
 
 func runLatency(ctx context.Context, r *rig, c *chapter) error {
-	if err := r.alternate(ctx, c); err != nil {
+	if err := r.compareStretches(ctx, c); err != nil {
 		return err
 	}
 	if err := r.compareWays(ctx, c); err != nil {
@@ -34,47 +34,9 @@ func runLatency(ctx context.Context, r *rig, c *chapter) error {
 	return r.slowNames(ctx, c)
 }
 
-// stretches is when there were redeploys, and when not.
-type stretches struct {
-	with, calm []window
-	redeploys  int
-}
-
-// alternate lets stretches without and with redeploys follow each other. The time in which old workers drain belongs to the
-// redeploys.
-func (s *stretches) alternate(ctx context.Context, t *traffic, subject *kit.Subject, size latencySize, every time.Duration) error {
-	for range size.pairs {
-		from := t.Now()
-		if err := kit.Pause(ctx, size.stretch); err != nil {
-			return err
-		}
-		middle := t.Now()
-		s.calm = append(s.calm, window{from, middle})
-		for t.Now()-middle < size.stretch {
-			began := t.Now()
-			s.redeploys++
-			if _, err := subject.Redeploy(ctx); err != nil {
-				return err
-			}
-			if err := kit.Pause(ctx, every-(t.Now()-began)); err != nil {
-				return err
-			}
-		}
-		if err := subject.Settle(ctx); err != nil {
-			return err
-		}
-		s.with = append(s.with, window{middle, t.Now()})
-	}
-	return nil
-}
-
-// alternate compares latency with redeploys and without.
-func (r *rig) alternate(ctx context.Context, c *chapter) error {
-	address, err := kit.FreeAddress()
-	if err != nil {
-		return err
-	}
-	subject, err := kit.Serve(ctx, r.Supervisord, web("http", address, "2", r.Hello))
+// compareStretches compares latency with redeploys and without.
+func (r *rig) compareStretches(ctx context.Context, c *chapter) error {
+	subject, address, err := r.superviseWeb(ctx, "http", "2", r.command("hello")...)
 	if err != nil {
 		return err
 	}
@@ -82,14 +44,14 @@ func (r *rig) alternate(ctx context.Context, c *chapter) error {
 	size, every := r.latency, min(2*time.Second, r.latency.stretch/2)
 	t := steady(address, size.rate)
 	defer t.end()
-	var s stretches
-	if err := s.alternate(ctx, t, subject, size, every); err != nil {
+	calmly, redeploying, redeploys, err := alternate(ctx, t, subject, size.pairs, size.stretch, every)
+	if err != nil {
 		return err
 	}
 	all := t.end()
-	with, calm := profileOf(all, s.with), profileOf(all, s.calm)
+	with, calm := profileOf(all, redeploying), profileOf(all, calmly)
 	c.say("examples/hello, 2 workers, vegeta at %d requests a second (half on new connections, half on kept ones), in turns of %s with redeploys and without:", size.rate, size.stretch)
-	c.table(profileHead, [][]string{with.row(fmt.Sprintf("%d redeploys, one every %s", s.redeploys, every)), calm.row("no redeploy"), with.ratios(calm)})
+	c.table(profileHead, [][]string{with.row(fmt.Sprintf("%d redeploys, one every %s", redeploys, every)), calm.row("no redeploy"), with.ratios(calm)})
 	ratio := func(q float64) string { return kit.Ratio(with.latencies.Quantile(q), calm.latencies.Quantile(q)) }
 	c.say("**It means:** %s With redeploys p50 is %s times what it is without, p99 %s times, p99.9 %s times, the slowest request of all %s times: "+
 		"what is above 1 is the CPU time that starting two processes takes from the clients and the workers beside them.",
@@ -150,8 +112,8 @@ func (r *rig) compareWays(ctx context.Context, c *chapter) error {
 		start func(ctx context.Context, address string) (*restarter, error)
 	}{
 		{"no supervisor: stop, then start again", r.byHand},
-		{"supervisord, but the worker only calls http.Server.Shutdown", r.supervised(r.Self, shutdownRole, bootDelay)},
-		{"supervisord, and a worker with worker/graceful", r.supervised(r.Hello, bootDelay)},
+		{"supervisord, but the worker only calls http.Server.Shutdown", r.supervised("experiments", shutdownRole, bootDelay)},
+		{"supervisord, and a worker with worker/graceful", r.supervised("hello", bootDelay)},
 	} {
 		p, err := r.panel(ctx, way.start)
 		if err != nil {
@@ -170,7 +132,7 @@ func (r *rig) compareWays(ctx context.Context, c *chapter) error {
 }
 
 func (r *rig) byHand(ctx context.Context, address string) (*restarter, error) {
-	command := []string{r.Hello, "-address", address, "-linger", "1ms", bootDelay} // lingering for idle connections helps nobody here
+	command := r.command("hello", "-address", address, "-linger", "1ms", bootDelay) // lingering for idle connections helps nobody here
 	w, err := serveAlone(ctx, address, command...)
 	if err != nil {
 		return nil, err
@@ -188,9 +150,9 @@ func (r *rig) byHand(ctx context.Context, address string) (*restarter, error) {
 	}, func() { w.Stop(5 * time.Second) }}, nil
 }
 
-func (r *rig) supervised(command ...string) func(context.Context, string) (*restarter, error) {
+func (r *rig) supervised(program string, args ...string) func(context.Context, string) (*restarter, error) {
 	return func(ctx context.Context, address string) (*restarter, error) {
-		s, err := kit.Serve(ctx, r.Supervisord, web("http", address, "2", command...))
+		s, err := r.supervise(ctx, web("http", address, "2", r.command(program, args...)...))
 		if err != nil {
 			return nil, err
 		}

@@ -1,9 +1,9 @@
 // Experiments repeats what others have published about deploys without downtime, with supervisord and without, and writes one report
 // with pictures. scripts/experiments runs it.
 //
-// An experiment (ab.go, stopped.go, latency.go and names.go, gaps.go, compare.go) starts supervisord or workers by themselves (rig.go),
-// puts traffic on them (traffic.go), and fills a section of the report (report.go) with tables and pictures (pictures.go). The same
-// binary is also a worker and a sealed-off network, which some experiments need besides the examples (roles.go, sealed.go).
+// An experiment (ab.go, stopped.go, latency.go and sealed.go, gaps.go, compare.go) starts supervisord or workers by themselves (rig.go),
+// puts traffic on them (traffic.go), and fills a chapter of the report (report.go) with tables and pictures (pictures.go). The same
+// binary is also the worker and the sealed-off process that some experiments need besides the examples (roles.go, sealed.go).
 package main
 
 import (
@@ -43,11 +43,10 @@ func buildAndRun(ctx context.Context, only int, size sizes, out string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	bin, err := build(ctx, dir)
-	if err != nil {
+	if err := build(ctx, dir); err != nil {
 		return err
 	}
-	return run(ctx, bin, only, size, out)
+	return run(ctx, &rig{size, dir, out}, only)
 }
 
 func exit(err error) {
@@ -96,32 +95,29 @@ func experiments() []experiment {
 	}
 }
 
-// run runs one experiment, or all if only is 0, and writes the report into out.
-func run(ctx context.Context, bin binaries, only int, size sizes, out string) (err error) {
+// run runs one experiment, or all if only is 0, and writes the report.
+func run(ctx context.Context, r *rig, only int) (err error) {
 	if only < 0 || only > len(experiments()) {
 		return fmt.Errorf("there is no experiment %d: choose 1 to %d, or leave --only out for all", only, len(experiments()))
 	}
-	if err := os.MkdirAll(out, 0o755); err != nil {
+	if err := errors.Join(os.MkdirAll(r.out, 0o755), inherit()); err != nil {
 		return err
 	}
-	r, err := newRig(size, bin, out)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, r.close()) }()
+	defer func() { err = errors.Join(err, killChildren()) }()
+	report := filepath.Join(r.out, "README.md")
 	for _, e := range experiments() {
 		if only != 0 && only != e.number {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "experiment %d: %s (load average %s)\n", e.number, e.title, kit.LoadAverage())
-		c := &chapter{experiment: e, size: size.name, load: kit.LoadAverage()}
+		c := &chapter{experiment: e, size: r.name, load: kit.LoadAverage()}
 		if err := e.run(ctx, r, c); err != nil {
 			return fmt.Errorf("experiment %d: %w", e.number, err)
 		}
-		if err := c.into(filepath.Join(out, "README.md")); err != nil {
+		if err := c.into(report); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintln(os.Stderr, "the report is", filepath.Join(out, "README.md"))
+	fmt.Fprintln(os.Stderr, "the report is", report)
 	return nil
 }

@@ -20,38 +20,30 @@ import (
 // rig is what a run works with.
 type rig struct {
 	sizes
-	binaries
-	out string // where the report goes
-	dir string // everything else, removed at the end
+	programs string // the folder of the programs
+	out      string // where the report goes
 }
 
-// binaries are the paths of the programs.
-type binaries struct {
-	Self, Supervisord, Hello, GRPC, Both string
-}
-
-// newRig makes this process the one that inherits orphaned processes, so that none is left behind.
-func newRig(size sizes, bin binaries, out string) (*rig, error) {
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return nil, fmt.Errorf("cannot become the subreaper: %w", err)
-	}
-	dir, err := os.MkdirTemp("", "experiments")
-	return &rig{size, bin, out, dir}, err
-}
-
-// build builds the programs into dir.
-func build(ctx context.Context, dir string) (binaries, error) {
+// build builds the programs into dir. This program is among them, as "experiments".
+func build(ctx context.Context, dir string) error {
 	self, err := os.Executable()
 	if err != nil {
-		return binaries{}, err
+		return err
 	}
-	at := func(name string) string { return filepath.Join(dir, name) }
-	return binaries{self, at("supervisord"), at("hello"), at("grpc"), at("json-vs-grpc")},
-		kit.Build(ctx, dir, "cmd/supervisord", "examples/hello", "examples/grpc", "examples/json-vs-grpc")
+	return errors.Join(os.Symlink(self, filepath.Join(dir, "experiments")),
+		kit.Build(ctx, dir, "cmd/supervisord", "examples/hello", "examples/grpc", "examples/json-vs-grpc"))
 }
 
-// close kills the processes that are left, and reports them: there should be none.
-func (r *rig) close() error {
+// inherit makes this process the one that inherits orphaned processes, so that none is left behind.
+func inherit() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("cannot become the subreaper: %w", err)
+	}
+	return nil
+}
+
+// killChildren kills the processes that are left, and reports them: there should be none.
+func killChildren() error {
 	var left []string
 	for _, pid := range children() {
 		command, _ := os.ReadFile(proc.Path(pid, "cmdline"))
@@ -59,11 +51,10 @@ func (r *rig) close() error {
 		unix.Kill(pid, unix.SIGKILL) //nolint:errcheck // it may have ended meanwhile
 		unix.Wait4(pid, nil, 0, nil) //nolint:errcheck // likewise
 	}
-	err := os.RemoveAll(r.dir)
 	if len(left) > 0 {
-		return errors.Join(err, fmt.Errorf("processes were left behind and killed: %s", strings.Join(left, ", ")))
+		return fmt.Errorf("processes were left behind and killed: %s", strings.Join(left, ", "))
 	}
-	return err
+	return nil
 }
 
 // children lists the living children of this process.
@@ -76,11 +67,29 @@ func children() (living []int) {
 	return living
 }
 
-// web is a program with one listener. HUPs come faster than a worker with kept connections drains; with the default of max_draining
-// most of them would wait and become one reload.
+// command returns the command line of one of the programs.
+func (r *rig) command(name string, args ...string) []string {
+	return append([]string{filepath.Join(r.programs, name)}, args...)
+}
+
+// web is a program with one listener. HUPs come faster than a worker with kept connections drains; with the default of
+// max_draining most of them would wait and become one reload.
 func web(listener, address, workers string, command ...string) kit.ProgramTable {
 	return kit.ProgramTable{Command: command, Workers: workers, More: "stop = { max_draining = 100 }",
 		Listen: []kit.ListenTable{{Name: listener, Address: address}}}
+}
+
+// supervise starts supervisord and waits until every program serves.
+func (r *rig) supervise(ctx context.Context, programs ...kit.ProgramTable) (*kit.Subject, error) {
+	return kit.Serve(ctx, r.command("supervisord")[0], programs...)
+}
+
+// superviseWeb is supervise with one program, on a free address.
+func (r *rig) superviseWeb(ctx context.Context, listener, workers string, command ...string) (s *kit.Subject, address string, err error) {
+	if address, err = kit.FreeAddress(); err == nil {
+		s, err = r.supervise(ctx, web(listener, address, workers, command...))
+	}
+	return s, address, err
 }
 
 // serveAlone starts a worker, or a supervisor of another kind, and waits until it accepts connections.

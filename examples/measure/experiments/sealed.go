@@ -1,8 +1,8 @@
 package main
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -18,68 +20,54 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/examples/measure/kit"
+	"example.org/supervisord/internal/lab/load"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
 
+type namesSize struct {
+	rate, redeploys int           // requests a second; redeploys of each case
+	slow            time.Duration // what the resolver takes
+}
+
 // slowName is a name that only the resolver of the sealed-off process knows.
 const slowName = "slow.test"
 
-// sealed is the order for a process with a network and a mount table of its own. There its resolver can have the port that all
-// programs ask (53), and /etc/resolv.conf can name it, while the machine stays untouched.
-type sealed struct {
-	Bin  binaries
-	Size namesSize
-	Dir  string
-}
-
-// namesCase is what one configuration came to.
-type namesCase struct {
-	Name             string
-	Other, Slow      []time.Duration // HUP to the new generation serves: of the program beside, and of the one with the slow name
-	Requests, Failed int             // of the program beside
-	P99, Max         time.Duration
-}
-
-// run starts the process and returns its cases. refused says that this machine permits no such process.
-func (o sealed) run(ctx context.Context) (cases []namesCase, refused, err error) {
-	order, err := json.Marshal(o)
-	if err != nil {
-		return nil, nil, err
-	}
-	cmd := exec.Command(o.Bin.Self, sealedRole, string(order))
+// slowNames redeploys two programs at once, of which one waits for a resolver, and watches the other. A process with a network and
+// a mount table of its own does this. There its resolver can have the port that all programs ask (53), and /etc/resolv.conf can
+// name it, while the machine stays untouched.
+func (r *rig) slowNames(ctx context.Context, c *chapter) error {
+	cmd := exec.Command("/proc/self/exe", sealedRole, r.name, r.programs)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
 	if os.Geteuid() != 0 {
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
 	}
+	var out bytes.Buffer
 	cmd.Env = append(os.Environ(), "GODEBUG=netdns=go") // the C library, which need not be there, would ask the same resolver
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, nil, err
-	}
+	cmd.Stdout, cmd.Stderr = &out, os.Stderr
 	if err := cmd.Start(); err != nil {
-		return nil, err, nil
+		c.say("Left out, slow names: it needs a network and a mount table of its own, and this machine permits none to this user (%v).", err)
+		return nil
 	}
 	defer context.AfterFunc(ctx, func() { cmd.Process.Signal(unix.SIGTERM) })() //nolint:errcheck // it may have ended
-	err = json.NewDecoder(out).Decode(&cases)
-	if ended := cmd.Wait(); ended != nil {
-		err = ended
-	}
-	return cases, nil, err
+	err := cmd.Wait()
+	c.text.Write(out.Bytes())
+	return err
 }
 
-// runSealed is the process itself. It prints its cases.
+// runSealed is that process. It prints its part of the chapter.
 func runSealed() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	var o sealed
-	if err := json.Unmarshal([]byte(os.Args[2]), &o); err != nil {
-		return fmt.Errorf("the order: %w", err)
+	r := &rig{programs: os.Args[3]}
+	for _, size := range []sizes{full, quickly, miniature} {
+		if size.name == os.Args[2] {
+			r.sizes = size
+		}
 	}
-	if err := sealOff(o.Dir); err != nil {
+	if err := sealOff(); err != nil {
 		return err
 	}
 	var running sync.WaitGroup
@@ -89,7 +77,7 @@ func runSealed() error {
 		return err
 	}
 	defer resolver.Close()
-	running.Go(func() { resolve(resolver, o.Size.Slow) })
+	running.Go(func() { resolve(resolver, r.names.slow) })
 	agent, err := net.Listen("tcp4", agentAddress)
 	if err != nil {
 		return err
@@ -98,19 +86,14 @@ func runSealed() error {
 	running.Go(func() {
 		http.Serve(agent, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) //nolint:errcheck // until it is closed
 	})
-	var cases []namesCase
-	for _, c := range o.neighbours() {
-		found, err := o.measure(ctx, c)
-		if err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
-		}
-		cases = append(cases, *found)
-	}
-	return json.NewEncoder(os.Stdout).Encode(cases)
+	c := &chapter{}
+	err = r.besideSlowNames(ctx, c)
+	fmt.Print(c.text.String())
+	return err
 }
 
 // sealOff brings the loopback up and names the resolver.
-func sealOff(dir string) error {
+func sealOff() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -127,15 +110,20 @@ func sealOff(dir string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("cannot make mounts private: %w", err)
 	}
-	conf := filepath.Join(dir, "resolv.conf")
-	if err := os.WriteFile(conf, []byte("nameserver 127.0.0.1\noptions timeout:10 attempts:1\n"), 0o644); err != nil {
-		return err
-	}
 	target, err := filepath.EvalSymlinks("/etc/resolv.conf")
 	if err != nil {
 		return err
 	}
-	return unix.Mount(conf, target, "", unix.MS_BIND, "")
+	conf, err := os.CreateTemp("", "resolv.conf")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(conf.Name()) // the mount keeps it
+	defer conf.Close()
+	if _, err := conf.WriteString("nameserver 127.0.0.1\noptions timeout:10 attempts:1\n"); err != nil {
+		return err
+	}
+	return unix.Mount(conf.Name(), target, "", unix.MS_BIND, "")
 }
 
 // resolve answers every question for an IPv4 address with 127.0.0.1, after a while, until the socket is closed.
@@ -168,68 +156,88 @@ func resolve(socket *net.UDPConn, slow time.Duration) {
 // agentAddress is where the process itself answers probes. At a shared socket another generation might answer.
 const agentAddress = "127.0.0.1:8002"
 
-// neighbour is what runs beside the program that is measured.
-type neighbour struct {
-	name     string
-	programs []kit.ProgramTable // none or one, "slow"
-}
-
-func (o sealed) neighbours() []neighbour {
-	slow := func(ready, address string, command ...string) []kit.ProgramTable {
+// besideSlowNames measures a program alone, and beside programs that wait for the resolver.
+func (r *rig) besideSlowNames(ctx context.Context, c *chapter) error {
+	slow := func(ready, address string, command []string) []kit.ProgramTable {
 		p := web("http", address+":8001", "1", command...)
 		p.Name, p.Ready = "slow", ready
 		return []kit.ProgramTable{p}
 	}
-	return []neighbour{
+	var rows [][]string
+	var waited []string
+	lost := 0
+	for _, beside := range []struct {
+		name     string
+		programs []kit.ProgramTable
+	}{
 		{"nothing", nil},
-		{"a worker that looks a slow name up as it boots, and for each request", slow("", "127.0.0.1", o.Bin.Self, namesRole)},
+		{"a worker that looks a slow name up as it boots, and for each request", slow("", "127.0.0.1", r.command("experiments", namesRole))},
 		{"`ready.method = \"http\"` with a slow name in its url",
-			slow(`method = "http", url = "http://`+slowName+`:8002/{pid}"`, "127.0.0.1", o.Bin.Hello)},
-		{"a listener whose address is a slow name", slow("", slowName, o.Bin.Hello)},
+			slow(`method = "http", url = "http://`+slowName+`:8002/{pid}"`, "127.0.0.1", r.command("hello"))},
+		{"a listener whose address is a slow name", slow("", slowName, r.command("hello"))},
+	} {
+		all, own, other, err := r.measureBeside(ctx, beside.programs)
+		if err != nil {
+			return fmt.Errorf("%s: %w", beside.name, err)
+		}
+		of := "–"
+		if len(own) > 0 {
+			of = load.Short(own.Quantile(0.5))
+		}
+		rows = append(rows, []string{beside.name, load.Short(other.Quantile(0.5)), load.Short(other.Quantile(1)), of,
+			count(len(all)), count(failed(all)), load.Short(all.Latencies().Quantile(0.99)), load.Short(all.Latencies().Quantile(1))})
+		lost += failed(all)
+		if other.Quantile(1) >= r.names.slow {
+			waited = append(waited, beside.name)
+		}
 	}
+	c.say("And with a resolver that takes %s for each answer (in a network of its own, with supervisord and the workers). One HUP redeploys two programs; "+
+		"how long does the one without names take, and how are its own clients served meanwhile?", r.names.slow)
+	c.table([]string{"beside it", "HUP to new generation (p50)", "longest", "of the slow one (p50)", "requests", "failed", "p99", "max"}, rows)
+	meaning := "No program waits for the resolver of another one: not for a worker that does, not for a probe, not for a listener's address."
+	if len(waited) > 0 {
+		meaning = "A worker or a probe that waits for a resolver holds up only itself. The redeploy of the program beside did wait, for a name that is not its own, in this case: " +
+			strings.Join(waited, "; ") + ". Its old generation serves meanwhile."
+	}
+	c.say("**It means:** %s %s", verdict(lost, "the program beside"), meaning)
+	return nil
 }
 
-// measure redeploys everything, with a load on the program "other", and watches when each program has its new generation.
-func (o sealed) measure(ctx context.Context, beside neighbour) (*namesCase, error) {
-	other := web("http", "127.0.0.1:8000", "1", o.Bin.Hello)
-	other.Name = "other"
-	s, err := kit.Serve(ctx, o.Bin.Supervisord, append(beside.programs, other)...)
+// measureBeside redeploys everything, with a load on the program "other". It returns its requests, and from HUP to the new generation
+// of the program "slow" and of "other".
+func (r *rig) measureBeside(ctx context.Context, programs []kit.ProgramTable) (all load.Attempts, own, other load.Times, err error) {
+	table := web("http", "127.0.0.1:8000", "1", r.command("hello")...)
+	table.Name = "other"
+	s, err := r.supervise(ctx, append(programs, table)...)
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
 	defer s.Abandon()
-	t := steady("127.0.0.1:8000", o.Size.Rate)
+	t := steady("127.0.0.1:8000", r.names.rate)
 	defer t.end()
-	if len(beside.programs) > 0 {
+	if len(programs) > 0 {
 		slow := sender("127.0.0.1:8001", get("/"), 0)
 		t.starting.Go(func() { slow.Send(time.Now()) }) // in the path of a request, too, a name may be slow
 	}
-	c := &namesCase{Name: beside.name}
-	for range o.Size.Redeploys {
-		n, began := s.Len(), time.Now()
+	took := map[string][]time.Duration{}
+	for range r.names.redeploys {
+		n, began, missing := s.Len(), time.Now(), 1+len(programs)
 		if err := s.HUP(); err != nil {
-			return nil, err
+			return nil, nil, nil, err
 		}
-		served := map[string]time.Duration{}
 		_, err := s.Await(ctx, n, func(u *supervisor.Update) bool {
 			if u.Kind == program.GenerationServes {
-				served[u.Program] = u.Time.Sub(began)
+				took[u.Program] = append(took[u.Program], u.Time.Sub(began))
+				missing--
 			}
-			return len(served) == 1+len(beside.programs)
+			return missing == 0
 		})
 		if err != nil {
-			return nil, err
-		}
-		c.Other = append(c.Other, served["other"])
-		if took, ok := served["slow"]; ok {
-			c.Slow = append(c.Slow, took)
+			return nil, nil, nil, err
 		}
 		if err := kit.Pause(ctx, 500*time.Millisecond); err != nil {
-			return nil, err
+			return nil, nil, nil, err
 		}
 	}
-	all := t.end()
-	latencies := all.Latencies()
-	c.Requests, c.Failed, c.P99, c.Max = len(all), failed(all), latencies.Quantile(0.99), latencies.Quantile(1)
-	return c, nil
+	return t.end(), load.Sort(slices.Values(took["slow"])), load.Sort(slices.Values(took["other"])), nil
 }

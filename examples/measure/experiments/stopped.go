@@ -30,7 +30,7 @@ type stoppedSize struct {
 
 // clientele is users of one protocol and the worker that serves them.
 type clientele struct {
-	protocol, listener, worker string
+	protocol, worker, listener string
 	count                      int
 	users                      func(t *traffic, n int, address string)
 }
@@ -40,9 +40,9 @@ func (c clientele) String() string { return fmt.Sprintf("%s, %s users", c.protoc
 func clienteles(r *rig) (all []clientele) {
 	call := r.stopped.call
 	for _, n := range r.stopped.rpc {
-		all = append(all, clientele{"gRPC", "grpc", r.GRPC, n, func(t *traffic, n int, address string) { t.rpcUsers(n, call, call, address) }})
+		all = append(all, clientele{"gRPC", "grpc", "grpc", n, func(t *traffic, n int, address string) { t.rpcUsers(n, call, call, address) }})
 	}
-	return append(all, clientele{"HTTP/1.1", "http", r.Hello, r.stopped.web, func(t *traffic, n int, address string) {
+	return append(all, clientele{"HTTP/1.1", "hello", "http", r.stopped.web, func(t *traffic, n int, address string) {
 		t.webUsers(n, call, address, get("/slow?d="+call.String()), true)
 	}})
 }
@@ -103,7 +103,7 @@ func (c clientele) stopped(ctx context.Context, r *rig, signal unix.Signal) (*en
 	if err != nil {
 		return nil, err
 	}
-	w, err := serveAlone(ctx, address, c.worker, "-address", address)
+	w, err := serveAlone(ctx, address, r.command(c.worker, "-address", address)...)
 	if err != nil {
 		return nil, err
 	}
@@ -119,11 +119,7 @@ func (c clientele) stopped(ctx context.Context, r *rig, signal unix.Signal) (*en
 
 // redeployed has supervisord replace the worker under its calls.
 func (c clientele) redeployed(ctx context.Context, r *rig) (*ending, error) {
-	address, err := kit.FreeAddress()
-	if err != nil {
-		return nil, err
-	}
-	s, err := kit.Serve(ctx, r.Supervisord, web(c.listener, address, "1", c.worker, "-address", address))
+	s, address, err := r.superviseWeb(ctx, c.listener, "1", r.command(c.worker)...)
 	if err != nil {
 		return nil, err
 	}

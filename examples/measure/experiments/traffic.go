@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -178,4 +179,31 @@ func post(path, body string) load.Ask {
 		return func(*load.Wire, bool) (bool, error) { return true, err }
 	}
 	return load.HTTP(r, nil)
+}
+
+// alternate lets stretches without and with redeploys follow each other, and returns when they were and how many redeploys there
+// were. The time in which old workers drain is part of a stretch with redeploys.
+func alternate(ctx context.Context, t *traffic, s *kit.Subject, pairs int, stretch, every time.Duration) (calm, with []window, redeploys int, err error) {
+	for range pairs {
+		from := t.Now()
+		if err := kit.Pause(ctx, stretch); err != nil {
+			return nil, nil, 0, err
+		}
+		middle := t.Now()
+		calm = append(calm, window{from, middle})
+		for next := middle; next < middle+stretch; next += every {
+			if err := kit.Pause(ctx, next-t.Now()); err != nil {
+				return nil, nil, 0, err
+			}
+			redeploys++
+			if _, err := s.Redeploy(ctx); err != nil {
+				return nil, nil, 0, err
+			}
+		}
+		if err := errors.Join(kit.Pause(ctx, middle+stretch-t.Now()), s.Settle(ctx)); err != nil {
+			return nil, nil, 0, err
+		}
+		with = append(with, window{middle, t.Now()})
+	}
+	return calm, with, redeploys, nil
 }
