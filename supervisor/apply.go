@@ -3,7 +3,6 @@ package supervisor
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,8 +24,8 @@ type loaded struct {
 	listeners map[string][]socket.Resolved // by program
 }
 
-// resolve looks up what the listeners name. Those in known keep what they have: a listener stays where it is, and a reload
-// never waits for a resolver on account of what did not change.
+// resolve looks up the names in listeners. Those in known keep what they have: a listener stays where it is, and a reload never waits
+// for a resolver because of a listener that did not change.
 func resolve(ctx context.Context, c *config.Config, known map[socket.Spec]socket.Resolved) (*loaded, error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
@@ -105,8 +104,8 @@ func (s *Supervisor) follow(r request, l *loaded, err error) {
 	}
 }
 
-// mayCanary says why a canary cannot be begun with this configuration. Nothing else may come with one: whatever else the
-// configuration asks for would be done to the whole of another program.
+// mayCanary says why a canary cannot begin with this configuration. Nothing else may come with a canary: other changes in the
+// configuration would be applied to the whole of another program.
 func (s *Supervisor) mayCanary(l *loaded, r request) error {
 	if r.canary == 0 {
 		return nil
@@ -115,20 +114,20 @@ func (s *Supervisor) mayCanary(l *loaded, r request) error {
 	for i := range l.config.Programs {
 		c := &l.config.Programs[i]
 		named[c.Name] = true
-		if why := s.refusesCanary(c, l.listeners[c.Name], r); why != "" {
+		if why := s.programs[c.Name].refusesCanary(c, l.listeners[c.Name], r); why != "" {
 			return fmt.Errorf("program %s: %s", c.Name, why)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.programs)) {
-		if p := s.programs[name]; !named[name] && p.core.Goal == program.Run {
-			return fmt.Errorf("program %s: it is no longer configured, and would be stopped: reload it without --canary first", name)
+	for p := range s.runners() {
+		if !named[p.core.Name] && p.core.Goal == program.Run {
+			return fmt.Errorf("program %s: it is no longer configured, and would be stopped: reload it without --canary first", p.core.Name)
 		}
 	}
 	return nil
 }
 
-func (s *Supervisor) refusesCanary(c *config.Program, listeners []socket.Resolved, r request) string {
-	p := s.programs[c.Name]
+// refusesCanary says why not; "": it may. p is nil if the program is new.
+func (p *runner) refusesCanary(c *config.Program, listeners []socket.Resolved, r request) string {
 	all := len(r.askers[0].programs) == 0 // a canary is never made one with another request
 	switch {
 	case p == nil || p.removed:
@@ -159,43 +158,51 @@ func (s *Supervisor) apply(l *loaded, r request) error {
 		named[c.Name] = true
 		s.applyProgram(c, l.listeners[c.Name], r)
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.programs)) {
-		if p := s.programs[name]; !named[name] && !p.removed {
+	for p := range s.runners() {
+		if !named[p.core.Name] && !p.removed {
 			p.removed = true
-			s.Log.Info("program is no longer configured", zap.String("program", name))
-			s.step(p, program.Stop{Reason: "no longer configured", AskedBy: r.askedBy})
+			p.log.Info("program is no longer configured")
+			p.step(program.Stop{Reason: "no longer configured", AskedBy: r.askedBy})
 		}
 	}
 	s.reach()
-	s.tendAll()
+	for p := range s.runners() {
+		p.tend()
+		for _, l := range p.listeners {
+			if l.WhenDown.Refuse && !s.table.CanClose(l.Key()) {
+				p.log.Warn("when_down has no effect: the socket is from a socket unit, which others may use", zap.String("listener", l.Name))
+			}
+		}
+	}
 	return nil
 }
 
 func (s *Supervisor) applyProgram(c *config.Program, listeners []socket.Resolved, r request) {
 	p := s.programs[c.Name]
-	if p == nil {
+	isNew := p == nil
+	if isNew {
 		p = s.newRunner(program.New(c))
 		s.programs[c.Name] = p
-		p.listeners = listeners
-		s.step(p, program.Start{Config: c, AskedBy: r.askedBy})
-		return
 	}
 	changed := !p.core.Knows(c) || !slices.Equal(p.listeners, listeners)
 	p.listeners = listeners
+	reload := program.Reload{Config: c, Reason: r.reason, AskedBy: r.askedBy}
 	switch {
-	case p.removed:
+	case isNew, p.removed:
 		p.removed = false
-		s.step(p, program.Start{Config: c, AskedBy: r.askedBy})
-	case r.replaces(c.Name) && r.canary > 0 && p.core.Goal == program.Run:
-		s.step(p, program.Reload{Config: c, Reason: r.reason, AskedBy: r.askedBy, Canary: r.canary, For: r.hold})
+		p.step(program.Start{Config: c, AskedBy: r.askedBy})
 	case r.replaces(c.Name):
-		s.step(p, program.Reload{Config: c, Reason: r.reason, AskedBy: r.askedBy})
+		if p.core.Goal == program.Run {
+			reload.Canary, reload.For = r.canary, r.hold
+		}
+		p.step(reload)
 	case changed:
-		s.step(p, program.Reload{Config: c, Reason: "configuration of the program changed", AskedBy: r.askedBy})
+		reload.Reason = "configuration of the program changed"
+		p.step(reload)
 	}
 }
 
-// settings follows the [supervisor] table, as far as that goes without a restart.
+// settings applies the [supervisor] table, as far as that goes without a restart.
 func (s *Supervisor) settings(c *config.Config) {
 	old := s.config
 	s.config, s.sources = c.Supervisor, c.Files
@@ -211,7 +218,7 @@ func (s *Supervisor) settings(c *config.Config) {
 	s.watchFiles(c)
 }
 
-// lasting is the settings that hold until the end.
+// lasting is the settings that keep their values until supervisord itself is started again.
 func lasting(c config.Supervisor) [10]string {
 	return [...]string{c.PIDFile, c.RuntimeDir, c.LogFormat, c.Control, c.ControlMode.String(), c.ControlGroup, c.ControlRead, c.HTTP.String(), strings.Join(c.HTTPHosts, " "), c.HTTPTokenFile}
 }

@@ -203,13 +203,13 @@ func TestWorkersThatUseTooMuchAreReplacedOneAfterTheOther(t *testing.T) {
 	}, p)
 }
 
-// TestNothingWakesTheLoop: with no health, limit or log there is no timer.
+// TestNothingIsWatchedUnasked: with no health, limit or log there is no timer.
 func TestNothingIsWatchedUnasked(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
 		s.pass(time.Hour)
 		p := s.super.programs["web"]
-		if p.alarm != nil || p.sampler.timer != nil || len(p.pulses) > 0 || p.log != nil {
+		if p.alarm != nil || p.sampler.timer != nil || len(p.pulses) > 0 || p.capture.log != nil {
 			t.Errorf("%+v", p)
 		}
 	}, testProgram(t, "web"))

@@ -18,11 +18,7 @@ type Command struct {
 // HookCommand returns what a hook of a program is run with, from the snapshot of this generation, or of the serving one if this
 // one has none. Errors: ErrNoProgram, and those of every request.
 func (s *Supervisor) HookCommand(ctx context.Context, name string, generation int) (*Command, error) {
-	return askNow(ctx, s, func() (*Command, error) {
-		p := s.programs[name]
-		if p == nil {
-			return nil, s.noProgram(name)
-		}
+	return askOf(ctx, s, name, func(p *runner) (*Command, error) {
 		spec := p.commandOf(generation)
 		if spec == nil {
 			spec = p.commandOf(p.core.ServingNumber())

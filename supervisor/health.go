@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,19 +13,22 @@ import (
 	"example.org/supervisord/worker"
 )
 
-// pulse is the watch over the health of one worker, from when it is ready until it is on its way out.
+// pulse is the watch over the health of one worker, from when the worker is ready until it is on its way out.
 type pulse struct {
 	cancel func() // ends the probes
 
 	watchdog time.Duration // 0: there is none
 	heard    time.Time     // when WATCHDOG=1 came last, or the watch began
 	timer    *time.Timer
-	late     bool // it is given a moment more: what it said may be in the queue
+	late     bool // the worker has a moment more: what it said may be in the queue
 }
 
 // watchHealth begins to watch workers that are ready, and ends the watch over those that are not any more.
-func (s *Supervisor) watchHealth(p *runner) {
-	if len(p.pulses) == 0 && !p.healthWanted() {
+func (p *runner) watchHealth() {
+	wanted := slices.ContainsFunc(p.core.Generations(), func(g *program.Generation) bool {
+		return g.Config.Health.Method != "" || g.Config.Health.Watchdog > 0
+	})
+	if len(p.pulses) == 0 && !wanted {
 		return
 	}
 	well := map[int]bool{}
@@ -34,7 +38,7 @@ func (s *Supervisor) watchHealth(p *runner) {
 		}
 		well[w.Number] = true
 		if h := p.workers[w.Number]; h != nil && p.pulses[w.Number] == nil && p.generations[g.Number] != nil {
-			s.watchWorker(p, w, g.Config.Health, p.generations[g.Number].fillProbe(w, g.Config.Health.Ready), h)
+			p.watchWorker(w, g, h)
 		}
 	}
 	for number, u := range p.pulses {
@@ -45,33 +49,24 @@ func (s *Supervisor) watchHealth(p *runner) {
 	}
 }
 
-func (p *runner) healthWanted() bool {
-	for _, g := range p.core.Generations() {
-		if g.Config.Health.Method != "" || g.Config.Health.Watchdog > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func (s *Supervisor) watchWorker(p *runner, w *program.Worker, c config.Health, probe worker.Ready, h Handle) {
+func (p *runner) watchWorker(w *program.Worker, g *program.Generation, h Handle) {
+	c, number := g.Config.Health, w.Number
 	if c.Method == "" && c.Watchdog == 0 {
 		return
 	}
-	number := w.Number
-	ctx, cancel := context.WithCancel(s.ctx)
+	ctx, cancel := context.WithCancel(p.s.ctx)
 	u := &pulse{cancel: cancel, watchdog: c.Watchdog, heard: time.Now()}
 	p.pulses[number] = u
 	if c.Watchdog > 0 {
-		u.timer = time.AfterFunc(c.Watchdog, func() { s.post(func() { s.silent(p, number, u) }) })
+		u.timer = p.s.after(c.Watchdog, func() { p.silent(number, u) })
 	}
 	if c.Method == "" {
 		return
 	}
-	c.Ready = probe
-	s.running.Go(func() {
+	c.Ready = p.generations[g.Number].fillProbe(w, c.Ready)
+	p.s.running.Go(func() {
 		if reason := fails(ctx, c, program.Jitter(number, c.Interval/2), h); reason != "" {
-			s.post(func() { s.step(p, program.Replace{Worker: number, Reason: reason}) })
+			p.s.post(func() { p.step(program.Replace{Worker: number, Reason: reason}) })
 		}
 	})
 }
@@ -83,8 +78,8 @@ func (u *pulse) end() {
 	}
 }
 
-// fails probes until there were as many failures in a row as are too many, and says why; or until ctx ends: "". The first
-// probe comes sooner by early, so that workers which became ready together are not all probed together.
+// fails probes until too many probes have failed in a row, and says why; or until ctx ends: "". The first probe comes sooner by
+// early, so that workers which became ready together are not all probed together.
 func fails(ctx context.Context, c config.Health, early time.Duration, h Handle) string {
 	pause := time.NewTimer(c.Interval - early)
 	defer pause.Stop()
@@ -121,7 +116,7 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// oneLine is an error without what a command wrote.
+// oneLine is the text of an error without the output of a command.
 func oneLine(err error) string {
 	if e, ok := errors.AsType[*worker.RunError](err); ok {
 		return e.Reason()
@@ -130,19 +125,19 @@ func oneLine(err error) string {
 	return text
 }
 
-// heard notes that a worker has said how it is.
-func (s *Supervisor) heard(p *runner, number int, e worker.Watchdog) {
+// heard notes a worker's WATCHDOG= message.
+func (p *runner) heard(number int, e worker.Watchdog) {
 	u := p.pulses[number]
 	switch {
-	case u == nil || u.watchdog == 0: // nobody has asked
+	case u == nil || u.watchdog == 0: // it has no watchdog
 	case e.Trigger:
-		s.step(p, program.Replace{Worker: number, Reason: "it sent WATCHDOG=trigger"})
+		p.step(program.Replace{Worker: number, Reason: "it sent WATCHDOG=trigger"})
 	default:
 		u.heard, u.late = time.Now(), false // the timer finds out by itself
 	}
 }
 
-func (s *Supervisor) silent(p *runner, number int, u *pulse) {
+func (p *runner) silent(number int, u *pulse) {
 	if p.pulses[number] != u {
 		return
 	}
@@ -155,5 +150,5 @@ func (s *Supervisor) silent(p *runner, number int, u *pulse) {
 		u.timer.Reset(min(program.Grace, u.watchdog))
 		return
 	}
-	s.step(p, program.Replace{Worker: number, Reason: fmt.Sprintf("no WATCHDOG=1 within %s", u.watchdog)})
+	p.step(program.Replace{Worker: number, Reason: fmt.Sprintf("no WATCHDOG=1 within %s", u.watchdog)})
 }

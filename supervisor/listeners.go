@@ -2,9 +2,7 @@ package supervisor
 
 import (
 	"errors"
-	"maps"
 	"slices"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -19,7 +17,7 @@ func (s *Supervisor) listen(l *loaded) error {
 	for i := range l.config.Programs {
 		c := &l.config.Programs[i]
 		for _, r := range l.listeners[c.Name] {
-			want = append(want, s.want(c, r))
+			want = append(want, s.programs[c.Name].want(c, r))
 		}
 	}
 	err := s.table.Update(want)
@@ -29,28 +27,29 @@ func (s *Supervisor) listen(l *loaded) error {
 	return err
 }
 
-// want is a listener as the configuration of its program wants it now.
-func (s *Supervisor) want(c *config.Program, r socket.Resolved) socket.Want {
+// want is a listener as a configuration of its program wants it now. p is nil if the program is new.
+func (p *runner) want(c *config.Program, r socket.Resolved) socket.Want {
 	w := socket.Want{Resolved: r, Slots: c.Workers, Together: c.Reload.Strategy == config.All, Unused: true}
-	if p := s.programs[c.Name]; p != nil {
+	if p != nil {
 		w.Unused = p.core.Live() == 0
 		w.Together = w.Together && (p.core.Serving == nil || !p.core.Serving.StopFirst())
 	}
 	return w
 }
 
-// wantedBy lists the listeners of every program as they are, but with another number of workers for one of them.
-func (s *Supervisor) wantedBy(scaled *runner, workers int) []socket.Want {
+// wanted lists the listeners of every program as they are, but with another number of workers for one of them.
+func (s *Supervisor) wanted(scaled *runner, workers int) []socket.Want {
 	var want []socket.Want
-	for _, p := range s.programs {
+	for p := range s.runners() {
+		if p.removed {
+			continue
+		}
 		for _, l := range p.listeners {
-			w := s.want(p.core.Config, l)
+			w := p.want(p.core.Config, l)
 			if p == scaled {
 				w.Slots = workers
 			}
-			if !p.removed {
-				want = append(want, w)
-			}
+			want = append(want, w)
 		}
 	}
 	return want
@@ -73,40 +72,16 @@ func (s *Supervisor) wantAgain(want []socket.Want) {
 
 // reach replaces the workers of the programs whose clients find a socket that no worker has: its path had been removed.
 func (s *Supervisor) reach() {
-	for _, name := range slices.Sorted(maps.Keys(s.programs)) {
-		p := s.programs[name]
+	for p := range s.runners() {
 		if slices.ContainsFunc(p.listeners, func(l socket.Resolved) bool { return s.table.Stranded(l.Key()) }) {
-			s.step(p, program.Reload{Reason: "the path of a socket was gone; it is bound again"})
+			p.step(program.Reload{Reason: "the path of a socket was gone; it is bound again"})
 		}
 	}
 }
 
-// lookAgain is how often it is looked whether a worker that has to wait may be told to go.
-const lookAgain = 50 * time.Millisecond
-
-// postponed reports whether a worker is told to go a little later: its successors have another socket of the same address, and a
-// connection may still be on its way to the worker's own. It is for nobody who waits: the successors serve already.
-func (s *Supervisor) postponed(p *runner, a program.Signal) bool {
-	w, g := p.core.Find(a.Worker)
-	if w == nil || w.Step > 0 || w.Killed || p.told[a.Worker] > 0 || p.core.Goal != program.Run || p.generations[g.Number] == nil {
-		return false
-	}
-	if s.table.Quiet(p.generations[g.Number].claims, time.Now()) {
-		return false
-	}
-	if len(p.postponed) == 0 {
-		time.AfterFunc(lookAgain, func() { s.post(func() { s.quiet(p) }) })
-	}
-	p.postponed = append(p.postponed, a.Worker)
-	return true
-}
-
-func (s *Supervisor) quiet(p *runner) {
-	workers := p.postponed
-	p.postponed = nil
-	for _, number := range workers {
-		s.resend(p, number)
-	}
+// perSlot reports whether a listener of the newest configuration has a socket for each slot.
+func (p *runner) perSlot() bool {
+	return slices.ContainsFunc(p.listeners, func(l socket.Resolved) bool { return l.PerSlot })
 }
 
 // ownListeners completes the record of a version that did not note whose a listener is: keys and claims are made of that.

@@ -12,40 +12,46 @@ import (
 	"example.org/supervisord/worker/output"
 )
 
-// How long a disk that hangs may hold up a reload, which then fails; the end of a program's log; and an upgrade, which does not
-// happen then.
+// How long a disk that hangs may hold up a reload, the end of a program's log, and an upgrade. The reload and the upgrade fail then.
 const (
 	logOpenTimeout  = 10 * time.Second
 	logEndTimeout   = 5 * time.Second
 	logFlushTimeout = 2 * time.Second
 )
 
-// within is a context that ends so much later.
+// within is a context that ends after timeout, and says so.
 func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not within %s", timeout))
 }
 
-// logErrors counts and reports what goes wrong with the log files of a program.
-func (s *Supervisor) logErrors(program string) *output.LogErrors {
-	return output.NewLogErrors(func(what string, err error) {
-		s.Log.Error(what, zap.String("program", program), zap.Error(err))
-	})
+// capture is the log of a program, into which its captured streams go. All generations share it.
+type capture struct {
+	log    *output.Log     // nil: nothing is captured
+	ended  <-chan struct{} // closed when the file of the log before is complete; nil: there was none
+	errors *output.LogErrors
 }
 
-// captures returns the log of a program of which this configuration captures something. All its generations share it.
-func (s *Supervisor) captures(p *runner, c *config.Program) *output.Log {
-	if !c.Captures() {
+// of returns the log for a generation with this configuration; nil: it captures nothing.
+func (c *capture) of(p *config.Program) *output.Log {
+	if !p.Captures() {
 		return nil
 	}
-	if p.log == nil {
-		p.log = output.NewLog(p.logErrors, p.logEnded)
+	if c.log == nil {
+		c.log = output.NewLog(c.errors, c.ended)
 	}
-	return p.log
+	return c.log
 }
 
 // logFileSpec is the log file of a generation, which may belong to the workers' user.
 func (snap *snapshot) logFileSpec(l config.Log) output.LogFileSpec {
 	return output.LogFileSpec{Path: l.File, MaxSize: l.MaxSize, MaxAge: l.MaxAge, MaxFiles: l.MaxFiles, Compress: l.Compress, Owner: snap.owner()}
+}
+
+func (g *resources) files() []*output.LogFile {
+	if g.snapshot == nil {
+		return nil
+	}
+	return g.snapshot.files
 }
 
 func (snap *snapshot) owner() int {
@@ -55,9 +61,9 @@ func (snap *snapshot) owner() int {
 	return int(snap.Credential.UID)
 }
 
-// keepLogging goes on with the log files that the image before this one wrote; of the captured ones with that of the newest
-// generation that was prepared. A file that is not to be had does not stop it: it is opened again with each line.
-func (s *Supervisor) keepLogging(p *runner) {
+// keepLogging goes on with the log files of the image before this one; of the captured ones with that of the newest generation that
+// was prepared. A file that cannot be opened is no obstacle: the next line tries again.
+func (p *runner) keepLogging() {
 	newest := 0
 	for _, cg := range p.core.Generations() {
 		g := p.generations[cg.Number]
@@ -65,9 +71,9 @@ func (s *Supervisor) keepLogging(p *runner) {
 			continue
 		}
 		g.snapshot.output(cg.Config, func(spec output.LogFileSpec) (*output.LogFile, error) { //nolint:errcheck // it cannot fail
-			return output.UseLogFile(spec, nil, p.logErrors), nil
+			return output.UseLogFile(spec, nil, p.capture.errors), nil
 		})
-		g.log = s.captures(p, cg.Config)
+		g.log = p.capture.of(cg.Config)
 		if g.log != nil && cg.Number > newest {
 			newest = cg.Number
 			g.log.UseFile(g.snapshot.logFileSpec(cg.Config.Log))
@@ -92,11 +98,11 @@ type logFile interface {
 	Close(context.Context) error
 }
 
-// logFiles are those that the program writes now.
+// logFiles lists the log files that the program writes now.
 func (p *runner) logFiles() []logFile {
 	var files []logFile
-	if p.log != nil {
-		files = append(files, p.log)
+	if p.capture.log != nil {
+		files = append(files, p.capture.log)
 	}
 	for _, g := range p.generations {
 		for _, f := range g.files() {
@@ -106,7 +112,8 @@ func (p *runner) logFiles() []logFile {
 	return files
 }
 
-// restLogs waits until everything that was read is in the files, and the files can be left to an execve. No worker may write meanwhile: see Launcher.Freeze.
+// restLogs waits until everything that was read is in the files, so that an execve loses nothing. No worker may write meanwhile: see
+// Launcher.Freeze.
 func (s *Supervisor) restLogs() error {
 	ctx, cancel := within(context.Background(), logFlushTimeout)
 	defer cancel()
@@ -120,32 +127,21 @@ func (s *Supervisor) restLogs() error {
 	return nil
 }
 
-// releaseLog ends the log of a program of which no generation captures anything any more.
-func (s *Supervisor) releaseLog(p *runner) {
-	for _, g := range p.generations {
-		if g.log != nil {
-			return
-		}
+// endLog ends the log of the program.
+func (p *runner) endLog() {
+	if log := p.capture.log; log != nil {
+		p.closeLog(log)
+		p.capture.log, p.capture.ended = nil, log.Done()
 	}
-	s.endLog(p)
-}
-
-// endLog ends the log of a program.
-func (s *Supervisor) endLog(p *runner) {
-	if p.log == nil {
-		return
-	}
-	s.closeLog(p, p.log)
-	p.log, p.logEnded = nil, p.log.Done()
 }
 
 // closeLog ends a log file to which no worker writes any more. It does not wait.
-func (s *Supervisor) closeLog(p *runner, f logFile) {
-	s.running.Go(func() {
+func (p *runner) closeLog(f logFile) {
+	p.s.running.Go(func() {
 		ctx, cancel := within(context.Background(), logEndTimeout)
 		defer cancel()
 		if err := f.Close(ctx); err != nil {
-			s.Log.Error("output of workers is lost", zap.String("program", p.core.Name), zap.Error(err))
+			p.log.Error("output of workers is lost", zap.Error(err))
 		}
 	})
 }

@@ -36,13 +36,13 @@ func TestAProcessThatTheStoreHasAndTheRecordDoesNotKnowIsEnded(t *testing.T) {
 	if len(l.processes) != 1 || l.processes[0].pid != stray.Process.Pid || len(h.workers) != 1 {
 		t.Errorf("taken: %v; left: %v", l.processes, h.workers)
 	}
-	s := &Supervisor{Options: Options{Orphans: l, Log: zap.NewNop()}, queue: make(chan note, 1), done: make(chan struct{})}
+	s := &Supervisor{Options: Options{Orphans: l, Log: zap.NewNop()}, queue: &queue{notes: make(chan note, 1), done: make(chan struct{})}}
 	s.claimOrphans()
 	s.releaseOrphans()
 	if err := stray.Wait(); err == nil || err.Error() != "signal: terminated" {
 		t.Errorf("process %s: %v", strconv.Itoa(stray.Process.Pid), err)
 	}
-	s.handle(<-s.queue)
+	s.handle(<-s.notes)
 	s.running.Wait()
 	if len(s.ending) > 0 || len(l.processes) > 0 {
 		t.Errorf("left are %v and %v", s.ending, l.processes)

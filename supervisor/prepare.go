@@ -27,43 +27,43 @@ type snapshot struct {
 	files          []*output.LogFile
 }
 
-// prepare resolves the snapshot of a generation and runs its preflight, off the loop: files, the user database and the
-// preflight may all be slow.
-func (s *Supervisor) prepare(p *runner, cg *program.Generation) {
-	ctx, cancel := context.WithCancel(s.ctx)
-	g := &resources{number: cg.Number, listeners: p.listeners, abandon: cancel, log: s.captures(p, cg.Config)}
+// prepare resolves the snapshot of a generation and runs its preflight, off the loop: files, the user database and the preflight
+// may all be slow.
+func (p *runner) prepare(cg *program.Generation) {
+	ctx, cancel := context.WithCancel(p.s.ctx)
+	g := &resources{number: cg.Number, listeners: p.listeners, abandon: cancel, log: p.capture.of(cg.Config)}
 	var keys []string
 	for _, l := range g.listeners {
 		keys = append(keys, l.Key())
 	}
-	g.claims = s.table.Hold(keys)
+	g.claims = p.s.table.Hold(keys)
 	p.generations[cg.Number] = g
-	s.later(func() func() {
+	p.s.later(func() func() {
 		defer cancel()
-		snap, failure := s.look(ctx, p.lookups, cg.Config, g.log, p.logErrors)
-		return func() { s.prepared(p, g, snap, failure) }
+		snap, failure := p.gather(ctx, cg.Config, g.log)
+		return func() { p.prepared(g, snap, failure) }
 	})
 }
 
-func (s *Supervisor) prepared(p *runner, g *resources, snap *snapshot, failure *program.Failure) {
+func (p *runner) prepared(g *resources, snap *snapshot, failure *program.Failure) {
 	g.snapshot = snap
 	if p.generations[g.number] != g { // gone meanwhile
 		for _, f := range g.files() {
-			s.closeLog(p, f)
+			p.closeLog(f)
 		}
 		return
 	}
-	s.step(p, program.Prepared{Generation: g.number, Failure: failure})
+	p.step(program.Prepared{Generation: g.number, Failure: failure})
 }
 
-// look finds out what a generation needs, and runs its preflight.
-func (s *Supervisor) look(ctx context.Context, lookups calls, c *config.Program, log *output.Log, e *output.LogErrors) (*snapshot, *program.Failure) {
-	snap, err := bounded(ctx, lookups, "looking up directory, user and environment", func() (*snapshot, error) { return lookUp(c) })
+// gather makes the snapshot of a generation, and runs its preflight. It is not for the loop.
+func (p *runner) gather(ctx context.Context, c *config.Program, log *output.Log) (*snapshot, *program.Failure) {
+	snap, err := bounded(ctx, p.lookups, "looking up directory, user and environment", func() (*snapshot, error) { return lookUp(c) })
 	if snap == nil {
 		snap = &snapshot{}
 	}
 	if err == nil {
-		err = snap.open(ctx, c, log, e)
+		err = snap.open(ctx, c, log, p.capture.errors)
 	}
 	if err != nil {
 		return snap, &program.Failure{Step: program.StepPrepare, Reason: err.Error()}
@@ -78,7 +78,7 @@ func (s *Supervisor) look(ctx context.Context, lookups calls, c *config.Program,
 	if log != nil {
 		spec.Captured = log.Of(0)
 	}
-	if err := s.Launcher.Run(ctx, spec); err != nil {
+	if err := p.s.Launcher.Run(ctx, spec); err != nil {
 		return snap, preflightFailure(err)
 	}
 	return snap, nil

@@ -1,8 +1,12 @@
 package supervisor
 
-import "context"
+import (
+	"context"
+	"sync"
+	"time"
+)
 
-// note is a message in the loop's queue.
+// note is a message to the loop.
 type note interface{ note() }
 
 // call is a note that the loop answers by calling it.
@@ -10,23 +14,59 @@ type call func()
 
 func (call) note() {}
 
-// post has the loop call f. It is for every goroutine except the loop's own.
-func (s *Supervisor) post(f func()) { s.put(call(f)) }
+// queue is how everything reaches the loop.
+type queue struct {
+	notes   chan note
+	done    chan struct{} // closed when nobody reads notes any more
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup // the goroutines that Run waits for
+}
 
-func (s *Supervisor) put(n note) {
+func newQueue() *queue {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &queue{notes: make(chan note), done: make(chan struct{}), ctx: ctx, cancel: cancel}
+}
+
+// post has the loop call f. It is for every goroutine except the loop's own.
+func (q *queue) post(f func()) { q.put(call(f)) }
+
+func (q *queue) put(n note) {
 	select {
-	case s.queue <- n:
-	case <-s.done:
+	case q.notes <- n:
+	case <-q.done:
 	}
 }
 
-// later calls work in a goroutine of its own, which Run waits for, and has the loop call what work returned.
-func (s *Supervisor) later(work func() func()) {
-	s.running.Go(func() { s.post(work()) })
+// later calls work in a goroutine of its own, and has the loop call what work returned.
+func (q *queue) later(work func() func()) {
+	q.running.Go(func() { q.post(work()) })
+}
+
+// after has the loop call f when d has passed.
+func (q *queue) after(d time.Duration, f func()) *time.Timer {
+	return time.AfterFunc(d, func() { q.post(f) })
+}
+
+// awaitRunning waits until no goroutine is running, and reports whether that took less than limit.
+func (q *queue) awaitRunning(limit time.Duration) bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		q.running.Wait()
+	}()
+	timeout := time.NewTimer(limit)
+	defer timeout.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timeout.C:
+		return false
+	}
 }
 
 // ask has the loop call f and waits until f, or something that f has begun, replies. Errors: ErrStopping, or the cause of ctx.
-func ask[T any](ctx context.Context, s *Supervisor, f func(reply func(T, error))) (T, error) {
+func ask[T any](ctx context.Context, q *queue, f func(reply func(T, error))) (T, error) {
 	type answer struct {
 		value T
 		err   error
@@ -35,8 +75,8 @@ func ask[T any](ctx context.Context, s *Supervisor, f func(reply func(T, error))
 	answers := make(chan answer, 1) // the loop never waits for the caller
 	n := call(func() { f(func(v T, err error) { answers <- answer{v, err} }) })
 	select {
-	case s.queue <- n:
-	case <-s.done:
+	case q.notes <- n:
+	case <-q.done:
 		return none, ErrStopping
 	case <-ctx.Done():
 		return none, context.Cause(ctx)
@@ -44,7 +84,7 @@ func ask[T any](ctx context.Context, s *Supervisor, f func(reply func(T, error))
 	select {
 	case a := <-answers:
 		return a.value, a.err
-	case <-s.done:
+	case <-q.done:
 		return none, ErrStopping
 	case <-ctx.Done():
 		return none, context.Cause(ctx)
@@ -52,6 +92,18 @@ func ask[T any](ctx context.Context, s *Supervisor, f func(reply func(T, error))
 }
 
 // askNow is ask for an f that replies before it returns.
-func askNow[T any](ctx context.Context, s *Supervisor, f func() (T, error)) (T, error) {
-	return ask(ctx, s, func(reply func(T, error)) { reply(f()) })
+func askNow[T any](ctx context.Context, q *queue, f func() (T, error)) (T, error) {
+	return ask(ctx, q, func(reply func(T, error)) { reply(f()) })
+}
+
+// askOf is askNow about one program. Errors: ErrNoProgram, too.
+func askOf[T any](ctx context.Context, s *Supervisor, name string, f func(*runner) (T, error)) (T, error) {
+	return askNow(ctx, s.queue, func() (T, error) {
+		p := s.programs[name]
+		if p == nil {
+			var none T
+			return none, noProgram(name, s.names())
+		}
+		return f(p)
+	})
 }

@@ -193,7 +193,7 @@ func (s *Supervisor) record() *Record {
 	st := &Record{Version: recordVersion, Instance: s.instance, Settings: s.config, Files: s.sources, NonBlocking: s.nonBlocking(), Clock: readClock(time.Now())}
 	for _, name := range slices.Sorted(maps.Keys(s.programs)) {
 		p := s.programs[name]
-		ps := ProgramRecord{Core: p.core, Listeners: p.listeners, Removed: p.removed, DownSince: p.downSince}
+		ps := ProgramRecord{Core: p.core, Listeners: p.listeners, Removed: p.removed, DownSince: p.outage.since}
 		for _, cg := range p.core.Generations() {
 			ps.Generations = append(ps.Generations, p.generationRecord(cg))
 		}

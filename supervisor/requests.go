@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -64,7 +62,7 @@ type Ticket struct {
 // has been applied, with a Ticket for each program that is replaced. A canary begins for all of them or is refused with ErrCanary.
 // Other errors: ErrNoProgram, ErrRefused, ErrState.
 func (s *Supervisor) Reload(ctx context.Context, o ReloadOptions) ([]Ticket, error) {
-	return ask(ctx, s, func(reply func([]Ticket, error)) {
+	return ask(ctx, s.queue, func(reply func([]Ticket, error)) {
 		if o.Reason == "" {
 			o.Reason = "asked to"
 		}
@@ -78,24 +76,12 @@ func (s *Supervisor) Reload(ctx context.Context, o ReloadOptions) ([]Ticket, err
 
 // Act gives a program an event: program.Start (Config is not needed), Stop, Scale, Promote or Abort. Errors: ErrNoProgram, ErrState.
 func (s *Supervisor) Act(ctx context.Context, name string, e program.Event) (Ticket, error) {
-	return askNow(ctx, s, func() (Ticket, error) {
-		p := s.programs[name]
-		if p == nil {
-			return Ticket{}, s.noProgram(name)
-		}
-		return s.act(p, e)
-	})
+	return askOf(ctx, s, name, func(p *runner) (Ticket, error) { return p.act(e) })
 }
 
 // Signal sends a signal to workers. Errors: ErrNoProgram, ErrState if there is no such worker.
 func (s *Supervisor) Signal(ctx context.Context, o SignalOptions) error {
-	_, err := askNow(ctx, s, func() (struct{}, error) {
-		p := s.programs[o.Program]
-		if p == nil {
-			return struct{}{}, s.noProgram(o.Program)
-		}
-		return struct{}{}, s.signal(p, o)
-	})
+	_, err := askOf(ctx, s, o.Program, func(p *runner) (struct{}, error) { return struct{}{}, p.signal(o) })
 	return err
 }
 
@@ -105,7 +91,7 @@ func (s *Supervisor) SetLevel(ctx context.Context, name, by string) error {
 	if err != nil || level > zapcore.ErrorLevel {
 		return fmt.Errorf("%w: log level %q is unknown: use debug, info, warn or error", ErrState, name)
 	}
-	_, err = askNow(ctx, s, func() (struct{}, error) {
+	_, err = askNow(ctx, s.queue, func() (struct{}, error) {
 		if s.Level != nil {
 			s.Level.SetLevel(level)
 		}
@@ -117,36 +103,37 @@ func (s *Supervisor) SetLevel(ctx context.Context, name, by string) error {
 
 // Status describes everything as it is now.
 func (s *Supervisor) Status(ctx context.Context) (*Status, error) {
-	return askNow(ctx, s, func() (*Status, error) { return s.Describe(), nil })
+	return askNow(ctx, s.queue, func() (*Status, error) { return s.Describe(), nil })
 }
 
 // Logs returns the captured output of a program's workers. The log is read without the loop, and ends with the program. Errors:
 // ErrNoProgram, ErrState if nothing is captured.
 func (s *Supervisor) Logs(ctx context.Context, name string) (*output.Log, error) {
-	return askNow(ctx, s, func() (*output.Log, error) {
-		p := s.programs[name]
-		switch {
-		case p == nil:
-			return nil, s.noProgram(name)
-		case p.log == nil:
+	return askOf(ctx, s, name, func(p *runner) (*output.Log, error) {
+		if p.capture.log == nil {
 			return nil, fmt.Errorf("%w: no output of program %s is captured: write stdout = \"capture\" or stderr = \"capture\"", ErrState, name)
 		}
-		return p.log, nil
+		return p.capture.log, nil
 	})
 }
 
 // Subscribe returns every Update from now on. The channel is closed when the reader is too slow, or by Unsubscribe.
 func (s *Supervisor) Subscribe(ctx context.Context) (<-chan *Update, error) {
-	return askNow(ctx, s, func() (<-chan *Update, error) { return s.subscribe(), nil })
+	return askNow(ctx, s.queue, func() (<-chan *Update, error) { return s.subscribers.add(), nil })
 }
 
+// SubscribeFirst is Subscribe before Start or Restore: not even the first update is missed.
+func (s *Supervisor) SubscribeFirst() <-chan *Update { return s.subscribers.add() }
+
 // Unsubscribe ends a subscription.
-func (s *Supervisor) Unsubscribe(updates <-chan *Update) { s.post(func() { s.unsubscribe(updates) }) }
+func (s *Supervisor) Unsubscribe(updates <-chan *Update) {
+	s.post(func() { s.subscribers.remove(updates) })
+}
 
 // Upgrade runs the pre-flight check of the binary at supervisord's path. If it fails, Upgrade returns ErrUpgrade. If it passes, the
 // caller must call Switch, and can tell others before this image ends. Other errors: ErrState.
 func (s *Supervisor) Upgrade(ctx context.Context, by string) error {
-	_, err := ask(ctx, s, func(reply func(struct{}, error)) {
+	_, err := ask(ctx, s.queue, func(reply func(struct{}, error)) {
 		s.upgrade(func(err error) { reply(struct{}{}, err) }, by)
 	})
 	return err
@@ -154,12 +141,8 @@ func (s *Supervisor) Upgrade(ctx context.Context, by string) error {
 
 // Switch executes the binary that Upgrade has checked. It returns only if that fails: with ErrUpgrade, or ErrState.
 func (s *Supervisor) Switch(ctx context.Context) error {
-	_, err := askNow(ctx, s, func() (struct{}, error) { return struct{}{}, s.switchImage() })
+	_, err := askNow(ctx, s.queue, func() (struct{}, error) { return struct{}{}, s.switchImage() })
 	return err
-}
-
-func (s *Supervisor) noProgram(name string) error {
-	return noProgram(name, slices.Sorted(maps.Keys(s.programs)))
 }
 
 func noProgram(name string, known []string) error {
@@ -169,27 +152,27 @@ func noProgram(name string, known []string) error {
 // tickets lists the generations that will answer a reload of these programs, or of all, that has just been applied.
 func (s *Supervisor) tickets(names []string) []Ticket {
 	if len(names) == 0 {
-		names = slices.Sorted(maps.Keys(s.programs))
+		names = s.names()
 	}
 	var tickets []Ticket
 	for _, name := range names {
 		if p := s.programs[name]; p.core.Goal == program.Run {
-			tickets = append(tickets, s.ticket(p))
+			tickets = append(tickets, p.ticket())
 		}
 	}
 	return tickets
 }
 
-func (s *Supervisor) ticket(p *runner) Ticket {
-	return Ticket{Program: p.core.Name, Generation: p.core.Awaited(), Instance: s.instance}
+func (p *runner) ticket() Ticket {
+	return Ticket{Program: p.core.Name, Generation: p.core.Awaited(), Instance: p.s.instance}
 }
 
 // act gives a program an event from outside.
-func (s *Supervisor) act(p *runner, e program.Event) (Ticket, error) {
-	ticket := s.ticket(p)
+func (p *runner) act(e program.Event) (Ticket, error) {
+	ticket := p.ticket()
 	switch e := e.(type) {
 	case program.Start:
-		if s.stopping {
+		if p.s.stopping {
 			return ticket, ErrStopping
 		}
 		if g := p.core.Serving; g != nil && p.core.Serves() {
@@ -198,16 +181,16 @@ func (s *Supervisor) act(p *runner, e program.Event) (Ticket, error) {
 			return ticket, nil
 		}
 		e.Config = p.core.Config
-		s.step(p, e)
+		p.step(e)
 	case program.Stop:
 		if p.core.Goal == program.Halt && p.core.Live() == 0 {
 			ticket.Stopped = true
 			return ticket, nil
 		}
 		e.Reason = cmp.Or(e.Reason, "asked to")
-		s.step(p, e)
+		p.step(e)
 	case program.Scale:
-		if err := s.scale(p, e); err != nil {
+		if err := p.scale(e); err != nil {
 			return ticket, err
 		}
 	case program.Promote, program.Abort:
@@ -215,18 +198,18 @@ func (s *Supervisor) act(p *runner, e program.Event) (Ticket, error) {
 			return ticket, fmt.Errorf("%w: program %s has no trial", ErrState, p.core.Name)
 		}
 		trial := p.core.Trial.Number
-		s.step(p, e)
+		p.step(e)
 		if _, promoted := e.(program.Promote); promoted {
 			ticket.Generation = trial // even when a reload waits behind the canary
 			return ticket, nil
 		}
 	default:
-		s.step(p, e)
+		p.step(e)
 	}
-	return s.ticket(p), nil
+	return p.ticket(), nil
 }
 
-func (s *Supervisor) signal(p *runner, o SignalOptions) error {
+func (p *runner) signal(o SignalOptions) error {
 	sent := false
 	for w, g := range p.core.Workers() {
 		if o.Generation != 0 && g.Number != o.Generation || o.Generation == 0 && w.State == program.Stopping {
@@ -242,7 +225,7 @@ func (s *Supervisor) signal(p *runner, o SignalOptions) error {
 	if !sent {
 		return p.nobody(o.Generation)
 	}
-	s.report(p, program.Report{Kind: program.SignalSent, Generation: o.Generation, Signal: config.SignalName(o.Signal), AskedBy: o.AskedBy})
+	p.report(program.Report{Kind: program.SignalSent, Generation: o.Generation, Signal: config.SignalName(o.Signal), AskedBy: o.AskedBy})
 	return nil
 }
 

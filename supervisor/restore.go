@@ -315,8 +315,8 @@ func (p *ProgramRecord) generation(number int) *GenerationRecord {
 func (s *Supervisor) restoreProgram(ps ProgramRecord) {
 	p := s.newRunner(ps.Core)
 	p.listeners, p.removed = ps.Listeners, ps.Removed
-	if p.downSince = ps.DownSince; p.downSince.After(time.Now()) {
-		p.downSince = time.Now() // the clock has gone back
+	if p.outage.since = ps.DownSince; p.outage.since.After(time.Now()) {
+		p.outage.since = time.Now() // the clock has gone back
 	}
 	for _, cg := range ps.Core.Generations() {
 		gs := ps.generation(cg.Number)
@@ -327,7 +327,7 @@ func (s *Supervisor) restoreProgram(ps ProgramRecord) {
 			number: cg.Number, listeners: gs.Listeners, claims: gs.Claims, snapshot: gs.Snapshot, abandon: func() {},
 		}
 	}
-	s.keepLogging(p)
+	p.keepLogging()
 	s.programs[ps.Core.Name] = p
 }
 
@@ -335,7 +335,7 @@ func (s *Supervisor) restoreProgram(ps ProgramRecord) {
 func (s *Supervisor) resume(p *runner, ps ProgramRecord, fds map[string]int) {
 	for _, cg := range p.core.Generations() {
 		if p.generations[cg.Number] == nil {
-			s.prepare(p, cg)
+			p.prepare(cg)
 			continue
 		}
 		gs := ps.generation(cg.Number)
@@ -343,7 +343,7 @@ func (s *Supervisor) resume(p *runner, ps ProgramRecord, fds map[string]int) {
 			s.adopt(p, cg, w, gs.worker(w.Number), fds)
 		}
 	}
-	s.step(p, program.Tick{})
+	p.step(program.Tick{})
 }
 
 func (g *GenerationRecord) worker(number int) WorkerRecord {
@@ -359,17 +359,17 @@ func (g *GenerationRecord) worker(number int) WorkerRecord {
 // that could be handed over, is gone.
 func (s *Supervisor) adopt(p *runner, cg *program.Generation, w *program.Worker, ws WorkerRecord, fds map[string]int) {
 	if ws.PID == 0 && w.State == program.Starting {
-		s.spawn(p, cg, w)
+		p.spawn(cg, w)
 		return
 	}
 	if ws.PID == 0 {
-		s.step(p, program.Exited{Worker: w.Number, Exit: program.Exit{Reason: "ended while supervisord was being replaced"}})
+		p.step(program.Exited{Worker: w.Number, Exit: program.Exit{Reason: "ended while supervisord was being replaced"}})
 		return
 	}
 	p.told[w.Number] = ws.Told
 	number := w.Number
 	a := adoption(p.core.Name, ws, p.generations[cg.Number].workerSpec(s.table, cg.Config, w), fds)
-	p.workers[number] = s.Launcher.Adopt(a, func(e worker.Event) { s.post(func() { s.workerDid(p, number, e) }) })
+	p.workers[number] = s.Launcher.Adopt(a, p.events(number))
 	s.Log.Info("worker is adopted", zap.String("program", p.core.Name), zap.Int("generation", cg.Number),
 		zap.Int("worker", number), zap.Int("pid", ws.PID), zap.String("state", string(w.State)))
 }
@@ -385,20 +385,6 @@ func adoption(program string, ws WorkerRecord, spec worker.Spec, fds map[string]
 		}
 	}
 	return a
-}
-
-// resend performs the step of a stop plan that was decided and perhaps not performed: the death came in between.
-func (s *Supervisor) resend(p *runner, number int) {
-	w, g := p.core.Find(number)
-	if w == nil || w.State != program.Stopping || p.told[number] > w.Step {
-		return
-	}
-	switch steps := g.Config.Stop.Steps; {
-	case w.Killed:
-		s.send(p, program.Signal{Worker: number, Signal: unix.SIGKILL, Group: true})
-	case w.Step < len(steps):
-		s.send(p, program.Signal{Worker: number, Signal: w.StopSignal(steps), Group: g.Config.Stop.Group})
-	}
 }
 
 // drop closes what nobody wants any more. The keeper takes it out of the store.

@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"maps"
 	"os"
 	"slices"
 	"time"
@@ -90,8 +89,8 @@ type ListenerStatus struct {
 func (s *Supervisor) Describe() *Status {
 	s.followClock()
 	st := &Status{PID: os.Getpid(), Started: s.began, Version: s.Version, Config: s.Path, Instance: s.instance, Stopping: s.stopping, Upgrade: s.stumbled, Programs: []ProgramStatus{}}
-	for _, name := range slices.Sorted(maps.Keys(s.programs)) {
-		st.Programs = append(st.Programs, s.programStatus(s.programs[name]))
+	for p := range s.runners() {
+		st.Programs = append(st.Programs, p.status())
 	}
 	return st
 }
@@ -120,21 +119,21 @@ func (st *Status) Only(name string) error {
 	return nil
 }
 
-func (s *Supervisor) programStatus(p *runner) ProgramStatus {
+func (p *runner) status() ProgramStatus {
+	now := time.Now()
 	st := ProgramStatus{
-		Name: p.core.Name, State: p.core.State(), Summary: s.summary(p), Generations: []GenerationStatus{}, Listeners: []ListenerStatus{},
-		Orphans: s.orphansOf(p.core.Name), Newest: p.core.LastGeneration, Failures: p.core.Failures, Awaited: p.core.Awaited(), Reloads: []program.ReloadRecord{}, RetryAt: some(p.core.RetryTime(time.Now())),
-		Lost: p.logErrors.Lost(),
+		Name: p.core.Name, State: p.core.State(), Summary: p.summary(), Generations: []GenerationStatus{}, Listeners: []ListenerStatus{},
+		Newest: p.core.LastGeneration, Awaited: p.core.Awaited(), Failures: p.core.Failures, RetryAt: some(p.core.RetryTime(now)),
+		Orphans: p.s.orphansOf(p.core.Name), Reloads: []program.ReloadRecord{}, Lost: p.capture.errors.Lost(),
 	}
 	for _, r := range p.core.Reloads {
 		st.Reloads = append(st.Reloads, *r.Copy())
 	}
-	if s := p.core.LastStop; s != nil {
-		stop := *s
+	if p.core.LastStop != nil {
+		stop := *p.core.LastStop
 		st.Stop = &stop
 	}
 	if r := p.core.Again; r != nil {
-		now := time.Now()
 		st.Due = &DueReload{Reason: r.Reason, AskedBy: r.AskedBy, Waits: p.core.Waits(now)}
 		if p.core.AgainAt.After(now) {
 			st.Due.At = some(p.core.AgainAt)
@@ -144,8 +143,8 @@ func (s *Supervisor) programStatus(p *runner) ProgramStatus {
 		st.Generations = append(st.Generations, p.generationStatus(g))
 	}
 	for _, l := range p.listeners {
-		st.Listeners = append(st.Listeners, ListenerStatus{Name: l.Name, Address: s.table.Address(l.Key()), FDs: s.table.FDs(l.Key()),
-			WhenDown: l.WhenDown.String(), Closed: s.table.Closed(l.Key())})
+		st.Listeners = append(st.Listeners, ListenerStatus{Name: l.Name, Address: p.s.table.Address(l.Key()), FDs: p.s.table.FDs(l.Key()),
+			WhenDown: l.WhenDown.String(), Closed: p.s.table.Closed(l.Key())})
 	}
 	return st
 }

@@ -17,7 +17,7 @@ func TestStatusSaysWhatAReloadWaitsFor(t *testing.T) {
 		s.hup()
 		s.workers()[1].ready()
 		s.hup()
-		st := s.super.programStatus(s.super.programs["web"])
+		st := s.super.programs["web"].status()
 		if st.Due == nil || st.Due.Reason != "HUP" || !strings.Contains(st.Due.Waits, "max_draining") ||
 			!strings.Contains(st.Summary, "1 draining, a reload waits until a generation has gone") {
 			t.Errorf("the status is %+v", st)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 
 	"go.uber.org/zap"
@@ -16,6 +17,8 @@ import (
 // statusFiles keeps the status_file of every program as the program is. A disk that hangs must not hold the loop, nor the file of
 // another program: each path has a goroutine that writes, and what it has not come to yet is overtaken by what is newer.
 type statusFiles struct {
+	log     *zap.Logger
+	running *sync.WaitGroup
 	told    map[string]string // what was last asked for, by path
 	writers map[string]chan statusFile
 	pending atomic.Int64 // what is asked for and not done yet
@@ -27,67 +30,54 @@ type statusFile struct {
 	wanted bool // false: it is to be removed
 }
 
-// tellFiles asks for the files to be as the programs are now.
-func (s *Supervisor) tellFiles() {
-	want := map[string]string{}
-	for _, p := range s.programs {
-		if path := p.core.Config.StatusFile; path != "" {
-			want[path] = p.core.Lines()
-		}
-	}
-	s.wantFiles(want)
-}
-
-func (s *Supervisor) wantFiles(want map[string]string) {
+// want asks for these files, and for the others that were written to be removed.
+func (f *statusFiles) want(want map[string]string) {
 	for path, text := range want {
-		if old, told := s.files.told[path]; !told || old != text {
-			s.wantFile(path, statusFile{text, true})
+		if old, told := f.told[path]; !told || old != text {
+			f.ask(path, statusFile{text, true})
 		}
 	}
-	for path := range s.files.told {
+	for path := range f.told {
 		if _, wanted := want[path]; !wanted {
-			s.wantFile(path, statusFile{})
+			f.ask(path, statusFile{})
 		}
 	}
-	s.files.told = want
+	f.told = want
 }
 
-func (s *Supervisor) wantFile(path string, want statusFile) {
-	next := s.files.writers[path]
+func (f *statusFiles) ask(path string, want statusFile) {
+	next := f.writers[path]
 	if next == nil {
 		next = make(chan statusFile, 1)
-		if s.files.writers == nil {
-			s.files.writers = map[string]chan statusFile{}
-		}
-		s.files.writers[path] = next
-		s.running.Go(func() { s.keepFile(path, next) })
+		f.writers[path] = next
+		f.running.Go(func() { f.keep(path, next) })
 	}
-	s.files.pending.Add(1)
+	f.pending.Add(1)
 	select {
 	case <-next:
-		s.files.pending.Add(-1)
+		f.pending.Add(-1)
 	default:
 	}
 	next <- want
 }
 
-// endFiles removes the files that this supervisor has written.
-func (s *Supervisor) endFiles() {
-	s.wantFiles(map[string]string{})
-	for _, next := range s.files.writers {
+// end removes the files that this supervisor has written.
+func (f *statusFiles) end() {
+	f.want(map[string]string{})
+	for _, next := range f.writers {
 		close(next)
 	}
 }
 
-// keepFile makes a file what is wanted, as often as that changes. One that it has not written it never removes.
-func (s *Supervisor) keepFile(path string, next <-chan statusFile) {
+// keep makes a file what is wanted, as often as that changes. One that it has not written it never removes.
+func (f *statusFiles) keep(path string, next <-chan statusFile) {
 	if err := standApart(path); err != nil {
-		s.Log.Error("a status file that hangs may hold up the start of workers", zap.Error(err))
+		f.log.Error("a status file that hangs may hold up the start of workers", zap.Error(err))
 	}
 	var written *string
 	for want := range next {
-		written = s.makeFile(path, written, want)
-		s.files.pending.Add(-1)
+		written = f.make(path, written, want)
+		f.pending.Add(-1)
 	}
 }
 
@@ -105,19 +95,19 @@ func standApart(path string) error {
 	return apart.Begin()
 }
 
-// makeFile makes a file what is wanted, and returns what was written to it last; nil: nothing, or it is removed.
-func (s *Supervisor) makeFile(path string, written *string, want statusFile) *string {
+// make makes a file what is wanted, and returns what was written to it last; nil: nothing, or it is removed.
+func (f *statusFiles) make(path string, written *string, want statusFile) *string {
 	switch {
 	case written == nil && (!want.wanted || want.text == ""), want.wanted && written != nil && *written == want.text:
 		return written
 	case !want.wanted:
 		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-			s.Log.Error("cannot remove status file", zap.Error(err))
+			f.log.Error("cannot remove status file", zap.Error(err))
 		}
 		return nil
 	}
 	if err := writeStatus(path, want.text); err != nil {
-		s.Log.Error("cannot write status file", zap.Error(err))
+		f.log.Error("cannot write status file", zap.Error(err))
 		return written
 	}
 	return &want.text

@@ -17,17 +17,17 @@ type Update struct {
 // subscription is how many updates may wait for a subscriber that does not read, before its channel is closed.
 const subscription = 4096
 
-// SubscribeFirst is Subscribe before Start or Restore: not even the first update is missed.
-func (s *Supervisor) SubscribeFirst() <-chan *Update { return s.subscribe() }
+// subscribers get every update. They belong to the loop.
+type subscribers []chan *Update
 
-func (s *Supervisor) subscribe() <-chan *Update {
+func (s *subscribers) add() <-chan *Update {
 	c := make(chan *Update, subscription)
-	s.subscribers = append(s.subscribers, c)
+	*s = append(*s, c)
 	return c
 }
 
-func (s *Supervisor) unsubscribe(updates <-chan *Update) {
-	s.subscribers = slices.DeleteFunc(s.subscribers, func(c chan *Update) bool {
+func (s *subscribers) remove(updates <-chan *Update) {
+	*s = slices.DeleteFunc(*s, func(c chan *Update) bool {
 		if c == updates {
 			close(c)
 		}
@@ -36,14 +36,21 @@ func (s *Supervisor) unsubscribe(updates <-chan *Update) {
 }
 
 // publish gives an update to every subscriber. It drops one that does not read: the loop waits for nobody.
-func (s *Supervisor) publish(u Update) {
-	s.subscribers = slices.DeleteFunc(s.subscribers, func(c chan *Update) bool {
+func (s *subscribers) publish(u *Update) {
+	*s = slices.DeleteFunc(*s, func(c chan *Update) bool {
 		select {
-		case c <- &u:
+		case c <- u:
 			return false
 		default:
 			close(c)
 			return true
 		}
 	})
+}
+
+func (s *subscribers) end() {
+	for _, c := range *s {
+		close(c)
+	}
+	*s = nil
 }

@@ -3,9 +3,10 @@ package supervisor
 import (
 	"context"
 	"crypto/rand"
+	"iter"
+	"maps"
 	"os"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
@@ -15,20 +16,19 @@ import (
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
-	"example.org/supervisord/worker/output"
 )
 
 // Launcher starts processes. The real one is worker.Launcher; tests have one without processes.
 type Launcher interface {
-	// Start starts a worker and returns at once. What happens to it is posted, in order; worker.Exited is always the last.
+	// Start starts a worker and returns at once. It posts what happens to the worker, in order; worker.Exited is always the last.
 	Start(worker.Spec, func(worker.Event)) Handle
 	// Adopt makes a process that another image started a worker again.
 	Adopt(worker.Adoption, func(worker.Event)) Handle
 	// Freeze holds back everything that could happen to a worker until Thaw, so that its State is complete. It waits at most
-	// patience for what is under way; an error means that nothing is held back.
+	// patience for what is under way. After an error nothing is held back.
 	Freeze(patience time.Duration) error
 	Thaw()
-	// Run runs a command that is no worker until it ends.
+	// Run runs a command other than a worker until it ends.
 	Run(context.Context, worker.Spec) error
 }
 
@@ -65,34 +65,25 @@ type Options struct {
 	DuplicateStopWindow time.Duration
 }
 
-// Supervisor runs programs. Everything that it knows belongs to the goroutine in Run;
-// other goroutines reach it only through its one queue.
+// Supervisor runs programs. Everything that it knows belongs to the goroutine in Run; other goroutines reach it only through its
+// queue.
 type Supervisor struct {
 	Options
+	*queue
 	table    *socket.Table
 	programs map[string]*runner
 	config   config.Supervisor
 	sources  []string // the files of the configuration
-	files    statusFiles
-	keeper   *keeper // nil: there is no file-descriptor store
-	teller   teller
-
-	queue   chan note
-	done    chan struct{} // closed when nobody reads the queue any more
-	ctx     context.Context
-	cancel  context.CancelFunc
-	running sync.WaitGroup // the goroutines that Run has to wait for
-
 	reader   reader
 	watching watching
+	files    statusFiles
+	keeper   *keeper // nil: there is no file-descriptor store
+	notifier notifier
 	stopping bool
 	stopped  time.Time // when a signal to stop came first
+	round
 
-	runs bool // Run has begun
-
-	stepped     map[*runner]time.Time // since the last attend, and when their rules were last applied; zero: they were not
-	unsaved     []Handle              // workers that have said that they are ready, which is not written down yet
-	subscribers []chan *Update
+	subscribers subscribers
 	began       time.Time
 	clock       time.Time // see followClock
 	instance    string    // the same as long as the numbers of generations go on
@@ -104,29 +95,10 @@ type Supervisor struct {
 	stumbled    string    // why the last upgrade failed
 }
 
-// program is what the loop keeps for a Program: what is not a decision.
-type runner struct {
-	core        *program.Program
-	listeners   []socket.Resolved // those of core.Config
-	generations map[int]*resources
-	workers     map[int]Handle
-	texts       map[int]string  // what workers say of themselves (STATUS=)
-	downSince   time.Time       // since when nothing serves; zero: something does
-	downTimer   *time.Timer     // when a listener is to be closed; nil: none is
-	postponed   []int           // workers that are told to go when their sockets are quiet
-	told        map[int]int     // steps of the stop plan that were performed, by worker
-	alarm       *alarm          // nil: there is no deadline
-	log         *output.Log     // what is captured; nil: nothing is
-	logEnded    <-chan struct{} // closed when the file of the log before has everything; nil: there was none
-	logErrors   *output.LogErrors
-	lookups     calls          // of snapshots
-	pulses      map[int]*pulse // the watch over the workers' health
-	sampler     sampler        // the watch over their memory
-	removed     bool           // gone from the configuration: forget it when it is down
-}
-
-func (s *Supervisor) newRunner(core *program.Program) *runner {
-	return &runner{core: core, logErrors: s.logErrors(core.Name), generations: map[int]*resources{}, workers: map[int]Handle{}, told: map[int]int{}, texts: map[int]string{}, pulses: map[int]*pulse{}, lookups: newCalls()}
+// round is what has happened since the loop last attended to it.
+type round struct {
+	stepped map[*runner]time.Time // when the rules of those that stepped were last applied; zero: they were not
+	unsaved []Handle              // workers that have said that they are ready, which is not written down yet
 }
 
 // upgradeNote is the end of the trial of a new binary.
@@ -139,20 +111,23 @@ func (upgradeNote) note() {}
 
 // New returns a supervisor without programs.
 func New(o Options) *Supervisor {
-	ctx, cancel := context.WithCancel(context.Background())
+	q := newQueue()
 	s := &Supervisor{
-		Options: o, table: socket.NewTable(), programs: map[string]*runner{}, reader: reader{calls: newCalls()}, watching: watching{calls: newCalls()},
-		began: time.Now(), clock: time.Now(), instance: rand.Text(), stepped: map[*runner]time.Time{}, queue: make(chan note), done: make(chan struct{}), ctx: ctx, cancel: cancel,
+		Options: o, queue: q, table: socket.NewTable(), programs: map[string]*runner{},
+		reader: reader{calls: newCalls()}, watching: watching{calls: newCalls()},
+		files:    statusFiles{log: o.Log, running: &q.running, writers: map[string]chan statusFile{}},
+		notifier: newNotifier(o.Systemd, o.Log),
+		round:    round{stepped: map[*runner]time.Time{}},
+		began:    time.Now(), clock: time.Now(), instance: rand.Text(),
 	}
 	if o.Systemd != nil {
 		s.keeper = newKeeper(o.Systemd)
 	}
-	s.teller = newTeller(o.Systemd)
 	return s
 }
 
-// Start begins with the first configuration and the sockets that were handed over (h may be nil). What it returns is for
-// whoever started the daemon to mend: an address that is in use is not retried.
+// Start begins with the first configuration and the sockets that were handed over (h may be nil). Its errors, such as an address in
+// use, are for the person who started the daemon: nothing is retried.
 func (s *Supervisor) Start(c *config.Config, h *Handover) error {
 	l, err := resolve(s.ctx, c, nil)
 	if err != nil {
@@ -173,7 +148,7 @@ func (s *Supervisor) Start(c *config.Config, h *Handover) error {
 	return nil
 }
 
-// Signals is what the operator asks for. HUP and USR1 have a channel each, so that a storm of them can not crowd out the others.
+// Signals is what the operator asks for. HUP and USR1 have a channel each, so that a storm of them cannot crowd out the others.
 type Signals struct {
 	Reload  <-chan os.Signal // HUP
 	Reopen  <-chan os.Signal // USR1
@@ -183,10 +158,10 @@ type Signals struct {
 	Stop    <-chan os.Signal // TERM, INT, QUIT
 }
 
-// Run carries the programs until a signal ends it: HUP reloads, USR1 reopens log files, TTIN and TTOU scale, TERM and INT stop (a second
-// one stops now), QUIT stops at once. It returns when every worker is gone and every listener closed; or with ErrLeft.
+// Run carries the programs until a signal ends it: HUP reloads, USR1 reopens log files, TTIN and TTOU scale, TERM and INT stop (a
+// second one stops now), QUIT stops at once. It returns when every worker is gone and every listener closed; or with ErrLeft.
 func (s *Supervisor) Run(signals Signals) error {
-	s.runs = true
+	s.watching.runs = true
 	for s.attend(); !s.finished(); s.attend() {
 		s.keep()
 		s.acknowledge()
@@ -198,38 +173,22 @@ func (s *Supervisor) Run(signals Signals) error {
 		}
 	}
 	s.tell()
-	s.endFiles()
+	s.files.end()
 	s.cancel()
 	close(s.done)
 	for _, p := range s.programs {
-		s.endLog(p)
+		p.endLog()
 	}
-	s.awaitRunning()
-	for _, c := range s.subscribers {
-		close(c)
+	if !s.awaitRunning(endTimeout) {
+		s.Log.Error("supervisord does not wait any longer for a disk or a name server that does not answer", zap.Duration("took", endTimeout))
 	}
+	s.subscribers.end()
 	s.keeper.empty()
 	return s.table.Close()
 }
 
-// endTimeout is how long the end waits for what other goroutines do: longer than logEndTimeout, so that they can say what is lost.
+// endTimeout is how long the end waits for other goroutines: longer than logEndTimeout, so that they can say what is lost.
 const endTimeout = logEndTimeout + time.Second
-
-// awaitRunning waits for the goroutines that were started, unless a disk or the like holds them up.
-func (s *Supervisor) awaitRunning() {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.running.Wait()
-	}()
-	timeout := time.NewTimer(endTimeout)
-	defer timeout.Stop()
-	select {
-	case <-done:
-	case <-timeout.C:
-		s.Log.Error("supervisord does not wait any longer for a disk or a name server that does not answer", zap.Duration("took", endTimeout))
-	}
-}
 
 // acknowledge tells the workers that have become ready that this is written down.
 func (s *Supervisor) acknowledge() {
@@ -243,6 +202,7 @@ func (s *Supervisor) acknowledge() {
 
 // wait takes the next thing that happens.
 func (s *Supervisor) wait(signals Signals) {
+	changes, troubles := watched(s.Watch)
 	select {
 	case <-signals.Reload:
 		s.Log.Info("HUP: reading the configuration and replacing the workers of every program")
@@ -256,46 +216,34 @@ func (s *Supervisor) wait(signals Signals) {
 	case <-signals.Leave:
 		s.askToLeave()
 	case sig := <-signals.Stop:
-		s.stopAsked(sig.(syscall.Signal))
-	case names := <-s.changes():
+		s.stop(sig.(syscall.Signal))
+	case names := <-changes:
 		s.changed(names)
-	case err := <-s.watchErrors():
-		s.Log.Error("cannot watch files; reload with HUP", zap.Error(err))
-	case n := <-s.queue:
+	case err := <-troubles:
+		s.looked(err)
+	case n := <-s.notes:
 		s.handle(n)
-	case <-s.teller.watchdog():
-		s.teller.alive()
+	case <-s.notifier.watchdog():
+		s.notifier.alive()
 	}
 }
 
-// batch is how many notes are handled before the state is written down and told: in a storm once for many.
+// batch is how many notes are handled before the state is written down and told: in a storm, once for many.
 const batch = 64
 
-// handleMore handles what has come in already.
+// handleMore handles the notes that have come in already.
 func (s *Supervisor) handleMore() {
 	for range batch {
 		if s.left {
 			return
 		}
 		select {
-		case n := <-s.queue:
+		case n := <-s.notes:
 			s.handle(n)
 		default:
 			return
 		}
 	}
-}
-
-func (s *Supervisor) finished() bool {
-	if !s.stopping {
-		return false
-	}
-	for _, p := range s.programs {
-		if p.core.State() != program.Down || p.core.Live() > 0 {
-			return false
-		}
-	}
-	return len(s.ending) == 0
 }
 
 func (s *Supervisor) handle(n note) {
@@ -311,133 +259,69 @@ func (s *Supervisor) handle(n note) {
 	}
 }
 
-// stopAsked answers a signal to stop: QUIT means now, and so does a second one.
-func (s *Supervisor) stopAsked(sig syscall.Signal) {
-	again := !s.stopped.IsZero()
-	if again && sig != syscall.SIGQUIT && time.Since(s.stopped) < s.DuplicateStopWindow {
+// stop ends every program, in its own time or, on QUIT or a second signal, now.
+func (s *Supervisor) stop(sig syscall.Signal) {
+	if s.stopping && sig != syscall.SIGQUIT && time.Since(s.stopped) < s.DuplicateStopWindow {
 		return
 	}
-	if !again {
-		s.stopped = time.Now()
-	}
-	s.stop(sig, s.stopping || sig == syscall.SIGQUIT)
-}
-
-// stop ends everything, now or in each program's own time.
-func (s *Supervisor) stop(sig syscall.Signal, now bool) {
-	var e program.Event = program.Stop{Reason: config.SignalName(sig), AskedBy: bySignal(sig), Interrupted: sig == syscall.SIGINT}
+	name, by := config.SignalName(sig), bySignal(sig)
+	var e program.Event = program.Stop{Reason: name, AskedBy: by, Interrupted: sig == syscall.SIGINT}
+	now := s.stopping || sig == syscall.SIGQUIT
 	if now {
-		e = program.Kill{Reason: config.SignalName(sig), AskedBy: bySignal(sig)}
+		e = program.Kill{Reason: name, AskedBy: by}
 	}
-	s.Log.Info("stopping every program", zap.String("signal", config.SignalName(sig)), zap.Bool("now", now))
-	s.stopping = true
+	s.Log.Info("stopping every program", zap.String("signal", name), zap.Bool("now", now))
+	if !s.stopping {
+		s.stopping, s.stopped = true, time.Now()
+	}
 	for _, p := range s.programs {
-		s.step(p, e)
+		p.step(e)
 	}
 	if now {
 		s.killOrphans()
 	}
 }
 
-// step gives a program an event and performs what it decides.
-func (s *Supervisor) step(p *runner, e program.Event) {
-	now := time.Now()
-	if p.alarm != nil && now.Sub(p.alarm.at) > late {
-		p.core.Excuse(now) // it should have rung: first comes what is in the queue
+func (s *Supervisor) finished() bool {
+	if !s.stopping {
+		return false
 	}
-	actions := p.core.Step(now, e)
-	if slices.ContainsFunc(actions, isSignal) {
-		s.keep() // a worker is told to go once: whoever restores the state must not have to guess
+	for _, p := range s.programs {
+		if p.core.State() != program.Down || p.core.Live() > 0 {
+			return false
+		}
 	}
-	for _, a := range actions {
-		s.perform(p, a)
-	}
-	if _, idle := e.(program.Spawned); idle {
-		now = s.stepped[p] // no rule was applied: what became due since then still is
-	}
-	s.stepped[p] = now
+	return len(s.ending) == 0
 }
 
 // attend does for the programs that have stepped what need not be done at every step: in a storm, once for many.
 func (s *Supervisor) attend() {
 	for p, at := range s.stepped {
-		if !at.IsZero() {
-			s.arm(p, at)
-		}
-		s.watchHealth(p)
-		s.watchMemory(p)
-		s.tend(p)
-		if p.removed && p.core.State() == program.Down && p.core.Live() == 0 {
-			delete(s.programs, p.core.Name)
-			p.stopTending()
-			s.endLog(p)
-		}
+		p.attend(at)
 	}
 	if len(s.stepped) > 0 {
-		s.tellFiles()
+		texts := map[string]string{}
+		for _, p := range s.programs {
+			if path := p.core.Config.StatusFile; path != "" {
+				texts[path] = p.core.Lines()
+			}
+		}
+		s.files.want(texts)
 	}
 	s.releaseOrphans()
 	clear(s.stepped)
 }
 
-func isSignal(a program.Action) bool { _, ok := a.(program.Signal); return ok }
+// names lists the programs in order.
+func (s *Supervisor) names() []string { return slices.Sorted(maps.Keys(s.programs)) }
 
-// alarm is the one timer of a program.
-type alarm struct {
-	at    time.Time
-	timer *time.Timer
-}
-
-// arm keeps the alarm of a program at its next deadline after the step that took place at the given time. The deadline may have
-// passed since then; the alarm rings at once then.
-func (s *Supervisor) arm(p *runner, stepped time.Time) {
-	next := p.core.Next(stepped)
-	if p.alarm != nil {
-		if next.Equal(p.alarm.at) {
-			return
+// runners yields the programs in order.
+func (s *Supervisor) runners() iter.Seq[*runner] {
+	return func(yield func(*runner) bool) {
+		for _, name := range s.names() {
+			if p := s.programs[name]; p != nil && !yield(p) {
+				return
+			}
 		}
-		p.alarm.timer.Stop()
-		p.alarm = nil
-	}
-	if !next.IsZero() {
-		a := &alarm{at: next}
-		a.timer = time.AfterFunc(time.Until(next), func() { s.post(func() { s.ring(p, a) }) })
-		p.alarm = a
-	}
-}
-
-// ring answers an alarm. It is forgotten, so that it is set again if its time has not come by this clock.
-func (s *Supervisor) ring(p *runner, a *alarm) {
-	s.step(p, program.Tick{})
-	if p.alarm == a {
-		p.alarm = nil
-	}
-}
-
-// workerDid gives a program what one of its worker processes did.
-func (s *Supervisor) workerDid(p *runner, number int, event worker.Event) {
-	s.keeper.changed() // with what happens to a worker its descriptors come and go
-	switch e := event.(type) {
-	case worker.Spawned:
-		s.step(p, program.Spawned{Worker: number, PID: e.PID})
-		s.resend(p, number)
-	case worker.ReadySaid:
-		s.step(p, program.ReadySaid{Worker: number})
-		s.unsaved = append(s.unsaved, p.workers[number])
-	case worker.NeverReady:
-		s.step(p, program.NeverReady{Worker: number, Reason: e.Err.Error()})
-	case worker.Leaving:
-		s.step(p, program.Replace{Worker: number, Reason: "it said that it is stopping"})
-	case worker.Extend:
-		s.step(p, program.Extend{Worker: number, By: e.Duration})
-	case worker.Exited:
-		delete(p.workers, number)
-		delete(p.told, number)
-		delete(p.texts, number)
-		s.step(p, program.Exited{Worker: number, Exit: program.Exit{Clean: e.Known && e.Status == 0 && e.Err == nil, Step: e.Step, Reason: e.String(), Wait: int(e.Status), Tail: e.Tail}})
-	case worker.Status:
-		p.texts[number] = e.Text
-	case worker.Watchdog:
-		s.heard(p, number, e)
 	}
 }

@@ -8,10 +8,6 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// late is how much later than its time a deadline was seen too late: all timers are late after the machine, or this process, was
-// suspended. Then it is moved by Grace, once: what the worker said in time is still on its way.
-const late = 100 * time.Millisecond
-
 // clockReading is what two clocks showed when a record was written: the one that its times are of, which anybody may set, and
 // one that nobody can, since the machine has started.
 type clockReading struct {

@@ -8,6 +8,8 @@ import (
 	"time"
 	"unsafe"
 
+	"go.uber.org/zap"
+
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
@@ -76,7 +78,7 @@ func wound(t time.Time, d time.Duration) time.Time {
 
 func TestTimesFollowTheWallClockWhenItIsSet(t *testing.T) {
 	now := time.Now()
-	s := New(Options{})
+	s := New(Options{Log: zap.NewNop()})
 	s.clock = wound(now, -time.Hour) // an hour has passed since, and the wall clock shows the same
 	core := program.New(testConfig(1, config.All))
 	core.RetryAt = wound(now.Add(time.Hour), -time.Hour+30*time.Second) // in half a minute; the wall clock said in an hour
@@ -194,7 +196,7 @@ func TestAlarmThatRingsTooEarlyIsSetAgain(t *testing.T) {
 		s.workers()[1].ready()
 		p := s.super.programs["web"]
 		p.alarm.timer.Stop() // by another clock than the deadline's
-		s.super.post(func() { s.super.ring(p, p.alarm) })
+		s.super.post(func() { p.ring(p.alarm) })
 		time.Sleep(31 * time.Second)
 		synctest.Wait()
 		if got := s.workers()[0].signals(); !slices.Contains(got, syscall.SIGKILL) {
@@ -243,7 +245,7 @@ func TestNewsOfASpawnLeavesAnAlarmThatIsDueAlone(t *testing.T) {
 		if s.super.programs["web"].alarm != due {
 			t.Error("the alarm was taken away before it rang")
 		}
-		s.super.post(func() { s.super.ring(s.super.programs["web"], due) })
+		s.super.post(func() { s.super.programs["web"].ring(due) })
 		synctest.Wait()
 		w.exit()
 	}, web)

@@ -19,6 +19,7 @@ const watchConfig = ""
 
 // watching is what the loop asks of the watcher.
 type watching struct {
+	runs  bool                // the loop runs
 	busy  bool                // the watcher is looking at the files
 	next  map[string][]string // what it has to look at next; nil: nothing else
 	calls calls
@@ -43,7 +44,7 @@ func watchGroups(c *config.Config) map[string][]string {
 func (s *Supervisor) watchFiles(c *config.Config) {
 	switch {
 	case s.Watch == nil:
-	case !s.runs:
+	case !s.watching.runs:
 		s.looked(s.Watch.Set(watchGroups(c)))
 	default:
 		s.watching.next = watchGroups(c)
@@ -74,18 +75,12 @@ func (s *Supervisor) looked(err error) {
 	}
 }
 
-func (s *Supervisor) changes() <-chan []string {
-	if s.Watch == nil {
-		return nil
+// watched returns the channels of a watcher, which may be nil.
+func watched(w Watcher) (changes <-chan []string, errors <-chan error) {
+	if w == nil {
+		return nil, nil
 	}
-	return s.Watch.Changes()
-}
-
-func (s *Supervisor) watchErrors() <-chan error {
-	if s.Watch == nil {
-		return nil
-	}
-	return s.Watch.Errors()
+	return w.Changes(), w.Errors()
 }
 
 // changed reloads the programs whose watched files have changed.
@@ -98,7 +93,7 @@ func (s *Supervisor) changed(names []string) {
 			s.Log.Info("a configuration file has changed: reading it and replacing the workers of the programs that changed")
 			s.reload(request{reason: "configuration changed", askedBy: byWatch, itself: true})
 		} else if p := s.programs[name]; p != nil {
-			s.step(p, program.Reload{Reason: "watched file changed", AskedBy: byWatch, By: program.Changed})
+			p.step(program.Reload{Reason: "watched file changed", AskedBy: byWatch, By: program.Changed})
 		}
 	}
 }

@@ -389,14 +389,6 @@ func (w *Worker) enter(s WorkerState, now time.Time, deadline time.Duration) {
 	}
 }
 
-// StopSignal returns the signal of the step of the stop plan that w is at.
-func (w *Worker) StopSignal(steps []config.StopStep) config.Signal {
-	if w.Step == 0 && w.Instead != 0 {
-		return w.Instead
-	}
-	return steps[w.Step].Signal
-}
-
 func (w *Worker) failure(step, reason string, tail []string) Failure {
 	return Failure{Worker: w.Number, Slot: w.Slot, PID: w.PID, Step: step, Reason: reason, Tail: tail}
 }

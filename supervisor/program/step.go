@@ -477,13 +477,14 @@ func (p *Program) stopStep(now time.Time, g *Generation, w *Worker) {
 		p.kill(now, g, w, fmt.Sprintf("still there %s after it was told to stop", now.Sub(w.Since).Round(time.Millisecond)))
 		return
 	}
-	wait, sig := steps[w.Step].Wait, w.StopSignal(steps)
 	w.Deadline, w.Excused = time.Time{}, false
+	wait := steps[w.Step].Wait
 	if wait != config.Forever {
 		w.Deadline = now.Add(wait)
 	}
-	p.do(Signal{Worker: w.Number, Signal: sig, Group: g.Config.Stop.Group})
-	p.report(Report{Kind: WorkerStopping, Signal: config.SignalName(sig), After: wait}.about(g, w))
+	a, _ := w.stopAction(g)
+	p.do(a)
+	p.report(Report{Kind: WorkerStopping, Signal: config.SignalName(a.Signal), After: wait}.about(g, w))
 }
 
 func (p *Program) kill(now time.Time, g *Generation, w *Worker, reason string) {
@@ -496,8 +497,31 @@ func (p *Program) kill(now time.Time, g *Generation, w *Worker, reason string) {
 	w.Deadline, w.Killed = time.Time{}, true
 	g.Killed++
 	p.recordKill(g, w, reason)
-	p.do(Signal{Worker: w.Number, Signal: config.SIGKILL, Group: true})
+	a, _ := w.stopAction(g)
+	p.do(a)
 	p.report(Report{Kind: WorkerKilled, Reason: reason}.about(g, w))
+}
+
+// StopStep returns the step of its stop plan that a worker is at; false: it is not stopping.
+func (p *Program) StopStep(worker int) (Signal, bool) {
+	if w, g := p.Find(worker); w != nil {
+		return w.stopAction(g)
+	}
+	return Signal{}, false
+}
+
+func (w *Worker) stopAction(g *Generation) (Signal, bool) {
+	stop := g.Config.Stop
+	switch {
+	case w.State != Stopping:
+	case w.Killed:
+		return Signal{Worker: w.Number, Signal: config.SIGKILL, Group: true}, true
+	case w.Step == 0 && w.Instead != 0:
+		return Signal{Worker: w.Number, Signal: w.Instead, Group: stop.Group}, true
+	case w.Step < len(stop.Steps):
+		return Signal{Worker: w.Number, Signal: stop.Steps[w.Step].Signal, Group: stop.Group}, true
+	}
+	return Signal{}, false
 }
 
 func (p *Program) do(a Action) { p.actions = append(p.actions, a) }

@@ -11,12 +11,13 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// level says how loud a report is.
+// level is the log level of a report.
 func level(r program.Report) zapcore.Level {
 	switch r.Kind {
 	case program.TrialFailed:
 		return zapcore.ErrorLevel
-	case program.ReloadRetry, program.ReloadDropped, program.ReloadHeld, program.ReloadFull, program.ReloadDamped, program.CanaryRefused, program.WorkerDied, program.WorkerLate, program.WorkerKilled, program.WorkerLeaving, program.StartRetry, program.SlotRetry:
+	case program.ReloadRetry, program.ReloadDropped, program.ReloadHeld, program.ReloadFull, program.ReloadDamped, program.CanaryRefused,
+		program.WorkerDied, program.WorkerLate, program.WorkerKilled, program.WorkerLeaving, program.StartRetry, program.SlotRetry:
 		return zapcore.WarnLevel
 	case program.WorkerSpawned, program.WorkerStopping:
 		return zapcore.DebugLevel
@@ -24,20 +25,20 @@ func level(r program.Report) zapcore.Level {
 	return zapcore.InfoLevel
 }
 
-// report tells everyone of a report. In the log it is one event, one line, one fixed sentence plus fields.
-func (s *Supervisor) report(p *runner, r program.Report) {
-	s.publish(Update{time.Now(), p.core.Name, r})
-	if s.Report != nil {
-		s.Report(p.core.Config, r)
+// report tells everyone of a report. In the log it is one line: a fixed sentence, and fields.
+func (p *runner) report(r program.Report) {
+	p.s.subscribers.publish(&Update{time.Now(), p.core.Name, r})
+	if p.s.Report != nil {
+		p.s.Report(p.core.Config, r)
 		return
 	}
-	if e := s.Log.Check(level(r), string(r.Kind)); e != nil {
-		e.Write(fields(p.core.Name, r)...)
+	if e := p.log.Check(level(r), string(r.Kind)); e != nil {
+		e.Write(fields(r)...)
 	}
 }
 
-func fields(name string, r program.Report) []zap.Field {
-	f := []zap.Field{zap.String("program", name)}
+func fields(r program.Report) []zap.Field {
+	var f []zap.Field
 	number := func(key string, n int) {
 		if n != 0 {
 			f = append(f, zap.Int(key, n))
@@ -72,7 +73,7 @@ func fields(name string, r program.Report) []zap.Field {
 	return f
 }
 
-// askedBy is the field that says who asked for something.
+// askedBy is the log field that says who asked for something.
 func askedBy(who string) zap.Field {
 	if who == "" {
 		return zap.Skip()
@@ -80,8 +81,8 @@ func askedBy(who string) zap.Field {
 	return zap.String("asked_by", who)
 }
 
-// byWatch asks for a reload on account of files that have changed.
+// byWatch asks for a reload because files have changed.
 const byWatch = "watch"
 
-// bySignal asks for what a signal means. Who has sent it the Go runtime does not say.
+// bySignal asks for what a signal means. The Go runtime does not say who has sent it.
 func bySignal(sig syscall.Signal) string { return "signal " + config.SignalName(sig) }

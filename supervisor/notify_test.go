@@ -21,10 +21,10 @@ func TestSystemdThatDoesNotListenIsReportedOnce(t *testing.T) {
 	systemd := &deafSystemd{fakeSystemd: fakeSystemd{fakeStore: fakeStore{}, TB: t}, err: errors.New("no such file")}
 	s := New(Options{Systemd: systemd, Log: zap.New(core)})
 	tell := func() {
-		s.teller.status = "something else"
+		s.notifier.status = "something else"
 		s.tell()
 	}
-	s.teller.ready = true
+	s.notifier.ready = true
 	for range 3 {
 		tell()
 	}

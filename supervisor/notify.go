@@ -1,0 +1,133 @@
+package supervisor
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"example.org/supervisord/supervisor/program"
+)
+
+// Systemd is how the service manager is told what goes on (sd_notify(3)). None of its methods waits.
+type Systemd interface {
+	Store
+	Ready() error
+	Stopping() error
+	Status(text string) error
+	Watchdog() error
+	ExtendTimeout(d time.Duration) error
+	WatchdogInterval() time.Duration // 0: no watchdog
+}
+
+// notifier tells the service manager what has changed. It remembers what it told last.
+type notifier struct {
+	to       Systemd // nil: there is no service manager
+	log      *zap.Logger
+	ready    bool
+	stopping bool
+	status   string
+	until    time.Time // the deadline that it was told
+	deaf     string    // why it did not take the last message; "": it did
+	ticker   *time.Ticker
+}
+
+func newNotifier(to Systemd, log *zap.Logger) notifier {
+	n := notifier{to: to, log: log}
+	if to == nil {
+		return n
+	}
+	if interval := to.WatchdogInterval(); interval > 0 {
+		n.ticker = time.NewTicker(interval / 2)
+	}
+	return n
+}
+
+// watchdog wakes the loop when it has to show that it runs. Without a watchdog it is nil, which never does.
+func (n *notifier) watchdog() <-chan time.Time {
+	if n.ticker == nil {
+		return nil
+	}
+	return n.ticker.C
+}
+
+func (n *notifier) alive() {
+	n.to.Watchdog() //nolint:errcheck // the next one tells
+}
+
+// sent logs why a message was not taken: once, not for each of many messages.
+func (n *notifier) sent(err error) {
+	why := ""
+	if err != nil {
+		why = err.Error()
+	}
+	if why != "" && why != n.deaf {
+		n.log.Warn("cannot tell systemd", zap.Error(err))
+	}
+	n.deaf = why
+}
+
+// patience is added to every deadline that the service manager is told.
+const patience = 10 * time.Second
+
+// tell tells the service manager what has changed.
+//
+// READY=1 is sent when every program serves, or its first start has failed and is being retried: one broken program must not keep a
+// machine from booting, nor "systemctl start" waiting for ever. The status says which one it is.
+func (s *Supervisor) tell() {
+	n := &s.notifier
+	if n.to == nil {
+		return
+	}
+	if s.stopping && !n.stopping {
+		n.stopping = true
+		n.sent(n.to.Stopping())
+	}
+	started, end, text := s.overview()
+	// The change may have begun a start, a reload or a stop, whose timeout runs only from now on: an extension that was asked for
+	// before does not count for it.
+	if end.After(n.until) || text != n.status && end.After(time.Now()) {
+		n.until = end.Add(patience)
+		n.sent(n.to.ExtendTimeout(time.Until(n.until)))
+	}
+	if text != n.status {
+		n.status = text
+		n.sent(n.to.Status(text))
+	}
+	if !n.ready && started {
+		n.ready = true
+		n.sent(n.to.Ready())
+	}
+}
+
+// overview reports whether every program serves or is being retried; when the last of the deadlines that are running ends; and the
+// state of every program in one line, for "systemctl status".
+func (s *Supervisor) overview() (started bool, end time.Time, line string) {
+	started = true
+	var words []string
+	for p := range s.runners() {
+		if p.core.State() == program.StartingUp && p.core.Serving == nil && p.core.Failures == 0 {
+			started = false
+		}
+		if t := p.core.Horizon(); t.After(end) {
+			end = t
+		}
+		words = append(words, p.summary())
+	}
+	line = cmp.Or(strings.Join(words, "; "), "no programs")
+	if s.stopping {
+		line = "stopping: " + strings.Join(words, "; ")
+	}
+	return started, end, line
+}
+
+// summary is that of the core, and who serves in its place.
+func (p *runner) summary() string {
+	text := p.core.Summary()
+	if n := len(p.s.orphansOf(p.core.Name)); n > 0 {
+		text += fmt.Sprintf(", orphaned workers serve meanwhile (%d)", n)
+	}
+	return text
+}

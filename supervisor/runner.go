@@ -1,0 +1,256 @@
+package supervisor
+
+import (
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/output"
+)
+
+// runner carries out what one program decides. It belongs to the loop.
+type runner struct {
+	s           *Supervisor
+	core        *program.Program
+	log         *zap.Logger       // with the name of the program
+	listeners   []socket.Resolved // those of core.Config
+	generations map[int]*resources
+	workers     map[int]Handle
+	texts       map[int]string // what workers say of themselves (STATUS=)
+	told        map[int]int    // steps of the stop plan that were performed, by worker
+	postponed   []int          // workers that are told to go when their sockets are quiet
+	alarm       *alarm         // nil: there is no deadline
+	capture     capture
+	lookups     calls          // of snapshots
+	pulses      map[int]*pulse // the watch over the workers' health
+	sampler     sampler        // the watch over their memory
+	outage      outage
+	removed     bool // gone from the configuration: forget it when it is down
+}
+
+// resources is what the workers of one generation are started with.
+type resources struct {
+	number    int
+	listeners []socket.Resolved
+	claims    []string // on the listeners, from the table
+	abandon   func()   // ends its Prepare
+	snapshot  *snapshot
+	log       *output.Log // of the program; nil: nothing is captured
+}
+
+func (s *Supervisor) newRunner(core *program.Program) *runner {
+	log := s.Log.With(zap.String("program", core.Name))
+	return &runner{
+		s: s, core: core, log: log, generations: map[int]*resources{}, workers: map[int]Handle{}, told: map[int]int{}, texts: map[int]string{},
+		pulses: map[int]*pulse{}, lookups: newCalls(),
+		capture: capture{errors: output.NewLogErrors(func(what string, err error) { log.Error(what, zap.Error(err)) })},
+	}
+}
+
+// step gives a program an event and performs what it decides.
+func (p *runner) step(e program.Event) {
+	now := time.Now()
+	if p.alarm != nil && now.Sub(p.alarm.at) > late {
+		p.core.Excuse(now) // it should have rung: first comes what is in the queue
+	}
+	actions := p.core.Step(now, e)
+	if slices.ContainsFunc(actions, func(a program.Action) bool { _, is := a.(program.Signal); return is }) {
+		p.s.keep() // a worker is told to go once: a supervisord that restores the state must not have to guess
+	}
+	for _, a := range actions {
+		p.perform(a)
+	}
+	if _, idle := e.(program.Spawned); idle {
+		now = p.s.stepped[p] // no rule was applied: what became due since then still is
+	}
+	p.s.stepped[p] = now
+}
+
+// attend does after one step or many what need not be done at each. Rules were last applied at the given time; zero: they were not.
+func (p *runner) attend(stepped time.Time) {
+	if !stepped.IsZero() {
+		p.arm(stepped)
+	}
+	p.watchHealth()
+	p.watchMemory()
+	p.tend()
+	if p.removed && p.core.State() == program.Down && p.core.Live() == 0 {
+		delete(p.s.programs, p.core.Name)
+		p.outage.stop()
+		p.endLog()
+	}
+}
+
+// late is how much later than its time a deadline was seen too late: all timers are late after the machine, or this process, was
+// suspended. The deadline is moved by program.Grace then, once: what the worker said in time is still on its way.
+const late = 100 * time.Millisecond
+
+// alarm is the one timer of a program.
+type alarm struct {
+	at    time.Time
+	timer *time.Timer
+}
+
+// arm keeps the alarm at the next deadline after the given time. The deadline may have passed since then: the alarm rings at once.
+func (p *runner) arm(stepped time.Time) {
+	next := p.core.Next(stepped)
+	if p.alarm != nil {
+		if next.Equal(p.alarm.at) {
+			return
+		}
+		p.alarm.timer.Stop()
+		p.alarm = nil
+	}
+	if !next.IsZero() {
+		a := &alarm{at: next}
+		a.timer = p.s.after(time.Until(next), func() { p.ring(a) })
+		p.alarm = a
+	}
+}
+
+// ring answers an alarm. The alarm is forgotten, so that it is set again if its time has not come by this clock.
+func (p *runner) ring(a *alarm) {
+	p.step(program.Tick{})
+	if p.alarm == a {
+		p.alarm = nil
+	}
+}
+
+// workerDid gives the program what one of its worker processes did.
+func (p *runner) workerDid(number int, event worker.Event) {
+	p.s.keeper.changed() // with what happens to a worker its descriptors come and go
+	switch e := event.(type) {
+	case worker.Spawned:
+		p.step(program.Spawned{Worker: number, PID: e.PID})
+		p.resend(number)
+	case worker.ReadySaid:
+		p.step(program.ReadySaid{Worker: number})
+		p.s.unsaved = append(p.s.unsaved, p.workers[number])
+	case worker.NeverReady:
+		p.step(program.NeverReady{Worker: number, Reason: e.Err.Error()})
+	case worker.Leaving:
+		p.step(program.Replace{Worker: number, Reason: "it said that it is stopping"})
+	case worker.Extend:
+		p.step(program.Extend{Worker: number, By: e.Duration})
+	case worker.Exited:
+		delete(p.workers, number)
+		delete(p.told, number)
+		delete(p.texts, number)
+		p.step(program.Exited{Worker: number, Exit: program.Exit{
+			Clean: e.Known && e.Status == 0 && e.Err == nil, Step: e.Step, Reason: e.String(), Wait: int(e.Status), Tail: e.Tail,
+		}})
+	case worker.Status:
+		p.texts[number] = e.Text
+	case worker.Watchdog:
+		p.heard(number, e)
+	}
+}
+
+// perform does what the core has decided. Nothing here fails or waits: what goes wrong comes back as an event.
+func (p *runner) perform(a program.Action) {
+	switch a := a.(type) {
+	case program.Prepare:
+		p.prepare(a.Generation)
+	case program.Abandon:
+		p.generations[a.Generation].abandon()
+	case program.Spawn:
+		p.spawn(a.Generation, a.Worker)
+	case program.Signal:
+		p.send(a)
+	case program.Serve:
+		if err := p.s.table.Serve(p.generations[a.Generation].claims); err != nil {
+			p.log.Error("cannot spread connections over the slots; none is lost", zap.Error(err))
+		}
+	case program.Forget:
+		p.forget(a.Generation)
+	case program.Report:
+		p.report(a)
+	}
+}
+
+func (p *runner) spawn(cg *program.Generation, w *program.Worker) {
+	for _, l := range p.listeners {
+		p.setOpen(l, true) // a worker can accept only from a socket that listens
+	}
+	number := w.Number
+	spec := p.generations[cg.Number].workerSpec(p.s.table, cg.Config, w)
+	if p.s.Path != "" {
+		spec.Environment = append(spec.Environment, configVariable+"="+p.s.Path)
+	}
+	p.workers[number] = p.s.Launcher.Start(spec, p.events(number))
+}
+
+// events returns what the launcher calls when something happens to a worker.
+func (p *runner) events(number int) func(worker.Event) {
+	return func(e worker.Event) { p.s.post(func() { p.workerDid(number, e) }) }
+}
+
+func (p *runner) send(a program.Signal) {
+	h := p.workers[a.Worker]
+	if h == nil || p.postpones(a) {
+		return
+	}
+	if w, _ := p.core.Find(a.Worker); w != nil {
+		p.told[a.Worker] = w.Step + 1
+	}
+	if err := h.Signal(a.Signal, a.Group); err != nil {
+		p.log.Error("cannot signal worker", zap.Int("worker", a.Worker), zap.String("signal", config.SignalName(a.Signal)), zap.Error(err))
+	}
+}
+
+// requiet is how often a postponed signal is tried again.
+const requiet = 50 * time.Millisecond
+
+// postpones reports whether a worker is told to go a little later: its successors have another socket of the same address, and a
+// connection may still be on its way to the worker's own. Nobody waits for that: the successors serve already.
+func (p *runner) postpones(a program.Signal) bool {
+	w, g := p.core.Find(a.Worker)
+	if w == nil || w.Step > 0 || w.Killed || p.told[a.Worker] > 0 || p.core.Goal != program.Run || p.generations[g.Number] == nil {
+		return false
+	}
+	if p.s.table.Quiet(p.generations[g.Number].claims, time.Now()) {
+		return false
+	}
+	if len(p.postponed) == 0 {
+		p.s.after(requiet, func() {
+			workers := p.postponed
+			p.postponed = nil
+			for _, number := range workers {
+				p.resend(number)
+			}
+		})
+	}
+	p.postponed = append(p.postponed, a.Worker)
+	return true
+}
+
+// resend performs the step of a stop plan that was decided and perhaps not performed.
+func (p *runner) resend(number int) {
+	if w, _ := p.core.Find(number); w == nil || p.told[number] > w.Step {
+		return
+	}
+	if a, stops := p.core.StopStep(number); stops {
+		p.send(a)
+	}
+}
+
+func (p *runner) forget(number int) {
+	g := p.generations[number]
+	delete(p.generations, number)
+	p.s.table.Release(g.claims)
+	p.s.keeper.changed()
+	for _, f := range g.files() {
+		p.closeLog(f)
+	}
+	for _, g := range p.generations {
+		if g.log != nil {
+			return
+		}
+	}
+	p.endLog()
+}
