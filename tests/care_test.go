@@ -14,7 +14,7 @@ import (
 const workerLeaving = "worker is to be replaced"
 
 // replaced waits until the first worker is to be replaced, and sees that it goes only after its successor is ready.
-func replaced(m *lab.Supervisord) lab.Line {
+func replaced(m *lab.Supervisord) lab.LogLine {
 	m.T.Helper()
 	told := m.Await(lab.Says(lab.WorkerTold))
 	leaving := m.Await(lab.Says(workerLeaving))

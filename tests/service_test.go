@@ -51,9 +51,8 @@ func TestNoRequestIsLostWhileReloadsFail(t *testing.T) {
 		m.Reload()
 		m.Await(lab.Says(lab.TrialFailed), lab.Gen(generation))
 	}
-	l.Lossless(t)
-	if len(l.Generations) != 1 {
-		t.Errorf("there answered the generations %v", l.Generations)
+	if n := l.Lossless(t); n != 1 {
+		t.Errorf("%d generations answered, want 1", n)
 	}
 }
 
@@ -125,7 +124,7 @@ func TestTheOldGenerationServesWhileTheNextOneInitialises(t *testing.T) {
 func TestAnIdleKeepAliveConnectionIsServedAcrossAReload(t *testing.T) {
 	m := lab.Start(t, strings.Replace(lab.Hello, "{hello}", `{hello}, "-linger", "5s"`, 1))
 	m.Serves(1)
-	c := &lab.Client{Address: m.Address()}
+	c := &lab.Connection{Address: m.Address()}
 	t.Cleanup(c.Close)
 	if _, err := c.Get("/"); err != nil {
 		t.Fatal(err)
@@ -145,7 +144,7 @@ func TestAnIdleKeepAliveConnectionIsServedAcrossAReload(t *testing.T) {
 func TestAKeepAliveClientWhoseRequestIsInHandIsSentAway(t *testing.T) {
 	m := lab.Start(t, lab.Hello)
 	m.Serves(1)
-	c := &lab.Client{Address: m.Address()}
+	c := &lab.Connection{Address: m.Address()}
 	t.Cleanup(c.Close)
 	lab.Must(t, c.Connect())
 	answered := make(chan error)
@@ -171,7 +170,11 @@ func TestALoadThatMeetsABadWorkerIsSeenToFail(t *testing.T) {
 	m := lab.Start(t, strings.Replace(lab.Hello, "workers = 2", "workers = 1", 1))
 	m.Serves(1)
 	l := lab.Press(t, m.Address(), 20, time.Millisecond)
-	for n := 1; n <= 20 && len(l.Seen()) == 0; n++ {
+	lost := func() int {
+		n, _ := l.Attempts().Lost()
+		return n
+	}
+	for n := 1; n <= 20 && lost() == 0; n++ {
 		last := m.AwaitN(n, lab.Says(lab.WorkerReady))[n-1]
 		m.Until("requests are answered", func() bool {
 			_, err := lab.Get(m.Address(), "/")
@@ -180,7 +183,8 @@ func TestALoadThatMeetsABadWorkerIsSeenToFail(t *testing.T) {
 		lab.Must(t, syscall.Kill(last.PID, syscall.SIGKILL))
 		m.Await(lab.Says(lab.WorkerDied), lab.After(last))
 	}
-	if y := l.End(); len(y.Failed) == 0 {
+	l.Stop()
+	if lost() == 0 {
 		t.Error("no request was lost, although workers were killed")
 	}
 }

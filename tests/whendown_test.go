@@ -40,7 +40,7 @@ func where(m *lab.Supervisord) string {
 func refuses(m *lab.Supervisord, address string) {
 	m.T.Helper()
 	m.Until("clients are refused", func() bool {
-		c := &lab.Client{Address: address}
+		c := &lab.Connection{Address: address}
 		defer c.Close()
 		return errors.Is(c.Connect(), unix.ECONNREFUSED)
 	})
@@ -89,7 +89,7 @@ func TestClientsWaitAndAreRefusedLater(t *testing.T) {
 			m.File("broken", "")
 			lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
 			m.AwaitN(2, lab.Says(lab.WorkerDied))
-			c := &lab.Client{Address: at, Once: true}
+			c := &lab.Connection{Address: at, Once: true}
 			lab.Must(t, c.Connect())
 			t.Cleanup(c.Close)
 			if body, err := c.Get("/"); err == nil {

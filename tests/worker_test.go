@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab"
+	"example.org/supervisord/internal/proc"
 )
 
 // What a worker gets is looked at from outside, on one that changes nothing of it: sleep(1).
@@ -258,8 +259,8 @@ func TestEveryWorkerHasAProcessGroupOfItsOwn(t *testing.T) {
 	m := lab.Start(t, lab.Plain+"workers = 2\n")
 	m.Serves(1)
 	for _, l := range m.AwaitN(2, lab.Says(lab.WorkerRuns)) {
-		if lab.ProcessGroup(l.PID) != l.PID {
-			t.Errorf("worker %d is in group %d", l.PID, lab.ProcessGroup(l.PID))
+		if p, err := proc.ReadStat(l.PID); err != nil || p.Group != l.PID {
+			t.Errorf("worker %d is in group %d (%v)", l.PID, p.Group, err)
 		}
 	}
 }

@@ -1,11 +1,9 @@
 package lab
 
 import (
-	"bufio"
+	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"regexp"
 	"strings"
@@ -13,67 +11,58 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab/load"
 )
 
 // AnswerTimeout is when a request without an answer counts as failed.
 const AnswerTimeout = 20 * time.Second
 
-// Client is one HTTP client that never tries twice: net/http would hide lost requests by repeating them.
-type Client struct {
-	Address string // host:port, or unix:/path, or unix:@abstract
-	Once    bool   // each connection is for one request
-	Conn    net.Conn
-	in      *bufio.Reader
+// Connection is an HTTP client with at most one connection, which never sends a request twice.
+type Connection struct {
+	Address string     // host:port, or unix:/path, or unix:@abstract
+	Once    bool       // each connection carries one request
+	Conn    *load.Wire // nil: there is none
 }
 
 // Get requests a path, on the open connection or on a new one, and returns the body of the answer.
-func (c *Client) Get(path string) (string, error) {
+func (c *Connection) Get(path string) (string, error) {
 	if err := c.Connect(); err != nil {
 		return "", err
 	}
 	c.Conn.SetDeadline(time.Now().Add(AnswerTimeout))
-	connection := "keep-alive"
-	if c.Once {
-		connection = "close"
-	}
-	if _, err := fmt.Fprintf(c.Conn, "GET %s HTTP/1.1\r\nHost: test\r\nConnection: %s\r\n\r\n", path, connection); err != nil {
-		c.Close()
-		return "", fmt.Errorf("write: %w", err)
-	}
-	answer, err := http.ReadResponse(c.in, nil)
+	var body strings.Builder
+	r, err := http.NewRequest(http.MethodGet, "http://test"+path, nil)
 	if err != nil {
-		c.Close()
-		return "", fmt.Errorf("read: %w", err)
+		return "", err
 	}
-	body, err := io.ReadAll(answer.Body)
-	if err == nil && answer.StatusCode != 200 {
-		err = errors.New(answer.Status)
-	}
+	answer, err := load.Exchange(c.Conn, r, c.Once, &body)
 	if err != nil || answer.Close || c.Once {
 		c.Close()
 	}
-	return string(body), err
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = errors.New(answer.Status)
+	}
+	return body.String(), err
 }
 
 // Connect opens the connection if there is none.
-func (c *Client) Connect() error {
+func (c *Connection) Connect() error {
 	if c.Conn != nil {
 		return nil
 	}
-	network, address := "tcp", c.Address
-	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		network, address = "unix", path
-	}
-	conn, err := net.DialTimeout(network, address, AnswerTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), AnswerTimeout)
+	defer cancel()
+	conn, err := load.Dial(c.Address)(ctx)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
-	c.Conn, c.in = conn, bufio.NewReader(conn)
+	c.Conn = load.NewWire(conn)
 	return nil
 }
 
 // Close closes the connection if there is one.
-func (c *Client) Close() {
+func (c *Connection) Close() {
 	if c.Conn != nil {
 		c.Conn.Close()
 		c.Conn = nil
@@ -82,9 +71,7 @@ func (c *Client) Close() {
 
 // Get requests a path once, on a connection of its own.
 func Get(address, path string) (string, error) {
-	c := &Client{Address: address, Once: true}
-	defer c.Close()
-	return c.Get(path)
+	return (&Connection{Address: address, Once: true}).Get(path)
 }
 
 // Ask is Get that must succeed.
@@ -97,132 +84,97 @@ func Ask(t testing.TB, address, path string) string {
 	return body
 }
 
-// Promise is Ask in the background. It returns when the connection is open; the function that it returns waits for the answer.
+// Promise is Ask in the background. It returns when the connection is open, so that the request is in a worker's hands or in the
+// queue; the function that it returns waits for the answer.
 func Promise(t testing.TB, address, path string) func() string {
-	type result struct {
-		body string
-		err  error
-	}
-	done := make(chan result, 1)
-	c := &Client{Address: address, Once: true}
-	Must(t, c.Connect()) // the request is in somebody's hand, or in the queue, from here on
-	t.Cleanup(c.Close)
+	var body string
+	var err error
+	done := make(chan struct{})
+	c := &Connection{Address: address, Once: true}
+	Must(t, c.Connect())
+	conn := c.Conn
+	t.Cleanup(func() { conn.Close() })
 	go func() {
-		body, err := c.Get(path)
-		done <- result{body, err}
+		defer close(done)
+		body, err = c.Get(path)
 	}()
 	return func() string {
 		t.Helper()
-		r := <-done
-		if r.err != nil {
-			t.Fatalf("%s%s: %v", address, path, r.err)
+		<-done
+		if err != nil {
+			t.Fatalf("%s%s: %v", address, path, err)
 		}
-		return r.body
+		return body
 	}
 }
 
-// Tally counts what became of the requests of a Load.
-type Tally struct {
+// Traffic is many clients that ask again and again.
+type Traffic struct {
+	*load.Load
+	load.Collector
 	mu          sync.Mutex
-	Answered    int
-	Failed      map[string]int // by kind
-	Generations map[string]int
-}
-
-func (y *Tally) Add(body string, err error) {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	if err != nil {
-		y.Failed[Kind(err)]++
-		return
-	}
-	y.Answered++
-	if m := generationIn.FindStringSubmatch(body); m != nil {
-		y.Generations[m[1]]++
-	}
-}
-
-var generationIn = regexp.MustCompile(`generation=(\d+)`)
-
-// Kind is the word that Tally counts a failure under: "connect refused".
-func Kind(err error) string {
-	what, _, _ := strings.Cut(err.Error(), ":")
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return what + " refused"
-	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return what + " reset"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return what + " cut off"
-	}
-	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
-		return what + " timed out"
-	}
-	return err.Error()
-}
-
-// Load is many clients that ask again and again.
-type Load struct {
-	Tally
-	stop    chan struct{}
-	running sync.WaitGroup
+	generations map[string]int // answers of each
 }
 
 // Press puts load on an address: half of the clients connect for each request, half keep their connection. Each waits pause
 // between two requests.
-func Press(t testing.TB, address string, clients int, pause time.Duration) *Load {
-	return PressWith(t, address, clients, pause, func(i int) bool { return i%2 == 0 })
-}
-
-// PressNew is Press with new connections only.
-func PressNew(t testing.TB, address string, clients int, pause time.Duration) *Load {
-	return PressWith(t, address, clients, pause, func(int) bool { return false })
-}
-
-func PressWith(t testing.TB, address string, clients int, pause time.Duration, keep func(client int) bool) *Load {
-	l := &Load{stop: make(chan struct{})}
-	l.Failed, l.Generations = map[string]int{}, map[string]int{}
-	for i := range clients {
-		l.running.Go(func() { l.client(address, keep(i), pause) })
-	}
-	t.Cleanup(func() { l.End() })
+func Press(t testing.TB, address string, clients int, pause time.Duration) *Traffic {
+	l := PressNew(t, address, clients/2, pause)
+	l.add(address, (clients+1)/2, (clients+1)/2, pause)
 	return l
 }
 
-func (l *Load) client(address string, keep bool, pause time.Duration) {
-	c := &Client{Address: address, Once: !keep}
-	defer c.Close()
-	tick := time.NewTicker(pause)
-	defer tick.Stop()
-	for {
-		l.Add(c.Get("/"))
-		select {
-		case <-l.stop:
-			return
-		case <-tick.C:
+// PressNew is Press with new connections only.
+func PressNew(t testing.TB, address string, clients int, pause time.Duration) *Traffic {
+	l := &Traffic{generations: map[string]int{}}
+	l.Load = load.New(l.Collector.Add)
+	l.add(address, clients, 0, pause)
+	t.Cleanup(l.Stop)
+	return l
+}
+
+func (l *Traffic) add(address string, clients, keep int, pause time.Duration) {
+	s := &load.Sender{Dial: load.Dial(address), Ask: load.Get("http://test/", l.see), Keep: keep, Timeout: AnswerTimeout}
+	l.Loop(s, clients, 0, func() time.Duration { return pause })
+}
+
+var generationIn = regexp.MustCompile(`generation=(\d+)`)
+
+func (l *Traffic) see(answer *http.Response, body []byte) error {
+	if answer.StatusCode != http.StatusOK {
+		return errors.New(answer.Status)
+	}
+	if m := generationIn.FindSubmatch(body); m != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.generations[string(m[1])]++
+	}
+	return nil
+}
+
+// End ends the load and counts the answered and the lost requests, and the answers of each generation.
+func (l *Traffic) End() (answered int, lost map[load.LossKind]int, generations map[string]int) {
+	l.Stop()
+	all := l.Attempts()
+	n, lost := all.Lost()
+	return len(all) - n, lost, l.generations
+}
+
+// Lossless ends the load, fails if a request was lost, and returns how many generations answered.
+func (l *Traffic) Lossless(t testing.TB) int {
+	t.Helper()
+	answered, lost, generations := l.End()
+	if len(lost) > 0 || answered == 0 {
+		t.Errorf("%d requests were answered; lost were %v", answered, lost)
+		for _, a := range l.Attempts() {
+			if a.Lost != nil {
+				t.Logf("lost: %s", a.Lost.Text)
+				break
+			}
 		}
 	}
-}
-
-// End ends the load.
-func (l *Load) End() *Tally {
-	select {
-	case <-l.stop:
-	default:
-		close(l.stop)
-	}
-	l.running.Wait()
-	return &l.Tally
-}
-
-// Lossless ends the load and fails if a request was lost.
-func (l *Load) Lossless(t testing.TB) {
-	t.Helper()
-	y := l.End()
-	if len(y.Failed) > 0 || y.Answered == 0 {
-		t.Errorf("of %d requests failed: %v", y.Answered, y.Failed)
-	}
-	t.Logf("%d requests answered by %d generations", y.Answered, len(y.Generations))
+	t.Logf("%d requests answered by %d generations", answered, len(generations))
+	return len(generations)
 }
 
 // RedeployUnderLoad reloads a program three times under load with new connections, and fails if a request is lost.
@@ -231,7 +183,7 @@ func (m *Supervisord) RedeployUnderLoad() {
 	m.RedeployWithLoss(0)
 }
 
-// RedeployWithLoss is RedeployUnderLoad for a worker that itself loses so many requests, at worst, each time it stops.
+// RedeployWithLoss is RedeployUnderLoad for a worker that may itself lose at most this many requests each time it stops.
 func (m *Supervisord) RedeployWithLoss(most int) {
 	m.T.Helper()
 	m.Serves(1)
@@ -241,12 +193,9 @@ func (m *Supervisord) RedeployWithLoss(most int) {
 		m.Serves(generation)
 		m.Gone(generation - 1)
 	}
-	y, lost := l.End(), 0
-	for _, n := range y.Failed {
-		lost += n
-	}
-	if lost > 3*most || y.Answered < 100 || len(y.Generations) < 3 {
-		m.T.Errorf("%d requests were answered by the generations %v, lost were %v", y.Answered, y.Generations, y.Failed)
+	answered, kinds, generations := l.End()
+	if lost, _ := l.Attempts().Lost(); lost > 3*most || answered < 100 || len(generations) < 3 {
+		m.T.Errorf("%d requests were answered by the generations %v, lost were %v", answered, generations, kinds)
 	}
 	m.Never(Says(WorkerKilled))
 }
@@ -268,21 +217,10 @@ func (m *Supervisord) ReloadUnderLoad(address string, clients int, every time.Du
 		m.Settle()
 	}
 	l.Lossless(m.T)
-	m.Never(Says(TrialFailed))
-	m.Never(Says(WorkerKilled))
-	m.Never(Says(WorkerDied))
+	for _, sentence := range []string{TrialFailed, WorkerKilled, WorkerDied} {
+		m.Never(Says(sentence))
+	}
 	if began, served := m.Count(Says(TrialBegan)), m.Count(Says(GenerationServes)); served != began || served < 2 {
 		m.T.Errorf("%d generations began and %d served", began, served)
 	}
-}
-
-// Seen counts the failures so far by their Kind.
-func (l *Load) Seen() map[string]int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := map[string]int{}
-	for k, n := range l.Failed {
-		now[k] = n
-	}
-	return now
 }

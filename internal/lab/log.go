@@ -1,17 +1,15 @@
 package lab
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
-	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 )
 
-// The sentences of the log that scripts and dashboards rely on, once more as literals: a change of one is a change of what
-// users see.
+// The sentences of the log that scripts and dashboards rely on, repeated as literals: users see a change of one.
 const (
 	Starts        = "supervisord starts"
 	Ends          = "supervisord ends"
@@ -42,108 +40,109 @@ const (
 	ProgramStopped   = "program has stopped"
 )
 
-// Line is one line of the log. A line that is not JSON was written by a worker and has only Text and N.
-type Line struct {
-	Level, Program, Signal, Step, Reason, Error, Took, After, Version string
+// LogLine is one line of the log. A line that is not JSON was written by a worker and has only Text and N.
+type LogLine struct {
+	Level, Msg, Version, Error string
+	Time                       time.Time
 
-	Msg                                            string
-	Generation, Worker, Slot, PID, Serving, Killed int
-	Now                                            bool
-	Time                                           time.Time
-	Stderr                                         []string
+	logSubject
+	logOutcome
 
 	N    int    `json:"-"` // its number, from 1
 	Text string `json:"-"` // all of it
 }
 
+// logSubject is what a line is about.
+type logSubject struct {
+	Program                       string
+	Generation, Worker, Slot, PID int
+}
+
+// logOutcome is what happened to it.
+type logOutcome struct {
+	Signal, Step, Reason, Took, After string
+	Serving, Killed                   int
+	Now                               bool
+	Stderr                            []string
+}
+
 // TookDuration is Took, 0 if there is none.
-func (l Line) TookDuration() time.Duration { d, _ := time.ParseDuration(l.Took); return d }
+func (l LogLine) TookDuration() time.Duration { d, _ := time.ParseDuration(l.Took); return d }
 
 // AfterDuration is After, 0 if there is none.
-func (l Line) AfterDuration() time.Duration { d, _ := time.ParseDuration(l.After); return d }
+func (l LogLine) AfterDuration() time.Duration { d, _ := time.ParseDuration(l.After); return d }
 
-// Cond is a condition that a line meets or not.
-type Cond func(Line) bool
+// Cond is a condition on a line.
+type Cond func(LogLine) bool
 
-// Says is met by lines with this sentence.
-func Says(sentence string) Cond { return func(l Line) bool { return l.Msg == sentence } }
+// Says matches lines with this sentence.
+func Says(sentence string) Cond { return func(l LogLine) bool { return l.Msg == sentence } }
 
-// Program is met by lines about a program.
-func Program(name string) Cond { return func(l Line) bool { return l.Program == name } }
+// Program matches lines about a program.
+func Program(name string) Cond { return func(l LogLine) bool { return l.Program == name } }
 
-// Gen is met by lines about a generation.
-func Gen(number int) Cond { return func(l Line) bool { return l.Generation == number } }
+// Gen matches lines about a generation.
+func Gen(number int) Cond { return func(l LogLine) bool { return l.Generation == number } }
 
-// Slot is met by lines about a slot, and those about none if it is 0.
-func Slot(number int) Cond { return func(l Line) bool { return l.Slot == number } }
+// Slot matches lines about a slot; 0: about none.
+func Slot(number int) Cond { return func(l LogLine) bool { return l.Slot == number } }
 
-// PID is met by lines about a process.
-func PID(number int) Cond { return func(l Line) bool { return l.PID == number } }
+// PID matches lines about a process.
+func PID(number int) Cond { return func(l LogLine) bool { return l.PID == number } }
 
-// Step is met by lines that name the step that failed.
-func Step(name string) Cond { return func(l Line) bool { return l.Step == name } }
+// Step matches lines that name the step that failed.
+func Step(name string) Cond { return func(l LogLine) bool { return l.Step == name } }
 
-// After is met by lines after e.
-func After(e Line) Cond { return func(l Line) bool { return l.N > e.N } }
+// After matches lines after e.
+func After(e LogLine) Cond { return func(l LogLine) bool { return l.N > e.N } }
 
-// Contains is met by lines with this text in them, JSON or not.
-func Contains(text string) Cond { return func(l Line) bool { return strings.Contains(l.Text, text) } }
+// Contains matches lines with this text in them, JSON or not.
+func Contains(text string) Cond {
+	return func(l LogLine) bool { return strings.Contains(l.Text, text) }
+}
 
-// Journal collects what a supervisord and its workers write to stdout and stderr, line by line. It is safe for concurrent use.
-type Journal struct {
+// Log collects what a supervisord and its workers write to stdout and stderr. It is safe for concurrent use.
+type Log struct {
 	mu    sync.Mutex
-	lines []Line
+	lines []LogLine
 	more  chan struct{} // closed at the next line
-	eof   chan struct{} // closed when nobody can write any more
 }
 
-func newJournal(r io.ReadCloser) *Journal {
-	j := &Journal{more: make(chan struct{}), eof: make(chan struct{})}
-	go func() {
-		defer close(j.eof)
-		defer r.Close()
-		in := bufio.NewScanner(r)
-		in.Buffer(nil, 4<<20)
-		for in.Scan() {
-			j.add(in.Text())
-		}
-	}()
-	return j
-}
-
-func (j *Journal) add(text string) {
-	var l Line
+// Add adds a line.
+func (j *Log) Add(text string) {
+	var l LogLine
 	if err := json.Unmarshal([]byte(text), &l); err != nil {
-		l = Line{}
+		l = LogLine{}
 	}
 	l.Text = text
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	l.N = len(j.lines) + 1
 	j.lines = append(j.lines, l)
-	close(j.more)
-	j.more = make(chan struct{})
+	if j.more != nil {
+		close(j.more)
+		j.more = nil
+	}
 }
 
-// All returns the lines so far that meet every condition, and what is closed at the next line.
-func (j *Journal) All(conds ...Cond) ([]Line, <-chan struct{}) {
+// All returns the lines so far that meet every condition, and a channel that is closed at the next line.
+func (j *Log) All(conds ...Cond) ([]LogLine, <-chan struct{}) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	var found []Line
-next:
+	if j.more == nil {
+		j.more = make(chan struct{})
+	}
+	var found []LogLine
 	for _, l := range j.lines {
-		for _, c := range conds {
-			if !c(l) {
-				continue next
-			}
+		if !slices.ContainsFunc(conds, func(c Cond) bool { return !c(l) }) {
+			found = append(found, l)
 		}
-		found = append(found, l)
 	}
 	return found, j.more
 }
 
 // String is the last 200 lines.
-func (j *Journal) String() string {
+func (j *Log) String() string {
 	lines, _ := j.All()
 	var b strings.Builder
 	for _, l := range lines[max(0, len(lines)-200):] {

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bytes"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -15,6 +14,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab/process"
+	"example.org/supervisord/internal/proc"
 )
 
 // Patience is how long anything may take that should be there at once: the machine may be busy.
@@ -23,26 +25,27 @@ const Patience = 30 * time.Second
 // MarkVariable is in the environment of everything that a test starts, so that what it leaves behind is found.
 const MarkVariable = "TESTS_MARK"
 
-// Supervisord is one supervisord process with a directory of its own. A test may start one after the other in it. When the test
-// ends it is ended, and the test fails if a process, a socket or a pid file is left. Its methods fail the test on errors.
+// Supervisord is one supervisord process with a directory of its own. A test may start several in turn. When the test ends, the
+// process is ended, and the test fails if a process, a socket or a pid file is left. The methods fail the test on errors.
 type Supervisord struct {
 	T     testing.TB
 	Dir   string
-	mark  string
 	Env   []string   // added to Environ
 	Via   []string   // the command that executes supervisord, if any
 	Files []*os.File // what the next one inherits as 3, 4, …; closed when it has them
 	As    *syscall.Credential
 	Cmd   *exec.Cmd // the latest supervisord
-	Log   *Journal  // what it writes
-	ended chan struct{}
-	over  bool // the end was seen and looked into
+	Log   *Log      // what it writes
+
+	child *process.Child
+	mark  string
+	over  bool // its end was seen and checked
 }
 
 // Prepare makes a directory for a supervisord that the test starts later.
 func Prepare(t testing.TB) *Supervisord {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "sv") // t.TempDir has paths too long for unix sockets
+	dir, err := os.MkdirTemp("", "sv") // the paths of t.TempDir are too long for unix sockets
 	Must(t, err)
 	Must(t, os.Chmod(dir, 0o755))
 	m := &Supervisord{T: t, Dir: dir, mark: rand.Text()}
@@ -87,13 +90,10 @@ func (m *Supervisord) Execute(argv ...string) {
 	if m.As != nil {
 		m.Cmd.SysProcAttr = &syscall.SysProcAttr{Credential: m.As}
 	}
-	r, w, err := os.Pipe()
-	Must(m.T, err)
-	m.Cmd.Stdout, m.Cmd.Stderr = w, w
-	m.Log, m.ended, m.over = newJournal(r), make(chan struct{}), false
 	m.Cmd.ExtraFiles = m.Files
-	err = m.Cmd.Start()
-	w.Close()
+	m.Log, m.over = &Log{}, false
+	var err error
+	m.child, err = process.Start(m.Cmd, m.Log.Add, nil)
 	for _, f := range m.Files {
 		f.Close()
 	}
@@ -102,10 +102,6 @@ func (m *Supervisord) Execute(argv ...string) {
 		m.Cmd, m.over = nil, true
 		m.T.Fatal(err)
 	}
-	go func(cmd *exec.Cmd, ended chan struct{}) {
-		cmd.Wait()
-		close(ended)
-	}(m.Cmd, m.ended)
 }
 
 // Run runs supervisord to its end and returns its output and its exit code.
@@ -177,7 +173,7 @@ func (m *Supervisord) Signal(sig syscall.Signal) {
 }
 
 // Reload sends HUP and returns the line in the log that answers it.
-func (m *Supervisord) Reload() Line {
+func (m *Supervisord) Reload() LogLine {
 	m.T.Helper()
 	last := m.Last()
 	m.Signal(syscall.SIGHUP)
@@ -185,26 +181,26 @@ func (m *Supervisord) Reload() Line {
 }
 
 // Last is the last line of the log so far.
-func (m *Supervisord) Last() Line {
+func (m *Supervisord) Last() LogLine {
 	lines, _ := m.Log.All()
 	if len(lines) == 0 {
-		return Line{}
+		return LogLine{}
 	}
 	return lines[len(lines)-1]
 }
 
 // Await waits for the first line of the log that meets the conditions.
-func (m *Supervisord) Await(conds ...Cond) Line {
+func (m *Supervisord) Await(conds ...Cond) LogLine {
 	m.T.Helper()
 	return m.AwaitN(1, conds...)[0]
 }
 
 // AwaitN waits until n lines of the log meet the conditions, and returns all that do.
-func (m *Supervisord) AwaitN(n int, conds ...Cond) []Line {
+func (m *Supervisord) AwaitN(n int, conds ...Cond) []LogLine {
 	m.T.Helper()
 	timeout := time.NewTimer(Patience)
 	defer timeout.Stop()
-	eof := m.Log.eof
+	eof := m.child.EOF
 	for {
 		found, more := m.Log.All(conds...)
 		if len(found) >= n {
@@ -238,13 +234,13 @@ func (m *Supervisord) Never(conds ...Cond) {
 }
 
 // Serves waits until a generation serves.
-func (m *Supervisord) Serves(number int) Line {
+func (m *Supervisord) Serves(number int) LogLine {
 	m.T.Helper()
 	return m.Await(Says(GenerationServes), Gen(number))
 }
 
 // Gone waits until a generation is gone.
-func (m *Supervisord) Gone(number int) Line {
+func (m *Supervisord) Gone(number int) LogLine {
 	m.T.Helper()
 	return m.Await(Says(GenerationGone), Gen(number))
 }
@@ -278,12 +274,10 @@ func (m *Supervisord) Finish() {
 func (m *Supervisord) Ends(code int) {
 	m.T.Helper()
 	m.over = true
-	select {
-	case <-m.ended:
-	case <-time.After(Patience):
+	if !m.child.Within(Patience) {
 		m.T.Errorf("supervisord has not ended after %v", Patience)
 		m.Cmd.Process.Signal(syscall.SIGABRT) // its goroutines
-		<-m.ended
+		<-m.child.Ended
 		m.Sweep()
 		return
 	}
@@ -318,19 +312,11 @@ func (m *Supervisord) nothingLeft() {
 	}
 }
 
-// Processes lists supervisord, its workers, and what they started, as the mark in their environment shows.
-func (m *Supervisord) Processes() []int {
-	entries, err := os.ReadDir("/proc")
-	Must(m.T, err)
-	mark := []byte(MarkVariable + "=" + m.mark)
-	var found []int
-	for _, e := range entries {
-		p, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		if environ, err := os.ReadFile("/proc/" + e.Name() + "/environ"); err == nil && bytes.Contains(environ, mark) {
-			found = append(found, p)
+// Processes lists supervisord, its workers, and what they started: all that have the mark in their environment.
+func (m *Supervisord) Processes() (found []int) {
+	for _, pid := range proc.PIDs() {
+		if environ, err := proc.Environ(pid); err == nil && environ[MarkVariable] == m.mark {
+			found = append(found, pid)
 		}
 	}
 	return found
@@ -343,13 +329,11 @@ func (m *Supervisord) Sweep() {
 	}
 }
 
-// Wait waits until supervisord has ended, with any exit code, and does not look at what it left.
+// Wait waits until supervisord has ended, with any exit code, and does not check what it left.
 func (m *Supervisord) Wait() {
 	m.T.Helper()
 	m.over = true
-	select {
-	case <-m.ended:
-	case <-time.After(Patience):
+	if !m.child.Within(Patience) {
 		m.T.Fatalf("supervisord has not ended after %v", Patience)
 	}
 }
@@ -387,7 +371,7 @@ func (m *Supervisord) Address() string {
 }
 
 // Lines is the log so far.
-func (m *Supervisord) Lines() []Line {
+func (m *Supervisord) Lines() []LogLine {
 	found, _ := m.Log.All()
 	return found
 }
@@ -435,14 +419,9 @@ func (m *Supervisord) Settle() {
 	}
 }
 
-// PIDs lists the living children of supervisord by number.
+// PIDs lists the living children of supervisord in ascending order.
 func (m *Supervisord) PIDs() []int {
-	var found []int
-	for _, p := range ChildrenOf(m.PID()) {
-		if Alive(p) {
-			found = append(found, p)
-		}
-	}
+	found := slices.DeleteFunc(proc.Children(m.PID()), func(pid int) bool { return !Alive(pid) })
 	slices.Sort(found)
 	return found
 }

@@ -45,7 +45,7 @@ func (m *Supervisord) ReplaceBy(text string, mode os.FileMode) {
 }
 
 // Upgrade sends USR2 and waits for the line in the log that answers it.
-func (m *Supervisord) Upgrade(want string) Line {
+func (m *Supervisord) Upgrade(want string) LogLine {
 	m.T.Helper()
 	last := m.Last()
 	m.Signal(syscall.SIGUSR2)

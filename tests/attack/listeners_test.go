@@ -1,8 +1,10 @@
 package attack
 
 import (
+	"errors"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"example.org/supervisord/internal/lab"
@@ -120,7 +122,7 @@ func TestClientsOfAPathThatNobodyServesAreRefused(t *testing.T) {
 	m.Write(strings.Replace(onPath(), `{hello}, "-version", "B"`, `"false"`, 1))
 	m.CtlFails(11, nil, "reload", "b")
 	m.Await(lab.Says(lab.GenerationGone), lab.Program("b"), lab.Gen(2))
-	if _, err := lab.Get("unix:"+m.Path("b"), "/"); lab.Kind(err) != "connect refused" {
+	if _, err := lab.Get("unix:"+m.Path("b"), "/"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a client gets %v", err)
 	}
 	m.Write(onPath())

@@ -26,15 +26,15 @@ stop = { timeout = "1s" }
 `
 
 // watched makes the next start of m one by systemd with WatchdogSec=1s.
-func watched(m *lab.Supervisord) *lab.Systemd {
-	sd := lab.NewSystemd(m.T)
+func watched(m *lab.Supervisord) *fakeSystemd {
+	sd := newSystemd(m.T)
 	sd.Launches(m)
 	m.Env = append(m.Env, "WATCHDOG_USEC=1000000")
 	return sd
 }
 
 // lives fails unless supervisord answers, reloads another program and pings the watchdog.
-func lives(m *lab.Supervisord, sd *lab.Systemd) {
+func lives(m *lab.Supervisord, sd *fakeSystemd) {
 	m.T.Helper()
 	before := sd.Pings()
 	m.Until("the watchdog is pinged", func() bool { return sd.Pings() > before+2 })
@@ -259,7 +259,7 @@ func readsOn(m *lab.Supervisord, stderr *os.File) {
 	m.Finish()
 	next := 1
 	for text := range strings.Lines(<-read) {
-		var l lab.Line
+		var l lab.LogLine
 		if err := json.Unmarshal([]byte(text), &l); err != nil {
 			m.T.Errorf("%q: %v", text, err)
 		}
@@ -288,16 +288,16 @@ func TestLogSaysHowManyLinesWereDropped(t *testing.T) {
 	t.Parallel()
 	m, stderr := unread(t, lab.Plain+"reload.preflight = [\"sh\", \"-c\", \"yes | head -n 10000000 >&2\"]\n")
 	m.Until("it serves", func() bool { return strings.Contains(m.CtlOK("status"), "web up, generation 1") })
-	said := make(chan lab.Line)
+	said := make(chan lab.LogLine)
 	go func() {
 		for in := json.NewDecoder(onlyJSON(stderr)); ; {
 			var l struct {
-				lab.Line
+				lab.LogLine
 				Lines int
 			}
 			if err := in.Decode(&l); err != nil || l.Lines > 0 {
 				l.Worker = l.Lines
-				said <- l.Line
+				said <- l.LogLine
 				return
 			}
 		}

@@ -62,7 +62,7 @@ func takenOver(t *testing.T, spoil func(*testing.T, *lab.Supervisord) func(), ne
 	t.Parallel()
 	m := lab.Prepare(t)
 	lab.Must(t, os.Mkdir(m.Path("d"), 0o755))
-	sd := lab.NewSystemd(t)
+	sd := newSystemd(t)
 	sd.Launches(m)
 	m.Start(manyThings)
 	m.Serves(1)

@@ -39,7 +39,7 @@ func sameWorkers(m *lab.Supervisord, pids []int) {
 
 func TestUpgradeWhileSystemdDoesNotReadLosesNoWorkerAtTheNextDeath(t *testing.T) {
 	t.Parallel()
-	sd, m := lab.NewSystemd(t), lab.Prepare(t)
+	sd, m := newSystemd(t), lab.Prepare(t)
 	sd.Launches(m)
 	sd.Pause()
 	m.Start(many(12))
@@ -58,7 +58,7 @@ func TestUpgradeWhileSystemdDoesNotReadLosesNoWorkerAtTheNextDeath(t *testing.T)
 
 func TestLeavingWhileSystemdDoesNotReadLosesNoWorker(t *testing.T) {
 	t.Parallel()
-	sd, m := lab.NewSystemd(t), lab.Prepare(t)
+	sd, m := newSystemd(t), lab.Prepare(t)
 	sd.Launches(m)
 	sd.Pause()
 	m.Start(many(12))
@@ -95,7 +95,7 @@ ready = { delay = "10ms" }
 const longName = "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
 
 // reloadedAfterUpgrade has the workers of captured replaced by an upgraded supervisord: for a while there are twice as many.
-func reloadedAfterUpgrade(t *testing.T, sd *lab.Systemd) *lab.Supervisord {
+func reloadedAfterUpgrade(t *testing.T, sd *fakeSystemd) *lab.Supervisord {
 	t.Helper()
 	m := lab.Prepare(t)
 	sd.Launches(m)
@@ -119,7 +119,7 @@ func reloadedAfterUpgrade(t *testing.T, sd *lab.Systemd) *lab.Supervisord {
 
 func TestSystemdCanStartTheServiceAgainHoweverManyNamesAnUpgradedSupervisordHas(t *testing.T) {
 	t.Parallel()
-	sd := lab.NewSystemd(t)
+	sd := newSystemd(t)
 	for i := range 480 { // of 255 bytes
 		sd.Units = append(sd.Units, fmt.Sprintf("%0255d", i))
 	}
@@ -131,7 +131,7 @@ func TestSystemdCanStartTheServiceAgainHoweverManyNamesAnUpgradedSupervisordHas(
 
 func TestAnUpgradedSupervisordStoresNoMoreThanTheUnitAllows(t *testing.T) {
 	t.Parallel()
-	sd := lab.NewSystemd(t)
+	sd := newSystemd(t)
 	sd.Max = 130
 	reloadedAfterUpgrade(t, sd)
 	if got := sd.Lost(); got > 0 {
@@ -141,7 +141,7 @@ func TestAnUpgradedSupervisordStoresNoMoreThanTheUnitAllows(t *testing.T) {
 
 func TestTheStoreGetsOnlyTheDescriptorsOfTheWorkerInTheirName(t *testing.T) {
 	t.Parallel()
-	sd, m := lab.NewSystemd(t), lab.Prepare(t)
+	sd, m := newSystemd(t), lab.Prepare(t)
 	kinds := map[string]string{"pidfd": "anon_inode:[pidfd]", "notify": "socket:", "notify-pipe": "pipe:", "report": "pipe:", "stdout": "pipe:", "stderr": "pipe:"}
 	var mu sync.Mutex
 	looked, enough, wrong := 0, 6000, map[string]string{}
@@ -180,7 +180,7 @@ func TestTheStoreGetsOnlyTheDescriptorsOfTheWorkerInTheirName(t *testing.T) {
 
 func TestARecordThatCannotBeReadDoesNotKeepTheNextSupervisordFromStarting(t *testing.T) {
 	t.Parallel()
-	sd, m := lab.NewSystemd(t), lab.Prepare(t)
+	sd, m := newSystemd(t), lab.Prepare(t)
 	sd.Launches(m)
 	m.Start(strings.Replace(lab.Web, "{worker}", "{hello}", 1))
 	m.Serves(1)

@@ -1,4 +1,4 @@
-package lab
+package attack
 
 import (
 	"errors"
@@ -14,11 +14,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab"
 )
 
-// Systemd is systemd as a service sees it: a notification socket, and a file-descriptor store that outlives the service. A test
+// fakeSystemd is systemd as a service sees it: a notification socket, and a file-descriptor store that outlives the service. A test
 // may have it stop reading for a while, as a busy one does. When the test ends everything in the store is closed.
-type Systemd struct {
+type fakeSystemd struct {
 	Max   int      // FileDescriptorStoreMax=: what comes on top is dropped, as systemd does; 0: it is not set
 	Units []string // names of descriptors that socket units add to each start
 
@@ -44,14 +46,14 @@ type Systemd struct {
 // launch is how a supervisord is started without Systemd.
 type launch struct{ env, via []string }
 
-// NewSystemd makes a systemd that reads at once.
-func NewSystemd(t testing.TB) *Systemd {
+// newSystemd makes a systemd that reads at once.
+func newSystemd(t testing.TB) *fakeSystemd {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sd")
-	Must(t, err)
-	s := &Systemd{t: t, path: filepath.Join(dir, "notify"), store: map[string][]int{}, more: make(chan struct{})}
+	lab.Must(t, err)
+	s := &fakeSystemd{t: t, path: filepath.Join(dir, "notify"), store: map[string][]int{}, more: make(chan struct{})}
 	s.conn, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: s.path, Net: "unixgram"})
-	Must(t, err)
+	lab.Must(t, err)
 	done := make(chan struct{})
 	go func() { defer close(done); s.read() }()
 	t.Cleanup(func() {
@@ -66,7 +68,7 @@ func NewSystemd(t testing.TB) *Systemd {
 }
 
 // Launches makes the next start of m one by systemd: with the notification socket, and with everything in the store.
-func (s *Systemd) Launches(m *Supervisord) {
+func (s *fakeSystemd) Launches(m *lab.Supervisord) {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,14 +81,14 @@ func (s *Systemd) Launches(m *Supervisord) {
 	for _, name := range slices.Sorted(maps.Keys(s.store)) {
 		for _, fd := range s.store[name] {
 			own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-			Must(s.t, err)
+			lab.Must(s.t, err)
 			m.Files = append(m.Files, os.NewFile(uintptr(own), name))
 			names = append(names, name)
 		}
 	}
 	for _, name := range s.Units {
 		f, err := os.Open(os.DevNull)
-		Must(s.t, err)
+		lab.Must(s.t, err)
 		m.Files = append(m.Files, f)
 		names = append(names, name)
 	}
@@ -99,20 +101,20 @@ func (s *Systemd) Launches(m *Supervisord) {
 }
 
 // Pause stops the reading, until Resume.
-func (s *Systemd) Pause() { s.turn.Lock() }
+func (s *fakeSystemd) Pause() { s.turn.Lock() }
 
 // Resume undoes Pause.
-func (s *Systemd) Resume() { s.turn.Unlock() }
+func (s *fakeSystemd) Resume() { s.turn.Unlock() }
 
 // Stored lists the names in the store.
-func (s *Systemd) Stored() []string {
+func (s *fakeSystemd) Stored() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.store))
 }
 
 // FD is the descriptor that the store has under a name, still the store's, or -1.
-func (s *Systemd) FD(name string) int {
+func (s *fakeSystemd) FD(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if fds := s.store[name]; len(fds) > 0 {
@@ -122,21 +124,21 @@ func (s *Systemd) FD(name string) int {
 }
 
 // Names is the longest that LISTEN_FDNAMES of a next start would have been so far, in bytes.
-func (s *Systemd) Names() int {
+func (s *fakeSystemd) Names() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.size
 }
 
 // Lost counts the descriptors that came when the store had Max.
-func (s *Systemd) Lost() int {
+func (s *fakeSystemd) Lost() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lost
 }
 
 // AwaitStored waits until the store has so many descriptors whose names end like this.
-func (s *Systemd) AwaitStored(suffix string, count int) {
+func (s *fakeSystemd) AwaitStored(suffix string, count int) {
 	s.t.Helper()
 	s.await(fmt.Sprintf("%d descriptors *%s in the store", count, suffix), func() bool {
 		n := 0
@@ -150,16 +152,16 @@ func (s *Systemd) AwaitStored(suffix string, count int) {
 }
 
 // AwaitSaid waits for a message with this line.
-func (s *Systemd) AwaitSaid(line string) {
+func (s *fakeSystemd) AwaitSaid(line string) {
 	s.t.Helper()
 	s.await(line, func() bool {
 		return slices.ContainsFunc(s.said, func(text string) bool { return strings.Contains("\n"+text+"\n", "\n"+line+"\n") })
 	})
 }
 
-func (s *Systemd) await(what string, holds func() bool) {
+func (s *fakeSystemd) await(what string, holds func() bool) {
 	s.t.Helper()
-	timeout := time.NewTimer(Patience)
+	timeout := time.NewTimer(lab.Patience)
 	defer timeout.Stop()
 	for {
 		s.mu.Lock()
@@ -179,7 +181,7 @@ func (s *Systemd) await(what string, holds func() bool) {
 // maxRights is how many descriptors come in one message: the kernel's SCM_MAX_FD.
 const maxRights = 253
 
-func (s *Systemd) read() {
+func (s *fakeSystemd) read() {
 	data, rights := make([]byte, 8192), make([]byte, unix.CmsgSpace(4*maxRights))
 	for {
 		s.turn.Lock()
@@ -208,7 +210,7 @@ func received(rights []byte) (fds []int) {
 	return fds
 }
 
-func (s *Systemd) handle(text string, fds []int) {
+func (s *fakeSystemd) handle(text string, fds []int) {
 	values := map[string]string{}
 	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
@@ -241,14 +243,14 @@ func (s *Systemd) handle(text string, fds []int) {
 }
 
 // Pings counts the messages to the watchdog so far.
-func (s *Systemd) Pings() int {
+func (s *fakeSystemd) Pings() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pings
 }
 
 // keep takes a descriptor, but none that the store has already, under whatever name (kcmp(2)).
-func (s *Systemd) keep(name string, fd int) {
+func (s *fakeSystemd) keep(name string, fd int) {
 	for _, fds := range s.store {
 		for _, other := range fds {
 			if same(fd, other) {
@@ -265,7 +267,7 @@ func (s *Systemd) keep(name string, fd int) {
 	s.store[name] = append(s.store[name], fd)
 }
 
-func (s *Systemd) count() int {
+func (s *fakeSystemd) count() int {
 	n := 0
 	for _, fds := range s.store {
 		n += len(fds)
@@ -281,7 +283,7 @@ func same(a, b int) bool {
 }
 
 // listed is how long LISTEN_FDNAMES would be now, with its own name and the NUL.
-func (s *Systemd) listed() int {
+func (s *fakeSystemd) listed() int {
 	size := len("LISTEN_FDNAMES=")
 	for name, fds := range s.store {
 		size += len(fds) * (len(name) + 1)
