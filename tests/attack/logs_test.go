@@ -434,7 +434,7 @@ func TestLogIsClosedWhenNothingIsCapturedAnyMore(t *testing.T) {
 		m.Reload()
 		m.Gone(generation - 1)
 		m.Until("the log is closed", func() bool { return open() == 0 })
-		m.CtlFails(1, []string{"nothing of program web is captured"}, "logs", "web")
+		m.CtlFails(1, []string{"no output of program web is captured"}, "logs", "web")
 		m.Write(captured)
 		m.Reload()
 		m.Gone(generation)

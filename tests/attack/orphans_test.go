@@ -86,7 +86,7 @@ func TestOrphansServeUntilTheProgramDoes(t *testing.T) {
 			t.Fatalf("before the new worker is ready there answers %s", body)
 		}
 	}
-	if out := m.CtlOK("status"); !strings.Contains(out, "1 worker of a supervisord that died") {
+	if out := m.CtlOK("status"); !strings.Contains(out, "orphaned workers serve meanwhile (1)") {
 		t.Errorf("the status does not say who serves:\n%s", out)
 	}
 	m.Never(lab.Says("a worker of a supervisord that died is told to stop"))

@@ -151,14 +151,6 @@ func (s *fakeSystemd) AwaitStored(suffix string, count int) {
 	})
 }
 
-// AwaitSaid waits for a message with this line.
-func (s *fakeSystemd) AwaitSaid(line string) {
-	s.t.Helper()
-	s.await(line, func() bool {
-		return slices.ContainsFunc(s.said, func(text string) bool { return strings.Contains("\n"+text+"\n", "\n"+line+"\n") })
-	})
-}
-
 func (s *fakeSystemd) await(what string, holds func() bool) {
 	s.t.Helper()
 	timeout := time.NewTimer(lab.Patience)
