@@ -16,9 +16,10 @@ import (
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/ready"
 )
 
-func (w *fakeWorker) isWell(well func(context.Context, worker.Ready) error) { w.probe.Store(&well) }
+func (w *fakeWorker) isWell(well func(context.Context, ready.Check) error) { w.probe.Store(&well) }
 
 // pass lets time pass, and everything happen that is due.
 func (s *stage) pass(d time.Duration) {
@@ -38,7 +39,7 @@ func (s *stage) why() string {
 func probed(t *testing.T) *config.Program {
 	p := testProgram(t, "web")
 	p.Health = config.Health{
-		Ready:   worker.Ready{Method: worker.HTTP, URL: "http://127.0.0.1:900{slot}/{generation}", Interval: 10 * time.Second},
+		Check:   ready.Check{Method: ready.HTTP, URL: "http://127.0.0.1:900{slot}/{generation}", Interval: 10 * time.Second},
 		Timeout: 5 * time.Second, Failures: 3,
 	}
 	return p
@@ -49,7 +50,7 @@ func TestWorkerThatFailsItsHealthCheckIsReplacedWithOverlap(t *testing.T) {
 		w := s.workers()[0]
 		var asked atomic.Int32
 		var url atomic.Value
-		w.isWell(func(_ context.Context, r worker.Ready) error {
+		w.isWell(func(_ context.Context, r ready.Check) error {
 			asked.Add(1)
 			url.Store(r.URL)
 			return errors.New("500")
@@ -83,7 +84,7 @@ func TestOneGoodAnswerForgivesTheBadOnes(t *testing.T) {
 	onStage(t, func(s *stage) {
 		w := s.workers()[0]
 		var asked atomic.Int32
-		w.isWell(func(context.Context, worker.Ready) error {
+		w.isWell(func(context.Context, ready.Check) error {
 			if asked.Add(1)%3 == 0 {
 				return nil
 			}
@@ -100,7 +101,7 @@ func TestOneGoodAnswerForgivesTheBadOnes(t *testing.T) {
 func TestProbeThatHangsFailsAtItsTimeout(t *testing.T) {
 	onStage(t, func(s *stage) {
 		w := s.workers()[0]
-		w.isWell(func(ctx context.Context, _ worker.Ready) error { <-ctx.Done(); return context.Cause(ctx) })
+		w.isWell(func(ctx context.Context, _ ready.Check) error { <-ctx.Done(); return context.Cause(ctx) })
 		w.ready()
 		s.pass(50 * time.Second)
 		s.count(2)
@@ -114,7 +115,7 @@ func TestProbesEndWithTheWorker(t *testing.T) {
 	onStage(t, func(s *stage) {
 		w := s.workers()[0]
 		var asked atomic.Int32
-		w.isWell(func(context.Context, worker.Ready) error { asked.Add(1); return nil })
+		w.isWell(func(context.Context, ready.Check) error { asked.Add(1); return nil })
 		w.ready()
 		s.stop <- syscall.SIGTERM
 		s.pass(20 * time.Second)

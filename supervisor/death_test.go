@@ -22,6 +22,7 @@ import (
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/ready"
 )
 
 // world is what outlives a master: processes, and the file-descriptor store. The master of the day may die in any call that it
@@ -224,10 +225,10 @@ func (h *hold) Duplicate(string) (int, error) {
 	return unix.FcntlInt(uintptr(h.null), unix.F_DUPFD_CLOEXEC, 0)
 }
 
-func (h *hold) Memory(uint64) (uint64, error)             { return 0, nil }
-func (h *hold) Probe(context.Context, worker.Ready) error { return nil }
-func (w *world) Thaw()                                    {}
-func (w *world) Run(context.Context, worker.Spec) error   { return nil }
+func (h *hold) Memory(uint64) (uint64, error)            { return 0, nil }
+func (h *hold) Probe(context.Context, ready.Check) error { return nil }
+func (w *world) Thaw()                                   {}
+func (w *world) Run(context.Context, worker.Spec) error  { return nil }
 
 // Freeze is the point of no return of an upgrade here: what comes after it is not seen in this world.
 func (w *world) Freeze(time.Duration) error {

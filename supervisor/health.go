@@ -63,7 +63,7 @@ func (p *runner) watchWorker(w *program.Worker, g *program.Generation, h Handle)
 	if c.Method == "" {
 		return
 	}
-	c.Ready = p.generations[g.Number].fillProbe(w, c.Ready)
+	c.Check = p.generations[g.Number].fillProbe(w, c.Check)
 	p.s.running.Go(func() {
 		if reason := fails(ctx, c, program.Jitter(number, c.Interval/2), h); reason != "" {
 			p.s.post(func() { p.step(program.Replace{Worker: number, Reason: reason}) })
@@ -106,7 +106,7 @@ func fails(ctx context.Context, c config.Health, early time.Duration, h Handle) 
 func probeOnce(ctx context.Context, c config.Health, h Handle) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("no answer within %s", c.Timeout))
 	defer cancel()
-	return h.Probe(ctx, c.Ready)
+	return h.Probe(ctx, c.Check)
 }
 
 func times(n int) string {

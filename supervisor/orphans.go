@@ -20,7 +20,6 @@ import (
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/supervisor/program"
-	"example.org/supervisord/worker"
 )
 
 // Orphans are worker processes whose supervisor died and left nothing that could be restored: no file-descriptor store, or a
@@ -183,7 +182,7 @@ func listened(path string) bool {
 // makes them look as if somebody listened there.
 func (s *Orphans) Take(h *Handover) {
 	for _, pidfd := range h.unknown() {
-		pid, err := worker.ProcessOf(pidfd)
+		pid, err := proc.PIDOf(pidfd)
 		if err != nil || pid <= 0 || slices.ContainsFunc(s.processes, func(o *orphan) bool { return o.pid == pid }) {
 			unix.Close(pidfd)
 			continue

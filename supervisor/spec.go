@@ -11,6 +11,7 @@ import (
 	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/ready"
 )
 
 // workerSpec is what a worker of this generation is started with.
@@ -26,7 +27,7 @@ func (g *resources) workerSpec(t *socket.Table, c *config.Program, w *program.Wo
 	spec := g.snapshot.spec(c)
 	spec.Command = fillAll(fdPlaceholders(c), c.Command)
 	spec.Sockets, spec.Places = fds, numbers
-	spec.Ready = g.fillProbe(w, c.Ready.Ready)
+	spec.Ready = g.fillProbe(w, c.Ready.Check)
 	spec.Watchdog = c.Health.Watchdog
 	if g.log != nil {
 		spec.Captured = g.log.Of(w.Number)
@@ -42,7 +43,7 @@ func (g *resources) workerSpec(t *socket.Table, c *config.Program, w *program.Wo
 }
 
 // fillProbe fills in the placeholders of a probe.
-func (g *resources) fillProbe(w *program.Worker, r worker.Ready) worker.Ready {
+func (g *resources) fillProbe(w *program.Worker, r ready.Check) ready.Check {
 	fill := g.placeholders(w)
 	r.URL = fill.Replace(r.URL)
 	r.Address = fill.Replace(r.Address)

@@ -16,6 +16,7 @@ import (
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/ready"
 )
 
 // Launcher starts processes. The real one is worker.Launcher; tests have one without processes.
@@ -44,7 +45,7 @@ type Handle interface {
 	// Memory measures what the worker and the processes below it use, in bytes; more exactly where it is more than limit.
 	Memory(limit uint64) (uint64, error)
 	// Probe asks the worker once whether it is well.
-	Probe(context.Context, worker.Ready) error
+	Probe(context.Context, ready.Check) error
 }
 
 // Options is what a Supervisor needs from outside.

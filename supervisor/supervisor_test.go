@@ -23,6 +23,7 @@ import (
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/ready"
 )
 
 // fakeLauncher starts workers that are made of channels. It is driven from within a synctest bubble.
@@ -39,7 +40,7 @@ type fakeWorker struct {
 	sent    chan syscall.Signal
 	got     []syscall.Signal // what signals has taken out of sent
 	memory  atomic.Uint64
-	probe   atomic.Pointer[func(context.Context, worker.Ready) error] // nil: it is well
+	probe   atomic.Pointer[func(context.Context, ready.Check) error] // nil: it is well
 }
 
 // signals returns what the worker was sent so far.
@@ -93,7 +94,7 @@ func (w *fakeWorker) Recorded()                     {}
 
 func (w *fakeWorker) Memory(uint64) (uint64, error) { return w.memory.Load(), nil }
 
-func (w *fakeWorker) Probe(ctx context.Context, r worker.Ready) error {
+func (w *fakeWorker) Probe(ctx context.Context, r ready.Check) error {
 	if probe := w.probe.Load(); probe != nil {
 		return (*probe)(ctx, r)
 	}

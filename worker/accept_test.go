@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/ready"
 )
 
 // beforeAndAfter is what workers have in Python: they do a first thing, say so, and do the rest when USR1 comes.
@@ -60,7 +60,7 @@ func inPython(t *testing.T, script string, sockets ...int) Spec {
 		t.Skip("python3 is not installed")
 	}
 	return Spec{Command: []string{python, "-c", beforeAndAfter + script}, Environment: []string{"PATH=" + os.Getenv("PATH")},
-		Sockets: sockets, Stderr: output.Destination{Kind: output.Inherit}, Ready: Ready{Method: Accept}}
+		Sockets: sockets, Stderr: output.Destination{Kind: output.Inherit}, Ready: ready.Check{Method: ready.Accept}}
 }
 
 // notYet fails if the worker is taken for ready while it does not wait: from when it says that it is there, for many looks.
@@ -213,7 +213,7 @@ func TestAcceptIsSeenInOtherLanguages(t *testing.T) {
 			}
 			argv[0] = path
 			fd, _ := listeningSocket(t)
-			s := start(t, l, Spec{Command: argv, Environment: []string{"TEST_ROLE=accept", "PATH=" + os.Getenv("PATH")}, Sockets: []int{fd}, Ready: Ready{Method: Accept}})
+			s := start(t, l, Spec{Command: argv, Environment: []string{"TEST_ROLE=accept", "PATH=" + os.Getenv("PATH")}, Sockets: []int{fd}, Ready: ready.Check{Method: ready.Accept}})
 			must[Spawned](s)
 			must[ReadySaid](s)
 		})
@@ -253,35 +253,4 @@ func TestTheLooksEndWithTheWorker(t *testing.T) {
 	notYet(s)
 	s.w.Signal(syscall.SIGTERM, false)
 	must[Exited](s)
-}
-
-func TestAcceptOfASocketThatIsNotThereFailsAtOnce(t *testing.T) {
-	k, err := newKernelView([]int{1 << 20})
-	if err == nil {
-		t.Errorf("there is a view %v", k)
-	}
-}
-
-func TestTargetsOfAnEpollAreReadAsTheKernelWritesThem(t *testing.T) {
-	const text = "pos:\t0\nflags:\t02\nmnt_id:\t16\nino:\t2\n" +
-		"tfd:        5 events:       19 data: ffffffff00000005  pos:0 ino:1f2e sdev:8\n" +
-		"tfd:        6 events: 80000004 data:                6  pos:0 ino:1f2f sdev:8\n" +
-		"tfd:      700 events: 80002005 data:                7  pos:12 ino:a sdev:10\n" +
-		"tfd:        8 events:       19 data: 8\n" + "tfd: x events: 1 ino:1 sdev:8\n"
-	want := "[{5 7982 8} {700 10 10}]"
-	if got := fmt.Sprint(targets(text)); got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
-func FuzzSyscallLines(f *testing.F) {
-	f.Add("running\n")
-	f.Add("-1 0x7ffc 0x7f\n")
-	f.Add("43 0x3 0x0 0x0 0x0 0x0 0x0 0x7ffc 0x7f\n")
-	f.Add("7 0x10 0xffffffffffffffff 0x0 0x0 0x0 0x0 0x7ffc 0x7f\n")
-	f.Add("23 0xffffffff 0x10 0x0 0x0 0x0 0x0 0x7ffc 0x7f\n")
-	f.Fuzz(func(t *testing.T, line string) {
-		polled("/proc/self", line)
-		targets(line)
-	})
 }

@@ -3,14 +3,12 @@ package worker
 import (
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/worker/output"
 )
 
@@ -282,7 +280,7 @@ func mayAdopt(pid, pidfd int, child bool) error {
 		}
 		return fmt.Errorf("process %d: it is no child of the supervisor, and there is no pidfd to know it by", pid)
 	}
-	of, err := ProcessOf(pidfd)
+	of, err := proc.PIDOf(pidfd)
 	if err != nil {
 		return fmt.Errorf("process %d: its pidfd: %w", pid, err)
 	}
@@ -290,21 +288,6 @@ func mayAdopt(pid, pidfd int, child bool) error {
 		return fmt.Errorf("process %d: its pidfd is that of another process", pid)
 	}
 	return nil
-}
-
-// ProcessOf returns the PID of the process that a pidfd is of, or -1 if that was reaped (proc_pid_fdinfo(5)).
-func ProcessOf(pidfd int) (int, error) {
-	text, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(pidfd))
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(text), "\nPid:\t")
-	number, _, _ := strings.Cut(rest, "\n")
-	pid, err := strconv.Atoi(number)
-	if err != nil {
-		return 0, fmt.Errorf("descriptor %d is no pidfd", pidfd)
-	}
-	return pid, nil
 }
 
 // reapedWithin is how long the status of a process that is no child is waited for: its parent has to reap it first.
@@ -326,7 +309,7 @@ func (w *Worker) gone(reaped bool) {
 	if w.process.ended {
 		return
 	}
-	status, known := exitOf(w.process.pidfd)
+	status, known := proc.ExitStatus(w.process.pidfd)
 	if !known && !reaped {
 		w.launcher.poll.onlyHangup(w.process.exit)
 		w.process.grace = time.AfterFunc(reapedWithin, func() {
@@ -346,13 +329,4 @@ func (w *Worker) killRest() {
 	if w.pinned() || errors.Is(unix.Kill(w.process.pid, 0), unix.ESRCH) {
 		unix.Kill(-w.process.pid, unix.SIGKILL)
 	}
-}
-
-// exitOf asks the kernel for the status of a process that was reaped by somebody else (Linux 6.15).
-func exitOf(pidfd int) (syscall.WaitStatus, bool) {
-	info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
-	if err := unix.IoctlPidfdInfo(pidfd, &info); err != nil || info.Mask&unix.PIDFD_INFO_EXIT == 0 {
-		return 0, false
-	}
-	return syscall.WaitStatus(info.Exit_code), true
 }

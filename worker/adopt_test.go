@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/ready"
 )
 
 // stranger starts a worker that is the child of another process, which waits for it, and opens a pidfd.
@@ -28,7 +29,7 @@ func stranger(t *testing.T, l *Launcher, script string) (pid, pidfd int) {
 	defer read.Close()
 	parent := start(t, l, Spec{
 		Command: []string{"sh", "-c", `setsid sh -c "$1" & echo $! >&3; exec 3>&-; wait $!; sleep 100`, "sh", script},
-		Sockets: []int{int(write.Fd())}, Ready: Ready{Method: Notify}, Environment: []string{"PATH=" + os.Getenv("PATH")}, Stderr: output.Destination{Kind: output.Null},
+		Sockets: []int{int(write.Fd())}, Ready: ready.Check{Method: ready.Notify}, Environment: []string{"PATH=" + os.Getenv("PATH")}, Stderr: output.Destination{Kind: output.Null},
 	})
 	must[Spawned](parent)
 	write.Close()
@@ -88,7 +89,7 @@ func TestGroupOfAnAdoptedProcessDoesNotOutliveIt(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "pid")
 	pid, pidfd := stranger(t, l, "sleep 100 & echo $! >"+file+"; wait")
-	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true}, Descriptors: map[string]int{FDProcess: pidfd}, Spec: Spec{Ready: Ready{Method: Notify}}})
+	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true}, Descriptors: map[string]int{FDProcess: pidfd}, Spec: Spec{Ready: ready.Check{Method: ready.Notify}}})
 	must[Spawned](s)
 	var grandchild int
 	if !eventually(func() bool {
@@ -338,7 +339,7 @@ func TestChildThatEndedBeforeItWasAdoptedKeepsItsStatus(t *testing.T) {
 	if !eventually(noChildren) {
 		t.Fatal("it was not reaped: ", children())
 	}
-	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true}, Spec: Spec{Ready: Ready{Method: Notify}}})
+	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true}, Spec: Spec{Ready: ready.Check{Method: ready.Notify}}})
 	must[Spawned](s)
 	if e := must[Exited](s); !e.Known || e.Status.ExitStatus() != 12 {
 		t.Errorf("%s", e)
@@ -349,7 +350,7 @@ func TestChildThatEndedBeforeItWasAdoptedKeepsItsStatus(t *testing.T) {
 func TestWorkerIsAdoptedBetweenForkAndExec(t *testing.T) {
 	l := launcher(t)
 	s := &life{t: t, events: make(chan Event, 10)}
-	s.w = newWorker(l, Spec{Command: []string{"sleep", "100"}, Ready: Ready{Method: Notify}}, func(e Event) { s.events <- e })
+	s.w = newWorker(l, Spec{Command: []string{"sleep", "100"}, Ready: ready.Check{Method: ready.Notify}}, func(e Event) { s.events <- e })
 	freeze(t, l) // nothing is read: the shim's report stays in its pipe
 	l.spawning.Unlock()
 	if err := s.w.spawn(); err != nil {

@@ -14,6 +14,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/proc"
 )
 
 // groupPrefix begins the names of the workers' control groups. The rest is random.
@@ -31,14 +33,7 @@ type groups struct {
 
 // findGroups looks whether control groups can be made. Those that a supervisor before us left empty are removed.
 func findGroups() *groups {
-	text, err := os.ReadFile("/proc/self/cgroup")
-	_, path, found := strings.Cut("\n"+string(text), "\n0::")
-	if err != nil || !found {
-		return nil
-	}
-	path, _, _ = strings.Cut(path, "\n")
-	for _, mount := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} { // there where version 1 stands beside it
-		own := filepath.Join(mount, path)
+	for _, own := range proc.OwnGroups() {
 		for _, dir := range []string{own, filepath.Dir(own)} { // systemd can start us in a group below the one that is ours
 			if !delegated(dir) || !useable(dir) {
 				continue
@@ -47,7 +42,12 @@ func findGroups() *groups {
 				writeGroup(dir, "cgroup.subtree_control", "+memory") //nolint:errcheck // then its memory is measured otherwise
 			}
 			g := &groups{base: dir}
-			g.left, _ = filepath.Glob(escapeGlob(dir) + "/" + groupPrefix + "*")
+			entries, _ := os.ReadDir(dir)
+			for _, e := range entries {
+				if strings.HasPrefix(e.Name(), groupPrefix) {
+					g.left = append(g.left, filepath.Join(dir, e.Name()))
+				}
+			}
 			g.sweep()
 			g.left = nil // of workers that live
 			return g

@@ -2,25 +2,18 @@ package worker
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/worker/ready"
 )
-
-// einhornSuffix makes the path of a worker's control socket out of that of its NOTIFY_SOCKET.
-const einhornSuffix = ".e"
 
 // maxControl is how many connections to the control socket of one worker are read at a time. One more ends the oldest.
 const maxControl = 4
-
-// maxConnecting is how many connections may wait to be accepted.
-const maxConnecting = 64
 
 // control is what einhorn calls the command socket, of one worker: by it a worker that is written for einhorn says that it is
 // ready. There is a listening socket with a path (EINHORN_SOCK_PATH), and a connection that the worker is born with (EINHORN_SOCK_FD).
@@ -54,7 +47,7 @@ func (b *birth) control() *stepError {
 		return nil
 	}
 	var err error
-	if b.listener, err = b.w.launcher.notify.stream(b.w.said.path+einhornSuffix, b.w.spec.Credential); err != nil {
+	if b.listener, err = ready.ControlSocket(b.w.said.path, b.w.spec.Credential.owner()); err != nil {
 		return failed(stepNotify, err)
 	}
 	b.ours = append(b.ours, b.listener)
@@ -77,28 +70,7 @@ func (b *birth) controlVariables() []string {
 	if b.theirLine < 0 {
 		return nil
 	}
-	return []string{"EINHORN_SOCK_PATH=" + b.w.said.path + einhornSuffix, "EINHORN_SOCK_FD=" + strconv.Itoa(b.theirLine)}
-}
-
-// stream makes a listening unix socket for a worker.
-func (d *directory) stream(path string, c *Credential) (int, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return -1, fmt.Errorf("cannot create a control socket: %w", err)
-	}
-	for _, step := range []func() error{
-		func() error { return unix.Fchmod(fd, 0o600) }, // before the bind, so that it never has another mode
-		func() error { return unix.Bind(fd, &unix.SockaddrUnix{Name: path}) },
-		func() error { return giveTo(path, c) },
-		func() error { return unix.Listen(fd, maxConnecting) },
-	} {
-		if err := step(); err != nil {
-			unix.Close(fd)
-			unix.Unlink(path)
-			return -1, fmt.Errorf("cannot create the control socket %s: %w", path, err)
-		}
-	}
-	return fd, nil
+	return []string{"EINHORN_SOCK_PATH=" + ready.ControlPath(b.w.said.path), "EINHORN_SOCK_FD=" + strconv.Itoa(b.theirLine)}
 }
 
 // watchControl begins to read. w.mu is held.
@@ -196,7 +168,7 @@ func (w *Worker) readControl(l *controlLine) {
 			l.got = rest
 			w.obey(l, line)
 		}
-		if len(l.got) > maxMessage {
+		if len(l.got) > ready.MaxMessage {
 			w.drop(&l.source)
 		}
 	}
@@ -216,77 +188,17 @@ func (w *Worker) obey(l *controlLine, line []byte) {
 	if l.source == nil {
 		return
 	}
-	m, err := parseControl(line)
-	pid, _ := strconv.Atoi(m["pid"])
+	c, err := ready.ParseControlCommand(line)
 	switch {
-	case err == nil && m["command"] == "worker:ack" && pid > 0:
-		if w.spec.Ready.Method == Notify && !w.said.leaving {
+	case err == nil && c.Name == "worker:ack" && c.PID > 0:
+		if w.spec.Ready.Method == ready.Notify && !w.said.leaving {
 			w.sayReady()
 		}
 		if l != &w.said.control.lines[0] {
 			w.drop(&l.source)
 		}
-	case err == nil && m["command"] == "worker:ping": // it is not answered
+	case err == nil && c.Name == "worker:ping": // it is not answered
 	default:
-		answer(l.source.fd, m["id"])
+		ready.RefuseControlCommand(l.source.fd, c.ID)
 	}
-}
-
-// answer keeps a client from waiting for ever that wants of einhorn what nobody does here. It does not wait itself.
-func answer(fd int, id string) {
-	reply := map[string]string{"message": `this is supervisord, which understands {"command":"worker:ack","pid":PID} and nothing else of einhorn`}
-	if id != "" {
-		reply["request_id"] = id
-	}
-	text, _ := json.Marshal(reply)
-	unix.SendmsgN(fd, append(text, '\n'), nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-}
-
-var errNoControlMessage = errors.New("not a message of einhorn's")
-
-// parseControl reads a message: YAML on one line, with %0A for a line's end and %25 for % (lib/einhorn/client.rb). Of YAML it
-// understands JSON, and a mapping of plain or quoted words in either style, which is all that clients write.
-func parseControl(line []byte) (map[string]string, error) {
-	text := strings.TrimSpace(strings.NewReplacer("%0A", "\n", "%25", "%").Replace(string(line)))
-	text = strings.TrimSpace(strings.TrimSuffix(strings.TrimPrefix(text, "---"), "..."))
-	var object map[string]any
-	if json.Unmarshal([]byte(text), &object) == nil && object != nil {
-		return plainWords(object), nil
-	}
-	between := "\n"
-	if inner, found := strings.CutPrefix(text, "{"); found {
-		text, between = strings.TrimSuffix(inner, "}"), ","
-	}
-	m := map[string]string{}
-	for entry := range strings.SplitSeq(text, between) {
-		key, value, found := strings.Cut(strings.TrimSpace(entry)+" ", ": ")
-		if !found {
-			return nil, errNoControlMessage
-		}
-		m[strings.TrimPrefix(unquote(key), ":")] = unquote(value)
-	}
-	return m, nil
-}
-
-func plainWords(object map[string]any) map[string]string {
-	m := map[string]string{}
-	for key, value := range object {
-		switch value := value.(type) {
-		case string:
-			m[key] = value
-		case float64:
-			m[key] = strconv.FormatFloat(value, 'f', -1, 64)
-		}
-	}
-	return m
-}
-
-func unquote(word string) string {
-	word = strings.TrimSpace(word)
-	for _, quote := range []string{`"`, "'"} {
-		if inner, found := strings.CutPrefix(word, quote); found && strings.HasSuffix(inner, quote) {
-			return strings.TrimSuffix(inner, quote)
-		}
-	}
-	return word
 }

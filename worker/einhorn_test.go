@@ -1,50 +1,12 @@
 package worker
 
 import (
-	"maps"
 	"os"
 	"strings"
 	"testing"
 
-	"example.org/supervisord/socket/inherit"
+	"example.org/supervisord/worker/ready"
 )
-
-func TestMessagesToEinhornAreReadAsItsClientsWriteThem(t *testing.T) {
-	ack := map[string]string{"command": "worker:ack", "pid": "1234"}
-	for text, want := range map[string]map[string]string{
-		`{"command":"worker:ack","pid":1234}`:                     ack,
-		`{ "command" : "worker:ack", "pid" : 1234 }` + "\r":       ack,
-		"---%0Acommand: worker:ack%0Apid: 1234%0A":                ack, // Psych
-		"--- %0Acommand: worker:ack%0Apid: 1234%0A":               ack, // Syck
-		"---%0A\"command\": 'worker:ack'%0A:pid: 1234%0A...%0A":   ack,
-		"{command: worker:ack, pid: 1234}":                        ack,
-		`{"command":"worker:ack","pid":"1234"}`:                   ack,
-		strings.TrimSpace(string(inherit.EinhornAck(1234))):       ack,
-		"---%0Acommand: 100%25 sure%0Aid:%0A":                     {"command": "100% sure", "id": ""},
-		`{"command":"signal","args":["USR1"],"id":7,"wait":true}`: {"command": "signal", "id": "7"},
-	} {
-		got, err := parseControl([]byte(text))
-		if err != nil || !maps.Equal(got, want) {
-			t.Errorf("%q is %q, %v", text, got, err)
-		}
-	}
-	for _, text := range []string{"", "READY=1", "- a%0A- b", `["worker:ack"]`, "null", "42", "{"} {
-		if got, err := parseControl([]byte(text)); err == nil {
-			t.Errorf("%q is %q", text, got)
-		}
-	}
-}
-
-func FuzzEinhornMessages(f *testing.F) {
-	f.Add([]byte(`{"command":"worker:ack","pid":1}`))
-	f.Add([]byte("---%0Acommand: worker:ack%0Apid: 1%0A"))
-	f.Add([]byte("{%25: "))
-	f.Fuzz(func(t *testing.T, line []byte) {
-		if m, err := parseControl(line); (m == nil) == (err == nil) {
-			t.Errorf("%q: %v, %v", line, m, err)
-		}
-	})
-}
 
 // toEinhorn is a worker in Python with connect(), a connection to the control socket by its path, and born, the one it was born with.
 func toEinhorn(t *testing.T, script string) Spec {
@@ -56,7 +18,7 @@ def connect():
 born = socket.socket(fileno=int(os.environ['EINHORN_SOCK_FD']))
 ack = b'{"command":"worker:ack","pid":%d}\n' % os.getpid()
 `+script)
-	spec.Ready, spec.Einhorn = Ready{Method: Notify}, true
+	spec.Ready, spec.Einhorn = ready.Check{Method: ready.Notify}, true
 	return spec
 }
 
@@ -113,7 +75,7 @@ func TestWhatIsNoAckIsNotReady(t *testing.T) {
 
 func TestAnAckIsNothingWhereAnotherMethodDecides(t *testing.T) {
 	spec := toEinhorn(t, "connect().sendall(ack)\nsay('STATUS=there'); time.sleep(1000)")
-	spec.Ready = Ready{Method: Exec, Command: []string{"false"}}
+	spec.Ready = ready.Check{Method: ready.Exec, Command: []string{"false"}}
 	notYet(start(t, launcher(t), spec))
 }
 
@@ -142,7 +104,7 @@ func TestTheControlSocketIsForTheWorkersUserAlone(t *testing.T) {
 	if e := must[Status](s); e.Text != "140600" {
 		t.Errorf("its mode is %s", e.Text)
 	}
-	path := s.w.said.path + einhornSuffix
+	path := s.w.said.path + ".e"
 	s.w.Signal(sysSignal(9), false)
 	must[Exited](s)
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {

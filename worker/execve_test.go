@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/ready"
 )
 
 // firstImage starts a worker that ends only after the execve, and becomes secondImage with the same PID.
@@ -44,7 +45,7 @@ func successor() Spec {
 	return Spec{
 		Command:     []string{"/bin/sh", "-c", `i=0; while [ ! -e "$F" ] && [ $i -lt 1000 ]; do i=$((i+1)); sleep 0.01; done; echo >&$NOTIFY_FD; exit 9`},
 		Environment: []string{"PATH=" + os.Getenv("PATH"), "F=" + os.Getenv("TEST_DIR") + "/go"},
-		Ready:       Ready{Method: Notify},
+		Ready:       ready.Check{Method: ready.Notify},
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/ready"
 )
 
 // lingers is a TCP socket whose last close waits for an hour, and a way to send it away for good.
@@ -40,7 +41,7 @@ box = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 // inPythonReady is a worker in Python that says itself when it is ready.
 func inPythonReady(t *testing.T, script string) Spec {
 	spec := inPython(t, script)
-	spec.Ready = Ready{Method: Notify}
+	spec.Ready = ready.Check{Method: ready.Notify}
 	return spec
 }
 
@@ -311,9 +312,9 @@ func TestProbesLeaveNothingBehind(t *testing.T) {
 	s, _ := sleeper(t, l, nil)
 	settled(s.w)
 	fds, routines := openDescriptors(), runtime.NumGoroutine()
-	for _, r := range []Ready{
-		{Method: HTTP, URL: "http://" + address}, {Method: HTTP, URL: "https://" + silent.Addr().String()}, {Method: HTTP, URL: "http://" + silent.Addr().String()},
-		{Method: TCP, Address: address}, {Method: Exec, Command: []string{"sleep", "100"}},
+	for _, r := range []ready.Check{
+		{Method: ready.HTTP, URL: "http://" + address}, {Method: ready.HTTP, URL: "https://" + silent.Addr().String()}, {Method: ready.HTTP, URL: "http://" + silent.Addr().String()},
+		{Method: ready.TCP, Address: address}, {Method: ready.Exec, Command: []string{"sleep", "100"}},
 	} {
 		for range 10 {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)

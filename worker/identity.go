@@ -57,7 +57,7 @@ func (s *shim) groups() error {
 	if len(want) > 0 {
 		first = unsafe.Pointer(&want[0])
 	}
-	if _, _, e := unix.RawSyscall(sysSetgroups, uintptr(len(want)), uintptr(first), 0); e != 0 {
+	if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(want)), uintptr(first), 0); e != 0 {
 		return withRemedy(want, e)
 	}
 	return nil
@@ -85,7 +85,7 @@ func (s *shim) group() error {
 	if s.Credential.GID == unchanged {
 		return withRemedy(gid, unix.EINVAL)
 	}
-	if _, _, e := unix.RawSyscall(sysSetresgid, gid, gid, gid); e != 0 {
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, gid, gid, gid); e != 0 {
 		return withRemedy(gid, e)
 	}
 	return nil
@@ -105,7 +105,7 @@ func (s *shim) user() error {
 	if s.Credential.UID == unchanged {
 		return withRemedy(uid, unix.EINVAL)
 	}
-	if _, _, e := unix.RawSyscall(sysSetresuid, uid, uid, uid); e != 0 {
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uid, uid, uid); e != 0 {
 		return withRemedy(uid, e)
 	}
 	return nil

@@ -16,12 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/ready"
 )
 
 // sleeper starts "sleep" and returns its life and PID; the test looks at it from outside, where nothing disturbs the picture.
 func sleeper(t *testing.T, l *Launcher, change func(*Spec)) (*life, int) {
 	t.Helper()
-	spec := Spec{Command: []string{"sleep", "100"}, Ready: Ready{Method: Notify}, Stderr: output.Destination{Kind: output.Null}}
+	spec := Spec{Command: []string{"sleep", "100"}, Ready: ready.Check{Method: ready.Notify}, Stderr: output.Destination{Kind: output.Null}}
 	if change != nil {
 		change(&spec)
 	}

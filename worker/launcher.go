@@ -13,12 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/worker/ready"
 )
 
 // Launcher starts workers and reaps every child of this process. There is one for each process, because SIGCHLD and wait are shared.
 type Launcher struct {
 	null    int // /dev/null, for stdin and for what goes nowhere
-	notify  *directory
+	notify  *ready.Directory
 	poll    *poller
 	groups  *groups // nil: workers have no control groups
 	orphan  func(pid int, status syscall.WaitStatus)
@@ -112,16 +113,16 @@ func (l *Launcher) open(dir string) (err error) {
 	if l.null, err = unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("cannot open /dev/null: %w", err)
 	}
-	if l.notify, err = newDirectory(dir); err != nil && l.later != nil {
+	if l.notify, err = ready.NewDirectory(dir); err != nil && l.later != nil {
 		l.later(err)
-		l.notify = &directory{parent: dir}
+		l.notify = ready.LaterDirectory(dir)
 	} else if err != nil {
 		unix.Close(l.null)
 		return err
 	}
 	if l.poll, err = newPoller(); err != nil {
 		unix.Close(l.null)
-		return errors.Join(err, l.notify.remove())
+		return errors.Join(err, l.notify.Remove())
 	}
 	return nil
 }
@@ -140,7 +141,7 @@ func (l *Launcher) Close() error {
 	l.end()
 	err := l.poll.close()
 	l.tasks.Wait()
-	return errors.Join(err, unix.Close(l.null), l.notify.remove())
+	return errors.Join(err, unix.Close(l.null), l.notify.Remove())
 }
 
 // Start starts a worker and returns at once. Everything that happens to it is posted, in order, from one goroutine that ends

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/ready"
 )
 
 func TestMain(m *testing.M) {
@@ -81,12 +82,12 @@ func role(name string, environment ...string) Spec {
 	return Spec{
 		Command:     []string{self(), "-"},
 		Environment: append([]string{"TEST_ROLE=" + name, "GORACE=atexit_sleep_ms=0"}, environment...),
-		Ready:       Ready{Method: Notify},
+		Ready:       ready.Check{Method: ready.Notify},
 	}
 }
 
 func shell(script string) Spec {
-	return Spec{Command: []string{"/bin/sh", "-c", script}, Ready: Ready{Method: Notify}}
+	return Spec{Command: []string{"/bin/sh", "-c", script}, Ready: ready.Check{Method: ready.Notify}}
 }
 
 func self() string {

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/worker/ready"
 )
 
 func TestMemoryCountsTheProcessesBelow(t *testing.T) {
@@ -13,9 +16,9 @@ func TestMemoryCountsTheProcessesBelow(t *testing.T) {
 	must[Spawned](s)
 	must[ReadySaid](s)
 	all, err := s.w.Memory(1 << 40)
-	own, ownErr := resident(s.w.State().PID)
-	if err != nil || ownErr != nil || all <= own || own == 0 {
-		t.Errorf("%d bytes of which %d are its own: %v %v", all, own, err, ownErr)
+	own, ownErr := proc.ReadStat(s.w.State().PID)
+	if err != nil || ownErr != nil || all <= uint64(own.Resident) || own.Resident == 0 {
+		t.Errorf("%d bytes of which %d are its own: %v %v", all, own.Resident, err, ownErr)
 	}
 	shared, err := s.w.Memory(0)
 	if err != nil || shared == 0 || shared >= all {
@@ -34,7 +37,7 @@ func TestProbeSaysWhyAWorkerIsNotWell(t *testing.T) {
 	probe := func(script string, within time.Duration) error {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), within, errors.New("no answer in time"))
 		defer cancel()
-		return s.w.Probe(ctx, Ready{Method: Exec, Command: []string{"/bin/sh", "-c", script}})
+		return s.w.Probe(ctx, ready.Check{Method: ready.Exec, Command: []string{"/bin/sh", "-c", script}})
 	}
 	if err := probe("kill -0 {pid}", 10*time.Second); err != nil {
 		t.Error(err)

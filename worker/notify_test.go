@@ -8,9 +8,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/worker/ready"
 )
 
 func TestReadyArrivesOnceAndAfterSpawned(t *testing.T) {
@@ -37,7 +38,7 @@ func TestReadyJustBeforeTheEndIsNotLost(t *testing.T) {
 
 func TestReadyByAnotherMethodThanTheConfiguredOneIsIgnored(t *testing.T) {
 	spec := role("notify", "TEST_MESSAGES=READY=1")
-	spec.Ready = Ready{Method: Delay, Delay: time.Hour}
+	spec.Ready = ready.Check{Method: ready.Delay, Delay: time.Hour}
 	s := start(t, launcher(t), spec)
 	must[Spawned](s)
 	must[Exited](s)
@@ -187,8 +188,8 @@ func TestFloodOfOneWorkerDelaysNoOther(t *testing.T) {
 	block := make(chan struct{})
 	done := make(chan Exited, 1)
 	spec := role("flood")
-	spec.Ready = Ready{Method: Delay, Delay: time.Millisecond} // of the word that it is ready nobody takes note here
-	l.Start(spec, func(e Event) {                              // nobody takes its events, and it is read nevertheless
+	spec.Ready = ready.Check{Method: ready.Delay, Delay: time.Millisecond} // of the word that it is ready nobody takes note here
+	l.Start(spec, func(e Event) {                                          // nobody takes its events, and it is read nevertheless
 		<-block
 		if x, ok := e.(Exited); ok {
 			done <- x
@@ -232,79 +233,10 @@ func TestSocketAndDirectoryAreGoneAtTheEnd(t *testing.T) {
 	}
 }
 
-func TestDirectoriesOfDeadSupervisorsAreSwept(t *testing.T) {
-	parent := t.TempDir()
-	dead, err := newDirectory(parent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stale, _, err := dead.socket(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	unix.Close(stale)
-	held, heldPath, err := dead.socket(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead.lock.Close()
-	d, err := newDirectory(parent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if left, _ := filepath.Glob(dead.path + "/*"); len(left) != 1 || left[0] != heldPath {
-		t.Errorf("left: %v; %s is still held", left, heldPath)
-	}
-	unix.Close(held)
-	d2, err := newDirectory(parent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(dead.path); !os.IsNotExist(err) {
-		t.Error("the directory of the dead one is still there")
-	}
-	if _, err := os.Stat(d.path); err != nil {
-		t.Error("a directory in use was removed")
-	}
-	d.remove()
-	d2.remove()
-}
-
 func TestDirectoryThatIsTooLongSaysSo(t *testing.T) {
 	_, err := NewLauncher("/tmp/" + strings.Repeat("x", 90))
 	if err == nil || !strings.Contains(err.Error(), "choose a shorter one") {
 		t.Error(err)
 	}
 	os.Remove("/tmp/" + strings.Repeat("x", 90))
-}
-
-func TestMessagesThatAreRefused(t *testing.T) {
-	for _, text := range []string{"READY=1\x00", "READY=1\nSTATUS=\xff", strings.Repeat("x", maxMessage+1)} {
-		if m, err := parseMessage([]byte(text)); err == nil || m.ready {
-			t.Errorf("%.20q gave %+v", text, m)
-		}
-	}
-	for _, text := range []string{"READY=0", "READY", "XREADY=1", "EXTEND_TIMEOUT_USEC=-1", "EXTEND_TIMEOUT_USEC=99999999999999999999", "ERRNO=x", "WATCHDOG=0", ""} {
-		if m, err := parseMessage([]byte(text)); err != nil || m != (message{}) {
-			t.Errorf("%q gave %+v, %v", text, m, err)
-		}
-	}
-}
-
-func FuzzParseMessage(f *testing.F) {
-	for _, s := range []string{"READY=1", "STOPPING=1\nSTATUS=a", "EXTEND_TIMEOUT_USEC=1\nERRNO=3", "WATCHDOG=trigger", "\x00", "BARRIER=1", "=\n=="} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := parseMessage(data)
-		if err != nil && m != (message{}) {
-			t.Error("a refused message says something")
-		}
-		if !utf8.ValidString(m.status) || strings.ContainsAny(m.status, "\n\x1b\x00") || m.extend < 0 {
-			t.Errorf("%+v", m)
-		}
-		if m.ready && !strings.Contains("\n"+string(data)+"\n", "\nREADY=1\n") {
-			t.Error("ready without READY=1")
-		}
-	})
 }

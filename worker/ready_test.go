@@ -11,18 +11,20 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"example.org/supervisord/worker/ready"
 )
 
 func TestDelayIsTimeAlive(t *testing.T) {
 	l := launcher(t)
-	s := start(t, l, Spec{Command: []string{"sleep", "100"}, Ready: Ready{Method: Delay, Delay: 50 * time.Millisecond}})
+	s := start(t, l, Spec{Command: []string{"sleep", "100"}, Ready: ready.Check{Method: ready.Delay, Delay: 50 * time.Millisecond}})
 	must[Spawned](s)
 	begin := time.Now()
 	must[ReadySaid](s)
 	if d := time.Since(begin); d < 40*time.Millisecond {
 		t.Errorf("ready after %v", d)
 	}
-	s = start(t, l, Spec{Command: []string{"sleep", "0.01"}, Ready: Ready{Method: Delay, Delay: time.Hour}})
+	s = start(t, l, Spec{Command: []string{"sleep", "0.01"}, Ready: ready.Check{Method: ready.Delay, Delay: time.Hour}})
 	must[Spawned](s)
 	must[Exited](s)
 }
@@ -57,19 +59,19 @@ func TestProbesSucceedWhenTheWorkerAnswers(t *testing.T) {
 	onSocket.Start()
 	defer onSocket.Close()
 	const every = 5 * time.Millisecond
-	for _, r := range []Ready{
-		{Method: HTTP, URL: server.URL + "/health", Interval: every},
-		{Method: HTTP, URL: "unix:" + path + ":/health", Interval: every},
-		{Method: TCP, Address: strings.TrimPrefix(server.URL, "http://"), Interval: every},
-		{Method: TCP, Address: "unix:" + path, Interval: every},
-		{Method: Exec, Command: []string{"sh", "-c", "kill -0 {pid}"}, Interval: every},
+	for _, r := range []ready.Check{
+		{Method: ready.HTTP, URL: server.URL + "/health", Interval: every},
+		{Method: ready.HTTP, URL: "unix:" + path + ":/health", Interval: every},
+		{Method: ready.TCP, Address: strings.TrimPrefix(server.URL, "http://"), Interval: every},
+		{Method: ready.TCP, Address: "unix:" + path, Interval: every},
+		{Method: ready.Exec, Command: []string{"sh", "-c", "kill -0 {pid}"}, Interval: every},
 	} {
 		t.Run(string(r.Method), func(t *testing.T) {
 			asked.Store(0)
 			s := start(t, l, Spec{Command: []string{"sleep", "100"}, Ready: r})
 			must[Spawned](s)
 			must[ReadySaid](s)
-			if r.Method == HTTP && asked.Load() != 4 {
+			if r.Method == ready.HTTP && asked.Load() != 4 {
 				t.Errorf("asked %d times", asked.Load())
 			}
 		})
@@ -83,10 +85,10 @@ func TestProbeEndsWithTheWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stuck.Close()
-	for _, r := range []Ready{
-		{Method: HTTP, URL: "http://" + stuck.Addr().String()},
-		{Method: TCP, Address: "127.0.0.1:1"},
-		{Method: Exec, Command: []string{"sleep", "100"}},
+	for _, r := range []ready.Check{
+		{Method: ready.HTTP, URL: "http://" + stuck.Addr().String()},
+		{Method: ready.TCP, Address: "127.0.0.1:1"},
+		{Method: ready.Exec, Command: []string{"sleep", "100"}},
 	} {
 		s := start(t, l, Spec{Command: []string{"sleep", "100"}, Ready: r})
 		must[Spawned](s)
@@ -95,47 +97,6 @@ func TestProbeEndsWithTheWorker(t *testing.T) {
 		must[Exited](s)
 		if d := time.Since(begin); d > 5*time.Second {
 			t.Errorf("%s: the end took %v", r.Method, d)
-		}
-	}
-}
-
-func TestTargetOfAProbe(t *testing.T) {
-	for _, r := range []Ready{
-		{Method: HTTP, URL: "localhost:80"}, {Method: HTTP, URL: "unix:"}, {Method: HTTP, URL: "unix:a.sock"}, {Method: HTTP, URL: "http://%zz"},
-		{Method: HTTP, URL: "http://:80/"}, {Method: TCP, Address: "localhost"}, {Method: TCP, Address: "unix:"}, {Method: TCP, Address: "unix:@"},
-		{Method: TCP, Address: "unix:/" + strings.Repeat("x", maxSocketPath)},
-	} {
-		if network, address, err := r.Target(); err == nil {
-			t.Errorf("%+v goes to %s %s", r, network, address)
-		}
-	}
-	for want, r := range map[string]Ready{
-		" ":               {Method: Notify, URL: "http://localhost/"},
-		"tcp [::1]:1":     {Method: HTTP, URL: "https://[::1]:1/x"},
-		"tcp a:80":        {Method: HTTP, URL: "http://a/x"},
-		"tcp [::1]:443":   {Method: HTTP, URL: "https://[::1]"},
-		"unix /a.sock":    {Method: HTTP, URL: "unix:/a.sock:/x"},
-		"unix @a":         {Method: HTTP, URL: "unix:@a"},
-		"tcp [::1]:80":    {Method: TCP, Address: "[::1]:80"},
-		"unix /a/b:c":     {Method: TCP, Address: "unix:/a/b:c"},
-		"tcp 127.0.0.1:1": {Method: TCP, Address: "127.0.0.1:1"},
-	} {
-		network, address, err := r.Target()
-		if got := network + " " + address; got != want || err != nil {
-			t.Errorf("%+v goes to %q, %v", r, got, err)
-		}
-	}
-}
-
-func TestUnixURL(t *testing.T) {
-	for in, want := range map[string]string{
-		"unix:/a/b.sock":          "/a/b.sock http://localhost/",
-		"unix:/a/b.sock:/":        "/a/b.sock http://localhost/",
-		"unix:/a/b:c.sock:/h?x=1": "/a/b:c.sock http://localhost/h?x=1",
-	} {
-		socket, target, err := splitURL(in)
-		if got := fmt.Sprintf("%s %s", socket, target); err != nil || got != want {
-			t.Errorf("%s: %s, %v", in, got, err)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/ready"
 )
 
 func TestOrphansAreReapedAndNoStatusIsLost(t *testing.T) {
@@ -72,7 +73,7 @@ func TestGrandchildrenDoNotOutliveTheWorker(t *testing.T) {
 	s := start(t, launcher(t), Spec{
 		Command: []string{"/bin/sh", "-c", `trap "" TERM HUP; sleep 100 & echo $! >&3; exit 0`},
 		Sockets: []int{int(f.Fd())},
-		Ready:   Ready{Method: Notify},
+		Ready:   ready.Check{Method: ready.Notify},
 	})
 	must[Spawned](s)
 	must[Exited](s)
@@ -104,7 +105,7 @@ func TestGroupSignalReachesGrandchildren(t *testing.T) {
 func TestSignalBeforeTheCommandRunsReachesTheCommand(t *testing.T) {
 	l := launcher(t)
 	for range 20 {
-		s := start(t, l, Spec{Command: []string{"sleep", "100"}, Ready: Ready{Method: Notify}})
+		s := start(t, l, Spec{Command: []string{"sleep", "100"}, Ready: ready.Check{Method: ready.Notify}})
 		if err := s.w.Signal(syscall.SIGUSR2, false); err != nil {
 			t.Error(err)
 		}

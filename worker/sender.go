@@ -1,12 +1,11 @@
 package worker
 
 import (
-	"bytes"
-	"errors"
 	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/proc"
 )
 
 // maySpeak reports whether a process may speak for the worker. Its user must be the worker's, root or the supervisor's own, and it must be
@@ -33,26 +32,11 @@ func (w *Worker) mayHaveStarted(pid int) bool {
 		if pid <= 1 {
 			return !w.process.child
 		}
-		above, err := parentOf(pid)
+		stat, err := proc.ReadStat(pid)
 		if err != nil {
 			return true
 		}
-		pid = above
+		pid = stat.Parent
 	}
 	return true
-}
-
-var errStat = errors.New("the file stat in /proc is not as it should be")
-
-// parentOf reads who is the parent of a process (proc_pid_stat(5)).
-func parentOf(pid int) (int, error) {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0, err
-	}
-	words := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:]) // the name before it may contain anything
-	if len(words) < 2 {
-		return 0, errStat
-	}
-	return strconv.Atoi(string(words[1]))
 }

@@ -14,6 +14,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/proc"
 )
 
 // shimName is argv[0] of a shim. No program is called so by accident, and the sealed orders must be there too.
@@ -143,8 +145,7 @@ func (s *shim) enterGroup() error {
 	if s.Group == "" {
 		return nil
 	}
-	text, _ := os.ReadFile("/proc/self/cgroup")
-	if !strings.HasSuffix(strings.TrimSpace(string(text)), "/"+filepath.Base(s.Group)) { // version 2 is the last line
+	if own := proc.OwnGroups(); len(own) == 0 || filepath.Base(own[0]) != filepath.Base(s.Group) {
 		writeGroup(s.Group, "cgroup.procs", "0") //nolint:errcheck // nobody is refused for that
 	}
 	return nil

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/proc"
 )
 
 // Signal sends sig to the worker process alone (group false) or to its whole process group. After the end it does nothing and
@@ -103,5 +105,5 @@ func (w *Worker) deliverAlone(sig syscall.Signal) error {
 
 // pinned tells whether the process is there, if only as a zombie, so that its number means nobody else.
 func (w *Worker) pinned() bool {
-	return w.process.pidfd >= 0 && unix.PidfdSendSignal(w.process.pidfd, 0, nil, 0) == nil
+	return w.process.pidfd >= 0 && proc.Exists(w.process.pidfd)
 }

@@ -188,7 +188,7 @@ func (b *birth) voice() *stepError {
 	if b.w.mute {
 		return nil
 	}
-	socket, path, err := b.w.launcher.notify.socket(b.w.spec.Credential)
+	socket, path, err := b.w.launcher.notify.Socket(b.w.spec.Credential.owner())
 	if err != nil {
 		return failed(stepNotify, err)
 	}
@@ -337,7 +337,7 @@ func (b *birth) undo() {
 	b.w.pumps = nil
 	b.w.launcher.groups.end(b.w.process.group)
 	if b.w.said.path != "" {
-		b.w.launcher.notify.unlink(b.w.said.path)
+		b.w.launcher.notify.Unlink(b.w.said.path)
 	}
 	b.w.mu.Lock()
 	b.w.process.ended = true
@@ -359,9 +359,17 @@ func pipe() (read, write int, err error) {
 
 // give makes a pipe the worker's, so that it can open /dev/stdout (/proc/self/fd/1): nginx, Apache and php-fpm do.
 func (b *birth) give(pipe int) {
-	if c := b.w.spec.Credential; c != nil && c.UID != unchanged {
-		unix.Fchown(pipe, int(c.UID), -1) //nolint:errcheck // without CAP_CHOWN only that is missing
+	if owner := b.w.spec.Credential.owner(); owner >= 0 {
+		unix.Fchown(pipe, owner, -1) //nolint:errcheck // without CAP_CHOWN only that is missing
 	}
+}
+
+// owner returns whom a worker's files belong to; -1: the supervisor's own user.
+func (c *Credential) owner() int {
+	if c == nil || c.UID == unchanged {
+		return -1
+	}
+	return int(c.UID)
 }
 
 func closeAll(fds []int) {

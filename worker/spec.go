@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/ready"
 )
 
 // Spec is everything that is needed to start one worker. It is complete plain data: nothing is looked up later.
@@ -26,7 +27,7 @@ type Spec struct {
 	Watchdog   time.Duration // told to the worker as WATCHDOG_USEC; 0: none
 	Credential *Credential   // nil: the supervisor's own
 	Limits     Limits
-	Ready      Ready
+	Ready      ready.Check
 }
 
 // Credential is who a worker runs as.
@@ -48,28 +49,3 @@ type Limits struct {
 
 // RLimitInfinity is "unlimited" (RLIM_INFINITY).
 const RLimitInfinity = ^uint64(0)
-
-// Method is a way to find out that a worker is ready.
-type Method string
-
-// The readiness methods.
-const (
-	Notify Method = "notify" // READY=1 on NOTIFY_SOCKET, a newline on NOTIFY_FD, or an ack to einhorn where Spec.Einhorn says so
-	Delay  Method = "delay"  // alive for Ready.Delay
-	HTTP   Method = "http"   // GET Ready.URL answers 2xx or 3xx
-	TCP    Method = "tcp"    // Ready.Address accepts a connection
-	Exec   Method = "exec"   // Ready.Command exits 0
-	Accept Method = "accept" // the kernel shows that the worker's processes wait on each of its Sockets; linux/amd64 and arm64 only
-)
-
-// Ready says how to find out that a worker is ready. In URL, Address and Command {pid} stands for the worker's PID;
-// {slot} and {generation} have been filled in before. The timeout is not this package's: the supervisor keeps it.
-type Ready struct {
-	Method   Method
-	Delay    time.Duration
-	URL      string
-	Address  string
-	Command  []string
-	Interval time.Duration // between probes
-	FD       int           // the worker's number of NOTIFY_FD, from 3; 0: any. A worker that is told no number may rely on it
-}

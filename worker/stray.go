@@ -1,20 +1,18 @@
 package worker
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/worker/ready"
 )
 
 // How many strays are looked at at a time, and how long one look may take.
@@ -37,7 +35,7 @@ func (l *Launcher) watchStrays() {
 func (l *Launcher) killStrays() {
 	var looks sync.WaitGroup
 	places := make(chan struct{}, strayLooks)
-	for _, pid := range l.strangers() {
+	for _, pid := range l.orphans() {
 		places <- struct{}{}
 		looks.Go(func() {
 			l.killStray(pid)
@@ -47,22 +45,19 @@ func (l *Launcher) killStrays() {
 	looks.Wait()
 }
 
-// strangers lists our children that are no workers: processes whose parent has ended.
-//
-// The kernel gives orphans to the first thread of a subreaper, which in Go lives as long as the process. So one short list is
-// enough; those of the other threads hold only what they forked themselves.
-func (l *Launcher) strangers() []int {
-	children := readChildren("/proc/self/task/" + strconv.Itoa(os.Getpid()) + "/children")
+// orphans lists our children that are no workers: processes whose parent has ended.
+func (l *Launcher) orphans() []int {
+	children := proc.OwnChildren()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var strangers []int
+	var orphans []int
 	for _, pid := range children {
 		_, expected := l.expected[pid]
 		if l.children[pid] == nil && !expected {
-			strangers = append(strangers, pid)
+			orphans = append(orphans, pid)
 		}
 	}
-	return strangers
+	return orphans
 }
 
 // killStray kills a process, its group and everything below it if it is a stray.
@@ -85,18 +80,13 @@ func (l *Launcher) killStray(pid int) {
 
 // stray reports whether the process was started by a worker that is gone.
 func stray(pid int) bool {
-	environ, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil {
+	environ, _ := proc.Environ(pid)
+	path := environ["NOTIFY_SOCKET"]
+	if !ready.IsNotifyPath(path) {
 		return false
 	}
-	for kv := range bytes.SplitSeq(environ, []byte{0}) {
-		path, found := strings.CutPrefix(string(kv), "NOTIFY_SOCKET=")
-		if found && strings.HasPrefix(filepath.Base(filepath.Dir(path)), directoryPrefix) {
-			_, err := os.Lstat(path)
-			return errors.Is(err, fs.ErrNotExist)
-		}
-	}
-	return false
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // pinned is a process that is known by its pidfd: its number may be another one's by now.
@@ -112,16 +102,13 @@ func pin(pid, parent int) *pinned {
 		return nil
 	}
 	p := &pinned{pid, fd}
-	above, err := parentOf(pid)
-	if err != nil || above != parent || !p.there() { // there: so the number was its own all the time
+	stat, err := proc.ReadStat(pid)
+	if err != nil || stat.Parent != parent || !proc.Exists(fd) { // it exists: so the PID was its own all the time
 		p.close()
 		return nil
 	}
 	return p
 }
-
-// there reports whether the process is there, if only as a zombie, so that its number means nobody else.
-func (p *pinned) there() bool { return unix.PidfdSendSignal(p.fd, 0, nil, 0) == nil }
 
 func (p *pinned) close() { unix.Close(p.fd) }
 
@@ -129,7 +116,7 @@ func (p *pinned) close() { unix.Close(p.fd) }
 func (p *pinned) kill() {
 	defer p.close()
 	var below []*pinned
-	for _, pid := range childrenOf(strconv.Itoa(p.pid)) {
+	for _, pid := range proc.Children(p.pid) {
 		if child := pin(pid, p.pid); child != nil {
 			below = append(below, child)
 		}
@@ -144,31 +131,7 @@ func (p *pinned) kill() {
 func (l *Launcher) killGroup(p *pinned) {
 	l.taking.Lock()
 	defer l.taking.Unlock()
-	if group, err := unix.Getpgid(p.pid); p.there() && err == nil && group == p.pid {
+	if group, err := unix.Getpgid(p.pid); proc.Exists(p.fd) && err == nil && group == p.pid {
 		unix.Kill(-p.pid, unix.SIGKILL) //nolint:errcheck // it may have ended
 	}
-}
-
-// childrenOf lists the children of a process, of all its threads (proc_pid_task(5); nothing on a kernel without the list).
-func childrenOf(process string) []int {
-	lists, _ := filepath.Glob("/proc/" + process + "/task/*/children")
-	var pids []int
-	for _, list := range lists {
-		pids = append(pids, readChildren(list)...)
-	}
-	return pids
-}
-
-// readChildren reads one list of children; there is none where the thread is gone.
-func readChildren(list string) (pids []int) {
-	text, err := os.ReadFile(list)
-	if err != nil {
-		return nil
-	}
-	for word := range strings.FieldsSeq(string(text)) {
-		if pid, err := strconv.Atoi(word); err == nil {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }

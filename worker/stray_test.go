@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"example.org/supervisord/worker/ready"
 )
 
 func TestWhatLeftTheProcessGroupDoesNotOutliveTheWorkerEither(t *testing.T) {
@@ -15,7 +17,7 @@ func TestWhatLeftTheProcessGroupDoesNotOutliveTheWorkerEither(t *testing.T) {
 			while [ ! -s /proc/self/fd/3 ]; do sleep 0.01; done; exit 0`},
 		Environment: []string{"PATH=" + os.Getenv("PATH")},
 		Sockets:     []int{int(f.Fd())},
-		Ready:       Ready{Method: Notify},
+		Ready:       ready.Check{Method: ready.Notify},
 	})
 	must[Spawned](s)
 	must[Exited](s)

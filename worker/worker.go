@@ -13,6 +13,7 @@ import (
 
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/ready"
 )
 
 // Worker is one started process. Its methods may be called from anywhere, also after the end.
@@ -228,7 +229,7 @@ func (w *Worker) hearRest() {
 		w.readPipe(pipe.fd)
 	}
 	if w.process.running && listener != nil {
-		w.acceptControl(listener.fd, maxConnecting+1)
+		w.acceptControl(listener.fd, ready.MaxConnecting+1)
 	}
 	for _, fd := range w.hangUp() {
 		unix.Close(fd)
@@ -288,7 +289,7 @@ func (w *Worker) release() {
 		w.process.pidfd = -1
 	}
 	if w.said.path != "" {
-		w.launcher.notify.unlink(w.said.path)
+		w.launcher.notify.Unlink(w.said.path)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/ready"
 )
 
 // Config is a whole valid configuration.
@@ -81,7 +82,7 @@ type Output struct {
 
 // Ready is the [program.NAME.ready] table.
 type Ready struct {
-	worker.Ready
+	ready.Check
 	Timeout time.Duration
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/ready"
 )
 
 // FuzzLoad: whatever the file holds, Load returns; what it accepts is fit to be used, and what it refuses says where.
@@ -80,9 +81,9 @@ func checkProgram(t *testing.T, p Program) {
 		p.Ready.Timeout <= 0, p.Ready.Delay > p.Ready.Timeout, p.Reload.PreflightTimeout <= 0:
 		t.Errorf("accepted %+v", p)
 	}
-	probe := p.Ready.Method == worker.HTTP || p.Ready.Method == worker.TCP || p.Ready.Method == worker.Exec
-	if probe != (p.Ready.Interval > 0) || (p.Ready.Method == worker.HTTP) != (p.Ready.URL != "") ||
-		(p.Ready.Method == worker.TCP) != (p.Ready.Address != "") || (p.Ready.Method == worker.Exec) != (len(p.Ready.Command) > 0) {
+	probe := p.Ready.Method == ready.HTTP || p.Ready.Method == ready.TCP || p.Ready.Method == ready.Exec
+	if probe != (p.Ready.Interval > 0) || (p.Ready.Method == ready.HTTP) != (p.Ready.URL != "") ||
+		(p.Ready.Method == ready.TCP) != (p.Ready.Address != "") || (p.Ready.Method == ready.Exec) != (len(p.Ready.Command) > 0) {
 		t.Errorf("accepted %+v", p.Ready)
 	}
 }

@@ -5,14 +5,15 @@ import (
 	"time"
 
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/ready"
 )
 
 // Health is the [program.NAME.health] table: how a worker that serves shows that it is well.
 type Health struct {
-	worker.Ready               // the probe; without a Method there is none
-	Timeout      time.Duration // of one probe
-	Failures     int           // so many in a row mean that the worker is ill
-	Watchdog     time.Duration // WATCHDOG=1 must come within it; 0: need not
+	ready.Check               // the probe; without a Method there is none
+	Timeout     time.Duration // of one probe
+	Failures    int           // so many in a row mean that the worker is ill
+	Watchdog    time.Duration // WATCHDOG=1 must come within it; 0: need not
 }
 
 const (
@@ -35,12 +36,12 @@ var healthFields = fields[Health]{
 }
 
 // healthMethod reads the method of a probe. What shows that a worker has begun does not show that it is still well.
-func (v value) healthMethod(into *worker.Method) {
+func (v value) healthMethod(into *ready.Method) {
 	switch v.raw {
-	case string(worker.Accept), string(worker.Notify), string(worker.Delay):
+	case string(ready.Accept), string(ready.Notify), string(ready.Delay):
 		v.problem(fmt.Sprintf("%q shows that a worker is ready, and not that it is well: one with much to do waits for nothing", v.raw), `write "http", "tcp" or "exec"`)
 	default:
-		choice(v, into, worker.HTTP, worker.TCP, worker.Exec)
+		choice(v, into, ready.HTTP, ready.TCP, ready.Exec)
 	}
 }
 
@@ -49,7 +50,7 @@ func (v value) health(into *Health) {
 	if v.raw == nil {
 		return
 	}
-	h := Health{Ready: worker.Ready{Interval: defaultHealthInterval}, Timeout: defaultHealthTimeout, Failures: defaultHealthFailures}
+	h := Health{Check: ready.Check{Interval: defaultHealthInterval}, Timeout: defaultHealthTimeout, Failures: defaultHealthFailures}
 	if !decode(v, &h, healthFields) {
 		return
 	}

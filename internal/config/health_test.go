@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/ready"
 )
 
 func TestHealthLogAndLimitsArrive(t *testing.T) {
@@ -28,7 +28,7 @@ compress = true
 `)
 	p := c.Programs[0]
 	health := Health{
-		Ready:   worker.Ready{Method: worker.HTTP, URL: "http://127.0.0.1:900{slot}/healthz", Interval: 10 * time.Second},
+		Check:   ready.Check{Method: ready.HTTP, URL: "http://127.0.0.1:900{slot}/healthz", Interval: 10 * time.Second},
 		Timeout: time.Second, Failures: 3, Watchdog: 30 * time.Second,
 	}
 	if !reflect.DeepEqual(p.Health, health) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/BurntSushi/toml"
 
-	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/ready"
 )
 
 // maxFiles bounds how many files a configuration can have.
@@ -80,7 +80,7 @@ func (l *loader) main(root value, ok bool) {
 		})
 		l.config.Supervisor.complete()
 		l.ownAddresses(root.child("supervisor"))
-		if err := worker.CheckDirectory(l.config.Supervisor.RuntimeDir); err != nil {
+		if err := ready.CheckDirectory(l.config.Supervisor.RuntimeDir); err != nil {
 			root.child("supervisor").child("runtime_dir").warn(err.Error(), "supervisord does not start with it")
 		}
 		for _, included := range l.include(root.child("supervisor").child("include")) {

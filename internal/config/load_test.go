@@ -18,6 +18,7 @@ import (
 	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/ready"
 )
 
 // files writes files into a new folder and returns the folder.
@@ -75,7 +76,7 @@ func TestDefaults(t *testing.T) {
 	want := Program{
 		Name: "web", File: c.Files[0], Line: 1, Command: []string{"./web"}, Directory: dir, Workers: 1,
 		Stdout: Output{Kind: output.Inherit}, Stderr: Output{Kind: output.Inherit},
-		Ready:   Ready{Ready: worker.Ready{Method: worker.Delay, Delay: time.Second}, Timeout: time.Minute},
+		Ready:   Ready{Check: ready.Check{Method: ready.Delay, Delay: time.Second}, Timeout: time.Minute},
 		Reload:  Reload{Strategy: All, MaxSurge: 1, PreflightTimeout: time.Minute},
 		Stop:    Stop{Steps: []StopStep{{syscall.SIGTERM, 30 * time.Second}}, MaxDraining: 4, DrainingFull: Wait},
 		Restart: Restart{When: Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, StableAfter: 10 * time.Second, Generation: Same},
@@ -180,7 +181,7 @@ func TestEveryValueArrives(t *testing.T) {
 			{Program: "web", Name: "unix:/run/web.sock", Address: addr("unix:/run/web.sock"), Mode: 0o660, User: "root", Group: "0"},
 			{Program: "web", Name: "[::1]:8080", Address: addr("[::1]:8080"), IPv6Only: "false"},
 		},
-		Ready:   Ready{Ready: worker.Ready{Method: worker.HTTP, URL: "http://127.0.0.1:9{slot}/{pid}", Interval: time.Second}, Timeout: 5 * time.Second},
+		Ready:   Ready{Check: ready.Check{Method: ready.HTTP, URL: "http://127.0.0.1:9{slot}/{pid}", Interval: time.Second}, Timeout: 5 * time.Second},
 		Reload:  Reload{Strategy: Rolling, MaxSurge: 2, Soak: 2 * time.Second, Preflight: []string{"./web", "-check"}, PreflightTimeout: 3 * time.Second, Retry: 4 * time.Second, Every: 6 * time.Hour},
 		Stop:    Stop{Steps: []StopStep{{syscall.SIGQUIT, 20 * time.Second}, {syscall.SIGTERM, Forever}}, Group: true, MaxDraining: 7, DrainingFull: Kill, ReloadSignal: syscall.SIGUSR1, IntSignal: syscall.SIGINT},
 		Restart: Restart{When: OnFailure, BackoffMin: time.Second, BackoffMax: 2 * time.Second, StableAfter: 3 * time.Second, Generation: New},

@@ -8,7 +8,7 @@ import (
 
 	"example.org/supervisord/internal/pattern"
 	"example.org/supervisord/socket"
-	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/ready"
 )
 
 // probe is a probe of a program that connects to something, and the key that says where.
@@ -23,14 +23,14 @@ func (p *Program) probes() []probe {
 	var list []probe
 	for _, one := range []struct {
 		table string
-		worker.Ready
-	}{{"ready", p.Ready.Ready}, {"health", p.Health.Ready}} {
+		ready.Check
+	}{{"ready", p.Ready.Check}, {"health", p.Health.Check}} {
 		pr := probe{table: one.table, key: "url", text: one.URL}
-		if one.Method == worker.TCP {
+		if one.Method == ready.TCP {
 			pr.key, pr.text = "address", one.Address
 		}
 		var connects bool
-		if pr.to, connects = probeTarget(one.Ready); connects {
+		if pr.to, connects = probeTarget(one.Check); connects {
 			list = append(list, pr)
 		}
 	}
@@ -120,9 +120,9 @@ func (l *loader) probes() {
 		for _, pr := range p.probes() {
 			l.probe(r, p, pr, endpoints)
 		}
-		for table, ready := range map[string]worker.Ready{"ready": p.Ready.Ready, "health": p.Health.Ready} {
-			if ready.Method == worker.Exec {
-				l.probeCommand(r, l.written[p.Name].child(table).child("command"), ready.Command, endpoints)
+		for table, check := range map[string]ready.Check{"ready": p.Ready.Check, "health": p.Health.Check} {
+			if check.Method == ready.Exec {
+				l.probeCommand(r, l.written[p.Name].child(table).child("command"), check.Command, endpoints)
 			}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/ready"
 )
 
 // reached reports whether a URL reaches a listener, in a world of three names.
@@ -251,7 +251,7 @@ func TestURLOfAListenerInAProbeCommandIsAWarning(t *testing.T) {
 }
 
 func TestProbeOfAListenerThatIsOpenIsRefused(t *testing.T) {
-	c := &Config{Programs: []Program{{Name: "web", File: "/c.toml", Line: 3, Ready: Ready{Ready: worker.Ready{Method: worker.TCP, Address: "127.0.0.1:43210"}}}}}
+	c := &Config{Programs: []Program{{Name: "web", File: "/c.toml", Line: 3, Ready: Ready{Check: ready.Check{Method: ready.TCP, Address: "127.0.0.1:43210"}}}}}
 	err := c.CheckProbes([]Endpoint{{"web", "http", addr("127.0.0.1:43210")}})
 	if err == nil || !strings.HasPrefix(err.Error(), `/c.toml:3: program.web.ready.address: reaches the listener "http" at 127.0.0.1:43210`) {
 		t.Errorf("got %v", err)

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"example.org/supervisord/socket"
-	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/ready"
 )
 
 // A probe must be answered by the worker that it is about. An address that supervisord holds open for workers outlives each of
@@ -36,11 +36,11 @@ type target struct {
 }
 
 // probeTarget returns where a probe connects; false: it connects nowhere.
-func probeTarget(r worker.Ready) (target, bool) {
+func probeTarget(r ready.Check) (target, bool) {
 	switch r.Method {
-	case worker.HTTP:
+	case ready.HTTP:
 		return urlTarget(r.URL)
-	case worker.TCP:
+	case ready.TCP:
 		return addressTarget(r.Address)
 	}
 	return target{}, false

@@ -8,7 +8,7 @@ import (
 
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/inherit"
-	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/ready"
 )
 
 const (
@@ -20,7 +20,7 @@ const (
 // readyFields are the keys of [program.NAME.ready].
 var readyFields = fields[Ready]{
 	"method": func(r *Ready, v value) {
-		choice(v, &r.Method, worker.Notify, worker.Accept, worker.Delay, worker.HTTP, worker.TCP, worker.Exec)
+		choice(v, &r.Method, ready.Notify, ready.Accept, ready.Delay, ready.HTTP, ready.TCP, ready.Exec)
 	},
 	"fd":       func(r *Ready, v value) { v.integer(&r.FD, inherit.FirstFD, socket.LastFD) },
 	"timeout":  func(r *Ready, v value) { v.duration(&r.Timeout, time.Millisecond) },
@@ -34,20 +34,20 @@ var readyFields = fields[Ready]{
 // methodKeys says which keys belong to which methods. A key of another method is an error: it would do nothing.
 var methodKeys = []struct {
 	key      string
-	methods  []worker.Method
+	methods  []ready.Method
 	required string // what to write if it is missing; "": it has a default
 }{
-	{"fd", []worker.Method{worker.Notify}, ""},
-	{"delay", []worker.Method{worker.Delay}, ""},
-	{"interval", []worker.Method{worker.HTTP, worker.TCP, worker.Exec}, ""},
-	{"url", []worker.Method{worker.HTTP}, `url = "unix:/run/web/{pid}.sock:/healthz"`},
-	{"address", []worker.Method{worker.TCP}, `address = "unix:/run/web/{pid}.sock"`},
-	{"command", []worker.Method{worker.Exec}, `command = ["./ready", "{pid}"]`},
+	{"fd", []ready.Method{ready.Notify}, ""},
+	{"delay", []ready.Method{ready.Delay}, ""},
+	{"interval", []ready.Method{ready.HTTP, ready.TCP, ready.Exec}, ""},
+	{"url", []ready.Method{ready.HTTP}, `url = "unix:/run/web/{pid}.sock:/healthz"`},
+	{"address", []ready.Method{ready.TCP}, `address = "unix:/run/web/{pid}.sock"`},
+	{"command", []ready.Method{ready.Exec}, `command = ["./ready", "{pid}"]`},
 }
 
 // defaultReady is what a program gets that says nothing.
 func defaultReady() Ready {
-	return Ready{Ready: worker.Ready{Method: worker.Delay, Delay: defaultReadyDelay}, Timeout: defaultReadyTimeout}
+	return Ready{Check: ready.Check{Method: ready.Delay, Delay: defaultReadyDelay}, Timeout: defaultReadyTimeout}
 }
 
 // ready reads [program.NAME.ready]; v may be missing.
@@ -60,7 +60,7 @@ func (v value) ready(into *Ready) {
 		v.child("method").warn("is delay, which every program passes", `let the program say READY=1 and write method = "notify", or choose accept, http, tcp or exec`)
 	}
 	v.readyKeys(r.Method)
-	if r.Method != worker.Delay {
+	if r.Method != ready.Delay {
 		r.Delay = 0
 	} else if r.Delay > r.Timeout {
 		v.child("delay").problem(fmt.Sprintf("%s is longer than the timeout, %s: no worker would ever be ready", r.Delay, r.Timeout),
@@ -73,16 +73,16 @@ func (v value) ready(into *Ready) {
 }
 
 // isProbe reports whether a method asks again and again.
-func isProbe(m worker.Method) bool { return m == worker.HTTP || m == worker.TCP || m == worker.Exec }
+func isProbe(m ready.Method) bool { return m == ready.HTTP || m == ready.TCP || m == ready.Exec }
 
 // acceptFits reports where the method accept of the program v cannot work: nothing to accept from, or nobody who may look.
 func (v value) acceptFits(p *Program) {
 	method := v.child("ready").child("method")
 	switch {
-	case p.Ready.Method != worker.Accept:
+	case p.Ready.Method != ready.Accept:
 	case len(p.Listen) == 0:
 		method.problem("there is no socket to accept from", "write [[program.%s.listen]], or another method", p.Name)
-	case p.User != "" && !worker.MayLookAt(p.User):
+	case p.User != "" && !ready.MayLookAt(p.User):
 		method.warn("a worker of another user cannot be looked at without CAP_SYS_PTRACE, which supervisord does not have here",
 			`give it that (systemd/drop-ins/look-into-workers.conf), or write method = "notify"`)
 	}
@@ -99,7 +99,7 @@ func (v value) readyFDFits(p *Program) {
 }
 
 // readyKeys reports the keys that belong to another method, and those that this method lacks.
-func (v value) readyKeys(method worker.Method) {
+func (v value) readyKeys(method ready.Method) {
 	for _, k := range methodKeys {
 		belongs := slices.Contains(k.methods, method)
 		switch {
@@ -117,7 +117,7 @@ var fill = strings.NewReplacer("{pid}", "1", "{slot}", "1", "{generation}", "1")
 // probeURL reads the URL of a probe: http, https, or unix:/path/of/socket:/path.
 func (v value) probeURL(into *string) {
 	v.probe(into, `write such as "http://127.0.0.1:9000/healthz" or "unix:/run/web/{pid}.sock:/healthz"`, func(filled string) error {
-		_, _, err := worker.Ready{Method: worker.HTTP, URL: filled}.Target()
+		_, _, err := ready.Check{Method: ready.HTTP, URL: filled}.Target()
 		return err
 	})
 }
@@ -125,7 +125,7 @@ func (v value) probeURL(into *string) {
 // probeAddress reads the address of a probe: host:port or unix:/path/of/socket.
 func (v value) probeAddress(into *string) {
 	v.probe(into, `write such as "127.0.0.1:9000" or "unix:/run/web/{pid}.sock"`, func(filled string) error {
-		network, _, err := worker.Ready{Method: worker.TCP, Address: filled}.Target()
+		network, _, err := ready.Check{Method: ready.TCP, Address: filled}.Target()
 		if err != nil || network == "unix" {
 			return err
 		}

@@ -20,6 +20,7 @@ import (
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/ready"
 )
 
 // The names under which descriptors of the daemon itself are handed over.
@@ -44,7 +45,7 @@ func (d *daemon) setUp() (updates <-chan *supervisor.Update, err error) {
 		return nil, err
 	}
 	if !d.handover.Programs() { // workers that were handed over go on, whatever has happened to the directory
-		if err = worker.PrepareDirectory(d.settings.RuntimeDir); err != nil {
+		if err = ready.PrepareDirectory(d.settings.RuntimeDir); err != nil {
 			return nil, err
 		}
 	}

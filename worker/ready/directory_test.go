@@ -1,10 +1,12 @@
-package worker
+package ready
 
 import (
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // made makes a directory with exactly this mode.
@@ -94,4 +96,42 @@ func TestRuntimeDirectoryIsMadeWithTheDirectoriesAboveIt(t *testing.T) {
 	if err := PrepareDirectory(dir); err != nil {
 		t.Errorf("the second time: %v", err)
 	}
+}
+
+func TestDirectoriesOfDeadSupervisorsAreSwept(t *testing.T) {
+	parent := t.TempDir()
+	dead, err := NewDirectory(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale, _, err := dead.Socket(-1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(stale)
+	held, heldPath, err := dead.Socket(-1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.lock.Close()
+	d, err := NewDirectory(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := filepath.Glob(dead.path + "/*"); len(left) != 1 || left[0] != heldPath {
+		t.Errorf("left: %v; %s is still held", left, heldPath)
+	}
+	unix.Close(held)
+	d2, err := NewDirectory(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dead.path); !os.IsNotExist(err) {
+		t.Error("the directory of the dead one is still there")
+	}
+	if _, err := os.Stat(d.path); err != nil {
+		t.Error("a directory in use was removed")
+	}
+	d.Remove()
+	d2.Remove()
 }

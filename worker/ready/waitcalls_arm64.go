@@ -1,8 +1,8 @@
-package worker
+package ready
 
 import "golang.org/x/sys/unix"
 
-// waitCalls are the system calls by which a program waits for connections or datagrams.
+// waitCalls are the system calls with which a program waits for connections or datagrams.
 var waitCalls = map[int]waitCall{
 	unix.SYS_ACCEPT: onDescriptor, unix.SYS_ACCEPT4: onDescriptor,
 	unix.SYS_RECVFROM: onDescriptor, unix.SYS_RECVMSG: onDescriptor, unix.SYS_RECVMMSG: onDescriptor, unix.SYS_READ: onDescriptor,

@@ -1,0 +1,112 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"time"
+
+	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/ready"
+)
+
+// awaitReady starts what the readiness method asks for. w.mu is held, and the command runs.
+func (w *Worker) awaitReady() {
+	c := &w.spec.Ready
+	if w.process.ended || w.ready.said || w.mute {
+		return
+	}
+	switch c.Method {
+	case ready.Delay, "":
+		if c.Delay <= 0 {
+			w.sayReady()
+			return
+		}
+		w.ready.delay = time.AfterFunc(c.Delay, func() { w.locked(w.sayReady)(0) })
+	case ready.Accept:
+		accepting := ready.Accepting{
+			Sockets: w.spec.Sockets, PID: w.process.pid, Group: w.process.group, NotifyPath: w.said.path,
+			Orphans: w.launcher.orphans, Looks: &w.launcher.looks, Key: w,
+		}
+		w.findOut(accepting.Await)
+	case ready.HTTP, ready.TCP, ready.Exec:
+		probe := c.Probe(w.process.pid, w.runProbe)
+		w.findOut(func(ctx context.Context) error {
+			if !ready.Await(ctx, c.Interval, probe) {
+				return context.Cause(ctx)
+			}
+			return nil
+		})
+	}
+}
+
+// findOut posts that the worker is ready when await returns nil, or why that cannot be found out. w.mu is held.
+func (w *Worker) findOut(await func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	w.ready.cancel = cancel
+	w.side.Go(func() {
+		err := await(ctx)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		switch {
+		case ctx.Err() != nil || w.process.ended:
+		case err != nil:
+			w.events.put(NeverReady{Err: err})
+		default:
+			w.sayReady()
+		}
+	})
+}
+
+// sayReady posts ReadySaid, once. w.mu is held.
+func (w *Worker) sayReady() {
+	if w.ready.said || !w.process.running || w.process.ended && w.spec.Ready.Method != ready.Notify {
+		return
+	}
+	w.ready.said = true
+	w.events.put(ReadySaid{})
+}
+
+// stopReady ends the wait. w.mu is held.
+func (w *Worker) stopReady() {
+	if w.ready.delay != nil {
+		w.ready.delay.Stop()
+	}
+	if w.ready.cancel != nil {
+		w.ready.cancel()
+	}
+}
+
+// endsProbe ends the probes of a worker that is told to go.
+func (w *Worker) endsProbe(sig syscall.Signal) {
+	switch sig {
+	case syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGKILL:
+		if w.ready.cancel != nil {
+			w.ready.cancel()
+		}
+	}
+}
+
+// Probe asks the worker once, as c says, and returns why it seems not to be well. The method must be HTTP, TCP or Exec. ctx limits how long
+// it may take.
+func (w *Worker) Probe(ctx context.Context, c ready.Check) error {
+	w.mu.Lock()
+	pid, there := w.process.pid, w.process.running && !w.process.ended
+	w.mu.Unlock()
+	if !there {
+		return errors.New("it does not run")
+	}
+	err := c.Probe(pid, w.runProbe)(ctx)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// runProbe runs a command with the worker's rights, without its sockets.
+func (w *Worker) runProbe(ctx context.Context, command []string) error {
+	return w.launcher.Run(ctx, Spec{
+		Command: command, Directory: w.spec.Directory, Environment: w.spec.Environment, Credential: w.spec.Credential, Limits: w.spec.Limits,
+		Stdout: output.Destination{Kind: output.Null}, Stderr: output.Destination{Kind: output.Null},
+	})
+}

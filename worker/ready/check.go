@@ -1,0 +1,113 @@
+// Package ready finds out whether a worker is ready: by probes, by what the kernel shows (accept), and by what the worker says in the
+// protocols of sd_notify(3) and einhorn. It also owns the directory in which the workers' notify sockets live.
+package ready
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Method is a way to find out that a worker is ready.
+type Method string
+
+// The readiness methods.
+const (
+	Notify Method = "notify" // READY=1 on NOTIFY_SOCKET, a newline on NOTIFY_FD, or an ack to einhorn
+	Delay  Method = "delay"  // the worker has run for Check.Delay
+	HTTP   Method = "http"   // GET Check.URL answers 2xx or 3xx
+	TCP    Method = "tcp"    // Check.Address accepts a connection
+	Exec   Method = "exec"   // Check.Command exits with status 0
+	Accept Method = "accept" // the kernel shows that the worker's processes wait on each of its sockets
+)
+
+// Check says how to find out that a worker is ready, or still well. In URL, Address and Command {pid} stands for the worker's PID;
+// {slot} and {generation} must be filled in before. The supervisor keeps the timeout.
+type Check struct {
+	Method   Method
+	Delay    time.Duration
+	URL      string
+	Address  string
+	Command  []string
+	Interval time.Duration // between probes; 0: 200 ms
+	FD       int           // the worker's number of NOTIFY_FD, from 3; 0: any. A worker that is told no number may rely on it
+}
+
+// Target returns where a probe connects to: network and address as net.Dial wants them, "tcp" and host:port or "unix" and a path. Both
+// are empty for a method that connects to nothing. The error says how a wrong URL or address must look. {pid} must be filled in.
+//
+// A probe must go to an address of that worker's own: a shared socket may be answered by another generation.
+func (c Check) Target() (network, address string, err error) {
+	switch c.Method {
+	case TCP:
+		return splitAddress(c.Address)
+	case HTTP:
+		socket, target, err := splitURL(c.URL)
+		if err != nil {
+			return "", "", err
+		}
+		if socket != "" {
+			return "unix", socket, nil
+		}
+		return "tcp", hostAndPort(target), nil
+	}
+	return "", "", nil
+}
+
+// splitURL returns the URL to ask, and the path of the unix socket to connect to ("": by TCP). "unix:/run/web.sock:/health" names both.
+func splitURL(s string) (socket, target string, err error) {
+	if rest, ok := strings.CutPrefix(s, "unix:"); ok {
+		path, query, _ := strings.Cut(rest, ":/")
+		if err := checkPath(path); err != nil {
+			return "", "", fmt.Errorf("%q %w", s, err)
+		}
+		return path, "http://localhost/" + query, nil
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return "", "", fmt.Errorf("%q is neither http://host:port/path nor unix:/path/of/socket:/path", s)
+	}
+	return "", s, nil
+}
+
+// hostAndPort returns where an http or https URL leads to.
+func hostAndPort(target string) string {
+	u, err := url.Parse(target)
+	switch {
+	case err != nil:
+		return ""
+	case u.Port() != "":
+		return u.Host
+	case u.Scheme == "https":
+		return net.JoinHostPort(u.Hostname(), "443")
+	}
+	return net.JoinHostPort(u.Hostname(), "80")
+}
+
+// splitAddress returns what net.Dial wants.
+func splitAddress(s string) (network, address string, err error) {
+	if path, ok := strings.CutPrefix(s, "unix:"); ok {
+		if err := checkPath(path); err != nil {
+			return "", "", fmt.Errorf("%q %w", s, err)
+		}
+		return "unix", path, nil
+	}
+	if _, port, err := net.SplitHostPort(s); err != nil || port == "" {
+		return "", "", fmt.Errorf("%q is neither host:port nor unix:/path/of/socket", s)
+	}
+	return "tcp", s, nil
+}
+
+// checkPath says what is wrong with the address of a unix socket: it must be a path, or a name after "@" (unix(7)).
+func checkPath(path string) error {
+	switch {
+	case !strings.HasPrefix(path, "/") && (!strings.HasPrefix(path, "@") || path == "@"):
+		return errors.New("must name a socket by an absolute path, as unix:/run/web.sock does, or by @name")
+	case len(path) > maxSocketPath:
+		return fmt.Errorf("has a path of %d bytes: at most %d fit into a socket's address", len(path), maxSocketPath)
+	}
+	return nil
+}

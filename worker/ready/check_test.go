@@ -1,0 +1,48 @@
+package ready
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestTargetOfAProbe(t *testing.T) {
+	for _, r := range []Check{
+		{Method: HTTP, URL: "localhost:80"}, {Method: HTTP, URL: "unix:"}, {Method: HTTP, URL: "unix:a.sock"}, {Method: HTTP, URL: "http://%zz"},
+		{Method: HTTP, URL: "http://:80/"}, {Method: TCP, Address: "localhost"}, {Method: TCP, Address: "unix:"}, {Method: TCP, Address: "unix:@"},
+		{Method: TCP, Address: "unix:/" + strings.Repeat("x", maxSocketPath)},
+	} {
+		if network, address, err := r.Target(); err == nil {
+			t.Errorf("%+v goes to %s %s", r, network, address)
+		}
+	}
+	for want, r := range map[string]Check{
+		" ":               {Method: Notify, URL: "http://localhost/"},
+		"tcp [::1]:1":     {Method: HTTP, URL: "https://[::1]:1/x"},
+		"tcp a:80":        {Method: HTTP, URL: "http://a/x"},
+		"tcp [::1]:443":   {Method: HTTP, URL: "https://[::1]"},
+		"unix /a.sock":    {Method: HTTP, URL: "unix:/a.sock:/x"},
+		"unix @a":         {Method: HTTP, URL: "unix:@a"},
+		"tcp [::1]:80":    {Method: TCP, Address: "[::1]:80"},
+		"unix /a/b:c":     {Method: TCP, Address: "unix:/a/b:c"},
+		"tcp 127.0.0.1:1": {Method: TCP, Address: "127.0.0.1:1"},
+	} {
+		network, address, err := r.Target()
+		if got := network + " " + address; got != want || err != nil {
+			t.Errorf("%+v goes to %q, %v", r, got, err)
+		}
+	}
+}
+
+func TestUnixURL(t *testing.T) {
+	for in, want := range map[string]string{
+		"unix:/a/b.sock":          "/a/b.sock http://localhost/",
+		"unix:/a/b.sock:/":        "/a/b.sock http://localhost/",
+		"unix:/a/b:c.sock:/h?x=1": "/a/b:c.sock http://localhost/h?x=1",
+	} {
+		socket, target, err := splitURL(in)
+		if got := fmt.Sprintf("%s %s", socket, target); err != nil || got != want {
+			t.Errorf("%s: %s, %v", in, got, err)
+		}
+	}
+}

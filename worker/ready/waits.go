@@ -1,0 +1,277 @@
+package ready
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/proc"
+)
+
+// waitCall is a system call that can wait until there is something to accept. The tables are in waitcalls_GOARCH.go.
+type waitCall int
+
+const (
+	onDescriptor waitCall = iota + 1 // the first argument is the socket
+	onEpoll                          // the first argument is an epoll
+	onPoll                           // an array of struct pollfd, and its length
+	onSelect                         // the number of descriptors, and the set of those to read from
+)
+
+// pollRDNORM is POLLRDNORM of poll(2), a synonym of POLLIN.
+const pollRDNORM = 0x40
+
+// maxPolled limits how many descriptors of a poll or select are read; a process that has more is not seen to wait.
+const maxPolled = 1 << 20
+
+// inodes is a set of sockets.
+type inodes map[uint64]bool
+
+func (n inodes) add(more inodes) { maps.Copy(n, more) }
+
+// kernelView finds out what processes wait for, by proc_pid_fd(5), proc_pid_fdinfo(5), proc_pid_syscall(5) and proc_pid_mem(5). It only
+// reads, and stops no process.
+type kernelView struct {
+	sockets inodes // to look for
+	device  string // of the sockets, as fdinfo has it
+	machine []byte // of our own program: the numbers of system calls belong to it
+}
+
+func newKernelView(sockets []int) (*kernelView, error) {
+	k := &kernelView{sockets: inodes{}, machine: machineOf(os.Getpid())}
+	for _, fd := range sockets {
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return nil, fmt.Errorf("a socket of the worker (descriptor %d): %w", fd, err)
+		}
+		k.sockets[st.Ino] = true
+		k.device = strconv.FormatUint(uint64(unix.Major(st.Dev))<<20|uint64(unix.Minor(st.Dev)), 16)
+	}
+	return k, nil
+}
+
+// machineOf reads what machine the program of a process is for: class, byte order and machine of elf(5).
+func machineOf(pid int) []byte {
+	f, err := os.Open(proc.Path(pid, "exe"))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	head := make([]byte, 20)
+	if n, _ := f.Read(head); n < len(head) {
+		return nil
+	}
+	return append(head[4:6], head[18:20]...)
+}
+
+// waited returns the sockets that a process waits on in two looks. A process that is gone waits on none. The error says that the kernel
+// does not let us look.
+func (k *kernelView) waited(pid int) (inodes, error) {
+	first, err := k.look(pid)
+	if len(first) == 0 || err != nil {
+		return nil, err
+	}
+	again, err := k.look(pid)
+	maps.DeleteFunc(again, func(inode uint64, _ bool) bool { return !first[inode] })
+	return again, err
+}
+
+// look returns what the threads of a process wait on at this moment.
+func (k *kernelView) look(pid int) (inodes, error) {
+	by, err := k.descriptors(pid)
+	if err != nil || len(by) == 0 {
+		return nil, unlessGone(err)
+	}
+	threads, err := os.ReadDir(proc.Path(pid, "task"))
+	if err != nil {
+		return nil, unlessGone(err)
+	}
+	found := inodes{}
+	for _, t := range threads {
+		thread := proc.Path(pid, "task/"+t.Name())
+		call, err := os.ReadFile(thread + "/syscall")
+		if unlessGone(err) != nil {
+			return nil, err
+		}
+		for _, fd := range waitsOn(proc.Path(pid, "mem"), string(call)) {
+			if len(by[fd]) > 0 && sameFile(proc.Path(pid, "fd/"), thread+"/fd/", fd) {
+				found.add(by[fd])
+			}
+		}
+	}
+	if len(found) > 0 && !bytes.Equal(machineOf(pid), k.machine) {
+		return nil, nil
+	}
+	return found, nil
+}
+
+// sameFile reports whether a descriptor of a thread is that of its process: a thread may have its own descriptors (unshare(2)).
+func sameFile(process, thread string, fd int) bool {
+	a, err1 := os.Readlink(process + strconv.Itoa(fd))
+	b, err2 := os.Readlink(thread + strconv.Itoa(fd))
+	return err1 == nil && err2 == nil && a == b
+}
+
+func unlessGone(err error) error {
+	if proc.Gone(err) {
+		return nil
+	}
+	return err
+}
+
+// descriptors lists the descriptors of a process that are one of our sockets, or an epoll that watches some, with these sockets. It is
+// empty if the process has none of the sockets themselves: it could not accept from them.
+func (k *kernelView) descriptors(pid int) (map[int]inodes, error) {
+	links, err := proc.Descriptors(pid)
+	if err != nil {
+		return nil, err
+	}
+	by, own := map[int]inodes{}, inodes{}
+	var epolls []int
+	for fd, link := range links {
+		switch inode, isSocket := proc.SocketInode(link); {
+		case isSocket && k.sockets[inode]:
+			by[fd] = inodes{inode: true}
+			own[inode] = true
+		case link == "anon_inode:[eventpoll]":
+			epolls = append(epolls, fd)
+		}
+	}
+	if len(own) == 0 {
+		return nil, nil
+	}
+	return by, k.epolls(pid, epolls, own, by)
+}
+
+// epolls adds to by the epolls that watch one of the sockets, or an epoll that does.
+func (k *kernelView) epolls(pid int, epolls []int, own inodes, by map[int]inodes) error {
+	inside := map[int][]int{}
+	for _, fd := range epolls {
+		text, err := os.ReadFile(proc.Path(pid, "fdinfo/"+strconv.Itoa(fd)))
+		if unlessGone(err) != nil {
+			return err
+		}
+		by[fd] = inodes{}
+		for _, t := range targets(string(text)) {
+			switch {
+			case t.device == k.device && own[t.inode]:
+				by[fd][t.inode] = true
+			case t.device != k.device && slices.Contains(epolls, t.number):
+				inside[fd] = append(inside[fd], t.number)
+			}
+		}
+	}
+	for range inside { // as deep as they can be
+		for fd, numbers := range inside {
+			for _, n := range numbers {
+				by[fd].add(by[n])
+			}
+		}
+	}
+	return nil
+}
+
+// target is one line of an epoll's fdinfo: a descriptor that the epoll watches for something to read.
+type target struct {
+	number int // in the process that added it, at that time
+	inode  uint64
+	device string
+}
+
+// targets reads "tfd: 5 events: 19 data: … pos:0 ino:1f2e sdev:8". Descriptors that are not watched for EPOLLIN are left out.
+func targets(fdinfo string) (list []target) {
+	for line := range strings.Lines(fdinfo) {
+		words := strings.Fields(strings.ReplaceAll(line, ":", ": "))
+		values := map[string]string{}
+		for i := 0; i+1 < len(words); i += 2 {
+			values[words[i]] = words[i+1]
+		}
+		number, err1 := strconv.Atoi(values["tfd:"])
+		events, err2 := strconv.ParseUint(values["events:"], 16, 32)
+		inode, err3 := strconv.ParseUint(values["ino:"], 16, 64)
+		if errors.Join(err1, err2, err3) == nil && events&unix.EPOLLIN != 0 {
+			list = append(list, target{number, inode, values["sdev:"]})
+		}
+	}
+	return list
+}
+
+// waitsOn lists the descriptors that a thread waits on for something to read. call is its syscall file: the number of the system call and
+// its arguments, as in "232 0x5 0x7f… 0x400 … sp pc"; or "running". memory is the mem file of the process.
+func waitsOn(memory, call string) []int {
+	words := strings.Fields(call)
+	if len(words) < 7 {
+		return nil
+	}
+	number, err := strconv.Atoi(words[0])
+	if err != nil {
+		return nil
+	}
+	var args [2]uint64
+	for i := range args {
+		if args[i], err = strconv.ParseUint(strings.TrimPrefix(words[i+1], "0x"), 16, 64); err != nil {
+			return nil
+		}
+	}
+	switch waitCalls[number] {
+	case onDescriptor, onEpoll:
+		return []int{int(int32(args[0]))}
+	case onPoll:
+		return readPoll(memory, args[0], args[1])
+	case onSelect:
+		return readSelect(memory, args[1], args[0])
+	}
+	return nil
+}
+
+// readPoll reads an array of struct pollfd, poll(2).
+func readPoll(memory string, at, count uint64) (fds []int) {
+	data := readMemory(memory, at, count*8)
+	for ; len(data) >= 8; data = data[8:] {
+		events := binary.NativeEndian.Uint16(data[4:])
+		if events&(unix.POLLIN|pollRDNORM) != 0 {
+			fds = append(fds, int(int32(binary.NativeEndian.Uint32(data))))
+		}
+	}
+	return fds
+}
+
+// readSelect reads a set of descriptors below count, select(2): words of 64 bits, the lowest bit first.
+func readSelect(memory string, at, count uint64) (fds []int) {
+	data := readMemory(memory, at, (count+63)/64*8)
+	for n := uint64(0); n < count && len(data) >= 8; n += 64 {
+		word := binary.NativeEndian.Uint64(data)
+		for bit := uint64(0); bit < 64 && n+bit < count; bit++ {
+			if word&(1<<bit) != 0 {
+				fds = append(fds, int(n+bit))
+			}
+		}
+		data = data[8:]
+	}
+	return fds
+}
+
+// readMemory reads from the memory of a process; nothing if not all of it can be read.
+func readMemory(memory string, at, size uint64) []byte {
+	if at == 0 || size == 0 || size > maxPolled*8 {
+		return nil
+	}
+	f, err := os.Open(memory)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	data := make([]byte, size)
+	if n, err := unix.Pread(int(f.Fd()), data, int64(at)); err != nil || n != len(data) {
+		return nil
+	}
+	return data
+}
