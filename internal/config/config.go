@@ -1,8 +1,8 @@
 // Package config turns TOML files into validated plain data. It decides nothing and opens nothing but the files that it reads.
 //
-// A file goes through four steps: it is read (file.go), its keys are found (places.go, which also bounds what a hostile file
-// can cost), it is parsed, and the tree is decoded by tables that name every key once (program.go, listen.go, …). Every step
-// reports all the problems it finds; nothing is guessed and nothing is ignored.
+// A file is read (load.go), its keys are located (positions.go, which also bounds what a hostile file can cost), it is parsed, and the
+// tree is decoded by tables that name every key once (program.go, listen.go, …). Every step reports all the problems that it finds;
+// nothing is guessed and nothing is ignored.
 package config
 
 import (
@@ -22,49 +22,49 @@ type Config struct {
 	Supervisor Supervisor
 	Programs   []Program // by name
 	Files      []string  // every file that was read, absolute; the main one first
-	Warnings   []Problem // what `check` should say although it is no error
+	Warnings   []Problem // what `check` reports although it is not an error
 }
 
-// Supervisor is the [supervisor] table.
+// Supervisor is the [supervisor] table. All paths are absolute.
 type Supervisor struct {
-	PIDFile    string // absolute, or ""
+	PIDFile    string // "": none
 	LogLevel   string // debug, info, warn, error
 	LogFormat  string // auto, console, json, start_server
 	Watch      bool
-	Include    []string // absolute patterns
-	RuntimeDir string   // absolute; where notify sockets live
+	Include    []string // patterns
+	RuntimeDir string   // for notify sockets
 
-	Control      string      // absolute path of the control socket, or "": there is none
+	Control      string      // path of the control socket; "": none
 	ControlMode  fs.FileMode // of the socket
 	ControlGroup string      // who may change things beside root and the supervisor's own user: a name, a number, or ""
 	ControlRead  string      // who else may read: none, any
 
 	HTTP          socket.Address // where the metrics and the page are; zero: nowhere
-	HTTPTokenFile string         // absolute; "": the page can only be read
+	HTTPTokenFile string         // "": the page can only be read
 	HTTPHosts     []string       // lower case; names by which a browser may ask for the page, beside those that are always allowed
 }
 
 // Program is one [program.NAME] table. Every path in it is absolute; nothing has been looked up.
 type Program struct {
 	Name             string
-	File             string // where it stands
+	File             string // where it is written
 	Line             int
 	Command          []string
 	Directory        string
 	User, Group      string
 	Workers          int // "auto" is already a number
 	Environment      map[string]string
-	EnvironmentFiles []string // read again for every generation: see Program.Environ
+	EnvironmentFiles []string // read again for every generation: see ReadEnvironment
 	EnvironmentDir   string   // likewise; "": none
 	Limits           worker.Limits
 	MaxMemory        uint64        // bytes that a worker and the processes below it may use; 0: any
 	MaxAge           time.Duration // how long a worker may run; 0: for ever
-	StatusFile       string        // absolute; where its generations and PIDs are written; "": nowhere
+	StatusFile       string        // where its generations and PIDs are written; "": nowhere
 	Stdout, Stderr   Output
 	Watch            []string
 	Listen           []socket.Spec
-	listenLines      []map[string]int // where the keys of each stand; "": the table
-	Dialects         []dialect.Name   // nil: the default; none, but not nil: none
+	listenLines      []map[string]int // the lines of the keys of each; "": of the table
+	Dialects         []dialect.Name   // nil: the default; empty, but not nil: none
 	Ready            Ready
 	Reload           Reload
 	Stop             Stop
@@ -86,6 +86,23 @@ type Ready struct {
 	Timeout time.Duration
 }
 
+// Health is the [program.NAME.health] table: how a serving worker shows that it is healthy.
+type Health struct {
+	ready.Check               // the probe; without a Method there is none
+	Timeout     time.Duration // of one probe
+	Failures    int           // this many in a row make the worker unhealthy
+	Watchdog    time.Duration // WATCHDOG=1 must come within it; 0: need not
+}
+
+// Log is the [program.NAME.log] table: the file for captured output. The zero Log means memory only.
+type Log struct {
+	File     string // "": none
+	MaxSize  int64  // bytes, whole MiB
+	MaxAge   time.Duration
+	MaxFiles int // old files that are kept; 0: all
+	Compress bool
+}
+
 // Strategy is how a new generation takes over.
 type Strategy string
 
@@ -103,14 +120,14 @@ type Reload struct {
 	Soak             time.Duration
 	Preflight        []string
 	PreflightTimeout time.Duration
-	Retry            time.Duration // a reload that has failed is tried again after so long, until one serves; 0: it is not
-	Every            time.Duration // a reload comes by itself when a generation has served for so long; 0: none does
+	Retry            time.Duration // a failed reload is tried again after this time, until one serves; 0: it is not
+	Every            time.Duration // a program reloads when a generation has served for this time; 0: it does not
 }
 
 // StopStep is one step of a stop plan: a signal, then a wait for the end.
 type StopStep struct {
 	Signal syscall.Signal
-	Wait   time.Duration // Forever: there is no step after it, nor KILL
+	Wait   time.Duration // Forever: neither another step nor KILL follows
 }
 
 // Forever is a wait that has no end.
@@ -125,11 +142,11 @@ type Stop struct {
 	DrainingFull DrainingFull // what happens when MaxDraining generations drain and the next one is due
 
 	// Sent instead of the first step's signal; 0: that.
-	ReloadSignal syscall.Signal // to a worker in whose place another one is ready
-	IntSignal    syscall.Signal // where INT ends supervisord
+	ReloadSignal syscall.Signal // to a worker whose successor is ready
+	IntSignal    syscall.Signal // when INT stops supervisord
 }
 
-// DrainingFull says what a reload does while as many generations drain as may.
+// DrainingFull says what a reload does while MaxDraining generations drain.
 type DrainingFull string
 
 // The answers to too many draining generations.
@@ -138,7 +155,7 @@ const (
 	Kill DrainingFull = "kill" // the oldest is killed
 )
 
-// When says after which ends a worker of the serving generation is started again.
+// When says after which exits a worker of the serving generation is started again.
 type When string
 
 // The restart policies.
@@ -154,14 +171,22 @@ type Restart struct {
 	BackoffMin  time.Duration
 	BackoffMax  time.Duration
 	StableAfter time.Duration
-	Generation  Successor
+	Generation  ReplacementPolicy
 }
 
-// Successor says what takes the place of a worker that died.
-type Successor string
+// ReplacementPolicy says where the replacement of a crashed worker comes from.
+type ReplacementPolicy string
 
-// The successors.
+// The replacement policies.
 const (
-	Same Successor = "same" // a worker of the same generation, in its slot
-	New  Successor = "new"  // a new generation
+	Same ReplacementPolicy = "same" // a worker of the same generation, in its slot
+	New  ReplacementPolicy = "new"  // a new generation
 )
+
+// Hooks is the [program.NAME.hooks] table: commands that are told what happened. An empty one is not run.
+type Hooks struct {
+	AfterReload   []string
+	ReloadFailed  []string
+	WorkerCrashed []string
+	Timeout       time.Duration // of each
+}

@@ -111,7 +111,7 @@ func TestTheReferenceHasEveryKeyAndNoOther(t *testing.T) {
 // TestTheExampleHasEveryKey turns every setting on and looks for the keys that are nowhere.
 func TestTheExampleHasEveryKey(t *testing.T) {
 	text := uncomment(example(t))
-	at, _, err := findPlaces(text)
+	at, _, err := findPositions(text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,17 +17,17 @@ import (
 // maxVariables bounds how many variables the files of one program can have.
 const maxVariables = 10_000
 
-// Variable is one variable of an environment, or the wish that it be not there.
+// Variable sets an environment variable or, with Unset, removes it.
 type Variable struct {
 	Name  string
 	Value string
 	Unset bool
 }
 
-// Variables is what environment files say, in their order.
+// Variables are the variables of environment files, in order.
 type Variables []Variable
 
-// Apply changes environment, by the names of its variables, as v says: the later over the earlier.
+// Apply changes environment, by the names of its variables; later variables win.
 func (v Variables) Apply(environment map[string]string) {
 	for _, one := range v {
 		if one.Unset {
@@ -37,24 +38,24 @@ func (v Variables) Apply(environment map[string]string) {
 	}
 }
 
-// ReadEnvironment reads environment files and then an environment directory ("": none), in this order; of two entries for
-// one variable the later one counts. Errors name file and line; one for a missing file wraps fs.ErrNotExist. A variable by which
-// supervisord speaks to the worker, in these dialects, is an error.
+// ReadEnvironment reads environment files and then an environment directory ("": none), in this order; of two entries for one variable
+// the later wins. Errors name file and line; one for a missing file wraps fs.ErrNotExist. A variable by which supervisord speaks to
+// workers of these dialects is an error.
 //
-// The grammar of a file is that of systemd's EnvironmentFile= (systemd.exec(5)), with export allowed and everything
-// refused that systemd would skip:
+// The grammar of a file is that of systemd's EnvironmentFile= (systemd.exec(5)), with export allowed and everything refused that
+// systemd would skip:
 //
 //   - A line that is blank, or begins with # or ;, is skipped.
 //   - Other lines are NAME=VALUE or export NAME=VALUE. Spaces around them and around the = are not part of them.
 //   - A value without quotes ends with the line. In it a backslash stands for the next character as it is, and at the
-//     end of the line it joins the next line. There are no comments behind a value, and no $VARIABLE is replaced.
+//     end of the line it joins the next line. There are no comments after a value, and no $VARIABLE is replaced.
 //   - A value in 'single quotes' is taken as it is, over several lines if need be.
 //   - A value in "double quotes" likewise, but a backslash before " \ ` $ stands for that character, and one at the
 //     end of the line joins the next line; before anything else it is itself.
-//   - Behind the closing quote only spaces may follow.
+//   - Only spaces may follow the closing quote.
 //
-// In a directory (daemontools' envdir) each file is the variable of its name, and its first line, without the line end,
-// is the value, with each NUL standing for a line end. A file of no bytes removes the variable. Hidden files are skipped.
+// In a directory (daemontools' envdir) each file is the variable of its name, and its first line, without the line end, is the value,
+// with each NUL standing for a line end. An empty file removes the variable. Hidden files are skipped.
 func ReadEnvironment(files []string, dir string, dialects []dialect.Name) (Variables, error) {
 	var all Variables
 	for _, path := range files {
@@ -98,29 +99,18 @@ func readEnvironmentDir(dir string, dialects []dialect.Name) (Variables, error) 
 		if isHidden(name) {
 			continue
 		}
-		v, err := readVariable(filepath.Join(dir, name), dialects)
+		path := filepath.Join(dir, name)
+		if err := checkVariable(name, dialects); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		data, err := readFile(path)
 		if err != nil {
 			return nil, err
 		}
-		variables = append(variables, v)
+		line, _, _ := bytes.Cut(data, []byte("\n"))
+		variables = append(variables, Variable{Name: name, Value: strings.ReplaceAll(string(line), "\x00", "\n"), Unset: len(data) == 0})
 	}
 	return variables, nil
-}
-
-// readVariable reads one file of an environment directory.
-func readVariable(path string, dialects []dialect.Name) (Variable, error) {
-	v := Variable{Name: filepath.Base(path)}
-	if err := checkVariable(v.Name, dialects); err != nil {
-		return v, fmt.Errorf("%s: %w", path, err)
-	}
-	data, err := readFile(path)
-	if err != nil {
-		return v, err
-	}
-	line, _, _ := bytes.Cut(data, []byte("\n"))
-	v.Unset = len(data) == 0
-	v.Value = strings.ReplaceAll(string(line), "\x00", "\n")
-	return v, nil
 }
 
 // goodVariable reports whether name can be the name of a variable.
@@ -128,13 +118,146 @@ func goodVariable(name string) bool {
 	return bare(name) && !strings.Contains(name, "-") && (name[0] < '0' || name[0] > '9')
 }
 
-// checkVariable says why a file cannot set a variable of this name.
+// checkVariable returns why a file cannot set a variable of this name.
 func checkVariable(name string, dialects []dialect.Name) error {
 	if !goodVariable(name) {
-		return fmt.Errorf("%.40q is no name of a variable: use letters, digits and _, not beginning with a digit", name)
+		return fmt.Errorf("%.40q is not a valid variable name: use letters, digits and _, not beginning with a digit", name)
 	}
 	if reserved.ForWorkers(name, dialects) {
 		return fmt.Errorf("%s is set by supervisord itself: remove it", name)
 	}
 	return nil
+}
+
+// parseEnvironment reads the text of an environment file; path is for errors.
+func parseEnvironment(path, text string, dialects []dialect.Name) (Variables, error) {
+	t := &environmentText{rest: strings.ReplaceAll(strings.TrimPrefix(text, "\ufeff"), "\r\n", "\n"), line: 1}
+	var variables Variables
+	for t.nextEntry() {
+		line := t.line
+		v, err := t.entry()
+		if err == nil {
+			err = checkVariable(v.Name, dialects)
+		}
+		if err == nil && len(variables) >= maxVariables {
+			err = fmt.Errorf("more than %d variables", maxVariables)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", path, line, err)
+		}
+		variables = append(variables, v)
+	}
+	return variables, nil
+}
+
+// environmentText is an environment file while it is read.
+type environmentText struct {
+	rest string // still to be read
+	line int    // of rest
+}
+
+const spaces = " \t\r"
+
+// take removes n bytes from the rest and returns them.
+func (t *environmentText) take(n int) string {
+	taken := t.rest[:n]
+	t.rest = t.rest[n:]
+	t.line += strings.Count(taken, "\n")
+	return taken
+}
+
+// takeTo takes everything before the first of stops, or everything.
+func (t *environmentText) takeTo(stops string) string { return t.take(before(t.rest, stops)) }
+
+// skip takes what is in chars.
+func (t *environmentText) skip(chars string) {
+	t.take(len(t.rest) - len(strings.TrimLeft(t.rest, chars)))
+}
+
+// nextEntry goes to the next line that is neither blank nor a comment; false: there is none.
+func (t *environmentText) nextEntry() bool {
+	for t.skip(spaces + "\n"); t.rest != "" && strings.ContainsAny(t.rest[:1], "#;"); t.skip(spaces + "\n") {
+		t.takeTo("\n")
+	}
+	return t.rest != ""
+}
+
+// entry reads NAME=VALUE.
+func (t *environmentText) entry() (Variable, error) {
+	name := strings.TrimSpace(t.takeTo("=\n"))
+	if !strings.HasPrefix(t.rest, "=") {
+		return Variable{}, errors.New("the line has no =: write NAME=VALUE") // not shown: it may be a part of a secret
+	}
+	if fields := strings.Fields(name); len(fields) == 2 && fields[0] == "export" {
+		name = fields[1]
+	}
+	t.take(1)
+	t.skip(spaces)
+	value, err := t.value()
+	if err == nil && strings.Contains(value, "\x00") {
+		err = errors.New("the value has a NUL character: remove it")
+	}
+	return Variable{Name: strings.Clone(name), Value: value}, err
+}
+
+// value reads what follows the =, to the end of its line.
+func (t *environmentText) value() (string, error) {
+	if t.rest == "" || !strings.ContainsAny(t.rest[:1], `'"`) {
+		return t.unquoted(), nil
+	}
+	value, closed := t.quoted(t.take(1))
+	if !closed {
+		return "", errors.New("the quote is not closed: close it")
+	}
+	if strings.Trim(t.takeTo("\n"), spaces) != "" {
+		return "", errors.New("there is something after the closing quote: remove it, or put all of the value in quotes")
+	}
+	return value, nil
+}
+
+// quoted reads a value after its opening quote; false: it is not closed.
+func (t *environmentText) quoted(quote string) (string, bool) {
+	stops := quote
+	if quote == `"` {
+		stops += `\`
+	}
+	var value strings.Builder
+	for {
+		value.WriteString(t.takeTo(stops))
+		switch {
+		case strings.HasPrefix(t.rest, quote):
+			t.take(1)
+			return value.String(), true
+		case len(t.rest) < 2:
+			return "", false
+		}
+		switch pair := t.take(2); pair[1] {
+		case '"', '\\', '`', '$':
+			value.WriteString(pair[1:])
+		case '\n':
+		default:
+			value.WriteString(pair)
+		}
+	}
+}
+
+// unquoted reads a value without quotes. Spaces at its end are not part of it, unless a backslash precedes them.
+func (t *environmentText) unquoted() string {
+	var value strings.Builder
+	keep := 0 // this much is kept whatever it is
+	for {
+		value.WriteString(t.takeTo("\n\\"))
+		if len(t.rest) < 2 || t.rest[0] == '\n' {
+			break
+		}
+		if pair := t.take(2); pair[1] != '\n' {
+			value.WriteByte(pair[1])
+			keep = value.Len()
+		}
+	}
+	if t.rest == `\` { // the last byte of the file joins nothing
+		t.take(1)
+	}
+	all := value.String()
+	return all[:keep] + strings.TrimRight(all[keep:], spaces)
 }

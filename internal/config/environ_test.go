@@ -31,13 +31,13 @@ var environmentCases = []struct{ name, text, want string }{
 	{"quotes within", "A=it's \"x\"", `A="it's \"x\""`},
 	{"byte order mark", "\ufeffA=1", `A="1"`},
 	{"no equals sign", "A=1\nsecret words\n", `f:2: the line has no =: write NAME=VALUE`},
-	{"bad name", "\nA-B=1\n", `f:2: "A-B" is no name of a variable: use letters, digits and _, not beginning with a digit`},
-	{"name with a space", "export A B=1", `f:1: "export A B" is no name of a variable: use letters, digits and _, not beginning with a digit`},
-	{"no name", "=1", `f:1: "" is no name of a variable: use letters, digits and _, not beginning with a digit`},
+	{"bad name", "\nA-B=1\n", `f:2: "A-B" is not a valid variable name: use letters, digits and _, not beginning with a digit`},
+	{"name with a space", "export A B=1", `f:1: "export A B" is not a valid variable name: use letters, digits and _, not beginning with a digit`},
+	{"no name", "=1", `f:1: "" is not a valid variable name: use letters, digits and _, not beginning with a digit`},
 	{"ours", "LISTEN_FDS=1", `f:1: LISTEN_FDS is set by supervisord itself: remove it`},
-	{"open single quote", "B=1\nA='x\n\n", `f:2: the quote ' is not closed`},
-	{"open double quote", "A=\"x\\\"\\", `f:1: the quote " is not closed`},
-	{"behind the quote", "A='x'y", `f:1: there is something behind the closing quote: remove it, or put all of the value in quotes`},
+	{"open single quote", "B=1\nA='x\n\n", `f:2: the quote is not closed: close it`},
+	{"open double quote", "A=\"x\\\"\\", `f:1: the quote is not closed: close it`},
+	{"behind the quote", "A='x'y", `f:1: there is something after the closing quote: remove it, or put all of the value in quotes`},
 	{"NUL", "A=x\x00", `f:1: the value has a NUL character: remove it`},
 	{"the line after a long value", "A='\n\n'\nB", `f:4: the line has no =: write NAME=VALUE`},
 }
@@ -89,7 +89,7 @@ func TestAMissingEnvironmentFileSaysSo(t *testing.T) {
 }
 
 func TestABadEnvironmentDirIsRefused(t *testing.T) {
-	for name, want := range map[string]string{"A-B": "is no name of a variable", "LISTEN_PID": "is set by supervisord itself"} {
+	for name, want := range map[string]string{"A-B": "is not a valid variable name", "LISTEN_PID": "is set by supervisord itself"} {
 		dir := files(t, map[string]string{name: "x"})
 		if _, err := ReadEnvironment(nil, dir, nil); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, name)) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)

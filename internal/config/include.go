@@ -10,29 +10,30 @@ import (
 	"strings"
 )
 
-// include finds the files that the patterns of [supervisor] include match: sorted, each once, without hidden ones
-// (an editor's lock and backup files) unless the pattern asks for them.
+const (
+	maxFiles = 1000    // that a configuration can have
+	maxGlob  = 100_000 // folders and files that one pattern looks at: "/*/*/*/*" must not walk over the whole disk
+)
+
+// include finds the files that match the patterns of [supervisor] include: sorted, each once, without hidden ones (an editor's lock
+// and backup files) unless the pattern asks for them.
 func (l *loader) include(v value) []string {
 	var files []string
+	at := v.oneOrMore()
 	for i, pattern := range l.config.Supervisor.Include {
-		at := v
-		if items, ok := v.elements(); ok && i < len(items) {
-			at = items[i]
-		}
 		found, err := glob(pattern)
 		switch {
 		case errors.Is(err, errGlob):
-			at.problem(fmt.Sprintf("%q looks into more than %d folders and files", pattern, maxGlob), "write a pattern with fewer * in the folders")
+			at[i].problem(fmt.Sprintf("%q looks into more than %d folders and files", pattern, maxGlob), "write a pattern with fewer * in the folders")
 		case err != nil:
-			at.problem(fmt.Sprintf("%q is no pattern", pattern), "close the bracket, or write \\[ for a bracket")
-		case len(found) == 0 && !strings.ContainsAny(pattern, `*?[\`):
-			at.problem("there is no "+pattern, "create the file, or write a pattern with * if it may be missing")
+			at[i].problem(fmt.Sprintf("%q is not a pattern", pattern), "close the bracket, or write \\[ for a bracket")
+		case len(found) == 0 && !isPattern(pattern):
+			at[i].problem("there is no "+pattern, "create the file, or write a pattern with * if it may be missing")
 		}
 		for _, file := range found {
-			if isHidden(file) && !isHidden(pattern) || file == l.config.Files[0] {
-				continue
+			if (!isHidden(file) || isHidden(pattern)) && file != l.config.Files[0] {
+				files = append(files, file)
 			}
-			files = append(files, file)
 		}
 	}
 	slices.Sort(files)
@@ -44,8 +45,8 @@ func (l *loader) include(v value) []string {
 	return files
 }
 
-// maxGlob bounds how many entries of folders one pattern looks at: "/*/*/*/*" must not walk over the whole disk.
-const maxGlob = 100_000
+func isHidden(path string) bool     { return strings.HasPrefix(filepath.Base(path), ".") }
+func isPattern(pattern string) bool { return strings.ContainsAny(pattern, `*?[\`) }
 
 var errGlob = errors.New("too many files to look at")
 
@@ -62,7 +63,7 @@ func glob(pattern string) ([]string, error) {
 	return found, err
 }
 
-// boundedFS is a file system of which only so many entries can be seen.
+// boundedFS is a file system that shows only so many entries.
 type boundedFS struct {
 	root fs.FS
 	left int
@@ -80,20 +81,19 @@ func (b *boundedFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, err
 }
 
-func isHidden(path string) bool { return strings.HasPrefix(filepath.Base(path), ".") }
-
-// WatchPaths returns what to watch to learn that the configuration has changed: its files, and the folders in which a
-// pattern of include could match a new one.
+// WatchPaths returns what to watch to learn that the configuration has changed: its files, and the folders in which a pattern of
+// include could match a new one.
 func (c *Config) WatchPaths() []string {
 	paths := slices.Clone(c.Files)
 	for _, pattern := range c.Supervisor.Include {
+		if !isPattern(pattern) {
+			continue
+		}
 		dir := filepath.Dir(pattern)
-		for strings.ContainsAny(dir, `*?[\`) {
+		for isPattern(dir) {
 			dir = filepath.Dir(dir)
 		}
-		if filepath.Dir(pattern) != pattern && strings.ContainsAny(pattern, `*?[\`) {
-			paths = append(paths, dir)
-		}
+		paths = append(paths, dir)
 	}
 	slices.Sort(paths)
 	return slices.Compact(paths)

@@ -3,11 +3,12 @@ package config
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"example.org/supervisord/worker"
 )
 
-// limitFields are the keys of [program.NAME.limits]: the soft limits of getrlimit(2) by their names there, and the other
+// limitFields are the keys of [program.NAME.limits]: the soft limits of getrlimit(2) by their names there, and other
 // attributes of a process; max_memory and max_age are supervisord's own. RLIMIT_NICE is rlimit_nice here, because nice is the
 // niceness itself.
 var limitFields = fields[limitTable]{
@@ -35,16 +36,40 @@ var limitFields = fields[limitTable]{
 			l.Umask = &mask
 		}
 	},
-	"nice":              func(l *limitTable, v value) { optional(v, &l.Nice, -20, 19) },
-	"oom_score_adj":     func(l *limitTable, v value) { optional(v, &l.OOMScoreAdj, -1000, 1000) },
-	"ignore_sigpipe":    func(l *limitTable, v value) { v.flag(&l.IgnoreSIGPIPE) },
-	"no_new_privileges": func(l *limitTable, v value) { v.flag(&l.NoNewPrivileges) },
-	"ambient_capabilities": func(l *limitTable, v value) {
-		v.capabilities(&l.AmbientCapabilities)
-	},
+	"nice":                 func(l *limitTable, v value) { optional(v, &l.Nice, -20, 19) },
+	"oom_score_adj":        func(l *limitTable, v value) { optional(v, &l.OOMScoreAdj, -1000, 1000) },
+	"ignore_sigpipe":       func(l *limitTable, v value) { v.flag(&l.IgnoreSIGPIPE) },
+	"no_new_privileges":    func(l *limitTable, v value) { v.flag(&l.NoNewPrivileges) },
+	"ambient_capabilities": func(l *limitTable, v value) { v.capabilities(&l.AmbientCapabilities) },
 
 	"max_memory": func(l *limitTable, v value) { v.memory(&l.maxMemory) },
 	"max_age":    func(l *limitTable, v value) { v.duration(&l.maxAge, shortestLife) },
+}
+
+// limitTable is [program.NAME.limits]: the limits that the kernel enforces, and those that supervisord does.
+type limitTable struct {
+	worker.Limits
+	maxMemory uint64
+	maxAge    time.Duration
+}
+
+func (v value) limits(p *Program) {
+	var l limitTable
+	if decode(v, &l, limitFields) {
+		p.Limits, p.MaxMemory, p.MaxAge = l.Limits, l.maxMemory, l.maxAge
+	}
+}
+
+// memory reads how much a worker may use.
+func (v value) memory(into *uint64) {
+	n, ok := v.size()
+	switch {
+	case !ok:
+	case n < mebibyte:
+		v.problem(fmt.Sprintf("%v is less than any worker needs", v.raw), `write a size such as "512MiB"`)
+	default:
+		*into = n
+	}
 }
 
 func optional(v value, into **int, low, high int) {
@@ -87,7 +112,7 @@ func parseLimit(raw any, size bool) (uint64, error) {
 		if size {
 			return parseSize(raw)
 		}
-		return 0, fmt.Errorf("%q is no limit", raw)
+		return 0, fmt.Errorf("%q is not a limit", raw)
 	default:
 		return 0, fmt.Errorf("is %s, not a limit", typeOf(raw))
 	}
@@ -101,7 +126,7 @@ func (v value) capabilities(into *[]string) {
 	}
 	for i, name := range names {
 		if _, known := worker.Capability(name); !known {
-			v.problem(fmt.Sprintf("%q is no capability", name), "capabilities(7) lists them, such as CAP_NET_BIND_SERVICE")
+			v.problem(fmt.Sprintf("%q is not a capability", name), "capabilities(7) lists them, such as CAP_NET_BIND_SERVICE")
 			return
 		}
 		names[i] = "CAP_" + strings.TrimPrefix(strings.ToUpper(name), "CAP_")

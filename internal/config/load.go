@@ -3,25 +3,26 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/BurntSushi/toml"
+	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/pattern"
 	"example.org/supervisord/worker/ready"
 )
 
-// maxFiles bounds how many files a configuration can have.
-const maxFiles = 1000
-
 // Load reads path and everything that it includes. On any problem it returns an *Error that lists them all.
 //
-// Files must be regular and have at most 1 MiB. Load looks up users and groups. It looks up a host, for two seconds at most, only
-// where a probe has the port of a listener and the names alone do not tell whether the probe reaches that. It opens nothing but the
-// configuration, and keeps nothing of the files' text.
+// Files must be regular and have at most 1 MiB. Load looks up users and groups, and, for two seconds at most, hosts of probes where
+// the names alone do not show whether the probe reaches a listener. It opens nothing but the configuration, and keeps nothing of the
+// files' text.
 func Load(path string) (*Config, error) {
 	file, err := filepath.Abs(path)
 	if err != nil {
@@ -32,12 +33,23 @@ func Load(path string) (*Config, error) {
 	return l.loaded()
 }
 
-// Parse reads a configuration that stands in no file: what Load would make of this text in a file dir/name. name is for messages.
+// Parse reads a configuration that is not in a file: what Load would make of this text in a file dir/name. name is for messages.
 func Parse(dir, name string, text []byte) (*Config, error) {
 	l := newLoader()
 	l.config.Files = []string{name}
-	l.main(l.parse(name, dir, text))
+	l.main(l.parse(name, dir, string(text)))
 	return l.loaded()
+}
+
+// loader gathers a configuration from its files.
+type loader struct {
+	config   *Config
+	defined  map[string]Program
+	written  map[string]value // the table of each program
+	bound    addresses        // of the listeners
+	files    map[string]value // of each log and status file the first key that names it
+	problems []Problem
+	warnings []Problem
 }
 
 func newLoader() *loader {
@@ -56,35 +68,21 @@ func (l *loader) loaded() (*Config, error) {
 	return l.config, nil
 }
 
-// loader gathers a configuration from its files.
-type loader struct {
-	config   *Config
-	defined  map[string]Program
-	written  map[string]value // the table of each program
-	bound    addresses        // of the listeners
-	files    map[string]value // of each file the first place that has it: logs, status files
-	problems []Problem
-	warnings []Problem
-}
-
 // main reads the main file, then what it includes.
 func (l *loader) main(root value, ok bool) {
 	if ok {
 		decode(root, l.config, fields[Config]{
-			"supervisor": func(c *Config, v value) {
-				if decode(v, &c.Supervisor, supervisorFields) {
-					v.httpKeys(&c.Supervisor)
-				}
-			},
-			"program": func(_ *Config, v value) { l.programs(v) },
+			"supervisor": func(*Config, value) {},
+			"program":    func(_ *Config, v value) { l.programs(v) },
 		})
-		l.config.Supervisor.complete()
-		l.ownAddresses(root.child("supervisor"))
+		table := root.child("supervisor")
+		table.supervisor(&l.config.Supervisor)
+		l.ownAddresses(table)
 		if err := ready.CheckDirectory(l.config.Supervisor.RuntimeDir); err != nil {
-			root.child("supervisor").child("runtime_dir").warn(err.Error(), "supervisord does not start with it")
+			table.child("runtime_dir").warn(err.Error(), "supervisord does not start with it")
 		}
-		for _, included := range l.include(root.child("supervisor").child("include")) {
-			l.included(included)
+		for _, file := range l.include(table.child("include")) {
+			l.included(file)
 		}
 		l.finish(root)
 	}
@@ -93,29 +91,25 @@ func (l *loader) main(root value, ok bool) {
 	}
 }
 
-// noProgram notes that there is no program. A configuration that includes files may wait for its first one, as the installed one
-// does. If the directory of those files is missing, too, this is more likely a mistake, such as a file system that is not
-// mounted, and must not stop programs at a reload.
+// noProgram reports that there is no program. A configuration that includes files may wait for its first one, as the installed one
+// does. If the folder of those files is missing, too, a mistake is more likely, such as a file system that is not mounted, which must
+// not stop programs at a reload.
 func (l *loader) noProgram(root value) {
 	p := Problem{File: l.config.Files[0], What: "there is no program", Remedy: "write a table [program.NAME]"}
-	patterns := l.config.Supervisor.Include
-	if len(patterns) == 0 {
-		l.problems = append(l.problems, p)
-		return
+	into := &l.problems
+	if patterns := l.config.Supervisor.Include; len(patterns) > 0 {
+		p.Line, p.Key = root.child("supervisor").child("include").line(), "supervisor.include"
+		p.Remedy += " into a file that matches " + strings.Join(patterns, " or ")
+		for _, pattern := range patterns {
+			if dirs, _ := glob(filepath.Dir(pattern)); len(dirs) > 0 {
+				into = &l.warnings
+			}
+		}
 	}
-	p.Line, p.Key = root.child("supervisor").child("include").line(), "supervisor.include"
-	p.Remedy = "write a table [program.NAME] into a file that matches " + strings.Join(patterns, " or ")
-	if slices.ContainsFunc(patterns, func(pattern string) bool {
-		dirs, _ := glob(filepath.Dir(pattern))
-		return len(dirs) > 0
-	}) {
-		l.warnings = append(l.warnings, p)
-		return
-	}
-	l.problems = append(l.problems, p)
+	*into = append(*into, p)
 }
 
-// included reads a file that may only have programs.
+// included reads a file that may contain only programs.
 func (l *loader) included(file string) {
 	root, ok := l.open(file)
 	if !ok {
@@ -132,58 +126,60 @@ func (l *loader) included(file string) {
 	l.finish(root)
 }
 
-// finish takes over what was found out about a file.
+// finish takes over what was found in a file.
 func (l *loader) finish(root value) {
 	l.problems = append(l.problems, root.in.problems...)
 	l.warnings = append(l.warnings, root.in.warnings...)
 }
 
-// open reads and parses a file; false: it has a problem as a whole, which has been noted.
+// open reads and parses a file; false: it has a problem as a whole, which has been reported.
 func (l *loader) open(file string) (value, bool) {
 	l.config.Files = append(l.config.Files, file)
 	data, err := readFile(file)
-	var pathError *fs.PathError
-	if errors.As(err, &pathError) {
-		return l.refuse(Problem{File: file, What: "cannot read: " + pathError.Err.Error()})
+	if pathError, is := errors.AsType[*fs.PathError](err); is {
+		err = fmt.Errorf("cannot read: %w", pathError.Err)
 	}
 	if err != nil {
 		return l.refuse(Problem{File: file, What: err.Error()})
 	}
-	return l.parse(file, filepath.Dir(file), data)
+	return l.parse(file, filepath.Dir(file), string(data))
 }
 
-// refuse notes what is wrong with a file as a whole.
+// refuse reports what is wrong with a file as a whole.
 func (l *loader) refuse(p Problem) (value, bool) {
 	l.problems = append(l.problems, p)
 	return value{}, false
 }
 
 // parse parses the text of a file; paths in it are relative to dir.
-func (l *loader) parse(file, dir string, data []byte) (value, bool) {
-	problem := func(line int, key, what, remedy string) (value, bool) {
-		return l.refuse(Problem{File: file, Line: line, Key: key, What: what, Remedy: remedy})
-	}
-	text := string(data)
-	at, line, err := findPlaces(text)
+func (l *loader) parse(file, dir, text string) (value, bool) {
+	found, line, err := findPositions(text)
 	if err != nil {
-		return problem(line, "", err.Error(), "this is more than any configuration needs")
+		return l.refuse(Problem{File: file, Line: line, What: err.Error(), Remedy: "this is more than any configuration needs"})
 	}
 	var tree map[string]any
 	_, err = toml.Decode(text, &tree)
-	if (err != nil || tree["supervisord"] != nil) && l.refuseOther(file, text) {
-		return value{}, false
+	if err != nil || tree["supervisord"] != nil {
+		if whose, line := otherSupervisor(text); whose != "" {
+			return l.refuse(Problem{
+				File: file, Line: line, What: "this is the configuration of " + whose + ", which is another program",
+				Remedy: "convert it with: supervisord convert " + file,
+			})
+		}
 	}
-	var syntax toml.ParseError
-	if errors.As(err, &syntax) {
-		return problem(syntax.Position.Line, strings.Clone(syntax.LastKey), "not valid TOML: "+strings.TrimSuffix(syntax.Message, "."), syntaxRemedy(syntax.Message))
+	if syntax, is := errors.AsType[toml.ParseError](err); is {
+		return l.refuse(Problem{
+			File: file, Line: syntax.Position.Line, Key: strings.Clone(syntax.LastKey),
+			What: "not valid TOML: " + strings.TrimSuffix(syntax.Message, "."), Remedy: syntaxRemedy(syntax.Message),
+		})
 	}
 	if err != nil {
-		return problem(0, "", err.Error(), "")
+		return l.refuse(Problem{File: file, What: err.Error()})
 	}
-	return value{in: &document{file: file, dir: dir, places: at, typos: map[string]bool{}}, raw: tree}, true
+	return value{in: &document{file: file, dir: dir, positions: found, typos: map[string]bool{}}, raw: tree}, true
 }
 
-// syntaxRemedy is the remedy for the syntax errors that are made most often.
+// syntaxRemedy is the remedy for the most frequent syntax errors.
 func syntaxRemedy(message string) string {
 	switch {
 	case strings.HasPrefix(message, "expected value but found"), strings.Contains(message, "must start with a digit"):
@@ -192,6 +188,28 @@ func syntaxRemedy(message string) string {
 		return "write it once"
 	}
 	return ""
+}
+
+// Sections that only the ini files of other supervisors have. None of them is a table of this configuration.
+var (
+	supervisorSection = pattern.Lazy(`^\[(supervisord|supervisorctl|unix_http_server|inet_http_server|(program|group|eventlistener|fcgi-program|rpcinterface):[^\]]*)\]`)
+	circusSection     = pattern.Lazy(`^\[(circus|(watcher|socket|plugin|env):[^\]]*)\]`)
+)
+
+// otherSupervisor recognizes the configuration of another supervisor. It returns whose it is, and the line of the first section
+// that shows it, or "".
+func otherSupervisor(text string) (whose string, line int) {
+	for l := range strings.Lines(text) {
+		line++
+		l = strings.TrimSpace(l)
+		switch {
+		case supervisorSection().MatchString(l):
+			return "Python's Supervisor", line
+		case circusSection().MatchString(l):
+			return "circus", line
+		}
+	}
+	return "", 0
 }
 
 // programs reads the [program.NAME] tables of a file.
@@ -210,6 +228,49 @@ func (l *loader) programs(v value) {
 		p := item.program(name)
 		l.defined[p.Name], l.written[p.Name] = p, item
 		l.addresses(&p)
-		l.ownFiles(item, p)
+		l.ownFile(item.child("log").child("file"), p.Log.File, ".log.file")
+		l.ownFile(item.child("status_file"), p.StatusFile, ".status_file")
+	}
+}
+
+// maxFileSize bounds every file that this package reads, in bytes.
+const maxFileSize = 1 << 20
+
+// readFile reads a regular file of at most maxFileSize bytes. It never waits: it refuses a FIFO or a device without opening it.
+func readFile(path string) ([]byte, error) {
+	stat, err := os.Stat(path)
+	if err == nil {
+		err = checkRegular(path, stat.Mode())
+	}
+	if err != nil {
+		return nil, err
+	}
+	// The path may have been exchanged meanwhile, hence O_NONBLOCK (a FIFO opens at once) and the second check.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if stat, err = f.Stat(); err == nil {
+		err = checkRegular(path, stat.Mode())
+	}
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
+	if err == nil && len(data) > maxFileSize {
+		err = fmt.Errorf("read %s: more than %d bytes", path, maxFileSize)
+	}
+	return data, err
+}
+
+func checkRegular(path string, mode fs.FileMode) error {
+	switch {
+	case mode.IsRegular():
+		return nil
+	case mode.IsDir():
+		return fmt.Errorf("read %s: it is a directory, not a file", path)
+	default:
+		return fmt.Errorf("read %s: it is a device, pipe or socket, not a file", path)
 	}
 }

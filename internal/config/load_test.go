@@ -326,10 +326,10 @@ func TestWarnings(t *testing.T) {
 		got = append(got, strings.ReplaceAll(w.String(), dir+"/", ""))
 	}
 	want := `c.toml:1: program.web.ready.method: is delay, which every program passes: let the program say READY=1 and write method = "notify", or choose accept, http, tcp or exec
-c.toml:2: program.web.command: there is no gone/web: it must be there when a generation starts
-c.toml:3: program.web.environment_file: there is no no.env: it must be there when a generation starts
-c.toml:4: program.web.environment_dir: there is no nodir: it must be there when a generation starts
-c.toml:5: program.web.directory: there is no gone: it must be there when a generation starts`
+c.toml:2: program.web.command: there is no gone/web: it must exist when a generation starts
+c.toml:3: program.web.environment_file: there is no no.env: it must exist when a generation starts
+c.toml:4: program.web.environment_dir: there is no nodir: it must exist when a generation starts
+c.toml:5: program.web.directory: there is no gone: it must exist when a generation starts`
 	if strings.Join(got, "\n") != want {
 		t.Errorf("warnings are\n%s\nwant\n%s", strings.Join(got, "\n"), want)
 	}

@@ -12,29 +12,21 @@ import (
 	"example.org/supervisord/worker"
 )
 
-// missing warns of files that are not there now: they are needed only when a generation starts.
+// missing warns of files that do not exist now: they are needed only when a generation starts.
 func (v value) missing(p *Program) {
 	v.child("directory").warnMissing(p.Directory)
 	for _, path := range p.EnvironmentFiles {
 		v.child("environment_file").warnMissing(path)
 	}
 	v.child("environment_dir").warnMissing(p.EnvironmentDir)
-	for _, c := range []struct {
-		at   value
-		argv []string
-	}{
-		{v.child("command"), p.Command},
-		{v.child("reload").child("preflight"), p.Reload.Preflight},
-		{v.child("ready").child("command"), p.Ready.Command},
-		{v.child("health").child("command"), p.Health.Command},
-		{v.child("hooks").child("after_reload"), p.Hooks.AfterReload},
-		{v.child("hooks").child("reload_failed"), p.Hooks.ReloadFailed},
-		{v.child("hooks").child("worker_crashed"), p.Hooks.WorkerCrashed},
-	} {
-		if len(c.argv) > 0 && !strings.Contains(c.argv[0], "{") {
-			c.at.warnNoCommand(p, c.argv[0])
-		}
-	}
+	hooks := v.child("hooks")
+	v.child("command").warnNoCommand(p, p.Command)
+	v.child("reload").child("preflight").warnNoCommand(p, p.Reload.Preflight)
+	v.child("ready").child("command").warnNoCommand(p, p.Ready.Command)
+	v.child("health").child("command").warnNoCommand(p, p.Health.Command)
+	hooks.child("after_reload").warnNoCommand(p, p.Hooks.AfterReload)
+	hooks.child("reload_failed").warnNoCommand(p, p.Hooks.ReloadFailed)
+	hooks.child("worker_crashed").warnNoCommand(p, p.Hooks.WorkerCrashed)
 }
 
 func (v value) warnMissing(path string) {
@@ -42,12 +34,16 @@ func (v value) warnMissing(path string) {
 		return
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		v.warn("there is no "+path, "it must be there when a generation starts")
+		v.warn("there is no "+path, "it must exist when a generation starts")
 	}
 }
 
 // warnNoCommand warns of a command that could not be executed now.
-func (v value) warnNoCommand(p *Program, name string) {
+func (v value) warnNoCommand(p *Program, argv []string) {
+	if len(argv) == 0 || strings.Contains(argv[0], "{") {
+		return
+	}
+	name := argv[0]
 	if strings.Contains(name, "/") {
 		path := absolute(p.Directory, name)
 		v.warnMissing(path)
@@ -56,19 +52,15 @@ func (v value) warnNoCommand(p *Program, name string) {
 		}
 		return
 	}
-	path, ok := p.searchPath()
-	if !ok {
-		return
-	}
-	if !inPath(path, p.Directory, name) {
-		v.warn(fmt.Sprintf("there is no %s in PATH, which is %q", name, path), "it must be there when a generation starts; write its whole path, or set PATH in environment")
+	if path, ok := p.searchPath(); ok && !inPath(path, p.Directory, name) {
+		v.warn(fmt.Sprintf("there is no %s in PATH, which is %q", name, path), "it must exist when a generation starts; write its whole path, or set PATH in environment")
 	}
 }
 
-// searchPath returns the PATH that workers of p are to have; false: its files cannot be read now. The PATH of who runs `check` stands
-// for that of supervisord.
+// searchPath returns the PATH of the workers of p; false: its files cannot be read now. The PATH of the user of `check` stands for that
+// of supervisord.
 func (p *Program) searchPath() (string, bool) {
-	variables := map[string]string{"PATH": worker.DefaultPath}
+	variables := map[string]string{}
 	if own, ok := os.LookupEnv("PATH"); ok {
 		variables["PATH"] = own
 	}
@@ -76,19 +68,16 @@ func (p *Program) searchPath() (string, bool) {
 		variables["PATH"] = configured
 	}
 	fromFiles, err := ReadEnvironment(p.EnvironmentFiles, p.EnvironmentDir, p.Dialects)
-	if err != nil {
-		return "", false
-	}
 	fromFiles.Apply(variables)
 	path, ok := variables["PATH"]
 	if !ok {
 		path = worker.DefaultPath
 	}
-	return path, true
+	return path, err == nil
 }
 
-// inPath reports whether a command is in one of the directories of path; also where one of them cannot be looked into, because
-// workers may be able to.
+// inPath reports whether a command is in one of the directories of path. A directory that cannot be read counts, because workers may
+// be able to read it.
 func inPath(path, directory, name string) bool {
 	for dir := range strings.SplitSeq(path, ":") {
 		info, err := os.Stat(filepath.Join(absolute(directory, dir), name))

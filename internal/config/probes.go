@@ -21,23 +21,20 @@ type probe struct {
 // probes returns the probes of a program that connect to something.
 func (p *Program) probes() []probe {
 	var list []probe
-	for _, one := range []struct {
-		table string
-		ready.Check
-	}{{"ready", p.Ready.Check}, {"health", p.Health.Check}} {
-		pr := probe{table: one.table, key: "url", text: one.URL}
-		if one.Method == ready.TCP {
-			pr.key, pr.text = "address", one.Address
-		}
-		var connects bool
-		if pr.to, connects = probeTarget(one.Check); connects {
-			list = append(list, pr)
+	add := func(table string, r ready.Check) {
+		switch r.Method {
+		case ready.HTTP:
+			list = append(list, probe{table, "url", r.URL, urlTarget(r.URL)})
+		case ready.TCP:
+			list = append(list, probe{table, "address", r.Address, addressTarget(r.Address)})
 		}
 	}
+	add("ready", p.Ready.Check)
+	add("health", p.Health.Check)
 	return list
 }
 
-// isOwn reports whether no two workers that run at the same time are asked at the same place, as far as the text shows.
+// isOwn reports whether no two workers that run at the same time have this address, as far as the text shows.
 func (pr probe) isOwn(p *Program) bool {
 	has := func(placeholder string) bool { return strings.Contains(pr.text, placeholder) }
 	return has("{pid}") || (has("{generation}") || p.Reload.Strategy == StopFirst) && (has("{slot}") || p.Workers == 1)
@@ -79,9 +76,9 @@ func (c *Config) endpoints() []Endpoint {
 	return list
 }
 
-// CheckProbes returns an *Error if a probe of a program in c reaches one of these endpoints. It may look up host names, which takes
-// two seconds at most. Load has done it for the listeners of c as they are written; what is left is what only a supervisord that runs
-// can know: the ports that the kernel chose, and the listeners that are not configured any more but still open.
+// CheckProbes returns an *Error if a probe of a program in c reaches one of these endpoints. It may look up host names, for two seconds
+// at most. Load has checked the listeners of c as they are written; only a running supervisord knows the ports that the kernel chose,
+// and the listeners that are no longer configured but still open.
 func (c *Config) CheckProbes(open []Endpoint) error {
 	r, cancel := newReach()
 	defer cancel()
@@ -110,7 +107,7 @@ func (r *reach) first(t target, endpoints []Endpoint) (Endpoint, bool) {
 	return endpoints[i], true
 }
 
-// probes reports the probes that somebody else than the worker in question would answer.
+// probes reports the probes that something else than the worker in question would answer.
 func (l *loader) probes() {
 	r, cancel := newReach()
 	defer cancel()
@@ -136,7 +133,7 @@ func (l *loader) probe(r *reach, p *Program, pr probe, endpoints []Endpoint) {
 		what, remedy := pr.refusal(p, e)
 		l.problems = append(l.problems, at.note(what, remedy))
 	case !pr.isOwn(p):
-		l.warnings = append(l.warnings, at.note("is the address of several workers: while an old worker has it, that one answers for the new one",
+		l.warnings = append(l.warnings, at.note("is the address of several workers: an old worker that still has it answers for the new one",
 			`put {pid} into it, or {generation} and {slot}, or write strategy = "stop-first" in [`+child("program", p.Name)+`.reload]`))
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.unknown)) {
@@ -149,11 +146,10 @@ func (l *loader) probe(r *reach, p *Program, pr probe, endpoints []Endpoint) {
 // urlInCommand finds the URLs in a word of a command.
 var urlInCommand = pattern.Lazy(`https?://[^\s"'<>|;&]+`)
 
-// probeCommand warns of the URL of a listener in a command. What the command does with it is its own business.
+// probeCommand warns of the URL of a listener in a command.
 func (l *loader) probeCommand(r *reach, at value, command []string, endpoints []Endpoint) {
 	for _, found := range urlInCommand().FindAllString(strings.Join(command, "\n"), -1) {
-		to, _ := urlTarget(found)
-		if e, ok := r.first(to, endpoints); ok {
+		if e, ok := r.first(urlTarget(found), endpoints); ok {
 			l.warnings = append(l.warnings, at.note(fmt.Sprintf("%s reaches the listener %q of program %s, where any worker answers", found, e.Name, e.Program),
 				"ask the worker itself: its PID is {pid}"))
 		}

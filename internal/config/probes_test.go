@@ -30,11 +30,7 @@ func reached(t *testing.T, url, listener string) bool {
 		}
 		return nil, errors.New("no such host")
 	}
-	to, ok := urlTarget(url)
-	if !ok {
-		t.Fatalf("%s is not a URL", url)
-	}
-	return r.reaches(to, addr(listener))
+	return r.reaches(urlTarget(url), addr(listener))
 }
 
 func TestProbeReachesListenerHoweverItIsWritten(t *testing.T) {

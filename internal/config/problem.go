@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Problem is something wrong at a place in a file.
+// Problem is something wrong at a position in a file.
 type Problem struct {
 	File   string // absolute
 	Line   int    // 0: the file as a whole
@@ -18,11 +18,11 @@ type Problem struct {
 
 // String is the problem as one line: FILE:LINE: KEY: what is wrong: remedy. What is not known is left out.
 func (p Problem) String() string {
-	place := p.File
+	position := p.File
 	if p.Line > 0 {
-		place = fmt.Sprintf("%s:%d", p.File, p.Line)
+		position = fmt.Sprintf("%s:%d", p.File, p.Line)
 	}
-	parts := slices.DeleteFunc([]string{place, p.Key, p.What, p.Remedy}, func(s string) bool { return s == "" })
+	parts := slices.DeleteFunc([]string{position, p.Key, p.What, p.Remedy}, func(s string) bool { return s == "" })
 	return strings.Join(parts, ": ")
 }
 
@@ -38,7 +38,7 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// sortProblems puts problems in the order in which a reader finds their places. What two steps both found is said once.
+// sortProblems puts problems in the order in which a reader finds their positions. What two steps both found is said once.
 func sortProblems(problems []Problem, files []string) []Problem {
 	slices.SortStableFunc(problems, func(a, b Problem) int {
 		return cmp.Or(
@@ -49,4 +49,42 @@ func sortProblems(problems []Problem, files []string) []Problem {
 		)
 	})
 	return slices.Compact(problems)
+}
+
+// nearest returns the known word that was probably meant by word: the one with the fewest changed, missing, extra or swapped
+// letters, if these are at most a third of it.
+func nearest(word string, known []string) (string, bool) {
+	best, bestDistance := "", len(word)/3+1
+	for _, k := range known {
+		if len(k) > len(word)+bestDistance || len(word) > len(k)+bestDistance {
+			continue
+		}
+		if d := distance(word, k); d <= bestDistance && (best == "" || d < bestDistance) {
+			best, bestDistance = k, d
+		}
+	}
+	return best, best != ""
+}
+
+// distance is the optimal string alignment distance of a and b, in bytes.
+func distance(a, b string) int {
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range len(a) {
+		row[0] = i + 1
+		for j := range len(b) {
+			change := 1
+			if a[i] == b[j] {
+				change = 0
+			}
+			row[j+1] = min(last[j]+change, last[j+1]+1, row[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
 }

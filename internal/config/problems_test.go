@@ -15,6 +15,13 @@ const web = "[program.web]\ncommand = [\"./web\"]\n"
 
 var badFiles = []bad{
 	{"empty", "", `c.toml: there is no program: write a table [program.NAME]`},
+	{"typos of required keys", "[program.web]\ncomand = [\"a\"]\nlisten = [{ adress = \":80\" }]\nstdout = \"capture\"\n[program.web.log]\nflie = \"/x\"\n" +
+		"[program.web.ready]\nmethod = \"http\"\nulr = \"http://127.0.0.1:1/\"\n[program.web.health]\nmetod = \"http\"\nurl = \"http://127.0.0.1:1/\"\n",
+		`c.toml:2: program.web.comand: unknown key: did you mean command?
+c.toml:3: program.web.listen[0].adress: unknown key: did you mean address?
+c.toml:6: program.web.log.flie: unknown key: did you mean file?
+c.toml:9: program.web.ready.ulr: unknown key: did you mean url?
+c.toml:11: program.web.health.metod: unknown key: did you mean method?`},
 	{"no program where files are included from a directory that is missing", "[supervisor]\ninclude = [\"conf.d/*.toml\"]\n",
 		`c.toml:2: supervisor.include: there is no program: write a table [program.NAME] into a file that matches conf.d/*.toml`},
 	{"Python's Supervisor", "; managed by ansible\n\n[supervisord]\nlogfile=/var/log/supervisord.log ; (main log)\n",
@@ -38,7 +45,7 @@ c.toml:7: program.web.ready.timout: unknown key: did you mean timeout?`},
 	{"keys that differ only in case", web + "COMMAND = [\"y\"]\n", `c.toml:3: program.web.COMMAND: unknown key: keys are written in small letters: command`},
 	{"durations", web + "[program.web.ready]\ntimeout = 30\n[program.web.stop]\ntimeout = \"30\"\n[program.web.reload]\nsoak = \"-1s\"\n[program.web.restart]\nstable_after = \"9000h\"",
 		`c.toml:4: program.web.ready.timeout: is a number without a unit: write "30s"
-c.toml:6: program.web.stop.timeout: "30" is no duration: write a number and its unit, such as "500ms", "30s" or "1h30m"
+c.toml:6: program.web.stop.timeout: "30" is not a duration: write a number and its unit, such as "500ms", "30s" or "1h30m"
 c.toml:8: program.web.reload.soak: "-1s" is out of range: write a duration from "0s" to "8760h"
 c.toml:10: program.web.restart.stable_after: "9000h" is out of range: write a duration from "0s" to "8760h"`},
 	{"status files", web + "status_file = \"s\"\n[program.other]\ncommand = [\"x\"]\nstatus_file = \"./s\"",
@@ -46,10 +53,10 @@ c.toml:10: program.web.restart.stable_after: "9000h" is out of range: write a du
 	{"waits without end", web + "[program.web.stop]\nsteps = [{ signal = \"QUIT\", timeout = \"infinity\" }, { signal = \"TERM\", timeout = \"infinity\" }]\nmax_draining = -1\nreload_signal = \"X\"\ndraining_full = \"never\"",
 		`c.toml:4: program.web.stop.steps[0].timeout: has no end: the next step would never come: write it in the last step only
 c.toml:5: program.web.stop.max_draining: -1 is out of range: write a number from 0 to 1000
-c.toml:6: program.web.stop.reload_signal: "X" is no signal: write its name, such as "TERM", "QUIT" or "USR1"
+c.toml:6: program.web.stop.reload_signal: "X" is not a signal: write its name, such as "TERM", "QUIT" or "USR1"
 c.toml:7: program.web.stop.draining_full: "never" is not known: write "wait" or "kill"`},
 	{"workers with a socket each that end for good", web + "[[program.web.listen]]\naddress = \":1\"\nper_slot = true\n[program.web.restart]\nwhen = \"on-failure\"",
-		`c.toml:7: program.web.restart.when: "on-failure" does not go with per_slot: nobody would answer the connections of a worker that is not replaced: write "always", or remove per_slot from the listeners`},
+		`c.toml:7: program.web.restart.when: "on-failure" does not go with per_slot: nothing would answer the connections of a worker that is not replaced: write "always", or remove per_slot from the listeners`},
 	{"what follows a failure", web + "[program.web.reload]\nretry = \"1ms\"\nevery = \"0s\"\n[program.web.restart]\ngeneration = \"next\"",
 		`c.toml:4: program.web.reload.retry: "1ms" is out of range: write a duration from "10ms" to "8760h"
 c.toml:5: program.web.reload.every: "0s" is out of range: write a duration from "1s" to "8760h"
@@ -71,10 +78,10 @@ c.toml:3: supervisor.watch: is a string, not true or false: write true or false,
 c.toml:4: supervisor.log_level: "inof" is not known: write "debug", "info", "warn" or "error"
 c.toml:5: supervisor.pid_file: is a date or time, not a string: write it in quotes`},
 	{"more types", web + "workers = \"two\"\nlimits = 5\nlisten = { address = \":80\" }\nenvironment = { A = 1, 2B = \"x\", LISTEN_FDS = \"1\" }\nready = \"notify\"\ndirectory = \"a\\u0000b\"",
-		`c.toml:3: program.web.workers: "two" is no number: write a number without quotes, or "auto"
+		`c.toml:3: program.web.workers: "two" is not a number: write a number without quotes, or "auto"
 c.toml:4: program.web.limits: is an integer, not a table: write it as [program.web.limits]
 c.toml:5: program.web.listen: is a table, not an array of tables: write [[program.web.listen]], in double brackets
-c.toml:6: program.web.environment.2B: is no name of a variable: use letters, digits and _, not beginning with a digit
+c.toml:6: program.web.environment.2B: is not a valid variable name: use letters, digits and _, not beginning with a digit
 c.toml:6: program.web.environment.A: is an integer, not a string: write it in quotes: "1"
 c.toml:6: program.web.environment.LISTEN_FDS: is set by supervisord itself: remove it
 c.toml:7: program.web.ready: is a string, not a table: write it as [program.web.ready]
@@ -94,7 +101,7 @@ c.toml:3: program.web.log.max_size: 100MB cannot be set: write whole MiB, such a
 c.toml:11: program.b.log: has no file: write such as file = "/var/log/b.log", or leave the table out`},
 	{"limits of supervisord's own", web + "limits = { max_memory = \"unlimited\", max_age = 5 }\n[program.a]\ncommand = [\"a\"]\nlimits = { max_memory = 100 }",
 		`c.toml:3: program.web.limits.max_age: is a number without a unit: write "5s"
-c.toml:3: program.web.limits.max_memory: unlimited is no size: write a size such as "512MiB"
+c.toml:3: program.web.limits.max_memory: "unlimited" is not a size: write a size such as "512MiB"
 c.toml:6: program.a.limits.max_memory: 100 is less than any worker needs: write a size such as "512MiB"`},
 	{"dialects", web + "dialect = [\"systemd\", \"Systemd\", 5, \"nginx\", \"ruby\", \"systemd\"]\n[program.a]\ncommand = [\"a\"]\ndialect = \"gunicorn\"\nlisten = [{ address = \"udp::1\" }]\n[program.b]\ncommand = [\"b\"]\ndialect = [\"unicorn\", \"systemd\"]\nlisten = [{ address = \":2\" }]",
 		`c.toml:3: program.web.dialect: "nginx" needs a listener, and there is none that it can express: write [[program.web.listen]]
@@ -113,7 +120,7 @@ c.toml:12: program.b.environment.EINHORN_FD_0: is set by supervisord itself: rem
 	{"accept", web + "ready.method = \"accept\"\nready.interval = \"1s\"\nhealth = { method = \"accept\" }\n[program.a]\ncommand = [\"a\"]\nhealth = { method = \"accpet\" }",
 		`c.toml:3: program.web.ready.method: there is no socket to accept from: write [[program.web.listen]], or another method
 c.toml:4: program.web.ready.interval: does nothing with method "accept": remove it, or write method = "http"
-c.toml:5: program.web.health.method: "accept" shows that a worker is ready, and not that it is well: one with much to do waits for nothing: write "http", "tcp" or "exec"
+c.toml:5: program.web.health.method: "accept" cannot be a health check: it shows only that a worker was ready once, and a busy worker would look unhealthy: write "http", "tcp" or "exec"
 c.toml:8: program.a.health.method: "accpet" is not known: write "http", "tcp" or "exec"`},
 	{"stdin", web + "stdin = \"socket\"\n[program.a]\ncommand = [\"a\"]\nstdin = \"socket\"\nlisten = [{ name = \"x\", address = \":1\" }, { address = \":2\" }]\n[program.b]\ncommand = [\"b\"]\nstdin = \"socket:y\"\nlisten = [{ name = \"x\", address = \":3\" }]\n[program.c]\ncommand = [\"c\"]\nstdin = \"tty\"\n" +
 		"[program.d]\ncommand = [\"d\"]\nstdin = \"socket:x\"\nlisten = [{ name = \"x\", address = \":4\", fd = 9 }]\n[program.e]\ncommand = [\"e\"]\nstdin = \"socket:x\"\nlisten = [{ name = \"x\", address = \":5\" }, { name = \"z\", address = \":6\", fd = 0 }]",
@@ -124,7 +131,7 @@ c.toml:14: program.c.stdin: "tty" is not known: write "null", "socket", or "sock
 c.toml:17: program.d.stdin: the listener x has its own fd, 9: remove one of the two keys
 c.toml:21: program.e.stdin: the listener z is stdin already, by fd = 0: remove one of the two keys`},
 	{"the number of the readiness", web + "ready = { method = \"notify\", fd = 4 }\nlisten = [{ name = \"x\", address = \":1\" }, { name = \"y\", address = \":2\" }]\n[program.a]\ncommand = [\"a\"]\nready = { method = \"delay\", fd = 3 }\n[program.b]\ncommand = [\"b\"]\nready = { method = \"notify\", fd = 2 }",
-		`c.toml:3: program.web.ready.fd: 4 is the number of the listener y: write another one here, or give the listener another by its own key fd
+		`c.toml:3: program.web.ready.fd: 4 is the number of the listener y: write another one here, or give the listener another one with its key fd
 c.toml:7: program.a.ready.fd: does nothing with method "delay": remove it, or write method = "notify"
 c.toml:10: program.b.ready.fd: 2 is out of range: write a number from 3 to 1023`},
 	{"octal", web + "limits = { umask = \"0o8\" }\nlisten = [{ address = \"unix:/a\", mode = 0o1777 }, { address = \"unix:/b\", mode = \"0\" }]",
@@ -134,7 +141,7 @@ c.toml:4: program.web.listen[1].mode: nobody could connect: write such as "0660"
 	{"names of users", web + "user = \"no-such-user\"\ngroup = \"no-such-group\"\n[program.b]\ncommand=[\"b\"]\nuser = \"4294967295\"",
 		`c.toml:3: program.web.user: there is no user "no-such-user": write one that exists, or create it first
 c.toml:4: program.web.group: there is no group "no-such-group": write one that exists, or create it first
-c.toml:7: program.b.user: 4294967295 is no user number: write one below 4294967295`},
+c.toml:7: program.b.user: 4294967295 is not a user number: write one below 4294967295`},
 	{"listeners with the same name", web + "[[program.web.listen]]\nname = \"a\"\naddress = \":1\"\n[[program.web.listen]]\nname = \"a\"\naddress = \":2\"\n",
 		`c.toml:6: program.web.listen[1]: the name "a" is already that of the listener in line 3: give each listener of a program a name of its own`},
 	{"listeners with the same address", web + "listen = [{ address = \":1\" }]\n[program.b]\ncommand = [\"b\"]\n[[program.b.listen]]\nname = \"x\"\naddress = \":1\"\n",
@@ -151,7 +158,7 @@ c.toml:3: program.web.listen[2].address: Example:2 overlaps example:02, the addr
 d.toml:3: program.d.listen[0].address: unix:/run/x is already the address of supervisor.control (c.toml:3): choose another port or path for one of them`},
 	{"when_down", web + "listen = [{ address = \":1\", when_down = \"drop\" }, { address = \":2\", when_down = \"queue 30\" }, { address = \":3\", when_down = 30 }, { address = \"udp::1\", when_down = \"refuse\" }, { address = \"unix:@x\", when_down = \"queue 1s\" }, { address = \"unix:/x\", when_down = \"queue 0s\" }, { address = \":4\", when_down = \"queue\" }]\n",
 		`c.toml:3: program.web.listen[0].when_down: "drop" is not known: write "queue", "queue 30s" or "refuse"
-c.toml:3: program.web.listen[1].when_down: "30" is no duration: write a number and its unit, such as "500ms", "30s" or "1h30m"
+c.toml:3: program.web.listen[1].when_down: "30" is not a duration: write a number and its unit, such as "500ms", "30s" or "1h30m"
 c.toml:3: program.web.listen[2].when_down: is an integer, not a string: write it in quotes
 c.toml:3: program.web.listen[3].when_down: when_down cannot be set for "udp::1": the kernel can refuse connections only for tcp and for unix sockets with a path, so leave it out
 c.toml:3: program.web.listen[4].when_down: when_down cannot be set for "unix:@x": the kernel can refuse connections only for tcp and for unix sockets with a path, so leave it out
@@ -182,7 +189,7 @@ c.toml:9: program.b.ready: method "http" needs url: write such as url = "unix:/r
 	{"probes", web + "ready = { method = \"http\", url = \"127.0.0.1:80\" }\n[program.b]\ncommand=[\"b\"]\nready = { method = \"tcp\", address = \":80\" }\n[program.c]\ncommand=[\"b\"]\nready = { method = \"http\", url = \"http://x/{name}\" }\n[program.d]\ncommand=[\"b\"]\nready = { method = \"exec\", command = \"./ok {pid}\" }",
 		`c.toml:3: program.web.ready.url: "127.0.0.1:80" is neither http://host:port/path nor unix:/path/of/socket:/path: write such as "http://127.0.0.1:9000/healthz" or "unix:/run/web/{pid}.sock:/healthz"
 c.toml:6: program.b.ready.address: ":80" is not an address to connect to: write such as "127.0.0.1:9000" or "unix:/run/web/{pid}.sock"
-c.toml:9: program.c.ready.url: "http://x/{name}" has a placeholder that is not known: there are {pid}, {slot} and {generation}
+c.toml:9: program.c.ready.url: "http://x/{name}" has an unknown placeholder: known are {pid}, {slot} and {generation}
 c.toml:12: program.d.ready.command: is a string: write command = ["./ok", "{pid}"]`},
 	{"a delay beyond the timeout", web + "ready = { timeout = \"1s\", delay = \"2s\", method = \"delay\" }\n",
 		`c.toml:3: program.web.ready.delay: 2s is longer than the timeout, 1s: no worker would ever be ready: write a delay below the timeout`},
@@ -192,13 +199,13 @@ c.toml:12: program.d.ready.command: is a string: write command = ["./ok", "{pid}
 		`c.toml:4: program.web.reload.max_surge: does nothing with strategy "all": remove it, or write strategy = "rolling"
 c.toml:5: program.web.reload.preflight_timeout: does nothing without preflight: remove it, or write preflight`},
 	{"stop", web + "[program.web.stop]\nsignal = \"TERMINATE\"\ntimeout = \"1s\"\nsteps = [{ signal = \"TERM\" }, { signal = 15, timeout = \"1s\" }, 3]\n[program.b]\ncommand=[\"b\"]\nstop.steps = []\n",
-		`c.toml:4: program.web.stop.signal: "TERMINATE" is no signal: write its name, such as "TERM", "QUIT" or "USR1"
+		`c.toml:4: program.web.stop.signal: "TERMINATE" is not a signal: write its name, such as "TERM", "QUIT" or "USR1"
 c.toml:4: program.web.stop.signal: does nothing beside steps: remove it, or make it a step
 c.toml:5: program.web.stop.timeout: does nothing beside steps: remove it, or make it a step
-c.toml:6: program.web.stop.steps[0]: is not a whole step: write such as { signal = "QUIT", timeout = "20s" }
+c.toml:6: program.web.stop.steps[0]: lacks a signal or a timeout: write such as { signal = "QUIT", timeout = "20s" }
 c.toml:6: program.web.stop.steps[1].signal: 15 is a number: write the name of the signal, such as "TERM"
 c.toml:6: program.web.stop.steps[2]: is an integer, not a table: write { key = value, … }
-c.toml:9: program.b.stop.steps: is no array of steps: write such as steps = [{ signal = "QUIT", timeout = "20s" }, { signal = "TERM", timeout = "5s" }]`},
+c.toml:9: program.b.stop.steps: is not an array of steps: write such as steps = [{ signal = "QUIT", timeout = "20s" }, { signal = "TERM", timeout = "5s" }]`},
 	{"backoff", web + "[program.web.restart.backoff]\nmin = \"40s\"\n",
 		`c.toml:3: program.web.restart.backoff: min, 40s, is longer than max, 30s: write a min that is at most max`},
 	{"placeholders", "[program.web]\ncommand = [\"./web\", \"{fd:htp} {fd:http} {x}\"]\nreload.preflight = [\"./web\", \"{fd:http\"]\n[[program.web.listen]]\nname = \"http\"\naddress = \":1\"\n[program.b]\ncommand = [\"{fd:}\"]\nenvironment = { A = \"fd://{fd:x}\", B = \"{x}\" }",
@@ -207,11 +214,11 @@ c.toml:3: program.web.reload.preflight[1]: {fd:http is not closed: write }
 c.toml:8: program.b.command[0]: {fd:} names no listener: write [[program.b.listen]]
 c.toml:9: program.b.environment.A: {fd:x} names no listener: write [[program.b.listen]]`},
 	{"names of programs", "[program.\"-a\"]\ncommand = [\"x\"]\n[program.\"a b\"]\ncommand = [\"x\"]\n",
-		`c.toml:1: program.-a: is no name for a program: use at most 64 letters, digits, dots, dashes and underscores, the first a letter or digit
-c.toml:3: program."a b": is no name for a program: use at most 64 letters, digits, dots, dashes and underscores, the first a letter or digit`},
+		`c.toml:1: program.-a: is not a valid program name: use at most 64 letters, digits, dots, dashes and underscores, the first a letter or digit
+c.toml:3: program."a b": is not a valid program name: use at most 64 letters, digits, dots, dashes and underscores, the first a letter or digit`},
 	{"includes", "[supervisor]\ninclude = [\n  \"missing.toml\",\n  \"[.toml\",\n  \"d/*.toml\",\n]\n" + web + "-- d/a.toml --\n[supervisor]\nlog_level = \"info\"\n[program.web]\ncommand = [\"y\"]\n[program.x]\n-- d/b.toml --\nnonsense\n",
 		`c.toml:3: supervisor.include[0]: there is no missing.toml: create the file, or write a pattern with * if it may be missing
-c.toml:4: supervisor.include[1]: "[.toml" is no pattern: close the bracket, or write \[ for a bracket
+c.toml:4: supervisor.include[1]: "[.toml" is not a pattern: close the bracket, or write \[ for a bracket
 d/a.toml:1: supervisor: does not belong in an included file: write only [program.NAME] tables here, and the rest in c.toml
 d/a.toml:3: program.web: the program is already defined at c.toml:7: rename or remove one of them
 d/a.toml:5: program.x: has no command: write such as command = ["./web", "-v"]
@@ -234,10 +241,10 @@ const ranges = `c.toml:3: program.web.workers: 0 is out of range: write a number
 c.toml:5: program.web.limits.nice: 20 is out of range: write a number from -20 to 19
 c.toml:6: program.web.limits.oom_score_adj: -1001 is out of range: write a number from -1000 to 1000
 c.toml:7: program.web.limits.nofile: -1 is out of range: write a number or "unlimited"
-c.toml:8: program.web.limits.as: "1XB" is no size: write a size such as "512MiB", a number of bytes, or "unlimited"
+c.toml:8: program.web.limits.as: "1XB" is not a size: write a size such as "512MiB", a number of bytes, or "unlimited"
 c.toml:9: program.web.limits.umask: 27 is a decimal number: write "0027" or 0o027
-c.toml:10: program.web.limits.nproc: "5KiB" is no limit: write a number or "unlimited"
-c.toml:11: program.web.limits.ambient_capabilities: "CAP_NET_BINDSERVICE" is no capability: capabilities(7) lists them, such as CAP_NET_BIND_SERVICE
+c.toml:10: program.web.limits.nproc: "5KiB" is not a limit: write a number or "unlimited"
+c.toml:11: program.web.limits.ambient_capabilities: "CAP_NET_BINDSERVICE" is not a capability: capabilities(7) lists them, such as CAP_NET_BIND_SERVICE
 c.toml:13: program.web.stop.max_draining: -1 is out of range: write a number from 0 to 1000`
 
 func TestBadFilesAreRefusedWithEveryProblemInItsPlace(t *testing.T) {

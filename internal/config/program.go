@@ -1,22 +1,29 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
+	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/internal/reserved"
+	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/worker/output"
 )
 
 const maxWorkers = 10_000
 
-// programFields are the keys of [program.NAME]. ready, log, stdin and watch need others first, see value.program; environment
-// needs dialect, which comes before it because keys are read in the order of their names.
+// later is for keys that need others first: value.program reads them.
+func later(*Program, value) {}
+
+// programFields are the keys of [program.NAME]. environment needs dialect, which comes before it because keys are read in the order of
+// their names.
 var programFields = fields[Program]{
 	"command":          func(p *Program, v value) { v.argv(&p.Command) },
 	"dialect":          func(p *Program, v value) { v.dialects(&p.Dialects) },
@@ -28,36 +35,30 @@ var programFields = fields[Program]{
 	"environment_file": func(p *Program, v value) { v.files(&p.EnvironmentFiles) },
 	"environment_dir":  func(p *Program, v value) { v.file(&p.EnvironmentDir) },
 	"limits":           func(p *Program, v value) { v.limits(p) },
-	"stdin":            func(p *Program, v value) {},
+	"stdin":            later,
 	"stdout":           func(p *Program, v value) { v.output(&p.Stdout) },
 	"stderr":           func(p *Program, v value) { v.output(&p.Stderr) },
 	"watch":            func(p *Program, v value) { v.texts(&p.Watch) },
 	"listen":           func(p *Program, v value) { v.listeners(p) },
-	"ready":            func(p *Program, v value) {},
+	"ready":            later,
 	"reload":           func(p *Program, v value) { v.reload(&p.Reload) },
 	"stop":             func(p *Program, v value) { v.stop(&p.Stop) },
-	"restart":          func(p *Program, v value) { v.restart(&p.Restart) },
+	"restart":          func(p *Program, v value) { decode(v, &p.Restart, restartFields) },
 	"hooks":            func(p *Program, v value) { v.hooks(&p.Hooks) },
 	"health":           func(p *Program, v value) { v.health(&p.Health) },
-	"log":              func(p *Program, v value) {},
+	"log":              later,
 	"status_file":      func(p *Program, v value) { v.file(&p.StatusFile) },
-}
-
-// defaultProgram is a program that says nothing but its name.
-func (v value) defaultProgram(name string) Program {
-	return Program{
-		Name: strings.Clone(name), File: v.in.file, Line: v.line(), Directory: v.in.dir, Workers: 1,
-		Stdout: Output{Kind: output.Inherit}, Stderr: Output{Kind: output.Inherit},
-		Ready: defaultReady(), Reload: defaultReload(), Stop: defaultStop(), Restart: defaultRestart(),
-		Hooks: defaultHooks(),
-	}
 }
 
 // program reads one [program.NAME].
 func (v value) program(name string) Program {
-	p := v.defaultProgram(name)
+	p := Program{
+		Name: strings.Clone(name), File: v.in.file, Line: v.line(), Directory: v.in.dir, Workers: 1,
+		Stdout: Output{Kind: output.Inherit}, Stderr: Output{Kind: output.Inherit},
+		Ready: defaultReady(), Reload: defaultReload(), Stop: defaultStop(), Restart: defaultRestart(), Hooks: Hooks{Timeout: 30 * time.Second},
+	}
 	if !goodName(name) {
-		v.problem("is no name for a program", "use at most 64 letters, digits, dots, dashes and underscores, the first a letter or digit")
+		v.problem("is not a valid program name", "use at most 64 letters, digits, dots, dashes and underscores, the first a letter or digit")
 	}
 	if !decode(v, &p, programFields) {
 		return p
@@ -78,7 +79,7 @@ func (v value) program(name string) Program {
 	v.child("command").placeholders(&p)
 	v.child("reload").child("preflight").placeholders(&p)
 	for _, name := range slices.Sorted(maps.Keys(p.Environment)) {
-		v.child("environment").child(name).placeholdersIn(&p)
+		v.child("environment").child(name).placeholders(&p)
 	}
 	v.missing(&p)
 	return p
@@ -93,7 +94,7 @@ func goodName(name string) bool {
 }
 
 // CPUs returns how many CPUs this process may use, a cgroup's quota included, as it was at the first call. supervisord itself then
-// runs on fewer (runtime.GOMAXPROCS), which must not make its workers fewer.
+// uses fewer (runtime.GOMAXPROCS), which must not reduce its workers.
 var CPUs = sync.OnceValue(func() int { return runtime.GOMAXPROCS(0) })
 
 // workers reads a number, or "auto": as many as this process may use CPUs.
@@ -103,9 +104,32 @@ func (v value) workers(into *int) {
 	case s == "auto":
 		*into = min(CPUs(), maxWorkers)
 	case ok:
-		v.problem(fmt.Sprintf("%q is no number", s), `write a number without quotes, or "auto"`)
+		v.problem(fmt.Sprintf("%q is not a number", s), `write a number without quotes, or "auto"`)
 	default:
 		v.integer(into, 1, maxWorkers)
+	}
+}
+
+// user reads the name of a user that exists, or a number.
+func (v value) user(into *string) { v.account(into, "user", proc.UID) }
+
+// group reads the name of a group that exists, or a number.
+func (v value) group(into *string) { v.account(into, "group", proc.GID) }
+
+func (v value) account(into *string, kind string, lookUp func(string) (uint32, error)) {
+	var name string
+	if !v.text(&name) {
+		return
+	}
+	switch _, err := lookUp(name); {
+	case err == nil:
+		*into = name
+	case errors.Is(err, proc.ErrIDRange):
+		v.problem(fmt.Sprintf("%s is not a %s number", name, kind), "write one below 4294967295")
+	case proc.Unknown(err):
+		v.problem(fmt.Sprintf("there is no %s %q", kind, name), "write one that exists, or create it first")
+	default:
+		v.problem(fmt.Sprintf("cannot look up the %s %q: %v", kind, name, err), "write its number")
 	}
 }
 
@@ -122,7 +146,7 @@ func (v value) environment(into *map[string]string, dialects []dialect.Name) {
 		text, isText := item.raw.(string)
 		switch {
 		case !goodVariable(name):
-			item.problem("is no name of a variable", "use letters, digits and _, not beginning with a digit")
+			item.problem("is not a valid variable name", "use letters, digits and _, not beginning with a digit")
 		case reserved.ForWorkers(name, dialects):
 			item.problem("is set by supervisord itself", "remove it")
 		case !isText:
@@ -136,25 +160,19 @@ func (v value) environment(into *map[string]string, dialects []dialect.Name) {
 	*into = variables
 }
 
-// placeholders checks every {fd:NAME} in the words of a command. Other braces are the program's own.
+// placeholders checks every {fd:NAME} in a text, or in the words of a command. Other braces belong to the program.
 func (v value) placeholders(p *Program) {
-	words, _ := v.elements()
-	for _, word := range words {
-		word.placeholdersIn(p)
-	}
-}
-
-// placeholdersIn checks them in one text.
-func (v value) placeholdersIn(p *Program) {
-	text, _ := v.raw.(string)
-	for {
-		_, rest, found := strings.Cut(text, "{fd:")
-		if !found {
-			return
+	for _, word := range v.oneOrMore() {
+		text, _ := word.raw.(string)
+		for {
+			_, rest, found := strings.Cut(text, "{fd:")
+			if !found {
+				break
+			}
+			name, after, closed := strings.Cut(rest, "}")
+			word.placeholder(p, name, closed)
+			text = after
 		}
-		name, after, closed := strings.Cut(rest, "}")
-		v.placeholder(p, name, closed)
-		text = after
 	}
 }
 
@@ -168,5 +186,49 @@ func (v value) placeholder(p *Program, name string, closed bool) {
 		v.problem("{fd:"+name+"} names no listener", "write [[program.%s.listen]]", p.Name)
 	default:
 		v.problem("{fd:"+name+"} names no listener", "the listeners are %s", strings.Join(names, ", "))
+	}
+}
+
+func listenerNames(p *Program) []string {
+	var names []string
+	for _, l := range p.Listen {
+		names = append(names, l.Name)
+	}
+	return names
+}
+
+// stdin reads what a worker has as its standard input: nothing, or one of its listeners, which then has no other number.
+func (v value) stdin(p *Program) {
+	var word string
+	if v.raw == nil || !v.text(&word) || word == "null" {
+		return
+	}
+	name, named := strings.CutPrefix(word, "socket:")
+	at := 0
+	switch {
+	case word != "socket" && !named:
+		v.problem(fmt.Sprintf("%q is not known", word), `write "null", "socket", or "socket:NAME" with the name of a listener`)
+		return
+	case len(p.Listen) == 0:
+		v.problem("there is no listener to be stdin", "write [[program.%s.listen]]", p.Name)
+		return
+	case named:
+		at = slices.Index(listenerNames(p), name)
+	case len(p.Listen) > 1:
+		at = -1
+	}
+	if at < 0 {
+		v.problem("it is not clear which listener is meant", `the listeners are %s: write one as in "socket:%s"`, strings.Join(listenerNames(p), ", "), p.Listen[0].Name)
+		return
+	}
+	l := &p.Listen[at]
+	first := slices.IndexFunc(p.Listen, func(s socket.Spec) bool { return s.FD == socket.FixedFD(0) })
+	switch {
+	case l.FD.Fixed && first != at:
+		v.problem(fmt.Sprintf("the listener %s has its own fd, %d", l.Name, l.FD.Number), "remove one of the two keys")
+	case first >= 0 && first != at:
+		v.problem(fmt.Sprintf("the listener %s is stdin already, by fd = 0", p.Listen[first].Name), "remove one of the two keys")
+	default:
+		l.FD = socket.FixedFD(0)
 	}
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -13,16 +14,15 @@ import (
 	"time"
 
 	"example.org/supervisord/socket"
-	"example.org/supervisord/worker/ready"
 )
 
-// A probe must be answered by the worker that it is about. An address that supervisord holds open for workers outlives each of
-// them: whoever else has the socket would answer, the generation before above all, and a release that never starts would pass.
+// A probe must be answered by the worker that it is about. An address that supervisord holds open for workers outlives each of them:
+// any worker that has the socket would answer, the old generation above all, and a release that never starts would pass.
 
 // lookUpTimeout bounds all host names that one check of the probes looks up.
 const lookUpTimeout = 2 * time.Second
 
-// Endpoint is a socket that more than one worker accepts from, or that no worker does.
+// Endpoint is a socket that several workers accept from, or none.
 type Endpoint struct {
 	Program string // whose listener it is; "": supervisord's own
 	Name    string // of the listener
@@ -35,44 +35,29 @@ type target struct {
 	path       string // of a unix socket; "" for TCP
 }
 
-// probeTarget returns where a probe connects; false: it connects nowhere.
-func probeTarget(r ready.Check) (target, bool) {
-	switch r.Method {
-	case ready.HTTP:
-		return urlTarget(r.URL)
-	case ready.TCP:
-		return addressTarget(r.Address)
-	}
-	return target{}, false
-}
-
-// urlTarget takes apart what package net/url would not: a port may have a placeholder.
-func urlTarget(s string) (target, bool) {
+// urlTarget takes apart what package net/url would refuse: a port may have a placeholder.
+func urlTarget(s string) target {
 	if rest, ok := strings.CutPrefix(s, "unix:"); ok {
 		path, _, _ := strings.Cut(rest, ":/")
-		return target{path: path}, true
+		return target{path: path}
 	}
-	scheme, rest, ok := strings.Cut(s, "://")
-	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
-		rest = rest[:end]
-	}
+	scheme, rest, _ := strings.Cut(s, "://")
+	rest = rest[:before(rest, "/?#")]
 	rest = rest[strings.LastIndex(rest, "@")+1:]
 	port := map[string]string{"http": "80", "https": "443"}[strings.ToLower(scheme)]
-	if host, given, err := net.SplitHostPort(rest); err == nil {
-		if given != "" {
-			port = given
-		}
-		return target{host: host, port: port}, ok
+	host, given, err := net.SplitHostPort(rest)
+	if err != nil {
+		return target{host: strings.Trim(rest, "[]"), port: port}
 	}
-	return target{host: strings.Trim(rest, "[]"), port: port}, ok
+	return target{host: host, port: cmp.Or(given, port)}
 }
 
-func addressTarget(s string) (target, bool) {
+func addressTarget(s string) target {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
-		return target{path: path}, true
+		return target{path: path}
 	}
-	host, port, err := net.SplitHostPort(s)
-	return target{host: host, port: port}, err == nil
+	host, port, _ := net.SplitHostPort(s) // probeAddress has checked it
+	return target{host: host, port: port}
 }
 
 // reach finds out whether probes reach endpoints. It looks up host names, within lookUpTimeout.
@@ -114,7 +99,7 @@ func (r *reach) reaches(t target, a socket.Address) bool {
 		slices.ContainsFunc(dialled(r.addresses(exampleValues.Replace(t.host))), here)
 }
 
-// dialled is what a client connects to that is given these addresses: an unspecified one, or none, means this machine.
+// dialled returns what a client connects to that is given these addresses: an unspecified address means this machine.
 func dialled(addresses []netip.Addr) []netip.Addr {
 	if len(addresses) == 0 || !addresses[0].IsUnspecified() {
 		return addresses
@@ -127,7 +112,8 @@ var loopback = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Lo
 // addresses returns the addresses of a host: an IP address, a name, or "" for all of them.
 func (r *reach) addresses(host string) []netip.Addr {
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
-	switch ip, err := netip.ParseAddr(withoutZone(name)); {
+	withoutZone, _, _ := strings.Cut(name, "%") // an address with another zone is too rare to tell apart
+	switch ip, err := netip.ParseAddr(withoutZone); {
 	case name == "":
 		return []netip.Addr{netip.IPv6Unspecified()}
 	case err == nil:
@@ -136,12 +122,6 @@ func (r *reach) addresses(host string) []netip.Addr {
 		return loopback
 	}
 	return r.named(name)
-}
-
-// withoutZone removes the zone of an IPv6 address: an address with another zone is too rare to tell apart.
-func withoutZone(host string) string {
-	host, _, _ = strings.Cut(host, "%")
-	return host
 }
 
 func (r *reach) named(name string) []netip.Addr {

@@ -11,12 +11,6 @@ import (
 	"example.org/supervisord/worker/ready"
 )
 
-const (
-	defaultReadyTimeout  = 60 * time.Second
-	defaultReadyDelay    = time.Second
-	defaultReadyInterval = 250 * time.Millisecond
-)
-
 // readyFields are the keys of [program.NAME.ready].
 var readyFields = fields[Ready]{
 	"method": func(r *Ready, v value) {
@@ -31,7 +25,22 @@ var readyFields = fields[Ready]{
 	"command":  func(r *Ready, v value) { v.argv(&r.Command) },
 }
 
-// methodKeys says which keys belong to which methods. A key of another method is an error: it would do nothing.
+// healthFields are the keys of [program.NAME.health].
+var healthFields = fields[Health]{
+	"method":   func(h *Health, v value) { v.healthMethod(&h.Method) },
+	"url":      func(h *Health, v value) { v.probeURL(&h.URL) },
+	"address":  func(h *Health, v value) { v.probeAddress(&h.Address) },
+	"command":  func(h *Health, v value) { v.argv(&h.Command) },
+	"interval": func(h *Health, v value) { v.duration(&h.Interval, 10*time.Millisecond) },
+	"timeout":  func(h *Health, v value) { v.duration(&h.Timeout, time.Millisecond) },
+	"failures": func(h *Health, v value) { v.integer(&h.Failures, 1, 1000) },
+	"watchdog": func(h *Health, v value) { v.duration(&h.Watchdog, 100*time.Millisecond) },
+}
+
+// probes are the methods that ask again and again.
+var probes = []ready.Method{ready.HTTP, ready.TCP, ready.Exec}
+
+// methodKeys says which keys belong to which methods. A key of another method is an error, because it would do nothing.
 var methodKeys = []struct {
 	key      string
 	methods  []ready.Method
@@ -39,43 +48,83 @@ var methodKeys = []struct {
 }{
 	{"fd", []ready.Method{ready.Notify}, ""},
 	{"delay", []ready.Method{ready.Delay}, ""},
-	{"interval", []ready.Method{ready.HTTP, ready.TCP, ready.Exec}, ""},
+	{"interval", probes, ""},
 	{"url", []ready.Method{ready.HTTP}, `url = "unix:/run/web/{pid}.sock:/healthz"`},
 	{"address", []ready.Method{ready.TCP}, `address = "unix:/run/web/{pid}.sock"`},
 	{"command", []ready.Method{ready.Exec}, `command = ["./ready", "{pid}"]`},
 }
 
-// defaultReady is what a program gets that says nothing.
+// methodFits reports the keys that belong to another method, and those that this method lacks.
+func (v value) methodFits(method ready.Method) {
+	for _, k := range methodKeys {
+		belongs := slices.Contains(k.methods, method)
+		v.useless(k.key, !belongs, fmt.Sprintf("with method %q", method), `remove it, or write method = "%s"`, k.methods[0])
+		if belongs && k.required != "" && v.lacks(k.key) {
+			v.problem(fmt.Sprintf("method %q needs %s", method, k.key), "write such as %s", k.required)
+		}
+	}
+}
+
+// defaultReady is for a program without the table.
 func defaultReady() Ready {
-	return Ready{Check: ready.Check{Method: ready.Delay, Delay: defaultReadyDelay}, Timeout: defaultReadyTimeout}
+	return Ready{Check: ready.Check{Method: ready.Delay, Delay: time.Second}, Timeout: 60 * time.Second}
 }
 
 // ready reads [program.NAME.ready]; v may be missing.
-func (v value) ready(into *Ready) {
-	r := defaultReady()
-	if v.raw != nil && !decode(v, &r, readyFields) {
+func (v value) ready(r *Ready) {
+	if v.raw != nil && !decode(v, r, readyFields) {
 		return
 	}
-	if !v.has("method") {
+	if v.lacks("method") {
 		v.child("method").warn("is delay, which every program passes", `let the program say READY=1 and write method = "notify", or choose accept, http, tcp or exec`)
 	}
-	v.readyKeys(r.Method)
-	if r.Method != ready.Delay {
+	v.methodFits(r.Method)
+	switch {
+	case r.Method != ready.Delay:
 		r.Delay = 0
-	} else if r.Delay > r.Timeout {
+	case r.Delay > r.Timeout:
 		v.child("delay").problem(fmt.Sprintf("%s is longer than the timeout, %s: no worker would ever be ready", r.Delay, r.Timeout),
 			"write a delay below the timeout")
 	}
-	if isProbe(r.Method) && r.Interval == 0 {
-		r.Interval = defaultReadyInterval
+	if slices.Contains(probes, r.Method) && r.Interval == 0 {
+		r.Interval = 250 * time.Millisecond
 	}
-	*into = r
 }
 
-// isProbe reports whether a method asks again and again.
-func isProbe(m ready.Method) bool { return m == ready.HTTP || m == ready.TCP || m == ready.Exec }
+// healthMethod reads the method of a health check.
+func (v value) healthMethod(into *ready.Method) {
+	switch v.raw {
+	case string(ready.Accept), string(ready.Notify), string(ready.Delay):
+		v.problem(fmt.Sprintf("%q cannot be a health check: it shows only that a worker was ready once, and a busy worker would look unhealthy", v.raw), `write "http", "tcp" or "exec"`)
+	default:
+		choice(v, into, probes...)
+	}
+}
 
-// acceptFits reports where the method accept of the program v cannot work: nothing to accept from, or nobody who may look.
+// health reads [program.NAME.health]; v may be missing.
+func (v value) health(into *Health) {
+	if v.raw == nil {
+		return
+	}
+	h := Health{Check: ready.Check{Interval: 10 * time.Second}, Timeout: 5 * time.Second, Failures: 3}
+	switch {
+	case !decode(v, &h, healthFields):
+		return
+	case v.has("method"):
+		v.methodFits(h.Method)
+	case !v.lacks("method"):
+	case v.lacks("watchdog"):
+		v.problem("asks for nothing", `write method = "http", or watchdog = "30s" for workers that send WATCHDOG=1`)
+	default:
+		for key := range healthFields {
+			v.useless(key, key != "watchdog", "without method", `remove it, or write method = "http"`)
+		}
+		h = Health{Watchdog: h.Watchdog}
+	}
+	*into = h
+}
+
+// acceptFits reports where the method accept of the program v cannot work: nothing to accept from, or no right to look.
 func (v value) acceptFits(p *Program) {
 	method := v.child("ready").child("method")
 	switch {
@@ -83,36 +132,18 @@ func (v value) acceptFits(p *Program) {
 	case len(p.Listen) == 0:
 		method.problem("there is no socket to accept from", "write [[program.%s.listen]], or another method", p.Name)
 	case p.User != "" && !ready.MayLookAt(p.User):
-		method.warn("a worker of another user cannot be looked at without CAP_SYS_PTRACE, which supervisord does not have here",
-			`give it that (systemd/drop-ins/look-into-workers.conf), or write method = "notify"`)
+		method.warn("supervisord may not look at a worker of another user without CAP_SYS_PTRACE, which it does not have here",
+			`grant it (systemd/drop-ins/look-into-workers.conf), or write method = "notify"`)
 	}
 }
 
-// readyFDFits reports where the number that the program v writes its newline to is a listener's.
+// readyFDFits reports that the number for the newline of the program v is a listener's.
 func (v value) readyFDFits(p *Program) {
-	at := slices.Index(socket.FDNumbers(p.Listen), p.Ready.FD)
-	if p.Ready.FD == 0 || at < 0 {
-		return
-	}
-	v.child("ready").child("fd").problem(fmt.Sprintf("%d is the number of the listener %s", p.Ready.FD, p.Listen[at].Name),
-		"write another one here, or give the listener another by its own key fd")
-}
-
-// readyKeys reports the keys that belong to another method, and those that this method lacks.
-func (v value) readyKeys(method ready.Method) {
-	for _, k := range methodKeys {
-		belongs := slices.Contains(k.methods, method)
-		switch {
-		case v.has(k.key) && !belongs:
-			v.child(k.key).problem(fmt.Sprintf("does nothing with method %q", method), `remove it, or write method = "%s"`, k.methods[0])
-		case belongs && k.required != "" && v.lacks(k.key):
-			v.problem(fmt.Sprintf("method %q needs %s", method, k.key), "write such as %s", k.required)
-		}
+	if at := slices.Index(socket.FDNumbers(p.Listen), p.Ready.FD); p.Ready.FD > 0 && at >= 0 {
+		v.child("ready").child("fd").problem(fmt.Sprintf("%d is the number of the listener %s", p.Ready.FD, p.Listen[at].Name),
+			"write another one here, or give the listener another one with its key fd")
 	}
 }
-
-// fill replaces the placeholders of a probe by an example, so that the rest can be checked.
-var fill = strings.NewReplacer("{pid}", "1", "{slot}", "1", "{generation}", "1")
 
 // probeURL reads the URL of a probe: http, https, or unix:/path/of/socket:/path.
 func (v value) probeURL(into *string) {
@@ -137,15 +168,15 @@ func (v value) probeAddress(into *string) {
 	})
 }
 
-// probe reads where a probe goes. check is given it without placeholders.
+// probe reads where a probe connects. check gets it with the placeholders filled in.
 func (v value) probe(into *string, remedy string, check func(filled string) error) {
 	var s string
 	if !v.text(&s) {
 		return
 	}
-	filled := fill.Replace(s)
+	filled := exampleValues.Replace(s)
 	if strings.ContainsAny(filled, "{}") {
-		v.problem(fmt.Sprintf("%q has a placeholder that is not known", s), "there are {pid}, {slot} and {generation}")
+		v.problem(fmt.Sprintf("%q has an unknown placeholder", s), "known are {pid}, {slot} and {generation}")
 		return
 	}
 	if err := check(filled); err != nil {

@@ -11,54 +11,47 @@ import (
 )
 
 // maxRuntimeDir leaves room for a socket's name in the 107 bytes of a unix socket's path (unix(7)).
-const maxRuntimeDir = 70
+const maxRuntimeDir, maxSocketPath = 70, 107
 
 // supervisorFields are the keys of [supervisor].
 var supervisorFields = fields[Supervisor]{
-	"pid_file":   func(s *Supervisor, v value) { v.file(&s.PIDFile) },
-	"log_level":  func(s *Supervisor, v value) { choice(v, &s.LogLevel, "debug", "info", "warn", "error") },
-	"log_format": func(s *Supervisor, v value) { choice(v, &s.LogFormat, "auto", "console", "json", "start_server") },
-	"watch":      func(s *Supervisor, v value) { v.flag(&s.Watch) },
-	"include":    func(s *Supervisor, v value) { v.files(&s.Include) },
-	"runtime_dir": func(s *Supervisor, v value) {
-		var dir string
-		if !v.file(&dir) {
-			return
-		}
-		if len(dir) > maxRuntimeDir {
-			v.problem(fmt.Sprintf("has %d bytes, too many for the sockets in it", len(dir)), "write a path of at most %d", maxRuntimeDir)
-			return
-		}
-		s.RuntimeDir = dir
-	},
-	"control":       func(s *Supervisor, v value) { v.control(&s.Control) },
-	"control_mode":  func(s *Supervisor, v value) { v.mode(&s.ControlMode) },
-	"control_group": func(s *Supervisor, v value) { v.group(&s.ControlGroup) },
-	"control_read":  func(s *Supervisor, v value) { choice(v, &s.ControlRead, "none", "any") },
-
+	"pid_file":        func(s *Supervisor, v value) { v.file(&s.PIDFile) },
+	"log_level":       func(s *Supervisor, v value) { choice(v, &s.LogLevel, "debug", "info", "warn", "error") },
+	"log_format":      func(s *Supervisor, v value) { choice(v, &s.LogFormat, "auto", "console", "json", "start_server") },
+	"watch":           func(s *Supervisor, v value) { v.flag(&s.Watch) },
+	"include":         func(s *Supervisor, v value) { v.files(&s.Include) },
+	"runtime_dir":     func(s *Supervisor, v value) { v.shortFile(&s.RuntimeDir, maxRuntimeDir, "the sockets in it") },
+	"control":         func(s *Supervisor, v value) { v.control(&s.Control) },
+	"control_mode":    func(s *Supervisor, v value) { v.mode(&s.ControlMode) },
+	"control_group":   func(s *Supervisor, v value) { v.group(&s.ControlGroup) },
+	"control_read":    func(s *Supervisor, v value) { choice(v, &s.ControlRead, "none", "any") },
 	"http":            func(s *Supervisor, v value) { v.http(&s.HTTP) },
 	"http_token_file": func(s *Supervisor, v value) { v.file(&s.HTTPTokenFile) },
 	"http_hosts":      func(s *Supervisor, v value) { v.hosts(&s.HTTPHosts) },
 }
 
-// inRuntimeDir stands for the control socket's place until it is known where that is.
+// inRuntimeDir stands for the usual path of the control socket until runtime_dir is known.
 const inRuntimeDir = "\x00"
 
 func defaultSupervisor() Supervisor {
 	return Supervisor{LogLevel: "info", LogFormat: "auto", RuntimeDir: defaultRuntimeDir(), Control: inRuntimeDir, ControlRead: "none"}
 }
 
-// complete fills in the defaults that depend on other keys.
-func (s *Supervisor) complete() {
+// supervisor reads [supervisor], and fills in the defaults that depend on other keys.
+func (v value) supervisor(s *Supervisor) {
+	if v.raw != nil && decode(v, s, supervisorFields) {
+		for _, key := range []string{"http_token_file", "http_hosts"} {
+			v.useless(key, v.lacks("http"), "without http", `remove it, or write http = "127.0.0.1:9001"`)
+		}
+	}
 	if s.Control == inRuntimeDir {
 		s.Control = filepath.Join(s.RuntimeDir, controlName)
 	}
-	if s.ControlMode != 0 {
-		return
-	}
-	s.ControlMode = 0o660
-	if s.ControlRead == "any" {
-		s.ControlMode = 0o666 // whoever shall read must be able to connect
+	if s.ControlMode == 0 {
+		s.ControlMode = 0o660
+		if s.ControlRead == "any" {
+			s.ControlMode = 0o666 // readers must be able to connect
+		}
 	}
 }
 
@@ -73,8 +66,8 @@ func (s *Supervisor) controlAddress() socket.Address {
 // controlName is the control socket's name in runtime_dir.
 const controlName = "control.sock"
 
-// OwnControl returns where the control socket is if another supervisord has the usual place in the same runtime_dir: it has the
-// configuration file in its name, so that whoever knows that finds it. It is "" where the configuration names a place.
+// OwnControl returns where the control socket is if another supervisord has the usual path in the same runtime_dir: a hash of the
+// configuration file's path is in its name, so that clients who know that file find it. It is "" where the configuration sets a path.
 func (s *Supervisor) OwnControl(file string) string {
 	if s.Control != filepath.Join(s.RuntimeDir, controlName) {
 		return ""
@@ -84,33 +77,26 @@ func (s *Supervisor) OwnControl(file string) string {
 }
 
 // ControlSockets returns where the control socket of the configuration in this file may be, the likeliest first; none: there is
-// none. A file that is wrong says what it can: who wants to ask a supervisord that runs must not depend on a configuration that is
-// being mended.
+// none. It ignores what is wrong in the file: asking a running supervisord must not depend on a configuration that is being mended.
 func ControlSockets(path string) []string {
-	s := defaultSupervisor()
+	l := newLoader()
+	s := &l.config.Supervisor
+	var table value
 	file, err := filepath.Abs(path)
 	if err == nil {
-		l := &loader{config: &Config{Supervisor: s}, defined: map[string]Program{}, bound: addresses{}}
 		if root, ok := l.open(file); ok {
-			decode(root, l.config, fields[Config]{
-				"supervisor": func(c *Config, v value) { decode(v, &c.Supervisor, supervisorFields) },
-				"program":    func(*Config, value) {},
-			})
-		}
-		s = l.config.Supervisor
-	}
-	s.complete()
-	var places []string
-	for _, place := range []string{s.OwnControl(file), s.Control} {
-		if place != "" {
-			places = append(places, place)
+			table = root.child("supervisor")
 		}
 	}
-	return places
+	table.supervisor(s)
+	var paths []string
+	for _, p := range []string{s.OwnControl(file), s.Control} {
+		if p != "" {
+			paths = append(paths, p)
+		}
+	}
+	return paths
 }
-
-// maxSocketPath is what a unix socket's address holds (unix(7)).
-const maxSocketPath = 107
 
 // control reads the path of the control socket. "" and "off" mean that there is none.
 func (v value) control(into *string) {
@@ -118,15 +104,19 @@ func (v value) control(into *string) {
 		*into = ""
 		return
 	}
+	v.shortFile(into, maxSocketPath, "a socket's address")
+}
+
+// shortFile reads a path of at most so many bytes.
+func (v value) shortFile(into *string, most int, use string) {
 	var path string
-	if !v.file(&path) {
-		return
+	switch {
+	case !v.file(&path):
+	case len(path) > most:
+		v.problem(fmt.Sprintf("has %d bytes, too many for %s", len(path), use), "write a path of at most %d", most)
+	default:
+		*into = path
 	}
-	if len(path) > maxSocketPath {
-		v.problem(fmt.Sprintf("has %d bytes, too many for a socket's address", len(path)), "write a path of at most %d", maxSocketPath)
-		return
-	}
-	*into = path
 }
 
 // defaultRuntimeDir is the folder that systemd made for the service (RuntimeDirectory=), or else the usual one of this user.
@@ -142,4 +132,36 @@ func defaultRuntimeDir() string {
 		return filepath.Join(own, "supervisord")
 	}
 	return absolute("/", filepath.Join(os.TempDir(), fmt.Sprintf("supervisord-%d", os.Geteuid())))
+}
+
+// http reads where the metrics and the page are served: "host:port" or "unix:/path". "" and "off" mean nowhere.
+func (v value) http(into *socket.Address) {
+	var a socket.Address
+	switch {
+	case v.raw == "" || v.raw == "off":
+	case !v.address(&a):
+	case a.IsUDP(), a.IsUnix() && !a.OnDisk():
+		v.problem(fmt.Sprintf("%q cannot be listened on", a), `write such as "127.0.0.1:9001" or "unix:/run/supervisord/http.sock"`)
+	default:
+		if !a.IsLoopback() {
+			v.warn("can be reached from other machines", `everybody there can read the state of all programs: write "127.0.0.1:%d", or keep others out`, a.Port())
+		}
+		*into = a
+	}
+}
+
+// hosts reads names of hosts, without ports.
+func (v value) hosts(into *[]string) {
+	var names []string
+	if !v.texts(&names) {
+		return
+	}
+	for i, name := range names {
+		if strings.ContainsAny(name, ":/*@ ") || strings.ContainsFunc(name, notPrintable) {
+			v.problem(fmt.Sprintf("%q is not the name of a host", name), `write such as "supervisord.example.net": no port, no scheme, no wildcard`)
+			return
+		}
+		names[i] = strings.ToLower(strings.TrimSuffix(name, "."))
+	}
+	*into = names
 }

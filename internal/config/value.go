@@ -2,18 +2,22 @@ package config
 
 import (
 	"fmt"
+	"math/bits"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxDuration bounds every duration, so that sums of them cannot overflow: a year.
 const maxDuration = 365 * 24 * time.Hour
 
-// The readers below set their target only when the value is right; otherwise they report what is wrong and leave the default.
-// Strings are cloned: what the parser returns are pieces of the whole file, which would keep it in memory.
+// The readers below set their target only if the value is right; otherwise they report what is wrong and leave the default.
+// Strings are cloned: those of the decoder are pieces of the whole file, which would stay in memory with them.
 
 // text reads a string that is not empty.
 func (v value) text(into *string) bool {
@@ -90,7 +94,7 @@ func (v value) duration(into *time.Duration, low time.Duration) bool {
 	d, err := time.ParseDuration(s)
 	switch {
 	case err != nil:
-		v.problem(fmt.Sprintf("%q is no duration", s), `write a number and its unit, such as "500ms", "30s" or "1h30m"`)
+		v.problem(fmt.Sprintf("%q is not a duration", s), `write a number and its unit, such as "500ms", "30s" or "1h30m"`)
 	case d < low || d > maxDuration:
 		v.problem(fmt.Sprintf("%q is out of range", s), `write a duration from "%s" to "%s"`, brief(low), brief(maxDuration))
 	default:
@@ -112,7 +116,7 @@ func brief(d time.Duration) string {
 	return s
 }
 
-// seconds reads a duration of whole seconds, which is what some socket options count in.
+// seconds reads a duration of whole seconds, the unit of some socket options.
 func (v value) seconds(into *time.Duration, high time.Duration) {
 	var d time.Duration
 	switch {
@@ -126,10 +130,7 @@ func (v value) seconds(into *time.Duration, high time.Duration) {
 
 // texts reads an array of strings; a single string stands for an array of one.
 func (v value) texts(into *[]string) bool {
-	items, ok := v.elements()
-	if !ok {
-		items = []value{v}
-	}
+	items := v.oneOrMore()
 	list := make([]string, len(items))
 	all := true
 	for i, item := range items {
@@ -147,17 +148,14 @@ func (v value) argv(into *[]string) bool {
 		v.problem("is a string", "write %s = %s", v.path[strings.LastIndex(v.path, ".")+1:], asArray(line))
 		return false
 	}
-	items, ok := v.elements()
-	if !ok || len(items) == 0 {
+	items, _ := v.elements()
+	if len(items) == 0 {
 		v.problem("is not an array of words", `write the program and its arguments, such as ["./web", "-v"]`)
 		return false
 	}
 	argv := make([]string, len(items))
 	for i, item := range items {
-		if item.raw == "" && i > 0 {
-			continue
-		}
-		if !item.text(&argv[i]) {
+		if (item.raw != "" || i == 0) && !item.text(&argv[i]) {
 			return false
 		}
 	}
@@ -165,7 +163,7 @@ func (v value) argv(into *[]string) bool {
 	return true
 }
 
-// asArray is the array that says what a command line says; a shell's if it needs a shell.
+// asArray is the array for a command line; one that runs a shell if the line needs a shell.
 func asArray(line string) string {
 	words := strings.Fields(line)
 	if len(words) == 0 {
@@ -182,25 +180,20 @@ func asArray(line string) string {
 
 // file reads a path, which is relative to the folder of the document.
 func (v value) file(into *string) bool {
-	var s string
-	if !v.text(&s) {
-		return false
+	ok := v.text(into)
+	if ok {
+		*into = absolute(v.in.dir, *into)
 	}
-	*into = absolute(v.in.dir, s)
-	return true
+	return ok
 }
 
 // files reads an array of paths, or one path.
-func (v value) files(into *[]string) bool {
-	var list []string
-	if !v.texts(&list) {
-		return false
+func (v value) files(into *[]string) {
+	if v.texts(into) {
+		for i, path := range *into {
+			(*into)[i] = absolute(v.in.dir, path)
+		}
 	}
-	for i, path := range list {
-		list[i] = absolute(v.in.dir, path)
-	}
-	*into = list
-	return true
 }
 
 // absolute is path as seen from dir.
@@ -209,4 +202,72 @@ func absolute(dir, path string) string {
 		return filepath.Clean(path)
 	}
 	return filepath.Join(dir, path)
+}
+
+// sizeUnits are the units of sizes. A size without a unit is in bytes.
+var sizeUnits = map[string]uint64{
+	"": 1, "B": 1,
+	"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+}
+
+// parseSize reads a size in bytes such as "512MiB".
+func parseSize(s string) (uint64, error) {
+	digits := len(s) - len(strings.TrimLeft(s, "0123456789"))
+	unit, ok := sizeUnits[strings.TrimSpace(s[digits:])]
+	n, err := strconv.ParseUint(s[:digits], 10, 64)
+	if !ok || err != nil {
+		return 0, fmt.Errorf("%q is not a size", s)
+	}
+	over, size := bits.Mul64(n, unit)
+	if over != 0 || size > 1<<63-1 {
+		return 0, fmt.Errorf("%q is too large", s)
+	}
+	return size, nil
+}
+
+// signal reads the name of a signal, with or without SIG, in upper or lower case.
+func (v value) signal(into *syscall.Signal) {
+	if n, ok := v.raw.(int64); ok {
+		v.problem(fmt.Sprintf("%d is a number", n), `write the name of the signal, such as "TERM"`)
+		return
+	}
+	var name string
+	if !v.text(&name) {
+		return
+	}
+	sig := unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(name), "SIG"))
+	if sig == 0 {
+		v.problem(fmt.Sprintf("%q is not a signal", name), `write its name, such as "TERM", "QUIT" or "USR1"`)
+		return
+	}
+	*into = sig
+}
+
+// octal reads permission bits: "0660", or 0o660. A decimal number is refused, because 660 does not mean what it seems to.
+func (v value) octal(into *uint32) bool {
+	var n uint64
+	var err error
+	switch raw := v.raw.(type) {
+	case string:
+		if n, err = strconv.ParseUint(strings.TrimPrefix(raw, "0o"), 8, 32); err != nil {
+			v.problem(fmt.Sprintf("%q is not an octal number", raw), `write it such as "0660"`)
+			return false
+		}
+	case int64:
+		if !v.in.positions.of(v.path).octal && raw != 0 {
+			v.problem(fmt.Sprintf("%d is a decimal number", raw), `write "%04d" or 0o%03d`, raw, raw)
+			return false
+		}
+		n = uint64(raw)
+	default:
+		v.problem("is "+typeOf(v.raw)+", not an octal number", `write it such as "0660"`)
+		return false
+	}
+	if n > 0o777 {
+		v.problem(fmt.Sprintf("%#o is out of range", n), `write "0000" to "0777"`)
+		return false
+	}
+	*into = uint32(n)
+	return true
 }

@@ -135,7 +135,7 @@ func TestReloadDuringACanaryThatIsPromotedByItselfWaitsForNobody(t *testing.T) {
 func TestWhatACanaryTriedReachesNothingElseUntilItIsPromoted(t *testing.T) {
 	tried := testConfig(3, config.All)
 	tried.Command = []string{"new"}
-	begun := func(t *testing.T, strategy config.Successor) *script {
+	begun := func(t *testing.T, strategy config.ReplacementPolicy) *script {
 		c := testConfig(3, config.All)
 		c.Restart.Generation = strategy
 		s := newScript(t, c)

@@ -32,7 +32,7 @@ func drawConfig(t *rapid.T) *config.Program {
 	c.Reload.MaxSurge = rapid.IntRange(1, 2).Draw(t, "surge")
 	c.Reload.Soak = rapid.SampledFrom([]time.Duration{0, 0, 3 * time.Second}).Draw(t, "soak")
 	c.Restart.When = rapid.SampledFrom([]config.When{config.Always, config.Always, config.OnFailure, config.Never}).Draw(t, "when")
-	c.Restart.Generation = rapid.SampledFrom([]config.Successor{config.Same, config.Same, config.New}).Draw(t, "generation")
+	c.Restart.Generation = rapid.SampledFrom([]config.ReplacementPolicy{config.Same, config.Same, config.New}).Draw(t, "generation")
 	c.Reload.Retry = rapid.SampledFrom([]time.Duration{0, 0, time.Second}).Draw(t, "retry")
 	c.Reload.Every = rapid.SampledFrom([]time.Duration{0, 0, 20 * time.Second}).Draw(t, "every")
 	c.Stop.MaxDraining = rapid.IntRange(0, 3).Draw(t, "max_draining")

@@ -10,13 +10,8 @@ import (
 )
 
 const (
-	defaultPreflightTimeout = 60 * time.Second
-	defaultStopTimeout      = 30 * time.Second
-	defaultMaxDraining      = 4
-	defaultBackoffMin       = 200 * time.Millisecond
-	defaultBackoffMax       = 30 * time.Second
-	defaultStableAfter      = 10 * time.Second
-	shortestRetry           = 10 * time.Millisecond
+	shortestRetry = 10 * time.Millisecond
+	shortestLife  = time.Second
 )
 
 // reloadFields are the keys of [program.NAME.reload].
@@ -31,21 +26,15 @@ var reloadFields = fields[Reload]{
 }
 
 func defaultReload() Reload {
-	return Reload{Strategy: All, MaxSurge: 1, PreflightTimeout: defaultPreflightTimeout}
+	return Reload{Strategy: All, MaxSurge: 1, PreflightTimeout: 60 * time.Second}
 }
 
-func (v value) reload(into *Reload) {
-	r := defaultReload()
-	if !decode(v, &r, reloadFields) {
+func (v value) reload(r *Reload) {
+	if !decode(v, r, reloadFields) {
 		return
 	}
-	if v.has("max_surge") && r.Strategy != Rolling {
-		v.child("max_surge").problem(fmt.Sprintf("does nothing with strategy %q", r.Strategy), `remove it, or write strategy = "rolling"`)
-	}
-	if v.has("preflight_timeout") && !v.has("preflight") {
-		v.child("preflight_timeout").problem("does nothing without preflight", "remove it, or write preflight")
-	}
-	*into = r
+	v.useless("max_surge", r.Strategy != Rolling, fmt.Sprintf("with strategy %q", r.Strategy), `remove it, or write strategy = "rolling"`)
+	v.useless("preflight_timeout", v.lacks("preflight"), "without preflight", "remove it, or write preflight")
 }
 
 // stopPlan is [program.NAME.stop] as it is written: one step, or several.
@@ -56,14 +45,12 @@ type stopPlan struct {
 
 // stopFields are the keys of [program.NAME.stop].
 var stopFields = fields[stopPlan]{
-	"signal":       func(s *stopPlan, v value) { v.signal(&s.one.Signal) },
-	"timeout":      func(s *stopPlan, v value) { v.wait(&s.one.Wait) },
-	"steps":        func(s *stopPlan, v value) { v.stopSteps(&s.Steps) },
-	"group":        func(s *stopPlan, v value) { v.flag(&s.Group) },
-	"max_draining": func(s *stopPlan, v value) { v.integer(&s.MaxDraining, 0, 1000) },
-
+	"signal":        func(s *stopPlan, v value) { v.signal(&s.one.Signal) },
+	"timeout":       func(s *stopPlan, v value) { v.wait(&s.one.Wait) },
+	"steps":         func(s *stopPlan, v value) { v.stopSteps(&s.Steps) },
+	"group":         func(s *stopPlan, v value) { v.flag(&s.Group) },
+	"max_draining":  func(s *stopPlan, v value) { v.integer(&s.MaxDraining, 0, 1000) },
 	"draining_full": func(s *stopPlan, v value) { choice(v, &s.DrainingFull, Wait, Kill) },
-
 	"reload_signal": func(s *stopPlan, v value) { v.signal(&s.ReloadSignal) },
 	"int_signal":    func(s *stopPlan, v value) { v.signal(&s.IntSignal) },
 }
@@ -74,24 +61,20 @@ var stepFields = fields[StopStep]{
 	"timeout": func(s *StopStep, v value) { v.wait(&s.Wait) },
 }
 
-func defaultStep() StopStep { return StopStep{Signal: syscall.SIGTERM, Wait: defaultStopTimeout} }
-
 func defaultStop() Stop {
-	return Stop{Steps: []StopStep{defaultStep()}, MaxDraining: defaultMaxDraining, DrainingFull: Wait}
+	return Stop{Steps: []StopStep{{Signal: syscall.SIGTERM, Wait: 30 * time.Second}}, MaxDraining: 4, DrainingFull: Wait}
 }
 
 func (v value) stop(into *Stop) {
-	s := stopPlan{Stop: defaultStop(), one: defaultStep()}
+	s := stopPlan{Stop: *into, one: into.Steps[0]}
 	if !decode(v, &s, stopFields) {
 		return
 	}
+	for _, key := range []string{"signal", "timeout"} {
+		v.useless(key, v.has("steps"), "beside steps", "remove it, or make it a step")
+	}
 	if !v.has("steps") {
 		s.Steps = []StopStep{s.one}
-	}
-	for _, key := range []string{"signal", "timeout"} {
-		if v.has("steps") && v.has(key) {
-			v.child(key).problem("does nothing beside steps", "remove it, or make it a step")
-		}
 	}
 	*into = s.Stop
 }
@@ -105,21 +88,20 @@ func (v value) wait(into *time.Duration) {
 	v.duration(into, time.Millisecond)
 }
 
-// stopSteps reads the steps of a stop plan. Each must say both its signal and its timeout.
+// stopSteps reads the steps of a stop plan. Each must have both its signal and its timeout.
 func (v value) stopSteps(into *[]StopStep) {
-	items, ok := v.elements()
-	if !ok || len(items) == 0 {
-		v.problem("is no array of steps", `write such as steps = [{ signal = "QUIT", timeout = "20s" }, { signal = "TERM", timeout = "5s" }]`)
+	items, _ := v.elements()
+	if len(items) == 0 {
+		v.problem("is not an array of steps", `write such as steps = [{ signal = "QUIT", timeout = "20s" }, { signal = "TERM", timeout = "5s" }]`)
 		return
 	}
 	steps := make([]StopStep, len(items))
 	for i, item := range items {
-		if !decode(item, &steps[i], stepFields) {
-			continue
-		}
-		if item.lacks("signal") || item.lacks("timeout") {
-			item.problem("is not a whole step", `write such as { signal = "QUIT", timeout = "20s" }`)
-		} else if steps[i].Wait == Forever && i < len(items)-1 {
+		switch {
+		case !decode(item, &steps[i], stepFields):
+		case item.lacks("signal") || item.lacks("timeout"):
+			item.problem("lacks a signal or a timeout", `write such as { signal = "QUIT", timeout = "20s" }`)
+		case item.child("timeout").raw == "infinity" && i < len(items)-1:
 			item.child("timeout").problem("has no end: the next step would never come", "write it in the last step only")
 		}
 	}
@@ -141,28 +123,36 @@ var backoffFields = fields[Restart]{
 }
 
 func defaultRestart() Restart {
-	return Restart{When: Always, BackoffMin: defaultBackoffMin, BackoffMax: defaultBackoffMax, StableAfter: defaultStableAfter, Generation: Same}
-}
-
-func (v value) restart(into *Restart) {
-	r := defaultRestart()
-	if decode(v, &r, restartFields) {
-		*into = r
-	}
-}
-
-// slotsFit reports a program whose workers have a socket each and may end for good: the kernel goes on giving connections to
-// the socket of a worker that is not replaced, and nobody answers them.
-func (v value) slotsFit(p *Program) {
-	perSlot := slices.ContainsFunc(p.Listen, func(s socket.Spec) bool { return s.PerSlot })
-	if perSlot && p.Restart.When != Always {
-		v.child("restart").child("when").problem(fmt.Sprintf("%q does not go with per_slot: nobody would answer the connections of a worker that is not replaced", p.Restart.When),
-			`write "always", or remove per_slot from the listeners`)
-	}
+	return Restart{When: Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, StableAfter: 10 * time.Second, Generation: Same}
 }
 
 func (v value) backoff(r *Restart) {
 	if decode(v, r, backoffFields) && r.BackoffMin > r.BackoffMax {
 		v.problem(fmt.Sprintf("min, %s, is longer than max, %s", r.BackoffMin, r.BackoffMax), "write a min that is at most max")
+	}
+}
+
+// slotsFit reports a program whose workers have a socket each and may end for good: the kernel goes on giving connections to
+// the socket of a worker that is not replaced, and nothing answers them.
+func (v value) slotsFit(p *Program) {
+	perSlot := slices.ContainsFunc(p.Listen, func(s socket.Spec) bool { return s.PerSlot })
+	if perSlot && p.Restart.When != Always {
+		v.child("restart").child("when").problem(fmt.Sprintf("%q does not go with per_slot: nothing would answer the connections of a worker that is not replaced", p.Restart.When),
+			`write "always", or remove per_slot from the listeners`)
+	}
+}
+
+// hookFields are the keys of [program.NAME.hooks].
+var hookFields = fields[Hooks]{
+	"after_reload":   func(h *Hooks, v value) { v.argv(&h.AfterReload) },
+	"reload_failed":  func(h *Hooks, v value) { v.argv(&h.ReloadFailed) },
+	"worker_crashed": func(h *Hooks, v value) { v.argv(&h.WorkerCrashed) },
+	"timeout":        func(h *Hooks, v value) { v.duration(&h.Timeout, time.Millisecond) },
+}
+
+func (v value) hooks(h *Hooks) {
+	if decode(v, h, hookFields) {
+		v.useless("timeout", len(h.AfterReload)+len(h.ReloadFailed)+len(h.WorkerCrashed) == 0,
+			"without a hook", "remove it, or write after_reload, reload_failed or worker_crashed")
 	}
 }

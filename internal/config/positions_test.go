@@ -6,7 +6,7 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-func TestPlaces(t *testing.T) {
+func TestPositions(t *testing.T) {
 	const text = "\ufeff# comment = 1\n" + `a = """
 x = 1 \"""
 """"" # a text that ends with two quotes
@@ -29,7 +29,7 @@ z = '\'
 [later.sub]
 [later]
 `
-	at, _, err := findPlaces(text)
+	at, _, err := findPositions(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ z = '\'
 		"arr[1]": 18, "arr[1].deep[0]": 19, "arr[1].deep[0].z": 20, "later.sub": 21, "later": 22,
 		"later.nothing.at.all": 22, "nothing": 0,
 	} {
-		if got := at.at(path).line; got != want {
+		if got := at.of(path).line; got != want {
 			t.Errorf("%s is in line %d, want %d", path, got, want)
 		}
 	}
@@ -48,8 +48,8 @@ z = '\'
 	}
 }
 
-// FuzzPlaces: the scan ends for any text, and for what the parser accepts it knows the place of every value.
-func FuzzPlaces(f *testing.F) {
+// FuzzPositions: the scanner ends for any text, and for text that the decoder accepts it knows the position of every value.
+func FuzzPositions(f *testing.F) {
 	for _, b := range badFiles {
 		if len(b.text) < 4096 {
 			f.Add(b.text)
@@ -57,7 +57,7 @@ func FuzzPlaces(f *testing.F) {
 	}
 	f.Add("a = \"\"\"\\\"\"\"\"\"\nb={a={},\nb=[[],[{}]]}\n[[a.b]]\n[[a.b.'']]\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		at, _, err := findPlaces(text)
+		at, _, err := findPositions(text)
 		if err != nil {
 			return
 		}
@@ -67,7 +67,7 @@ func FuzzPlaces(f *testing.F) {
 		}
 		walk(value{in: &document{}, raw: tree}, func(v value) {
 			if _, ok := at[v.path]; v.path != "" && !ok {
-				t.Errorf("%q has no place in %q", v.path, text)
+				t.Errorf("%q has no position in %q", v.path, text)
 			}
 		})
 	})

@@ -1,0 +1,279 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// The TOML decoder keeps positions to itself: its MetaData has the keys in order but no lines, its errors have only the line of the
+// error, and all elements of an array of tables share one entry. Besides, it builds the full name of every key, so that a file of one
+// megabyte could cost gigabytes of memory or an endless stack. Hence this scanner, which runs before it, notes where everything is,
+// and refuses what exceeds these bounds.
+const (
+	maxDepth  = 32     // nested arrays and inline tables
+	maxPath   = 512    // bytes in the full name of a key
+	maxValues = 50_000 // keys and array elements
+)
+
+// position is where a key, table or array element is written.
+type position struct {
+	line  int
+	octal bool // the value is written 0o…
+}
+
+// positions are those of everything in a file by its full name, in the form of Problem.Key.
+type positions map[string]position
+
+// of returns the position of path, or of the nearest table around it that is written.
+func (p positions) of(path string) position {
+	for path != "" {
+		if found, ok := p[path]; ok {
+			return found
+		}
+		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
+	}
+	return position{}
+}
+
+// child is the full name of a key in the table path.
+func child(path, name string) string {
+	if !bare(name) {
+		name = strconv.Quote(name)
+	}
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// element is the full name of an element of the array path.
+func element(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
+
+// bare reports whether a key needs no quotes.
+func bare(name string) bool {
+	return name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
+}
+
+// scanner reads TOML token by token. It takes any text and always ends; for text that is not TOML the positions are useless.
+type scanner struct {
+	rest  string // from the current token on
+	token string // a mark (one of the bytes in marks), a string with its quotes, or a word; "": the end
+	line  int    // of the token
+	found positions
+	last  map[string]int // index of the last element of each array of tables
+	err   error          // a bound was exceeded
+}
+
+const marks = "\n.=,[]{}"
+
+// findPositions returns the positions in text, or an error and its line if text exceeds a bound.
+func findPositions(text string) (positions, int, error) {
+	s := &scanner{rest: strings.TrimPrefix(text, "\ufeff"), line: 1, found: positions{}, last: map[string]int{}}
+	table := ""
+	for s.next(); s.more(); {
+		switch s.token {
+		case "\n":
+			s.next()
+		case "[":
+			table = s.header()
+		default:
+			s.pair(table, 0)
+		}
+	}
+	return s.found, s.line, s.err
+}
+
+func (s *scanner) more() bool { return s.err == nil && s.token != "" }
+
+func (s *scanner) skip(n int) {
+	s.line += strings.Count(s.rest[:n], "\n")
+	s.rest = s.rest[n:]
+}
+
+// next goes to the next token.
+func (s *scanner) next() {
+	s.skip(len(s.token))
+	s.skip(len(s.rest) - len(strings.TrimLeft(s.rest, " \t\r")))
+	if strings.HasPrefix(s.rest, "#") {
+		s.skip(before(s.rest, "\n"))
+	}
+	switch {
+	case s.rest == "":
+		s.token = ""
+	case strings.ContainsAny(s.rest[:1], marks):
+		s.token = s.rest[:1]
+	case strings.ContainsAny(s.rest[:1], `"'`):
+		s.token = s.rest[:stringLength(s.rest)]
+	default:
+		s.token = s.rest[:before(s.rest, marks+" \t\r\"'#")]
+	}
+}
+
+// before is how many bytes of s come before the first of stops.
+func before(s, stops string) int {
+	if n := strings.IndexAny(s, stops); n >= 0 {
+		return n
+	}
+	return len(s)
+}
+
+// stringLength is the length of the string with which text begins, of any of the four kinds. A string that is not closed ends with its
+// line, one in triple quotes with the text.
+func stringLength(text string) int {
+	quote, closing := text[:1], text[:1]
+	if strings.HasPrefix(text, strings.Repeat(quote, 3)) {
+		closing = text[:3]
+	}
+	n := len(closing)
+	for n < len(text) && !strings.HasPrefix(text[n:], closing) {
+		if text[n] == '\n' && len(closing) == 1 {
+			return n
+		}
+		if text[n] == '\\' && quote == `"` {
+			n++
+		}
+		n++
+	}
+	n += len(closing)
+	for range len(closing) - 1 { // """ may follow two quotes that belong to the text
+		if n < len(text) && text[n] == quote[0] && len(closing) == 3 {
+			n++
+		}
+	}
+	return min(n, len(text))
+}
+
+// note keeps the position of path. A table that is only implied by the name of another one gives way to its own header.
+func (s *scanner) note(path string, line int, implied bool) {
+	_, known := s.found[path]
+	switch {
+	case s.err != nil:
+	case len(path) > maxPath:
+		s.err = fmt.Errorf("a key has more than %d bytes", maxPath)
+	case len(s.found) >= maxValues:
+		s.err = fmt.Errorf("more than %d keys and values", maxValues)
+	case !known || !implied:
+		s.found[path] = position{line: line}
+	}
+}
+
+// header reads a [table] or [[array of tables]] and returns its full name.
+func (s *scanner) header() string {
+	line := s.line
+	s.next()
+	array := s.token == "["
+	if array {
+		s.next()
+	}
+	path := ""
+	parts := s.key()
+	for i, part := range parts {
+		path = child(path, part)
+		isLast := i == len(parts)-1
+		s.note(path, line, array || !isLast)
+		if n, ok := s.last[path]; ok && !isLast {
+			path = element(path, n)
+		}
+	}
+	if array {
+		n, again := s.last[path]
+		if again {
+			n++
+		}
+		s.last[path] = n
+		path = element(path, n)
+		s.note(path, line, false)
+	}
+	for s.token == "]" {
+		s.next()
+	}
+	return path
+}
+
+// pair reads one key = value in the table path.
+func (s *scanner) pair(path string, depth int) {
+	line := s.line
+	parts := s.key()
+	for i, part := range parts {
+		path = child(path, part)
+		if s.note(path, line, i < len(parts)-1); s.err != nil {
+			return
+		}
+	}
+	if s.token == "=" {
+		s.next()
+		s.value(path, depth)
+		return
+	}
+	for s.more() && s.token != "\n" { // not TOML
+		s.next()
+	}
+}
+
+// key reads a dotted key and returns its parts.
+func (s *scanner) key() []string {
+	var parts []string
+	for len(parts) <= maxPath {
+		parts = append(parts, unquote(s.token))
+		s.next()
+		if s.token != "." {
+			break
+		}
+		s.next()
+	}
+	return parts
+}
+
+// unquote returns what a part of a key stands for.
+func unquote(part string) string {
+	if text, ok := strings.CutPrefix(part, "'"); ok {
+		return strings.TrimSuffix(text, "'")
+	}
+	text, err := strconv.Unquote(strings.ReplaceAll(part, `\e`, `\x1b`))
+	if err != nil {
+		return part
+	}
+	return text
+}
+
+// value reads a value and notes what is inside.
+func (s *scanner) value(path string, depth int) {
+	opening := s.token
+	switch {
+	case depth > maxDepth:
+		s.err = errors.New("nested too deeply")
+	case opening == "[" || opening == "{":
+		s.next()
+		s.inside(path, depth+1, opening == "[")
+	default:
+		if found, ok := s.found[path]; ok && strings.HasPrefix(s.token, "0o") {
+			found.octal = true
+			s.found[path] = found
+		}
+		for s.more() && !strings.ContainsAny(s.token[:1], ",]}\n") {
+			s.next()
+		}
+	}
+}
+
+// inside reads the elements of an array, or the pairs of an inline table.
+func (s *scanner) inside(path string, depth int, array bool) {
+	for n := 0; s.more(); {
+		switch {
+		case s.token == "]" && array, s.token == "}" && !array:
+			s.next()
+			return
+		case s.token == "\n", s.token == ",", s.token == "}":
+			s.next()
+		case array:
+			item := element(path, n)
+			s.note(item, s.line, false)
+			s.value(item, depth)
+			n++
+		default:
+			s.pair(path, depth)
+		}
+	}
+}
