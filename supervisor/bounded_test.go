@@ -35,7 +35,7 @@ func hanging(t *testing.T, play func(s *stage, loads *atomic.Int32)) {
 	})
 }
 
-func TestReloadWhoseConfigurationHangsFailsAndALaterOneIsTried(t *testing.T) {
+func TestReloadWithHangingConfigFailsAndNextOneWorks(t *testing.T) {
 	hanging(t, func(s *stage, loads *atomic.Int32) {
 		before := time.Now()
 		_, err := s.super.Reload(s.Context(), ReloadOptions{})
@@ -53,7 +53,7 @@ func TestReloadWhoseConfigurationHangsFailsAndALaterOneIsTried(t *testing.T) {
 	})
 }
 
-func TestConfigurationThatHangsIsNotTriedWithoutEnd(t *testing.T) {
+func TestHangingConfigIsNotReadWithoutLimit(t *testing.T) {
 	hanging(t, func(s *stage, loads *atomic.Int32) {
 		for range 20 {
 			_, err := s.super.Reload(s.Context(), ReloadOptions{})
@@ -71,7 +71,7 @@ func TestConfigurationThatHangsIsNotTriedWithoutEnd(t *testing.T) {
 	})
 }
 
-func TestStopDoesNotWaitForAConfigurationThatHangs(t *testing.T) {
+func TestStopDoesNotWaitForHangingConfig(t *testing.T) {
 	hanging(t, func(s *stage, loads *atomic.Int32) {
 		s.hup()
 		if loads.Load() != 1 {
@@ -80,7 +80,7 @@ func TestStopDoesNotWaitForAConfigurationThatHangs(t *testing.T) {
 	})
 }
 
-func TestGenerationWhoseFilesHangFailsToBePrepared(t *testing.T) {
+func TestGenerationWithHangingFilesFailsToPrepare(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
 		for range maxStuck {
@@ -109,7 +109,7 @@ func (w stuck) Set(map[string][]string) error {
 	return nil
 }
 
-func TestWatchedFilesThatHangHoldUpNeitherReloadsNorTheEnd(t *testing.T) {
+func TestHangingWatchedFilesHoldUpNeitherReloadNorStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, testProgram(t, "web"))
 		w := stuck{s.watcher, make(chan struct{}), new(atomic.Int32)}

@@ -29,7 +29,7 @@ func testPair(t *testing.T) (web, other *config.Program) {
 	return web, other
 }
 
-func TestCanaryIsRefusedWithWhateverElseTheConfigurationWouldDo(t *testing.T) {
+func TestCanaryIsRefusedIfConfigChangesAnythingElse(t *testing.T) {
 	for why, change := range map[string]func(t *testing.T, web, other *config.Program) []*config.Program{
 		"program other: its configuration has changed, too": func(_ *testing.T, web, other *config.Program) []*config.Program {
 			other.Command = []string{"changed"}
@@ -74,7 +74,7 @@ func TestCanaryIsRefusedWithWhateverElseTheConfigurationWouldDo(t *testing.T) {
 	}
 }
 
-func TestCanaryIsRefusedWhereItWouldChangeTheSocketsOfSlots(t *testing.T) {
+func TestCanaryIsRefusedIfItChangesSocketsOfSlots(t *testing.T) {
 	web := testProgram(t, "web")
 	web.Workers, web.Listen[0].PerSlot = 3, true
 	onStage(t, func(s *stage) {
@@ -95,7 +95,7 @@ func TestCanaryIsRefusedWhereItWouldChangeTheSocketsOfSlots(t *testing.T) {
 	}, web)
 }
 
-func TestCanaryOfAllProgramsLeavesThoseThatAreStoppedSo(t *testing.T) {
+func TestCanaryOfAllProgramsLeavesStoppedOnesStopped(t *testing.T) {
 	web, other := testPair(t)
 	onStage(t, func(s *stage) {
 		for _, w := range s.workers() {
@@ -131,7 +131,7 @@ func (s *stage) reading() (letGo func()) {
 	}
 }
 
-func TestRequestsThatMeetWhileTheConfigurationIsReadStayWhatTheyAre(t *testing.T) {
+func TestRequestsDuringConfigReadKeepTheirKind(t *testing.T) {
 	web := testProgram(t, "web")
 	web.Workers = 2
 	onStage(t, func(s *stage) {
@@ -172,7 +172,7 @@ func TestRequestsThatMeetWhileTheConfigurationIsReadStayWhatTheyAre(t *testing.T
 	}, web)
 }
 
-func TestReloadThatWaitsOverAnUpgradeIsNeverACanary(t *testing.T) {
+func TestReloadWaitingOverUpgradeIsNeverCanary(t *testing.T) {
 	web := testProgram(t, "web")
 	web.Workers = 2
 	onStage(t, func(s *stage) {

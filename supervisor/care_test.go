@@ -45,7 +45,7 @@ func probed(t *testing.T) *config.Program {
 	return p
 }
 
-func TestWorkerThatFailsItsHealthCheckIsReplacedWithOverlap(t *testing.T) {
+func TestUnhealthyWorkerIsReplacedWithOverlap(t *testing.T) {
 	onStage(t, func(s *stage) {
 		w := s.workers()[0]
 		var asked atomic.Int32
@@ -80,7 +80,7 @@ func TestWorkerThatFailsItsHealthCheckIsReplacedWithOverlap(t *testing.T) {
 	}, probed(t))
 }
 
-func TestOneGoodAnswerForgivesTheBadOnes(t *testing.T) {
+func TestGoodProbeResetsFailures(t *testing.T) {
 	onStage(t, func(s *stage) {
 		w := s.workers()[0]
 		var asked atomic.Int32
@@ -98,7 +98,7 @@ func TestOneGoodAnswerForgivesTheBadOnes(t *testing.T) {
 	}, probed(t))
 }
 
-func TestProbeThatHangsFailsAtItsTimeout(t *testing.T) {
+func TestHangingProbeFailsAtTimeout(t *testing.T) {
 	onStage(t, func(s *stage) {
 		w := s.workers()[0]
 		w.isWell(func(ctx context.Context, _ ready.Check) error { <-ctx.Done(); return context.Cause(ctx) })
@@ -131,7 +131,7 @@ func guarded(t *testing.T) *config.Program {
 	return p
 }
 
-func TestWorkerThatFallsSilentIsReplaced(t *testing.T) {
+func TestWorkerMissingItsWatchdogIsReplaced(t *testing.T) {
 	onStage(t, func(s *stage) {
 		w := s.workers()[0]
 		if w.spec.Watchdog != 30*time.Second {
@@ -153,7 +153,7 @@ func TestWorkerThatFallsSilentIsReplaced(t *testing.T) {
 	}, guarded(t))
 }
 
-func TestWorkerThatTriggersItsWatchdogIsReplacedAtOnce(t *testing.T) {
+func TestWorkerTriggeringItsWatchdogIsReplacedAtOnce(t *testing.T) {
 	onStage(t, func(s *stage) {
 		w := s.workers()[0]
 		w.ready()
@@ -166,7 +166,7 @@ func TestWorkerThatTriggersItsWatchdogIsReplacedAtOnce(t *testing.T) {
 	}, guarded(t))
 }
 
-func TestWatchdogThatNobodyAskedForIsIgnored(t *testing.T) {
+func TestUnconfiguredWatchdogIsIgnored(t *testing.T) {
 	onStage(t, func(s *stage) {
 		w := s.workers()[0]
 		w.ready()
@@ -176,7 +176,7 @@ func TestWatchdogThatNobodyAskedForIsIgnored(t *testing.T) {
 	}, testProgram(t, "web"))
 }
 
-func TestWorkersThatUseTooMuchAreReplacedOneAfterTheOther(t *testing.T) {
+func TestWorkersOverMaxMemoryAreReplacedOneByOne(t *testing.T) {
 	p := testProgram(t, "web")
 	p.Workers, p.MaxMemory = 3, 512<<20
 	onStage(t, func(s *stage) {
@@ -204,8 +204,8 @@ func TestWorkersThatUseTooMuchAreReplacedOneAfterTheOther(t *testing.T) {
 	}, p)
 }
 
-// TestNothingIsWatchedUnasked: with no health, limit or log there is no timer.
-func TestNothingIsWatchedUnasked(t *testing.T) {
+// TestNothingIsWatchedByDefault: with no health, limit or log there is no timer.
+func TestNothingIsWatchedByDefault(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
 		s.pass(time.Hour)
@@ -223,7 +223,7 @@ func capturing(t *testing.T, path string) *config.Program {
 	return p
 }
 
-func TestCapturedOutputGoesOnOverReloads(t *testing.T) {
+func TestCapturedOutputContinuesOverReloads(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "web.log")
 	p := capturing(t, path)
 	onStage(t, func(s *stage) {
@@ -278,7 +278,7 @@ func TestLogFileThatCannotBeOpenedFailsTheReload(t *testing.T) {
 	}
 }
 
-func TestLogsOfAProgramThatIsNotCapturedAreNone(t *testing.T) {
+func TestLogsOfUncapturedProgramAreRefused(t *testing.T) {
 	onStage(t, func(s *stage) {
 		if _, err := s.super.Logs(s.Context(), "web"); !errors.Is(err, ErrState) {
 			t.Errorf("%v", err)

@@ -16,7 +16,7 @@ type deafSystemd struct {
 
 func (s *deafSystemd) Status(string) error { return s.err }
 
-func TestSystemdThatDoesNotListenIsReportedOnce(t *testing.T) {
+func TestDeafSystemdIsReportedOnce(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	systemd := &deafSystemd{fakeSystemd: fakeSystemd{fakeStore: fakeStore{}, TB: t}, err: errors.New("no such file")}
 	s := New(Options{Systemd: systemd, Log: zap.New(core)})

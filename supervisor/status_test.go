@@ -11,7 +11,7 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-func TestStatusSaysWhatAReloadWaitsFor(t *testing.T) {
+func TestStatusSaysWhatReloadWaitsFor(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
 		s.hup()

@@ -249,7 +249,7 @@ func TestWorkerIsGivenItsSocketsAndItsPlace(t *testing.T) {
 	}, testProgram(t, "web"))
 }
 
-func TestOldWorkerIsToldToStopInTheInstantInWhichTheNewOneIsReady(t *testing.T) {
+func TestOldWorkerIsStoppedAtOnceWhenNewOneIsReady(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
 		s.hup()
@@ -280,7 +280,7 @@ func TestHUPStormDuringATrialMakesOneMoreGeneration(t *testing.T) {
 	}, testProgram(t, "web"))
 }
 
-func TestBadConfigurationAtReloadIsOneErrorAndNothingElse(t *testing.T) {
+func TestReloadWithInvalidConfigChangesNothing(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
 		before := s.logs.FilterLevelExact(zapcore.ErrorLevel).Len()
@@ -293,7 +293,7 @@ func TestBadConfigurationAtReloadIsOneErrorAndNothingElse(t *testing.T) {
 	}, testProgram(t, "web"))
 }
 
-func TestListenerThatCanNotBeOpenedFailsTheWholeReload(t *testing.T) {
+func TestListenerThatCannotOpenFailsWholeReload(t *testing.T) {
 	taken, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -316,7 +316,7 @@ func TestListenerThatCanNotBeOpenedFailsTheWholeReload(t *testing.T) {
 	}, web)
 }
 
-func TestProgramsFollowTheConfiguration(t *testing.T) {
+func TestProgramsFollowConfig(t *testing.T) {
 	web, other := testProgram(t, "web"), testProgram(t, "other")
 	other.Listen = nil
 	onStage(t, func(s *stage) {
@@ -339,7 +339,7 @@ func TestProgramsFollowTheConfiguration(t *testing.T) {
 	}, web)
 }
 
-func TestChangedWatchedFileReloadsItsProgramOnly(t *testing.T) {
+func TestChangedWatchedFileReloadsOnlyItsProgram(t *testing.T) {
 	onStage(t, func(s *stage) {
 		for _, w := range s.workers() {
 			w.ready()
@@ -358,7 +358,7 @@ func TestChangedWatchedFileReloadsItsProgramOnly(t *testing.T) {
 	}())
 }
 
-func TestPreflightThatFailsStartsNothing(t *testing.T) {
+func TestFailedPreflightStartsNothing(t *testing.T) {
 	web := testProgram(t, "web")
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
@@ -375,7 +375,7 @@ func TestPreflightThatFailsStartsNothing(t *testing.T) {
 	}, web)
 }
 
-func TestPreflightThatHangsIsEndedByItsTimeout(t *testing.T) {
+func TestHangingPreflightEndsAtTimeout(t *testing.T) {
 	web := testProgram(t, "web")
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
@@ -392,7 +392,7 @@ func TestPreflightThatHangsIsEndedByItsTimeout(t *testing.T) {
 	}, web)
 }
 
-func TestTermGivesEachProgramItsDeadlineAndThenKills(t *testing.T) {
+func TestTERMGivesEachProgramItsDeadlineThenKills(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
 		s.stop <- syscall.SIGTERM
@@ -411,7 +411,7 @@ func TestTermGivesEachProgramItsDeadlineAndThenKills(t *testing.T) {
 	}, testProgram(t, "web"))
 }
 
-func TestSecondTermMeansNow(t *testing.T) {
+func TestSecondTERMMeansNow(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
 		s.stop <- syscall.SIGTERM
@@ -433,7 +433,7 @@ func TestHUPWhileStoppingStartsNothing(t *testing.T) {
 	}, testProgram(t, "web"))
 }
 
-func TestSnapshotResolvesASymlinkedDirectoryOnceForItsGeneration(t *testing.T) {
+func TestSnapshotResolvesSymlinkedDirectoryOnce(t *testing.T) {
 	root := t.TempDir()
 	releases := []string{filepath.Join(root, "r1"), filepath.Join(root, "r2")}
 	current := filepath.Join(root, "current")
@@ -466,7 +466,7 @@ func TestSnapshotResolvesASymlinkedDirectoryOnceForItsGeneration(t *testing.T) {
 	}, web)
 }
 
-func TestReloadOfAProgramThatIsNotConfiguredChangesNothing(t *testing.T) {
+func TestReloadOfUnknownProgramChangesNothing(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
 		changed := *s.conf
@@ -482,7 +482,7 @@ func TestReloadOfAProgramThatIsNotConfiguredChangesNothing(t *testing.T) {
 	}, testProgram(t, "web"))
 }
 
-func TestAnUnknownNameInOneOfTwoReloadsThatMeetIsThatOnesOnly(t *testing.T) {
+func TestUnknownProgramFailsOnlyItsOwnReload(t *testing.T) {
 	var refused error
 	good := asker{[]string{"web"}, func([]Ticket, error) {}}
 	bad := asker{[]string{"wbe"}, func(_ []Ticket, err error) { refused = err }}

@@ -76,7 +76,7 @@ func wound(t time.Time, d time.Duration) time.Time {
 	return t
 }
 
-func TestTimesFollowTheWallClockWhenItIsSet(t *testing.T) {
+func TestTimesFollowWallClock(t *testing.T) {
 	now := time.Now()
 	s := New(Options{Log: zap.NewNop()})
 	s.clock = wound(now, -time.Hour) // an hour has passed since, and the wall clock shows the same
@@ -129,7 +129,7 @@ func onStallingStage(t *testing.T, play func(*stage), web *config.Program) {
 	})
 }
 
-func TestWorkerThatWasReadyWhileTheLoopStoodStillIsReadyInTime(t *testing.T) {
+func TestWorkerReadyWhileLoopStalledIsInTime(t *testing.T) {
 	onStallingStage(t, func(s *stage) {
 		s.workers()[0].ready()
 		s.hup()
@@ -144,7 +144,7 @@ func TestWorkerThatWasReadyWhileTheLoopStoodStillIsReadyInTime(t *testing.T) {
 	}, testProgram(t, "web"))
 }
 
-func TestWorkerThatIsNotReadyWhenTheLoopGoesOnFailsAMomentLater(t *testing.T) {
+func TestWorkerNotReadyAfterLoopStalledFailsAfterGrace(t *testing.T) {
 	onStallingStage(t, func(s *stage) {
 		s.workers()[0].ready()
 		s.hup()
@@ -159,7 +159,7 @@ func TestWorkerThatIsNotReadyWhenTheLoopGoesOnFailsAMomentLater(t *testing.T) {
 	}, testProgram(t, "web"))
 }
 
-func TestWorkerThatDiedInItsSoakWhileTheLoopStoodStillFailsTheTrial(t *testing.T) {
+func TestWorkerDyingInSoakWhileLoopStalledFailsTrial(t *testing.T) {
 	web := testProgram(t, "web")
 	web.Reload.Soak = 10 * time.Second
 	onStallingStage(t, func(s *stage) {
@@ -175,7 +175,7 @@ func TestWorkerThatDiedInItsSoakWhileTheLoopStoodStillFailsTheTrial(t *testing.T
 	}, web)
 }
 
-func TestWorkerThatStoppedWhileTheLoopStoodStillIsNotKilled(t *testing.T) {
+func TestWorkerStoppedWhileLoopStalledIsNotKilled(t *testing.T) {
 	onStallingStage(t, func(s *stage) {
 		s.workers()[0].ready()
 		s.hup()
@@ -189,7 +189,7 @@ func TestWorkerThatStoppedWhileTheLoopStoodStillIsNotKilled(t *testing.T) {
 	}, testProgram(t, "web"))
 }
 
-func TestAlarmThatRingsTooEarlyIsSetAgain(t *testing.T) {
+func TestEarlyAlarmIsSetAgain(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
 		s.hup()
@@ -216,7 +216,7 @@ func (l *slowLauncher) Start(s worker.Spec, post func(worker.Event)) Handle {
 	return l.fakeLauncher.Start(s, post)
 }
 
-func TestDeadlineThatPassesBeforeItsAlarmIsSetIsNotLost(t *testing.T) {
+func TestDeadlinePassingBeforeAlarmIsSetIsNotLost(t *testing.T) {
 	web := testProgram(t, "web")
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
@@ -231,7 +231,7 @@ func TestDeadlineThatPassesBeforeItsAlarmIsSetIsNotLost(t *testing.T) {
 	}, web)
 }
 
-func TestNewsOfASpawnLeavesAnAlarmThatIsDueAlone(t *testing.T) {
+func TestSpawnedEventKeepsDueAlarm(t *testing.T) {
 	web := testProgram(t, "web")
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()

@@ -19,7 +19,7 @@ func (s *script) refused(why string) {
 	s.expect("")
 }
 
-func TestCanaryIsRefusedWhereItWouldBeMoreOrHadToWait(t *testing.T) {
+func TestCanaryIsRefusedIfItWouldGrowOrWait(t *testing.T) {
 	for why, c := range map[string]struct {
 		config *config.Program
 		before func(*script)
@@ -77,14 +77,14 @@ func (s *script) deploy() {
 	s.allReady()
 }
 
-func TestCanaryOfStopFirstIsRefusedWhicheverGenerationHasIt(t *testing.T) {
+func TestCanaryIsRefusedIfEitherGenerationIsStopFirst(t *testing.T) {
 	s := newScript(t, testConfig(2, config.All))
 	s.up()
 	s.send(Reload{Config: testConfig(2, config.StopFirst), Canary: 1})
 	s.refused("stop-first")
 }
 
-func TestReloadDuringACanaryStaysAWholeOneThatIsDue(t *testing.T) {
+func TestReloadDuringCanaryIsDueAsWholeGeneration(t *testing.T) {
 	for name, end := range map[string]Event{"promoted": Promote{}, "aborted": Abort{}} {
 		t.Run(name, func(t *testing.T) {
 			s := newScript(t, testConfig(2, config.All))
@@ -114,7 +114,7 @@ func TestReloadDuringACanaryStaysAWholeOneThatIsDue(t *testing.T) {
 	}
 }
 
-func TestReloadDuringACanaryThatIsPromotedByItselfWaitsForNobody(t *testing.T) {
+func TestReloadDuringTimedCanaryWaitsForNobody(t *testing.T) {
 	s := newScript(t, testConfig(2, config.All))
 	s.up()
 	s.send(Reload{Canary: 1, For: time.Minute})
@@ -132,7 +132,7 @@ func TestReloadDuringACanaryThatIsPromotedByItselfWaitsForNobody(t *testing.T) {
 	}
 }
 
-func TestWhatACanaryTriedReachesNothingElseUntilItIsPromoted(t *testing.T) {
+func TestCanaryConfigReachesNothingElseUntilPromoted(t *testing.T) {
 	tried := testConfig(3, config.All)
 	tried.Command = []string{"new"}
 	begun := func(t *testing.T, strategy config.ReplacementPolicy) *script {
@@ -191,7 +191,7 @@ func TestWhatACanaryTriedReachesNothingElseUntilItIsPromoted(t *testing.T) {
 	})
 }
 
-func TestCanaryThatFailsIsNotTriedAgainWhole(t *testing.T) {
+func TestFailedCanaryIsNotRetriedWhole(t *testing.T) {
 	s := newScript(t, retried(time.Second))
 	s.up()
 	s.send(Reload{Canary: 1})
@@ -202,7 +202,7 @@ func TestCanaryThatFailsIsNotTriedAgainWhole(t *testing.T) {
 	s.expect("")
 }
 
-func TestScaleDuringACanaryScalesBothGenerations(t *testing.T) {
+func TestScaleDuringCanaryScalesBothGenerations(t *testing.T) {
 	s := newScript(t, testConfig(2, config.All))
 	s.up()
 	s.send(Reload{Config: testConfig(2, config.All), Canary: 1})
@@ -221,7 +221,7 @@ func TestScaleDuringACanaryScalesBothGenerations(t *testing.T) {
 	}
 }
 
-func TestCanaryThatWaitedInAnOldRecordIsRefused(t *testing.T) {
+func TestCanaryWaitingInOldRecordIsRefused(t *testing.T) {
 	s := newScript(t, testConfig(2, config.All))
 	s.up()
 	s.p.Again = &Reload{Canary: 1}

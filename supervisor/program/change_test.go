@@ -27,7 +27,7 @@ func (s *script) ready() {
 	}
 }
 
-func TestWorkerThatWritesWhereItIsWatchedIsReloadedLessAndLessOften(t *testing.T) {
+func TestWorkerWritingIntoWatchedFolderIsReloadedLessOften(t *testing.T) {
 	s := newScript(t, watched())
 	s.up()
 	last, idle := s.p.LastGeneration, 0
@@ -70,13 +70,13 @@ func damped(t *testing.T) *script {
 	return s
 }
 
-func TestReloadThatSomebodyAsksForIsNotDelayedByChanges(t *testing.T) {
+func TestRequestedReloadIsNotDelayedByChanges(t *testing.T) {
 	s := damped(t)
 	s.send(Reload{Reason: "HUP"})
 	s.expect("prepare 5")
 }
 
-func TestReloadThatSomebodyAsksForDuringATrialIsNotDelayedByChanges(t *testing.T) {
+func TestRequestedReloadDuringTrialIsNotDelayedByChanges(t *testing.T) {
 	s := damped(t)
 	s.after(changeDelay)
 	s.expect("prepare 5")
@@ -89,13 +89,13 @@ func TestReloadThatSomebodyAsksForDuringATrialIsNotDelayedByChanges(t *testing.T
 	}
 }
 
-func TestChangeThatIsDelayedIsNotLost(t *testing.T) {
+func TestDelayedChangeIsNotLost(t *testing.T) {
 	s := damped(t)
 	s.after(changeDelay)
 	s.expect("prepare 5")
 }
 
-func TestChangesNowAndThenAreFollowedAtOnce(t *testing.T) {
+func TestOccasionalChangesReloadAtOnce(t *testing.T) {
 	s := newScript(t, watched())
 	s.up()
 	for n := 2; n < 20; n++ {
@@ -107,7 +107,7 @@ func TestChangesNowAndThenAreFollowedAtOnce(t *testing.T) {
 	}
 }
 
-func TestChangeDoesNotWaitForTheRetryOfAFailedReload(t *testing.T) {
+func TestChangeDoesNotWaitForRetryOfFailedReload(t *testing.T) {
 	c := watched()
 	c.Reload.Retry = time.Hour
 	s := newScript(t, c)

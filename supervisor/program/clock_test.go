@@ -29,7 +29,7 @@ func allTimes(v reflect.Value, found func(*time.Time)) {
 	}
 }
 
-func TestRebaseMovesEveryTimeOfAProgram(t *testing.T) {
+func TestRebaseMovesEveryTimeOfProgram(t *testing.T) {
 	s := newScript(t, testConfig(2, config.All))
 	s.up()
 	s.deploy()

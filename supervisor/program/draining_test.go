@@ -46,7 +46,7 @@ func TestReloadWaitsWhileTooManyGenerationsDrain(t *testing.T) {
 	}
 }
 
-func TestReloadThatWaitsForADrainBeginsWhenTheStopPlanHasKilled(t *testing.T) {
+func TestReloadWaitingForDrainBeginsWhenStopPlanHasKilled(t *testing.T) {
 	s := newScript(t, draining(1, 1))
 	s.up()
 	s.deploy()
@@ -56,7 +56,7 @@ func TestReloadThatWaitsForADrainBeginsWhenTheStopPlanHasKilled(t *testing.T) {
 	s.expect("KILL 1, prepare 3")
 }
 
-func TestReloadWhileNothingServesNeverWaitsForADrain(t *testing.T) {
+func TestReloadWhileNothingServesNeverWaitsForDrain(t *testing.T) {
 	s := newScript(t, draining(1, 1))
 	s.up()
 	s.deploy()
@@ -66,7 +66,7 @@ func TestReloadWhileNothingServesNeverWaitsForADrain(t *testing.T) {
 	s.expect("prepare 3")
 }
 
-func TestRaisedLimitLetsAReloadBegin(t *testing.T) {
+func TestRaisedMaxDrainingLetsReloadBegin(t *testing.T) {
 	s := newScript(t, draining(1, 1))
 	s.up()
 	s.deploy()
@@ -76,7 +76,7 @@ func TestRaisedLimitLetsAReloadBegin(t *testing.T) {
 	s.expect("prepare 3")
 }
 
-func TestReloadThatBeginsByItselfWaitsForADrainToo(t *testing.T) {
+func TestRenewalWaitsForDrainToo(t *testing.T) {
 	for name, c := range map[string]struct {
 		config *config.Program
 		begin  func(*script)
@@ -119,7 +119,7 @@ func TestReloadThatBeginsByItselfWaitsForADrainToo(t *testing.T) {
 	}
 }
 
-func TestDrainingWorkersThatStillServeDoNotCount(t *testing.T) {
+func TestDrainingGenerationThatStillServesDoesNotCount(t *testing.T) {
 	c := draining(1, 2)
 	c.Reload.Strategy = config.Rolling
 	s := newScript(t, c)

@@ -153,7 +153,7 @@ func TestReloadTouchesTheOldWorkersOnlyWhenEveryNewOneIsReady(t *testing.T) {
 	s.expect("forget 1")
 }
 
-func TestTrialThatFailsLeavesTheServingGenerationAlone(t *testing.T) {
+func TestFailedTrialLeavesServingGenerationAlone(t *testing.T) {
 	fail := map[string]func(*script){
 		"preflight": func(s *script) {
 			s.send(Prepared{Generation: 2, Failure: &Failure{Step: "preflight"}})
@@ -197,7 +197,7 @@ func TestTrialThatFailsLeavesTheServingGenerationAlone(t *testing.T) {
 	}
 }
 
-func TestReloadsDuringATrialMakeExactlyOneMoreWithTheNewestConfiguration(t *testing.T) {
+func TestReloadsDuringTrialMakeOneMoreWithNewestConfig(t *testing.T) {
 	s := newScript(t, testConfig(1, config.All))
 	s.up()
 	var newest *config.Program
@@ -218,7 +218,7 @@ func TestReloadsDuringATrialMakeExactlyOneMoreWithTheNewestConfiguration(t *test
 	s.state(Up)
 }
 
-func TestReloadThatIsDueFollowsAFailedTrialToo(t *testing.T) {
+func TestDueReloadFollowsFailedTrial(t *testing.T) {
 	s := newScript(t, testConfig(1, config.All))
 	s.up()
 	s.send(Reload{Reason: "HUP"})
@@ -228,7 +228,7 @@ func TestReloadThatIsDueFollowsAFailedTrialToo(t *testing.T) {
 	s.expect("prepare 2, spawn 2/0, serve 1, prepare 3, forget 2")
 }
 
-func TestReloadDuringADrainStartsAtOnce(t *testing.T) {
+func TestReloadDuringDrainStartsAtOnce(t *testing.T) {
 	s := newScript(t, testConfig(1, config.All))
 	s.up()
 	s.send(Reload{})
@@ -239,7 +239,7 @@ func TestReloadDuringADrainStartsAtOnce(t *testing.T) {
 	s.expect("prepare 3")
 }
 
-func TestFirstStartIsRetriedForEverWithGrowingWaits(t *testing.T) {
+func TestFirstStartIsRetriedForeverWithBackoff(t *testing.T) {
 	s := newScript(t, testConfig(1, config.All))
 	var waits []time.Duration
 	for range 12 {
@@ -274,7 +274,7 @@ func TestReloadWhileWaitingStartsAtOnce(t *testing.T) {
 	s.expect("prepare 2")
 }
 
-func TestCrashedWorkerIsReplacedInItsSlotFromTheSameSnapshot(t *testing.T) {
+func TestCrashedWorkerIsReplacedInSlotFromSameSnapshot(t *testing.T) {
 	s := newScript(t, testConfig(2, config.All))
 	s.up()
 	s.after(time.Hour)
@@ -290,7 +290,7 @@ func TestCrashedWorkerIsReplacedInItsSlotFromTheSameSnapshot(t *testing.T) {
 	s.expect("spawn 1/1")
 }
 
-func TestBackoffOfASlotIsResetOnceAWorkerWasStable(t *testing.T) {
+func TestBackoffOfSlotIsResetAfterStableWorker(t *testing.T) {
 	s := newScript(t, testConfig(1, config.All))
 	s.up()
 	for range 5 {
@@ -331,7 +331,7 @@ func TestRestartPolicyDecidesWhichEndsAreFinal(t *testing.T) {
 	}
 }
 
-func TestFinishedProgramComesBackWithAReload(t *testing.T) {
+func TestReloadStartsFinishedProgramAgain(t *testing.T) {
 	c := testConfig(1, config.All)
 	c.Restart.When = config.Never
 	s := newScript(t, c)
@@ -384,7 +384,7 @@ func TestStopDuringPreflightAbandonsIt(t *testing.T) {
 	s.state(Down)
 }
 
-func TestReloadDoesNotStartAProgramThatWasStopped(t *testing.T) {
+func TestReloadDoesNotStartStoppedProgram(t *testing.T) {
 	s := newScript(t, testConfig(1, config.All))
 	s.up()
 	s.send(Stop{})
@@ -426,7 +426,7 @@ func TestRollingReplacesSlotBySlotWithinTheSurge(t *testing.T) {
 	s.state(Up)
 }
 
-func TestRollingThatFailsPutsBackWhatItReplaced(t *testing.T) {
+func TestFailedRollingReloadRestoresReplacedSlots(t *testing.T) {
 	s := newScript(t, testConfig(3, config.Rolling))
 	s.up()
 	s.send(Reload{})
@@ -443,7 +443,7 @@ func TestRollingThatFailsPutsBackWhatItReplaced(t *testing.T) {
 	s.state(Up)
 }
 
-func TestRollingWorkerThatTookOverAndDiesFailsTheTrial(t *testing.T) {
+func TestDeathOfRollingWorkerThatTookOverFailsTrial(t *testing.T) {
 	s := newScript(t, testConfig(2, config.Rolling))
 	s.up()
 	s.send(Reload{})
@@ -477,7 +477,7 @@ func TestStopFirstPreflightFailureStopsNothing(t *testing.T) {
 	s.expect("prepare 2, serve 1, forget 2")
 }
 
-func TestWorkerToBeReplacedServesUntilItsSuccessorIsReady(t *testing.T) {
+func TestReplacedWorkerServesUntilSuccessorIsReady(t *testing.T) {
 	s := newScript(t, testConfig(2, config.All))
 	s.up()
 	s.send(Replace{Worker: 1, Reason: "unhealthy"})
@@ -486,7 +486,7 @@ func TestWorkerToBeReplacedServesUntilItsSuccessorIsReady(t *testing.T) {
 	s.expect("TERM 1")
 }
 
-func TestLateEventsOfAWorkerThatIsGoneDoNothing(t *testing.T) {
+func TestLateEventsOfGoneWorkerDoNothing(t *testing.T) {
 	s := newScript(t, testConfig(1, config.All))
 	s.up()
 	s.after(time.Minute)
@@ -500,7 +500,7 @@ func TestLateEventsOfAWorkerThatIsGoneDoNothing(t *testing.T) {
 	}
 }
 
-func TestExtendMovesTheReadyDeadlineAndNotTheKillDeadline(t *testing.T) {
+func TestExtendMovesReadyDeadlineButNotKillDeadline(t *testing.T) {
 	s := newScript(t, testConfig(1, config.All))
 	s.prepared()
 	s.after(59 * time.Second)
@@ -515,7 +515,7 @@ func TestExtendMovesTheReadyDeadlineAndNotTheKillDeadline(t *testing.T) {
 	s.expect("KILL 1")
 }
 
-func TestCanaryIsHeldBesideTheServingGenerationUntilItIsPromoted(t *testing.T) {
+func TestCanaryIsHeldBesideServingGenerationUntilPromoted(t *testing.T) {
 	for _, strategy := range []config.Strategy{config.All, config.Rolling} {
 		s := newScript(t, testConfig(3, strategy))
 		s.up()
@@ -536,7 +536,7 @@ func TestCanaryIsHeldBesideTheServingGenerationUntilItIsPromoted(t *testing.T) {
 	}
 }
 
-func TestCanaryIsPromotedByItselfAfterItsTime(t *testing.T) {
+func TestTimedCanaryIsPromotedAfterItsTime(t *testing.T) {
 	s := newScript(t, testConfig(2, config.All))
 	s.up()
 	s.send(Reload{Canary: 1, For: 5 * time.Minute})
@@ -550,7 +550,7 @@ func TestCanaryIsPromotedByItselfAfterItsTime(t *testing.T) {
 	s.expect("serve 2, TERM 1, TERM 2")
 }
 
-func TestRollingCanaryGoesOnByItselfAfterItsTime(t *testing.T) {
+func TestTimedRollingCanaryIsPromotedAfterItsTime(t *testing.T) {
 	s := newScript(t, testConfig(2, config.Rolling))
 	s.up()
 	s.send(Reload{Canary: 1, For: time.Minute})
@@ -565,7 +565,7 @@ func TestRollingCanaryGoesOnByItselfAfterItsTime(t *testing.T) {
 	s.state(Up)
 }
 
-func TestProgramThatMustNotRunTwiceComesBackOnlyWhenTheFailedTrialHasGone(t *testing.T) {
+func TestStopFirstProgramComesBackWhenFailedTrialIsGone(t *testing.T) {
 	s := newScript(t, testConfig(1, config.StopFirst))
 	s.up()
 	s.send(Reload{Config: testConfig(2, config.All)})
@@ -579,7 +579,7 @@ func TestProgramThatMustNotRunTwiceComesBackOnlyWhenTheFailedTrialHasGone(t *tes
 	s.expect("spawn 1/0, forget 2")
 }
 
-func TestCanaryThatDiesOrIsAbortedLeavesTheServingGenerationAlone(t *testing.T) {
+func TestFailedOrAbortedCanaryLeavesServingGenerationAlone(t *testing.T) {
 	for _, how := range []func(*script){func(s *script) { s.exit(3) }, func(s *script) { s.send(Abort{Reason: "asked to"}) }} {
 		s := newScript(t, testConfig(2, config.Rolling))
 		s.up()
@@ -611,7 +611,7 @@ func TestScaleAddsAndRemovesSlotsInPlace(t *testing.T) {
 	s.state(Up)
 }
 
-func TestFewerWorkersInTheNextGenerationLeaveNoneBehind(t *testing.T) {
+func TestSmallerNextGenerationLeavesNoWorkerBehind(t *testing.T) {
 	for _, strategy := range []config.Strategy{config.All, config.Rolling} {
 		s := newScript(t, testConfig(3, strategy))
 		s.up()
@@ -627,7 +627,7 @@ func TestFewerWorkersInTheNextGenerationLeaveNoneBehind(t *testing.T) {
 	}
 }
 
-func TestAProgramThatIsStoppedWhileItWaitsSaysThatItHasStopped(t *testing.T) {
+func TestStopOfWaitingProgramIsReported(t *testing.T) {
 	s := newScript(t, testConfig(1, config.All))
 	s.prepared()
 	s.send(Exited{Worker: 1})

@@ -17,7 +17,7 @@ func tried(t *testing.T, strategy config.Strategy) *script {
 	return s
 }
 
-func TestRecordOfAReloadSaysHowItWent(t *testing.T) {
+func TestReloadRecordHasOutcome(t *testing.T) {
 	for name, c := range map[string]struct {
 		play func(*script)
 		want Outcome
@@ -62,7 +62,7 @@ func TestFirstStartIsAReload(t *testing.T) {
 	}
 }
 
-func TestGenerationWithoutAWorkerLeftDoesNotDrain(t *testing.T) {
+func TestGenerationWithoutWorkersDoesNotDrain(t *testing.T) {
 	s := newScript(t, testConfig(1, config.All))
 	s.up()
 	s.exit(1) // replaced at once
@@ -78,7 +78,7 @@ func TestGenerationWithoutAWorkerLeftDoesNotDrain(t *testing.T) {
 	}
 }
 
-func TestRecordOfAReloadHasItsTimes(t *testing.T) {
+func TestReloadRecordHasTimes(t *testing.T) {
 	s := tried(t, config.All)
 	began := s.now
 	wait := func() time.Time { s.now = s.now.Add(time.Second); return s.now }
@@ -97,7 +97,7 @@ func TestRecordOfAReloadHasItsTimes(t *testing.T) {
 	}
 }
 
-func TestRecordOfAReloadWithoutOverlapHasNone(t *testing.T) {
+func TestReloadRecordWithoutOverlapHasNone(t *testing.T) {
 	s := tried(t, config.StopFirst)
 	s.prepared()
 	s.now = s.now.Add(time.Second)
@@ -109,7 +109,7 @@ func TestRecordOfAReloadWithoutOverlapHasNone(t *testing.T) {
 	}
 }
 
-func TestRecordOfAReloadNamesTheWorkersThatWereKilled(t *testing.T) {
+func TestReloadRecordNamesKilledWorkers(t *testing.T) {
 	s := tried(t, config.All)
 	s.prepared()
 	s.allReady()
@@ -121,7 +121,7 @@ func TestRecordOfAReloadNamesTheWorkersThatWereKilled(t *testing.T) {
 	}
 }
 
-func TestCanaryIsHeldUntilItIsPromotedAndThenPending(t *testing.T) {
+func TestCanaryRecordIsHeldUntilPromotedThenPending(t *testing.T) {
 	s := newScript(t, testConfig(2, config.All))
 	s.up()
 	s.send(Reload{Reason: "asked to", Canary: 1})
@@ -136,7 +136,7 @@ func TestCanaryIsHeldUntilItIsPromotedAndThenPending(t *testing.T) {
 	}
 }
 
-func TestReloadThatWaitsAsTheProgramIsStoppedIsStoppedToo(t *testing.T) {
+func TestReloadWaitingWhenProgramStopsIsRecordedAsStopped(t *testing.T) {
 	s := tried(t, config.All)
 	s.send(Reload{Reason: "another", AskedBy: "bob"})
 	promised := s.p.Awaited()
@@ -151,7 +151,7 @@ func TestReloadThatWaitsAsTheProgramIsStoppedIsStoppedToo(t *testing.T) {
 	}
 }
 
-func TestStartThatWaitsForItsNextTryAsTheProgramIsStoppedIsStoppedToo(t *testing.T) {
+func TestStartWaitingWhenProgramStopsIsRecordedAsStopped(t *testing.T) {
 	s := newScript(t, testConfig(1, config.All))
 	s.prepared()
 	s.exit(1)
@@ -163,7 +163,7 @@ func TestStartThatWaitsForItsNextTryAsTheProgramIsStoppedIsStoppedToo(t *testing
 	}
 }
 
-func TestRecordOfAStopSaysHowItWent(t *testing.T) {
+func TestStopRecordHasOutcome(t *testing.T) {
 	s := newScript(t, testConfig(1, config.All))
 	s.up()
 	s.send(Stop{Reason: "asked to", AskedBy: "alice"})
@@ -177,7 +177,7 @@ func TestRecordOfAStopSaysHowItWent(t *testing.T) {
 	}
 }
 
-func TestTheLastReloadsAreRemembered(t *testing.T) {
+func TestLastReloadsAreRemembered(t *testing.T) {
 	s := newScript(t, testConfig(1, config.All))
 	s.up()
 	for range keptReloads + 5 {
@@ -192,7 +192,7 @@ func TestTheLastReloadsAreRemembered(t *testing.T) {
 	}
 }
 
-func TestReloadThatStillDrainsIsNotForgotten(t *testing.T) {
+func TestDrainingReloadIsNotForgotten(t *testing.T) {
 	c := testConfig(1, config.All)
 	c.Stop.Steps[0].Wait, c.Stop.MaxDraining = config.Forever, 0
 	s := newScript(t, c)
@@ -207,7 +207,7 @@ func TestReloadThatStillDrainsIsNotForgotten(t *testing.T) {
 	}
 }
 
-func TestRecordsOfAVersionThatKeptNoneAreMadeOfWhatLives(t *testing.T) {
+func TestReloadRecordsAreMadeForStateOfEarlyVersion(t *testing.T) {
 	s := newScript(t, testConfig(2, config.Rolling))
 	s.up()
 	s.send(Reload{Reason: "HUP"})

@@ -23,7 +23,7 @@ func (s *script) leaving() (numbers []int) {
 	return numbers
 }
 
-func TestWorkerIsReplacedAtItsAgeGiveOrTakeATenth(t *testing.T) {
+func TestWorkerIsReplacedAtMaxAgeWithinATenth(t *testing.T) {
 	s := newScript(t, aged(1))
 	s.up()
 	s.after(54*time.Minute - time.Second)
@@ -46,7 +46,7 @@ func TestWorkerIsReplacedAtItsAgeGiveOrTakeATenth(t *testing.T) {
 	}
 }
 
-func TestWorkersOfOneAgeGoOneAfterTheOther(t *testing.T) {
+func TestWorkersOfSameAgeAreReplacedOneByOne(t *testing.T) {
 	s := newScript(t, aged(4))
 	s.up()
 	s.now = s.now.Add(2 * time.Hour) // the supervisor was not there
@@ -70,7 +70,7 @@ func TestWorkersOfOneAgeGoOneAfterTheOther(t *testing.T) {
 	}
 }
 
-func TestWorkerThatCouldNotBeReplacedForItsAgeGoesOn(t *testing.T) {
+func TestWorkerWhoseSuccessorFailsGoesOnPastMaxAge(t *testing.T) {
 	s := newScript(t, aged(1))
 	s.up()
 	s.after(70 * time.Minute)
@@ -83,7 +83,7 @@ func TestWorkerThatCouldNotBeReplacedForItsAgeGoesOn(t *testing.T) {
 	}
 }
 
-func TestReloadIsNotDisturbedByAges(t *testing.T) {
+func TestReloadIsNotDisturbedByMaxAge(t *testing.T) {
 	c := aged(2)
 	c.Ready.Timeout = time.Hour
 	s := newScript(t, c)
@@ -116,7 +116,7 @@ func TestAgesOfTwoWorkersDiffer(t *testing.T) {
 	}
 }
 
-func TestWorkerOverALimitWaitsForTheOthers(t *testing.T) {
+func TestWorkerOverLimitWaitsForOthers(t *testing.T) {
 	s := newScript(t, testConfig(2, config.All))
 	s.up()
 	s.send(OverLimit{Worker: 1, Reason: "it is too big"})

@@ -9,7 +9,7 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-func TestAReloadThatFailedIsTriedAgainUntilOneServes(t *testing.T) {
+func TestFailedReloadIsRetriedUntilOneServes(t *testing.T) {
 	c := testConfig(1, config.All)
 	c.Reload.Retry = 5 * time.Second
 	s := newScript(t, c)
@@ -38,7 +38,7 @@ func TestAReloadThatFailedIsTriedAgainUntilOneServes(t *testing.T) {
 	s.expect("")
 }
 
-func TestAReloadThatIsAskedForDoesNotWaitForTheRetryAndEndsIt(t *testing.T) {
+func TestRequestedReloadTakesPlaceOfRetry(t *testing.T) {
 	c := testConfig(1, config.All)
 	c.Reload.Retry = 5 * time.Second
 	s := newScript(t, c)
@@ -56,7 +56,7 @@ func TestAReloadThatIsAskedForDoesNotWaitForTheRetryAndEndsIt(t *testing.T) {
 	s.expect("")
 }
 
-func TestAReloadThatWasAbortedIsNotTriedAgain(t *testing.T) {
+func TestAbortedReloadIsNotRetried(t *testing.T) {
 	c := testConfig(1, config.All)
 	c.Reload.Retry = 5 * time.Second
 	s := newScript(t, c)
@@ -68,7 +68,7 @@ func TestAReloadThatWasAbortedIsNotTriedAgain(t *testing.T) {
 	s.expect("")
 }
 
-func TestAGenerationServesNoLongerThanEvery(t *testing.T) {
+func TestGenerationServesNoLongerThanReloadEvery(t *testing.T) {
 	c := testConfig(1, config.All)
 	c.Reload.Every = time.Hour
 	s := newScript(t, c)
@@ -93,7 +93,7 @@ func TestAGenerationServesNoLongerThanEvery(t *testing.T) {
 	s.expect("prepare 4")
 }
 
-func TestWhileAnOldGenerationDrainsEveryWaitsAsLongAgain(t *testing.T) {
+func TestReloadEveryWaitsTwiceAsLongDuringDrain(t *testing.T) {
 	c := testConfig(1, config.All)
 	c.Reload.Every = time.Minute
 	c.Stop.Steps[0].Wait = config.Forever
@@ -115,7 +115,7 @@ func TestWhileAnOldGenerationDrainsEveryWaitsAsLongAgain(t *testing.T) {
 	s.expect("prepare 4, forget 1") // what it waited for has gone
 }
 
-func TestTheSuccessorOfAWorkerThatDiedIsANewGenerationWhereThatIsAskedFor(t *testing.T) {
+func TestCrashedWorkerIsReplacedByNewGenerationIfConfigured(t *testing.T) {
 	c := testConfig(1, config.All)
 	c.Restart.Generation = config.New
 	s := newScript(t, c)
@@ -141,7 +141,7 @@ func TestTheSuccessorOfAWorkerThatDiedIsANewGenerationWhereThatIsAskedFor(t *tes
 	s.expect("prepare 4")
 }
 
-func TestANewGenerationTakesTheOthersPlaceToo(t *testing.T) {
+func TestNewGenerationReplacesOtherWorkersToo(t *testing.T) {
 	c := testConfig(2, config.All)
 	c.Restart.Generation = config.New
 	s := newScript(t, c)
@@ -160,7 +160,7 @@ func TestANewGenerationTakesTheOthersPlaceToo(t *testing.T) {
 	s.expect("spawn 3/0, spawn 3/1, serve 3, TERM 2")
 }
 
-func TestAWorkerThatIsReplacedMayGetAnotherSignalThanOneThatIsStopped(t *testing.T) {
+func TestReloadSignalDiffersFromStopSignal(t *testing.T) {
 	c := testConfig(1, config.All)
 	c.Stop.ReloadSignal = syscall.SIGQUIT
 	s := newScript(t, c)
@@ -173,7 +173,7 @@ func TestAWorkerThatIsReplacedMayGetAnotherSignalThanOneThatIsStopped(t *testing
 	s.expect("TERM 1, TERM 2") // the stop is for the one on its way out, too
 }
 
-func TestINTMayHaveASignalOfItsOwn(t *testing.T) {
+func TestIntSignalIsSentOnINT(t *testing.T) {
 	c := testConfig(1, config.All)
 	c.Stop.Steps[0].Signal, c.Stop.IntSignal = syscall.SIGQUIT, syscall.SIGTERM
 	s := newScript(t, c)
@@ -182,7 +182,7 @@ func TestINTMayHaveASignalOfItsOwn(t *testing.T) {
 	s.expect("TERM 1")
 }
 
-func TestAStopStepWithoutEndIsFollowedByNothingButASecondStop(t *testing.T) {
+func TestEndlessStopStepIsFollowedOnlyBySecondStop(t *testing.T) {
 	c := testConfig(1, config.All)
 	c.Stop.Steps[0].Wait = config.Forever
 	s := newScript(t, c)
@@ -195,7 +195,7 @@ func TestAStopStepWithoutEndIsFollowedByNothingButASecondStop(t *testing.T) {
 	s.expect("KILL 1")
 }
 
-func TestAnyNumberOfGenerationsMayDrainWhereMaxDrainingIsNone(t *testing.T) {
+func TestAnyNumberOfGenerationsDrainWithoutMaxDraining(t *testing.T) {
 	c := testConfig(1, config.All)
 	c.Stop.MaxDraining = 0
 	s := newScript(t, c)
@@ -213,7 +213,7 @@ func TestAnyNumberOfGenerationsMayDrainWhereMaxDrainingIsNone(t *testing.T) {
 	}
 }
 
-func TestTheStatusIsInTheOrderOfTheNumbers(t *testing.T) {
+func TestStatusFileLinesAreInNumericOrder(t *testing.T) {
 	c := testConfig(2, config.All)
 	c.Stop.MaxDraining = 0
 	s := newScript(t, c)

@@ -240,7 +240,7 @@ const (
 	tableEnds   = "//\n// # What never happens"
 )
 
-func TestTableInTheDocumentationIsWhatTheCodeDoes(t *testing.T) {
+func TestTableInDocMatchesCode(t *testing.T) {
 	text, err := os.ReadFile("doc.go")
 	if err != nil {
 		t.Fatal(err)
