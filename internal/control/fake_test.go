@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,12 +23,13 @@ import (
 	"example.org/supervisord/internal/observe/usage"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/worker/output"
 )
 
 // fake is a loop that answers at once.
 type fake struct {
 	mu        sync.Mutex
-	asked     []supervisor.Request
+	asked     []any
 	err       error // of the next requests, but those about following
 	status    supervisor.Status
 	tickets   []supervisor.Ticket
@@ -44,36 +46,72 @@ func newFake() *fake {
 	}
 }
 
-func (f *fake) Do(_ context.Context, r supervisor.Request) (any, error) {
+// What the fake was asked for, besides what it answers with options of the supervisor.
+type (
+	acted struct {
+		Program string
+		Event   program.Event
+	}
+	leveled  struct{ Level, AskedBy string }
+	upgraded struct{ AskedBy string }
+	switched struct{}
+)
+
+// ask notes a request.
+func (f *fake) ask(what any) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	switch r := r.(type) {
-	case supervisor.FollowRequest:
-		c := make(chan *supervisor.Update, f.buffer)
-		f.followers[c] = c
-		f.followed <- struct{}{}
-		return (<-chan *supervisor.Update)(c), nil
-	case supervisor.UnfollowRequest:
-		if c := f.followers[r.Updates]; c != nil {
-			close(c)
-			delete(f.followers, r.Updates)
-		}
-		return nil, nil
+	f.asked = append(f.asked, what)
+	return f.err
+}
+
+func (f *fake) Reload(_ context.Context, o supervisor.ReloadOptions) ([]supervisor.Ticket, error) {
+	return f.tickets, f.ask(o)
+}
+
+func (f *fake) Act(_ context.Context, name string, e program.Event) (supervisor.Ticket, error) {
+	return supervisor.Ticket{Program: "web", Generation: 2}, f.ask(acted{name, e})
+}
+
+func (f *fake) Signal(_ context.Context, o supervisor.SignalOptions) error { return f.ask(o) }
+
+func (f *fake) SetLevel(_ context.Context, level, askedBy string) error {
+	return f.ask(leveled{level, askedBy})
+}
+
+func (f *fake) Upgrade(_ context.Context, askedBy string) error { return f.ask(upgraded{askedBy}) }
+
+func (f *fake) Switch(context.Context) error { return f.ask(switched{}) }
+
+func (f *fake) Status(context.Context) (*supervisor.Status, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	st := f.status
+	return &st, f.err
+}
+
+func (f *fake) Logs(context.Context, string) (*output.Log, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return nil, cmp.Or(f.err, supervisor.ErrState)
+}
+
+func (f *fake) Subscribe(context.Context) (<-chan *supervisor.Update, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := make(chan *supervisor.Update, f.buffer)
+	f.followers[c] = c
+	f.followed <- struct{}{}
+	return c, nil
+}
+
+func (f *fake) Unsubscribe(updates <-chan *supervisor.Update) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.followers[updates]; c != nil {
+		close(c)
+		delete(f.followers, updates)
 	}
-	f.asked = append(f.asked, r)
-	if f.err != nil {
-		return nil, f.err
-	}
-	switch r.(type) {
-	case supervisor.StatusRequest:
-		st := f.status
-		return &st, nil
-	case supervisor.ProgramRequest:
-		return supervisor.Ticket{Program: "web", Generation: 2}, nil
-	case supervisor.ReloadRequest:
-		return f.tickets, nil
-	}
-	return nil, nil
 }
 
 // publish does what the loop does: it waits for nobody.
@@ -98,15 +136,13 @@ func (f *fake) following() int {
 	return len(f.followers)
 }
 
-func (f *fake) last() supervisor.Request {
+func (f *fake) last() any {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i := len(f.asked) - 1; i >= 0; i-- {
-		if _, ok := f.asked[i].(supervisor.StatusRequest); !ok {
-			return f.asked[i]
-		}
+	if len(f.asked) == 0 {
+		return nil
 	}
-	return nil
+	return f.asked[len(f.asked)-1]
 }
 
 // serve serves a fake until the test ends, and sees that nothing is left then.

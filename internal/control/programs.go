@@ -80,18 +80,21 @@ func (a *API) receipts(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) start(w http.ResponseWriter, r *http.Request) error {
-	return a.give(w, r, program.Start{})
+	return a.act(w, r, program.Start{AskedBy: whoAsks(r.Context())})
 }
 
-func (a *API) stop(w http.ResponseWriter, r *http.Request) error { return a.give(w, r, program.Stop{}) }
+func (a *API) stop(w http.ResponseWriter, r *http.Request) error {
+	return a.act(w, r, program.Stop{AskedBy: whoAsks(r.Context())})
+}
 
 // restart is a stop and a start at once: even if the client goes away, the program is not left stopped.
 func (a *API) restart(w http.ResponseWriter, r *http.Request) error {
-	return a.give(w, r, program.Stop{}, program.Start{})
+	by := whoAsks(r.Context())
+	return a.act(w, r, program.Stop{AskedBy: by}, program.Start{AskedBy: by})
 }
 
 func (a *API) promote(w http.ResponseWriter, r *http.Request) error {
-	return a.give(w, r, program.Promote{})
+	return a.act(w, r, program.Promote{AskedBy: whoAsks(r.Context())})
 }
 
 func (a *API) scale(w http.ResponseWriter, r *http.Request) error {
@@ -99,7 +102,7 @@ func (a *API) scale(w http.ResponseWriter, r *http.Request) error {
 	if err := body(r, &b); err != nil {
 		return err
 	}
-	return a.give(w, r, program.Scale{Workers: b.Workers})
+	return a.act(w, r, program.Scale{Workers: b.Workers, AskedBy: whoAsks(r.Context())})
 }
 
 // maxReason bounds a text that goes into the log.
@@ -113,16 +116,18 @@ func (a *API) abort(w http.ResponseWriter, r *http.Request) error {
 	if len(b.Reason) > maxReason {
 		return apiError(BadRequest, "the reason is too long", fmt.Sprintf("send at most %d bytes", maxReason))
 	}
-	return a.give(w, r, program.Abort{Reason: printable(b.Reason, maxReason)})
+	return a.act(w, r, program.Abort{Reason: printable(b.Reason, maxReason), AskedBy: whoAsks(r.Context())})
 }
 
-// give gives a program events, and says which generation will show the outcome.
-func (a *API) give(w http.ResponseWriter, r *http.Request, events ...program.Event) error {
+// act gives a program events, and says which generation will show the outcome.
+func (a *API) act(w http.ResponseWriter, r *http.Request, events ...program.Event) error {
 	var last supervisor.Ticket
-	ctx, by := context.WithoutCancel(r.Context()), whoAsks(r.Context()) // all of them or none
 	for _, e := range events {
 		var err error
-		if last, err = ask[supervisor.Ticket](ctx, a.Loop, askTimeout, supervisor.ProgramRequest{Program: r.PathValue("name"), Event: e, AskedBy: by}); err != nil {
+		last, err = ask(context.WithoutCancel(r.Context()), func(ctx context.Context) (supervisor.Ticket, error) {
+			return a.Loop.Act(ctx, r.PathValue("name"), e)
+		}) // all of them or none, even if the client goes away
+		if err != nil {
 			return err
 		}
 	}
@@ -138,7 +143,7 @@ func (a *API) signal(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return a.send(w, r, b.Generation, sig)
+	return a.signalWorkers(w, r, b.Generation, sig)
 }
 
 func (a *API) kill(w http.ResponseWriter, r *http.Request) error {
@@ -149,16 +154,17 @@ func (a *API) kill(w http.ResponseWriter, r *http.Request) error {
 	if b.Generation < 1 {
 		return apiError(BadRequest, "no generation was given", "`supervisord status` shows their numbers; to end the program, use stop")
 	}
-	return a.send(w, r, b.Generation, syscall.SIGKILL)
+	return a.signalWorkers(w, r, b.Generation, syscall.SIGKILL)
 }
 
-func (a *API) send(w http.ResponseWriter, r *http.Request, generation int, sig syscall.Signal) error {
-	return a.tell(w, r, supervisor.SignalRequest{Program: r.PathValue("name"), Generation: generation, Signal: sig, AskedBy: whoAsks(r.Context())})
+func (a *API) signalWorkers(w http.ResponseWriter, r *http.Request, generation int, sig syscall.Signal) error {
+	o := supervisor.SignalOptions{Program: r.PathValue("name"), Generation: generation, Signal: sig, AskedBy: whoAsks(r.Context())}
+	return done(w, within(r.Context(), askTimeout, func(ctx context.Context) error { return a.Loop.Signal(ctx, o) }))
 }
 
-// tell puts a request to the loop that has no answer but an error.
-func (a *API) tell(w http.ResponseWriter, r *http.Request, q supervisor.Request) error {
-	if _, err := ask[any](r.Context(), a.Loop, askTimeout, q); err != nil {
+// done answers a request that is done at once, if it succeeded.
+func done(w http.ResponseWriter, err error) error {
+	if err != nil {
 		return err
 	}
 	return respond(w, Accepted{[]supervisor.Ticket{}})
@@ -182,7 +188,7 @@ func (a *API) logLevel(w http.ResponseWriter, r *http.Request) error {
 	if err := body(r, &b); err != nil {
 		return err
 	}
-	return a.tell(w, r, supervisor.LevelRequest{Level: b.Level, AskedBy: whoAsks(r.Context())})
+	return done(w, within(r.Context(), askTimeout, func(ctx context.Context) error { return a.Loop.SetLevel(ctx, b.Level, whoAsks(ctx)) }))
 }
 
 // upgradeTimeout is longer than the pre-flight check of a new binary may take.
@@ -192,7 +198,7 @@ const upgradeTimeout = 40 * time.Second
 // image ends. The upgrade goes on even if the client is gone.
 func (a *API) upgrade(w http.ResponseWriter, r *http.Request) error {
 	ctx := context.WithoutCancel(r.Context())
-	if _, err := ask[any](ctx, a.Loop, upgradeTimeout, supervisor.UpgradeRequest{AskedBy: whoAsks(ctx)}); err != nil {
+	if err := within(ctx, upgradeTimeout, func(ctx context.Context) error { return a.Loop.Upgrade(ctx, whoAsks(ctx)) }); err != nil {
 		return err
 	}
 	text, err := json.Marshal(Accepted{[]supervisor.Ticket{}})
@@ -201,8 +207,8 @@ func (a *API) upgrade(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
-	w.Write(text)                                                 //nolint:errcheck // the client may be gone
-	http.NewResponseController(w).Flush()                         //nolint:errcheck // likewise
-	ask[any](ctx, a.Loop, askTimeout, supervisor.SwitchRequest{}) //nolint:errcheck // the status says why it failed
+	w.Write(text)                          //nolint:errcheck // the client may be gone
+	http.NewResponseController(w).Flush()  //nolint:errcheck // likewise
+	within(ctx, askTimeout, a.Loop.Switch) //nolint:errcheck // the status says why it failed
 	return nil
 }

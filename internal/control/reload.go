@@ -41,9 +41,9 @@ const (
 	maxTickets  = 1000
 )
 
-// request checks the body.
-func (b *ReloadBody) request(askedBy string) (q supervisor.ReloadRequest, err error) {
-	q = supervisor.ReloadRequest{Programs: b.Programs, Reason: printable(b.Reason, maxReason), AskedBy: askedBy}
+// options checks the body.
+func (b *ReloadBody) options(askedBy string) (q supervisor.ReloadOptions, err error) {
+	q = supervisor.ReloadOptions{Programs: b.Programs, Reason: printable(b.Reason, maxReason), AskedBy: askedBy}
 	if q.For, err = duration("for", b.For, 0); err != nil {
 		return q, err
 	}
@@ -104,7 +104,7 @@ func (a *API) reload(w http.ResponseWriter, r *http.Request) error {
 }
 
 // PageReload returns what the page does when the holder of the token asks for a reload: the same as POST /v1/reload, but with status 202.
-func PageReload(l loop) func(w http.ResponseWriter, r *http.Request, askedBy string) {
+func PageReload(l reloader) func(w http.ResponseWriter, r *http.Request, askedBy string) {
 	return func(w http.ResponseWriter, r *http.Request, askedBy string) {
 		accepted, err := reload(r.Context(), l, ReloadBody{Programs: r.URL.Query()["program"], Reason: "the page"}, askedBy)
 		if err != nil {
@@ -118,13 +118,17 @@ func PageReload(l loop) func(w http.ResponseWriter, r *http.Request, askedBy str
 }
 
 // reload returns when the configuration has been applied. The reload goes on even if the client is gone.
-func reload(ctx context.Context, l loop, b ReloadBody, askedBy string) (*Accepted, error) {
-	q, err := b.request(askedBy)
+func reload(ctx context.Context, l reloader, b ReloadBody, askedBy string) (*Accepted, error) {
+	q, err := b.options(askedBy)
 	if err != nil {
 		return nil, err
 	}
-	tickets, err := ask[[]supervisor.Ticket](ctx, l, reloadTimeout, q)
-	return &Accepted{append([]supervisor.Ticket{}, tickets...)}, err
+	accepted := &Accepted{Tickets: []supervisor.Ticket{}}
+	return accepted, within(ctx, reloadTimeout, func(ctx context.Context) error {
+		tickets, err := l.Reload(ctx, q)
+		accepted.Tickets = append(accepted.Tickets, tickets...)
+		return err
+	})
 }
 
 // reloadAndWait follows before it asks, to miss nothing.
@@ -133,7 +137,7 @@ func (a *API) reloadAndWait(w http.ResponseWriter, r *http.Request, b ReloadBody
 	if err != nil {
 		return err
 	}
-	updates, err := a.follow(r.Context())
+	updates, err := ask(r.Context(), a.Loop.Subscribe)
 	if err != nil {
 		return err
 	}
@@ -144,7 +148,7 @@ func (a *API) reloadAndWait(w http.ResponseWriter, r *http.Request, b ReloadBody
 		err = apiError(TooSlow, "the reload has not begun in time; it may still", "look at `supervisord status`")
 	}
 	if err != nil {
-		a.unfollow(updates)
+		a.Loop.Unsubscribe(updates)
 		return err
 	}
 	out := newLines(w)
@@ -215,13 +219,13 @@ func parseTicket(text string) (t supervisor.Ticket, ok bool) {
 
 // catchUp follows, and then looks at what may have been missed.
 func (a *API) catchUp(ctx context.Context, goal *wait) (<-chan *supervisor.Update, error) {
-	updates, err := a.follow(ctx)
+	updates, err := ask(ctx, a.Loop.Subscribe)
 	if err != nil {
 		return nil, err
 	}
 	st, err := a.status(ctx, "")
 	if err != nil {
-		a.unfollow(updates)
+		a.Loop.Unsubscribe(updates)
 		return nil, err
 	}
 	goal.look(st)
@@ -230,7 +234,7 @@ func (a *API) catchUp(ctx context.Context, goal *wait) (<-chan *supervisor.Updat
 
 // waitFor writes what happens until the wait is over or the client is gone. It ends the following.
 func (a *API) waitFor(ctx context.Context, out *lines, goal *wait, updates <-chan *supervisor.Update) {
-	defer func() { a.unfollow(updates) }()
+	defer func() { a.Loop.Unsubscribe(updates) }()
 	for told := map[*ProgramVerdict]bool{}; out.err == nil; {
 		for _, g := range goal.goals {
 			if g.Outcome != program.Pending && !told[g] {

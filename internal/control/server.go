@@ -24,6 +24,7 @@ import (
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/worker/output"
 )
 
 // The limits on what a client may send, and on how long it may take.
@@ -54,7 +55,20 @@ var ErrLeft = errors.New("not all connections could be closed in time")
 
 // loop answers requests: a supervisor.Supervisor.
 type loop interface {
-	Do(ctx context.Context, r supervisor.Request) (any, error)
+	reloader
+	Act(ctx context.Context, name string, e program.Event) (supervisor.Ticket, error)
+	Signal(context.Context, supervisor.SignalOptions) error
+	SetLevel(ctx context.Context, level, askedBy string) error
+	Status(context.Context) (*supervisor.Status, error)
+	Logs(ctx context.Context, name string) (*output.Log, error)
+	Subscribe(context.Context) (<-chan *supervisor.Update, error)
+	Unsubscribe(<-chan *supervisor.Update)
+	Upgrade(ctx context.Context, askedBy string) error
+	Switch(context.Context) error
+}
+
+type reloader interface {
+	Reload(context.Context, supervisor.ReloadOptions) ([]supervisor.Ticket, error)
 }
 
 // API answers on the control socket. Set the exported fields, then call Serve.
@@ -179,31 +193,25 @@ func (a *API) counted(next http.Handler) http.Handler {
 	})
 }
 
-// ask puts a request to the loop. A T is what the loop answers it with.
-func ask[T any](ctx context.Context, l loop, limit time.Duration, r supervisor.Request) (answer T, err error) {
+// ask puts a request to the loop that the loop answers within askTimeout.
+func ask[T any](ctx context.Context, request func(context.Context) (T, error)) (answer T, err error) {
+	err = within(ctx, askTimeout, func(ctx context.Context) error {
+		answer, err = request(ctx)
+		return err
+	})
+	return answer, err
+}
+
+// within puts a request to the loop, with a time limit.
+func within(ctx context.Context, limit time.Duration, request func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errSlow)
 	defer cancel()
-	v, err := l.Do(ctx, r)
-	if err != nil {
-		return answer, err
-	}
-	answer, _ = v.(T)
-	return answer, nil
-}
-
-// follow asks for every update from now on, until unfollow is called.
-func (a *API) follow(ctx context.Context) (<-chan *supervisor.Update, error) {
-	return ask[<-chan *supervisor.Update](ctx, a.Loop, askTimeout, supervisor.FollowRequest{})
-}
-
-// unfollow is called when a stream ends, so it must not depend on the client.
-func (a *API) unfollow(c <-chan *supervisor.Update) {
-	ask[any](context.Background(), a.Loop, askTimeout, supervisor.UnfollowRequest{Updates: c}) //nolint:errcheck // then nobody publishes
+	return request(ctx)
 }
 
 // status asks for the status of one program, or of all ("").
 func (a *API) status(ctx context.Context, name string) (*supervisor.Status, error) {
-	st, err := ask[*supervisor.Status](ctx, a.Loop, askTimeout, supervisor.StatusRequest{})
+	st, err := ask(ctx, a.Loop.Status)
 	if err != nil || name == "" {
 		return st, err
 	}

@@ -175,7 +175,7 @@ func TestWhoAsksForAReloadIsKnownWhateverTheReasonSays(t *testing.T) {
 	f := newFake()
 	s := serve(t, f, func(o *API) { o.Group = fmt.Sprint(nobody) })
 	talk(t, dialAs(t, s, 1<<20, nobody), "POST", "/v1/reload", `{"reason":"for \u001b[31mroot\u0000"}`)
-	q, ok := f.last().(supervisor.ReloadRequest)
+	q, ok := f.last().(supervisor.ReloadOptions)
 	if want := fmt.Sprintf("user (uid %d, pid %d", 1<<20, os.Getpid()); !ok || !strings.HasPrefix(q.AskedBy, want) || q.Reason != "for ?[31mroot?" {
 		t.Errorf("the loop was asked for %+v, want it to say %s", f.last(), want)
 	}
@@ -185,20 +185,20 @@ func TestWhatIsAskedForReachesTheLoopWithWhoAsks(t *testing.T) {
 	me := myself(t)
 	for _, c := range []struct {
 		method, path, body string
-		want               supervisor.Request
+		want               any
 	}{
-		{"POST", "/v1/programs/web/start", "", supervisor.ProgramRequest{Program: "web", Event: program.Start{}, AskedBy: me}},
-		{"POST", "/v1/programs/web/stop", "", supervisor.ProgramRequest{Program: "web", Event: program.Stop{}, AskedBy: me}},
-		{"POST", "/v1/programs/web/restart", "", supervisor.ProgramRequest{Program: "web", Event: program.Start{}, AskedBy: me}},
-		{"POST", "/v1/programs/web/scale", `{"workers":3}`, supervisor.ProgramRequest{Program: "web", Event: program.Scale{Workers: 3}, AskedBy: me}},
-		{"POST", "/v1/programs/web/promote", "", supervisor.ProgramRequest{Program: "web", Event: program.Promote{}, AskedBy: me}},
-		{"POST", "/v1/programs/web/abort", "", supervisor.ProgramRequest{Program: "web", Event: program.Abort{Reason: "asked to"}, AskedBy: me}},
-		{"POST", "/v1/programs/web/abort", `{"reason":"x"}`, supervisor.ProgramRequest{Program: "web", Event: program.Abort{Reason: "x"}, AskedBy: me}},
-		{"POST", "/v1/programs/web/signal", `{"signal":"sigusr1"}`, supervisor.SignalRequest{Program: "web", Signal: syscall.SIGUSR1, AskedBy: me}},
-		{"POST", "/v1/programs/web/signal", `{"signal":"34","generation":2}`, supervisor.SignalRequest{Program: "web", Generation: 2, Signal: 34, AskedBy: me}},
-		{"POST", "/v1/programs/web/kill", `{"generation":2}`, supervisor.SignalRequest{Program: "web", Generation: 2, Signal: syscall.SIGKILL, AskedBy: me}},
-		{"PUT", "/v1/log-level", `{"level":"debug"}`, supervisor.LevelRequest{Level: "debug", AskedBy: me}},
-		{"POST", "/v1/upgrade", "", supervisor.SwitchRequest{}},
+		{"POST", "/v1/programs/web/start", "", acted{"web", program.Start{AskedBy: me}}},
+		{"POST", "/v1/programs/web/stop", "", acted{"web", program.Stop{AskedBy: me}}},
+		{"POST", "/v1/programs/web/restart", "", acted{"web", program.Start{AskedBy: me}}},
+		{"POST", "/v1/programs/web/scale", `{"workers":3}`, acted{"web", program.Scale{Workers: 3, AskedBy: me}}},
+		{"POST", "/v1/programs/web/promote", "", acted{"web", program.Promote{AskedBy: me}}},
+		{"POST", "/v1/programs/web/abort", "", acted{"web", program.Abort{Reason: "asked to", AskedBy: me}}},
+		{"POST", "/v1/programs/web/abort", `{"reason":"x"}`, acted{"web", program.Abort{Reason: "x", AskedBy: me}}},
+		{"POST", "/v1/programs/web/signal", `{"signal":"sigusr1"}`, supervisor.SignalOptions{Program: "web", Signal: syscall.SIGUSR1, AskedBy: me}},
+		{"POST", "/v1/programs/web/signal", `{"signal":"34","generation":2}`, supervisor.SignalOptions{Program: "web", Generation: 2, Signal: 34, AskedBy: me}},
+		{"POST", "/v1/programs/web/kill", `{"generation":2}`, supervisor.SignalOptions{Program: "web", Generation: 2, Signal: syscall.SIGKILL, AskedBy: me}},
+		{"PUT", "/v1/log-level", `{"level":"debug"}`, leveled{Level: "debug", AskedBy: me}},
+		{"POST", "/v1/upgrade", "", switched{}},
 	} {
 		f := newFake()
 		s := serve(t, f)
@@ -577,7 +577,7 @@ func TestAnUpgradeThatIsRefusedIsNotGoneOnWith(t *testing.T) {
 	if p := refuses(t, dial(t, s), 422, "POST", "/v1/upgrade", ""); p.Code != BadBinary || !strings.Contains(p.What, "this is why") {
 		t.Errorf("it says %+v", p)
 	}
-	if f.last() != (supervisor.UpgradeRequest{AskedBy: myself(t)}) {
+	if f.last() != (upgraded{AskedBy: myself(t)}) {
 		t.Errorf("the loop was asked for %+v", f.last())
 	}
 }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,11 +49,11 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 	if _, err := a.status(r.Context(), name); err != nil {
 		return err
 	}
-	updates, err := a.follow(r.Context())
+	updates, err := ask(r.Context(), a.Loop.Subscribe)
 	if err != nil {
 		return err
 	}
-	defer a.unfollow(updates)
+	defer a.Loop.Unsubscribe(updates)
 	for out := newLines(w); out.err == nil; {
 		select {
 		case u, open := <-updates:
@@ -92,7 +93,7 @@ func (a *API) logs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	log, err := ask[*output.Log](r.Context(), a.Loop, askTimeout, supervisor.LogsRequest{Program: r.PathValue("name")})
+	log, err := ask(r.Context(), func(ctx context.Context) (*output.Log, error) { return a.Loop.Logs(ctx, r.PathValue("name")) })
 	if err != nil {
 		return err
 	}

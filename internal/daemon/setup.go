@@ -71,7 +71,7 @@ func (d *daemon) setUp() (updates <-chan *supervisor.Update, err error) {
 		Load: d.Load, Report: d.reporter(), Launcher: launching{d.launcher}, Log: d.log, Level: level, Watch: d.watching(),
 		Orphans: orphans, Version: d.Version, Path: d.Config, Systemd: serviceManager(d.notify), Upgrader: newUpgrader(d), DuplicateStopWindow: window,
 	})
-	updates = d.supervisor.Follow()
+	updates = d.supervisor.SubscribeFirst()
 	return updates, d.open()
 }
 

@@ -23,7 +23,10 @@ import (
 
 // Loop answers requests: a supervisor.Supervisor.
 type Loop interface {
-	Do(context.Context, supervisor.Request) (any, error)
+	Status(context.Context) (*supervisor.Status, error)
+	Subscribe(context.Context) (<-chan *supervisor.Update, error)
+	Unsubscribe(<-chan *supervisor.Update)
+	HookCommand(ctx context.Context, name string, generation int) (*supervisor.Command, error)
 }
 
 // Observer follows a supervisor. Set the exported fields, then call Start.
@@ -50,7 +53,7 @@ type Observer struct {
 func (o *Observer) Start() {
 	o.recorder, o.done = receipt.NewRecorder(system{}), make(chan struct{})
 	o.ctx, o.cancel = context.WithCancel(context.Background())
-	o.hooks = hooks.New(o.Runner, o.command, o.Log)
+	o.hooks = hooks.New(o.Runner, o.hookCommand, o.Log)
 	if o.Page != nil {
 		o.serve()
 	}
@@ -103,11 +106,7 @@ const askTimeout = time.Second
 func (o *Observer) ask(ctx context.Context) (*supervisor.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	v, err := o.Loop.Do(ctx, supervisor.StatusRequest{})
-	if err != nil {
-		return nil, err
-	}
-	return v.(*supervisor.Status), nil
+	return o.Loop.Status(ctx)
 }
 
 // withQueues is what metrics show.
@@ -119,13 +118,9 @@ func (o *Observer) withQueues(ctx context.Context) (*supervisor.Status, error) {
 	return st, err
 }
 
-// command asks what a hook runs as.
-func (o *Observer) command(name string, generation int) (*supervisor.Command, error) {
-	v, err := o.Loop.Do(o.ctx, supervisor.CommandRequest{Program: name, Generation: generation})
-	if err != nil {
-		return nil, err
-	}
-	return v.(*supervisor.Command), nil
+// hookCommand asks what a hook runs as.
+func (o *Observer) hookCommand(name string, generation int) (*supervisor.Command, error) {
+	return o.Loop.HookCommand(o.ctx, name, generation)
 }
 
 // shownReceipts is how many receipts of each program the page shows.
@@ -157,15 +152,14 @@ func (o *Observer) run() {
 	defer o.pace.stop()
 	for updates := o.Updates; ; updates = nil {
 		if updates == nil {
-			v, err := o.Loop.Do(o.ctx, supervisor.FollowRequest{})
-			if err != nil {
+			var err error
+			if updates, err = o.Loop.Subscribe(o.ctx); err != nil {
 				return
 			}
-			updates = v.(<-chan *supervisor.Update)
 		}
 		o.resync()
 		if !o.follow(updates) {
-			o.Loop.Do(context.Background(), supervisor.UnfollowRequest{Updates: updates}) //nolint:errcheck // then it has ended itself
+			o.Loop.Unsubscribe(updates)
 			return
 		}
 		o.Log.Warn("missed reports of the supervisor; the metrics have a gap")
@@ -191,11 +185,11 @@ func (o *Observer) follow(updates <-chan *supervisor.Update) bool {
 
 // resync reads the records at the beginning, and again when updates were missed.
 func (o *Observer) resync() {
-	v, err := o.Loop.Do(o.ctx, supervisor.StatusRequest{})
+	st, err := o.Loop.Status(o.ctx)
 	if err != nil {
 		return // it has ended
 	}
-	for _, r := range o.recorder.Resync(v.(*supervisor.Status)) {
+	for _, r := range o.recorder.Resync(st) {
 		o.ended(r)
 	}
 	o.setPace()

@@ -3,7 +3,6 @@ package observe
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -35,27 +34,38 @@ type loop struct {
 	crash   bool // the program has a hook for crashes only
 }
 
-func (l *loop) Do(_ context.Context, r supervisor.Request) (any, error) {
+// ask counts a request.
+func (l *loop) ask(what string) error {
+	l.asked[what]++
+	if l.stopped {
+		return supervisor.ErrStopping
+	}
+	return nil
+}
+
+func (l *loop) Status(context.Context) (*supervisor.Status, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.asked[fmt.Sprintf("%T", r)]++
-	if l.stopped {
-		return nil, supervisor.ErrStopping
+	return l.status, l.ask("status")
+}
+
+func (l *loop) Subscribe(context.Context) (<-chan *supervisor.Update, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.updates = make(chan *supervisor.Update, 100)
+	return l.updates, l.ask("subscribe")
+}
+
+func (l *loop) Unsubscribe(<-chan *supervisor.Update) {}
+
+func (l *loop) HookCommand(context.Context, string, int) (*supervisor.Command, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := &config.Program{Hooks: config.Hooks{Timeout: time.Minute, WorkerCrashed: []string{"worker_crashed"}}}
+	if !l.crash {
+		c.Hooks.AfterReload, c.Hooks.ReloadFailed = []string{"after_reload"}, []string{"reload_failed"}
 	}
-	switch r.(type) {
-	case supervisor.FollowRequest:
-		l.updates = make(chan *supervisor.Update, 100)
-		return (<-chan *supervisor.Update)(l.updates), nil
-	case supervisor.StatusRequest:
-		return l.status, nil
-	case supervisor.CommandRequest:
-		c := &config.Program{Hooks: config.Hooks{Timeout: time.Minute, WorkerCrashed: []string{"worker_crashed"}}}
-		if !l.crash {
-			c.Hooks.AfterReload, c.Hooks.ReloadFailed = []string{"after_reload"}, []string{"reload_failed"}
-		}
-		return &supervisor.Command{Config: c, Spec: &worker.Spec{}}, nil
-	}
-	return nil, nil
+	return &supervisor.Command{Config: c, Spec: &worker.Spec{}}, l.ask("hook command")
 }
 
 func (l *loop) Run(_ context.Context, s worker.Spec) error {
@@ -75,10 +85,10 @@ func (l *loop) say(reports ...program.Report) {
 	synctest.Wait()
 }
 
-func (l *loop) count(request supervisor.Request) int {
+func (l *loop) count(what string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.asked[fmt.Sprintf("%T", request)]
+	return l.asked[what]
 }
 
 // hooked lists the hooks that ran.
@@ -175,11 +185,11 @@ func TestNothingIsAskedWhileNothingHappens(t *testing.T) {
 	onStage(t, func(_ *Observer, l *loop, _ *observer.ObservedLogs) {
 		l.say(began, serves)
 		time.Sleep(5 * time.Second)
-		during := l.count(supervisor.StatusRequest{})
+		during := l.count("status")
 		l.say(gone)
-		after := l.count(supervisor.StatusRequest{})
+		after := l.count("status")
 		time.Sleep(time.Hour)
-		if now := l.count(supervisor.StatusRequest{}); during < 5 || now != after {
+		if now := l.count("status"); during < 5 || now != after {
 			t.Errorf("%d questions in a drain of 5 s, %d in an idle hour", during, now-after)
 		}
 	})
@@ -189,9 +199,9 @@ func TestALongDrainIsLookedAtSeldom(t *testing.T) {
 	onStage(t, func(_ *Observer, l *loop, _ *observer.ObservedLogs) {
 		l.say(began, serves)
 		time.Sleep(time.Hour)
-		before := l.count(supervisor.StatusRequest{})
+		before := l.count("status")
 		time.Sleep(time.Minute)
-		if n := l.count(supervisor.StatusRequest{}) - before; n < 10 || n > 13 {
+		if n := l.count("status") - before; n < 10 || n > 13 {
 			t.Errorf("%d questions in a minute", n)
 		}
 	})
@@ -205,7 +215,7 @@ func TestWhoWasTooSlowFollowsAgain(t *testing.T) {
 		close(l.updates)
 		l.mu.Unlock()
 		synctest.Wait()
-		if l.count(supervisor.FollowRequest{}) != 2 || logs.FilterMessageSnippet("missed reports").Len() != 1 {
+		if l.count("subscribe") != 2 || logs.FilterMessageSnippet("missed reports").Len() != 1 {
 			t.Fatalf("%v %v", l.asked, logs.All())
 		}
 		l.say(gone)

@@ -58,7 +58,7 @@ func open(t *testing.T, address, tokenFile string) *stage {
 			}
 			return &View{Status: st}, nil
 		},
-		Reload: control.PageReload(s),
+		Reload: control.PageReload(reloading{s}),
 	}
 	if err := s.Serve(); err != nil {
 		t.Fatal(err)
@@ -75,9 +75,10 @@ func open(t *testing.T, address, tokenFile string) *stage {
 	return s
 }
 
-// Do is the loop, as far as reloads go.
-func (s *stage) Do(_ context.Context, r supervisor.Request) (any, error) {
-	reload := r.(supervisor.ReloadRequest)
+// reloading is the loop, as far as the page needs it.
+type reloading struct{ *stage }
+
+func (s reloading) Reload(_ context.Context, reload supervisor.ReloadOptions) ([]supervisor.Ticket, error) {
 	s.reloaded <- reload.Programs
 	if reload.Reason != "the page" {
 		s.Errorf("the reason is %q", reload.Reason)
