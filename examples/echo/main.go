@@ -1,4 +1,4 @@
-// Echo is a worker built on github.com/labstack/echo: the framework is the Handler of an http.Server, and that is all.
+// Echo is a worker built on github.com/labstack/echo: all it takes is that the framework is the Handler of an http.Server.
 package main
 
 import (

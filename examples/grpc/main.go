@@ -31,10 +31,10 @@ func run(address string) error {
 		return err
 	}
 	srv, alive := grpc.NewServer(), health.NewServer()
-	greeter.RegisterGreeterServer(srv, &greeter.Server{Generation: os.Getenv("SUPERVISORD_GENERATION")})
+	greeter.RegisterGreeterServer(srv, &greeter.Service{Generation: os.Getenv("SUPERVISORD_GENERATION")})
 	grpc_health_v1.RegisterHealthServer(srv, alive)
 	reflection.Register(srv)
-	// Those who watch our health are told, and their calls end, instead of holding the stop up until the deadline.
+	// Ends the calls of clients that watch the health service, which would otherwise hold up the stop until the deadline.
 	options := graceful.Options{OnStop: func(context.Context) { alive.Shutdown() }}
 	return options.Serve(context.Background(), graceful.GRPC(ln, srv))
 }

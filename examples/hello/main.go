@@ -1,5 +1,5 @@
-// Hello is the example worker: net/http, the listener called "http", and nothing else.
-// Its flags make it misbehave, for trying out what a supervisor does then.
+// Hello is the example worker: net/http on the listener called "http", and nothing else. Its flags make it misbehave, to show what a
+// supervisor does then.
 package main
 
 import (
@@ -88,8 +88,8 @@ func (w *worker) slow(rw http.ResponseWriter, r *http.Request) {
 	w.answer(rw)
 }
 
-// events is a stream of server-sent events, one each second. It says goodbye as the stop begins, so that its clients come
-// back at once, to the next generation, instead of being cut off at the deadline.
+// events is a stream of server-sent events, one each second. It ends with a goodbye as the stop begins, so that its clients return at
+// once, to the next generation, and are not cut off at the deadline.
 func (w *worker) events(rw http.ResponseWriter, r *http.Request) {
 	rw.Header().Set("Content-Type", "text/event-stream")
 	stream := http.NewResponseController(rw)
@@ -111,14 +111,14 @@ func (w *worker) events(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer is padded: ab takes an answer of another length than the first for a failure.
+// answer is padded, because ab counts an answer whose length differs from the first as a failure.
 func (w *worker) answer(rw http.ResponseWriter) { fmt.Fprintf(rw, "%-64s\n", "hello "+w.who()) }
 
 func (w *worker) who() string {
 	return fmt.Sprintf("version=%s pid=%d generation=%s", w.version, os.Getpid(), generation())
 }
 
-// generation is supervisord's number, or start_server's; - when run by hand.
+// generation returns the number that supervisord or start_server gave; "-" if nobody did.
 func generation() string {
 	for _, v := range []string{"SUPERVISORD_GENERATION", "SERVER_STARTER_GENERATION"} {
 		if g := os.Getenv(v); g != "" {
@@ -128,7 +128,7 @@ func generation() string {
 	return "-"
 }
 
-// pause waits for d, or until the client has gone away.
+// pause waits for d, or until the client has gone.
 func pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

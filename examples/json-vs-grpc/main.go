@@ -1,4 +1,4 @@
-// Json-vs-grpc is one service behind two doors, JSON over HTTP/1.1 and gRPC, to be compared.
+// Json-vs-grpc serves one service as JSON over HTTP/1.1 and as gRPC, for comparison.
 package main
 
 import (
@@ -34,7 +34,7 @@ func run(jsonAddress, grpcAddress string) error {
 	if err != nil {
 		return err
 	}
-	service := &greeter.Server{Generation: os.Getenv("SUPERVISORD_GENERATION")}
+	service := &greeter.Service{Generation: os.Getenv("SUPERVISORD_GENERATION")}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /hello", hello(service))
 	srv := grpc.NewServer()
@@ -43,7 +43,7 @@ func run(jsonAddress, grpcAddress string) error {
 }
 
 // hello is Greeter.Hello in JSON: {"name": "you", "delay_ms": 1000}.
-func hello(service *greeter.Server) http.HandlerFunc {
+func hello(service *greeter.Service) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var req greeter.HelloRequest
 		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16)).Decode(&req); err != nil {

@@ -1,6 +1,6 @@
-// Queue is a worker without sockets. It takes jobs from a directory: a file NAME.job says how long the job takes ("2s");
-// the worker claims it by renaming it to NAME.PID, and renames it to NAME.done when it is done. A stop lets the job in hand
-// finish and takes no other, and because a claim is a rename, two generations can work side by side.
+// Queue is a worker without sockets. It takes jobs from a directory: a file NAME.job says how long the job takes ("2s"). The worker
+// claims it by renaming it to NAME.PID, and renames it to NAME.done at the end. After a stop it finishes its job and takes no
+// other. Because a claim is a rename, two generations can work side by side.
 package main
 
 import (
@@ -18,13 +18,13 @@ import (
 	"example.org/supervisord/worker/graceful"
 )
 
-type queue struct {
+type spool struct {
 	dir  string
 	look time.Duration
 }
 
 func main() {
-	q := queue{}
+	q := spool{}
 	flag.StringVar(&q.dir, "spool", "spool", "the directory of jobs; made if it is missing")
 	flag.DurationVar(&q.look, "look", 100*time.Millisecond, "how often to look for a job when there is none")
 	flag.Parse()
@@ -38,7 +38,7 @@ func main() {
 }
 
 // run does one job after the other until ctx ends.
-func (q *queue) run(ctx context.Context) error {
+func (q *spool) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		job, err := q.claim()
 		switch {
@@ -55,8 +55,8 @@ func (q *queue) run(ctx context.Context) error {
 	return nil
 }
 
-// claim makes one job ours and returns its file; "" when there is none.
-func (q *queue) claim() (string, error) {
+// claim claims a job and returns its file; "" if there is none.
+func (q *spool) claim() (string, error) {
 	jobs, err := filepath.Glob(filepath.Join(q.dir, "*.job"))
 	if err != nil {
 		return "", err
@@ -74,7 +74,7 @@ func (q *queue) claim() (string, error) {
 	return "", nil
 }
 
-// do does the job to its end, whatever happens meanwhile.
+// do does the job to its end, also after a stop.
 func do(job string) error {
 	text, err := os.ReadFile(job)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Tcp is a plain TCP worker: it sends every line back. TCP has no word for "please reconnect", so a stop
-// lets each client go on until it has been quiet for a while, or until the deadline.
+// Tcp is a plain TCP worker that sends every line back. TCP cannot ask a client to reconnect, so after a stop each client may go on
+// until it has been quiet for a while, or until the deadline.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 
 func main() {
 	address := flag.String("address", "127.0.0.1:8085", "where to listen when no socket is inherited")
-	quiet := flag.Duration("quiet", 5*time.Second, "how long a client must have been quiet to be sent away at a stop")
+	quiet := flag.Duration("quiet", 5*time.Second, "how long a client must be quiet before a stop disconnects it")
 	flag.Parse()
 	log.SetFlags(0)
 	if err := run(*address, *quiet); err != nil {

@@ -1,6 +1,6 @@
-// Report reads what `go test -json` writes, from its standard input, and makes a report of it that a person can read: a line
-// for each package, the output of what failed, and why each test that was skipped was skipped. It adds "PASSED FAILED SKIPPED"
-// to the file that is its argument, and each skipped test with its reason as a line more.
+// Report reads the output of `go test -json` from its standard input and prints a report for people: a line for each package and the
+// output of the tests that failed. It appends the counts "PASSED FAILED SKIPPED" to the file in its argument, and a line with the
+// reason for each skipped test.
 package main
 
 import (
@@ -29,21 +29,21 @@ func main() {
 	}
 }
 
-// event is a line of test2json (go doc test2json).
+// event is a line of `go test -json` (go doc test2json).
 type event struct {
 	Action, Package, Test, Output, ImportPath string
 	Elapsed                                   float64
 }
 
-// test is one test, or, without a name, a package as a whole.
+// test is one test; without a name it is a whole package.
 type test struct{ pkg, name string }
 
-// report is what is known so far.
+// report is the result so far.
 type report struct {
 	out     io.Writer
 	output  map[test][]string
-	parents map[test]bool // has subtests, which are counted in its place
-	blamed  map[test]bool // something in it was counted as failed
+	parents map[test]bool // tests whose subtests are counted instead
+	blamed  map[test]bool // tests that contain a counted failure
 	passed  int
 	failed  int
 	skipped []string
@@ -59,15 +59,15 @@ func (r *report) read(in io.Reader) error {
 	for lines.Scan() {
 		var e event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			fmt.Fprintln(r.out, lines.Text()) // of the go command itself
+			fmt.Fprintln(r.out, lines.Text()) // from the go command itself
 			continue
 		}
-		r.take(e)
+		r.add(e)
 	}
 	return lines.Err()
 }
 
-func (r *report) take(e event) {
+func (r *report) add(e event) {
 	t := test{e.Package, e.Test}
 	switch e.Action {
 	case "output":
@@ -80,22 +80,22 @@ func (r *report) take(e event) {
 		}
 	case "pass", "skip", "fail":
 		if e.Test == "" {
-			r.whole(e)
+			r.packageEnded(e)
 		} else {
-			r.ended(t, e.Action)
+			r.testEnded(t, e.Action)
 		}
 		delete(r.output, t)
 	}
 }
 
-func (r *report) ended(t test, how string) {
+func (r *report) testEnded(t test, how string) {
 	switch {
 	case how == "fail":
 		fmt.Fprintf(r.out, "--- FAIL: %s %s\n%s", t.pkg, t.name, strings.Join(r.output[t], ""))
 		if !r.blamed[t] {
 			r.failed++
 		}
-		for name := t.name; name != ""; name = up(name) {
+		for name := t.name; name != ""; name = parent(name) {
 			r.blamed[test{t.pkg, name}] = true
 		}
 		r.blamed[test{t.pkg, ""}] = true
@@ -107,26 +107,26 @@ func (r *report) ended(t test, how string) {
 	}
 }
 
-// up is the name of the test that has this one as a subtest, or "".
-func up(name string) string { return name[:max(0, strings.LastIndexByte(name, '/'))] }
+// parent returns the name of the test that a subtest belongs to, or "".
+func parent(name string) string { return name[:max(0, strings.LastIndexByte(name, '/'))] }
 
-// reason is what a test said when it skipped itself.
+// reason returns what a test printed when it skipped itself.
 func reason(output []string) string {
 	for _, l := range slices.Backward(output) {
 		l = strings.TrimSpace(l)
 		if strings.HasPrefix(l, "--- ") || strings.HasPrefix(l, "=== ") || l == "" {
 			continue
 		}
-		if place, why, ok := strings.Cut(l, ": "); ok && strings.Contains(place, ".go:") {
+		if position, why, ok := strings.Cut(l, ": "); ok && strings.Contains(position, ".go:") {
 			return why
 		}
 		return l
 	}
-	return "it does not say why"
+	return "no reason given"
 }
 
-// whole says how a package as a whole ended. One that fails without a test that failed could not be built, or was cut off.
-func (r *report) whole(e event) {
+// packageEnded reports how a package ended. A package that fails without a failed test could not be built, or was cut off.
+func (r *report) packageEnded(e event) {
 	all := test{e.Package, ""}
 	switch {
 	case e.Action == "pass":
@@ -141,7 +141,7 @@ func (r *report) whole(e event) {
 	}
 }
 
-// unfinished shows the output of the tests that had not ended when their package did.
+// unfinished prints the output of the tests that were still running when their package ended.
 func (r *report) unfinished(pkg string) {
 	for t, lines := range r.output {
 		if t.pkg == pkg && t.name != "" {

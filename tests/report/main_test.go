@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// events is a run as test2json tells of it: a test with a subtest that fails, one that is skipped, one that passes, and a
-// package that cannot be built.
+// events is the output of a run: a test with a subtest that fails, one that is skipped, one that passes, and a package that cannot be
+// built.
 const events = `
 {"Action":"run","Package":"a","Test":"TestX"}
 {"Action":"run","Package":"a","Test":"TestX/one"}
@@ -45,7 +45,7 @@ func TestReportCountsAndShowsWhatFailed(t *testing.T) {
 	}
 	for _, want := range []string{"this is why", "b.go:1: undefined", "FAIL  b", "ok    c  2.0s"} {
 		if !strings.Contains(out.String(), want) {
-			t.Errorf("the report says nothing of %q:\n%s", want, &out)
+			t.Errorf("the report does not contain %q:\n%s", want, &out)
 		}
 	}
 }

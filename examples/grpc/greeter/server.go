@@ -11,14 +11,14 @@ import (
 
 //go:generate protoc --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative greeter.proto
 
-// Server implements Greeter.
-type Server struct {
+// Service implements Greeter.
+type Service struct {
 	UnimplementedGreeterServer
 	Generation string
 }
 
-// Greet is what Hello and Chat answer, and what the JSON example says as well.
-func (s *Server) Greet(ctx context.Context, req *HelloRequest) (*HelloReply, error) {
+// Greet returns the answer of Hello and Chat, and of the JSON example.
+func (s *Service) Greet(ctx context.Context, req *HelloRequest) (*HelloReply, error) {
 	if err := pause(ctx, req.GetDelayMs()); err != nil {
 		return nil, err
 	}
@@ -26,12 +26,12 @@ func (s *Server) Greet(ctx context.Context, req *HelloRequest) (*HelloReply, err
 }
 
 // Hello is the unary call.
-func (s *Server) Hello(ctx context.Context, req *HelloRequest) (*HelloReply, error) {
+func (s *Service) Hello(ctx context.Context, req *HelloRequest) (*HelloReply, error) {
 	return s.Greet(ctx, req)
 }
 
 // Countdown is the server-streaming call.
-func (s *Server) Countdown(req *CountdownRequest, out Greeter_CountdownServer) error {
+func (s *Service) Countdown(req *CountdownRequest, out Greeter_CountdownServer) error {
 	for n := req.GetFrom(); n > 0; n-- {
 		if err := out.Send(&Number{Value: n}); err != nil {
 			return err
@@ -44,7 +44,7 @@ func (s *Server) Countdown(req *CountdownRequest, out Greeter_CountdownServer) e
 }
 
 // Sum is the client-streaming call.
-func (s *Server) Sum(in Greeter_SumServer) error {
+func (s *Service) Sum(in Greeter_SumServer) error {
 	var sum int64
 	for {
 		n, err := in.Recv()
@@ -59,7 +59,7 @@ func (s *Server) Sum(in Greeter_SumServer) error {
 }
 
 // Chat is the bidirectional call.
-func (s *Server) Chat(both Greeter_ChatServer) error {
+func (s *Service) Chat(both Greeter_ChatServer) error {
 	for {
 		req, err := both.Recv()
 		switch {
@@ -78,7 +78,7 @@ func (s *Server) Chat(both Greeter_ChatServer) error {
 	}
 }
 
-// pause waits, or returns why the client is not waiting any more.
+// pause waits, or returns an error if the client no longer waits.
 func pause(ctx context.Context, ms int64) error {
 	if ms <= 0 {
 		return nil

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/examples/measure/clock"
 	"example.org/supervisord/examples/measure/kit"
 )
 
@@ -50,7 +51,7 @@ func (f *floor) measure(worker string, generation int) error {
 	w := exec.Command(worker)
 	w.ExtraFiles = []*os.File{socket}
 	w.Env = append(os.Environ(), "NOTIFY_SOCKET="+f.notify.LocalAddr().String(), "BENCH_STAMPS="+f.stamps, "SUPERVISORD_GENERATION="+strconv.Itoa(generation))
-	began := kit.Monotonic()
+	began := clock.Monotonic()
 	if err := w.Start(); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"example.org/supervisord/examples/measure/clock"
 	"example.org/supervisord/examples/measure/kit"
 	"example.org/supervisord/internal/lab/load"
 )
@@ -75,7 +76,7 @@ func beginChat(address string, clients int) *chat {
 
 // see reads an answer: the number of the worker's generation.
 func (c *chat) see(_ *http.Response, body []byte) error {
-	at := kit.Monotonic()
+	at := clock.Monotonic()
 	generation, err := strconv.Atoi(strings.TrimSpace(string(body)))
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/examples/measure/clock"
 	"example.org/supervisord/examples/measure/kit"
 	"example.org/supervisord/internal/lab/load"
 )
@@ -109,12 +110,12 @@ func (b *bench) reloadStartServer(ctx context.Context, pid int) (hups []time.Dur
 	if err := kit.Pause(ctx, 2*time.Second); err != nil { // the first worker has lived for its second
 		return nil, 0, err
 	}
-	before, err := kit.CPU(pid)
+	before, err := clock.CPU(pid)
 	if err != nil {
 		return nil, 0, err
 	}
 	for range b.less(20, 3) {
-		hups = append(hups, kit.Monotonic())
+		hups = append(hups, clock.Monotonic())
 		if err := unix.Kill(pid, unix.SIGHUP); err != nil {
 			return nil, 0, err
 		}
@@ -122,6 +123,6 @@ func (b *bench) reloadStartServer(ctx context.Context, pid int) (hups []time.Dur
 			return nil, 0, err
 		}
 	}
-	after, err := kit.CPU(pid)
+	after, err := clock.CPU(pid)
 	return hups, after - before, err
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"example.org/supervisord/examples/measure/clock"
 	"example.org/supervisord/examples/measure/kit"
 	"example.org/supervisord/internal/lab/load"
 	"example.org/supervisord/supervisor"
@@ -79,8 +80,8 @@ type phase struct{ cpu, wall time.Duration }
 func (now phase) since(began phase) phase { return phase{now.cpu - began.cpu, now.wall - began.wall} }
 
 func (s *subject) clocks() (phase, error) {
-	cpu, err := kit.CPU(s.PID())
-	return phase{cpu, kit.Monotonic()}, err
+	cpu, err := clock.CPU(s.PID())
+	return phase{cpu, clock.Monotonic()}, err
 }
 
 func (b *bench) measureCrowd(ctx context.Context, c crowd, n int) error {
@@ -88,7 +89,7 @@ func (b *bench) measureCrowd(ctx context.Context, c crowd, n int) error {
 	if c.rolling {
 		reload = `{ strategy = "rolling", max_surge = 50 }`
 	}
-	began := phase{wall: kit.Monotonic()}
+	began := phase{wall: clock.Monotonic()}
 	s, err := b.start(b.light, strconv.Itoa(n), "reload = "+reload+"\nenvironment = { GOMAXPROCS = \"1\" }", fmt.Sprintf("per_slot = %t", c.perSlot))
 	if err != nil {
 		return err
@@ -122,9 +123,9 @@ func (b *bench) measureCrowd(ctx context.Context, c crowd, n int) error {
 		return err
 	}
 	t := busy.end()
-	stopping := phase{rolled.cpu, kit.Monotonic()}
+	stopping := phase{rolled.cpu, clock.Monotonic()}
 	s.Stop(kit.Patience)
-	stopped := phase{s.CPU, kit.Monotonic()}
+	stopped := phase{s.CPU, clock.Monotonic()}
 	b.crowdRow(c, n, []phase{served.since(began), rolled.since(served), stopped.since(stopping)}, v, t, s.Count(program.WorkerKilled)+s.Count(program.TrialFailed) == 0)
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"example.org/supervisord/examples/measure/kit"
+	"example.org/supervisord/examples/measure/clock"
 	"example.org/supervisord/internal/proc"
 )
 
@@ -37,7 +37,7 @@ func vitalsOf(pid int) (v vitals, err error) {
 			v.preempted += number(status["nonvoluntary_ctxt_switches"])
 		}
 	}
-	v.cpu, err = kit.CPU(pid)
+	v.cpu, err = clock.CPU(pid)
 	return v, err
 }
 

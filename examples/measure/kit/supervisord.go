@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/examples/measure/clock"
 	"example.org/supervisord/internal/lab/process"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
@@ -76,7 +77,7 @@ func Start(binary string, programs ...ProgramTable) (*Subject, error) {
 	path := filepath.Join(dir, "supervisord.toml")
 	if err = os.WriteFile(path, []byte(text), 0o600); err == nil {
 		cmd := exec.Command(binary, "-c", path)
-		s.Child, s.Follower, err = process.StartLogged(cmd, func() { s.CPU, _ = CPU(cmd.Process.Pid) })
+		s.Child, s.Follower, err = process.StartLogged(cmd, func() { s.CPU, _ = clock.CPU(cmd.Process.Pid) })
 	}
 	if err != nil {
 		os.RemoveAll(dir) //nolint:errcheck // the first error counts
@@ -140,7 +141,7 @@ type Redeploy struct {
 // Redeploy reloads and waits until the first new generation serves.
 func (s *Subject) Redeploy(ctx context.Context) (r Redeploy, err error) {
 	n := s.Len()
-	r.HUP = Monotonic()
+	r.HUP = clock.Monotonic()
 	if err := s.HUP(); err != nil {
 		return r, err
 	}
@@ -148,7 +149,7 @@ func (s *Subject) Redeploy(ctx context.Context) (r Redeploy, err error) {
 	if err != nil {
 		return r, err
 	}
-	r.Generation, r.Served = u.Generation, Monotonic()-time.Since(u.Time)
+	r.Generation, r.Served = u.Generation, clock.Monotonic()-time.Since(u.Time)
 	return r, nil
 }
 

@@ -1,5 +1,5 @@
-// Light is the worker of the benchmark: a listener, readiness, TERM, and next to nothing else, so that what is measured is the
-// supervisor. It writes down by the monotonic clock, which all processes share, when what happened to it.
+// Light is the worker of the benchmark: a listener, readiness, TERM, and next to nothing else, so that the supervisor is what is
+// measured. It records what happens to it by the monotonic clock, which all processes share.
 //
 //	light           serve the socket at fd 3, or the one that SERVER_STARTER_PORT names
 //	light block     wait for TERM and do nothing: what Go itself costs
@@ -16,12 +16,15 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/examples/measure/clock"
 )
 
 func main() {
-	began := monotonic()
+	began := clock.Monotonic()
 	log.SetFlags(0)
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, unix.SIGTERM)
@@ -41,14 +44,7 @@ func main() {
 	}
 }
 
-// monotonic is CLOCK_MONOTONIC in nanoseconds.
-func monotonic() int64 {
-	var t unix.Timespec
-	unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) //nolint:errcheck // it cannot fail
-	return t.Nano()
-}
-
-func serve(began int64, term <-chan os.Signal) error {
+func serve(began time.Duration, term <-chan os.Signal) error {
 	ln, err := listener()
 	if err != nil {
 		return err
@@ -60,14 +56,14 @@ func serve(began int64, term <-chan os.Signal) error {
 		defer close(accepting)
 		acceptAll(ln, answer, &answering)
 	}()
-	ready := monotonic()
+	ready := clock.Monotonic()
 	if err := sayReady(); err != nil {
 		return err
 	}
 	stamp("main", began)
 	stamp("ready", ready)
 	<-term
-	stamp("term", monotonic())
+	stamp("term", clock.Monotonic())
 	ln.Close() //nolint:errcheck // the socket itself stays open in the supervisor
 	<-accepting
 	answering.Wait()
@@ -127,7 +123,7 @@ func sayReady() error {
 }
 
 // stamp adds a line to the file that BENCH_STAMPS names: an append of one short line is never torn.
-func stamp(what string, at int64) {
+func stamp(what string, at time.Duration) {
 	path := os.Getenv("BENCH_STAMPS")
 	if path == "" {
 		return
@@ -137,7 +133,7 @@ func stamp(what string, at int64) {
 		log.Fatal("light: ", err)
 	}
 	defer f.Close()
-	fmt.Fprintf(f, "%s %d %d %d\n", what, generation(), os.Getpid(), at)
+	fmt.Fprintf(f, "%s %d %d %d\n", what, generation(), os.Getpid(), int64(at))
 }
 
 // churn is the least that starting and stopping so many processes costs a Go program.
@@ -155,17 +151,15 @@ func churn(text string) error {
 		}
 		pids = append(pids, pid)
 	}
-	fmt.Println(cpu())
+	up, err := clock.CPU(os.Getpid())
+	if err != nil {
+		return err
+	}
 	for _, pid := range pids {
 		unix.Kill(pid, unix.SIGKILL) //nolint:errcheck // our own child
 		unix.Wait4(pid, nil, 0, nil) //nolint:errcheck // likewise
 	}
-	fmt.Println(cpu())
-	return nil
-}
-
-func cpu() int64 {
-	var t unix.Timespec
-	unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t) //nolint:errcheck // it cannot fail
-	return t.Nano()
+	down, err := clock.CPU(os.Getpid())
+	fmt.Println(int64(up), int64(down))
+	return err
 }
