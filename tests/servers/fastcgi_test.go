@@ -1,15 +1,15 @@
 package servers
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"strings"
 	"testing"
+
+	"example.org/supervisord/internal/lab/load"
 )
 
 func TestPHPCGIWithItsSocketAsStdinLosesNoRequest(t *testing.T) {
@@ -36,8 +36,8 @@ const (
 )
 
 // fastCGI is a request by FastCGI for a script, whose answer must have a text in it.
-func fastCGI(script, query, want string) ask {
-	return func(conn net.Conn, in *bufio.Reader, last bool) (bool, error) {
+func fastCGI(script, query, want string) load.Ask {
+	return func(conn *load.Wire, last bool) (bool, error) {
 		flags := byte(keepConn)
 		if last {
 			flags = 0
@@ -56,7 +56,7 @@ func fastCGI(script, query, want string) ask {
 		if _, err := conn.Write(out.Bytes()); err != nil {
 			return false, err
 		}
-		body, err := fastCGIAnswer(in)
+		body, err := fastCGIAnswer(conn.In)
 		if err == nil && !strings.Contains(body, want) {
 			err = fmt.Errorf("answer without %q: %.80q", want, body)
 		}

@@ -1,9 +1,7 @@
 package servers
 
 import (
-	"bytes"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"net"
@@ -11,14 +9,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"example.org/supervisord/internal/lab"
+	"example.org/supervisord/internal/lab/process"
+	"example.org/supervisord/internal/proc"
 )
 
 const examples = "../../examples/servers"
@@ -34,10 +32,9 @@ type site struct {
 	mark      string
 	addresses map[string]string // of the example, by that of the test
 	programs  []string
-	here      bool // it runs on this machine, not in the root
-	cmd       *exec.Cmd
-	log       journal
-	ended     chan struct{}
+	here      bool           // it runs on this machine, not in the root
+	child     *process.Child // nil: none was started
+	log       lab.Log
 	over      bool
 }
 
@@ -53,7 +50,7 @@ func open(t *testing.T, name string) *site {
 func (s *site) serves() *site {
 	s.t.Helper()
 	for _, program := range s.programs {
-		s.await(generationServes, program, 1)
+		s.await(lab.GenerationServes, program, 1)
 	}
 	return s
 }
@@ -63,11 +60,11 @@ func prepare(t *testing.T, name string) *site {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sv") // t.TempDir has paths too long for unix sockets
 	lab.Must(t, err)
-	s := &site{t: t, name: name, dir: dir, mark: rand.Text(), addresses: map[string]string{}, ended: make(chan struct{})}
+	s := &site{t: t, name: name, dir: dir, mark: rand.Text(), addresses: map[string]string{}}
 	t.Cleanup(func() {
 		s.close()
 		if t.Failed() {
-			t.Logf("the log:\n%s", s.log.tail(120))
+			t.Logf("the log:\n%s", &s.log)
 		}
 		os.RemoveAll(dir)
 	})
@@ -178,16 +175,12 @@ func (s *site) launch() {
 	if s.here {
 		g = ground{}
 	}
-	s.cmd = g.command([]string{s.dir, built}, supervisord(), "run", "-c", s.path("test.toml"))
-	s.cmd.Env = []string{"PATH=" + s.path("bin") + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + os.Getenv("HOME"),
+	cmd := g.command([]string{s.dir, built}, supervisord(), "run", "-c", s.path("test.toml"))
+	cmd.Env = []string{"PATH=" + s.path("bin") + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + os.Getenv("HOME"),
 		"XDG_CACHE_HOME=" + os.Getenv("XDG_CACHE_HOME"), lab.MarkVariable + "=" + s.mark}
-	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
-	s.cmd.WaitDelay = 2 * time.Second // whoever is left may hold the pipe
-	lab.Must(s.t, s.cmd.Start())
-	go func() {
-		s.cmd.Wait()
-		close(s.ended)
-	}()
+	var err error
+	s.child, err = process.Start(cmd, s.log.Add, nil)
+	lab.Must(s.t, err)
 }
 
 // redeploy replaces every server ten times, as a user would who wants to know how it went, and waits each time until the old
@@ -202,7 +195,7 @@ func (s *site) redeploy() {
 		}
 	}
 	for _, program := range s.programs {
-		s.await(generationServes, program, redeployed+1)
+		s.await(lab.GenerationServes, program, redeployed+1)
 	}
 	time.Sleep(250 * time.Millisecond)
 }
@@ -212,26 +205,23 @@ func (s *site) command(args ...string) *exec.Cmd {
 	return exec.Command(supervisord(), append(args, "-c", s.path("test.toml"))...)
 }
 
-// close ends supervisord as an operator would, and sees that nothing is left of it.
+// close ends supervisord as an operator would, and checks that nothing is left of it.
 func (s *site) close() {
-	if s.cmd == nil || s.over {
+	if s.child == nil || s.over {
 		return
 	}
 	s.over = true
-	s.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-s.ended:
-		if code := s.cmd.ProcessState.ExitCode(); code != 0 {
-			s.t.Errorf("supervisord ended with %v", s.cmd.ProcessState)
-		}
-	case <-time.After(lab.Patience):
+	s.child.Cmd.Process.Signal(syscall.SIGTERM)
+	if !s.child.Within(lab.Patience) {
 		s.t.Errorf("supervisord has not ended after %v", lab.Patience)
-		s.cmd.Process.Kill()
-		<-s.ended
+		s.child.Cmd.Process.Kill()
+		<-s.child.Ended
+	} else if s.child.Cmd.ProcessState.ExitCode() != 0 {
+		s.t.Errorf("supervisord ended with %v", s.child.Cmd.ProcessState)
 	}
-	for _, sentence := range []string{workerKilled, workerDied} {
-		if l, found := s.log.find(sentence, "", 0); found {
-			s.t.Errorf("this should not be in the log: %s", l)
+	for _, sentence := range []string{lab.WorkerKilled, lab.WorkerDied} {
+		if found, _ := s.log.All(lab.Says(sentence)); len(found) > 0 {
+			s.t.Errorf("this should not be in the log: %s", found[0].Text)
 		}
 	}
 	s.nothingLeft()
@@ -245,97 +235,41 @@ func (s *site) nothingLeft() {
 		left = s.processes()
 	}
 	for _, pid := range left {
-		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		s.t.Errorf("process %d is left: %q", pid, bytes.ReplaceAll(line, []byte{0}, []byte{' '}))
+		s.t.Errorf("process %d is left: %q", pid, lab.Cmdline(pid))
 		syscall.Kill(pid, syscall.SIGKILL)
 	}
 }
 
 // processes are those in the directory of the site, or with its mark: many servers write over their environment.
-func (s *site) processes() []int {
-	entries, err := os.ReadDir("/proc")
-	lab.Must(s.t, err)
-	mark := []byte(lab.MarkVariable + "=" + s.mark)
-	var found []int
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		environ, _ := os.ReadFile("/proc/" + e.Name() + "/environ")
-		mounts, _ := os.ReadFile("/proc/" + e.Name() + "/mountinfo")
-		if bytes.Contains(environ, mark) || bytes.Contains(mounts, []byte(" "+s.dir+" ")) {
+func (s *site) processes() (found []int) {
+	for _, pid := range proc.PIDs() {
+		environ, _ := proc.Environ(pid)
+		mounts := lab.Text(proc.Path(pid, "mountinfo"))
+		if pid != os.Getpid() && (environ[lab.MarkVariable] == s.mark || strings.Contains(mounts, " "+s.dir+" ")) {
 			found = append(found, pid)
 		}
 	}
 	return found
 }
 
-// The sentences of the log that the tests rely on.
-const (
-	generationServes = "new generation serves"
-	trialFailed      = "new generation failed"
-	workerKilled     = "worker is killed"
-	workerDied       = "worker died"
-)
-
-// await waits until the log has a line with this sentence of a program and a generation.
+// await waits until the log has a line with this sentence about a program and a generation.
 func (s *site) await(sentence, program string, generation int) {
 	s.t.Helper()
-	for end := time.Now().Add(lab.Patience); ; time.Sleep(5 * time.Millisecond) {
-		if _, found := s.log.find(sentence, program, generation); found {
+	late := time.After(lab.Patience)
+	for {
+		found, more := s.log.All(lab.Says(sentence), lab.Program(program), lab.Gen(generation))
+		if len(found) > 0 {
 			return
 		}
-		if l, failed := s.log.find(trialFailed, program, 0); failed {
-			s.t.Fatalf("%s does not serve: %s", program, l)
+		if failed, _ := s.log.All(lab.Says(lab.TrialFailed), lab.Program(program)); len(failed) > 0 {
+			s.t.Fatalf("%s does not serve: %s", program, failed[0].Text)
 		}
 		select {
-		case <-s.ended:
-			s.t.Fatalf("supervisord has ended (%v) before %q of %s, generation %d", s.cmd.ProcessState, sentence, program, generation)
-		default:
-		}
-		if time.Now().After(end) {
+		case <-more:
+		case <-s.child.Ended:
+			s.t.Fatalf("supervisord has ended (%v) before %q of %s, generation %d", s.child.Cmd.ProcessState, sentence, program, generation)
+		case <-late:
 			s.t.Fatalf("after %v not in the log: %q of %s, generation %d", lab.Patience, sentence, program, generation)
 		}
 	}
-}
-
-// journal is what supervisord and its workers wrote.
-type journal struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.text = append(j.text, p...)
-	return len(p), nil
-}
-
-// find returns the first line with a sentence, of a program and a generation unless these are zero.
-func (j *journal) find(sentence, program string, generation int) (string, bool) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for line := range bytes.Lines(j.text) {
-		if !bytes.Contains(line, []byte(sentence)) {
-			continue
-		}
-		var l struct {
-			Msg, Program string
-			Generation   int
-		}
-		if json.Unmarshal(line, &l) == nil && l.Msg == sentence && (program == "" || l.Program == program) && (generation == 0 || l.Generation == generation) {
-			return string(line), true
-		}
-	}
-	return "", false
-}
-
-// tail is the last lines.
-func (j *journal) tail(n int) string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	lines := strings.SplitAfter(string(j.text), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "")
 }

@@ -7,6 +7,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab/load"
 )
 
 func TestTftpdInTheMannerOfInetdLosesNoTransfer(t *testing.T) {
@@ -32,13 +34,13 @@ const (
 
 // transfers are clients that fetch a file, and take so long to acknowledge each block of it.
 func transfers(kind string, count int, each time.Duration, address, file, want string) clients {
-	return clients{kind: kind, count: count, whole: func() error {
+	return clients{kind, count, load.Measure(func() error {
 		got, err := fetch(address, file, each)
 		if err == nil && string(got) != want {
 			err = fmt.Errorf("%d of %d bytes, or others", len(got), len(want))
 		}
 		return err
-	}}
+	})}
 }
 
 // fetch reads a file by TFTP. It sends nothing twice; each transfer has a port of its own at either end.
