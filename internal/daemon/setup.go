@@ -57,9 +57,7 @@ func (d *daemon) setUp() (updates <-chan *supervisor.Update, err error) {
 	if d.launcher, err = d.newLauncher(); err != nil {
 		return nil, err
 	}
-	if d.watcher, err = watch.New(); err != nil && !d.goesOn("cannot watch files; reload with HUP", err) {
-		return nil, err
-	}
+	d.watcher = watch.New()
 	if err = d.openNotify(); err != nil {
 		return nil, err
 	}
@@ -68,7 +66,7 @@ func (d *daemon) setUp() (updates <-chan *supervisor.Update, err error) {
 		window = starterDuplicateStopWindow
 	}
 	d.supervisor = supervisor.New(supervisor.Options{
-		Load: d.Load, Report: d.reporter(), Launcher: launching{d.launcher}, Log: d.log, Level: level, Watch: d.watching(),
+		Load: d.Load, Report: d.reporter(), Launcher: launching{d.launcher}, Log: d.log, Level: level, Watch: d.watcher,
 		Orphans: orphans, Version: d.Version, Path: d.Config, Systemd: serviceManager(d.notify), Upgrader: newUpgrader(d), DuplicateStopWindow: window,
 	})
 	updates = d.supervisor.SubscribeFirst()
@@ -139,14 +137,6 @@ func (l launching) Start(s worker.Spec, post func(worker.Event)) supervisor.Hand
 
 func (l launching) Adopt(a worker.Adoption, post func(worker.Event)) supervisor.Handle {
 	return l.Launcher.Adopt(a, post)
-}
-
-// watching returns nil if there is no watcher.
-func (d *daemon) watching() supervisor.Watcher {
-	if d.watcher == nil {
-		return nil
-	}
-	return d.watcher
 }
 
 // openNotify connects to systemd. A systemd that does not answer is tried again with each message.

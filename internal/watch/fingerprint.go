@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-// The bounds of what is looked at, see the package's description.
+// The bounds of a look: see the package comment.
 const (
 	maxContent = 1 << 20
 	maxDepth   = 16
@@ -21,15 +21,18 @@ const (
 	maxDirs    = 1_000
 )
 
-// print is a fingerprint that is being taken.
-type print struct {
+// fingerprint is a fingerprint that is being taken.
+type fingerprint struct {
 	maphash.Hash
-	ways *trail
+	dirs *dirs
+
+	entriesLeft, dirsLeft int // of the directory that is looked at
+	exceeded              bool
 }
 
-// fingerprint returns a number that changes when what paths lead to changes, and notes in ways where to watch for that.
-func fingerprint(seed maphash.Seed, ways *trail, paths []string) uint64 {
-	p := &print{ways: ways}
+// takeFingerprint returns a number that changes when what paths lead to changes, and notes in dirs where to watch for that.
+func takeFingerprint(seed maphash.Seed, dirs *dirs, paths []string) uint64 {
+	p := &fingerprint{dirs: dirs}
 	p.SetSeed(seed)
 	for _, path := range paths {
 		p.path(path)
@@ -38,30 +41,32 @@ func fingerprint(seed maphash.Seed, ways *trail, paths []string) uint64 {
 }
 
 // add adds facts. Each ends with a byte that no path has, so that two of them cannot be taken for one.
-func (p *print) add(facts ...any) {
+func (p *fingerprint) add(facts ...any) {
 	for _, fact := range facts {
 		fmt.Fprint(p, fact)
-		p.WriteByte(0) //nolint:errcheck // it returns none
+		p.WriteByte(0) //nolint:errcheck // it returns nil
 	}
 }
 
 // path adds what path leads to.
-func (p *print) path(path string) {
-	real, err := p.ways.follow(path)
+func (p *fingerprint) path(path string) {
+	real, err := p.dirs.resolve(path)
 	p.add(path, real)
-	if err != nil {
-		p.missing(path, err)
-		return
+	var stat fs.FileInfo
+	if err == nil {
+		stat, err = os.Lstat(real)
 	}
-	stat, err := os.Lstat(real)
 	switch {
 	case err != nil:
-		p.missing(path, err)
+		p.add("missing")
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+			p.dirs.problem(path, err)
+		}
 	case stat.IsDir():
-		left := &budget{entries: maxEntries, dirs: maxDirs}
-		p.directory(real, maxDepth, left)
-		if left.exceeded {
-			p.ways.problem(path, fmt.Errorf("it has more than %d entries or %d directories, or is more than %d deep", maxEntries, maxDirs, maxDepth))
+		p.entriesLeft, p.dirsLeft, p.exceeded = maxEntries, maxDirs, false
+		p.directory(real, maxDepth)
+		if p.exceeded {
+			p.dirs.problem(path, fmt.Errorf("it has more than %d entries or %d directories, or is more than %d deep", maxEntries, maxDirs, maxDepth))
 		}
 	case stat.Mode().IsRegular():
 		p.file(real, stat)
@@ -70,22 +75,15 @@ func (p *print) path(path string) {
 	}
 }
 
-func (p *print) missing(path string, err error) {
-	p.add("missing")
-	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
-		p.ways.problem(path, err)
-	}
-}
-
-// file adds the content of a file, or its marks if it is large.
-func (p *print) file(path string, stat fs.FileInfo) {
+// file adds the content of a file, or what identifies it if it is large.
+func (p *fingerprint) file(path string, stat fs.FileInfo) {
 	if stat.Size() > maxContent {
 		system := stat.Sys().(*syscall.Stat_t)
 		p.add("large", system.Dev, system.Ino, stat.Size(), stat.ModTime().UnixNano())
 		return
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
-	if err != nil { // such as a program that may be run but not read
+	if err != nil { // such as a program that may be executed but not read
 		p.add("unreadable", stat.Size(), stat.ModTime().UnixNano())
 		return
 	}
@@ -96,40 +94,34 @@ func (p *print) file(path string, stat fs.FileInfo) {
 	}
 }
 
-// budget is how much of a directory may still be looked at.
-type budget struct {
-	entries, dirs int
-	exceeded      bool
-}
-
 // directory adds what is in a directory and below it.
-func (p *print) directory(path string, depth int, left *budget) {
-	if left.dirs--; left.dirs < 0 || depth == 0 {
-		left.exceeded = true
+func (p *fingerprint) directory(path string, depth int) {
+	if p.dirsLeft--; p.dirsLeft < 0 || depth == 0 {
+		p.exceeded = true
 		return
 	}
-	if d := p.ways.directory(path); d != nil {
+	if d := p.dirs.at(path); d != nil {
 		d.all = true
 	}
 	entries, err := list(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		p.ways.problem(path, err)
+		p.dirs.problem(path, err)
 	}
 	p.add("directory")
 	for _, entry := range entries {
 		if hidden(entry.Name()) {
 			continue
 		}
-		if left.entries--; left.entries < 0 {
-			left.exceeded = true
+		if p.entriesLeft--; p.entriesLeft < 0 {
+			p.exceeded = true
 			return
 		}
-		p.entry(filepath.Join(path, entry.Name()), entry, depth, left)
+		p.entry(filepath.Join(path, entry.Name()), entry, depth)
 	}
 	p.add("end")
 }
 
-// list returns the entries of a directory by name, but not many more than count.
+// list returns the entries of a directory by name, but not many more than are looked at.
 func list(path string) ([]fs.DirEntry, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {
@@ -144,23 +136,23 @@ func list(path string) ([]fs.DirEntry, error) {
 	return entries, err
 }
 
-func (p *print) entry(path string, entry fs.DirEntry, depth int, left *budget) {
+func (p *fingerprint) entry(path string, entry fs.DirEntry, depth int) {
 	p.add(entry.Name(), entry.Type())
 	stat, err := entry.Info()
 	switch {
-	case err != nil: // it has just gone
+	case err != nil: // just gone
 	case stat.IsDir():
-		p.directory(path, depth-1, left)
+		p.directory(path, depth-1)
 	case stat.Mode()&os.ModeSymlink != 0:
-		target, _ := os.Readlink(path) // gone: an event follows
+		target, _ := os.Readlink(path) // if it is gone, an event follows
 		p.add(target)
 	default:
 		p.add(stat.Size(), stat.ModTime().UnixNano())
 	}
 }
 
-// hidden reports whether a name in a watched directory does not count: an editor's, or a version control's. Two dots are no
-// hidden name, because Kubernetes swaps ..data.
+// hidden reports whether a name in a watched directory does not count, such as an editor's or a version control's. A name with two leading
+// dots counts, because Kubernetes swaps ..data.
 func hidden(name string) bool {
 	return strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "..")
 }

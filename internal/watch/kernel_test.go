@@ -22,7 +22,7 @@ func TestLostEventsMakeEverythingBeLookedAt(t *testing.T) {
 		t.Fatal(err)
 	}
 	watched := filepath.Join(dir, "c.toml")
-	l := newLookout()
+	l := newState()
 	if err := l.set(map[string][]string{"g": {watched}}); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func fill(t *testing.T, paths ...string) {
 
 // TestAnOverflowIsNoError: it only makes everything be looked at.
 func TestAnOverflowIsNoError(t *testing.T) {
-	l := newLookout()
+	l := newState()
 	defer l.close()
 	if err := l.failed(fsnotify.ErrEventOverflow); err != nil || l.since.IsZero() {
 		t.Errorf("got %v, armed %v", err, !l.since.IsZero())
@@ -117,10 +117,7 @@ func TestTooFewWatches(t *testing.T) {
 // starved watches with too low a limit, then raises it, and says what happened.
 func starved(t *testing.T, name string) string {
 	dir := t.TempDir()
-	w, err := New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := New()
 	defer w.Close() //nolint:errcheck // it returns none
 	groups := map[string][]string{"g": {filepath.Join(dir, "c.toml")}}
 	failed := w.Set(groups)

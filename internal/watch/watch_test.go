@@ -30,10 +30,7 @@ func newFixture(t *testing.T, path string, files ...string) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := New()
 	f := &fixture{T: t, dir: dir, w: w}
 	t.Cleanup(func() { f.check(w.Close()) })
 	for i := 0; i < len(files); i += 2 {
@@ -107,7 +104,7 @@ func (f *fixture) nothing() {
 	}
 }
 
-func TestAFileThatIsReplacedIsSeenAgainAndAgain(t *testing.T) {
+func TestReplacedFileIsSeenEachTime(t *testing.T) {
 	f := newFixture(t, "c.toml", "c.toml", "1")
 	for i := range 3 {
 		f.replace("c.toml", fmt.Sprint("new ", i))
@@ -115,7 +112,7 @@ func TestAFileThatIsReplacedIsSeenAgainAndAgain(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsWrittenInTwoPiecesIsReportedOnce(t *testing.T) {
+func TestFileWrittenInTwoPiecesIsReportedOnce(t *testing.T) {
 	f := newFixture(t, "c.toml", "c.toml", "1")
 	f.write("c.toml", "")
 	f.write("c.toml", "half")
@@ -124,7 +121,7 @@ func TestAFileThatIsWrittenInTwoPiecesIsReportedOnce(t *testing.T) {
 	f.nothing()
 }
 
-func TestAFileThatIsInstalledIsSeen(t *testing.T) { // install(1) removes, creates, writes and changes the mode
+func TestInstalledFileIsSeen(t *testing.T) { // install(1) removes, creates, writes and changes the mode
 	f := newFixture(t, "web", "web", "1")
 	f.check(os.Remove(f.path("web")))
 	f.write("web", "2")
@@ -195,7 +192,7 @@ func TestAKubernetesVolumeThatIsUpdatedIsSeen(t *testing.T) {
 	}
 }
 
-func TestADirectoryThatIsRemovedAndMadeAgainIsSeen(t *testing.T) {
+func TestDirectoryRemovedAndMadeAgainIsSeen(t *testing.T) {
 	f := newFixture(t, "d/c.toml", "d/c.toml", "1")
 	f.check(os.RemoveAll(f.path("d")))
 	f.changes()
@@ -205,7 +202,7 @@ func TestADirectoryThatIsRemovedAndMadeAgainIsSeen(t *testing.T) {
 	f.changes()
 }
 
-func TestADirectoryThatIsRemovedAndMadeAgainAtOnceIsSeen(t *testing.T) {
+func TestDirectoryRemovedAndMadeAgainAtOnceIsSeen(t *testing.T) {
 	f := newFixture(t, "d", "d/c.toml", "1")
 	for i := range 3 {
 		f.check(os.RemoveAll(f.path("d")))
@@ -216,7 +213,7 @@ func TestADirectoryThatIsRemovedAndMadeAgainAtOnceIsSeen(t *testing.T) {
 	f.changes()
 }
 
-func TestAPathThatDoesNotExistYetIsSeen(t *testing.T) {
+func TestPathThatDoesNotExistYetIsSeen(t *testing.T) {
 	f := newFixture(t, "a/b/c/web")
 	f.check(os.Mkdir(f.path("a"), 0o755))
 	f.changes() // it leads one step further
@@ -226,7 +223,7 @@ func TestAPathThatDoesNotExistYetIsSeen(t *testing.T) {
 	f.changes()
 }
 
-func TestAnythingInAWatchedDirectoryIsSeen(t *testing.T) {
+func TestEverythingInAWatchedDirectoryIsSeen(t *testing.T) {
 	f := newFixture(t, "conf.d", "conf.d/a", "1")
 	f.write("conf.d/b", "1")
 	f.changes()
@@ -240,7 +237,7 @@ func TestAnythingInAWatchedDirectoryIsSeen(t *testing.T) {
 	f.nothing()
 }
 
-func TestADirectoryBeyondTheBoundsIsReportedAsSuch(t *testing.T) {
+func TestDirectoryBeyondTheBoundsIsAnError(t *testing.T) {
 	f := newFixture(t, "none")
 	f.check(os.MkdirAll(f.path("d"+strings.Repeat("/d", maxDepth)), 0o755))
 	err := f.w.Set(map[string][]string{"g": {f.path("d")}})
@@ -251,7 +248,7 @@ func TestADirectoryBeyondTheBoundsIsReportedAsSuch(t *testing.T) {
 	f.changes()
 }
 
-func TestALoopOfSymlinksIsAnError(t *testing.T) {
+func TestSymlinkLoopIsAnError(t *testing.T) {
 	f := newFixture(t, "none")
 	f.check(os.Symlink("b", f.path("a")))
 	f.check(os.Symlink("a", f.path("b")))
@@ -275,7 +272,7 @@ func TestOnlyTheGroupThatChangedIsReported(t *testing.T) {
 	}
 }
 
-func TestSetKeepsWhatHasNotBeenToldYet(t *testing.T) {
+func TestSetKeepsUndeliveredChanges(t *testing.T) {
 	f := newFixture(t, "a", "a", "1", "b", "1")
 	f.replace("a", "2")
 	f.check(f.w.Set(map[string][]string{"g": {f.path("a")}, "other": {f.path("b")}}))
@@ -283,7 +280,7 @@ func TestSetKeepsWhatHasNotBeenToldYet(t *testing.T) {
 	f.nothing()
 }
 
-func TestChangesThatNobodyTakesAreReportedTogether(t *testing.T) {
+func TestChangesThatNobodyTakesAreDeliveredTogether(t *testing.T) {
 	f := newFixture(t, "a", "a", "1")
 	for i := range 3 {
 		f.replace("a", fmt.Sprint("n", i))
@@ -293,7 +290,7 @@ func TestChangesThatNobodyTakesAreReportedTogether(t *testing.T) {
 	f.nothing()
 }
 
-func TestAFileThatNeverRestsIsReportedInTheEnd(t *testing.T) {
+func TestFileThatKeepsChangingIsReported(t *testing.T) {
 	f := newFixture(t, "log", "log", "")
 	start := time.Now()
 	for i := 0; ; i++ {
@@ -319,7 +316,7 @@ func TestWithoutGroupsNothingIsOpen(t *testing.T) {
 	f.changes()
 }
 
-func TestMovedAndRemovedDirectoriesDoNotBlock(t *testing.T) { // see lookout.open
+func TestMovedAndRemovedDirectoriesDoNotBlock(t *testing.T) { // see state.open
 	f := newFixture(t, "d/x", "d/x", "1")
 	for i := range 300 {
 		f.check(os.Rename(f.path("d"), f.path("old")))
@@ -347,7 +344,7 @@ func (f *fixture) settle() {
 	}
 }
 
-func TestAfterCloseNothingCanBeSet(t *testing.T) {
+func TestSetAfterCloseIsAnError(t *testing.T) {
 	f := newFixture(t, "a", "a", "1")
 	f.check(f.w.Close())
 	if err := f.w.Set(nil); err != ErrClosed {
@@ -371,10 +368,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 		return inotify
 	}
 	before := descriptors()
-	w, err := New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := New()
 	if descriptors() != before {
 		t.Error("a watcher of nothing has an inotify instance")
 	}

@@ -1,0 +1,119 @@
+package watch
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// maxLinks is how many symlinks may be in a path, as in the kernel (path_resolution(7)).
+const maxLinks = 40
+
+// inode identifies a directory. Two paths to one directory (a bind mount) share one watch.
+type inode struct{ dev, ino uint64 }
+
+// watchedDir is a directory that has to be watched, and the names in it that matter.
+type watchedDir struct {
+	path  string // without symlinks
+	names map[string]bool
+	all   bool // every name matters
+}
+
+// dirs are the directories on the way to some paths.
+type dirs struct {
+	byID     map[inode]*watchedDir
+	byPath   map[string]*watchedDir
+	problems []error
+}
+
+func newDirs() *dirs { return &dirs{byID: map[inode]*watchedDir{}, byPath: map[string]*watchedDir{}} }
+
+// at returns the directory at path, which has no symlinks; nil if it is gone.
+func (ds *dirs) at(path string) *watchedDir {
+	if d := ds.byPath[path]; d != nil {
+		return d
+	}
+	stat, err := os.Lstat(path)
+	if err != nil || !stat.IsDir() {
+		return nil
+	}
+	system := stat.Sys().(*syscall.Stat_t)
+	id := inode{uint64(system.Dev), system.Ino}
+	d := ds.byID[id]
+	if d == nil {
+		d = &watchedDir{path: path, names: map[string]bool{}}
+		ds.byID[id] = d
+	}
+	ds.byPath[path] = d
+	return d
+}
+
+// resolve goes along path and notes every name on the way. It returns the real path, or, with an error, how far it goes.
+func (ds *dirs) resolve(path string) (string, error) {
+	at, links := "/", 0
+	for rest := split(path); len(rest) > 0; {
+		name := rest[0]
+		rest = rest[1:]
+		if name == ".." {
+			at = filepath.Dir(at)
+			continue
+		}
+		full := filepath.Join(at, name)
+		if d := ds.at(at); d != nil {
+			d.names[name] = true
+		}
+		stat, err := os.Lstat(full)
+		if err != nil {
+			return full, err
+		}
+		if stat.Mode()&os.ModeSymlink == 0 {
+			at = full
+			continue
+		}
+		if links++; links > maxLinks {
+			return full, syscall.ELOOP
+		}
+		target, err := os.Readlink(full)
+		if err != nil {
+			return full, err
+		}
+		if filepath.IsAbs(target) {
+			at = "/"
+		}
+		rest = append(split(target), rest...)
+	}
+	return at, nil
+}
+
+// split returns the names in a path.
+func split(path string) []string {
+	return slices.DeleteFunc(strings.Split(path, "/"), func(name string) bool { return name == "" || name == "." })
+}
+
+// matters reports whether an event for path can mean a change. An event in a directory that is not known (any more) can.
+func (ds *dirs) matters(path string) bool {
+	if d := ds.byPath[path]; d != nil && d.path == path {
+		return true // a watched directory itself
+	}
+	d := ds.byPath[filepath.Dir(path)]
+	return d == nil || d.all && !hidden(filepath.Base(path)) || d.names[filepath.Base(path)]
+}
+
+// same reports whether both need the same watches.
+func (ds *dirs) same(other *dirs) bool {
+	return maps.EqualFunc(ds.byID, other.byID, func(a, b *watchedDir) bool { return a.path == b.path })
+}
+
+// sorted returns the directories by path, so that if there are too few watches, the same directories have one each time.
+func (ds *dirs) sorted() []*watchedDir {
+	return slices.SortedFunc(maps.Values(ds.byID), func(a, b *watchedDir) int { return strings.Compare(a.path, b.path) })
+}
+
+// problem notes what cannot be seen.
+func (ds *dirs) problem(path string, err error) {
+	ds.problems = append(ds.problems, fmt.Errorf("cannot see every change of %s: %w", path, err))
+}
