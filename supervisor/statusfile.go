@@ -14,43 +14,37 @@ import (
 	"example.org/supervisord/internal/apart"
 )
 
-// statusFiles keeps the status_file of every program as the program is. A disk that hangs must not hold the loop, nor the file of
-// another program: each path has a goroutine that writes, and what it has not come to yet is overtaken by what is newer.
+// statusFiles keeps the status_file of every program current. Each path has a goroutine that writes, so that a disk that hangs holds
+// up neither the loop nor the file of another program. A newer text overtakes one that is not written yet.
 type statusFiles struct {
 	log     *zap.Logger
 	running *sync.WaitGroup
-	told    map[string]string // what was last asked for, by path
-	writers map[string]chan statusFile
-	pending atomic.Int64 // what is asked for and not done yet
+	asked   map[string]string       // the last texts, by path
+	writers map[string]chan *string // nil: remove the file
+	pending atomic.Int64            // what is asked for and not done yet
 }
 
-// statusFile is how a file is to be.
-type statusFile struct {
-	text   string
-	wanted bool // false: it is to be removed
-}
-
-// want asks for these files, and for the others that were written to be removed.
-func (f *statusFiles) want(want map[string]string) {
-	for path, text := range want {
-		if old, told := f.told[path]; !told || old != text {
-			f.ask(path, statusFile{text, true})
+// want asks for these texts, and for the files that are not among them to be removed.
+func (f *statusFiles) want(texts map[string]string) {
+	for path, text := range texts {
+		if old, asked := f.asked[path]; !asked || old != text {
+			f.ask(path, &text)
 		}
 	}
-	for path := range f.told {
-		if _, wanted := want[path]; !wanted {
-			f.ask(path, statusFile{})
+	for path := range f.asked {
+		if _, wanted := texts[path]; !wanted {
+			f.ask(path, nil)
 		}
 	}
-	f.told = want
+	f.asked = texts
 }
 
-func (f *statusFiles) ask(path string, want statusFile) {
+func (f *statusFiles) ask(path string, text *string) {
 	next := f.writers[path]
 	if next == nil {
-		next = make(chan statusFile, 1)
+		next = make(chan *string, 1)
 		f.writers[path] = next
-		f.running.Go(func() { f.keep(path, next) })
+		f.running.Go(func() { f.write(path, next) })
 	}
 	f.pending.Add(1)
 	select {
@@ -58,30 +52,42 @@ func (f *statusFiles) ask(path string, want statusFile) {
 		f.pending.Add(-1)
 	default:
 	}
-	next <- want
+	next <- text
 }
 
 // end removes the files that this supervisor has written.
 func (f *statusFiles) end() {
-	f.want(map[string]string{})
+	f.want(nil)
 	for _, next := range f.writers {
 		close(next)
 	}
 }
 
-// keep makes a file what is wanted, as often as that changes. One that it has not written it never removes.
-func (f *statusFiles) keep(path string, next <-chan statusFile) {
+// write writes one file, or removes it, as often as that changes. It never removes a file that it has not written.
+func (f *statusFiles) write(path string, next <-chan *string) {
 	if err := standApart(path); err != nil {
 		f.log.Error("a status file that hangs may hold up the start of workers", zap.Error(err))
 	}
-	var written *string
-	for want := range next {
-		written = f.make(path, written, want)
+	var written *string // nil: there is no file
+	for text := range next {
+		switch {
+		case text == nil && written != nil:
+			if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+				f.log.Error("cannot remove status file", zap.Error(err))
+			}
+			written = nil
+		case text != nil && (written == nil && *text != "" || written != nil && *text != *written):
+			if err := writeStatus(path, *text); err != nil {
+				f.log.Error("cannot write status file", zap.Error(err))
+				break
+			}
+			written = text
+		}
 		f.pending.Add(-1)
 	}
 }
 
-// standApart gives the calling goroutine a thread of its own if the file system of path needs that.
+// standApart gives the calling goroutine a thread of its own, if the file system of path needs that.
 func standApart(path string) error {
 	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -95,25 +101,7 @@ func standApart(path string) error {
 	return apart.Begin()
 }
 
-// make makes a file what is wanted, and returns what was written to it last; nil: nothing, or it is removed.
-func (f *statusFiles) make(path string, written *string, want statusFile) *string {
-	switch {
-	case written == nil && (!want.wanted || want.text == ""), want.wanted && written != nil && *written == want.text:
-		return written
-	case !want.wanted:
-		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-			f.log.Error("cannot remove status file", zap.Error(err))
-		}
-		return nil
-	}
-	if err := writeStatus(path, want.text); err != nil {
-		f.log.Error("cannot write status file", zap.Error(err))
-		return written
-	}
-	return &want.text
-}
-
-// writeStatus replaces a file at once, so that a reader never sees half of it. What is no regular file is left alone.
+// writeStatus replaces a file at once, so that a reader never sees half of it. It leaves anything but a regular file alone.
 func writeStatus(path, text string) error {
 	if stat, err := os.Lstat(path); err == nil && !stat.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a regular file: it is left alone; choose another status_file", path)

@@ -116,7 +116,7 @@ func New(o Options) *Supervisor {
 	s := &Supervisor{
 		Options: o, queue: q, table: socket.NewTable(), programs: map[string]*runner{},
 		reader: reader{calls: newCalls()}, watching: watching{calls: newCalls()},
-		files:    statusFiles{log: o.Log, running: &q.running, writers: map[string]chan statusFile{}},
+		files:    statusFiles{log: o.Log, running: &q.running, writers: map[string]chan *string{}},
 		notifier: newNotifier(o.Systemd, o.Log),
 		round:    round{stepped: map[*runner]time.Time{}},
 		began:    time.Now(), clock: time.Now(), instance: rand.Text(),

@@ -234,7 +234,7 @@ func TestAReloadIsNotAnsweredByASupervisordThatHasBegunAnew(t *testing.T) {
 	m.Serves(1)
 	m.CtlOK("reload") // somebody else's generation 2
 	lab.Must(t, a.Cmd.Process.Signal(syscall.SIGCONT))
-	if out := a.Ends(15); !strings.Contains(out, "has begun anew") {
+	if out := a.Ends(15); !strings.Contains(out, "began anew") {
 		t.Errorf("it says %q", out)
 	}
 }
