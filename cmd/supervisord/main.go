@@ -10,7 +10,6 @@ import (
 
 	"example.org/supervisord/internal/apart"
 	"example.org/supervisord/internal/daemon"
-	"example.org/supervisord/internal/starter"
 	"example.org/supervisord/worker"
 )
 
@@ -21,19 +20,16 @@ func main() {
 
 // execute runs the command line and returns the exit code. Every error is printed once, here.
 func execute(argv []string) int {
-	name := programName(argv[0])
-	root, args := rootCommand(name), argv[1:]
-	words, isStarter, err := starter.CommandLine(argv)
-	if isStarter {
-		name, args = starter.Name, words
+	name, args := programName(argv[0]), argv[1:]
+	root := rootCommand(name)
+	if filepath.Base(argv[0]) == startServer {
+		args = append([]string{startServer}, args...)
 	}
-	switch {
-	case err != nil:
-		err = &exitError{exitFailure, err}
-	default:
-		root.SetArgs(args)
-		err = root.Execute()
+	if len(args) > 0 && args[0] == startServer {
+		name = startServer
 	}
+	root.SetArgs(args)
+	err := root.Execute()
 	if err != nil {
 		daemon.Complain("%s: %v", name, err)
 	}
@@ -46,7 +42,7 @@ const mark = "This file belongs to supervisord, the process supervisor for resta
 // programName returns the name that this program was installed under, for the help, the completion and the manual page.
 func programName(argv0 string) string {
 	name := filepath.Base(argv0)
-	if name == starter.Name || strings.Trim(name, ".-_") != name || strings.ContainsFunc(name, func(r rune) bool {
+	if name == startServer || strings.Trim(name, ".-_") != name || strings.ContainsFunc(name, func(r rune) bool {
 		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_", r)
 	}) {
 		return "supervisord"

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -11,11 +12,15 @@ import (
 	"example.org/supervisord/internal/starter"
 )
 
+// startServer is the name of the command, and the program name under which supervisord is that command.
+const startServer = "start_server"
+
+// tryFlag is the hidden first word with which a running start_server checks a new binary.
+const tryFlag = "--" + checkHandover
+
 func startServerCommand() *cobra.Command {
-	var o starter.Options
-	var try bool
 	c := &cobra.Command{
-		Use:   starter.Name + " [OPTION]... [--] COMMAND [ARGUMENT]...",
+		Use:   startServer + " [OPTION]... [--] COMMAND [ARGUMENT]...",
 		Short: "drop-in replacement for Perl's start_server",
 		Long: `start_server takes the command line of Server::Starter ` + starter.Version + ` and runs it as supervisord runs a configuration file.
 The same binary installed under the name start_server is this command. docs/start_server.md lists the differences.
@@ -25,62 +30,54 @@ combination of options; 1 an invalid option; with --daemonize 11 if the first wo
 with --restart and --stop 14 if --timeout expired.`,
 		Example: `  start_server --port=8080 --pid-file=web.pid --status-file=web.status -- ./web -v
   start_server --restart --pid-file=web.pid --status-file=web.status`,
-		RunE: func(_ *cobra.Command, args []string) error {
-			o.Command = args
-			if err := runStartServer(&o, try); err != nil {
-				return &exitError{starter.ExitCode(err, exitTimeout, exitWorker), err}
+		DisableFlagParsing: true, DisableFlagsInUseLine: true, // Getopt::Long allows more than cobra: see starter.Parse
+		RunE: func(c *cobra.Command, words []string) error {
+			if err := runStartServer(c, words); err != nil {
+				return &exitError{starterCode(err), err}
 			}
 			return nil
 		},
 	}
-	for _, flag := range starter.Flags() {
-		if flag.Name == "help" { // cobra's own
-			continue
-		}
-		f := c.Flags().VarPF(startServerFlag{&o, flag}, flag.Name, "", flag.Usage)
-		if flag.Kind == getopt.Switch {
-			f.NoOptDefVal = "true"
+	for _, o := range starter.Flags() { // for the help, the manual page and the completion
+		if o.Kind == getopt.Switch {
+			c.Flags().Bool(o.Name, false, o.Usage)
+		} else {
+			c.Flags().String(o.Name, "", o.Usage)
 		}
 	}
-	c.DisableFlagsInUseLine = true
 	c.Flags().StringP("config", "c", "", "") // there is no configuration file
 	c.Flags().MarkHidden("config")           //nolint:errcheck // it is defined
-	c.Flags().BoolVar(&try, starter.TryFlag[2:], false, "")
-	c.Flags().MarkHidden(starter.TryFlag[2:]) //nolint:errcheck // it is defined
+	c.ValidArgsFunction = func(*cobra.Command, []string, string) (options []cobra.Completion, _ cobra.ShellCompDirective) {
+		for _, o := range starter.Flags() {
+			options = append(options, cobra.CompletionWithDesc("--"+o.Name, o.Usage))
+		}
+		return options, cobra.ShellCompDirectiveDefault
+	}
 	return c
 }
 
-// startServerFlag is a flag of cobra's that sets an option of start_server.
-type startServerFlag struct {
-	options *starter.Options
-	option  getopt.Option
-}
+func starterCode(err error) int { return starter.ExitCode(err, exitTimeout, exitWorker) }
 
-func (f startServerFlag) Set(value string) error {
-	f.options.Set(f.option, value)
-	return nil
-}
-
-func (f startServerFlag) String() string { return "" }
-
-func (f startServerFlag) Type() string {
-	if f.option.Kind == getopt.Switch {
-		return "bool"
+// runStartServer does what a command line asks for.
+func runStartServer(c *cobra.Command, words []string) error {
+	try := len(words) > 0 && words[0] == tryFlag
+	if try {
+		words = words[1:]
 	}
-	return "string"
-}
-
-// runStartServer does what the options ask for.
-func runStartServer(o *starter.Options, try bool) (err error) {
-	if o.WorkDir, err = os.Getwd(); err != nil {
+	o, err := starter.NewOptions(words)
+	if err != nil {
 		return err
 	}
-	o.Getenv = os.Getenv
-	options := daemon.Options{
-		Load: o.Load, Version: version(), ExitCode: func(err error) int { return starter.ExitCode(err, exitTimeout, exitWorker) },
-		Check: func(binary string) []string { return starter.CheckCommand(binary, os.Args) },
-	}
+	options := daemon.Options{Load: o.Load, Version: version(), ExitCode: starterCode, Check: func(binary string) []string {
+		command := []string{binary, startServer, tryFlag}
+		if filepath.Base(binary) == startServer {
+			command = []string{binary, tryFlag}
+		}
+		return append(command, words...)
+	}}
 	switch {
+	case o.Has("help"):
+		return c.Help()
 	case o.Has("version"):
 		fmt.Println(starter.Version)
 		return nil

@@ -92,19 +92,3 @@ func (l *Line) findMisplaced() error {
 	}
 	return nil
 }
-
-// Args rewrites a command line in the one form that every parser reads alike: --name=value, "--", and the command.
-func Args(words []string) ([]string, error) {
-	line, err := Parse(words)
-	if err != nil {
-		return nil, err
-	}
-	var args []string
-	for _, g := range line.Given {
-		args = append(args, g.String())
-	}
-	if len(line.Command) > 0 {
-		args = append(append(args, "--"), line.Command...)
-	}
-	return args, nil
-}

@@ -23,7 +23,7 @@ const Version = "0.35"
 // Program is the name of the one program of a start_server.
 const Program = "server"
 
-// Options is a command line of start_server and what it is read against. Set, or a Line's Given, fills it.
+// Options is a command line of start_server and what it is read against.
 type Options struct {
 	Given   []getopt.Given
 	Command []string
@@ -35,9 +35,14 @@ type Options struct {
 // ErrNoCommand is returned by Load when there is no command.
 var ErrNoCommand = errors.New("server program not specified")
 
-// Set adds an option.
-func (o *Options) Set(flag getopt.Option, value string) {
-	o.Given = append(o.Given, getopt.Given{Option: flag, As: "--" + flag.Name, Value: value})
+// NewOptions parses the words of a command line that starts here and now: see Parse.
+func NewOptions(words []string) (*Options, error) {
+	line, err := Parse(words)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.Getwd()
+	return &Options{Given: line.Given, Command: line.Command, WorkDir: dir, Getenv: os.Getenv}, err
 }
 
 // All returns every occurrence of an option.

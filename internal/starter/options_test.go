@@ -26,6 +26,11 @@ func options(t *testing.T, flags ...string) *Options {
 	return &Options{Given: line.Given, Command: line.Command, WorkDir: t.TempDir(), Getenv: func(string) string { return "" }}
 }
 
+// add adds an option.
+func (o *Options) add(name, value string) {
+	o.Given = append(o.Given, getopt.Given{Option: getopt.Option{Name: name}, As: "--" + name, Value: value})
+}
+
 // setenv gives start_server variables of its own.
 func (o *Options) setenv(env ...string) {
 	o.Getenv = func(name string) string {
@@ -51,7 +56,7 @@ func loaded(t *testing.T, o *Options) config.Program {
 func TestPortsHaveTheNamesOfTheReference(t *testing.T) {
 	o := options(t, "--backlog=7", "--path=./web.sock", "--path=/run/web.sock")
 	for _, p := range []string{"8080", "127.0.0.1:8081", "[::1]:8082", "[127.0.0.1]:8083", "u53", "localhost:u54", "8084=0", " 8085 =10 ", "0.0.0.0:8086", "08087"} {
-		o.Set(getopt.Option{Name: "port"}, p)
+		o.add("port", p)
 	}
 	var got [][3]string
 	for _, l := range loaded(t, o).Listen {
@@ -99,8 +104,8 @@ func TestOptionsWinOverTheEnvironmentAndEnvdirOverBoth(t *testing.T) {
 	if p := loaded(t, o); p.Reload.Soak != 7*time.Second || p.Reload.Every != 100*time.Second {
 		t.Errorf("by the environment reload is %+v", p.Reload)
 	}
-	o.Set(getopt.Option{Name: "kill-old-delay"}, "3")
-	o.Set(getopt.Option{Name: "envdir"}, "env")
+	o.add("kill-old-delay", "3")
+	o.add("envdir", "env")
 	if p := loaded(t, o); p.Reload.Soak != 3*time.Second || p.Environment[killOldDelay] != "3" || p.EnvironmentDir != "" {
 		t.Errorf("by an option it is %+v, and the worker has %v", p.Reload, p.Environment)
 	}

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
 	"syscall"
 
 	"go.uber.org/zap"
@@ -13,12 +11,6 @@ import (
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
-
-// Name is the name of the command, and the program name under which supervisord is that command.
-const Name = "start_server"
-
-// TryFlag is the hidden flag with which a running start_server checks a new binary.
-const TryFlag = "--check-handover"
 
 // exitFatal is the reference's exit code for a fatal error that has no errno.
 const exitFatal = 255
@@ -128,34 +120,3 @@ func (s *Session) Keep() map[string]int {
 
 // Close lets a log command read the last lines. Nothing may write to stdout or stderr afterwards.
 func (s *Session) Close() { s.log.Close() }
-
-// CommandLine rewrites the words of a process that was started as start_server in the form that cobra reads: the command's name, the
-// options as --name=value, "--" and the command. It returns false if the process was not started as start_server.
-func CommandLine(argv []string) (words []string, is bool, err error) {
-	words = argv[1:]
-	if filepath.Base(argv[0]) != Name {
-		if len(words) == 0 || words[0] != Name {
-			return nil, false, nil
-		}
-		words = words[1:]
-	}
-	try := len(words) > 0 && words[0] == TryFlag // see CheckCommand
-	if try {
-		words = words[1:]
-	}
-	args, err := Args(words)
-	if try {
-		args = append([]string{TryFlag}, args...)
-	}
-	return append([]string{Name}, args...), true, err
-}
-
-// CheckCommand returns the command with which a new binary checks that it can take over from the start_server with this command line.
-func CheckCommand(binary string, argv []string) []string {
-	words, _, _ := CommandLine(argv) //nolint:errcheck // this process has parsed the same words
-	words = append([]string{TryFlag}, words[1:]...)
-	if !strings.HasSuffix(binary, "/"+Name) {
-		words = append([]string{Name}, words...)
-	}
-	return append([]string{binary}, words...)
-}
