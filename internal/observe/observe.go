@@ -150,19 +150,21 @@ func (o *Observer) Receipts(name string, records []program.ReloadRecord) []recei
 func (o *Observer) run() {
 	defer close(o.done)
 	defer o.pace.stop()
-	for updates := o.Updates; ; updates = nil {
+	for updates, missed := o.Updates, false; ; updates, missed = nil, true {
 		if updates == nil {
 			var err error
 			if updates, err = o.Loop.Subscribe(o.ctx); err != nil {
-				return
+				return // the supervisor has ended
 			}
+		}
+		if missed {
+			o.Log.Warn("missed reports of the supervisor; the metrics have a gap")
 		}
 		o.resync()
 		if !o.follow(updates) {
 			o.Loop.Unsubscribe(updates)
 			return
 		}
-		o.Log.Warn("missed reports of the supervisor; the metrics have a gap")
 	}
 }
 
