@@ -57,7 +57,7 @@ func (b *bench) measureGenerator(ctx context.Context, g generator, every time.Du
 	sent := 0
 	err = kit.During(ctx, every, func() error { sent++; return s.HUP() }, func() (err error) {
 		for began := time.Now(); err == nil && (t.Requests == 0 || time.Since(began) < 3*every+every/2); {
-			err = g.run(ctx, &t, s.address, b.less(100_000, 10_000))
+			err = g.run(ctx, &t, s.Addresses[0], b.less(100_000, 10_000))
 		}
 		return err
 	})

@@ -75,10 +75,10 @@ func (b *bench) measureHandover(ctx context.Context) error {
 	}
 	defer s.Abandon()
 	h := handover{floor: f}
-	c := beginChat(s.address, 1)
+	c := beginChat(s.Addresses[0], 1)
 	defer c.end()
 	for range b.less(200, 20) {
-		r, err := s.replace(ctx)
+		r, err := s.Replace(ctx)
 		if err != nil {
 			return err
 		}

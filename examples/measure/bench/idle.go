@@ -59,7 +59,7 @@ func (b *bench) measureIdle(ctx context.Context) error {
 		return err
 	}
 	b.idleRows(p[0], p[1], d)
-	if _, err := s.replace(ctx); err != nil {
+	if _, err := s.Replace(ctx); err != nil {
 		return err
 	}
 	v, err := vitalsOf(s.PID())

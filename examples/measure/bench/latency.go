@@ -23,7 +23,7 @@ func (b *bench) measureLatency(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	calm, err := steady(ctx, s.address, rate, d)
+	calm, err := steady(ctx, s.Addresses[0], rate, d)
 	if err != nil {
 		return err
 	}
@@ -34,11 +34,11 @@ func (b *bench) measureLatency(ctx context.Context) error {
 	woken := after.woken - before.woken
 	b.require(fmt.Sprintf("wake-ups of the master during %d requests without a reload", calm.Requests), "0 per request", fmt.Sprint(woken), woken < calm.Requests/100)
 	var busy steadyLoad
-	err = kit.During(ctx, time.Second, s.HUP, func() (err error) { busy, err = steady(ctx, s.address, rate, d); return err })
+	err = kit.During(ctx, time.Second, s.HUP, func() (err error) { busy, err = steady(ctx, s.Addresses[0], rate, d); return err })
 	if err != nil {
 		return err
 	}
-	again, err := steady(ctx, s.address, rate, d)
+	again, err := steady(ctx, s.Addresses[0], rate, d)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func (b *bench) measureLeak(ctx context.Context) error {
 	var began time.Time
 	for i, reloads := range []int{warm, n / 2, n / 2} {
 		for range reloads {
-			if _, err := s.replace(ctx); err != nil {
+			if _, err := s.Replace(ctx); err != nil {
 				return err
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"example.org/supervisord/examples/measure/clock"
 	"example.org/supervisord/examples/measure/kit"
 	"example.org/supervisord/internal/lab/load"
+	"example.org/supervisord/internal/lab/process"
 )
 
 func (b *bench) measureRivals(ctx context.Context) error {
@@ -22,35 +23,30 @@ func (b *bench) measureRivals(ctx context.Context) error {
 // measurePlain restarts the example worker as one does without a supervisor: TERM, wait, start. The worker is told not to linger for
 // idle connections, which helps nobody here.
 func (b *bench) measurePlain(ctx context.Context) error {
-	address, err := kit.FreeAddress()
+	address := kit.FreeAddress()
+	start := func() (*process.Child, error) {
+		return kit.Alone(ctx, address, exec.Command(b.hello, "-address", address, "-linger", "1ms"))
+	}
+	w, err := start()
 	if err != nil {
 		return err
 	}
-	start := func() *exec.Cmd { return exec.Command(b.hello, "-address", address, "-linger", "1ms") }
-	w := start()
-	if err := w.Start(); err != nil {
-		return err
-	}
-	defer func() {
-		w.Process.Kill() //nolint:errcheck // it may have ended
-		w.Wait()         //nolint:errcheck // likewise
-	}()
-	if err := kit.UntilAccepts(ctx, address); err != nil {
-		return err
-	}
+	defer func() { w.Stop(0) }()
 	restart := func() error {
-		w.Process.Signal(unix.SIGTERM) //nolint:errcheck // it is our own child
-		w.Wait()                       //nolint:errcheck // its exit status does not matter
-		w = start()
-		return w.Start()
+		w.Stop(kit.Patience)
+		next, err := start()
+		if err == nil {
+			w = next
+		}
+		return err
 	}
 	const rate = 500
-	var c steadyLoad
+	var l steadyLoad
 	err = kit.During(ctx, time.Second, restart, func() (err error) {
-		c, err = steady(ctx, address, rate, time.Duration(b.less(10, 4))*time.Second)
+		l, err = steady(ctx, address, rate, time.Duration(b.less(10, 4))*time.Second)
 		return err
 	})
-	b.show(fmt.Sprintf("no supervisor, kill and start each second, %d/s, p50 / p99 / max", rate), c.String())
+	b.show(fmt.Sprintf("no supervisor, kill and start each second, %d/s, p50 / p99 / max", rate), l.String())
 	return err
 }
 
@@ -62,23 +58,14 @@ func (b *bench) measureStartServer(ctx context.Context) error {
 		b.show("start_server", "not installed")
 		return nil
 	}
-	address, err := kit.FreeAddress()
+	address, file := kit.FreeAddress(), filepath.Join(b.dir, "start_server")
+	cmd := exec.Command(path, "--port", address, "--", b.light)
+	cmd.Env = append(cmd.Environ(), "BENCH_STAMPS="+file)
+	s, err := kit.Alone(ctx, address, cmd)
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(b.dir, "start_server")
-	cmd := exec.Command(path, "--port", address, "--", b.light)
-	cmd.Env = append(cmd.Environ(), "BENCH_STAMPS="+file)
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	defer func() {
-		cmd.Process.Signal(unix.SIGTERM) //nolint:errcheck // it is our own child
-		cmd.Wait()                       //nolint:errcheck // its exit status tells of the signal
-	}()
-	if err := kit.UntilAccepts(ctx, address); err != nil {
-		return err
-	}
+	defer s.Stop(kit.Patience)
 	c := beginChat(address, 1)
 	defer c.end()
 	hups, used, err := b.reloadStartServer(ctx, cmd.Process.Pid)
@@ -86,7 +73,7 @@ func (b *bench) measureStartServer(ctx context.Context) error {
 		return err
 	}
 	c.end()
-	s, err := readStamps(file)
+	stamps, err := readStamps(file)
 	if err != nil {
 		return err
 	}
@@ -95,7 +82,7 @@ func (b *bench) measureStartServer(ctx context.Context) error {
 		if first := c.first[i+2]; first > 0 {
 			toFirst = append(toFirst, first-at)
 		}
-		if old := s[i+1]; old != nil && old.term > 0 {
+		if old := stamps[i+1]; old != nil && old.term > 0 {
 			toTerm = append(toTerm, old.term-at)
 		}
 	}

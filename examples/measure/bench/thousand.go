@@ -79,7 +79,7 @@ type phase struct{ cpu, wall time.Duration }
 // since returns what a phase took that began at these readings.
 func (now phase) since(began phase) phase { return phase{now.cpu - began.cpu, now.wall - began.wall} }
 
-func (s *subject) clocks() (phase, error) {
+func clocks(s *kit.Subject) (phase, error) {
 	cpu, err := clock.CPU(s.PID())
 	return phase{cpu, clock.Monotonic()}, err
 }
@@ -90,7 +90,7 @@ func (b *bench) measureCrowd(ctx context.Context, c crowd, n int) error {
 		reload = `{ strategy = "rolling", max_surge = 50 }`
 	}
 	began := phase{wall: clock.Monotonic()}
-	s, err := b.start(b.light, strconv.Itoa(n), "reload = "+reload+"\nenvironment = { GOMAXPROCS = \"1\" }", fmt.Sprintf("per_slot = %t", c.perSlot))
+	s, err := kit.Start(b.supervisord, table(b.light, strconv.Itoa(n), "reload = "+reload+"\nenvironment = { GOMAXPROCS = \"1\" }", fmt.Sprintf("per_slot = %t", c.perSlot)))
 	if err != nil {
 		return err
 	}
@@ -102,19 +102,19 @@ func (b *bench) measureCrowd(ctx context.Context, c crowd, n int) error {
 	if c.busy {
 		clients = 4
 	}
-	busy := beginChat(s.address, clients)
+	busy := beginChat(s.Addresses[0], clients)
 	defer busy.end()
 	if err := s.Serves(ctx, 1); err != nil {
 		return err
 	}
-	served, err := s.clocks()
+	served, err := clocks(s)
 	if err != nil {
 		return err
 	}
-	if _, err := s.replace(ctx); err != nil {
+	if _, err := s.Replace(ctx); err != nil {
 		return err
 	}
-	rolled, err := s.clocks()
+	rolled, err := clocks(s)
 	if err != nil {
 		return err
 	}

@@ -71,10 +71,7 @@ func (r *rig) underAB(ctx context.Context, way contender, keep bool) (row []stri
 	if keep {
 		row[2] = "-r -k"
 	}
-	address, err := kit.FreeAddress()
-	if err != nil {
-		return nil, 0, err
-	}
+	address := kit.FreeAddress()
 	hup, stop, err := r.contend(ctx, way, address)
 	if err != nil {
 		return nil, 0, err

@@ -69,16 +69,8 @@ func runCompare(ctx context.Context, r *rig, c *chapter) error {
 
 // through lets the users call through an entrance.
 func (r *rig) through(ctx context.Context, e entrance, redeploys bool) (p plot.Panel, dials int, err error) {
-	jsonAddress, err := kit.FreeAddress()
-	if err != nil {
-		return p, 0, err
-	}
-	grpcAddress, err := kit.FreeAddress()
-	if err != nil {
-		return p, 0, err
-	}
-	table := web("json", jsonAddress, "1", r.command("json-vs-grpc")...)
-	table.Listen = append(table.Listen, kit.ListenTable{Name: "grpc", Address: grpcAddress})
+	table := web("json", "", "1", r.command("json-vs-grpc")...)
+	table.Listen = append(table.Listen, kit.ListenTable{Name: "grpc"})
 	s, err := r.supervise(ctx, table)
 	if err != nil {
 		return p, 0, err
@@ -86,7 +78,7 @@ func (r *rig) through(ctx context.Context, e entrance, redeploys bool) (p plot.P
 	defer s.Abandon()
 	t := newTraffic()
 	defer t.end()
-	dialed := e.users(t, r.compare.users, jsonAddress, grpcAddress)
+	dialed := e.users(t, r.compare.users, s.Addresses[0], s.Addresses[1])
 	var deploys []time.Duration
 	bounded, cancel := context.WithTimeout(ctx, r.compare.length)
 	defer cancel()

@@ -59,14 +59,14 @@ func runGaps(ctx context.Context, r *rig, c *chapter) error {
 }
 
 func (r *rig) measureGaps(ctx context.Context, workers string) (g gapping, err error) {
-	s, address, err := r.superviseWeb(ctx, "http", workers, r.command("hello")...)
+	s, err := r.supervise(ctx, web("http", "", workers, r.command("hello")...))
 	if err != nil {
 		return g, err
 	}
 	defer s.Abandon()
-	t := steady(address, r.gaps.rate)
+	t := steady(s.Addresses[0], r.gaps.rate)
 	defer t.end()
-	t.Loop(sender(address, get("/"), busyClients), busyClients, 0, nil)
+	t.Loop(sender(s.Addresses[0], get("/"), busyClients), busyClients, 0, nil)
 	calm, with, _, err := alternate(ctx, t, s, r.gaps.pairs, r.gaps.stretch, r.gaps.stretch)
 	if err != nil {
 		return g, err

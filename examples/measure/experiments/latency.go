@@ -36,13 +36,13 @@ func runLatency(ctx context.Context, r *rig, c *chapter) error {
 
 // compareStretches compares latency with redeploys and without.
 func (r *rig) compareStretches(ctx context.Context, c *chapter) error {
-	subject, address, err := r.superviseWeb(ctx, "http", "2", r.command("hello")...)
+	subject, err := r.supervise(ctx, web("http", "", "2", r.command("hello")...))
 	if err != nil {
 		return err
 	}
 	defer subject.Abandon()
 	size, every := r.latency, min(2*time.Second, r.latency.stretch/2)
-	t := steady(address, size.rate)
+	t := steady(subject.Addresses[0], size.rate)
 	defer t.end()
 	calmly, redeploying, redeploys, err := alternate(ctx, t, subject, size.pairs, size.stretch, every)
 	if err != nil {
@@ -162,10 +162,7 @@ func (r *rig) supervised(program string, args ...string) func(context.Context, s
 
 // panel puts load on one way to redeploy.
 func (r *rig) panel(ctx context.Context, start func(context.Context, string) (*restarter, error)) (p plot.Panel, err error) {
-	address, err := kit.FreeAddress()
-	if err != nil {
-		return p, err
-	}
+	address := kit.FreeAddress()
 	way, err := start(ctx, address)
 	if err != nil {
 		return p, err

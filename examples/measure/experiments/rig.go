@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -72,8 +71,8 @@ func (r *rig) command(name string, args ...string) []string {
 	return append([]string{filepath.Join(r.programs, name)}, args...)
 }
 
-// web is a program with one listener. HUPs come faster than a worker with kept connections drains; with the default of
-// max_draining most of them would wait and become one reload.
+// web is a program with one listener, at address or, if that is "", at a free one. HUPs come faster than a worker with kept
+// connections drains; with the default of max_draining most of them would wait and become one reload.
 func web(listener, address, workers string, command ...string) kit.ProgramTable {
 	return kit.ProgramTable{Command: command, Workers: workers, More: "stop = { max_draining = 100 }",
 		Listen: []kit.ListenTable{{Name: listener, Address: address}}}
@@ -84,23 +83,7 @@ func (r *rig) supervise(ctx context.Context, programs ...kit.ProgramTable) (*kit
 	return kit.Serve(ctx, r.command("supervisord")[0], programs...)
 }
 
-// superviseWeb is supervise with one program, on a free address.
-func (r *rig) superviseWeb(ctx context.Context, listener, workers string, command ...string) (s *kit.Subject, address string, err error) {
-	if address, err = kit.FreeAddress(); err == nil {
-		s, err = r.supervise(ctx, web(listener, address, workers, command...))
-	}
-	return s, address, err
-}
-
 // serveAlone starts a worker, or a supervisor of another kind, and waits until it accepts connections.
 func serveAlone(ctx context.Context, address string, command ...string) (*process.Child, error) {
-	c, err := process.Start(exec.Command(command[0], command[1:]...), func(string) {}, nil)
-	if err != nil {
-		return nil, err
-	}
-	if err := kit.UntilAccepts(ctx, address); err != nil {
-		c.Stop(5 * time.Second)
-		return nil, err
-	}
-	return c, nil
+	return kit.Alone(ctx, address, exec.Command(command[0], command[1:]...))
 }

@@ -99,10 +99,7 @@ type ending struct {
 
 // stopped starts a worker by itself and ends it under its calls.
 func (c clientele) stopped(ctx context.Context, r *rig, signal unix.Signal) (*ending, error) {
-	address, err := kit.FreeAddress()
-	if err != nil {
-		return nil, err
-	}
+	address := kit.FreeAddress()
 	w, err := serveAlone(ctx, address, r.command(c.worker, "-address", address)...)
 	if err != nil {
 		return nil, err
@@ -119,12 +116,12 @@ func (c clientele) stopped(ctx context.Context, r *rig, signal unix.Signal) (*en
 
 // redeployed has supervisord replace the worker under its calls.
 func (c clientele) redeployed(ctx context.Context, r *rig) (*ending, error) {
-	s, address, err := r.superviseWeb(ctx, c.listener, "1", r.command(c.worker)...)
+	s, err := r.supervise(ctx, web(c.listener, "", "1", r.command(c.worker)...))
 	if err != nil {
 		return nil, err
 	}
 	defer s.Abandon()
-	return c.watch(address, func(e *ending, t *traffic) error {
+	return c.watch(s.Addresses[0], func(e *ending, t *traffic) error {
 		wait := r.stopped.before
 		for range r.stopped.redeploys {
 			if err := kit.Pause(ctx, wait); err != nil {

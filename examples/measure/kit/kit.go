@@ -33,18 +33,18 @@ func Build(ctx context.Context, dir string, packages ...string) error {
 	return nil
 }
 
-// FreeAddress returns an address on loopback that was free a moment ago.
-func FreeAddress() (string, error) {
+// FreeAddress returns an address on loopback that was free a moment ago; "" if no port is free.
+func FreeAddress() string {
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
-		return "", err
+		return ""
 	}
 	defer ln.Close()
-	return ln.Addr().String(), nil
+	return ln.Addr().String()
 }
 
-// UntilAccepts waits until a server accepts connections at an address: no event tells.
-func UntilAccepts(ctx context.Context, address string) error {
+// untilAccepts waits until a server accepts connections at an address: no event tells.
+func untilAccepts(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	for {

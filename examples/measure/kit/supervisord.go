@@ -29,7 +29,7 @@ type ProgramTable struct {
 
 // ListenTable is the table of a listener.
 type ListenTable struct {
-	Name, Address string
+	Name, Address string // Address "": a free one
 	More          string // more keys, a line each
 }
 
@@ -59,8 +59,9 @@ func or(text, otherwise string) string {
 type Subject struct {
 	*process.Child
 	*process.Follower
-	CPU time.Duration // once it has ended: what it used in its life, without its children
-	dir string
+	Addresses []string      // of all listeners
+	CPU       time.Duration // once it has ended: what it used in its life, without its children
+	dir       string
 }
 
 // Start starts supervisord with a directory of its own, in memory as /run is.
@@ -72,6 +73,12 @@ func Start(binary string, programs ...ProgramTable) (*Subject, error) {
 	s := &Subject{dir: dir}
 	text := fmt.Sprintf("[supervisor]\nlog_format = \"json\"\nruntime_dir = %q\n", dir)
 	for _, p := range programs {
+		for i := range p.Listen {
+			if p.Listen[i].Address == "" {
+				p.Listen[i].Address = FreeAddress()
+			}
+			s.Addresses = append(s.Addresses, p.Listen[i].Address)
+		}
 		text += p.String()
 	}
 	path := filepath.Join(dir, "supervisord.toml")
@@ -153,6 +160,17 @@ func (s *Subject) Redeploy(ctx context.Context) (r Redeploy, err error) {
 	return r, nil
 }
 
+// Replace is Redeploy that waits until the old generation is gone.
+func (s *Subject) Replace(ctx context.Context) (Redeploy, error) {
+	r, err := s.Redeploy(ctx)
+	if err == nil {
+		_, err = s.Await(ctx, 0, func(u *supervisor.Update) bool {
+			return u.Kind == program.GenerationGone && u.Generation == r.Generation-1
+		})
+	}
+	return r, err
+}
+
 // Settle waits until only one generation of the only program is left.
 func (s *Subject) Settle(ctx context.Context) error {
 	_, err := s.Await(ctx, 0, func(*supervisor.Update) bool {
@@ -167,5 +185,20 @@ func (s *Subject) Stop(patience time.Duration) {
 	os.RemoveAll(s.dir) //nolint:errcheck // it is in memory
 }
 
-// Abandon stops a supervisord that nobody measures any more: clients that keep idle connections are not waited for.
-func (s *Subject) Abandon() { s.Stop(5 * time.Second) }
+// Abandon stops a supervisord that nobody measures any more, without waiting long for clients that keep idle connections.
+func (s *Subject) Abandon() { s.Stop(shortPatience) }
+
+const shortPatience = 5 * time.Second
+
+// Alone starts something else than supervisord and waits until it accepts connections.
+func Alone(ctx context.Context, address string, cmd *exec.Cmd) (*process.Child, error) {
+	c, err := process.Start(cmd, func(string) {}, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := untilAccepts(ctx, address); err != nil {
+		c.Stop(shortPatience)
+		return nil, err
+	}
+	return c, nil
+}
