@@ -24,8 +24,10 @@ func (t *Table) Update(want []Want) error {
 	u := &update{table: t}
 	seen := map[string]bool{}
 	for _, w := range want {
-		err := refused(w.Resolved, unix.EADDRINUSE)
-		if !seen[w.Key()] {
+		var err error
+		if seen[w.Key()] {
+			err = refused(w.Resolved, unix.EADDRINUSE) // it looks in /proc for who has the address
+		} else {
 			err = u.stage(w)
 		}
 		seen[w.Key()] = true
