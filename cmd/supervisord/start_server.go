@@ -33,7 +33,7 @@ with --restart and --stop 14 if --timeout expired.`,
 		DisableFlagParsing: true, DisableFlagsInUseLine: true, // Getopt::Long allows more than cobra: see starter.Parse
 		RunE: func(c *cobra.Command, words []string) error {
 			if err := runStartServer(c, words); err != nil {
-				return &exitError{starterCode(err), err}
+				return &exitError{starter.ExitCode(err), err}
 			}
 			return nil
 		},
@@ -56,8 +56,6 @@ with --restart and --stop 14 if --timeout expired.`,
 	return c
 }
 
-func starterCode(err error) int { return starter.ExitCode(err, exitTimeout, exitWorker) }
-
 // runStartServer does what a command line asks for.
 func runStartServer(c *cobra.Command, words []string) error {
 	try := len(words) > 0 && words[0] == tryFlag
@@ -68,7 +66,7 @@ func runStartServer(c *cobra.Command, words []string) error {
 	if err != nil {
 		return err
 	}
-	options := daemon.Options{Load: o.Load, Version: version(), ExitCode: starterCode, Check: func(binary string) []string {
+	options := daemon.Options{Load: o.Load, Version: version(), ExitCode: starter.ExitCode, Check: func(binary string) []string {
 		command := []string{binary, startServer, tryFlag}
 		if filepath.Base(binary) == startServer {
 			command = []string{binary, tryFlag}

@@ -41,8 +41,8 @@ func Flags() []getopt.Option {
 	}
 }
 
-// ErrUsage is wrapped by the errors of a command line that cannot be parsed.
-var ErrUsage = errors.New("see --help")
+// errUsage is wrapped by the errors of a command line that cannot be parsed.
+var errUsage = errors.New("see --help")
 
 // Line is a command line, parsed.
 type Line struct {
@@ -55,11 +55,11 @@ type Line struct {
 // is enough. Options end at "--" or at the first word that is not one, so the worker's own options need no "--". An option of
 // start_server after the command, which the reference would take for itself, is an error: the line would mean something else.
 //
-// A mistake is a *getopt.Error in an error that wraps ErrUsage.
+// A mistake is a *getopt.Error in an error that wraps errUsage.
 func Parse(words []string) (Line, error) {
 	parsed, mistakes := getopt.Syntax{Options: Flags(), OneDash: true}.Parse(words)
 	if len(mistakes) > 0 {
-		return Line{}, fmt.Errorf("%w: %w", mistakes[0], ErrUsage)
+		return Line{}, fmt.Errorf("%w: %w", mistakes[0], errUsage)
 	}
 	line := Line{Given: parsed.Given}
 	if len(parsed.Rest) == 0 {
@@ -86,7 +86,7 @@ func (l *Line) findMisplaced() error {
 		name, _, _ := strings.Cut(word, "=")
 		if slices.ContainsFunc(Flags(), func(f getopt.Option) bool { return !f.Extra && name == "--"+f.Name }) {
 			return fmt.Errorf("%w: %w", &getopt.Error{Word: l.First + i, What: fmt.Sprintf("%s comes after the command %s: move it before "+
-				"the command if it is for start_server, or write -- before the command if it is for the worker", word, l.Command[0])}, ErrUsage)
+				"the command if it is for start_server, or write -- before the command if it is for the worker", word, l.Command[0])}, errUsage)
 		}
 		return nil // the reference has no such option, so the rest belongs to the worker
 	}

@@ -21,13 +21,13 @@ const reportFD = 3
 // saidReady is its report that the worker is ready. Any other report is the reason why the worker failed.
 const saidReady = "ready"
 
-// ErrFirstWorker is wrapped by the error of --daemonize when the first worker failed.
-var ErrFirstWorker = errors.New("the first worker failed")
+// errFirstWorker is wrapped by the error of --daemonize when the first worker failed.
+var errFirstWorker = errors.New("the first worker failed")
 
-// Exited is the error of --daemonize when the process in the background exited before its first worker started.
-type Exited struct{ Code int }
+// exited is the error of --daemonize when the process in the background exited before its first worker started.
+type exited struct{ Code int }
 
-func (*Exited) Error() string {
+func (*exited) Error() string {
 	return "start_server exited before its first worker started: the lines above say why"
 }
 
@@ -53,13 +53,13 @@ func inBackground(logFile string) error {
 	case err != nil || text == saidReady:
 		return err
 	case text != "":
-		return fmt.Errorf("%w: %s; start_server (pid:%d) keeps retrying: see --log-file=%s", ErrFirstWorker, text, c.Process.Pid, logFile)
+		return fmt.Errorf("%w: %s; start_server (pid:%d) keeps retrying: see --log-file=%s", errFirstWorker, text, c.Process.Pid, logFile)
 	}
 	c.Wait() //nolint:errcheck // its exit code is checked next
 	if code := c.ProcessState.ExitCode(); code > 0 {
-		return &Exited{code}
+		return &exited{code}
 	}
-	return &Exited{exitFatal}
+	return &exited{exitFatal}
 }
 
 // foreground returns the pipe to the process in the foreground.

@@ -15,8 +15,8 @@ import (
 
 // The names of the descriptors that an upgrade hands over for a log command: the pipe that it reads, and its pidfd.
 const (
-	LogPipe    = "log-pipe"
-	LogProcess = "log-process"
+	logPipe    = "log-pipe"
+	logProcess = "log-process"
 )
 
 // restartDelay is the time from the death of a log command to its restart.
@@ -25,19 +25,19 @@ const restartDelay = time.Second
 // drainTimeout is how long a log command may take for the last lines.
 const drainTimeout = 5 * time.Second
 
-// Log is --log-file: where start_server and its workers write.
-type Log struct {
+// logFile is --log-file: where start_server and its workers write.
+type logFile struct {
 	to      int      // for stdout and stderr; -1: they are redirected already
 	command string   // "": it is a file
 	from    *os.File // what the command reads; held open, so that nothing is lost when the command dies
 	out     *os.File // where the command itself writes; nil: nowhere
 	pidfd   atomic.Int32
-	end     *os.File // closed to end Watch
+	end     *os.File // closed to end watch
 	ended   chan struct{}
 }
 
-// OpenLog opens the value of --log-file: a file to append to, or "| COMMAND". The command itself writes to out (nil: nowhere).
-func OpenLog(spec string, out *os.File) (*Log, error) {
+// openLog opens the value of --log-file: a file to append to, or "| COMMAND". The command itself writes to out (nil: nowhere).
+func openLog(spec string, out *os.File) (*logFile, error) {
 	if command, ok := strings.CutPrefix(strings.TrimSpace(spec), "|"); ok {
 		return openPipe(strings.TrimSpace(command), out)
 	}
@@ -45,10 +45,10 @@ func OpenLog(spec string, out *os.File) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("failed to open log file:%s: %w", spec, err)
 	}
-	return &Log{to: fd}, nil
+	return &logFile{to: fd}, nil
 }
 
-func openPipe(command string, out *os.File) (*Log, error) {
+func openPipe(command string, out *os.File) (*logFile, error) {
 	if command == "" {
 		return nil, errors.New("--log-file: write a command after the |")
 	}
@@ -56,8 +56,8 @@ func openPipe(command string, out *os.File) (*Log, error) {
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("failed to open pipe:%s: %w", command, err)
 	}
-	l := &Log{to: p[1], command: command, from: os.NewFile(uintptr(p[0]), "log")}
-	if out != nil { // Redirect replaces stderr
+	l := &logFile{to: p[1], command: command, from: os.NewFile(uintptr(p[0]), "log")}
+	if out != nil { // redirect replaces stderr
 		fd, err := unix.FcntlInt(out.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 		if err != nil {
 			return nil, fmt.Errorf("failed to open pipe:%s: %w", command, err)
@@ -68,27 +68,27 @@ func openPipe(command string, out *os.File) (*Log, error) {
 	return l, l.start()
 }
 
-// InheritLog takes over the log command that the previous image started. It returns nil if there is none.
-func InheritLog(spec string, pipe, process int) *Log {
+// inheritLog takes over the log command that the previous image started. It returns nil if there is none.
+func inheritLog(spec string, pipe, process int) *logFile {
 	command, ok := strings.CutPrefix(strings.TrimSpace(spec), "|")
 	if !ok || pipe < 0 || process < 0 {
 		return nil
 	}
-	l := &Log{to: -1, command: strings.TrimSpace(command), from: os.NewFile(uintptr(pipe), "log")}
+	l := &logFile{to: -1, command: strings.TrimSpace(command), from: os.NewFile(uintptr(pipe), "log")}
 	l.pidfd.Store(int32(process))
 	return l
 }
 
-// Keep returns the descriptors that an upgrade hands over.
-func (l *Log) Keep() map[string]int {
+// keep returns the descriptors that an upgrade hands over.
+func (l *logFile) keep() map[string]int {
 	if l == nil || l.command == "" {
 		return nil
 	}
-	return map[string]int{LogPipe: int(l.from.Fd()), LogProcess: int(l.pidfd.Load())}
+	return map[string]int{logPipe: int(l.from.Fd()), logProcess: int(l.pidfd.Load())}
 }
 
 // start starts the command in its own process group, so that Ctrl-C does not kill it before it has read the last lines.
-func (l *Log) start() error {
+func (l *logFile) start() error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -113,8 +113,8 @@ func (l *Log) start() error {
 	return nil
 }
 
-// Redirect makes the log the stdout and stderr of this process.
-func (l *Log) Redirect() error {
+// redirect makes the log the stdout and stderr of this process.
+func (l *logFile) redirect() error {
 	if l.to < 0 {
 		return nil
 	}
@@ -128,8 +128,8 @@ func (l *Log) Redirect() error {
 	return err
 }
 
-// Watch restarts the command whenever it dies, until Close. Lines written in between wait in the pipe.
-func (l *Log) Watch(log *zap.Logger) error {
+// watch restarts the command whenever it dies, until close. Lines written in between wait in the pipe.
+func (l *logFile) watch(log *zap.Logger) error {
 	if l == nil || l.command == "" {
 		return nil
 	}
@@ -147,7 +147,7 @@ func (l *Log) Watch(log *zap.Logger) error {
 }
 
 // revive restarts the command whenever it has exited, until wake is readable.
-func (l *Log) revive(wake int, log *zap.Logger) {
+func (l *logFile) revive(wake int, log *zap.Logger) {
 	for !readable(wake, int(l.pidfd.Load()), -1) {
 		log.Error("the log command has exited and will be restarted", zap.String("command", l.command), zap.Duration("after", restartDelay))
 		for started := false; !started; {
@@ -177,8 +177,8 @@ func readable(first, second int, within time.Duration) bool {
 	}
 }
 
-// Close lets the command read the last lines. Nothing may write to stdout or stderr afterwards.
-func (l *Log) Close() {
+// close lets the command read the last lines. Nothing may write to stdout or stderr afterwards.
+func (l *logFile) close() {
 	if l == nil || l.command == "" {
 		return
 	}

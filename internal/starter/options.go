@@ -20,8 +20,8 @@ import (
 // Version is the version of Server::Starter that this follows.
 const Version = "0.35"
 
-// Program is the name of the one program of a start_server.
-const Program = "server"
+// programName is the name of the one program of a start_server.
+const programName = "server"
 
 // Options is a command line of start_server and what it is read against.
 type Options struct {
@@ -32,8 +32,8 @@ type Options struct {
 	Later   bool                // the configuration is for later: --envdir need not exist yet
 }
 
-// ErrNoCommand is returned by Load when there is no command.
-var ErrNoCommand = errors.New("server program not specified")
+// errNoCommand is returned by Load when there is no command.
+var errNoCommand = errors.New("server program not specified")
 
 // NewOptions parses the words of a command line that starts here and now: see Parse.
 func NewOptions(words []string) (*Options, error) {
@@ -111,18 +111,18 @@ func (e *OptionError) Error() string {
 		text += ": " + e.Remedy
 	}
 	if e.usage {
-		text += ": " + ErrUsage.Error()
+		text += ": " + errUsage.Error()
 	}
 	return text
 }
 
-func (e *OptionError) Is(target error) bool { return e.usage && target == ErrUsage }
+func (e *OptionError) Is(target error) bool { return e.usage && target == errUsage }
 
 // Load translates the command line, with the environment and --envdir as they are now, and checks it as `supervisord check` checks
 // a file. Mistakes in options are *OptionErrors, several joined by errors.Join.
 func (o *Options) Load() (*config.Config, error) {
 	if len(o.Command) == 0 {
-		return nil, ErrNoCommand
+		return nil, errNoCommand
 	}
 	t, err := o.Translate()
 	if err != nil {

@@ -160,7 +160,7 @@ func TestMistakesOutsideOptionsAreRejected(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	o.Command = nil
-	if _, err := o.Load(); !errors.Is(err, ErrNoCommand) {
+	if _, err := o.Load(); !errors.Is(err, errNoCommand) {
 		t.Errorf("got %v", err)
 	}
 }

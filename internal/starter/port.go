@@ -7,8 +7,8 @@ import (
 	"example.org/supervisord/internal/pattern"
 )
 
-// Port is what one --port asks for.
-type Port struct {
+// port is what one --port asks for.
+type port struct {
 	Address string // as supervisord writes it: "0.0.0.0:80", "udp:127.0.0.1:53", "[::1]:80"
 	Name    string // its name in SERVER_STARTER_PORT
 	FD      string // the descriptor at which the worker wants it; "": any
@@ -20,13 +20,13 @@ var (
 	portWithHost = pattern.Lazy(`^\s*(?:\[\s*)?([^\]]*?)\s*(?:\]\s*)?:\s*(u?)(\d+)(?:\s*=(\d+))?\s*$`)
 )
 
-// ParsePort reads a --port. A port alone means every IPv4 address, and no IPv6 address. The u of UDP is not part of the name.
-func ParsePort(spec string) (Port, error) {
+// parsePort reads a --port. A port alone means every IPv4 address, and no IPv6 address. The u of UDP is not part of the name.
+func parsePort(spec string) (port, error) {
 	host, name := "0.0.0.0", ""
 	m := portAlone().FindStringSubmatch(spec)
 	if m == nil {
 		if m = portWithHost().FindStringSubmatch(spec); m == nil || m[1] == "" {
-			return Port{}, fmt.Errorf("invalid ``port'' value:%s: write PORT, HOST:PORT or [IPV6]:PORT, "+
+			return port{}, fmt.Errorf("invalid ``port'' value:%s: write PORT, HOST:PORT or [IPV6]:PORT, "+
 				"with u before the port for UDP and =FD after it for a fixed descriptor", spec)
 		}
 		if host = m[1]; strings.Contains(host, ":") {
@@ -34,7 +34,7 @@ func ParsePort(spec string) (Port, error) {
 		}
 		name, m = host+":", m[1:]
 	}
-	p := Port{Address: host + ":" + unpadded(m[2]), Name: name + m[2], FD: unpadded(m[3])}
+	p := port{Address: host + ":" + unpadded(m[2]), Name: name + m[2], FD: unpadded(m[3])}
 	if m[1] != "" {
 		p.Address = "udp:" + p.Address
 	}

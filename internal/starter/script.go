@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrLate is wrapped by the errors of Restart and Stop when --timeout expires first.
-var ErrLate = errors.New("timed out waiting")
+// errLate is wrapped by the errors of Restart and Stop when --timeout expires first.
+var errLate = errors.New("timed out waiting")
 
 // running is a running start_server.
 type running struct {
@@ -160,12 +160,12 @@ func (r *running) replaced(ctx context.Context, statusFile string, newest int, c
 func unfinished(now []int, newest int, err error) error {
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w, and the status file cannot be read: %w", ErrLate, err)
+		return fmt.Errorf("%w, and the status file cannot be read: %w", errLate, err)
 	case len(now) > 0 && now[len(now)-1] > newest:
-		return fmt.Errorf("%w: generation %d serves, but older workers are still stopping", ErrLate, now[len(now)-1])
+		return fmt.Errorf("%w: generation %d serves, but older workers are still stopping", errLate, now[len(now)-1])
 	}
 	return fmt.Errorf("%w: the new workers have failed or are not ready yet: the old ones keep serving while start_server retries; "+
-		"see its log", ErrLate)
+		"see its log", errLate)
 }
 
 // generations reads the generations in a status file, sorted, each once.
@@ -209,6 +209,6 @@ func (o *Options) Stop(say func(pid int)) error {
 	case <-server.ended:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%w: start_server (pid:%d) is waiting for its workers to stop: send another TERM to kill them", ErrLate, server.pid)
+		return fmt.Errorf("%w: start_server (pid:%d) is waiting for its workers to stop: send another TERM to kill them", errLate, server.pid)
 	}
 }

@@ -12,25 +12,29 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// exitFatal is the reference's exit code for a fatal error that has no errno.
-const exitFatal = 255
+// The exit codes: those of the reference, and those of `supervisord reload` where the reference waits forever.
+const (
+	exitUsage  = 1
+	exitWorker = 11
+	exitLate   = 14
+	exitFatal  = 255 // a fatal error that has no errno
+)
 
-// ExitCode returns the exit code of the reference for an error, or with --daemonize the one of the process in the background. late is
-// the code for ErrLate, worker the one for ErrFirstWorker.
-func ExitCode(err error, late, worker int) int {
+// ExitCode returns the exit code for an error; with --daemonize it may be that of the process in the background.
+func ExitCode(err error) int {
 	var errno syscall.Errno
-	if exited, ok := errors.AsType[*Exited](err); ok {
+	if exited, ok := errors.AsType[*exited](err); ok {
 		return exited.Code
 	}
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, ErrUsage), errors.Is(err, supervisor.ErrRunning):
-		return 1
-	case errors.Is(err, ErrLate):
-		return late
-	case errors.Is(err, ErrFirstWorker):
-		return worker
+	case errors.Is(err, errUsage), errors.Is(err, supervisor.ErrRunning):
+		return exitUsage
+	case errors.Is(err, errLate):
+		return exitLate
+	case errors.Is(err, errFirstWorker):
+		return exitWorker
 	case errors.As(err, &errno) && errno > 0 && errno < exitFatal:
 		return int(errno)
 	}
@@ -40,7 +44,7 @@ func ExitCode(err error, late, worker int) int {
 // Session is the log of a running start_server and the process that waits for it in the foreground. The methods of a nil Session do nothing.
 type Session struct {
 	file   string   // --log-file
-	log    *Log     // nil: stderr, as it was at the start
+	log    *logFile // nil: stderr, as it was at the start
 	parent *os.File // where the process in the foreground is told how the first worker started; nil: none waits
 }
 
@@ -54,7 +58,7 @@ func (o *Options) Begin() (*Session, error) {
 	case o.Has("daemonize") && s.file == "":
 		return nil, errors.New("--log-file option must be specified together with --daemonize")
 	case len(o.Command) == 0:
-		return nil, ErrNoCommand
+		return nil, errNoCommand
 	case o.Has("daemonize") && !inside && !goesOn:
 		return nil, inBackground(s.file)
 	case goesOn || s.file == "":
@@ -65,7 +69,7 @@ func (o *Options) Begin() (*Session, error) {
 		s.parent, out = foreground(), nil
 	}
 	var err error
-	s.log, err = OpenLog(s.file, out)
+	s.log, err = openLog(s.file, out)
 	return s, err
 }
 
@@ -75,10 +79,10 @@ func (s *Session) Redirect(sync func(), log *zap.Logger) error {
 		return nil
 	}
 	sync()
-	if err := s.log.Redirect(); err != nil {
+	if err := s.log.redirect(); err != nil {
 		return err
 	}
-	return s.log.Watch(log)
+	return s.log.watch(log)
 }
 
 // Resume is called instead of Redirect when this process takes over from an earlier one. inherited returns the descriptors of Keep.
@@ -89,8 +93,8 @@ func (s *Session) Resume(inherited func(name string) int, sync func(), log *zap.
 	case s.log != nil: // the earlier process died, and systemd started this one
 		return s.Redirect(sync, log)
 	}
-	s.log = InheritLog(s.file, inherited(LogPipe), inherited(LogProcess))
-	return s.log.Watch(log)
+	s.log = inheritLog(s.file, inherited(logPipe), inherited(logProcess))
+	return s.log.watch(log)
 }
 
 // See tells the process in the foreground how the first worker started.
@@ -115,8 +119,8 @@ func (s *Session) Keep() map[string]int {
 	if s == nil {
 		return nil
 	}
-	return s.log.Keep()
+	return s.log.keep()
 }
 
 // Close lets a log command read the last lines. Nothing may write to stdout or stderr afterwards.
-func (s *Session) Close() { s.log.Close() }
+func (s *Session) Close() { s.log.close() }

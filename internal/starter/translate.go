@@ -171,7 +171,7 @@ func (o *Options) set(t *Translation) error {
 func (o *Options) listeners(t *Translation) error {
 	backlog := o.last("backlog")
 	for _, g := range o.All("port") {
-		p, err := ParsePort(g.Value)
+		p, err := parsePort(g.Value)
 		if err != nil {
 			return &OptionError{Option: g, What: err.Error()}
 		}
@@ -183,7 +183,7 @@ func (o *Options) listeners(t *Translation) error {
 		if strings.ContainsAny(g.Value, ";=") {
 			return &OptionError{Option: g, What: "SERVER_STARTER_PORT cannot hold this path", Remedy: "use a path without ';' and '='"}
 		}
-		if err := t.listen(g, Port{Address: "unix:" + o.abs(g.Value), Name: g.Value}, "0777", backlog); err != nil {
+		if err := t.listen(g, port{Address: "unix:" + o.abs(g.Value), Name: g.Value}, "0777", backlog); err != nil {
 			return err
 		}
 	}
@@ -191,7 +191,7 @@ func (o *Options) listeners(t *Translation) error {
 }
 
 // listen adds a listener.
-func (t *Translation) listen(from getopt.Given, p Port, mode string, backlog getopt.Given) error {
+func (t *Translation) listen(from getopt.Given, p port, mode string, backlog getopt.Given) error {
 	l := []Setting{{"address", quoted(p.Address), from}}
 	if slices.ContainsFunc(t.Listen, func(other []Setting) bool { return other[0].Value == l[0].Value }) {
 		return &OptionError{Option: from, What: "is given twice", Remedy: "remove one"}
@@ -220,7 +220,7 @@ func (t *Translation) text() string {
 	if t.PIDFile != "" {
 		fmt.Fprintf(&b, "pid_file = %s\n", quoted(t.PIDFile))
 	}
-	fmt.Fprintf(&b, "\n[program.%s]\n", Program)
+	fmt.Fprintf(&b, "\n[program.%s]\n", programName)
 	for _, s := range t.Settings {
 		if s.Key == "command" {
 			s.Value = `["/bin/sh"]` // Load puts in the real one, word for word
@@ -228,7 +228,7 @@ func (t *Translation) text() string {
 		fmt.Fprintf(&b, "%s = %s\n", s.Key, s.Value)
 	}
 	for _, l := range t.Listen {
-		fmt.Fprintf(&b, "\n[[program.%s.listen]]\n", Program)
+		fmt.Fprintf(&b, "\n[[program.%s.listen]]\n", programName)
 		for _, s := range l {
 			fmt.Fprintf(&b, "%s = %s\n", s.Key, s.Value)
 		}
@@ -241,7 +241,7 @@ func (t *Translation) explain(e *config.Error) error {
 	var all []error
 	explained := map[getopt.Given]bool{}
 	for _, p := range e.Problems {
-		from := t.origin(strings.TrimPrefix(p.Key, "program."+Program+"."))
+		from := t.origin(strings.TrimPrefix(p.Key, "program."+programName+"."))
 		if from.Name == "" {
 			p.What = cmp.Or(p.Key, "the command line") + ": " + p.What
 		} else if explained[from] {
@@ -255,7 +255,7 @@ func (t *Translation) explain(e *config.Error) error {
 
 // blame makes a warning about a key one about its option.
 func (t *Translation) blame(p config.Problem) config.Problem {
-	from := t.origin(strings.TrimPrefix(p.Key, "program."+Program+"."))
+	from := t.origin(strings.TrimPrefix(p.Key, "program."+programName+"."))
 	if p.File, p.Line = "the command line", 0; from.Name != "" {
 		p.Key = from.String()
 	}
