@@ -47,12 +47,6 @@ with --restart and --stop 14 if --timeout expired.`,
 	}
 	c.Flags().StringP("config", "c", "", "") // there is no configuration file
 	c.Flags().MarkHidden("config")           //nolint:errcheck // it is defined
-	c.ValidArgsFunction = func(*cobra.Command, []string, string) (options []cobra.Completion, _ cobra.ShellCompDirective) {
-		for _, o := range starter.Flags() {
-			options = append(options, cobra.CompletionWithDesc("--"+o.Name, o.Usage))
-		}
-		return options, cobra.ShellCompDirectiveDefault
-	}
 	return c
 }
 
