@@ -64,7 +64,7 @@ func TestLabIsReachedFromItsOwnNetwork(t *testing.T) {
 	l.Run("systemctl", "start", "web")
 	load := l.Load("127.0.0.1:8080", 2, 2)
 	l.Until("100 requests have been answered", func() bool { return load.Requests() > 100 })
-	if requests, failures, bodies := load.Stop(); len(failures) > 0 || bodies["hello"] != int(requests) {
+	if requests, failures, bodies := load.Stop(); len(failures) > 0 || bodies["hello"] != requests {
 		t.Errorf("of %d requests failed %q, bodies %v", requests, failures, bodies)
 	}
 }

@@ -1,7 +1,6 @@
 package systemd_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -12,10 +11,11 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/load"
 )
 
 // DialContext connects from inside the lab's network namespace. The address must be a number, not a name, so that the
@@ -59,109 +59,55 @@ func (l *Lab) Get(url string) (string, error) {
 
 // Load is a number of clients that ask one address as fast as they are answered.
 type Load struct {
-	lab      *Lab
-	address  string
-	stop     context.CancelFunc
-	clients  sync.WaitGroup
-	requests atomic.Int64
-	mu       sync.Mutex
-	failures []string
-	bodies   map[string]int
+	*load.Load
+	began  time.Time
+	seen   load.Collector
+	mu     sync.Mutex
+	bodies map[string]int
 }
 
 // Load starts clients against an HTTP server inside ("127.0.0.1:8080"): fresh ones make a connection for each request,
-// keeping ones use theirs until the server says that it closes it. They never ask again: whatever a server does to a
+// keeping ones use theirs until the server says that it closes it. They never send a request again: whatever a server does to a
 // request that it had no reason to refuse is a failure. They end with Stop, or with the test.
 func (l *Lab) Load(address string, fresh, keeping int) *Load {
-	ctx, cancel := context.WithCancel(l.t.Context())
-	load := &Load{lab: l, address: address, stop: cancel, bodies: map[string]int{}}
-	for range fresh {
-		load.clients.Go(func() { load.client(ctx, 1) })
+	p := &Load{began: time.Now(), bodies: map[string]int{}}
+	p.Load = load.New(p.seen.Add)
+	sender := func(keep int) *load.Sender {
+		dial := func(ctx context.Context) (net.Conn, error) { return l.DialContext(ctx, "tcp", address) }
+		return &load.Sender{Dial: dial, Ask: load.Get("http://lab/", p.answered), Keep: keep, Timeout: patience}
 	}
-	for range keeping {
-		load.clients.Go(func() { load.client(ctx, 1<<30) })
-	}
-	l.t.Cleanup(func() { load.Stop() })
-	return load
+	p.Loop(sender(0), fresh, 0, nil)
+	p.Loop(sender(keeping), keeping, 0, nil)
+	l.t.Cleanup(p.Load.Stop)
+	return p
 }
 
-// Stop ends the clients, each after the request that it is in, and says how many requests were answered with 200, what
+// Stop ends the clients, each after the request that it is in, and returns how many requests were answered with 200, what
 // went wrong, one line each, and how often each body came.
-func (load *Load) Stop() (requests int64, failures []string, bodies map[string]int) {
-	load.stop()
-	load.clients.Wait()
-	return load.requests.Load(), load.failures, load.bodies
+func (p *Load) Stop() (requests int, failures []string, bodies map[string]int) {
+	p.Load.Stop()
+	for _, a := range p.seen.Attempts() {
+		if a.Lost == nil {
+			requests++
+			continue
+		}
+		failures = append(failures, fmt.Sprintf("%s %s (on a used connection: %v)", p.began.Add(a.End()).Format("15:04:05.000"), a.Lost.Text, a.Lost.Reused))
+	}
+	return requests, failures, p.bodies
 }
 
 // Requests is how many requests have been answered so far.
-func (load *Load) Requests() int64 { return load.requests.Load() }
-
-// client makes connection after connection.
-func (load *Load) client(ctx context.Context, perConnection int) {
-	for ctx.Err() == nil {
-		if err := load.converse(ctx, perConnection); err != nil {
-			load.failed(err)
-		}
-	}
+func (p *Load) Requests() int {
+	lost, _ := p.seen.Attempts().Lost()
+	return len(p.seen.Attempts()) - lost
 }
 
-// converse uses one connection for at most so many requests. The context ends it between two, not in the middle of one.
-func (load *Load) converse(ctx context.Context, requests int) error {
-	dialing, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-	defer cancel()
-	conn, err := load.lab.DialContext(dialing, "tcp", load.address)
-	if err != nil {
-		return fmt.Errorf("connect: %w", err)
+func (p *Load) answered(answer *http.Response, body []byte) error {
+	if answer.StatusCode != http.StatusOK {
+		return errors.New(answer.Status)
 	}
-	defer conn.Close()
-	reader := bufio.NewReader(conn)
-	for n := 1; n <= requests && ctx.Err() == nil; n++ {
-		conn.SetDeadline(time.Now().Add(patience))
-		last, err := load.ask(conn, reader, requests == 1)
-		if err != nil {
-			return fmt.Errorf("request %d of its connection: %w", n, err)
-		}
-		if last {
-			return nil
-		}
-	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bodies[strings.TrimSpace(string(body))]++
 	return nil
-}
-
-// ask makes one request and says whether the server closes the connection after it.
-func (load *Load) ask(conn net.Conn, reader *bufio.Reader, last bool) (closes bool, err error) {
-	connection := "keep-alive"
-	if last {
-		connection = "close"
-	}
-	if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: lab\r\nConnection: %s\r\n\r\n", connection); err != nil {
-		return false, fmt.Errorf("write: %w", err)
-	}
-	response, err := http.ReadResponse(reader, nil)
-	if err != nil {
-		return false, fmt.Errorf("read: %w", err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		return false, fmt.Errorf("read body: %w", err)
-	}
-	if response.StatusCode != http.StatusOK {
-		return false, errors.New(response.Status)
-	}
-	load.answered(string(body))
-	return response.Close, nil
-}
-
-func (load *Load) answered(body string) {
-	load.requests.Add(1)
-	load.mu.Lock()
-	defer load.mu.Unlock()
-	load.bodies[strings.TrimSpace(body)]++
-}
-
-func (load *Load) failed(err error) {
-	load.mu.Lock()
-	defer load.mu.Unlock()
-	load.failures = append(load.failures, time.Now().Format("15:04:05.000 ")+err.Error())
 }

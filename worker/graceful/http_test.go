@@ -15,17 +15,17 @@ import (
 	"testing"
 	"time"
 
+	"example.org/supervisord/internal/lab/load"
 	"example.org/supervisord/worker/graceful"
 )
 
 // inHand sends a request that takes d and returns once the worker has it in hand.
-func inHand(t *testing.T, addr string, d time.Duration) (*client, <-chan error) {
+func inHand(t *testing.T, addr string, d time.Duration) (*load.Wire, <-chan error) {
 	t.Helper()
-	c := &client{dial(t, addr), nil}
-	c.in = bufio.NewReader(c)
+	c := load.NewWire(dial(t, addr))
 	done := make(chan error, 1)
 	go func() {
-		again, err := c.get("/slow?d="+d.String(), true)
+		again, err := request(c, "/slow?d="+d.String(), true)
 		if err == nil && again {
 			err = errors.New("the answer came without Connection: close, although the header was written after the stop had begun")
 		}
@@ -51,16 +51,15 @@ func TestStopAnswersTheNextRequestOfAnIdleConnectionAndSaysClose(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	p := m.serving("http")
-	c := &client{dial(t, m.addr), nil}
-	c.in = bufio.NewReader(c)
-	if again, err := c.get("/", true); err != nil || !again {
+	c := load.NewWire(dial(t, m.addr))
+	if again, err := request(c, "/", true); err != nil || !again {
 		t.Fatalf("first answer: again %v, %v", again, err)
 	}
 	p.signal(syscall.SIGTERM)
 	if !p.running(300 * time.Millisecond) {
 		t.Fatal("the worker left although a connection was idle for less than Linger")
 	}
-	again, err := c.get("/", true)
+	again, err := request(c, "/", true)
 	if err != nil || again {
 		t.Errorf("answer after TERM: again %v, %v; want an answer with Connection: close", again, err)
 	}
@@ -71,12 +70,11 @@ func TestStopAnswersTheFirstRequestOfAnAcceptedConnection(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	p := m.serving("http")
-	c := &client{dial(t, m.addr), nil}
-	c.in = bufio.NewReader(c)
+	c := load.NewWire(dial(t, m.addr))
 	time.Sleep(100 * time.Millisecond) // accepted some microseconds after the connect
 	p.signal(syscall.SIGTERM)
 	time.Sleep(100 * time.Millisecond)
-	if again, err := c.get("/", true); err != nil || again {
+	if again, err := request(c, "/", true); err != nil || again {
 		t.Errorf("answer after TERM: again %v, %v; want an answer with Connection: close", again, err)
 	}
 	p.wait(time.Second, 0)
@@ -119,18 +117,17 @@ func TestClientThatComesBackIsWaitedForLongerThanLinger(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	p := m.serving("http", "TEST_LINGER=10ms")
-	c := &client{dial(t, m.addr), nil}
-	c.in = bufio.NewReader(c)
+	c := load.NewWire(dial(t, m.addr))
 	const pause = 500 * time.Millisecond
 	for range 2 {
-		if _, err := c.get("/", true); err != nil {
+		if _, err := request(c, "/", true); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(pause)
 	}
 	p.signal(syscall.SIGTERM) // one pause after the last answer; two are granted
 	time.Sleep(pause / 2)
-	if again, err := c.get("/", true); err != nil || again {
+	if again, err := request(c, "/", true); err != nil || again {
 		t.Errorf("again %v, %v", again, err)
 	}
 	p.wait(time.Second, 0)
@@ -160,10 +157,9 @@ func TestOwnSocketsQueueIsStillTaken(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	var queued []*client
+	var queued []*load.Wire
 	for range 20 {
-		c := &client{dial(t, ln.Addr().String()), nil}
-		c.in = bufio.NewReader(c)
+		c := load.NewWire(dial(t, ln.Addr().String()))
 		queued = append(queued, c)
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -171,7 +167,7 @@ func TestOwnSocketsQueueIsStillTaken(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- graceful.Serve(ctx, graceful.HTTP(ln, &http.Server{Handler: routes()})) }()
 	for i, c := range queued {
-		if _, err := c.get("/", true); err != nil {
+		if _, err := request(c, "/", true); err != nil {
 			t.Errorf("connection %d: %v", i, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/supervisord/internal/lab/load"
 	"example.org/supervisord/worker/graceful"
 )
 
@@ -98,9 +99,8 @@ func TestServersRunTogetherAndAreDrainedTogether(t *testing.T) {
 	c, err := net.Dial("unix", raw.Addr().String())
 	must(t, err)
 	defer c.Close()
-	w := &client{dial(t, web.Addr().String()), nil}
-	w.in = bufio.NewReader(w)
-	if _, err := w.get("/", false); err != nil {
+	w := load.NewWire(dial(t, web.Addr().String()))
+	if _, err := request(w, "/", false); err != nil {
 		t.Fatal(err)
 	}
 	stop()
@@ -216,9 +216,8 @@ func TestSocketThatSomebodyMadeBlockingDoesNotHoldTheStopUpBeyondTheDeadline(t *
 	m := newMaster(t)
 	p := m.serving("http", "TEST_DEADLINE=500ms")
 	must(t, syscall.SetNonblock(int(m.sockets[0].Fd()), false)) // as a supervisor does that passes the result of File
-	c := &client{dial(t, m.addr), nil}
-	c.in = bufio.NewReader(c)
-	if _, err := c.get("/", false); err != nil { // the next accept(2) is stuck in the kernel
+	c := load.NewWire(dial(t, m.addr))
+	if _, err := request(c, "/", false); err != nil { // the next accept(2) is stuck in the kernel
 		t.Fatal(err)
 	}
 	p.signal(syscall.SIGTERM)
