@@ -150,7 +150,7 @@ func (s *Supervisor) apply(l *loaded, r request) error {
 	if err := s.listen(l); err != nil {
 		return err
 	}
-	s.keeper.changed()
+	s.store.Changed()
 	s.settings(l.config)
 	named := map[string]bool{}
 	for i := range l.config.Programs {

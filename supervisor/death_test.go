@@ -19,8 +19,10 @@ import (
 	"pgregory.net/rapid"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/inherit"
+	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/ready"
 )
@@ -31,8 +33,9 @@ type world struct {
 	config    *config.Config
 	processes []*fakeProcess
 	store     map[string]int // descriptors of its own, as systemd keeps them
-	waiting   []storeMessage // what the master has for systemd and has not sent: it goes with the master
 	slow      bool           // systemd does not read
+	room      int            // but its socket takes so many messages
+	writable  chan struct{}
 	pidfds    map[string]*fakeProcess
 	null      int          // stands for any descriptor of a process
 	patience  int          // the master dies in so many calls; 0: it does not
@@ -49,9 +52,9 @@ type world struct {
 	hup   chan os.Signal
 	usr2  chan os.Signal
 	stop  chan os.Signal
-	over  chan struct{} // closed when the master's loop has ended
-	left  bool          // … by itself
-	execs bool          // … because it executes a new image
+	over  chan struct{}      // closed when the master's loop has ended
+	left  bool               // … by itself
+	next  *handover.Handover // … because it executes a new image, which gets this
 }
 
 func (w *world) note(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
@@ -230,19 +233,24 @@ func (h *hold) Probe(context.Context, ready.Check) error { return nil }
 func (w *world) Thaw()                                   {}
 func (w *world) Run(context.Context, worker.Spec) error  { return nil }
 
-// Freeze is the point of no return of an upgrade here: what comes after it is not seen in this world.
-func (w *world) Freeze(time.Duration) error {
-	w.note("the master executes a new image")
-	w.touch()
-	w.execs = true
-	runtime.Goexit()
-	return nil
-}
+func (w *world) Freeze(time.Duration) error { return nil }
 
-// Check, Args and Keep make the world an Upgrader.
-func (w *world) Check() []string            { return nil }
-func (w *world) Args() (string, []string)   { return "", nil }
-func (w *world) Keep() (fds map[string]int) { return nil }
+// Check and Image make the world an Upgrader.
+func (w *world) Check() []string { return nil }
+
+func (w *world) Image() handover.Image {
+	return handover.Image{Path: "new", Exec: func(_ string, _, env []string) error {
+		w.call("execute a new image")
+		w.note("the master executes a new image")
+		h, err := handover.Read(env, nil)
+		if err != nil || len(h.Problems) > 0 {
+			w.fault("the record cannot be read: %v %v", err, h.Problems)
+		}
+		w.next = h
+		runtime.Goexit()
+		return nil
+	}}
+}
 
 func (w *world) Start(s worker.Spec, post func(worker.Event)) Handle {
 	w.call("start a process")
@@ -263,7 +271,9 @@ func (w *world) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
 	w.note("%s is adopted", p)
 	p.hold = &hold{fakeProcess: p, post: post, running: a.State.Running, ready: a.State.Ready, pending: a.State.Pending}
 	for _, fd := range a.Descriptors {
-		unix.Close(fd)
+		if fd != w.null {
+			unix.Close(fd)
+		}
 	}
 	_, known := a.Descriptors[worker.FDProcess]
 	_, reports := a.Descriptors[worker.FDReport]
@@ -299,33 +309,51 @@ func (w *world) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
 	return p.hold
 }
 
-// manager is the world as systemd, with the queue in front of its socket.
+// manager is the world as systemd.
 type manager struct{ *world }
 
-func (manager) Freeze() map[string]int { return nil }
-
-// storeMessage stores a descriptor, or removes what the store has under a name (fd -1).
-type storeMessage struct {
-	name string
-	fd   int
-}
-
-func (w *world) StoreFD(name string, fds ...int) error {
+func (w *world) StoreFD(name string, fd int) error {
 	w.call("store " + name)
-	fd, err := unix.FcntlInt(uintptr(fds[0]), unix.F_DUPFD_CLOEXEC, 0)
+	if err := w.message(); err != nil {
+		return err
+	}
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err == nil {
 		w.pidfd(name)
-		w.send(storeMessage{name, fd})
+		w.store[name] = own
 	}
 	w.call("go on after it has stored " + name)
 	return err
 }
 
+// message is one that systemd gets, whatever becomes of the master.
+func (w *world) message() error {
+	if w.slow && w.room == 0 {
+		return systemd.ErrBusy
+	}
+	if w.slow {
+		w.room--
+	}
+	return nil
+}
+
+// reads makes room for so many messages.
+func (w *world) reads(n int) {
+	w.room += n
+	select {
+	case w.writable <- struct{}{}:
+	default:
+	}
+	synctest.Wait()
+}
+
+func (w *world) Writable() <-chan struct{} { return w.writable }
+
 // pidfd notes whose a pidfd is.
 func (w *world) pidfd(name string) {
 	for _, p := range w.super.programs {
 		for number, h := range p.workers {
-			if name == workerFD(p.core.Name, number, worker.FDProcess) {
+			if name == fmt.Sprintf("w.%s.%d.pidfd", p.core.Name, number) {
 				w.pidfds[name] = h.(*hold).fakeProcess
 			}
 		}
@@ -334,49 +362,19 @@ func (w *world) pidfd(name string) {
 
 func (w *world) RemoveFD(name string) error {
 	w.call("remove " + name)
-	w.send(storeMessage{name, -1})
+	if err := w.message(); err != nil {
+		return err
+	}
+	if p := w.pidfds[name]; p != nil && !p.ended {
+		w.fault("the store loses the pidfd of %s, which lives", p)
+	}
+	if fd, ok := w.store[name]; ok {
+		unix.Close(fd)
+		delete(w.store, name)
+	}
 	w.call("go on after it has removed " + name)
 	return nil
 }
-
-func (w *world) send(m storeMessage) {
-	w.waiting = append(w.waiting, m)
-	if !w.slow {
-		w.reads(len(w.waiting))
-	}
-}
-
-// reads has systemd read so many messages.
-func (w *world) reads(n int) {
-	for ; n > 0 && len(w.waiting) > 0; n-- {
-		m := w.waiting[0]
-		w.waiting = w.waiting[1:]
-		if fd, ok := w.store[m.name]; ok {
-			unix.Close(fd)
-			delete(w.store, m.name)
-		}
-		if m.fd >= 0 {
-			w.store[m.name] = m.fd
-		} else if p := w.pidfds[m.name]; p != nil && !p.ended {
-			w.fault("the store loses the pidfd of %s, which lives", p)
-		}
-	}
-}
-
-// Stored lists what the store has when everything is read.
-func (w *world) Stored() []string {
-	has := map[string]bool{}
-	for name := range w.store {
-		has[name] = true
-	}
-	for _, m := range w.waiting {
-		has[m.name] = m.fd >= 0
-	}
-	maps.DeleteFunc(has, func(_ string, has bool) bool { return !has })
-	return slices.Sorted(maps.Keys(has))
-}
-
-func (w *world) Flush(context.Context) error { return nil }
 
 func (w *world) Ready() error                      { w.call("say that it is ready"); return nil }
 func (w *world) Stopping() error                   { return nil }
@@ -386,7 +384,7 @@ func (w *world) ExtendTimeout(time.Duration) error { return nil }
 func (w *world) WatchdogInterval() time.Duration   { return 0 }
 
 // live starts a master: the first one, or one that goes on with what was handed over.
-func (w *world) live(h *Handover) {
+func (w *world) live(h *handover.Handover) {
 	w.super = New(Options{Launcher: w, Systemd: manager{w}, Upgrader: w, Log: zap.NewNop(), Load: func() (*config.Config, error) { return w.config, nil }})
 	w.hup, w.usr2, w.stop, w.over = make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan struct{})
 	go func() {
@@ -410,59 +408,33 @@ func (w *world) live(h *Handover) {
 	synctest.Wait()
 }
 
-// upgraded is what an image gets that is executed in the place of the one before.
-func (w *world) upgraded() *Handover {
-	r := w.super.record()
-	r.Reload, r.Descriptors, r.Stored = w.super.reader.pending(), map[string]int{}, map[string]int{}
-	fds := w.super.descriptors()
-	maps.Copy(fds, w.super.keeper.files())
-	for name, fd := range fds {
-		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			w.fault("%s: %v", name, err)
-		}
-		r.Descriptors[name] = own
-	}
-	for name := range w.store {
-		r.Stored[name] = 1
-	}
-	text, err := encodeRecord(r, w.super.keeper.last())
-	if err != nil {
-		w.fault("%v", err)
-	}
-	h := newHandover()
-	h.upgrade = true
-	if err := h.decode(text); err != nil || len(h.problems) > 0 {
-		w.fault("the record cannot be read: %v %v", err, h.problems)
-	}
-	return h
-}
-
 // handover is what systemd gives to the next master.
-func (w *world) handover() *Handover {
-	h := &Handover{memfds: map[string]int{}, workers: map[string]int{}, extra: map[string]int{}}
-	for _, name := range slices.Sorted(maps.Keys(w.store)) {
-		fd, err := unix.FcntlInt(uintptr(w.store[name]), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			w.fault("%s: %v", name, err)
-			continue
-		}
-		i := inherit.Socket{Name: name, FD: fd}
-		if socket.Exported(name) {
-			if i, err = inherit.Examine(fd, name); err != nil {
-				w.fault("%s: %v", name, err)
+func (w *world) handover() *handover.Handover {
+	h, err := handover.Read(nil, func() ([]inherit.Socket, error) {
+		var list []inherit.Socket
+		for _, name := range slices.Sorted(maps.Keys(w.store)) {
+			fd, err := unix.FcntlInt(uintptr(w.store[name]), unix.F_DUPFD_CLOEXEC, 0)
+			if err != nil {
+				return nil, err
 			}
+			i := inherit.Socket{Name: name, FD: fd}
+			if socket.Exported(name) {
+				if i, err = inherit.Examine(fd, name); err != nil {
+					return nil, err
+				}
+			}
+			list = append(list, i)
 		}
-		h.sort(i)
-	}
-	if h.readStore(); len(h.problems) > 0 {
-		w.fault("the state cannot be read: %v", h.problems)
+		return list, nil
+	})
+	if err != nil || len(h.Problems) > 0 {
+		w.fault("the record cannot be read: %v %v", err, h.Problems)
 	}
 	return h
 }
 
 // endUnknown ends the processes that nothing was handed over of, as Orphans does.
-func (w *world) endUnknown(h *Handover) {
+func (w *world) endUnknown(h *handover.Handover) {
 	for _, p := range w.processes {
 		if p.ended || slices.Contains(h.PIDs(), p.pid) && w.sent(h, p) {
 			continue
@@ -480,8 +452,8 @@ func (w *world) endUnknown(h *Handover) {
 }
 
 // sent reports whether the pidfd of a process was handed over.
-func (w *world) sent(h *Handover, p *fakeProcess) bool {
-	if h.upgrade {
+func (w *world) sent(h *handover.Handover, p *fakeProcess) bool {
+	if h.Upgrade {
 		return true
 	}
 	for name := range w.store {
@@ -504,18 +476,13 @@ func (w *world) bury() {
 		close(w.super.done)
 	}
 	w.super.running.Wait()
-	for _, fd := range w.super.keeper.files() {
-		unix.Close(fd)
+	w.late = w.late || w.super.store.Busy() && w.next == nil
+	if w.next == nil {
+		w.super.table.Close() //nolint:errcheck // as dead as it
 	}
-	w.super.table.Close() //nolint:errcheck // as dead as it
 	for _, p := range w.processes {
 		p.hold = nil
 	}
-	w.late = w.late || len(w.waiting) > 0 && !w.execs
-	for _, m := range w.waiting {
-		unix.Close(m.fd)
-	}
-	w.waiting = nil
 	synctest.Wait()
 }
 
@@ -526,14 +493,10 @@ func (w *world) goOn() {
 	for {
 		select {
 		case <-w.over:
-			var h *Handover
-			if w.execs {
-				h = w.upgraded()
-			}
 			w.bury()
 			w.patience = 0
-			if w.execs {
-				w.execs = false
+			if h := w.next; h != nil {
+				w.next = nil
 				w.live(h)
 				continue
 			}
@@ -542,6 +505,7 @@ func (w *world) goOn() {
 				w.both = true
 			}
 			w.meanwhile = nil
+			w.writable = make(chan struct{}, 1)
 			w.live(w.handover())
 		default:
 			return
@@ -608,9 +572,8 @@ func (w *world) make(m move) {
 	case 15:
 		w.slow = !w.slow
 		w.note("systemd is slow: %t", w.slow)
-		if !w.slow {
-			w.reads(len(w.waiting))
-		}
+		w.room = 0
+		w.reads(0)
 	case 16:
 		w.note("systemd reads %d messages", m.n)
 		w.reads(m.n)
@@ -623,7 +586,7 @@ func (w *world) make(m move) {
 // settle lets everything come to its end, and says what is wrong then.
 func (w *world) settle(workers int) {
 	w.patience, w.slow = 0, false
-	w.reads(len(w.waiting))
+	w.reads(0)
 	w.make(move{kind: 0})
 	for range 200 {
 		switch {
@@ -692,6 +655,7 @@ func TestWhereverTheMasterDiesNothingThatServesIsLostAndNothingIsForgotten(t *te
 		}
 		w := &world{config: configOf(c), store: map[string]int{}, pidfds: map[string]*fakeProcess{}, null: null}
 		synctest.Test(t, func(*testing.T) {
+			w.writable = make(chan struct{}, 1)
 			w.live(w.handover())
 			for _, m := range moves {
 				w.make(m)

@@ -8,12 +8,13 @@ import (
 
 	"go.uber.org/zap"
 
+	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
 )
 
 // Systemd is how the service manager is told what goes on (sd_notify(3)). None of its methods waits.
 type Systemd interface {
-	Store
+	handover.Sender
 	Ready() error
 	Stopping() error
 	Status(text string) error
@@ -126,7 +127,7 @@ func (s *Supervisor) overview() (started bool, end time.Time, line string) {
 // summary is that of the core, and who serves in its place.
 func (p *runner) summary() string {
 	text := p.core.Summary()
-	if n := len(p.s.orphansOf(p.core.Name)); n > 0 {
+	if n := len(p.s.Orphans.Of(p.core.Name)); n > 0 {
 		text += fmt.Sprintf(", orphaned workers serve meanwhile (%d)", n)
 	}
 	return text

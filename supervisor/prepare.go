@@ -13,18 +13,16 @@ import (
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/internal/reserved"
+	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/output"
 )
 
-// snapshot is what was looked up for a generation when it began: all its workers, and those that replace them, start from it.
+// snapshot is a Snapshot with the log files that it needs.
 type snapshot struct {
-	Directory      string // symlinks resolved
-	Environment    []string
-	Credential     *worker.Credential
-	Stdout, Stderr output.Destination
-	files          []*output.LogFile
+	handover.Snapshot
+	files []*output.LogFile
 }
 
 // prepare resolves the snapshot of a generation and runs its preflight, off the loop: files, the user database and the preflight

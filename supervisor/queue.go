@@ -6,18 +6,10 @@ import (
 	"time"
 )
 
-// note is a message to the loop.
-type note interface{ note() }
-
-// call is a note that the loop answers by calling it.
-type call func()
-
-func (call) note() {}
-
 // queue is how everything reaches the loop.
 type queue struct {
-	notes   chan note
-	done    chan struct{} // closed when nobody reads notes any more
+	calls   chan func()   // for the loop to call
+	done    chan struct{} // closed when nobody reads calls any more
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup // the goroutines that Run waits for
@@ -25,15 +17,13 @@ type queue struct {
 
 func newQueue() *queue {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &queue{notes: make(chan note), done: make(chan struct{}), ctx: ctx, cancel: cancel}
+	return &queue{calls: make(chan func()), done: make(chan struct{}), ctx: ctx, cancel: cancel}
 }
 
 // post has the loop call f. It is for every goroutine except the loop's own.
-func (q *queue) post(f func()) { q.put(call(f)) }
-
-func (q *queue) put(n note) {
+func (q *queue) post(f func()) {
 	select {
-	case q.notes <- n:
+	case q.calls <- f:
 	case <-q.done:
 	}
 }
@@ -73,9 +63,9 @@ func ask[T any](ctx context.Context, q *queue, f func(reply func(T, error))) (T,
 	}
 	var none T
 	answers := make(chan answer, 1) // the loop never waits for the caller
-	n := call(func() { f(func(v T, err error) { answers <- answer{v, err} }) })
+	call := func() { f(func(v T, err error) { answers <- answer{v, err} }) }
 	select {
-	case q.notes <- n:
+	case q.calls <- call:
 	case <-q.done:
 		return none, ErrStopping
 	case <-ctx.Done():

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/supervisor/handover"
 )
 
 // request asks for a reload of the configuration, by itself (HUP, a changed file) or because somebody asked.
@@ -119,19 +120,12 @@ func (q *reader) end(err error) {
 	q.due = nil
 }
 
-// PendingReload is a reload by itself that has not begun. Clients that asked for one see their connection break, and ask again.
-type PendingReload struct {
-	Reason  string
-	AskedBy string `json:",omitempty"`
-	All     bool   // see request
-}
-
 // pending returns nil if no reload by itself waits.
-func (q *reader) pending() *PendingReload {
-	var p *PendingReload
+func (q *reader) pending() *handover.PendingReload {
+	var p *handover.PendingReload
 	for _, r := range q.all() {
 		if r.itself {
-			p = &PendingReload{r.reason, r.askedBy, r.all || p != nil && p.All}
+			p = &handover.PendingReload{Reason: r.reason, AskedBy: r.askedBy, All: r.all || p != nil && p.All}
 		}
 	}
 	return p

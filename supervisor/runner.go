@@ -8,6 +8,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/output"
@@ -123,7 +124,7 @@ func (p *runner) ring(a *alarm) {
 
 // workerDid gives the program what one of its worker processes did.
 func (p *runner) workerDid(number int, event worker.Event) {
-	p.s.keeper.changed() // with what happens to a worker its descriptors come and go
+	p.s.store.Changed() // with what happens to a worker its descriptors come and go
 	switch e := event.(type) {
 	case worker.Spawned:
 		p.step(program.Spawned{Worker: number, PID: e.PID})
@@ -180,7 +181,7 @@ func (p *runner) spawn(cg *program.Generation, w *program.Worker) {
 	number := w.Number
 	spec := p.generations[cg.Number].workerSpec(p.s.table, cg.Config, w)
 	if p.s.Path != "" {
-		spec.Environment = append(spec.Environment, configVariable+"="+p.s.Path)
+		spec.Environment = append(spec.Environment, handover.ConfigVariable+"="+p.s.Path)
 	}
 	p.workers[number] = p.s.Launcher.Start(spec, p.events(number))
 }
@@ -243,7 +244,7 @@ func (p *runner) forget(number int) {
 	g := p.generations[number]
 	delete(p.generations, number)
 	p.s.table.Release(g.claims)
-	p.s.keeper.changed()
+	p.s.store.Changed()
 	for _, f := range g.files() {
 		p.closeLog(f)
 	}

@@ -88,7 +88,7 @@ type ListenerStatus struct {
 // Describe is Status before Run, and for the loop.
 func (s *Supervisor) Describe() *Status {
 	s.followClock()
-	st := &Status{PID: os.Getpid(), Started: s.began, Version: s.Version, Config: s.Path, Instance: s.instance, Stopping: s.stopping, Upgrade: s.stumbled, Programs: []ProgramStatus{}}
+	st := &Status{PID: os.Getpid(), Started: s.began, Version: s.Version, Config: s.Path, Instance: s.instance, Stopping: s.stopping, Upgrade: s.departure.failed, Programs: []ProgramStatus{}}
 	for p := range s.runners() {
 		st.Programs = append(st.Programs, p.status())
 	}
@@ -124,7 +124,7 @@ func (p *runner) status() ProgramStatus {
 	st := ProgramStatus{
 		Name: p.core.Name, State: p.core.State(), Summary: p.summary(), Generations: []GenerationStatus{}, Listeners: []ListenerStatus{},
 		Newest: p.core.LastGeneration, Awaited: p.core.Awaited(), Failures: p.core.Failures, RetryAt: some(p.core.RetryTime(now)),
-		Orphans: p.s.orphansOf(p.core.Name), Reloads: []program.ReloadRecord{}, Lost: p.capture.errors.Lost(),
+		Orphans: p.s.Orphans.Of(p.core.Name), Reloads: []program.ReloadRecord{}, Lost: p.capture.errors.Lost(),
 	}
 	for _, r := range p.core.Reloads {
 		st.Reloads = append(st.Reloads, *r.Copy())

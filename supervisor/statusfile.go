@@ -122,3 +122,11 @@ func writeStatus(path, text string) error {
 	}
 	return err
 }
+
+// hung returns an error while a file is being written.
+func (f *statusFiles) hung() error {
+	if f.pending.Load() > 0 {
+		return errors.New("a status_file is on a disk or a file system that does not answer")
+	}
+	return nil
+}

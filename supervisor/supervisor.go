@@ -14,6 +14,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/ready"
@@ -58,7 +59,7 @@ type Options struct {
 	Watch    Watcher                               // may be nil
 	Systemd  Systemd                               // may be nil
 	Upgrader Upgrader                              // may be nil
-	Orphans  *Orphans                              // may be nil
+	Orphans  *handover.Orphans                     // may be nil
 	Version  string                                // of supervisord, for the status
 	Path     string                                // of the configuration, for the workers' environment; "": it is in no file
 
@@ -78,7 +79,7 @@ type Supervisor struct {
 	reader   reader
 	watching watching
 	files    statusFiles
-	keeper   *keeper // nil: there is no file-descriptor store
+	store    *handover.Store // nil: there is no file-descriptor store
 	notifier notifier
 	stopping bool
 	stopped  time.Time // when a signal to stop came first
@@ -88,12 +89,7 @@ type Supervisor struct {
 	began       time.Time
 	clock       time.Time // see followClock
 	instance    string    // the same as long as the numbers of generations go on
-	upgrading   bool      // a new binary is being tried
-	passed      bool      // it has passed, and may take over
-	ending      []*orphan // that were told to go
-	leaving     bool      // as soon as systemd has everything
-	left        bool      // the workers are left to the next supervisord
-	stumbled    string    // why the last upgrade failed
+	departure   departure
 }
 
 // round is what has happened since the loop last attended to it.
@@ -101,14 +97,6 @@ type round struct {
 	stepped map[*runner]time.Time // when the rules of those that stepped were last applied; zero: they were not
 	unsaved []Handle              // workers that have said that they are ready, which is not written down yet
 }
-
-// upgradeNote is the end of the trial of a new binary.
-type upgradeNote struct {
-	err   error
-	reply func(error) // see Upgrade; nil: nobody waits
-}
-
-func (upgradeNote) note() {}
 
 // New returns a supervisor without programs.
 func New(o Options) *Supervisor {
@@ -122,28 +110,32 @@ func New(o Options) *Supervisor {
 		began:    time.Now(), clock: time.Now(), instance: rand.Text(),
 	}
 	if o.Systemd != nil {
-		s.keeper = newKeeper(o.Systemd)
+		s.store = handover.NewStore(o.Systemd, o.Log)
+	}
+	if o.Orphans == nil {
+		s.Orphans = &handover.Orphans{}
 	}
 	return s
 }
 
 // Start begins with the first configuration and the sockets that were handed over (h may be nil). Its errors, such as an address in
 // use, are for the person who started the daemon: nothing is retried.
-func (s *Supervisor) Start(c *config.Config, h *Handover) error {
+func (s *Supervisor) Start(c *config.Config, h *handover.Handover) error {
 	l, err := resolve(s.ctx, c, nil)
 	if err != nil {
 		return err
 	}
 	if h != nil {
 		s.tellProblems(h)
-		s.keeper.inherit(h)
-		s.table.Offer(h.sockets)
+		s.store.Inherit(h)
+		s.table.Offer(h.Sockets)
 	}
 	if err := s.apply(l, request{reason: "start", itself: true}); err != nil {
 		return err
 	}
 	if h != nil {
-		s.drop(h)
+		s.dropSockets()
+		h.Drop()
 	}
 	s.claimOrphans()
 	return nil
@@ -167,9 +159,10 @@ func (s *Supervisor) Run(signals Signals) error {
 		s.keep()
 		s.acknowledge()
 		s.tell()
-		s.wait(signals)
+		for !s.wait(signals) {
+		}
 		s.handleMore()
-		if s.left {
+		if s.depart(); s.departure.state == left {
 			return ErrLeft
 		}
 	}
@@ -184,9 +177,18 @@ func (s *Supervisor) Run(signals Signals) error {
 		s.Log.Error("supervisord does not wait any longer for a disk or a name server that does not answer", zap.Duration("took", endTimeout))
 	}
 	s.subscribers.end()
-	s.keeper.empty()
+	if err := s.store.Empty(emptyTimeout); err != nil {
+		s.Log.Warn("cannot tell systemd", zap.Error(err))
+	}
 	return s.table.Close()
 }
+
+// keep writes down what the next supervisord must know.
+func (s *Supervisor) keep() { s.store.Keep(source{s}) }
+
+// emptyTimeout is how long systemd may take to read that its store must be emptied: systemd keeps the store when it restarts the
+// service.
+const emptyTimeout = 5 * time.Second
 
 // endTimeout is how long the end waits for other goroutines: longer than logEndTimeout, so that they can say what is lost.
 const endTimeout = logEndTimeout + time.Second
@@ -201,8 +203,8 @@ func (s *Supervisor) acknowledge() {
 	s.unsaved = s.unsaved[:0]
 }
 
-// wait takes the next thing that happens.
-func (s *Supervisor) wait(signals Signals) {
+// wait takes the next thing that happens. It returns false if that changes nothing that has to be written down or told.
+func (s *Supervisor) wait(signals Signals) bool {
 	changes, troubles := watched(s.Watch)
 	select {
 	case <-signals.Reload:
@@ -222,41 +224,33 @@ func (s *Supervisor) wait(signals Signals) {
 		s.changed(names)
 	case err := <-troubles:
 		s.looked(err)
-	case n := <-s.notes:
-		s.handle(n)
+	case call := <-s.calls:
+		call()
 	case <-s.notifier.watchdog():
 		s.notifier.alive()
+		return false
+	case <-s.store.Writable():
+		s.store.Push()
+		return !s.store.Busy()
 	}
+	return true
 }
 
-// batch is how many notes are handled before the state is written down and told: in a storm, once for many.
+// batch is how many calls are made before the state is written down and told: in a storm, once for many.
 const batch = 64
 
-// handleMore handles the notes that have come in already.
+// handleMore makes the calls that have come in already.
 func (s *Supervisor) handleMore() {
 	for range batch {
-		if s.left {
+		if s.departure.state == left {
 			return
 		}
 		select {
-		case n := <-s.notes:
-			s.handle(n)
+		case call := <-s.calls:
+			call()
 		default:
 			return
 		}
-	}
-}
-
-func (s *Supervisor) handle(n note) {
-	switch n := n.(type) {
-	case call:
-		n()
-	case upgradeNote:
-		s.tried(n)
-	case leaveNote:
-		s.leave(n)
-	case orphanNote:
-		s.orphanEnded(n)
 	}
 }
 
@@ -292,7 +286,7 @@ func (s *Supervisor) finished() bool {
 			return false
 		}
 	}
-	return len(s.ending) == 0
+	return len(s.Orphans.Ending()) == 0
 }
 
 // attend does for the programs that have stepped what need not be done at every step: in a storm, once for many.

@@ -4,49 +4,100 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
-	"strconv"
-	"strings"
-	"syscall"
 	"time"
-	"unsafe"
 
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/output"
 )
 
-// The environment of an image that was executed in the place of another one, beside handoverVariable.
-const (
-	fallbackVariable = "SUPERVISORD_FALLBACK"       // the number of a descriptor of the image before
-	failedVariable   = "SUPERVISORD_UPGRADE_FAILED" // why that image is back
-)
-
-// CheckFD is the number of the descriptor with the state in the process that tries a new binary.
-const CheckFD = 3
-
-// tryTimeout bounds the trial of a new binary.
-const tryTimeout = 30 * time.Second
-
-// freezeTimeout is how long an upgrade waits for what the launcher is doing. The loop waits with it.
-const freezeTimeout = 2 * time.Second
-
-// Upgrader replaces the image of this process by a new one.
+// Upgrader says how this process is executed again.
 type Upgrader interface {
-	// Check is the command that tries the new binary: it must Rehearse with CheckFD, and read the configuration.
+	// Check is the command that checks the new binary: it must Rehearse with handover.CheckFD, and read the configuration.
 	Check() []string
-	// Args returns the path of the new binary and its arguments.
-	Args() (path string, argv []string)
-	// Keep lists what else has to be handed over, by name: Handover.Extra returns it.
-	Keep() map[string]int
+	// Image is the new binary and what it gets.
+	Image() handover.Image
 }
 
-// upgrade tries the new binary as a child, with the state as it is now. The loop goes on meanwhile. With reply it is for an
-// Upgrade, otherwise for USR2.
+// ErrLeft is returned by Run when the supervisor was told to leave its workers to the next one. The process must end then:
+// nothing is read or reaped any more.
+var ErrLeft = errors.New("the workers are left to the next supervisord")
+
+// departure is how a supervisor gives its place to another one: by an upgrade in place, or by leaving the workers behind.
+type departure struct {
+	state  departureState
+	reply  func(error) // to the client that asked for the upgrade; nil: it was USR2
+	timer  *time.Timer // until when systemd is waited for
+	failed string      // why the last upgrade failed; "": it did not
+}
+
+// departureState is one of
+//
+//	staying   → checking   by USR2 or Upgrade
+//	checking  → settling   when the new binary has passed its check; → staying when it has not
+//	settling  → checked    when systemd has read what waits, or its time is over
+//	checked   → staying    when the execve has failed; it is tried at once after USR2, and otherwise by Switch
+//	checked   → checking   by another Upgrade
+//	every one → leaving    by RTMIN+1
+//	leaving   → left       when systemd has read what waits, or its time is over
+//
+// While supervisord stops, nothing begins, and what had begun goes back to staying.
+type departureState int
+
+const (
+	staying departureState = iota
+	checking
+	settling
+	checked
+	leaving
+	left
+)
+
+// Limits of a departure.
+const (
+	checkTimeout      = 30 * time.Second
+	settleTimeout     = 5 * time.Second  // what systemd has not read by then, the new image sends
+	leaveTimeout      = 60 * time.Second // what systemd has not read by then, the next supervisord does not get
+	freezeTimeout     = 2 * time.Second  // for what the launcher is doing; the loop waits, too
+	lastSettleTimeout = 2 * time.Second  // likewise, for what was found after the last look
+)
+
+// enter changes the state.
+func (d *departure) enter(state departureState) {
+	d.state = state
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer = nil
+	}
+}
+
+// answer tells the client that waits, if one does.
+func (d *departure) answer(err error) {
+	if d.reply != nil {
+		d.reply(err)
+		d.reply = nil
+	}
+}
+
+// depart goes on with a departure that waits for systemd, if that has read everything.
+func (s *Supervisor) depart() {
+	if s.store.Busy() {
+		return
+	}
+	switch s.departure.state {
+	case settling:
+		s.settled()
+	case leaving:
+		s.leave(nil)
+	case staying, checking, checked, left:
+	}
+}
+
+// upgrade checks the new binary in a child process, with the record as it is now. The loop goes on meanwhile. With reply it is for
+// an Upgrade, otherwise for USR2.
 func (s *Supervisor) upgrade(reply func(error), by string) {
 	if err := s.mayUpgrade(); err != nil {
 		if reply == nil {
@@ -56,241 +107,155 @@ func (s *Supervisor) upgrade(reply func(error), by string) {
 		reply(err)
 		return
 	}
-	s.Log.Info("upgrade: trying the new binary", askedBy(by), zap.Strings("command", s.Upgrader.Check()))
-	s.upgrading, s.passed, s.stumbled = true, false, ""
-	r, err := s.rehearsal()
+	s.Log.Info("upgrade: checking the new binary", askedBy(by), zap.Strings("command", s.Upgrader.Check()))
+	s.departure.enter(checking)
+	s.departure.reply, s.departure.failed = reply, ""
+	r, err := handover.Rehearse(source{s})
 	if err != nil {
-		s.tried(upgradeNote{err, reply})
+		s.checked(err)
 		return
 	}
-	s.running.Go(func() {
-		err := s.try(r)
-		r.close()
-		s.put(upgradeNote{err, reply})
+	s.later(func() func() {
+		defer r.Close()
+		err := s.check(r)
+		return func() { s.checked(err) }
 	})
 }
 
 func (s *Supervisor) mayUpgrade() error {
-	switch {
-	case s.stopping, s.leaving:
+	switch d := s.departure.state; {
+	case s.stopping, d == leaving, d == left:
 		return ErrStopping
 	case s.Upgrader == nil:
 		return fmt.Errorf("%w: this supervisord cannot be upgraded", ErrState)
-	case s.upgrading:
+	case d == checking, d == settling:
 		return fmt.Errorf("%w: an upgrade is under way", ErrState)
 	}
 	return nil
 }
 
-func (s *Supervisor) try(r *rehearsal) error {
-	fd, err := memfd("state", r.record)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	ctx, cancel := context.WithTimeoutCause(s.ctx, tryTimeout, fmt.Errorf("not finished within %s", tryTimeout))
+// check runs the pre-flight check of the new binary.
+func (s *Supervisor) check(r *handover.Rehearsal) error {
+	ctx, cancel := context.WithTimeoutCause(s.ctx, checkTimeout, fmt.Errorf("not finished within %s", checkTimeout))
 	defer cancel()
 	dir, err := os.Getwd()
 	if err != nil {
 		return err
 	}
-	err = s.Launcher.Run(ctx, worker.Spec{
-		Command: s.Upgrader.Check(), Directory: dir, Environment: worker.Inheritable(os.Environ()),
-		Sockets: append([]int{fd}, r.fds...), Stdout: output.Destination{Kind: output.Null}, Stderr: output.Destination{Kind: output.Null},
+	return s.Launcher.Run(ctx, worker.Spec{
+		Command: s.Upgrader.Check(), Directory: dir, Environment: worker.Inheritable(os.Environ()), Sockets: r.Descriptors(),
+		Stdout: output.Destination{Kind: output.Null}, Stderr: output.Destination{Kind: output.Null},
 	})
-	if err == nil && s.Systemd != nil {
-		// A new image that dies at once leaves to the next one what systemd has. What is not sent by then, the new image sends.
-		flushStore(s.ctx, s.Systemd, upgradeFlushTimeout) //nolint:errcheck // see Record.Stored
-	}
-	return err
 }
 
-// tried goes on with the upgrade when the new binary has passed: for USR2 at once, otherwise at the Switch.
-func (s *Supervisor) tried(n upgradeNote) {
-	err := n.err
-	s.upgrading, s.passed = false, err == nil
+// checked goes on with the upgrade when the check has ended. A new image that dies at once leaves to the next one what systemd has;
+// so systemd gets some time to read what waits.
+func (s *Supervisor) checked(err error) {
 	switch {
+	case s.departure.state != checking:
+		return // it leaves
 	case s.stopping:
-		err = ErrStopping
+		s.departure.enter(staying)
+		s.departure.answer(ErrStopping)
 	case err != nil:
-		err = s.stumble(err)
-	case n.reply == nil:
-		s.switchImage() //nolint:errcheck // it was logged
+		s.departure.enter(staying)
+		s.departure.answer(s.stumble(err))
+	default:
+		s.departure.enter(settling)
+		s.departure.timer = s.after(settleTimeout, s.settled)
+		s.depart()
 	}
-	if n.reply != nil {
-		n.reply(err)
+}
+
+// settled executes the new binary after USR2, and otherwise tells the client that Switch may.
+func (s *Supervisor) settled() {
+	switch {
+	case s.departure.state != settling:
+	case s.stopping:
+		s.departure.enter(staying)
+		s.departure.answer(ErrStopping)
+	case s.departure.reply == nil:
+		s.departure.enter(checked)
+		s.switchImage() //nolint:errcheck // it was logged
+	default:
+		s.departure.enter(checked)
+		s.departure.answer(nil)
 	}
 }
 
 // switchImage has the new binary take over. It returns only if that failed.
 func (s *Supervisor) switchImage() error {
-	switch {
-	case s.stopping, s.leaving:
+	switch d := s.departure.state; {
+	case s.stopping, d == leaving, d == left:
 		return ErrStopping
-	case !s.passed:
-		return fmt.Errorf("%w: no binary was tried", ErrState)
+	case d != checked:
+		return fmt.Errorf("%w: no binary was checked", ErrState)
 	}
-	s.passed = false
+	s.departure.enter(staying)
 	return s.stumble(s.replaceImage())
 }
 
 // stumble ends an upgrade that has failed.
 func (s *Supervisor) stumble(err error) error {
-	s.stumbled = err.Error()
+	s.departure.failed = err.Error()
 	s.Log.Error(ErrUpgrade.Error(), zap.Error(err))
 	return fmt.Errorf("%w: %w", ErrUpgrade, err)
 }
 
 // replaceImage executes the new binary in this process. What workers do meanwhile waits in the kernel.
 func (s *Supervisor) replaceImage() error {
-	path, argv := s.Upgrader.Args()
-	s.Log.Info("executing the new binary", zap.String("path", path))
+	image := s.Upgrader.Image()
+	s.Log.Info("executing the new binary", zap.String("path", image.Path))
 	if err := s.Launcher.Freeze(freezeTimeout); err != nil {
 		return err
 	}
 	defer s.Launcher.Thaw()
-	self, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("cannot keep hold of this binary: %w", err)
-	}
-	defer unix.Close(self)
-	st := s.record()
-	st.Reload = s.reader.pending()
-	st.Descriptors = s.descriptors()
-	if s.Systemd != nil {
-		st.Stored = s.Systemd.Freeze()
-		defer s.Systemd.Thaw()
-	}
-	for name, fd := range s.Upgrader.Keep() {
-		st.Descriptors[extraPrefix+name] = fd
-	}
-	for name, fd := range s.keeper.files() {
-		st.Descriptors[name] = fd
-	}
 	if err := s.restLogs(); err != nil {
 		return err
 	}
 	if err := s.Log.Sync(); err != nil {
 		return err
 	}
-	if err := s.hung(); err != nil {
+	if err := handover.AwaitDisks(s.files.hung); err != nil {
 		return err
 	}
-	text, err := encodeRecord(st, s.keeper.last())
-	if err != nil {
-		return err
-	}
-	paper, err := memfd("state", text)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(paper)
-	fds := append(slices.Collect(maps.Values(st.Descriptors)), self, paper)
-	env := append(without(os.Environ(), handoverVariable, fallbackVariable, failedVariable, "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID"),
-		handoverVariable+"="+strconv.Itoa(paper), fallbackVariable+"="+strconv.Itoa(self))
-	return execute(path, argv, env, fds)
+	return handover.Execute(source{s}, s.store, s.reader.pending(), image)
 }
 
-// GoBack executes the image before this one, because this one cannot go on with what was handed over. It returns only if
-// there is none, or if it fails.
-func GoBack(environ []string, reason error) error {
-	fd, err := strconv.Atoi(getenv(environ, fallbackVariable))
-	if err != nil {
-		return errors.New("there is no supervisord to go back to")
+// askToLeave leaves the workers to the next supervisord as soon as systemd has what that one needs. The loop goes on meanwhile.
+func (s *Supervisor) askToLeave() {
+	if s.stopping || s.departure.state == leaving {
+		return
 	}
-	paper, err := strconv.Atoi(getenv(environ, handoverVariable))
-	if err != nil {
-		return err
+	s.departure.answer(ErrStopping)
+	s.departure.enter(leaving)
+	if s.store != nil {
+		s.Log.Info("leaving as soon as systemd has the descriptors of the workers")
+		s.departure.timer = s.after(leaveTimeout, func() { s.leave(fmt.Errorf("not within %s", leaveTimeout)) })
 	}
-	text, err := readAll(paper)
-	if err != nil {
-		return err
-	}
-	fds := []int{paper}
-	if st, _, err := decodeRecord(text); err == nil {
-		fds = slices.AppendSeq(fds, maps.Values(st.Descriptors))
-	}
-	env := append(without(environ, fallbackVariable, failedVariable), failedVariable+"="+strings.ReplaceAll(reason.Error(), "\n", "; "))
-	return execute("/proc/self/fd/"+strconv.Itoa(fd), os.Args, env, fds)
+	s.depart()
 }
 
-// CanGoBack reports whether the image before this one was kept.
-func CanGoBack(environ []string) bool { return getenv(environ, fallbackVariable) != "" }
-
-// Stay gives up the image before this one and its record: from here on there is no way back.
-func Stay(environ []string) {
-	for _, name := range []string{fallbackVariable, handoverVariable} {
-		if fd, err := strconv.Atoi(getenv(environ, name)); err == nil {
-			unix.Close(fd)
-		}
+// leave ends the loop as a SIGKILL would, but between two events and with everything written down. late is why systemd does not have
+// all that it needs; nil: it has.
+func (s *Supervisor) leave(late error) {
+	if s.stopping || s.departure.state != leaving {
+		return
 	}
-}
-
-// GoneBack returns why a newer image gave this one its place back, or "".
-func GoneBack(environ []string) string { return getenv(environ, failedVariable) }
-
-func without(environ []string, names ...string) []string {
-	return slices.DeleteFunc(slices.Clone(environ), func(kv string) bool {
-		name, _, _ := strings.Cut(kv, "=")
-		return slices.Contains(names, name)
-	})
-}
-
-// execute is execve(2) with these descriptors left open. HUP, USR1, USR2, TTIN and TTOU are ignored from here until the new image
-// catches them, for their default would end or freeze it; one that comes in these milliseconds is lost. TERM cannot be held back: Go unblocks it
-// at its start, and a supervisor that misses it would be worse.
-func execute(path string, argv, env []string, fds []int) error {
-	for _, fd := range fds {
-		if err := closeOnExec(fd, false); err != nil {
-			return fmt.Errorf("cannot hand descriptor %d over: %w", fd, err)
-		}
+	if err := s.Launcher.Freeze(freezeTimeout); err != nil {
+		s.Log.Error("what workers say now may be lost", zap.Error(err))
 	}
-	var before []disposition
-	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTTIN, syscall.SIGTTOU} {
-		before = append(before, ignore(sig))
+	s.store.Changed()
+	s.store.Keep(source{s})
+	if late == nil {
+		late = s.store.Settle(lastSettleTimeout)
 	}
-	err := syscall.Exec(path, argv, env)
-	for _, d := range before {
-		d.restore()
+	if late != nil {
+		s.Log.Error("leaving before systemd has every descriptor; the workers concerned end and the next supervisord starts new ones", zap.Error(late))
 	}
-	for _, fd := range fds {
-		closeOnExec(fd, true) //nolint:errcheck // it was just changed
+	if err := s.restLogs(); err != nil {
+		s.Log.Error("output of workers is lost", zap.Error(err))
 	}
-	return fmt.Errorf("cannot execute %s: %w", path, err)
-}
-
-func closeOnExec(fd int, on bool) error {
-	flags := 0
-	if on {
-		flags = unix.FD_CLOEXEC
-	}
-	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, flags)
-	return err
-}
-
-// sigaction is the kernel's struct of rt_sigaction(2), with room for any architecture's.
-type sigaction struct {
-	handler uintptr
-	rest    [15]uint64
-}
-
-// disposition is what was to be done about a signal.
-type disposition struct {
-	sig syscall.Signal
-	old sigaction
-}
-
-// ignore makes the kernel drop a signal, behind the back of Go's runtime: signal.Ignore leaves a moment in which it kills.
-func ignore(sig syscall.Signal) disposition {
-	d := disposition{sig: sig}
-	ignored := sigaction{handler: 1} // SIG_IGN
-	rtSigaction(sig, &ignored, &d.old)
-	return d
-}
-
-func (d disposition) restore() { rtSigaction(d.sig, &d.old, nil) }
-
-func rtSigaction(sig syscall.Signal, action, old *sigaction) {
-	const setSize = 8 // of the kernel's sigset_t, in bytes
-	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(action)), uintptr(unsafe.Pointer(old)), setSize, 0, 0)
+	s.Log.Info("leaving; the workers go on and wait for the next supervisord")
+	s.departure.enter(left)
 }

@@ -11,12 +11,13 @@ import (
 	"go.uber.org/zap"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
 
 // clockSet makes a record what it would be if the wall clock had been set back by d between the record and now.
-func (r *Record) clockSet(d time.Duration) {
+func clockSet(r *handover.Record, d time.Duration) {
 	at := r.Clock.Wall
 	for _, p := range r.Programs {
 		p.Core.Rebase(at, at.Add(d))
@@ -32,10 +33,10 @@ func TestStopDeadlineSurvivesAnUpgradeWhateverTheClockDoes(t *testing.T) {
 				s.hup()
 				s.workers()[1].ready()
 			})
-			for _, g := range h.record.Programs[0].Generations {
+			for _, g := range h.Record.Programs[0].Generations {
 				g.Workers[0].PID = 4711 + g.Number
 			}
-			h.record.clockSet(back)
+			clockSet(h.Record, back)
 			restored(t, h, web, func(s *stage, _ *adopting) {
 				old := s.workers()[slices.IndexFunc(s.workers(), func(w *fakeWorker) bool {
 					return slices.Contains(w.spec.Environment, "SUPERVISORD_GENERATION=1")
@@ -58,11 +59,11 @@ func TestStopDeadlineSurvivesAnUpgradeWhateverTheClockDoes(t *testing.T) {
 func TestRecordOfAnOlderVersionHasNoClockAndIsTakenAtItsWord(t *testing.T) {
 	web := testProgram(t, "web")
 	h := handoverOf(t, web, func(*stage) {})
-	h.record.Clock = nil
+	h.Record.Clock = nil
 	now := time.Now()
-	h.record.Programs[0].Core.Rebase(now.Round(0), now.Round(0))
-	h.record.rebase(h.record.Programs[0].Core, now)
-	if got := h.record.Programs[0].Core.Serving.Served; now.Sub(got) < 0 {
+	h.Record.Programs[0].Core.Rebase(now.Round(0), now.Round(0))
+	h.Record.Rebase(h.Record.Programs[0].Core, now)
+	if got := h.Record.Programs[0].Core.Serving.Served; now.Sub(got) < 0 {
 		t.Errorf("it served at %s, and it is %s", got, now)
 	}
 }

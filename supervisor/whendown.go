@@ -68,7 +68,7 @@ func (p *runner) setOpen(l socket.Resolved, open bool) {
 	was := table.Closed(l.Key())
 	changed, err := table.SetOpen(l.Key(), open)
 	if changed {
-		p.s.keeper.changed()
+		p.s.store.Changed()
 	}
 	name := zap.String("listener", l.Name)
 	switch now := table.Closed(l.Key()); {

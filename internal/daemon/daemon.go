@@ -3,7 +3,6 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"os"
 	"runtime/debug"
@@ -18,6 +17,7 @@ import (
 	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/internal/watch"
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/worker"
 )
 
@@ -34,13 +34,13 @@ type Options struct {
 // daemon is a supervisor with everything that it needs from outside.
 type daemon struct {
 	Options
-	handover   *supervisor.Handover
+	handover   *handover.Handover
 	config     *config.Config // nil: what was handed over goes on as it was
 	settings   config.Supervisor
 	out        output
 	log        *zap.Logger
 	lines      *starter.Lines // nil: the log is supervisord's own
-	pid        *supervisor.PIDFile
+	pid        *handover.PIDFile
 	launcher   *worker.Launcher
 	watcher    *watch.Watcher
 	notify     *systemd.Notify
@@ -49,13 +49,8 @@ type daemon struct {
 	control    *control.API // nil: there is none
 }
 
-// The limits on the end of a daemon.
-const (
-	// closeTimeout is longer than any limit on what is closed: a client, a hook or a hung disk must not keep a stopped supervisord alive.
-	closeTimeout = 20 * time.Second
-	// flushTimeout is how long systemd may take to read the last messages.
-	flushTimeout = 5 * time.Second
-)
+// closeTimeout is longer than any limit on what is closed: a client, a hook or a hung disk must not keep a stopped supervisord alive.
+const closeTimeout = 20 * time.Second
 
 // Run runs the daemon until it is told to stop. It catches signals before anything else: until then HUP would kill the process.
 func Run(o Options) error {
@@ -71,7 +66,7 @@ func Run(o Options) error {
 	if err := orGoBack(func() (err error) { updates, err = d.setUp(); return err }, func() { d.out.sync() }); err != nil {
 		return err
 	}
-	supervisor.Stay(os.Environ())
+	handover.Stay(os.Environ())
 	d.serve(updates)
 	return d.follow(d.supervisor.Run(signals))
 }
@@ -91,8 +86,7 @@ func (d *daemon) follow(err error) error {
 	})
 	d.closeControl()
 	d.observer.Close()
-	d.flushNotify()
-	supervisor.EndGroup(os.Getenv, d.log)
+	handover.EndGroup(os.Getenv, d.log)
 	d.log.Info("supervisord ends")
 	d.lines.Ends()
 	return err
@@ -113,15 +107,6 @@ func (d *daemon) close() {
 		os.Remove(d.settings.RuntimeDir) //nolint:errcheck // it is of this start_server alone, and stays if it is not empty
 	}
 	d.removePIDFile()
-}
-
-// flushNotify waits until systemd has read that its store must be emptied: systemd keeps the store when it restarts the service.
-func (d *daemon) flushNotify() {
-	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
-	defer cancel()
-	if err := d.notify.Flush(ctx); err != nil {
-		d.log.Warn("cannot tell systemd", zap.Error(err))
-	}
 }
 
 func (d *daemon) closeControl() {

@@ -17,7 +17,9 @@ import (
 	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/internal/watch"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/ready"
@@ -49,11 +51,7 @@ func (d *daemon) setUp() (updates <-chan *supervisor.Update, err error) {
 			return nil, err
 		}
 	}
-	orphans := supervisor.FindOrphans(supervisor.OrphanSearch{
-		RuntimeDir: d.settings.RuntimeDir, Config: d.Config, Users: supervisor.WorkerUsers(d.config, d.handover), Log: d.log,
-	})
-	orphans.Take(d.handover)
-	d.handover.Offer(orphans.Sockets())
+	orphans := handover.FindOrphans(handover.OrphanSearch{RuntimeDir: d.settings.RuntimeDir, Config: d.Config, Programs: d.config, Log: d.log}, d.handover)
 	if d.launcher, err = d.newLauncher(); err != nil {
 		return nil, err
 	}
@@ -75,11 +73,12 @@ func (d *daemon) setUp() (updates <-chan *supervisor.Update, err error) {
 
 // begin reads what was handed over, or else the configuration, and opens the log and the pid file.
 func (d *daemon) begin() (level *zap.AtomicLevel, err error) {
-	if d.handover, err = supervisor.ReadHandover(os.Environ(), os.Getpid()); err != nil {
+	inherited := func() ([]inherit.Socket, error) { return inherit.FromEnvironment(os.Environ(), os.Getpid()) }
+	if d.handover, err = handover.Read(os.Environ(), inherited); err != nil {
 		return nil, err
 	}
 	if d.handover.Programs() {
-		d.settings = d.handover.Settings()
+		d.settings = d.handover.Record.Settings
 	} else {
 		if d.config, err = d.Load(); err != nil {
 			return nil, err
@@ -94,9 +93,9 @@ func (d *daemon) begin() (level *zap.AtomicLevel, err error) {
 	switch inherited := d.handover.Extra(pidFileFD); {
 	case d.settings.PIDFile == "":
 	case inherited >= 0:
-		d.pid = supervisor.InheritPIDFile(inherited, d.settings.PIDFile)
+		d.pid = handover.InheritPIDFile(inherited, d.settings.PIDFile)
 	default:
-		d.pid, err = supervisor.LockPIDFile(d.settings.PIDFile)
+		d.pid, err = handover.LockPIDFile(d.settings.PIDFile)
 	}
 	if err != nil && d.goesOn("no pid file", err) {
 		return level, nil
@@ -141,7 +140,7 @@ func (l launching) Adopt(a worker.Adoption, post func(worker.Event)) supervisor.
 
 // openNotify connects to systemd. A systemd that does not answer is tried again with each message.
 func (d *daemon) openNotify() (err error) {
-	d.notify, err = systemd.Open(os.Getenv, d.handover.Stored(), func(err error) { d.log.Warn("cannot tell systemd", zap.Error(err)) })
+	d.notify, err = systemd.Open(os.Getenv, func(err error) { d.log.Warn("cannot tell systemd", zap.Error(err)) })
 	if errors.Is(err, systemd.ErrUnreachable) && d.goesOn("cannot tell systemd; each message is tried again", err) {
 		return nil
 	}
@@ -186,12 +185,12 @@ func (d *daemon) open() error {
 		}
 		d.lines.Bound(d.config)
 		return d.Session.Redirect(d.out.sync, d.log)
-	case d.handover.Upgrade():
+	case d.handover.Upgrade:
 		d.log.Info("supervisord goes on in the place of the image before", where...)
 	default:
 		d.log.Warn("supervisord goes on after the death of the one before", where...)
 	}
-	if reason := supervisor.GoneBack(os.Environ()); reason != "" {
+	if reason := d.handover.GaveBack; reason != "" {
 		d.log.Error("upgrade failed: the new binary could not go on; this one is back", zap.String("reason", reason))
 	}
 	d.supervisor.Restore(d.handover)

@@ -8,13 +8,15 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"syscall"
 
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/handover"
 )
 
 // CheckHandover checks in a new binary that it can take over from the supervisord that executed it, with the configuration as it is now.
 func (o Options) CheckHandover() error {
-	if err := supervisor.Rehearse(supervisor.CheckFD); err != nil {
+	if err := supervisor.Rehearse(handover.CheckFD); err != nil {
 		return err
 	}
 	_, err := o.Load()
@@ -48,9 +50,12 @@ func AbsolutePath(path string) string {
 
 func (u upgrader) Check() []string { return u.Options.Check(u.path) }
 
-func (u upgrader) Args() (string, []string) { return u.path, os.Args }
+func (u upgrader) Image() handover.Image {
+	return handover.Image{Path: u.path, Args: os.Args, Keep: u.keep(), Exec: syscall.Exec}
+}
 
-func (u upgrader) Keep() map[string]int {
+// keep lists the descriptors that only the daemon knows.
+func (u upgrader) keep() map[string]int {
 	kept := map[string]int{}
 	if u.pid != nil {
 		kept[pidFileFD] = u.pid.FD()
@@ -69,7 +74,7 @@ func (u upgrader) Keep() map[string]int {
 // its place back: a failed upgrade must not end the service. sync writes what the log still holds.
 func orGoBack(setUp func() error, sync func()) (err error) {
 	defer func() {
-		if !supervisor.CanGoBack(os.Environ()) {
+		if !handover.CanGoBack(os.Environ()) {
 			return
 		}
 		if p := recover(); p != nil {
@@ -77,7 +82,7 @@ func orGoBack(setUp func() error, sync func()) (err error) {
 		}
 		if err != nil {
 			sync()
-			err = fmt.Errorf("%w; and %w", err, supervisor.GoBack(os.Environ(), err))
+			err = fmt.Errorf("%w; and %w", err, handover.GoBack(os.Environ(), err))
 		}
 	}()
 	return setUp()

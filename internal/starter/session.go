@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
 )
 
@@ -29,7 +29,7 @@ func ExitCode(err error) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errUsage), errors.Is(err, supervisor.ErrRunning):
+	case errors.Is(err, errUsage), errors.Is(err, handover.ErrRunning):
 		return exitUsage
 	case errors.Is(err, errLate):
 		return exitLate
@@ -52,7 +52,7 @@ type Session struct {
 // --daemonize it starts this program again in the background, waits for its first worker, and returns no Session.
 func (o *Options) Begin() (*Session, error) {
 	s := &Session{file: o.Get("log-file")}
-	goesOn := supervisor.CanGoBack(os.Environ())
+	goesOn := handover.CanGoBack(os.Environ())
 	inside := os.Getenv(backgroundVariable) != ""
 	switch {
 	case o.Has("daemonize") && s.file == "":

@@ -3,170 +3,55 @@ package systemd
 import (
 	"errors"
 	"fmt"
-	"strings"
 )
 
-const (
-	maxRights = 253 // descriptors in one message: the kernel's SCM_MAX_FD
-	maxFDName = 255 // bytes
+const maxFDName = 255 // bytes
 
-	// maxNames is what LISTEN_FDNAMES may hold: Linux takes no string of the environment, with its NUL, above 32 pages of 4 KiB
-	// (execve(2)). Here each name counts with its colon.
-	maxNames = 32*4096 - len("LISTEN_FDNAMES=")
-)
+// ErrBusy says that systemd's socket has no room for a message about the store now. Nothing was sent.
+var ErrBusy = errors.New("systemd does not read its notification socket")
 
-// ErrStoreFull says that systemd's file-descriptor store cannot take one more descriptor. The error that wraps it says why.
-var ErrStoreFull = errors.New("systemd's file-descriptor store is full")
-
-// ErrNamesFull is the ErrStoreFull of names: systemd could not start the service again, because the names of all descriptors
-// would not fit into LISTEN_FDNAMES.
-var ErrNamesFull = fmt.Errorf("%w: the names of its descriptors would be longer than an environment variable may be; "+
-	"use shorter program names or fewer workers", ErrStoreFull)
-
-// StoreFD puts descriptors into systemd's file-descriptor store, all under one name, as duplicates: they come back to the
-// next main process of the service in LISTEN_FDS and LISTEN_FDNAMES, in no particular order. The caller keeps its own.
-// The store does not look after them (FDPOLL=0), so that one that reports an error or its end stays in it, too.
+// StoreFD puts a descriptor into systemd's file-descriptor store under a name, as a duplicate: it comes back to the next main
+// process of the service in LISTEN_FDS and LISTEN_FDNAMES, in no particular order. The caller keeps its own. The store does
+// not watch it (FDPOLL=0), so that one that reports an error or its end stays in the store, too.
 //
-// systemd gives no answer. A descriptor that the store has already is ignored, also under another name; for that systemd
-// compares a new one with every other, 1 to 3 ms in a store of thousands.
+// When StoreFD returns nil, systemd gets the descriptor whatever becomes of this process. StoreFD never waits: where the socket
+// has no room it returns ErrBusy, and Writable says when to try again. A caller that is replaced or killed in between thus
+// always knows what systemd has.
 //
-// StoreFD returns ErrStoreFull (wrapped) where the store would have more descriptors than systemd allows, as far as $FDSTORE
-// says how many (systemd 254), and ErrNamesFull where the names of all of them, those of socket units included, would become
-// too long for the next start: 4,096 names may have 30 bytes each. A name that is stored again counts once.
-func (n *Notify) StoreFD(name string, fds ...int) error {
-	if err := CheckFDName(name); err != nil || n.queue == nil {
+// systemd gives no answer. It ignores a descriptor that the store has already, also under another name; to find that out it
+// compares a new one with every other, which takes 1 to 3 ms in a store of thousands.
+func (n *Notify) StoreFD(name string, fd int) error {
+	if err := CheckFDName(name); err != nil || n.sender == nil {
 		return err
 	}
-	return n.queue.store(name, fds)
+	return n.sender.sendNow("FDSTORE=1\nFDNAME="+name+"\nFDPOLL=0", fd)
 }
 
-// RemoveFD takes every descriptor of this name out of the store. To be called before the descriptor is closed: as long as
-// systemd holds a listening socket its address stays taken.
+// RemoveFD takes every descriptor of this name out of the store, on the same terms as StoreFD. Call it before the descriptor
+// is closed: as long as systemd holds a listening socket, its address stays taken.
 func (n *Notify) RemoveFD(name string) error {
-	if err := CheckFDName(name); err != nil || n.queue == nil {
+	if err := CheckFDName(name); err != nil || n.sender == nil {
 		return err
 	}
-	return n.queue.remove(name)
+	return n.sender.sendNow("FDSTOREREMOVE=1\nFDNAME=" + name)
 }
 
-// Stored lists the names that the store has, or will have when systemd has read everything that was sent or waits.
-func (n *Notify) Stored() []string {
-	if n.queue == nil {
+// Writable gets a value when it is worth trying again what returned ErrBusy.
+func (n *Notify) Writable() <-chan struct{} {
+	if n.sender == nil {
 		return nil
 	}
-	return n.queue.stored()
+	return n.sender.writable
 }
 
-// Freeze holds back every message until Thaw, and returns what systemd has, or will have whatever becomes of this process:
-// how many descriptors of each name its socket has taken. That is what the next image must be told (Open). Freeze does not
-// wait for systemd. Between Freeze and Thaw no other method may be called by the same goroutine.
-func (n *Notify) Freeze() map[string]int {
-	if n.queue == nil {
-		return nil
-	}
-	n.queue.mu.Lock()
-	return n.queue.ledger.sent()
-}
-
-// Thaw undoes Freeze.
-func (n *Notify) Thaw() {
-	if n.queue != nil {
-		n.queue.mu.Unlock()
-	}
-}
-
-// ledger knows what systemd keeps for the next main process of this service: the descriptors in its store, and those of
-// socket units. Each name has two counts, because a message may wait.
-type ledger struct {
-	counts map[string]count
-	size   int // of LISTEN_FDNAMES when nothing waits any more
-	total  int // of descriptors, likewise
-	most   int // descriptors that the store may have; 0: systemd does not say
-}
-
-type count struct {
-	sent    int // systemd's socket has taken them
-	settled int // when nothing waits any more
-}
-
-// newLedger begins with what systemd has already.
-func newLedger(stored map[string]int, most int) *ledger {
-	l := &ledger{counts: map[string]count{}, most: most}
-	for name, n := range stored {
-		l.counts[name] = count{sent: n}
-		l.settle(name, n)
-	}
-	return l
-}
-
-// listed counts the names in LISTEN_FDNAMES.
-func listed(names string) map[string]int {
-	counts := map[string]int{}
-	if names != "" {
-		for name := range strings.SplitSeq(names, ":") {
-			counts[name]++
-		}
-	}
-	return counts
-}
-
-// room returns how many of so many descriptors are new, if they fit.
-func (l *ledger) room(name string, descriptors int) (int, error) {
-	more := max(descriptors-l.counts[name].settled, 0)
-	switch {
-	case l.size+more*(len(name)+1) > maxNames:
-		return 0, ErrNamesFull
-	case l.most > 0 && l.total+more > l.most:
-		return 0, fmt.Errorf("%w: the unit has FileDescriptorStoreMax=%d; raise it", ErrStoreFull, l.most)
-	}
-	return more, nil
-}
-
-// settle changes what a name will have when nothing waits any more.
-func (l *ledger) settle(name string, by int) {
-	c := l.counts[name]
-	c.settled += by
-	l.size += by * (len(name) + 1)
-	l.total += by
-	l.put(name, c)
-}
-
-// took notes that systemd's socket has taken a message that changes a name by so many. A removal removes all.
-func (l *ledger) took(name string, by int) {
-	c := l.counts[name]
-	c.sent += by
-	if by < 0 {
-		c.sent = 0
-	}
-	l.put(name, c)
-}
-
-func (l *ledger) put(name string, c count) {
-	if c == (count{}) {
-		delete(l.counts, name)
-		return
-	}
-	l.counts[name] = c
-}
-
-func (l *ledger) sent() map[string]int {
-	counts := map[string]int{}
-	for name, c := range l.counts {
-		if c.sent > 0 {
-			counts[name] = c.sent
-		}
-	}
-	return counts
-}
-
-// CheckFDName says what is wrong with a name for the store: systemd would silently use another one.
+// CheckFDName returns an error for a name that systemd would silently replace.
 func CheckFDName(name string) error {
 	if name == "" || len(name) > maxFDName {
-		return fmt.Errorf("a name of %d bytes for a stored descriptor (1 to %d are allowed)", len(name), maxFDName)
+		return fmt.Errorf("cannot store a descriptor under a name of %d bytes: use 1 to %d", len(name), maxFDName)
 	}
 	for i := range len(name) {
 		if c := name[i]; c < ' ' || c > '~' || c == ':' {
-			return errors.New("the name of a stored descriptor has a byte that is not printable ASCII, or a colon: " + fmt.Sprintf("%q", name))
+			return fmt.Errorf("cannot store a descriptor under the name %q: use printable ASCII without a colon", name)
 		}
 	}
 	return nil

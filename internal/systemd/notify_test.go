@@ -1,7 +1,6 @@
 package systemd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -24,29 +23,12 @@ func TestAssignments(t *testing.T) {
 		"STATUS=web 3 of 3":           func() error { return n.Status("web 3 of 3") },
 		"EXTEND_TIMEOUT_USEC=1500000": func() error { return n.ExtendTimeout(1500 * time.Millisecond) },
 		"EXTEND_TIMEOUT_USEC=1":       func() error { return n.ExtendTimeout(0) },
-		"MAINPID=42":                  func() error { return n.MainPID(42) },
-		"READY=1\nSTATUS=a=b":         func() error { return n.Send("READY=1", "STATUS=a=b") },
 		"FDSTOREREMOVE=1\nFDNAME=web": func() error { return n.RemoveFD("web") },
 	} {
 		if err := send(); err != nil {
 			t.Errorf("%q: %v", want, err)
 		}
 		s.expect(want)
-	}
-}
-
-func TestReloadingCarriesTheMonotonicClock(t *testing.T) {
-	s := newServer(t)
-	var before, after unix.Timespec
-	unix.ClockGettime(unix.CLOCK_MONOTONIC, &before)
-	if err := s.open().Reloading(); err != nil {
-		t.Fatal(err)
-	}
-	unix.ClockGettime(unix.CLOCK_MONOTONIC, &after)
-	value, found := strings.CutPrefix(s.read().text, "RELOADING=1\nMONOTONIC_USEC=")
-	usec, err := strconv.ParseInt(value, 10, 64)
-	if !found || err != nil || usec < before.Nano()/1000 || usec > after.Nano()/1000 {
-		t.Errorf("the clock is %q, want between %d and %d", value, before.Nano()/1000, after.Nano()/1000)
 	}
 }
 
@@ -59,15 +41,14 @@ func TestAbstractAddress(t *testing.T) {
 }
 
 func TestWithoutSystemdNothingHappens(t *testing.T) {
-	n, err := Open(func(string) string { return "" }, nil, nil)
+	n, err := Open(func(string) string { return "" }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n.Enabled() {
 		t.Error("somebody listens")
 	}
-	ctx := t.Context()
-	if err := errors.Join(n.Ready(), n.Status("x"), n.StoreFD("x", 0), n.Flush(ctx), n.Barrier(ctx), n.Close()); err != nil {
+	if err := errors.Join(n.Ready(), n.Status("x"), n.StoreFD("x", 0), n.RemoveFD("x"), n.Close()); err != nil {
 		t.Error(err)
 	}
 }
@@ -81,7 +62,7 @@ func TestAddressesThatAreRefused(t *testing.T) {
 		"/" + strings.Repeat("x", 107): "longer than the 107 bytes",
 		"/nowhere/at/all":              "cannot connect",
 	} {
-		n, err := Open(func(string) string { return address }, nil, nil)
+		n, err := Open(func(string) string { return address }, nil)
 		if n != nil {
 			n.Close()
 		}
@@ -91,19 +72,6 @@ func TestAddressesThatAreRefused(t *testing.T) {
 			t.Errorf("%s: %q does not say %q", address, err, reason)
 		}
 	}
-}
-
-func TestMessagesThatAreRefused(t *testing.T) {
-	s := newServer(t)
-	n := s.open()
-	for _, assignments := range [][]string{
-		{}, {"READY"}, {"=1"}, {"A=1\nREADY=1"}, {"A=\x00"}, {"A=" + strings.Repeat("x", maxPayload)},
-	} {
-		if err := n.Send(assignments...); err == nil {
-			t.Errorf("%.40q is accepted", assignments)
-		}
-	}
-	s.quiet()
 }
 
 func TestStatusIsOneShortLineOfText(t *testing.T) {
@@ -129,7 +97,7 @@ func TestWhenTheQueueIsFullNobodyWaitsAndTheOrderIsKept(t *testing.T) {
 	filled := s.fill(n)
 	for i := range 100 {
 		start := time.Now()
-		if err := n.Send(fmt.Sprintf("X_NUMBER=%d", i)); err != nil {
+		if err := n.send(fmt.Sprintf("X_NUMBER_%d", i), "1"); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(start); took > time.Second {
@@ -140,7 +108,7 @@ func TestWhenTheQueueIsFullNobodyWaitsAndTheOrderIsKept(t *testing.T) {
 		s.expect("X_FILL=1")
 	}
 	for i := range 100 {
-		s.expect(fmt.Sprintf("X_NUMBER=%d", i))
+		s.expect(fmt.Sprintf("X_NUMBER_%d=1", i))
 	}
 	s.quiet()
 }
@@ -164,44 +132,6 @@ func TestOfWaitingStatesTheLastIsSent(t *testing.T) {
 	s.quiet()
 }
 
-func TestWhatWaitsIsBounded(t *testing.T) {
-	s := newServer(t)
-	n := s.open()
-	s.fill(n)
-	var err error
-	for i := 0; err == nil; i++ {
-		if i > maxWaiting {
-			t.Fatalf("%d messages wait", i)
-		}
-		err = n.Send("X_MORE=1")
-	}
-	if !errors.Is(err, ErrQueueFull) {
-		t.Errorf("the error is %v", err)
-	}
-}
-
-func TestFlushWaitsForWhatWasPutAside(t *testing.T) {
-	s := newServer(t)
-	n := s.open()
-	if err := n.Flush(t.Context()); err != nil {
-		t.Errorf("with nothing put aside: %v", err)
-	}
-	filled := s.fill(n)
-	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if err := n.Flush(short); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("while nobody reads: %v", err)
-	}
-	flushed := make(chan error)
-	go func() { flushed <- n.Flush(t.Context()) }()
-	for range filled {
-		s.expect("X_FILL=1")
-	}
-	if err := <-flushed; err != nil {
-		t.Error(err)
-	}
-}
-
 func TestASocketThatWasMadeAnewIsFound(t *testing.T) {
 	s := newServer(t)
 	n := s.open()
@@ -222,7 +152,7 @@ func TestOpenWithoutAServerStillGivesANotify(t *testing.T) {
 	if err := os.Remove(s.path); err != nil {
 		t.Fatal(err)
 	}
-	n, err := Open(s.environment, nil, nil)
+	n, err := Open(s.environment, nil)
 	if !errors.Is(err, ErrUnreachable) || n == nil {
 		t.Fatalf("Open returns %v, %v", n, err)
 	}
@@ -249,7 +179,7 @@ func TestAServerThatIsGoneIsAnError(t *testing.T) {
 func TestAServerThatGoesIsReportedForWhatWaits(t *testing.T) {
 	s := newServer(t)
 	failed := make(chan error, 10)
-	n, err := Open(s.environment, nil, func(err error) { failed <- err })
+	n, err := Open(s.environment, func(err error) { failed <- err })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,29 +196,16 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 	n := s.open()
 	s.fill(n)
 	before := descriptors(t)
-	if err := n.StoreFD("kept", int(os.Stdin.Fd())); err != nil {
-		t.Fatal(err)
-	}
-	barrier := make(chan error)
-	go func() { barrier <- n.Barrier(t.Context()) }()
-	flushed := make(chan error)
-	go func() { flushed <- n.Flush(t.Context()) }()
-	for waiting := 0; waiting < 3; {
-		n.queue.mu.Lock()
-		waiting = len(n.queue.waiting)
-		n.queue.mu.Unlock()
+	if err := n.StoreFD("x", int(os.Stdin.Fd())); !errors.Is(err, ErrBusy) {
+		t.Error(err)
 	}
 	if err := errors.Join(n.Close(), n.Close()); err != nil {
 		t.Error(err)
 	}
-	if err := <-barrier; !errors.Is(err, ErrClosed) {
-		t.Errorf("the barrier says %v", err)
-	}
-	if err := <-flushed; !errors.Is(err, ErrClosed) {
-		t.Errorf("the flush says %v", err)
-	}
-	if err := n.Ready(); !errors.Is(err, ErrClosed) {
-		t.Errorf("a message after it: %v", err)
+	for what, err := range map[string]error{"a state": n.Ready(), "a descriptor": n.StoreFD("x", int(os.Stdin.Fd()))} {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("%s after it: %v", what, err)
+		}
 	}
 	if after := descriptors(t); after != before-1 {
 		t.Errorf("%d descriptors are open, want %d", after, before-1)

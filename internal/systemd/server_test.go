@@ -57,7 +57,7 @@ func (s *server) environment(name string) string {
 func (s *server) read() received {
 	s.t.Helper()
 	s.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
-	data, rights := make([]byte, 1<<20), make([]byte, unix.CmsgSpace(4*maxRights))
+	data, rights := make([]byte, 1<<20), make([]byte, unix.CmsgSpace(4*253))
 	n, rn, _, _, err := s.conn.ReadMsgUnix(data, rights)
 	if err != nil {
 		s.t.Fatalf("nothing came: %v", err)
@@ -82,7 +82,7 @@ func (s *server) read() received {
 func (s *server) quiet() {
 	s.t.Helper()
 	s.conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-	data := make([]byte, maxPayload)
+	data := make([]byte, 4096)
 	if n, err := s.conn.Read(data); !errors.Is(err, os.ErrDeadlineExceeded) {
 		s.t.Errorf("one more message came: %q (%v)", data[:n], err)
 	}
@@ -91,7 +91,7 @@ func (s *server) quiet() {
 // open connects a Notify that must report no failure.
 func (s *server) open() *Notify {
 	s.t.Helper()
-	n, err := Open(s.environment, nil, func(err error) { s.t.Errorf("a message failed: %v", err) })
+	n, err := Open(s.environment, func(err error) { s.t.Errorf("a message failed: %v", err) })
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -103,12 +103,12 @@ func (s *server) open() *Notify {
 func (s *server) fill(n *Notify) int {
 	s.t.Helper()
 	for count := range 100_000 {
-		if err := n.Send("X_FILL=1"); err != nil {
+		if err := n.send("X_FILL", "1"); err != nil {
 			s.t.Fatal(err)
 		}
-		n.queue.mu.Lock()
-		full := len(n.queue.waiting) > 0
-		n.queue.mu.Unlock()
+		n.sender.mu.Lock()
+		full := len(n.sender.waiting) > 0
+		n.sender.mu.Unlock()
 		if full {
 			return count + 1
 		}
@@ -142,4 +142,10 @@ func descriptors(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(found)
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
 }

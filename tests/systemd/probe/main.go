@@ -2,26 +2,27 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/systemd"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/inherit"
+	"example.org/supervisord/supervisor/handover"
 )
 
 func main() {
 	if len(os.Args) < 2 {
 		exit(fmt.Errorf("usage: probe serve ADDRESS | store COUNT LENGTH | log COUNT"))
 	}
-	notify, err := systemd.Open(os.Getenv, nil, func(err error) { exit(err) })
+	notify, err := systemd.Open(os.Getenv, func(err error) { exit(err) })
 	if err != nil {
 		exit(err)
 	}
@@ -44,38 +45,43 @@ func serve(notify *systemd.Notify, address string) error {
 	return http.ListenAndServe(address, nil)
 }
 
-// store puts so many descriptors, with names of such a length, into the store, or as many as it may. It says in its status
-// how many it got back, and after how long systemd has taken them.
+// store puts so many descriptors, with names of such a length, into the store, or as many as it may, besides the two of the record.
+// It says in its status how many it got back.
 func store(notify *systemd.Notify, count, length int) error {
-	begin := time.Now()
-	got := 0
-	if names := os.Getenv("LISTEN_FDNAMES"); names != "" {
-		got = len(strings.Split(names, ":"))
+	inherited, err := inherit.FromEnvironment(os.Environ(), os.Getpid())
+	if err != nil {
+		return err
 	}
-	for i := got; i < count; i++ {
+	h, err := handover.Read(os.Environ(), func() ([]inherit.Socket, error) { return inherited, nil })
+	if err != nil {
+		return err
+	}
+	var all stored
+	for i := range count {
 		fd, err := unix.MemfdCreate("stored", unix.MFD_CLOEXEC)
 		if err != nil {
 			return err
 		}
-		err = notify.StoreFD(fmt.Sprintf("%0*d", length, i), fd)
-		unix.Close(fd)
-		if errors.Is(err, systemd.ErrNamesFull) {
-			break
-		}
-		if err != nil {
-			return err
-		}
+		all = append(all, socket.Named{Name: fmt.Sprintf("%0*d", length, i), FD: fd})
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := notify.Barrier(ctx); err != nil {
+	s := handover.NewStore(notify, zap.NewNop())
+	s.Inherit(h)
+	s.Keep(all)
+	if err := s.Settle(time.Minute); err != nil {
 		return err
 	}
-	if err := notify.Send("READY=1", fmt.Sprintf("STATUS=got %d in %v", got, time.Since(begin))); err != nil {
+	if err := errors.Join(notify.Status(fmt.Sprintf("got %d", len(inherited))), notify.Ready()); err != nil {
 		return err
 	}
 	select {}
 }
+
+// stored is a supervisor that has nothing but descriptors.
+type stored []socket.Named
+
+func (s stored) Sockets() []socket.Named          { return s }
+func (s stored) Workers(func(handover.Held) bool) {}
+func (s stored) Record() *handover.Record         { return new(handover.Record) }
 
 // log writes so many entries to the journal and ends at once.
 func log(count int) error {

@@ -1,7 +1,8 @@
-package supervisor
+package handover
 
 import (
 	"os/exec"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -12,8 +13,9 @@ import (
 )
 
 func TestAProcessThatTheStoreHasAndTheRecordDoesNotKnowIsEnded(t *testing.T) {
-	r := recordOf(t)
-	h := &Handover{record: r, workers: map[string]int{}}
+	r := reloading(t)
+	h := newHandover()
+	h.Record = r
 	adopted, stray := exec.Command("sleep", "1000"), exec.Command("sleep", "1000")
 	for number, c := range map[int]*exec.Cmd{1: adopted, 99: stray} {
 		if err := c.Start(); err != nil {
@@ -31,21 +33,23 @@ func TestAProcessThatTheStoreHasAndTheRecordDoesNotKnowIsEnded(t *testing.T) {
 	}
 	r.Programs[0].Generations[0].Workers = []WorkerRecord{{Number: 1, State: worker.State{PID: adopted.Process.Pid}}}
 
-	l := &Orphans{}
-	l.Take(h)
-	if len(l.processes) != 1 || l.processes[0].pid != stray.Process.Pid || len(h.workers) != 1 {
-		t.Errorf("taken: %v; left: %v", l.processes, h.workers)
+	l := &Orphans{search: OrphanSearch{Log: zap.NewNop()}}
+	l.take(h)
+	if len(l.serving) != 1 || l.serving[0].PID != stray.Process.Pid || len(h.workers) != 1 {
+		t.Errorf("taken: %v; left: %v", l.serving, h.workers)
 	}
-	s := &Supervisor{Options: Options{Orphans: l, Log: zap.NewNop()}, queue: &queue{notes: make(chan note, 1), done: make(chan struct{})}}
-	s.claimOrphans()
-	s.releaseOrphans()
+	l.Claim(func(string) bool { return false }, func(func(string, int) bool) {})
+	free := l.Release(func(string) bool { return true })
+	if len(free) != 1 || !slices.Equal(l.Ending(), []int{stray.Process.Pid}) {
+		t.Fatalf("released: %v; ending: %v", free, l.Ending())
+	}
+	go free[0].End(DefaultStop())
 	if err := stray.Wait(); err == nil || err.Error() != "signal: terminated" {
 		t.Errorf("process %s: %v", strconv.Itoa(stray.Process.Pid), err)
 	}
-	s.handle(<-s.notes)
-	s.running.Wait()
-	if len(s.ending) > 0 || len(l.processes) > 0 {
-		t.Errorf("left are %v and %v", s.ending, l.processes)
+	l.Ended(free[0])
+	if len(l.Ending()) > 0 || len(l.serving) > 0 {
+		t.Errorf("left are %v and %v", l.Ending(), l.serving)
 	}
 	unix.Close(h.workers[workerFD("web", 1, worker.FDProcess)])
 	if err := adopted.Process.Kill(); err != nil {

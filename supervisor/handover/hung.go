@@ -1,8 +1,7 @@
-package supervisor
+package handover
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -14,14 +13,18 @@ const (
 	hungLook    = 20 * time.Millisecond
 )
 
-// hung returns an error while a thread of this process waits for a disk that hangs, or a status_file is being written. execve(2) would
-// wait with them, and nothing could end that, not even KILL. It waits for as long as any busy disk may take.
-func (s *Supervisor) hung() error {
+// AwaitDisks returns an error while a thread of this process waits for a disk that hangs, or while writing reports that a file is being
+// written. execve(2) would wait with them, and nothing could end that, not even KILL. AwaitDisks waits for as long as any busy disk
+// may take.
+func AwaitDisks(writing func() error) error {
 	timeout, again := time.NewTimer(hungTimeout), time.NewTicker(hungLook)
 	defer timeout.Stop()
 	defer again.Stop()
 	for {
-		err := s.hungNow()
+		err := writing()
+		if where := hungThread(); where != "" {
+			err = fmt.Errorf("a thread waits for a disk or a file system that does not answer (in the kernel: %s)", where)
+		}
 		if err == nil {
 			return nil
 		}
@@ -31,16 +34,6 @@ func (s *Supervisor) hung() error {
 			return err
 		}
 	}
-}
-
-func (s *Supervisor) hungNow() error {
-	if where := hungThread(); where != "" {
-		return fmt.Errorf("a thread waits for a disk or a file system that does not answer (in the kernel: %s)", where)
-	}
-	if s.files.pending.Load() > 0 {
-		return errors.New("a status_file is on a disk or a file system that does not answer")
-	}
-	return nil
 }
 
 // hungThread returns where in the kernel a thread waits that no signal wakes; "": there is none (proc_pid_stat(5)).

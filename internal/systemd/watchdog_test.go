@@ -1,7 +1,6 @@
 package systemd
 
 import (
-	"slices"
 	"testing"
 	"time"
 )
@@ -10,18 +9,6 @@ import (
 type variables map[string]string
 
 func (v variables) get(name string) string { return v[name] }
-
-func TestStripKeepsWhatIsNotSystemds(t *testing.T) {
-	environment := []string{"PATH=/bin", "NOTIFY_SOCKET=/run/x", "LISTEN_FDS=2", "LISTEN_FDNAMES=a:b", "NOTIFY_SOCKETS=1", "JOURNAL_STREAM=1:2"}
-	before := slices.Clone(environment)
-	want := []string{"PATH=/bin", "NOTIFY_SOCKETS=1", "JOURNAL_STREAM=1:2"}
-	if got := Strip(environment); !slices.Equal(got, want) {
-		t.Errorf("it leaves %q, want %q", got, want)
-	}
-	if !slices.Equal(environment, before) {
-		t.Errorf("it changed its argument to %q", environment)
-	}
-}
 
 func TestWatchdogInterval(t *testing.T) {
 	for _, c := range []struct {

@@ -1,0 +1,43 @@
+package handover
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/supervisor/program"
+)
+
+// clockReading is what two clocks showed when a record was written: the one that its times are of, which anybody may set, and
+// one that nobody can set, which has run since the machine started.
+type clockReading struct {
+	Wall      time.Time
+	Monotonic time.Duration
+}
+
+func readClock(now time.Time) *clockReading { return &clockReading{now.Round(0), monotonic()} }
+
+// monotonic reads CLOCK_MONOTONIC, which stands still while the machine is suspended, as Go's timers do.
+func monotonic() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		return 0 // impossible
+	}
+	return time.Duration(t.Nano())
+}
+
+// shows returns what the wall clock of the record would show by now if nobody had set it. A record of an older version does not
+// say; then nobody has.
+func (c *clockReading) shows(now time.Time) time.Time {
+	if c == nil {
+		return now.Round(0)
+	}
+	return c.Wall.Add(max(0, monotonic()-c.Monotonic)) // less than 0: from before the machine's last start
+}
+
+// Rebase puts the times of a program in this record on this process's clock. What became due meanwhile gets a moment more:
+// nobody has looked.
+func (r *Record) Rebase(p *program.Program, now time.Time) {
+	p.Rebase(r.Clock.shows(now), now)
+	p.Excuse(now)
+}

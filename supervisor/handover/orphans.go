@@ -1,0 +1,306 @@
+package handover
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/socket/inherit"
+)
+
+// ConfigVariable names the configuration in the environment of every worker; without one it is not set. Supervisors with the
+// same runtime directory know their workers by it.
+const ConfigVariable = "SUPERVISORD_CONFIG"
+
+// OrphanSearch says whose orphans a supervisor looks for.
+type OrphanSearch struct {
+	RuntimeDir string
+	Config     string         // the path of the configuration, as in the workers' ConfigVariable
+	Programs   *config.Config // whose users workers run as, besides the supervisor's own; may be nil
+	Log        *zap.Logger
+}
+
+// Orphans are worker processes whose supervisor died and left nothing that could be restored: there was no file-descriptor store, or
+// they were spawned in the instant of the death. They still serve, on sockets that a new supervisor could not bind. Each goes
+// on until the programs that have taken over its sockets serve, and the program whose worker it was. The zero value has none.
+type Orphans struct {
+	search  OrphanSearch
+	users   []int
+	serving []*Orphan
+	ending  []*Orphan
+	looks   foreign.Looks
+}
+
+// FindOrphans finds the processes that were workers of a supervisor that is gone, and adds their listening sockets to h. A worker
+// is known by its environment: by a NOTIFY_SOCKET in our runtime directory where nobody listens any more, and by our
+// configuration. Every user can set these variables, so only a process that nobody else could have started counts: see trusted.
+func FindOrphans(s OrphanSearch, h *Handover) *Orphans {
+	orphans := &Orphans{search: s, users: workerUsers(s.Programs, h)}
+	for _, pid := range proc.PIDs() {
+		if pid != os.Getpid() {
+			orphans.look(pid)
+		}
+	}
+	orphans.take(h)
+	h.Sockets = append(h.Sockets, orphans.sockets()...)
+	return orphans
+}
+
+func (s *Orphans) look(pid int) {
+	o := openOrphan(pid) // first, so that what is read below is about this process
+	if o == nil {
+		return
+	}
+	env := s.environOf(pid)
+	path := env["NOTIFY_SOCKET"]
+	if !strings.HasPrefix(path, filepath.Join(s.search.RuntimeDir, "notify.")) || env[ConfigVariable] != s.search.Config ||
+		!s.trusted(pid, path) || !sameNamespace(pid) || listened(path) {
+		o.pidfd.Close()
+		return
+	}
+	o.Program = env["SUPERVISORD_PROGRAM"]
+	s.serving = append(s.serving, o)
+}
+
+// environOf returns the environment that a process was executed with, or nothing where it must not be read, or where the process
+// keeps it from being read.
+func (s *Orphans) environOf(pid int) map[string]string {
+	text, _ := s.looks.ReadFile(proc.Path(pid, "environ"))
+	return proc.ParseEnviron(text)
+}
+
+// trusted reports whether a process runs entirely as a user that workers run as: ourselves, a configured user, or the one whom
+// the notify socket was given to, in a directory that only we can write to. A setuid program still has the user who started it.
+func (s *Orphans) trusted(pid int, path string) bool {
+	uid, one := userOf(pid)
+	if !one {
+		return false
+	}
+	if uid == os.Geteuid() || slices.Contains(s.users, uid) {
+		return true
+	}
+	var dir, socket unix.Stat_t
+	return unix.Lstat(filepath.Dir(path), &dir) == nil && int(dir.Uid) == os.Geteuid() && dir.Mode&0o022 == 0 &&
+		unix.Lstat(path, &socket) == nil && socket.Mode&unix.S_IFMT == unix.S_IFSOCK && int(socket.Uid) == uid
+}
+
+// userOf returns the user of a process, if its real, effective, saved and file-system user are one.
+func userOf(pid int) (uid int, one bool) {
+	status, _ := proc.Status(pid)
+	words := strings.Fields(status["Uid"])
+	if len(words) != 4 || slices.ContainsFunc(words, func(w string) bool { return w != words[0] }) {
+		return 0, false
+	}
+	uid, err := strconv.Atoi(words[0])
+	return uid, err == nil
+}
+
+// workerUsers lists the users that the workers of a configuration, or of what was handed over, run as. Users that the user
+// database does not know are left out.
+func workerUsers(c *config.Config, h *Handover) []int {
+	var users []int
+	if c != nil {
+		for _, p := range c.Programs {
+			if uid, err := proc.UID(p.User); p.User != "" && err == nil {
+				users = append(users, int(uid))
+			}
+		}
+	}
+	if h.Record == nil {
+		return users
+	}
+	for _, p := range h.Record.Programs {
+		for _, g := range p.Generations {
+			if g.Snapshot != nil && g.Snapshot.Credential != nil {
+				users = append(users, int(g.Snapshot.Credential.UID))
+			}
+		}
+	}
+	return users
+}
+
+// sameNamespace reports whether a process is in our PID namespace. One in a container has a supervisor, and paths, of its own.
+func sameNamespace(pid int) bool {
+	theirs, err := os.Readlink(proc.Path(pid, "ns/pid"))
+	if err != nil {
+		return false
+	}
+	ours, err := os.Readlink("/proc/self/ns/pid")
+	return err == nil && ours == theirs
+}
+
+// listened reports whether somebody holds the receiving end of a datagram socket.
+func listened(path string) bool {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return true
+	}
+	defer unix.Close(fd)
+	err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+	return err != unix.ECONNREFUSED && err != unix.ENOENT
+}
+
+// take adds the processes that were handed over and that the record does not know. The store that has their notify sockets makes
+// them look as if somebody listened there.
+func (s *Orphans) take(h *Handover) {
+	for _, pidfd := range h.unknown() {
+		pid, err := proc.PIDOf(pidfd)
+		if err != nil || pid <= 0 || slices.ContainsFunc(s.serving, func(o *Orphan) bool { return o.PID == pid }) {
+			unix.Close(pidfd)
+			continue
+		}
+		o := newOrphan(pid, pidfd)
+		o.Program = s.environOf(pid)["SUPERVISORD_PROGRAM"]
+		s.serving = append(s.serving, o)
+	}
+	for _, o := range s.serving {
+		o.asked = h.Record != nil && slices.Contains(h.Record.Orphans, o.PID)
+	}
+}
+
+// sockets takes the listening sockets out of the processes (pidfd_getfd(2)), so that no client is refused between them and the
+// workers to come. That needs the right to trace them, as root or the same user has; without it there are none. A socket that
+// another user has opened stays where it is: that user may have kept a duplicate, and could accept our clients' connections.
+func (s *Orphans) sockets() []inherit.Socket {
+	var found []inherit.Socket
+	taken := map[string]bool{}
+	for _, o := range s.serving {
+		links, _ := proc.Descriptors(o.PID)
+		for _, number := range slices.Sorted(maps.Keys(links)) {
+			link := links[number]
+			node, isSocket := proc.SocketInode(link)
+			if !isSocket {
+				continue
+			}
+			o.sockets = append(o.sockets, node)
+			if taken[link] {
+				continue
+			}
+			taken[link] = true
+			if i, ok := o.socket(number); ok {
+				found = append(found, i)
+			}
+		}
+	}
+	return found
+}
+
+// Claim finds out which programs each orphan serves for. Call it when the table has taken the sockets: owners calls yield with each
+// socket that it has now and the program that it belongs to.
+func (s *Orphans) Claim(known func(program string) bool, owners func(yield func(program string, fd int) bool)) {
+	if len(s.serving) == 0 {
+		return
+	}
+	of := map[uint64][]string{}
+	for program, fd := range owners {
+		of[inode(fd)] = append(of[inode(fd)], program)
+	}
+	processes := map[string]int{}
+	for _, o := range s.serving {
+		programs := map[string]bool{o.Program: known(o.Program)}
+		for _, node := range o.sockets {
+			for _, name := range of[node] {
+				programs[name] = true
+			}
+		}
+		maps.DeleteFunc(programs, func(_ string, waits bool) bool { return !waits })
+		o.waits = slices.Sorted(maps.Keys(programs))
+		for _, name := range o.waits {
+			processes[name]++
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(processes)) {
+		s.search.Log.Warn("orphaned workers go on until the program serves", zap.String("program", name), zap.Int("processes", processes[name]))
+	}
+}
+
+// Release returns the orphans that nobody needs any more: the caller must End each of them, on a goroutine of its own, and then
+// call Ended. needed reports whether a program does not serve yet and is meant to.
+func (s *Orphans) Release(needed func(program string) bool) []*Orphan {
+	var free []*Orphan
+	s.serving = slices.DeleteFunc(s.serving, func(o *Orphan) bool {
+		o.waits = slices.DeleteFunc(o.waits, func(program string) bool { return !needed(program) })
+		if len(o.waits) > 0 {
+			return false
+		}
+		if !o.asked {
+			s.search.Log.Warn("an orphaned worker is told to stop", zap.Int("pid", o.PID), zap.String("program", o.Program))
+		}
+		free = append(free, o)
+		return true
+	})
+	s.ending = append(s.ending, free...)
+	return free
+}
+
+// Ended forgets an orphan that End has ended.
+func (s *Orphans) Ended(o *Orphan) {
+	s.ending = slices.DeleteFunc(s.ending, func(other *Orphan) bool { return other == o })
+}
+
+// Kill has every End under way kill now.
+func (s *Orphans) Kill() {
+	for _, o := range s.ending {
+		o.hurry()
+	}
+}
+
+// Ending lists the processes that were told to go and have not gone yet.
+func (s *Orphans) Ending() []int { return pidsOf(s.ending) }
+
+// Of lists the processes that serve for a program which does not serve yet.
+func (s *Orphans) Of(program string) []int {
+	return pidsOf(slices.DeleteFunc(slices.Clone(s.serving), func(o *Orphan) bool { return !slices.Contains(o.waits, program) }))
+}
+
+func pidsOf(orphans []*Orphan) []int {
+	var pids []int
+	for _, o := range orphans {
+		pids = append(pids, o.PID)
+	}
+	return pids
+}
+
+// EndGroup kills whatever else lives in the control group of this process, if it is the main process of a systemd service: after
+// the programs have stopped, that is what left its worker's process group, and what was below an adopted worker, so that it did not
+// become a child of this process. Elsewhere the group is not ours, and EndGroup does nothing.
+func EndGroup(getenv func(string) string, log *zap.Logger) {
+	if getenv("SYSTEMD_EXEC_PID") != strconv.Itoa(os.Getpid()) {
+		return
+	}
+	for range 10 { // they may fork
+		members := group()
+		if len(members) == 0 {
+			return
+		}
+		for _, p := range members {
+			log.Warn("a process that is left in the control group is killed", zap.Int("pid", p.PID))
+			p.End(nil)
+		}
+	}
+}
+
+// group lists the other processes in the control group of this one.
+func group() []*Orphan {
+	var members []*Orphan
+	for _, dir := range proc.OwnGroups() {
+		for _, pid := range proc.GroupMembers(dir) {
+			if pid <= 0 || pid == os.Getpid() {
+				continue
+			}
+			if o := openOrphan(pid); o != nil {
+				members = append(members, o)
+			}
+		}
+	}
+	return members
+}

@@ -1,0 +1,283 @@
+package handover
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/inherit"
+	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/worker"
+)
+
+// Handover is what this process was started with: sockets, and what a supervisor before it left.
+type Handover struct {
+	Record   *Record          // nil: there are no programs to take over
+	Sockets  []inherit.Socket // for the table
+	Problems []error          // what is not as it should be, and does not keep anybody from going on
+	Upgrade  bool             // by execve, from the image before this one
+	GaveBack string           // why a newer image gave its place back to this one; "": none did
+
+	sequence uint64
+	memfds   map[string]int // of records in the file-descriptor store
+	workers  map[string]int // the workers' descriptors, by workerFD
+	extra    map[string]int // what only the caller knows what to do with: the pid file, …
+	stored   map[string]int // what systemd has: descriptors of each name
+	limit    int            // FileDescriptorStoreMax=; 0: unknown
+}
+
+// Read reads what this process was started with. environ is the environment, as os.Environ returns it, and inherited finds the
+// descriptors that it lists, as inherit.Socketed does. Read changes nothing but close-on-exec flags. A list, or the record of the
+// image before this one, that cannot be read is an error: the caller decides who goes on.
+//
+// The descriptors arrive as a list of names and numbers, which is read in the same way whoever handed them over: a socket unit,
+// systemd's store or the image before this one. Only the list itself is found in two places. systemd's is LISTEN_FDS and
+// LISTEN_FDNAMES. An image that executes the next one cannot use these: its descriptors would have to move to 3, 4, … under a
+// running Go program, and execve(2) takes 128 KiB of names at most. It writes the list into the record.
+func Read(environ []string, inherited func() ([]inherit.Socket, error)) (*Handover, error) {
+	h := newHandover()
+	h.limit, _ = strconv.Atoi(getenv(environ, "FDSTORE"))
+	h.GaveBack = getenv(environ, failedVariable)
+	if value := getenv(environ, handoverVariable); value != "" {
+		return h, h.readUpgrade(value)
+	}
+	found, err := inherited()
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range found {
+		h.stored[i.Name]++
+		h.sort(i)
+	}
+	h.readStored()
+	return h, nil
+}
+
+// ReadRehearsal reads what a process that tries a new binary was started with: a record at this descriptor, and what it names.
+func ReadRehearsal(fd int) (*Handover, error) {
+	h := newHandover()
+	return h, h.take(fd)
+}
+
+func newHandover() *Handover {
+	return &Handover{memfds: map[string]int{}, workers: map[string]int{}, extra: map[string]int{}, stored: map[string]int{}}
+}
+
+func getenv(environ []string, name string) string {
+	for _, kv := range slices.Backward(environ) {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+func (h *Handover) readUpgrade(value string) error {
+	fd, err := strconv.Atoi(value)
+	if err != nil || fd < 3 {
+		return fmt.Errorf("%s=%s is not the number of a descriptor", handoverVariable, value)
+	}
+	unix.CloseOnExec(fd)
+	h.Upgrade = true
+	return h.take(fd)
+}
+
+// take reads the record of an image that executes this one, or tries it, and takes the descriptors that it lists.
+func (h *Handover) take(fd int) (err error) {
+	if h.Record, h.sequence, err = readRecord(fd); err != nil {
+		return err
+	}
+	for name, fd := range h.Record.Descriptors {
+		i, err := inherit.Examine(fd, name)
+		if err != nil {
+			h.Problems = append(h.Problems, err)
+			continue
+		}
+		h.sort(i)
+	}
+	if h.stored = h.Record.Stored; h.stored == nil { // an older version, which had asked for everything
+		h.stored = map[string]int{}
+		for name := range h.Record.Descriptors {
+			if ours(name) {
+				h.stored[name] = 1
+			}
+		}
+	}
+	return nil
+}
+
+// The names of descriptors in a list and in the store: the records', of which there are two, so that one is always complete;
+// "w.PROGRAM.WORKER.KIND" for a worker's; "x.NAME" for the caller's. The table names its sockets.
+const (
+	recordFirst    = "state.a"
+	recordSecond   = "state.b"
+	workerFDPrefix = "w."
+	extraPrefix    = "x."
+)
+
+func workerFD(program string, number int, kind string) string {
+	return workerFDPrefix + program + "." + strconv.Itoa(number) + "." + kind
+}
+
+func isRecord(name string) bool { return name == recordFirst || name == recordSecond }
+
+// ours reports whether a supervisor put a descriptor of this name into the store, and not a socket unit.
+func ours(name string) bool {
+	return isRecord(name) || socket.Exported(name) || strings.HasPrefix(name, workerFDPrefix) || strings.HasPrefix(name, extraPrefix)
+}
+
+// sort puts a descriptor where it belongs, by its name.
+func (h *Handover) sort(i inherit.Socket) {
+	switch {
+	case isRecord(i.Name):
+		h.memfds[i.Name] = i.FD
+	case strings.HasPrefix(i.Name, workerFDPrefix):
+		h.workers[i.Name] = i.FD
+	case strings.HasPrefix(i.Name, extraPrefix):
+		h.extra[strings.TrimPrefix(i.Name, extraPrefix)] = i.FD
+	default:
+		h.Sockets = append(h.Sockets, i)
+	}
+}
+
+// readStored reads the newer one of the two records in the store. Without one that can be read the programs start anew, on the
+// sockets that were kept; the workers of the supervisor before serve until then.
+func (h *Handover) readStored() {
+	for _, name := range slices.Sorted(maps.Keys(h.memfds)) {
+		switch r, sequence, err := readRecord(h.memfds[name]); {
+		case errors.Is(err, errNoRecord): // the death came while it was being written: the other one is complete
+		case err != nil:
+			h.Problems = append(h.Problems, err)
+		case h.Record == nil || sequence > h.sequence:
+			h.Record, h.sequence = r, sequence
+		}
+	}
+	if h.Record != nil {
+		h.forget()
+		h.unblock()
+	}
+}
+
+// forget drops the processes of starting workers that were not handed over whole. They were forked just before the crash, or systemd
+// was slow. The record is written without regard to that. Orphans ends these processes, and others are started.
+func (h *Handover) forget() {
+	for _, p := range h.Record.Programs {
+		for w, g := range p.Core.Workers() {
+			if w.State != program.Starting {
+				continue
+			}
+			workers := p.Generation(g.Number).Workers
+			for i, r := range workers {
+				if r.Number == w.Number && !h.whole(p.Core.Name, r) {
+					workers[i].State = worker.State{}
+				}
+			}
+		}
+	}
+}
+
+// whole reports whether everything was handed over that an adoption needs.
+func (h *Handover) whole(program string, w WorkerRecord) bool {
+	for _, kind := range append([]string{worker.FDProcess}, w.Needs...) {
+		if _, has := h.workers[workerFD(program, w.Number, kind)]; !has {
+			return false
+		}
+	}
+	return true
+}
+
+// unblock gives the sockets of a socket unit back the O_NONBLOCK that the workers rely on who live on with them: systemd has
+// changed it at the start of this process.
+func (h *Handover) unblock() {
+	for i := range h.Sockets {
+		s := &h.Sockets[i]
+		if ours(s.Name) || s.Network == "" {
+			continue
+		}
+		s.InUse = true
+		if err := unix.SetNonblock(s.FD, slices.Contains(h.Record.NonBlocking, inode(s.FD))); err != nil {
+			h.Problems = append(h.Problems, fmt.Errorf("cannot set O_NONBLOCK of the inherited socket %s: %w", s.Address, err))
+		}
+	}
+}
+
+// inode returns that of a socket, which is the same for every descriptor of it; 0: there is none.
+func inode(fd int) uint64 {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return 0
+	}
+	return st.Ino
+}
+
+// Programs reports whether there are programs to take over.
+func (h *Handover) Programs() bool { return h.Record != nil }
+
+// PIDs lists the worker processes that may be adopted, for worker.Expect.
+func (h *Handover) PIDs() []int {
+	var pids []int
+	if h.Record != nil {
+		for _, w := range h.Record.workers {
+			pids = append(pids, w.PID)
+		}
+	}
+	return pids
+}
+
+// Adoption takes the descriptors of a worker out of those that were handed over.
+func (h *Handover) Adoption(program string, w WorkerRecord, spec worker.Spec) worker.Adoption {
+	a := worker.Adoption{State: w.State, Descriptors: map[string]int{}, Spec: spec}
+	for _, kind := range workerFDKinds() {
+		name := workerFD(program, w.Number, kind)
+		if fd, ok := h.workers[name]; ok {
+			a.Descriptors[kind] = fd
+			delete(h.workers, name)
+		}
+	}
+	return a
+}
+
+func workerFDKinds() []string {
+	return append([]string{worker.FDProcess, worker.FDNotify, worker.FDPipe, worker.FDReport, worker.FDStdout, worker.FDStderr, worker.FDControl},
+		worker.ControlFDs()...)
+}
+
+// unknown takes the pidfds of processes that the record does not know: forked in the instant in which their supervisor died.
+func (h *Handover) unknown() []int {
+	known := map[string]bool{}
+	if h.Record != nil {
+		for program, w := range h.Record.workers {
+			known[workerFD(program, w.Number, worker.FDProcess)] = true
+		}
+	}
+	var pidfds []int
+	for name, fd := range h.workers {
+		if strings.HasSuffix(name, "."+worker.FDProcess) && !known[name] {
+			pidfds = append(pidfds, fd)
+			delete(h.workers, name)
+		}
+	}
+	return pidfds
+}
+
+// Extra returns a descriptor that was handed over under this name, or -1.
+func (h *Handover) Extra(name string) int {
+	if fd, ok := h.extra[name]; ok {
+		return fd
+	}
+	return -1
+}
+
+// Drop closes the workers' descriptors that no adoption has taken. The store then loses them, too.
+func (h *Handover) Drop() {
+	for _, fd := range h.workers {
+		unix.Close(fd)
+	}
+	clear(h.workers)
+}

@@ -1,0 +1,290 @@
+package handover
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/output"
+)
+
+// recordVersion is the version of Record. A newer image reads the records of older ones; an older one refuses those of newer ones.
+const recordVersion = 1
+
+// Record is what the next supervisord must know, besides the descriptors: after an execve in place, or after a crash.
+type Record struct {
+	Version  int
+	Instance string `json:",omitempty"`
+	Settings config.Supervisor
+	Files    []string // of the configuration
+	Programs []ProgramRecord
+
+	// NonBlocking are the inodes of the socket units' sockets that do not block. systemd sets O_NONBLOCK of its sockets anew at
+	// each start of the service, under workers that live on.
+	NonBlocking []uint64 `json:",omitempty"`
+
+	Clock *clockReading `json:",omitempty"` // when the record was written
+
+	// Reload was asked for, and its configuration was being read, when the image before this one ended.
+	Reload *PendingReload `json:",omitempty"`
+
+	// Orphans are the processes of a dead supervisor that were told to go and have not gone yet.
+	Orphans []int `json:",omitempty"`
+
+	// Descriptors are the descriptors that an execve leaves open, by name, and Stored counts what systemd's file-descriptor store
+	// has by then, or will have whatever becomes of the new image. They are not in a record for the store, where LISTEN_FDNAMES
+	// says both.
+	Descriptors map[string]int `json:",omitempty"`
+	Stored      map[string]int `json:",omitempty"`
+
+	// Exact has the strings that JSON cannot hold.
+	Exact []exactString `json:",omitempty"`
+}
+
+// ProgramRecord is one program.
+type ProgramRecord struct {
+	Core        *program.Program
+	Listeners   []socket.Resolved // of Core.Config
+	Generations []GenerationRecord
+	Removed     bool      `json:",omitempty"`
+	DownSince   time.Time `json:",omitzero"` // since when nothing serves
+}
+
+// GenerationRecord is what was looked up and opened for one generation.
+type GenerationRecord struct {
+	Number    int
+	Listeners []socket.Resolved
+	Claims    []string
+	Snapshot  *Snapshot // nil: not prepared yet
+	Workers   []WorkerRecord
+}
+
+// WorkerRecord is one process.
+type WorkerRecord struct {
+	Number int
+	Told   int      // steps of the stop plan that were performed
+	Needs  []string `json:",omitempty"` // the kinds of descriptors without which a worker that is not ready cannot be adopted
+	worker.State
+}
+
+// NewWorkerRecord returns the record of a worker.
+func NewWorkerRecord(number, told int, h Handle) WorkerRecord {
+	r := WorkerRecord{Number: number, Told: told}
+	kinds := h.Descriptors()
+	if r.State = h.State(); r.PID > 0 && !r.Ready {
+		r.Needs = slices.DeleteFunc(slices.Sorted(maps.Keys(kinds)), passingKind)
+	}
+	return r
+}
+
+// Snapshot is what was looked up for a generation when it began: all its workers, and those that replace them, start from it.
+type Snapshot struct {
+	Directory      string // symlinks resolved
+	Environment    []string
+	Credential     *worker.Credential
+	Stdout, Stderr output.Destination
+}
+
+// PendingReload is a reload that the next image has to begin.
+type PendingReload struct {
+	Reason  string
+	AskedBy string `json:",omitempty"`
+	All     bool   // every program, also those that have not changed
+}
+
+// Generation returns the record of a generation, or nil.
+func (p *ProgramRecord) Generation(number int) *GenerationRecord {
+	for i := range p.Generations {
+		if p.Generations[i].Number == number {
+			return &p.Generations[i]
+		}
+	}
+	return nil
+}
+
+// Worker returns the record of a worker. One that is not known has no process.
+func (g *GenerationRecord) Worker(number int) WorkerRecord {
+	for _, w := range g.Workers {
+		if w.Number == number {
+			return w
+		}
+	}
+	return WorkerRecord{Number: number}
+}
+
+// workers calls yield with every worker that has a process.
+func (r *Record) workers(yield func(program string, w WorkerRecord) bool) {
+	for _, p := range r.Programs {
+		for _, g := range p.Generations {
+			for _, w := range g.Workers {
+				if w.PID > 0 && !yield(p.Core.Name, w) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Held lists what the generations that live have of listeners.
+func (r *Record) Held() []socket.Generation {
+	var held []socket.Generation
+	for _, p := range r.Programs {
+		for _, g := range p.Generations {
+			if g.Snapshot == nil {
+				continue
+			}
+			serves := p.Core.Serving != nil && p.Core.Serving.Number == g.Number
+			for _, l := range g.Listeners {
+				held = append(held, socket.Generation{Resolved: l, Claim: socket.ClaimOn(l, g.Claims), Serves: serves})
+			}
+		}
+	}
+	return held
+}
+
+// recordMark begins an encoded record; the length, a checksum and a sequence number follow on the same line.
+const recordMark = "supervisord-record"
+
+// encode writes a record in the form that decode reads: one line to know it by, then JSON.
+func (r *Record) encode(sequence uint64) ([]byte, error) {
+	versioned := *r
+	versioned.Version = recordVersion
+	data, err := json.Marshal(&versioned)
+	if err == nil && lossy(data) {
+		versioned.Exact = inexact(r)
+		data, err = json.Marshal(&versioned)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot encode the record: %w", err)
+	}
+	return encoded(data, sequence), nil
+}
+
+// encoded puts the first line before the JSON of a record.
+func encoded(data []byte, sequence uint64) []byte {
+	head := fmt.Sprintf("%s %d %08x %d\n", recordMark, len(data), crc32.ChecksumIEEE(data), sequence)
+	return append([]byte(head), data...)
+}
+
+// errNoRecord says that a file holds no complete record.
+var errNoRecord = errors.New("no complete record")
+
+// decode reads an encoded record. It returns errNoRecord (wrapped) for anything that is cut off or damaged, and another error for
+// a record that is complete but not for this version.
+func decode(text []byte) (*Record, uint64, error) {
+	data, sequence, err := payload(text)
+	if err != nil {
+		return nil, 0, err
+	}
+	var versioned struct{ Version int }
+	if err := json.Unmarshal(data, &versioned); err != nil {
+		return nil, 0, fmt.Errorf("cannot read the record: %w", err)
+	}
+	if versioned.Version < 1 || versioned.Version > recordVersion {
+		return nil, 0, fmt.Errorf("the record has version %d, and this supervisord reads versions 1 to %d: use the version that wrote it, or a newer one", versioned.Version, recordVersion)
+	}
+	r := new(Record)
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, 0, fmt.Errorf("cannot read the record: %w", err)
+	}
+	for _, e := range r.Exact {
+		e.restore(r) //nolint:errcheck // what this version does not have it need not know
+	}
+	r.Exact = nil
+	if err := r.check(); err != nil {
+		return nil, 0, fmt.Errorf("cannot use the record: %w", err)
+	}
+	r.nameOwners()
+	return r, sequence, nil
+}
+
+// payload checks the first line of an encoded record, and returns what follows.
+func payload(text []byte) (data []byte, sequence uint64, err error) {
+	head, data, found := bytes.Cut(text, []byte("\n"))
+	words := strings.Fields(string(head[:min(len(head), 100)]))
+	if !found || len(words) != 4 || words[0] != recordMark {
+		return nil, 0, fmt.Errorf("%w: it does not begin with %q", errNoRecord, recordMark)
+	}
+	length, errLength := strconv.Atoi(words[1])
+	sequence, errSequence := strconv.ParseUint(words[3], 10, 64)
+	if errLength != nil || errSequence != nil || length < 0 || length > len(data) {
+		return nil, 0, fmt.Errorf("%w: cut off", errNoRecord)
+	}
+	data = data[:length]
+	if fmt.Sprintf("%08x", crc32.ChecksumIEEE(data)) != words[2] {
+		return nil, 0, fmt.Errorf("%w: damaged", errNoRecord)
+	}
+	return data, sequence, nil
+}
+
+// check refuses a record that a restore could stumble over.
+func (r *Record) check() error {
+	for _, p := range r.Programs {
+		if p.Core == nil || p.Core.Config == nil {
+			return errors.New("a program has no configuration")
+		}
+		if err := p.check(); err != nil {
+			return fmt.Errorf("program %s: %w", p.Core.Name, err)
+		}
+	}
+	return nil
+}
+
+func (p *ProgramRecord) check() error {
+	for _, g := range p.Core.Generations() {
+		switch {
+		case g.Config == nil:
+			return fmt.Errorf("generation %d has no configuration", g.Number)
+		case p.Generation(g.Number) == nil:
+			return fmt.Errorf("generation %d has no record", g.Number)
+		}
+	}
+	for w, g := range p.Core.Workers() {
+		if w.Slot < 0 || w.Slot >= len(g.Slots) && w.State != program.Stopping {
+			return fmt.Errorf("worker %d has slot %d of %d", w.Number, w.Slot, len(g.Slots))
+		}
+	}
+	return nil
+}
+
+// nameOwners completes a record of a version that did not note which program a listener belongs to: keys and claims are made of
+// that.
+func (r *Record) nameOwners() {
+	for i := range r.Programs {
+		p := &r.Programs[i]
+		name := p.Core.Name
+		own(name, p.Listeners)
+		ownSpecs(name, p.Core.Config.Listen)
+		for _, g := range p.Core.Generations() {
+			ownSpecs(name, g.Config.Listen)
+		}
+		for n := range p.Generations {
+			g := &p.Generations[n]
+			own(name, g.Listeners)
+			g.Claims = socket.Renamed(g.Claims, g.Listeners)
+		}
+	}
+}
+
+func own(program string, listeners []socket.Resolved) {
+	for i := range listeners {
+		listeners[i].Program = program
+	}
+}
+
+func ownSpecs(program string, specs []socket.Spec) {
+	for i := range specs {
+		specs[i].Program = program
+	}
+}

@@ -1,0 +1,183 @@
+package handover
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/worker"
+)
+
+// reloading is the record of a program in the middle of a reload.
+func reloading(t *testing.T) *Record {
+	t.Helper()
+	core, now := program.New(testConfig(2, config.Rolling)), time.Unix(1_000_000, 0)
+	for _, e := range []program.Event{
+		program.Start{Config: core.Config}, program.Prepared{Generation: 1}, program.ReadySaid{Worker: 1}, program.ReadySaid{Worker: 2},
+		program.Reload{Reason: "HUP"}, program.Prepared{Generation: 2}, program.ReadySaid{Worker: 3},
+	} {
+		core.Step(now, e)
+	}
+	if core.State() != program.Reloading {
+		t.Fatalf("the program is %s", core.State())
+	}
+	ps := ProgramRecord{Core: core}
+	for _, g := range core.Generations() {
+		ps.Generations = append(ps.Generations, GenerationRecord{Number: g.Number, Snapshot: &Snapshot{Directory: "/"}})
+	}
+	return &Record{Programs: []ProgramRecord{ps}}
+}
+
+// testConfig is a program as the configuration's defaults would make it.
+func testConfig(workers int, strategy config.Strategy) *config.Program {
+	c := &config.Program{Name: "web", Workers: workers}
+	c.Ready.Timeout = time.Minute
+	c.Reload = config.Reload{Strategy: strategy, MaxSurge: 1}
+	c.Stop = config.Stop{Steps: []config.StopStep{{Signal: syscall.SIGTERM, Wait: 30 * time.Second}}, MaxDraining: 4}
+	c.Restart = config.Restart{When: config.Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, StableAfter: 10 * time.Second}
+	return c
+}
+
+// textOf says what actions are, and whom they are for.
+func textOf(t *testing.T, actions []program.Action) string {
+	var text strings.Builder
+	for _, a := range actions {
+		data, err := json.Marshal(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&text, "%T %s\n", a, data)
+	}
+	return text.String()
+}
+
+func TestProgramThatWasWrittenDownGoesOnWhereItWas(t *testing.T) {
+	r := reloading(t)
+	text, err := r.encode(7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, sequence, err := decode(text)
+	if err != nil || sequence != 7 {
+		t.Fatalf("sequence %d, %v", sequence, err)
+	}
+	was, is := r.Programs[0].Core, back.Programs[0].Core
+	now := time.Unix(1_000_000, 0)
+	for _, e := range []program.Event{program.Exited{Worker: 1}, program.ReadySaid{Worker: 4}, program.Tick{}, program.Exited{Worker: 2}, program.Reload{}} {
+		if a, b := textOf(t, was.Step(now, e)), textOf(t, is.Step(now, e)); a != b {
+			t.Errorf("%T: %q before, %q after it was written down", e, a, b)
+		}
+	}
+	if was.State() != is.State() || !was.Next(now).Equal(is.Next(now)) {
+		t.Errorf("%s, %s", was.State(), is.State())
+	}
+}
+
+func TestRecordThatIsCutOffOrDamagedIsNone(t *testing.T) {
+	text, err := reloading(t).encode(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range text {
+		if _, _, err := decode(text[:n]); !errors.Is(err, errNoRecord) {
+			t.Fatalf("cut off at %d of %d: %v", n, len(text), err)
+		}
+	}
+	for i := bytes.IndexByte(text, '\n'); i < len(text); i += 13 {
+		damaged := bytes.Clone(text)
+		damaged[i] ^= 1
+		if _, _, err := decode(damaged); !errors.Is(err, errNoRecord) {
+			t.Fatalf("damaged at %d: %v", i, err)
+		}
+	}
+}
+
+func TestRecordOfANewerVersionIsRefusedClearly(t *testing.T) {
+	_, _, err := decode(encoded([]byte(`{"Version":2}`), 1))
+	if err == nil || errors.Is(err, errNoRecord) || !strings.Contains(err.Error(), "use the version that wrote it, or a newer one") {
+		t.Errorf("refused with %v", err)
+	}
+}
+
+func TestRecordThatContradictsItselfIsRefused(t *testing.T) {
+	for name, spoil := range map[string]func(*ProgramRecord){
+		"no core":          func(p *ProgramRecord) { p.Core = nil },
+		"no configuration": func(p *ProgramRecord) { p.Core.Serving.Config = nil },
+		"no generation":    func(p *ProgramRecord) { p.Generations = p.Generations[1:] },
+		"slot out of range": func(p *ProgramRecord) {
+			p.Core.Serving.Workers[0].State, p.Core.Serving.Workers[0].Slot = program.Ready, 9
+		},
+	} {
+		r := reloading(t)
+		spoil(&r.Programs[0])
+		text, _ := r.encode(1)
+		if _, _, err := decode(text); err == nil {
+			t.Errorf("%s: not refused", name)
+		}
+	}
+}
+
+func TestARecordKeepsEveryByte(t *testing.T) {
+	const raw = "p\xe4ss\xffword \ufffd"
+	r := reloading(t)
+	r.Settings.RuntimeDir = raw
+	p := &r.Programs[0]
+	p.Core.Config.Command = []string{"x", raw}
+	p.Core.Config.Environment = map[string]string{"ODD": raw, "EVEN": "even"}
+	p.Generations[0].Snapshot = &Snapshot{Directory: "/" + raw, Environment: []string{"A=ok", "SECRET=" + raw}}
+	p.Generations[0].Workers = []WorkerRecord{{Number: 1, State: worker.State{NotifyPath: raw}}}
+	text, err := r.encode(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, _, err := decode(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := back.Programs[0]
+	for what, got := range map[string]string{
+		"a setting":      back.Settings.RuntimeDir,
+		"an argument":    is.Core.Config.Command[1],
+		"in a map":       is.Core.Config.Environment["ODD"],
+		"an environment": strings.TrimPrefix(is.Generations[0].Snapshot.Environment[1], "SECRET="),
+		"a directory":    strings.TrimPrefix(is.Generations[0].Snapshot.Directory, "/"),
+		"an embedded":    is.Generations[0].Workers[0].NotifyPath,
+	} {
+		if got != raw {
+			t.Errorf("%s: %q", what, got)
+		}
+	}
+	if !reflect.DeepEqual(is.Generations[0].Snapshot, p.Generations[0].Snapshot) || is.Core.Config.Environment["EVEN"] != "even" || back.Exact != nil {
+		t.Errorf("%+v", is)
+	}
+	if plain, err := reloading(t).encode(1); err != nil || bytes.Contains(plain, []byte("Exact")) {
+		t.Errorf("a record of plain text has exact strings, too (%v)", err)
+	}
+}
+
+func FuzzRecord(f *testing.F) {
+	good, _ := (&Record{Programs: []ProgramRecord{{Core: program.New(testConfig(1, config.All))}}}).encode(3)
+	f.Add(good)
+	f.Add([]byte("supervisord-record 2 99914b93 1\n{}"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, _, err := decode(text)
+		if err != nil {
+			return
+		}
+		again, err := r.encode(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, _, err := decode(again); err != nil || !reflect.DeepEqual(back, r) {
+			t.Fatalf("%v: %+v became %+v", err, r, back)
+		}
+	})
+}

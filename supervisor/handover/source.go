@@ -1,0 +1,87 @@
+package handover
+
+import (
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/socket"
+	"example.org/supervisord/worker"
+)
+
+// Source is a running supervisor, as far as it has to be handed over.
+type Source interface {
+	Record() *Record // without what this package adds: the clock, and what belongs to descriptors
+	Sockets() []socket.Named
+	Workers(yield func(Held) bool)
+}
+
+// Held is a worker that a supervisor holds.
+type Held struct {
+	Program string
+	Number  int
+	Handle
+}
+
+// Handle is what has to be known of a worker: see worker.Worker.
+type Handle interface {
+	State() worker.State
+	Descriptors() map[string]int // by worker.FD…; the numbers hold while the launcher is frozen
+	Duplicate(name string) (int, error)
+}
+
+// recordOf returns the record of a supervisor.
+func recordOf(src Source) *Record {
+	r := src.Record()
+	r.Clock = readClock(time.Now())
+	for _, s := range src.Sockets() {
+		if !s.Foreign {
+			continue
+		}
+		flags, err := unix.FcntlInt(uintptr(s.FD), unix.F_GETFL, 0)
+		if err == nil && flags&unix.O_NONBLOCK != 0 {
+			r.NonBlocking = append(r.NonBlocking, inode(s.FD))
+		}
+	}
+	return r
+}
+
+// descriptor is one that the next supervisord needs. That of a worker may be closed at any moment, unless the launcher is frozen.
+type descriptor struct {
+	name    string
+	fd      int
+	foreign bool // a socket unit keeps it
+	worker  Held // if it is a worker's
+	kind    string
+}
+
+// descriptorsOf lists everything that the next image needs.
+func descriptorsOf(src Source) []descriptor {
+	var all []descriptor
+	for _, s := range src.Sockets() {
+		all = append(all, descriptor{name: s.Name, fd: s.FD, foreign: s.Foreign})
+	}
+	for w := range src.Workers {
+		for kind, fd := range w.Descriptors() {
+			all = append(all, descriptor{name: workerFD(w.Program, w.Number, kind), fd: fd, worker: w, kind: kind})
+		}
+	}
+	return all
+}
+
+// passing reports whether a descriptor is not worth the store's while: it has served its purpose, as the pipe on which a worker has
+// said that it is ready, or will have in a moment, as a connection to einhorn's control socket.
+func (d descriptor) passing() bool {
+	return d.kind != "" && (d.kind == worker.FDPipe && d.worker.State().Ready || passingKind(d.kind))
+}
+
+func passingKind(kind string) bool { return slices.Contains(worker.ControlFDs()[1:], kind) }
+
+// duplicate returns a descriptor for the caller to close, or -1 if the worker does not have it any more.
+func (d descriptor) duplicate() (int, error) {
+	if d.worker.Handle != nil {
+		return d.worker.Duplicate(d.kind)
+	}
+	return duplicate(d.fd)
+}

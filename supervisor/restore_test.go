@@ -1,0 +1,186 @@
+package supervisor
+
+import (
+	"maps"
+	"slices"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket/inherit"
+	"example.org/supervisord/supervisor/handover"
+	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/worker"
+)
+
+// fakeStore is a file-descriptor store, with duplicates of its own.
+type fakeStore map[string]int
+
+func (s fakeStore) StoreFD(name string, fd int) error {
+	fd, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		s[name] = fd
+	}
+	return err
+}
+
+func (s fakeStore) RemoveFD(name string) error {
+	if fd, ok := s[name]; ok {
+		unix.Close(fd)
+		delete(s, name)
+	}
+	return nil
+}
+
+func (s fakeStore) Writable() <-chan struct{} { return nil }
+
+func (s fakeStore) close() {
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		s.RemoveFD(name)
+	}
+}
+
+// fakeSystemd is a service manager that looks at each record that is kept for the next supervisord.
+type fakeSystemd struct {
+	testing.TB
+	fakeStore
+}
+
+func (s *fakeSystemd) Ready() error                      { return nil }
+func (s *fakeSystemd) Stopping() error                   { return nil }
+func (s *fakeSystemd) Status(string) error               { s.check(); return nil }
+func (s *fakeSystemd) Watchdog() error                   { return nil }
+func (s *fakeSystemd) ExtendTimeout(time.Duration) error { return nil }
+func (s *fakeSystemd) WatchdogInterval() time.Duration   { return 0 }
+
+// check reads the record as the next supervisord would.
+func (s *fakeSystemd) check() {
+	h, err := handover.Read(nil, func() ([]inherit.Socket, error) {
+		var list []inherit.Socket
+		for _, name := range []string{"state.a", "state.b"} {
+			if fd, ok := s.fakeStore[name]; ok {
+				list = append(list, inherit.Socket{Name: name, FD: fd})
+			}
+		}
+		return list, nil
+	})
+	if err != nil || len(h.Problems) > 0 || !h.Programs() {
+		s.Errorf("the record that is kept cannot be gone on with: %v %v", err, h.Problems)
+	}
+}
+
+// adopting is a fakeLauncher that notes what is adopted.
+type adopting struct {
+	*fakeLauncher
+	adopted []worker.Adoption
+}
+
+func (l *adopting) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
+	l.adopted = append(l.adopted, a)
+	return l.fakeLauncher.Adopt(a, post)
+}
+
+// handed is what is handed over, by a store that keeps it.
+type handed struct {
+	*handover.Handover
+	store fakeStore
+}
+
+// handoverOf is what a supervisor with one worker that serves hands over.
+func handoverOf(t *testing.T, web *config.Program, before func(*stage)) *handed {
+	t.Helper()
+	inherited := []inherit.Socket{{Name: "w.web.1.pidfd", FD: 99}}
+	add := func(name string, fd int) {
+		own, _ := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		i, err := inherit.Examine(own, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inherited = append(inherited, i)
+	}
+	var pending *handover.PendingReload
+	h := &handed{store: fakeStore{}}
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		before(s)
+		s.super.store.Keep(source{s.super})
+		pending = s.super.reader.pending()
+		for name, fd := range s.launcher.systemd.fakeStore {
+			add(name, fd)
+			h.store.StoreFD(name, fd)
+		}
+		var err error
+		if h.Handover, err = handover.Read(nil, func() ([]inherit.Socket, error) { return inherited, nil }); err != nil || len(h.Problems) > 0 {
+			t.Fatal(err, h.Problems)
+		}
+	}, web)
+	h.Record.Reload = pending
+	h.Record.Programs[0].Generations[0].Workers[0].PID = 4711 // fakes have none
+	return h
+}
+
+// restored plays the second life.
+func restored(t *testing.T, h *handed, web *config.Program, play func(*stage, *adopting)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, web)
+		launcher := &adopting{fakeLauncher: s.launcher}
+		s.super.Launcher = launcher
+		maps.Copy(launcher.systemd.fakeStore, h.store)
+		s.super.Restore(h.Handover)
+		s.run()
+		play(s, launcher)
+		s.end()
+	})
+}
+
+func TestRestoredSupervisorAdoptsItsWorkersAndTheNextReloadIsAsEver(t *testing.T) {
+	web := testProgram(t, "web")
+	restored(t, handoverOf(t, web, func(*stage) {}), web, func(s *stage, launcher *adopting) {
+		if len(launcher.adopted) != 1 || launcher.adopted[0].State.PID != 4711 || launcher.adopted[0].Descriptors[worker.FDProcess] != 99 {
+			t.Fatalf("adopted %+v", launcher.adopted)
+		}
+		s.hup()
+		s.count(2)
+		s.workers()[1].ready()
+		if got := s.workers()[0].signals(); len(got) != 1 || got[0] != syscall.SIGTERM {
+			t.Errorf("the adopted worker got %v", got)
+		}
+	})
+}
+
+func TestRestoredSupervisorKnowsHowTheLastReloadEnded(t *testing.T) {
+	web := testProgram(t, "web")
+	h := handoverOf(t, web, func(s *stage) {
+		s.hup()
+		s.workers()[1].exit()
+	})
+	restored(t, h, web, func(s *stage, _ *adopting) {
+		st := s.super.Describe().Programs[0]
+		r := st.FindReload(2)
+		if r == nil || r.Outcome != program.WorkerDown || r.Failure.Step != "start" || r.Ended.IsZero() {
+			t.Errorf("the record of the reload is %+v", r)
+		}
+	})
+}
+
+func TestReloadWhoseConfigurationWasBeingReadIsBegunByTheNextImage(t *testing.T) {
+	web := testProgram(t, "web")
+	h := handoverOf(t, web, func(s *stage) {
+		load := s.super.Load
+		gate := make(chan struct{})
+		s.super.Load = func() (*config.Config, error) { <-gate; return load() }
+		s.hup()
+		go func() { <-s.super.ctx.Done(); close(gate) }()
+	})
+	restored(t, h, web, func(s *stage, _ *adopting) {
+		s.count(2)
+		s.workers()[1].ready()
+		if got := s.super.Describe().Programs[0].FindReload(2); got == nil || got.Outcome != program.Serves || got.Reason != "HUP" {
+			t.Errorf("the record of the reload is %+v", got)
+		}
+	})
+}
