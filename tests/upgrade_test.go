@@ -367,7 +367,7 @@ func TestTwoUpgradesAtOnceAreOne(t *testing.T) {
 	gate := m.Gate("gate")
 	m.ReplaceBy("#!/bin/sh\ncat "+gate+"\nexec "+lab.Built.Supervisord+" \"$@\"\n", 0o755)
 	a := m.CtlStart("upgrade")
-	m.Await(lab.Says("upgrade: trying the new binary"))
+	m.Await(lab.Says("upgrade: checking the new binary"))
 	m.CtlFails(1, []string{"an upgrade is under way"}, "upgrade")
 	m.Signal(syscall.SIGUSR2)
 	m.Await(lab.Says("USR2: nothing happens"), lab.Contains("an upgrade is under way"))

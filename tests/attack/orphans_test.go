@@ -60,10 +60,10 @@ func TestOnlyProcessesThatMayBeWorkersAreTakenForOrphans(t *testing.T) {
 	ours := bait(t, m, 0, "")
 	m.Start(lab.Web)
 	m.Serves(1)
-	m.Await(lab.Says("a worker of a supervisord that died is told to stop"), lab.PID(ours.Pid))
+	m.Await(lab.Says("an orphaned worker is told to stop"), lab.PID(ours.Pid))
 	m.Settle()
 	for what, p := range others {
-		m.Never(lab.Says("a worker of a supervisord that died is told to stop"), lab.PID(p.Pid))
+		m.Never(lab.Says("an orphaned worker is told to stop"), lab.PID(p.Pid))
 		if !lab.Alive(p.Pid) {
 			t.Errorf("the process was ended although it is %s", what)
 		}
@@ -80,7 +80,7 @@ func TestOrphansServeUntilTheProgramDoes(t *testing.T) {
 	m.Die()
 	gate := m.Gate("gate")
 	m.Start(strings.Replace(lab.WebWith("accept="+gate), "127.0.0.1:0", address, 1))
-	m.Await(lab.Says("workers of a supervisord that died go on until the program serves"))
+	m.Await(lab.Says("orphaned workers go on until the program serves"))
 	for range 20 {
 		if body := lab.Ask(t, address, "/"); !strings.Contains(body, "hello") {
 			t.Fatalf("before the new worker is ready there answers %s", body)
@@ -89,12 +89,12 @@ func TestOrphansServeUntilTheProgramDoes(t *testing.T) {
 	if out := m.CtlOK("status"); !strings.Contains(out, "orphaned workers serve meanwhile (1)") {
 		t.Errorf("the status does not say who serves:\n%s", out)
 	}
-	m.Never(lab.Says("a worker of a supervisord that died is told to stop"))
+	m.Never(lab.Says("an orphaned worker is told to stop"))
 	m.Open(gate)
 	m.Serves(1)
 	m.Until("the old worker has gone", func() bool { return !lab.Alive(old) })
 	load.Lossless(t)
-	if out := m.CtlOK("status"); strings.Contains(out, "supervisord that died") {
+	if out := m.CtlOK("status"); strings.Contains(out, "orphaned worker") {
 		t.Errorf("the status still has it:\n%s", out)
 	}
 }
@@ -144,7 +144,7 @@ func TestOrphansOfAnotherConfigurationAreLeftAlone(t *testing.T) {
 	b.File("config.toml", strings.Replace(b.Read("config.toml"), b.Path("run"), a.Path("run"), 1))
 	b.Launch("-c", b.Path("config.toml"))
 	b.Serves(1)
-	b.Never(lab.Contains("a supervisord that died"))
+	b.Never(lab.Contains("orphaned worker"))
 	b.Finish()
 	if body := lab.Ask(t, address, "/"); !strings.Contains(body, fmt.Sprintf("pid=%d ", old)) {
 		t.Errorf("there answers %s", body)

@@ -33,7 +33,7 @@ func sameWorkers(m *lab.Supervisord, pids []int) {
 		}
 		m.Never(lab.Says(lab.WorkerTold), lab.PID(pid))
 	}
-	m.Never(lab.Contains("a supervisord that died"))
+	m.Never(lab.Contains("orphaned worker"))
 	lab.Ask(m.T, m.Address(), "/")
 }
 
@@ -197,7 +197,7 @@ func TestARecordThatCannotBeReadDoesNotKeepTheNextSupervisordFromStarting(t *tes
 	}
 	sd.Launches(m)
 	m.Launch("-c", m.Path("config.toml"))
-	m.Await(lab.Contains("the state has version 1000"))
+	m.Await(lab.Contains("the record has version 1000"))
 	m.Serves(1)
 	m.Until("the old worker has gone", func() bool { return !lab.Alive(old) })
 	load.Lossless(t)
