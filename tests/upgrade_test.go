@@ -124,7 +124,7 @@ func broken(t *testing.T) string {
 	fails := func(where string) string {
 		return "if os.Getenv(\"BROKEN\") == \"" + where + "\" { return errors.New(\"broken on purpose\") }\n"
 	}
-	restore, call := "func (s *Supervisor) Restore(h *Handover) {\n", "\td.supervisor.Restore(d.handover)\n"
+	restore, call := "func (s *Supervisor) Restore(h *handover.Handover) {\n", "\td.supervisor.Restore(d.handover)\n"
 	spawned := "signal.Notify(l.chld, syscall.SIGCHLD)\n"
 	return lab.Variant(t,
 		lab.Edit("supervisor/restore.go", "import (\n", "import (\n\t\"os\"\n"),
