@@ -14,18 +14,18 @@ const longestPath = 107
 // Address is the address of a listener as a person writes it, taken apart and not looked up: plain, comparable data. It is parsed
 // once, by ParseAddress; in JSON it is the text. The zero Address is none.
 type Address struct {
+	Host    string // of TCP and UDP: a name, an IP address without brackets, or "" for every address
+	Port    uint16 // of TCP and UDP; 0: the kernel chooses
+	Path    string // of a unix socket: absolute, or "@" and the name of an abstract one
 	network string // "tcp", "udp" or "unix"
-	host    string // "": every address
-	port    uint16
-	path    string // unix: absolute, or abstract with its "@"
-	text    string
+	text    string // as written
 }
 
 // ParseAddress reads "127.0.0.1:8080", "[::1]:8080", "host:8080", ":8080" (every interface), the same after "udp:", "unix:/run/web.sock"
 // or "unix:@abstract". Errors are *SpecError.
 func ParseAddress(s string) (Address, error) {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
-		return Address{network: "unix", path: path, text: s}.checked(checkPath(path))
+		return Address{network: "unix", Path: path, text: s}.checked(checkPath(path))
 	}
 	network, rest := "tcp", s
 	if after, ok := strings.CutPrefix(s, "udp:"); ok {
@@ -39,7 +39,7 @@ func ParseAddress(s string) (Address, error) {
 	if err != nil {
 		return Address{}, wrong("address", "the port of "+strconv.Quote(s)+" is not a number", "a port is 0 to 65535; 0 lets the kernel choose")
 	}
-	return Address{network: network, host: host, port: uint16(number), text: s}.checked(checkHost(host))
+	return Address{network: network, Host: host, Port: uint16(number), text: s}.checked(checkHost(host))
 }
 
 func (a Address) checked(err error) (Address, error) {
@@ -51,7 +51,7 @@ func (a Address) checked(err error) (Address, error) {
 
 // UnixAddress is the address of the unix socket at path.
 func UnixAddress(path string) Address {
-	return Address{network: "unix", path: path, text: "unix:" + path}
+	return Address{network: "unix", Path: path, text: "unix:" + path}
 }
 
 // String is the address as it was written.
@@ -79,40 +79,31 @@ func (a Address) IsUDP() bool { return a.network == "udp" }
 func (a Address) IsUnix() bool { return a.network == "unix" }
 
 // OnDisk reports whether the address is that of a unix socket with a path in the file system.
-func (a Address) OnDisk() bool { return a.IsUnix() && a.path[0] == '/' }
-
-// Host is the host of a TCP or UDP address: a name, an IP address without brackets, or "" for every address.
-func (a Address) Host() string { return a.host }
-
-// Port is the port of a TCP or UDP address; 0: the kernel chooses.
-func (a Address) Port() uint16 { return a.port }
-
-// Path is the path of a unix socket, or "@" and the name of an abstract one.
-func (a Address) Path() string { return a.path }
+func (a Address) OnDisk() bool { return a.IsUnix() && a.Path[0] == '/' }
 
 // named reports whether the host is a name, to be looked up.
 func (a Address) named() bool {
-	_, err := netip.ParseAddr(a.host)
-	return a.host != "" && err != nil
+	_, err := netip.ParseAddr(a.Host)
+	return a.Host != "" && err != nil
 }
 
 // IsLoopback reports whether only this machine can reach the address.
 func (a Address) IsLoopback() bool {
-	ip, err := netip.ParseAddr(a.host)
-	return a.IsUnix() || strings.EqualFold(a.host, "localhost") || err == nil && ip.IsLoopback()
+	ip, err := netip.ParseAddr(a.Host)
+	return a.IsUnix() || strings.EqualFold(a.Host, "localhost") || err == nil && ip.IsLoopback()
 }
 
 // StarterName is what SERVER_STARTER_PORT calls the socket: the port alone where every IPv4 address is meant, otherwise what was
 // written, without the network.
 func (a Address) StarterName() string {
-	port := strconv.Itoa(int(a.port))
+	port := strconv.Itoa(int(a.Port))
 	switch {
 	case a.IsUnix():
-		return a.path
-	case a.host == "" || a.host == "0.0.0.0":
+		return a.Path
+	case a.Host == "" || a.Host == "0.0.0.0":
 		return port
 	}
-	return net.JoinHostPort(a.host, port)
+	return net.JoinHostPort(a.Host, port)
 }
 
 // malformed says what is wrong with an address that is not host:port.

@@ -157,7 +157,7 @@ func FuzzAddress(f *testing.F) {
 		if name == "" || strings.ContainsAny(name, ";=\x00\n") {
 			t.Errorf("%q has the name %q", s, name)
 		}
-		if len(s) > 5 && s[:5] != "unix:" && strings.Trim(w.host, "0123456789.:[]") == "" {
+		if len(s) > 5 && s[:5] != "unix:" && strings.Trim(w.Host, "0123456789.:[]") == "" {
 			r := resolved(t, Spec{Name: "n", Address: w})
 			again := r.at.network + ":" + strings.TrimPrefix(r.at.String(), r.at.network+" ")
 			if r.at.isTCP() {

@@ -5,25 +5,27 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/socket/unixpath"
 )
 
-// SetOpen lets a listener accept connections, or not: while it is closed, connections are refused, and those that wait in its
-// queue are reset. It stays bound, so that nobody else can take the address, and every worker that has the socket finds it
-// as it was when it is opened again. Connections that were accepted are not affected. It does nothing for udp, which has no
-// connections, for an abstract unix socket, and for one of a systemd socket unit, which others may use: see CanClose.
+// SetOpen lets a listener accept connections, or not: while it is closed, connections are refused, and those in its queue are reset. It
+// stays bound, so that no other process can take the address, and every worker that has the socket finds it as it was when it is opened
+// again. Accepted connections are not affected. SetOpen does nothing for UDP, which has no connections, for an abstract unix socket,
+// and for the socket of a systemd socket unit, which others may use: see CanClose.
 //
-// A unix socket cannot go on after it was closed: another one takes its place, and workers that are started later get that.
-// changed tells whether descriptors have come or gone.
+// A unix socket is useless after it was closed: another one takes its place, and workers that are started later get that. changed
+// reports whether descriptors have come or gone.
 func (t *Table) SetOpen(key string, open bool) (changed bool, err error) {
 	l := t.listeners[key]
 	if l == nil || l.closed != open && !l.stuck(open) || !open && !l.canClose() {
 		return false, nil
 	}
-	l.closed, l.steered = !open, "" // a group that was left by all has no program
+	l.closed, l.steered = !open, "" // a group that all sockets have left has no program
 	return l.newest().r.at.isUnix(), errors.Join(l.listen(), l.steer())
 }
 
-// stuck reports whether the listener could not be opened when it was to be.
+// stuck reports whether the listener should be open, but could not be opened.
 func (l *listener) stuck(open bool) bool {
 	return open && l.newest().held() && l.newest().slots[0].silent
 }
@@ -34,12 +36,11 @@ func (t *Table) CanClose(key string) bool {
 	return l != nil && l.canClose()
 }
 
+// canClose reports whether the kernel can refuse connections to the address while it stays bound.
 func (l *listener) canClose() bool {
-	return closable(l.newest().r.at) && !slices.ContainsFunc(l.lanes, (*lane).foreign)
+	at := l.newest().r.at
+	return (at.isTCP() || at.onDisk()) && !slices.ContainsFunc(l.lanes, (*lane).foreign)
 }
-
-// closable tells whether the kernel can refuse connections to the address while it stays bound.
-func closable(at bindAddr) bool { return at.isTCP() || at.onDisk() }
 
 // Closed reports whether connections to the listener are refused.
 func (t *Table) Closed(key string) bool {
@@ -47,8 +48,8 @@ func (t *Table) Closed(key string) bool {
 	return l != nil && l.newest().slots[0].silent
 }
 
-// listen lets every socket listen that should, and no other: none of a listener that is closed, and of a unix listener no
-// lane that no generation accepts from while there is another one.
+// listen lets every socket listen that should, and no other: none of a closed listener, and of a unix listener with several lanes
+// none of a lane from which no generation accepts.
 func (l *listener) listen() error {
 	var errs []error
 	for _, ln := range l.lanes {
@@ -82,42 +83,40 @@ func (s *sock) setSilent(r Resolved, silent bool) error {
 	return nil
 }
 
-// hush ends listening, and keeps the address. A port is held against others only by a socket that listens or does not have
-// SO_REUSEADDR.
+// hush ends listening, and keeps the address. A port is protected only by a socket that listens or does not have SO_REUSEADDR.
 func (s *sock) hush(r Resolved) error {
 	at, err := unix.Getsockname(s.fd)
 	if err != nil {
 		return err
 	}
-	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0); err != nil {
+	if err := s.setReuseAddr(false); err != nil {
 		return err
 	}
 	if err := unix.Shutdown(s.fd, unix.SHUT_RD); err != nil {
 		return err
 	}
 	s.silent = true
-	if r.at.port == 0 {
-		return s.rebind(at)
+	if r.at.port != 0 {
+		return nil
 	}
-	return nil
-}
-
-// rebind takes a port back that the kernel takes away at the end of listening, because it was not asked for by its number. The
-// kernel does so once; then EINVAL says that the socket is bound.
-func (s *sock) rebind(at unix.Sockaddr) error {
-	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+	// The kernel takes back a port that it has chosen itself: bind it again. It does so once; then EINVAL says that the socket is bound.
+	if err := s.setReuseAddr(true); err != nil {
 		return err
 	}
 	if err := unix.Bind(s.fd, at); err != nil && !errors.Is(err, unix.EINVAL) {
 		return err
 	}
-	return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0)
+	return s.setReuseAddr(false)
 }
 
-// speak lets a silent socket listen. Connections of before that are in TIME_WAIT stand in the way without SO_REUSEADDR.
+func (s *sock) setReuseAddr(on bool) error {
+	return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, number(on))
+}
+
+// speak lets a silent socket listen. Without SO_REUSEADDR, earlier connections in TIME_WAIT would prevent it.
 func (s *sock) speak(r Resolved) error {
 	if r.at.isTCP() {
-		if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		if err := s.setReuseAddr(true); err != nil {
 			return err
 		}
 	}
@@ -128,17 +127,16 @@ func (s *sock) speak(r Resolved) error {
 	return nil
 }
 
-// replaceSilent puts a socket that does not listen in the place of one on disk: shutdown(2) would do for good what is wanted for a
-// while.
+// replaceSilent puts a socket that does not listen in the place of one with a path: shutdown(2) on a unix socket is final.
 func (s *sock) replaceSilent(r Resolved) error {
 	if !s.reachable(r) {
 		return nil
 	}
-	unlock, err := lockBeside(r.at.path)
+	release, err := unixpath.Lock(r.at.path)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer release()
 	fd, err := newSocket(r, r.at)
 	if err != nil {
 		return err
@@ -152,7 +150,7 @@ func (s *sock) replaceSilent(r Resolved) error {
 		fresh.discard(r)
 		return err
 	}
-	_ = unix.Close(s.fd) // a worker that has it finds that nobody comes any more
+	_ = unix.Close(s.fd) // a worker that has it gets no more connections
 	*s = *fresh
 	return nil
 }

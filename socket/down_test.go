@@ -158,7 +158,7 @@ func TestAClosedListenerChangesAndIsHandedOver(t *testing.T) {
 		offers := handedOver(t, before)
 		table.Offer(offers)
 		apply(t, table, w)
-		if !table.Closed(w.Key()) || len(table.Leftover()) != 0 || len(table.Export()) != len(offers) {
+		if !table.Closed(w.Key()) || len(table.Unclaimed()) != 0 || len(table.Export()) != len(offers) {
 			t.Errorf("%s: closed %v, %d sockets of %d", s.Address, table.Closed(w.Key()), len(table.Export()), len(offers))
 		}
 		refusesClients(t, w.at.network, address)

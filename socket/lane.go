@@ -7,26 +7,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listener is what stands behind one key: one lane, and for a while another beside it.
+// listener is what a key stands for: one lane, and for a while another beside it.
 type listener struct {
 	key    string
-	lanes  []*lane // in the order in which they were opened, so in that of the kernel's group
-	wanted *lane   // what the configuration asks for, so what the next generation gets; nil: it does not know the listener
+	lanes  []*lane // in the order in which they were opened, which is that of the kernel's group
+	wanted *lane   // what the configuration asks for, so what the next generation gets; nil: the listener is not configured
 	serves *lane   // new connections go there
 	closed bool    // see SetOpen
 
-	steered string // where the kernel was told to send connections; see program
+	steered string // name of the program that the kernel runs; see program
 }
 
 // lane is a set of sockets of a listener: one, or one for each slot.
 type lane struct {
-	number int // never used twice while the listener lives
+	number int // unique while the listener lives
 	r      Resolved
 	slots  []*sock
 	wanted int         // sockets that the configuration wants
-	holds  map[int]int // how many Holds knew so many sockets
+	holds  map[int]int // how many Holds knew this many sockets
 	active int         // new connections go to the first so many sockets
-	left   time.Time   // when another lane began to serve; zero: this one does, or never did
+	left   time.Time   // when another lane began to serve; zero: this one serves, or never did
 	shrunk time.Time   // when active became less
 }
 
@@ -57,8 +57,8 @@ func (l *listener) newest() *lane {
 	return l.lanes[len(l.lanes)-1]
 }
 
-// nextNumber is the number of a new lane: above all others, because the order is that of the kernel's group; for a unix
-// socket, which has no group, the lowest that is free.
+// nextNumber is the number of a new lane: above all others, in the order of the kernel's group; for a unix socket, which has no group,
+// the lowest that is free.
 func (l *listener) nextNumber() int {
 	if !l.lanes[0].r.at.isUnix() {
 		return l.lanes[len(l.lanes)-1].number + 1
@@ -91,7 +91,7 @@ func (ln *lane) needed() int {
 	return n
 }
 
-// common is how many sockets all of them know: what every generation that may be serving accepts on.
+// common is how many sockets all of them know: what every generation that may be serving accepts from.
 func (ln *lane) common() int {
 	n := ln.wanted
 	for slots := range ln.holds {
@@ -110,15 +110,8 @@ func (ln *lane) setActive(n int) {
 	ln.active = n
 }
 
-func (ln *lane) held() bool { return len(ln.holds) > 0 }
-
-// reachable tells whether clients still find the lane.
+func (ln *lane) held() bool      { return len(ln.holds) > 0 }
 func (ln *lane) reachable() bool { return ln.slots[0].reachable(ln.r) }
-
-// reachable tells whether clients still find the socket: its inode was not removed or replaced.
-func (s *sock) reachable(r Resolved) bool {
-	return s.file == (identity{}) || s.file.isAt(r.at.path)
-}
 
 func (ln *lane) foreign() bool {
 	return slices.ContainsFunc(ln.slots, func(s *sock) bool { return s.foreign })
@@ -126,13 +119,13 @@ func (ln *lane) foreign() bool {
 
 // discard closes all sockets of the lane but the first n.
 func (ln *lane) discard(n int) {
-	for i := len(ln.slots) - 1; i >= n; i-- { // the last one first: no other of the kernel's group gets its number
+	for i := len(ln.slots) - 1; i >= n; i-- { // the last one first, so that no other of the kernel's group gets its number
 		ln.slots[i].discard(ln.r)
 	}
 	ln.slots = ln.slots[:n]
 }
 
-// keepsServing makes a lane that is needed the one that serves, and reports whether there is one.
+// keepsServing makes a lane that is needed the serving one, and reports whether there is one.
 func (l *listener) keepsServing() bool {
 	if l.serves != nil && l.serves.needed() > 0 {
 		return true
@@ -146,7 +139,7 @@ func (l *listener) keepsServing() bool {
 	return false
 }
 
-// drop closes what nobody needs.
+// drop closes the sockets that are not needed.
 func (l *listener) drop() {
 	stays := l.serves != nil && l.serves.needed() > 0
 	for _, ln := range l.lanes {
@@ -155,7 +148,7 @@ func (l *listener) drop() {
 			continue
 		}
 		if stays && !ln.r.at.onDisk() {
-			// A stray process that has the socket as well must not keep it in the group: it would get connections.
+			// A stray process that has the socket, too, must not keep it in the group: it would get connections.
 			for _, s := range ln.slots[n:] {
 				s.withdraw()
 			}
@@ -165,20 +158,16 @@ func (l *listener) drop() {
 	l.lanes = slices.DeleteFunc(l.lanes, func(ln *lane) bool { return ln.needed() == 0 })
 }
 
-// share sets SO_REUSEPORT where more than one socket has the address, and nowhere else.
+// share sets SO_REUSEPORT where several sockets have the address, and nowhere else.
 func (l *listener) share() {
 	for _, ln := range l.lanes {
 		if ln.r.at.isUnix() || ln.foreign() {
 			continue
 		}
 		for _, s := range ln.slots {
-			_ = s.setReusePort(l.shares(ln)) // it was possible when the socket was opened
+			_ = s.setReusePort(ln.r.groups() || len(l.lanes) > 1 || len(ln.slots) > 1) // it was possible when the socket was opened
 		}
 	}
-}
-
-func (l *listener) shares(ln *lane) bool {
-	return ln.r.groups() || len(l.lanes) > 1 || len(ln.slots) > 1
 }
 
 func (s *sock) sharesPort() bool {
@@ -193,8 +182,8 @@ func (s *sock) setReusePort(on bool) error {
 	return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, number(on))
 }
 
-// Stranded reports whether clients find a listener only where no generation accepts: its path was gone, and it was bound anew.
-// The workers of its program have to be replaced. Until a generation holds the new socket, connections to it are refused.
+// Stranded reports whether clients find a listener only where no generation accepts, because its path was gone and it was bound again.
+// The workers of its program must be replaced. Until a generation holds the new socket, connections to it are refused.
 func (t *Table) Stranded(key string) bool {
 	l := t.listeners[key]
 	if l == nil || l.newest().held() {
@@ -203,15 +192,15 @@ func (t *Table) Stranded(key string) bool {
 	return slices.ContainsFunc(l.lanes, func(ln *lane) bool { return ln.held() && !ln.reachable() })
 }
 
-// How long the connections of a lane that serves no longer have to arrive: a handshake that was begun before the change ends
-// in the old lane. quietWithin bounds how long a queue that does not empty can hold anybody up.
+// How long the connections of a lane that no longer serves have to arrive: a handshake that began before the change ends in the old
+// lane. quietWithin bounds the wait for a queue that does not empty.
 const (
 	handshake   = time.Second
 	quietWithin = 10 * time.Second
 )
 
-// Quiet reports whether a generation with these claims may be told to go: it has no socket of its own, or only such as get no more
-// connections, and whose queues are empty.
+// Quiet reports whether a generation with these claims may be told to stop: it has no socket of its own, or only sockets that get no
+// more connections and whose queues are empty.
 func (t *Table) Quiet(claims []string, now time.Time) bool {
 	for _, c := range claims {
 		l, ln, slots := t.find(c)
@@ -230,9 +219,9 @@ func (t *Table) Quiet(claims []string, now time.Time) bool {
 	return true
 }
 
-// quiet reports whether nothing is left in sockets that have got no connections for so long.
-func quiet(sockets []*sock, gone time.Duration) bool {
-	return gone >= handshake && (gone >= quietWithin || !slices.ContainsFunc(sockets, (*sock).waiting))
+// quiet reports whether nothing is left in sockets that have got no connections for this time.
+func quiet(sockets []*sock, idle time.Duration) bool {
+	return idle >= handshake && (idle >= quietWithin || !slices.ContainsFunc(sockets, (*sock).waiting))
 }
 
 // waiting reports whether a connection waits to be accepted: in LISTEN, tcpi_unacked is the length of the queue.

@@ -386,7 +386,7 @@ func TestLanesComeBackToTheirGenerations(t *testing.T) {
 			t.Errorf("claim %q is on another socket", claims[0])
 		}
 	}
-	if len(table.Leftover()) != 0 || len(table.Export()) != 2 {
+	if len(table.Unclaimed()) != 0 || len(table.Export()) != 2 {
 		t.Errorf("%d sockets", len(table.Export()))
 	}
 	_ = before.Close()

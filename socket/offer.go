@@ -4,41 +4,43 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"example.org/supervisord/internal/pattern"
 	"example.org/supervisord/socket/inherit"
-
-	"golang.org/x/sys/unix"
+	"example.org/supervisord/socket/unixpath"
 )
 
-// Named is a socket under the name that it is handed over with.
+// Named is a socket under the name with which it is handed over.
 type Named struct {
 	Name    string // fit for FDNAME=
 	FD      int    // still the table's
 	Foreign bool   // from a systemd socket unit, which keeps it itself: no need to put it in the store
 }
 
-// slotsOfLane is more than a lane can have: in an export name the number of the lane stands in front of that of the slot.
+// slotsOfLane is more than a lane can have: an export name has the number of the lane in front of that of the slot.
 const slotsOfLane = 10_000
 
-// exported is the form of an export name: "s.", what a person can read, then a hash of the key, the slot, and whose it is.
+// exported is the form of an export name: "s.", what a person can read, then a hash of the key, the slot, and its origin: "f" (foreign),
+// "n" (no path) or a hash of the inode at its path.
 var exported = pattern.Lazy(`^s\.[ -~]*\.([0-9a-f]{16})\.([0-9]{1,7})\.(f|n|[0-9a-f]{16})$`)
 
-// Exported tells whether a name was made by Export.
+// Exported reports whether Export made the name.
 func Exported(name string) bool { return exported().MatchString(name) }
 
-// Export lists every open socket of the table, in the order of the keys and slots, each under a name that stays the same for
-// as long as the socket is open and that Offer understands: for systemd's file-descriptor store, and for an exec of the
-// supervisor's next image (whose LISTEN_FDNAMES carries the names).
+// Export lists every open socket of the table, in the order of the keys and slots, each under a name that stays the same while the socket
+// is open and that Offer understands: for systemd's file-descriptor store, and for the supervisor's next image (in LISTEN_FDNAMES).
 //
-// The name of a socket on disk holds a hash of its inode's identity, because the kernel does not say without privileges which
-// inode a unix socket was bound to: so whoever takes it over knows whether clients still find it.
+// The name of a socket with a path has a hash of its inode, because the kernel does not tell without privileges which inode a unix
+// socket was bound to: so the next supervisor knows whether clients still find it.
 func (t *Table) Export() []Named {
 	var all []Named
-	for _, key := range t.keys() {
+	for _, key := range slices.Sorted(maps.Keys(t.listeners)) {
 		for _, ln := range t.listeners[key].lanes {
 			for slot, s := range ln.slots {
 				all = append(all, Named{Name: s.exportName(key, ln.number*slotsOfLane+slot), FD: s.fd, Foreign: s.foreign})
@@ -48,25 +50,16 @@ func (t *Table) Export() []Named {
 	return all
 }
 
-func (t *Table) keys() []string {
-	keys := make([]string, 0, len(t.listeners))
-	for key := range t.listeners {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
 func (s *sock) exportName(key string, slot int) string {
-	whose := "n"
+	origin := "n"
 	switch {
 	case s.foreign:
-		whose = "f"
-	case s.file != (identity{}):
-		whose = s.file.hash()
+		origin = "f"
+	case s.hasPath():
+		origin = hash(s.inode.String())
 	}
 	readable := strings.ReplaceAll(inherit.FDName(key[:min(len(key), 120)]), " ", "_")
-	return "s." + readable + "." + hash(key) + "." + strconv.Itoa(slot) + "." + whose
+	return "s." + readable + "." + hash(key) + "." + strconv.Itoa(slot) + "." + origin
 }
 
 func hash(s string) string {
@@ -75,34 +68,38 @@ func hash(s string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-func (id identity) hash() string { return hash(fmt.Sprint(id.dev, id.ino, id.born)) }
-
 // offer is an inherited socket that a listener may take.
 type offer struct {
 	inherit.Socket
-	inode uint64 // of the socket, the same for every descriptor of it
-	key   string // the hash in an export name; "": not exported
-	slot  int
-	lane  int
-	whose string
-	taken bool
+	id     uint64 // of the socket, the same for every descriptor of it
+	key    string // the hash in an export name; "": not exported
+	slot   int
+	lane   int
+	origin string
+	taken  bool
 }
 
-// Offer gives the table sockets that this process was started with: from a systemd socket unit, the file-descriptor store or
-// the image before this one. Update takes them in place of opening new ones: by the name that Export gave, else by the name of
-// the listener (as FDName has it), else by the address. They are the table's from now on; Leftover returns what was not wanted.
+// socketID identifies a socket, whichever descriptor of it one has.
+func socketID(fd int) uint64 {
+	var st unix.Stat_t
+	_ = unix.Fstat(fd, &st)
+	return st.Ino
+}
+
+// hadPath reports whether a supervisor had bound the socket to a path.
+func (o *offer) hadPath() bool { return len(o.origin) == 16 }
+
+// Offer gives the table sockets that this process was started with: from a systemd socket unit, the file-descriptor store or the image
+// before this one. Update takes them instead of opening new ones: by the name that Export gave, else by the name of the listener (as
+// FDName writes it), else by the address. They are the table's from now on; Unclaimed returns what was not wanted.
 //
-// Call it before the first Update, with the sockets that were meant for listeners and nothing else. A socket of a socket unit
-// is used as the unit made it: its path is never removed, and mode and owner are not changed.
+// Call it before the first Update, with the sockets that were meant for listeners and nothing else. A socket of a socket unit is used
+// as the unit made it: its path is never removed, and its mode and owner are not changed.
 func (t *Table) Offer(sockets []inherit.Socket) {
 	for _, s := range sockets {
-		o := &offer{Socket: s}
-		var st unix.Stat_t
-		if unix.Fstat(s.FD, &st) == nil {
-			o.inode = st.Ino
-		}
+		o := &offer{Socket: s, id: socketID(s.FD)}
 		if parts := exported().FindStringSubmatch(s.Name); parts != nil {
-			o.key, o.whose = parts[1], parts[3]
+			o.key, o.origin = parts[1], parts[3]
 			number, _ := strconv.Atoi(parts[2]) // digits, by the pattern
 			o.lane, o.slot = number/slotsOfLane, number%slotsOfLane
 		}
@@ -110,17 +107,17 @@ func (t *Table) Offer(sockets []inherit.Socket) {
 	}
 }
 
-// Leftover returns the sockets that were offered and that nothing has taken, the second descriptors of one socket among them.
-// They are the caller's from now on, to close and to take out of the file-descriptor store. The path of a unix socket that the
-// supervisor before this one had bound is removed if it still is that socket's.
-func (t *Table) Leftover() []inherit.Socket {
+// Unclaimed returns the offered sockets that no listener has taken, including further descriptors of taken ones. They are the caller's
+// from now on, to close and to take out of the file-descriptor store. It removes the path of a unix socket that the supervisor before
+// this one had bound, if it still leads to that socket.
+func (t *Table) Unclaimed() []inherit.Socket {
 	var left []inherit.Socket
 	for _, o := range t.offers {
-		if len(o.whose) == 16 && !t.has(o.inode) && o.path() != "" {
+		if o.hadPath() && !t.has(o.id) && o.path() != "" {
 			_ = unix.Unlink(o.path()) // a path that stays behind is stale, and the next start replaces it
 		}
 		if t.isExtra(o) {
-			// A draining worker may have it still; it must not go on to get its share of the connections.
+			// A draining worker may still have it; it must not go on to get its share of the connections.
 			(&sock{fd: o.FD}).withdraw()
 		}
 		left = append(left, o.Socket)
@@ -129,9 +126,9 @@ func (t *Table) Leftover() []inherit.Socket {
 	return left
 }
 
-// isExtra tells whether the socket is one beside those that a listener has at its address: of a slot or a lane that is gone.
+// isExtra reports whether the socket is in addition to those of a listener at its address: from a slot or a lane that is gone.
 func (t *Table) isExtra(o *offer) bool {
-	if o.key == "" && !o.Ours || o.Network == "unix" || t.has(o.inode) {
+	if o.key == "" && !o.Ours || o.Network == "unix" || t.has(o.id) {
 		return false
 	}
 	for key, l := range t.listeners {
@@ -142,47 +139,40 @@ func (t *Table) isExtra(o *offer) bool {
 	return false
 }
 
-// path is where the socket's own inode stands; "": it is not on disk, or something else stands there.
+// path is the path of the socket; "": it has none, or something else is there.
 func (o *offer) path() string {
 	if o.Network != "unix" || !strings.HasPrefix(o.Address, "/") {
 		return ""
 	}
-	now, _, err := identify(unix.AT_FDCWD, o.Address, 0)
-	if err != nil || len(o.whose) == 16 && now.hash() != o.whose {
+	now, err := unixpath.At(o.Address)
+	if err != nil || o.hadPath() && hash(now.String()) != o.origin {
 		return ""
 	}
 	return o.Address
 }
 
-// has tells whether a listener has the socket with this inode.
-func (t *Table) has(inode uint64) bool {
+// has reports whether a listener has the socket.
+func (t *Table) has(id uint64) bool {
 	for _, l := range t.listeners {
-		for _, s := range l.all() {
-			var st unix.Stat_t
-			if unix.Fstat(s.fd, &st) == nil && st.Ino == inode {
-				return true
-			}
+		if slices.ContainsFunc(l.all(), func(s *sock) bool { return socketID(s.fd) == id }) {
+			return true
 		}
 	}
 	return false
 }
 
-// settleOffers forgets the offers that were taken.
-func (t *Table) settleOffers() {
+// forgetTaken forgets the offers that were taken.
+func (t *Table) forgetTaken() {
 	t.offers = slices.DeleteFunc(t.offers, func(o *offer) bool { return o.taken })
 }
 
-// offered finds the socket for this slot of r that fits best; nil: there is none. lane is that of a generation which lives and has
-// the socket, wherever clients find it; anyLane for who wants any that clients find.
+// offered finds the socket that fits this slot of r best; nil: there is none. lane is that of a live generation, which keeps its socket
+// even where clients do not find it; anyLane stands for one that clients find.
 func (t *Table) offered(r Resolved, slot, lane int) *offer {
 	var best *offer
 	rank := 0
 	for _, o := range t.offers {
-		n := o.rank(r, slot)
-		if lane != anyLane {
-			n = o.laneRank(r, slot, lane)
-		}
-		if n > rank && !t.isTaken(o) {
+		if n := o.rank(r, slot, lane); n > rank && !t.isTaken(o) {
 			best, rank = o, n
 		}
 	}
@@ -191,19 +181,25 @@ func (t *Table) offered(r Resolved, slot, lane int) *offer {
 
 const anyLane = -1
 
-// isTaken tells whether another descriptor of the same socket is in use.
+// isTaken reports whether another descriptor of the same socket is in use.
 func (t *Table) isTaken(o *offer) bool {
-	return t.has(o.inode) || slices.ContainsFunc(t.offers, func(other *offer) bool { return other.taken && other.inode == o.inode })
+	return t.has(o.id) || slices.ContainsFunc(t.offers, func(other *offer) bool { return other.taken && other.id == o.id })
 }
 
-// rank says how well the socket fits: 3 by its exported name, 2 by the listener's name, 1 by its address, 0 not at all.
-func (o *offer) rank(r Resolved, slot int) int {
+// rank says how well the socket fits: 4 by its exported name and lane, 3 by its exported name, 2 by the listener's name, 1 by its
+// address, 0 not at all.
+func (o *offer) rank(r Resolved, slot, lane int) int {
+	exportedHere := o.isOf(r) && o.slot == slot
 	switch {
-	case o.taken || !o.Listens && o.key == "" || o.Network != r.at.network:
+	case o.taken || o.Network != r.at.network:
+		return 0
+	case exportedHere && o.lane == lane:
+		return 4
+	case !o.Listens && o.key == "":
 		return 0
 	case o.Network == "unix" && strings.HasPrefix(o.Address, "/") && o.path() == "":
-		return 0 // it listens where no client finds it
-	case o.isOf(r) && o.slot == slot:
+		return 0 // clients do not find it
+	case exportedHere:
 		return 3
 	case o.key == "" && r.Name != "" && o.Name == inherit.FDName(r.Name):
 		return 2
@@ -213,20 +209,12 @@ func (o *offer) rank(r Resolved, slot int) int {
 	return 0
 }
 
-// laneRank is rank for a lane of the listener: what a generation has, it keeps.
-func (o *offer) laneRank(r Resolved, slot, lane int) int {
-	if !o.taken && o.Network == r.at.network && o.isOf(r) && o.slot == slot && o.lane == lane {
-		return 4
-	}
-	return o.rank(r, slot)
-}
-
-// isOf tells whether the socket was exported from the listener.
+// isOf reports whether the socket was exported from the listener.
 func (o *offer) isOf(r Resolved) bool {
 	return o.key != "" && (o.key == hash(r.Key()) || o.key == hash(r.oldKey()))
 }
 
-// isBound tells whether a socket that is bound there is what a wants.
+// isBound reports whether a is the address of a socket that the kernel says is bound there.
 func (a bindAddr) isBound(bound string) bool {
 	switch {
 	case a.isUnix():
@@ -234,29 +222,28 @@ func (a bindAddr) isBound(bound string) bool {
 	case a.port == 0:
 		return false
 	case a.dual && a.ip.IsUnspecified() && bound == "0.0.0.0:"+strconv.Itoa(int(a.port)):
-		return true // as it is where IPv6 is off
+		return true // IPv6 was off
 	}
 	return a.network+" "+bound == a.String()
 }
 
-// adopt makes the offered socket one of r's. One that cannot be made quite what r wants is returned with the error, for those who
-// have no choice.
+// adopt makes the offered socket one of r's. If it cannot get all options of r, it is returned with the error, for callers that have
+// no choice.
 func (o *offer) adopt(r Resolved) (s *sock, back func(), err error) {
-	s = &sock{fd: o.FD, foreign: o.key == "" && !o.Ours || o.whose == "f", silent: !o.Listens}
+	s = &sock{fd: o.FD, foreign: o.key == "" && !o.Ours || o.origin == "f", silent: !o.Listens}
 	if path := o.path(); path != "" {
-		s.file, _, err = identify(unix.AT_FDCWD, path, 0)
+		s.inode, err = unixpath.At(path)
 	}
-	if s.file == (identity{}) && len(o.whose) == 16 {
-		s.file = identity{born: -1} // it had a path, and no inode is this one
+	if !s.hasPath() && o.hadPath() {
+		s.inode = unixpath.Lost
 	}
-	back = func() { o.taken = false }
 	if err != nil {
 		err = refused(r, err)
 	} else {
 		err = o.fit(s, r)
 	}
 	o.taken = true
-	return s, back, err
+	return s, func() { o.taken = false }, err
 }
 
 // fit gives the socket the options that r wants.
@@ -275,9 +262,9 @@ func (o *offer) fit(s *sock, r Resolved) error {
 	return nil
 }
 
-// suits checks what cannot be changed on a live socket, and sets the mode of one that no worker of ours has yet.
+// suits checks what cannot be changed on a live socket, and sets the mode of a socket that no worker has yet.
 func (o *offer) suits(r Resolved) error {
-	// O_NONBLOCK of a socket that a worker has is the worker's: Go, Node and nginx set it, and it must not change under them.
+	// O_NONBLOCK of a socket that a worker has must not change: Go, Node and nginx set it as they need it.
 	if o.key == "" && !o.InUse {
 		if err := unix.SetNonblock(o.FD, r.NonBlock); err != nil {
 			return refused(r, err)

@@ -83,7 +83,7 @@ func TestExportedSocketsComeBack(t *testing.T) {
 	}
 	table.Offer(append(offers[3:], offers[:3]...)) // in whatever order
 	apply(t, table, wants...)
-	if left := table.Leftover(); len(left) != 0 {
+	if left := table.Unclaimed(); len(left) != 0 {
 		t.Errorf("%v is left over", left)
 	}
 	exports := table.Export()
@@ -141,7 +141,7 @@ func TestNameOfAnotherKindOfSocketDoesNotMatch(t *testing.T) {
 	spec.Name = "http"
 	table.Offer([]inherit.Socket{unitSocket(t, "tcp4", "127.0.0.1:0", "http")})
 	apply(t, table, want(t, spec))
-	left := table.Leftover()
+	left := table.Unclaimed()
 	if len(left) != 1 {
 		t.Fatalf("left over: %v", left)
 	}
@@ -183,7 +183,7 @@ func TestOneSocketOfferedTwiceIsTakenOnce(t *testing.T) {
 	table.Offer([]inherit.Socket{inherited(t, o.FD, "other"), o})
 	other := want(t, Spec{Name: "other", Address: addr("127.0.0.1:0")})
 	apply(t, table, w, other)
-	left := table.Leftover()
+	left := table.Unclaimed()
 	if len(left) != 1 || len(table.Export()) != 2 || table.FD(w.Key(), 0) != o.FD {
 		t.Errorf("left over: %v", left)
 	}
@@ -196,8 +196,8 @@ func TestSocketThatIsNotWantedIsLeftOver(t *testing.T) {
 	table := newTable(t)
 	table.Offer(orphaned(t, want(t, spec), want(t, Spec{Address: addr("127.0.0.1:0")})))
 	apply(t, table)
-	left := table.Leftover()
-	if len(left) != 2 || len(table.Leftover()) != 0 {
+	left := table.Unclaimed()
+	if len(left) != 2 || len(table.Unclaimed()) != 0 {
 		t.Errorf("left over: %v", left)
 	}
 	for _, l := range left {
@@ -219,7 +219,7 @@ func TestSocketWhosePathWasRemovedIsNotTaken(t *testing.T) {
 		table.Offer(orphaned(t, w))
 		spoil()
 		apply(t, table, w)
-		left := table.Leftover()
+		left := table.Unclaimed()
 		if len(left) != 1 {
 			t.Fatalf("%s: left over: %v", what, left)
 		}
@@ -262,7 +262,7 @@ func TestSlotThatIsLeftOverGetsNothing(t *testing.T) {
 	table.Offer(orphaned(t, w))
 	w.Slots = 2
 	apply(t, table, w)
-	left := table.Leftover()
+	left := table.Unclaimed()
 	if len(left) != 1 {
 		t.Fatalf("left over: %v", left)
 	}

@@ -12,26 +12,28 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/socket/unixpath"
 )
 
 // sock is one open socket of a listener.
 type sock struct {
 	fd      int
-	file    identity // unix, on disk: the inode that was bound; zero otherwise
-	foreign bool     // from a systemd socket unit: its path is not ours to remove
-	silent  bool     // it is bound and does not listen, or not any more
+	inode   unixpath.Inode // what was bound to the path of a unix socket; zero: no path
+	foreign bool           // from a systemd socket unit: its path is not ours to remove
+	silent  bool           // bound, but not listening
 }
 
 // opening is how a socket is opened.
 type opening struct {
 	shared bool // with SO_REUSEPORT, beside others of ours at the address
-	deaf   bool // it gets nothing until hears
-	silent bool // it is bound and does not listen: speak does that
+	deaf   bool // it gets no connections until hear
+	silent bool // bound, but not listening until speak
 }
 
 // open opens a new socket for r. at is r's address, but with the port that the kernel chose where that is known already.
 func open(r Resolved, at bindAddr, how opening) (*sock, error) {
-	if r.at.onDisk() {
+	if at.onDisk() {
 		s, err := openPath(r, how)
 		return s, refused(r, err)
 	}
@@ -52,7 +54,7 @@ func openBound(r Resolved, at bindAddr, how opening) (int, error) {
 		return -1, err
 	}
 	if err := bind(fd, r, at, how); err != nil {
-		_ = unix.Close(fd) // never used; the first error is the one to report
+		_ = unix.Close(fd)
 		return -1, err
 	}
 	return fd, nil
@@ -60,10 +62,10 @@ func openBound(r Resolved, at bindAddr, how opening) (int, error) {
 
 func newSocket(r Resolved, at bindAddr) (int, error) {
 	kind, protocol, family := unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP, unix.AF_INET6
-	switch at.network {
-	case "unix":
+	switch {
+	case at.isUnix():
 		protocol, family = 0, unix.AF_UNIX
-	case "udp":
+	case at.isUDP():
 		kind, protocol = unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP
 	}
 	if at.ip.Is4() {
@@ -77,7 +79,7 @@ func newSocket(r Resolved, at bindAddr) (int, error) {
 
 // bind gives the socket its options and its address, and lets it listen.
 func bind(fd int, r Resolved, at bindAddr, how opening) error {
-	if err := setIdentity(fd, r, at, r.groups() || how.shared); err != nil {
+	if err := setFixed(fd, r, at, r.groups() || how.shared); err != nil {
 		return err
 	}
 	if how.deaf {
@@ -103,8 +105,8 @@ func bind(fd int, r Resolved, at bindAddr, how opening) error {
 	return setBacklog(&sock{fd: fd}, r)
 }
 
-// setIdentity sets what cannot be changed later.
-func setIdentity(fd int, r Resolved, at bindAddr, shared bool) error {
+// setFixed sets the options that are fixed once the socket is bound.
+func setFixed(fd int, r Resolved, at bindAddr, shared bool) error {
 	if at.isTCP() {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 			return err
@@ -153,23 +155,20 @@ func (a bindAddr) sockaddr() (unix.Sockaddr, error) {
 	return to, nil
 }
 
-// vacant finds out whether anybody has the address, which a socket with SO_REUSEPORT would not be told when it is another
-// process of the same user: half of the connections would go there.
+// vacant returns an error if another process has the address. A socket with SO_REUSEPORT would not get one if that process belongs to
+// the same user, and half of the connections would go there.
 func vacant(r Resolved) error {
 	if r.at.port == 0 {
 		return nil
 	}
 	fd, err := newSocket(r, r.at)
 	if err != nil {
-		return nil // opening it will say so better
+		return nil // opening it will report this
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if err := setIdentity(fd, r, r.at, false); err != nil {
-		return nil
-	}
 	to, err := r.at.sockaddr()
-	if err != nil {
-		return nil
+	if err != nil || setFixed(fd, r, r.at, false) != nil {
+		return nil // likewise
 	}
 	if err := unix.Bind(fd, to); errors.Is(err, unix.EADDRINUSE) {
 		return refused(r, err)
@@ -177,17 +176,70 @@ func vacant(r Resolved) error {
 	return nil
 }
 
-// fullBacklog is the kernel's limit, which /proc hides from a unit with ProcSubset=pid; then it is the kernel's default.
-func fullBacklog() int {
-	text, err := os.ReadFile("/proc/sys/net/core/somaxconn")
+// openPath opens a unix socket with a path. Clients cannot connect before its owner and mode are right, because it does not listen
+// until then.
+func openPath(r Resolved, how opening) (*sock, error) {
+	release, err := unixpath.Claim(r.at.path)
 	if err != nil {
-		return 4096
+		return nil, err
 	}
-	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || n <= 0 {
-		return 4096
+	defer release()
+	fd, err := newSocket(r, r.at)
+	if err != nil {
+		return nil, err
 	}
-	return n
+	s := &sock{fd: fd, silent: how.silent}
+	if err := s.bindPath(r); err != nil {
+		s.discard(r)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *sock) bindPath(r Resolved) error {
+	if r.Mode != 0 {
+		// The inode gets this mode less the umask: never more than is wanted, at any moment.
+		if err := unix.Fchmod(s.fd, uint32(r.Mode)); err != nil {
+			return err
+		}
+	}
+	if err := unix.Bind(s.fd, &unix.SockaddrUnix{Name: r.at.path}); err != nil {
+		return err
+	}
+	var err error
+	if s.inode, err = unixpath.At(r.at.path); err != nil {
+		return err
+	}
+	if r.Mode != 0 || r.uid >= 0 || r.gid >= 0 {
+		if err := setAccess(s, r); err != nil {
+			return err
+		}
+	}
+	return setBacklog(s, r)
+}
+
+// hasPath reports whether the socket was bound to a path.
+func (s *sock) hasPath() bool { return s.inode != unixpath.Inode{} }
+
+// reachable reports whether clients still find the socket: its path was not removed or replaced.
+func (s *sock) reachable(r Resolved) bool { return !s.hasPath() || s.inode.IsAt(r.at.path) }
+
+// discard closes the socket, and removes its path if that is ours and still leads to it. The path goes first: as long as the socket
+// listens, no other supervisor takes the path for stale and puts its own socket there.
+func (s *sock) discard(r Resolved) {
+	if s.hasPath() && !s.foreign && s.reachable(r) {
+		_ = unix.Unlink(r.at.path) // a path that stays behind is stale, and the next start replaces it
+	}
+	_ = unix.Close(s.fd)
+}
+
+// fullBacklog is the kernel's limit, or its default where a unit with ProcSubset=pid hides the limit.
+func fullBacklog() int {
+	text, _ := os.ReadFile("/proc/sys/net/core/somaxconn")
+	if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && n > 0 {
+		return n
+	}
+	return 4096
 }
 
 // seconds rounds up, as the kernel counts whole ones.

@@ -92,7 +92,7 @@ func TestSocketsOfAVersionThatDidNotKnowProgramsComeBack(t *testing.T) {
 	now, nowSlots := before, slots
 	now.Program, nowSlots.Program = "web", "web"
 	apply(t, table, now, nowSlots)
-	if table.Address(now.Key()) != offers[0].Address || len(table.Leftover()) != 0 {
+	if table.Address(now.Key()) != offers[0].Address || len(table.Unclaimed()) != 0 {
 		t.Errorf("it is at %s, not %s", table.Address(now.Key()), offers[0].Address)
 	}
 	claims := Renamed([]string{before.Key(), slots.Key() + claimMark + "2", "tcp 127.0.0.1:1"}, []Resolved{now.Resolved, nowSlots.Resolved})

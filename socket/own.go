@@ -8,17 +8,19 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/socket/unixpath"
 )
 
-// Own is a listening unix socket that the supervisor accepts from itself. Its descriptor is inert, non-blocking and close-on-exec:
-// it can be handed over to the next image while a duplicate is being accepted from.
+// Own is a listening unix socket from which the supervisor itself accepts. Its descriptor is non-blocking, close-on-exec and unknown to
+// Go's poller: it can be handed over to the next image while a duplicate is being accepted from.
 type Own struct {
 	sock *sock
 	r    Resolved
 }
 
-// OpenOwn listens at path, with this mode and group (-1: the supervisor's). Nobody can connect before both are right. A socket that
-// is left over from a dead process is replaced. Errors: ErrInUse (wrapped) if somebody answers there, or is about to listen.
+// OpenOwn listens at path, with this mode and group (-1: the supervisor's). Clients cannot connect before both are right. It replaces a
+// socket that a dead process has left. Errors: ErrInUse (wrapped) if a process answers there, or is about to listen.
 func OpenOwn(path string, mode fs.FileMode, gid, backlog int) (*Own, error) {
 	r := ownAt(path)
 	r.Mode, r.gid, r.Backlog = mode, gid, backlog
@@ -30,8 +32,7 @@ func OpenOwn(path string, mode fs.FileMode, gid, backlog int) (*Own, error) {
 }
 
 func ownAt(path string) Resolved {
-	path = filepath.Clean(path)
-	return Resolved{Spec: Spec{Address: UnixAddress(path), NonBlock: true}, at: bindAddr{network: "unix", path: path}, uid: -1, gid: -1}
+	return Spec{Address: UnixAddress(filepath.Clean(path)), NonBlock: true}.Literal()
 }
 
 // InheritOwn takes over a socket that the image before this one has opened with OpenOwn.
@@ -48,10 +49,9 @@ func InheritOwn(fd int) (*Own, error) {
 		return nil, fmt.Errorf("descriptor %d does not listen", fd)
 	}
 	unix.CloseOnExec(fd)
-	o := &Own{&sock{fd: fd, file: identity{born: -1}}, ownAt(at.Name)}
-	if listensAt(at.Name) == os.Getpid() {
-		// An execve does not change the PID that the kernel notes at listen(2).
-		if o.sock.file, _, err = identify(unix.AT_FDCWD, at.Name, 0); err != nil {
+	o := &Own{&sock{fd: fd, inode: unixpath.Lost}, ownAt(at.Name)}
+	if unixpath.Listener(at.Name) == os.Getpid() { // an execve does not change the PID that the kernel notes at listen(2)
+		if o.sock.inode, err = unixpath.At(at.Name); err != nil {
 			return nil, err
 		}
 	}
@@ -64,7 +64,7 @@ func (o *Own) Path() string { return o.r.at.path }
 // FD is the descriptor to hand over.
 func (o *Own) FD() int { return o.sock.fd }
 
-// Reachable reports whether clients still find the socket: nobody has removed its path or put something else there.
+// Reachable reports whether clients still find the socket: its path was not removed or replaced.
 func (o *Own) Reachable() bool { return o.sock.reachable(o.r) }
 
 // Listener accepts from a duplicate of the descriptor. Closing it removes nothing.
@@ -80,7 +80,7 @@ func (o *Own) Listener() (*net.UnixListener, error) {
 		return nil, err
 	}
 	u := l.(*net.UnixListener)
-	u.SetUnlinkOnClose(false) // Close looks first whose it is
+	u.SetUnlinkOnClose(false) // Close checks first whether the path is still ours
 	return u, nil
 }
 
@@ -92,20 +92,3 @@ func (o *Own) Permit(mode fs.FileMode, gid int) error {
 
 // Close ends listening, and removes the socket if clients still find it.
 func (o *Own) Close() { o.sock.discard(o.r) }
-
-// listensAt returns the PID of the process that listens at path; 0: nobody does, or it is not known.
-func listensAt(path string) int {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return 0
-	}
-	defer func() { _ = unix.Close(fd) }()
-	if unix.Connect(fd, &unix.SockaddrUnix{Name: path}) != nil {
-		return 0
-	}
-	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-	if err != nil {
-		return 0
-	}
-	return int(peer.Pid)
-}

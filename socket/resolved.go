@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"example.org/supervisord/internal/proc"
 )
@@ -25,40 +24,43 @@ type Resolved struct {
 // It may wait for a resolver: call it off the loop. An error that waiting cannot mend is a *SpecError.
 func (s Spec) Resolve(ctx context.Context) (Resolved, error) {
 	r := s.Literal()
-	var err error
 	if s.Address.named() {
-		if r.at.ip, err = lookUp(ctx, s.Address.host); err != nil {
+		ip, err := lookUp(ctx, s.Address.Host)
+		if err != nil {
 			return Resolved{}, err
 		}
-		r.at.dual = r.at.ip.Is6() && s.IPv6Only == "false"
+		r.setIP(ip)
 	}
 	if r.at.ip.Is4() && s.IPv6Only != "" {
 		return Resolved{}, wrong("ipv6_only", "ipv6_only cannot be set for "+strconv.Quote(s.Address.text), "it is for IPv6, so leave it out")
 	}
-	if r.uid, r.gid, err = s.owner(); err != nil {
-		return Resolved{}, err
-	}
-	return r, nil
+	var err error
+	r.uid, r.gid, err = s.owner()
+	return r, err
 }
 
 // Literal is s as far as it is known without a look-up: "localhost" (127.0.0.1, which Resolve prefers) and every address that is written
 // in numbers. It is for Overlaps, before listeners are opened.
 func (s Spec) Literal() Resolved {
 	a := s.Address
-	r := Resolved{Spec: s, uid: -1, gid: -1, at: bindAddr{network: a.network, port: a.port, path: a.path}}
-	switch ip, err := netip.ParseAddr(a.host); {
+	r := Resolved{Spec: s, uid: -1, gid: -1, at: bindAddr{network: a.network, port: a.Port, path: a.Path}}
+	switch ip, err := netip.ParseAddr(a.Host); {
 	case a.OnDisk():
-		r.at.path = filepath.Clean(a.path)
+		r.at.path = filepath.Clean(a.Path)
 	case a.IsUnix():
-	case a.host == "":
+	case a.Host == "":
 		r.at.ip, r.at.dual = netip.IPv6Unspecified(), s.IPv6Only != "true"
 	case err == nil:
-		r.at.ip = ip.Unmap()
-		r.at.dual = r.at.ip.Is6() && s.IPv6Only == "false"
-	case strings.EqualFold(a.host, "localhost"):
-		r.at.ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		r.setIP(ip)
+	case strings.EqualFold(a.Host, "localhost"):
+		r.setIP(netip.AddrFrom4([4]byte{127, 0, 0, 1}))
 	}
 	return r
+}
+
+func (r *Resolved) setIP(ip netip.Addr) {
+	r.at.ip = ip.Unmap()
+	r.at.dual = r.at.ip.Is6() && r.IPv6Only == "false"
 }
 
 func lookUp(ctx context.Context, host string) (netip.Addr, error) {
@@ -133,7 +135,7 @@ func (r Resolved) Overlaps(o Resolved) bool {
 	case r.at.isUnix():
 		return true
 	case r.at.needsLookUp() || o.at.needsLookUp():
-		return strings.EqualFold(r.Address.host, o.Address.host)
+		return strings.EqualFold(r.Address.Host, o.Address.Host)
 	case r.Interface != "" && o.Interface != "" && r.Interface != o.Interface:
 		return false
 	case r.at.ip == o.at.ip:
@@ -145,22 +147,13 @@ func (r Resolved) Overlaps(o Resolved) bool {
 // record is a Resolved as it is written down for the supervisor's next image, which then needs no resolver.
 type record struct {
 	Spec     Spec
-	Network  string
 	IP       netip.Addr
-	Port     uint16
-	Path     string
-	RawPath  []byte `json:",omitempty"` // Path, where it is not UTF-8
-	Dual     bool
 	UID, GID int
 }
 
 // MarshalJSON writes r down, with what was looked up for it.
 func (r Resolved) MarshalJSON() ([]byte, error) {
-	w := record{Spec: r.Spec, Network: r.at.network, IP: r.at.ip, Port: r.at.port, Path: r.at.path, Dual: r.at.dual, UID: r.uid, GID: r.gid}
-	if !utf8.ValidString(r.at.path) {
-		w.RawPath = []byte(r.at.path)
-	}
-	return json.Marshal(w)
+	return json.Marshal(record{r.Spec, r.at.ip, r.uid, r.gid})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote. It refuses what Resolve could not have made.
@@ -169,17 +162,17 @@ func (r *Resolved) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &w); err != nil {
 		return err
 	}
-	if w.RawPath != nil {
-		w.Path = string(w.RawPath)
-	}
 	if problems := w.Spec.Check(); len(problems) > 0 {
 		return problems[0]
 	}
-	at := bindAddr{network: w.Network, ip: w.IP, port: w.Port, path: w.Path, dual: w.Dual}
-	a := w.Spec.Address
-	if a.network != at.network || a.port != at.port || at.isUnix() && at.path == "" || at.needsLookUp() {
-		return fmt.Errorf("the recorded listener %q contradicts itself", a.text)
+	found := w.Spec.Literal()
+	if w.Spec.Address.named() {
+		found.setIP(w.IP)
 	}
-	*r = Resolved{Spec: w.Spec, at: at, uid: w.UID, gid: w.GID}
+	if w.Spec.Address == (Address{}) || found.at.ip != w.IP || found.at.needsLookUp() {
+		return fmt.Errorf("the recorded listener %q contradicts itself", w.Spec.Address)
+	}
+	found.uid, found.gid = w.UID, w.GID
+	*r = found
 	return nil
 }

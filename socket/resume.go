@@ -7,16 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Generation is what a generation that lives has of a listener, for Resume.
+// Generation is what a live generation has of a listener, for Resume.
 type Generation struct {
 	Resolved
 	Claim  string
-	Serves bool // it is the one that serves
+	Serves bool // it is the serving generation
 }
 
-// Resume takes the sockets of generations that live from those that were offered, and holds them: in a new table, before the first
-// Update. What was not offered is opened. Nothing that is wrong with one socket keeps the workers from the others: Resume returns
-// what is not as it was. A listener of which no socket could be had is not in the table.
+// Resume takes the sockets of live generations from those that were offered, and holds them: in a new table, before the first Update.
+// It opens what was not offered. A problem with one socket does not keep the workers from the others: Resume returns all problems. A
+// listener without any socket is not in the table.
 func (t *Table) Resume(generations []Generation) []error {
 	u := &update{table: t, resuming: true}
 	for _, g := range generations {
@@ -27,7 +27,7 @@ func (t *Table) Resume(generations []Generation) []error {
 		l.closed = !slices.ContainsFunc(l.lanes, func(ln *lane) bool { return !ln.slots[0].silent })
 		t.settle(l)
 	}
-	t.settleOffers()
+	t.forgetTaken()
 	return u.problems
 }
 
@@ -60,11 +60,11 @@ func (u *update) resume(g Generation) {
 	}
 }
 
-// fill gives a lane so many sockets, or none. A slot whose own socket cannot be had gets a duplicate of another one's.
+// fill gives a lane this many sockets, or none. A slot whose own socket cannot be had gets a duplicate of another one.
 func (u *update) fill(l *listener, ln *lane, slots int) {
 	s := stage{want: Want{Resolved: ln.r, Slots: slots}, listener: l, lane: ln, number: ln.number}
 	missing := 0
-	for slot := len(ln.slots) + missing; slot < slots; slot++ {
+	for slot := len(ln.slots); slot < slots; slot++ {
 		fresh, err := u.obtain(&s, slot, opening{shared: len(l.lanes) > 0})
 		if err != nil {
 			u.problems = append(u.problems, err)
@@ -83,26 +83,26 @@ func (u *update) fill(l *listener, ln *lane, slots int) {
 	}
 }
 
-// Rehearse is Resume without doing anything: it returns an error if a socket that a generation has was not offered. The table is
-// good for nothing else afterwards.
+// Rehearse returns an error if a socket that a generation has was not offered. It opens and changes nothing, but the table is useless
+// afterwards.
 func (t *Table) Rehearse(generations []Generation) error {
-	type place struct {
+	type member struct {
 		key        string
 		lane, slot int
 	}
-	had := map[place]bool{}
+	had := map[member]bool{}
 	for _, g := range generations {
 		c := parseClaim(g.Claim)
 		for slot := range max(1, c.slots) {
-			at := place{g.Key(), c.lane, slot}
-			if had[at] {
+			m := member{g.Key(), c.lane, slot}
+			if had[m] {
 				continue
 			}
 			o := t.offered(g.Resolved, slot, c.lane)
 			if o == nil {
 				return fmt.Errorf("the socket of the listener %q on %s is not among those that are handed over", g.Name, g.at)
 			}
-			o.taken, had[at] = true, true
+			o.taken, had[m] = true, true
 		}
 	}
 	return nil

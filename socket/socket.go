@@ -12,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"example.org/supervisord/socket/inherit"
 )
 
 // LastFD is the greatest number that a listener can ask for: every process may have 1024 descriptors (RLIMIT_NOFILE).
@@ -65,28 +63,6 @@ type FDNumber struct {
 // FixedFD asks for this number.
 func FixedFD(number int) FDNumber { return FDNumber{Fixed: true, Number: number} }
 
-// FDNumbers returns the number that each of these listeners has in a worker: the one that it asks for, or the lowest that is free
-// from FirstFD up, in order.
-func FDNumbers(listeners []Spec) []int {
-	taken := map[int]bool{}
-	for _, s := range listeners {
-		taken[s.FD.Number] = taken[s.FD.Number] || s.FD.Fixed
-	}
-	numbers, next := make([]int, len(listeners)), inherit.FirstFD
-	for i, s := range listeners {
-		if s.FD.Fixed {
-			numbers[i] = s.FD.Number
-			continue
-		}
-		for taken[next] {
-			next++
-		}
-		numbers[i] = next
-		next++
-	}
-	return numbers
-}
-
 // longestInterface is the longest name of a network interface: IFNAMSIZ less the NUL, netdevice(7).
 const longestInterface = 15
 
@@ -105,7 +81,7 @@ func wrong(key, what, remedy string) error { return &SpecError{Key: key, What: w
 // names that cannot be passed on. It looks nothing up.
 func (s Spec) Check() (problems []*SpecError) {
 	tcp, internet, onDisk := s.Address.IsTCP(), !s.Address.IsUnix(), s.Address.OnDisk()
-	ip, _ := netip.ParseAddr(s.Address.host)
+	ip, _ := netip.ParseAddr(s.Address.Host)
 	const paths, ports = "it is for unix sockets with a path", "it is for tcp and udp"
 	for _, o := range []struct {
 		key       string

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// steer keeps new connections in the lane that serves, and there in the sockets that are active; the others of the group get
-// none. Without a program the kernel spreads them over all, which is what happens when every socket is active.
+// steer keeps new connections in the serving lane, and there in the active sockets; the others of the group get none. Without a program
+// the kernel spreads them over all sockets, which is right when all are active.
 //
-// The sockets of a group are numbered in the order in which they began to listen. Only the last ones of a lane ever leave it, and a
-// lane has one socket while there is another lane, so a socket's number is its slot, or the position of its lane.
+// The kernel numbers the sockets of a group in the order in which they began to listen. Only the last ones of a lane ever leave it, and
+// a lane has one socket while there is another lane, so a socket's number is its slot, or the position of its lane.
 func (l *listener) steer() error {
 	program, name := l.program()
 	if name == l.steered || l.lanes[0].slots[0].silent {
-		return nil // a program on a socket that does not listen would keep it from doing so again
+		return nil // a socket that has a program cannot listen again
 	}
 	fd := l.lanes[0].slots[0].fd
 	if program != nil {
@@ -31,7 +31,7 @@ func (l *listener) steer() error {
 	return nil
 }
 
-// program returns what the kernel has to run for each new connection (nil: nothing), and a name for it.
+// program returns the BPF program for each new connection (nil: none), and a name for it.
 func (l *listener) program() (code []unix.SockFilter, name string) {
 	switch ln := l.lanes[0]; {
 	case ln.r.at.isUnix():
@@ -97,20 +97,20 @@ func firstOf(n int) []unix.SockFilter {
 	}
 }
 
-// dropAll lets the kernel drop what arrives at the socket: a client sends it once more, a second later. So a socket can join a
-// group which no program protects yet; then hears ends it.
+// dropAll lets the kernel drop what arrives at the socket; clients send it again a second later. So a socket can join a group that no
+// program protects yet, until hear.
 func dropAll(fd int) error {
 	program := always(0)
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &program[0]})
 }
 
-// withdraw makes a socket of ours leave its group. In the kernel a handshake may begin at a socket that has left already and has
-// not stopped listening yet, and is reset then; dropped, it begins anew elsewhere.
+// withdraw makes a socket leave its group. A handshake may begin at a socket that has left and has not stopped listening yet, and
+// would be reset; dropped, it begins again elsewhere.
 func (s *sock) withdraw() {
-	_ = dropAll(s.fd) // it is for a race that is seldom lost
+	_ = dropAll(s.fd) // for a race that is rarely lost
 	_ = unix.Shutdown(s.fd, unix.SHUT_RD)
 }
 
-func (s *sock) hears() error {
+func (s *sock) hear() error {
 	return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
 }

@@ -15,18 +15,18 @@ import (
 //
 // # Sockets for each slot
 //
-// A listener with PerSlot has one socket for each slot, and a socket that closes resets the connections that wait in it. So the
-// table opens and closes them only where none can be waiting. When the number grows, the new sockets get no connections at
-// first; when it shrinks, the last ones get no new ones from Update on, and stay open until every generation that knew them has
-// been released. Serve says which generation the connections are for. A listener that gets PerSlot, or loses it, grows or shrinks
-// likewise: the socket that it has becomes that of the first slot.
+// A listener with PerSlot has one socket for each slot, and closing a socket resets the connections that wait in it. So the table opens
+// and closes sockets only where none can be waiting. When the number grows, the new sockets get no connections at first; when it
+// shrinks, the last ones get no new ones from Update on, and stay open until every generation that knew them has been released. Serve
+// says which generation the connections are for. A listener that gets PerSlot, or loses it, grows or shrinks likewise: its socket
+// becomes that of the first slot.
 //
 // # Lanes
 //
-// O_NONBLOCK belongs to a socket, whoever has it, and the path of a unix socket to one inode. Where such a thing changes, the new
-// generation gets other sockets than the old one: another lane of the listener. The lanes of an internet address are one
-// SO_REUSEPORT group; a program on the group keeps new connections in the lane that serves, until Serve names another one. Quiet
-// says when nothing can be left in the lane before. A lane closes when neither the configuration nor a generation needs it.
+// O_NONBLOCK belongs to a socket, which its processes share, and the path of a unix socket to one inode. Where one of these changes,
+// the new generation gets other sockets than the old one: another lane of the listener. The lanes of an internet address are one
+// SO_REUSEPORT group; a program on the group keeps new connections in the serving lane, until Serve names another one. Quiet says when
+// nothing can be left in the old lane. A lane closes when neither the configuration nor a generation needs it.
 type Table struct {
 	listeners map[string]*listener
 	offers    []*offer
@@ -35,13 +35,13 @@ type Table struct {
 // NewTable returns an empty table.
 func NewTable() *Table { return &Table{listeners: make(map[string]*listener)} }
 
-// claimMark stands between a key, a number of sockets and a number of a lane; no key has a control character.
+// claimMark separates a key, a number of sockets and the number of a lane; no key has a control character.
 const claimMark = "\t"
 
 // claim is what a generation has of a listener: KEY, SOCKETS and, where it is not 0, LANE, with claimMark between them.
 type claim struct {
 	key   string
-	slots int // 0: it is a bare key, which is what the next generation gets
+	slots int // 0: a bare key, which is what the next generation gets
 	lane  int
 }
 
@@ -72,7 +72,7 @@ func (c claim) String() string {
 	return s
 }
 
-// ClaimOn returns the one of a generation's claims that is on r, and r's key if there is none.
+// ClaimOn returns the one of a generation's claims that is on r, or r's key if there is none.
 func ClaimOn(r Resolved, claims []string) string {
 	key := r.Key()
 	for _, c := range claims {
@@ -96,9 +96,8 @@ func (t *Table) find(s string) (*listener, *lane, int) {
 	return l, l.lane(c.lane), c.slots
 }
 
-// Hold keeps the listeners with these keys open and returns the claims to give to Release later: plain strings, which may be
-// written down and held again by a later supervisor, after Resume. A claim says how many sockets of which lane there are now.
-// Keys that the table does not know are left out.
+// Hold keeps the listeners with these keys open and returns the claims for Release: plain strings, which may be written down and held
+// again by a later supervisor, after Resume. A claim says how many sockets of which lane there are now. Unknown keys are left out.
 func (t *Table) Hold(keys []string) (claims []string) {
 	for _, key := range keys {
 		l, ln, slots := t.find(key)
@@ -120,7 +119,7 @@ func (t *Table) Hold(keys []string) (claims []string) {
 }
 
 // Release undoes one Hold, whose claims it is given, and closes what neither the configuration nor a generation needs.
-// The bare key of a listener with PerSlot stands for the Hold that knew the fewest sockets. What is not held is left alone.
+// The bare key of a listener with PerSlot means the Hold that knew the fewest sockets. It ignores claims that are not held.
 func (t *Table) Release(claims []string) {
 	for _, c := range claims {
 		l, ln, slots := t.find(c)
@@ -137,10 +136,10 @@ func (t *Table) Release(claims []string) {
 	}
 }
 
-// Serve sends new connections to the sockets of these claims, where there are others. Call it when the generation that holds
-// them begins to serve, before the one before it is told to stop; and with the claims of the generation that goes on serving when
-// a trial has failed. Without it the sockets of new slots begin to get connections when the last generation that does not know
-// them is released, and another lane when the one that serves has closed.
+// Serve sends new connections to the sockets of these claims, and to no others of their listeners. Call it when the generation that
+// holds them begins to serve, before its predecessor is told to stop; and with the claims of the generation that goes on serving when a
+// trial has failed. Without it the sockets of new slots begin to get connections when the last generation that does not know them is
+// released, and another lane when the serving one has closed.
 func (t *Table) Serve(claims []string) error {
 	for _, c := range claims {
 		l, ln, slots := t.find(c)
@@ -157,7 +156,7 @@ func (t *Table) Serve(claims []string) error {
 }
 
 // FD returns the descriptor of a listener, by its key or by a generation's claim on it, for a worker in this slot. It stays the
-// table's. Without PerSlot every slot has the same one. It is -1 if there is no such listener, or no socket for the slot.
+// table's. Without PerSlot every slot has the same one. -1: there is no such listener, or no socket for the slot.
 func (t *Table) FD(claim string, slot int) int {
 	_, ln, slots := t.find(claim)
 	switch {
@@ -171,7 +170,7 @@ func (t *Table) FD(claim string, slot int) int {
 	return ln.slots[slot].fd
 }
 
-// FDs returns the descriptors of all sockets of a listener, those that only older generations have among them.
+// FDs returns the descriptors of all sockets of a listener, including those that only older generations have.
 func (t *Table) FDs(key string) []int {
 	fds := []int{}
 	if l := t.listeners[key]; l != nil {
@@ -182,8 +181,8 @@ func (t *Table) FDs(key string) []int {
 	return fds
 }
 
-// Address returns where a listener is bound, by its key or by a claim, as the kernel says: "127.0.0.1:43210" when the port was
-// left to it, "/run/web.sock", "@abstract". It is "" if there is no such listener.
+// Address returns where a listener is bound, by its key or by a claim: "127.0.0.1:43210" (also when the kernel chose the port),
+// "/run/web.sock", "@abstract"; "": there is no such listener.
 func (t *Table) Address(claim string) string {
 	_, ln, _ := t.find(claim)
 	if ln == nil {
@@ -207,14 +206,14 @@ func (t *Table) Close() error {
 	return nil
 }
 
-// settle closes what nobody needs and steers connections to what is left.
+// settle closes what is not needed and steers connections to what is left.
 func (t *Table) settle(l *listener) {
 	for _, ln := range l.lanes {
 		ln.setActive(min(max(ln.active, ln.common()), max(1, ln.needed())))
 	}
 	if l.keepsServing() {
-		// Before a socket closes, it gets no more. That the kernel refuses what it did before would be its own fault; then the
-		// connections go on to be spread over all.
+		// Stop steering connections to a socket before closing it. If the kernel rejects the program, which it accepted before,
+		// connections stay spread over all sockets.
 		_ = l.steer()
 	}
 	l.drop()
@@ -222,7 +221,7 @@ func (t *Table) settle(l *listener) {
 		delete(t.listeners, l.key)
 		return
 	}
-	_ = l.listen() // a socket that cannot listen again is for SetOpen to tell
+	_ = l.listen() // SetOpen reports a socket that cannot listen again
 	l.share()
 	_ = l.steer()
 }

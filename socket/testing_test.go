@@ -166,6 +166,13 @@ func freePort(t testing.TB) string {
 	return l.Addr().String()
 }
 
+// umask is that of this process.
+func umask() int {
+	mask := unix.Umask(0)
+	unix.Umask(mask)
+	return mask
+}
+
 func needIPv6(t testing.TB) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/sys/net/ipv6/conf/lo/disable_ipv6")

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/socket/unixpath"
 )
 
 // tunable is an option that can be changed on a live socket.
@@ -74,12 +76,20 @@ func setKeepAlive(s *sock, r Resolved) error {
 	return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
 }
 
-// setBacklog lets the socket listen, or changes the length of its queue: listen(2) may be called again. One that is silent stays so.
+// setBacklog lets the socket listen, or changes the length of its queue: listen(2) may be called again. A silent socket stays silent.
 func setBacklog(s *sock, r Resolved) error {
 	if s.silent {
 		return nil
 	}
 	return unix.Listen(s.fd, r.backlog())
+}
+
+// setAccess gives the inode of a unix socket its owner and mode. The socket of a systemd socket unit keeps those of the unit.
+func setAccess(s *sock, r Resolved) error {
+	if s.foreign {
+		return nil
+	}
+	return unixpath.SetAccess(r.at.path, s.inode, r.Mode, r.uid, r.gid)
 }
 
 // backlog is the length of the queue.
@@ -95,7 +105,7 @@ func (s *sock) retune(from, to Resolved) (back func(), err error) {
 	var done []tunable
 	back = func() {
 		for i := len(done) - 1; i >= 0; i-- {
-			_ = done[i].set(s, from) // it was so a moment ago; there is no third way
+			_ = done[i].set(s, from) // it was so a moment ago
 		}
 	}
 	for _, o := range tunables {

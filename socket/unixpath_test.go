@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/socket/unixpath"
 )
 
 // onDisk is a Spec of a unix socket in a directory of the test's own, and its path.
@@ -215,7 +217,7 @@ func TestWhatIsNoSocketIsNeverDeleted(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := modeOf(t, path)
-		refuses(t, newTable(t), want(t, spec), "is no socket, so it is left alone")
+		refuses(t, newTable(t), want(t, spec), "is not a socket: move it away")
 		if modeOf(t, path) != before {
 			t.Errorf("the %s is gone", what)
 		}
@@ -262,7 +264,7 @@ func TestOneOfManyStartersWins(t *testing.T) {
 
 func TestLockThatAnotherProcessHoldsIsRespected(t *testing.T) {
 	spec, path := onDisk(t)
-	unlock, err := lockBeside(path)
+	unlock, err := unixpath.Lock(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +355,7 @@ func TestModeOfAReplacedSocketIsNotChanged(t *testing.T) {
 func TestAbstractSocketLeavesNothing(t *testing.T) {
 	spec := Spec{Address: addr("unix:@supervisord-test-" + filepath.Base(t.TempDir()))}
 	table, w, fd := opened(t, spec)
-	dial(t, "unix", spec.Address.Path())
+	dial(t, "unix", spec.Address.Path)
 	accepted(t, fd)
 	refuses(t, newTable(t), w, "address already in use", "ss -xlp")
 	_ = table.Close()

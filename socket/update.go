@@ -9,17 +9,16 @@ import (
 	"example.org/supervisord/socket/inherit"
 )
 
-// Update makes the table hold what the configuration wants: what is new is opened, what changed is changed, in place (backlog,
-// mode, owner, keep-alive, reuse_port, …), by more or fewer sockets (per_slot), or by another lane (nonblock); what is no longer
-// wanted is closed once no generation holds it. It is all or nothing: on error the table is as it was. What can never change while
-// the socket is open is a *ChangeError.
+// Update makes the table hold what the configuration wants: it opens what is new and changes what changed, in place (backlog, mode,
+// owner, keep-alive, reuse_port, …), by more or fewer sockets (per_slot), or by another lane (nonblock). What is no longer wanted closes
+// when no generation holds it. Update is all or nothing: on error the table is as it was. A change that is impossible while the socket
+// is open is a *ChangeError; two wants with one key are an error.
 //
-// A unix socket whose path was
-// removed or replaced by somebody meanwhile is bound anew, as far as what stands there now allows; the generations that have the
-// old one keep it. See Stranded.
+// A unix socket whose path was removed or replaced meanwhile is bound again, unless a process uses what is there now; the generations
+// that have the old socket keep it. See Stranded.
 //
-// A PerSlot listener that shrinks sends new connections to the slots that remain from now on. If the trial for it fails,
-// either Serve the generation that goes on, or Update with its wants again.
+// A PerSlot listener that shrinks sends new connections to the remaining slots from now on. If the trial for it fails, either Serve the
+// generation that goes on, or Update with its wants again.
 func (t *Table) Update(want []Want) error {
 	u := &update{table: t}
 	seen := map[string]bool{}
@@ -40,7 +39,7 @@ func (t *Table) Update(want []Want) error {
 	return nil
 }
 
-// update is an Update under way. Everything that it does can be undone until it commits.
+// update is an Update in progress. Everything that it does can be undone until it commits.
 type update struct {
 	table  *Table
 	stages []stage
@@ -86,7 +85,7 @@ func (u *update) stage(w Want) error {
 	return nil
 }
 
-// choose finds the lane that is, or can be made, what is wanted. If there is none, there will be a new one.
+// choose finds the lane that is, or can become, what is wanted. Without one there will be a new lane.
 func (u *update) choose(s *stage) error {
 	l, w := s.listener, s.want
 	for _, ln := range slices.Backward(l.lanes) {
@@ -101,8 +100,7 @@ func (u *update) choose(s *stage) error {
 	case !newest.reachable():
 		return nil
 	case newest.r.at.dual != w.at.dual:
-		return &ChangeError{w.Spec, "ipv6_only", "it is fixed when the socket is bound",
-			"restart supervisord, or take the listener out for one reload: connections are refused meanwhile"}
+		return &ChangeError{w.Spec, "ipv6_only", "it is fixed when the socket is bound", bindAgain}
 	case w.Unused && !newest.foreign():
 		s.lane = newest
 		return u.block(newest, w.NonBlock)
@@ -162,14 +160,14 @@ func (u *update) grow(s *stage) error {
 	return nil
 }
 
-// makeRoom prepares the sockets that are open for others at their address, and says how to open these.
+// makeRoom prepares the open sockets for others at their address, and returns how to open these.
 func (u *update) makeRoom(s *stage) (how opening, err error) {
 	l := s.listener
 	if l == nil || len(l.lanes) == 0 {
 		return opening{}, nil
 	}
 	if s.want.at.isUnix() {
-		return opening{silent: true}, nil // settle lets it listen when somebody accepts from it
+		return opening{silent: true}, nil // settle lets it listen when a generation accepts from it
 	}
 	for _, ln := range l.lanes {
 		for _, open := range ln.slots {
@@ -182,26 +180,21 @@ func (u *update) makeRoom(s *stage) (how opening, err error) {
 	if l.closed {
 		return opening{shared: true, silent: true}, nil
 	}
-	err = l.fence()
-	return opening{shared: true, deaf: errors.Is(err, unix.EINVAL)}, ignore(err, unix.EINVAL) // EINVAL: there is no group yet
-}
-
-func ignore(err, harmless error) error {
-	if errors.Is(err, harmless) {
-		return nil
+	if err = l.fence(); errors.Is(err, unix.EINVAL) { // there is no group yet
+		return opening{shared: true, deaf: true}, nil
 	}
-	return err
+	return opening{shared: true}, err
 }
 
-// hear ends what protects a socket that has joined the group, now that a program does.
+// hear lets a deaf socket that has joined the group hear, now that a program protects it.
 func (u *update) hear(s *stage, fresh *sock) error {
 	if err := s.listener.fence(); err != nil {
 		return err
 	}
-	return fresh.hears()
+	return fresh.hear()
 }
 
-// fence keeps connections to the sockets that have them now, whatever joins the group.
+// fence keeps connections in the sockets that get them now, whatever joins the group.
 func (l *listener) fence() error {
 	program := firstOf(l.serves.active)
 	if len(l.lanes) > 1 {
@@ -221,7 +214,7 @@ func (u *update) obtain(s *stage, slot int, how opening) (*sock, error) {
 	if o := u.table.offered(r, slot, lane); o != nil {
 		taken, back, err := o.adopt(r)
 		if err != nil && u.resuming {
-			u.problems = append(u.problems, err) // its workers have it as it is
+			u.problems = append(u.problems, err) // its workers use it as it is
 		} else if err != nil {
 			back()
 			return nil, err
@@ -290,7 +283,7 @@ func (u *update) commit() {
 		}
 		u.table.settle(l)
 	}
-	u.table.settleOffers()
+	u.table.forgetTaken()
 }
 
 func (t *Table) commit(s stage) {

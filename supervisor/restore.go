@@ -182,7 +182,7 @@ func (s *Supervisor) adopt(p *runner, cg *program.Generation, w *program.Worker,
 
 // dropSockets closes the inherited sockets that no listener has taken. The store loses them with the next Keep.
 func (s *Supervisor) dropSockets() {
-	for _, i := range s.table.Leftover() {
+	for _, i := range s.table.Unclaimed() {
 		if !i.Ours {
 			s.Log.Warn("an inherited socket belongs to no listener; it is closed", zap.String("name", i.Name), zap.String("address", i.Address))
 		}

@@ -18,7 +18,7 @@ import (
 func (g *resources) workerSpec(t *socket.Table, c *config.Program, w *program.Worker) worker.Spec {
 	var fds []int
 	var passed []dialect.Socket
-	numbers := socket.FDNumbers(c.Listen)
+	numbers := dialect.FDNumbers(c.Listen)
 	for i, l := range g.listeners {
 		claim := socket.ClaimOn(l, g.claims)
 		fds = append(fds, t.FD(claim, w.Slot))
@@ -54,7 +54,7 @@ func (g *resources) fillProbe(w *program.Worker, r ready.Check) ready.Check {
 // fdPlaceholders fills in {fd:NAME}.
 func fdPlaceholders(c *config.Program) *strings.Replacer {
 	var pairs []string
-	for i, number := range socket.FDNumbers(c.Listen) {
+	for i, number := range dialect.FDNumbers(c.Listen) {
 		pairs = append(pairs, "{fd:"+c.Listen[i].Name+"}", strconv.Itoa(number))
 	}
 	return strings.NewReplacer(pairs...)

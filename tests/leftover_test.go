@@ -29,7 +29,7 @@ func TestAStartThatMayNotTakeTheSocketOfALeftOverSaysHowToFindWhoHasIt(t *testin
 	if code := m.Cmd.ProcessState.ExitCode(); code != 1 {
 		t.Errorf("it ends with %d", code)
 	}
-	m.Await(lab.Contains("cannot listen on tcp " + address + ": address already in use: `ss -ltnp` as root shows who has it"))
+	m.Await(lab.Contains("cannot listen on tcp " + address + ": address already in use: `ss -ltnp` as root shows which process has it"))
 	if !lab.Alive(old) {
 		t.Error("the worker of the other user has ended")
 	}

@@ -86,7 +86,7 @@ func (v value) forFPM(s socket.Spec) {
 	case s.NonBlock:
 		v.child("nonblock").problem("the children of php-fpm exit when there is nothing to accept", "leave it out")
 	case !s.Address.OnDisk():
-	case strings.Contains(s.Address.Path(), ","):
+	case strings.Contains(s.Address.Path, ","):
 		v.child("address").problem("a path with a comma cannot be written in FPM_SOCKETS", "use another one")
 	default:
 		v.child("address").warn("php-fpm removes the path of a unix socket when it exits, so that clients do not find its successor",

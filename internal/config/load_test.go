@@ -453,11 +453,11 @@ func TestStdinIsAListener(t *testing.T) {
 		`stdin = "socket::2"`: {3, 0},
 	} {
 		p := load(t, web+text+"\nlisten = [{ name = \"a\", address = \":1\" }, { address = \":2\" }]").Programs[0]
-		if got := socket.FDNumbers(p.Listen); !slices.Equal(got, want) {
+		if got := dialect.FDNumbers(p.Listen); !slices.Equal(got, want) {
 			t.Errorf("with %q the listeners are at %v, want %v", text, got, want)
 		}
 	}
-	if got := socket.FDNumbers(load(t, web+"stdin = \"socket\"\nlisten = [{ address = \":1\", fd = 0 }]").Programs[0].Listen); !slices.Equal(got, []int{0}) {
+	if got := dialect.FDNumbers(load(t, web+"stdin = \"socket\"\nlisten = [{ address = \":1\", fd = 0 }]").Programs[0].Listen); !slices.Equal(got, []int{0}) {
 		t.Errorf("what is said twice is %v", got)
 	}
 }

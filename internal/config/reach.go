@@ -78,10 +78,10 @@ func newReach() (*reach, context.CancelFunc) {
 // reaches nothing; see unknown.
 func (r *reach) reaches(t target, a socket.Address) bool {
 	if a.IsUnix() {
-		return t.path != "" && samePath(t.path, a.Path())
+		return t.path != "" && samePath(t.path, a.Path)
 	}
-	host := a.Host()
-	if t.path != "" || a.IsUDP() || !samePort(t.port, a.Port()) {
+	host := a.Host
+	if t.path != "" || a.IsUDP() || !samePort(t.port, a.Port) {
 		return false
 	}
 	if sameName(t.host, host) {

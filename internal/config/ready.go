@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/worker/ready"
 )
@@ -139,7 +140,7 @@ func (v value) acceptFits(p *Program) {
 
 // readyFDFits reports that the number for the newline of the program v is a listener's.
 func (v value) readyFDFits(p *Program) {
-	if at := slices.Index(socket.FDNumbers(p.Listen), p.Ready.FD); p.Ready.FD > 0 && at >= 0 {
+	if at := slices.Index(dialect.FDNumbers(p.Listen), p.Ready.FD); p.Ready.FD > 0 && at >= 0 {
 		v.child("ready").child("fd").problem(fmt.Sprintf("%d is the number of the listener %s", p.Ready.FD, p.Listen[at].Name),
 			"write another one here, or give the listener another one with its key fd")
 	}
@@ -161,7 +162,7 @@ func (v value) probeAddress(into *string) {
 			return err
 		}
 		a, err := socket.ParseAddress(filled)
-		if err == nil && (!a.IsTCP() || a.Host() == "" || a.Port() == 0) {
+		if err == nil && (!a.IsTCP() || a.Host == "" || a.Port == 0) {
 			return fmt.Errorf("%q is not an address to connect to", filled)
 		}
 		return err

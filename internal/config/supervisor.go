@@ -144,7 +144,7 @@ func (v value) http(into *socket.Address) {
 		v.problem(fmt.Sprintf("%q cannot be listened on", a), `write such as "127.0.0.1:9001" or "unix:/run/supervisord/http.sock"`)
 	default:
 		if !a.IsLoopback() {
-			v.warn("can be reached from other machines", `everybody there can read the state of all programs: write "127.0.0.1:%d", or keep others out`, a.Port())
+			v.warn("can be reached from other machines", `everybody there can read the state of all programs: write "127.0.0.1:%d", or keep others out`, a.Port)
 		}
 		*into = a
 	}

@@ -118,16 +118,16 @@ func own(spec socket.Spec, path url.URL) (*target, error) {
 	}
 	if spec.Address.IsUnix() {
 		path.Host = "localhost"
-		return &target{network: "unix", address: spec.Address.Path(), url: &path}, nil
+		return &target{network: "unix", address: spec.Address.Path, url: &path}, nil
 	}
-	if spec.Address.Port() == 0 {
+	if spec.Address.Port == 0 {
 		return nil, fmt.Errorf("listener %q has a port that the kernel chooses: give it a port, or name the address with --url", spec.Name)
 	}
-	host, err := loopback(spec.Address.Host())
+	host, err := loopback(spec.Address.Host)
 	if err != nil {
 		return nil, fmt.Errorf("listener %q is at %s, which is %w: to put load on it all the same, name it with --url http://%s/", spec.Name, spec.Address, err, spec.Address)
 	}
-	path.Host = net.JoinHostPort(host, strconv.Itoa(int(spec.Address.Port())))
+	path.Host = net.JoinHostPort(host, strconv.Itoa(int(spec.Address.Port)))
 	return &target{network: "tcp", address: path.Host, url: &path}, nil
 }
 

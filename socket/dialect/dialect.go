@@ -219,3 +219,25 @@ func gunicorn(w Worker) []string {
 	}
 	return nil
 }
+
+// FDNumbers returns the number that each of these listeners has in a worker: the one that it asks for, or the lowest that is free
+// from FirstFD up, in order.
+func FDNumbers(listeners []socket.Spec) []int {
+	taken := map[int]bool{}
+	for _, s := range listeners {
+		taken[s.FD.Number] = taken[s.FD.Number] || s.FD.Fixed
+	}
+	numbers, next := make([]int, len(listeners)), inherit.FirstFD
+	for i, s := range listeners {
+		if s.FD.Fixed {
+			numbers[i] = s.FD.Number
+			continue
+		}
+		for taken[next] {
+			next++
+		}
+		numbers[i] = next
+		next++
+	}
+	return numbers
+}

@@ -148,7 +148,7 @@ func FuzzDialectsRoundTrip(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name, address1, bound1, address2, bound2 string) {
 		a, err1 := socket.ParseAddress(address1)
 		b, err2 := socket.ParseAddress(address2)
-		if err1 != nil || err2 != nil || a.IsUnix() && bound1 != a.Path() || b.IsUnix() && bound2 != b.Path() {
+		if err1 != nil || err2 != nil || a.IsUnix() && bound1 != a.Path || b.IsUnix() && bound2 != b.Path {
 			return
 		}
 		sockets := []Socket{{Name: name, Address: a, Bound: bound1, FD: 3}, {Name: name, Address: b, Bound: bound2, FD: 4}}

@@ -27,7 +27,7 @@ func listen(address socket.Address, inherited int) (*listener, error) {
 		}
 	}
 	if address.IsUnix() {
-		return onUnix(socket.OpenOwn(address.Path(), 0o660, -1, unix.SOMAXCONN))
+		return onUnix(socket.OpenOwn(address.Path, 0o660, -1, unix.SOMAXCONN))
 	}
 	l, err := net.Listen("tcp", address.String())
 	if err != nil {

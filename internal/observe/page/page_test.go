@@ -405,7 +405,7 @@ func TestAUnixSocket(t *testing.T) {
 		t.Error("it is left")
 	}
 	file := tokenFile(t, "precious", 0o600)
-	if err := (&Site{Address: addr("unix:" + file)}).Serve(); err == nil || !strings.Contains(err.Error(), "is no socket") {
+	if err := (&Site{Address: addr("unix:" + file)}).Serve(); err == nil || !strings.Contains(err.Error(), "is not a socket") {
 		t.Errorf("on a file: %v", err)
 	}
 }

@@ -76,7 +76,7 @@ func (s *Site) names() map[string]bool {
 	for _, name := range s.Hosts {
 		names[name] = true
 	}
-	names[strings.ToLower(s.Address.Host())] = true
+	names[strings.ToLower(s.Address.Host)] = true
 	if host, err := os.Hostname(); err == nil {
 		names[strings.ToLower(host)] = true
 	}

@@ -1,0 +1,87 @@
+// Package holder finds the process that has an address, for error messages.
+package holder
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"example.org/supervisord/internal/proc"
+)
+
+// searchTime bounds a search: programs wait for its result.
+const searchTime = 100 * time.Millisecond
+
+// Find returns a process with a "tcp" or "udp" socket at this address or at one that overlaps it: this one first; 0: unknown to this user.
+func Find(network string, at netip.AddrPort) (pid int) {
+	links := map[string]bool{}
+	for _, table := range []string{network, network + "6"} {
+		text, _ := os.ReadFile("/proc/net/" + table)
+		for line := range strings.Lines(string(text)) {
+			if inode, ok := overlapping(line, at); ok {
+				links["socket:["+inode+"]"] = true
+			}
+		}
+	}
+	if len(links) == 0 {
+		return 0
+	}
+	end := time.Now().Add(searchTime)
+	for _, pid := range append([]int{os.Getpid()}, proc.PIDs()...) {
+		fds, _ := proc.Descriptors(pid)
+		for _, link := range fds {
+			if links[link] {
+				return pid
+			}
+		}
+		if time.Now().After(end) {
+			break
+		}
+	}
+	return 0
+}
+
+// Name is a process as a person reads it: "nginx (process 12)".
+func Name(pid int) string {
+	name := strings.TrimSpace(proc.Name(pid))
+	if name == "" {
+		return fmt.Sprintf("process %d", pid)
+	}
+	return fmt.Sprintf("%s (process %d)", name, pid)
+}
+
+// overlapping reads a line of /proc/net/tcp or udp, proc_pid_net(5), and returns the socket's inode if it is at the address.
+func overlapping(line string, at netip.AddrPort) (inode string, ok bool) {
+	const listening, unconnected = "0A", "07"
+	fields := strings.Fields(line)
+	if len(fields) < 10 || fields[3] != listening && fields[3] != unconnected {
+		return "", false
+	}
+	found, ok := parse(fields[1])
+	ip := found.Addr()
+	same := ip == at.Addr().WithZone("") || ip.IsUnspecified() || at.Addr().IsUnspecified()
+	return fields[9], ok && found.Port() == at.Port() && same
+}
+
+// parse reads "0100007F:1F90": the address in words of the machine's byte order, the port in plain hex.
+func parse(s string) (netip.AddrPort, bool) {
+	host, service, _ := strings.Cut(s, ":")
+	port, err := strconv.ParseUint(service, 16, 16)
+	if err != nil || len(host) != 8 && len(host) != 32 {
+		return netip.AddrPort{}, false
+	}
+	var bytes []byte
+	for ; host != ""; host = host[8:] {
+		word, err := strconv.ParseUint(host[:8], 16, 32)
+		if err != nil {
+			return netip.AddrPort{}, false
+		}
+		bytes = binary.NativeEndian.AppendUint32(bytes, uint32(word))
+	}
+	ip, ok := netip.AddrFromSlice(bytes)
+	return netip.AddrPortFrom(ip.Unmap(), uint16(port)), ok
+}

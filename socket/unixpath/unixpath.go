@@ -1,0 +1,212 @@
+// Package unixpath makes the paths of unix sockets safe to bind: it never removes a socket that a process uses.
+package unixpath
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/socket/holder"
+)
+
+// ErrInUse says that another process has a path, or is about to listen there; it is a unix.EADDRINUSE. A path at which there is
+// something other than a socket is an EADDRINUSE, too, but not an ErrInUse.
+var ErrInUse error = fmt.Errorf("%w", unix.EADDRINUSE)
+
+// Error is an error of the kernel, or one that means the same, with what to do about it.
+type Error struct {
+	Err    error
+	Remedy string
+}
+
+func (e *Error) Error() string { return e.Err.Error() + ": " + e.Remedy }
+func (e *Error) Unwrap() error { return e.Err }
+
+// Inode identifies one inode for ever, even if its number is used again, which some file systems do at once. The zero Inode is none.
+type Inode struct {
+	dev, ino uint64
+	born     int64 // ns since the epoch; 0 where the file system does not keep it
+}
+
+// Lost is an inode that is at no path.
+var Lost = Inode{born: -1}
+
+// String has everything that identifies the inode.
+func (i Inode) String() string { return fmt.Sprint(i.dev, i.ino, i.born) }
+
+// At returns the inode at path.
+func At(path string) (Inode, error) {
+	i, _, err := stat(unix.AT_FDCWD, path, 0)
+	return i, err
+}
+
+// IsAt reports whether the inode is at path now.
+func (i Inode) IsAt(path string) bool {
+	now, err := At(path)
+	return err == nil && now == i
+}
+
+// stat looks at what is at path, without following a symbolic link, statx(2).
+func stat(dir int, path string, flags int) (i Inode, mode uint32, err error) {
+	var st unix.Statx_t
+	if err := unix.Statx(dir, path, flags|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st); err != nil {
+		return Inode{}, 0, err
+	}
+	i = Inode{dev: unix.Mkdev(st.Dev_major, st.Dev_minor), ino: st.Ino}
+	if st.Mask&unix.STATX_BTIME != 0 {
+		i.born = st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
+	}
+	return i, uint32(st.Mode), nil
+}
+
+// Claim makes a path free to bind until release is called. It removes a socket on which nothing answers; anything else at the path is
+// an error.
+//
+// To look, to remove and to bind are three steps, so two supervisors that start at once could remove each other's socket. A lock on a
+// file beside the path makes them one. (Binding under another name and renaming would do, too, but then getsockname, ss and the
+// worker's own log would show the other name for ever.)
+func Claim(path string) (release func(), err error) {
+	dir := filepath.Dir(path)
+	switch info, err := os.Stat(dir); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, &Error{unix.ENOENT, "the directory " + dir + " is missing: create it"}
+	case err == nil && !info.IsDir():
+		return nil, &Error{unix.ENOTDIR, dir + " is not a directory: choose another path"}
+	}
+	release, err = Lock(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := clearStale(path); err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}
+
+// Lock takes the lock of Claim alone. It does not wait: the holder of the lock is binding this very path, and will have it.
+func Lock(path string) (release func(), err error) {
+	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".lock")
+	for range 100 {
+		fd, err := unix.Open(name, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("lock %s: %w", name, err)
+		}
+		if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			_ = unix.Close(fd)
+			return nil, &Error{ErrInUse, "another process is about to listen there (it holds " + name + ")"}
+		}
+		// The holder before may have removed the file: a lock on a removed file protects nothing.
+		if mine, _, err := stat(fd, "", unix.AT_EMPTY_PATH); err == nil && mine.IsAt(name) {
+			return func() {
+				_ = unix.Unlink(name)
+				_ = unix.Flock(fd, unix.LOCK_UN) // a child between fork and exec has the descriptor, too
+				_ = unix.Close(fd)
+			}, nil
+		}
+		_ = unix.Close(fd)
+	}
+	return nil, &Error{ErrInUse, "other processes are about to listen there"}
+}
+
+// clearStale removes a socket at path on which nothing answers.
+func clearStale(path string) error {
+	found, mode, err := stat(unix.AT_FDCWD, path, 0)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil
+	case err != nil:
+		return err
+	case mode&unix.S_IFMT != unix.S_IFSOCK:
+		return &Error{unix.EADDRINUSE, "there is something at this path that is not a socket: move it away or choose another path"}
+	}
+	if err := answers(path); err != nil {
+		return err
+	}
+	if !found.IsAt(path) {
+		return &Error{ErrInUse, "another process is about to listen there"}
+	}
+	if err := unix.Unlink(path); err != nil && !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	return nil
+}
+
+// answers returns an error unless it is certain that nothing listens on the socket at path, unix(7) and connect(2).
+func answers(path string) error {
+	pid, err := connect(path)
+	switch {
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
+		return nil
+	case err == nil && pid > 0:
+		return &Error{ErrInUse, holder.Name(pid) + " answers there: stop it or choose another path"}
+	case err == nil:
+		return &Error{ErrInUse, "another process answers there: stop it or choose another path"}
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EPROTOTYPE):
+		return &Error{ErrInUse, "another process uses it (`ss -xlp` shows which): stop it or choose another path"}
+	}
+	return fmt.Errorf("cannot tell whether another process uses it: %w", err)
+}
+
+// connect returns the PID of the process that began to listen at path, SO_PEERCRED in unix(7); 0: unknown.
+func connect(path string) (pid int, err error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		return 0, err
+	}
+	if peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+		pid = int(peer.Pid)
+	}
+	return pid, nil
+}
+
+// Listener returns the PID of the process that began to listen at path; 0: none, or unknown.
+func Listener(path string) int {
+	pid, _ := connect(path)
+	return pid
+}
+
+// SetAccess gives the inode at path its owner (-1: this process's) and its mode (0: 0777 less the umask).
+func SetAccess(path string, inode Inode, mode fs.FileMode, uid, gid int) error {
+	// Opened first and compared, so that a path that is replaced meanwhile cannot lead the change elsewhere.
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if now, _, err := stat(fd, "", unix.AT_EMPTY_PATH); err != nil || now != inode {
+		return &Error{unix.ESTALE, "the socket at this path was replaced: reload to bind it again"}
+	}
+	if uid < 0 {
+		uid = os.Geteuid()
+	}
+	if gid < 0 {
+		gid = os.Getegid()
+	}
+	if err := unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH); err != nil {
+		return fmt.Errorf("change owner: %w", err)
+	}
+	if mode == 0 {
+		mode = 0o777 &^ fs.FileMode(umask())
+	}
+	return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), uint32(mode)) // fchmod(2) refuses O_PATH
+}
+
+// umask reads the umask without changing it for a moment, which would affect every thread, proc_pid_status(5).
+func umask() uint32 {
+	status, _ := proc.Status(os.Getpid())
+	if mask, err := strconv.ParseUint(status["Umask"], 8, 12); err == nil {
+		return uint32(mask)
+	}
+	return 0o022
+}
