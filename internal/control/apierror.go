@@ -39,7 +39,7 @@ const (
 	NotNow       Code = "not_now"      // the program is not in a state for this
 	Refused      Code = "refused"      // the configuration
 	BadBinary    Code = "bad_binary"   // the new binary failed its pre-flight check
-	OtherConfig  Code = "other_config" // see ConfigHeader
+	OtherConfig  Code = "other_config" // see configHeader
 	TooMany      Code = "too_many"     // no room for one more connection
 	Stopping     Code = "stopping"
 	TooSlow      Code = "too_slow" // no answer in time

@@ -136,7 +136,7 @@ func (c *Client) Program(ctx context.Context, name, verb string, body any) ([]su
 
 // Level changes the log level.
 func (c *Client) Level(ctx context.Context, level string) error {
-	return c.call(ctx, "PUT", "/v1/log-level", nil, LevelBody{level}, &Accepted{})
+	return c.call(ctx, "PUT", "/v1/log-level", nil, levelBody{level}, &Accepted{})
 }
 
 // Upgrade returns nil when the binary at supervisord's path has passed its pre-flight check and is about to take over.
@@ -165,7 +165,7 @@ func (c *Client) Wait(ctx context.Context, tickets []string, until, timeout stri
 // Events follows what happens to a program, or to all ("").
 func (c *Client) Events(ctx context.Context, name string, see func(supervisor.Update)) error {
 	var end error
-	err := stream(ctx, c, "GET", "/v1/events", onlyProgram(name), nil, func(e EventLine) {
+	err := stream(ctx, c, "GET", "/v1/events", onlyProgram(name), nil, func(e eventLine) {
 		if e.APIError != nil {
 			end = e.APIError
 		} else if e.Update != nil {
@@ -235,7 +235,7 @@ func (c *Client) send(ctx context.Context, method, path string, q url.Values, bo
 		return nil, err
 	}
 	if c.means != nil {
-		r.Header[ConfigHeader] = c.means
+		r.Header[configHeader] = c.means
 	}
 	answer, err := c.http.Do(r)
 	if err != nil {

@@ -17,8 +17,11 @@ import (
 
 // apiTypes are the types that are sent and answered; the types of their fields follow from them.
 func apiTypes() []any {
-	return []any{supervisor.Status{}, EventLine{}, WaitLine{}, ReloadBody{}, Accepted{}, ScaleBody{}, SignalBody{}, AbortBody{}, KillBody{}, LevelBody{}, LogEntry{}, ReceiptsAnswer{}, APIError{}}
+	return []any{supervisor.Status{}, eventLine{}, WaitLine{}, ReloadBody{}, Accepted{}, ScaleBody{}, SignalBody{}, AbortBody{}, KillBody{}, levelBody{}, LogEntry{}, ReceiptsAnswer{}, APIError{}}
 }
+
+// schemaName is the name of a type, upper case.
+func schemaName(t reflect.Type) string { return strings.ToUpper(t.Name()[:1]) + t.Name()[1:] }
 
 func jsonName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -127,7 +130,7 @@ func TestDescriptionHasEveryPathAndParameterAndNoOther(t *testing.T) {
 				t.Errorf("%s: described with %q, served with %q (%v)", key, query, want, ok)
 			}
 			delete(served, key)
-			if (len(m.Body.Content) > 0) != (bodies[key] != nil) || len(m.Body.Content) > 0 && m.Body.Content["application/json"].Schema.Ref != "#/components/schemas/"+reflect.TypeOf(bodies[key]).Name() {
+			if (len(m.Body.Content) > 0) != (bodies[key] != nil) || len(m.Body.Content) > 0 && m.Body.Content["application/json"].Schema.Ref != "#/components/schemas/"+schemaName(reflect.TypeOf(bodies[key])) {
 				t.Errorf("%s: the body is described as %+v", key, m.Body)
 			}
 		}
@@ -144,7 +147,7 @@ var bodies = map[string]any{
 	"POST /v1/programs/{name}/signal": SignalBody{},
 	"POST /v1/programs/{name}/abort":  AbortBody{},
 	"POST /v1/programs/{name}/kill":   KillBody{},
-	"PUT /v1/log-level":               LevelBody{},
+	"PUT /v1/log-level":               levelBody{},
 }
 
 func TestDescriptionHasEveryFieldAndNoOther(t *testing.T) {
@@ -155,7 +158,7 @@ func TestDescriptionHasEveryFieldAndNoOther(t *testing.T) {
 		types = append(types, reflect.TypeOf(v))
 	}
 	for i := 0; i < len(types); i++ {
-		name := types[i].Name()
+		name := schemaName(types[i])
 		if done[name] {
 			continue
 		}
@@ -236,8 +239,8 @@ func check(t *testing.T, where string, f reflect.Type, s schema) []reflect.Type 
 	case f == reflect.TypeFor[time.Time]():
 		expect(t, where, s.Type, "string")
 	case f.Kind() == reflect.Struct:
-		if s.Ref != "#/components/schemas/"+f.Name() {
-			t.Errorf("%s refers to %q, it is a %s", where, s.Ref, f.Name())
+		if s.Ref != "#/components/schemas/"+schemaName(f) {
+			t.Errorf("%s refers to %q, it is a %s", where, s.Ref, schemaName(f))
 		}
 		return []reflect.Type{f}
 	case f.Kind() == reflect.Slice:

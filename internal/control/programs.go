@@ -48,8 +48,8 @@ type KillBody struct {
 	Generation int `json:"generation"`
 }
 
-// LevelBody is the body of log-level.
-type LevelBody struct {
+// levelBody is the body of log-level.
+type levelBody struct {
 	Level string `json:"level"`
 }
 
@@ -184,7 +184,7 @@ func parseSignal(name string) (syscall.Signal, error) {
 }
 
 func (a *API) logLevel(w http.ResponseWriter, r *http.Request) error {
-	var b LevelBody
+	var b levelBody
 	if err := body(r, &b); err != nil {
 		return err
 	}

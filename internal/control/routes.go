@@ -74,13 +74,13 @@ func unknownParameter(r *http.Request, known []string) error {
 	return nil
 }
 
-// ConfigHeader is a header in which a client may say which configuration file it means, as a percent-encoded absolute path: a supervisord
+// configHeader is a header in which a client may say which configuration file it means, as a percent-encoded absolute path: a supervisord
 // that runs with another file refuses. It may be given twice, before and after symlinks are resolved.
-const ConfigHeader = "Supervisord-Config"
+const configHeader = "Supervisord-Config"
 
 // misdirected returns an error if the client means another supervisord.
 func (a *API) misdirected(r *http.Request) error {
-	means := r.Header.Values(ConfigHeader)
+	means := r.Header.Values(configHeader)
 	if len(means) == 0 {
 		return nil
 	}

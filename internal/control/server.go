@@ -50,11 +50,11 @@ const backlog = 128
 
 var errSlow = errors.New("supervisord did not answer in time")
 
-// ErrLeft says that something still runs after Close, such as a connection that the kernel does not close.
-var ErrLeft = errors.New("not all connections could be closed in time")
+// errLeft says that something still runs after Close, such as a connection that the kernel does not close.
+var errLeft = errors.New("not all connections could be closed in time")
 
-// loop answers requests: a supervisor.Supervisor.
-type loop interface {
+// requests are what the loop answers: a supervisor.Supervisor.
+type requests interface {
 	reloader
 	Act(ctx context.Context, name string, e program.Event) (supervisor.Ticket, error)
 	Signal(context.Context, supervisor.SignalOptions) error
@@ -75,12 +75,12 @@ type reloader interface {
 type API struct {
 	Path      string // of the socket
 	Other     string // where the socket is if another supervisord has Path; "": nowhere
-	Config    string // the configuration file, absolute: see ConfigHeader
+	Config    string // the configuration file, absolute: see configHeader
 	Mode      fs.FileMode
 	Group     string // name or number of the group that may change things, beside root and the supervisor's own user; "": none
 	Read      bool   // everybody may read
 	Inherited int    // the descriptor that the image before this one listened on; -1: none
-	Loop      loop
+	Loop      requests
 	Log       *zap.Logger
 	Gauge     *usage.Gauge
 	Receipts  func(name string, records []program.ReloadRecord) []receipt.Receipt // newest first
@@ -156,7 +156,7 @@ func (a *API) open() error {
 func (a *API) FD() int { return a.socket.FD() }
 
 // Close ends every answer and removes the socket, if it is still this API's. It waits at most 6 s until nothing runs any more: then it
-// returns ErrLeft.
+// returns errLeft.
 func (a *API) Close() error {
 	a.socket.Close()
 	ended := make(chan struct{})
@@ -170,7 +170,7 @@ func (a *API) Close() error {
 	case <-ended:
 		return nil
 	case <-limit.C:
-		return ErrLeft
+		return errLeft
 	}
 }
 

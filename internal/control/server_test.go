@@ -593,7 +593,7 @@ func TestWhoMeansAnotherConfigurationIsRefused(t *testing.T) {
 		filepath.Join(link, "c.toml"): 200, filepath.Join(dir, "real/c.toml"): 200, filepath.Join(dir, "c.toml"): 421, "c.toml": 421, "%zz": 421,
 	} {
 		c := dial(t, s)
-		fmt.Fprintf(c, "GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s: /other\r\n%s: %s\r\n\r\n", ConfigHeader, ConfigHeader, strings.ReplaceAll(means, "/", "%2F"))
+		fmt.Fprintf(c, "GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s: /other\r\n%s: %s\r\n\r\n", configHeader, configHeader, strings.ReplaceAll(means, "/", "%2F"))
 		if code, text := answer(t, c); code != want || want == 421 && !strings.Contains(text, `"other_config"`) {
 			t.Errorf("%s: %d %s, want %d", means, code, text, want)
 		}

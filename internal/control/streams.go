@@ -38,8 +38,8 @@ func (l *lines) write(v any) {
 
 func (l *lines) flush() { l.err = errors.Join(l.err, l.control.Flush()) }
 
-// EventLine is a line of GET /v1/events: an update, or, as the last line, why there are no more.
-type EventLine struct {
+// eventLine is a line of GET /v1/events: an update, or, as the last line, why there are no more.
+type eventLine struct {
 	*supervisor.Update
 	*APIError
 }
@@ -58,11 +58,11 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 		select {
 		case u, open := <-updates:
 			if !open {
-				out.write(EventLine{APIError: apiError(Stopping, "the events end here: supervisord ends, or this client was too slow", "connect again")})
+				out.write(eventLine{APIError: apiError(Stopping, "the events end here: supervisord ends, or this client was too slow", "connect again")})
 				return nil
 			}
 			if name == "" || u.Program == name {
-				out.write(EventLine{Update: u})
+				out.write(eventLine{Update: u})
 			}
 		case <-r.Context().Done():
 			return nil

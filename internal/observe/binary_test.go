@@ -19,8 +19,9 @@ import (
 	"testing"
 	"time"
 
-	"example.org/supervisord/internal/observe/hooks"
 	"example.org/supervisord/internal/observe/page"
+	"example.org/supervisord/internal/observe/receipt"
+	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
 
@@ -334,6 +335,13 @@ timeout = "300ms"`)
 	}
 }
 
+// hookMessage is what a hook reads.
+type hookMessage struct {
+	Hook    string
+	Receipt *receipt.Receipt
+	Event   *supervisor.Update
+}
+
 func TestHooksOfTheRealThing(t *testing.T) {
 	t.Parallel()
 	const table = `
@@ -342,13 +350,13 @@ after_reload   = ["sh", "-c", "tr -d '\\n' >>told; echo >>told"]
 reload_failed  = ["sh", "-c", "tr -d '\\n' >>told; echo >>told"]
 worker_crashed = ["sh", "-c", "tr -d '\\n' >>told; echo >>told; echo $SUPERVISORD_HOOK $SUPERVISORD_PROGRAM >&2; exit 1"]`
 	m := start(t, "", "]"+table)
-	told := func(n int) []hooks.Message {
-		var all []hooks.Message
+	told := func(n int) []hookMessage {
+		var all []hookMessage
 		eventually(t, fmt.Sprintf("%d hooks", n), func() bool {
 			text, _ := os.ReadFile(m.path("told"))
 			all = nil
 			for line := range strings.Lines(string(text)) {
-				var one hooks.Message
+				var one hookMessage
 				if json.Unmarshal([]byte(line), &one) == nil {
 					all = append(all, one)
 				}

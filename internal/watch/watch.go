@@ -32,25 +32,25 @@ const (
 // closeTimeout is how long Close waits for a look that is under way.
 const closeTimeout = 5 * time.Second
 
-// Set returns ErrClosed after Close; Close returns ErrHangs if a look at the files does not end.
+// Set returns errClosed after Close; Close returns errHangs if a look at the files does not end.
 var (
-	ErrClosed = errors.New("watcher is closed")
-	ErrHangs  = errors.New("a look at the watched files has not ended")
+	errClosed = errors.New("watcher is closed")
+	errHangs  = errors.New("a look at the watched files has not ended")
 )
 
 // Watcher watches groups of paths. Its methods may be called from any goroutine. While nothing happens it does nothing: it has no timer,
 // and without groups no inotify instance.
 type Watcher struct {
-	updates chan update
-	changes chan []string
-	errors  chan error
-	quit    chan struct{}
-	close   sync.Once
-	running sync.WaitGroup
+	requests chan setRequest
+	changes  chan []string
+	errors   chan error
+	quit     chan struct{}
+	close    sync.Once
+	running  sync.WaitGroup
 }
 
-// update is a call of Set.
-type update struct {
+// setRequest is a call of Set.
+type setRequest struct {
 	groups map[string][]string
 	reply  chan error
 }
@@ -63,7 +63,7 @@ func New() *Watcher {
 }
 
 func newWatcher() *Watcher {
-	return &Watcher{updates: make(chan update), changes: make(chan []string), errors: make(chan error, 1), quit: make(chan struct{})}
+	return &Watcher{requests: make(chan setRequest), changes: make(chan []string), errors: make(chan error, 1), quit: make(chan struct{})}
 }
 
 // Set replaces what is watched: absolute paths by the name of their group. A group is compared with what its paths lead to now; a group
@@ -71,12 +71,12 @@ func newWatcher() *Watcher {
 //
 // The error, if any, says which paths cannot be watched, wholly or in part, and why; the others are watched. A later Set tries again.
 func (w *Watcher) Set(groups map[string][]string) error {
-	u := update{groups, make(chan error, 1)}
+	u := setRequest{groups, make(chan error, 1)}
 	select {
-	case w.updates <- u:
+	case w.requests <- u:
 		return <-u.reply // run answers what it has taken
 	case <-w.quit:
-		return ErrClosed
+		return errClosed
 	}
 }
 
@@ -86,7 +86,7 @@ func (w *Watcher) Changes() <-chan []string { return w.changes }
 // Errors delivers errors outside of Set, each new error once; if nobody takes them, only the first is kept.
 func (w *Watcher) Errors() <-chan error { return w.errors }
 
-// Close ends the watching and waits until it has ended, but not for a file system that does not answer: ErrHangs.
+// Close ends the watching and waits until it has ended, but not for a file system that does not answer: errHangs.
 func (w *Watcher) Close() error {
 	w.close.Do(func() { close(w.quit) })
 	ended := make(chan struct{})
@@ -100,7 +100,7 @@ func (w *Watcher) Close() error {
 	case <-ended:
 		return nil
 	case <-late.C:
-		return ErrHangs
+		return errHangs
 	}
 }
 
@@ -120,7 +120,7 @@ func (w *Watcher) run(s *state) {
 		select {
 		case <-w.quit:
 			return
-		case u := <-w.updates:
+		case u := <-w.requests:
 			u.reply <- s.set(u.groups)
 		case event := <-events:
 			s.seen(event)

@@ -292,11 +292,17 @@ func TestChangesThatNobodyTakesAreDeliveredTogether(t *testing.T) {
 
 func TestFileThatKeepsChangingIsReported(t *testing.T) {
 	f := newFixture(t, "log", "log", "")
-	start := time.Now()
+	start, last, rested := time.Now(), time.Now(), false
 	for i := 0; ; i++ {
 		f.write("log", strings.Repeat("x", i))
+		rested = rested || time.Since(last) > quiet/2 // a busy machine: then it is right to report early
+		last = time.Now()
 		select {
 		case <-f.w.Changes():
+			if rested {
+				start, last, rested = time.Now(), time.Now(), false
+				continue
+			}
 			if took := time.Since(start); took < patience/2 {
 				t.Errorf("it took %s, want about %s", took, patience)
 			}
@@ -347,7 +353,7 @@ func (f *fixture) settle() {
 func TestSetAfterCloseIsAnError(t *testing.T) {
 	f := newFixture(t, "a", "a", "1")
 	f.check(f.w.Close())
-	if err := f.w.Set(nil); err != ErrClosed {
+	if err := f.w.Set(nil); err != errClosed {
 		t.Errorf("got %v", err)
 	}
 }

@@ -26,8 +26,8 @@ const (
 	workerCrashed = "worker_crashed"
 )
 
-// Message is what a hook reads on stdin, as one JSON object.
-type Message struct {
+// input is what a hook reads on stdin, as one JSON object.
+type input struct {
 	Hook    string             `json:"hook"`
 	Program string             `json:"program"`
 	Receipt *receipt.Receipt   `json:"receipt,omitempty"` // of after_reload and reload_failed
@@ -69,7 +69,7 @@ type workerKey struct {
 
 // job is one run of one hook.
 type job struct {
-	message Message
+	input   input
 	argv    []string
 	command *supervisor.Command
 }
@@ -85,14 +85,14 @@ func (h *Queues) See(u supervisor.Update, soFar *receipt.Receipt) {
 	key := workerKey{u.Program, u.Worker}
 	switch u.Kind {
 	case program.TrialFailed:
-		h.tell(u.Generation, Message{Hook: reloadFailed, Program: u.Program, Event: &u, Receipt: soFar})
+		h.tell(u.Generation, input{Hook: reloadFailed, Program: u.Program, Event: &u, Receipt: soFar})
 	case program.WorkerLeaving:
 		h.leaving[key] = true
 	case program.WorkerStopped:
 		delete(h.leaving, key)
 	case program.WorkerDied:
 		if !u.Clean && !h.leaving[key] {
-			h.tell(u.Generation, Message{Hook: workerCrashed, Program: u.Program, Event: &u})
+			h.tell(u.Generation, input{Hook: workerCrashed, Program: u.Program, Event: &u})
 		}
 		delete(h.leaving, key)
 	}
@@ -101,7 +101,7 @@ func (h *Queues) See(u supervisor.Update, soFar *receipt.Receipt) {
 // Ended runs the hook for a reload that has ended. It does not wait for the hook.
 func (h *Queues) Ended(r receipt.Receipt) {
 	if r.Outcome == program.Serves {
-		h.tell(r.Generation, Message{Hook: afterReload, Program: r.Program, Receipt: &r})
+		h.tell(r.Generation, input{Hook: afterReload, Program: r.Program, Receipt: &r})
 	}
 }
 
@@ -117,12 +117,12 @@ func argv(c config.Hooks, hook string) []string {
 }
 
 // tell queues a hook, if the program has it.
-func (h *Queues) tell(generation int, m Message) {
-	c, err := h.command(m.Program, generation)
+func (h *Queues) tell(generation int, in input) {
+	c, err := h.command(in.Program, generation)
 	if err != nil {
 		return // the program is gone, or the supervisor has ended
 	}
-	j := job{m, argv(c.Config.Hooks, m.Hook), c}
+	j := job{in, argv(c.Config.Hooks, in.Hook), c}
 	if len(j.argv) == 0 {
 		return
 	}
@@ -131,14 +131,14 @@ func (h *Queues) tell(generation int, m Message) {
 	if h.closed {
 		return
 	}
-	queue, running := h.queues[m.Program]
+	queue, running := h.queues[in.Program]
 	if len(queue) >= maxWaiting {
 		h.log.Warn("hook dropped: too many are waiting", queue[0].fields()...)
 		queue = queue[1:]
 	}
-	h.queues[m.Program] = append(queue, j)
+	h.queues[in.Program] = append(queue, j)
 	if !running {
-		h.active.Go(func() { h.work(m.Program) })
+		h.active.Go(func() { h.work(in.Program) })
 	}
 }
 
@@ -184,7 +184,7 @@ func (h *Queues) run(j job) error {
 			return fmt.Errorf("cannot run it as a worker would run: %w", err)
 		}
 	}
-	body, err := json.Marshal(j.message)
+	body, err := json.Marshal(j.input)
 	if err != nil {
 		return err
 	}
@@ -194,12 +194,12 @@ func (h *Queues) run(j job) error {
 	run := *spec
 	run.Command, run.Stdin = j.argv, append(body, '\n')
 	run.Environment = append(append([]string(nil), spec.Environment...),
-		"SUPERVISORD_PROGRAM="+j.message.Program, "SUPERVISORD_HOOK="+j.message.Hook)
+		"SUPERVISORD_PROGRAM="+j.input.Program, "SUPERVISORD_HOOK="+j.input.Hook)
 	return h.runner.Run(ctx, run)
 }
 
 func (j job) fields() []zap.Field {
-	return []zap.Field{zap.String("program", j.message.Program), zap.String("hook", j.message.Hook)}
+	return []zap.Field{zap.String("program", j.input.Program), zap.String("hook", j.input.Hook)}
 }
 
 // Close drops what waits, gives what runs two seconds to finish, and then kills it.

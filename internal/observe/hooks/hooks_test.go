@@ -67,22 +67,22 @@ func onStage(t *testing.T, play func(h *Queues, f *fake, logs *observer.Observed
 }
 
 // tell queues a hook that runs as c.
-func tell(h *Queues, c *supervisor.Command, m Message) {
+func tell(h *Queues, c *supervisor.Command, in input) {
 	h.command = func(string, int) (*supervisor.Command, error) { return c, nil }
-	h.tell(m.Receipt.Generation, m)
+	h.tell(in.Receipt.Generation, in)
 }
 
-func told(n int) Message {
-	return Message{Hook: afterReload, Program: "web", Receipt: &receipt.Receipt{Program: "web", ReloadRecord: program.ReloadRecord{Generation: n}}}
+func told(n int) input {
+	return input{Hook: afterReload, Program: "web", Receipt: &receipt.Receipt{Program: "web", ReloadRecord: program.ReloadRecord{Generation: n}}}
 }
 
 func generationOf(t *testing.T, s worker.Spec) int {
 	t.Helper()
-	var m Message
-	if err := json.Unmarshal(s.Stdin, &m); err != nil {
+	var in input
+	if err := json.Unmarshal(s.Stdin, &in); err != nil {
 		t.Fatal(err)
 	}
-	return m.Receipt.Generation
+	return in.Receipt.Generation
 }
 
 func TestAHookRunsAsAWorkerWould(t *testing.T) {

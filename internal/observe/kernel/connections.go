@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -15,106 +14,115 @@ import (
 	"example.org/supervisord/internal/proc"
 )
 
-// maxDescriptors bounds what one look at connections may cost: about a microsecond for each.
+// maxDescriptors bounds the cost of counting connections: about a microsecond for each descriptor.
 const maxDescriptors = 100_000
 
 // Why connections are not known.
 var (
-	ErrTooMany = fmt.Errorf("more than %d descriptors", maxDescriptors)
-	ErrLate    = errors.New("counting takes too long")
+	errTooMany = fmt.Errorf("more than %d descriptors", maxDescriptors)
+	errLate    = errors.New("counting takes too long")
 )
 
-// Query is the question how many connections some processes have.
+// Query asks how many connections some processes have.
 type Query struct {
 	PIDs      []int    // with their process groups and descendants
 	Addresses []string // of the listeners, as the kernel gives them: "127.0.0.1:8080", "/run/web.sock", "@abstract"
 }
 
-// Count is the answer: how many are open, of those that came in on the listeners; or why that is not known.
+// Count is how many connections that were accepted from the listeners are open, or why that is not known.
 type Count struct {
 	Open int
-	Err  error // fs.ErrPermission (wrapped), ErrTooMany, ErrLate, …
+	Err  error // fs.ErrPermission (wrapped), errLate, …
 }
 
-// Connections answers all the queries with one look at the sockets of each address and at the descriptors of each process; what is
-// not answered by until (zero: no limit) has ErrLate. Looking into a process needs what ptrace(2) calls read access: its user, or
-// CAP_SYS_PTRACE.
-func (t *Table) Connections(queries []Query, until time.Time) []Count {
+// Connections answers all queries with one look at the sockets of each address and at the descriptors of each process. After until (zero:
+// no limit) it answers with errLate. To look into a process takes what ptrace(2) calls read access: its user, or CAP_SYS_PTRACE.
+func (t *ProcessTable) Connections(queries []Query, until time.Time) []Count {
 	c := counter{table: t, until: until, sockets: map[uint64]string{}, failed: map[string]error{}, link: make([]byte, 64)}
 	for _, q := range queries {
 		for _, address := range q.Addresses {
-			c.find(address)
+			c.find(key(address))
 		}
 	}
 	counts := make([]Count, len(queries))
 	for i, q := range queries {
-		counts[i] = c.count(q)
+		counts[i].Open, counts[i].Err = c.count(q)
 	}
 	return counts
 }
 
 // counter is one look at connections.
 type counter struct {
-	table   *Table
+	table   *ProcessTable
 	until   time.Time
-	sockets map[uint64]string // the connections, by inode: what they came in on
-	failed  map[string]error  // what was looked for; nil: it was found out
+	sockets map[uint64]string // the key of each connection, by inode
+	failed  map[string]error  // of each key that was looked for; nil: its connections are known
 	seen    int               // descriptors
 	link    []byte
 }
 
-// place is what of an address the kernel can be asked for: a port, whatever the IP address, or the name of a unix socket.
-func place(address string) string {
+// key returns the part of an address that the kernel can be asked for: a TCP port, for all IP addresses, or the name of a unix socket.
+func key(address string) string {
 	if strings.HasPrefix(address, "/") || strings.HasPrefix(address, "@") {
 		return address
 	}
 	return address[strings.LastIndexByte(address, ':')+1:]
 }
 
-func (c *counter) find(address string) {
-	at := place(address)
-	if _, known := c.failed[at]; !known {
-		c.failed[at] = inodes(address, func(inode uint64) {
-			if inode != 0 { // 0: nobody has accepted it yet
-				c.sockets[inode] = at
-			}
-		})
+// find looks for the connections of a key, once.
+func (c *counter) find(key string) {
+	if _, known := c.failed[key]; known {
+		return
 	}
+	see := func(inode uint64) {
+		if inode != 0 { // 0: nobody has accepted it yet
+			c.sockets[inode] = key
+		}
+	}
+	port, err := strconv.ParseUint(key, 10, 16)
+	switch {
+	case err == nil:
+		err = tcpInodes(uint16(port), see)
+	case strings.HasPrefix(key, "@"):
+		err = unixInodes("\x00"+key[1:], see)
+	case strings.HasPrefix(key, "/"):
+		err = unixInodes(key, see)
+	}
+	c.failed[key] = err
 }
 
-func (c *counter) count(q Query) Count {
+func (c *counter) count(q Query) (int, error) {
 	wanted := map[string]bool{}
 	for _, address := range q.Addresses {
-		at := place(address)
-		if err := c.failed[at]; err != nil {
-			return Count{Err: err}
+		if err := c.failed[key(address)]; err != nil {
+			return 0, err
 		}
-		wanted[at] = true
+		wanted[key(address)] = true
+	}
+	if len(c.sockets) == 0 || len(wanted) == 0 {
+		return 0, nil
 	}
 	held := map[uint64]bool{} // processes that fork share them
-	if len(c.sockets) == 0 || len(wanted) == 0 {
-		return Count{}
-	}
-	for _, pid := range c.table.Family(q.PIDs...) {
+	for _, pid := range c.table.family(q.PIDs) {
 		err := c.look(pid, func(inode uint64) {
 			if wanted[c.sockets[inode]] {
 				held[inode] = true
 			}
 		})
 		if err != nil {
-			return Count{Err: err}
+			return 0, err
 		}
 	}
-	return Count{Open: len(held)}
+	return len(held), nil
 }
 
-// look sees the inodes of the sockets that a process has open. One that has gone has none.
+// look passes the inodes of the sockets that a process has open to see. A process that has ended has none.
 func (c *counter) look(pid int, see func(inode uint64)) error {
 	switch {
 	case c.seen > maxDescriptors:
-		return ErrTooMany
+		return errTooMany
 	case !c.until.IsZero() && time.Now().After(c.until):
-		return ErrLate
+		return errLate
 	}
 	dir, err := os.Open(proc.Path(pid, "fd"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -124,7 +132,7 @@ func (c *counter) look(pid int, see func(inode uint64)) error {
 		return denied(pid, err)
 	}
 	defer dir.Close()                                //nolint:errcheck // it was only read
-	names, _ := dir.Readdirnames(maxDescriptors + 1) // an error: it has gone, or there are no more
+	names, _ := dir.Readdirnames(maxDescriptors + 1) // an error: it has ended, or there are no more
 	c.seen += len(names)
 	for _, name := range names {
 		n, err := unix.Readlinkat(int(dir.Fd()), name, c.link)
@@ -140,25 +148,7 @@ func (c *counter) look(pid int, see func(inode uint64)) error {
 
 func denied(pid int, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("cannot look into process %d: %w: another user's takes CAP_SYS_PTRACE", pid, fs.ErrPermission)
+		return fmt.Errorf("cannot look into process %d: %w: processes of other users need CAP_SYS_PTRACE", pid, fs.ErrPermission)
 	}
 	return err
-}
-
-func inodes(address string, see func(inode uint64)) error {
-	if name, abstract := strings.CutPrefix(address, "@"); abstract {
-		return unixInodes("\x00"+name, see)
-	}
-	if strings.HasPrefix(address, "/") {
-		return unixInodes(address, see)
-	}
-	_, text, err := net.SplitHostPort(address)
-	if err != nil {
-		return err
-	}
-	port, err := strconv.ParseUint(text, 10, 16)
-	if err != nil {
-		return err
-	}
-	return tcpInodes(uint16(port), see)
 }

@@ -1,10 +1,8 @@
-// Package kernel asks Linux what nobody else knows about a reload: how many connections a worker still has, how many wait to be
-// accepted, and how many were turned away. Nothing in it needs the workers' help, and it keeps nothing between two questions.
+// Package kernel asks Linux what nobody else knows about a reload: how many connections a worker still has, how many wait to be accepted,
+// and how many were refused. It needs no help from the workers, and keeps nothing between two questions.
 package kernel
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -13,21 +11,23 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/proc"
 )
 
-// ErrNoQueue says that connections do not queue on a socket.
-var ErrNoQueue = errors.New("not a listening socket")
+// errNoQueue says that connections do not queue on a socket.
+var errNoQueue = errors.New("not a listening socket")
 
 // AcceptQueue returns how many connections wait to be accepted from one of this process's own listening sockets, and how many can.
 // It asks TCP sockets by TCP_INFO (tcp(7); tcpi_unacked and tcpi_sacked of a listener are the queue and its limit), unix sockets by
-// sock_diag(7). Errors: ErrNoQueue for anything else.
+// sock_diag(7). Errors: errNoQueue for anything else.
 func AcceptQueue(fd int) (waiting, limit int, err error) {
 	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
 		return 0, 0, os.NewSyscallError("getsockopt", err)
 	}
 	if on, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || on == 0 {
-		return 0, 0, ErrNoQueue
+		return 0, 0, errNoQueue
 	}
 	switch domain {
 	case unix.AF_INET, unix.AF_INET6:
@@ -41,44 +41,88 @@ func AcceptQueue(fd int) (waiting, limit int, err error) {
 		if err := unix.Fstat(fd, &stat); err != nil {
 			return 0, 0, os.NewSyscallError("fstat", err)
 		}
-		return unixWaiting(stat.Ino)
+		return unixQueue(stat.Ino)
 	}
-	return 0, 0, ErrNoQueue
+	return 0, 0, errNoQueue
 }
 
-// Refused counts the connections that the kernel turned away in this network namespace, on whatever socket.
+// Refused counts the connections that the kernel refused in this network namespace, on any socket.
 type Refused struct{ Overflows, Drops int64 }
 
-// Listen reads ListenOverflows and ListenDrops out of /proc/net/netstat (proc(5)): how often an accept queue was full, and how often a
+// Listen reads ListenOverflows and ListenDrops from /proc/net/netstat (proc(5)): how often an accept queue was full, and how often a
 // connection was dropped for that or another reason.
 func Listen() (Refused, error) {
 	text, err := os.ReadFile("/proc/net/netstat")
 	if err != nil {
 		return Refused{}, err
 	}
-	return parseNetstat(text)
+	return parseNetstat(string(text))
 }
 
 // parseNetstat reads pairs of lines: the names, then the values, both after the same first word.
-func parseNetstat(text []byte) (r Refused, err error) {
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		names := strings.Fields(lines.Text())
-		if len(names) == 0 || names[0] != "TcpExt:" || !lines.Scan() {
-			continue
+func parseNetstat(text string) (r Refused, err error) {
+	_, text, found := strings.Cut("\n"+text, "\nTcpExt:")
+	first, text, _ := strings.Cut(text, "\n")
+	second, _, _ := strings.Cut(strings.TrimPrefix(text, "TcpExt:"), "\n")
+	names, values := strings.Fields(first), strings.Fields(second)
+	for name, into := range map[string]*int64{"ListenOverflows": &r.Overflows, "ListenDrops": &r.Drops} {
+		i := slices.Index(names, name)
+		if !found || i < 0 || i >= len(values) {
+			return r, fmt.Errorf("/proc/net/netstat has no %s", name)
 		}
-		values := strings.Fields(lines.Text())
-		for name, into := range map[string]*int64{"ListenOverflows": &r.Overflows, "ListenDrops": &r.Drops} {
-			i := slices.Index(names, name)
-			if i < 0 || i >= len(values) {
-				return r, fmt.Errorf("/proc/net/netstat has no %s", name)
-			}
-			if *into, err = strconv.ParseInt(values[i], 10, 64); err != nil {
-				return r, fmt.Errorf("/proc/net/netstat: %s: %w", name, err)
-			}
+		if *into, err = strconv.ParseInt(values[i], 10, 64); err != nil {
+			return r, fmt.Errorf("/proc/net/netstat: %s: %w", name, err)
 		}
-		return r, nil
 	}
-	return r, errors.New("/proc/net/netstat has no TcpExt")
+	return r, nil
+}
+
+// ProcessTable is every process that can be seen, at one moment.
+type ProcessTable struct {
+	all      map[int]proc.Stat
+	groups   map[int][]int
+	children map[int][]int
+}
+
+// Processes reads /proc. It leaves out what it cannot read.
+func Processes() *ProcessTable {
+	t := &ProcessTable{all: map[int]proc.Stat{}, groups: map[int][]int{}, children: map[int][]int{}}
+	for _, p := range proc.Stats() {
+		t.all[p.PID] = p
+		t.groups[p.Group] = append(t.groups[p.Group], p.PID)
+		t.children[p.Parent] = append(t.children[p.Parent], p.PID)
+	}
+	return t
+}
+
+// Group sums up the CPU time and memory of a process group. The other fields are those of its leader, if it lives.
+func (t *ProcessTable) Group(number int) (sum proc.Stat, processes int) {
+	sum = t.all[number]
+	sum.CPU, sum.Resident = 0, 0
+	for _, pid := range t.groups[number] {
+		sum.CPU += t.all[pid].CPU
+		sum.Resident += t.all[pid].Resident
+	}
+	return sum, len(t.groups[number])
+}
+
+// family returns processes, the rest of their process groups, and all descendants of these.
+func (t *ProcessTable) family(pids []int) (all []int) {
+	known := map[int]bool{}
+	add := func(more []int) {
+		for _, pid := range more {
+			if !known[pid] {
+				known[pid] = true
+				all = append(all, pid)
+			}
+		}
+	}
+	add(pids)
+	for _, pid := range pids {
+		add(t.groups[pid])
+	}
+	for i := 0; i < len(all); i++ {
+		add(t.children[all[i]])
+	}
+	return all
 }

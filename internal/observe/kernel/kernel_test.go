@@ -77,7 +77,7 @@ func TestTheAcceptQueueIsSeen(t *testing.T) {
 
 func TestWhatIsNoListenerHasNoQueue(t *testing.T) {
 	l := listen(t, "tcp4", "127.0.0.1:0")
-	if _, _, err := AcceptQueue(fdOf(t, dial(t, l))); !errors.Is(err, ErrNoQueue) {
+	if _, _, err := AcceptQueue(fdOf(t, dial(t, l))); !errors.Is(err, errNoQueue) {
 		t.Errorf("a connection: %v", err)
 	}
 	f, err := os.Open("/dev/null")
@@ -146,7 +146,7 @@ func TestManyQueriesAreOneLook(t *testing.T) {
 			t.Errorf("query %d: %+v, want %d", i, counts[i], want)
 		}
 	}
-	if c := table.Connections(queries[:1], time.Now().Add(-time.Second))[0]; !errors.Is(c.Err, ErrLate) {
+	if c := table.Connections(queries[:1], time.Now().Add(-time.Second))[0]; !errors.Is(c.Err, errLate) {
 		t.Errorf("after the time is over: %+v", c)
 	}
 	if p, n := table.Group(child.Process.Pid); n != 1 || p.Parent != os.Getpid() || p.Resident < 0 || p.Began <= 0 {
@@ -201,12 +201,12 @@ func TestWhatWasTurnedAwayIsCounted(t *testing.T) {
 	if _, err := Listen(); err != nil {
 		t.Error(err)
 	}
-	r, err := parseNetstat([]byte("TcpExt: A ListenOverflows ListenDrops B\nTcpExt: 1 22 333 4\nIpExt: X\nIpExt: 1\n"))
+	r, err := parseNetstat("TcpExt: A ListenOverflows ListenDrops B\nTcpExt: 1 22 333 4\nIpExt: X\nIpExt: 1\n")
 	if err != nil || r != (Refused{22, 333}) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	for _, bad := range []string{"", "TcpExt: A\nTcpExt: 1\n", "TcpExt: ListenOverflows ListenDrops\nTcpExt: 1\n", "TcpExt: ListenOverflows ListenDrops\nTcpExt: 1 x\n", "TcpExt: ListenDrops"} {
-		if _, err := parseNetstat([]byte(bad)); err == nil {
+		if _, err := parseNetstat(bad); err == nil {
 			t.Errorf("%q was read", bad)
 		}
 	}

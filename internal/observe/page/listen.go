@@ -11,8 +11,8 @@ import (
 	"example.org/supervisord/socket"
 )
 
-// listener is a listening socket with a descriptor to hand over.
-type listener struct {
+// pageListener is a listening socket with a descriptor to hand over.
+type pageListener struct {
 	net.Listener
 	own *socket.Own // nil: TCP
 	fd  int         // -1: none, then the next image listens anew
@@ -20,7 +20,7 @@ type listener struct {
 
 // listen listens on an address, or goes on with the inherited socket, if there is one: while a port is nobody's, another
 // user could take it and ask for the token.
-func listen(address socket.Address, inherited int) (*listener, error) {
+func listen(address socket.Address, inherited int) (*pageListener, error) {
 	if inherited > 0 {
 		if l, err := inherit(inherited, address.IsUnix()); err == nil {
 			return l, nil
@@ -36,7 +36,7 @@ func listen(address socket.Address, inherited int) (*listener, error) {
 	return onTCP(l), nil
 }
 
-func inherit(fd int, isUnix bool) (*listener, error) {
+func inherit(fd int, isUnix bool) (*pageListener, error) {
 	if isUnix {
 		return onUnix(socket.InheritOwn(fd))
 	}
@@ -49,7 +49,7 @@ func inherit(fd int, isUnix bool) (*listener, error) {
 	return onTCP(l), nil
 }
 
-func onUnix(own *socket.Own, err error) (*listener, error) {
+func onUnix(own *socket.Own, err error) (*pageListener, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -58,11 +58,11 @@ func onUnix(own *socket.Own, err error) (*listener, error) {
 		own.Close()
 		return nil, err
 	}
-	return &listener{l, own, own.FD()}, nil
+	return &pageListener{l, own, own.FD()}, nil
 }
 
 // onTCP duplicates the descriptor.
-func onTCP(l net.Listener) *listener {
+func onTCP(l net.Listener) *pageListener {
 	fd := -1
 	if raw, err := l.(syscall.Conn).SyscallConn(); err == nil {
 		raw.Control(func(own uintptr) { //nolint:errcheck // it has just been opened
@@ -71,11 +71,11 @@ func onTCP(l net.Listener) *listener {
 			}
 		})
 	}
-	return &listener{l, nil, fd}
+	return &pageListener{l, nil, fd}
 }
 
 // release closes the descriptor to hand over; of a unix socket it removes the path, too.
-func (l *listener) release() {
+func (l *pageListener) release() {
 	switch {
 	case l.own != nil:
 		l.own.Close()

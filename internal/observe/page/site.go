@@ -44,7 +44,7 @@ type Site struct {
 	// Reload answers a request of askedBy, who has the token, to reload the programs in ?program=, or all.
 	Reload func(w http.ResponseWriter, r *http.Request, askedBy string)
 
-	listener *listener
+	listener *pageListener
 	http     *http.Server
 	serving  sync.WaitGroup
 	feed     feed

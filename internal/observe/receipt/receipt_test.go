@@ -213,7 +213,7 @@ type fake struct {
 func (f *fake) AcceptQueue(fd int) (waiting, limit int, err error) {
 	n, ok := f.queues[fd]
 	if !ok {
-		return 0, 0, kernel.ErrNoQueue
+		return 0, 0, errors.New("no queue")
 	}
 	return n, 128, nil
 }

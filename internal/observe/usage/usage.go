@@ -21,11 +21,11 @@ const (
 // Gauge measures what workers use, for everybody who asks. Its zero value is ready to use, from several goroutines.
 type Gauge struct {
 	mu    sync.Mutex
-	known map[int]*measurement // by PID
+	known map[int]*reading // by PID
 }
 
-// measurement is what was found out about one worker.
-type measurement struct {
+// reading is what was found out about one worker.
+type reading struct {
 	supervisor.Usage
 	at    time.Time
 	group proc.Stat
@@ -112,12 +112,12 @@ func (g *Gauge) measure(now time.Time, queries []kernel.Query) {
 		return
 	}
 	if g.known == nil {
-		g.known = map[int]*measurement{}
+		g.known = map[int]*reading{}
 	}
 	table, boot := kernel.Processes(), sinceBoot()
 	for i, count := range table.Connections(queries, now.Add(timeout)) {
 		pid := queries[i].PIDs[0]
-		m := &measurement{at: now}
+		m := &reading{at: now}
 		m.weigh(table, pid, g.known[pid], boot)
 		if m.Connections = &count.Open; count.Err != nil {
 			m.Connections, m.ConnectionsError = nil, count.Err.Error()
@@ -127,7 +127,7 @@ func (g *Gauge) measure(now time.Time, queries []kernel.Query) {
 }
 
 // weigh measures the process group of a worker.
-func (m *measurement) weigh(table *kernel.Table, pid int, last *measurement, boot time.Duration) {
+func (m *reading) weigh(table *kernel.ProcessTable, pid int, last *reading, boot time.Duration) {
 	group, processes := table.Group(pid)
 	if processes == 0 {
 		return
@@ -139,7 +139,7 @@ func (m *measurement) weigh(table *kernel.Table, pid int, last *measurement, boo
 }
 
 // cpuPercent is the share of a CPU used since the last measurement, or over the age of the worker.
-func (m *measurement) cpuPercent(last *measurement, age time.Duration) float64 {
+func (m *reading) cpuPercent(last *reading, age time.Duration) float64 {
 	used, took := m.group.CPU, age
 	if last != nil && last.group.Began == m.group.Began && m.at.Sub(last.at) < keepFor {
 		used, took = used-last.group.CPU, m.at.Sub(last.at)
