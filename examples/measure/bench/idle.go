@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"time"
@@ -12,26 +13,26 @@ import (
 
 // pulses returns the vitals of processes after a time, with the CPU time and the wake-ups of that time only.
 func pulses(ctx context.Context, d time.Duration, pids ...int) ([]vitals, error) {
-	var before, after []vitals
-	for _, all := range []*[]vitals{&before, &after} {
+	look := func() (all []vitals, err error) {
 		for _, pid := range pids {
-			v, err := vitalsOf(pid)
-			if err != nil {
-				return nil, err
-			}
-			*all = append(*all, v)
+			v, e := vitalsOf(pid)
+			all, err = append(all, v), errors.Join(err, e)
 		}
-		if all == &before {
-			if err := kit.Pause(ctx, d); err != nil {
-				return nil, err
-			}
-		}
+		return all, err
 	}
+	before, err := look()
+	if err == nil {
+		err = kit.Pause(ctx, d)
+	}
+	if err != nil {
+		return nil, err
+	}
+	after, err := look()
 	for i := range after {
 		after[i].cpu -= before[i].cpu
 		after[i].woken += after[i].preempted - before[i].woken - before[i].preempted
 	}
-	return after, nil
+	return after, err
 }
 
 // measureIdle measures a master with ten idle workers beside a Go program that only waits for a signal, which shows what the Go

@@ -29,13 +29,13 @@ type bench struct {
 	rows                      []row
 }
 
-// measurement is one part of the table.
-type measurement struct {
+// part is one part of the table.
+type part struct {
 	name, what string
 	run        func(*bench, context.Context) error
 }
 
-var measurements = []measurement{
+var parts = []part{
 	{"failed", "requests that fail while reloads go on", (*bench).measureFailed},
 	{"handover", "from HUP to ready, to TERM and to the first answer", (*bench).measureHandover},
 	{"latency", "latency and gaps at a constant rate", (*bench).measureLatency},
@@ -63,8 +63,8 @@ func usage() {
 	fmt.Fprint(flag.CommandLine.Output(), "usage: scripts/bench [--only NAME,…] [--quick] [--supervisord BINARY]\n\n")
 	flag.PrintDefaults()
 	fmt.Fprintln(flag.CommandLine.Output(), "\nNames:")
-	for _, m := range measurements {
-		fmt.Fprintf(flag.CommandLine.Output(), "  %-10s %s\n", m.name, m.what)
+	for _, p := range parts {
+		fmt.Fprintf(flag.CommandLine.Output(), "  %-10s %s\n", p.name, p.what)
 	}
 }
 
@@ -89,15 +89,15 @@ func run(ctx context.Context, only, binary string, quick bool) error {
 	return b.measure(ctx, chosen)
 }
 
-func choose(only string) (chosen []measurement, err error) {
+func choose(only string) (chosen []part, err error) {
 	if only == "" {
-		return measurements, nil
+		return parts, nil
 	}
 	for name := range strings.SplitSeq(only, ",") {
 		before := len(chosen)
-		for _, m := range measurements {
-			if m.name == name {
-				chosen = append(chosen, m)
+		for _, p := range parts {
+			if p.name == name {
+				chosen = append(chosen, p)
 			}
 		}
 		if len(chosen) == before {
@@ -108,13 +108,13 @@ func choose(only string) (chosen []measurement, err error) {
 }
 
 // measure measures and prints the table, also if a part of it fails.
-func (b *bench) measure(ctx context.Context, chosen []measurement) error {
+func (b *bench) measure(ctx context.Context, chosen []part) error {
 	load := kit.LoadAverage()
 	var errs []error
-	for _, m := range chosen {
-		fmt.Fprintf(os.Stderr, "bench: %s: %s (load %s)\n", m.name, m.what, kit.LoadAverage())
-		if err := m.run(b, ctx); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", m.name, err))
+	for _, p := range chosen {
+		fmt.Fprintf(os.Stderr, "bench: %s: %s (load %s)\n", p.name, p.what, kit.LoadAverage())
+		if err := p.run(b, ctx); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", p.name, err))
 		}
 		if ctx.Err() != nil {
 			break

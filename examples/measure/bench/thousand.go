@@ -76,12 +76,17 @@ func perWorker(d time.Duration, n int) string {
 // phase is what a start, a roll or a stop took: the master's CPU time, and the time by the clock.
 type phase struct{ cpu, wall time.Duration }
 
-// since returns what a phase took that began at these readings.
-func (now phase) since(began phase) phase { return phase{now.cpu - began.cpu, now.wall - began.wall} }
+// stopwatch divides the life of the master into phases.
+type stopwatch struct {
+	last   phase
+	phases []phase
+}
 
-func clocks(s *kit.Subject) (phase, error) {
-	cpu, err := clock.CPU(s.PID())
-	return phase{cpu, clock.Monotonic()}, err
+// lap ends a phase. cpu is what the master has used so far.
+func (w *stopwatch) lap(cpu time.Duration) {
+	now := phase{cpu, clock.Monotonic()}
+	w.phases = append(w.phases, phase{now.cpu - w.last.cpu, now.wall - w.last.wall})
+	w.last = now
 }
 
 func (b *bench) measureCrowd(ctx context.Context, c crowd, n int) error {
@@ -89,7 +94,7 @@ func (b *bench) measureCrowd(ctx context.Context, c crowd, n int) error {
 	if c.rolling {
 		reload = `{ strategy = "rolling", max_surge = 50 }`
 	}
-	began := phase{wall: clock.Monotonic()}
+	w := &stopwatch{last: phase{wall: clock.Monotonic()}}
 	s, err := kit.Start(b.supervisord, table(b.light, strconv.Itoa(n), "reload = "+reload+"\nenvironment = { GOMAXPROCS = \"1\" }", fmt.Sprintf("per_slot = %t", c.perSlot)))
 	if err != nil {
 		return err
@@ -107,26 +112,24 @@ func (b *bench) measureCrowd(ctx context.Context, c crowd, n int) error {
 	if err := s.Serves(ctx, 1); err != nil {
 		return err
 	}
-	served, err := clocks(s)
+	used, err := clock.CPU(s.PID())
+	w.lap(used)
 	if err != nil {
 		return err
 	}
 	if _, err := s.Replace(ctx); err != nil {
 		return err
 	}
-	rolled, err := clocks(s)
-	if err != nil {
-		return err
-	}
 	v, err := vitalsOf(s.PID())
+	w.lap(v.cpu)
 	if err != nil {
 		return err
 	}
 	t := busy.end()
-	stopping := phase{rolled.cpu, clock.Monotonic()}
+	w.last.wall = clock.Monotonic()
 	s.Stop(kit.Patience)
-	stopped := phase{s.CPU, clock.Monotonic()}
-	b.crowdRow(c, n, []phase{served.since(began), rolled.since(served), stopped.since(stopping)}, v, t, s.Count(program.WorkerKilled)+s.Count(program.TrialFailed) == 0)
+	w.lap(s.CPU)
+	b.crowdRow(c, n, w.phases, v, t, s.Count(program.WorkerKilled)+s.Count(program.TrialFailed) == 0)
 	return nil
 }
 

@@ -156,26 +156,33 @@ func resolve(socket *net.UDPConn, slow time.Duration) {
 // agentAddress is where the process itself answers probes. At a shared socket another generation might answer.
 const agentAddress = "127.0.0.1:8002"
 
-// besideSlowNames measures a program alone, and beside programs that wait for the resolver.
-func (r *rig) besideSlowNames(ctx context.Context, c *chapter) error {
+// neighbour is what runs beside the program that is measured.
+type neighbour struct {
+	name     string
+	programs []kit.ProgramTable // none, or one called "slow"
+}
+
+func (r *rig) neighbours() []neighbour {
 	slow := func(ready, address string, command []string) []kit.ProgramTable {
 		p := web("http", address+":8001", "1", command...)
 		p.Name, p.Ready = "slow", ready
 		return []kit.ProgramTable{p}
 	}
+	probe := `method = "http", url = "http://` + slowName + `:8002/{pid}"`
+	return []neighbour{
+		{"nothing", nil},
+		{"a worker that looks a slow name up as it boots, and for each request", slow("", "127.0.0.1", r.command("experiments", namesRole))},
+		{"`ready.method = \"http\"` with a slow name in its url", slow(probe, "127.0.0.1", r.command("hello"))},
+		{"a listener whose address is a slow name", slow("", slowName, r.command("hello"))},
+	}
+}
+
+// besideSlowNames measures a program alone, and beside programs that wait for the resolver.
+func (r *rig) besideSlowNames(ctx context.Context, c *chapter) error {
 	var rows [][]string
 	var waited []string
 	lost := 0
-	for _, beside := range []struct {
-		name     string
-		programs []kit.ProgramTable
-	}{
-		{"nothing", nil},
-		{"a worker that looks a slow name up as it boots, and for each request", slow("", "127.0.0.1", r.command("experiments", namesRole))},
-		{"`ready.method = \"http\"` with a slow name in its url",
-			slow(`method = "http", url = "http://`+slowName+`:8002/{pid}"`, "127.0.0.1", r.command("hello"))},
-		{"a listener whose address is a slow name", slow("", slowName, r.command("hello"))},
-	} {
+	for _, beside := range r.neighbours() {
 		all, own, other, err := r.measureBeside(ctx, beside.programs)
 		if err != nil {
 			return fmt.Errorf("%s: %w", beside.name, err)
