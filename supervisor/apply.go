@@ -48,37 +48,6 @@ func resolve(ctx context.Context, c *config.Config, known map[socket.Spec]socket
 	return l, nil
 }
 
-// known lists the listeners of the configuration that is in force.
-func (s *Supervisor) known() map[socket.Spec]socket.Resolved {
-	known := map[socket.Spec]socket.Resolved{}
-	for _, p := range s.programs {
-		for _, l := range p.listeners {
-			known[l.Spec] = l
-		}
-	}
-	return known
-}
-
-// endpoints lists the sockets that workers have, those of draining generations included, with the addresses that the kernel says.
-func (s *Supervisor) endpoints() []config.Endpoint {
-	var open []config.Endpoint
-	for _, p := range s.programs {
-		for _, g := range p.generations {
-			for _, l := range g.listeners {
-				bound, err := socket.ParseAddress(s.table.Address(l.Key()))
-				switch {
-				case l.Address.IsUnix():
-					bound = l.Address
-				case err != nil, l.Address.IsUDP():
-					continue
-				}
-				open = append(open, config.Endpoint{Program: p.core.Name, Name: l.Name, Address: bound})
-			}
-		}
-	}
-	return open
-}
-
 // follow applies a configuration and replies. If the configuration or the request is refused, nothing changes.
 func (s *Supervisor) follow(r request, l *loaded, err error) {
 	if err == nil {
@@ -100,7 +69,7 @@ func (s *Supervisor) follow(r request, l *loaded, err error) {
 		return
 	}
 	for _, a := range r.askers {
-		a.reply(s.tickets(a.programs), nil)
+		a.reply(s.programs.tickets(a.programs), nil)
 	}
 }
 
@@ -118,7 +87,7 @@ func (s *Supervisor) mayCanary(l *loaded, r request) error {
 			return fmt.Errorf("program %s: %s", c.Name, why)
 		}
 	}
-	for p := range s.runners() {
+	for p := range s.programs.all() {
 		if !named[p.core.Name] && p.core.Goal == program.Run {
 			return fmt.Errorf("program %s: it is no longer configured, and would be stopped: reload it without --canary first", p.core.Name)
 		}
@@ -151,14 +120,14 @@ func (s *Supervisor) apply(l *loaded, r request) error {
 		return err
 	}
 	s.store.Changed()
-	s.settings(l.config)
+	s.configure(l.config)
 	named := map[string]bool{}
 	for i := range l.config.Programs {
 		c := &l.config.Programs[i]
 		named[c.Name] = true
 		s.applyProgram(c, l.listeners[c.Name], r)
 	}
-	for p := range s.runners() {
+	for p := range s.programs.all() {
 		if !named[p.core.Name] && !p.removed {
 			p.removed = true
 			p.log.Info("program is no longer configured")
@@ -166,7 +135,7 @@ func (s *Supervisor) apply(l *loaded, r request) error {
 		}
 	}
 	s.reach()
-	for p := range s.runners() {
+	for p := range s.programs.all() {
 		p.tend()
 		for _, l := range p.listeners {
 			if l.WhenDown.Refuse && !s.table.CanClose(l.Key()) {
@@ -202,10 +171,16 @@ func (s *Supervisor) applyProgram(c *config.Program, listeners []socket.Resolved
 	}
 }
 
-// settings applies the [supervisor] table, as far as that goes without a restart.
-func (s *Supervisor) settings(c *config.Config) {
-	old := s.config
-	s.config, s.sources = c.Supervisor, c.Files
+// settings is the [supervisor] table that is in force.
+type settings struct {
+	config.Supervisor
+	files []string // of the configuration
+}
+
+// configure applies the [supervisor] table, as far as that goes without a restart.
+func (s *Supervisor) configure(c *config.Config) {
+	old := s.settings.Supervisor
+	s.settings = settings{c.Supervisor, c.Files}
 	if level, err := zapcore.ParseLevel(c.Supervisor.LogLevel); err == nil && s.Level != nil {
 		s.Level.SetLevel(level)
 	}

@@ -119,7 +119,7 @@ func TestProbesEndWithTheWorker(t *testing.T) {
 		w.ready()
 		s.stop <- syscall.SIGTERM
 		s.pass(20 * time.Second)
-		if asked.Load() > 0 || len(s.super.programs["web"].pulses) > 0 {
+		if asked.Load() > 0 || s.super.programs["web"].workers[1].pulse != nil {
 			t.Errorf("asked %d times while it stops", asked.Load())
 		}
 	}, probed(t))
@@ -210,7 +210,7 @@ func TestNothingIsWatchedByDefault(t *testing.T) {
 		s.workers()[0].ready()
 		s.pass(time.Hour)
 		p := s.super.programs["web"]
-		if p.alarm != nil || p.sampler.timer != nil || len(p.pulses) > 0 || p.capture.log != nil {
+		if p.alarm != nil || p.sampler.timer != nil || p.workers[1].pulse != nil || p.capture.log != nil {
 			t.Errorf("%+v", p)
 		}
 	}, testProgram(t, "web"))

@@ -354,7 +354,7 @@ func (w *world) pidfd(name string) {
 	for _, p := range w.super.programs {
 		for number, h := range p.workers {
 			if name == fmt.Sprintf("w.%s.%d.pidfd", p.core.Name, number) {
-				w.pidfds[name] = h.(*hold).fakeProcess
+				w.pidfds[name] = h.Handle.(*hold).fakeProcess
 			}
 		}
 	}

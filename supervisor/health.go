@@ -25,43 +25,35 @@ type pulse struct {
 
 // watchHealth begins to watch workers that are ready, and ends the watch over those that are not any more.
 func (p *runner) watchHealth() {
-	wanted := slices.ContainsFunc(p.core.Generations(), func(g *program.Generation) bool {
-		return g.Config.Health.Method != "" || g.Config.Health.Watchdog > 0
-	})
-	if len(p.pulses) == 0 && !wanted {
+	if !slices.ContainsFunc(p.core.Generations(), func(g *program.Generation) bool { return watches(g) }) {
 		return
 	}
-	well := map[int]bool{}
 	for w, g := range p.core.Workers() {
-		if w.State != program.Ready && w.State != program.Soaking {
-			continue
-		}
-		well[w.Number] = true
-		if h := p.workers[w.Number]; h != nil && p.pulses[w.Number] == nil && p.generations[g.Number] != nil {
-			p.watchWorker(w, g, h)
-		}
-	}
-	for number, u := range p.pulses {
-		if !well[number] {
-			u.end()
-			delete(p.pulses, number)
+		h := p.workers[w.Number]
+		well := w.State == program.Ready || w.State == program.Soaking
+		switch {
+		case h == nil:
+		case !well:
+			h.unwatch()
+		case h.pulse == nil && watches(g) && p.generations[g.Number] != nil:
+			h.pulse = p.watchWorker(w, g, h.Handle)
 		}
 	}
 }
 
-func (p *runner) watchWorker(w *program.Worker, g *program.Generation, h Handle) {
+func watches(g *program.Generation) bool {
+	return g.Config.Health.Method != "" || g.Config.Health.Watchdog > 0
+}
+
+func (p *runner) watchWorker(w *program.Worker, g *program.Generation, h Handle) *pulse {
 	c, number := g.Config.Health, w.Number
-	if c.Method == "" && c.Watchdog == 0 {
-		return
-	}
 	ctx, cancel := context.WithCancel(p.s.ctx)
 	u := &pulse{cancel: cancel, watchdog: c.Watchdog, heard: time.Now()}
-	p.pulses[number] = u
 	if c.Watchdog > 0 {
 		u.timer = p.s.after(c.Watchdog, func() { p.silent(number, u) })
 	}
 	if c.Method == "" {
-		return
+		return u
 	}
 	c.Check = p.generations[g.Number].fillProbe(w, c.Check)
 	p.s.running.Go(func() {
@@ -69,13 +61,19 @@ func (p *runner) watchWorker(w *program.Worker, g *program.Generation, h Handle)
 			p.s.post(func() { p.step(program.Replace{Worker: number, Reason: reason}) })
 		}
 	})
+	return u
 }
 
-func (u *pulse) end() {
-	u.cancel()
-	if u.timer != nil {
-		u.timer.Stop()
+// unwatch ends the watch over the health of a worker.
+func (w *process) unwatch() {
+	if w.pulse == nil {
+		return
 	}
+	w.pulse.cancel()
+	if w.pulse.timer != nil {
+		w.pulse.timer.Stop()
+	}
+	w.pulse = nil
 }
 
 // fails probes until too many probes have failed in a row, and says why; or until ctx ends: "". The first probe comes sooner by
@@ -127,7 +125,7 @@ func oneLine(err error) string {
 
 // heard notes a worker's WATCHDOG= message.
 func (p *runner) heard(number int, e worker.Watchdog) {
-	u := p.pulses[number]
+	u := p.workers[number].pulse
 	switch {
 	case u == nil || u.watchdog == 0: // it has no watchdog
 	case e.Trigger:
@@ -138,7 +136,7 @@ func (p *runner) heard(number int, e worker.Watchdog) {
 }
 
 func (p *runner) silent(number int, u *pulse) {
-	if p.pulses[number] != u {
+	if h := p.workers[number]; h == nil || h.pulse != u {
 		return
 	}
 	if left := u.watchdog - time.Since(u.heard); left > 0 {

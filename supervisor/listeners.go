@@ -37,24 +37,6 @@ func (p *runner) want(c *config.Program, r socket.Resolved) socket.Want {
 	return w
 }
 
-// wanted lists the listeners of every program as they are, but with another number of workers for one of them.
-func (s *Supervisor) wanted(scaled *runner, workers int) []socket.Want {
-	var want []socket.Want
-	for p := range s.runners() {
-		if p.removed {
-			continue
-		}
-		for _, l := range p.listeners {
-			w := p.want(p.core.Config, l)
-			if p == scaled {
-				w.Slots = workers
-			}
-			want = append(want, w)
-		}
-	}
-	return want
-}
-
 // wantAgain opens what the configuration of before wants, as far as that can be had now.
 func (s *Supervisor) wantAgain(want []socket.Want) {
 	var had []socket.Want
@@ -72,7 +54,7 @@ func (s *Supervisor) wantAgain(want []socket.Want) {
 
 // reach replaces the workers of the programs whose clients find a socket that no worker has: its path had been removed.
 func (s *Supervisor) reach() {
-	for p := range s.runners() {
+	for p := range s.programs.all() {
 		if slices.ContainsFunc(p.listeners, func(l socket.Resolved) bool { return s.table.Stranded(l.Key()) }) {
 			p.step(program.Reload{Reason: "the path of a socket was gone; it is bound again"})
 		}

@@ -81,16 +81,6 @@ func (p *runner) keepLogging() {
 	}
 }
 
-// reopen opens every log file again.
-func (s *Supervisor) reopen() {
-	s.Log.Info("USR1: reopening log files")
-	for _, p := range s.programs {
-		for _, f := range p.logFiles() {
-			f.Reopen()
-		}
-	}
-}
-
 // logFile is what a LogFile and a Log have in common.
 type logFile interface {
 	Reopen()
@@ -110,21 +100,6 @@ func (p *runner) logFiles() []logFile {
 		}
 	}
 	return files
-}
-
-// restLogs waits until everything that was read is in the files, so that an execve loses nothing. No worker may write meanwhile: see
-// Launcher.Freeze.
-func (s *Supervisor) restLogs() error {
-	ctx, cancel := within(context.Background(), logFlushTimeout)
-	defer cancel()
-	for _, p := range s.programs {
-		for _, f := range p.logFiles() {
-			if err := f.Rest(ctx); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // endLog ends the log of the program.

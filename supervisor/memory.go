@@ -42,7 +42,7 @@ func (p *runner) sample() {
 	handles := map[int]Handle{}
 	for _, w := range g.Workers {
 		if h := p.workers[w.Number]; h != nil && w.State == program.Ready {
-			handles[w.Number] = h
+			handles[w.Number] = h.Handle
 		}
 	}
 	limit := g.Config.MaxMemory

@@ -82,7 +82,7 @@ func (s *Supervisor) tell() {
 	if n.to == nil {
 		return
 	}
-	if s.stopping && !n.stopping {
+	if s.stopping() && !n.stopping {
 		n.stopping = true
 		n.sent(n.to.Stopping())
 	}
@@ -108,7 +108,7 @@ func (s *Supervisor) tell() {
 func (s *Supervisor) overview() (started bool, end time.Time, line string) {
 	started = true
 	var words []string
-	for p := range s.runners() {
+	for p := range s.programs.all() {
 		if p.core.State() == program.StartingUp && p.core.Serving == nil && p.core.Failures == 0 {
 			started = false
 		}
@@ -118,7 +118,7 @@ func (s *Supervisor) overview() (started bool, end time.Time, line string) {
 		words = append(words, p.summary())
 	}
 	line = cmp.Or(strings.Join(words, "; "), "no programs")
-	if s.stopping {
+	if s.stopping() {
 		line = "stopping: " + strings.Join(words, "; ")
 	}
 	return started, end, line

@@ -39,19 +39,9 @@ func (s *Supervisor) releaseOrphans() {
 // needsOrphan reports whether a program does not serve yet and is meant to.
 func (s *Supervisor) needsOrphan(name string) bool {
 	p := s.programs[name]
-	if p == nil || p.removed || s.stopping {
+	if p == nil || p.removed || s.stopping() {
 		return false
 	}
-	switch p.core.State() {
-	case program.StartingUp, program.Waiting:
-		return true
-	case program.Up, program.Reloading, program.Down, program.ShuttingOff:
-	}
-	return false
-}
-
-// killOrphans ends every orphan now.
-func (s *Supervisor) killOrphans() {
-	s.releaseOrphans()
-	s.Orphans.Kill()
+	state := p.core.State()
+	return state == program.StartingUp || state == program.Waiting
 }

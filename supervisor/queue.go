@@ -92,7 +92,7 @@ func askOf[T any](ctx context.Context, s *Supervisor, name string, f func(*runne
 		p := s.programs[name]
 		if p == nil {
 			var none T
-			return none, noProgram(name, s.names())
+			return none, noProgram(name, s.programs.names())
 		}
 		return f(p)
 	})

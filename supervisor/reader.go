@@ -134,7 +134,7 @@ func (q *reader) pending() *handover.PendingReload {
 // reload reads the configuration and applies it, when the requests before r are done.
 func (s *Supervisor) reload(r request) {
 	err := ErrStopping
-	if !s.stopping {
+	if !s.stopping() {
 		err = s.reader.add(r)
 	}
 	if err != nil {
@@ -150,7 +150,7 @@ func (s *Supervisor) read() {
 	if !begins {
 		return
 	}
-	known, open := s.known(), s.endpoints()
+	known, open := s.programs.known(), s.programs.endpoints()
 	s.later(func() func() {
 		l, err := bounded(s.ctx, s.reader.calls, "reading the configuration", func() (*loaded, error) {
 			c, err := s.Load()
@@ -169,7 +169,7 @@ func (s *Supervisor) read() {
 // loaded applies what was read, and goes on with the next request.
 func (s *Supervisor) loaded(r request, l *loaded, err error) {
 	s.reader.now = nil
-	if s.stopping {
+	if s.stopping() {
 		r.end(ErrStopping)
 		s.reader.end(ErrStopping)
 		return

@@ -66,7 +66,7 @@ func (s *Supervisor) Reload(ctx context.Context, o ReloadOptions) ([]Ticket, err
 		if o.Reason == "" {
 			o.Reason = "asked to"
 		}
-		if !s.stopping {
+		if !s.stopping() {
 			s.Log.Info("reload: reading the configuration and replacing workers",
 				zap.Strings("programs", o.Programs), zap.String("reason", o.Reason), askedBy(o.AskedBy))
 		}
@@ -149,20 +149,6 @@ func noProgram(name string, known []string) error {
 	return fmt.Errorf("%w: %s; there are: %s", ErrNoProgram, name, strings.Join(known, ", "))
 }
 
-// tickets lists the generations that will answer a reload of these programs, or of all, that has just been applied.
-func (s *Supervisor) tickets(names []string) []Ticket {
-	if len(names) == 0 {
-		names = s.names()
-	}
-	var tickets []Ticket
-	for _, name := range names {
-		if p := s.programs[name]; p.core.Goal == program.Run {
-			tickets = append(tickets, p.ticket())
-		}
-	}
-	return tickets
-}
-
 func (p *runner) ticket() Ticket {
 	return Ticket{Program: p.core.Name, Generation: p.core.Awaited(), Instance: p.s.instance}
 }
@@ -172,7 +158,7 @@ func (p *runner) act(e program.Event) (Ticket, error) {
 	ticket := p.ticket()
 	switch e := e.(type) {
 	case program.Start:
-		if p.s.stopping {
+		if p.s.stopping() {
 			return ticket, ErrStopping
 		}
 		if g := p.core.Serving; g != nil && p.core.Serves() {

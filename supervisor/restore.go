@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -34,9 +33,9 @@ func (s source) Workers(yield func(handover.Held) bool) {
 // Record implements handover.Source.
 func (s source) Record() *handover.Record {
 	s.followClock()
-	r := &handover.Record{Instance: s.instance, Settings: s.config, Files: s.sources, Orphans: s.Orphans.Ending()}
-	for _, name := range slices.Sorted(maps.Keys(s.programs)) {
-		r.Programs = append(r.Programs, s.programs[name].record())
+	r := &handover.Record{Instance: s.instance, Settings: s.settings.Supervisor, Files: s.settings.files, Orphans: s.Orphans.Ending()}
+	for p := range s.programs.all() {
+		r.Programs = append(r.Programs, p.record())
 	}
 	return r
 }
@@ -52,9 +51,9 @@ func (p *runner) record() handover.ProgramRecord {
 			}
 		}
 		for _, w := range cg.Workers {
-			wr := handover.WorkerRecord{Number: w.Number, Told: p.told[w.Number]}
+			wr := handover.WorkerRecord{Number: w.Number}
 			if h := p.workers[w.Number]; h != nil {
-				wr = handover.NewWorkerRecord(wr.Number, wr.Told, h)
+				wr = handover.NewWorkerRecord(w.Number, h.told, h)
 			}
 			gr.Workers = append(gr.Workers, wr)
 		}
@@ -85,10 +84,10 @@ func (s *Supervisor) Restore(h *handover.Handover) {
 	for _, pr := range r.Programs {
 		pr.Core.CompleteReloads()
 		r.Rebase(pr.Core, time.Now())
-		s.restoreProgram(pr)
+		s.programs[pr.Core.Name] = s.restored(pr)
 	}
 	for _, pr := range r.Programs {
-		s.resume(s.programs[pr.Core.Name], pr, h)
+		s.programs[pr.Core.Name].resume(pr, h)
 	}
 	s.claimOrphans()
 	s.dropSockets()
@@ -97,7 +96,7 @@ func (s *Supervisor) Restore(h *handover.Handover) {
 	for _, pr := range r.Programs {
 		c.Programs = append(c.Programs, *pr.Core.Config)
 	}
-	s.settings(c)
+	s.configure(c)
 	s.departure.failed = h.GaveBack
 	if r.Instance != "" {
 		s.instance = r.Instance
@@ -133,7 +132,8 @@ func (s *Supervisor) restoreListeners(r *handover.Record) {
 	s.dropSockets()
 }
 
-func (s *Supervisor) restoreProgram(pr handover.ProgramRecord) {
+// restored returns the runner of a program that was recorded. Its workers are not adopted yet.
+func (s *Supervisor) restored(pr handover.ProgramRecord) *runner {
 	p := s.newRunner(pr.Core)
 	p.listeners, p.removed = pr.Listeners, pr.Removed
 	if p.outage.since = pr.DownSince; p.outage.since.After(time.Now()) {
@@ -145,25 +145,25 @@ func (s *Supervisor) restoreProgram(pr handover.ProgramRecord) {
 		}
 	}
 	p.keepLogging()
-	s.programs[pr.Core.Name] = p
+	return p
 }
 
 // resume adopts the workers of a program and goes on with what was under way.
-func (s *Supervisor) resume(p *runner, pr handover.ProgramRecord, h *handover.Handover) {
+func (p *runner) resume(pr handover.ProgramRecord, h *handover.Handover) {
 	for _, cg := range p.core.Generations() {
 		if p.generations[cg.Number] == nil {
 			p.prepare(cg)
 			continue
 		}
 		for _, w := range slices.Clone(cg.Workers) {
-			s.adopt(p, cg, w, pr.Generation(cg.Number).Worker(w.Number), h)
+			p.adopt(cg, w, pr.Generation(cg.Number).Worker(w.Number), h)
 		}
 	}
 	p.step(program.Tick{})
 }
 
 // adopt makes the process of a worker ours again. A worker without a process is spawned if it was starting, and is gone otherwise.
-func (s *Supervisor) adopt(p *runner, cg *program.Generation, w *program.Worker, wr handover.WorkerRecord, h *handover.Handover) {
+func (p *runner) adopt(cg *program.Generation, w *program.Worker, wr handover.WorkerRecord, h *handover.Handover) {
 	switch {
 	case wr.PID == 0 && w.State == program.Starting:
 		p.spawn(cg, w)
@@ -173,11 +173,9 @@ func (s *Supervisor) adopt(p *runner, cg *program.Generation, w *program.Worker,
 		return
 	}
 	number := w.Number
-	p.told[number] = wr.Told
-	a := h.Adoption(p.core.Name, wr, p.generations[cg.Number].workerSpec(s.table, cg.Config, w))
-	p.workers[number] = s.Launcher.Adopt(a, p.events(number))
-	s.Log.Info("worker is adopted", zap.String("program", p.core.Name), zap.Int("generation", cg.Number),
-		zap.Int("worker", number), zap.Int("pid", wr.PID), zap.String("state", string(w.State)))
+	a := h.Adoption(p.core.Name, wr, p.generations[cg.Number].workerSpec(p.s.table, cg.Config, w))
+	p.workers[number] = &process{Handle: p.s.Launcher.Adopt(a, p.events(number)), told: wr.Told}
+	p.log.Info("worker is adopted", zap.Int("generation", cg.Number), zap.Int("worker", number), zap.Int("pid", wr.PID), zap.String("state", string(w.State)))
 }
 
 // dropSockets closes the inherited sockets that no listener has taken. The store loses them with the next Keep.

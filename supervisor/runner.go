@@ -21,17 +21,22 @@ type runner struct {
 	log         *zap.Logger       // with the name of the program
 	listeners   []socket.Resolved // those of core.Config
 	generations map[int]*resources
-	workers     map[int]Handle
-	texts       map[int]string // what workers say of themselves (STATUS=)
-	told        map[int]int    // steps of the stop plan that were performed, by worker
-	postponed   []int          // workers that are told to go when their sockets are quiet
-	alarm       *alarm         // nil: there is no deadline
+	workers     map[int]*process
+	postponed   []int  // workers that are told to go when their sockets are quiet
+	alarm       *alarm // nil: there is no deadline
 	capture     capture
-	lookups     calls          // of snapshots
-	pulses      map[int]*pulse // the watch over the workers' health
-	sampler     sampler        // the watch over their memory
+	lookups     calls   // of snapshots
+	sampler     sampler // the watch over the workers' memory
 	outage      outage
 	removed     bool // gone from the configuration: forget it when it is down
+}
+
+// process is what the loop keeps for a worker.
+type process struct {
+	Handle
+	told  int    // steps of the stop plan that were performed
+	text  string // what the worker says of itself (STATUS=)
+	pulse *pulse // the watch over its health; nil: none
 }
 
 // resources is what the workers of one generation are started with.
@@ -47,8 +52,7 @@ type resources struct {
 func (s *Supervisor) newRunner(core *program.Program) *runner {
 	log := s.Log.With(zap.String("program", core.Name))
 	return &runner{
-		s: s, core: core, log: log, generations: map[int]*resources{}, workers: map[int]Handle{}, told: map[int]int{}, texts: map[int]string{},
-		pulses: map[int]*pulse{}, lookups: newCalls(),
+		s: s, core: core, log: log, generations: map[int]*resources{}, workers: map[int]*process{}, lookups: newCalls(),
 		capture: capture{errors: output.NewLogErrors(func(what string, err error) { log.Error(what, zap.Error(err)) })},
 	}
 }
@@ -125,13 +129,17 @@ func (p *runner) ring(a *alarm) {
 // workerDid gives the program what one of its worker processes did.
 func (p *runner) workerDid(number int, event worker.Event) {
 	p.s.store.Changed() // with what happens to a worker its descriptors come and go
+	w := p.workers[number]
+	if w == nil {
+		return // impossible: Exited is the last event
+	}
 	switch e := event.(type) {
 	case worker.Spawned:
 		p.step(program.Spawned{Worker: number, PID: e.PID})
 		p.resend(number)
 	case worker.ReadySaid:
 		p.step(program.ReadySaid{Worker: number})
-		p.s.unsaved = append(p.s.unsaved, p.workers[number])
+		p.s.unsaved = append(p.s.unsaved, w)
 	case worker.NeverReady:
 		p.step(program.NeverReady{Worker: number, Reason: e.Err.Error()})
 	case worker.Leaving:
@@ -139,14 +147,13 @@ func (p *runner) workerDid(number int, event worker.Event) {
 	case worker.Extend:
 		p.step(program.Extend{Worker: number, By: e.Duration})
 	case worker.Exited:
+		w.unwatch()
 		delete(p.workers, number)
-		delete(p.told, number)
-		delete(p.texts, number)
 		p.step(program.Exited{Worker: number, Exit: program.Exit{
 			Clean: e.Known && e.Status == 0 && e.Err == nil, Step: e.Step, Reason: e.String(), Wait: int(e.Status), Tail: e.Tail,
 		}})
 	case worker.Status:
-		p.texts[number] = e.Text
+		w.text = e.Text
 	case worker.Watchdog:
 		p.heard(number, e)
 	}
@@ -183,7 +190,7 @@ func (p *runner) spawn(cg *program.Generation, w *program.Worker) {
 	if p.s.Path != "" {
 		spec.Environment = append(spec.Environment, handover.ConfigVariable+"="+p.s.Path)
 	}
-	p.workers[number] = p.s.Launcher.Start(spec, p.events(number))
+	p.workers[number] = &process{Handle: p.s.Launcher.Start(spec, p.events(number))}
 }
 
 // events returns what the launcher calls when something happens to a worker.
@@ -193,11 +200,11 @@ func (p *runner) events(number int) func(worker.Event) {
 
 func (p *runner) send(a program.Signal) {
 	h := p.workers[a.Worker]
-	if h == nil || p.postpones(a) {
+	if h == nil || p.postpones(a, h) {
 		return
 	}
 	if w, _ := p.core.Find(a.Worker); w != nil {
-		p.told[a.Worker] = w.Step + 1
+		h.told = w.Step + 1
 	}
 	if err := h.Signal(a.Signal, a.Group); err != nil {
 		p.log.Error("cannot signal worker", zap.Int("worker", a.Worker), zap.String("signal", config.SignalName(a.Signal)), zap.Error(err))
@@ -209,9 +216,9 @@ const requiet = 50 * time.Millisecond
 
 // postpones reports whether a worker is told to go a little later: its successors have another socket of the same address, and a
 // connection may still be on its way to the worker's own. Nobody waits for that: the successors serve already.
-func (p *runner) postpones(a program.Signal) bool {
+func (p *runner) postpones(a program.Signal, h *process) bool {
 	w, g := p.core.Find(a.Worker)
-	if w == nil || w.Step > 0 || w.Killed || p.told[a.Worker] > 0 || p.core.Goal != program.Run || p.generations[g.Number] == nil {
+	if w == nil || w.Step > 0 || w.Killed || h.told > 0 || p.core.Goal != program.Run || p.generations[g.Number] == nil {
 		return false
 	}
 	if p.s.table.Quiet(p.generations[g.Number].claims, time.Now()) {
@@ -232,7 +239,8 @@ func (p *runner) postpones(a program.Signal) bool {
 
 // resend performs the step of a stop plan that was decided and perhaps not performed.
 func (p *runner) resend(number int) {
-	if w, _ := p.core.Find(number); w == nil || p.told[number] > w.Step {
+	w, _ := p.core.Find(number)
+	if h := p.workers[number]; w == nil || h == nil || h.told > w.Step {
 		return
 	}
 	if a, stops := p.core.StopStep(number); stops {

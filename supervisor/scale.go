@@ -21,7 +21,7 @@ func (s *Supervisor) scaleSignal(sig syscall.Signal) {
 		by = -1
 	}
 	var all []*runner
-	for p := range s.runners() {
+	for p := range s.programs.all() {
 		if !p.removed {
 			all = append(all, p)
 		}
@@ -38,7 +38,7 @@ func (s *Supervisor) scaleSignal(sig syscall.Signal) {
 // scale changes how many workers a program has, until the next configuration.
 func (p *runner) scale(e program.Scale) error {
 	switch t := p.core.Trial; {
-	case p.s.stopping:
+	case p.s.stopping():
 		return ErrStopping
 	case e.Workers < 1:
 		return fmt.Errorf("%w: %d workers; to have none, stop the program", ErrState, e.Workers)
@@ -49,7 +49,7 @@ func (p *runner) scale(e program.Scale) error {
 	}
 	var event program.Event = e
 	if p.perSlot() { // sockets for slots come and go with generations
-		if err := p.s.table.Update(p.s.wanted(p, e.Workers)); err != nil {
+		if err := p.s.table.Update(p.s.programs.wanted(p, e.Workers)); err != nil {
 			return err
 		}
 		p.s.store.Changed()

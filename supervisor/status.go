@@ -88,8 +88,11 @@ type ListenerStatus struct {
 // Describe is Status before Run, and for the loop.
 func (s *Supervisor) Describe() *Status {
 	s.followClock()
-	st := &Status{PID: os.Getpid(), Started: s.began, Version: s.Version, Config: s.Path, Instance: s.instance, Stopping: s.stopping, Upgrade: s.departure.failed, Programs: []ProgramStatus{}}
-	for p := range s.runners() {
+	st := &Status{
+		PID: os.Getpid(), Started: s.began, Version: s.Version, Config: s.Path, Instance: s.instance, Stopping: s.stopping(),
+		Upgrade: s.departure.failed, Programs: []ProgramStatus{},
+	}
+	for p := range s.programs.all() {
 		st.Programs = append(st.Programs, p.status())
 	}
 	return st
@@ -155,9 +158,11 @@ func (p *runner) generationStatus(g *program.Generation) GenerationStatus {
 		Began: g.Began, Served: some(g.Served), Retired: some(g.Retired), Workers: []WorkerStatus{},
 	}
 	for _, w := range g.Workers {
-		st.Workers = append(st.Workers, WorkerStatus{
-			Number: w.Number, Slot: w.Slot, PID: w.PID, State: w.State, Since: w.Since, Deadline: some(w.Deadline), Text: p.texts[w.Number],
-		})
+		ws := WorkerStatus{Number: w.Number, Slot: w.Slot, PID: w.PID, State: w.State, Since: w.Since, Deadline: some(w.Deadline)}
+		if h := p.workers[w.Number]; h != nil {
+			ws.Text = h.text
+		}
+		st.Workers = append(st.Workers, ws)
 	}
 	return st
 }

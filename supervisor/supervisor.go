@@ -3,10 +3,7 @@ package supervisor
 import (
 	"context"
 	"crypto/rand"
-	"iter"
-	"maps"
 	"os"
-	"slices"
 	"syscall"
 	"time"
 
@@ -73,23 +70,26 @@ type Supervisor struct {
 	Options
 	*queue
 	table    *socket.Table
-	programs map[string]*runner
-	config   config.Supervisor
-	sources  []string // the files of the configuration
+	programs programs
+	settings settings
 	reader   reader
 	watching watching
 	files    statusFiles
 	store    *handover.Store // nil: there is no file-descriptor store
 	notifier notifier
-	stopping bool
-	stopped  time.Time // when a signal to stop came first
+	identity
 	round
 
 	subscribers subscribers
-	began       time.Time
-	clock       time.Time // see followClock
-	instance    string    // the same as long as the numbers of generations go on
 	departure   departure
+	stopped     time.Time // when the first signal to stop came; zero: none has
+}
+
+// identity is what a status says about this supervisor.
+type identity struct {
+	began    time.Time
+	clock    time.Time // see followClock
+	instance string    // the same as long as the numbers of generations go on
 }
 
 // round is what has happened since the loop last attended to it.
@@ -102,12 +102,12 @@ type round struct {
 func New(o Options) *Supervisor {
 	q := newQueue()
 	s := &Supervisor{
-		Options: o, queue: q, table: socket.NewTable(), programs: map[string]*runner{},
+		Options: o, queue: q, table: socket.NewTable(), programs: programs{},
 		reader: reader{calls: newCalls()}, watching: watching{calls: newCalls()},
 		files:    statusFiles{log: o.Log, running: &q.running, writers: map[string]chan *string{}},
 		notifier: newNotifier(o.Systemd, o.Log),
 		round:    round{stepped: map[*runner]time.Time{}},
-		began:    time.Now(), clock: time.Now(), instance: rand.Text(),
+		identity: identity{began: time.Now(), clock: time.Now(), instance: rand.Text()},
 	}
 	if o.Systemd != nil {
 		s.store = handover.NewStore(o.Systemd, o.Log)
@@ -155,7 +155,7 @@ type Signals struct {
 // second one stops now), QUIT stops at once. It returns when every worker is gone and every listener closed; or with ErrLeft.
 func (s *Supervisor) Run(signals Signals) error {
 	s.watching.runs = true
-	for s.attend(); !s.finished(); s.attend() {
+	for s.attend(); !s.stopping() || !s.programs.down() || len(s.Orphans.Ending()) > 0; s.attend() {
 		s.keep()
 		s.acknowledge()
 		s.tell()
@@ -211,7 +211,8 @@ func (s *Supervisor) wait(signals Signals) bool {
 		s.Log.Info("HUP: reading the configuration and replacing the workers of every program")
 		s.reload(request{reason: "HUP", askedBy: bySignal(syscall.SIGHUP), itself: true, all: true})
 	case <-signals.Reopen:
-		s.reopen()
+		s.Log.Info("USR1: reopening log files")
+		s.programs.reopen()
 	case <-signals.Upgrade:
 		s.upgrade(nil, bySignal(syscall.SIGUSR2))
 	case sig := <-signals.Scale:
@@ -256,38 +257,31 @@ func (s *Supervisor) handleMore() {
 
 // stop ends every program, in its own time or, on QUIT or a second signal, now.
 func (s *Supervisor) stop(sig syscall.Signal) {
-	if s.stopping && sig != syscall.SIGQUIT && time.Since(s.stopped) < s.DuplicateStopWindow {
+	again := s.stopping()
+	if again && sig != syscall.SIGQUIT && time.Since(s.stopped) < s.DuplicateStopWindow {
 		return
 	}
 	name, by := config.SignalName(sig), bySignal(sig)
-	var e program.Event = program.Stop{Reason: name, AskedBy: by, Interrupted: sig == syscall.SIGINT}
-	now := s.stopping || sig == syscall.SIGQUIT
-	if now {
-		e = program.Kill{Reason: name, AskedBy: by}
-	}
+	now := again || sig == syscall.SIGQUIT
 	s.Log.Info("stopping every program", zap.String("signal", name), zap.Bool("now", now))
-	if !s.stopping {
-		s.stopping, s.stopped = true, time.Now()
+	if !again {
+		s.stopped = time.Now()
 	}
 	for _, p := range s.programs {
-		p.step(e)
+		if now {
+			p.step(program.Kill{Reason: name, AskedBy: by})
+		} else {
+			p.step(program.Stop{Reason: name, AskedBy: by, Interrupted: sig == syscall.SIGINT})
+		}
 	}
 	if now {
-		s.killOrphans()
+		s.releaseOrphans()
+		s.Orphans.Kill()
 	}
 }
 
-func (s *Supervisor) finished() bool {
-	if !s.stopping {
-		return false
-	}
-	for _, p := range s.programs {
-		if p.core.State() != program.Down || p.core.Live() > 0 {
-			return false
-		}
-	}
-	return len(s.Orphans.Ending()) == 0
-}
+// stopping reports whether supervisord was told to stop.
+func (s *Supervisor) stopping() bool { return !s.stopped.IsZero() }
 
 // attend does for the programs that have stepped what need not be done at every step: in a storm, once for many.
 func (s *Supervisor) attend() {
@@ -295,28 +289,8 @@ func (s *Supervisor) attend() {
 		p.attend(at)
 	}
 	if len(s.stepped) > 0 {
-		texts := map[string]string{}
-		for _, p := range s.programs {
-			if path := p.core.Config.StatusFile; path != "" {
-				texts[path] = p.core.Lines()
-			}
-		}
-		s.files.want(texts)
+		s.files.want(s.programs.statusTexts())
 	}
 	s.releaseOrphans()
 	clear(s.stepped)
-}
-
-// names lists the programs in order.
-func (s *Supervisor) names() []string { return slices.Sorted(maps.Keys(s.programs)) }
-
-// runners yields the programs in order.
-func (s *Supervisor) runners() iter.Seq[*runner] {
-	return func(yield func(*runner) bool) {
-		for _, name := range s.names() {
-			if p := s.programs[name]; p != nil && !yield(p) {
-				return
-			}
-		}
-	}
 }

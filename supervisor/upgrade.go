@@ -124,7 +124,7 @@ func (s *Supervisor) upgrade(reply func(error), by string) {
 
 func (s *Supervisor) mayUpgrade() error {
 	switch d := s.departure.state; {
-	case s.stopping, d == leaving, d == left:
+	case s.stopping(), d == leaving, d == left:
 		return ErrStopping
 	case s.Upgrader == nil:
 		return fmt.Errorf("%w: this supervisord cannot be upgraded", ErrState)
@@ -154,7 +154,7 @@ func (s *Supervisor) checked(err error) {
 	switch {
 	case s.departure.state != checking:
 		return // it leaves
-	case s.stopping:
+	case s.stopping():
 		s.departure.enter(staying)
 		s.departure.answer(ErrStopping)
 	case err != nil:
@@ -171,7 +171,7 @@ func (s *Supervisor) checked(err error) {
 func (s *Supervisor) settled() {
 	switch {
 	case s.departure.state != settling:
-	case s.stopping:
+	case s.stopping():
 		s.departure.enter(staying)
 		s.departure.answer(ErrStopping)
 	case s.departure.reply == nil:
@@ -186,7 +186,7 @@ func (s *Supervisor) settled() {
 // switchImage has the new binary take over. It returns only if that failed.
 func (s *Supervisor) switchImage() error {
 	switch d := s.departure.state; {
-	case s.stopping, d == leaving, d == left:
+	case s.stopping(), d == leaving, d == left:
 		return ErrStopping
 	case d != checked:
 		return fmt.Errorf("%w: no binary was checked", ErrState)
@@ -210,7 +210,7 @@ func (s *Supervisor) replaceImage() error {
 		return err
 	}
 	defer s.Launcher.Thaw()
-	if err := s.restLogs(); err != nil {
+	if err := s.programs.restLogs(); err != nil {
 		return err
 	}
 	if err := s.Log.Sync(); err != nil {
@@ -224,7 +224,7 @@ func (s *Supervisor) replaceImage() error {
 
 // askToLeave leaves the workers to the next supervisord as soon as systemd has what that one needs. The loop goes on meanwhile.
 func (s *Supervisor) askToLeave() {
-	if s.stopping || s.departure.state == leaving {
+	if s.stopping() || s.departure.state == leaving {
 		return
 	}
 	s.departure.answer(ErrStopping)
@@ -239,7 +239,7 @@ func (s *Supervisor) askToLeave() {
 // leave ends the loop as a SIGKILL would, but between two events and with everything written down. late is why systemd does not have
 // all that it needs; nil: it has.
 func (s *Supervisor) leave(late error) {
-	if s.stopping || s.departure.state != leaving {
+	if s.stopping() || s.departure.state != leaving {
 		return
 	}
 	if err := s.Launcher.Freeze(freezeTimeout); err != nil {
@@ -253,7 +253,7 @@ func (s *Supervisor) leave(late error) {
 	if late != nil {
 		s.Log.Error("leaving before systemd has every descriptor; the workers concerned end and the next supervisord starts new ones", zap.Error(late))
 	}
-	if err := s.restLogs(); err != nil {
+	if err := s.programs.restLogs(); err != nil {
 		s.Log.Error("output of workers is lost", zap.Error(err))
 	}
 	s.Log.Info("leaving; the workers go on and wait for the next supervisord")

@@ -54,7 +54,7 @@ func (s *Supervisor) watchFiles(c *config.Config) {
 
 func (s *Supervisor) lookNext() {
 	w := &s.watching
-	if w.busy || w.next == nil || s.stopping {
+	if w.busy || w.next == nil || s.stopping() {
 		return
 	}
 	groups := w.next
@@ -85,7 +85,7 @@ func watched(w Watcher) (changes <-chan []string, errors <-chan error) {
 
 // changed reloads the programs whose watched files have changed.
 func (s *Supervisor) changed(names []string) {
-	if s.stopping {
+	if s.stopping() {
 		return
 	}
 	for _, name := range names {

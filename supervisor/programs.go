@@ -1,0 +1,136 @@
+package supervisor
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"slices"
+
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor/program"
+)
+
+// programs are the runners by the names of their programs. What is asked of all of them is asked here.
+type programs map[string]*runner
+
+func (all programs) names() []string { return slices.Sorted(maps.Keys(all)) }
+
+// all yields the runners in the order of their names. Runners may be added and removed meanwhile.
+func (all programs) all() iter.Seq[*runner] {
+	return func(yield func(*runner) bool) {
+		for _, name := range all.names() {
+			if p := all[name]; p != nil && !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// down reports whether nothing of any program lives.
+func (all programs) down() bool {
+	for _, p := range all {
+		if p.core.State() != program.Down || p.core.Live() > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// tickets lists the generations that will answer a reload of these programs, or of all, that has just been applied.
+func (all programs) tickets(names []string) []Ticket {
+	if len(names) == 0 {
+		names = all.names()
+	}
+	var tickets []Ticket
+	for _, name := range names {
+		if p := all[name]; p.core.Goal == program.Run {
+			tickets = append(tickets, p.ticket())
+		}
+	}
+	return tickets
+}
+
+// statusTexts is what the status files should hold, by path.
+func (all programs) statusTexts() map[string]string {
+	texts := map[string]string{}
+	for _, p := range all {
+		if path := p.core.Config.StatusFile; path != "" {
+			texts[path] = p.core.Lines()
+		}
+	}
+	return texts
+}
+
+// known lists the listeners of the configuration that is in force.
+func (all programs) known() map[socket.Spec]socket.Resolved {
+	known := map[socket.Spec]socket.Resolved{}
+	for _, p := range all {
+		for _, l := range p.listeners {
+			known[l.Spec] = l
+		}
+	}
+	return known
+}
+
+// endpoints lists the sockets that workers have, those of draining generations included, with the addresses that the kernel says.
+func (all programs) endpoints() []config.Endpoint {
+	var open []config.Endpoint
+	for _, p := range all {
+		for _, g := range p.generations {
+			for _, l := range g.listeners {
+				bound, err := socket.ParseAddress(p.s.table.Address(l.Key()))
+				switch {
+				case l.Address.IsUnix():
+					bound = l.Address
+				case err != nil, l.Address.IsUDP():
+					continue
+				}
+				open = append(open, config.Endpoint{Program: p.core.Name, Name: l.Name, Address: bound})
+			}
+		}
+	}
+	return open
+}
+
+// wanted lists the listeners of every program as they are, but with another number of workers for one of them.
+func (all programs) wanted(scaled *runner, workers int) []socket.Want {
+	var want []socket.Want
+	for p := range all.all() {
+		if p.removed {
+			continue
+		}
+		for _, l := range p.listeners {
+			w := p.want(p.core.Config, l)
+			if p == scaled {
+				w.Slots = workers
+			}
+			want = append(want, w)
+		}
+	}
+	return want
+}
+
+// reopen opens every log file again.
+func (all programs) reopen() {
+	for _, p := range all {
+		for _, f := range p.logFiles() {
+			f.Reopen()
+		}
+	}
+}
+
+// restLogs waits until everything that was read is in the files, so that an execve loses nothing. No worker may write meanwhile: see
+// Launcher.Freeze.
+func (all programs) restLogs() error {
+	ctx, cancel := within(context.Background(), logFlushTimeout)
+	defer cancel()
+	for _, p := range all {
+		for _, f := range p.logFiles() {
+			if err := f.Rest(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
