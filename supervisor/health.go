@@ -20,7 +20,7 @@ type pulse struct {
 	watchdog time.Duration // 0: there is none
 	heard    time.Time     // when WATCHDOG=1 came last, or the watch began
 	timer    *time.Timer
-	late     bool // the worker has a moment more: what it said may be in the queue
+	late     bool // the worker has a moment more: what it said may be in the mailbox
 }
 
 // watchHealth begins to watch workers that are ready, and ends the watch over those that are not any more.

@@ -23,8 +23,8 @@ type Systemd interface {
 	WatchdogInterval() time.Duration // 0: no watchdog
 }
 
-// notifier tells the service manager what has changed. It remembers what it told last.
-type notifier struct {
+// serviceNotifier tells the service manager what has changed. It remembers what it told last.
+type serviceNotifier struct {
 	to       Systemd // nil: there is no service manager
 	log      *zap.Logger
 	ready    bool
@@ -35,8 +35,8 @@ type notifier struct {
 	ticker   *time.Ticker
 }
 
-func newNotifier(to Systemd, log *zap.Logger) notifier {
-	n := notifier{to: to, log: log}
+func newServiceNotifier(to Systemd, log *zap.Logger) serviceNotifier {
+	n := serviceNotifier{to: to, log: log}
 	if to == nil {
 		return n
 	}
@@ -47,19 +47,19 @@ func newNotifier(to Systemd, log *zap.Logger) notifier {
 }
 
 // watchdog wakes the loop when it has to show that it runs. Without a watchdog it is nil, which never does.
-func (n *notifier) watchdog() <-chan time.Time {
+func (n *serviceNotifier) watchdog() <-chan time.Time {
 	if n.ticker == nil {
 		return nil
 	}
 	return n.ticker.C
 }
 
-func (n *notifier) alive() {
+func (n *serviceNotifier) alive() {
 	n.to.Watchdog() //nolint:errcheck // the next one tells
 }
 
 // sent logs why a message was not taken: once, not for each of many messages.
-func (n *notifier) sent(err error) {
+func (n *serviceNotifier) sent(err error) {
 	why := ""
 	if err != nil {
 		why = err.Error()

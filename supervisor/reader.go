@@ -73,15 +73,15 @@ func missing(c *config.Config, programs []string) error {
 // maxDue is how many requests may wait for the configuration; a canary beyond that is refused.
 const maxDue = 100
 
-// reader reads the configuration off the loop, for one request after the other.
-type reader struct {
+// configReader reads the configuration off the loop, for one request after the other.
+type configReader struct {
 	now   *request  // whose configuration is being read; nil: none
 	due   []request // asked for meanwhile, in order
 	calls calls
 }
 
 // add queues a request. It is merged with the last one that waits, unless one of the two is a canary: both see whatever changed.
-func (q *reader) add(r request) error {
+func (q *configReader) add(r request) error {
 	last := len(q.due) - 1
 	switch {
 	case last >= 0 && r.canary == 0 && q.due[last].canary == 0:
@@ -95,7 +95,7 @@ func (q *reader) add(r request) error {
 }
 
 // next makes the oldest request the one that is read; false: one is being read, or none waits.
-func (q *reader) next() (request, bool) {
+func (q *configReader) next() (request, bool) {
 	if q.now != nil || len(q.due) == 0 {
 		return request{}, false
 	}
@@ -105,7 +105,7 @@ func (q *reader) next() (request, bool) {
 }
 
 // all lists the requests that are not applied yet, oldest first.
-func (q *reader) all() []request {
+func (q *configReader) all() []request {
 	if q.now == nil {
 		return q.due
 	}
@@ -113,7 +113,7 @@ func (q *reader) all() []request {
 }
 
 // end drops the requests that wait.
-func (q *reader) end(err error) {
+func (q *configReader) end(err error) {
 	for _, r := range q.due {
 		r.end(err)
 	}
@@ -121,7 +121,7 @@ func (q *reader) end(err error) {
 }
 
 // pending returns nil if no reload by itself waits.
-func (q *reader) pending() *handover.PendingReload {
+func (q *configReader) pending() *handover.PendingReload {
 	var p *handover.PendingReload
 	for _, r := range q.all() {
 		if r.itself {

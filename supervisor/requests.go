@@ -62,7 +62,7 @@ type Ticket struct {
 // has been applied, with a Ticket for each program that is replaced. A canary begins for all of them or is refused with ErrCanary.
 // Other errors: ErrNoProgram, ErrRefused, ErrState.
 func (s *Supervisor) Reload(ctx context.Context, o ReloadOptions) ([]Ticket, error) {
-	return ask(ctx, s.queue, func(reply func([]Ticket, error)) {
+	return ask(ctx, s.mailbox, func(reply func([]Ticket, error)) {
 		if o.Reason == "" {
 			o.Reason = "asked to"
 		}
@@ -91,7 +91,7 @@ func (s *Supervisor) SetLevel(ctx context.Context, name, by string) error {
 	if err != nil || level > zapcore.ErrorLevel {
 		return fmt.Errorf("%w: log level %q is unknown: use debug, info, warn or error", ErrState, name)
 	}
-	_, err = askNow(ctx, s.queue, func() (struct{}, error) {
+	_, err = askNow(ctx, s.mailbox, func() (struct{}, error) {
 		if s.Level != nil {
 			s.Level.SetLevel(level)
 		}
@@ -103,7 +103,7 @@ func (s *Supervisor) SetLevel(ctx context.Context, name, by string) error {
 
 // Status describes everything as it is now.
 func (s *Supervisor) Status(ctx context.Context) (*Status, error) {
-	return askNow(ctx, s.queue, func() (*Status, error) { return s.Describe(), nil })
+	return askNow(ctx, s.mailbox, func() (*Status, error) { return s.Describe(), nil })
 }
 
 // Logs returns the captured output of a program's workers. The log is read without the loop, and ends with the program. Errors:
@@ -119,7 +119,7 @@ func (s *Supervisor) Logs(ctx context.Context, name string) (*output.Log, error)
 
 // Subscribe returns every Update from now on. The channel is closed when the reader is too slow, or by Unsubscribe.
 func (s *Supervisor) Subscribe(ctx context.Context) (<-chan *Update, error) {
-	return askNow(ctx, s.queue, func() (<-chan *Update, error) { return s.subscribers.add(), nil })
+	return askNow(ctx, s.mailbox, func() (<-chan *Update, error) { return s.subscribers.add(), nil })
 }
 
 // SubscribeFirst is Subscribe before Start or Restore: not even the first update is missed.
@@ -133,15 +133,15 @@ func (s *Supervisor) Unsubscribe(updates <-chan *Update) {
 // Upgrade runs the pre-flight check of the binary at supervisord's path. If it fails, Upgrade returns ErrUpgrade. If it passes, the
 // caller must call Switch, and can tell others before this image ends. Other errors: ErrState.
 func (s *Supervisor) Upgrade(ctx context.Context, by string) error {
-	_, err := ask(ctx, s.queue, func(reply func(struct{}, error)) {
-		s.upgrade(func(err error) { reply(struct{}{}, err) }, by)
+	_, err := ask(ctx, s.mailbox, func(reply func(struct{}, error)) {
+		s.departure.upgrade(func(err error) { reply(struct{}{}, err) }, by)
 	})
 	return err
 }
 
 // Switch executes the binary that Upgrade has checked. It returns only if that fails: with ErrUpgrade, or ErrState.
 func (s *Supervisor) Switch(ctx context.Context) error {
-	_, err := askNow(ctx, s.queue, func() (struct{}, error) { return struct{}{}, s.switchImage() })
+	_, err := askNow(ctx, s.mailbox, func() (struct{}, error) { return struct{}{}, s.departure.switchImage() })
 	return err
 }
 

@@ -61,7 +61,7 @@ func (s *Supervisor) newRunner(core *program.Program) *runner {
 func (p *runner) step(e program.Event) {
 	now := time.Now()
 	if p.alarm != nil && now.Sub(p.alarm.at) > late {
-		p.core.Excuse(now) // it should have rung: first comes what is in the queue
+		p.core.Excuse(now) // it should have rung: first comes what is in the mailbox
 	}
 	actions := p.core.Step(now, e)
 	if slices.ContainsFunc(actions, func(a program.Action) bool { _, is := a.(program.Signal); return is }) {

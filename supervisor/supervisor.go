@@ -17,8 +17,8 @@ import (
 	"example.org/supervisord/worker/ready"
 )
 
-// Launcher starts processes. The real one is worker.Launcher; tests have one without processes.
-type Launcher interface {
+// ProcessLauncher starts processes. The real one is worker.Launcher; tests have one without processes.
+type ProcessLauncher interface {
 	// Start starts a worker and returns at once. It posts what happens to the worker, in order; worker.Exited is always the last.
 	Start(worker.Spec, func(worker.Event)) Handle
 	// Adopt makes a process that another image started a worker again.
@@ -49,11 +49,11 @@ type Handle interface {
 // Options is what a Supervisor needs from outside.
 type Options struct {
 	Load     func() (*config.Config, error) // reads the configuration again
-	Launcher Launcher
+	Launcher ProcessLauncher
 	Log      *zap.Logger
 	Report   func(*config.Program, program.Report) // is told of every report, with the newest configuration, instead of Log; it must not wait; may be nil
 	Level    *zap.AtomicLevel                      // changed when the configuration's log_level changes; may be nil
-	Watch    Watcher                               // may be nil
+	Watch    FileWatcher                               // may be nil
 	Systemd  Systemd                               // may be nil
 	Upgrader Upgrader                              // may be nil
 	Orphans  *handover.Orphans                     // may be nil
@@ -65,18 +65,18 @@ type Options struct {
 }
 
 // Supervisor runs programs. Everything that it knows belongs to the goroutine in Run; other goroutines reach it only through its
-// queue.
+// mailbox.
 type Supervisor struct {
 	Options
-	*queue
+	*mailbox
 	table    *socket.Table
 	programs programs
 	settings settings
-	reader   reader
+	reader   configReader
 	watching watching
 	files    statusFiles
 	store    *handover.Store // nil: there is no file-descriptor store
-	notifier notifier
+	notifier serviceNotifier
 	identity
 	round
 
@@ -100,15 +100,16 @@ type round struct {
 
 // New returns a supervisor without programs.
 func New(o Options) *Supervisor {
-	q := newQueue()
+	q := newMailbox()
 	s := &Supervisor{
-		Options: o, queue: q, table: socket.NewTable(), programs: programs{},
-		reader: reader{calls: newCalls()}, watching: watching{calls: newCalls()},
+		Options: o, mailbox: q, table: socket.NewTable(), programs: programs{},
+		reader: configReader{calls: newCalls()}, watching: watching{calls: newCalls()},
 		files:    statusFiles{log: o.Log, running: &q.running, writers: map[string]chan *string{}},
-		notifier: newNotifier(o.Systemd, o.Log),
+		notifier: newServiceNotifier(o.Systemd, o.Log),
 		round:    round{stepped: map[*runner]time.Time{}},
 		identity: identity{began: time.Now(), clock: time.Now(), instance: rand.Text()},
 	}
+	s.departure.s = s
 	if o.Systemd != nil {
 		s.store = handover.NewStore(o.Systemd, o.Log)
 	}
@@ -162,7 +163,7 @@ func (s *Supervisor) Run(signals Signals) error {
 		for !s.wait(signals) {
 		}
 		s.handleMore()
-		if s.depart(); s.departure.state == left {
+		if s.departure.goOn(); s.departure.state == left {
 			return ErrLeft
 		}
 	}
@@ -214,11 +215,11 @@ func (s *Supervisor) wait(signals Signals) bool {
 		s.Log.Info("USR1: reopening log files")
 		s.programs.reopen()
 	case <-signals.Upgrade:
-		s.upgrade(nil, bySignal(syscall.SIGUSR2))
+		s.departure.upgrade(nil, bySignal(syscall.SIGUSR2))
 	case sig := <-signals.Scale:
 		s.scaleSignal(sig.(syscall.Signal))
 	case <-signals.Leave:
-		s.askToLeave()
+		s.departure.askToLeave()
 	case sig := <-signals.Stop:
 		s.stop(sig.(syscall.Signal))
 	case names := <-changes:

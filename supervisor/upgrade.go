@@ -28,6 +28,7 @@ var ErrLeft = errors.New("the workers are left to the next supervisord")
 
 // departure is how a supervisor gives its place to another one: by an upgrade in place, or by leaving the workers behind.
 type departure struct {
+	s      *Supervisor
 	state  departureState
 	reply  func(error) // to the client that asked for the upgrade; nil: it was USR2
 	timer  *time.Timer // until when systemd is waited for
@@ -82,180 +83,180 @@ func (d *departure) answer(err error) {
 	}
 }
 
-// depart goes on with a departure that waits for systemd, if that has read everything.
-func (s *Supervisor) depart() {
-	if s.store.Busy() {
+// goOn goes on with a departure that waits for systemd, if that has read everything.
+func (d *departure) goOn() {
+	if d.s.store.Busy() {
 		return
 	}
-	switch s.departure.state {
+	switch d.state {
 	case settling:
-		s.settled()
+		d.settled()
 	case leaving:
-		s.leave(nil)
+		d.leave(nil)
 	case staying, checking, checked, left:
 	}
 }
 
 // upgrade checks the new binary in a child process, with the record as it is now. The loop goes on meanwhile. With reply it is for
 // an Upgrade, otherwise for USR2.
-func (s *Supervisor) upgrade(reply func(error), by string) {
-	if err := s.mayUpgrade(); err != nil {
+func (d *departure) upgrade(reply func(error), by string) {
+	if err := d.mayUpgrade(); err != nil {
 		if reply == nil {
-			s.Log.Warn("USR2: nothing happens", zap.Error(err))
+			d.s.Log.Warn("USR2: nothing happens", zap.Error(err))
 			return
 		}
 		reply(err)
 		return
 	}
-	s.Log.Info("upgrade: checking the new binary", askedBy(by), zap.Strings("command", s.Upgrader.Check()))
-	s.departure.enter(checking)
-	s.departure.reply, s.departure.failed = reply, ""
-	r, err := handover.Rehearse(source{s})
+	d.s.Log.Info("upgrade: checking the new binary", askedBy(by), zap.Strings("command", d.s.Upgrader.Check()))
+	d.enter(checking)
+	d.reply, d.failed = reply, ""
+	r, err := handover.Rehearse(source{d.s})
 	if err != nil {
-		s.checked(err)
+		d.checked(err)
 		return
 	}
-	s.later(func() func() {
+	d.s.later(func() func() {
 		defer r.Close()
-		err := s.check(r)
-		return func() { s.checked(err) }
+		err := d.check(r)
+		return func() { d.checked(err) }
 	})
 }
 
-func (s *Supervisor) mayUpgrade() error {
-	switch d := s.departure.state; {
-	case s.stopping(), d == leaving, d == left:
+func (d *departure) mayUpgrade() error {
+	switch {
+	case d.s.stopping(), d.state == leaving, d.state == left:
 		return ErrStopping
-	case s.Upgrader == nil:
+	case d.s.Upgrader == nil:
 		return fmt.Errorf("%w: this supervisord cannot be upgraded", ErrState)
-	case d == checking, d == settling:
+	case d.state == checking, d.state == settling:
 		return fmt.Errorf("%w: an upgrade is under way", ErrState)
 	}
 	return nil
 }
 
 // check runs the pre-flight check of the new binary.
-func (s *Supervisor) check(r *handover.Rehearsal) error {
-	ctx, cancel := context.WithTimeoutCause(s.ctx, checkTimeout, fmt.Errorf("not finished within %s", checkTimeout))
+func (d *departure) check(r *handover.Rehearsal) error {
+	ctx, cancel := context.WithTimeoutCause(d.s.ctx, checkTimeout, fmt.Errorf("not finished within %s", checkTimeout))
 	defer cancel()
 	dir, err := os.Getwd()
 	if err != nil {
 		return err
 	}
-	return s.Launcher.Run(ctx, worker.Spec{
-		Command: s.Upgrader.Check(), Directory: dir, Environment: worker.Inheritable(os.Environ()), Sockets: r.Descriptors(),
+	return d.s.Launcher.Run(ctx, worker.Spec{
+		Command: d.s.Upgrader.Check(), Directory: dir, Environment: worker.Inheritable(os.Environ()), Sockets: r.Descriptors(),
 		Stdout: output.Destination{Kind: output.Null}, Stderr: output.Destination{Kind: output.Null},
 	})
 }
 
 // checked goes on with the upgrade when the check has ended. A new image that dies at once leaves to the next one what systemd has;
 // so systemd gets some time to read what waits.
-func (s *Supervisor) checked(err error) {
+func (d *departure) checked(err error) {
 	switch {
-	case s.departure.state != checking:
+	case d.state != checking:
 		return // it leaves
-	case s.stopping():
-		s.departure.enter(staying)
-		s.departure.answer(ErrStopping)
+	case d.s.stopping():
+		d.enter(staying)
+		d.answer(ErrStopping)
 	case err != nil:
-		s.departure.enter(staying)
-		s.departure.answer(s.stumble(err))
+		d.enter(staying)
+		d.answer(d.stumble(err))
 	default:
-		s.departure.enter(settling)
-		s.departure.timer = s.after(settleTimeout, s.settled)
-		s.depart()
+		d.enter(settling)
+		d.timer = d.s.after(settleTimeout, d.settled)
+		d.goOn()
 	}
 }
 
 // settled executes the new binary after USR2, and otherwise tells the client that Switch may.
-func (s *Supervisor) settled() {
+func (d *departure) settled() {
 	switch {
-	case s.departure.state != settling:
-	case s.stopping():
-		s.departure.enter(staying)
-		s.departure.answer(ErrStopping)
-	case s.departure.reply == nil:
-		s.departure.enter(checked)
-		s.switchImage() //nolint:errcheck // it was logged
+	case d.state != settling:
+	case d.s.stopping():
+		d.enter(staying)
+		d.answer(ErrStopping)
+	case d.reply == nil:
+		d.enter(checked)
+		d.switchImage() //nolint:errcheck // it was logged
 	default:
-		s.departure.enter(checked)
-		s.departure.answer(nil)
+		d.enter(checked)
+		d.answer(nil)
 	}
 }
 
 // switchImage has the new binary take over. It returns only if that failed.
-func (s *Supervisor) switchImage() error {
-	switch d := s.departure.state; {
-	case s.stopping(), d == leaving, d == left:
+func (d *departure) switchImage() error {
+	switch {
+	case d.s.stopping(), d.state == leaving, d.state == left:
 		return ErrStopping
-	case d != checked:
+	case d.state != checked:
 		return fmt.Errorf("%w: no binary was checked", ErrState)
 	}
-	s.departure.enter(staying)
-	return s.stumble(s.replaceImage())
+	d.enter(staying)
+	return d.stumble(d.replaceImage())
 }
 
 // stumble ends an upgrade that has failed.
-func (s *Supervisor) stumble(err error) error {
-	s.departure.failed = err.Error()
-	s.Log.Error(ErrUpgrade.Error(), zap.Error(err))
+func (d *departure) stumble(err error) error {
+	d.failed = err.Error()
+	d.s.Log.Error(ErrUpgrade.Error(), zap.Error(err))
 	return fmt.Errorf("%w: %w", ErrUpgrade, err)
 }
 
 // replaceImage executes the new binary in this process. What workers do meanwhile waits in the kernel.
-func (s *Supervisor) replaceImage() error {
-	image := s.Upgrader.Image()
-	s.Log.Info("executing the new binary", zap.String("path", image.Path))
-	if err := s.Launcher.Freeze(freezeTimeout); err != nil {
+func (d *departure) replaceImage() error {
+	image := d.s.Upgrader.Image()
+	d.s.Log.Info("executing the new binary", zap.String("path", image.Path))
+	if err := d.s.Launcher.Freeze(freezeTimeout); err != nil {
 		return err
 	}
-	defer s.Launcher.Thaw()
-	if err := s.programs.restLogs(); err != nil {
+	defer d.s.Launcher.Thaw()
+	if err := d.s.programs.restLogs(); err != nil {
 		return err
 	}
-	if err := s.Log.Sync(); err != nil {
+	if err := d.s.Log.Sync(); err != nil {
 		return err
 	}
-	if err := handover.AwaitDisks(s.files.hung); err != nil {
+	if err := handover.AwaitDisks(d.s.files.hung); err != nil {
 		return err
 	}
-	return handover.Execute(source{s}, s.store, s.reader.pending(), image)
+	return handover.Execute(source{d.s}, d.s.store, d.s.reader.pending(), image)
 }
 
 // askToLeave leaves the workers to the next supervisord as soon as systemd has what that one needs. The loop goes on meanwhile.
-func (s *Supervisor) askToLeave() {
-	if s.stopping() || s.departure.state == leaving {
+func (d *departure) askToLeave() {
+	if d.s.stopping() || d.state == leaving {
 		return
 	}
-	s.departure.answer(ErrStopping)
-	s.departure.enter(leaving)
-	if s.store != nil {
-		s.Log.Info("leaving as soon as systemd has the descriptors of the workers")
-		s.departure.timer = s.after(leaveTimeout, func() { s.leave(fmt.Errorf("not within %s", leaveTimeout)) })
+	d.answer(ErrStopping)
+	d.enter(leaving)
+	if d.s.store != nil {
+		d.s.Log.Info("leaving as soon as systemd has the descriptors of the workers")
+		d.timer = d.s.after(leaveTimeout, func() { d.leave(fmt.Errorf("not within %s", leaveTimeout)) })
 	}
-	s.depart()
+	d.goOn()
 }
 
 // leave ends the loop as a SIGKILL would, but between two events and with everything written down. late is why systemd does not have
 // all that it needs; nil: it has.
-func (s *Supervisor) leave(late error) {
-	if s.stopping() || s.departure.state != leaving {
+func (d *departure) leave(late error) {
+	if d.s.stopping() || d.state != leaving {
 		return
 	}
-	if err := s.Launcher.Freeze(freezeTimeout); err != nil {
-		s.Log.Error("what workers say now may be lost", zap.Error(err))
+	if err := d.s.Launcher.Freeze(freezeTimeout); err != nil {
+		d.s.Log.Error("what workers say now may be lost", zap.Error(err))
 	}
-	s.store.Changed()
-	s.store.Keep(source{s})
+	d.s.store.Changed()
+	d.s.store.Keep(source{d.s})
 	if late == nil {
-		late = s.store.Settle(lastSettleTimeout)
+		late = d.s.store.Settle(lastSettleTimeout)
 	}
 	if late != nil {
-		s.Log.Error("leaving before systemd has every descriptor; the workers concerned end and the next supervisord starts new ones", zap.Error(late))
+		d.s.Log.Error("leaving before systemd has every descriptor; the workers concerned end and the next supervisord starts new ones", zap.Error(late))
 	}
-	if err := s.programs.restLogs(); err != nil {
-		s.Log.Error("output of workers is lost", zap.Error(err))
+	if err := d.s.programs.restLogs(); err != nil {
+		d.s.Log.Error("output of workers is lost", zap.Error(err))
 	}
-	s.Log.Info("leaving; the workers go on and wait for the next supervisord")
-	s.departure.enter(left)
+	d.s.Log.Info("leaving; the workers go on and wait for the next supervisord")
+	d.enter(left)
 }

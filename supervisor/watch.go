@@ -7,8 +7,8 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// Watcher reports which groups of files have changed.
-type Watcher interface {
+// FileWatcher reports which groups of files have changed.
+type FileWatcher interface {
 	Set(groups map[string][]string) error
 	Changes() <-chan []string
 	Errors() <-chan error
@@ -76,7 +76,7 @@ func (s *Supervisor) looked(err error) {
 }
 
 // watched returns the channels of a watcher, which may be nil.
-func watched(w Watcher) (changes <-chan []string, errors <-chan error) {
+func watched(w FileWatcher) (changes <-chan []string, errors <-chan error) {
 	if w == nil {
 		return nil, nil
 	}

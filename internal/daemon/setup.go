@@ -127,7 +127,7 @@ func (d *daemon) orphan(pid int, status syscall.WaitStatus) {
 	d.log.Debug("an orphaned process has ended", zap.Int("pid", pid), zap.Int("status", status.ExitStatus()))
 }
 
-// launching makes a worker.Launcher a supervisor.Launcher.
+// launching makes a worker.Launcher a supervisor.ProcessLauncher.
 type launching struct{ *worker.Launcher }
 
 func (l launching) Start(s worker.Spec, post func(worker.Event)) supervisor.Handle {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// queue is how everything reaches the loop.
-type queue struct {
+// mailbox is how everything reaches the loop.
+type mailbox struct {
 	calls   chan func()   // for the loop to call
 	done    chan struct{} // closed when nobody reads calls any more
 	ctx     context.Context
@@ -15,35 +15,35 @@ type queue struct {
 	running sync.WaitGroup // the goroutines that Run waits for
 }
 
-func newQueue() *queue {
+func newMailbox() *mailbox {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &queue{calls: make(chan func()), done: make(chan struct{}), ctx: ctx, cancel: cancel}
+	return &mailbox{calls: make(chan func()), done: make(chan struct{}), ctx: ctx, cancel: cancel}
 }
 
 // post has the loop call f. It is for every goroutine except the loop's own.
-func (q *queue) post(f func()) {
+func (m *mailbox) post(f func()) {
 	select {
-	case q.calls <- f:
-	case <-q.done:
+	case m.calls <- f:
+	case <-m.done:
 	}
 }
 
 // later calls work in a goroutine of its own, and has the loop call what work returned.
-func (q *queue) later(work func() func()) {
-	q.running.Go(func() { q.post(work()) })
+func (m *mailbox) later(work func() func()) {
+	m.running.Go(func() { m.post(work()) })
 }
 
 // after has the loop call f when d has passed.
-func (q *queue) after(d time.Duration, f func()) *time.Timer {
-	return time.AfterFunc(d, func() { q.post(f) })
+func (m *mailbox) after(d time.Duration, f func()) *time.Timer {
+	return time.AfterFunc(d, func() { m.post(f) })
 }
 
 // awaitRunning waits until no goroutine is running, and reports whether that took less than limit.
-func (q *queue) awaitRunning(limit time.Duration) bool {
+func (m *mailbox) awaitRunning(limit time.Duration) bool {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		q.running.Wait()
+		m.running.Wait()
 	}()
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
@@ -56,7 +56,7 @@ func (q *queue) awaitRunning(limit time.Duration) bool {
 }
 
 // ask has the loop call f and waits until f, or something that f has begun, replies. Errors: ErrStopping, or the cause of ctx.
-func ask[T any](ctx context.Context, q *queue, f func(reply func(T, error))) (T, error) {
+func ask[T any](ctx context.Context, m *mailbox, f func(reply func(T, error))) (T, error) {
 	type answer struct {
 		value T
 		err   error
@@ -65,8 +65,8 @@ func ask[T any](ctx context.Context, q *queue, f func(reply func(T, error))) (T,
 	answers := make(chan answer, 1) // the loop never waits for the caller
 	call := func() { f(func(v T, err error) { answers <- answer{v, err} }) }
 	select {
-	case q.calls <- call:
-	case <-q.done:
+	case m.calls <- call:
+	case <-m.done:
 		return none, ErrStopping
 	case <-ctx.Done():
 		return none, context.Cause(ctx)
@@ -74,7 +74,7 @@ func ask[T any](ctx context.Context, q *queue, f func(reply func(T, error))) (T,
 	select {
 	case a := <-answers:
 		return a.value, a.err
-	case <-q.done:
+	case <-m.done:
 		return none, ErrStopping
 	case <-ctx.Done():
 		return none, context.Cause(ctx)
@@ -82,13 +82,13 @@ func ask[T any](ctx context.Context, q *queue, f func(reply func(T, error))) (T,
 }
 
 // askNow is ask for an f that replies before it returns.
-func askNow[T any](ctx context.Context, q *queue, f func() (T, error)) (T, error) {
-	return ask(ctx, q, func(reply func(T, error)) { reply(f()) })
+func askNow[T any](ctx context.Context, m *mailbox, f func() (T, error)) (T, error) {
+	return ask(ctx, m, func(reply func(T, error)) { reply(f()) })
 }
 
 // askOf is askNow about one program. Errors: ErrNoProgram, too.
 func askOf[T any](ctx context.Context, s *Supervisor, name string, f func(*runner) (T, error)) (T, error) {
-	return askNow(ctx, s.queue, func() (T, error) {
+	return askNow(ctx, s.mailbox, func() (T, error) {
 		p := s.programs[name]
 		if p == nil {
 			var none T
