@@ -53,7 +53,7 @@ type Options struct {
 	Log      *zap.Logger
 	Report   func(*config.Program, program.Report) // is told of every report, with the newest configuration, instead of Log; it must not wait; may be nil
 	Level    *zap.AtomicLevel                      // changed when the configuration's log_level changes; may be nil
-	Watch    FileWatcher                               // may be nil
+	Watch    FileWatcher                           // may be nil
 	Systemd  Systemd                               // may be nil
 	Upgrader Upgrader                              // may be nil
 	Orphans  *handover.Orphans                     // may be nil
