@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,32 +30,24 @@ func (d *document) einhorn() {
 		return
 	}
 	for _, o := range options {
-		switch o.key {
-		case "help", "version", "upgrade-check":
+		switch {
+		case slices.Contains([]string{"help", "version", "upgrade-check"}, o.key):
 			d.wrong(o, "starts nothing", "convert the command line that starts the program")
 			return
-		case "command-name":
-			if d.Program == "" {
-				d.Program = o.value
-			}
+		case o.key == "command-name" && d.Program == "":
+			d.Program = o.value
 		}
 	}
-	first := len(line.words)
-	if len(rest) > 0 {
-		first = rest[0]
-	}
-	p := d.begin(line, first)
-	if p == nil {
+	if e.program = d.begin(line, append(rest, len(line.words))[0]); e.program == nil {
 		return
 	}
-	e.program = p
 	e.argv() // it comes first; command sets it again
 	e.set("dialect", []string{"einhorn"})
 	for _, v := range line.environment {
-		p.environment(v, v.key, v.value)
+		e.environment(v, v.key, v.value)
 	}
 	for _, o := range options {
-		p.apply(known[o.key], o)
+		e.apply(known[o.key], o)
 	}
 	e.command(line, rest)
 	e.finish(line)
@@ -153,13 +146,8 @@ func (e *einhornLine) listen(s setting, name, address, options string) bool {
 
 // respawn converts the delay before a worker is restarted.
 func (e *einhornLine) respawn(p *program, s setting) {
-	n, ok := p.integer(s)
 	const longest = 30 // restart.backoff.max, in seconds
-	switch {
-	case !ok:
-	case n < 1 || n > year:
-		p.lacks(s, "the first delay is 200ms: restart.backoff.min")
-	default:
+	if n, ok := p.integer(s); ok && p.unless(n < 1 || n > year, s, "the first delay is 200ms: restart.backoff.min") {
 		p.set("restart.backoff", raw(fmt.Sprintf(`{ min = "%ds", max = "%ds" }`, n, max(n, longest))))
 	}
 }
@@ -175,37 +163,38 @@ func (e *einhornLine) nice(p *program, s setting) {
 		}
 		p.set("limits.nice", n)
 	}
-	if parts[0] != "" || len(parts) > 2 {
-		p.lacks(s, "set the niceness of supervisord itself where it is started: Nice= of systemd, or nice(1)")
-	}
+	p.unless(parts[0] != "" || len(parts) > 2, s, "set the niceness of supervisord itself where it is started: Nice= of systemd, or nice(1)")
 }
 
 // atOnce converts a bound on how many new workers start at a time.
 func (e *einhornLine) atOnce(p *program, s setting) {
 	n, ok := p.integer(s)
-	switch {
-	case !ok:
-	case n < 1 || n > 10_000:
-		p.lacks(s, "reload.max_surge must be from 1 to 10000")
-	case e.surge == 0 || n < e.surge:
-		e.surge = n
-		p.set("reload.strategy", "rolling")
-		p.set("reload.max_surge", n)
-	default:
-		p.note("reload", s, "the smaller bound applies")
+	if !ok || !p.unless(n < 1 || n > 10_000, s, "reload.max_surge must be from 1 to 10000") {
+		return
 	}
+	if e.surge != 0 && n >= e.surge {
+		p.note("reload", s, "the smaller bound applies")
+		return
+	}
+	e.surge = n
+	p.set("reload.strategy", "rolling")
+	p.set("reload.max_surge", n)
 }
 
 // finish sets what depends on several options, and what einhorn does without any.
 func (e *einhornLine) finish(line commandLine) {
-	e.directory(line, e.given["working-dir"].value)
+	dir := e.given["working-dir"].value
+	if line.dir != nil {
+		dir = joinPath(line.dir.value, dir)
+	} else if dir == "" {
+		e.table("").comment("einhorn runs it in the directory where it was started, which is assumed to be this one.")
+	}
+	e.set("directory", e.path(dir))
 	if s, ok := e.given["backlog"]; ok {
-		if n, ok := e.integer(s); ok && n > 0 {
+		if n, ok := e.integer(s); ok && e.unless(n < 1, s, "a backlog is at least 1") {
 			for _, t := range e.program.listen {
 				t.set("backlog", n)
 			}
-		} else if ok {
-			e.lacks(s, "a backlog is at least 1")
 		}
 	}
 	e.ready(line)

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"mvdan.cc/sh/v3/syntax"
-
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/getopt"
 	"example.org/supervisord/internal/pattern"
@@ -227,10 +225,8 @@ func (p *program) procfileCommand(s setting) (stays, ok bool) {
 		p.wrong(s, "contains "+placeholder+", which refers to a listener in supervisord", "write it differently, for example {''fd:")
 		return false, false
 	}
-	file, err := parseShell(s.value, "")
-	if err != nil {
-		message, _ := shellMistake(err)
-		p.wrong(s, message, "fix the command")
+	file, ok := p.parseShell(s, s.value, "fix the command")
+	if !ok {
 		return false, false
 	}
 	p.run.script = s.value
@@ -241,8 +237,13 @@ func (p *program) procfileCommand(s setting) (stays, ok bool) {
 	if !simple || len(call.Args) == 0 {
 		return true, true
 	}
-	words, literal := literalWords(call.Args)
-	name, _ := literalWord(call.Args[0])
+	var words []string
+	literal := true
+	for _, w := range call.Args {
+		word, ok := literalWord(w)
+		words, literal = append(words, word), literal && ok
+	}
+	name := words[0]
 	switch {
 	case name == "exec":
 		return false, true
@@ -256,16 +257,4 @@ func (p *program) procfileCommand(s setting) (stays, ok bool) {
 		p.run.script, p.run.words = "", words
 	}
 	return false, true
-}
-
-// literalWords returns words of a shell without their quotes, or false if the shell would expand one.
-func literalWords(list []*syntax.Word) (words []string, ok bool) {
-	for _, w := range list {
-		word, ok := literalWord(w)
-		if !ok {
-			return nil, false
-		}
-		words = append(words, word)
-	}
-	return words, true
 }

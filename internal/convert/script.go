@@ -21,20 +21,23 @@ type commandLine struct {
 	ignored     []setting // commands of the script that have no meaning here
 }
 
-// parseShell parses what sh(1) would run.
-func parseShell(text, name string) (*syntax.File, error) {
-	return syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(text), name)
-}
-
-// shellMistake returns the message and the line of an error of parseShell.
-func shellMistake(err error) (message string, line int) {
+// parseShell parses what sh(1) would run. It reports a mistake of a setting, at its line in the text if that is a file.
+func (d *document) parseShell(s setting, text, remedy string) (*syntax.File, bool) {
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(text), "")
+	if err == nil {
+		return file, true
+	}
+	what, line := err.Error(), uint(0)
 	if e, ok := errors.AsType[syntax.ParseError](err); ok {
-		return e.Text, int(e.Pos.Line())
+		what, line = e.Text, e.Pos.Line()
+	} else if e, ok := errors.AsType[syntax.LangError](err); ok {
+		what, line = "not POSIX shell: "+e.Feature, e.Pos.Line()
 	}
-	if e, ok := errors.AsType[syntax.LangError](err); ok {
-		return "not POSIX shell: " + e.Feature, int(e.Pos.Line())
+	if s.at.line == 0 {
+		s.at.line = int(line)
 	}
-	return err.Error(), 0
+	d.wrong(s, what, remedy)
+	return nil, false
 }
 
 // simpleCommand returns a statement's command if it is nothing but words, assignments and perhaps redirections.
@@ -63,8 +66,7 @@ func literalParts(list []syntax.WordPart, quoted bool) (string, bool) {
 				text, ok = literalParts(p.Parts, true)
 			}
 		case *syntax.Lit:
-			ok = quoted || i > 0 || !strings.HasPrefix(p.Value, "~")
-			if ok {
+			if quoted || i > 0 || !strings.HasPrefix(p.Value, "~") {
 				text, ok = unescape(p.Value, quoted)
 			}
 		}
@@ -78,7 +80,7 @@ func literalParts(list []syntax.WordPart, quoted bool) (string, bool) {
 
 // unescape removes the backslashes of a shell. Unquoted, patterns of file names and braces with alternatives are not literal.
 func unescape(s string, quoted bool) (string, bool) {
-	escapes := "\\$`\"\n"
+	const escapes = "\\$`\"\n"
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
 		switch {
@@ -105,10 +107,9 @@ func (d *document) commandLine() (c commandLine, ok bool) {
 		}
 		return c, true
 	}
-	file, err := parseShell(normal(d.Text), d.Name)
-	if err != nil {
-		message, line := shellMistake(err)
-		d.wrong(setting{at: position{d.Name, line}}, message, "fix the script, or write the command line after --")
+	here := setting{at: position{file: d.Name}}
+	file, ok := d.parseShell(here, normal(d.Text), "fix the script, or write the command line after --")
+	if !ok {
 		return c, false
 	}
 	for _, s := range file.Stmts {
@@ -117,7 +118,7 @@ func (d *document) commandLine() (c commandLine, ok bool) {
 		}
 	}
 	if c.words == nil {
-		d.wrong(setting{at: position{file: d.Name}}, "contains no command line of "+string(d.Kind), "name the file that contains it, or write it after --")
+		d.wrong(here, "contains no command line of "+string(d.Kind), "name the file that contains it, or write it after --")
 	}
 	return c, c.words != nil
 }
@@ -129,50 +130,41 @@ func (d *document) statement(c *commandLine, s *syntax.Stmt) bool {
 		d.wrong(setting{at: at(n)}, what, "let the shell run it, supervisord convert -- "+string(d.Kind)+" …, or write the result")
 		return false
 	}
-	var assigns []*syntax.Assign
-	var words []*syntax.Word
-	switch call := s.Cmd.(type) {
-	case *syntax.DeclClause: // export
-		assigns = call.Args
-	case *syntax.CallExpr:
-		assigns, words = call.Assigns, call.Args
-	}
-	if _, simple := simpleCommand(s); !simple && assigns == nil || len(s.Redirs) > 0 {
+	call, simple := simpleCommand(s)
+	if !simple || len(s.Redirs) > 0 {
 		return shellOnly(s, "only a shell can run this")
 	}
-	for _, a := range assigns {
+	for _, a := range call.Assigns {
 		value, ok := literalWord(a.Value)
-		if !ok || a.Name == nil {
+		if !ok {
 			return shellOnly(a, "only a shell can expand this variable")
 		}
-		if !a.Naked {
-			d.assign(c, at(a), a.Name.Value, value)
-		}
+		c.assign(at(a), a.Name.Value, value)
 	}
-	var list []string
+	var words []string
 	var places []position
-	for _, w := range words {
-		text, ok := literalWord(w)
+	for _, w := range call.Args {
+		word, ok := literalWord(w)
 		if !ok {
 			return shellOnly(w, "only a shell can expand this word")
 		}
-		list, places = append(list, text), append(places, at(w))
+		words, places = append(words, word), append(places, at(w))
 	}
-	return d.command(c, list, places)
+	return d.command(c, words, places)
 }
 
-func (d *document) assign(c *commandLine, at position, name, value string) {
+func (c *commandLine) assign(at position, name, value string) {
 	c.environment = append(c.environment, setting{at: at, key: name, value: value, text: name + "=" + value})
 }
 
-// command reads a simple command: the command line, or one that prepares for it.
+// command reads the words of a command: the command line, or one that prepares for it.
 func (d *document) command(c *commandLine, words []string, at []position) bool {
 	export := len(words) > 0 && words[0] == "export"
 	for len(words) > 0 {
 		name, value, assigns := strings.Cut(words[0], "=")
 		if assigns && exportable(name) {
-			d.assign(c, at[0], name, value)
-		} else if words[0] != "exec" && words[0] != "env" && words[0] != "export" {
+			c.assign(at[0], name, value)
+		} else if !slices.Contains([]string{"exec", "env", "export"}, words[0]) {
 			break
 		}
 		words, at = words[1:], at[1:]
@@ -180,7 +172,11 @@ func (d *document) command(c *commandLine, words []string, at []position) bool {
 	if len(words) == 0 || export {
 		return true
 	}
-	text := joined(words)
+	var quoted []string
+	for _, w := range words {
+		quoted = append(quoted, shellQuote(w))
+	}
+	text := strings.Join(quoted, " ")
 	s := setting{at: at[0], key: words[0], value: text, text: text}
 	switch {
 	case slices.Contains([]string{"set", "umask", "ulimit"}, words[0]):
@@ -198,14 +194,6 @@ func (d *document) command(c *commandLine, words []string, at []position) bool {
 		c.words, c.at = words, at
 	}
 	return true
-}
-
-func joined(words []string) string {
-	quoted := make([]string, len(words))
-	for i, w := range words {
-		quoted[i] = shellQuote(w)
-	}
-	return strings.Join(quoted, " ")
 }
 
 // optionRule is an option of a command and what becomes of it.
@@ -267,14 +255,4 @@ func (d *document) begin(c commandLine, first int) *program {
 		p.lacks(s, "umask and limits are keys of [program.NAME.limits]; other shell settings have no effect")
 	}
 	return p
-}
-
-// directory sets where the program of a command line runs.
-func (p *program) directory(c commandLine, dir string) {
-	if c.dir != nil {
-		dir = joinPath(c.dir.value, dir)
-	} else if dir == "" {
-		p.table("").comment(fmt.Sprintf("%s runs it in the directory where it was started, which is assumed to be this one.", p.Kind))
-	}
-	p.set("directory", p.path(dir))
 }
