@@ -17,6 +17,7 @@ import (
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/spawn"
 )
 
 // snapshot is a Snapshot with the log files that it needs.
@@ -178,11 +179,11 @@ func environment(c *config.Program, who *proc.Account, directory string) ([]stri
 }
 
 // credential looks up who a worker runs as, supplementary groups included. Without a user and a group it is nil: as the supervisor.
-func credential(userName, groupName string) (*worker.Credential, *proc.Account, error) {
+func credential(userName, groupName string) (*spawn.Credential, *proc.Account, error) {
 	if userName == "" && groupName == "" {
 		return nil, nil, nil
 	}
-	cred := &worker.Credential{UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}
+	cred := &spawn.Credential{UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}
 	var who *proc.Account
 	if userName != "" {
 		account, err := proc.LookupAccount(userName)

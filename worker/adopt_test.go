@@ -178,7 +178,7 @@ func freeze(t *testing.T, l *Launcher) {
 // abandon makes a launcher forget a worker without ending it.
 func abandon(l *Launcher, w *Worker) {
 	w.mu.Lock()
-	w.said.path = "" // it must stay where it is
+	w.channels.path = "" // it must stay where it is
 	for _, p := range w.pumps {
 		p.Resume(nil)
 	}
@@ -296,7 +296,7 @@ func deadBeforeRecorded(t *testing.T, say func(*life)) *life {
 	for e := old.next(); e != (ReadySaid{}); e = old.next() {
 	}
 	a := handOver(t, old.w)
-	old.w.locked(func() { old.w.drop(&old.w.said.socket); old.w.drop(&old.w.said.pipe) })(0) // it is dead, and reads no more
+	old.w.locked(func() { old.w.drop(&old.w.channels.socket); old.w.drop(&old.w.channels.pipe) })(0) // it is dead, and reads no more
 	abandon(l, old.w)
 	must[Exited](old)
 	a.State, a.Spec = before, spec
@@ -377,7 +377,7 @@ func TestWorkerIsAdoptedBetweenForkAndExec(t *testing.T) {
 func abandonUnread(w *Worker) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.drop(&w.said.status)
-	w.said.path = ""
+	w.drop(&w.channels.report)
+	w.channels.path = ""
 	w.finish(0, false)
 }

@@ -9,20 +9,18 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/cgroup"
+	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/worker/spawn"
 )
 
 // inGroups makes a launcher put its workers into control groups below one that is made for the test.
 func inGroups(t *testing.T) (Option, string) {
 	t.Helper()
-	text, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		t.Skip(err)
-	}
-	_, path, found := strings.Cut("\n"+string(text), "\n0::")
-	path, _, _ = strings.Cut(path, "\n")
-	for _, mount := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
-		base, err := os.MkdirTemp(mount+path, "supervisord-test-")
-		if err != nil || !found {
+	for _, own := range proc.OwnGroups() {
+		base, err := os.MkdirTemp(own, "supervisord-test-")
+		if err != nil {
 			continue
 		}
 		t.Cleanup(func() {
@@ -30,8 +28,8 @@ func inGroups(t *testing.T) (Option, string) {
 				t.Error(err)
 			}
 		})
-		if useable(base) {
-			return func(l *Launcher) { l.groups = &groups{base: base} }, base
+		if unix.Access(base+"/cgroup.kill", unix.W_OK) == nil {
+			return func(l *Launcher) { l.groups = cgroup.Under(base) }, base
 		}
 	}
 	t.Skip("no control group of version 2 that this user may divide, with cgroup.kill")
@@ -40,7 +38,7 @@ func inGroups(t *testing.T) (Option, string) {
 
 func groupsIn(t *testing.T, base string) []string {
 	t.Helper()
-	list, err := filepath.Glob(base + "/" + groupPrefix + "*")
+	list, err := filepath.Glob(base + "/" + "worker-" + "*")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +116,7 @@ func TestKillReachesTheWholeControlGroup(t *testing.T) {
 func TestWorkerThatCannotBeStartedLeavesNoControlGroup(t *testing.T) {
 	option, base := inGroups(t)
 	s := start(t, launcher(t, option), Spec{Command: []string{"/no/such/program"}})
-	if e := must[Exited](s); e.Step != stepExec {
+	if e := must[Exited](s); e.Step != spawn.StepExec {
 		t.Errorf("%v", e)
 	}
 	if !eventually(func() bool { return len(groupsIn(t, base)) == 0 }) {
@@ -138,13 +136,13 @@ func TestMemoryAndOOMAreReadFromTheGroup(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if used, ok := groupMemory(dir); !ok || used != 104857600-20000000 {
+	if used, ok := cgroup.Memory(dir); !ok || used != 104857600-20000000 {
 		t.Errorf("%d %v", used, ok)
 	}
-	if !oomKilled(dir) || oomKilled(t.TempDir()) || oomKilled("") {
+	if !cgroup.OOMKilled(dir) || cgroup.OOMKilled(t.TempDir()) || cgroup.OOMKilled("") {
 		t.Error("the OOM kill is not recognised, or one that was none is")
 	}
-	if _, ok := groupMemory(t.TempDir()); ok {
+	if _, ok := cgroup.Memory(t.TempDir()); ok {
 		t.Error("memory without a controller")
 	}
 	if got := (Exited{Known: true, Status: 9, OOM: true}).String(); got != "killed by the kernel for memory (OOM)" {

@@ -1,14 +1,24 @@
-// Package worker starts, watches, signals and adopts worker processes: the master's end of a worker's life.
+// Package worker starts, watches, signals and adopts worker processes: supervisord's end of a worker's life. How a process becomes the
+// command is in worker/spawn, how readiness is found out in worker/ready, and where the output goes in worker/output.
 //
-// A worker is started in two steps. The master forks its own binary again as a shim (RunShim), already in its own
-// process group and with the sockets at fd 3 and up; the shim puts everything in order that cannot be done from
-// outside (signal dispositions and mask, limits, user, capabilities, directory, LISTEN_PID) and then executes the
-// command. Which step failed, and why, comes back over a pipe that the exec closes.
+// One goroutine reaps every child of the process, known or not, and kills what is left of a worker's process group while the zombie still
+// pins the PID. One goroutine waits for what workers say. Each worker has one more goroutine, which posts its events. None of them
+// occupies a thread or a timer.
 //
-// All waiting is in one place. One goroutine reaps every child of the process, known or not, and kills what is left
-// of a worker's process group while the PID is still pinned by the zombie. One goroutine reads what workers say. Each
-// worker has one goroutine more, which posts its events; none of them occupies a thread or a timer.
+// # Order of the locks
 //
-// It needs Linux 5.9 or newer (close_range, pidfd, waitid) with /proc mounted. No other code in the process may wait
+// A goroutine takes them from top to bottom, and may leave some out:
+//
+//	Launcher.gate      held for reading while something is reaped or taken from a pipe or socket; Freeze locks it
+//	Launcher.spawning  one worker at a time opens what it needs and forks; Freeze locks it
+//	Launcher.mu        who is a child; held over fork and registration
+//	Worker.mu          one worker
+//	queue.mu, poller.mu, and those of other packages (Pump, Groups, Directory, foreign.Line, Log), which call nothing of this one
+//
+// Launcher.reaping is taken alone. What a worker could make slow (closing what it sent, reading a pipe whose lock it can hold) happens
+// on the thread of Worker.aside, without Worker.mu. The pumps are the exception: they hold the gate, because what they have read must be
+// in the State, and a stuck one makes Freeze fail, which names the worker.
+//
+// The package needs Linux 5.9 (close_range, pidfd, waitid) on amd64 or arm64, with /proc mounted. No other code in the process may wait
 // for children or use os/exec: a status that this package reaps is gone for everybody else.
 package worker

@@ -3,7 +3,6 @@ package worker
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -15,12 +14,12 @@ import (
 // maxControl is how many connections to the control socket of one worker are read at a time. One more ends the oldest.
 const maxControl = 4
 
-// control is what einhorn calls the command socket, of one worker: by it a worker that is written for einhorn says that it is
-// ready. There is a listening socket with a path (EINHORN_SOCK_PATH), and a connection that the worker is born with (EINHORN_SOCK_FD).
+// control is einhorn's command socket, one for each worker: a worker written for einhorn says there that it is ready. There is a listening
+// socket with a path (EINHORN_SOCK_PATH), and a connection that the worker is born with (EINHORN_SOCK_FD).
 type control struct {
 	socket *source
 	lines  [1 + maxControl]controlLine // the worker's own connection, then those that were accepted
-	last   int                         // of the lines, the one that was given out last
+	last   int                         // index of the line that was given out last
 }
 
 // controlLine is one connection.
@@ -32,7 +31,7 @@ type controlLine struct {
 // controlFD is the name of a connection in Descriptors.
 func controlFD(i int) string { return FDControl + "-" + strconv.Itoa(i) }
 
-// ControlFDs are the names of all connections to a worker's control socket; all but the first are short-lived.
+// ControlFDs returns the names of all connections to a worker's control socket; all but the first are short-lived.
 func ControlFDs() []string {
 	var names []string
 	for i := range 1 + maxControl {
@@ -41,41 +40,9 @@ func ControlFDs() []string {
 	return names
 }
 
-// control opens both ends of what einhorn gives to a worker.
-func (b *birth) control() *stepError {
-	if b.w.mute || !b.w.spec.Einhorn {
-		return nil
-	}
-	var err error
-	if b.listener, err = ready.ControlSocket(b.w.said.path, b.w.spec.Credential.owner()); err != nil {
-		return failed(stepNotify, err)
-	}
-	b.ours = append(b.ours, b.listener)
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err == nil {
-		b.line = pair[0]
-		b.ours, b.theirs = append(b.ours, pair[0]), append(b.theirs, pair[1])
-		err = unix.SetNonblock(pair[0], true)
-	}
-	if err != nil {
-		return failed(stepNotify, fmt.Errorf("cannot create a control socket: %w", err))
-	}
-	b.theirLine = len(b.files)
-	b.put(pair[1], b.theirLine)
-	return nil
-}
-
-// controlVariables tell of it; EINHORN_MASTER_PID, and where the listeners are, is for whoever made the Spec to say.
-func (b *birth) controlVariables() []string {
-	if b.theirLine < 0 {
-		return nil
-	}
-	return []string{"EINHORN_SOCK_PATH=" + ready.ControlPath(b.w.said.path), "EINHORN_SOCK_FD=" + strconv.Itoa(b.theirLine)}
-}
-
 // watchControl begins to read. w.mu is held.
 func (w *Worker) watchControl() {
-	c := &w.said.control
+	c := &w.channels.control
 	w.attend(&c.socket, func(listener int) { w.acceptControl(listener, maxControl) })
 	for i := range c.lines {
 		w.watchLine(&c.lines[i])
@@ -84,7 +51,7 @@ func (w *Worker) watchControl() {
 
 func (w *Worker) watchLine(l *controlLine) { w.watch(&l.source, func() { w.readControl(l) }) }
 
-// acceptControl takes in so many connections at most.
+// acceptControl accepts at most so many connections.
 func (w *Worker) acceptControl(listener, most int) {
 	for range most {
 		l, s, peer, err := w.acceptLine(listener)
@@ -106,7 +73,7 @@ func (w *Worker) acceptControl(listener, most int) {
 	}
 }
 
-// acceptLine takes one connection in, which nobody reads from yet. It becomes the worker's at once, so that an execve loses none.
+// acceptLine accepts one connection, which is not read yet. It becomes the worker's at once, so that an execve loses none.
 func (w *Worker) acceptLine(listener int) (*controlLine, *source, *unix.Ucred, error) {
 	w.launcher.gate.RLock()
 	defer w.launcher.gate.RUnlock()
@@ -123,14 +90,14 @@ func (w *Worker) acceptLine(listener int) (*controlLine, *source, *unix.Ucred, e
 	if err != nil {
 		peer = nil
 	}
-	l := w.said.control.free()
+	l := w.channels.control.free()
 	w.readControl(l)
 	w.drop(&l.source)
-	*l = controlLine{source: w.idle(fd)}
+	*l = controlLine{source: idle(fd)}
 	return l, l.source, peer, nil
 }
 
-// free is the line for the next connection: one that is not in use, or the one that is so for the longest time.
+// free returns the line for the next connection: one that is not in use, or the oldest.
 func (c *control) free() *controlLine {
 	for range maxControl {
 		c.last = c.last%maxControl + 1
@@ -142,11 +109,11 @@ func (c *control) free() *controlLine {
 	return &c.lines[c.last]
 }
 
-// readControl reads messages, each a line. No client of einhorn sends descriptors: whoever does may mean to hold up supervisord, and
-// ends the control socket of this worker for good. w.mu is held.
+// readControl reads messages, each a line. No client of einhorn sends descriptors: one that does may want to hold up supervisord, and ends
+// the control socket of this worker for good. w.mu is held.
 func (w *Worker) readControl(l *controlLine) {
 	var buf [512]byte
-	for range messagesAtATurn {
+	for range messagesPerTurn {
 		if l.source == nil {
 			return
 		}
@@ -176,14 +143,14 @@ func (w *Worker) readControl(l *controlLine) {
 
 // closeControl ends the control socket and every connection to it. w.mu is held.
 func (w *Worker) closeControl() {
-	w.drop(&w.said.control.socket)
-	for i := range w.said.control.lines {
-		w.drop(&w.said.control.lines[i].source)
+	w.drop(&w.channels.control.socket)
+	for i := range w.channels.control.lines {
+		w.drop(&w.channels.control.lines[i].source)
 	}
 }
 
-// obey does what a message asks for: only the ack of a worker is understood. As with einhorn, the connection ends with it, but
-// for the one that the worker was born with: that it uses it once more must not kill it. w.mu is held.
+// obey carries out a command: only the ack of a worker is understood. As with einhorn, the ack ends the connection, except the one that
+// the worker was born with: if the worker uses it once more, that must not kill it. w.mu is held.
 func (w *Worker) obey(l *controlLine, line []byte) {
 	if l.source == nil {
 		return
@@ -191,13 +158,13 @@ func (w *Worker) obey(l *controlLine, line []byte) {
 	c, err := ready.ParseControlCommand(line)
 	switch {
 	case err == nil && c.Name == "worker:ack" && c.PID > 0:
-		if w.spec.Ready.Method == ready.Notify && !w.said.leaving {
-			w.sayReady()
+		if w.spec.Ready.Method == ready.Notify && !w.channels.leaving {
+			w.postReady()
 		}
-		if l != &w.said.control.lines[0] {
+		if l != &w.channels.control.lines[0] {
 			w.drop(&l.source)
 		}
-	case err == nil && c.Name == "worker:ping": // it is not answered
+	case err == nil && c.Name == "worker:ping": // einhorn does not answer it either
 	default:
 		ready.RefuseControlCommand(l.source.fd, c.ID)
 	}

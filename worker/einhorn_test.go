@@ -104,7 +104,7 @@ func TestTheControlSocketIsForTheWorkersUserAlone(t *testing.T) {
 	if e := must[Status](s); e.Text != "140600" {
 		t.Errorf("its mode is %s", e.Text)
 	}
-	path := s.w.said.path + ".e"
+	path := s.w.channels.path + ".e"
 	s.w.Signal(sysSignal(9), false)
 	must[Exited](s)
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {

@@ -9,12 +9,9 @@ import (
 	"example.org/supervisord/worker/output"
 )
 
-// DefaultPath is where a command without a slash is looked for if the environment of the worker has no PATH.
-const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-// Inheritable is the part of environ, the supervisor's own environment, that its workers get: without what systemd or another
-// supervisor told the supervisor about itself. environ is not changed. JOURNAL_STREAM and CREDENTIALS_DIRECTORY stay: they are
-// true of a worker that shares the supervisor's stderr or user, and Start takes them from one that does not.
+// Inheritable returns the part of the supervisor's own environment that its workers get: without what systemd or another supervisor told
+// the supervisor about itself. environ is not changed. JOURNAL_STREAM and CREDENTIALS_DIRECTORY stay: they are right for a worker that
+// shares the supervisor's stderr or user, and Start removes them for one that does not.
 func Inheritable(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -22,7 +19,7 @@ func Inheritable(environ []string) []string {
 	})
 }
 
-// withoutOwn leaves out what this package sets itself, and what the supervisor has from systemd but this worker may not use.
+// withoutOwn leaves out the variables that Start sets itself, and those from systemd that this worker may not use.
 func (s *Spec) withoutOwn() []string {
 	return slices.DeleteFunc(slices.Clone(s.Environment), func(v string) bool {
 		name, value, _ := strings.Cut(v, "=")

@@ -14,8 +14,7 @@ type Spawned struct{ PID int }
 // ReadySaid: the worker is ready. It is sent once at most.
 type ReadySaid struct{}
 
-// NeverReady: whether the worker is ready cannot be found out in the way that was asked for. It is sent once at most, and no
-// ReadySaid comes after it.
+// NeverReady: the readiness method cannot tell whether the worker is ready. It is sent once at most, and no ReadySaid comes after it.
 type NeverReady struct{ Err error }
 
 // Status is the free text of STATUS= (one line of UTF-8 without control characters), and the error that came with it.
@@ -30,15 +29,15 @@ type Leaving struct{}
 // Extend: the worker asks with EXTEND_TIMEOUT_USEC= for that much time from now, whatever it is doing.
 type Extend struct{ Duration time.Duration }
 
-// Watchdog: the worker said WATCHDOG=1 (it is well), or WATCHDOG=trigger (it found that it is not).
+// Watchdog: the worker said WATCHDOG=1 (it is well), or WATCHDOG=trigger (it is not).
 type Watchdog struct{ Trigger bool }
 
-// Exited is the last event of every worker, also of one that could not be started: then Step says what failed
-// ("exec", "user", "directory", "limits", …) and Err why.
+// Exited is the last event of every worker, also of one that could not be started: then Step says what failed ("exec", "user",
+// "directory", "limits", …) and Err why.
 type Exited struct {
 	PID    int
 	Status syscall.WaitStatus
-	Known  bool   // false: the status could not be learned (an adopted process)
+	Known  bool   // false: the status is unknown (an adopted process)
 	Step   string // "": it had been started
 	Err    error
 	OOM    bool     // the kernel killed it for memory; known only where workers have control groups with the memory controller

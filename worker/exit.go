@@ -5,46 +5,20 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/worker/spawn"
 )
 
-// What a step is about, for "cannot …".
-var deeds = map[string]string{
-	stepSockets:   "pass",
-	stepNotify:    "start:",
-	stepOutput:    "set up",
-	stepFork:      "start a process:",
-	stepWatch:     "watch the process:",
-	stepAdopt:     "adopt",
-	stepOrders:    "read its orders:",
-	stepSignals:   "reset signals:",
-	stepCaps:      "drop capabilities:",
-	stepLimits:    "set limit",
-	stepNice:      "set nice",
-	stepOOM:       "set oom_score_adj",
-	stepUmask:     "set umask",
-	stepGroups:    "set groups",
-	stepGroup:     "set group",
-	stepUser:      "set user",
-	stepAmbient:   "set ambient capability",
-	stepNoNewPriv: "set no_new_privileges:",
-	stepDirectory: "enter directory",
-	stepLeaks:     "close descriptors:",
-	stepExec:      "exec",
-}
-
-// String says the end as a person would: "exited with status 3", "killed by SIGSEGV (core dumped)",
+// String says how the worker ended: "exited with status 3", "killed by SIGSEGV (core dumped)",
 // "cannot exec ./web: no such file or directory".
 func (e Exited) String() string {
-	deed, known := deeds[e.Step]
 	switch {
 	case e.OOM:
 		return "killed by the kernel for memory (OOM)"
 	case e.Step == "" || e.Err == nil:
 		return describe(e.Status, e.Known)
-	case !known: // Err is a whole sentence
-		return e.Err.Error()
 	}
-	return "cannot " + deed + " " + e.Err.Error()
+	return spawn.Describe(e.Step, e.Err)
 }
 
 func describe(status syscall.WaitStatus, known bool) string {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/spawn"
 )
 
 // Every way in which a start can fail names its step, says what a person needs, and carries the errno.
@@ -39,10 +40,10 @@ func TestEveryFailureNamesItsStep(t *testing.T) {
 		"a NUL":                      {Spec{Command: []string{"a\x00b"}}, "exec", "NUL", syscall.EINVAL},
 		"no command":                 {Spec{}, "exec", "no command", 0},
 		"directory":                  {Spec{Command: []string{"true"}, Directory: "/no/such"}, "directory", "cannot enter directory /no/such: no such file or directory", syscall.ENOENT},
-		"limit":                      {Spec{Command: []string{"true"}, Limits: Limits{RLimits: map[string]uint64{"nofile": 1 << 40}}}, "limits", "cannot set limit nofile to 1099511627776", syscall.EPERM},
-		"unknown limit":              {Spec{Command: []string{"true"}, Limits: Limits{RLimits: map[string]uint64{"bogus": 1}}}, "limits", "unknown limit bogus", 0},
-		"score":                      {Spec{Command: []string{"true"}, Limits: Limits{OOMScoreAdj: &[]int{5000}[0]}}, "oom_score_adj", "cannot set oom_score_adj 5000", syscall.EINVAL},
-		"capability":                 {Spec{Command: []string{"true"}, Limits: Limits{AmbientCapabilities: []string{"CAP_BOGUS"}}}, "ambient_capabilities", "unknown capability", 0},
+		"limit":                      {Spec{Command: []string{"true"}, Limits: spawn.Limits{RLimits: map[string]uint64{"nofile": 1 << 40}}}, "limits", "cannot set limit nofile to 1099511627776", syscall.EPERM},
+		"unknown limit":              {Spec{Command: []string{"true"}, Limits: spawn.Limits{RLimits: map[string]uint64{"bogus": 1}}}, "limits", "unknown limit bogus", 0},
+		"score":                      {Spec{Command: []string{"true"}, Limits: spawn.Limits{OOMScoreAdj: &[]int{5000}[0]}}, "oom_score_adj", "cannot set oom_score_adj 5000", syscall.EINVAL},
+		"capability":                 {Spec{Command: []string{"true"}, Limits: spawn.Limits{AmbientCapabilities: []string{"CAP_BOGUS"}}}, "ambient_capabilities", "unknown capability", 0},
 		"socket":                     {Spec{Command: []string{"true"}, Sockets: []int{100000}}, "sockets", "socket 0 (descriptor 100000)", syscall.EBADF},
 		"output":                     {Spec{Command: []string{"true"}, Stderr: output.Destination{Kind: output.ToFile}}, "output", "stderr", 0},
 	} {
@@ -59,7 +60,7 @@ func TestEveryFailureNamesItsStep(t *testing.T) {
 }
 
 func TestUserThatMayNotBeSet(t *testing.T) {
-	c := &Credential{UID: 0, GID: 0, Groups: []uint32{0}}
+	c := &spawn.Credential{UID: 0, GID: 0, Groups: []uint32{0}}
 	if os.Geteuid() == 0 {
 		c.UID = 1<<32 - 1 // to the kernel: leave it as it is
 		c.Groups = nil
@@ -89,11 +90,11 @@ func TestShimThatIsKilledWasNeverStarted(t *testing.T) {
 }
 
 func TestOrdinaryProcessIsNoShim(t *testing.T) {
-	RunShim() // returns: this process has another name
+	spawn.RunShim() // returns: this process has another name
 	old := os.Args
 	defer func() { os.Args = old }()
-	for _, args := range [][]string{{shimName}, {shimName, "x", "7"}, {shimName, "x", "-1"}, {shimName, "x", "y"}} {
+	for _, args := range [][]string{{"supervisord: starting"}, {"supervisord: starting", "x", "7"}, {"supervisord: starting", "x", "-1"}, {"supervisord: starting", "x", "y"}} {
 		os.Args = args
-		RunShim() // returns: there are no sealed orders
+		spawn.RunShim() // returns: there are no sealed orders
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
+	"example.org/supervisord/worker/spawn"
 )
 
 // lingers is a TCP socket whose last close waits for an hour, and a way to send it away for good.
@@ -145,7 +146,7 @@ func TestKillIsSentAgainUntilTheWorkerHasEnded(t *testing.T) {
 func TestStdoutCanBeOpenedByAWorkerOfAnotherUser(t *testing.T) {
 	needRoot(t, "another user")
 	spec := shell(`echo out >/dev/stdout && echo err >/dev/stderr && echo >/dev/fd/$NOTIFY_FD`)
-	spec.Credential = &Credential{UID: 70001, GID: 70001}
+	spec.Credential = &spawn.Credential{UID: 70001, GID: 70001}
 	spec.Stdout, spec.Stderr = output.Destination{Kind: output.Capture}, output.Destination{Kind: output.Capture}
 	var mu sync.Mutex
 	said := map[string]string{}

@@ -17,6 +17,7 @@ import (
 
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
+	"example.org/supervisord/worker/spawn"
 )
 
 // sleeper starts "sleep" and returns its life and PID; the test looks at it from outside, where nothing disturbs the picture.
@@ -282,14 +283,14 @@ func TestSoftFileLimitIsWhatItWasBeforeGoRaisedIt(t *testing.T) {
 func TestLimitsAreSet(t *testing.T) {
 	umask, nice, score := 0o027, 7, 321
 	s, pid := sleeper(t, launcher(t), func(spec *Spec) {
-		spec.Limits = Limits{
-			RLimits: map[string]uint64{"nofile": 77, "core": 0, "as": 1 << 30, "cpu": RLimitInfinity},
+		spec.Limits = spawn.Limits{
+			RLimits: map[string]uint64{"nofile": 77, "core": 0, "as": 1 << 30, "cpu": spawn.RLimitInfinity},
 			Umask:   &umask, Nice: &nice, OOMScoreAdj: &score, NoNewPrivileges: true,
 		}
 	})
 	defer s.kill()
 	for resource, want := range map[int]uint64{
-		unix.RLIMIT_NOFILE: 77, unix.RLIMIT_CORE: 0, unix.RLIMIT_AS: 1 << 30, unix.RLIMIT_CPU: RLimitInfinity,
+		unix.RLIMIT_NOFILE: 77, unix.RLIMIT_CORE: 0, unix.RLIMIT_AS: 1 << 30, unix.RLIMIT_CPU: spawn.RLimitInfinity,
 	} {
 		if got := limitOf(t, pid, resource); got.Cur != want {
 			t.Errorf("limit %d is %d", resource, got.Cur)
@@ -346,7 +347,7 @@ func needRoot(t *testing.T, what string) {
 func TestCredentialsWithSupplementaryGroups(t *testing.T) {
 	needRoot(t, "another user")
 	s, pid := sleeper(t, launcher(t), func(spec *Spec) {
-		spec.Credential = &Credential{UID: 70001, GID: 70002, Groups: []uint32{70003, 70004}}
+		spec.Credential = &spawn.Credential{UID: 70001, GID: 70002, Groups: []uint32{70003, 70004}}
 	})
 	defer s.kill()
 	for key, want := range map[string]string{
@@ -362,7 +363,7 @@ func TestCredentialsWithSupplementaryGroups(t *testing.T) {
 func TestAmbientCapabilitiesSurviveTheChangeOfUser(t *testing.T) {
 	needRoot(t, "a capability")
 	s, pid := sleeper(t, launcher(t), func(spec *Spec) {
-		spec.Credential = &Credential{UID: 70001, GID: 70001}
+		spec.Credential = &spawn.Credential{UID: 70001, GID: 70001}
 		spec.Limits.AmbientCapabilities = []string{"cap_net_bind_service"}
 		spec.Limits.NoNewPrivileges = true
 	})
@@ -376,7 +377,7 @@ func TestAmbientCapabilitiesSurviveTheChangeOfUser(t *testing.T) {
 
 func TestOwnCredentialNeedsNoPrivilege(t *testing.T) {
 	groups, _ := unix.Getgroups()
-	c := &Credential{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
+	c := &spawn.Credential{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
 	for _, g := range groups {
 		c.Groups = append(c.Groups, uint32(g))
 	}

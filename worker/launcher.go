@@ -12,50 +12,64 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/cgroup"
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/worker/ready"
 )
 
-// Launcher starts workers and reaps every child of this process. There is one for each process, because SIGCHLD and wait are shared.
+// Launcher starts workers and reaps every child of this process. There is one in a process, because SIGCHLD and wait are shared.
 type Launcher struct {
-	null    int // /dev/null, for stdin and for what goes nowhere
-	notify  *ready.Directory
-	poll    *poller
-	groups  *groups // nil: workers have no control groups
-	orphan  func(pid int, status syscall.WaitStatus)
-	later   func(error) // see Later
+	options
+	system
 	chld    chan os.Signal
 	strays  chan struct{}  // there may be some
 	tasks   sync.WaitGroup // the reaper, the poller and watchStrays
 	workers sync.WaitGroup // the goroutine of each worker
-	pids    sync.Map       // int to *Worker: those that are not reaped, for who has no lock
+	life    context.Context
+	end     context.CancelFunc // by Close
 	looks   foreign.Looks
-	life    context.Context // until Close
-	end     context.CancelFunc
 
-	gate     gate       // held for reading while something is read or reaped; Freeze locks it
-	spawning lock       // one worker at a time opens what it needs and forks
-	taking   sync.Mutex // held while a child that is no worker is reaped
+	gate     gate // see the package comment for this and the other locks
+	spawning lock
+	reaping  sync.Mutex // held while a child that is not a worker is reaped
 
-	stdout, stderr io.Writer // see Inherited
+	pids sync.Map // int to *Worker: those that are not reaped, without a lock
+	mu   sync.Mutex
+	family
+}
 
-	mu       sync.Mutex // also held over fork and registration, so that a child that dies at once is known
+// family is who our children are.
+type family struct {
 	children map[int]*Worker
-	expected map[int]*syscall.WaitStatus // children of the image before this one; set: reaped before they were adopted
-	alive    int
+	expected map[int]*syscall.WaitStatus // children of the image before this one; not nil: reaped before they were adopted
+	alive    int                         // workers
+}
+
+// system is what a Launcher has of the operating system.
+type system struct {
+	null   int // /dev/null, for stdin and for streams that go nowhere
+	notify *ready.Directory
+	poll   *poller
+	groups *cgroup.Groups // nil: workers have no control groups
+}
+
+type options struct {
+	orphan         func(pid int, status syscall.WaitStatus) // see OnOrphan
+	later          func(error)                              // see Later
+	stdout, stderr io.Writer                                // see Inherited
 }
 
 // Option changes how NewLauncher works.
 type Option func(*Launcher)
 
-// OnOrphan has report called for every child that was reaped but is no worker: a process that was re-parented to this one.
+// OnOrphan has report called for every reaped child that is not a worker: a process that was re-parented to this one.
 // It is called from the reaper and must not block.
 func OnOrphan(report func(pid int, status syscall.WaitStatus)) Option {
 	return func(l *Launcher) { l.orphan = report }
 }
 
-// Inherited has what is read of an inherited stream, to be passed on, written to these instead of os.Stdout and os.Stderr. They
-// must not wait: everything that is read from the workers would.
+// Inherited passes on what is read from an inherited stream to these writers instead of os.Stdout and os.Stderr. They must not block:
+// reading from all workers would.
 func Inherited(stdout, stderr io.Writer) Option {
 	return func(l *Launcher) { l.stdout, l.stderr = stdout, stderr }
 }
@@ -69,25 +83,21 @@ func Expect(pids ...int) Option {
 	}
 }
 
-// Later has the directory made with the first worker that is started, if it cannot be made at once; report is told why. It is
-// for a supervisor that has workers to adopt, which need no directory.
+// Later creates the directory of the notify sockets with the first worker that is started, if it cannot be created at once; report is
+// told why. It is for a supervisor with workers to adopt, which need no directory.
 func Later(report func(error)) Option {
 	return func(l *Launcher) { l.later = report }
 }
 
-// NewLauncher makes this process a subreaper and begins to reap. dir is where the workers' notify sockets live: they get a
-// private directory of their own in it, and those that a dead supervisor left there are removed. dir is made absolute, and
-// created if it is missing; it must be short enough for a socket's path (107 bytes in all).
+// NewLauncher makes this process a subreaper and begins to reap. dir is where the workers' notify sockets live: see ready.NewDirectory.
 func NewLauncher(dir string, options ...Option) (*Launcher, error) {
 	l := &Launcher{
 		chld:     make(chan os.Signal, 1),
 		strays:   make(chan struct{}, 1),
-		children: map[int]*Worker{},
-		expected: map[int]*syscall.WaitStatus{},
 		spawning: make(lock, 1),
-		stdout:   os.Stdout,
-		stderr:   os.Stderr,
 	}
+	l.children, l.expected = map[int]*Worker{}, map[int]*syscall.WaitStatus{}
+	l.stdout, l.stderr = os.Stdout, os.Stderr
 	l.life, l.end = context.WithCancel(context.Background())
 	for _, option := range options {
 		option(l)
@@ -96,7 +106,7 @@ func NewLauncher(dir string, options ...Option) (*Launcher, error) {
 		return nil, err
 	}
 	if l.groups == nil {
-		l.groups = findGroups()
+		l.groups = cgroup.Under(cgroup.Find())
 	}
 	signal.Notify(l.chld, syscall.SIGCHLD)
 	l.wakeReaper() // for what ended before this
@@ -127,7 +137,8 @@ func (l *Launcher) open(dir string) (err error) {
 	return nil
 }
 
-// Close ends the reaping and removes what Start left in dir. No worker may be alive: otherwise it does nothing and says so.
+// Close ends the reaping and removes the directory of the notify sockets. No worker may be alive: otherwise it does nothing and returns an
+// error.
 func (l *Launcher) Close() error {
 	l.mu.Lock()
 	alive := l.alive
@@ -144,9 +155,9 @@ func (l *Launcher) Close() error {
 	return errors.Join(err, unix.Close(l.null), l.notify.Remove())
 }
 
-// Start starts a worker and returns at once. Everything that happens to it is posted, in order, from one goroutine that ends
-// with the Exited event, which always comes, exactly once. post may block. Several Status, Extend or Watchdog that nobody has
-// taken yet become the newest one of each.
+// Start starts a worker and returns at once. Everything that happens to the worker is posted, in order, from one goroutine. The last event is
+// Exited, which always comes, exactly once. post may block. Of several Status, Extend or Watchdog that were not taken yet, the newest of
+// each remains.
 func (l *Launcher) Start(spec Spec, post func(Event)) *Worker {
 	w := newWorker(l, spec, post)
 	l.workers.Go(w.live)

@@ -6,26 +6,24 @@ import (
 	"os"
 	"time"
 
+	"example.org/supervisord/internal/cgroup"
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/proc"
 )
 
-// measureWithin is how long a worker's memory may take to measure: a process can keep the lock on it from us.
+// measureWithin is how long it may take to measure a worker's memory: a process can keep the lock on it from us.
 const measureWithin = 10 * time.Second
 
-// Memory measures what the worker and the processes below it use, in bytes; a process that was orphaned does not count. What
-// is resident (RSS) costs little to read, but counts a page that several processes share once for each; so only if that is more
-// than limit, the proportional share (PSS) is read and returned instead, where the kernel lets us. An error is of the worker's own
-// process: it may have ended. Where the worker has a control group with the memory controller, that is asked instead. It takes 10 s at
-// most, and ends with the worker.
+// Memory returns what the worker and its descendants use, in bytes: by its control group if that has the memory controller, else by
+// proc.MemoryOfTree with this limit. A process that was orphaned does not count then. It takes 10 s at most, and ends with the worker.
 func (w *Worker) Memory(limit uint64) (uint64, error) {
 	w.mu.Lock()
-	pid, ended, group := w.process.pid, w.process.ended, w.process.group
+	pid, there, group := w.process.pid, w.adoptable(), w.process.group
 	w.mu.Unlock()
-	if pid == 0 || ended {
+	if !there {
 		return 0, os.ErrProcessDone
 	}
-	if used, ok := groupMemory(group); ok {
+	if used, ok := cgroup.Memory(group); ok {
 		return used, nil
 	}
 	type answer struct {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/worker/ready"
+	"example.org/supervisord/worker/spawn"
 )
 
 func TestReadyArrivesOnceAndAfterSpawned(t *testing.T) {
@@ -81,7 +82,7 @@ func TestBarrierIsAnsweredAtOnce(t *testing.T) {
 	s, _ := sleeper(t, launcher(t), nil)
 	settled(s.w)
 	before := openDescriptors()
-	read, write, err := pipe()
+	read, write, err := spawn.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,14 +147,14 @@ func TestSystemdNotifyWorksAgainstOurSocket(t *testing.T) {
 func TestStrangersAreNotHeard(t *testing.T) {
 	needRoot(t, "another user")
 	l := launcher(t)
-	s, _ := sleeper(t, l, func(spec *Spec) { spec.Credential = &Credential{UID: 70001, GID: 70001} })
+	s, _ := sleeper(t, l, func(spec *Spec) { spec.Credential = &spawn.Credential{UID: 70001, GID: 70001} })
 	path := notifyPath(t, s.w)
 	if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o600 || fi.Sys().(*syscall.Stat_t).Uid != 70001 {
 		t.Errorf("the socket is %v, %v", fi, err)
 	}
 	stranger := role("foreign", "TEST_SOCKET="+path)
 	stranger.Command[0] = copyOfSelf(t)
-	stranger.Credential = &Credential{UID: 70002, GID: 70002}
+	stranger.Credential = &spawn.Credential{UID: 70002, GID: 70002}
 	os.Chmod(path, 0o666) // as if it had the right to write
 	if !isReadyOrExit(start(t, l, stranger), 0) {
 		t.Error("the stranger failed")

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// poller watches the descriptors on which workers speak: an epoll of its own, so that a thousand of them need one goroutine,
-// and that epoll is itself in Go's poller, so that the goroutine needs no thread.
+// poller watches the descriptors on which workers speak. It is an epoll, so that a thousand of them need one goroutine, and that epoll is
+// itself in Go's poller, so that the goroutine needs no thread.
 type poller struct {
 	file *os.File
 	fd   int
@@ -20,12 +20,12 @@ type poller struct {
 	sources map[uint64]*source
 }
 
-// source is one watched descriptor. ready is called when there is something to read, again and again until it was read.
+// source is one watched descriptor. ready is called as long as there is something to read.
 type source struct {
 	fd    int
-	key   uint64 // never reused, unlike fd: an event that comes late finds nobody
+	key   uint64 // never reused, unlike fd: a late event finds no source
 	ready func(events uint32)
-	once  bool // only until again
+	once  bool // watched only until the first event, or again
 }
 
 func newPoller() (*poller, error) {
@@ -40,7 +40,7 @@ func newPoller() (*poller, error) {
 	return &poller{file: os.NewFile(uintptr(fd), "epoll"), fd: fd, sources: map[uint64]*source{}}, nil
 }
 
-// add begins to watch fd for reading; with once only until something is there.
+// add begins to watch fd for reading; with once only until the first event.
 func (p *poller) add(fd int, once bool, ready func(events uint32)) (*source, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +64,7 @@ func (p *poller) remove(s *source) {
 	unix.EpollCtl(p.fd, unix.EPOLL_CTL_DEL, s.fd, nil)
 }
 
-// again goes on with the watch of a source that is watched once, if it was not removed.
+// again watches a source with once for one more event, unless it was removed.
 func (p *poller) again(s *source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

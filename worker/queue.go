@@ -2,8 +2,8 @@ package worker
 
 import "sync"
 
-// queue hands a worker's events, in order, from whoever saw them to the goroutine that posts them. Nobody who puts waits, so
-// that a slow receiver holds up its own worker only; what a worker can repeat at will is kept once, so that it cannot grow.
+// queue passes a worker's events, in order, to the goroutine that posts them. put does not wait, so that a slow receiver holds up its own
+// worker only; what a worker can repeat at will is kept once, so that the queue cannot grow without limit.
 type queue struct {
 	wake chan struct{}
 
@@ -27,7 +27,7 @@ func (q *queue) put(e Event) {
 	}
 }
 
-// older finds an event that e makes pointless.
+// older returns the index of an event that e replaces, or -1.
 func (q *queue) older(e Event) int {
 	for i, have := range q.events {
 		switch have.(type) {

@@ -13,19 +13,19 @@ import (
 // awaitReady starts what the readiness method asks for. w.mu is held, and the command runs.
 func (w *Worker) awaitReady() {
 	c := &w.spec.Ready
-	if w.process.ended || w.ready.said || w.mute {
+	if w.process.ended || w.ready.posted || w.helper {
 		return
 	}
 	switch c.Method {
 	case ready.Delay, "":
 		if c.Delay <= 0 {
-			w.sayReady()
+			w.postReady()
 			return
 		}
-		w.ready.delay = time.AfterFunc(c.Delay, func() { w.locked(w.sayReady)(0) })
+		w.ready.delay = time.AfterFunc(c.Delay, func() { w.locked(w.postReady)(0) })
 	case ready.Accept:
 		accepting := ready.Accepting{
-			Sockets: w.spec.Sockets, PID: w.process.pid, Group: w.process.group, NotifyPath: w.said.path,
+			Sockets: w.spec.Sockets, PID: w.process.pid, Group: w.process.group, NotifyPath: w.channels.path,
 			Orphans: w.launcher.orphans, Looks: &w.launcher.looks, Key: w,
 		}
 		w.findOut(accepting.Await)
@@ -53,17 +53,17 @@ func (w *Worker) findOut(await func(context.Context) error) {
 		case err != nil:
 			w.events.put(NeverReady{Err: err})
 		default:
-			w.sayReady()
+			w.postReady()
 		}
 	})
 }
 
-// sayReady posts ReadySaid, once. w.mu is held.
-func (w *Worker) sayReady() {
-	if w.ready.said || !w.process.running || w.process.ended && w.spec.Ready.Method != ready.Notify {
+// postReady posts ReadySaid, once. w.mu is held.
+func (w *Worker) postReady() {
+	if w.ready.posted || !w.process.running || w.process.ended && w.spec.Ready.Method != ready.Notify {
 		return
 	}
-	w.ready.said = true
+	w.ready.posted = true
 	w.events.put(ReadySaid{})
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.org/supervisord/worker/ready"
+	"example.org/supervisord/worker/spawn"
 )
 
 func TestDelayIsTimeAlive(t *testing.T) {
@@ -123,7 +124,7 @@ func TestNotifyFDCannotBeWhereASocketIs(t *testing.T) {
 	fd, _ := listeningSocket(t)
 	spec := shell("exit 0")
 	spec.Sockets, spec.Ready.FD = []int{fd}, 3
-	if e := must[Exited](start(t, launcher(t), spec)); e.Step != stepNotify || !strings.Contains(e.Err.Error(), "descriptor 3") {
+	if e := must[Exited](start(t, launcher(t), spec)); e.Step != spawn.StepNotify || !strings.Contains(e.Err.Error(), "descriptor 3") {
 		t.Errorf("%s", e)
 	}
 }

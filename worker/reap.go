@@ -16,7 +16,7 @@ func (l *Launcher) reapAll() {
 	}
 }
 
-// wakeReaper says that there may be something to reap.
+// wakeReaper makes the reaper look.
 func (l *Launcher) wakeReaper() {
 	select {
 	case l.chld <- syscall.SIGCHLD:
@@ -24,8 +24,8 @@ func (l *Launcher) wakeReaper() {
 	}
 }
 
-// watchChild has the reaper woken when the process ends. SIGCHLD alone is not enough: the kernel gives it to the thread that has forked,
-// and while that one is stuck, as on a disk that hangs, nobody gets it. w.mu is held.
+// watchChild wakes the reaper when the process ends. SIGCHLD alone is not enough: the kernel gives it to the thread that forked, and while
+// that thread is stuck, as on a disk that hangs, no other one gets it. w.mu is held.
 func (w *Worker) watchChild() {
 	if w.process.pidfd < 0 {
 		return
@@ -47,7 +47,7 @@ func (l *Launcher) reap() {
 		if pid != 0 {
 			l.collect(pid)
 		} else if collected {
-			l.groups.sweep()
+			l.groups.Sweep()
 			select {
 			case l.strays <- struct{}{}:
 			default:
@@ -60,7 +60,7 @@ func (l *Launcher) reap() {
 	}
 }
 
-// collect takes a child that has ended from the kernel and gives its status to whom it belongs.
+// collect reaps a child that has ended and passes on its status.
 func (l *Launcher) collect(pid int) {
 	l.mu.Lock()
 	w := l.children[pid]
@@ -75,9 +75,9 @@ func (l *Launcher) collect(pid int) {
 	if expected {
 		unix.Kill(-pid, unix.SIGKILL)
 	}
-	l.taking.Lock()
-	status, ok := take(pid)
-	l.taking.Unlock()
+	l.reaping.Lock()
+	status, ok := wait(pid)
+	l.reaping.Unlock()
 	switch {
 	case !ok:
 	case expected:
@@ -89,7 +89,7 @@ func (l *Launcher) collect(pid int) {
 	}
 }
 
-// zombie is the PID of a child that has ended, or 0. It stays there: the PID cannot be reused before take.
+// zombie returns the PID of a child that has ended, or 0. It stays a zombie: the PID cannot be reused before wait.
 func zombie() int {
 	var si unix.Siginfo
 	for {
@@ -104,14 +104,10 @@ func zombie() int {
 	}
 }
 
-// siginfoPID reads si_pid, which x/sys does not name: it follows the three int fields, aligned as a pointer is.
-func siginfoPID(si *unix.Siginfo) int {
-	const word = unsafe.Sizeof(uintptr(0))
-	const offset = (3*4 + word - 1) / word * word
-	return int(*(*int32)(unsafe.Add(unsafe.Pointer(si), offset)))
-}
+// siginfoPID reads si_pid, which x/sys does not name: it follows three int fields and padding to 8 bytes.
+func siginfoPID(si *unix.Siginfo) int { return int(*(*int32)(unsafe.Add(unsafe.Pointer(si), 16))) }
 
-func take(pid int) (status syscall.WaitStatus, ok bool) {
+func wait(pid int) (status syscall.WaitStatus, ok bool) {
 	for {
 		got, err := syscall.Wait4(pid, &status, syscall.WNOHANG, nil)
 		if err != syscall.EINTR {

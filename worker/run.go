@@ -7,10 +7,9 @@ import (
 	"syscall"
 )
 
-// Run starts a command that is no worker (a preflight), waits for it, and kills its process group when ctx ends.
-// It gets no notify socket, and Ready is ignored. Its stderr is read even where it is inherited, and passed on.
-// The error says what went wrong, with the last lines that it wrote to stderr; errors.As finds the *RunError in it, and
-// errors.Is the cause of ctx's end.
+// Run starts a helper command (a preflight, a probe), waits for it, and kills its process group when ctx ends. The command gets no notify
+// socket, and Ready is ignored. Its stderr is read even where it is inherited, and passed on. The error says what went wrong, with the
+// last lines of stderr; errors.As finds the *RunError in it, and errors.Is the cause of ctx's end.
 func (l *Launcher) Run(ctx context.Context, spec Spec) error {
 	if err := context.Cause(ctx); err != nil {
 		return &RunError{Command: spec.Command, Cause: err}
@@ -21,7 +20,7 @@ func (l *Launcher) Run(ctx context.Context, spec Spec) error {
 			ended <- e
 		}
 	})
-	w.mute = true
+	w.helper = true
 	l.workers.Go(w.live)
 	select {
 	case e := <-ended:
@@ -35,8 +34,8 @@ func (l *Launcher) Run(ctx context.Context, spec Spec) error {
 // RunError is why a command of Run failed.
 type RunError struct {
 	Command []string
-	Exited  Exited // zero: it was not started
-	Cause   error  // why it was killed; nil: it was not
+	Exited  Exited // zero: the command was not started
+	Cause   error  // why the command was killed; nil: it was not
 }
 
 func runError(spec Spec, e Exited, cause error) error {

@@ -11,9 +11,9 @@ import (
 	"example.org/supervisord/internal/proc"
 )
 
-// Signal sends sig to the worker process alone (group false) or to its whole process group. After the end it does nothing and
-// returns nil. A signal that comes before the command runs waits until it does, because what stands in its place until then
-// would take it otherwise than the command; KILL does not wait for the exec, only for the fork.
+// Signal sends sig to the worker process alone (group false) or to its whole process group. After the end it does nothing and returns nil.
+// A signal that comes before the command runs waits until it does, because the shim would react otherwise than the command; KILL waits
+// only for the fork.
 func (w *Worker) Signal(sig syscall.Signal, group bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -29,25 +29,25 @@ func (w *Worker) Signal(sig syscall.Signal, group bool) error {
 	return w.deliver(d)
 }
 
-// forked takes the process over, and makes up for a KILL that came before there was a process. w.mu is held.
+// forked takes over the process, and delivers a KILL that came before there was one. w.mu is held.
 func (w *Worker) forked(pid, pidfd int) {
 	w.process.pid, w.process.pidfd, w.process.child = pid, pidfd, true
 	w.watchChild()
 	for _, d := range w.process.early {
 		if d.Signal == syscall.SIGKILL {
-			w.deliver(d)
+			w.deliver(d) //nolint:errcheck // nobody waits for the answer any more
 		}
 	}
 }
 
-// deliver sends a signal to a process that has not been reaped. w.mu is held, so that it cannot be meanwhile.
+// deliver sends a signal to a process that was not reaped. w.mu is held, so that it is not reaped meanwhile.
 func (w *Worker) deliver(d Pending) error {
 	kill := d.Signal == syscall.SIGKILL
 	if kill {
 		w.process.killed = true
 	}
 	if kill && d.Group {
-		w.launcher.groups.kill(w.process.group)
+		w.launcher.groups.Kill(w.process.group)
 	}
 	if kill {
 		w.killAgain(d)
@@ -68,10 +68,11 @@ func (w *Worker) deliver(d Pending) error {
 	return nil
 }
 
-// killAgainAfter is when a worker is killed once more that is still there: KILL may have been refused, as while it was a setuid program.
+// killAgainAfter is when KILL is sent once more to a worker that is still there: the first one may have been refused, as while the worker
+// executed a setuid program.
 const killAgainAfter = time.Second
 
-// killAgain sees to it that a worker that is to be killed is, in the end. w.mu is held.
+// killAgain repeats d until the worker has ended. w.mu is held.
 func (w *Worker) killAgain(d Pending) {
 	if w.process.again != nil {
 		w.process.again.Stop()
@@ -79,13 +80,13 @@ func (w *Worker) killAgain(d Pending) {
 	w.process.again = time.AfterFunc(killAgainAfter, func() {
 		w.locked(func() {
 			if !w.process.ended {
-				w.deliver(d) //nolint:errcheck // it was said the first time
+				w.deliver(d) //nolint:errcheck // the first error was returned
 			}
 		})(0)
 	})
 }
 
-// leftGroup reports whether the worker is in another process group than the one that it was born in (setpgid(2)).
+// leftGroup reports whether the worker has left the process group that it was born in (setpgid(2)).
 func (w *Worker) leftGroup() bool {
 	group, err := unix.Getpgid(w.process.pid)
 	return err == nil && group != w.process.pid
@@ -103,7 +104,7 @@ func (w *Worker) deliverAlone(sig syscall.Signal) error {
 	return err
 }
 
-// pinned tells whether the process is there, if only as a zombie, so that its number means nobody else.
+// pinned reports whether the process exists, if only as a zombie, so that its PID belongs to no other process.
 func (w *Worker) pinned() bool {
 	return w.process.pidfd >= 0 && proc.Exists(w.process.pidfd)
 }

@@ -5,6 +5,7 @@ import (
 
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
+	"example.org/supervisord/worker/spawn"
 )
 
 // Spec is everything that is needed to start one worker. It is complete plain data: nothing is looked up later.
@@ -13,8 +14,8 @@ type Spec struct {
 	Directory   string   // absolute
 	Environment []string // KEY=VALUE, complete but for LISTEN_PID, NOTIFY_SOCKET, NOTIFY_FD, EINHORN_SOCK_PATH, EINHORN_SOCK_FD, WATCHDOG_USEC and WATCHDOG_PID, which Start adds
 	Told        []string // more of it, which describes the sockets: for the worker, not for a command that probes it
-	Sockets     []int    // the master's descriptors, for the worker's fd 3 and up; never changed, never closed by this package; they must stay open until Spawned or Exited
-	Places      []int    // the worker's number of each of Sockets, if they are others than 3 and up: 0, which is stdin, or from 3
+	Sockets     []int    // our descriptors, for the worker's fd 3 and up; never changed, never closed by this package; they must stay open until Spawned or Exited
+	Places      []int    // the worker's number of each of Sockets, if other than 3 and up: 0, which is stdin, or from 3
 	Stdin       []byte   // what it reads there, of any size; none: /dev/null
 	Stdout      output.Destination
 	Stderr      output.Destination
@@ -23,29 +24,9 @@ type Spec struct {
 	// lines. Without it they are dropped.
 	Captured func(stream string, pid int, lines []byte) `json:"-"`
 
-	Einhorn    bool          // it gets a control socket as einhorn has one, and its ack there is as good as a READY=1
-	Watchdog   time.Duration // told to the worker as WATCHDOG_USEC; 0: none
-	Credential *Credential   // nil: the supervisor's own
-	Limits     Limits
+	Einhorn    bool              // it gets a control socket as einhorn has one, where an ack is as good as a READY=1
+	Watchdog   time.Duration     // told to the worker as WATCHDOG_USEC; 0: none
+	Credential *spawn.Credential // nil: the supervisor's own
+	Limits     spawn.Limits
 	Ready      ready.Check
 }
-
-// Credential is who a worker runs as.
-type Credential struct {
-	UID, GID uint32
-	Groups   []uint32 // supplementary
-}
-
-// Limits are process attributes that are set between fork and exec.
-type Limits struct {
-	RLimits             map[string]uint64 // soft limits by name ("nofile", "core", "nproc", …); RLimitInfinity: unlimited
-	Umask               *int
-	Nice                *int
-	OOMScoreAdj         *int
-	NoNewPrivileges     bool
-	IgnoreSIGPIPE       bool
-	AmbientCapabilities []string // "CAP_NET_BIND_SERVICE", any case, prefix optional
-}
-
-// RLimitInfinity is "unlimited" (RLIM_INFINITY).
-const RLimitInfinity = ^uint64(0)

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/worker/spawn"
 )
 
 func TestCommandRunsAndItsStatusArrives(t *testing.T) {
@@ -50,12 +52,12 @@ func TestReportWithoutAnEndIsUnderstoodAtTheEndOfTheWorker(t *testing.T) {
 		t.Error("it does not end")
 	}
 	s.w.mu.Lock()
-	read, write, err := pipe()
+	read, write, err := spawn.Pipe()
 	if err == nil {
-		_, err = unix.Write(write, []byte{aboutToExec})
+		_, err = unix.Write(write, []byte{'+'})
 	}
 	if err == nil {
-		err = unix.Dup3(read, s.w.said.status.fd, unix.O_CLOEXEC)
+		err = unix.Dup3(read, s.w.channels.report.fd, unix.O_CLOEXEC)
 	}
 	s.w.mu.Unlock()
 	if err != nil {

@@ -15,31 +15,31 @@ import (
 	"example.org/supervisord/worker/ready"
 )
 
-// How many strays are looked at at a time, and how long one look may take.
+// How many orphans are looked at at a time, and how long one look may take.
 const (
 	strayLooks  = 16
 	strayWithin = time.Second
 )
 
-// watchStrays kills strays whenever the reaper says that there may be new ones. It does not hold up the reaper: a look at a process may
-// take long.
+// watchStrays kills strays whenever the reaper says that there may be new ones. It is not the reaper's work: a look at a process may take
+// long.
 func (l *Launcher) watchStrays() {
 	for range l.strays {
 		l.killStrays()
 	}
 }
 
-// killStrays kills what has left the process group of a worker that is gone (setsid(2)): as a subreaper this process has become
-// its parent. Which worker it belonged to is known by the NOTIFY_SOCKET in its environment, which goes with the worker.
-// A process that has changed its environment is left alone, and so is one that does not let it be read: nothing says whose it is.
+// killStrays kills processes that left the process group of a worker (setsid(2)) which is gone by now: this process has inherited them as a
+// subreaper. The NOTIFY_SOCKET in its environment, which ends with the worker, says whose a process was. A process that has changed its
+// environment, or does not let it be read, is left alone.
 func (l *Launcher) killStrays() {
 	var looks sync.WaitGroup
-	places := make(chan struct{}, strayLooks)
+	slots := make(chan struct{}, strayLooks)
 	for _, pid := range l.orphans() {
-		places <- struct{}{}
+		slots <- struct{}{}
 		looks.Go(func() {
 			l.killStray(pid)
-			<-places
+			<-slots
 		})
 	}
 	looks.Wait()
@@ -89,7 +89,7 @@ func stray(pid int) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// pinned is a process that is known by its pidfd: its number may be another one's by now.
+// pinned is a process that is known by its pidfd: its PID may be another one's by now.
 type pinned struct {
 	pid int
 	fd  int
@@ -127,10 +127,10 @@ func (p *pinned) kill() {
 	}
 }
 
-// killGroup kills the process group of one of our children if it leads one. Nobody reaps it meanwhile, so that the number stays its own.
+// killGroup kills the process group of one of our children if it leads one. The child is not reaped meanwhile, so that its PID stays its own.
 func (l *Launcher) killGroup(p *pinned) {
-	l.taking.Lock()
-	defer l.taking.Unlock()
+	l.reaping.Lock()
+	defer l.reaping.Unlock()
 	if group, err := unix.Getpgid(p.pid); proc.Exists(p.fd) && err == nil && group == p.pid {
 		unix.Kill(-p.pid, unix.SIGKILL) //nolint:errcheck // it may have ended
 	}

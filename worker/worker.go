@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -11,60 +10,62 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/cgroup"
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
+	"example.org/supervisord/worker/spawn"
 )
 
 // Worker is one started process. Its methods may be called from anywhere, also after the end.
 type Worker struct {
 	launcher *Launcher
 	spec     Spec
+	helper   bool               // a command of Run: no notify socket and no readiness
 	life     context.Context    // until the process has ended
-	over     context.CancelFunc // ends it
-	mute     bool               // no notify socket and no readiness: a command of Run
+	over     context.CancelFunc // ends life
 	post     func(Event)
 	events   queue
 	side     sync.WaitGroup // the pumps and the probe, which end before Exited is posted
 	aside    foreign.Line   // reads and closes what the worker could make slow
 
-	mu      sync.Mutex
-	process process
-	said    said
-	ready   readiness
-	pumps   []*output.Pump
-	failure *stepError
+	mu       sync.Mutex
+	process  process
+	channels channels
+	ready    readiness
+	pumps    []*output.Pump
+	failure  *spawn.StepError
 }
 
-// process is what the kernel knows of a worker.
+// process is what the kernel knows about a worker.
 type process struct {
 	pid     int // 0: not forked
 	pidfd   int // -1: none
 	child   bool
 	running bool        // the command was executed
-	ended   bool        // nothing may be sent to pid any more
+	ended   bool        // no signal may be sent to pid any more
 	early   []Pending   // signals that wait for running
 	exit    *source     // the pidfd, while it is watched
-	grace   *time.Timer // until when the status of such a process may still be learned
-	group   string      // the path of its control group; "": it has none
+	grace   *time.Timer // until the status of a process that is not a child is given up
+	group   string      // the directory of its control group; "": it has none
 	killed  bool        // KILL was sent
 	again   *time.Timer // until KILL is sent again
 }
 
-// said is where a worker speaks.
-type said struct {
-	status  *source // the shim's report, until the exec closes it
-	report  []byte  // what came of it so far
+// channels are where a worker speaks.
+type channels struct {
+	report  *source // of the shim, until the exec closes it
+	begun   []byte  // the report so far
 	socket  *source // NOTIFY_SOCKET
 	pipe    *source // the read end of NOTIFY_FD
 	control control // einhorn's; without a socket there is none
-	path    string
-	leaving bool
-	kept    bool // that it is ready, and nobody reads on until that is recorded
+	path    string  // of NOTIFY_SOCKET
+	leaving bool    // STOPPING=1 came
+	kept    bool    // READY=1 stays in the kernel, and nothing after it is read, until Recorded
 }
 
 type readiness struct {
-	said   bool
+	posted bool
 	delay  *time.Timer
 	cancel context.CancelFunc // of the probe
 }
@@ -105,8 +106,8 @@ func (w *Worker) postAll() {
 	}
 }
 
-// sideTimeout is how long the end of a worker waits for its pumps and its probe. They have nothing to wait for themselves; but
-// what the kernel does for them may hang, and the program must learn of the end nevertheless.
+// sideTimeout is how long the end of a worker waits for its pumps and its probe. They do not wait themselves; but what the kernel does for
+// them may hang, and the program must learn of the end nevertheless.
 const sideTimeout = 5 * time.Second
 
 func (w *Worker) awaitSide() {
@@ -123,48 +124,70 @@ func (w *Worker) awaitSide() {
 	}
 }
 
-// readReport reads what the shim says. w.mu is held.
+// newPump reads from fd. A stream that is read although it is inherited is the stderr of a helper command, or that of a worker that another
+// image of the supervisor started with another configuration.
+func (w *Worker) newPump(fd int, o output.Destination, stream string) *output.Pump {
+	var write func([]byte)
+	switch {
+	case o.Kind == output.Capture && w.spec.Captured != nil:
+		write = func(b []byte) { w.spec.Captured(stream, w.process.pid, b) } // it was forked before anything is read
+	case o.Kind == output.ToFile && o.File != nil:
+		write = o.File.Put
+	case o.Kind == output.Null, o.Kind == output.Capture:
+		write = func([]byte) {}
+	case stream == FDStdout:
+		write = func(b []byte) { w.launcher.stdout.Write(b) }
+	default:
+		write = func(b []byte) { w.launcher.stderr.Write(b) }
+	}
+	return output.NewPump(fd, stream, write, &w.launcher.gate)
+}
+
+// tail returns the last lines of the worker's stderr.
+func (w *Worker) tail() []string {
+	for _, p := range w.pumps {
+		if p.Stream() == FDStderr {
+			return p.Tail()
+		}
+	}
+	return nil
+}
+
+// readReport reads what the shim reports. w.mu is held.
 func (w *Worker) readReport() {
 	var buf [512]byte
-	for w.said.status != nil {
-		n, err := unix.Read(w.said.status.fd, buf[:])
+	for w.channels.report != nil {
+		n, err := unix.Read(w.channels.report.fd, buf[:])
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil: // nothing more for now
 			return
 		case n > 0:
-			w.said.report = append(w.said.report, buf[:n]...)
+			w.channels.begun = append(w.channels.begun, buf[:n]...)
 		default:
-			w.drop(&w.said.status)
+			w.drop(&w.channels.report)
 			w.reported()
 		}
 	}
 }
 
-// reported draws the conclusion from the shim's whole report. Only a report that says that the exec was tried, and nothing
-// after that, means that the command runs: a shim that was killed says nothing at all.
+// reported acts on the whole report. w.mu is held.
 func (w *Worker) reported() {
-	report := w.said.report
-	w.said.report = nil
-	if len(report) > 0 && report[0] == aboutToExec {
-		report = report[1:]
-		if len(report) == 0 {
-			w.spawned()
-			return
-		}
+	runs, failure := spawn.ParseReport(w.channels.begun)
+	w.channels.begun = nil
+	if failure != nil {
+		w.failure = failure
 	}
-	failure := new(stepError)
-	if err := json.Unmarshal(report, failure); err != nil || failure.Step == "" {
-		return // died on the way: Exited will say it
+	if runs {
+		w.spawned()
 	}
-	w.failure = failure
 }
 
 func (w *Worker) spawned() {
 	w.process.running = true
 	w.events.put(Spawned{PID: w.process.pid})
 	for _, d := range w.process.early {
-		w.deliver(d)
+		w.deliver(d) //nolint:errcheck // nobody waits for the answer any more
 	}
 	w.process.early = nil
 	w.listen()
@@ -172,22 +195,22 @@ func (w *Worker) spawned() {
 	w.awaitReady()
 }
 
-// collect ends a worker that is a zombie: no process of its group outlives it, and while the zombie holds the PID nobody
-// else can be hit.
+// collect ends a worker that is a zombie: no process of its group outlives it, and while the zombie pins the PID no other process can be
+// hit.
 func (w *Worker) collect(pid int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.process.ended {
 		unix.Kill(-pid, unix.SIGKILL)
 	}
-	status, ok := take(pid)
+	status, ok := wait(pid)
 	w.finish(status, ok)
 }
 
 // lastWords is how long Exited waits for what the worker said last.
 const lastWords = time.Second
 
-// finish ends a worker whose process is gone: everything that is left to say is said, and then that it has ended. w.mu is held.
+// finish ends a worker whose process is gone: what it said last is posted, and then Exited. w.mu is held.
 func (w *Worker) finish(status syscall.WaitStatus, known bool) {
 	if w.process.ended {
 		return
@@ -195,10 +218,10 @@ func (w *Worker) finish(status syscall.WaitStatus, known bool) {
 	w.process.ended = true
 	w.over()
 	e := Exited{PID: w.process.pid, Status: status, Known: known}
-	e.OOM = known && status.Signaled() && status.Signal() == syscall.SIGKILL && !w.process.killed && oomKilled(w.process.group)
-	w.launcher.groups.end(w.process.group)
+	e.OOM = known && status.Signaled() && status.Signal() == syscall.SIGKILL && !w.process.killed && cgroup.OOMKilled(w.process.group)
+	w.launcher.groups.End(w.process.group)
 	w.readReport()
-	if w.said.status != nil { // somebody has a copy of the other end; but who wrote to it is dead
+	if w.channels.report != nil { // some process has a copy of the other end, but the writer is dead
 		w.reported()
 	}
 	w.stopReady()
@@ -206,24 +229,24 @@ func (w *Worker) finish(status syscall.WaitStatus, known bool) {
 	for _, p := range w.pumps {
 		p.Finish()
 	}
-	w.said.kept = false
+	w.channels.kept = false
 	e = w.exited(e)
-	say := sync.OnceFunc(func() { w.events.put(e) })
-	late := time.AfterFunc(lastWords, say)
+	post := sync.OnceFunc(func() { w.events.put(e) })
+	late := time.AfterFunc(lastWords, post)
 	w.aside.Do(func() {
-		w.hearRest()
+		w.readRest()
 		late.Stop()
-		say()
+		post()
 	})
 }
 
-// hearRest hears what the worker said last and closes where it spoke.
-func (w *Worker) hearRest() {
+// readRest reads what the worker said last, and closes its channels.
+func (w *Worker) readRest() {
 	w.mu.Lock()
-	socket, pipe, listener := w.said.socket, w.said.pipe, w.said.control.socket
+	socket, pipe, listener := w.channels.socket, w.channels.pipe, w.channels.control.socket
 	w.mu.Unlock()
 	if w.process.running && socket != nil {
-		w.hearLast(socket.fd)
+		w.readLast(socket.fd)
 	}
 	if w.process.running && pipe != nil {
 		w.readPipe(pipe.fd)
@@ -231,19 +254,17 @@ func (w *Worker) hearRest() {
 	if w.process.running && listener != nil {
 		w.acceptControl(listener.fd, ready.MaxConnecting+1)
 	}
-	for _, fd := range w.hangUp() {
-		unix.Close(fd)
-	}
+	closeAll(w.takeChannels())
 }
 
-// hangUp takes all descriptors on which the worker spoke.
-func (w *Worker) hangUp() (fds []int) {
+// takeChannels takes away all descriptors on which the worker speaks.
+func (w *Worker) takeChannels() (fds []int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i := range w.said.control.lines {
-		w.readControl(&w.said.control.lines[i])
+	for i := range w.channels.control.lines {
+		w.readControl(&w.channels.control.lines[i])
 	}
-	for _, at := range w.sources() {
+	for _, at := range w.channels.sources() {
 		if *at != nil {
 			w.launcher.poll.remove(*at)
 			fds = append(fds, (*at).fd)
@@ -253,11 +274,11 @@ func (w *Worker) hangUp() (fds []int) {
 	return fds
 }
 
-// sources are all descriptors on which the worker speaks.
-func (w *Worker) sources() []**source {
-	all := []**source{&w.said.status, &w.said.socket, &w.said.pipe, &w.said.control.socket}
-	for i := range w.said.control.lines {
-		all = append(all, &w.said.control.lines[i].source)
+// sources lists every descriptor on which the worker can speak, by the name that it has in Descriptors.
+func (c *channels) sources() map[string]**source {
+	all := map[string]**source{FDReport: &c.report, FDNotify: &c.socket, FDPipe: &c.pipe, FDControl: &c.control.socket}
+	for i := range c.control.lines {
+		all[controlFD(i)] = &c.control.lines[i].source
 	}
 	return all
 }
@@ -268,7 +289,7 @@ func (w *Worker) exited(e Exited) Exited {
 	case w.failure != nil:
 		e.Step, e.Err = w.failure.Step, w.failure
 	case !w.process.running:
-		e.Step, e.Err = stepStart, fmt.Errorf("%s before it could run", describe(e.Status, e.Known))
+		e.Step, e.Err = spawn.StepStart, fmt.Errorf("%s before it could run", describe(e.Status, e.Known))
 	}
 	return e
 }
@@ -288,12 +309,29 @@ func (w *Worker) release() {
 		unix.Close(w.process.pidfd)
 		w.process.pidfd = -1
 	}
-	if w.said.path != "" {
-		w.launcher.notify.Unlink(w.said.path)
+	if w.channels.path != "" {
+		w.launcher.notify.Unlink(w.channels.path)
 	}
 }
 
-// watch begins to watch an idle source. A worker that could not be heard is ended: it would seem to hang. read is called with w.mu, which
+// idle returns a source that is not watched yet; nil if fd is negative.
+func idle(fd int) *source {
+	if fd < 0 {
+		return nil
+	}
+	return &source{fd: fd}
+}
+
+// locked makes read a callback of the poller.
+func (w *Worker) locked(read func()) func(uint32) {
+	return func(uint32) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		read()
+	}
+}
+
+// watch begins to watch an idle source. A worker that cannot be watched is killed: it would seem to hang. read is called with w.mu, which
 // is held here, too.
 func (w *Worker) watch(s **source, read func()) { w.poll(s, false, read) }
 
@@ -306,8 +344,8 @@ func (w *Worker) poll(s **source, once bool, read func()) {
 	}
 	watched, err := w.launcher.poll.add((*s).fd, once, w.locked(read))
 	if err != nil {
-		w.failure = failed(stepWatch, err)
-		w.deliver(Pending{syscall.SIGKILL, true})
+		w.failure = spawn.Failed(spawn.StepWatch, err)
+		w.deliver(Pending{syscall.SIGKILL, true}) //nolint:errcheck // the failure is posted
 		return
 	}
 	*s = watched

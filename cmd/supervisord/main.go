@@ -10,11 +10,11 @@ import (
 
 	"example.org/supervisord/internal/apart"
 	"example.org/supervisord/internal/daemon"
-	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/spawn"
 )
 
 func main() {
-	worker.RunShim()
+	spawn.RunShim()
 	os.Exit(apart.LeaveMain(func() int { return execute(os.Args) }))
 }
 

@@ -12,9 +12,9 @@ import (
 
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/dialect"
-	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
+	"example.org/supervisord/worker/spawn"
 )
 
 // Config is a whole valid configuration.
@@ -56,7 +56,7 @@ type Program struct {
 	Environment      map[string]string
 	EnvironmentFiles []string // read again for every generation: see ReadEnvironment
 	EnvironmentDir   string   // likewise; "": none
-	Limits           worker.Limits
+	Limits           spawn.Limits
 	MaxMemory        uint64        // bytes that a worker and the processes below it may use; 0: any
 	MaxAge           time.Duration // how long a worker may run; 0: for ever
 	StatusFile       string        // where its generations and PIDs are written; "": nowhere

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/ready"
+	"example.org/supervisord/worker/spawn"
 )
 
 // FuzzLoad: whatever the file holds, Load returns; what it accepts is fit to be used, and what it refuses says where.
@@ -66,7 +66,7 @@ func checkProgram(t *testing.T, p Program) {
 		}
 	}
 	for name := range p.Limits.RLimits {
-		if _, known := worker.RLimit(name); !known {
+		if _, known := spawn.RLimit(name); !known {
 			t.Errorf("limit %s is not known", name)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/spawn"
 )
 
 // limitFields are the keys of [program.NAME.limits]: the soft limits of getrlimit(2) by their names there, and other
@@ -48,7 +48,7 @@ var limitFields = fields[limitTable]{
 
 // limitTable is [program.NAME.limits]: the limits that the kernel enforces, and those that supervisord does.
 type limitTable struct {
-	worker.Limits
+	spawn.Limits
 	maxMemory uint64
 	maxAge    time.Duration
 }
@@ -107,7 +107,7 @@ func parseLimit(raw any, size bool) (uint64, error) {
 		return uint64(raw), nil
 	case string:
 		if raw == "unlimited" {
-			return worker.RLimitInfinity, nil
+			return spawn.RLimitInfinity, nil
 		}
 		if size {
 			return parseSize(raw)
@@ -125,7 +125,7 @@ func (v value) capabilities(into *[]string) {
 		return
 	}
 	for i, name := range names {
-		if _, known := worker.Capability(name); !known {
+		if _, known := spawn.Capability(name); !known {
 			v.problem(fmt.Sprintf("%q is not a capability", name), "capabilities(7) lists them, such as CAP_NET_BIND_SERVICE")
 			return
 		}

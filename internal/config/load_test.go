@@ -16,9 +16,9 @@ import (
 
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/dialect"
-	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
+	"example.org/supervisord/worker/spawn"
 )
 
 // files writes files into a new folder and returns the folder.
@@ -171,8 +171,8 @@ func TestEveryValueArrives(t *testing.T) {
 		Environment: map[string]string{"LANG": "C.UTF-8", "EMPTY": ""}, EnvironmentFiles: []string{dir + "/web.env"}, EnvironmentDir: dir + "/env",
 		Stdout: Output{Kind: output.Null}, Stderr: Output{Kind: output.ToFile, Path: dir + "/log/err"},
 		Watch: []string{dir + "/current/web", "/etc/web"}, StatusFile: dir + "/web.status",
-		Limits: worker.Limits{
-			RLimits: map[string]uint64{"nofile": 65536, "core": worker.RLimitInfinity, "as": 512 << 20, "nice": 20},
+		Limits: spawn.Limits{
+			RLimits: map[string]uint64{"nofile": 65536, "core": spawn.RLimitInfinity, "as": 512 << 20, "nice": 20},
 			Umask:   &umask, Nice: &nice, OOMScoreAdj: &oom, NoNewPrivileges: true, IgnoreSIGPIPE: true,
 			AmbientCapabilities: []string{"CAP_NET_BIND_SERVICE", "CAP_KILL"},
 		},

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"syscall"
 
-	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/spawn"
 )
 
 // missing warns of files that do not exist now: they are needed only when a generation starts.
@@ -71,7 +71,7 @@ func (p *Program) searchPath() (string, bool) {
 	fromFiles.Apply(variables)
 	path, ok := variables["PATH"]
 	if !ok {
-		path = worker.DefaultPath
+		path = spawn.DefaultPath
 	}
 	return path, err == nil
 }

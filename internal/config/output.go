@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/spawn"
 )
 
 // notFiles are words of other supervisors for where output goes, and what to write here. A file of such a name would surprise.
@@ -106,7 +106,7 @@ func (v value) mebibytes(into *int64) {
 // size reads a size: a number of bytes, or a string with a unit.
 func (v value) size() (uint64, bool) {
 	n, err := parseLimit(v.raw, true)
-	if err == nil && n == worker.RLimitInfinity {
+	if err == nil && n == spawn.RLimitInfinity {
 		err = fmt.Errorf("%q is not a size", v.raw)
 	}
 	if err != nil {

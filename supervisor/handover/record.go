@@ -17,6 +17,7 @@ import (
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/spawn"
 )
 
 // recordVersion is the version of Record. A newer image reads the records of older ones; an older one refuses those of newer ones.
@@ -92,7 +93,7 @@ func NewWorkerRecord(number, told int, h Handle) WorkerRecord {
 type Snapshot struct {
 	Directory      string // symlinks resolved
 	Environment    []string
-	Credential     *worker.Credential
+	Credential     *spawn.Credential
 	Stdout, Stderr output.Destination
 }
 

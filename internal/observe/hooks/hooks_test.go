@@ -22,10 +22,11 @@ import (
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/spawn"
 )
 
 func TestMain(m *testing.M) {
-	worker.RunShim()
+	spawn.RunShim()
 	os.Exit(m.Run())
 }
 

@@ -2,15 +2,18 @@ package worker
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"time"
+
+	"example.org/supervisord/worker/output"
 )
 
-// gate is a read-write lock that gives up: whoever locks it waits only so long for those who hold it for reading.
+// gate is a read-write lock whose writer gives up: it waits only so long for the readers.
 type gate struct {
 	mu      sync.Mutex
 	readers int
-	locked  chan struct{} // closed by Unlock; nil: it is not locked
+	locked  chan struct{} // closed by Unlock; nil: not locked
 	free    chan struct{} // closed when the last reader has gone; nil: nobody waits for that
 }
 
@@ -40,7 +43,7 @@ func (g *gate) RUnlock() {
 	}
 }
 
-// LockWithin locks the gate when nobody holds it any more, or gives up. It is for one goroutine.
+// LockWithin locks the gate when no reader holds it any more, or gives up. It is for one goroutine.
 func (g *gate) LockWithin(patience time.Duration) bool {
 	g.mu.Lock()
 	g.locked = make(chan struct{})
@@ -59,12 +62,11 @@ func (g *gate) LockWithin(patience time.Duration) bool {
 	case <-free:
 		return true
 	case <-timeout.C:
-		g.Unlock()
 		return false
 	}
 }
 
-// Unlock lets everyone in again.
+// Unlock lets every reader in again.
 func (g *gate) Unlock() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -72,14 +74,14 @@ func (g *gate) Unlock() {
 	g.locked, g.free = nil, nil
 }
 
-// Locked reports whether it is locked, or about to be.
+// Locked reports whether the gate is locked, or about to be.
 func (g *gate) Locked() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.locked != nil
 }
 
-// lock is a mutex for which nobody has to wait longer than he likes. make(lock, 1) makes one.
+// lock is a mutex that can be waited for with a timeout. make(lock, 1) makes one.
 type lock chan struct{}
 
 func (l lock) Lock()   { l <- struct{}{} }
@@ -96,11 +98,16 @@ func (l lock) LockWithin(patience time.Duration) bool {
 	}
 }
 
-// Freeze stops reading and reaping until Thaw: what workers say and their ends then wait in the kernel, so that State is
-// complete and an execve of this process loses nothing. It waits at most patience for what is under way, such as a fork; an
-// error means that nothing has changed.
+// Freeze stops reading and reaping until Thaw: what workers say, and their ends, then wait in the kernel, so that State is complete and
+// an execve of this process loses nothing. Freeze waits at most patience for what is under way, such as a fork. On error nothing has
+// changed.
 func (l *Launcher) Freeze(patience time.Duration) error {
 	if !l.gate.LockWithin(patience) {
+		defer l.gate.Unlock()
+		if stuck := l.stuckPumps(); len(stuck) > 0 {
+			return fmt.Errorf("cannot stop reading from the workers: %s locked within %s: end that process with kill -9 and try again",
+				strings.Join(stuck, ", "), patience)
+		}
 		return fmt.Errorf("cannot stop reading from the workers: what is under way has not ended within %s", patience)
 	}
 	if !l.spawning.LockWithin(patience) {
@@ -108,6 +115,29 @@ func (l *Launcher) Freeze(patience time.Duration) error {
 		return fmt.Errorf("cannot stop reading from the workers: a fork has not ended within %s", patience)
 	}
 	return nil
+}
+
+// stuckPumps names the streams whose pipe a writer keeps locked while it is read. The gate is about to be locked, so no other read begins.
+func (l *Launcher) stuckPumps() (stuck []string) {
+	l.pids.Range(func(pid, w any) bool {
+		for _, p := range w.(*Worker).reading() {
+			stuck = append(stuck, fmt.Sprintf("process %d keeps its %s", pid, p.Stream()))
+		}
+		return true
+	})
+	return stuck
+}
+
+// reading returns the pumps that are in the middle of a read.
+func (w *Worker) reading() (pumps []*output.Pump) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.pumps {
+		if p.Reading() {
+			pumps = append(pumps, p)
+		}
+	}
+	return pumps
 }
 
 // Thaw undoes Freeze.

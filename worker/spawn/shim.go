@@ -1,4 +1,4 @@
-package worker
+package spawn
 
 import (
 	"encoding/json"
@@ -15,74 +15,58 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/cgroup"
 	"example.org/supervisord/internal/proc"
 )
 
-// shimName is argv[0] of a shim. No program is called so by accident, and the sealed orders must be there too.
+// shimName is argv[0] of a shim. No other program has this name by accident, and the sealed parameters must be there too.
 const shimName = "supervisord: starting"
 
-// aboutToExec is the byte with which the shim says that all steps but the exec were taken.
+// aboutToExec is the byte with which the shim reports that all steps but the exec were taken.
 const aboutToExec = '+'
-
-// The steps of the shim, in their order.
-const (
-	stepOrders       = "orders"
-	stepControlGroup = "control group"
-	stepSignals      = "signals"
-	stepCaps         = "capabilities"
-	stepLimits       = "limits"
-	stepNice         = "nice"
-	stepOOM          = "oom_score_adj"
-	stepUmask        = "umask"
-	stepGroups       = "groups"
-	stepGroup        = "group"
-	stepUser         = "user"
-	stepAmbient      = "ambient_capabilities"
-	stepNoNewPriv    = "no_new_privileges"
-	stepDirectory    = "directory"
-	stepLeaks        = "descriptors"
-	stepExec         = "exec"
-)
 
 // shim is the process between fork and exec. All its work is done on one thread, by raw system calls where libc and Go would
 // change all threads: credentials, capabilities and niceness belong to a thread, and the exec keeps those of its caller.
 type shim struct {
-	orders
+	parameters
 	status int
 }
 
-// RunShim must be the first statement of main, and of TestMain in tests that start workers. It returns at once unless this
-// process is a shim that Start made to become a worker; then it never returns.
+// minFiles are the standard streams, the parameters and the report.
+const minFiles = 5
+
+// RunShim must be the first statement of main, and of TestMain in tests that start processes by this package. It returns at once unless
+// this process is a shim; then it never returns.
 func RunShim() {
 	if os.Args[0] != shimName || len(os.Args) != 3 {
 		return
 	}
 	end, err := strconv.Atoi(os.Args[2])
-	if err != nil || end < firstSocket+2 {
+	if err != nil || end < minFiles {
 		return
 	}
-	paper := end - 2
-	if seals, err := unix.FcntlInt(uintptr(paper), unix.F_GET_SEALS, 0); err != nil || seals&orderSeals != orderSeals {
+	memfd := end - 2
+	if have, err := unix.FcntlInt(uintptr(memfd), unix.F_GET_SEALS, 0); err != nil || have&seals != seals {
 		return
 	}
 	runtime.LockOSThread()
 	s := &shim{status: end - 1}
-	if err := s.read(paper); err != nil {
-		s.fail(stepOrders, err)
+	if err := s.read(memfd); err != nil {
+		s.fail(stepParameters, err)
 	}
 	s.become()
 }
 
-func (s *shim) read(paper int) error {
+func (s *shim) read(memfd int) error {
 	var stat unix.Stat_t
-	if err := unix.Fstat(paper, &stat); err != nil {
+	if err := unix.Fstat(memfd, &stat); err != nil {
 		return err
 	}
 	data := make([]byte, stat.Size)
-	if n, err := unix.Pread(paper, data, 0); err != nil || n != len(data) {
+	if n, err := unix.Pread(memfd, data, 0); err != nil || n != len(data) {
 		return fmt.Errorf("read %d of %d bytes: %w", n, len(data), err)
 	}
-	return json.Unmarshal(data, &s.orders)
+	return json.Unmarshal(data, &s.parameters)
 }
 
 // become takes the steps. What needs the supervisor's privileges comes before the user is set, what the user must be able to
@@ -94,7 +78,7 @@ func (s *shim) become() {
 	}{
 		{stepControlGroup, s.enterGroup},
 		{stepSignals, s.signals},
-		{stepCaps, clearAmbient},
+		{stepCapabilities, clearAmbient},
 		{stepLimits, s.raiseHardLimits},
 		{stepNice, s.nice},
 		{stepOOM, s.oomScoreAdj},
@@ -103,11 +87,11 @@ func (s *shim) become() {
 		{stepGroup, s.group},
 		{stepUser, s.user},
 		{stepAmbient, s.ambient},
-		{stepNoNewPriv, s.noNewPrivileges},
+		{stepNoNewPrivileges, s.noNewPrivileges},
 		{stepDirectory, s.directory},
-		{stepLeaks, s.closeRest},
+		{stepDescriptors, s.closeRest},
 		{stepLimits, s.softLimits},
-		{stepExec, s.exec},
+		{StepExec, s.exec},
 	}
 	for _, step := range steps {
 		if err := step.take(); err != nil {
@@ -118,7 +102,7 @@ func (s *shim) become() {
 
 // fail reports and ends the process, without the hooks of a normal exit.
 func (s *shim) fail(step string, err error) {
-	report, _ := json.Marshal(failed(step, err))
+	report, _ := json.Marshal(Failed(step, err))
 	unix.Write(s.status, report)
 	syscall.Exit(127)
 }
@@ -146,7 +130,7 @@ func (s *shim) enterGroup() error {
 		return nil
 	}
 	if own := proc.OwnGroups(); len(own) == 0 || filepath.Base(own[0]) != filepath.Base(s.Group) {
-		writeGroup(s.Group, "cgroup.procs", "0") //nolint:errcheck // nobody is refused for that
+		cgroup.Enter(s.Group) //nolint:errcheck // nobody is refused for that
 	}
 	return nil
 }

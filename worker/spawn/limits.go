@@ -1,4 +1,4 @@
-package worker
+package spawn
 
 import (
 	"fmt"

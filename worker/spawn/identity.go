@@ -1,4 +1,4 @@
-package worker
+package spawn
 
 import (
 	"errors"
@@ -73,9 +73,6 @@ func sameGroups(have []int, want []uint32) bool {
 	slices.Sort(b)
 	return slices.Equal(slices.Compact(a), slices.Compact(b))
 }
-
-// unchanged is -1, with which setresuid(2) succeeds and leaves the command what the supervisor is.
-const unchanged = 1<<32 - 1
 
 func (s *shim) group() error {
 	if s.Credential == nil {

@@ -1,0 +1,319 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/ready"
+	"example.org/supervisord/worker/spawn"
+)
+
+// firstSocket is the number of the first socket in a worker (sd_listen_fds(3)).
+const firstSocket = 3
+
+// attempt is what is opened to start one process.
+type attempt struct {
+	w        *Worker
+	files    []int  // the worker's descriptors, by number
+	theirs   []int  // the worker's ends, closed as soon as it has them
+	ours     []int  // closed unless the worker is started
+	group    int    // the descriptor of the control group, -1: none
+	dir      string // of the control group
+	notify   notifyFDs
+	control  controlFDs
+	prepared *spawn.Prepared
+}
+
+// notifyFDs are how a worker notifies us. -1: there is none.
+type notifyFDs struct {
+	socket int // behind NOTIFY_SOCKET
+	pipe   int // our end of NOTIFY_FD
+	number int // the worker's number of NOTIFY_FD
+}
+
+// controlFDs are the two ways to einhorn's control socket. -1: there is none.
+type controlFDs struct {
+	listener int // behind EINHORN_SOCK_PATH
+	line     int // our end of EINHORN_SOCK_FD
+	number   int // the worker's number of EINHORN_SOCK_FD
+}
+
+// spawn makes the process. On error there is none, and nothing is left of the attempt.
+func (w *Worker) spawn() *spawn.StepError {
+	l := w.launcher
+	l.spawning.Lock()
+	defer l.spawning.Unlock()
+	a := &attempt{w: w, group: -1, notify: notifyFDs{-1, -1, -1}, control: controlFDs{-1, -1, -1}}
+	err := a.prepare()
+	if err == nil {
+		err = a.fork()
+	}
+	a.closeTheirs()
+	if err != nil {
+		a.undo()
+	}
+	return err
+}
+
+func (a *attempt) prepare() *spawn.StepError {
+	for _, step := range []struct {
+		name string
+		take func() error
+	}{
+		{spawn.StepOutput, a.openStreams},
+		{spawn.StepSockets, a.passSockets},
+		{spawn.StepNotify, a.openNotify},
+		{spawn.StepNotify, a.openControl},
+	} {
+		if err := step.take(); err != nil {
+			return spawn.Failed(step.name, err)
+		}
+	}
+	return a.prepareCommand()
+}
+
+func (a *attempt) openStreams() error {
+	a.openGroup()
+	stdin, err := a.stdin()
+	if err != nil {
+		return fmt.Errorf("stdin: %w", err)
+	}
+	stdout, err := a.stream(a.w.spec.Stdout, 1, FDStdout)
+	if err != nil {
+		return fmt.Errorf("stdout: %w", err)
+	}
+	stderr, err := a.stream(a.w.spec.Stderr, 2, FDStderr)
+	if err != nil {
+		return fmt.Errorf("stderr: %w", err)
+	}
+	a.files = []int{stdin, stdout, stderr}
+	return nil
+}
+
+// openGroup gives the worker a control group of its own, where that is possible. A helper command needs none.
+func (a *attempt) openGroup() {
+	if a.w.helper {
+		return
+	}
+	if a.group, a.dir = a.w.launcher.groups.Make(); a.group >= 0 {
+		a.theirs = append(a.theirs, a.group)
+	}
+}
+
+// stdin is a file, so that a worker that does not read it blocks nobody.
+func (a *attempt) stdin() (int, error) {
+	if len(a.w.spec.Stdin) == 0 {
+		return a.w.launcher.null, nil
+	}
+	fd, err := spawn.Sealed("stdin", a.w.spec.Stdin)
+	if err != nil {
+		return -1, err
+	}
+	a.theirs = append(a.theirs, fd)
+	return fd, nil
+}
+
+// stream opens the descriptor for a stream of the worker; own is our own one. The stderr of a helper command is always read.
+func (a *attempt) stream(o output.Destination, own int, name string) (int, error) {
+	switch {
+	case o.Kind == output.ToFile && o.File == nil:
+		return -1, errors.New("no log file was given")
+	case o.Kind == output.ToFile, o.Kind == output.Capture, a.w.helper && name == FDStderr:
+		read, write, err := spawn.Pipe()
+		if err != nil {
+			return -1, err
+		}
+		a.give(write)
+		a.w.pumps = append(a.w.pumps, a.w.newPump(read, o, name))
+		return write, nil
+	case o.Kind == output.Null:
+		return a.w.launcher.null, nil
+	case o.Kind == output.Inherit, o.Kind == "":
+		return own, nil
+	}
+	return -1, fmt.Errorf("unknown kind of output %q", o.Kind)
+}
+
+// give makes a pipe the worker's, so that it can open /dev/stdout (/proc/self/fd/1): nginx, Apache and php-fpm do.
+func (a *attempt) give(pipe int) {
+	a.theirs = append(a.theirs, pipe)
+	if owner := a.w.spec.Credential.Owner(); owner >= 0 {
+		unix.Fchown(pipe, owner, -1) //nolint:errcheck // without CAP_CHOWN only that is missing
+	}
+}
+
+// passSockets only looks at the flags of the descriptors: workers that serve share the open file descriptions.
+func (a *attempt) passSockets() error {
+	for i, fd := range a.w.spec.Sockets {
+		if fd < 0 {
+			return fmt.Errorf("listener %d is not open: the log says why; mend it and reload", i+1)
+		}
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
+			return fmt.Errorf("socket %d (descriptor %d): %w", i, fd, err)
+		}
+		number := firstSocket + i
+		if a.w.spec.Places != nil {
+			number = a.w.spec.Places[i]
+		}
+		a.put(fd, number)
+	}
+	return nil
+}
+
+// put gives the worker a descriptor under this number.
+func (a *attempt) put(fd, number int) {
+	for len(a.files) <= number {
+		a.files = append(a.files, spawn.Closed)
+	}
+	a.files[number] = fd
+}
+
+// openNotify opens NOTIFY_SOCKET and NOTIFY_FD. The number of NOTIFY_FD is the one that was asked for, else it comes after all others.
+func (a *attempt) openNotify() (err error) {
+	if a.w.helper {
+		return nil
+	}
+	if a.notify.socket, a.w.channels.path, err = a.w.launcher.notify.Socket(a.w.spec.Credential.Owner()); err != nil {
+		return err
+	}
+	a.ours = append(a.ours, a.notify.socket)
+	read, write, err := spawn.Pipe()
+	if err != nil {
+		return err
+	}
+	a.notify.pipe = read
+	a.ours = append(a.ours, read)
+	a.give(write)
+	a.notify.number = len(a.files)
+	if asked := a.w.spec.Ready.FD; asked > 0 {
+		if asked < len(a.files) && a.files[asked] != spawn.Closed {
+			return fmt.Errorf("descriptor %d cannot be for the readiness: it is a socket's, or a stream's", asked)
+		}
+		a.notify.number = asked
+	}
+	a.put(write, a.notify.number)
+	return nil
+}
+
+// openControl opens both ways to the control socket that einhorn gives to a worker.
+func (a *attempt) openControl() (err error) {
+	if a.w.helper || !a.w.spec.Einhorn {
+		return nil
+	}
+	if a.control.listener, err = ready.ControlSocket(a.w.channels.path, a.w.spec.Credential.Owner()); err != nil {
+		return err
+	}
+	a.ours = append(a.ours, a.control.listener)
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		a.control.line = pair[0]
+		a.ours, a.theirs = append(a.ours, pair[0]), append(a.theirs, pair[1])
+		err = unix.SetNonblock(pair[0], true)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot create a control socket: %w", err)
+	}
+	a.control.number = len(a.files)
+	a.put(pair[1], a.control.number)
+	return nil
+}
+
+// environment is that of the Spec and the variables that depend on the attempt. EINHORN_MASTER_PID, and where the listeners are, come with
+// the Spec.
+func (a *attempt) environment() []string {
+	spec := &a.w.spec
+	environment := append(spec.withoutOwn(), spec.Told...)
+	if !a.w.helper {
+		environment = append(environment, "NOTIFY_SOCKET="+a.w.channels.path, "NOTIFY_FD="+strconv.Itoa(a.notify.number))
+	}
+	if a.control.number >= 0 {
+		environment = append(environment,
+			"EINHORN_SOCK_PATH="+ready.ControlPath(a.w.channels.path), "EINHORN_SOCK_FD="+strconv.Itoa(a.control.number))
+	}
+	if spec.Watchdog > 0 {
+		environment = append(environment, "WATCHDOG_USEC="+strconv.FormatInt(spec.Watchdog.Microseconds(), 10))
+	}
+	return environment
+}
+
+func (a *attempt) prepareCommand() (err *spawn.StepError) {
+	spec := &a.w.spec
+	a.prepared, err = spawn.Prepare(spawn.Command{
+		Argv: spec.Command, Environment: a.environment(), Directory: spec.Directory, Files: a.files,
+		Group: a.dir, Credential: spec.Credential, Limits: spec.Limits,
+	})
+	if err == nil {
+		a.ours = append(a.ours, a.prepared.Report)
+	}
+	return err
+}
+
+// fork starts the process. From here on the reaper knows the process, and its end is the only way out.
+func (a *attempt) fork() *spawn.StepError {
+	w, l := a.w, a.w.launcher
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	pid, pidfd, err := a.prepared.Fork(a.group)
+	if err != nil {
+		return err
+	}
+	a.closeTheirs() // before anybody can learn of an end: a pipe that we hold open ourselves has none
+	l.children[pid] = w
+	l.pids.Store(pid, w)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.forked(pid, pidfd)
+	a.handOver()
+	return nil
+}
+
+// handOver gives our ends to the worker. w.mu is held.
+func (a *attempt) handOver() {
+	w := a.w
+	w.process.group = a.dir
+	w.channels.socket = idle(a.notify.socket)
+	w.channels.pipe = idle(a.notify.pipe)
+	w.channels.control.socket = idle(a.control.listener)
+	w.channels.control.lines[0].source = idle(a.control.line)
+	w.channels.report = idle(a.prepared.Report)
+	for _, p := range w.pumps {
+		w.side.Go(p.Run)
+	}
+	w.watch(&w.channels.report, w.readReport)
+}
+
+func (a *attempt) closeTheirs() {
+	closeAll(a.theirs)
+	a.theirs = nil
+	if a.prepared != nil {
+		a.prepared.Close()
+	}
+}
+
+// undo closes everything after a failure.
+func (a *attempt) undo() {
+	w, ours := a.w, slices.Clone(a.ours)
+	w.aside.Do(func() { closeAll(ours) })
+	for _, p := range w.pumps {
+		p.Close()
+	}
+	w.pumps = nil
+	w.launcher.groups.End(a.dir)
+	if w.channels.path != "" {
+		w.launcher.notify.Unlink(w.channels.path)
+	}
+	w.mu.Lock()
+	w.process.ended = true
+	w.mu.Unlock()
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
