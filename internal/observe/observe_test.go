@@ -169,7 +169,7 @@ func TestOnlyACrashIsOne(t *testing.T) {
 	onStage(t, func(_ *Observer, l *loop, _ *observer.ObservedLogs) {
 		l.crash = true
 		l.say(program.Report{Kind: program.WorkerDied, Worker: 1, Clean: true},
-			program.Report{Kind: program.WorkerLeaving, Worker: 2}, program.Report{Kind: program.WorkerDied, Worker: 2},
+			program.Report{Kind: program.WorkerLeaving, Worker: 2}, program.Report{Kind: program.WorkerDied, Worker: 2, Expected: true},
 			program.Report{Kind: program.WorkerStopped, Worker: 3}, began, serves, gone)
 		if l.hooked() != "" {
 			t.Errorf("ran %q", l.hooked())

@@ -486,6 +486,18 @@ func TestReplacedWorkerServesUntilSuccessorIsReady(t *testing.T) {
 	s.expect("TERM 1")
 }
 
+func TestOnlyTheDeathOfAWorkerThatIsBeingReplacedIsExpected(t *testing.T) {
+	for want, replaced := range map[bool]int{true: 1, false: 2} {
+		s := newScript(t, testConfig(2, config.All))
+		s.up()
+		s.send(Replace{Worker: replaced, Reason: "unhealthy"})
+		s.exit(1)
+		if r, ok := s.reported(WorkerDied); !ok || r.Worker != 1 || r.Expected != want {
+			t.Errorf("worker %d is replaced, worker 1 died: %+v", replaced, r)
+		}
+	}
+}
+
 func TestLateEventsOfGoneWorkerDoNothing(t *testing.T) {
 	s := newScript(t, testConfig(1, config.All))
 	s.up()

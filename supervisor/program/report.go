@@ -19,6 +19,7 @@ type Report struct {
 	AskedBy    string        `json:"asked_by,omitempty"` // a user, "signal", "watch"; not there: nobody
 	By         Renewal       `json:"by,omitempty"`       // of TrialBegan, if it begins by itself
 	Clean      bool          `json:"clean,omitempty"`    // of WorkerDied: status 0
+	Expected   bool          `json:"-"`                  // of WorkerDied: the worker was to be replaced anyway
 	Wait       int           `json:"-"`                  // the wait(2) status of the process, where it is known
 	Tail       []string      `json:"tail,omitempty"`     // last lines of stderr
 	Took       time.Duration `json:"took_ns,omitempty"`  // how long it was until now

@@ -301,7 +301,7 @@ func (p *Program) exited(now time.Time, e Exited) {
 	g.Workers = slices.DeleteFunc(g.Workers, func(v *Worker) bool { return v == w })
 	p.recordEnd(now, g)
 	x := e.Exit
-	gone := Report{Kind: WorkerDied, Reason: x.Reason, Step: x.Step, Tail: x.Tail, Clean: x.Clean, Wait: x.Wait}.about(g, w)
+	gone := Report{Kind: WorkerDied, Reason: x.Reason, Step: x.Step, Tail: x.Tail, Clean: x.Clean, Expected: w.State == Leaving, Wait: x.Wait}.about(g, w)
 	switch {
 	case w.State == Stopping:
 		gone.Kind, gone.Took = WorkerStopped, now.Sub(w.Since)

@@ -47,12 +47,11 @@ const grace = 2 * time.Second
 
 var errEnds = errors.New("supervisord ends")
 
-// Queues holds the hooks that wait, of each program. See and Ended are for one goroutine.
+// Queues holds the hooks that wait, of each program.
 type Queues struct {
 	runner  Runner
 	command func(name string, generation int) (*supervisor.Command, error)
 	log     *zap.Logger
-	leaving map[workerKey]bool // workers whose end is expected
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	active  sync.WaitGroup
@@ -60,11 +59,6 @@ type Queues struct {
 	mu     sync.Mutex
 	queues map[string][]job // of each program that has a goroutine
 	closed bool
-}
-
-type workerKey struct {
-	program string
-	number  int
 }
 
 // job is one run of one hook.
@@ -77,24 +71,16 @@ type job struct {
 // New returns Queues with nothing to run. command says what a hook of a generation runs as.
 func New(runner Runner, command func(name string, generation int) (*supervisor.Command, error), log *zap.Logger) *Queues {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	return &Queues{runner: runner, command: command, log: log, ctx: ctx, cancel: cancel, leaving: map[workerKey]bool{}, queues: map[string][]job{}}
+	return &Queues{runner: runner, command: command, log: log, ctx: ctx, cancel: cancel, queues: map[string][]job{}}
 }
 
 // See runs the hook that an update is a reason for, with the receipt as far as it is written. It does not wait for the hook.
 func (h *Queues) See(u supervisor.Update, soFar *receipt.Receipt) {
-	key := workerKey{u.Program, u.Worker}
-	switch u.Kind {
-	case program.TrialFailed:
+	switch {
+	case u.Kind == program.TrialFailed:
 		h.tell(u.Generation, input{Hook: reloadFailed, Program: u.Program, Event: &u, Receipt: soFar})
-	case program.WorkerLeaving:
-		h.leaving[key] = true
-	case program.WorkerStopped:
-		delete(h.leaving, key)
-	case program.WorkerDied:
-		if !u.Clean && !h.leaving[key] {
-			h.tell(u.Generation, input{Hook: workerCrashed, Program: u.Program, Event: &u})
-		}
-		delete(h.leaving, key)
+	case u.Kind == program.WorkerDied && !u.Clean && !u.Expected:
+		h.tell(u.Generation, input{Hook: workerCrashed, Program: u.Program, Event: &u})
 	}
 }
 
