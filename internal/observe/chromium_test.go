@@ -244,7 +244,7 @@ func TestThePageThroughAReloadAFailureAndACrash(t *testing.T) {
 
 	m.configure(onHTTP, `, "-fail"`+table)
 	m.signal(syscall.SIGHUP)
-	b.until("the failure", `document.querySelector(".problem")?.textContent.includes("Generation 3 failed at start: exited with status 1. Generation 2 serves on.")`)
+	b.until("the failure", `document.querySelector(".problem")?.textContent.includes("Generation 3 failed at start: exited with status 1. Generation 2 still serves.")`)
 	b.until("its receipt", `document.querySelector('[data-receipt="3"]')?.dataset.outcome === "worker"`)
 	b.look("failed-dark", 1280, "dark")
 	if dark := b.background(); dark == light {

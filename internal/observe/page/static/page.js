@@ -1,8 +1,8 @@
 "use strict";
-// The page shows what GET /events sends: each event is the whole state. Everything is put in as text, never as markup.
+// The page shows what GET /events sends: each event is the whole state. Everything is inserted as text, never as markup.
 
 let state = null, skew = 0;
-const chosen = new Map(); // program: the generation whose receipt is looked at; none: the newest
+const chosen = new Map(); // program: the generation whose receipt is shown; none: the newest
 const byId = id => document.getElementById(id);
 
 function el(name, props, ...children) {
@@ -25,7 +25,7 @@ function svg(name, props, text) {
 const now = () => Date.now() + skew;
 const at = t => t ? Date.parse(t) : 0;
 
-// span is a duration of ms for people.
+// span formats a duration in ms.
 function span(ms) {
   if (ms < 0) ms = 0;
   if (ms < 1000) return Math.round(ms) + " ms";
@@ -37,7 +37,7 @@ function span(ms) {
 }
 const took = ns => ns ? span(ns / 1e6) : "–";
 
-// age is an element that counts by itself.
+// age is an element that keeps itself current.
 function age(t, before, after) {
   const e = el("time", { datetime: t, "data-before": before || "", "data-after": after || "" });
   tickAge(e);
@@ -76,11 +76,11 @@ function program(p) {
     ...listeners(p), ...receipts(p, d, receipt));
 }
 
-// problem says why the last reload failed, as long as that is the newest news, and when something is tried next.
+// problem says why the last reload failed, unless a later one succeeded, and when the next retry is.
 function problem(p) {
   const last = p.reloads.filter(r => r.decided).pop(), f = last && last.failure, lines = [];
   if (f) {
-    lines.push(el("strong", {}, "Generation " + last.generation + " failed"), " at " + (f.step || "?") + ": " + (f.reason || "") + (last.replaced ? ". Generation " + last.replaced + " serves on." : "."));
+    lines.push(el("strong", {}, "Generation " + last.generation + " failed"), " at " + (f.step || "?") + ": " + (f.reason || "") + (last.replaced ? ". Generation " + last.replaced + " still serves." : "."));
     if (f.tail && f.tail.length) lines.push(el("pre", {}, f.tail.slice(-5).join("\n")));
   }
   if (p.lost_lines) lines.push(el("div", {}, count(p.lost_lines, "line") + " of output could not be written to a log file; the log says why."));
@@ -88,7 +88,7 @@ function problem(p) {
   return lines.length ? el("div", { class: "problem" }, ...lines) : null;
 }
 
-// waits says what nobody decides but a person, or what a reload waits for.
+// waits says what waits for a person, and what a reload waits for.
 function waits(p) {
   const lines = [], canary = p.generations.find(g => g.role === "trial" && g.held);
   if (canary) lines.push(el("div", {}, el("strong", {}, "Generation " + canary.number + " is a canary"), ", and well. " + (canary.held_until
@@ -150,7 +150,7 @@ function legend() {
   return el("ul", { class: "legend" }, ...["trial", "serving", "draining", "failed"].map(k => el("li", { class: "l-" + k }, k)));
 }
 
-// timeline draws the generations around one reload, each a bar, and below it the connections that the old one still had.
+// timeline draws the generations around a reload as bars, and below them the open connections of the old generation.
 function timeline(p, r) {
   const end0 = at(r.ended) || now(), begin0 = at(r.began || r.decided), pad = Math.max(2, (end0 - begin0) * .14);
   const from = begin0 - pad, to = end0 + pad, left = 46, row = 30;
@@ -211,7 +211,7 @@ function renderRecent() {
       u.signal && " · " + u.signal, u.reason && " · " + u.reason, by(u.asked_by), u.took_ns && " · " + took(u.took_ns)].filter(Boolean).join("")))));
 }
 
-// What only who has the token can do.
+// What needs the token.
 const token = () => sessionStorage.getItem("token");
 
 function unlockable() {
@@ -226,7 +226,7 @@ function say(text, bad) {
   e.textContent = text;
 }
 
-// refusal is what an answer says that is no success: {"error", "remedy"}, or plain text.
+// refusal is the text of an error: {"error", "remedy"}, or plain text.
 function refusal(text) {
   try {
     const p = JSON.parse(text);
