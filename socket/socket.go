@@ -137,20 +137,3 @@ func (w Want) sockets() int {
 	}
 	return max(1, w.Slots)
 }
-
-// Renamed returns the claims that an earlier version has made on these listeners, as this one writes them.
-func Renamed(claims []string, listeners []Resolved) []string {
-	renamed := make([]string, len(claims))
-	for i, s := range claims {
-		c := parseClaim(s)
-		c.slots = max(1, c.slots)
-		for _, r := range listeners {
-			if c.key == r.oldKey() {
-				c.key = r.Key()
-				break
-			}
-		}
-		renamed[i] = c.String()
-	}
-	return renamed
-}

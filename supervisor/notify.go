@@ -14,7 +14,7 @@ import (
 
 // Systemd is how the service manager is told what goes on (sd_notify(3)). None of its methods waits.
 type Systemd interface {
-	handover.Sender
+	handover.FDStore
 	Ready() error
 	Stopping() error
 	Status(text string) error

@@ -16,21 +16,21 @@ import (
 // source is a Supervisor as the next one has to know it.
 type source struct{ *Supervisor }
 
-// Sockets implements handover.Source.
+// Sockets implements handover.Predecessor.
 func (s source) Sockets() []socket.Named { return s.table.Export() }
 
-// Workers implements handover.Source.
+// Workers implements handover.Predecessor.
 func (s source) Workers(yield func(handover.Held) bool) {
 	for name, p := range s.programs {
 		for number, h := range p.workers {
-			if !yield(handover.Held{Program: name, Number: number, Handle: h}) {
+			if !yield(handover.Held{Program: name, Number: number, Adoptable: h}) {
 				return
 			}
 		}
 	}
 }
 
-// Record implements handover.Source.
+// Record implements handover.Predecessor.
 func (s source) Record() *handover.Record {
 	s.followClock()
 	r := &handover.Record{Instance: s.instance, Settings: s.settings.Supervisor, Files: s.settings.files, Orphans: s.Orphans.Ending()}

@@ -56,18 +56,6 @@ func TestStopDeadlineSurvivesAnUpgradeWhateverTheClockDoes(t *testing.T) {
 	}
 }
 
-func TestRecordOfAnOlderVersionHasNoClockAndIsTakenAtItsWord(t *testing.T) {
-	web := testProgram(t, "web")
-	h := handoverOf(t, web, func(*stage) {})
-	h.Record.Clock = nil
-	now := time.Now()
-	h.Record.Programs[0].Core.Rebase(now.Round(0), now.Round(0))
-	h.Record.Rebase(h.Record.Programs[0].Core, now)
-	if got := h.Record.Programs[0].Core.Serving.Served; now.Sub(got) < 0 {
-		t.Errorf("it served at %s, and it is %s", got, now)
-	}
-}
-
 // wound returns t with a monotonic reading that is d later.
 func wound(t time.Time, d time.Duration) time.Time {
 	(*struct {

@@ -21,7 +21,7 @@ var ErrBusy = errors.New("systemd does not read its notification socket")
 // systemd gives no answer. It ignores a descriptor that the store has already, also under another name; to find that out it
 // compares a new one with every other, which takes 1 to 3 ms in a store of thousands.
 func (n *Notify) StoreFD(name string, fd int) error {
-	if err := CheckFDName(name); err != nil || n.sender == nil {
+	if err := checkFDName(name); err != nil || n.sender == nil {
 		return err
 	}
 	return n.sender.sendNow("FDSTORE=1\nFDNAME="+name+"\nFDPOLL=0", fd)
@@ -30,7 +30,7 @@ func (n *Notify) StoreFD(name string, fd int) error {
 // RemoveFD takes every descriptor of this name out of the store, on the same terms as StoreFD. Call it before the descriptor
 // is closed: as long as systemd holds a listening socket, its address stays taken.
 func (n *Notify) RemoveFD(name string) error {
-	if err := CheckFDName(name); err != nil || n.sender == nil {
+	if err := checkFDName(name); err != nil || n.sender == nil {
 		return err
 	}
 	return n.sender.sendNow("FDSTOREREMOVE=1\nFDNAME=" + name)
@@ -44,8 +44,8 @@ func (n *Notify) Writable() <-chan struct{} {
 	return n.sender.writable
 }
 
-// CheckFDName returns an error for a name that systemd would silently replace.
-func CheckFDName(name string) error {
+// checkFDName returns an error for a name that systemd would silently replace.
+func checkFDName(name string) error {
 	if name == "" || len(name) > maxFDName {
 		return fmt.Errorf("cannot store a descriptor under a name of %d bytes: use 1 to %d", len(name), maxFDName)
 	}

@@ -99,14 +99,14 @@ func TestNamesThatSystemdWouldReplaceAreRefused(t *testing.T) {
 	s := newServer(t)
 	n := s.open()
 	for _, name := range []string{"", "a:b", "a\nb", "ü", "\x7f", strings.Repeat("x", 256)} {
-		if err := errors.Join(CheckFDName(name)); err == nil {
+		if err := errors.Join(checkFDName(name)); err == nil {
 			t.Errorf("%q is a name", name)
 		}
 		if n.StoreFD(name, 0) == nil || n.RemoveFD(name) == nil {
 			t.Errorf("%q is stored or removed", name)
 		}
 	}
-	if err := CheckFDName(strings.Repeat("x", 255)); err != nil {
+	if err := checkFDName(strings.Repeat("x", 255)); err != nil {
 		t.Error(err)
 	}
 	s.quiet()

@@ -18,8 +18,8 @@ const (
 // ErrUnreachable says that nobody answers at NOTIFY_SOCKET.
 var ErrUnreachable = errors.New("cannot connect to systemd's notification socket")
 
-// ErrClosed says that a message was given to a Notify after its Close.
-var ErrClosed = errors.New("the notification socket is closed")
+// errClosed says that a message was given to a Notify after its Close.
+var errClosed = errors.New("the notification socket is closed")
 
 // Notify tells systemd about this service. Its methods never wait for systemd. A state (READY=, STATUS=, …) for which the
 // socket has no room is put aside and sent by a goroutine of Notify's own, in order; of each kind only the newest waits.
@@ -74,7 +74,7 @@ func (n *Notify) send(key, value string) error {
 	if n.sender == nil {
 		return nil
 	}
-	return n.sender.send(state{key, value})
+	return n.sender.send(assignment{key, value})
 }
 
 // Ready says that the start is finished.

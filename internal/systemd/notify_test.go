@@ -203,7 +203,7 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 		t.Error(err)
 	}
 	for what, err := range map[string]error{"a state": n.Ready(), "a descriptor": n.StoreFD("x", int(os.Stdin.Fd()))} {
-		if !errors.Is(err, ErrClosed) {
+		if !errors.Is(err, errClosed) {
 			t.Errorf("%s after it: %v", what, err)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 // flight (unix(7), ETOOMANYREFS).
 const retryAfter = 10 * time.Millisecond
 
-// state is one assignment of a message that may wait.
-type state struct{ key, value string }
+// assignment is a message that may wait.
+type assignment struct{ key, value string }
 
 // sender is the only user of its socket.
 type sender struct {
@@ -27,9 +27,9 @@ type sender struct {
 	failed  func(error)
 
 	mu      sync.Mutex
-	waiting []state // at most one of each key
-	refused bool    // a caller got ErrBusy and has not been told to try again
-	pause   bool    // … and the kernel does not say when
+	waiting []assignment // at most one of each key
+	refused bool         // a caller got ErrBusy and has not been told to try again
+	pause   bool         // … and the kernel does not say when
 	closed  bool
 
 	writable chan struct{} // capacity 1: see Notify.Writable
@@ -64,7 +64,7 @@ func openSender(address string, failed func(error)) (*sender, error) {
 }
 
 // send sends m at once, if there is room and nothing waits, and puts it aside otherwise.
-func (s *sender) send(m state) error {
+func (s *sender) send(m assignment) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) == 0 || s.closed {
@@ -72,7 +72,7 @@ func (s *sender) send(m state) error {
 			return err
 		}
 	}
-	if i := slices.IndexFunc(s.waiting, func(w state) bool { return w.key == m.key }); i >= 0 {
+	if i := slices.IndexFunc(s.waiting, func(w assignment) bool { return w.key == m.key }); i >= 0 {
 		s.waiting[i] = m
 		return nil
 	}
@@ -81,7 +81,7 @@ func (s *sender) send(m state) error {
 	return nil
 }
 
-func (m state) text() string { return m.key + "=" + m.value }
+func (m assignment) text() string { return m.key + "=" + m.value }
 
 // sendNow sends a message or returns ErrBusy.
 func (s *sender) sendNow(text string, fds ...int) error {
@@ -107,7 +107,7 @@ func signal(c chan struct{}) {
 // transmitNow hands a message to the kernel. s.mu is held.
 func (s *sender) transmitNow(text string, fds ...int) (err error) {
 	if s.closed {
-		return ErrClosed
+		return errClosed
 	}
 	if closed := s.raw.Control(func(fd uintptr) { err = s.transmit(int(fd), text, fds) }); closed != nil {
 		return closed

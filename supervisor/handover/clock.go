@@ -15,7 +15,7 @@ type clockReading struct {
 	Monotonic time.Duration
 }
 
-func readClock(now time.Time) *clockReading { return &clockReading{now.Round(0), monotonic()} }
+func readClock(now time.Time) clockReading { return clockReading{now.Round(0), monotonic()} }
 
 // monotonic reads CLOCK_MONOTONIC, which stands still while the machine is suspended, as Go's timers do.
 func monotonic() time.Duration {
@@ -26,18 +26,14 @@ func monotonic() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// shows returns what the wall clock of the record would show by now if nobody had set it. A record of an older version does not
-// say; then nobody has.
-func (c *clockReading) shows(now time.Time) time.Time {
-	if c == nil {
-		return now.Round(0)
-	}
+// shows returns what the wall clock of the record would show by now if nobody had set it.
+func (c clockReading) shows() time.Time {
 	return c.Wall.Add(max(0, monotonic()-c.Monotonic)) // less than 0: from before the machine's last start
 }
 
 // Rebase puts the times of a program in this record on this process's clock. What became due meanwhile gets a moment more:
 // nobody has looked.
 func (r *Record) Rebase(p *program.Program, now time.Time) {
-	p.Rebase(r.Clock.shows(now), now)
+	p.Rebase(r.Clock.shows(), now)
 	p.Excuse(now)
 }

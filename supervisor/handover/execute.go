@@ -31,7 +31,7 @@ type Image struct {
 
 // Execute executes a new image in this process, with the record of src, whose launcher must be frozen, and with reload to begin
 // with. Execute returns only if that fails. What workers do meanwhile waits in the kernel.
-func Execute(src Source, store *Store, reload *PendingReload, image Image) error {
+func Execute(src Predecessor, store *Store, reload *PendingReload, image Image) error {
 	self, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("cannot keep hold of this binary: %w", err)

@@ -3,6 +3,7 @@ package handover
 import (
 	"fmt"
 	"io"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,22 +41,17 @@ const maxRecord = 256 << 20
 
 // readRecord reads the record in a memfd, whatever its offset is.
 func readRecord(fd int) (*Record, uint64, error) {
-	text, err := io.ReadAll(io.NewSectionReader(preader(fd), 0, maxRecord))
+	own, err := duplicate(fd)
+	if err != nil {
+		return nil, 0, err
+	}
+	f := os.NewFile(uintptr(own), "record")
+	defer f.Close()
+	text, err := io.ReadAll(io.NewSectionReader(f, 0, maxRecord))
 	if err != nil {
 		return nil, 0, fmt.Errorf("cannot read the record at descriptor %d: %w", fd, err)
 	}
 	return decode(text)
-}
-
-// preader reads a descriptor without owning it.
-type preader int
-
-func (fd preader) ReadAt(b []byte, at int64) (int, error) {
-	n, err := unix.Pread(int(fd), b, at)
-	if n == 0 && err == nil {
-		err = io.EOF
-	}
-	return max(n, 0), err
 }
 
 func duplicate(fd int) (int, error) {

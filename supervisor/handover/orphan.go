@@ -15,9 +15,9 @@ import (
 
 // Orphan is one process without a supervisor.
 type Orphan struct {
-	PID     int
 	Program string // whose worker it was
 
+	pid     int
 	pidfd   *os.File // so that it cannot be another process
 	sockets []uint64 // the inodes of the sockets that it has
 	waits   []string // the programs that it serves for; empty: it can go
@@ -36,7 +36,7 @@ func openOrphan(pid int) *Orphan {
 
 func newOrphan(pid, pidfd int) *Orphan {
 	unix.SetNonblock(pidfd, true) //nolint:errcheck // so that os.NewFile gives it to the poller
-	return &Orphan{PID: pid, pidfd: os.NewFile(uintptr(pidfd), "process "+strconv.Itoa(pid))}
+	return &Orphan{pid: pid, pidfd: os.NewFile(uintptr(pidfd), "process "+strconv.Itoa(pid))}
 }
 
 // socket returns a duplicate of one of the process's descriptors, if it is a listening socket that our user has opened.

@@ -154,7 +154,7 @@ func listened(path string) bool {
 func (s *Orphans) take(h *Handover) {
 	for _, pidfd := range h.unknown() {
 		pid, err := proc.PIDOf(pidfd)
-		if err != nil || pid <= 0 || slices.ContainsFunc(s.serving, func(o *Orphan) bool { return o.PID == pid }) {
+		if err != nil || pid <= 0 || slices.ContainsFunc(s.serving, func(o *Orphan) bool { return o.pid == pid }) {
 			unix.Close(pidfd)
 			continue
 		}
@@ -163,7 +163,7 @@ func (s *Orphans) take(h *Handover) {
 		s.serving = append(s.serving, o)
 	}
 	for _, o := range s.serving {
-		o.asked = h.Record != nil && slices.Contains(h.Record.Orphans, o.PID)
+		o.asked = h.Record != nil && slices.Contains(h.Record.Orphans, o.pid)
 	}
 }
 
@@ -174,7 +174,7 @@ func (s *Orphans) sockets() []inherit.Socket {
 	var found []inherit.Socket
 	taken := map[string]bool{}
 	for _, o := range s.serving {
-		links, _ := proc.Descriptors(o.PID)
+		links, _ := proc.Descriptors(o.pid)
 		for _, number := range slices.Sorted(maps.Keys(links)) {
 			link := links[number]
 			node, isSocket := proc.SocketInode(link)
@@ -233,7 +233,7 @@ func (s *Orphans) Release(needed func(program string) bool) []*Orphan {
 			return false
 		}
 		if !o.asked {
-			s.search.Log.Warn("an orphaned worker is told to stop", zap.Int("pid", o.PID), zap.String("program", o.Program))
+			s.search.Log.Warn("an orphaned worker is told to stop", zap.Int("pid", o.pid), zap.String("program", o.Program))
 		}
 		free = append(free, o)
 		return true
@@ -265,7 +265,7 @@ func (s *Orphans) Of(program string) []int {
 func pidsOf(orphans []*Orphan) []int {
 	var pids []int
 	for _, o := range orphans {
-		pids = append(pids, o.PID)
+		pids = append(pids, o.pid)
 	}
 	return pids
 }
@@ -283,7 +283,7 @@ func EndGroup(getenv func(string) string, log *zap.Logger) {
 			return
 		}
 		for _, p := range members {
-			log.Warn("a process that is left in the control group is killed", zap.Int("pid", p.PID))
+			log.Warn("a process that is left in the control group is killed", zap.Int("pid", p.pid))
 			p.End(nil)
 		}
 	}

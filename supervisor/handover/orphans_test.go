@@ -35,7 +35,7 @@ func TestAProcessThatTheStoreHasAndTheRecordDoesNotKnowIsEnded(t *testing.T) {
 
 	l := &Orphans{search: OrphanSearch{Log: zap.NewNop()}}
 	l.take(h)
-	if len(l.serving) != 1 || l.serving[0].PID != stray.Process.Pid || len(h.workers) != 1 {
+	if len(l.serving) != 1 || l.serving[0].pid != stray.Process.Pid || len(h.workers) != 1 {
 		t.Errorf("taken: %v; left: %v", l.serving, h.workers)
 	}
 	l.Claim(func(string) bool { return false }, func(func(string, int) bool) {})

@@ -101,14 +101,7 @@ func (h *Handover) take(fd int) (err error) {
 		}
 		h.sort(i)
 	}
-	if h.stored = h.Record.Stored; h.stored == nil { // an older version, which had asked for everything
-		h.stored = map[string]int{}
-		for name := range h.Record.Descriptors {
-			if ours(name) {
-				h.stored[name] = 1
-			}
-		}
-	}
+	h.stored = h.Record.Stored
 	return nil
 }
 

@@ -35,7 +35,7 @@ type Record struct {
 	// each start of the service, under workers that live on.
 	NonBlocking []uint64 `json:",omitempty"`
 
-	Clock *clockReading `json:",omitempty"` // when the record was written
+	Clock clockReading // when the record was written
 
 	// Reload was asked for, and its configuration was being read, when the image before this one ended.
 	Reload *PendingReload `json:",omitempty"`
@@ -80,11 +80,11 @@ type WorkerRecord struct {
 }
 
 // NewWorkerRecord returns the record of a worker.
-func NewWorkerRecord(number, told int, h Handle) WorkerRecord {
-	r := WorkerRecord{Number: number, Told: told}
-	kinds := h.Descriptors()
-	if r.State = h.State(); r.PID > 0 && !r.Ready {
-		r.Needs = slices.DeleteFunc(slices.Sorted(maps.Keys(kinds)), passingKind)
+func NewWorkerRecord(number, told int, h Adoptable) WorkerRecord {
+	r := WorkerRecord{Number: number, Told: told, State: h.State()}
+	if r.PID > 0 && !r.Ready {
+		r.Needs = slices.DeleteFunc(slices.Sorted(maps.Keys(h.Descriptors())), passingKind)
+		r.State = h.State() // not older than the descriptors: the report ends when the command runs
 	}
 	return r
 }
@@ -206,7 +206,6 @@ func decode(text []byte) (*Record, uint64, error) {
 	if err := r.check(); err != nil {
 		return nil, 0, fmt.Errorf("cannot use the record: %w", err)
 	}
-	r.nameOwners()
 	return r, sequence, nil
 }
 
@@ -257,35 +256,4 @@ func (p *ProgramRecord) check() error {
 		}
 	}
 	return nil
-}
-
-// nameOwners completes a record of a version that did not note which program a listener belongs to: keys and claims are made of
-// that.
-func (r *Record) nameOwners() {
-	for i := range r.Programs {
-		p := &r.Programs[i]
-		name := p.Core.Name
-		own(name, p.Listeners)
-		ownSpecs(name, p.Core.Config.Listen)
-		for _, g := range p.Core.Generations() {
-			ownSpecs(name, g.Config.Listen)
-		}
-		for n := range p.Generations {
-			g := &p.Generations[n]
-			own(name, g.Listeners)
-			g.Claims = socket.Renamed(g.Claims, g.Listeners)
-		}
-	}
-}
-
-func own(program string, listeners []socket.Resolved) {
-	for i := range listeners {
-		listeners[i].Program = program
-	}
-}
-
-func ownSpecs(program string, specs []socket.Spec) {
-	for i := range specs {
-		specs[i].Program = program
-	}
 }

@@ -13,7 +13,7 @@ type Rehearsal struct {
 }
 
 // Rehearse makes a Rehearsal for the caller to Close. Without room for so many more descriptors it has only the record.
-func Rehearse(src Source) (*Rehearsal, error) {
+func Rehearse(src Predecessor) (*Rehearsal, error) {
 	r := recordOf(src)
 	list, err := memfd("record", nil)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"example.org/supervisord/worker"
 )
 
-// Sender takes descriptors to systemd's file-descriptor store: see systemd.Notify. Nothing of it waits.
-type Sender interface {
+// FDStore takes descriptors to systemd's file-descriptor store: see systemd.Notify. None of its methods waits.
+type FDStore interface {
 	StoreFD(name string, fd int) error
 	RemoveFD(name string) error
 	Writable() <-chan struct{}
@@ -28,21 +28,21 @@ type Sender interface {
 // every worker's descriptors, and the record in two memfds that are written in turn, so that one of them is always complete. All
 // methods but those that say so do nothing for a nil Store, and none waits but those that say so.
 type Store struct {
-	to       Sender
+	to       FDStore
 	log      *zap.Logger
 	memfds   [2]int // -1: not made yet
 	sequence uint64
 	ledger   *ledger
-	dirty    bool         // descriptors have come or gone since the lists below were made
-	missing  []descriptor // to be stored, in this order
-	surplus  []string     // to be removed then
-	busy     bool         // systemd has no room for the next message
-	problem  error        // why the store is not current, although systemd is not busy
-	told     string       // the problem that was logged last
+	dirty    bool     // descriptors have come or gone since the lists below were made
+	missing  []keptFD // to be stored, in this order
+	surplus  []string // to be removed then
+	busy     bool     // systemd has no room for the next message
+	problem  error    // why the store is not current, although systemd is not busy
+	told     string   // the problem that was logged last
 }
 
 // NewStore returns a store that is kept by way of to.
-func NewStore(to Sender, log *zap.Logger) *Store {
+func NewStore(to FDStore, log *zap.Logger) *Store {
 	return &Store{to: to, log: log, memfds: [2]int{-1, -1}, ledger: newLedger(nil, 0), dirty: true}
 }
 
@@ -81,7 +81,7 @@ func (s *Store) Busy() bool { return s != nil && s.busy }
 // them is written, and those that are not needed any more come out after the record that knows so. A crash in between can leave a
 // surplus descriptor in the store, which is harmless, but never a record of a worker without its descriptor. Where systemd is slow
 // the record is ahead of the store: what it names and the store does not have, the next supervisord does not believe.
-func (s *Store) Keep(src Source) {
+func (s *Store) Keep(src Predecessor) {
 	if s == nil {
 		return
 	}
@@ -131,24 +131,24 @@ func (s *Store) records() map[string]int {
 }
 
 // plan compares what the store should have with what it has.
-func (s *Store) plan(src Source) {
+func (s *Store) plan(src Predecessor) {
 	s.dirty, s.missing, s.surplus = false, nil, nil
 	wanted := map[string]bool{}
-	want := func(d descriptor) {
+	want := func(d keptFD) {
 		wanted[d.name] = true
 		if s.ledger.counts[d.name] == 0 {
 			s.missing = append(s.missing, d)
 		}
 	}
 	for name, fd := range s.records() {
-		want(descriptor{name: name, fd: fd})
+		want(keptFD{name: name, fd: fd})
 	}
 	for _, d := range descriptorsOf(src) {
 		if !d.foreign && !d.passing() {
 			want(d)
 		}
 	}
-	slices.SortFunc(s.missing, func(a, b descriptor) int {
+	slices.SortFunc(s.missing, func(a, b keptFD) int {
 		return cmp.Or(cmp.Compare(rank(a.name), rank(b.name)), cmp.Compare(a.name, b.name))
 	})
 	for name := range s.ledger.counts {
@@ -185,7 +185,7 @@ func (s *Store) add() {
 }
 
 // put stores one descriptor, unless there is none any more.
-func (s *Store) put(d descriptor) error {
+func (s *Store) put(d keptFD) error {
 	if err := s.ledger.fits(d.name); err != nil {
 		return err
 	}

@@ -86,7 +86,7 @@ func (s *fakeSource) Sockets() []socket.Named {
 
 func (s *fakeSource) Workers(yield func(Held) bool) {
 	for i, program := range s.workers {
-		if program != "" && !yield(Held{Program: program, Number: i + 1, Handle: fakeHandle{}}) {
+		if program != "" && !yield(Held{Program: program, Number: i + 1, Adoptable: fakeHandle{}}) {
 			return
 		}
 	}
@@ -102,7 +102,7 @@ func (fakeHandle) Descriptors() map[string]int {
 }
 
 // newStore returns a store whose memfds are closed when the test ends.
-func newStore(t *testing.T, to Sender, h *Handover) (*Store, *observer.ObservedLogs) {
+func newStore(t *testing.T, to FDStore, h *Handover) (*Store, *observer.ObservedLogs) {
 	core, logs := observer.New(zap.InfoLevel)
 	s := NewStore(to, zap.New(core))
 	if h != nil {

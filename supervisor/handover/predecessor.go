@@ -10,8 +10,8 @@ import (
 	"example.org/supervisord/worker"
 )
 
-// Source is a running supervisor, as far as it has to be handed over.
-type Source interface {
+// Predecessor is a running supervisor, as far as it has to be handed over.
+type Predecessor interface {
 	Record() *Record // without what this package adds: the clock, and what belongs to descriptors
 	Sockets() []socket.Named
 	Workers(yield func(Held) bool)
@@ -21,18 +21,18 @@ type Source interface {
 type Held struct {
 	Program string
 	Number  int
-	Handle
+	Adoptable
 }
 
-// Handle is what has to be known of a worker: see worker.Worker.
-type Handle interface {
+// Adoptable is what has to be known of a worker: see worker.Worker.
+type Adoptable interface {
 	State() worker.State
 	Descriptors() map[string]int // by worker.FD…; the numbers hold while the launcher is frozen
 	Duplicate(name string) (int, error)
 }
 
 // recordOf returns the record of a supervisor.
-func recordOf(src Source) *Record {
+func recordOf(src Predecessor) *Record {
 	r := src.Record()
 	r.Clock = readClock(time.Now())
 	for _, s := range src.Sockets() {
@@ -47,8 +47,8 @@ func recordOf(src Source) *Record {
 	return r
 }
 
-// descriptor is one that the next supervisord needs. That of a worker may be closed at any moment, unless the launcher is frozen.
-type descriptor struct {
+// keptFD is a descriptor that the next supervisord needs. That of a worker may be closed at any moment, unless the launcher is frozen.
+type keptFD struct {
 	name    string
 	fd      int
 	foreign bool // a socket unit keeps it
@@ -57,14 +57,14 @@ type descriptor struct {
 }
 
 // descriptorsOf lists everything that the next image needs.
-func descriptorsOf(src Source) []descriptor {
-	var all []descriptor
+func descriptorsOf(src Predecessor) []keptFD {
+	var all []keptFD
 	for _, s := range src.Sockets() {
-		all = append(all, descriptor{name: s.Name, fd: s.FD, foreign: s.Foreign})
+		all = append(all, keptFD{name: s.Name, fd: s.FD, foreign: s.Foreign})
 	}
 	for w := range src.Workers {
 		for kind, fd := range w.Descriptors() {
-			all = append(all, descriptor{name: workerFD(w.Program, w.Number, kind), fd: fd, worker: w, kind: kind})
+			all = append(all, keptFD{name: workerFD(w.Program, w.Number, kind), fd: fd, worker: w, kind: kind})
 		}
 	}
 	return all
@@ -72,15 +72,15 @@ func descriptorsOf(src Source) []descriptor {
 
 // passing reports whether a descriptor is not worth the store's while: it has served its purpose, as the pipe on which a worker has
 // said that it is ready, or will have in a moment, as a connection to einhorn's control socket.
-func (d descriptor) passing() bool {
+func (d keptFD) passing() bool {
 	return d.kind != "" && (d.kind == worker.FDPipe && d.worker.State().Ready || passingKind(d.kind))
 }
 
 func passingKind(kind string) bool { return slices.Contains(worker.ControlFDs()[1:], kind) }
 
 // duplicate returns a descriptor for the caller to close, or -1 if the worker does not have it any more.
-func (d descriptor) duplicate() (int, error) {
-	if d.worker.Handle != nil {
+func (d keptFD) duplicate() (int, error) {
+	if d.worker.Adoptable != nil {
 		return d.worker.Duplicate(d.kind)
 	}
 	return duplicate(d.fd)
