@@ -148,31 +148,16 @@ func (l *logFile) watch(log *zap.Logger) error {
 
 // revive restarts the command whenever it has exited, until wake is readable.
 func (l *logFile) revive(wake int, log *zap.Logger) {
-	for !readable(wake, int(l.pidfd.Load()), -1) {
+	for poll(time.Time{}, wake, int(l.pidfd.Load())) != 0 {
 		log.Error("the log command has exited and will be restarted", zap.String("command", l.command), zap.Duration("after", restartDelay))
 		for started := false; !started; {
-			if readable(wake, -1, restartDelay) {
+			if poll(time.Now().Add(restartDelay), wake) == 0 {
 				return
 			}
 			err := l.start()
 			if started = err == nil; !started {
 				log.Error("cannot start the log command; its lines wait", zap.Error(err))
 			}
-		}
-	}
-}
-
-// readable waits until first or second (-1: none) is readable, or until the time is over (negative: never). It reports whether first is
-// readable.
-func readable(first, second int, within time.Duration) bool {
-	fds := []unix.PollFd{{Fd: int32(first), Events: unix.POLLIN}, {Fd: int32(second), Events: unix.POLLIN}}
-	timeout := -1
-	if within >= 0 {
-		timeout = int(within.Milliseconds())
-	}
-	for {
-		if _, err := unix.Poll(fds, timeout); err != unix.EINTR {
-			return fds[0].Revents != 0
 		}
 	}
 }
@@ -195,5 +180,5 @@ func (l *logFile) close() {
 		unix.Close(null)
 	}
 	l.from.Close()
-	readable(int(l.pidfd.Load()), -1, drainTimeout)
+	poll(time.Now().Add(drainTimeout), int(l.pidfd.Load()))
 }

@@ -2,19 +2,18 @@ package starter
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
+	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,13 +21,7 @@ import (
 var errLate = errors.New("timed out waiting")
 
 // running is a running start_server.
-type running struct {
-	pid   int
-	pidfd int
-	file  *os.File      // owns pidfd
-	ended chan struct{} // closed when the process has exited
-	watch sync.WaitGroup
-}
+type running struct{ pid, pidfd int }
 
 // findServer finds the start_server that has locked a pid file. The PID in an unlocked file may belong to another process by now, so
 // that is an error.
@@ -46,28 +39,11 @@ func findServer(pidFile string) (*running, error) {
 	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
 		return nil, fmt.Errorf("%s names a start_server (pid:%d) that is not running, because no process has locked the file: %w", pidFile, pid, unix.ESRCH)
 	}
-	pidfd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK) // so that Go's poller waits for it
+	pidfd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return nil, fmt.Errorf("start_server (pid:%d) of %s: %w", pid, pidFile, err)
 	}
-	r := &running{pid: pid, pidfd: pidfd, file: os.NewFile(uintptr(pidfd), "pidfd"), ended: make(chan struct{})}
-	r.watch.Go(r.waitForEnd)
-	return r, nil
-}
-
-// waitForEnd closes ended when the process has exited. It returns after close at the latest.
-func (r *running) waitForEnd() {
-	conn, err := r.file.SyscallConn()
-	if err != nil {
-		return // impossible: it is open
-	}
-	err = conn.Read(func(fd uintptr) bool {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-		return err == nil && n > 0
-	})
-	if err == nil {
-		close(r.ended)
-	}
+	return &running{pid, pidfd}, nil
 }
 
 // unopened adds the file to the system's error, in the words of the reference.
@@ -78,11 +54,6 @@ func unopened(path string, err error) error {
 	return fmt.Errorf("failed to open file:%s: %w", path, err)
 }
 
-func (r *running) close() {
-	r.file.Close() //nolint:errcheck // nothing was written
-	r.watch.Wait()
-}
-
 func (r *running) signal(sig syscall.Signal) error {
 	if err := unix.PidfdSendSignal(r.pidfd, sig, nil, 0); err != nil {
 		return fmt.Errorf("failed to send %s to the server process (pid:%d): %w", unix.SignalName(sig), r.pid, err)
@@ -90,15 +61,31 @@ func (r *running) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// within returns a context that ends with --timeout.
-func (o *Options) within() (context.Context, context.CancelFunc, error) {
+// poll waits until one of these descriptors is readable, and returns the index of the first that is. It returns -1 at the deadline;
+// zero: never.
+func poll(deadline time.Time, fds ...int) int {
+	list := make([]unix.PollFd, len(fds))
+	for i, fd := range fds {
+		list[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	}
+	for {
+		timeout := -1
+		if !deadline.IsZero() {
+			timeout = int(min(max(time.Until(deadline).Milliseconds(), 0), math.MaxInt32))
+		}
+		if _, err := unix.Poll(list, timeout); err != unix.EINTR {
+			return slices.IndexFunc(list, func(p unix.PollFd) bool { return p.Revents != 0 })
+		}
+	}
+}
+
+// deadline returns when --timeout expires; zero: never.
+func (o *Options) deadline() (time.Time, error) {
 	d, err := o.Duration("timeout", "5m")
 	if err != nil || d == 0 {
-		ctx, cancel := context.WithCancel(context.Background())
-		return ctx, cancel, err
+		return time.Time{}, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	return ctx, cancel, nil
+	return time.Now().Add(d), nil
 }
 
 // Restart is --restart: it sends HUP and returns when the status file contains one generation that is newer than all before.
@@ -108,8 +95,7 @@ func (o *Options) Restart() error {
 	if pidFile == "" || statusFile == "" {
 		return errors.New("--restart option requires --pid-file and --status-file to be set as well")
 	}
-	ctx, cancel, err := o.within()
-	defer cancel()
+	deadline, err := o.deadline()
 	if err != nil {
 		return err
 	}
@@ -117,7 +103,7 @@ func (o *Options) Restart() error {
 	if err != nil {
 		return err
 	}
-	defer server.close()
+	defer unix.Close(server.pidfd)
 	before, err := generations(statusFile)
 	if err != nil {
 		return unopened(statusFile, err)
@@ -125,33 +111,43 @@ func (o *Options) Restart() error {
 	if len(before) == 0 {
 		return fmt.Errorf("no active process found in the status file %s: no worker has become ready yet", statusFile)
 	}
-	changes, err := fsnotify.NewWatcher()
+	changes, err := watch(filepath.Dir(statusFile)) // each update replaces the file
 	if err != nil {
-		return fmt.Errorf("cannot watch the status file %s: %w", statusFile, err)
+		return fmt.Errorf("cannot watch the directory of the status file %s: %w", statusFile, err)
 	}
-	defer changes.Close()
-	if err := changes.Add(filepath.Dir(statusFile)); err != nil { // each update replaces the file
-		return fmt.Errorf("cannot watch the directory of the status file: %w", err)
-	}
+	defer unix.Close(changes)
 	if err := server.signal(syscall.SIGHUP); err != nil {
 		return err
 	}
-	return server.replaced(ctx, statusFile, before[len(before)-1], changes)
+	return server.replaced(deadline, statusFile, before[len(before)-1], changes)
+}
+
+// watch returns an inotify descriptor that is readable when a file has been moved into a directory.
+func watch(dir string) (int, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return -1, err
+	}
+	if _, err = unix.InotifyAddWatch(fd, dir, unix.IN_MOVED_TO|unix.IN_CLOSE_WRITE); err != nil {
+		unix.Close(fd)
+	}
+	return fd, err
 }
 
 // replaced waits until the status file contains one generation, newer than this one.
-func (r *running) replaced(ctx context.Context, statusFile string, newest int, changes *fsnotify.Watcher) error {
+func (r *running) replaced(deadline time.Time, statusFile string, newest, changes int) error {
+	events := make([]byte, 64<<10)
 	for {
 		now, err := generations(statusFile)
 		if err == nil && len(now) == 1 && now[0] > newest {
 			return nil
 		}
-		select {
-		case <-changes.Events:
-		case <-changes.Errors: // events were lost: read the file again
-		case <-r.ended:
+		switch poll(deadline, r.pidfd, changes) {
+		case 0:
 			return fmt.Errorf("start_server (pid:%d) has exited", r.pid)
-		case <-ctx.Done():
+		case 1:
+			unix.Read(changes, events) //nolint:errcheck // whatever has happened, the file is read again
+		default:
 			return unfinished(now, newest, err)
 		}
 	}
@@ -177,8 +173,7 @@ func generations(path string) ([]int, error) {
 	var list []int
 	for line := range strings.Lines(string(text)) {
 		word, _, _ := strings.Cut(line, ":")
-		n, err := strconv.Atoi(word)
-		if err == nil {
+		if n, err := strconv.Atoi(word); err == nil {
 			list = append(list, n)
 		}
 	}
@@ -191,8 +186,7 @@ func (o *Options) Stop(say func(pid int)) error {
 	if o.Get("pid-file") == "" {
 		return errors.New("--stop option requires --pid-file to be set as well")
 	}
-	ctx, cancel, err := o.within()
-	defer cancel()
+	deadline, err := o.deadline()
 	if err != nil {
 		return err
 	}
@@ -200,15 +194,13 @@ func (o *Options) Stop(say func(pid int)) error {
 	if err != nil {
 		return err
 	}
-	defer server.close()
+	defer unix.Close(server.pidfd)
 	say(server.pid)
 	if err := server.signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	select {
-	case <-server.ended:
-		return nil
-	case <-ctx.Done():
+	if poll(deadline, server.pidfd) < 0 {
 		return fmt.Errorf("%w: start_server (pid:%d) is waiting for its workers to stop: send another TERM to kill them", errLate, server.pid)
 	}
+	return nil
 }
