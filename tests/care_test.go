@@ -14,7 +14,7 @@ import (
 const workerLeaving = "worker is to be replaced"
 
 // replaced waits until the first worker is to be replaced, and sees that it goes only after its successor is ready.
-func replaced(m *lab.Supervisord) lab.LogLine {
+func replaced(m *lab.Supervisord) lab.Entry {
 	m.T.Helper()
 	told := m.Await(lab.Says(lab.WorkerTold))
 	leaving := m.Await(lab.Says(workerLeaving))
@@ -125,28 +125,5 @@ func TestWhatACapturedWorkerWroteLastIsInTheReport(t *testing.T) {
 	m := lab.Start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \"echo out; echo no such table >&2; exit 3\"]\nstdout = \"capture\"\nstderr = \"capture\"\n")
 	if failed := m.Await(lab.Says(lab.TrialFailed)); len(failed.Stderr) != 1 || failed.Stderr[0] != "no such table" {
 		t.Errorf("the log says %s", failed.Text)
-	}
-}
-
-func TestADiskThatHangsDoesNotHoldUpAWorker(t *testing.T) {
-	t.Parallel()
-	for name, stdout := range map[string]string{
-		"plain path": "stdout = \"DISK/log\"\n",
-		"captured":   "stdout = \"capture\"\nlog = { file = \"DISK/log\" }\n",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			m, disk := lab.Prepare(t), lab.NewDisk(t)
-			m.File("flood", "read x < {dir}/go; head -c 20000000 /dev/zero | tr '\\0' '\\n'; echo done > {dir}/done; exec sleep 1000\n")
-			lab.Must(t, syscall.Mkfifo(m.Path("go"), 0o600))
-			m.Start("[program.web]\ncommand = [\"sh\", \"{dir}/flood\"]\n" + strings.ReplaceAll(stdout, "DISK", disk.Dir) + "[program.web.ready]\ndelay = \"50ms\"\n")
-			m.Serves(1)
-			disk.Hang()
-			lab.Must(t, os.WriteFile(m.Path("go"), []byte("\n"), 0))
-			m.Until("the worker has written everything", func() bool { return lab.Exists(m.Path("done")) })
-			m.Await(lab.Says("output of workers is lost"), lab.Contains("does not take lines as fast as they come"))
-			disk.Resume()
-			m.Await(lab.Says("output of workers is lost"), lab.Contains("lines were lost: "+disk.Path("log")+" did not take them in time"))
-		})
 	}
 }

@@ -277,5 +277,5 @@ func TestTheLogLevelIsAsConfigured(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, "log_level = \"warn\"\n"+lab.WebWith("exit=1"))
 	m.Await(lab.Says(lab.StartRetry))
-	m.Never(func(l lab.LogLine) bool { return l.Level == "info" || l.Level == "debug" })
+	m.Never(func(l lab.Entry) bool { return l.Level == "info" || l.Level == "debug" })
 }

@@ -102,7 +102,7 @@ func TestTheWorkersOfASupervisordInAContainerAreLeftAlone(t *testing.T) {
 	outer.Launch("-c", outer.Path("config.toml"))
 	outer.Serves(1)
 	outer.Finish()
-	outer.Never(lab.Contains("is told to stop"), func(l lab.LogLine) bool { return l.Msg != lab.WorkerTold })
+	outer.Never(lab.Contains("is told to stop"), func(l lab.Entry) bool { return l.Msg != lab.WorkerTold })
 	inner.Settle()
 	inner.Never(lab.Says(lab.WorkerDied))
 	for _, p := range inner.Processes() {

@@ -35,7 +35,7 @@ func TestReloadOfOneProgramLeavesTheOthersAlone(t *testing.T) {
 	m := lab.Start(t, lab.Web+"[program.other]\ncommand = [{sleep}]\nready = { method = \"delay\", delay = \"10ms\" }\n")
 	m.AwaitN(2, lab.Says(lab.GenerationServes))
 	m.CtlOK("reload", "web")
-	m.Never(lab.Says(lab.GenerationServes), lab.Gen(2), func(l lab.LogLine) bool { return l.Program == "other" })
+	m.Never(lab.Says(lab.GenerationServes), lab.Gen(2), func(l lab.Entry) bool { return l.Program == "other" })
 	m.Serves(2)
 }
 
@@ -386,7 +386,7 @@ func TestAGenerationThatIsGoneIsNotSaidToDrain(t *testing.T) {
 	m.Serves(1)
 	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
 	m.Await(lab.Says(lab.WorkerDied))
-	m.Await(lab.Says(lab.WorkerRuns), lab.Gen(1), func(l lab.LogLine) bool { return l.Worker == 2 }) // at once: it had not failed before
+	m.Await(lab.Says(lab.WorkerRuns), lab.Gen(1), func(l lab.Entry) bool { return l.Worker == 2 }) // at once: it had not failed before
 	lab.Must(t, syscall.Kill(m.AwaitN(2, lab.Says(lab.WorkerRuns), lab.Gen(1))[1].PID, syscall.SIGKILL))
 	m.AwaitN(2, lab.Says(lab.WorkerDied))
 	if out := m.CtlOK("reload"); !strings.Contains(out, "generation 1 has ended") || strings.Contains(out, "generation 1 drains") {
@@ -484,10 +484,10 @@ func TestTheLogLevelChanges(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, "log_level = \"info\"\n"+lab.Web)
 	m.Serves(1)
-	m.Never(func(l lab.LogLine) bool { return l.Level == "debug" })
+	m.Never(func(l lab.Entry) bool { return l.Level == "debug" })
 	m.CtlOK("log-level", "debug")
 	m.CtlOK("reload")
-	m.Await(func(l lab.LogLine) bool { return l.Level == "debug" })
+	m.Await(func(l lab.Entry) bool { return l.Level == "debug" })
 	m.CtlFails(1, []string{"use debug, info, warn or error"}, "log-level", "loud")
 }
 

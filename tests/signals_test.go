@@ -51,7 +51,7 @@ func TestTERMStopsEverythingAndExitsWith0(t *testing.T) {
 	m.Serves(1)
 	m.Signal(syscall.SIGTERM)
 	m.Ends(0)
-	m.Await(lab.Says(lab.WorkerTold), func(l lab.LogLine) bool { return l.Signal == "TERM" })
+	m.Await(lab.Says(lab.WorkerTold), func(l lab.Entry) bool { return l.Signal == "TERM" })
 	m.Await(lab.Says(lab.Ends))
 }
 
@@ -61,7 +61,7 @@ func TestINTStopsEverythingAndExitsWith0(t *testing.T) {
 	m.Serves(1)
 	m.Signal(syscall.SIGINT)
 	m.Ends(0)
-	m.Await(lab.Says(lab.WorkerTold), func(l lab.LogLine) bool { return l.Signal == "TERM" })
+	m.Await(lab.Says(lab.WorkerTold), func(l lab.Entry) bool { return l.Signal == "TERM" })
 }
 
 func TestTERMDuringTheFirstStartStops(t *testing.T) {

@@ -25,7 +25,7 @@ strategy = %q
 }
 
 // census counts the workers that live, at every step of the log.
-func census(lines []lab.LogLine) (most, fewest int) {
+func census(lines []lab.Entry) (most, fewest int) {
 	living, served := 0, false
 	fewest = 1 << 30
 	for _, l := range lines {

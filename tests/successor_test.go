@@ -24,10 +24,10 @@ func TestAReloadThatFailsIsTriedAgainUntilOneServes(t *testing.T) {
 		t.Error("the worker that serves has ended")
 	}
 	lab.Must(t, os.Remove(m.Path("bad")))
-	served := m.Await(lab.Says(lab.GenerationServes), func(l lab.LogLine) bool { return l.Generation > 3 })
+	served := m.Await(lab.Says(lab.GenerationServes), func(l lab.Entry) bool { return l.Generation > 3 })
 	m.Gone(1)
 	time.Sleep(500 * time.Millisecond)
-	m.Never(lab.Says(lab.TrialBegan), func(l lab.LogLine) bool { return l.Generation > served.Generation })
+	m.Never(lab.Says(lab.TrialBegan), func(l lab.Entry) bool { return l.Generation > served.Generation })
 }
 
 func TestAReloadComesByItselfWhereEverySaysSo(t *testing.T) {

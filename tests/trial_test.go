@@ -12,7 +12,7 @@ import (
 
 // failing starts web, then reloads with what change makes of its configuration, which must fail the trial and leave the
 // serving generation exactly as it was. It returns the line that says why.
-func failing(t *testing.T, change func(config string) string) lab.LogLine {
+func failing(t *testing.T, change func(config string) string) lab.Entry {
 	t.Helper()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -25,7 +25,7 @@ func failing(t *testing.T, change func(config string) string) lab.LogLine {
 	}
 	m.Gone(2)
 	m.Untouched(before)
-	if n := m.Count(func(l lab.LogLine) bool { return l.Level == "error" }); n != 1 {
+	if n := m.Count(func(l lab.Entry) bool { return l.Level == "error" }); n != 1 {
 		t.Errorf("there are %d errors in the log, want one", n)
 	}
 	return failed
@@ -237,7 +237,7 @@ func TestAHundredHUPsAtOnceEndWithOneGenerationThatServes(t *testing.T) {
 	for range 100 {
 		m.Signal(syscall.SIGHUP)
 	}
-	m.Await(lab.Says(lab.GenerationServes), func(l lab.LogLine) bool { return l.Generation > 1 })
+	m.Await(lab.Says(lab.GenerationServes), func(l lab.Entry) bool { return l.Generation > 1 })
 	m.Settle()
 	if n := len(m.Living()); n != 1 {
 		t.Errorf("there are %d workers", n)
@@ -280,7 +280,7 @@ func TestHUPWithABadConfigurationIsOneErrorAndNothingElse(t *testing.T) {
 	m.Write(lab.Web)
 	m.Signal(syscall.SIGHUP)
 	m.Serves(2)
-	if n := m.Count(lab.After(asked), func(l lab.LogLine) bool { return l.Level == "error" }); n != 1 {
+	if n := m.Count(lab.After(asked), func(l lab.Entry) bool { return l.Level == "error" }); n != 1 {
 		t.Errorf("there are %d errors, want one", n)
 	}
 	m.Never(lab.Program("other"))

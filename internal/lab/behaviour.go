@@ -11,28 +11,30 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// behaviour is how a worker is to behave, from arguments "key=value".
+// behaviour is how a worker behaves, by arguments "key=value".
 type behaviour map[string]string
 
-// behave makes this process a worker. In this order, each only where it is asked for:
+// behave makes this process a worker. In this order, each only if its argument is there:
 //
-//	note=FILE      appends a line for each signal, "GENERATION SLOT TERM", and for the start, "GENERATION SLOT start"
-//	say=TEXT       writes it to stderr
-//	fork           starts a "sleep 1000" in its process group
-//	failif=FILE    exits with 3 if there is such a file
-//	hangif=FILE    never gets ready if there is such a file
-//	exit=CODE      exits
-//	boot=DURATION  takes its time
-//	gate=FIFO      waits until somebody opens it for writing
-//	accept=FIFO    waits for that before it accepts connections; not together with gate
-//	extend=DURATION  asks for more time to get ready, before it takes its time
-//	ready=never    does not say that it is ready; ready=newline: by NOTIFY_FD; otherwise READY=1 to NOTIFY_SOCKET
-//	die=DURATION   exits with 4 so long after that
-//	term=ignore    does not mind TERM; term=DURATION: takes so long to end; otherwise it ends when its requests are answered
+//	note=FILE        appends a line for each signal, "GENERATION SLOT TERM", and for the start, "GENERATION SLOT start"
+//	say=TEXT         writes TEXT to stderr
+//	fork             starts a "sleep 1000" in its process group
+//	failif=FILE      exits with 3 if the file exists
+//	exit=CODE        exits
+//	accept=FIFO      waits until a test opens the FIFO for writing, before it accepts connections; not together with gate
+//	extend=DURATION  asks for more time to get ready
+//	boot=DURATION    waits
+//	gate=FIFO        waits until a test opens the FIFO for writing
+//	hangif=FILE      never gets ready if the file exists
+//	ready=never      does not say that it is ready; ready=newline: on NOTIFY_FD; otherwise READY=1 to NOTIFY_SOCKET
+//	die=DURATION     exits with 4 that long after ready
+//	term=ignore      ignores TERM; term=DURATION: takes that long to end; otherwise it ends when its requests are answered
 //
-// It answers HTTP on the sockets that it has: "/" and "/slow?d=DURATION" with who it is, "/die" by exiting.
+// It answers HTTP on its sockets: "/" and "/slow?d=DURATION" with its name, "/die" by exiting.
 func behave(args []string) {
 	b := behaviour{}
 	for _, a := range args {
@@ -47,18 +49,9 @@ func behave(args []string) {
 	servers := b.serve()
 	go b.boot()
 	for sig := range signals {
-		b.note(strings.TrimPrefix(name(sig), "SIG"))
+		b.note(strings.TrimPrefix(unix.SignalName(sig.(syscall.Signal)), "SIG"))
 		b.leave(servers)
 	}
-}
-
-func name(sig os.Signal) string {
-	for n, s := range map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "QUIT": syscall.SIGQUIT, "USR2": syscall.SIGUSR2} {
-		if s == sig {
-			return n
-		}
-	}
-	return sig.String()
 }
 
 func (b behaviour) note(what string) {
@@ -91,7 +84,7 @@ func (b behaviour) there(key string) bool {
 	return b[key] != "" && err == nil
 }
 
-// start is what comes before the worker accepts: one that fails here has taken no connection with it.
+// start comes before the worker accepts: a worker that fails here loses no connection.
 func (b behaviour) start() {
 	if b["say"] != "" {
 		fmt.Fprintln(os.Stderr, b["say"])
@@ -109,8 +102,7 @@ func (b behaviour) start() {
 	}
 }
 
-// boot is everything up to ready, and dying after it.
-// wait waits until somebody opens a FIFO for writing.
+// wait waits until a test opens a FIFO for writing.
 func (b behaviour) wait(key string) {
 	if b[key] != "" {
 		f, err := os.Open(b[key])
@@ -119,6 +111,7 @@ func (b behaviour) wait(key string) {
 	}
 }
 
+// boot is everything up to ready, and dying after it.
 func (b behaviour) boot() {
 	if b["extend"] != "" {
 		notify(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", b.duration("extend").Microseconds()))
@@ -145,7 +138,7 @@ func (b behaviour) boot() {
 	}
 }
 
-// notify says something to the supervisor, sd_notify(3).
+// notify sends a message to the supervisor, sd_notify(3).
 func notify(text string) {
 	c, err := net.Dial("unixgram", os.Getenv("NOTIFY_SOCKET"))
 	check(err)
@@ -154,7 +147,7 @@ func notify(text string) {
 	check(err)
 }
 
-// serve answers on every stream socket that it has.
+// serve answers on every stream socket of the worker.
 func (b behaviour) serve() []*http.Server {
 	n := 0
 	fmt.Sscan(os.Getenv("LISTEN_FDS"), &n)
@@ -184,7 +177,7 @@ func (b behaviour) serve() []*http.Server {
 	return servers
 }
 
-// leave ends, in its own way.
+// leave ends as the argument term says.
 func (b behaviour) leave(servers []*http.Server) {
 	switch b["term"] {
 	case "ignore":

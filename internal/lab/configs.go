@@ -2,7 +2,7 @@ package lab
 
 import "strings"
 
-// Listener is one more listener of the program web.
+// Listener is another listener of the program web.
 func Listener(address string) string {
 	return "[[program.web.listen]]\naddress = \"" + address + "\"\n"
 }
@@ -10,13 +10,13 @@ func Listener(address string) string {
 // WebAt is Web at a known address.
 func WebAt(address string) string { return strings.Replace(Web, "127.0.0.1:0", address, 1) }
 
-// PIDFile goes at the beginning of a configuration.
+// PIDFile goes to the beginning of a configuration.
 const PIDFile = "pid_file = \"{dir}/p.pid\"\n"
 
 // Workers is Web with this many workers.
 func Workers(n string) string { return strings.Replace(Web, "\n[[", "\nworkers = "+n+"\n[[", 1) }
 
-// Hello is the example worker, which drains as a worker should.
+// Hello is a program with the example worker, which drains as a worker should.
 const Hello = `
 [program.web]
 command = [{hello}]
@@ -47,7 +47,7 @@ func WebWith(args ...string) string {
 // TwoWorkers is Web with two workers.
 var TwoWorkers = strings.Replace(Web, "\n[[", "\nworkers = 2\n[[", 1)
 
-// Plain is a program that does nothing, with room for more keys.
+// Plain is a program that does nothing; more keys may follow.
 const Plain = `
 [program.web]
 command = [{sleep}]

@@ -1,16 +1,14 @@
 package lab
 
 import (
-	"bufio"
 	"encoding/json"
-	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab/load"
 )
 
 // Ctl runs a subcommand, such as "reload", against supervisord, and returns its output and its exit code.
@@ -29,7 +27,7 @@ func (m *Supervisord) CtlOK(args ...string) string {
 	return out
 }
 
-// CtlFails is Ctl that must exit with code and write these words.
+// CtlFails is Ctl that must exit with this code and write these words.
 func (m *Supervisord) CtlFails(code int, words []string, args ...string) {
 	m.T.Helper()
 	out, got := m.Ctl(args...)
@@ -43,7 +41,7 @@ func (m *Supervisord) CtlFails(code int, words []string, args ...string) {
 	}
 }
 
-// Running is a subcommand that runs.
+// Running is a subcommand in the background.
 type Running struct {
 	t    testing.TB
 	Cmd  *exec.Cmd
@@ -55,7 +53,7 @@ type Running struct {
 func (m *Supervisord) CtlStart(args ...string) *Running {
 	m.T.Helper()
 	a := &Running{m.T, exec.Command(Built.Supervisord, append(args, "-c", m.Path("config.toml"))...), &strings.Builder{}, make(chan struct{})}
-	a.Cmd.Env = []string{"GORACE=atexit_sleep_ms=0"} // without the mark: it is no part of what the supervisord leaves
+	a.Cmd.Env = []string{"GORACE=atexit_sleep_ms=0"} // without the mark: it does not belong to what supervisord leaves
 	a.Cmd.Dir, a.Cmd.Stdout, a.Cmd.Stderr = m.Dir, a.out, a.out
 	Must(m.T, a.Cmd.Start())
 	go func() { a.Cmd.Wait(); close(a.done) }()
@@ -69,7 +67,7 @@ func (a *Running) Ends(code int) string {
 	select {
 	case <-a.done:
 	case <-time.After(Patience):
-		a.t.Fatalf("%v has not ended", a.Cmd.Args)
+		a.t.Fatalf("%v has not ended after %v", a.Cmd.Args, Patience)
 	}
 	if got := a.Cmd.ProcessState.ExitCode(); got != code {
 		a.t.Errorf("%v: exit code %d, want %d: %s", a.Cmd.Args[1:], got, code, a.out)
@@ -77,8 +75,8 @@ func (a *Running) Ends(code int) string {
 	return a.out.String()
 }
 
-// Status is a part of what `supervisord status --json` prints.
-type Status struct {
+// statusAnswer is a part of what `supervisord status --json` prints.
+type statusAnswer struct {
 	PID      int
 	Programs []struct {
 		Name, State string
@@ -99,29 +97,28 @@ type Status struct {
 }
 
 // Status asks for the status.
-func (m *Supervisord) Status() (s Status) {
+func (m *Supervisord) Status() (s statusAnswer) {
 	m.T.Helper()
 	Must(m.T, json.Unmarshal([]byte(m.CtlOK("status", "--json")), &s))
 	return s
 }
 
-// Request sends a request over the control socket, on a connection of its own. Code 0 is a failure, with its text.
+// Request sends a request over the control socket, on a connection of its own. If it fails, code is 0 and text the error.
 func (m *Supervisord) Request(method, path, body string) (code int, text string) {
-	c, err := net.Dial("unix", m.Path("run/control.sock"))
+	r, err := http.NewRequest(method, "http://x"+path, strings.NewReader(body))
 	if err != nil {
+		return 0, err.Error()
+	}
+	c := &Connection{Address: "unix:" + m.Path("run/control.sock")}
+	if err := c.Connect(); err != nil {
 		return 0, err.Error()
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(Patience))
-	fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body)
-	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	c.Conn.SetDeadline(time.Now().Add(Patience))
+	var all strings.Builder
+	answer, err := load.Exchange(c.Conn, r, true, &all)
 	if err != nil {
 		return 0, err.Error()
 	}
-	defer answer.Body.Close()
-	all, err := io.ReadAll(answer.Body)
-	if err != nil {
-		return 0, err.Error()
-	}
-	return answer.StatusCode, string(all)
+	return answer.StatusCode, all.String()
 }

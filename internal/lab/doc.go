@@ -1,5 +1,5 @@
-// Package lab is the harness of the tests on the built binary: packages tests and tests/attack, and whatever else starts a
-// supervisord and looks at it from outside.
+// Package lab is the harness of the tests on the built binary. What it shares with `supervisord prove` and the measuring programs is
+// in the packages below it, which do not import testing: load, process and plot.
 //
 // A package that uses it has
 //
@@ -15,8 +15,8 @@
 //		m.Gone(1)
 //	}
 //
-// The type Supervisord is one supervisord process in a directory of its own; when the test ends, it is ended, and the test fails
-// if anything is left of it. Line, Cond and the sentences of the log are in log.go, clients that never retry in client.go,
-// readers of /proc in proc.go, configurations in configs.go. The worker that misbehaves as it is told is the test binary itself:
-// see behaviour.go for its arguments.
+// A Supervisord is one supervisord process in a directory of its own; when the test ends, it is stopped, and the test fails
+// if anything is left of it. log.go has the sentences of the log and conditions on its lines, client.go clients and load, proc.go
+// readers of /proc, configs.go configurations. The test binary is itself the worker that misbehaves on request: behaviour.go has
+// its arguments.
 package lab

@@ -16,11 +16,11 @@ func (m *Supervisord) Gate(name string) string {
 // Open opens a gate for the workers that wait there, or for the next one that comes.
 func (m *Supervisord) Open(gate string) {
 	m.T.Helper()
-	var f *os.File
-	m.Until("somebody waits at the gate", func() (waits bool) {
-		var err error
-		f, err = os.OpenFile(gate, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+	m.Until("a worker waits at the gate", func() bool {
+		f, err := os.OpenFile(gate, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		if err == nil {
+			f.Close()
+		}
 		return err == nil
 	})
-	f.Close()
 }

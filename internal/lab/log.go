@@ -40,8 +40,8 @@ const (
 	ProgramStopped   = "program has stopped"
 )
 
-// LogLine is one line of the log. A line that is not JSON was written by a worker and has only Text and N.
-type LogLine struct {
+// Entry is one line of the log. A line that is not JSON was written by a worker and has only Text and N.
+type Entry struct {
 	Level, Msg, Version, Error string
 	Time                       time.Time
 
@@ -67,52 +67,52 @@ type logOutcome struct {
 }
 
 // TookDuration is Took, 0 if there is none.
-func (l LogLine) TookDuration() time.Duration { d, _ := time.ParseDuration(l.Took); return d }
+func (l Entry) TookDuration() time.Duration { d, _ := time.ParseDuration(l.Took); return d }
 
 // AfterDuration is After, 0 if there is none.
-func (l LogLine) AfterDuration() time.Duration { d, _ := time.ParseDuration(l.After); return d }
+func (l Entry) AfterDuration() time.Duration { d, _ := time.ParseDuration(l.After); return d }
 
 // Cond is a condition on a line.
-type Cond func(LogLine) bool
+type Cond func(Entry) bool
 
 // Says matches lines with this sentence.
-func Says(sentence string) Cond { return func(l LogLine) bool { return l.Msg == sentence } }
+func Says(sentence string) Cond { return func(l Entry) bool { return l.Msg == sentence } }
 
 // Program matches lines about a program.
-func Program(name string) Cond { return func(l LogLine) bool { return l.Program == name } }
+func Program(name string) Cond { return func(l Entry) bool { return l.Program == name } }
 
 // Gen matches lines about a generation.
-func Gen(number int) Cond { return func(l LogLine) bool { return l.Generation == number } }
+func Gen(number int) Cond { return func(l Entry) bool { return l.Generation == number } }
 
 // Slot matches lines about a slot; 0: about none.
-func Slot(number int) Cond { return func(l LogLine) bool { return l.Slot == number } }
+func Slot(number int) Cond { return func(l Entry) bool { return l.Slot == number } }
 
 // PID matches lines about a process.
-func PID(number int) Cond { return func(l LogLine) bool { return l.PID == number } }
+func PID(number int) Cond { return func(l Entry) bool { return l.PID == number } }
 
 // Step matches lines that name the step that failed.
-func Step(name string) Cond { return func(l LogLine) bool { return l.Step == name } }
+func Step(name string) Cond { return func(l Entry) bool { return l.Step == name } }
 
 // After matches lines after e.
-func After(e LogLine) Cond { return func(l LogLine) bool { return l.N > e.N } }
+func After(e Entry) Cond { return func(l Entry) bool { return l.N > e.N } }
 
 // Contains matches lines with this text in them, JSON or not.
 func Contains(text string) Cond {
-	return func(l LogLine) bool { return strings.Contains(l.Text, text) }
+	return func(l Entry) bool { return strings.Contains(l.Text, text) }
 }
 
-// Log collects what a supervisord and its workers write to stdout and stderr. It is safe for concurrent use.
-type Log struct {
+// Transcript collects what a supervisord and its workers write to stdout and stderr. It is safe for concurrent use.
+type Transcript struct {
 	mu    sync.Mutex
-	lines []LogLine
+	lines []Entry
 	more  chan struct{} // closed at the next line
 }
 
 // Add adds a line.
-func (j *Log) Add(text string) {
-	var l LogLine
+func (j *Transcript) Add(text string) {
+	var l Entry
 	if err := json.Unmarshal([]byte(text), &l); err != nil {
-		l = LogLine{}
+		l = Entry{}
 	}
 	l.Text = text
 	j.mu.Lock()
@@ -126,13 +126,13 @@ func (j *Log) Add(text string) {
 }
 
 // All returns the lines so far that meet every condition, and a channel that is closed at the next line.
-func (j *Log) All(conds ...Cond) ([]LogLine, <-chan struct{}) {
+func (j *Transcript) All(conds ...Cond) ([]Entry, <-chan struct{}) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.more == nil {
 		j.more = make(chan struct{})
 	}
-	var found []LogLine
+	var found []Entry
 	for _, l := range j.lines {
 		if !slices.ContainsFunc(conds, func(c Cond) bool { return !c(l) }) {
 			found = append(found, l)
@@ -142,7 +142,7 @@ func (j *Log) All(conds ...Cond) ([]LogLine, <-chan struct{}) {
 }
 
 // String is the last 200 lines.
-func (j *Log) String() string {
+func (j *Transcript) String() string {
 	lines, _ := j.All()
 	var b strings.Builder
 	for _, l := range lines[max(0, len(lines)-200):] {

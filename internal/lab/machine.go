@@ -4,11 +4,12 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 )
 
-// Exists reports whether there is such a file. A dangling symbolic link is one.
+// Exists reports whether a file exists. A dangling symbolic link does.
 func Exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
@@ -23,7 +24,7 @@ func Occupy(t testing.TB) string {
 	return ln.Addr().String()
 }
 
-// Need finds a program, and skips the test if it is not installed.
+// Need finds a program and skips the test if it is not installed.
 func Need(t testing.TB, program string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
@@ -33,7 +34,7 @@ func Need(t testing.TB, program string) string {
 	return path
 }
 
-// TerminalCommand runs a command on a terminal and copies what it writes there.
+// TerminalCommand is the beginning of a command line: it runs the rest on a terminal and copies what that writes.
 func TerminalCommand(t testing.TB) []string {
 	return []string{Need(t, "python3"), "-c", `
 import os, pty, signal, sys
@@ -61,7 +62,7 @@ func NeedRoot(t testing.TB, why string) {
 	}
 }
 
-// Size is the size of a file in bytes, 0 if there is none.
+// Size is the size of a file in bytes; 0 if there is none.
 func Size(path string) int64 {
 	stat, err := os.Stat(path)
 	if err != nil {
@@ -70,16 +71,13 @@ func Size(path string) int64 {
 	return stat.Size()
 }
 
-// Number reads a file with a number in it, 0 if there is none.
+// Number reads a number from a file; 0 if there is none.
 func Number(path string) int {
-	n := 0
-	for _, c := range strings.TrimSpace(Text(path)) {
-		n = n*10 + int(c-'0')
-	}
+	n, _ := strconv.Atoi(strings.TrimSpace(Text(path)))
 	return n
 }
 
-// Text reads a file, "" if there is none.
+// Text reads a file; "" if there is none.
 func Text(path string) string {
 	raw, _ := os.ReadFile(path)
 	return string(raw)

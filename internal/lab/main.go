@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// WorkerWord is the first argument that makes a test binary a worker. See behave for the arguments after it.
+// WorkerWord is the first argument of a test binary that is to be a worker. See behave for the others.
 const WorkerWord = "be-a-worker"
 
 // Built holds the paths of the programs that Main has built. Every user may execute them.
@@ -22,7 +22,7 @@ var Built struct {
 }
 
 // Main is the TestMain of a package that uses this harness. It builds the programs under test, runs the tests and exits. In a
-// process that a supervisord started as its worker it is the worker, and does not return either.
+// process that supervisord started as a worker, it is the worker.
 func Main(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == WorkerWord {
 		behave(os.Args[2:])
@@ -44,7 +44,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// build builds the programs under test, with the race detector if the test binary has it.
+// build builds the programs under test: with the race detector, if the test binary has it.
 func build(dir string) error {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
@@ -103,7 +103,7 @@ func Must(t testing.TB, err error) {
 	}
 }
 
-// copySelf copies this binary to where an ordinary user can execute it, too.
+// copySelf copies this binary to where ordinary users can execute it.
 func copySelf(path string) error {
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// PrepareStarter prepares a supervisord that runs as start_server, with a runtime directory of its own.
+// PrepareStarter prepares a supervisord that runs as start_server with its own runtime directory.
 func PrepareStarter(t testing.TB) *Supervisord {
 	t.Helper()
 	m := Prepare(t)

@@ -19,10 +19,10 @@ import (
 	"example.org/supervisord/internal/proc"
 )
 
-// Patience is how long anything may take that should be there at once: the machine may be busy.
+// Patience is how long anything may take that should happen at once: the machine may be busy.
 const Patience = 30 * time.Second
 
-// MarkVariable is in the environment of everything that a test starts, so that what it leaves behind is found.
+// MarkVariable is in the environment of everything that a test starts, so that leftovers are found.
 const MarkVariable = "TESTS_MARK"
 
 // Supervisord is one supervisord process with a directory of its own. A test may start several in turn. When the test ends, the
@@ -35,7 +35,7 @@ type Supervisord struct {
 	Files []*os.File // what the next one inherits as 3, 4, …; closed when it has them
 	As    *syscall.Credential
 	Cmd   *exec.Cmd // the latest supervisord
-	Log   *Log      // what it writes
+	Log   *Transcript      // what it writes
 
 	child *process.Child
 	mark  string
@@ -91,7 +91,7 @@ func (m *Supervisord) Execute(argv ...string) {
 		m.Cmd.SysProcAttr = &syscall.SysProcAttr{Credential: m.As}
 	}
 	m.Cmd.ExtraFiles = m.Files
-	m.Log, m.over = &Log{}, false
+	m.Log, m.over = &Transcript{}, false
 	var err error
 	m.child, err = process.Start(m.Cmd, m.Log.Add, nil)
 	for _, f := range m.Files {
@@ -116,7 +116,7 @@ func (m *Supervisord) Run(args ...string) (out string, code int) {
 	return string(raw), cmd.ProcessState.ExitCode()
 }
 
-// Environ is the environment of what m starts. It is plain, so that a test does not depend on who runs it.
+// Environ is the environment of what m starts. It is plain: a test does not depend on who runs it.
 func (m *Supervisord) Environ() []string {
 	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
 		"GORACE=atexit_sleep_ms=0", MarkVariable + "=" + m.mark}, m.Env...)
@@ -125,7 +125,7 @@ func (m *Supervisord) Environ() []string {
 // Path is the path of a file in the directory of m.
 func (m *Supervisord) Path(name string) string { return filepath.Join(m.Dir, name) }
 
-// File writes a file that everyone may read into the directory of m, after Fill, and returns its path.
+// File writes a file that everybody may read into the directory of m, after Fill, and returns its path.
 func (m *Supervisord) File(name, text string) string {
 	m.T.Helper()
 	Must(m.T, os.MkdirAll(filepath.Dir(m.Path(name)), 0o755))
@@ -141,7 +141,8 @@ func (m *Supervisord) Read(name string) string {
 	return string(text)
 }
 
-// Fill replaces {dir} by the directory, {worker}, {hello} and {sleep} by commands, quoted; a comma and arguments may follow.
+// Fill replaces {dir} with the directory, and {worker}, {hello} and {sleep} with quoted commands, after which a comma and arguments
+// may follow.
 func (m *Supervisord) Fill(text string) string {
 	return strings.NewReplacer(
 		"{dir}", m.Dir,
@@ -151,8 +152,8 @@ func (m *Supervisord) Fill(text string) string {
 	).Replace(text)
 }
 
-// Write replaces the configuration, atomically. The text begins within the table [supervisor], where runtime_dir and
-// log_level = "debug" are set already.
+// Write replaces the configuration atomically. The text begins inside the table [supervisor], where runtime_dir and
+// log_level = "debug" are already set.
 func (m *Supervisord) Write(config string) {
 	m.T.Helper()
 	head := "[supervisor]\nruntime_dir = \"{dir}/run\"\n"
@@ -173,7 +174,7 @@ func (m *Supervisord) Signal(sig syscall.Signal) {
 }
 
 // Reload sends HUP and returns the line in the log that answers it.
-func (m *Supervisord) Reload() LogLine {
+func (m *Supervisord) Reload() Entry {
 	m.T.Helper()
 	last := m.Last()
 	m.Signal(syscall.SIGHUP)
@@ -181,22 +182,22 @@ func (m *Supervisord) Reload() LogLine {
 }
 
 // Last is the last line of the log so far.
-func (m *Supervisord) Last() LogLine {
+func (m *Supervisord) Last() Entry {
 	lines, _ := m.Log.All()
 	if len(lines) == 0 {
-		return LogLine{}
+		return Entry{}
 	}
 	return lines[len(lines)-1]
 }
 
 // Await waits for the first line of the log that meets the conditions.
-func (m *Supervisord) Await(conds ...Cond) LogLine {
+func (m *Supervisord) Await(conds ...Cond) Entry {
 	m.T.Helper()
 	return m.AwaitN(1, conds...)[0]
 }
 
 // AwaitN waits until n lines of the log meet the conditions, and returns all that do.
-func (m *Supervisord) AwaitN(n int, conds ...Cond) []LogLine {
+func (m *Supervisord) AwaitN(n int, conds ...Cond) []Entry {
 	m.T.Helper()
 	timeout := time.NewTimer(Patience)
 	defer timeout.Stop()
@@ -234,13 +235,13 @@ func (m *Supervisord) Never(conds ...Cond) {
 }
 
 // Serves waits until a generation serves.
-func (m *Supervisord) Serves(number int) LogLine {
+func (m *Supervisord) Serves(number int) Entry {
 	m.T.Helper()
 	return m.Await(Says(GenerationServes), Gen(number))
 }
 
 // Gone waits until a generation is gone.
-func (m *Supervisord) Gone(number int) LogLine {
+func (m *Supervisord) Gone(number int) Entry {
 	m.T.Helper()
 	return m.Await(Says(GenerationGone), Gen(number))
 }
@@ -251,17 +252,17 @@ func (m *Supervisord) WorkerPID(number int) int {
 	return m.Await(Says(WorkerRuns), Gen(number)).PID
 }
 
-// Until waits until a condition holds, for what the log does not say. What it waits for is named in the failure.
+// Until waits until a condition holds that the log does not tell. The failure names what it waits for.
 func (m *Supervisord) Until(what string, holds func() bool) {
 	m.T.Helper()
 	for end := time.Now().Add(Patience); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			m.T.Fatalf("still not after %v: %s", Patience, what)
+			m.T.Fatalf("still not true after %v: %s", Patience, what)
 		}
 	}
 }
 
-// Finish ends supervisord with TERM, if it runs, and then is Ends(0).
+// Finish ends supervisord with TERM, if it runs, and is then Ends(0).
 func (m *Supervisord) Finish() {
 	if m.Cmd == nil || m.over {
 		return
@@ -270,7 +271,7 @@ func (m *Supervisord) Finish() {
 	m.Ends(0)
 }
 
-// Ends waits until supervisord ends, and fails if its exit code is another or if it leaves a process or a file.
+// Ends waits until supervisord ends, and fails if it has another exit code or leaves a process or a file behind.
 func (m *Supervisord) Ends(code int) {
 	m.T.Helper()
 	m.over = true
@@ -350,7 +351,7 @@ func PrepareOrdinary(t testing.TB) *Supervisord {
 	return m
 }
 
-// OpenToAll skips a test where only root can pass to the directory for temporary files.
+// OpenToAll skips the test if only root can reach the directory for temporary files.
 func OpenToAll(t testing.TB) {
 	t.Helper()
 	for dir := Built.Dir; dir != "/"; dir = filepath.Dir(dir) {
@@ -371,12 +372,12 @@ func (m *Supervisord) Address() string {
 }
 
 // Lines is the log so far.
-func (m *Supervisord) Lines() []LogLine {
+func (m *Supervisord) Lines() []Entry {
 	found, _ := m.Log.All()
 	return found
 }
 
-// Living lists the workers in the log that are alive.
+// Living lists the living workers that the log names.
 func (m *Supervisord) Living() []int {
 	var living []int
 	for _, l := range m.Lines() {
@@ -387,14 +388,14 @@ func (m *Supervisord) Living() []int {
 	return living
 }
 
-// Die kills supervisord, as a crash would. Its workers stay.
+// Die kills supervisord, like a crash. Its workers stay.
 func (m *Supervisord) Die() {
 	m.T.Helper()
 	m.Signal(syscall.SIGKILL)
 	m.Wait()
 }
 
-// Untouched fails unless this worker of generation 1 is alive, was told nothing, and still answers.
+// Untouched fails unless this worker of generation 1 is alive, was not told to stop, and still answers.
 func (m *Supervisord) Untouched(worker int) {
 	m.T.Helper()
 	if !Alive(worker) {
@@ -402,11 +403,11 @@ func (m *Supervisord) Untouched(worker int) {
 	}
 	m.Never(Says(WorkerTold), PID(worker))
 	if got := Ask(m.T, m.Address(), "/"); !strings.Contains(got, "generation=1 ") {
-		m.T.Errorf("there answers %s", got)
+		m.T.Errorf("%s answers", got)
 	}
 }
 
-// Settle waits until the log has been silent for a while: signals leave no trace between kill(2) and whoever takes them.
+// Settle waits until the log has been silent for a while: nothing shows that a signal is still on its way.
 func (m *Supervisord) Settle() {
 	m.T.Helper()
 	for {

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// What the log says of an upgrade in place.
+// The sentences of the log about an upgrade in place.
 const (
 	Upgraded       = "supervisord goes on in the place of the image before"
 	UpgradeRefused = "upgrade refused; this supervisord goes on"
@@ -29,15 +29,15 @@ func WithOwnBinary(t testing.TB) *Supervisord {
 	return m
 }
 
-// Replace replaces the binary of WithOwnBinary by another program, atomically.
+// Replace replaces the binary of WithOwnBinary atomically. Another process copies the file: a child that is started at that moment
+// would inherit its descriptor from this one, and the kernel does not execute a file that is open for writing.
 func (m *Supervisord) Replace(path string) {
 	m.T.Helper()
-	text, err := os.ReadFile(path)
-	Must(m.T, err)
-	m.ReplaceBy(string(text), 0o755)
+	Must(m.T, exec.Command("cp", path, m.Path("supervisord.new")).Run())
+	Must(m.T, os.Rename(m.Path("supervisord.new"), m.Path("supervisord")))
 }
 
-// ReplaceBy is Replace with the text of the new file.
+// ReplaceBy is Replace with a text as the new file.
 func (m *Supervisord) ReplaceBy(text string, mode os.FileMode) {
 	m.T.Helper()
 	Must(m.T, os.WriteFile(m.Path("supervisord.new"), []byte(text), mode))
@@ -45,7 +45,7 @@ func (m *Supervisord) ReplaceBy(text string, mode os.FileMode) {
 }
 
 // Upgrade sends USR2 and waits for the line in the log that answers it.
-func (m *Supervisord) Upgrade(want string) LogLine {
+func (m *Supervisord) Upgrade(want string) Entry {
 	m.T.Helper()
 	last := m.Last()
 	m.Signal(syscall.SIGUSR2)
@@ -55,11 +55,11 @@ func (m *Supervisord) Upgrade(want string) LogLine {
 // SourceEdit replaces one text in a file of the source. Edit makes one.
 type SourceEdit struct{ file, old, new string }
 
-// Edit replaces old, which must occur exactly once, by new in a file that is named from the root of the module.
+// Edit replaces old, which must occur exactly once, with new in a file of this module.
 func Edit(file, old, new string) SourceEdit { return SourceEdit{file, old, new} }
 
-// Variant builds a supervisord from edited source and returns its path. It gives tests a real binary that fails, without a
-// hook in the code under test.
+// Variant builds a supervisord from edited source and returns its path: a real binary that fails needs no hook in the code under
+// test.
 func Variant(t testing.TB, edits ...SourceEdit) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "variant")
@@ -73,7 +73,7 @@ func Variant(t testing.TB, edits ...SourceEdit) string {
 		text, err := os.ReadFile(path)
 		Must(t, err)
 		if strings.Count(string(text), e.old) != 1 {
-			t.Fatalf("%s has %q not once", e.file, e.old)
+			t.Fatalf("%s does not contain exactly one %q", e.file, e.old)
 		}
 		replace[source] = fmt.Sprintf("%s%d.go", name, i)
 		Must(t, os.WriteFile(replace[source], []byte(strings.Replace(string(text), e.old, e.new, 1)), 0o644))
@@ -89,7 +89,7 @@ func Variant(t testing.TB, edits ...SourceEdit) string {
 	return name
 }
 
-// Works fails unless everything is as before a failed upgrade: the worker serves, a reload works, and an upgrade works.
+// Works fails unless a failed upgrade changed nothing: the worker serves, a reload works, and an upgrade works.
 func (m *Supervisord) Works(worker int) {
 	m.T.Helper()
 	if now := m.PIDs(); !slices.Equal(now, []int{worker}) {
@@ -103,6 +103,6 @@ func (m *Supervisord) Works(worker int) {
 	m.Replace(Built.Supervisord)
 	m.Upgrade(Upgraded)
 	if said := Ask(m.T, address, "/"); !strings.Contains(said, "generation=2") {
-		m.T.Errorf("after it all %q serves", said)
+		m.T.Errorf("after all that, %q serves", said)
 	}
 }

@@ -13,7 +13,7 @@ import (
 // of the load.
 type Findings struct {
 	Judgement
-	Setting
+	Subject
 	Requests    Requests       `json:"requests"`
 	Losses      []LostRequest  `json:"losses"` // the first mostLosses
 	Causes      []Cause        `json:"causes"` // of all losses
@@ -33,8 +33,8 @@ type Judgement struct {
 	Warnings []string `json:"warnings"`
 }
 
-// Setting says what was proved, and with what load.
-type Setting struct {
+// Subject says what was proved, and with what load.
+type Subject struct {
 	Program  string    `json:"program"`
 	Target   string    `json:"target"`
 	Protocol string    `json:"protocol"` // http, or tcp: connect and close
@@ -141,7 +141,7 @@ func (v *Findings) Passed() bool { return v.Verdict == "passed" }
 func (r *proof) findings() *Findings {
 	v := &Findings{
 		Judgement: Judgement{Reasons: []string{}, Warnings: []string{}},
-		Setting: Setting{Program: r.program.Name, Target: r.target.String(), Protocol: "http", PID: r.supervisord.pid, Child: r.supervisord.child != nil,
+		Subject: Subject{Program: r.program.Name, Target: r.target.String(), Protocol: "http", PID: r.supervisord.pid, Child: r.supervisord.child != nil,
 			Began: r.began, Took: ms(r.took), Rate: r.Rate},
 		all: r.tally.all,
 	}
@@ -156,7 +156,7 @@ func (r *proof) findings() *Findings {
 	number, after, _ := course.place(from)
 	v.Gap = Gap{ms(length), ms(from), number, ms(after)}
 	v.Reloads = course.list(r.tally.all)
-	v.Workers = Casualties{Killed: len(r.history.kills), KilledKnown: r.supervisord.gaps() == 0,
+	v.Workers = Casualties{Killed: len(r.history.kills), KilledKnown: r.supervisord.events.Gaps() == 0,
 		Died: append([]string{}, r.history.died...), LeftBehind: r.leftBehind(), Old: append([]int{}, r.left.old...)}
 	v.Descriptors = r.left.compare()
 	v.judge(r)

@@ -118,7 +118,7 @@ func TestOldWorkersThatLive(t *testing.T) {
 func example() *proof {
 	u, _ := url.Parse("http://127.0.0.1:8080/")
 	r := &proof{
-		Plan: Plan{Rate: 100, Reloads: 1}, program: &config.Program{Name: "web"}, target: &target{url: u, network: "tcp"},
+		Plan: Plan{Rate: 100, Reloads: 1}, program: &config.Program{Name: "web"}, target: &endpoint{url: u, network: "tcp"},
 		supervisord: &supervised{pid: 1 << 30, events: &process.Follower{}}, began: at(0), took: time.Second,
 		left: leftovers{before: map[string]int{"socket": 3, "pipe": 1}, after: map[string]int{"socket": 3, "pipe": 3}},
 	}
@@ -323,7 +323,7 @@ func TestTextNamesLossesAndRemedies(t *testing.T) {
 }
 
 func TestPlotOfNothingIsDrawn(t *testing.T) {
-	v := &Findings{Setting: Setting{Program: "<&>"}}
+	v := &Findings{Subject: Subject{Program: "<&>"}}
 	if svg := v.Plot(); !bytes.Contains(svg, []byte("&lt;&amp;&gt;")) || !bytes.HasSuffix(svg, []byte("</svg>\n")) {
 		t.Errorf("%s", svg)
 	}

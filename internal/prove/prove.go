@@ -46,7 +46,7 @@ func Run(ctx context.Context, o Plan) (*Findings, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := o.supervised(ctx)
+	s, err := find(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -106,21 +106,6 @@ func (o Plan) program() (*config.Program, error) {
 	return nil, fmt.Errorf("no program in the configuration has a listener: name one with --program and its address with --url; %s", there)
 }
 
-// supervised is the supervisord that was named, or that holds the pid file, or a new child.
-func (o Plan) supervised(ctx context.Context) (*supervised, error) {
-	pid := o.PID
-	if path := o.Config.Supervisor.PIDFile; pid == 0 && path != "" {
-		var err error
-		if pid, err = lockedPID(path); err != nil {
-			return nil, err
-		}
-	}
-	if pid != 0 {
-		return attach(ctx, o, pid)
-	}
-	return startChild(ctx, o)
-}
-
 // patience is how long a reload may take until it is decided and everything old is gone.
 func patience(p *config.Program) time.Duration {
 	rounds := 1
@@ -145,7 +130,7 @@ type proof struct {
 	Plan
 	program     *config.Program
 	supervisord *supervised
-	target      *target
+	target      *endpoint
 	history     *history
 	seen        int // updates of the supervisord that are in history
 	patience    time.Duration
@@ -159,7 +144,7 @@ type proof struct {
 	broken      string // why it ended early
 }
 
-func (r *proof) run(ctx context.Context, all []*target) error {
+func (r *proof) run(ctx context.Context, all []*endpoint) error {
 	if err := r.awaitServing(ctx); err != nil {
 		return err
 	}

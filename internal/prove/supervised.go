@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/lab/process"
@@ -33,11 +30,27 @@ type supervised struct {
 // tailLength is how many lines are kept to explain why a child ended.
 const tailLength = 5
 
+// find returns the supervisord of the plan: the one with --pid; the one that runs with this configuration, if it has a pid_file; or a
+// new child.
+func find(ctx context.Context, o Plan) (*supervised, error) {
+	st, err := o.Client.Status(ctx, "", false)
+	switch {
+	case o.PID != 0 && err != nil:
+		return nil, fmt.Errorf("cannot prove process %d: %v", o.PID, err)
+	case o.PID != 0 && st.PID != o.PID:
+		return nil, fmt.Errorf("cannot prove process %d: the supervisord of this configuration is process %d", o.PID, st.PID)
+	case err == nil && o.PID == 0 && o.Config.Supervisor.PIDFile == "":
+		return nil, fmt.Errorf("process %d already runs with this configuration: use --pid %d to put the load on it", st.PID, st.PID)
+	case err != nil:
+		return startChild(ctx, o)
+	}
+	s := &supervised{pid: st.PID, client: o.Client}
+	s.events, err = process.Follow(ctx, o.Client)
+	return s, err
+}
+
 // startChild starts supervisord and waits until it answers on its control socket.
 func startChild(ctx context.Context, o Plan) (*supervised, error) {
-	if st, err := o.Client.Status(ctx, "", false); err == nil {
-		return nil, fmt.Errorf("process %d already runs with this configuration: use --pid %d to put the load on it", st.PID, st.PID)
-	}
 	s := &supervised{client: o.Client}
 	c := exec.Command(o.Command[0], o.Command[1:]...)
 	c.Env = worker.Inheritable(os.Environ())
@@ -70,22 +83,6 @@ func (s *supervised) heard(line string) {
 	s.tail = s.tail[max(0, len(s.tail)-tailLength):]
 }
 
-// attach finds the supervisord that runs.
-func attach(ctx context.Context, o Plan, pid int) (*supervised, error) {
-	s := &supervised{pid: pid, client: o.Client}
-	st, err := o.Client.Status(ctx, "", false)
-	if err == nil && st.PID != pid {
-		err = fmt.Errorf("the supervisord of this configuration is process %d: use --pid %d, or the configuration file of process %d", st.PID, st.PID, pid)
-	}
-	if err == nil {
-		s.events, err = process.Follow(ctx, o.Client)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot prove process %d: %v", pid, err)
-	}
-	return s, nil
-}
-
 // reloaded is the answer to a reload that was asked for.
 type reloaded struct {
 	generation int
@@ -107,9 +104,6 @@ func (s *supervised) reload(ctx context.Context, program string) reloaded {
 	}
 	return r
 }
-
-// gaps counts the interruptions of the events.
-func (s *supervised) gaps() int { return s.events.Gaps() }
 
 // why tells why it has ended by itself.
 func (s *supervised) why() string {
@@ -139,26 +133,4 @@ func (s *supervised) end(patience time.Duration) {
 	if s.child != nil {
 		s.child.Stop(patience)
 	}
-}
-
-// lockedPID returns the PID in a pid file whose owner lives and holds its lock; 0: there is none.
-func lockedPID(path string) (int, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
-	if errors.Is(err, os.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("cannot read pid_file: %w", err)
-	}
-	defer f.Close()
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
-		return 0, nil // stale
-	}
-	text := make([]byte, 32)
-	n, _ := f.ReadAt(text, 0)
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text[:n])))
-	if err != nil || pid <= 1 {
-		return 0, fmt.Errorf("pid_file %s is locked but holds no PID: name the process with --pid", path)
-	}
-	return pid, nil
 }

@@ -24,8 +24,8 @@ const probeTimeout = 30 * time.Second
 // silence is how long a listener that speaks no HTTP is given to say so, or to answer a FIN.
 const silence = 2 * time.Second
 
-// target is what is hit.
-type target struct {
+// endpoint receives the load.
+type endpoint struct {
 	network string   // tcp or unix
 	address string   // for net.Dial
 	url     *url.URL // of every request; its host is a made-up one for a unix socket
@@ -35,7 +35,7 @@ type target struct {
 	patient bool     // bare: it answers a FIN
 }
 
-func (t *target) String() string {
+func (t *endpoint) String() string {
 	switch {
 	case t.bare:
 		return t.network + " " + t.address
@@ -45,7 +45,7 @@ func (t *target) String() string {
 	return t.url.String()
 }
 
-func (t *target) dial(ctx context.Context) (net.Conn, error) {
+func (t *endpoint) dial(ctx context.Context) (net.Conn, error) {
 	var d net.Dialer
 	plain, err := d.DialContext(ctx, t.network, t.address)
 	if err != nil || !t.secure {
@@ -61,10 +61,10 @@ func (t *target) dial(ctx context.Context) (net.Conn, error) {
 
 // targets returns what may be hit, the first that speaks HTTP to be preferred: the URL if it is a whole one, otherwise the
 // program's own stream listeners with the URL's path.
-func targets(p *config.Program, raw string) ([]*target, error) {
+func targets(p *config.Program, raw string) ([]*endpoint, error) {
 	if raw != "" && raw[0] != '/' {
 		t, err := remote(raw)
-		return []*target{t}, err
+		return []*endpoint{t}, err
 	}
 	path, err := url.ParseRequestURI("/")
 	if raw != "" {
@@ -73,7 +73,7 @@ func targets(p *config.Program, raw string) ([]*target, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--url %q: %w; write a path such as /healthz, or a whole URL", raw, err)
 	}
-	var found []*target
+	var found []*endpoint
 	var problems []error
 	for _, spec := range p.Listen {
 		t, err := own(spec, *path)
@@ -94,7 +94,7 @@ func targets(p *config.Program, raw string) ([]*target, error) {
 }
 
 // remote is a target that was asked for by its whole URL.
-func remote(raw string) (*target, error) {
+func remote(raw string) (*endpoint, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return nil, fmt.Errorf("--url: %w", err)
@@ -107,18 +107,18 @@ func remote(raw string) (*target, error) {
 		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
 	}
 	u.Fragment = ""
-	return &target{network: "tcp", address: net.JoinHostPort(u.Hostname(), port), url: u, secure: u.Scheme == "https"}, nil
+	return &endpoint{network: "tcp", address: net.JoinHostPort(u.Hostname(), port), url: u, secure: u.Scheme == "https"}, nil
 }
 
 // own is the target behind a listener of the configuration. Only this machine is ever hit without being named.
-func own(spec socket.Spec, path url.URL) (*target, error) {
+func own(spec socket.Spec, path url.URL) (*endpoint, error) {
 	path.Scheme = "http"
 	if spec.Address.IsUDP() {
 		return nil, fmt.Errorf("listener %q is UDP: only stream sockets can be proved", spec.Name)
 	}
 	if spec.Address.IsUnix() {
 		path.Host = "localhost"
-		return &target{network: "unix", address: spec.Address.Path, url: &path}, nil
+		return &endpoint{network: "unix", address: spec.Address.Path, url: &path}, nil
 	}
 	if spec.Address.Port == 0 {
 		return nil, fmt.Errorf("listener %q has a port that the kernel chooses: give it a port, or name the address with --url", spec.Name)
@@ -128,7 +128,7 @@ func own(spec socket.Spec, path url.URL) (*target, error) {
 		return nil, fmt.Errorf("listener %q is at %s, which is %w: to put load on it all the same, name it with --url http://%s/", spec.Name, spec.Address, err, spec.Address)
 	}
 	path.Host = net.JoinHostPort(host, strconv.Itoa(int(spec.Address.Port)))
-	return &target{network: "tcp", address: path.Host, url: &path}, nil
+	return &endpoint{network: "tcp", address: path.Host, url: &path}, nil
 }
 
 // loopback returns the address at which this machine reaches a listener on host without leaving itself.
@@ -150,7 +150,7 @@ func loopback(host string) (string, error) {
 }
 
 // choose probes the targets and returns the one to hit. It waits until a worker answers.
-func choose(ctx context.Context, all []*target) (*target, error) {
+func choose(ctx context.Context, all []*endpoint) (*endpoint, error) {
 	var first error
 	for _, t := range all {
 		err := t.probe(ctx)
@@ -175,7 +175,7 @@ func choose(ctx context.Context, all []*target) (*target, error) {
 var errNoHTTP = errors.New("it speaks no HTTP")
 
 // probe sends one request, whose answer must not be an error.
-func (t *target) probe(ctx context.Context) error {
+func (t *endpoint) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	plain, err := t.dial(ctx)
@@ -201,7 +201,7 @@ func (t *target) probe(ctx context.Context) error {
 }
 
 // advice is what to do when no connection can be made.
-func (t *target) advice(err error) string {
+func (t *endpoint) advice(err error) string {
 	var unknown *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &unknown):
@@ -213,7 +213,7 @@ func (t *target) advice(err error) string {
 }
 
 // hint recognises a TLS server that was spoken to in the clear.
-func (t *target) hint(answer *http.Response) string {
+func (t *endpoint) hint(answer *http.Response) string {
 	if answer.StatusCode == http.StatusBadRequest && !t.secure {
 		return " (if it speaks TLS: --url https://…)"
 	}
@@ -221,7 +221,7 @@ func (t *target) hint(answer *http.Response) string {
 }
 
 // probeFarewell finds out whether a listener without HTTP answers a FIN with its own.
-func (t *target) probeFarewell(ctx context.Context) error {
+func (t *endpoint) probeFarewell(ctx context.Context) error {
 	plain, err := t.dial(ctx)
 	if err != nil {
 		return err
@@ -239,7 +239,7 @@ const round = 200 * time.Millisecond
 const mostKept = 200
 
 // press puts the load on the target. With HTTP, half of the requests come on new connections.
-func (t *target) press(o Plan, each func(load.Attempt)) *load.Load {
+func (t *endpoint) press(o Plan, each func(load.Attempt)) *load.Load {
 	l := load.New(each)
 	sender := func(keep int, ask load.Ask) *load.Sender {
 		return &load.Sender{Dial: t.dial, Ask: ask, Keep: keep, Timeout: o.Timeout, RoundTrip: max(o.RoundTrip, time.Nanosecond)}

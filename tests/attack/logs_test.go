@@ -101,7 +101,7 @@ func TestDiskThatHangsStopsNothingAndSupervisordEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := lab.Prepare(t)
-			sd, disk := watched(m), lab.NewDisk(t)
+			sd, disk := watched(m), newDisk(t)
 			m.Start(noisy + strings.ReplaceAll(keys, "DISK", disk.Dir) + lab.Web)
 			m.Await(lab.Says(lab.GenerationServes), lab.Program("noisy"))
 			m.Until("the disk has something", func() bool { return disk.Read("log") != "" })
@@ -119,7 +119,7 @@ func TestDiskThatHangsStopsNothingAndSupervisordEnds(t *testing.T) {
 
 func TestReloadOntoADiskThatHangsFailsWithAReason(t *testing.T) {
 	t.Parallel()
-	m, disk := lab.Prepare(t), lab.NewDisk(t)
+	m, disk := lab.Prepare(t), newDisk(t)
 	m.Start(lab.Web)
 	m.Serves(1)
 	disk.Hang()
@@ -142,7 +142,7 @@ func TestWorkersStartWhileANetworkDiskWithALogHangs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := lab.Prepare(t)
-			sd, disk := watched(m), lab.NewNetworkDisk(t)
+			sd, disk := watched(m), newNetworkDisk(t)
 			m.Start(noisy + strings.ReplaceAll(keys, "DISK", disk.Dir) + lab.Web)
 			m.Await(lab.Says(lab.GenerationServes), lab.Program("noisy"))
 			m.Until("the disk has something", func() bool { return disk.Read("log") != "" })
@@ -168,7 +168,7 @@ func TestUpgradeIsRefusedWhileANetworkDiskHangs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m, disk := lab.WithOwnBinary(t), lab.NewNetworkDisk(t)
+			m, disk := lab.WithOwnBinary(t), newNetworkDisk(t)
 			m.Start(strings.Replace(lab.WebWith("say=line"), "\n[[", "\n"+strings.ReplaceAll(keys, "DISK", disk.Dir)+"\n[[", 1))
 			worker := m.WorkerPID(1)
 			m.Until("the disk has something", func() bool { return disk.Read("log") != "" })
@@ -259,7 +259,7 @@ func readsOn(m *lab.Supervisord, stderr *os.File) {
 	m.Finish()
 	next := 1
 	for text := range strings.Lines(<-read) {
-		var l lab.LogLine
+		var l lab.Entry
 		if err := json.Unmarshal([]byte(text), &l); err != nil {
 			m.T.Errorf("%q: %v", text, err)
 		}
@@ -288,16 +288,16 @@ func TestLogSaysHowManyLinesWereDropped(t *testing.T) {
 	t.Parallel()
 	m, stderr := unread(t, lab.Plain+"reload.preflight = [\"sh\", \"-c\", \"yes | head -n 10000000 >&2\"]\n")
 	m.Until("it serves", func() bool { return strings.Contains(m.CtlOK("status"), "web up, generation 1") })
-	said := make(chan lab.LogLine)
+	said := make(chan lab.Entry)
 	go func() {
 		for in := json.NewDecoder(onlyJSON(stderr)); ; {
 			var l struct {
-				lab.LogLine
+				lab.Entry
 				Lines int
 			}
 			if err := in.Decode(&l); err != nil || l.Lines > 0 {
 				l.Worker = l.Lines
-				said <- l.LogLine
+				said <- l.Entry
 				return
 			}
 		}
@@ -438,5 +438,28 @@ func TestLogIsClosedWhenNothingIsCapturedAnyMore(t *testing.T) {
 		m.Write(captured)
 		m.Reload()
 		m.Gone(generation)
+	}
+}
+
+func TestHungDiskDoesNotHoldUpAWorker(t *testing.T) {
+	t.Parallel()
+	for name, stdout := range map[string]string{
+		"plain path": "stdout = \"DISK/log\"\n",
+		"captured":   "stdout = \"capture\"\nlog = { file = \"DISK/log\" }\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, disk := lab.Prepare(t), newDisk(t)
+			m.File("flood", "read x < {dir}/go; head -c 20000000 /dev/zero | tr '\\0' '\\n'; echo done > {dir}/done; exec sleep 1000\n")
+			lab.Must(t, syscall.Mkfifo(m.Path("go"), 0o600))
+			m.Start("[program.web]\ncommand = [\"sh\", \"{dir}/flood\"]\n" + strings.ReplaceAll(stdout, "DISK", disk.Dir) + "[program.web.ready]\ndelay = \"50ms\"\n")
+			m.Serves(1)
+			disk.Hang()
+			lab.Must(t, os.WriteFile(m.Path("go"), []byte("\n"), 0))
+			m.Until("the worker has written everything", func() bool { return lab.Exists(m.Path("done")) })
+			m.Await(lab.Says("output of workers is lost"), lab.Contains("does not take lines as fast as they come"))
+			disk.Resume()
+			m.Await(lab.Says("output of workers is lost"), lab.Contains("lines were lost: "+disk.Path("log")+" did not take them in time"))
+		})
 	}
 }

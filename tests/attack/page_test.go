@@ -25,7 +25,7 @@ func TestThePortOfThePageStaysTakenThroughAnUpgrade(t *testing.T) {
 	}
 }
 
-func address(t *testing.T, l lab.LogLine) string {
+func address(t *testing.T, l lab.Entry) string {
 	t.Helper()
 	var fields struct{ Address string }
 	lab.Must(t, json.Unmarshal([]byte(l.Text), &fields))

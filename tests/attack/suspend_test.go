@@ -30,7 +30,7 @@ func TestMasterThatWasStoppedDoesNotFailTrialsThatWereReadyInTime(t *testing.T) 
 
 func TestConfigurationOnADiskThatHangsDelaysNeitherReplacementsNorTheEnd(t *testing.T) {
 	t.Parallel()
-	m, disk := lab.Prepare(t), lab.NewDisk(t)
+	m, disk := lab.Prepare(t), newDisk(t)
 	m.Start(lab.Web)
 	m.Serves(1)
 	disk.Hang()

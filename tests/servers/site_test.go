@@ -34,7 +34,7 @@ type site struct {
 	programs  []string
 	here      bool           // it runs on this machine, not in the root
 	child     *process.Child // nil: none was started
-	log       lab.Log
+	log       lab.Transcript
 	over      bool
 }
 

@@ -24,7 +24,7 @@ func TestKindOfError(t *testing.T) {
 	} {
 		for _, err := range errs {
 			wrapped := &net.OpError{Op: "read", Err: os.NewSyscallError("read", err)}
-			if got := KindOf(wrapped); got != want {
+			if got := kindOf(wrapped); got != want {
 				t.Errorf("%v is %q, want %q", wrapped, got, want)
 			}
 		}

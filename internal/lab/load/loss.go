@@ -42,11 +42,11 @@ func lost(err error, reused bool) *Lost {
 	if err == nil {
 		return nil
 	}
-	return &Lost{Kind: KindOf(err), Reused: reused, Text: err.Error()}
+	return &Lost{Kind: kindOf(err), Reused: reused, Text: err.Error()}
 }
 
-// KindOf classifies an error of the network or of an Ask.
-func KindOf(err error) LossKind {
+// kindOf classifies an error of the network or of an Ask.
+func kindOf(err error) LossKind {
 	var late net.Error
 	var status *statusError
 	switch {

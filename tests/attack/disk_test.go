@@ -1,4 +1,4 @@
-package lab
+package attack
 
 import (
 	"bytes"
@@ -13,13 +13,15 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab"
 )
 
-// Disk is a file system with one folder that can hang, as a disk or a network file system does that does not answer: whoever opens,
+// hangingDisk is a file system with one folder that can hang, as a disk or a network file system does that does not answer: whoever opens,
 // writes or closes a file there then waits, and only a KILL ends the wait. It speaks the protocol of fuse(4), as far as files
 // that are appended to need it. It needs root.
 // Only other processes may use it: the process of the test, which answers, would wait for itself.
-type Disk struct {
+type hangingDisk struct {
 	Dir     string
 	fd      int
 	flushes bool
@@ -34,27 +36,27 @@ type Disk struct {
 	buffer [1 << 20]byte
 }
 
-// NewDisk mounts a Disk until the end of the test. Closing a file there writes nothing, as on a local disk.
-func NewDisk(t testing.TB) *Disk {
+// newDisk mounts a hangingDisk until the end of the test. Closing a file there writes nothing, as on a local disk.
+func newDisk(t testing.TB) *hangingDisk {
 	t.Helper()
 	return mountDisk(t, false)
 }
 
-// NewNetworkDisk mounts a Disk until the end of the test, on which every close waits for an answer, also the one at an exec or an
+// newNetworkDisk mounts a hangingDisk until the end of the test, on which every close waits for an answer, also the one at an exec or an
 // exit, and not even a KILL ends that.
-func NewNetworkDisk(t testing.TB) *Disk {
+func newNetworkDisk(t testing.TB) *hangingDisk {
 	t.Helper()
 	return mountDisk(t, true)
 }
 
-func mountDisk(t testing.TB, flushes bool) *Disk {
+func mountDisk(t testing.TB, flushes bool) *hangingDisk {
 	t.Helper()
-	NeedRoot(t, "mount a file system")
+	lab.NeedRoot(t, "mount a file system")
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Skipf("there is no FUSE: %v", err)
 	}
-	d := &Disk{Dir: t.TempDir(), fd: fd, flushes: flushes, files: map[string]uint64{}, data: map[uint64]*bytes.Buffer{}, last: fuseRoot, ended: make(chan struct{})}
+	d := &hangingDisk{Dir: t.TempDir(), fd: fd, flushes: flushes, files: map[string]uint64{}, data: map[uint64]*bytes.Buffer{}, last: fuseRoot, ended: make(chan struct{})}
 	d.goes = sync.NewCond(&d.mu)
 	options := fmt.Sprintf("fd=%d,rootmode=40755,user_id=0,group_id=0,allow_other", fd)
 	if err := unix.Mount("lab", d.Dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
@@ -62,7 +64,7 @@ func mountDisk(t testing.TB, flushes bool) *Disk {
 		t.Skipf("cannot mount FUSE: %v", err)
 	}
 	go d.serve()
-	Must(t, exec.Command("touch", d.Path("x")).Run()) // the kernel learns whether a close must wait
+	lab.Must(t, exec.Command("touch", d.Path("x")).Run()) // the kernel learns whether a close must wait
 	t.Cleanup(func() {
 		d.Resume()
 		if err := unix.Unmount(d.Dir, unix.MNT_FORCE|unix.MNT_DETACH); err != nil {
@@ -74,26 +76,26 @@ func mountDisk(t testing.TB, flushes bool) *Disk {
 	return d
 }
 
-// Path is the path of a file on the Disk.
-func (d *Disk) Path(name string) string { return filepath.Join(d.Dir, name) }
+// Path is the path of a file on the hangingDisk.
+func (d *hangingDisk) Path(name string) string { return filepath.Join(d.Dir, name) }
 
 // Hang makes every request wait until Resume.
-func (d *Disk) Hang() {
+func (d *hangingDisk) Hang() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.hangs = true
 }
 
 // Resume undoes Hang.
-func (d *Disk) Resume() {
+func (d *hangingDisk) Resume() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.hangs = false
 	d.goes.Signal()
 }
 
-// Read is what is in a file, and also while the Disk hangs.
-func (d *Disk) Read(name string) string {
+// Read is what is in a file, and also while the hangingDisk hangs.
+func (d *hangingDisk) Read(name string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if data := d.data[d.files[name]]; data != nil {
@@ -103,8 +105,8 @@ func (d *Disk) Read(name string) string {
 }
 
 // serve answers requests one by one. One that is taken must be answered, or not even a KILL ends the wait; so nothing is taken
-// while the Disk hangs.
-func (d *Disk) serve() {
+// while the hangingDisk hangs.
+func (d *hangingDisk) serve() {
 	defer close(d.ended)
 	for {
 		poll := []unix.PollFd{{Fd: int32(d.fd), Events: unix.POLLIN}}
@@ -141,7 +143,7 @@ const (
 var native = binary.NativeEndian
 
 // handle answers one request. d.mu is held.
-func (d *Disk) handle(request []byte) {
+func (d *hangingDisk) handle(request []byte) {
 	op, unique, node := native.Uint32(request[4:]), native.Uint64(request[8:]), native.Uint64(request[16:])
 	if op == fuseForget || op == fuseBatchForget || op == fuseInterrupt {
 		return
@@ -153,7 +155,7 @@ func (d *Disk) handle(request []byte) {
 	unix.Write(d.fd, append(out, body...)) //nolint:errcheck // whoever asked may have been killed
 }
 
-func (d *Disk) answer(op uint32, node uint64, in []byte) ([]byte, syscall.Errno) {
+func (d *hangingDisk) answer(op uint32, node uint64, in []byte) ([]byte, syscall.Errno) {
 	switch op {
 	case fuseInit:
 		out := make([]byte, 64)
@@ -197,7 +199,7 @@ func (d *Disk) answer(op uint32, node uint64, in []byte) ([]byte, syscall.Errno)
 	return nil, unix.ENOSYS
 }
 
-func (d *Disk) rename(names []byte) syscall.Errno {
+func (d *hangingDisk) rename(names []byte) syscall.Errno {
 	from, to, _ := bytes.Cut(names, []byte{0})
 	d.files[text(to)] = d.files[string(from)]
 	delete(d.files, string(from))
@@ -211,13 +213,13 @@ func text(in []byte) string {
 }
 
 // entry is a fuse_entry_out; nothing is to be cached.
-func (d *Disk) entry(node uint64) []byte {
+func (d *hangingDisk) entry(node uint64) []byte {
 	out := native.AppendUint64(nil, node)
 	return append(append(out, make([]byte, 32)...), d.attributes(node)...)
 }
 
 // attributes is a fuse_attr.
-func (d *Disk) attributes(node uint64) []byte {
+func (d *hangingDisk) attributes(node uint64) []byte {
 	mode, size := uint32(unix.S_IFREG|0o644), 0
 	if node == fuseRoot {
 		mode = unix.S_IFDIR | 0o755
@@ -232,4 +234,27 @@ func (d *Disk) attributes(node uint64) []byte {
 	native.PutUint32(out[68:], uint32(os.Geteuid()))
 	native.PutUint32(out[80:], 4096)
 	return out
+}
+
+func TestDiskHangsAndGoesOn(t *testing.T) {
+	d := newDisk(t)
+	write := func(line string) *exec.Cmd {
+		c := exec.Command("sh", "-c", "echo "+line+" >> "+d.Path("log"))
+		lab.Must(t, c.Start())
+		return c
+	}
+	lab.Must(t, write("one").Wait())
+	d.Hang()
+	killed := write("two")
+	killed.Process.Kill()
+	if err := killed.Wait(); err == nil || d.Read("log") != "one\n" {
+		t.Errorf("%v, and the file has %q", err, d.Read("log"))
+	}
+	waits := write("three")
+	d.Resume()
+	lab.Must(t, waits.Wait())
+	lab.Must(t, exec.Command("mv", d.Path("log"), d.Path("log.1")).Run())
+	if got := d.Read("log.1"); got != "one\nthree\n" {
+		t.Errorf("the file has %q", got)
+	}
 }
