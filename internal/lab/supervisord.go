@@ -34,8 +34,8 @@ type Supervisord struct {
 	Via   []string   // the command that executes supervisord, if any
 	Files []*os.File // what the next one inherits as 3, 4, …; closed when it has them
 	As    *syscall.Credential
-	Cmd   *exec.Cmd // the latest supervisord
-	Log   *Transcript      // what it writes
+	Cmd   *exec.Cmd   // the latest supervisord
+	Log   *Transcript // what it writes
 
 	child *process.Child
 	mark  string

@@ -13,7 +13,7 @@ import (
 // of the load.
 type Findings struct {
 	Judgement
-	Subject
+	Scene
 	Requests    Requests       `json:"requests"`
 	Losses      []LostRequest  `json:"losses"` // the first mostLosses
 	Causes      []Cause        `json:"causes"` // of all losses
@@ -33,8 +33,8 @@ type Judgement struct {
 	Warnings []string `json:"warnings"`
 }
 
-// Subject says what was proved, and with what load.
-type Subject struct {
+// Scene says what was proved, and with what load.
+type Scene struct {
 	Program  string    `json:"program"`
 	Target   string    `json:"target"`
 	Protocol string    `json:"protocol"` // http, or tcp: connect and close
@@ -141,7 +141,7 @@ func (v *Findings) Passed() bool { return v.Verdict == "passed" }
 func (r *proof) findings() *Findings {
 	v := &Findings{
 		Judgement: Judgement{Reasons: []string{}, Warnings: []string{}},
-		Subject: Subject{Program: r.program.Name, Target: r.target.String(), Protocol: "http", PID: r.supervisord.pid, Child: r.supervisord.child != nil,
+		Scene: Subject{Program: r.program.Name, Target: r.target.String(), Protocol: "http", PID: r.supervisord.pid, Child: r.supervisord.child != nil,
 			Began: r.began, Took: ms(r.took), Rate: r.Rate},
 		all: r.tally.all,
 	}

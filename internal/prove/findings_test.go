@@ -323,7 +323,7 @@ func TestTextNamesLossesAndRemedies(t *testing.T) {
 }
 
 func TestPlotOfNothingIsDrawn(t *testing.T) {
-	v := &Findings{Subject: Subject{Program: "<&>"}}
+	v := &Findings{Scene: Subject{Program: "<&>"}}
 	if svg := v.Plot(); !bytes.Contains(svg, []byte("&lt;&amp;&gt;")) || !bytes.HasSuffix(svg, []byte("</svg>\n")) {
 		t.Errorf("%s", svg)
 	}
