@@ -141,7 +141,7 @@ func (v *Findings) Passed() bool { return v.Verdict == "passed" }
 func (r *proof) findings() *Findings {
 	v := &Findings{
 		Judgement: Judgement{Reasons: []string{}, Warnings: []string{}},
-		Scene: Subject{Program: r.program.Name, Target: r.target.String(), Protocol: "http", PID: r.supervisord.pid, Child: r.supervisord.child != nil,
+		Scene: Scene{Program: r.program.Name, Target: r.target.String(), Protocol: "http", PID: r.supervisord.pid, Child: r.supervisord.child != nil,
 			Began: r.began, Took: ms(r.took), Rate: r.Rate},
 		all: r.tally.all,
 	}

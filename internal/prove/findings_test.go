@@ -323,7 +323,7 @@ func TestTextNamesLossesAndRemedies(t *testing.T) {
 }
 
 func TestPlotOfNothingIsDrawn(t *testing.T) {
-	v := &Findings{Scene: Subject{Program: "<&>"}}
+	v := &Findings{Scene: Scene{Program: "<&>"}}
 	if svg := v.Plot(); !bytes.Contains(svg, []byte("&lt;&amp;&gt;")) || !bytes.HasSuffix(svg, []byte("</svg>\n")) {
 		t.Errorf("%s", svg)
 	}
