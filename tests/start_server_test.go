@@ -547,7 +547,7 @@ func TestUpgradedStartServerKeepsItsFilesLogCommandAndLines(t *testing.T) {
 	m.Until("the new image waits for signals", func() bool {
 		var caught uint64
 		fmt.Sscanf(lab.ProcStatus(m.PID())["SigCgt"], "%x", &caught)
-		environ, _ := proc.Environ(m.PID()) // an error while its first thread ends, before the one that executes takes its place
+		environ, _ := proc.Environ(m.PID())                           // an error while its first thread ends, before the one that executes takes its place
 		return environ["SUPERVISORD_HANDOVER"] != "" && caught&1 != 0 // HUP
 	})
 	m.Signal(syscall.SIGHUP)
