@@ -233,3 +233,13 @@ func TestQuantileIsTheNearestRank(t *testing.T) {
 		}
 	}
 }
+
+func TestShortWritesThreeDigits(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0 µs", 1_234: "1.23 µs", 999_700: "1 ms", 999_400: "999 µs", -1_150_000: "-1.15 ms", 59_960 * time.Millisecond: "60 s", 123_400 * time.Millisecond: "123 s",
+	} {
+		if got := Short(d); got != want {
+			t.Errorf("%d ns: %s, want %s", d, got, want)
+		}
+	}
+}

@@ -119,7 +119,14 @@ func (t Times) String() string {
 
 // Short writes a duration with three digits.
 func Short(d time.Duration) string {
-	switch {
+	if d < 0 {
+		return "-" + Short(-d)
+	}
+	unit := time.Duration(1)
+	for rest := d; rest >= 1000; rest /= 10 {
+		unit *= 10
+	}
+	switch d = d.Round(unit); {
 	case d >= 100*time.Second:
 		return fmt.Sprintf("%.0f s", d.Seconds())
 	case d >= time.Second:
