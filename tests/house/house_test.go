@@ -8,6 +8,7 @@ import (
 // held are the measures that must keep their targets; each is a test.
 var held = []string{
 	"functions over 60 lines",
+	"imports that point up",
 }
 
 func TestSourceCodeKeepsItsShape(t *testing.T) {

@@ -7,9 +7,31 @@ import (
 )
 
 // layers are the packages from the lowest to the highest. A package imports only from lower layers; those of
-// one layer do not know each other. A name that ends in /... stands for all packages below.
+// one layer do not know each other. A name that ends in /... stands for the package and all below.
 var layers = [][]string{
-	{"socket"},
+	// What knows nothing of the rest.
+	{"internal/apart", "internal/clients", "internal/foreign", "internal/getopt", "internal/lab/load", "internal/pattern", "internal/proc",
+		"internal/reserved", "internal/spool", "internal/systemd", "internal/watch", "socket/inherit", "examples/measure/clock"},
+	{"internal/cgroup", "internal/lab/plot", "internal/observe/kernel", "socket/holder", "worker/graceful", "worker/output"},
+	{"socket/unixpath", "worker/ready", "worker/spawn"},
+	// Sockets and workers, which do not know each other.
+	{"socket", "worker"},
+	{"socket/dialect"},
+	{"internal/config"},
+	// What decides, what survives, what carries out.
+	{"supervisor/program"},
+	{"supervisor/handover"},
+	{"supervisor"},
+	// What reads the supervisor's reports, and what asks it.
+	{"internal/observe/receipt", "internal/observe/metrics", "internal/observe/usage"},
+	{"internal/observe/hooks", "internal/observe/page", "internal/control"},
+	{"internal/observe", "internal/lab/process", "internal/starter"},
+	// The commands.
+	{"internal/convert", "internal/daemon", "internal/prove"},
+	{"cmd/supervisord"},
+	// What tests and measures, and the examples.
+	{"internal/lab", "examples/measure/kit", "examples/grpc/greeter"},
+	{"tests/...", "examples/..."},
 }
 
 // layer returns the number of a package's layer; -1 if it has none.
