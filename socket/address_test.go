@@ -95,10 +95,10 @@ func TestOptionThatMeansNothingIsRefused(t *testing.T) {
 		spec Spec
 	}{
 		{"backlog", Spec{Address: addr(udp), Backlog: 1}},
-		{"mode", Spec{Address: addr(tcp), Mode: 0o600}},
-		{"mode", Spec{Address: addr(abstract), Mode: 0o600}},
-		{"user", Spec{Address: addr(abstract), User: "root"}},
-		{"group", Spec{Address: addr(tcp), Group: "root"}},
+		{"mode", Spec{Address: addr(tcp), Access: Access{Mode: 0o600}}},
+		{"mode", Spec{Address: addr(abstract), Access: Access{Mode: 0o600}}},
+		{"user", Spec{Address: addr(abstract), Access: Access{User: "root"}}},
+		{"group", Spec{Address: addr(tcp), Access: Access{Group: "root"}}},
 		{"reuse_port", Spec{Address: addr(path), ReusePort: true}},
 		{"reuse_port", Spec{Address: addr(tcp), ReusePort: true, PerSlot: true}},
 		{"per_slot", Spec{Address: addr(path), PerSlot: true}},
@@ -106,12 +106,12 @@ func TestOptionThatMeansNothingIsRefused(t *testing.T) {
 		{"interface", Spec{Address: addr(tcp), Interface: "no such interface"}},
 		{"ipv6_only", Spec{Address: addr(path), IPv6Only: "true"}},
 		{"ipv6_only", Spec{Address: addr(tcp), IPv6Only: "true"}},
-		{"defer_accept", Spec{Address: addr(udp), DeferAccept: time.Second}},
-		{"fast_open", Spec{Address: addr(path), FastOpen: 1}},
-		{"keep_alive", Spec{Address: addr(udp), KeepAlive: time.Second}},
-		{"user", Spec{Address: addr(path), User: "nobody of that name"}},
-		{"user", Spec{Address: addr(path), User: "4294967295"}},
-		{"group", Spec{Address: addr(path), Group: "nobody of that name"}},
+		{"defer_accept", Spec{Address: addr(udp), TCPOptions: TCPOptions{DeferAccept: time.Second}}},
+		{"fast_open", Spec{Address: addr(path), TCPOptions: TCPOptions{FastOpen: 1}}},
+		{"keep_alive", Spec{Address: addr(udp), TCPOptions: TCPOptions{KeepAlive: time.Second}}},
+		{"user", Spec{Address: addr(path), Access: Access{User: "nobody of that name"}}},
+		{"user", Spec{Address: addr(path), Access: Access{User: "4294967295"}}},
+		{"group", Spec{Address: addr(path), Access: Access{Group: "nobody of that name"}}},
 	} {
 		var err error
 		if problems := c.spec.Check(); len(problems) > 0 {
@@ -137,8 +137,8 @@ func TestUnknownHostCanBeTriedAgain(t *testing.T) {
 }
 
 func TestOwnerIsANameOrANumber(t *testing.T) {
-	byName := resolved(t, Spec{Address: addr("unix:/run/x"), User: "root", Group: "root"})
-	byNumber := resolved(t, Spec{Address: addr("unix:/run/x"), User: "0", Group: "0"})
+	byName := resolved(t, Spec{Address: addr("unix:/run/x"), Access: Access{User: "root", Group: "root"}})
+	byNumber := resolved(t, Spec{Address: addr("unix:/run/x"), Access: Access{User: "0", Group: "0"}})
 	if byName.uid != byNumber.uid || byName.gid != byNumber.gid || byName.uid != 0 || byName.gid != 0 {
 		t.Errorf("root is %d:%d and 0 is %d:%d", byName.uid, byName.gid, byNumber.uid, byNumber.gid)
 	}
@@ -171,7 +171,7 @@ func FuzzAddress(f *testing.F) {
 }
 
 func TestOwnerIsNeverUnchanged(t *testing.T) {
-	for _, s := range []Spec{{User: strconv.Itoa(1<<32 - 1)}, {Group: strconv.Itoa(1<<32 - 1)}} {
+	for _, s := range []Spec{{Access: Access{User: strconv.Itoa(1<<32 - 1)}}, {Access: Access{Group: strconv.Itoa(1<<32 - 1)}}} {
 		if uid, gid, err := s.owner(); err == nil {
 			t.Errorf("%+v belongs to %d:%d", s, uid, gid)
 		}

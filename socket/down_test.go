@@ -38,7 +38,7 @@ func TestAClosedListenerRefusesAndOpensAgainAsItWas(t *testing.T) {
 	spec.Mode, spec.Backlog = 0o600, 9
 	for _, s := range []Spec{
 		spec,
-		{Name: "chosen", Address: addr("127.0.0.1:0"), Backlog: 9, DeferAccept: 5 * time.Second, FastOpen: 9, KeepAlive: 7 * time.Second},
+		{Name: "chosen", Address: addr("127.0.0.1:0"), Backlog: 9, TCPOptions: TCPOptions{DeferAccept: 5 * time.Second, FastOpen: 9, KeepAlive: 7 * time.Second}},
 		{Address: addr(freePort(t)), Backlog: 9, NonBlock: true, ReusePort: true},
 	} {
 		table, w, _ := opened(t, s)

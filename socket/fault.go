@@ -30,7 +30,7 @@ func refused(r Resolved, err error) error {
 
 // advise adds the remedy to an error that has none.
 func advise(r Resolved, err error) error {
-	if _, ok := errors.AsType[*unixpath.Error](err); ok {
+	if _, ok := errors.AsType[*unixpath.Remedied](err); ok {
 		return err
 	}
 	remedy := ""
@@ -53,7 +53,7 @@ func advise(r Resolved, err error) error {
 	if remedy == "" {
 		return err
 	}
-	return &unixpath.Error{Err: err, Remedy: remedy}
+	return &unixpath.Remedied{Err: err, Remedy: remedy}
 }
 
 func forbidden(r Resolved) string {

@@ -377,7 +377,7 @@ func TestLanesComeBackToTheirGenerations(t *testing.T) {
 	}
 	table := newTable(t)
 	table.Offer(handedOver(t, before))
-	if err := errors.Join(table.Resume([]Generation{{Resolved: changed.Resolved, Claim: next[0], Serves: true}, {Resolved: w.Resolved, Claim: old[0]}})...); err != nil {
+	if err := errors.Join(table.Resume([]Holding{{Resolved: changed.Resolved, Claim: next[0], Serves: true}, {Resolved: w.Resolved, Claim: old[0]}})...); err != nil {
 		t.Fatal(err)
 	}
 	apply(t, table, changed)
@@ -420,7 +420,7 @@ func handedOver(t testing.TB, table *Table) []inherit.Socket {
 func TestSocketsThatOnlyLivingGenerationsKnowAreOpenedAnewIfTheyAreGone(t *testing.T) {
 	table := newTable(t)
 	w := want(t, Spec{Name: "slots", Address: addr(freePort(t)), PerSlot: true})
-	if err := errors.Join(table.Resume([]Generation{{Resolved: w.Resolved, Claim: w.Key() + "\t3"}, {Resolved: w.Resolved, Claim: w.Key() + "\t2", Serves: true}})...); err != nil {
+	if err := errors.Join(table.Resume([]Holding{{Resolved: w.Resolved, Claim: w.Key() + "\t3"}, {Resolved: w.Resolved, Claim: w.Key() + "\t2", Serves: true}})...); err != nil {
 		t.Fatal(err)
 	}
 	if table.FD(w.Key()+"\t3", 2) < 0 || len(table.Export()) != 3 {
@@ -428,7 +428,7 @@ func TestSocketsThatOnlyLivingGenerationsKnowAreOpenedAnewIfTheyAreGone(t *testi
 	}
 	bad := want(t, Spec{Address: addr("192.0.2.77:80")})
 	some := newTable(t)
-	if errs := some.Resume([]Generation{{Resolved: want(t, Spec{Address: addr(freePort(t))}).Resolved}, {Resolved: bad.Resolved}}); len(errs) != 1 || len(some.Export()) != 1 {
+	if errs := some.Resume([]Holding{{Resolved: want(t, Spec{Address: addr(freePort(t))}).Resolved}, {Resolved: bad.Resolved}}); len(errs) != 1 || len(some.Export()) != 1 {
 		t.Errorf("errors %v, %d sockets", errs, len(some.Export()))
 	}
 }
@@ -479,7 +479,7 @@ func TestAnUnreachableSocketComesBackToItsGeneration(t *testing.T) {
 	}
 	table := newTable(t)
 	table.Offer(handedOver(t, before))
-	if err := errors.Join(table.Resume([]Generation{{Resolved: w.Resolved, Claim: old[0], Serves: true}})...); err != nil {
+	if err := errors.Join(table.Resume([]Holding{{Resolved: w.Resolved, Claim: old[0], Serves: true}})...); err != nil {
 		t.Fatal(err)
 	}
 	if inodeOf(t, table.FD(old[0], 0)) != inodeOf(t, before.FD(old[0], 0)) {

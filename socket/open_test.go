@@ -138,7 +138,7 @@ func TestBacklogIsTheKernelsLimitUnlessSet(t *testing.T) {
 }
 
 func TestTCPOptionsReachTheKernel(t *testing.T) {
-	_, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0"), DeferAccept: 1500 * time.Millisecond, FastOpen: 17, KeepAlive: 31 * time.Second})
+	_, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0"), TCPOptions: TCPOptions{DeferAccept: 1500 * time.Millisecond, FastOpen: 17, KeepAlive: 31 * time.Second}})
 	if n := option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT); n < 2 {
 		t.Errorf("TCP_DEFER_ACCEPT is %d", n)
 	}
@@ -148,7 +148,7 @@ func TestTCPOptionsReachTheKernel(t *testing.T) {
 }
 
 func TestConnectionsInheritKeepAlive(t *testing.T) {
-	_, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0"), KeepAlive: 31 * time.Second})
+	_, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0"), TCPOptions: TCPOptions{KeepAlive: 31 * time.Second}})
 	dial(t, "tcp", addressOf(t, fd))
 	conn := accepted(t, fd)
 	if option(t, conn, unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 1 ||

@@ -12,7 +12,7 @@ func TestResolvedSurvivesJSON(t *testing.T) {
 		{Address: addr("[::1]:80"), IPv6Only: "false"},
 		{Address: addr("localhost:80")},
 		{Address: addr("udp:0.0.0.0:53"), Interface: "lo"},
-		{Address: addr("unix:/run/../run/web.sock"), User: "root", Mode: 0o660},
+		{Address: addr("unix:/run/../run/web.sock"), Access: Access{User: "root", Mode: 0o660}},
 		{Address: addr("unix:@web")},
 	} {
 		before := resolved(t, s)

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Generation is what a live generation has of a listener, for Resume.
-type Generation struct {
+// Holding is what a live generation has of a listener, for Resume.
+type Holding struct {
 	Resolved
 	Claim  string
 	Serves bool // it is the serving generation
@@ -17,7 +17,7 @@ type Generation struct {
 // Resume takes the sockets of live generations from those that were offered, and holds them: in a new table, before the first Update.
 // It opens what was not offered. A problem with one socket does not keep the workers from the others: Resume returns all problems. A
 // listener without any socket is not in the table.
-func (t *Table) Resume(generations []Generation) []error {
+func (t *Table) Resume(generations []Holding) []error {
 	u := &update{table: t, resuming: true}
 	for _, g := range generations {
 		u.resume(g)
@@ -31,7 +31,7 @@ func (t *Table) Resume(generations []Generation) []error {
 	return u.problems
 }
 
-func (u *update) resume(g Generation) {
+func (u *update) resume(g Holding) {
 	c := parseClaim(g.Claim)
 	key := g.Key()
 	l := u.table.listeners[key]
@@ -85,7 +85,7 @@ func (u *update) fill(l *listener, ln *lane, slots int) {
 
 // Rehearse returns an error if a socket that a generation has was not offered. It opens and changes nothing, but the table is useless
 // afterwards.
-func (t *Table) Rehearse(generations []Generation) error {
+func (t *Table) Rehearse(generations []Holding) error {
 	type member struct {
 		key        string
 		lane, slot int

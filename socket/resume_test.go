@@ -16,7 +16,7 @@ func resumed(t *testing.T, before *Table, w Want, claims []string, spoil func())
 	spoil()
 	table := newTable(t)
 	table.Offer(offers)
-	return table, table.Resume([]Generation{{Resolved: w.Resolved, Claim: claims[0], Serves: true}})
+	return table, table.Resume([]Holding{{Resolved: w.Resolved, Claim: claims[0], Serves: true}})
 }
 
 func TestASocketWhosePathIsGoneIsKeptWhateverStandsThereNow(t *testing.T) {
@@ -60,7 +60,7 @@ func TestAnOptionThatCannotBeSetDoesNotKeepAGenerationFromItsSocket(t *testing.T
 	if err := unix.SetsockoptInt(offers[0].FD, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0); err != nil {
 		t.Fatal(err)
 	}
-	problems := table.Resume([]Generation{{Resolved: slots.Resolved, Claim: claims[0], Serves: true}})
+	problems := table.Resume([]Holding{{Resolved: slots.Resolved, Claim: claims[0], Serves: true}})
 	if len(problems) != 1 || inodeOf(t, table.FD(claims[0], 0)) != inodeOf(t, before.FD(claims[0], 0)) {
 		t.Errorf("problems: %v", problems)
 	}
@@ -92,7 +92,7 @@ func TestRehearseFindsASocketThatIsMissingAndTouchesNone(t *testing.T) {
 	w := want(t, Spec{Name: "web", Address: addr(freePort(t))})
 	apply(t, before, w)
 	claims := before.Hold([]string{w.Key()})
-	generations := []Generation{{Resolved: w.Resolved, Claim: claims[0], Serves: true}, {Resolved: w.Resolved, Claim: claims[0]}}
+	generations := []Holding{{Resolved: w.Resolved, Claim: claims[0], Serves: true}, {Resolved: w.Resolved, Claim: claims[0]}}
 	table := NewTable()
 	offers := handedOver(t, before)
 	table.Offer(offers)

@@ -19,23 +19,33 @@ const LastFD = 1023
 
 // Spec is one configured listener: plain, comparable data. Ranges are checked where it is read; see also Check.
 type Spec struct {
-	Program     string // whose it is; a port that the kernel chooses belongs to one program and name
-	Name        string // how a worker finds it; the address as written unless configured
-	Address     Address
-	Backlog     int           // 0: net.core.somaxconn, which also caps it
-	Mode        fs.FileMode   // unix: permission bits; 0: 0777 less the umask
-	User, Group string        // unix: owner, a name or a number; "": the supervisor's
-	ReusePort   bool          // SO_REUSEPORT, to share the address with other processes
-	PerSlot     bool          // one SO_REUSEPORT socket for each worker slot
-	DeferAccept time.Duration // TCP_DEFER_ACCEPT, whole seconds; 0: off
+	Program   string // whose it is; a port that the kernel chooses belongs to one program and name
+	Name      string // how a worker finds it; the address as written unless configured
+	Address   Address
+	Backlog   int    // 0: net.core.somaxconn, which also caps it
+	ReusePort bool   // SO_REUSEPORT, to share the address with other processes
+	PerSlot   bool   // one SO_REUSEPORT socket for each worker slot
+	Interface string // SO_BINDTODEVICE
+	IPv6Only  string // "", "true" or "false"; "": false for ":port", true otherwise
+	NonBlock  bool   // O_NONBLOCK as handed to the worker; set once when the socket is opened
+	Access
+	TCPOptions
+	WhenDown    WhenDown // what happens to clients while nothing serves: for callers of SetOpen
+	FD          FDNumber // its number in a worker
+	StarterName string   // its name in SERVER_STARTER_PORT; "": made from the address
+}
+
+// Access says who may connect to a unix socket with a path.
+type Access struct {
+	Mode        fs.FileMode // permission bits; 0: 0777 less the umask
+	User, Group string      // owner, a name or a number; "": the supervisor's
+}
+
+// TCPOptions are options of a TCP listener. Durations are rounded up to seconds.
+type TCPOptions struct {
+	DeferAccept time.Duration // TCP_DEFER_ACCEPT; 0: off
 	FastOpen    int           // TCP_FASTOPEN queue length; 0: off
-	KeepAlive   time.Duration // SO_KEEPALIVE and TCP_KEEPIDLE/INTVL on accepted connections, whole seconds; 0: the kernel's default (off)
-	Interface   string        // SO_BINDTODEVICE
-	IPv6Only    string        // "", "true" or "false"; "": false for ":port", true otherwise
-	NonBlock    bool          // O_NONBLOCK as handed to the worker; set once when the socket is opened
-	WhenDown    WhenDown      // what happens to clients while nothing serves: for callers of SetOpen
-	FD          FDNumber      // its number in a worker
-	StarterName string        // its name in SERVER_STARTER_PORT; "": made from the address
+	KeepAlive   time.Duration // SO_KEEPALIVE and TCP_KEEPIDLE/INTVL on accepted connections; 0: the kernel's default (off)
 }
 
 // WhenDown says what happens to clients while nothing serves. The zero WhenDown lets them wait.

@@ -17,12 +17,12 @@ import (
 // workerSpec is what a worker of this generation is started with.
 func (g *resources) workerSpec(t *socket.Table, c *config.Program, w *program.Worker) worker.Spec {
 	var fds []int
-	var passed []dialect.Socket
+	var passed []dialect.Passed
 	numbers := dialect.FDNumbers(c.Listen)
 	for i, l := range g.listeners {
 		claim := socket.ClaimOn(l, g.claims)
 		fds = append(fds, t.FD(claim, w.Slot))
-		passed = append(passed, dialect.Socket{Name: l.Name, Address: l.Address, Bound: t.Address(claim), FD: numbers[i], Starter: l.StarterName})
+		passed = append(passed, dialect.Passed{Name: l.Name, Address: l.Address, Bound: t.Address(claim), FD: numbers[i], Starter: l.StarterName})
 	}
 	spec := g.snapshot.spec(c)
 	spec.Command = fillAll(fdPlaceholders(c), c.Command)
@@ -32,7 +32,7 @@ func (g *resources) workerSpec(t *socket.Table, c *config.Program, w *program.Wo
 	if g.log != nil {
 		spec.Captured = g.log.Of(w.Number)
 	}
-	told := dialect.Worker{Dialects: c.Dialects, Sockets: passed, Parent: os.Getpid(), Slot: w.Slot, Generation: g.number}
+	told := dialect.Message{Dialects: c.Dialects, Sockets: passed, Parent: os.Getpid(), Slot: w.Slot, Generation: g.number}
 	spec.Told, spec.Einhorn = told.Environment(), slices.Contains(c.Dialects, dialect.Einhorn)
 	spec.Environment = append(slices.Clone(spec.Environment), []string{
 		"SUPERVISORD_PROGRAM=" + c.Name,

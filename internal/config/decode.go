@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// document is one file while it is decoded.
-type document struct {
+// tomlFile is one file while it is decoded.
+type tomlFile struct {
 	file      string // absolute
 	dir       string // its folder: relative paths start here
 	positions positions
@@ -19,7 +19,7 @@ type document struct {
 
 // value is something in a document, and its full name, by which its position is found.
 type value struct {
-	in   *document
+	in   *tomlFile
 	path string
 	raw  any // as the decoder returned it; nil: not set
 }

@@ -176,7 +176,7 @@ func (l *loader) parse(file, dir, text string) (value, bool) {
 	if err != nil {
 		return l.refuse(Problem{File: file, What: err.Error()})
 	}
-	return value{in: &document{file: file, dir: dir, positions: found, typos: map[string]bool{}}, raw: tree}, true
+	return value{in: &tomlFile{file: file, dir: dir, positions: found, typos: map[string]bool{}}, raw: tree}, true
 }
 
 // syntaxRemedy is the remedy for the most frequent syntax errors.

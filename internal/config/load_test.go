@@ -177,8 +177,8 @@ func TestEveryValueArrives(t *testing.T) {
 			AmbientCapabilities: []string{"CAP_NET_BIND_SERVICE", "CAP_KILL"},
 		},
 		Listen: []socket.Spec{
-			{Program: "web", Name: "http", Address: addr("127.0.0.1:8080"), Backlog: 100, ReusePort: true, DeferAccept: 5 * time.Second, FastOpen: 256, KeepAlive: 30 * time.Second, Interface: "lo", NonBlock: true, WhenDown: socket.WhenDown{Refuse: true, After: 30 * time.Second}, FD: socket.FixedFD(7), StarterName: "web"},
-			{Program: "web", Name: "unix:/run/web.sock", Address: addr("unix:/run/web.sock"), Mode: 0o660, User: "root", Group: "0"},
+			{Program: "web", Name: "http", Address: addr("127.0.0.1:8080"), Backlog: 100, ReusePort: true, TCPOptions: socket.TCPOptions{DeferAccept: 5 * time.Second, FastOpen: 256, KeepAlive: 30 * time.Second}, Interface: "lo", NonBlock: true, WhenDown: socket.WhenDown{Refuse: true, After: 30 * time.Second}, FD: socket.FixedFD(7), StarterName: "web"},
+			{Program: "web", Name: "unix:/run/web.sock", Address: addr("unix:/run/web.sock"), Access: socket.Access{Mode: 0o660, User: "root", Group: "0"}},
 			{Program: "web", Name: "[::1]:8080", Address: addr("[::1]:8080"), IPv6Only: "false"},
 		},
 		Ready:   Ready{Check: ready.Check{Method: ready.HTTP, URL: "http://127.0.0.1:9{slot}/{pid}", Interval: time.Second}, Timeout: 5 * time.Second},

@@ -17,24 +17,24 @@ const (
 	maxValues = 50_000 // keys and array elements
 )
 
-// position is where a key, table or array element is written.
-type position struct {
+// keyPosition is where a key, table or array element is written.
+type keyPosition struct {
 	line  int
 	octal bool // the value is written 0o…
 }
 
 // positions are those of everything in a file by its full name, in the form of Problem.Key.
-type positions map[string]position
+type positions map[string]keyPosition
 
 // of returns the position of path, or of the nearest table around it that is written.
-func (p positions) of(path string) position {
+func (p positions) of(path string) keyPosition {
 	for path != "" {
 		if found, ok := p[path]; ok {
 			return found
 		}
 		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
 	}
-	return position{}
+	return keyPosition{}
 }
 
 // child is the full name of a key in the table path.
@@ -56,8 +56,8 @@ func bare(name string) bool {
 	return name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
 }
 
-// scanner reads TOML token by token. It takes any text and always ends; for text that is not TOML the positions are useless.
-type scanner struct {
+// keyScanner reads TOML token by token. It takes any text and always ends; for text that is not TOML the positions are useless.
+type keyScanner struct {
 	rest  string // from the current token on
 	token string // a mark (one of the bytes in marks), a string with its quotes, or a word; "": the end
 	line  int    // of the token
@@ -70,7 +70,7 @@ const marks = "\n.=,[]{}"
 
 // findPositions returns the positions in text, or an error and its line if text exceeds a bound.
 func findPositions(text string) (positions, int, error) {
-	s := &scanner{rest: strings.TrimPrefix(text, "\ufeff"), line: 1, found: positions{}, last: map[string]int{}}
+	s := &keyScanner{rest: strings.TrimPrefix(text, "\ufeff"), line: 1, found: positions{}, last: map[string]int{}}
 	table := ""
 	for s.next(); s.more(); {
 		switch s.token {
@@ -85,15 +85,15 @@ func findPositions(text string) (positions, int, error) {
 	return s.found, s.line, s.err
 }
 
-func (s *scanner) more() bool { return s.err == nil && s.token != "" }
+func (s *keyScanner) more() bool { return s.err == nil && s.token != "" }
 
-func (s *scanner) skip(n int) {
+func (s *keyScanner) skip(n int) {
 	s.line += strings.Count(s.rest[:n], "\n")
 	s.rest = s.rest[n:]
 }
 
 // next goes to the next token.
-func (s *scanner) next() {
+func (s *keyScanner) next() {
 	s.skip(len(s.token))
 	s.skip(len(s.rest) - len(strings.TrimLeft(s.rest, " \t\r")))
 	if strings.HasPrefix(s.rest, "#") {
@@ -146,7 +146,7 @@ func stringLength(text string) int {
 }
 
 // note keeps the position of path. A table that is only implied by the name of another one gives way to its own header.
-func (s *scanner) note(path string, line int, implied bool) {
+func (s *keyScanner) note(path string, line int, implied bool) {
 	_, known := s.found[path]
 	switch {
 	case s.err != nil:
@@ -155,12 +155,12 @@ func (s *scanner) note(path string, line int, implied bool) {
 	case len(s.found) >= maxValues:
 		s.err = fmt.Errorf("more than %d keys and values", maxValues)
 	case !known || !implied:
-		s.found[path] = position{line: line}
+		s.found[path] = keyPosition{line: line}
 	}
 }
 
 // header reads a [table] or [[array of tables]] and returns its full name.
-func (s *scanner) header() string {
+func (s *keyScanner) header() string {
 	line := s.line
 	s.next()
 	array := s.token == "["
@@ -193,7 +193,7 @@ func (s *scanner) header() string {
 }
 
 // pair reads one key = value in the table path.
-func (s *scanner) pair(path string, depth int) {
+func (s *keyScanner) pair(path string, depth int) {
 	line := s.line
 	parts := s.key()
 	for i, part := range parts {
@@ -213,7 +213,7 @@ func (s *scanner) pair(path string, depth int) {
 }
 
 // key reads a dotted key and returns its parts.
-func (s *scanner) key() []string {
+func (s *keyScanner) key() []string {
 	var parts []string
 	for len(parts) <= maxPath {
 		parts = append(parts, unquote(s.token))
@@ -239,7 +239,7 @@ func unquote(part string) string {
 }
 
 // value reads a value and notes what is inside.
-func (s *scanner) value(path string, depth int) {
+func (s *keyScanner) value(path string, depth int) {
 	opening := s.token
 	switch {
 	case depth > maxDepth:
@@ -259,7 +259,7 @@ func (s *scanner) value(path string, depth int) {
 }
 
 // inside reads the elements of an array, or the pairs of an inline table.
-func (s *scanner) inside(path string, depth int, array bool) {
+func (s *keyScanner) inside(path string, depth int, array bool) {
 	for n := 0; s.more(); {
 		switch {
 		case s.token == "]" && array, s.token == "}" && !array:

@@ -65,7 +65,7 @@ func FuzzPositions(f *testing.F) {
 		if _, err := toml.Decode(text, &tree); err != nil {
 			return
 		}
-		walk(value{in: &document{}, raw: tree}, func(v value) {
+		walk(value{in: &tomlFile{}, raw: tree}, func(v value) {
 			if _, ok := at[v.path]; v.path != "" && !ok {
 				t.Errorf("%q has no position in %q", v.path, text)
 			}

@@ -15,7 +15,7 @@ import (
 type probe struct {
 	table, key string // "ready" or "health"; "url" or "address"
 	text       string // as written
-	to         target
+	to         destination
 }
 
 // probes returns the probes of a program that connect to something.
@@ -99,7 +99,7 @@ func (c *Config) CheckProbes(open []Endpoint) error {
 }
 
 // first returns the first of these endpoints that t reaches.
-func (r *reach) first(t target, endpoints []Endpoint) (Endpoint, bool) {
+func (r *reach) first(t destination, endpoints []Endpoint) (Endpoint, bool) {
 	i := slices.IndexFunc(endpoints, func(e Endpoint) bool { return r.reaches(t, e.Address) })
 	if i < 0 {
 		return Endpoint{}, false

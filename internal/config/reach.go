@@ -29,17 +29,17 @@ type Endpoint struct {
 	Address socket.Address
 }
 
-// target is where a probe connects. host, port and path may have placeholders.
-type target struct {
+// destination is where a probe connects. host, port and path may have placeholders.
+type destination struct {
 	host, port string
 	path       string // of a unix socket; "" for TCP
 }
 
 // urlTarget takes apart what package net/url would refuse: a port may have a placeholder.
-func urlTarget(s string) target {
+func urlTarget(s string) destination {
 	if rest, ok := strings.CutPrefix(s, "unix:"); ok {
 		path, _, _ := strings.Cut(rest, ":/")
-		return target{path: path}
+		return destination{path: path}
 	}
 	scheme, rest, _ := strings.Cut(s, "://")
 	rest = rest[:before(rest, "/?#")]
@@ -47,17 +47,17 @@ func urlTarget(s string) target {
 	port := map[string]string{"http": "80", "https": "443"}[strings.ToLower(scheme)]
 	host, given, err := net.SplitHostPort(rest)
 	if err != nil {
-		return target{host: strings.Trim(rest, "[]"), port: port}
+		return destination{host: strings.Trim(rest, "[]"), port: port}
 	}
-	return target{host: host, port: cmp.Or(given, port)}
+	return destination{host: host, port: cmp.Or(given, port)}
 }
 
-func addressTarget(s string) target {
+func addressTarget(s string) destination {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
-		return target{path: path}
+		return destination{path: path}
 	}
 	host, port, _ := net.SplitHostPort(s) // probeAddress has checked it
-	return target{host: host, port: port}
+	return destination{host: host, port: port}
 }
 
 // reach finds out whether probes reach endpoints. It looks up host names, within lookUpTimeout.
@@ -76,7 +76,7 @@ func newReach() (*reach, context.CancelFunc) {
 
 // reaches reports whether a connection to t can arrive at a listener with this address. A name that cannot be looked up
 // reaches nothing; see unknown.
-func (r *reach) reaches(t target, a socket.Address) bool {
+func (r *reach) reaches(t destination, a socket.Address) bool {
 	if a.IsUnix() {
 		return t.path != "" && samePath(t.path, a.Path)
 	}

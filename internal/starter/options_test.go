@@ -64,7 +64,7 @@ func TestPortsHaveTheNamesOfTheReference(t *testing.T) {
 		if l.FD.Fixed {
 			fd = strconv.Itoa(l.FD.Number)
 		}
-		told := dialect.Worker{Dialects: []dialect.Name{dialect.StartServer}, Sockets: []dialect.Socket{{Address: l.Address, Starter: l.StarterName}}}
+		told := dialect.Message{Dialects: []dialect.Name{dialect.StartServer}, Sockets: []dialect.Passed{{Address: l.Address, Starter: l.StarterName}}}
 		name, _, _ := strings.Cut(strings.TrimPrefix(told.Environment()[0], "SERVER_STARTER_PORT="), "=")
 		got = append(got, [3]string{l.Address.String(), name, fd})
 		if l.Address.IsUDP() == (l.Backlog == 7) {

@@ -28,7 +28,7 @@ const (
 
 var dialects = []struct {
 	name    Name
-	write   func(Worker) []string
+	write   func(Message) []string
 	upgrade bool // see IsUpgrade
 }{
 	{Systemd, systemd, false},
@@ -60,19 +60,19 @@ func (n Name) IsUpgrade() bool {
 	return false
 }
 
-// Worker is what a worker is told about its sockets, and about itself where a dialect has words for it.
-type Worker struct {
+// Message is what a worker is told about its sockets, and about itself where a dialect has words for it.
+type Message struct {
 	// Dialects to speak. nil: systemd, start_server, and from einhorn the descriptors alone, which are harmless to programs that do not
 	// look for them. Empty, but not nil: none.
 	Dialects   []Name
-	Sockets    []Socket
+	Sockets    []Passed
 	Parent     int // PID of the process that starts the worker, which some programs compare with getppid(2)
 	Slot       int
 	Generation int
 }
 
-// Socket is one socket as a worker gets it.
-type Socket struct {
+// Passed is one socket as a worker gets it.
+type Passed struct {
 	Name    string // for LISTEN_FDNAMES
 	Address socket.Address
 	Bound   string // where it is bound, as Table.Address returns it
@@ -82,11 +82,11 @@ type Socket struct {
 
 // Environment returns the variables. Those that are known only between fork and exec are missing: LISTEN_PID, EINHORN_SOCK_PATH and
 // EINHORN_SOCK_FD.
-func (w Worker) Environment() []string {
+func (m Message) Environment() []string {
 	var environment []string
 	for _, d := range dialects {
-		if w.Dialects == nil && !d.upgrade || slices.Contains(w.Dialects, d.name) {
-			environment = append(environment, d.write(w)...)
+		if m.Dialects == nil && !d.upgrade || slices.Contains(m.Dialects, d.name) {
+			environment = append(environment, d.write(m)...)
 		}
 	}
 	return environment
@@ -94,9 +94,9 @@ func (w Worker) Environment() []string {
 
 // systemd can list only sockets whose numbers follow one another from FirstFD up; a socket elsewhere is left out. LISTEN_PID is added
 // between fork and exec.
-func systemd(w Worker) []string {
+func systemd(m Message) []string {
 	names := map[int]string{}
-	for _, s := range w.Sockets {
+	for _, s := range m.Sockets {
 		names[s.FD] = inherit.FDName(s.Name)
 	}
 	var list []string
@@ -111,39 +111,39 @@ func systemd(w Worker) []string {
 
 // startServer writes what Server::Starter does: "8080=3;127.0.0.1:8081=4;/run/web.sock=5", present and empty without sockets.
 // An abstract socket is "@name". As there, UDP looks like TCP.
-func startServer(w Worker) []string {
+func startServer(m Message) []string {
 	var ports []string
-	for _, s := range w.Sockets {
+	for _, s := range m.Sockets {
 		if s.Starter == "" {
 			s.Starter = s.Address.StarterName()
 		}
 		ports = append(ports, s.Starter+"="+strconv.Itoa(s.FD))
 	}
-	return []string{"SERVER_STARTER_PORT=" + strings.Join(ports, ";"), "SERVER_STARTER_GENERATION=" + strconv.Itoa(w.Generation)}
+	return []string{"SERVER_STARTER_PORT=" + strings.Join(ports, ";"), "SERVER_STARTER_GENERATION=" + strconv.Itoa(m.Generation)}
 }
 
 // einhorn: by default only where the sockets are. The variables that make einhorn the parent cause its clients to send an ack, and
 // some exit where they cannot.
-func einhorn(w Worker) []string {
-	if w.Dialects == nil && len(w.Sockets) == 0 {
+func einhorn(m Message) []string {
+	if m.Dialects == nil && len(m.Sockets) == 0 {
 		return nil
 	}
 	var vars, all []string
-	for i, s := range w.Sockets {
+	for i, s := range m.Sockets {
 		n, fd := strconv.Itoa(i), strconv.Itoa(s.FD)
 		vars = append(vars, "EINHORN_FD_"+n+"="+fd, "EINHORN_FD_FAMILY_"+n+"="+s.family())
 		all = append(all, fd)
 	}
-	vars = append(vars, "EINHORN_FD_COUNT="+strconv.Itoa(len(w.Sockets)))
-	if w.Dialects == nil {
+	vars = append(vars, "EINHORN_FD_COUNT="+strconv.Itoa(len(m.Sockets)))
+	if m.Dialects == nil {
 		return vars
 	}
 	return append(vars, "EINHORN_FDS="+strings.Join(all, " "),
-		"EINHORN_MASTER_PID="+strconv.Itoa(w.Parent), "EINHORN_CHILD_INDEX="+strconv.Itoa(w.Slot))
+		"EINHORN_MASTER_PID="+strconv.Itoa(m.Parent), "EINHORN_CHILD_INDEX="+strconv.Itoa(m.Slot))
 }
 
 // family is the name of the constant in C, Ruby and Python.
-func (s Socket) family() string {
+func (s Passed) family() string {
 	if s.Address.IsUnix() {
 		return "AF_UNIX"
 	}
@@ -155,21 +155,21 @@ func (s Socket) family() string {
 
 // nginx expects a semicolon after every number. It asks the kernel where a socket is bound, takes those that its configuration has a
 // listen directive for, UDP included, and closes the others.
-func nginx(w Worker) []string {
-	if len(w.Sockets) == 0 {
+func nginx(m Message) []string {
+	if len(m.Sockets) == 0 {
 		return nil
 	}
 	value := ""
-	for _, s := range w.Sockets {
+	for _, s := range m.Sockets {
 		value += strconv.Itoa(s.FD) + ";"
 	}
 	return []string{"NGINX=" + value}
 }
 
 // phpFPM finds a socket by its address in its own spelling. It removes the path of a unix socket that its configuration does not list.
-func phpFPM(w Worker) []string {
+func phpFPM(m Message) []string {
 	var pairs []string
-	for _, s := range w.Sockets {
+	for _, s := range m.Sockets {
 		if key := s.fpmKey(); key != "" {
 			pairs = append(pairs, key+"="+strconv.Itoa(s.FD))
 		}
@@ -181,7 +181,7 @@ func phpFPM(w Worker) []string {
 }
 
 // fpmKey is what inet_ntop(3) makes of the address, a colon and the port, without brackets around IPv6; or a path.
-func (s Socket) fpmKey() string {
+func (s Passed) fpmKey() string {
 	at, err := netip.ParseAddrPort(s.Bound)
 	switch {
 	case s.Address.OnDisk() && !strings.Contains(s.Bound, ","):
@@ -193,9 +193,9 @@ func (s Socket) fpmKey() string {
 }
 
 // streams lists the descriptors of the stream sockets, the only ones that unicorn and gunicorn know what to do with.
-func (w Worker) streams() string {
+func (m Message) streams() string {
 	var numbers []string
-	for _, s := range w.Sockets {
+	for _, s := range m.Sockets {
 		if !s.Address.IsUDP() {
 			numbers = append(numbers, strconv.Itoa(s.FD))
 		}
@@ -204,8 +204,8 @@ func (w Worker) streams() string {
 }
 
 // unicorn closes the sockets that its configuration does not list, by the address that the kernel returns.
-func unicorn(w Worker) []string {
-	if list := w.streams(); list != "" {
+func unicorn(m Message) []string {
+	if list := m.streams(); list != "" {
 		return []string{"UNICORN_FD=" + list}
 	}
 	return nil
@@ -213,9 +213,9 @@ func unicorn(w Worker) []string {
 
 // gunicorn looks at GUNICORN_FD only if GUNICORN_PID is set. While that is its parent's PID it believes that another gunicorn serves
 // beside it, and leaves the paths of unix sockets alone when it stops.
-func gunicorn(w Worker) []string {
-	if list := w.streams(); list != "" {
-		return []string{"GUNICORN_FD=" + list, "GUNICORN_PID=" + strconv.Itoa(w.Parent)}
+func gunicorn(m Message) []string {
+	if list := m.streams(); list != "" {
+		return []string{"GUNICORN_FD=" + list, "GUNICORN_PID=" + strconv.Itoa(m.Parent)}
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // some are sockets of every kind, bound as the kernel would say.
-var some = []Socket{
+var some = []Passed{
 	{Name: "http", Address: addr("127.0.0.1:0"), Bound: "127.0.0.1:43210"},
 	{Name: "all", Address: addr(":80"), Bound: "[::]:80"},
 	{Name: "v6", Address: addr("[fe80::1%lo]:81"), Bound: "[fe80::1%lo]:81"},
@@ -151,7 +151,7 @@ func FuzzDialectsRoundTrip(f *testing.F) {
 		if err1 != nil || err2 != nil || a.IsUnix() && bound1 != a.Path || b.IsUnix() && bound2 != b.Path {
 			return
 		}
-		sockets := []Socket{{Name: name, Address: a, Bound: bound1, FD: 3}, {Name: name, Address: b, Bound: bound2, FD: 4}}
+		sockets := []Passed{{Name: name, Address: a, Bound: bound1, FD: 3}, {Name: name, Address: b, Bound: bound2, FD: 4}}
 		environ := told(All(), sockets...)
 		if got := readNginx(variable(environ, "NGINX")); !slices.Equal(got, []int{3, 4}) {
 			t.Errorf("%q: nginx reads %v", environ, got)

@@ -10,7 +10,7 @@ import (
 )
 
 // told is what a worker is told of these sockets, which it has from FirstFD up.
-func told(dialects []Name, sockets ...Socket) []string {
+func told(dialects []Name, sockets ...Passed) []string {
 	sockets = slices.Clone(sockets)
 	next := inherit.FirstFD
 	for i := range sockets {
@@ -22,7 +22,7 @@ func told(dialects []Name, sockets ...Socket) []string {
 			sockets[i].FD = 0
 		}
 	}
-	return Worker{Dialects: dialects, Sockets: sockets, Parent: 4711, Slot: 2, Generation: 9}.Environment()
+	return Message{Dialects: dialects, Sockets: sockets, Parent: 4711, Slot: 2, Generation: 9}.Environment()
 }
 
 // stdin stands for the number 0 in told.
@@ -62,7 +62,7 @@ func TestEnvironmentIsWhatServerStarterWrites(t *testing.T) {
 		"unix:@abstract":      "@abstract",
 		"unix:/run/../a b/cc": "/run/../a b/cc",
 	} {
-		got := variable(told([]Name{StartServer}, Socket{Name: "x", Address: addr(address)}), "SERVER_STARTER_PORT")
+		got := variable(told([]Name{StartServer}, Passed{Name: "x", Address: addr(address)}), "SERVER_STARTER_PORT")
 		if got != name+"=3" {
 			t.Errorf("%q gives %q", address, got)
 		}
@@ -70,8 +70,8 @@ func TestEnvironmentIsWhatServerStarterWrites(t *testing.T) {
 }
 
 func TestEnvironmentNamesEverySocketInOrder(t *testing.T) {
-	got := told([]Name{StartServer, Systemd}, Socket{Name: "http", Address: addr(":80")}, Socket{Name: "127.0.0.1:81", Address: addr("127.0.0.1:81")},
-		Socket{Address: addr("unix:/x")})
+	got := told([]Name{StartServer, Systemd}, Passed{Name: "http", Address: addr(":80")}, Passed{Name: "127.0.0.1:81", Address: addr("127.0.0.1:81")},
+		Passed{Address: addr("unix:/x")})
 	want := []string{"LISTEN_FDS=3", "LISTEN_FDNAMES=http:127.0.0.1-81:unknown", "SERVER_STARTER_PORT=80=3;127.0.0.1:81=4;/x=5", "SERVER_STARTER_GENERATION=9"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
@@ -85,7 +85,7 @@ func TestEnvironmentWithoutSocketsIsPresentAndEmpty(t *testing.T) {
 }
 
 func TestNamesAreWrittenAsTheVariablesCanHoldThem(t *testing.T) {
-	got := told(nil, Socket{Name: "b:\n\xff", Address: addr(":80")})
+	got := told(nil, Passed{Name: "b:\n\xff", Address: addr(":80")})
 	for name, want := range map[string]string{"SERVER_STARTER_PORT": "80=3", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "b-__"} {
 		if variable(got, name) != want {
 			t.Errorf("got %q, want %s=%s", got, name, want)
@@ -94,8 +94,8 @@ func TestNamesAreWrittenAsTheVariablesCanHoldThem(t *testing.T) {
 }
 
 func TestEnvironmentTellsWhereASocketIsThatAskedForANumber(t *testing.T) {
-	got := told([]Name{Systemd, StartServer, Nginx, Unicorn}, Socket{Name: "http", Address: addr("0.0.0.0:80")}, Socket{Name: "in", Address: addr(":81"), FD: stdin},
-		Socket{Name: "far", Address: addr(":82"), FD: 9, Starter: "./s"}, Socket{Name: "b", Address: addr(":83")})
+	got := told([]Name{Systemd, StartServer, Nginx, Unicorn}, Passed{Name: "http", Address: addr("0.0.0.0:80")}, Passed{Name: "in", Address: addr(":81"), FD: stdin},
+		Passed{Name: "far", Address: addr(":82"), FD: 9, Starter: "./s"}, Passed{Name: "b", Address: addr(":83")})
 	want := []string{"LISTEN_FDS=2", "LISTEN_FDNAMES=http:b", "SERVER_STARTER_PORT=80=3;81=0;./s=9;83=4", "SERVER_STARTER_GENERATION=9", "NGINX=3;0;9;4;", "UNICORN_FD=3,0,9,4"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q", got)

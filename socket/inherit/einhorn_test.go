@@ -14,7 +14,7 @@ import (
 
 func TestFromEinhornFindsWhatTheDialectTells(t *testing.T) {
 	fd := listenForTest(t)
-	told := dialect.Worker{Dialects: []dialect.Name{dialect.Einhorn}, Sockets: []dialect.Socket{{FD: 3}}, Parent: 7}.Environment()
+	told := dialect.Message{Dialects: []dialect.Name{dialect.Einhorn}, Sockets: []dialect.Passed{{FD: 3}}, Parent: 7}.Environment()
 	for i, v := range told {
 		told[i] = strings.Replace(v, "EINHORN_FD_0=3", fmt.Sprintf("EINHORN_FD_0=%d", fd), 1)
 	}

@@ -19,8 +19,8 @@ func FuzzEnvironmentRoundTrip(f *testing.F) {
 		if err1 != nil || err2 != nil {
 			return
 		}
-		sockets := []dialect.Socket{{Name: name1, Address: a, FD: 3}, {Name: name2, Address: b, FD: 4}}
-		environ := append(dialect.Worker{Sockets: sockets}.Environment(), "LISTEN_PID=7")
+		sockets := []dialect.Passed{{Name: name1, Address: a, FD: 3}, {Name: name2, Address: b, FD: 4}}
+		environ := append(dialect.Message{Sockets: sockets}.Environment(), "LISTEN_PID=7")
 		for _, v := range environ {
 			if strings.Count(v, "\n") > 0 {
 				t.Fatalf("%q is corrupt", v)

@@ -86,7 +86,7 @@ func inheritedBy(t testing.TB, fds []int, environ ...string) reply {
 }
 
 // opened is a table with one socket, and its descriptor.
-func opened(t *testing.T, address string) (table *socket.Table, at dialect.Socket, fd int) {
+func opened(t *testing.T, address string) (table *socket.Table, at dialect.Passed, fd int) {
 	t.Helper()
 	a, err := socket.ParseAddress(address)
 	if err != nil {
@@ -98,19 +98,19 @@ func opened(t *testing.T, address string) (table *socket.Table, at dialect.Socke
 	if err := errors.Join(err, table.Update([]socket.Want{{Resolved: r}})); err != nil {
 		t.Fatal(err)
 	}
-	return table, dialect.Socket{Address: a, Bound: table.Address(r.Key())}, table.FD(r.Key(), 0)
+	return table, dialect.Passed{Address: a, Bound: table.Address(r.Key())}, table.FD(r.Key(), 0)
 }
 
 func TestWorkerFindsWhatTheTableHandsOver(t *testing.T) {
 	path := t.TempDir() + "/s"
-	var sockets []dialect.Socket
+	var sockets []dialect.Passed
 	var fds []int
 	for i, l := range [][2]string{{"http", "127.0.0.1:0"}, {"admin", "unix:" + path}, {"dns", "udp:127.0.0.1:0"}, {"unix:@" + t.Name(), "unix:@" + t.Name()}} {
 		_, s, fd := opened(t, l[1])
 		s.Name, s.FD = l[0], inherit.FirstFD+i
 		sockets, fds = append(sockets, s), append(fds, fd)
 	}
-	environ := dialect.Worker{Sockets: sockets}.Environment()
+	environ := dialect.Message{Sockets: sockets}.Environment()
 	got := inheritedBy(t, fds, append(environ, "LISTEN_PID=SELF", "LISTEN_PIDFDID=OWN")...)
 	expected := []inherit.Socket{
 		{3, "http", "127.0.0.1:0", "tcp", sockets[0].Bound, true, false, false},

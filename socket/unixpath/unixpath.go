@@ -19,14 +19,14 @@ import (
 // something other than a socket is an EADDRINUSE, too, but not an ErrInUse.
 var ErrInUse error = fmt.Errorf("%w", unix.EADDRINUSE)
 
-// Error is an error of the kernel, or one that means the same, with what to do about it.
-type Error struct {
+// Remedied is an error of the kernel, or one that means the same, with what to do about it.
+type Remedied struct {
 	Err    error
 	Remedy string
 }
 
-func (e *Error) Error() string { return e.Err.Error() + ": " + e.Remedy }
-func (e *Error) Unwrap() error { return e.Err }
+func (e *Remedied) Error() string { return e.Err.Error() + ": " + e.Remedy }
+func (e *Remedied) Unwrap() error { return e.Err }
 
 // Inode identifies one inode for ever, even if its number is used again, which some file systems do at once. The zero Inode is none.
 type Inode struct {
@@ -75,9 +75,9 @@ func Claim(path string) (release func(), err error) {
 	dir := filepath.Dir(path)
 	switch info, err := os.Stat(dir); {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, &Error{unix.ENOENT, "the directory " + dir + " is missing: create it"}
+		return nil, &Remedied{unix.ENOENT, "the directory " + dir + " is missing: create it"}
 	case err == nil && !info.IsDir():
-		return nil, &Error{unix.ENOTDIR, dir + " is not a directory: choose another path"}
+		return nil, &Remedied{unix.ENOTDIR, dir + " is not a directory: choose another path"}
 	}
 	release, err = Lock(path)
 	if err != nil {
@@ -100,7 +100,7 @@ func Lock(path string) (release func(), err error) {
 		}
 		if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 			_ = unix.Close(fd)
-			return nil, &Error{ErrInUse, "another process is about to listen there (it holds " + name + ")"}
+			return nil, &Remedied{ErrInUse, "another process is about to listen there (it holds " + name + ")"}
 		}
 		// The holder before may have removed the file: a lock on a removed file protects nothing.
 		if mine, _, err := stat(fd, "", unix.AT_EMPTY_PATH); err == nil && mine.IsAt(name) {
@@ -112,7 +112,7 @@ func Lock(path string) (release func(), err error) {
 		}
 		_ = unix.Close(fd)
 	}
-	return nil, &Error{ErrInUse, "other processes are about to listen there"}
+	return nil, &Remedied{ErrInUse, "other processes are about to listen there"}
 }
 
 // clearStale removes a socket at path on which nothing answers.
@@ -124,13 +124,13 @@ func clearStale(path string) error {
 	case err != nil:
 		return err
 	case mode&unix.S_IFMT != unix.S_IFSOCK:
-		return &Error{unix.EADDRINUSE, "there is something at this path that is not a socket: move it away or choose another path"}
+		return &Remedied{unix.EADDRINUSE, "there is something at this path that is not a socket: move it away or choose another path"}
 	}
 	if err := answers(path); err != nil {
 		return err
 	}
 	if !found.IsAt(path) {
-		return &Error{ErrInUse, "another process is about to listen there"}
+		return &Remedied{ErrInUse, "another process is about to listen there"}
 	}
 	if err := unix.Unlink(path); err != nil && !errors.Is(err, unix.ENOENT) {
 		return err
@@ -145,11 +145,11 @@ func answers(path string) error {
 	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
 		return nil
 	case err == nil && pid > 0:
-		return &Error{ErrInUse, holder.Name(pid) + " answers there: stop it or choose another path"}
+		return &Remedied{ErrInUse, holder.Name(pid) + " answers there: stop it or choose another path"}
 	case err == nil:
-		return &Error{ErrInUse, "another process answers there: stop it or choose another path"}
+		return &Remedied{ErrInUse, "another process answers there: stop it or choose another path"}
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EPROTOTYPE):
-		return &Error{ErrInUse, "another process uses it (`ss -xlp` shows which): stop it or choose another path"}
+		return &Remedied{ErrInUse, "another process uses it (`ss -xlp` shows which): stop it or choose another path"}
 	}
 	return fmt.Errorf("cannot tell whether another process uses it: %w", err)
 }
@@ -185,7 +185,7 @@ func SetAccess(path string, inode Inode, mode fs.FileMode, uid, gid int) error {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	if now, _, err := stat(fd, "", unix.AT_EMPTY_PATH); err != nil || now != inode {
-		return &Error{unix.ESTALE, "the socket at this path was replaced: reload to bind it again"}
+		return &Remedied{unix.ESTALE, "the socket at this path was replaced: reload to bind it again"}
 	}
 	if uid < 0 {
 		uid = os.Geteuid()

@@ -138,8 +138,8 @@ func (r *Record) workers(yield func(program string, w WorkerRecord) bool) {
 }
 
 // Held lists what the generations that live have of listeners.
-func (r *Record) Held() []socket.Generation {
-	var held []socket.Generation
+func (r *Record) Held() []socket.Holding {
+	var held []socket.Holding
 	for _, p := range r.Programs {
 		for _, g := range p.Generations {
 			if g.Snapshot == nil {
@@ -147,7 +147,7 @@ func (r *Record) Held() []socket.Generation {
 			}
 			serves := p.Core.Serving != nil && p.Core.Serving.Number == g.Number
 			for _, l := range g.Listeners {
-				held = append(held, socket.Generation{Resolved: l, Claim: socket.ClaimOn(l, g.Claims), Serves: serves})
+				held = append(held, socket.Holding{Resolved: l, Claim: socket.ClaimOn(l, g.Claims), Serves: serves})
 			}
 		}
 	}

@@ -51,18 +51,18 @@ func expect(t *testing.T, got []string, want ...string) {
 }
 
 // told is what a worker is told of these sockets.
-func told(sockets ...dialect.Socket) []string {
+func told(sockets ...dialect.Passed) []string {
 	for i := range sockets {
 		sockets[i].FD = inherit.FirstFD + i
 	}
-	return dialect.Worker{Sockets: sockets}.Environment()
+	return dialect.Message{Sockets: sockets}.Environment()
 }
 
 func TestListenersByNameAsTheSupervisorPassesThem(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	other := m.listen()
-	env := append(told(dialect.Socket{Name: "http", Address: addr(m.addr)}, dialect.Socket{Name: "admin", Address: addr(other)}), "LISTEN_PID=PID")
+	env := append(told(dialect.Passed{Name: "http", Address: addr(m.addr)}, dialect.Passed{Name: "admin", Address: addr(other)}), "LISTEN_PID=PID")
 	got := ask(t, m.sockets, env, "admin|:1", "http|:1", "http|:1", "nope|:1")
 	expect(t, got, other, m.addr, "already given out", `no inherited socket has this name: "nope"; there are: "http", "admin"`)
 }
@@ -71,7 +71,7 @@ func TestListenersWithoutANameAreFoundByAddress(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	other := m.listen()
-	env := append(told(dialect.Socket{Address: addr(m.addr)}, dialect.Socket{Address: addr(other)}), "LISTEN_PID=PID")
+	env := append(told(dialect.Passed{Address: addr(m.addr)}, dialect.Passed{Address: addr(other)}), "LISTEN_PID=PID")
 	expect(t, ask(t, m.sockets, env, "admin|"+other, "http|"+m.addr), other, m.addr)
 }
 
@@ -157,7 +157,7 @@ func TestChildrenOfTheWorkerGetNeitherSocketsNorVariables(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	m.listen()
-	env := append(told(dialect.Socket{Name: "http", Address: addr(m.addr)}, dialect.Socket{Name: "admin", Address: addr(m.addr)}),
+	env := append(told(dialect.Passed{Name: "http", Address: addr(m.addr)}, dialect.Passed{Name: "admin", Address: addr(m.addr)}),
 		"LISTEN_PID=PID", "NOTIFY_SOCKET=/nowhere", "WATCHDOG_USEC=1000000")
 	for _, e := range [][]string{env, {"SERVER_STARTER_PORT=" + m.addr + "=3;x=4"}} {
 		expect(t, ask(t, m.sockets, e, "http|"+m.addr, "child"), m.addr, "sockets 0 variables 0")
