@@ -173,13 +173,13 @@ func (s *Supervisor) applyProgram(c *config.Program, listeners []socket.Resolved
 
 // settings is the [supervisor] table that is in force.
 type settings struct {
-	config.Supervisor
+	config.Settings
 	files []string // of the configuration
 }
 
 // configure applies the [supervisor] table, as far as that goes without a restart.
 func (s *Supervisor) configure(c *config.Config) {
-	old := s.settings.Supervisor
+	old := s.settings.Settings
 	s.settings = settings{c.Supervisor, c.Files}
 	if level, err := zapcore.ParseLevel(c.Supervisor.LogLevel); err == nil && s.Level != nil {
 		s.Level.SetLevel(level)
@@ -194,6 +194,6 @@ func (s *Supervisor) configure(c *config.Config) {
 }
 
 // lasting is the settings that keep their values until supervisord itself is started again.
-func lasting(c config.Supervisor) [10]string {
+func lasting(c config.Settings) [10]string {
 	return [...]string{c.PIDFile, c.RuntimeDir, c.LogFormat, c.Control, c.ControlMode.String(), c.ControlGroup, c.ControlRead, c.HTTP.String(), strings.Join(c.HTTPHosts, " "), c.HTTPTokenFile}
 }

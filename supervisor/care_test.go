@@ -219,7 +219,7 @@ func TestNothingIsWatchedByDefault(t *testing.T) {
 func capturing(t *testing.T, path string) *config.Program {
 	p := testProgram(t, "web")
 	p.Stdout.Kind = output.Capture
-	p.Log = config.Log{File: path, MaxSize: 1 << 20}
+	p.Log = config.LogPolicy{File: path, MaxSize: 1 << 20}
 	return p
 }
 

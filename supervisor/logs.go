@@ -43,7 +43,7 @@ func (c *capture) of(p *config.Program) *output.Log {
 }
 
 // logFileSpec is the log file of a generation, which may belong to the workers' user.
-func (snap *snapshot) logFileSpec(l config.Log) output.LogFileSpec {
+func (snap *snapshot) logFileSpec(l config.LogPolicy) output.LogFileSpec {
 	return output.LogFileSpec{Path: l.File, MaxSize: l.MaxSize, MaxAge: l.MaxAge, MaxFiles: l.MaxFiles, Compress: l.Compress, Owner: snap.owner()}
 }
 

@@ -33,7 +33,7 @@ func (s source) Workers(yield func(handover.Held) bool) {
 // Record implements handover.Predecessor.
 func (s source) Record() *handover.Record {
 	s.followClock()
-	r := &handover.Record{Instance: s.instance, Settings: s.settings.Supervisor, Files: s.settings.files, Orphans: s.Orphans.Ending()}
+	r := &handover.Record{Instance: s.instance, Settings: s.settings.Settings, Files: s.settings.files, Orphans: s.Orphans.Ending()}
 	for p := range s.programs.all() {
 		r.Programs = append(r.Programs, p.record())
 	}

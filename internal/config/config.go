@@ -19,14 +19,14 @@ import (
 
 // Config is a whole valid configuration.
 type Config struct {
-	Supervisor Supervisor
+	Supervisor Settings
 	Programs   []Program // by name
 	Files      []string  // every file that was read, absolute; the main one first
 	Warnings   []Problem // what `check` reports although it is not an error
 }
 
-// Supervisor is the [supervisor] table. All paths are absolute.
-type Supervisor struct {
+// Settings is the [supervisor] table. All paths are absolute.
+type Settings struct {
 	PIDFile    string // "": none
 	LogLevel   string // debug, info, warn, error
 	LogFormat  string // auto, console, json, start_server
@@ -66,12 +66,12 @@ type Program struct {
 	listenLines      []map[string]int // the lines of the keys of each; "": of the table
 	Dialects         []dialect.Name   // nil: the default; empty, but not nil: none
 	Ready            Ready
-	Reload           Reload
-	Stop             Stop
+	Reload           ReloadPolicy
+	Stop             StopPolicy
 	Restart          Restart
 	Hooks            Hooks
 	Health           Health
-	Log              Log
+	Log              LogPolicy
 }
 
 // Output is where a stream goes: Kind, and Path for output.ToFile.
@@ -94,8 +94,8 @@ type Health struct {
 	Watchdog    time.Duration // WATCHDOG=1 must come within it; 0: need not
 }
 
-// Log is the [program.NAME.log] table: the file for captured output. The zero Log means memory only.
-type Log struct {
+// LogPolicy is the [program.NAME.log] table: the file for captured output. The zero LogPolicy means memory only.
+type LogPolicy struct {
 	File     string // "": none
 	MaxSize  int64  // bytes, whole MiB
 	MaxAge   time.Duration
@@ -113,8 +113,8 @@ const (
 	StopFirst Strategy = "stop-first"
 )
 
-// Reload is the [program.NAME.reload] table.
-type Reload struct {
+// ReloadPolicy is the [program.NAME.reload] table.
+type ReloadPolicy struct {
 	Strategy         Strategy
 	MaxSurge         int
 	Soak             time.Duration
@@ -133,8 +133,8 @@ type StopStep struct {
 // Forever is a wait that has no end.
 const Forever time.Duration = 0
 
-// Stop is the [program.NAME.stop] table. After the last step comes KILL to the process group.
-type Stop struct {
+// StopPolicy is the [program.NAME.stop] table. After the last step comes KILL to the process group.
+type StopPolicy struct {
 	Steps       []StopStep
 	Group       bool // the signals of the steps go to the whole process group, not to the worker process alone
 	MaxDraining int  // 0: any number

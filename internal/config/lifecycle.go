@@ -15,21 +15,21 @@ const (
 )
 
 // reloadFields are the keys of [program.NAME.reload].
-var reloadFields = fields[Reload]{
-	"strategy":          func(r *Reload, v value) { choice(v, &r.Strategy, All, Rolling, StopFirst) },
-	"max_surge":         func(r *Reload, v value) { v.integer(&r.MaxSurge, 1, maxWorkers) },
-	"soak":              func(r *Reload, v value) { v.duration(&r.Soak, 0) },
-	"preflight":         func(r *Reload, v value) { v.argv(&r.Preflight) },
-	"preflight_timeout": func(r *Reload, v value) { v.duration(&r.PreflightTimeout, time.Millisecond) },
-	"retry":             func(r *Reload, v value) { v.duration(&r.Retry, shortestRetry) },
-	"every":             func(r *Reload, v value) { v.duration(&r.Every, shortestLife) },
+var reloadFields = fields[ReloadPolicy]{
+	"strategy":          func(r *ReloadPolicy, v value) { choice(v, &r.Strategy, All, Rolling, StopFirst) },
+	"max_surge":         func(r *ReloadPolicy, v value) { v.integer(&r.MaxSurge, 1, maxWorkers) },
+	"soak":              func(r *ReloadPolicy, v value) { v.duration(&r.Soak, 0) },
+	"preflight":         func(r *ReloadPolicy, v value) { v.argv(&r.Preflight) },
+	"preflight_timeout": func(r *ReloadPolicy, v value) { v.duration(&r.PreflightTimeout, time.Millisecond) },
+	"retry":             func(r *ReloadPolicy, v value) { v.duration(&r.Retry, shortestRetry) },
+	"every":             func(r *ReloadPolicy, v value) { v.duration(&r.Every, shortestLife) },
 }
 
-func defaultReload() Reload {
-	return Reload{Strategy: All, MaxSurge: 1, PreflightTimeout: 60 * time.Second}
+func defaultReload() ReloadPolicy {
+	return ReloadPolicy{Strategy: All, MaxSurge: 1, PreflightTimeout: 60 * time.Second}
 }
 
-func (v value) reload(r *Reload) {
+func (v value) reload(r *ReloadPolicy) {
 	if !decode(v, r, reloadFields) {
 		return
 	}
@@ -39,7 +39,7 @@ func (v value) reload(r *Reload) {
 
 // stopPlan is [program.NAME.stop] as it is written: one step, or several.
 type stopPlan struct {
-	Stop
+	StopPolicy
 	one StopStep
 }
 
@@ -61,12 +61,12 @@ var stepFields = fields[StopStep]{
 	"timeout": func(s *StopStep, v value) { v.wait(&s.Wait) },
 }
 
-func defaultStop() Stop {
-	return Stop{Steps: []StopStep{{Signal: syscall.SIGTERM, Wait: 30 * time.Second}}, MaxDraining: 4, DrainingFull: Wait}
+func defaultStop() StopPolicy {
+	return StopPolicy{Steps: []StopStep{{Signal: syscall.SIGTERM, Wait: 30 * time.Second}}, MaxDraining: 4, DrainingFull: Wait}
 }
 
-func (v value) stop(into *Stop) {
-	s := stopPlan{Stop: *into, one: into.Steps[0]}
+func (v value) stop(into *StopPolicy) {
+	s := stopPlan{StopPolicy: *into, one: into.Steps[0]}
 	if !decode(v, &s, stopFields) {
 		return
 	}
@@ -76,7 +76,7 @@ func (v value) stop(into *Stop) {
 	if !v.has("steps") {
 		s.Steps = []StopStep{s.one}
 	}
-	*into = s.Stop
+	*into = s.StopPolicy
 }
 
 // wait reads how long a step of a stop plan waits, or "infinity".

@@ -68,7 +68,7 @@ func TestDefaults(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", "/run/a:/run/b")
 	c := load(t, minimal)
 	dir := filepath.Dir(c.Files[0])
-	if want := (Supervisor{LogLevel: "info", LogFormat: "auto", RuntimeDir: "/run/a"}); c.Supervisor.Include != nil || c.Supervisor.RuntimeDir != want.RuntimeDir ||
+	if want := (Settings{LogLevel: "info", LogFormat: "auto", RuntimeDir: "/run/a"}); c.Supervisor.Include != nil || c.Supervisor.RuntimeDir != want.RuntimeDir ||
 		c.Supervisor.Control != "/run/a/control.sock" || c.Supervisor.ControlMode != 0o660 || c.Supervisor.ControlGroup != "" || c.Supervisor.ControlRead != "none" ||
 		c.Supervisor.LogLevel != want.LogLevel || c.Supervisor.LogFormat != want.LogFormat || c.Supervisor.Watch || c.Supervisor.PIDFile != "" {
 		t.Errorf("supervisor is %+v", c.Supervisor)
@@ -77,8 +77,8 @@ func TestDefaults(t *testing.T) {
 		Name: "web", File: c.Files[0], Line: 1, Command: []string{"./web"}, Directory: dir, Workers: 1,
 		Stdout: Output{Kind: output.Inherit}, Stderr: Output{Kind: output.Inherit},
 		Ready:   Ready{Check: ready.Check{Method: ready.Delay, Delay: time.Second}, Timeout: time.Minute},
-		Reload:  Reload{Strategy: All, MaxSurge: 1, PreflightTimeout: time.Minute},
-		Stop:    Stop{Steps: []StopStep{{syscall.SIGTERM, 30 * time.Second}}, MaxDraining: 4, DrainingFull: Wait},
+		Reload:  ReloadPolicy{Strategy: All, MaxSurge: 1, PreflightTimeout: time.Minute},
+		Stop:    StopPolicy{Steps: []StopStep{{syscall.SIGTERM, 30 * time.Second}}, MaxDraining: 4, DrainingFull: Wait},
 		Restart: Restart{When: Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, StableAfter: 10 * time.Second, Generation: Same},
 		Hooks:   Hooks{Timeout: 30 * time.Second},
 	}
@@ -182,8 +182,8 @@ func TestEveryValueArrives(t *testing.T) {
 			{Program: "web", Name: "[::1]:8080", Address: addr("[::1]:8080"), IPv6Only: "false"},
 		},
 		Ready:   Ready{Check: ready.Check{Method: ready.HTTP, URL: "http://127.0.0.1:9{slot}/{pid}", Interval: time.Second}, Timeout: 5 * time.Second},
-		Reload:  Reload{Strategy: Rolling, MaxSurge: 2, Soak: 2 * time.Second, Preflight: []string{"./web", "-check"}, PreflightTimeout: 3 * time.Second, Retry: 4 * time.Second, Every: 6 * time.Hour},
-		Stop:    Stop{Steps: []StopStep{{syscall.SIGQUIT, 20 * time.Second}, {syscall.SIGTERM, Forever}}, Group: true, MaxDraining: 7, DrainingFull: Kill, ReloadSignal: syscall.SIGUSR1, IntSignal: syscall.SIGINT},
+		Reload:  ReloadPolicy{Strategy: Rolling, MaxSurge: 2, Soak: 2 * time.Second, Preflight: []string{"./web", "-check"}, PreflightTimeout: 3 * time.Second, Retry: 4 * time.Second, Every: 6 * time.Hour},
+		Stop:    StopPolicy{Steps: []StopStep{{syscall.SIGQUIT, 20 * time.Second}, {syscall.SIGTERM, Forever}}, Group: true, MaxDraining: 7, DrainingFull: Kill, ReloadSignal: syscall.SIGUSR1, IntSignal: syscall.SIGINT},
 		Restart: Restart{When: OnFailure, BackoffMin: time.Second, BackoffMax: 2 * time.Second, StableAfter: 3 * time.Second, Generation: New},
 		Hooks:   Hooks{Timeout: 30 * time.Second},
 	}

@@ -63,17 +63,17 @@ func notFile(s string) string {
 const mebibyte = 1 << 20
 
 // logFields are the keys of [program.NAME.log].
-var logFields = fields[Log]{
-	"file":      func(l *Log, v value) { v.file(&l.File) },
-	"max_size":  func(l *Log, v value) { v.mebibytes(&l.MaxSize) },
-	"max_age":   func(l *Log, v value) { v.duration(&l.MaxAge, time.Minute) },
-	"max_files": func(l *Log, v value) { v.integer(&l.MaxFiles, 0, 100_000) },
-	"compress":  func(l *Log, v value) { v.flag(&l.Compress) },
+var logFields = fields[LogPolicy]{
+	"file":      func(l *LogPolicy, v value) { v.file(&l.File) },
+	"max_size":  func(l *LogPolicy, v value) { v.mebibytes(&l.MaxSize) },
+	"max_age":   func(l *LogPolicy, v value) { v.duration(&l.MaxAge, time.Minute) },
+	"max_files": func(l *LogPolicy, v value) { v.integer(&l.MaxFiles, 0, 100_000) },
+	"compress":  func(l *LogPolicy, v value) { v.flag(&l.Compress) },
 }
 
 // log reads [program.NAME.log]; the streams of p are known.
 func (v value) log(p *Program) {
-	l := Log{MaxSize: 100 * mebibyte, MaxFiles: 5}
+	l := LogPolicy{MaxSize: 100 * mebibyte, MaxFiles: 5}
 	if v.raw == nil || !decode(v, &l, logFields) {
 		return
 	}

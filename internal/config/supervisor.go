@@ -14,31 +14,31 @@ import (
 const maxRuntimeDir, maxSocketPath = 70, 107
 
 // supervisorFields are the keys of [supervisor].
-var supervisorFields = fields[Supervisor]{
-	"pid_file":        func(s *Supervisor, v value) { v.file(&s.PIDFile) },
-	"log_level":       func(s *Supervisor, v value) { choice(v, &s.LogLevel, "debug", "info", "warn", "error") },
-	"log_format":      func(s *Supervisor, v value) { choice(v, &s.LogFormat, "auto", "console", "json", "start_server") },
-	"watch":           func(s *Supervisor, v value) { v.flag(&s.Watch) },
-	"include":         func(s *Supervisor, v value) { v.files(&s.Include) },
-	"runtime_dir":     func(s *Supervisor, v value) { v.shortFile(&s.RuntimeDir, maxRuntimeDir, "the sockets in it") },
-	"control":         func(s *Supervisor, v value) { v.control(&s.Control) },
-	"control_mode":    func(s *Supervisor, v value) { v.mode(&s.ControlMode) },
-	"control_group":   func(s *Supervisor, v value) { v.group(&s.ControlGroup) },
-	"control_read":    func(s *Supervisor, v value) { choice(v, &s.ControlRead, "none", "any") },
-	"http":            func(s *Supervisor, v value) { v.http(&s.HTTP) },
-	"http_token_file": func(s *Supervisor, v value) { v.file(&s.HTTPTokenFile) },
-	"http_hosts":      func(s *Supervisor, v value) { v.hosts(&s.HTTPHosts) },
+var supervisorFields = fields[Settings]{
+	"pid_file":        func(s *Settings, v value) { v.file(&s.PIDFile) },
+	"log_level":       func(s *Settings, v value) { choice(v, &s.LogLevel, "debug", "info", "warn", "error") },
+	"log_format":      func(s *Settings, v value) { choice(v, &s.LogFormat, "auto", "console", "json", "start_server") },
+	"watch":           func(s *Settings, v value) { v.flag(&s.Watch) },
+	"include":         func(s *Settings, v value) { v.files(&s.Include) },
+	"runtime_dir":     func(s *Settings, v value) { v.shortFile(&s.RuntimeDir, maxRuntimeDir, "the sockets in it") },
+	"control":         func(s *Settings, v value) { v.control(&s.Control) },
+	"control_mode":    func(s *Settings, v value) { v.mode(&s.ControlMode) },
+	"control_group":   func(s *Settings, v value) { v.group(&s.ControlGroup) },
+	"control_read":    func(s *Settings, v value) { choice(v, &s.ControlRead, "none", "any") },
+	"http":            func(s *Settings, v value) { v.http(&s.HTTP) },
+	"http_token_file": func(s *Settings, v value) { v.file(&s.HTTPTokenFile) },
+	"http_hosts":      func(s *Settings, v value) { v.hosts(&s.HTTPHosts) },
 }
 
 // inRuntimeDir stands for the usual path of the control socket until runtime_dir is known.
 const inRuntimeDir = "\x00"
 
-func defaultSupervisor() Supervisor {
-	return Supervisor{LogLevel: "info", LogFormat: "auto", RuntimeDir: defaultRuntimeDir(), Control: inRuntimeDir, ControlRead: "none"}
+func defaultSupervisor() Settings {
+	return Settings{LogLevel: "info", LogFormat: "auto", RuntimeDir: defaultRuntimeDir(), Control: inRuntimeDir, ControlRead: "none"}
 }
 
 // supervisor reads [supervisor], and fills in the defaults that depend on other keys.
-func (v value) supervisor(s *Supervisor) {
+func (v value) supervisor(s *Settings) {
 	if v.raw != nil && decode(v, s, supervisorFields) {
 		for _, key := range []string{"http_token_file", "http_hosts"} {
 			v.useless(key, v.lacks("http"), "without http", `remove it, or write http = "127.0.0.1:9001"`)
@@ -56,7 +56,7 @@ func (v value) supervisor(s *Supervisor) {
 }
 
 // controlAddress is the address of the control socket; zero: there is none.
-func (s *Supervisor) controlAddress() socket.Address {
+func (s *Settings) controlAddress() socket.Address {
 	if s.Control == "" {
 		return socket.Address{}
 	}
@@ -68,7 +68,7 @@ const controlName = "control.sock"
 
 // OwnControl returns where the control socket is if another supervisord has the usual path in the same runtime_dir: a hash of the
 // configuration file's path is in its name, so that clients who know that file find it. It is "" where the configuration sets a path.
-func (s *Supervisor) OwnControl(file string) string {
+func (s *Settings) OwnControl(file string) string {
 	if s.Control != filepath.Join(s.RuntimeDir, controlName) {
 		return ""
 	}

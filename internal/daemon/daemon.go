@@ -36,7 +36,7 @@ type daemon struct {
 	Options
 	handover   *handover.Handover
 	config     *config.Config // nil: what was handed over goes on as it was
-	settings   config.Supervisor
+	settings   config.Settings
 	out        output
 	log        *zap.Logger
 	lines      *starter.Lines // nil: the log is supervisord's own

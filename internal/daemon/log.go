@@ -13,7 +13,7 @@ import (
 
 // newLogger writes to stderr: text on a terminal, JSON lines elsewhere, and entries with fields to the journal if stderr is the
 // journal. No line is sampled. A line is dropped only when stderr is not read, and that is logged.
-func newLogger(c config.Supervisor, stderr *stream) (*zap.Logger, *zap.AtomicLevel) {
+func newLogger(c config.Settings, stderr *stream) (*zap.Logger, *zap.AtomicLevel) {
 	level := zap.NewAtomicLevel()
 	if l, err := zapcore.ParseLevel(c.LogLevel); err == nil {
 		level.SetLevel(l)

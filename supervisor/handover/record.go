@@ -27,7 +27,7 @@ const recordVersion = 1
 type Record struct {
 	Version  int
 	Instance string `json:",omitempty"`
-	Settings config.Supervisor
+	Settings config.Settings
 	Files    []string // of the configuration
 	Programs []ProgramRecord
 
