@@ -15,7 +15,7 @@ func newConn(l *Listener, name string, rank int, state http.ConnState, age int) 
 	return &Conn{Conn: a, Identity: Identity{name, rank}, listener: l, state: state, since: time.Unix(int64(1000-age), 0)}
 }
 
-func TestTheConnectionThatMattersLeastMakesRoom(t *testing.T) {
+func TestLeastImportantConnectionMakesRoom(t *testing.T) {
 	type conn struct {
 		name  string
 		rank  int
@@ -73,8 +73,8 @@ func sum(count map[any]int) (n int) {
 	return n
 }
 
-// TestAServerAnswersBehindManyConnections holds the states that net/http reports against those that the listener counts on.
-func TestAServerAnswersBehindManyConnections(t *testing.T) {
+// TestServerAnswersBehindManyConnections holds the states that net/http reports against those that the listener counts on.
+func TestServerAnswersBehindManyConnections(t *testing.T) {
 	raw, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -103,11 +103,7 @@ func (a *awaiting) again(ctx context.Context) (err error) {
 	if a.tickets == nil {
 		err = a.request(ctx, a.take)
 	} else {
-		var texts []string
-		for _, t := range a.tickets {
-			texts = append(texts, fmt.Sprintf("%s:%d:%s", t.Program, t.Generation, t.Instance))
-		}
-		err = a.Wait(ctx, texts, a.until, max(time.Second, time.Until(a.deadline)).String(), a.take)
+		err = a.wait(ctx, a.tickets, a.until, max(time.Second, time.Until(a.deadline)), a.take)
 	}
 	if a.heard || errors.Is(err, ErrBroken) {
 		a.lost, a.gone = time.Now(), nil // a supervisord was there

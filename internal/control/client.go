@@ -157,9 +157,13 @@ func (c *Client) Reload(ctx context.Context, b ReloadBody, see func(WaitLine)) e
 	return err
 }
 
-// Wait waits for what these tickets promise. A ticket is "program:generation" or "program:generation:instance".
-func (c *Client) Wait(ctx context.Context, tickets []string, until, timeout string, see func(WaitLine)) error {
-	return stream(ctx, c, "GET", "/v1/wait", url.Values{"ticket": tickets, "until": {until}, "timeout": {timeout}}, nil, see)
+// wait waits for what these tickets promise.
+func (c *Client) wait(ctx context.Context, tickets []supervisor.Ticket, until string, timeout time.Duration, see func(WaitLine)) error {
+	q := url.Values{"until": {until}, "timeout": {timeout.String()}}
+	for _, t := range tickets {
+		q.Add("ticket", fmt.Sprintf("%s:%d:%s", t.Program, t.Generation, t.Instance))
+	}
+	return stream(ctx, c, "GET", "/v1/wait", q, nil, see)
 }
 
 // Events follows what happens to a program, or to all ("").

@@ -110,7 +110,7 @@ func description(t *testing.T) described {
 	return d
 }
 
-func TestDescriptionHasEveryPathAndParameterAndNoOther(t *testing.T) {
+func TestDescriptionHasExactlyThePathsAndParameters(t *testing.T) {
 	d := description(t)
 	served := map[string][]string{}
 	for _, r := range routes {
@@ -150,7 +150,7 @@ var bodies = map[string]any{
 	"PUT /v1/log-level":               levelBody{},
 }
 
-func TestDescriptionHasEveryFieldAndNoOther(t *testing.T) {
+func TestDescriptionHasExactlyTheFields(t *testing.T) {
 	schemas := description(t).Components.Schemas
 	done := map[string]bool{}
 	var types []reflect.Type

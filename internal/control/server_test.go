@@ -26,7 +26,7 @@ import (
 
 const nobody = 65534
 
-func TestTheSocketHasItsModeAndGroup(t *testing.T) {
+func TestSocketHasConfiguredModeAndGroup(t *testing.T) {
 	gid := fmt.Sprint(os.Getgid())
 	s := serve(t, newFake(), func(o *API) { o.Mode, o.Group = 0o640, gid })
 	info, err := os.Lstat(s.Path)
@@ -35,13 +35,13 @@ func TestTheSocketHasItsModeAndGroup(t *testing.T) {
 	}
 }
 
-func TestAGroupThatDoesNotExistIsAnError(t *testing.T) {
+func TestUnknownGroupIsAnError(t *testing.T) {
 	if err := (&API{Path: filepath.Join(t.TempDir(), "s"), Group: "no-such-group", Inherited: -1}).Serve(); err == nil {
 		t.Error("it serves")
 	}
 }
 
-func TestNobodyIsPushedOffTheSocket(t *testing.T) {
+func TestSocketInUseIsNotTakenOver(t *testing.T) {
 	s := serve(t, newFake())
 	if _, err := socket.OpenOwn(s.Path, 0o600, -1, backlog); !errors.Is(err, socket.ErrInUse) {
 		t.Errorf("%v, want ErrInUse", err)
@@ -51,7 +51,7 @@ func TestNobodyIsPushedOffTheSocket(t *testing.T) {
 	}
 }
 
-func TestTheNextImageTakesTheListenerOver(t *testing.T) {
+func TestNextImageTakesOverListener(t *testing.T) {
 	f := newFake()
 	path := filepath.Join(t.TempDir(), "s")
 	old, err := socket.OpenOwn(path, 0o600, -1, backlog)
@@ -78,7 +78,7 @@ func TestTheNextImageTakesTheListenerOver(t *testing.T) {
 	}
 }
 
-func TestTheNextImageMovesTheSocketIfTheConfigurationSaysSo(t *testing.T) {
+func TestNextImageMovesSocketToConfiguredPath(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	old, err := socket.OpenOwn(path, 0o600, -1, backlog)
 	if err != nil {
@@ -93,7 +93,7 @@ func TestTheNextImageMovesTheSocketIfTheConfigurationSaysSo(t *testing.T) {
 	}
 }
 
-func TestWhoMayDoWhat(t *testing.T) {
+func TestPermissions(t *testing.T) {
 	const group, other = 54321, 54322
 	for _, c := range []struct {
 		name     string
@@ -137,7 +137,7 @@ func many(n int) []uint32 {
 	return list
 }
 
-func TestEveryChangeNeedsTheRightToChange(t *testing.T) {
+func TestEveryChangeNeedsPermission(t *testing.T) {
 	f := newFake()
 	s := serve(t, f, func(o *API) { o.Read = true })
 	for _, r := range routes {
@@ -171,7 +171,7 @@ func myself(t *testing.T) string {
 	return who + ")"
 }
 
-func TestWhoAsksForAReloadIsKnownWhateverTheReasonSays(t *testing.T) {
+func TestReasonCannotForgeWhoAsked(t *testing.T) {
 	f := newFake()
 	s := serve(t, f, func(o *API) { o.Group = fmt.Sprint(nobody) })
 	talk(t, dialAs(t, s, 1<<20, nobody), "POST", "/v1/reload", `{"reason":"for \u001b[31mroot\u0000"}`)
@@ -181,7 +181,7 @@ func TestWhoAsksForAReloadIsKnownWhateverTheReasonSays(t *testing.T) {
 	}
 }
 
-func TestWhatIsAskedForReachesTheLoopWithWhoAsks(t *testing.T) {
+func TestRequestsReachTheLoopWithWhoAsked(t *testing.T) {
 	me := myself(t)
 	for _, c := range []struct {
 		method, path, body string
@@ -208,7 +208,7 @@ func TestWhatIsAskedForReachesTheLoopWithWhoAsks(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongIsRefusedAndTheLoopIsNotAsked(t *testing.T) {
+func TestInvalidRequestsDoNotReachTheLoop(t *testing.T) {
 	f := newFake()
 	s := serve(t, f)
 	for _, c := range []struct {
@@ -258,7 +258,7 @@ func TestWhatIsWrongIsRefusedAndTheLoopIsNotAsked(t *testing.T) {
 	}
 }
 
-func TestWhatTheLoopRefusesIsToldApart(t *testing.T) {
+func TestErrorsOfTheLoopHaveTheirCodes(t *testing.T) {
 	for err, want := range map[error]struct {
 		status int
 		code   Code
@@ -277,7 +277,7 @@ func TestWhatTheLoopRefusesIsToldApart(t *testing.T) {
 	}
 }
 
-func TestAReloadThatIsWaitedForIsFollowedFromBeforeItBegins(t *testing.T) {
+func TestReloadWithWaitSubscribesBeforeItAsks(t *testing.T) {
 	f := newFake()
 	s := serve(t, f)
 	c := dial(t, s)
@@ -306,7 +306,7 @@ func verdictIn(t *testing.T, text string) *Verdict {
 	return nil
 }
 
-func TestAWaitHasATimeLimit(t *testing.T) {
+func TestWaitTimesOut(t *testing.T) {
 	f := newFake()
 	f.status.Programs[0].Reloads = []program.ReloadRecord{{Generation: 2, Outcome: program.Pending}}
 	s := serve(t, f)
@@ -316,7 +316,7 @@ func TestAWaitHasATimeLimit(t *testing.T) {
 	}
 }
 
-func TestAWaitThatIsTooSlowForTheUpdatesGoesOnFromTheStatus(t *testing.T) {
+func TestSlowWaitGoesOnFromTheStatus(t *testing.T) {
 	f := newFake()
 	f.buffer = 0 // the first update is one too many
 	f.status.Programs[0].Reloads = []program.ReloadRecord{{Generation: 2, Outcome: program.Pending}}
@@ -336,7 +336,7 @@ func TestAWaitThatIsTooSlowForTheUpdatesGoesOnFromTheStatus(t *testing.T) {
 	}
 }
 
-func TestAStreamEndsWhenItsClientGoes(t *testing.T) {
+func TestStreamEndsWhenItsClientLeaves(t *testing.T) {
 	f := newFake()
 	s := serve(t, f)
 	for _, leave := range []func(net.Conn){
@@ -360,7 +360,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-func TestAClientThatDoesNotReadIsGivenUpAndHoldsUpNobody(t *testing.T) {
+func TestClientThatDoesNotReadIsDroppedAndDelaysNobody(t *testing.T) {
 	f := newFake()
 	s := serve(t, f)
 	fmt.Fprint(dial(t, s), "GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -379,7 +379,7 @@ func TestAClientThatDoesNotReadIsGivenUpAndHoldsUpNobody(t *testing.T) {
 	}
 }
 
-func TestEventsOfOneProgramAreThoseOnly(t *testing.T) {
+func TestEventsOfOneProgramHaveNoOthers(t *testing.T) {
 	f := newFake()
 	f.status.Programs = append(f.status.Programs, supervisor.ProgramStatus{Name: "other"})
 	s := serve(t, f)
@@ -425,7 +425,7 @@ func TestOneUserCannotKeepOthersOut(t *testing.T) {
 	}
 }
 
-func TestReadersAreTurnedAwayWhileOperatorsHaveEveryConnection(t *testing.T) {
+func TestReadersGetNoConnectionOfAnOperator(t *testing.T) {
 	f := newFake()
 	f.followed = make(chan struct{}, 2*maxConns)
 	s := serve(t, f, func(o *API) { o.Read = true })
@@ -489,8 +489,8 @@ func duplicate(t *testing.T, c net.Conn) (fd int) {
 	return fd
 }
 
-// TestDescriptorsThatTakeLongToCloseDelayNobodyOnOldKernels lets the kernel pass descriptors, as it does before Linux 6.16.
-func TestDescriptorsThatTakeLongToCloseDelayNobodyOnOldKernels(t *testing.T) {
+// TestDescriptorsThatLingerDelayNobodyOnOldKernels lets the kernel pass descriptors, as it does before Linux 6.16.
+func TestDescriptorsThatLingerDelayNobodyOnOldKernels(t *testing.T) {
 	var ends time.Time
 	var deaf []io.Closer
 	t.Cleanup(func() { // after that of serve, which closes the server
@@ -523,7 +523,7 @@ func TestDescriptorsAreRefused(t *testing.T) {
 	}
 }
 
-func TestWhoNeverEndsARequestIsCutOff(t *testing.T) {
+func TestEndlessRequestIsCutOff(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake())
 	c := dial(t, s)
@@ -535,7 +535,7 @@ func TestWhoNeverEndsARequestIsCutOff(t *testing.T) {
 	}
 }
 
-func TestAHugeHeaderIsRefused(t *testing.T) {
+func TestHugeHeaderIsRefused(t *testing.T) {
 	s := serve(t, newFake())
 	c := dial(t, s)
 	go fmt.Fprintf(c, "GET /v1/status HTTP/1.1\r\nHost: x\r\nX: %s\r\n\r\n", strings.Repeat("x", 1<<20))
@@ -570,7 +570,7 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-func TestAnUpgradeThatIsRefusedIsNotGoneOnWith(t *testing.T) {
+func TestRefusedUpgradeDoesNotSwitch(t *testing.T) {
 	f := newFake()
 	f.err = fmt.Errorf("%w: this is why", supervisor.ErrUpgrade)
 	s := serve(t, f)
@@ -582,7 +582,7 @@ func TestAnUpgradeThatIsRefusedIsNotGoneOnWith(t *testing.T) {
 	}
 }
 
-func TestWhoMeansAnotherConfigurationIsRefused(t *testing.T) {
+func TestClientThatMeansAnotherConfigurationIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "real"), 0o755), os.WriteFile(filepath.Join(dir, "real/c.toml"), nil, 0o644), os.Symlink("real", link)); err != nil {
@@ -600,7 +600,7 @@ func TestWhoMeansAnotherConfigurationIsRefused(t *testing.T) {
 	}
 }
 
-func TestARemedyOfSeveralFaultsStandsOnALineOfItsOwn(t *testing.T) {
+func TestRemedyForSeveralErrorsHasItsOwnLine(t *testing.T) {
 	for want, p := range map[string]*APIError{
 		"refused: x: mend it":        {What: "refused: x", Remedy: "mend it"},
 		"refused: x\ny: z?\nmend it": {What: "refused: x\ny: z?", Remedy: "mend it"},

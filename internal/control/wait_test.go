@@ -64,7 +64,7 @@ func TestVerdictIsWhatTheRecordSays(t *testing.T) {
 	}
 }
 
-func TestRecordOfAnotherReloadIsNoVerdict(t *testing.T) {
+func TestRecordOfAnotherReloadIsIgnored(t *testing.T) {
 	w := newWait([]supervisor.Ticket{{Program: "web", Generation: 8}}, untilServes)
 	r := record(program.WorkerDown)
 	w.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &r}})
@@ -73,7 +73,7 @@ func TestRecordOfAnotherReloadIsNoVerdict(t *testing.T) {
 	}
 }
 
-func TestWhatHasEndedStaysAsItIsButTheDrainGoesOn(t *testing.T) {
+func TestFinalOutcomeStaysWhileTheDrainGoesOn(t *testing.T) {
 	w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}, {Program: "other", Generation: 7}}, untilServes)
 	for _, r := range []program.ReloadRecord{record(program.Serves), drained(0)} {
 		w.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &r}})
@@ -105,7 +105,7 @@ func TestReloadWithoutARecord(t *testing.T) {
 	}
 }
 
-func TestVerdictOfAStopIsWhatItsRecordSays(t *testing.T) {
+func TestVerdictOnStopIsWhatItsRecordSays(t *testing.T) {
 	stop := func(generation, killed int, ended bool) *program.StopRecord {
 		s := &program.StopRecord{Generation: generation, Killed: killed, Began: at}
 		if ended {
@@ -139,7 +139,7 @@ func TestVerdictOfAStopIsWhatItsRecordSays(t *testing.T) {
 	}
 }
 
-func TestAProgramThatIsNoLongerThereHasStopped(t *testing.T) {
+func TestRemovedProgramHasStopped(t *testing.T) {
 	for u, want := range map[until]program.Outcome{untilServes: program.Stopped, untilDown: Down} {
 		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, u)
 		w.look(&supervisor.Status{})
@@ -149,7 +149,7 @@ func TestAProgramThatIsNoLongerThereHasStopped(t *testing.T) {
 	}
 }
 
-func TestTheNumbersOfAnotherInstanceMeanNothing(t *testing.T) {
+func TestTicketOfAnotherInstanceIsUnknown(t *testing.T) {
 	for _, u := range []until{untilServes, untilDown} {
 		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7, Instance: "a"}}, u)
 		w.look(&supervisor.Status{Instance: "b", Programs: []supervisor.ProgramStatus{{Name: "web", State: program.Down,
@@ -160,7 +160,7 @@ func TestTheNumbersOfAnotherInstanceMeanNothing(t *testing.T) {
 	}
 }
 
-func TestTheWorstDecides(t *testing.T) {
+func TestWorstOutcomeDecides(t *testing.T) {
 	w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}, {Program: "other", Generation: 7}}, untilServes)
 	failed, serves := record(program.WorkerDown), record(program.Serves)
 	w.see(supervisor.Update{Program: "other", Report: program.Report{Reload: &failed}})
@@ -174,7 +174,7 @@ func TestTheWorstDecides(t *testing.T) {
 	}
 }
 
-func TestAReloadOfNothingIsWell(t *testing.T) {
+func TestReloadOfNothingSucceeds(t *testing.T) {
 	if w := newWait(nil, untilServes); len(w.pending()) > 0 || w.verdict().Outcome != program.Serves {
 		t.Errorf("the verdict is %+v", w.verdict())
 	}

@@ -217,7 +217,7 @@ func (m *master) address() string { return m.state().Status.Programs[0].Listener
 
 const onHTTP = `http = "127.0.0.1:0"`
 
-func TestTheReceiptOfAReloadUnderLoad(t *testing.T) {
+func TestReceiptOfReloadUnderLoad(t *testing.T) {
 	t.Parallel()
 	m := start(t, onHTTP, `]
 workers = 2
@@ -316,7 +316,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-func TestAWorkerThatMustBeKilledIsInTheReceipt(t *testing.T) {
+func TestKilledWorkerIsInTheReceipt(t *testing.T) {
 	t.Parallel()
 	m := start(t, onHTTP, `, "-linger", "1m", "-deadline", "1m"]
 [program.web.stop]
@@ -342,7 +342,7 @@ type hookMessage struct {
 	Event   *supervisor.Update
 }
 
-func TestHooksOfTheRealThing(t *testing.T) {
+func TestHooksOfBuiltBinary(t *testing.T) {
 	t.Parallel()
 	const table = `
 [program.web.hooks]

@@ -217,7 +217,7 @@ func (b *browser) complaints() string {
 	return strings.Join(b.problems, "\n")
 }
 
-func TestThePageThroughAReloadAFailureAndACrash(t *testing.T) {
+func TestPageShowsReloadFailureAndCrash(t *testing.T) {
 	if _, err := exec.LookPath("chromium"); err != nil {
 		t.Skip("chromium is not installed")
 	}
@@ -262,7 +262,7 @@ func TestThePageThroughAReloadAFailureAndACrash(t *testing.T) {
 	}
 }
 
-func TestThePageSaysWhatWaits(t *testing.T) {
+func TestPageSaysWhatWaits(t *testing.T) {
 	if _, err := exec.LookPath("chromium"); err != nil {
 		t.Skip("chromium is not installed")
 	}
@@ -289,7 +289,7 @@ func TestThePageSaysWhatWaits(t *testing.T) {
 	b.until("that nothing waits", `!document.querySelector(".waits") && document.querySelector('[data-program=web]').dataset.state === "up"`)
 }
 
-func TestTheButtonsOfThePage(t *testing.T) {
+func TestPageButtons(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "token")
 	const token = "correct-horse-battery"
 	if err := os.WriteFile(secret, []byte(token), 0o600); err != nil {

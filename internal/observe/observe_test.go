@@ -139,7 +139,7 @@ func record(o program.Outcome, ended bool) *program.ReloadRecord {
 	return r
 }
 
-func TestReceiptIsLoggedAndToldWhenTheReloadHasEnded(t *testing.T) {
+func TestReceiptIsLoggedAndHookRunsWhenReloadEnds(t *testing.T) {
 	onStage(t, func(_ *Observer, l *loop, logs *observer.ObservedLogs) {
 		l.say(began, serves)
 		if logs.FilterMessage("reload receipt").Len() != 0 || l.hooked() != "" {
@@ -155,7 +155,7 @@ func TestReceiptIsLoggedAndToldWhenTheReloadHasEnded(t *testing.T) {
 	})
 }
 
-func TestAFailureIsToldAtOnce(t *testing.T) {
+func TestHookRunsAtOnceAfterFailure(t *testing.T) {
 	onStage(t, func(_ *Observer, l *loop, _ *observer.ObservedLogs) {
 		l.say(began, failed)
 		if l.hooked() != "reload_failed" || !strings.Contains(string(l.ran[0].Stdin), `"receipt":{"program":"web","generation":2,"replaced":1,"outcome":"worker"`) ||
@@ -165,7 +165,7 @@ func TestAFailureIsToldAtOnce(t *testing.T) {
 	})
 }
 
-func TestOnlyACrashIsOne(t *testing.T) {
+func TestCrashHookRunsOnlyAfterCrash(t *testing.T) {
 	onStage(t, func(_ *Observer, l *loop, _ *observer.ObservedLogs) {
 		l.crash = true
 		l.say(program.Report{Kind: program.WorkerDied, Worker: 1, Clean: true},
@@ -181,7 +181,7 @@ func TestOnlyACrashIsOne(t *testing.T) {
 	})
 }
 
-func TestNothingIsAskedWhileNothingHappens(t *testing.T) {
+func TestNothingIsAskedWhileIdle(t *testing.T) {
 	onStage(t, func(_ *Observer, l *loop, _ *observer.ObservedLogs) {
 		l.say(began, serves)
 		time.Sleep(5 * time.Second)
@@ -195,7 +195,7 @@ func TestNothingIsAskedWhileNothingHappens(t *testing.T) {
 	})
 }
 
-func TestALongDrainIsLookedAtSeldom(t *testing.T) {
+func TestLongDrainIsSampledSeldom(t *testing.T) {
 	onStage(t, func(_ *Observer, l *loop, _ *observer.ObservedLogs) {
 		l.say(began, serves)
 		time.Sleep(time.Hour)
@@ -207,7 +207,7 @@ func TestALongDrainIsLookedAtSeldom(t *testing.T) {
 	})
 }
 
-func TestWhoWasTooSlowFollowsAgain(t *testing.T) {
+func TestSlowObserverSubscribesAgain(t *testing.T) {
 	onStage(t, func(_ *Observer, l *loop, logs *observer.ObservedLogs) {
 		l.say(began)
 		l.mu.Lock()
@@ -225,7 +225,7 @@ func TestWhoWasTooSlowFollowsAgain(t *testing.T) {
 	})
 }
 
-func TestAnAddressThatIsTakenIsNoReasonNotToGoOn(t *testing.T) {
+func TestAddressInUseDoesNotStopTheObserver(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	l := &loop{status: &supervisor.Status{}, asked: map[string]int{}}
 	first := &Observer{Gauge: new(usage.Gauge), Loop: l, Runner: l, Log: zap.New(core), Page: &page.Site{Address: addr("127.0.0.1:0")}}

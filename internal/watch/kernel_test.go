@@ -68,8 +68,8 @@ func fill(t *testing.T, paths ...string) {
 	}
 }
 
-// TestAnOverflowIsNoError: it only makes everything be looked at.
-func TestAnOverflowIsNoError(t *testing.T) {
+// TestOverflowIsNotAnError: it only makes everything be looked at.
+func TestOverflowIsNotAnError(t *testing.T) {
 	l := newState()
 	defer l.close()
 	if err := l.failed(fsnotify.ErrEventOverflow); err != nil || l.since.IsZero() {

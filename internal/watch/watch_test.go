@@ -129,7 +129,7 @@ func TestInstalledFileIsSeen(t *testing.T) { // install(1) removes, creates, wri
 	f.changes()
 }
 
-func TestTheSameContentAgainIsNoChange(t *testing.T) {
+func TestSameContentIsNotAChange(t *testing.T) {
 	f := newFixture(t, "c.toml", "c.toml", "1")
 	f.replace("c.toml", "1")
 	f.check(os.Chmod(f.path("c.toml"), 0o600))
@@ -138,14 +138,14 @@ func TestTheSameContentAgainIsNoChange(t *testing.T) {
 	f.nothing()
 }
 
-func TestALargeFileIsKnownByItsMarks(t *testing.T) {
+func TestLargeFileIsKnownByInodeSizeAndTime(t *testing.T) {
 	large := strings.Repeat("x", maxContent+1)
 	f := newFixture(t, "web", "web", large)
 	f.replace("web", large)
 	f.changes()
 }
 
-func TestASymlinkThatIsSwappedIsSeen(t *testing.T) {
+func TestSwappedSymlinkIsSeen(t *testing.T) {
 	f := newFixture(t, "none", "v1", "same", "v2", "same")
 	f.swap("v1", "web")
 	f.set("g", "web")
@@ -157,7 +157,7 @@ func TestASymlinkThatIsSwappedIsSeen(t *testing.T) {
 	f.changes()
 }
 
-func TestASymlinkAboveThePathThatIsSwappedIsSeen(t *testing.T) {
+func TestSwappedSymlinkAbovePathIsSeen(t *testing.T) {
 	f := newFixture(t, "none", "releases/1/bin/web", "same", "releases/2/bin/web", "same")
 	f.swap("releases/1", "current")
 	f.set("g", "current/bin/web")
@@ -167,7 +167,7 @@ func TestASymlinkAboveThePathThatIsSwappedIsSeen(t *testing.T) {
 	f.changes()
 }
 
-func TestAnOrdinaryDirectoryAboveThePathThatIsExchangedIsSeen(t *testing.T) {
+func TestExchangedDirectoryAbovePathIsSeen(t *testing.T) {
 	f := newFixture(t, "app/bin/web", "app/bin/web", "1", "new/bin/web", "2")
 	f.check(os.Rename(f.path("app"), f.path("old")))
 	f.check(os.Rename(f.path("new"), f.path("app")))
@@ -177,7 +177,7 @@ func TestAnOrdinaryDirectoryAboveThePathThatIsExchangedIsSeen(t *testing.T) {
 	f.changes()
 }
 
-func TestAKubernetesVolumeThatIsUpdatedIsSeen(t *testing.T) {
+func TestUpdatedKubernetesVolumeIsSeen(t *testing.T) {
 	for _, watched := range []string{"mnt/app.toml", "mnt"} {
 		t.Run(watched, func(t *testing.T) {
 			f := newFixture(t, "none", "mnt/..2024_1/app.toml", "1", "mnt/..2024_2/app.toml", "2")

@@ -86,7 +86,7 @@ func generationOf(t *testing.T, s worker.Spec) int {
 	return in.Receipt.Generation
 }
 
-func TestAHookRunsAsAWorkerWould(t *testing.T) {
+func TestHookRunsAsWorker(t *testing.T) {
 	onStage(t, func(h *Queues, f *fake, logs *observer.ObservedLogs) {
 		tell(h, command(afterReload), told(7))
 		s := <-f.begun
@@ -102,7 +102,7 @@ func TestAHookRunsAsAWorkerWould(t *testing.T) {
 	})
 }
 
-func TestAHookThatIsNotConfiguredDoesNotRun(t *testing.T) {
+func TestHookNotConfiguredDoesNotRun(t *testing.T) {
 	onStage(t, func(h *Queues, f *fake, _ *observer.ObservedLogs) {
 		tell(h, command(workerCrashed), told(1))
 		synctest.Wait()
@@ -138,7 +138,7 @@ func TestHooksOfAProgramRunOneAtATimeAndInOrder(t *testing.T) {
 	})
 }
 
-func TestOfTooManyTheOldestIsGivenUp(t *testing.T) {
+func TestOldestOfTooManyHooksIsDropped(t *testing.T) {
 	onStage(t, func(h *Queues, f *fake, logs *observer.ObservedLogs) {
 		tell(h, command(afterReload), told(0))
 		<-f.begun
@@ -155,7 +155,7 @@ func TestOfTooManyTheOldestIsGivenUp(t *testing.T) {
 	})
 }
 
-func TestAFailureIsLoggedWithItsLastLines(t *testing.T) {
+func TestFailedHookIsLoggedWithItsLastLines(t *testing.T) {
 	onStage(t, func(h *Queues, f *fake, logs *observer.ObservedLogs) {
 		tell(h, command(afterReload), told(1))
 		<-f.begun
@@ -168,7 +168,7 @@ func TestAFailureIsLoggedWithItsLastLines(t *testing.T) {
 	})
 }
 
-func TestAHookThatTakesTooLongIsKilledAndTheNextOneRuns(t *testing.T) {
+func TestSlowHookIsKilledAndTheNextRuns(t *testing.T) {
 	onStage(t, func(h *Queues, f *fake, logs *observer.ObservedLogs) {
 		tell(h, command(afterReload), told(1))
 		tell(h, command(afterReload), told(2))
@@ -183,7 +183,7 @@ func TestAHookThatTakesTooLongIsKilledAndTheNextOneRuns(t *testing.T) {
 	})
 }
 
-func TestTheEndWaitsAMomentAndThenKills(t *testing.T) {
+func TestCloseWaitsAMomentAndThenKills(t *testing.T) {
 	onStage(t, func(h *Queues, f *fake, logs *observer.ObservedLogs) {
 		tell(h, command(afterReload), told(1))
 		tell(h, command(afterReload), told(2))
@@ -199,8 +199,8 @@ func TestTheEndWaitsAMomentAndThenKills(t *testing.T) {
 	})
 }
 
-// TestARealHook needs no supervisor: no generation is there, so what it runs with is looked up.
-func TestARealHook(t *testing.T) {
+// TestHookOfRealLauncher needs no supervisor: no generation is there, so what it runs with is looked up.
+func TestHookOfRealLauncher(t *testing.T) {
 	launcher, err := worker.NewLauncher(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestARealHook(t *testing.T) {
 	}
 }
 
-func TestAHookWhoseUserIsNotKnownDoesNotRunAsAnother(t *testing.T) {
+func TestHookOfUnknownUserDoesNotRun(t *testing.T) {
 	onStage(t, func(h *Queues, f *fake, logs *observer.ObservedLogs) {
 		c := command(afterReload)
 		c.Spec, c.Config.Directory, c.Config.User = nil, "/", "no-such-user-here"

@@ -57,7 +57,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-func TestTheAcceptQueueIsSeen(t *testing.T) {
+func TestAcceptQueueCountsWaitingConnections(t *testing.T) {
 	for network, address := range map[string]string{"tcp4": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")} {
 		l := listen(t, network, address)
 		fd := fdOf(t, l)
@@ -75,7 +75,7 @@ func TestTheAcceptQueueIsSeen(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoListenerHasNoQueue(t *testing.T) {
+func TestOtherDescriptorsHaveNoQueue(t *testing.T) {
 	l := listen(t, "tcp4", "127.0.0.1:0")
 	if _, _, err := AcceptQueue(fdOf(t, dial(t, l))); !errors.Is(err, errNoQueue) {
 		t.Errorf("a connection: %v", err)
@@ -111,8 +111,8 @@ func sleeper(t *testing.T, files ...*os.File) *exec.Cmd {
 	return child
 }
 
-// TestManyQueriesAreOneLook has a child that holds the connections of one of two listeners, and a thousand others who ask.
-func TestManyQueriesAreOneLook(t *testing.T) {
+// TestManyQueriesAreAnsweredTogether has a child that holds the connections of one of two listeners, and a thousand others who ask.
+func TestManyQueriesAreAnsweredTogether(t *testing.T) {
 	mine, childs := listen(t, "tcp4", "127.0.0.1:0"), listen(t, "tcp4", "127.0.0.1:0")
 	for range 2 {
 		dial(t, mine)
@@ -191,13 +191,13 @@ func TestConnectionsOfAProcessAreCounted(t *testing.T) {
 	}
 }
 
-func TestAProcessThatHasGoneHasNoConnections(t *testing.T) {
+func TestEndedProcessHasNoConnections(t *testing.T) {
 	if n, err := count([]int{1 << 29}, []string{"127.0.0.1:80"}); n != 0 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 }
 
-func TestWhatWasTurnedAwayIsCounted(t *testing.T) {
+func TestRefusedConnectionsAreCounted(t *testing.T) {
 	if _, err := Listen(); err != nil {
 		t.Error(err)
 	}

@@ -63,7 +63,7 @@ func full(t *testing.T) string {
 	return text
 }
 
-func TestWhatIsScraped(t *testing.T) {
+func TestScrapeHasEveryMetric(t *testing.T) {
 	text := full(t)
 	for _, want := range []string{
 		`supervisord_reloads_total{program="web",outcome="serves"} 1`,
@@ -96,15 +96,15 @@ func TestWhatIsScraped(t *testing.T) {
 	}
 }
 
-func TestTheMetricsKeepToTheConventions(t *testing.T) {
+func TestMetricsPassTheLinter(t *testing.T) {
 	problems, err := promlint.New(strings.NewReader(full(t))).Lint()
 	if err != nil || len(problems) > 0 {
 		t.Errorf("%v, %v", problems, err)
 	}
 }
 
-// TestTheFormatIsPrometheus has its own parser read it, with what is hard in labels.
-func TestTheFormatIsPrometheus(t *testing.T) {
+// TestFormatIsReadByPrometheusParser has its own parser read it, with what is hard in labels.
+func TestFormatIsReadByPrometheusParser(t *testing.T) {
 	const odd = "a\"b\\c\nd\xff"
 	m := New(func(context.Context) (*supervisor.Status, error) {
 		return &supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: odd}}}, nil
@@ -135,7 +135,7 @@ func TestTheFormatIsPrometheus(t *testing.T) {
 	}
 }
 
-func TestAProgramThatIsGoneIsForgotten(t *testing.T) {
+func TestRemovedProgramIsForgotten(t *testing.T) {
 	m := New(oneProgram())
 	m.See(supervisor.Update{Program: "gone", Report: program.Report{Kind: program.SlotRetry}})
 	if _, text := scrape(t, m); strings.Contains(text, "gone\"") {
@@ -162,7 +162,7 @@ func TestScrapesAreLimited(t *testing.T) {
 	all.Wait()
 }
 
-func TestAScrapeFailsIfTheSupervisorDoesNotAnswer(t *testing.T) {
+func TestScrapeFailsIfSupervisorDoesNotAnswer(t *testing.T) {
 	m := New(func(context.Context) (*supervisor.Status, error) { return nil, errors.New("late") })
 	if code, text := scrape(t, m); code != http.StatusServiceUnavailable || !strings.Contains(text, "the supervisor does not answer: late") {
 		t.Errorf("%d: %s", code, text)
@@ -182,7 +182,7 @@ func exported(text string) []string {
 	return names
 }
 
-func TestTheDashboardAndTheAlertsUseMetricsThatThereAre(t *testing.T) {
+func TestDashboardAndAlertsUseExistingMetrics(t *testing.T) {
 	there := exported(full(t))
 	for _, file := range []string{"grafana-dashboard.json", "alerts.yaml", "metrics.md"} {
 		text, err := os.ReadFile("../../../docs/" + file)

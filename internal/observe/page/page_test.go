@@ -121,7 +121,7 @@ func (s *stage) expect(method, path string, code int, says string, header ...str
 	}
 }
 
-func TestWhatIsServed(t *testing.T) {
+func TestPathsOfSite(t *testing.T) {
 	s := local(t)
 	s.expect("GET", "/", 200, "<title>supervisord</title>")
 	s.expect("GET", "/page.js", 200, "EventSource")
@@ -147,7 +147,7 @@ func TestHealth(t *testing.T) {
 	s.expect("GET", "/state", 503, "")
 }
 
-func TestThePageMayUseNothingFromElsewhere(t *testing.T) {
+func TestPageMayLoadNothingFromElsewhere(t *testing.T) {
 	_, _, header := local(t).do("GET", "/")
 	policy := header.Get("Content-Security-Policy")
 	if !strings.HasPrefix(policy, "default-src 'none'; ") || strings.Contains(policy, "unsafe") || strings.Contains(policy, "http") || strings.Contains(policy, "*") {
@@ -171,7 +171,7 @@ func TestThePageMayUseNothingFromElsewhere(t *testing.T) {
 	}
 }
 
-func TestANameThatWasPointedHereIsRefused(t *testing.T) {
+func TestForeignNameIsRefused(t *testing.T) {
 	s := local(t)
 	s.expect("GET", "/state", 421, "use the address", "Host", "evil.example")
 	s.expect("GET", "/state", 421, "", "Host", "127.0.0.1.evil.example:80")
@@ -181,7 +181,7 @@ func TestANameThatWasPointedHereIsRefused(t *testing.T) {
 	}
 }
 
-func TestBeyondLoopbackOnlyNumbersAreForEveryName(t *testing.T) {
+func TestBeyondLoopbackOnlyNumbersAnswerToEveryName(t *testing.T) {
 	own, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +220,7 @@ func tokenFile(t *testing.T, text string, mode os.FileMode) string {
 	return path
 }
 
-func TestWithoutATokenNothingCanBeChanged(t *testing.T) {
+func TestPageWithoutTokenIsReadOnly(t *testing.T) {
 	s := local(t)
 	s.expect("POST", "/reload", 403, "http_token_file", "Authorization", "Bearer ")
 	s.expect("GET", "/state", 200, `"token":false`)
@@ -229,7 +229,7 @@ func TestWithoutATokenNothingCanBeChanged(t *testing.T) {
 	}
 }
 
-func TestWithTheTokenItCan(t *testing.T) {
+func TestHolderOfTokenMayReload(t *testing.T) {
 	s := open(t, "127.0.0.1:0", tokenFile(t, token+"\n", 0o600))
 	s.expect("GET", "/state", 200, `"token":true`)
 	s.expect("POST", "/reload?program=a&program=b", 202, `"generation":3`, "Authorization", "Bearer "+token)
@@ -243,7 +243,7 @@ func TestWithTheTokenItCan(t *testing.T) {
 	}
 }
 
-func TestAWrongTokenIsRefused(t *testing.T) {
+func TestWrongTokenIsRefused(t *testing.T) {
 	s := open(t, "127.0.0.1:0", tokenFile(t, token, 0o600))
 	for _, given := range []string{"Bearer " + token + "x", "Basic " + token} {
 		s.expect("POST", "/reload", 401, "wrong token", "Authorization", given)
@@ -254,7 +254,7 @@ func TestAWrongTokenIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnotherSiteCannotReload(t *testing.T) {
+func TestOtherSitesCannotReload(t *testing.T) {
 	s := open(t, "127.0.0.1:0", tokenFile(t, token, 0o600))
 	s.expect("POST", "/reload", 403, "cross-origin", "Authorization", "Bearer "+token, "Origin", "http://evil.example")
 	s.expect("POST", "/reload", 403, "cross-origin", "Authorization", "Bearer "+token, "Sec-Fetch-Site", "cross-site")
@@ -266,7 +266,7 @@ func TestAnotherSiteCannotReload(t *testing.T) {
 	}
 }
 
-func TestTokenFilesThatAreNotUsed(t *testing.T) {
+func TestUnsafeTokenFilesAreRejected(t *testing.T) {
 	for _, path := range []string{tokenFile(t, token, 0o604), tokenFile(t, token, 0o602), tokenFile(t, "short", 0o600), tokenFile(t, "", 0o600), "/dev/null", t.TempDir(), "/no/such/file"} {
 		if got, err := readToken(path); err == nil {
 			t.Errorf("%s is %q", path, got)
@@ -308,7 +308,7 @@ func await(t *testing.T, r *bufio.Reader, text string) {
 	}
 }
 
-func TestTheStreamSendsTheStateWheneverSomethingChanges(t *testing.T) {
+func TestStreamSendsEveryChange(t *testing.T) {
 	s := local(t)
 	r, _ := s.follow()
 	await(t, r, `"pid":7`)
@@ -322,7 +322,7 @@ func TestTheStreamSendsTheStateWheneverSomethingChanges(t *testing.T) {
 	}
 }
 
-func TestWhoDoesNotReadDelaysNobody(t *testing.T) {
+func TestClientThatDoesNotReadDelaysNobody(t *testing.T) {
 	s := local(t)
 	big := &supervisor.Status{PID: 9, Programs: []supervisor.ProgramStatus{{Name: strings.Repeat("x", 8<<20)}}}
 	_, stuck := s.follow()
@@ -340,7 +340,7 @@ func TestWhoDoesNotReadDelaysNobody(t *testing.T) {
 	s.expect("GET", "/healthz", 200, "ok")
 }
 
-func TestHoweverManyConnectionsThereAreANewOneIsAnswered(t *testing.T) {
+func TestManyConnectionsDoNotKeepOutANewOne(t *testing.T) {
 	for name, request := range map[string]string{
 		"silent":  "",
 		"idle":    "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -379,7 +379,7 @@ func TestLongHeadersAreRefused(t *testing.T) {
 	}
 }
 
-func TestAUnixSocket(t *testing.T) {
+func TestSiteOnUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "http.sock")
 	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {

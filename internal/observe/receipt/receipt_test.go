@@ -74,7 +74,7 @@ func TestReceiptIsCompleteWhenTheReloadHasEnded(t *testing.T) {
 	s.only(t)
 }
 
-func TestUpdatesWithoutARecordAreNoReceipts(t *testing.T) {
+func TestUpdatesWithoutRecordMakeNoReceipt(t *testing.T) {
 	s := newStream()
 	s.See(supervisor.Update{Program: "web", Report: program.Report{Kind: program.WorkerDied}})
 	if s.Busy() {
@@ -95,7 +95,7 @@ func TestReceiptsOfOtherProgramsAreKeptApart(t *testing.T) {
 	}
 }
 
-func TestFiguresOfFewReloadsAreKept(t *testing.T) {
+func TestFiguresOfOldReloadsAreForgotten(t *testing.T) {
 	s := newStream()
 	for n := 1; n <= 3*kept; n++ {
 		s.record = program.ReloadRecord{Generation: n, Outcome: program.Serves, Decided: *ago(n), Ended: *ago(n)}
@@ -106,7 +106,7 @@ func TestFiguresOfFewReloadsAreKept(t *testing.T) {
 	}
 }
 
-func TestProgramThatWasRemovedAndIsBackCountsFromOneAgain(t *testing.T) {
+func TestProgramThatIsBackCountsFromOne(t *testing.T) {
 	s := newStream()
 	s.begins()
 	s.serves(16)
@@ -151,7 +151,7 @@ func (s *stream) status(started int) *supervisor.Status {
 	return st
 }
 
-func TestReceiptWhoseUpdatesWereMissedIsNotLost(t *testing.T) {
+func TestReceiptIsCompleteAfterMissedUpdates(t *testing.T) {
 	for name, seen := range map[string]bool{"of its beginning": true, "of all of it": false} {
 		s := newStream()
 		if seen {
@@ -168,7 +168,7 @@ func TestReceiptWhoseUpdatesWereMissedIsNotLost(t *testing.T) {
 	}
 }
 
-func TestNextImageGoesOnWithAReceiptAndRepeatsNone(t *testing.T) {
+func TestNextImageContinuesReceiptsAndRepeatsNone(t *testing.T) {
 	s := newStream()
 	s.record.Outcome, s.record.Decided = program.Serves, *ago(15)
 	ended := program.ReloadRecord{Generation: 1, Outcome: program.Serves, Decided: *ago(1), Ended: *ago(1)}
@@ -183,7 +183,7 @@ func TestNextImageGoesOnWithAReceiptAndRepeatsNone(t *testing.T) {
 	}
 }
 
-func TestFirstStartIsToldOnceHoweverFarItIsWhenTheStatusIsSeen(t *testing.T) {
+func TestReceiptOfFirstStartComesOnce(t *testing.T) {
 	for _, far := range []func(*stream){
 		func(*stream) {},
 		func(s *stream) {
@@ -222,7 +222,7 @@ func (f *fake) Connections(q []kernel.Query) []kernel.Count {
 }
 func (f *fake) Listen() (kernel.Refused, error) { return f.refused, nil }
 
-func TestTheKernelsFigures(t *testing.T) {
+func TestReceiptHasFiguresOfKernel(t *testing.T) {
 	s := newStream()
 	k := &fake{queues: map[int]int{7: 1, 8: 5}, refused: kernel.Refused{Overflows: 100, Drops: 200}}
 	s.kernel = k
@@ -250,7 +250,7 @@ func TestTheKernelsFigures(t *testing.T) {
 	}
 }
 
-func TestThatConnectionsAreNotKnownIsSaid(t *testing.T) {
+func TestReceiptSaysWhyConnectionsAreUnknown(t *testing.T) {
 	s := newStream()
 	s.kernel = &fake{err: errors.New("permission denied")}
 	s.begins()
@@ -262,7 +262,7 @@ func TestThatConnectionsAreNotKnownIsSaid(t *testing.T) {
 	}
 }
 
-func TestAReceiptIsOneLineInTheLog(t *testing.T) {
+func TestReceiptIsOneLogLine(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	r := &Receipt{"web", program.ReloadRecord{Generation: 2, Outcome: program.WorkerDown, Failure: &program.Failure{Step: "start", Reason: "exited"},
 		Killed: 1, Kills: []program.KilledWorker{{Reason: "late"}}},
@@ -280,7 +280,7 @@ func TestAReceiptIsOneLineInTheLog(t *testing.T) {
 	}
 }
 
-func TestWhatHasNotHappenedIsNotInTheJSON(t *testing.T) {
+func TestReceiptOmitsWhatHasNotHappened(t *testing.T) {
 	text, err := json.Marshal(Receipt{Program: "web", ReloadRecord: program.ReloadRecord{Outcome: program.Pending}})
 	if err != nil {
 		t.Fatal(err)
