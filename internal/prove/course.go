@@ -51,7 +51,7 @@ func since(from, to time.Time) *float64 {
 	return &took
 }
 
-// place says where a moment stands: after which reload, by how much, and how far that one was.
+// place finds the last reload before a moment, how long before, and how far that reload was.
 func (c course) place(at time.Duration) (number int, after time.Duration, stage Stage) {
 	number = c.last(at)
 	if number == 0 {
@@ -80,7 +80,7 @@ func (c course) last(at time.Duration) int {
 	return n
 }
 
-// under reports whether some reload was under way between two moments.
+// under reports whether a reload was under way between two moments.
 func (c course) under(from, until time.Duration) bool {
 	for _, s := range c.spans[:c.last(until)] {
 		if from < s.settled {
@@ -143,18 +143,18 @@ func (c course) killed(at time.Duration) bool {
 	return i < len(c.kills) && c.kills[i] <= at+killSlack
 }
 
-// errorRun follows the errors (5xx) that begin during a reload or right after it, for as long as they go on without a pause. Old workers
+// errorRun follows the errors (5xx) that begin during a reload or right after it, as long as they continue without a pause. Old workers
 // may end so soon that the first error of a new one comes only then.
 type errorRun struct {
 	reload int // 0: none
 	last   float64
-	before bool // there were errors before the first reload: those of later say nothing about it
+	before bool // there were errors before the first reload: later ones say nothing about it
 }
 
 // errorPause is the pause, in milliseconds, that ends a run.
 const errorPause = 500
 
-// continues takes notice of a loss, and reports whether it belongs to a run although its reload is over, which settled so long ago.
+// continues notes a loss, and reports whether it belongs to a run although its reload is over: that settled so long ago.
 func (r *errorRun) continues(l LostRequest, settled time.Duration) bool {
 	if l.Kind != load.Status5 || r.before {
 		return false

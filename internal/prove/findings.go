@@ -163,7 +163,7 @@ func (r *proof) findings() *Findings {
 	return v
 }
 
-// judge says whether it has passed, and why not.
+// judge decides whether the proof has passed, and says why not.
 func (v *Findings) judge(r *proof) {
 	say := func(bad bool, format string, args ...any) {
 		if bad {
@@ -181,9 +181,9 @@ func (v *Findings) judge(r *proof) {
 	v.Verdict = "passed"
 	if r.interrupted {
 		v.Verdict = "interrupted"
-		say(true, "it was interrupted after %d of %d reloads", len(v.Reloads), r.Reloads)
+		say(true, "interrupted after %d of %d reloads", len(v.Reloads), r.Reloads)
 	} else {
-		say(count[undecided] > 0, "%d of %d reloads came to nothing within %s", count[undecided], len(v.Reloads), r.patience)
+		say(count[undecided] > 0, "%d of %d reloads were undecided after %s", count[undecided], len(v.Reloads), r.patience)
 	}
 	if len(v.Reasons) > 0 && !r.interrupted {
 		v.Verdict = "failed"
@@ -191,7 +191,7 @@ func (v *Findings) judge(r *proof) {
 	v.warn(count[superseded])
 }
 
-// warn tells what is wrong although nothing was lost by it.
+// warn says what is wrong although nothing was lost by it.
 func (v *Findings) warn(superseded int) {
 	say := func(bad bool, format string, args ...any) {
 		if bad {
@@ -199,9 +199,9 @@ func (v *Findings) warn(superseded int) {
 		}
 	}
 	w, d := v.Workers, v.Descriptors
-	say(superseded > 0, "%d reloads share the generation of a later one: somebody else reloads this supervisord too", superseded)
-	say(w.Killed > 0, "%d workers had to be killed: they did not end within the stop plan ([program.%s.stop]); what they had in hand was cut off", w.Killed, v.Program)
-	say(len(w.Died) > 0, "%d workers died without being told to: %s", len(w.Died), strings.Join(w.Died, "; "))
+	say(superseded > 0, "%d reloads were superseded: somebody else reloads this supervisord, too", superseded)
+	say(w.Killed > 0, "%d workers had to be killed: they did not end within the stop plan ([program.%s.stop]); their requests in flight were cut", w.Killed, v.Program)
+	say(len(w.Died) > 0, "%d workers died without being told to stop: %s", len(w.Died), strings.Join(w.Died, "; "))
 	say(len(w.Old) > 0, "%d workers of older generations still run: PID %s", len(w.Old), strings.Trim(fmt.Sprint(w.Old), "[]"))
 	say(len(w.LeftBehind) > 0, "workers left processes behind: %s", strings.Join(w.LeftBehind, ", "))
 	say(d.After > d.Before && d.Before >= 0, "supervisord has %d descriptors more than before: %v", d.After-d.Before, d.More)

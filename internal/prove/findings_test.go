@@ -163,7 +163,7 @@ func TestLossIsPlacedAndExplained(t *testing.T) {
 		{450, load.Lost{Kind: load.Closed, Reused: true, Text: "EOF"}, Draining, 1, "closed idle keep-alive connections"},
 		{450, load.Lost{Kind: load.Closed, Reused: false, Text: "EOF"}, Draining, 1, "accepted the connection and then ended"},
 		{450, load.Lost{Kind: load.Reset, Reused: true, Text: "reset"}, Draining, 1, "with a request in it"},
-		{450, load.Lost{Kind: load.Reset, Reused: false, Text: "reset"}, Draining, 1, "connections in hand"},
+		{450, load.Lost{Kind: load.Reset, Reused: false, Text: "reset"}, Draining, 1, "ended with open connections"},
 		{350, load.Lost{Kind: load.TimedOut, Reused: false, Text: "timeout"}, Starting, 1, "waited for a worker"},
 		{450, load.Lost{Kind: load.TimedOut, Reused: false, Text: "timeout"}, Draining, 1, "did not answer"},
 		{350, load.Lost{Kind: load.Status5, Reused: false, Text: "status 500"}, Starting, 1, "not enough for both"},
@@ -191,7 +191,7 @@ func TestLossAtTheMomentOfAKillIsThatOfTheKill(t *testing.T) {
 		{500, load.Lost{Kind: load.Reset, Reused: false, Text: "reset"}, killedCause},
 		{520, load.Lost{Kind: load.Closed, Reused: true, Text: "EOF"}, killedCause},
 		{500, load.Lost{Kind: load.Status5, Reused: false, Text: "status 503"}, "closed what it needs"},
-		{900, load.Lost{Kind: load.Reset, Reused: false, Text: "reset"}, "connections in hand"},
+		{900, load.Lost{Kind: load.Reset, Reused: false, Text: "reset"}, "ended with open connections"},
 	} {
 		r := example()
 		r.history.add(&supervisor.Update{Time: at(505), Program: "web", Report: program.Report{Kind: program.WorkerKilled}})

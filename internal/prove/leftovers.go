@@ -110,7 +110,7 @@ func total(count map[string]int) int {
 	return n
 }
 
-// compare is nothing but -1 where the descriptors cannot be seen.
+// compare counts the descriptors; -1 if they cannot be seen.
 func (l *leftovers) compare() Descriptors {
 	d := Descriptors{Before: -1, After: -1, More: map[string]int{}}
 	if l.before != nil {

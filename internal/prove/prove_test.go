@@ -225,6 +225,24 @@ func TestRunningSupervisordByPID(t *testing.T) {
 	}
 }
 
+func TestUpgradeInTheMiddleIsSurvived(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "hello", "")
+	pid := s.start()
+	c := s.command("--pid", strconv.Itoa(pid), "--duration", "4s")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(1300 * time.Millisecond) // about when the first reload is under way; another process has no event for that
+	if err := syscall.Kill(pid, syscall.SIGUSR2); err != nil {
+		t.Fatal(err)
+	}
+	o := s.wait(c)
+	if o.code != 0 || o.Findings == nil || o.Workers.KilledKnown || o.Requests.Lost > 0 || len(o.Reloads) != 3 {
+		t.Errorf("exit %d, want 0, nothing lost in 3 reloads, and that a killed worker may have been missed", o.code)
+	}
+}
+
 func TestRunningSupervisordByPIDFile(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "shutdown", "")
@@ -289,7 +307,7 @@ func TestMistakesAreExplained(t *testing.T) {
 		want  string
 	}{
 		{"--program nobody", `there is no program "nobody" in the configuration: there are web`},
-		{"--url ftp://x/", "write such as http://"},
+		{"--url ftp://x/", "write for example http://"},
 		{"--url http://127.0.0.1:1/", "check --url"},
 		{"--url /nowhere", "answers \"404 Not Found\" before anything was reloaded"},
 		{"--rate 1", "--rate must be 2 or more"},
@@ -336,7 +354,7 @@ func TestOnlyThisMachineIsHitUnasked(t *testing.T) {
 	s := newSite(t, "hello", "")
 	_, port, _ := strings.Cut(s.address, ":")
 	s.edit(s.address, "192.0.2.1:"+port)
-	if o := s.prove(); o.code != 1 || !strings.Contains(o.stderr, "name it with --url http://192.0.2.1:"+port+"/") {
+	if o := s.prove(); o.code != 1 || !strings.Contains(o.stderr, "use --url http://192.0.2.1:"+port+"/") {
 		t.Errorf("exit %d, said %q", o.code, o.stderr)
 	}
 }

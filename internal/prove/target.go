@@ -21,7 +21,7 @@ import (
 // probeTimeout is how long the first request may take: the workers of a child may still be starting.
 const probeTimeout = 30 * time.Second
 
-// silence is how long a listener that speaks no HTTP is given to say so, or to answer a FIN.
+// silence is how long a listener that does not speak HTTP may take to show that, or to answer a FIN.
 const silence = 2 * time.Second
 
 // endpoint receives the load.
@@ -59,8 +59,7 @@ func (t *endpoint) dial(ctx context.Context) (net.Conn, error) {
 	return private, nil
 }
 
-// targets returns what may be hit, the first that speaks HTTP to be preferred: the URL if it is a whole one, otherwise the
-// program's own stream listeners with the URL's path.
+// targets returns the candidates: the URL if it is a whole one, otherwise the program's own stream listeners with the URL's path.
 func targets(p *config.Program, raw string) ([]*endpoint, error) {
 	if raw != "" && raw[0] != '/' {
 		t, err := remote(raw)
@@ -85,7 +84,7 @@ func targets(p *config.Program, raw string) ([]*endpoint, error) {
 		found = append(found, t)
 	}
 	if len(found) == 0 && len(problems) == 0 {
-		return nil, fmt.Errorf("program %s has no listener: there is nothing to put load on; give --url if it listens by itself", p.Name)
+		return nil, fmt.Errorf("program %s has no listener to put load on: give --url if it listens by itself", p.Name)
 	}
 	if len(found) == 0 {
 		return nil, errors.Join(problems...)
@@ -93,14 +92,14 @@ func targets(p *config.Program, raw string) ([]*endpoint, error) {
 	return found, nil
 }
 
-// remote is a target that was asked for by its whole URL.
+// remote is a target that --url names by its whole URL.
 func remote(raw string) (*endpoint, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return nil, fmt.Errorf("--url: %w", err)
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("--url %q is neither a whole URL nor a path: write such as http://127.0.0.1:8080/healthz, or /healthz on the program's own listener", raw)
+		return nil, fmt.Errorf("--url %q is neither a whole URL nor a path: write for example http://127.0.0.1:8080/healthz, or /healthz for the program's own listener", raw)
 	}
 	port := u.Port()
 	if port == "" {
@@ -110,7 +109,7 @@ func remote(raw string) (*endpoint, error) {
 	return &endpoint{network: "tcp", address: net.JoinHostPort(u.Hostname(), port), url: u, secure: u.Scheme == "https"}, nil
 }
 
-// own is the target behind a listener of the configuration. Only this machine is ever hit without being named.
+// own is the target behind a listener of the configuration. Without a whole URL, only this machine gets load.
 func own(spec socket.Spec, path url.URL) (*endpoint, error) {
 	path.Scheme = "http"
 	if spec.Address.IsUDP() {
@@ -121,11 +120,11 @@ func own(spec socket.Spec, path url.URL) (*endpoint, error) {
 		return &endpoint{network: "unix", address: spec.Address.Path, url: &path}, nil
 	}
 	if spec.Address.Port == 0 {
-		return nil, fmt.Errorf("listener %q has a port that the kernel chooses: give it a port, or name the address with --url", spec.Name)
+		return nil, fmt.Errorf("the kernel chooses the port of listener %q: give it a port, or name the address with --url", spec.Name)
 	}
 	host, err := loopback(spec.Address.Host)
 	if err != nil {
-		return nil, fmt.Errorf("listener %q is at %s, which is %w: to put load on it all the same, name it with --url http://%s/", spec.Name, spec.Address, err, spec.Address)
+		return nil, fmt.Errorf("listener %q is at %s, which is %w: to put load on it anyway, use --url http://%s/", spec.Name, spec.Address, err, spec.Address)
 	}
 	path.Host = net.JoinHostPort(host, strconv.Itoa(int(spec.Address.Port)))
 	return &endpoint{network: "tcp", address: path.Host, url: &path}, nil
@@ -138,7 +137,7 @@ func loopback(host string) (string, error) {
 	case host == "" || host == "localhost":
 		return "127.0.0.1", nil
 	case err != nil:
-		return "", errors.New("a name that may be another machine's")
+		return "", errors.New("a name that may belong to another machine")
 	case ip.IsUnspecified() && ip.Is4():
 		return "127.0.0.1", nil
 	case ip.IsUnspecified():
@@ -146,10 +145,10 @@ func loopback(host string) (string, error) {
 	case ip.IsLoopback():
 		return host, nil
 	}
-	return "", errors.New("no loopback address")
+	return "", errors.New("not a loopback address")
 }
 
-// choose probes the targets and returns the one to hit. It waits until a worker answers.
+// choose returns the first target that answers by HTTP. It waits until a worker answers.
 func choose(ctx context.Context, all []*endpoint) (*endpoint, error) {
 	var first error
 	for _, t := range all {
@@ -172,7 +171,7 @@ func choose(ctx context.Context, all []*endpoint) (*endpoint, error) {
 	return nil, first
 }
 
-var errNoHTTP = errors.New("it speaks no HTTP")
+var errNoHTTP = errors.New("it does not speak HTTP")
 
 // probe sends one request, whose answer must not be an error.
 func (t *endpoint) probe(ctx context.Context) error {
@@ -192,10 +191,10 @@ func (t *endpoint) probe(ctx context.Context) error {
 	plain.SetDeadline(time.Now().Add(timeout)) //nolint:errcheck // then the request fails, too
 	answer, err := load.Exchange(load.NewWire(plain), r, true, io.Discard)
 	if err != nil {
-		return fmt.Errorf("%w: GET %s: %w; give --url if another address does", errNoHTTP, t, err)
+		return fmt.Errorf("%w: GET %s: %w; use --url if another address does", errNoHTTP, t, err)
 	}
 	if answer.StatusCode >= 400 {
-		return fmt.Errorf("GET %s answers %q before anything was reloaded: give a path that works with --url, such as --url /healthz%s", t, answer.Status, t.hint(answer))
+		return fmt.Errorf("GET %s answers %q before anything was reloaded: name a path that works, for example --url /healthz%s", t, answer.Status, t.hint(answer))
 	}
 	return nil
 }
@@ -205,7 +204,7 @@ func (t *endpoint) advice(err error) string {
 	var unknown *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &unknown):
-		return "; name the certificate's authority in the variable SSL_CERT_FILE"
+		return "; set SSL_CERT_FILE to the certificate of its authority"
 	case t.guessed:
 		return ""
 	}

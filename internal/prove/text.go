@@ -42,15 +42,15 @@ func (v *Findings) Text(w io.Writer) error {
 	return err
 }
 
-// how says what was sent where it was not HTTP.
+// how says what was sent if it was not HTTP.
 func (v *Findings) how() string {
 	if v.Protocol == "tcp" {
-		return " (it speaks no HTTP: each connects and closes)"
+		return " (it does not speak HTTP: each connects and closes)"
 	}
 	return ""
 }
 
-// textCauses writes the causes, and each remedy once, below the last cause that it is for.
+// textCauses writes the causes, and each remedy once, below the last cause that it fits.
 func (v *Findings) textCauses(p func(string, ...any)) {
 	for i, c := range v.Causes {
 		p("\n%s", wrap(fmt.Sprintf("%s (%d): %s.", c.title(), c.Lost, c.Cause), 100, "  "))
@@ -92,7 +92,7 @@ func (v *Findings) textLosses(p func(string, ...any)) {
 	}
 }
 
-// when says a moment by the reload before it.
+// when names a moment by the reload before it.
 func when(reload int, after float64) string {
 	if reload == 0 {
 		return lasting(after) + " after the beginning"
@@ -109,7 +109,7 @@ func (v *Findings) textLatency(p func(string, ...any)) {
 		if x.Latency == nil {
 			continue
 		}
-		p("  %-12s %-8s p50 %-9s p95 %-9s p99 %-9s max %-9s", title, x.name, lasting(x.P50), lasting(x.P95), lasting(x.P99), lasting(x.Max))
+		p("  %-12s %-8s p50 %-9s p95 %-9s p99 %-9s max %s", title, x.name, lasting(x.P50), lasting(x.P95), lasting(x.P99), lasting(x.Max))
 		title = ""
 	}
 }
@@ -163,7 +163,7 @@ func lasting(millis float64) string {
 	return load.Short(time.Duration(millis * float64(time.Millisecond)))
 }
 
-// wrap breaks a sentence into lines of at most width, all indented.
+// wrap breaks a sentence into indented lines of at most width characters.
 func wrap(text string, width int, indent string) string {
 	var b strings.Builder
 	column := 0
