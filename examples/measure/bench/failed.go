@@ -13,23 +13,17 @@ import (
 // generator is a load generator.
 type generator struct {
 	name string
-	run  func(ctx context.Context, t *kit.Totals, address string, requests int) error
+	keep bool // connections
+	run  func(ctx context.Context, t *kit.Totals, address string, requests int, keep bool) error
 }
 
 func generators() []generator {
-	own := func(keep bool) func(context.Context, *kit.Totals, string, int) error {
-		return func(ctx context.Context, t *kit.Totals, address string, requests int) error {
-			return hammer(ctx, t, address, requests, keep)
-		}
+	ab := func(ctx context.Context, t *kit.Totals, address string, requests int, keep bool) error {
+		return t.AB(ctx, "http://"+address+"/healthz", 1000, requests, keep)
 	}
-	ab := func(keep bool) func(context.Context, *kit.Totals, string, int) error {
-		return func(ctx context.Context, t *kit.Totals, address string, requests int) error {
-			return t.AB(ctx, "http://"+address+"/healthz", 1000, requests, keep)
-		}
-	}
-	all := []generator{{"new connection per request", own(false)}, {"keep-alive", own(true)}}
-	if kit.HasAB() {
-		all = append(all, generator{"ab -c 1000", ab(false)}, generator{"ab -k -c 1000", ab(true)})
+	all := []generator{{"new connection per request", false, hammer}, {"keep-alive", true, hammer}, {"ab -c 1000", false, ab}, {"ab -k -c 1000", true, ab}}
+	if !kit.HasAB() {
+		all = all[:2]
 	}
 	return all
 }
@@ -57,7 +51,7 @@ func (b *bench) measureGenerator(ctx context.Context, g generator, every time.Du
 	sent := 0
 	err = kit.During(ctx, every, func() error { sent++; return s.HUP() }, func() (err error) {
 		for began := time.Now(); err == nil && (t.Requests == 0 || time.Since(began) < 3*every+every/2); {
-			err = g.run(ctx, &t, s.Addresses[0], b.less(100_000, 10_000))
+			err = g.run(ctx, &t, s.Addresses[0], b.less(100_000, 10_000), g.keep)
 		}
 		return err
 	})

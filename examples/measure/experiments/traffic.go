@@ -191,7 +191,7 @@ func alternate(ctx context.Context, t *traffic, s *kit.Subject, pairs int, stret
 		}
 		middle := t.Now()
 		calm = append(calm, window{from, middle})
-		for next := middle; next < middle+stretch; next += every {
+		for next := middle; max(next, t.Now()) < middle+stretch; next += every {
 			if err := kit.Pause(ctx, next-t.Now()); err != nil {
 				return nil, nil, 0, err
 			}
