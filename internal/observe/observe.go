@@ -51,7 +51,7 @@ type Observer struct {
 // Start begins to follow the supervisor, which need not run yet, and serves metrics and the page if that is configured. If they cannot
 // be served, Start logs that and goes on.
 func (o *Observer) Start() {
-	o.recorder, o.done = receipt.NewRecorder(system{}), make(chan struct{})
+	o.recorder, o.done = receipt.NewRecorder(ownKernel{}), make(chan struct{})
 	o.ctx, o.cancel = context.WithCancel(context.Background())
 	o.hooks = hooks.New(o.Runner, o.hookCommand, o.Log)
 	if o.Page != nil {
@@ -283,11 +283,11 @@ func (r *recent) list() []supervisor.Update {
 	return slices.Clone(r.updates[max(0, len(r.updates)-shownUpdates):])
 }
 
-// system is the kernel that this runs on.
-type system struct{}
+// ownKernel is the kernel that this runs on.
+type ownKernel struct{}
 
-func (system) AcceptQueue(fd int) (waiting, limit int, err error) { return kernel.AcceptQueue(fd) }
-func (system) Connections(q []kernel.Query) []kernel.Count {
+func (ownKernel) AcceptQueue(fd int) (waiting, limit int, err error) { return kernel.AcceptQueue(fd) }
+func (ownKernel) Connections(q []kernel.Query) []kernel.Count {
 	return kernel.Processes().Connections(q, time.Time{})
 }
-func (system) Listen() (kernel.Refused, error) { return kernel.Listen() }
+func (ownKernel) Listen() (kernel.Refused, error) { return kernel.Listen() }
