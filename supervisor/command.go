@@ -5,8 +5,8 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/supervisor/snapshot"
 	"example.org/supervisord/worker"
-	"example.org/supervisord/worker/output"
 )
 
 // Command is what a command that belongs to a program (a hook) is run with.
@@ -33,24 +33,17 @@ func (p *runner) commandOf(generation int) *worker.Spec {
 		g := p.generations[cg.Number]
 		failed := cg.Failure != nil && cg.Failure.Step == program.StepPrepare
 		if cg.Number == generation && g != nil && g.snapshot != nil && cg.Prepared && !failed {
-			return g.snapshot.command(cg.Config)
+			return g.snapshot.Command(cg.Config)
 		}
 	}
 	return nil
 }
 
-// LookUp looks up now what a generation of this program would be given. It may take a while: not for the loop.
+// LookUp looks up now what a generation of this program would be given. It may take a while: it is not for the loop.
 func LookUp(c *config.Program) (*worker.Spec, error) {
-	snap, err := lookUp(c)
+	snap, err := snapshot.LookUp(c)
 	if err != nil {
 		return nil, err
 	}
-	return snap.command(c), nil
-}
-
-// command is spec without the log files, which end with the generation.
-func (snap *snapshot) command(c *config.Program) *worker.Spec {
-	spec := snap.spec(c)
-	spec.Stdout, spec.Stderr = output.Destination{Kind: output.Null}, output.Destination{Kind: output.Null}
-	return &spec
+	return snap.Command(c), nil
 }

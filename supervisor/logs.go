@@ -3,12 +3,12 @@ package supervisor
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 
 	"go.uber.org/zap"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/supervisor/snapshot"
 	"example.org/supervisord/worker/output"
 )
 
@@ -42,27 +42,15 @@ func (c *capture) of(p *config.Program) *output.Log {
 	return c.log
 }
 
-// logFileSpec is the log file of a generation, which may belong to the workers' user.
-func (snap *snapshot) logFileSpec(l config.LogPolicy) output.LogFileSpec {
-	return output.LogFileSpec{Path: l.File, MaxSize: l.MaxSize, MaxAge: l.MaxAge, MaxFiles: l.MaxFiles, Compress: l.Compress, Owner: snap.owner()}
-}
-
-func (g *resources) files() []*output.LogFile {
-	if g.snapshot == nil {
-		return nil
-	}
-	return g.snapshot.files
-}
-
-func (snap *snapshot) owner() int {
-	if snap.Credential == nil {
-		return os.Geteuid()
-	}
-	return int(snap.Credential.UID)
+// openLogs opens the log files of a generation.
+func (p *runner) openLogs(ctx context.Context, snap *snapshot.Snapshot, c *config.Program, log *output.Log) error {
+	ctx, cancel := within(ctx, logOpenTimeout)
+	defer cancel()
+	return snap.OpenLogs(ctx, c, log, p.capture.errors)
 }
 
 // keepLogging goes on with the log files of the image before this one; of the captured ones with that of the newest generation that
-// was prepared. A file that cannot be opened is no obstacle: the next line tries again.
+// was prepared.
 func (p *runner) keepLogging() {
 	newest := 0
 	for _, cg := range p.core.Generations() {
@@ -70,13 +58,11 @@ func (p *runner) keepLogging() {
 		if g == nil {
 			continue
 		}
-		g.snapshot.output(cg.Config, func(spec output.LogFileSpec) (*output.LogFile, error) { //nolint:errcheck // it cannot fail
-			return output.UseLogFile(spec, nil, p.capture.errors), nil
-		})
+		g.snapshot.UseLogs(cg.Config, p.capture.errors)
 		g.log = p.capture.of(cg.Config)
 		if g.log != nil && cg.Number > newest {
 			newest = cg.Number
-			g.log.UseFile(g.snapshot.logFileSpec(cg.Config.Log))
+			g.log.UseFile(g.snapshot.LogFile(cg.Config))
 		}
 	}
 }
@@ -95,7 +81,7 @@ func (p *runner) logFiles() []logFile {
 		files = append(files, p.capture.log)
 	}
 	for _, g := range p.generations {
-		for _, f := range g.files() {
+		for _, f := range g.snapshot.Files() {
 			files = append(files, f)
 		}
 	}

@@ -45,10 +45,7 @@ func (p *runner) record() handover.ProgramRecord {
 	for _, cg := range p.core.Generations() {
 		gr := handover.GenerationRecord{Number: cg.Number}
 		if g := p.generations[cg.Number]; g != nil { // nil: decided, and not begun yet; without a snapshot a restore prepares it anew
-			gr.Listeners, gr.Claims = g.listeners, g.claims
-			if g.snapshot != nil {
-				gr.Snapshot = &g.snapshot.Snapshot
-			}
+			gr.Listeners, gr.Claims, gr.Snapshot = g.listeners, g.claims, g.snapshot
 		}
 		for _, w := range cg.Workers {
 			wr := handover.WorkerRecord{Number: w.Number}
@@ -67,7 +64,7 @@ func resourcesOf(g *handover.GenerationRecord) *resources {
 	if g.Snapshot == nil {
 		return nil
 	}
-	return &resources{number: g.Number, listeners: g.Listeners, claims: g.Claims, snapshot: &snapshot{Snapshot: *g.Snapshot}, abandon: func() {}}
+	return &resources{number: g.Number, listeners: g.Listeners, claims: g.Claims, snapshot: g.Snapshot, abandon: func() {}}
 }
 
 // Restore takes over what was handed over, in place of Start. The workers are not touched: they are adopted where they are, and

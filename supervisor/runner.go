@@ -39,16 +39,6 @@ type process struct {
 	pulse *pulse // the watch over its health; nil: none
 }
 
-// resources is what the workers of one generation are started with.
-type resources struct {
-	number    int
-	listeners []socket.Resolved
-	claims    []string // on the listeners, from the table
-	abandon   func()   // ends its Prepare
-	snapshot  *snapshot
-	log       *output.Log // of the program; nil: nothing is captured
-}
-
 func (s *Supervisor) newRunner(core *program.Program) *runner {
 	log := s.Log.With(zap.String("program", core.Name))
 	return &runner{
@@ -253,7 +243,7 @@ func (p *runner) forget(number int) {
 	delete(p.generations, number)
 	p.s.table.Release(g.claims)
 	p.s.store.Changed()
-	for _, f := range g.files() {
+	for _, f := range g.snapshot.Files() {
 		p.closeLog(f)
 	}
 	for _, g := range p.generations {

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/statusfile"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
@@ -74,7 +75,7 @@ type Supervisor struct {
 	settings settings
 	reader   configReader
 	watching watching
-	files    statusFiles
+	files    *statusfile.Files
 	store    *handover.Store // nil: there is no file-descriptor store
 	notifier serviceNotifier
 	identity
@@ -104,7 +105,7 @@ func New(o Options) *Supervisor {
 	s := &Supervisor{
 		Options: o, mailbox: q, table: socket.NewTable(), programs: programs{},
 		reader: configReader{calls: newCalls()}, watching: watching{calls: newCalls()},
-		files:    statusFiles{log: o.Log, running: &q.running, writers: map[string]chan *string{}},
+		files:    statusfile.New(o.Log, &q.running),
 		notifier: newServiceNotifier(o.Systemd, o.Log),
 		round:    round{stepped: map[*runner]time.Time{}},
 		identity: identity{began: time.Now(), clock: time.Now(), instance: rand.Text()},
@@ -168,7 +169,7 @@ func (s *Supervisor) Run(signals Signals) error {
 		}
 	}
 	s.tell()
-	s.files.end()
+	s.files.Close()
 	s.cancel()
 	close(s.done)
 	for _, p := range s.programs {
@@ -290,7 +291,7 @@ func (s *Supervisor) attend() {
 		p.attend(at)
 	}
 	if len(s.stepped) > 0 {
-		s.files.want(s.programs.statusTexts())
+		s.files.Want(s.programs.statusTexts())
 	}
 	s.releaseOrphans()
 	clear(s.stepped)

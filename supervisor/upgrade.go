@@ -217,7 +217,7 @@ func (d *departure) replaceImage() error {
 	if err := d.s.Log.Sync(); err != nil {
 		return err
 	}
-	if err := handover.AwaitDisks(d.s.files.hung); err != nil {
+	if err := handover.AwaitDisks(d.s.files.Hung); err != nil {
 		return err
 	}
 	return handover.Execute(source{d.s}, d.s.store, d.s.reader.pending(), image)

@@ -167,7 +167,7 @@ func TestARefusedLookFailsTheTrialAtOnceWithARemedy(t *testing.T) {
 			t.Errorf("the log says %s, want %q in it", failed.Text, want)
 		}
 	}
-	m.Await(lab.Contains("program.web.ready.method: a worker of another user cannot be looked at without CAP_SYS_PTRACE"))
+	m.Await(lab.Contains("program.web.ready.method: supervisord may not look at a worker of another user without CAP_SYS_PTRACE"))
 }
 
 func TestAWorkerThatProcHidesFailsTheTrialAtOnce(t *testing.T) {

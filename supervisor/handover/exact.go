@@ -39,7 +39,7 @@ func inexactIn(v reflect.Value, path []string) []exactString {
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.IsExported() {
+			if f := v.Type().Field(i); f.IsExported() || f.Anonymous {
 				look(v.Field(i), f.Name)
 			}
 		}
@@ -80,7 +80,7 @@ func (e exactString) restoreIn(v reflect.Value, path []string) error {
 	}
 	switch v.Kind() {
 	case reflect.Struct:
-		if f, ok := v.Type().FieldByName(path[0]); ok && f.IsExported() && len(f.Index) == 1 {
+		if f, ok := v.Type().FieldByName(path[0]); ok && (f.IsExported() || f.Anonymous) && len(f.Index) == 1 {
 			return e.restoreIn(v.FieldByIndex(f.Index), path[1:])
 		}
 	case reflect.Slice, reflect.Array:

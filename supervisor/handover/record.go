@@ -15,9 +15,8 @@ import (
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/supervisor/snapshot"
 	"example.org/supervisord/worker"
-	"example.org/supervisord/worker/output"
-	"example.org/supervisord/worker/spawn"
 )
 
 // recordVersion is the version of Record. A newer image reads the records of older ones; an older one refuses those of newer ones.
@@ -67,7 +66,7 @@ type GenerationRecord struct {
 	Number    int
 	Listeners []socket.Resolved
 	Claims    []string
-	Snapshot  *Snapshot // nil: not prepared yet
+	Snapshot  *snapshot.Snapshot // nil: not prepared yet
 	Workers   []WorkerRecord
 }
 
@@ -87,14 +86,6 @@ func NewWorkerRecord(number, told int, h Adoptable) WorkerRecord {
 		r.State = h.State() // not older than the descriptors: the report ends when the command runs
 	}
 	return r
-}
-
-// Snapshot is what was looked up for a generation when it began: all its workers, and those that replace them, start from it.
-type Snapshot struct {
-	Directory      string // symlinks resolved
-	Environment    []string
-	Credential     *spawn.Credential
-	Stdout, Stderr output.Destination
 }
 
 // PendingReload is a reload that the next image has to begin.

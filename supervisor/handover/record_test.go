@@ -13,6 +13,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/supervisor/snapshot"
 	"example.org/supervisord/worker"
 )
 
@@ -31,7 +32,7 @@ func reloading(t *testing.T) *Record {
 	}
 	ps := ProgramRecord{Core: core}
 	for _, g := range core.Generations() {
-		ps.Generations = append(ps.Generations, GenerationRecord{Number: g.Number, Snapshot: &Snapshot{Directory: "/"}})
+		ps.Generations = append(ps.Generations, GenerationRecord{Number: g.Number, Snapshot: &snapshot.Snapshot{Directory: "/"}})
 	}
 	return &Record{Programs: []ProgramRecord{ps}}
 }
@@ -132,7 +133,7 @@ func TestARecordKeepsEveryByte(t *testing.T) {
 	p := &r.Programs[0]
 	p.Core.Config.Command = []string{"x", raw}
 	p.Core.Config.Environment = map[string]string{"ODD": raw, "EVEN": "even"}
-	p.Generations[0].Snapshot = &Snapshot{Directory: "/" + raw, Environment: []string{"A=ok", "SECRET=" + raw}}
+	p.Generations[0].Snapshot = &snapshot.Snapshot{Directory: "/" + raw, Environment: []string{"A=ok", "SECRET=" + raw}}
 	p.Generations[0].Workers = []WorkerRecord{{Number: 1, State: worker.State{NotifyPath: raw}}}
 	text, err := r.encode(1)
 	if err != nil {

@@ -22,7 +22,7 @@ func allTimes(v reflect.Value, found func(*time.Time)) {
 		}
 	case v.Kind() == reflect.Struct:
 		for i := range v.NumField() {
-			if v.Type().Field(i).IsExported() {
+			if f := v.Type().Field(i); f.IsExported() || f.Anonymous {
 				allTimes(v.Field(i), found)
 			}
 		}

@@ -23,22 +23,42 @@ type Program struct {
 	Trial    *Generation
 	Draining []*Generation // oldest first; a worker that is Leaving still serves, although its generation does not
 
-	Again          *Reload   // one more reload is due when the trial has ended and not too many generations drain; never a canary
-	AgainAt        time.Time // and not before then
-	TriedAt        time.Time // when the last trial began
-	Failures       int       // first starts that failed in a row
-	Deaths         int       // generations in a row whose last worker died before stable_after; only if restart.generation is new
-	RetryAt        time.Time // when the next first start is due; it counts only while the state is Waiting
-	Changes        int       `json:",omitempty"` // changes of watched files in a row, each soon after the generation for the one before
-	ChangedAt      time.Time // when a generation began last because of a change
-	LastGeneration int       // numbers are never used twice
-	LastWorker     int
+	upcoming
+	retries
+	changing
+	past
 
-	Reloads  []*ReloadRecord `json:",omitempty"` // the last ones, oldest first
-	LastStop *StopRecord     `json:",omitempty"`
+	LastGeneration int // numbers are never used twice
+	LastWorker     int
 
 	actions []Action // what the current Step has decided so far
 	starter string   // who asked for the start that the current Step is about
+}
+
+// upcoming is the reload that is due when the trial has ended and not too many generations drain.
+type upcoming struct {
+	Again   *Reload   // never a canary; nil: none is due
+	AgainAt time.Time // and not before then
+	TriedAt time.Time // when the last trial began
+}
+
+// retries is what has failed in a row, and when the program is started again.
+type retries struct {
+	Failures int       // first starts
+	Deaths   int       // generations whose last worker died before stable_after; only if restart.generation is new
+	RetryAt  time.Time // when the next first start is due; it counts only while the state is Waiting
+}
+
+// changing is what is known of watched files that change.
+type changing struct {
+	Changes   int       `json:",omitempty"` // in a row, each soon after the generation that the one before began
+	ChangedAt time.Time // when a generation began last because of a change
+}
+
+// past is what has happened.
+type past struct {
+	Reloads  []*ReloadRecord `json:",omitempty"` // the last ones, oldest first
+	LastStop *StopRecord     `json:",omitempty"`
 }
 
 // Goal is what a program is meant to do.
@@ -52,17 +72,14 @@ const (
 
 // Generation is the workers that were started from one snapshot of the configuration.
 type Generation struct {
-	Number   int
-	Reason   string          // what asked for it
-	AskedBy  string          // who; "": nobody
-	Config   *config.Program // never changed
-	Canary   int             // only this many slots are filled, until Promote; 0: no canary, or not any more
-	For      time.Duration   // how long a canary is held before it is promoted by itself; 0: until Promote
-	Held     bool            // the canary is ready and waits
-	HeldTill time.Time       // when it is promoted by itself; zero: not known yet, or never
-	Prepared bool            // the snapshot is resolved and the preflight has passed
-	Failure  *Failure        // why its trial failed
-	Killed   int             // workers that did not go by themselves
+	Number  int
+	Reason  string          // what asked for it
+	AskedBy string          // who; "": nobody
+	Config  *config.Program // never changed
+	hold
+	Prepared bool     // the snapshot is resolved and the preflight has passed
+	Failure  *Failure // why its trial failed
+	Killed   int      // workers that did not go by themselves
 	Slots    []Slot
 	Workers  []*Worker // those that live, or are about to
 
@@ -70,6 +87,14 @@ type Generation struct {
 	Spawned time.Time // when its first worker was asked for
 	Served  time.Time // when it began to serve
 	Retired time.Time // when it was told to go
+}
+
+// hold is what makes a generation a canary.
+type hold struct {
+	Canary   int           // only this many slots are filled, until Promote; 0: no canary, or not any more
+	For      time.Duration // how long the canary is held before it is promoted by itself; 0: until Promote
+	Held     bool          // the canary is ready and waits
+	HeldTill time.Time     // when it is promoted by itself; zero: not known yet, or never
 }
 
 // Slot is one of the places for a worker in a generation: what is remembered from one worker to the next.

@@ -97,7 +97,7 @@ func (p *Program) try(now time.Time, r Reload, c *config.Program) {
 		p.ChangedAt = now
 	}
 	g := &Generation{
-		Number: p.LastGeneration, Reason: r.Reason, AskedBy: r.AskedBy, Config: c, Began: now, Canary: r.Canary, For: r.For,
+		Number: p.LastGeneration, Reason: r.Reason, AskedBy: r.AskedBy, Config: c, Began: now, hold: hold{Canary: r.Canary, For: r.For},
 		Slots: make([]Slot, c.Workers),
 	}
 	p.Trial = g

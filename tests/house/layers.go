@@ -12,14 +12,15 @@ var layers = [][]string{
 	// What knows nothing of the rest.
 	{"internal/apart", "internal/clients", "internal/foreign", "internal/getopt", "internal/lab/load", "internal/pattern", "internal/proc",
 		"internal/reserved", "internal/spool", "internal/systemd", "internal/watch", "socket/inherit", "examples/measure/clock"},
-	{"internal/cgroup", "internal/lab/plot", "internal/observe/kernel", "socket/holder", "worker/graceful", "worker/output"},
+	{"internal/cgroup", "internal/lab/plot", "internal/observe/kernel", "socket/holder", "worker/graceful", "worker/output",
+		"internal/statusfile"},
 	{"socket/unixpath", "worker/ready", "worker/spawn"},
 	// Sockets and workers, which do not know each other.
 	{"socket", "worker"},
 	{"socket/dialect"},
 	{"internal/config"},
 	// What decides, what survives, what carries out.
-	{"supervisor/program"},
+	{"supervisor/program", "supervisor/snapshot"},
 	{"supervisor/handover"},
 	{"supervisor"},
 	// What reads the supervisor's reports, and what asks it.

@@ -1,4 +1,5 @@
-package supervisor
+// Package statusfile keeps files current whose disk may hang.
+package statusfile
 
 import (
 	"errors"
@@ -14,9 +15,9 @@ import (
 	"example.org/supervisord/internal/apart"
 )
 
-// statusFiles keeps the status_file of every program current. Each path has a goroutine that writes, so that a disk that hangs holds
-// up neither the loop nor the file of another program. A newer text overtakes one that is not written yet.
-type statusFiles struct {
+// Files keeps the status_file of every program current. Each path has a goroutine that writes, so that a disk that hangs holds up
+// neither the caller nor another file. A newer text overtakes one that is not written yet. The methods are for one goroutine.
+type Files struct {
 	log     *zap.Logger
 	running *sync.WaitGroup
 	asked   map[string]string       // the last texts, by path
@@ -24,8 +25,13 @@ type statusFiles struct {
 	pending atomic.Int64            // what is asked for and not done yet
 }
 
-// want asks for these texts, and for the files that are not among them to be removed.
-func (f *statusFiles) want(texts map[string]string) {
+// New returns Files that log what goes wrong. Their goroutines are counted by running.
+func New(log *zap.Logger, running *sync.WaitGroup) *Files {
+	return &Files{log: log, running: running, writers: map[string]chan *string{}}
+}
+
+// Want asks for these texts, by path, and for the files that are not among them to be removed.
+func (f *Files) Want(texts map[string]string) {
 	for path, text := range texts {
 		if old, asked := f.asked[path]; !asked || old != text {
 			f.ask(path, &text)
@@ -39,7 +45,7 @@ func (f *statusFiles) want(texts map[string]string) {
 	f.asked = texts
 }
 
-func (f *statusFiles) ask(path string, text *string) {
+func (f *Files) ask(path string, text *string) {
 	next := f.writers[path]
 	if next == nil {
 		next = make(chan *string, 1)
@@ -55,16 +61,16 @@ func (f *statusFiles) ask(path string, text *string) {
 	next <- text
 }
 
-// end removes the files that this supervisor has written.
-func (f *statusFiles) end() {
-	f.want(nil)
+// Close removes the files that were written, and ends. It does not wait for that.
+func (f *Files) Close() {
+	f.Want(nil)
 	for _, next := range f.writers {
 		close(next)
 	}
 }
 
 // write writes one file, or removes it, as often as that changes. It never removes a file that it has not written.
-func (f *statusFiles) write(path string, next <-chan *string) {
+func (f *Files) write(path string, next <-chan *string) {
 	if err := standApart(path); err != nil {
 		f.log.Error("a status file that hangs may hold up the start of workers", zap.Error(err))
 	}
@@ -123,8 +129,8 @@ func writeStatus(path, text string) error {
 	return err
 }
 
-// hung returns an error while a file is being written.
-func (f *statusFiles) hung() error {
+// Hung returns an error while a file is being written.
+func (f *Files) Hung() error {
 	if f.pending.Load() > 0 {
 		return errors.New("a status_file is on a disk or a file system that does not answer")
 	}

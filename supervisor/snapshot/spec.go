@@ -1,0 +1,91 @@
+package snapshot
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket/dialect"
+	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/ready"
+)
+
+// Seat is what is particular to one worker of a generation.
+type Seat struct {
+	Generation int
+	Slot       int
+	Sockets    []dialect.Passed // by listener, without FD
+	FDs        []int            // of the sockets here
+}
+
+// Worker returns what the worker in a seat is started with.
+func (s *Snapshot) Worker(c *config.Program, seat Seat) worker.Spec {
+	spec := s.process(c)
+	numbers := dialect.FDNumbers(c.Listen)
+	for i := range seat.Sockets {
+		seat.Sockets[i].FD = numbers[i]
+	}
+	spec.Command = fillAll(fdPlaceholders(c), c.Command)
+	spec.Sockets, spec.Places = seat.FDs, numbers
+	spec.Ready = seat.Probe(c.Ready.Check)
+	spec.Watchdog = c.Health.Watchdog
+	told := dialect.Message{Dialects: c.Dialects, Sockets: seat.Sockets, Parent: os.Getpid(), Slot: seat.Slot, Generation: seat.Generation}
+	spec.Told, spec.Einhorn = told.Environment(), slices.Contains(c.Dialects, dialect.Einhorn)
+	spec.Environment = append(slices.Clone(spec.Environment),
+		"SUPERVISORD_PROGRAM="+c.Name,
+		"SUPERVISORD_SLOT="+strconv.Itoa(seat.Slot),
+		"SUPERVISORD_GENERATION="+strconv.Itoa(seat.Generation),
+	)
+	return spec
+}
+
+// Preflight returns what the preflight of a generation is run with.
+func (s *Snapshot) Preflight(c *config.Program) worker.Spec {
+	spec := s.process(c)
+	spec.Command = fillAll(fdPlaceholders(c), c.Reload.Preflight)
+	return spec
+}
+
+// Command returns what a command that belongs to the program, such as a hook, is run with: directory, environment, user and limits
+// as of a worker, no Command, and no output.
+func (s *Snapshot) Command(c *config.Program) *worker.Spec {
+	spec := s.process(c)
+	spec.Stdout, spec.Stderr = output.Destination{Kind: output.Null}, output.Destination{Kind: output.Null}
+	return &spec
+}
+
+// process is what every process of the generation has in common.
+func (s *Snapshot) process(c *config.Program) worker.Spec {
+	return worker.Spec{
+		Directory: s.Directory, Environment: s.Environment, Credential: s.Credential, Stdout: s.Stdout, Stderr: s.Stderr, Limits: c.Limits,
+	}
+}
+
+// Probe fills in the placeholders of a probe that are known before the spawn; {pid} is left to package worker.
+func (seat Seat) Probe(r ready.Check) ready.Check {
+	fill := strings.NewReplacer("{slot}", strconv.Itoa(seat.Slot), "{generation}", strconv.Itoa(seat.Generation))
+	r.URL = fill.Replace(r.URL)
+	r.Address = fill.Replace(r.Address)
+	r.Command = fillAll(fill, r.Command)
+	return r
+}
+
+// fdPlaceholders fills in {fd:NAME}.
+func fdPlaceholders(c *config.Program) *strings.Replacer {
+	var pairs []string
+	for i, number := range dialect.FDNumbers(c.Listen) {
+		pairs = append(pairs, "{fd:"+c.Listen[i].Name+"}", strconv.Itoa(number))
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+func fillAll(r *strings.Replacer, words []string) []string {
+	filled := make([]string, len(words))
+	for i, w := range words {
+		filled[i] = r.Replace(w)
+	}
+	return filled
+}
