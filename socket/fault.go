@@ -5,16 +5,12 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/socket/holder"
 	"example.org/supervisord/socket/unixpath"
 )
-
-// ErrInUse says that another process has the path of a unix socket, or is about to listen there; it is a unix.EADDRINUSE.
-var ErrInUse = unixpath.ErrInUse
 
 // refused says that r could not be opened, why, and what to do. It wraps the kernel's error (unix.EADDRINUSE, …).
 func refused(r Resolved, err error) error {
@@ -30,6 +26,9 @@ func refused(r Resolved, err error) error {
 
 // advise adds the remedy to an error that has none.
 func advise(r Resolved, err error) error {
+	if r.at.onDisk() {
+		err = unixpath.Advise(err, r.at.path, r.uid >= 0 || r.gid >= 0)
+	}
 	if _, ok := errors.AsType[*unixpath.Remedied](err); ok {
 		return err
 	}
@@ -47,8 +46,6 @@ func advise(r Resolved, err error) error {
 		remedy = "this kernel has IPv6 switched off: use an IPv4 address"
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
 		remedy = "raise LimitNOFILE= of the unit, or `ulimit -n`"
-	case errors.Is(err, unix.EROFS):
-		remedy = "choose a path on a writable file system, such as /run"
 	}
 	if remedy == "" {
 		return err
@@ -62,10 +59,6 @@ func forbidden(r Resolved) string {
 		return "binding to an interface needs CAP_NET_RAW"
 	case !r.at.isUnix():
 		return "a port this low needs root or CAP_NET_BIND_SERVICE (or a lower net.ipv4.ip_unprivileged_port_start, or a systemd socket unit)"
-	case r.at.onDisk() && (r.uid >= 0 || r.gid >= 0):
-		return "the supervisor must be able to write in " + filepath.Dir(r.at.path) + ", and giving a socket to another user needs root"
-	case r.at.onDisk():
-		return "the supervisor must be able to write in " + filepath.Dir(r.at.path)
 	}
 	return "the supervisor's user may not do this"
 }

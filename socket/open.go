@@ -196,24 +196,9 @@ func openPath(r Resolved, how opening) (*sock, error) {
 	return s, nil
 }
 
-func (s *sock) bindPath(r Resolved) error {
-	if r.Mode != 0 {
-		// The inode gets this mode less the umask: never more than is wanted, at any moment.
-		if err := unix.Fchmod(s.fd, uint32(r.Mode)); err != nil {
-			return err
-		}
-	}
-	if err := unix.Bind(s.fd, &unix.SockaddrUnix{Name: r.at.path}); err != nil {
+func (s *sock) bindPath(r Resolved) (err error) {
+	if s.inode, err = unixpath.Bind(s.fd, r.at.path, r.Mode, r.uid, r.gid); err != nil {
 		return err
-	}
-	var err error
-	if s.inode, err = unixpath.At(r.at.path); err != nil {
-		return err
-	}
-	if r.Mode != 0 || r.uid >= 0 || r.gid >= 0 {
-		if err := setAccess(s, r); err != nil {
-			return err
-		}
 	}
 	return setBacklog(s, r)
 }
@@ -224,13 +209,13 @@ func (s *sock) hasPath() bool { return s.inode != unixpath.Inode{} }
 // reachable reports whether clients still find the socket: its path was not removed or replaced.
 func (s *sock) reachable(r Resolved) bool { return !s.hasPath() || s.inode.IsAt(r.at.path) }
 
-// discard closes the socket, and removes its path if that is ours and still leads to it. The path goes first: as long as the socket
-// listens, no other supervisor takes the path for stale and puts its own socket there.
+// discard closes the socket, and removes its path if that is ours and still leads to it.
 func (s *sock) discard(r Resolved) {
-	if s.hasPath() && !s.foreign && s.reachable(r) {
-		_ = unix.Unlink(r.at.path) // a path that stays behind is stale, and the next start replaces it
+	if s.foreign {
+		_ = unix.Close(s.fd)
+		return
 	}
-	_ = unix.Close(s.fd)
+	unixpath.Close(s.fd, r.at.path, s.inode)
 }
 
 // fullBacklog is the kernel's limit, or its default where a unit with ProcSubset=pid hides the limit.

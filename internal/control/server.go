@@ -21,7 +21,7 @@ import (
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/internal/observe/usage"
-	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/unixpath"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker/output"
@@ -86,13 +86,13 @@ type API struct {
 	Receipts  func(name string, records []program.ReloadRecord) []receipt.Receipt // newest first
 
 	rights  rights
-	socket  *socket.Own
+	socket  *unixpath.Own
 	http    *http.Server
 	serving sync.WaitGroup // the listener and every handler
 }
 
 // Serve opens the control socket, or takes over the inherited one if it is where it should be, and answers on it until Close.
-// Errors: socket.ErrInUse (wrapped) if another supervisord answers there.
+// Errors: unixpath.ErrInUse (wrapped) if another supervisord answers there.
 func (a *API) Serve() (err error) {
 	if a.rights, err = lookUpRights(a.Group, a.Read); err != nil {
 		return fmt.Errorf("control_group: %w", err)
@@ -130,7 +130,7 @@ func (a *API) open() error {
 		gid = int(*a.rights.group)
 	}
 	if a.Inherited >= 0 {
-		old, err := socket.InheritOwn(a.Inherited)
+		old, err := unixpath.InheritOwn(a.Inherited)
 		switch {
 		case err != nil:
 			return err
@@ -141,12 +141,12 @@ func (a *API) open() error {
 		old.Close() // the configuration has another path for it now, or somebody took it away
 	}
 	var err error
-	a.socket, err = socket.OpenOwn(a.Path, a.Mode, gid, backlog)
-	if !errors.Is(err, socket.ErrInUse) || a.Other == "" {
+	a.socket, err = unixpath.OpenOwn(a.Path, a.Mode, gid, backlog)
+	if !errors.Is(err, unixpath.ErrInUse) || a.Other == "" {
 		return err
 	}
 	inUse := err
-	if a.socket, err = socket.OpenOwn(a.Other, a.Mode, gid, backlog); err == nil {
+	if a.socket, err = unixpath.OpenOwn(a.Other, a.Mode, gid, backlog); err == nil {
 		a.Log.Warn("the control socket has another path; commands find it by -c", zap.String("path", a.Other), zap.Error(inUse))
 	}
 	return err

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/foreign"
-	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/unixpath"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
@@ -43,7 +43,7 @@ func TestUnknownGroupIsAnError(t *testing.T) {
 
 func TestSocketInUseIsNotTakenOver(t *testing.T) {
 	s := serve(t, newFake())
-	if _, err := socket.OpenOwn(s.Path, 0o600, -1, backlog); !errors.Is(err, socket.ErrInUse) {
+	if _, err := unixpath.OpenOwn(s.Path, 0o600, -1, backlog); !errors.Is(err, unixpath.ErrInUse) {
 		t.Errorf("%v, want ErrInUse", err)
 	}
 	if code, _ := talk(t, dial(t, s), "GET", "/v1/status", ""); code != 200 {
@@ -54,7 +54,7 @@ func TestSocketInUseIsNotTakenOver(t *testing.T) {
 func TestNextImageTakesOverListener(t *testing.T) {
 	f := newFake()
 	path := filepath.Join(t.TempDir(), "s")
-	old, err := socket.OpenOwn(path, 0o600, -1, backlog)
+	old, err := unixpath.OpenOwn(path, 0o600, -1, backlog)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestNextImageTakesOverListener(t *testing.T) {
 
 func TestNextImageMovesSocketToConfiguredPath(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	old, err := socket.OpenOwn(path, 0o600, -1, backlog)
+	old, err := unixpath.OpenOwn(path, 0o600, -1, backlog)
 	if err != nil {
 		t.Fatal(err)
 	}

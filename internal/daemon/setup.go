@@ -18,6 +18,7 @@ import (
 	"example.org/supervisord/internal/watch"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/inherit"
+	"example.org/supervisord/socket/unixpath"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
@@ -215,7 +216,7 @@ func (d *daemon) serve(updates <-chan *supervisor.Update) {
 	d.observer.Start()
 	inherited := d.handover.Extra(controlFD)
 	if d.settings.Control == "" {
-		if s, err := socket.InheritOwn(inherited); err == nil {
+		if s, err := unixpath.InheritOwn(inherited); err == nil {
 			s.Close()
 		}
 		return

@@ -170,10 +170,32 @@ func connect(path string) (pid int, err error) {
 	return pid, nil
 }
 
-// Listener returns the PID of the process that began to listen at path; 0: none, or unknown.
-func Listener(path string) int {
-	pid, _ := connect(path)
-	return pid
+// Bind binds a new socket to a claimed path and gives its inode the owner and mode of SetAccess, before it listens, so that clients
+// cannot connect until they are right. The inode is valid also with an error, unless it is zero.
+func Bind(fd int, path string, mode fs.FileMode, uid, gid int) (Inode, error) {
+	if mode != 0 {
+		// The inode gets this mode less the umask: never more than is wanted, at any moment.
+		if err := unix.Fchmod(fd, uint32(mode)); err != nil {
+			return Inode{}, err
+		}
+	}
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		return Inode{}, err
+	}
+	inode, err := At(path)
+	if err == nil && (mode != 0 || uid >= 0 || gid >= 0) {
+		err = SetAccess(path, inode, mode, uid, gid)
+	}
+	return inode, err
+}
+
+// Close closes a socket, and removes its path if that still leads to its inode. The path goes first: as long as the socket listens, no
+// other supervisor takes the path for stale and puts its own socket there.
+func Close(fd int, path string, inode Inode) {
+	if inode.IsAt(path) {
+		_ = unix.Unlink(path) // a path that stays behind is stale, and the next start replaces it
+	}
+	_ = unix.Close(fd)
 }
 
 // SetAccess gives the inode at path its owner (-1: this process's) and its mode (0: 0777 less the umask).

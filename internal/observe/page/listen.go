@@ -9,13 +9,14 @@ import (
 
 	"example.org/supervisord/internal/clients"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/unixpath"
 )
 
 // pageListener is a listening socket with a descriptor to hand over.
 type pageListener struct {
 	net.Listener
-	own *socket.Own // nil: TCP
-	fd  int         // -1: none, then the next image listens anew
+	own *unixpath.Own // nil: TCP
+	fd  int           // -1: none, then the next image listens anew
 }
 
 // listen listens on an address, or goes on with the inherited socket, if there is one: while a port is nobody's, another
@@ -27,7 +28,7 @@ func listen(address socket.Address, inherited int) (*pageListener, error) {
 		}
 	}
 	if address.IsUnix() {
-		return onUnix(socket.OpenOwn(address.Path, 0o660, -1, unix.SOMAXCONN))
+		return onUnix(unixpath.OpenOwn(address.Path, 0o660, -1, unix.SOMAXCONN))
 	}
 	l, err := net.Listen("tcp", address.String())
 	if err != nil {
@@ -38,7 +39,7 @@ func listen(address socket.Address, inherited int) (*pageListener, error) {
 
 func inherit(fd int, isUnix bool) (*pageListener, error) {
 	if isUnix {
-		return onUnix(socket.InheritOwn(fd))
+		return onUnix(unixpath.InheritOwn(fd))
 	}
 	f := os.NewFile(uintptr(fd), "")
 	defer f.Close() //nolint:errcheck // FileListener has made its own duplicate
@@ -49,7 +50,7 @@ func inherit(fd int, isUnix bool) (*pageListener, error) {
 	return onTCP(l), nil
 }
 
-func onUnix(own *socket.Own, err error) (*pageListener, error) {
+func onUnix(own *unixpath.Own, err error) (*pageListener, error) {
 	if err != nil {
 		return nil, err
 	}

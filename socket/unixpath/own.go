@@ -1,6 +1,7 @@
-package socket
+package unixpath
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
@@ -8,31 +9,41 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
-
-	"example.org/supervisord/socket/unixpath"
 )
 
 // Own is a listening unix socket from which the supervisor itself accepts. Its descriptor is non-blocking, close-on-exec and unknown to
 // Go's poller: it can be handed over to the next image while a duplicate is being accepted from.
 type Own struct {
-	sock *sock
-	r    Resolved
+	path  string
+	fd    int
+	inode Inode
 }
 
 // OpenOwn listens at path, with this mode and group (-1: the supervisor's). Clients cannot connect before both are right. It replaces a
 // socket that a dead process has left. Errors: ErrInUse (wrapped) if a process answers there, or is about to listen.
 func OpenOwn(path string, mode fs.FileMode, gid, backlog int) (*Own, error) {
-	r := ownAt(path)
-	r.Mode, r.gid, r.Backlog = mode, gid, backlog
-	s, err := open(r, r.at, opening{})
-	if err != nil {
-		return nil, err
+	o := &Own{path: filepath.Clean(path), fd: -1}
+	if err := o.open(mode, gid, backlog); err != nil {
+		o.Close()
+		return nil, fmt.Errorf("cannot listen on unix %s: %w", o.path, Advise(err, o.path, gid >= 0))
 	}
-	return &Own{s, r}, nil
+	return o, nil
 }
 
-func ownAt(path string) Resolved {
-	return Spec{Address: UnixAddress(filepath.Clean(path)), NonBlock: true}.Literal()
+func (o *Own) open(mode fs.FileMode, gid, backlog int) error {
+	release, err := Claim(o.path)
+	if err != nil {
+		return err
+	}
+	defer release()
+	o.fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err == nil {
+		o.inode, err = Bind(o.fd, o.path, mode, -1, gid)
+	}
+	if err == nil {
+		err = unix.Listen(o.fd, backlog)
+	}
+	return err
 }
 
 // InheritOwn takes over a socket that the image before this one has opened with OpenOwn.
@@ -49,9 +60,9 @@ func InheritOwn(fd int) (*Own, error) {
 		return nil, fmt.Errorf("descriptor %d does not listen", fd)
 	}
 	unix.CloseOnExec(fd)
-	o := &Own{&sock{fd: fd, inode: unixpath.Lost}, ownAt(at.Name)}
-	if unixpath.Listener(at.Name) == os.Getpid() { // an execve does not change the PID that the kernel notes at listen(2)
-		if o.sock.inode, err = unixpath.At(at.Name); err != nil {
+	o := &Own{path: filepath.Clean(at.Name), fd: fd, inode: Lost}
+	if pid, err := connect(o.path); err == nil && pid == os.Getpid() { // an execve does not change the PID that the kernel notes at listen(2)
+		if o.inode, err = At(o.path); err != nil {
 			return nil, err
 		}
 	}
@@ -59,21 +70,21 @@ func InheritOwn(fd int) (*Own, error) {
 }
 
 // Path is where clients connect.
-func (o *Own) Path() string { return o.r.at.path }
+func (o *Own) Path() string { return o.path }
 
 // FD is the descriptor to hand over.
-func (o *Own) FD() int { return o.sock.fd }
+func (o *Own) FD() int { return o.fd }
 
 // Reachable reports whether clients still find the socket: its path was not removed or replaced.
-func (o *Own) Reachable() bool { return o.sock.reachable(o.r) }
+func (o *Own) Reachable() bool { return o.inode.IsAt(o.path) }
 
 // Listener accepts from a duplicate of the descriptor. Closing it removes nothing.
 func (o *Own) Listener() (*net.UnixListener, error) {
-	dup, err := unix.FcntlInt(uintptr(o.FD()), unix.F_DUPFD_CLOEXEC, 3)
+	dup, err := unix.FcntlInt(uintptr(o.fd), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
 		return nil, os.NewSyscallError("dup", err)
 	}
-	f := os.NewFile(uintptr(dup), o.Path())
+	f := os.NewFile(uintptr(dup), o.path)
 	defer f.Close() //nolint:errcheck // FileListener has made its own duplicate
 	l, err := net.FileListener(f)
 	if err != nil {
@@ -86,9 +97,26 @@ func (o *Own) Listener() (*net.UnixListener, error) {
 
 // Permit changes who may connect. gid -1 is the supervisor's group.
 func (o *Own) Permit(mode fs.FileMode, gid int) error {
-	o.r.Mode, o.r.gid = mode, gid
-	return setAccess(o.sock, o.r)
+	return SetAccess(o.path, o.inode, mode, -1, gid)
 }
 
 // Close ends listening, and removes the socket if clients still find it.
-func (o *Own) Close() { o.sock.discard(o.r) }
+func (o *Own) Close() { Close(o.fd, o.path, o.inode) }
+
+// Advise adds the remedy to an error about the socket at path, if it has none. given: another user or group is to own the socket.
+func Advise(err error, path string, given bool) error {
+	if _, ok := errors.AsType[*Remedied](err); ok {
+		return err
+	}
+	switch {
+	case errors.Is(err, unix.EADDRINUSE):
+		return &Remedied{err, "another process has it: `ss -xlp` shows which"}
+	case (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)) && given:
+		return &Remedied{err, "the supervisor must be able to write in " + filepath.Dir(path) + ", and giving a socket to another user needs root"}
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return &Remedied{err, "the supervisor must be able to write in " + filepath.Dir(path)}
+	case errors.Is(err, unix.EROFS):
+		return &Remedied{err, "choose a path on a writable file system, such as /run"}
+	}
+	return err
+}
