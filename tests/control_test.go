@@ -426,7 +426,7 @@ func TestSignalAndKill(t *testing.T) {
 	m.CtlOK("signal", "web", "usr2")
 	m.Until("USR2 is noted", func() bool { return strings.Contains(m.Read("note"), "USR2") })
 	m.Await(lab.Says(lab.GenerationServes))
-	m.CtlFails(1, []string{`"NOSUCH" is no signal`}, "signal", "web", "NOSUCH")
+	m.CtlFails(1, []string{`"NOSUCH" is not a signal`}, "signal", "web", "NOSUCH")
 	m.CtlFails(1, []string{"generation"}, "kill", "web")
 	m.CtlOK("kill", "web", "--generation", "1")
 	m.Until("the worker is gone", func() bool { return !lab.Alive(first) })
