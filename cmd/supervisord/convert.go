@@ -73,7 +73,7 @@ func kinds() []string {
 
 // source returns what to convert: the words after --, or a file. dash is the index of --, or -1.
 func (f convertFlags) source(stdin io.Reader, args []string, dash int) (convert.Source, convert.World, error) {
-	s, w := convert.Source{Kind: convert.Kind(f.from), Program: f.name}, world()
+	s, w := convert.Source{Kind: convert.SourceKind(f.from), Program: f.name}, world()
 	if f.from != "" && !slices.Contains(kinds(), f.from) {
 		return s, w, fmt.Errorf("--from %q is unknown: use one of %v", f.from, kinds())
 	}

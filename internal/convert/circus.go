@@ -11,7 +11,7 @@ import (
 
 // circusFile is a configuration of circus and what it includes.
 type circusFile struct {
-	*document
+	*draft
 	*iniFile
 	variables []setting // of [env]
 	umask     *setting
@@ -30,8 +30,8 @@ const (
 )
 
 // circus converts a configuration of circus.
-func (d *document) circus() {
-	f := &circusFile{document: d, iniFile: newINI(circusDialect()), used: map[string]bool{}}
+func (d *draft) circus() {
+	f := &circusFile{draft: d, iniFile: newINI(circusDialect()), used: map[string]bool{}}
 	f.iniFile.read(d.Name, d.Text)
 	f.include()
 	f.finish()

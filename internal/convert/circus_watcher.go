@@ -207,10 +207,10 @@ func (w *watcher) variables() {
 }
 
 // stream reads where an output goes.
-func (w *watcher) stream(name string) stream {
+func (w *watcher) stream(name string) outputStream {
 	prefix := name + "_stream."
 	class := w.given[prefix+"class"]
-	st := stream{setting: class}
+	st := outputStream{setting: class}
 	kind := class.value[strings.LastIndexByte(class.value, '.')+1:]
 	options := slices.DeleteFunc(w.section.counting(), func(s setting) bool { return !strings.HasPrefix(s.key, prefix) || s.key == class.key })
 	if kind == "" && len(options) > 0 {
@@ -253,7 +253,7 @@ func (w *watcher) stream(name string) stream {
 }
 
 // fileOption reads an option of an output that goes to a file.
-func (w *watcher) fileOption(st *stream, class, key string, s setting) {
+func (w *watcher) fileOption(st *outputStream, class, key string, s setting) {
 	switch {
 	case key == "filename":
 		st.setting = s
@@ -277,7 +277,7 @@ func (w *watcher) fileOption(st *stream, class, key string, s setting) {
 }
 
 // timed reads when a file is rotated by the clock.
-func (w *watcher) timed(st *stream, prefix string) {
+func (w *watcher) timed(st *outputStream, prefix string) {
 	every, ok := 1, true
 	if s, given := w.get(prefix + "rotate_interval"); given {
 		every, ok = w.integer(s)

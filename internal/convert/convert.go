@@ -2,7 +2,7 @@
 // circus or Python's supervisor, or a Procfile.
 //
 // A source is a row of the table sources and a file with its keys as a table of rules (rule.go). Everything that a source says ends
-// up in a document (document.go), in the order of the source, in TOML that package config accepts. A key is converted, or a comment
+// up in a draft (draft.go), in the order of the source, in TOML that package config accepts. A key is converted, or a comment
 // names its position, says that it has no equivalent, and what to do instead; no key is dropped. A source that its own supervisor
 // would reject is an error.
 package convert
@@ -17,38 +17,38 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-// Kind names the program that a source was written for.
-type Kind string
+// SourceKind names the program that a source was written for.
+type SourceKind string
 
 // The kinds.
 const (
-	StartServer Kind = "start_server"
-	Circus      Kind = "circus"
-	Supervisor  Kind = "supervisor"
-	Einhorn     Kind = "einhorn"
-	Procfile    Kind = "procfile"
+	StartServer SourceKind = "start_server"
+	Circus      SourceKind = "circus"
+	Supervisor  SourceKind = "supervisor"
+	Einhorn     SourceKind = "einhorn"
+	Procfile    SourceKind = "procfile"
 )
 
 // sources lists how each kind is recognized, by the first word of a command line or by the sections of a file, and converted.
-func sources() []source {
-	return []source{
-		{StartServer, "start_server start_server.pl", "", (*document).startServer},
-		{Circus, "", "circus watcher socket plugin env", (*document).circus},
+func sources() []converter {
+	return []converter{
+		{StartServer, "start_server start_server.pl", "", (*draft).startServer},
+		{Circus, "", "circus watcher socket plugin env", (*draft).circus},
 		{Supervisor, "", "supervisord program fcgi-program eventlistener group include unix_http_server inet_http_server supervisorctl rpcinterface",
-			(*document).supervisor},
-		{Einhorn, "einhorn", "", (*document).einhorn},
-		{Procfile, "foreman honcho", "", (*document).procfile},
+			(*draft).supervisor},
+		{Einhorn, "einhorn", "", (*draft).einhorn},
+		{Procfile, "foreman honcho", "", (*draft).procfile},
 	}
 }
 
-type source struct {
-	kind               Kind
+type converter struct {
+	kind               SourceKind
 	commands, sections string
-	convert            func(d *document)
+	convert            func(d *draft)
 }
 
 // Kinds lists every kind, in the order of the documentation.
-func Kinds() (kinds []Kind) {
+func Kinds() (kinds []SourceKind) {
 	for _, s := range sources() {
 		kinds = append(kinds, s.kind)
 	}
@@ -57,9 +57,9 @@ func Kinds() (kinds []Kind) {
 
 // Source is what is converted: the text of a file, or a command line.
 type Source struct {
-	Kind    Kind   // "": to be recognized
-	Program string // the name for the program of a command line; "": taken from its command
-	Name    string // the file's name in comments and errors
+	Kind    SourceKind // "": to be recognized
+	Program string     // the name for the program of a command line; "": taken from its command
+	Name    string     // the file's name in comments and errors
 	Text    string
 	Args    []string // a command line, word by word, instead of Name and Text
 }
@@ -75,7 +75,7 @@ type World struct {
 
 // Result is a configuration and a summary of it.
 type Result struct {
-	Kind     Kind
+	Kind     SourceKind
 	Text     string
 	Programs int // that will run
 	Off      int // that are commented out, because their own supervisor would not start them
@@ -90,16 +90,16 @@ const (
 
 // Convert converts a source. A malformed source is a *config.Error that lists every mistake with its position.
 func Convert(s Source, w World) (Result, error) {
-	err := checkText(position{file: s.Name}, s.Text)
+	err := checkText(location{file: s.Name}, s.Text)
 	for i := 0; i < len(s.Args) && err == nil; i++ {
-		err = checkText(position{file: fmt.Sprintf("argument %d", i+1)}, s.Args[i])
+		err = checkText(location{file: fmt.Sprintf("argument %d", i+1)}, s.Args[i])
 	}
 	if s.Kind == "" && err == nil {
 		s.Kind, err = s.recognize()
 	}
 	i := slices.Index(Kinds(), s.Kind)
 	if err == nil && i < 0 {
-		err = malformed(position{}, fmt.Sprintf("%q is unknown", s.Kind), "use one of "+kindNames())
+		err = malformed(location{}, fmt.Sprintf("%q is unknown", s.Kind), "use one of "+kindNames())
 	}
 	if err != nil {
 		return Result{}, err
@@ -114,7 +114,7 @@ func kindNames() string {
 }
 
 // checkText rejects what is not text.
-func checkText(at position, text string) error {
+func checkText(at location, text string) error {
 	if len(text) > MaxSource {
 		return malformed(at, fmt.Sprintf("has more than %d bytes", MaxSource), "convert it in parts")
 	}
@@ -133,12 +133,12 @@ func checkText(at position, text string) error {
 	return nil
 }
 
-func malformed(at position, what, remedy string) error {
+func malformed(at location, what, remedy string) error {
 	return &config.Error{Problems: []config.Problem{{File: at.file, Line: at.line, What: what, Remedy: remedy}}}
 }
 
 // kindOfCommand returns the kind of a command line by its first word, "" if it is unknown.
-func kindOfCommand(word string) Kind {
+func kindOfCommand(word string) SourceKind {
 	for _, s := range sources() {
 		if slices.Contains(strings.Fields(s.commands), filepath.Base(word)) {
 			return s.kind
@@ -148,16 +148,16 @@ func kindOfCommand(word string) Kind {
 }
 
 // recognize finds the kind of a source: of a command line by its first word, of a file by its name or content.
-func (s Source) recognize() (Kind, error) {
+func (s Source) recognize() (SourceKind, error) {
 	remedy := "name its kind with --from: " + kindNames()
 	switch {
 	case s.Args != nil && len(s.Args) == 0:
-		return "", malformed(position{file: "the command line"}, "is empty", "write for example: supervisord convert -- start_server --port 80 -- ./app")
+		return "", malformed(location{file: "the command line"}, "is empty", "write for example: supervisord convert -- start_server --port 80 -- ./app")
 	case s.Args != nil:
 		if k := kindOfCommand(s.Args[0]); k != "" {
 			return k, nil
 		}
-		return "", malformed(position{file: "argument 1"}, fmt.Sprintf("%q is not a known command", s.Args[0]), remedy)
+		return "", malformed(location{file: "argument 1"}, fmt.Sprintf("%q is not a known command", s.Args[0]), remedy)
 	}
 	if base := filepath.Base(s.Name); base == "Procfile" || strings.HasPrefix(base, "Procfile.") {
 		return Procfile, nil
@@ -166,15 +166,15 @@ func (s Source) recognize() (Kind, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return "", malformed(position{file: s.Name}, "is not a known kind of configuration", remedy)
+		return "", malformed(location{file: s.Name}, "is not a known kind of configuration", remedy)
 	default:
-		return "", malformed(position{file: s.Name}, fmt.Sprintf("may be %s or %s", found[0], found[1]), remedy)
+		return "", malformed(location{file: s.Name}, fmt.Sprintf("may be %s or %s", found[0], found[1]), remedy)
 	}
 }
 
 // candidates lists the kinds that the text of a file looks like: by its sections, else by its commands, else by its lines.
-func candidates(text string) []Kind {
-	var bySection, byCommand []Kind
+func candidates(text string) []SourceKind {
+	var bySection, byCommand []SourceKind
 	for line := range strings.SplitSeq(normal(text), "\n") {
 		name, isSection := strings.CutPrefix(strings.TrimSpace(line), "[")
 		for _, s := range sources() {
@@ -190,13 +190,13 @@ func candidates(text string) []Kind {
 			byCommand = append(byCommand, kindOfCommand(words[0]))
 		}
 	}
-	for _, found := range [][]Kind{bySection, byCommand} {
+	for _, found := range [][]SourceKind{bySection, byCommand} {
 		if slices.Sort(found); len(found) > 0 {
 			return slices.Compact(found)
 		}
 	}
 	if procfileLine().MatchString(text) {
-		return []Kind{Procfile}
+		return []SourceKind{Procfile}
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func goldenFiles(t testing.TB) map[string]Source {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found[path] = Source{Kind: Kind(filepath.Base(filepath.Dir(path))), Name: filepath.Base(path), Text: string(text)}
+		found[path] = Source{Kind: SourceKind(filepath.Base(filepath.Dir(path))), Name: filepath.Base(path), Text: string(text)}
 	}
 	return found
 }
@@ -129,7 +129,7 @@ func TestKindIsRecognizedByTheFile(t *testing.T) {
 }
 
 func TestKindIsRecognizedByTheFirstWord(t *testing.T) {
-	for command, want := range map[string]Kind{
+	for command, want := range map[string]SourceKind{
 		"start_server": StartServer, "/usr/local/bin/start_server": StartServer, "einhorn": Einhorn, "foreman": Procfile, "honcho": Procfile,
 	} {
 		if got, err := (Source{Args: []string{command, "x"}}).recognize(); got != want {
@@ -154,7 +154,7 @@ func TestOversizedSourcesAreRejected(t *testing.T) {
 	big := "[program:x]\ncommand=y " + strings.Repeat("z", MaxSource)
 	wide := "[program:x]\ncommand=y " + strings.Repeat("z ", MaxSource/2-100)
 	many := strings.Builder{}
-	for range 20_000 {
+	for range 8_000 {
 		many.WriteString("[program:x]\n")
 	}
 	for _, text := range []string{big, wide, many.String()} {

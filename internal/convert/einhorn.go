@@ -18,7 +18,7 @@ type einhornLine struct {
 }
 
 // einhorn converts a command line of einhorn.
-func (d *document) einhorn() {
+func (d *draft) einhorn() {
 	line, ok := d.commandLine()
 	if !ok {
 		return

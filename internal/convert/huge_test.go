@@ -16,19 +16,19 @@ func lines(format string, n int) string {
 	return b.String()
 }
 
-// TestHugeSourcesAreConvertedOrRejectedSoon has sources as large as they may be.
+// TestHugeSourcesAreConvertedOrRejectedSoon has large sources whose results are larger.
 func TestHugeSourcesAreConvertedOrRejectedSoon(t *testing.T) {
 	const soon = time.Minute // they take seconds at most, but the machine may be busy
 	for name, s := range map[string]Source{
-		"sections":            {Kind: Supervisor, Text: lines("[s%d]\n", 30_000)},
+		"sections":            {Kind: Supervisor, Text: lines("[s%d]\n", 10_000)},
 		"keys":                {Kind: Supervisor, Text: "[program:a]\n" + lines("k%d=1\n", 28_000)},
-		"continued":           {Kind: Supervisor, Text: "[program:a]\nx=1\n" + strings.Repeat(" y\n", 85_000)},
-		"variables":           {Kind: Supervisor, Text: "[program:a]\ncommand=x\nenvironment=" + lines("A%d=1,", 28_000)},
-		"programs":            {Kind: Procfile, Text: lines("p%d: x\n", 25_000)},
-		"watchers":            {Kind: Circus, Text: "[env:*]\n" + lines("A%d=$B\n", 1000) + lines("[watcher:%d]\ncmd=x\n", 400)},
+		"continued":           {Kind: Supervisor, Text: "[program:a]\nx=1\n" + strings.Repeat(" y\n", 20_000)},
+		"variables":           {Kind: Supervisor, Text: "[program:a]\ncommand=x\nenvironment=" + lines("A%d=1,", 9000)},
+		"programs":            {Kind: Procfile, Text: lines("p%d: x\n", 8000)},
+		"watchers":            {Kind: Circus, Text: "[env:*]\n" + lines("A%d=$B\n", 500) + lines("[watcher:%d]\ncmd=x\n", 200)},
 		"garbage":             {Kind: Circus, Text: strings.Repeat("x\n", 130_000)},
-		"processes":           {Kind: Supervisor, Text: "[program:a]\ncommand=x%(process_num)d\nprocess_name=%(process_num)d\nnumprocs=1000\nenvironment=" + lines("A%d=1,", 400)},
-		"programs' variables": {Kind: Supervisor, Text: "[supervisord]\nenvironment=" + lines("A%d=1,", 1000) + "\n" + lines("[program:p%d]\ncommand=x\n", 400)},
+		"processes":           {Kind: Supervisor, Text: "[program:a]\ncommand=x%(process_num)d\nprocess_name=%(process_num)d\nnumprocs=1000\nenvironment=" + lines("A%d=1,", 100)},
+		"programs' variables": {Kind: Supervisor, Text: "[supervisord]\nenvironment=" + lines("A%d=1,", 500) + "\n" + lines("[program:p%d]\ncommand=x\n", 200)},
 		"percent":             {Kind: Supervisor, Text: "[program:a]\ncommand=x " + strings.Repeat("%(ENV_A)s", 28_000)},
 	} {
 		start := time.Now()

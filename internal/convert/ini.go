@@ -14,7 +14,7 @@ import (
 
 // dialect is how an ini file is read.
 type dialect struct {
-	read     func(r *scanner, raw string)
+	read     func(r *iniScanner, raw string)
 	lower    bool // keys are case-insensitive
 	lastWins bool // of two equal keys in a section the last counts, otherwise the first
 }
@@ -29,7 +29,7 @@ type section struct {
 // entry is a key and its value.
 type entry struct {
 	setting
-	over *position // of the equal key that counts instead; nil: this one counts
+	over *location // of the equal key that counts instead; nil: this one counts
 }
 
 // iniFile is one or several files.
@@ -101,10 +101,10 @@ func (f *iniFile) finish() {
 	}
 }
 
-// scanner reads one file.
-type scanner struct {
+// iniScanner reads one file.
+type iniScanner struct {
 	file     *iniFile
-	at       position
+	at       location
 	section  *section
 	entry    *entry // the last one; nil: nothing can continue it
 	indent   int
@@ -113,7 +113,7 @@ type scanner struct {
 
 // read reads a file.
 func (f *iniFile) read(name, text string) {
-	r := &scanner{file: f, at: position{file: name}}
+	r := &iniScanner{file: f, at: location{file: name}}
 	for line := range strings.SplitSeq(strings.TrimSuffix(normal(text), "\n"), "\n") {
 		r.at.line++
 		f.dialect.read(r, line)
@@ -126,28 +126,28 @@ func (f *iniFile) read(name, text string) {
 }
 
 // continues adds a line to the value before.
-func (r *scanner) continues(line string) { r.entry.value += "\n" + line }
+func (r *iniScanner) continues(line string) { r.entry.value += "\n" + line }
 
 // comment keeps a comment for the next key or section.
-func (r *scanner) comment(text string) {
+func (r *iniScanner) comment(text string) {
 	if text = strings.TrimSpace(strings.TrimLeft(strings.TrimSpace(text), "#; ")); text != "" {
 		r.comments = append(r.comments, text)
 	}
 }
 
 // here returns a setting at this line, with the comments above it.
-func (r *scanner) here(key, value, text string) setting {
+func (r *iniScanner) here(key, value, text string) setting {
 	s := setting{at: r.at, key: key, value: value, text: text, comments: r.comments}
 	r.comments = nil
 	return s
 }
 
-func (r *scanner) wrong(what, remedy string) {
+func (r *iniScanner) wrong(what, remedy string) {
 	r.file.problems = append(r.file.problems, config.Problem{File: r.at.file, Line: r.at.line, What: what, Remedy: remedy})
 }
 
 // line reads a section header or a key.
-func (r *scanner) line(line, comment string) {
+func (r *iniScanner) line(line, comment string) {
 	if end := strings.LastIndexByte(line, ']'); line[0] == '[' && end >= 2 {
 		name := line[1:end]
 		r.entry = nil
@@ -168,7 +168,7 @@ func (r *scanner) line(line, comment string) {
 }
 
 // key adds a key to the section.
-func (r *scanner) key(key, value string) {
+func (r *iniScanner) key(key, value string) {
 	if r.file.lower {
 		key = strings.ToLower(key)
 	}
@@ -181,10 +181,10 @@ func (r *scanner) key(key, value string) {
 
 // supervisorDialect is RawConfigParser(inline_comment_prefixes=(';','#'), strict=False).
 func supervisorDialect() dialect {
-	return dialect{read: (*scanner).supervisorLine, lower: true, lastWins: true}
+	return dialect{read: (*iniScanner).supervisorLine, lower: true, lastWins: true}
 }
 
-func (r *scanner) supervisorLine(raw string) {
+func (r *iniScanner) supervisorLine(raw string) {
 	line, comment := raw, ""
 	if trimmed := strings.TrimSpace(raw); strings.HasPrefix(trimmed, "#") || strings.HasPrefix(trimmed, ";") {
 		line, comment = "", raw
@@ -235,9 +235,9 @@ func inlineComment(line string) int {
 }
 
 // circusDialect is circus' own StrictConfigParser.
-func circusDialect() dialect { return dialect{read: (*scanner).circusLine} }
+func circusDialect() dialect { return dialect{read: (*iniScanner).circusLine} }
 
-func (r *scanner) circusLine(raw string) {
+func (r *iniScanner) circusLine(raw string) {
 	fields := strings.Fields(raw)
 	switch {
 	case len(fields) == 0:
@@ -256,7 +256,7 @@ func (r *scanner) circusLine(raw string) {
 }
 
 // circusKey reads a header or a key. A ; after a space begins a comment.
-func (r *scanner) circusKey(raw string) {
+func (r *iniScanner) circusKey(raw string) {
 	comment := ""
 	if at := strings.IndexAny(raw, "=:"); at >= 0 && raw[0] != '[' {
 		value := strings.TrimLeftFunc(raw[at+1:], unicode.IsSpace)
@@ -271,7 +271,7 @@ func (r *scanner) circusKey(raw string) {
 }
 
 // whole comments a section that has no equivalent.
-func (d *document) whole(s *section, instead string) {
+func (d *draft) whole(s *section, instead string) {
 	d.head.pending = append(d.head.pending, s.comments...)
 	d.head.lacks(s.setting, instead)
 	for _, e := range s.entries {

@@ -88,7 +88,7 @@ func TestEveryKeyOfCircusIsConvertedOrCommented(t *testing.T) {
 }
 
 // shows fails if another line changes nothing. It comes last, so that the positions in comments stay the same.
-func shows(t *testing.T, kind Kind, base, line string, mayBeDefault bool) {
+func shows(t *testing.T, kind SourceKind, base, line string, mayBeDefault bool) {
 	t.Helper()
 	without, err := Convert(Source{Kind: kind, Name: "s", Text: base}, elsewhere("testdata"))
 	if err != nil {
@@ -120,8 +120,8 @@ func TestEveryOptionIsConvertedOrCommented(t *testing.T) {
 	}
 	alone := []string{"help", "version", "restart", "stop", "upgrade-check"} // they start nothing: an error
 	einhorn, _ := byOption((&einhornLine{}).options())
-	for kind, options := range map[Kind][]getopt.Option{StartServer: starter.Flags(), Einhorn: einhorn.Options} {
-		base := map[Kind][]string{StartServer: {"start_server", "--port=1", "--enable-auto-restart"}, Einhorn: {"einhorn", "-b", "a:1"}}[kind]
+	for kind, options := range map[SourceKind][]getopt.Flag{StartServer: starter.Flags(), Einhorn: einhorn.Options} {
+		base := map[SourceKind][]string{StartServer: {"start_server", "--port=1", "--enable-auto-restart"}, Einhorn: {"einhorn", "-b", "a:1"}}[kind]
 		plain, err := Convert(Source{Args: append(slices.Clone(base), "--", "x")}, elsewhere("testdata"))
 		if err != nil {
 			t.Fatal(err)

@@ -18,7 +18,7 @@ var procfileLine = pattern.Lazy(`(?m)^([A-Za-z0-9_-]+):[ \t]*(\S.*)$`)
 
 // formation is how foreman runs a Procfile.
 type formation struct {
-	*document
+	*draft
 	root      string
 	env       []string // files
 	counts    map[string]int
@@ -29,8 +29,8 @@ type formation struct {
 }
 
 // procfile converts a Procfile, or a command line of foreman or honcho and the Procfile that it names.
-func (d *document) procfile() {
-	f := &formation{document: d, root: d.Dir, counts: map[string]int{}, otherwise: 1, port: 5000, timeout: 5}
+func (d *draft) procfile() {
+	f := &formation{draft: d, root: d.Dir, counts: map[string]int{}, otherwise: 1, port: 5000, timeout: 5}
 	if d.Args != nil && !f.commandLine() {
 		return
 	}
@@ -42,7 +42,7 @@ func (d *document) procfile() {
 
 // commandLine reads the options of foreman, and the Procfile.
 func (f *formation) commandLine() bool {
-	c, _ := f.document.commandLine()
+	c, _ := f.draft.commandLine()
 	syntax, known := byOption(f.foremanOptions())
 	syntax.Anywhere = true
 	options, rest, ok := f.options(c, syntax)
@@ -95,7 +95,7 @@ func (f *formation) find() bool {
 	f.Name = f.path(cmp.Or(given["procfile"].value, filepath.Join(root, "Procfile")))
 	f.root = f.path(cmp.Or(root, filepath.Dir(f.Name)))
 	f.env = strings.FieldsFunc(given["env"].value, func(r rune) bool { return r == ',' })
-	text, ok := f.read(setting{at: position{file: f.Name}}, f.Name)
+	text, ok := f.read(setting{at: location{file: f.Name}}, f.Name)
 	f.Text = text
 	return ok
 }
@@ -134,7 +134,7 @@ func (f *formation) environmentFiles() {
 			continue
 		}
 		f.env = append(f.env, path)
-		s := setting{at: position{file: path}, text: "the file"}
+		s := setting{at: location{file: path}, text: "the file"}
 		if err := config.CheckEnvironmentFile(path, text); err != nil {
 			f.head.lacks(s, "supervisord cannot read it: "+err.Error())
 		}
@@ -154,7 +154,7 @@ func (f *formation) processes() {
 	var comments []string
 	index := 0
 	for i, line := range strings.Split(normal(f.Text), "\n") {
-		at := position{f.Name, i + 1}
+		at := location{f.Name, i + 1}
 		trimmed := strings.TrimSpace(line)
 		m := procfileLine().FindStringSubmatch(line)
 		switch {

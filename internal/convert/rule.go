@@ -184,7 +184,7 @@ func (p *program) isOn(key string) bool {
 // The functions below read values. They report one that the source's own supervisor would reject, and return false.
 
 // integer reads a whole number as Python's int() does.
-func (d *document) integer(s setting) (int, bool) {
+func (d *draft) integer(s setting) (int, bool) {
 	n, err := strconv.ParseInt(strings.TrimSpace(s.value), 10, 32)
 	if err != nil {
 		d.wrong(s, fmt.Sprintf("%q is not a number", s.value), "write a whole number")
@@ -193,7 +193,7 @@ func (d *document) integer(s setting) (int, bool) {
 }
 
 // number reads a number of seconds, for example, with a fraction.
-func (d *document) number(s setting) (float64, bool) {
+func (d *draft) number(s setting) (float64, bool) {
 	n, err := strconv.ParseFloat(strings.TrimSpace(s.value), 64)
 	if err != nil || math.IsNaN(n) || math.IsInf(n, 0) {
 		d.wrong(s, fmt.Sprintf("%q is not a number", s.value), "write a number such as 10")
@@ -203,7 +203,7 @@ func (d *document) number(s setting) (float64, bool) {
 }
 
 // truth reads yes, true, on, 1 and their opposites.
-func (d *document) truth(s setting) (value, ok bool) {
+func (d *draft) truth(s setting) (value, ok bool) {
 	switch strings.ToLower(strings.TrimSpace(s.value)) {
 	case "yes", "true", "on", "1":
 		return true, true
@@ -215,7 +215,7 @@ func (d *document) truth(s setting) (value, ok bool) {
 }
 
 // mode reads octal permissions or a umask.
-func (d *document) mode(s setting) (uint64, bool) {
+func (d *draft) mode(s setting) (uint64, bool) {
 	n, err := strconv.ParseUint(strings.TrimPrefix(strings.TrimSpace(s.value), "0o"), 8, 32)
 	if err != nil || n > 0o777 {
 		d.wrong(s, fmt.Sprintf("%q is not an octal mode", s.value), "write an octal number such as 022")

@@ -15,14 +15,14 @@ import (
 // commandLine is a command line and what its script does before.
 type commandLine struct {
 	words       []string // the first is the command
-	at          []position
+	at          []location
 	environment []setting // variables
 	dir         *setting  // where the script goes first
 	ignored     []setting // commands of the script that have no meaning here
 }
 
 // parseShell parses what sh(1) would run. It reports a mistake of a setting, at its line in the text if that is a file.
-func (d *document) parseShell(s setting, text, remedy string) (*syntax.File, bool) {
+func (d *draft) parseShell(s setting, text, remedy string) (*syntax.File, bool) {
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(text), "")
 	if err == nil {
 		return file, true
@@ -99,15 +99,15 @@ func unescape(s string, quoted bool) (string, bool) {
 
 // commandLine finds the command line of the source: the arguments, or the one command in a file, which may be a shell script that
 // sets variables and changes the directory first.
-func (d *document) commandLine() (c commandLine, ok bool) {
+func (d *draft) commandLine() (c commandLine, ok bool) {
 	if d.Args != nil {
 		c.words = d.Args
 		for i := range d.Args {
-			c.at = append(c.at, position{file: fmt.Sprintf("argument %d", i+1)})
+			c.at = append(c.at, location{file: fmt.Sprintf("argument %d", i+1)})
 		}
 		return c, true
 	}
-	here := setting{at: position{file: d.Name}}
+	here := setting{at: location{file: d.Name}}
 	file, ok := d.parseShell(here, normal(d.Text), "fix the script, or write the command line after --")
 	if !ok {
 		return c, false
@@ -124,8 +124,8 @@ func (d *document) commandLine() (c commandLine, ok bool) {
 }
 
 // statement reads one command of a script.
-func (d *document) statement(c *commandLine, s *syntax.Stmt) bool {
-	at := func(n syntax.Node) position { return position{d.Name, int(n.Pos().Line())} }
+func (d *draft) statement(c *commandLine, s *syntax.Stmt) bool {
+	at := func(n syntax.Node) location { return location{d.Name, int(n.Pos().Line())} }
 	shellOnly := func(n syntax.Node, what string) bool {
 		d.wrong(setting{at: at(n)}, what, "let the shell run it, supervisord convert -- "+string(d.Kind)+" …, or write the result")
 		return false
@@ -142,7 +142,7 @@ func (d *document) statement(c *commandLine, s *syntax.Stmt) bool {
 		c.assign(at(a), a.Name.Value, value)
 	}
 	var words []string
-	var places []position
+	var places []location
 	for _, w := range call.Args {
 		word, ok := literalWord(w)
 		if !ok {
@@ -153,12 +153,12 @@ func (d *document) statement(c *commandLine, s *syntax.Stmt) bool {
 	return d.command(c, words, places)
 }
 
-func (c *commandLine) assign(at position, name, value string) {
+func (c *commandLine) assign(at location, name, value string) {
 	c.environment = append(c.environment, setting{at: at, key: name, value: value, text: name + "=" + value})
 }
 
 // command reads the words of a command: the command line, or one that prepares for it.
-func (d *document) command(c *commandLine, words []string, at []position) bool {
+func (d *draft) command(c *commandLine, words []string, at []location) bool {
 	export := len(words) > 0 && words[0] == "export"
 	for len(words) > 0 {
 		name, value, assigns := strings.Cut(words[0], "=")
@@ -199,7 +199,7 @@ func (d *document) command(c *commandLine, words []string, at []position) bool {
 // optionRule is an option of a command and what becomes of it.
 type optionRule struct {
 	name, short string
-	kind        getopt.Kind
+	kind        getopt.Argument
 	rule        rule
 }
 
@@ -207,14 +207,14 @@ type optionRule struct {
 func byOption(table []optionRule) (getopt.Syntax, rules) {
 	syntax, known := getopt.Syntax{}, rules{}
 	for _, o := range table {
-		syntax.Options = append(syntax.Options, getopt.Option{Name: o.name, Short: o.short, Kind: o.kind})
+		syntax.Options = append(syntax.Options, getopt.Flag{Name: o.name, Short: o.short, Kind: o.kind})
 		known[o.name] = o.rule
 	}
 	return syntax, known
 }
 
 // options reads the options of a command line. It returns the indices in c.words of the other words.
-func (d *document) options(c commandLine, syntax getopt.Syntax) (given []setting, rest []int, ok bool) {
+func (d *draft) options(c commandLine, syntax getopt.Syntax) (given []setting, rest []int, ok bool) {
 	line, mistakes := syntax.Parse(c.words[1:])
 	for _, m := range mistakes {
 		d.wrong(setting{at: c.at[1+m.Word], key: c.words[1+m.Word]}, m.What, "fix the option; those of the program itself follow its name, best after --")
@@ -238,7 +238,7 @@ func fromOption(c commandLine, g getopt.Given) setting {
 }
 
 // begin begins the program of a command line, whose command is at words[first].
-func (d *document) begin(c commandLine, first int) *program {
+func (d *draft) begin(c commandLine, first int) *program {
 	if first >= len(c.words) || c.words[first] == "" {
 		d.wrong(setting{at: c.at[0]}, "has no command to run", "write the program after --")
 		return nil

@@ -10,13 +10,13 @@ import (
 )
 
 // startServer converts a command line of start_server. Package starter translates it, as for the start_server command.
-func (d *document) startServer() {
+func (d *draft) startServer() {
 	c, ok := d.commandLine()
 	if !ok {
 		return
 	}
 	line, err := starter.Parse(c.words[1:])
-	if mistake, ok := errors.AsType[*getopt.Error](err); ok {
+	if mistake, ok := errors.AsType[*getopt.Mistake](err); ok {
 		d.wrong(setting{at: c.at[1+mistake.Word], key: c.words[1+mistake.Word]}, mistake.What, "see supervisord start_server --help")
 		return
 	}
@@ -88,7 +88,7 @@ func (p *program) translated(c commandLine, o *starter.Options, t *starter.Trans
 }
 
 // explained adds a comment to a setting that needs one.
-func (p *program) explained(c commandLine, s starter.Setting) {
+func (p *program) explained(c commandLine, s starter.Assignment) {
 	t, _ := p.in(s.Key)
 	switch s.Key {
 	case "dialect":

@@ -15,8 +15,8 @@ const (
 	captured // the supervisor keeps it for a command that shows it
 )
 
-// stream is what a source says about one output.
-type stream struct {
+// outputStream is what a source says about one output.
+type outputStream struct {
 	setting
 	kind    streamKind
 	path    string  // for toFile
@@ -26,7 +26,7 @@ type stream struct {
 }
 
 // to sends the output to a file, some of which are special.
-func (s *stream) to(path string) {
+func (s *outputStream) to(path string) {
 	switch path {
 	case "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2", "/proc/self/fd/1", "/proc/self/fd/2":
 		s.kind = inherited
@@ -38,8 +38,8 @@ func (s *stream) to(path string) {
 }
 
 // outputs sets where the program's output goes. supervisord writes and rotates one log file for each program.
-func (p *program) outputs(stdout, stderr stream) {
-	for i, s := range []stream{stdout, stderr} {
+func (p *program) outputs(stdout, stderr outputStream) {
+	for i, s := range []outputStream{stdout, stderr} {
 		name := []string{"stdout", "stderr"}[i]
 		switch {
 		case s.kind == discarded:
@@ -57,7 +57,7 @@ func (p *program) outputs(stdout, stderr stream) {
 }
 
 // rotated returns where an output goes that supervisord should rotate.
-func (p *program) rotated(s stream) string {
+func (p *program) rotated(s outputStream) string {
 	path := p.path(s.path)
 	switch owner, log := p.logs[path], p.tables["log"]; {
 	case log != nil && owner == p.name:
@@ -78,7 +78,7 @@ func (p *program) rotated(s stream) string {
 }
 
 // logFile sets the file that supervisord writes.
-func (p *program) logFile(path string, s stream) {
+func (p *program) logFile(path string, s outputStream) {
 	const mebibyte, largest, most = 1 << 20, 1 << 30, 100_000 // in MiB, and files
 	p.set("log.file", path)
 	if n := (s.size + mebibyte - 1) / mebibyte; s.size > 0 && n <= largest {

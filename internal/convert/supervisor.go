@@ -12,7 +12,7 @@ import (
 
 // supervisorFile is a configuration of Python's supervisor and what it includes.
 type supervisorFile struct {
-	*document
+	*draft
 	*iniFile
 	variables []variable        // of [supervisord], for every program
 	groups    map[string]string // the group of each program
@@ -23,8 +23,8 @@ type supervisorFile struct {
 const ignoresToo = "supervisor ignores it too"
 
 // supervisor converts a configuration of Python's supervisor.
-func (d *document) supervisor() {
-	f := &supervisorFile{document: d, iniFile: newINI(supervisorDialect()), groups: map[string]string{}}
+func (d *draft) supervisor() {
+	f := &supervisorFile{draft: d, iniFile: newINI(supervisorDialect()), groups: map[string]string{}}
 	f.readFile(d.Name, d.Text, d.Dir)
 	f.include()
 	f.finish()
@@ -142,7 +142,7 @@ const (
 )
 
 // programRules are the keys of [program:x] and [fcgi-program:x].
-func (f *supervisorFile) programRules(x *process) rules {
+func (f *supervisorFile) programRules(x *supervisorProcess) rules {
 	ofSocket := kept
 	if !x.fcgi {
 		ofSocket = none("supervisor ignores it in [program:x] too; write [[program.NAME.listen]]")
@@ -193,7 +193,7 @@ func startsecs(p *program, s setting) {
 	}
 }
 
-func (x *process) command(p *program, s setting) {
+func (x *supervisorProcess) command(p *program, s setting) {
 	if value, ok := x.file.expand(s, x.own); ok {
 		if words, ok := p.commandWords(s, value); ok {
 			p.run.words = words
@@ -203,7 +203,7 @@ func (x *process) command(p *program, s setting) {
 }
 
 // directory sets where the program runs. If only a shell knows that, the shell goes there.
-func (x *process) directory(p *program, s setting) {
+func (x *supervisorProcess) directory(p *program, s setting) {
 	if value, ok := x.file.expand(s, x.own); ok && dynamic(value) {
 		p.run.dir = value
 	} else if ok {
@@ -212,7 +212,7 @@ func (x *process) directory(p *program, s setting) {
 }
 
 // bytes reads a size such as 50MB. supervisor's units are powers of 1024.
-func (d *document) bytes(s setting) (int64, bool) {
+func (d *draft) bytes(s setting) (int64, bool) {
 	value, unit := strings.ToLower(strings.TrimSpace(s.value)), int64(1)
 	for suffix, size := range map[string]int64{"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30} {
 		if digits, ok := strings.CutSuffix(value, suffix); ok {

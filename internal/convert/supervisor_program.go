@@ -10,8 +10,8 @@ import (
 	"example.org/supervisord/internal/pattern"
 )
 
-// process is a process of a [program:x], or all of them where they are alike, while it is converted.
-type process struct {
+// supervisorProcess is a supervisorProcess of a [program:x], or all of them where they are alike, while it is converted.
+type supervisorProcess struct {
 	*program
 	file    *supervisorFile
 	section *section
@@ -34,7 +34,7 @@ func (f *supervisorFile) programsOf(s *section, title string, fcgi bool) {
 	name, named := s.get("process_name")
 	const most = 1000
 	convert := func(name string, number int, quiet bool) {
-		x := &process{file: f, section: s, title: title, count: count, own: f.ofProcess(title, number, count), fcgi: fcgi}
+		x := &supervisorProcess{file: f, section: s, title: title, count: count, own: f.ofProcess(title, number, count), fcgi: fcgi}
 		x.convert(name, quiet)
 	}
 	switch {
@@ -48,7 +48,7 @@ func (f *supervisorFile) programsOf(s *section, title string, fcgi bool) {
 	case count > most:
 		f.wrong(s.setting, fmt.Sprintf("has %d processes that differ", count), fmt.Sprintf("write at most %d", most))
 	default:
-		for i := 0; i < count && (i == 0 || len(f.document.problems) == 0); i++ { // a mistake in one is in all
+		for i := 0; i < count && (i == 0 || len(f.draft.problems) == 0); i++ { // a mistake in one is in all
 			if own, ok := f.expand(name, f.ofProcess(title, first+i, count)); ok {
 				convert(show(own), first+i, i > 0)
 			}
@@ -63,7 +63,7 @@ func (f *supervisorFile) numberOf(s *section, key string, otherwise int) (int, b
 		return otherwise, true
 	}
 	if it, ok = f.fill(f.head, nil)(it); !ok {
-		return otherwise, len(f.document.problems) == 0
+		return otherwise, len(f.draft.problems) == 0
 	}
 	return f.integer(it)
 }
@@ -75,7 +75,7 @@ func (f *supervisorFile) ofProcess(title string, number, count int) map[string]s
 }
 
 // convert converts the section to one program. A quiet one repeats none of the comments of the first.
-func (x *process) convert(name string, quiet bool) {
+func (x *supervisorProcess) convert(name string, quiet bool) {
 	from := x.section.setting
 	if _, ok := x.section.get("command"); !ok {
 		x.file.wrong(from, "has no command", "write command = …")
@@ -185,7 +185,7 @@ func (f *supervisorFile) fill(p *program, own map[string]string) func(setting) (
 }
 
 // variables sets the environment: that of [supervisord], then the program's own. Other keys refer to it, so it comes first.
-func (x *process) variables() {
+func (x *supervisorProcess) variables() {
 	pairs := slices.Clone(x.file.variables)
 	s, ok := x.section.get("environment")
 	if ok {
@@ -220,7 +220,7 @@ func (f *supervisorFile) pairs(s setting, own map[string]string) []variable {
 	return pairs
 }
 
-func (x *process) processName(p *program, s setting) {
+func (x *supervisorProcess) processName(p *program, s setting) {
 	switch {
 	case s.value == "%(program_name)s":
 	case p.name != validName(x.title):
@@ -231,7 +231,7 @@ func (x *process) processName(p *program, s setting) {
 }
 
 // workers sets how many workers there are, unless each process is a program.
-func (x *process) workers(p *program, s setting) {
+func (x *supervisorProcess) workers(p *program, s setting) {
 	command, _ := x.section.get("command")
 	switch {
 	case x.count < 1:
@@ -246,14 +246,14 @@ func (x *process) workers(p *program, s setting) {
 	}
 }
 
-func (x *process) firstNumber(p *program, s setting) {
+func (x *supervisorProcess) firstNumber(p *program, s setting) {
 	if strings.TrimSpace(s.value) != "0" && p.value("workers") != "" {
 		p.lacks(s, "slots count from 0: SUPERVISORD_SLOT")
 	}
 }
 
 // finish sets what depends on several keys, and what supervisor does without any.
-func (x *process) finish() {
+func (x *supervisorProcess) finish() {
 	if x.fcgi {
 		x.socket()
 	} else {
@@ -287,8 +287,8 @@ func (p *program) otherwise(key string, value any) {
 }
 
 // stream reads where an output goes.
-func (x *process) stream(name string) stream {
-	st := stream{kind: captured, size: 50 << 20, backups: 10} // supervisor's defaults
+func (x *supervisorProcess) stream(name string) outputStream {
+	st := outputStream{kind: captured, size: 50 << 20, backups: 10} // supervisor's defaults
 	if s, ok := x.get(name + "_logfile_maxbytes"); ok {
 		st.setting = s
 		st.size, _ = x.bytes(s)
@@ -316,7 +316,7 @@ func (x *process) stream(name string) stream {
 }
 
 // exitCodes comments the exits after which supervisor does not restart a program.
-func (x *process) exitCodes(s setting) {
+func (x *supervisorProcess) exitCodes(s setting) {
 	codes := strings.ReplaceAll(s.value, " ", "")
 	for code := range strings.SplitSeq(codes, ",") {
 		if n, err := strconv.Atoi(code); codes != "" && (err != nil || n < 0 || n > 255) {
@@ -335,7 +335,7 @@ func (x *process) exitCodes(s setting) {
 }
 
 // socket sets the listener of an [fcgi-program:x], which is its stdin.
-func (x *process) socket() {
+func (x *supervisorProcess) socket() {
 	s, ok := x.get("socket")
 	if !ok {
 		if _, given := x.given["socket"]; !given {
@@ -367,7 +367,7 @@ func (x *process) socket() {
 }
 
 // socketOwner sets the permissions of a unix socket.
-func (x *process) socketOwner(t *table, unix bool) {
+func (x *supervisorProcess) socketOwner(t *table, unix bool) {
 	owner, owned := x.get("socket_owner")
 	mode, moded := x.get("socket_mode")
 	if !unix {

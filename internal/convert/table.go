@@ -68,7 +68,7 @@ func inTOML(value any) string {
 }
 
 // write returns the configuration as TOML.
-func (d *document) write() string {
+func (d *draft) write() string {
 	var b strings.Builder
 	origin := d.Name
 	if d.Args != nil {

@@ -11,36 +11,36 @@ import (
 	"strings"
 )
 
-// Kind is what an option takes.
-type Kind int
+// Argument is what an option takes.
+type Argument int
 
 // The kinds of options.
 const (
-	Text   Kind = iota
-	List        // text, any number of times
-	Number      // a whole number of 32 bits
-	Switch      // nothing
+	Text   Argument = iota
+	List            // text, any number of times
+	Number          // a whole number of 32 bits
+	Switch          // nothing
 )
 
-// Option is one option of a command.
-type Option struct {
+// Flag is one option of a command.
+type Flag struct {
 	Name  string // without the dashes
 	Short string // one letter; "": it has none
-	Kind  Kind
+	Kind  Argument
 	Usage string // for the help; what the option takes is in backquotes
 	Extra bool   // supervisord adds it: it makes no abbreviation ambiguous
 }
 
 // Syntax is how a command takes its options.
 type Syntax struct {
-	Options  []Option
+	Options  []Flag
 	OneDash  bool // -name means --name, and case does not matter
 	Anywhere bool // options may follow other words
 }
 
 // Given is an option on a command line.
 type Given struct {
-	Option
+	Flag
 	Word  int    // the index of its word
 	As    string // with dashes, as it was written but not abbreviated: "--port", "-b"
 	Value string // "" for a Switch
@@ -57,23 +57,23 @@ func (g Given) String() string {
 	return g.As + " " + g.Value
 }
 
-// Line is a command line with its options taken out.
-type Line struct {
+// Parsed is a command line with its options taken out.
+type Parsed struct {
 	Given  []Given
 	Rest   []int // indices of the words that are not options
 	Dashes bool  // "--" stood before Rest, or within it
 }
 
-// Error is one mistake on a command line.
-type Error struct {
+// Mistake is one mistake on a command line.
+type Mistake struct {
 	Word int // the index of the word
 	What string
 }
 
-func (e *Error) Error() string { return e.What }
+func (e *Mistake) Error() string { return e.What }
 
 // Parse reads the options of words, which begin after the name of the command, and returns every mistake that it finds.
-func (s Syntax) Parse(words []string) (Line, []*Error) {
+func (s Syntax) Parse(words []string) (Parsed, []*Mistake) {
 	p := parser{Syntax: s, words: words}
 	for p.at < len(words) {
 		switch w := words[p.at]; {
@@ -101,8 +101,8 @@ type parser struct {
 	Syntax
 	words  []string
 	at     int
-	line   Line
-	errors []*Error
+	line   Parsed
+	errors []*Mistake
 }
 
 func (p *parser) rest(end int) {
@@ -112,7 +112,7 @@ func (p *parser) rest(end int) {
 }
 
 func (p *parser) wrong(format string, args ...any) {
-	p.errors = append(p.errors, &Error{p.at, fmt.Sprintf(format, args...)})
+	p.errors = append(p.errors, &Mistake{p.at, fmt.Sprintf(format, args...)})
 }
 
 // long reads --name, --name=value or --name value.
@@ -125,7 +125,7 @@ func (p *parser) long(word string) {
 	case 0:
 		p.wrong("unknown option: %s", name)
 	case 1:
-		p.value(Given{Option: found[0], Word: p.at, As: "--" + found[0].Name, Value: value}, inWord)
+		p.value(Given{Flag: found[0], Word: p.at, As: "--" + found[0].Name, Value: value}, inWord)
 	default:
 		names := make([]string, len(found))
 		for i, o := range found {
@@ -137,11 +137,11 @@ func (p *parser) long(word string) {
 }
 
 // find returns the options that a name, perhaps abbreviated, can mean.
-func (s Syntax) find(name string) []Option {
-	if i := slices.IndexFunc(s.Options, func(o Option) bool { return o.Name == name }); i >= 0 {
+func (s Syntax) find(name string) []Flag {
+	if i := slices.IndexFunc(s.Options, func(o Flag) bool { return o.Name == name }); i >= 0 {
 		return s.Options[i : i+1]
 	}
-	var found, extra []Option
+	var found, extra []Flag
 	for _, o := range s.Options {
 		switch {
 		case name == "" || !strings.HasPrefix(o.Name, name):
@@ -160,12 +160,12 @@ func (s Syntax) find(name string) []Option {
 // short reads -x, -xVALUE, -x VALUE, or several switches in one word.
 func (p *parser) short(word string) {
 	for i, r := range word[1:] {
-		n := slices.IndexFunc(p.Options, func(o Option) bool { return o.Short == string(r) })
+		n := slices.IndexFunc(p.Options, func(o Flag) bool { return o.Short == string(r) })
 		if n < 0 {
 			p.wrong("unknown option: %c", r)
 			break
 		}
-		g := Given{Option: p.Options[n], Word: p.at, As: "-" + string(r)}
+		g := Given{Flag: p.Options[n], Word: p.at, As: "-" + string(r)}
 		if g.Kind != Switch {
 			g.Value = word[1+i+len(string(r)):]
 			p.value(g, g.Value != "")

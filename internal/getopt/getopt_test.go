@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-var options = []Option{
+var options = []Flag{
 	{Name: "number", Short: "n", Kind: Number}, {Name: "name", Short: "a", Kind: Text}, {Name: "verbose", Short: "v", Kind: Switch},
 	{Name: "verify", Kind: Text, Extra: true},
 }

@@ -12,9 +12,9 @@ import (
 )
 
 // Flags lists the options of the command line.
-func Flags() []getopt.Option {
+func Flags() []getopt.Flag {
 	const text, list, number, flag = getopt.Text, getopt.List, getopt.Number, getopt.Switch
-	return []getopt.Option{
+	return []getopt.Flag{
 		{Name: "port", Kind: list, Usage: "listen on `[HOST:]PORT`; uPORT is UDP, PORT=FD puts the socket at that descriptor of the worker"},
 		{Name: "path", Kind: list, Usage: "listen on a unix socket at `PATH`"},
 		{Name: "dir", Kind: text, Usage: "run the worker in this `DIRECTORY`"},
@@ -44,8 +44,8 @@ func Flags() []getopt.Option {
 // errUsage is wrapped by the errors of a command line that cannot be parsed.
 var errUsage = errors.New("see --help")
 
-// Line is a command line, parsed.
-type Line struct {
+// ParsedLine is a command line, parsed.
+type ParsedLine struct {
 	Given   []getopt.Given
 	Command []string // the worker's; nil: there is none
 	First   int      // the index of the command's first word
@@ -55,13 +55,13 @@ type Line struct {
 // is enough. Options end at "--" or at the first word that is not one, so the worker's own options need no "--". An option of
 // start_server after the command, which the reference would take for itself, is an error: the line would mean something else.
 //
-// A mistake is a *getopt.Error in an error that wraps errUsage.
-func Parse(words []string) (Line, error) {
+// A mistake is a *getopt.Mistake in an error that wraps errUsage.
+func Parse(words []string) (ParsedLine, error) {
 	parsed, mistakes := getopt.Syntax{Options: Flags(), OneDash: true}.Parse(words)
 	if len(mistakes) > 0 {
-		return Line{}, fmt.Errorf("%w: %w", mistakes[0], errUsage)
+		return ParsedLine{}, fmt.Errorf("%w: %w", mistakes[0], errUsage)
 	}
-	line := Line{Given: parsed.Given}
+	line := ParsedLine{Given: parsed.Given}
 	if len(parsed.Rest) == 0 {
 		return line, nil
 	}
@@ -74,7 +74,7 @@ func Parse(words []string) (Line, error) {
 }
 
 // findMisplaced looks for options of start_server after the command. The reference looks for them up to a "--", which it removes.
-func (l *Line) findMisplaced() error {
+func (l *ParsedLine) findMisplaced() error {
 	for i, word := range l.Command {
 		if word == "--" {
 			l.Command = slices.Delete(l.Command, i, i+1)
@@ -84,8 +84,8 @@ func (l *Line) findMisplaced() error {
 			continue
 		}
 		name, _, _ := strings.Cut(word, "=")
-		if slices.ContainsFunc(Flags(), func(f getopt.Option) bool { return !f.Extra && name == "--"+f.Name }) {
-			return fmt.Errorf("%w: %w", &getopt.Error{Word: l.First + i, What: fmt.Sprintf("%s comes after the command %s: move it before "+
+		if slices.ContainsFunc(Flags(), func(f getopt.Flag) bool { return !f.Extra && name == "--"+f.Name }) {
+			return fmt.Errorf("%w: %w", &getopt.Mistake{Word: l.First + i, What: fmt.Sprintf("%s comes after the command %s: move it before "+
 				"the command if it is for start_server, or write -- before the command if it is for the worker", word, l.Command[0])}, errUsage)
 		}
 		return nil // the reference has no such option, so the rest belongs to the worker

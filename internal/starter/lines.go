@@ -19,17 +19,17 @@ import (
 // writes nothing.
 type Lines struct {
 	out      io.Writer
-	workers  map[int]process // by number
-	serving  int             // the generation that serves; 0: none
-	restart  bool            // the trial will replace the serving generation
-	retrying bool            // the trial has failed before
+	workers  map[int]knownWorker // by number
+	serving  int                 // the generation that serves; 0: none
+	restart  bool                // the trial will replace the serving generation
+	retrying bool                // the trial has failed before
 	stopping bool
 }
 
-type process struct{ generation, pid int }
+type knownWorker struct{ generation, pid int }
 
 // NewLines returns Lines that write to out.
-func NewLines(out io.Writer) *Lines { return &Lines{out: out, workers: map[int]process{}} }
+func NewLines(out io.Writer) *Lines { return &Lines{out: out, workers: map[int]knownWorker{}} }
 
 // Starts writes the first line.
 func (l *Lines) Starts(pid int) { l.print("start_server (pid:%d) starting now...", pid) }
@@ -59,7 +59,7 @@ func (l *Lines) Resume(s *supervisor.Status) {
 				l.serving = g.Number
 			}
 			for _, w := range g.Workers {
-				l.workers[w.Number] = process{g.Number, w.PID}
+				l.workers[w.Number] = knownWorker{g.Number, w.PID}
 			}
 		}
 	}
@@ -82,7 +82,7 @@ func (l *Lines) See(c *config.Program, r program.Report) {
 		if _, adopted := l.workers[r.Worker]; !adopted {
 			l.print("starting new worker %d", r.PID)
 		}
-		l.workers[r.Worker] = process{r.Generation, r.PID}
+		l.workers[r.Worker] = knownWorker{r.Generation, r.PID}
 	case program.WorkerReady:
 		l.ready(c, r)
 	case program.TrialFailed:

@@ -25,8 +25,8 @@ const restartDelay = time.Second
 // drainTimeout is how long a log command may take for the last lines.
 const drainTimeout = 5 * time.Second
 
-// logFile is --log-file: where start_server and its workers write.
-type logFile struct {
+// sessionLog is --log-file: where start_server and its workers write.
+type sessionLog struct {
 	to      int      // for stdout and stderr; -1: they are redirected already
 	command string   // "": it is a file
 	from    *os.File // what the command reads; held open, so that nothing is lost when the command dies
@@ -37,7 +37,7 @@ type logFile struct {
 }
 
 // openLog opens the value of --log-file: a file to append to, or "| COMMAND". The command itself writes to out (nil: nowhere).
-func openLog(spec string, out *os.File) (*logFile, error) {
+func openLog(spec string, out *os.File) (*sessionLog, error) {
 	if command, ok := strings.CutPrefix(strings.TrimSpace(spec), "|"); ok {
 		return openPipe(strings.TrimSpace(command), out)
 	}
@@ -45,10 +45,10 @@ func openLog(spec string, out *os.File) (*logFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("failed to open log file:%s: %w", spec, err)
 	}
-	return &logFile{to: fd}, nil
+	return &sessionLog{to: fd}, nil
 }
 
-func openPipe(command string, out *os.File) (*logFile, error) {
+func openPipe(command string, out *os.File) (*sessionLog, error) {
 	if command == "" {
 		return nil, errors.New("--log-file: write a command after the |")
 	}
@@ -56,7 +56,7 @@ func openPipe(command string, out *os.File) (*logFile, error) {
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("failed to open pipe:%s: %w", command, err)
 	}
-	l := &logFile{to: p[1], command: command, from: os.NewFile(uintptr(p[0]), "log")}
+	l := &sessionLog{to: p[1], command: command, from: os.NewFile(uintptr(p[0]), "log")}
 	if out != nil { // redirect replaces stderr
 		fd, err := unix.FcntlInt(out.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 		if err != nil {
@@ -69,18 +69,18 @@ func openPipe(command string, out *os.File) (*logFile, error) {
 }
 
 // inheritLog takes over the log command that the previous image started. It returns nil if there is none.
-func inheritLog(spec string, pipe, process int) *logFile {
+func inheritLog(spec string, pipe, process int) *sessionLog {
 	command, ok := strings.CutPrefix(strings.TrimSpace(spec), "|")
 	if !ok || pipe < 0 || process < 0 {
 		return nil
 	}
-	l := &logFile{to: -1, command: strings.TrimSpace(command), from: os.NewFile(uintptr(pipe), "log")}
+	l := &sessionLog{to: -1, command: strings.TrimSpace(command), from: os.NewFile(uintptr(pipe), "log")}
 	l.pidfd.Store(int32(process))
 	return l
 }
 
 // keep returns the descriptors that an upgrade hands over.
-func (l *logFile) keep() map[string]int {
+func (l *sessionLog) keep() map[string]int {
 	if l == nil || l.command == "" {
 		return nil
 	}
@@ -88,7 +88,7 @@ func (l *logFile) keep() map[string]int {
 }
 
 // start starts the command in its own process group, so that Ctrl-C does not kill it before it has read the last lines.
-func (l *logFile) start() error {
+func (l *sessionLog) start() error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func (l *logFile) start() error {
 }
 
 // redirect makes the log the stdout and stderr of this process.
-func (l *logFile) redirect() error {
+func (l *sessionLog) redirect() error {
 	if l.to < 0 {
 		return nil
 	}
@@ -129,7 +129,7 @@ func (l *logFile) redirect() error {
 }
 
 // watch restarts the command whenever it dies, until close. Lines written in between wait in the pipe.
-func (l *logFile) watch(log *zap.Logger) error {
+func (l *sessionLog) watch(log *zap.Logger) error {
 	if l == nil || l.command == "" {
 		return nil
 	}
@@ -147,7 +147,7 @@ func (l *logFile) watch(log *zap.Logger) error {
 }
 
 // revive restarts the command whenever it has exited, until wake is readable.
-func (l *logFile) revive(wake int, log *zap.Logger) {
+func (l *sessionLog) revive(wake int, log *zap.Logger) {
 	for poll(time.Time{}, wake, int(l.pidfd.Load())) != 0 {
 		log.Error("the log command has exited and will be restarted", zap.String("command", l.command), zap.Duration("after", restartDelay))
 		for started := false; !started; {
@@ -163,7 +163,7 @@ func (l *logFile) revive(wake int, log *zap.Logger) {
 }
 
 // close lets the command read the last lines. Nothing may write to stdout or stderr afterwards.
-func (l *logFile) close() {
+func (l *sessionLog) close() {
 	if l == nil || l.command == "" {
 		return
 	}

@@ -61,7 +61,7 @@ func (o *Options) last(name string) getopt.Given {
 	if all := o.All(name); len(all) > 0 {
 		return all[len(all)-1]
 	}
-	return getopt.Given{Option: getopt.Option{Name: name}, As: "--" + name}
+	return getopt.Given{Flag: getopt.Flag{Name: name}, As: "--" + name}
 }
 
 // Has reports whether an option was given.

@@ -28,7 +28,7 @@ func options(t *testing.T, flags ...string) *Options {
 
 // add adds an option.
 func (o *Options) add(name, value string) {
-	o.Given = append(o.Given, getopt.Given{Option: getopt.Option{Name: name}, As: "--" + name, Value: value})
+	o.Given = append(o.Given, getopt.Given{Flag: getopt.Flag{Name: name}, As: "--" + name, Value: value})
 }
 
 // setenv gives start_server variables of its own.

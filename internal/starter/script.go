@@ -20,12 +20,12 @@ import (
 // errLate is wrapped by the errors of Restart and Stop when --timeout expires first.
 var errLate = errors.New("timed out waiting")
 
-// running is a running start_server.
-type running struct{ pid, pidfd int }
+// runningServer is a runningServer start_server.
+type runningServer struct{ pid, pidfd int }
 
 // findServer finds the start_server that has locked a pid file. The PID in an unlocked file may belong to another process by now, so
 // that is an error.
-func findServer(pidFile string) (*running, error) {
+func findServer(pidFile string) (*runningServer, error) {
 	f, err := os.Open(pidFile)
 	if err != nil {
 		return nil, unopened(pidFile, err)
@@ -43,7 +43,7 @@ func findServer(pidFile string) (*running, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start_server (pid:%d) of %s: %w", pid, pidFile, err)
 	}
-	return &running{pid, pidfd}, nil
+	return &runningServer{pid, pidfd}, nil
 }
 
 // unopened adds the file to the system's error, in the words of the reference.
@@ -54,7 +54,7 @@ func unopened(path string, err error) error {
 	return fmt.Errorf("failed to open file:%s: %w", path, err)
 }
 
-func (r *running) signal(sig syscall.Signal) error {
+func (r *runningServer) signal(sig syscall.Signal) error {
 	if err := unix.PidfdSendSignal(r.pidfd, sig, nil, 0); err != nil {
 		return fmt.Errorf("failed to send %s to the server process (pid:%d): %w", unix.SignalName(sig), r.pid, err)
 	}
@@ -135,7 +135,7 @@ func watch(dir string) (int, error) {
 }
 
 // replaced waits until the status file contains one generation, newer than this one.
-func (r *running) replaced(deadline time.Time, statusFile string, newest, changes int) error {
+func (r *runningServer) replaced(deadline time.Time, statusFile string, newest, changes int) error {
 	events := make([]byte, 64<<10)
 	for {
 		now, err := generations(statusFile)

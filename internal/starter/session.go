@@ -43,9 +43,9 @@ func ExitCode(err error) int {
 
 // Session is the log of a running start_server and the process that waits for it in the foreground. The methods of a nil Session do nothing.
 type Session struct {
-	file   string   // --log-file
-	log    *logFile // nil: stderr, as it was at the start
-	parent *os.File // where the process in the foreground is told how the first worker started; nil: none waits
+	file   string      // --log-file
+	log    *sessionLog // nil: stderr, as it was at the start
+	parent *os.File    // where the process in the foreground is told how the first worker started; nil: none waits
 }
 
 // Begin checks what only the command itself needs and opens the log, as the reference does before it binds the sockets. With

@@ -20,8 +20,8 @@ const shortestPace = 200 * time.Millisecond
 // readyTimeout is added to --interval: a worker that reports its readiness may take that long.
 const readyTimeout = time.Minute
 
-// Setting is one key of a configuration.
-type Setting struct {
+// Assignment is one key of a configuration.
+type Assignment struct {
 	Key   string       // dotted, below [program.NAME] or below a listener: "stop.signal"
 	Value string       // in TOML
 	From  getopt.Given // the option that it comes from; without a Name: none, it is what start_server always does
@@ -29,9 +29,9 @@ type Setting struct {
 
 // Translation is a command line of start_server as a configuration.
 type Translation struct {
-	PIDFile  string      // of [supervisor]; "": none
-	Settings []Setting   // of [program.NAME], in the order of the documentation
-	Listen   [][]Setting // of its listeners
+	PIDFile  string         // of [supervisor]; "": none
+	Settings []Assignment   // of [program.NAME], in the order of the documentation
+	Listen   [][]Assignment // of its listeners
 }
 
 // Translate is the mapping from options to configuration. It does not know --log-file and --daemonize, which the command does
@@ -68,8 +68,8 @@ func (o *Options) Translate() (*Translation, error) {
 
 // put sets a key; the last value counts.
 func (t *Translation) put(key, value string, from getopt.Given) {
-	t.Settings = slices.DeleteFunc(t.Settings, func(s Setting) bool { return s.Key == key })
-	t.Settings = append(t.Settings, Setting{key, value, from})
+	t.Settings = slices.DeleteFunc(t.Settings, func(s Assignment) bool { return s.Key == key })
+	t.Settings = append(t.Settings, Assignment{key, value, from})
 }
 
 func quoted(s string) string { return config.Quote(s) }
@@ -192,22 +192,22 @@ func (o *Options) listeners(t *Translation) error {
 
 // listen adds a listener.
 func (t *Translation) listen(from getopt.Given, p port, mode string, backlog getopt.Given) error {
-	l := []Setting{{"address", quoted(p.Address), from}}
-	if slices.ContainsFunc(t.Listen, func(other []Setting) bool { return other[0].Value == l[0].Value }) {
+	l := []Assignment{{"address", quoted(p.Address), from}}
+	if slices.ContainsFunc(t.Listen, func(other []Assignment) bool { return other[0].Value == l[0].Value }) {
 		return &OptionError{Option: from, What: "is given twice", Remedy: "remove one"}
 	}
 	a, _ := socket.ParseAddress(p.Address) // what is wrong with it, the configuration says
 	if p.Name != a.StarterName() {
-		l = append(l, Setting{"starter_name", quoted(p.Name), from})
+		l = append(l, Assignment{"starter_name", quoted(p.Name), from})
 	}
 	if p.FD != "" {
-		l = append(l, Setting{"fd", p.FD, from})
+		l = append(l, Assignment{"fd", p.FD, from})
 	}
 	if mode != "" {
-		l = append(l, Setting{"mode", quoted(mode), from})
+		l = append(l, Assignment{"mode", quoted(mode), from})
 	}
 	if backlog.Value != "" && backlog.Value != "0" && !a.IsUDP() {
-		l = append(l, Setting{"backlog", backlog.Value, backlog})
+		l = append(l, Assignment{"backlog", backlog.Value, backlog})
 	}
 	t.Listen = append(t.Listen, l)
 	return nil

@@ -13,13 +13,13 @@ import (
 	"example.org/supervisord/socket"
 )
 
-// position is a line of a file, or an argument of a command line ("argument 3", without a line).
-type position struct {
+// location is a line of a file, or an argument of a command line ("argument 3", without a line).
+type location struct {
 	file string
 	line int
 }
 
-func (p position) String() string {
+func (p location) String() string {
 	if p.line == 0 {
 		return p.file
 	}
@@ -28,7 +28,7 @@ func (p position) String() string {
 
 // setting is one key or option of a source.
 type setting struct {
-	at       position
+	at       location
 	key      string
 	as       string // how errors show the key; "": like that
 	value    string
@@ -54,8 +54,8 @@ func shorten(s string) string {
 	return show(s)
 }
 
-// document gathers the configuration.
-type document struct {
+// draft gathers the configuration.
+type draft struct {
 	Source
 	World
 	about     []string // comments about all programs
@@ -67,26 +67,26 @@ type document struct {
 	problems  []config.Problem
 }
 
-func newDocument(s Source, w World) *document {
-	d := &document{Source: s, World: w, addresses: map[string]string{}, logs: map[string]string{}}
-	d.head = &program{document: d, tables: map[string]*table{}, given: map[string]setting{}}
+func newDocument(s Source, w World) *draft {
+	d := &draft{Source: s, World: w, addresses: map[string]string{}, logs: map[string]string{}}
+	d.head = &program{draft: d, tables: map[string]*table{}, given: map[string]setting{}}
 	return d
 }
 
 // wrong reports a mistake in the source.
-func (d *document) wrong(s setting, what, remedy string) {
+func (d *draft) wrong(s setting, what, remedy string) {
 	d.problems = append(d.problems, config.Problem{File: s.at.file, Line: s.at.line, Key: cmp.Or(s.as, s.key), What: what, Remedy: remedy})
 }
 
 // say adds a comment about all programs, once.
-func (d *document) say(text string) {
+func (d *draft) say(text string) {
 	if !slices.Contains(d.about, text) {
 		d.about = append(d.about, text)
 	}
 }
 
 // path makes a path of the source absolute.
-func (d *document) path(path string) string { return filepath.Clean(joinPath(d.Dir, path)) }
+func (d *draft) path(path string) string { return filepath.Clean(joinPath(d.Dir, path)) }
 
 // joinPath resolves a path from a directory.
 func joinPath(dir, path string) string {
@@ -97,10 +97,10 @@ func joinPath(dir, path string) string {
 }
 
 // read reads another file of the source. It reports one that is not text.
-func (d *document) read(s setting, path string) (string, bool) {
+func (d *draft) read(s setting, path string) (string, bool) {
 	text, err := d.Read(path)
 	if err == nil {
-		err = checkText(position{file: path}, text)
+		err = checkText(location{file: path}, text)
 	}
 	if err != nil {
 		d.wrong(s, "cannot read "+path+": "+err.Error(), "make it a readable text file, or do not name it")
@@ -109,7 +109,7 @@ func (d *document) read(s setting, path string) (string, bool) {
 }
 
 // included reads the files that match a pattern of the source.
-func (d *document) included(s setting, pattern string, read func(path, text string)) {
+func (d *draft) included(s setting, pattern string, read func(path, text string)) {
 	paths, err := d.Glob(pattern)
 	if err != nil || len(paths) == 0 {
 		d.head.note("", s, "no file matches "+pattern)
@@ -122,13 +122,13 @@ func (d *document) included(s setting, pattern string, read func(path, text stri
 }
 
 // result is the configuration, or every mistake in the source.
-func (d *document) result() (Result, error) {
+func (d *draft) result() (Result, error) {
 	if len(d.problems) > 0 {
 		slices.SortStableFunc(d.problems, func(a, b config.Problem) int { return cmp.Compare(a.Line, b.Line) })
 		return Result{}, &config.Error{Problems: slices.Compact(d.problems)}
 	}
 	if len(d.programs) == 0 {
-		return Result{}, malformed(position{file: d.Name}, "defines no program", "name the file that defines one, and check --from")
+		return Result{}, malformed(location{file: d.Name}, "defines no program", "name the file that defines one, and check --from")
 	}
 	r := Result{Kind: d.Kind, Text: d.write(), Lacking: d.lacking}
 	for _, p := range d.programs {
@@ -140,14 +140,14 @@ func (d *document) result() (Result, error) {
 	}
 	const mostElements = 45_000 // package config reads 50,000 keys and elements of arrays
 	if elements := strings.Count(r.Text, "\n") + strings.Count(r.Text, `", "`); len(r.Text) > maxResult || elements > mostElements {
-		return Result{}, malformed(position{file: d.Name}, "makes a configuration that is too large for supervisord", "convert it in parts")
+		return Result{}, malformed(location{file: d.Name}, "makes a configuration that is too large for supervisord", "convert it in parts")
 	}
 	return r, nil
 }
 
-// program is one [program.NAME], or the head of the document.
+// program is one [program.NAME], or the head of the draft.
 type program struct {
-	*document
+	*draft
 	name    string
 	off     bool // commented out: its own supervisor would not start it
 	quiet   bool // a copy of the program before, whose comments hold for both
@@ -161,8 +161,8 @@ type program struct {
 }
 
 // newProgram begins a program. Its name is made valid and unique.
-func (d *document) newProgram(s setting, name string) *program {
-	p := &program{document: d, name: validName(name), tables: map[string]*table{}, lead: s.comments, given: map[string]setting{}}
+func (d *draft) newProgram(s setting, name string) *program {
+	p := &program{draft: d, name: validName(name), tables: map[string]*table{}, lead: s.comments, given: map[string]setting{}}
 	taken := func(other *program) bool { return other.name == p.name }
 	for n := 2; slices.ContainsFunc(d.programs, taken); n++ {
 		end := "-" + strconv.Itoa(n)
@@ -300,7 +300,7 @@ func (p *program) environment(s setting, name, value string) {
 }
 
 // commandWords splits a command and reports what is wrong with it.
-func (d *document) commandWords(s setting, value string) ([]string, bool) {
+func (d *draft) commandWords(s setting, value string) ([]string, bool) {
 	words, err := splitWords(value)
 	switch {
 	case err != nil:
