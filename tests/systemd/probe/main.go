@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/signal"
 	"strconv"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -73,7 +75,10 @@ func store(notify *systemd.Notify, count, length int) error {
 	if err := errors.Join(notify.Status(fmt.Sprintf("got %d", len(inherited))), notify.Ready()); err != nil {
 		return err
 	}
-	select {}
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
+	<-stop
+	return nil
 }
 
 // stored is a supervisor that has nothing but descriptors.
