@@ -251,6 +251,8 @@ func (s *Supervisor) handleMore() {
 		select {
 		case call := <-s.calls:
 			call()
+		case <-s.store.Writable():
+			s.store.Push()
 		default:
 			return
 		}

@@ -102,7 +102,7 @@ func (s *Store) Keep(src Predecessor) {
 	s.tell()
 }
 
-// Push goes on where systemd was busy. Nothing may have changed since the last Keep.
+// Push goes on where systemd was busy. Of what has changed since the last Keep, it knows nothing yet.
 func (s *Store) Push() {
 	s.add()
 	s.remove()
@@ -173,9 +173,15 @@ func rank(name string) int {
 }
 
 // add stores what is missing. It stops at the first descriptor that is not taken: a store that is full or out of reach is so for all.
+// When something has changed since the plan, only a worker can still tell whether it has a descriptor: the number of another one may
+// belong to another file by now.
 func (s *Store) add() {
 	s.busy, s.problem = false, nil
 	for len(s.missing) > 0 {
+		if s.dirty && s.missing[0].worker.Adoptable == nil {
+			s.busy = true
+			return
+		}
 		if err := s.put(s.missing[0]); err != nil {
 			s.failed(err)
 			return
@@ -215,7 +221,7 @@ func (s *Store) failed(err error) {
 
 // remove takes the surplus out of the store, also while something is missing: that may be for want of room.
 func (s *Store) remove() {
-	if s.busy || len(s.surplus) == 0 {
+	if s.dirty || len(s.surplus) == 0 {
 		return
 	}
 	for ; len(s.surplus) > 0; s.surplus = s.surplus[1:] {
@@ -225,7 +231,7 @@ func (s *Store) remove() {
 		}
 		s.ledger.remove(s.surplus[0])
 	}
-	if len(s.missing) > 0 {
+	if len(s.missing) > 0 && !s.busy {
 		s.add() // there is room now
 	}
 }
@@ -283,7 +289,7 @@ func (s *Store) Empty(within time.Duration) error {
 	for _, fd := range s.records() {
 		rewrite(fd, nil) //nolint:errcheck // the message that follows removes it, too
 	}
-	s.missing, s.surplus, s.busy = nil, nil, false
+	s.dirty, s.busy, s.missing, s.surplus = false, false, nil, nil
 	for _, name := range slices.Sorted(maps.Keys(s.ledger.counts)) {
 		if ours(name) && !socket.Exported(name) {
 			s.surplus = append(s.surplus, name)
