@@ -65,7 +65,7 @@ func (p *runner) watchWorker(w *program.Worker, g *program.Generation, h Handle)
 }
 
 // unwatch ends the watch over the health of a worker.
-func (w *process) unwatch() {
+func (w *heldProcess) unwatch() {
 	if w.pulse == nil {
 		return
 	}

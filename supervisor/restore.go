@@ -13,14 +13,14 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// source is a Supervisor as the next one has to know it.
-type source struct{ *Supervisor }
+// recordSource is a Supervisor as the next one has to know it.
+type recordSource struct{ *Supervisor }
 
 // Sockets implements handover.Predecessor.
-func (s source) Sockets() []socket.Named { return s.table.Export() }
+func (s recordSource) Sockets() []socket.Named { return s.table.Export() }
 
 // Workers implements handover.Predecessor.
-func (s source) Workers(yield func(handover.Held) bool) {
+func (s recordSource) Workers(yield func(handover.Held) bool) {
 	for name, p := range s.programs {
 		for number, h := range p.workers {
 			if !yield(handover.Held{Program: name, Number: number, Adoptable: h}) {
@@ -31,7 +31,7 @@ func (s source) Workers(yield func(handover.Held) bool) {
 }
 
 // Record implements handover.Predecessor.
-func (s source) Record() *handover.Record {
+func (s recordSource) Record() *handover.Record {
 	s.followClock()
 	r := &handover.Record{Instance: s.instance, Settings: s.settings.Settings, Files: s.settings.files, Orphans: s.Orphans.Ending()}
 	for p := range s.programs.all() {
@@ -171,7 +171,7 @@ func (p *runner) adopt(cg *program.Generation, w *program.Worker, wr handover.Wo
 	}
 	number := w.Number
 	a := h.Adoption(p.core.Name, wr, p.generations[cg.Number].workerSpec(p.s.table, cg.Config, w))
-	p.workers[number] = &process{Handle: p.s.Launcher.Adopt(a, p.events(number)), told: wr.Told}
+	p.workers[number] = &heldProcess{Handle: p.s.Launcher.Adopt(a, p.events(number)), told: wr.Told}
 	p.log.Info("worker is adopted", zap.Int("generation", cg.Number), zap.Int("worker", number), zap.Int("pid", wr.PID), zap.String("state", string(w.State)))
 }
 

@@ -107,7 +107,7 @@ func handoverOf(t *testing.T, web *config.Program, before func(*stage)) *handed 
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
 		before(s)
-		s.super.store.Keep(source{s.super})
+		s.super.store.Keep(recordSource{s.super})
 		pending = s.super.reader.pending()
 		for name, fd := range s.launcher.systemd.fakeStore {
 			add(name, fd)

@@ -21,7 +21,7 @@ type runner struct {
 	log         *zap.Logger       // with the name of the program
 	listeners   []socket.Resolved // those of core.Config
 	generations map[int]*resources
-	workers     map[int]*process
+	workers     map[int]*heldProcess
 	postponed   []int  // workers that are told to go when their sockets are quiet
 	alarm       *alarm // nil: there is no deadline
 	capture     capture
@@ -31,8 +31,8 @@ type runner struct {
 	removed     bool // gone from the configuration: forget it when it is down
 }
 
-// process is what the loop keeps for a worker.
-type process struct {
+// heldProcess is what the loop keeps for a worker.
+type heldProcess struct {
 	Handle
 	told  int    // steps of the stop plan that were performed
 	text  string // what the worker says of itself (STATUS=)
@@ -42,7 +42,7 @@ type process struct {
 func (s *Supervisor) newRunner(core *program.Program) *runner {
 	log := s.Log.With(zap.String("program", core.Name))
 	return &runner{
-		s: s, core: core, log: log, generations: map[int]*resources{}, workers: map[int]*process{}, lookups: newCalls(),
+		s: s, core: core, log: log, generations: map[int]*resources{}, workers: map[int]*heldProcess{}, lookups: newCalls(),
 		capture: capture{errors: output.NewLogErrors(func(what string, err error) { log.Error(what, zap.Error(err)) })},
 	}
 }
@@ -54,7 +54,7 @@ func (p *runner) step(e program.Event) {
 		p.core.Excuse(now) // it should have rung: first comes what is in the mailbox
 	}
 	actions := p.core.Step(now, e)
-	if slices.ContainsFunc(actions, func(a program.Action) bool { _, is := a.(program.Signal); return is }) {
+	if slices.ContainsFunc(actions, func(a program.Action) bool { _, is := a.(program.SendSignal); return is }) {
 		p.s.keep() // a worker is told to go once: a supervisord that restores the state must not have to guess
 	}
 	for _, a := range actions {
@@ -158,7 +158,7 @@ func (p *runner) perform(a program.Action) {
 		p.generations[a.Generation].abandon()
 	case program.Spawn:
 		p.spawn(a.Generation, a.Worker)
-	case program.Signal:
+	case program.SendSignal:
 		p.send(a)
 	case program.Serve:
 		if err := p.s.table.Serve(p.generations[a.Generation].claims); err != nil {
@@ -180,7 +180,7 @@ func (p *runner) spawn(cg *program.Generation, w *program.Worker) {
 	if p.s.Path != "" {
 		spec.Environment = append(spec.Environment, handover.ConfigVariable+"="+p.s.Path)
 	}
-	p.workers[number] = &process{Handle: p.s.Launcher.Start(spec, p.events(number))}
+	p.workers[number] = &heldProcess{Handle: p.s.Launcher.Start(spec, p.events(number))}
 }
 
 // events returns what the launcher calls when something happens to a worker.
@@ -188,7 +188,7 @@ func (p *runner) events(number int) func(worker.Event) {
 	return func(e worker.Event) { p.s.post(func() { p.workerDid(number, e) }) }
 }
 
-func (p *runner) send(a program.Signal) {
+func (p *runner) send(a program.SendSignal) {
 	h := p.workers[a.Worker]
 	if h == nil || p.postpones(a, h) {
 		return
@@ -206,7 +206,7 @@ const requiet = 50 * time.Millisecond
 
 // postpones reports whether a worker is told to go a little later: its successors have another socket of the same address, and a
 // connection may still be on its way to the worker's own. Nobody waits for that: the successors serve already.
-func (p *runner) postpones(a program.Signal, h *process) bool {
+func (p *runner) postpones(a program.SendSignal, h *heldProcess) bool {
 	w, g := p.core.Find(a.Worker)
 	if w == nil || w.Step > 0 || w.Killed || h.told > 0 || p.core.Goal != program.Run || p.generations[g.Number] == nil {
 		return false

@@ -186,7 +186,7 @@ func (s *Supervisor) Run(signals Signals) error {
 }
 
 // keep writes down what the next supervisord must know.
-func (s *Supervisor) keep() { s.store.Keep(source{s}) }
+func (s *Supervisor) keep() { s.store.Keep(recordSource{s}) }
 
 // emptyTimeout is how long systemd may take to read that its store must be emptied: systemd keeps the store when it restarts the
 // service.

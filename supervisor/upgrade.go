@@ -111,7 +111,7 @@ func (d *departure) upgrade(reply func(error), by string) {
 	d.s.Log.Info("upgrade: checking the new binary", askedBy(by), zap.Strings("command", d.s.Upgrader.Check()))
 	d.enter(checking)
 	d.reply, d.failed = reply, ""
-	r, err := handover.Rehearse(source{d.s})
+	r, err := handover.Rehearse(recordSource{d.s})
 	if err != nil {
 		d.checked(err)
 		return
@@ -220,7 +220,7 @@ func (d *departure) replaceImage() error {
 	if err := handover.AwaitDisks(d.s.files.Hung); err != nil {
 		return err
 	}
-	return handover.Execute(source{d.s}, d.s.store, d.s.reader.pending(), image)
+	return handover.Execute(recordSource{d.s}, d.s.store, d.s.reader.pending(), image)
 }
 
 // askToLeave leaves the workers to the next supervisord as soon as systemd has what that one needs. The loop goes on meanwhile.
@@ -247,7 +247,7 @@ func (d *departure) leave(late error) {
 		d.s.Log.Error("what workers say now may be lost", zap.Error(err))
 	}
 	d.s.store.Changed()
-	d.s.store.Keep(source{d.s})
+	d.s.store.Keep(recordSource{d.s})
 	if late == nil {
 		late = d.s.store.Settle(lastSettleTimeout)
 	}

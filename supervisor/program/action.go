@@ -18,8 +18,8 @@ type (
 		Worker     *Worker
 	}
 
-	// Signal sends a signal to a worker, or to its whole process group.
-	Signal struct {
+	// SendSignal sends a signal to a worker, or to its whole process group.
+	SendSignal struct {
 		Worker int
 		Signal config.Signal
 		Group  bool
@@ -32,10 +32,10 @@ type (
 	Forget struct{ Generation int }
 )
 
-func (Prepare) action() {}
-func (Abandon) action() {}
-func (Spawn) action()   {}
-func (Signal) action()  {}
-func (Serve) action()   {}
-func (Forget) action()  {}
-func (Report) action()  {}
+func (Prepare) action()    {}
+func (Abandon) action()    {}
+func (Spawn) action()      {}
+func (SendSignal) action() {}
+func (Serve) action()      {}
+func (Forget) action()     {}
+func (Report) action()     {}

@@ -35,7 +35,7 @@ func play(p *Program, now time.Time, actions []Action) {
 		case Spawn:
 			actions = append(actions, p.Step(now, Spawned{Worker: a.Worker.Number, PID: 1})...)
 			actions = append(actions, p.Step(now, ReadySaid{Worker: a.Worker.Number})...)
-		case Signal:
+		case SendSignal:
 			actions = append(actions, p.Step(now, Exited{Worker: a.Worker})...)
 		}
 	}

@@ -104,7 +104,7 @@ func shorten(actions []Action) string {
 			words = append(words, fmt.Sprintf("abandon %d", a.Generation))
 		case Spawn:
 			words = append(words, fmt.Sprintf("spawn %d/%d", a.Generation.Number, a.Worker.Slot))
-		case Signal:
+		case SendSignal:
 			name := map[syscall.Signal]string{syscall.SIGTERM: "TERM", syscall.SIGKILL: "KILL", syscall.SIGQUIT: "QUIT"}[a.Signal]
 			words = append(words, fmt.Sprintf("%s %d", name, a.Worker))
 		case Serve:
@@ -188,7 +188,7 @@ func TestFailedTrialLeavesServingGenerationAlone(t *testing.T) {
 				t.Errorf("reported %+v", r)
 			}
 			for _, a := range s.did {
-				if sig, ok := a.(Signal); ok && sig.Worker <= 2 {
+				if sig, ok := a.(SendSignal); ok && sig.Worker <= 2 {
 					t.Errorf("worker %d of the serving generation got %s", sig.Worker, sig.Signal)
 				}
 			}

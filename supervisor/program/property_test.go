@@ -268,7 +268,7 @@ func (h *history) checkAction(a Action) {
 			h.Fatalf("worker number %d used twice", a.Worker.Number)
 		}
 		h.seen[a.Worker.Number] = true
-	case Signal:
+	case SendSignal:
 		if w, _ := h.p.Find(a.Worker); w == nil || w.State != Stopping {
 			h.Fatalf("signal for worker %d, which is not stopping", a.Worker)
 		}
@@ -298,7 +298,7 @@ func (h *history) checkKilled(actions []Action, e Event) {
 		return
 	}
 	for _, a := range actions {
-		s, ok := a.(Signal)
+		s, ok := a.(SendSignal)
 		if !ok || s.Signal != syscall.SIGKILL {
 			continue
 		}

@@ -503,25 +503,25 @@ func (p *Program) kill(now time.Time, g *Generation, w *Worker, reason string) {
 }
 
 // StopStep returns the step of its stop plan that a worker is at; false: it is not stopping.
-func (p *Program) StopStep(worker int) (Signal, bool) {
+func (p *Program) StopStep(worker int) (SendSignal, bool) {
 	if w, g := p.Find(worker); w != nil {
 		return w.stopAction(g)
 	}
-	return Signal{}, false
+	return SendSignal{}, false
 }
 
-func (w *Worker) stopAction(g *Generation) (Signal, bool) {
+func (w *Worker) stopAction(g *Generation) (SendSignal, bool) {
 	stop := g.Config.Stop
 	switch {
 	case w.State != Stopping:
 	case w.Killed:
-		return Signal{Worker: w.Number, Signal: config.SIGKILL, Group: true}, true
+		return SendSignal{Worker: w.Number, Signal: config.SIGKILL, Group: true}, true
 	case w.Step == 0 && w.Instead != 0:
-		return Signal{Worker: w.Number, Signal: w.Instead, Group: stop.Group}, true
+		return SendSignal{Worker: w.Number, Signal: w.Instead, Group: stop.Group}, true
 	case w.Step < len(stop.Steps):
-		return Signal{Worker: w.Number, Signal: stop.Steps[w.Step].Signal, Group: stop.Group}, true
+		return SendSignal{Worker: w.Number, Signal: stop.Steps[w.Step].Signal, Group: stop.Group}, true
 	}
-	return Signal{}, false
+	return SendSignal{}, false
 }
 
 func (p *Program) do(a Action) { p.actions = append(p.actions, a) }
