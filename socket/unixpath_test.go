@@ -205,7 +205,7 @@ func TestSocketThatCannotBeAskedIsNotStolen(t *testing.T) {
 	dialless(t, path)
 }
 
-func TestWhatIsNoSocketIsNeverDeleted(t *testing.T) {
+func TestFileThatIsNotASocketIsNeverDeleted(t *testing.T) {
 	for what, put := range map[string]func(path string) error{
 		"file":      func(path string) error { return os.WriteFile(path, []byte("precious"), 0o600) },
 		"directory": func(path string) error { return os.Mkdir(path, 0o700) },

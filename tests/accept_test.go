@@ -53,7 +53,7 @@ while r not in select.select([s, r], [], [])[0]:
     answer(c)
 `
 
-func TestAServerThatSaysNothingIsReadyWhenItWaits(t *testing.T) {
+func TestAcceptMakesASilentServerReadyWhenItWaits(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("hold", "")

@@ -12,8 +12,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// TestEveryChangeSaysWhoAskedForIt asks for everything that can be asked for.
-func TestEveryChangeSaysWhoAskedForIt(t *testing.T) {
+// TestEveryChangeRecordsWhoAskedForIt asks for everything that can be asked for.
+func TestEveryChangeRecordsWhoAskedForIt(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.TwoWorkers)
 	m.Serves(1)
@@ -43,7 +43,7 @@ func TestEveryChangeSaysWhoAskedForIt(t *testing.T) {
 	}
 }
 
-func TestWhoAskedIsInStatusEventsAndReceipts(t *testing.T) {
+func TestStatusEventsAndReceiptsShowWhoAsked(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -81,7 +81,7 @@ func receiptsOf(t *testing.T, m *lab.Supervisord) string {
 	return text
 }
 
-func TestWhatNobodyAskedForOverTheSocketSaysWhatDid(t *testing.T) {
+func TestChangesWithoutARequestRecordTheirCause(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	token := strings.Repeat("secret", 4)
@@ -116,8 +116,8 @@ func TestWhatNobodyAskedForOverTheSocketSaysWhatDid(t *testing.T) {
 	m.Await(lab.Says("program is to stop"), lab.Contains(`"asked_by":"signal TERM"`))
 }
 
-// TestWhoAskedIsKnownAfterAnUpgrade upgrades during a trial.
-func TestWhoAskedIsKnownAfterAnUpgrade(t *testing.T) {
+// TestUpgradeKeepsWhoAskedForAReload upgrades during a trial.
+func TestUpgradeKeepsWhoAskedForAReload(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	gate := m.Gate("gate")

@@ -120,7 +120,7 @@ func TestNoCapturedLineIsLostOverReloadsUpgradesAndRotation(t *testing.T) {
 	}
 }
 
-func TestWhatACapturedWorkerWroteLastIsInTheReport(t *testing.T) {
+func TestFailureReportHasTheLastLinesOfACapturedWorker(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \"echo out; echo no such table >&2; exit 3\"]\nstdout = \"capture\"\nstderr = \"capture\"\n")
 	if failed := m.Await(lab.Says(lab.TrialFailed)); len(failed.Stderr) != 1 || failed.Stderr[0] != "no such table" {

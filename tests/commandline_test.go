@@ -25,7 +25,7 @@ func TestRunIsTheDefaultCommand(t *testing.T) {
 	}
 }
 
-func TestCheckSaysOK(t *testing.T) {
+func TestCheckReportsOK(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Write(lab.Web)
@@ -34,7 +34,7 @@ func TestCheckSaysOK(t *testing.T) {
 	}
 }
 
-func TestCheckSaysWhatIsWrongWithFileAndLine(t *testing.T) {
+func TestCheckReportsFileAndLine(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	path := m.File("c.toml", "[program.web]\ncommand = [\"true\"]\nworkerz = 2\n")
@@ -44,7 +44,7 @@ func TestCheckSaysWhatIsWrongWithFileAndLine(t *testing.T) {
 	}
 }
 
-func TestCheckSaysEverythingThatIsWrong(t *testing.T) {
+func TestCheckReportsEveryMistake(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	path := m.File("c.toml", "[program.a]\ncommand = \"true\"\n[program.b]\ncommand = [\"true\"]\nworkers = 0\n[[program.b.listen]]\naddress = \"nowhere\"\n")
@@ -56,7 +56,7 @@ func TestCheckSaysEverythingThatIsWrong(t *testing.T) {
 	}
 }
 
-func TestACommandThatIsAStringIsAnErrorThatSaysSo(t *testing.T) {
+func TestCommandGivenAsAStringIsAnErrorWithRemedy(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	path := m.File("c.toml", "[program.a]\ncommand = \"./web -v\"\n")
@@ -65,7 +65,7 @@ func TestACommandThatIsAStringIsAnErrorThatSaysSo(t *testing.T) {
 	}
 }
 
-func TestCheckFindsWhatIsWrongInAnIncludedFile(t *testing.T) {
+func TestCheckReportsMistakesInIncludedFiles(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	wrong := m.File("conf.d/b.toml", "[program.b]\n\ncommand = 7\n")
@@ -75,7 +75,7 @@ func TestCheckFindsWhatIsWrongInAnIncludedFile(t *testing.T) {
 	}
 }
 
-func TestCheckSaysThatDelayIsWhatEveryProgramPasses(t *testing.T) {
+func TestCheckWarnsThatEveryProgramPassesDelay(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	path := m.File("c.toml", "[program.a]\ncommand = [\"true\"]\n")
@@ -84,7 +84,7 @@ func TestCheckSaysThatDelayIsWhatEveryProgramPasses(t *testing.T) {
 	}
 }
 
-func TestCheckOfAMissingFileSaysWhich(t *testing.T) {
+func TestCheckOfAMissingFileNamesTheFile(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	if out, code := m.Run("check", "-c", m.Path("nowhere.toml")); code != 78 || !strings.Contains(out, m.Path("nowhere.toml")) {
@@ -124,7 +124,7 @@ func TestVersionIsOneLine(t *testing.T) {
 	}
 }
 
-func TestVersionAsJSONSaysWhatWasBuilt(t *testing.T) {
+func TestVersionAsJSONDescribesTheBuild(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	head, err := exec.Command("git", "-C", lab.Root(""), "rev-parse", "HEAD").Output()

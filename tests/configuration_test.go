@@ -128,7 +128,7 @@ func TestAListenerThatIsRemovedIsClosedWhenTheLastGenerationThatHasItIsGone(t *t
 	})
 }
 
-func TestAListenerThatCannotBeOpenedFailsTheWholeReload(t *testing.T) {
+func TestListenerThatCannotBeOpenedFailsTheWholeReload(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -229,7 +229,7 @@ func TestTheLogLevelHoldsFromTheReloadOn(t *testing.T) {
 	m.Await(lab.Says(lab.WorkerRuns), lab.Gen(2))
 }
 
-func TestWhatNeedsARestartOfSupervisordIsWarnedOf(t *testing.T) {
+func TestReloadWarnsOfSettingsThatNeedARestart(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)

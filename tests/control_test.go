@@ -88,7 +88,7 @@ func TestDrainedFailsIfTheOldGenerationHadToBeKilled(t *testing.T) {
 	m.CtlFails(16, []string{"had to be killed"}, "stop", "web")
 }
 
-func TestWhatIsStartedAndFailsHasTheExitCodesOfAReload(t *testing.T) {
+func TestFailedStartHasTheExitCodesOfAReload(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -123,7 +123,7 @@ func TestDrainedWaitsForTheEndOfTheOldGenerationAndGivesAReceipt(t *testing.T) {
 	}
 }
 
-func TestTheReceiptOfAReloadThatStillDrainsSaysSo(t *testing.T) {
+func TestReceiptOfADrainingReloadSaysSo(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.WebWith("term=20s"))
 	m.Serves(1)
@@ -197,7 +197,7 @@ func TestCtrlCEndsTheWaitingAndNotTheReload(t *testing.T) {
 	m.Serves(2)
 }
 
-func TestNobodyThereIsAnExitCodeOfItsOwn(t *testing.T) {
+func TestMissingSupervisordHasItsOwnExitCode(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Write(lab.Web)
@@ -206,7 +206,7 @@ func TestNobodyThereIsAnExitCodeOfItsOwn(t *testing.T) {
 	m.CtlFails(69, []string{"control is off"}, "status")
 }
 
-func TestAReloadWhoseSupervisordIsKilledSaysThatItIsNotKnown(t *testing.T) {
+func TestReloadWhoseSupervisordIsKilledHasAnUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -221,7 +221,7 @@ func TestAReloadWhoseSupervisordIsKilledSaysThatItIsNotKnown(t *testing.T) {
 	}
 }
 
-func TestAReloadIsNotAnsweredByASupervisordThatHasBegunAnew(t *testing.T) {
+func TestReloadIsNotAnsweredByANewSupervisordInstance(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -257,7 +257,7 @@ func TestAReloadThatWaitsGoesOnOverAnUpgrade(t *testing.T) {
 	}
 }
 
-func TestAFailureDuringAnUpgradeIsNotTakenForASuccess(t *testing.T) {
+func TestFailureDuringAnUpgradeIsNotReportedAsSuccess(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
 	m.Start(lab.Web)
@@ -295,7 +295,7 @@ func TestTheControlSocketIsTheSameOverAnUpgradeAndGoneAtTheEnd(t *testing.T) {
 	m.Finish() // and fails if a socket is left
 }
 
-func TestWhoMayNotIsTold(t *testing.T) {
+func TestRequestWithoutPermissionIsRefusedWithReason(t *testing.T) {
 	t.Parallel()
 	lab.NeedRoot(t, "be somebody else")
 	m := lab.Start(t, "control_mode = \"0666\"\n"+lab.Web)
@@ -336,7 +336,7 @@ func TestACanaryIsHeldAndPromoted(t *testing.T) {
 	m.Serves(4)
 }
 
-func TestACanaryThatIsPromotedByItselfAsksForNobody(t *testing.T) {
+func TestCanaryWithForIsPromotedAutomatically(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(lab.Web, "[[", "workers = 2\n[[", 1))
 	m.Serves(1)
@@ -346,7 +346,7 @@ func TestACanaryThatIsPromotedByItselfAsksForNobody(t *testing.T) {
 	}
 }
 
-func TestStartOfAProgramThatRunsSaysSinceWhen(t *testing.T) {
+func TestStartOfARunningProgramSaysSinceWhenItRuns(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -364,7 +364,7 @@ func TestStartOfAProgramThatRunsSaysSinceWhen(t *testing.T) {
 	}
 }
 
-func TestStopOfAProgramThatHasStoppedSaysSo(t *testing.T) {
+func TestStopOfAStoppedProgramSaysSo(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -380,7 +380,7 @@ func TestStopOfAProgramThatHasStoppedSaysSo(t *testing.T) {
 	m.Serves(2)
 }
 
-func TestAGenerationThatIsGoneIsNotSaidToDrain(t *testing.T) {
+func TestStatusDoesNotListGoneGenerationsAsDraining(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web+"[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\n")
 	m.Serves(1)
@@ -491,7 +491,7 @@ func TestTheLogLevelChanges(t *testing.T) {
 	m.CtlFails(1, []string{"use debug, info, warn or error"}, "log-level", "loud")
 }
 
-func TestLogsShowsWhatWorkersWrote(t *testing.T) {
+func TestLogsShowsTheOutputOfWorkers(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(lab.WebWith("say=hear hear"), "[[", "stderr = \"capture\"\n[[", 1))
 	m.Serves(1)
@@ -540,7 +540,7 @@ func TestStatusAgreesWithTheKernel(t *testing.T) {
 	}
 }
 
-func TestStatusSaysWhyConnectionsAreNotKnown(t *testing.T) {
+func TestStatusExplainsUnknownConnectionCounts(t *testing.T) {
 	t.Parallel()
 	lab.NeedRoot(t, "run a worker as another user")
 	m := lab.Prepare(t)

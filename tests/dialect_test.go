@@ -38,7 +38,7 @@ func has(t *testing.T, env map[string]string, want map[string]string) {
 	}
 }
 
-func TestByDefaultAWorkerIsToldInAllDialectsThatHarmNobody(t *testing.T) {
+func TestByDefaultAWorkerGetsAllHarmlessDialects(t *testing.T) {
 	t.Parallel()
 	_, env := spoken(t, "")
 	has(t, env, map[string]string{
@@ -57,7 +57,7 @@ func TestADialectReplacesTheDefault(t *testing.T) {
 	})
 }
 
-func TestNoDialectLeavesTheSocketsAndSaysNothing(t *testing.T) {
+func TestEmptyDialectPassesSocketsWithoutVariables(t *testing.T) {
 	t.Parallel()
 	m, env := spoken(t, "dialect = []")
 	has(t, env, map[string]string{"LISTEN_FDS": "<none>", "SERVER_STARTER_PORT": "<none>", "EINHORN_FD_COUNT": "<none>", "SUPERVISORD_GENERATION": "1"})
@@ -82,7 +82,7 @@ func TestGunicornIsToldThePIDOfItsParent(t *testing.T) {
 	}
 }
 
-func TestWhatSupervisordItselfWasToldIsNotForItsWorkers(t *testing.T) {
+func TestWorkersDoNotGetTheSocketVariablesOfSupervisord(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Env = []string{"EINHORN_FD_7=9", "EINHORN_MASTER_PID=1", "NGINX=9;"}

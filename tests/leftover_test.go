@@ -10,7 +10,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-func TestAStartThatMayNotTakeTheSocketOfALeftOverSaysHowToFindWhoHasIt(t *testing.T) {
+func TestStartWithoutPermissionToAdoptSaysHowToFindTheHolderOfTheSocket(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to run as two users")

@@ -53,7 +53,7 @@ func changes(m *lab.Supervisord, configs ...string) {
 	load.Lossless(m.T)
 }
 
-func TestChangedNonblockIsAnotherSocketAndCostsNoRequest(t *testing.T) {
+func TestChangedNonblockOpensANewSocketAndLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{lab.Reserve(t), "127.0.0.1:0"} {
 		m := lab.Start(t, helloWith(address))
@@ -91,7 +91,7 @@ func TestChangedNonblockIsSet(t *testing.T) {
 	}
 }
 
-func TestFailedReloadWithAnotherSocketCostsNoRequest(t *testing.T) {
+func TestFailedReloadWithANewSocketLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, helloWith("127.0.0.1:0"))
 	m.Serves(1)
@@ -106,7 +106,7 @@ func TestFailedReloadWithAnotherSocketCostsNoRequest(t *testing.T) {
 	load.Lossless(t)
 }
 
-func TestPerSlotAndReusePortChangeWithoutALoss(t *testing.T) {
+func TestPerSlotAndReusePortChangeWithoutLoss(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, helloWith("127.0.0.1:0"))
 	m.Serves(1)
@@ -144,7 +144,7 @@ func TestUpgradeBetweenTwoSockets(t *testing.T) {
 	}
 }
 
-func TestChangesThatTheKernelDoesNotAllowChangeNothingAndSayWhatTo(t *testing.T) {
+func TestImpossibleListenerChangesChangeNothingAndOfferARemedy(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		before, after, line string

@@ -32,7 +32,7 @@ func TestAStalePIDFileIsTakenOver(t *testing.T) {
 	}
 }
 
-func TestAPIDFileInUseIsLeftAloneAndSaidSo(t *testing.T) {
+func TestPIDFileInUseIsLeftAloneAndReported(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.PIDFile+lab.Web)
 	m.Serves(1)
@@ -46,7 +46,7 @@ func TestAPIDFileInUseIsLeftAloneAndSaidSo(t *testing.T) {
 	lab.Ask(t, m.Address(), "/")
 }
 
-func TestAPIDFileThatIsNoFileIsLeftAlone(t *testing.T) {
+func TestPIDFileThatIsNotARegularFileIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	lab.Must(t, os.Mkdir(m.Path("p.d"), 0o755))

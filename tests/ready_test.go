@@ -11,7 +11,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-func TestAWorkerThatSaysREADYIsReady(t *testing.T) {
+func TestWorkerThatSendsREADYIsReady(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.WebWith("boot=100ms"))
 	if l := m.Await(lab.Says(lab.WorkerReady)); l.TookDuration() < 100*time.Millisecond || l.TookDuration() > 10*time.Second {
@@ -35,7 +35,7 @@ ready.method = "notify"
 	m.Serves(1)
 }
 
-func TestAWorkerThatNeverSaysREADYFailsTheTrialAtItsTimeout(t *testing.T) {
+func TestWorkerThatNeverSendsREADYFailsTheTrialAtItsTimeout(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Start(lab.WebWith("hangif={dir}/hang") + "timeout = \"300ms\"\n")
@@ -122,7 +122,7 @@ func TestTCPIsAConnectionToTheWorkersOwnAddress(t *testing.T) {
 	m.Serves(1)
 }
 
-func TestTCPFailsTheTrialWhereNobodyListens(t *testing.T) {
+func TestTCPProbeWithoutAListenerFailsTheTrial(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, fmt.Sprintf("[program.web]\ncommand = [{sleep}]\nready = { method = \"tcp\", address = %q, interval = \"20ms\", timeout = \"300ms\" }\n", lab.Reserve(t)))
 	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "ready" {

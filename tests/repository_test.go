@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -54,6 +56,39 @@ func TestRepositoryHasNoProgramAndNoLargeFile(t *testing.T) {
 		if program(t, lab.Root(name)) {
 			t.Errorf("%s is a compiled program: git rm --cached it, and add it to .gitignore", name)
 		}
+	}
+}
+
+// The README names the tests that hold each guarantee; a name that no test has promises what nothing holds. An ellipsis in
+// a name stands for any letters.
+func TestEveryTestNamedInTheDocumentationExists(t *testing.T) {
+	t.Parallel()
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	quoted := regexp.MustCompile("`((?:Test|Fuzz)[A-Z][\\w…]*|…[\\w…]+)`")
+	var names []string
+	var documents []string
+	for _, file := range tracked(t) {
+		switch {
+		case strings.HasSuffix(file, "_test.go"):
+			for _, match := range declared.FindAllStringSubmatch(lab.Text(lab.Root(file)), -1) {
+				names = append(names, match[1])
+			}
+		case file == "README.md" || file == "CONTRIBUTING.md" || filepath.Dir(file) == "docs" && strings.HasSuffix(file, ".md"):
+			documents = append(documents, file)
+		}
+	}
+	found := 0
+	for _, document := range documents {
+		for _, match := range quoted.FindAllStringSubmatch(lab.Text(lab.Root(document)), -1) {
+			found++
+			pattern := regexp.MustCompile("^" + strings.ReplaceAll(match[1], "…", `\w+`) + "$")
+			if !slices.ContainsFunc(names, pattern.MatchString) {
+				t.Errorf("%s names %s, and no test has this name", document, match[1])
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("only %d tests are named in %q: is the pattern wrong?", found, documents)
 	}
 }
 
@@ -114,7 +149,7 @@ func TestSetModulePathRenamesTheModuleThroughout(t *testing.T) {
 	}
 }
 
-func TestSetModulePathRefusesWhatGoGetWouldRefuse(t *testing.T) {
+func TestSetModulePathRejectsPathsThatGoGetRejects(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{
 		"", "supervisord", "github.com", "github/you", "Github.com/you/x", "https://github.com/you/x", "github.com/you/", "/github.com/you",
@@ -158,7 +193,7 @@ func main() {
 }
 `
 
-func TestModuleDoesNotRequireWhatOnlyTheExamplesNeed(t *testing.T) {
+func TestRootModuleDoesNotRequireDependenciesOfExamples(t *testing.T) {
 	t.Parallel()
 	text := lab.Text(lab.Root("go.mod"))
 	for _, path := range []string{"google.golang.org/grpc", "github.com/labstack/"} {

@@ -9,7 +9,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-func TestAWorkerThatCrashesIsReplacedInItsSlotFromTheSameSnapshot(t *testing.T) {
+func TestCrashedWorkerIsReplacedInItsSlotFromTheSameSnapshot(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("env", "WORD=before\n")

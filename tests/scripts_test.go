@@ -28,7 +28,7 @@ func throughScript(t *testing.T, address string) *lab.Supervisord {
 	return m
 }
 
-func TestScriptsRunStartsTheExampleAndSaysWhatToTry(t *testing.T) {
+func TestScriptsRunStartsTheExampleAndPrintsWhatToTry(t *testing.T) {
 	t.Parallel()
 	at := lab.Reserve(t)
 	m := throughScript(t, at)
@@ -42,7 +42,7 @@ func TestScriptsRunStartsTheExampleAndSaysWhatToTry(t *testing.T) {
 	m.Finish() // by a signal to the script, which must reach supervisord
 }
 
-func TestScriptsRunSaysWhenThePortIsInUse(t *testing.T) {
+func TestScriptsRunReportsAPortInUse(t *testing.T) {
 	t.Parallel()
 	at := lab.Occupy(t)
 	m := throughScript(t, at)
@@ -64,7 +64,7 @@ func TestScriptsAreRightBash(t *testing.T) {
 	}
 }
 
-func TestScriptsInstallGivesTheNameStartServerOnlyWhereNobodyHasIt(t *testing.T) {
+func TestScriptsInstallTakesTheNameStartServerOnlyIfItIsFree(t *testing.T) {
 	t.Parallel()
 	lab.Need(t, "sh")
 	for _, there := range []bool{false, true} {

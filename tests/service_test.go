@@ -141,7 +141,7 @@ func TestAnIdleKeepAliveConnectionIsServedAcrossAReload(t *testing.T) {
 	m.Gone(1)
 }
 
-func TestAKeepAliveClientWhoseRequestIsInHandIsSentAway(t *testing.T) {
+func TestKeepAliveClientWithARequestInFlightIsSentAway(t *testing.T) {
 	m := lab.Start(t, lab.Hello)
 	m.Serves(1)
 	c := &lab.Connection{Address: m.Address()}

@@ -59,8 +59,8 @@ listen = [{ name = "http", address = "unix:{dir}/web.sock" }]
 	m.Serves(2)
 }
 
-// TestAReloadToAProbeAtASharedListenerChangesNothing: the port is the kernel's choice, so that only the running supervisord knows it.
-func TestAReloadToAProbeAtASharedListenerChangesNothing(t *testing.T) {
+// TestReloadToAProbeOfASharedListenerChangesNothing: the port is the kernel's choice, so that only the running supervisord knows it.
+func TestReloadToAProbeOfASharedListenerChangesNothing(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)

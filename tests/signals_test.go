@@ -127,7 +127,7 @@ func TestAHundredHUPsDoNotCrowdOutTERM(t *testing.T) {
 	m.Ends(0)
 }
 
-func TestHUPWhileStoppingIsNoReload(t *testing.T) {
+func TestHUPWhileStoppingIsIgnored(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.WebWith("term=300ms"))
 	m.Serves(1)
@@ -160,7 +160,7 @@ ready.delay = "10ms"
 	}
 }
 
-func TestTheEndOfWhoeverReadsTheLogIsNoEndOfTheService(t *testing.T) {
+func TestServiceOutlivesTheReaderOfItsLog(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Via = []string{"sh", "-c", `"$@" 2>&1 | head -n 1`, "sh"}

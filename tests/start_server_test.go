@@ -42,7 +42,7 @@ func wrote(m *lab.Supervisord, want []string, pids ...int) {
 	}
 }
 
-func TestStartServerGivesItsWorkerWhatTheReferenceGives(t *testing.T) {
+func TestStartServerWorkerGetsTheEnvironmentOfTheReference(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	m.StartServer("--port=127.0.0.1:0", "--port", "localhost:u0", "--path=./s", "--kill-old-delay=0", "--enable-auto-restart", "--", "sleep", "1000")

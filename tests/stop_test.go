@@ -68,7 +68,7 @@ func TestTheStopSignalIsForTheWorkerAlone(t *testing.T) {
 	}
 }
 
-func TestTheStopSignalIsForTheGroupWhereGroupSaysSo(t *testing.T) {
+func TestStopSignalGoesToTheGroupWithStopGroup(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(parent, "{wait}", "wait;", 1)+"[program.web.stop]\ngroup = true\n")
 	m.Serves(1)
@@ -123,7 +123,7 @@ func leaverRuns(t *testing.T) (m *lab.Supervisord, child int) {
 	return m, lab.Number(m.Path("child"))
 }
 
-func TestAChildThatLeftTheGroupDoesNotOutliveItsWorker(t *testing.T) {
+func TestChildThatLeftTheGroupDoesNotOutliveItsWorker(t *testing.T) {
 	t.Parallel()
 	m, child := leaverRuns(t)
 	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
@@ -187,7 +187,7 @@ func TestReloadThatWaitsForADrainGoesOnOverAnUpgrade(t *testing.T) {
 	m.Ends(0)
 }
 
-func TestDrainingFullKillCostsTheOldestGeneration(t *testing.T) {
+func TestDrainingFullKillEndsTheOldestGeneration(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, noting("max_draining = 2\ndraining_full = \"kill\"\ntimeout = \"1h\"\n", "term=ignore"))
 	for generation := 1; generation <= 4; generation++ {

@@ -60,7 +60,7 @@ func TestAllNoOldWorkerGoesBeforeEveryNewOneIsReady(t *testing.T) {
 	}
 }
 
-func TestAllNoOldWorkerGoesWhileOneNewOneIsNotReady(t *testing.T) {
+func TestAllStopsNoOldWorkerBeforeEveryNewOneIsReady(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, `
 [program.web]
@@ -114,7 +114,7 @@ func TestRollingReplacesSlotBySlot(t *testing.T) {
 	}
 }
 
-func TestRollingPutsBackWhatWasReplacedWhenItFails(t *testing.T) {
+func TestFailedRollingReloadRestoresTheReplacedWorkers(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Start(`

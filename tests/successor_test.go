@@ -30,7 +30,7 @@ func TestAReloadThatFailsIsTriedAgainUntilOneServes(t *testing.T) {
 	m.Never(lab.Says(lab.TrialBegan), func(l lab.Entry) bool { return l.Generation > served.Generation })
 }
 
-func TestAReloadComesByItselfWhereEverySaysSo(t *testing.T) {
+func TestReloadEveryReloadsPeriodically(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web+"[program.web.reload]\nevery = \"1s\"\n")
 	for generation := 1; generation <= 3; generation++ {
@@ -85,7 +85,7 @@ func TestINTGivesTheWorkersTheSignalForThat(t *testing.T) {
 	}
 }
 
-func TestAStopWithoutEndWaitsUntilASecondOneSaysNow(t *testing.T) {
+func TestStopWithoutADeadlineWaitsForASecondStop(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, noting("timeout = \"infinity\"\n", "term=ignore"))
 	m.Serves(1)
@@ -157,7 +157,7 @@ func TestTheStatusFileHasEveryGenerationThatIsReadyOrDrains(t *testing.T) {
 	}
 }
 
-func TestAStatusFileThatIsNoFileIsLeftAlone(t *testing.T) {
+func TestStatusFileThatIsNotARegularFileIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	lab.Must(t, syscall.Mkfifo(m.Path("web.status"), 0o600))

@@ -19,7 +19,7 @@ func TestWorkersServeOnWhenSupervisordIsKilled(t *testing.T) {
 	m.Sweep()
 }
 
-func TestTheNextSupervisordTakesOverWhatAKilledOneLeftWithoutARefusal(t *testing.T) {
+func TestNextSupervisordTakesOverTheSocketsOfAKilledOneWithoutARefusal(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	at := lab.Reserve(t)
@@ -36,7 +36,7 @@ func TestTheNextSupervisordTakesOverWhatAKilledOneLeftWithoutARefusal(t *testing
 	l.Lossless(t)
 }
 
-func TestTheNextSupervisordEndsWhatAKilledOneLeft(t *testing.T) {
+func TestNextSupervisordEndsTheWorkersOfAKilledOne(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)

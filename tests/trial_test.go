@@ -171,7 +171,7 @@ func TestAReloadThatIsMendedServes(t *testing.T) {
 	m.Gone(1)
 }
 
-func TestHUPDuringATrialIsExactlyOneMoreWithTheNewestConfiguration(t *testing.T) {
+func TestHUPDuringATrialMakesOneMoreReloadWithTheNewestConfiguration(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	gate := m.Gate("gate")
@@ -209,7 +209,7 @@ func TestHUPDuringATrialThatFailsIsOneMore(t *testing.T) {
 	m.Serves(3)
 }
 
-func TestAHundredHUPsDuringATrialAreOneMoreGeneration(t *testing.T) {
+func TestHundredHUPsDuringATrialMakeOneMoreGeneration(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	gate := m.Gate("gate")
@@ -267,7 +267,7 @@ func TestHUPDuringADrainStartsAtOnce(t *testing.T) {
 	m.Ends(0)
 }
 
-func TestHUPWithABadConfigurationIsOneErrorAndNothingElse(t *testing.T) {
+func TestHUPWithInvalidConfigurationLogsOneErrorAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)

@@ -57,7 +57,7 @@ func TestAStaleUnixSocketIsReplaced(t *testing.T) {
 	lab.Ask(t, "unix:"+m.Path("s"), "/")
 }
 
-func TestWhatIsNoSocketIsNeverDeleted(t *testing.T) {
+func TestFileThatIsNotASocketIsNeverDeleted(t *testing.T) {
 	t.Parallel()
 	for what, leave := range map[string]func(path string) error{
 		"a file":      func(path string) error { return os.WriteFile(path, []byte("precious"), 0o644) },

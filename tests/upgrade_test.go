@@ -19,7 +19,7 @@ import (
 // upgrades is how many there are in a row.
 const upgrades = 20
 
-func TestTwentyUpgradesUnderLoadCostNoRequestNoWorkerAndNoDescriptor(t *testing.T) {
+func TestTwentyUpgradesUnderLoadLoseNoRequestWorkerOrDescriptor(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
 	m.Start(lab.PIDFile + strings.ReplaceAll(lab.TwoWorkers, "{worker}", "{hello}"))
@@ -76,7 +76,7 @@ func TestUpgradesInAStormOfHUPsCostNoRequest(t *testing.T) {
 	load.Lossless(t)
 }
 
-func TestAnUpgradeToABrokenBinaryIsRefusedAndSaysWhy(t *testing.T) {
+func TestUpgradeToABrokenBinaryIsRefusedWithReason(t *testing.T) {
 	t.Parallel()
 	for what, broken := range map[string]struct {
 		text string
@@ -134,7 +134,7 @@ func broken(t *testing.T) string {
 	)
 }
 
-func TestANewBinaryThatCannotGoOnGivesThePlaceBack(t *testing.T) {
+func TestNewBinaryThatFailsAfterExecRollsBackToTheOldOne(t *testing.T) {
 	t.Parallel()
 	binary := broken(t)
 	for where, what := range map[string]string{
@@ -346,7 +346,7 @@ func TestTheUpgradeCommandSaysWhyABinaryIsRefused(t *testing.T) {
 	}
 }
 
-func TestTheUpgradeCommandSaysWhyANewBinaryGaveThePlaceBack(t *testing.T) {
+func TestUpgradeCommandReportsWhyANewBinaryRolledBack(t *testing.T) {
 	t.Parallel()
 	binary := broken(t)
 	m := lab.WithOwnBinary(t)

@@ -103,7 +103,7 @@ func TestClientsWaitAndAreRefusedLater(t *testing.T) {
 	}
 }
 
-func TestACrashWhoseWorkerIsReplacedAtOnceRefusesNobody(t *testing.T) {
+func TestCrashWithImmediateReplacementRefusesNoConnection(t *testing.T) {
 	t.Parallel()
 	for _, when := range []string{"queue", "queue 30s", "refuse"} {
 		t.Run(when, func(t *testing.T) {
@@ -171,8 +171,8 @@ func TestAClosedListenerIsClosedAfterAnUpgradeAndOpensAgain(t *testing.T) {
 	}
 }
 
-// TestStopFirstReloadsRefuseNobody: between the old worker and the new one nothing serves, and the new one is on its way.
-func TestStopFirstReloadsRefuseNobody(t *testing.T) {
+// TestStopFirstReloadRefusesNoConnection: between the old worker and the new one nothing serves, and the new one is on its way.
+func TestStopFirstReloadRefusesNoConnection(t *testing.T) {
 	t.Parallel()
 	address := lab.Reserve(t)
 	m := lab.Start(t, strings.Replace(down(address, "refuse"), "{worker}", `{worker}, "boot=300ms"`, 1)+"[program.web.reload]\nstrategy = \"stop-first\"\n")

@@ -236,7 +236,7 @@ func TestAWorkerHasTheSoftFileLimitThatSupervisordWasStartedWith(t *testing.T) {
 	}
 }
 
-func TestWhatSystemdToldSupervisordIsNotForItsWorkers(t *testing.T) {
+func TestWorkersDoNotGetTheVariablesThatSystemdSetsForSupervisord(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	theirs := []string{"WATCHDOG_USEC=1000000000", "MAINPID=1", "FDSTORE=1", "MANAGERPID=1", "LISTEN_PIDFDID=1", "SERVER_STARTER_GENERATION=9", "SUPERVISORD_X=1", "NOTIFY_FD=99"}
@@ -324,7 +324,7 @@ func TestASpawnLeavesTheModeOfTheSocketsAlone(t *testing.T) {
 	m.Ends(0)
 }
 
-func TestASocketDoesNotBlockWhereNonblockSaysSo(t *testing.T) {
+func TestNonblockMakesTheSocketNonBlocking(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Plain+"[[program.web.listen]]\naddress = \"127.0.0.1:0\"\nnonblock = true\n")
 	m.Serves(1)

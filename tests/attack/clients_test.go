@@ -100,7 +100,7 @@ func idle(t *testing.T, n int, network, address, path string) {
 	}
 }
 
-func TestIdleClientsOfTheControlSocketKeepNobodyOut(t *testing.T) {
+func TestIdleClientsOfTheControlSocketDoNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Hello)
 	m.Serves(1)
@@ -110,7 +110,7 @@ func TestIdleClientsOfTheControlSocketKeepNobodyOut(t *testing.T) {
 	m.CtlOK("stop", "web")
 }
 
-func TestFollowersThatNeverReadKeepNobodyOut(t *testing.T) {
+func TestFollowersThatNeverReadDoNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Hello)
 	m.Serves(1)
@@ -160,9 +160,9 @@ command = ["perl", "-e", "select undef, undef, undef, 0.02 until -e '{dir}/go'; 
 ready = { method = "delay", delay = "10ms" }
 `
 
-// TestAForkBombThatUsesUpTheTasksDoesNotEndSupervisord: Go makes threads when there is work for more CPUs, or when system calls block,
+// TestForkBombThatUsesUpTheTasksDoesNotEndSupervisord: Go makes threads when there is work for more CPUs, or when system calls block,
 // and aborts the process if it cannot.
-func TestAForkBombThatUsesUpTheTasksDoesNotEndSupervisord(t *testing.T) {
+func TestForkBombThatUsesUpTheTasksDoesNotEndSupervisord(t *testing.T) {
 	lab.Need(t, "perl")
 	lab.NeedRoot(t, "start it as a user without other processes")
 	for i, cpus := range []string{"", "8", "32"} {

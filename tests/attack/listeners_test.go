@@ -113,8 +113,8 @@ func TestASocketWhosePathWasRemovedServesAgainAfterAnyReload(t *testing.T) {
 	}
 }
 
-// TestClientsOfAPathThatNobodyServesAreRefused: the path was removed, and the release that is to serve there is broken.
-func TestClientsOfAPathThatNobodyServesAreRefused(t *testing.T) {
+// TestClientsOfAnUnservedPathAreRefused: the path was removed, and the release that is to serve there is broken.
+func TestClientsOfAnUnservedPathAreRefused(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, onPath())
 	m.Await(lab.Says(lab.GenerationServes), lab.Program("b"))

@@ -42,7 +42,7 @@ func lives(m *lab.Supervisord, sd *fakeSystemd) {
 	m.CtlOK("reload", "web", "--drained", "--timeout", "20s")
 }
 
-func TestLogThatIsNotReadStopsNothing(t *testing.T) {
+func TestBlockedLogStopsNothing(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	sd := watched(m)
@@ -91,7 +91,7 @@ ready = { method = "delay", delay = "10ms" }
 }
 
 // TestDiskThatHangs has one for each kind of file that supervisord writes.
-func TestDiskThatHangsStopsNothingAndSupervisordEnds(t *testing.T) {
+func TestHangingDiskStopsNothingAndSupervisordExits(t *testing.T) {
 	t.Parallel()
 	for name, keys := range map[string]string{
 		"plain path":  "stdout = \"DISK/log\"\n",
@@ -231,7 +231,7 @@ func full(m *lab.Supervisord, pipe *os.File) {
 	})
 }
 
-func TestStderrThatIsNotReadStopsNothingAndLosesNothingWhenItIs(t *testing.T) {
+func TestBlockedStderrStopsNothingAndLosesNothingOnceRead(t *testing.T) {
 	t.Parallel()
 	m, stderr := unread(t, lab.Web)
 	full(m, stderr)
@@ -276,7 +276,7 @@ func readsOn(m *lab.Supervisord, stderr *os.File) {
 	}
 }
 
-func TestSupervisordEndsThoughNobodyReadsItsStderr(t *testing.T) {
+func TestSupervisordExitsWhileItsStderrIsBlocked(t *testing.T) {
 	t.Parallel()
 	m, stderr := unread(t, lab.Web)
 	full(m, stderr)
@@ -284,7 +284,7 @@ func TestSupervisordEndsThoughNobodyReadsItsStderr(t *testing.T) {
 }
 
 // TestLinesThatAreDropped has a preflight that writes more to stderr than may wait.
-func TestLogSaysHowManyLinesWereDropped(t *testing.T) {
+func TestLogReportsHowManyLinesWereDropped(t *testing.T) {
 	t.Parallel()
 	m, stderr := unread(t, lab.Plain+"reload.preflight = [\"sh\", \"-c\", \"yes | head -n 10000000 >&2\"]\n")
 	m.Until("it serves", func() bool { return strings.Contains(m.CtlOK("status"), "web up, generation 1") })

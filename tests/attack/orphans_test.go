@@ -99,7 +99,7 @@ func TestOrphansServeUntilTheProgramDoes(t *testing.T) {
 	}
 }
 
-func TestOrphansServeOnWhenTheNewReleaseFails(t *testing.T) {
+func TestOrphansKeepServingWhenTheNewReleaseFails(t *testing.T) {
 	t.Parallel()
 	m, address := lab.Prepare(t), lab.Reserve(t)
 	m.Start(lab.WebAt(address))

@@ -92,7 +92,7 @@ func takenOver(t *testing.T, spoil func(*testing.T, *lab.Supervisord) func(), ne
 
 func alive(m *lab.Supervisord) bool { return lab.Alive(m.PID()) }
 
-func TestUpgradeGoesOnWhateverHasHappenedToFilesAndPaths(t *testing.T) {
+func TestUpgradeSurvivesMissingFilesAndPaths(t *testing.T) {
 	t.Parallel()
 	for what, spoil := range spoiled {
 		t.Run(what, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestUpgradeGoesOnWhateverHasHappenedToFilesAndPaths(t *testing.T) {
 	}
 }
 
-func TestTheNextSupervisordGoesOnWhateverHasHappenedToFilesAndPaths(t *testing.T) {
+func TestNextSupervisordSurvivesMissingFilesAndPaths(t *testing.T) {
 	t.Parallel()
 	for what, spoil := range spoiled {
 		t.Run(what, func(t *testing.T) {

@@ -72,7 +72,7 @@ def leave(to, *where):
 box = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 `
 
-func TestSocketsThatLingerHoldUpOnlyWhoSentThem(t *testing.T) {
+func TestLingeringSocketsDelayOnlyTheirSender(t *testing.T) {
 	for name, c := range map[string]struct{ table, script string }{
 		"to NOTIFY_SOCKET":        {"", "for i in range(4): leave(box, os.environ['NOTIFY_SOCKET'])"},
 		"to einhorn's descriptor": {`dialect = ["systemd", "einhorn"]`, "leave(socket.socket(fileno=int(os.environ['EINHORN_SOCK_FD'])))"},

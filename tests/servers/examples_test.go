@@ -41,7 +41,7 @@ func TestEveryExampleIsAValidConfiguration(t *testing.T) {
 	}
 }
 
-func TestEveryExampleSaysWhatItIsAndStandsInTheTable(t *testing.T) {
+func TestEveryExampleIsDescribedAndListed(t *testing.T) {
 	t.Parallel()
 	table, err := os.ReadFile("../../docs/servers.md")
 	lab.Must(t, err)

@@ -2,7 +2,7 @@ package servers
 
 import "testing"
 
-func TestStarmanLosesWhatItsChildrenHaveAcceptedAndNotRead(t *testing.T) {
+func TestStarmanLosesConnectionsAcceptedButNotRead(t *testing.T) {
 	t.Parallel()
 	needs(t, "starman", "/usr/bin/starman")
 	needs(t, "libserver-starter-perl", "/usr/share/perl5/Server/Starter.pm")

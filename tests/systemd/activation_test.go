@@ -115,7 +115,7 @@ func (l *Lab) blocking(worker string) bool {
 	return n&0o4000 == 0
 }
 
-func TestASocketOfASocketUnitBlocksUnlessTheConfigurationSaysOtherwise(t *testing.T) {
+func TestSocketUnitSocketBlocksUnlessNonblockIsSet(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		sleeper := "\n[program.web]\ncommand = [\"sleep\", \"1000\"]\nready.delay = \"10ms\"\n[[program.web.listen]]\nname = \"http\"\naddress = \"127.0.0.1:8080\"\n"
 		l.Prepare(sleeper + "nonblock = true\n")

@@ -38,7 +38,7 @@ func (l *Lab) StoreIs() {
 	})
 }
 
-func TestTheDeathOfTheMasterCostsNoRequestAndNoWorker(t *testing.T) {
+func TestKillOfTheMasterLosesNoRequestAndNoWorker(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(helloConfig)
 		l.Run("systemctl", "start", "supervisord")
@@ -71,7 +71,7 @@ func (l *Lab) reloads(t *testing.T, before []string) {
 	})
 }
 
-func TestTheDeathOfTheMasterInTheMiddleOfAReloadCostsNoRequest(t *testing.T) {
+func TestKillOfTheMasterMidReloadLosesNoRequest(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(helloConfig)
 		l.Run("systemctl", "start", "supervisord")

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestWhatAWorkerWritesIsInTheJournalUnderItsOwnPID(t *testing.T) {
+func TestWorkerOutputIsInTheJournalUnderItsOwnPID(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(program("talker", "127.0.0.1:8080", "/bin/sh", "-c", "echo to stdout; echo '<4>to stderr' >&2; exec /usr/local/bin/hello"))
 		l.Run("systemctl", "start", "supervisord")

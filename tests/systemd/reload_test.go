@@ -62,7 +62,7 @@ func TestSystemctlReloadFailsWithTheReasonAndTheOldGenerationServes(t *testing.T
 	})
 }
 
-func TestSystemctlReloadMayLastLongerThanItsTimeoutWhereTheProgramSaysSo(t *testing.T) {
+func TestSystemctlReloadMayExceedItsTimeoutIfTheProgramAllowsIt(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(helloConfig)
 		reloadable(l)

@@ -67,7 +67,7 @@ func TestAStoppedServiceLeavesNoWorker(t *testing.T) {
 	})
 }
 
-func TestAReloadUnderLoadCostsNoRequest(t *testing.T) {
+func TestReloadUnderLoadLosesNoRequest(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(helloConfig)
 		l.Run("systemctl", "start", "supervisord")

@@ -114,7 +114,7 @@ func TestTheStatusFollowsAReloadToItsEnd(t *testing.T) {
 	})
 }
 
-func TestTheStatusSaysThatItStops(t *testing.T) {
+func TestSystemctlStatusShowsThatSupervisordStops(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(program("stubborn", "127.0.0.1:8080", "/bin/sh", "-c", "trap '' TERM; systemd-notify --ready; while :; do sleep 0.1; done"))
 		l.Run("systemctl", "start", "supervisord")

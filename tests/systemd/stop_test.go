@@ -65,7 +65,7 @@ func (l *Lab) cleanStop(t *testing.T) {
 	}
 }
 
-func TestARestartReplacesTheWorkersAndRefusesNobody(t *testing.T) {
+func TestRestartReplacesTheWorkersAndRefusesNoConnection(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(helloConfig)
 		l.Run("systemctl", "start", "supervisord")
@@ -127,7 +127,7 @@ func TestAMasterThatIsToldToLeaveComesBackAndKeepsItsWorkers(t *testing.T) {
 	})
 }
 
-func TestTheStopMayLastLongerThanItsTimeoutWhereTheProgramSaysSo(t *testing.T) {
+func TestStopMayExceedTimeoutStopSecIfTheProgramAllowsIt(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(slow("/etc/go"))
 		l.Write(dropIns+"/short.conf", "[Service]\nTimeoutStopSec=1\n", 0o644)
@@ -164,7 +164,7 @@ func TestTheStopAfterAReloadMayLastLongerThanItsTimeout(t *testing.T) {
 	})
 }
 
-func TestTheStartMayLastLongerThanItsTimeoutWhereTheProgramSaysSo(t *testing.T) {
+func TestStartMayExceedTimeoutStartSecIfTheProgramAllowsIt(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(program("slow", "127.0.0.1:8080", "/usr/local/bin/hello", "-boot-delay", "2500ms"))
 		l.Write(dropIns+"/short.conf", "[Service]\nTimeoutStartSec=1\n", 0o644)
