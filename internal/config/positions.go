@@ -172,7 +172,9 @@ func (s *keyScanner) header() string {
 	for i, part := range parts {
 		path = child(path, part)
 		isLast := i == len(parts)-1
-		s.note(path, line, array || !isLast)
+		if s.note(path, line, array || !isLast); s.err != nil {
+			return path
+		}
 		if n, ok := s.last[path]; ok && !isLast {
 			path = element(path, n)
 		}
