@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -286,6 +287,43 @@ time.sleep(1000)`))
 		t.Error(err)
 	}
 	must[Exited](s)
+}
+
+func TestFreezeNamesTheWorkerThatKeepsItsStdoutLocked(t *testing.T) {
+	needRoot(t, "userfaultfd")
+	l := launcher(t)
+	spec := inPythonReady(t, withholds+`
+class iovec(ctypes.Structure): _fields_ = [('at', ctypes.c_void_p), ('size', ctypes.c_size_t)]
+page = withheld()
+pieces = (iovec * 2)(iovec(page - 4096, 4096), iovec(page, 4096))
+say('READY=1')
+libc.write(1, b'wake up\n', 8)
+libc.writev(1, pieces, 2)`)
+	spec.Stdout = output.Destination{Kind: output.Capture}
+	var workers []*life
+	for range 8 { // for the pump of one, at least, to read while its pipe is locked
+		s := start(t, l, spec)
+		must[Spawned](s)
+		if e, skip := s.next().(Status); skip {
+			t.Skip("userfaultfd cannot be used here: ", e)
+		}
+		workers = append(workers, s)
+	}
+	if !eventually(func() bool { return len(l.stuckPumps()) > 0 && threadsThatCannotBeInterrupted() > 0 }) {
+		t.Fatal("no stdout is locked")
+	}
+	err := l.Freeze(10 * time.Millisecond)
+	if err == nil || !slices.ContainsFunc(workers, func(s *life) bool {
+		return strings.Contains(err.Error(), fmt.Sprintf("stdout of process %d", s.w.State().PID))
+	}) {
+		t.Errorf("%v does not name a worker", err)
+	}
+	othersAreHeard(t, l)
+	for _, s := range workers {
+		s.kill()
+	}
+	freeze(t, l)
+	l.Thaw()
 }
 
 func TestProbesLeaveNothingBehind(t *testing.T) {

@@ -105,8 +105,8 @@ func (l *Launcher) Freeze(patience time.Duration) error {
 	if !l.gate.LockWithin(patience) {
 		defer l.gate.Unlock()
 		if stuck := l.stuckPumps(); len(stuck) > 0 {
-			return fmt.Errorf("cannot stop reading from the workers: %s locked within %s: end that process with kill -9 and try again",
-				strings.Join(stuck, ", "), patience)
+			return fmt.Errorf("cannot stop reading from the workers within %s: whoever writes to it keeps the pipe locked that is %s: "+
+				"end these processes with kill -9 and try again", patience, strings.Join(stuck, ", "))
 		}
 		return fmt.Errorf("cannot stop reading from the workers: what is under way has not ended within %s", patience)
 	}
@@ -121,7 +121,7 @@ func (l *Launcher) Freeze(patience time.Duration) error {
 func (l *Launcher) stuckPumps() (stuck []string) {
 	l.pids.Range(func(pid, w any) bool {
 		for _, p := range w.(*Worker).reading() {
-			stuck = append(stuck, fmt.Sprintf("process %d keeps its %s", pid, p.Stream()))
+			stuck = append(stuck, fmt.Sprintf("%s of process %d", p.Stream(), pid))
 		}
 		return true
 	})

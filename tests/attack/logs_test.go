@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab"
+	"example.org/supervisord/internal/proc"
 )
 
 // noisy is a program that writes without end, to be followed by its keys; lab.Web may follow.
@@ -88,6 +91,71 @@ ready = { method = "delay", delay = "10ms" }
 	if got := <-read; got != want.String()+"unfinished" {
 		t.Errorf("%d bytes of %d arrived, ending in %q", len(got), want.Len()+len("unfinished"), got[max(0, len(got)-30):])
 	}
+}
+
+// locksItsStdout is a worker that writes from memory whose content never comes (userfaultfd(2)), and so keeps its pipe locked. Without the
+// file at {dir}/attack it does nothing.
+const locksItsStdout = `
+import ctypes, os, platform, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+class iovec(ctypes.Structure): _fields_ = [('at', ctypes.c_void_p), ('size', ctypes.c_size_t)]
+if os.path.exists('attack'):
+    page = libc.mmap(None, 8192, 3, 0x22, -1, 0)
+    fault = libc.syscall({'x86_64': 323, 'aarch64': 282}[platform.machine()], 0o4000)
+    libc.ioctl(fault, ctypes.c_ulong(0xC018AA3F), (ctypes.c_uint64 * 3)(0xAA, 0, 0))
+    libc.ioctl(fault, ctypes.c_ulong(0xC020AA00), (ctypes.c_uint64 * 4)(page + 4096, 4096, 1, 0))
+    pieces = (iovec * 2)(iovec(page, 4096), iovec(page + 4096, 4096))
+    os.write(int(os.environ['NOTIFY_FD']), b'\n')
+    libc.write(1, b'wake up\n', 8)
+    libc.writev(1, pieces, 2)
+os.write(int(os.environ['NOTIFY_FD']), b'\n')
+time.sleep(1000)
+`
+
+func TestUpgradeNamesTheWorkerThatKeepsItsStdoutLocked(t *testing.T) {
+	t.Parallel()
+	lab.Need(t, "python3")
+	fault, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK, 0, 0)
+	if errno != 0 {
+		t.Skip("userfaultfd cannot be used here: ", errno)
+	}
+	unix.Close(int(fault))
+	m := lab.WithOwnBinary(t)
+	lab.Must(t, os.WriteFile(m.Path("worker.py"), []byte(locksItsStdout), 0o600))
+	lab.Must(t, os.WriteFile(m.Path("attack"), nil, 0o600))
+	m.Start(`
+[program.locker]
+command = ["python3", "worker.py"]
+directory = "{dir}"
+workers = 8
+stdout = "capture"
+ready = { method = "notify" }
+`)
+	var workers []int
+	for i := range 8 { // for one of them, at least, to be read while its pipe is locked
+		workers = append(workers, m.Await(lab.Says(lab.WorkerReady), func(l lab.LogLine) bool { return l.Worker == i+1 }).PID)
+	}
+	m.Await(lab.Says(lab.GenerationServes))
+	m.Until("a thread of supervisord waits for a pipe", func() bool {
+		threads, _ := filepath.Glob(proc.Path(m.PID(), "task/*/stat"))
+		return slices.ContainsFunc(threads, func(path string) bool {
+			stat, _ := os.ReadFile(path)
+			return strings.Contains(string(stat), ") D ")
+		})
+	})
+	refused := m.Upgrade(lab.UpgradeRefused)
+	if !slices.ContainsFunc(workers, func(pid int) bool { return strings.Contains(refused.Error, fmt.Sprintf("stdout of process %d", pid)) }) {
+		t.Errorf("the log names no worker: %s", refused.Text)
+	}
+	lab.Must(t, os.Remove(m.Path("attack")))
+	for _, pid := range workers {
+		lab.Must(t, syscall.Kill(pid, syscall.SIGKILL))
+	}
+	m.Until("all workers are replaced", func() bool { return m.Count(lab.Says(lab.WorkerReady)) == 2*len(workers) })
+	m.Upgrade(lab.Upgraded)
+	m.Finish()
 }
 
 // TestDiskThatHangs has one for each kind of file that supervisord writes.
