@@ -1,8 +1,8 @@
 // Package apart keeps files on network file systems out of the way of fork(2) and execve(2).
 //
 // A fork copies the table of descriptors, and the exec after it closes every copy. Network file systems and FUSE write out a file whenever
-// a descriptor of it is closed: while they hang, an open file of theirs would hold up the start of every process, and an execve in place.
-// Therefore a thread with a table of its own has such a file, which no fork copies.
+// one of its descriptors is closed: while they hang, an open file would block the start of every process, and an execve in place. So such
+// a file is opened on a thread with its own table, which no fork copies.
 package apart
 
 import (
@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// local are the file systems on which a close writes nothing. A thread too many for one that is missing does no harm.
+// local are the file systems on which a close writes nothing. If one is missing here, its files get a thread without need: harmless.
 var local = []int64{
 	unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.RAMFS_MAGIC,
 	unix.OVERLAYFS_SUPER_MAGIC, unix.PROC_SUPER_MAGIC, unix.DEVPTS_SUPER_MAGIC, unix.MSDOS_SUPER_MAGIC, unix.EXFAT_SUPER_MAGIC,
@@ -23,7 +23,7 @@ var local = []int64{
 	0xca451a4e, // bcachefs
 }
 
-// Needed reports whether files in this folder may have to be written out when they are closed.
+// Needed reports whether files in the directory behind dir may have to be written out when they are closed.
 func Needed(dir int) bool {
 	var fs unix.Statfs_t
 	err := unix.Fstatfs(dir, &fs)
@@ -36,8 +36,7 @@ func unshareTable() bool {
 	return unix.CloseRange(none, none, unix.CLOSE_RANGE_UNSHARE) == nil || unix.Unshare(unix.CLONE_FILES) == nil
 }
 
-// LeaveMain calls f on another thread than the main one, which does nothing but wait for the end of f: no Begin can fail for being on it.
-// main must call it.
+// LeaveMain calls f on another thread than the main one, which only waits for f: Begin cannot work on the main thread. main must call it.
 func LeaveMain(f func() int) int {
 	runtime.LockOSThread()
 	done := make(chan int)
@@ -45,10 +44,10 @@ func LeaveMain(f func() int) int {
 	return <-done
 }
 
-// Begin gives the calling goroutine a thread with a table of descriptors of its own, until it ends. Of the descriptors of the process that
-// table has stdin, stdout, stderr, and what the Go runtime needs on any thread. Where no such table can be made, because a seccomp
-// filter forbids it or this is the main thread, whose table /proc/self shows, the goroutine goes on with that of the process. A file that is open when the thread ends, also by an execve of the process, is
-// closed then.
+// Begin gives the calling goroutine a thread with its own table of descriptors, until the goroutine ends. The table has stdin, stdout,
+// stderr, and what the Go runtime needs on any thread. The end of the thread, also by an execve of the process, closes the files that are
+// still open in the table. Where no such table can be made, because a seccomp filter forbids it or this is the main thread, whose table
+// /proc/self shows, the goroutine goes on with that of the process.
 func Begin() error {
 	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
 	if unix.Gettid() == unix.Getpid() || !unshareTable() {

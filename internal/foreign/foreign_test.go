@@ -67,7 +67,7 @@ func descriptors(t *testing.T) int {
 	return len(list)
 }
 
-func TestCloseAsideNeitherWaitsNorKeepsThreads(t *testing.T) {
+func TestCloserNeitherWaitsNorKeepsThreads(t *testing.T) {
 	before := descriptors(t)
 	var c Closer
 	for range 3 * maxThreads {
@@ -77,7 +77,7 @@ func TestCloseAsideNeitherWaitsNorKeepsThreads(t *testing.T) {
 		unix.Close(slow)
 		unix.Close(theirs)
 		begin := time.Now()
-		c.CloseAside(ours)
+		c.Do(func() { unix.Close(ours) })
 		if took := time.Since(begin); took > 5*time.Second {
 			t.Fatalf("it waited for %v", took)
 		}
@@ -100,7 +100,7 @@ func TestClosingsBeyondTheThreadsWaitAndNobodyElseDoes(t *testing.T) {
 	}
 	read, write := pair(t)
 	defer unix.Close(read)
-	c.CloseAside(write)
+	c.Do(func() { unix.Close(write) })
 	if _, err := unix.FcntlInt(uintptr(write), unix.F_GETFD, 0); err != nil {
 		t.Error("closed, with all threads stuck")
 	}
@@ -168,7 +168,7 @@ func TestReadTakesNoDescriptors(t *testing.T) {
 	if n, err := Read(ours, make([]byte, 100)); !errors.Is(err, ErrRights) {
 		t.Errorf("%d, %v", n, err)
 	}
-	c.CloseAside(ours)
+	c.Do(func() { unix.Close(ours) })
 	must(t, c.Wait(t.Context()))
 }
 

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// maxStuck is how many looks may be stuck, each with a thread, before there are no more.
+// maxStuck limits how many looks may be stuck, each with a thread.
 const maxStuck = 256
 
-// readTimeout is how long ReadFile waits. A process that does not hold anything up is read in microseconds.
+// readTimeout is how long ReadFile waits. An ordinary process is read in microseconds.
 const readTimeout = time.Second
 
 var (
@@ -19,17 +19,17 @@ var (
 	errTimeout = errors.New("the process does not let its memory be read")
 )
 
-// Looks reads what other processes can hold up: their memory, and the files in /proc that are made of it, or need the lock on it
-// (environ, cmdline, mem, maps, smaps in proc(5)). A page of theirs may be on a FUSE file system or belong to userfaultfd(2); then reading
-// it takes as long as they like. The zero value of Looks is ready.
+// Looks reads what other processes can delay: their memory, and the files in /proc that are made of it or need the lock on it (environ,
+// cmdline, mem, maps, smaps in proc(5)). A page of theirs may be on a FUSE file system or belong to userfaultfd(2); then reading it takes as
+// long as they like. The zero value of Looks is ready to use.
 type Looks struct {
 	mu    sync.Mutex
-	stuck map[any]int // how many looks at it go on though nobody waits for them
+	stuck map[any]int // looks that go on alone, by key
 	all   int
 }
 
-// Look returns what f returns, or the cause of ctx's end if that comes first. Then f goes on alone, and what it returns is dropped.
-// While one with the same key goes on so, or 256 of all, f is not called and the error says that.
+// Look returns what f returns, or the cause of ctx's end if that comes first. Then f goes on alone, and its result is dropped. While an f
+// with the same key, or 256 in all, go on alone, Look calls no f and returns an error.
 func Look[T any](ctx context.Context, l *Looks, key any, f func() T) (T, error) {
 	var none T
 	if !l.may(key) {
@@ -68,7 +68,7 @@ func (l *Looks) count(key any, change int) {
 	}
 }
 
-// ReadFile is os.ReadFile for a file in /proc that another process can hold up. It waits for a second at most.
+// ReadFile is os.ReadFile for a file in /proc that another process can delay. It waits for at most a second.
 func (l *Looks) ReadFile(path string) ([]byte, error) {
 	type answer struct {
 		data []byte

@@ -1,5 +1,5 @@
-// Package pattern holds regular expressions that are compiled when they are first used: what a package compiles as it is
-// loaded, every worker's start pays for, since the process that becomes the worker begins as supervisord.
+// Package pattern compiles regular expressions when they are first used. Compiling them when a package is loaded would slow down every start
+// of a worker, because the process that becomes the worker begins as supervisord.
 package pattern
 
 import (
@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Lazy returns a function that compiles expr once, and panics if it is none, as regexp.MustCompile does.
+// Lazy returns a function that compiles expr once, and panics like regexp.MustCompile if it is invalid.
 func Lazy(expr string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
 }

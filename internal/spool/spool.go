@@ -1,5 +1,5 @@
-// Package spool moves lines to a place that may be slow: a disk that hangs, a FIFO or a terminal that nobody reads. A
-// goroutine of its own writes them, so that whoever has a line to write never waits.
+// Package spool moves lines to a place that may be slow: a disk that hangs, a FIFO or a terminal that nobody reads. Its own goroutine writes
+// the lines, so that their source never waits.
 package spool
 
 import (
@@ -9,19 +9,19 @@ import (
 	"sync/atomic"
 )
 
-// Size is how many bytes may wait in a Spool. Lines that come on top of that are dropped, and counted.
+// Size is how many bytes may wait in a Spool. Further lines are dropped and counted.
 const Size = 4 << 20
 
 // pieceSize is how many bytes a Sink gets at a time.
 const pieceSize = 256 << 10
 
-// Sink is the place that a Spool writes to. Only the goroutine of the Spool calls its methods, and they may wait.
+// Sink is where a Spool writes to. Only the goroutine of the Spool calls its methods, and they may block.
 type Sink interface {
-	// Open comes first. What goes wrong Write has to say.
+	// Open comes first. Write must return its error.
 	Open()
 	// Write writes whole lines, at most 256 KiB, and returns how many bytes of them it wrote.
 	Write(lines []byte) (int, error)
-	// Reopen answers Spool.Reopen.
+	// Reopen follows Spool.Reopen.
 	Reopen()
 	// Close comes after the last Write.
 	Close()
@@ -31,10 +31,10 @@ type Sink interface {
 type Loss struct {
 	Lines uint64 // lost since the last report
 	Err   error  // why the Sink did not take them; nil: it was too slow
-	Goes  bool   // it goes on: the Sink takes nothing now
+	Goes  bool   // more lines are being lost: the Sink takes nothing now
 }
 
-// Spool holds lines until its Sink has taken them. Its methods may be called from anywhere, and none waits but Flush.
+// Spool holds lines until its Sink has taken them. Its methods may be called from anywhere; only Flush waits.
 type Spool struct {
 	sink   Sink
 	report func(Loss)
@@ -44,9 +44,9 @@ type Spool struct {
 
 	mu      sync.Mutex
 	buffer  []byte
-	inHand  int    // bytes that are being written
+	writing int    // bytes
 	lost    uint64 // lines, ever
-	told    uint64 // those of them that were reported
+	told    uint64 // lost lines that were reported
 	failing bool   // the last write failed
 	full    bool   // lines are dropped until there is room again
 	reopen  bool
@@ -54,10 +54,9 @@ type Spool struct {
 	empty   chan struct{} // closed when everything is written; nil: nobody waits for that
 }
 
-// New returns a Spool, and begins to write when after is closed (nil: at once). End ends it. It adds to count (if that is not nil)
-// what is lost, and calls report for the first
-// line of a series that is lost, and at the end of the series; from the goroutine that writes or from one that calls Put, which
-// waits for it. report may call Put.
+// New returns a Spool that begins to write when after is closed (nil: at once). End ends it. The Spool adds lost lines to count (unless nil),
+// and calls report for the first lost line of a series and at the end of the series, from its own goroutine or from Put. report may call
+// Put.
 func New(sink Sink, after <-chan struct{}, count *atomic.Uint64, report func(Loss)) *Spool {
 	if count == nil {
 		count = new(atomic.Uint64)
@@ -67,8 +66,7 @@ func New(sink Sink, after <-chan struct{}, count *atomic.Uint64, report func(Los
 	return s
 }
 
-// Put takes whole lines, or drops them: from when the Spool is full until half of it is free again, so that what is lost is
-// lost in one piece.
+// Put takes whole lines. From when the Spool is full until half of it is free again, Put drops them, so that the loss is in one piece.
 func (s *Spool) Put(lines []byte) {
 	if loss := s.put(lines); loss.Lines > 0 {
 		s.report(loss)
@@ -78,11 +76,11 @@ func (s *Spool) Put(lines []byte) {
 func (s *Spool) put(lines []byte) (loss Loss) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended { // what report says of it would be lost, too
+	if s.ended { // a report would come too late
 		s.lose(Lines(lines))
 		return Loss{}
 	}
-	waiting := s.inHand + len(s.buffer)
+	waiting := s.writing + len(s.buffer)
 	if s.full && waiting <= Size/2 {
 		s.full = false
 		loss = s.loss()
@@ -106,7 +104,7 @@ func (s *Spool) lose(lines uint64) {
 	s.count.Add(lines)
 }
 
-// loss is what was lost and not reported yet, and counts it as reported. s.mu is held.
+// loss returns what was lost and not reported yet, and counts it as reported. s.mu is held.
 func (s *Spool) loss() Loss {
 	l := Loss{Lines: s.lost - s.told}
 	s.told = s.lost
@@ -129,7 +127,7 @@ func (s *Spool) rouse() {
 	}
 }
 
-// Reopen has the Sink opened again before the next line is written.
+// Reopen reopens the Sink before the next line is written.
 func (s *Spool) Reopen() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +135,7 @@ func (s *Spool) Reopen() {
 	s.rouse()
 }
 
-// End closes the Sink when everything is written; lines that are put afterwards are lost.
+// End closes the Sink when everything is written. Lines that are put afterwards are lost.
 func (s *Spool) End() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +187,7 @@ func (s *Spool) run(after <-chan struct{}) {
 	}
 }
 
-// farewell reports what no report has mentioned yet.
+// farewell reports the losses that were not reported yet.
 func (s *Spool) farewell() {
 	s.mu.Lock()
 	loss := s.loss()
@@ -199,20 +197,19 @@ func (s *Spool) farewell() {
 	}
 }
 
-// take waits for something to do; ended says that nothing follows. The memory of what was written is used again, unless it
-// is much.
+// take waits for something to do; ended says that nothing follows. It reuses the memory of what was written, unless that is much.
 func (s *Spool) take(written []byte) (lines []byte, reopen, ended bool) {
 	if cap(written) > pieceSize {
 		written = nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.inHand = 0
+	s.writing = 0
 	for len(s.buffer) == 0 && !s.reopen && !s.ended {
 		s.idle()
 	}
 	lines, reopen, ended = s.buffer, s.reopen, s.ended
-	s.buffer, s.reopen, s.inHand = written[:0], false, len(lines)
+	s.buffer, s.reopen, s.writing = written[:0], false, len(lines)
 	return lines, reopen, ended
 }
 

@@ -23,29 +23,28 @@ type LogFileSpec struct {
 	Owner    int           // the UID of the worker's user: see owners
 }
 
-// LogFile is a file that lines are appended to. A goroutine of its own writes them, so that nobody else waits for the disk, and
-// what the disk does not take in time is dropped. Its methods may be called from anywhere.
+// LogFile is a file that lines are appended to. Its own goroutine writes them, so that nothing else waits for the disk; lines that the disk
+// does not take in time are dropped. Its methods may be called from anywhere.
 type LogFile struct {
 	spec  LogFileSpec
 	spool *spool.Spool
 	sink  *logSink
 }
 
-// LogErrors is about the log files of a program, all that it ever has: it counts the lines that they lose, and reports what
-// else goes wrong.
+// LogErrors counts the lines that the log files of a program lose, over all files that it ever has, and reports other errors.
 type LogErrors struct {
 	report func(what string, err error)
 	lost   atomic.Uint64
 }
 
-// NewLogErrors has errors reported. report must not wait, for all the workers would wait with it.
+// NewLogErrors returns a LogErrors that calls report for errors. report must not block: all workers would.
 func NewLogErrors(report func(what string, err error)) *LogErrors { return &LogErrors{report: report} }
 
 // Lost returns how many lines could not be written so far.
 func (e *LogErrors) Lost() uint64 { return e.lost.Load() }
 
-// OpenLogFile opens a file for appending, creating it with mode 0640, but no folder. It does not wait longer than ctx.
-// When lines are lost, the first error of a series is reported, and their number at the end of the series. Close ends the file.
+// OpenLogFile opens a file for appending, and creates it with mode 0640 if it is missing, but no directory. It does not wait longer than ctx.
+// When lines are lost, the first error of a series is reported, and the number of lines at the end of the series.
 func OpenLogFile(ctx context.Context, s LogFileSpec, e *LogErrors) (*LogFile, error) {
 	opened := make(chan error, 1)
 	f := newLogFile(s, opened, nil, e)
@@ -56,14 +55,14 @@ func OpenLogFile(ctx context.Context, s LogFileSpec, e *LogErrors) (*LogFile, er
 		err = fmt.Errorf("cannot open the log file %s: %w", s.Path, context.Cause(ctx))
 	}
 	if err != nil {
-		f.spool.End() // where the disk hangs it ends when that is over
+		f.spool.End() // if the disk hangs, it ends after that
 		return nil, err
 	}
 	return f, nil
 }
 
-// UseLogFile is OpenLogFile for a file that was good once. It is opened later, when after is closed (nil: at once): while it
-// cannot be opened its lines are lost, and that is reported.
+// UseLogFile is OpenLogFile for a file that was valid before. It is opened later, when after is closed (nil: at once). While it cannot be
+// opened, its lines are lost, and that is reported.
 func UseLogFile(s LogFileSpec, after <-chan struct{}, e *LogErrors) *LogFile {
 	return newLogFile(s, nil, after, e)
 }
@@ -86,8 +85,8 @@ func (s LogFileSpec) lost(l spool.Loss) error {
 	return fmt.Errorf("%d lines were lost: %s did not take them in time", l.Lines, s.Path)
 }
 
-// Reopen opens the path again, for log rotation by somebody else, before the next line is written. It does not wait. If the
-// path cannot be opened, the old file stays in use, and that is reported.
+// Reopen opens the path again, for an external log rotation, before the next line is written. It does not wait. If the path cannot be
+// opened, the old file stays in use, and that is reported.
 func (f *LogFile) Reopen() { f.spool.Reopen() }
 
 // Flush waits until the file has everything that was written before, or until ctx ends, whose cause it returns.
@@ -98,16 +97,16 @@ func (f *LogFile) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Rest is Flush for an execve: it also closes a file that would otherwise be written out by the execve itself, which then could hang
-// with the disk. The next line opens the file again.
+// Rest is Flush before an execve: it also closes a file that the execve would write out itself, and so could hang with the disk. The next line
+// opens the file again.
 func (f *LogFile) Rest(ctx context.Context) error {
 	f.sink.rest.Store(true)
 	f.spool.Reopen()
 	return f.Flush(ctx)
 }
 
-// Close closes the file when it has everything. It waits for that until ctx ends; what a FIFO has not taken then is lost,
-// while a disk that hangs may still take it later. What is written to the LogFile afterwards is lost.
+// Close closes the file when it has everything. It waits for that until ctx ends; what a FIFO has not taken then is lost, while a disk that
+// hangs may still take it later. Lines that are put afterwards are lost.
 func (f *LogFile) Close(ctx context.Context) error {
 	f.spool.End()
 	select {
@@ -129,16 +128,16 @@ type openLog struct {
 	opened time.Time
 }
 
-// logSink is the end of a LogFile that writes. It belongs to the goroutine of the spool, but for interrupt.
+// logSink writes for a LogFile. Only the goroutine of the spool uses it, except for interrupt.
 type logSink struct {
 	spec    LogFileSpec
 	errors  *LogErrors
-	opened  chan<- error // is told how the first open went; nil: nobody waits
+	opened  chan<- error // receives the result of the first open; nil: nobody waits
 	file    *openLog     // nil: it could not be opened yet
-	apart   bool         // the goroutine has a thread of its own
+	apart   bool         // the goroutine has its own thread: see package apart
 	retry   time.Time
-	tidier  *tidier     // of the rotated files; nil: nothing was rotated or opened yet
-	rest    atomic.Bool // the next Reopen is only the end of the file that is open: see Rest
+	tidier  *tidier     // of the rotated files; nil: not needed yet
+	rest    atomic.Bool // the next Reopen only closes the file: see Rest
 	current atomic.Pointer[openLog]
 }
 
@@ -150,7 +149,7 @@ func (k *logSink) Open() {
 	}
 }
 
-// open opens the file, and closes the one before if that worked.
+// open opens the file, and then closes the one before.
 func (k *logSink) open() error {
 	o := owners{k.spec.Owner}
 	p, err := o.findLog(k.spec.Path)
@@ -167,7 +166,7 @@ func (k *logSink) open() error {
 	if err != nil {
 		return fmt.Errorf("cannot open the log file %s: %w", k.spec.Path, err)
 	}
-	if k.spec.MaxSize > 0 && st.Mode&unix.S_IFMT != unix.S_IFREG { // rotation means to rename it
+	if k.spec.MaxSize > 0 && st.Mode&unix.S_IFMT != unix.S_IFREG { // rotation renames it
 		unix.Close(fd)
 		return fmt.Errorf("cannot use %s as a log file that is rotated: it is not a regular file", k.spec.Path)
 	}
@@ -175,7 +174,7 @@ func (k *logSink) open() error {
 	return nil
 }
 
-// goApart opens the file on a thread of its own.
+// goApart moves to its own thread and opens the file there.
 func (k *logSink) goApart() error {
 	k.close()
 	k.file = nil
@@ -215,7 +214,7 @@ func (k *logSink) Reopen() {
 	}
 }
 
-// restApart leaves nothing open on a thread with a table of its own.
+// restApart closes what is open on a thread with its own table.
 func (k *logSink) restApart() {
 	if k.apart {
 		k.close()
@@ -248,9 +247,9 @@ func (k *logSink) close() {
 	}
 }
 
-// interrupt ends a Write that waits for the reader of a FIFO, and those that follow. One to a disk cannot be ended.
+// interrupt ends a Write that waits for the reader of a FIFO, and later ones. A write to a disk cannot be interrupted.
 func (k *logSink) interrupt() {
 	if file := k.current.Load(); file != nil {
-		file.SetWriteDeadline(time.Unix(1, 0)) //nolint:errcheck // it is no FIFO
+		file.SetWriteDeadline(time.Unix(1, 0)) //nolint:errcheck // it is not a FIFO
 	}
 }

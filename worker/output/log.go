@@ -15,23 +15,22 @@ import (
 
 // What a Log keeps of each stream in memory: so many lines, or so many bytes if that is less.
 const (
-	KeptLines = 1000
-	KeptBytes = 256 << 10
+	keptLines = 1000
+	keptBytes = 256 << 10
 )
 
-// Log takes what the workers of a program write to streams of the kind Capture. It keeps the last lines of each stream in
-// memory, over all workers, and writes everything to a file if it was told to (SetFile). Whoever writes to it never waits.
-// Its methods may be called from anywhere.
+// Log takes what the workers of a program write to streams of the kind Capture. It keeps the last lines of each stream in memory, over all
+// workers, and writes everything to a file after SetFile. Writing to a Log never waits. Its methods may be called from anywhere.
 type Log struct {
 	errors *LogErrors // of the file
 
 	mu     sync.Mutex
 	rings  [2]ring       // stdout, stderr
 	last   uint64        // chunks so far: their order over both streams
-	wake   chan struct{} // closed when there is more to read; nil: nobody waits
+	wake   chan struct{} // closed when there is more to read; nil: no reader waits
 	closed bool
 	file   *LogFile        // nil: none
-	before <-chan struct{} // closed when the files before have everything; nil: there was none
+	before <-chan struct{} // closed when the earlier files have everything; nil: there was none
 }
 
 // LogLine is one line of a worker, or a part of one that is longer than 32 KiB.
@@ -46,7 +45,7 @@ type LogLine struct {
 // NewLog returns an empty Log. Its file is not opened before after is closed: see Done.
 func NewLog(e *LogErrors, after <-chan struct{}) *Log { return &Log{errors: e, before: after} }
 
-// Of returns what takes the output of one worker: see Spec.Captured.
+// Of returns the function that takes the output of one worker.
 func (l *Log) Of(worker int) func(stream string, pid int, lines []byte) {
 	return func(stream string, pid int, lines []byte) {
 		l.mu.Lock()
@@ -73,8 +72,8 @@ func (l *Log) ring(stream string) *ring {
 	return &l.rings[1]
 }
 
-// Last returns the last lines, at most n of all workers and both streams in the order in which they were read, and a reader
-// for what follows them.
+// Last returns at most n of the last lines, of all workers and both streams in the order in which they were read, and a reader for the lines
+// that follow.
 func (l *Log) Last(n int) ([]LogLine, *LogReader) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,12 +82,11 @@ func (l *Log) Last(n int) ([]LogLine, *LogReader) {
 	return lines[max(0, len(lines)-max(0, n)):], r
 }
 
-// SetFile makes everything from now on go to a file, too; with an empty path to none. A path that cannot be opened, or not
-// before ctx ends, or is not a regular file, is an error, and then nothing changes. It does not wait for what the file before
-// has still to take.
+// SetFile writes everything from now on to a file, too; with an empty path to none. It returns an error, and changes nothing, if the path cannot
+// be opened before ctx ends, or is not a regular file. It does not wait until the file before has everything.
 func (l *Log) SetFile(ctx context.Context, s LogFileSpec) error {
 	if s.Path != "" {
-		file, err := OpenLogFile(ctx, LogFileSpec{Path: s.Path, MaxSize: s.MaxSize, Owner: s.Owner}, l.errors) // so that what is wrong with it is known
+		file, err := OpenLogFile(ctx, LogFileSpec{Path: s.Path, MaxSize: s.MaxSize, Owner: s.Owner}, l.errors) // to learn what is wrong with it
 		if err != nil {
 			return err
 		}
@@ -98,7 +96,7 @@ func (l *Log) SetFile(ctx context.Context, s LogFileSpec) error {
 	return nil
 }
 
-// UseFile is SetFile for a path that was good once: while it cannot be opened its lines are lost, and that is reported.
+// UseFile is SetFile for a path that was valid before: while it cannot be opened, its lines are lost, and that is reported.
 func (l *Log) UseFile(s LogFileSpec) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +114,7 @@ func (l *Log) UseFile(s LogFileSpec) {
 	}
 }
 
-// Reopen opens the file again with the next line, for log rotation by somebody else. It does not wait.
+// Reopen opens the file again with the next line, for an external log rotation. It does not wait.
 func (l *Log) Reopen() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,8 +139,8 @@ func (l *Log) ofFile(ctx context.Context, do func(*LogFile, context.Context) err
 	return do(file, ctx)
 }
 
-// Close ends every reader, and the file when it has everything. It waits for that until ctx ends; what was not written then
-// is lost, and the error says so. What is written to the Log afterwards goes nowhere.
+// Close ends every reader, and closes the file when it has everything. It waits for that until ctx ends; what was not written then is lost,
+// and the error says so. What is written to the Log afterwards is dropped.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	file := l.file
@@ -158,8 +156,8 @@ func (l *Log) Close(ctx context.Context) error {
 	return file.Close(ctx)
 }
 
-// Done is closed when the files that the Log has had until now have everything; nil: it had none. Another Log that writes the
-// same file must wait for that, or both would rotate it.
+// Done returns a channel that is closed when the files of the Log so far have everything; nil: it had none. Another Log with the same file
+// must wait for that, or both would rotate it.
 func (l *Log) Done() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,14 +167,14 @@ func (l *Log) Done() <-chan struct{} {
 	return l.before
 }
 
-// LogReader reads on in a Log. It is for one goroutine, costs nothing while it is not used, and need not be closed.
+// LogReader reads the lines of a Log as they come. It is for one goroutine, costs nothing while it is not used, and need not be closed.
 type LogReader struct {
 	log *Log
-	at  [2]uint64 // lines of each stream that were read, or missed
+	at  [2]uint64 // lines of each stream that were read or missed
 }
 
-// Next waits for lines and returns those that were written since the last call. missed counts what was dropped from memory
-// before it could be read. Errors: io.EOF after the end of the Log, and the cause of ctx's end.
+// Next waits for lines and returns those since the last call. missed counts the lines that were dropped from memory before they could be
+// read. Errors: io.EOF after the end of the Log, and the cause of ctx's end.
 func (r *LogReader) Next(ctx context.Context) (lines []LogLine, missed uint64, err error) {
 	for {
 		r.log.mu.Lock()
@@ -213,7 +211,7 @@ func (r *LogReader) take() (lines []LogLine, missed uint64) {
 			r.at[i] = first
 		}
 		for _, c := range g.chunks {
-			if end := first + uint64(c.lines); end > r.at[i] { // a reader has read a chunk wholly or not at all
+			if end := first + uint64(c.lines); end > r.at[i] { // a chunk is read completely or not at all
 				c.stream = stream
 				chunks = append(chunks, c)
 			}
@@ -228,7 +226,7 @@ func (r *LogReader) take() (lines []LogLine, missed uint64) {
 	return lines, missed
 }
 
-// ring is the end of one stream of all workers.
+// ring holds the last chunks of one stream, of all workers.
 type ring struct {
 	chunks []chunk
 	lines  int
@@ -236,7 +234,7 @@ type ring struct {
 	total  uint64 // lines ever
 }
 
-// chunk is some lines that were read at once.
+// chunk is lines that were read at once.
 type chunk struct {
 	order  uint64
 	at     time.Time
@@ -252,7 +250,7 @@ func (g *ring) add(c chunk) {
 	g.lines += c.lines
 	g.bytes += len(c.data)
 	g.total += uint64(c.lines)
-	for len(g.chunks) > 1 && (g.bytes > KeptBytes || g.lines-g.chunks[0].lines >= KeptLines) {
+	for len(g.chunks) > 1 && (g.bytes > keptBytes || g.lines-g.chunks[0].lines >= keptLines) {
 		g.lines -= g.chunks[0].lines
 		g.bytes -= len(g.chunks[0].data)
 		g.chunks[0] = chunk{}

@@ -82,7 +82,7 @@ func TestLogKeepsTheEndOfEachStream(t *testing.T) {
 		put(Stdout, 1, fmt.Appendf(nil, "%d\n", i))
 	}
 	lines, _ := log.Last(10_000)
-	if len(lines) != KeptLines+1 || lines[0].Text != "early" || lines[1].Text != "2000" || lines[KeptLines].Text != "2999" {
+	if len(lines) != keptLines+1 || lines[0].Text != "early" || lines[1].Text != "2000" || lines[keptLines].Text != "2999" {
 		t.Errorf("%d lines: %s …", len(lines), texts(lines[:2]))
 	}
 	if last, _ := log.Last(2); texts(last) != "stdout:2998 stdout:2999" {
@@ -91,7 +91,7 @@ func TestLogKeepsTheEndOfEachStream(t *testing.T) {
 	for range 100 {
 		put(Stdout, 1, []byte(strings.Repeat("x", 20_000)+"\n"))
 	}
-	if log.rings[0].bytes > KeptBytes {
+	if log.rings[0].bytes > keptBytes {
 		t.Errorf("%d bytes are kept", log.rings[0].bytes)
 	}
 }
@@ -108,10 +108,10 @@ func TestReaderFollowsAndLearnsWhatItMissed(t *testing.T) {
 	if lines, missed, err := reader.Next(t.Context()); texts(lines) != "stderr:c stderr:d" || missed != 0 || err != nil {
 		t.Errorf("%s, %d missed, %v", texts(lines), missed, err)
 	}
-	for range KeptLines + 5 {
+	for range keptLines + 5 {
 		put(Stdout, 1, []byte("x\n"))
 	}
-	if lines, missed, err := reader.Next(t.Context()); len(lines) != KeptLines || missed != 5 || err != nil {
+	if lines, missed, err := reader.Next(t.Context()); len(lines) != keptLines || missed != 5 || err != nil {
 		t.Errorf("%d lines, %d missed, %v", len(lines), missed, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

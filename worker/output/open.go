@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// logPlace is where the path of a log file leads: a name in a folder that is open.
+// logPlace is where the path of a log file leads: a name in an open directory.
 type logPlace struct {
 	dir    int
 	name   string
-	magic  bool        // the name is a link of procfs, such as /proc/self/fd/1, that only the kernel can follow
+	magic  bool        // the name is a link of procfs, such as /proc/self/fd/1, which only the kernel can follow
 	folder unix.Stat_t // of dir
 }
 
@@ -26,26 +26,26 @@ const (
 	newLogMode  = 0o640
 )
 
-// owners are the users that may own what lies on the way to a log file: root, supervisord's own, and the worker's.
+// owners are the users who may own what is on the path of a log file: root, supervisord's own user, and the worker's.
 type owners struct{ worker int }
 
 func ours(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 
 func (o owners) known(uid uint32) bool { return ours(uid) || int(uid) == o.worker }
 
-// shared reports whether somebody other than root and supervisord's user can make and rename files in a folder.
+// shared reports whether users other than root and supervisord's own can create and rename files in a directory.
 func shared(folder *unix.Stat_t) bool { return !ours(folder.Uid) || folder.Mode&0o022 != 0 }
 
-// sticky reports whether everybody can make files in a folder, as in /tmp.
+// sticky reports whether every user can create files in a directory, as in /tmp.
 func sticky(folder *unix.Stat_t) bool {
 	return folder.Mode&unix.S_ISVTX != 0 && folder.Mode&0o022 != 0
 }
 
 const mostLinks = 40
 
-// findLog follows path to the folder of its last component, which need not exist. Whoever can write to a folder on the way
-// could lead root to another file: therefore it follows only the symbolic links of root and of supervisord's user, and in a
-// folder like /tmp it goes on only to what belongs to them or to the worker's user.
+// findLog follows path to the directory of its last component, which need not exist. A user who can write to a directory on the way could
+// lead root to another file. So findLog follows only symbolic links of root and of supervisord's user, and in a directory like /tmp it
+// enters only what belongs to them or to the worker's user.
 func (o owners) findLog(path string) (logPlace, error) {
 	dir, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -93,8 +93,7 @@ func components(path string) []string {
 	return names
 }
 
-// enter goes on to p.name. It returns the target of a symbolic link; p is a folder further unless that is what it found, or
-// the name is the last.
+// enter moves p into the directory p.name, unless the name is the last one or a symbolic link, whose target it returns.
 func (o owners) enter(p *logPlace, last bool) (target string, err error) {
 	fd, err := unix.Openat(p.dir, p.name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if last && errors.Is(err, unix.ENOENT) {
@@ -120,7 +119,7 @@ func (o owners) enter(p *logPlace, last bool) (target string, err error) {
 	return "", nil
 }
 
-// follow returns the target of the symbolic link that is open at fd.
+// follow returns the target of the symbolic link behind fd.
 func (p *logPlace) follow(fd int, st *unix.Stat_t, last bool) (string, error) {
 	if !ours(st.Uid) {
 		return "", &foreignError{p.name, fmt.Sprintf("is a symbolic link of another user (UID %d)", st.Uid), "replace the link with a file or folder, or give it to root with chown -h"}
@@ -141,21 +140,21 @@ func (p *logPlace) follow(fd int, st *unix.Stat_t, last bool) (string, error) {
 	return string(target[:max(n, 0)]), err
 }
 
-// foreignError is something on the way to a log file that somebody else may have put there.
+// foreignError says that another user may have put something on the path of a log file.
 type foreignError struct{ name, what, remedy string }
 
 func (e *foreignError) Error() string { return e.name + " " + e.what + ": " + e.remedy }
 
-// openAt opens what p leads to for appending, and creates it with mode 0640 if it is missing; by a number and not by its name a second time: whatever has the name by then, the file that was
-// checked is the one that is opened. A FIFO is opened for reading, too: it then needs no reader, and keeps what was written
-// while it has none.
+// openAt opens what p leads to for appending, and creates it with mode 0640 if it is missing. It opens the file that it has checked by its
+// descriptor: another file may have the name by then. A FIFO is opened for reading, too: it then needs no reader, and keeps what was
+// written while it has none.
 func (o owners) openAt(p *logPlace, st *unix.Stat_t) (int, error) {
 	fd, err := p.look()
 	if errors.Is(err, unix.ENOENT) && !p.magic {
 		if fd, err = p.create(st); !errors.Is(err, unix.EEXIST) {
 			return fd, err
 		}
-		fd, err = p.look() // somebody was faster
+		fd, err = p.look() // another process was faster
 	}
 	if err != nil {
 		return -1, err
@@ -176,7 +175,7 @@ func (o owners) openAt(p *logPlace, st *unix.Stat_t) (int, error) {
 	return unix.Open(again, unix.O_WRONLY|logFlags, 0)
 }
 
-// look opens what has the name, without opening the file itself.
+// look returns an O_PATH descriptor of the file.
 func (p *logPlace) look() (int, error) {
 	flags := unix.O_PATH | unix.O_CLOEXEC
 	if !p.magic {
@@ -198,12 +197,12 @@ func (p *logPlace) create(st *unix.Stat_t) (int, error) {
 	return fd, nil
 }
 
-// check refuses a file that somebody else may have put in the place of the log.
+// check refuses a file that another user may have put in the place of the log.
 func (o owners) check(p *logPlace, st *unix.Stat_t) error {
 	switch kind := st.Mode & unix.S_IFMT; {
 	case p.magic:
 		return nil
-	case kind == unix.S_IFLNK: // it is new
+	case kind == unix.S_IFLNK: // it was not there before
 		return unix.ELOOP
 	case kind == unix.S_IFREG && st.Nlink > 1 && ours(st.Uid) && shared(&p.folder):
 		return &foreignError{p.name, "is a hard link to a file that has another name, in a folder that another user can write to", "remove it"}
@@ -211,7 +210,7 @@ func (o owners) check(p *logPlace, st *unix.Stat_t) error {
 	return o.checkOwner(p, st)
 }
 
-// checkOwner refuses what another user has put into a folder in which everybody can make files.
+// checkOwner refuses what another user has put into a directory in which every user can create files.
 func (o owners) checkOwner(p *logPlace, st *unix.Stat_t) error {
 	if !sticky(&p.folder) || o.known(st.Uid) {
 		return nil

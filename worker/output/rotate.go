@@ -18,13 +18,13 @@ import (
 	"example.org/supervisord/internal/apart"
 )
 
-// Rotation works on names in a folder that is open, and never follows a link there: the folder may belong to the worker's user,
-// who could otherwise have root write to any file.
+// Rotation works on names in an open directory, and never follows a link there: the directory may belong to the worker's user, who could
+// otherwise make root write to any file.
 
 // rotatedTime is the time in the name of a rotated file: web.log becomes web-2026-01-31T12-00-00.000-size.log.
 const rotatedTime = "2006-01-02T15-04-05.000"
 
-// What is added to the name of a rotated file when it is compressed, and until that is done.
+// Suffixes of a compressed file, and of one that is being compressed.
 const (
 	compressed = ".gz"
 	unfinished = ".gz.tmp"
@@ -33,7 +33,7 @@ const (
 // rotateRetry is how long a file that could not be rotated grows before the next try.
 const rotateRetry = time.Minute
 
-// due says why the file is to be rotated before so many bytes more: "size" or "time"; "": it is not.
+// due returns why the file must be rotated before so many bytes more: "size" or "time"; "": it need not be.
 func (k *logSink) due(more int, now time.Time) string {
 	s, file := k.spec, k.file
 	switch {
@@ -48,7 +48,7 @@ func (k *logSink) due(more int, now time.Time) string {
 	return ""
 }
 
-// rotate renames the file and goes on with a new one. If that fails the old one is written on, so that no line is lost.
+// rotate renames the file and goes on with a new one. If that fails, the old one stays in use, so that no line is lost.
 func (k *logSink) rotate(why string) {
 	if err := k.rotated(why); err != nil {
 		if k.retry.IsZero() {
@@ -70,7 +70,7 @@ func (k *logSink) rotated(why string) error {
 	if err != nil {
 		return err
 	}
-	if !p.is(old) { // somebody else has rotated it
+	if !p.is(old) { // it was rotated externally
 		return k.open()
 	}
 	if err := unix.Renameat(p.dir, p.name, p.dir, k.spec.rotatedName(&p, why, time.Now())); err != nil {
@@ -94,27 +94,27 @@ func stat(file *os.File) (*syscall.Stat_t, error) {
 	return info.Sys().(*syscall.Stat_t), nil
 }
 
-// is reports whether the name is that of this file.
+// is reports whether the name belongs to this file.
 func (p *logPlace) is(file *syscall.Stat_t) bool {
 	var st unix.Stat_t
 	err := unix.Fstatat(p.dir, p.name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	return err == nil && st.Dev == file.Dev && st.Ino == file.Ino
 }
 
-// likeness gives a new file the owner, the group and the mode of the one before, as far as that is allowed.
+// likeness gives a new file the owner, group and mode of the one before, as far as that is allowed.
 func likeness(fd int, old *syscall.Stat_t) {
 	unix.Fchown(fd, int(old.Uid), int(old.Gid)) //nolint:errcheck // only root may give files away
-	unix.Fchmod(fd, old.Mode&0o666)             //nolint:errcheck // it was made with the usual mode
+	unix.Fchmod(fd, old.Mode&0o666)             //nolint:errcheck // it has the usual mode
 }
 
-// around returns what the names of rotated files begin and end with.
+// around returns how the names of rotated files begin and end.
 func (s LogFileSpec) around() (prefix, extension string) {
 	base := filepath.Base(s.Path)
 	extension = filepath.Ext(base)
 	return strings.TrimSuffix(base, extension) + "-", extension
 }
 
-// rotatedName is a name that nothing has yet.
+// rotatedName returns an unused name.
 func (s LogFileSpec) rotatedName(p *logPlace, why string, now time.Time) string {
 	prefix, extension := s.around()
 	for {
@@ -127,7 +127,7 @@ func (s LogFileSpec) rotatedName(p *logPlace, why string, now time.Time) string 
 	}
 }
 
-// rotatedBefore reads the name of a rotated file, without what compression has added to it.
+// rotatedBefore reads the time in the name of a rotated file, given without the suffixes of compression.
 func (s LogFileSpec) rotatedBefore(name string) (when string, ok bool) {
 	prefix, extension := s.around()
 	rest, has := strings.CutPrefix(name, prefix)
@@ -140,12 +140,12 @@ func (s LogFileSpec) rotatedBefore(name string) (when string, ok bool) {
 	return rest[:end], err == nil
 }
 
-// tidier compresses and removes rotated files, in a goroutine of its own.
+// tidier compresses and removes rotated files, in its own goroutine.
 type tidier struct {
 	wake, stop, done chan struct{}
 }
 
-// tidy begins to compress and remove rotated files. It does not wait.
+// tidy starts to compress and remove rotated files. It does not wait.
 func (k *logSink) tidy() {
 	if k.spec.MaxSize == 0 || k.spec.MaxFiles == 0 && !k.spec.Compress {
 		return
@@ -160,7 +160,7 @@ func (k *logSink) tidy() {
 	}
 }
 
-// end ends it, in the middle of a file if need be: the next one begins that file anew.
+// end stops the tidier, in the middle of a file if need be: the next one begins that file again.
 func (d *tidier) end() {
 	if d != nil {
 		close(d.stop)
@@ -188,14 +188,14 @@ func (d *tidier) run(s LogFileSpec, e *LogErrors, alone bool) {
 	}
 }
 
-// rotatedFile is a rotated file, in every form that there is of it.
+// rotatedFile is a rotated file in all its forms.
 type rotatedFile struct {
 	name  string // as it was rotated
 	when  string
-	forms []string // the names there are: the file, compressed, half compressed
+	forms []string // existing names: the file, compressed, half compressed
 }
 
-// tidy removes what is too many, and compresses the rest.
+// tidy removes the oldest files beyond MaxFiles, and compresses the rest.
 func (s LogFileSpec) tidy(stop <-chan struct{}) error {
 	p, err := owners{s.Owner}.findLog(s.Path)
 	if err != nil {
@@ -220,7 +220,7 @@ func (s LogFileSpec) tidy(stop <-chan struct{}) error {
 	return errors.Join(errs...)
 }
 
-// rotatedFiles lists them, the newest first.
+// rotatedFiles lists the rotated files, newest first.
 func (s LogFileSpec) rotatedFiles(p *logPlace) ([]*rotatedFile, error) {
 	fd, err := unix.Openat(p.dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -258,7 +258,7 @@ func (p *logPlace) remove(name string) error {
 
 var errStopped = errors.New("stopped")
 
-// compress replaces a rotated file by a compressed one.
+// compress replaces a rotated file with a compressed one.
 func (p *logPlace) compress(name string, stop <-chan struct{}) error {
 	from, st, err := p.openRotated(name)
 	if err != nil {
@@ -287,8 +287,8 @@ func (p *logPlace) compress(name string, stop <-chan struct{}) error {
 	return p.remove(name)
 }
 
-// openRotated opens a rotated file, and nothing that somebody else put in its place: another file of root under a second name
-// would become readable.
+// openRotated opens a rotated file, but nothing that another user put in its place: a file of root under a second name would become
+// readable.
 func (p *logPlace) openRotated(name string) (*os.File, *syscall.Stat_t, error) {
 	fd, err := unix.Openat(p.dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -29,13 +29,13 @@ var capabilities = map[string]int{
 	"CHECKPOINT_RESTORE": unix.CAP_CHECKPOINT_RESTORE,
 }
 
-// Capability is the number of a capability: "CAP_NET_BIND_SERVICE", in any case, with or without "CAP_".
+// Capability returns the number of a capability, given its name: "CAP_NET_BIND_SERVICE", in any case, with or without "CAP_".
 func Capability(name string) (number int, known bool) {
 	number, known = capabilities[strings.TrimPrefix(strings.ToUpper(name), "CAP_")]
 	return number, known
 }
 
-// withRemedy says what a refusal means to the person who configured it.
+// withRemedy adds to a refusal what causes it.
 func withRemedy(what any, err error) error {
 	if errors.Is(err, unix.EPERM) && os.Geteuid() != 0 {
 		return fmt.Errorf("%v: %w (the supervisor does not run as root)", what, err)
@@ -43,7 +43,7 @@ func withRemedy(what any, err error) error {
 	return fmt.Errorf("%v: %w", what, err)
 }
 
-// groups sets the supplementary groups, unless they are right already: an ordinary user may not even set the same again.
+// groups sets the supplementary groups, unless they are right already: an ordinary user may not even set the same groups again.
 func (s *shim) groups() error {
 	if s.Credential == nil {
 		return nil
@@ -88,7 +88,7 @@ func (s *shim) group() error {
 	return nil
 }
 
-// user sets the user. Where capabilities are to be kept, the permitted set must survive it.
+// user sets the user. With ambient capabilities, the permitted set must survive that.
 func (s *shim) user() error {
 	if s.Credential == nil {
 		return nil
@@ -108,13 +108,12 @@ func (s *shim) user() error {
 	return nil
 }
 
-// clearAmbient takes away what the supervisor's unit gave to the supervisor (AmbientCapabilities=), which would otherwise
-// pass to every command.
+// clearAmbient drops the capabilities that the supervisor's unit gave to it (AmbientCapabilities=), which every command would inherit.
 func clearAmbient() error {
 	return unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 }
 
-// ambient makes the inheritable set just what was asked for, and raises it to ambient: so the exec keeps it.
+// ambient sets the inheritable set to what was asked for, and raises it to ambient, so that the exec keeps it.
 func (s *shim) ambient() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

@@ -15,13 +15,13 @@ var rlimits = map[string]int{
 	"rttime": unix.RLIMIT_RTTIME, "sigpending": unix.RLIMIT_SIGPENDING, "stack": unix.RLIMIT_STACK,
 }
 
-// RLimit is the number of a resource limit by its name in Limits.
+// RLimit returns the number of a resource limit, given its name in Limits.
 func RLimit(name string) (number int, known bool) {
 	number, known = rlimits[name]
 	return number, known
 }
 
-// raiseHardLimits makes room for the soft limits, which needs CAP_SYS_RESOURCE and so comes before the user is set.
+// raiseHardLimits raises hard limits that are below the soft ones. It needs CAP_SYS_RESOURCE, so it comes before the user is set.
 func (s *shim) raiseHardLimits() error {
 	for name, want := range s.Limits.RLimits {
 		number, known := RLimit(name)
@@ -44,8 +44,8 @@ func (s *shim) raiseHardLimits() error {
 	return nil
 }
 
-// softLimits sets the limits themselves. A small one (address space, processes) could otherwise hit this process.
-// Setting nofile also keeps Go from putting back at the exec the limit that it had raised for itself.
+// softLimits sets the limits themselves, late, because a small one (address space, processes) could hit the shim. Setting nofile also keeps Go
+// from restoring at the exec the limit that it had raised for itself.
 func (s *shim) softLimits() error {
 	for name, want := range s.Limits.RLimits {
 		number, _ := RLimit(name)

@@ -25,8 +25,8 @@ const shimName = "supervisord: starting"
 // aboutToExec is the byte with which the shim reports that all steps but the exec were taken.
 const aboutToExec = '+'
 
-// shim is the process between fork and exec. All its work is done on one thread, by raw system calls where libc and Go would
-// change all threads: credentials, capabilities and niceness belong to a thread, and the exec keeps those of its caller.
+// shim is the process between fork and exec. It works on one thread, by raw system calls where libc and Go would change all threads:
+// credentials, capabilities and niceness belong to a thread, and the exec keeps those of its caller.
 type shim struct {
 	parameters
 	status int
@@ -69,8 +69,8 @@ func (s *shim) read(memfd int) error {
 	return json.Unmarshal(data, &s.parameters)
 }
 
-// become takes the steps. What needs the supervisor's privileges comes before the user is set, what the user must be able to
-// do comes after; limits come last, so that they hold for the command and not for this.
+// become takes the steps. What needs the supervisor's privileges comes before the user is set, and what the user must be able to do comes
+// after; limits come last, so that they apply to the command and not to the shim.
 func (s *shim) become() {
 	steps := []struct {
 		name string
@@ -107,10 +107,10 @@ func (s *shim) fail(step string, err error) {
 	syscall.Exit(127)
 }
 
-// signals makes every disposition the default, also of those that the supervisor inherited as ignored, and the mask empty.
-// SIGPIPE is ignored where that is asked for.
+// signals resets every disposition, also of signals that the supervisor inherited as ignored, and empties the mask. It ignores SIGPIPE where
+// the limits say so.
 func (s *shim) signals() error {
-	var byDefault [8]uint64 // struct sigaction, whose fields stand in another order on some machines: all zero is SIG_DFL
+	var byDefault [8]uint64 // struct sigaction: all zero is SIG_DFL, whatever the order of its fields
 	for sig := uintptr(1); sig <= 64; sig++ {
 		if sig == uintptr(unix.SIGPIPE) && s.Limits.IgnoreSIGPIPE {
 			signal.Ignore(unix.SIGPIPE)
@@ -124,7 +124,7 @@ func (s *shim) signals() error {
 	return unix.PthreadSigmask(unix.SIG_SETMASK, &unix.Sigset_t{}, nil)
 }
 
-// enterGroup moves this process into its control group, if it was not born there. If that fails it stays where it is.
+// enterGroup moves this process into its control group, if it was not born there. If that fails, it stays where it is.
 func (s *shim) enterGroup() error {
 	if s.Group == "" {
 		return nil
@@ -145,8 +145,8 @@ func (s *shim) nice() error {
 	return nil
 }
 
-// oomScoreAdj sets the score. One that was not asked for but inherited from the supervisor, which its unit may protect, goes
-// back to 0 where that is allowed.
+// oomScoreAdj sets the score. Without one, a score that was inherited from the supervisor, which its unit may protect, goes back to 0 where
+// that is allowed.
 func (s *shim) oomScoreAdj() error {
 	want, asked := 0, s.Limits.OOMScoreAdj != nil
 	if asked {
@@ -201,7 +201,7 @@ func (s *shim) directory() error {
 	return nil
 }
 
-// closeRest makes everything but the standard streams, the sockets and NOTIFY_FD end with the exec.
+// closeRest closes everything but Command.Files at the exec.
 func (s *shim) closeRest() error {
 	return unix.CloseRange(uint(s.Keep), ^uint(0)>>33, unix.CLOSE_RANGE_CLOEXEC)
 }
@@ -256,7 +256,7 @@ func search(path string, command, environment []string) error {
 	return fmt.Errorf("%s: found in PATH %q but may not be executed: %w", command[0], path, found)
 }
 
-// explain adds what the errno of an exec does not say.
+// explain adds what the errno of an exec leaves out.
 func explain(file string, err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT) && unix.Access(file, unix.F_OK) == nil:
