@@ -174,8 +174,10 @@ func TestWorkersOfOneUserCannotSpeakForEachOther(t *testing.T) {
 			"except OSError: pass", // it is closed already
 	} {
 		t.Run(name, func(t *testing.T) {
-			victim := start(t, l, toEinhorn(t, "signal.sigwait([signal.SIGUSR1]); say('STATUS=true'); time.sleep(1000)"))
+			victim := start(t, l, toEinhorn(t, "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); say('STATUS=waits'); "+
+				"signal.sigwait([signal.SIGUSR1]); say('STATUS=true'); time.sleep(1000)"))
 			must[Spawned](victim)
+			must[Status](victim)
 			forger := start(t, l, inPythonReady(t, fmt.Sprintf(`box = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); path = %q
 %s
 time.sleep(0.1); say('STATUS=done'); time.sleep(1000)`, notifyPath(t, victim.w), script)))

@@ -135,7 +135,7 @@ ready = { method = "notify" }
 `)
 	var workers []int
 	for i := range 8 { // for one of them, at least, to be read while its pipe is locked
-		workers = append(workers, m.Await(lab.Says(lab.WorkerReady), func(l lab.LogLine) bool { return l.Worker == i+1 }).PID)
+		workers = append(workers, m.Await(lab.Says(lab.WorkerReady), func(e lab.Entry) bool { return e.Worker == i+1 }).PID)
 	}
 	m.Await(lab.Says(lab.GenerationServes))
 	m.Until("a thread of supervisord waits for a pipe", func() bool {
