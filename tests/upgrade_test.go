@@ -164,7 +164,7 @@ func TestNewBinaryThatFailsAfterExecRollsBackToTheOldOne(t *testing.T) {
 
 func TestAnOlderBinaryRefusesTheStateOfANewerOneAndANewerOneReadsAnOlders(t *testing.T) {
 	t.Parallel()
-	newer := lab.Variant(t, lab.Edit("supervisor/record.go", "const recordVersion = 1\n", "const recordVersion = 2\n"))
+	newer := lab.Variant(t, lab.Edit("supervisor/handover/record.go", "const recordVersion = 1\n", "const recordVersion = 2\n"))
 	m := lab.WithOwnBinary(t)
 	m.Start(lab.Web)
 	m.Serves(1)

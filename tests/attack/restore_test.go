@@ -147,7 +147,7 @@ func TestABinaryThatPanicsAsItTakesOverAProgramIsRefused(t *testing.T) {
 	m.Start(lab.Web)
 	m.Serves(1)
 	worker := m.WorkerPID(1)
-	m.Replace(lab.Variant(t, lab.Edit("supervisor/perform.go", "\tvar passed []dialect.Passed\n", "\tvar passed []dialect.Passed\n\tpanic(\"on the way\")\n")))
+	m.Replace(lab.Variant(t, lab.Edit("supervisor/resources.go", "\tseat := g.seat(w)\n", "\tseat := g.seat(w)\n\tpanic(\"on the way\")\n")))
 	if line := m.Upgrade(lab.UpgradeRefused); !strings.Contains(line.Text, "on the way") && !strings.Contains(line.Text, "exited with status 2") {
 		t.Errorf("it is refused: %s", line.Text)
 	}
