@@ -67,16 +67,16 @@ func (p *runner) keepLogging() {
 	}
 }
 
-// logSink is what a LogFile and a Log have in common.
-type logSink interface {
+// closableLog is what a LogFile and a Log have in common.
+type closableLog interface {
 	Reopen()
 	Rest(context.Context) error
 	Close(context.Context) error
 }
 
 // logFiles lists the log files that the program writes now.
-func (p *runner) logFiles() []logSink {
-	var files []logSink
+func (p *runner) logFiles() []closableLog {
+	var files []closableLog
 	if p.capture.log != nil {
 		files = append(files, p.capture.log)
 	}
@@ -97,7 +97,7 @@ func (p *runner) endLog() {
 }
 
 // closeLog ends a log file to which no worker writes any more. It does not wait.
-func (p *runner) closeLog(f logSink) {
+func (p *runner) closeLog(f closableLog) {
 	p.s.running.Go(func() {
 		ctx, cancel := within(context.Background(), logEndTimeout)
 		defer cancel()
