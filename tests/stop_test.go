@@ -232,3 +232,40 @@ func TestARequestInHandIsAnsweredAfterTERM(t *testing.T) {
 	}
 	m.Ends(0)
 }
+
+func TestAWorkerThatIsReplacedGetsTheSignalForThat(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, noting("signal = \"INT\"\nreload_signal = \"QUIT\"\n"))
+	m.Serves(1)
+	m.Reload()
+	m.Gone(1)
+	m.Signal(syscall.SIGTERM)
+	m.Ends(0)
+	if got := m.Read("notes"); got != "1 0 start\n2 0 start\n1 0 QUIT\n2 0 INT\n" {
+		t.Errorf("the workers were told %q", got)
+	}
+}
+
+func TestINTGivesTheWorkersTheSignalForThat(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, noting("signal = \"QUIT\"\nint_signal = \"TERM\"\n"))
+	m.Serves(1)
+	m.Signal(syscall.SIGINT)
+	m.Ends(0)
+	if got := m.Read("notes"); got != "1 0 start\n1 0 TERM\n" {
+		t.Errorf("the worker was told %q", got)
+	}
+}
+
+func TestStopWithoutADeadlineWaitsForASecondStop(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, noting("timeout = \"infinity\"\n", "term=ignore"))
+	m.Serves(1)
+	m.Signal(syscall.SIGTERM)
+	m.Await(lab.Says(lab.WorkerTold))
+	time.Sleep(500 * time.Millisecond)
+	m.Never(lab.Says(lab.WorkerKilled))
+	m.Signal(syscall.SIGTERM)
+	m.Await(lab.Says(lab.WorkerKilled))
+	m.Ends(0)
+}

@@ -46,13 +46,3 @@ func TestNextSupervisordEndsTheWorkersOfAKilledOne(t *testing.T) {
 	m.Until("the worker that was left has gone", func() bool { return !lab.Alive(old) })
 	m.Serves(1)
 }
-
-func TestTheCrashOfOneProgramLeavesTheOthersAlone(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.Web+"[program.bad]\ncommand = [\"false\"]\nready.delay = \"1s\"\n[program.bad.restart]\nbackoff = { min = \"10ms\", max = \"10ms\" }\n")
-	m.Await(lab.Says(lab.GenerationServes), lab.Program("web"))
-	m.AwaitN(5, lab.Says(lab.StartRetry), lab.Program("bad"))
-	m.Never(lab.Says(lab.WorkerTold), lab.Program("web"))
-	m.Never(lab.Says(lab.WorkerDied), lab.Program("web"))
-	lab.Ask(t, m.Address(), "/")
-}
