@@ -155,7 +155,7 @@ const reapedWithin = 200 * time.Millisecond
 
 // watchEnd watches a process that is not a child. w.mu is held.
 func (w *Worker) watchEnd() error {
-	s, err := w.launcher.poll.add(w.process.pidfd, false, func(events uint32) {
+	s, err := w.launcher.poll.Add(w.process.pidfd, false, func(events uint32) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.gone(events&unix.EPOLLHUP != 0)
@@ -171,7 +171,7 @@ func (w *Worker) gone(reaped bool) {
 	}
 	status, known := proc.ExitStatus(w.process.pidfd)
 	if !known && !reaped {
-		w.launcher.poll.onlyHangup(w.process.exit)
+		w.launcher.poll.OnlyHangup(w.process.exit)
 		w.process.grace = time.AfterFunc(reapedWithin, func() {
 			w.launcher.gate.RLock() // nothing is closed while Freeze holds it
 			defer w.launcher.gate.RUnlock()

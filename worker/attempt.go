@@ -26,7 +26,7 @@ type attempt struct {
 	dir      string // of the control group
 	notify   notifyFDs
 	control  controlFDs
-	prepared *spawn.Prepared
+	prepared *spawn.Launch
 }
 
 // notifyFDs are how a worker notifies us. -1: there is none.
@@ -243,7 +243,7 @@ func (a *attempt) environment() []string {
 
 func (a *attempt) prepareCommand() (err *spawn.StepError) {
 	spec := &a.w.spec
-	a.prepared, err = spawn.Prepare(spawn.Command{
+	a.prepared, err = spawn.Prepare(spawn.Execution{
 		Argv: spec.Command, Environment: a.environment(), Directory: spec.Directory, Files: a.files,
 		Group: a.dir, Credential: spec.Credential, Limits: spec.Limits,
 	})

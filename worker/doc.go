@@ -13,7 +13,7 @@
 //	Launcher.spawning  one worker at a time opens what it needs and forks; Freeze locks it
 //	Launcher.mu        who is a child; held over fork and registration
 //	Worker.mu          one worker
-//	queue.mu, poller.mu, and those of other packages (Pump, Groups, Directory, foreign.Line, Log), which call nothing of this one
+//	queue.mu, Poller, and those of other packages (Pump, Groups, Directory, foreign.Line, Log), which call nothing of this one
 //
 // Launcher.reaping is taken alone. What a worker could make slow (closing what it sent, reading a pipe whose lock it can hold) happens
 // on the thread of Worker.aside, without Worker.mu. The pumps are the exception: they hold the gate, because what they have read must be

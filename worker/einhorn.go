@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/worker/ready"
 )
@@ -17,14 +18,14 @@ const maxControl = 4
 // control is einhorn's command socket, one for each worker: a worker written for einhorn says there that it is ready. There is a listening
 // socket with a path (EINHORN_SOCK_PATH), and a connection that the worker is born with (EINHORN_SOCK_FD).
 type control struct {
-	socket *source
+	socket *epoll.Source
 	lines  [1 + maxControl]controlLine // the worker's own connection, then those that were accepted
 	last   int                         // index of the line that was given out last
 }
 
 // controlLine is one connection.
 type controlLine struct {
-	source *source
+	source *epoll.Source
 	got    []byte // the beginning of a message
 }
 
@@ -74,7 +75,7 @@ func (w *Worker) acceptControl(listener, most int) {
 }
 
 // acceptLine accepts one connection, which is not read yet. It becomes the worker's at once, so that an execve loses none.
-func (w *Worker) acceptLine(listener int) (*controlLine, *source, *unix.Ucred, error) {
+func (w *Worker) acceptLine(listener int) (*controlLine, *epoll.Source, *unix.Ucred, error) {
 	w.launcher.gate.RLock()
 	defer w.launcher.gate.RUnlock()
 	w.mu.Lock()
@@ -117,7 +118,7 @@ func (w *Worker) readControl(l *controlLine) {
 		if l.source == nil {
 			return
 		}
-		n, err := foreign.Read(l.source.fd, buf[:])
+		n, err := foreign.Read(l.source.FD, buf[:])
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
@@ -166,6 +167,6 @@ func (w *Worker) obey(l *controlLine, line []byte) {
 		}
 	case err == nil && c.Name == "worker:ping": // einhorn does not answer it either
 	default:
-		ready.RefuseControlCommand(l.source.fd, c.ID)
+		ready.RefuseControlCommand(l.source.FD, c.ID)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/cgroup"
+	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/worker/ready"
 )
@@ -49,7 +50,7 @@ type family struct {
 type system struct {
 	null   int // /dev/null, for stdin and for streams that go nowhere
 	notify *ready.Directory
-	poll   *poller
+	poll   *epoll.Poller
 	groups *cgroup.Groups // nil: workers have no control groups
 }
 
@@ -112,7 +113,7 @@ func NewLauncher(dir string, options ...Option) (*Launcher, error) {
 	l.wakeReaper() // for what ended before this
 	l.tasks.Go(l.reapAll)
 	l.tasks.Go(l.watchStrays)
-	l.tasks.Go(func() { l.poll.run(&l.gate) })
+	l.tasks.Go(func() { l.poll.Run(&l.gate) })
 	return l, nil
 }
 
@@ -130,7 +131,7 @@ func (l *Launcher) open(dir string) (err error) {
 		unix.Close(l.null)
 		return err
 	}
-	if l.poll, err = newPoller(); err != nil {
+	if l.poll, err = epoll.New(); err != nil {
 		unix.Close(l.null)
 		return errors.Join(err, l.notify.Remove())
 	}
@@ -150,7 +151,7 @@ func (l *Launcher) Close() error {
 	signal.Stop(l.chld)
 	close(l.chld)
 	l.end()
-	err := l.poll.close()
+	err := l.poll.Close()
 	l.tasks.Wait()
 	return errors.Join(err, unix.Close(l.null), l.notify.Remove())
 }

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
 )
@@ -26,14 +27,14 @@ func (w *Worker) listen() {
 
 // attend calls read when there is something to read at a source: on the thread of w.aside, without a lock, and not again before read
 // returns. w.mu is held.
-func (w *Worker) attend(at **source, read func(fd int)) {
+func (w *Worker) attend(at **epoll.Source, read func(fd int)) {
 	w.watchOnce(at, func() {
 		s := *at
 		w.aside.Do(func() { w.readOnce(at, s, read) })
 	})
 }
 
-func (w *Worker) readOnce(at **source, s *source, read func(fd int)) {
+func (w *Worker) readOnce(at **epoll.Source, s *epoll.Source, read func(fd int)) {
 	attended := func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -42,9 +43,9 @@ func (w *Worker) readOnce(at **source, s *source, read func(fd int)) {
 	if !attended() {
 		return
 	}
-	read(s.fd)
+	read(s.FD)
 	if attended() {
-		w.launcher.poll.again(s)
+		w.launcher.poll.Again(s)
 	}
 }
 
@@ -100,8 +101,8 @@ func (w *Worker) mayGetReady() bool {
 func (w *Worker) keepReady() {
 	w.postReady()
 	w.channels.kept = true
-	w.launcher.poll.remove(w.channels.socket)
-	w.launcher.poll.remove(w.channels.pipe)
+	w.launcher.poll.Remove(w.channels.socket)
+	w.launcher.poll.Remove(w.channels.pipe)
 }
 
 // Recorded says that what was posted so far is recorded for the next supervisor.

@@ -30,7 +30,7 @@ func (w *Worker) watchChild() {
 	if w.process.pidfd < 0 {
 		return
 	}
-	s, err := w.launcher.poll.add(w.process.pidfd, true, w.locked(func() {
+	s, err := w.launcher.poll.Add(w.process.pidfd, true, w.locked(func() {
 		if !w.process.ended {
 			w.launcher.wakeReaper()
 		}

@@ -134,7 +134,7 @@ func (w *Worker) descriptors() map[string]int {
 	}
 	for name, at := range w.channels.sources() {
 		if *at != nil {
-			fds[name] = (*at).fd
+			fds[name] = (*at).FD
 		}
 	}
 	if w.process.pidfd >= 0 {

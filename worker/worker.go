@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/cgroup"
+	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
@@ -42,26 +43,26 @@ type process struct {
 	pid     int // 0: not forked
 	pidfd   int // -1: none
 	child   bool
-	running bool        // the command was executed
-	ended   bool        // no signal may be sent to pid any more
-	early   []Pending   // signals that wait for running
-	exit    *source     // the pidfd, while it is watched
-	grace   *time.Timer // until the status of a process that is not a child is given up
-	group   string      // the directory of its control group; "": it has none
-	killed  bool        // KILL was sent
-	again   *time.Timer // until KILL is sent again
+	running bool          // the command was executed
+	ended   bool          // no signal may be sent to pid any more
+	early   []Pending     // signals that wait for running
+	exit    *epoll.Source // the pidfd, while it is watched
+	grace   *time.Timer   // until the status of a process that is not a child is given up
+	group   string        // the directory of its control group; "": it has none
+	killed  bool          // KILL was sent
+	again   *time.Timer   // until KILL is sent again
 }
 
 // channels are where a worker speaks.
 type channels struct {
-	report  *source // of the shim, until the exec closes it
-	begun   []byte  // the report so far
-	socket  *source // NOTIFY_SOCKET
-	pipe    *source // the read end of NOTIFY_FD
-	control control // einhorn's; without a socket there is none
-	path    string  // of NOTIFY_SOCKET
-	leaving bool    // STOPPING=1 came
-	kept    bool    // READY=1 stays in the kernel, and nothing after it is read, until Recorded
+	report  *epoll.Source // of the shim, until the exec closes it
+	begun   []byte        // the report so far
+	socket  *epoll.Source // NOTIFY_SOCKET
+	pipe    *epoll.Source // the read end of NOTIFY_FD
+	control control       // einhorn's; without a socket there is none
+	path    string        // of NOTIFY_SOCKET
+	leaving bool          // STOPPING=1 came
+	kept    bool          // READY=1 stays in the kernel, and nothing after it is read, until Recorded
 }
 
 type readiness struct {
@@ -157,7 +158,7 @@ func (w *Worker) tail() []string {
 func (w *Worker) readReport() {
 	var buf [512]byte
 	for w.channels.report != nil {
-		n, err := unix.Read(w.channels.report.fd, buf[:])
+		n, err := unix.Read(w.channels.report.FD, buf[:])
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil: // nothing more for now
@@ -246,13 +247,13 @@ func (w *Worker) readRest() {
 	socket, pipe, listener := w.channels.socket, w.channels.pipe, w.channels.control.socket
 	w.mu.Unlock()
 	if w.process.running && socket != nil {
-		w.readLast(socket.fd)
+		w.readLast(socket.FD)
 	}
 	if w.process.running && pipe != nil {
-		w.readPipe(pipe.fd)
+		w.readPipe(pipe.FD)
 	}
 	if w.process.running && listener != nil {
-		w.acceptControl(listener.fd, ready.MaxConnecting+1)
+		w.acceptControl(listener.FD, ready.MaxConnecting+1)
 	}
 	closeAll(w.takeChannels())
 }
@@ -266,8 +267,8 @@ func (w *Worker) takeChannels() (fds []int) {
 	}
 	for _, at := range w.channels.sources() {
 		if *at != nil {
-			w.launcher.poll.remove(*at)
-			fds = append(fds, (*at).fd)
+			w.launcher.poll.Remove(*at)
+			fds = append(fds, (*at).FD)
 			*at = nil
 		}
 	}
@@ -275,8 +276,8 @@ func (w *Worker) takeChannels() (fds []int) {
 }
 
 // sources lists every descriptor on which the worker can speak, by the name that it has in Descriptors.
-func (c *channels) sources() map[string]**source {
-	all := map[string]**source{FDReport: &c.report, FDNotify: &c.socket, FDPipe: &c.pipe, FDControl: &c.control.socket}
+func (c *channels) sources() map[string]**epoll.Source {
+	all := map[string]**epoll.Source{FDReport: &c.report, FDNotify: &c.socket, FDPipe: &c.pipe, FDControl: &c.control.socket}
 	for i := range c.control.lines {
 		all[controlFD(i)] = &c.control.lines[i].source
 	}
@@ -297,7 +298,7 @@ func (w *Worker) exited(e Exited) Exited {
 // release gives back what belongs to the process. w.mu is held.
 func (w *Worker) release() {
 	if w.process.exit != nil {
-		w.launcher.poll.remove(w.process.exit)
+		w.launcher.poll.Remove(w.process.exit)
 		w.process.exit = nil
 	}
 	for _, timer := range []*time.Timer{w.process.grace, w.process.again} {
@@ -315,11 +316,11 @@ func (w *Worker) release() {
 }
 
 // idle returns a source that is not watched yet; nil if fd is negative.
-func idle(fd int) *source {
+func idle(fd int) *epoll.Source {
 	if fd < 0 {
 		return nil
 	}
-	return &source{fd: fd}
+	return &epoll.Source{FD: fd}
 }
 
 // locked makes read a callback of the poller.
@@ -333,16 +334,16 @@ func (w *Worker) locked(read func()) func(uint32) {
 
 // watch begins to watch an idle source. A worker that cannot be watched is killed: it would seem to hang. read is called with w.mu, which
 // is held here, too.
-func (w *Worker) watch(s **source, read func()) { w.poll(s, false, read) }
+func (w *Worker) watch(s **epoll.Source, read func()) { w.poll(s, false, read) }
 
-// watchOnce is watch until something is there to read, or until poller.again.
-func (w *Worker) watchOnce(s **source, read func()) { w.poll(s, true, read) }
+// watchOnce is watch until something is there to read, or until Poller.Again.
+func (w *Worker) watchOnce(s **epoll.Source, read func()) { w.poll(s, true, read) }
 
-func (w *Worker) poll(s **source, once bool, read func()) {
+func (w *Worker) poll(s **epoll.Source, once bool, read func()) {
 	if *s == nil {
 		return
 	}
-	watched, err := w.launcher.poll.add((*s).fd, once, w.locked(read))
+	watched, err := w.launcher.poll.Add((*s).FD, once, w.locked(read))
 	if err != nil {
 		w.failure = spawn.Failed(spawn.StepWatch, err)
 		w.deliver(Pending{syscall.SIGKILL, true}) //nolint:errcheck // the failure is posted
@@ -352,12 +353,12 @@ func (w *Worker) poll(s **source, once bool, read func()) {
 }
 
 // drop ends the watch of a source. Its descriptor is closed aside, after whoever reads from it there. w.mu is held.
-func (w *Worker) drop(s **source) {
+func (w *Worker) drop(s **epoll.Source) {
 	if *s == nil {
 		return
 	}
-	fd := (*s).fd
-	w.launcher.poll.remove(*s)
+	fd := (*s).FD
+	w.launcher.poll.Remove(*s)
 	w.aside.Do(func() { unix.Close(fd) })
 	*s = nil
 }

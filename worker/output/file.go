@@ -28,7 +28,7 @@ type LogFileSpec struct {
 type LogFile struct {
 	spec  LogFileSpec
 	spool *spool.Spool
-	sink  *logSink
+	sink  *fileSink
 }
 
 // LogErrors counts the lines that the log files of a program lose, over all files that it ever has, and reports other errors.
@@ -68,7 +68,7 @@ func UseLogFile(s LogFileSpec, after <-chan struct{}, e *LogErrors) *LogFile {
 }
 
 func newLogFile(s LogFileSpec, opened chan<- error, after <-chan struct{}, e *LogErrors) *LogFile {
-	f := &LogFile{spec: s, sink: &logSink{spec: s, errors: e, opened: opened}}
+	f := &LogFile{spec: s, sink: &fileSink{spec: s, errors: e, opened: opened}}
 	f.spool = spool.New(f.sink, after, &e.lost, func(l spool.Loss) { e.report("output of workers is lost", s.lost(l)) })
 	return f
 }
@@ -128,8 +128,8 @@ type openLog struct {
 	opened time.Time
 }
 
-// logSink writes for a LogFile. Only the goroutine of the spool uses it, except for interrupt.
-type logSink struct {
+// fileSink writes for a LogFile. Only the goroutine of the spool uses it, except for interrupt.
+type fileSink struct {
 	spec    LogFileSpec
 	errors  *LogErrors
 	opened  chan<- error // receives the result of the first open; nil: nobody waits
@@ -142,7 +142,7 @@ type logSink struct {
 }
 
 // Open implements spool.Sink.
-func (k *logSink) Open() {
+func (k *fileSink) Open() {
 	err := k.open()
 	if k.opened != nil {
 		k.opened <- err
@@ -150,7 +150,7 @@ func (k *logSink) Open() {
 }
 
 // open opens the file, and then closes the one before.
-func (k *logSink) open() error {
+func (k *fileSink) open() error {
 	o := owners{k.spec.Owner}
 	p, err := o.findLog(k.spec.Path)
 	if err != nil {
@@ -175,7 +175,7 @@ func (k *logSink) open() error {
 }
 
 // goApart moves to its own thread and opens the file there.
-func (k *logSink) goApart() error {
+func (k *fileSink) goApart() error {
 	k.close()
 	k.file = nil
 	if err := apart.Begin(); err != nil {
@@ -186,7 +186,7 @@ func (k *logSink) goApart() error {
 }
 
 // Write implements spool.Sink.
-func (k *logSink) Write(lines []byte) (int, error) {
+func (k *fileSink) Write(lines []byte) (int, error) {
 	if k.file == nil {
 		if err := k.open(); err != nil {
 			return 0, err
@@ -201,7 +201,7 @@ func (k *logSink) Write(lines []byte) (int, error) {
 }
 
 // Reopen implements spool.Sink.
-func (k *logSink) Reopen() {
+func (k *fileSink) Reopen() {
 	if k.rest.Swap(false) {
 		k.restApart()
 		return
@@ -215,7 +215,7 @@ func (k *logSink) Reopen() {
 }
 
 // restApart closes what is open on a thread with its own table.
-func (k *logSink) restApart() {
+func (k *fileSink) restApart() {
 	if k.apart {
 		k.close()
 		k.file = nil
@@ -225,7 +225,7 @@ func (k *logSink) restApart() {
 }
 
 // use goes on with another file.
-func (k *logSink) use(file *openLog) {
+func (k *fileSink) use(file *openLog) {
 	k.close()
 	k.file = file
 	k.current.Store(file)
@@ -233,12 +233,12 @@ func (k *logSink) use(file *openLog) {
 }
 
 // Close implements spool.Sink.
-func (k *logSink) Close() {
+func (k *fileSink) Close() {
 	k.close()
 	k.tidier.end()
 }
 
-func (k *logSink) close() {
+func (k *fileSink) close() {
 	if k.file == nil {
 		return
 	}
@@ -248,7 +248,7 @@ func (k *logSink) close() {
 }
 
 // interrupt ends a Write that waits for the reader of a FIFO, and later ones. A write to a disk cannot be interrupted.
-func (k *logSink) interrupt() {
+func (k *fileSink) interrupt() {
 	if file := k.current.Load(); file != nil {
 		file.SetWriteDeadline(time.Unix(1, 0)) //nolint:errcheck // it is not a FIFO
 	}

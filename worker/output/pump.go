@@ -23,7 +23,7 @@ var chunks = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 // end of stderr. It holds no buffer while it waits.
 type Pump struct {
 	file    *os.File
-	gate    gate
+	gate    readLock
 	stream  string
 	write   func([]byte)
 	tail    *tail       // nil: stdout
@@ -33,16 +33,16 @@ type Pump struct {
 	carry []byte // an unfinished line
 }
 
-// gate is held while the pump takes something out of the pipe: an execve in between would lose it.
-type gate interface {
+// readLock is held while the pump takes something out of the pipe: an execve in between would lose it.
+type readLock interface {
 	RLock()
 	RUnlock()
 }
 
 // NewPump returns a Pump that reads the non-blocking pipe fd, which it takes over, and gives whole lines to write. write must not wait,
 // nor keep the lines.
-func NewPump(fd int, stream string, write func(lines []byte), g gate) *Pump {
-	p := &Pump{file: os.NewFile(uintptr(fd), stream), gate: g, stream: stream, write: write}
+func NewPump(fd int, stream string, write func(lines []byte), gate readLock) *Pump {
+	p := &Pump{file: os.NewFile(uintptr(fd), stream), gate: gate, stream: stream, write: write}
 	if stream == Stderr {
 		p.tail = new(tail)
 	}

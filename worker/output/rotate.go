@@ -34,7 +34,7 @@ const (
 const rotateRetry = time.Minute
 
 // due returns why the file must be rotated before so many bytes more: "size" or "time"; "": it need not be.
-func (k *logSink) due(more int, now time.Time) string {
+func (k *fileSink) due(more int, now time.Time) string {
 	s, file := k.spec, k.file
 	switch {
 	case s.MaxSize == 0 || now.Before(k.retry):
@@ -49,7 +49,7 @@ func (k *logSink) due(more int, now time.Time) string {
 }
 
 // rotate renames the file and goes on with a new one. If that fails, the old one stays in use, so that no line is lost.
-func (k *logSink) rotate(why string) {
+func (k *fileSink) rotate(why string) {
 	if err := k.rotated(why); err != nil {
 		if k.retry.IsZero() {
 			k.errors.report("cannot rotate log file; it grows", err)
@@ -60,7 +60,7 @@ func (k *logSink) rotate(why string) {
 	k.retry = time.Time{}
 }
 
-func (k *logSink) rotated(why string) error {
+func (k *fileSink) rotated(why string) error {
 	p, err := owners{k.spec.Owner}.findLog(k.spec.Path)
 	if err != nil {
 		return err
@@ -146,7 +146,7 @@ type tidier struct {
 }
 
 // tidy starts to compress and remove rotated files. It does not wait.
-func (k *logSink) tidy() {
+func (k *fileSink) tidy() {
 	if k.spec.MaxSize == 0 || k.spec.MaxFiles == 0 && !k.spec.Compress {
 		return
 	}

@@ -201,7 +201,7 @@ func (s *shim) directory() error {
 	return nil
 }
 
-// closeRest closes everything but Command.Files at the exec.
+// closeRest closes everything but Execution.Files at the exec.
 func (s *shim) closeRest() error {
 	return unix.CloseRange(uint(s.Keep), ^uint(0)>>33, unix.CLOSE_RANGE_CLOEXEC)
 }

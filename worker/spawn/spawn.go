@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Closed stands for a descriptor that the command does not have, in Command.Files.
+// Closed stands for a descriptor that the command does not have, in Execution.Files.
 const Closed = -1
 
 // DefaultPath is where a command without a slash is looked for if its environment has no PATH.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Command is what a process becomes.
-type Command struct {
+// Execution is what a process becomes.
+type Execution struct {
 	Argv        []string
 	Environment []string // complete but for LISTEN_PID, which is added beside LISTEN_FDS, and WATCHDOG_PID beside WATCHDOG_USEC
 	Directory   string   // "": the caller's
@@ -64,8 +64,8 @@ type Limits struct {
 // RLimitInfinity is "unlimited" (RLIM_INFINITY).
 const RLimitInfinity = ^uint64(0)
 
-// Prepared is a command that is ready to be forked.
-type Prepared struct {
+// Launch is a command that is ready to be forked.
+type Launch struct {
 	Report int // read what the shim says here, until its end, for ParseReport. The caller closes it
 	files  []int
 	argv   []string
@@ -73,7 +73,7 @@ type Prepared struct {
 }
 
 // Prepare opens what a fork of c needs. The caller must Close it.
-func Prepare(c Command) (*Prepared, *StepError) {
+func Prepare(c Execution) (*Launch, *StepError) {
 	p := parameters{Group: c.Group, Keep: len(c.Files), Directory: []byte(c.Directory), Credential: c.Credential, Limits: c.Limits}
 	err := errors.New("no command was given")
 	if len(c.Argv) > 0 {
@@ -99,14 +99,14 @@ func Prepare(c Command) (*Prepared, *StepError) {
 		return nil, Failed(StepFork, err)
 	}
 	files := append(append([]int(nil), c.Files...), memfd, write)
-	return &Prepared{
+	return &Launch{
 		Report: read, files: files, theirs: []int{memfd, write},
 		argv: []string{shimName, filepath.Base(c.Argv[0]), strconv.Itoa(len(files))},
 	}, nil
 }
 
 // Close closes everything but Report. It may be called twice.
-func (p *Prepared) Close() {
+func (p *Launch) Close() {
 	for _, fd := range p.theirs {
 		unix.Close(fd)
 	}
@@ -115,7 +115,7 @@ func (p *Prepared) Close() {
 
 // Fork starts the process, in the control group behind the descriptor group if that is not -1. Where clone3(2) is not allowed, as under
 // RestrictNamespaces= of systemd, the shim moves itself into the group. pidfd is -1 on kernels without pidfds.
-func (p *Prepared) Fork(group int) (pid, pidfd int, failure *StepError) {
+func (p *Launch) Fork(group int) (pid, pidfd int, failure *StepError) {
 	pidfd = -1
 	attr := &syscall.ProcAttr{
 		Env: []string{"GOMAXPROCS=1", "GOGC=off"}, // the shim's own: it lives for a millisecond

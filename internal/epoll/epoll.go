@@ -1,4 +1,5 @@
-package worker
+// Package epoll watches descriptors for many readers with one goroutine and no thread.
+package epoll
 
 import (
 	"errors"
@@ -9,26 +10,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// poller watches the descriptors on which workers speak. It is an epoll, so that a thousand of them need one goroutine, and that epoll is
+// Poller watches the descriptors on which workers speak. It is an epoll, so that a thousand of them need one goroutine, and that epoll is
 // itself in Go's poller, so that the goroutine needs no thread.
-type poller struct {
+type Poller struct {
 	file *os.File
 	fd   int
 
 	mu      sync.Mutex
 	last    uint64
-	sources map[uint64]*source
+	sources map[uint64]*Source
 }
 
-// source is one watched descriptor. ready is called as long as there is something to read.
-type source struct {
-	fd    int
+// Source is one watched descriptor. ready is called as long as there is something to read.
+type Source struct {
+	FD    int
 	key   uint64 // never reused, unlike fd: a late event finds no source
 	ready func(events uint32)
 	once  bool // watched only until the first event, or again
 }
 
-func newPoller() (*poller, error) {
+// New returns a Poller that watches nothing yet.
+func New() (*Poller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("cannot create an epoll: %w", err)
@@ -37,15 +39,15 @@ func newPoller() (*poller, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("cannot set up an epoll: %w", err)
 	}
-	return &poller{file: os.NewFile(uintptr(fd), "epoll"), fd: fd, sources: map[uint64]*source{}}, nil
+	return &Poller{file: os.NewFile(uintptr(fd), "epoll"), fd: fd, sources: map[uint64]*Source{}}, nil
 }
 
-// add begins to watch fd for reading; with once only until the first event.
-func (p *poller) add(fd int, once bool, ready func(events uint32)) (*source, error) {
+// Add begins to watch fd for reading; with once only until the first event.
+func (p *Poller) Add(fd int, once bool, ready func(events uint32)) (*Source, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.last++
-	s := &source{fd: fd, key: p.last, ready: ready, once: once}
+	s := &Source{FD: fd, key: p.last, ready: ready, once: once}
 	if err := unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, fd, s.event(unix.EPOLLIN)); err != nil {
 		return nil, fmt.Errorf("cannot watch a descriptor: %w", err)
 	}
@@ -53,46 +55,49 @@ func (p *poller) add(fd int, once bool, ready func(events uint32)) (*source, err
 	return s, nil
 }
 
-// remove ends the watch, explicitly: a close alone would not while a fork that is under way holds a copy.
-func (p *poller) remove(s *source) {
+// Remove ends the watch, explicitly: a close alone would not while a fork that is under way holds a copy.
+func (p *Poller) Remove(s *Source) {
 	if s == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.sources, s.key)
-	unix.EpollCtl(p.fd, unix.EPOLL_CTL_DEL, s.fd, nil)
+	unix.EpollCtl(p.fd, unix.EPOLL_CTL_DEL, s.FD, nil)
 }
 
-// again watches a source with once for one more event, unless it was removed.
-func (p *poller) again(s *source) {
+// Again watches a source with once for one more event, unless it was removed.
+func (p *Poller) Again(s *Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sources[s.key] == s {
-		unix.EpollCtl(p.fd, unix.EPOLL_CTL_MOD, s.fd, s.event(unix.EPOLLIN))
+		unix.EpollCtl(p.fd, unix.EPOLL_CTL_MOD, s.FD, s.event(unix.EPOLLIN))
 	}
 }
 
-// onlyHangup leaves s watched for EPOLLHUP alone.
-func (p *poller) onlyHangup(s *source) {
-	unix.EpollCtl(p.fd, unix.EPOLL_CTL_MOD, s.fd, s.event(0))
+// OnlyHangup leaves s watched for EPOLLHUP alone.
+func (p *Poller) OnlyHangup(s *Source) {
+	unix.EpollCtl(p.fd, unix.EPOLL_CTL_MOD, s.FD, s.event(0))
 }
 
-func (s *source) event(events uint32) *unix.EpollEvent {
+func (s *Source) event(events uint32) *unix.EpollEvent {
 	if s.once {
 		events |= unix.EPOLLONESHOT
 	}
 	return &unix.EpollEvent{Events: events, Fd: int32(uint32(s.key)), Pad: int32(uint32(s.key >> 32))}
 }
 
-func (p *poller) find(e *unix.EpollEvent) *source {
+func (p *Poller) find(e *unix.EpollEvent) *Source {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.sources[uint64(uint32(e.Fd))|uint64(uint32(e.Pad))<<32]
 }
 
-// run serves the sources until close.
-func (p *poller) run(gate *gate) {
+// Run serves the sources until close.
+func (p *Poller) Run(gate interface {
+	RLock()
+	RUnlock()
+}) {
 	conn, err := p.file.SyscallConn()
 	if err != nil {
 		return
@@ -114,4 +119,5 @@ func (p *poller) run(gate *gate) {
 	}
 }
 
-func (p *poller) close() error { return p.file.Close() }
+// Close ends Run.
+func (p *Poller) Close() error { return p.file.Close() }
