@@ -93,7 +93,7 @@ func (p *Poller) find(e *unix.EpollEvent) *Source {
 	return p.sources[uint64(uint32(e.Fd))|uint64(uint32(e.Pad))<<32]
 }
 
-// Run serves the sources until close.
+// Run serves the sources until Close, each batch with gate held for reading.
 func (p *Poller) Run(gate interface {
 	RLock()
 	RUnlock()
