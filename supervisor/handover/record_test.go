@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"strings"
 	"syscall"
@@ -101,8 +102,29 @@ func TestRecordThatIsCutOffOrDamagedIsNone(t *testing.T) {
 	}
 }
 
+// A supervisord of version 1 wrote this record when generation 2 had replaced generation 1 on HUP.
+func TestRecordOfVersion1IsRead(t *testing.T) {
+	old, err := os.ReadFile("testdata/record-version-1.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _, err := decode(encoded(old, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	core := r.Programs[0].Core
+	last := core.Reloads[len(core.Reloads)-1]
+	if core.Serving.Number != 2 || len(core.Serving.Workers) != 3 || last.Generation != 2 || last.Replaced != 1 || last.AskedBy != "signal HUP" {
+		t.Errorf("serving %d with %d workers, last reload %+v", core.Serving.Number, len(core.Serving.Workers), last)
+	}
+	g := r.Programs[0].Generations[0]
+	if address := core.Serving.Config.Listen[0].Address.String(); address != "127.0.0.1:18931" || g.Snapshot.Directory != "/srv/web" || g.Workers[0].State.PID == 0 {
+		t.Errorf("listener %s, directory %s, worker %+v", address, g.Snapshot.Directory, g.Workers[0])
+	}
+}
+
 func TestRecordOfANewerVersionIsRefusedClearly(t *testing.T) {
-	_, _, err := decode(encoded([]byte(`{"Version":2}`), 1))
+	_, _, err := decode(encoded([]byte(`{"Version":1000}`), 1))
 	if err == nil || errors.Is(err, errNoRecord) || !strings.Contains(err.Error(), "use the version that wrote it, or a newer one") {
 		t.Errorf("refused with %v", err)
 	}
