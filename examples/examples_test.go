@@ -48,7 +48,7 @@ func example(t *testing.T, name string, arguments ...string) (*lab.Supervisord, 
 // redeploy reloads the program five times, with a pause in which the load meets each generation.
 func redeploy(m *lab.Supervisord) {
 	for generation := 2; generation < 7; generation++ {
-		time.Sleep(200 * time.Millisecond) // the load goes on; there is no event to wait for
+		time.Sleep(200 * time.Millisecond) // the load continues; no event to wait for
 		m.Reload()
 		m.Serves(generation)
 	}

@@ -89,7 +89,7 @@ func TestNoConnectionIsLostAsPerSlotComesAndGoes(t *testing.T) {
 		w.PerSlot = !w.PerSlot
 		apply(t, table, w)
 		next, trial := generation(t, table, w.Key(), 3)
-		time.Sleep(20 * time.Millisecond) // the trial, as long as it takes a worker to boot; there is no event to wait for
+		time.Sleep(20 * time.Millisecond) // the trial, as long as it takes a worker to boot; no event to wait for
 		if err := table.Serve(next); err != nil {
 			t.Fatal(err)
 		}
@@ -251,7 +251,7 @@ func TestNoConnectionIsLostAsNonBlockComesAndGoes(t *testing.T) {
 		w.NonBlock = !w.NonBlock
 		apply(t, table, w)
 		next, trial := generation(t, table, w.Key(), 1)
-		time.Sleep(10 * time.Millisecond) // the trial; there is no event to wait for
+		time.Sleep(10 * time.Millisecond) // the trial; no event to wait for
 		if i%2 == 1 {                     // fails
 			table.Release(next)
 			trial[0].end()

@@ -287,7 +287,7 @@ func TestNoConnectionIsLostAsSlotsComeAndGo(t *testing.T) {
 	for _, slots := range []int{2, 6, 1, 5, 3, 8, 4, 4, 1, 2, 7, 3} {
 		resize(t, table, w, slots)
 		next, trial := generation(t, table, key, slots)
-		time.Sleep(20 * time.Millisecond) // the trial, as long as it takes a worker to boot; there is no event to wait for
+		time.Sleep(20 * time.Millisecond) // the trial, as long as it takes a worker to boot; no event to wait for
 		if err := table.Serve(next); err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// silent is a program in Python that says nothing. It waits for the file {dir}/go before it begins to accept, if there is a file {dir}/hold.
+// silent is a Python program that sends no readiness message. If the file {dir}/hold exists, it waits for {dir}/go before it accepts.
 func silent(t *testing.T, more, script string) string {
 	python := interpreter(t, "python3", "-c print(__import__('sys').executable)")
 	return fmt.Sprintf(`
@@ -37,7 +37,7 @@ address = "127.0.0.1:0"
 `, python, script, more)
 }
 
-// The loop answers what it has accepted before it ends.
+// The loop answers every accepted request before it exits.
 const inASelectLoop = `
 s = socket.socket(fileno=3)
 s.setblocking(False)
@@ -64,7 +64,7 @@ func TestAcceptMakesASilentServerReadyWhenItWaits(t *testing.T) {
 	lab.Must(t, os.Remove(m.Path("hold")))
 	m.Serves(1)
 	if got := lab.Ask(t, m.Address(), "/"); got != "generation=1" {
-		t.Errorf("there answers %q", got)
+		t.Errorf("the answer is %q", got)
 	}
 }
 
@@ -97,7 +97,7 @@ while True: signal.pause()
 	m.Serves(2)
 	m.Gone(1)
 	if got := lab.Ask(t, m.Address(), "/"); got != "generation=2" {
-		t.Errorf("there answers %q", got)
+		t.Errorf("the answer is %q", got)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestAnOldGenerationThatWaitsDoesNotMakeANewOneReady(t *testing.T) {
 		t.Errorf("the log says %s", failed.Text)
 	}
 	if got := lab.Ask(t, m.Address(), "/"); got != "generation=1" {
-		t.Errorf("there answers %q", got)
+		t.Errorf("the answer is %q", got)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestATrialThatIsLookedAtSurvivesAnUpgrade(t *testing.T) {
 	lab.Must(t, os.Remove(m.Path("hold")))
 	m.Serves(2)
 	if got := m.Await(lab.Says(lab.WorkerReady), lab.Gen(2)).PID; got != p {
-		t.Errorf("worker %d is ready, and it was %d that was on trial", got, p)
+		t.Errorf("worker %d is ready, want %d, the one on trial", got, p)
 	}
 	m.Gone(1)
 }
@@ -199,7 +199,7 @@ while True: signal.pause()
 	}
 }
 
-// asRootWithout prepares a supervisord of root's without a capability.
+// asRootWithout prepares a supervisord that runs as root without one capability.
 func asRootWithout(t *testing.T, capability string) *lab.Supervisord {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -14,7 +14,7 @@ func TestWorkersServeOnWhenSupervisordIsKilled(t *testing.T) {
 	m.Serves(1)
 	at := m.Address()
 	m.Die()
-	time.Sleep(100 * time.Millisecond) // for what must not happen
+	time.Sleep(100 * time.Millisecond) // time for what must not happen
 	lab.Ask(t, at, "/")
 	m.Sweep()
 }
@@ -31,7 +31,7 @@ func TestNextSupervisordTakesOverTheSocketsOfAKilledOneWithoutARefusal(t *testin
 	m.Die()
 	m.Start(config)
 	m.Serves(1)
-	m.Until("the worker that was left has gone", func() bool { return !lab.Alive(old) })
+	m.Until("the orphaned worker has exited", func() bool { return !lab.Alive(old) })
 	lab.Ask(t, at, "/")
 	l.Lossless(t)
 }
@@ -43,6 +43,6 @@ func TestNextSupervisordEndsTheWorkersOfAKilledOne(t *testing.T) {
 	old := m.WorkerPID(1)
 	m.Die()
 	m.Start(lab.Web)
-	m.Until("the worker that was left has gone", func() bool { return !lab.Alive(old) })
+	m.Until("the orphaned worker has exited", func() bool { return !lab.Alive(old) })
 	m.Serves(1)
 }

@@ -12,7 +12,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// TestEveryChangeRecordsWhoAskedForIt asks for everything that can be asked for.
+// TestEveryChangeRecordsWhoAskedForIt sends every request that changes something.
 func TestEveryChangeRecordsWhoAskedForIt(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.TwoWorkers)
@@ -58,7 +58,7 @@ func TestStatusEventsAndReceiptsShowWhoAsked(t *testing.T) {
 		"the receipts": receiptsOf(t, m),
 	} {
 		if !strings.Contains(text, who) {
-			t.Errorf("%s do not say that it was %s: %s", what, who, text)
+			t.Errorf("%s do not name %s: %s", what, who, text)
 		}
 	}
 	m.CtlOK("stop", "web")
@@ -67,7 +67,7 @@ func TestStatusEventsAndReceiptsShowWhoAsked(t *testing.T) {
 	}
 	m.CtlOK("start", "web")
 	if text := m.CtlOK("status"); strings.Contains(text, "stopped by") {
-		t.Errorf("the status of a program that was started again: %s", text)
+		t.Errorf("the status of a restarted program: %s", text)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// talker writes bursts of numbered lines until it is told to stop, and says so last.
+// talker writes bursts of numbered lines until TERM, and then a last line "end".
 const talker = `
 trap 'echo $$ end; exit 0' TERM
 i=0
@@ -48,12 +48,12 @@ func TestNoCapturedLineIsLostOverReloadsUpgradesAndRotation(t *testing.T) {
 			continue
 		}
 		if want := fmt.Sprint(next[pid]); what != want {
-			t.Fatalf("line %q of worker %s where %s was to come", what, pid, want)
+			t.Fatalf("line %q of worker %s, want %s", what, pid, want)
 		}
 		next[pid]++
 	}
 	if len(next) != 5 || ended != 5 {
-		t.Errorf("%d workers wrote, %d said their end: %v", len(next), ended, next)
+		t.Errorf("%d workers wrote, %d of them a last line: %v", len(next), ended, next)
 	}
 }
 

@@ -40,7 +40,7 @@ func TestCheckReportsFileAndLine(t *testing.T) {
 	path := m.File("c.toml", "[program.web]\ncommand = [\"true\"]\nworkerz = 2\n")
 	out, code := m.Run("check", "-c", path)
 	if code != 78 || !strings.Contains(out, path+":3: ") || !strings.Contains(out, "workers") {
-		t.Errorf("exit code %d, and no place or no nearest key: %s", code, out)
+		t.Errorf("exit code %d, and the position or the nearest key is missing: %s", code, out)
 	}
 }
 
@@ -51,7 +51,7 @@ func TestCheckReportsEveryMistake(t *testing.T) {
 	out, code := m.Run("check", "-c", path)
 	for _, place := range []string{":2: ", ":5: ", ":7: "} {
 		if code != 78 || !strings.Contains(out, path+place) {
-			t.Errorf("exit code %d, and nothing about line %s: %s", code, place, out)
+			t.Errorf("exit code %d, and line %s is not reported: %s", code, place, out)
 		}
 	}
 }
@@ -100,7 +100,7 @@ func TestCheckTouchesNothing(t *testing.T) {
 	entries, err := os.ReadDir(m.Dir)
 	lab.Must(t, err)
 	if len(entries) != 1 {
-		t.Errorf("besides the configuration there is %v", entries)
+		t.Errorf("files besides the configuration: %v", entries)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestVersionAsJSONDescribesTheBuild(t *testing.T) {
 	m := lab.Prepare(t)
 	head, err := exec.Command("git", "-C", lab.Root(""), "rev-parse", "HEAD").Output()
 	if stat, missing := os.Stat(lab.Root(".git")); err != nil || missing != nil || !stat.IsDir() {
-		t.Skip("the go command records no commit here: the source is not in a git checkout, or in a worktree")
+		t.Skip("the go command records no commit here: the source is in a worktree or not in a git checkout")
 	}
 	buildWith(t, m.Path("plain"), "-buildvcs=true")
 	out, err := exec.Command(m.Path("plain"), "version", "--json").Output()
@@ -180,7 +180,7 @@ func TestHelpNamesTheCommandsAndTheSignals(t *testing.T) {
 	out, code := lab.Prepare(t).Run("--help")
 	for _, word := range []string{"run", "check", "version", "--config", "HUP", "TERM", "QUIT", "USR1"} {
 		if code != 0 || !strings.Contains(out, word) {
-			t.Errorf("exit code %d, and nothing of %s: %s", code, word, out)
+			t.Errorf("exit code %d, and %s is missing: %s", code, word, out)
 		}
 	}
 }
@@ -214,7 +214,7 @@ func TestConfigurationOfPythonsSupervisorIsNamedWithTheCommandThatConvertsIt(t *
 		}
 	}
 	if out, code := m.Run("convert", path); code != 0 || !strings.Contains(out, "[program.cat]") {
-		t.Errorf("the command that it names ends with %d: %s", code, out)
+		t.Errorf("the command that the remedy names exits with %d: %s", code, out)
 	}
 }
 

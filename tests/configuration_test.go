@@ -14,7 +14,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// other is a second program, beside web.
+// other is a second program beside web.
 const other = `
 [program.other]
 command = [{worker}]
@@ -79,7 +79,7 @@ func TestAProgramThatChangedHasItsNewConfiguration(t *testing.T) {
 	m.Reload()
 	m.Gone(1)
 	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "word=new") {
-		t.Errorf("there answers %s", got)
+		t.Errorf("the answer is %s", got)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestAListenerThatIsKeptIsTheSameSocket(t *testing.T) {
 	m.Reload()
 	m.Serves(2)
 	if second := lab.Descriptors(t, m.WorkerPID(2))[3]; second != first {
-		t.Errorf("before it was %s, then %s", first, second)
+		t.Errorf("the socket was %s, then %s", first, second)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestAListenerThatIsNewIsOpenedByAReload(t *testing.T) {
 	m.Reload()
 	m.Serves(2)
 	if got := lab.Ask(t, at, "/"); !strings.Contains(got, "generation=2 ") {
-		t.Errorf("there answers %s", got)
+		t.Errorf("the answer is %s", got)
 	}
 }
 
@@ -119,10 +119,10 @@ func TestAListenerThatIsRemovedIsClosedWhenTheLastGenerationThatHasItIsGone(t *t
 	m.Write(lab.WebWith("gate=" + gate))
 	m.Reload()
 	m.WorkerPID(2)
-	lab.Ask(t, at, "/") // the first generation serves still, with all that it has
+	lab.Ask(t, at, "/") // the first generation still serves, with all its listeners
 	m.Open(gate)
 	m.Gone(1)
-	m.Until("nobody listens there", func() bool {
+	m.Until("the address is closed", func() bool {
 		_, err := lab.Get(at, "/")
 		return errors.Is(err, syscall.ECONNREFUSED)
 	})
@@ -158,14 +158,14 @@ func TestAListenerThatMovesIsOpenBeforeTheOldOneIsClosed(t *testing.T) {
 	m.Gone(1)
 }
 
-// queue is the backlog of a listening socket of supervisord's.
+// queue is the backlog of a listening socket that supervisord holds.
 func queue(t *testing.T, m *lab.Supervisord, path string) uint32 {
 	t.Helper()
 	for fd, to := range lab.Descriptors(t, m.PID()) {
 		if to == path {
 			tcp, err := unix.GetsockoptTCPInfo(lab.Steal(t, m.PID(), fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 			lab.Must(t, err)
-			return tcp.Sacked // of a socket that listens, this is the limit of its queue
+			return tcp.Sacked // for a listening socket, the limit of its queue
 		}
 	}
 	t.Fatalf("supervisord does not have %s", path)

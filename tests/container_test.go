@@ -11,14 +11,14 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// orphans is a program whose worker leaves short-lived orphans behind, then works.
+// orphans is a program whose worker leaves short-lived orphans behind and then serves.
 const orphans = `
 [program.web]
 command = ["sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10; do sh -c 'setsid sleep 0.1 & exit 0'; done; echo >&$NOTIFY_FD; exec sleep 1000"]
 ready.method = "notify"
 `
 
-// children are the processes that have this parent, by their states.
+// children lists the states of the processes with this parent.
 func children(t *testing.T, parent int) (states []string) {
 	t.Helper()
 	out, _ := exec.Command("ps", "-o", "stat=", "--ppid", strconv.Itoa(parent)).Output()
@@ -38,14 +38,14 @@ func TestOrphansAreReaped(t *testing.T) {
 	m.Never(lab.Says(lab.WorkerDied))
 }
 
-// first starts a supervisord as process 1 of a container, and returns its PID here.
+// first starts a supervisord as process 1 of a container and returns its PID outside.
 func first(t *testing.T, config string) (m *lab.Supervisord, master int) {
 	t.Helper()
 	lab.NeedRoot(t, "make a PID namespace")
 	m = lab.Prepare(t)
 	m.Via = []string{lab.Need(t, "unshare"), "--pid", "--fork", "--mount-proc", "--kill-child=KILL"}
 	if out, err := exec.Command(m.Via[0], append(m.Via[1:], "true")...).CombinedOutput(); err != nil {
-		t.Skipf("no PID namespace can be made here: %s", out)
+		t.Skipf("cannot create a PID namespace here: %s", out)
 	}
 	m.Start(config)
 	m.Serves(1)
@@ -82,8 +82,8 @@ func TestAsProcess1ItReapsOrphans(t *testing.T) {
 	m.Ends(0)
 }
 
-// What looks like left behind, seen from here, belongs to a supervisord whose directory for sockets has the same name, but in
-// a container.
+// Seen from outside, these workers look orphaned. They belong to a supervisord in a container whose runtime directory has the
+// same name.
 func TestTheWorkersOfASupervisordInAContainerAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	lab.NeedRoot(t, "make namespaces")
@@ -92,7 +92,7 @@ func TestTheWorkersOfASupervisordInAContainerAreLeftAlone(t *testing.T) {
 	inner.Via = []string{lab.Need(t, "unshare"), "--mount", "--pid", "--fork", "--mount-proc", "--kill-child=KILL",
 		"sh", "-c", "mount -t tmpfs none " + inner.Path("run") + ` && exec "$@"`, "sh"}
 	if out, err := exec.Command(inner.Via[0], append(inner.Via[1:], "true")...).CombinedOutput(); err != nil {
-		t.Skipf("no namespaces can be made here: %s", out)
+		t.Skipf("cannot create namespaces here: %s", out)
 	}
 	inner.Start(lab.Plain)
 	inner.Serves(1)

@@ -26,7 +26,7 @@ func TestReloadReturnsWhenTheNewGenerationServes(t *testing.T) {
 		t.Errorf("it says %q", out)
 	}
 	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=2 ") {
-		t.Errorf("there answers %s", got)
+		t.Errorf("the answer is %s", got)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestFailedStartHasTheExitCodesOfAReload(t *testing.T) {
 	m.Serves(1)
 	m.CtlOK("stop", "web")
 	m.Write(lab.WebWith("exit=3") + "[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\n")
-	m.CtlFails(0, []string{"nothing to replace"}, "reload") // it stays stopped, with the new configuration
+	m.CtlFails(0, []string{"nothing to replace"}, "reload") // the old worker keeps draining stopped and has the new configuration
 	m.CtlFails(11, []string{"step start", "status 3", "nothing serves"}, "start", "web")
 	m.CtlFails(14, []string{"timed out waiting"}, "start", "web", "--timeout", "1s") // it waits for its next try
 	m.CtlOK("stop", "web")
@@ -107,7 +107,7 @@ func TestDrainedWaitsForTheEndOfTheOldGenerationAndGivesAReceipt(t *testing.T) {
 	first := m.WorkerPID(1)
 	out := m.CtlOK("reload", "--drained", "-v")
 	if lab.Alive(first) || !strings.Contains(out, "generation 1 has ended after") || !strings.Contains(out, "receipt of web, generation 2: serves") {
-		t.Errorf("the old worker lives (%v), or this is missing something: %s", lab.Alive(first), out)
+		t.Errorf("the old worker lives (%v), or the output is incomplete: %s", lab.Alive(first), out)
 	}
 	var v struct {
 		Outcome  string
@@ -150,7 +150,7 @@ func TestReceiptOfADrainingReloadSaysSo(t *testing.T) {
 	m.CtlOK("kill", "web", "--generation", "3")
 }
 
-// lastObject is the JSON at the end of what a command wrote to stdout and stderr.
+// lastObject is the JSON object at the end of the output of a command.
 func lastObject(out string) string { return out[max(0, strings.Index(out, "\n{")):] }
 
 func TestAReloadThatIsAbortedSaysSo(t *testing.T) {
@@ -232,7 +232,7 @@ func TestReloadIsNotAnsweredByANewSupervisordInstance(t *testing.T) {
 	m.Die()
 	m.Start(lab.Web)
 	m.Serves(1)
-	m.CtlOK("reload") // somebody else's generation 2
+	m.CtlOK("reload") // generation 2 of another instance
 	lab.Must(t, a.Cmd.Process.Signal(syscall.SIGCONT))
 	if out := a.Ends(15); !strings.Contains(out, "began anew") {
 		t.Errorf("it says %q", out)
@@ -266,7 +266,7 @@ func TestFailureDuringAnUpgradeIsNotReportedAsSuccess(t *testing.T) {
 	m.Write(strings.Replace(lab.WebWith("gate="+gate, "die=0s"), "[program.web.ready]", "[program.web.reload]\nsoak = \"20s\"\n[program.web.ready]", 1))
 	a := m.CtlStart("reload")
 	m.WorkerPID(2)
-	lab.Must(t, a.Cmd.Process.Signal(syscall.SIGSTOP)) // it looks again when all is over
+	lab.Must(t, a.Cmd.Process.Signal(syscall.SIGSTOP)) // it continues only after the upgrade
 	m.Upgrade(lab.Upgraded)
 	m.Open(gate)
 	m.Await(lab.Says(lab.TrialFailed))
@@ -290,9 +290,9 @@ func TestTheControlSocketIsTheSameOverAnUpgradeAndGoneAtTheEnd(t *testing.T) {
 	now, err := os.Stat(m.Path("run/control.sock"))
 	lab.Must(t, err)
 	if !os.SameFile(before, now) || now.Mode().Perm() != 0o660 {
-		t.Errorf("it is another one, or its mode is %v", now.Mode())
+		t.Errorf("the socket was replaced, or its mode is %v", now.Mode())
 	}
-	m.Finish() // and fails if a socket is left
+	m.Finish() // fails if a socket is left
 }
 
 func TestRequestWithoutPermissionIsRefusedWithReason(t *testing.T) {
@@ -332,7 +332,7 @@ func TestACanaryIsHeldAndPromoted(t *testing.T) {
 	m.Serves(2)
 	m.CtlOK("reload", "--canary", "1", "--for", "200ms")
 	m.Serves(3)
-	m.CtlOK("reload", "--canary", "1", "--hold", "--for", "200ms") // holds for so long, and decides by itself
+	m.CtlOK("reload", "--canary", "1", "--hold", "--for", "200ms") // promoted automatically after this time
 	m.Serves(4)
 }
 
@@ -386,7 +386,7 @@ func TestStatusDoesNotListGoneGenerationsAsDraining(t *testing.T) {
 	m.Serves(1)
 	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
 	m.Await(lab.Says(lab.WorkerDied))
-	m.Await(lab.Says(lab.WorkerRuns), lab.Gen(1), func(l lab.Entry) bool { return l.Worker == 2 }) // at once: it had not failed before
+	m.Await(lab.Says(lab.WorkerRuns), lab.Gen(1), func(l lab.Entry) bool { return l.Worker == 2 }) // without backoff: the first failure
 	lab.Must(t, syscall.Kill(m.AwaitN(2, lab.Says(lab.WorkerRuns), lab.Gen(1))[1].PID, syscall.SIGKILL))
 	m.AwaitN(2, lab.Says(lab.WorkerDied))
 	if out := m.CtlOK("reload"); !strings.Contains(out, "generation 1 has ended") || strings.Contains(out, "generation 1 drains") {
@@ -458,7 +458,7 @@ func TestEventsAreOneObjectALine(t *testing.T) {
 	lab.Must(t, cmd.Start())
 	defer func() { cmd.Process.Kill(); cmd.Wait() }()
 	lines := json.NewDecoder(out)
-	m.Until("it follows", func() bool { return lab.Connected(m.Path("run/control.sock")) })
+	m.Until("the client is connected", func() bool { return lab.Connected(m.Path("run/control.sock")) })
 	m.CtlOK("reload")
 	for {
 		var u struct {
@@ -476,7 +476,7 @@ func TestEventsAreOneObjectALine(t *testing.T) {
 	}
 	lab.Must(t, cmd.Process.Signal(syscall.SIGINT))
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("Ctrl-C is no failure, but %v", err)
+		t.Errorf("Ctrl-C counts as a failure: %v", err)
 	}
 }
 
@@ -512,7 +512,7 @@ func TestStatusAgreesWithTheKernel(t *testing.T) {
 		conns = append(conns, c)
 	}
 	m.Until("five connections are seen", func() bool {
-		time.Sleep(200 * time.Millisecond) // what was measured is kept for a second
+		time.Sleep(200 * time.Millisecond) // a measurement is cached for a second
 		n := 0
 		for _, w := range m.Status().Programs[0].Generations[0].Workers {
 			n += w.Connections
@@ -550,17 +550,17 @@ func TestStatusExplainsUnknownConnectionCounts(t *testing.T) {
 	c, err := net.Dial("tcp", m.Address())
 	lab.Must(t, err)
 	defer c.Close()
-	m.Until("it is said", func() bool {
+	m.Until("the reason is in the status", func() bool {
 		return strings.Contains(m.Status().Programs[0].Generations[0].Workers[0].ConnectionsError, "CAP_SYS_PTRACE")
 	})
-	m.Until("it is said to people, too", func() bool {
+	m.Until("the reason is in the text output too", func() bool {
 		out := m.CtlOK("status")
 		return strings.Contains(out, "CONNS is not known: cannot look into process") && strings.Contains(out, "CAP_SYS_PTRACE")
 	})
 	lab.Must(t, c.Close())
 }
 
-// ssCount is how many connections ss(8) sees in a process.
+// ssCount returns the number of connections of a process that ss(8) reports.
 func ssCount(address string, pid int) (int, error) {
 	ss, err := exec.LookPath("ss")
 	if err != nil {
@@ -579,7 +579,7 @@ func TestStatusShowsTheAcceptQueue(t *testing.T) {
 		lab.Must(t, err)
 		defer c.Close()
 	}
-	m.Until("three wait", func() bool {
+	m.Until("three connections wait", func() bool {
 		q := m.Status().Programs[0].Listeners[0].Queue
 		return q.Waiting == 3 && q.Limit == 7
 	})
@@ -616,7 +616,7 @@ func TestProgramsAreCompleted(t *testing.T) {
 	}
 }
 
-// commands are those that --help lists.
+// commands returns the commands that --help lists.
 func commands(m *lab.Supervisord) []string {
 	m.T.Helper()
 	out, _ := m.Run("--help")
@@ -629,12 +629,12 @@ func commands(m *lab.Supervisord) []string {
 		}
 	}
 	if len(names) < 15 {
-		m.T.Fatalf("there are only the commands %q", names)
+		m.T.Fatalf("--help lists only %q", names)
 	}
 	return names
 }
 
-// flagsOf are the flags that the help of a command lists.
+// flagsOf returns the flags that the help of a command lists.
 func flagsOf(m *lab.Supervisord, command string) []string {
 	m.T.Helper()
 	out, _ := m.Run(command, "--help")
@@ -658,7 +658,7 @@ func TestEveryCommandAndFlagIsCompleted(t *testing.T) {
 			t.Errorf("%s is not completed: %s", command, all)
 		}
 		args := []string{"__complete", command, "--"}
-		if command == "kill" { // of which one flag is required, and completed alone until it is there
+		if command == "kill" { // has a required flag, which is the only completion until it is given
 			args = []string{"__complete", command, "--generation=1", "--"}
 		}
 		flags := output(m.Run(args...)) + strings.Join(args, " ")
@@ -679,17 +679,17 @@ func TestTheManualPageHasEveryCommand(t *testing.T) {
 	page := m.Read("supervisord.1")
 	for _, command := range commands(m) {
 		if !strings.Contains(page, "\n.SS \""+strings.ReplaceAll(command, "-", `\-`)) {
-			t.Errorf("there is no %s in it", command)
+			t.Errorf("%s is missing", command)
 		}
 		for _, flag := range flagsOf(m, command) {
 			if !strings.Contains(page, `\fB\-\-`+strings.ReplaceAll(flag, "-", `\-`)+`\fR`) {
-				t.Errorf("there is no --%s of %s in it", flag, command)
+				t.Errorf("--%s of %s is missing", flag, command)
 			}
 		}
 	}
 	for _, word := range []string{"reload [PROGRAM...]", "status [PROGRAM]", "EXIT STATUS", `\-\-drained`, "had to be killed"} {
 		if !strings.Contains(page, word) {
-			t.Errorf("there is no %q in it", word)
+			t.Errorf("%q is missing", word)
 		}
 	}
 	if man, err := exec.LookPath("groff"); err == nil {
@@ -699,7 +699,7 @@ func TestTheManualPageHasEveryCommand(t *testing.T) {
 	}
 }
 
-// twins are two supervisords with one runtime_dir, of which the second is not started yet.
+// twins prepares two supervisords with the same runtime_dir; only the first is started.
 func twins(t *testing.T) (first, second *lab.Supervisord) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sv")
@@ -726,12 +726,12 @@ func TestTwoSupervisordsWithTheSameRuntimeDirectoryAreFoundByTheirConfigurations
 	other.CtlFails(69, []string{"runs with " + m.Path("config.toml")}, "status")
 	other.Launch("-c", other.Path("config.toml"))
 	if l := other.Await(lab.Contains("answers there")); l.Level != "warn" {
-		t.Errorf("it is said as %s", l.Text)
+		t.Errorf("the log says %s", l.Text)
 	}
 	other.Serves(1)
 	for _, one := range []*lab.Supervisord{m, other} {
 		if s := one.Status(); s.PID != one.PID() {
-			t.Errorf("there answers %d, not %d", s.PID, one.PID())
+			t.Errorf("the answer is from PID %d, want %d", s.PID, one.PID())
 		}
 	}
 	lab.Must(t, os.Symlink(m.Dir, other.Path("link")))
@@ -750,7 +750,7 @@ func TestTheControlSocketElsewhereStaysOverAnUpgrade(t *testing.T) {
 	m.Finish()
 	other.Upgrade(lab.Upgraded)
 	if s := other.Status(); s.PID != other.PID() {
-		t.Errorf("there answers %d, not %d", s.PID, other.PID())
+		t.Errorf("the answer is from PID %d, want %d", s.PID, other.PID())
 	}
 }
 
@@ -764,7 +764,7 @@ func TestASecondSupervisordDoesNotTakeTheControlSocketAway(t *testing.T) {
 	other.Serves(1)
 	other.Finish()
 	if s := m.Status(); s.PID != m.PID() {
-		t.Errorf("there answers %d, not %d", s.PID, m.PID())
+		t.Errorf("the answer is from PID %d, want %d", s.PID, m.PID())
 	}
 }
 
@@ -778,7 +778,7 @@ func TestAStaleControlSocketIsReplaced(t *testing.T) {
 	l.SetUnlinkOnClose(false)
 	l.Close()
 	if _, err := net.Dial("unix", path); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Fatalf("it is not stale: %v", err)
+		t.Fatalf("the socket is not stale: %v", err)
 	}
 	m.Start(lab.Web)
 	m.Serves(1)

@@ -10,7 +10,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// convert runs supervisord convert, which has to succeed, and writes what it prints into the configuration of the test.
+// convert runs supervisord convert, which must succeed, and writes its output into the configuration of the test.
 func convert(m *lab.Supervisord, args ...string) {
 	m.T.Helper()
 	out, code := m.Run(append([]string{"convert", "-o", m.Path("config.toml"), "--force"}, args...)...)
@@ -26,18 +26,18 @@ func convert(m *lab.Supervisord, args ...string) {
 	}
 	m.File("config.toml", text)
 	if out, code := m.Run("check", "-c", m.Path("config.toml")); code != 0 || !strings.HasSuffix(out, "ok\n") {
-		m.T.Fatalf("check ends with %d: %s\n%s", code, out, text)
+		m.T.Fatalf("check exits with %d: %s\n%s", code, out, text)
 	}
 }
 
-// deploys redeploys once, under requests, and sees that the new generation answers.
+// deploys redeploys once under load and checks that the new generation answers.
 func deploys(m *lab.Supervisord, address string) {
 	m.T.Helper()
 	m.Serves(1)
 	lab.Ask(m.T, address, "/")
 	m.Reload()
 	m.Serves(2)
-	m.Gone(1) // a worker that stops as its library has it may drop what it has just accepted
+	m.Gone(1) // the library of this worker may drop a connection that it has just accepted
 	lab.Ask(m.T, address, "/")
 }
 
@@ -89,7 +89,7 @@ autostart=false
 	}
 }
 
-// A program of [fcgi-program:x] finds its socket as its stdin.
+// A program of [fcgi-program:x] gets its socket as its stdin.
 func TestAConvertedFastCGIProgramHasItsSocketAsStdin(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
@@ -129,7 +129,7 @@ CAKE = lie
 	deploys(m, at)
 	for _, want := range []string{"3 1 lie\n", "3 2 lie\n"} {
 		if out := m.Read("out"); !strings.Contains(out, want) {
-			t.Errorf("no worker has the descriptor, the number and the variable %q: %q", want, out)
+			t.Errorf("no worker has descriptor, number and variable %q: %q", want, out)
 		}
 	}
 }
@@ -199,7 +199,7 @@ func TestConvertOverwritesAFileOnlyWithForce(t *testing.T) {
 	entries, err := os.ReadDir(m.Dir)
 	lab.Must(t, err)
 	if len(entries) != 1 {
-		t.Errorf("besides the file there is %v", entries)
+		t.Errorf("files besides the output: %v", entries)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// spoken is plain with a listener on TCP and one on a path, in these dialects.
+// spoken is plain with a TCP listener and a unix listener, in these dialects.
 func spoken(t *testing.T, dialect string) (m *lab.Supervisord, env map[string]string) {
 	m = lab.Start(t, lab.Plain+dialect+`
 [[program.web.listen]]
@@ -24,7 +24,7 @@ address = "unix:{dir}/s"
 	return m, lab.Environment(t, m.WorkerPID(1))
 }
 
-// has compares variables; "<none>": it must not be there.
+// has compares variables; "<none>" means that a variable must not be set.
 func has(t *testing.T, env map[string]string, want map[string]string) {
 	t.Helper()
 	for name, value := range want {
@@ -78,7 +78,7 @@ func TestGunicornIsToldThePIDOfItsParent(t *testing.T) {
 	parent := strconv.Itoa(m.PID())
 	has(t, env, map[string]string{"GUNICORN_PID": parent, "GUNICORN_FD": "3,4"})
 	if got := lab.ProcStatus(m.WorkerPID(1))["PPid"]; got != parent {
-		t.Errorf("its parent is %s, and it is told %s", got, parent)
+		t.Errorf("its parent is %s, and the variable says %s", got, parent)
 	}
 }
 
@@ -104,8 +104,8 @@ func TestAReloadSpeaksTheDialectThatIsConfiguredNow(t *testing.T) {
 	has(t, lab.Environment(t, m.WorkerPID(2)), map[string]string{"UNICORN_FD": "<none>", "SERVER_STARTER_GENERATION": "2"})
 }
 
-// redeployed puts a worker in some language under load while it is replaced, and while supervisord is. The script gets the
-// number of its socket from take, which is in Python, and answers with its generation.
+// redeployed puts a worker under load while supervisord replaces it, and while supervisord upgrades itself. The Python code in
+// take finds the number of the socket; the script answers with its generation.
 func redeployed(t *testing.T, dialect, take string) {
 	t.Helper()
 	python := interpreter(t, "python3", "-c print(__import__('sys').executable)")
@@ -203,11 +203,11 @@ func TestCheckNamesTheDialectThatWasMeant(t *testing.T) {
 	m.Write(lab.Plain + "dialect = [\"system\"]\n")
 	out, code := m.Run("check", "-c", m.Path("config.toml"))
 	if code == 0 || !strings.Contains(out, `program.web.dialect[0]: "system" is not known: did you mean "systemd"?`) {
-		t.Errorf("check ended with %d and said\n%s", code, out)
+		t.Errorf("check exited with %d:\n%s", code, out)
 	}
 }
 
-// acking is a worker in Python that says it is ready in einhorn's way alone, when there is a file {dir}/go.
+// acking is a Python worker that reports readiness only by an einhorn ack, once the file {dir}/go exists.
 func acking(t *testing.T, ack string) *lab.Supervisord {
 	python := interpreter(t, "python3", "-c print(__import__('sys').executable)")
 	m := lab.Prepare(t)
@@ -267,6 +267,6 @@ func TestAnAckAfterAnUpgradeIsHeard(t *testing.T) {
 	m.Reload()
 	m.Gone(1)
 	if lab.Exists(path) {
-		t.Errorf("%s is left when its worker has gone", path)
+		t.Errorf("%s is left after its worker exited", path)
 	}
 }

@@ -17,9 +17,9 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// Workers that were written for others, under supervisord; and worker/graceful under others than supervisord.
+// Workers written for other supervisors, under supervisord; and worker/graceful under other supervisors.
 
-// perlWith is perl, if it has a module.
+// perlWith returns the path of perl, or skips the test if perl lacks the module.
 func perlWith(t *testing.T, module, pkg string) string {
 	t.Helper()
 	perl := interpreter(t, "perl", "-e print($^X)")
@@ -29,7 +29,7 @@ func perlWith(t *testing.T, module, pkg string) string {
 	return perl
 }
 
-// The listener is found as Server::Starter's own function gives it, by the name that start_server would give it.
+// The worker finds its listener with Server::Starter's own function, by the name that start_server would use.
 func TestAPerlWorkerThatAsksServerStarterForItsPorts(t *testing.T) {
 	t.Parallel()
 	perl := perlWith(t, "Server::Starter", "libserver-starter-perl")
@@ -66,8 +66,8 @@ nonblock = true
 	m.RedeployUnderLoad()
 }
 
-// A personality of Net::Server that preforks, unchanged. Its TERM drops what is in hand. QUIT is graceful but for a child that has
-// accepted and not yet noted it, so that at worst each of the five loses one.
+// An unchanged preforking personality of Net::Server. On TERM it drops in-flight requests. QUIT is graceful except for a child that
+// has accepted a connection and not noted it yet, so each of the five children may lose one request.
 func TestAPerlServerOnNetServerSSPreFork(t *testing.T) {
 	t.Parallel()
 	perl := perlWith(t, "Net::Server::SS::PreFork", "libnet-server-ss-prefork-perl")
@@ -94,8 +94,8 @@ address = %q
 	m.RedeployWithLoss(5)
 }
 
-// What the listener package of Go's server-starter gives. It stops by http.Server.Shutdown, which drops a request that comes in
-// that moment: one of each client at worst.
+// A worker with the listener package of Go's server-starter. It stops with http.Server.Shutdown, which drops a request that
+// arrives at that moment: at most one per client.
 func TestAGoWorkerOnTheListenerPackage(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
@@ -108,7 +108,7 @@ func TestTheGracefulWorkerUnderThePerlStartServer(t *testing.T) {
 	t.Parallel()
 	program := lab.Need(t, "start_server")
 	if text, err := os.ReadFile(program); err != nil || !strings.Contains(string(text), "perl") {
-		t.Skipf("%s is not that of Perl (package libserver-starter-perl)", program)
+		t.Skipf("%s is not the one in Perl (package libserver-starter-perl)", program)
 	}
 	m, at := lab.Prepare(t), lab.Reserve(t)
 	m.Execute(program, "--port="+at, "--interval=1", "--", lab.Built.Hello)
@@ -132,21 +132,21 @@ func TestTheGracefulWorkerUnderSystemdSocketActivate(t *testing.T) {
 	m.Execute(lab.Need(t, "systemd-socket-activate"), "-l", other, "-l", at, "--fdname=admin:http", lab.Built.Hello)
 	m.Await(lab.Contains("Listening on"))
 	if got := lab.Ask(t, at, "/"); !strings.Contains(got, fmt.Sprintf("pid=%d ", m.PID())) { // it becomes the worker
-		t.Errorf("there answers %s", got)
+		t.Errorf("the answer is %s", got)
 	}
 	answer := lab.Promise(t, at, "/slow?d=500ms")
-	waiting, err := net.Dial("tcp", other) // a socket that the worker does not want stays open
+	waiting, err := net.Dial("tcp", other) // a socket that the worker does not use stays open
 	lab.Must(t, err)
 	defer waiting.Close()
-	time.Sleep(100 * time.Millisecond) // the slow request is in the worker's hand
+	time.Sleep(100 * time.Millisecond) // the worker has accepted the slow request
 	m.Finish()
 	if got := answer(); !strings.Contains(got, "version=") {
-		t.Errorf("the request in hand was answered with %s", got)
+		t.Errorf("the in-flight request was answered with %s", got)
 	}
 }
 
-// einhorn is the least that einhorn is to its workers: it holds a socket, tells them in its own words, waits for their acks
-// on its control socket, and tells the old ones to go with USR2.
+// einhorn is a minimal einhorn: it holds a socket, sets its variables for the workers, waits for their acks on its control
+// socket, and stops the old ones with USR2.
 type einhorn struct {
 	*lab.Supervisord
 	socket  *os.File
@@ -176,7 +176,7 @@ func newEinhorn(t *testing.T) *einhorn {
 	return e
 }
 
-// listen takes commands, one a line, and closes the connection after an ack.
+// listen reads commands, one per line, and closes the connection after an ack.
 func (e *einhorn) listen() {
 	for {
 		c, err := e.control.Accept()
@@ -192,13 +192,13 @@ func (e *einhorn) listen() {
 		if err == nil && json.Unmarshal(line, &command) == nil && command.Command == "worker:ack" {
 			e.acks <- command.PID
 		} else {
-			e.T.Errorf("on the control socket came %q (%v)", line, err)
+			e.T.Errorf("the control socket received %q (%v)", line, err)
 		}
 		c.Close()
 	}
 }
 
-// worker starts one and waits until it has sent its ack. What it gets is in prepare_child_environment of einhorn's command.rb.
+// worker starts a worker and waits for its ack. Its environment follows prepare_child_environment in einhorn's command.rb.
 func (e *einhorn) worker() *exec.Cmd {
 	e.T.Helper()
 	cmd := exec.Command(lab.Built.Hello)
@@ -232,12 +232,12 @@ func (e *einhorn) worker() *exec.Cmd {
 	return cmd
 }
 
-// stop ends a worker as einhorn does.
+// stop stops a worker as einhorn does.
 func (e *einhorn) stop(worker *exec.Cmd) {
 	e.T.Helper()
 	lab.Must(e.T, worker.Process.Signal(syscall.SIGUSR2))
 	if err := worker.Wait(); err != nil {
-		e.T.Errorf("a worker that was told to go by USR2: %v", err)
+		e.T.Errorf("a worker stopped with USR2: %v", err)
 	}
 }
 
@@ -249,7 +249,7 @@ func TestTheGracefulWorkerUnderEinhornsProtocol(t *testing.T) {
 		serving := e.worker()
 		l := lab.Press(t, e.address, 20, 10*time.Millisecond)
 		for range 5 {
-			time.Sleep(100 * time.Millisecond) // the load goes on; there is no event to wait for
+			time.Sleep(100 * time.Millisecond) // the load continues; no event to wait for
 			next := e.worker()
 			e.stop(serving)
 			serving = next
@@ -262,7 +262,7 @@ func TestTheGracefulWorkerUnderEinhornsProtocol(t *testing.T) {
 	}
 }
 
-// Nothing is acknowledged to an einhorn that is not the parent, and its sockets are not taken: the variables came down from further up.
+// If einhorn is not the parent, the variables are inherited from further up: the worker sends no ack and does not use the sockets.
 func TestTheGracefulWorkerBelowAWorkerOfEinhorn(t *testing.T) {
 	t.Parallel()
 	e := newEinhorn(t)
@@ -277,11 +277,11 @@ func TestTheGracefulWorkerBelowAWorkerOfEinhorn(t *testing.T) {
 		t.Error(err)
 	}
 	if len(e.acks) > 0 {
-		t.Error("it sent an ack")
+		t.Error("the worker sent an ack")
 	}
 }
 
-// The dialect's both ends: supervisord tells as einhorn does, and nothing else.
+// Both ends of the dialect: supervisord sets only the variables of einhorn, and worker/graceful reads them.
 func TestTheGracefulWorkerInTheDialectOfEinhorn(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(lab.Hello, "workers = 2", "workers = 2\ndialect = \"einhorn\"\nstop.signal = \"USR2\"", 1))
@@ -289,7 +289,7 @@ func TestTheGracefulWorkerInTheDialectOfEinhorn(t *testing.T) {
 	m.ReloadUnderLoad(m.Address(), 20, 200*time.Millisecond, 8)
 }
 
-// The einhorn dialect as a Ruby worker reads it that was written for einhorn: its ack is all that says that it is ready.
+// A Ruby worker written for einhorn: its ack is its only sign of readiness.
 func TestARubyWorkerWrittenForEinhorn(t *testing.T) {
 	t.Parallel()
 	ruby := interpreter(t, "ruby", "-e print(RbConfig.ruby)")

@@ -9,9 +9,9 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// A worker in another language, put under a light load while it is reloaded. One that has no way to drain may not lose
-// requests for all that supervisord does, as long as it answers what it has accepted before it ends.
-// perlChildren has two children accept from $s until TERM; perlReaps waits for them.
+// Workers in other languages are reloaded under a light load. A worker without a way to drain must lose no request either, if it
+// answers every accepted request before it exits.
+// perlChildren starts two children that accept from $s until TERM; perlReaps waits for them.
 const (
 	perlChildren = `my @kids;
 for (1..2) {
@@ -53,7 +53,7 @@ func inLanguage(t *testing.T, command string, ready string) {
 	m.Never(lab.Says(lab.WorkerKilled))
 }
 
-// interpreter finds the interpreter itself, behind whatever chooses a version of it.
+// interpreter finds the real interpreter behind a version manager.
 func interpreter(t *testing.T, name, print string) string {
 	t.Helper()
 	lab.Need(t, name)
@@ -147,11 +147,11 @@ func TestAWorkerWrittenForStartServer(t *testing.T) {
 	m.Start("[program.web]\ncommand = [\"" + lab.Built.Starter + "\"]\nready.delay = \"200ms\"\n[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")
 	m.Serves(1)
 	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=1") {
-		t.Errorf("there answers %s", got)
+		t.Errorf("the answer is %s", got)
 	}
 	m.Reload()
 	m.Gone(1)
 	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=2") {
-		t.Errorf("there answers %s", got)
+		t.Errorf("the answer is %s", got)
 	}
 }

@@ -12,12 +12,12 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// helloWith is hello with two workers and these keys of its listener; the address is known.
+// helloWith is hello with two workers and these listener keys, at a fixed address.
 func helloWith(address string, keys ...string) string {
 	return strings.Replace(lab.Hello, "address = \"127.0.0.1:0\"", "address = \""+address+"\"\n"+strings.Join(keys, "\n"), 1)
 }
 
-// socketsAt are those that supervisord holds at an address.
+// socketsAt returns the sockets that supervisord holds at an address.
 func socketsAt(m *lab.Supervisord, address string) (found []string) {
 	m.T.Helper()
 	listening := lab.Listening(m.T)
@@ -30,18 +30,18 @@ func socketsAt(m *lab.Supervisord, address string) (found []string) {
 	return found
 }
 
-// plainWith is a program that leaves its socket alone, with these keys of its listener.
+// plainWith is a program that does not touch its socket, with these listener keys.
 func plainWith(address string, keys ...string) string {
 	return lab.Plain + lab.Listener(address) + strings.Join(keys, "\n") + "\n"
 }
 
-// socketOf is the socket that a worker of plainWith was started with.
+// socketOf returns the socket that a worker of plainWith was started with.
 func socketOf(m *lab.Supervisord, generation int) string {
 	m.T.Helper()
 	return lab.Descriptors(m.T, m.Await(lab.Says(lab.WorkerRuns), lab.Gen(generation)).PID)[3]
 }
 
-// changes reloads, one after the other, configurations under load; none may cost a request.
+// changes reloads these configurations one after the other under load and fails if a request is lost.
 func changes(m *lab.Supervisord, configs ...string) {
 	m.T.Helper()
 	load := lab.Press(m.T, m.Address(), 6, 2*time.Millisecond)
@@ -79,7 +79,7 @@ func TestChangedNonblockOpensANewSocketAndLosesNoRequest(t *testing.T) {
 	}
 }
 
-// TestChangedNonblockIsSet has a worker that leaves the mode of its socket alone, as Go does not.
+// TestChangedNonblockIsSet needs a worker that does not change the mode of its socket, as Go would.
 func TestChangedNonblockIsSet(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, plainWith("127.0.0.1:0"))
@@ -114,17 +114,17 @@ func TestPerSlotAndReusePortChangeWithoutLoss(t *testing.T) {
 	slots := helloWith("127.0.0.1:0", "per_slot = true")
 	changes(m, slots, helloWith("127.0.0.1:0", "reuse_port = true"), slots, helloWith("127.0.0.1:0"))
 	if now := socketsAt(m, m.Address()); len(now) != 1 || !slices.Equal(now, before) {
-		t.Errorf("it has %v, and had %v", now, before)
+		t.Errorf("the sockets are %v and were %v", now, before)
 	}
 }
 
-// TestUpgradeBetweenTwoSockets upgrades while an old generation has one socket of an address and the new one another.
+// TestUpgradeBetweenTwoSockets upgrades while the old and the new generation have different sockets of one address.
 func TestUpgradeBetweenTwoSockets(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, helloWith("127.0.0.1:0"))
 	m.Serves(1)
 	address, worker := m.Address(), m.WorkerPID(1)
-	lab.Must(t, syscall.Kill(worker, syscall.SIGSTOP)) // it stays
+	lab.Must(t, syscall.Kill(worker, syscall.SIGSTOP)) // the old worker keeps draining
 	m.Write(helloWith("127.0.0.1:0", "nonblock = true"))
 	m.CtlOK("reload")
 	m.Await(lab.Says(lab.WorkerTold), lab.Gen(1))
@@ -140,7 +140,7 @@ func TestUpgradeBetweenTwoSockets(t *testing.T) {
 	m.Gone(3)
 	load.Lossless(t)
 	if now := socketsAt(m, address); len(before) != 2 || len(now) != 1 || !slices.Contains(before, now[0]) {
-		t.Errorf("it has %v, and had %v", now, before)
+		t.Errorf("the sockets are %v and were %v", now, before)
 	}
 }
 
@@ -171,7 +171,7 @@ func TestImpossibleListenerChangesChangeNothingAndOfferARemedy(t *testing.T) {
 	}
 }
 
-// TestNonblockOfAStoppedProgramChangesInPlace is the remedy of the errors above.
+// TestNonblockOfAStoppedProgramChangesInPlace follows the remedy in the errors above.
 func TestNonblockOfAStoppedProgramChangesInPlace(t *testing.T) {
 	t.Parallel()
 	plain := plainWith("unix:{dir}/s")

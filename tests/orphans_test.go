@@ -13,7 +13,7 @@ import (
 func TestStartWithoutPermissionToAdoptSaysHowToFindTheHolderOfTheSocket(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root, to run as two users")
+		t.Skip("needs root to run as two users")
 	}
 	m, address := lab.Prepare(t), lab.Reserve(t)
 	m.Start(lab.WebAt(address))
@@ -31,7 +31,7 @@ func TestStartWithoutPermissionToAdoptSaysHowToFindTheHolderOfTheSocket(t *testi
 	}
 	m.Await(lab.Contains("cannot listen on tcp " + address + ": address already in use: `ss -ltnp` as root shows which process has it"))
 	if !lab.Alive(old) {
-		t.Error("the worker of the other user has ended")
+		t.Error("the worker of the other user has exited")
 	}
 	m.Sweep()
 }
@@ -67,6 +67,6 @@ func TestASupervisordThatIsToldToLeaveLeavesItsWorkersToTheNextOne(t *testing.T)
 	lab.Ask(t, address, "/")
 	m.Start(config)
 	m.Serves(1)
-	m.Until("the worker that was left has gone", func() bool { return !lab.Alive(old) })
+	m.Until("the orphaned worker has exited", func() bool { return !lab.Alive(old) })
 	load.Lossless(t)
 }

@@ -18,7 +18,7 @@ func TestThePIDFileHoldsThePIDAndIsRemovedAtTheEnd(t *testing.T) {
 		t.Errorf("the pid file has %q, want %q", got, want)
 	}
 	m.Signal(syscall.SIGTERM)
-	m.Ends(0) // sees that there is no pid file left
+	m.Ends(0) // checks that no pid file is left
 }
 
 func TestAStalePIDFileIsTakenOver(t *testing.T) {
@@ -38,7 +38,7 @@ func TestPIDFileInUseIsLeftAloneAndReported(t *testing.T) {
 	m.Serves(1)
 	out, code := m.Run("-c", m.Path("config.toml"))
 	if code != 1 || !strings.Contains(out, strconv.Itoa(m.PID())) {
-		t.Errorf("exit code %d, and nothing of the PID %d: %s", code, m.PID(), out)
+		t.Errorf("exit code %d, and the PID %d is missing: %s", code, m.PID(), out)
 	}
 	if got := lab.Number(m.Path("p.pid")); got != m.PID() {
 		t.Errorf("the pid file has %d, want %d", got, m.PID())
@@ -68,7 +68,7 @@ func TestAPIDFileOfSomebodyElseIsNotRemovedAtTheEnd(t *testing.T) {
 	m.Signal(syscall.SIGTERM)
 	m.Ends(0)
 	if m.Read("pid") != "4711\n" {
-		t.Error("the file of somebody else was changed")
+		t.Error("a foreign file was changed")
 	}
 }
 

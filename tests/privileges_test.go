@@ -19,7 +19,7 @@ func TestAnOrdinaryUserCanRunSupervisord(t *testing.T) {
 	m.Gone(1)
 	lab.Ask(t, m.Address(), "/")
 	if uid := strings.Fields(lab.ProcStatus(m.WorkerPID(2))["Uid"])[0]; uid == "0" {
-		t.Error("the worker is root's")
+		t.Error("the worker runs as root")
 	}
 }
 
@@ -54,7 +54,7 @@ func TestAnOrdinaryUserIsToldWhenALimitNeedsRoot(t *testing.T) {
 func TestAnOrdinaryUserIsToldWhenAPortNeedsRoot(t *testing.T) {
 	t.Parallel()
 	if lab.Number("/proc/sys/net/ipv4/ip_unprivileged_port_start") <= 99 {
-		t.Skip("on this machine everyone may bind port 99")
+		t.Skip("every user may bind port 99 on this machine")
 	}
 	m := lab.PrepareOrdinary(t)
 	m.Write(strings.Replace(lab.Web, "127.0.0.1:0", "127.0.0.1:99", 1))
@@ -84,7 +84,7 @@ func TestAWorkerRunsAsItsUserWithTheSupplementaryGroups(t *testing.T) {
 	}
 }
 
-// userWithGroups finds an ordinary user, at best one with supplementary groups, and all groups it is in.
+// userWithGroups finds an ordinary user, preferably one with supplementary groups, and returns all its groups.
 func userWithGroups(t *testing.T) (name string, groups []string) {
 	t.Helper()
 	for l := range strings.Lines(lab.Text("/etc/passwd")) {

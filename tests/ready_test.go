@@ -15,7 +15,7 @@ func TestWorkerThatSendsREADYIsReady(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.WebWith("boot=100ms"))
 	if l := m.Await(lab.Says(lab.WorkerReady)); l.TookDuration() < 100*time.Millisecond || l.TookDuration() > 10*time.Second {
-		t.Errorf("it took %v, and the worker takes 100ms", l.TookDuration())
+		t.Errorf("ready after %v, but the worker takes 100ms", l.TookDuration())
 	}
 }
 
@@ -75,7 +75,7 @@ func TestAWorkerThatDiesWithinItsDelayFailsTheTrial(t *testing.T) {
 	}
 }
 
-// probed is a worker that listens on a port of its own, which supervisord asks, beside its inherited socket.
+// probed is a worker that listens on a private port for probes beside its inherited socket.
 func probed(t *testing.T, ready string) string {
 	_, port, err := net.SplitHostPort(lab.Reserve(t))
 	lab.Must(t, err)
@@ -158,7 +158,7 @@ func TestExecFailsTheTrialAtItsTimeout(t *testing.T) {
 	m.Gone(1)
 }
 
-// A probe of the socket that all generations share would be answered by the old one: what nobody can mistake is that of the worker.
+// The old generation would answer a probe of the shared socket. Only a socket of the new worker itself proves that it is ready.
 func TestReadyOfOneWorkerIsNotThatOfAnother(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)

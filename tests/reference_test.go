@@ -12,7 +12,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// notBehaviour are the files of the reference's suite that do not test what start_server does, but functions inside its module.
+// notBehaviour lists the files of the reference's suite that test functions inside its module, not the behaviour of start_server.
 var notBehaviour = map[string]string{
 	"08-wait3.t": "it calls the private functions _set_sighandler and _wait3 of the Perl module",
 }
@@ -39,11 +39,11 @@ func TestStartServerPassesTheTestsOfTheReference(t *testing.T) {
 		t.Errorf("the suite in %s has %d files, want 14 or more", suite, ran)
 	}
 	if left := m.Processes(); len(left) > 0 {
-		m.Until("every process has gone", func() bool { return len(m.Processes()) == 0 })
+		m.Until("every process has exited", func() bool { return len(m.Processes()) == 0 })
 	}
 }
 
-// referenceTest runs one file. The suite sleeps for whole seconds and looks then, so on a busy machine it gets a second chance.
+// referenceTest runs one file. The suite relies on sleeps of whole seconds, so on a busy machine a file gets a second try.
 func referenceTest(m *lab.Supervisord, t *testing.T, suite, name string) {
 	module, err := filepath.Abs("server-starter")
 	lab.Must(t, err)
@@ -60,8 +60,8 @@ func referenceTest(m *lab.Supervisord, t *testing.T, suite, name string) {
 	t.Errorf("%s: %v\n%s", name, err, out)
 }
 
-// referenceSuite unpacks the source of the reference, which this project does not hold: Debian's source package, from where this
-// machine gets its packages.
+// referenceSuite downloads and unpacks the source of the reference: Debian's source package, from the mirror of this machine. The
+// project does not contain it.
 func referenceSuite(t *testing.T) string {
 	t.Helper()
 	lab.Need(t, "perl")
@@ -78,12 +78,12 @@ func referenceSuite(t *testing.T) string {
 	found, err := filepath.Glob(filepath.Join(dir, "source", "*", "t"))
 	lab.Must(t, err)
 	if len(found) != 1 {
-		t.Skipf("the source of the reference is not as it was: %v", found)
+		t.Skipf("the source of the reference has changed: %v", found)
 	}
 	return filepath.Dir(found[0])
 }
 
-// fetchReference asks for source packages in an apt configuration of its own, made from this machine's.
+// fetchReference downloads the source package with a private apt configuration, derived from this machine's.
 var fetchReference = fmt.Sprintf(`
 cd "$1"
 mkdir -p sources lists/partial cache/archives/partial source

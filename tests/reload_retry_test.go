@@ -20,7 +20,7 @@ func TestAReloadThatFailsIsTriedAgainUntilOneServes(t *testing.T) {
 	m.Await(lab.Says(lab.ReloadRetry), lab.Gen(2))
 	m.Await(lab.Says(lab.TrialFailed), lab.Gen(3))
 	if !lab.Alive(m.WorkerPID(1)) {
-		t.Error("the worker that serves has ended")
+		t.Error("the serving worker has exited")
 	}
 	lab.Must(t, os.Remove(m.Path("bad")))
 	served := m.Await(lab.Says(lab.GenerationServes), func(l lab.Entry) bool { return l.Generation > 3 })

@@ -16,17 +16,17 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// largest is how many bytes a file in the repository may have.
+// largest is the size limit of a file in the repository, in bytes.
 const largest = 500 << 10
 
-// largeFiles are the files that may have more, or may be programs. Each needs a reason.
+// largeFiles names the files that may be larger, or may be programs, with the reason.
 var largeFiles = map[string]string{}
 
-// tracked lists the files that git knows, and skips the test where there is no git checkout.
+// tracked lists the files that git tracks, and skips the test outside a git checkout.
 func tracked(t *testing.T) []string {
 	t.Helper()
 	if !lab.Exists(lab.Root(".git")) {
-		t.Skip("this is not a git checkout: nothing says which files belong to the repository")
+		t.Skip("this is not a git checkout, so the files of the repository are unknown")
 	}
 	lab.Need(t, "git")
 	out, err := exec.Command("git", "-C", lab.Root(""), "ls-files", "-z").Output()
@@ -59,8 +59,7 @@ func TestRepositoryHasNoProgramAndNoLargeFile(t *testing.T) {
 	}
 }
 
-// The README names the tests that hold each guarantee; a name that no test has promises what nothing holds. An ellipsis in
-// a name stands for any letters.
+// The README names the tests that hold each guarantee. An ellipsis in a name stands for any letters.
 func TestEveryTestNamedInTheDocumentationExists(t *testing.T) {
 	t.Parallel()
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
@@ -83,7 +82,7 @@ func TestEveryTestNamedInTheDocumentationExists(t *testing.T) {
 			found++
 			pattern := regexp.MustCompile("^" + strings.ReplaceAll(match[1], "…", `\w+`) + "$")
 			if !slices.ContainsFunc(names, pattern.MatchString) {
-				t.Errorf("%s names %s, and no test has this name", document, match[1])
+				t.Errorf("%s names %s, but no such test exists", document, match[1])
 			}
 		}
 	}
@@ -103,7 +102,7 @@ func program(t *testing.T, path string) bool {
 	return bytes.Equal(head[:n], []byte("\x7fELF"))
 }
 
-// copySource copies the source, without what is built in it, into a directory.
+// copySource copies the source without build results into a directory.
 func copySource(t *testing.T, to string) {
 	t.Helper()
 	tracked(t)
@@ -135,7 +134,7 @@ func TestSetModulePathRenamesTheModuleThroughout(t *testing.T) {
 		t.Errorf("the old path is left in %s", out)
 	}
 	if out := in("gofmt", "-l", "."); out != "" {
-		t.Errorf("not in the order of gofmt: %s", out)
+		t.Errorf("not formatted: %s", out)
 	}
 	in("go", "build", "./...")
 	in("go", "build", "-C", "examples", "./...")
@@ -145,7 +144,7 @@ func TestSetModulePathRenamesTheModuleThroughout(t *testing.T) {
 	}
 	in("scripts/set-module-path", strings.TrimSpace(string(old)))
 	if out, err := exec.Command("diff", "-r", "-x", ".git", lab.Root("internal"), dir+"/internal").CombinedOutput(); err != nil {
-		t.Errorf("and back it is not as it was: %s", out)
+		t.Errorf("after renaming it back the source differs: %s", out)
 	}
 }
 
@@ -161,11 +160,11 @@ func TestSetModulePathRejectsPathsThatGoGetRejects(t *testing.T) {
 		}
 	}
 	if err := exec.Command(lab.Root("scripts/set-module-path")).Run(); err == nil {
-		t.Error("it accepts that there is no path")
+		t.Error("it succeeds without a path")
 	}
 }
 
-// outsideWorker is a worker in a module of its own, as docs/worker.md has it.
+// outsideWorker is a worker in a separate module, as in docs/worker.md.
 const outsideWorker = `package main
 
 import (
@@ -198,7 +197,7 @@ func TestRootModuleDoesNotRequireDependenciesOfExamples(t *testing.T) {
 	text := lab.Text(lab.Root("go.mod"))
 	for _, path := range []string{"google.golang.org/grpc", "github.com/labstack/"} {
 		if strings.Contains(text, path) {
-			t.Errorf("go.mod requires %s, and so does whoever imports worker/graceful: only examples/go.mod may", path)
+			t.Errorf("go.mod requires %s, and everyone who imports worker/graceful inherits it: move it to examples/go.mod", path)
 		}
 	}
 }
@@ -215,15 +214,15 @@ func TestWorkerOfAnotherModuleIsRedeployedWithoutLoss(t *testing.T) {
 	m.File("outside/go.sum", string(sums))
 	build := exec.Command("go", "build", "-o", m.Path("worker"), ".")
 	build.Dir = m.Path("outside")
-	build.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off") // what it needs is in the module cache
+	build.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off") // its dependencies are in the module cache
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("it cannot be built: %v: %s", err, out)
+		t.Fatalf("cannot build the worker: %v: %s", err, out)
 	}
 	info, err := buildinfo.ReadFile(m.Path("worker"))
 	lab.Must(t, err)
 	for _, d := range info.Deps {
 		if !slices.Contains([]string{module, "golang.org/x/sys", "github.com/lestrrat-go/server-starter"}, d.Path) {
-			t.Errorf("it has %s in it, which docs/worker.md does not say", d.Path)
+			t.Errorf("the worker links %s, which docs/worker.md does not mention", d.Path)
 		}
 	}
 	m.Start(strings.Replace(lab.Hello, "{hello}", `"{dir}/worker"`, 1))

@@ -11,7 +11,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// Tests of this file are not run beside others.
+// The tests of this file do not run in parallel.
 
 func TestDescriptorsDoNotGrowOver200Reloads(t *testing.T) {
 	m := lab.Start(t, lab.Web)
@@ -28,7 +28,7 @@ func TestDescriptorsDoNotGrowOver200Reloads(t *testing.T) {
 	m.Settle()
 	before := count()
 	reloads(21, 201)
-	m.Until(fmt.Sprintf("there are no more than the %d descriptors that there were after 20 reloads", before), func() bool { return count() <= before })
+	m.Until(fmt.Sprintf("at most %d descriptors are open, as after 20 reloads", before), func() bool { return count() <= before })
 }
 
 func TestDescriptorsDoNotGrowByReloadsThatFail(t *testing.T) {
@@ -47,12 +47,12 @@ func TestDescriptorsDoNotGrowByReloadsThatFail(t *testing.T) {
 	for range 20 {
 		fail()
 	}
-	m.Until(fmt.Sprintf("there are no more than the %d descriptors that there were", before), func() bool { return len(lab.Descriptors(t, m.PID())) <= before })
+	m.Until(fmt.Sprintf("at most %d descriptors are open, as before", before), func() bool { return len(lab.Descriptors(t, m.PID())) <= before })
 }
 
 func TestWithTenWorkersItNeedsNoMoreThan16MiB(t *testing.T) {
 	if lab.RaceEnabled {
-		t.Skip("the race detector needs memory of its own")
+		t.Skip("the race detector needs memory itself")
 	}
 	m := lab.Start(t, strings.Replace(lab.Web, "[[", "workers = 10\n[[", 1))
 	m.Serves(1)
@@ -65,7 +65,7 @@ func TestWithTenWorkersItNeedsNoMoreThan16MiB(t *testing.T) {
 		lab.Must(t, err)
 		return kib
 	}
-	m.Until("what the reload needed is given back", func() bool { return resident() <= 16<<10 })
+	m.Until("the memory of the reload is returned", func() bool { return resident() <= 16<<10 })
 	t.Logf("%.1f MiB resident", float64(resident())/1024)
 }
 
@@ -73,14 +73,14 @@ func TestIdleItDoesNotWakeUp(t *testing.T) {
 	if lab.RaceEnabled {
 		t.Skip("the race detector wakes up by itself")
 	}
-	// Nothing is watched here: others who write beside a watched file, as many do in /tmp, do wake it up.
+	// Nothing is watched here: a write beside a watched file, as is common in /tmp, would wake supervisord up.
 	m := lab.Start(t, strings.Replace(lab.Web, "[[", "workers = 3\n[[", 1))
 	m.Serves(1)
 	m.Reload()
 	m.Gone(1)
 	m.Settle()
-	// After work the runtime of Go gives memory back for a while, and it wakes about once a minute by itself. What is
-	// periodic would be seen in each of these stretches.
+	// After work the Go runtime returns memory for a while, and it wakes about once a minute anyway. A periodic wake-up of
+	// supervisord itself would show in each of these intervals.
 	fewest := 1 << 30
 	for range 3 {
 		before := lab.Switches(t, m.PID())
@@ -89,7 +89,7 @@ func TestIdleItDoesNotWakeUp(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("it woke up at least %d times in each 5 s", fewest)
+	t.Errorf("supervisord woke up at least %d times in each 5 s", fewest)
 }
 
 func TestSIGPIPEIsIgnoredWhereThatIsAskedFor(t *testing.T) {

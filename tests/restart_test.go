@@ -25,7 +25,7 @@ func TestCrashedWorkerIsReplacedInItsSlotFromTheSameSnapshot(t *testing.T) {
 	again := m.Await(lab.Says(lab.WorkerReady), lab.After(died))
 	env := lab.Environment(t, again.PID)
 	if again.Slot != 1 || again.Generation != 1 || env["WORD"] != "before" || env["SUPERVISORD_GENERATION"] != "1" || env["SUPERVISORD_SLOT"] != "1" {
-		t.Errorf("in its place there is %s with WORD=%s", again.Text, env["WORD"])
+		t.Errorf("it was replaced by %s with WORD=%s", again.Text, env["WORD"])
 	}
 	m.Never(lab.Says(lab.TrialBegan), lab.Gen(2))
 }
@@ -76,7 +76,7 @@ func TestOnFailureAWorkerThatExitsWith0IsNotReplaced(t *testing.T) {
 	m.Serves(1)
 	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGTERM)) // it exits with 0
 	m.Await(lab.Says(lab.WorkerDied))
-	time.Sleep(200 * time.Millisecond) // for what must not happen
+	time.Sleep(200 * time.Millisecond) // time for what must not happen
 	if n := m.Count(lab.Says(lab.WorkerRuns)); n != 1 {
 		t.Errorf("%d workers were started", n)
 	}
@@ -96,7 +96,7 @@ func TestNeverAWorkerThatCrashesIsNotReplaced(t *testing.T) {
 	m.Serves(1)
 	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
 	m.Await(lab.Says(lab.WorkerDied))
-	time.Sleep(200 * time.Millisecond) // for what must not happen
+	time.Sleep(200 * time.Millisecond) // time for what must not happen
 	if n := m.Count(lab.Says(lab.WorkerRuns)); n != 1 {
 		t.Errorf("%d workers were started", n)
 	}

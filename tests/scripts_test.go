@@ -15,7 +15,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// throughScript prepares a master that scripts/run starts, with a configuration that is like the example.
+// throughScript prepares a supervisord that scripts/run starts, with a configuration like the example.
 func throughScript(t *testing.T, address string) *lab.Supervisord {
 	t.Helper()
 	lab.Need(t, "bash")
@@ -23,7 +23,7 @@ func throughScript(t *testing.T, address string) *lab.Supervisord {
 	lab.Must(t, err)
 	m := lab.Prepare(t)
 	m.Via = []string{"sh", "-c", "shift 2; exec bash " + script + ` "$@"`, "sh"} // without the binary and -c
-	m.Env = os.Environ()                                                         // of whoever may build
+	m.Env = os.Environ()                                                         // which go build needs
 	m.Write(strings.Replace(lab.Web, "127.0.0.1:0", address, 1))
 	return m
 }
@@ -39,7 +39,7 @@ func TestScriptsRunStartsTheExampleAndPrintsWhatToTry(t *testing.T) {
 	lab.Ask(t, at, "/")
 	m.Reload()
 	m.Serves(2)
-	m.Finish() // by a signal to the script, which must reach supervisord
+	m.Finish() // signals the script, which must pass it on to supervisord
 }
 
 func TestScriptsRunReportsAPortInUse(t *testing.T) {
@@ -83,19 +83,19 @@ func TestScriptsInstallTakesTheNameStartServerOnlyIfItIsFree(t *testing.T) {
 			}
 			switch target, err := os.Readlink(to); {
 			case there && strings.HasSuffix(script, "uninstall") && !regular(to), there && err == nil:
-				t.Errorf("%s touched the start_server that was there:\n%s", script, out)
+				t.Errorf("%s touched the existing start_server:\n%s", script, out)
 			case there && script == "install" && !strings.Contains(string(out), "to switch, ln -sf supervisord"):
-				t.Errorf("%s does not say that it left it out:\n%s", script, out)
+				t.Errorf("%s does not report that it skipped start_server:\n%s", script, out)
 			case !there && script == "install" && target != "supervisord":
-				t.Errorf("%s: it leads to %q, %v\n%s", script, target, err, out)
+				t.Errorf("%s: it points to %q, %v\n%s", script, target, err, out)
 			case !there && script == "uninstall" && err == nil:
-				t.Errorf("uninstall leaves it:\n%s", out)
+				t.Errorf("uninstall leaves the link:\n%s", out)
 			}
 		}
 	}
 }
 
-// install runs scripts/install or scripts/uninstall for an empty machine in a directory.
+// install runs scripts/install or scripts/uninstall with a directory as the root of an empty machine.
 func install(t *testing.T, script, dir string, environment ...string) (out string, code int) {
 	t.Helper()
 	lab.Need(t, "sh")
@@ -121,7 +121,7 @@ func tree(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// others are files of other programs called supervisord, where install would replace or override them.
+// others lists files of other programs called supervisord that install would replace or override.
 var others = map[string]string{
 	"/usr/local/bin/supervisord":                                  "#!/usr/bin/python3\nfrom supervisor.supervisord import main\n",
 	"/usr/bin/supervisord":                                        "#!/usr/bin/python3\nfrom supervisor.supervisord import main\n",
@@ -148,7 +148,7 @@ func TestInstallRefusesToReplaceOrOverrideAnotherProgram(t *testing.T) {
 				t.Errorf("exit status %d: %s", code, out)
 			}
 			if now := tree(t, dir); len(now) != 1 || now[path] != text {
-				t.Errorf("there is now %q", now)
+				t.Errorf("the files are now %q", now)
 			}
 		})
 	}
@@ -168,7 +168,7 @@ func TestUninstallLeavesTheFilesOfAnotherProgram(t *testing.T) {
 		t.Errorf("exit status %d: %s", code, out)
 	}
 	if now := tree(t, dir); !maps.Equal(now, before) {
-		t.Errorf("there were %q, and now there are %q", slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(now)))
+		t.Errorf("the files were %q and are %q", slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(now)))
 	}
 }
 
@@ -220,11 +220,11 @@ func TestInstallUnderAnotherNameLivesBesidePythonsSupervisor(t *testing.T) {
 		"/etc/supervisord/config.toml":                                   "sv-supervisord check && systemctl reload sv-supervisord\n",
 	} {
 		if !strings.Contains(now[path], want) {
-			t.Errorf("%s does not have %q in it: %.300q", path, want, now[path])
+			t.Errorf("%s does not contain %q: %.300q", path, want, now[path])
 		}
 	}
 	if unit := now["/usr/local/lib/systemd/system/sv-supervisord.service"]; strings.Contains(unit, "bin/supervisord") || strings.Contains(unit, "system/supervisord.service") {
-		t.Errorf("the unit has the other name in it:\n%s", unit)
+		t.Errorf("the unit contains the other name:\n%s", unit)
 	}
 	out, err := exec.Command(dir+"/usr/local/bin/sv-supervisord", "nonsense").CombinedOutput()
 	if err == nil || !strings.HasPrefix(string(out), "sv-supervisord: ") {
@@ -234,7 +234,7 @@ func TestInstallUnderAnotherNameLivesBesidePythonsSupervisor(t *testing.T) {
 		t.Errorf("exit status %d: %s", code, out)
 	}
 	if now := tree(t, dir); !maps.Equal(now, before) {
-		t.Errorf("there were %q, and now there are %q", slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(now)))
+		t.Errorf("the files were %q and are %q", slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(now)))
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// Tests of this file are not run beside others: it is the machine under load that they look at.
+// The tests of this file do not run in parallel: they put the machine under load.
 
 func TestNoRequestIsLostWithAHUPEachSecond(t *testing.T) {
 	pressed(t, lab.Hello, 200, time.Second, 4)
@@ -77,12 +77,12 @@ func pressed(t *testing.T, config string, clients int, every time.Duration, time
 	m.ReloadUnderLoad(m.Address(), clients, every, times)
 }
 
-// The trap is a spawn that makes the shared socket blocking: a Go worker then hangs in accept and does not see its TERM until
-// one more client comes.
+// If a spawn made the shared socket blocking, a Go worker would hang in accept and not see its TERM until the next client
+// connects.
 func TestASlowWorkerStopsInTimeWhileTheNextGenerationInitialises(t *testing.T) {
 	m, gate := besideAGate(t)
-	answer := lab.Promise(t, m.Address(), "/slow?d=1s") // one request while the next one initialises
-	time.Sleep(100 * time.Millisecond)                  // the worker has it
+	answer := lab.Promise(t, m.Address(), "/slow?d=1s") // a request in flight while the next generation starts
+	time.Sleep(100 * time.Millisecond)                  // time for the worker to accept it
 	m.Open(gate)
 	m.Serves(2)
 	told := m.Await(lab.Says(lab.WorkerTold), lab.Gen(1))
@@ -96,7 +96,7 @@ func TestASlowWorkerStopsInTimeWhileTheNextGenerationInitialises(t *testing.T) {
 	m.Never(lab.Says(lab.WorkerKilled))
 }
 
-// besideAGate starts hello with one worker, and a second generation that was spawned but waits at a gate before it does anything.
+// besideAGate starts hello with one worker, and a second generation that is spawned but waits at a gate.
 func besideAGate(t *testing.T) (m *lab.Supervisord, gate string) {
 	t.Helper()
 	one := strings.Replace(lab.Hello, "workers = 2", "workers = 1", 1)
@@ -114,7 +114,7 @@ func TestTheOldGenerationServesWhileTheNextOneInitialises(t *testing.T) {
 	m, gate := besideAGate(t)
 	for range 20 {
 		if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=1") {
-			t.Fatalf("there answers %s", got)
+			t.Fatalf("the answer is %s", got)
 		}
 	}
 	m.Open(gate)
@@ -132,7 +132,7 @@ func TestAnIdleKeepAliveConnectionIsServedAcrossAReload(t *testing.T) {
 	m.Reload()
 	m.Serves(2)
 	m.AwaitN(2, lab.Says(lab.WorkerTold), lab.Gen(1))
-	m.Until("a request on the connection is answered with the wish to close it", func() bool {
+	m.Until("an answer on the connection says Connection: close", func() bool {
 		if _, err := c.Get("/"); err != nil {
 			t.Fatalf("the next request on the connection: %v", err)
 		}
@@ -152,7 +152,7 @@ func TestKeepAliveClientWithARequestInFlightIsSentAway(t *testing.T) {
 		_, err := c.Get("/slow?d=700ms")
 		answered <- err
 	}()
-	time.Sleep(100 * time.Millisecond) // the worker has it
+	time.Sleep(100 * time.Millisecond) // time for the worker to accept it
 	m.Reload()
 	m.AwaitN(2, lab.Says(lab.WorkerTold), lab.Gen(1))
 	if err := <-answered; err != nil {
@@ -166,7 +166,7 @@ func TestKeepAliveClientWithARequestInFlightIsSentAway(t *testing.T) {
 }
 
 func TestALoadThatMeetsABadWorkerIsSeenToFail(t *testing.T) {
-	// The proof that the load of these tests can fail: a worker that is killed in the midst of it.
+	// Shows that the load of these tests can fail: a worker is killed during it.
 	m := lab.Start(t, strings.Replace(lab.Hello, "workers = 2", "workers = 1", 1))
 	m.Serves(1)
 	l := lab.Press(t, m.Address(), 20, time.Millisecond)

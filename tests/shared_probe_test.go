@@ -59,7 +59,7 @@ listen = [{ name = "http", address = "unix:{dir}/web.sock" }]
 	m.Serves(2)
 }
 
-// TestReloadToAProbeOfASharedListenerChangesNothing: the port is the kernel's choice, so that only the running supervisord knows it.
+// TestReloadToAProbeOfASharedListenerChangesNothing uses a port that the kernel chooses, so only the running supervisord knows it.
 func TestReloadToAProbeOfASharedListenerChangesNothing(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
@@ -69,7 +69,7 @@ func TestReloadToAProbeOfASharedListenerChangesNothing(t *testing.T) {
 		{"health", "method = \"tcp\"\naddress = \"" + m.Address() + "\""},
 	} {
 		m.Write(askedAt(c.table, c.probe))
-		m.CtlOK("check") // which cannot know
+		m.CtlOK("check") // check cannot know the port
 		m.CtlFails(78, []string{"program.web." + c.table, "reaches the listener", m.Address()}, "reload")
 	}
 	m.Never(lab.Says(lab.TrialBegan), lab.Gen(2))

@@ -89,7 +89,7 @@ func TestASecondTERMMeansNow(t *testing.T) {
 	m.Serves(1)
 	m.Signal(syscall.SIGTERM)
 	m.Await(lab.Says(lab.WorkerTold))
-	time.Sleep(300 * time.Millisecond) // one that comes sooner is taken for a duplicate
+	time.Sleep(300 * time.Millisecond) // an earlier one counts as a duplicate
 	m.Signal(syscall.SIGTERM)
 	m.Ends(0)
 	m.Await(lab.Says(lab.WorkerKilled))
@@ -147,11 +147,11 @@ stdout = "{dir}/out.log"
 ready.delay = "10ms"
 `)
 	m.Serves(1)
-	m.Until("something is in the log file", func() bool { return lab.Size(m.Path("out.log")) > 0 })
+	m.Until("the log file has text", func() bool { return lab.Size(m.Path("out.log")) > 0 })
 	lab.Must(t, os.Rename(m.Path("out.log"), m.Path("out.log.1")))
 	m.Signal(syscall.SIGUSR1)
 	m.Await(lab.Says(lab.USR1))
-	m.Until("there is a new log file with something in it", func() bool { return lab.Size(m.Path("out.log")) > 0 })
+	m.Until("a new log file has text", func() bool { return lab.Size(m.Path("out.log")) > 0 })
 	old := lab.Size(m.Path("out.log.1"))
 	grown := lab.Size(m.Path("out.log"))
 	m.Until("the new one grows", func() bool { return lab.Size(m.Path("out.log")) > grown })
@@ -185,7 +185,7 @@ func TestTERMIsObeyedWhileAPreflightRuns(t *testing.T) {
 preflight = ["sleep", "1000"]
 `)
 	m.Await(lab.Says(lab.TrialBegan))
-	time.Sleep(50 * time.Millisecond) // the preflight leaves no trace until it ends
+	time.Sleep(50 * time.Millisecond) // the preflight leaves no trace before it exits
 	m.Signal(syscall.SIGTERM)
 	m.Ends(0)
 }

@@ -13,7 +13,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// deployScript is as somebody has it who has run the Perl start_server for years.
+// deployScript is a script from years of use with the Perl start_server.
 const deployScript = `#!/bin/sh
 set -e
 cd "$(dirname "$0")"
@@ -27,7 +27,7 @@ stop) start_server --stop --pid-file=web.pid ;;
 esac
 `
 
-// perlWorker accepts in two processes, and answers what it has accepted before it ends. It knows nothing of supervisord.
+// perlWorker accepts in two processes and answers every accepted request before it exits. It is not written for supervisord.
 const perlWorker = `
 use strict; use POSIX ();
 my %ports = map { split /=/, $_, 2 } split /;/, $ENV{SERVER_STARTER_PORT};
@@ -38,7 +38,7 @@ print $e join(";", sort keys %ports), "\n", (-t STDIN ? "terminal" : "none"), "\
 close $e;
 ` + perlChildren + perlReaps
 
-// session is one life of a service under the start_server that is first in PATH.
+// session is a service under the start_server that is first in PATH, from start to stop.
 type session struct {
 	*lab.Supervisord
 	address string
@@ -54,7 +54,7 @@ func newSession(t *testing.T, folder string) *session {
 	return s
 }
 
-// script runs the script, and fails if that does.
+// script runs the script, which must succeed.
 func (s *session) script(word string) {
 	s.T.Helper()
 	c := exec.Command("sh", s.Path("deploy.sh"), word)
@@ -65,12 +65,12 @@ func (s *session) script(word string) {
 	}
 }
 
-// live runs the script through a whole life, with load in the middle, and returns what is left to compare: what each worker saw,
-// and the log, without what differs from run to run.
+// live starts the service, deploys under load and stops it. It returns the log and what each worker saw, without what differs from
+// run to run, for comparison.
 func (s *session) live(underLoad func(deploy func())) string {
 	s.T.Helper()
 	s.script("start")
-	s.Until("the status is there", func() bool { text, _ := os.ReadFile(s.Path("web.status")); return len(text) > 0 })
+	s.Until("the status file exists", func() bool { text, _ := os.ReadFile(s.Path("web.status")); return len(text) > 0 })
 	underLoad(func() {
 		s.script("deploy")
 		if text := s.Read("web.status"); strings.Count(text, "\n") != 1 {
@@ -88,11 +88,11 @@ func (s *session) live(underLoad func(deploy func())) string {
 		text += s.Read(fmt.Sprintf("seen.%d", generation))
 	}
 	text = strings.ReplaceAll(text, s.address, "ADDRESS")
-	s.Until("every process has gone", func() bool { return len(s.Processes()) == 0 })
+	s.Until("every process has exited", func() bool { return len(s.Processes()) == 0 })
 	return regexp.MustCompile(`\b[0-9]{3,}\b`).ReplaceAllString(text, "PID")
 }
 
-// ours is a folder where start_server is supervisord.
+// ours returns a directory in which start_server is supervisord.
 func ours(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -116,7 +116,7 @@ func TestScriptSeesNoDifferenceFromTheReference(t *testing.T) {
 	t.Parallel()
 	reference := lab.Need(t, "start_server")
 	if out, err := exec.Command("perl", "-c", reference).CombinedOutput(); err != nil {
-		t.Skipf("the start_server that is installed is not the reference: %s", out)
+		t.Skipf("the installed start_server is not the reference: %s", out)
 	}
 	twice := func(deploy func()) {
 		deploy()

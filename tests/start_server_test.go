@@ -16,12 +16,12 @@ import (
 	"example.org/supervisord/internal/proc"
 )
 
-// files are the flags for a pid file and a status file.
+// files holds the flags for a pid file and a status file.
 func files(m *lab.Supervisord, words ...string) []string {
 	return append([]string{"--pid-file={dir}/web.pid", "--status-file={dir}/web.status"}, words...)
 }
 
-// starterLines is what start_server has written, less the PIDs.
+// starterLines returns what start_server has written, without the PIDs.
 func starterLines(m *lab.Supervisord, pids ...int) []string {
 	all, _ := m.Log.All()
 	var lines []string
@@ -131,7 +131,7 @@ func TestStartServerWritesTheLinesAndTheFilesOfTheReference(t *testing.T) {
 	}
 }
 
-// runtimeName is the folder of the only start_server of a test.
+// runtimeName returns the runtime directory of the only start_server of a test.
 func runtimeName(m *lab.Supervisord) string {
 	left, _ := os.ReadDir(m.Path("run"))
 	if len(left) == 0 {
@@ -150,7 +150,7 @@ func TestStartServerCountsFailedWorkersAndRetries(t *testing.T) {
 	m.Until("one serves", func() bool { _, err := os.Stat(m.Path("web.status")); return err == nil })
 	generation, _, _ := strings.Cut(m.Read("web.status"), ":")
 	if n, _ := strconv.Atoi(generation); n < 3 {
-		t.Errorf("generation %d serves after two that failed", n)
+		t.Errorf("generation %d serves after two failures", n)
 	}
 	before := m.Read("web.status")
 	m.File("bad", "")
@@ -179,12 +179,12 @@ func TestStartServerReadsEnvdirForEveryGeneration(t *testing.T) {
 	time.Sleep(1200 * time.Millisecond) // it is ready
 	lab.Must(t, syscall.Kill(first, syscall.SIGKILL))
 	if got := lab.Environment(t, m.Started(2))["COLOUR"]; got != "blue" {
-		t.Errorf("after a death COLOUR is %q", got)
+		t.Errorf("after the death of a worker COLOUR is %q", got)
 	}
 	lab.Must(t, os.Remove(m.Path("env/COLOUR")))
 	m.Signal(syscall.SIGHUP)
 	if got, there := lab.Environment(t, m.Started(3))["COLOUR"]; there {
-		t.Errorf("after its file has gone COLOUR is %q", got)
+		t.Errorf("after its file was removed COLOUR is %q", got)
 	}
 }
 
@@ -203,7 +203,7 @@ func TestStartServerSendsTheConfiguredSignals(t *testing.T) {
 		m.Signal(c.end)
 		m.Ends(0)
 		if got, want := m.Read("notes"), "1 0 start\n2 0 start\n1 0 USR2\n2 0 "+c.want+"\n"; got != want {
-			t.Errorf("the workers were told\n%swant\n%s", got, want)
+			t.Errorf("the workers received\n%swant\n%s", got, want)
 		}
 	}
 }
@@ -234,7 +234,7 @@ func TestStartServerExitsWithTheCodesOfTheReference(t *testing.T) {
 		{"true --port=80", 1, "comes after the command"},
 	} {
 		if out, code := m.RunServer(strings.Fields(c.words)...); code != c.code || !strings.Contains(out, c.says) {
-			t.Errorf("start_server %s: exit code %d, want %d; it says\n%s\nwant %s", c.words, code, c.code, out, c.says)
+			t.Errorf("start_server %s: exit code %d, want %d; output\n%s\nwant %s", c.words, code, c.code, out, c.says)
 		}
 	}
 }
@@ -370,7 +370,7 @@ func TestAStalePIDFileLeadsToNoSignal(t *testing.T) {
 		}
 	}
 	if !lab.Alive(stranger.Process.Pid) {
-		t.Error("a stranger was ended")
+		t.Error("a foreign process was stopped")
 	}
 }
 
@@ -424,7 +424,7 @@ func TestDaemonizeReturnsWhenTheFirstWorkerIsReady(t *testing.T) {
 	if fds := lab.Descriptors(t, pid); fds[0] != "/dev/null" || fds[1] != m.Path("log") || fds[2] != m.Path("log") {
 		t.Errorf("its descriptors are %v", fds)
 	}
-	m.Until("the status is there", func() bool {
+	m.Until("the status file exists", func() bool {
 		text, _ := os.ReadFile(m.Path("web.status"))
 		return strings.HasPrefix(string(text), "1:")
 	})
@@ -437,10 +437,10 @@ func TestDaemonizeReturnsWhenTheFirstWorkerIsReady(t *testing.T) {
 	nothingLeftOf(m)
 }
 
-// nothingLeftOf is nothingLeft for what m did not start itself.
+// nothingLeftOf is nothingLeft for processes that m did not start itself.
 func nothingLeftOf(m *lab.Supervisord) {
 	m.T.Helper()
-	m.Until("every process has gone", func() bool { return len(m.Processes()) == 0 })
+	m.Until("every process has exited", func() bool { return len(m.Processes()) == 0 })
 }
 
 func TestDaemonizeReportsAFailedFirstWorkerWhileTheServerRetries(t *testing.T) {
@@ -478,7 +478,7 @@ func TestLogCommandThatDiesIsRestartedWithoutLosingLines(t *testing.T) {
 	logger, err := strconv.Atoi(pids[0])
 	lab.Must(t, err)
 	lab.Must(t, syscall.Kill(logger, syscall.SIGKILL))
-	m.Until("the log command has ended", func() bool { return !lab.Alive(logger) }) // what it reads in its last moment is gone with it
+	m.Until("the log command has ended", func() bool { return !lab.Alive(logger) }) // lines that it reads in its last moment are lost
 	m.Signal(syscall.SIGHUP)
 	statusFile(m, "2:"+fmt.Sprint(logged(m, "starting new worker ", 2))+"\n")
 	m.Signal(syscall.SIGTERM)
@@ -494,7 +494,7 @@ func TestLogCommandThatDiesIsRestartedWithoutLosingLines(t *testing.T) {
 	}
 }
 
-// logged waits for the nth line of the log file that begins so, and returns the number behind it.
+// logged waits for the nth line of the log file with this prefix, and returns the number after the prefix.
 func logged(m *lab.Supervisord, prefix string, n int) int {
 	m.T.Helper()
 	found := 0
@@ -547,7 +547,7 @@ func TestUpgradedStartServerKeepsItsFilesLogCommandAndLines(t *testing.T) {
 	m.Until("the new image waits for signals", func() bool {
 		var caught uint64
 		fmt.Sscanf(lab.ProcStatus(m.PID())["SigCgt"], "%x", &caught)
-		environ, _ := proc.Environ(m.PID())                           // an error while its first thread ends, before the one that executes takes its place
+		environ, _ := proc.Environ(m.PID())                           // fails while its first thread exits, before the executing thread takes its place
 		return environ["SUPERVISORD_HANDOVER"] != "" && caught&1 != 0 // HUP
 	})
 	m.Signal(syscall.SIGHUP)
@@ -556,6 +556,6 @@ func TestUpgradedStartServerKeepsItsFilesLogCommandAndLines(t *testing.T) {
 	m.Signal(syscall.SIGTERM)
 	m.Ends(0)
 	if text, want := m.Read("log"), fmt.Sprintf("new worker is now running, sending TERM to old workers:%d\n", first); !strings.Contains(text, want) {
-		t.Errorf("the log is\n%s, want in it %s", text, want)
+		t.Errorf("the log is\n%s\nwant in it %s", text, want)
 	}
 }

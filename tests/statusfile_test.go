@@ -11,7 +11,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// statusFile waits until the status file is so.
+// statusFile waits until the status file has this text.
 func statusFile(m *lab.Supervisord, want string) {
 	m.T.Helper()
 	m.Until(fmt.Sprintf("the status file is %q", want), func() bool {
@@ -43,7 +43,7 @@ func TestTheStatusFileHasEveryGenerationThatIsReadyOrDrains(t *testing.T) {
 	m.Signal(syscall.SIGTERM)
 	m.Await(lab.Says(lab.WorkerTold), lab.Gen(3))
 	statusFile(m, fmt.Sprintf("3:%d\n", m.WorkerPID(3)))
-	time.Sleep(300 * time.Millisecond) // a second signal that comes sooner is taken for a duplicate
+	time.Sleep(300 * time.Millisecond) // an earlier second signal counts as a duplicate
 	m.Signal(syscall.SIGTERM)
 	m.Ends(0)
 	if left, _ := os.ReadDir(m.Dir); len(left) > 0 {

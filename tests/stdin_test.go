@@ -9,7 +9,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// A server as it is written for inetd's "wait": it finds the socket as its standard input, and nothing else.
+// A server for inetd's "wait" mode: it gets the socket as its standard input and in no other way.
 const forInetd = `
 import os, select, signal, socket
 s = socket.socket(fileno=0)

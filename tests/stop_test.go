@@ -9,7 +9,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// noting is web whose workers note what they are told, with a table [program.web.stop].
+// noting is web with workers that note the signals they get, and a table [program.web.stop].
 func noting(stop string, args ...string) string {
 	return lab.WebWith(append(args, "note={dir}/notes")...) + "[program.web.stop]\n" + stop
 }
@@ -21,7 +21,7 @@ func TestTheStopSignalIsAsConfigured(t *testing.T) {
 	m.Signal(syscall.SIGTERM)
 	m.Ends(0)
 	if got := m.Read("notes"); got != "1 0 start\n1 0 QUIT\n" {
-		t.Errorf("the worker was told %q", got)
+		t.Errorf("the worker received %q", got)
 	}
 }
 
@@ -45,12 +45,12 @@ func TestAStopMayHaveSteps(t *testing.T) {
 	m.Signal(syscall.SIGTERM)
 	m.Ends(0)
 	if got := m.Read("notes"); got != "1 0 start\n1 0 USR2\n1 0 INT\n1 0 TERM\n" {
-		t.Errorf("the worker was told %q", got)
+		t.Errorf("the worker received %q", got)
 	}
 	m.Await(lab.Says(lab.WorkerKilled))
 }
 
-// parent is a worker with a child in its process group, which notes that it was told to go.
+// parent is a worker with a child in its process group; the child notes its stop signal.
 const parent = `
 [program.web]
 command = ["sh", "-c", "trap 'echo parent >>{dir}/notes; {wait} exit 0' TERM; sh -c \"trap 'echo child >>{dir}/notes; exit 0' TERM; echo >&$NOTIFY_FD; sleep 1000 & wait\" & wait"]
@@ -64,7 +64,7 @@ func TestTheStopSignalIsForTheWorkerAlone(t *testing.T) {
 	m.Signal(syscall.SIGTERM)
 	m.Ends(0)
 	if got := m.Read("notes"); got != "parent\n" {
-		t.Errorf("who was told: %q", got)
+		t.Errorf("signals received: %q", got)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestStopSignalGoesToTheGroupWithStopGroup(t *testing.T) {
 	m.Signal(syscall.SIGTERM)
 	m.Ends(0)
 	if got := m.Read("notes"); !strings.Contains(got, "child\n") {
-		t.Errorf("who was told: %q", got)
+		t.Errorf("signals received: %q", got)
 	}
 }
 
@@ -86,8 +86,8 @@ func TestGrandchildrenAreKilledWhenTheirWorkerHasEnded(t *testing.T) {
 	m.Reload()
 	m.Serves(2)
 	m.Gone(1)
-	// The worker of the second generation and its child are there, nothing of the first.
-	m.Until("the child of the first worker is gone", func() bool { return len(m.Processes()) == 3 })
+	// Three processes: the worker of the second generation, its child, and nothing of the first.
+	m.Until("the child of the first worker has exited", func() bool { return len(m.Processes()) == 3 })
 }
 
 func TestGrandchildrenAreKilledWhenTheirWorkerCrashes(t *testing.T) {
@@ -96,7 +96,7 @@ func TestGrandchildrenAreKilledWhenTheirWorkerCrashes(t *testing.T) {
 	m.Serves(1)
 	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
 	m.AwaitN(2, lab.Says(lab.WorkerReady))
-	m.Until("the child of the first worker is gone", func() bool { return len(m.Processes()) == 3 })
+	m.Until("the child of the first worker has exited", func() bool { return len(m.Processes()) == 3 })
 }
 
 func TestGrandchildrenAreKilledWithAWorkerThatIgnoresItsStopSignal(t *testing.T) {
@@ -104,10 +104,10 @@ func TestGrandchildrenAreKilledWithAWorkerThatIgnoresItsStopSignal(t *testing.T)
 	m := lab.Start(t, lab.WebWith("fork", "term=ignore")+"[program.web.stop]\ntimeout = \"100ms\"\n")
 	m.Serves(1)
 	m.Signal(syscall.SIGTERM)
-	m.Ends(0) // sees that no process is left
+	m.Ends(0) // checks that no process is left
 }
 
-// leaver is a worker with a child in a session of its own, whose PID is in the file "child".
+// leaver is a worker with a child in another session, whose PID is in the file "child".
 const leaver = `
 [program.web]
 command = ["sh", "-c", "setsid sh -c 'echo $$ >{dir}/child; exec sleep 1000' & exec \"$@\"", "sh", {worker}]
@@ -119,7 +119,7 @@ func leaverRuns(t *testing.T) (m *lab.Supervisord, child int) {
 	lab.Need(t, "setsid")
 	m = lab.Start(t, leaver)
 	m.Serves(1)
-	m.Until("the child is there", func() bool { return strings.HasSuffix(lab.Text(m.Path("child")), "\n") })
+	m.Until("the child runs", func() bool { return strings.HasSuffix(lab.Text(m.Path("child")), "\n") })
 	return m, lab.Number(m.Path("child"))
 }
 
@@ -127,7 +127,7 @@ func TestChildThatLeftTheGroupDoesNotOutliveItsWorker(t *testing.T) {
 	t.Parallel()
 	m, child := leaverRuns(t)
 	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
-	m.Until("the child is gone", func() bool { return !lab.Alive(child) })
+	m.Until("the child has exited", func() bool { return !lab.Alive(child) })
 }
 
 func TestAChildThatLeftTheGroupDoesNotOutliveSupervisord(t *testing.T) {
@@ -136,7 +136,7 @@ func TestAChildThatLeftTheGroupDoesNotOutliveSupervisord(t *testing.T) {
 	m.Signal(syscall.SIGTERM)
 	m.Ends(0)
 	if lab.Alive(child) {
-		t.Error("the child is there still")
+		t.Error("the child is still running")
 	}
 }
 
@@ -163,7 +163,7 @@ func TestReloadWaitsWhileMaxDrainingGenerationsDrain(t *testing.T) {
 		t.Errorf("it says %s", out)
 	}
 	if !lab.Alive(m.WorkerPID(2)) || !lab.Alive(m.WorkerPID(3)) {
-		t.Error("a younger one was killed, too")
+		t.Error("a younger generation was killed too")
 	}
 	m.Signal(syscall.SIGQUIT)
 	m.Ends(0)
@@ -202,7 +202,7 @@ func TestDrainingFullKillEndsTheOldestGeneration(t *testing.T) {
 	}
 	m.Gone(1)
 	if !lab.Alive(m.WorkerPID(2)) || !lab.Alive(m.WorkerPID(3)) {
-		t.Error("a younger one was killed, too")
+		t.Error("a younger generation was killed too")
 	}
 	m.Signal(syscall.SIGQUIT)
 	m.Ends(0)
@@ -225,7 +225,7 @@ func TestARequestInHandIsAnsweredAfterTERM(t *testing.T) {
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
 	answer := lab.Promise(t, m.Address(), "/slow?d=700ms")
-	time.Sleep(100 * time.Millisecond) // the worker has it
+	time.Sleep(100 * time.Millisecond) // time for the worker to accept it
 	m.Signal(syscall.SIGTERM)
 	if got := answer(); !strings.Contains(got, "generation=1 ") {
 		t.Errorf("the answer is %q", got)
@@ -242,7 +242,7 @@ func TestAWorkerThatIsReplacedGetsTheSignalForThat(t *testing.T) {
 	m.Signal(syscall.SIGTERM)
 	m.Ends(0)
 	if got := m.Read("notes"); got != "1 0 start\n2 0 start\n1 0 QUIT\n2 0 INT\n" {
-		t.Errorf("the workers were told %q", got)
+		t.Errorf("the workers received %q", got)
 	}
 }
 
@@ -253,7 +253,7 @@ func TestINTGivesTheWorkersTheSignalForThat(t *testing.T) {
 	m.Signal(syscall.SIGINT)
 	m.Ends(0)
 	if got := m.Read("notes"); got != "1 0 start\n1 0 TERM\n" {
-		t.Errorf("the worker was told %q", got)
+		t.Errorf("the worker received %q", got)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// gated is a program of n workers that wait at a gate once there is a file "wait".
+// gated is a program of n workers that wait at a gate once the file "wait" exists.
 func gated(workers int, strategy string) string {
 	return fmt.Sprintf(`
 [program.web]
@@ -24,7 +24,7 @@ strategy = %q
 `, workers, strategy)
 }
 
-// census counts the workers that live, at every step of the log.
+// census counts the running workers at each entry of the log.
 func census(lines []lab.Entry) (most, fewest int) {
 	living, served := 0, false
 	fewest = 1 << 30
@@ -53,7 +53,7 @@ func TestAllNoOldWorkerGoesBeforeEveryNewOneIsReady(t *testing.T) {
 	m.Gone(1)
 	last := m.AwaitN(3, lab.Says(lab.WorkerReady), lab.Gen(2))[2]
 	if told := m.Await(lab.Says(lab.WorkerTold), lab.Gen(1)); told.N < last.N {
-		t.Errorf("a worker was told to go before the last of the new ones was ready")
+		t.Errorf("a worker was told to stop before the last new one was ready")
 	}
 	if most, _ := census(m.Lines()); most != 6 {
 		t.Errorf("there were up to %d workers, want 6", most)
@@ -73,7 +73,7 @@ ready.method = "notify"
 	m.Reload()
 	m.Await(lab.Says(lab.WorkerReady), lab.Gen(2), lab.Slot(0))
 	m.Await(lab.Says(lab.WorkerRuns), lab.Gen(2), lab.Slot(1))
-	time.Sleep(100 * time.Millisecond) // for what must not happen
+	time.Sleep(100 * time.Millisecond) // time for what must not happen
 	m.Never(lab.Says(lab.WorkerTold))
 	m.Open(gate)
 	m.Gone(1)
@@ -104,7 +104,7 @@ func TestRollingReplacesSlotBySlot(t *testing.T) {
 		ready := m.Await(lab.Says(lab.WorkerReady), lab.Gen(2), lab.Slot(n))
 		told := m.Await(lab.Says(lab.WorkerTold), lab.Gen(1), lab.Slot(n))
 		if told.N < ready.N {
-			t.Errorf("in slot %d the old one went before the new one was ready", n)
+			t.Errorf("in slot %d the old worker stopped before the new one was ready", n)
 		}
 		if n > 0 {
 			if before := m.Await(lab.Says(lab.WorkerTold), lab.Gen(1), lab.Slot(n-1)); ready.N < before.N {
@@ -137,15 +137,15 @@ strategy = "rolling"
 	m.Gone(2)
 	back := m.AwaitN(5, lab.Says(lab.WorkerReady), lab.Gen(1))
 	if _, fewest := census(m.Lines()); fewest < 3 {
-		t.Errorf("at one moment there were only %d workers", fewest)
+		t.Errorf("at one point only %d workers ran", fewest)
 	}
 	for _, l := range back[3:] {
 		if !lab.Alive(l.PID) {
-			t.Errorf("the worker that was put back in slot %d is gone", l.Slot)
+			t.Errorf("the restored worker in slot %d has exited", l.Slot)
 		}
 	}
 	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=1 ") {
-		t.Errorf("there answers %s", got)
+		t.Errorf("the answer is %s", got)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestStopFirstNeverRunsTwoGenerationsAtOnce(t *testing.T) {
 		t.Errorf("there were %d workers at once, want 2", most)
 	}
 	if m.AwaitN(2, lab.Says(lab.WorkerStopped), lab.Gen(1))[1].N > m.Await(lab.Says(lab.WorkerRuns), lab.Gen(2)).N {
-		t.Error("a new worker ran before the last old one had gone")
+		t.Error("a new worker ran before the last old one had exited")
 	}
 }
 
@@ -173,7 +173,7 @@ func TestStopFirstStartsTheOldGenerationAgainWhenTheNewOneFails(t *testing.T) {
 	m.Await(lab.Says(lab.TrialFailed), lab.Gen(2))
 	m.AwaitN(2, lab.Says(lab.WorkerReady), lab.Gen(1))
 	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=1 ") {
-		t.Errorf("there answers %s", got)
+		t.Errorf("the answer is %s", got)
 	}
 }
 
@@ -200,7 +200,7 @@ func TestClientsWaitWhileStopFirstReplaces(t *testing.T) {
 	answer := lab.Promise(t, m.Address(), "/")
 	m.Open(gate)
 	if got := answer(); !strings.Contains(got, "generation=2 ") {
-		t.Errorf("there answers %s", got)
+		t.Errorf("the answer is %s", got)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestASoakedTrialServesLaterByTheSoak(t *testing.T) {
 		t.Errorf("it served %v after it was ready", gap)
 	}
 	if told := m.Await(lab.Says(lab.WorkerTold), lab.Gen(1)); told.Time.Sub(ready.Time) < 290*time.Millisecond {
-		t.Error("the old one was told to go within the soak")
+		t.Error("the old worker was told to stop during the soak")
 	}
 }
 
@@ -264,6 +264,6 @@ func TestAReloadThatChangesTheStrategyFollowsTheNewOne(t *testing.T) {
 	m.Reload()
 	m.Serves(2)
 	if m.AwaitN(2, lab.Says(lab.WorkerStopped), lab.Gen(1))[1].N > m.Await(lab.Says(lab.WorkerRuns), lab.Gen(2)).N {
-		t.Error("a new worker ran before the last old one had gone")
+		t.Error("a new worker ran before the last old one had exited")
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// failing starts web, then reloads with what change makes of its configuration, which must fail the trial and leave the
-// serving generation exactly as it was. It returns the line that says why.
+// failing starts web and reloads it with the configuration that change returns. The trial must fail and the serving generation
+// stay untouched. It returns the log entry of the failure.
 func failing(t *testing.T, change func(config string) string) lab.Entry {
 	t.Helper()
 	m := lab.Start(t, lab.Web)
@@ -189,7 +189,7 @@ func TestHUPDuringATrialMakesOneMoreReloadWithTheNewestConfiguration(t *testing.
 	m.Serves(3)
 	m.Gone(2)
 	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=3 ") || !strings.Contains(got, "word=five") {
-		t.Errorf("there answers %s", got)
+		t.Errorf("the answer is %s", got)
 	}
 	m.Never(lab.Says(lab.TrialBegan), lab.Gen(4))
 }
@@ -261,7 +261,7 @@ func TestHUPDuringADrainStartsAtOnce(t *testing.T) {
 		t.Errorf("it took %v", took)
 	}
 	if !lab.Alive(m.WorkerPID(1)) || !lab.Alive(m.WorkerPID(2)) {
-		t.Error("nothing drains any more")
+		t.Error("nothing drains anymore")
 	}
 	m.Signal(syscall.SIGQUIT)
 	m.Ends(0)

@@ -6,7 +6,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// onUnixSocket answers GET /health on a unix socket of its own, and anything else with 404.
+// onUnixSocket answers GET /health on a private unix socket, and any other request with 404.
 const onUnixSocket = `
 import http.server, os, socketserver
 class Answers(http.server.BaseHTTPRequestHandler):
@@ -47,6 +47,6 @@ failures = 1
 	m.CtlOK("check")
 	m.Write(config("/nothing"))
 	m.CtlFails(14, nil, "reload", "--timeout", "1s") // 404: it is never ready
-	m.Never(lab.Says(lab.WorkerTold), lab.Gen(2))    // the health probes have succeeded all the while
+	m.Never(lab.Says(lab.WorkerTold), lab.Gen(2))    // the health probes kept succeeding
 	m.CtlOK("abort", "web")
 }

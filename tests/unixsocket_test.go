@@ -12,7 +12,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// onUnix is web on a unix socket called s.
+// onUnix is web on the unix socket "s".
 var onUnix = strings.Replace(lab.Web, "127.0.0.1:0", "unix:{dir}/s", 1)
 
 func TestAUnixSocketServesAndIsRemovedAtTheEnd(t *testing.T) {
@@ -20,7 +20,7 @@ func TestAUnixSocketServesAndIsRemovedAtTheEnd(t *testing.T) {
 	m := lab.Start(t, onUnix)
 	m.Serves(1)
 	lab.Ask(t, "unix:"+m.Path("s"), "/")
-	m.Finish() // sees that no socket is left
+	m.Finish() // checks that no socket is left
 }
 
 func TestAUnixSocketIsKeptOverAReload(t *testing.T) {
@@ -39,7 +39,7 @@ func TestAUnixSocketIsKeptOverAReload(t *testing.T) {
 	lab.Ask(t, "unix:"+m.Path("s"), "/")
 }
 
-// stale leaves a socket on which nobody listens.
+// stale leaves a socket without a listener.
 func stale(t *testing.T, path string) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -178,6 +178,6 @@ func TestAFailedTrialLeavesTheSocketInItsPlace(t *testing.T) {
 	m.Await(lab.Says(lab.TrialFailed))
 	m.Gone(2)
 	if got := lab.Ask(t, "unix:"+m.Path("s"), "/"); !strings.Contains(got, "generation=1 ") {
-		t.Errorf("there answers %s", got)
+		t.Errorf("the answer is %s", got)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// upgrades is how many there are in a row.
+// upgrades is the number of upgrades in a row.
 const upgrades = 20
 
 func TestTwentyUpgradesUnderLoadLoseNoRequestWorkerOrDescriptor(t *testing.T) {
@@ -24,9 +24,9 @@ func TestTwentyUpgradesUnderLoadLoseNoRequestWorkerOrDescriptor(t *testing.T) {
 	m := lab.WithOwnBinary(t)
 	m.Start(lab.PIDFile + strings.ReplaceAll(lab.TwoWorkers, "{worker}", "{hello}"))
 	m.Serves(1)
-	m.Upgrade(lab.Upgraded) // what the first one opens, every one has
+	m.Upgrade(lab.Upgraded) // the first upgrade opens descriptors that stay
 	workers := m.PIDs()
-	m.Settle() // what an upgrade itself needs is closed a moment later
+	m.Settle() // an upgrade closes its own descriptors a moment later
 	before := lab.DescriptorKinds(t, m.PID())
 	load := lab.Press(t, m.Address(), 8, time.Millisecond)
 	for range upgrades {
@@ -115,10 +115,10 @@ func TestAnUpgradeToABinaryThatHangsHoldsNothingUp(t *testing.T) {
 	last := m.Reload()
 	m.Await(lab.After(last), lab.Says(lab.GenerationServes))
 	m.Signal(syscall.SIGTERM)
-	m.Ends(0) // sees that nothing is left
+	m.Ends(0) // checks that nothing is left
 }
 
-// broken is a supervisord that fails where the environment variable BROKEN says.
+// broken is a supervisord that fails at the step named in the environment variable BROKEN.
 func broken(t *testing.T) string {
 	t.Helper()
 	fails := func(where string) string {
@@ -198,7 +198,7 @@ func TestAStateThatIsCutOffOrDamagedIsRefused(t *testing.T) {
 		command := exec.Command(lab.Built.Supervisord, "check-handover", "-c", m.Path("config.toml"))
 		command.ExtraFiles = []*os.File{f}
 		if out, err := command.CombinedOutput(); err == nil {
-			t.Errorf("%s: it is taken: %s", what, out)
+			t.Errorf("%s: it is accepted: %s", what, out)
 		}
 		f.Close()
 	}
@@ -249,7 +249,7 @@ func TestATrialGoesOnOverAnUpgrade(t *testing.T) {
 	m.Reload()
 	trial := m.WorkerPID(2)
 	last := m.Upgrade(lab.Upgraded)
-	gate, err := os.OpenFile(m.Path("gate"), os.O_WRONLY, 0) // opens when the worker has
+	gate, err := os.OpenFile(m.Path("gate"), os.O_WRONLY, 0) // returns once the worker has opened it
 	lab.Must(t, err)
 	gate.Close()
 	m.Await(lab.After(last), lab.Says(lab.GenerationServes), lab.Gen(2))
@@ -288,7 +288,7 @@ func TestAWorkerThatIsToldToStopIsToldOnceAndKilledInTimeOverAnUpgrade(t *testin
 	m.Await(lab.After(last), lab.Says(lab.WorkerKilled), lab.PID(old))
 	m.Await(lab.After(last), lab.Says(lab.GenerationGone), lab.Gen(1))
 	if n := strings.Count(m.Read("notes"), "1 0 TERM\n"); n != 1 {
-		t.Errorf("the old worker was told %d times: %q", n, m.Read("notes"))
+		t.Errorf("the old worker was signalled %d times: %q", n, m.Read("notes"))
 	}
 }
 
@@ -300,7 +300,7 @@ func TestAnUpgradeKeepsTheLogPipes(t *testing.T) {
 	m.Until("it writes", func() bool { return lab.Size(m.Path("out.log")) > 0 })
 	m.Upgrade(lab.Upgraded)
 	before := lab.Size(m.Path("out.log"))
-	m.Until("it writes on", func() bool { return lab.Size(m.Path("out.log")) > before+50 })
+	m.Until("it continues to write", func() bool { return lab.Size(m.Path("out.log")) > before+50 })
 	for text := range strings.Lines(m.Read("out.log")) {
 		if text != "line\n" {
 			t.Errorf("the log has %q", text)
@@ -342,7 +342,7 @@ func TestTheUpgradeCommandSaysWhyABinaryIsRefused(t *testing.T) {
 	}
 	m.Works(m.WorkerPID(1))
 	if out := m.CtlOK("status"); strings.Contains(out, "upgrade failed") {
-		t.Errorf("after one that went well the status is %s", out)
+		t.Errorf("after a successful upgrade the status is %s", out)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// watching is web with files of its that are watched.
+// watching is web with watched files.
 func watching(paths string) string {
 	return strings.Replace(lab.Web, "[[", "watch = "+paths+"\n[[", 1)
 }
@@ -70,7 +70,7 @@ func TestAWatchedFileThatIsOnlyTouchedReloadsNothing(t *testing.T) {
 	m.Serves(1)
 	lab.Must(t, os.Chtimes(m.Path("app"), time.Now(), time.Now().Add(-time.Hour)))
 	m.File("app", "1")
-	time.Sleep(600 * time.Millisecond) // for what must not happen
+	time.Sleep(600 * time.Millisecond) // time for what must not happen
 	m.Never(lab.Says(lab.TrialBegan), lab.Gen(2))
 }
 
@@ -113,6 +113,6 @@ func TestAConfigurationThatIsNotWatchedWaitsForHUP(t *testing.T) {
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
 	m.Write(lab.WebWith("x=y"))
-	time.Sleep(600 * time.Millisecond) // for what must not happen
+	time.Sleep(600 * time.Millisecond) // time for what must not happen
 	m.Never(lab.Says(lab.TrialBegan), lab.Gen(2))
 }

@@ -14,19 +14,19 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// down is web at an address, with this when_down. Its workers fail while there is a file "broken", and are tried again each 300 ms.
+// down is web at an address with this when_down. Its workers fail while the file "broken" exists; supervisord retries every 300 ms.
 func down(address, when string) string {
 	config := strings.Replace(lab.WebWith("failif={dir}/broken"), "127.0.0.1:0", address, 1)
 	return strings.Replace(config, "name = \"http\"", "name = \"http\"\nwhen_down = \""+when+"\"", 1) +
 		"[program.web.restart]\nbackoff = { min = \"300ms\", max = \"300ms\" }\n"
 }
 
-// places are where the tests of when_down listen.
+// places lists the addresses on which the tests of when_down listen.
 func places(t *testing.T) map[string]string {
 	return map[string]string{"tcp": lab.Reserve(t), "a port that the kernel chose": "127.0.0.1:0", "unix": "unix:{dir}/s"}
 }
 
-// where is where a client finds the listener of down.
+// where returns the address at which a client reaches the listener of down.
 func where(m *lab.Supervisord) string {
 	m.T.Helper()
 	at := m.Status().Programs[0].Listeners[0].Address
@@ -36,7 +36,7 @@ func where(m *lab.Supervisord) string {
 	return at
 }
 
-// refuses waits until clients are refused at once.
+// refuses waits until clients are refused immediately.
 func refuses(m *lab.Supervisord, address string) {
 	m.T.Helper()
 	m.Until("clients are refused", func() bool {
@@ -69,7 +69,7 @@ func TestClientsAreRefusedWhileNothingServes(t *testing.T) {
 			}
 			if host, _, err := net.SplitHostPort(at); err == nil && host == "127.0.0.1" {
 				if l, err := net.Listen("tcp", at); !errors.Is(err, unix.EADDRINUSE) {
-					t.Errorf("somebody else can have the address: %v %v", l, err)
+					t.Errorf("another process can bind the address: %v %v", l, err)
 				}
 			}
 			m.CtlOK("start", "web")
@@ -171,7 +171,7 @@ func TestAClosedListenerIsClosedAfterAnUpgradeAndOpensAgain(t *testing.T) {
 	}
 }
 
-// TestStopFirstReloadRefusesNoConnection: between the old worker and the new one nothing serves, and the new one is on its way.
+// TestStopFirstReloadRefusesNoConnection: nothing serves between the old worker and the new one, but the new one is being started.
 func TestStopFirstReloadRefusesNoConnection(t *testing.T) {
 	t.Parallel()
 	address := lab.Reserve(t)

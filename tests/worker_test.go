@@ -19,9 +19,9 @@ import (
 	"example.org/supervisord/internal/proc"
 )
 
-// What a worker gets is looked at from outside, on one that changes nothing of it: sleep(1).
+// These tests inspect from outside what a worker gets. The worker is sleep(1), which changes none of it.
 
-// sockets is plain with a listener of each kind.
+// sockets is plain with one listener of each kind.
 const sockets = lab.Plain + `
 [[program.web.listen]]
 name = "http"
@@ -36,7 +36,7 @@ name = "old"
 address = "unix:@{abstract}"
 `
 
-// withSockets starts sockets, and returns the port and the abstract name in it.
+// withSockets starts sockets and returns its port and its abstract name.
 func withSockets(t *testing.T) (m *lab.Supervisord, port, abstract string) {
 	m = lab.Prepare(t)
 	_, port, _ = net.SplitHostPort(lab.Reserve(t))
@@ -61,7 +61,7 @@ func TestAWorkerGetsItsSocketsFrom3InTheOrderOfTheConfiguration(t *testing.T) {
 		}
 	}
 	if want := []string{port, m.Path("s"), port, "@" + abstract}; !slices.Equal(names, want) {
-		t.Errorf("from 3 on there are %q, want %q", names, want)
+		t.Errorf("the descriptors from 3 on are %q, want %q", names, want)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestAWorkerKnowsItsProgramAndItsSlot(t *testing.T) {
 	for n := range 3 {
 		env := lab.Environment(t, m.Await(lab.Says(lab.WorkerRuns), lab.Slot(n)).PID)
 		if env["SUPERVISORD_PROGRAM"] != "web" || env["SUPERVISORD_SLOT"] != strconv.Itoa(n) {
-			t.Errorf("the worker of slot %d is told %s and %s", n, env["SUPERVISORD_PROGRAM"], env["SUPERVISORD_SLOT"])
+			t.Errorf("the worker of slot %d gets %s and %s", n, env["SUPERVISORD_PROGRAM"], env["SUPERVISORD_SLOT"])
 		}
 	}
 }
@@ -141,7 +141,7 @@ func TestEveryWorkerHasANotifySocketOfItsOwn(t *testing.T) {
 	m.Gone(1)
 	for _, path := range paths {
 		if _, err := os.Stat(path); err == nil {
-			t.Errorf("%s is left when its worker has gone", path)
+			t.Errorf("%s is left after its worker exited", path)
 		}
 	}
 }
@@ -250,7 +250,7 @@ func TestWorkersDoNotGetTheVariablesThatSystemdSetsForSupervisord(t *testing.T) 
 		}
 	}
 	if env["KEPT"] != "yes" {
-		t.Error("the worker has not what else supervisord has")
+		t.Error("the worker lacks other variables of supervisord")
 	}
 }
 
@@ -310,7 +310,7 @@ func TestASocketIsBlockingAndStaysSoOverReloads(t *testing.T) {
 	}
 }
 
-// A spawn must not change the mode that a worker has set: it belongs to all who share the socket. A Go worker sets it.
+// A spawn must not change the mode that a worker has set, because all workers share the socket. A Go worker sets it.
 func TestASpawnLeavesTheModeOfTheSocketsAlone(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.WebWith("term=ignore")+"[program.web.stop]\ntimeout = \"1h\"\n[program.web.restart]\n")
@@ -318,7 +318,7 @@ func TestASpawnLeavesTheModeOfTheSocketsAlone(t *testing.T) {
 	m.Reload()
 	m.Serves(2)
 	if lab.FDFlags(t, m.WorkerPID(1), 3)&unix.O_NONBLOCK == 0 {
-		t.Error("the socket of a worker that serves was made blocking by a spawn")
+		t.Error("a spawn made the socket of a serving worker blocking")
 	}
 	m.Signal(syscall.SIGQUIT)
 	m.Ends(0)
@@ -426,11 +426,11 @@ func TestADirectoryIsResolvedAgainAtEveryGeneration(t *testing.T) {
 	lab.Must(t, os.Rename(m.Path("next"), m.Path("current")))
 	m.Reload()
 	if got, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", m.WorkerPID(1))); got != m.Path("r1") {
-		t.Errorf("the first generation works in %q", got)
+		t.Errorf("the first generation runs in %q", got)
 	}
 	m.Serves(2)
 	if got, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", m.WorkerPID(2))); got != m.Path("r2") {
-		t.Errorf("the second generation works in %q", got)
+		t.Errorf("the second generation runs in %q", got)
 	}
 }
 

@@ -19,12 +19,12 @@ func refuses(t *testing.T, config string, words ...string) {
 	m.CtlFails(1, append(words, "nothing has changed"), "reload", "--canary", "1", "--hold", "--for", "30s")
 	m.Untouched(worker)
 	if got := lab.Ask(t, m.Address(), "/"); strings.Contains(got, "word=new") {
-		t.Errorf("there answers %s", got)
+		t.Errorf("the answer is %s", got)
 	}
 	m.Never(lab.Says(lab.TrialBegan), lab.Gen(2))
 	m.CtlOK("scale", "web", "3") // the first generation has the configuration that it had
 	if got := lab.Ask(t, m.Address(), "/"); strings.Contains(got, "word=new") {
-		t.Errorf("there answers %s", got)
+		t.Errorf("the answer is %s", got)
 	}
 }
 
@@ -134,10 +134,10 @@ func TestAbortedCanaryIsNotDeployedByACrash(t *testing.T) {
 	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
 	m.Serves(3)
 	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=3 ") || strings.Contains(got, "bad") {
-		t.Errorf("there answers %s", got)
+		t.Errorf("the answer is %s", got)
 	}
 	m.CtlOK("reload", "web")
 	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "word=bad") {
-		t.Errorf("asked for, there answers %s", got)
+		t.Errorf("after the requested reload the answer is %s", got)
 	}
 }

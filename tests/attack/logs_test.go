@@ -442,7 +442,7 @@ ready = { method = "delay", delay = "10ms" }
 `
 	m.Start(config)
 	m.Serves(1)
-	m.Until("something is in the log file", func() bool { return lab.Size(m.Path("logs/out.log")) > 0 })
+	m.Until("the log file has text", func() bool { return lab.Size(m.Path("logs/out.log")) > 0 })
 	attack := exec.Command("sh", "-c", "mv logs/out.log logs/out.log.1 && ln -s ../keys logs/out.log")
 	attack.Dir, attack.SysProcAttr = m.Dir, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	lab.Must(t, attack.Run())

@@ -83,7 +83,7 @@ func TestOrphansServeUntilTheProgramDoes(t *testing.T) {
 	m.Await(lab.Says("orphaned workers go on until the program serves"))
 	for range 20 {
 		if body := lab.Ask(t, address, "/"); !strings.Contains(body, "hello") {
-			t.Fatalf("before the new worker is ready there answers %s", body)
+			t.Fatalf("before the new worker is ready the answer is %s", body)
 		}
 	}
 	if out := m.CtlOK("status"); !strings.Contains(out, "orphaned workers serve meanwhile (1)") {
@@ -92,7 +92,7 @@ func TestOrphansServeUntilTheProgramDoes(t *testing.T) {
 	m.Never(lab.Says("an orphaned worker is told to stop"))
 	m.Open(gate)
 	m.Serves(1)
-	m.Until("the old worker has gone", func() bool { return !lab.Alive(old) })
+	m.Until("the old worker has exited", func() bool { return !lab.Alive(old) })
 	load.Lossless(t)
 	if out := m.CtlOK("status"); strings.Contains(out, "orphaned worker") {
 		t.Errorf("the status still has it:\n%s", out)
@@ -109,12 +109,12 @@ func TestOrphansKeepServingWhenTheNewReleaseFails(t *testing.T) {
 	m.Start(strings.Replace(lab.WebWith("exit=3"), "127.0.0.1:0", address, 1))
 	m.AwaitN(2, lab.Says(lab.TrialFailed))
 	if body := lab.Ask(t, address, "/"); !strings.Contains(body, fmt.Sprintf("pid=%d ", old)) {
-		t.Errorf("there answers %s", body)
+		t.Errorf("the answer is %s", body)
 	}
 	m.Write(lab.WebAt(address))
 	m.Reload()
 	m.Await(lab.Says(lab.GenerationServes))
-	m.Until("the old worker has gone", func() bool { return !lab.Alive(old) })
+	m.Until("the old worker has exited", func() bool { return !lab.Alive(old) })
 	lab.Ask(t, address, "/")
 }
 
@@ -147,9 +147,9 @@ func TestOrphansOfAnotherConfigurationAreLeftAlone(t *testing.T) {
 	b.Never(lab.Contains("orphaned worker"))
 	b.Finish()
 	if body := lab.Ask(t, address, "/"); !strings.Contains(body, fmt.Sprintf("pid=%d ", old)) {
-		t.Errorf("there answers %s", body)
+		t.Errorf("the answer is %s", body)
 	}
 	a.Start(lab.WebAt(address))
 	a.Serves(1)
-	a.Until("the old worker has gone", func() bool { return !lab.Alive(old) })
+	a.Until("the old worker has exited", func() bool { return !lab.Alive(old) })
 }

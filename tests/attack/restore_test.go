@@ -78,7 +78,7 @@ func takenOver(t *testing.T, spoil func(*testing.T, *lab.Supervisord) func(), ne
 	m.Await(lab.Says(lab.Adopted), lab.PID(worker))
 	m.Settle()
 	if body := lab.Ask(t, address, "/"); !strings.Contains(body, fmt.Sprintf("pid=%d ", worker)) && !strings.Contains(body, "generation=2") {
-		t.Errorf("there answers %s", body)
+		t.Errorf("the answer is %s", body)
 	}
 	m.Never(lab.Says(lab.UpgradeFailed))
 	mend()

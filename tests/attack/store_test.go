@@ -199,6 +199,6 @@ func TestARecordThatCannotBeReadDoesNotKeepTheNextSupervisordFromStarting(t *tes
 	m.Launch("-c", m.Path("config.toml"))
 	m.Await(lab.Contains("the record has version 1000"))
 	m.Serves(1)
-	m.Until("the old worker has gone", func() bool { return !lab.Alive(old) })
+	m.Until("the old worker has exited", func() bool { return !lab.Alive(old) })
 	load.Lossless(t)
 }

@@ -188,7 +188,7 @@ func (s *site) launch() {
 func (s *site) redeploy() {
 	s.t.Helper()
 	for n := range redeployed {
-		time.Sleep(250 * time.Millisecond) // the load meets each generation; there is no event to wait for
+		time.Sleep(250 * time.Millisecond) // the load meets each generation; no event to wait for
 		out, err := s.command("reload", "--drained", "--timeout", "40s").CombinedOutput()
 		if err != nil {
 			s.t.Fatalf("redeploy %d: %v\n%s", n+1, err, out)

@@ -65,7 +65,7 @@ func TestKillOfTheMasterLosesNoRequestAndNoWorker(t *testing.T) {
 func (l *Lab) reloads(t *testing.T, before []string) {
 	t.Helper()
 	l.Run("systemctl", "kill", "-s", "HUP", "--kill-who=main", "supervisord")
-	l.Until("the workers are others", func() bool {
+	l.Until("the workers have been replaced", func() bool {
 		now := l.Workers("hello")
 		return len(now) == len(before) && !slices.ContainsFunc(now, func(pid string) bool { return slices.Contains(before, pid) })
 	})
@@ -161,7 +161,7 @@ func TestWorkersThatABusySystemdHasNotHeardOfSurviveAnUpgradeAndADeath(t *testin
 		must(t, syscall.Kill(l.PID, syscall.SIGSTOP)) // more than its socket holds is said meanwhile
 		t.Cleanup(func() { syscall.Kill(l.PID, syscall.SIGCONT) })
 		l.Run("kill", "-HUP", master)
-		l.Until("the workers are others", func() bool {
+		l.Until("the workers have been replaced", func() bool {
 			now := l.Workers("hello")
 			return len(now) == len(first) && !slices.ContainsFunc(now, func(pid string) bool { return slices.Contains(first, pid) })
 		})

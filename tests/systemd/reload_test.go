@@ -25,7 +25,7 @@ func TestSystemctlReloadReturnsWhenTheNewWorkersServe(t *testing.T) {
 		if after := l.Workers("hello"); !slices.ContainsFunc(after, func(pid string) bool { return !old(pid) }) {
 			t.Errorf("after the reload there are the workers %v, all of them from before it", after)
 		}
-		l.Until("the old workers have gone", func() bool { return !slices.ContainsFunc(l.Workers("hello"), old) })
+		l.Until("the old workers have exited", func() bool { return !slices.ContainsFunc(l.Workers("hello"), old) })
 		body, err := l.Get("http://127.0.0.1:8080/") // an old one may answer until it has read its TERM
 		if err != nil || !strings.Contains(body, "version=2") {
 			t.Errorf("after the reload it says %q (%v)", body, err)

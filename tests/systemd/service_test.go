@@ -75,7 +75,7 @@ func TestReloadUnderLoadLosesNoRequest(t *testing.T) {
 		load := l.Load("127.0.0.1:8080", 2, 2)
 		l.Until("the load runs", func() bool { return load.Requests() > 100 })
 		l.Run("systemctl", "kill", "-s", "HUP", "--kill-who=main", "supervisord")
-		l.Until("the workers are others", func() bool {
+		l.Until("the workers have been replaced", func() bool {
 			now := l.Workers("hello")
 			return len(now) == 2 && !slices.ContainsFunc(now, func(pid string) bool { return slices.Contains(before, pid) })
 		})
