@@ -44,7 +44,7 @@ func TestAClosedListenerRefusesAndOpensAgainAsItWas(t *testing.T) {
 		table, w, _ := opened(t, s)
 		network, address := w.at.network, table.Address(w.Key())
 		client := dial(t, network, address)
-		if _, err := client.Write([]byte("x")); err != nil { // or defer_accept keeps it
+		if _, err := client.Write([]byte("x")); err != nil { // otherwise defer_accept holds the connection back
 			t.Fatal(err)
 		}
 		live := accepted(t, table.FD(w.Key(), 0))
@@ -119,7 +119,7 @@ func TestAWorkerThatHasTheSocketAcceptsWhenItIsOpenAgain(t *testing.T) {
 func TestConnectionsThatTheWorkerClosedDoNotKeepAListenerClosed(t *testing.T) {
 	table, w, fd := opened(t, Spec{Address: addr("127.0.0.1:0")})
 	client := dial(t, "tcp", table.Address(w.Key()))
-	_ = unix.Close(accepted(t, fd)) // this side is in TIME_WAIT when the client has closed
+	_ = unix.Close(accepted(t, fd)) // this side enters TIME_WAIT once the client has closed
 	_, _ = client.Read(make([]byte, 1))
 	_ = client.Close()
 	setOpen(t, table, w.Key(), false)

@@ -13,13 +13,13 @@ import (
 	"example.org/supervisord/socket/inherit"
 )
 
-// history is a table and what it should hold: by the name of a listener, how many sockets.
+// history is a table and its expected sockets: the number for each listener name.
 type history struct {
 	t      testing.TB
 	table  *Table
 	specs  map[string]Spec
 	bad    Want // cannot be opened
-	before int  // sockets that were open before
+	before int  // sockets that were open at the start
 	wanted map[string]int
 	held   []hold
 	fds    map[string][]int // as they were after the last step
@@ -79,7 +79,7 @@ func (h *history) Release(rt *rapid.T) {
 	h.held = slices.Delete(h.held, i, i+1)
 }
 
-// Check is done after every step: what is needed is open and the same as before, and nothing else is open.
+// Check runs after every step: exactly the needed sockets are open, and they are the same as before.
 func (h *history) Check(rt *rapid.T) {
 	total := 0
 	for _, name := range h.names() {
@@ -131,7 +131,7 @@ func TestEveryHistoryKeepsWhatIsNeededAndNothingElse(t *testing.T) {
 	})
 }
 
-// laneHistory is a listener whose nonblock comes and goes, that is closed and opened, and what its generations should find.
+// laneHistory is a listener whose nonblock changes, which is closed and reopened, and the sockets that its generations should have.
 type laneHistory struct {
 	t       testing.TB
 	table   *Table
@@ -139,7 +139,7 @@ type laneHistory struct {
 	want    Want
 	held    []string
 	block   map[string]bool // by claim: whether its socket blocks
-	serving string          // the claim that was served last; "": its generation is gone
+	serving string          // the claim that served last; "": its generation is gone
 	closed  bool
 }
 
@@ -194,7 +194,7 @@ func (h *laneHistory) SetOpen(rt *rapid.T) {
 	}
 }
 
-// Check is done after every step: every generation has its socket, and a client reaches the one that serves.
+// Check runs after every step: every generation has its socket, and a client reaches the serving generation.
 func (h *laneHistory) Check(rt *rapid.T) {
 	var fds []int
 	for _, claim := range append(slices.Clone(h.held), h.want.Key()) {
@@ -244,7 +244,7 @@ func TestEveryHistoryOfLanesServesWhoServes(t *testing.T) {
 	})
 }
 
-// countSockets counts what listens: a resolver's connected socket may come and go meanwhile.
+// countSockets counts listening sockets only, because a resolver may have a connected one open for a moment.
 func countSockets(t testing.TB) int {
 	n := 0
 	for fd := range openFDs(t) {

@@ -15,14 +15,14 @@ import (
 	"example.org/supervisord/socket/inherit"
 )
 
-// together is a want whose workers serve all at once.
+// together returns a want whose workers all serve at once.
 func together(t testing.TB, s Spec) Want {
 	w := want(t, s)
 	w.Together = true
 	return w
 }
 
-// canBind tells whether somebody else can listen at the address, with SO_REUSEPORT or without.
+// canBind reports whether another process can listen at the address, with or without SO_REUSEPORT.
 func canBind(t testing.TB, address string, shared bool) bool {
 	t.Helper()
 	at := addrPort(t, address)
@@ -89,7 +89,7 @@ func TestNoConnectionIsLostAsPerSlotComesAndGoes(t *testing.T) {
 		w.PerSlot = !w.PerSlot
 		apply(t, table, w)
 		next, trial := generation(t, table, w.Key(), 3)
-		time.Sleep(20 * time.Millisecond) // the trial, as long as it takes a worker to boot; no event to wait for
+		time.Sleep(20 * time.Millisecond) // a trial, as long as a worker takes to boot; no event to wait for
 		if err := table.Serve(next); err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +173,7 @@ func TestANewLaneGetsNothingUntilItsGenerationServes(t *testing.T) {
 		t.Fatal(err)
 	}
 	arrive(t, table, old[0], 50)
-	// The next one does not.
+	// The next trial succeeds.
 	trial = table.Hold([]string{w.Key()})
 	if err := table.Serve(trial); err != nil {
 		t.Fatal(err)
@@ -182,7 +182,7 @@ func TestANewLaneGetsNothingUntilItsGenerationServes(t *testing.T) {
 	if readable(t, table.FD(old[0], 0), 0) {
 		t.Error("a connection has come to the old lane")
 	}
-	// And back, while the lane of before is there.
+	// And back, while the previous lane still exists.
 	w.NonBlock = false
 	apply(t, table, w)
 	back := table.Hold([]string{w.Key()})
@@ -294,7 +294,7 @@ func TestAQueueHoldsItsGenerationUpOnlyForSoLong(t *testing.T) {
 	}
 	now := time.Now()
 	if table.Quiet(old, now.Add(2*handshake)) || !table.Quiet(old, now.Add(quietWithin+time.Second)) {
-		t.Error("the queue was not looked at, or for ever")
+		t.Error("the queue was not checked, or without end")
 	}
 	_ = unix.Close(accepted(t, table.FD(old[0], 0)))
 	if table.Quiet(old, now) || !table.Quiet(old, now.Add(2*handshake)) {
@@ -399,7 +399,7 @@ func TestLanesComeBackToTheirGenerations(t *testing.T) {
 	}
 }
 
-// handedOver returns the sockets of a table as the next supervisor gets them.
+// handedOver returns the sockets of a table as the next supervisor receives them.
 func handedOver(t testing.TB, table *Table) []inherit.Socket {
 	t.Helper()
 	var all []inherit.Socket
@@ -445,7 +445,7 @@ func TestASocketWhosePathWasRemovedIsBoundAnewForTheNextGeneration(t *testing.T)
 	}
 	apply(t, table, w)
 	if !table.Stranded(w.Key()) || table.FD(old[0], 0) != fd {
-		t.Error("the generation has lost its socket, or nobody is told")
+		t.Error("the generation has lost its socket, or the loss was not reported")
 	}
 	refusing := func() {
 		t.Helper()

@@ -11,7 +11,7 @@ import (
 	"example.org/supervisord/socket/inherit"
 )
 
-// inherit makes an Inherit of a copy of a descriptor, as the next process would have it.
+// inherit returns an Inherit with a copy of a descriptor, as the next process would have it.
 func inherited(t testing.TB, fd int, name string) inherit.Socket {
 	t.Helper()
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
@@ -25,7 +25,7 @@ func inherited(t testing.TB, fd int, name string) inherit.Socket {
 	return i
 }
 
-// orphaned is what a supervisor that was killed leaves behind: its sockets under their names, and the paths.
+// orphaned is what a killed supervisor leaves behind: its sockets by name, and their paths.
 func orphaned(t testing.TB, wants ...Want) []inherit.Socket {
 	t.Helper()
 	before := NewTable()
@@ -33,7 +33,7 @@ func orphaned(t testing.TB, wants ...Want) []inherit.Socket {
 	var left []inherit.Socket
 	for _, n := range before.Export() {
 		if len(n.Name) > 255 || strings.ContainsAny(n.Name, ":\n") || !Exported(n.Name) {
-			t.Errorf("%q is no export name", n.Name)
+			t.Errorf("%q is not a valid export name", n.Name)
 		}
 		left = append(left, inherited(t, n.FD, n.Name))
 		_ = unix.Close(n.FD)
@@ -41,7 +41,7 @@ func orphaned(t testing.TB, wants ...Want) []inherit.Socket {
 	return left
 }
 
-// unitSocket is a socket as a systemd socket unit makes it.
+// unitSocket returns a socket like those of a systemd socket unit.
 func unitSocket(t testing.TB, network, address, name string) inherit.Socket {
 	t.Helper()
 	l, err := net.Listen(network, address)
@@ -81,7 +81,7 @@ func TestExportedSocketsComeBack(t *testing.T) {
 	for _, o := range offers {
 		inodes[o.Name] = inodeOf(t, o.FD)
 	}
-	table.Offer(append(offers[3:], offers[:3]...)) // in whatever order
+	table.Offer(append(offers[3:], offers[:3]...)) // in any order
 	apply(t, table, wants...)
 	if left := table.Unclaimed(); len(left) != 0 {
 		t.Errorf("%v is left over", left)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// literal is a listener as far as it is known without a look-up.
+// literal returns a listener as far as it is known without a DNS lookup.
 func literal(t *testing.T, s Spec) Resolved {
 	t.Helper()
 	r := s.Literal()

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// resumed hands the sockets of a table over, after spoil, to another one in which generations with these claims live.
+// resumed hands the sockets of a table over, after spoil, to another table with generations that have these claims.
 func resumed(t *testing.T, before *Table, w Want, claims []string, spoil func()) (*Table, []error) {
 	t.Helper()
 	offers := handedOver(t, before)

@@ -16,7 +16,7 @@ import (
 func perSlot(t testing.TB, slots int) (*Table, Want) {
 	t.Helper()
 	table := newTable(t)
-	// Non-blocking, as two generations accept from one socket and the other one may be faster.
+	// Non-blocking, because two generations accept from one socket and the other one may be faster.
 	w := Want{Resolved: resolved(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), PerSlot: true, NonBlock: true}), Slots: slots}
 	apply(t, table, w)
 	return table, w
@@ -177,8 +177,8 @@ func TestPacketsOfOneUDPFlowStayTogether(t *testing.T) {
 	}
 }
 
-// worker accepts on its own copy of a socket, as a process would, and answers each connection with one byte. When it is told to
-// stop it empties its queue, for a moment.
+// worker accepts on its own copy of a socket, as a process would, and answers each connection with one byte. Before it stops, it
+// empties its queue for a moment.
 type worker struct {
 	fd   int
 	stop [2]int
@@ -233,7 +233,7 @@ func (w *worker) end() {
 	}
 }
 
-// clients connect and wait for an answer, again and again, until they are told to end.
+// clients connect and wait for an answer repeatedly until they are stopped.
 func clients(address string, n int) (end func() (answered, lost int64)) {
 	var answered, lost atomic.Int64
 	var over atomic.Bool
@@ -287,7 +287,7 @@ func TestNoConnectionIsLostAsSlotsComeAndGo(t *testing.T) {
 	for _, slots := range []int{2, 6, 1, 5, 3, 8, 4, 4, 1, 2, 7, 3} {
 		resize(t, table, w, slots)
 		next, trial := generation(t, table, key, slots)
-		time.Sleep(20 * time.Millisecond) // the trial, as long as it takes a worker to boot; no event to wait for
+		time.Sleep(20 * time.Millisecond) // a trial, as long as a worker takes to boot; no event to wait for
 		if err := table.Serve(next); err != nil {
 			t.Fatal(err)
 		}

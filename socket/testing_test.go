@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// resolved is a Spec as the supervisor would have it; the name is the address unless set.
+// resolved returns a Spec as the supervisor would resolve it; the name defaults to the address.
 func resolved(t testing.TB, s Spec) Resolved {
 	t.Helper()
 	if s.Name == "" {
@@ -30,7 +30,7 @@ func resolved(t testing.TB, s Spec) Resolved {
 
 func want(t testing.TB, s Spec) Want { return Want{Resolved: resolved(t, s)} }
 
-// newTable returns a table that is closed when the test ends, and checks that it leaves no descriptor.
+// newTable returns a table. At the end of the test it closes the table and checks that no descriptor is left.
 func newTable(t testing.TB) *Table {
 	t.Helper()
 	before := openFDs(t)
@@ -63,7 +63,7 @@ func openFDs(t testing.TB) map[string]string {
 	return open
 }
 
-// opened is a table with one listener, and its descriptor.
+// opened returns a table with one listener, and its descriptor.
 func opened(t testing.TB, s Spec) (*Table, Want, int) {
 	t.Helper()
 	table := newTable(t)
@@ -79,7 +79,7 @@ func apply(t testing.TB, table *Table, wants ...Want) {
 	}
 }
 
-// refuses checks that Update fails with every one of the words in its error.
+// refuses checks that Update fails with all these words in its error.
 func refuses(t testing.TB, table *Table, w Want, words ...string) error {
 	t.Helper()
 	err := table.Update([]Want{w})
@@ -117,7 +117,7 @@ func inodeOf(t testing.TB, fd int) uint64 {
 	return st.Ino
 }
 
-// accepted takes one connection from a blocking listener and closes it when the test ends.
+// accepted accepts one connection from a blocking listener and closes it when the test ends.
 func accepted(t testing.TB, fd int) int {
 	t.Helper()
 	if !readable(t, fd, 5*time.Second) {
@@ -155,7 +155,7 @@ func dial(t testing.TB, network, address string) net.Conn {
 	return conn
 }
 
-// freePort is a port that nobody has on 127.0.0.1 at this moment.
+// freePort returns a port that is free on 127.0.0.1 at this moment.
 func freePort(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -166,7 +166,7 @@ func freePort(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// umask is that of this process.
+// umask returns the umask of this process.
 func umask() int {
 	mask := unix.Umask(0)
 	unix.Umask(mask)
@@ -188,12 +188,12 @@ func needRoot(t testing.TB) {
 	}
 }
 
-// asOrdinaryUser runs f in a thread of an ordinary user's; it is one already if the tests are.
+// asOrdinaryUser runs f in a thread of an ordinary user, or directly if the tests do not run as root.
 func asOrdinaryUser(t testing.TB, f func()) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		if os.Geteuid() == 0 {
 			const nobody = 65534
 			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody); errno != 0 {
@@ -218,7 +218,7 @@ func addrPort(t testing.TB, s string) netip.AddrPort {
 	return a
 }
 
-// withoutIPv6 runs f in a thread to which the kernel says that there is no IPv6, as RestrictAddressFamilies= of systemd does.
+// withoutIPv6 runs f in a thread for which the kernel denies IPv6, as with RestrictAddressFamilies= of systemd.
 func withoutIPv6(t testing.TB, f func()) {
 	t.Helper()
 	op := func(code int, k uint32) unix.SockFilter { return unix.SockFilter{Code: uint16(code), K: k} }
@@ -235,7 +235,7 @@ func withoutIPv6(t testing.TB, f func()) {
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 		if err == nil {
 			err = unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0)
@@ -250,7 +250,7 @@ func withoutIPv6(t testing.TB, f func()) {
 	}
 }
 
-// addr is an address that is right.
+// addr parses a valid address.
 func addr(s string) Address {
 	a, err := ParseAddress(s)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"example.org/supervisord/socket/unixpath"
 )
 
-// onDisk is a Spec of a unix socket in a directory of the test's own, and its path.
+// onDisk returns a Spec of a unix socket in a private directory of the test, and its path.
 func onDisk(t testing.TB) (Spec, string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "s") // shorter than t.TempDir, whose path may be too long for a socket
@@ -32,7 +32,7 @@ func onDisk(t testing.TB) (Spec, string) {
 	return Spec{Address: addr("unix:" + path)}, path
 }
 
-// stale leaves a socket at path on which nobody listens.
+// stale leaves a socket without a listener at path.
 func stale(t testing.TB, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
@@ -171,11 +171,11 @@ func TestLiveSocketWithAFullQueueIsNotStolen(t *testing.T) {
 	dialless(t, path)
 }
 
-// dialless checks that a socket stands at path, without connecting to it.
+// dialless checks that a socket exists at path, without connecting to it.
 func dialless(t testing.TB, path string) {
 	t.Helper()
 	if modeOf(t, path)&os.ModeSocket == 0 {
-		t.Error("there is no socket any more")
+		t.Error("the socket was removed")
 	}
 }
 
@@ -249,7 +249,7 @@ func TestOneOfManyStartersWins(t *testing.T) {
 			}
 		}
 		if winner < 0 {
-			t.Fatal("nobody has the path")
+			t.Fatal("the path was not given to any of them")
 		}
 		for i, table := range tables {
 			if i != winner {

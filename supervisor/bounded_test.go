@@ -12,7 +12,7 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// hanging plays with a supervisor whose configuration hangs as it is read, while loads is not negative.
+// hanging runs play with a supervisor whose configuration hangs when it is read, unless loads is negative.
 func hanging(t *testing.T, play func(s *stage, loads *atomic.Int32)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, testProgram(t, "web"))
@@ -29,7 +29,7 @@ func hanging(t *testing.T, play func(s *stage, loads *atomic.Int32)) {
 		s.run()
 		s.workers()[0].ready()
 		play(s, n)
-		s.end() // does not wait for what hangs
+		s.end() // does not wait for the hanging load
 		close(gate)
 		synctest.Wait()
 	})
@@ -84,7 +84,7 @@ func TestGenerationWithHangingFilesFailsToPrepare(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
 		for range maxStuck {
-			s.super.programs["web"].lookups <- struct{}{} // they hang
+			s.super.programs["web"].lookups <- struct{}{} // lookups hang
 		}
 		s.hup()
 		r := s.super.programs["web"].core.Reloads[1]
@@ -95,7 +95,7 @@ func TestGenerationWithHangingFilesFailsToPrepare(t *testing.T) {
 	}, testProgram(t, "web"))
 }
 
-// stuck is a watcher whose look at the files does not end until the test lets it.
+// stuck is a watcher whose check of the files blocks until the test releases it.
 type stuck struct {
 	fakeWatcher
 	gate chan struct{}
@@ -103,7 +103,7 @@ type stuck struct {
 }
 
 func (w stuck) Set(map[string][]string) error {
-	if w.sets.Add(1) > 1 { // the first look is before the loop runs
+	if w.sets.Add(1) > 1 { // the first check is before the loop runs
 		<-w.gate
 	}
 	return nil

@@ -12,7 +12,7 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// canaryAsked asks for a canary, and returns the answer as soon as there is one.
+// canaryAsked requests a canary and returns a channel with the answer.
 func (s *stage) canaryAsked(programs ...string) chan error {
 	answered := make(chan error, 1)
 	go func() {
@@ -117,7 +117,7 @@ func TestCanaryOfAllProgramsLeavesStoppedOnesStopped(t *testing.T) {
 	}, web, other)
 }
 
-// reading holds up every reading of the configuration until the test lets it go.
+// reading blocks every load of the configuration until the test releases it.
 func (s *stage) reading() (letGo func()) {
 	gate := make(chan struct{})
 	load := s.super.Load
@@ -141,7 +141,7 @@ func TestRequestsDuringConfigReadKeepTheirKind(t *testing.T) {
 		letGo := s.reading()
 		first := s.canaryAsked("web")
 		s.hup()
-		s.hup() // these two are one
+		s.hup() // these two become one reload
 		second := s.canaryAsked("web")
 		s.hup()
 		letGo()

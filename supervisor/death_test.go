@@ -27,26 +27,25 @@ import (
 	"example.org/supervisord/worker/ready"
 )
 
-// world is what outlives a master: processes, and the file-descriptor store. The master of the day may die in any call that it
-// makes to it.
+// world is what outlives a master: the processes and the file-descriptor store. The current master may die in any call to it.
 type world struct {
 	config    *config.Config
 	processes []*fakeProcess
-	store     map[string]int // descriptors of its own, as systemd keeps them
+	store     map[string]int // duplicates, as systemd keeps them
 	slow      bool           // systemd does not read
-	room      int            // but its socket takes so many messages
+	room      int            // messages that its socket still takes
 	writable  chan struct{}
 	pidfds    map[string]*fakeProcess
 	null      int          // stands for any descriptor of a process
-	patience  int          // the master dies in so many calls; 0: it does not
-	meanwhile *fakeProcess // who ends while there is no master; nil: nobody
-	both      bool         // somebody did: a successor may have, whose old worker's end was decided already
-	late      bool         // a master has died with messages that were not sent: what they stood for is not known to the next one
+	patience  int          // calls until the master dies; 0: it does not die
+	meanwhile *fakeProcess // the process that exits while there is no master; nil: none
+	both      bool         // a process exited meanwhile: maybe a replacement whose old worker was to stop already
+	late      bool         // a master has died with unsent messages, so the next one lacks their contents
 	ending    bool         // everything is being stopped
 	faults    []string
 	log       []string
 
-	order atomic.Int64 // the race detector does not see how synctest orders things: a touch of this says so
+	order atomic.Int64 // tells the race detector about the order that synctest guarantees
 
 	super *Supervisor
 	hup   chan os.Signal
@@ -54,7 +53,7 @@ type world struct {
 	stop  chan os.Signal
 	over  chan struct{}      // closed when the master's loop has ended
 	left  bool               // … by itself
-	next  *handover.Handover // … because it executes a new image, which gets this
+	next  *handover.Handover // … to execute a new image, which gets this
 }
 
 func (w *world) note(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
@@ -66,7 +65,7 @@ func (w *world) fault(format string, args ...any) {
 
 func (w *world) touch() { w.order.Add(1) }
 
-// call is what every call of the master begins with.
+// call is the first step of every call of the master.
 func (w *world) call(what string) {
 	w.touch()
 	if w.patience == 0 {
@@ -83,17 +82,17 @@ type fakeProcess struct {
 	*world
 	pid                        int
 	generation                 string
-	hold                       *hold // the living master's; nil: none knows it
+	hold                       *hold // of the living master; nil: no master knows the process
 	execed, ready, ended, told bool
-	read                       bool // the word that it is ready is not in its socket any more
-	unheard                    bool // its master does not have its socket, which was not sent in time
+	read                       bool // READY=1 has been read from its socket
+	unheard                    bool // its master lacks its socket, which was not sent in time
 }
 
-// hold is what one master knows of a process.
+// hold is what one master knows about a process.
 type hold struct {
 	*fakeProcess
 	post    func(worker.Event)
-	running bool             // it knows that the command runs
+	running bool             // the master knows that the command runs
 	ready   bool             // … and is ready
 	pending []worker.Pending // signals that wait for that
 	last    chan struct{}    // closed when the last event was taken
@@ -106,7 +105,7 @@ func (p *fakeProcess) say(e worker.Event) {
 	synctest.Wait()
 }
 
-// execs: the command runs. The master knows it by the end of the report.
+// execs: the command runs. The master learns this from the end of the report.
 func (p *fakeProcess) execs() {
 	p.note("%s runs", p)
 	p.execed = true
@@ -125,7 +124,7 @@ func (h *hold) runs() {
 	h.tell(worker.Spawned{PID: h.pid})
 }
 
-// tell posts an event after those before it.
+// tell posts an event after the earlier ones.
 func (h *hold) tell(e worker.Event) {
 	before, done := h.last, make(chan struct{})
 	h.last = done
@@ -160,7 +159,7 @@ func (p *fakeProcess) String() string {
 	return fmt.Sprintf("process %d of generation %s", p.pid, p.generation)
 }
 
-// firstStart reports whether nothing has served yet: a first generation that fails goes as a whole.
+// firstStart reports whether nothing has served yet: a first generation that fails is removed as a whole.
 func (w *world) firstStart() bool {
 	for _, p := range w.super.programs {
 		return p.core.Serving == nil
@@ -168,7 +167,7 @@ func (w *world) firstStart() bool {
 	return true
 }
 
-// serves reports whether it is one that clients can count on.
+// serves reports whether clients can rely on the process.
 func (p *fakeProcess) serves() bool { return p.ready && !p.ended && !p.told }
 
 func (h *hold) Signal(sig syscall.Signal, _ bool) error {
@@ -284,7 +283,7 @@ func (w *world) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
 		return p.hold
 	}
 	if p.unheard = !heard && !a.State.Ready; p.unheard && !w.late {
-		w.fault("%s is adopted, and nobody hears that it is ready", p)
+		w.fault("%s is adopted, but no master learns that it is ready", p)
 	}
 	if !a.State.Running && !reports {
 		if !w.late {
@@ -300,16 +299,16 @@ func (w *world) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
 		p.hold.runs()
 	}
 	switch {
-	case p.hold.ready, p.ready && !p.read && heard: // read: it is not in its socket any more
+	case p.hold.ready, p.ready && !p.read && heard: // read: no longer in its socket
 		p.hold.ready = true
 		p.hold.tell(worker.ReadySaid{})
 	case p.ready && heard:
-		w.fault("%s is ready, and nobody knows", p)
+		w.fault("%s is ready, but no master knows", p)
 	}
 	return p.hold
 }
 
-// manager is the world as systemd.
+// manager is the view of the world as systemd.
 type manager struct{ *world }
 
 func (w *world) StoreFD(name string, fd int) error {
@@ -326,7 +325,7 @@ func (w *world) StoreFD(name string, fd int) error {
 	return err
 }
 
-// message is one that systemd gets, whatever becomes of the master.
+// message is a message that systemd receives even if the master dies.
 func (w *world) message() error {
 	if w.slow && w.room == 0 {
 		return systemd.ErrBusy
@@ -337,7 +336,7 @@ func (w *world) message() error {
 	return nil
 }
 
-// reads makes room for so many messages.
+// reads makes room for n messages.
 func (w *world) reads(n int) {
 	w.room += n
 	select {
@@ -349,7 +348,7 @@ func (w *world) reads(n int) {
 
 func (w *world) Writable() <-chan struct{} { return w.writable }
 
-// pidfd notes whose a pidfd is.
+// pidfd notes which process a pidfd belongs to.
 func (w *world) pidfd(name string) {
 	for _, p := range w.super.programs {
 		for number, h := range p.workers {
@@ -383,7 +382,7 @@ func (w *world) Watchdog() error                   { return nil }
 func (w *world) ExtendTimeout(time.Duration) error { return nil }
 func (w *world) WatchdogInterval() time.Duration   { return 0 }
 
-// live starts a master: the first one, or one that goes on with what was handed over.
+// live starts a master: the first one, or one that continues from a handover.
 func (w *world) live(h *handover.Handover) {
 	w.super = New(Options{Launcher: w, Systemd: manager{w}, Upgrader: w, Log: zap.NewNop(), Load: func() (*config.Config, error) { return w.config, nil }})
 	w.hup, w.usr2, w.stop, w.over = make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan struct{})
@@ -433,7 +432,7 @@ func (w *world) handover() *handover.Handover {
 	return h
 }
 
-// endUnknown ends the processes that nothing was handed over of, as Orphans does.
+// endUnknown stops the processes without any descriptor in the handover, as Orphans does.
 func (w *world) endUnknown(h *handover.Handover) {
 	for _, p := range w.processes {
 		if p.ended || slices.Contains(h.PIDs(), p.pid) && w.sent(h, p) {
@@ -445,7 +444,7 @@ func (w *world) endUnknown(h *handover.Handover) {
 		case w.sent(h, p):
 			w.fault("%s serves, and the state does not know it", p)
 		default:
-			w.both = true // nobody could have known it
+			w.both = true // no master could have known
 		}
 		p.ended = true
 	}
@@ -464,7 +463,7 @@ func (w *world) sent(h *handover.Handover, p *fakeProcess) bool {
 	return false
 }
 
-// bury clears away what the kernel would, of a master that is dead.
+// bury releases what the kernel would release of a dead master.
 func (w *world) bury() {
 	for _, p := range w.super.programs {
 		if p.alarm != nil {
@@ -486,7 +485,7 @@ func (w *world) bury() {
 	synctest.Wait()
 }
 
-// goOn starts the next master if the one before has died.
+// goOn starts the next master if the previous one has died.
 func (w *world) goOn() {
 	w.touch()
 	synctest.Wait()
@@ -513,7 +512,7 @@ func (w *world) goOn() {
 	}
 }
 
-// which returns the nth process of a kind, counted round.
+// which returns the nth process of a kind, modulo their number.
 func (w *world) which(n int, kind func(*fakeProcess) bool) *fakeProcess {
 	var of []*fakeProcess
 	for _, p := range w.processes {
@@ -528,7 +527,7 @@ func (w *world) which(n int, kind func(*fakeProcess) bool) *fakeProcess {
 	return of[n%len(of)]
 }
 
-// move is one thing that happens.
+// move is one step of a random history.
 type move struct {
 	kind, n int
 }
@@ -583,7 +582,7 @@ func (w *world) make(m move) {
 	w.goOn()
 }
 
-// settle lets everything come to its end, and says what is wrong then.
+// settle lets everything finish and reports what is wrong then.
 func (w *world) settle(workers int) {
 	w.patience, w.slow = 0, false
 	w.reads(0)
@@ -618,7 +617,7 @@ func (w *world) settle(workers int) {
 	}
 }
 
-// end stops the master, and everything with it.
+// end stops the master and all its workers.
 func (w *world) end() {
 	w.ending = true
 	w.stop <- syscall.SIGTERM

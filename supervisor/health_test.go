@@ -17,13 +17,13 @@ import (
 
 func (w *fakeWorker) isWell(well func(context.Context, ready.Check) error) { w.probe.Store(&well) }
 
-// pass lets time pass, and everything happen that is due.
+// pass advances the clock and lets everything due happen.
 func (s *stage) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// why is the reason of the last replacement.
+// why returns the reason of the last replacement.
 func (s *stage) why() string {
 	all := s.logs.FilterMessage(string(program.WorkerLeaving)).All()
 	if len(all) == 0 {
@@ -53,7 +53,7 @@ func TestUnhealthyWorkerIsReplacedWithOverlap(t *testing.T) {
 		})
 		s.pass(50 * time.Second)
 		if asked.Load() > 0 {
-			t.Fatal("asked before it was ready")
+			t.Fatal("probed before it was ready")
 		}
 		w.ready()
 		s.pass(20 * time.Second)
@@ -71,7 +71,7 @@ func TestUnhealthyWorkerIsReplacedWithOverlap(t *testing.T) {
 		}
 		s.pass(time.Minute)
 		if asked.Load() != 3 {
-			t.Error("a worker that is on its way out is asked")
+			t.Error("a worker that is being replaced is probed")
 		}
 	}, probed(t))
 }
@@ -116,7 +116,7 @@ func TestProbesEndWithTheWorker(t *testing.T) {
 		s.stop <- syscall.SIGTERM
 		s.pass(20 * time.Second)
 		if asked.Load() > 0 || s.super.programs["web"].workers[1].pulse != nil {
-			t.Errorf("asked %d times while it stops", asked.Load())
+			t.Errorf("probed %d times while it stops", asked.Load())
 		}
 	}, probed(t))
 }
@@ -200,7 +200,7 @@ func TestWorkersOverMaxMemoryAreReplacedOneByOne(t *testing.T) {
 	}, p)
 }
 
-// TestNothingIsWatchedByDefault: with no health, limit or log there is no timer.
+// TestNothingIsWatchedByDefault: without health check, limit or log there is no timer.
 func TestNothingIsWatchedByDefault(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// deafSystemd takes nothing as long as err is set.
+// deafSystemd accepts no message while err is set.
 type deafSystemd struct {
 	fakeSystemd
 	err error

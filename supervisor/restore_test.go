@@ -17,7 +17,7 @@ import (
 	"example.org/supervisord/worker"
 )
 
-// fakeStore is a file-descriptor store, with duplicates of its own.
+// fakeStore is a file-descriptor store that keeps duplicates.
 type fakeStore map[string]int
 
 func (s fakeStore) StoreFD(name string, fd int) error {
@@ -44,7 +44,7 @@ func (s fakeStore) close() {
 	}
 }
 
-// fakeSystemd is a service manager that looks at each record that is kept for the next supervisord.
+// fakeSystemd is a service manager that checks each record kept for the next supervisord.
 type fakeSystemd struct {
 	testing.TB
 	fakeStore
@@ -73,7 +73,7 @@ func (s *fakeSystemd) check() {
 	}
 }
 
-// adopting is a fakeLauncher that notes what is adopted.
+// adopting is a fakeLauncher that notes adopted workers.
 type adopting struct {
 	*fakeLauncher
 	adopted []worker.Adoption
@@ -84,13 +84,13 @@ func (l *adopting) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
 	return l.fakeLauncher.Adopt(a, post)
 }
 
-// handed is what is handed over, by a store that keeps it.
+// handed is a handover from a store that keeps it.
 type handed struct {
 	*handover.Handover
 	store fakeStore
 }
 
-// handoverOf is what a supervisor with one worker that serves hands over.
+// handoverOf returns the handover of a supervisor with one serving worker.
 func handoverOf(t *testing.T, web *config.Program, before func(*stage)) *handed {
 	t.Helper()
 	inherited := []inherit.Socket{{Name: "w.web.1.pidfd", FD: 99}}
@@ -119,11 +119,11 @@ func handoverOf(t *testing.T, web *config.Program, before func(*stage)) *handed 
 		}
 	}, web)
 	h.Record.Reload = pending
-	h.Record.Programs[0].Generations[0].Workers[0].PID = 4711 // fakes have none
+	h.Record.Programs[0].Generations[0].Workers[0].PID = 4711 // fake workers have no PID
 	return h
 }
 
-// restored plays the second life.
+// restored runs play with the restored supervisor.
 func restored(t *testing.T, h *handed, web *config.Program, play func(*stage, *adopting)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, web)

@@ -26,7 +26,7 @@ import (
 	"example.org/supervisord/worker/ready"
 )
 
-// fakeLauncher starts workers that are made of channels. It is driven from within a synctest bubble.
+// fakeLauncher starts workers made of channels. It is driven from within a synctest bubble.
 type fakeLauncher struct {
 	started   chan *fakeWorker // in the order of their start
 	preflight func(context.Context) error
@@ -38,12 +38,12 @@ type fakeWorker struct {
 	systemd *fakeSystemd
 	events  chan worker.Event
 	sent    chan syscall.Signal
-	got     []syscall.Signal // what signals has taken out of sent
+	got     []syscall.Signal // what signals has received from sent
 	memory  atomic.Uint64
-	probe   atomic.Pointer[func(context.Context, ready.Check) error] // nil: it is well
+	probe   atomic.Pointer[func(context.Context, ready.Check) error] // nil: healthy
 }
 
-// signals returns what the worker was sent so far.
+// signals returns the signals sent to the worker so far.
 func (w *fakeWorker) signals() []syscall.Signal {
 	for {
 		select {
@@ -82,7 +82,7 @@ func (l *fakeLauncher) Run(ctx context.Context, _ worker.Spec) error {
 }
 
 func (w *fakeWorker) Signal(sig syscall.Signal, _ bool) error {
-	w.systemd.check() // what is written down before a worker is told to go must be whole
+	w.systemd.check() // the record before a worker is told to stop must be complete
 	w.sent <- sig
 	return nil
 }
@@ -112,14 +112,14 @@ func (w *fakeWorker) exit() {
 	synctest.Wait()
 }
 
-// fakeWatcher tells of changes when the test says so.
+// fakeWatcher reports changes when the test says so.
 type fakeWatcher chan []string
 
 func (w fakeWatcher) Set(map[string][]string) error { return nil }
 func (w fakeWatcher) Changes() <-chan []string      { return w }
 func (w fakeWatcher) Errors() <-chan error          { return nil }
 
-// stage is a supervisor that runs in a bubble.
+// stage is a supervisor in a synctest bubble.
 type stage struct {
 	*testing.T
 	super                *Supervisor
@@ -133,7 +133,7 @@ type stage struct {
 	done                 chan error
 }
 
-// onStage runs play with a supervisor of these programs, and then stops it: nothing may be left.
+// onStage runs play with a supervisor of these programs, stops it, and checks that nothing is left.
 func onStage(t *testing.T, play func(*stage), programs ...*config.Program) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, programs...)
@@ -146,7 +146,7 @@ func onStage(t *testing.T, play func(*stage), programs ...*config.Program) {
 	})
 }
 
-// newStage makes a supervisor that does not run yet.
+// newStage returns a supervisor that does not run yet.
 func newStage(t *testing.T, programs ...*config.Program) *stage {
 	core, logs := observer.New(zapcore.DebugLevel)
 	systemd := &fakeSystemd{fakeStore: fakeStore{}, TB: t}
@@ -198,7 +198,7 @@ func configOf(programs ...*config.Program) *config.Config {
 	return c
 }
 
-// testConfig is a program as the configuration's defaults would make it.
+// testConfig returns a program with the defaults of the configuration.
 func testConfig(workers int, strategy config.Strategy) *config.Program {
 	c := &config.Program{Name: "web", Workers: workers}
 	c.Ready.Timeout = time.Minute
@@ -208,7 +208,7 @@ func testConfig(workers int, strategy config.Strategy) *config.Program {
 	return c
 }
 
-// testProgram is a program with one listener on a port that the kernel gives.
+// testProgram returns a program with one listener on a port that the kernel chooses.
 func testProgram(t *testing.T, name string) *config.Program {
 	c := testConfig(1, config.All)
 	c.Name = name
@@ -496,14 +496,14 @@ func TestUnknownProgramFailsOnlyItsOwnReload(t *testing.T) {
 		t.Errorf("answered %v", refused)
 	}
 	if _, wanted := (request{askers: []asker{bad}}).refuse(c); wanted {
-		t.Error("a reload that nobody may have is wanted")
+		t.Error("a refused reload is still wanted")
 	}
 	if r, wanted := met.wider(request{itself: true, all: true}).refuse(c); !wanted || !r.replaces("web") {
 		t.Errorf("a HUP that met it is %+v", r)
 	}
 }
 
-// addr is an address that is right.
+// addr parses a valid address.
 func addr(s string) socket.Address {
 	a, err := socket.ParseAddress(s)
 	if err != nil {

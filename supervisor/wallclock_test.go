@@ -16,7 +16,7 @@ import (
 	"example.org/supervisord/worker"
 )
 
-// clockSet makes a record what it would be if the wall clock had been set back by d between the record and now.
+// clockSet changes a record as if the wall clock had been set back by d since it was written.
 func clockSet(r *handover.Record, d time.Duration) {
 	at := r.Clock.Wall
 	for _, p := range r.Programs {
@@ -56,7 +56,7 @@ func TestStopDeadlineSurvivesAnUpgradeWhateverTheClockDoes(t *testing.T) {
 	}
 }
 
-// wound returns t with a monotonic reading that is d later.
+// wound returns t with a monotonic reading d later.
 func wound(t time.Time, d time.Duration) time.Time {
 	(*struct {
 		wall uint64
@@ -70,7 +70,7 @@ func TestTimesFollowWallClock(t *testing.T) {
 	s := New(Options{Log: zap.NewNop()})
 	s.clock = wound(now, -time.Hour) // an hour has passed since, and the wall clock shows the same
 	core := program.New(testConfig(1, config.All))
-	core.RetryAt = wound(now.Add(time.Hour), -time.Hour+30*time.Second) // in half a minute; the wall clock said in an hour
+	core.RetryAt = wound(now.Add(time.Hour), -time.Hour+30*time.Second) // due in half a minute, although the wall clock says in an hour
 	s.programs["web"] = s.newRunner(core)
 	s.followClock()
 	if left := core.RetryAt.Round(0).Sub(now.Round(0)); (left - 30*time.Second).Abs() > time.Second {
@@ -81,7 +81,7 @@ func TestTimesFollowWallClock(t *testing.T) {
 	}
 }
 
-// stalling is a watcher whose loop stops for a while when it is asked to.
+// stalling is a watcher whose loop stops for a while on request.
 type stalling struct {
 	fakeWatcher
 	stall *time.Duration
@@ -94,7 +94,7 @@ func (w stalling) Changes() <-chan []string {
 	return w.fakeWatcher.Changes()
 }
 
-// stalls stops the loop, as SIGSTOP does, for so long.
+// stalls stops the loop for this time, as SIGSTOP would.
 func (s *stage) stalls(d time.Duration) {
 	synctest.Wait()
 	w := s.super.Watch.(stalling)
@@ -102,7 +102,7 @@ func (s *stage) stalls(d time.Duration) {
 	go s.super.Status(s.Context()) //nolint:errcheck // any request wakes the loop
 	time.Sleep(d - time.Nanosecond)
 	synctest.Wait()
-	time.Sleep(time.Nanosecond) // what it missed comes a moment later
+	time.Sleep(time.Nanosecond) // missed events arrive a moment later
 }
 
 func onStallingStage(t *testing.T, play func(*stage), web *config.Program) {
@@ -184,7 +184,7 @@ func TestEarlyAlarmIsSetAgain(t *testing.T) {
 		s.hup()
 		s.workers()[1].ready()
 		p := s.super.programs["web"]
-		p.alarm.timer.Stop() // by another clock than the deadline's
+		p.alarm.timer.Stop() // on a clock other than the deadline's
 		s.super.post(func() { p.ring(p.alarm) })
 		time.Sleep(31 * time.Second)
 		synctest.Wait()
@@ -194,7 +194,7 @@ func TestEarlyAlarmIsSetAgain(t *testing.T) {
 	}, testProgram(t, "web"))
 }
 
-// slowLauncher holds up the loop at each start of a worker.
+// slowLauncher delays the loop at each start of a worker.
 type slowLauncher struct {
 	*fakeLauncher
 	by time.Duration

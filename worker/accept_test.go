@@ -13,7 +13,7 @@ import (
 	"example.org/supervisord/worker/ready"
 )
 
-// beforeAndAfter is what workers have in Python: they do a first thing, say so, and do the rest when USR1 comes.
+// beforeAndAfter is the Python prelude of these workers: they run a first part, report it, and run the rest on USR1.
 const beforeAndAfter = `
 import os, select, signal, socket, struct, sys, threading, time
 def sock(fd): return socket.socket(fileno=fd)
@@ -22,7 +22,7 @@ def usr1(): say('STATUS=there'); signal.sigwait([signal.SIGUSR1])
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 `
 
-// listeningSocket is a raw one, as the table of the supervisor has them.
+// listeningSocket is a raw listening socket like those in the table of the supervisor.
 func listeningSocket(t *testing.T) (fd int, address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -53,7 +53,7 @@ func datagramSocket(t *testing.T) int {
 	return int(f.Fd())
 }
 
-// inPython is a worker that waits for accept to be seen.
+// inPython is a Python worker with ready.method = "accept".
 func inPython(t *testing.T, script string, sockets ...int) Spec {
 	t.Helper()
 	if python == "" {
@@ -63,7 +63,7 @@ func inPython(t *testing.T, script string, sockets ...int) Spec {
 		Sockets: sockets, Stderr: output.Destination{Kind: output.Inherit}, Ready: ready.Check{Method: ready.Accept}}
 }
 
-// notYet fails if the worker is taken for ready while it does not wait: from when it says that it is there, for many looks.
+// notYet fails if the worker counts as ready although it does not wait in accept: for many probes after it reported its start.
 func notYet(s *life) {
 	s.t.Helper()
 	for {
@@ -85,7 +85,7 @@ func notYet(s *life) {
 	}
 }
 
-// waits is a way to wait, and what comes before it, which is none yet.
+// waits is a way to wait for connections, and a first part during which the worker does not wait yet.
 var waits = []struct{ name, before, after string }{
 	{"asyncio", `
 import asyncio
@@ -146,7 +146,7 @@ func TestAcceptSeesADatagramSocket(t *testing.T) {
 	}
 }
 
-// TestAcceptIsNotSeenWhereNobodyWaitsForThisSocket: {other} is the number of a socket that is not the worker's.
+// TestAcceptIsNotSeenWhereNobodyWaitsForThisSocket: {other} is the number of a socket that does not belong to the worker.
 func TestAcceptIsNotSeenWhereNobodyWaitsForThisSocket(t *testing.T) {
 	l := launcher(t)
 	const then = "\nsay('STATUS=there')\n"

@@ -19,7 +19,7 @@ import (
 	"example.org/supervisord/worker/ready"
 )
 
-// stranger starts a worker that is the child of another process, which waits for it, and opens a pidfd.
+// stranger starts a worker whose parent is another process, which waits for it, and opens a pidfd.
 func stranger(t *testing.T, l *Launcher, script string) (pid, pidfd int) {
 	t.Helper()
 	read, write, err := os.Pipe()
@@ -130,7 +130,7 @@ func TestAdoptionThatWouldBeAGuessIsRefused(t *testing.T) {
 func TestAdoptedWorkerHasItsStateAndDescriptorsAtOnce(t *testing.T) {
 	l := launcher(t)
 	pid, pidfd := stranger(t, l, "exec sleep 100")
-	if err := l.Freeze(time.Minute); err != nil { // so that nothing else runs before the worker is asked
+	if err := l.Freeze(time.Minute); err != nil { // nothing else runs before the worker is asked
 		t.Fatal(err)
 	}
 	before := runtime.GOMAXPROCS(1)
@@ -147,7 +147,7 @@ func TestAdoptedWorkerHasItsStateAndDescriptorsAtOnce(t *testing.T) {
 	must[Exited](s)
 }
 
-// handOver leaves a worker without its launcher, as an execve does: the descriptors live on in copies, the process stays a child.
+// handOver detaches a worker from its launcher, as an execve does: copies of the descriptors survive, and the process stays a child.
 func handOver(t *testing.T, w *Worker) Adoption {
 	t.Helper()
 	a := Adoption{Descriptors: map[string]int{}}
@@ -175,10 +175,10 @@ func freeze(t *testing.T, l *Launcher) {
 	}
 }
 
-// abandon makes a launcher forget a worker without ending it.
+// abandon makes a launcher forget a worker without stopping it.
 func abandon(l *Launcher, w *Worker) {
 	w.mu.Lock()
-	w.channels.path = "" // it must stay where it is
+	w.channels.path = "" // the socket must stay in place
 	for _, p := range w.pumps {
 		p.Resume(nil)
 	}
@@ -258,7 +258,7 @@ func isSameFile(t *testing.T, a, b int) bool {
 	return first.Dev == second.Dev && first.Ino == second.Ino
 }
 
-// A supervisor may die after it has heard that a worker is ready and before it has written that down.
+// A supervisor may die after it has received READY=1 from a worker and before it has recorded that.
 func TestTheWordThatAWorkerIsReadyIsThereForTheNextSupervisorUntilItIsRecorded(t *testing.T) {
 	t.Run("socket", func(t *testing.T) {
 		s := deadBeforeRecorded(t, func(s *life) {
@@ -268,7 +268,7 @@ func TestTheWordThatAWorkerIsReadyIsThereForTheNextSupervisorUntilItIsRecorded(t
 				}
 			}
 		})
-		for must[Status](s).Text != "still up" { // of texts that nobody has taken yet the last one is kept
+		for must[Status](s).Text != "still up" { // of several unread texts only the last one is kept
 		}
 	})
 	t.Run("pipe", func(t *testing.T) {
@@ -276,7 +276,7 @@ func TestTheWordThatAWorkerIsReadyIsThereForTheNextSupervisorUntilItIsRecorded(t
 	})
 }
 
-// deadBeforeRecorded starts a worker, has it say that it is ready to a supervisor that dies of it, and adopts it: it is ready.
+// deadBeforeRecorded starts a worker that reports readiness to a supervisor, which dies before it records that. The adopted worker must be ready.
 func deadBeforeRecorded(t *testing.T, say func(*life)) *life {
 	l := launcher(t)
 	spec := shell(`trap 'echo >&$NOTIFY_FD' USR1; while :; do sleep 0.01; done`)
@@ -296,7 +296,7 @@ func deadBeforeRecorded(t *testing.T, say func(*life)) *life {
 	for e := old.next(); e != (ReadySaid{}); e = old.next() {
 	}
 	a := handOver(t, old.w)
-	old.w.locked(func() { old.w.drop(&old.w.channels.socket); old.w.drop(&old.w.channels.pipe) })(0) // it is dead, and reads no more
+	old.w.locked(func() { old.w.drop(&old.w.channels.socket); old.w.drop(&old.w.channels.pipe) })(0) // the dead supervisor reads no more
 	abandon(l, old.w)
 	must[Exited](old)
 	a.State, a.Spec = before, spec
@@ -346,12 +346,12 @@ func TestChildThatEndedBeforeItWasAdoptedKeepsItsStatus(t *testing.T) {
 	}
 }
 
-// The shim's report is part of the hand-over: a worker that was between fork and exec.
+// The handover includes the shim's report, for a worker between fork and exec.
 func TestWorkerIsAdoptedBetweenForkAndExec(t *testing.T) {
 	l := launcher(t)
 	s := &life{t: t, events: make(chan Event, 10)}
 	s.w = newWorker(l, Spec{Command: []string{"sleep", "100"}, Ready: ready.Check{Method: ready.Notify}}, func(e Event) { s.events <- e })
-	freeze(t, l) // nothing is read: the shim's report stays in its pipe
+	freeze(t, l) // the launcher reads nothing: the shim's report stays in its pipe
 	l.spawning.Unlock()
 	if err := s.w.spawn(); err != nil {
 		t.Fatal(err)

@@ -15,11 +15,11 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkThousandWorkers starts 1,000 workers at once, waits until all are ready, and stops them: what of that is the
-// master's own CPU time, memory and threads.
+// BenchmarkThousandWorkers starts 1,000 workers at once, waits until all are ready, and stops them. It reports the CPU time, memory
+// and threads of the supervisor.
 func BenchmarkThousandWorkers(b *testing.B) {
 	const n = 1000
-	where := "/dev/shm" // a tmpfs, as /run is: on a disk, making a thousand socket files is half the cost
+	where := "/dev/shm" // a tmpfs, as /run is: on a disk, creating a thousand socket files is half the cost
 	if _, err := os.Stat(where); err != nil {
 		where = ""
 	}

@@ -15,7 +15,7 @@ import (
 	"example.org/supervisord/worker/spawn"
 )
 
-// inGroups makes a launcher put its workers into control groups below one that is made for the test.
+// inGroups makes a launcher put its workers into control groups below one created for the test.
 func inGroups(t *testing.T) (Option, string) {
 	t.Helper()
 	for _, own := range proc.OwnGroups() {
@@ -45,7 +45,7 @@ func groupsIn(t *testing.T, base string) []string {
 	return list
 }
 
-// hidden is a worker with a grandchild that nothing but its control group gives away.
+// hidden is a worker with a grandchild that only its control group reveals.
 const hidden = `env -i setsid sh -c 'echo $$ >&3; exec sleep 1000' & read x <&4; exit 0`
 
 func startHidden(t *testing.T, l *Launcher) (s *life, grandchild int, end func()) {
@@ -124,7 +124,7 @@ func TestWorkerThatCannotBeStartedLeavesNoControlGroup(t *testing.T) {
 	}
 }
 
-// TestGroupsFigures has a folder with the files that a group with the memory controller has.
+// TestGroupsFigures uses a directory with the files of a group with the memory controller.
 func TestMemoryAndOOMAreReadFromTheGroup(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

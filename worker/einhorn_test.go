@@ -8,7 +8,7 @@ import (
 	"example.org/supervisord/worker/ready"
 )
 
-// toEinhorn is a worker in Python with connect(), a connection to the control socket by its path, and born, the one it was born with.
+// toEinhorn is a Python worker with connect(), which connects to the control socket by its path, and born, the connection that it inherits.
 func toEinhorn(t *testing.T, script string) Spec {
 	spec := inPython(t, `
 def connect():
@@ -33,7 +33,7 @@ func TestAnAckToEinhornIsReady(t *testing.T) {
 		"in pieces":                          "c = connect()\nfor i in range(len(ack)): c.sendall(ack[i:i+1]); time.sleep(0.001)",
 		"after many that say nothing":        "cs = [connect() for _ in range(30)]; connect().sendall(ack)",
 		"after a question":                   "c = connect(); c.sendall(b'{\"command\":\"state\",\"id\":\"x\"}\\n'); assert b'supervisord' in c.recv(4096); c.sendall(ack)",
-		"after what nobody can read":         "born.sendall(b'\\xff\\0\\n'); assert b'supervisord' in born.recv(4096); born.sendall(ack)",
+		"after an unreadable message":        "born.sendall(b'\\xff\\0\\n'); assert b'supervisord' in born.recv(4096); born.sendall(ack)",
 		"after a ping":                       "born.sendall(b'{\"command\":\"worker:ping\",\"pid\":1}\\n' + ack)",
 		"after too long a line":              "c = connect(); c.sendall(b'x' * 5000)\ntry: assert c.recv(1) == b''\nexcept ConnectionError: pass\nconnect().sendall(ack)",
 		"by a child":                         "os._exit(connect().sendall(ack) or 0) if os.fork() == 0 else os.wait()",
@@ -43,7 +43,7 @@ func TestAnAckToEinhornIsReady(t *testing.T) {
 			s := start(t, l, toEinhorn(t, script+"\ntime.sleep(0.1); say('STATUS=alive'); time.sleep(1000)"))
 			must[Spawned](s)
 			ready, alive := false, false
-			for !ready || !alive { // they come by two ways, so in any order
+			for !ready || !alive { // they arrive on two paths, so in any order
 				switch e := s.next().(type) {
 				case ReadySaid:
 					ready = true

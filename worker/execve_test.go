@@ -15,7 +15,7 @@ import (
 	"example.org/supervisord/worker/ready"
 )
 
-// firstImage starts a worker that ends only after the execve, and becomes secondImage with the same PID.
+// firstImage starts a worker that exits only after the execve, and becomes secondImage with the same PID.
 func firstImage() error {
 	l, err := NewLauncher(os.Getenv("TEST_DIR"))
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"example.org/supervisord/worker/spawn"
 )
 
-// Every way in which a start can fail names its step, says what a person needs, and carries the errno.
+// Every failure of a start names its step, says what to do, and carries the errno.
 func TestEveryFailureNamesItsStep(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) string {
@@ -62,7 +62,7 @@ func TestEveryFailureNamesItsStep(t *testing.T) {
 func TestUserThatMayNotBeSet(t *testing.T) {
 	c := &spawn.Credential{UID: 0, GID: 0, Groups: []uint32{0}}
 	if os.Geteuid() == 0 {
-		c.UID = 1<<32 - 1 // to the kernel: leave it as it is
+		c.UID = 1<<32 - 1 // means "unchanged" to the kernel
 		c.Groups = nil
 	}
 	e := must[Exited](start(t, launcher(t), Spec{Command: []string{"true"}, Credential: c}))

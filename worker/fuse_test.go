@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// slowFile is a file whose content never comes: it is on a FUSE file system that answers everything but READ. Another process serves it, which
-// ends after a minute: a process that waits for its own file system could not be killed.
+// slowFile is a file whose content never arrives: its FUSE file system answers everything but READ. Another process serves it and
+// exits after a minute, because a process that waits for its own file system could not be killed.
 func slowFile(t *testing.T, l *Launcher) string {
 	t.Helper()
 	needRoot(t, "a file system")

@@ -21,7 +21,7 @@ import (
 	"example.org/supervisord/worker/spawn"
 )
 
-// lingers is a TCP socket whose last close waits for an hour, and a way to send it away for good.
+// lingers returns a TCP socket whose last close waits for an hour, and a function that closes it in another process.
 const lingers = `
 import array, struct
 signal.signal(signal.SIGALRM, lambda *a: None); signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1) # where it closes last itself, that ends
@@ -40,14 +40,14 @@ def leave(to, text, *where):
 box = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 `
 
-// inPythonReady is a worker in Python that says itself when it is ready.
+// inPythonReady is a Python worker that reports its readiness itself.
 func inPythonReady(t *testing.T, script string) Spec {
 	spec := inPython(t, script)
 	spec.Ready = ready.Check{Method: ready.Notify}
 	return spec
 }
 
-// othersAreHeard fails if a worker like any other cannot be started, get ready and end.
+// othersAreHeard fails unless an ordinary worker can start, get ready and exit.
 func othersAreHeard(t *testing.T, l *Launcher) {
 	t.Helper()
 	s := start(t, l, shell(`echo >&$NOTIFY_FD; exec sleep 100`))
@@ -102,7 +102,7 @@ for i in range(5): leave(box, b'STATUS=slow', os.environ['NOTIFY_SOCKET'])
 say('STATUS=last')
 leave(connect(), b'x')
 os._exit(7)`)
-	s := &life{t: t, events: make(chan Event, 100), unsaved: true} // so that nothing is read after READY=1
+	s := &life{t: t, events: make(chan Event, 100), unsaved: true} // the launcher reads nothing after READY=1
 	s.w = l.Start(spec, func(e Event) { s.events <- e })
 	t.Cleanup(s.end)
 	must[Spawned](s)
@@ -135,7 +135,7 @@ func TestKillIsSentAgainUntilTheWorkerHasEnded(t *testing.T) {
 	s, pid := sleeper(t, l, nil)
 	s.w.mu.Lock()
 	pidfd := s.w.process.pidfd
-	s.w.process.pidfd, s.w.process.child = -1, false // as if nothing could reach it
+	s.w.process.pidfd, s.w.process.child = -1, false // as if no signal could reach it
 	s.w.deliver(Pending{syscall.SIGKILL, true})
 	s.w.process.pidfd, s.w.process.child = pidfd, true
 	s.w.mu.Unlock()
@@ -171,7 +171,7 @@ func TestWorkersOfOneUserCannotSpeakForEachOther(t *testing.T) {
 		"a child": "os.fork() == 0 and (box.sendto(b'READY=1', path), time.sleep(1000))",
 		"by a connection to einhorn": "c = socket.socket(socket.AF_UNIX); c.connect(path + '.e')\n" +
 			"try: c.sendall(b'{\"command\":\"worker:ack\",\"pid\":%d}\\n' % os.getpid())\n" +
-			"except OSError: pass", // it is closed already
+			"except OSError: pass", // already closed
 	} {
 		t.Run(name, func(t *testing.T) {
 			victim := start(t, l, toEinhorn(t, "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); say('STATUS=waits'); "+
@@ -230,7 +230,7 @@ threading.Thread(target=replace, daemon=True).start()
 libc.poll(ctypes.c_void_p(page), 1, -1)`, path), fd))
 	must[Spawned](s)
 	if !eventually(func() bool { return threadsThatCannotBeInterrupted() > 0 }) {
-		t.Fatal("nobody looks at its memory")
+		t.Fatal("no thread reads its memory")
 	}
 	begin := time.Now()
 	s.kill()
@@ -240,7 +240,7 @@ libc.poll(ctypes.c_void_p(page), 1, -1)`, path), fd))
 	othersAreHeard(t, l)
 }
 
-// threadsThatCannotBeInterrupted counts those of this process: a look that waits for a page of a file is one.
+// threadsThatCannotBeInterrupted counts threads of this process in uninterruptible sleep, such as a read that waits for a page of a file.
 func threadsThatCannotBeInterrupted() (n int) {
 	threads, _ := os.ReadDir("/proc/self/task")
 	for _, thread := range threads {
@@ -252,7 +252,7 @@ func threadsThatCannotBeInterrupted() (n int) {
 	return n
 }
 
-// withholds makes a page of memory that nobody ever gets: whoever reads it waits (userfaultfd(2)).
+// withholds maps a page of memory that never arrives: a process that reads it waits forever (userfaultfd(2)).
 const withholds = `
 import ctypes, platform
 libc = ctypes.CDLL(None, use_errno=True)
@@ -303,7 +303,7 @@ libc.write(1, b'wake up\n', 8)
 libc.writev(1, pieces, 2)`)
 	spec.Stdout = output.Destination{Kind: output.Capture}
 	var workers []*life
-	for range 8 { // for the pump of one, at least, to read while its pipe is locked
+	for range 8 { // so that at least one pump reads while its pipe is locked
 		s := start(t, l, spec)
 		must[Spawned](s)
 		if e, skip := s.next().(Status); skip {
@@ -339,13 +339,13 @@ func TestProbesLeaveNothingBehind(t *testing.T) {
 	unix.Listen(full, 0)
 	at, _ := unix.Getsockname(full)
 	address := "127.0.0.1:" + strconv.Itoa(at.(*unix.SockaddrInet4).Port)
-	for range 3 { // its queue is full then, and a SYN gets no answer
+	for range 3 { // the queue is full, so a SYN gets no answer
 		c, err := net.DialTimeout("tcp", address, 50*time.Millisecond)
 		if err == nil {
 			defer c.Close()
 		}
 	}
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and sends nothing
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 	"example.org/supervisord/worker/spawn"
 )
 
-// sleeper starts "sleep" and returns its life and PID; the test looks at it from outside, where nothing disturbs the picture.
+// sleeper starts "sleep" and returns its life and PID, so that the test can inspect an undisturbed process from outside.
 func sleeper(t *testing.T, l *Launcher, change func(*Spec)) (*life, int) {
 	t.Helper()
 	spec := Spec{Command: []string{"sleep", "100"}, Ready: ready.Check{Method: ready.Notify}, Stderr: output.Destination{Kind: output.Null}}
@@ -45,7 +45,7 @@ func (s *life) kill() Exited {
 	}
 }
 
-// eventually asks for something of a process that gives no event for it.
+// eventually polls a condition for which there is no event.
 func eventually(is func() bool) bool {
 	for range 5000 {
 		if is() {
@@ -56,7 +56,7 @@ func eventually(is func() bool) bool {
 	return false
 }
 
-// status is a line of /proc/PID/status.
+// status returns a field of /proc/PID/status.
 func status(t *testing.T, pid int, key string) string {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -83,7 +83,7 @@ func descriptors(t *testing.T, pid int) []int {
 	return fds
 }
 
-// rawListener is a listening socket that Go's poller does not know.
+// rawListener returns a listening socket that is not in Go's poller.
 func rawListener(t *testing.T, flags int) int {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|flags, 0)
@@ -115,7 +115,7 @@ func TestWorkerHasItsSocketsAtTheirPlacesAndNothingBetween(t *testing.T) {
 	s, pid := sleeper(t, l, func(spec *Spec) { spec.Sockets, spec.Places = []int{a, b, c}, []int{0, 9, 3} })
 	defer s.kill()
 	var got []int
-	if !eventually(func() bool { // sleep opens files of its own at first
+	if !eventually(func() bool { // sleep opens other files at first
 		got = descriptors(t, pid)
 		return slices.Equal(got, []int{0, 1, 2, 3, 9, 10})
 	}) {
@@ -133,7 +133,7 @@ func TestWorkerHasItsSocketsAtTheirPlacesAndNothingBetween(t *testing.T) {
 func TestWorkerHasItsSocketsInOrderAndNothingElse(t *testing.T) {
 	l := launcher(t)
 	a, b := rawListener(t, 0), rawListener(t, 0)
-	leak, err := os.Open("/dev/null") // a descriptor without close-on-exec, as a careless library leaves one
+	leak, err := os.Open("/dev/null") // without close-on-exec, like the leak of a careless library
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestWorkerHasItsSocketsInOrderAndNothingElse(t *testing.T) {
 	s, pid := sleeper(t, l, func(spec *Spec) { spec.Sockets = []int{b, a, b} })
 	defer s.kill()
 	var got []int
-	if !eventually(func() bool { // sleep opens files of its own at first
+	if !eventually(func() bool { // sleep opens other files at first
 		got = descriptors(t, pid)
 		return slices.Equal(got, []int{0, 1, 2, 3, 4, 5, 6}) // 6: NOTIFY_FD
 	}) {
@@ -264,7 +264,7 @@ func limitOf(t *testing.T, pid, resource int) unix.Rlimit {
 	return limit
 }
 
-// The soft limit before Go raised it is what a shell that started this test would see; a child that Go itself starts has it.
+// Go raises its soft limit at the start. A child that Go starts has the original limit, like the shell that started this test.
 func TestSoftFileLimitIsWhatItWasBeforeGoRaisedIt(t *testing.T) {
 	l := launcher(t)
 	pid, err := syscall.ForkExec("/bin/sleep", []string{"sleep", "100"}, nil)
@@ -402,7 +402,7 @@ func TestDirectoryIsEnteredBeforeTheCommandIsLookedUp(t *testing.T) {
 	}
 }
 
-// isReadyOrExit takes events until the end and compares the status.
+// isReadyOrExit reads events until the exit and compares the status.
 func isReadyOrExit(s *life, code int) bool {
 	for {
 		if e, ok := s.next().(Exited); ok {

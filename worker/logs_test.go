@@ -12,7 +12,7 @@ import (
 	"example.org/supervisord/worker/output"
 )
 
-// complaints collects what is reported about log files.
+// complaints collects the reported errors of log files.
 type complaints struct {
 	mu   sync.Mutex
 	said []string
@@ -30,7 +30,7 @@ func (c *complaints) all() []string {
 	return append([]string(nil), c.said...)
 }
 
-// testLog is a log file that is open until the end of the test.
+// testLog opens a log file until the end of the test.
 type testLog struct {
 	*output.LogFile
 	path   string
@@ -53,7 +53,7 @@ func openLog(t *testing.T, path string, c *complaints) *testLog {
 	return &testLog{file, path, errors}
 }
 
-// written returns what is in the file when everything has been written.
+// written returns the content of the file after all writes.
 func (l *testLog) written(t *testing.T) string {
 	t.Helper()
 	if err := l.Flush(t.Context()); err != nil {
@@ -66,7 +66,7 @@ func (l *testLog) written(t *testing.T) string {
 	return string(data)
 }
 
-// fifo makes a FIFO that nobody reads.
+// fifo makes a FIFO without a reader.
 func fifo(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fifo")

@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// python is the interpreter itself, behind whatever chooses a version of it; "": there is none. It is found before there is a
-// launcher, which would take the status of that command away.
+// python is the real interpreter behind a version manager, or "" without one. It is looked up before there is a launcher, which
+// would reap the command that asks.
 var python string
 
 func findPython() string {
@@ -44,7 +44,7 @@ func findPython() string {
 	return strings.TrimSpace(string(out))
 }
 
-// nothingLeft compares with what there was at the start. Goroutines of the runtime and finished connections may take a moment.
+// nothingLeft fails if descriptors, goroutines or children are left. Goroutines of the runtime and closed connections may take a moment.
 func nothingLeft(fds, goroutines int) error {
 	var err error
 	for range 50 {
@@ -59,7 +59,7 @@ func nothingLeft(fds, goroutines int) error {
 	return err
 }
 
-// children names the children of this process, for people.
+// children describes the children of this process.
 func children() (list []string) {
 	files, _ := filepath.Glob("/proc/self/task/*/children")
 	for _, file := range files {
@@ -78,7 +78,7 @@ func openDescriptors() int {
 	return len(list)
 }
 
-// worker is a spec for this binary in a role.
+// worker returns a spec that runs this binary in a role.
 func role(name string, environment ...string) Spec {
 	return Spec{
 		Command:     []string{self(), "-"},
@@ -99,14 +99,14 @@ func self() string {
 	return path
 }
 
-// life is the events of one worker.
+// life receives the events of one worker.
 type life struct {
 	t      *testing.T
 	w      *Worker
 	events chan Event
 	ended  bool
 
-	unsaved bool // its supervisor never writes anything down
+	unsaved bool // its supervisor never writes a record
 }
 
 func launcher(t *testing.T, options ...Option) *Launcher {
@@ -158,7 +158,7 @@ func (s *life) next() Event {
 	}
 }
 
-// end leaves nothing of a worker that a test has not ended.
+// end kills the worker if the test has not stopped it.
 func (s *life) end() {
 	s.w.Signal(sysSignal(9), true)
 	for !s.ended {
@@ -166,7 +166,7 @@ func (s *life) end() {
 	}
 }
 
-// must waits for an event of type T, which has to be the next one.
+// must returns the next event, which must be of type T.
 func must[T Event](s *life) T {
 	s.t.Helper()
 	e := s.next()
@@ -184,7 +184,7 @@ func (s *life) signal(sig int) {
 	}
 }
 
-// report is what a worker in the role "report" tells about itself.
+// report is what a worker in the role "report" prints about itself.
 func report(t *testing.T, l *Launcher, spec Spec) map[string]string {
 	t.Helper()
 	f, err := os.CreateTemp(t.TempDir(), "")

@@ -61,7 +61,7 @@ func TestEverythingAWorkerMaySay(t *testing.T) {
 	must[Exited](s)
 }
 
-// notifyPath is where a running worker's socket is.
+// notifyPath returns the path of a running worker's notify socket.
 func notifyPath(t *testing.T, w *Worker) string {
 	t.Helper()
 	path := w.State().NotifyPath
@@ -71,7 +71,7 @@ func notifyPath(t *testing.T, w *Worker) string {
 	return path
 }
 
-// settled waits until everything is closed that was to be closed so far.
+// settled waits until all pending closes are done.
 func settled(w *Worker) {
 	done := make(chan struct{})
 	w.aside.Do(func() { close(done) })
@@ -155,7 +155,7 @@ func TestStrangersAreNotHeard(t *testing.T) {
 	stranger := role("foreign", "TEST_SOCKET="+path)
 	stranger.Command[0] = copyOfSelf(t)
 	stranger.Credential = &spawn.Credential{UID: 70002, GID: 70002}
-	os.Chmod(path, 0o666) // as if it had the right to write
+	os.Chmod(path, 0o666) // as if the worker had write permission
 	if !isReadyOrExit(start(t, l, stranger), 0) {
 		t.Error("the stranger failed")
 	}
@@ -165,7 +165,7 @@ func TestStrangersAreNotHeard(t *testing.T) {
 	}
 }
 
-// copyOfSelf is this binary where every user may execute it.
+// copyOfSelf is a copy of this binary that every user may execute.
 func copyOfSelf(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "bin")
@@ -189,8 +189,8 @@ func TestFloodOfOneWorkerDelaysNoOther(t *testing.T) {
 	block := make(chan struct{})
 	done := make(chan Exited, 1)
 	spec := role("flood")
-	spec.Ready = ready.Check{Method: ready.Delay, Delay: time.Millisecond} // of the word that it is ready nobody takes note here
-	l.Start(spec, func(e Event) {                                          // nobody takes its events, and it is read nevertheless
+	spec.Ready = ready.Check{Method: ready.Delay, Delay: time.Millisecond} // READY=1 does not count with this method
+	l.Start(spec, func(e Event) {                                          // nobody reads its events, but its socket is still read
 		<-block
 		if x, ok := e.(Exited); ok {
 			done <- x

@@ -133,7 +133,7 @@ func TestGrandchildThatKeepsThePipeOpenDoesNotDelayTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	syscall.Kill(pid, syscall.SIGKILL) // unless it was found to be a stray already
+	syscall.Kill(pid, syscall.SIGKILL) // unless it was killed as a stray already
 	for <-reaped != pid {
 	}
 }
@@ -152,7 +152,7 @@ func TestEndIsPostedThoughWhoeverTakesTheOutputHangs(t *testing.T) {
 	s.w.side.Wait()
 }
 
-// TestStateDoesNotWait is about a log that is not read while a worker fills it.
+// TestStateDoesNotWait fills a log that nobody reads.
 func TestStateFreezeAndTheEndDoNotWaitForALog(t *testing.T) {
 	l, said := launcher(t), new(complaints)
 	log := openLog(t, fifo(t), said)

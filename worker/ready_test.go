@@ -30,7 +30,7 @@ func TestDelayIsTimeAlive(t *testing.T) {
 	must[Exited](s)
 }
 
-// afterThree answers badly three times.
+// afterThree fails the first three requests.
 func afterThree(asked *atomic.Int64) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -81,7 +81,7 @@ func TestProbesSucceedWhenTheWorkerAnswers(t *testing.T) {
 
 func TestProbeEndsWithTheWorker(t *testing.T) {
 	l := launcher(t)
-	stuck, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and never answers
+	stuck, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never answers
 	if err != nil {
 		t.Fatal(err)
 	}

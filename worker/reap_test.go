@@ -25,7 +25,7 @@ func TestOrphansAreReapedAndNoStatusIsLost(t *testing.T) {
 	wrong := make(chan string, workers)
 	for i := range workers {
 		wg.Add(1)
-		// The inner shell leaves a process of another session that nobody waits for.
+		// The inner shell leaves a process in another session without a parent that waits for it.
 		spec := shell(fmt.Sprintf("setsid sleep 0.0%d & exit %d", i%10, i%100))
 		spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
 		spec.Stdout, spec.Stderr = output.Destination{Kind: output.Null}, output.Destination{Kind: output.Null}
@@ -97,7 +97,7 @@ func TestGroupSignalReachesGrandchildren(t *testing.T) {
 	if err := s.w.Signal(syscall.SIGUSR1, true); err != nil {
 		t.Fatal(err)
 	}
-	if e := must[Exited](s); e.Status.ExitStatus() != 9 { // it ends when the grandchild does
+	if e := must[Exited](s); e.Status.ExitStatus() != 9 { // it exits when the grandchild does
 		t.Errorf("%s", e)
 	}
 }

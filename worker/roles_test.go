@@ -14,7 +14,7 @@ import (
 
 func sysSignal(n int) syscall.Signal { return syscall.Signal(n) }
 
-// play is what this binary does as a worker.
+// play runs this binary as a worker.
 func play(name string) int {
 	switch name {
 	case "report":
@@ -46,7 +46,7 @@ func play(name string) int {
 		}
 		fmt.Fprintln(os.Stderr, err)
 		return 1
-	case "foreign": // a stranger speaks first, then the worker
+	case "foreign": // another process sends first, then the worker
 		sendTo(os.Getenv("TEST_SOCKET"), []byte("STATUS=forged"))
 		return 0
 	}
@@ -54,7 +54,7 @@ func play(name string) int {
 	return 2
 }
 
-// describeSelf tells what a worker finds. Signals are what they were at the exec: before Go changed them is what the shell tests see.
+// describeSelf reports what a worker inherits. Signal masks are not included because Go changes them; the shell tests check those.
 func describeSelf() map[string]string {
 	m := map[string]string{
 		"pid":  strconv.Itoa(os.Getpid()),

@@ -36,13 +36,13 @@ func TestSignalReachesTheWorker(t *testing.T) {
 	}
 }
 
-// The end of the shim's report is the exec, but the worker may be dead before its pipe is read: while another process has a
-// copy of the pipe, there is no end to see.
+// The exec closes the pipe with the shim's report. While another process has a copy of the pipe, it stays open, and the worker may be
+// dead before the pipe is read.
 func TestReportWithoutAnEndIsUnderstoodAtTheEndOfTheWorker(t *testing.T) {
 	l := launcher(t)
 	s := &life{t: t, events: make(chan Event, 10)}
 	s.w = newWorker(l, shell("exit 87"), func(e Event) { s.events <- e })
-	freeze(t, l) // nothing is read or reaped
+	freeze(t, l) // the launcher reads and reaps nothing
 	l.spawning.Unlock()
 	if err := s.w.spawn(); err != nil {
 		t.Fatal(err)

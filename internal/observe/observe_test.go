@@ -252,7 +252,7 @@ func TestAddressInUseDoesNotStopTheObserver(t *testing.T) {
 	}
 }
 
-// addr is an address that is right.
+// addr parses a valid address.
 func addr(s string) socket.Address {
 	a, err := socket.ParseAddress(s)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"example.org/supervisord/socket/inherit"
 )
 
-// some are sockets of every kind, bound as the kernel would say.
+// some lists sockets of every kind, with the addresses that the kernel would report.
 var some = []Passed{
 	{Name: "http", Address: addr("127.0.0.1:0"), Bound: "127.0.0.1:43210"},
 	{Name: "all", Address: addr(":80"), Bound: "[::]:80"},
@@ -77,7 +77,7 @@ func TestReservedIsWhatTheSpokenDialectsWrite(t *testing.T) {
 			if !reserved.ForWorkers(name, []Name{d}) {
 				t.Errorf("%s is not reserved in %s", name, d)
 			}
-			always := d == Systemd || d == StartServer // whoever reads them would be misled by another's
+			always := d == Systemd || d == StartServer // a worker that reads them would be misled by another process's
 			if reserved.ForWorkers(name, []Name{}) != always {
 				t.Errorf("%s is reserved where nothing is spoken: %v", name, !always)
 			}
@@ -101,9 +101,9 @@ func TestReservedIsWhatTheSpokenDialectsWrite(t *testing.T) {
 	}
 }
 
-// What follows reads the variables back by the rules of the programs that they are for.
+// The readers below parse the variables by the rules of the programs that read them.
 
-// readNginx: every number ends with ; or :, and what stands behind the last one is thrown away.
+// readNginx: every number ends with ; or :, and text after the last one is ignored.
 func readNginx(value string) (fds []int) {
 	for {
 		end := strings.IndexAny(value, ";:")
@@ -118,7 +118,7 @@ func readNginx(value string) (fds []int) {
 	}
 }
 
-// readFPM: pairs between commas, cut at the first =.
+// readFPM: pairs separated by commas, each cut at the first =.
 func readFPM(value string) map[string]int {
 	found := map[string]int{}
 	for pair := range strings.SplitSeq(value, ",") {
@@ -129,7 +129,7 @@ func readFPM(value string) map[string]int {
 	return found
 }
 
-// readList: numbers between commas, as unicorn and gunicorn have them.
+// readList: numbers separated by commas, as for unicorn and gunicorn.
 func readList(value string) (fds []int) {
 	for word := range strings.SplitSeq(value, ",") {
 		fd, err := strconv.Atoi(word)
@@ -166,7 +166,7 @@ func FuzzDialectsRoundTrip(f *testing.F) {
 			if at, err := netip.ParseAddrPort(s.Bound); err == nil && s.Address.IsTCP() && !strings.Contains(key, at.Addr().WithZone("").String()) {
 				t.Errorf("%q is known to php-fpm as %q", s.Bound, key)
 			}
-			if key != "" && fpm[key] != inherit.FirstFD+i && (i > 0 || fpm[key] != inherit.FirstFD+1) { // two of one address: the later counts
+			if key != "" && fpm[key] != inherit.FirstFD+i && (i > 0 || fpm[key] != inherit.FirstFD+1) { // of two with one address the later counts
 				t.Errorf("%q: php-fpm reads %v", environ, fpm)
 			}
 		}

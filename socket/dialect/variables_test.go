@@ -9,7 +9,7 @@ import (
 	"example.org/supervisord/socket/inherit"
 )
 
-// told is what a worker is told of these sockets, which it has from FirstFD up.
+// told returns the variables for a worker that has these sockets from FirstFD up.
 func told(dialects []Name, sockets ...Passed) []string {
 	sockets = slices.Clone(sockets)
 	next := inherit.FirstFD
@@ -25,10 +25,10 @@ func told(dialects []Name, sockets ...Passed) []string {
 	return Message{Dialects: dialects, Sockets: sockets, Parent: 4711, Slot: 2, Generation: 9}.Environment()
 }
 
-// stdin stands for the number 0 in told.
+// stdin stands for the descriptor number 0 in told.
 const stdin = -1
 
-// addr is an address that is right.
+// addr parses a valid address.
 func addr(s string) socket.Address {
 	a, err := socket.ParseAddress(s)
 	if err != nil {
@@ -37,7 +37,7 @@ func addr(s string) socket.Address {
 	return a
 }
 
-// variable is the value of a variable; "<none>": it is not there.
+// variable returns the value of a variable, or "<none>" if it is not set.
 func variable(environ []string, name string) string {
 	for _, v := range environ {
 		if value, ok := strings.CutPrefix(v, name+"="); ok {

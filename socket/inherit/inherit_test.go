@@ -16,7 +16,7 @@ import (
 	"example.org/supervisord/socket/inherit"
 )
 
-// TestMain is also the program that the tests here start: with childMark set it says what it has inherited.
+// TestMain is also the program that these tests start: with childMark set it prints what it has inherited.
 func TestMain(m *testing.M) {
 	if os.Getenv(childMark) == "" {
 		os.Exit(m.Run())
@@ -59,7 +59,7 @@ type reply struct {
 	CloseOnExec []bool
 }
 
-// inheritedBy starts a process with the descriptors at 3 and up and asks what it has inherited.
+// inheritedBy starts a process with the descriptors from 3 up and returns what it has inherited.
 func inheritedBy(t testing.TB, fds []int, environ ...string) reply {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -85,7 +85,7 @@ func inheritedBy(t testing.TB, fds []int, environ ...string) reply {
 	return answer
 }
 
-// opened is a table with one socket, and its descriptor.
+// opened returns a table with one socket, and its descriptor.
 func opened(t *testing.T, address string) (table *socket.Table, at dialect.Passed, fd int) {
 	t.Helper()
 	a, err := socket.ParseAddress(address)

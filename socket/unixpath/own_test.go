@@ -40,7 +40,7 @@ func TestCloseOfOwnDoesNotRemoveWhatElseIsThere(t *testing.T) {
 	}
 }
 
-// TestOpenOwnGivesAPathToOneOfMany: each finds what a dead process left, and must not remove what another has just put there.
+// TestOpenOwnGivesAPathToOneOfMany: each finds the socket of a dead process, and must not remove one that another has just created.
 func TestOpenOwnGivesAPathToOneOfMany(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	for range 200 {

@@ -38,7 +38,7 @@ func reloading(t *testing.T) *Record {
 	return &Record{Programs: []ProgramRecord{ps}}
 }
 
-// testConfig is a program as the configuration's defaults would make it.
+// testConfig returns a program with the defaults of the configuration.
 func testConfig(workers int, strategy config.Strategy) *config.Program {
 	c := &config.Program{Name: "web", Workers: workers}
 	c.Ready.Timeout = time.Minute
@@ -48,7 +48,7 @@ func testConfig(workers int, strategy config.Strategy) *config.Program {
 	return c
 }
 
-// textOf says what actions are, and whom they are for.
+// textOf describes actions and their targets.
 func textOf(t *testing.T, actions []program.Action) string {
 	var text strings.Builder
 	for _, a := range actions {

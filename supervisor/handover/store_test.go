@@ -19,7 +19,7 @@ import (
 	"example.org/supervisord/worker"
 )
 
-// fakeSystemd is a file-descriptor store that takes so many messages. It notes the names only.
+// fakeSystemd is a file-descriptor store that takes a limited number of messages. It notes only the names.
 type fakeSystemd struct {
 	has      map[string]bool
 	room     int
@@ -60,7 +60,7 @@ func (s *fakeSystemd) RemoveFD(name string) error {
 
 func (s *fakeSystemd) Writable() <-chan struct{} { return s.writable }
 
-// reads makes room for so many messages.
+// reads makes room for n messages.
 func (s *fakeSystemd) reads(n int) {
 	s.room += n
 	s.writable <- struct{}{}
@@ -68,7 +68,7 @@ func (s *fakeSystemd) reads(n int) {
 
 func (s *fakeSystemd) names() []string { return slices.Sorted(maps.Keys(s.has)) }
 
-// fakeSource is a supervisor with sockets, and workers that have a process and a notify socket each.
+// fakeSource is a supervisor with sockets, and with workers that each have a process and a notify socket.
 type fakeSource struct {
 	*testing.T
 	sockets, workers []string
@@ -153,7 +153,7 @@ func TestStoreOfASlowSystemdIsFilledAsThatReads(t *testing.T) {
 		t.Errorf("then the store has %v, busy: %v", got, s.Busy())
 	}
 	if err := s.Settle(time.Millisecond); !errors.Is(err, systemd.ErrBusy) {
-		t.Errorf("nobody reads: %v", err)
+		t.Errorf("systemd does not read: %v", err)
 	}
 	sd.reads(100)
 	if err := s.Settle(time.Minute); err != nil || len(sd.has) != 9 || s.Busy() {
@@ -272,7 +272,7 @@ func TestNewestWholeRecordOfTheTwoIsRead(t *testing.T) {
 			t.Fatalf("after %d writes: sequence %d, %v", n, h.sequence, h.Problems)
 		}
 	}
-	if err := rewrite(s.memfds[s.sequence%2], []byte("supervisord-record 9")); err != nil { // it died while writing
+	if err := rewrite(s.memfds[s.sequence%2], []byte("supervisord-record 9")); err != nil { // the supervisor died while writing
 		t.Fatal(err)
 	}
 	if h := read(); len(h.Problems) > 0 || h.Record.Programs[0].Core.LastWorker != 104 {

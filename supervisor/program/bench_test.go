@@ -7,7 +7,7 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-// BenchmarkRoll is what the core takes, for each worker, to replace a thousand.
+// BenchmarkRoll measures the cost per worker of replacing a thousand workers in the core.
 func BenchmarkRoll(b *testing.B) {
 	for _, strategy := range []config.Strategy{config.All, config.Rolling} {
 		b.Run(string(strategy), func(b *testing.B) {
@@ -24,7 +24,7 @@ func BenchmarkRoll(b *testing.B) {
 	}
 }
 
-// play answers every action as workers do that start and stop at once.
+// play answers every action like workers that start and stop at once.
 func play(p *Program, now time.Time, actions []Action) {
 	for len(actions) > 0 {
 		a := actions[0]

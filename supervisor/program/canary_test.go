@@ -9,7 +9,7 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-// refused fails unless the last event was a canary that was refused for this reason, with nothing done.
+// refused fails unless the last event was a canary that was refused for this reason without any action.
 func (s *script) refused(why string) {
 	s.t.Helper()
 	r, ok := s.reported(CanaryRefused)
@@ -212,7 +212,7 @@ func TestScaleDuringCanaryScalesBothGenerations(t *testing.T) {
 	s.send(Scale{Workers: 3})
 	s.expect("spawn 1/2")
 	s.send(ReadySaid{Worker: 4})
-	s.send(Scale{Workers: 1}) // the canary would be everything
+	s.send(Scale{Workers: 1}) // the canary would be the whole program
 	s.expect("")
 	s.send(Promote{})
 	s.expect("spawn 2/1, spawn 2/2")

@@ -14,7 +14,7 @@ func watched() *config.Program {
 	return c
 }
 
-// change says that a watched file has changed, and brings the generation that follows, if one does, into service.
+// change reports a changed watched file and brings the following generation, if any, into service.
 func (s *script) change() {
 	s.send(Reload{Reason: "watched file changed", By: Changed})
 	s.ready()

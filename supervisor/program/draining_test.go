@@ -8,7 +8,7 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-// draining is a program of which so many generations may drain.
+// draining returns a program of which n generations may drain.
 func draining(most, workers int) *config.Program {
 	c := testConfig(workers, config.All)
 	c.Stop.MaxDraining = most
@@ -60,7 +60,7 @@ func TestReloadWhileNothingServesNeverWaitsForDrain(t *testing.T) {
 	s := newScript(t, draining(1, 1))
 	s.up()
 	s.deploy()
-	s.exit(2) // what serves is gone, and the first generation drains
+	s.exit(2) // the serving worker is gone, and the first generation drains
 	s.did = nil
 	s.send(Reload{Reason: "HUP"})
 	s.expect("prepare 3")

@@ -10,7 +10,7 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-// testConfig is a program as the configuration's defaults would make it.
+// testConfig returns a program with the defaults of the configuration.
 func testConfig(workers int, strategy config.Strategy) *config.Program {
 	c := &config.Program{Name: "web", Workers: workers}
 	c.Ready.Timeout = time.Minute
@@ -20,12 +20,12 @@ func testConfig(workers int, strategy config.Strategy) *config.Program {
 	return c
 }
 
-// script drives a program by hand: it keeps the clock and remembers what was decided.
+// script drives a program by hand: it keeps the clock and remembers the actions.
 type script struct {
 	t   *testing.T
 	p   *Program
 	now time.Time
-	did []Action // since the last look
+	did []Action // since the last check
 	was State    // at the last reset
 
 	reports []Report // all of them
@@ -47,7 +47,7 @@ func (s *script) send(e Event) {
 	}
 }
 
-// after lets time pass, deadline by deadline, as the loop would.
+// after advances the clock deadline by deadline, as the loop would.
 func (s *script) after(d time.Duration) {
 	end := s.now.Add(d)
 	for next := s.p.Next(s.now); !next.IsZero() && !next.After(end); next = s.p.Next(s.now) {
@@ -59,7 +59,7 @@ func (s *script) after(d time.Duration) {
 
 func (s *script) prepared() { s.send(Prepared{Generation: s.p.Trial.Number}) }
 
-// allReady says ready for every worker of the trial.
+// allReady reports every worker of the trial ready.
 func (s *script) allReady() {
 	for _, w := range s.p.Trial.Workers {
 		s.send(ReadySaid{Worker: w.Number})
@@ -77,7 +77,7 @@ func (s *script) up() {
 	s.did = nil
 }
 
-// expect compares what was decided since the last look, in the short form of shorten, reports left out.
+// expect compares the actions since the last check in the short form of shorten, without reports.
 func (s *script) expect(want string) {
 	s.t.Helper()
 	if got := shorten(s.did); got != want {
@@ -314,7 +314,7 @@ func TestRestartPolicyDecidesWhichEndsAreFinal(t *testing.T) {
 		conf.Restart.When = c.when
 		s := newScript(t, conf)
 		s.up()
-		s.exit(1) // before it was stable, so that a restart has to wait
+		s.exit(1) // before it was stable, so the restart has to wait
 		if conf.Restart.When == config.Always || !c.clean && c.when == config.OnFailure {
 			s.after(time.Minute)
 			s.send(ReadySaid{Worker: s.p.LastWorker})
@@ -651,5 +651,5 @@ func TestStopOfWaitingProgramIsReported(t *testing.T) {
 			return
 		}
 	}
-	t.Error("nobody is told")
+	t.Error("the report is missing")
 }

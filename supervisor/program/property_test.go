@@ -11,7 +11,7 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-// history is a random life of a program, and what has been seen of it.
+// history is a random history of a program and what the checks remember of it.
 type history struct {
 	*rapid.T
 	p       *Program
@@ -19,11 +19,11 @@ type history struct {
 	seen    map[int]bool // worker numbers ever spawned
 	held    map[int]bool // generations prepared and not forgotten
 	shutOff bool
-	canary  Reload    // that was begun as the trial, and that nobody has promoted; Canary 0: none
-	till    time.Time // when it is promoted by itself; zero: never
+	canary  Reload    // the trial, not promoted yet; Canary 0: none
+	till    time.Time // when it is promoted automatically; zero: never
 
-	decided  map[int]ReloadRecord // by generation, as they were decided, and then as they ended
-	promised int                  // the newest number that somebody may wait for
+	decided  map[int]ReloadRecord // by generation: as decided, then as ended
+	promised int                  // the newest number that a client may wait for
 }
 
 func drawConfig(t *rapid.T) *config.Program {
@@ -40,7 +40,7 @@ func drawConfig(t *rapid.T) *config.Program {
 	c.Stop.ReloadSignal = rapid.SampledFrom([]syscall.Signal{0, syscall.SIGUSR1}).Draw(t, "reload_signal")
 	c.Stop.IntSignal = rapid.SampledFrom([]syscall.Signal{0, syscall.SIGINT}).Draw(t, "int_signal")
 	c.MaxAge = rapid.SampledFrom([]time.Duration{0, 0, 10 * time.Second, time.Minute}).Draw(t, "max_age")
-	if rapid.Bool().Draw(t, "for ever") {
+	if rapid.Bool().Draw(t, "forever") {
 		c.Stop.Steps[0].Wait = config.Forever
 		return c
 	}
@@ -50,7 +50,7 @@ func drawConfig(t *rapid.T) *config.Program {
 	return c
 }
 
-// event draws something that could happen now. Most are plausible, some come too late.
+// event draws an event that could happen now. Most are plausible, some come too late.
 func (h *history) event() Event {
 	workers := h.workers()
 	kinds := []string{"tick", "tick", "reload", "stale", "scale"}
@@ -113,7 +113,7 @@ func workerEvent(t *rapid.T, kind string, w *Worker) Event {
 	case "ready":
 		return ReadySaid{Worker: w.Number}
 	case "never ready":
-		return NeverReady{Worker: w.Number, Reason: "nobody can know"}
+		return NeverReady{Worker: w.Number, Reason: "unknowable"}
 	case "replace":
 		return Replace{Worker: w.Number, Reason: "unhealthy"}
 	case "overlimit":
@@ -126,7 +126,7 @@ func workerEvent(t *rapid.T, kind string, w *Worker) Event {
 	return Exited{Worker: w.Number, Exit: Exit{Clean: rapid.Bool().Draw(t, "clean")}}
 }
 
-// pass lets time go on, to the next deadline or less.
+// pass advances the clock, at most to the next deadline.
 func (h *history) pass() {
 	if next := h.p.Next(h.now); !next.IsZero() && rapid.Bool().Draw(h.T, "deadline") {
 		h.now = next
@@ -151,17 +151,17 @@ func (h *history) step(e Event) {
 	h.checkSettled(e)
 }
 
-// checkSettled: nothing is left to do at the same instant, since nobody may come back to it later.
+// checkSettled: nothing is left to do at this instant, because no later event may trigger it.
 func (h *history) checkSettled(e Event) {
 	if _, spawned := e.(Spawned); spawned {
-		return // tells nothing that a rule looks at
+		return // irrelevant to the rules
 	}
 	if left := h.p.Step(h.now, Tick{}); len(left) > 0 {
 		h.Fatalf("%T left %+v undone", e, left)
 	}
 }
 
-// checkReloads: every number that was promised has a record, a record gets exactly one outcome, and whatever changes one says so.
+// checkReloads: every promised number has a record, a record gets exactly one outcome, and every change of a record is reported.
 func (h *history) checkReloads(actions []Action) {
 	for _, a := range actions {
 		if r, ok := a.(Report); ok && r.Reload != nil && !r.Reload.Outcome.Open() {
@@ -179,7 +179,7 @@ func (h *history) checkReloads(actions []Action) {
 		case trial != r.Outcome.Open():
 			h.Fatalf("generation %d is on trial: %v, and its reload is %s", r.Generation, trial, r.Outcome)
 		case !trial && (told.Outcome != r.Outcome || !told.Ended.Equal(r.Ended)):
-			h.Fatalf("the record of generation %d is %+v, and nobody was told: %+v", r.Generation, r, told)
+			h.Fatalf("the record of generation %d is %+v, but no report says so: %+v", r.Generation, r, told)
 		case !trial && r.Ended.IsZero() != h.lives(r.Goes()):
 			h.Fatalf("generation %d lives: %v, and the reload that waits for its end is %+v", r.Goes(), h.lives(r.Goes()), r)
 		}
@@ -220,7 +220,7 @@ func (h *history) lives(generation int) bool {
 	return false
 }
 
-// overLimit is a reason that only OverLimit has here.
+// overLimit is a reason that only OverLimit uses here.
 const overLimit = "over its limit"
 
 // checkOneAtATime: a worker is replaced for a limit only while no other one is being replaced.
@@ -275,7 +275,7 @@ func (h *history) checkAction(a Action) {
 	}
 }
 
-// checkCovered holds the promise: a serving worker is never told to go before its successor is ready.
+// checkCovered checks the promise: a serving worker is never told to stop before its replacement is ready.
 func (h *history) checkCovered(before map[int]*Worker, e Event) {
 	if h.p.Goal == Halt || h.p.exclusive() || h.p.makeRoom() {
 		return
@@ -287,12 +287,12 @@ func (h *history) checkCovered(before map[int]*Worker, e Event) {
 	for _, w := range before {
 		inRange := h.p.Serving != nil && w.Slot < len(h.p.Serving.Slots)
 		if w.State == Stopping && !covered[w.Slot] && inRange {
-			h.Fatalf("%T: worker %d in slot %d was told to go and nobody is ready in its place", e, w.Number, w.Slot)
+			h.Fatalf("%T: worker %d in slot %d was told to stop and no replacement is ready", e, w.Number, w.Slot)
 		}
 	}
 }
 
-// checkKilled: nobody is killed but by the stop plan, by whoever asked for that, and where the configuration wants it.
+// checkKilled: a worker is killed only by the stop plan, on request, or where the configuration says so.
 func (h *history) checkKilled(actions []Action, e Event) {
 	if _, asked := e.(Kill); asked || h.p.Config.Stop.DrainingFull == config.Kill {
 		return
@@ -308,7 +308,7 @@ func (h *history) checkKilled(actions []Action, e Event) {
 	}
 }
 
-// checkCanary: a canary begins as it was asked for or nothing changes, and it never has more workers before its promotion.
+// checkCanary: a canary begins exactly as requested or nothing changes, and it never grows before its promotion.
 func (h *history) checkCanary(was *Program, e Event) {
 	r, asked := e.(Reload)
 	asked = asked && r.Canary > 0
@@ -342,7 +342,7 @@ func (h *history) checkCanary(was *Program, e Event) {
 	}
 }
 
-// checkReload: a reload that was asked for begins, or is due until one has begun.
+// checkReload: a requested reload begins, or stays due until one has begun.
 func (h *history) checkReload(was *Program, e Event) {
 	if h.p.Goal == Halt {
 		return
@@ -387,7 +387,7 @@ func (h *history) checkState() {
 	h.checkNotStranded()
 }
 
-// checkNotStranded: if nothing serves and nothing is starting, a retry is armed. Always.
+// checkNotStranded: whenever nothing serves and nothing is starting, a retry is armed.
 func (h *history) checkNotStranded() {
 	if h.p.Goal == Halt || h.p.Live() > 0 || h.p.Trial != nil || h.p.State() == Down {
 		return
@@ -397,11 +397,11 @@ func (h *history) checkNotStranded() {
 	}
 }
 
-// settleDown lets everything go well from now on.
+// settleDown makes everything succeed from now on.
 func (h *history) settleDown() {
 	for range 200 {
 		quiet := true
-		h.step(Promote{}) // whoever holds a canary lets it go
+		h.step(Promote{}) // promotes a held canary
 		if t := h.p.Trial; t != nil && !t.Prepared {
 			h.step(Prepared{Generation: t.Number})
 			quiet = false
@@ -442,7 +442,7 @@ func TestAnyHistoryKeepsThePromiseAndEndsWithTheNewestGenerationServing(t *testi
 			h.step(h.event())
 		}
 		newest := drawConfig(t)
-		newest.MaxAge, newest.Reload.Every = 0, 0 // with them there is no rest
+		newest.MaxAge, newest.Reload.Every = 0, 0 // with them it would never settle
 		h.step(Start{Config: newest})
 		h.step(Reload{Config: newest, Reason: "HUP"})
 		h.settleDown()

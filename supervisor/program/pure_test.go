@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// allowedImports are the packages that a pure core needs. None of them can wait, look at the machine, or do anything to it.
+// allowedImports lists the packages that a pure core needs. None of them can wait, or read or change the machine.
 var allowedImports = []string{
 	"cmp", "fmt", "iter", "math/bits", "slices", "strings", "time", "example.org/supervisord/internal/config",
 }
 
-// impureTime are the functions of package time that read a clock or wait.
+// impureTime lists the functions of package time that read a clock or wait.
 var impureTime = []string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Sleep"}
 
-// impure says what a node does that a pure core must not do.
+// impure returns what makes a node impure, or "".
 func impure(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.GoStmt:

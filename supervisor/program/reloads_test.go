@@ -8,7 +8,7 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-// tried returns a program with a generation that serves and another on trial.
+// tried returns a program with a serving generation and another on trial.
 func tried(t *testing.T, strategy config.Strategy) *script {
 	s := newScript(t, testConfig(1, strategy))
 	s.up()

@@ -49,7 +49,7 @@ func TestWorkerIsReplacedAtMaxAgeWithinATenth(t *testing.T) {
 func TestWorkersOfSameAgeAreReplacedOneByOne(t *testing.T) {
 	s := newScript(t, aged(4))
 	s.up()
-	s.now = s.now.Add(2 * time.Hour) // the supervisor was not there
+	s.now = s.now.Add(2 * time.Hour) // the supervisor was down
 	s.send(Tick{})
 	gone := map[int]bool{}
 	for range 4 {
@@ -74,7 +74,7 @@ func TestWorkerWhoseSuccessorFailsGoesOnPastMaxAge(t *testing.T) {
 	s := newScript(t, aged(1))
 	s.up()
 	s.after(70 * time.Minute)
-	for range 3 { // its successors do not start
+	for range 3 { // its replacements do not start
 		s.exit(s.p.LastWorker)
 		s.after(10 * time.Second)
 	}

@@ -109,10 +109,10 @@ func TestReloadEveryWaitsTwiceAsLongDuringDrain(t *testing.T) {
 	s.expect("prepare 3")
 	s.send(Prepared{Generation: 3, Failure: &Failure{Step: "prepare"}})
 	s.did = nil
-	s.after(110 * time.Second) // one that failed is not begun again at once
+	s.after(110 * time.Second) // a failed one is not retried at once
 	s.expect("")
 	s.exit(1)
-	s.expect("prepare 4, forget 1") // what it waited for has gone
+	s.expect("prepare 4, forget 1") // the draining generation is gone
 }
 
 func TestCrashedWorkerIsReplacedByNewGenerationIfConfigured(t *testing.T) {
@@ -134,7 +134,7 @@ func TestCrashedWorkerIsReplacedByNewGenerationIfConfigured(t *testing.T) {
 		t.Errorf("generation %d serves", s.p.Serving.Number)
 	}
 	s.did = nil
-	s.exit(3) // soon after it was ready, for the second time: now there is a wait
+	s.exit(3) // the second exit soon after ready: now with a delay
 	s.expect("forget 3")
 	s.state(Waiting)
 	s.after(time.Second)
@@ -170,7 +170,7 @@ func TestReloadSignalDiffersFromStopSignal(t *testing.T) {
 	s.allReady()
 	s.expect("prepare 2, spawn 2/0, serve 2, QUIT 1")
 	s.send(Stop{Reason: "TERM"})
-	s.expect("TERM 1, TERM 2") // the stop is for the one on its way out, too
+	s.expect("TERM 1, TERM 2") // the stop includes the worker that is being replaced
 }
 
 func TestIntSignalIsSentOnINT(t *testing.T) {

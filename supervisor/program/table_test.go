@@ -47,7 +47,7 @@ func inState(t *testing.T, strategy config.Strategy, state State) *script {
 	return s
 }
 
-// A row is an event of the table. If the event cannot come in a state, do reports false.
+// A row is an event of the table. If the event cannot occur in a state, do reports false.
 type row struct {
 	event string
 	do    func(*script) bool
@@ -57,7 +57,7 @@ func send(e Event) func(*script) bool {
 	return func(s *script) bool { s.send(e); return true }
 }
 
-// trial makes a row's do of an event that needs a worker on trial, the first of which is w.
+// trial returns a row's do for an event that needs a worker on trial; w is the first one.
 func trial(f func(s *script, w *Worker)) func(*script) bool {
 	return func(s *script) bool {
 		if s.p.Trial == nil || len(s.p.Trial.Workers) == 0 {
@@ -68,7 +68,7 @@ func trial(f func(s *script, w *Worker)) func(*script) bool {
 	}
 }
 
-// serving is trial for a worker that serves.
+// serving is trial for a serving worker.
 func serving(f func(s *script, w *Worker)) func(*script) bool {
 	return func(s *script) bool {
 		if s.p.Serving == nil || len(s.p.Serving.Workers) == 0 || !s.p.Serving.Workers[0].stays() {
@@ -79,7 +79,7 @@ func serving(f func(s *script, w *Worker)) func(*script) bool {
 	}
 }
 
-// reloading reloads, where that begins at once.
+// reloading reloads in states where a reload begins at once.
 func reloading(r Reload, next func(*script)) func(*script) bool {
 	return func(s *script) bool {
 		before := s.p.LastGeneration
@@ -92,7 +92,7 @@ func reloading(r Reload, next func(*script)) func(*script) bool {
 	}
 }
 
-// canary is reloading with a canary of 1 that has got ready, so that only what follows is in the table.
+// canary is reloading with a canary of 1 that is ready, so that the table shows only what follows.
 func canary(next func(*script)) func(*script) bool {
 	return reloading(Reload{Reason: "asked to", Canary: 1}, func(s *script) {
 		s.prepared()
@@ -102,7 +102,7 @@ func canary(next func(*script)) func(*script) bool {
 	})
 }
 
-// tick lets time pass until the next deadline.
+// tick advances the clock to the next deadline.
 func tick(s *script) { s.now = s.p.Next(s.now); s.send(Tick{}) }
 
 // rows are the events of the table.
@@ -176,17 +176,17 @@ var rows = []row{
 	}},
 }
 
-// soak has every worker on trial say that it is ready, where that begins a soak.
+// soak makes every worker on trial ready in states where that begins a soak.
 func soak(s *script) {
 	s.p.Trial.Config.Reload.Soak = 10 * time.Second
 	s.allReady()
 }
 
-// reset forgets what was done, so that the table has only what follows.
+// reset forgets the actions so far, so that the table shows only what follows.
 func (s *script) reset() { s.did, s.was = nil, s.p.State() }
 
-// answers returns what a program does at an event: the answers and the strategies that have them, and the state before, which is
-// another one than the given one where the row goes on from there.
+// answers returns what a program does at an event: the answers with their strategies, and the state before the event, which
+// differs from the given one if the row first leads elsewhere.
 func answers(t *testing.T, r row, state State) (answers []string, of map[string][]string, was State) {
 	of = map[string][]string{}
 	for _, strategy := range []config.Strategy{config.All, config.Rolling, config.StopFirst} {
@@ -207,7 +207,7 @@ func answers(t *testing.T, r row, state State) (answers []string, of map[string]
 	return answers, of, was
 }
 
-// table has a line for each answer, with the states that have it; those where only some strategies do name these.
+// table returns a line for each answer, with its states; a state names the strategies if only some give the answer.
 func table(t *testing.T) string {
 	var b strings.Builder
 	for _, r := range rows {

@@ -18,7 +18,7 @@ const squatter = 12346
 func as(uid int, do func() error) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for ever: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
 			done <- errno
 			return

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// hiding is a program each of whose workers has a process that nothing but its control group gives away.
+// hiding is a program whose workers each have a process that only the control group reveals.
 func hiding() string {
 	return program("parent", "127.0.0.1:8080", "/bin/sh", "-c", "env -i setsid sleep 3333 & exec /usr/local/bin/hello")
 }

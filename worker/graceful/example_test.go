@@ -10,7 +10,7 @@ import (
 	"example.org/supervisord/worker/graceful"
 )
 
-// A web server: three lines stand where http.ListenAndServe stood.
+// A web server: three lines replace http.ListenAndServe.
 func Example() {
 	ln, err := graceful.Listener("http", "127.0.0.1:8080")
 	if err != nil {
@@ -21,7 +21,7 @@ func Example() {
 	}
 }
 
-// A server of event streams says goodbye to its clients as the stop begins.
+// A server of event streams closes its streams when the stop begins.
 func ExampleOptions() {
 	leaving := make(chan struct{})
 	events := func(w http.ResponseWriter, r *http.Request) {

@@ -39,7 +39,7 @@ func protocols(set ...func(*http.Protocols, bool)) *http.Protocols {
 	return p
 }
 
-// kinds are the ways to speak HTTP/2, and HTTP/1 over TLS, as workers and as clients.
+// kinds lists the variants of HTTP/2, and HTTP/1 over TLS, with their workers and clients.
 var kinds = []struct {
 	name, worker, scheme string
 	protocols            *http.Protocols
@@ -54,7 +54,7 @@ func transport(p *http.Protocols) *http.Transport {
 	return &http.Transport{Protocols: p, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 }
 
-// server is the worker of the same name, to be served inside a test.
+// server returns the server of the worker of this name, to serve it inside a test.
 func server(worker string) (*http.Server, error) {
 	srv := &http.Server{Handler: routes()}
 	if worker == "h2c" {
@@ -87,7 +87,7 @@ func TestOtherProtocolsUnderSwaps(t *testing.T) {
 	}
 }
 
-// hammer sends requests for a while over a connection of its own. POST, so that the client does not retry.
+// hammer sends requests for a while over a separate connection. It uses POST so that the client does not retry.
 func hammer(t *testing.T, p *http.Protocols, url string, major int, answered, failed *atomic.Int64) {
 	c := &http.Client{Transport: transport(p)}
 	defer c.CloseIdleConnections()
@@ -131,7 +131,7 @@ func TestIdleHTTP2ClientIsToldAtOnce(t *testing.T) {
 			must(t, get(c, url))
 			time.Sleep(50 * time.Millisecond)
 			stop()
-			must(t, <-slow) // the stream that was open goes on to its end
+			must(t, <-slow) // the open stream is served to its end
 			select {
 			case err := <-done:
 				must(t, err)

@@ -19,8 +19,8 @@ import (
 	"example.org/supervisord/worker/graceful"
 )
 
-// inHand sends a request that takes d and returns once the worker has it in hand.
-func inHand(t *testing.T, addr string, d time.Duration) (*load.Wire, <-chan error) {
+// inFlight sends a request that takes d and returns once the worker handles it.
+func inFlight(t *testing.T, addr string, d time.Duration) (*load.Wire, <-chan error) {
 	t.Helper()
 	c := load.NewWire(dial(t, addr))
 	done := make(chan error, 1)
@@ -31,7 +31,7 @@ func inHand(t *testing.T, addr string, d time.Duration) (*load.Wire, <-chan erro
 		}
 		done <- err
 	}()
-	time.Sleep(100 * time.Millisecond) // there is no event to wait for: the handler has it some microseconds after the write
+	time.Sleep(100 * time.Millisecond) // no event to wait for: the handler gets the request some microseconds after the write
 	return c, done
 }
 
@@ -39,7 +39,7 @@ func TestStopAnswersWhatIsInHandAndSaysClose(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	p := m.serving("http")
-	_, done := inHand(t, m.addr, time.Second)
+	_, done := inFlight(t, m.addr, time.Second)
 	p.signal(syscall.SIGTERM)
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -125,7 +125,7 @@ func TestClientThatComesBackIsWaitedForLongerThanLinger(t *testing.T) {
 		}
 		time.Sleep(pause)
 	}
-	p.signal(syscall.SIGTERM) // one pause after the last answer; two are granted
+	p.signal(syscall.SIGTERM) // one pause after the last answer; the worker allows two
 	time.Sleep(pause / 2)
 	if again, err := request(c, "/", true); err != nil || again {
 		t.Errorf("again %v, %v", again, err)
@@ -137,9 +137,9 @@ func TestOldWorkerLeavesTheQueueOfASharedSocketToTheNext(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	old := m.serving("http")
-	_, done := inHand(t, m.addr, time.Second)
+	_, done := inFlight(t, m.addr, time.Second)
 	old.signal(syscall.SIGTERM)
-	time.Sleep(100 * time.Millisecond) // the old worker is draining, and has a request in hand
+	time.Sleep(100 * time.Millisecond) // the old worker is draining with a request in flight
 	queued := dial(t, m.addr)
 	fmt.Fprint(queued, "GET / HTTP/1.0\r\n\r\n")
 	must(t, <-done)
@@ -163,7 +163,7 @@ func TestOwnSocketsQueueIsStillTaken(t *testing.T) {
 		queued = append(queued, c)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	stop() // before the first Accept: all of them are in the queue as the stop begins
+	stop() // before the first Accept: all connections are in the queue when the stop begins
 	done := make(chan error, 1)
 	go func() { done <- graceful.Serve(ctx, graceful.HTTP(ln, &http.Server{Handler: routes()})) }()
 	for i, c := range queued {
@@ -186,7 +186,7 @@ func TestDeadlineCutsOffAndTellsWhat(t *testing.T) {
 		o := graceful.Options{Deadline: 300 * time.Millisecond, Linger: 50 * time.Millisecond}
 		done <- o.Serve(ctx, graceful.HTTP(ln, &http.Server{Handler: routes()}))
 	}()
-	_, slow := inHand(t, ln.Addr().String(), time.Minute)
+	_, slow := inFlight(t, ln.Addr().String(), time.Minute)
 	websocket := dial(t, ln.Addr().String())
 	fmt.Fprint(websocket, "GET /hijack HTTP/1.1\r\nHost: test\r\n\r\n")
 	if _, err := http.ReadResponse(bufio.NewReader(websocket), nil); err != nil {
@@ -230,7 +230,7 @@ func TestLargeAnswerIsSentWhole(t *testing.T) {
 	go func() { done <- graceful.Serve(ctx, graceful.HTTP(ln, &http.Server{Handler: handler})) }()
 	c := dial(t, ln.Addr().String())
 	fmt.Fprint(c, "GET / HTTP/1.0\r\n\r\n")
-	time.Sleep(200 * time.Millisecond) // it must wait for us, not the other way round
+	time.Sleep(200 * time.Millisecond) // the worker must wait for this client
 	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
 	must(t, err)
 	got, err := io.ReadAll(answer.Body)

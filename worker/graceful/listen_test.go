@@ -16,8 +16,8 @@ import (
 	"example.org/supervisord/socket/inherit"
 )
 
-// ask starts a process with these environment variables and sockets, lets it ask for listeners ("name|address" each; "*" for
-// all that are left), and returns what it got, line by line. "PID" in a variable's value stands for its PID.
+// ask starts a process with these environment variables and sockets. The process asks for listeners ("name|address" each; "*" for
+// all that are left); ask returns its results line by line. "PID" in a value stands for the PID of the process.
 func ask(t *testing.T, sockets []*os.File, env []string, questions ...string) []string {
 	t.Helper()
 	script := "exec \"$0\""
@@ -50,7 +50,7 @@ func expect(t *testing.T, got []string, want ...string) {
 	}
 }
 
-// told is what a worker is told of these sockets.
+// told returns the variables that describe these sockets to a worker.
 func told(sockets ...dialect.Passed) []string {
 	for i := range sockets {
 		sockets[i].FD = inherit.FirstFD + i
@@ -164,7 +164,7 @@ func TestChildrenOfTheWorkerGetNeitherSocketsNorVariables(t *testing.T) {
 	}
 }
 
-// addr is an address that is right.
+// addr parses a valid address.
 func addr(s string) socket.Address {
 	a, err := socket.ParseAddress(s)
 	if err != nil {

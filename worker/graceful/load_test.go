@@ -11,7 +11,7 @@ import (
 	"example.org/supervisord/internal/lab/load"
 )
 
-// The load of the tests; larger figures are measured with the flags.
+// The load of the tests. The flags set a larger one for measurements.
 var (
 	loadRequests    = flag.Int("load.requests", defaultRequests, "requests of a load test")
 	loadConnections = flag.Int("load.connections", 200, "connections at once of a load test")
@@ -24,7 +24,7 @@ func TestLoadNewConnections(t *testing.T) { underLoad(t, 0) }
 
 func TestLoadKeepAlive(t *testing.T) { underLoad(t, *loadConnections) }
 
-// underLoad swaps workers under a load that keeps so many connections.
+// underLoad replaces workers under a load with this many kept connections.
 func underLoad(t *testing.T, keep int) {
 	m := newMaster(t)
 	s := &load.Sender{Dial: load.Dial(m.addr), Ask: load.Get("http://test/", only200), Keep: keep}
@@ -64,7 +64,7 @@ func only200(answer *http.Response, _ []byte) error {
 	return nil
 }
 
-// request asks for a path on an open connection; again tells whether the connection can be used once more.
+// request requests a path on an open connection; again reports whether the connection can be reused.
 func request(c *load.Wire, path string, keepAlive bool) (again bool, err error) {
 	closes, err := load.Get("http://test"+path, only200)(c, !keepAlive)
 	return err == nil && !closes, err

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain runs the tests, or, re-executed by one of them, is the worker that it asked for.
+// TestMain runs the tests. Re-executed by a test, it is the requested worker.
 func TestMain(m *testing.M) {
 	if name := os.Getenv("GRACEFUL_TEST_WORKER"); name != "" {
 		if err := workers[name](); err != nil {
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// master holds a listening socket and starts workers with it: the least that a supervisor does.
+// master is a minimal supervisor: it holds a listening socket and starts workers with it.
 type master struct {
 	t       testing.TB
 	sockets []*os.File
@@ -39,7 +39,7 @@ type master struct {
 	env     []string
 }
 
-// newMaster opens a TCP socket that never goes through the Go runtime's poller, as a supervisor does.
+// newMaster opens a TCP socket outside the poller of the Go runtime, as a supervisor does.
 func newMaster(t testing.TB) *master {
 	t.Helper()
 	m := &master{t: t}
@@ -65,13 +65,13 @@ func (m *master) listen() string {
 type proc struct {
 	t      testing.TB
 	cmd    *exec.Cmd
-	ready  chan bool // true: it said ready; false: it ended without
+	ready  chan bool // true: ready; false: exited before
 	ended  chan struct{}
 	err    error
 	stderr bytes.Buffer
 }
 
-// start starts the worker called name with the master's sockets as start_server would, and a pipe for ready.
+// start starts the worker called name with the master's sockets, as start_server would, and with a pipe for readiness.
 func (m *master) start(name string, env ...string) *proc {
 	m.t.Helper()
 	r, w, err := os.Pipe()
@@ -119,7 +119,7 @@ func (p *proc) kill() {
 	<-p.ended
 }
 
-// wait waits for the end, and returns what the worker wrote to stderr; exit must be as expected.
+// wait waits for the worker, checks its exit status, and returns its stderr.
 func (p *proc) wait(within time.Duration, exit int) string {
 	p.t.Helper()
 	select {
@@ -133,7 +133,7 @@ func (p *proc) wait(within time.Duration, exit int) string {
 	return p.stderr.String()
 }
 
-// running tells whether the worker has not ended for the given time.
+// running reports whether the worker keeps running for the given time.
 func (p *proc) running(during time.Duration) bool {
 	select {
 	case <-p.ended:
@@ -143,8 +143,8 @@ func (p *proc) running(during time.Duration) bool {
 	}
 }
 
-// swaps replaces the worker again and again while load runs, each time as a supervisor does: the next one is ready, then
-// TERM. It returns how many swaps there were once done is closed and every worker has ended by itself with exit 0.
+// swaps replaces the worker repeatedly under load, as a supervisor does: once the next worker is ready, the old one gets TERM. It
+// returns the number of swaps once done is closed and every worker has exited with status 0.
 func (m *master) swaps(name string, every time.Duration, load func(), done <-chan struct{}) int {
 	old := m.serving(name)
 	go load()

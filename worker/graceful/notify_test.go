@@ -29,7 +29,7 @@ func next(t *testing.T, c *net.UnixConn) string {
 	return string(b[:n])
 }
 
-// alone starts the worker called name by hand, with these variables only.
+// alone starts the worker called name with only these variables.
 func alone(t *testing.T, name string, env ...string) *proc {
 	t.Helper()
 	p := &proc{t: t, cmd: exec.Command(os.Args[0]), ended: make(chan struct{})}
@@ -85,7 +85,7 @@ func TestWatchdogIsPingedWhileAliveSaysSo(t *testing.T) {
 		b := make([]byte, 100)
 		n, err := s.Read(b)
 		if err != nil {
-			break // not alive any more: no ping for five times the interval
+			break // no ping for five times the interval
 		}
 		if string(b[:n]) == "WATCHDOG=1" {
 			pings, last = pings+1, time.Now()

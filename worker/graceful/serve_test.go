@@ -21,7 +21,7 @@ func TestSecondTermMeansNow(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	p := m.serving("http")
-	inHand(t, m.addr, time.Minute)
+	inFlight(t, m.addr, time.Minute)
 	p.signal(syscall.SIGTERM)
 	if !p.running(2 * graceful.RepeatWindow) {
 		t.Fatal("the first TERM did not wait for the request in hand")
@@ -36,7 +36,7 @@ func TestTermSentTwiceAtOnceIsOne(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	p := m.serving("http")
-	_, done := inHand(t, m.addr, 500*time.Millisecond)
+	_, done := inFlight(t, m.addr, 500*time.Millisecond)
 	p.signal(syscall.SIGTERM)
 	time.Sleep(graceful.RepeatWindow / 10)
 	p.signal(syscall.SIGTERM)
@@ -163,7 +163,7 @@ func TestHandlerThatOutlivesTheDeadlineLosesItsConnection(t *testing.T) {
 	closed(t, c)
 }
 
-// grpcDouble behaves as *grpc.Server: it closes what it takes up after GracefulStop.
+// grpcDouble behaves like *grpc.Server: it closes connections that it accepts after GracefulStop.
 type grpcDouble struct {
 	stopping chan struct{}
 	busy     sync.WaitGroup
@@ -177,7 +177,7 @@ func (g *grpcDouble) Serve(ln net.Listener) error {
 			return err
 		}
 		g.busy.Go(func() {
-			time.Sleep(50 * time.Millisecond) // a goroutine that is slow to run
+			time.Sleep(50 * time.Millisecond) // a goroutine that is slow to start
 			select {
 			case <-g.stopping:
 				g.dropped <- c
@@ -215,7 +215,7 @@ func TestSocketThatSomebodyMadeBlockingDoesNotHoldTheStopUpBeyondTheDeadline(t *
 	t.Parallel()
 	m := newMaster(t)
 	p := m.serving("http", "TEST_DEADLINE=500ms")
-	must(t, syscall.SetNonblock(int(m.sockets[0].Fd()), false)) // as a supervisor does that passes the result of File
+	must(t, syscall.SetNonblock(int(m.sockets[0].Fd()), false)) // like a supervisor that passes the result of File
 	c := load.NewWire(dial(t, m.addr))
 	if _, err := request(c, "/", false); err != nil { // the next accept(2) is stuck in the kernel
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"example.org/supervisord/worker/graceful"
 )
 
-// workers are what the test binary can be re-executed as.
+// workers lists the roles in which the test binary can be re-executed.
 var workers = map[string]func() error{
 	"http": func() error {
 		d, _ := time.ParseDuration(os.Getenv("TEST_BOOT"))
@@ -60,7 +60,7 @@ var workers = map[string]func() error{
 		}}
 		return o.Serve(context.Background(), graceful.Work(func(ctx context.Context) error { <-ctx.Done(); return nil }))
 	},
-	// What most do, for comparison.
+	// The common way, for comparison.
 	"shutdown": func() error {
 		ln, err := graceful.Listener("http", "")
 		if err != nil {
@@ -88,7 +88,7 @@ func serveLike(worker string) error {
 	return options().Serve(context.Background(), graceful.HTTP(ln, srv))
 }
 
-// options come from the environment, so that a test says what it needs.
+// options come from the environment, so that each test sets them.
 func options() graceful.Options {
 	var o graceful.Options
 	o.Linger, _ = time.ParseDuration(os.Getenv("TEST_LINGER"))
@@ -119,7 +119,7 @@ func routes() http.Handler {
 	return mux
 }
 
-// late accepts only after a while.
+// late accepts only after a delay.
 type late struct{ after time.Duration }
 
 func (l *late) Serve(ln net.Listener) error {
@@ -130,7 +130,7 @@ func (l *late) Serve(ln net.Listener) error {
 func (l *late) GracefulStop() {}
 func (l *late) Stop()         {}
 
-// answer answers the questions of TEST_ASK, one line each.
+// answer answers the questions in TEST_ASK, one line each.
 func answer() error {
 	for _, q := range strings.Split(os.Getenv("TEST_ASK"), ",") {
 		fmt.Println(answerTo(q))

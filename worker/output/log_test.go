@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// complaints collects what is reported about log files.
+// complaints collects the reported errors of log files.
 type complaints struct {
 	mu   sync.Mutex
 	said []string
@@ -44,7 +44,7 @@ func opened(t *testing.T, s LogFileSpec, c *complaints) *LogFile {
 	return log
 }
 
-// written is what is in a log file when everything has been written.
+// written returns the content of a log file after all writes.
 func written(t *testing.T, log *LogFile) string {
 	t.Helper()
 	if err := log.Flush(t.Context()); err != nil {
@@ -57,7 +57,7 @@ func written(t *testing.T, log *LogFile) string {
 	return string(data)
 }
 
-// captured makes a log that collects what it reports; it is closed at the end of the test.
+// captured opens a log whose errors are collected, until the end of the test.
 func captured(t *testing.T) (*Log, func() []string) {
 	t.Helper()
 	c := new(complaints)
@@ -205,7 +205,7 @@ func TestErrorsOfTheFileAreReportedOnceForASeries(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "d", "log")
 	log.UseFile(LogFileSpec{Path: path, MaxSize: 1 << 20})
-	if err := os.WriteFile(filepath.Dir(path), nil, 0o600); err != nil { // a file where the folder was
+	if err := os.WriteFile(filepath.Dir(path), nil, 0o600); err != nil { // a file in place of the directory
 		t.Fatal(err)
 	}
 	put := log.Of(1)
@@ -250,7 +250,7 @@ func TestReopenThatFailsKeepsTheOldFile(t *testing.T) {
 	}
 }
 
-// eventually asks for something that no event announces.
+// eventually polls a condition for which there is no event.
 func eventually(is func() bool) bool {
 	for range 5000 {
 		if is() {

@@ -17,7 +17,7 @@ import (
 	"example.org/supervisord/internal/spool"
 )
 
-// fifo makes a FIFO that nobody reads.
+// fifo makes a FIFO without a reader.
 func fifo(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fifo")
@@ -63,9 +63,9 @@ func TestLogThatIsNotReadCostsLinesAndNoTime(t *testing.T) {
 	begin := time.Now()
 	someLines(log, 3*spool.Size>>10)
 	if took := time.Since(begin); took > 5*time.Second {
-		t.Errorf("whoever wrote waited %s", took)
+		t.Errorf("the writer waited %s", took)
 	}
-	if lost := log.sink.errors.Lost(); lost < 8000 || lost > 8192 { // 12 MiB came, 4 MiB may wait
+	if lost := log.sink.errors.Lost(); lost < 8000 || lost > 8192 { // 12 MiB were written, the buffer holds 4 MiB
 		t.Errorf("%d lines are lost", lost)
 	}
 	if got := said.all(); len(got) != 1 || !strings.Contains(got[0], "does not take lines as fast as they come") {
@@ -85,13 +85,13 @@ func TestLogThatIsNotReadCostsLinesAndNoTime(t *testing.T) {
 	}
 }
 
-// hostility is a folder for logs with things in it that another user has put there, and a file that is not to be touched.
+// hostility is a log directory in which another user has placed traps, and a secret file that must not be touched.
 type hostility struct {
 	t              *testing.T
 	folder, secret string
 }
 
-const stranger2, owner2 = 12345, 12346 // users: one who means ill, and the worker's
+const stranger2, owner2 = 12345, 12346 // users: an attacker, and the owner of the worker
 
 func hostile(t *testing.T, mode os.FileMode, owner int) *hostility {
 	t.Helper()
@@ -116,10 +116,10 @@ func (h *hostility) must(err error) {
 
 func (h *hostility) path(name string) string { return filepath.Join(h.folder, name) }
 
-// as gives what has this name to a user.
+// as changes the owner of this file.
 func (h *hostility) as(uid int, name string) { h.t.Helper(); h.must(os.Lchown(h.path(name), uid, uid)) }
 
-// untouched fails unless the secret is as it was.
+// untouched fails if the secret has changed.
 func (h *hostility) untouched() {
 	h.t.Helper()
 	data, err := os.ReadFile(h.secret)
@@ -131,7 +131,7 @@ func (h *hostility) untouched() {
 	}
 }
 
-// opens tries to open a log file there.
+// opens tries to open a log file in the directory.
 func (h *hostility) opens(name string) error {
 	h.t.Helper()
 	log, err := OpenLogFile(h.t.Context(), LogFileSpec{Path: h.path(name), Owner: owner2}, new(complaints).errors())

@@ -14,7 +14,7 @@ import (
 
 const mib = 1 << 20
 
-// list names what is in a folder, without the log itself.
+// list returns the names in a directory, without the log itself.
 func list(t *testing.T, path string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))
@@ -30,7 +30,7 @@ func list(t *testing.T, path string) []string {
 	return names
 }
 
-// unzipped is what a compressed file has.
+// unzipped returns the content of a compressed file.
 func unzipped(t *testing.T, path string) string {
 	t.Helper()
 	f, err := os.Open(path)
