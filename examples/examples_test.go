@@ -1,4 +1,4 @@
-// Package examples tests the examples with the configurations beside them: redeployed under load, they lose nothing.
+// Package examples tests that the examples, with their configurations, lose no request when they are redeployed under load.
 package examples
 
 import (
@@ -54,7 +54,7 @@ func redeploy(m *lab.Supervisord) {
 	}
 }
 
-// calls are clients that call again and again.
+// calls are clients that call repeatedly.
 type calls struct {
 	sync.WaitGroup
 	stop   chan struct{}

@@ -23,7 +23,7 @@ var (
 	grpcKinds = flag.String("grpc.kinds", "", "only this kind of call")
 )
 
-// kinds are the four kinds of call, each made to take d.
+// kinds returns the four kinds of call, each of which takes d.
 var kinds = map[string]func(ctx context.Context, c greeter.GreeterClient, d time.Duration) error{
 	"unary": func(ctx context.Context, c greeter.GreeterClient, d time.Duration) error {
 		_, err := c.Hello(ctx, &greeter.HelloRequest{DelayMs: d.Milliseconds()})
@@ -91,7 +91,7 @@ func TestGRPCExamplesLoseNoCallOfAnyKind(t *testing.T) {
 	}
 }
 
-// startGRPC starts the users of one kind of call, each over a connection of its own, without retries.
+// startGRPC starts the clients of one kind of call, each over its own connection, without retries.
 func (c *calls) startGRPC(t *testing.T, address, kind string, call func(context.Context, greeter.GreeterClient, time.Duration) error) {
 	clients := make([]greeter.GreeterClient, *grpcUsers)
 	for i := range clients {

@@ -56,7 +56,7 @@ func TestAClosedListenerRefusesAndOpensAgainAsItWas(t *testing.T) {
 		setOpen(t, table, w.Key(), false)
 		refusesClients(t, network, address)
 		if network == "tcp" && (canBind(t, address, false) || !s.ReusePort && canBind(t, address, true)) {
-			t.Errorf("%s: somebody else could have it", address)
+			t.Errorf("%s: another process could bind it", address)
 		}
 		if _, err := unix.Write(live, []byte("y")); err != nil {
 			t.Errorf("%s: a connection of before: %v", address, err)
@@ -67,7 +67,7 @@ func TestAClosedListenerRefusesAndOpensAgainAsItWas(t *testing.T) {
 		setOpen(t, table, w.Key(), true)
 		fd := table.FD(w.Key(), 0)
 		if now := table.Address(w.Key()); now != address || s.NonBlock != isNonBlock(t, fd) || network == "unix" && modeOf(t, path).Perm() != 0o600 {
-			t.Errorf("%s: it is at %s, and not as it was", address, now)
+			t.Errorf("%s: it is now at %s", address, now)
 		}
 		if network == "tcp" && (backlog(t, fd) != 9 || deferred() != before ||
 			option(t, fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN) != s.FastOpen || option(t, fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE) != number(s.KeepAlive > 0)) {

@@ -129,7 +129,7 @@ func TestUnitSocketIsMatchedByNameThenByAddress(t *testing.T) {
 			t.Errorf("%v: it is another socket, or not as configured", c)
 		}
 		if n := table.Export()[0]; !n.Foreign || !Exported(n.Name) {
-			t.Errorf("%v is not known for a unit's", n)
+			t.Errorf("%v is not recognized as the socket of a unit", n)
 		}
 		_ = table.Close()
 	}

@@ -210,7 +210,7 @@ func TestUnknownInterfaceSaysTheRemedy(t *testing.T) {
 
 func TestLowPortSaysTheRemedy(t *testing.T) {
 	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start"); err != nil || strings.TrimSpace(string(text)) != "1024" {
-		t.Skip("an ordinary user may have low ports here")
+		t.Skip("an ordinary user may bind low ports here")
 	}
 	asOrdinaryUser(t, func() {
 		refuses(t, NewTable(), want(t, Spec{Address: addr("127.0.0.1:1")}), "permission denied", "CAP_NET_BIND_SERVICE")

@@ -41,7 +41,7 @@ func TestASocketWhosePathIsGoneIsKeptWhateverStandsThereNow(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := os.Lstat(path); what != "nothing" && err != nil {
-				t.Errorf("what stands at the path is gone: %v", err)
+				t.Errorf("the file at the path is gone: %v", err)
 			}
 		})
 	}

@@ -184,7 +184,7 @@ func needIPv6(t testing.TB) {
 func needRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("this needs root")
+		t.Skip("needs root")
 	}
 }
 

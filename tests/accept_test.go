@@ -203,7 +203,7 @@ while True: signal.pause()
 func asRootWithout(t *testing.T, capability string) *lab.Supervisord {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("this needs root")
+		t.Skip("needs root")
 	}
 	m := lab.Prepare(t)
 	m.Via = []string{lab.Need(t, "setpriv"), "--bounding-set", "-" + capability, "--inh-caps", "-" + capability}

@@ -32,7 +32,7 @@ func inGroups(t *testing.T) (Option, string) {
 			return func(l *Launcher) { l.groups = cgroup.Under(base) }, base
 		}
 	}
-	t.Skip("no control group of version 2 that this user may divide, with cgroup.kill")
+	t.Skip("no cgroup v2 with cgroup.kill that this user may divide")
 	return nil, ""
 }
 

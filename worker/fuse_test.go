@@ -19,7 +19,7 @@ func slowFile(t *testing.T, l *Launcher) string {
 	s := start(t, l, role("fuse", "TEST_DIR="+dir))
 	must[Spawned](s)
 	if _, skip := s.next().(Exited); skip {
-		t.Skip("there is no FUSE here")
+		t.Skip("FUSE is not available")
 	}
 	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_FORCE|unix.MNT_DETACH) })
 	return dir + "/file"

@@ -21,7 +21,8 @@ import (
 	"example.org/supervisord/worker/spawn"
 )
 
-// lingers returns a TCP socket whose last close waits for an hour, and a function that closes it in another process.
+// lingers is a Python prelude: lingering() returns a TCP socket whose last close waits for an hour; leave() sends one over a socket
+// and closes its own copy.
 const lingers = `
 import array, struct
 signal.signal(signal.SIGALRM, lambda *a: None); signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1) # where it closes last itself, that ends
@@ -160,7 +161,7 @@ func TestStdoutCanBeOpenedByAWorkerOfAnotherUser(t *testing.T) {
 	must[Spawned](s)
 	must[ReadySaid](s)
 	if e := must[Exited](s); e.Status != 0 || said[FDStdout] != "out\n" || said[FDStderr] != "err\n" {
-		t.Errorf("%s, and it wrote %q", e, said)
+		t.Errorf("%s, output %q", e, said)
 	}
 }
 

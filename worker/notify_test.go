@@ -130,7 +130,7 @@ func TestDescriptorsOfAnyMessageAreClosed(t *testing.T) {
 
 func TestSystemdNotifyWorksAgainstOurSocket(t *testing.T) {
 	if _, err := exec.LookPath("systemd-notify"); err != nil {
-		t.Skip("there is no systemd-notify here")
+		t.Skip("systemd-notify is not installed")
 	}
 	spec := shell(`systemd-notify --ready --status=serving && exit 7`)
 	spec.Environment = []string{"PATH=" + os.Getenv("PATH")}

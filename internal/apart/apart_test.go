@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(LeaveMain(m.Run)) }
 
-// has reports whether a table of descriptors has a file.
+// has reports whether a descriptor table contains a file.
 func has(t *testing.T, table, path string) bool {
 	t.Helper()
 	entries, err := os.ReadDir(table)
@@ -49,7 +49,7 @@ func TestFileOfAThreadApartIsNoDescriptorOfTheProcess(t *testing.T) {
 			defer f.Close()
 		}
 		opened <- err
-		select { // the runtime works on this thread as on any other
+		select { // the runtime uses this thread like any other
 		case <-seen:
 		case <-time.After(time.Minute):
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// newConn is a connection in a state since so many seconds.
+// newConn returns a connection that has been in a state for this many seconds.
 func newConn(l *Listener, name string, rank int, state http.ConnState, age int) *Conn {
 	a, _ := net.Pipe()
 	return &Conn{Conn: a, Identity: Identity{name, rank}, listener: l, state: state, since: time.Unix(int64(1000-age), 0)}
@@ -27,17 +27,17 @@ func TestLeastImportantConnectionMakesRoom(t *testing.T) {
 		what   string
 		there  []conn
 		comes  conn
-		victim int // -1: the newcomer is turned away
+		victim int // -1: the new connection is rejected
 	}{
 		{"the oldest idle one of the same client", []conn{{"a", 0, active, 9}, {"a", 0, idle, 1}, {"a", 0, idle, 2}, {"a", 0, fresh, 9}}, conn{name: "a"}, 2},
 		{"one without a request before one that is answered", []conn{{"a", 0, active, 9}, {"a", 0, fresh, 1}, {"a", 0, fresh, 2}}, conn{name: "a"}, 2},
 		{"the oldest, if all are answered", []conn{{"a", 0, active, 1}, {"a", 0, active, 2}}, conn{name: "a"}, 1},
 		{"one of the client with the most", []conn{{"b", 0, idle, 9}, {"a", 0, active, 1}, {"a", 0, active, 2}}, conn{name: "b"}, 0},
 		{"one of another client that has more", []conn{{"b", 0, active, 9}, {"a", 0, active, 1}, {"a", 0, active, 2}, {"a", 0, active, 3}}, conn{name: "b"}, 3},
-		{"nobody, if others have no more", []conn{{"a", 0, active, 9}, {"b", 0, active, 9}}, conn{name: "c"}, -1},
+		{"none, if no client has more", []conn{{"a", 0, active, 9}, {"b", 0, active, 9}}, conn{name: "c"}, -1},
 		{"an idle one of a client that has no more", []conn{{"a", 0, active, 9}, {"b", 0, idle, 1}}, conn{name: "c"}, 1},
 		{"one of a lower rank first", []conn{{"a", 1, idle, 9}, {"b", 0, active, 1}}, conn{name: "a", rank: 1}, 1},
-		{"nobody of a higher rank", []conn{{"a", 1, idle, 9}}, conn{name: "b"}, -1},
+		{"none of a higher rank", []conn{{"a", 1, idle, 9}}, conn{name: "b"}, -1},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			l := &Listener{Max: len(c.there)}
@@ -73,7 +73,7 @@ func sum(count map[any]int) (n int) {
 	return n
 }
 
-// TestServerAnswersBehindManyConnections holds the states that net/http reports against those that the listener counts on.
+// TestServerAnswersBehindManyConnections checks that net/http reports the states that the listener relies on.
 func TestServerAnswersBehindManyConnections(t *testing.T) {
 	raw, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -93,7 +93,7 @@ func TestServerAnswersBehindManyConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		io.Copy(io.Discard, answer.Body)
-		answer.Body.Close() // and the connection is kept
+		answer.Body.Close() // the connection stays open
 	}
 	for _, c := range clients {
 		c.CloseIdleConnections()

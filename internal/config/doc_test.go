@@ -11,13 +11,13 @@ import (
 	"testing"
 )
 
-// setting matches a key, or a table, of config.toml.example that is commented out: "#" without a space behind it.
+// setting matches a commented-out key or table of config.toml.example: "#" without a space after it.
 var setting = regexp.MustCompile(`(?m)^#([a-z\[{}\]])`)
 
-// uncomment turns every setting on.
+// uncomment enables every setting.
 func uncomment(example string) string { return setting.ReplaceAllString(example, "$1") }
 
-// example is config.toml.example.
+// example returns the text of config.toml.example.
 func example(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../../config.toml.example")
@@ -38,7 +38,7 @@ func TestTheExampleIsGood(t *testing.T) {
 		t.Errorf("program is %+v", p)
 	}
 	for _, w := range c.Warnings {
-		if w.Key != "program.hello.command" { // the example worker is not built here
+		if w.Key != "program.hello.command" { // the example worker is not built in this test
 			t.Errorf("warning: %s", w)
 		}
 	}
@@ -54,11 +54,11 @@ func TestTheExampleIsGoodWithEverySettingOn(t *testing.T) {
 	if hello.Ready.Timeout != plain.Ready.Timeout || hello.Workers != plain.Workers || !slices.Equal(hello.Stop.Steps, plain.Stop.Steps) ||
 		hello.Restart != plain.Restart || hello.Stdout != (Output{Kind: plain.Stdout.Kind}) || hello.Stop.MaxDraining != plain.Stop.MaxDraining ||
 		hello.Reload.Strategy != plain.Reload.Strategy || hello.Reload.Soak != plain.Reload.Soak || hello.Reload.PreflightTimeout != plain.Reload.PreflightTimeout {
-		t.Errorf("what the example calls a default is none:\n%+v\n%+v", hello, plain)
+		t.Errorf("a value that the example calls the default is not:\n%+v\n%+v", hello, plain)
 	}
 }
 
-// knownKeys is every key of every table, as the documents name them.
+// knownKeys returns every key of every table, as the documentation names them.
 func knownKeys() map[string][]string {
 	keys := func(all ...[]string) []string { return slices.Concat(all...) }
 	return map[string][]string{
@@ -77,7 +77,7 @@ func knownKeys() map[string][]string {
 	}
 }
 
-// TestTheReferenceHasEveryKeyAndNoOther reads the tables of docs/configuration.md: a heading, then rows that begin with | `key`.
+// TestTheReferenceHasEveryKeyAndNoOther reads the tables of docs/configuration.md: a heading, then rows that start with | `key`.
 func TestTheReferenceHasEveryKeyAndNoOther(t *testing.T) {
 	text, err := os.ReadFile("../../docs/configuration.md")
 	if err != nil {
@@ -97,7 +97,7 @@ func TestTheReferenceHasEveryKeyAndNoOther(t *testing.T) {
 	}
 	for table, keys := range knownKeys() {
 		if strings.HasSuffix(table, "steps[") {
-			continue // the keys of a step stand in the row of steps
+			continue // the keys of a step are in the row of steps
 		}
 		got := documented[table]
 		slices.Sort(got)
@@ -108,7 +108,7 @@ func TestTheReferenceHasEveryKeyAndNoOther(t *testing.T) {
 	}
 }
 
-// TestTheExampleHasEveryKey turns every setting on and looks for the keys that are nowhere.
+// TestTheExampleHasEveryKey enables every setting and looks for missing keys.
 func TestTheExampleHasEveryKey(t *testing.T) {
 	text := uncomment(example(t))
 	at, _, err := findPositions(text)

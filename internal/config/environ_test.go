@@ -15,7 +15,7 @@ import (
 	"example.org/supervisord/socket/dialect"
 )
 
-// environmentCases are texts of environment files, and what they say as Go prints it, or the error.
+// environmentCases maps texts of environment files to their variables as Go prints them, or to the error.
 var environmentCases = []struct{ name, text, want string }{
 	{"plain", "A=1\nB=two words\n", `A="1" B="two words"`},
 	{"no line end", "A=1", `A="1"`},
@@ -107,7 +107,7 @@ func TestABadEnvironmentDirIsRefused(t *testing.T) {
 	}
 }
 
-func TestASymlinkInAnEnvironmentDirIsFollowed(t *testing.T) { // as a mounted Kubernetes secret has them
+func TestASymlinkInAnEnvironmentDirIsFollowed(t *testing.T) { // as in a mounted Kubernetes secret
 	dir := files(t, map[string]string{"..data/TOKEN": "x"})
 	if err := os.Symlink("..data/TOKEN", filepath.Join(dir, "TOKEN")); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"example.org/supervisord/worker/spawn"
 )
 
-// FuzzLoad: whatever the file holds, Load returns; what it accepts is fit to be used, and what it refuses says where.
+// FuzzLoad: Load returns for any text; an accepted configuration is usable, and an error has a position.
 func FuzzLoad(f *testing.F) {
 	for _, b := range badFiles {
 		if len(b.text) < 4096 {
@@ -45,7 +45,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// checkProgram checks what the supervisor relies on.
+// checkProgram checks the properties that the supervisor relies on.
 func checkProgram(t *testing.T, p Program) {
 	names := map[string]bool{}
 	for _, l := range p.Listen {
@@ -88,7 +88,7 @@ func checkProgram(t *testing.T, p Program) {
 	}
 }
 
-// FuzzEnvironmentFile: whatever the file holds, reading ends, and what is accepted can be put into an environment.
+// FuzzEnvironmentFile: reading returns for any text, and accepted variables are valid in an environment.
 func FuzzEnvironmentFile(f *testing.F) {
 	for _, c := range environmentCases {
 		f.Add(c.text)

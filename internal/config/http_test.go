@@ -33,7 +33,7 @@ func TestHTTPAddressesThatAreNone(t *testing.T) {
 	for _, address := range []string{"9001", "127.0.0.1", "127.0.0.1:http", "127.0.0.1:70000", "unix:x.sock", "unix:", "http://x:1", "unix:/" + strings.Repeat("x", 107)} {
 		said := messages(t, map[string]string{"c.toml": "[supervisor]\nhttp = \"" + address + "\"\n" + oneProgram})
 		if !strings.Contains(said, "c.toml:2: supervisor.http: ") {
-			t.Errorf("%s: said %q", address, said)
+			t.Errorf("%s: output %q", address, said)
 		}
 	}
 }
@@ -41,7 +41,7 @@ func TestHTTPAddressesThatAreNone(t *testing.T) {
 func TestATokenWithoutHTTPIsRefused(t *testing.T) {
 	said := messages(t, map[string]string{"c.toml": "[supervisor]\nhttp_token_file = \"token\"\n" + oneProgram})
 	if !strings.Contains(said, "supervisor.http_token_file: does nothing without http") {
-		t.Errorf("said %q", said)
+		t.Errorf("output %q", said)
 	}
 }
 
@@ -53,12 +53,12 @@ func TestHostsOfThePage(t *testing.T) {
 	for _, name := range []string{"", "sv.example.net:443", "https://sv.example.net", "*.example.net"} {
 		said := messages(t, map[string]string{"c.toml": "[supervisor]\nhttp = \"127.0.0.1:9001\"\nhttp_hosts = \"" + name + "\"\n" + oneProgram})
 		if !strings.Contains(said, "c.toml:3: supervisor.http_hosts: ") {
-			t.Errorf("%s: said %q", name, said)
+			t.Errorf("%s: output %q", name, said)
 		}
 	}
 	said := messages(t, map[string]string{"c.toml": "[supervisor]\nhttp_hosts = \"x\"\n" + oneProgram})
 	if !strings.Contains(said, "supervisor.http_hosts: does nothing without http") {
-		t.Errorf("said %q", said)
+		t.Errorf("output %q", said)
 	}
 }
 
@@ -69,6 +69,6 @@ func TestHooks(t *testing.T) {
 	}
 	said := messages(t, map[string]string{"c.toml": oneProgram + "[program.web.hooks]\ntimeout = \"1s\"\n"})
 	if !strings.Contains(said, "program.web.hooks.timeout: does nothing without a hook") {
-		t.Errorf("said %q", said)
+		t.Errorf("output %q", said)
 	}
 }

@@ -12,7 +12,7 @@ func TestIncludePatternThatWalksOverTheDiskIsRefused(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "x"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, link := range []string{"a", "b", "c"} { // each folder has itself in it, three times
+	for _, link := range []string{"a", "b", "c"} { // each directory contains itself three times
 		if err := os.Symlink(".", filepath.Join(dir, "x", link)); err != nil {
 			t.Fatal(err)
 		}

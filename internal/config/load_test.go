@@ -21,7 +21,7 @@ import (
 	"example.org/supervisord/worker/spawn"
 )
 
-// files writes files into a new folder and returns the folder.
+// files writes files into a new directory and returns it.
 func files(t testing.TB, contents map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -37,7 +37,7 @@ func files(t testing.TB, contents map[string]string) string {
 	return dir
 }
 
-// load loads one file with this text; the configuration must be good.
+// load loads one file with this text, which must be valid.
 func load(t testing.TB, text string) *Config {
 	t.Helper()
 	c, err := Load(filepath.Join(files(t, map[string]string{"c.toml": text}), "c.toml"))
@@ -47,7 +47,7 @@ func load(t testing.TB, text string) *Config {
 	return c
 }
 
-// messages loads c.toml out of files and returns what was said against it, with the folder cut out.
+// messages loads c.toml from these files and returns its errors without the directory.
 func messages(t testing.TB, contents map[string]string) string {
 	t.Helper()
 	dir := files(t, contents)
@@ -87,7 +87,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// everything has a value that is no default for every key that can stand beside the others.
+// everything sets every key that is compatible with the others to a value that is not the default.
 const everything = `
 [supervisor]
 pid_file = "run/pid"
@@ -223,7 +223,7 @@ func TestTheControlSocketIsFoundThroughAConfigurationThatIsWrong(t *testing.T) {
 		"[supervisor]\ncontrol = \"/c\"\nlog_level = 7\n[program.web]\nworkers = 0\n": "/c",
 		"[supervisor]\ncontrol = \"off\"\n":                                           "",
 		"[supervisor]\nruntime_dir = \"/run/b\"\ncontrol = 7\n":                       "/run/b/control.sock",
-		"this is no TOML": "/run/a/control.sock",
+		"this is not TOML": "/run/a/control.sock",
 	} {
 		dir := files(t, map[string]string{"c.toml": text})
 		got := ControlSockets(filepath.Join(dir, "c.toml"))
@@ -359,7 +359,7 @@ func TestRuntimeDirOfAnOrdinaryUser(t *testing.T) {
 		if got := defaultRuntimeDir(); got != "/run/supervisord" {
 			t.Errorf("root's is %s", got)
 		}
-		t.Skip("the rest is for an ordinary user")
+		t.Skip("the rest needs an ordinary user")
 	}
 	t.Setenv("RUNTIME_DIRECTORY", "")
 	t.Setenv("XDG_RUNTIME_DIR", "/run/user/7")
@@ -385,7 +385,7 @@ func TestWhatIsNoRegularFileIsNotOpened(t *testing.T) {
 	}
 }
 
-// TestNothingOfTheTextIsKept: the parser returns pieces of the text, each of which would keep all of it in memory.
+// TestNothingOfTheTextIsKept: the parser returns substrings of the text, each of which would keep the whole text in memory.
 func TestNothingOfTheTextIsKept(t *testing.T) {
 	text := minimal + "stdout = \"x.log\"\nenvironment = { A = \"1\" }\nwatch = [\"x\"]\n#" + strings.Repeat("x", 900<<10)
 	path := filepath.Join(files(t, map[string]string{"c.toml": text}), "c.toml")
@@ -458,6 +458,6 @@ func TestStdinIsAListener(t *testing.T) {
 		}
 	}
 	if got := dialect.FDNumbers(load(t, web+"stdin = \"socket\"\nlisten = [{ address = \":1\", fd = 0 }]").Programs[0].Listen); !slices.Equal(got, []int{0}) {
-		t.Errorf("what is said twice is %v", got)
+		t.Errorf("a setting given twice is %v", got)
 	}
 }

@@ -19,7 +19,7 @@ func warned(c *Config) string {
 	return strings.Join(list, "\n")
 }
 
-// binaries makes a folder with an executable "server", a file "plain" and a folder "folder".
+// binaries makes a directory with an executable "server", a file "plain" and a directory "folder".
 func binaries(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -67,8 +67,8 @@ func TestCommandIsLookedUpInThePATHOfTheWorker(t *testing.T) {
 		fmt.Sprintf("environment_file = %q\nenvironment = { PATH = \"/nonexistent\" }\n", env): false,
 		fmt.Sprintf("directory = %q\nenvironment = { PATH = \"/nonexistent:\" }\n", dir):       false,
 		fmt.Sprintf("directory = %q\nenvironment = { PATH = \"/nonexistent:.\" }\n", dir):      false,
-		fmt.Sprintf("environment_dir = %q\n", filepath.Dir(env)):                               true,  // it sets "env"
-		fmt.Sprintf("environment_file = %q\n", filepath.Join(dir, "absent")):                   false, // not known
+		fmt.Sprintf("environment_dir = %q\n", filepath.Dir(env)):                               true,  // sets "env"
+		fmt.Sprintf("environment_file = %q\n", filepath.Join(dir, "absent")):                   false, // unknown
 	} {
 		got := strings.Contains(warned(load(t, "[program.web]\ncommand = [\"server\"]\n"+text)), "program.web.command: there is no server in PATH")
 		if got != expected {

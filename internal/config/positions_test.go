@@ -48,7 +48,7 @@ z = '\'
 	}
 }
 
-// FuzzPositions: the scanner ends for any text, and for text that the decoder accepts it knows the position of every value.
+// FuzzPositions: the scanner returns for any text, and finds the position of every value in text that the decoder accepts.
 func FuzzPositions(f *testing.F) {
 	for _, b := range badFiles {
 		if len(b.text) < 4096 {
@@ -73,7 +73,7 @@ func FuzzPositions(f *testing.F) {
 	})
 }
 
-// walk visits v and everything in it.
+// walk visits v and everything inside.
 func walk(v value, visit func(value)) {
 	visit(v)
 	if table, ok := v.raw.(map[string]any); ok {

@@ -14,7 +14,7 @@ import (
 	"example.org/supervisord/worker/ready"
 )
 
-// reached reports whether a URL reaches a listener, in a world of three names.
+// reached reports whether a URL reaches a listener, with a resolver of three names.
 func reached(t *testing.T, url, listener string) bool {
 	t.Helper()
 	r, cancel := newReach()
@@ -156,7 +156,7 @@ func TestProbeReachesUnixSocketThroughSymlinks(t *testing.T) {
 	}
 }
 
-// shared is a program with a listener and a probe.
+// shared returns a program with a listener and a probe.
 func shared(name, listen, table string) string {
 	text := "[program." + name + "]\ncommand = [\"true\"]\n"
 	if listen != "" {

@@ -8,7 +8,7 @@ import (
 	"example.org/supervisord/socket"
 )
 
-// bad is one wrong file (or several, when the text has a line "-- name --") and every message it must give.
+// bad is an invalid file (or several, separated by lines "-- name --") and all expected messages.
 type bad struct{ name, text, want string }
 
 const web = "[program.web]\ncommand = [\"./web\"]\n"

@@ -26,11 +26,11 @@ import (
 	"example.org/supervisord/worker/output"
 )
 
-// fake is a loop that answers at once.
+// fake is a supervisor that answers at once.
 type fake struct {
 	mu        sync.Mutex
 	asked     []any
-	err       error // of the next requests, but those about following
+	err       error // of the next requests, except subscriptions
 	status    supervisor.Status
 	tickets   []supervisor.Ticket
 	followers map[<-chan *supervisor.Update]chan *supervisor.Update
@@ -46,7 +46,7 @@ func newFake() *fake {
 	}
 }
 
-// What the fake was asked for, besides what it answers with options of the supervisor.
+// The recorded requests, except those with options of the supervisor.
 type (
 	acted struct {
 		Program string
@@ -57,7 +57,7 @@ type (
 	switched struct{}
 )
 
-// ask notes a request.
+// ask records a request.
 func (f *fake) ask(what any) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -114,7 +114,7 @@ func (f *fake) Unsubscribe(updates <-chan *supervisor.Update) {
 	}
 }
 
-// publish does what the loop does: it waits for nobody.
+// publish sends an update like the loop, which never waits for a subscriber.
 func (f *fake) publish(reports ...program.Report) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -145,7 +145,7 @@ func (f *fake) last() any {
 	return f.asked[len(f.asked)-1]
 }
 
-// serve serves a fake until the test ends, and sees that nothing is left then.
+// serve serves a fake until the test ends, and checks that nothing is left.
 func serve(t testing.TB, f *fake, change ...func(*API)) *API {
 	t.Helper()
 	before := runtime.NumGoroutine()
@@ -172,7 +172,7 @@ func serve(t testing.TB, f *fake, change ...func(*API)) *API {
 		if n := f.following(); n > 0 {
 			t.Errorf("%d streams are still followed", n)
 		}
-		_, fuzzing := t.(*testing.F) // which has goroutines of its own
+		_, fuzzing := t.(*testing.F) // the fuzzer has its own goroutines
 		for end := time.Now().Add(10 * time.Second); !fuzzing && runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				buf := make([]byte, 1<<16)
@@ -184,7 +184,7 @@ func serve(t testing.TB, f *fake, change ...func(*API)) *API {
 	return s
 }
 
-// dial connects to a server; the test's end closes it.
+// dial connects to a server until the end of the test.
 func dial(t testing.TB, s *API) net.Conn {
 	t.Helper()
 	c, err := net.Dial("unix", s.Path)
@@ -195,11 +195,11 @@ func dial(t testing.TB, s *API) net.Conn {
 	return c
 }
 
-// dialAs connects as somebody else: on Linux the ids are a thread's, and this one ends with the call.
+// dialAs connects as another user. On Linux a user ID belongs to a thread; this thread ends with the call.
 func dialAs(t testing.TB, s *API, uid, gid int, groups ...uint32) net.Conn {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("only root can be somebody else")
+		t.Skip("only root can change its user")
 	}
 	var fd int
 	var err error
@@ -243,7 +243,7 @@ func answer(t testing.TB, c net.Conn) (int, string) {
 	return code, text
 }
 
-// refuses fails unless a request is answered with this status, and JSON that says what and how to mend it.
+// refuses fails unless the answer has this status and a JSON error with a remedy.
 func refuses(t *testing.T, c net.Conn, code int, method, path, body string) APIError {
 	t.Helper()
 	got, text := talk(t, c, method, path, body)
@@ -254,7 +254,7 @@ func refuses(t *testing.T, c net.Conn, code int, method, path, body string) APIE
 	return p
 }
 
-// connectAs is for a thread of its own.
+// connectAs must run in a separate thread.
 func connectAs(path string, uid, gid int, groups []uint32) (int, error) {
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), pointer(groups), 0); errno != 0 {
 		return -1, errno

@@ -15,12 +15,12 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// apiTypes are the types that are sent and answered; the types of their fields follow from them.
+// apiTypes lists the types of requests and answers; the types of their fields follow from them.
 func apiTypes() []any {
 	return []any{supervisor.Status{}, eventLine{}, WaitLine{}, ReloadBody{}, Accepted{}, ScaleBody{}, SignalBody{}, AbortBody{}, KillBody{}, levelBody{}, LogEntry{}, ReceiptsAnswer{}, APIError{}}
 }
 
-// schemaName is the name of a type, upper case.
+// schemaName returns the name of a type with an upper-case initial.
 func schemaName(t reflect.Type) string { return strings.ToUpper(t.Name()[:1]) + t.Name()[1:] }
 
 func jsonName(f reflect.StructField) string {
@@ -28,7 +28,7 @@ func jsonName(f reflect.StructField) string {
 	return name
 }
 
-// jsonFields returns the fields that encoding/json writes: also those of embedded structs, unless an outer field has the same name.
+// jsonFields returns the fields that encoding/json writes, including those of embedded structs unless an outer field has the same name.
 func jsonFields(t reflect.Type) []reflect.StructField {
 	var fields []reflect.StructField
 	names := map[string]bool{}
@@ -95,7 +95,7 @@ func description(t *testing.T) described {
 	if err := yaml.Unmarshal(text, &raw); err != nil {
 		t.Fatal(err)
 	}
-	// Beside its methods a path may have parameters.
+	// A path has methods and may have parameters.
 	for _, methods := range raw["paths"].(map[string]any) {
 		delete(methods.(map[string]any), "parameters")
 	}
@@ -140,7 +140,7 @@ func TestDescriptionHasExactlyThePathsAndParameters(t *testing.T) {
 	}
 }
 
-// bodies are the bodies that the paths take.
+// bodies returns the request bodies of the paths.
 var bodies = map[string]any{
 	"POST /v1/reload":                 ReloadBody{},
 	"POST /v1/programs/{name}/scale":  ScaleBody{},
@@ -181,7 +181,7 @@ func TestDescriptionHasExactlyTheFields(t *testing.T) {
 	}
 }
 
-// properties are those of a schema and of all that it is made of.
+// properties returns the properties of a schema and of the schemas that it includes.
 func properties(schemas map[string]schema, s schema) map[string]schema {
 	all := maps.Clone(s.Properties)
 	if all == nil {
@@ -223,7 +223,7 @@ func TestDescriptionHasEveryOutcomeAndCode(t *testing.T) {
 	}
 }
 
-// check compares a field with its schema, and returns the structs that it is made of.
+// check compares a field with its schema, and returns the structs inside the field.
 func check(t *testing.T, where string, f reflect.Type, s schema) []reflect.Type {
 	t.Helper()
 	if f.Kind() == reflect.Pointer {

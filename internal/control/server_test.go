@@ -58,7 +58,7 @@ func TestNextImageTakesOverListener(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waiting, err := net.Dial("unix", path) // comes while nobody accepts
+	waiting, err := net.Dial("unix", path) // connects while the server does not accept
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,13 +68,13 @@ func TestNextImageTakesOverListener(t *testing.T) {
 		t.Error("it listens on another socket")
 	}
 	if info, err := os.Lstat(path); err != nil || info.Mode().Perm() != 0o606 {
-		t.Errorf("the mode that is configured now does not hold: %v", err)
+		t.Errorf("the newly configured mode does not apply: %v", err)
 	}
 	if flags, err := unix.FcntlInt(uintptr(s.FD()), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
 		t.Error("workers would inherit it")
 	}
 	if code, _ := talk(t, waiting, "GET", "/v1/status", ""); code != 200 {
-		t.Errorf("who waited meanwhile is answered %d", code)
+		t.Errorf("a client that waited meanwhile gets %d", code)
 	}
 }
 
@@ -105,8 +105,8 @@ func TestPermissions(t *testing.T) {
 		changes  int
 	}{
 		{"root", "", false, 0, 0, nil, 200, 200},
-		{"anybody", "", false, nobody, nobody, nil, 403, 403},
-		{"anybody where anybody may read", "", true, nobody, nobody, nil, 200, 403},
+		{"any user", "", false, nobody, nobody, nil, 403, 403},
+		{"any user where all may read", "", true, nobody, nobody, nil, 200, 403},
 		{"the group", fmt.Sprint(group), false, nobody, group, nil, 200, 200},
 		{"the group, as a supplementary one", fmt.Sprint(group), false, nobody, nobody, []uint32{1, 2, group}, 200, 200},
 		{"another group", fmt.Sprint(group), false, nobody, other, []uint32{1, 2, 3}, 403, 403},
@@ -153,7 +153,7 @@ func TestEveryChangeNeedsPermission(t *testing.T) {
 	}
 }
 
-// myself is who asks where this process does.
+// myself is the recorded requester if this process asks.
 func myself(t *testing.T) string {
 	t.Helper()
 	u, err := user.Current()
@@ -164,7 +164,7 @@ func myself(t *testing.T) string {
 	if text, err := os.ReadFile("/proc/self/loginuid"); err == nil && string(text) != fmt.Sprint(uint32(noLogin)) && string(text) != u.Uid {
 		login, err := user.LookupId(string(text))
 		if err != nil {
-			t.Skip("whoever has logged in has no name: ", err)
+			t.Skip("the login user has no name: ", err)
 		}
 		who += ", login " + login.Username
 	}
@@ -293,7 +293,7 @@ func TestReloadWithWaitSubscribesBeforeItAsks(t *testing.T) {
 	}
 }
 
-// verdictIn is the verdict in the last line of a stream, which is chunked.
+// verdictIn returns the verdict in the last line of a chunked stream.
 func verdictIn(t *testing.T, text string) *Verdict {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -341,13 +341,13 @@ func TestStreamEndsWhenItsClientLeaves(t *testing.T) {
 	s := serve(t, f)
 	for _, leave := range []func(net.Conn){
 		func(c net.Conn) { c.Close() },
-		func(c net.Conn) { c.(*net.UnixConn).CloseWrite() }, // half-closed is gone
+		func(c net.Conn) { c.(*net.UnixConn).CloseWrite() }, // half-closed counts as gone
 	} {
 		c := dial(t, s)
 		fmt.Fprint(c, "GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
 		<-f.followed
 		leave(c)
-		eventually(t, "nobody follows", func() bool { return f.following() == 0 })
+		eventually(t, "no subscriber is left", func() bool { return f.following() == 0 })
 	}
 }
 
@@ -442,8 +442,8 @@ func TestReadersGetNoConnectionOfAnOperator(t *testing.T) {
 	eventually(t, "only the oldest of root's followers has lost its place", func() bool { return f.following() == maxConns-1 })
 }
 
-// lingering sends a request without an end, and with it the last descriptor of a TCP socket whose closing takes an hour, or until
-// what is returned is closed.
+// lingering sends an unfinished request, and with it the last descriptor of a TCP socket whose close takes an hour, or until the
+// returned socket is closed.
 func lingering(t *testing.T, c net.Conn) io.Closer {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -466,7 +466,7 @@ func lingering(t *testing.T, c net.Conn) io.Closer {
 	last, to := duplicate(t, tcp), duplicate(t, c)
 	tcp.Close()
 	unix.SetsockoptLinger(last, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600})
-	foreign.Apart(func() { // the server may be so quick that the descriptor here is the last one
+	foreign.Apart(func() { // the server may close its copy first, so that the one here is the last
 		err = unix.Sendmsg(to, []byte("GET /v1/status HTTP/1.1\r\n"), unix.UnixRights(last), nil, 0)
 		unix.Close(last)
 	})
@@ -493,7 +493,7 @@ func duplicate(t *testing.T, c net.Conn) (fd int) {
 func TestDescriptorsThatLingerDelayNobodyOnOldKernels(t *testing.T) {
 	var ends time.Time
 	var deaf []io.Closer
-	t.Cleanup(func() { // after that of serve, which closes the server
+	t.Cleanup(func() { // runs before the cleanup of serve, which closes the server
 		if took := time.Since(ends); took > closeTimeout+leaveTimeout/2 {
 			t.Errorf("the server ended after %v", took)
 		}
@@ -562,7 +562,7 @@ func FuzzRequests(f *testing.F) {
 		defer c.Close()
 		fmt.Fprintf(c, "%s /%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", method, strings.TrimPrefix(path, "/"), len(body), body)
 		if strings.HasPrefix(path, "/v1/wait") || strings.Contains(body, "wait") {
-			return // may take its time
+			return // may be slow
 		}
 		if code, text := answer(t, c); code == 0 || code == 500 {
 			t.Errorf("%d %s", code, text)

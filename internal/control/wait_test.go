@@ -10,7 +10,7 @@ import (
 
 var at = time.Unix(1_000_000, 0)
 
-// record is that of the reload to generation 7, which replaces generation 6.
+// record returns the record of the reload to generation 7, which replaces generation 6.
 func record(o program.Outcome) program.ReloadRecord {
 	r := program.ReloadRecord{Generation: 7, Replaced: 6, Outcome: o, Took: time.Second}
 	if o.Failed() || o == program.Aborted {
@@ -19,7 +19,7 @@ func record(o program.Outcome) program.ReloadRecord {
 	return r
 }
 
-// drained is record of one that serves, whose old generation has gone.
+// drained returns the record of a serving reload whose old generation is gone.
 func drained(killed int) program.ReloadRecord {
 	r := record(program.Serves)
 	r.Ended, r.Killed = at, killed
@@ -37,7 +37,7 @@ func TestVerdictIsWhatTheRecordSays(t *testing.T) {
 		"serves, and drains":           {untilDrained, record(program.Serves), program.Pending},
 		"serves, and has drained":      {untilDrained, drained(0), program.Serves},
 		"serves by force":              {untilDrained, drained(2), Killed},
-		"by force, and nobody minds":   {untilServes, drained(2), program.Serves},
+		"by force, without --drained":  {untilServes, drained(2), program.Serves},
 		"held":                         {untilHeld, record(program.Held), program.Held},
 		"held, and the end waited for": {untilServes, record(program.Held), program.Pending},
 		"promoted meanwhile":           {untilHeld, record(program.Serves), program.Serves},

@@ -14,7 +14,7 @@ import (
 
 var update = goflag.Bool("update", false, "rewrite the golden files")
 
-// elsewhere is a World that is the same on every machine, with the files of dir in /srv/app.
+// elsewhere returns a World that is the same on every machine, with the files of dir in /srv/app.
 func elsewhere(dir string) World {
 	variables := map[string]string{"HOME": "/home/app", "STAGE": "production", "N": "3"}
 	return World{
@@ -71,7 +71,7 @@ func check(t testing.TB, r Result) error {
 	return nil
 }
 
-// goldenFiles are the golden files: NAME.in is converted to NAME.toml, or to an error in NAME.err. The folder says what it is.
+// goldenFiles returns the golden files: NAME.in is converted to NAME.toml, or to an error in NAME.err. The directory names the format.
 func goldenFiles(t testing.TB) map[string]Source {
 	paths, err := filepath.Glob("testdata/*/*.in")
 	if err != nil || len(paths) == 0 {
@@ -120,7 +120,7 @@ func TestKindIsRecognizedByTheFile(t *testing.T) {
 			s.Name = "Procfile"
 		}
 		if strings.HasSuffix(path, "no-section.in") || strings.HasSuffix(path, "binary.in") {
-			continue // these cannot be recognized
+			continue // this format cannot be recognized
 		}
 		if got, err := s.recognize(); got != want {
 			t.Errorf("%s: %q, %v", path, got, err)

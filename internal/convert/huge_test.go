@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// lines returns n lines that differ by their number.
+// lines returns n numbered lines.
 func lines(format string, n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -16,7 +16,7 @@ func lines(format string, n int) string {
 	return b.String()
 }
 
-// TestHugeSourcesAreConvertedOrRejectedSoon has large sources whose results are larger.
+// TestHugeSourcesAreConvertedOrRejectedSoon converts large sources with even larger results.
 func TestHugeSourcesAreConvertedOrRejectedSoon(t *testing.T) {
 	const soon = time.Minute // they take seconds at most, but the machine may be busy
 	for name, s := range map[string]Source{

@@ -9,8 +9,8 @@ import (
 	"example.org/supervisord/internal/starter"
 )
 
-// The keys and options below are those of the sources' own documentation. Each must have a rule, and change the result: as a key,
-// or as a comment.
+// The keys and options below come from the documentation of the converted programs. Each must have a rule and change the result, as a
+// key or as a comment.
 
 var supervisorDocumented = map[string]string{
 	"command": "other", "process_name": "%(program_name)s_1", "numprocs": "1", "numprocs_start": "0", "priority": "1", "autostart": "true", "startsecs": "7",
@@ -87,7 +87,7 @@ func TestEveryKeyOfCircusIsConvertedOrCommented(t *testing.T) {
 	}
 }
 
-// shows fails if another line changes nothing. It comes last, so that the positions in comments stay the same.
+// shows fails if an added line changes nothing. It is added last, so that the positions in comments stay the same.
 func shows(t *testing.T, kind SourceKind, base, line string, mayBeDefault bool) {
 	t.Helper()
 	without, err := Convert(Source{Kind: kind, Name: "s", Text: base}, elsewhere("testdata"))
@@ -118,7 +118,7 @@ func TestEveryOptionIsConvertedOrCommented(t *testing.T) {
 		"bind": "a:2", "command-name": "n", "socket-path": "s", "pidfile": "p", "lockfile": "l", "ack-mode": "manual", "number": "3", "preload": "p", "seconds": "3",
 		"drop-env-var": "X", "reexec-as": "x", "nice": ":3", "with-state-fd": "3", "signal-timeout": "3", "max-unacked": "3", "max-upgrade-additional": "3", "working-dir": "w",
 	}
-	alone := []string{"help", "version", "restart", "stop", "upgrade-check"} // they start nothing: an error
+	alone := []string{"help", "version", "restart", "stop", "upgrade-check"} // these start nothing: an error
 	einhorn, _ := byOption((&einhornLine{}).options())
 	for kind, options := range map[SourceKind][]getopt.Flag{StartServer: starter.Flags(), Einhorn: einhorn.Options} {
 		base := map[SourceKind][]string{StartServer: {"start_server", "--port=1", "--enable-auto-restart"}, Einhorn: {"einhorn", "-b", "a:1"}}[kind]

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lingering is a connected TCP socket whose last close waits for an hour: what was written to it is never read.
+// lingering returns a connected TCP socket whose last close waits for an hour, because its data is never read.
 func lingering(t *testing.T) int {
 	t.Helper()
 	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -87,7 +87,7 @@ func TestCloserNeitherWaitsNorKeepsThreads(t *testing.T) {
 	if err := c.Wait(ctx); err != nil {
 		t.Errorf("the closings are stuck: %v", err)
 	}
-	if now := descriptors(t); now != before+2*3*maxThreads { // the listener and the peer of each
+	if now := descriptors(t); now != before+2*3*maxThreads { // a listener and a peer for each
 		t.Errorf("%d descriptors instead of %d", now, before)
 	}
 }
@@ -218,7 +218,7 @@ func TestConnectionsInheritThatRightsAreRefused(t *testing.T) {
 	must(t, err)
 	defer unix.Close(c)
 	must(t, unix.Connect(c, at))
-	if err := send(c, "x", l); !errors.Is(err, unix.EPERM) { // before it is accepted
+	if err := send(c, "x", l); !errors.Is(err, unix.EPERM) { // before the connection is accepted
 		t.Errorf("they are sent: %v", err)
 	}
 }
@@ -234,11 +234,11 @@ func TestLookThatIsStuckIsLeftAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := Look(t.Context(), &l, i, one); !errors.Is(err, errStuck) {
-			t.Fatalf("the same once more: %v", err)
+			t.Fatalf("the second time: %v", err)
 		}
 	}
 	if _, err := Look(t.Context(), &l, maxStuck, one); !errors.Is(err, errStuck) {
-		t.Errorf("one more than may be stuck: %v", err)
+		t.Errorf("one more than the limit of stuck loads: %v", err)
 	}
 	close(stuck)
 	for i := range maxStuck + 1 {

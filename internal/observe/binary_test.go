@@ -25,7 +25,7 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// built is the folder of the programs that the tests run.
+// built is the directory of the programs under test.
 var built struct {
 	once sync.Once
 	dir  string
@@ -58,10 +58,10 @@ func build(t *testing.T) string {
 	return built.dir
 }
 
-// patience is how long anything may take that should be there at once: the machine may be busy.
+// patience limits the wait for anything that should be immediate: the machine may be busy.
 const patience = 30 * time.Second
 
-// master is a supervisord with a folder of its own.
+// master is a supervisord in a private directory.
 type master struct {
 	*testing.T
 	dir     string
@@ -69,7 +69,7 @@ type master struct {
 	mu      sync.Mutex
 	log     []string
 	arrived chan struct{} // closed at the next line
-	http    string        // where it serves metrics and the page
+	http    string        // the address of the metrics and the page
 }
 
 // start starts the example worker with these settings of [supervisor] and tables of the program.
@@ -132,7 +132,7 @@ timeout = "20s"
 	}
 }
 
-// ask runs a command of supervisord.
+// ask runs a subcommand of supervisord.
 func (m *master) ask(args ...string) {
 	m.Helper()
 	if out, err := exec.Command(filepath.Join(built.dir, "supervisord"), append(args, "-c", m.path("c.toml"))...).CombinedOutput(); err != nil {
@@ -152,7 +152,7 @@ func (m *master) read(out io.Reader) {
 	}
 }
 
-// await returns what the first group matches, in the first line that matches.
+// await returns the first group of the first matching line.
 func (m *master) await(pattern string) string {
 	m.Helper()
 	want := regexp.MustCompile(pattern)
@@ -182,7 +182,7 @@ func (m *master) kill(pid string) {
 	m.Helper()
 	n, err := strconv.Atoi(pid)
 	if err != nil || n < 2 {
-		m.Fatalf("%q is no PID", pid)
+		m.Fatalf("%q is not a PID", pid)
 	}
 	if err := syscall.Kill(n, syscall.SIGKILL); err != nil {
 		m.Fatal(err)
@@ -212,7 +212,7 @@ func (m *master) state() *page.View {
 	return st
 }
 
-// address is where the program listens.
+// address returns the address of the program.
 func (m *master) address() string { return m.state().Status.Programs[0].Listeners[0].Address }
 
 const onHTTP = `http = "127.0.0.1:0"`
@@ -245,7 +245,7 @@ timeout = "20s"`)
 		t.Errorf("the receipt is %+v", r)
 	}
 	if _, known := r.AcceptQueue["http"]; !known {
-		t.Errorf("the queue was not looked at: %+v", r.AcceptQueue)
+		t.Errorf("the queue was not measured: %+v", r.AcceptQueue)
 	}
 	if r.Connections[0].Open < 1 || r.Connections[1].Open < 1 || r.ConnectionsError != "" {
 		t.Errorf("the connections are %v %q", r.Connections, r.ConnectionsError)
@@ -255,7 +255,7 @@ timeout = "20s"`)
 	}
 }
 
-// hold sends a request that keeps its worker busy until it is let go.
+// hold sends a request that keeps its worker busy until the returned function is called.
 func hold(t *testing.T, at string) (letGo func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -273,7 +273,7 @@ func hold(t *testing.T, at string) (letGo func()) {
 	return func() { cancel(); <-done }
 }
 
-// load sends requests one after the other, each over a connection of its own.
+// load sends requests one after the other, each over a new connection.
 func load(at string, stop <-chan struct{}, lost chan<- error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for {
@@ -294,7 +294,7 @@ func load(at string, stop <-chan struct{}, lost chan<- error) {
 	}
 }
 
-// ss is the established connections to an address, as /proc shows them.
+// ss counts the established connections to an address in /proc.
 func ss(address string) string {
 	_, port, _ := net.SplitHostPort(address)
 	n, _ := strconv.Atoi(port)
@@ -386,8 +386,8 @@ worker_crashed = ["sh", "-c", "tr -d '\\n' >>told; echo >>told; echo $SUPERVISOR
 	}
 }
 
-// TestNothingWakesUpWhileNobodyLooks counts what the kernel counts. The runtime of Go wakes up by itself now and then
-// (sysmon, a forced collection every two minutes), and a thread that is looked at here has just done its part of the start.
+// TestNothingWakesUpWhileNobodyLooks uses the counters of the kernel. The Go runtime wakes up occasionally (sysmon, a forced
+// collection every two minutes), and threads may still be busy with the start.
 func TestNothingWakesUpWhileNobodyLooks(t *testing.T) {
 	t.Parallel()
 	quiet := func(settings string) int {
@@ -397,7 +397,7 @@ func TestNothingWakesUpWhileNobodyLooks(t *testing.T) {
 			http.DefaultClient.CloseIdleConnections()
 		}
 		least := 1 << 30
-		for range 4 { // something else may have woken it
+		for range 4 { // the runtime may have woken it
 			before := switches(t, m.cmd.Process.Pid)
 			time.Sleep(time.Second)
 			least = min(least, switches(t, m.cmd.Process.Pid)-before)
@@ -412,7 +412,7 @@ func TestNothingWakesUpWhileNobodyLooks(t *testing.T) {
 	}
 }
 
-// switches is how often the threads of a process have given up the CPU of their own accord.
+// switches returns the voluntary context switches of all threads of a process.
 func switches(t *testing.T, pid int) int {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))

@@ -25,7 +25,7 @@ type browser struct {
 
 	mu       sync.Mutex
 	answers  map[int]chan reply
-	problems []string // what the page complained about
+	problems []string // errors that the page reported
 }
 
 type reply struct {
@@ -33,7 +33,7 @@ type reply struct {
 	Error  *struct{ Message string }
 }
 
-// message is anything that the browser says.
+// message is any message from the browser.
 type message struct {
 	ID     int
 	Method string
@@ -71,7 +71,7 @@ func browse(t *testing.T, url string) *browser {
 		toThem.Close()
 		reading.Wait()
 		fromThem.Close()
-		for range 50 { // its children write until they are gone
+		for range 50 { // its children write until they have exited
 			if os.RemoveAll(dir) == nil {
 				break
 			}
@@ -159,7 +159,7 @@ func (b *browser) open(url string) {
 	b.call("Page.navigate", fields{"url": url}, nil)
 }
 
-// eval returns what an expression is, as text.
+// eval returns the value of an expression as text.
 func (b *browser) eval(expression string) string {
 	b.Helper()
 	var r struct {
@@ -183,7 +183,7 @@ func (b *browser) until(what, expression string) {
 	}
 }
 
-// look sets the size and the colours, and puts a picture into the folder that SCREENSHOTS names, if it is set.
+// look sets the size and the colours, and writes a screenshot to the directory $SCREENSHOTS if it is set.
 func (b *browser) look(name string, width int, scheme string) {
 	b.Helper()
 	b.call("Emulation.setDeviceMetricsOverride", fields{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}, nil)
@@ -227,7 +227,7 @@ func TestPageShowsReloadFailureAndCrash(t *testing.T) {
 	b.until("that the program is up", `document.querySelector('[data-program=web]')?.dataset.state === "up" && document.querySelectorAll("[data-role=serving] .workers .ready").length === 3`)
 	b.until("that it is live", `document.getElementById("link").dataset.link === "live"`)
 	if got := b.eval(`document.querySelectorAll("#unlock:not([hidden]), [data-program] header button").length`); got != "0" {
-		t.Errorf("%s buttons although there is no token", got)
+		t.Errorf("%s buttons without a token", got)
 	}
 	at := m.address()
 	letGo := hold(t, at)

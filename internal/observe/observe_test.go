@@ -23,15 +23,15 @@ import (
 	"example.org/supervisord/worker"
 )
 
-// loop is a supervisor of channels.
+// loop is a supervisor made of channels.
 type loop struct {
 	mu      sync.Mutex
-	updates chan *supervisor.Update // of the follower there is now
+	updates chan *supervisor.Update // of the current subscriber
 	status  *supervisor.Status
 	asked   map[string]int
 	stopped bool
 	ran     []worker.Spec
-	crash   bool // the program has a hook for crashes only
+	crash   bool // the program has only a hook for crashes
 }
 
 // ask counts a request.
@@ -91,7 +91,7 @@ func (l *loop) count(what string) int {
 	return l.asked[what]
 }
 
-// hooked lists the hooks that ran.
+// hooked returns the hooks that ran.
 func (l *loop) hooked() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,7 +124,7 @@ var (
 	failed = program.Report{Kind: program.TrialFailed, Generation: 2, Serving: 1, Step: "start", Reload: record(program.WorkerDown, false)}
 )
 
-// record is that of the reload to generation 2.
+// record returns the record of the reload to generation 2.
 func record(o program.Outcome, ended bool) *program.ReloadRecord {
 	r := &program.ReloadRecord{Generation: 2, Replaced: 1, Outcome: o}
 	if !o.Open() {

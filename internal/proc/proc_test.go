@@ -84,7 +84,7 @@ func TestProcess(t *testing.T) {
 		t.Errorf("%q", Name(pid))
 	}
 	if !slices.Contains(Children(os.Getpid()), pid) || !slices.Contains(Descendants(os.Getppid()), pid) {
-		t.Error("it is no child of this process")
+		t.Error("the process does not count as a child of this one")
 	}
 	if lines, err := Status(pid); err != nil || lines["PPid"] != strconv.Itoa(os.Getpid()) {
 		t.Errorf("%v, %v", lines, err)
@@ -146,10 +146,10 @@ func TestAccounts(t *testing.T) {
 	}
 	for _, look := range []func(string) (uint32, error){UID, GID} {
 		if _, err := look("4294967295"); !errors.Is(err, ErrIDRange) {
-			t.Errorf("the number of nobody: %v", err)
+			t.Errorf("an unused user ID: %v", err)
 		}
 		if _, err := look("nosuchname"); !Unknown(err) {
-			t.Errorf("a name that nobody has: %v", err)
+			t.Errorf("an unused name: %v", err)
 		}
 	}
 	if name := UserName(4294967294); name != "" {
@@ -160,7 +160,7 @@ func TestAccounts(t *testing.T) {
 func TestOwnGroups(t *testing.T) {
 	groups := OwnGroups()
 	if len(groups) == 0 {
-		t.Skip("there are no control groups of version 2")
+		t.Skip("cgroup v2 is not available")
 	}
 	for _, dir := range groups {
 		if _, err := os.Stat(dir + "/cgroup.procs"); err == nil && !slices.Contains(GroupMembers(dir), os.Getpid()) {

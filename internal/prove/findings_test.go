@@ -19,10 +19,10 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// at is a moment of the proofs below, which begin at 0.
+// at returns a time in the proofs below, which start at 0.
 func at(millis int) time.Time { return time.UnixMilli(int64(millis)) }
 
-// record is the record of a reload that replaced the generation before it; what a moment of 0 names has not happened.
+// record returns the record of a reload that replaced the previous generation; an event at 0 has not happened.
 func record(generation int, outcome program.Outcome, decided, ended int) *supervisor.Update {
 	r := &program.ReloadRecord{Generation: generation, Replaced: generation - 1, Outcome: outcome}
 	if decided > 0 {
@@ -37,7 +37,7 @@ func record(generation int, outcome program.Outcome, decided, ended int) *superv
 	return &supervisor.Update{Program: "web", Report: program.Report{Reload: r}}
 }
 
-// tell makes a history of "reload", answers and records.
+// tell builds a history from "reload", answers and records.
 func tell(steps ...any) *history {
 	h := newHistory("web")
 	for i, s := range steps {
@@ -114,7 +114,7 @@ func TestOldWorkersThatLive(t *testing.T) {
 	}
 }
 
-// example is a proof of 1 s, with a reload at 300 ms that served at 400 and settled at 600.
+// example returns a proof of 1 s with a reload that begins at 300 ms, serves at 400 ms and settles at 600 ms.
 func example() *proof {
 	u, _ := url.Parse("http://127.0.0.1:8080/")
 	r := &proof{
@@ -301,7 +301,7 @@ func TestJSONHasEmptyLists(t *testing.T) {
 	}
 	for _, key := range []string{"reasons", "losses", "causes", "died", "old", "left_behind"} {
 		if !bytes.Contains(text, []byte(`"`+key+`":[]`)) {
-			t.Errorf("%s is no empty list in %s", key, text)
+			t.Errorf("%s is not an empty list in %s", key, text)
 		}
 	}
 }

@@ -25,7 +25,7 @@ import (
 // binaries are built once for all tests: supervisord and the example worker.
 var binaries string
 
-// TestMain builds the binaries and runs the tests, or, started by supervisord, is the worker that a test asked for.
+// TestMain builds the binaries and runs the tests. Started by supervisord, it is the worker that a test requested.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "worker" {
 		workers[os.Args[2]]()
@@ -51,7 +51,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// workers are programs that do not treat their clients well, but for tcp.
+// workers lists programs that harm their clients, except tcp.
 var workers = map[string]func(){
 	"shutdown": func() {
 		s, term := serveHTTP(http.HandlerFunc(hi))
@@ -78,7 +78,7 @@ var workers = map[string]func(){
 		time.Sleep(200 * time.Millisecond)
 		os.Exit(0)
 	},
-	"early": func() { // says that it is ready 700 ms before it is; not the first generation, which prove needs
+	"early": func() { // reports readiness 700 ms too early, except in the first generation, which prove needs
 		began := time.Now()
 		s, term := serveHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if os.Getenv("SUPERVISORD_GENERATION") != "1" && time.Since(began) < 700*time.Millisecond {
@@ -90,7 +90,7 @@ var workers = map[string]func(){
 		<-term
 		s.Shutdown(context.Background())
 	},
-	"litter": func() { // leaves a process in a session of its own behind, for some seconds
+	"litter": func() { // leaves a process in another session behind for some seconds
 		c := exec.Command("sleep", "8")
 		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		_, term := serveHTTP(http.HandlerFunc(hi))
@@ -133,7 +133,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// site is a configuration in a directory of its own.
+// site is a configuration in a private directory.
 type site struct {
 	t       *testing.T
 	file    string
@@ -141,7 +141,7 @@ type site struct {
 	runs    bool // start was called
 }
 
-// newSite writes a configuration for two workers; more goes to the end of it, under [program.web].
+// newSite writes a configuration for two workers; more is appended under [program.web].
 func newSite(t *testing.T, worker, more string) *site {
 	t.Helper()
 	dir := t.TempDir()
@@ -177,7 +177,7 @@ func (s *site) write(text string) {
 	}
 }
 
-// edit replaces a piece of the configuration.
+// edit replaces a text in the configuration.
 func (s *site) edit(old, new string) {
 	s.t.Helper()
 	text := string(must(os.ReadFile(s.file)))
@@ -187,7 +187,7 @@ func (s *site) edit(old, new string) {
 	s.write(strings.Replace(text, old, new, 1))
 }
 
-// freeAddress is one that the kernel has just given and taken back.
+// freeAddress returns an address that the kernel has just assigned and released.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -213,7 +213,7 @@ func (s *site) start() int {
 		}
 	})
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) { // nothing tells that another process listens
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) { // no event when another process listens
 		if r, err := client.Get("http://" + s.address + "/"); err == nil {
 			r.Body.Close()
 			return c.Process.Pid
@@ -223,21 +223,21 @@ func (s *site) start() int {
 	return 0
 }
 
-// outcome is what a run of `supervisord prove` came to.
+// outcome is the result of a run of `supervisord prove`.
 type outcome struct {
 	*prove.Findings // nil: it wrote no JSON
 	code            int
 	stdout, stderr  string
 }
 
-// prove runs `supervisord prove --json` for about a second, and looks whether it left anybody behind.
+// prove runs `supervisord prove --json` for about a second and checks that no process is left.
 func (s *site) prove(flags ...string) outcome {
 	s.t.Helper()
 	c := s.command(flags...)
 	return s.wait(c)
 }
 
-// proving is a place for each proof that may run at once: more would be one another's stall.
+// proving limits how many proofs run at once: more would stall each other.
 var proving = make(chan struct{}, 3)
 
 func (s *site) command(flags ...string) *exec.Cmd {
@@ -280,7 +280,7 @@ func (o outcome) short() string {
 	return fmt.Sprintf("%s %v %v\n%+v\n%+v\n%+v", o.Verdict, o.Reasons, o.Warnings, o.Requests, o.Workers, o.Descriptors)
 }
 
-// nobodyLeft fails if a worker of this site, or what it started, lives.
+// nobodyLeft fails if a worker of this site or one of its descendants is alive.
 func (s *site) nobodyLeft() {
 	s.t.Helper()
 	for _, pid := range s.alive() {
@@ -288,7 +288,7 @@ func (s *site) nobodyLeft() {
 	}
 }
 
-// alive are the workers of this site and what they started.
+// alive returns the running workers of this site and their descendants.
 func (s *site) alive() []int {
 	var pids []int
 	for _, file := range must(filepath.Glob("/proc/[0-9]*/environ")) {

@@ -20,7 +20,7 @@ import (
 	"example.org/supervisord/internal/prove"
 )
 
-// passed fails the test unless the proof passed with nothing to remark.
+// passed fails the test unless the proof passed without findings.
 func passed(t *testing.T, o outcome) {
 	t.Helper()
 	if o.code != 0 || o.Findings == nil || !o.Passed() || len(o.Warnings) > 0 {
@@ -39,7 +39,7 @@ func passed(t *testing.T, o outcome) {
 	}
 }
 
-// loses fails the test unless requests were lost in one of these kinds, while a reload was under way.
+// loses fails the test unless requests of one of these kinds were lost during a reload.
 func loses(t *testing.T, o outcome, kinds ...load.LossKind) {
 	t.Helper()
 	if o.code != 1 || o.Findings == nil || o.Verdict != "failed" {
@@ -109,7 +109,7 @@ environment_file = "`+flag+`"`)
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(700 * time.Millisecond) // it is proving by now, and the first reload is not due; another process has no event for that
+	time.Sleep(700 * time.Millisecond) // the proof runs and the first reload is not due; no event to wait for
 	if err := os.Remove(flag); err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestConnectAndCloseWithoutHTTP(t *testing.T) {
 func TestUnixSocket(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "hello", "")
-	dir, err := os.MkdirTemp("", "p") // the path of a socket is short
+	dir, err := os.MkdirTemp("", "p") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func TestRunningSupervisordByPID(t *testing.T) {
 		t.Errorf("child %v, PID %d, want that of the one that runs, %d", o.Child, o.PID, pid)
 	}
 	if err := syscall.Kill(pid, 0); err != nil {
-		t.Errorf("the supervisord that ran before does not any more: %v", err)
+		t.Errorf("the supervisord that was running has exited: %v", err)
 	}
 }
 
@@ -233,7 +233,7 @@ func TestUpgradeInTheMiddleIsSurvived(t *testing.T) {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(1300 * time.Millisecond) // about when the first reload is under way; another process has no event for that
+	time.Sleep(1300 * time.Millisecond) // the first reload is about under way; no event to wait for
 	if err := syscall.Kill(pid, syscall.SIGUSR2); err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +268,7 @@ func TestInterruptGivesAPartialVerdict(t *testing.T) {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(1500 * time.Millisecond) // so that it has begun; another process has no event for that
+	time.Sleep(1500 * time.Millisecond) // the proof has begun; no event to wait for
 	if err := c.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +320,7 @@ func TestMistakesAreExplained(t *testing.T) {
 	} {
 		o := s.prove(strings.Fields(c.flags)...)
 		if o.code != 1 || o.Findings != nil || !strings.Contains(o.stderr, c.want) {
-			t.Errorf("%s: exit %d, said %q; want 1 and %q", c.flags, o.code, o.stderr, c.want)
+			t.Errorf("%s: exit %d, output %q; want 1 and %q", c.flags, o.code, o.stderr, c.want)
 		}
 	}
 }
@@ -335,7 +335,7 @@ func TestProcessThatIsNoSupervisordIsLeftAlone(t *testing.T) {
 	defer c.Process.Kill()
 	o := newSite(t, "hello", "").prove("--pid", strconv.Itoa(c.Process.Pid))
 	if o.code != 1 || !strings.Contains(o.stderr, "cannot prove process ") {
-		t.Errorf("exit %d, said %q", o.code, o.stderr)
+		t.Errorf("exit %d, output %q", o.code, o.stderr)
 	}
 	if err := c.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Error("it was ended")
@@ -355,7 +355,7 @@ func TestOnlyThisMachineIsHitUnasked(t *testing.T) {
 	_, port, _ := strings.Cut(s.address, ":")
 	s.edit(s.address, "192.0.2.1:"+port)
 	if o := s.prove(); o.code != 1 || !strings.Contains(o.stderr, "use --url http://192.0.2.1:"+port+"/") {
-		t.Errorf("exit %d, said %q", o.code, o.stderr)
+		t.Errorf("exit %d, output %q", o.code, o.stderr)
 	}
 }
 
@@ -364,7 +364,7 @@ func TestProgramThatDoesNotStartIsExplained(t *testing.T) {
 	s := newSite(t, "hello", "")
 	s.edit(`/hello"`, `/hello", "-fail"`)
 	if o := s.prove(); o.code != 1 || !strings.Contains(o.stderr, "program web does not start: start: exited with status 1") {
-		t.Errorf("exit %d, said %q", o.code, o.stderr)
+		t.Errorf("exit %d, output %q", o.code, o.stderr)
 	}
 }
 
@@ -377,7 +377,7 @@ func TestAddressInUseIsExplained(t *testing.T) {
 	}
 	defer ln.Close()
 	if o := s.prove(); o.code != 1 || !strings.Contains(o.stderr, "address already in use") {
-		t.Errorf("exit %d, said %q", o.code, o.stderr)
+		t.Errorf("exit %d, output %q", o.code, o.stderr)
 	}
 }
 
@@ -387,7 +387,7 @@ func TestSupervisordThatRunsIsNotUsedUnasked(t *testing.T) {
 	s.edit("pid_file", "# pid_file")
 	pid := s.start()
 	if o := s.prove(); o.code != 1 || !strings.Contains(o.stderr, fmt.Sprintf("process %d already runs with this configuration: use --pid %d", pid, pid)) {
-		t.Errorf("exit %d, said %q", o.code, o.stderr)
+		t.Errorf("exit %d, output %q", o.code, o.stderr)
 	}
 }
 
@@ -404,6 +404,6 @@ func TestControlThatIsOffIsExplained(t *testing.T) {
 	s := newSite(t, "hello", "")
 	s.edit("[supervisor]", "[supervisor]\ncontrol = \"off\"")
 	if o := s.prove(); !strings.Contains(o.stderr, "control is off") || !strings.Contains(o.stderr, "set control in [supervisor]") {
-		t.Errorf("exit %d, said %q", o.code, o.stderr)
+		t.Errorf("exit %d, output %q", o.code, o.stderr)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// place is a Sink that takes a line for each token in its gate; nil: as many as come.
+// place is a Sink that accepts one line per token in its gate; nil: all lines.
 type place struct {
 	gate chan error
 
@@ -56,7 +56,7 @@ func (l *losses) take() []Loss {
 	return all
 }
 
-var long = []byte(strings.Repeat("x", pieceSize-1) + "\n") // sixteen fill a Spool
+var long = []byte(strings.Repeat("x", pieceSize-1) + "\n") // sixteen lines fill a Spool
 
 func TestLinesArriveInOrderAndAllBeforeTheEnd(t *testing.T) {
 	p, l := &place{}, &losses{}
@@ -105,7 +105,7 @@ func TestWhatIsLostIsLostInOnePiece(t *testing.T) {
 		p, l := &place{gate: make(chan error)}, &losses{}
 		s := New(p, nil, &l.lost, l.report)
 		s.Put(long)
-		synctest.Wait() // it is in hand
+		synctest.Wait() // the line is being written
 		for range 16 {
 			s.Put(long)
 		}

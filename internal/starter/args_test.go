@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// normalized is a command line in the one form that every parser reads alike: --name=value, "--", and the command.
+// normalized returns a command line in the form that every parser reads alike: --name=value, "--", and the command.
 func normalized(words []string) ([]string, error) {
 	line, err := Parse(words)
 	if err != nil {

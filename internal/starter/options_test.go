@@ -16,7 +16,7 @@ import (
 	"example.org/supervisord/socket/dialect"
 )
 
-// options is the command line of flags and ./web, run in a directory of the test's.
+// options parses a command line of flags and ./web in a directory of the test.
 func options(t *testing.T, flags ...string) *Options {
 	t.Helper()
 	line, err := Parse(append(flags, "--", "./web"))
@@ -31,7 +31,7 @@ func (o *Options) add(name, value string) {
 	o.Given = append(o.Given, getopt.Given{Flag: getopt.Flag{Name: name}, As: "--" + name, Value: value})
 }
 
-// setenv gives start_server variables of its own.
+// setenv sets variables in the environment of start_server.
 func (o *Options) setenv(env ...string) {
 	o.Getenv = func(name string) string {
 		for _, kv := range env {
@@ -43,7 +43,7 @@ func (o *Options) setenv(env ...string) {
 	}
 }
 
-// loaded is the program that o asks for.
+// loaded returns the program that o describes.
 func loaded(t *testing.T, o *Options) config.Program {
 	t.Helper()
 	c, err := o.Load()

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memfd opens a file of its own.
+// memfd opens a new memfd.
 func memfd(t *testing.T) int {
 	t.Helper()
 	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC)
@@ -53,13 +53,13 @@ func TestDescriptorThatDoesNotFitIsRefusedUntilSystemdReads(t *testing.T) {
 	}
 	select {
 	case <-n.Writable():
-		t.Fatal("it is writable, and nobody has read")
+		t.Fatal("the socket is writable, but its messages were not read")
 	case <-time.After(20 * time.Millisecond):
 	}
 	for range filled {
 		s.expect("X_FILL=1")
 	}
-	s.quiet() // nothing of it was put aside
+	s.quiet() // nothing was queued
 	<-n.Writable()
 	if err := n.StoreFD("a", fd); err != nil {
 		t.Error(err)

@@ -158,7 +158,7 @@ func TestOpenWithoutAServerStillGivesANotify(t *testing.T) {
 	}
 	defer n.Close()
 	if err := n.Ready(); err == nil {
-		t.Error("a message to nobody has no error")
+		t.Error("a message without a receiver returns no error")
 	}
 	again := listen(t, s.path)
 	if err := n.Ready(); err != nil {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// server is a fake PID 1: it reads datagrams, with the descriptors in them, when it is asked to.
+// server is a fake PID 1: on request it reads datagrams with their descriptors.
 type server struct {
 	t    *testing.T
 	path string
@@ -34,7 +34,7 @@ func listen(t *testing.T, path string) *server {
 	return &server{t: t, path: path, conn: conn}
 }
 
-// newServer listens in a directory whose name is short enough for a socket.
+// newServer listens in a directory with a path short enough for a socket.
 func newServer(t *testing.T) *server {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "n")
@@ -45,7 +45,7 @@ func newServer(t *testing.T) *server {
 	return listen(t, filepath.Join(dir, "s"))
 }
 
-// environment is what a service of this server would have.
+// environment returns the environment of a service of this server.
 func (s *server) environment(name string) string {
 	if name == "NOTIFY_SOCKET" {
 		return s.path
@@ -78,7 +78,7 @@ func (s *server) read() received {
 	return got
 }
 
-// quiet checks that nothing more has come.
+// quiet checks that no further datagram has arrived.
 func (s *server) quiet() {
 	s.t.Helper()
 	s.conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
@@ -88,7 +88,7 @@ func (s *server) quiet() {
 	}
 }
 
-// open connects a Notify that must report no failure.
+// open connects a Notify that must not report a failure.
 func (s *server) open() *Notify {
 	s.t.Helper()
 	n, err := Open(s.environment, func(err error) { s.t.Errorf("a message failed: %v", err) })
@@ -99,7 +99,7 @@ func (s *server) open() *Notify {
 	return n
 }
 
-// fill makes the socket's queue full and returns how many messages that took.
+// fill fills the queue of the socket and returns the number of messages.
 func (s *server) fill(n *Notify) int {
 	s.t.Helper()
 	for count := range 100_000 {
@@ -124,7 +124,7 @@ func (s *server) expect(want string) {
 	}
 }
 
-// sameFile says whether two descriptors are of one open file.
+// sameFile reports whether two descriptors refer to the same open file.
 func sameFile(t *testing.T, a, b int) bool {
 	t.Helper()
 	var first, second unix.Stat_t

@@ -15,7 +15,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// TestLostEventsMakeEverythingBeLookedAt fills the kernel's queue while nobody reads it, and only then changes the file.
+// TestLostEventsMakeEverythingBeLookedAt fills the kernel's queue while it is not read, and then changes the file.
 func TestLostEventsMakeEverythingBeLookedAt(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -42,7 +42,7 @@ func TestLostEventsMakeEverythingBeLookedAt(t *testing.T) {
 	}
 }
 
-// fill makes more events than the kernel's queue holds, about two files that nobody asked for. By turns, because it joins equal ones.
+// fill creates more events than the kernel's queue holds, for two unwatched files in turn, because the kernel merges equal events.
 func fill(t *testing.T, paths ...string) {
 	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
 	if err != nil {
@@ -68,7 +68,7 @@ func fill(t *testing.T, paths ...string) {
 	}
 }
 
-// TestOverflowIsNotAnError: it only makes everything be looked at.
+// TestOverflowIsNotAnError: an overflow only causes a check of everything.
 func TestOverflowIsNotAnError(t *testing.T) {
 	l := newState()
 	defer l.close()
@@ -114,7 +114,7 @@ func TestTooFewWatches(t *testing.T) {
 	}
 }
 
-// starved watches with too low a limit, then raises it, and says what happened.
+// starved watches with too low a limit, then raises it, and prints the result.
 func starved(t *testing.T, name string) string {
 	dir := t.TempDir()
 	w := New()

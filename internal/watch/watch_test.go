@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// still is how long a test waits to be sure that nothing is reported: the event, the quiet time and some.
+// still is the time to wait until a missing report is certain: the event, the quiet time and a margin.
 const still = 2*quiet + 100*time.Millisecond
 
-// fixture is a watcher over a folder of its own.
+// fixture is a watcher of a private directory.
 type fixture struct {
 	*testing.T
 	dir string
 	w   *Watcher
 }
 
-// newFixture makes a folder with these files (name, content, …) and watches path in it as the group "g".
+// newFixture makes a directory with these files (name, content, …) and watches path in it as the group "g".
 func newFixture(t *testing.T, path string, files ...string) *fixture {
 	t.Helper()
 	t.Parallel()
@@ -49,7 +49,7 @@ func (f *fixture) check(err error) {
 
 func (f *fixture) path(name string) string { return filepath.Join(f.dir, name) }
 
-// set watches paths in the folder as one group.
+// set watches paths in the directory as one group.
 func (f *fixture) set(group string, paths ...string) {
 	f.Helper()
 	all := slices.Clone(paths)
@@ -72,7 +72,7 @@ func (f *fixture) replace(name, text string) {
 	f.check(os.Rename(f.path(name+".tmp"), f.path(name)))
 }
 
-// swap makes link point to target as `ln -sfn` does, by a rename.
+// swap makes link point to target by a rename, as `ln -sfn` does.
 func (f *fixture) swap(target, link string) {
 	f.Helper()
 	f.check(os.Symlink(target, f.path(link)+".new"))
@@ -92,7 +92,7 @@ func (f *fixture) changes() {
 	}
 }
 
-// nothing waits long enough to be sure that nothing is reported.
+// nothing waits long enough to be certain that nothing is reported.
 func (f *fixture) nothing() {
 	f.Helper()
 	select {
@@ -151,7 +151,7 @@ func TestSwappedSymlinkIsSeen(t *testing.T) {
 	f.set("g", "web")
 	f.swap("v2", "web")
 	f.changes()
-	f.write("v1", "nobody looks here any more")
+	f.write("v1", "not watched anymore")
 	f.nothing()
 	f.write("v2", "but here")
 	f.changes()
@@ -216,7 +216,7 @@ func TestDirectoryRemovedAndMadeAgainAtOnceIsSeen(t *testing.T) {
 func TestPathThatDoesNotExistYetIsSeen(t *testing.T) {
 	f := newFixture(t, "a/b/c/web")
 	f.check(os.Mkdir(f.path("a"), 0o755))
-	f.changes() // it leads one step further
+	f.changes() // the link now points one step further
 	f.write("a/b/c/web", "1")
 	f.changes()
 	f.replace("a/b/c/web", "2")
@@ -284,7 +284,7 @@ func TestChangesThatNobodyTakesAreDeliveredTogether(t *testing.T) {
 	f := newFixture(t, "a", "a", "1")
 	for i := range 3 {
 		f.replace("a", fmt.Sprint("n", i))
-		time.Sleep(still) // so that each is a change of its own
+		time.Sleep(still) // so that each counts as a separate change
 	}
 	f.changes()
 	f.nothing()
@@ -295,7 +295,7 @@ func TestFileThatKeepsChangingIsReported(t *testing.T) {
 	start, last, rested := time.Now(), time.Now(), false
 	for i := 0; ; i++ {
 		f.write("log", strings.Repeat("x", i))
-		rested = rested || time.Since(last) > quiet/2 // a busy machine: then it is right to report early
+		rested = rested || time.Since(last) > quiet/2 // on a busy machine an early report is correct
 		last = time.Now()
 		select {
 		case <-f.w.Changes():
@@ -335,14 +335,14 @@ func TestMovedAndRemovedDirectoriesDoNotBlock(t *testing.T) { // see state.open
 		}
 	}
 	for f.w.Set(map[string][]string{"g": {f.path("d/x")}}) != nil {
-		t.Fatal("cannot be watched any more")
+		t.Fatal("cannot be watched anymore")
 	}
 	f.settle()
 	f.replace("d/x", "2")
 	f.changes()
 }
 
-// settle lets whatever is under way arrive.
+// settle waits for pending events.
 func (f *fixture) settle() {
 	select {
 	case <-f.w.Changes():

@@ -29,7 +29,7 @@ func FuzzParseEnvironment(f *testing.F) {
 		seen := make(map[int]bool)
 		for _, i := range found {
 			if i.FD < 0 || seen[i.FD] {
-				t.Errorf("descriptor %s twice or not one: %+v", strconv.Itoa(i.FD), found)
+				t.Errorf("descriptor %s is reported twice or invalid: %+v", strconv.Itoa(i.FD), found)
 			}
 			seen[i.FD] = true
 		}

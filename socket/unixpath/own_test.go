@@ -36,7 +36,7 @@ func TestCloseOfOwnDoesNotRemoveWhatElseIsThere(t *testing.T) {
 	}
 	s.Close()
 	if _, err := os.Lstat(path); err != nil {
-		t.Errorf("what is there now was removed: %v", err)
+		t.Errorf("the new file was removed: %v", err)
 	}
 }
 

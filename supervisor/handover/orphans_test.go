@@ -53,7 +53,7 @@ func TestAProcessThatTheStoreHasAndTheRecordDoesNotKnowIsEnded(t *testing.T) {
 	}
 	unix.Close(h.workers[workerFD("web", 1, worker.FDProcess)])
 	if err := adopted.Process.Kill(); err != nil {
-		t.Errorf("the process that is known: %v", err)
+		t.Errorf("the known process: %v", err)
 	}
 	adopted.Wait() //nolint:errcheck // it was killed
 }

@@ -74,7 +74,7 @@ func TestGenerationWithoutWorkersDoesNotDrain(t *testing.T) {
 		t.Errorf("it serves, and the record is %+v", r.Reload)
 	}
 	if r := s.p.reloadOf(1); r.Gone.IsZero() {
-		t.Errorf("the record of the generation that is gone is %+v", r)
+		t.Errorf("the record of the gone generation is %+v", r)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestReloadWaitingWhenProgramStopsIsRecordedAsStopped(t *testing.T) {
 		t.Errorf("generation %d was promised, and its record is %+v", promised, r)
 	}
 	if s.p.Trial.Number != 4 {
-		t.Errorf("generation %d begins with a number that was promised to somebody else", s.p.Trial.Number)
+		t.Errorf("generation %d begins with a number that was promised to another client", s.p.Trial.Number)
 	}
 }
 

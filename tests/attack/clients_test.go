@@ -41,7 +41,7 @@ func sendLingering(t *testing.T, to *net.UnixConn, text string) io.Closer {
 	lab.Must(t, err)
 	tcp.Close()
 	unix.SetsockoptLinger(last, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600})
-	foreign.Apart(func() { // the descriptor here may be the last one
+	foreign.Apart(func() { // the descriptor here may be the last copy
 		_, _, err = to.WriteMsgUnix([]byte(text), unix.UnixRights(last), nil)
 		unix.Close(last)
 	})

@@ -57,7 +57,7 @@ func TestStopAnswersTheNextRequestOfAnIdleConnectionAndSaysClose(t *testing.T) {
 	}
 	p.signal(syscall.SIGTERM)
 	if !p.running(300 * time.Millisecond) {
-		t.Fatal("the worker left although a connection was idle for less than Linger")
+		t.Fatal("the worker exited although a connection was idle for less than Linger")
 	}
 	again, err := request(c, "/", true)
 	if err != nil || again {
@@ -89,7 +89,7 @@ func TestStopAnswersARequestThatIsHalfSent(t *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	p.signal(syscall.SIGTERM)
 	if !p.running(400 * time.Millisecond) {
-		t.Fatal("the worker left a request that was half sent")
+		t.Fatal("the worker exited while a request was half sent")
 	}
 	fmt.Fprint(c, "Host: test\r\n\r\n")
 	if answer, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || answer.StatusCode != 200 {

@@ -24,7 +24,7 @@ func TestSecondTermMeansNow(t *testing.T) {
 	inFlight(t, m.addr, time.Minute)
 	p.signal(syscall.SIGTERM)
 	if !p.running(2 * graceful.RepeatWindow) {
-		t.Fatal("the first TERM did not wait for the request in hand")
+		t.Fatal("the first TERM did not wait for the request in flight")
 	}
 	p.signal(syscall.SIGTERM)
 	if text := p.wait(2*time.Second, 1); text == "" {

@@ -96,7 +96,7 @@ const stranger2, owner2 = 12345, 12346 // users: an attacker, and the owner of t
 func hostile(t *testing.T, mode os.FileMode, owner int) *hostility {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root, to make files of other users")
+		t.Skip("needs root to make files of other users")
 	}
 	dir := t.TempDir()
 	h := &hostility{t, filepath.Join(dir, "logs"), filepath.Join(dir, "secret")}

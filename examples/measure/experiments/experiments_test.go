@@ -17,7 +17,7 @@ import (
 	"example.org/supervisord/internal/lab/load"
 )
 
-// TestMain runs the tests, or plays the role that an experiment asks the test binary for.
+// TestMain runs the tests, or the role that an experiment requests from the test binary.
 func TestMain(m *testing.M) {
 	if role := roleOf(os.Args); role != nil {
 		exit(role())
@@ -36,11 +36,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// built is the folder with the programs that TestMain built.
+// built is the directory with the programs that TestMain built.
 var built string
 
-// Every experiment, in miniature, comes to its end, loses nothing where nothing may be lost, draws pictures that are XML, and leaves no
-// process behind (run would return that as an error).
+// Every experiment, in miniature, finishes, loses nothing where nothing may be lost, draws valid XML, and leaves no process behind (run
+// returns that as an error).
 func TestEveryExperimentInMiniature(t *testing.T) {
 	out := t.TempDir()
 	if err := run(t.Context(), &rig{miniature, built, out}, 0); err != nil {
@@ -74,13 +74,13 @@ func TestEveryExperimentInMiniature(t *testing.T) {
 	}
 }
 
-// lossesAreSeen fails unless there are losses where there must be some: an experiment that never finds any would prove nothing.
+// lossesAreSeen fails unless requests are lost where some must be: an experiment that never finds a loss would prove nothing.
 func lossesAreSeen(t *testing.T, report string) {
 	t.Helper()
 	for _, users := range []string{"gRPC, 5 users", "HTTP/1.1, 5 users"} {
 		for way, want := range map[string]string{
-			"killed":                                `\| 1 \| \d+ \| [1-9]\d* \| [1-9]\d* \|`, // in hand, too
-			"stopped gracefully, nobody takes over": `\| 1 \| \d+ \| [1-9]\d* \| 0 \|`,        // only those that came later
+			"killed":                                `\| 1 \| \d+ \| [1-9]\d* \| [1-9]\d* \|`, // in-flight requests too
+			"stopped gracefully, nobody takes over": `\| 1 \| \d+ \| [1-9]\d* \| 0 \|`,        // only later requests
 			"redeployed by supervisord":             `\| 1 \| \d+ \| 0 \| 0 \| none \|`,
 		} {
 			if !regexp.MustCompile(regexp.QuoteMeta("| "+users+" | "+way+" ") + want).MatchString(report) {
@@ -108,7 +108,7 @@ func parse(t *testing.T, path string) {
 
 func TestInterruptedRunLeavesNoProcess(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	late := time.AfterFunc(time.Second, cancel) // in the middle of anything
+	late := time.AfterFunc(time.Second, cancel) // at an arbitrary moment
 	defer late.Stop()
 	long := miniature
 	long.stopped.before = time.Hour

@@ -46,7 +46,7 @@ func TestKindOfStatus(t *testing.T) {
 
 const hi = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 
-// server gives an answer to every request until the test ends, and closes each connection after so many answers.
+// server answers every request until the test ends, and closes each connection after n answers.
 func server(t *testing.T, answer string, answers int) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -191,7 +191,7 @@ func TestLoadSendsTotalAtOnceAndAtARate(t *testing.T) {
 }
 
 func TestAbandonCutsWhatIsInFlight(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // without accept
 	if err != nil {
 		t.Fatal(err)
 	}

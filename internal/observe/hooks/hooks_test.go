@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fake runs nothing: it hands over what it was given, and ends when it is told how.
+// fake runs nothing: it passes its arguments to the test, and exits when the test says how.
 type fake struct {
 	begun chan worker.Spec
 	end   chan error
@@ -67,7 +67,7 @@ func onStage(t *testing.T, play func(h *Queues, f *fake, logs *observer.Observed
 	})
 }
 
-// tell queues a hook that runs as c.
+// tell queues a hook with the command c.
 func tell(h *Queues, c *supervisor.Command, in input) {
 	h.command = func(string, int) (*supervisor.Command, error) { return c, nil }
 	h.tell(in.Receipt.Generation, in)
@@ -122,7 +122,7 @@ func TestHooksOfAProgramRunOneAtATimeAndInOrder(t *testing.T) {
 		tell(h, command(afterReload), other)
 		synctest.Wait()
 		if n := len(f.begun); n != 2 {
-			t.Fatalf("%d run at once, want one for each of two programs", n)
+			t.Fatalf("%d run at once, want 2: one per program", n)
 		}
 		seen := []int{generationOf(t, <-f.begun), generationOf(t, <-f.begun)}
 		for range 6 {
@@ -178,7 +178,7 @@ func TestSlowHookIsKilledAndTheNextRuns(t *testing.T) {
 			t.Errorf("%d runs after %v", n, time.Since(begin))
 		}
 		if said := logs.FilterMessage("hook failed").All()[0].ContextMap()["reason"]; said != "told after: stopped: not finished within 1m0s" {
-			t.Errorf("said %q", said)
+			t.Errorf("output %q", said)
 		}
 	})
 }
@@ -199,7 +199,7 @@ func TestCloseWaitsAMomentAndThenKills(t *testing.T) {
 	})
 }
 
-// TestHookOfRealLauncher needs no supervisor: no generation is there, so what it runs with is looked up.
+// TestHookOfRealLauncher needs no supervisor: without a generation the environment is looked up.
 func TestHookOfRealLauncher(t *testing.T) {
 	launcher, err := worker.NewLauncher(t.TempDir())
 	if err != nil {

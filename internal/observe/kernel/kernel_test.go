@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// fdOf is the descriptor of a listener, or of a connection; it stays the listener's.
+// fdOf returns the descriptor of a listener or connection, which keeps owning it.
 func fdOf(t *testing.T, l any) int {
 	t.Helper()
 	raw, err := l.(syscall.Conn).SyscallConn()
@@ -26,7 +26,7 @@ func fdOf(t *testing.T, l any) int {
 	return fd
 }
 
-// listen listens where nobody accepts.
+// listen listens without accepting.
 func listen(t *testing.T, network, address string) net.Listener {
 	t.Helper()
 	l, err := net.Listen(network, address)
@@ -47,7 +47,7 @@ func dial(t *testing.T, l net.Listener) net.Conn {
 	return c
 }
 
-// eventually is for what the kernel does in its own time: the client is connected before the listener's queue has it.
+// eventually polls what the kernel does with a delay: a client is connected before the listener's queue contains it.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !holds(); time.Sleep(time.Millisecond) {
@@ -98,7 +98,7 @@ func count(pids []int, addresses []string) (int, error) {
 	return c.Open, c.Err
 }
 
-// sleeper is a child with a process group of its own.
+// sleeper starts a child in its own process group.
 func sleeper(t *testing.T, files ...*os.File) *exec.Cmd {
 	t.Helper()
 	child := exec.Command("sleep", "1000")
@@ -111,7 +111,7 @@ func sleeper(t *testing.T, files ...*os.File) *exec.Cmd {
 	return child
 }
 
-// TestManyQueriesAreAnsweredTogether has a child that holds the connections of one of two listeners, and a thousand others who ask.
+// TestManyQueriesAreAnsweredTogether has a child that holds the connections of one of two listeners, and a thousand queries.
 func TestManyQueriesAreAnsweredTogether(t *testing.T) {
 	mine, childs := listen(t, "tcp4", "127.0.0.1:0"), listen(t, "tcp4", "127.0.0.1:0")
 	for range 2 {
@@ -147,7 +147,7 @@ func TestManyQueriesAreAnsweredTogether(t *testing.T) {
 		}
 	}
 	if c := table.Connections(queries[:1], time.Now().Add(-time.Second))[0]; !errors.Is(c.Err, errLate) {
-		t.Errorf("after the time is over: %+v", c)
+		t.Errorf("after the deadline: %+v", c)
 	}
 	if p, n := table.Group(child.Process.Pid); n != 1 || p.Parent != os.Getpid() || p.Resident < 0 || p.Began <= 0 {
 		t.Errorf("the child is %+v, of %d", p, n)

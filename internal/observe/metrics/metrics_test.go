@@ -20,7 +20,7 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// oneProgram has a listener with an empty queue.
+// oneProgram returns a program whose listener has an empty queue.
 func oneProgram() func(context.Context) (*supervisor.Status, error) {
 	return func(context.Context) (*supervisor.Status, error) {
 		return &supervisor.Status{Started: time.Unix(1000, 0), Version: "1.2.3", Programs: []supervisor.ProgramStatus{{
@@ -41,7 +41,7 @@ func scrape(t *testing.T, m *Metrics) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-// full is everything that can be scraped.
+// full returns all values that can be scraped.
 func full(t *testing.T) string {
 	t.Helper()
 	m := New(oneProgram())
@@ -103,7 +103,7 @@ func TestMetricsPassTheLinter(t *testing.T) {
 	}
 }
 
-// TestFormatIsReadByPrometheusParser has its own parser read it, with what is hard in labels.
+// TestFormatIsReadByPrometheusParser parses a scrape with difficult labels with the parser of Prometheus.
 func TestFormatIsReadByPrometheusParser(t *testing.T) {
 	const odd = "a\"b\\c\nd\xff"
 	m := New(func(context.Context) (*supervisor.Status, error) {
@@ -171,7 +171,7 @@ func TestScrapeFailsIfSupervisorDoesNotAnswer(t *testing.T) {
 
 var name = regexp.MustCompile(`\b(?:supervisord|process|go)_[a-z_]+[a-z]\b`)
 
-// exported lists the names in a scrape, those of the parts of a histogram included.
+// exported returns the names in a scrape, including the parts of a histogram.
 func exported(text string) []string {
 	var names []string
 	for line := range strings.Lines(text) {

@@ -26,7 +26,7 @@ import (
 	"example.org/supervisord/supervisor"
 )
 
-// stage is a server whose supervisor is these fields.
+// stage is a server with a fake supervisor made of these fields.
 type stage struct {
 	*testing.T
 	*Site
@@ -75,7 +75,7 @@ func open(t *testing.T, address, tokenFile string) *stage {
 	return s
 }
 
-// reloading is the loop, as far as the page needs it.
+// reloading is the part of the loop that the page needs.
 type reloading struct{ *stage }
 
 func (s reloading) Reload(_ context.Context, reload supervisor.ReloadOptions) ([]supervisor.Ticket, error) {
@@ -88,7 +88,7 @@ func (s reloading) Reload(_ context.Context, reload supervisor.ReloadOptions) ([
 
 func local(t *testing.T) *stage { t.Helper(); return open(t, "127.0.0.1:0", "") }
 
-// do asks once, over a connection of its own.
+// do sends one request over a new connection.
 func (s *stage) do(method, path string, header ...string) (int, string, http.Header) {
 	s.Helper()
 	r, err := http.NewRequest(method, "http://"+s.Addr().String()+path, nil)
@@ -334,7 +334,7 @@ func TestClientThatDoesNotReadDelaysNobody(t *testing.T) {
 		s.Notify()
 	}
 	if d := time.Since(begin); d > time.Second {
-		t.Errorf("it took %v to say that something has changed", d)
+		t.Errorf("it took %v to report the change", d)
 	}
 	s.status.Store(&supervisor.Status{PID: 10})
 	s.expect("GET", "/healthz", 200, "ok")
@@ -374,7 +374,7 @@ func TestLongHeadersAreRefused(t *testing.T) {
 	c.SetDeadline(time.Now().Add(30 * time.Second))
 	io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: "+strings.Repeat("x", 3*maxHeader))
 	answer, err := io.ReadAll(c)
-	if !strings.HasPrefix(string(answer), "HTTP/1.1 431 ") && !errors.Is(err, syscall.ECONNRESET) { // it need not read it all
+	if !strings.HasPrefix(string(answer), "HTTP/1.1 431 ") && !errors.Is(err, syscall.ECONNRESET) { // the server need not read the whole request
 		t.Errorf("%q, %v", answer, err)
 	}
 }

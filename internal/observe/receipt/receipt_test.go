@@ -19,7 +19,7 @@ import (
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// stream feeds a recorder with what happens to the reload of generation 2, which replaces generation 1.
+// stream feeds a recorder with the updates of the reload to generation 2, which replaces generation 1.
 type stream struct {
 	*Recorder
 	record program.ReloadRecord
@@ -88,10 +88,10 @@ func TestReceiptsOfOtherProgramsAreKeptApart(t *testing.T) {
 	s.find("web", 2).queue("http", 7)
 	records := []program.ReloadRecord{{Generation: 1}, s.record}
 	if list := s.Receipts("web", records); len(list) != 2 || list[0].Generation != 2 || list[0].LongestQueue() != 7 || list[1].LongestQueue() != 0 {
-		t.Errorf("of web there are %+v", list)
+		t.Errorf("of web: %+v", list)
 	}
 	if list := s.Receipts("other", records); len(list) != 2 || list[0].LongestQueue() != 0 {
-		t.Errorf("of another program there are %+v", list)
+		t.Errorf("of another program: %+v", list)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestSamplesStayFew(t *testing.T) {
 	}
 }
 
-// status is what a status says at a moment when generation 1 drains.
+// status returns a status while generation 1 drains.
 func status(generations ...supervisor.GenerationStatus) *supervisor.Status {
 	return &supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web", Generations: generations,
 		Listeners: []supervisor.ListenerStatus{{Name: "http", Address: "127.0.0.1:80", FDs: []int{7, 8}}}}}}
@@ -194,7 +194,7 @@ func TestReceiptOfFirstStartComesOnce(t *testing.T) {
 		before := s.record
 		far(s)
 		s.done = s.Resync(s.status(0))
-		s.record = before // the updates come after the status that is newer
+		s.record = before // the updates arrive after a newer status
 		s.begins()
 		s.record.Ended = *ago(15)
 		s.serves(15)
@@ -202,7 +202,7 @@ func TestReceiptOfFirstStartComesOnce(t *testing.T) {
 	}
 }
 
-// fake is a kernel that says what the test wants.
+// fake is a kernel whose answers the test sets.
 type fake struct {
 	queues  map[int]int
 	open    int

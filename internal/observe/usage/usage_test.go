@@ -18,7 +18,7 @@ func TestUsageIsThatOfTheProcessGroup(t *testing.T) {
 	}
 	for _, none := range workers[1:] {
 		if none.Processes != nil || none.Memory != nil || none.CPUPercent != nil {
-			t.Errorf("nobody uses %+v", none)
+			t.Errorf("%+v although no process is running", none)
 		}
 	}
 }
