@@ -57,10 +57,10 @@ func runAB(ctx context.Context, r *rig, c *chapter) error {
 	c.table([]string{"supervisor", "worker", "ab", "HUPs", "requests", "failed", "requests/s"}, rows)
 	blame := ""
 	if theirs > 0 {
-		blame = fmt.Sprintf(" With plain Shutdown %s failed under the two supervisors together: the socket is handed over without a loss, "+
-			"but as the worker stops it loses what it has accepted.", count(theirs))
+		blame = fmt.Sprintf(" With plain Shutdown %s requests failed under the two supervisors together: the socket is handed over without a loss, "+
+			"but the worker loses requests that it has accepted when it stops.", count(theirs))
 	}
-	c.say("**It means:** %s%s `-k` is ab with kept connections (HTTP/1.0 with keep-alive), one worker serves at a time; start_server considers "+
+	c.say("**It means:** %s%s With `-k`, ab keeps its connections (HTTP/1.0 with keep-alive). One worker serves at a time. start_server considers "+
 		"a worker ready after a second.", verdict(ours, "supervisord with worker/graceful"), blame)
 	return nil
 }

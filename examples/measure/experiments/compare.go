@@ -59,10 +59,10 @@ func runCompare(ctx context.Context, r *rig, c *chapter) error {
 			}
 		}
 	}
-	c.say("examples/json-vs-grpc, one worker, %d users who call again as soon as they are answered, for %s each, without redeploys and with one a second:", r.compare.users, r.compare.length)
+	c.say("examples/json-vs-grpc, one worker, %d users who call again as soon as they are answered, for %s in each row, without redeploys and with one a second:", r.compare.users, r.compare.length)
 	c.table([]string{"", "redeploys", "calls/s", "failed", "p50", "p99", "max", "connections", "calls on a used connection"}, rows)
-	c.say("**It means:** %s What gRPC and JSON cost depends on the connections: the published 0.31 %% is a client that closes its own. A redeploy sends every client to a new connection, once: "+
-		"each kept connection is replaced once per redeploy, and the rest is reused as before.", verdict(lost, "supervisord"))
+	c.say("**It means:** %s What JSON and gRPC cost depends on the connections: the published 0.31 %% comes from a client that closes its own. A redeploy replaces every kept connection, "+
+		"once; between redeploys connections are reused as before.", verdict(lost, "supervisord"))
 	return r.picture(c, "json-vs-grpc.svg", "latency over time of JSON and gRPC under redeploys",
 		plot.Timeline("One service, two protocols, a redeploy every second", panelHeight, panels))
 }

@@ -79,9 +79,9 @@ func lossesAreSeen(t *testing.T, report string) {
 	t.Helper()
 	for _, users := range []string{"gRPC, 5 users", "HTTP/1.1, 5 users"} {
 		for way, want := range map[string]string{
-			"killed":                                `\| 1 \| \d+ \| [1-9]\d* \| [1-9]\d* \|`, // in-flight requests too
-			"stopped gracefully, nobody takes over": `\| 1 \| \d+ \| [1-9]\d* \| 0 \|`,        // only later requests
-			"redeployed by supervisord":             `\| 1 \| \d+ \| 0 \| 0 \| none \|`,
+			"killed":                           `\| 1 \| \d+ \| [1-9]\d* \| [1-9]\d* \|`, // in-flight requests too
+			"stopped gracefully, no successor": `\| 1 \| \d+ \| [1-9]\d* \| 0 \|`,        // only later requests
+			"redeployed by supervisord":        `\| 1 \| \d+ \| 0 \| 0 \| none \|`,
 		} {
 			if !regexp.MustCompile(regexp.QuoteMeta("| "+users+" | "+way+" ") + want).MatchString(report) {
 				t.Errorf("%s, %s: the report lacks %s\n%s", users, way, want, report)

@@ -48,12 +48,12 @@ func runGaps(ctx context.Context, r *rig, c *chapter) error {
 		medians = append(medians, float64(g.with.Quantile(0.5))/float64(max(1, g.calm.Quantile(0.5))))
 		all = append(all, g)
 	}
-	c.say("The longest time without an answer in each of %d stretches of %s without a redeploy, and as many that begin with one, in turns. The load: %d clients that send a request "+
-		"as soon as they are answered, and %d requests a second at a constant rate.", r.gaps.pairs, r.gaps.stretch, busyClients, r.gaps.rate)
+	c.say("The longest time without an answer in each of %d stretches of %s without a redeploy and as many that begin with one, alternating. The load: %d clients that send a request "+
+		"as soon as the previous one is answered, and %d requests a second at a constant rate.", r.gaps.pairs, r.gaps.stretch, busyClients, r.gaps.rate)
 	c.table([]string{"workers", "requests", "failed", "no redeploy: median", "longest", "redeploy: median", "longest", "ratio of medians", "ratio of longest"}, rows)
-	c.say("**It means:** %s The longest gap with a redeploy is %.2f to %.2f times the one without (medians). There is no moment without a worker that accepts; what is above 1 is the CPU time "+
-		"that starting workers takes from the clients and the workers beside them, and it grows with how many start at once (`reload.strategy = \"rolling\"` spreads it). "+
-		"\"auto\" is one per CPU: where that is one of the numbers above, the two rows differ by noise alone, and so may the others by as much.",
+	c.say("**It means:** %s The longest gap with a redeploy is %.2f to %.2f times the one without (medians). A worker accepts at every moment; a ratio above 1 comes from the CPU time "+
+		"that starting workers takes from the clients and the other workers, and grows with how many start at once (`reload.strategy = \"rolling\"` spreads it). "+
+		"\"auto\" is one per CPU: if that is one of the numbers above, the two rows differ only by noise, and other rows may differ by as much.",
 		verdict(lost, "supervisord"), slices.Min(medians), slices.Max(medians))
 	return r.picture(c, "gaps.svg", "longest gap of each stretch, with a redeploy and without", drawGaps("The longest time without an answer", all))
 }

@@ -14,8 +14,8 @@ import (
 	"example.org/supervisord/internal/lab/plot"
 )
 
-const publishedLatency = "means and percentiles that hide it: a reload of HAProxy 1.5 every 100 ms failed 504 requests of 200,000, and with SYNs held back none of 1,000,000 at " +
-	"p99 8 ms, max 29 ms (jolynch; Yelp, 2015). One slow request in 100,000 is in none of p50, p95, p99; so here is all of it."
+const publishedLatency = "means and percentiles, which hide slow requests: a reload of HAProxy 1.5 every 100 ms failed 504 requests of 200,000, and with SYNs held back none of 1,000,000 at " +
+	"p99 8 ms, max 29 ms (jolynch; Yelp, 2015). One slow request in 100,000 shows in none of p50, p95 and p99, so here is the whole distribution."
 
 type latencySize struct {
 	rate    int           // requests a second
@@ -50,11 +50,11 @@ func (r *rig) compareStretches(ctx context.Context, c *chapter) error {
 	}
 	all := t.end()
 	with, calm := profileOf(all, redeploying), profileOf(all, calmly)
-	c.say("examples/hello, 2 workers, vegeta at %d requests a second (half on new connections, half on kept ones), in turns of %s with redeploys and without:", size.rate, size.stretch)
+	c.say("examples/hello, 2 workers, vegeta at %d requests a second (half on new connections, half on kept ones), in alternating stretches of %s without redeploys and with them:", size.rate, size.stretch)
 	c.table(profileHead, [][]string{with.row(fmt.Sprintf("%d redeploys, one every %s", redeploys, every)), calm.row("no redeploy"), with.ratios(calm)})
 	ratio := func(q float64) string { return kit.Ratio(with.latencies.Quantile(q), calm.latencies.Quantile(q)) }
 	c.say("**It means:** %s With redeploys p50 is %s times what it is without, p99 %s times, p99.9 %s times, the slowest request of all %s times: "+
-		"what is above 1 is the CPU time that starting two processes takes from the clients and the workers beside them.",
+		"a ratio above 1 comes from the CPU time that starting two processes takes from the clients and the other workers.",
 		verdict(with.failed, "supervisord"), ratio(0.5), ratio(0.99), ratio(0.999), ratio(1))
 	return r.picture(c, "latency.svg", "histogram of latency with redeploys and without",
 		drawHistogram("Every request: with redeploys and without", series{"no redeploy", calm.latencies}, series{"with redeploys", with.latencies}))
@@ -125,14 +125,14 @@ func (r *rig) compareWays(ctx context.Context, c *chapter) error {
 		panels = append(panels, p)
 		rows = append(rows, profile.row(way.name))
 	}
-	c.say("The same load under three ways to redeploy, once a second, a worker that takes 0.3 s to boot:")
+	c.say("The same load with three ways to redeploy, once a second. The worker takes 0.3 s to boot:")
 	c.table(profileHead, rows)
 	title := fmt.Sprintf("A redeploy every second, %s requests a second, a worker that takes 0.3 s to boot", count(r.latency.rate))
 	return r.picture(c, "redeploys.svg", "latency over time under three ways to redeploy, failed requests in colour", plot.Timeline(title, panelHeight, panels))
 }
 
 func (r *rig) byHand(ctx context.Context, address string) (*restarter, error) {
-	command := r.command("hello", "-address", address, "-linger", "1ms", bootDelay) // lingering for idle connections helps nobody here
+	command := r.command("hello", "-address", address, "-linger", "1ms", bootDelay) // no connection stays idle here, so lingering is pointless
 	w, err := serveAlone(ctx, address, command...)
 	if err != nil {
 		return nil, err

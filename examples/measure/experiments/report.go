@@ -91,18 +91,18 @@ func introduction() string {
 	release, _, _ := strings.Cut(kit.Kernel(), "-") // the rest is the distribution's
 	return fmt.Sprintf(`# The experiments, reproduced
 
-What others have published about deploys without downtime, repeated with supervisord, and without it where that is the point.
+Published measurements of deploys without downtime, repeated with supervisord, and without it where that is the point.
 `+"`scripts/experiments`"+` writes this page and its pictures; `+"`--only N`"+` runs one experiment, `+"`--quick`"+` all of them in about two minutes.
 
 How to read the figures:
 
 - They come from one machine (%s, %d CPUs, Linux %s) on which client, supervisord and workers compete for the CPUs, often with other work:
-  the load average stands under each table. Compare within a table, by ratios; other hardware has other absolute figures.
-- No client sends a request twice. Go's http.Transport would do that silently, so these clients use their own HTTP, and ab. gRPC's
-  transparent retry, of calls that a server has refused by GOAWAY, is part of gRPC and is on.
-- Everything is on loopback, where a close is seen at once. `+"`supervisord prove`"+` can act as a client that is a round trip away.
-- `+"`max_draining`"+` is 100 in all of them: HUPs come faster than a worker with kept connections drains (up to 28 s), and with
-  the default, 4, most of them would wait and become one reload.
+  the load average is below each table. Compare ratios within a table; absolute figures differ on other hardware.
+- No client sends a request twice. Go's http.Transport would do that silently, so the HTTP clients are ab and a client that
+  belongs to this repository. gRPC's transparent retry, of calls that a server has refused by GOAWAY, is part of gRPC and is enabled.
+- Everything runs on loopback, where a client sees a close at once. `+"`supervisord prove`"+` can simulate a client that is a round trip away.
+- `+"`max_draining`"+` is 100 in all experiments: HUPs come faster than a worker with kept connections drains (up to 28 s), and with
+  the default, 4, most HUPs would wait and be merged into one reload.
 
 In the pictures grey lines are redeploys (HUP), the blue line is the median, the bands reach to p95 and p99, dots are the slowest
 answers, and coloured bars are requests that failed.

@@ -171,7 +171,7 @@ func (r *rig) neighbours() []neighbour {
 	probe := `method = "http", url = "http://` + slowName + `:8002/{pid}"`
 	return []neighbour{
 		{"nothing", nil},
-		{"a worker that looks a slow name up as it boots, and for each request", slow("", "127.0.0.1", r.command("experiments", namesRole))},
+		{"a worker that looks up a slow name when it starts, and for each request", slow("", "127.0.0.1", r.command("experiments", namesRole))},
 		{"`ready.method = \"http\"` with a slow name in its url", slow(probe, "127.0.0.1", r.command("hello"))},
 		{"a listener whose address is a slow name", slow("", slowName, r.command("hello"))},
 	}
@@ -198,15 +198,15 @@ func (r *rig) besideSlowNames(ctx context.Context, c *chapter) error {
 			waited = append(waited, beside.name)
 		}
 	}
-	c.say("And with a resolver that takes %s for each answer (in a network of its own, with supervisord and the workers). One HUP redeploys two programs; "+
-		"how long does the one without names take, and how are its own clients served meanwhile?", r.names.slow)
+	c.say("Slow names: a resolver takes %s for each answer, in a network of its own with supervisord and the workers. One HUP redeploys two programs. "+
+		"How long does the program without names take, and how are its clients served meanwhile?", r.names.slow)
 	c.table([]string{"beside it", "HUP to new generation (p50)", "longest", "of the slow one (p50)", "requests", "failed", "p99", "max"}, rows)
-	meaning := "No program waits for the resolver of another one: not for a worker that does, not for a probe, not for a listener's address."
+	meaning := "No program waits because another one waits for the resolver, be it in a worker, in a probe, or for a listener's address."
 	if len(waited) > 0 {
-		meaning = "A worker or a probe that waits for a resolver holds up only itself. The redeploy of the program beside did wait, for a name that is not its own, in this case: " +
+		meaning = "A worker or a probe that waits for the resolver delays only itself. The redeploy of the other program did wait for a name that is not its own, in this case: " +
 			strings.Join(waited, "; ") + ". Its old generation serves meanwhile."
 	}
-	c.say("**It means:** %s %s", verdict(lost, "the program beside"), meaning)
+	c.say("**It means:** %s %s", verdict(lost, "the other program"), meaning)
 	return nil
 }
 

@@ -59,7 +59,7 @@ func runStopped(ctx context.Context, r *rig, c *chapter) error {
 			stage func() (*ending, error)
 		}{
 			{"killed", func() (*ending, error) { return users.stopped(ctx, r, unix.SIGKILL) }},
-			{"stopped gracefully, nobody takes over", func() (*ending, error) { return users.stopped(ctx, r, unix.SIGTERM) }},
+			{"stopped gracefully, no successor", func() (*ending, error) { return users.stopped(ctx, r, unix.SIGTERM) }},
 			{redeployed, func() (*ending, error) { return users.redeployed(ctx, r) }},
 		} {
 			e, err := way.stage()
@@ -77,15 +77,15 @@ func runStopped(ctx context.Context, r *rig, c *chapter) error {
 			}
 		}
 	}
-	c.table([]string{"users", "server", "times", "calls", "failed", "of them in hand at the stop", "stop to first error", "a later call fails within (p50)", "an answered call took (p50)"}, rows)
+	c.table([]string{"users", "server", "times", "calls", "failed", "of them in flight at the stop", "stop to first error", "a later call fails within (p50)", "an answered call took (p50)"}, rows)
 	if len(lost) > 0 {
 		c.say("Failed while supervisord redeployed: %s.", strings.Join(lost, ". "))
 	}
-	c.say("**It means:** a graceful stop saves the calls that are in hand, and no others: the next calls find nobody, and learn it sooner. "+
-		"Only a successor that accepts before the old worker stops leaves no error to time. %s "+
-		"The publication does not say from when it counts, so the table has both: from the stop to the first error, and from the start of a call after the stop to its error. "+
-		"All calls take %s; the users begin spread over that time, so that calls of every age are in hand; a user whose call failed waits for the rest of it. "+
-		"Where answered calls took much longer, the machine did not have the CPUs for so many users.",
+	c.say("**It means:** a graceful stop completes the calls in flight, and only those: later calls find no server and fail at once. "+
+		"Only a successor that accepts before the old worker stops leaves no error to measure. %s "+
+		"The publication does not say when its clock starts, so the table has both times: from the stop to the first error, and from the start of a call after the stop to its error. "+
+		"Every call takes %s. The users start spread over that time, so that calls of every age are in flight; after a failed call, a user waits for the rest of it. "+
+		"Where answered calls took much longer, the machine had too few CPUs for that many users.",
 		verdict(ours, "supervisord's redeploys"), r.stopped.call)
 	return r.picture(c, "stopped.svg", "calls answered and failed around a stop", drawCounts("A server goes: what its users see", panels))
 }
