@@ -16,7 +16,7 @@ import (
 type conns struct {
 	mu     sync.Mutex
 	open   map[*conn]struct{}
-	sealed bool          // none will be added any more
+	sealed bool          // no connection will be added
 	gone   chan struct{} // closed when sealed and none is open
 	early  sync.WaitGroup
 }
@@ -46,7 +46,7 @@ func (o *conns) remove(c *conn) {
 	}
 }
 
-// seal says that no connection will be added.
+// seal promises that no connection will be added.
 func (o *conns) seal() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -85,8 +85,8 @@ func (o *conns) linger(patience time.Duration, gone, over <-chan struct{}) bool 
 	}
 }
 
-// sweep closes what has lingered long enough and returns when to look again. A connection that falls idle later
-// lingers for at least patience, so that it needs no look before that.
+// sweep closes connections that have lingered long enough and returns when to look again. A connection that becomes idle
+// later lingers for at least patience, so sweep need not look at it before that.
 func (o *conns) sweep(patience time.Duration, now time.Time) (next time.Time) {
 	const finest = 10 * time.Millisecond
 	next = now.Add(max(patience, finest))
@@ -105,7 +105,7 @@ func (o *conns) sweep(patience time.Duration, now time.Time) (next time.Time) {
 	return next
 }
 
-// cut closes everything and returns a *CutOff of what was not finished, or nil.
+// cut closes everything. It returns a *CutOff that lists what was not finished, or nil.
 func (o *conns) cut(st *stop) error {
 	cut := &CutOff{After: time.Since(st.at)}
 	for _, c := range o.list() {
@@ -120,13 +120,13 @@ func (o *conns) cut(st *stop) error {
 	return cut
 }
 
-// conn is an accepted connection whose use is watched. NetConn gives the connection itself.
+// conn is an accepted connection that records its use. NetConn returns the underlying connection.
 type conn struct {
 	net.Conn
 	all     *conns
 	tls     bool        // before the first request the bytes are a handshake
-	streams atomic.Bool // HTTP/2: bytes on it are no sign of a request
-	heard   atomic.Bool // bytes came since it was last fresh or idle
+	streams atomic.Bool // HTTP/2: incoming bytes need not belong to a request
+	heard   atomic.Bool // bytes have arrived since it was last fresh or idle
 	touched sync.Once
 
 	mu    sync.Mutex
@@ -135,10 +135,10 @@ type conn struct {
 	pause time.Duration // the longest that it was idle before a request
 }
 
-// touch notes that the server has taken the connection up.
+// touch records that the server has taken up the connection.
 func (c *conn) touch() { c.touched.Do(c.all.early.Done) }
 
-// is notes what the connection is doing from now on.
+// is records what the connection is doing from now on.
 func (c *conn) is(doing Doing) {
 	now := time.Now()
 	c.mu.Lock()
@@ -166,14 +166,14 @@ func (c *conn) nowLocked() (Doing, time.Time) {
 	return c.doing, c.since
 }
 
-// arriving tells whether a part of a request has been read that net/http does not speak of yet. The caller holds mu.
+// arriving reports whether part of a request has been read that net/http has not reported yet. The caller holds mu.
 func (c *conn) arriving() bool {
 	between := c.doing == Idle || c.doing == Fresh && !c.tls
 	return between && c.heard.Load() && !c.streams.Load()
 }
 
-// lingersUntil returns when a connection with nothing in hand may be closed; false while it has something in hand.
-// One whose client is known to come back is given twice the longest pause that it ever made.
+// lingersUntil returns when a connection without a request in flight may be closed; false while a request is in flight.
+// If the client has come back before, the connection may stay idle for twice the client's longest pause.
 func (c *conn) lingersUntil(patience time.Duration) (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,7 +184,7 @@ func (c *conn) lingersUntil(patience time.Duration) (time.Time, bool) {
 	return since.Add(max(patience, 2*c.pause)), true
 }
 
-// closeIdle closes the connection unless the kernel has a request for it that nobody has read yet.
+// closeIdle closes the connection unless the kernel has an unread request for it.
 func (c *conn) closeIdle() bool {
 	if doing, _ := c.now(); doing == Active || doing == Hijacked || c.unread() {
 		return false
@@ -193,7 +193,7 @@ func (c *conn) closeIdle() bool {
 	return true
 }
 
-// unread tells whether bytes wait in the kernel.
+// unread reports whether unread bytes wait in the kernel.
 func (c *conn) unread() bool {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -206,10 +206,10 @@ func (c *conn) unread() bool {
 	return n > 0
 }
 
-// NetConn returns the connection that was accepted, for those who need its own type.
+// NetConn returns the accepted connection, for callers that need its concrete type.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
-// Read notes that the client has said something.
+// Read records that the client has sent something.
 func (c *conn) Read(p []byte) (int, error) {
 	c.touch()
 	n, err := c.Conn.Read(p)
@@ -238,7 +238,7 @@ func (c *conn) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(struct{ io.Writer }{c.Conn}, r)
 }
 
-// CloseWrite closes the sending side, where the connection has one.
+// CloseWrite closes the sending side, if the connection supports that.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -254,7 +254,7 @@ func (c *conn) SyscallConn() (syscall.RawConn, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// Close closes the connection and forgets it.
+// Close closes the connection and removes it from its conns.
 func (c *conn) Close() error {
 	c.touch()
 	err := c.Conn.Close()
@@ -262,7 +262,7 @@ func (c *conn) Close() error {
 	return err
 }
 
-// ours finds the watched connection under what a server made of it (TLS).
+// ours finds the conn beneath the wrapper that a server made around it (TLS).
 func ours(c net.Conn) *conn {
 	for c != nil {
 		switch t := c.(type) {

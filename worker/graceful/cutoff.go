@@ -10,24 +10,24 @@ import (
 // CutOff is the error of a Serve that had to close something before it was finished.
 type CutOff struct {
 	After time.Duration // since the stop began
-	Conns []CutConn     // connections with a request in hand, or taken over by their handler
+	Conns []CutConn     // connections with a request in flight, or taken over by their handler
 	Work  int           // Work functions that had not returned
 }
 
-// CutConn is one connection that was closed before its time.
+// CutConn is a connection that was closed before it was finished.
 type CutConn struct {
 	Local, Remote net.Addr
 	Doing         Doing
 	For           time.Duration // how long it had been doing that
 }
 
-// Doing is what a connection is occupied with.
+// Doing is what a connection is doing.
 type Doing string
 
 // What a connection can be doing.
 const (
-	Fresh    Doing = "fresh"    // accepted; nothing has come yet
-	Active   Doing = "active"   // a request is in hand, or half read
+	Fresh    Doing = "fresh"    // accepted; nothing has arrived yet
+	Active   Doing = "active"   // a request is in flight, or partly read
 	Idle     Doing = "idle"     // between two requests
 	Hijacked Doing = "hijacked" // taken over by its handler: a WebSocket, a tunnel
 )

@@ -1,33 +1,34 @@
-// Package graceful is the worker's end of a deploy that costs no request. A server becomes a good worker in three lines:
+// Package graceful is the worker's end of a deploy that costs no request. Three lines turn a server into a good worker:
 //
 //	ln, err := graceful.Listener("http", "127.0.0.1:8080")
 //	if err != nil { … }
 //	err = graceful.Serve(ctx, graceful.HTTP(ln, &http.Server{Handler: mux}))
 //
-// Listener gives the socket that was inherited from supervisord, systemd, start_server or einhorn, and listens on the address
-// itself when nothing was inherited, so that the same program runs by hand.
+// Listener returns the socket that the process inherited from supervisord, systemd, start_server or einhorn. If it inherited
+// none, Listener listens on the address itself, so the same program also runs by hand.
 //
-// Serve says ready once everything accepts, and on TERM, INT or the end of ctx it stops in this order:
+// Serve says ready once every server accepts. On TERM, INT or the end of ctx it stops in this order:
 //
-//  1. It takes nothing more from the listening sockets. What is queued on an inherited one is left to the next worker;
-//     what is queued on one of our own is still taken, because nobody else will.
-//  2. It answers what is in hand and what still comes on open connections, and sends each client away as its protocol
-//     has it: "Connection: close" on HTTP/1, GOAWAY on HTTP/2 and gRPC.
-//  3. It closes an HTTP/1 connection that has been idle for longer than Options.Linger.
+//  1. It accepts nothing more. Connections queued on an inherited socket are left to the next worker; connections queued
+//     on a socket of its own are still accepted, because no other process would accept them.
+//  2. It answers requests in flight and those that still arrive on open connections, and sends each client away as the
+//     protocol allows: "Connection: close" on HTTP/1, GOAWAY on HTTP/2 and gRPC.
+//  3. It closes HTTP/1 connections that have been idle for longer than Options.Linger.
 //  4. At Options.Deadline, or at a second TERM or INT, it closes what is left and returns a *CutOff that lists it.
 //
-// Step 3 is where HTTP/1 cannot be made perfect: it has no way to tell an idle client to go, so a connection may be closed
-// just as a request is on its way, and a client that never retries sees that request fail. For a client that notices the
-// close the window is the time that a packet travels; for one that looks at its connection only when it uses it, it
-// is the whole pause: of such clients, pausing for up to 8 s while
-// the workers were swapped every 2 s, 71 % of the requests on old connections failed with a Linger of 1 s,
-// 22 % with 5 s and none with 28 s. So, where the sockets were inherited and somebody else serves already, Linger is Deadline
-// unless told otherwise, and a connection whose client has shown that it comes back is given at least twice the longest
-// pause that it made. What stays idle beyond that is closed, and may lose a request: make Deadline, and the supervisor's
-// patience, longer than your clients pause (health checks and Prometheus come every 10 to 15 s, nginx keeps an idle connection
-// for 60 s, Go for 90 s), or accept it.
+// Step 3 cannot be perfect: HTTP/1 has no way to tell an idle client to go away, so a connection may be closed while a
+// request is on its way, and a client that never retries sees that request fail. For a client that notices the close, the
+// critical time is the travel time of a packet; for a client that looks at its connection only when it uses it, the
+// critical time is its whole pause. With clients of that kind that paused for up to 8 s, and workers replaced every 2 s,
+// 71 % of the requests on old connections failed with a Linger of 1 s, 22 % with 5 s, and none with 28 s. Therefore, if
+// the sockets were inherited, so that another worker serves already, Linger is Deadline by default, and a connection whose
+// client has come back before may stay idle for at least twice its longest pause. A connection that stays idle for longer
+// is closed and may lose a request. Make Deadline, and the supervisor's stop timeout, longer than your clients pause
+// (health checks and Prometheus come every 10 to 15 s, nginx keeps an idle connection for 60 s, Go for 90 s), or accept
+// the loss.
 //
-// One Serve runs in a process at a time. It takes over the http.Server it is given: Handler, ConnState and
-// TLSNextProto are wrapped, and Shutdown must not be called, because it drops requests (golang/go#75591). Functions given to
-// http.Server.RegisterOnShutdown run when the last connection is gone; what must run as the stop begins goes into Options.OnStop.
+// Only one Serve runs in a process at a time. Serve takes over the http.Server that it is given: it wraps Handler, ConnState
+// and TLSNextProto. Do not call Shutdown, because it drops requests (golang/go#75591). Functions registered with
+// http.Server.RegisterOnShutdown run when the last connection is gone; what must run when the stop begins goes into
+// Options.OnStop.
 package graceful

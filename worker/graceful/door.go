@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// errShut is what a server's Accept gets once the door is shut.
+// errShut is what Accept returns to a server once the door is shut.
 var errShut = errors.New("no more connections are accepted")
 
-// door is the listener that a server gets. It can be shut without losing a connection that was already accepted.
+// door is the listener that a server accepts from. Shutting it loses no connection that was already accepted.
 type door struct {
 	net.Listener
 	accepting func()
 	open      *conns
 	shared    bool
-	tls       bool // the server makes TLS of what it accepts
+	tls       bool // the server wraps accepted connections in TLS
 
 	mu    sync.Mutex
 	stops bool
-	rest  time.Time // our own socket: until when the rest of its queue is taken
+	rest  time.Time // for a socket of our own: when to stop accepting the rest of its queue
 }
 
 func newDoor(ln net.Listener, accepting func()) *door {
 	return &door{Listener: ln, accepting: accepting, open: newConns(), shared: started().isShared(ln)}
 }
 
-// Accept gives the next connection, and errShut after shut.
+// Accept returns the next connection, and errShut after shut.
 func (d *door) Accept() (net.Conn, error) {
 	d.accepting()
 	if d.stopped() {
@@ -50,7 +50,7 @@ func (d *door) stopped() bool {
 	return d.stops
 }
 
-// shut wakes Accept without closing anything under it: accept(2) either gave a connection to the server or left it queued.
+// shut wakes Accept without closing its socket: accept(2) has either returned a connection or left it queued.
 func (d *door) shut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -63,8 +63,8 @@ func (d *door) shut() {
 	_ = d.Listener.Close()
 }
 
-// last takes what the kernel already queued on a socket of our own: it would be reset with the socket. A shared
-// socket stays open elsewhere, and its queue belongs to the next worker.
+// last accepts what the kernel has already queued on a socket of our own, because closing the socket would reset these
+// connections. A shared socket stays open elsewhere, and its queue belongs to the next worker.
 func (d *door) last() (net.Conn, error) {
 	if c := d.queued(); c != nil {
 		return d.open.add(c, d.tls), nil
@@ -80,7 +80,7 @@ func (d *door) queued() net.Conn {
 	if d.shared || !ok || time.Now().After(d.rest) {
 		return nil
 	}
-	_ = dl.SetDeadline(time.Now().Add(2 * time.Millisecond)) // with one in the past Accept would not even look
+	_ = dl.SetDeadline(time.Now().Add(2 * time.Millisecond)) // with a deadline in the past, Accept would not look at the queue
 	c, err := d.Listener.Accept()
 	if err != nil {
 		return nil
@@ -88,7 +88,7 @@ func (d *door) queued() net.Conn {
 	return c
 }
 
-// Close closes this process's descriptor of the socket; servers do it more than once.
+// Close closes this process's descriptor of the socket. Servers call it more than once.
 func (d *door) Close() error {
 	if err := d.Listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrClosed) {
 		return err

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// GRPCServer is what this package needs of a *grpc.Server. It does not depend on gRPC.
+// GRPCServer is what this package needs of a *grpc.Server. The package does not depend on gRPC.
 type GRPCServer interface {
 	Serve(net.Listener) error
 	GracefulStop() // GOAWAY, then wait for the RPCs
@@ -36,12 +36,14 @@ func (g *grpcServer) run(st *stop, accepting func()) error {
 	return g.drain(st, d, served)
 }
 
-// silence is how long a client may say nothing at all after it has connected: gRPC's own speak first. Where 5,000 of them
-// come back at once to two CPUs it takes them longer than 2 s: with that much, up to 4,754 of 60,000 calls failed, with 20 s none.
-// It is no longer than that, and at most half of Deadline, because one that never speaks (a port check) holds up the GOAWAY for all.
+// silence is how long a client may send nothing at all after it has connected: gRPC clients speak first. If 5,000 clients
+// reconnect at once to two CPUs, they need more than 2 s: with a limit of 2 s up to 4,754 of 60,000 calls failed, with 20 s
+// none. It is not longer, and at most half of Deadline, because one connection that never sends anything (a port check)
+// delays GOAWAY for all clients.
 const silence = 10 * time.Second
 
-// drain calls GracefulStop only when the server has taken up every accepted connection: it closes those that come later.
+// drain calls GracefulStop only when the server has taken up every accepted connection: GracefulStop closes connections
+// that are taken up later.
 func (g *grpcServer) drain(st *stop, d *door, served <-chan error) error {
 	drained := make(chan struct{})
 	go func() {
@@ -51,7 +53,7 @@ func (g *grpcServer) drain(st *stop, d *door, served <-chan error) error {
 		g.srv.GracefulStop()
 		d.open.seal()
 	}()
-	if d.open.linger(min(silence, st.deadline/2), drained, st.over) { // clients that never said a word would hold GracefulStop up
+	if d.open.linger(min(silence, st.deadline/2), drained, st.over) { // clients that never sent a byte would hold up GracefulStop
 		return nil
 	}
 	err := d.open.cut(st)

@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 )
 
-// HTTP serves srv, and whatever is built on it (echo, chi, gin: their Handler), on ln. With certificates in srv.TLSConfig
-// it speaks TLS. HTTP/2 is spoken where srv.Protocols, or net/http's default over TLS, says so.
+// HTTP serves srv on ln. For echo, chi or gin, set srv.Handler to theirs. With certificates in srv.TLSConfig it speaks TLS.
+// It speaks HTTP/2 if srv.Protocols, or net/http's default over TLS, says so.
 // ln must be the plain listener, not one from tls.NewListener.
 func HTTP(ln net.Listener, srv *http.Server) Server { return &httpServer{ln: ln, srv: srv} }
 
@@ -42,11 +42,11 @@ func (h *httpServer) run(st *stop, accepting func()) error {
 	return h.drain(st, d, served)
 }
 
-// drain sends every client away in its own time. Only when no connection is left does it shut srv down.
+// drain sends each client away when its connection allows that. It shuts srv down only when no connection is left.
 func (h *httpServer) drain(st *stop, d *door, served <-chan error) error {
 	select {
 	case <-served:
-	case <-st.over: // Accept hangs, and so would Close: somebody made the shared socket a blocking one
+	case <-st.over: // Accept hangs, and so would Close: another process has made the shared socket blocking
 		return d.open.cut(st)
 	}
 	d.open.seal()
@@ -58,7 +58,7 @@ func (h *httpServer) drain(st *stop, d *door, served <-chan error) error {
 	return errors.Join(cut, h.end())
 }
 
-// end runs what the caller gave to RegisterOnShutdown; there is nothing left to wait for.
+// end runs what the caller registered with RegisterOnShutdown. Nothing is left to wait for.
 func (h *httpServer) end() error {
 	at, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -80,7 +80,7 @@ func (h *httpServer) serve(d *door) error {
 	return h.srv.Serve(d)
 }
 
-// prepare puts our hooks under the caller's.
+// prepare installs our hooks beneath the caller's.
 func (h *httpServer) prepare() error {
 	if err := h.splitHTTP2(); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (h *httpServer) prepare() error {
 	return nil
 }
 
-// follow takes over what net/http says about a connection. Close tells of the end by itself.
+// follow records what net/http reports about a connection. Close records the end itself.
 func (c *conn) follow(state http.ConnState) {
 	switch state {
 	case http.StateActive:
@@ -124,15 +124,15 @@ func (c *conn) follow(state http.ConnState) {
 	}
 }
 
-// splitHTTP2 lets a second http.Server own the HTTP/2 connections' shutdown. Shutdown of a server sends GOAWAY on HTTP/2,
-// which is right at once, and drops requests on HTTP/1, which never is; net/http has no way to ask for the one alone.
+// splitHTTP2 gives the HTTP/2 connections to a second http.Server, which can be shut down separately. Shutdown sends GOAWAY
+// on HTTP/2, which is right at once, and drops requests on HTTP/1, which is never right; net/http cannot do only the former.
 func (h *httpServer) splitHTTP2() error {
 	h.goaway = &http.Server{
 		TLSConfig: h.srv.TLSConfig.Clone(), TLSNextProto: maps.Clone(h.srv.TLSNextProto),
 		Protocols: h.srv.Protocols, HTTP2: h.srv.HTTP2, IdleTimeout: h.srv.IdleTimeout, ReadTimeout: h.srv.ReadTimeout,
 	}
 	if c := h.goaway.TLSConfig; c != nil && !slices.Contains(c.NextProtos, "h2") {
-		c.NextProtos = append(c.NextProtos, "h2") // only then does Serve look at HTTP/2 at all
+		c.NextProtos = append(c.NextProtos, "h2") // otherwise Serve ignores HTTP/2
 	}
 	if err := h.goaway.Serve(shutListener{}); !errors.Is(err, errShut) {
 		return fmt.Errorf("cannot set up HTTP/2: %w", err)
@@ -152,7 +152,7 @@ func (h *httpServer) splitHTTP2() error {
 	return nil
 }
 
-// sayGoAway tells every HTTP/2 client to open its next stream elsewhere. Streams that are open go on to their end.
+// sayGoAway tells every HTTP/2 client to open new streams on another connection. Open streams run to their end.
 func (h *httpServer) sayGoAway() { _ = h.goaway.Shutdown(context.Background()) }
 
 // shutListener accepts nothing.

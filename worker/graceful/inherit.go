@@ -20,29 +20,29 @@ import (
 // because reading it consumes it; hence the one variable of this package.
 var started = sync.OnceValue(readEnvironment)
 
-// environment is what a supervisor gave to this process.
+// environment is what this process inherited from its supervisor.
 type environment struct {
 	mu      sync.Mutex
 	sockets []*inherited
-	err     error          // why the sockets could not be understood
-	shared  []net.Listener // those given out: what is queued on them is not ours alone
+	err     error          // why the description of the sockets is invalid
+	shared  []net.Listener // those returned to the caller: their queues are not ours alone
 	notify  *notifier
 }
 
 // inherited is one descriptor that was passed to this process.
 type inherited struct {
 	inherit.Socket
-	starter listener.Listener // nil: SERVER_STARTER_PORT does not have it
+	starter listener.Listener // nil: not in SERVER_STARTER_PORT
 	taken   bool
 }
 
-// named tells whether its name is a person's choice, and not made from the address.
+// named reports whether a person chose the name, as opposed to one made from the address.
 func (s *inherited) named() bool {
 	return s.Name != "unknown" && s.Name != s.Starter && s.Name != inherit.FDName(s.Starter)
 }
 
-// readEnvironment also takes the variables away, so that a child of this process does not take them for its own. The number of
-// the generation stays: it is for the program to read, and leads to no socket.
+// readEnvironment also removes the variables, so that a child of this process does not mistake them for its own. The
+// generation number stays: it is for the program, and does not refer to a socket.
 func readEnvironment() *environment {
 	e := &environment{notify: readNotifier()}
 	e.sockets, e.err = readSockets()
@@ -76,7 +76,7 @@ func readSockets() ([]*inherited, error) {
 	return sockets, nil
 }
 
-// readEinhorn adds what only einhorn tells of: supervisord tells of the same sockets twice.
+// readEinhorn adds the sockets that only einhorn's variables describe: supervisord describes the same sockets twice.
 func (e *environment) readEinhorn() error {
 	told, err := inherit.FromEinhorn(os.Environ(), os.Getppid())
 	switch {
@@ -94,7 +94,7 @@ func (e *environment) readEinhorn() error {
 	return nil
 }
 
-// stopSignals are those by which this process is told to stop. einhorn says it by USR2.
+// stopSignals are the signals that tell this process to stop. einhorn uses USR2.
 func (e *environment) stopSignals() []os.Signal {
 	signals := []os.Signal{unix.SIGTERM, unix.SIGINT}
 	if e.notify.einhorn != nil {
@@ -103,8 +103,8 @@ func (e *environment) stopSignals() []os.Signal {
 	return signals
 }
 
-// starterPorts has SERVER_STARTER_PORT read by the package made for it. Its panics ("1:2=3") and its errors are kept
-// back: package socket has checked the variable, and what this one does not understand is opened without it.
+// starterPorts reads SERVER_STARTER_PORT with the package made for it. It suppresses that package's panics ("1:2=3") and
+// errors: package inherit has checked the variable, and sockets that the other package does not understand are opened without it.
 func starterPorts() (ports []listener.Listener) {
 	defer func() {
 		if recover() != nil {
@@ -115,8 +115,8 @@ func starterPorts() (ports []listener.Listener) {
 	return ports
 }
 
-// listen opens a listener of s. The descriptor that was passed is closed, at once or, where the listener package opens it,
-// by the garbage collector; it is close-on-exec already.
+// listen opens a listener of s. It closes the inherited descriptor at once; if the listener package opens it, the garbage
+// collector closes it. The descriptor is already close-on-exec.
 func (e *environment) listen(s *inherited) (ln net.Listener, err error) {
 	if s.starter != nil && s.FD >= inherit.FirstFD {
 		ln, err = s.starter.Listen()
@@ -131,14 +131,14 @@ func (e *environment) listen(s *inherited) (ln net.Listener, err error) {
 	return ln, nil
 }
 
-// isShared tells whether other processes may accept from ln's socket.
+// isShared reports whether other processes may accept from ln's socket.
 func (e *environment) isShared(ln net.Listener) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Contains(e.shared, ln)
 }
 
-// withFile makes a net type of the descriptor, which the net package duplicates with close-on-exec set. The original
+// withFile makes a net type from the descriptor, which the net package duplicates with close-on-exec set. The original
 // is closed, unless it is one of the three standard streams (start_server can pass a socket as descriptor 0).
 func withFile[T any](s *inherited, open func(*os.File) (T, error)) (sock T, err error) {
 	fd := s.FD

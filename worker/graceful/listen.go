@@ -12,12 +12,12 @@ import (
 	"example.org/supervisord/socket/inherit"
 )
 
-// ErrNotInherited is returned for a name that none of the inherited sockets has.
+// ErrNotInherited says that none of the inherited sockets has the name.
 var ErrNotInherited = errors.New("no inherited socket has this name")
 
-// Listener returns the inherited socket called name, and listens on address when this process inherited no sockets at all.
-// Names are those of LISTEN_FDNAMES; a socket that was passed without a name of its own (systemd's "unknown", start_server)
-// is found by address, which must then be written as it was for the supervisor or as it is bound, or by being the only one.
+// Listener returns the inherited socket called name. If this process inherited no sockets at all, it listens on address.
+// Names are those of LISTEN_FDNAMES. A socket that was passed without a name of its own (systemd's "unknown", start_server)
+// is found by address, written as it was for the supervisor or as it is bound, or because it is the only one.
 //
 // address is "host:port", ":port", "unix:/path" or "unix:@abstract". A socket is given out once.
 // The listener is the caller's: Serve closes it, otherwise the caller does.
@@ -51,8 +51,8 @@ func PacketConn(name, address string) (net.PacketConn, error) {
 	return withFile(s, net.FilePacketConn)
 }
 
-// Listeners returns every inherited stream socket that was not given out yet, in the order in which they were passed;
-// none when this process was started by hand.
+// Listeners returns every inherited stream socket that was not returned before, in the order in which they were passed.
+// It returns none if this process was started by hand.
 func Listeners() ([]net.Listener, error) {
 	e := started()
 	e.mu.Lock()
@@ -78,7 +78,7 @@ func closeAll(all []net.Listener) (err error) {
 	return err
 }
 
-// find finds the socket for name; nil when nothing at all was inherited.
+// find finds the socket for name. It returns nil if nothing at all was inherited.
 func (e *environment) find(name, address string, networks ...string) (*inherited, error) {
 	if e.err != nil || len(e.sockets) == 0 {
 		return nil, e.err
@@ -93,7 +93,7 @@ func (e *environment) find(name, address string, networks ...string) (*inherited
 	return s, nil
 }
 
-// match looks by name, then by address among those whose name is nobody's choice, then for one that is alone.
+// match looks by name, then by address among the sockets without a chosen name, then for the only socket.
 func (e *environment) match(name, address string, networks []string) *inherited {
 	var nameless []*inherited
 	for _, s := range e.sockets {
@@ -124,7 +124,7 @@ func (e *environment) names() string {
 	return strings.Join(names, ", ")
 }
 
-// isOne tells whether s can be used as one of these networks.
+// isOne reports whether s can be used as one of these networks.
 func (s *inherited) isOne(networks ...string) bool {
 	for _, n := range networks {
 		if s.Listens && s.Network == n {
@@ -134,7 +134,7 @@ func (s *inherited) isOne(networks ...string) bool {
 	return false
 }
 
-// at tells whether s is the socket of an address as written in a program: by a supervisor's name for it, or as bound.
+// at reports whether s is the socket of an address as a program writes it: as the supervisor names it, or as it is bound.
 func (s *inherited) at(address string) bool {
 	plain := strings.TrimPrefix(strings.TrimPrefix(address, "unix:"), "udp:")
 	switch plain {
@@ -146,7 +146,7 @@ func (s *inherited) at(address string) bool {
 	return strings.TrimPrefix(plain, ":") == s.Starter || inherit.FDName(plain) == s.Name
 }
 
-// listen opens a socket of this process's own.
+// listen opens a new socket.
 func listen(address string) (net.Listener, error) {
 	network := "tcp"
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {

@@ -10,8 +10,8 @@ import (
 )
 
 // Conns runs a plain accept loop: handle is called for each connection, which is closed when handle returns.
-// ctx ends as the stop begins: handle should then finish what it has in hand, say goodbye as its protocol has it, and
-// return; at the deadline its connection is closed.
+// ctx ends when the stop begins: handle should then finish its work, say goodbye as its protocol requires, and return. At
+// the deadline its connection is closed.
 func Conns(ln net.Listener, handle func(ctx context.Context, c net.Conn)) Server {
 	return &loop{ln: ln, handle: handle}
 }
@@ -55,7 +55,7 @@ func (l *loop) drain(st *stop, d *door, served <-chan error) error {
 	return err
 }
 
-// accept waits a little where accept(2) fails for want of descriptors or memory, as net/http does.
+// accept waits a little if accept(2) fails for lack of descriptors or memory, as net/http does.
 func (l *loop) accept(ctx context.Context, d *door) error {
 	var pause time.Duration
 	for {

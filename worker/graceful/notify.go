@@ -16,14 +16,14 @@ import (
 	"example.org/supervisord/socket/inherit"
 )
 
-// notifier is where this process says how it does: sd_notify(3)'s NOTIFY_SOCKET, s6's notification fd and einhorn's control
-// socket. All may be given.
+// notifier is where this process reports its state: sd_notify(3)'s NOTIFY_SOCKET, s6's notification fd and einhorn's control
+// socket. Any of them may be present.
 type notifier struct {
 	socket   string // "": none
 	watchdog time.Duration
-	einhorn  *inherit.Einhorn // nil: einhorn is not our parent; without an address once it has said ready
+	einhorn  *inherit.Einhorn // nil: einhorn is not our parent; without an address after ready was said
 	mu       sync.Mutex
-	fd       int   // closed and -1 once it has said ready
+	fd       int   // closed and -1 after ready was said
 	err      error // why NOTIFY_FD cannot be used
 }
 
@@ -51,15 +51,16 @@ func notifyFD(text string) (int, error) {
 	return fd, nil
 }
 
-// Ready says that this process serves: READY=1 on NOTIFY_SOCKET, a newline on NOTIFY_FD and an ack to einhorn, whichever was given;
-// without any it does nothing. Serve does it by itself; only a program that does not use Serve needs it.
-// That the supervisor has died meanwhile is no error: this process serves on, and the next supervisor adopts it or tells it to stop.
+// Ready says that this process serves: READY=1 on NOTIFY_SOCKET, a newline on NOTIFY_FD, an ack to einhorn, or several of
+// them; without any, Ready does nothing. Serve calls it, so only a program without Serve needs it.
+// If the supervisor has died meanwhile, that is not an error: this process goes on serving, and the next supervisor adopts it
+// or tells it to stop.
 func Ready() error {
 	n := started().notify
 	return errors.Join(n.err, unlessGone(n.send("READY=1")), unlessGone(n.newline()), unlessGone(n.ack()))
 }
 
-// unlessGone drops the error that means that nobody listens any more.
+// unlessGone drops the error that means that no process listens any more.
 func unlessGone(err error) error {
 	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNREFUSED) {
 		return nil
@@ -72,13 +73,13 @@ func Status(text string) error {
 	return started().notify.send("STATUS=" + strings.ReplaceAll(text, "\n", " "))
 }
 
-// Stopping says that this process is about to end, of its own accord or because it was told to. Serve does it by itself.
+// Stopping says that this process is about to end, by itself or because it was told to. Serve calls it.
 func Stopping() error { return started().notify.send("STOPPING=1") }
 
 // Watchdog tells the supervisor that this process is alive, twice in each interval that the supervisor asked for
-// (WATCHDOG_USEC of sd_watchdog_enabled(3)), until ctx ends. A ping is left out while alive returns an error,
-// which is the way to have a process that is stuck replaced; a nil alive never does.
-// Where no watchdog was asked for it returns at once. Serve does it by itself, with Options.Alive.
+// (WATCHDOG_USEC of sd_watchdog_enabled(3)), until ctx ends. It sends no ping while alive returns an error, so that the
+// supervisor replaces a process that is stuck; a nil alive means always alive. If the supervisor asked for no watchdog,
+// Watchdog returns at once. Serve calls it with Options.Alive.
 func Watchdog(ctx context.Context, alive func() error) error {
 	n := started().notify
 	if n.watchdog <= 0 {
@@ -88,7 +89,7 @@ func Watchdog(ctx context.Context, alive func() error) error {
 	defer tick.Stop()
 	for {
 		if alive == nil || alive() == nil {
-			_ = n.send("WATCHDOG=1") // the next one may get through; if none does, being replaced is right
+			_ = n.send("WATCHDOG=1") // the next ping may get through; if none does, the process should be replaced
 		}
 		select {
 		case <-ctx.Done():
@@ -98,7 +99,7 @@ func Watchdog(ctx context.Context, alive func() error) error {
 	}
 }
 
-// send sends one datagram. It does not wait for ever for a supervisor that does not read.
+// send sends one datagram. It does not wait forever for a supervisor that does not read.
 func (n *notifier) send(message string) error {
 	if n.socket == "" {
 		return nil

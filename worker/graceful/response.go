@@ -7,9 +7,9 @@ import (
 	"net/http"
 )
 
-// response decides in the moment in which the header is written whether the client is sent away, so that a request which was
-// in hand as the stop began is answered with "Connection: close", too. It has every interface that net/http's own has on
-// HTTP/1, as handlers ask for them by type assertion; http.ResponseController finds the rest by Unwrap.
+// response decides whether to send the client away when the header is written, so that a request that was in flight when the
+// stop began is answered with "Connection: close", too. It has every interface that net/http's own type has on HTTP/1, because
+// handlers ask for them by type assertion; http.ResponseController finds the rest by Unwrap.
 type response struct {
 	http.ResponseWriter
 	server  *httpServer
@@ -24,7 +24,7 @@ func (w *response) decide() {
 }
 
 func (w *response) WriteHeader(code int) {
-	if code >= http.StatusOK { // others are not the last, or (101) no answer at all
+	if code >= http.StatusOK { // others are not final, or (101) not an answer
 		w.decide()
 	}
 	w.ResponseWriter.WriteHeader(code)

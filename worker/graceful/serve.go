@@ -11,26 +11,26 @@ import (
 
 // The defaults of Options.
 const (
-	DefaultDeadline = 28 * time.Second // supervisord's stop.timeout is 30 s by default; the rest is for the caller's own end
+	DefaultDeadline = 28 * time.Second // supervisord's stop.timeout is 30 s by default; the difference is for the caller's own cleanup
 	DefaultLinger   = 5 * time.Second  // for sockets of our own; on inherited ones Deadline
 )
 
-// Options say how Serve stops and what it calls meanwhile. The zero value is what Serve alone uses.
+// Options say how Serve stops and what it calls meanwhile. The function Serve uses the zero value.
 type Options struct {
 	// Deadline is how long a stop may take before everything that is left is closed; 0: DefaultDeadline.
-	// It must be shorter than the supervisor's patience, after which comes KILL.
+	// It must be shorter than the supervisor's stop timeout, after which the supervisor sends KILL.
 	Deadline time.Duration
 
-	// Linger is how long a connection may have been without a request when a stop closes it; negative: not at all. Deadline
-	// limits it. 0: Deadline where the socket was inherited, because the next worker serves meanwhile and waiting costs nothing
-	// but memory; DefaultLinger where it is our own. See the package's doc for what is at stake.
+	// Linger is how long a connection may be idle before a stop closes it; negative: not at all. Deadline limits it.
+	// 0: Deadline if the socket was inherited, because the next worker serves meanwhile and waiting costs only memory;
+	// DefaultLinger if it is our own. The package comment explains what a short Linger costs.
 	Linger time.Duration
 
-	// OnStop is called as the stop begins, beside the draining: the place to say goodbye on WebSockets, event streams and
-	// streaming RPCs, which would otherwise last until Deadline. ctx ends at Deadline, and OnStop must return then.
+	// OnStop is called when the stop begins and runs beside the draining. Use it to say goodbye on WebSockets, event streams
+	// and streaming RPCs, which would otherwise last until Deadline. ctx ends at Deadline, and OnStop must return then.
 	OnStop func(ctx context.Context)
 
-	// Alive is asked before each ping when the supervisor asked for a watchdog; while it returns an error no ping is sent.
+	// Alive is called before each ping if the supervisor asked for a watchdog; while it returns an error, no ping is sent.
 	Alive func() error
 }
 
@@ -50,7 +50,7 @@ type stop struct {
 	linger   time.Duration // as in Options
 }
 
-// patience is how long connections that came over an inherited socket, or over our own, may stay idle.
+// patience is how long connections that were accepted from an inherited socket, or from our own, may stay idle.
 func (st *stop) patience(inherited bool) time.Duration {
 	switch {
 	case st.linger != 0:
@@ -64,12 +64,12 @@ func (st *stop) patience(inherited bool) time.Duration {
 // Serve is Options{}.Serve.
 func Serve(ctx context.Context, servers ...Server) error { return Options{}.Serve(ctx, servers...) }
 
-// Serve runs the servers until TERM, INT (under einhorn USR2, too) or the end of ctx, and returns when the last of them has drained as the package's
-// doc says. It says ready when all of them accept, and stopping when the stop begins.
+// Serve runs the servers until TERM, INT (under einhorn also USR2) or the end of ctx, and returns when the last of them has
+// drained as the package comment says. It says ready when all of them accept, and stopping when the stop begins.
 //
-// nil means that nothing was lost. A *CutOff means that Deadline or a second TERM or INT came first. Any other error is
-// why a server could not start or go on (the others were drained then), or why ready could not be said.
-// Signals are caught only while Serve runs. A TERM within RepeatWindow of the one before is the same one.
+// It returns nil if nothing was lost, and a *CutOff if Deadline or a second TERM or INT came first. Any other error says why
+// a server could not start or go on (the others were drained then), or why ready could not be said. Signals are caught only
+// while Serve runs. A TERM within RepeatWindow of the previous one counts as the same.
 func (o Options) Serve(ctx context.Context, servers ...Server) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, started().stopSignals()...)
@@ -81,11 +81,11 @@ func (o Options) Serve(ctx context.Context, servers ...Server) error {
 	return r.result()
 }
 
-// RepeatWindow is how long after a TERM or INT another one counts as the same: systemd with KillMode=control-group
-// and the supervisor each send one at nearly the same time.
+// RepeatWindow is the time within which a second TERM or INT counts as the same: systemd with KillMode=control-group and
+// the supervisor each send one at nearly the same time.
 const RepeatWindow = 200 * time.Millisecond
 
-// settle waits a moment for callbacks whose connections have just been closed; one that does not heed that is left.
+// settle waits a moment for callbacks whose connections have just been closed, and then leaves those that still run.
 func settle(done <-chan struct{}) {
 	select {
 	case <-done:
@@ -130,14 +130,14 @@ func (r *running) watch() (end func()) {
 	return func() { cancel(); <-done }
 }
 
-// untilStop serves. It says ready when all accept, and returns when there is a reason to stop.
+// untilStop serves. It says ready when all servers accept, and returns when there is a reason to stop.
 func (r *running) untilStop(ctx context.Context, signals <-chan os.Signal) {
 	waiting := r.servers
 	for {
 		if waiting == 0 {
 			waiting = -1
 			if err := Ready(); err != nil {
-				r.errs = append(r.errs, err) // a worker that cannot say ready fails its trial; better now than at the time-out
+				r.errs = append(r.errs, err) // a worker that cannot say ready fails its trial: better now than at the timeout
 				return
 			}
 		}
@@ -162,7 +162,7 @@ func (r *running) untilStop(ctx context.Context, signals <-chan os.Signal) {
 func (r *running) drain(signals <-chan os.Signal) {
 	r.at = time.Now()
 	close(r.begun)
-	_ = Stopping() // a supervisor that is away cannot be told; the stop goes on
+	_ = Stopping() // if the supervisor is gone, the stop goes on
 	ctx, cancel := context.WithTimeout(context.Background(), r.Deadline)
 	defer cancel()
 	said := make(chan struct{})
@@ -192,8 +192,8 @@ func (r *running) goodbye(ctx context.Context, said chan<- struct{}) {
 	}
 }
 
-// cut closes what is left. Servers only close descriptors now, so that they end at once; a callback that does not keep
-// its contract is not waited for.
+// cut closes what is left. Servers only close descriptors now, so they end at once; cut does not wait for a callback that
+// breaks its contract.
 func (r *running) cut(said <-chan struct{}) {
 	close(r.over)
 	patience := time.After(500 * time.Millisecond)
@@ -211,7 +211,7 @@ func (r *running) cut(said <-chan struct{}) {
 	}
 }
 
-// result joins what the servers returned; all that was cut off is in one *CutOff.
+// result joins what the servers returned. One *CutOff contains everything that was cut off.
 func (r *running) result() error {
 	whole := &CutOff{After: time.Since(r.at)}
 	var errs []error

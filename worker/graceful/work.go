@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Work runs something without a socket: a queue's consumer, a scheduler. ctx ends as the stop begins: do should then take
-// nothing new, finish the job in hand and return nil. A do that returns earlier has ended by itself: with an error the
-// stop begins, with nil the others go on. One that has not returned at the deadline is left to the end of the process.
+// Work runs something without a socket: a queue consumer, a scheduler. ctx ends when the stop begins: do should then start
+// nothing new, finish its current job and return nil. If do returns before the stop, an error begins the stop, and nil lets
+// the other servers go on. If do has not returned at the deadline, it ends with the process.
 func Work(do func(ctx context.Context) error) Server { return work(do) }
 
 type work func(context.Context) error
