@@ -42,7 +42,7 @@ func TestInterfaceIsPartOfTheKey(t *testing.T) {
 	}
 }
 
-func TestMalformedAddressSaysTheRemedy(t *testing.T) {
+func TestMalformedAddressHasARemedy(t *testing.T) {
 	for address, remedy := range map[string]string{
 		"":                                  `write "127.0.0.1:8080"`,
 		"8080":                              `write ":8080" for every interface`,
@@ -88,7 +88,7 @@ func TestLongestNamesAreAccepted(t *testing.T) {
 	}
 }
 
-func TestOptionThatMeansNothingIsRefused(t *testing.T) {
+func TestMeaninglessOptionIsRefused(t *testing.T) {
 	tcp, udp, path, abstract := "127.0.0.1:80", "udp:127.0.0.1:53", "unix:/run/x", "unix:@x"
 	for _, c := range []struct {
 		key  string

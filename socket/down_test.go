@@ -33,7 +33,7 @@ func refusesClients(t testing.TB, network, address string) {
 	}
 }
 
-func TestAClosedListenerRefusesAndOpensAgainAsItWas(t *testing.T) {
+func TestClosedListenerRefusesAndOpensAgainAsItWas(t *testing.T) {
 	spec, path := onDisk(t)
 	spec.Mode, spec.Backlog = 0o600, 9
 	for _, s := range []Spec{
@@ -82,7 +82,7 @@ func TestAClosedListenerRefusesAndOpensAgainAsItWas(t *testing.T) {
 	}
 }
 
-func TestClosingResetsWhatWaits(t *testing.T) {
+func TestClosingResetsQueuedConnections(t *testing.T) {
 	spec, _ := onDisk(t)
 	for _, s := range []Spec{spec, {Address: addr("127.0.0.1:0")}} {
 		table, w, _ := opened(t, s)
@@ -103,7 +103,7 @@ func isTimeout(err error) bool {
 	return is && timeout.Timeout()
 }
 
-func TestAWorkerThatHasTheSocketAcceptsWhenItIsOpenAgain(t *testing.T) {
+func TestWorkerThatHasTheSocketAcceptsWhenItIsOpenAgain(t *testing.T) {
 	table, w, fd := opened(t, Spec{Address: addr("127.0.0.1:0"), NonBlock: true})
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -142,7 +142,7 @@ func TestSlotsOpenAgainInTheirOrder(t *testing.T) {
 	spread(t, table, w.Key(), 400, 2, 2)
 }
 
-func TestAClosedListenerChangesAndIsHandedOver(t *testing.T) {
+func TestClosedListenerChangesAndIsHandedOver(t *testing.T) {
 	path, _ := onDisk(t)
 	for _, s := range []Spec{path, {Name: "web", Address: addr("127.0.0.1:0")}, {Name: "slots", Address: addr("127.0.0.1:0"), PerSlot: true}} {
 		before := newTable(t)
@@ -170,7 +170,7 @@ func TestAClosedListenerChangesAndIsHandedOver(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeClosedStaysOpen(t *testing.T) {
+func TestSocketThatCannotBeClosedStaysOpen(t *testing.T) {
 	table := newTable(t)
 	o := unitSocket(t, "tcp4", "127.0.0.1:0", "http")
 	unit := want(t, Spec{Name: "http", Address: addr(o.Address)})

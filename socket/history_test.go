@@ -114,7 +114,7 @@ func (h *history) needed(name string) int {
 	return n
 }
 
-func TestEveryHistoryKeepsWhatIsNeededAndNothingElse(t *testing.T) {
+func TestEveryHistoryKeepsExactlyTheNeededSockets(t *testing.T) {
 	path, _ := onDisk(t)
 	path.Name = "path"
 	specs := map[string]Spec{

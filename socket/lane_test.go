@@ -77,7 +77,7 @@ func TestReusePortChangesInPlace(t *testing.T) {
 	arrive(t, table, w.Key(), 5)
 }
 
-func TestNoConnectionIsLostAsPerSlotComesAndGoes(t *testing.T) {
+func TestChangesOfPerSlotLoseNoConnection(t *testing.T) {
 	table := newTable(t)
 	w := want(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), NonBlock: true})
 	w.Slots = 3
@@ -158,7 +158,7 @@ func isNonBlock(t testing.TB, fd int) bool {
 	return flags&unix.O_NONBLOCK != 0
 }
 
-func TestANewLaneGetsNothingUntilItsGenerationServes(t *testing.T) {
+func TestNewLaneGetsNoConnectionUntilItsGenerationServes(t *testing.T) {
 	table := newTable(t)
 	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	apply(t, table, w)
@@ -214,7 +214,7 @@ func TestConfigurationTakenBackClosesTheNewLane(t *testing.T) {
 	arrive(t, table, old[0], 20)
 }
 
-func TestAFailedUpdateLeavesNoLane(t *testing.T) {
+func TestFailedUpdateLeavesNoLane(t *testing.T) {
 	table := newTable(t)
 	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	apply(t, table, w)
@@ -241,7 +241,7 @@ func TestAFailedUpdateLeavesNoLane(t *testing.T) {
 	}
 }
 
-func TestNoConnectionIsLostAsNonBlockComesAndGoes(t *testing.T) {
+func TestChangesOfNonblockLoseNoConnection(t *testing.T) {
 	table := newTable(t)
 	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	apply(t, table, w)
@@ -281,7 +281,7 @@ func TestNoConnectionIsLostAsNonBlockComesAndGoes(t *testing.T) {
 	}
 }
 
-func TestAQueueHoldsItsGenerationUpOnlyForSoLong(t *testing.T) {
+func TestQueueDelaysItsGenerationOnlyUntilADeadline(t *testing.T) {
 	table := newTable(t)
 	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	apply(t, table, w)
@@ -302,7 +302,7 @@ func TestAQueueHoldsItsGenerationUpOnlyForSoLong(t *testing.T) {
 	}
 }
 
-func TestNonBlockOfWhatNobodyHasChangesInPlace(t *testing.T) {
+func TestNonblockOfAnUnusedSocketChangesInPlace(t *testing.T) {
 	path, _ := onDisk(t)
 	for _, s := range []Spec{path, {Address: addr("127.0.0.1:0")}, {Address: addr("127.0.0.1:0"), PerSlot: true}, {Address: addr("udp:127.0.0.1:0")}} {
 		table, w, fd := opened(t, s)
@@ -352,7 +352,7 @@ func TestChangesThatTheKernelDoesNotAllowSayTheRemedy(t *testing.T) {
 	}
 }
 
-func TestWhileTwoLanesAreThereNothingElseChanges(t *testing.T) {
+func TestPerSlotCannotChangeWhileTwoLanesExist(t *testing.T) {
 	table := newTable(t)
 	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	apply(t, table, w)
@@ -417,7 +417,7 @@ func handedOver(t testing.TB, table *Table) []inherit.Socket {
 	return all
 }
 
-func TestSocketsThatOnlyLivingGenerationsKnowAreOpenedAnewIfTheyAreGone(t *testing.T) {
+func TestMissingSocketsOfLivingGenerationsAreReopened(t *testing.T) {
 	table := newTable(t)
 	w := want(t, Spec{Name: "slots", Address: addr(freePort(t)), PerSlot: true})
 	if err := errors.Join(table.Resume([]Holding{{Resolved: w.Resolved, Claim: w.Key() + "\t3"}, {Resolved: w.Resolved, Claim: w.Key() + "\t2", Serves: true}})...); err != nil {
@@ -433,7 +433,7 @@ func TestSocketsThatOnlyLivingGenerationsKnowAreOpenedAnewIfTheyAreGone(t *testi
 	}
 }
 
-func TestASocketWhosePathWasRemovedIsBoundAnewForTheNextGeneration(t *testing.T) {
+func TestSocketWithARemovedPathIsReboundForTheNextGeneration(t *testing.T) {
 	spec, path := onDisk(t)
 	table, w, fd := opened(t, spec)
 	old := table.Hold([]string{w.Key()})
@@ -470,7 +470,7 @@ func TestASocketWhosePathWasRemovedIsBoundAnewForTheNextGeneration(t *testing.T)
 	accepted(t, table.FD(trial[0], 0))
 }
 
-func TestAnUnreachableSocketComesBackToItsGeneration(t *testing.T) {
+func TestUnreachableSocketComesBackToItsGeneration(t *testing.T) {
 	spec, path := onDisk(t)
 	before, w, _ := opened(t, spec)
 	old := before.Hold([]string{w.Key()})

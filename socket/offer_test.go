@@ -208,7 +208,7 @@ func TestSocketThatIsNotWantedIsLeftOver(t *testing.T) {
 	}
 }
 
-func TestSocketWhosePathWasRemovedIsNotTaken(t *testing.T) {
+func TestSocketWithARemovedPathIsNotAdopted(t *testing.T) {
 	spec, path := onDisk(t)
 	for what, spoil := range map[string]func(){
 		"removed":  func() { _ = os.Remove(path) },
@@ -256,7 +256,7 @@ func TestOfferedSlotsAreSteeredAgain(t *testing.T) {
 	spread(t, table, w.Key(), 400, 2, 2)
 }
 
-func TestSlotThatIsLeftOverGetsNothing(t *testing.T) {
+func TestSurplusSlotGetsNoConnection(t *testing.T) {
 	w := Want{Resolved: resolved(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), PerSlot: true}), Slots: 3}
 	table := newTable(t)
 	table.Offer(orphaned(t, w))
@@ -270,7 +270,7 @@ func TestSlotThatIsLeftOverGetsNothing(t *testing.T) {
 	spread(t, table, w.Key(), 400, 2, 2)
 }
 
-func TestInheritedSocketThatCannotBeUsedSaysTheRemedy(t *testing.T) {
+func TestUnusableInheritedSocketHasARemedy(t *testing.T) {
 	table := newTable(t)
 	table.Offer([]inherit.Socket{unitSocket(t, "tcp4", "127.0.0.1:0", "web")})
 	refuses(t, table, want(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), PerSlot: true}), "ReusePort=yes in its socket unit")

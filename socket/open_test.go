@@ -199,16 +199,16 @@ func TestReusePortIsShared(t *testing.T) {
 	apply(t, newTable(t), w)
 }
 
-func TestAddressOfAnotherMachineSaysTheRemedy(t *testing.T) {
+func TestAddressOfAnotherMachineHasARemedy(t *testing.T) {
 	refuses(t, newTable(t), want(t, Spec{Address: addr("192.0.2.77:80")}), "cannot listen on tcp 192.0.2.77:80: cannot assign requested address", "ip address")
 }
 
-func TestUnknownInterfaceSaysTheRemedy(t *testing.T) {
+func TestUnknownInterfaceHasARemedy(t *testing.T) {
 	refuses(t, newTable(t), want(t, Spec{Address: addr("127.0.0.1:0"), Interface: "nosuch0"}), "nosuch0", "ip link")
 	refuses(t, newTable(t), want(t, Spec{Address: addr("[fe80::1%nosuch0]:0")}), "nosuch0", "ip link")
 }
 
-func TestLowPortSaysTheRemedy(t *testing.T) {
+func TestLowPortHasARemedy(t *testing.T) {
 	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start"); err != nil || strings.TrimSpace(string(text)) != "1024" {
 		t.Skip("an ordinary user may bind low ports here")
 	}

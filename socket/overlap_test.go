@@ -16,7 +16,7 @@ func literal(t *testing.T, s Spec) Resolved {
 	return r
 }
 
-func TestListenersOverlapInWhateverSpelling(t *testing.T) {
+func TestListenersOverlapInAnySpelling(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(filepath.Dir(dir), "link")
 	if err := os.Symlink(dir, link); err != nil {
@@ -71,7 +71,7 @@ func TestHostThatIsNotLookedUpOverlapsItself(t *testing.T) {
 	}
 }
 
-func TestPortsThatTheKernelChoosesAreToldApartByProgram(t *testing.T) {
+func TestPortsChosenByTheKernelAreDistinguishedByProgram(t *testing.T) {
 	table := newTable(t)
 	a := want(t, Spec{Program: "a", Name: "http", Address: addr("127.0.0.1:0")})
 	b := want(t, Spec{Program: "b", Name: "http", Address: addr("127.0.0.1:0")})

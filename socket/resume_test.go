@@ -19,7 +19,7 @@ func resumed(t *testing.T, before *Table, w Want, claims []string, spoil func())
 	return table, table.Resume([]Holding{{Resolved: w.Resolved, Claim: claims[0], Serves: true}})
 }
 
-func TestASocketWhosePathIsGoneIsKeptWhateverStandsThereNow(t *testing.T) {
+func TestSocketWithARemovedPathIsKeptWhateverReplacedThePath(t *testing.T) {
 	for what, put := range map[string]func(path string) error{
 		"nothing":     func(string) error { return nil },
 		"a file":      func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) },
@@ -47,7 +47,7 @@ func TestASocketWhosePathIsGoneIsKeptWhateverStandsThereNow(t *testing.T) {
 	}
 }
 
-func TestAnOptionThatCannotBeSetDoesNotKeepAGenerationFromItsSocket(t *testing.T) {
+func TestOptionThatCannotBeSetDoesNotKeepAGenerationFromItsSocket(t *testing.T) {
 	before := newTable(t)
 	w := want(t, Spec{Address: addr(freePort(t))})
 	apply(t, before, w)
@@ -66,7 +66,7 @@ func TestAnOptionThatCannotBeSetDoesNotKeepAGenerationFromItsSocket(t *testing.T
 	}
 }
 
-func TestASlotWithoutASocketOfItsOwnSharesThatOfAnother(t *testing.T) {
+func TestSlotWithoutASocketSharesTheSocketOfAnother(t *testing.T) {
 	table, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0")})
 	nowhere := want(t, Spec{Address: addr("192.0.2.77:80"), PerSlot: true})
 	first, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)

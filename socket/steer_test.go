@@ -66,7 +66,7 @@ func TestEachSlotHasASocket(t *testing.T) {
 	spread(t, table, w.Key(), 600, 3, 3)
 }
 
-func TestNewSlotsGetNothingUntilTheirGenerationServes(t *testing.T) {
+func TestNewSlotsGetNoConnectionUntilTheirGenerationServes(t *testing.T) {
 	table, w := perSlot(t, 2)
 	old := table.Hold([]string{w.Key()})
 	resize(t, table, w, 4)
@@ -95,7 +95,7 @@ func TestWithoutAGenerationNewSlotsGetConnectionsAtOnce(t *testing.T) {
 	spread(t, table, w.Key(), 400, 3, 3)
 }
 
-func TestDroppedSlotsGetNothingAndCloseWithTheirGeneration(t *testing.T) {
+func TestDroppedSlotsGetNoConnectionAndCloseWithTheirGeneration(t *testing.T) {
 	table, w := perSlot(t, 4)
 	old := table.Hold([]string{w.Key()})
 	resize(t, table, w, 2)

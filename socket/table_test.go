@@ -23,7 +23,7 @@ func TestUnchangedListenerKeepsItsSocket(t *testing.T) {
 	}
 }
 
-func TestPortsThatTheKernelChoosesAreToldApartByName(t *testing.T) {
+func TestPortsChosenByTheKernelAreDistinguishedByName(t *testing.T) {
 	table := newTable(t)
 	a, b := want(t, Spec{Name: "a", Address: addr("127.0.0.1:0")}), want(t, Spec{Name: "b", Address: addr("127.0.0.1:0")})
 	apply(t, table, a, b)

@@ -114,7 +114,7 @@ func TestOrdinaryUserCannotGiveASocketAway(t *testing.T) {
 	}
 }
 
-func TestDirectoryThatCannotBeWrittenSaysTheRemedy(t *testing.T) {
+func TestUnwritableDirectoryHasARemedy(t *testing.T) {
 	spec, path := onDisk(t)
 	if err := os.Chmod(filepath.Dir(path), 0o555); err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func TestDirectoryThatCannotBeWrittenSaysTheRemedy(t *testing.T) {
 	})
 }
 
-func TestMissingDirectorySaysTheRemedy(t *testing.T) {
+func TestMissingDirectoryHasARemedy(t *testing.T) {
 	spec, path := onDisk(t)
 	spec.Address = addr(spec.Address.String() + "/below/x")
 	refuses(t, newTable(t), want(t, spec), "the directory "+path+"/below is missing: create it")
@@ -303,7 +303,7 @@ func TestSocketOfAnotherIsNotRemovedAtTheEnd(t *testing.T) {
 	dialless(t, path)
 }
 
-func TestSocketWhosePathIsGoneIsBoundAgain(t *testing.T) {
+func TestSocketWithARemovedPathIsBoundAgain(t *testing.T) {
 	spec, path := onDisk(t)
 	for what, spoil := range map[string]func(){
 		"removed":  func() { _ = os.Remove(path) },

@@ -640,7 +640,7 @@ func (w *world) end() {
 	}
 }
 
-func TestWhereverTheMasterDiesNothingThatServesIsLostAndNothingIsForgotten(t *testing.T) {
+func TestDeathOfTheMasterAtAnyCallLosesNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := testProgram(t, "web")
 		c.Workers = rapid.IntRange(1, 3).Draw(rt, "workers")

@@ -167,7 +167,7 @@ func TestRestoredSupervisorKnowsHowTheLastReloadEnded(t *testing.T) {
 	})
 }
 
-func TestReloadWhoseConfigurationWasBeingReadIsBegunByTheNextImage(t *testing.T) {
+func TestReloadThatWasReadingItsConfigBeginsInTheNextImage(t *testing.T) {
 	web := testProgram(t, "web")
 	h := handoverOf(t, web, func(s *stage) {
 		load := s.super.Load

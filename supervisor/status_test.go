@@ -11,7 +11,7 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-func TestStatusSaysWhatReloadWaitsFor(t *testing.T) {
+func TestStatusShowsWhatReloadWaitsFor(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
 		s.hup()

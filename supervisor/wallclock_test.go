@@ -25,7 +25,7 @@ func clockSet(r *handover.Record, d time.Duration) {
 	r.Clock.Wall = at.Add(d)
 }
 
-func TestStopDeadlineSurvivesAnUpgradeWhateverTheClockDoes(t *testing.T) {
+func TestStopDeadlineSurvivesAnUpgradeAndClockSteps(t *testing.T) {
 	for name, back := range map[string]time.Duration{"untouched": 0, "an hour back": time.Hour, "a second back": time.Second, "an hour on": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			web := testProgram(t, "web")

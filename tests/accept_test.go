@@ -81,7 +81,7 @@ func TestReloadsBehindAcceptLoseNothing(t *testing.T) {
 	l.Lossless(t)
 }
 
-func TestAForkingServerIsReadyWithItsFirstChildThatAccepts(t *testing.T) {
+func TestForkingServerIsReadyWithItsFirstChildThatAccepts(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, silent(t, "stop.group = true", `
 s = socket.socket(fileno=3)
@@ -101,7 +101,7 @@ while True: signal.pause()
 	}
 }
 
-func TestAnOldGenerationThatWaitsDoesNotMakeANewOneReady(t *testing.T) {
+func TestOldGenerationThatWaitsDoesNotMakeANewOneReady(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, silent(t, "", inASelectLoop))
 	m.Serves(1)
@@ -139,7 +139,7 @@ func TestEveryListenerHasToBeWaitedOn(t *testing.T) {
 	}
 }
 
-func TestATrialThatIsLookedAtSurvivesAnUpgrade(t *testing.T) {
+func TestTrialThatIsLookedAtSurvivesAnUpgrade(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, silent(t, "", inASelectLoop))
 	m.Serves(1)
@@ -157,7 +157,7 @@ func TestATrialThatIsLookedAtSurvivesAnUpgrade(t *testing.T) {
 	m.Gone(1)
 }
 
-func TestARefusedLookFailsTheTrialAtOnceWithARemedy(t *testing.T) {
+func TestRefusedLookFailsTheTrialAtOnceWithARemedy(t *testing.T) {
 	t.Parallel()
 	m := asRootWithout(t, "sys_ptrace")
 	m.Start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\nready = { method = \"accept\", timeout = \"1h\" }\nlisten = [{ address = \"127.0.0.1:0\" }]\n")
@@ -170,7 +170,7 @@ func TestARefusedLookFailsTheTrialAtOnceWithARemedy(t *testing.T) {
 	m.Await(lab.Contains("program.web.ready.method: supervisord may not look at a worker of another user without CAP_SYS_PTRACE"))
 }
 
-func TestAWorkerThatProcHidesFailsTheTrialAtOnce(t *testing.T) {
+func TestWorkerThatProcHidesFailsTheTrialAtOnce(t *testing.T) {
 	t.Parallel()
 	m := asRootWithout(t, "sys_ptrace")
 	unshare := []string{lab.Need(t, "unshare"), "--mount", "--propagation", "private", "sh", "-c", `mount -t proc -o hidepid=invisible,gid=65533 proc /proc && exec "$@"`, "sh"}
@@ -184,7 +184,7 @@ func TestAWorkerThatProcHidesFailsTheTrialAtOnce(t *testing.T) {
 	}
 }
 
-func TestARefusedLookAtAChildFailsTheTrialWithItsName(t *testing.T) {
+func TestRefusedLookAtAChildFailsTheTrialWithItsName(t *testing.T) {
 	t.Parallel()
 	m := asRootWithout(t, "sys_ptrace")
 	m.Start(silent(t, "ready.timeout = \"1h\"", `
@@ -210,7 +210,7 @@ func asRootWithout(t *testing.T, capability string) *lab.Supervisord {
 	return m
 }
 
-func TestTheLooksDoNotDisturbTheWorker(t *testing.T) {
+func TestLooksDoNotDisturbTheWorker(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("hold", "")

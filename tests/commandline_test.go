@@ -104,7 +104,7 @@ func TestCheckTouchesNothing(t *testing.T) {
 	}
 }
 
-func TestTheExampleConfigurationIsRight(t *testing.T) {
+func TestExampleConfigurationIsRight(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	path, err := filepath.Abs("../config.toml.example")
@@ -185,7 +185,7 @@ func TestHelpNamesTheCommandsAndTheSignals(t *testing.T) {
 	}
 }
 
-func TestAnUnknownCommandExitsWith1(t *testing.T) {
+func TestUnknownCommandExitsWith1(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"nonsense"}, {"check", "--nonsense"}, {"run", "too", "many"}} {
 		if out, code := lab.Prepare(t).Run(args...); code != 1 || !strings.HasPrefix(out, "supervisord: ") {
@@ -243,7 +243,7 @@ func TestRunWithAnAddressInUseExitsWith1AndNamesIt(t *testing.T) {
 	}
 }
 
-func TestTheLogIsJSONWithoutATerminal(t *testing.T) {
+func TestLogIsJSONWithoutATerminal(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	if first := m.Serves(1); first.Time.IsZero() || first.Level != "info" || first.Program != "web" {
@@ -251,7 +251,7 @@ func TestTheLogIsJSONWithoutATerminal(t *testing.T) {
 	}
 }
 
-func TestTheLogIsForPeopleOnATerminal(t *testing.T) {
+func TestLogIsForPeopleOnATerminal(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Write(lab.Web)
@@ -265,7 +265,7 @@ func TestTheLogIsForPeopleOnATerminal(t *testing.T) {
 	m.Ends(0)
 }
 
-func TestTheLogFormatIsAsConfigured(t *testing.T) {
+func TestLogFormatIsAsConfigured(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, "log_format = \"console\"\n"+lab.Web)
 	if l := m.Await(lab.Contains(lab.GenerationServes)); strings.HasPrefix(l.Text, "{") || !strings.Contains(l.Text, "INFO") {
@@ -273,7 +273,7 @@ func TestTheLogFormatIsAsConfigured(t *testing.T) {
 	}
 }
 
-func TestTheLogLevelIsAsConfigured(t *testing.T) {
+func TestLogLevelIsAsConfigured(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, "log_level = \"warn\"\n"+lab.WebWith("exit=1"))
 	m.Await(lab.Says(lab.StartRetry))

@@ -21,7 +21,7 @@ command = [{worker}]
 ready.method = "notify"
 `
 
-func TestAProgramThatIsNewStarts(t *testing.T) {
+func TestProgramThatIsNewStarts(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -30,7 +30,7 @@ func TestAProgramThatIsNewStarts(t *testing.T) {
 	m.Await(lab.Says(lab.GenerationServes), lab.Program("other"), lab.Gen(1))
 }
 
-func TestAProgramThatIsRemovedStops(t *testing.T) {
+func TestProgramThatIsRemovedStops(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web+other)
 	m.Await(lab.Says(lab.GenerationServes), lab.Program("web"))
@@ -45,7 +45,7 @@ func TestAProgramThatIsRemovedStops(t *testing.T) {
 	m.Await(lab.Says(lab.GenerationServes), lab.Program("web"), lab.Gen(2))
 }
 
-func TestAProgramThatComesBackStartsAgain(t *testing.T) {
+func TestProgramThatComesBackStartsAgain(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web+other)
 	m.Await(lab.Says(lab.GenerationServes), lab.Program("other"))
@@ -57,7 +57,7 @@ func TestAProgramThatComesBackStartsAgain(t *testing.T) {
 	m.Await(lab.Says(lab.GenerationServes), lab.Program("other"), lab.After(last))
 }
 
-func TestAProgramThatComesBackWhileItStopsStartsAgain(t *testing.T) {
+func TestProgramThatComesBackWhileItStopsStartsAgain(t *testing.T) {
 	t.Parallel()
 	slow := strings.Replace(other, "{worker}", `{worker}, "term=500ms"`, 1)
 	m := lab.Start(t, lab.Web+slow)
@@ -71,7 +71,7 @@ func TestAProgramThatComesBackWhileItStopsStartsAgain(t *testing.T) {
 	m.Await(lab.Says(lab.WorkerStopped), lab.Program("other"))
 }
 
-func TestAProgramThatChangedHasItsNewConfiguration(t *testing.T) {
+func TestProgramThatChangedHasItsNewConfiguration(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -83,7 +83,7 @@ func TestAProgramThatChangedHasItsNewConfiguration(t *testing.T) {
 	}
 }
 
-func TestAListenerThatIsKeptIsTheSameSocket(t *testing.T) {
+func TestListenerThatIsKeptIsTheSameSocket(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -96,7 +96,7 @@ func TestAListenerThatIsKeptIsTheSameSocket(t *testing.T) {
 	}
 }
 
-func TestAListenerThatIsNewIsOpenedByAReload(t *testing.T) {
+func TestListenerThatIsNewIsOpenedByAReload(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -109,7 +109,7 @@ func TestAListenerThatIsNewIsOpenedByAReload(t *testing.T) {
 	}
 }
 
-func TestAListenerThatIsRemovedIsClosedWhenTheLastGenerationThatHasItIsGone(t *testing.T) {
+func TestRemovedListenerIsClosedWithItsLastGeneration(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	at := lab.Reserve(t)
@@ -145,7 +145,7 @@ func TestListenerThatCannotBeOpenedFailsTheWholeReload(t *testing.T) {
 	}
 }
 
-func TestAListenerThatMovesIsOpenBeforeTheOldOneIsClosed(t *testing.T) {
+func TestListenerThatMovesIsOpenBeforeTheOldOneIsClosed(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	from, to := lab.Reserve(t), lab.Reserve(t)
@@ -172,7 +172,7 @@ func queue(t *testing.T, m *lab.Supervisord, path string) uint32 {
 	return 0
 }
 
-func TestABacklogIsChangedInPlace(t *testing.T) {
+func TestBacklogIsChangedInPlace(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(lab.Web, "[program.web.ready]", "backlog = 16\n[program.web.ready]", 1))
 	m.Serves(1)
@@ -191,7 +191,7 @@ func TestABacklogIsChangedInPlace(t *testing.T) {
 	}
 }
 
-func TestTheModeOfAUnixSocketIsChangedInPlace(t *testing.T) {
+func TestModeOfAUnixSocketIsChangedInPlace(t *testing.T) {
 	t.Parallel()
 	with := func(mode string) string {
 		return strings.Replace(lab.Web, "127.0.0.1:0\"", "unix:{dir}/s\"\nmode = \""+mode+"\"", 1)
@@ -210,7 +210,7 @@ func TestTheModeOfAUnixSocketIsChangedInPlace(t *testing.T) {
 	}
 }
 
-func TestAnIncludedFileIsReadAgainAtAReload(t *testing.T) {
+func TestIncludedFileIsReadAgainAtAReload(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, "include = [\"conf.d/*.toml\"]\n"+lab.Web)
 	m.Serves(1)
@@ -219,7 +219,7 @@ func TestAnIncludedFileIsReadAgainAtAReload(t *testing.T) {
 	m.Await(lab.Says(lab.GenerationServes), lab.Program("other"))
 }
 
-func TestTheLogLevelHoldsFromTheReloadOn(t *testing.T) {
+func TestLogLevelHoldsFromTheReloadOn(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, "log_level = \"info\"\n"+lab.Web)
 	m.Serves(1)
@@ -240,7 +240,7 @@ func TestReloadWarnsOfSettingsThatNeedARestart(t *testing.T) {
 	}
 }
 
-func TestAConfigurationThatHasGoneIsOneErrorAndNothingElse(t *testing.T) {
+func TestMissingConfigurationLogsOneErrorAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -250,7 +250,7 @@ func TestAConfigurationThatHasGoneIsOneErrorAndNothingElse(t *testing.T) {
 	m.Untouched(m.WorkerPID(1))
 }
 
-func TestAUDPSocketKeepsItsDatagramsOverAReload(t *testing.T) {
+func TestUDPSocketKeepsItsDatagramsOverAReload(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(lab.Plain, "{sleep}", `{worker}`, 1)+lab.Listener("udp:127.0.0.1:0"))
 	m.Serves(1)
@@ -271,7 +271,7 @@ func TestAUDPSocketKeepsItsDatagramsOverAReload(t *testing.T) {
 	}
 }
 
-func TestPerSlotIsASocketForEachSlotWhichReloadsKeep(t *testing.T) {
+func TestPerSlotOpensOneSocketPerSlotAndReloadsKeepThem(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(lab.Web, "[[program", "workers = 3\n[[program", 1)+"[program.web.restart]\n")
 	m.Serves(1)
@@ -292,7 +292,7 @@ func TestPerSlotIsASocketForEachSlotWhichReloadsKeep(t *testing.T) {
 	}
 }
 
-func TestASlowReloadDoesNotHoldUpTERM(t *testing.T) {
+func TestSlowReloadDoesNotHoldUpTERM(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)

@@ -84,7 +84,7 @@ func TestAsProcess1ItReapsOrphans(t *testing.T) {
 
 // Seen from outside, these workers look orphaned. They belong to a supervisord in a container whose runtime directory has the
 // same name.
-func TestTheWorkersOfASupervisordInAContainerAreLeftAlone(t *testing.T) {
+func TestWorkersOfASupervisordInAContainerAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	lab.NeedRoot(t, "make namespaces")
 	inner := lab.Prepare(t)

@@ -153,7 +153,7 @@ func TestReceiptOfADrainingReloadSaysSo(t *testing.T) {
 // lastObject is the JSON object at the end of the output of a command.
 func lastObject(out string) string { return out[max(0, strings.Index(out, "\n{")):] }
 
-func TestAReloadThatIsAbortedSaysSo(t *testing.T) {
+func TestAbortedReloadReportsTheAbort(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -167,7 +167,7 @@ func TestAReloadThatIsAbortedSaysSo(t *testing.T) {
 	m.CtlFails(1, []string{"has no trial"}, "abort", "web")
 }
 
-func TestAReloadOfAProgramThatIsStoppedMeanwhileSaysSo(t *testing.T) {
+func TestReloadReportsThatItsProgramWasStoppedMeanwhile(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -239,7 +239,7 @@ func TestReloadIsNotAnsweredByANewSupervisordInstance(t *testing.T) {
 	}
 }
 
-func TestAReloadThatWaitsGoesOnOverAnUpgrade(t *testing.T) {
+func TestWaitingReloadCommandSurvivesAnUpgrade(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
 	gate := m.Gate("gate")
@@ -278,7 +278,7 @@ func TestFailureDuringAnUpgradeIsNotReportedAsSuccess(t *testing.T) {
 	}
 }
 
-func TestTheControlSocketIsTheSameOverAnUpgradeAndGoneAtTheEnd(t *testing.T) {
+func TestControlSocketSurvivesAnUpgradeAndIsRemovedAtTheEnd(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
 	m.Start(lab.Web)
@@ -318,7 +318,7 @@ func TestRequestWithoutPermissionIsRefusedWithReason(t *testing.T) {
 	}
 }
 
-func TestACanaryIsHeldAndPromoted(t *testing.T) {
+func TestCanaryIsHeldAndPromoted(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(lab.Web, "[[", "workers = 2\n[[", 1))
 	m.Serves(1)
@@ -432,7 +432,7 @@ func TestSignalAndKill(t *testing.T) {
 	m.Until("the worker is gone", func() bool { return !lab.Alive(first) })
 }
 
-func TestFlagsThatContradictEachOtherAreAnErrorThatSaysWhatToDo(t *testing.T) {
+func TestContradictoryFlagsAreAnErrorWithRemedy(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -480,7 +480,7 @@ func TestEventsAreOneObjectALine(t *testing.T) {
 	}
 }
 
-func TestTheLogLevelChanges(t *testing.T) {
+func TestLogLevelChanges(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, "log_level = \"info\"\n"+lab.Web)
 	m.Serves(1)
@@ -670,7 +670,7 @@ func TestEveryCommandAndFlagIsCompleted(t *testing.T) {
 	}
 }
 
-func TestTheManualPageHasEveryCommand(t *testing.T) {
+func TestManualPageHasEveryCommand(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	if out, code := m.Run("docs", "man", m.Dir); code != 0 {
@@ -742,7 +742,7 @@ func TestTwoSupervisordsWithTheSameRuntimeDirectoryAreFoundByTheirConfigurations
 	m.CtlFails(69, []string{"does not answer"}, "status")
 }
 
-func TestTheControlSocketElsewhereStaysOverAnUpgrade(t *testing.T) {
+func TestControlSocketAtAnotherPathSurvivesAnUpgrade(t *testing.T) {
 	t.Parallel()
 	m, other := twins(t)
 	other.Launch("-c", other.Path("config.toml"))
@@ -754,7 +754,7 @@ func TestTheControlSocketElsewhereStaysOverAnUpgrade(t *testing.T) {
 	}
 }
 
-func TestASecondSupervisordDoesNotTakeTheControlSocketAway(t *testing.T) {
+func TestSecondSupervisordDoesNotTakeTheControlSocketAway(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -768,7 +768,7 @@ func TestASecondSupervisordDoesNotTakeTheControlSocketAway(t *testing.T) {
 	}
 }
 
-func TestAStaleControlSocketIsReplaced(t *testing.T) {
+func TestStaleControlSocketIsReplaced(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	path := m.Path("run/control.sock")

@@ -41,7 +41,7 @@ func deploys(m *lab.Supervisord, address string) {
 	lab.Ask(m.T, address, "/")
 }
 
-func TestAConvertedStartServerLineServesAndIsRedeployed(t *testing.T) {
+func TestConvertedStartServerLineServesAndIsRedeployed(t *testing.T) {
 	t.Parallel()
 	m, at := lab.Prepare(t), lab.Reserve(t)
 	convert(m, "--", "start_server", "--port", at, "--interval=1", "--pid-file=app.pid", "--signal-on-hup=TERM", "--", lab.Built.Starter)
@@ -53,7 +53,7 @@ func TestAConvertedStartServerLineServesAndIsRedeployed(t *testing.T) {
 	m.Never(lab.Says(lab.WorkerKilled))
 }
 
-func TestAConvertedSupervisorINIServesAndIsRedeployed(t *testing.T) {
+func TestConvertedSupervisorINIServesAndIsRedeployed(t *testing.T) {
 	t.Parallel()
 	m, at := lab.Prepare(t), lab.Reserve(t)
 	m.File("supervisord.conf", `
@@ -90,7 +90,7 @@ autostart=false
 }
 
 // A program of [fcgi-program:x] gets its socket as its stdin.
-func TestAConvertedFastCGIProgramHasItsSocketAsStdin(t *testing.T) {
+func TestConvertedFastCGIProgramHasItsSocketAsStdin(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("php.ini", "[fcgi-program:php]\nsocket=unix://"+m.Path("s")+"\nsocket_mode=0700\ncommand=sleep 1000\n")
@@ -104,7 +104,7 @@ func TestAConvertedFastCGIProgramHasItsSocketAsStdin(t *testing.T) {
 	}
 }
 
-func TestAConvertedCircusINIServesWithItsSocket(t *testing.T) {
+func TestConvertedCircusINIServesWithItsSocket(t *testing.T) {
 	t.Parallel()
 	m, at := lab.Prepare(t), lab.Reserve(t)
 	host, port, _ := strings.Cut(at, ":")
@@ -134,7 +134,7 @@ CAKE = lie
 	}
 }
 
-func TestAConvertedEinhornLineStopsItsWorkersByUSR2(t *testing.T) {
+func TestConvertedEinhornLineStopsItsWorkersByUSR2(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	convert(m, "--", "einhorn", "-b", lab.Reserve(t), "-n", "2", "-m", "0.1", "--signal-timeout=20", "--",
@@ -148,7 +148,7 @@ func TestAConvertedEinhornLineStopsItsWorkersByUSR2(t *testing.T) {
 	}
 }
 
-func TestAConvertedProcfileRunsWithItsPortAndItsVariables(t *testing.T) {
+func TestConvertedProcfileRunsWithItsPortAndItsVariables(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("Procfile", "web: echo $PORT $WORD >>web.out; exec sleep 1000\nworker: sleep 1000\n")

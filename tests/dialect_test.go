@@ -48,7 +48,7 @@ func TestByDefaultAWorkerGetsAllHarmlessDialects(t *testing.T) {
 	})
 }
 
-func TestADialectReplacesTheDefault(t *testing.T) {
+func TestDialectReplacesTheDefault(t *testing.T) {
 	t.Parallel()
 	_, env := spoken(t, `dialect = ["nginx", "gunicorn"]`)
 	has(t, env, map[string]string{
@@ -72,7 +72,7 @@ func TestFPMSocketsHasTheAddressesThatAreBound(t *testing.T) {
 	has(t, env, map[string]string{"FPM_SOCKETS": m.Address() + "=3," + m.Path("s") + "=4"})
 }
 
-func TestGunicornIsToldThePIDOfItsParent(t *testing.T) {
+func TestGunicornGetsThePIDOfItsParent(t *testing.T) {
 	t.Parallel()
 	m, env := spoken(t, `dialect = "gunicorn"`)
 	parent := strconv.Itoa(m.PID())
@@ -91,7 +91,7 @@ func TestWorkersDoNotGetTheSocketVariablesOfSupervisord(t *testing.T) {
 	has(t, lab.Environment(t, m.WorkerPID(1)), map[string]string{"EINHORN_FD_7": "<none>", "EINHORN_MASTER_PID": strconv.Itoa(m.PID()), "NGINX": "3;"})
 }
 
-func TestAReloadSpeaksTheDialectThatIsConfiguredNow(t *testing.T) {
+func TestReloadSpeaksTheDialectThatIsConfiguredNow(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	config := lab.Plain + "dialect = [\"%s\"]\n[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n"
@@ -226,7 +226,7 @@ time.sleep(1000)
 	return m
 }
 
-func TestAnAckToEinhornMakesAWorkerReady(t *testing.T) {
+func TestAckToEinhornMakesAWorkerReady(t *testing.T) {
 	t.Parallel()
 	m := acking(t, "go()\nc.sendall(ack)")
 	m.WorkerPID(1)
@@ -255,7 +255,7 @@ func TestHalfAnAckSurvivesAnUpgrade(t *testing.T) {
 	}
 }
 
-func TestAnAckAfterAnUpgradeIsHeard(t *testing.T) {
+func TestAckAfterAnUpgradeIsHeard(t *testing.T) {
 	t.Parallel()
 	m := acking(t, "c.close()\ngo()\nc = socket.socket(socket.AF_UNIX)\nc.connect(os.environ['EINHORN_SOCK_PATH'])\nc.sendall(ack)")
 	p := m.WorkerPID(1)

@@ -28,7 +28,7 @@ func idle(more string) string {
 	return "[program.web]\ncommand = [{sleep}]\n[program.web.ready]\ndelay = \"10ms\"\n" + more
 }
 
-func TestAWorkerThatFailsItsHealthCheckIsReplacedWithOverlap(t *testing.T) {
+func TestWorkerThatFailsItsHealthCheckIsReplacedWithOverlap(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Start(idle("[program.web.health]\nmethod = \"exec\"\ncommand = [\"sh\", \"-c\", \"test ! -e {dir}/ill || exit 7\"]\ninterval = \"50ms\"\nfailures = 2\n"))
@@ -42,7 +42,7 @@ func TestAWorkerThatFailsItsHealthCheckIsReplacedWithOverlap(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatDoesNotFeedItsWatchdogIsReplacedWithOverlap(t *testing.T) {
+func TestWorkerThatDoesNotFeedItsWatchdogIsReplacedWithOverlap(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, idle("[program.web.health]\nwatchdog = \"300ms\"\n"))
 	pid := m.WorkerPID(1)
@@ -54,7 +54,7 @@ func TestAWorkerThatDoesNotFeedItsWatchdogIsReplacedWithOverlap(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatUsesTooMuchMemoryIsReplacedWithOverlap(t *testing.T) {
+func TestWorkerThatUsesTooMuchMemoryIsReplacedWithOverlap(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(idle("[program.web.limits]\nmax_memory = \"32MiB\"\n"), "{sleep}",
 		`"sh", "-c", "head -c 60000000 /dev/zero | tail -n 1 | sleep 1000"`, 1)) // tail keeps the whole line
@@ -63,7 +63,7 @@ func TestAWorkerThatUsesTooMuchMemoryIsReplacedWithOverlap(t *testing.T) {
 	}
 }
 
-func TestAWorkerIsReplacedAtItsAgeWithOverlap(t *testing.T) {
+func TestWorkerIsReplacedAtItsAgeWithOverlap(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, idle("[program.web.limits]\nmax_age = \"1s\"\n"))
 	m.Serves(1)

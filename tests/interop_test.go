@@ -30,7 +30,7 @@ func perlWith(t *testing.T, module, pkg string) string {
 }
 
 // The worker finds its listener with Server::Starter's own function, by the name that start_server would use.
-func TestAPerlWorkerThatAsksServerStarterForItsPorts(t *testing.T) {
+func TestPerlWorkerThatAsksServerStarterForItsPorts(t *testing.T) {
 	t.Parallel()
 	perl := perlWith(t, "Server::Starter", "libserver-starter-perl")
 	m, at := lab.Prepare(t), lab.Reserve(t)
@@ -68,7 +68,7 @@ nonblock = true
 
 // An unchanged preforking personality of Net::Server. On TERM it drops in-flight requests. QUIT is graceful except for a child that
 // has accepted a connection and not noted it yet, so each of the five children may lose one request.
-func TestAPerlServerOnNetServerSSPreFork(t *testing.T) {
+func TestPerlServerOnNetServerSSPreFork(t *testing.T) {
 	t.Parallel()
 	perl := perlWith(t, "Net::Server::SS::PreFork", "libnet-server-ss-prefork-perl")
 	m := lab.Prepare(t)
@@ -96,7 +96,7 @@ address = %q
 
 // A worker with the listener package of Go's server-starter. It stops with http.Server.Shutdown, which drops a request that
 // arrives at that moment: at most one per client.
-func TestAGoWorkerOnTheListenerPackage(t *testing.T) {
+func TestGoWorkerOnTheListenerPackage(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Start(fmt.Sprintf("[program.web]\ncommand = [%q]\nready.delay = \"200ms\"\n", lab.Built.Starter) +
@@ -104,7 +104,7 @@ func TestAGoWorkerOnTheListenerPackage(t *testing.T) {
 	m.RedeployWithLoss(8)
 }
 
-func TestTheGracefulWorkerUnderThePerlStartServer(t *testing.T) {
+func TestGracefulWorkerUnderThePerlStartServer(t *testing.T) {
 	t.Parallel()
 	program := lab.Need(t, "start_server")
 	if text, err := os.ReadFile(program); err != nil || !strings.Contains(string(text), "perl") {
@@ -125,7 +125,7 @@ func TestTheGracefulWorkerUnderThePerlStartServer(t *testing.T) {
 	}
 }
 
-func TestTheGracefulWorkerUnderSystemdSocketActivate(t *testing.T) {
+func TestGracefulWorkerUnderSystemdSocketActivate(t *testing.T) {
 	t.Parallel()
 	m, at := lab.Prepare(t), lab.Reserve(t)
 	other := lab.Reserve(t)
@@ -241,7 +241,7 @@ func (e *einhorn) stop(worker *exec.Cmd) {
 	}
 }
 
-func TestTheGracefulWorkerUnderEinhornsProtocol(t *testing.T) {
+func TestGracefulWorkerUnderEinhornsProtocol(t *testing.T) {
 	t.Parallel()
 	for _, asFD := range []bool{false, true} {
 		e := newEinhorn(t)
@@ -263,7 +263,7 @@ func TestTheGracefulWorkerUnderEinhornsProtocol(t *testing.T) {
 }
 
 // If einhorn is not the parent, the variables are inherited from further up: the worker sends no ack and does not use the sockets.
-func TestTheGracefulWorkerBelowAWorkerOfEinhorn(t *testing.T) {
+func TestGracefulWorkerBelowAWorkerOfEinhorn(t *testing.T) {
 	t.Parallel()
 	e := newEinhorn(t)
 	at := lab.Reserve(t)
@@ -282,7 +282,7 @@ func TestTheGracefulWorkerBelowAWorkerOfEinhorn(t *testing.T) {
 }
 
 // Both ends of the dialect: supervisord sets only the variables of einhorn, and worker/graceful reads them.
-func TestTheGracefulWorkerInTheDialectOfEinhorn(t *testing.T) {
+func TestGracefulWorkerInTheDialectOfEinhorn(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(lab.Hello, "workers = 2", "workers = 2\ndialect = \"einhorn\"\nstop.signal = \"USR2\"", 1))
 	m.Serves(1)
@@ -290,7 +290,7 @@ func TestTheGracefulWorkerInTheDialectOfEinhorn(t *testing.T) {
 }
 
 // A Ruby worker written for einhorn: its ack is its only sign of readiness.
-func TestARubyWorkerWrittenForEinhorn(t *testing.T) {
+func TestRubyWorkerWrittenForEinhorn(t *testing.T) {
 	t.Parallel()
 	ruby := interpreter(t, "ruby", "-e print(RbConfig.ruby)")
 	m := lab.Prepare(t)

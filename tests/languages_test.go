@@ -66,7 +66,7 @@ func interpreter(t *testing.T, name, print string) string {
 
 const notified = `ready.method = "notify"`
 
-func TestAPythonWorkerThatBlocksInAcceptByServerStarterPort(t *testing.T) {
+func TestPythonWorkerThatBlocksInAcceptByServerStarterPort(t *testing.T) {
 	t.Parallel()
 	python := interpreter(t, "python3", "-c print(__import__('sys').executable)")
 	inLanguage(t, `["`+python+`", "-c", """
@@ -106,7 +106,7 @@ while not stop:
 """]`, notified)
 }
 
-func TestAPerlWorkerThatPreforksByServerStarterPort(t *testing.T) {
+func TestPerlWorkerThatPreforksByServerStarterPort(t *testing.T) {
 	t.Parallel()
 	perl := interpreter(t, "perl", "-e print($^X)")
 	inLanguage(t, `["`+perl+`", "-e", '''
@@ -119,7 +119,7 @@ syswrite($n, "\n");
 ''']`, notified)
 }
 
-func TestANodeWorkerThatListensOnTheDescriptor(t *testing.T) {
+func TestNodeWorkerThatListensOnTheDescriptor(t *testing.T) {
 	t.Parallel()
 	node := interpreter(t, "node", "-p process.execPath")
 	inLanguage(t, `["`+node+`", "-e", """
@@ -133,7 +133,7 @@ process.on('SIGTERM', () => s.close(() => process.exit(0)));
 """]`, notified)
 }
 
-func TestAShellWorkerThatIsReadyByANewline(t *testing.T) {
+func TestShellWorkerThatIsReadyByANewline(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \"echo >&$NOTIFY_FD; exec sleep 1000\"]\n"+notified+"\n")
 	m.Serves(1)
@@ -141,7 +141,7 @@ func TestAShellWorkerThatIsReadyByANewline(t *testing.T) {
 	m.Gone(1)
 }
 
-func TestAWorkerWrittenForStartServer(t *testing.T) {
+func TestWorkerWrittenForStartServer(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Start("[program.web]\ncommand = [\"" + lab.Built.Starter + "\"]\nready.delay = \"200ms\"\n[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")

@@ -36,7 +36,7 @@ func TestStartWithoutPermissionToAdoptSaysHowToFindTheHolderOfTheSocket(t *testi
 	m.Sweep()
 }
 
-func TestAStartThatFindsItsPortInOtherHandsNamesTheProcess(t *testing.T) {
+func TestStartThatFindsItsPortInOtherHandsNamesTheProcess(t *testing.T) {
 	t.Parallel()
 	address := lab.Occupy(t)
 	m := lab.Prepare(t)
@@ -45,7 +45,7 @@ func TestAStartThatFindsItsPortInOtherHandsNamesTheProcess(t *testing.T) {
 	m.Await(lab.Contains("address already in use"), lab.Contains("has it: stop that or choose another port"))
 }
 
-func TestASupervisordThatIsToldToLeaveLeavesItsWorkersToTheNextOne(t *testing.T) {
+func TestSupervisordOnRTMIN1LeavesItsWorkersToTheNextOne(t *testing.T) {
 	t.Parallel()
 	m, address := lab.Prepare(t), lab.Reserve(t)
 	config := lab.PIDFile + strings.Replace(lab.WebAt(address), "{worker}", "{hello}", 1)

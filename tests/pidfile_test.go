@@ -10,7 +10,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-func TestThePIDFileHoldsThePIDAndIsRemovedAtTheEnd(t *testing.T) {
+func TestPIDFileHoldsThePIDAndIsRemovedAtTheEnd(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.PIDFile+lab.Web)
 	m.Serves(1)
@@ -21,7 +21,7 @@ func TestThePIDFileHoldsThePIDAndIsRemovedAtTheEnd(t *testing.T) {
 	m.Ends(0) // checks that no pid file is left
 }
 
-func TestAStalePIDFileIsTakenOver(t *testing.T) {
+func TestStalePIDFileIsTakenOver(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("p.pid", "1\n")
@@ -59,7 +59,7 @@ func TestPIDFileThatIsNotARegularFileIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAPIDFileOfSomebodyElseIsNotRemovedAtTheEnd(t *testing.T) {
+func TestForeignPIDFileIsNotRemovedAtTheEnd(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(lab.PIDFile, "p.pid", "pid", 1)+lab.Web)
 	m.Serves(1)
@@ -72,7 +72,7 @@ func TestAPIDFileOfSomebodyElseIsNotRemovedAtTheEnd(t *testing.T) {
 	}
 }
 
-func TestAStartThatFailsLeavesNoPIDFile(t *testing.T) {
+func TestStartThatFailsLeavesNoPIDFile(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Write(lab.PIDFile + strings.Replace(lab.Web, "127.0.0.1:0", lab.Occupy(t), 1))
@@ -80,7 +80,7 @@ func TestAStartThatFailsLeavesNoPIDFile(t *testing.T) {
 	m.Ends(1)
 }
 
-func TestAReloadKeepsThePIDFile(t *testing.T) {
+func TestReloadKeepsThePIDFile(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.PIDFile+lab.Web)
 	m.Serves(1)

@@ -10,7 +10,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-func TestAnOrdinaryUserCanRunSupervisord(t *testing.T) {
+func TestOrdinaryUserCanRunSupervisord(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareOrdinary(t)
 	m.Start(lab.PIDFile + lab.Web)
@@ -31,7 +31,7 @@ func refusedTo(t *testing.T, config string) string {
 	return m.Await(lab.Says(lab.TrialFailed)).Text
 }
 
-func TestAnOrdinaryUserIsToldWhenUserNeedsRoot(t *testing.T) {
+func TestUserThatNeedsRootFailsWithReason(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareOrdinary(t)
 	m.Start(lab.Plain + "user = \"root\"\n")
@@ -41,7 +41,7 @@ func TestAnOrdinaryUserIsToldWhenUserNeedsRoot(t *testing.T) {
 	}
 }
 
-func TestAnOrdinaryUserIsToldWhenALimitNeedsRoot(t *testing.T) {
+func TestLimitThatNeedsRootFailsWithReason(t *testing.T) {
 	t.Parallel()
 	for _, limits := range []string{`{ nice = -5 }`, `{ oom_score_adj = -500 }`, `{ nofile = 1000000000 }`} {
 		key := strings.Fields(limits)[1]
@@ -51,7 +51,7 @@ func TestAnOrdinaryUserIsToldWhenALimitNeedsRoot(t *testing.T) {
 	}
 }
 
-func TestAnOrdinaryUserIsToldWhenAPortNeedsRoot(t *testing.T) {
+func TestPortThatNeedsRootFailsWithReason(t *testing.T) {
 	t.Parallel()
 	if lab.Number("/proc/sys/net/ipv4/ip_unprivileged_port_start") <= 99 {
 		t.Skip("every user may bind port 99 on this machine")
@@ -66,7 +66,7 @@ func TestAnOrdinaryUserIsToldWhenAPortNeedsRoot(t *testing.T) {
 	m.Ends(1)
 }
 
-func TestAWorkerRunsAsItsUserWithTheSupplementaryGroups(t *testing.T) {
+func TestWorkerRunsAsItsUserWithTheSupplementaryGroups(t *testing.T) {
 	t.Parallel()
 	lab.NeedRoot(t, "run a worker as another user")
 	name, groups := userWithGroups(t)
@@ -107,7 +107,7 @@ func userWithGroups(t *testing.T) (name string, groups []string) {
 	return name, groups
 }
 
-func TestAWorkerMayHaveAnotherGroupThanItsUser(t *testing.T) {
+func TestWorkerMayHaveAnotherGroupThanItsUser(t *testing.T) {
 	t.Parallel()
 	lab.NeedRoot(t, "run a worker as another user")
 	m := lab.Start(t, lab.Plain+"user = \"nobody\"\ngroup = \"65533\"\n")
@@ -118,7 +118,7 @@ func TestAWorkerMayHaveAnotherGroupThanItsUser(t *testing.T) {
 	}
 }
 
-func TestAWorkerOfAnotherUserCanSayThatItIsReady(t *testing.T) {
+func TestWorkerOfAnotherUserCanSayThatItIsReady(t *testing.T) {
 	t.Parallel()
 	lab.NeedRoot(t, "run a worker as another user")
 	lab.OpenToAll(t)
@@ -128,7 +128,7 @@ func TestAWorkerOfAnotherUserCanSayThatItIsReady(t *testing.T) {
 	m.Serves(2)
 }
 
-func TestAnOrdinaryUsersWorkerMayHaveAmbientCapabilities(t *testing.T) {
+func TestOrdinaryUsersWorkerMayHaveAmbientCapabilities(t *testing.T) {
 	t.Parallel()
 	lab.NeedRoot(t, "give capabilities away")
 	m := lab.Start(t, lab.Plain+"user = \"nobody\"\nlimits = { ambient_capabilities = [\"CAP_NET_BIND_SERVICE\"] }\n")
@@ -139,7 +139,7 @@ func TestAnOrdinaryUsersWorkerMayHaveAmbientCapabilities(t *testing.T) {
 	}
 }
 
-func TestAWorkerOfAnotherUserHasNoCapabilities(t *testing.T) {
+func TestWorkerOfAnotherUserHasNoCapabilities(t *testing.T) {
 	t.Parallel()
 	lab.NeedRoot(t, "run a worker as another user")
 	m := lab.Start(t, lab.Plain+"user = \"nobody\"\n")
@@ -152,7 +152,7 @@ func TestAWorkerOfAnotherUserHasNoCapabilities(t *testing.T) {
 	}
 }
 
-func TestAPreflightRunsAsTheUserOfTheWorker(t *testing.T) {
+func TestPreflightRunsAsTheUserOfTheWorker(t *testing.T) {
 	t.Parallel()
 	lab.NeedRoot(t, "run a worker as another user")
 	m := lab.Prepare(t)

@@ -19,7 +19,7 @@ func TestWorkerThatSendsREADYIsReady(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatWritesANewlineToNotifyFDIsReady(t *testing.T) {
+func TestWorkerThatWritesANewlineToNotifyFDIsReady(t *testing.T) {
 	t.Parallel()
 	lab.Start(t, lab.WebWith("ready=newline")).Serves(1)
 }
@@ -52,14 +52,14 @@ func TestWorkerThatNeverSendsREADYFailsTheTrialAtItsTimeout(t *testing.T) {
 	}
 }
 
-func TestAWorkerMayAskForMoreTimeToGetReady(t *testing.T) {
+func TestWorkerMayAskForMoreTimeToGetReady(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.WebWith("extend=20s", "boot=600ms")+"timeout = \"300ms\"\n")
 	m.Serves(1)
 	m.Never(lab.Says(lab.TrialFailed))
 }
 
-func TestDelayIsToHaveLivedForSoLong(t *testing.T) {
+func TestDelayMakesAWorkerReadyAfterThisTime(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, "[program.web]\ncommand = [{sleep}]\nready.delay = \"200ms\"\n")
 	if l := m.Await(lab.Says(lab.WorkerReady)); l.TookDuration() < 200*time.Millisecond {
@@ -67,7 +67,7 @@ func TestDelayIsToHaveLivedForSoLong(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatDiesWithinItsDelayFailsTheTrial(t *testing.T) {
+func TestWorkerThatDiesWithinItsDelayFailsTheTrial(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \"exit 7\"]\nready.delay = \"10s\"\n")
 	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "start" || !strings.Contains(failed.Reason, "7") {

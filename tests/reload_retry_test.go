@@ -10,7 +10,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-func TestAReloadThatFailsIsTriedAgainUntilOneServes(t *testing.T) {
+func TestReloadThatFailsIsTriedAgainUntilOneServes(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.WebWith("failif={dir}/bad")+"[program.web.reload]\nretry = \"200ms\"\n")
 	m.Serves(1)
@@ -45,7 +45,7 @@ func TestReloadEveryReloadsPeriodically(t *testing.T) {
 	}
 }
 
-func TestANewGenerationTakesThePlaceOfAWorkerThatDiedWhereThatIsAskedFor(t *testing.T) {
+func TestRestartGenerationNewReplacesACrashedWorkerWithANewGeneration(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("env/COLOUR", "red\n")

@@ -92,7 +92,7 @@ func TestIdleItDoesNotWakeUp(t *testing.T) {
 	t.Errorf("supervisord woke up at least %d times in each 5 s", fewest)
 }
 
-func TestSIGPIPEIsIgnoredWhereThatIsAskedFor(t *testing.T) {
+func TestIgnoreSigpipeIgnoresSIGPIPE(t *testing.T) {
 	t.Parallel()
 	const pipe = 1 << (syscall.SIGPIPE - 1)
 	for _, asked := range []bool{false, true} {

@@ -30,7 +30,7 @@ func TestCrashedWorkerIsReplacedInItsSlotFromTheSameSnapshot(t *testing.T) {
 	m.Never(lab.Says(lab.TrialBegan), lab.Gen(2))
 }
 
-func TestTheFirstCrashIsReplacedAtOnce(t *testing.T) {
+func TestFirstCrashIsReplacedAtOnce(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web+"[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\n")
 	m.Serves(1)
@@ -38,7 +38,7 @@ func TestTheFirstCrashIsReplacedAtOnce(t *testing.T) {
 	m.AwaitN(2, lab.Says(lab.WorkerReady))
 }
 
-func TestAWorkerThatCrashesAgainAndAgainIsStartedWithBackoff(t *testing.T) {
+func TestWorkerThatCrashesAgainAndAgainIsStartedWithBackoff(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.WebWith("die=1ms")+"[program.web.restart]\nbackoff = { min = \"20ms\", max = \"150ms\" }\n")
 	var waits []time.Duration
@@ -50,7 +50,7 @@ func TestAWorkerThatCrashesAgainAndAgainIsStartedWithBackoff(t *testing.T) {
 	}
 }
 
-func TestTheBackoffBeginsAnewOnceAWorkerWasStable(t *testing.T) {
+func TestBackoffBeginsAnewOnceAWorkerWasStable(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.WebWith("die=300ms")+"[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\nstable_after = \"100ms\"\n")
 	for _, l := range m.AwaitN(3, lab.Says(lab.SlotRetry)) {
@@ -60,7 +60,7 @@ func TestTheBackoffBeginsAnewOnceAWorkerWasStable(t *testing.T) {
 	}
 }
 
-func TestAWorkerOfTheServingGenerationThatNeverGetsReadyAgainIsReplaced(t *testing.T) {
+func TestWorkerOfTheServingGenerationThatNeverGetsReadyAgainIsReplaced(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Start(lab.WebWith("hangif={dir}/hang") + "timeout = \"200ms\"\n[program.web.restart]\nbackoff = { min = \"10ms\", max = \"10ms\" }\n")
@@ -112,7 +112,7 @@ func TestHUPStartsAProgramAgainThatHasFinished(t *testing.T) {
 	m.Serves(2)
 }
 
-func TestACrashDuringATrialIsReplacedAsWell(t *testing.T) {
+func TestCrashDuringATrialIsReplacedAsWell(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Start(lab.WebWith("hangif={dir}/hang"))
@@ -136,7 +136,7 @@ func TestRequestsThatWaitOutliveACrash(t *testing.T) {
 	answer()
 }
 
-func TestTheCrashOfOneProgramLeavesTheOthersAlone(t *testing.T) {
+func TestCrashOfOneProgramLeavesTheOthersAlone(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web+"[program.bad]\ncommand = [\"false\"]\nready.delay = \"1s\"\n[program.bad.restart]\nbackoff = { min = \"10ms\", max = \"10ms\" }\n")
 	m.Await(lab.Says(lab.GenerationServes), lab.Program("web"))

@@ -41,7 +41,7 @@ func TestTTOULeavesTheLastWorker(t *testing.T) {
 	}
 }
 
-func TestTTINChangesNothingWhereThereAreSeveralPrograms(t *testing.T) {
+func TestTTINChangesNothingWithSeveralPrograms(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web+"[program.other]\ncommand = [{sleep}]\nready = { method = \"delay\", delay = \"10ms\" }\n")
 	m.AwaitN(2, lab.Says(lab.GenerationServes))
@@ -53,7 +53,7 @@ func TestTTINChangesNothingWhereThereAreSeveralPrograms(t *testing.T) {
 	m.Never(lab.Says(scaling))
 }
 
-func TestTTINScalesWhereEachWorkerHasASocketOfItsOwn(t *testing.T) {
+func TestTTINScalesAProgramWithPerSlotSockets(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(lab.Web, "127.0.0.1:0\"", "127.0.0.1:0\"\nper_slot = true", 1))
 	m.Serves(1)

@@ -172,7 +172,7 @@ func TestUninstallLeavesTheFilesOfAnotherProgram(t *testing.T) {
 	}
 }
 
-func TestInstallReplacesAnOlderVersionOfItsOwn(t *testing.T) {
+func TestInstallReplacesAnOlderVersionOfItself(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if out, code := install(t, "install", dir); code != 0 {

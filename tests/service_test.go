@@ -79,7 +79,7 @@ func pressed(t *testing.T, config string, clients int, every time.Duration, time
 
 // If a spawn made the shared socket blocking, a Go worker would hang in accept and not see its TERM until the next client
 // connects.
-func TestASlowWorkerStopsInTimeWhileTheNextGenerationInitialises(t *testing.T) {
+func TestSlowWorkerStopsInTimeWhileTheNextGenerationInitialises(t *testing.T) {
 	m, gate := besideAGate(t)
 	answer := lab.Promise(t, m.Address(), "/slow?d=1s") // a request in flight while the next generation starts
 	time.Sleep(100 * time.Millisecond)                  // time for the worker to accept it
@@ -110,7 +110,7 @@ func besideAGate(t *testing.T) (m *lab.Supervisord, gate string) {
 	return m, gate
 }
 
-func TestTheOldGenerationServesWhileTheNextOneInitialises(t *testing.T) {
+func TestOldGenerationServesWhileTheNextOneInitialises(t *testing.T) {
 	m, gate := besideAGate(t)
 	for range 20 {
 		if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=1") {
@@ -121,7 +121,7 @@ func TestTheOldGenerationServesWhileTheNextOneInitialises(t *testing.T) {
 	m.Serves(2)
 }
 
-func TestAnIdleKeepAliveConnectionIsServedAcrossAReload(t *testing.T) {
+func TestIdleKeepAliveConnectionIsServedAcrossAReload(t *testing.T) {
 	m := lab.Start(t, strings.Replace(lab.Hello, "{hello}", `{hello}, "-linger", "5s"`, 1))
 	m.Serves(1)
 	c := &lab.Connection{Address: m.Address()}
@@ -165,7 +165,7 @@ func TestKeepAliveClientWithARequestInFlightIsSentAway(t *testing.T) {
 	m.Gone(1)
 }
 
-func TestALoadThatMeetsABadWorkerIsSeenToFail(t *testing.T) {
+func TestLoadThatMeetsABadWorkerIsSeenToFail(t *testing.T) {
 	// Shows that the load of these tests can fail: a worker is killed during it.
 	m := lab.Start(t, strings.Replace(lab.Hello, "workers = 2", "workers = 1", 1))
 	m.Serves(1)

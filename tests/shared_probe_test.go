@@ -33,7 +33,7 @@ func TestCheckRefusesAProbeAtASharedListener(t *testing.T) {
 	}
 }
 
-func TestAProbeOfAUnixSocketMustBeTheWorkersOwn(t *testing.T) {
+func TestProbeOfAUnixSocketMustBeTheWorkersOwn(t *testing.T) {
 	t.Parallel()
 	lab.Need(t, "python3")
 	m := lab.Prepare(t)
@@ -76,7 +76,7 @@ func TestReloadToAProbeOfASharedListenerChangesNothing(t *testing.T) {
 	m.Untouched(m.WorkerPID(1))
 }
 
-func TestAReloadToAProbeAtAListenerThatOnlyOldWorkersHaveChangesNothing(t *testing.T) {
+func TestReloadToAProbeOfAListenerOfOldWorkersChangesNothing(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)

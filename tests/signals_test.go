@@ -83,7 +83,7 @@ backoff = { min = "1h", max = "1h" }
 	m.Ends(0)
 }
 
-func TestASecondTERMMeansNow(t *testing.T) {
+func TestSecondTERMMeansNow(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.WebWith("term=ignore"))
 	m.Serves(1)
@@ -116,7 +116,7 @@ func TestQUITStopsAtOnce(t *testing.T) {
 	m.Never(lab.Says(lab.WorkerTold))
 }
 
-func TestAHundredHUPsDoNotCrowdOutTERM(t *testing.T) {
+func TestHundredHUPsDoNotCrowdOutTERM(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)

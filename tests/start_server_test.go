@@ -343,7 +343,7 @@ func TestStopReportsAServerThatKeepsRunningAndASecondOneKills(t *testing.T) {
 	m.Ends(0)
 }
 
-func TestAnImmediateSecondTERMIsADuplicate(t *testing.T) {
+func TestImmediateSecondTERMIsADuplicate(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	m.StartServer(files(m, "--", "{worker}", "term=300ms")...)
@@ -355,7 +355,7 @@ func TestAnImmediateSecondTERMIsADuplicate(t *testing.T) {
 	m.Never(lab.Contains("is killed"))
 }
 
-func TestAStalePIDFileLeadsToNoSignal(t *testing.T) {
+func TestStalePIDFileLeadsToNoSignal(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	stranger := exec.Command("sleep", "1000")

@@ -22,7 +22,7 @@ func statusFile(m *lab.Supervisord, want string) {
 
 const withStatusFile = "[program.web]\nstatus_file = \"{dir}/web.status\"\n"
 
-func TestTheStatusFileHasEveryGenerationThatIsReadyOrDrains(t *testing.T) {
+func TestStatusFileHasEveryGenerationThatIsReadyOrDrains(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(noting("timeout = \"infinity\"\n", "term=ignore", "hangif={dir}/hang"), "[program.web]\n", withStatusFile, 1))
 	m.Serves(1)
@@ -71,7 +71,7 @@ func TestStatusFileThatIsNotARegularFileIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAnUpgradedSupervisordKeepsAndRemovesItsStatusFile(t *testing.T) {
+func TestUpgradedSupervisordKeepsAndRemovesItsStatusFile(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(lab.Web, "[program.web]\n", withStatusFile, 1))
 	m.Serves(1)

@@ -36,7 +36,7 @@ func inetd(t *testing.T, stdin, listen string) *lab.Supervisord {
 	return m
 }
 
-func TestAServerForInetdIsRedeployedWithoutLoss(t *testing.T) {
+func TestServerForInetdIsRedeployedWithoutLoss(t *testing.T) {
 	t.Parallel()
 	m := inetd(t, "socket", `{ address = "127.0.0.1:0" }`)
 	m.Serves(1)
@@ -66,7 +66,7 @@ func TestStdinCanBeOneListenerOfSeveral(t *testing.T) {
 	}
 }
 
-func TestANewlineOnANumberThatIsConfiguredIsReady(t *testing.T) {
+func TestNewlineOnANumberThatIsConfiguredIsReady(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \"echo >&9; exec sleep 1000\"]\nready = { method = \"notify\", fd = 9 }\nlisten = [{ address = \"127.0.0.1:0\" }]\n")
 	m.Serves(1)

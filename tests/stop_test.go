@@ -14,7 +14,7 @@ func noting(stop string, args ...string) string {
 	return lab.WebWith(append(args, "note={dir}/notes")...) + "[program.web.stop]\n" + stop
 }
 
-func TestTheStopSignalIsAsConfigured(t *testing.T) {
+func TestStopSignalIsAsConfigured(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, noting("signal = \"QUIT\"\n"))
 	m.Serves(1)
@@ -25,7 +25,7 @@ func TestTheStopSignalIsAsConfigured(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatIgnoresItsStopSignalIsKilledAtTheTimeout(t *testing.T) {
+func TestWorkerThatIgnoresItsStopSignalIsKilledAtTheTimeout(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, noting("timeout = \"300ms\"\n", "term=ignore"))
 	m.Serves(1)
@@ -38,7 +38,7 @@ func TestAWorkerThatIgnoresItsStopSignalIsKilledAtTheTimeout(t *testing.T) {
 	m.Ends(0)
 }
 
-func TestAStopMayHaveSteps(t *testing.T) {
+func TestStopMayHaveSteps(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, noting(`steps = [{ signal = "USR2", timeout = "100ms" }, { signal = "INT", timeout = "100ms" }, { signal = "TERM", timeout = "100ms" }]`, "term=ignore"))
 	m.Serves(1)
@@ -57,7 +57,7 @@ command = ["sh", "-c", "trap 'echo parent >>{dir}/notes; {wait} exit 0' TERM; sh
 ready.method = "notify"
 `
 
-func TestTheStopSignalIsForTheWorkerAlone(t *testing.T) {
+func TestStopSignalIsForTheWorkerAlone(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(parent, "{wait}", "", 1))
 	m.Serves(1)
@@ -130,7 +130,7 @@ func TestChildThatLeftTheGroupDoesNotOutliveItsWorker(t *testing.T) {
 	m.Until("the child has exited", func() bool { return !lab.Alive(child) })
 }
 
-func TestAChildThatLeftTheGroupDoesNotOutliveSupervisord(t *testing.T) {
+func TestChildThatLeftTheGroupDoesNotOutliveSupervisord(t *testing.T) {
 	t.Parallel()
 	m, child := leaverRuns(t)
 	m.Signal(syscall.SIGTERM)
@@ -169,7 +169,7 @@ func TestReloadWaitsWhileMaxDrainingGenerationsDrain(t *testing.T) {
 	m.Ends(0)
 }
 
-func TestReloadThatWaitsForADrainGoesOnOverAnUpgrade(t *testing.T) {
+func TestReloadThatWaitsForADrainSurvivesAnUpgrade(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
 	m.Start(noting("max_draining = 1\ntimeout = \"1h\"\n", "term=ignore"))
@@ -208,7 +208,7 @@ func TestDrainingFullKillEndsTheOldestGeneration(t *testing.T) {
 	m.Ends(0)
 }
 
-func TestADrainingGenerationGoesWhenItsTimeIsUpAndTheServingOneStays(t *testing.T) {
+func TestDrainingGenerationIsKilledAtItsDeadlineAndTheServingOneStays(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, noting("timeout = \"200ms\"\n", "term=ignore"))
 	m.Serves(1)
@@ -220,7 +220,7 @@ func TestADrainingGenerationGoesWhenItsTimeIsUpAndTheServingOneStays(t *testing.
 	lab.Ask(t, m.Address(), "/")
 }
 
-func TestARequestInHandIsAnsweredAfterTERM(t *testing.T) {
+func TestRequestInHandIsAnsweredAfterTERM(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -233,7 +233,7 @@ func TestARequestInHandIsAnsweredAfterTERM(t *testing.T) {
 	m.Ends(0)
 }
 
-func TestAWorkerThatIsReplacedGetsTheSignalForThat(t *testing.T) {
+func TestWorkerThatIsReplacedGetsTheSignalForThat(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, noting("signal = \"INT\"\nreload_signal = \"QUIT\"\n"))
 	m.Serves(1)

@@ -45,7 +45,7 @@ func census(lines []lab.Entry) (most, fewest int) {
 	return most, fewest
 }
 
-func TestAllNoOldWorkerGoesBeforeEveryNewOneIsReady(t *testing.T) {
+func TestAllRunsBothGenerationsUntilEveryNewWorkerIsReady(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, gated(3, "all"))
 	m.Serves(1)
@@ -204,7 +204,7 @@ func TestClientsWaitWhileStopFirstReplaces(t *testing.T) {
 	}
 }
 
-func TestASoakedTrialServesLaterByTheSoak(t *testing.T) {
+func TestSoakedTrialServesLaterByTheSoak(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web+"[program.web.reload]\nsoak = \"300ms\"\n")
 	m.Serves(1)
@@ -218,7 +218,7 @@ func TestASoakedTrialServesLaterByTheSoak(t *testing.T) {
 	}
 }
 
-func TestAPreflightThatPassesComesBeforeAnythingIsStarted(t *testing.T) {
+func TestPreflightThatPassesComesBeforeAnythingIsStarted(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Start(lab.WebWith("note={dir}/notes") + `
@@ -236,7 +236,7 @@ WORD = "hello"
 	}
 }
 
-func TestAGenerationChangesItsNumberOfWorkers(t *testing.T) {
+func TestGenerationChangesItsNumberOfWorkers(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range []string{"all", "rolling", "stop-first"} {
 		m := lab.Start(t, gated(3, strategy))
@@ -256,7 +256,7 @@ func TestAGenerationChangesItsNumberOfWorkers(t *testing.T) {
 	}
 }
 
-func TestAReloadThatChangesTheStrategyFollowsTheNewOne(t *testing.T) {
+func TestReloadThatChangesTheStrategyFollowsTheNewOne(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, gated(2, "all"))
 	m.Serves(1)

@@ -31,7 +31,7 @@ func failing(t *testing.T, change func(config string) string) lab.Entry {
 	return failed
 }
 
-func TestATrialThatCannotBeExecutedLeavesTheServingGenerationAlone(t *testing.T) {
+func TestTrialThatCannotBeExecutedLeavesTheServingGenerationAlone(t *testing.T) {
 	t.Parallel()
 	failed := failing(t, func(c string) string { return strings.Replace(c, "{worker}", `"{dir}/nothing"`, 1) })
 	if failed.Step != "exec" || !strings.Contains(failed.Reason, "no such file") {
@@ -39,7 +39,7 @@ func TestATrialThatCannotBeExecutedLeavesTheServingGenerationAlone(t *testing.T)
 	}
 }
 
-func TestATrialWhoseUserMayNotEnterItsDirectoryLeavesTheServingGenerationAlone(t *testing.T) {
+func TestTrialWithAForbiddenDirectoryLeavesTheServingGenerationAlone(t *testing.T) {
 	t.Parallel()
 	lab.NeedRoot(t, "run a worker as another user")
 	private := t.TempDir()
@@ -52,7 +52,7 @@ func TestATrialWhoseUserMayNotEnterItsDirectoryLeavesTheServingGenerationAlone(t
 	}
 }
 
-func TestAUserThatDoesNotExistIsRefusedWithTheConfiguration(t *testing.T) {
+func TestUserThatDoesNotExistIsRefusedWithTheConfiguration(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -64,7 +64,7 @@ func TestAUserThatDoesNotExistIsRefusedWithTheConfiguration(t *testing.T) {
 	m.Untouched(m.WorkerPID(1))
 }
 
-func TestATrialWhoseDirectoryIsMissingLeavesTheServingGenerationAlone(t *testing.T) {
+func TestTrialWithAMissingDirectoryLeavesTheServingGenerationAlone(t *testing.T) {
 	t.Parallel()
 	failed := failing(t, func(c string) string { return strings.Replace(c, "[[", "directory = \"{dir}/nothing\"\n[[", 1) })
 	if failed.Step != "prepare" || !strings.Contains(failed.Reason, "nothing") {
@@ -72,7 +72,7 @@ func TestATrialWhoseDirectoryIsMissingLeavesTheServingGenerationAlone(t *testing
 	}
 }
 
-func TestATrialWhosePreflightFailsLeavesTheServingGenerationAlone(t *testing.T) {
+func TestTrialWhosePreflightFailsLeavesTheServingGenerationAlone(t *testing.T) {
 	t.Parallel()
 	failed := failing(t, func(c string) string {
 		return c + "[program.web.reload]\npreflight = [\"sh\", \"-c\", \"echo this is broken >&2; exit 9\"]\n"
@@ -82,7 +82,7 @@ func TestATrialWhosePreflightFailsLeavesTheServingGenerationAlone(t *testing.T) 
 	}
 }
 
-func TestATrialWhosePreflightTakesTooLongLeavesTheServingGenerationAlone(t *testing.T) {
+func TestTrialWhosePreflightTimesOutLeavesTheServingGenerationAlone(t *testing.T) {
 	t.Parallel()
 	failed := failing(t, func(c string) string {
 		return c + "[program.web.reload]\npreflight = [\"sh\", \"-c\", \"sleep 1000; sleep 1000\"]\npreflight_timeout = \"200ms\"\n"
@@ -92,7 +92,7 @@ func TestATrialWhosePreflightTakesTooLongLeavesTheServingGenerationAlone(t *test
 	}
 }
 
-func TestATrialThatExitsLeavesTheServingGenerationAlone(t *testing.T) {
+func TestTrialThatExitsLeavesTheServingGenerationAlone(t *testing.T) {
 	t.Parallel()
 	failed := failing(t, func(c string) string { return strings.Replace(c, "{worker}", `{worker}, "exit=6"`, 1) })
 	if failed.Step != "start" || !strings.Contains(failed.Reason, "6") || failed.PID == 0 || failed.Worker == 0 {
@@ -100,7 +100,7 @@ func TestATrialThatExitsLeavesTheServingGenerationAlone(t *testing.T) {
 	}
 }
 
-func TestATrialThatIsKilledBySignalSaysSo(t *testing.T) {
+func TestTrialKilledByASignalNamesTheSignal(t *testing.T) {
 	t.Parallel()
 	failed := failing(t, func(c string) string { return strings.Replace(c, "{worker}", `"sh", "-c", "kill -SEGV $$"`, 1) })
 	if failed.Step != "start" || !strings.Contains(failed.Reason, "SIGSEGV") {
@@ -108,7 +108,7 @@ func TestATrialThatIsKilledBySignalSaysSo(t *testing.T) {
 	}
 }
 
-func TestATrialThatNeverGetsReadyLeavesTheServingGenerationAlone(t *testing.T) {
+func TestTrialThatNeverGetsReadyLeavesTheServingGenerationAlone(t *testing.T) {
 	t.Parallel()
 	failed := failing(t, func(c string) string {
 		return strings.Replace(c, "{worker}", `{worker}, "ready=never"`, 1) + "timeout = \"200ms\"\n"
@@ -118,7 +118,7 @@ func TestATrialThatNeverGetsReadyLeavesTheServingGenerationAlone(t *testing.T) {
 	}
 }
 
-func TestATrialThatDiesInItsSoakLeavesTheServingGenerationAlone(t *testing.T) {
+func TestTrialThatDiesInItsSoakLeavesTheServingGenerationAlone(t *testing.T) {
 	t.Parallel()
 	failed := failing(t, func(c string) string {
 		return strings.Replace(c, "{worker}", `{worker}, "die=100ms"`, 1) + "[program.web.reload]\nsoak = \"20s\"\n"
@@ -128,7 +128,7 @@ func TestATrialThatDiesInItsSoakLeavesTheServingGenerationAlone(t *testing.T) {
 	}
 }
 
-func TestAFailedTrialIsExplainedByItsLastLinesOfStderr(t *testing.T) {
+func TestFailedTrialIsExplainedByItsLastLinesOfStderr(t *testing.T) {
 	t.Parallel()
 	failed := failing(t, func(c string) string {
 		c = strings.Replace(c, "{worker}", `{worker}, "say=cannot find the database", "exit=1"`, 1)
@@ -157,7 +157,7 @@ func TestOneWorkerOfManyThatFailsIsEnoughToFailTheTrial(t *testing.T) {
 	}
 }
 
-func TestAReloadThatIsMendedServes(t *testing.T) {
+func TestCorrectedReloadServes(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Start(lab.WebWith("failif={dir}/bad"))
@@ -230,7 +230,7 @@ func TestHundredHUPsDuringATrialMakeOneMoreGeneration(t *testing.T) {
 	m.Never(lab.Says(lab.TrialBegan), lab.Gen(4))
 }
 
-func TestAHundredHUPsAtOnceEndWithOneGenerationThatServes(t *testing.T) {
+func TestHundredHUPsAtOnceEndWithOneGenerationThatServes(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -289,7 +289,7 @@ func TestHUPWithInvalidConfigurationLogsOneErrorAndChangesNothing(t *testing.T) 
 	}
 }
 
-func TestATrialThatIsStoppedByTERMLeavesNothing(t *testing.T) {
+func TestTrialThatIsStoppedByTERMLeavesNothing(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Start(lab.WebWith("hangif={dir}/hang"))
@@ -301,7 +301,7 @@ func TestATrialThatIsStoppedByTERMLeavesNothing(t *testing.T) {
 	m.Ends(0)
 }
 
-func TestAFirstStartThatFailsIsRetriedWithBackoff(t *testing.T) {
+func TestFirstStartThatFailsIsRetriedWithBackoff(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.WebWith("exit=1")+`
 [program.web.restart]
@@ -330,7 +330,7 @@ func TestClientsWaitWhileTheFirstStartIsRetried(t *testing.T) {
 	}
 }
 
-func TestAClientThatConnectsBeforeTheWorkerIsUpGetsItsAnswer(t *testing.T) {
+func TestClientThatConnectsBeforeTheWorkerIsUpGetsItsAnswer(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Start(strings.Replace(lab.Web, "{worker}", `"sh", "-c", "while ! test -e {dir}/go; do sleep 0.02; done; exec \"$@\"", "sh", {worker}`, 1))
@@ -340,7 +340,7 @@ func TestAClientThatConnectsBeforeTheWorkerIsUpGetsItsAnswer(t *testing.T) {
 	answer()
 }
 
-func TestHUPMendsAFirstStartWithoutWaitingForTheBackoff(t *testing.T) {
+func TestHUPRetriesAFirstStartWithoutWaitingForTheBackoff(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("bad", "")

@@ -15,7 +15,7 @@ import (
 // onUnix is web on the unix socket "s".
 var onUnix = strings.Replace(lab.Web, "127.0.0.1:0", "unix:{dir}/s", 1)
 
-func TestAUnixSocketServesAndIsRemovedAtTheEnd(t *testing.T) {
+func TestUnixSocketServesAndIsRemovedAtTheEnd(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, onUnix)
 	m.Serves(1)
@@ -23,7 +23,7 @@ func TestAUnixSocketServesAndIsRemovedAtTheEnd(t *testing.T) {
 	m.Finish() // checks that no socket is left
 }
 
-func TestAUnixSocketIsKeptOverAReload(t *testing.T) {
+func TestUnixSocketIsKeptOverAReload(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, onUnix)
 	m.Serves(1)
@@ -48,7 +48,7 @@ func stale(t *testing.T, path string) {
 	lab.Must(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}))
 }
 
-func TestAStaleUnixSocketIsReplaced(t *testing.T) {
+func TestStaleUnixSocketIsReplaced(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	stale(t, m.Path("s"))
@@ -79,7 +79,7 @@ func TestFileThatIsNotASocketIsNeverDeleted(t *testing.T) {
 	}
 }
 
-func TestTheSocketOfALiveServerIsNeverStolen(t *testing.T) {
+func TestSocketOfALiveServerIsNeverStolen(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	ln, err := net.Listen("unix", m.Path("s"))
@@ -97,7 +97,7 @@ func TestTheSocketOfALiveServerIsNeverStolen(t *testing.T) {
 	ln.Close()
 }
 
-func TestAUnixSocketOfSomebodyElseIsNotRemovedAtTheEnd(t *testing.T) {
+func TestForeignUnixSocketIsNotRemovedAtTheEnd(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, onUnix)
 	m.Serves(1)
@@ -111,7 +111,7 @@ func TestAUnixSocketOfSomebodyElseIsNotRemovedAtTheEnd(t *testing.T) {
 	}
 }
 
-func TestAUnixSocketHasTheModeThatIsConfigured(t *testing.T) {
+func TestUnixSocketHasTheModeThatIsConfigured(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(onUnix, "/s\"", "/s\"\nmode = \"0612\"", 1))
 	m.Serves(1)
@@ -122,7 +122,7 @@ func TestAUnixSocketHasTheModeThatIsConfigured(t *testing.T) {
 	}
 }
 
-func TestAUnixSocketHasTheModeOfTheUmaskOtherwise(t *testing.T) {
+func TestUnixSocketHasTheModeOfTheUmaskOtherwise(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Via = []string{"sh", "-c", `umask 027 && exec "$@"`, "sh"}
@@ -135,7 +135,7 @@ func TestAUnixSocketHasTheModeOfTheUmaskOtherwise(t *testing.T) {
 	}
 }
 
-func TestAUnixSocketHasTheOwnerThatIsConfigured(t *testing.T) {
+func TestUnixSocketHasTheOwnerThatIsConfigured(t *testing.T) {
 	t.Parallel()
 	lab.NeedRoot(t, "give a file away")
 	m := lab.Start(t, strings.Replace(onUnix, "/s\"", "/s\"\nuser = \"65534\"\ngroup = \"65533\"", 1))
@@ -147,7 +147,7 @@ func TestAUnixSocketHasTheOwnerThatIsConfigured(t *testing.T) {
 	}
 }
 
-func TestAnAbstractSocketServes(t *testing.T) {
+func TestAbstractSocketServes(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	name := "@" + filepath.Base(m.Dir)
@@ -156,7 +156,7 @@ func TestAnAbstractSocketServes(t *testing.T) {
 	lab.Ask(t, "unix:"+name, "/")
 }
 
-func TestAnAbstractSocketInUseIsAnError(t *testing.T) {
+func TestAbstractSocketInUseIsAnError(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	name := "@" + filepath.Base(m.Dir)
@@ -169,7 +169,7 @@ func TestAnAbstractSocketInUseIsAnError(t *testing.T) {
 	}
 }
 
-func TestAFailedTrialLeavesTheSocketInItsPlace(t *testing.T) {
+func TestFailedTrialLeavesTheSocketInItsPlace(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, onUnix)
 	m.Serves(1)

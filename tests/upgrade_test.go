@@ -46,7 +46,7 @@ func TestTwentyUpgradesUnderLoadLoseNoRequestWorkerOrDescriptor(t *testing.T) {
 	}
 }
 
-func TestUpgradesInAStormOfHUPsCostNoRequest(t *testing.T) {
+func TestUpgradesInAStormOfHUPsLoseNoRequest(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
 	m.Start(strings.ReplaceAll(lab.TwoWorkers, "{worker}", "{hello}"))
@@ -102,7 +102,7 @@ func TestUpgradeToABrokenBinaryIsRefusedWithReason(t *testing.T) {
 	}
 }
 
-func TestAnUpgradeToABinaryThatHangsHoldsNothingUp(t *testing.T) {
+func TestUpgradeToAHangingBinaryDelaysNothing(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
 	m.Start(lab.Web)
@@ -162,7 +162,7 @@ func TestNewBinaryThatFailsAfterExecRollsBackToTheOldOne(t *testing.T) {
 	}
 }
 
-func TestAnOlderBinaryRefusesTheStateOfANewerOneAndANewerOneReadsAnOlders(t *testing.T) {
+func TestOlderBinaryRefusesTheStateOfANewerOneAndANewerOneReadsAnOlders(t *testing.T) {
 	t.Parallel()
 	newer := lab.Variant(t, lab.Edit("supervisor/handover/record.go", "const recordVersion = 2\n", "const recordVersion = 3\n"))
 	m := lab.WithOwnBinary(t)
@@ -178,7 +178,7 @@ func TestAnOlderBinaryRefusesTheStateOfANewerOneAndANewerOneReadsAnOlders(t *tes
 	m.Await(lab.After(last), lab.Says(lab.GenerationServes), lab.Gen(2))
 }
 
-func TestAStateThatIsCutOffOrDamagedIsRefused(t *testing.T) {
+func TestStateThatIsCutOffOrDamagedIsRefused(t *testing.T) {
 	t.Parallel()
 	whole := `{"Version":1}`
 	form := func(length int, sum uint32, text string) string {
@@ -204,7 +204,7 @@ func TestAStateThatIsCutOffOrDamagedIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnUpgradeIsRefusedWhereTheConfigurationIsWrong(t *testing.T) {
+func TestUpgradeWithAnInvalidConfigurationIsRefused(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
 	m.Start(lab.Web)
@@ -218,7 +218,7 @@ func TestAnUpgradeIsRefusedWhereTheConfigurationIsWrong(t *testing.T) {
 	m.Works(worker)
 }
 
-func TestAWorkerThatDiesDuringAnUpgradeIsReplaced(t *testing.T) {
+func TestWorkerThatDiesDuringAnUpgradeIsReplaced(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
 	m.Start(strings.Replace(lab.Web, "\n[[", "\nrestart = { backoff = { min = \"10ms\", max = \"10ms\" } }\n[[", 1))
@@ -238,7 +238,7 @@ func TestAWorkerThatDiesDuringAnUpgradeIsReplaced(t *testing.T) {
 	}
 }
 
-func TestATrialGoesOnOverAnUpgrade(t *testing.T) {
+func TestTrialSurvivesAnUpgrade(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
 	lab.Must(t, syscall.Mkfifo(m.Path("gate"), 0o600))
@@ -259,7 +259,7 @@ func TestATrialGoesOnOverAnUpgrade(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatGetsReadyWhileSupervisordIsReplacedIsNotOverlooked(t *testing.T) {
+func TestWorkerThatGetsReadyWhileSupervisordIsReplacedIsNotOverlooked(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
 	m.Start(lab.Web)
@@ -275,7 +275,7 @@ func TestAWorkerThatGetsReadyWhileSupervisordIsReplacedIsNotOverlooked(t *testin
 	}
 }
 
-func TestAWorkerThatIsToldToStopIsToldOnceAndKilledInTimeOverAnUpgrade(t *testing.T) {
+func TestStoppingWorkerIsSignalledOnceAndKilledInTimeOverAnUpgrade(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
 	m.Start(lab.WebWith("note={dir}/notes", "term=ignore") + "[program.web.stop]\ntimeout = \"2s\"\n")
@@ -292,7 +292,7 @@ func TestAWorkerThatIsToldToStopIsToldOnceAndKilledInTimeOverAnUpgrade(t *testin
 	}
 }
 
-func TestAnUpgradeKeepsTheLogPipes(t *testing.T) {
+func TestUpgradeKeepsTheLogPipes(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
 	m.Start(strings.Replace(lab.Plain, "{sleep}", `"sh", "-c", "while :; do echo line; sleep 0.01; done"`, 1) + "stdout = \"{dir}/out.log\"\n")
@@ -308,7 +308,7 @@ func TestAnUpgradeKeepsTheLogPipes(t *testing.T) {
 	}
 }
 
-func TestTheUpgradeCommandWaitsUntilTheNewImageAnswers(t *testing.T) {
+func TestUpgradeCommandWaitsUntilTheNewImageAnswers(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
 	m.Start(lab.Web)
@@ -329,7 +329,7 @@ func TestTheUpgradeCommandWaitsUntilTheNewImageAnswers(t *testing.T) {
 	}
 }
 
-func TestTheUpgradeCommandSaysWhyABinaryIsRefused(t *testing.T) {
+func TestUpgradeCommandReportsWhyABinaryIsRefused(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
 	m.Start(lab.Web)

@@ -14,7 +14,7 @@ func watching(paths string) string {
 	return strings.Replace(lab.Web, "[[", "watch = "+paths+"\n[[", 1)
 }
 
-func TestAWatchedFileThatChangesReloadsItsProgramAlone(t *testing.T) {
+func TestWatchedFileThatChangesReloadsItsProgramAlone(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("app", "1")
@@ -26,7 +26,7 @@ func TestAWatchedFileThatChangesReloadsItsProgramAlone(t *testing.T) {
 	m.Never(lab.Program("other"), lab.Gen(2))
 }
 
-func TestAWatchedFileThatIsReplacedReloadsItsProgramAgainAndAgain(t *testing.T) {
+func TestWatchedFileThatIsReplacedReloadsItsProgramAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("app", "1")
@@ -39,7 +39,7 @@ func TestAWatchedFileThatIsReplacedReloadsItsProgramAgainAndAgain(t *testing.T) 
 	}
 }
 
-func TestAWatchedDirectoryReloadsItsProgram(t *testing.T) {
+func TestWatchedDirectoryReloadsItsProgram(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("lib/a", "1")
@@ -49,7 +49,7 @@ func TestAWatchedDirectoryReloadsItsProgram(t *testing.T) {
 	m.Serves(2)
 }
 
-func TestAWatchedSymlinkThatIsSwappedReloadsItsProgram(t *testing.T) {
+func TestWatchedSymlinkThatIsSwappedReloadsItsProgram(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("r1/app", "1")
@@ -62,7 +62,7 @@ func TestAWatchedSymlinkThatIsSwappedReloadsItsProgram(t *testing.T) {
 	m.Serves(2)
 }
 
-func TestAWatchedFileThatIsOnlyTouchedReloadsNothing(t *testing.T) {
+func TestWatchedFileThatIsOnlyTouchedReloadsNothing(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("app", "1")
@@ -74,7 +74,7 @@ func TestAWatchedFileThatIsOnlyTouchedReloadsNothing(t *testing.T) {
 	m.Never(lab.Says(lab.TrialBegan), lab.Gen(2))
 }
 
-func TestAWatchedConfigurationReloadsWhatChanged(t *testing.T) {
+func TestWatchedConfigurationReloadsWhatChanged(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, "watch = true\n"+lab.Web+other)
 	m.Await(lab.Says(lab.GenerationServes), lab.Program("web"))
@@ -84,7 +84,7 @@ func TestAWatchedConfigurationReloadsWhatChanged(t *testing.T) {
 	m.Never(lab.Program("web"), lab.Gen(2))
 }
 
-func TestAWatchedIncludedFileReloads(t *testing.T) {
+func TestWatchedIncludedFileReloads(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("conf.d/a.toml", other)
@@ -94,7 +94,7 @@ func TestAWatchedIncludedFileReloads(t *testing.T) {
 	m.Await(lab.Says(lab.GenerationServes), lab.Program("third"))
 }
 
-func TestAWatchedConfigurationThatIsBrokenIsOneErrorAndIsMendedLater(t *testing.T) {
+func TestBrokenWatchedConfigurationLogsOneErrorAndCanBeCorrected(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, "watch = true\n"+lab.Web)
 	m.Serves(1)
@@ -108,7 +108,7 @@ func TestAWatchedConfigurationThatIsBrokenIsOneErrorAndIsMendedLater(t *testing.
 	}
 }
 
-func TestAConfigurationThatIsNotWatchedWaitsForHUP(t *testing.T) {
+func TestConfigurationThatIsNotWatchedWaitsForHUP(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)

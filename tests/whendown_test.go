@@ -150,7 +150,7 @@ func TestWhenDownHoldsFromTheReloadOn(t *testing.T) {
 	answer()
 }
 
-func TestAClosedListenerIsClosedAfterAnUpgradeAndOpensAgain(t *testing.T) {
+func TestClosedListenerIsClosedAfterAnUpgradeAndOpensAgain(t *testing.T) {
 	t.Parallel()
 	for name, address := range places(t) {
 		t.Run(name, func(t *testing.T) {

@@ -46,7 +46,7 @@ func withSockets(t *testing.T) (m *lab.Supervisord, port, abstract string) {
 	return m, port, abstract
 }
 
-func TestAWorkerGetsItsSocketsFrom3InTheOrderOfTheConfiguration(t *testing.T) {
+func TestWorkerGetsItsSocketsFrom3InTheOrderOfTheConfiguration(t *testing.T) {
 	t.Parallel()
 	m, port, abstract := withSockets(t)
 	var names []string
@@ -65,7 +65,7 @@ func TestAWorkerGetsItsSocketsFrom3InTheOrderOfTheConfiguration(t *testing.T) {
 	}
 }
 
-func TestAWorkerGetsServerStarterPort(t *testing.T) {
+func TestWorkerGetsServerStarterPort(t *testing.T) {
 	t.Parallel()
 	m, port, abstract := withSockets(t)
 	want := fmt.Sprintf("127.0.0.1:%s=3;%s=4;127.0.0.1:%s=5;@%s=6", port, m.Path("s"), port, abstract)
@@ -82,7 +82,7 @@ func TestServerStarterPortIsThereAndEmptyWithoutListeners(t *testing.T) {
 	}
 }
 
-func TestAWorkerGetsTheNumberOfItsGeneration(t *testing.T) {
+func TestWorkerGetsTheNumberOfItsGeneration(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Plain)
 	for generation := 1; generation <= 2; generation++ {
@@ -96,7 +96,7 @@ func TestAWorkerGetsTheNumberOfItsGeneration(t *testing.T) {
 	}
 }
 
-func TestAWorkerGetsSystemdsVariablesWithItsOwnPID(t *testing.T) {
+func TestWorkerGetsSystemdsVariablesWithItsOwnPID(t *testing.T) {
 	t.Parallel()
 	m, _, _ := withSockets(t)
 	env := lab.Environment(t, m.WorkerPID(1))
@@ -110,7 +110,7 @@ func TestAWorkerGetsSystemdsVariablesWithItsOwnPID(t *testing.T) {
 	}
 }
 
-func TestAWorkerKnowsItsProgramAndItsSlot(t *testing.T) {
+func TestWorkerKnowsItsProgramAndItsSlot(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Plain+"workers = 3\n")
 	m.Serves(1)
@@ -122,7 +122,7 @@ func TestAWorkerKnowsItsProgramAndItsSlot(t *testing.T) {
 	}
 }
 
-func TestEveryWorkerHasANotifySocketOfItsOwn(t *testing.T) {
+func TestEveryWorkerHasItsOwnNotifySocket(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Plain+"workers = 2\n")
 	m.Serves(1)
@@ -146,7 +146,7 @@ func TestEveryWorkerHasANotifySocketOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestAListenerIsAtTheDescriptorThatItAsksFor(t *testing.T) {
+func TestListenerIsAtTheDescriptorThatItAsksFor(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Plain+`[[program.web.listen]]
 name = "in"
@@ -185,7 +185,7 @@ fd = 7
 	}
 }
 
-func TestAWorkerGetsNoOtherDescriptor(t *testing.T) {
+func TestWorkerGetsNoOtherDescriptor(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	stray, err := os.Open("/dev/null")
@@ -208,7 +208,7 @@ func TestAWorkerGetsNoOtherDescriptor(t *testing.T) {
 
 func number0(s string) int { n, _ := strconv.Atoi(s); return n }
 
-func TestAWorkerHasNoSignalBlockedOrIgnored(t *testing.T) {
+func TestWorkerHasNoSignalBlockedOrIgnored(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Via = []string{lab.Need(t, "env"), "--ignore-signal=PIPE,USR2,CHLD", "--block-signal=USR1,WINCH"}
@@ -225,7 +225,7 @@ func TestAWorkerHasNoSignalBlockedOrIgnored(t *testing.T) {
 	}
 }
 
-func TestAWorkerHasTheSoftFileLimitThatSupervisordWasStartedWith(t *testing.T) {
+func TestWorkerHasTheSoftFileLimitThatSupervisordWasStartedWith(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Via = []string{"sh", "-c", `ulimit -S -n 777 && exec "$@"`, "sh"}
@@ -254,7 +254,7 @@ func TestWorkersDoNotGetTheVariablesThatSystemdSetsForSupervisord(t *testing.T) 
 	}
 }
 
-func TestEveryWorkerHasAProcessGroupOfItsOwn(t *testing.T) {
+func TestEveryWorkerHasItsOwnProcessGroup(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Plain+"workers = 2\n")
 	m.Serves(1)
@@ -265,7 +265,7 @@ func TestEveryWorkerHasAProcessGroupOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestACommandMayNameADescriptor(t *testing.T) {
+func TestCommandMayNameADescriptor(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, `
 [program.web]
@@ -284,7 +284,7 @@ address = "127.0.0.1:0"
 	}
 }
 
-func TestTheEnvironmentMayNameADescriptor(t *testing.T) {
+func TestEnvironmentMayNameADescriptor(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Plain+`environment = { BIND = "fd://{fd:two}", OTHER = "{two} {slot}" }
 [[program.web.listen]]
@@ -297,7 +297,7 @@ address = "127.0.0.1:0"
 	has(t, lab.Environment(t, m.WorkerPID(1)), map[string]string{"BIND": "fd://4", "OTHER": "{two} {slot}"})
 }
 
-func TestASocketIsBlockingAndStaysSoOverReloads(t *testing.T) {
+func TestSocketIsBlockingAndStaysSoOverReloads(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Plain+"[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")
 	m.Serves(1)
@@ -311,7 +311,7 @@ func TestASocketIsBlockingAndStaysSoOverReloads(t *testing.T) {
 }
 
 // A spawn must not change the mode that a worker has set, because all workers share the socket. A Go worker sets it.
-func TestASpawnLeavesTheModeOfTheSocketsAlone(t *testing.T) {
+func TestSpawnLeavesTheModeOfTheSocketsAlone(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.WebWith("term=ignore")+"[program.web.stop]\ntimeout = \"1h\"\n[program.web.restart]\n")
 	m.Serves(1)
@@ -333,7 +333,7 @@ func TestNonblockMakesTheSocketNonBlocking(t *testing.T) {
 	}
 }
 
-func TestASocketIsTCPAndNotMPTCP(t *testing.T) {
+func TestSocketIsTCPAndNotMPTCP(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Plain+"[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")
 	m.Serves(1)
@@ -343,7 +343,7 @@ func TestASocketIsTCPAndNotMPTCP(t *testing.T) {
 	}
 }
 
-func TestAPortWithoutAHostIsForIPv4AndIPv6(t *testing.T) {
+func TestPortWithoutAHostIsForIPv4AndIPv6(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(lab.Web, "127.0.0.1:0", ":0", 1))
 	m.Serves(1)
@@ -398,7 +398,7 @@ environment_dir = "env.d"
 	}
 }
 
-func TestAMissingEnvironmentFileFailsTheTrialAlone(t *testing.T) {
+func TestMissingEnvironmentFileFailsTheTrialAlone(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("env", "WORD=1\n")
@@ -413,7 +413,7 @@ func TestAMissingEnvironmentFileFailsTheTrialAlone(t *testing.T) {
 	m.Await(lab.Says(lab.GenerationServes), lab.Program("web"), lab.Gen(2))
 }
 
-func TestADirectoryIsResolvedAgainAtEveryGeneration(t *testing.T) {
+func TestDirectoryIsResolvedAgainAtEveryGeneration(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	for _, release := range []string{"r1", "r2"} {
@@ -460,7 +460,7 @@ func TestAutoIsOneWorkerForEachCPU(t *testing.T) {
 	}
 }
 
-func TestOutputGoesToTheFilesThatAreConfigured(t *testing.T) {
+func TestOutputGoesToTheConfiguredFiles(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, `
 [program.web]
@@ -489,7 +489,7 @@ func TestOutputThatIsInheritedIsSupervisordsOwn(t *testing.T) {
 	m.Await(lab.Contains("hello from a worker"))
 }
 
-func TestTheLastLinesOfALogFileReachItBeforeTheEnd(t *testing.T) {
+func TestLastLinesOfALogFileReachItBeforeTheEnd(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(lab.Plain, "{sleep}", `"sh", "-c", "trap 'i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i+1)); done; exit 0' TERM; sleep 1000 & wait"`, 1)+
 		"stdout = \"{dir}/out.log\"\n")
@@ -501,7 +501,7 @@ func TestTheLastLinesOfALogFileReachItBeforeTheEnd(t *testing.T) {
 	}
 }
 
-func TestAWorkerFindsItsDirectoryInPWD(t *testing.T) {
+func TestWorkerFindsItsDirectoryInPWD(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Env = []string{"PWD=/of/who/started/it"}

@@ -146,8 +146,8 @@ func TestAcceptSeesADatagramSocket(t *testing.T) {
 	}
 }
 
-// TestAcceptIsNotSeenWhereNobodyWaitsForThisSocket: {other} is the number of a socket that does not belong to the worker.
-func TestAcceptIsNotSeenWhereNobodyWaitsForThisSocket(t *testing.T) {
+// TestAcceptIsNotSeenWithoutAWaitOnThisSocket: {other} is the number of a socket that does not belong to the worker.
+func TestAcceptIsNotSeenWithoutAWaitOnThisSocket(t *testing.T) {
 	l := launcher(t)
 	const then = "\nsay('STATUS=there')\n"
 	own := "o = socket.socket(); o.bind(('127.0.0.1', 0)); o.listen()\n"
@@ -246,7 +246,7 @@ func TestAcceptSeesAUnixSocket(t *testing.T) {
 	must[ReadySaid](s)
 }
 
-func TestTheLooksEndWithTheWorker(t *testing.T) {
+func TestLooksEndWithTheWorker(t *testing.T) {
 	l := launcher(t)
 	fd, _ := listeningSocket(t)
 	s := start(t, l, inPython(t, "usr1()", fd))

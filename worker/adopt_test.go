@@ -52,7 +52,7 @@ func adopt(t *testing.T, l *Launcher, a Adoption) *life {
 	return s
 }
 
-func TestProcessThatIsNoChildIsAdoptedByItsPidfd(t *testing.T) {
+func TestForeignChildIsAdoptedByItsPidfd(t *testing.T) {
 	l := launcher(t)
 	pid, pidfd := stranger(t, l, "trap 'exit 6' TERM; while :; do sleep 0.01; done")
 	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true, Ready: true}, Descriptors: map[string]int{FDProcess: pidfd}})
@@ -186,7 +186,7 @@ func abandon(l *Launcher, w *Worker) {
 	w.mu.Unlock()
 }
 
-func TestChildIsAdoptedWithAllItSaysAndWrites(t *testing.T) {
+func TestChildIsAdoptedWithItsMessagesAndOutput(t *testing.T) {
 	l, log := launcher(t), logFile(t)
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -259,7 +259,7 @@ func isSameFile(t *testing.T, a, b int) bool {
 }
 
 // A supervisor may die after it has received READY=1 from a worker and before it has recorded that.
-func TestTheWordThatAWorkerIsReadyIsThereForTheNextSupervisorUntilItIsRecorded(t *testing.T) {
+func TestWordThatAWorkerIsReadyIsThereForTheNextSupervisorUntilItIsRecorded(t *testing.T) {
 	t.Run("socket", func(t *testing.T) {
 		s := deadBeforeRecorded(t, func(s *life) {
 			for _, m := range []string{"STATUS=booting", "READY=1\nSTATUS=up", "STATUS=still up"} {

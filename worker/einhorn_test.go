@@ -22,7 +22,7 @@ ack = b'{"command":"worker:ack","pid":%d}\n' % os.getpid()
 	return spec
 }
 
-func TestAnAckToEinhornIsReady(t *testing.T) {
+func TestAckToEinhornIsReady(t *testing.T) {
 	l := launcher(t)
 	for name, script := range map[string]string{
 		"by the path":                        "c = connect(); c.sendall(ack); assert c.recv(1) == b''",
@@ -57,7 +57,7 @@ func TestAnAckToEinhornIsReady(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoAckIsNotReady(t *testing.T) {
+func TestMessageOtherThanAnAckIsNotReadiness(t *testing.T) {
 	l := launcher(t)
 	for name, message := range map[string]string{
 		"no pid": `{"command":"worker:ack"}`, "another command": `{"command":"worker:nack","pid":1}`, "a line that does not end": `{"command":"worker:ack","pid":1}#`,
@@ -73,13 +73,13 @@ func TestWhatIsNoAckIsNotReady(t *testing.T) {
 	}
 }
 
-func TestAnAckIsNothingWhereAnotherMethodDecides(t *testing.T) {
+func TestAckIsIgnoredWithAnotherReadyMethod(t *testing.T) {
 	spec := toEinhorn(t, "connect().sendall(ack)\nsay('STATUS=there'); time.sleep(1000)")
 	spec.Ready = ready.Check{Method: ready.Exec, Command: []string{"false"}}
 	notYet(start(t, launcher(t), spec))
 }
 
-func TestAnAckRightBeforeTheEndIsHeard(t *testing.T) {
+func TestAckRightBeforeTheEndIsHeard(t *testing.T) {
 	l := launcher(t)
 	for range 10 {
 		s := start(t, l, toEinhorn(t, "c = connect(); c.sendall(ack); os.kill(os.getpid(), 9)"))
@@ -98,7 +98,7 @@ func TestWithoutEinhornThereIsNoControlSocket(t *testing.T) {
 	}
 }
 
-func TestTheControlSocketIsForTheWorkersUserAlone(t *testing.T) {
+func TestControlSocketIsForTheWorkersUserAlone(t *testing.T) {
 	s := start(t, launcher(t), toEinhorn(t, "m = os.stat(os.environ['EINHORN_SOCK_PATH']).st_mode\nsay('STATUS=%o' % m)\ntime.sleep(1000)"))
 	must[Spawned](s)
 	if e := must[Status](s); e.Text != "140600" {

@@ -89,7 +89,7 @@ func TestShimThatIsKilledWasNeverStarted(t *testing.T) {
 	}
 }
 
-func TestOrdinaryProcessIsNoShim(t *testing.T) {
+func TestOrdinaryProcessIsNotAShim(t *testing.T) {
 	spawn.RunShim() // returns: this process has another name
 	old := os.Args
 	defer func() { os.Args = old }()

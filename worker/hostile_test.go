@@ -94,7 +94,7 @@ time.sleep(1000)`))
 	}
 }
 
-func TestWhatLingersInTheQueueOfAWorkerThatEndsHoldsUpNobody(t *testing.T) {
+func TestLingeringSocketInTheQueueOfAnExitedWorkerDelaysNothing(t *testing.T) {
 	l := launcher(t)
 	spec := toEinhorn(t, lingers+`
 say('READY=1')
@@ -194,7 +194,7 @@ time.sleep(0.1); say('STATUS=done'); time.sleep(1000)`, notifyPath(t, victim.w),
 	}
 }
 
-func TestWhatAWorkerStartedMaySpeakForIt(t *testing.T) {
+func TestDescendantMaySpeakForItsWorker(t *testing.T) {
 	l := launcher(t)
 	for name, script := range map[string]string{
 		"a child that stays":                         "os.fork() == 0 and say('READY=1')",
@@ -269,7 +269,7 @@ def withheld():
     return page + 4096
 `
 
-func TestPipeThatIsHeldByItsWriterHoldsUpNobody(t *testing.T) {
+func TestPipeLockedByItsWriterDelaysNothing(t *testing.T) {
 	needRoot(t, "userfaultfd")
 	l := launcher(t)
 	s := start(t, l, inPythonReady(t, withholds+`

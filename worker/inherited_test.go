@@ -109,7 +109,7 @@ func flags(t *testing.T, fd int) int {
 	return n
 }
 
-func TestWorkerHasItsSocketsAtTheirPlacesAndNothingBetween(t *testing.T) {
+func TestWorkerHasItsSocketsAtTheirNumbersAndNoOtherDescriptor(t *testing.T) {
 	l := launcher(t)
 	a, b, c := rawListener(t, 0), rawListener(t, 0), rawListener(t, 0)
 	s, pid := sleeper(t, l, func(spec *Spec) { spec.Sockets, spec.Places = []int{a, b, c}, []int{0, 9, 3} })
@@ -130,7 +130,7 @@ func TestWorkerHasItsSocketsAtTheirPlacesAndNothingBetween(t *testing.T) {
 	}
 }
 
-func TestWorkerHasItsSocketsInOrderAndNothingElse(t *testing.T) {
+func TestWorkerHasItsSocketsInOrderAndNoOtherDescriptor(t *testing.T) {
 	l := launcher(t)
 	a, b := rawListener(t, 0), rawListener(t, 0)
 	leak, err := os.Open("/dev/null") // without close-on-exec, like the leak of a careless library
@@ -216,7 +216,7 @@ func TestWorkerLeadsItsOwnProcessGroup(t *testing.T) {
 	}
 }
 
-func TestListenPIDIsTheWorkersOwnWhereSocketsAreAnnounced(t *testing.T) {
+func TestListenPIDIsThePIDOfTheWorker(t *testing.T) {
 	l := launcher(t)
 	m := report(t, l, role("report", "LISTEN_FDS=1", "LISTEN_PID=1", "LISTEN_PIDFDID=7"))
 	if _, has := m["env.LISTEN_PIDFDID"]; has || m["env.LISTEN_PID"] != m["pid"] {
@@ -265,7 +265,7 @@ func limitOf(t *testing.T, pid, resource int) unix.Rlimit {
 }
 
 // Go raises its soft limit at the start. A child that Go starts has the original limit, like the shell that started this test.
-func TestSoftFileLimitIsWhatItWasBeforeGoRaisedIt(t *testing.T) {
+func TestSoftFileLimitIsTheOneBeforeGoRaisedIt(t *testing.T) {
 	l := launcher(t)
 	pid, err := syscall.ForkExec("/bin/sleep", []string{"sleep", "100"}, nil)
 	if err != nil {
@@ -411,7 +411,7 @@ func isReadyOrExit(s *life, code int) bool {
 	}
 }
 
-func TestInheritableLeavesOutWhatConcernsTheSupervisor(t *testing.T) {
+func TestInheritableOmitsVariablesOfTheSupervisor(t *testing.T) {
 	got := Inheritable([]string{"PATH=/bin", "NOTIFY_SOCKET=/x", "LISTEN_FDNAMES=a", "SERVER_STARTER_PORT=1", "WATCHDOG_USEC=5",
 		"SUPERVISORD_SLOT=1", "HOME=/", "FDSTORE=1", "MY_NOTIFY_SOCKET=1"})
 	if !slices.Equal(got, []string{"PATH=/bin", "HOME=/", "MY_NOTIFY_SOCKET=1"}) {
@@ -419,7 +419,7 @@ func TestInheritableLeavesOutWhatConcernsTheSupervisor(t *testing.T) {
 	}
 }
 
-func TestJournalStreamGoesOnlyWithTheStreamItNames(t *testing.T) {
+func TestJournalStreamIsSetOnlyForTheStreamItNames(t *testing.T) {
 	t.Setenv("JOURNAL_STREAM", "8:1")
 	l := launcher(t)
 	for kind, want := range map[output.Kind]string{output.Inherit: "8:1", output.Null: ""} {

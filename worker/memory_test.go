@@ -30,7 +30,7 @@ func TestMemoryCountsTheProcessesBelow(t *testing.T) {
 	}
 }
 
-func TestProbeSaysWhyAWorkerIsNotWell(t *testing.T) {
+func TestProbeReportsWhyAWorkerIsUnhealthy(t *testing.T) {
 	s := start(t, launcher(t), shell(`echo >&$NOTIFY_FD; exec sleep 100`))
 	must[Spawned](s)
 	must[ReadySaid](s)
@@ -54,7 +54,7 @@ func TestProbeSaysWhyAWorkerIsNotWell(t *testing.T) {
 	}
 }
 
-func TestWatchdogIsToldWithTheWorkersOwnPID(t *testing.T) {
+func TestWatchdogVariablesHaveThePIDOfTheWorker(t *testing.T) {
 	l := launcher(t)
 	spec := role("report", "WATCHDOG_USEC=1", "WATCHDOG_PID=1")
 	if got := report(t, l, spec); got["env.WATCHDOG_USEC"] != "" || got["env.WATCHDOG_PID"] != "" {

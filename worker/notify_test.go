@@ -225,7 +225,7 @@ func TestEventsOfAFloodAreKeptOnce(t *testing.T) {
 	}
 }
 
-func TestSocketAndDirectoryAreGoneAtTheEnd(t *testing.T) {
+func TestSocketAndDirectoryAreRemovedAtTheEnd(t *testing.T) {
 	s, _ := sleeper(t, launcher(t), nil)
 	path := notifyPath(t, s.w)
 	s.kill()
@@ -234,7 +234,7 @@ func TestSocketAndDirectoryAreGoneAtTheEnd(t *testing.T) {
 	}
 }
 
-func TestDirectoryThatIsTooLongSaysSo(t *testing.T) {
+func TestTooLongDirectoryIsReported(t *testing.T) {
 	_, err := NewLauncher("/tmp/" + strings.Repeat("x", 90))
 	if err == nil || !strings.Contains(err.Error(), "choose a shorter one") {
 		t.Error(err)

@@ -90,7 +90,7 @@ func TestFileIsReopened(t *testing.T) {
 	write.Close()
 }
 
-func TestFullDiskLosesOutputAndSaysSoOnce(t *testing.T) {
+func TestFullDiskLosesOutputAndReportsItOnce(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("there is no /dev/full")
 	}
@@ -138,7 +138,7 @@ func TestGrandchildThatKeepsThePipeOpenDoesNotDelayTheEnd(t *testing.T) {
 	}
 }
 
-func TestEndIsPostedThoughWhoeverTakesTheOutputHangs(t *testing.T) {
+func TestExitIsPostedWhileTheOutputReceiverHangs(t *testing.T) {
 	l, hangs := launcher(t), make(chan struct{})
 	spec := shell("echo out; echo err >&2; exit 6")
 	spec.Stdout, spec.Stderr = output.Destination{Kind: output.Capture}, output.Destination{Kind: output.Capture}

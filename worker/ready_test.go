@@ -102,7 +102,7 @@ func TestProbeEndsWithTheWorker(t *testing.T) {
 	}
 }
 
-func TestNotifyFDHasTheNumberThatIsAskedFor(t *testing.T) {
+func TestNotifyFDHasTheRequestedNumber(t *testing.T) {
 	l := launcher(t)
 	fd, _ := listeningSocket(t)
 	for _, c := range []struct {
@@ -120,7 +120,7 @@ func TestNotifyFDHasTheNumberThatIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestNotifyFDCannotBeWhereASocketIs(t *testing.T) {
+func TestNotifyFDCannotHaveTheNumberOfASocket(t *testing.T) {
 	fd, _ := listeningSocket(t)
 	spec := shell("exit 0")
 	spec.Sockets, spec.Ready.FD = []int{fd}, 3

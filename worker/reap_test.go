@@ -116,7 +116,7 @@ func TestSignalBeforeTheCommandRunsReachesTheCommand(t *testing.T) {
 	}
 }
 
-func TestSignalAfterTheEndDoesNothing(t *testing.T) {
+func TestSignalAfterTheExitDoesNothing(t *testing.T) {
 	s := start(t, launcher(t), shell("exit 0"))
 	must[Spawned](s)
 	must[Exited](s)

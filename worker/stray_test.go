@@ -10,7 +10,7 @@ import (
 	"example.org/supervisord/worker/ready"
 )
 
-func TestWhatLeftTheProcessGroupDoesNotOutliveTheWorkerEither(t *testing.T) {
+func TestProcessThatLeftTheGroupDoesNotOutliveTheWorker(t *testing.T) {
 	f := tempFile(t)
 	s := start(t, launcher(t), Spec{
 		Command: []string{"/bin/sh", "-c", `setsid sh -c 'setsid sleep 100 & echo $! $$ >&3; exec sleep 100' &

@@ -27,7 +27,7 @@ func has(t *testing.T, table, path string) bool {
 	return false
 }
 
-func TestFileOfAThreadApartIsNoDescriptorOfTheProcess(t *testing.T) {
+func TestDescriptorOfASeparateThreadIsNotInTheProcess(t *testing.T) {
 	dir := t.TempDir()
 	shared, err := os.Create(filepath.Join(dir, "shared"))
 	if err != nil {

@@ -27,7 +27,7 @@ func example(t *testing.T) string {
 	return string(text)
 }
 
-func TestTheExampleIsGood(t *testing.T) {
+func TestExampleIsGood(t *testing.T) {
 	c := load(t, example(t))
 	if len(c.Programs) != 1 {
 		t.Fatalf("%d programs, want hello alone", len(c.Programs))
@@ -44,7 +44,7 @@ func TestTheExampleIsGood(t *testing.T) {
 	}
 }
 
-func TestTheExampleIsGoodWithEverySettingOn(t *testing.T) {
+func TestExampleIsGoodWithEverySettingOn(t *testing.T) {
 	text := uncomment(example(t))
 	c := load(t, text)
 	if len(c.Programs) < 2 {
@@ -77,8 +77,8 @@ func knownKeys() map[string][]string {
 	}
 }
 
-// TestTheReferenceHasEveryKeyAndNoOther reads the tables of docs/configuration.md: a heading, then rows that start with | `key`.
-func TestTheReferenceHasEveryKeyAndNoOther(t *testing.T) {
+// TestReferenceHasEveryKeyAndNoOther reads the tables of docs/configuration.md: a heading, then rows that start with | `key`.
+func TestReferenceHasEveryKeyAndNoOther(t *testing.T) {
 	text, err := os.ReadFile("../../docs/configuration.md")
 	if err != nil {
 		t.Fatal(err)
@@ -108,8 +108,8 @@ func TestTheReferenceHasEveryKeyAndNoOther(t *testing.T) {
 	}
 }
 
-// TestTheExampleHasEveryKey enables every setting and looks for missing keys.
-func TestTheExampleHasEveryKey(t *testing.T) {
+// TestExampleHasEveryKey enables every setting and looks for missing keys.
+func TestExampleHasEveryKey(t *testing.T) {
 	text := uncomment(example(t))
 	at, _, err := findPositions(text)
 	if err != nil {
@@ -131,7 +131,7 @@ func TestTheExampleHasEveryKey(t *testing.T) {
 	}
 }
 
-func TestErrorsCanBeToldApart(t *testing.T) {
+func TestErrorsAreDistinguishable(t *testing.T) {
 	_, err := Load("/no/such/file")
 	var refused *Error
 	if !errors.As(err, &refused) || refused.Problems[0].File != "/no/such/file" {

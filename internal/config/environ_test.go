@@ -77,7 +77,7 @@ func TestEnvironmentIsReadInOrder(t *testing.T) {
 	}
 }
 
-func TestAMissingEnvironmentFileSaysSo(t *testing.T) {
+func TestMissingEnvironmentFileIsReported(t *testing.T) {
 	for _, read := range []func() (Variables, error){
 		func() (Variables, error) { return ReadEnvironment([]string{"/no/such/file"}, "", nil) },
 		func() (Variables, error) { return ReadEnvironment(nil, "/no/such/dir", nil) },
@@ -88,7 +88,7 @@ func TestAMissingEnvironmentFileSaysSo(t *testing.T) {
 	}
 }
 
-func TestABadEnvironmentDirIsRefused(t *testing.T) {
+func TestBadEnvironmentDirIsRefused(t *testing.T) {
 	for name, want := range map[string]string{"A-B": "is not a valid variable name", "LISTEN_PID": "is set by supervisord itself"} {
 		dir := files(t, map[string]string{name: "x"})
 		if _, err := ReadEnvironment(nil, dir, nil); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, name)) || !strings.Contains(err.Error(), want) {
@@ -107,7 +107,7 @@ func TestABadEnvironmentDirIsRefused(t *testing.T) {
 	}
 }
 
-func TestASymlinkInAnEnvironmentDirIsFollowed(t *testing.T) { // as in a mounted Kubernetes secret
+func TestSymlinkInAnEnvironmentDirIsFollowed(t *testing.T) { // as in a mounted Kubernetes secret
 	dir := files(t, map[string]string{"..data/TOKEN": "x"})
 	if err := os.Symlink("..data/TOKEN", filepath.Join(dir, "TOKEN")); err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestASymlinkInAnEnvironmentDirIsFollowed(t *testing.T) { // as in a mounted
 	}
 }
 
-func TestAVariableOfTheDialectCannotComeFromAFile(t *testing.T) {
+func TestVariableOfTheDialectCannotComeFromAFile(t *testing.T) {
 	path := filepath.Join(files(t, map[string]string{"a.env": "A=1\nNGINX=3;\n"}), "a.env")
 	if _, err := ReadEnvironment([]string{path}, "", nil); err != nil {
 		t.Error(err)

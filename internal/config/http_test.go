@@ -38,7 +38,7 @@ func TestHTTPAddressesThatAreNone(t *testing.T) {
 	}
 }
 
-func TestATokenWithoutHTTPIsRefused(t *testing.T) {
+func TestTokenWithoutHTTPIsRefused(t *testing.T) {
 	said := messages(t, map[string]string{"c.toml": "[supervisor]\nhttp_token_file = \"token\"\n" + oneProgram})
 	if !strings.Contains(said, "supervisor.http_token_file: does nothing without http") {
 		t.Errorf("output %q", said)

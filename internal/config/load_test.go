@@ -204,7 +204,7 @@ func TestPerSlotArrives(t *testing.T) {
 	}
 }
 
-func TestTheControlSocketIsInTheRuntimeDirUnlessToldOtherwise(t *testing.T) {
+func TestControlSocketIsInTheRuntimeDirByDefault(t *testing.T) {
 	for text, want := range map[string]string{
 		"runtime_dir = \"/run/b\"\n":                    "/run/b/control.sock",
 		"runtime_dir = \"/run/b\"\ncontrol = \"/c\"\n":  "/c",
@@ -217,7 +217,7 @@ func TestTheControlSocketIsInTheRuntimeDirUnlessToldOtherwise(t *testing.T) {
 	}
 }
 
-func TestTheControlSocketIsFoundThroughAConfigurationThatIsWrong(t *testing.T) {
+func TestControlSocketIsFoundThroughAConfigurationThatIsWrong(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", "/run/a")
 	for text, want := range map[string]string{
 		"[supervisor]\ncontrol = \"/c\"\nlog_level = 7\n[program.web]\nworkers = 0\n": "/c",
@@ -372,7 +372,7 @@ func TestRuntimeDirOfAnOrdinaryUser(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoRegularFileIsNotOpened(t *testing.T) {
+func TestFileThatIsNotRegularIsNotOpened(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "c.toml")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
@@ -385,8 +385,8 @@ func TestWhatIsNoRegularFileIsNotOpened(t *testing.T) {
 	}
 }
 
-// TestNothingOfTheTextIsKept: the parser returns substrings of the text, each of which would keep the whole text in memory.
-func TestNothingOfTheTextIsKept(t *testing.T) {
+// TestConfigKeepsNoPartOfTheText: the parser returns substrings of the text, each of which would keep the whole text in memory.
+func TestConfigKeepsNoPartOfTheText(t *testing.T) {
 	text := minimal + "stdout = \"x.log\"\nenvironment = { A = \"1\" }\nwatch = [\"x\"]\n#" + strings.Repeat("x", 900<<10)
 	path := filepath.Join(files(t, map[string]string{"c.toml": text}), "c.toml")
 	before := heap()
@@ -434,7 +434,7 @@ func TestSocketsForNginxDoNotBlock(t *testing.T) {
 	}
 }
 
-func TestAUnixSocketForPHPFPMIsWarnedOf(t *testing.T) {
+func TestUnixSocketForPHPFPMIsWarnedOf(t *testing.T) {
 	c := load(t, web+"dialect = \"php-fpm\"\nlisten = [{ address = \"unix:/run/a\" }, { address = \":1\" }, { address = \"unix:@a\" }]")
 	var keys []string
 	for _, w := range c.Warnings {

@@ -83,7 +83,7 @@ func TestProbeReachesListenerHoweverItIsWritten(t *testing.T) {
 	}
 }
 
-func TestProbeOfAnAddressOfItsOwnReachesNoListener(t *testing.T) {
+func TestProbeOfASeparateAddressReachesNoListener(t *testing.T) {
 	for _, c := range []struct{ url, listener string }{
 		{"http://127.0.0.1:8081/", "127.0.0.1:8080"},
 		{"http://127.0.0.2:8080/", "127.0.0.1:8080"},

@@ -268,7 +268,7 @@ func TestBadFilesAreRefusedWithEveryProblemInItsPlace(t *testing.T) {
 	}
 }
 
-func TestAMissingFileIsAProblem(t *testing.T) {
+func TestMissingFileIsAProblem(t *testing.T) {
 	if got, want := messages(t, nil), "c.toml: cannot read: no such file or directory"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -316,7 +316,7 @@ func TestWaitTimesOut(t *testing.T) {
 	}
 }
 
-func TestSlowWaitGoesOnFromTheStatus(t *testing.T) {
+func TestSlowWaitContinuesFromTheStatus(t *testing.T) {
 	f := newFake()
 	f.buffer = 0 // the first update is one too many
 	f.status.Programs[0].Reloads = []program.ReloadRecord{{Generation: 2, Outcome: program.Pending}}
@@ -360,7 +360,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-func TestClientThatDoesNotReadIsDroppedAndDelaysNobody(t *testing.T) {
+func TestClientThatDoesNotReadIsDroppedAndDelaysNoOther(t *testing.T) {
 	f := newFake()
 	s := serve(t, f)
 	fmt.Fprint(dial(t, s), "GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -489,8 +489,8 @@ func duplicate(t *testing.T, c net.Conn) (fd int) {
 	return fd
 }
 
-// TestDescriptorsThatLingerDelayNobodyOnOldKernels lets the kernel pass descriptors, as it does before Linux 6.16.
-func TestDescriptorsThatLingerDelayNobodyOnOldKernels(t *testing.T) {
+// TestLingeringDescriptorsDelayNoClientOnOldKernels lets the kernel pass descriptors, as it does before Linux 6.16.
+func TestLingeringDescriptorsDelayNoClientOnOldKernels(t *testing.T) {
 	var ends time.Time
 	var deaf []io.Closer
 	t.Cleanup(func() { // runs before the cleanup of serve, which closes the server

@@ -26,7 +26,7 @@ func drained(killed int) program.ReloadRecord {
 	return r
 }
 
-func TestVerdictIsWhatTheRecordSays(t *testing.T) {
+func TestVerdictFollowsTheRecord(t *testing.T) {
 	for name, c := range map[string]struct {
 		until  until
 		record program.ReloadRecord
@@ -73,7 +73,7 @@ func TestRecordOfAnotherReloadIsIgnored(t *testing.T) {
 	}
 }
 
-func TestFinalOutcomeStaysWhileTheDrainGoesOn(t *testing.T) {
+func TestFinalOutcomeStaysDuringTheDrain(t *testing.T) {
 	w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}, {Program: "other", Generation: 7}}, untilServes)
 	for _, r := range []program.ReloadRecord{record(program.Serves), drained(0)} {
 		w.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &r}})
@@ -105,7 +105,7 @@ func TestReloadWithoutARecord(t *testing.T) {
 	}
 }
 
-func TestVerdictOnStopIsWhatItsRecordSays(t *testing.T) {
+func TestVerdictOnStopFollowsItsRecord(t *testing.T) {
 	stop := func(generation, killed int, ended bool) *program.StopRecord {
 		s := &program.StopRecord{Generation: generation, Killed: killed, Began: at}
 		if ended {
@@ -174,7 +174,7 @@ func TestWorstOutcomeDecides(t *testing.T) {
 	}
 }
 
-func TestReloadOfNothingSucceeds(t *testing.T) {
+func TestReloadWithoutProgramsSucceeds(t *testing.T) {
 	if w := newWait(nil, untilServes); len(w.pending()) > 0 || w.verdict().Outcome != program.Serves {
 		t.Errorf("the verdict is %+v", w.verdict())
 	}

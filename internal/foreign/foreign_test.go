@@ -92,7 +92,7 @@ func TestCloserNeitherWaitsNorKeepsThreads(t *testing.T) {
 	}
 }
 
-func TestClosingsBeyondTheThreadsWaitAndNobodyElseDoes(t *testing.T) {
+func TestOnlyClosesBeyondTheThreadLimitWait(t *testing.T) {
 	var c Closer
 	stuck := make(chan struct{})
 	for range maxThreads {
@@ -251,7 +251,7 @@ func TestLookThatIsStuckIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestReadFileSaysWhatIsWrong(t *testing.T) {
+func TestReadFileErrorsNameTheCause(t *testing.T) {
 	var l Looks
 	if _, err := l.ReadFile("/proc/self/nothing"); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)

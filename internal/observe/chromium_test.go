@@ -262,7 +262,7 @@ func TestPageShowsReloadFailureAndCrash(t *testing.T) {
 	}
 }
 
-func TestPageSaysWhatWaits(t *testing.T) {
+func TestPageShowsWhatWaits(t *testing.T) {
 	if _, err := exec.LookPath("chromium"); err != nil {
 		t.Skip("chromium is not installed")
 	}

@@ -181,7 +181,7 @@ func TestCrashHookRunsOnlyAfterCrash(t *testing.T) {
 	})
 }
 
-func TestNothingIsAskedWhileIdle(t *testing.T) {
+func TestNothingIsQueriedWhileIdle(t *testing.T) {
 	onStage(t, func(_ *Observer, l *loop, _ *observer.ObservedLogs) {
 		l.say(began, serves)
 		time.Sleep(5 * time.Second)

@@ -99,7 +99,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-func TestProcessThatIsGone(t *testing.T) {
+func TestPidfdOfAnExitedProcess(t *testing.T) {
 	c := sleeper(t)
 	pid := c.Process.Pid
 	pidfd, err := unix.PidfdOpen(pid, 0)

@@ -134,7 +134,7 @@ func lose(r *proof, millis int, l load.Lost) {
 	r.tally.add(load.Attempt{At: time.Duration(millis) * time.Millisecond, Latency: time.Millisecond, Lost: &l})
 }
 
-func TestNothingLostPasses(t *testing.T) {
+func TestProofWithoutLossPasses(t *testing.T) {
 	v := example().findings()
 	if !v.Passed() || v.Requests.Sent != 100 || v.Requests.Answered != 100 {
 		t.Errorf("%+v", v)
@@ -214,7 +214,7 @@ func TestKillIsTheFirstCause(t *testing.T) {
 	}
 }
 
-func TestErrorsThatGoOnWhenTheOldWorkersHaveGoneAreThoseOfTheReload(t *testing.T) {
+func TestErrorsAfterTheOldWorkersExitedAreBlamedOnTheReload(t *testing.T) {
 	failing := load.Lost{Kind: load.Status5, Reused: false, Text: "status 503"}
 	r := example() // settled at 600
 	for millis := 420; millis < 950; millis += 50 {

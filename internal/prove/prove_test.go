@@ -96,7 +96,7 @@ func TestServerErrorsAreFound(t *testing.T) {
 	loses(t, newSite(t, "busy", "").prove(), load.Status5)
 }
 
-func TestReloadThatFailsIsTold(t *testing.T) {
+func TestFailedReloadIsReported(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "hello", "")
 	flag := filepath.Join(filepath.Dir(s.file), "there")
@@ -124,7 +124,7 @@ environment_file = "`+flag+`"`)
 	}
 }
 
-func TestWorkerThatHasToBeKilledIsTold(t *testing.T) {
+func TestKilledWorkerIsReported(t *testing.T) {
 	t.Parallel()
 	o := newSite(t, "stubborn", `stop = { timeout = "200ms" }`).prove("--timeout", "2s")
 	if o.Findings == nil || o.Workers.Killed == 0 {
@@ -139,7 +139,7 @@ func TestWorkerThatHasToBeKilledIsTold(t *testing.T) {
 	}
 }
 
-func TestReadySaidTooEarlyIsFound(t *testing.T) {
+func TestPrematureReadinessIsFound(t *testing.T) {
 	t.Parallel()
 	o := newSite(t, "early", "").prove("--reloads", "2", "--duration", "5s")
 	if o.Findings == nil || o.Requests.Kinds[load.Status5] < 100 {
@@ -172,7 +172,7 @@ func TestKilledWorkersAreSeenFromOutside(t *testing.T) {
 	}
 }
 
-func TestProcessesLeftBehindAreTold(t *testing.T) {
+func TestProcessesLeftBehindAreReported(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "litter", "")
 	t.Cleanup(func() {
@@ -325,7 +325,7 @@ func TestMistakesAreExplained(t *testing.T) {
 	}
 }
 
-func TestProcessThatIsNoSupervisordIsLeftAlone(t *testing.T) {
+func TestProcessOtherThanSupervisordIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	c := exec.Command("sleep", "60")
 	if err := c.Start(); err != nil {
@@ -391,7 +391,7 @@ func TestSupervisordThatRunsIsNotUsedUnasked(t *testing.T) {
 	}
 }
 
-func TestAnotherSupervisordIsNoChild(t *testing.T) {
+func TestAnotherSupervisordIsNotAChild(t *testing.T) {
 	t.Parallel()
 	first, second := newSite(t, "hello", ""), newSite(t, "hello", "")
 	first.start()

@@ -74,7 +74,7 @@ func TestLinesArriveInOrderAndAllBeforeTheEnd(t *testing.T) {
 	}
 }
 
-func TestPutNeverWaitsAndTheLossIsSaidAtItsBeginningAndEnd(t *testing.T) {
+func TestPutNeverWaitsAndReportsStartAndEndOfALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := &place{gate: make(chan error)}, &losses{}
 		s := New(p, nil, &l.lost, l.report)
@@ -100,7 +100,7 @@ func TestPutNeverWaitsAndTheLossIsSaidAtItsBeginningAndEnd(t *testing.T) {
 	})
 }
 
-func TestWhatIsLostIsLostInOnePiece(t *testing.T) {
+func TestLossIsContiguous(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := &place{gate: make(chan error)}, &losses{}
 		s := New(p, nil, &l.lost, l.report)
@@ -173,7 +173,7 @@ func TestReportMayPut(t *testing.T) {
 	})
 }
 
-func TestFlushWaitsForWhatWasPutAndNoLongerThanItMay(t *testing.T) {
+func TestFlushWaitsForEarlierPutsUntilItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := &place{gate: make(chan error)}, &losses{}
 		s := New(p, nil, &l.lost, l.report)

@@ -85,7 +85,7 @@ func TestPortsHaveTheNamesOfTheReference(t *testing.T) {
 	}
 }
 
-func TestTheDefaultsAreThoseOfTheReference(t *testing.T) {
+func TestDefaultsAreThoseOfTheReference(t *testing.T) {
 	p := loaded(t, options(t))
 	if p.Ready.Method != "delay" || p.Ready.Delay != time.Second || p.Reload.Soak != 0 || p.Reload.Every != 0 || p.Reload.Retry != time.Second {
 		t.Errorf("ready is %+v, reload %+v", p.Ready, p.Reload)

@@ -50,7 +50,7 @@ func journal(t *testing.T, fallback zapcore.Core) (*server, *Journal) {
 	return s, j
 }
 
-func TestAnEntryHasItsFieldsTwice(t *testing.T) {
+func TestEntryHasItsFieldsTwice(t *testing.T) {
 	s, j := journal(t, zapcore.NewNopCore())
 	log := zap.New(j).With(zap.String("program", "web"))
 	log.Warn("worker did not end", zap.Int("pid", 42), zap.Duration("took", 1500*time.Millisecond), zap.Error(errors.New("exit status 1")),
@@ -77,7 +77,7 @@ func TestAnEntryHasItsFieldsTwice(t *testing.T) {
 	}
 }
 
-func TestAFieldCannotMakeAnother(t *testing.T) {
+func TestFieldCannotMakeAnother(t *testing.T) {
 	s, j := journal(t, zapcore.NewNopCore())
 	zap.New(j).Info("x\nPRIORITY=0", zap.String("a\n_UID=0", "b\nMESSAGE=c"), zap.String(strings.Repeat("k", 100), ""))
 	got := parse(t, s.read().text)
@@ -102,7 +102,7 @@ func TestPriorities(t *testing.T) {
 	}
 }
 
-func TestABigEntryComesInASealedFile(t *testing.T) {
+func TestBigEntryComesInASealedFile(t *testing.T) {
 	s, j := journal(t, zapcore.NewNopCore())
 	big := strings.Repeat("x", 4<<20)
 	zap.New(j).Info("big", zap.String("tail", big))
@@ -134,7 +134,7 @@ func TestLevelsBelowAreNotWritten(t *testing.T) {
 	s.quiet()
 }
 
-func TestAJournalThatDoesNotReadCostsEntriesAndNoTime(t *testing.T) {
+func TestJournalThatDoesNotReadCostsEntriesAndNoTime(t *testing.T) {
 	s, j := journal(t, zapcore.NewNopCore())
 	log := zap.New(j)
 	var written int

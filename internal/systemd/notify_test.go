@@ -91,7 +91,7 @@ func TestStatusIsOneShortLineOfText(t *testing.T) {
 	}
 }
 
-func TestWhenTheQueueIsFullNobodyWaitsAndTheOrderIsKept(t *testing.T) {
+func TestFullQueueDelaysNoCallerAndKeepsTheOrder(t *testing.T) {
 	s := newServer(t)
 	n := s.open()
 	filled := s.fill(n)
@@ -132,7 +132,7 @@ func TestOfWaitingStatesTheLastIsSent(t *testing.T) {
 	s.quiet()
 }
 
-func TestASocketThatWasMadeAnewIsFound(t *testing.T) {
+func TestSocketThatWasMadeAnewIsFound(t *testing.T) {
 	s := newServer(t)
 	n := s.open()
 	s.conn.Close()
@@ -167,7 +167,7 @@ func TestOpenWithoutAServerStillGivesANotify(t *testing.T) {
 	again.expect("READY=1")
 }
 
-func TestAServerThatIsGoneIsAnError(t *testing.T) {
+func TestExitedServerIsAnError(t *testing.T) {
 	s := newServer(t)
 	n := s.open()
 	s.conn.Close()
@@ -176,7 +176,7 @@ func TestAServerThatIsGoneIsAnError(t *testing.T) {
 	}
 }
 
-func TestAServerThatGoesIsReportedForWhatWaits(t *testing.T) {
+func TestExitOfTheServerIsReportedForQueuedMessages(t *testing.T) {
 	s := newServer(t)
 	failed := make(chan error, 10)
 	n, err := Open(s.environment, func(err error) { failed <- err })
@@ -191,7 +191,7 @@ func TestAServerThatGoesIsReportedForWhatWaits(t *testing.T) {
 	}
 }
 
-func TestCloseEndsWhatWaits(t *testing.T) {
+func TestCloseEndsWaitingCalls(t *testing.T) {
 	s := newServer(t)
 	n := s.open()
 	s.fill(n)

@@ -280,7 +280,7 @@ func TestSetKeepsUndeliveredChanges(t *testing.T) {
 	f.nothing()
 }
 
-func TestChangesThatNobodyTakesAreDeliveredTogether(t *testing.T) {
+func TestUnreadChangesAreDeliveredTogether(t *testing.T) {
 	f := newFixture(t, "a", "a", "1")
 	for i := range 3 {
 		f.replace("a", fmt.Sprint("n", i))

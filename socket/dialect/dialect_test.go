@@ -41,7 +41,7 @@ func TestEachDialectIsWrittenAsItsProgramReadsIt(t *testing.T) {
 	}
 }
 
-func TestByDefaultNothingIsSaidThatChangesAProgram(t *testing.T) {
+func TestDefaultDialectsDoNotChangeAProgram(t *testing.T) {
 	got := map[string]bool{}
 	for _, v := range told(nil, some[0]) {
 		name, _, _ := strings.Cut(v, "=")
@@ -53,13 +53,13 @@ func TestByDefaultNothingIsSaidThatChangesAProgram(t *testing.T) {
 	}
 }
 
-func TestNoDialectIsNoVariable(t *testing.T) {
+func TestEmptyDialectSetsNoVariable(t *testing.T) {
 	if got := told([]Name{}, some...); got != nil {
 		t.Errorf("got %q", got)
 	}
 }
 
-func TestAnUpgradeDialectSaysNothingWithoutASocket(t *testing.T) {
+func TestUpgradeDialectSetsNothingWithoutASocket(t *testing.T) {
 	for _, d := range All() {
 		if got := told([]Name{d}); d.IsUpgrade() && got != nil {
 			t.Errorf("%s: %q", d, got)
@@ -70,7 +70,7 @@ func TestAnUpgradeDialectSaysNothingWithoutASocket(t *testing.T) {
 	}
 }
 
-func TestReservedIsWhatTheSpokenDialectsWrite(t *testing.T) {
+func TestReservedListsTheVariablesOfTheDialects(t *testing.T) {
 	for _, d := range All() {
 		for _, v := range told([]Name{d}, some...) {
 			name, _, _ := strings.Cut(v, "=")

@@ -7,7 +7,7 @@ import (
 	"example.org/supervisord/socket"
 )
 
-func TestFDNumbersAreThoseAskedForAndTheLowestThatAreFree(t *testing.T) {
+func TestFDNumbersAreTheRequestedOnesAndTheLowestFreeOnes(t *testing.T) {
 	var none socket.FDNumber
 	for _, c := range []struct {
 		asked []socket.FDNumber

@@ -47,7 +47,7 @@ func variable(environ []string, name string) string {
 	return "<none>"
 }
 
-func TestEnvironmentIsWhatServerStarterWrites(t *testing.T) {
+func TestEnvironmentMatchesServerStarter(t *testing.T) {
 	for address, name := range map[string]string{
 		":8080":               "8080",
 		"0.0.0.0:8080":        "8080",
@@ -93,7 +93,7 @@ func TestNamesAreWrittenAsTheVariablesCanHoldThem(t *testing.T) {
 	}
 }
 
-func TestEnvironmentTellsWhereASocketIsThatAskedForANumber(t *testing.T) {
+func TestEnvironmentHasTheRequestedNumberOfASocket(t *testing.T) {
 	got := told([]Name{Systemd, StartServer, Nginx, Unicorn}, Passed{Name: "http", Address: addr("0.0.0.0:80")}, Passed{Name: "in", Address: addr(":81"), FD: stdin},
 		Passed{Name: "far", Address: addr(":82"), FD: 9, Starter: "./s"}, Passed{Name: "b", Address: addr(":83")})
 	want := []string{"LISTEN_FDS=2", "LISTEN_FDNAMES=http:b", "SERVER_STARTER_PORT=80=3;81=0;./s=9;83=4", "SERVER_STARTER_GENERATION=9", "NGINX=3;0;9;4;", "UNICORN_FD=3,0,9,4"}

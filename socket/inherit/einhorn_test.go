@@ -12,7 +12,7 @@ import (
 	"example.org/supervisord/socket/inherit"
 )
 
-func TestFromEinhornFindsWhatTheDialectTells(t *testing.T) {
+func TestFromEinhornReadsTheVariablesOfTheDialect(t *testing.T) {
 	fd := listenForTest(t)
 	told := dialect.Message{Dialects: []dialect.Name{dialect.Einhorn}, Sockets: []dialect.Passed{{FD: 3}}, Parent: 7}.Environment()
 	for i, v := range told {
@@ -41,7 +41,7 @@ func TestFromEinhornIsForTheChildrenOfEinhornAlone(t *testing.T) {
 	}
 }
 
-func TestFromEinhornRefusesWhatItCannotRead(t *testing.T) {
+func TestFromEinhornRejectsMalformedVariables(t *testing.T) {
 	for environ, want := range map[string]string{
 		"":                                    "EINHORN_FD_COUNT is malformed",
 		"EINHORN_FD_COUNT=-1":                 "EINHORN_FD_COUNT is malformed",

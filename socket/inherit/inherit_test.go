@@ -101,7 +101,7 @@ func opened(t *testing.T, address string) (table *socket.Table, at dialect.Passe
 	return table, dialect.Passed{Address: a, Bound: table.Address(r.Key())}, table.FD(r.Key(), 0)
 }
 
-func TestWorkerFindsWhatTheTableHandsOver(t *testing.T) {
+func TestWorkerInheritsTheSocketsOfTheTable(t *testing.T) {
 	path := t.TempDir() + "/s"
 	var sockets []dialect.Passed
 	var fds []int

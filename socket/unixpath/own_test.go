@@ -24,7 +24,7 @@ func TestOpenOwnDoesNotReplaceAFile(t *testing.T) {
 	}
 }
 
-func TestCloseOfOwnDoesNotRemoveWhatElseIsThere(t *testing.T) {
+func TestCloseOfOwnDoesNotRemoveAForeignFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	s, err := OpenOwn(path, 0o600, -1, 128)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"example.org/supervisord/worker"
 )
 
-func TestAProcessThatTheStoreHasAndTheRecordDoesNotKnowIsEnded(t *testing.T) {
+func TestProcessThatTheStoreHasAndTheRecordDoesNotKnowIsEnded(t *testing.T) {
 	r := reloading(t)
 	h := newHandover()
 	h.Record = r

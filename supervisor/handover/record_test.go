@@ -61,7 +61,7 @@ func textOf(t *testing.T, actions []program.Action) string {
 	return text.String()
 }
 
-func TestProgramThatWasWrittenDownGoesOnWhereItWas(t *testing.T) {
+func TestRecordedProgramContinuesInItsState(t *testing.T) {
 	r := reloading(t)
 	text, err := r.encode(7)
 	if err != nil {
@@ -148,7 +148,7 @@ func TestRecordThatContradictsItselfIsRefused(t *testing.T) {
 	}
 }
 
-func TestARecordKeepsEveryByte(t *testing.T) {
+func TestRecordKeepsEveryByte(t *testing.T) {
 	const raw = "p\xe4ss\xffword \ufffd"
 	r := reloading(t)
 	r.Settings.RuntimeDir = raw

@@ -118,7 +118,7 @@ func newStore(t *testing.T, to FDStore, h *Handover) (*Store, *observer.Observed
 
 const web = "s.http.0123456789abcdef.0.n"
 
-func TestStoreHoldsJustWhatThereIs(t *testing.T) {
+func TestStoreHoldsExactlyTheLivingDescriptors(t *testing.T) {
 	sd := newSystemd()
 	sd.has["unit"], sd.has["w.web.9.pidfd"] = true, true
 	h := newHandover()
@@ -164,7 +164,7 @@ func TestStoreOfASlowSystemdIsFilledAsThatReads(t *testing.T) {
 	}
 }
 
-func TestNextImageSendsWhatWasNotSent(t *testing.T) {
+func TestNextImageSendsUnsentMessages(t *testing.T) {
 	sd := newSystemd()
 	sd.room = 4
 	first, _ := newStore(t, sd, nil)

@@ -114,7 +114,7 @@ func TestReloadDuringCanaryIsDueAsWholeGeneration(t *testing.T) {
 	}
 }
 
-func TestReloadDuringTimedCanaryWaitsForNobody(t *testing.T) {
+func TestReloadDuringTimedCanaryWaitsForNoDecision(t *testing.T) {
 	s := newScript(t, testConfig(2, config.All))
 	s.up()
 	s.send(Reload{Canary: 1, For: time.Minute})
@@ -132,7 +132,7 @@ func TestReloadDuringTimedCanaryWaitsForNobody(t *testing.T) {
 	}
 }
 
-func TestCanaryConfigReachesNothingElseUntilPromoted(t *testing.T) {
+func TestCanaryConfigIsUsedOnlyByTheCanaryUntilPromoted(t *testing.T) {
 	tried := testConfig(3, config.All)
 	tried.Command = []string{"new"}
 	begun := func(t *testing.T, strategy config.ReplacementPolicy) *script {

@@ -304,7 +304,7 @@ func TestBackoffOfSlotIsResetAfterStableWorker(t *testing.T) {
 	s.expect("spawn 1/0")
 }
 
-func TestRestartPolicyDecidesWhichEndsAreFinal(t *testing.T) {
+func TestRestartPolicyDecidesWhichExitsAreFinal(t *testing.T) {
 	for _, c := range []struct {
 		when  config.When
 		clean bool
@@ -577,7 +577,7 @@ func TestTimedRollingCanaryIsPromotedAfterItsTime(t *testing.T) {
 	s.state(Up)
 }
 
-func TestStopFirstProgramComesBackWhenFailedTrialIsGone(t *testing.T) {
+func TestStopFirstProgramRestartsOnceFailedTrialIsGone(t *testing.T) {
 	s := newScript(t, testConfig(1, config.StopFirst))
 	s.up()
 	s.send(Reload{Config: testConfig(2, config.All)})

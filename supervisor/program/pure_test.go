@@ -38,7 +38,7 @@ func impure(n ast.Node) string {
 	return ""
 }
 
-func TestTheCoreIsPure(t *testing.T) {
+func TestCoreIsPure(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)

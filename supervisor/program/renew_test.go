@@ -70,7 +70,7 @@ func TestWorkersOfSameAgeAreReplacedOneByOne(t *testing.T) {
 	}
 }
 
-func TestWorkerWhoseSuccessorFailsGoesOnPastMaxAge(t *testing.T) {
+func TestWorkerWhoseReplacementFailsServesPastMaxAge(t *testing.T) {
 	s := newScript(t, aged(1))
 	s.up()
 	s.after(70 * time.Minute)

@@ -236,7 +236,7 @@ func (d *hangingDisk) attributes(node uint64) []byte {
 	return out
 }
 
-func TestDiskHangsAndGoesOn(t *testing.T) {
+func TestHangingDiskFixtureHangsAndResumes(t *testing.T) {
 	d := newDisk(t)
 	write := func(line string) *exec.Cmd {
 		c := exec.Command("sh", "-c", "echo "+line+" >> "+d.Path("log"))

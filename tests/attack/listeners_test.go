@@ -78,7 +78,7 @@ func TestProgramsThatWantOneAddressAreRefused(t *testing.T) {
 	answers(t, m, "b", "B")
 }
 
-func TestAListenerAtTheAddressOfThePageIsRefused(t *testing.T) {
+func TestListenerAtTheAddressOfThePageIsRefused(t *testing.T) {
 	t.Parallel()
 	address := lab.Reserve(t)
 	m := lab.Prepare(t)
@@ -92,7 +92,7 @@ func TestAListenerAtTheAddressOfThePageIsRefused(t *testing.T) {
 // onPath is a and b, with b on a unix socket.
 func onPath() string { return programsAt("127.0.0.1:0", "unix:{dir}/b") }
 
-func TestASocketWhosePathWasRemovedServesAgainAfterAnyReload(t *testing.T) {
+func TestSocketWithARemovedPathServesAgainAfterAnyReload(t *testing.T) {
 	t.Parallel()
 	for name, reload := range map[string]func(m *lab.Supervisord){
 		"reload of another program": func(m *lab.Supervisord) { m.CtlOK("reload", "a") },

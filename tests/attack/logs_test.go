@@ -307,7 +307,7 @@ func TestBlockedStderrStopsNothingAndLosesNothingOnceRead(t *testing.T) {
 }
 
 // TestNonblockingStderr is about the flag O_NONBLOCK, which belongs to the open file: Node sets it on what it inherits.
-func TestStderrThatSomebodyMadeNonblockingLosesNoLine(t *testing.T) {
+func TestNonblockingStderrLosesNoLine(t *testing.T) {
 	t.Parallel()
 	m, stderr := unread(t, lab.Web)
 	theirs := lab.Steal(t, m.PID(), 2)
@@ -482,7 +482,7 @@ ready = { method = "delay", delay = "10ms" }
 	}
 }
 
-func TestLogIsClosedWhenNothingIsCapturedAnyMore(t *testing.T) {
+func TestLogIsClosedOnceNothingIsCaptured(t *testing.T) {
 	t.Parallel()
 	plain := strings.Replace(lab.Plain, "{sleep}", `"sh", "-c", "echo line; exec sleep 1000"`, 1)
 	captured := plain + "stdout = \"capture\"\nlog = { file = \"web.log\" }\n"

@@ -36,7 +36,7 @@ func bait(t *testing.T, m *lab.Supervisord, uid uint32, script string) *os.Proce
 	return cmd.Process
 }
 
-func TestASocketThatAnotherUserPlantsIsNotTaken(t *testing.T) {
+func TestSocketThatAnotherUserPlantsIsNotTaken(t *testing.T) {
 	lab.NeedRoot(t, "run a process as another user")
 	t.Parallel()
 	m, address := lab.Prepare(t), lab.Reserve(t)

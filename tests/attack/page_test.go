@@ -7,7 +7,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-func TestThePortOfThePageStaysTakenThroughAnUpgrade(t *testing.T) {
+func TestPortOfThePageStaysTakenThroughAnUpgrade(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"127.0.0.1:0", "unix:{dir}/page.sock"} {
 		m := lab.Start(t, "http = \""+at+"\"\n"+lab.Plain)

@@ -128,7 +128,7 @@ func TestUpgradeKeepsEveryByteOfAnEnvironment(t *testing.T) {
 	}
 }
 
-func TestABinaryThatDoesNotRecogniseASocketIsRefused(t *testing.T) {
+func TestBinaryThatDoesNotRecogniseASocketIsRefused(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
 	m.Start(lab.Web)
@@ -141,7 +141,7 @@ func TestABinaryThatDoesNotRecogniseASocketIsRefused(t *testing.T) {
 	m.Untouched(worker)
 }
 
-func TestABinaryThatPanicsAsItTakesOverAProgramIsRefused(t *testing.T) {
+func TestBinaryThatPanicsAsItTakesOverAProgramIsRefused(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
 	m.Start(lab.Web)

@@ -129,7 +129,7 @@ func TestSystemdCanStartTheServiceAgainHoweverManyNamesAnUpgradedSupervisordHas(
 	}
 }
 
-func TestAnUpgradedSupervisordStoresNoMoreThanTheUnitAllows(t *testing.T) {
+func TestUpgradedSupervisordStoresNoMoreThanTheUnitAllows(t *testing.T) {
 	t.Parallel()
 	sd := newSystemd(t)
 	sd.Max = 130
@@ -139,7 +139,7 @@ func TestAnUpgradedSupervisordStoresNoMoreThanTheUnitAllows(t *testing.T) {
 	}
 }
 
-func TestTheStoreGetsOnlyTheDescriptorsOfTheWorkerInTheirName(t *testing.T) {
+func TestStoreGetsOnlyTheDescriptorsOfTheWorkerInTheirName(t *testing.T) {
 	t.Parallel()
 	sd, m := newSystemd(t), lab.Prepare(t)
 	kinds := map[string]string{"pidfd": "anon_inode:[pidfd]", "notify": "socket:", "notify-pipe": "pipe:", "report": "pipe:", "stdout": "pipe:", "stderr": "pipe:"}
@@ -178,7 +178,7 @@ func TestTheStoreGetsOnlyTheDescriptorsOfTheWorkerInTheirName(t *testing.T) {
 	}
 }
 
-func TestARecordThatCannotBeReadDoesNotKeepTheNextSupervisordFromStarting(t *testing.T) {
+func TestRecordThatCannotBeReadDoesNotKeepTheNextSupervisordFromStarting(t *testing.T) {
 	t.Parallel()
 	sd, m := newSystemd(t), lab.Prepare(t)
 	sd.Launches(m)

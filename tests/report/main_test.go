@@ -29,7 +29,7 @@ const events = `
 {"Action":"pass","Package":"c","Elapsed":2}
 `
 
-func TestReportCountsAndShowsWhatFailed(t *testing.T) {
+func TestReportCountsTestsAndShowsFailures(t *testing.T) {
 	var out strings.Builder
 	r := newReport(&out)
 	if err := r.read(strings.NewReader(events)); err != nil {
@@ -50,7 +50,7 @@ func TestReportCountsAndShowsWhatFailed(t *testing.T) {
 	}
 }
 
-func TestReportShowsWhatWasCutOff(t *testing.T) {
+func TestReportShowsUnfinishedTests(t *testing.T) {
 	var out strings.Builder
 	r := newReport(&out)
 	cut := `{"Action":"run","Package":"a","Test":"TestX"}

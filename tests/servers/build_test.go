@@ -55,7 +55,7 @@ func (s *site) brought(program, at string) {
 	s.here = true
 }
 
-func TestARustServerLosesNoRequest(t *testing.T) {
+func TestRustServerLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	program := rustProgram(t)
 	s := prepare(t, "rust")
@@ -73,7 +73,7 @@ func rustProgram(t testing.TB) string {
 }
 
 // What the other way of stopping costs, which docs/servers.md quotes.
-func TestARustServerThatStopsGracefullyByItselfLosesRequests(t *testing.T) {
+func TestRustServerWithItsOwnGracefulStopLosesRequests(t *testing.T) {
 	t.Parallel()
 	program := rustProgram(t)
 	s := prepare(t, "rust")
@@ -83,7 +83,7 @@ func TestARustServerThatStopsGracefullyByItselfLosesRequests(t *testing.T) {
 	lossy(s, "127.0.0.1:8120", map[string]float64{"new": 12, "kept": 12, "slow": 6})
 }
 
-func TestAGoServerOnActivationLosesNoRequest(t *testing.T) {
+func TestGoServerOnActivationLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	s := goActivation(t)
 	s.launch()
@@ -102,7 +102,7 @@ func goActivation(t *testing.T) *site {
 }
 
 // What the other way of stopping costs, which docs/servers.md quotes.
-func TestAGoServerThatStopsByShutdownLosesRequests(t *testing.T) {
+func TestGoServerThatStopsByShutdownLosesRequests(t *testing.T) {
 	t.Parallel()
 	s := goActivation(t)
 	s.replace("go-activation.toml", `go-activation"]`, `go-activation", "-shutdown"]`)

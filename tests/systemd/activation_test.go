@@ -26,7 +26,7 @@ func (l *Lab) inode(address string) string {
 	return strings.Join(found, ",")
 }
 
-func TestASocketOfASocketUnitIsTakenByTheNameOfTheListener(t *testing.T) {
+func TestSocketOfASocketUnitIsTakenByTheNameOfTheListener(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(helloConfig)
 		l.activation("ListenStream=127.0.0.1:9090\nFileDescriptorName=http")
@@ -40,7 +40,7 @@ func TestASocketOfASocketUnitIsTakenByTheNameOfTheListener(t *testing.T) {
 	})
 }
 
-func TestASocketOfASocketUnitIsTakenByItsAddressAndNotBoundAgain(t *testing.T) {
+func TestSocketOfASocketUnitIsTakenByItsAddressAndNotBoundAgain(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(helloConfig)
 		l.activation("ListenStream=127.0.0.1:8080")
@@ -59,7 +59,7 @@ func TestASocketOfASocketUnitIsTakenByItsAddressAndNotBoundAgain(t *testing.T) {
 	})
 }
 
-func TestASocketOfASocketUnitIsKeptWhenTheMasterDiesRestartsAndStops(t *testing.T) {
+func TestSocketOfASocketUnitIsKeptWhenTheMasterDiesRestartsAndStops(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(helloConfig)
 		l.activation("ListenStream=127.0.0.1:8080\nFileDescriptorName=http")
@@ -91,7 +91,7 @@ func TestASocketOfASocketUnitIsKeptWhenTheMasterDiesRestartsAndStops(t *testing.
 	})
 }
 
-func TestAUnixSocketOfASocketUnitIsNeverUnlinked(t *testing.T) {
+func TestUnixSocketOfASocketUnitIsNeverUnlinked(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(strings.ReplaceAll(helloConfig, "127.0.0.1:8080", "unix:/run/hello.sock"))
 		l.activation("ListenStream=/run/hello.sock\nSocketMode=0600")
@@ -132,7 +132,7 @@ func TestSocketUnitSocketBlocksUnlessNonblockIsSet(t *testing.T) {
 	})
 }
 
-func TestTheDeathOfTheMasterLeavesANonBlockingSocketOfASocketUnitToItsWorkers(t *testing.T) {
+func TestDeathOfTheMasterLeavesANonBlockingSocketOfASocketUnitToItsWorkers(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(helloConfig)
 		l.activation("ListenStream=127.0.0.1:8080")

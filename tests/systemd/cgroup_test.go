@@ -24,7 +24,7 @@ func (l *Lab) delegated() {
 	l.Run("systemctl", "daemon-reload")
 }
 
-func TestWithADelegatedControlGroupNothingOutlivesAWorkerNorItsMastersDeath(t *testing.T) {
+func TestDelegatedControlGroupEndsEveryDescendantOfAWorker(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(hiding())
 		l.delegated()

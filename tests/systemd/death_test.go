@@ -98,7 +98,7 @@ func TestKillOfTheMasterMidReloadLosesNoRequest(t *testing.T) {
 	})
 }
 
-func TestTheDeathOfTheMasterIsSurvivedWithAConfigurationThatIsWrongByNow(t *testing.T) {
+func TestDeathOfTheMasterIsSurvivedWithAConfigurationThatIsWrongByNow(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(helloConfig)
 		l.Run("systemctl", "start", "supervisord")
@@ -177,7 +177,7 @@ func TestWorkersThatABusySystemdHasNotHeardOfSurviveAnUpgradeAndADeath(t *testin
 	})
 }
 
-func TestAHundredReloadsLeaveTheStoreAsItWas(t *testing.T) {
+func TestHundredReloadsLeaveTheStoreAsItWas(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(helloConfig)
 		l.Run("systemctl", "start", "supervisord")

@@ -85,7 +85,7 @@ func TestInstallAndUninstallKeepAnEditedConfiguration(t *testing.T) {
 	}
 }
 
-func TestUninstallLeavesNothingThatInstallHasMade(t *testing.T) {
+func TestUninstallRemovesEverythingThatInstallCreated(t *testing.T) {
 	dir := t.TempDir()
 	script(t, "install", "DESTDIR="+dir)
 	script(t, "uninstall", "DESTDIR="+dir)

@@ -23,7 +23,7 @@ func TestWorkerOutputIsInTheJournalUnderItsOwnPID(t *testing.T) {
 	})
 }
 
-func TestTheMastersLinesHavePrioritiesAndFields(t *testing.T) {
+func TestMastersLinesHavePrioritiesAndFields(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(program("broken", "127.0.0.1:8081", "/usr/local/bin/hello", "-fail") + helloConfig)
 		l.Run("systemctl", "start", "supervisord")

@@ -14,7 +14,7 @@ const (
 	limit      = "1030"
 )
 
-func TestAFullStoreSurvivesTheDeathOfItsService(t *testing.T) {
+func TestFullStoreSurvivesTheDeathOfItsService(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Install("tests/systemd/probe", "/usr/local/bin/probe")
 		l.Service("probe.service", "[Service]\nType=notify\nExecStart=/usr/local/bin/probe store "+asked+" "+nameLength+

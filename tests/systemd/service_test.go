@@ -38,7 +38,7 @@ func (l *Lab) Workers(name string) []string {
 	return strings.Fields(out)
 }
 
-func TestAStartedServiceServes(t *testing.T) {
+func TestStartedServiceServes(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(helloConfig)
 		l.Run("systemctl", "start", "supervisord")
@@ -53,7 +53,7 @@ func TestAStartedServiceServes(t *testing.T) {
 	})
 }
 
-func TestAStoppedServiceLeavesNoWorker(t *testing.T) {
+func TestStoppedServiceLeavesNoWorker(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(helloConfig)
 		l.Run("systemctl", "start", "supervisord")

@@ -55,7 +55,7 @@ func (l *Lab) Says(status string) {
 	l.Until("the status is "+status, func() bool { return l.Status() == status })
 }
 
-func TestTheStartLastsUntilEveryProgramServes(t *testing.T) {
+func TestStartLastsUntilEveryProgramServes(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(gated("slow", "127.0.0.1:8081", "/etc/go") + helloConfig)
 		start := l.Background("systemctl", "start", "supervisord")
@@ -78,7 +78,7 @@ func TestTheStartLastsUntilEveryProgramServes(t *testing.T) {
 	})
 }
 
-func TestAProgramThatCannotStartDoesNotHoldTheStartAndTheStatusNamesIt(t *testing.T) {
+func TestProgramThatCannotStartDoesNotHoldTheStartAndTheStatusNamesIt(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(program("broken", "127.0.0.1:8081", "/usr/local/bin/hello", "-fail") + helloConfig)
 		l.Run("systemctl", "start", "supervisord")
@@ -95,7 +95,7 @@ func TestAProgramThatCannotStartDoesNotHoldTheStartAndTheStatusNamesIt(t *testin
 	})
 }
 
-func TestTheStatusFollowsAReloadToItsEnd(t *testing.T) {
+func TestStatusFollowsAReloadToItsEnd(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Write("/etc/go", "", 0o644)
 		l.Prepare(gated("web", "127.0.0.1:8080", "/etc/go"))

@@ -17,7 +17,7 @@ func (l *Lab) inUnit() []string {
 	return strings.Split(out, "\n")
 }
 
-func TestAStopLeavesNoWorkerThatIgnoresTERM(t *testing.T) {
+func TestStopLeavesNoWorkerThatIgnoresTERM(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(program("stubborn", "127.0.0.1:8080", "/bin/sh", "-c", "trap '' TERM; systemd-notify --ready; while :; do sleep 0.1; done") +
 			"[program.stubborn.stop]\ntimeout = \"500ms\"\n")
@@ -27,7 +27,7 @@ func TestAStopLeavesNoWorkerThatIgnoresTERM(t *testing.T) {
 	})
 }
 
-func TestAStopLeavesNoGrandchildInASessionOfItsOwn(t *testing.T) {
+func TestStopLeavesNoGrandchildInAnotherSession(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(program("parent", "127.0.0.1:8080", "/bin/sh", "-c", "setsid sh -c 'trap : TERM HUP; sleep 1111 & sleep 2222' & setsid setsid sleep 3333 & exec /usr/local/bin/hello"))
 		l.Run("systemctl", "start", "supervisord")
@@ -37,7 +37,7 @@ func TestAStopLeavesNoGrandchildInASessionOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestAStopAfterTheDeathOfTheMasterLeavesNoGrandchild(t *testing.T) {
+func TestStopAfterTheDeathOfTheMasterLeavesNoGrandchild(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(program("parent", "127.0.0.1:8080", "/bin/sh", "-c", "setsid sleep 1111 & exec /usr/local/bin/hello"))
 		l.Run("systemctl", "start", "supervisord")
@@ -83,7 +83,7 @@ func TestRestartReplacesTheWorkersAndRefusesNoConnection(t *testing.T) {
 	})
 }
 
-func TestARestartKeepsTheWorkersWithTheDropInForIt(t *testing.T) {
+func TestRestartKeepsTheWorkersWithTheDropInForIt(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(helloConfig)
 		l.Copy(filepath.Join(repository(t), "systemd/drop-ins/keep-workers.conf"), dropIns+"/keep-workers.conf")
@@ -111,7 +111,7 @@ func TestARestartKeepsTheWorkersWithTheDropInForIt(t *testing.T) {
 	})
 }
 
-func TestAMasterThatIsToldToLeaveComesBackAndKeepsItsWorkers(t *testing.T) {
+func TestMasterOnRTMIN1IsStartedAgainAndKeepsItsWorkers(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(helloConfig)
 		l.Run("systemctl", "start", "supervisord")
@@ -148,7 +148,7 @@ func slow(gate string) string {
 		"[program.slow.stop]\ntimeout = \"20s\"\n"
 }
 
-func TestTheStopAfterAReloadMayLastLongerThanItsTimeout(t *testing.T) {
+func TestStopAfterAReloadMayLastLongerThanItsTimeout(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(slow("/etc/go"))
 		l.Write(dropIns+"/short.conf", "[Service]\nTimeoutStopSec=1\n", 0o644)
@@ -176,7 +176,7 @@ func TestStartMayExceedTimeoutStartSecIfTheProgramAllowsIt(t *testing.T) {
 	})
 }
 
-func TestAMasterThatHangsIsReplacedAndItsWorkersServeOn(t *testing.T) {
+func TestMasterThatHangsIsReplacedAndItsWorkersServeOn(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(helloConfig)
 		l.Write(dropIns+"/watchdog.conf", "[Service]\nWatchdogSec=1\n", 0o644)
@@ -204,7 +204,7 @@ func TestAMasterThatHangsIsReplacedAndItsWorkersServeOn(t *testing.T) {
 	})
 }
 
-func TestTheWatchdogIsFedByTheLoopOfAMasterThatHasNothingToDo(t *testing.T) {
+func TestIdleMasterFeedsTheWatchdog(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(helloConfig)
 		l.Write(dropIns+"/watchdog.conf", "[Service]\nWatchdogSec=500ms\n", 0o644)

@@ -21,7 +21,7 @@ func unpackUnit(t *testing.T, l *Lab) {
 	l.Write("/usr/local/bin/supervisord", "#!/bin/sh\n", 0o755)
 }
 
-func TestTheUnitsLoadWithoutAWarning(t *testing.T) {
+func TestUnitsLoadWithoutAWarning(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		unpackUnit(t, l)
 		out, code := l.Try("systemd-analyze", "verify", "--man=no", "supervisord.service", "supervisord.socket")
@@ -64,7 +64,7 @@ func TestEveryDropInIsInTheirReadme(t *testing.T) {
 	}
 }
 
-func TestTheUnitIsNotMoreExposedThanDocumented(t *testing.T) {
+func TestUnitIsNotMoreExposedThanDocumented(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		unpackUnit(t, l)
 		threshold := strings.ReplaceAll(exposure, ".", "")
@@ -100,7 +100,7 @@ func TestWorkersKeepTheirFilesWhenTheMasterDies(t *testing.T) {
 	})
 }
 
-func TestTheSetuidDropInLetsWorkersGainPrivileges(t *testing.T) {
+func TestSetuidDropInLetsWorkersGainPrivileges(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		unpackUnit(t, l)
 		under(l, `grep NoNewPrivs /proc/self/status >/run/before; exec sleep 1000`)
@@ -112,7 +112,7 @@ func TestTheSetuidDropInLetsWorkersGainPrivileges(t *testing.T) {
 	})
 }
 
-func TestTheNamespaceDropInLetsWorkersMakeNamespaces(t *testing.T) {
+func TestNamespaceDropInLetsWorkersMakeNamespaces(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		unpackUnit(t, l)
 		under(l, `unshare --user --mount true; echo $? >/run/before; exec sleep 1000`)
@@ -124,7 +124,7 @@ func TestTheNamespaceDropInLetsWorkersMakeNamespaces(t *testing.T) {
 	})
 }
 
-func TestTheDropInToLookIntoWorkersLetsTheMasterCountTheirConnections(t *testing.T) {
+func TestDropInToLookIntoWorkersLetsTheMasterCountTheirConnections(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(strings.Replace(helloConfig, "workers = 2", "workers = 1\nuser = \"nobody\"", 1))
 		l.Run("systemctl", "start", "supervisord")

@@ -109,7 +109,7 @@ func hammer(t *testing.T, p *http.Protocols, url string, major int, answered, fa
 	}
 }
 
-func TestIdleHTTP2ClientIsToldAtOnce(t *testing.T) {
+func TestIdleHTTP2ClientGetsGoAwayAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds {
 		if k.major != 2 {

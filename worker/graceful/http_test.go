@@ -35,7 +35,7 @@ func inFlight(t *testing.T, addr string, d time.Duration) (*load.Wire, <-chan er
 	return c, done
 }
 
-func TestStopAnswersWhatIsInHandAndSaysClose(t *testing.T) {
+func TestStopAnswersRequestsInFlightWithConnectionClose(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	p := m.serving("http")
@@ -47,7 +47,7 @@ func TestStopAnswersWhatIsInHandAndSaysClose(t *testing.T) {
 	p.wait(time.Second, 0)
 }
 
-func TestStopAnswersTheNextRequestOfAnIdleConnectionAndSaysClose(t *testing.T) {
+func TestStopAnswersTheNextRequestOfAnIdleConnectionWithConnectionClose(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	p := m.serving("http")
@@ -176,7 +176,7 @@ func TestOwnSocketsQueueIsStillTaken(t *testing.T) {
 	}
 }
 
-func TestDeadlineCutsOffAndTellsWhat(t *testing.T) {
+func TestDeadlineCutsConnectionsAndReportsThem(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)

@@ -122,7 +122,7 @@ func TestHostileVariables(t *testing.T) {
 	}
 }
 
-func TestNothingInheritedListensOnTheAddress(t *testing.T) {
+func TestWithoutInheritedSocketsListenerOpensTheAddress(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s")
 	abstract := fmt.Sprintf("@graceful-test-%d", os.Getpid())
@@ -133,7 +133,7 @@ func TestNothingInheritedListensOnTheAddress(t *testing.T) {
 	}
 }
 
-func TestAddressInUseSaysThatNothingWasInherited(t *testing.T) {
+func TestAddressInUseErrorSaysThatNoSocketWasInherited(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	expect(t, ask(t, nil, nil, "http|"+m.addr), "address already in use (no socket was inherited")

@@ -62,7 +62,7 @@ func TestReadyAndStoppingOnNotifySocket(t *testing.T) {
 	}
 }
 
-func TestWorkerThatCannotSayReadyEndsAndSaysWhy(t *testing.T) {
+func TestWorkerThatCannotSendReadyExitsWithReason(t *testing.T) {
 	t.Parallel()
 	p := alone(t, "http", "NOTIFY_SOCKET="+t.TempDir()+"/nobody")
 	if text := p.wait(2*time.Second, 1); !strings.Contains(text, "cannot notify the supervisor") {
@@ -74,7 +74,7 @@ func TestWorkerThatCannotSayReadyEndsAndSaysWhy(t *testing.T) {
 	}
 }
 
-func TestWatchdogIsPingedWhileAliveSaysSo(t *testing.T) {
+func TestWatchdogIsPingedWhileAliveReturnsTrue(t *testing.T) {
 	t.Parallel()
 	s := supervisor(t, t.TempDir()+"/n")
 	p := alone(t, "watched", "NOTIFY_SOCKET="+s.LocalAddr().String(), "WATCHDOG_USEC=100000", "TEST_ALIVE=400ms")

@@ -211,7 +211,7 @@ func TestGRPCHasTakenUpEveryConnectionBeforeItIsStopped(t *testing.T) {
 	}
 }
 
-func TestSocketThatSomebodyMadeBlockingDoesNotHoldTheStopUpBeyondTheDeadline(t *testing.T) {
+func TestBlockingSocketDoesNotDelayTheStopBeyondTheDeadline(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	p := m.serving("http", "TEST_DEADLINE=500ms")
@@ -224,7 +224,7 @@ func TestSocketThatSomebodyMadeBlockingDoesNotHoldTheStopUpBeyondTheDeadline(t *
 	p.wait(2*time.Second, 0)
 }
 
-func TestEventStreamSaysGoodbye(t *testing.T) {
+func TestEventStreamEndsWithAGoodbye(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)

@@ -96,7 +96,7 @@ func TestLogKeepsTheEndOfEachStream(t *testing.T) {
 	}
 }
 
-func TestReaderFollowsAndLearnsWhatItMissed(t *testing.T) {
+func TestReaderFollowsAndLearnsHowManyLinesItMissed(t *testing.T) {
 	log := NewLog(nil, nil)
 	put := log.Of(1)
 	put(Stdout, 1, []byte("a\nb\n"))
@@ -155,7 +155,7 @@ func TestLogWritesItsFileAndFollowsARename(t *testing.T) {
 	}
 }
 
-func TestAnotherFileGetsWhatComesAfterTheChange(t *testing.T) {
+func TestChangedLogFileGetsLaterOutput(t *testing.T) {
 	log, _ := captured(t)
 	dir := t.TempDir()
 	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "two")

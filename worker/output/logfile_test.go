@@ -158,7 +158,7 @@ func (h *hostility) takes(name string) {
 	h.untouched()
 }
 
-func TestLogInAFolderOfTheWorkersUserNeverLeadsElsewhere(t *testing.T) {
+func TestLogInADirectoryOfTheWorkersUserFollowsNoLink(t *testing.T) {
 	h := hostile(t, 0o755, owner2)
 	h.takes("new.log")
 	h.must(os.WriteFile(h.path("own.log"), nil, 0o644))
@@ -177,7 +177,7 @@ func TestLogInAFolderOfTheWorkersUserNeverLeadsElsewhere(t *testing.T) {
 	h.refuses("hard.log", "hard.log is a hard link")
 }
 
-func TestLogInATemporaryFolderBelongsToWhoeverMayReadIt(t *testing.T) {
+func TestLogOfAStrangerInATemporaryDirectoryIsRefused(t *testing.T) {
 	h := hostile(t, 0o777|os.ModeSticky, 0)
 	h.takes("new.log")
 	for name, uid := range map[string]int{"workers.log": owner2, "strangers.log": stranger2} {

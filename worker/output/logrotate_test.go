@@ -118,7 +118,7 @@ func TestRotatedFilesKeepOwnerAndMode(t *testing.T) {
 	}
 }
 
-func TestRotationNeverTouchesWhatALinkLeadsTo(t *testing.T) {
+func TestRotationNeverTouchesTheTargetOfALink(t *testing.T) {
 	h := hostile(t, 0o755, owner2)
 	path, old := h.path("web.log"), h.path("web-2026-01-01T00-00-00.000-size.log")
 	h.must(os.WriteFile(old, []byte("old\n"), 0o666))
@@ -148,7 +148,7 @@ func TestRotationNeverTouchesWhatALinkLeadsTo(t *testing.T) {
 	h.untouched()
 }
 
-func TestLogThatSomebodyElseRotatesIsOpenedAnew(t *testing.T) {
+func TestLogRotatedByAnotherProgramIsReopened(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "web.log")
 	log := opened(t, LogFileSpec{Path: path, MaxSize: mib}, new(complaints))
 	someLines(log, 1024)
@@ -165,7 +165,7 @@ func TestLogThatSomebodyElseRotatesIsOpenedAnew(t *testing.T) {
 	}
 }
 
-func TestLogThatCannotBeRotatedGrowsAndSaysSoOnce(t *testing.T) {
+func TestLogThatCannotBeRotatedGrowsAndReportsItOnce(t *testing.T) {
 	said := new(complaints)
 	dir := filepath.Join(t.TempDir(), "d")
 	os.Mkdir(dir, 0o755)

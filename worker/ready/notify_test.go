@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-func TestSenselessMessagesSayNothing(t *testing.T) {
+func TestMeaninglessMessagesAreIgnored(t *testing.T) {
 	for _, text := range []string{"READY=1\x00", "READY=1\nSTATUS=\xff", strings.Repeat("x", MaxMessage+1)} {
 		if m := parseNotification([]byte(text)); m != (Notification{}) {
 			t.Errorf("%.20q gave %+v", text, m)

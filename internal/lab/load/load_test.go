@@ -147,7 +147,7 @@ func TestNoConnectionIsKeptWithoutKeep(t *testing.T) {
 	}
 }
 
-func TestNothingListensIsRefused(t *testing.T) {
+func TestAddressWithoutAListenerIsRefused(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -190,7 +190,7 @@ func TestLoadSendsTotalAtOnceAndAtARate(t *testing.T) {
 	}
 }
 
-func TestAbandonCutsWhatIsInFlight(t *testing.T) {
+func TestAbandonCutsRequestsInFlight(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0") // without accept
 	if err != nil {
 		t.Fatal(err)

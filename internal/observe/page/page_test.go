@@ -322,7 +322,7 @@ func TestStreamSendsEveryChange(t *testing.T) {
 	}
 }
 
-func TestClientThatDoesNotReadDelaysNobody(t *testing.T) {
+func TestClientThatDoesNotReadDelaysNoOther(t *testing.T) {
 	s := local(t)
 	big := &supervisor.Status{PID: 9, Programs: []supervisor.ProgramStatus{{Name: strings.Repeat("x", 8<<20)}}}
 	_, stuck := s.follow()

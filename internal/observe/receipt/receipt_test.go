@@ -250,7 +250,7 @@ func TestReceiptHasFiguresOfKernel(t *testing.T) {
 	}
 }
 
-func TestReceiptSaysWhyConnectionsAreUnknown(t *testing.T) {
+func TestReceiptExplainsUnknownConnections(t *testing.T) {
 	s := newStream()
 	s.kernel = &fake{err: errors.New("permission denied")}
 	s.begins()
@@ -280,7 +280,7 @@ func TestReceiptIsOneLogLine(t *testing.T) {
 	}
 }
 
-func TestReceiptOmitsWhatHasNotHappened(t *testing.T) {
+func TestReceiptOmitsStepsThatHaveNotHappened(t *testing.T) {
 	text, err := json.Marshal(Receipt{Program: "web", ReloadRecord: program.ReloadRecord{Outcome: program.Pending}})
 	if err != nil {
 		t.Fatal(err)
