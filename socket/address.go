@@ -60,7 +60,7 @@ func (a Address) String() string { return a.text }
 // MarshalText writes the address as it was written.
 func (a Address) MarshalText() ([]byte, error) { return []byte(a.text), nil }
 
-// UnmarshalText is ParseAddress; no text is no address.
+// UnmarshalText is ParseAddress; empty text is the zero Address.
 func (a *Address) UnmarshalText(text []byte) (err error) {
 	*a = Address{}
 	if len(text) > 0 {

@@ -21,7 +21,7 @@ type Resolved struct {
 }
 
 // Resolve looks up the host, user and group that s, which must pass Check, names; of several addresses it prefers an IPv4 one.
-// It may wait for a resolver: call it off the loop. An error that waiting cannot mend is a *SpecError.
+// It may wait for a resolver: call it off the loop. An error that waiting cannot fix is a *SpecError.
 func (s Spec) Resolve(ctx context.Context) (Resolved, error) {
 	r := s.Literal()
 	if s.Address.named() {

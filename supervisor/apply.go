@@ -73,8 +73,8 @@ func (s *Supervisor) follow(r request, l *loaded, err error) {
 	}
 }
 
-// mayCanary says why a canary cannot begin with this configuration. Nothing else may come with a canary: other changes in the
-// configuration would be applied to the whole of another program.
+// mayCanary says why a canary cannot begin with this configuration. A canary allows no other change in the configuration, because
+// that change would apply to the whole of another program.
 func (s *Supervisor) mayCanary(l *loaded, r request) error {
 	if r.canary == 0 {
 		return nil
@@ -114,7 +114,7 @@ func (p *runner) refusesCanary(c *config.Program, listeners []socket.Resolved, r
 	return ""
 }
 
-// apply makes the programs follow a configuration. It is all or nothing: every new listener is open before a program is touched.
+// apply makes the programs follow a configuration. It is all or nothing: every new listener is open before any program changes.
 func (s *Supervisor) apply(l *loaded, r request) error {
 	if err := s.listen(l); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 // mailbox is how everything reaches the loop.
 type mailbox struct {
 	calls   chan func()   // for the loop to call
-	done    chan struct{} // closed when nobody reads calls any more
+	done    chan struct{} // closed when the loop reads no more calls
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup // the goroutines that Run waits for

@@ -23,15 +23,15 @@ type Systemd interface {
 	WatchdogInterval() time.Duration // 0: no watchdog
 }
 
-// serviceNotifier tells the service manager what has changed. It remembers what it told last.
+// serviceNotifier tells the service manager what has changed. It remembers the last message.
 type serviceNotifier struct {
 	to       Systemd // nil: there is no service manager
 	log      *zap.Logger
 	ready    bool
 	stopping bool
 	status   string
-	until    time.Time // the deadline that it was told
-	deaf     string    // why it did not take the last message; "": it did
+	until    time.Time // the last deadline that it was told
+	deaf     string    // why it did not accept the last message; "": it did
 	ticker   *time.Ticker
 }
 
@@ -46,7 +46,7 @@ func newServiceNotifier(to Systemd, log *zap.Logger) serviceNotifier {
 	return n
 }
 
-// watchdog wakes the loop when it has to show that it runs. Without a watchdog it is nil, which never does.
+// watchdog wakes the loop when the loop has to show that it runs. Without a watchdog it is nil and never wakes the loop.
 func (n *serviceNotifier) watchdog() <-chan time.Time {
 	if n.ticker == nil {
 		return nil
@@ -58,7 +58,7 @@ func (n *serviceNotifier) alive() {
 	n.to.Watchdog() //nolint:errcheck // the next one tells
 }
 
-// sent logs why a message was not taken: once, not for each of many messages.
+// sent logs why a message was not accepted, once for a series of messages.
 func (n *serviceNotifier) sent(err error) {
 	why := ""
 	if err != nil {
@@ -76,7 +76,7 @@ const patience = 10 * time.Second
 // tell tells the service manager what has changed.
 //
 // READY=1 is sent when every program serves, or its first start has failed and is being retried: one broken program must not keep a
-// machine from booting, nor "systemctl start" waiting for ever. The status says which one it is.
+// machine from booting, or keep "systemctl start" waiting forever. The status names the program.
 func (s *Supervisor) tell() {
 	n := &s.notifier
 	if n.to == nil {
@@ -124,7 +124,7 @@ func (s *Supervisor) overview() (started bool, end time.Time, line string) {
 	return started, end, line
 }
 
-// summary is that of the core, and who serves in its place.
+// summary is the core's summary, and the orphans that serve instead of the program.
 func (p *runner) summary() string {
 	text := p.core.Summary()
 	if n := len(p.s.Orphans.Of(p.core.Name)); n > 0 {

@@ -21,7 +21,7 @@ func (s *Supervisor) claimOrphans() {
 	})
 }
 
-// releaseOrphans ends the orphans that nobody needs any more, each by the stop plan of the program whose worker it was, which has the
+// releaseOrphans ends the orphans that are not needed any more, each by the stop plan of the program whose worker it was, which has the
 // last word on signals: the plan that the process was started with died with its supervisor.
 func (s *Supervisor) releaseOrphans() {
 	for _, o := range s.Orphans.Release(s.needsOrphan) {

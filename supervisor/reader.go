@@ -9,7 +9,7 @@ import (
 	"example.org/supervisord/supervisor/handover"
 )
 
-// request asks for a reload of the configuration, by itself (HUP, a changed file) or because somebody asked.
+// request asks for a reload of the configuration, by itself (HUP, a changed file) or because a client asked.
 type request struct {
 	reason  string
 	askedBy string // of several the last
@@ -43,7 +43,7 @@ func (r request) end(err error) {
 	}
 }
 
-// refuse replies to those who ask for a program that c does not have, and returns the request of the others; false: nobody is left.
+// refuse rejects the askers that name a program that c does not have, and returns the request of the others; false: none are left.
 func (r request) refuse(c *config.Config) (request, bool) {
 	asked := r.askers
 	r.askers = nil

@@ -104,15 +104,15 @@ func (s *Supervisor) Restore(h *handover.Handover) {
 	}
 }
 
-// tellProblems logs what is not as it should be of what was handed over.
+// tellProblems logs what is wrong with what was handed over.
 func (s *Supervisor) tellProblems(h *handover.Handover) {
 	for _, err := range h.Problems {
 		s.Log.Error("what the supervisord before left is not complete", zap.Error(err))
 	}
 }
 
-// restoreListeners gives every generation that lives the sockets that it had, and then opens what the configuration wants. What of
-// that cannot be had, the generations do not need.
+// restoreListeners gives every generation that lives the sockets that it had, and then opens what the configuration wants. The
+// generations do not need what cannot be opened.
 func (s *Supervisor) restoreListeners(r *handover.Record) {
 	for _, err := range s.table.Resume(r.Held()) {
 		s.Log.Error("a listener is not what it was before; its workers keep the socket that they have, and the next reload tries again", zap.Error(err))

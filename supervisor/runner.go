@@ -55,7 +55,7 @@ func (p *runner) step(e program.Event) {
 	}
 	actions := p.core.Step(now, e)
 	if slices.ContainsFunc(actions, func(a program.Action) bool { _, is := a.(program.SendSignal); return is }) {
-		p.s.keep() // a worker is told to go once: a supervisord that restores the state must not have to guess
+		p.s.keep() // written down first, so that a supervisord that restores the state does not tell the worker twice
 	}
 	for _, a := range actions {
 		p.perform(a)
@@ -183,7 +183,7 @@ func (p *runner) spawn(cg *program.Generation, w *program.Worker) {
 	p.workers[number] = &heldProcess{Handle: p.s.Launcher.Start(spec, p.events(number))}
 }
 
-// events returns what the launcher calls when something happens to a worker.
+// events returns the callbacks for what happens to a worker.
 func (p *runner) events(number int) func(worker.Event) {
 	return func(e worker.Event) { p.s.post(func() { p.workerDid(number, e) }) }
 }
@@ -205,7 +205,7 @@ func (p *runner) send(a program.SendSignal) {
 const requiet = 50 * time.Millisecond
 
 // postpones reports whether a worker is told to go a little later: its successors have another socket of the same address, and a
-// connection may still be on its way to the worker's own. Nobody waits for that: the successors serve already.
+// connection may still be on its way to the worker's own. Nothing waits for that: the successors already serve.
 func (p *runner) postpones(a program.SendSignal, h *heldProcess) bool {
 	w, g := p.core.Find(a.Worker)
 	if w == nil || w.Step > 0 || w.Killed || h.told > 0 || p.core.Goal != program.Run || p.generations[g.Number] == nil {

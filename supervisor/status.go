@@ -8,7 +8,7 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// Status is what is going on, as plain data: a copy that belongs to whoever asked for it.
+// Status is what is going on, as plain data: a copy that belongs to the caller.
 type Status struct {
 	PID      int             `json:"pid"`
 	Started  time.Time       `json:"started"` // this image

@@ -35,7 +35,7 @@ func (s *subscribers) remove(updates <-chan *Update) {
 	})
 }
 
-// publish gives an update to every subscriber. It drops one that does not read: the loop waits for nobody.
+// publish gives an update to every subscriber. It drops one that does not read, because the loop never waits.
 func (s *subscribers) publish(u *Update) {
 	*s = slices.DeleteFunc(*s, func(c chan *Update) bool {
 		select {

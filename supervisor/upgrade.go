@@ -223,7 +223,7 @@ func (d *departure) replaceImage() error {
 	return handover.Execute(recordSource{d.s}, d.s.store, d.s.reader.pending(), image)
 }
 
-// askToLeave leaves the workers to the next supervisord as soon as systemd has what that one needs. The loop goes on meanwhile.
+// askToLeave leaves the workers to the next supervisord as soon as systemd has what it needs. The loop goes on meanwhile.
 func (d *departure) askToLeave() {
 	if d.s.stopping() || d.state == leaving {
 		return

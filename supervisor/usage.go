@@ -6,8 +6,8 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// Usage is what a worker uses: its process and the rest of its process group. The supervisor does not know it; whoever shows a Status
-// fills it in. What is not known is nil.
+// Usage is what a worker uses: its process and the rest of its process group. The supervisor does not know it; the code that shows a
+// Status fills it in. What is unknown is nil.
 type Usage struct {
 	Began            *time.Time `json:"began"`
 	Processes        *int       `json:"processes"`

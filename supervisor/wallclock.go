@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// clockStep is how far the wall clock may be from where the monotonic one has it without anybody having set it.
+// clockStep is how far the wall clock may be from where the monotonic one has it without having been set.
 const clockStep = 10 * time.Millisecond
 
 // followClock moves the times of all programs with the wall clock if that was set: so they are right in a record and a status,

@@ -74,7 +74,7 @@ func (p *runner) setOpen(l socket.Resolved, open bool) {
 	switch now := table.Closed(l.Key()); {
 	case err != nil:
 		p.log.Error("cannot open or close a listener", name, zap.Error(err))
-	case now && !was && p.core.Goal == program.Halt: // somebody has stopped it
+	case now && !was && p.core.Goal == program.Halt: // it was stopped
 		p.log.Info("nothing serves: connections are refused from now on", name)
 	case now && !was:
 		p.log.Warn("nothing serves: connections are refused from now on", name)

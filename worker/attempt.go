@@ -105,7 +105,7 @@ func (a *attempt) openGroup() {
 	}
 }
 
-// stdin is a file, so that a worker that does not read it blocks nobody.
+// stdin is a file, so that a worker that does not read it blocks no other process.
 func (a *attempt) stdin() (int, error) {
 	if len(a.w.spec.Stdin) == 0 {
 		return a.w.launcher.null, nil
@@ -151,7 +151,7 @@ func (a *attempt) give(pipe int) {
 func (a *attempt) passSockets() error {
 	for i, fd := range a.w.spec.Sockets {
 		if fd < 0 {
-			return fmt.Errorf("listener %d is not open: the log says why; mend it and reload", i+1)
+			return fmt.Errorf("listener %d is not open: the log says why; fix that and reload", i+1)
 		}
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
 			return fmt.Errorf("socket %d (descriptor %d): %w", i, fd, err)

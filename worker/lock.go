@@ -14,7 +14,7 @@ type gate struct {
 	mu      sync.Mutex
 	readers int
 	locked  chan struct{} // closed by Unlock; nil: not locked
-	free    chan struct{} // closed when the last reader has gone; nil: nobody waits for that
+	free    chan struct{} // closed when the last reader has gone; nil: nothing waits for that
 }
 
 // RLock waits while the gate is locked.

@@ -35,7 +35,7 @@ func (w *Worker) forked(pid, pidfd int) {
 	w.watchChild()
 	for _, d := range w.process.early {
 		if d.Signal == syscall.SIGKILL {
-			w.deliver(d) //nolint:errcheck // nobody waits for the answer any more
+			w.deliver(d) //nolint:errcheck // no caller waits for the answer any more
 		}
 	}
 }

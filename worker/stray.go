@@ -45,7 +45,7 @@ func (l *Launcher) killStrays() {
 	looks.Wait()
 }
 
-// orphans lists our children that are no workers: processes whose parent has ended.
+// orphans lists our children that are not workers: processes whose parent has ended.
 func (l *Launcher) orphans() []int {
 	children := proc.OwnChildren()
 	l.mu.Lock()

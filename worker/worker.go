@@ -188,7 +188,7 @@ func (w *Worker) spawned() {
 	w.process.running = true
 	w.events.put(Spawned{PID: w.process.pid})
 	for _, d := range w.process.early {
-		w.deliver(d) //nolint:errcheck // nobody waits for the answer any more
+		w.deliver(d) //nolint:errcheck // no caller waits for the answer any more
 	}
 	w.process.early = nil
 	w.listen()
@@ -352,7 +352,7 @@ func (w *Worker) poll(s **epoll.Source, once bool, read func()) {
 	*s = watched
 }
 
-// drop ends the watch of a source. Its descriptor is closed aside, after whoever reads from it there. w.mu is held.
+// drop ends the watch of a source. Its descriptor is closed on another goroutine, after the reader there has finished. w.mu is held.
 func (w *Worker) drop(s **epoll.Source) {
 	if *s == nil {
 		return

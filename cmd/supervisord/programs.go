@@ -109,7 +109,7 @@ func abortCommand(path *string) *cobra.Command {
 		Use: "abort PROGRAM", Short: "give up a trial; the serving generation goes on",
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.programs(1),
 	}
-	c.Flags().StringVar(&reason, "reason", "aborted by an operator", "why, for the log and for whoever waits for the reload")
+	c.Flags().StringVar(&reason, "reason", "aborted by an operator", "why, for the log and for clients that wait for the reload")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
 		follows := waitingReload(ctx, client, args[0])
 		if _, err := client.Program(ctx, args[0], "abort", control.AbortBody{Reason: reason}); err != nil {

@@ -118,7 +118,7 @@ func (w *worker) who() string {
 	return fmt.Sprintf("version=%s pid=%d generation=%s", w.version, os.Getpid(), generation())
 }
 
-// generation returns the number that supervisord or start_server gave; "-" if nobody did.
+// generation returns the number that supervisord or start_server gave; "-" if neither did.
 func generation() string {
 	for _, v := range []string{"SUPERVISORD_GENERATION", "SERVER_STARTER_GENERATION"} {
 		if g := os.Getenv(v); g != "" {

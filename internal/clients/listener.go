@@ -57,7 +57,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 		c, victim := l.enter(&Conn{Conn: raw, Identity: who, listener: l, since: time.Now()})
 		if victim != nil {
-			victim.Close() //nolint:errcheck // nobody is left to tell
+			victim.Close() //nolint:errcheck // the client is gone either way
 		}
 		if c != nil {
 			return c, nil

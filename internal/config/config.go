@@ -58,7 +58,7 @@ type Program struct {
 	EnvironmentDir   string   // likewise; "": none
 	Limits           spawn.Limits
 	MaxMemory        uint64        // bytes that a worker and the processes below it may use; 0: any
-	MaxAge           time.Duration // how long a worker may run; 0: for ever
+	MaxAge           time.Duration // how long a worker may run; 0: forever
 	StatusFile       string        // where its generations and PIDs are written; "": nowhere
 	Stdout, Stderr   Output
 	Watch            []string

@@ -70,7 +70,7 @@ func (v value) mode(into *fs.FileMode) {
 	switch {
 	case !v.octal(&bits):
 	case bits == 0:
-		v.problem("nobody could connect", `write such as "0660"`)
+		v.problem("lets no one connect", `write such as "0660"`)
 	default:
 		*into = fs.FileMode(bits)
 	}

@@ -137,7 +137,7 @@ c.toml:10: program.b.ready.fd: 2 is out of range: write a number from 3 to 1023`
 	{"octal", web + "limits = { umask = \"0o8\" }\nlisten = [{ address = \"unix:/a\", mode = 0o1777 }, { address = \"unix:/b\", mode = \"0\" }]",
 		`c.toml:3: program.web.limits.umask: "0o8" is not an octal number: write it such as "0660"
 c.toml:4: program.web.listen[0].mode: 01777 is out of range: write "0000" to "0777"
-c.toml:4: program.web.listen[1].mode: nobody could connect: write such as "0660"`},
+c.toml:4: program.web.listen[1].mode: lets no one connect: write such as "0660"`},
 	{"names of users", web + "user = \"no-such-user\"\ngroup = \"no-such-group\"\n[program.b]\ncommand=[\"b\"]\nuser = \"4294967295\"",
 		`c.toml:3: program.web.user: there is no user "no-such-user": write one that exists, or create it first
 c.toml:4: program.web.group: there is no group "no-such-group": write one that exists, or create it first

@@ -14,7 +14,7 @@ import (
 
 const (
 	maxConns = 128 // see clients.Listener; connections that may only read make room for the others
-	maxAside = 64  // connections that can be slow to close; while there are more, nobody is let in
+	maxAside = 64  // connections that can be slow to close; while there are more, no client is accepted
 )
 
 // full is what a client reads when there is no room.
@@ -91,7 +91,7 @@ func (c *peerConn) Read(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// Close closes the connection; if it may still hold descriptors, nobody waits for that.
+// Close closes the connection; if it may still hold descriptors, nothing waits for that.
 func (c *peerConn) Close() error {
 	c.once.Do(c.release)
 	return c.UnixConn.Close()

@@ -38,8 +38,8 @@ var (
 	ErrBroken    = errors.New("the connection to supervisord broke")
 )
 
-// NewClient returns a client for the first of these sockets where somebody answers. It does not connect yet. Whoever answers must be root,
-// the caller, a user of Trust, or the owner of the socket's directory if nobody else can have made that directory; otherwise the error is
+// NewClient returns a client for the first of these sockets that answers. It does not connect yet. The server must run as root,
+// the caller, a user of Trust, or the owner of the socket's directory if no other user can have made that directory; otherwise the error is
 // ErrStranger.
 func NewClient(paths ...string) *Client {
 	c := &Client{path: paths[len(paths)-1]}

@@ -2,7 +2,7 @@
 // docs/openapi.yaml describes it exactly.
 //
 // The server puts requests to the loop, whose answers are buffered, and follows the loop's reports through a channel that the loop drops
-// when nobody reads it. So whatever a client does or fails to do delays only itself; limits on size, time and number keep the cost small.
+// when no client reads it. So whatever a client does or fails to do delays only itself; limits on size, time and number keep the cost small.
 package control
 
 import (

@@ -21,7 +21,7 @@ func (c *Client) Trust(config string) {
 	}
 }
 
-// check returns an error wrapping ErrStranger if whoever listens at path cannot be trusted: somebody who was there first, in /tmp for
+// check returns an error wrapping ErrStranger if the process that listens at path cannot be trusted: one that was there first, in /tmp for
 // example, could answer that a reload went well.
 func (c *Client) check(conn *net.UnixConn, path string) error {
 	p, err := peerOf(conn)

@@ -71,7 +71,7 @@ func (s *stream) Sync() error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), streamTimeout, fmt.Errorf("not within %s", streamTimeout))
 	defer cancel()
 	if err := s.spool.Flush(ctx); err != nil {
-		return fmt.Errorf("nobody reads the %s of supervisord: %w", s.name, err)
+		return fmt.Errorf("no process reads the %s of supervisord: %w", s.name, err)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reserve returns a TCP address that the kernel gives to nobody else until the end of the test, but on which supervisord can
+// Reserve returns a TCP address that the kernel gives to no other process until the end of the test, but on which supervisord can
 // listen: the port is bound, and another socket may bind to the same one, because both have SO_REUSEADDR and this one does not
 // listen.
 func Reserve(t testing.TB) string {

@@ -1,5 +1,5 @@
 // Package observe follows what the supervisor reports and makes receipts, hooks, metrics and a page of it. It only consumes: the loop
-// never waits for it. While no reload is under way and nobody looks, nothing in it wakes up.
+// never waits for it. While no reload is under way and no client reads, nothing in it wakes up.
 package observe
 
 import (
@@ -39,7 +39,7 @@ type Observer struct {
 	Page    *page.Site // serves metrics, too; Start completes it, and sets nil if it cannot be served; nil: neither
 
 	hooks    *hooks.Queues
-	metrics  *metrics.Metrics // nil: nobody can look
+	metrics  *metrics.Metrics // nil: not served
 	recorder *receipt.Recorder
 	pace     pace
 	recent   recent

@@ -49,7 +49,7 @@ var knownCauses = []knownCause{
 		remedy: "let the worker end within the timeout of [program.NAME.stop] after its signal (many servers need another signal than TERM for a graceful stop), " +
 			"or raise the timeout, if requests may take that long"},
 	{stage: Idle, kind: load.Status5, cause: "the service answered with an error while no reload was under way", remedy: "read the service's own log"},
-	{kind: load.Refused, cause: "nobody held the listening socket: the worker does not use the one that it inherits but opens its own and closes it as it stops, or --url is not the address of a configured listener",
+	{kind: load.Refused, cause: "no process held the listening socket: the worker opens its own instead of using the inherited one, and closes it when it stops, or --url is not the address of a configured listener",
 		remedy: "take the socket from LISTEN_FDS (in Go: graceful.Listener; elsewhere systemd socket activation, or {fd:NAME} in the command), and configure it under [[program.NAME.listen]]"},
 	{kind: load.Closed, connection: "reused", cause: "the old worker closed idle keep-alive connections as a request arrived: a client that does not send it again has lost it", remedy: drain},
 	{kind: load.Reset, connection: "reused", cause: "the old worker ended, or closed a connection, with a request in it that it had not read", remedy: drain},

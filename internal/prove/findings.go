@@ -122,7 +122,7 @@ type ReloadResult struct {
 type Casualties struct {
 	Killed      int      `json:"killed"`       // they did not stop in time
 	KilledKnown bool     `json:"killed_known"` // false: the connection to supervisord broke, and there may be more
-	Died        []string `json:"died"`         // nobody had told them to stop
+	Died        []string `json:"died"`         // without having been told to stop
 	Old         []int    `json:"old"`          // PIDs of older generations that still lived at the end
 	LeftBehind  []string `json:"left_behind"`  // processes that workers had started and that outlived them
 }

@@ -159,7 +159,7 @@ func TestLossIsPlacedAndExplained(t *testing.T) {
 		cause  string
 	}{
 		{100, load.Lost{Kind: load.Closed, Reused: true, Text: "EOF"}, Before, 0, "before anything was reloaded"},
-		{350, load.Lost{Kind: load.Refused, Reused: false, Text: "refused"}, Starting, 1, "nobody held the listening socket"},
+		{350, load.Lost{Kind: load.Refused, Reused: false, Text: "refused"}, Starting, 1, "no process held the listening socket"},
 		{450, load.Lost{Kind: load.Closed, Reused: true, Text: "EOF"}, Draining, 1, "closed idle keep-alive connections"},
 		{450, load.Lost{Kind: load.Closed, Reused: false, Text: "EOF"}, Draining, 1, "accepted the connection and then ended"},
 		{450, load.Lost{Kind: load.Reset, Reused: true, Text: "reset"}, Draining, 1, "with a request in it"},

@@ -1,4 +1,4 @@
-// Package spool moves lines to a place that may be slow: a disk that hangs, a FIFO or a terminal that nobody reads. Its own goroutine writes
+// Package spool moves lines to a place that may be slow: a disk that hangs, a FIFO or a terminal that is not read. Its own goroutine writes
 // the lines, so that their source never waits.
 package spool
 
@@ -51,7 +51,7 @@ type Spool struct {
 	full    bool   // lines are dropped until there is room again
 	reopen  bool
 	ended   bool
-	empty   chan struct{} // closed when everything is written; nil: nobody waits for that
+	empty   chan struct{} // closed when everything is written; nil: nothing waits for that
 }
 
 // New returns a Spool that begins to write when after is closed (nil: at once). End ends it. The Spool adds lost lines to count (unless nil),

@@ -123,7 +123,7 @@ func (s *journalSocket) send(entry []byte, patient bool) error {
 	return s.write(nil, unix.UnixRights(memory), patient)
 }
 
-// write waits for room if it is to be patient, but not for ever.
+// write waits for room if it is to be patient, but not forever.
 func (s *journalSocket) write(payload, rights []byte, patient bool) error {
 	if err := s.file.SetWriteDeadline(time.Now().Add(journalPatience)); err != nil {
 		return err

@@ -15,7 +15,7 @@ const (
 	maxPath   = 107  // of a unix socket, unix(7), less the final NUL
 )
 
-// ErrUnreachable says that nobody answers at NOTIFY_SOCKET.
+// ErrUnreachable says that nothing listens at NOTIFY_SOCKET.
 var ErrUnreachable = errors.New("cannot connect to systemd's notification socket")
 
 // errClosed says that a message was given to a Notify after its Close.
@@ -28,7 +28,7 @@ var errClosed = errors.New("the notification socket is closed")
 //
 // Only messages of the service's main process count (NotifyAccess=main).
 type Notify struct {
-	sender *sender // nil: nobody listens
+	sender *sender // nil: nothing listens
 }
 
 // Open makes a Notify for the NOTIFY_SOCKET that getenv knows: a path or, with a leading @, an abstract name. failed gets the

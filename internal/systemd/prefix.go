@@ -11,7 +11,7 @@ import (
 )
 
 // JournalStream says whether file is the stream that systemd connected to the journal: whether it is the one that
-// JOURNAL_STREAM names. The variable alone says nothing, it is inherited by whoever redirects.
+// JOURNAL_STREAM names. The variable alone proves nothing: a child whose output is redirected inherits it, too.
 func JournalStream(getenv func(string) string, file *os.File) bool {
 	var device, inode uint64
 	if _, err := fmt.Sscanf(getenv("JOURNAL_STREAM"), "%d:%d", &device, &inode); err != nil {

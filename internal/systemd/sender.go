@@ -38,7 +38,7 @@ type sender struct {
 	stopped  chan struct{} // closed when the goroutine has ended
 }
 
-// openSender returns a sender and ErrUnreachable (wrapped) if nobody answers: systemd may do so later.
+// openSender returns a sender and ErrUnreachable (wrapped) if nothing listens: systemd may do so later.
 func openSender(address string, failed func(error)) (*sender, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

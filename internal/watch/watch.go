@@ -83,7 +83,7 @@ func (w *Watcher) Set(groups map[string][]string) error {
 // Changes delivers the sorted names of the groups that have changed. Until they are taken, more are added.
 func (w *Watcher) Changes() <-chan []string { return w.changes }
 
-// Errors delivers errors outside of Set, each new error once; if nobody takes them, only the first is kept.
+// Errors delivers errors outside of Set, each new error once; if none is received, only the first is kept.
 func (w *Watcher) Errors() <-chan error { return w.errors }
 
 // Close ends the watching and waits until it has ended, but not for a file system that does not answer: errHangs.

@@ -28,7 +28,7 @@ type Remedied struct {
 func (e *Remedied) Error() string { return e.Err.Error() + ": " + e.Remedy }
 func (e *Remedied) Unwrap() error { return e.Err }
 
-// Inode identifies one inode for ever, even if its number is used again, which some file systems do at once. The zero Inode is none.
+// Inode identifies one inode forever, even if its number is used again, which some file systems do at once. The zero Inode is none.
 type Inode struct {
 	dev, ino uint64
 	born     int64 // ns since the epoch; 0 where the file system does not keep it
@@ -70,7 +70,7 @@ func stat(dir int, path string, flags int) (i Inode, mode uint32, err error) {
 //
 // To look, to remove and to bind are three steps, so two supervisors that start at once could remove each other's socket. A lock on a
 // file beside the path makes them one. (Binding under another name and renaming would do, too, but then getsockname, ss and the
-// worker's own log would show the other name for ever.)
+// worker's own log would show the other name forever.)
 func Claim(path string) (release func(), err error) {
 	dir := filepath.Dir(path)
 	switch info, err := os.Stat(dir); {

@@ -9,7 +9,7 @@ import (
 )
 
 // clockReading is what two clocks showed when a record was written: the one that its times are of, which anybody may set, and
-// one that nobody can set, which has run since the machine started.
+// one that cannot be set, which has run since the machine started.
 type clockReading struct {
 	Wall      time.Time
 	Monotonic time.Duration
@@ -26,7 +26,7 @@ func monotonic() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// shows returns what the wall clock of the record would show by now if nobody had set it.
+// shows returns what the wall clock of the record would show by now if it had not been set.
 func (c clockReading) shows() time.Time {
 	return c.Wall.Add(max(0, monotonic()-c.Monotonic)) // less than 0: from before the machine's last start
 }

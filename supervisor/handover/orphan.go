@@ -46,7 +46,7 @@ func (o *Orphan) socket(number int) (inherit.Socket, bool) {
 	if err != nil || fd < 0 {
 		return inherit.Socket{}, false
 	}
-	var st unix.Stat_t // of the socket's inode, which belongs to whoever made it
+	var st unix.Stat_t // of the socket's inode, which belongs to its creator
 	i, err := inherit.Examine(fd, "orphan")
 	if err != nil || !i.Listens || i.Network == "unixgram" || unix.Fstat(fd, &st) != nil || int(st.Uid) != os.Geteuid() {
 		unix.Close(fd)

@@ -41,8 +41,8 @@ type Orphans struct {
 }
 
 // FindOrphans finds the processes that were workers of a supervisor that is gone, and adds their listening sockets to h. A worker
-// is known by its environment: by a NOTIFY_SOCKET in our runtime directory where nobody listens any more, and by our
-// configuration. Every user can set these variables, so only a process that nobody else could have started counts: see trusted.
+// is known by its environment: by a NOTIFY_SOCKET in our runtime directory where no process listens any more, and by our
+// configuration. Every user can set these variables, so only a process that no other user could have started counts: see trusted.
 func FindOrphans(s OrphanSearch, h *Handover) *Orphans {
 	orphans := &Orphans{search: s, users: workerUsers(s.Programs, h)}
 	for _, pid := range proc.PIDs() {
@@ -226,7 +226,7 @@ func (s *Orphans) Claim(known func(program string) bool, owners func(yield func(
 	}
 }
 
-// Release returns the orphans that nobody needs any more: the caller must End each of them, on a goroutine of its own, and then
+// Release returns the orphans that are not needed any more: the caller must End each of them, on a goroutine of its own, and then
 // call Ended. needed reports whether a program does not serve yet and is meant to.
 func (s *Orphans) Release(needed func(program string) bool) []*Orphan {
 	var free []*Orphan

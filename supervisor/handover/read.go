@@ -36,7 +36,7 @@ type Handover struct {
 // descriptors that it lists, as inherit.Socketed does. Read changes nothing but close-on-exec flags. A list, or the record of the
 // image before this one, that cannot be read is an error: the caller decides who goes on.
 //
-// The descriptors arrive as a list of names and numbers, which is read in the same way whoever handed them over: a socket unit,
+// The descriptors arrive as a list of names and numbers, which is read in the same way for every source: a socket unit,
 // systemd's store or the image before this one. Only the list itself is found in two places. systemd's is LISTEN_FDS and
 // LISTEN_FDNAMES. An image that executes the next one cannot use these: its descriptors would have to move to 3, 4, … under a
 // running Go program, and execve(2) takes 128 KiB of names at most. It writes the list into the record.

@@ -46,7 +46,7 @@ func NewStore(to FDStore, log *zap.Logger) *Store {
 	return &Store{to: to, log: log, memfds: [2]int{-1, -1}, ledger: newLedger(nil, 0), dirty: true}
 }
 
-// Inherit goes on with what was handed over. What else systemd has and nobody wants, the next Keep removes.
+// Inherit goes on with what was handed over. The next Keep removes everything else that systemd has.
 func (s *Store) Inherit(h *Handover) {
 	if s == nil {
 		return

@@ -9,7 +9,7 @@ type (
 	// Prepare resolves the snapshot of a generation and runs its preflight. Prepared is the answer.
 	Prepare struct{ Generation *Generation }
 
-	// Abandon ends a Prepare that nobody waits for any more.
+	// Abandon ends a Prepare whose result is not needed any more.
 	Abandon struct{ Generation int }
 
 	// Spawn starts a worker. Exited is the last answer, whatever happens.

@@ -8,7 +8,7 @@ import (
 )
 
 // RefusesCanary says why a canary of this many workers cannot be tried with the configuration c now, and what to do about it; "": it
-// can. A canary never waits and never grows: who asks for less than everything gets that, or nothing.
+// can. A canary never waits and never grows: a request for less than everything gets exactly that, or nothing.
 func (p *Program) RefusesCanary(workers int, c *config.Program) string {
 	t := p.Trial
 	switch {
@@ -46,7 +46,7 @@ func (p *Program) canary(now time.Time, e Reload) {
 	p.try(now, e, c)
 }
 
-// hold keeps a canary whose workers are all ready until somebody promotes it, or its time is over.
+// hold keeps a canary whose workers are all ready until it is promoted or its time is over.
 func (p *Program) hold(now time.Time) {
 	t := p.Trial
 	if t == nil || t.Canary == 0 || !t.allReady() {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A worker that writes into its own watched folder would bring a new generation each moment, for ever. So reloads for changes that
+// A worker that writes into its own watched folder would cause new generations forever, one after the other. So reloads for changes that
 // follow within changeSoon of one another are damped: changesAtOnce begin at once, then each waits twice as long as the one before,
 // from changeDelay to changeDelayMax.
 const (
@@ -15,7 +15,7 @@ const (
 	changeDelayMax = 30 * time.Second
 )
 
-// changed answers a change of a watched file. A reload that somebody asks for meanwhile is not delayed.
+// changed answers a change of a watched file. A reload that is requested meanwhile is not delayed.
 func (p *Program) changed(now time.Time, e Reload) {
 	if p.Again != nil && (p.Again.By == Changed || !p.AgainAt.After(now)) {
 		return // the reload that is due will see the change

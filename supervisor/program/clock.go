@@ -5,8 +5,8 @@ import "time"
 // Grace is how much longer a worker is listened to whose deadline was seen too late.
 const Grace = time.Second
 
-// Excuse moves the deadlines that have passed by Grace, once each. Call it when nobody has looked for a while: what the workers
-// said in time is still on its way.
+// Excuse moves the deadlines that have passed by Grace, once each. Call it when the deadlines were not checked in time: what the
+// workers said in time may still be on its way.
 func (p *Program) Excuse(now time.Time) {
 	for w := range p.Workers() {
 		if !w.Deadline.IsZero() && !w.Excused && w.Deadline.Before(now) {

@@ -24,13 +24,13 @@ type (
 		AskedBy string          // "": nobody
 		Canary  int             // start this many workers and hold them beside the serving generation until Promote; 0: no canary
 		For     time.Duration   // promote the canary by itself after it was well for this long; 0: wait for Promote or Abort
-		By      Renewal         // it begins by itself; "": somebody asked for it
+		By      Renewal         // why it begins by itself; "": it was requested
 	}
 
 	// Promote lets a held canary become the whole generation.
 	Promote struct{ AskedBy string }
 
-	// Abort gives up the trial.
+	// Abort ends the trial.
 	Abort struct{ Reason, AskedBy string }
 
 	// Scale changes the number of workers, at least 1, until the next configuration.
@@ -123,7 +123,7 @@ const (
 	StepPrepare   = "prepare"
 	StepPreflight = "preflight"
 	stepReady     = "ready"
-	stepAbort     = "abort" // somebody gave the trial up
+	stepAbort     = "abort" // the trial was aborted
 )
 
 func (Start) event()      {}

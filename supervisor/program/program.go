@@ -9,14 +9,14 @@ import (
 )
 
 // Program is the state of one program: plain data, which only Step changes. At most one generation serves, at most one is on trial,
-// any number are draining.
+// any number drain.
 type Program struct {
 	Name   string
 	Config *config.Program // what the next generation is made from
 	Goal   Goal
 
-	// Candidate is the configuration of the last canary, until somebody promotes the canary or asks for a whole generation; nil:
-	// there is none. What begins by itself, or is scaled, is made from Config.
+	// Candidate is the configuration of the last canary, until the canary is promoted or a whole generation is requested; nil:
+	// none. What begins by itself, or is scaled, is made from Config.
 	Candidate *config.Program `json:",omitempty"`
 
 	Serving  *Generation
@@ -28,7 +28,7 @@ type Program struct {
 	changing
 	past
 
-	LastGeneration int // numbers are never used twice
+	LastGeneration int // numbers are never reused
 	LastWorker     int
 
 	actions []Action // what the current Step has decided so far
@@ -106,11 +106,11 @@ type Slot struct {
 
 // Worker is one worker process, from the decision to spawn it to its end.
 type Worker struct {
-	Number   int // never used twice in a program: a late event cannot be taken for its successor's
+	Number   int // never reused in a program, so a late event is not mistaken for its successor's
 	Slot     int
 	PID      int // 0: not known yet
 	State    WorkerState
-	Spawned  time.Time // when it was asked for: its age counts from here, whoever supervises it
+	Spawned  time.Time // when it was asked for: its age counts from here, across supervisors
 	Since    time.Time // when the state began
 	Deadline time.Time // Starting: not ready by then has failed; Soaking: then it is ready; Stopping: then the next step; zero: none
 	Step     int       // Stopping: the step of the stop plan that was taken last
@@ -259,7 +259,7 @@ func (p *Program) Horizon() (end time.Time) {
 	return end
 }
 
-// Awaited returns the number of the newest generation that was promised to anybody: the next one if a reload or a start is due, else
+// Awaited returns the number of the newest generation that a client was promised: the next one if a reload or a start is due, else
 // the last one.
 func (p *Program) Awaited() int {
 	if p.Again != nil || p.Serving == nil && p.State() == Waiting {

@@ -8,8 +8,8 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-// reconcile draws the consequences of an event. Every rule looks only at the state, so no event can miss one: what is replaced goes,
-// a trial that has passed serves, a reload that is due begins, an empty slot is filled.
+// reconcile applies the rules that follow every event: replaced workers go, a trial that has passed serves, a reload that is due
+// begins, an empty slot is filled. Every rule looks only at the state, so it applies whatever the event was.
 func (p *Program) reconcile(now time.Time) {
 	p.hold(now) // before takeOver: the old workers make room for the rest of a canary that time has promoted
 	p.takeOver(now)
@@ -106,13 +106,13 @@ func (p *Program) try(now time.Time, r Reload, c *config.Program) {
 	p.do(Prepare{g})
 }
 
-// occupants is who is in a slot.
+// occupants says which workers are in a slot.
 type occupants struct {
-	any     bool // anybody, on the way out too
+	any     bool // any worker, even one on its way out
 	current bool // a worker of the serving generation that is to stay
 	served  bool // … and it is ready
 	onTrial bool // a worker of the trial
-	taken   bool // … which has taken the slot over
+	taken   bool // … that has taken over the slot
 	leaving bool // a worker that waits for its successor
 }
 

@@ -17,7 +17,7 @@ const (
 	Preflight  Outcome = "preflight"  // it failed: the generation could not be prepared, or its preflight failed
 	NotReady   Outcome = "not_ready"  // it failed: a worker was not ready in time
 	WorkerDown Outcome = "worker"     // it failed: a worker could not be started, or ended
-	Aborted    Outcome = "aborted"    // somebody gave it up
+	Aborted    Outcome = "aborted"    // it was aborted
 	Superseded Outcome = "superseded" // something newer took its place
 	Stopped    Outcome = "stopped"    // the program was stopped first
 )

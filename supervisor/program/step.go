@@ -372,7 +372,7 @@ func (w *Worker) wasStable(now time.Time, g *Generation) bool {
 }
 
 // fail ends the trial. The serving generation was never touched, or (rolling, stop-first) gets its slots filled again: until then a
-// worker of the trial that is ready goes on serving where nobody else does.
+// worker of the trial that is ready goes on serving if nothing else does.
 func (p *Program) fail(now time.Time, f Failure) {
 	g := p.Trial
 	g.Failure = &f

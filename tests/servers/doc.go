@@ -1,4 +1,4 @@
-// Package servers holds no code but tests: each runs a real server, which nobody here wrote, with its ready configuration in
+// Package servers holds no code but tests: each runs a real third-party server with its ready configuration in
 // examples/servers, puts load on it, redeploys it ten times, and counts what was lost.
 //
 //	tests/servers/root fetch     once: unpacks the servers from their Debian packages, into a root of their own

@@ -132,7 +132,7 @@ type openLog struct {
 type fileSink struct {
 	spec    LogFileSpec
 	errors  *LogErrors
-	opened  chan<- error // receives the result of the first open; nil: nobody waits
+	opened  chan<- error // receives the result of the first open; nil: nothing waits
 	file    *openLog     // nil: it could not be opened yet
 	apart   bool         // the goroutine has its own thread: see package apart
 	retry   time.Time

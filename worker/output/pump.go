@@ -60,7 +60,7 @@ func (p *Pump) Control(f func(fd int)) {
 }
 
 // Run pumps until the end of the pipe, or until Finish. What the pipe holds at that moment is still read, and no more: a process that
-// outlives the worker may keep the pipe open for ever.
+// outlives the worker may keep the pipe open forever.
 func (p *Pump) Run() {
 	defer p.Close()
 	conn, err := p.file.SyscallConn()
@@ -169,7 +169,7 @@ func (p *Pump) flush() {
 	}
 }
 
-// Finish makes Run end soon, whoever still holds the other end.
+// Finish makes Run end soon, even if a process still holds the other end.
 func (p *Pump) Finish() { p.file.SetReadDeadline(time.Unix(1, 0)) }
 
 // Close closes the pipe. Run does so at its end.

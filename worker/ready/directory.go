@@ -41,7 +41,7 @@ type Directory struct {
 }
 
 // NewDirectory creates a private directory in parent, which it makes absolute and creates if it is missing. It removes the directories that
-// nobody uses any more.
+// is not used any more.
 func NewDirectory(parent string) (*Directory, error) {
 	parent, err := filepath.Abs(parent)
 	if err == nil {

@@ -130,7 +130,7 @@ func (s *shim) enterGroup() error {
 		return nil
 	}
 	if own := proc.OwnGroups(); len(own) == 0 || filepath.Base(own[0]) != filepath.Base(s.Group) {
-		cgroup.Enter(s.Group) //nolint:errcheck // nobody is refused for that
+		cgroup.Enter(s.Group) //nolint:errcheck // the worker can do without it
 	}
 	return nil
 }

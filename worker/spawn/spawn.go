@@ -182,10 +182,10 @@ func unpack(packed []byte) []string {
 	return strings.Split(string(packed[:len(packed)-1]), "\x00")
 }
 
-// seals are those of a memfd that nobody can change any more.
+// seals make a memfd immutable.
 const seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// Sealed makes a memfd with data of any size that nobody can change, to be read from its beginning.
+// Sealed makes an immutable memfd that contains data of any size, to be read from its beginning.
 func Sealed(name string, data []byte) (int, error) {
 	flags := unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)

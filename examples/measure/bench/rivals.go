@@ -21,7 +21,7 @@ func (b *bench) measureRivals(ctx context.Context) error {
 }
 
 // measurePlain restarts the example worker as one does without a supervisor: TERM, wait, start. The worker is told not to linger for
-// idle connections, which helps nobody here.
+// idle connections, which would be pointless here.
 func (b *bench) measurePlain(ctx context.Context) error {
 	address := kit.FreeAddress()
 	start := func() (*process.Child, error) {

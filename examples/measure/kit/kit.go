@@ -53,7 +53,7 @@ func untilAccepts(ctx context.Context, address string) error {
 			return conn.Close()
 		}
 		if Pause(ctx, time.Millisecond) != nil {
-			return fmt.Errorf("nobody accepts at %s: %w", address, err)
+			return fmt.Errorf("nothing accepts at %s: %w", address, err)
 		}
 	}
 }

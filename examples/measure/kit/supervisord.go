@@ -185,7 +185,7 @@ func (s *Subject) Stop(patience time.Duration) {
 	os.RemoveAll(s.dir) //nolint:errcheck // it is in memory
 }
 
-// Abandon stops a supervisord that nobody measures any more, without waiting long for clients that keep idle connections.
+// Abandon stops a supervisord after its measurement, without waiting long for clients that keep idle connections.
 func (s *Subject) Abandon() { s.Stop(shortPatience) }
 
 const shortPatience = 5 * time.Second

@@ -82,7 +82,7 @@ def place(address):
 def connected(fd, own):
     try:
         address, peer = address_of(fd)
-    except OSError:  # it is no socket
+    except OSError:  # it is not a socket
         return False
     return peer is not None and place(address) == own
 

@@ -12,7 +12,7 @@ type LossKind string
 
 // The kinds of loss.
 const (
-	Refused  LossKind = "refused" // no connection: nobody listens, or the queue of a unix socket is full
+	Refused  LossKind = "refused" // no connection: nothing listens, or the queue of a unix socket is full
 	Reset    LossKind = "reset"   // the connection was cut with RST
 	Closed   LossKind = "closed"  // the connection was closed before the whole answer had come
 	TimedOut LossKind = "timeout" // no whole answer in time

@@ -138,7 +138,7 @@ func (p Panel) columns() []column {
 	return all
 }
 
-// latencies draws p50 to p95 and p95 to p99 as columns, the median as a line that breaks where nobody was answered, and the slowest
+// latencies draws p50 to p95 and p95 to p99 as columns, the median as a line that breaks where no request was answered, and the slowest
 // answers as dots.
 func (d *Drawing) latencies(columns []column, width float64, y Axis) {
 	var line, outer, inner, dots strings.Builder // one path each: thousands of elements would make a big file

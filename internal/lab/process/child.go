@@ -18,7 +18,7 @@ import (
 type Child struct {
 	Cmd   *exec.Cmd
 	Ended <-chan struct{} // closed when it has ended and was waited for
-	EOF   <-chan struct{} // closed when nobody can write to its output any more; its own children may hold that open
+	EOF   <-chan struct{} // closed when no process can write to its output any more; its own children may hold it open
 }
 
 // Start starts cmd and calls line for each line that it writes to stdout or stderr. dead, unless nil, is called when the process

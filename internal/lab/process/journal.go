@@ -21,7 +21,7 @@ type Follower struct {
 	done   chan struct{}
 
 	mu    sync.Mutex
-	first *supervisor.Status // nil: nobody has answered yet
+	first *supervisor.Status // nil: no answer yet
 	all   []supervisor.Update
 	more  chan struct{} // closed at the next change
 	gaps  int

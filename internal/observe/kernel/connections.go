@@ -75,7 +75,7 @@ func (c *counter) find(key string) {
 		return
 	}
 	see := func(inode uint64) {
-		if inode != 0 { // 0: nobody has accepted it yet
+		if inode != 0 { // 0: not accepted yet
 			c.sockets[inode] = key
 		}
 	}

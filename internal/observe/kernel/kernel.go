@@ -1,4 +1,4 @@
-// Package kernel asks Linux what nobody else knows about a reload: how many connections a worker still has, how many wait to be accepted,
+// Package kernel asks Linux what only the kernel knows about a reload: how many connections a worker still has, how many wait to be accepted,
 // and how many were refused. It needs no help from the workers, and keeps nothing between two questions.
 package kernel
 

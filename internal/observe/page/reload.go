@@ -36,7 +36,7 @@ func (s *Site) reload(w http.ResponseWriter, r *http.Request) {
 	}
 	token, err := readToken(s.TokenFile)
 	if err != nil {
-		s.Log.Error("cannot use the token: nobody can reload from the page", zap.Error(err))
+		s.Log.Error("cannot use the token: reloads from the page are off", zap.Error(err))
 		http.Error(w, "the token cannot be read; the log says why", http.StatusInternalServerError)
 		return
 	}

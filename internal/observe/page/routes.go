@@ -17,7 +17,7 @@ import (
 //go:embed static
 var static embed.FS
 
-// headers go with every answer. The page uses nothing from elsewhere, and nobody may put it into a frame.
+// headers go with every answer. The page uses nothing from elsewhere, and no other page may put it into a frame.
 var headers = map[string]string{
 	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -70,7 +70,7 @@ func (s *Site) anyName(path string) bool {
 	return path == "/metrics" || path == "/healthz" || path == "/readyz"
 }
 
-// names returns the names that nobody else can have: those in the configuration, and the machine's own.
+// names returns the names that no other site can have: those in the configuration, and the machine's own.
 func (s *Site) names() map[string]bool {
 	names := map[string]bool{}
 	for _, name := range s.Hosts {

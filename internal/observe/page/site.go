@@ -1,6 +1,6 @@
 // Package page is what [supervisor] http serves: metrics, /healthz, /readyz, and a page that shows what goes on.
 //
-// The goroutine of whoever asks puts each question to the supervisor, within a time limit, so a client delays only itself. The number of
+// The goroutine of each request asks the supervisor, within a time limit, so a client delays only itself. The number of
 // clients, what they may send and how long they may take are bounded.
 package page
 
@@ -34,7 +34,7 @@ const (
 type Site struct {
 	Address   socket.Address
 	Hosts     []string // names by which the page may be asked for, lower case, beside those that are always allowed
-	TokenFile string   // "": nobody may change anything
+	TokenFile string   // "": the page is read-only
 	Inherited int      // the socket of the image before this one (FD); 0 or less: none
 	Log       *zap.Logger
 	Metrics   http.Handler
@@ -56,7 +56,7 @@ type View struct {
 	Status  *supervisor.Status  `json:"status"`
 	Details map[string]Detail   `json:"details"` // by program
 	Recent  []supervisor.Update `json:"recent"`  // oldest first
-	Token   bool                `json:"token"`   // whoever has the token may reload
+	Token   bool                `json:"token"`   // a client with the token may reload
 }
 
 // Detail is what the status of a program does not say.
