@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/supervisor/program"
 )
@@ -80,7 +80,7 @@ func exitCode(err error) int {
 	if e, ok := errors.AsType[*exitError](err); ok {
 		return e.code
 	}
-	if _, ok := errors.AsType[*config.Error](err); ok {
+	if _, ok := errors.AsType[*document.Error](err); ok {
 		return exitConfig
 	}
 	for _, e := range errorCodes {

@@ -1,7 +1,7 @@
 // Package config turns TOML files into validated plain data. It decides nothing and opens nothing but the files that it reads.
 //
-// A file is read (load.go), its keys are located (positions.go, which also bounds what a hostile file can cost), it is parsed, and the
-// tree is decoded by tables that name every key once (program.go, listen.go, …). Every step reports all the problems that it finds;
+// Package document reads a file and its positions; the tables here name every key of supervisord once (program.go, listen.go, …).
+// Package environment reads the files of variables that a configuration names. Every step reports all the problems that it finds;
 // nothing is guessed and nothing is ignored.
 package config
 
@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/worker/output"
@@ -20,9 +21,9 @@ import (
 // Config is a whole valid configuration.
 type Config struct {
 	Supervisor Settings
-	Programs   []Program // by name
-	Files      []string  // every file that was read, absolute; the main one first
-	Warnings   []Problem // what `check` reports although it is not an error
+	Programs   []Program          // by name
+	Files      []string           // every file that was read, absolute; the main one first
+	Warnings   []document.Problem // what `check` reports although it is not an error
 }
 
 // Settings is the [supervisor] table. All paths are absolute.
@@ -54,7 +55,7 @@ type Program struct {
 	User, Group      string
 	Workers          int // "auto" is already a number
 	Environment      map[string]string
-	EnvironmentFiles []string // read again for every generation: see ReadEnvironment
+	EnvironmentFiles []string // read again for every generation: see environment.Read
 	EnvironmentDir   string   // likewise; "": none
 	Limits           spawn.Limits
 	MaxMemory        uint64        // bytes that a worker and the processes below it may use; 0: any

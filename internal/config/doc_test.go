@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"example.org/supervisord/internal/config/document"
 )
 
 // setting matches a commented-out key or table of config.toml.example: "#" without a space after it.
@@ -111,15 +113,19 @@ func TestReferenceHasEveryKeyAndNoOther(t *testing.T) {
 // TestExampleHasEveryKey enables every setting and looks for missing keys.
 func TestExampleHasEveryKey(t *testing.T) {
 	text := uncomment(example(t))
-	at, _, err := findPositions(text)
-	if err != nil {
-		t.Fatal(err)
+	d, wrong := document.New("config.toml.example", "/", text)
+	if wrong != nil {
+		t.Fatal(wrong)
+	}
+	root, wrong := d.Parse(text)
+	if wrong != nil {
+		t.Fatal(wrong)
 	}
 	index := regexp.MustCompile(`\[\d+\]`)
 	name := regexp.MustCompile(`^program\.[a-z]+`)
 	there := map[string]bool{}
-	for path := range at {
-		there[strings.Replace(name.ReplaceAllString(index.ReplaceAllString(path, ""), "program.NAME"), "backoff.", "", 1)] = true
+	for _, key := range keysIn(root) {
+		there[strings.Replace(name.ReplaceAllString(index.ReplaceAllString(key, ""), "program.NAME"), "backoff.", "", 1)] = true
 	}
 	for table, keys := range knownKeys() {
 		table = strings.ReplaceAll(strings.Trim(table, "[]"), "] ", ".")
@@ -133,8 +139,22 @@ func TestExampleHasEveryKey(t *testing.T) {
 
 func TestErrorsAreDistinguishable(t *testing.T) {
 	_, err := Load("/no/such/file")
-	var refused *Error
+	var refused *document.Error
 	if !errors.As(err, &refused) || refused.Problems[0].File != "/no/such/file" {
 		t.Errorf("got %#v", err)
 	}
+}
+
+// keysIn returns the full names of everything in v.
+func keysIn(v document.Value) []string {
+	keys := []string{v.Key}
+	table, _ := v.Raw.(map[string]any)
+	for name := range table {
+		keys = append(keys, keysIn(v.Child(name))...)
+	}
+	items, _ := v.Elements()
+	for _, item := range items {
+		keys = append(keys, keysIn(item)...)
+	}
+	return keys
 }

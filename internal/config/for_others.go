@@ -4,42 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"reflect"
-	"strings"
 )
-
-// Quote writes a string in TOML. What is not UTF-8, which a TOML file cannot contain, becomes U+FFFD.
-func Quote(s string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r == '\t':
-			b.WriteString(`\t`)
-		case r < ' ' || r == 0x7f:
-			fmt.Fprintf(&b, `\u%04X`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
-}
-
-// CheckVariable returns why a program cannot set a variable of this name; nil: it can.
-func CheckVariable(name string) error { return checkVariable(name, nil) }
-
-// CheckEnvironmentFile returns why the text of an environment file cannot be read; nil: it can. name is for the error.
-func CheckEnvironmentFile(name, text string) error {
-	_, err := parseEnvironment(name, text, nil)
-	return err
-}
 
 // Fingerprint identifies what p asks for, wherever it is written: twelve hexadecimal digits.
 func (p Program) Fingerprint() string {

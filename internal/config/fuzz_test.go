@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
 )
@@ -30,7 +31,7 @@ func FuzzLoad(f *testing.F) {
 			t.Fatal(err)
 		}
 		c, err := Load(path)
-		var refused *Error
+		var refused *document.Error
 		switch {
 		case err == nil:
 			for _, p := range c.Programs {
@@ -86,26 +87,4 @@ func checkProgram(t *testing.T, p Program) {
 		(p.Ready.Method == ready.TCP) != (p.Ready.Address != "") || (p.Ready.Method == ready.Exec) != (len(p.Ready.Command) > 0) {
 		t.Errorf("accepted %+v", p.Ready)
 	}
-}
-
-// FuzzEnvironmentFile: reading returns for any text, and accepted variables are valid in an environment.
-func FuzzEnvironmentFile(f *testing.F) {
-	for _, c := range environmentCases {
-		f.Add(c.text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		variables, err := parseEnvironment("f", text, nil)
-		if err != nil && !strings.HasPrefix(err.Error(), "f:") {
-			t.Errorf("the error does not say where: %v", err)
-		}
-		for _, v := range variables {
-			if !goodVariable(v.Name) || strings.Contains(v.Value, "\x00") || v.Unset {
-				t.Errorf("accepted %+v", v)
-			}
-			again, err := parseEnvironment("f", v.Name+"='"+strings.ReplaceAll(v.Value, "'", "")+"'\n", nil)
-			if err != nil || len(again) != 1 || again[0].Value != strings.ReplaceAll(strings.ReplaceAll(v.Value, "'", ""), "\r\n", "\n") {
-				t.Errorf("%+v does not come back in quotes: %+v, %v", v, again, err)
-			}
-		}
-	})
 }

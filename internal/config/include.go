@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"example.org/supervisord/internal/config/document"
 )
 
 const (
@@ -17,18 +19,18 @@ const (
 
 // include finds the files that match the patterns of [supervisor] include: sorted, each once, without hidden ones (an editor's lock
 // and backup files) unless the pattern asks for them.
-func (l *loader) include(v value) []string {
+func (l *loader) include(v document.Value) []string {
 	var files []string
-	at := v.oneOrMore()
+	at := v.OneOrMore()
 	for i, pattern := range l.config.Supervisor.Include {
 		found, err := glob(pattern)
 		switch {
 		case errors.Is(err, errGlob):
-			at[i].problem(fmt.Sprintf("%q looks into more than %d folders and files", pattern, maxGlob), "write a pattern with fewer * in the folders")
+			at[i].Problem(fmt.Sprintf("%q looks into more than %d folders and files", pattern, maxGlob), "write a pattern with fewer * in the folders")
 		case err != nil:
-			at[i].problem(fmt.Sprintf("%q is not a pattern", pattern), "close the bracket, or write \\[ for a bracket")
+			at[i].Problem(fmt.Sprintf("%q is not a pattern", pattern), "close the bracket, or write \\[ for a bracket")
 		case len(found) == 0 && !isPattern(pattern):
-			at[i].problem("there is no "+pattern, "create the file, or write a pattern with * if it may be missing")
+			at[i].Problem("there is no "+pattern, "create the file, or write a pattern with * if it may be missing")
 		}
 		for _, file := range found {
 			if (!isHidden(file) || isHidden(pattern)) && file != l.config.Files[0] {
@@ -39,7 +41,7 @@ func (l *loader) include(v value) []string {
 	slices.Sort(files)
 	files = slices.Compact(files)
 	if len(files) >= maxFiles {
-		v.problem(fmt.Sprintf("matches %d files", len(files)), "include fewer than %d", maxFiles)
+		v.Problem(fmt.Sprintf("matches %d files", len(files)), "include fewer than %d", maxFiles)
 		return nil
 	}
 	return files

@@ -5,13 +5,14 @@ import (
 	"strings"
 	"time"
 
+	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/worker/spawn"
 )
 
 // limitFields are the keys of [program.NAME.limits]: the soft limits of getrlimit(2) by their names there, and other
 // attributes of a process; max_memory and max_age are supervisord's own. RLIMIT_NICE is rlimit_nice here, because nice is the
 // niceness itself.
-var limitFields = fields[limitTable]{
+var limitFields = document.Fields[limitTable]{
 	"as":          rlimit("as", true),
 	"core":        rlimit("core", true),
 	"cpu":         rlimit("cpu", false),
@@ -29,21 +30,21 @@ var limitFields = fields[limitTable]{
 	"sigpending":  rlimit("sigpending", false),
 	"stack":       rlimit("stack", true),
 
-	"umask": func(l *limitTable, v value) {
+	"umask": func(l *limitTable, v document.Value) {
 		var bits uint32
-		if v.octal(&bits) {
+		if v.Octal(&bits) {
 			mask := int(bits)
 			l.Umask = &mask
 		}
 	},
-	"nice":                 func(l *limitTable, v value) { optional(v, &l.Nice, -20, 19) },
-	"oom_score_adj":        func(l *limitTable, v value) { optional(v, &l.OOMScoreAdj, -1000, 1000) },
-	"ignore_sigpipe":       func(l *limitTable, v value) { v.flag(&l.IgnoreSIGPIPE) },
-	"no_new_privileges":    func(l *limitTable, v value) { v.flag(&l.NoNewPrivileges) },
-	"ambient_capabilities": func(l *limitTable, v value) { v.capabilities(&l.AmbientCapabilities) },
+	"nice":                 func(l *limitTable, v document.Value) { optional(v, &l.Nice, -20, 19) },
+	"oom_score_adj":        func(l *limitTable, v document.Value) { optional(v, &l.OOMScoreAdj, -1000, 1000) },
+	"ignore_sigpipe":       func(l *limitTable, v document.Value) { v.Flag(&l.IgnoreSIGPIPE) },
+	"no_new_privileges":    func(l *limitTable, v document.Value) { v.Flag(&l.NoNewPrivileges) },
+	"ambient_capabilities": func(l *limitTable, v document.Value) { readCapabilities(v, &l.AmbientCapabilities) },
 
-	"max_memory": func(l *limitTable, v value) { v.memory(&l.maxMemory) },
-	"max_age":    func(l *limitTable, v value) { v.duration(&l.maxAge, shortestLife) },
+	"max_memory": func(l *limitTable, v document.Value) { readMemory(v, &l.maxMemory) },
+	"max_age":    func(l *limitTable, v document.Value) { v.Duration(&l.maxAge, shortestLife) },
 }
 
 // limitTable is [program.NAME.limits]: the limits that the kernel enforces, and those that supervisord does.
@@ -53,42 +54,42 @@ type limitTable struct {
 	maxAge    time.Duration
 }
 
-func (v value) limits(p *Program) {
+func readLimits(v document.Value, p *Program) {
 	var l limitTable
-	if decode(v, &l, limitFields) {
+	if document.Decode(v, &l, limitFields) {
 		p.Limits, p.MaxMemory, p.MaxAge = l.Limits, l.maxMemory, l.maxAge
 	}
 }
 
-// memory reads how much a worker may use.
-func (v value) memory(into *uint64) {
-	n, ok := v.size()
+// readMemory reads how much a worker may use.
+func readMemory(v document.Value, into *uint64) {
+	n, ok := readSize(v)
 	switch {
 	case !ok:
 	case n < mebibyte:
-		v.problem(fmt.Sprintf("%v is less than any worker needs", v.raw), `write a size such as "512MiB"`)
+		v.Problem(fmt.Sprintf("%v is less than any worker needs", v.Raw), `write a size such as "512MiB"`)
 	default:
 		*into = n
 	}
 }
 
-func optional(v value, into **int, low, high int) {
+func optional(v document.Value, into **int, low, high int) {
 	var n int
-	if v.integer(&n, low, high) {
+	if v.Integer(&n, low, high) {
 		*into = &n
 	}
 }
 
 // rlimit reads one soft limit: a number, "unlimited", or for sizes a string with a unit.
-func rlimit(name string, size bool) func(*limitTable, value) {
+func rlimit(name string, size bool) func(*limitTable, document.Value) {
 	remedy := `write a number or "unlimited"`
 	if size {
 		remedy = `write a size such as "512MiB", a number of bytes, or "unlimited"`
 	}
-	return func(l *limitTable, v value) {
-		n, err := parseLimit(v.raw, size)
+	return func(l *limitTable, v document.Value) {
+		n, err := parseLimit(v.Raw, size)
 		if err != nil {
-			v.problem(err.Error(), "%s", remedy)
+			v.Problem(err.Error(), "%s", remedy)
 			return
 		}
 		if l.RLimits == nil {
@@ -110,23 +111,23 @@ func parseLimit(raw any, size bool) (uint64, error) {
 			return spawn.RLimitInfinity, nil
 		}
 		if size {
-			return parseSize(raw)
+			return document.ParseSize(raw)
 		}
 		return 0, fmt.Errorf("%q is not a limit", raw)
 	default:
-		return 0, fmt.Errorf("is %s, not a limit", typeOf(raw))
+		return 0, fmt.Errorf("is %s, not a limit", document.TypeOf(raw))
 	}
 }
 
-// capabilities reads names of capabilities and makes them canonical: CAP_NET_BIND_SERVICE.
-func (v value) capabilities(into *[]string) {
+// readCapabilities reads names of capabilities and makes them canonical: CAP_NET_BIND_SERVICE.
+func readCapabilities(v document.Value, into *[]string) {
 	var names []string
-	if !v.texts(&names) {
+	if !v.Texts(&names) {
 		return
 	}
 	for i, name := range names {
 		if _, known := spawn.Capability(name); !known {
-			v.problem(fmt.Sprintf("%q is not a capability", name), "capabilities(7) lists them, such as CAP_NET_BIND_SERVICE")
+			v.Problem(fmt.Sprintf("%q is not a capability", name), "capabilities(7) lists them, such as CAP_NET_BIND_SERVICE")
 			return
 		}
 		names[i] = "CAP_" + strings.TrimPrefix(strings.ToUpper(name), "CAP_")

@@ -10,76 +10,77 @@ import (
 	"strings"
 	"time"
 
+	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/inherit"
 )
 
 // listenFields are the keys of [[program.NAME.listen]], with their ranges. What goes with which address: socket.Spec.Check.
-var listenFields = fields[socket.Spec]{
-	"name":         func(s *socket.Spec, v value) { v.listenerName(&s.Name) },
-	"address":      func(s *socket.Spec, v value) { v.address(&s.Address) },
-	"backlog":      func(s *socket.Spec, v value) { v.integer(&s.Backlog, 1, math.MaxInt32) },
-	"user":         func(s *socket.Spec, v value) { v.user(&s.User) },
-	"group":        func(s *socket.Spec, v value) { v.group(&s.Group) },
-	"reuse_port":   func(s *socket.Spec, v value) { v.flag(&s.ReusePort) },
-	"per_slot":     func(s *socket.Spec, v value) { v.flag(&s.PerSlot) },
-	"defer_accept": func(s *socket.Spec, v value) { v.seconds(&s.DeferAccept, time.Hour) },
-	"fast_open":    func(s *socket.Spec, v value) { v.integer(&s.FastOpen, 0, math.MaxInt32) },
-	"keep_alive":   func(s *socket.Spec, v value) { v.seconds(&s.KeepAlive, 32767*time.Second) }, // MAX_TCP_KEEPIDLE
-	"interface":    func(s *socket.Spec, v value) { v.text(&s.Interface) },
-	"starter_name": func(s *socket.Spec, v value) { v.text(&s.StarterName) },
-	"nonblock":     func(s *socket.Spec, v value) { v.flag(&s.NonBlock) },
-	"mode":         func(s *socket.Spec, v value) { v.mode(&s.Mode) },
-	"when_down":    func(s *socket.Spec, v value) { v.whenDown(&s.WhenDown) },
-	"fd": func(s *socket.Spec, v value) {
+var listenFields = document.Fields[socket.Spec]{
+	"name":         func(s *socket.Spec, v document.Value) { readListenerName(v, &s.Name) },
+	"address":      func(s *socket.Spec, v document.Value) { readAddress(v, &s.Address) },
+	"backlog":      func(s *socket.Spec, v document.Value) { v.Integer(&s.Backlog, 1, math.MaxInt32) },
+	"user":         func(s *socket.Spec, v document.Value) { readUser(v, &s.User) },
+	"group":        func(s *socket.Spec, v document.Value) { readGroup(v, &s.Group) },
+	"reuse_port":   func(s *socket.Spec, v document.Value) { v.Flag(&s.ReusePort) },
+	"per_slot":     func(s *socket.Spec, v document.Value) { v.Flag(&s.PerSlot) },
+	"defer_accept": func(s *socket.Spec, v document.Value) { v.Seconds(&s.DeferAccept, time.Hour) },
+	"fast_open":    func(s *socket.Spec, v document.Value) { v.Integer(&s.FastOpen, 0, math.MaxInt32) },
+	"keep_alive":   func(s *socket.Spec, v document.Value) { v.Seconds(&s.KeepAlive, 32767*time.Second) }, // MAX_TCP_KEEPIDLE
+	"interface":    func(s *socket.Spec, v document.Value) { v.Text(&s.Interface) },
+	"starter_name": func(s *socket.Spec, v document.Value) { v.Text(&s.StarterName) },
+	"nonblock":     func(s *socket.Spec, v document.Value) { v.Flag(&s.NonBlock) },
+	"mode":         func(s *socket.Spec, v document.Value) { readMode(v, &s.Mode) },
+	"when_down":    func(s *socket.Spec, v document.Value) { readWhenDown(v, &s.WhenDown) },
+	"fd": func(s *socket.Spec, v document.Value) {
 		var number int
 		switch {
-		case !v.integer(&number, 0, socket.LastFD):
+		case !v.Integer(&number, 0, socket.LastFD):
 		case number > 0 && number < inherit.FirstFD:
-			v.problem(fmt.Sprintf("fd %d cannot be a listener's", number), "write 0, which is stdin, or %d to %d", inherit.FirstFD, socket.LastFD)
+			v.Problem(fmt.Sprintf("fd %d cannot be a listener's", number), "write 0, which is stdin, or %d to %d", inherit.FirstFD, socket.LastFD)
 		default:
 			s.FD = socket.FixedFD(number)
 		}
 	},
-	"ipv6_only": func(s *socket.Spec, v value) {
+	"ipv6_only": func(s *socket.Spec, v document.Value) {
 		var only bool
-		if v.flag(&only) {
+		if v.Flag(&only) {
 			s.IPv6Only = strconv.FormatBool(only)
 		}
 	},
 }
 
-// address reads an address to listen on.
-func (v value) address(into *socket.Address) bool {
+// readAddress reads an address to listen on.
+func readAddress(v document.Value, into *socket.Address) bool {
 	var s string
-	if !v.text(&s) {
+	if !v.Text(&s) {
 		return false
 	}
 	a, err := socket.ParseAddress(s)
 	if wrong, is := errors.AsType[*socket.SpecError](err); is {
-		v.problem(wrong.What, "%s", wrong.Remedy)
+		v.Problem(wrong.What, "%s", wrong.Remedy)
 		return false
 	}
 	*into = a
 	return true
 }
 
-// mode reads the permissions of a socket.
-func (v value) mode(into *fs.FileMode) {
+// readMode reads the permissions of a socket.
+func readMode(v document.Value, into *fs.FileMode) {
 	var bits uint32
 	switch {
-	case !v.octal(&bits):
+	case !v.Octal(&bits):
 	case bits == 0:
-		v.problem("lets no one connect", `write such as "0660"`)
+		v.Problem("lets no one connect", `write such as "0660"`)
 	default:
 		*into = fs.FileMode(bits)
 	}
 }
 
-// whenDown reads what happens to clients while nothing serves: "queue", "queue 30s" or "refuse".
-func (v value) whenDown(into *socket.WhenDown) {
+// readWhenDown reads what happens to clients while nothing serves: "queue", "queue 30s" or "refuse".
+func readWhenDown(v document.Value, into *socket.WhenDown) {
 	var s string
-	if !v.text(&s) {
+	if !v.Text(&s) {
 		return
 	}
 	rest, timed := strings.CutPrefix(s, "queue ")
@@ -90,25 +91,25 @@ func (v value) whenDown(into *socket.WhenDown) {
 	case s == "queue":
 		*into = socket.WhenDown{}
 	case timed:
-		v.raw = strings.TrimSpace(rest)
-		if v.duration(&refuse.After, time.Second) {
+		v.Raw = strings.TrimSpace(rest)
+		if v.Duration(&refuse.After, time.Second) {
 			*into = refuse
 		}
 	default:
-		v.problem(fmt.Sprintf("%q is not known", s), `write "queue", "queue 30s" or "refuse"`)
+		v.Problem(fmt.Sprintf("%q is not known", s), `write "queue", "queue 30s" or "refuse"`)
 	}
 }
 
-// listenerName reads a name that can travel in LISTEN_FDNAMES (sd_listen_fds_with_names(3): at most 255 ASCII characters, no control
+// readListenerName reads a name that can travel in LISTEN_FDNAMES (sd_listen_fds_with_names(3): at most 255 ASCII characters, no control
 // character, no colon) and be written as {fd:NAME}.
-func (v value) listenerName(into *string) {
+func readListenerName(v document.Value, into *string) {
 	var name string
 	switch {
-	case !v.text(&name):
+	case !v.Text(&name):
 	case len(name) > 255:
-		v.problem("is too long", "a name has at most 255 bytes")
+		v.Problem("is too long", "a name has at most 255 bytes")
 	case strings.ContainsAny(name, ":}") || strings.ContainsFunc(name, notPrintable):
-		v.problem(fmt.Sprintf("%q cannot travel to a worker", name), "use ASCII without : and } and control characters (LISTEN_FDNAMES has : between the names)")
+		v.Problem(fmt.Sprintf("%q cannot travel to a worker", name), "use ASCII without : and } and control characters (LISTEN_FDNAMES has : between the names)")
 	default:
 		*into = name
 	}
@@ -117,36 +118,36 @@ func (v value) listenerName(into *string) {
 // notPrintable reports whether r is not printable ASCII.
 func notPrintable(r rune) bool { return r < ' ' || r > '~' }
 
-// listeners reads all [[program.NAME.listen]].
-func (v value) listeners(p *Program) {
-	items, ok := v.elements()
+// readListeners reads all [[program.NAME.listen]].
+func readListeners(v document.Value, p *Program) {
+	items, ok := v.Elements()
 	if !ok {
-		v.problem("is "+typeOf(v.raw)+", not an array of tables", "write [[%s]], in double brackets", v.path)
+		v.Problem("is "+document.TypeOf(v.Raw)+", not an array of tables", "write [[%s]], in double brackets", v.Key)
 		return
 	}
 	p.Listen = make([]socket.Spec, len(items))
 	for i, item := range items {
 		s, before := &p.Listen[i], p.Listen[:i]
 		s.Program = p.Name
-		p.listenLines = append(p.listenLines, item.lines())
-		item.listener(s)
+		p.listenLines = append(p.listenLines, keyLines(item))
+		readListener(item, s)
 		if j := slices.IndexFunc(before, func(o socket.Spec) bool { return s.Name != "" && o.Name == s.Name }); j >= 0 {
-			item.problem(fmt.Sprintf("the name %q is already that of the listener in line %d", s.Name, items[j].line()),
+			item.Problem(fmt.Sprintf("the name %q is already that of the listener in line %d", s.Name, items[j].Line()),
 				"give each listener of a program a name of its own")
 		}
 		if j := slices.IndexFunc(before, func(o socket.Spec) bool { return s.FD.Fixed && o.FD == s.FD }); j >= 0 {
-			item.child("fd").problem(fmt.Sprintf("%d is already that of the listener in line %d", s.FD.Number, items[j].line()),
+			item.Child("fd").Problem(fmt.Sprintf("%d is already that of the listener in line %d", s.FD.Number, items[j].Line()),
 				"give each listener of a program a descriptor of its own")
 		}
 	}
 }
 
-func (v value) listener(s *socket.Spec) {
-	if !decode(v, s, listenFields) {
+func readListener(v document.Value, s *socket.Spec) {
+	if !document.Decode(v, s, listenFields) {
 		return
 	}
-	if v.lacks("address") {
-		v.problem("has no address", `write such as address = "127.0.0.1:8080"`)
+	if v.Lacks("address") {
+		v.Problem("has no address", `write such as address = "127.0.0.1:8080"`)
 	}
 	if s.Address == (socket.Address{}) {
 		return
@@ -155,16 +156,16 @@ func (v value) listener(s *socket.Spec) {
 		s.Name = s.Address.String()
 	}
 	for _, wrong := range s.Check() {
-		v.child(wrong.Key).problem(wrong.What, "%s", wrong.Remedy)
+		v.Child(wrong.Key).Problem(wrong.What, "%s", wrong.Remedy)
 	}
 }
 
-// lines returns the lines of the keys of the table v; "": of the table itself.
-func (v value) lines() map[string]int {
-	lines := map[string]int{"": v.line()}
+// keyLines returns the lines of the keys of the table v; "": of the table itself.
+func keyLines(v document.Value) map[string]int {
+	lines := map[string]int{"": v.Line()}
 	for key := range listenFields {
-		if v.has(key) {
-			lines[key] = v.child(key).line()
+		if v.Has(key) {
+			lines[key] = v.Child(key).Line()
 		}
 	}
 	return lines
@@ -184,7 +185,7 @@ func (p *Program) at(i int, key string) (line int, name string) {
 
 // Listener returns the error for a key of a listener that turned out to be wrong after the configuration was read.
 func (c *Config) Listener(s socket.Spec, key, what, remedy string) error {
-	problem := Problem{Key: key, What: what, Remedy: remedy}
+	problem := document.Problem{Key: key, What: what, Remedy: remedy}
 	for i := range c.Programs {
 		p := &c.Programs[i]
 		if n := slices.Index(p.Listen, s); p.Name == s.Program && n >= 0 {
@@ -192,5 +193,5 @@ func (c *Config) Listener(s socket.Spec, key, what, remedy string) error {
 			problem.Line, problem.Key = p.at(n, key)
 		}
 	}
-	return &Error{Problems: []Problem{problem}}
+	return &document.Error{Problems: []document.Problem{problem}}
 }

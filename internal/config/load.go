@@ -3,22 +3,18 @@ package config
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/BurntSushi/toml"
-	"golang.org/x/sys/unix"
-
+	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/internal/pattern"
 	"example.org/supervisord/worker/ready"
 )
 
-// Load reads path and everything that it includes. On any problem it returns an *Error that lists them all.
+// Load reads path and everything that it includes. On any problem it returns an *document.Error that lists them all.
 //
 // Files must be regular and have at most 1 MiB. Load looks up users and groups, and, for two seconds at most, hosts of probes where
 // the names alone do not show whether the probe reaches a listener. It opens nothing but the configuration, and keeps nothing of the
@@ -26,7 +22,7 @@ import (
 func Load(path string) (*Config, error) {
 	file, err := filepath.Abs(path)
 	if err != nil {
-		return nil, &Error{Problems: []Problem{{File: path, What: err.Error()}}}
+		return nil, &document.Error{Problems: []document.Problem{{File: path, What: err.Error()}}}
 	}
 	l := newLoader()
 	l.main(l.open(file))
@@ -45,16 +41,16 @@ func Parse(dir, name string, text []byte) (*Config, error) {
 type loader struct {
 	config   *Config
 	defined  map[string]Program
-	written  map[string]value // the table of each program
-	bound    addresses        // of the listeners
-	files    map[string]value // of each log and status file the first key that names it
-	problems []Problem
-	warnings []Problem
+	written  map[string]document.Value // the table of each program
+	bound    addresses                 // of the listeners
+	files    map[string]document.Value // of each log and status file the first key that names it
+	problems []document.Problem
+	warnings []document.Problem
 }
 
 func newLoader() *loader {
-	return &loader{config: &Config{Supervisor: defaultSupervisor()}, defined: map[string]Program{}, written: map[string]value{},
-		bound: addresses{}, files: map[string]value{}}
+	return &loader{config: &Config{Supervisor: defaultSupervisor()}, defined: map[string]Program{}, written: map[string]document.Value{},
+		bound: addresses{}, files: map[string]document.Value{}}
 }
 
 func (l *loader) loaded() (*Config, error) {
@@ -62,26 +58,26 @@ func (l *loader) loaded() (*Config, error) {
 	l.config.Programs = slices.SortedFunc(maps.Values(l.defined), func(a, b Program) int { return strings.Compare(a.Name, b.Name) })
 	l.probes()
 	if len(l.problems) > 0 {
-		return nil, &Error{Problems: sortProblems(l.problems, files)}
+		return nil, &document.Error{Problems: document.SortProblems(l.problems, files)}
 	}
-	l.config.Warnings = sortProblems(l.warnings, files)
+	l.config.Warnings = document.SortProblems(l.warnings, files)
 	return l.config, nil
 }
 
 // main reads the main file, then what it includes.
-func (l *loader) main(root value, ok bool) {
+func (l *loader) main(root document.Value, ok bool) {
 	if ok {
-		decode(root, l.config, fields[Config]{
-			"supervisor": func(*Config, value) {},
-			"program":    func(_ *Config, v value) { l.programs(v) },
+		document.Decode(root, l.config, document.Fields[Config]{
+			"supervisor": func(*Config, document.Value) {},
+			"program":    func(_ *Config, v document.Value) { l.programs(v) },
 		})
-		table := root.child("supervisor")
-		table.supervisor(&l.config.Supervisor)
+		table := root.Child("supervisor")
+		readSupervisor(table, &l.config.Supervisor)
 		l.ownAddresses(table)
 		if err := ready.CheckDirectory(l.config.Supervisor.RuntimeDir); err != nil {
-			table.child("runtime_dir").warn(err.Error(), "supervisord does not start with it")
+			table.Child("runtime_dir").Warn(err.Error(), "supervisord does not start with it")
 		}
-		for _, file := range l.include(table.child("include")) {
+		for _, file := range l.include(table.Child("include")) {
 			l.included(file)
 		}
 		l.finish(root)
@@ -94,11 +90,11 @@ func (l *loader) main(root value, ok bool) {
 // noProgram reports that there is no program. A configuration that includes files may wait for its first one, as the installed one
 // does. If the folder of those files is missing, too, a mistake is more likely, such as a file system that is not mounted, which must
 // not stop programs at a reload.
-func (l *loader) noProgram(root value) {
-	p := Problem{File: l.config.Files[0], What: "there is no program", Remedy: "write a table [program.NAME]"}
+func (l *loader) noProgram(root document.Value) {
+	p := document.Problem{File: l.config.Files[0], What: "there is no program", Remedy: "write a table [program.NAME]"}
 	into := &l.problems
 	if patterns := l.config.Supervisor.Include; len(patterns) > 0 {
-		p.Line, p.Key = root.child("supervisor").child("include").line(), "supervisor.include"
+		p.Line, p.Key = root.Child("supervisor").Child("include").Line(), "supervisor.include"
 		p.Remedy += " into a file that matches " + strings.Join(patterns, " or ")
 		for _, pattern := range patterns {
 			if dirs, _ := glob(filepath.Dir(pattern)); len(dirs) > 0 {
@@ -115,79 +111,61 @@ func (l *loader) included(file string) {
 	if !ok {
 		return
 	}
-	table, _ := root.raw.(map[string]any)
+	table, _ := root.Raw.(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		if name == "program" {
-			l.programs(root.child(name))
+			l.programs(root.Child(name))
 			continue
 		}
-		root.child(name).problem("does not belong in an included file", "write only [program.NAME] tables here, and the rest in %s", l.config.Files[0])
+		root.Child(name).Problem("does not belong in an included file", "write only [program.NAME] tables here, and the rest in %s", l.config.Files[0])
 	}
 	l.finish(root)
 }
 
 // finish takes over what was found in a file.
-func (l *loader) finish(root value) {
-	l.problems = append(l.problems, root.in.problems...)
-	l.warnings = append(l.warnings, root.in.warnings...)
+func (l *loader) finish(root document.Value) {
+	l.problems = append(l.problems, root.In.Problems...)
+	l.warnings = append(l.warnings, root.In.Warnings...)
 }
 
 // open reads and parses a file; false: it has a problem as a whole, which has been reported.
-func (l *loader) open(file string) (value, bool) {
+func (l *loader) open(file string) (document.Value, bool) {
 	l.config.Files = append(l.config.Files, file)
-	data, err := readFile(file)
+	data, err := document.ReadFile(file)
 	if pathError, is := errors.AsType[*fs.PathError](err); is {
 		err = fmt.Errorf("cannot read: %w", pathError.Err)
 	}
 	if err != nil {
-		return l.refuse(Problem{File: file, What: err.Error()})
+		return l.refuse(document.Problem{File: file, What: err.Error()})
 	}
 	return l.parse(file, filepath.Dir(file), string(data))
 }
 
 // refuse reports what is wrong with a file as a whole.
-func (l *loader) refuse(p Problem) (value, bool) {
+func (l *loader) refuse(p document.Problem) (document.Value, bool) {
 	l.problems = append(l.problems, p)
-	return value{}, false
+	return document.Value{}, false
 }
 
 // parse parses the text of a file; paths in it are relative to dir.
-func (l *loader) parse(file, dir, text string) (value, bool) {
-	found, line, err := findPositions(text)
-	if err != nil {
-		return l.refuse(Problem{File: file, Line: line, What: err.Error(), Remedy: "this is more than any configuration needs"})
+func (l *loader) parse(file, dir, text string) (document.Value, bool) {
+	d, wrong := document.New(file, dir, text)
+	if wrong != nil {
+		return l.refuse(*wrong)
 	}
-	var tree map[string]any
-	_, err = toml.Decode(text, &tree)
-	if err != nil || tree["supervisord"] != nil {
+	root, wrong := d.Parse(text)
+	if wrong != nil || root.Has("supervisord") {
 		if whose, line := otherSupervisor(text); whose != "" {
-			return l.refuse(Problem{
+			return l.refuse(document.Problem{
 				File: file, Line: line, What: "this is the configuration of " + whose + ", which is another program",
 				Remedy: "convert it with: supervisord convert " + file,
 			})
 		}
 	}
-	if syntax, is := errors.AsType[toml.ParseError](err); is {
-		return l.refuse(Problem{
-			File: file, Line: syntax.Position.Line, Key: strings.Clone(syntax.LastKey),
-			What: "not valid TOML: " + strings.TrimSuffix(syntax.Message, "."), Remedy: syntaxRemedy(syntax.Message),
-		})
+	if wrong != nil {
+		return l.refuse(*wrong)
 	}
-	if err != nil {
-		return l.refuse(Problem{File: file, What: err.Error()})
-	}
-	return value{in: &tomlFile{file: file, dir: dir, positions: found, typos: map[string]bool{}}, raw: tree}, true
-}
-
-// syntaxRemedy is the remedy for the most frequent syntax errors.
-func syntaxRemedy(message string) string {
-	switch {
-	case strings.HasPrefix(message, "expected value but found"), strings.Contains(message, "must start with a digit"):
-		return `write strings in quotes: "…"`
-	case strings.Contains(message, "already been defined"), strings.Contains(message, "already exists"):
-		return "write it once"
-	}
-	return ""
+	return root, true
 }
 
 // Sections that only the ini files of other supervisors have. None of them is a table of this configuration.
@@ -213,64 +191,22 @@ func otherSupervisor(text string) (whose string, line int) {
 }
 
 // programs reads the [program.NAME] tables of a file.
-func (l *loader) programs(v value) {
-	table, ok := v.raw.(map[string]any)
+func (l *loader) programs(v document.Value) {
+	table, ok := v.Raw.(map[string]any)
 	if !ok {
-		v.problem("is "+typeOf(v.raw)+", not a table", "write each program as [program.NAME]")
+		v.Problem("is "+document.TypeOf(v.Raw)+", not a table", "write each program as [program.NAME]")
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(table)) {
-		item := v.child(name)
+		item := v.Child(name)
 		if first, ok := l.defined[name]; ok {
-			item.problem(fmt.Sprintf("the program is already defined at %s:%d", first.File, first.Line), "rename or remove one of them")
+			item.Problem(fmt.Sprintf("the program is already defined at %s:%d", first.File, first.Line), "rename or remove one of them")
 			continue
 		}
-		p := item.program(name)
+		p := readProgram(item, name)
 		l.defined[p.Name], l.written[p.Name] = p, item
 		l.addresses(&p)
-		l.ownFile(item.child("log").child("file"), p.Log.File, ".log.file")
-		l.ownFile(item.child("status_file"), p.StatusFile, ".status_file")
-	}
-}
-
-// maxFileSize bounds every file that this package reads, in bytes.
-const maxFileSize = 1 << 20
-
-// readFile reads a regular file of at most maxFileSize bytes. It never waits: it refuses a FIFO or a device without opening it.
-func readFile(path string) ([]byte, error) {
-	stat, err := os.Stat(path)
-	if err == nil {
-		err = checkRegular(path, stat.Mode())
-	}
-	if err != nil {
-		return nil, err
-	}
-	// The path may have been exchanged meanwhile, hence O_NONBLOCK (a FIFO opens at once) and the second check.
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if stat, err = f.Stat(); err == nil {
-		err = checkRegular(path, stat.Mode())
-	}
-	if err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
-	if err == nil && len(data) > maxFileSize {
-		err = fmt.Errorf("read %s: more than %d bytes", path, maxFileSize)
-	}
-	return data, err
-}
-
-func checkRegular(path string, mode fs.FileMode) error {
-	switch {
-	case mode.IsRegular():
-		return nil
-	case mode.IsDir():
-		return fmt.Errorf("read %s: it is a directory, not a file", path)
-	default:
-		return fmt.Errorf("read %s: it is a device, pipe or socket, not a file", path)
+		l.ownFile(item.Child("log").Child("file"), p.Log.File, ".log.file")
+		l.ownFile(item.Child("status_file"), p.StatusFile, ".status_file")
 	}
 }

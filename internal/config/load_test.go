@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/worker/output"
@@ -55,9 +56,9 @@ func messages(t testing.TB, contents map[string]string) string {
 	if err == nil {
 		return ""
 	}
-	var refused *Error
+	var refused *document.Error
 	if !errors.As(err, &refused) {
-		t.Fatalf("got a %T, want an *Error", err)
+		t.Fatalf("got a %T, want an *document.Error", err)
 	}
 	return strings.ReplaceAll(err.Error(), dir+"/", "")
 }

@@ -9,51 +9,53 @@ import (
 	"strings"
 	"syscall"
 
+	"example.org/supervisord/internal/config/document"
+	"example.org/supervisord/internal/config/environment"
 	"example.org/supervisord/worker/spawn"
 )
 
-// missing warns of files that do not exist now: they are needed only when a generation starts.
-func (v value) missing(p *Program) {
-	v.child("directory").warnMissing(p.Directory)
+// warnMissingFiles warns of files that do not exist now: they are needed only when a generation starts.
+func warnMissingFiles(v document.Value, p *Program) {
+	warnMissing(v.Child("directory"), p.Directory)
 	for _, path := range p.EnvironmentFiles {
-		v.child("environment_file").warnMissing(path)
+		warnMissing(v.Child("environment_file"), path)
 	}
-	v.child("environment_dir").warnMissing(p.EnvironmentDir)
-	hooks := v.child("hooks")
-	v.child("command").warnNoCommand(p, p.Command)
-	v.child("reload").child("preflight").warnNoCommand(p, p.Reload.Preflight)
-	v.child("ready").child("command").warnNoCommand(p, p.Ready.Command)
-	v.child("health").child("command").warnNoCommand(p, p.Health.Command)
-	hooks.child("after_reload").warnNoCommand(p, p.Hooks.AfterReload)
-	hooks.child("reload_failed").warnNoCommand(p, p.Hooks.ReloadFailed)
-	hooks.child("worker_crashed").warnNoCommand(p, p.Hooks.WorkerCrashed)
+	warnMissing(v.Child("environment_dir"), p.EnvironmentDir)
+	hooks := v.Child("hooks")
+	warnNoCommand(v.Child("command"), p, p.Command)
+	warnNoCommand(v.Child("reload").Child("preflight"), p, p.Reload.Preflight)
+	warnNoCommand(v.Child("ready").Child("command"), p, p.Ready.Command)
+	warnNoCommand(v.Child("health").Child("command"), p, p.Health.Command)
+	warnNoCommand(hooks.Child("after_reload"), p, p.Hooks.AfterReload)
+	warnNoCommand(hooks.Child("reload_failed"), p, p.Hooks.ReloadFailed)
+	warnNoCommand(hooks.Child("worker_crashed"), p, p.Hooks.WorkerCrashed)
 }
 
-func (v value) warnMissing(path string) {
+func warnMissing(v document.Value, path string) {
 	if path == "" {
 		return
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		v.warn("there is no "+path, "it must exist when a generation starts")
+		v.Warn("there is no "+path, "it must exist when a generation starts")
 	}
 }
 
 // warnNoCommand warns of a command that could not be executed now.
-func (v value) warnNoCommand(p *Program, argv []string) {
+func warnNoCommand(v document.Value, p *Program, argv []string) {
 	if len(argv) == 0 || strings.Contains(argv[0], "{") {
 		return
 	}
 	name := argv[0]
 	if strings.Contains(name, "/") {
-		path := absolute(p.Directory, name)
-		v.warnMissing(path)
+		path := document.Absolute(p.Directory, name)
+		warnMissing(v, path)
 		if info, err := os.Stat(path); err == nil && !isExecutable(info) {
-			v.warn(path+" cannot be executed", "chmod +x %s", path)
+			v.Warn(path+" cannot be executed", "chmod +x %s", path)
 		}
 		return
 	}
 	if path, ok := p.searchPath(); ok && !inPath(path, p.Directory, name) {
-		v.warn(fmt.Sprintf("there is no %s in PATH, which is %q", name, path), "it must exist when a generation starts; write its whole path, or set PATH in environment")
+		v.Warn(fmt.Sprintf("there is no %s in PATH, which is %q", name, path), "it must exist when a generation starts; write its whole path, or set PATH in environment")
 	}
 }
 
@@ -67,7 +69,7 @@ func (p *Program) searchPath() (string, bool) {
 	if configured, ok := p.Environment["PATH"]; ok {
 		variables["PATH"] = configured
 	}
-	fromFiles, err := ReadEnvironment(p.EnvironmentFiles, p.EnvironmentDir, p.Dialects)
+	fromFiles, err := environment.Read(p.EnvironmentFiles, p.EnvironmentDir, p.Dialects)
 	fromFiles.Apply(variables)
 	path, ok := variables["PATH"]
 	if !ok {
@@ -80,7 +82,7 @@ func (p *Program) searchPath() (string, bool) {
 // be able to read it.
 func inPath(path, directory, name string) bool {
 	for dir := range strings.SplitSeq(path, ":") {
-		info, err := os.Stat(filepath.Join(absolute(directory, dir), name))
+		info, err := os.Stat(filepath.Join(document.Absolute(directory, dir), name))
 		switch {
 		case err == nil && isExecutable(info):
 			return true

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/spawn"
 )
@@ -25,10 +26,10 @@ const (
 	toCapture = `write "capture" for supervisord to keep it, or the path of a file`
 )
 
-// output reads where a stream goes.
-func (v value) output(into *Output) {
+// readOutput reads where a stream goes.
+func readOutput(v document.Value, into *Output) {
 	var s string
-	if !v.text(&s) {
+	if !v.Text(&s) {
 		return
 	}
 	switch kind := output.Kind(s); kind {
@@ -37,10 +38,10 @@ func (v value) output(into *Output) {
 		return
 	}
 	if remedy := notFile(s); remedy != "" {
-		v.problem(fmt.Sprintf("%q is not a path", s), "%s; a file of this name is written %q", remedy, "./"+s)
+		v.Problem(fmt.Sprintf("%q is not a path", s), "%s; a file of this name is written %q", remedy, "./"+s)
 		return
 	}
-	*into = Output{Kind: output.ToFile, Path: absolute(v.in.dir, s)}
+	*into = Output{Kind: output.ToFile, Path: document.Absolute(v.In.Dir, s)}
 }
 
 // notFile returns what to write instead of a word that is probably not meant as the name of a file; "": it is.
@@ -54,7 +55,7 @@ func notFile(s string) string {
 	if remedy := notFiles[word]; remedy != "" || strings.ContainsAny(word, "./") {
 		return remedy
 	}
-	if near, ok := nearest(word, []string{string(output.Inherit), string(output.Null), string(output.Capture)}); ok {
+	if near, ok := document.Nearest(word, []string{string(output.Inherit), string(output.Null), string(output.Capture)}); ok {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	return ""
@@ -63,25 +64,25 @@ func notFile(s string) string {
 const mebibyte = 1 << 20
 
 // logFields are the keys of [program.NAME.log].
-var logFields = fields[LogPolicy]{
-	"file":      func(l *LogPolicy, v value) { v.file(&l.File) },
-	"max_size":  func(l *LogPolicy, v value) { v.mebibytes(&l.MaxSize) },
-	"max_age":   func(l *LogPolicy, v value) { v.duration(&l.MaxAge, time.Minute) },
-	"max_files": func(l *LogPolicy, v value) { v.integer(&l.MaxFiles, 0, 100_000) },
-	"compress":  func(l *LogPolicy, v value) { v.flag(&l.Compress) },
+var logFields = document.Fields[LogPolicy]{
+	"file":      func(l *LogPolicy, v document.Value) { v.Path(&l.File) },
+	"max_size":  func(l *LogPolicy, v document.Value) { readMebibytes(v, &l.MaxSize) },
+	"max_age":   func(l *LogPolicy, v document.Value) { v.Duration(&l.MaxAge, time.Minute) },
+	"max_files": func(l *LogPolicy, v document.Value) { v.Integer(&l.MaxFiles, 0, 100_000) },
+	"compress":  func(l *LogPolicy, v document.Value) { v.Flag(&l.Compress) },
 }
 
-// log reads [program.NAME.log]; the streams of p are known.
-func (v value) log(p *Program) {
+// readLog reads [program.NAME.log]; the streams of p are known.
+func readLog(v document.Value, p *Program) {
 	l := LogPolicy{MaxSize: 100 * mebibyte, MaxFiles: 5}
-	if v.raw == nil || !decode(v, &l, logFields) {
+	if v.Raw == nil || !document.Decode(v, &l, logFields) {
 		return
 	}
 	if !p.Captures() {
-		v.problem("does nothing without a captured stream", `write stdout = "capture" or stderr = "capture"`)
+		v.Problem("does nothing without a captured stream", `write stdout = "capture" or stderr = "capture"`)
 	}
-	if v.lacks("file") {
-		v.problem("has no file", `write such as file = "/var/log/%s.log", or leave the table out`, p.Name)
+	if v.Lacks("file") {
+		v.Problem("has no file", `write such as file = "/var/log/%s.log", or leave the table out`, p.Name)
 	}
 	p.Log = l
 }
@@ -91,38 +92,38 @@ func (p *Program) Captures() bool {
 	return p.Stdout.Kind == output.Capture || p.Stderr.Kind == output.Capture
 }
 
-// mebibytes reads a size that is counted in whole MiB.
-func (v value) mebibytes(into *int64) {
-	n, ok := v.size()
+// readMebibytes reads a size that is counted in whole MiB.
+func readMebibytes(v document.Value, into *int64) {
+	n, ok := readSize(v)
 	switch {
 	case !ok:
 	case n < mebibyte || n > 1<<50 || n%mebibyte != 0:
-		v.problem(fmt.Sprintf("%v cannot be set", v.raw), `write whole MiB, such as "100MiB"`)
+		v.Problem(fmt.Sprintf("%v cannot be set", v.Raw), `write whole MiB, such as "100MiB"`)
 	default:
 		*into = int64(n)
 	}
 }
 
-// size reads a size: a number of bytes, or a string with a unit.
-func (v value) size() (uint64, bool) {
-	n, err := parseLimit(v.raw, true)
+// readSize reads a size: a number of bytes, or a string with a unit.
+func readSize(v document.Value) (uint64, bool) {
+	n, err := parseLimit(v.Raw, true)
 	if err == nil && n == spawn.RLimitInfinity {
-		err = fmt.Errorf("%q is not a size", v.raw)
+		err = fmt.Errorf("%q is not a size", v.Raw)
 	}
 	if err != nil {
-		v.problem(err.Error(), `write a size such as "512MiB"`)
+		v.Problem(err.Error(), `write a size such as "512MiB"`)
 	}
 	return n, err == nil
 }
 
 // ownFile reports a file that another program already has: each rotates its log, and replaces its status file.
-func (l *loader) ownFile(file value, path, key string) {
+func (l *loader) ownFile(file document.Value, path, key string) {
 	if path == "" {
 		return
 	}
 	if first, ok := l.files[path]; ok {
-		owner := strings.TrimSuffix(strings.TrimSuffix(first.path, ".log.file"), key)
-		file.problem(fmt.Sprintf("%s is already the file of %s (%s:%d)", path, owner, first.in.file, first.line()), "give each program a file of its own")
+		owner := strings.TrimSuffix(strings.TrimSuffix(first.Key, ".log.file"), key)
+		file.Problem(fmt.Sprintf("%s is already the file of %s (%s:%d)", path, owner, first.In.File, first.Line()), "give each program a file of its own")
 		return
 	}
 	l.files[path] = file

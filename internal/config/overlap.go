@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"strings"
 
+	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/socket"
 )
 
 // bound is one address that a configuration listens on.
 type bound struct {
 	socket.Resolved
-	at Problem // where it is written: file, line and key
+	at document.Problem // where it is written: file, line and key
 }
 
 // isSupervisors reports whether supervisord itself listens there.
@@ -20,14 +21,14 @@ func (b bound) isSupervisors() bool { return b.Program == "" }
 type addresses map[string][]bound
 
 // add returns the problems of b with those that were added before.
-func (a addresses) add(b bound) []Problem {
+func (a addresses) add(b bound) []document.Problem {
 	site := b.Site()
 	if site == "" {
 		return nil
 	}
 	for _, first := range a[site] {
 		if first.Overlaps(b.Resolved) {
-			return []Problem{b.conflict(first)}
+			return []document.Problem{b.conflict(first)}
 		}
 	}
 	a[site] = append(a[site], b)
@@ -35,7 +36,7 @@ func (a addresses) add(b bound) []Problem {
 }
 
 // conflict says that b wants what first has.
-func (b bound) conflict(first bound) Problem {
+func (b bound) conflict(first bound) document.Problem {
 	p := b.at
 	verb := "is already"
 	if first.Address != b.Address {
@@ -54,7 +55,7 @@ func (b bound) conflict(first bound) Problem {
 
 // listener describes the listener i of p.
 func (p *Program) listener(i int, r socket.Resolved) bound {
-	b := bound{Resolved: r, at: Problem{File: p.File}}
+	b := bound{Resolved: r, at: document.Problem{File: p.File}}
 	b.at.Line, b.at.Key = p.at(i, "address")
 	return b
 }
@@ -69,10 +70,10 @@ func (l *loader) addresses(p *Program) {
 }
 
 // ownAddresses does the same for what supervisord itself listens on.
-func (l *loader) ownAddresses(v value) {
+func (l *loader) ownAddresses(v document.Value) {
 	own := func(key string, a socket.Address) {
 		if a != (socket.Address{}) {
-			l.problems = append(l.problems, l.bound.add(bound{socket.Spec{Address: a}.Literal(), v.child(key).note("", "")})...)
+			l.problems = append(l.problems, l.bound.add(bound{socket.Spec{Address: a}.Literal(), v.Child(key).Note("", "")})...)
 		}
 	}
 	own("control", l.config.Supervisor.controlAddress())
@@ -80,10 +81,10 @@ func (l *loader) ownAddresses(v value) {
 }
 
 // Overlaps reports the listeners that want one address, now that their hosts have been looked up: by program, in the order of its
-// listeners. The error is an *Error that names both.
+// listeners. The error is an *document.Error that names both.
 func (c *Config) Overlaps(resolved map[string][]socket.Resolved) error {
 	all := addresses{}
-	var problems []Problem
+	var problems []document.Problem
 	for i := range c.Programs {
 		p := &c.Programs[i]
 		for n, r := range resolved[p.Name] {
@@ -91,7 +92,7 @@ func (c *Config) Overlaps(resolved map[string][]socket.Resolved) error {
 		}
 	}
 	if len(problems) > 0 {
-		return &Error{Problems: sortProblems(problems, c.Files)}
+		return &document.Error{Problems: document.SortProblems(problems, c.Files)}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/internal/pattern"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/worker/ready"
@@ -76,24 +77,24 @@ func (c *Config) endpoints() []Endpoint {
 	return list
 }
 
-// CheckProbes returns an *Error if a probe of a program in c reaches one of these endpoints. It may look up host names, for two seconds
-// at most. Load has checked the listeners of c as they are written; only a running supervisord knows the ports that the kernel chose,
-// and the listeners that are no longer configured but still open.
+// CheckProbes returns an *document.Error if a probe of a program in c reaches one of these endpoints. It may look up host names, for
+// two seconds at most. Load has checked the listeners of c as they are written; only a running supervisord knows the ports that the
+// kernel chose, and the listeners that are no longer configured but still open.
 func (c *Config) CheckProbes(open []Endpoint) error {
 	r, cancel := newReach()
 	defer cancel()
-	var problems []Problem
+	var problems []document.Problem
 	for i := range c.Programs {
 		p := &c.Programs[i]
 		for _, pr := range p.probes() {
 			if e, ok := r.first(pr.to, open); ok {
 				what, remedy := pr.refusal(p, e)
-				problems = append(problems, Problem{File: p.File, Line: p.Line, Key: child("program", p.Name) + "." + pr.table + "." + pr.key, What: what, Remedy: remedy})
+				problems = append(problems, document.Problem{File: p.File, Line: p.Line, Key: document.Key("program", p.Name) + "." + pr.table + "." + pr.key, What: what, Remedy: remedy})
 			}
 		}
 	}
 	if len(problems) > 0 {
-		return &Error{Problems: sortProblems(problems, c.Files)}
+		return &document.Error{Problems: document.SortProblems(problems, c.Files)}
 	}
 	return nil
 }
@@ -119,25 +120,25 @@ func (l *loader) probes() {
 		}
 		for table, check := range map[string]ready.Check{"ready": p.Ready.Check, "health": p.Health.Check} {
 			if check.Method == ready.Exec {
-				l.probeCommand(r, l.written[p.Name].child(table).child("command"), check.Command, endpoints)
+				l.probeCommand(r, l.written[p.Name].Child(table).Child("command"), check.Command, endpoints)
 			}
 		}
 	}
 }
 
 func (l *loader) probe(r *reach, p *Program, pr probe, endpoints []Endpoint) {
-	at := l.written[p.Name].child(pr.table).child(pr.key)
+	at := l.written[p.Name].Child(pr.table).Child(pr.key)
 	e, reached := r.first(pr.to, endpoints)
 	switch {
 	case reached:
 		what, remedy := pr.refusal(p, e)
-		l.problems = append(l.problems, at.note(what, remedy))
+		l.problems = append(l.problems, at.Note(what, remedy))
 	case !pr.isOwn(p):
-		l.warnings = append(l.warnings, at.note("is the address of several workers: an old worker that still has it answers for the new one",
-			`put {pid} into it, or {generation} and {slot}, or write strategy = "stop-first" in [`+child("program", p.Name)+`.reload]`))
+		l.warnings = append(l.warnings, at.Note("is the address of several workers: an old worker that still has it answers for the new one",
+			`put {pid} into it, or {generation} and {slot}, or write strategy = "stop-first" in [`+document.Key("program", p.Name)+`.reload]`))
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.unknown)) {
-		l.warnings = append(l.warnings, at.note(fmt.Sprintf("cannot look up %s, so it is not known whether the probe reaches a listener: %v", name, r.unknown[name]),
+		l.warnings = append(l.warnings, at.Note(fmt.Sprintf("cannot look up %s, so it is not known whether the probe reaches a listener: %v", name, r.unknown[name]),
 			"write an IP address"))
 	}
 	clear(r.unknown)
@@ -147,10 +148,10 @@ func (l *loader) probe(r *reach, p *Program, pr probe, endpoints []Endpoint) {
 var urlInCommand = pattern.Lazy(`https?://[^\s"'<>|;&]+`)
 
 // probeCommand warns of the URL of a listener in a command.
-func (l *loader) probeCommand(r *reach, at value, command []string, endpoints []Endpoint) {
+func (l *loader) probeCommand(r *reach, at document.Value, command []string, endpoints []Endpoint) {
 	for _, found := range urlInCommand().FindAllString(strings.Join(command, "\n"), -1) {
 		if e, ok := r.first(urlTarget(found), endpoints); ok {
-			l.warnings = append(l.warnings, at.note(fmt.Sprintf("%s reaches the listener %q of program %s, where any worker answers", found, e.Name, e.Program),
+			l.warnings = append(l.warnings, at.Note(fmt.Sprintf("%s reaches the listener %q of program %s, where any worker answers", found, e.Name, e.Program),
 				"ask the worker itself: its PID is {pid}"))
 		}
 	}

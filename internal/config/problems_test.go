@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -226,7 +225,7 @@ d/b.toml:1: not valid TOML: expected '.' or '=', but got '\n' instead`},
 	{"nested too deeply", "a = " + strings.Repeat("[", 100_000), `c.toml:1: nested too deeply: this is more than any configuration needs`},
 	{"a key that is too long", "[a" + strings.Repeat(".a", 100_000) + "]", `c.toml:1: a key has more than 512 bytes: this is more than any configuration needs`},
 	{"too many values", "a = [" + strings.Repeat("1,", 100_000) + "]", `c.toml:1: more than 50000 keys and values: this is more than any configuration needs`},
-	{"too large", strings.Repeat("#", maxFileSize+1), `c.toml: read c.toml: more than 1048576 bytes`},
+	{"too large", strings.Repeat("#", 1<<20+1), `c.toml: read c.toml: more than 1048576 bytes`},
 	{"control", "[supervisor]\ncontrol = \"/" + strings.Repeat("x", 107) + "\"\n" + web,
 		`c.toml:2: supervisor.control: has 108 bytes, too many for a socket's address: write a path of at most 107`},
 	{"control_mode", "[supervisor]\ncontrol_mode = \"rw\"\n" + web,
@@ -271,34 +270,6 @@ func TestBadFilesAreRefusedWithEveryProblemInItsPlace(t *testing.T) {
 func TestMissingFileIsAProblem(t *testing.T) {
 	if got, want := messages(t, nil), "c.toml: cannot read: no such file or directory"; got != want {
 		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-func TestNearestKnownWord(t *testing.T) {
-	known := []string{"timeout", "method", "interval", "min", "max"}
-	for word, want := range map[string]string{"timout": "timeout", "tiemout": "timeout", "mehtod": "method", "mn": "min", "intervall": "interval", "xyzzy": "", "": ""} {
-		if got, _ := nearest(word, known); got != want {
-			t.Errorf("nearest to %q is %q, want %q", word, got, want)
-		}
-	}
-}
-
-func TestSizes(t *testing.T) {
-	for s, want := range map[string]uint64{"0": 0, "12": 12, "1B": 1, "1KB": 1000, "1KiB": 1024, "512 MiB": 512 << 20, "2GiB": 2 << 30, "1TiB": 1 << 40} {
-		if got, err := parseSize(s); got != want || err != nil {
-			t.Errorf("%q is %d, %v; want %d", s, got, err, want)
-		}
-	}
-	for _, s := range []string{"", "MiB", "-1", "1.5MiB", "1mib", "99999999TiB", "18446744073709551616"} {
-		if got, err := parseSize(s); err == nil {
-			t.Errorf("%q is %d, want an error", s, got)
-		}
-	}
-}
-
-func TestProblemWithoutAPlace(t *testing.T) {
-	if got := fmt.Sprint(Problem{File: "f", What: "is bad"}); got != "f: is bad" {
-		t.Errorf("got %q", got)
 	}
 }
 

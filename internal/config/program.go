@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"example.org/supervisord/internal/config/document"
+	"example.org/supervisord/internal/config/environment"
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/internal/reserved"
 	"example.org/supervisord/socket"
@@ -19,69 +21,69 @@ import (
 
 const maxWorkers = 10_000
 
-// later is for keys that need others first: value.program reads them.
-func later(*Program, value) {}
+// later is for keys that need others first: readProgram reads them.
+func later(*Program, document.Value) {}
 
 // programFields are the keys of [program.NAME]. environment needs dialect, which comes before it because keys are read in the order of
 // their names.
-var programFields = fields[Program]{
-	"command":          func(p *Program, v value) { v.argv(&p.Command) },
-	"dialect":          func(p *Program, v value) { v.dialects(&p.Dialects) },
-	"directory":        func(p *Program, v value) { v.file(&p.Directory) },
-	"user":             func(p *Program, v value) { v.user(&p.User) },
-	"group":            func(p *Program, v value) { v.group(&p.Group) },
-	"workers":          func(p *Program, v value) { v.workers(&p.Workers) },
-	"environment":      func(p *Program, v value) { v.environment(&p.Environment, p.Dialects) },
-	"environment_file": func(p *Program, v value) { v.files(&p.EnvironmentFiles) },
-	"environment_dir":  func(p *Program, v value) { v.file(&p.EnvironmentDir) },
-	"limits":           func(p *Program, v value) { v.limits(p) },
+var programFields = document.Fields[Program]{
+	"command":          func(p *Program, v document.Value) { v.Argv(&p.Command) },
+	"dialect":          func(p *Program, v document.Value) { readDialects(v, &p.Dialects) },
+	"directory":        func(p *Program, v document.Value) { v.Path(&p.Directory) },
+	"user":             func(p *Program, v document.Value) { readUser(v, &p.User) },
+	"group":            func(p *Program, v document.Value) { readGroup(v, &p.Group) },
+	"workers":          func(p *Program, v document.Value) { readWorkers(v, &p.Workers) },
+	"environment":      func(p *Program, v document.Value) { readEnvironment(v, &p.Environment, p.Dialects) },
+	"environment_file": func(p *Program, v document.Value) { v.Paths(&p.EnvironmentFiles) },
+	"environment_dir":  func(p *Program, v document.Value) { v.Path(&p.EnvironmentDir) },
+	"limits":           func(p *Program, v document.Value) { readLimits(v, p) },
 	"stdin":            later,
-	"stdout":           func(p *Program, v value) { v.output(&p.Stdout) },
-	"stderr":           func(p *Program, v value) { v.output(&p.Stderr) },
-	"watch":            func(p *Program, v value) { v.texts(&p.Watch) },
-	"listen":           func(p *Program, v value) { v.listeners(p) },
+	"stdout":           func(p *Program, v document.Value) { readOutput(v, &p.Stdout) },
+	"stderr":           func(p *Program, v document.Value) { readOutput(v, &p.Stderr) },
+	"watch":            func(p *Program, v document.Value) { v.Texts(&p.Watch) },
+	"listen":           func(p *Program, v document.Value) { readListeners(v, p) },
 	"ready":            later,
-	"reload":           func(p *Program, v value) { v.reload(&p.Reload) },
-	"stop":             func(p *Program, v value) { v.stop(&p.Stop) },
-	"restart":          func(p *Program, v value) { decode(v, &p.Restart, restartFields) },
-	"hooks":            func(p *Program, v value) { v.hooks(&p.Hooks) },
-	"health":           func(p *Program, v value) { v.health(&p.Health) },
+	"reload":           func(p *Program, v document.Value) { readReload(v, &p.Reload) },
+	"stop":             func(p *Program, v document.Value) { readStop(v, &p.Stop) },
+	"restart":          func(p *Program, v document.Value) { document.Decode(v, &p.Restart, restartFields) },
+	"hooks":            func(p *Program, v document.Value) { readHooks(v, &p.Hooks) },
+	"health":           func(p *Program, v document.Value) { readHealth(v, &p.Health) },
 	"log":              later,
-	"status_file":      func(p *Program, v value) { v.file(&p.StatusFile) },
+	"status_file":      func(p *Program, v document.Value) { v.Path(&p.StatusFile) },
 }
 
-// program reads one [program.NAME].
-func (v value) program(name string) Program {
+// readProgram reads one [program.NAME].
+func readProgram(v document.Value, name string) Program {
 	p := Program{
-		Name: strings.Clone(name), File: v.in.file, Line: v.line(), Directory: v.in.dir, Workers: 1,
+		Name: strings.Clone(name), File: v.In.File, Line: v.Line(), Directory: v.In.Dir, Workers: 1,
 		Stdout: Output{Kind: output.Inherit}, Stderr: Output{Kind: output.Inherit},
 		Ready: defaultReady(), Reload: defaultReload(), Stop: defaultStop(), Restart: defaultRestart(), Hooks: Hooks{Timeout: 30 * time.Second},
 	}
 	if !goodName(name) {
-		v.problem("is not a valid program name", "use at most 64 letters, digits, dots, dashes and underscores, the first a letter or digit")
+		v.Problem("is not a valid program name", "use at most 64 letters, digits, dots, dashes and underscores, the first a letter or digit")
 	}
-	if !decode(v, &p, programFields) {
+	if !document.Decode(v, &p, programFields) {
 		return p
 	}
-	v.child("ready").ready(&p.Ready)
-	v.child("log").log(&p)
+	readReady(v.Child("ready"), &p.Ready)
+	readLog(v.Child("log"), &p)
 	for i, path := range p.Watch {
-		p.Watch[i] = absolute(p.Directory, path)
+		p.Watch[i] = document.Absolute(p.Directory, path)
 	}
-	if v.lacks("command") {
-		v.problem("has no command", `write such as command = ["./web", "-v"]`)
+	if v.Lacks("command") {
+		v.Problem("has no command", `write such as command = ["./web", "-v"]`)
 	}
-	v.child("stdin").stdin(&p)
-	v.readyFDFits(&p)
-	v.dialectFits(&p)
-	v.acceptFits(&p)
-	v.slotsFit(&p)
-	v.child("command").placeholders(&p)
-	v.child("reload").child("preflight").placeholders(&p)
+	readStdin(v.Child("stdin"), &p)
+	readyFDFits(v, &p)
+	dialectFits(v, &p)
+	acceptFits(v, &p)
+	slotsFit(v, &p)
+	checkPlaceholders(v.Child("command"), &p)
+	checkPlaceholders(v.Child("reload").Child("preflight"), &p)
 	for _, name := range slices.Sorted(maps.Keys(p.Environment)) {
-		v.child("environment").child(name).placeholders(&p)
+		checkPlaceholders(v.Child("environment").Child(name), &p)
 	}
-	v.missing(&p)
+	warnMissingFiles(v, &p)
 	return p
 }
 
@@ -90,69 +92,69 @@ func goodName(name string) bool {
 	if name == "" || len(name) > 64 || strings.ContainsAny(name[:1], ".-_") {
 		return false
 	}
-	return bare(strings.ReplaceAll(name, ".", "-"))
+	return document.Bare(strings.ReplaceAll(name, ".", "-"))
 }
 
 // CPUs returns how many CPUs this process may use, a cgroup's quota included, as it was at the first call. supervisord itself then
 // uses fewer (runtime.GOMAXPROCS), which must not reduce its workers.
 var CPUs = sync.OnceValue(func() int { return runtime.GOMAXPROCS(0) })
 
-// workers reads a number, or "auto": as many as this process may use CPUs.
-func (v value) workers(into *int) {
-	s, ok := v.raw.(string)
+// readWorkers reads a number, or "auto": as many as this process may use CPUs.
+func readWorkers(v document.Value, into *int) {
+	s, ok := v.Raw.(string)
 	switch {
 	case s == "auto":
 		*into = min(CPUs(), maxWorkers)
 	case ok:
-		v.problem(fmt.Sprintf("%q is not a number", s), `write a number without quotes, or "auto"`)
+		v.Problem(fmt.Sprintf("%q is not a number", s), `write a number without quotes, or "auto"`)
 	default:
-		v.integer(into, 1, maxWorkers)
+		v.Integer(into, 1, maxWorkers)
 	}
 }
 
-// user reads the name of a user that exists, or a number.
-func (v value) user(into *string) { v.account(into, "user", proc.UID) }
+// readUser reads the name of a user that exists, or a number.
+func readUser(v document.Value, into *string) { readAccount(v, into, "user", proc.UID) }
 
-// group reads the name of a group that exists, or a number.
-func (v value) group(into *string) { v.account(into, "group", proc.GID) }
+// readGroup reads the name of a group that exists, or a number.
+func readGroup(v document.Value, into *string) { readAccount(v, into, "group", proc.GID) }
 
-func (v value) account(into *string, kind string, lookUp func(string) (uint32, error)) {
+func readAccount(v document.Value, into *string, kind string, lookUp func(string) (uint32, error)) {
 	var name string
-	if !v.text(&name) {
+	if !v.Text(&name) {
 		return
 	}
 	switch _, err := lookUp(name); {
 	case err == nil:
 		*into = name
 	case errors.Is(err, proc.ErrIDRange):
-		v.problem(fmt.Sprintf("%s is not a %s number", name, kind), "write one below 4294967295")
+		v.Problem(fmt.Sprintf("%s is not a %s number", name, kind), "write one below 4294967295")
 	case proc.Unknown(err):
-		v.problem(fmt.Sprintf("there is no %s %q", kind, name), "write one that exists, or create it first")
+		v.Problem(fmt.Sprintf("there is no %s %q", kind, name), "write one that exists, or create it first")
 	default:
-		v.problem(fmt.Sprintf("cannot look up the %s %q: %v", kind, name, err), "write its number")
+		v.Problem(fmt.Sprintf("cannot look up the %s %q: %v", kind, name, err), "write its number")
 	}
 }
 
-// environment reads the table of a program's own variables.
-func (v value) environment(into *map[string]string, dialects []dialect.Name) {
-	table, ok := v.raw.(map[string]any)
+// readEnvironment reads the table of a program's own variables.
+func readEnvironment(v document.Value, into *map[string]string, dialects []dialect.Name) {
+	table, ok := v.Raw.(map[string]any)
 	if !ok {
-		v.problem("is "+typeOf(v.raw)+", not a table", `write such as environment = { LANG = "C.UTF-8" }`)
+		v.Problem("is "+document.TypeOf(v.Raw)+", not a table", `write such as environment = { LANG = "C.UTF-8" }`)
 		return
 	}
 	variables := make(map[string]string, len(table))
 	for _, name := range slices.Sorted(maps.Keys(table)) {
-		item := v.child(name)
-		text, isText := item.raw.(string)
+		item := v.Child(name)
+		text, isText := item.Raw.(string)
 		switch {
-		case !goodVariable(name):
-			item.problem("is not a valid variable name", "use letters, digits and _, not beginning with a digit")
+		case !environment.ValidName(name):
+			item.Problem("is not a valid variable name", "use letters, digits and _, not beginning with a digit")
 		case reserved.ForWorkers(name, dialects):
-			item.problem("is set by supervisord itself", "remove it")
+			item.Problem("is set by supervisord itself", "remove it")
 		case !isText:
-			item.problem("is "+typeOf(item.raw)+", not a string", `write it in quotes: "%v"`, item.raw)
+			item.Problem("is "+document.TypeOf(item.Raw)+", not a string", `write it in quotes: "%v"`, item.Raw)
 		case strings.Contains(text, "\x00"):
-			item.problem("has a NUL character", "remove it")
+			item.Problem("has a NUL character", "remove it")
 		default:
 			variables[strings.Clone(name)] = strings.Clone(text)
 		}
@@ -160,32 +162,32 @@ func (v value) environment(into *map[string]string, dialects []dialect.Name) {
 	*into = variables
 }
 
-// placeholders checks every {fd:NAME} in a text, or in the words of a command. Other braces belong to the program.
-func (v value) placeholders(p *Program) {
-	for _, word := range v.oneOrMore() {
-		text, _ := word.raw.(string)
+// checkPlaceholders checks every {fd:NAME} in a text, or in the words of a command. Other braces belong to the program.
+func checkPlaceholders(v document.Value, p *Program) {
+	for _, word := range v.OneOrMore() {
+		text, _ := word.Raw.(string)
 		for {
 			_, rest, found := strings.Cut(text, "{fd:")
 			if !found {
 				break
 			}
 			name, after, closed := strings.Cut(rest, "}")
-			word.placeholder(p, name, closed)
+			checkPlaceholder(word, p, name, closed)
 			text = after
 		}
 	}
 }
 
-func (v value) placeholder(p *Program, name string, closed bool) {
+func checkPlaceholder(v document.Value, p *Program, name string, closed bool) {
 	names := listenerNames(p)
 	switch {
 	case !closed:
-		v.problem("{fd:"+name+" is not closed", "write }")
+		v.Problem("{fd:"+name+" is not closed", "write }")
 	case slices.Contains(names, name):
 	case len(names) == 0:
-		v.problem("{fd:"+name+"} names no listener", "write [[program.%s.listen]]", p.Name)
+		v.Problem("{fd:"+name+"} names no listener", "write [[program.%s.listen]]", p.Name)
 	default:
-		v.problem("{fd:"+name+"} names no listener", "the listeners are %s", strings.Join(names, ", "))
+		v.Problem("{fd:"+name+"} names no listener", "the listeners are %s", strings.Join(names, ", "))
 	}
 }
 
@@ -197,20 +199,20 @@ func listenerNames(p *Program) []string {
 	return names
 }
 
-// stdin reads what a worker has as its standard input: nothing, or one of its listeners, which then has no other number.
-func (v value) stdin(p *Program) {
+// readStdin reads what a worker has as its standard input: nothing, or one of its listeners, which then has no other number.
+func readStdin(v document.Value, p *Program) {
 	var word string
-	if v.raw == nil || !v.text(&word) || word == "null" {
+	if v.Raw == nil || !v.Text(&word) || word == "null" {
 		return
 	}
 	name, named := strings.CutPrefix(word, "socket:")
 	at := 0
 	switch {
 	case word != "socket" && !named:
-		v.problem(fmt.Sprintf("%q is not known", word), `write "null", "socket", or "socket:NAME" with the name of a listener`)
+		v.Problem(fmt.Sprintf("%q is not known", word), `write "null", "socket", or "socket:NAME" with the name of a listener`)
 		return
 	case len(p.Listen) == 0:
-		v.problem("there is no listener to be stdin", "write [[program.%s.listen]]", p.Name)
+		v.Problem("there is no listener to be stdin", "write [[program.%s.listen]]", p.Name)
 		return
 	case named:
 		at = slices.Index(listenerNames(p), name)
@@ -218,16 +220,16 @@ func (v value) stdin(p *Program) {
 		at = -1
 	}
 	if at < 0 {
-		v.problem("it is not clear which listener is meant", `the listeners are %s: write one as in "socket:%s"`, strings.Join(listenerNames(p), ", "), p.Listen[0].Name)
+		v.Problem("it is not clear which listener is meant", `the listeners are %s: write one as in "socket:%s"`, strings.Join(listenerNames(p), ", "), p.Listen[0].Name)
 		return
 	}
 	l := &p.Listen[at]
 	first := slices.IndexFunc(p.Listen, func(s socket.Spec) bool { return s.FD == socket.FixedFD(0) })
 	switch {
 	case l.FD.Fixed && first != at:
-		v.problem(fmt.Sprintf("the listener %s has its own fd, %d", l.Name, l.FD.Number), "remove one of the two keys")
+		v.Problem(fmt.Sprintf("the listener %s has its own fd, %d", l.Name, l.FD.Number), "remove one of the two keys")
 	case first >= 0 && first != at:
-		v.problem(fmt.Sprintf("the listener %s is stdin already, by fd = 0", p.Listen[first].Name), "remove one of the two keys")
+		v.Problem(fmt.Sprintf("the listener %s is stdin already, by fd = 0", p.Listen[first].Name), "remove one of the two keys")
 	default:
 		l.FD = socket.FixedFD(0)
 	}

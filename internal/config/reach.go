@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/socket"
 )
 
@@ -42,7 +43,9 @@ func urlTarget(s string) destination {
 		return destination{path: path}
 	}
 	scheme, rest, _ := strings.Cut(s, "://")
-	rest = rest[:before(rest, "/?#")]
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		rest = rest[:end]
+	}
 	rest = rest[strings.LastIndex(rest, "@")+1:]
 	port := map[string]string{"http": "80", "https": "443"}[strings.ToLower(scheme)]
 	host, given, err := net.SplitHostPort(rest)
@@ -194,7 +197,7 @@ func realPath(path string) string {
 		if err != nil {
 			break
 		}
-		path = absolute(filepath.Dir(path), link)
+		path = document.Absolute(filepath.Dir(path), link)
 	}
 	dir := filepath.Dir(path)
 	if dir == path {

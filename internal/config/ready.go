@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/socket/inherit"
@@ -13,29 +14,29 @@ import (
 )
 
 // readyFields are the keys of [program.NAME.ready].
-var readyFields = fields[Ready]{
-	"method": func(r *Ready, v value) {
-		choice(v, &r.Method, ready.Notify, ready.Accept, ready.Delay, ready.HTTP, ready.TCP, ready.Exec)
+var readyFields = document.Fields[Ready]{
+	"method": func(r *Ready, v document.Value) {
+		document.Choice(v, &r.Method, ready.Notify, ready.Accept, ready.Delay, ready.HTTP, ready.TCP, ready.Exec)
 	},
-	"fd":       func(r *Ready, v value) { v.integer(&r.FD, inherit.FirstFD, socket.LastFD) },
-	"timeout":  func(r *Ready, v value) { v.duration(&r.Timeout, time.Millisecond) },
-	"delay":    func(r *Ready, v value) { v.duration(&r.Delay, 0) },
-	"interval": func(r *Ready, v value) { v.duration(&r.Interval, time.Millisecond) },
-	"url":      func(r *Ready, v value) { v.probeURL(&r.URL) },
-	"address":  func(r *Ready, v value) { v.probeAddress(&r.Address) },
-	"command":  func(r *Ready, v value) { v.argv(&r.Command) },
+	"fd":       func(r *Ready, v document.Value) { v.Integer(&r.FD, inherit.FirstFD, socket.LastFD) },
+	"timeout":  func(r *Ready, v document.Value) { v.Duration(&r.Timeout, time.Millisecond) },
+	"delay":    func(r *Ready, v document.Value) { v.Duration(&r.Delay, 0) },
+	"interval": func(r *Ready, v document.Value) { v.Duration(&r.Interval, time.Millisecond) },
+	"url":      func(r *Ready, v document.Value) { readProbeURL(v, &r.URL) },
+	"address":  func(r *Ready, v document.Value) { readProbeAddress(v, &r.Address) },
+	"command":  func(r *Ready, v document.Value) { v.Argv(&r.Command) },
 }
 
 // healthFields are the keys of [program.NAME.health].
-var healthFields = fields[Health]{
-	"method":   func(h *Health, v value) { v.healthMethod(&h.Method) },
-	"url":      func(h *Health, v value) { v.probeURL(&h.URL) },
-	"address":  func(h *Health, v value) { v.probeAddress(&h.Address) },
-	"command":  func(h *Health, v value) { v.argv(&h.Command) },
-	"interval": func(h *Health, v value) { v.duration(&h.Interval, 10*time.Millisecond) },
-	"timeout":  func(h *Health, v value) { v.duration(&h.Timeout, time.Millisecond) },
-	"failures": func(h *Health, v value) { v.integer(&h.Failures, 1, 1000) },
-	"watchdog": func(h *Health, v value) { v.duration(&h.Watchdog, 100*time.Millisecond) },
+var healthFields = document.Fields[Health]{
+	"method":   func(h *Health, v document.Value) { readHealthMethod(v, &h.Method) },
+	"url":      func(h *Health, v document.Value) { readProbeURL(v, &h.URL) },
+	"address":  func(h *Health, v document.Value) { readProbeAddress(v, &h.Address) },
+	"command":  func(h *Health, v document.Value) { v.Argv(&h.Command) },
+	"interval": func(h *Health, v document.Value) { v.Duration(&h.Interval, 10*time.Millisecond) },
+	"timeout":  func(h *Health, v document.Value) { v.Duration(&h.Timeout, time.Millisecond) },
+	"failures": func(h *Health, v document.Value) { v.Integer(&h.Failures, 1, 1000) },
+	"watchdog": func(h *Health, v document.Value) { v.Duration(&h.Watchdog, 100*time.Millisecond) },
 }
 
 // probes are the methods that ask again and again.
@@ -56,12 +57,12 @@ var methodKeys = []struct {
 }
 
 // methodFits reports the keys that belong to another method, and those that this method lacks.
-func (v value) methodFits(method ready.Method) {
+func methodFits(v document.Value, method ready.Method) {
 	for _, k := range methodKeys {
 		belongs := slices.Contains(k.methods, method)
-		v.useless(k.key, !belongs, fmt.Sprintf("with method %q", method), `remove it, or write method = "%s"`, k.methods[0])
-		if belongs && k.required != "" && v.lacks(k.key) {
-			v.problem(fmt.Sprintf("method %q needs %s", method, k.key), "write such as %s", k.required)
+		v.Useless(k.key, !belongs, fmt.Sprintf("with method %q", method), `remove it, or write method = "%s"`, k.methods[0])
+		if belongs && k.required != "" && v.Lacks(k.key) {
+			v.Problem(fmt.Sprintf("method %q needs %s", method, k.key), "write such as %s", k.required)
 		}
 	}
 }
@@ -71,20 +72,20 @@ func defaultReady() Ready {
 	return Ready{Check: ready.Check{Method: ready.Delay, Delay: time.Second}, Timeout: 60 * time.Second}
 }
 
-// ready reads [program.NAME.ready]; v may be missing.
-func (v value) ready(r *Ready) {
-	if v.raw != nil && !decode(v, r, readyFields) {
+// readReady reads [program.NAME.ready]; v may be missing.
+func readReady(v document.Value, r *Ready) {
+	if v.Raw != nil && !document.Decode(v, r, readyFields) {
 		return
 	}
-	if v.lacks("method") {
-		v.child("method").warn("is delay, which every program passes", `let the program say READY=1 and write method = "notify", or choose accept, http, tcp or exec`)
+	if v.Lacks("method") {
+		v.Child("method").Warn("is delay, which every program passes", `let the program say READY=1 and write method = "notify", or choose accept, http, tcp or exec`)
 	}
-	v.methodFits(r.Method)
+	methodFits(v, r.Method)
 	switch {
 	case r.Method != ready.Delay:
 		r.Delay = 0
 	case r.Delay > r.Timeout:
-		v.child("delay").problem(fmt.Sprintf("%s is longer than the timeout, %s: no worker would ever be ready", r.Delay, r.Timeout),
+		v.Child("delay").Problem(fmt.Sprintf("%s is longer than the timeout, %s: no worker would ever be ready", r.Delay, r.Timeout),
 			"write a delay below the timeout")
 	}
 	if slices.Contains(probes, r.Method) && r.Interval == 0 {
@@ -92,33 +93,33 @@ func (v value) ready(r *Ready) {
 	}
 }
 
-// healthMethod reads the method of a health check.
-func (v value) healthMethod(into *ready.Method) {
-	switch v.raw {
+// readHealthMethod reads the method of a health check.
+func readHealthMethod(v document.Value, into *ready.Method) {
+	switch v.Raw {
 	case string(ready.Accept), string(ready.Notify), string(ready.Delay):
-		v.problem(fmt.Sprintf("%q cannot be a health check: it shows only that a worker was ready once, and a busy worker would look unhealthy", v.raw), `write "http", "tcp" or "exec"`)
+		v.Problem(fmt.Sprintf("%q cannot be a health check: it shows only that a worker was ready once, and a busy worker would look unhealthy", v.Raw), `write "http", "tcp" or "exec"`)
 	default:
-		choice(v, into, probes...)
+		document.Choice(v, into, probes...)
 	}
 }
 
-// health reads [program.NAME.health]; v may be missing.
-func (v value) health(into *Health) {
-	if v.raw == nil {
+// readHealth reads [program.NAME.health]; v may be missing.
+func readHealth(v document.Value, into *Health) {
+	if v.Raw == nil {
 		return
 	}
 	h := Health{Check: ready.Check{Interval: 10 * time.Second}, Timeout: 5 * time.Second, Failures: 3}
 	switch {
-	case !decode(v, &h, healthFields):
+	case !document.Decode(v, &h, healthFields):
 		return
-	case v.has("method"):
-		v.methodFits(h.Method)
-	case !v.lacks("method"):
-	case v.lacks("watchdog"):
-		v.problem("asks for nothing", `write method = "http", or watchdog = "30s" for workers that send WATCHDOG=1`)
+	case v.Has("method"):
+		methodFits(v, h.Method)
+	case !v.Lacks("method"):
+	case v.Lacks("watchdog"):
+		v.Problem("asks for nothing", `write method = "http", or watchdog = "30s" for workers that send WATCHDOG=1`)
 	default:
 		for key := range healthFields {
-			v.useless(key, key != "watchdog", "without method", `remove it, or write method = "http"`)
+			v.Useless(key, key != "watchdog", "without method", `remove it, or write method = "http"`)
 		}
 		h = Health{Watchdog: h.Watchdog}
 	}
@@ -126,37 +127,37 @@ func (v value) health(into *Health) {
 }
 
 // acceptFits reports where the method accept of the program v cannot work: nothing to accept from, or no right to look.
-func (v value) acceptFits(p *Program) {
-	method := v.child("ready").child("method")
+func acceptFits(v document.Value, p *Program) {
+	method := v.Child("ready").Child("method")
 	switch {
 	case p.Ready.Method != ready.Accept:
 	case len(p.Listen) == 0:
-		method.problem("there is no socket to accept from", "write [[program.%s.listen]], or another method", p.Name)
+		method.Problem("there is no socket to accept from", "write [[program.%s.listen]], or another method", p.Name)
 	case p.User != "" && !ready.MayLookAt(p.User):
-		method.warn("supervisord may not look at a worker of another user without CAP_SYS_PTRACE, which it does not have here",
+		method.Warn("supervisord may not look at a worker of another user without CAP_SYS_PTRACE, which it does not have here",
 			`grant it (systemd/drop-ins/look-into-workers.conf), or write method = "notify"`)
 	}
 }
 
 // readyFDFits reports that the number for the newline of the program v is a listener's.
-func (v value) readyFDFits(p *Program) {
+func readyFDFits(v document.Value, p *Program) {
 	if at := slices.Index(dialect.FDNumbers(p.Listen), p.Ready.FD); p.Ready.FD > 0 && at >= 0 {
-		v.child("ready").child("fd").problem(fmt.Sprintf("%d is the number of the listener %s", p.Ready.FD, p.Listen[at].Name),
+		v.Child("ready").Child("fd").Problem(fmt.Sprintf("%d is the number of the listener %s", p.Ready.FD, p.Listen[at].Name),
 			"write another one here, or give the listener another one with its key fd")
 	}
 }
 
-// probeURL reads the URL of a probe: http, https, or unix:/path/of/socket:/path.
-func (v value) probeURL(into *string) {
-	v.probe(into, `write such as "http://127.0.0.1:9000/healthz" or "unix:/run/web/{pid}.sock:/healthz"`, func(filled string) error {
+// readProbeURL reads the URL of a probe: http, https, or unix:/path/of/socket:/path.
+func readProbeURL(v document.Value, into *string) {
+	readProbe(v, into, `write such as "http://127.0.0.1:9000/healthz" or "unix:/run/web/{pid}.sock:/healthz"`, func(filled string) error {
 		_, _, err := ready.Check{Method: ready.HTTP, URL: filled}.Target()
 		return err
 	})
 }
 
-// probeAddress reads the address of a probe: host:port or unix:/path/of/socket.
-func (v value) probeAddress(into *string) {
-	v.probe(into, `write such as "127.0.0.1:9000" or "unix:/run/web/{pid}.sock"`, func(filled string) error {
+// readProbeAddress reads the address of a probe: host:port or unix:/path/of/socket.
+func readProbeAddress(v document.Value, into *string) {
+	readProbe(v, into, `write such as "127.0.0.1:9000" or "unix:/run/web/{pid}.sock"`, func(filled string) error {
 		network, _, err := ready.Check{Method: ready.TCP, Address: filled}.Target()
 		if err != nil || network == "unix" {
 			return err
@@ -169,19 +170,19 @@ func (v value) probeAddress(into *string) {
 	})
 }
 
-// probe reads where a probe connects. check gets it with the placeholders filled in.
-func (v value) probe(into *string, remedy string, check func(filled string) error) {
+// readProbe reads where a probe connects. check gets it with the placeholders filled in.
+func readProbe(v document.Value, into *string, remedy string, check func(filled string) error) {
 	var s string
-	if !v.text(&s) {
+	if !v.Text(&s) {
 		return
 	}
 	filled := exampleValues.Replace(s)
 	if strings.ContainsAny(filled, "{}") {
-		v.problem(fmt.Sprintf("%q has an unknown placeholder", s), "known are {pid}, {slot} and {generation}")
+		v.Problem(fmt.Sprintf("%q has an unknown placeholder", s), "known are {pid}, {slot} and {generation}")
 		return
 	}
 	if err := check(filled); err != nil {
-		v.problem(err.Error(), "%s", remedy)
+		v.Problem(err.Error(), "%s", remedy)
 		return
 	}
 	*into = s

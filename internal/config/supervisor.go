@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/socket"
 )
 
@@ -14,20 +15,24 @@ import (
 const maxRuntimeDir, maxSocketPath = 70, 107
 
 // supervisorFields are the keys of [supervisor].
-var supervisorFields = fields[Settings]{
-	"pid_file":        func(s *Settings, v value) { v.file(&s.PIDFile) },
-	"log_level":       func(s *Settings, v value) { choice(v, &s.LogLevel, "debug", "info", "warn", "error") },
-	"log_format":      func(s *Settings, v value) { choice(v, &s.LogFormat, "auto", "console", "json", "start_server") },
-	"watch":           func(s *Settings, v value) { v.flag(&s.Watch) },
-	"include":         func(s *Settings, v value) { v.files(&s.Include) },
-	"runtime_dir":     func(s *Settings, v value) { v.shortFile(&s.RuntimeDir, maxRuntimeDir, "the sockets in it") },
-	"control":         func(s *Settings, v value) { v.control(&s.Control) },
-	"control_mode":    func(s *Settings, v value) { v.mode(&s.ControlMode) },
-	"control_group":   func(s *Settings, v value) { v.group(&s.ControlGroup) },
-	"control_read":    func(s *Settings, v value) { choice(v, &s.ControlRead, "none", "any") },
-	"http":            func(s *Settings, v value) { v.http(&s.HTTP) },
-	"http_token_file": func(s *Settings, v value) { v.file(&s.HTTPTokenFile) },
-	"http_hosts":      func(s *Settings, v value) { v.hosts(&s.HTTPHosts) },
+var supervisorFields = document.Fields[Settings]{
+	"pid_file":  func(s *Settings, v document.Value) { v.Path(&s.PIDFile) },
+	"log_level": func(s *Settings, v document.Value) { document.Choice(v, &s.LogLevel, "debug", "info", "warn", "error") },
+	"log_format": func(s *Settings, v document.Value) {
+		document.Choice(v, &s.LogFormat, "auto", "console", "json", "start_server")
+	},
+	"watch":   func(s *Settings, v document.Value) { v.Flag(&s.Watch) },
+	"include": func(s *Settings, v document.Value) { v.Paths(&s.Include) },
+	"runtime_dir": func(s *Settings, v document.Value) {
+		readShortPath(v, &s.RuntimeDir, maxRuntimeDir, "the sockets in it")
+	},
+	"control":         func(s *Settings, v document.Value) { readControl(v, &s.Control) },
+	"control_mode":    func(s *Settings, v document.Value) { readMode(v, &s.ControlMode) },
+	"control_group":   func(s *Settings, v document.Value) { readGroup(v, &s.ControlGroup) },
+	"control_read":    func(s *Settings, v document.Value) { document.Choice(v, &s.ControlRead, "none", "any") },
+	"http":            func(s *Settings, v document.Value) { readHTTP(v, &s.HTTP) },
+	"http_token_file": func(s *Settings, v document.Value) { v.Path(&s.HTTPTokenFile) },
+	"http_hosts":      func(s *Settings, v document.Value) { readHosts(v, &s.HTTPHosts) },
 }
 
 // inRuntimeDir stands for the usual path of the control socket until runtime_dir is known.
@@ -37,11 +42,11 @@ func defaultSupervisor() Settings {
 	return Settings{LogLevel: "info", LogFormat: "auto", RuntimeDir: defaultRuntimeDir(), Control: inRuntimeDir, ControlRead: "none"}
 }
 
-// supervisor reads [supervisor], and fills in the defaults that depend on other keys.
-func (v value) supervisor(s *Settings) {
-	if v.raw != nil && decode(v, s, supervisorFields) {
+// readSupervisor reads [supervisor], and fills in the defaults that depend on other keys.
+func readSupervisor(v document.Value, s *Settings) {
+	if v.Raw != nil && document.Decode(v, s, supervisorFields) {
 		for _, key := range []string{"http_token_file", "http_hosts"} {
-			v.useless(key, v.lacks("http"), "without http", `remove it, or write http = "127.0.0.1:9001"`)
+			v.Useless(key, v.Lacks("http"), "without http", `remove it, or write http = "127.0.0.1:9001"`)
 		}
 	}
 	if s.Control == inRuntimeDir {
@@ -72,7 +77,7 @@ func (s *Settings) OwnControl(file string) string {
 	if s.Control != filepath.Join(s.RuntimeDir, controlName) {
 		return ""
 	}
-	sum := sha256.Sum256([]byte(absolute("/", file)))
+	sum := sha256.Sum256([]byte(document.Absolute("/", file)))
 	return filepath.Join(s.RuntimeDir, fmt.Sprintf("control.%x.sock", sum[:6]))
 }
 
@@ -81,14 +86,14 @@ func (s *Settings) OwnControl(file string) string {
 func ControlSockets(path string) []string {
 	l := newLoader()
 	s := &l.config.Supervisor
-	var table value
+	var table document.Value
 	file, err := filepath.Abs(path)
 	if err == nil {
 		if root, ok := l.open(file); ok {
-			table = root.child("supervisor")
+			table = root.Child("supervisor")
 		}
 	}
-	table.supervisor(s)
+	readSupervisor(table, s)
 	var paths []string
 	for _, p := range []string{s.OwnControl(file), s.Control} {
 		if p != "" {
@@ -98,22 +103,22 @@ func ControlSockets(path string) []string {
 	return paths
 }
 
-// control reads the path of the control socket. "" and "off" mean that there is none.
-func (v value) control(into *string) {
-	if v.raw == "" || v.raw == "off" {
+// readControl reads the path of the control socket. "" and "off" mean that there is none.
+func readControl(v document.Value, into *string) {
+	if v.Raw == "" || v.Raw == "off" {
 		*into = ""
 		return
 	}
-	v.shortFile(into, maxSocketPath, "a socket's address")
+	readShortPath(v, into, maxSocketPath, "a socket's address")
 }
 
-// shortFile reads a path of at most so many bytes.
-func (v value) shortFile(into *string, most int, use string) {
+// readShortPath reads a path of at most so many bytes.
+func readShortPath(v document.Value, into *string, most int, use string) {
 	var path string
 	switch {
-	case !v.file(&path):
+	case !v.Path(&path):
 	case len(path) > most:
-		v.problem(fmt.Sprintf("has %d bytes, too many for %s", len(path), use), "write a path of at most %d", most)
+		v.Problem(fmt.Sprintf("has %d bytes, too many for %s", len(path), use), "write a path of at most %d", most)
 	default:
 		*into = path
 	}
@@ -131,34 +136,34 @@ func defaultRuntimeDir() string {
 	if own := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(own) {
 		return filepath.Join(own, "supervisord")
 	}
-	return absolute("/", filepath.Join(os.TempDir(), fmt.Sprintf("supervisord-%d", os.Geteuid())))
+	return document.Absolute("/", filepath.Join(os.TempDir(), fmt.Sprintf("supervisord-%d", os.Geteuid())))
 }
 
-// http reads where the metrics and the page are served: "host:port" or "unix:/path". "" and "off" mean nowhere.
-func (v value) http(into *socket.Address) {
+// readHTTP reads where the metrics and the page are served: "host:port" or "unix:/path". "" and "off" mean nowhere.
+func readHTTP(v document.Value, into *socket.Address) {
 	var a socket.Address
 	switch {
-	case v.raw == "" || v.raw == "off":
-	case !v.address(&a):
+	case v.Raw == "" || v.Raw == "off":
+	case !readAddress(v, &a):
 	case a.IsUDP(), a.IsUnix() && !a.OnDisk():
-		v.problem(fmt.Sprintf("%q cannot be listened on", a), `write such as "127.0.0.1:9001" or "unix:/run/supervisord/http.sock"`)
+		v.Problem(fmt.Sprintf("%q cannot be listened on", a), `write such as "127.0.0.1:9001" or "unix:/run/supervisord/http.sock"`)
 	default:
 		if !a.IsLoopback() {
-			v.warn("can be reached from other machines", `everybody there can read the state of all programs: write "127.0.0.1:%d", or keep others out`, a.Port)
+			v.Warn("can be reached from other machines", `everybody there can read the state of all programs: write "127.0.0.1:%d", or keep others out`, a.Port)
 		}
 		*into = a
 	}
 }
 
-// hosts reads names of hosts, without ports.
-func (v value) hosts(into *[]string) {
+// readHosts reads names of hosts, without ports.
+func readHosts(v document.Value, into *[]string) {
 	var names []string
-	if !v.texts(&names) {
+	if !v.Texts(&names) {
 		return
 	}
 	for i, name := range names {
 		if strings.ContainsAny(name, ":/*@ ") || strings.ContainsFunc(name, notPrintable) {
-			v.problem(fmt.Sprintf("%q is not the name of a host", name), `write such as "supervisord.example.net": no port, no scheme, no wildcard`)
+			v.Problem(fmt.Sprintf("%q is not the name of a host", name), `write such as "supervisord.example.net": no port, no scheme, no wildcard`)
 			return
 		}
 		names[i] = strings.ToLower(strings.TrimSuffix(name, "."))

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/config/document"
 )
 
 // SourceKind names the program that a source was written for.
@@ -88,7 +88,7 @@ const (
 	maxResult = 1 << 20
 )
 
-// Convert converts a source. A malformed source is a *config.Error that lists every mistake with its position.
+// Convert converts a source. A malformed source is a *document.Error that lists every mistake with its position.
 func Convert(s Source, w World) (Result, error) {
 	err := checkText(location{file: s.Name}, s.Text)
 	for i := 0; i < len(s.Args) && err == nil; i++ {
@@ -134,7 +134,7 @@ func checkText(at location, text string) error {
 }
 
 func malformed(at location, what, remedy string) error {
-	return &config.Error{Problems: []config.Problem{{File: at.file, Line: at.line, What: what, Remedy: remedy}}}
+	return &document.Error{Problems: []document.Problem{{File: at.file, Line: at.line, What: what, Remedy: remedy}}}
 }
 
 // kindOfCommand returns the kind of a command line by its first word, "" if it is unknown.

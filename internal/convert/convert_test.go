@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/config/document"
 )
 
 var update = goflag.Bool("update", false, "rewrite the golden files")
@@ -51,7 +52,7 @@ func check(t testing.TB, r Result) error {
 		t.Fatal(err)
 	}
 	c, err := config.Load(path)
-	var refused *config.Error
+	var refused *document.Error
 	if err == nil {
 		if len(c.Programs) != r.Programs {
 			t.Errorf("%d programs, said to be %d", len(c.Programs), r.Programs)
@@ -179,7 +180,7 @@ func FuzzConvert(f *testing.F) {
 			s = Source{Kind: s.Kind, Args: strings.Split(text, "\n")}
 		}
 		r, err := Convert(s, elsewhere("testdata/supervisor"))
-		var refused *config.Error
+		var refused *document.Error
 		switch {
 		case err == nil:
 			if bad := check(t, r); bad != nil {

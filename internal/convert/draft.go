@@ -9,7 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/config/document"
+	"example.org/supervisord/internal/config/environment"
 	"example.org/supervisord/socket"
 )
 
@@ -64,7 +65,7 @@ type draft struct {
 	addresses map[string]string // the program that has each address
 	logs      map[string]string // the program that writes each log file
 	lacking   int
-	problems  []config.Problem
+	problems  []document.Problem
 }
 
 func newDocument(s Source, w World) *draft {
@@ -75,7 +76,7 @@ func newDocument(s Source, w World) *draft {
 
 // wrong reports a mistake in the source.
 func (d *draft) wrong(s setting, what, remedy string) {
-	d.problems = append(d.problems, config.Problem{File: s.at.file, Line: s.at.line, Key: cmp.Or(s.as, s.key), What: what, Remedy: remedy})
+	d.problems = append(d.problems, document.Problem{File: s.at.file, Line: s.at.line, Key: cmp.Or(s.as, s.key), What: what, Remedy: remedy})
 }
 
 // say adds a comment about all programs, once.
@@ -124,8 +125,8 @@ func (d *draft) included(s setting, pattern string, read func(path, text string)
 // result is the configuration, or every mistake in the source.
 func (d *draft) result() (Result, error) {
 	if len(d.problems) > 0 {
-		slices.SortStableFunc(d.problems, func(a, b config.Problem) int { return cmp.Compare(a.Line, b.Line) })
-		return Result{}, &config.Error{Problems: slices.Compact(d.problems)}
+		slices.SortStableFunc(d.problems, func(a, b document.Problem) int { return cmp.Compare(a.Line, b.Line) })
+		return Result{}, &document.Error{Problems: slices.Compact(d.problems)}
 	}
 	if len(d.programs) == 0 {
 		return Result{}, malformed(location{file: d.Name}, "defines no program", "name the file that defines one, and check --from")
@@ -286,7 +287,7 @@ func (p *program) argv() { p.set("command", p.run.argv()) }
 // environment sets a variable, in a shell if only a shell knows the value.
 func (p *program) environment(s setting, name, value string) {
 	const longest = 255 // package config bounds the length of a key
-	err := config.CheckVariable(name)
+	err := environment.CheckName(name, nil)
 	switch {
 	case err != nil:
 		p.lacks(s, err.Error())

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode"
 
-	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/config/document"
 )
 
 // circus and supervisor read their ini files by two dialects of Python's ConfigParser, which differ in what begins a comment, what
@@ -37,7 +37,7 @@ type iniFile struct {
 	dialect
 	sections []*section
 	byName   map[string]*section
-	problems []config.Problem
+	problems []document.Problem
 }
 
 func newINI(d dialect) *iniFile { return &iniFile{dialect: d, byName: map[string]*section{}} }
@@ -143,7 +143,7 @@ func (r *iniScanner) here(key, value, text string) setting {
 }
 
 func (r *iniScanner) wrong(what, remedy string) {
-	r.file.problems = append(r.file.problems, config.Problem{File: r.at.file, Line: r.at.line, What: what, Remedy: remedy})
+	r.file.problems = append(r.file.problems, document.Problem{File: r.at.file, Line: r.at.line, What: what, Remedy: remedy})
 }
 
 // line reads a section header or a key.

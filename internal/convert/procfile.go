@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/config/environment"
 	"example.org/supervisord/internal/getopt"
 	"example.org/supervisord/internal/pattern"
 )
@@ -135,7 +135,7 @@ func (f *formation) environmentFiles() {
 		}
 		f.env = append(f.env, path)
 		s := setting{at: location{file: path}, text: "the file"}
-		if err := config.CheckEnvironmentFile(path, text); err != nil {
+		if err := environment.CheckFile(path, text); err != nil {
 			f.head.lacks(s, "supervisord cannot read it: "+err.Error())
 		}
 		if strings.Contains(text, "$") {

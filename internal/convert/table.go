@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/config/document"
 )
 
 // tableOrder is the order of a program's tables, as in config.toml.example.
@@ -55,11 +55,11 @@ type raw string
 func inTOML(value any) string {
 	switch value := value.(type) {
 	case string:
-		return config.Quote(value)
+		return document.Quote(value)
 	case []string:
 		words := make([]string, len(value))
 		for i, word := range value {
-			words[i] = config.Quote(word)
+			words[i] = document.Quote(word)
 		}
 		return "[" + strings.Join(words, ", ") + "]"
 	default:
@@ -107,7 +107,7 @@ func (p *program) write() string {
 	}
 	header := "program." + p.name
 	if strings.Contains(p.name, ".") {
-		header = "program." + config.Quote(p.name)
+		header = "program." + document.Quote(p.name)
 	}
 	fmt.Fprintf(&b, "[%s]\n", header)
 	own.write(&b)

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/config/environment"
 )
 
 // A value is a string, or a string with parts that only a shell or supervisord can fill in when the program starts. Such a part
@@ -26,7 +26,7 @@ func parts(value string) []string { return strings.Split(value, "\x00") }
 func dynamic(value string) bool { return strings.Contains(value, "\x00") }
 
 // exportable reports whether a shell can set a variable of this name.
-func exportable(name string) bool { return config.CheckVariable(name) == nil }
+func exportable(name string) bool { return environment.CheckName(name, nil) == nil }
 
 // placeholder is how supervisord's own configuration writes a part for a descriptor. It cannot be escaped.
 const placeholder = "{fd:"

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/config/document"
+	"example.org/supervisord/internal/config/environment"
 	"example.org/supervisord/internal/getopt"
 )
 
@@ -129,7 +131,7 @@ func (o *Options) Load() (*config.Config, error) {
 		return nil, err
 	}
 	c, err := config.Parse(o.WorkDir, "the command line", []byte(t.text()))
-	if refused, ok := errors.AsType[*config.Error](err); ok {
+	if refused, ok := errors.AsType[*document.Error](err); ok {
 		return nil, t.explain(refused)
 	}
 	if err != nil {
@@ -232,7 +234,7 @@ func (t *tuning) readDir(dir string, vars map[string]string, later bool) error {
 		return fmt.Errorf("envdir: %w", err)
 	}
 	t.dir = dir
-	read, err := config.ReadEnvironment(nil, dir, nil)
+	read, err := environment.Read(nil, dir, nil)
 	if err == nil {
 		read.Apply(vars)
 	}

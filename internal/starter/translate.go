@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/internal/getopt"
 	"example.org/supervisord/internal/pattern"
 	"example.org/supervisord/socket"
@@ -72,12 +72,12 @@ func (t *Translation) put(key, value string, from getopt.Given) {
 	t.Settings = append(t.Settings, Assignment{key, value, from})
 }
 
-func quoted(s string) string { return config.Quote(s) }
+func quoted(s string) string { return document.Quote(s) }
 
 func array(words []string) string {
 	list := make([]string, len(words))
 	for i, w := range words {
-		list[i] = config.Quote(w)
+		list[i] = document.Quote(w)
 	}
 	return "[" + strings.Join(list, ", ") + "]"
 }
@@ -237,7 +237,7 @@ func (t *Translation) text() string {
 }
 
 // explain says what is wrong with the options that a rejected configuration comes from, one mistake for each.
-func (t *Translation) explain(e *config.Error) error {
+func (t *Translation) explain(e *document.Error) error {
 	var all []error
 	explained := map[getopt.Given]bool{}
 	for _, p := range e.Problems {
@@ -254,7 +254,7 @@ func (t *Translation) explain(e *config.Error) error {
 }
 
 // blame makes a warning about a key one about its option.
-func (t *Translation) blame(p config.Problem) config.Problem {
+func (t *Translation) blame(p document.Problem) document.Problem {
 	from := t.origin(strings.TrimPrefix(p.Key, "program."+programName+"."))
 	if p.File, p.Line = "the command line", 0; from.Name != "" {
 		p.Key = from.String()

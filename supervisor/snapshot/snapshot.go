@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/config/environment"
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/internal/reserved"
 	"example.org/supervisord/worker"
@@ -39,7 +40,7 @@ func LookUp(c *config.Program) (*Snapshot, error) {
 	if s.Credential, who, err = credential(c.User, c.Group); err != nil {
 		return s, err
 	}
-	s.Environment, err = environment(c, who, s.Directory)
+	s.Environment, err = mergedEnvironment(c, who, s.Directory)
 	return s, err
 }
 
@@ -104,10 +105,10 @@ func (s *Snapshot) output(c *config.Program, open func(output.LogFileSpec) (*out
 	return err
 }
 
-// environment merges the supervisor's own variables, those of the user, and those of the configuration: environment,
+// mergedEnvironment merges the supervisor's own variables, those of the user, and those of the configuration: environment,
 // environment_file, environment_dir, the later over the earlier. PWD is the directory, as after cd in a shell: the supervisor's own
 // may be one that the worker's user cannot look into, and Puma, for one, ends then.
-func environment(c *config.Program, who *proc.Account, directory string) ([]string, error) {
+func mergedEnvironment(c *config.Program, who *proc.Account, directory string) ([]string, error) {
 	vars := map[string]string{}
 	for _, kv := range worker.Inheritable(os.Environ()) {
 		if k, v, ok := strings.Cut(kv, "="); ok && !reserved.ForWorkers(k, c.Dialects) {
@@ -122,7 +123,7 @@ func environment(c *config.Program, who *proc.Account, directory string) ([]stri
 	for name, value := range c.Environment {
 		vars[name] = fill.Replace(value)
 	}
-	fromFiles, err := config.ReadEnvironment(c.EnvironmentFiles, c.EnvironmentDir, c.Dialects)
+	fromFiles, err := environment.Read(c.EnvironmentFiles, c.EnvironmentDir, c.Dialects)
 	if err != nil {
 		return nil, err
 	}

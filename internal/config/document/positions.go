@@ -1,4 +1,4 @@
-package config
+package document
 
 import (
 	"errors"
@@ -37,9 +37,9 @@ func (p positions) of(path string) keyPosition {
 	return keyPosition{}
 }
 
-// child is the full name of a key in the table path.
-func child(path, name string) string {
-	if !bare(name) {
+// Key is the full name of a key in the table path.
+func Key(path, name string) string {
+	if !Bare(name) {
 		name = strconv.Quote(name)
 	}
 	if path == "" {
@@ -51,8 +51,8 @@ func child(path, name string) string {
 // element is the full name of an element of the array path.
 func element(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
-// bare reports whether a key needs no quotes.
-func bare(name string) bool {
+// Bare reports whether a key needs no quotes.
+func Bare(name string) bool {
 	return name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
 }
 
@@ -170,7 +170,7 @@ func (s *keyScanner) header() string {
 	path := ""
 	parts := s.key()
 	for i, part := range parts {
-		path = child(path, part)
+		path = Key(path, part)
 		isLast := i == len(parts)-1
 		if s.note(path, line, array || !isLast); s.err != nil {
 			return path
@@ -199,7 +199,7 @@ func (s *keyScanner) pair(path string, depth int) {
 	line := s.line
 	parts := s.key()
 	for i, part := range parts {
-		path = child(path, part)
+		path = Key(path, part)
 		if s.note(path, line, i < len(parts)-1); s.err != nil {
 			return
 		}

@@ -1,4 +1,4 @@
-package config
+package document
 
 import (
 	"cmp"
@@ -38,8 +38,8 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// sortProblems puts problems in the order in which a reader finds their positions. What two steps both found is said once.
-func sortProblems(problems []Problem, files []string) []Problem {
+// SortProblems puts problems in the order in which a reader finds their positions. What two steps both found is said once.
+func SortProblems(problems []Problem, files []string) []Problem {
 	slices.SortStableFunc(problems, func(a, b Problem) int {
 		return cmp.Or(
 			cmp.Compare(slices.Index(files, a.File), slices.Index(files, b.File)),
@@ -51,9 +51,9 @@ func sortProblems(problems []Problem, files []string) []Problem {
 	return slices.Compact(problems)
 }
 
-// nearest returns the known word that was probably meant by word: the one with the fewest changed, missing, extra or swapped
+// Nearest returns the known word that was probably meant by word: the one with the fewest changed, missing, extra or swapped
 // letters, if these are at most a third of it.
-func nearest(word string, known []string) (string, bool) {
+func Nearest(word string, known []string) (string, bool) {
 	best, bestDistance := "", len(word)/3+1
 	for _, k := range known {
 		if len(k) > len(word)+bestDistance || len(word) > len(k)+bestDistance {

@@ -1,4 +1,5 @@
-package config
+// Package environment reads the variables of a program from files and from a directory with a file for each.
+package environment
 
 import (
 	"bytes"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/internal/reserved"
 	"example.org/supervisord/socket/dialect"
 )
@@ -38,7 +40,7 @@ func (v Variables) Apply(environment map[string]string) {
 	}
 }
 
-// ReadEnvironment reads environment files and then an environment directory ("": none), in this order; of two entries for one variable
+// Read reads environment files and then an environment directory ("": none), in this order; of two entries for one variable
 // the later wins. Errors name file and line; one for a missing file wraps fs.ErrNotExist. A variable by which supervisord speaks to
 // workers of these dialects is an error.
 //
@@ -56,21 +58,21 @@ func (v Variables) Apply(environment map[string]string) {
 //
 // In a directory (daemontools' envdir) each file is the variable of its name, and its first line, without the line end, is the value,
 // with each NUL standing for a line end. An empty file removes the variable. Hidden files are skipped.
-func ReadEnvironment(files []string, dir string, dialects []dialect.Name) (Variables, error) {
+func Read(files []string, dir string, dialects []dialect.Name) (Variables, error) {
 	var all Variables
 	for _, path := range files {
-		data, err := readFile(path)
+		data, err := document.ReadFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("environment_file: %w", err)
 		}
-		variables, err := parseEnvironment(path, string(data), dialects)
+		variables, err := parse(path, string(data), dialects)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, variables...)
 	}
 	if dir != "" {
-		variables, err := readEnvironmentDir(dir, dialects)
+		variables, err := readDir(dir, dialects)
 		if err != nil {
 			return nil, fmt.Errorf("environment_dir: %w", err)
 		}
@@ -79,8 +81,8 @@ func ReadEnvironment(files []string, dir string, dialects []dialect.Name) (Varia
 	return all, nil
 }
 
-// readEnvironmentDir reads a directory with one file for each variable.
-func readEnvironmentDir(dir string, dialects []dialect.Name) (Variables, error) {
+// readDir reads a directory with one file for each variable.
+func readDir(dir string, dialects []dialect.Name) (Variables, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
@@ -96,14 +98,14 @@ func readEnvironmentDir(dir string, dialects []dialect.Name) (Variables, error) 
 	slices.Sort(names)
 	var variables Variables
 	for _, name := range names {
-		if isHidden(name) {
+		if strings.HasPrefix(name, ".") {
 			continue
 		}
 		path := filepath.Join(dir, name)
-		if err := checkVariable(name, dialects); err != nil {
+		if err := CheckName(name, dialects); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		data, err := readFile(path)
+		data, err := document.ReadFile(path)
 		if err != nil {
 			return nil, err
 		}
@@ -113,14 +115,14 @@ func readEnvironmentDir(dir string, dialects []dialect.Name) (Variables, error) 
 	return variables, nil
 }
 
-// goodVariable reports whether name can be the name of a variable.
-func goodVariable(name string) bool {
-	return bare(name) && !strings.Contains(name, "-") && (name[0] < '0' || name[0] > '9')
+// ValidName reports whether name can be the name of a variable.
+func ValidName(name string) bool {
+	return document.Bare(name) && !strings.Contains(name, "-") && (name[0] < '0' || name[0] > '9')
 }
 
-// checkVariable returns why a file cannot set a variable of this name.
-func checkVariable(name string, dialects []dialect.Name) error {
-	if !goodVariable(name) {
+// CheckName returns why a file cannot set a variable of this name.
+func CheckName(name string, dialects []dialect.Name) error {
+	if !ValidName(name) {
 		return fmt.Errorf("%.40q is not a valid variable name: use letters, digits and _, not beginning with a digit", name)
 	}
 	if reserved.ForWorkers(name, dialects) {
@@ -129,15 +131,21 @@ func checkVariable(name string, dialects []dialect.Name) error {
 	return nil
 }
 
-// parseEnvironment reads the text of an environment file; path is for errors.
-func parseEnvironment(path, text string, dialects []dialect.Name) (Variables, error) {
-	t := &environmentText{rest: strings.ReplaceAll(strings.TrimPrefix(text, "\ufeff"), "\r\n", "\n"), line: 1}
+// CheckFile returns why the text of an environment file cannot be read; nil: it can. name is for the error.
+func CheckFile(name, text string) error {
+	_, err := parse(name, text, nil)
+	return err
+}
+
+// parse reads the text of an environment file; path is for errors.
+func parse(path, text string, dialects []dialect.Name) (Variables, error) {
+	t := &fileText{rest: strings.ReplaceAll(strings.TrimPrefix(text, "\ufeff"), "\r\n", "\n"), line: 1}
 	var variables Variables
 	for t.nextEntry() {
 		line := t.line
 		v, err := t.entry()
 		if err == nil {
-			err = checkVariable(v.Name, dialects)
+			err = CheckName(v.Name, dialects)
 		}
 		if err == nil && len(variables) >= maxVariables {
 			err = fmt.Errorf("more than %d variables", maxVariables)
@@ -150,8 +158,8 @@ func parseEnvironment(path, text string, dialects []dialect.Name) (Variables, er
 	return variables, nil
 }
 
-// environmentText is an environment file while it is read.
-type environmentText struct {
+// fileText is an environment file while it is read.
+type fileText struct {
 	rest string // still to be read
 	line int    // of rest
 }
@@ -159,7 +167,7 @@ type environmentText struct {
 const spaces = " \t\r"
 
 // take removes n bytes from the rest and returns them.
-func (t *environmentText) take(n int) string {
+func (t *fileText) take(n int) string {
 	taken := t.rest[:n]
 	t.rest = t.rest[n:]
 	t.line += strings.Count(taken, "\n")
@@ -167,15 +175,21 @@ func (t *environmentText) take(n int) string {
 }
 
 // takeTo takes everything before the first of stops, or everything.
-func (t *environmentText) takeTo(stops string) string { return t.take(before(t.rest, stops)) }
+func (t *fileText) takeTo(stops string) string {
+	n := strings.IndexAny(t.rest, stops)
+	if n < 0 {
+		n = len(t.rest)
+	}
+	return t.take(n)
+}
 
 // skip takes what is in chars.
-func (t *environmentText) skip(chars string) {
+func (t *fileText) skip(chars string) {
 	t.take(len(t.rest) - len(strings.TrimLeft(t.rest, chars)))
 }
 
 // nextEntry goes to the next line that is neither blank nor a comment; false: there is none.
-func (t *environmentText) nextEntry() bool {
+func (t *fileText) nextEntry() bool {
 	for t.skip(spaces + "\n"); t.rest != "" && strings.ContainsAny(t.rest[:1], "#;"); t.skip(spaces + "\n") {
 		t.takeTo("\n")
 	}
@@ -183,7 +197,7 @@ func (t *environmentText) nextEntry() bool {
 }
 
 // entry reads NAME=VALUE.
-func (t *environmentText) entry() (Variable, error) {
+func (t *fileText) entry() (Variable, error) {
 	name := strings.TrimSpace(t.takeTo("=\n"))
 	if !strings.HasPrefix(t.rest, "=") {
 		return Variable{}, errors.New("the line has no =: write NAME=VALUE") // not shown: it may be a part of a secret
@@ -201,7 +215,7 @@ func (t *environmentText) entry() (Variable, error) {
 }
 
 // value reads what follows the =, to the end of its line.
-func (t *environmentText) value() (string, error) {
+func (t *fileText) value() (string, error) {
 	if t.rest == "" || !strings.ContainsAny(t.rest[:1], `'"`) {
 		return t.unquoted(), nil
 	}
@@ -216,7 +230,7 @@ func (t *environmentText) value() (string, error) {
 }
 
 // quoted reads a value after its opening quote; false: it is not closed.
-func (t *environmentText) quoted(quote string) (string, bool) {
+func (t *fileText) quoted(quote string) (string, bool) {
 	stops := quote
 	if quote == `"` {
 		stops += `\`
@@ -242,7 +256,7 @@ func (t *environmentText) quoted(quote string) (string, bool) {
 }
 
 // unquoted reads a value without quotes. Spaces at its end are not part of it, unless a backslash precedes them.
-func (t *environmentText) unquoted() string {
+func (t *fileText) unquoted() string {
 	var value strings.Builder
 	keep := 0 // this much is kept whatever it is
 	for {

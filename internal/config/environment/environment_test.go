@@ -1,4 +1,4 @@
-package config
+package environment
 
 import (
 	"errors"
@@ -14,6 +14,22 @@ import (
 
 	"example.org/supervisord/socket/dialect"
 )
+
+// files writes files into a new directory and returns it.
+func files(t testing.TB, contents map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range contents {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
 
 // environmentCases maps texts of environment files to their variables as Go prints them, or to the error.
 var environmentCases = []struct{ name, text, want string }{
@@ -45,7 +61,7 @@ var environmentCases = []struct{ name, text, want string }{
 func TestEnvironmentFileGrammar(t *testing.T) {
 	for _, c := range environmentCases {
 		t.Run(c.name, func(t *testing.T) {
-			variables, err := parseEnvironment("f", c.text, nil)
+			variables, err := parse("f", c.text, nil)
 			var got []string
 			for _, v := range variables {
 				got = append(got, fmt.Sprintf("%s=%q", v.Name, v.Value))
@@ -65,7 +81,7 @@ func TestEnvironmentIsReadInOrder(t *testing.T) {
 		"1.env": "A=1\nB=1\nC=1\n", "2.env": "B=2\nC=2\nD=2\n",
 		"d/C": "3 \nsecond line", "d/D": "", "d/E": "\n", "d/F": "a\x00b", "d/.hidden": "x",
 	})
-	variables, err := ReadEnvironment([]string{filepath.Join(dir, "1.env"), filepath.Join(dir, "2.env")}, filepath.Join(dir, "d"), nil)
+	variables, err := Read([]string{filepath.Join(dir, "1.env"), filepath.Join(dir, "2.env")}, filepath.Join(dir, "d"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,8 +95,8 @@ func TestEnvironmentIsReadInOrder(t *testing.T) {
 
 func TestMissingEnvironmentFileIsReported(t *testing.T) {
 	for _, read := range []func() (Variables, error){
-		func() (Variables, error) { return ReadEnvironment([]string{"/no/such/file"}, "", nil) },
-		func() (Variables, error) { return ReadEnvironment(nil, "/no/such/dir", nil) },
+		func() (Variables, error) { return Read([]string{"/no/such/file"}, "", nil) },
+		func() (Variables, error) { return Read(nil, "/no/such/dir", nil) },
 	} {
 		if _, err := read(); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "environment_") {
 			t.Errorf("got %v", err)
@@ -91,7 +107,7 @@ func TestMissingEnvironmentFileIsReported(t *testing.T) {
 func TestBadEnvironmentDirIsRefused(t *testing.T) {
 	for name, want := range map[string]string{"A-B": "is not a valid variable name", "LISTEN_PID": "is set by supervisord itself"} {
 		dir := files(t, map[string]string{name: "x"})
-		if _, err := ReadEnvironment(nil, dir, nil); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, name)) || !strings.Contains(err.Error(), want) {
+		if _, err := Read(nil, dir, nil); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, name)) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -99,10 +115,10 @@ func TestBadEnvironmentDirIsRefused(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(dir, "A"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadEnvironment(nil, dir, nil); err == nil || !strings.Contains(err.Error(), "not a file") {
+	if _, err := Read(nil, dir, nil); err == nil || !strings.Contains(err.Error(), "not a file") {
 		t.Errorf("a FIFO: %v", err)
 	}
-	if _, err := ReadEnvironment(nil, filepath.Join(files(t, map[string]string{"f": ""}), "f"), nil); err == nil {
+	if _, err := Read(nil, filepath.Join(files(t, map[string]string{"f": ""}), "f"), nil); err == nil {
 		t.Error("a file was read as a directory")
 	}
 }
@@ -112,7 +128,7 @@ func TestSymlinkInAnEnvironmentDirIsFollowed(t *testing.T) { // as in a mounted 
 	if err := os.Symlink("..data/TOKEN", filepath.Join(dir, "TOKEN")); err != nil {
 		t.Fatal(err)
 	}
-	variables, err := ReadEnvironment(nil, dir, nil)
+	variables, err := Read(nil, dir, nil)
 	if err != nil || len(variables) != 1 || variables[0].Value != "x" {
 		t.Errorf("got %+v, %v", variables, err)
 	}
@@ -120,11 +136,33 @@ func TestSymlinkInAnEnvironmentDirIsFollowed(t *testing.T) { // as in a mounted 
 
 func TestVariableOfTheDialectCannotComeFromAFile(t *testing.T) {
 	path := filepath.Join(files(t, map[string]string{"a.env": "A=1\nNGINX=3;\n"}), "a.env")
-	if _, err := ReadEnvironment([]string{path}, "", nil); err != nil {
+	if _, err := Read([]string{path}, "", nil); err != nil {
 		t.Error(err)
 	}
-	_, err := ReadEnvironment([]string{path}, "", []dialect.Name{dialect.Nginx})
+	_, err := Read([]string{path}, "", []dialect.Name{dialect.Nginx})
 	if err == nil || !strings.HasPrefix(err.Error(), path+":2: NGINX is set by supervisord itself") {
 		t.Error(err)
 	}
+}
+
+// FuzzEnvironmentFile: reading returns for any text, and accepted variables are valid in an environment.
+func FuzzEnvironmentFile(f *testing.F) {
+	for _, c := range environmentCases {
+		f.Add(c.text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		variables, err := parse("f", text, nil)
+		if err != nil && !strings.HasPrefix(err.Error(), "f:") {
+			t.Errorf("the error does not say where: %v", err)
+		}
+		for _, v := range variables {
+			if !ValidName(v.Name) || strings.Contains(v.Value, "\x00") || v.Unset {
+				t.Errorf("accepted %+v", v)
+			}
+			again, err := parse("f", v.Name+"='"+strings.ReplaceAll(v.Value, "'", "")+"'\n", nil)
+			if err != nil || len(again) != 1 || again[0].Value != strings.ReplaceAll(strings.ReplaceAll(v.Value, "'", ""), "\r\n", "\n") {
+				t.Errorf("%+v does not come back in quotes: %+v, %v", v, again, err)
+			}
+		}
+	})
 }

@@ -1,6 +1,9 @@
-package config
+package document
 
 import (
+	"os"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/BurntSushi/toml"
@@ -50,10 +53,18 @@ z = '\'
 
 // FuzzPositions: the scanner returns for any text, and finds the position of every value in text that the decoder accepts.
 func FuzzPositions(f *testing.F) {
-	for _, b := range badFiles {
-		if len(b.text) < 4096 {
-			f.Add(b.text)
-		}
+	example, err := os.ReadFile("../../../config.toml.example")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(string(example))
+	f.Add(regexp.MustCompile(`(?m)^#([a-z\[{}\]])`).ReplaceAllString(string(example), "$1"))
+	for _, text := range []string{
+		"", "[", "]", "=", "a", "a =", "a = [", "a = {", "a = \"", "[a", "[[a]", "[a]\n[a]\n", "a = 1\na.b = 2\n", "a = {b = [1, {c = 2}], \"d.e\" = 3}\n",
+		"[a]\nb = ./x\n", "[[a]]\nb = 0o17\n[[a]]\n[a.c]\n", "a = 1979-05-27\n", "a = [ # x\n 1,\n]\n", "; ini\n[program:x]\ncommand=y ; z\n",
+		"a = " + strings.Repeat("[", 40), "[a" + strings.Repeat(".a", 400) + "]",
+	} {
+		f.Add(text)
 	}
 	f.Add("a = \"\"\"\\\"\"\"\"\"\nb={a={},\nb=[[],[{}]]}\n[[a.b]]\n[[a.b.'']]\n")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -65,23 +76,23 @@ func FuzzPositions(f *testing.F) {
 		if _, err := toml.Decode(text, &tree); err != nil {
 			return
 		}
-		walk(value{in: &tomlFile{}, raw: tree}, func(v value) {
-			if _, ok := at[v.path]; v.path != "" && !ok {
-				t.Errorf("%q has no position in %q", v.path, text)
+		walk(Value{In: &Document{}, Raw: tree}, func(v Value) {
+			if _, ok := at[v.Key]; v.Key != "" && !ok {
+				t.Errorf("%q has no position in %q", v.Key, text)
 			}
 		})
 	})
 }
 
 // walk visits v and everything inside.
-func walk(v value, visit func(value)) {
+func walk(v Value, visit func(Value)) {
 	visit(v)
-	if table, ok := v.raw.(map[string]any); ok {
+	if table, ok := v.Raw.(map[string]any); ok {
 		for name := range table {
-			walk(v.child(name), visit)
+			walk(v.Child(name), visit)
 		}
 	}
-	if items, ok := v.elements(); ok {
+	if items, ok := v.Elements(); ok {
 		for _, item := range items {
 			walk(item, visit)
 		}

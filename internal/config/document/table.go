@@ -1,0 +1,132 @@
+package document
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Fields is the table of the keys that a TOML table may have, and how each is read into T. It is the only list of these keys.
+type Fields[T any] map[string]func(into *T, v Value)
+
+// Decode reads the table v into into. What is not set keeps its value: the default.
+func Decode[T any](v Value, into *T, known Fields[T]) bool {
+	table, ok := v.Raw.(map[string]any)
+	if !ok {
+		remedy := "write it as [" + v.Key + "]"
+		if strings.HasSuffix(v.Key, "]") {
+			remedy = "write { key = value, … }"
+		}
+		v.Problem("is "+TypeOf(v.Raw)+", not a table", "%s", remedy)
+		return false
+	}
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		if read, ok := known[name]; ok {
+			read(into, v.Child(name))
+		} else {
+			v.unknown(name, slices.Sorted(maps.Keys(known)))
+		}
+	}
+	return true
+}
+
+// unknown reports a key of the table v that does not exist, with what was probably meant.
+func (v Value) unknown(name string, known []string) {
+	remedy := "known here are " + strings.Join(known, ", ")
+	k, ok := Nearest(name, known)
+	if ok {
+		remedy = fmt.Sprintf("did you mean %s?", k)
+	}
+	if i := slices.IndexFunc(known, func(k string) bool { return strings.EqualFold(k, name) }); i >= 0 {
+		k, ok, remedy = known[i], true, "keys are written in small letters: "+known[i]
+	}
+	if ok {
+		v.In.typos[Key(v.Key, k)] = true
+	}
+	v.Child(name).Problem("unknown key", "%s", remedy)
+}
+
+// Problem reports what is wrong with v.
+func (v Value) Problem(what, remedy string, args ...any) {
+	v.In.Problems = append(v.In.Problems, v.Note(what, fmt.Sprintf(remedy, args...)))
+}
+
+// Warn reports what is doubtful about v.
+func (v Value) Warn(what, remedy string, args ...any) {
+	v.In.Warnings = append(v.In.Warnings, v.Note(what, fmt.Sprintf(remedy, args...)))
+}
+
+// Useless reports the key of the table v if it is set where it has no effect.
+func (v Value) Useless(key string, without bool, condition, remedy string, args ...any) {
+	if without && v.Has(key) {
+		v.Child(key).Problem("does nothing "+condition, remedy, args...)
+	}
+}
+
+// Note returns a Problem at v, without reporting it.
+func (v Value) Note(what, remedy string) Problem {
+	return Problem{File: v.In.File, Line: v.Line(), Key: v.Key, What: what, Remedy: remedy}
+}
+
+// Line is where v is written, or the table that should contain it.
+func (v Value) Line() int { return v.In.positions.of(v.Key).line }
+
+// Child is a key of the table v; its Raw is nil if it is not set.
+func (v Value) Child(name string) Value {
+	table, _ := v.Raw.(map[string]any)
+	return Value{In: v.In, Key: Key(v.Key, name), Raw: table[name]}
+}
+
+// Has reports whether the table v has the key.
+func (v Value) Has(name string) bool { return v.Child(name).Raw != nil }
+
+// Lacks reports whether the table v has neither the key nor an unknown one that is probably a typo of it, which has been reported.
+func (v Value) Lacks(name string) bool { return !v.Has(name) && !v.In.typos[Key(v.Key, name)] }
+
+// Elements are the elements of the array v, which may be written [[v]] or [{…}, {…}]; false: v is not an array.
+func (v Value) Elements() ([]Value, bool) {
+	var values []Value
+	add := func(raw any) { values = append(values, Value{In: v.In, Key: element(v.Key, len(values)), Raw: raw}) }
+	switch array := v.Raw.(type) {
+	case []any:
+		for _, raw := range array {
+			add(raw)
+		}
+	case []map[string]any:
+		for _, raw := range array {
+			add(raw)
+		}
+	default:
+		return nil, false
+	}
+	return values, true
+}
+
+// OneOrMore are the elements of the array v, or v alone.
+func (v Value) OneOrMore() []Value {
+	if items, ok := v.Elements(); ok {
+		return items
+	}
+	return []Value{v}
+}
+
+// TypeOf is what a person calls the type of a decoded value.
+func TypeOf(raw any) string {
+	switch raw.(type) {
+	case string:
+		return "a string"
+	case int64:
+		return "an integer"
+	case float64:
+		return "a number with a fraction"
+	case bool:
+		return "true or false"
+	case []any, []map[string]any:
+		return "an array"
+	case map[string]any:
+		return "a table"
+	default:
+		return "a date or time"
+	}
+}

@@ -1,0 +1,273 @@
+package document
+
+import (
+	"fmt"
+	"math/bits"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxDuration bounds every duration, so that sums of them cannot overflow: a year.
+const maxDuration = 365 * 24 * time.Hour
+
+// The readers below set their target only if the value is right; otherwise they report what is wrong and leave the default.
+// Strings are cloned: those of the decoder are pieces of the whole file, which would stay in memory with them.
+
+// Text reads a string that is not empty.
+func (v Value) Text(into *string) bool {
+	s, ok := v.Raw.(string)
+	switch {
+	case !ok:
+		v.Problem("is "+TypeOf(v.Raw)+", not a string", "write it in quotes")
+	case s == "":
+		v.Problem("is empty", "give it a value, or leave the key out")
+	case strings.Contains(s, "\x00"):
+		v.Problem("has a NUL character", "remove it")
+	default:
+		*into = strings.Clone(s)
+		return true
+	}
+	return false
+}
+
+// Choice reads one of a few words.
+func Choice[S ~string](v Value, into *S, options ...S) bool {
+	var s string
+	if !v.Text(&s) {
+		return false
+	}
+	if slices.Contains(options, S(s)) {
+		*into = S(s)
+		return true
+	}
+	words := make([]string, len(options))
+	for i, o := range options {
+		words[i] = strconv.Quote(string(o))
+	}
+	last := len(words) - 1
+	v.Problem(fmt.Sprintf("%q is not known", s), "write %s or %s", strings.Join(words[:last], ", "), words[last])
+	return false
+}
+
+// Flag reads true or false.
+func (v Value) Flag(into *bool) bool {
+	b, ok := v.Raw.(bool)
+	if ok {
+		*into = b
+	} else {
+		v.Problem("is "+TypeOf(v.Raw)+", not true or false", "write true or false, without quotes")
+	}
+	return ok
+}
+
+// Integer reads an integer within bounds.
+func (v Value) Integer(into *int, low, high int) bool {
+	n, ok := v.Raw.(int64)
+	switch {
+	case !ok:
+		v.Problem("is "+TypeOf(v.Raw)+", not an integer", "write a number from %d to %d, without quotes", low, high)
+	case n < int64(low) || n > int64(high):
+		v.Problem(fmt.Sprintf("%d is out of range", n), "write a number from %d to %d", low, high)
+	default:
+		*into = int(n)
+		return true
+	}
+	return false
+}
+
+// Duration reads a string such as "30s" that is at least low.
+func (v Value) Duration(into *time.Duration, low time.Duration) bool {
+	if n, ok := v.Raw.(int64); ok {
+		v.Problem("is a number without a unit", "write \"%ds\"", n)
+		return false
+	}
+	var s string
+	if !v.Text(&s) {
+		return false
+	}
+	d, err := time.ParseDuration(s)
+	switch {
+	case err != nil:
+		v.Problem(fmt.Sprintf("%q is not a duration", s), `write a number and its unit, such as "500ms", "30s" or "1h30m"`)
+	case d < low || d > maxDuration:
+		v.Problem(fmt.Sprintf("%q is out of range", s), `write a duration from "%s" to "%s"`, brief(low), brief(maxDuration))
+	default:
+		*into = d
+		return true
+	}
+	return false
+}
+
+// brief is a duration without the zeros at its end: "8760h", not "8760h0m0s".
+func brief(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// Seconds reads a duration of whole seconds, the unit of some socket options.
+func (v Value) Seconds(into *time.Duration, high time.Duration) {
+	var d time.Duration
+	switch {
+	case !v.Duration(&d, time.Second):
+	case d%time.Second != 0 || d > high:
+		v.Problem(fmt.Sprintf("%s cannot be set", d), `write whole seconds, from "1s" to "%s"`, brief(high))
+	default:
+		*into = d
+	}
+}
+
+// Texts reads an array of strings; a single string stands for an array of one.
+func (v Value) Texts(into *[]string) bool {
+	items := v.OneOrMore()
+	list := make([]string, len(items))
+	all := true
+	for i, item := range items {
+		all = item.Text(&list[i]) && all
+	}
+	if all {
+		*into = list
+	}
+	return all
+}
+
+// Argv reads a command: an array of its words. Only the first must not be empty.
+func (v Value) Argv(into *[]string) bool {
+	if line, ok := v.Raw.(string); ok {
+		v.Problem("is a string", "write %s = %s", v.Key[strings.LastIndex(v.Key, ".")+1:], asArray(line))
+		return false
+	}
+	items, _ := v.Elements()
+	if len(items) == 0 {
+		v.Problem("is not an array of words", `write the program and its arguments, such as ["./web", "-v"]`)
+		return false
+	}
+	argv := make([]string, len(items))
+	for i, item := range items {
+		if (item.Raw != "" || i == 0) && !item.Text(&argv[i]) {
+			return false
+		}
+	}
+	*into = argv
+	return true
+}
+
+// asArray is the array for a command line; one that runs a shell if the line needs a shell.
+func asArray(line string) string {
+	words := strings.Fields(line)
+	if len(words) == 0 {
+		words = []string{"./web", "-v"}
+	}
+	if strings.ContainsAny(line, "|&;<>()$`\\\"'*?[]#~%\n") {
+		words = []string{"sh", "-c", "exec " + line}
+	}
+	for i, word := range words {
+		words[i] = strconv.Quote(word)
+	}
+	return "[" + strings.Join(words, ", ") + "]"
+}
+
+// Path reads a path, which is relative to the folder of the document.
+func (v Value) Path(into *string) bool {
+	ok := v.Text(into)
+	if ok {
+		*into = Absolute(v.In.Dir, *into)
+	}
+	return ok
+}
+
+// Paths reads an array of paths, or one path.
+func (v Value) Paths(into *[]string) {
+	if v.Texts(into) {
+		for i, path := range *into {
+			(*into)[i] = Absolute(v.In.Dir, path)
+		}
+	}
+}
+
+// Absolute is path as seen from dir.
+func Absolute(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(dir, path)
+}
+
+// sizeUnits are the units of sizes. A size without a unit is in bytes.
+var sizeUnits = map[string]uint64{
+	"": 1, "B": 1,
+	"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+}
+
+// ParseSize reads a size in bytes such as "512MiB".
+func ParseSize(s string) (uint64, error) {
+	digits := len(s) - len(strings.TrimLeft(s, "0123456789"))
+	unit, ok := sizeUnits[strings.TrimSpace(s[digits:])]
+	n, err := strconv.ParseUint(s[:digits], 10, 64)
+	if !ok || err != nil {
+		return 0, fmt.Errorf("%q is not a size", s)
+	}
+	over, size := bits.Mul64(n, unit)
+	if over != 0 || size > 1<<63-1 {
+		return 0, fmt.Errorf("%q is too large", s)
+	}
+	return size, nil
+}
+
+// Signal reads the name of a signal, with or without SIG, in upper or lower case.
+func (v Value) Signal(into *syscall.Signal) {
+	if n, ok := v.Raw.(int64); ok {
+		v.Problem(fmt.Sprintf("%d is a number", n), `write the name of the signal, such as "TERM"`)
+		return
+	}
+	var name string
+	if !v.Text(&name) {
+		return
+	}
+	sig := unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(name), "SIG"))
+	if sig == 0 {
+		v.Problem(fmt.Sprintf("%q is not a signal", name), `write its name, such as "TERM", "QUIT" or "USR1"`)
+		return
+	}
+	*into = sig
+}
+
+// Octal reads permission bits: "0660", or 0o660. A decimal number is refused, because 660 does not mean what it seems to.
+func (v Value) Octal(into *uint32) bool {
+	var n uint64
+	var err error
+	switch raw := v.Raw.(type) {
+	case string:
+		if n, err = strconv.ParseUint(strings.TrimPrefix(raw, "0o"), 8, 32); err != nil {
+			v.Problem(fmt.Sprintf("%q is not an octal number", raw), `write it such as "0660"`)
+			return false
+		}
+	case int64:
+		if !v.In.positions.of(v.Key).octal && raw != 0 {
+			v.Problem(fmt.Sprintf("%d is a decimal number", raw), `write "%04d" or 0o%03d`, raw, raw)
+			return false
+		}
+		n = uint64(raw)
+	default:
+		v.Problem("is "+TypeOf(v.Raw)+", not an octal number", `write it such as "0660"`)
+		return false
+	}
+	if n > 0o777 {
+		v.Problem(fmt.Sprintf("%#o is out of range", n), `write "0000" to "0777"`)
+		return false
+	}
+	*into = uint32(n)
+	return true
+}
