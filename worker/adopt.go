@@ -22,8 +22,8 @@ type Adoption struct {
 }
 
 // Adopt makes a running process a Worker again. When it returns, State and Descriptors tell all of a: what is recorded for the next
-// supervisor must not lack a living worker. What was posted once (Spawned, ReadySaid, Leaving) is posted again, so that post hears the
-// whole story; and Exited if the process ended meanwhile. The status of a process that is not a child is known from Linux 6.15 on. Every
+// supervisor must not lack a living worker. What was posted once (Spawned, ReadySaid, Leaving) is posted again, so that post gets all
+// events; and Exited if the process ended meanwhile. The status of a process that is not a child is known from Linux 6.15 on. Every
 // PID must have been given to Expect.
 func (l *Launcher) Adopt(a Adoption, post func(Event)) *Worker {
 	w := newWorker(l, a.Spec, post)
@@ -81,7 +81,7 @@ func (w *Worker) adopt(a Adoption) error {
 	}
 	l.children[pid] = w
 	l.pids.Store(pid, w)
-	l.wakeReaper() // it may be a zombie that the reaper could not give to anybody
+	l.wakeReaper() // it may be a zombie whose worker the reaper did not know
 	return nil
 }
 

@@ -29,7 +29,7 @@ type attempt struct {
 	prepared *spawn.Launch
 }
 
-// notifyFDs are how a worker notifies us. -1: there is none.
+// notifyFDs are the descriptors on which a worker notifies us. -1: none.
 type notifyFDs struct {
 	socket int // behind NOTIFY_SOCKET
 	pipe   int // our end of NOTIFY_FD
@@ -262,7 +262,7 @@ func (a *attempt) fork() *spawn.StepError {
 	if err != nil {
 		return err
 	}
-	a.closeTheirs() // before anybody can learn of an end: a pipe that we hold open ourselves has none
+	a.closeTheirs() // before the end is reported: a pipe whose write end we hold never ends
 	l.children[pid] = w
 	l.pids.Store(pid, w)
 	w.mu.Lock()

@@ -110,8 +110,8 @@ func (c *control) free() *controlLine {
 	return &c.lines[c.last]
 }
 
-// readControl reads messages, each a line. No client of einhorn sends descriptors: one that does may want to hold up supervisord, and ends
-// the control socket of this worker for good. w.mu is held.
+// readControl reads messages, each a line. No client of einhorn sends descriptors. A client that does may try to block supervisord, so it
+// ends the control socket of this worker for good. w.mu is held.
 func (w *Worker) readControl(l *controlLine) {
 	var buf [512]byte
 	for range messagesPerTurn {
@@ -150,7 +150,7 @@ func (w *Worker) closeControl() {
 	}
 }
 
-// obey carries out a command: only the ack of a worker is understood. As with einhorn, the ack ends the connection, except the one that
+// obey carries out a command; it knows only the ack of a worker. As with einhorn, the ack ends the connection, except the one that
 // the worker was born with: if the worker uses it once more, that must not kill it. w.mu is held.
 func (w *Worker) obey(l *controlLine, line []byte) {
 	if l.source == nil {

@@ -40,7 +40,7 @@ func (w *Worker) awaitReady() {
 	}
 }
 
-// findOut posts that the worker is ready when await returns nil, or why that cannot be found out. w.mu is held.
+// findOut posts that the worker is ready when await returns nil, and otherwise why readiness cannot be determined. w.mu is held.
 func (w *Worker) findOut(await func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.ready.cancel = cancel
@@ -87,7 +87,7 @@ func (w *Worker) endsProbe(sig syscall.Signal) {
 	}
 }
 
-// Probe asks the worker once, as c says, and returns why it seems not to be well. The method must be HTTP, TCP or Exec. ctx limits how long
+// Probe asks the worker once, as c says, and returns why the worker seems unhealthy. The method must be HTTP, TCP or Exec. ctx limits how long
 // it may take.
 func (w *Worker) Probe(ctx context.Context, c ready.Check) error {
 	w.mu.Lock()

@@ -10,7 +10,7 @@ import (
 
 // maySpeak reports whether a process may speak for the worker. Its user must be the worker's, root or the supervisor's own, and it must be
 // the worker or have been started by the worker. The second rule keeps workers of one user apart as far as that is possible: they could
-// trace each other. A process whose origin is lost, because it or the process that started it has ended, is believed: a shell script's
+// trace each other. A process of unknown origin, because it or the process that started it has ended, is believed: a shell script's
 // systemd-notify usually has ended, and so has what started a daemon that forks twice.
 //
 // Do not call maySpeak on the poller nor with a lock: reading /proc/PID/stat can make the reader the last user of another process's

@@ -15,14 +15,14 @@ import (
 	"example.org/supervisord/worker/ready"
 )
 
-// How many orphans are looked at at a time, and how long one look may take.
+// How many orphans are examined at a time, and how long that may take for each.
 const (
 	strayLooks  = 16
 	strayWithin = time.Second
 )
 
-// watchStrays kills strays whenever the reaper says that there may be new ones. It is not the reaper's work: a look at a process may take
-// long.
+// watchStrays kills strays whenever the reaper says that there may be new ones. The reaper does not do this itself, because
+// examining a process may take long.
 func (l *Launcher) watchStrays() {
 	for range l.strays {
 		l.killStrays()
@@ -64,7 +64,7 @@ func (l *Launcher) orphans() []int {
 func (l *Launcher) killStray(pid int) {
 	ctx, cancel := context.WithTimeout(l.life, strayWithin)
 	defer cancel()
-	foreign.Look(ctx, &l.looks, pid, func() any { //nolint:errcheck // it is left alone then
+	foreign.Look(ctx, &l.looks, pid, func() any { //nolint:errcheck // then it is left alone
 		p := pin(pid, os.Getpid())
 		switch {
 		case p == nil:
@@ -89,7 +89,7 @@ func stray(pid int) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// pinned is a process that is known by its pidfd: its PID may be another one's by now.
+// pinned is a process identified by its pidfd: its PID may belong to another process by now.
 type pinned struct {
 	pid int
 	fd  int

@@ -8,7 +8,7 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// clockReading is what two clocks showed when a record was written: the one that its times are of, which anybody may set, and
+// clockReading is what two clocks showed when a record was written: the wall clock, which its times use and which can be set, and
 // one that cannot be set, which has run since the machine started.
 type clockReading struct {
 	Wall      time.Time
@@ -31,8 +31,8 @@ func (c clockReading) shows() time.Time {
 	return c.Wall.Add(max(0, monotonic()-c.Monotonic)) // less than 0: from before the machine's last start
 }
 
-// Rebase puts the times of a program in this record on this process's clock. What became due meanwhile gets a moment more:
-// nobody has looked.
+// Rebase puts the times of a program in this record on this process's clock. Deadlines that passed meanwhile are extended a
+// little, because no supervisor watched them.
 func (r *Record) Rebase(p *program.Program, now time.Time) {
 	p.Rebase(r.Clock.shows(), now)
 	p.Excuse(now)

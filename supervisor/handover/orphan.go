@@ -63,7 +63,7 @@ func (o *Orphan) use(f func(pidfd int)) {
 	}
 }
 
-// orphanTimeout is how long an orphan may drain where no program says so.
+// orphanTimeout is how long an orphan whose program is gone may drain.
 const orphanTimeout = 30 * time.Second
 
 // End sends the signals of a stop plan until the process has ended, and KILL after the last step or
@@ -96,7 +96,7 @@ func DefaultStop() []config.StopStep {
 	return []config.StopStep{{Signal: syscall.SIGTERM, Wait: orphanTimeout}}
 }
 
-// hurry has End kill the process now.
+// hurry makes End kill the process now.
 func (o *Orphan) hurry() {
 	o.now.Store(true)
 	o.pidfd.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // closed: it has ended

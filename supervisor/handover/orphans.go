@@ -171,7 +171,7 @@ func (s *Orphans) take(h *Handover) {
 }
 
 // sockets takes the listening sockets out of the processes (pidfd_getfd(2)), so that no client is refused between them and the
-// workers to come. That needs the right to trace them, as root or the same user has; without it there are none. A socket that
+// workers to come. That needs permission to trace them, which root and the same user have; without it the result is empty. A socket that
 // another user has opened stays where it is: that user may have kept a duplicate, and could accept our clients' connections.
 func (s *Orphans) sockets() []inherit.Socket {
 	var found []inherit.Socket
@@ -250,7 +250,7 @@ func (s *Orphans) Ended(o *Orphan) {
 	s.ending = slices.DeleteFunc(s.ending, func(other *Orphan) bool { return other == o })
 }
 
-// Kill has every End under way kill now.
+// Kill makes every running End kill its process now.
 func (s *Orphans) Kill() {
 	for _, o := range s.ending {
 		o.hurry()
@@ -273,7 +273,7 @@ func pidsOf(orphans []*Orphan) []int {
 	return pids
 }
 
-// EndGroup kills whatever else lives in the control group of this process, if it is the main process of a systemd service: after
+// EndGroup kills all other processes in the control group of this process, if it is the main process of a systemd service: after
 // the programs have stopped, that is what left its worker's process group, and what was below an adopted worker, so that it did not
 // become a child of this process. Elsewhere the group is not ours, and EndGroup does nothing.
 func EndGroup(getenv func(string) string, log *zap.Logger) {

@@ -97,7 +97,7 @@ func (p *PIDFile) Remove() error {
 		return err
 	}
 	if there, err := os.Lstat(path); err != nil || !os.SameFile(mine, there) {
-		return nil // somebody else's now
+		return nil // it belongs to another process now
 	}
 	return os.Remove(path)
 }

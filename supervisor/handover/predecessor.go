@@ -10,7 +10,7 @@ import (
 	"example.org/supervisord/worker"
 )
 
-// Predecessor is a running supervisor, as far as it has to be handed over.
+// Predecessor is a running supervisor that is to be handed over.
 type Predecessor interface {
 	Record() *Record // without what this package adds: the clock, and what belongs to descriptors
 	Sockets() []socket.Named
@@ -24,7 +24,7 @@ type Held struct {
 	Adoptable
 }
 
-// Adoptable is what has to be known of a worker: see worker.Worker.
+// Adoptable is what the record needs of a worker: see worker.Worker.
 type Adoptable interface {
 	State() worker.State
 	Descriptors() map[string]int // by worker.FD…; the numbers hold while the launcher is frozen
@@ -70,8 +70,8 @@ func descriptorsOf(src Predecessor) []keptFD {
 	return all
 }
 
-// passing reports whether a descriptor is not worth the store's while: it has served its purpose, as the pipe on which a worker has
-// said that it is ready, or will have in a moment, as a connection to einhorn's control socket.
+// passing reports whether a descriptor need not go into the store: it has served its purpose, like the pipe on which a worker has
+// said that it is ready, or will soon have, like a connection to einhorn's control socket.
 func (d keptFD) passing() bool {
 	return d.kind != "" && (d.kind == worker.FDPipe && d.worker.State().Ready || passingKind(d.kind))
 }

@@ -20,14 +20,14 @@ import (
 type Handover struct {
 	Record   *Record          // nil: there are no programs to take over
 	Sockets  []inherit.Socket // for the table
-	Problems []error          // what is not as it should be, and does not keep anybody from going on
+	Problems []error          // what is wrong, without preventing a restore
 	Upgrade  bool             // by execve, from the image before this one
 	GaveBack string           // why a newer image gave its place back to this one; "": none did
 
 	sequence uint64
 	memfds   map[string]int // of records in the file-descriptor store
 	workers  map[string]int // the workers' descriptors, by workerFD
-	extra    map[string]int // what only the caller knows what to do with: the pid file, …
+	extra    map[string]int // descriptors for the caller: the pid file, …
 	stored   map[string]int // what systemd has: descriptors of each name
 	limit    int            // FileDescriptorStoreMax=; 0: unknown
 }
@@ -158,7 +158,7 @@ func (h *Handover) readStored() {
 }
 
 // forget drops the processes of starting workers that were not handed over whole. They were forked just before the crash, or systemd
-// was slow. The record is written without regard to that. Orphans ends these processes, and others are started.
+// was slow. The record is written without regard to that. Orphans ends these processes, and new ones are started.
 func (h *Handover) forget() {
 	for _, p := range h.Record.Programs {
 		for w, g := range p.Core.Workers() {

@@ -30,8 +30,8 @@ type Record struct {
 	Files    []string // of the configuration
 	Programs []ProgramRecord
 
-	// NonBlocking are the inodes of the socket units' sockets that do not block. systemd sets O_NONBLOCK of its sockets anew at
-	// each start of the service, under workers that live on.
+	// NonBlocking are the inodes of the socket units' non-blocking sockets. systemd changes O_NONBLOCK of its sockets at each start
+	// of the service, while workers still use them.
 	NonBlocking []uint64 `json:",omitempty"`
 
 	Clock clockReading // when the record was written
@@ -169,7 +169,7 @@ func encoded(data []byte, sequence uint64) []byte {
 	return append([]byte(head), data...)
 }
 
-// errNoRecord says that a file holds no complete record.
+// errNoRecord says that a file does not contain a complete record.
 var errNoRecord = errors.New("no complete record")
 
 // decode reads an encoded record. It returns errNoRecord (wrapped) for anything that is cut off or damaged, and another error for
@@ -191,7 +191,7 @@ func decode(text []byte) (*Record, uint64, error) {
 		return nil, 0, fmt.Errorf("cannot read the record: %w", err)
 	}
 	for _, e := range r.Exact {
-		e.restore(r) //nolint:errcheck // what this version does not have it need not know
+		e.restore(r) //nolint:errcheck // this version does not use strings that it has no place for
 	}
 	r.Exact = nil
 	if err := r.check(); err != nil {
@@ -219,7 +219,7 @@ func payload(text []byte) (data []byte, sequence uint64, err error) {
 	return data, sequence, nil
 }
 
-// check refuses a record that a restore could stumble over.
+// check refuses a record that a restore cannot handle.
 func (r *Record) check() error {
 	for _, p := range r.Programs {
 		if p.Core == nil || p.Core.Config == nil {

@@ -24,9 +24,9 @@ type FDStore interface {
 	Writable() <-chan struct{}
 }
 
-// Store keeps systemd's file-descriptor store current, so that the death of this process is a non-event: every listening socket,
-// every worker's descriptors, and the record in two memfds that are written in turn, so that one of them is always complete. All
-// methods but those that say so do nothing for a nil Store, and none waits but those that say so.
+// Store keeps systemd's file-descriptor store current, so that the death of this process costs nothing: every listening socket,
+// every worker's descriptors, and the record in two memfds that are written in turn, so that one of them is always complete. Unless
+// its comment says otherwise, a method does nothing for a nil Store, and does not wait.
 type Store struct {
 	to       FDStore
 	log      *zap.Logger
@@ -59,7 +59,7 @@ func (s *Store) Inherit(h *Handover) {
 	s.sequence, s.ledger, s.dirty = h.sequence, newLedger(h.stored, h.limit), true
 }
 
-// Changed notes that descriptors have come or gone.
+// Changed records that descriptors have come or gone.
 func (s *Store) Changed() {
 	if s != nil {
 		s.dirty = true
@@ -79,8 +79,8 @@ func (s *Store) Busy() bool { return s != nil && s.busy }
 
 // Keep writes the record, and makes the store agree with it, in this order: new descriptors go in before the record that names
 // them is written, and those that are not needed any more come out after the record that knows so. A crash in between can leave a
-// surplus descriptor in the store, which is harmless, but never a record of a worker without its descriptor. Where systemd is slow
-// the record is ahead of the store: what it names and the store does not have, the next supervisord does not believe.
+// surplus descriptor in the store, which is harmless, but never a record of a worker without its descriptor. If systemd is slow,
+// the record is ahead of the store: the next supervisord ignores what the record names and the store does not have.
 func (s *Store) Keep(src Predecessor) {
 	if s == nil {
 		return
@@ -102,7 +102,7 @@ func (s *Store) Keep(src Predecessor) {
 	s.tell()
 }
 
-// Push goes on where systemd was busy. Of what has changed since the last Keep, it knows nothing yet.
+// Push continues after systemd was busy. It does not include what has changed since the last Keep.
 func (s *Store) Push() {
 	s.add()
 	s.remove()
@@ -158,8 +158,8 @@ func (s *Store) plan(src Predecessor) {
 	}
 }
 
-// rank is the order in which descriptors go into the store. Without the record the rest is worth nothing. A pidfd is first of its
-// worker's: by it the next supervisord ends a process that the record does not know.
+// rank is the order in which descriptors go into the store. Without the record the rest is useless. A worker's pidfd comes before
+// its other descriptors: by it the next supervisord ends a process that the record does not know.
 func rank(name string) int {
 	switch {
 	case isRecord(name):
@@ -190,7 +190,7 @@ func (s *Store) add() {
 	}
 }
 
-// put stores one descriptor, unless there is none any more.
+// put stores one descriptor, unless it is closed by now.
 func (s *Store) put(d keptFD) error {
 	if err := s.ledger.fits(d.name); err != nil {
 		return err
@@ -207,7 +207,7 @@ func (s *Store) put(d keptFD) error {
 	return nil
 }
 
-// failed notes why the store is not current. A full store is not tried again until something has gone.
+// failed records why the store is not current. A full store is not tried again until something was removed.
 func (s *Store) failed(err error) {
 	switch {
 	case errors.Is(err, systemd.ErrBusy):
@@ -219,7 +219,7 @@ func (s *Store) failed(err error) {
 	}
 }
 
-// remove takes the surplus out of the store, also while something is missing: that may be for want of room.
+// remove takes the surplus out of the store, even while something is missing: perhaps because the store is full.
 func (s *Store) remove() {
 	if s.dirty || len(s.surplus) == 0 {
 		return
@@ -264,7 +264,7 @@ func (s *Store) write(r *Record) error {
 	return rewrite(s.memfds[s.sequence%2], text)
 }
 
-// Settle waits until systemd has room for everything, or returns an error when so much time has passed.
+// Settle waits until systemd has room for everything, or returns an error when this much time has passed.
 func (s *Store) Settle(within time.Duration) error {
 	timeout := time.NewTimer(within)
 	defer timeout.Stop()

@@ -46,8 +46,9 @@ func failedAt(step string) Outcome {
 	return WorkerDown
 }
 
-// ReloadRecord says how one reload goes, first starts included. The core writes it; all others read copies. Once it is decided, its
-// outcome never changes; once Ended is set, only Retired and Gone change. What has not happened is zero; durations are nanoseconds.
+// ReloadRecord says how one reload goes, first starts included. The core writes it; all other code reads copies. Once the reload is
+// decided, the outcome never changes; once Ended is set, only Retired and Gone change. Fields for what has not happened are zero;
+// durations are in nanoseconds.
 type ReloadRecord struct {
 	Generation int     `json:"generation"`         // the new one
 	Replaced   int     `json:"replaced,omitempty"` // the one that serves until it is decided; 0: none
@@ -73,7 +74,7 @@ type ReloadRecord struct {
 	Drain        time.Duration `json:"drain_ns"`          // from Decided to Ended
 
 	Failure *Failure       `json:"failure,omitempty"` // of Failed, and Aborted
-	Killed  int            `json:"killed"`            // workers of the generation that had to go which did not go by themselves
+	Killed  int            `json:"killed"`            // workers of the replaced generation that had to be killed
 	Kills   []KilledWorker `json:"kills,omitempty"`   // the first of them
 }
 
@@ -88,7 +89,7 @@ type KilledWorker struct {
 
 // StopRecord says how the last stop of a program went.
 type StopRecord struct {
-	Generation int       `json:"generation"` // the newest number at that time: with a newer one the program was started again
+	Generation int       `json:"generation"` // the newest number at that time: a newer one means that the program was started again
 	Reason     string    `json:"reason,omitempty"`
 	AskedBy    string    `json:"asked_by,omitempty"`
 	Began      time.Time `json:"began"`
@@ -113,7 +114,7 @@ func (r *ReloadRecord) Goes() int {
 	return r.Generation
 }
 
-// Copy shares nothing with r that can change.
+// Copy returns a copy that shares nothing mutable with r.
 func (r *ReloadRecord) Copy() *ReloadRecord {
 	c := *r
 	c.Kills = slices.Clone(r.Kills)
@@ -178,12 +179,12 @@ func (p *Program) decide(now time.Time, g *Generation, o Outcome) *ReloadRecord 
 		r.SpawnToReady = r.Ready.Sub(r.Spawned)
 	}
 	if nobodyGoes := o == Serves && (p.Serving == nil || len(p.Serving.Workers) == 0); nobodyGoes {
-		r.Ended = now // at once: a client that sees it serve must see that nothing drains
+		r.Ended = now // at once: a client that sees the generation serve must also see that nothing drains
 	}
 	return r.Copy()
 }
 
-// recordGone notes that a generation is gone, and ends the record that waits for that.
+// recordGone records that a generation is gone, and ends the record that waits for that.
 func (p *Program) recordGone(now time.Time, generation int) *ReloadRecord {
 	if r := p.reloadOf(generation); r != nil {
 		r.Gone = now
@@ -197,7 +198,7 @@ func (p *Program) recordGone(now time.Time, generation int) *ReloadRecord {
 	return nil
 }
 
-// recordEnd notes for how long workers of two generations lived side by side, as a worker of g has ended.
+// recordEnd records how long workers of two generations lived side by side, when a worker of g has ended.
 func (p *Program) recordEnd(now time.Time, g *Generation) {
 	for _, r := range p.Reloads {
 		if !r.Ended.IsZero() || r.Spawned.IsZero() || r.Replaced == 0 {
@@ -210,7 +211,7 @@ func (p *Program) recordEnd(now time.Time, g *Generation) {
 	}
 }
 
-// recordKill notes a worker that has to be killed.
+// recordKill records a worker that has to be killed.
 func (p *Program) recordKill(g *Generation, w *Worker, reason string) {
 	if s := p.LastStop; s != nil && s.Ended.IsZero() && p.Goal == Halt {
 		s.Killed++

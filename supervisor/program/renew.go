@@ -75,8 +75,8 @@ func (p *Program) oldest() (first *Worker) {
 	return first
 }
 
-// expiry is when the worker is too old: at its generation's max_age, up to a tenth sooner or later, so that workers which were
-// started together do not go together.
+// expiry is when the worker is too old: at its generation's max_age, up to a tenth sooner or later, so that workers that were
+// started together are not replaced together.
 func (w *Worker) expiry(g *Generation) time.Time {
 	began, age := w.Spawned, g.Config.MaxAge
 	if began.IsZero() { // a record of an early version

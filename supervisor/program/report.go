@@ -4,15 +4,15 @@ import (
 	"time"
 )
 
-// Report is something worth telling about a program: to the log, to those who wait for a reload, to metrics. Fields that do not
-// apply to the kind are zero.
+// Report is an event in the life of a program, for the log, for clients that wait for a reload, and for metrics. Fields that do
+// not apply to the kind are zero.
 type Report struct {
 	Kind       ReportKind    `json:"kind"`
 	Generation int           `json:"generation,omitempty"`
 	Worker     int           `json:"worker,omitempty"`
 	Slot       int           `json:"slot"`
 	PID        int           `json:"pid,omitempty"`
-	Serving    int           `json:"serving,omitempty"` // the generation that serves all the while, or did until now
+	Serving    int           `json:"serving,omitempty"` // the generation that serves meanwhile, or did until now
 	Signal     string        `json:"signal,omitempty"`  // the one that was sent: "TERM"
 	Step       string        `json:"step,omitempty"`    // the one that failed
 	Reason     string        `json:"reason,omitempty"`
@@ -30,7 +30,7 @@ type Report struct {
 	Stop   *StopRecord   `json:"stop,omitempty"`   // of StopEnded
 }
 
-// about returns r with the worker that it is about.
+// about returns r with the worker that r is about.
 func (r Report) about(g *Generation, w *Worker) Report {
 	r.Generation, r.Worker, r.Slot, r.PID = g.Number, w.Number, w.Slot, w.PID
 	return r
@@ -44,7 +44,7 @@ func (r *Report) Decides() bool {
 // ReportKind says what happened. Its text is the sentence in the log.
 type ReportKind string
 
-// The kinds: all the words that the log has for the life of a program.
+// The kinds: every message of the log about the life of a program.
 const (
 	TrialBegan       ReportKind = "new generation begins"
 	ReloadQueued     ReportKind = "reload during a trial: one more follows when it has ended"

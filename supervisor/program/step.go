@@ -49,7 +49,7 @@ func (p *Program) Step(now time.Time, e Event) []Action {
 		p.prepared(now, e)
 	case Spawned:
 		p.spawned(e)
-		return p.actions // it changes nothing that a rule looks at
+		return p.actions // it changes nothing that a rule depends on
 	case ReadySaid:
 		p.ready(now, e)
 	case NeverReady:
@@ -79,7 +79,7 @@ func (p *Program) Step(now time.Time, e Event) []Action {
 func (p *Program) start(e Start) {
 	p.Config = e.Config
 	switch p.State() {
-	case Down, ShuttingOff: // what still drains goes on draining
+	case Down, ShuttingOff: // generations that still drain go on draining
 		p.Goal, p.Failures, p.RetryAt = Run, 0, time.Time{}
 		p.starter = e.AskedBy
 	case StartingUp, Up, Reloading, Waiting:
@@ -103,7 +103,7 @@ func (p *Program) reload(now time.Time, e Reload) {
 	}
 }
 
-// want begins a whole generation, or has it wait for the trial, or until fewer generations drain.
+// want begins a whole generation, or makes it wait until the trial has ended or fewer generations drain.
 func (p *Program) want(now time.Time, r Reload) {
 	waits := Report{Kind: ReloadQueued, Reason: r.Reason, AskedBy: r.AskedBy}
 	switch t := p.Trial; {
@@ -121,8 +121,8 @@ func (p *Program) want(now time.Time, r Reload) {
 	p.again(r, now)
 }
 
-// again remembers a reload that is due at this time, or when the one that was due already would have been, and when the trial has
-// ended. It is always a whole generation, so the newest stands for all of them.
+// again remembers a reload that is due at this time, or at the time of one that was already due if that is earlier, and not before
+// the trial has ended. It is always a whole generation, so the newest replaces all earlier ones.
 func (p *Program) again(r Reload, at time.Time) {
 	if p.Again != nil && p.AgainAt.Before(at) {
 		at = p.AgainAt
@@ -130,11 +130,11 @@ func (p *Program) again(r Reload, at time.Time) {
 	p.Again, p.AgainAt = &r, at
 }
 
-// scale changes the number of slots in place, of a canary too. Another trial is not changed: one more reload follows it.
+// scale changes the number of slots in place, even of a canary. It does not change any other trial: one more reload follows that.
 func (p *Program) scale(now time.Time, e Scale) {
 	if t := p.Trial; t != nil && t.Canary > 0 {
 		if e.Workers <= t.Canary {
-			return // the canary would be everything
+			return // the canary would be the whole generation
 		}
 		if p.Candidate != nil {
 			p.Candidate = WithWorkers(p.Candidate, e.Workers)
@@ -168,7 +168,7 @@ func WithWorkers(c *config.Program, n int) *config.Program {
 	return &scaled
 }
 
-// shutDown sends every generation away. A worker that was told to go with another signal than that of this stop is told again.
+// shutDown stops every generation. A worker that was stopped with another signal than this stop uses gets this one, too.
 func (p *Program) shutDown(now time.Time, e Stop) {
 	if p.Goal == Halt {
 		return
@@ -200,7 +200,7 @@ func (p *Program) shutDown(now time.Time, e Stop) {
 			p.beginStop(now, g, w, instead)
 		}
 	}
-	if len(p.Draining) == 0 { // otherwise the last of them to go is the end
+	if len(p.Draining) == 0 { // otherwise the program is down when the last of them has gone
 		p.recordDown(now)
 	}
 }
@@ -252,7 +252,7 @@ func (p *Program) ready(now time.Time, e ReadySaid) {
 		if r := p.reloadOf(g.Number); g == p.Trial && r != nil {
 			r.Ready = now
 		}
-		if soak := g.Config.Reload.Soak; g == p.Trial && p.Serving != nil && soak > 0 { // without an old one there is nothing to keep
+		if soak := g.Config.Reload.Soak; g == p.Trial && p.Serving != nil && soak > 0 { // without an old generation there is nothing to fall back to
 			w.enter(Soaking, now, soak)
 		}
 	case Soaking, Ready, Leaving: // said twice
@@ -273,8 +273,8 @@ func (p *Program) replace(now time.Time, e Replace) {
 		}
 		p.report(Report{Kind: WorkerLeaving, Reason: e.Reason}.about(g, w))
 		w.enter(Leaving, now, 0)
-	case Starting: // its deadline decides
-	case Leaving, Stopping: // it is on its way
+	case Starting: // the deadline decides
+	case Leaving, Stopping: // it is already going
 	}
 }
 
@@ -288,8 +288,8 @@ func (p *Program) extend(now time.Time, e Extend) {
 		if t := now.Add(e.By); t.After(w.Deadline) {
 			w.Deadline = t
 		}
-	case Soaking, Ready, Leaving: // no deadline that it could mean
-	case Stopping: // the kill deadline is the operator's
+	case Soaking, Ready, Leaving: // no deadline to extend
+	case Stopping: // the kill deadline belongs to the operator
 	}
 }
 
@@ -318,7 +318,7 @@ func (p *Program) exited(now time.Time, e Exited) {
 	}
 }
 
-// failedStep names what a worker was about when it ended before its time.
+// failedStep names what a worker was doing when it ended unexpectedly.
 func (x Exit) failedStep(s WorkerState) string {
 	switch {
 	case x.Step != "":
@@ -418,12 +418,12 @@ func (p *Program) tryAgain(now time.Time, g *Generation, f Failure) {
 	}
 }
 
-// fills reports whether a worker that is to stay is in this slot.
+// fills reports whether this slot has a worker that stays.
 func (g *Generation) fills(slot int) bool {
 	return slices.ContainsFunc(g.Workers, func(w *Worker) bool { return w.Slot == slot && w.stays() })
 }
 
-// expire does what the workers' deadlines ask for.
+// expire acts on the workers' deadlines that have passed.
 func (p *Program) expire(now time.Time) {
 	for w, g := range p.Workers() {
 		if w.Deadline.IsZero() || now.Before(w.Deadline) {
@@ -460,7 +460,7 @@ func (p *Program) stop(now time.Time, g *Generation, w *Worker, instead config.S
 	}
 }
 
-// release stops a worker in whose place another one is ready.
+// release stops a worker whose successor is ready.
 func (p *Program) release(now time.Time, g *Generation, w *Worker) {
 	p.stop(now, g, w, g.Config.Stop.ReloadSignal)
 }

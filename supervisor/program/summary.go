@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Summary says in a few words what a program is about: "web up, generation 3 (4 workers), 1 draining".
+// Summary says in a few words what a program is doing: "web up, generation 3 (4 workers), 1 draining".
 func (p *Program) Summary() string {
 	text := fmt.Sprintf("%s %s", p.Name, p.State())
 	if g := p.Serving; g != nil {

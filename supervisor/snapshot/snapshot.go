@@ -1,5 +1,5 @@
 // Package snapshot looks up what the processes of a generation are started with. All workers of the generation, and those that
-// replace them, start from one snapshot: a half-installed release does not reach them through a crash.
+// replace them, start from one snapshot: so after a crash no worker starts from a half-installed release.
 package snapshot
 
 import (
@@ -20,7 +20,7 @@ import (
 	"example.org/supervisord/worker/spawn"
 )
 
-// Snapshot is what was looked up for a generation when it began. The next supervisord goes on with it.
+// Snapshot is what was looked up for a generation when it began. The next supervisord keeps using it.
 type Snapshot struct {
 	Directory      string // symlinks resolved
 	Environment    []string
@@ -29,7 +29,7 @@ type Snapshot struct {
 	files          []*output.LogFile
 }
 
-// LookUp finds out everything but the log files. Files and the user database may be slow.
+// LookUp looks up everything except the log files. Files and the user database may be slow.
 func LookUp(c *config.Program) (*Snapshot, error) {
 	s := &Snapshot{}
 	var err error
@@ -81,7 +81,7 @@ func (s *Snapshot) owner() int {
 	return int(s.Credential.UID)
 }
 
-// output says where the streams go, with files that open opens. Both streams share one file if they name one path.
+// output sets the destinations of the streams and opens files with open. Both streams share one file if they name one path.
 func (s *Snapshot) output(c *config.Program, open func(output.LogFileSpec) (*output.LogFile, error)) error {
 	opened := map[string]*output.LogFile{}
 	destination := func(o config.Output) (output.Destination, error) {

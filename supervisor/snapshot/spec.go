@@ -13,7 +13,7 @@ import (
 	"example.org/supervisord/worker/ready"
 )
 
-// Seat is what is particular to one worker of a generation.
+// Seat is what differs from worker to worker in a generation.
 type Seat struct {
 	Generation int
 	Slot       int
