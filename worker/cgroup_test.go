@@ -124,7 +124,7 @@ func TestWorkerThatCannotBeStartedLeavesNoControlGroup(t *testing.T) {
 	}
 }
 
-// TestGroupsFigures uses a directory with the files of a group with the memory controller.
+// TestMemoryAndOOMAreReadFromTheGroup uses a directory with the files of a group with the memory controller.
 func TestMemoryAndOOMAreReadFromTheGroup(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

@@ -152,7 +152,7 @@ func TestExitIsPostedWhileTheOutputReceiverHangs(t *testing.T) {
 	s.w.side.Wait()
 }
 
-// TestStateDoesNotWait fills a log that nobody reads.
+// TestStateFreezeAndTheEndDoNotWaitForALog fills a log that nobody reads.
 func TestStateFreezeAndTheEndDoNotWaitForALog(t *testing.T) {
 	l, said := launcher(t), new(complaints)
 	log := openLog(t, fifo(t), said)

@@ -97,7 +97,7 @@ func start(t *testing.T, settings, program string) *master {
 		m.cmd.Process.Signal(syscall.SIGTERM)
 		reading.Wait()
 		if err := m.cmd.Wait(); err != nil {
-			t.Errorf("supervisord ended with %v", err)
+			t.Errorf("supervisord exited with %v", err)
 		}
 		if t.Failed() {
 			t.Log(strings.Join(m.log, "\n"))

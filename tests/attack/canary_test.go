@@ -9,7 +9,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// refuses asks for a canary that must be refused with these words, and sees that nothing has changed.
+// refuses requests a canary that must be refused with these words, and checks that nothing has changed.
 func refuses(t *testing.T, config string, words ...string) {
 	t.Helper()
 	m := lab.Start(t, config)
@@ -22,7 +22,7 @@ func refuses(t *testing.T, config string, words ...string) {
 		t.Errorf("the answer is %s", got)
 	}
 	m.Never(lab.Says(lab.TrialBegan), lab.Gen(2))
-	m.CtlOK("scale", "web", "3") // the first generation has the configuration that it had
+	m.CtlOK("scale", "web", "3") // the first generation keeps its configuration
 	if got := lab.Ask(t, m.Address(), "/"); strings.Contains(got, "word=new") {
 		t.Errorf("the answer is %s", got)
 	}
@@ -87,7 +87,7 @@ func TestReloadBehindATrialIsNotReplacedByACanary(t *testing.T) {
 	m.Write(lab.TwoWorkers)
 	m.Await(lab.Says(lab.ReloadQueued), lab.After(m.Reload()))
 	m.CtlFails(1, []string{"generation 2 is on trial"}, "reload", "--canary", "1", "--hold")
-	m.Until("both workers are through the gate", func() bool {
+	m.Until("both workers have passed the gate", func() bool {
 		if f, err := os.OpenFile(gate, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
 			f.Close()
 		}
@@ -115,7 +115,7 @@ func TestReloadDuringAHeldCanarySaysThatItWaitsForADecision(t *testing.T) {
 				t.Errorf("the status is %s", out)
 			}
 			if out := m.CtlOK(end, "web"); end == "abort" && !strings.Contains(out, "the reload that waited for it (HUP, by signal HUP) follows") {
-				t.Errorf("abort does not say that what it gives up is deployed at once: %s", out)
+				t.Errorf("abort does not say that the queued reload is deployed at once: %s", out)
 			}
 			m.Serves(3)
 			m.Never(lab.Says(lab.TrialBegan), lab.Gen(4))

@@ -19,8 +19,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// sendLingering sends over a unix socket the last descriptor of a TCP connection whose closing takes an hour, or until what is returned
-// is closed, and this text before it. A kernel that lets the receiver refuse descriptors sends nothing (EPERM).
+// sendLingering sends this text over a unix socket, with the last descriptor of a TCP connection whose close takes an hour, or until the
+// returned socket is closed. On a kernel that lets the receiver refuse descriptors nothing is sent (EPERM).
 func sendLingering(t *testing.T, to *net.UnixConn, text string) io.Closer {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,7 +55,7 @@ func controlSocket(t *testing.T, m *lab.Supervisord) *net.UnixConn {
 	t.Helper()
 	for {
 		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: m.Path("run/control.sock")})
-		if errors.Is(err, unix.EAGAIN) { // its queue is full
+		if errors.Is(err, unix.EAGAIN) { // the queue is full
 			time.Sleep(time.Millisecond)
 			continue
 		}
@@ -85,7 +85,7 @@ func TestDescriptorsSentToTheControlSocketDoNotDelayTheEnd(t *testing.T) {
 	}
 }
 
-// idle opens connections that have had an answer to a GET, and keeps them open until the test ends.
+// idle opens connections, gets one answer on each, and keeps them open until the test ends.
 func idle(t *testing.T, n int, network, address, path string) {
 	t.Helper()
 	for range n {
@@ -123,7 +123,7 @@ func TestFollowersThatNeverReadDoNotBlockOthers(t *testing.T) {
 	}
 }
 
-// pageAddress is where metrics and the page are served.
+// pageAddress returns the address of the metrics and the page.
 func pageAddress(t *testing.T, m *lab.Supervisord) string {
 	t.Helper()
 	var line struct{ Address string }
@@ -138,7 +138,7 @@ func TestIdleConnectionsShutOutNeitherProbesNorScrapers(t *testing.T) {
 	address := pageAddress(t, m)
 	idle(t, 200, "tcp", address, "/healthz")
 	for range 100 {
-		c, err := net.Dial("tcp", address) // says nothing
+		c, err := net.Dial("tcp", address) // sends nothing
 		lab.Must(t, err)
 		defer c.Close()
 	}
@@ -153,15 +153,15 @@ func TestIdleConnectionsShutOutNeitherProbesNorScrapers(t *testing.T) {
 	}
 }
 
-// bomb forks without end once there is a file.
+// bomb forks without end once a file exists.
 const bomb = `
 [program.bomb]
 command = ["perl", "-e", "select undef, undef, undef, 0.02 until -e '{dir}/go'; for (;;) { my $p = fork; defined $p or select undef, undef, undef, 0.001; if (defined $p && !$p) { sleep 1000 } }"]
 ready = { method = "delay", delay = "10ms" }
 `
 
-// TestForkBombThatUsesUpTheTasksDoesNotEndSupervisord: Go makes threads when there is work for more CPUs, or when system calls block,
-// and aborts the process if it cannot.
+// TestForkBombThatUsesUpTheTasksDoesNotEndSupervisord: Go creates threads for more parallel work and for blocking system calls, and aborts
+// the process if it cannot.
 func TestForkBombThatUsesUpTheTasksDoesNotEndSupervisord(t *testing.T) {
 	lab.Need(t, "perl")
 	lab.NeedRoot(t, "start it as a user without other processes")

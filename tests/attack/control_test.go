@@ -12,7 +12,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// hostile are clients of the control socket as nobody wants them. Each is given a connection of its own, and until done is closed.
+// hostile lists hostile clients of the control socket. Each gets its own connection and runs until done is closed.
 var hostile = map[string]func(c *net.UnixConn, done <-chan struct{}){
 	"says nothing":              func(_ *net.UnixConn, done <-chan struct{}) { <-done },
 	"never ends its header":     speaks("GET /v1/status HTTP/1.1\r\nHost: x\r\nX: "),
@@ -67,7 +67,7 @@ func speaks(text string) func(*net.UnixConn, <-chan struct{}) {
 	}
 }
 
-// wait waits for d; true: it is done before.
+// wait waits for d and reports whether done was closed before.
 func wait(done <-chan struct{}, d time.Duration) bool {
 	select {
 	case <-done:
@@ -86,7 +86,7 @@ func TestHostileClientsDoNotDisturbReloadsUnderLoad(t *testing.T) {
 	for name, be := range hostile {
 		for range 4 {
 			clients.Go(func() {
-				for alone := false; !alone; alone = wait(done, 50*time.Millisecond) { // who is thrown out comes again
+				for alone := false; !alone; alone = wait(done, 50*time.Millisecond) { // a disconnected client connects again
 					c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: m.Path("run/control.sock")})
 					if err != nil {
 						t.Errorf("%s: %v", name, err)
@@ -113,15 +113,15 @@ func TestHostileClientsDoNotDisturbReloadsUnderLoad(t *testing.T) {
 	}
 }
 
-// atMost is closed when done is, or after d.
+// atMost returns a channel that is closed when done is closed or d has passed.
 func atMost(done <-chan struct{}, d time.Duration) <-chan struct{} {
 	c := make(chan struct{})
 	go func() { wait(done, d); close(c) }()
 	return c
 }
 
-// TestRandomRequestsUnderLoad asks for whatever can be asked for, in random order and with random arguments, half of them wrong, while
-// clients ask the program: no answer may be a fault of the server, and nobody may lose a request.
+// TestRandomRequestsUnderLoad sends all kinds of requests in random order with random arguments, half of them invalid, while the program
+// is under load: no answer may be a server error, and no client may lose a request.
 func TestRandomRequestsUnderLoad(t *testing.T) {
 	m := lab.Start(t, lab.Hello)
 	m.Serves(1)

@@ -17,10 +17,9 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// hangingDisk is a file system with one folder that can hang, as a disk or a network file system does that does not answer: whoever opens,
-// writes or closes a file there then waits, and only a KILL ends the wait. It speaks the protocol of fuse(4), as far as files
-// that are appended to need it. It needs root.
-// Only other processes may use it: the process of the test, which answers, would wait for itself.
+// hangingDisk is a file system with one directory that can hang, like a disk or network file system that does not answer: a process that
+// opens, writes or closes a file there waits until it is killed. It implements the part of fuse(4) that appending to files needs, and
+// needs root. Only other processes may use it: the test process, which answers, would wait for itself.
 type hangingDisk struct {
 	Dir     string
 	fd      int
@@ -42,8 +41,8 @@ func newDisk(t testing.TB) *hangingDisk {
 	return mountDisk(t, false)
 }
 
-// newNetworkDisk mounts a hangingDisk until the end of the test, on which every close waits for an answer, also the one at an exec or an
-// exit, and not even a KILL ends that.
+// newNetworkDisk mounts a hangingDisk until the end of the test on which every close waits for an answer, even at an exec or an exit.
+// Not even KILL ends that wait.
 func newNetworkDisk(t testing.TB) *hangingDisk {
 	t.Helper()
 	return mountDisk(t, true)
@@ -54,7 +53,7 @@ func mountDisk(t testing.TB, flushes bool) *hangingDisk {
 	lab.NeedRoot(t, "mount a file system")
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		t.Skipf("there is no FUSE: %v", err)
+		t.Skipf("FUSE is not available: %v", err)
 	}
 	d := &hangingDisk{Dir: t.TempDir(), fd: fd, flushes: flushes, files: map[string]uint64{}, data: map[uint64]*bytes.Buffer{}, last: fuseRoot, ended: make(chan struct{})}
 	d.goes = sync.NewCond(&d.mu)
@@ -64,7 +63,7 @@ func mountDisk(t testing.TB, flushes bool) *hangingDisk {
 		t.Skipf("cannot mount FUSE: %v", err)
 	}
 	go d.serve()
-	lab.Must(t, exec.Command("touch", d.Path("x")).Run()) // the kernel learns whether a close must wait
+	lab.Must(t, exec.Command("touch", d.Path("x")).Run()) // here the kernel learns whether a close must wait
 	t.Cleanup(func() {
 		d.Resume()
 		if err := unix.Unmount(d.Dir, unix.MNT_FORCE|unix.MNT_DETACH); err != nil {
@@ -76,7 +75,7 @@ func mountDisk(t testing.TB, flushes bool) *hangingDisk {
 	return d
 }
 
-// Path is the path of a file on the hangingDisk.
+// Path returns the path of a file on the hangingDisk.
 func (d *hangingDisk) Path(name string) string { return filepath.Join(d.Dir, name) }
 
 // Hang makes every request wait until Resume.
@@ -94,7 +93,7 @@ func (d *hangingDisk) Resume() {
 	d.goes.Signal()
 }
 
-// Read is what is in a file, and also while the hangingDisk hangs.
+// Read returns the content of a file, even while the hangingDisk hangs.
 func (d *hangingDisk) Read(name string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -104,8 +103,8 @@ func (d *hangingDisk) Read(name string) string {
 	return ""
 }
 
-// serve answers requests one by one. One that is taken must be answered, or not even a KILL ends the wait; so nothing is taken
-// while the hangingDisk hangs.
+// serve answers requests one by one. It reads none while the hangingDisk hangs, because not even KILL ends the wait for a request that
+// was read and not answered.
 func (d *hangingDisk) serve() {
 	defer close(d.ended)
 	for {
@@ -122,7 +121,7 @@ func (d *hangingDisk) serve() {
 			d.handle(d.buffer[:n])
 		}
 		d.mu.Unlock()
-		if errors.Is(err, unix.ENODEV) { // it is unmounted
+		if errors.Is(err, unix.ENODEV) { // unmounted
 			return
 		}
 	}
@@ -152,7 +151,7 @@ func (d *hangingDisk) handle(request []byte) {
 	out := native.AppendUint32(nil, uint32(16+len(body)))
 	out = native.AppendUint32(out, uint32(-int32(errno)))
 	out = native.AppendUint64(out, unique)
-	unix.Write(d.fd, append(out, body...)) //nolint:errcheck // whoever asked may have been killed
+	unix.Write(d.fd, append(out, body...)) //nolint:errcheck // the requesting process may have been killed
 }
 
 func (d *hangingDisk) answer(op uint32, node uint64, in []byte) ([]byte, syscall.Errno) {
@@ -206,19 +205,19 @@ func (d *hangingDisk) rename(names []byte) syscall.Errno {
 	return 0
 }
 
-// text is a string that ends with a NUL.
+// text returns the string before the first NUL.
 func text(in []byte) string {
 	name, _, _ := bytes.Cut(in, []byte{0})
 	return string(name)
 }
 
-// entry is a fuse_entry_out; nothing is to be cached.
+// entry returns a fuse_entry_out without caching.
 func (d *hangingDisk) entry(node uint64) []byte {
 	out := native.AppendUint64(nil, node)
 	return append(append(out, make([]byte, 32)...), d.attributes(node)...)
 }
 
-// attributes is a fuse_attr.
+// attributes returns a fuse_attr.
 func (d *hangingDisk) attributes(node uint64) []byte {
 	mode, size := uint32(unix.S_IFREG|0o644), 0
 	if node == fuseRoot {

@@ -46,6 +46,6 @@ func TestSlowRequestsAreAnsweredWhileAHUPComesEvery100Milliseconds(t *testing.T)
 	m.Never(lab.Says(lab.WorkerKilled))
 	m.Await(lab.Says(lab.ReloadFull))
 	if m.Count(lab.Says(lab.GenerationServes)) < 3 || answered.Load() < 40 {
-		t.Error("that is too little to show anything")
+		t.Error("too few requests or generations to show anything")
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// twoPrograms are a and b, with a listener each, both of the same name.
+// twoPrograms are a and b, each with a listener of the same name.
 const twoPrograms = `
 [program.a]
 command = [{hello}, "-version", "A"]
@@ -32,7 +32,7 @@ func programsAt(a, b string) string {
 	return strings.NewReplacer("ADDRESS_A", a, "ADDRESS_B", b).Replace(twoPrograms)
 }
 
-// answers checks that the program is who answers at its address, again and again.
+// answers checks repeatedly that the program answers at its address.
 func answers(t *testing.T, m *lab.Supervisord, program, version string) {
 	t.Helper()
 	for _, p := range m.Status().Programs {
@@ -89,7 +89,7 @@ func TestListenerAtTheAddressOfThePageIsRefused(t *testing.T) {
 	}
 }
 
-// onPath is a and b, with b on a unix socket.
+// onPath is twoPrograms with b on a unix socket.
 func onPath() string { return programsAt("127.0.0.1:0", "unix:{dir}/b") }
 
 func TestSocketWithARemovedPathServesAgainAfterAnyReload(t *testing.T) {
@@ -113,7 +113,7 @@ func TestSocketWithARemovedPathServesAgainAfterAnyReload(t *testing.T) {
 	}
 }
 
-// TestClientsOfAnUnservedPathAreRefused: the path was removed, and the release that is to serve there is broken.
+// TestClientsOfAnUnservedPathAreRefused: the path was removed, and the release that should serve there is broken.
 func TestClientsOfAnUnservedPathAreRefused(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, onPath())

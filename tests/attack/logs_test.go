@@ -20,7 +20,7 @@ import (
 	"example.org/supervisord/internal/proc"
 )
 
-// noisy is a program that writes without end, to be followed by its keys; lab.Web may follow.
+// noisy is a program that writes without end. More keys of it may follow, and then lab.Web.
 const noisy = `
 [program.noisy]
 command = ["sh", "-c", "while :; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa; done"]
@@ -28,7 +28,7 @@ ready = { method = "delay", delay = "50ms" }
 stop = { timeout = "1s" }
 `
 
-// watched makes the next start of m one by systemd with WatchdogSec=1s.
+// watched makes the next start of m a start by systemd with WatchdogSec=1s.
 func watched(m *lab.Supervisord) *fakeSystemd {
 	sd := newSystemd(m.T)
 	sd.Launches(m)
@@ -75,7 +75,7 @@ ready = { method = "delay", delay = "10ms" }
 	if !strings.Contains(refused.Error, m.Path("fifo")+" does not take what was written: not within 2s") {
 		t.Errorf("the log says %s", refused.Text)
 	}
-	reader, err := os.OpenFile(m.Path("fifo"), os.O_RDWR, 0) // to an ordinary reader the upgrade is the end of the file
+	reader, err := os.OpenFile(m.Path("fifo"), os.O_RDWR, 0) // an ordinary reader would see the end of the file at the upgrade
 	lab.Must(t, err)
 	defer reader.Close()
 	read := readUntil(reader, "unfinished")
@@ -93,8 +93,8 @@ ready = { method = "delay", delay = "10ms" }
 	}
 }
 
-// locksItsStdout is a worker that writes from memory whose content never comes (userfaultfd(2)), and so keeps its pipe locked. Without the
-// file at {dir}/attack it does nothing.
+// locksItsStdout is a worker that writes from memory whose content never arrives (userfaultfd(2)), which keeps its pipe locked. It does
+// nothing until the file {dir}/attack exists.
 const locksItsStdout = `
 import ctypes, os, platform, time
 libc = ctypes.CDLL(None)
@@ -134,7 +134,7 @@ stdout = "capture"
 ready = { method = "notify" }
 `)
 	var workers []int
-	for i := range 8 { // for one of them, at least, to be read while its pipe is locked
+	for i := range 8 { // so that at least one pipe is read while it is locked
 		workers = append(workers, m.Await(lab.Says(lab.WorkerReady), func(e lab.Entry) bool { return e.Worker == i+1 }).PID)
 	}
 	m.Await(lab.Says(lab.GenerationServes))
@@ -158,7 +158,7 @@ ready = { method = "notify" }
 	m.Finish()
 }
 
-// TestDiskThatHangs has one for each kind of file that supervisord writes.
+// TestHangingDiskStopsNothingAndSupervisordExits has every kind of file that supervisord writes on the disk.
 func TestHangingDiskStopsNothingAndSupervisordExits(t *testing.T) {
 	t.Parallel()
 	for name, keys := range map[string]string{
@@ -174,10 +174,10 @@ func TestHangingDiskStopsNothingAndSupervisordExits(t *testing.T) {
 			m.Await(lab.Says(lab.GenerationServes), lab.Program("noisy"))
 			m.Until("the disk has something", func() bool { return disk.Read("log") != "" })
 			disk.Hang()
-			defer time.AfterFunc(2*lab.Patience, disk.Resume).Stop() // so that a failure ends, too
+			defer time.AfterFunc(2*lab.Patience, disk.Resume).Stop() // so that a failing test ends too
 			m.Signal(syscall.SIGUSR1)
 			lives(m, sd)
-			m.CtlOK("scale", "noisy", "2") // its status file changes
+			m.CtlOK("scale", "noisy", "2") // changes its status file
 			m.Finish()
 			m.Await(lab.Says(lab.ProgramStopped), lab.Program("noisy"))
 			m.Await(lab.Says(lab.Ends))
@@ -199,8 +199,8 @@ func TestReloadOntoADiskThatHangsFailsWithAReason(t *testing.T) {
 	m.Untouched(m.WorkerPID(1))
 }
 
-// TestNetworkDisk is about file systems that write a file out when a descriptor of it is closed, as the exec of a worker closes
-// all those that supervisord has.
+// TestWorkersStartWhileANetworkDiskWithALogHangs uses a file system that writes a file out when a descriptor of it is closed. The exec of
+// a worker closes all descriptors of supervisord.
 func TestWorkersStartWhileANetworkDiskWithALogHangs(t *testing.T) {
 	t.Parallel()
 	for name, keys := range map[string]string{
@@ -226,7 +226,7 @@ func TestWorkersStartWhileANetworkDiskWithALogHangs(t *testing.T) {
 	}
 }
 
-// TestNetworkDiskAtAnUpgrade is about files that the execve itself would have to close.
+// TestUpgradeIsRefusedWhileANetworkDiskHangs has files open that the execve itself would have to close.
 func TestUpgradeIsRefusedWhileANetworkDiskHangs(t *testing.T) {
 	t.Parallel()
 	for name, keys := range map[string]string{
@@ -253,7 +253,7 @@ func TestUpgradeIsRefusedWhileANetworkDiskHangs(t *testing.T) {
 	}
 }
 
-// unread starts supervisord with a pipe for its stderr that nobody reads, as small as can be.
+// unread starts supervisord with the smallest possible pipe, without a reader, as its stderr.
 func unread(t *testing.T, config string) (m *lab.Supervisord, stderr *os.File) {
 	t.Helper()
 	m = lab.Prepare(t)
@@ -269,7 +269,7 @@ func unread(t *testing.T, config string) (m *lab.Supervisord, stderr *os.File) {
 	return m, stderr
 }
 
-// readUntil reads, and returns all when it ends with last.
+// readUntil reads until the text ends with last, and returns it.
 func readUntil(r io.Reader, last string) <-chan string {
 	read := make(chan string, 1)
 	go func() {
@@ -306,7 +306,7 @@ func TestBlockedStderrStopsNothingAndLosesNothingOnceRead(t *testing.T) {
 	readsOn(m, stderr)
 }
 
-// TestNonblockingStderr is about the flag O_NONBLOCK, which belongs to the open file: Node sets it on what it inherits.
+// TestNonblockingStderrLosesNoLine: O_NONBLOCK belongs to the open file, and Node sets it on inherited descriptors.
 func TestNonblockingStderrLosesNoLine(t *testing.T) {
 	t.Parallel()
 	m, stderr := unread(t, lab.Web)
@@ -317,7 +317,7 @@ func TestNonblockingStderrLosesNoLine(t *testing.T) {
 	readsOn(m, stderr)
 }
 
-// readsOn fails unless reloads work, and every line of the log arrives when stderr is read again.
+// readsOn fails unless reloads work and every line of the log arrives once stderr is read again.
 func readsOn(m *lab.Supervisord, stderr *os.File) {
 	m.T.Helper()
 	for range 5 {
@@ -351,7 +351,7 @@ func TestSupervisordExitsWhileItsStderrIsBlocked(t *testing.T) {
 	m.Finish()
 }
 
-// TestLinesThatAreDropped has a preflight that writes more to stderr than may wait.
+// TestLogReportsHowManyLinesWereDropped has a preflight that writes more to stderr than the buffer holds.
 func TestLogReportsHowManyLinesWereDropped(t *testing.T) {
 	t.Parallel()
 	m, stderr := unread(t, lab.Plain+"reload.preflight = [\"sh\", \"-c\", \"yes | head -n 10000000 >&2\"]\n")
@@ -381,7 +381,7 @@ func TestLogReportsHowManyLinesWereDropped(t *testing.T) {
 	go io.Copy(io.Discard, stderr) //nolint:errcheck // until the end
 }
 
-// onlyJSON leaves out what is not a JSON object on a line of its own.
+// onlyJSON keeps only the lines that are JSON objects.
 func onlyJSON(r io.Reader) io.Reader {
 	out, in := io.Pipe()
 	go func() {

@@ -13,11 +13,11 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// stranger is an ordinary user that no configuration knows.
+// stranger is an ordinary user that is in no configuration.
 const stranger = 12345
 
-// bait starts a process that claims in its environment to be a worker of m whose supervisord died. It says so, and lives on
-// until the end of the test.
+// bait starts a process whose environment claims that it is a worker of m whose supervisord died. It prints a line and runs until the
+// end of the test.
 func bait(t *testing.T, m *lab.Supervisord, uid uint32, script string) *os.Process {
 	t.Helper()
 	cmd := exec.Command(lab.Need(t, "perl"), "-e", script+` $| = 1; print "ready\n"; sleep 1000;`)
@@ -31,7 +31,7 @@ func bait(t *testing.T, m *lab.Supervisord, uid uint32, script string) *os.Proce
 		cmd.Wait() //nolint:errcheck // it was killed
 	})
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatalf("the bait says %q: %v", line, err)
+		t.Fatalf("the bait prints %q: %v", line, err)
 	}
 	return cmd.Process
 }
@@ -73,7 +73,7 @@ func TestOnlyProcessesThatMayBeWorkersAreTakenForOrphans(t *testing.T) {
 func TestOrphansServeUntilTheProgramDoes(t *testing.T) {
 	t.Parallel()
 	m, address := lab.Prepare(t), lab.Reserve(t)
-	m.Start(strings.Replace(lab.WebAt(address), "{worker}", "{hello}", 1)) // which loses nothing when it is told to go
+	m.Start(strings.Replace(lab.WebAt(address), "{worker}", "{hello}", 1)) // which loses no request when it is stopped
 	m.Serves(1)
 	old := m.WorkerPID(1)
 	load := lab.Press(t, address, 4, 5*time.Millisecond)
@@ -87,7 +87,7 @@ func TestOrphansServeUntilTheProgramDoes(t *testing.T) {
 		}
 	}
 	if out := m.CtlOK("status"); !strings.Contains(out, "orphaned workers serve meanwhile (1)") {
-		t.Errorf("the status does not say who serves:\n%s", out)
+		t.Errorf("the status does not name the serving process:\n%s", out)
 	}
 	m.Never(lab.Says("an orphaned worker is told to stop"))
 	m.Open(gate)
@@ -95,7 +95,7 @@ func TestOrphansServeUntilTheProgramDoes(t *testing.T) {
 	m.Until("the old worker has exited", func() bool { return !lab.Alive(old) })
 	load.Lossless(t)
 	if out := m.CtlOK("status"); strings.Contains(out, "orphaned worker") {
-		t.Errorf("the status still has it:\n%s", out)
+		t.Errorf("the status still lists the old worker:\n%s", out)
 	}
 }
 

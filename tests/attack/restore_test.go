@@ -12,8 +12,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// spoiled is what may have happened to the world since the workers were started. mend undoes it.
-var spoiled = map[string]func(t *testing.T, m *lab.Supervisord) (mend func()){
+// spoiled lists what may have happened to files and paths since the workers were started. repair undoes it.
+var spoiled = map[string]func(t *testing.T, m *lab.Supervisord) (repair func()){
 	"the folder of logs and sockets is gone": func(t *testing.T, m *lab.Supervisord) func() {
 		lab.Must(t, os.RemoveAll(m.Path("d")))
 		return func() { lab.Must(t, os.Mkdir(m.Path("d"), 0o755)) }
@@ -56,8 +56,8 @@ address = "unix:{dir}/d/web.sock"
 method = "notify"
 `
 
-// takenOver starts a supervisord, spoils what it has opened, and has the next one take over. It fails unless the worker goes on,
-// and the next reload works when all is mended.
+// takenOver starts a supervisord, damages the files and paths that it has opened, and lets the next one take over. It fails unless the
+// worker keeps running and the next reload works after the repair.
 func takenOver(t *testing.T, spoil func(*testing.T, *lab.Supervisord) func(), next func(*lab.Supervisord)) {
 	t.Parallel()
 	m := lab.Prepare(t)
@@ -69,7 +69,7 @@ func takenOver(t *testing.T, spoil func(*testing.T, *lab.Supervisord) func(), ne
 	worker, address := m.WorkerPID(1), m.Address()
 	sd.AwaitStored(".pidfd", 1)
 	sd.AwaitStored(".stdout", 1)
-	mend := spoil(t, m)
+	repair := spoil(t, m)
 	next(m)
 	sd.Launches(m)
 	if !alive(m) {
@@ -81,11 +81,11 @@ func takenOver(t *testing.T, spoil func(*testing.T, *lab.Supervisord) func(), ne
 		t.Errorf("the answer is %s", body)
 	}
 	m.Never(lab.Says(lab.UpgradeFailed))
-	mend()
+	repair()
 	served := m.Count(lab.Says(lab.GenerationServes))
 	reload := m.Reload()
 	m.AwaitN(served+1, lab.Says(lab.GenerationServes))
-	m.Await(lab.Says(lab.GenerationGone), lab.After(reload)) // a worker that is told to stop loses what it has not read
+	m.Await(lab.Says(lab.GenerationGone), lab.After(reload)) // a worker that is stopped loses what it has not read
 	lab.Ask(t, address, "/")
 	lab.Ask(t, "unix:"+m.Path("d/web.sock"), "/")
 }

@@ -14,7 +14,7 @@ import (
 
 const squatter = 12346
 
-// as calls do on a thread of its own with another user's rights.
+// as calls do on a separate thread with another user's rights.
 func as(uid int, do func() error) error {
 	done := make(chan error)
 	go func() {
@@ -28,7 +28,7 @@ func as(uid int, do func() error) error {
 	return <-done
 }
 
-// answerAll listens at a path as the squatter and tells every client that its reload went well.
+// answerAll listens at a path as the squatter and reports every reload as successful.
 func answerAll(t *testing.T, path string) {
 	t.Helper()
 	var l net.Listener
@@ -44,7 +44,7 @@ func answerAll(t *testing.T, path string) {
 	t.Cleanup(func() { server.Close(); <-ended })
 }
 
-// inTmp prepares a supervisord of an ordinary user whose runtime_dir is the default one in a folder like /tmp, and returns that.
+// inTmp prepares a supervisord of an ordinary user with the default runtime_dir in a directory like /tmp, and returns that directory.
 func inTmp(t *testing.T) (m *lab.Supervisord, runtimeDir string) {
 	t.Helper()
 	lab.NeedRoot(t, "there must be two ordinary users")
@@ -58,7 +58,7 @@ func inTmp(t *testing.T) (m *lab.Supervisord, runtimeDir string) {
 	return m, filepath.Join(tmp, "supervisord-65534")
 }
 
-// planted makes the runtime directory as the squatter.
+// planted creates the runtime directory as the squatter.
 func planted(t *testing.T, dir string) {
 	t.Helper()
 	lab.Must(t, as(squatter, func() error { return os.Mkdir(dir, 0o777) }))
@@ -99,7 +99,7 @@ func TestReloadAnsweredByAnotherUserFails(t *testing.T) {
 		m.Await(lab.Contains("another user answers in place of supervisord"), lab.Contains("user 12346"))
 		m.Ends(69)
 	}
-	m.As = nil // root does not fall for it either
+	m.As = nil // root must not use it either
 	m.Launch("reload", "--socket", dir+"/control.sock")
 	m.Ends(69)
 }

@@ -15,15 +15,15 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// many is a program with so many workers that systemd's socket cannot take what is said of them at once.
+// many is a program with more workers than the queue of systemd's socket has room for messages.
 func many(workers int) string {
 	return strings.Replace(lab.Web, "\n[[", fmt.Sprintf("\nworkers = %d\n[[", workers), 1)
 }
 
-// leaveSignal is RTMIN+1, as kill(1) counts.
+// leaveSignal is RTMIN+1 in the numbering of kill(1).
 const leaveSignal = syscall.Signal(35)
 
-// sameWorkers fails unless the latest supervisord has adopted these workers, and nobody has told them to go.
+// sameWorkers fails unless the latest supervisord has adopted these workers and none was told to stop.
 func sameWorkers(m *lab.Supervisord, pids []int) {
 	m.T.Helper()
 	m.AwaitN(len(pids), lab.Says(lab.Adopted))
@@ -76,13 +76,13 @@ func TestLeavingWhileSystemdDoesNotReadLosesNoWorker(t *testing.T) {
 	sameWorkers(m, workers)
 }
 
-// What the log says of a store that has no room.
+// The log messages about a full store.
 const (
 	storeTrouble = "systemd's file-descriptor store is not current; if supervisord dies, the workers concerned end and new ones are started"
 	storeCurrent = "systemd's file-descriptor store is current again"
 )
 
-// captured is a program whose workers have five descriptors to keep each.
+// captured is a program whose workers have five descriptors each in the store.
 const captured = `
 [program.` + longName + `]
 command = [{sleep}]
@@ -94,7 +94,7 @@ ready = { delay = "10ms" }
 
 const longName = "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
 
-// reloadedAfterUpgrade has the workers of captured replaced by an upgraded supervisord: for a while there are twice as many.
+// reloadedAfterUpgrade reloads captured after an upgrade, so that twice as many workers run for a while.
 func reloadedAfterUpgrade(t *testing.T, sd *fakeSystemd) *lab.Supervisord {
 	t.Helper()
 	m := lab.Prepare(t)
@@ -107,12 +107,12 @@ func reloadedAfterUpgrade(t *testing.T, sd *fakeSystemd) *lab.Supervisord {
 	m.CtlOK("reload", "--drained")
 	sd.AwaitStored(".pidfd", 20)
 	sd.AwaitStored(".stderr", 20)
-	m.Until("it is said that the store is full, and each time that it is not any more", func() bool {
+	m.Until("the log reports a full store, and each time its end", func() bool {
 		full := m.Count(lab.Says(storeTrouble))
 		return full > 0 && m.Count(lab.Says(storeCurrent)) == full
 	})
 	if full := m.Count(lab.Says(storeTrouble)); full > 3 {
-		t.Errorf("that the store is full is said %d times", full)
+		t.Errorf("the full store is reported %d times", full)
 	}
 	return m
 }
@@ -120,12 +120,12 @@ func reloadedAfterUpgrade(t *testing.T, sd *fakeSystemd) *lab.Supervisord {
 func TestSystemdCanStartTheServiceAgainHoweverManyNamesAnUpgradedSupervisordHas(t *testing.T) {
 	t.Parallel()
 	sd := newSystemd(t)
-	for i := range 480 { // of 255 bytes
+	for i := range 480 { // 255 bytes each
 		sd.Units = append(sd.Units, fmt.Sprintf("%0255d", i))
 	}
 	reloadedAfterUpgrade(t, sd)
 	if got, most := sd.Names(), 32*4096; got > most || got < most-1000 {
-		t.Errorf("LISTEN_FDNAMES would have had %d bytes, and %d can be passed to a process", got, most)
+		t.Errorf("LISTEN_FDNAMES would have %d bytes, at most %d can be passed to a process", got, most)
 	}
 }
 
@@ -146,7 +146,7 @@ func TestStoreGetsOnlyTheDescriptorsOfTheWorkerInTheirName(t *testing.T) {
 	var mu sync.Mutex
 	looked, enough, wrong := 0, 6000, map[string]string{}
 	if lab.RaceEnabled {
-		enough = 1000 // all is much slower then
+		enough = 1000 // the race detector is much slower
 	}
 	sd.Look = func(name string, fd int) {
 		link, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
@@ -161,7 +161,7 @@ func TestStoreGetsOnlyTheDescriptorsOfTheWorkerInTheirName(t *testing.T) {
 	}
 	sd.Launches(m)
 	config := "log_level = \"error\"\n"
-	for i := range 60 { // that end as soon as they are there
+	for i := range 60 { // which exit right after the start
 		config += fmt.Sprintf("[program.p%d]\ncommand = [\"sh\", \"-c\", \"exit 1\"]\nstdout = \"capture\"\nstderr = \"capture\"\n"+
 			"ready = { delay = \"1ms\" }\nrestart = { backoff = { min = \"1ms\", max = \"10ms\" } }\n", i)
 	}

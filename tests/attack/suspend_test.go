@@ -22,7 +22,7 @@ func TestMasterThatWasStoppedDoesNotFailTrialsThatWereReadyInTime(t *testing.T) 
 	m.Reload()
 	m.AwaitN(programs, lab.Says(lab.WorkerRuns), lab.Gen(2))
 	m.Signal(syscall.SIGSTOP)
-	time.Sleep(3 * time.Second) // as a machine that was suspended, or moved
+	time.Sleep(3 * time.Second) // as on a machine that was suspended or migrated
 	m.Signal(syscall.SIGCONT)
 	m.AwaitN(programs, lab.Says(lab.GenerationServes), lab.Gen(2))
 	m.Never(lab.Says(lab.TrialFailed))
@@ -34,12 +34,12 @@ func TestConfigurationOnADiskThatHangsDelaysNeitherReplacementsNorTheEnd(t *test
 	m.Start(lab.Web)
 	m.Serves(1)
 	disk.Hang()
-	defer time.AfterFunc(2*lab.Patience, disk.Resume).Stop() // so that a failure ends, too
+	defer time.AfterFunc(2*lab.Patience, disk.Resume).Stop() // so that a failing test ends too
 	m.Write("include = [\"" + disk.Path("web.toml") + "\"]\n" + lab.Web)
 	m.Reload()
 	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
 	m.AwaitN(2, lab.Says(lab.WorkerReady))
 	m.Finish()
 	m.Await(lab.Says(lab.Ends))
-	m.Never(lab.Contains("refused")) // it was still being read
+	m.Never(lab.Contains("refused")) // the configuration was still being read
 }

@@ -18,13 +18,13 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// fakeSystemd is systemd as a service sees it: a notification socket, and a file-descriptor store that outlives the service. A test
-// may have it stop reading for a while, as a busy one does. When the test ends everything in the store is closed.
+// fakeSystemd is systemd as a service sees it: a notification socket, and a file-descriptor store that outlives the service. A test can
+// pause its reading, like a busy systemd. The store is closed at the end of the test.
 type fakeSystemd struct {
-	Max   int      // FileDescriptorStoreMax=: what comes on top is dropped, as systemd does; 0: it is not set
+	Max   int      // FileDescriptorStoreMax=: descriptors beyond it are dropped, as systemd does; 0: not set
 	Units []string // names of descriptors that socket units add to each start
 
-	// Look is called with each descriptor that is to be stored, which it must not close; nil: with none.
+	// Look, if set, is called with each descriptor to be stored. It must not close the descriptor.
 	Look func(name string, fd int)
 
 	t    testing.TB
@@ -36,17 +36,17 @@ type fakeSystemd struct {
 
 	mu    sync.Mutex
 	store map[string][]int
-	said  []string      // messages, those about the store and watchdog pings left out
-	size  int           // the longest LISTEN_FDNAMES that the store would have made
+	said  []string      // messages, without those about the store and watchdog pings
+	size  int           // the longest LISTEN_FDNAMES of the store so far
 	pings int           // of the watchdog
 	lost  int           // descriptors that were dropped
 	more  chan struct{} // closed at the next message
 }
 
-// launch is how a supervisord is started without Systemd.
+// launch is how a supervisord is started without systemd.
 type launch struct{ env, via []string }
 
-// newSystemd makes a systemd that reads at once.
+// newSystemd returns a systemd that reads at once.
 func newSystemd(t testing.TB) *fakeSystemd {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sd")
@@ -67,7 +67,7 @@ func newSystemd(t testing.TB) *fakeSystemd {
 	return s
 }
 
-// Launches makes the next start of m one by systemd: with the notification socket, and with everything in the store.
+// Launches makes the next start of m a start by systemd: with the notification socket and everything in the store.
 func (s *fakeSystemd) Launches(m *lab.Supervisord) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -113,7 +113,7 @@ func (s *fakeSystemd) Stored() []string {
 	return slices.Sorted(maps.Keys(s.store))
 }
 
-// FD is the descriptor that the store has under a name, still the store's, or -1.
+// FD returns the descriptor that the store has under a name, or -1. The store keeps owning it.
 func (s *fakeSystemd) FD(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,21 +123,21 @@ func (s *fakeSystemd) FD(name string) int {
 	return -1
 }
 
-// Names is the longest that LISTEN_FDNAMES of a next start would have been so far, in bytes.
+// Names returns the largest size so far, in bytes, of LISTEN_FDNAMES for a next start.
 func (s *fakeSystemd) Names() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.size
 }
 
-// Lost counts the descriptors that came when the store had Max.
+// Lost returns the number of descriptors dropped because the store had Max.
 func (s *fakeSystemd) Lost() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lost
 }
 
-// AwaitStored waits until the store has so many descriptors whose names end like this.
+// AwaitStored waits until the store has n descriptors whose names have this suffix.
 func (s *fakeSystemd) AwaitStored(suffix string, count int) {
 	s.t.Helper()
 	s.await(fmt.Sprintf("%d descriptors *%s in the store", count, suffix), func() bool {
@@ -170,7 +170,7 @@ func (s *fakeSystemd) await(what string, holds func() bool) {
 	}
 }
 
-// maxRights is how many descriptors come in one message: the kernel's SCM_MAX_FD.
+// maxRights is the maximum of descriptors in one message: the kernel's SCM_MAX_FD.
 const maxRights = 253
 
 func (s *fakeSystemd) read() {
@@ -223,7 +223,7 @@ func (s *fakeSystemd) handle(text string, fds []int) {
 		closeAll(s.store[values["FDNAME"]])
 		delete(s.store, values["FDNAME"])
 	default:
-		closeAll(fds) // also the answer to BARRIER=1
+		closeAll(fds) // this also answers BARRIER=1
 		if values["WATCHDOG"] == "1" {
 			s.pings++
 		} else {
@@ -234,14 +234,14 @@ func (s *fakeSystemd) handle(text string, fds []int) {
 	s.more = make(chan struct{})
 }
 
-// Pings counts the messages to the watchdog so far.
+// Pings returns the number of watchdog messages so far.
 func (s *fakeSystemd) Pings() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pings
 }
 
-// keep takes a descriptor, but none that the store has already, under whatever name (kcmp(2)).
+// keep stores a descriptor unless the store already has the same file under any name (kcmp(2)).
 func (s *fakeSystemd) keep(name string, fd int) {
 	for _, fds := range s.store {
 		for _, other := range fds {
@@ -274,7 +274,7 @@ func same(a, b int) bool {
 	return errno == 0 && order == 0
 }
 
-// listed is how long LISTEN_FDNAMES would be now, with its own name and the NUL.
+// listed returns the current size of LISTEN_FDNAMES, including the name of the variable and the NUL.
 func (s *fakeSystemd) listed() int {
 	size := len("LISTEN_FDNAMES=")
 	for name, fds := range s.store {

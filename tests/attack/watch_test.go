@@ -19,7 +19,7 @@ func TestWorkerThatWritesIntoItsWatchedFolderDoesNotReloadWithoutEnd(t *testing.
 		t.Errorf("the log says %s", warned.Text)
 	}
 	before := m.Count(lab.Says(lab.TrialBegan))
-	time.Sleep(6 * time.Second) // three generations by now, after 1, 2 and 4 s; 30 without the delay
+	time.Sleep(6 * time.Second) // three generations, after 1, 2 and 4 s; 30 without the delay
 	if n := m.Count(lab.Says(lab.TrialBegan)) - before; n > 4 {
 		t.Errorf("%d generations in 6 s", n)
 	}

@@ -14,8 +14,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// evil is a program of an ordinary user in Python, beside another program that everything must go well with. Its script has the path of
-// the test's directory in {dir}, and say, which sends to its NOTIFY_SOCKET.
+// evil is a hostile Python program of an ordinary user beside another program, which must not suffer. In its script {dir} is the
+// directory of the test, and say() sends to its NOTIFY_SOCKET.
 func evil(t *testing.T, table, script string) *lab.Supervisord {
 	t.Helper()
 	m := lab.Prepare(t)
@@ -24,7 +24,7 @@ func evil(t *testing.T, table, script string) *lab.Supervisord {
 		lab.OpenToAll(t)
 		user = `user = "nobody"`
 	}
-	python := "/usr/bin/python3" // one that every user can execute
+	python := "/usr/bin/python3" // every user can execute this one
 	if _, err := os.Stat(python); err != nil {
 		t.Skip("there is no ", python)
 	}
@@ -46,7 +46,7 @@ timeout = "500ms"
 	return m
 }
 
-// wellBeside fails unless the other program can be reloaded, the evil one be stopped with this exit code, and everybody be told.
+// wellBeside fails unless the other program can be reloaded, the evil one stops with this exit code, and clients get their answers.
 func wellBeside(m *lab.Supervisord, code int) {
 	m.T.Helper()
 	m.CtlOK("reload", "web", "--drained", "--timeout", "20s")
@@ -81,7 +81,7 @@ func TestLingeringSocketsDelayOnlyTheirSender(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := evil(t, c.table+"\nready = { method = \"notify\" }", lingering+"say('READY=1')\ntime.sleep(0.2)\n"+c.script+"\nopen('{dir}/open/sent', 'w')\ntime.sleep(1000)")
-			m.Until("it has sent them", func() bool { return lab.Exists(m.Path("open/sent")) })
+			m.Until("the messages are sent", func() bool { return lab.Exists(m.Path("open/sent")) })
 			wellBeside(m, 0)
 		})
 	}
@@ -97,7 +97,7 @@ os.setpgid(0, os.getpgid(os.getppid()))
 say('READY=1')
 time.sleep(1000)`)
 			m.Await(lab.Says(lab.GenerationServes), lab.Program("evil"))
-			m.CtlFails(16, nil, "reload", "evil", "--drained", "--timeout", "20s") // it had to be killed, and is gone
+			m.CtlFails(16, nil, "reload", "evil", "--drained", "--timeout", "20s") // it had to be killed
 			m.Await(lab.Says(lab.GenerationGone), lab.Program("evil"), lab.Gen(1))
 			wellBeside(m, 16)
 		})
@@ -122,8 +122,8 @@ time.sleep(1000)`)
 	config := strings.TrimPrefix(m.Read("config.toml"), "[supervisor]\nruntime_dir = \""+m.Dir+"/run\"\nlog_level = \"debug\"\n")
 	m.Write(config + "\n[program.victim]\ncommand = [{worker}, \"gate=" + gate + "\"]\nuser = \"nobody\"\nready = { method = \"notify\" }\n")
 	m.Signal(syscall.SIGHUP)
-	m.Until("it has spoken for the other program", func() bool { return lab.Exists(m.Path("open/sent")) })
-	m.CtlOK("reload", "web", "--timeout", "20s") // what was sent before is heard by then
+	m.Until("it has sent a message for the other program", func() bool { return lab.Exists(m.Path("open/sent")) })
+	m.CtlOK("reload", "web", "--timeout", "20s") // earlier messages have been read by then
 	m.Never(lab.Says(lab.GenerationServes), lab.Program("victim"))
 	m.Open(gate)
 	m.Await(lab.Says(lab.GenerationServes), lab.Program("victim"))
@@ -149,7 +149,7 @@ failures = 1000
 	}
 }
 
-// nobodyAccepts is an address at which a SYN gets no answer: its queue is full.
+// nobodyAccepts returns an address at which a SYN gets no answer because its queue is full.
 func nobodyAccepts(t *testing.T) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -35,10 +35,10 @@ type event struct {
 	Elapsed                                   float64
 }
 
-// test is one test; without a name it is a whole package.
+// test is one test, or a whole package if it has no name.
 type test struct{ pkg, name string }
 
-// report is the result so far.
+// report holds the results so far.
 type report struct {
 	out     io.Writer
 	output  map[test][]string

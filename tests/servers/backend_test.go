@@ -10,10 +10,10 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// slowAnswer is how long a slow request takes.
+// slowAnswer is the duration of a slow request.
 const slowAnswer = 300 * time.Millisecond
 
-// backend serves /, at once, and /slow, at an address until the end of the test, for a proxy that is redeployed before it.
+// backend serves / and /slow at an address until the end of the test. The proxy in front of it is redeployed.
 func backend(t testing.TB, address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", address)

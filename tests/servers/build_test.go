@@ -10,10 +10,10 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// Servers that are built and not unpacked run on this machine and not in the root: what the compilers here make may need the C
-// library of here. scripts/test builds the slow ones beforehand; a test that finds them built takes no time for it.
+// Built servers run on this machine, not in the root, because they may need the C library of this machine. scripts/test builds the slow
+// ones beforehand, so that their tests need not.
 
-// cache is where what is built is kept for the next run.
+// cache is the directory that keeps built servers for the next run.
 func cache(t testing.TB) string {
 	t.Helper()
 	dir, err := os.UserCacheDir()
@@ -21,14 +21,14 @@ func cache(t testing.TB) string {
 	return filepath.Join(dir, "supervisord-servers")
 }
 
-// fetched runs the command that fetches what is needed for a build, and skips the test if that cannot be had.
+// fetched runs the command that downloads the dependencies of a build, and skips the test if it fails.
 func fetched(t testing.TB, argv ...string) {
 	t.Helper()
 	if _, err := exec.LookPath(argv[0]); err != nil {
 		t.Skipf("%s is not installed", argv[0])
 	}
 	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
-		t.Skipf("what is needed for the build cannot be fetched: %s: %v\n%s", strings.Join(argv, " "), err, out)
+		t.Skipf("cannot download the dependencies of the build: %s: %v\n%s", strings.Join(argv, " "), err, out)
 	}
 }
 
@@ -45,7 +45,7 @@ func compile(t testing.TB, argv ...string) {
 	}
 }
 
-// brought puts a program that was built into the copy of the example, where its configuration looks for it.
+// brought puts a built program into the copy of the example, where its configuration expects it.
 func (s *site) brought(program, at string) {
 	s.t.Helper()
 	text, err := os.ReadFile(program)
@@ -72,7 +72,7 @@ func rustProgram(t testing.TB) string {
 	return filepath.Join(target, "release/listenfd-example")
 }
 
-// What the other way of stopping costs, which docs/servers.md quotes.
+// The losses of the other way to stop, which docs/servers.md quotes.
 func TestRustServerWithItsOwnGracefulStopLosesRequests(t *testing.T) {
 	t.Parallel()
 	program := rustProgram(t)
@@ -101,7 +101,7 @@ func goActivation(t *testing.T) *site {
 	return s
 }
 
-// What the other way of stopping costs, which docs/servers.md quotes.
+// The losses of the other way to stop, which docs/servers.md quotes.
 func TestGoServerThatStopsByShutdownLosesRequests(t *testing.T) {
 	t.Parallel()
 	s := goActivation(t)
@@ -110,21 +110,21 @@ func TestGoServerThatStopsByShutdownLosesRequests(t *testing.T) {
 	lossy(s, "127.0.0.1:8121", map[string]float64{"new": 12, "kept": 12, "slow": 6})
 }
 
-// Caddy drops a request that comes on a connection which was accepted, and silent, when it began to stop (golang/go#75591).
+// Caddy drops a request on a connection that was accepted but silent when the stop began (golang/go#75591).
 func TestCaddyLosesNoRequestOnAKeptConnection(t *testing.T) {
 	t.Parallel()
 	s := caddy(t)
-	s.replace("caddy/Caddyfile", "shutdown_delay 5s", "shutdown_delay 800ms") // the clients here come back within 60 ms
+	s.replace("caddy/Caddyfile", "shutdown_delay 5s", "shutdown_delay 800ms") // these clients send their next request within 60 ms
 	s.launch()
 	l := s.press(web(s.serves().at("127.0.0.1:8118"), get("/", answer))...)
 	s.redeploy()
 	l.lossy(map[string]float64{"new": 8})
 }
 
-// caddyVersion is the one that scripts/test builds.
+// caddyVersion is the version that scripts/test builds.
 const caddyVersion = "v2.10.2"
 
-// caddy prepares its example with the Caddy of this machine, or the one that scripts/test has built.
+// caddy prepares the example with the installed Caddy, or the one that scripts/test has built.
 func caddy(t *testing.T) *site {
 	t.Helper()
 	program := filepath.Join(cache(t), "caddy-"+caddyVersion)

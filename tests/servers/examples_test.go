@@ -9,13 +9,13 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// every is the names of all examples.
+// every returns the names of all examples.
 func every(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(examples, "*.toml"))
 	lab.Must(t, err)
 	if len(files) == 0 {
-		t.Fatal("there is no example")
+		t.Fatal("no examples found")
 	}
 	var names []string
 	for _, f := range files {
@@ -49,7 +49,7 @@ func TestEveryExampleIsDescribedAndListed(t *testing.T) {
 		text, err := os.ReadFile(filepath.Join(examples, name+".toml"))
 		lab.Must(t, err)
 		if !strings.HasPrefix(string(text), "# ") {
-			t.Errorf("%s.toml does not begin with what it is", name)
+			t.Errorf("%s.toml does not begin with a description", name)
 		}
 		if !strings.Contains(string(table), "examples/servers/"+name+".toml") {
 			t.Errorf("docs/servers.md does not name examples/servers/%s.toml", name)

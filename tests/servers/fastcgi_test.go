@@ -35,7 +35,7 @@ const (
 	requestID     = 1
 )
 
-// fastCGI is a request by FastCGI for a script, whose answer must have a text in it.
+// fastCGI returns a FastCGI request for a script; the answer must contain want.
 func fastCGI(script, query, want string) load.Ask {
 	return func(conn *load.Wire, last bool) (bool, error) {
 		flags := byte(keepConn)

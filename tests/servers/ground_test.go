@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// ground is where the servers are: a root directory with their packages unpacked, or, without a root, this machine.
+// ground is where the servers are: a root directory with the unpacked packages, or this machine.
 type ground struct {
 	root string
-	why  string // there is no root
+	why  string // why there is no root
 }
 
-// theGround looks once. The script says why a machine cannot have a root.
+// theGround is computed once. The script explains why a machine cannot have a root.
 var theGround = sync.OnceValue(func() ground {
 	if out, err := exec.Command("./root", "check").CombinedOutput(); err != nil {
 		return ground{why: strings.TrimSpace(string(out))}
@@ -28,7 +28,7 @@ var theGround = sync.OnceValue(func() ground {
 	return ground{root: root}
 })
 
-// needs skips the test if one of the programs, absolute paths, is missing. It names the package with it.
+// needs skips the test if one of the programs (absolute paths) is missing, and names its package.
 func needs(t testing.TB, pkg string, programs ...string) {
 	t.Helper()
 	g := theGround()
@@ -37,13 +37,13 @@ func needs(t testing.TB, pkg string, programs ...string) {
 			continue
 		}
 		if g.root != "" {
-			t.Skipf("the package %s is not unpacked, there is no %s: tests/servers/root fetch", pkg, program)
+			t.Skipf("the package %s is not unpacked: %s is missing: run tests/servers/root fetch", pkg, program)
 		}
-		t.Skipf("the package %s is not installed, there is no %s (and no root of its own: %s)", pkg, program, g.why)
+		t.Skipf("the package %s is not installed: %s is missing (and there is no separate root: %s)", pkg, program, g.why)
 	}
 }
 
-// command prepares a command that runs where the servers are, in the first of these directories.
+// command prepares a command that runs on the ground, in the first of these directories.
 func (g ground) command(dirs []string, argv ...string) *exec.Cmd {
 	if g.root == "" {
 		c := exec.Command(argv[0], argv[1:]...)
@@ -55,7 +55,7 @@ func (g ground) command(dirs []string, argv ...string) *exec.Cmd {
 	return exec.Command("./root", args...)
 }
 
-// output runs a command where the servers are, to prepare something, and returns what it wrote.
+// output runs a preparing command on the ground and returns its output.
 func output(t testing.TB, dir string, argv ...string) string {
 	t.Helper()
 	var complaints bytes.Buffer

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// answerTimeout is when a request without an answer counts as lost.
+	// answerTimeout is the time after which a request without an answer counts as lost.
 	answerTimeout = 10 * time.Second
-	// roundTrip is how far away the clients act to be, like those of `supervisord prove`.
+	// roundTrip is the simulated distance of the clients, as in `supervisord prove`.
 	roundTrip = 20 * time.Millisecond
-	// A client waits for a random time between these two requests.
+	// A client waits for a random time in this range between two requests.
 	leastPause, mostPause = 10 * time.Millisecond, 60 * time.Millisecond
 )
 
-// get is a GET by HTTP/1.1 whose answer must be a 200 with a text in it.
+// get returns a GET by HTTP/1.1; the answer must be a 200 that contains want.
 func get(path, want string) load.Ask {
 	return load.Get("http://test"+path, func(answer *http.Response, body []byte) error {
 		switch {
@@ -41,21 +41,21 @@ type clients struct {
 	request func(since time.Time) load.Attempt
 }
 
-// asking are clients that ask at an address, with a new connection for each request or with keep connections.
+// asking returns clients of an address, with a new connection for each request or with kept connections.
 func asking(kind string, count, keep int, address string, a load.Ask) clients {
 	s := &load.Sender{Dial: load.Dial(address), Ask: a, Keep: keep, Timeout: answerTimeout, RoundTrip: roundTrip}
 	return clients{kind, count, s.Send}
 }
 
-// web is the usual load on an address: as many clients with new connections as with kept ones.
+// web returns the usual load on an address: half of the clients use new connections, half kept ones.
 func web(address string, a load.Ask) []clients {
 	return []clients{fresh(address, a), asking("kept", 12, 12, address, a)}
 }
 
-// fresh are clients with a new connection for each request.
+// fresh returns clients with a new connection for each request.
 func fresh(address string, a load.Ask) clients { return asking("new", 12, 0, address, a) }
 
-// slow are clients whose requests take a while, so that some are in flight whenever a server is told to stop.
+// slow returns clients with long requests, so that some are in flight whenever a server is told to stop.
 func slow(address string, a load.Ask) clients { return asking("slow", 6, 0, address, a) }
 
 // pressure is the load on a site.
@@ -95,8 +95,8 @@ func (p *pressure) lossless() {
 	p.lossy(nil)
 }
 
-// lossy is lossless for a server that loses requests as it stops, whatever supervisord does: of each kind that is named it may lose
-// so many per redeploy, and none of any other. It reports what was lost, for docs/servers.md.
+// lossy is lossless for a server that loses requests when it stops, whatever supervisord does: it may lose this many of each named kind
+// per redeploy, and none of another kind. It logs the losses for docs/servers.md.
 func (p *pressure) lossy(perRedeploy map[string]float64) {
 	p.site.t.Helper()
 	p.end()
@@ -112,10 +112,10 @@ func (p *pressure) lossy(perRedeploy map[string]float64) {
 		}
 		parts = append(parts, part)
 		if len(all) < 3*redeployed {
-			p.site.t.Errorf("only %d requests of the kind %s: this is no load", len(all), kind)
+			p.site.t.Errorf("only %d requests of the kind %s: too little load", len(all), kind)
 		}
 		if bound := perRedeploy[kind] * redeployed; float64(n) > bound {
-			p.site.t.Errorf("%s: %d requests were lost of %d, at most %v may be: %v", kind, n, len(all), bound, kinds)
+			p.site.t.Errorf("%s: %d of %d requests were lost, at most %v are allowed: %v", kind, n, len(all), bound, kinds)
 		}
 	}
 	p.site.t.Logf("%s: lost %d of %d requests in %d redeploys, %.1f s (%s)",

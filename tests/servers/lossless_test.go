@@ -1,9 +1,9 @@
 package servers
 
-// answer is in what the applications of the examples answer.
+// answer is part of every answer of the example applications.
 const answer = "generation="
 
-// lossless redeploys an example under load, /slow being a request that takes a while, and fails if a request is lost.
+// lossless redeploys an example under load, including slow requests to /slow, and fails if a request is lost.
 func lossless(s *site, address string, slowly int) {
 	s.t.Helper()
 	at := s.serves().at(address)
@@ -12,14 +12,14 @@ func lossless(s *site, address string, slowly int) {
 	l.lossless()
 }
 
-// slows is slow for a server that gives each request a process: with more slow requests than processes it is never free.
+// slows is slow for a server with a process per request, which more slow requests than processes would block.
 func slows(address string, count int) clients {
 	c := slow(address, get("/slow", answer))
 	c.count = count
 	return c
 }
 
-// lossy is lossless for a server that loses requests whatever is done: at most so many of each kind per redeploy.
+// lossy is lossless for a server that loses requests in any case: at most this many of each kind per redeploy.
 func lossy(s *site, address string, perRedeploy map[string]float64) {
 	s.t.Helper()
 	at := s.serves().at(address)

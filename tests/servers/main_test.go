@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// built is the directory with the supervisord that is tested.
+// built is the directory with the supervisord under test.
 var built string
 
 func TestMain(m *testing.M) {
@@ -36,7 +36,7 @@ func build() error {
 	command.Dir = "../.."
 	command.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("cannot build what is to be tested: %w\n%s", err, out)
+		return fmt.Errorf("cannot build the programs under test: %w\n%s", err, out)
 	}
 	return os.Chmod(built, 0o755)
 }

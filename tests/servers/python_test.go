@@ -15,7 +15,7 @@ func TestUWSGILosesNoRequest(t *testing.T) {
 	lossless(open(t, "uwsgi"), "127.0.0.1:8114", 2)
 }
 
-// GUNICORN_FD is what a gunicorn sets for the next one.
+// A gunicorn sets GUNICORN_FD for its successor.
 func TestGunicornInItsOwnDialectLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	needs(t, "gunicorn", "/usr/bin/gunicorn")

@@ -15,7 +15,7 @@ func TestUnicornLosesNoRequest(t *testing.T) {
 	lossless(open(t, "unicorn"), "127.0.0.1:8117", 2)
 }
 
-// UNICORN_FD is what a unicorn sets for the next one.
+// A unicorn sets UNICORN_FD for its successor.
 func TestUnicornInItsOwnDialectLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	needs(t, "unicorn", "/usr/bin/unicorn")

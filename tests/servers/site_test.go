@@ -21,24 +21,24 @@ import (
 
 const examples = "../../examples/servers"
 
-// redeployed is how often a server is replaced under load.
+// redeployed is the number of redeploys under load.
 const redeployed = 10
 
-// site is a supervisord with the servers of one example, in a directory of its own.
+// site is a supervisord with the servers of one example, in a private directory.
 type site struct {
 	t         *testing.T
 	name      string
 	dir       string
 	mark      string
-	addresses map[string]string // of the example, by that of the test
+	addresses map[string]string // addresses of the example by those of the test
 	programs  []string
-	here      bool           // it runs on this machine, not in the root
+	here      bool           // runs on this machine, not in the root
 	child     *process.Child // nil: none was started
 	log       lab.Transcript
 	over      bool
 }
 
-// open starts the example of this name, and returns when every program of it serves.
+// open starts the example of this name and returns when all its programs serve.
 func open(t *testing.T, name string) *site {
 	t.Helper()
 	s := prepare(t, name)
@@ -55,7 +55,7 @@ func (s *site) serves() *site {
 	return s
 }
 
-// prepare copies an example, for a test that changes something in it before it is launched.
+// prepare copies an example, for a test that changes it before the launch.
 func prepare(t *testing.T, name string) *site {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sv") // t.TempDir has paths too long for unix sockets
@@ -73,10 +73,10 @@ func prepare(t *testing.T, name string) *site {
 	return s
 }
 
-// directoryKey is where an example names a folder that it shares with others.
+// directoryKey is the line in which an example names a directory that it shares with others.
 var directoryKey = regexp.MustCompile(`(?m)^directory\s*=\s*"(\w+)"`)
 
-// copy copies NAME.toml, and the folder NAME where there is one, or the one that it names, with addresses of this test.
+// copy copies NAME.toml and the directory NAME, or the one that NAME.toml names, with the addresses of this test.
 func (s *site) copy() {
 	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join(examples, s.name+".toml"))
@@ -105,7 +105,7 @@ func (s *site) copy() {
 
 var (
 	programTable = regexp.MustCompile(`(?m)^\[program\.([^.\]]+)\]`)
-	// anAddress is one of the examples: 127.0.0.1:PORT, or, where a server has its port apart, a port of the range they use.
+	// anAddress matches an address of the examples: 127.0.0.1:PORT, or, for a separate port, a number in the range of the examples.
 	anAddress = regexp.MustCompile(`127\.0\.0\.1:[0-9]+|\b(81[0-5][0-9]|90[0-5][0-9])\b`)
 )
 
@@ -127,7 +127,7 @@ func (s *site) copyFile(from, to string, entry fs.DirEntry) error {
 	return os.WriteFile(to, []byte(anAddress.ReplaceAllStringFunc(string(text), s.standIn)), info.Mode().Perm())
 }
 
-// standIn is what an address or a port of the example is replaced by.
+// standIn returns the replacement of an address or port of the example.
 func (s *site) standIn(found string) string {
 	if strings.Contains(found, ":") {
 		return s.at(found)
@@ -136,7 +136,7 @@ func (s *site) standIn(found string) string {
 	return port
 }
 
-// at is the address that stands in for one of the example.
+// at returns the replacement of an address of the example.
 func (s *site) at(address string) string {
 	if s.addresses[address] == "" {
 		s.addresses[address] = lab.Reserve(s.t)
@@ -158,7 +158,7 @@ func (s *site) write(name, text string) {
 	lab.Must(s.t, os.WriteFile(s.path(name), []byte(text), 0o644))
 }
 
-// replace changes a text that stands in a file of the copy.
+// replace replaces a text in a file of the copy.
 func (s *site) replace(name, old, with string) {
 	s.t.Helper()
 	text := s.read(name)
@@ -183,8 +183,8 @@ func (s *site) launch() {
 	lab.Must(s.t, err)
 }
 
-// redeploy replaces every server ten times, as a user would who wants to know how it went, and waits each time until the old
-// one has gone.
+// redeploy replaces every server ten times with `supervisord reload`, and waits each time until the old
+// one is gone.
 func (s *site) redeploy() {
 	s.t.Helper()
 	for n := range redeployed {
@@ -200,12 +200,12 @@ func (s *site) redeploy() {
 	time.Sleep(250 * time.Millisecond)
 }
 
-// command prepares a command of the command line that asks this supervisord.
+// command prepares a subcommand that talks to this supervisord.
 func (s *site) command(args ...string) *exec.Cmd {
 	return exec.Command(supervisord(), append(args, "-c", s.path("test.toml"))...)
 }
 
-// close ends supervisord as an operator would, and checks that nothing is left of it.
+// close stops supervisord as an operator would, and checks that nothing is left.
 func (s *site) close() {
 	if s.child == nil || s.over {
 		return
@@ -213,25 +213,25 @@ func (s *site) close() {
 	s.over = true
 	s.child.Cmd.Process.Signal(syscall.SIGTERM)
 	if !s.child.Within(lab.Patience) {
-		s.t.Errorf("supervisord has not ended after %v", lab.Patience)
+		s.t.Errorf("supervisord has not exited after %v", lab.Patience)
 		s.child.Cmd.Process.Kill()
 		<-s.child.Ended
 	} else if s.child.Cmd.ProcessState.ExitCode() != 0 {
-		s.t.Errorf("supervisord ended with %v", s.child.Cmd.ProcessState)
+		s.t.Errorf("supervisord exited with %v", s.child.Cmd.ProcessState)
 	}
 	for _, sentence := range []string{lab.WorkerKilled, lab.WorkerDied} {
 		if found, _ := s.log.All(lab.Says(sentence)); len(found) > 0 {
-			s.t.Errorf("this should not be in the log: %s", found[0].Text)
+			s.t.Errorf("unexpected in the log: %s", found[0].Text)
 		}
 	}
 	s.nothingLeft()
 }
 
-// nothingLeft fails if a process of the site is left, or somebody listens where it did.
+// nothingLeft fails if a process of the site is left, or one of its addresses is still open.
 func (s *site) nothingLeft() {
 	left := s.processes()
 	if len(left) > 0 {
-		time.Sleep(500 * time.Millisecond) // what was killed needs a moment to vanish
+		time.Sleep(500 * time.Millisecond) // killed processes need a moment to disappear
 		left = s.processes()
 	}
 	for _, pid := range left {
@@ -240,7 +240,7 @@ func (s *site) nothingLeft() {
 	}
 }
 
-// processes are those in the directory of the site, or with its mark: many servers write over their environment.
+// processes returns the processes in the directory of the site or with its mark, because many servers overwrite their environment.
 func (s *site) processes() (found []int) {
 	for _, pid := range proc.PIDs() {
 		environ, _ := proc.Environ(pid)
@@ -252,7 +252,7 @@ func (s *site) processes() (found []int) {
 	return found
 }
 
-// await waits until the log has a line with this sentence about a program and a generation.
+// await waits for a log entry with this message about a program and a generation.
 func (s *site) await(sentence, program string, generation int) {
 	s.t.Helper()
 	late := time.After(lab.Patience)
@@ -267,7 +267,7 @@ func (s *site) await(sentence, program string, generation int) {
 		select {
 		case <-more:
 		case <-s.child.Ended:
-			s.t.Fatalf("supervisord has ended (%v) before %q of %s, generation %d", s.child.Cmd.ProcessState, sentence, program, generation)
+			s.t.Fatalf("supervisord has exited (%v) before %q of %s, generation %d", s.child.Cmd.ProcessState, sentence, program, generation)
 		case <-late:
 			s.t.Fatalf("after %v not in the log: %q of %s, generation %d", lab.Patience, sentence, program, generation)
 		}

@@ -15,7 +15,7 @@ func TestTftpdInTheMannerOfInetdLosesNoTransfer(t *testing.T) {
 	t.Parallel()
 	needs(t, "tftpd-hpa", "/usr/sbin/in.tftpd")
 	s := prepare(t, "tftpd")
-	s.replace("tftpd.toml", `"STOP", timeout = "30s"`, `"STOP", timeout = "500ms"`) // no transfer takes longer here
+	s.replace("tftpd.toml", `"STOP", timeout = "30s"`, `"STOP", timeout = "500ms"`) // no transfer of this test takes longer
 	s.launch()
 	want := s.read("tftpd/files/boot.cfg")
 	at := s.serves().at("127.0.0.1:9004")
@@ -32,18 +32,18 @@ const (
 	blockLength = 512
 )
 
-// transfers are clients that fetch a file, and take so long to acknowledge each block of it.
+// transfers returns clients that fetch a file and acknowledge each block after this delay.
 func transfers(kind string, count int, each time.Duration, address, file, want string) clients {
 	return clients{kind, count, load.Measure(func() error {
 		got, err := fetch(address, file, each)
 		if err == nil && string(got) != want {
-			err = fmt.Errorf("%d of %d bytes, or others", len(got), len(want))
+			err = fmt.Errorf("%d of %d bytes, or wrong ones", len(got), len(want))
 		}
 		return err
 	})}
 }
 
-// fetch reads a file by TFTP. It sends nothing twice; each transfer has a port of its own at either end.
+// fetch reads a file by TFTP. It retransmits nothing; each transfer has its own port at either end.
 func fetch(address, file string, each time.Duration) ([]byte, error) {
 	server, err := net.ResolveUDPAddr("udp", address)
 	if err != nil {
@@ -75,7 +75,7 @@ func fetch(address, file string, each time.Duration) ([]byte, error) {
 	}
 }
 
-// receive waits for a block of the file; a server may send one again.
+// receive waits for a block of the file; the server may send a block again.
 func receive(conn *net.UDPConn, block uint16) ([]byte, net.Addr, error) {
 	var packet [4 + blockLength]byte
 	for {

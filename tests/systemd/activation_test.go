@@ -14,7 +14,7 @@ func (l *Lab) activation(lines string) {
 	l.Run("systemctl", "start", "supervisord.socket")
 }
 
-// inode is that of the socket that listens there; several, if several do.
+// inode returns the inodes of the sockets that listen at an address.
 func (l *Lab) inode(address string) string {
 	l.t.Helper()
 	var found []string
@@ -35,7 +35,7 @@ func TestSocketOfASocketUnitIsTakenByTheNameOfTheListener(t *testing.T) {
 			t.Error(err)
 		}
 		if also := l.inode("127.0.0.1:8080"); also != "" {
-			t.Errorf("the configured address is bound, too: %s", also)
+			t.Errorf("the configured address is bound too: %s", also)
 		}
 	})
 }
@@ -51,10 +51,10 @@ func TestSocketOfASocketUnitIsTakenByItsAddressAndNotBoundAgain(t *testing.T) {
 		}
 		l.reloads(t, l.Workers("hello"))
 		if now := l.inode("127.0.0.1:8080"); now != inode {
-			t.Errorf("socket %s listened there, and now %s", inode, now)
+			t.Errorf("the listening socket was %s and is %s", inode, now)
 		}
 		if kept := l.Property("supervisord", "NFileDescriptorStore"); kept != "6" {
-			t.Errorf("the store has %s descriptors, want two for each worker and two records, for systemd has the socket itself", kept)
+			t.Errorf("the store has %s descriptors, want two for each worker and two records: systemd has the socket itself", kept)
 		}
 	})
 }
@@ -76,17 +76,17 @@ func TestSocketOfASocketUnitIsKeptWhenTheMasterDiesRestartsAndStops(t *testing.T
 		}
 		l.reloads(t, workers)
 		l.Run("systemctl", "restart", "supervisord")
-		l.Run("systemctl", "stop", "supervisord.service") // the next client starts it again
+		l.Run("systemctl", "stop", "supervisord.service") // the next client starts the service again
 		l.Until("it serves again", func() bool { return l.Property("supervisord", "ActiveState") == "active" })
 		requests, failures, _ := load.Stop()
 		if len(failures) > 0 {
 			t.Errorf("%d of %d requests failed: %v", len(failures), requests, failures[:min(3, len(failures))])
 		}
 		if now := l.inode("127.0.0.1:8080"); now != inode {
-			t.Errorf("socket %s listened there, and now %s", inode, now)
+			t.Errorf("the listening socket was %s and is %s", inode, now)
 		}
 		for _, entry := range l.Journal("-u", "supervisord", "MESSAGE=worker is killed") {
-			t.Errorf("a worker did not end by itself: %v", entry)
+			t.Errorf("a worker did not exit by itself: %v", entry)
 		}
 	})
 }
@@ -101,12 +101,12 @@ func TestUnixSocketOfASocketUnitIsNeverUnlinked(t *testing.T) {
 		l.reloads(t, l.Workers("hello"))
 		l.Run("systemctl", "stop", "supervisord.service")
 		if now := l.Run("stat", "-c", "%i %a", "/run/hello.sock"); now != before {
-			t.Errorf("the path had inode and mode %s, and has %s", before, now)
+			t.Errorf("inode and mode of the path were %s and are %s", before, now)
 		}
 	})
 }
 
-// blocking tells whether the listening socket of the first worker blocks: a flag of the socket, not of the descriptor.
+// blocking reports whether the listening socket of the first worker blocks: a flag of the socket, not of the descriptor.
 func (l *Lab) blocking(worker string) bool {
 	l.t.Helper()
 	flags := l.Run("sed", "-n", `s/flags:\t//p`, "/proc/"+worker+"/fdinfo/3")
@@ -139,11 +139,11 @@ func TestDeathOfTheMasterLeavesANonBlockingSocketOfASocketUnitToItsWorkers(t *te
 		l.Run("systemctl", "start", "supervisord")
 		worker := l.Workers("hello")[0]
 		if l.blocking(worker) {
-			t.Fatal("a Go worker has made it non-blocking, but it blocks")
+			t.Fatal("the socket blocks, although a Go worker has made it non-blocking")
 		}
 		l.kill() // systemd clears the flag for the next master
 		if l.blocking(worker) {
-			t.Error("the worker that lives on has a socket that blocks")
+			t.Error("the surviving worker has a blocking socket")
 		}
 	})
 }

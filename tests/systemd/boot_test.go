@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The versions that the lab is there for.
+// The systemd versions that the lab must have.
 var versions = map[string]string{"bookworm": "systemd 252 ", "trixie": "systemd 257 "}
 
 func TestLabRunsTheSystemdOfItsSuite(t *testing.T) {
@@ -30,14 +30,14 @@ func TestLabStartsANotifyService(t *testing.T) {
 			t.Errorf("the status is %q, want hello", got)
 		}
 		if entries := l.Journal("-u", "hello", "MESSAGE=here"); len(entries) != 1 {
-			t.Errorf("the journal has what it wrote %d times, want once", len(entries))
+			t.Errorf("the journal has its line %d times, want once", len(entries))
 		}
 		l.Run("systemctl", "stop", "hello")
 	})
 }
 
 func TestLabLeavesNothingBehind(t *testing.T) {
-	before, _ := filepath.Glob("/run/supervisord-lab/*") // somebody else's
+	before, _ := filepath.Glob("/run/supervisord-lab/*") // of other tests
 	for _, suite := range suites {
 		var pid string
 		t.Run(suite, func(t *testing.T) {

@@ -11,7 +11,7 @@ func hiding() string {
 	return program("parent", "127.0.0.1:8080", "/bin/sh", "-c", "env -i setsid sleep 3333 & exec /usr/local/bin/hello")
 }
 
-// hidden counts those processes.
+// hidden returns the number of these processes.
 func (l *Lab) hidden() string {
 	l.t.Helper()
 	out, _ := l.Try("pgrep", "-c", "-f", "^sleep 3333")
@@ -39,7 +39,7 @@ func TestDelegatedControlGroupEndsEveryDescendantOfAWorker(t *testing.T) {
 		l.reloads(t, workers)
 		l.Until("only the new worker's hidden process is left", func() bool { return l.hidden() == "1" })
 		l.Run("systemctl", "stop", "supervisord")
-		l.Until("nothing is left behind", func() bool { return l.hidden() == "0" }) // KILL was sent; the death may take a moment
+		l.Until("nothing is left behind", func() bool { return l.hidden() == "0" }) // KILL was sent; the exit may take a moment
 		l.cleanStop(t)
 	})
 }
@@ -52,7 +52,7 @@ func TestWithADelegatedControlGroupTheKillAtTheDeadlineReachesEverything(t *test
 		l.Run("systemctl", "start", "supervisord")
 		l.Until("the hidden process runs", func() bool { return l.hidden() == "1" })
 		l.Run("systemctl", "stop", "supervisord")
-		l.Until("nothing is left behind", func() bool { return l.hidden() == "0" }) // KILL was sent; the death may take a moment
+		l.Until("nothing is left behind", func() bool { return l.hidden() == "0" }) // KILL was sent; the exit may take a moment
 		l.cleanStop(t)
 	})
 }

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// rounds is how often the master dies, or is replaced, in one test.
+// rounds is how often the master is killed or replaced in one test.
 const rounds = 20
 
-// Master is the PID of the service's main process, as systemd has it; "0" if there is none.
+// Master returns the PID of the main process of the service according to systemd, or "0".
 func (l *Lab) Master() string {
 	l.t.Helper()
 	return l.Property("supervisord", "MainPID")
 }
 
-// kill ends the master with SIGKILL and waits until its successor is up.
+// kill kills the master and waits until systemd has started it again.
 func (l *Lab) kill() {
 	l.t.Helper()
 	old := l.Master()
@@ -29,8 +29,8 @@ func (l *Lab) kill() {
 	})
 }
 
-// StoreIs waits until systemd keeps just what it should for two workers that are ready: the listener, a pidfd and a notify
-// socket each, and the two records.
+// StoreIs waits until systemd keeps exactly the descriptors for two ready workers: the listener, a pidfd and a notify socket for each,
+// and the two records.
 func (l *Lab) StoreIs() {
 	l.t.Helper()
 	l.Until("the store holds 7 descriptors", func() bool {
@@ -46,7 +46,7 @@ func TestKillOfTheMasterLosesNoRequestAndNoWorker(t *testing.T) {
 		workers := l.Workers("hello")
 		load := l.Load("127.0.0.1:8080", 2, 2)
 		for range rounds {
-			time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond) // the death comes at any moment: there is no event to wait for
+			time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond) // killed at any moment: no event to wait for
 			l.Run("systemctl", "reset-failed", "supervisord")           // 20 deaths in a row are more than StartLimitBurst
 			l.kill()
 		}
@@ -61,7 +61,7 @@ func TestKillOfTheMasterLosesNoRequestAndNoWorker(t *testing.T) {
 	})
 }
 
-// reloads checks that a HUP replaces the workers, and nothing is left of the old ones.
+// reloads checks that a HUP replaces the workers and that nothing is left of the old ones.
 func (l *Lab) reloads(t *testing.T, before []string) {
 	t.Helper()
 	l.Run("systemctl", "kill", "-s", "HUP", "--kill-who=main", "supervisord")
@@ -79,10 +79,10 @@ func TestKillOfTheMasterMidReloadLosesNoRequest(t *testing.T) {
 		for range rounds {
 			l.Run("systemctl", "reset-failed", "supervisord")
 			l.Run("systemctl", "kill", "-s", "HUP", "--kill-who=main", "supervisord")
-			time.Sleep(time.Duration(rand.IntN(25)) * time.Millisecond) // somewhere in the reload
+			time.Sleep(time.Duration(rand.IntN(25)) * time.Millisecond) // at some point of the reload
 			l.kill()
 		}
-		l.Until("the reload has ended, one way or the other", func() bool {
+		l.Until("the reload has ended, successfully or not", func() bool {
 			return strings.HasPrefix(l.Property("supervisord", "StatusText"), "hello up") &&
 				!strings.Contains(l.Property("supervisord", "StatusText"), "draining") && len(l.Workers("hello")) == 2
 		})
@@ -93,7 +93,7 @@ func TestKillOfTheMasterMidReloadLosesNoRequest(t *testing.T) {
 		}
 		l.Run("systemctl", "stop", "supervisord")
 		if left := l.Workers("hello"); len(left) > 0 {
-			t.Errorf("after the stop there still are %v", left)
+			t.Errorf("after the stop %v are left", left)
 		}
 	})
 }
@@ -113,7 +113,7 @@ func TestDeathOfTheMasterIsSurvivedWithAConfigurationThatIsWrongByNow(t *testing
 	})
 }
 
-// switches is how often a new image has begun to go on in this process.
+// switches returns how often a new image has taken over in this process.
 func (l *Lab) switches(master string) int {
 	l.t.Helper()
 	n := 0
@@ -134,7 +134,7 @@ func TestTwentyUpgradesLeaveTheStoreAsItWas(t *testing.T) {
 		load := l.Load("127.0.0.1:8080", 2, 2)
 		for n := range rounds {
 			l.Run("systemctl", "kill", "-s", "USR2", "--kill-who=main", "supervisord")
-			l.Until("the new image goes on", func() bool {
+			l.Until("the new image has taken over", func() bool {
 				return l.switches(master) > n
 			})
 		}
@@ -158,7 +158,7 @@ func TestWorkersThatABusySystemdHasNotHeardOfSurviveAnUpgradeAndADeath(t *testin
 		complete := func() bool { return l.Property("supervisord", "NFileDescriptorStore") == "83" } // as StoreIs, for 40 workers
 		l.Until("the store is complete", complete)
 		master, first := l.Master(), l.Workers("hello")
-		must(t, syscall.Kill(l.PID, syscall.SIGSTOP)) // more than its socket holds is said meanwhile
+		must(t, syscall.Kill(l.PID, syscall.SIGSTOP)) // meanwhile more messages are sent than its socket holds
 		t.Cleanup(func() { syscall.Kill(l.PID, syscall.SIGCONT) })
 		l.Run("kill", "-HUP", master)
 		l.Until("the workers have been replaced", func() bool {
@@ -166,7 +166,7 @@ func TestWorkersThatABusySystemdHasNotHeardOfSurviveAnUpgradeAndADeath(t *testin
 			return len(now) == len(first) && !slices.ContainsFunc(now, func(pid string) bool { return slices.Contains(first, pid) })
 		})
 		l.Run("kill", "-USR2", master)
-		l.Until("the new image goes on", func() bool { return l.switches(master) > 0 })
+		l.Until("the new image has taken over", func() bool { return l.switches(master) > 0 })
 		must(t, syscall.Kill(l.PID, syscall.SIGCONT))
 		l.Until("the store is complete again", complete)
 		workers := l.Workers("hello")

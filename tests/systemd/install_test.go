@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// script runs one of the project's scripts with a program that is built already.
+// script runs one of the project's scripts with a prebuilt program.
 func script(t *testing.T, name string, environment ...string) string {
 	t.Helper()
 	command := exec.Command(filepath.Join(repository(t), "scripts", name))
@@ -64,11 +64,11 @@ func TestInstallTwiceChangesNothing(t *testing.T) {
 	again := script(t, "install", "DESTDIR="+dir)
 	for line := range strings.Lines(again) {
 		if !strings.HasPrefix(line, "unchanged") && !strings.HasPrefix(line, "kept") {
-			t.Errorf("the second time it says %q", line)
+			t.Errorf("the second run prints %q", line)
 		}
 	}
 	if after := filesIn(t, dir); !slices.Equal(before, after) {
-		t.Errorf("there are %q after it, before there were %q", after, before)
+		t.Errorf("the files are %q and were %q", after, before)
 	}
 }
 
@@ -81,7 +81,7 @@ func TestInstallAndUninstallKeepAnEditedConfiguration(t *testing.T) {
 	script(t, "uninstall", "DESTDIR="+dir)
 	raw, err := os.ReadFile(edited)
 	if err != nil || string(raw) != "# mine\n" {
-		t.Errorf("it is %q (%v)", raw, err)
+		t.Errorf("the configuration is %q (%v)", raw, err)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestInstalledServiceStartsWithoutAProgramAndTakesOneAtAReload(t *testing.T)
 		l.Run("supervisord", "check")
 		l.Run("systemctl", "start", "supervisord")
 		if state := l.Property("supervisord", "ActiveState"); state != "active" {
-			t.Errorf("it is %s", state)
+			t.Errorf("the service is %s", state)
 		}
 		l.Run("systemctl", "reload", "supervisord")
 		l.Write("/etc/supervisord/conf.d/sleep.toml", "[program.sleep]\ncommand = [\"sleep\", \"1234\"]\nready.delay = \"10ms\"\n", 0o644)

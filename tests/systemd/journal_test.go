@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Entry is one journal entry: its fields as text. A field that journalctl gives as a list of bytes is put together
-// again, one that occurs several times keeps its last value.
+// Entry is one journal entry with its fields as text. Fields that journalctl prints as byte lists are decoded; of a repeated field
+// the last value counts.
 type Entry map[string]string
 
-// Journal returns the entries that match, oldest first: "-u", "supervisord" or "SUPERVISORD_PROGRAM=web". What was logged
-// before the call is in it.
+// Journal returns the matching entries, oldest first: "-u", "supervisord" or "SUPERVISORD_PROGRAM=web". It includes everything
+// logged before the call.
 func (l *Lab) Journal(match ...string) []Entry {
 	l.t.Helper()
 	l.Run("journalctl", "--sync")

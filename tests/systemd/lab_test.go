@@ -17,17 +17,17 @@ import (
 	"time"
 )
 
-// suites are the releases whose systemd the tests run against.
+// suites lists the Debian releases with whose systemd the tests run.
 var suites = []string{"bookworm", "trixie"}
 
-// patience is how long a lab, and anything that a test waits for in it, may take.
+// patience limits the boot of a lab and every wait in it.
 const patience = 30 * time.Second
 
 // Lab is a booted systemd. Everything in it ends with the test.
 type Lab struct {
 	t     *testing.T
 	Suite string
-	PID   int      // of its systemd, as seen from outside
+	PID   int      // of its systemd, seen from outside
 	netns *os.File // its network namespace
 }
 
@@ -41,8 +41,8 @@ func Each(t *testing.T, test func(t *testing.T, l *Lab)) {
 	}
 }
 
-// Boot boots suite, or skips the test with the reason why it cannot be done on this machine. The lab ends with the test,
-// however that ends: its keeper reads from a pipe that this process holds.
+// Boot boots suite, or skips the test with the reason why this machine cannot. The lab ends with the test, even if the test crashes:
+// its keeper reads from a pipe that this process holds.
 func Boot(t *testing.T, suite string) *Lab {
 	t.Helper()
 	prepare(t, suite)
@@ -58,7 +58,7 @@ func Boot(t *testing.T, suite string) *Lab {
 		hold.Close()
 		io.Copy(io.Discard, out)
 		if err := keeper.Wait(); err != nil {
-			t.Errorf("the lab did not end well: %v\n%s", err, complaints.String())
+			t.Errorf("the lab did not shut down cleanly: %v\n%s", err, complaints.String())
 		}
 	})
 	line, err := bufio.NewReader(out).ReadString('\n')
@@ -76,7 +76,7 @@ func Boot(t *testing.T, suite string) *Lab {
 	return l
 }
 
-// prepare makes sure that the suite can be booted and has been unpacked.
+// prepare ensures that the suite is unpacked and can be booted.
 func prepare(t *testing.T, suite string) {
 	t.Helper()
 	if testing.Short() {
@@ -93,7 +93,7 @@ func prepare(t *testing.T, suite string) {
 	}
 }
 
-// explain shows the journal of a lab whose test failed.
+// explain logs the journal of a lab whose test failed.
 func (l *Lab) explain() {
 	if l.t.Failed() {
 		out, _ := l.Try("journalctl", "--no-pager", "-o", "short-precise", "-n", "100")
@@ -101,7 +101,7 @@ func (l *Lab) explain() {
 	}
 }
 
-// Command prepares a command to run inside, as root, with a plain environment. It is killed at the end of the test.
+// Command prepares a command to run in the lab, as root with a plain environment. It is killed at the end of the test.
 func (l *Lab) Command(args ...string) *exec.Cmd {
 	enter := append([]string{"exec", strconv.Itoa(l.PID)}, args...)
 	command := exec.CommandContext(l.t.Context(), "./lab", enter...)
@@ -109,7 +109,7 @@ func (l *Lab) Command(args ...string) *exec.Cmd {
 	return command
 }
 
-// Run runs a command inside, which must succeed, and returns what it wrote, without the last line end.
+// Run runs a command in the lab, which must succeed, and returns its output without the last newline.
 func (l *Lab) Run(args ...string) string {
 	l.t.Helper()
 	out, code := l.Try(args...)
@@ -119,11 +119,11 @@ func (l *Lab) Run(args ...string) string {
 	return out
 }
 
-// Try runs a command inside and returns what it wrote, to both streams, and its exit status.
+// Try runs a command in the lab and returns its output on both streams and its exit status.
 func (l *Lab) Try(args ...string) (out string, code int) {
 	l.t.Helper()
 	command := l.Command(args...)
-	if l.t.Context().Err() != nil { // the test is over and cleans up
+	if l.t.Context().Err() != nil { // the test has ended and cleans up
 		command = exec.Command(command.Path, command.Args[1:]...)
 	}
 	raw, err := command.CombinedOutput()
@@ -133,19 +133,19 @@ func (l *Lab) Try(args ...string) (out string, code int) {
 	return strings.TrimRight(string(raw), "\n"), command.ProcessState.ExitCode()
 }
 
-// Path is where a file of the lab is found from outside. Unix sockets can be connected to by it, too.
+// Path returns the path of a file of the lab from outside. It works for unix sockets too.
 func (l *Lab) Path(inside string) string {
 	return filepath.Join(fmt.Sprintf("/proc/%d/root", l.PID), inside)
 }
 
-// Write writes a file inside, and the directories that it needs.
+// Write writes a file in the lab and creates its directories.
 func (l *Lab) Write(inside, content string, mode os.FileMode) {
 	l.t.Helper()
 	must(l.t, os.MkdirAll(filepath.Dir(l.Path(inside)), 0o755))
 	must(l.t, os.WriteFile(l.Path(inside), []byte(content), mode))
 }
 
-// Read reads a file inside.
+// Read reads a file in the lab.
 func (l *Lab) Read(inside string) string {
 	l.t.Helper()
 	raw, err := os.ReadFile(l.Path(inside))
@@ -153,8 +153,8 @@ func (l *Lab) Read(inside string) string {
 	return string(raw)
 }
 
-// Copy puts a file from outside in, with its mode. What was there is replaced, not written over, so that a program that
-// is running can be.
+// Copy copies a file from outside into the lab, with its mode. It replaces the old file instead of overwriting it, which works for a
+// running program too.
 func (l *Lab) Copy(outside, inside string) {
 	l.t.Helper()
 	from, err := os.Stat(outside)
@@ -165,21 +165,21 @@ func (l *Lab) Copy(outside, inside string) {
 	must(l.t, os.Rename(l.Path(inside+".new"), l.Path(inside)))
 }
 
-// Install builds the Go program in the package directory (relative to the repository) without cgo, once for all tests,
-// and puts it in.
+// Install builds the Go program in the package directory (relative to the repository) without cgo, once for all tests, and copies it
+// into the lab.
 func (l *Lab) Install(pkg, inside string) {
 	l.t.Helper()
 	l.Copy(build(l.t, pkg), inside)
 }
 
-// built remembers what has been built, by package.
+// built holds the built programs by package.
 var built = struct {
 	sync.Mutex
 	dir   string
 	paths map[string]string
 }{paths: map[string]string{}}
 
-// build returns a static binary of the package.
+// build returns the path of a static binary of the package.
 func build(t *testing.T, pkg string) string {
 	t.Helper()
 	built.Lock()
@@ -217,20 +217,20 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// Service writes a unit, whose name carries its suffix, and makes systemd read it.
+// Service writes a unit (name with suffix) and makes systemd load it.
 func (l *Lab) Service(unit, content string) {
 	l.t.Helper()
 	l.Write("/etc/systemd/system/"+unit, content, 0o644)
 	l.Run("systemctl", "daemon-reload")
 }
 
-// Property is a property of a unit as `systemctl show` gives it.
+// Property returns a property of a unit from `systemctl show`.
 func (l *Lab) Property(unit, property string) string {
 	l.t.Helper()
 	return l.Run("systemctl", "show", "--value", "-p", property, unit)
 }
 
-// Until waits until a condition holds, for what systemd tells nobody about.
+// Until polls a condition for which systemd has no event.
 func (l *Lab) Until(what string, holds func() bool) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)

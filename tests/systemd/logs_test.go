@@ -17,7 +17,7 @@ func TestWorkerOutputIsInTheJournalUnderItsOwnPID(t *testing.T) {
 		}
 		for _, want := range []string{"6 to stdout", "4 to stderr"} {
 			if !slices.Contains(said, want) {
-				t.Errorf("under PID %s the journal has %q, not %q", worker, said, want)
+				t.Errorf("under PID %s the journal has %q, want %q", worker, said, want)
 			}
 		}
 	})
@@ -32,10 +32,10 @@ func TestMastersLinesHavePrioritiesAndFields(t *testing.T) {
 			t.Errorf("of program hello the journal has %v", serves)
 		}
 		if failed := l.Journal("-u", "supervisord", "SUPERVISORD_PROGRAM=broken", "PRIORITY=3"); len(failed) == 0 {
-			t.Error("the failed start is no error in the journal")
+			t.Error("the failed start is not an error in the journal")
 		}
 		if wrong := l.Journal("-u", "supervisord", "SUPERVISORD_PROGRAM=hello", "PRIORITY=3"); len(wrong) > 0 {
-			t.Errorf("the program that serves has errors: %v", wrong)
+			t.Errorf("the serving program has errors: %v", wrong)
 		}
 	})
 }

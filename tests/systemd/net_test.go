@@ -18,8 +18,8 @@ import (
 	"example.org/supervisord/internal/lab/load"
 )
 
-// DialContext connects from inside the lab's network namespace. The address must be a number, not a name, so that the
-// socket is made by the one thread that has joined the namespace; a socket stays in the namespace that it was made in.
+// DialContext connects from inside the lab's network namespace. The address must be numeric, so that the thread that has joined the
+// namespace creates the socket; a socket stays in the namespace in which it was created.
 func (l *Lab) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	runtime.LockOSThread()
 	home, err := os.Open("/proc/thread-self/ns/net")
@@ -40,7 +40,7 @@ func (l *Lab) DialContext(ctx context.Context, network, address string) (net.Con
 	return conn, err
 }
 
-// Get asks a URL from inside the lab, on a connection of its own, and returns the body of a 200.
+// Get requests a URL from inside the lab over a new connection and returns the body of a 200.
 func (l *Lab) Get(url string) (string, error) {
 	transport := &http.Transport{DialContext: l.DialContext, DisableKeepAlives: true}
 	defer transport.CloseIdleConnections()
@@ -57,7 +57,7 @@ func (l *Lab) Get(url string) (string, error) {
 	return string(body), err
 }
 
-// Load is a number of clients that ask one address as fast as they are answered.
+// Load is a number of clients that send requests to one address without pause.
 type Load struct {
 	*load.Load
 	began  time.Time
@@ -66,9 +66,9 @@ type Load struct {
 	bodies map[string]int
 }
 
-// Load starts clients against an HTTP server inside ("127.0.0.1:8080"): fresh ones make a connection for each request,
-// keeping ones use theirs until the server says that it closes it. They never send a request again: whatever a server does to a
-// request that it had no reason to refuse is a failure. They end with Stop, or with the test.
+// Load starts clients of an HTTP server in the lab ("127.0.0.1:8080"): fresh ones open a connection for each request, keeping ones use
+// theirs until the server announces its close. They never retry: every request without a 200 is a failure. They end with Stop, or with
+// the test.
 func (l *Lab) Load(address string, fresh, keeping int) *Load {
 	p := &Load{began: time.Now(), bodies: map[string]int{}}
 	p.Load = load.New(p.seen.Add)
@@ -82,8 +82,8 @@ func (l *Lab) Load(address string, fresh, keeping int) *Load {
 	return p
 }
 
-// Stop ends the clients, each after the request that it is in, and returns how many requests were answered with 200, what
-// went wrong, one line each, and how often each body came.
+// Stop stops the clients after their current requests. It returns the number of 200 answers, one line for each failure, and the count
+// of each body.
 func (p *Load) Stop() (requests int, failures []string, bodies map[string]int) {
 	p.Load.Stop()
 	for _, a := range p.seen.Attempts() {
@@ -96,7 +96,7 @@ func (p *Load) Stop() (requests int, failures []string, bodies map[string]int) {
 	return requests, failures, p.bodies
 }
 
-// Requests is how many requests have been answered so far.
+// Requests returns the number of answered requests so far.
 func (p *Load) Requests() int {
 	lost, _ := p.seen.Attempts().Lost()
 	return len(p.seen.Attempts()) - lost

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The names of 1023 descriptors with 127 bytes, and those of the two of the record, just fit into LISTEN_FDNAMES; with one more
-// systemd could not start the service again.
+// The names of 1023 descriptors with 127 bytes, and of the two of the record, just fit into LISTEN_FDNAMES. With one more systemd could
+// not start the service again.
 const (
 	asked      = "1024"
 	nameLength = "127"
@@ -30,7 +30,7 @@ func TestFullStoreSurvivesTheDeathOfItsService(t *testing.T) {
 		})
 		status := l.Property("probe", "StatusText")
 		if t.Log("second start:", status); !strings.HasPrefix(status, "got "+stored) {
-			t.Errorf("the second start says %q", status)
+			t.Errorf("the second start reports %q", status)
 		}
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// reloadable skips a test that the control socket is needed for, where supervisord has none yet.
+// reloadable skips a test that needs the control socket if supervisord has none yet.
 func reloadable(l *Lab) {
 	if !strings.Contains(l.Run("/usr/local/bin/supervisord", "--help"), "\n  reload ") {
 		l.t.Skip("this supervisord has no `reload` command")
@@ -23,12 +23,12 @@ func TestSystemctlReloadReturnsWhenTheNewWorkersServe(t *testing.T) {
 		l.Run("systemctl", "reload", "supervisord")
 		old := func(pid string) bool { return slices.Contains(before, pid) }
 		if after := l.Workers("hello"); !slices.ContainsFunc(after, func(pid string) bool { return !old(pid) }) {
-			t.Errorf("after the reload there are the workers %v, all of them from before it", after)
+			t.Errorf("after the reload all workers %v are old", after)
 		}
 		l.Until("the old workers have exited", func() bool { return !slices.ContainsFunc(l.Workers("hello"), old) })
-		body, err := l.Get("http://127.0.0.1:8080/") // an old one may answer until it has read its TERM
+		body, err := l.Get("http://127.0.0.1:8080/") // an old worker may answer until it has read its TERM
 		if err != nil || !strings.Contains(body, "version=2") {
-			t.Errorf("after the reload it says %q (%v)", body, err)
+			t.Errorf("after the reload the answer is %q (%v)", body, err)
 		}
 	})
 }
@@ -70,12 +70,12 @@ func TestSystemctlReloadMayExceedItsTimeoutIfTheProgramAllowsIt(t *testing.T) {
 		l.Run("systemctl", "daemon-reload")
 		l.Run("systemctl", "start", "supervisord")
 		l.Write("/etc/supervisord/config.toml", strings.ReplaceAll(helloConfig, `"1"`, `"2", "-boot-delay", "3500ms"`), 0o644)
-		l.reloads(t, l.Workers("hello")) // its deadline is later than that of the next one's start
+		l.reloads(t, l.Workers("hello")) // the deadline of the reload is later than that of the next start
 		l.Run("systemctl", "reload", "supervisord")
 	})
 }
 
-// reason is what the failed `supervisord reload` wrote, as the journal has it.
+// reason returns the output of the failed `supervisord reload` from the journal.
 func (l *Lab) reason() string {
 	l.t.Helper()
 	var said []string

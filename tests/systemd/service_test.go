@@ -31,7 +31,7 @@ func (l *Lab) Prepare(config string) {
 	l.Run("systemctl", "daemon-reload")
 }
 
-// Workers are the PIDs of the processes with this name, as seen inside, oldest first.
+// Workers returns the PIDs (inside the lab) of the processes with this name, oldest first.
 func (l *Lab) Workers(name string) []string {
 	l.t.Helper()
 	out, _ := l.Try("pgrep", "-x", name)
@@ -59,7 +59,7 @@ func TestStoppedServiceLeavesNoWorker(t *testing.T) {
 		l.Run("systemctl", "start", "supervisord")
 		l.Run("systemctl", "stop", "supervisord")
 		if workers := l.Workers("hello"); len(workers) > 0 {
-			t.Errorf("there still are %v", workers)
+			t.Errorf("%v are left", workers)
 		}
 		if result := l.Property("supervisord", "Result"); result != "success" {
 			t.Errorf("systemd calls the stop %q", result)

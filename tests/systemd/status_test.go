@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// gated is a program whose workers do not begin before a file is there: a slow boot that ends when the test says so.
+// gated is a program whose workers wait for a file: a slow boot that ends when the test says so.
 func gated(name, address, gate string) string {
 	return program(name, address, "/bin/sh", "-c", "until test -e "+gate+"; do sleep 0.05; done; exec /usr/local/bin/hello")
 }
 
-// program is a program of one worker with a listener, which says that it is ready.
+// program is a program of one worker with a listener that reports its readiness.
 func program(name, address string, command ...string) string {
 	return "\n[program." + name + "]\ncommand = [\"" + strings.Join(command, `", "`) + "\"]\n" +
 		"restart = { backoff = { min = \"200ms\", max = \"200ms\" } }\n" +
@@ -19,7 +19,7 @@ func program(name, address string, command ...string) string {
 		"[program." + name + ".ready]\nmethod = \"notify\"\n"
 }
 
-// Background runs a command inside and returns at once; the channel gives its end.
+// Background runs a command in the lab and returns at once; the channel gets its result.
 func (l *Lab) Background(args ...string) <-chan string {
 	l.t.Helper()
 	command := l.Command(args...)
@@ -43,13 +43,13 @@ func exitText(err error) string {
 	return ""
 }
 
-// Status is what supervisord has told systemd last.
+// Status returns the last status that supervisord sent to systemd.
 func (l *Lab) Status() string {
 	l.t.Helper()
 	return l.Property("supervisord", "StatusText")
 }
 
-// Says waits for a status.
+// Says waits for this status.
 func (l *Lab) Says(status string) {
 	l.t.Helper()
 	l.Until("the status is "+status, func() bool { return l.Status() == status })
@@ -88,7 +88,7 @@ func TestProgramThatCannotStartDoesNotHoldTheStartAndTheStatusNamesIt(t *testing
 		if _, err := l.Get("http://127.0.0.1:8080/"); err != nil {
 			t.Errorf("the other program: %v", err)
 		}
-		l.Until("the status tells of the failed start", func() bool {
+		l.Until("the status reports the failed start", func() bool {
 			status := l.Status()
 			return strings.HasPrefix(status, "broken ") && strings.Contains(status, " failed start")
 		})
@@ -108,7 +108,7 @@ func TestStatusFollowsAReloadToItsEnd(t *testing.T) {
 		l.Write("/etc/go", "", 0o644)
 		l.Says("web up, generation 2 (1 worker), 1 draining")
 		if said := <-slow; said != "HTTP/1.0 200 OK" {
-			t.Errorf("the request that was under way ended with %q", said)
+			t.Errorf("the request in flight ended with %q", said)
 		}
 		l.Says("web up, generation 2 (1 worker)")
 	})
@@ -120,7 +120,7 @@ func TestSystemctlStatusShowsThatSupervisordStops(t *testing.T) {
 		l.Run("systemctl", "start", "supervisord")
 		stop := l.Background("systemctl", "stop", "supervisord")
 		l.Until("the status begins with stopping", func() bool { return strings.HasPrefix(l.Status(), "stopping: stubborn stopping") })
-		l.Run("systemctl", "kill", "-s", "TERM", "--kill-who=main", "supervisord") // a second one means now
+		l.Run("systemctl", "kill", "-s", "TERM", "--kill-who=main", "supervisord") // a second TERM means stop now
 		if said := <-stop; said != "" {
 			t.Errorf("systemctl stop: %s", said)
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// inUnit lists the processes in the control group of the service, by their command lines.
+// inUnit returns the command lines of the processes in the control group of the service.
 func (l *Lab) inUnit() []string {
 	l.t.Helper()
 	out, _ := l.Try("sh", "-c", "for p in $(cat /sys/fs/cgroup/system.slice/supervisord.service/cgroup.procs 2>/dev/null); do tr '\\0' ' ' </proc/$p/cmdline; echo; done")
@@ -48,7 +48,7 @@ func TestStopAfterTheDeathOfTheMasterLeavesNoGrandchild(t *testing.T) {
 	})
 }
 
-// cleanStop checks that the service has ended well and nothing is left of it.
+// cleanStop checks that the service has stopped cleanly and that nothing is left.
 func (l *Lab) cleanStop(t *testing.T) {
 	t.Helper()
 	if left := l.inUnit(); len(left) > 0 {
@@ -96,7 +96,7 @@ func TestRestartKeepsTheWorkersWithTheDropInForIt(t *testing.T) {
 			l.Run("systemctl", "restart", "supervisord")
 		}
 		if l.Master() == master {
-			t.Error("the master is the one that it was")
+			t.Error("the master was not restarted")
 		}
 		if now := l.Workers("hello"); !slices.Equal(now, workers) {
 			t.Errorf("the workers were %v and are %v", workers, now)
@@ -142,7 +142,7 @@ func TestStopMayExceedTimeoutStopSecIfTheProgramAllowsIt(t *testing.T) {
 	})
 }
 
-// slow is a program that takes 2.5 s to end, once a file is there to begin.
+// slow is a program that starts once a file exists and takes 2.5 s to stop.
 func slow(gate string) string {
 	return program("slow", "127.0.0.1:8080", "/bin/sh", "-c", "trap 'sleep 2.5; exit 0' TERM; until test -e "+gate+"; do sleep 0.05; done; systemd-notify --ready; while :; do sleep 0.05; done") +
 		"[program.slow.stop]\ntimeout = \"20s\"\n"
@@ -171,7 +171,7 @@ func TestStartMayExceedTimeoutStartSecIfTheProgramAllowsIt(t *testing.T) {
 		l.Run("systemctl", "daemon-reload")
 		l.Run("systemctl", "start", "supervisord")
 		if state := l.Property("supervisord", "NRestarts"); state != "0" {
-			t.Errorf("it was started %s times more", state)
+			t.Errorf("the service was restarted %s times", state)
 		}
 	})
 }
@@ -220,7 +220,7 @@ func TestIdleMasterFeedsTheWatchdog(t *testing.T) {
 			})
 		}
 		if n := l.Property("supervisord", "NRestarts"); n != "0" {
-			t.Errorf("it was started %s times more", n)
+			t.Errorf("the service was restarted %s times", n)
 		}
 	})
 }

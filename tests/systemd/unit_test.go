@@ -10,10 +10,10 @@ import (
 
 const dropIns = "/etc/systemd/system/supervisord.service.d"
 
-// exposure is the most that `systemd-analyze security` may find.
+// exposure is the highest value that `systemd-analyze security` may report.
 const exposure = "3.9"
 
-// unpackUnit puts the unit in, and what it names.
+// unpackUnit installs the unit and the files that it names.
 func unpackUnit(t *testing.T, l *Lab) {
 	t.Helper()
 	l.Copy(filepath.Join(repository(t), "systemd/supervisord.service"), "/etc/systemd/system/supervisord.service")
@@ -34,7 +34,7 @@ func TestUnitsLoadWithoutAWarning(t *testing.T) {
 func TestEveryDropInLoadsWithoutAWarning(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(repository(t), "systemd/drop-ins/*.conf"))
 	if err != nil || len(files) == 0 {
-		t.Fatal("there are no drop-ins", err)
+		t.Fatal("no drop-ins found: ", err)
 	}
 	Each(t, func(t *testing.T, l *Lab) {
 		unpackUnit(t, l)
@@ -59,7 +59,7 @@ func TestEveryDropInIsInTheirReadme(t *testing.T) {
 	must(t, err)
 	for _, file := range files {
 		if name := filepath.Base(file); !strings.Contains(string(readme), "["+name+"]("+name+")") {
-			t.Errorf("%s is not in it", name)
+			t.Errorf("%s is missing", name)
 		}
 	}
 }
@@ -71,12 +71,12 @@ func TestUnitIsNotMoreExposedThanDocumented(t *testing.T) {
 		out, code := l.Try("systemd-analyze", "security", "--no-pager", "--offline=yes", "--threshold="+threshold, "supervisord.service")
 		t.Log(lastLine([]byte(out)))
 		if code != 0 {
-			t.Errorf("it is more exposed than %s:\n%s", exposure, out)
+			t.Errorf("the unit is more exposed than %s:\n%s", exposure, out)
 		}
 	})
 }
 
-// under starts supervisord.service with a shell script in place of supervisord.
+// under starts supervisord.service with a shell script instead of supervisord.
 func under(l *Lab, script string) {
 	l.t.Helper()
 	l.Write("/usr/local/bin/script", "#!/bin/sh\n"+script, 0o755)
@@ -131,7 +131,7 @@ func TestDropInToLookIntoWorkersLetsTheMasterCountTheirConnections(t *testing.T)
 		status := func(want string) {
 			t.Helper()
 			l.Until("the status has "+want, func() bool {
-				c, err := l.DialContext(t.Context(), "tcp", "127.0.0.1:8080") // anew, for the worker does not wait long for a request
+				c, err := l.DialContext(t.Context(), "tcp", "127.0.0.1:8080") // a new connection each time, because the worker soon closes an idle one
 				if err != nil {
 					t.Fatal(err)
 				}

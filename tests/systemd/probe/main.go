@@ -1,4 +1,4 @@
-// Probe is the service that the tests start under a real systemd to try internal/systemd and the lab itself.
+// Probe is the service that the tests run under a real systemd to test internal/systemd and the lab itself.
 package main
 
 import (
@@ -47,8 +47,8 @@ func serve(notify *systemd.Notify, address string) error {
 	return http.ListenAndServe(address, nil)
 }
 
-// store puts so many descriptors, with names of such a length, into the store, or as many as it may, besides the two of the record.
-// It says in its status how many it got back.
+// store puts count descriptors with names of this length into the store, or as many as allowed, besides the two of the record. Its status
+// says how many it got back.
 func store(notify *systemd.Notify, count, length int) error {
 	inherited, err := inherit.FromEnvironment(os.Environ(), os.Getpid())
 	if err != nil {
@@ -81,14 +81,14 @@ func store(notify *systemd.Notify, count, length int) error {
 	return nil
 }
 
-// stored is a supervisor that has nothing but descriptors.
+// stored is a supervisor that only has descriptors.
 type stored []socket.Named
 
 func (s stored) Sockets() []socket.Named          { return s }
 func (s stored) Workers(func(handover.Held) bool) {}
 func (s stored) Record() *handover.Record         { return new(handover.Record) }
 
-// log writes so many entries to the journal and ends at once.
+// log writes count entries to the journal and exits at once.
 func log(count int) error {
 	core, err := systemd.NewJournal(systemd.JournalSocket, zap.InfoLevel, zap.NewNop().Core())
 	if err != nil {
@@ -108,7 +108,7 @@ func number(text string) int {
 	return n
 }
 
-// exit ends the probe, with a line that says why if it is an error.
+// exit exits; for an error it prints a line and exits with 1.
 func exit(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "probe:", err)
