@@ -222,7 +222,7 @@ func (h *laneHistory) Check(rt *rapid.T) {
 			continue
 		}
 		if h.serving != "" && h.table.FD(h.serving, 0) != fd {
-			rt.Fatalf("a client came to %d, %d serves", fd, h.table.FD(h.serving, 0))
+			rt.Fatalf("a client reached %d, but %d serves", fd, h.table.FD(h.serving, 0))
 		}
 		conn, _, err := unix.Accept(fd)
 		if err != nil {
@@ -231,7 +231,7 @@ func (h *laneHistory) Check(rt *rapid.T) {
 		_ = unix.Close(conn)
 		return
 	}
-	rt.Fatal("the client came to no socket")
+	rt.Fatal("the client reached no socket")
 }
 
 func TestEveryHistoryOfLanesServesWhoServes(t *testing.T) {

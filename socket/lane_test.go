@@ -62,17 +62,17 @@ func TestReusePortChangesInPlace(t *testing.T) {
 	table, w, fd := opened(t, spec)
 	address := table.Address(w.Key())
 	if canBind(t, address, true) {
-		t.Error("it is shared before it shall be")
+		t.Error("the socket is shared too early")
 	}
 	w.ReusePort = true
 	apply(t, table, w)
 	if table.FD(w.Key(), 0) != fd || !canBind(t, address, true) || canBind(t, address, false) {
-		t.Error("it is not shared, or with anybody")
+		t.Error("the socket is not shared, or another process can bind it without SO_REUSEPORT")
 	}
 	w.ReusePort = false
 	apply(t, table, w)
 	if table.FD(w.Key(), 0) != fd || option(t, fd, unix.SOL_SOCKET, unix.SO_REUSEPORT) != 0 || canBind(t, address, false) {
-		t.Error("it is shared still")
+		t.Error("the socket is still shared")
 	}
 	arrive(t, table, w.Key(), 5)
 }
@@ -110,7 +110,7 @@ func TestChangesOfPerSlotLoseNoConnection(t *testing.T) {
 		t.Errorf("%d of %d connections were lost", lost, answered+lost)
 	}
 	if canBind(t, table.Address(w.Key()), false) {
-		t.Error("somebody else can have the address")
+		t.Error("another process can bind the address")
 	}
 }
 
@@ -180,7 +180,7 @@ func TestNewLaneGetsNoConnectionUntilItsGenerationServes(t *testing.T) {
 	}
 	arrive(t, table, trial[0], 50)
 	if readable(t, table.FD(old[0], 0), 0) {
-		t.Error("a connection has come to the old lane")
+		t.Error("the old lane got a connection")
 	}
 	// And back, while the previous lane still exists.
 	w.NonBlock = false
@@ -237,7 +237,7 @@ func TestFailedUpdateLeavesNoLane(t *testing.T) {
 		t.Errorf("%d connections were lost", lost)
 	}
 	if len(table.Export()) != 1 || option(t, fd, unix.SOL_SOCKET, unix.SO_REUSEPORT) != 0 {
-		t.Error("something is left of it")
+		t.Error("a part of it is left")
 	}
 }
 
@@ -265,7 +265,7 @@ func TestChangesOfNonblockLoseNoConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		if table.Quiet(claims, time.Now()) || !table.Quiet(next, time.Now()) {
-			t.Error("the old lane is quiet at once, or the new one is not")
+			t.Error("the old lane is quiet too early, or the new one is not quiet")
 		}
 		for !table.Quiet(claims, time.Now()) {
 			time.Sleep(10 * time.Millisecond)
@@ -441,7 +441,7 @@ func TestSocketWithARemovedPathIsReboundForTheNextGeneration(t *testing.T) {
 		t.Fatal(err)
 	}
 	if table.Stranded(w.Key()) {
-		t.Error("it was not bound anew yet")
+		t.Error("the socket was not bound again yet")
 	}
 	apply(t, table, w)
 	if !table.Stranded(w.Key()) || table.FD(old[0], 0) != fd {
@@ -487,6 +487,6 @@ func TestUnreachableSocketComesBackToItsGeneration(t *testing.T) {
 	}
 	apply(t, table, w)
 	if !table.Stranded(w.Key()) {
-		t.Error("it was not bound anew")
+		t.Error("the socket was not bound again")
 	}
 }

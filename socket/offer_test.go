@@ -97,7 +97,7 @@ func TestExportedSocketsComeBack(t *testing.T) {
 	}
 	_ = table.Close()
 	if _, err := os.Lstat(path); err == nil {
-		t.Error("the path is not ours any more")
+		t.Error("the path belongs to another socket")
 	}
 }
 
@@ -204,7 +204,7 @@ func TestSocketThatIsNotWantedIsLeftOver(t *testing.T) {
 		_ = unix.Close(l.FD)
 	}
 	if _, err := os.Lstat(path); err == nil {
-		t.Error("the path of what is not wanted is left")
+		t.Error("the path of the unwanted socket is left")
 	}
 }
 

@@ -43,7 +43,7 @@ func TestSocketIsTCPAndNotMPTCP(t *testing.T) {
 		t.Errorf("protocol %d", p)
 	}
 	if option(t, fd, unix.SOL_SOCKET, unix.SO_REUSEADDR) != 1 || option(t, fd, unix.SOL_SOCKET, unix.SO_REUSEPORT) != 0 {
-		t.Error("it does not have SO_REUSEADDR alone")
+		t.Error("want SO_REUSEADDR without SO_REUSEPORT")
 	}
 }
 
@@ -67,7 +67,7 @@ func TestSocketIsNotInThePoller(t *testing.T) {
 		}
 	}
 	if polled == 0 {
-		t.Error("nothing is polled at all, so this test says nothing")
+		t.Error("nothing is polled at all, so this test proves nothing")
 	}
 }
 
@@ -153,7 +153,7 @@ func TestConnectionsInheritKeepAlive(t *testing.T) {
 	conn := accepted(t, fd)
 	if option(t, conn, unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 1 ||
 		option(t, conn, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE) != 31 || option(t, conn, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL) != 31 {
-		t.Error("the connection does not have it")
+		t.Error("the connection lacks the option")
 	}
 }
 

@@ -98,13 +98,13 @@ func TestOptionsChangeInPlace(t *testing.T) {
 	}
 	if backlog(t, fd) != 5 || option(t, fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 1 || option(t, fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE) != 7 ||
 		option(t, fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN) != 11 || option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) < 5 {
-		t.Error("the options are as they were")
+		t.Error("the options have not changed")
 	}
 	w.Backlog, w.KeepAlive, w.FastOpen, w.DeferAccept = 0, 0, 0, 0
 	apply(t, table, w)
 	if backlog(t, fd) != fullBacklog() || option(t, fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 0 ||
 		option(t, fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN) != 0 || option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) != 0 {
-		t.Error("the options were not taken back")
+		t.Error("the options were not rolled back")
 	}
 }
 

@@ -131,7 +131,7 @@ func TestWorkerMissingItsWatchdogIsReplaced(t *testing.T) {
 	onStage(t, func(s *stage) {
 		w := s.workers()[0]
 		if w.spec.Watchdog != 30*time.Second {
-			t.Errorf("it was told %s", w.spec.Watchdog)
+			t.Errorf("the worker got %s", w.spec.Watchdog)
 		}
 		s.pass(50 * time.Second)
 		w.ready()

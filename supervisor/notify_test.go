@@ -36,6 +36,6 @@ func TestDeafSystemdIsReportedOnce(t *testing.T) {
 	systemd.err = errors.New("no such file")
 	tell()
 	if got := len(logs.TakeAll()); got != 1 {
-		t.Errorf("after one that was taken there are %d warnings, want 1", got)
+		t.Errorf("after an accepted message there are %d warnings, want 1", got)
 	}
 }

@@ -69,7 +69,7 @@ func (s *fakeSystemd) check() {
 		return list, nil
 	})
 	if err != nil || len(h.Problems) > 0 || !h.Programs() {
-		s.Errorf("the record that is kept cannot be gone on with: %v %v", err, h.Problems)
+		s.Errorf("the kept record is unusable: %v %v", err, h.Problems)
 	}
 }
 

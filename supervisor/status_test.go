@@ -48,6 +48,6 @@ func TestProgramServesWhileAWorkerAnswers(t *testing.T) {
 		}
 	}
 	if of(program.RoleTrial, program.Ready) || !of(program.RoleDraining, program.Leaving) {
-		t.Error("a trial serves, or one that leaves does not")
+		t.Error("a trial serves, or a leaving worker does not")
 	}
 }

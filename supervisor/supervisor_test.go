@@ -499,7 +499,7 @@ func TestUnknownProgramFailsOnlyItsOwnReload(t *testing.T) {
 		t.Error("a refused reload is still wanted")
 	}
 	if r, wanted := met.wider(request{itself: true, all: true}).refuse(c); !wanted || !r.replaces("web") {
-		t.Errorf("a HUP that met it is %+v", r)
+		t.Errorf("a HUP during the trial is %+v", r)
 	}
 }
 

@@ -159,7 +159,7 @@ func TestWorkerDyingInSoakWhileLoopStalledFailsTrial(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		s.workers()[1].exit()
 		if s.super.programs["web"].core.Serving.Number != 1 || len(s.workers()[0].signals()) > 0 {
-			t.Error("the dead generation was taken for one that serves")
+			t.Error("the dead generation counts as serving")
 		}
 	}, web)
 }
@@ -232,7 +232,7 @@ func TestSpawnedEventKeepsDueAlarm(t *testing.T) {
 		w.events <- worker.Spawned{PID: 1001}
 		synctest.Wait()
 		if s.super.programs["web"].alarm != due {
-			t.Error("the alarm was taken away before it rang")
+			t.Error("the alarm was removed before it fired")
 		}
 		s.super.post(func() { s.super.programs["web"].ring(due) })
 		synctest.Wait()

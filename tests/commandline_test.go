@@ -137,7 +137,7 @@ func TestVersionAsJSONDescribesTheBuild(t *testing.T) {
 	var got map[string]any
 	lab.Must(t, json.Unmarshal(out, &got))
 	if got["commit"] != strings.TrimSpace(string(head)) || got["platform"] != "linux/"+runtime.GOARCH || got["go"] != runtime.Version() {
-		t.Errorf("it says %s", out)
+		t.Errorf("the output is %s", out)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestVersionFromTheScriptIsInTheLogAndTheStatus(t *testing.T) {
 	out, err := exec.Command(m.Path("linked"), "version", "--json").Output()
 	lab.Must(t, err)
 	if !strings.Contains(string(out), `"version": "7.8.9"`) || !strings.Contains(string(out), `"commit": "fedcba"`) {
-		t.Errorf("it says %s", out)
+		t.Errorf("the output is %s", out)
 	}
 	m.Via = []string{"sh", "-c", "shift; exec " + m.Path("linked") + ` "$@"`, "sh"}
 	m.Start(lab.Web)

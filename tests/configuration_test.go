@@ -303,6 +303,6 @@ func TestSlowReloadDoesNotHoldUpTERM(t *testing.T) {
 	m.Signal(syscall.SIGTERM)
 	m.Ends(0)
 	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("it took %v", took)
+		t.Errorf("took %v", took)
 	}
 }

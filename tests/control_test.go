@@ -23,7 +23,7 @@ func TestReloadReturnsWhenTheNewGenerationServes(t *testing.T) {
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
 	if out := m.CtlOK("reload"); !strings.Contains(out, "web: generation 2 serves after ") {
-		t.Errorf("it says %q", out)
+		t.Errorf("the output is %q", out)
 	}
 	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=2 ") {
 		t.Errorf("the answer is %s", got)
@@ -129,7 +129,7 @@ func TestReceiptOfADrainingReloadSaysSo(t *testing.T) {
 	m.Serves(1)
 	out := m.CtlOK("reload", "-v")
 	if !strings.Contains(out, "receipt of web, generation 2: serves") || !strings.Contains(out, "the drain goes on") || strings.Contains(out, ", drain ") {
-		t.Errorf("it says %s", out)
+		t.Errorf("the output is %s", out)
 	}
 	var v struct {
 		Receipts []struct {
@@ -162,7 +162,7 @@ func TestAbortedReloadReportsTheAbort(t *testing.T) {
 	m.WorkerPID(2)
 	m.CtlOK("abort", "web", "--reason", "second thoughts")
 	if out := a.Ends(13); !strings.Contains(out, "second thoughts") || !strings.Contains(out, "generation 1 still serves") {
-		t.Errorf("it says %q", out)
+		t.Errorf("the output is %q", out)
 	}
 	m.CtlFails(1, []string{"has no trial"}, "abort", "web")
 }
@@ -176,7 +176,7 @@ func TestReloadReportsThatItsProgramWasStoppedMeanwhile(t *testing.T) {
 	m.WorkerPID(2)
 	m.CtlOK("stop", "web")
 	if out := a.Ends(13); !strings.Contains(out, "stopped") {
-		t.Errorf("it says %q", out)
+		t.Errorf("the output is %q", out)
 	}
 }
 
@@ -191,7 +191,7 @@ func TestCtrlCEndsTheWaitingAndNotTheReload(t *testing.T) {
 	m.WorkerPID(2)
 	lab.Must(t, a.Cmd.Process.Signal(syscall.SIGINT))
 	if out := a.Ends(130); !strings.Contains(out, "goes on") {
-		t.Errorf("it says %q", out)
+		t.Errorf("the output is %q", out)
 	}
 	m.Open(gate)
 	m.Serves(2)
@@ -217,7 +217,7 @@ func TestReloadWhoseSupervisordIsKilledHasAnUnknownOutcome(t *testing.T) {
 	m.Wait()
 	m.Sweep()
 	if out := a.Ends(15); !strings.Contains(out, "outcome unknown") {
-		t.Errorf("it says %q", out)
+		t.Errorf("the output is %q", out)
 	}
 }
 
@@ -235,7 +235,7 @@ func TestReloadIsNotAnsweredByANewSupervisordInstance(t *testing.T) {
 	m.CtlOK("reload") // generation 2 of another instance
 	lab.Must(t, a.Cmd.Process.Signal(syscall.SIGCONT))
 	if out := a.Ends(15); !strings.Contains(out, "began anew") {
-		t.Errorf("it says %q", out)
+		t.Errorf("the output is %q", out)
 	}
 }
 
@@ -253,7 +253,7 @@ func TestWaitingReloadCommandSurvivesAnUpgrade(t *testing.T) {
 	m.Open(gate)
 	m.Await(lab.After(last), lab.Says(lab.GenerationServes), lab.Gen(2))
 	if out := a.Ends(0); !strings.Contains(out, "web: generation 2 serves") || !strings.Contains(out, "generation 1 has ended") {
-		t.Errorf("it says %q", out)
+		t.Errorf("the output is %q", out)
 	}
 }
 
@@ -274,7 +274,7 @@ func TestFailureDuringAnUpgradeIsNotReportedAsSuccess(t *testing.T) {
 	m.Upgrade(lab.Upgraded)
 	lab.Must(t, a.Cmd.Process.Signal(syscall.SIGCONT))
 	if out := a.Ends(11); !strings.Contains(out, "exited with status 4") || !strings.Contains(out, "generation 1 still serves") {
-		t.Errorf("it says %q", out)
+		t.Errorf("the output is %q", out)
 	}
 }
 
@@ -323,7 +323,7 @@ func TestCanaryIsHeldAndPromoted(t *testing.T) {
 	m := lab.Start(t, strings.Replace(lab.Web, "[[", "workers = 2\n[[", 1))
 	m.Serves(1)
 	if out := m.CtlOK("reload", "--canary", "1", "--hold"); !strings.Contains(out, "held") {
-		t.Errorf("it says %q", out)
+		t.Errorf("the output is %q", out)
 	}
 	if out := m.CtlOK("status"); !strings.Contains(out, "canary") {
 		t.Errorf("the status is %s", out)
@@ -342,7 +342,7 @@ func TestCanaryWithForIsPromotedAutomatically(t *testing.T) {
 	m.Serves(1)
 	out := m.CtlOK("reload", "--canary", "1", "--for", "300ms")
 	if strings.Contains(out, "promote or abort") || !strings.Contains(out, "it is promoted if it stays so") || !strings.Contains(out, "generation 2 serves") {
-		t.Errorf("it says %s", out)
+		t.Errorf("the output is %s", out)
 	}
 }
 
@@ -356,11 +356,11 @@ func TestStartOfARunningProgramSaysSinceWhenItRuns(t *testing.T) {
 		}
 	}
 	if out := m.CtlOK("start", "web", "--json"); !strings.Contains(out, `"since": "20`) || !strings.Contains(out, `"outcome": "serves"`) {
-		t.Errorf("it says %s", out)
+		t.Errorf("the output is %s", out)
 	}
 	m.CtlOK("stop", "web")
 	if out := m.CtlOK("start", "web"); !strings.Contains(out, "web: generation 2 serves after") {
-		t.Errorf("it says %s", out)
+		t.Errorf("the output is %s", out)
 	}
 }
 
@@ -369,7 +369,7 @@ func TestStopOfAStoppedProgramSaysSo(t *testing.T) {
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
 	if out := m.CtlOK("stop", "web"); !strings.Contains(out, "web: stopped") {
-		t.Errorf("it says %s", out)
+		t.Errorf("the output is %s", out)
 	}
 	for _, args := range [][]string{{"stop", "web"}, {"stop", "web", "--no-wait"}} {
 		if out := m.CtlOK(args...); !strings.Contains(out, "web: already stopped") {
@@ -390,7 +390,7 @@ func TestStatusDoesNotListGoneGenerationsAsDraining(t *testing.T) {
 	lab.Must(t, syscall.Kill(m.AwaitN(2, lab.Says(lab.WorkerRuns), lab.Gen(1))[1].PID, syscall.SIGKILL))
 	m.AwaitN(2, lab.Says(lab.WorkerDied))
 	if out := m.CtlOK("reload"); !strings.Contains(out, "generation 1 has ended") || strings.Contains(out, "generation 1 drains") {
-		t.Errorf("it says %s", out)
+		t.Errorf("the output is %s", out)
 	}
 }
 
@@ -496,7 +496,7 @@ func TestLogsShowsTheOutputOfWorkers(t *testing.T) {
 	m := lab.Start(t, strings.Replace(lab.WebWith("say=hear hear"), "[[", "stderr = \"capture\"\n[[", 1))
 	m.Serves(1)
 	if out := m.CtlOK("logs", "web", "-n", "1"); out != "hear hear\n" {
-		t.Errorf("it says %q", out)
+		t.Errorf("the output is %q", out)
 	}
 }
 

@@ -47,7 +47,7 @@ func TestWorkerThatDoesNotFeedItsWatchdogIsReplacedWithOverlap(t *testing.T) {
 	m := lab.Start(t, idle("[program.web.health]\nwatchdog = \"300ms\"\n"))
 	pid := m.WorkerPID(1)
 	if env := lab.Environment(t, pid); env["WATCHDOG_USEC"] != "300000" || env["WATCHDOG_PID"] != fmt.Sprint(pid) {
-		t.Errorf("it was told %q and %q", env["WATCHDOG_USEC"], env["WATCHDOG_PID"])
+		t.Errorf("the worker got %q and %q", env["WATCHDOG_USEC"], env["WATCHDOG_PID"])
 	}
 	if leaving := replaced(m); leaving.Reason != "no WATCHDOG=1 within 300ms" {
 		t.Errorf("the log says %s", leaving.Text)

@@ -27,7 +27,7 @@ func TestStartWithoutPermissionToAdoptSaysHowToFindTheHolderOfTheSocket(t *testi
 	m.Launch("-c", m.Path("config.toml"))
 	m.Wait()
 	if code := m.Cmd.ProcessState.ExitCode(); code != 1 {
-		t.Errorf("it ends with %d", code)
+		t.Errorf("exit code %d", code)
 	}
 	m.Await(lab.Contains("cannot listen on tcp " + address + ": address already in use: `ss -ltnp` as root shows which process has it"))
 	if !lab.Alive(old) {
@@ -56,7 +56,7 @@ func TestSupervisordOnRTMIN1LeavesItsWorkersToTheNextOne(t *testing.T) {
 	m.Signal(syscall.Signal(35)) // RTMIN+1
 	m.Wait()
 	if code := m.Cmd.ProcessState.ExitCode(); code != 0 {
-		t.Errorf("it ends with %d", code)
+		t.Errorf("exit code %d", code)
 	}
 	if _, err := os.Stat(m.Path("p.pid")); err == nil {
 		t.Error("the pid file is still there")

@@ -48,7 +48,7 @@ func TestWorkerThatNeverSendsREADYFailsTheTrialAtItsTimeout(t *testing.T) {
 	}
 	m.Gone(2)
 	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=1 ") {
-		t.Errorf("after it there answers %s", got)
+		t.Errorf("afterwards the answer is %s", got)
 	}
 }
 

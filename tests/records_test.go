@@ -19,7 +19,7 @@ func TestWaitingReloadReportsThatItsProgramWasStopped(t *testing.T) {
 	m.Await(lab.Says(lab.ReloadQueued))
 	m.CtlOK("stop", "web")
 	if out := waits.Ends(13); !strings.Contains(out, "generation 3: stopped: the program was stopped") {
-		t.Errorf("it says %q", out)
+		t.Errorf("the output is %q", out)
 	}
 	m.Write(lab.Web)
 	m.CtlOK("start", "web")
@@ -58,7 +58,7 @@ func TestPromoteWaitsForTheCanaryAndNotForTheReloadThatFollows(t *testing.T) {
 	m.Signal(syscall.SIGHUP)
 	m.Await(lab.Says(lab.ReloadHeld))
 	if out := m.CtlOK("promote", "web"); !strings.Contains(out, "generation 2 serves") {
-		t.Errorf("it says %q", out)
+		t.Errorf("the output is %q", out)
 	}
 	m.Serves(3)
 }

@@ -71,7 +71,7 @@ func TestWithTenWorkersItNeedsNoMoreThan16MiB(t *testing.T) {
 
 func TestIdleItDoesNotWakeUp(t *testing.T) {
 	if lab.RaceEnabled {
-		t.Skip("the race detector wakes up by itself")
+		t.Skip("the race detector wakes up periodically")
 	}
 	// Nothing is watched here: a write beside a watched file, as is common in /tmp, would wake supervisord up.
 	m := lab.Start(t, strings.Replace(lab.Web, "[[", "workers = 3\n[[", 1))

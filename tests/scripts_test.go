@@ -268,7 +268,7 @@ func TestInstalledConfigurationIsGoodAndHasNoProgram(t *testing.T) {
 		t.Errorf("conf.d has %v: %v", entries, err)
 	}
 	if !strings.Contains(lab.Text(dir+"/etc/supervisord/config.toml.example"), "[program.hello]") {
-		t.Error("the reference is not beside it")
+		t.Error("the reference is not installed beside it")
 	}
 }
 

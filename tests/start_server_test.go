@@ -323,7 +323,7 @@ func TestStopWaitsUntilTheServerHasExited(t *testing.T) {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 	if lab.Alive(m.PID()) {
-		t.Error("it lives")
+		t.Error("the process is still running")
 	}
 	m.Ends(0)
 }

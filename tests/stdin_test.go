@@ -62,7 +62,7 @@ func TestStdinCanBeOneListenerOfSeveral(t *testing.T) {
 	m.Serves(1)
 	env, fds := lab.Environment(t, m.WorkerPID(1)), lab.Descriptors(t, m.WorkerPID(1))
 	if want := m.Path("a") + "=3;" + m.Path("b") + "=0"; env["SERVER_STARTER_PORT"] != want || env["LISTEN_FDNAMES"] != "a" || !strings.HasPrefix(fds[0], "socket:") || fds[0] == fds[3] {
-		t.Errorf("it is told %s and %s, and has %v", env["SERVER_STARTER_PORT"], env["LISTEN_FDNAMES"], fds)
+		t.Errorf("the worker gets %s and %s and has %v", env["SERVER_STARTER_PORT"], env["LISTEN_FDNAMES"], fds)
 	}
 }
 

@@ -160,7 +160,7 @@ func TestReloadWaitsWhileMaxDrainingGenerationsDrain(t *testing.T) {
 	m.Never(lab.Says(lab.WorkerKilled))
 	m.CtlOK("kill", "web", "--generation", "1")
 	if out := waiting.Ends(0); !strings.Contains(out, "generation 4 serves") {
-		t.Errorf("it says %s", out)
+		t.Errorf("the output is %s", out)
 	}
 	if !lab.Alive(m.WorkerPID(2)) || !lab.Alive(m.WorkerPID(3)) {
 		t.Error("a younger generation was killed too")
@@ -181,7 +181,7 @@ func TestReloadThatWaitsForADrainSurvivesAnUpgrade(t *testing.T) {
 	m.Upgrade(lab.Upgraded)
 	m.CtlOK("kill", "web", "--generation", "1")
 	if out := waiting.Ends(0); !strings.Contains(out, "generation 3 serves") {
-		t.Errorf("it says %s", out)
+		t.Errorf("the output is %s", out)
 	}
 	m.Signal(syscall.SIGQUIT)
 	m.Ends(0)

@@ -211,7 +211,7 @@ func TestSoakedTrialServesLaterByTheSoak(t *testing.T) {
 	m.Reload()
 	ready := m.Await(lab.Says(lab.WorkerReady), lab.Gen(2))
 	if gap := m.Serves(2).Time.Sub(ready.Time); gap < 290*time.Millisecond {
-		t.Errorf("it served %v after it was ready", gap)
+		t.Errorf("the generation served %v after it was ready", gap)
 	}
 	if told := m.Await(lab.Says(lab.WorkerTold), lab.Gen(1)); told.Time.Sub(ready.Time) < 290*time.Millisecond {
 		t.Error("the old worker was told to stop during the soak")

@@ -258,7 +258,7 @@ func TestHUPDuringADrainStartsAtOnce(t *testing.T) {
 	m.Reload()
 	m.Serves(3)
 	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("it took %v", took)
+		t.Errorf("took %v", took)
 	}
 	if !lab.Alive(m.WorkerPID(1)) || !lab.Alive(m.WorkerPID(2)) {
 		t.Error("nothing drains anymore")

@@ -34,7 +34,7 @@ func TestUnixSocketIsKeptOverAReload(t *testing.T) {
 	now, err := os.Stat(m.Path("s"))
 	lab.Must(t, err)
 	if !os.SameFile(before, now) {
-		t.Error("it is another one")
+		t.Error("the socket was replaced")
 	}
 	lab.Ask(t, "unix:"+m.Path("s"), "/")
 }

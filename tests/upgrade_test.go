@@ -318,7 +318,7 @@ func TestUpgradeCommandWaitsUntilTheNewImageAnswers(t *testing.T) {
 	worker := m.WorkerPID(1)
 	last := m.Last()
 	if out := m.CtlOK("upgrade"); !strings.Contains(out, fmt.Sprintf("goes on as PID %d", m.PID())) {
-		t.Errorf("it says %q", out)
+		t.Errorf("the output is %q", out)
 	}
 	m.Await(lab.After(last), lab.Says(lab.Upgraded))
 	if now := m.PIDs(); !slices.Equal(now, []int{worker}) {

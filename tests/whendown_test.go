@@ -93,7 +93,7 @@ func TestClientsWaitAndAreRefusedLater(t *testing.T) {
 			lab.Must(t, c.Connect())
 			t.Cleanup(c.Close)
 			if body, err := c.Get("/"); err == nil {
-				t.Errorf("it is answered: %s", body)
+				t.Errorf("the request is answered: %s", body)
 			}
 			refuses(m, at)
 			lab.Must(t, os.Remove(m.Path("broken")))

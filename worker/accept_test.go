@@ -74,7 +74,7 @@ func notYet(s *life) {
 			}
 			select {
 			case e := <-s.events:
-				s.t.Fatalf("it does not wait, and %T comes: %v", e, e)
+				s.t.Fatalf("the worker does not wait: got %T: %v", e, e)
 			case <-time.After(300 * time.Millisecond):
 			}
 			return

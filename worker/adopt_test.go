@@ -69,7 +69,7 @@ func TestForeignChildIsAdoptedByItsPidfd(t *testing.T) {
 		t.Errorf("%+v %s", e, e)
 	}
 	if !e.Known && kernelTellsExits() {
-		t.Error("the kernel would have told the status")
+		t.Error("the kernel reports the exit status")
 	}
 }
 

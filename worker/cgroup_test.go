@@ -140,7 +140,7 @@ func TestMemoryAndOOMAreReadFromTheGroup(t *testing.T) {
 		t.Errorf("%d %v", used, ok)
 	}
 	if !cgroup.OOMKilled(dir) || cgroup.OOMKilled(t.TempDir()) || cgroup.OOMKilled("") {
-		t.Error("the OOM kill is not recognised, or one that was none is")
+		t.Error("an OOM kill is not recognized, or another kill counts as one")
 	}
 	if _, ok := cgroup.Memory(t.TempDir()); ok {
 		t.Error("memory without a controller")

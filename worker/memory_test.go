@@ -50,7 +50,7 @@ func TestProbeReportsWhyAWorkerIsUnhealthy(t *testing.T) {
 	}
 	s.end()
 	if err := probe("true", time.Second); err == nil {
-		t.Error("a worker that has ended is well")
+		t.Error("an exited worker counts as healthy")
 	}
 }
 

@@ -52,7 +52,7 @@ func TestLeastImportantConnectionMakesRoom(t *testing.T) {
 			in, victim := l.enter(newConn(l, c.comes.name, c.comes.rank, fresh, 0))
 			if c.victim < 0 {
 				if in != nil || victim != nil {
-					t.Errorf("it is let in in place of %+v", victim)
+					t.Errorf("it is accepted instead of %+v", victim)
 				}
 				return
 			}

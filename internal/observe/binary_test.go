@@ -382,7 +382,7 @@ worker_crashed = ["sh", "-c", "tr -d '\\n' >>told; echo >>told; echo $SUPERVISOR
 		t.Errorf("after a crash: %+v", got)
 	}
 	if said := m.await(`"hook failed".*"stderr":\[(.*)\]`); said != `"worker_crashed web"` {
-		t.Errorf("the failed hook said %s", said)
+		t.Errorf("the failed hook printed %s", said)
 	}
 }
 

@@ -258,7 +258,7 @@ func TestPageShowsReloadFailureAndCrash(t *testing.T) {
 	b.look("crash-narrow", 390, "light")
 	b.look("crash-narrow-dark", 390, "dark")
 	if c := b.complaints(); c != "" {
-		t.Errorf("the browser complains:\n%s", c)
+		t.Errorf("the browser reports errors:\n%s", c)
 	}
 }
 

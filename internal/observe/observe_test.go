@@ -143,7 +143,7 @@ func TestReceiptIsLoggedAndHookRunsWhenReloadEnds(t *testing.T) {
 	onStage(t, func(_ *Observer, l *loop, logs *observer.ObservedLogs) {
 		l.say(began, serves)
 		if logs.FilterMessage("reload receipt").Len() != 0 || l.hooked() != "" {
-			t.Error("it is told before the end")
+			t.Error("it is reported before the end")
 		}
 		l.say(gone)
 		if logs.FilterMessage("reload receipt").Len() != 1 {

@@ -108,7 +108,7 @@ func TestPidfdOfAnExitedProcess(t *testing.T) {
 	}
 	defer unix.Close(pidfd)
 	if of, err := PIDOf(pidfd); of != pid || err != nil || !Exists(pidfd) {
-		t.Errorf("the pidfd of %d is that of %d, %v", pid, of, err)
+		t.Errorf("the pidfd of %d belongs to %d, %v", pid, of, err)
 	}
 	if _, known := ExitStatus(pidfd); known {
 		t.Error("a running process has an exit status")
@@ -116,7 +116,7 @@ func TestPidfdOfAnExitedProcess(t *testing.T) {
 	c.Process.Kill()
 	c.Wait()
 	if of, err := PIDOf(pidfd); of != -1 || err != nil || Exists(pidfd) {
-		t.Errorf("the pidfd of a process that was reaped is that of %d, %v", of, err)
+		t.Errorf("the pidfd of a reaped process belongs to %d, %v", of, err)
 	}
 	if status, known := ExitStatus(pidfd); known && status.Signal() != syscall.SIGKILL {
 		t.Errorf("status %v", status)
@@ -142,7 +142,7 @@ func TestAccounts(t *testing.T) {
 		t.Errorf("UID of root: %d, %v", uid, err)
 	}
 	if uid, err := UID("4294967294"); uid != 4294967294 || err != nil {
-		t.Errorf("a number that no user has: %d, %v", uid, err)
+		t.Errorf("an unused user ID: %d, %v", uid, err)
 	}
 	for _, look := range []func(string) (uint32, error){UID, GID} {
 		if _, err := look("4294967295"); !errors.Is(err, ErrIDRange) {

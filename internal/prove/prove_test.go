@@ -165,7 +165,7 @@ func TestKilledWorkersAreSeenFromOutside(t *testing.T) {
 		t.Fatal("there is no verdict")
 	}
 	if !o.Workers.KilledKnown {
-		t.Skip("before Linux 6.15 only the parent learns how a process ended")
+		t.Skip("before Linux 6.15 only the parent learns the exit status of a process")
 	}
 	if o.Workers.Killed == 0 || len(o.Workers.Old) > 0 {
 		t.Errorf("workers: %+v, want some killed and none there", o.Workers)
@@ -182,7 +182,7 @@ func TestProcessesLeftBehindAreReported(t *testing.T) {
 	})
 	o := s.prove("--pid", strconv.Itoa(s.start()))
 	if o.Findings == nil || len(o.Workers.Old) > 0 || len(o.Workers.LeftBehind) == 0 || !strings.Contains(strings.Join(o.Warnings, "\n"), "sleep (PID ") {
-		t.Error("no process is told of")
+		t.Error("no process is reported")
 	}
 }
 

@@ -32,7 +32,7 @@ func TestStoreFDSendsTheDescriptorUnderItsName(t *testing.T) {
 		t.Errorf("systemd got %q", got.text)
 	}
 	if len(got.fds) != 1 || !sameFile(t, got.fds[0], fd) {
-		t.Errorf("the descriptors %v are not the one that was sent, %d", got.fds, fd)
+		t.Errorf("the descriptors are %v, want the sent one, %d", got.fds, fd)
 	}
 }
 

@@ -108,7 +108,7 @@ func TestBigEntryComesInASealedFile(t *testing.T) {
 	zap.New(j).Info("big", zap.String("tail", big))
 	got := s.read()
 	if got.text != "" || len(got.fds) != 1 {
-		t.Fatalf("it came as %d bytes with %d descriptors", len(got.text), len(got.fds))
+		t.Fatalf("got %d bytes with %d descriptors", len(got.text), len(got.fds))
 	}
 	seals, err := unix.FcntlInt(uintptr(got.fds[0]), unix.F_GET_SEALS, 0)
 	if all := unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE; err != nil || seals != all {

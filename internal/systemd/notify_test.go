@@ -46,7 +46,7 @@ func TestWithoutSystemdNothingHappens(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n.Enabled() {
-		t.Error("somebody listens")
+		t.Error("enabled without NOTIFY_SOCKET")
 	}
 	if err := errors.Join(n.Ready(), n.Status("x"), n.StoreFD("x", 0), n.RemoveFD("x"), n.Close()); err != nil {
 		t.Error(err)
@@ -87,7 +87,7 @@ func TestStatusIsOneShortLineOfText(t *testing.T) {
 	}
 	long := oneLine(strings.Repeat("ü", maxStatus))
 	if len(long) > maxStatus || !utf8.ValidString(long) || !strings.HasSuffix(long, "ü…") {
-		t.Errorf("a long one becomes %d bytes that end in %q", len(long), long[len(long)-6:])
+		t.Errorf("a long one is cut to %d bytes that end in %q", len(long), long[len(long)-6:])
 	}
 }
 

@@ -79,7 +79,7 @@ func TestReservedListsTheVariablesOfTheDialects(t *testing.T) {
 			}
 			always := d == Systemd || d == StartServer // a worker that reads them would be misled by another process's
 			if reserved.ForWorkers(name, []Name{}) != always {
-				t.Errorf("%s is reserved where nothing is spoken: %v", name, !always)
+				t.Errorf("%s is reserved without a dialect: %v", name, !always)
 			}
 			if reserved.ForWorkers(name, []Name(nil)) == d.IsUpgrade() {
 				t.Errorf("%s is reserved by default: %v", name, reserved.ForWorkers(name, []Name(nil)))

@@ -92,9 +92,9 @@ func TestInheritOwnRefusesOtherDescriptors(t *testing.T) {
 	}
 	defer f.Close()
 	if _, err := InheritOwn(int(f.Fd())); err == nil {
-		t.Error("a TCP socket is taken for one")
+		t.Error("a TCP socket counts as a unix socket")
 	}
 	if _, err := InheritOwn(-1); err == nil {
-		t.Error("nothing is taken for one")
+		t.Error("an invalid descriptor counts as a unix socket")
 	}
 }

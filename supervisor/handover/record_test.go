@@ -182,7 +182,7 @@ func TestRecordKeepsEveryByte(t *testing.T) {
 		t.Errorf("%+v", is)
 	}
 	if plain, err := reloading(t).encode(1); err != nil || bytes.Contains(plain, []byte("Exact")) {
-		t.Errorf("a record of plain text has exact strings, too (%v)", err)
+		t.Errorf("a record of plain text keeps exact strings too (%v)", err)
 	}
 }
 

@@ -141,7 +141,7 @@ func TestStoreOfASlowSystemdIsFilledAsThatReads(t *testing.T) {
 	source := &fakeSource{t, []string{web}, []string{"a", "a", "b"}}
 	s.Keep(source)
 	if got := sd.names(); !slices.Equal(got, []string{web, recordFirst, recordSecond}) || !s.Busy() {
-		t.Errorf("at first the store has %v, busy: %v", got, s.Busy())
+		t.Errorf("first the store has %v, busy: %v", got, s.Busy())
 	}
 	if !maps.Equal(s.ledger.counts, map[string]int{web: 1, recordFirst: 1, recordSecond: 1}) {
 		t.Errorf("the ledger has %v", s.ledger.counts)
@@ -298,7 +298,7 @@ func TestLedgerStopsBeforeTheNamesAreTooLong(t *testing.T) {
 	}
 	l.remove(name(0))
 	if err := l.fits(name(9999)); err != nil {
-		t.Errorf("one out, one in: %v", err)
+		t.Errorf("after one left: %v", err)
 	}
 	l.count(name(9999), 1)
 	if err := l.fits(name(10000)); !errors.Is(err, errNamesFull) {

@@ -124,7 +124,7 @@ func TestReloadDuringTimedCanaryWaitsForNoDecision(t *testing.T) {
 		t.Errorf("reported %+v", r)
 	}
 	if _, ok := s.reported(CanaryHeld); ok {
-		t.Error("somebody is asked to promote or abort it")
+		t.Error("a decision about the canary is requested")
 	}
 	s.send(Reload{Reason: "HUP"})
 	if _, ok := s.reported(ReloadQueued); !ok {
@@ -149,7 +149,7 @@ func TestCanaryConfigIsUsedOnlyByTheCanaryUntilPromoted(t *testing.T) {
 		s := begun(t, config.Same)
 		s.send(Promote{})
 		if s.p.Config != tried {
-			t.Error("it is not the configuration of what follows")
+			t.Error("the next generation has another configuration")
 		}
 	})
 	t.Run("aborted, then a worker dies", func(t *testing.T) {
@@ -166,12 +166,12 @@ func TestCanaryConfigIsUsedOnlyByTheCanaryUntilPromoted(t *testing.T) {
 		s.send(Abort{})
 		again := *tried
 		if !s.p.Knows(&again) || !s.p.Knows(s.p.Config) {
-			t.Error("the configuration of the canary, or that of the program, is taken for a change")
+			t.Error("the configuration of the canary or of the program counts as changed")
 		}
 		other := *tried
 		other.Command = []string{"newer"}
 		if s.p.Knows(&other) {
-			t.Error("a change is not noticed")
+			t.Error("a change is not detected")
 		}
 	})
 	t.Run("recorded", func(t *testing.T) {

@@ -53,7 +53,7 @@ func TestWorkerWritingIntoWatchedFolderIsReloadedLessOften(t *testing.T) {
 		}
 	}
 	if said != 1 {
-		t.Errorf("it was said %d times", said)
+		t.Errorf("it was logged %d times", said)
 	}
 }
 

@@ -107,7 +107,7 @@ func TestRenewalWaitsForDrainToo(t *testing.T) {
 				}
 			}
 			if n != 1 {
-				t.Errorf("it was said %d times", n)
+				t.Errorf("it was logged %d times", n)
 			}
 			for _, w := range slices.Clone(s.p.Draining[0].Workers) {
 				s.exit(w.Number)

@@ -186,7 +186,7 @@ func (h *history) checkReloads(actions []Action) {
 	}
 	for n := max(1, h.p.LastGeneration-keptReloads+1); n <= h.p.LastGeneration; n++ {
 		if !known[n] {
-			h.Fatalf("nothing is known of generation %d", n)
+			h.Fatalf("there is no record of generation %d", n)
 		}
 	}
 	if h.promised > h.p.Awaited() {
@@ -199,11 +199,11 @@ func (h *history) checkDecided(r ReloadRecord) {
 	before, known := h.decided[r.Generation]
 	switch {
 	case known && !before.Ended.IsZero():
-		h.Fatalf("the reload of generation %d has ended and is told again: %+v", r.Generation, r)
+		h.Fatalf("the finished reload of generation %d is reported again: %+v", r.Generation, r)
 	case known && (before.Outcome != r.Outcome || !before.Decided.Equal(r.Decided)):
 		h.Fatalf("the reload of generation %d was %+v, and is %+v", r.Generation, before, r)
 	case r.Decided.IsZero():
-		h.Fatalf("it is not known when %+v was decided", r)
+		h.Fatalf("the time of the decision of %+v is unknown", r)
 	}
 	if h.decided == nil {
 		h.decided = map[int]ReloadRecord{}
@@ -315,9 +315,9 @@ func (h *history) checkCanary(was *Program, e Event) {
 	began := h.p.LastGeneration > was.LastGeneration
 	switch t := h.p.Trial; {
 	case asked && began && (t == nil || t.Canary != r.Canary):
-		h.Fatalf("a canary of %d was asked for, and there is %+v", r.Canary, t)
+		h.Fatalf("a canary of %d was requested, got %+v", r.Canary, t)
 	case asked && !began && (h.p.Config != was.Config || h.p.Candidate != was.Candidate || h.p.Trial != was.Trial || h.p.Again != was.Again):
-		h.Fatalf("a canary was refused, and something has changed")
+		h.Fatalf("a refused canary changed something")
 	case asked && began:
 		h.canary = r
 	}

@@ -227,6 +227,6 @@ func TestReloadRecordsAreMadeForStateOfEarlyVersion(t *testing.T) {
 		}
 	}
 	if len(s.p.Reloads) < 2 {
-		t.Errorf("only %d are recalled", len(s.p.Reloads))
+		t.Errorf("only %d reloads are kept", len(s.p.Reloads))
 	}
 }

@@ -93,7 +93,7 @@ func TestReloadIsNotDisturbedByMaxAge(t *testing.T) {
 	s.prepared()
 	s.after(20 * time.Minute)
 	if s.p.State() != Reloading || len(s.leaving()) > 0 {
-		t.Error("a worker leaves during a trial")
+		t.Error("a worker is replaced during a trial")
 	}
 }
 
@@ -112,7 +112,7 @@ func TestAgesOfTwoWorkersDiffer(t *testing.T) {
 		t.Errorf("100 workers have %d different ages", len(seen))
 	}
 	if at := (&Worker{Number: 1, Since: began}).expiry(g); at.Before(began) {
-		t.Error("a worker whose start was not recorded is too old at once")
+		t.Error("a worker without a recorded start is too old at once")
 	}
 }
 

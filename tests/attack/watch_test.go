@@ -30,6 +30,6 @@ func TestWorkerThatWritesIntoItsWatchedFolderDoesNotReloadWithoutEnd(t *testing.
 		t.Errorf("a HUP was delayed by %s", began.Time.Sub(hup.Time))
 	}
 	if n := m.Count(lab.Says(lab.ReloadDamped)); n != 1 {
-		t.Errorf("it was said %d times", n)
+		t.Errorf("it was logged %d times", n)
 	}
 }

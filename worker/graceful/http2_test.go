@@ -136,7 +136,7 @@ func TestIdleHTTP2ClientGetsGoAwayAtOnce(t *testing.T) {
 			case err := <-done:
 				must(t, err)
 			case <-time.After(3 * time.Second): // less than Linger
-				t.Error("an idle HTTP/2 connection held the stop up: it was not told to go")
+				t.Error("an idle HTTP/2 connection delayed the stop: it got no GOAWAY")
 			}
 		})
 	}
@@ -171,6 +171,6 @@ func TestTLSConnectionWithoutARequestIsNotCutOff(t *testing.T) {
 	case err := <-done:
 		must(t, err)
 	case <-time.After(3 * time.Second):
-		t.Error("the handshake was taken for a request")
+		t.Error("the handshake counts as a request")
 	}
 }

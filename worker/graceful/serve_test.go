@@ -28,7 +28,7 @@ func TestSecondTermMeansNow(t *testing.T) {
 	}
 	p.signal(syscall.SIGTERM)
 	if text := p.wait(2*time.Second, 1); text == "" {
-		t.Error("nothing was said about the request that was cut off")
+		t.Error("the cut request was not reported")
 	}
 }
 

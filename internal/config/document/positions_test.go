@@ -47,7 +47,7 @@ z = '\'
 		}
 	}
 	if !at[`t."q.k".l.A`].octal || at["arr[0].x"].octal {
-		t.Error("octal numbers are not told from others")
+		t.Error("octal numbers are not recognized")
 	}
 }
 

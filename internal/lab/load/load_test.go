@@ -86,7 +86,7 @@ func TestClosedIdleConnectionIsLostWithinARoundTrip(t *testing.T) {
 		t.Fatalf("the first request was lost: %v", l)
 	}
 	if l := c.Send(time.Now()).Lost; l == nil || l.Kind != Closed && l.Kind != Reset || !l.Reused {
-		t.Errorf("loss %+v, want that of a closed connection", l)
+		t.Errorf("loss %+v, want a closed connection", l)
 	}
 	if l := c.Send(time.Now()).Lost; l != nil {
 		t.Errorf("a request on a new connection was lost: %v", l)
@@ -117,7 +117,7 @@ func TestClosedConnectionIsUsedWithoutARoundTrip(t *testing.T) {
 		t.Fatalf("the first request was lost: %v", l)
 	}
 	if l := c.Send(time.Now()).Lost; l == nil || !l.Reused {
-		t.Errorf("loss %+v, want that of a closed connection", l)
+		t.Errorf("loss %+v, want a closed connection", l)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestBodyIsSeen(t *testing.T) {
 		return errors.New("not this one")
 	})
 	if l := c.Send(time.Now()).Lost; l == nil || l.Text != "not this one" {
-		t.Errorf("loss %v, want the error of the look", l)
+		t.Errorf("loss %v, want the error of the lookup", l)
 	}
 }
 

@@ -61,7 +61,7 @@ func TestReceiptIsCompleteWhenTheReloadHasEnded(t *testing.T) {
 	s.begins()
 	s.serves(16)
 	if len(s.done) > 0 || !s.Busy() {
-		t.Fatalf("it has ended before the old generation has: %+v", s.done)
+		t.Fatalf("the receipt is complete before the old generation is gone: %+v", s.done)
 	}
 	s.ends(46)
 	if got := s.only(t); !reflect.DeepEqual(got, Receipt{Program: "web", ReloadRecord: s.record}) {
@@ -246,7 +246,7 @@ func TestReceiptHasFiguresOfKernel(t *testing.T) {
 	}
 	k.refused = kernel.Refused{Overflows: 1000, Drops: 1000}
 	if s.Connections(st, began); s.find("web", 2).ListenDrops != 4 {
-		t.Error("the figures of a reload that has ended change")
+		t.Error("the figures of a finished reload changed")
 	}
 }
 
