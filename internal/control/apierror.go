@@ -27,7 +27,7 @@ func (e *APIError) Error() string {
 	return e.What + ": " + e.Remedy
 }
 
-// Code tells kinds of errors apart.
+// Code is a kind of error.
 type Code string
 
 // The codes of errors.

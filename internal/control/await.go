@@ -25,7 +25,7 @@ const (
 	lateness = 5 * time.Second
 )
 
-// Request asks for something to happen and calls see with the tickets, and perhaps with more lines up to the verdict.
+// Request requests an action and calls see with the tickets, and perhaps with more lines up to the verdict.
 type Request func(ctx context.Context, see func(WaitLine)) error
 
 // Await makes a request, waits for its end and returns the verdict. It takes the wait up again when the connection breaks, so the wait
@@ -111,8 +111,8 @@ func (a *awaiting) again(ctx context.Context) (err error) {
 	return err
 }
 
-// Recoverable reports whether another attempt may help after an error. That no supervisord answers may change only where one
-// answered before.
+// Recoverable reports whether another attempt may help after an error. A supervisord that does not answer may come back only
+// if it answered before.
 func Recoverable(err error, before bool) bool {
 	if p, ok := errors.AsType[*APIError](err); ok {
 		return p.Code == Stopping && before
@@ -132,8 +132,8 @@ func Pause(ctx context.Context) error {
 	}
 }
 
-// Happen returns the request for something to happen to a program: see Program. If there is nothing to do, because a program that is to
-// start runs or one that is to stop does not, it has its verdict at once.
+// Happen returns the request for an action on a program: see Client.Program. If there is nothing to do, because a program to start
+// already runs or a program to stop does not run, the verdict comes at once.
 func (c *Client) Happen(name, verb string) Request {
 	return func(ctx context.Context, see func(WaitLine)) error {
 		tickets, err := c.Program(ctx, name, verb, nil)

@@ -21,7 +21,7 @@ import (
 	"example.org/supervisord/supervisor"
 )
 
-// Client asks a supervisord. Its methods return an *APIError if supervisord refuses, ErrNotThere, ErrForbidden or ErrStranger (wrapped) if
+// Client sends requests to a supervisord. Its methods return an *APIError if supervisord refuses, ErrNotThere, ErrForbidden or ErrStranger (wrapped) if
 // it cannot be asked at all, and ErrBroken (wrapped) if the connection broke before the answer was complete.
 type Client struct {
 	path    string // the usual one
@@ -127,7 +127,7 @@ func programPath(name, verb string) string {
 	return "/v1/programs/" + url.PathEscape(name) + "/" + verb
 }
 
-// Program asks for something to happen to a program: start, stop, restart, scale, signal, abort, promote, kill.
+// Program requests an action on a program: start, stop, restart, scale, signal, abort, promote, kill.
 func (c *Client) Program(ctx context.Context, name, verb string, body any) ([]supervisor.Ticket, error) {
 	var a Accepted
 	err := c.call(ctx, "POST", programPath(name, verb), nil, body, &a)

@@ -70,7 +70,7 @@ func peerGroups(fd int) ([]uint32, error) {
 // peerKey is where the context of a request has the *peerConn.
 type peerKey struct{}
 
-// rights say who may do what.
+// rights say which users may do what.
 type rights struct {
 	own   uint32  // the supervisor's own user
 	group *uint32 // that may change things; nil: none

@@ -20,7 +20,7 @@ type route struct {
 	answer       func(*API, http.ResponseWriter, *http.Request) error
 }
 
-// routes are all there are; docs/openapi.yaml describes the same.
+// routes are all routes; docs/openapi.yaml describes the same.
 var routes = []route{
 	{"GET", "/v1/status", false, []string{"program", "usage"}, (*API).showStatus},
 	{"GET", "/v1/events", false, []string{"program"}, (*API).events},
@@ -51,7 +51,7 @@ func (a *API) routes() http.Handler {
 	return mux
 }
 
-// guarded lets in those who may ask, and bounds what they send.
+// guarded rejects clients without permission, and limits what a client may send.
 func (a *API) guarded(route route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := errors.Join(a.rights.check(r.Context(), route.change), a.misdirected(r), unknownParameter(r, route.query))

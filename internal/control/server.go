@@ -50,7 +50,7 @@ const backlog = 128
 
 var errSlow = errors.New("supervisord did not answer in time")
 
-// errLeft says that something still runs after Close, such as a connection that the kernel does not close.
+// errLeft says that something still runs after Close, such as a connection that hangs in the kernel.
 var errLeft = errors.New("not all connections could be closed in time")
 
 // requests are what the loop answers: a supervisor.Supervisor.
@@ -138,7 +138,7 @@ func (a *API) open() error {
 			a.socket = old
 			return old.Permit(a.Mode, gid)
 		}
-		old.Close() // the configuration has another path for it now, or somebody took it away
+		old.Close() // the configuration has another path now, or the old path is gone
 	}
 	var err error
 	a.socket, err = unixpath.OpenOwn(a.Path, a.Mode, gid, backlog)

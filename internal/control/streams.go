@@ -20,7 +20,7 @@ type lines struct {
 	err     error
 }
 
-// newLines begins an answer without an end of its own.
+// newLines begins an answer that is a stream of lines.
 func newLines(w http.ResponseWriter) *lines {
 	l := &lines{w: w, control: http.NewResponseController(w)}
 	w.Header().Set("Content-Type", "application/x-ndjson")

@@ -13,23 +13,23 @@ import (
 const (
 	Down     program.Outcome = "down"    // the program has stopped, as it should
 	Killed   program.Outcome = "killed"  // done, but workers had to be killed
-	TimedOut program.Outcome = "timeout" // not over in time; it goes on
+	TimedOut program.Outcome = "timeout" // timed out; what was waited for goes on
 	Unknown  program.Outcome = "unknown" // its record is gone
 )
 
-// outcomes are all of them, from the best to the worst: the worst of several programs is that of the whole.
+// outcomes are all outcomes, from the best to the worst: the worst of several programs is the outcome of the whole.
 var outcomes = []program.Outcome{
 	program.Pending, program.Serves, program.Held, Down, Killed, program.Superseded, program.Aborted, program.Stopped,
 	TimedOut, Unknown, program.NotReady, program.Preflight, program.WorkerDown,
 }
 
-// Verdict says how what was waited for has ended.
+// Verdict says how a wait has ended.
 type Verdict struct {
 	Outcome  program.Outcome  `json:"outcome"` // the worst of the programs'
 	Programs []ProgramVerdict `json:"programs"`
 }
 
-// ProgramVerdict says how it has ended for one program, and has the record that says so.
+// ProgramVerdict says how a wait has ended for one program, with the record that proves it.
 type ProgramVerdict struct {
 	Program    string                `json:"program"`
 	Generation int                   `json:"generation"`

@@ -35,7 +35,7 @@ type Options struct {
 type daemon struct {
 	Options
 	handover   *handover.Handover
-	config     *config.Config // nil: what was handed over goes on as it was
+	config     *config.Config // nil: what was handed over continues unchanged
 	settings   config.Settings
 	out        output
 	log        *zap.Logger
@@ -71,7 +71,7 @@ func Run(o Options) error {
 	return d.follow(d.supervisor.Run(signals))
 }
 
-// follow closes what serves clients once the supervisor has returned err, and returns err.
+// follow closes everything that serves clients after the supervisor has returned err, and returns err.
 func (d *daemon) follow(err error) error {
 	if errors.Is(err, supervisor.ErrLeft) {
 		d.removePIDFile()
@@ -104,7 +104,7 @@ func (d *daemon) close() {
 		d.launcher.Close() //nolint:errcheck // the next start sweeps the directory
 	}
 	if d.Session != nil && d.settings.RuntimeDir != "" {
-		os.Remove(d.settings.RuntimeDir) //nolint:errcheck // it is of this start_server alone, and stays if it is not empty
+		os.Remove(d.settings.RuntimeDir) //nolint:errcheck // it belongs to this start_server alone, and stays if it is not empty
 	}
 	d.removePIDFile()
 }

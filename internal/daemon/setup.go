@@ -104,8 +104,8 @@ func (d *daemon) begin() (level *zap.AtomicLevel, err error) {
 	return level, err
 }
 
-// goesOn reports whether this process goes on in spite of an error, and logs the error if so: workers that were handed over must not be
-// left without a supervisord for want of something that it can do without.
+// goesOn reports whether this process goes on in spite of an error, and logs the error if so: workers that were handed over must not
+// lose their supervisord because of something that it can do without.
 func (d *daemon) goesOn(without string, err error) bool {
 	if !d.handover.Programs() {
 		return false
@@ -174,7 +174,7 @@ func (d *daemon) reporter() func(*config.Program, program.Report) {
 	}
 }
 
-// open begins anew, or goes on with what was handed over.
+// open starts the supervisor anew, or with what was handed over.
 func (d *daemon) open() error {
 	where := []zap.Field{zap.Int("pid", os.Getpid()), zap.String("version", d.Version), zap.String("config", d.Config)}
 	switch {
@@ -202,8 +202,8 @@ func (d *daemon) open() error {
 	return nil
 }
 
-// serve begins to follow the updates, and to answer on the control socket. A control socket that cannot be opened is logged: a service
-// must not fail for want of its remote control.
+// serve begins to follow the updates, and to answer on the control socket. A control socket that cannot be opened is logged: the
+// service must not fail because of it.
 func (d *daemon) serve(updates <-chan *supervisor.Update) {
 	gauge := new(usage.Gauge)
 	d.observer = &observe.Observer{Loop: d.supervisor, Updates: updates, Runner: d.launcher, Log: d.log, Gauge: gauge}

@@ -21,7 +21,7 @@ type output struct{ stdout, stderr *stream }
 
 func openOutput() output { return output{newStream(1, "stdout"), newStream(2, "stderr")} }
 
-// sync writes what is left, if somebody reads it, and keeps the streams open.
+// sync writes what is left, if a reader takes it, and keeps the streams open.
 func (o output) sync() {
 	for _, s := range []*stream{o.stderr, o.stdout} {
 		if s != nil {
@@ -30,7 +30,7 @@ func (o output) sync() {
 	}
 }
 
-// close writes what is left, if somebody reads it.
+// close writes what is left, if a reader takes it.
 func (o output) close() {
 	for _, s := range []*stream{o.stdout, o.stderr} {
 		if s != nil {
@@ -39,7 +39,7 @@ func (o output) close() {
 	}
 }
 
-// stream is stdout or stderr of this process, which may be a pipe without a reader or a terminal where somebody has pressed Ctrl-S.
+// stream is stdout or stderr of this process, which may be a pipe without a reader or a terminal after Ctrl-S.
 // A goroutine writes, so nothing else in the daemon waits for the reader.
 type stream struct {
 	name  string

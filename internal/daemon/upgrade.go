@@ -70,8 +70,8 @@ func (u upgrader) keep() map[string]int {
 	return kept
 }
 
-// orGoBack runs what a new image does before it takes over. If setUp fails or panics, the image before this one, if there is one, takes
-// its place back: a failed upgrade must not end the service. sync writes what the log still holds.
+// orGoBack runs what a new image does before it takes over. If setUp fails or panics, the previous image, if there is one, takes over
+// again: a failed upgrade must not end the service. sync writes what the log still holds.
 func orGoBack(setUp func() error, sync func()) (err error) {
 	defer func() {
 		if !handover.CanGoBack(os.Environ()) {

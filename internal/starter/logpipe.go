@@ -113,7 +113,7 @@ func (l *sessionLog) start() error {
 	return nil
 }
 
-// redirect makes the log the stdout and stderr of this process.
+// redirect makes the log stdout and stderr of this process.
 func (l *sessionLog) redirect() error {
 	if l.to < 0 {
 		return nil

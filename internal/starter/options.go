@@ -188,7 +188,7 @@ const (
 	killOldDelay      = "KILL_OLD_DELAY"
 )
 
-// tuning is what options, environment and envdir say together.
+// tuning is what options, environment and envdir together specify.
 type tuning struct {
 	dir    string // envdir, if it exists
 	delay  time.Duration

@@ -20,7 +20,7 @@ import (
 // errLate is wrapped by the errors of Restart and Stop when --timeout expires first.
 var errLate = errors.New("timed out waiting")
 
-// runningServer is a runningServer start_server.
+// runningServer is a running start_server.
 type runningServer struct{ pid, pidfd int }
 
 // findServer finds the start_server that has locked a pid file. The PID in an unlocked file may belong to another process by now, so

@@ -12,14 +12,14 @@ var ErrBusy = errors.New("systemd does not read its notification socket")
 
 // StoreFD puts a descriptor into systemd's file-descriptor store under a name, as a duplicate: it comes back to the next main
 // process of the service in LISTEN_FDS and LISTEN_FDNAMES, in no particular order. The caller keeps its own. The store does
-// not watch it (FDPOLL=0), so that one that reports an error or its end stays in the store, too.
+// not watch it (FDPOLL=0), so a descriptor that reports an error or a hangup stays in the store, too.
 //
-// When StoreFD returns nil, systemd gets the descriptor whatever becomes of this process. StoreFD never waits: where the socket
-// has no room it returns ErrBusy, and Writable says when to try again. A caller that is replaced or killed in between thus
+// When StoreFD returns nil, systemd gets the descriptor whatever becomes of this process. StoreFD never waits: if the socket
+// has no room, it returns ErrBusy, and Writable says when to try again. A caller that is replaced or killed in between thus
 // always knows what systemd has.
 //
-// systemd gives no answer. It ignores a descriptor that the store has already, also under another name; to find that out it
-// compares a new one with every other, which takes 1 to 3 ms in a store of thousands.
+// systemd does not answer. It ignores a descriptor that the store already has, even under another name; to detect that, it
+// compares a new descriptor with every other, which takes 1 to 3 ms in a store of thousands.
 func (n *Notify) StoreFD(name string, fd int) error {
 	if err := checkFDName(name); err != nil || n.sender == nil {
 		return err
@@ -36,7 +36,7 @@ func (n *Notify) RemoveFD(name string) error {
 	return n.sender.sendNow("FDSTOREREMOVE=1\nFDNAME=" + name)
 }
 
-// Writable gets a value when it is worth trying again what returned ErrBusy.
+// Writable gets a value when a call that returned ErrBusy is worth another try.
 func (n *Notify) Writable() <-chan struct{} {
 	if n.sender == nil {
 		return nil

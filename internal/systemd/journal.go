@@ -15,8 +15,8 @@ import (
 // JournalSocket is where journald takes entries in its native protocol.
 const JournalSocket = "/run/systemd/journal/socket"
 
-// journalPatience is how long one entry may wait for a journald that is behind, before it is lost rather than that it
-// keeps the service waiting.
+// journalPatience is how long one entry may wait for a slow journald. Then the entry is lost, so that the service does not
+// wait for it.
 const journalPatience = 50 * time.Millisecond
 
 // Journal is a zapcore.Core that writes entries to journald with their fields, by its native protocol
@@ -24,8 +24,8 @@ const journalPatience = 50 * time.Millisecond
 // SUPERVISORD_PROGRAM=web`; and because `journalctl -u` shows only MESSAGE=, that is the entry's message followed by the
 // fields as key=value.
 //
-// An entry that journald does not take within 50 ms is lost, and those that follow at once, until it takes one again; that
-// one says how many (lost=N). Where the journal cannot be reached at all, the fallback gets the entry.
+// An entry that journald does not accept within 50 ms is lost. Then entries are lost without a wait until journald accepts
+// one; that entry says how many (lost=N). If the journal cannot be reached at all, the fallback gets the entry.
 type Journal struct {
 	zapcore.LevelEnabler
 	socket   *journalSocket
@@ -81,7 +81,7 @@ func (j *Journal) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 // Sync implements zapcore.Core. Nothing is held back.
 func (j *Journal) Sync() error { return j.fallback.Sync() }
 
-// Close closes the socket, for this Journal and all that With has made of it; what is written after it goes to the
+// Close closes the socket, for this Journal and every Journal derived by With; later entries go to the
 // fallback.
 func (j *Journal) Close() error { return j.socket.file.Close() }
 
@@ -89,7 +89,7 @@ func (j *Journal) Close() error { return j.socket.file.Close() }
 type journalSocket struct {
 	file *os.File
 	raw  syscall.RawConn
-	lost atomic.Int64 // entries that were not taken and that no entry has mentioned yet
+	lost atomic.Int64 // lost entries that no entry has mentioned yet
 }
 
 func openJournal(path string) (*journalSocket, error) {
@@ -123,7 +123,7 @@ func (s *journalSocket) send(entry []byte, patient bool) error {
 	return s.write(nil, unix.UnixRights(memory), patient)
 }
 
-// write waits for room if it is to be patient, but not forever.
+// write waits for room if patient, but not forever.
 func (s *journalSocket) write(payload, rights []byte, patient bool) error {
 	if err := s.file.SetWriteDeadline(time.Now().Add(journalPatience)); err != nil {
 		return err

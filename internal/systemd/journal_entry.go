@@ -90,7 +90,7 @@ func sentence(message string, pairs []pair) string {
 	return line.String()
 }
 
-// quoted puts what could be taken for something else in quotes.
+// quoted puts ambiguous values in quotes.
 func quoted(value string) string {
 	if value == "" || strings.ContainsFunc(value, func(r rune) bool {
 		return r == '"' || r == '=' || unicode.IsSpace(r) || !unicode.IsPrint(r)

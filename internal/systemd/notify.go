@@ -21,9 +21,9 @@ var ErrUnreachable = errors.New("cannot connect to systemd's notification socket
 // errClosed says that a message was given to a Notify after its Close.
 var errClosed = errors.New("the notification socket is closed")
 
-// Notify tells systemd about this service. Its methods never wait for systemd. A state (READY=, STATUS=, …) for which the
-// socket has no room is put aside and sent by a goroutine of Notify's own, in order; of each kind only the newest waits.
-// Descriptors for the store are not put aside: see StoreFD. The methods may be called from several goroutines. Without a
+// Notify tells systemd about this service. Its methods never wait for systemd. If the socket has no room for a state
+// (READY=, STATUS=, …), Notify queues the state, and its goroutine sends it, in order; only the newest of each kind waits.
+// Descriptors for the store are not queued: see StoreFD. The methods may be called from several goroutines. Without a
 // NOTIFY_SOCKET they do nothing.
 //
 // Only messages of the service's main process count (NotifyAccess=main).
@@ -32,9 +32,9 @@ type Notify struct {
 }
 
 // Open makes a Notify for the NOTIFY_SOCKET that getenv knows: a path or, with a leading @, an abstract name. failed gets the
-// errors of messages that had been put aside, on Notify's goroutine; it may be nil.
+// errors of queued messages, on Notify's goroutine; it may be nil.
 //
-// If systemd does not answer at its socket, Open returns ErrUnreachable (wrapped) and a Notify that may be used nevertheless:
+// If systemd does not answer at its socket, Open returns ErrUnreachable (wrapped) and a usable Notify:
 // each message tries again.
 func Open(getenv func(string) string, failed func(error)) (*Notify, error) {
 	address := getenv("NOTIFY_SOCKET")

@@ -44,8 +44,8 @@ func priority(level zapcore.Level) int {
 }
 
 // NewPrefixEncoder makes encoder write the priority before each line, as "<6>", which the journal takes off again
-// (SyslogLevelPrefix=, sd-daemon(3)). Each line, because each becomes an entry. The journal has the time already, so the
-// encoder should write none.
+// (SyslogLevelPrefix=, sd-daemon(3)). Each line, because each becomes an entry. The journal already has the time, so the
+// encoder should not write it.
 func NewPrefixEncoder(encoder zapcore.Encoder) zapcore.Encoder {
 	return prefixEncoder{Encoder: encoder, pool: buffer.NewPool()}
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// retryAfter is how long to wait where the kernel does not say when there is room: memory, or too many descriptors in
+// retryAfter is how long to wait if the kernel does not say when there is room: memory, or too many descriptors in
 // flight (unix(7), ETOOMANYREFS).
 const retryAfter = 10 * time.Millisecond
 
@@ -63,7 +63,7 @@ func openSender(address string, failed func(error)) (*sender, error) {
 	return s, nil
 }
 
-// send sends m at once, if there is room and nothing waits, and puts it aside otherwise.
+// send sends m at once if there is room and nothing waits, and queues it otherwise.
 func (s *sender) send(m assignment) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +196,7 @@ func hasRoom(fd uintptr) bool {
 	return n > 0 || err != nil
 }
 
-// noRoom reports whether it is worth trying again.
+// noRoom reports whether trying again may help.
 func noRoom(err error) bool {
 	return errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ETOOMANYREFS)
 }
@@ -208,7 +208,7 @@ func explain(err error) error {
 	return nil
 }
 
-// close ends the goroutine and closes the socket. What still waits is given up.
+// close ends the goroutine and closes the socket. It drops what still waits.
 func (s *sender) close() error {
 	s.mu.Lock()
 	if s.closed {
