@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/supervisord/internal/convert"
+	"example.org/supervisord/internal/convert/source"
 )
 
 // convertFlags are the flags of convert.
@@ -72,8 +73,8 @@ func kinds() []string {
 }
 
 // source returns what to convert: the words after --, or a file. dash is the index of --, or -1.
-func (f convertFlags) source(stdin io.Reader, args []string, dash int) (convert.Source, convert.World, error) {
-	s, w := convert.Source{Kind: convert.SourceKind(f.from), Program: f.name}, world()
+func (f convertFlags) source(stdin io.Reader, args []string, dash int) (source.Input, source.World, error) {
+	s, w := source.Input{Kind: source.SourceKind(f.from), Program: f.name}, world()
 	if f.from != "" && !slices.Contains(kinds(), f.from) {
 		return s, w, fmt.Errorf("--from %q is unknown: use one of %v", f.from, kinds())
 	}
@@ -106,12 +107,12 @@ func (f convertFlags) source(stdin io.Reader, args []string, dash int) (convert.
 }
 
 // world returns this machine. Without a name it is localhost.
-func world() convert.World {
+func world() source.World {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "localhost"
 	}
-	return convert.World{Host: host, Getenv: os.LookupEnv, Glob: filepath.Glob, Read: readSource}
+	return source.World{Host: host, Getenv: os.LookupEnv, Glob: filepath.Glob, Read: readSource}
 }
 
 // readSource reads a file or a pipe, but no more than convert accepts.
@@ -125,7 +126,7 @@ func readSource(path string) (string, error) {
 }
 
 func readAll(r io.Reader) (string, error) {
-	const limit = convert.MaxSource + 1 // package convert reports the excess
+	const limit = source.MaxText + 1 // package convert reports the excess
 	data, err := io.ReadAll(io.LimitReader(r, limit))
 	return string(data), err
 }

@@ -6,15 +6,18 @@ import (
 	"slices"
 	"strings"
 
+	"example.org/supervisord/internal/convert/draft"
+	"example.org/supervisord/internal/convert/shell"
+	"example.org/supervisord/internal/convert/source"
 	"example.org/supervisord/internal/pattern"
 )
 
 // circusFile is a configuration of circus and what it includes.
 type circusFile struct {
-	*draft
-	*iniFile
-	variables []setting // of [env]
-	umask     *setting
+	*draft.Draft
+	*source.INI
+	variables []source.Setting // of [env]
+	umask     *source.Setting
 	used      map[string]bool // sockets that a watcher has
 }
 
@@ -30,65 +33,65 @@ const (
 )
 
 // circus converts a configuration of circus.
-func (d *draft) circus() {
-	f := &circusFile{draft: d, iniFile: newINI(circusDialect()), used: map[string]bool{}}
-	f.iniFile.read(d.Name, d.Text)
+func (d *conversion) circus() {
+	f := &circusFile{Draft: d.Draft, INI: source.NewCircusINI(), used: map[string]bool{}}
+	f.INI.Parse(d.Name, d.Text)
 	f.include()
-	f.finish()
-	if d.problems = append(d.problems, f.iniFile.problems...); len(d.problems) > 0 {
+	f.Finish()
+	if d.Problems = append(d.Problems, f.INI.Problems...); len(d.Problems) > 0 {
 		return
 	}
-	if s := f.byName["circus"]; s != nil {
+	if s := f.ByName["circus"]; s != nil {
 		f.daemon(s)
 	}
-	f.variables = f.byName["env"].counting()
-	for _, s := range f.sections {
-		switch kind, name, _ := strings.Cut(s.name, ":"); kind {
+	f.variables = f.ByName["env"].Counting()
+	for _, s := range f.Sections {
+		switch kind, name, _ := strings.Cut(s.Name, ":"); kind {
 		case "watcher":
 			f.watcher(s, name)
 		case "plugin":
 			f.plugin(s)
 		case "socket", "circus", "DEFAULT", "env":
 		default:
-			f.whole(s, unknownToo)
+			f.Whole(s, unknownToo)
 		}
 	}
-	for _, s := range f.sections {
-		if name, ok := strings.CutPrefix(s.name, "socket:"); ok && !f.used[strings.ToLower(name)] {
-			f.whole(s, "no watcher with use_sockets has it, and here a socket belongs to a program")
+	for _, s := range f.Sections {
+		if name, ok := strings.CutPrefix(s.Name, "socket:"); ok && !f.used[strings.ToLower(name)] {
+			f.Whole(s, "no watcher with use_sockets has it, and here a socket belongs to a program")
 		}
 	}
 }
 
 // include reads the files that [circus] names, all into the same sections.
 func (f *circusFile) include() {
-	f.finish() // to see which include counts
+	f.Finish() // to see which include counts
 	for _, key := range []string{"include", "include_dir"} {
-		s, _ := f.byName["circus"].get(key)
-		for _, pattern := range strings.Fields(s.value) {
-			pattern = f.path(pattern)
+		s, _ := f.ByName["circus"].Get(key)
+		for _, pattern := range strings.Fields(s.Value) {
+			pattern = f.Path(pattern)
 			if key == "include_dir" {
 				pattern = filepath.Join(pattern, "*.ini")
 			}
-			f.included(s, pattern, f.iniFile.read)
+			f.Included(s, pattern, f.INI.Parse)
 		}
 	}
 }
 
 // daemon converts [circus].
-func (f *circusFile) daemon(s *section) {
+func (f *circusFile) daemon(s *source.Section) {
 	levels := map[string]string{"DEBUG": "debug", "INFO": "info", "WARNING": "warn", "ERROR": "error", "CRITICAL": "error"}
-	f.head.fill = f.fill(f.head, nil)
-	f.head.pending = append(f.head.pending, s.comments...)
-	f.head.each(s, keys(rules{
+	f.Head.Fill = f.fill(f.Head, nil)
+	f.Head.Pending = append(f.Head.Pending, s.Comments...)
+	f.Head.Each(s, keys(draft.Rules{
 		"include include_dir": noted(includedToo),
-		"pidfile":             to("supervisor.pid_file", asPath),
-		"umask":               func(_ *program, s setting) { f.umask = &s },
-		"loglevel": func(p *program, s setting) {
-			if level := levels[strings.ToUpper(s.value)]; level != "" {
-				p.set("supervisor.log_level", level)
+		"pidfile":             to("supervisor.pid_file", draft.AsPath),
+		"umask":               func(_ *draft.Target, s source.Setting) { f.umask = &s },
+		"loglevel": func(p *draft.Target, s source.Setting) {
+			if level := levels[strings.ToUpper(s.Value)]; level != "" {
+				p.Set("supervisor.log_level", level)
 			} else {
-				p.lacks(s, "log_level is debug, info, warn or error")
+				p.Lacks(s, "log_level is debug, info, warn or error")
 			}
 		},
 		"check_delay":        none("supervisord does not poll: the kernel reports when a worker exits"),
@@ -111,8 +114,8 @@ func (f *circusFile) daemon(s *section) {
 }
 
 // plugin says what there is instead of a plugin of circus.
-func (f *circusFile) plugin(s *section) {
-	use, _ := s.get("use")
+func (f *circusFile) plugin(s *source.Section) {
+	use, _ := s.Get("use")
 	instead := map[string]string{
 		"Flapping":        byBackoff,
 		"ResourceWatcher": "max_memory and max_age in [program.NAME.limits] replace a worker without a gap",
@@ -122,21 +125,21 @@ func (f *circusFile) plugin(s *section) {
 		"FullStats":       metrics,
 		"WatchDog":        "watchdog in [program.NAME.health] replaces a worker that stops sending WATCHDOG=1",
 		"RedisObserver":   "[program.NAME.health] with method = \"tcp\" or \"exec\" replaces an unhealthy worker",
-	}[use.value[strings.LastIndexByte(use.value, '.')+1:]]
+	}[use.Value[strings.LastIndexByte(use.Value, '.')+1:]]
 	if instead == "" {
 		instead = "write a program that uses the control socket or `supervisord events --json`"
 	}
-	f.whole(s, instead)
+	f.Whole(s, instead)
 }
 
 // variablesOf returns the variables of a watcher: those of [env], then those of every [env:PATTERN] that matches.
-func (f *circusFile) variablesOf(watcher string) []setting {
+func (f *circusFile) variablesOf(watcher string) []source.Setting {
 	all := slices.Clone(f.variables)
-	for _, s := range f.sections {
-		patterns, ok := strings.CutPrefix(s.name, "env:")
+	for _, s := range f.Sections {
+		patterns, ok := strings.CutPrefix(s.Name, "env:")
 		for pattern := range strings.SplitSeq(patterns, ",") {
 			if matched, _ := path.Match(strings.TrimSpace(pattern), watcher); ok && matched {
-				all = append(all, s.counting()...)
+				all = append(all, s.Counting()...)
 			}
 		}
 	}
@@ -168,16 +171,16 @@ func (f *circusFile) environ(name string) (string, bool) {
 		return "", false
 	}
 	for _, s := range f.variables {
-		if strings.EqualFold(s.key, variable) {
-			return s.value, true
+		if strings.EqualFold(s.Key, variable) {
+			return s.Value, true
 		}
 	}
 	upper := strings.ToUpper(variable)
 	_, set := f.Getenv(upper)
-	return part(shellPart, "${"+upper+"}"), set && exportable(upper)
+	return shell.Part(shell.Unquoted, "${"+upper+"}"), set && shell.Exportable(upper)
 }
 
 // fill returns the function that expands a value for a key that no shell reads.
-func (f *circusFile) fill(p *program, known func(name string) (string, bool)) func(setting) (setting, bool) {
-	return func(s setting) (setting, bool) { return p.resolved(s, f.expand(s.value, known)) }
+func (f *circusFile) fill(p *draft.Target, known func(name string) (string, bool)) func(source.Setting) (source.Setting, bool) {
+	return func(s source.Setting) (source.Setting, bool) { return p.Resolved(s, f.expand(s.Value, known)) }
 }

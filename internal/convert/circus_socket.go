@@ -3,19 +3,22 @@ package convert
 import (
 	"fmt"
 	"strings"
+
+	"example.org/supervisord/internal/convert/draft"
+	"example.org/supervisord/internal/convert/source"
 )
 
 // listeners gives the program the sockets that its command names, or all if it names none.
 func (w *watcher) listeners() {
-	stdin := strings.ToLower(w.given["stdin_socket"].value)
-	uses := w.isOn("use_sockets")
+	stdin := strings.ToLower(w.Given["stdin_socket"].Value)
+	uses := w.IsOn("use_sockets")
 	if !uses && stdin == "" {
 		return
 	}
-	command := strings.ToLower(w.given["cmd"].value + " " + w.given["args"].value)
-	var named, all []*section
-	for _, s := range w.file.sections {
-		name, ok := strings.CutPrefix(strings.ToLower(s.name), "socket:")
+	command := strings.ToLower(w.Given["cmd"].Value + " " + w.Given["args"].Value)
+	var named, all []*source.Section
+	for _, s := range w.file.Sections {
+		name, ok := strings.CutPrefix(strings.ToLower(s.Name), "socket:")
 		if ok && uses {
 			all = append(all, s)
 		}
@@ -29,101 +32,93 @@ func (w *watcher) listeners() {
 	}
 	for _, s := range named {
 		if !w.socket(s, stdin) && needed {
-			w.off = true // it cannot run without
+			w.Off = true // it cannot run without
 		}
 	}
 	if stdin != "" && !w.sockets[stdin] {
-		w.lacks(w.given["stdin_socket"], "there is no such socket")
+		w.Lacks(w.Given["stdin_socket"], "there is no such socket")
 	}
 }
 
 // socket converts a [socket:x] to a listener of the program; false: it cannot be one.
-func (w *watcher) socket(s *section, stdin string) bool {
-	name := strings.ToLower(strings.TrimPrefix(s.name, "socket:"))
+func (w *watcher) socket(s *source.Section, stdin string) bool {
+	name := strings.ToLower(strings.TrimPrefix(s.Name, "socket:"))
 	w.file.used[name] = true
 	address, ok := w.address(s)
 	if !ok {
 		return false
 	}
-	w.pending = append(w.pending, s.comments...)
-	t := w.listener(s.setting, validName(name), address)
+	w.Pending = append(w.Pending, s.Comments...)
+	t := w.Listener(s.Setting, draft.ValidName(name), address)
 	if t == nil {
 		return false
 	}
 	w.sockets[name] = true
 	if name == stdin {
-		w.set("stdin", "socket:"+validName(name))
+		w.Set("stdin", "socket:"+draft.ValidName(name))
 	}
-	w.tables["listen"] = t // the rules set its keys
-	delete(w.given, "blocking")
-	w.each(s, w.socketRules(address), none(unknownToo))
-	if !w.isOn("blocking") {
-		t.set("nonblock", true) // as circus passes its sockets on
+	w.Tables["listen"] = t // the rules set its keys
+	delete(w.Given, "blocking")
+	w.Each(s, w.socketRules(address), none(unknownToo))
+	if !w.IsOn("blocking") {
+		t.Set("nonblock", true) // as circus passes its sockets on
 	}
-	delete(w.tables, "listen")
+	delete(w.Tables, "listen")
 	return true
 }
 
 // socketRules are the keys of a [socket:x] at an address.
-func (w *watcher) socketRules(address string) rules {
+func (w *watcher) socketRules(address string) draft.Rules {
 	unix, udp := strings.HasPrefix(address, "unix:"), strings.HasPrefix(address, "udp:")
 	perSlot, family := always("listen.per_slot", true), kept
 	switch {
 	case unix:
 		perSlot = none("per_slot is not for a unix socket")
-	case w.value("restart.when") == `"never"`:
+	case w.Value("restart.when") == `"never"`:
 		perSlot = none("per_slot needs workers that are always restarted: nobody would answer the connections of one that is not")
 	}
 	if strings.Contains(address, "[") && !unix {
 		family = when(is("AF_INET6"), always("listen.ipv6_only", false), kept)
 	}
-	return keys(rules{
+	return keys(draft.Rules{
 		"host port path type blocking": kept,
 		"family":                       family,
 		"so_reuseport":                 whether(perSlot, kept),
 		"replace":                      unneeded("supervisord replaces a stale socket, and no other file"),
 		"proto":                        none("supervisord has TCP, UDP and unix sockets"),
-		"interface": to("listen.interface", func(p *program, _ string, s setting) (any, bool) {
+		"interface": to("listen.interface", func(p *draft.Target, _ string, s source.Setting) (any, bool) {
 			const longest = 15 // IFNAMSIZ less the NUL, netdevice(7)
-			ok := !unix && s.value != "" && len(s.value) <= longest && !strings.ContainsAny(s.value, " /")
-			return s.value, p.unless(!ok, s, "interface is the name of a network interface, and not for a unix socket")
+			ok := !unix && s.Value != "" && len(s.Value) <= longest && !strings.ContainsAny(s.Value, " /")
+			return s.Value, p.Unless(!ok, s, "interface is the name of a network interface, and not for a unix socket")
 		}),
-		"umask": to("listen.mode", func(p *program, _ string, s setting) (any, bool) {
-			mask, ok := p.mode(s)
-			return fmt.Sprintf("%04o", 0o777&^mask), ok && p.unless(!unix || mask == 0o777, s, "mode is for a unix socket, and must let someone connect")
+		"umask": to("listen.mode", func(p *draft.Target, _ string, s source.Setting) (any, bool) {
+			mask, ok := p.Mode(s)
+			return fmt.Sprintf("%04o", 0o777&^mask), ok && p.Unless(!unix || mask == 0o777, s, "mode is for a unix socket, and must let someone connect")
 		}),
-		"backlog": to("listen.backlog", func(p *program, _ string, s setting) (any, bool) {
-			n, ok := p.integer(s)
-			return n, ok && p.unless(n < 1 || udp, s, "a backlog is at least 1, and not for UDP")
+		"backlog": to("listen.backlog", func(p *draft.Target, _ string, s source.Setting) (any, bool) {
+			n, ok := p.Integer(s)
+			return n, ok && p.Unless(n < 1 || udp, s, "a backlog is at least 1, and not for UDP")
 		}),
 	})
 }
 
-// unless reports whether a value is possible, and comments the setting if it is not.
-func (p *program) unless(impossible bool, s setting, why string) bool {
-	if impossible {
-		p.lacks(s, why)
-	}
-	return !impossible
-}
-
 // address returns where a [socket:x] listens.
-func (w *watcher) address(s *section) (string, bool) {
+func (w *watcher) address(s *source.Section) (string, bool) {
 	get := func(key, otherwise string) string {
-		if s, ok := s.get(key); ok {
-			if s, ok = w.filled(s); ok {
-				return strings.TrimSpace(s.value)
+		if s, ok := s.Get(key); ok {
+			if s, ok = w.Filled(s); ok {
+				return strings.TrimSpace(s.Value)
 			}
 		}
 		return otherwise
 	}
 	kind, path := strings.ToUpper(get("type", "SOCK_STREAM")), get("path", "")
 	if kind != "SOCK_STREAM" && (kind != "SOCK_DGRAM" || path != "") {
-		w.lacks(s.setting, "supervisord has TCP, UDP and unix stream sockets, not "+kind)
+		w.Lacks(s.Setting, "supervisord has TCP, UDP and unix stream sockets, not "+kind)
 		return "", false
 	}
 	if path != "" || strings.EqualFold(get("family", "AF_INET"), "AF_UNIX") {
-		return "unix:" + w.path(path), true
+		return "unix:" + w.Path(path), true
 	}
 	host := get("host", "localhost")
 	if strings.Contains(host, ":") {

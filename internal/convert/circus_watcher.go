@@ -2,34 +2,38 @@ package convert
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
+	"example.org/supervisord/internal/convert/draft"
+	"example.org/supervisord/internal/convert/shell"
+	"example.org/supervisord/internal/convert/source"
 	"example.org/supervisord/internal/pattern"
 )
 
 // watcher is a [watcher:x] while it is converted.
 type watcher struct {
-	*program
+	*draft.Target
 	file    *circusFile
-	section *section
+	section *source.Section
 	sockets map[string]bool // listeners of the program
 }
 
 // watcher converts a [watcher:x].
-func (f *circusFile) watcher(s *section, name string) {
-	w := &watcher{program: f.newProgram(s.setting, name), file: f, section: s, sockets: map[string]bool{}}
-	w.fill = f.fill(w.program, w.option)
-	w.each(s, watcherRules(), w.otherKey)
-	if _, ok := w.given["cmd"]; !ok {
-		f.wrong(s.setting, "has no cmd", "write cmd = …")
+func (f *circusFile) watcher(s *source.Section, name string) {
+	w := &watcher{Target: f.NewProgram(s.Setting, name), file: f, section: s, sockets: map[string]bool{}}
+	w.Fill = f.fill(w.Target, w.option)
+	w.Each(s, watcherRules(), w.otherKey)
+	if _, ok := w.Given["cmd"]; !ok {
+		f.Wrong(s.Setting, "has no cmd", "write cmd = …")
 		return
 	}
 	w.variables()
 	w.listeners()
 	w.command()
-	w.outputs(w.stream("stdout"), w.stream("stderr"))
+	w.Outputs(w.stream("stdout"), w.stream("stderr"))
 	w.finish()
 }
 
@@ -37,26 +41,26 @@ func (f *circusFile) watcher(s *section, name string) {
 const slot = "$((SUPERVISORD_SLOT + 1))"
 
 // watcherRules are the keys of [watcher:x], except those with a common prefix.
-func watcherRules() rules {
+func watcherRules() draft.Rules {
 	const inherits = "programs inherit the environment of supervisord"
 	off := unneeded("supervisord does not do this")
-	known := keys(rules{
-		"cmd": func(p *program, _ setting) { p.argv() }, // keeps its position; command sets it
+	known := keys(draft.Rules{
+		"cmd": func(p *draft.Target, _ source.Setting) { p.Argv() }, // keeps its position; command sets it
 		"args shell shell_args use_sockets stdin_socket working_dir": kept,
-		"uid":                                   to("user", asAccount),
-		"gid":                                   to("group", asAccount),
+		"uid":                                   to("user", draft.AsAccount),
+		"gid":                                   to("group", draft.AsAccount),
 		"copy_env":                              whether(unneeded(inherits), none(inherits+"; start the command with env -i NAME=value to prevent it")),
 		"copy_path":                             whether(none("set PYTHONPATH in [program.NAME.environment]"), off),
 		"warmup_delay":                          none("reload.strategy = \"rolling\" replaces a few workers at a time"),
 		"autostart":                             whether(unneeded(startsAnyway), commented(startsAll)),
-		"numprocesses":                          when(atMost(0), commented(runsNone), to("workers", asWorkers)),
-		"stop_signal":                           to("stop.signal", asSignal),
-		"stop_children":                         to("stop.group", asTruth),
-		"graceful_timeout":                      to("stop.timeout", asSeconds(0.001)),
+		"numprocesses":                          when(atMost(0), commented(runsNone), to("workers", draft.AsWorkers)),
+		"stop_signal":                           to("stop.signal", draft.AsSignal),
+		"stop_children":                         to("stop.group", draft.AsTruth),
+		"graceful_timeout":                      to("stop.timeout", draft.AsSeconds(0.001)),
 		"max_retry":                             when(is("-1"), unneeded("supervisord never gives up"), none(neverGivesUp)),
 		"priority":                              none(startTogether),
 		"singleton":                             whether(always("reload.strategy", "stop-first"), unneeded("a program may have any number of workers")),
-		"max_age":                               when(atMost(0), unneeded("the age of a worker is not limited"), to("limits.max_age", asWholeSeconds(1))),
+		"max_age":                               when(atMost(0), unneeded("the age of a worker is not limited"), to("limits.max_age", draft.AsWholeSeconds(1))),
 		"max_age_variance":                      none("limits.max_age varies by a tenth"),
 		"on_demand":                             whether(none("workers run before the first connection; systemd's socket activation can start supervisord on demand"), off),
 		"virtualenv virtualenv_py_ver":          none("write the path of its python in command"),
@@ -67,6 +71,19 @@ func watcherRules() rules {
 		"close_child_stdin":                     whether(unneeded("stdin is /dev/null"), none("stdin is /dev/null: start the program as sh -c 'exec PROGRAM <FILE'")),
 		"close_child_stdout close_child_stderr": whether(kept, unneeded("the output is not closed")),
 
+		"rlimit_ofile": to("limits.nofile", asLimit),
+		"rlimit_nice":  to("limits.rlimit_nice", asLimit),
+	})
+	maps.Copy(known, hookRules())
+	for limit := range strings.FieldsSeq("as core cpu data fsize locks memlock msgqueue nofile nproc rss rtprio rttime sigpending stack") {
+		known["rlimit_"+limit] = to("limits."+limit, asLimit)
+	}
+	return known
+}
+
+// hookRules are the hooks of a [watcher:x].
+func hookRules() draft.Rules {
+	return keys(draft.Rules{
 		"hooks.before_start hooks.before_spawn":  none(preflight),
 		"hooks.after_start hooks.after_spawn":    none(afterHook),
 		"hooks.before_stop":                      none("the worker is notified by stop.signal"),
@@ -74,52 +91,45 @@ func watcherRules() rules {
 		"hooks.before_signal hooks.after_signal": none("the worker itself gets the signal"),
 		"hooks.before_reap hooks.after_reap":     none(crashHook),
 		"hooks.extended_stats":                   none(metrics),
-
-		"rlimit_ofile": to("limits.nofile", asLimit),
-		"rlimit_nice":  to("limits.rlimit_nice", asLimit),
 	})
-	for limit := range strings.FieldsSeq("as core cpu data fsize locks memlock msgqueue nofile nproc rss rtprio rttime sigpending stack") {
-		known["rlimit_"+limit] = to("limits."+limit, asLimit)
-	}
-	return known
 }
 
 // asLimit reads a limit of setrlimit(2).
-func asLimit(p *program, _ string, s setting) (any, bool) {
-	value := strings.TrimSpace(s.value)
+func asLimit(p *draft.Target, _ string, s source.Setting) (any, bool) {
+	value := strings.TrimSpace(s.Value)
 	if value == "" || value == "-1" {
 		return "unlimited", true
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || n < 0 {
-		p.wrong(s, fmt.Sprintf("%q is not a number", s.value), "write a whole number, or nothing for no limit")
+		p.Wrong(s, fmt.Sprintf("%q is not a number", s.Value), "write a whole number, or nothing for no limit")
 		return nil, false
 	}
 	return n, true
 }
 
 // otherKey converts the keys that a prefix names.
-func (w *watcher) otherKey(_ *program, s setting) {
-	name, limit := strings.CutPrefix(s.key, "rlimit_")
+func (w *watcher) otherKey(_ *draft.Target, s source.Setting) {
+	name, limit := strings.CutPrefix(s.Key, "rlimit_")
 	known, isKnown := watcherRules()["rlimit_"+strings.ToLower(name)]
 	switch {
 	case limit && isKnown:
-		w.apply(known, s)
+		w.Apply(known, s)
 	case limit:
-		w.lacks(s, "Linux has no such limit")
-	case strings.HasPrefix(s.key, "stdout_stream."), strings.HasPrefix(s.key, "stderr_stream."): // see stream
-	case strings.HasPrefix(s.key, "hooks."):
-		w.lacks(s, unknownToo)
+		w.Lacks(s, "Linux has no such limit")
+	case strings.HasPrefix(s.Key, "stdout_stream."), strings.HasPrefix(s.Key, "stderr_stream."): // see stream
+	case strings.HasPrefix(s.Key, "hooks."):
+		w.Lacks(s, unknownToo)
 	default:
-		w.lacks(s, "circus only passes it to plugins")
+		w.Lacks(s, "circus only passes it to plugins")
 	}
 }
 
 // option returns the value for $(circus.KEY), where KEY is a key of the watcher.
 func (w *watcher) option(name string) (string, bool) {
-	for _, s := range w.section.counting() {
-		if strings.EqualFold(s.key, name) && !circusVariable().MatchString(s.value) {
-			return s.value, true
+	for _, s := range w.section.Counting() {
+		if strings.EqualFold(s.Key, name) && !circusVariable().MatchString(s.Value) {
+			return s.Value, true
 		}
 	}
 	return "", false
@@ -130,57 +140,57 @@ func (w *watcher) inCommand(name string) (string, bool) {
 	socket, ok := strings.CutPrefix(name, "sockets.")
 	switch {
 	case name == "wid":
-		return part(shellPart, slot), true
+		return shell.Part(shell.Unquoted, slot), true
 	case ok && w.sockets[socket]:
-		return part(fdPart, validName(socket)), true
+		return shell.Part(shell.Descriptor, draft.ValidName(socket)), true
 	}
 	return w.option(name)
 }
 
 // command sets what is run: cmd and args, in a shell if shell is true.
 func (w *watcher) command() {
-	expand := func(s setting) string {
-		return strings.ReplaceAll(w.file.expand(s.value, w.inCommand), "$WID", part(shellPart, slot)) // $WID is the older form
+	expand := func(s source.Setting) string {
+		return strings.ReplaceAll(w.file.expand(s.Value, w.inCommand), "$WID", shell.Part(shell.Unquoted, slot)) // $WID is the older form
 	}
-	cmd, args := w.given["cmd"], w.given["args"]
-	words, ok := w.commandWords(cmd, expand(cmd))
+	cmd, args := w.Given["cmd"], w.Given["args"]
+	words, ok := w.CommandWords(cmd, expand(cmd))
 	if !ok {
 		return
 	}
-	more, err := splitWords(expand(args))
+	more, err := shell.Split(expand(args))
 	if err != nil {
-		w.wrong(args, err.Error(), "close it")
+		w.Wrong(args, err.Error(), "close it")
 		return
 	}
-	w.run.words = append(words, more...)
-	if shellArgs, given := w.given["shell_args"]; w.isOn("shell") {
-		w.throughShell(cmd, args, strings.TrimSpace(show(expand(cmd))+" "+show(expand(args))))
+	w.Run.Words = append(words, more...)
+	if shellArgs, given := w.Given["shell_args"]; w.IsOn("shell") {
+		w.throughShell(cmd, args, strings.TrimSpace(shell.Show(expand(cmd))+" "+shell.Show(expand(args))))
 	} else if given {
-		w.lacks(shellArgs, "circus uses it only with shell = true")
+		w.Lacks(shellArgs, "circus uses it only with shell = true")
 	}
-	w.argv()
+	w.Argv()
 }
 
 // throughShell lets a shell read the command as it is written.
-func (w *watcher) throughShell(cmd, args setting, script string) {
-	w.run.script = script
-	if strings.Contains(cmd.value+"\n"+args.value, placeholder) {
-		w.wrong(cmd, "contains "+placeholder+", which refers to a listener in supervisord", "write it differently, for example {''fd:")
+func (w *watcher) throughShell(cmd, args source.Setting, script string) {
+	w.Run.Script = script
+	if strings.Contains(cmd.Value+"\n"+args.Value, shell.Placeholder) {
+		w.Wrong(cmd, "contains "+shell.Placeholder+", which refers to a listener in supervisord", "write it differently, for example {''fd:")
 		return
 	}
-	s, ok := w.given["shell_args"]
+	s, ok := w.Given["shell_args"]
 	if !ok {
 		return
 	}
-	words, err := splitWords(w.file.expand(s.value, w.inCommand))
+	words, err := shell.Split(w.file.expand(s.Value, w.inCommand))
 	if err != nil {
-		w.wrong(s, err.Error(), "close it")
+		w.Wrong(s, err.Error(), "close it")
 	}
-	if slices.ContainsFunc(words, func(word string) bool { _, ok := literal(word); return !ok }) {
-		w.lacks(s, "the arguments of a shell are not expanded: write such words in the command itself")
+	if slices.ContainsFunc(words, func(word string) bool { _, ok := shell.Literal(word); return !ok }) {
+		w.Lacks(s, "the arguments of a shell are not expanded: write such words in the command itself")
 		return
 	}
-	w.run.args = words
+	w.Run.Args = words
 }
 
 // shellVariable is a variable of circus' own environment in a value of [env].
@@ -188,137 +198,143 @@ var shellVariable = pattern.Lazy(`\$(?:[A-Z_][A-Z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*
 
 // variables sets the environment. A value that refers to another variable goes to a shell.
 func (w *watcher) variables() {
-	for _, s := range w.file.variablesOf(strings.TrimPrefix(w.section.name, "watcher:")) {
-		s.text = "[env] " + s.key + " = " + s.value
-		list := parts(w.file.expand(s.value, w.option))
+	for _, s := range w.file.variablesOf(strings.TrimPrefix(w.section.Name, "watcher:")) {
+		s.Text = "[env] " + s.Key + " = " + s.Value
+		list := shell.Parts(w.file.expand(s.Value, w.option))
 		for i := 0; i < len(list); i += 2 {
 			list[i] = shellVariable().ReplaceAllStringFunc(list[i], func(v string) string {
-				return part(shellPart, "${"+strings.Trim(v, "${}")+"}")
+				return shell.Part(shell.Unquoted, "${"+strings.Trim(v, "${}")+"}")
 			})
 		}
 		for i := 1; i < len(list); i += 2 {
 			list[i] = "\x00" + list[i] + "\x00"
 		}
-		w.environment(s, s.key, strings.Join(list, ""))
+		w.Environment(s, s.Key, strings.Join(list, ""))
 	}
-	if _, given := w.given["copy_env"]; !given {
-		w.say("Without copy_env a watcher has only the variables of [env]; here programs inherit those of supervisord too.")
+	if _, given := w.Given["copy_env"]; !given {
+		w.Say("Without copy_env a watcher has only the variables of [env]; here programs inherit those of supervisord too.")
 	}
 }
 
 // stream reads where an output goes.
-func (w *watcher) stream(name string) outputStream {
+func (w *watcher) stream(name string) draft.Stream {
 	prefix := name + "_stream."
-	class := w.given[prefix+"class"]
-	st := outputStream{setting: class}
-	kind := class.value[strings.LastIndexByte(class.value, '.')+1:]
-	options := slices.DeleteFunc(w.section.counting(), func(s setting) bool { return !strings.HasPrefix(s.key, prefix) || s.key == class.key })
+	class := w.Given[prefix+"class"]
+	st := draft.Stream{Setting: class}
+	kind := class.Value[strings.LastIndexByte(class.Value, '.')+1:]
+	options := slices.DeleteFunc(w.section.Counting(), func(s source.Setting) bool { return !strings.HasPrefix(s.Key, prefix) || s.Key == class.Key })
 	if kind == "" && len(options) > 0 {
 		kind = "FileStream" // as circus does
 	}
-	switch kind {
-	case "", "StdoutStream":
-	case "FileStream", "WatchedFileStream", "TimedRotatingFileStream":
-		st.kind = toFile
-	case "FancyStdoutStream":
-		w.lacks(class, "output goes where supervisord's own goes, unchanged")
-	case "QueueStream":
-		st.kind = captured
-	default:
-		st.kind = captured
-		w.lacks(class, "output goes to supervisord's own, to a file, or is captured for `supervisord logs`, as here")
+	if st.Kind = w.streamKind(class, kind); w.IsOn("close_child_" + name) {
+		st.Kind = draft.Discarded
 	}
-	if w.isOn("close_child_" + name) {
-		st.kind = discarded
-	}
-	if st.kind != toFile {
+	if st.Kind != draft.ToFile {
 		for _, s := range options {
-			w.lacks(s, "supervisord passes the output on unchanged")
+			w.Lacks(s, "supervisord passes the output on unchanged")
 		}
 		return st
 	}
 	for _, s := range options {
-		if filled, ok := w.filled(s); ok {
-			w.fileOption(&st, kind, strings.TrimPrefix(s.key, prefix), filled)
+		if filled, ok := w.Filled(s); ok {
+			w.fileOption(&st, kind, strings.TrimPrefix(s.Key, prefix), filled)
 		}
 	}
 	if kind == "TimedRotatingFileStream" {
 		w.timed(&st, prefix)
 	}
-	if st.kind == toFile && st.path == "" {
-		w.lacks(st.setting, "there is no filename: the output is captured for `supervisord logs`")
-		st.kind = captured
+	if st.Kind == draft.ToFile && st.Path == "" {
+		w.Lacks(st.Setting, "there is no filename: the output is captured for `supervisord logs`")
+		st.Kind = draft.Captured
 	}
 	return st
 }
 
+// streamKind returns where the output of a class goes.
+func (w *watcher) streamKind(s source.Setting, class string) draft.StreamKind {
+	switch class {
+	case "", "StdoutStream":
+		return draft.Inherited
+	case "FileStream", "WatchedFileStream", "TimedRotatingFileStream":
+		return draft.ToFile
+	case "FancyStdoutStream":
+		w.Lacks(s, "output goes where supervisord's own goes, unchanged")
+		return draft.Inherited
+	case "QueueStream":
+		return draft.Captured
+	default:
+		w.Lacks(s, "output goes to supervisord's own, to a file, or is captured for `supervisord logs`, as here")
+		return draft.Captured
+	}
+}
+
 // fileOption reads an option of an output that goes to a file.
-func (w *watcher) fileOption(st *outputStream, class, key string, s setting) {
+func (w *watcher) fileOption(st *draft.Stream, class, key string, s source.Setting) {
 	switch {
 	case key == "filename":
-		st.setting = s
-		st.to(s.value)
+		st.Setting = s
+		st.To(s.Value)
 	case key == "max_bytes" && class == "FileStream":
-		n, err := strconv.ParseInt(strings.TrimSpace(s.value), 10, 64)
+		n, err := strconv.ParseInt(strings.TrimSpace(s.Value), 10, 64)
 		if err != nil || n < 0 {
-			w.wrong(s, fmt.Sprintf("%q is not a number of bytes", s.value), "write a whole number")
+			w.Wrong(s, fmt.Sprintf("%q is not a number of bytes", s.Value), "write a whole number")
 		}
-		st.size = n
+		st.Size = n
 	case key == "backup_count":
-		st.backups, _ = w.integer(s)
+		st.Backups, _ = w.Integer(s)
 	case key == "rotate_when", key == "rotate_interval": // see timed
 	case key == "utc":
-		w.lacks(s, "a file is rotated by its age, not by the clock")
+		w.Lacks(s, "a file is rotated by its age, not by the clock")
 	case key == "time_format":
-		w.lacks(s, "supervisord does not change lines; `supervisord logs --json` has their times")
+		w.Lacks(s, "supervisord does not change lines; `supervisord logs --json` has their times")
 	default:
-		w.lacks(s, unknownToo)
+		w.Lacks(s, unknownToo)
 	}
 }
 
 // timed reads when a file is rotated by the clock.
-func (w *watcher) timed(st *outputStream, prefix string) {
+func (w *watcher) timed(st *draft.Stream, prefix string) {
 	every, ok := 1, true
-	if s, given := w.get(prefix + "rotate_interval"); given {
-		every, ok = w.integer(s)
+	if s, given := w.Get(prefix + "rotate_interval"); given {
+		every, ok = w.Integer(s)
 	}
-	s, given := w.get(prefix + "rotate_when")
+	s, given := w.Get(prefix + "rotate_when")
 	if !given {
-		s = st.setting
-		s.value = ""
+		s = st.Setting
+		s.Value = ""
 	}
-	when := strings.ToUpper(s.value)
+	when := strings.ToUpper(s.Value)
 	seconds := map[string]float64{"S": 1, "M": 60, "H": 3600, "D": 86400, "MIDNIGHT": 86400}[when]
 	if len(when) == 2 && when[0] == 'W' {
-		w.lacks(s, "a file is rotated when it is a week old, on any day")
+		w.Lacks(s, "a file is rotated when it is a week old, on any day")
 		seconds = 7 * 86400
 	}
-	if st.age = seconds * float64(every); ok && st.age <= 0 {
-		w.wrong(s, fmt.Sprintf("%q, every %d, is not an interval", when, every), "write S, M, H, D, MIDNIGHT or W0 to W6")
+	if st.Age = seconds * float64(every); ok && st.Age <= 0 {
+		w.Wrong(s, fmt.Sprintf("%q, every %d, is not an interval", when, every), "write S, M, H, D, MIDNIGHT or W0 to W6")
 	}
 }
 
 // finish sets what circus does without any key.
 func (w *watcher) finish() {
-	if s, ok := w.given["working_dir"]; ok {
-		switch value := w.file.expand(s.value, w.option); {
-		case dynamic(value):
-			w.run.dir = value
-			w.argv()
+	if s, ok := w.Given["working_dir"]; ok {
+		switch value := w.file.expand(s.Value, w.option); {
+		case shell.Dynamic(value):
+			w.Run.Dir = value
+			w.Argv()
 		case value != "":
-			w.set("directory", w.path(value))
+			w.Set("directory", w.Path(value))
 		default:
-			w.lacks(s, "the path is empty")
+			w.Lacks(s, "the path is empty")
 		}
 	}
 	if w.file.umask != nil {
 		s := *w.file.umask
-		s.comments = nil
-		w.apply(to("limits.umask", asMode), s)
+		s.Comments = nil
+		w.Apply(to("limits.umask", draft.AsMode), s)
 	}
-	w.set("ready.method", "delay")
-	w.set("ready.delay", "1s")
-	if w.value("directory") == "" && w.run.dir == "" {
-		w.say(fmt.Sprintf(runsHere, "circus", "circusd"))
+	w.Set("ready.method", "delay")
+	w.Set("ready.delay", "1s")
+	if w.Value("directory") == "" && w.Run.Dir == "" {
+		w.Say(fmt.Sprintf(runsHere, "circus", "circusd"))
 	}
 }

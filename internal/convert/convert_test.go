@@ -11,14 +11,15 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/config/document"
+	"example.org/supervisord/internal/convert/source"
 )
 
 var update = goflag.Bool("update", false, "rewrite the golden files")
 
 // elsewhere returns a World that is the same on every machine, with the files of dir in /srv/app.
-func elsewhere(dir string) World {
+func elsewhere(dir string) source.World {
 	variables := map[string]string{"HOME": "/home/app", "STAGE": "production", "N": "3"}
-	return World{
+	return source.World{
 		Dir: "/srv/app", Host: "web1",
 		Getenv: func(name string) (string, bool) { v, ok := variables[name]; return v, ok },
 		Glob: func(pattern string) ([]string, error) {
@@ -73,18 +74,18 @@ func check(t testing.TB, r Result) error {
 }
 
 // goldenFiles returns the golden files: NAME.in is converted to NAME.toml, or to an error in NAME.err. The directory names the format.
-func goldenFiles(t testing.TB) map[string]Source {
+func goldenFiles(t testing.TB) map[string]source.Input {
 	paths, err := filepath.Glob("testdata/*/*.in")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no golden files: %v", err)
 	}
-	found := map[string]Source{}
+	found := map[string]source.Input{}
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		found[path] = Source{Kind: SourceKind(filepath.Base(filepath.Dir(path))), Name: filepath.Base(path), Text: string(text)}
+		found[path] = source.Input{Kind: source.SourceKind(filepath.Base(filepath.Dir(path))), Name: filepath.Base(path), Text: string(text)}
 	}
 	return found
 }
@@ -117,49 +118,49 @@ func TestKindIsRecognizedByTheFile(t *testing.T) {
 	for path, s := range goldenFiles(t) {
 		want := s.Kind
 		s.Kind = ""
-		if want == Procfile {
+		if want == source.Procfile {
 			s.Name = "Procfile"
 		}
 		if strings.HasSuffix(path, "no-section.in") || strings.HasSuffix(path, "binary.in") {
 			continue // this format cannot be recognized
 		}
-		if got, err := s.recognize(); got != want {
+		if got, err := recognize(s); got != want {
 			t.Errorf("%s: %q, %v", path, got, err)
 		}
 	}
 }
 
 func TestKindIsRecognizedByTheFirstWord(t *testing.T) {
-	for command, want := range map[string]SourceKind{
-		"start_server": StartServer, "/usr/local/bin/start_server": StartServer, "einhorn": Einhorn, "foreman": Procfile, "honcho": Procfile,
+	for command, want := range map[string]source.SourceKind{
+		"start_server": source.StartServer, "/usr/local/bin/start_server": source.StartServer, "einhorn": source.Einhorn, "foreman": source.Procfile, "honcho": source.Procfile,
 	} {
-		if got, err := (Source{Args: []string{command, "x"}}).recognize(); got != want {
+		if got, err := recognize(source.Input{Args: []string{command, "x"}}); got != want {
 			t.Errorf("%s: %q, %v", command, got, err)
 		}
 	}
-	for _, s := range []Source{{Args: []string{"./app"}}, {Args: []string{}}, {Name: "x", Text: "nothing\n"}, {Name: "x", Text: "[watcher:a]\n[program:b]\n"}} {
-		if got, err := s.recognize(); err == nil || !strings.Contains(err.Error(), "write for example") && !strings.Contains(err.Error(), "--from") {
+	for _, s := range []source.Input{{Args: []string{"./app"}}, {Args: []string{}}, {Name: "x", Text: "nothing\n"}, {Name: "x", Text: "[watcher:a]\n[program:b]\n"}} {
+		if got, err := recognize(s); err == nil || !strings.Contains(err.Error(), "write for example") && !strings.Contains(err.Error(), "--from") {
 			t.Errorf("%v: %q, %v", s, got, err)
 		}
 	}
 }
 
 func TestPasswordsAreNotCopied(t *testing.T) {
-	r, err := Convert(Source{Name: "s", Text: "[inet_http_server]\nport=1\npassword=sesame\n[supervisorctl]\npassword = sesame\n[program:x]\ncommand=y\n"}, elsewhere("testdata"))
+	r, err := Convert(source.Input{Name: "s", Text: "[inet_http_server]\nport=1\npassword=sesame\n[supervisorctl]\npassword = sesame\n[program:x]\ncommand=y\n"}, elsewhere("testdata"))
 	if err != nil || strings.Contains(r.Text, "sesame") || strings.Count(r.Text, ": password: ") != 2 {
 		t.Errorf("%v\n%s", err, r.Text)
 	}
 }
 
 func TestOversizedSourcesAreRejected(t *testing.T) {
-	big := "[program:x]\ncommand=y " + strings.Repeat("z", MaxSource)
-	wide := "[program:x]\ncommand=y " + strings.Repeat("z ", MaxSource/2-100)
+	big := "[program:x]\ncommand=y " + strings.Repeat("z", source.MaxText)
+	wide := "[program:x]\ncommand=y " + strings.Repeat("z ", source.MaxText/2-100)
 	many := strings.Builder{}
 	for range 8_000 {
 		many.WriteString("[program:x]\n")
 	}
 	for _, text := range []string{big, wide, many.String()} {
-		if _, err := Convert(Source{Kind: Supervisor, Name: "s", Text: text}, elsewhere("testdata")); err == nil || !strings.Contains(err.Error(), "s:") {
+		if _, err := Convert(source.Input{Kind: source.Supervisor, Name: "s", Text: text}, elsewhere("testdata")); err == nil || !strings.Contains(err.Error(), "s:") {
 			t.Errorf("%.40s…: %.200v", text, err)
 		}
 	}
@@ -175,9 +176,9 @@ func FuzzConvert(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, text string) {
-		s := Source{Kind: Kinds()[int(kind)%len(Kinds())], Name: "source", Text: text}
+		s := source.Input{Kind: Kinds()[int(kind)%len(Kinds())], Name: "source", Text: text}
 		if kind >= 128 {
-			s = Source{Kind: s.Kind, Args: strings.Split(text, "\n")}
+			s = source.Input{Kind: s.Kind, Args: strings.Split(text, "\n")}
 		}
 		r, err := Convert(s, elsewhere("testdata/supervisor"))
 		var refused *document.Error

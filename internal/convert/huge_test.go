@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/convert/source"
 )
 
 // lines returns n numbered lines.
@@ -19,17 +21,17 @@ func lines(format string, n int) string {
 // TestHugeSourcesAreConvertedOrRejectedSoon converts large sources with even larger results.
 func TestHugeSourcesAreConvertedOrRejectedSoon(t *testing.T) {
 	const soon = time.Minute // they take seconds at most, but the machine may be busy
-	for name, s := range map[string]Source{
-		"sections":            {Kind: Supervisor, Text: lines("[s%d]\n", 10_000)},
-		"keys":                {Kind: Supervisor, Text: "[program:a]\n" + lines("k%d=1\n", 28_000)},
-		"continued":           {Kind: Supervisor, Text: "[program:a]\nx=1\n" + strings.Repeat(" y\n", 20_000)},
-		"variables":           {Kind: Supervisor, Text: "[program:a]\ncommand=x\nenvironment=" + lines("A%d=1,", 9000)},
-		"programs":            {Kind: Procfile, Text: lines("p%d: x\n", 8000)},
-		"watchers":            {Kind: Circus, Text: "[env:*]\n" + lines("A%d=$B\n", 500) + lines("[watcher:%d]\ncmd=x\n", 200)},
-		"garbage":             {Kind: Circus, Text: strings.Repeat("x\n", 130_000)},
-		"processes":           {Kind: Supervisor, Text: "[program:a]\ncommand=x%(process_num)d\nprocess_name=%(process_num)d\nnumprocs=1000\nenvironment=" + lines("A%d=1,", 100)},
-		"programs' variables": {Kind: Supervisor, Text: "[supervisord]\nenvironment=" + lines("A%d=1,", 500) + "\n" + lines("[program:p%d]\ncommand=x\n", 200)},
-		"percent":             {Kind: Supervisor, Text: "[program:a]\ncommand=x " + strings.Repeat("%(ENV_A)s", 28_000)},
+	for name, s := range map[string]source.Input{
+		"sections":            {Kind: source.Supervisor, Text: lines("[s%d]\n", 10_000)},
+		"keys":                {Kind: source.Supervisor, Text: "[program:a]\n" + lines("k%d=1\n", 28_000)},
+		"continued":           {Kind: source.Supervisor, Text: "[program:a]\nx=1\n" + strings.Repeat(" y\n", 20_000)},
+		"variables":           {Kind: source.Supervisor, Text: "[program:a]\ncommand=x\nenvironment=" + lines("A%d=1,", 9000)},
+		"programs":            {Kind: source.Procfile, Text: lines("p%d: x\n", 8000)},
+		"watchers":            {Kind: source.Circus, Text: "[env:*]\n" + lines("A%d=$B\n", 500) + lines("[watcher:%d]\ncmd=x\n", 200)},
+		"garbage":             {Kind: source.Circus, Text: strings.Repeat("x\n", 130_000)},
+		"processes":           {Kind: source.Supervisor, Text: "[program:a]\ncommand=x%(process_num)d\nprocess_name=%(process_num)d\nnumprocs=1000\nenvironment=" + lines("A%d=1,", 100)},
+		"programs' variables": {Kind: source.Supervisor, Text: "[supervisord]\nenvironment=" + lines("A%d=1,", 500) + "\n" + lines("[program:p%d]\ncommand=x\n", 200)},
+		"percent":             {Kind: source.Supervisor, Text: "[program:a]\ncommand=x " + strings.Repeat("%(ENV_A)s", 28_000)},
 	} {
 		start := time.Now()
 		s.Name = name

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"example.org/supervisord/internal/convert/source"
 	"example.org/supervisord/internal/getopt"
 	"example.org/supervisord/internal/starter"
 )
@@ -31,10 +32,10 @@ func TestEveryKeyOfASupervisorProgramIsConvertedOrCommented(t *testing.T) {
 		if key == "redirect_stderr" {
 			base += "stdout_logfile=/log\n"
 		}
-		shows(t, Supervisor, base, key+"="+value+"\n", key == "numprocs_start" || key == "command")
+		shows(t, source.Supervisor, base, key+"="+value+"\n", key == "numprocs_start" || key == "command")
 	}
 	for key, value := range map[string]string{"socket_owner": "daemon", "socket_mode": "0777", "socket_backlog": "3"} {
-		shows(t, Supervisor, "[fcgi-program:x]\ncommand=y\nsocket=unix:///s\n", key+"="+value+"\n", false)
+		shows(t, source.Supervisor, "[fcgi-program:x]\ncommand=y\nsocket=unix:///s\n", key+"="+value+"\n", false)
 	}
 }
 
@@ -43,7 +44,7 @@ func TestEveryKeyOfSupervisorItselfIsConvertedOrCommented(t *testing.T) {
 		"logfile=/x", "logfile_maxbytes=1MB", "logfile_backups=1", "loglevel=debug", "pidfile=/p", "umask=022", "nodaemon=true", "minfds=1", "minprocs=1",
 		"nocleanup=true", "childlogdir=/c", "user=nobody", "directory=/d", "strip_ansi=false", "environment=A=1", "identifier=x", "silent=true",
 	} {
-		shows(t, Supervisor, "[program:x]\ncommand=y\n[supervisord]\n", line+"\n", false)
+		shows(t, source.Supervisor, "[program:x]\ncommand=y\n[supervisord]\n", line+"\n", false)
 	}
 	for section, keys := range map[string][]string{
 		"unix_http_server": {"file", "chmod", "chown", "username", "password"}, "inet_http_server": {"port", "username", "password"},
@@ -51,7 +52,7 @@ func TestEveryKeyOfSupervisorItselfIsConvertedOrCommented(t *testing.T) {
 		"eventlistener:e": {"buffer_size", "events", "result_handler", "command"}, "rpcinterface:r": {"supervisor.rpcinterface_factory"}, "nonsense": {"x"},
 	} {
 		for _, key := range keys {
-			shows(t, Supervisor, "[program:x]\ncommand=y\n["+section+"]\n", key+"=1\n", false)
+			shows(t, source.Supervisor, "[program:x]\ncommand=y\n["+section+"]\n", key+"=1\n", false)
 		}
 	}
 }
@@ -65,36 +66,36 @@ func TestEveryKeyOfCircusIsConvertedOrCommented(t *testing.T) {
 		"hooks.before_spawn=x", "hooks.after_spawn=x", "hooks.before_stop=x", "hooks.after_stop=x", "hooks.before_signal=x", "hooks.after_signal=x",
 		"hooks.extended_stats=x", "virtualenv=/v", "virtualenv_py_ver=3", "respawn=false", "check_flapping=true", "executable=x", "anything=x",
 	} {
-		shows(t, Circus, "[watcher:x]\ncmd=y\n", line+"\n", false)
+		shows(t, source.Circus, "[watcher:x]\ncmd=y\n", line+"\n", false)
 	}
-	shows(t, Circus, "[socket:s]\nport=1\n[watcher:x]\ncmd=y\n", "use_sockets=true\n", false)
-	shows(t, Circus, "[socket:s]\nport=1\n[watcher:x]\ncmd=y\n", "stdin_socket=s\n", false)
+	shows(t, source.Circus, "[socket:s]\nport=1\n[watcher:x]\ncmd=y\n", "use_sockets=true\n", false)
+	shows(t, source.Circus, "[socket:s]\nport=1\n[watcher:x]\ncmd=y\n", "stdin_socket=s\n", false)
 	for _, line := range []string{
 		"host=h", "family=AF_INET6\nhost=::", "type=SOCK_DGRAM", "interface=lo", "path=/p", "path=/p\numask=077", "replace=true", "so_reuseport=true", "backlog=3",
 		"blocking=true", "proto=tcp",
 	} {
-		shows(t, Circus, "[watcher:x]\ncmd=y\nuse_sockets=1\n[socket:s]\nport=1\n", line+"\n", false)
+		shows(t, source.Circus, "[watcher:x]\ncmd=y\nuse_sockets=1\n[socket:s]\nport=1\n", line+"\n", false)
 	}
 	for _, key := range strings.Fields("check_delay endpoint endpoint_owner pubsub_endpoint multicast_endpoint stats_endpoint statsd statsd_close_outputs " +
 		"stream_backend warmup_delay httpd httpd_host httpd_port httpd_close_outputs debug debug_gc logoutput loggerconfig fqdn_prefix ssh_server proc_name") {
-		shows(t, Circus, "[watcher:x]\ncmd=y\n[circus]\n", key+"=1\n", false)
+		shows(t, source.Circus, "[watcher:x]\ncmd=y\n[circus]\n", key+"=1\n", false)
 	}
 	for _, line := range []string{"include=x", "include_dir=x", "pidfile=p", "umask=022", "loglevel=INFO", "nonsense=1"} {
-		shows(t, Circus, "[watcher:x]\ncmd=y\n[circus]\n", line+"\n", false)
+		shows(t, source.Circus, "[watcher:x]\ncmd=y\n[circus]\n", line+"\n", false)
 	}
 	for _, section := range []string{"plugin:p]\nuse=x", "env]\nA=1", "env:x]\nA=1", "socket:s]\nport=1", "nonsense]\nx=1"} {
-		shows(t, Circus, "[watcher:x]\ncmd=y\n", "["+section+"\n", false)
+		shows(t, source.Circus, "[watcher:x]\ncmd=y\n", "["+section+"\n", false)
 	}
 }
 
 // shows fails if an added line changes nothing. It is added last, so that the positions in comments stay the same.
-func shows(t *testing.T, kind SourceKind, base, line string, mayBeDefault bool) {
+func shows(t *testing.T, kind source.SourceKind, base, line string, mayBeDefault bool) {
 	t.Helper()
-	without, err := Convert(Source{Kind: kind, Name: "s", Text: base}, elsewhere("testdata"))
+	without, err := Convert(source.Input{Kind: kind, Name: "s", Text: base}, elsewhere("testdata"))
 	if err != nil {
 		t.Fatalf("%q: %v", base, err)
 	}
-	with, err := Convert(Source{Kind: kind, Name: "s", Text: base + line}, elsewhere("testdata"))
+	with, err := Convert(source.Input{Kind: kind, Name: "s", Text: base + line}, elsewhere("testdata"))
 	if err != nil {
 		t.Errorf("%q: %v", line, err)
 	}
@@ -120,9 +121,9 @@ func TestEveryOptionIsConvertedOrCommented(t *testing.T) {
 	}
 	alone := []string{"help", "version", "restart", "stop", "upgrade-check"} // these start nothing: an error
 	einhorn, _ := byOption((&einhornLine{}).options())
-	for kind, options := range map[SourceKind][]getopt.Flag{StartServer: starter.Flags(), Einhorn: einhorn.Options} {
-		base := map[SourceKind][]string{StartServer: {"start_server", "--port=1", "--enable-auto-restart"}, Einhorn: {"einhorn", "-b", "a:1"}}[kind]
-		plain, err := Convert(Source{Args: append(slices.Clone(base), "--", "x")}, elsewhere("testdata"))
+	for kind, options := range map[source.SourceKind][]getopt.Flag{source.StartServer: starter.Flags(), source.Einhorn: einhorn.Options} {
+		base := map[source.SourceKind][]string{source.StartServer: {"start_server", "--port=1", "--enable-auto-restart"}, source.Einhorn: {"einhorn", "-b", "a:1"}}[kind]
+		plain, err := Convert(source.Input{Args: append(slices.Clone(base), "--", "x")}, elsewhere("testdata"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +132,7 @@ func TestEveryOptionIsConvertedOrCommented(t *testing.T) {
 			if option.Kind != getopt.Switch {
 				args = append(args, values[option.Name])
 			}
-			r, err := Convert(Source{Args: append(args, "--", "x")}, elsewhere("testdata"))
+			r, err := Convert(source.Input{Args: append(args, "--", "x")}, elsewhere("testdata"))
 			switch {
 			case slices.Contains(alone, option.Name):
 				if err == nil || !strings.Contains(err.Error(), "starts nothing") {

@@ -9,6 +9,9 @@ import (
 	"strings"
 
 	"example.org/supervisord/internal/config/environment"
+	"example.org/supervisord/internal/convert/draft"
+	"example.org/supervisord/internal/convert/shell"
+	"example.org/supervisord/internal/convert/source"
 	"example.org/supervisord/internal/getopt"
 	"example.org/supervisord/internal/pattern"
 )
@@ -18,7 +21,7 @@ var procfileLine = pattern.Lazy(`(?m)^([A-Za-z0-9_-]+):[ \t]*(\S.*)$`)
 
 // formation is how foreman runs a Procfile.
 type formation struct {
-	*draft
+	*conversion
 	root      string
 	env       []string // files
 	counts    map[string]int
@@ -29,20 +32,20 @@ type formation struct {
 }
 
 // procfile converts a Procfile, or a command line of foreman or honcho and the Procfile that it names.
-func (d *draft) procfile() {
-	f := &formation{draft: d, root: d.Dir, counts: map[string]int{}, otherwise: 1, port: 5000, timeout: 5}
+func (d *conversion) procfile() {
+	f := &formation{conversion: d, root: d.Dir, counts: map[string]int{}, otherwise: 1, port: 5000, timeout: 5}
 	if d.Args != nil && !f.commandLine() {
 		return
 	}
 	f.environmentFiles()
-	d.say("Under foreman all processes exit when one does; here each is restarted by itself. A Procfile's server opens $PORT itself, so the old worker\n" +
+	d.Say("Under foreman all processes exit when one does; here each is restarted by itself. A Procfile's server opens $PORT itself, so the old worker\n" +
 		"must exit first (strategy = \"stop-first\"). With a listener, which the server takes from LISTEN_FDS, a reload loses no request.")
 	f.processes()
 }
 
 // commandLine reads the options of foreman, and the Procfile.
 func (f *formation) commandLine() bool {
-	c, _ := f.draft.commandLine()
+	c, _ := f.conversion.commandLine()
 	syntax, known := byOption(f.foremanOptions())
 	syntax.Anywhere = true
 	options, rest, ok := f.options(c, syntax)
@@ -50,11 +53,11 @@ func (f *formation) commandLine() bool {
 		return false
 	}
 	if len(rest) == 0 || c.words[rest[0]] != "start" {
-		f.wrong(setting{at: c.at[0]}, "starts nothing", "write foreman start …")
+		f.Wrong(source.Setting{At: c.at[0]}, "starts nothing", "write foreman start …")
 		return false
 	}
 	for _, o := range options {
-		f.head.apply(known[o.key], o)
+		f.Head.Apply(known[o.Key], o)
 	}
 	if len(rest) > 1 {
 		f.otherwise, f.counts = 0, map[string]int{}
@@ -62,7 +65,7 @@ func (f *formation) commandLine() bool {
 			f.counts[c.words[i]] = 1
 		}
 	}
-	return f.find() && len(f.problems) == 0
+	return f.find() && len(f.Problems) == 0
 }
 
 // foremanOptions are the options of foreman start and honcho start.
@@ -76,8 +79,8 @@ func (f *formation) foremanOptions() []optionRule {
 		{"env", "e", text, kept},
 		{"formation", "m", text, f.readCounts},
 		{"concurrency", "c", text, f.readCounts},
-		{"port", "p", text, func(_ *program, s setting) { f.port, _ = f.integer(s) }},
-		{"timeout", "t", text, func(_ *program, s setting) { f.timeout, _ = f.number(s) }},
+		{"port", "p", text, func(_ *draft.Target, s source.Setting) { f.port, _ = f.Integer(s) }},
+		{"timeout", "t", text, func(_ *draft.Target, s source.Setting) { f.timeout, _ = f.Number(s) }},
 		{"color", "", flag, output},
 		{"no-color", "", flag, output},
 		{"no-colour", "", flag, output},
@@ -90,24 +93,24 @@ func (f *formation) foremanOptions() []optionRule {
 
 // find reads the Procfile that the options name.
 func (f *formation) find() bool {
-	given := f.head.given
-	root := cmp.Or(given["root"].value, given["app-root"].value)
-	f.Name = f.path(cmp.Or(given["procfile"].value, filepath.Join(root, "Procfile")))
-	f.root = f.path(cmp.Or(root, filepath.Dir(f.Name)))
-	f.env = strings.FieldsFunc(given["env"].value, func(r rune) bool { return r == ',' })
-	text, ok := f.read(setting{at: location{file: f.Name}}, f.Name)
+	given := f.Head.Given
+	root := cmp.Or(given["root"].Value, given["app-root"].Value)
+	f.Name = f.Path(cmp.Or(given["procfile"].Value, filepath.Join(root, "Procfile")))
+	f.root = f.Path(cmp.Or(root, filepath.Dir(f.Name)))
+	f.env = strings.FieldsFunc(given["env"].Value, func(r rune) bool { return r == ',' })
+	text, ok := f.ReadText(source.Setting{At: source.Location{File: f.Name}}, f.Name)
 	f.Text = text
 	return ok
 }
 
 // readCounts reads the number of each process: web=2,worker=3, or all=1.
-func (f *formation) readCounts(_ *program, s setting) {
-	for pair := range strings.SplitSeq(strings.ReplaceAll(s.value, " ", ""), ",") {
+func (f *formation) readCounts(_ *draft.Target, s source.Setting) {
+	for pair := range strings.SplitSeq(strings.ReplaceAll(s.Value, " ", ""), ",") {
 		name, count, ok := strings.Cut(pair, "=")
 		n, err := strconv.Atoi(count)
 		switch {
 		case !ok || err != nil || n < 0:
-			f.wrong(s, fmt.Sprintf("%q is not a number of processes", pair), "write for example web=2,worker=1")
+			f.Wrong(s, fmt.Sprintf("%q is not a number of processes", pair), "write for example web=2,worker=1")
 			return
 		case name == "all":
 			f.otherwise = n
@@ -128,23 +131,23 @@ func (f *formation) environmentFiles() {
 	}
 	f.env = nil
 	for _, file := range files {
-		path := joinPath(f.root, file)
+		path := draft.JoinPath(f.root, file)
 		text, err := f.Read(path)
 		if err != nil && file == ".env" {
 			continue
 		}
 		f.env = append(f.env, path)
-		s := setting{at: location{file: path}, text: "the file"}
+		s := source.Setting{At: source.Location{File: path}, Text: "the file"}
 		if err := environment.CheckFile(path, text); err != nil {
-			f.head.lacks(s, "supervisord cannot read it: "+err.Error())
+			f.Head.Lacks(s, "supervisord cannot read it: "+err.Error())
 		}
 		if strings.Contains(text, "$") {
-			f.head.lacks(s, "supervisord does not expand $VARIABLE in environment files: write the value")
+			f.Head.Lacks(s, "supervisord does not expand $VARIABLE in environment files: write the value")
 		}
 		if m := environmentPort().FindStringSubmatch(text); m != nil {
 			f.port, _ = strconv.Atoi(m[1])
 			f.portFile = true
-			f.say(fmt.Sprintf("%s sets PORT, which would be the port of every program: each command sets its own, from %d.", path, f.port))
+			f.Say(fmt.Sprintf("%s sets PORT, which would be the port of every program: each command sets its own, from %d.", path, f.port))
 		}
 	}
 }
@@ -153,8 +156,8 @@ func (f *formation) environmentFiles() {
 func (f *formation) processes() {
 	var comments []string
 	index := 0
-	for i, line := range strings.Split(normal(f.Text), "\n") {
-		at := location{f.Name, i + 1}
+	for i, line := range strings.Split(source.Normalize(f.Text), "\n") {
+		at := source.Location{File: f.Name, Line: i + 1}
 		trimmed := strings.TrimSpace(line)
 		m := procfileLine().FindStringSubmatch(line)
 		switch {
@@ -163,84 +166,89 @@ func (f *formation) processes() {
 		case strings.HasPrefix(trimmed, "#"):
 			comments = append(comments, strings.TrimSpace(strings.TrimLeft(trimmed, "# ")))
 		case m == nil:
-			f.head.lacks(setting{at: at, text: trimmed}, "it is not NAME: COMMAND, and foreman ignores it")
+			f.Head.Lacks(source.Setting{At: at, Text: trimmed}, "it is not NAME: COMMAND, and foreman ignores it")
 		default:
-			f.process(setting{at: at, key: m[1], value: strings.TrimSpace(m[2]), text: line, comments: comments}, f.port+100*index)
+			f.process(source.Setting{At: at, Key: m[1], Value: strings.TrimSpace(m[2]), Text: line, Comments: comments}, f.port+100*index)
 			index, comments = index+1, nil
 		}
 	}
 }
 
 // process converts one process.
-func (f *formation) process(s setting, port int) {
-	n, given := f.counts[s.key]
+func (f *formation) process(s source.Setting, port int) {
+	n, given := f.counts[s.Key]
 	if !given {
 		n = f.otherwise
 	}
-	p := f.newProgram(s, s.key)
-	if p.off = n < 1; p.off {
-		p.lacks(s, "the formation has none of it; remove the # of these lines to run one")
+	p := f.NewProgram(s, s.Key)
+	if p.Off = n < 1; p.Off {
+		p.Lacks(s, "the formation has none of it; remove the # of these lines to run one")
 	}
-	if s.key == "release" {
-		p.off = true
-		p.lacks(s, "use reload.preflight of the program that is released for a command before each release")
+	if s.Key == "release" {
+		p.Off = true
+		p.Lacks(s, "use reload.preflight of the program that is released for a command before each release")
 	}
-	stays, ok := p.procfileCommand(s)
+	stays, ok := f.command(p, s)
 	if !ok {
 		return
 	}
-	if n > 1 {
-		p.run.export("PORT", part(shellPart, fmt.Sprintf("$((%d + SUPERVISORD_SLOT))", port)))
-	} else if f.portFile { // which would win over the program's own
-		p.run.export("PORT", strconv.Itoa(port))
+	f.set(p, s, n, port)
+	if stays {
+		p.Note("stop", s, "a shell stays in front of the program: the signal goes to both")
+		p.Set("stop.group", true)
 	}
-	p.argv()
-	p.set("directory", f.root)
+}
+
+// set sets what foreman does for every process.
+func (f *formation) set(p *draft.Target, s source.Setting, n, port int) {
 	if n > 1 {
-		s.value = strconv.Itoa(n)
-		p.apply(to("workers", asWorkers), s)
+		p.Run.Export("PORT", shell.Part(shell.Unquoted, fmt.Sprintf("$((%d + SUPERVISORD_SLOT))", port)))
+	} else if f.portFile { // which would win over the program's own
+		p.Run.Export("PORT", strconv.Itoa(port))
+	}
+	p.Argv()
+	p.Set("directory", f.root)
+	if n > 1 {
+		s.Value = strconv.Itoa(n)
+		p.Apply(to("workers", draft.AsWorkers), s)
 	}
 	if len(f.env) > 0 {
-		p.set("environment_file", f.env)
+		p.Set("environment_file", f.env)
 	}
-	p.set("environment.PORT", strconv.Itoa(port))
-	p.readyAfter(s, 1)
-	p.set("reload.strategy", "stop-first")
-	if timeout, ok := p.duration("stop.timeout", s, f.timeout, 0.001); ok {
-		p.set("stop.timeout", timeout)
-	}
-	if stays {
-		p.note("stop", s, "a shell stays in front of the program: the signal goes to both")
-		p.set("stop.group", true)
+	p.Set("environment.PORT", strconv.Itoa(port))
+	p.ReadyAfter(s, 1)
+	p.Set("reload.strategy", "stop-first")
+	if timeout, ok := p.Duration("stop.timeout", s, f.timeout, 0.001); ok {
+		p.Set("stop.timeout", timeout)
 	}
 }
 
 // shellCommands are commands that only a shell can run.
 var shellCommands = []string{"cd", ".", "source", "eval", "exec", "export", "set", "umask", "ulimit", "trap", "test", "[", ":"}
 
-// procfileCommand reads the command of a process: words if no shell is needed, otherwise a script. It reports whether the shell
+// command reads the command of a process: words if no shell is needed, otherwise a script. It reports whether the shell
 // stays in front of the program.
-func (p *program) procfileCommand(s setting) (stays, ok bool) {
-	if strings.Contains(s.value, placeholder) {
-		p.wrong(s, "contains "+placeholder+", which refers to a listener in supervisord", "write it differently, for example {''fd:")
+func (f *formation) command(p *draft.Target, s source.Setting) (stays, ok bool) {
+	if strings.Contains(s.Value, shell.Placeholder) {
+		p.Wrong(s, "contains "+shell.Placeholder+", which refers to a listener in supervisord", "write it differently, for example {''fd:")
 		return false, false
 	}
-	file, ok := p.parseShell(s, s.value, "fix the command")
+	file, ok := f.parseShell(s, s.Value, "fix the command")
 	if !ok {
 		return false, false
 	}
-	p.run.script = s.value
+	p.Run.Script = s.Value
 	if len(file.Stmts) != 1 {
 		return true, true
 	}
-	call, simple := simpleCommand(file.Stmts[0])
+	call, simple := shell.SimpleCommand(file.Stmts[0])
 	if !simple || len(call.Args) == 0 {
 		return true, true
 	}
 	var words []string
 	literal := true
 	for _, w := range call.Args {
-		word, ok := literalWord(w)
+		word, ok := shell.LiteralWord(w)
 		words, literal = append(words, word), literal && ok
 	}
 	name := words[0]
@@ -250,11 +258,11 @@ func (p *program) procfileCommand(s setting) (stays, ok bool) {
 	case slices.Contains(shellCommands, name):
 		return true, true
 	case len(call.Assigns) > 0:
-		p.run.script = "exec env " + s.value
+		p.Run.Script = "exec env " + s.Value
 	case !literal || len(file.Stmts[0].Redirs) > 0:
-		p.run.script = "exec " + s.value
+		p.Run.Script = "exec " + s.Value
 	default:
-		p.run.script, p.run.words = "", words
+		p.Run.Script, p.Run.Words = "", words
 	}
 	return false, true
 }

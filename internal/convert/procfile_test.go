@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"example.org/supervisord/internal/convert/source"
 )
 
 func TestForemanLineIsConvertedWithItsProcfileAndEnvironmentFiles(t *testing.T) {
@@ -20,7 +22,7 @@ func TestForemanLineIsConvertedWithItsProcfileAndEnvironmentFiles(t *testing.T) 
 				t.Fatal(err)
 			}
 		}
-		r, err := Convert(Source{Args: append([]string{"foreman"}, strings.Fields(flags)...)}, elsewhere(dir))
+		r, err := Convert(source.Input{Args: append([]string{"foreman"}, strings.Fields(flags)...)}, elsewhere(dir))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,13 +45,13 @@ func TestSimpleProcfileCommandsNeedNoShellThatStays(t *testing.T) {
 		`./web ~/x`:                    `["sh", "-c", "exec ./web ~/x"]`,
 		`./web x~ {y} '*' "\$A" # why`: `["./web", "x~", "{y}", "*", "$A"]`,
 	} {
-		r, err := Convert(Source{Kind: Procfile, Name: "Procfile", Text: "web: " + command + "\n"}, elsewhere("testdata"))
+		r, err := Convert(source.Input{Kind: source.Procfile, Name: "Procfile", Text: "web: " + command + "\n"}, elsewhere("testdata"))
 		if err != nil || !strings.Contains(r.Text, "command   = "+want+"\n") || strings.Contains(r.Text, "group") {
 			t.Errorf("%s: %v, no %s in\n%s", command, err, want, r.Text)
 		}
 	}
 	for _, command := range []string{"cd x && ./web", "./a | ./b", "if true; then ./web; fi", "./web &", "! ./web"} {
-		r, err := Convert(Source{Kind: Procfile, Name: "Procfile", Text: "web: " + command + "\n"}, elsewhere("testdata"))
+		r, err := Convert(source.Input{Kind: source.Procfile, Name: "Procfile", Text: "web: " + command + "\n"}, elsewhere("testdata"))
 		if err != nil || !strings.Contains(r.Text, `command   = ["sh", "-c", "`+command+`"]`) || !strings.Contains(r.Text, "group   = true") {
 			t.Errorf("%s: %v\n%s", command, err, r.Text)
 		}

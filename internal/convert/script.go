@@ -9,20 +9,23 @@ import (
 
 	"mvdan.cc/sh/v3/syntax"
 
+	"example.org/supervisord/internal/convert/draft"
+	"example.org/supervisord/internal/convert/shell"
+	"example.org/supervisord/internal/convert/source"
 	"example.org/supervisord/internal/getopt"
 )
 
 // commandLine is a command line and what its script does before.
 type commandLine struct {
 	words       []string // the first is the command
-	at          []location
-	environment []setting // variables
-	dir         *setting  // where the script goes first
-	ignored     []setting // commands of the script that have no meaning here
+	at          []source.Location
+	environment []source.Setting // variables
+	dir         *source.Setting  // where the script goes first
+	ignored     []source.Setting // commands of the script that have no meaning here
 }
 
 // parseShell parses what sh(1) would run. It reports a mistake of a setting, at its line in the text if that is a file.
-func (d *draft) parseShell(s setting, text, remedy string) (*syntax.File, bool) {
+func (d *conversion) parseShell(s source.Setting, text, remedy string) (*syntax.File, bool) {
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(text), "")
 	if err == nil {
 		return file, true
@@ -33,82 +36,25 @@ func (d *draft) parseShell(s setting, text, remedy string) (*syntax.File, bool) 
 	} else if e, ok := errors.AsType[syntax.LangError](err); ok {
 		what, line = "not POSIX shell: "+e.Feature, e.Pos.Line()
 	}
-	if s.at.line == 0 {
-		s.at.line = int(line)
+	if s.At.Line == 0 {
+		s.At.Line = int(line)
 	}
-	d.wrong(s, what, remedy)
+	d.Wrong(s, what, remedy)
 	return nil, false
-}
-
-// simpleCommand returns a statement's command if it is nothing but words, assignments and perhaps redirections.
-func simpleCommand(s *syntax.Stmt) (*syntax.CallExpr, bool) {
-	call, ok := s.Cmd.(*syntax.CallExpr)
-	return call, ok && !s.Negated && !s.Background && !s.Coprocess
-}
-
-// literalWord returns a word of a shell without its quotes, or false if the shell would expand it.
-func literalWord(w *syntax.Word) (string, bool) {
-	if w == nil {
-		return "", true
-	}
-	return literalParts(w.Parts, false)
-}
-
-func literalParts(list []syntax.WordPart, quoted bool) (string, bool) {
-	var b strings.Builder
-	for i, p := range list {
-		text, ok := "", false
-		switch p := p.(type) {
-		case *syntax.SglQuoted:
-			text, ok = p.Value, !p.Dollar
-		case *syntax.DblQuoted:
-			if !p.Dollar {
-				text, ok = literalParts(p.Parts, true)
-			}
-		case *syntax.Lit:
-			if quoted || i > 0 || !strings.HasPrefix(p.Value, "~") {
-				text, ok = unescape(p.Value, quoted)
-			}
-		}
-		if !ok {
-			return "", false
-		}
-		b.WriteString(text)
-	}
-	return b.String(), true
-}
-
-// unescape removes the backslashes of a shell. Unquoted, patterns of file names and braces with alternatives are not literal.
-func unescape(s string, quoted bool) (string, bool) {
-	const escapes = "\\$`\"\n"
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		switch {
-		case s[i] == '\\' && i+1 < len(s) && (!quoted || strings.IndexByte(escapes, s[i+1]) >= 0):
-			if i++; s[i] != '\n' {
-				b.WriteByte(s[i])
-			}
-		case !quoted && (strings.IndexByte("*?[", s[i]) >= 0 || s[i] == '{' && strings.ContainsAny(s[i:], ",.")):
-			return "", false
-		default:
-			b.WriteByte(s[i])
-		}
-	}
-	return b.String(), true
 }
 
 // commandLine finds the command line of the source: the arguments, or the one command in a file, which may be a shell script that
 // sets variables and changes the directory first.
-func (d *draft) commandLine() (c commandLine, ok bool) {
+func (d *conversion) commandLine() (c commandLine, ok bool) {
 	if d.Args != nil {
 		c.words = d.Args
 		for i := range d.Args {
-			c.at = append(c.at, location{file: fmt.Sprintf("argument %d", i+1)})
+			c.at = append(c.at, source.Location{File: fmt.Sprintf("argument %d", i+1)})
 		}
 		return c, true
 	}
-	here := setting{at: location{file: d.Name}}
-	file, ok := d.parseShell(here, normal(d.Text), "fix the script, or write the command line after --")
+	here := source.Setting{At: source.Location{File: d.Name}}
+	file, ok := d.parseShell(here, source.Normalize(d.Text), "fix the script, or write the command line after --")
 	if !ok {
 		return c, false
 	}
@@ -118,33 +64,33 @@ func (d *draft) commandLine() (c commandLine, ok bool) {
 		}
 	}
 	if c.words == nil {
-		d.wrong(here, "contains no command line of "+string(d.Kind), "name the file that contains it, or write it after --")
+		d.Wrong(here, "contains no command line of "+string(d.Kind), "name the file that contains it, or write it after --")
 	}
 	return c, c.words != nil
 }
 
 // statement reads one command of a script.
-func (d *draft) statement(c *commandLine, s *syntax.Stmt) bool {
-	at := func(n syntax.Node) location { return location{d.Name, int(n.Pos().Line())} }
+func (d *conversion) statement(c *commandLine, s *syntax.Stmt) bool {
+	at := func(n syntax.Node) source.Location { return source.Location{File: d.Name, Line: int(n.Pos().Line())} }
 	shellOnly := func(n syntax.Node, what string) bool {
-		d.wrong(setting{at: at(n)}, what, "let the shell run it, supervisord convert -- "+string(d.Kind)+" …, or write the result")
+		d.Wrong(source.Setting{At: at(n)}, what, "let the shell run it, supervisord convert -- "+string(d.Kind)+" …, or write the result")
 		return false
 	}
-	call, simple := simpleCommand(s)
+	call, simple := shell.SimpleCommand(s)
 	if !simple || len(s.Redirs) > 0 {
 		return shellOnly(s, "only a shell can run this")
 	}
 	for _, a := range call.Assigns {
-		value, ok := literalWord(a.Value)
+		value, ok := shell.LiteralWord(a.Value)
 		if !ok {
 			return shellOnly(a, "only a shell can expand this variable")
 		}
 		c.assign(at(a), a.Name.Value, value)
 	}
 	var words []string
-	var places []location
+	var places []source.Location
 	for _, w := range call.Args {
-		word, ok := literalWord(w)
+		word, ok := shell.LiteralWord(w)
 		if !ok {
 			return shellOnly(w, "only a shell can expand this word")
 		}
@@ -153,16 +99,16 @@ func (d *draft) statement(c *commandLine, s *syntax.Stmt) bool {
 	return d.command(c, words, places)
 }
 
-func (c *commandLine) assign(at location, name, value string) {
-	c.environment = append(c.environment, setting{at: at, key: name, value: value, text: name + "=" + value})
+func (c *commandLine) assign(at source.Location, name, value string) {
+	c.environment = append(c.environment, source.Setting{At: at, Key: name, Value: value, Text: name + "=" + value})
 }
 
 // command reads the words of a command: the command line, or one that prepares for it.
-func (d *draft) command(c *commandLine, words []string, at []location) bool {
+func (d *conversion) command(c *commandLine, words []string, at []source.Location) bool {
 	export := len(words) > 0 && words[0] == "export"
 	for len(words) > 0 {
 		name, value, assigns := strings.Cut(words[0], "=")
-		if assigns && exportable(name) {
+		if assigns && shell.Exportable(name) {
 			c.assign(at[0], name, value)
 		} else if !slices.Contains([]string{"exec", "env", "export"}, words[0]) {
 			break
@@ -174,21 +120,21 @@ func (d *draft) command(c *commandLine, words []string, at []location) bool {
 	}
 	var quoted []string
 	for _, w := range words {
-		quoted = append(quoted, shellQuote(w))
+		quoted = append(quoted, shell.Quote(w))
 	}
 	text := strings.Join(quoted, " ")
-	s := setting{at: at[0], key: words[0], value: text, text: text}
+	s := source.Setting{At: at[0], Key: words[0], Value: text, Text: text}
 	switch {
 	case slices.Contains([]string{"set", "umask", "ulimit"}, words[0]):
 		c.ignored = append(c.ignored, s)
 	case words[0] == "cd" && len(words) == 2:
-		s.value = words[1]
+		s.Value = words[1]
 		c.dir = &s
 	case kindOfCommand(words[0]) != d.Kind:
-		d.wrong(setting{at: s.at}, fmt.Sprintf("%q is not a command line of %s", shorten(text), d.Kind), "remove everything but the command line")
+		d.Wrong(source.Setting{At: s.At}, fmt.Sprintf("%q is not a command line of %s", source.Shorten(text), d.Kind), "remove everything but the command line")
 		return false
 	case c.words != nil:
-		d.wrong(setting{at: s.at}, "is a second command line; the first is at "+c.at[0].String(), "convert them one by one")
+		d.Wrong(source.Setting{At: s.At}, "is a second command line; the first is at "+c.at[0].String(), "convert them one by one")
 		return false
 	default:
 		c.words, c.at = words, at
@@ -200,12 +146,12 @@ func (d *draft) command(c *commandLine, words []string, at []location) bool {
 type optionRule struct {
 	name, short string
 	kind        getopt.Argument
-	rule        rule
+	rule        draft.Rule
 }
 
 // byOption returns the options and the rules of a table.
-func byOption(table []optionRule) (getopt.Syntax, rules) {
-	syntax, known := getopt.Syntax{}, rules{}
+func byOption(table []optionRule) (getopt.Syntax, draft.Rules) {
+	syntax, known := getopt.Syntax{}, draft.Rules{}
 	for _, o := range table {
 		syntax.Options = append(syntax.Options, getopt.Flag{Name: o.name, Short: o.short, Kind: o.kind})
 		known[o.name] = o.rule
@@ -214,10 +160,10 @@ func byOption(table []optionRule) (getopt.Syntax, rules) {
 }
 
 // options reads the options of a command line. It returns the indices in c.words of the other words.
-func (d *draft) options(c commandLine, syntax getopt.Syntax) (given []setting, rest []int, ok bool) {
+func (d *conversion) options(c commandLine, syntax getopt.Syntax) (given []source.Setting, rest []int, ok bool) {
 	line, mistakes := syntax.Parse(c.words[1:])
 	for _, m := range mistakes {
-		d.wrong(setting{at: c.at[1+m.Word], key: c.words[1+m.Word]}, m.What, "fix the option; those of the program itself follow its name, best after --")
+		d.Wrong(source.Setting{At: c.at[1+m.Word], Key: c.words[1+m.Word]}, m.What, "fix the option; those of the program itself follow its name, best after --")
 	}
 	for _, g := range line.Given {
 		given = append(given, fromOption(c, g))
@@ -229,18 +175,18 @@ func (d *draft) options(c commandLine, syntax getopt.Syntax) (given []setting, r
 }
 
 // fromOption makes a setting of an option.
-func fromOption(c commandLine, g getopt.Given) setting {
-	s := setting{at: c.at[1+g.Word], key: g.Name, as: g.As, value: g.Value, text: g.String()}
+func fromOption(c commandLine, g getopt.Given) source.Setting {
+	s := source.Setting{At: c.at[1+g.Word], Key: g.Name, As: g.As, Value: g.Value, Text: g.String()}
 	if g.Kind == getopt.Switch {
-		s.value = "true"
+		s.Value = "true"
 	}
 	return s
 }
 
 // begin begins the program of a command line, whose command is at words[first].
-func (d *draft) begin(c commandLine, first int) *program {
+func (d *conversion) begin(c commandLine, first int) *draft.Target {
 	if first >= len(c.words) || c.words[first] == "" {
-		d.wrong(setting{at: c.at[0]}, "has no command to run", "write the program after --")
+		d.Wrong(source.Setting{At: c.at[0]}, "has no command to run", "write the program after --")
 		return nil
 	}
 	name := d.Program
@@ -250,9 +196,9 @@ func (d *draft) begin(c commandLine, first int) *program {
 			name = bare
 		}
 	}
-	p := d.newProgram(setting{at: c.at[first], key: name, text: name}, name)
+	p := d.NewProgram(source.Setting{At: c.at[first], Key: name, Text: name}, name)
 	for _, s := range c.ignored {
-		p.lacks(s, "umask and limits are keys of [program.NAME.limits]; other shell settings have no effect")
+		p.Lacks(s, "umask and limits are keys of [program.NAME.limits]; other shell settings have no effect")
 	}
 	return p
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/convert/source"
 	"example.org/supervisord/internal/starter"
 )
 
@@ -27,7 +28,7 @@ func TestConvertedStartServerLineRunsTheProgramOfTheCommand(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := Convert(Source{Args: append([]string{"start_server"}, words...)}, elsewhere("testdata"))
+		r, err := Convert(source.Input{Args: append([]string{"start_server"}, words...)}, elsewhere("testdata"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,88 +1,90 @@
 package convert
 
 import (
-	"fmt"
 	"maps"
-	"math"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
+
+	"example.org/supervisord/internal/config/environment"
+	"example.org/supervisord/internal/convert/draft"
+	"example.org/supervisord/internal/convert/shell"
+	"example.org/supervisord/internal/convert/source"
 )
 
 // supervisorFile is a configuration of Python's supervisor and what it includes.
 type supervisorFile struct {
-	*draft
-	*iniFile
-	variables []variable        // of [supervisord], for every program
-	groups    map[string]string // the group of each program
-	inherited []setting         // keys of [supervisord] that hold for every program without them
+	*draft.Draft
+	*source.INI
+	variables []environment.Variable // of [supervisord], for every program
+	groups    map[string]string      // the group of each program
+	inherited []source.Setting       // keys of [supervisord] that hold for every program without them
 }
 
 // ignoresToo is about a key that supervisor does not know.
 const ignoresToo = "supervisor ignores it too"
 
 // supervisor converts a configuration of Python's supervisor.
-func (d *draft) supervisor() {
-	f := &supervisorFile{draft: d, iniFile: newINI(supervisorDialect()), groups: map[string]string{}}
+func (d *conversion) supervisor() {
+	f := &supervisorFile{Draft: d.Draft, INI: source.NewSupervisorINI(), groups: map[string]string{}}
 	f.readFile(d.Name, d.Text, d.Dir)
 	f.include()
-	f.finish()
-	if d.problems = append(d.problems, f.iniFile.problems...); len(d.problems) > 0 {
+	f.Finish()
+	if d.Problems = append(d.Problems, f.INI.Problems...); len(d.Problems) > 0 {
 		return
 	}
-	for _, s := range f.sections {
-		if name, ok := strings.CutPrefix(s.name, "group:"); ok {
-			programs, _ := s.get("programs")
-			for program := range strings.SplitSeq(programs.value, ",") {
+	for _, s := range f.Sections {
+		if name, ok := strings.CutPrefix(s.Name, "group:"); ok {
+			programs, _ := s.Get("programs")
+			for program := range strings.SplitSeq(programs.Value, ",") {
 				f.groups[strings.TrimSpace(program)] = strings.TrimSpace(name)
 			}
 		}
 	}
-	if s := f.byName["supervisord"]; s != nil {
+	if s := f.ByName["supervisord"]; s != nil {
 		f.supervisord(s)
 	}
-	for _, s := range f.sections {
+	for _, s := range f.Sections {
 		f.section(s)
 	}
 }
 
 // readFile reads a file, whose directory is %(here)s in it.
 func (f *supervisorFile) readFile(name, text, dir string) {
-	file := newINI(f.dialect)
-	file.read(name, text)
-	f.iniFile.problems = append(f.iniFile.problems, file.problems...)
-	for _, s := range file.sections {
-		for _, e := range s.entries {
-			e.value = strings.ReplaceAll(e.value, "%(here)s", strings.ReplaceAll(dir, "%", "%%"))
+	file := source.NewSupervisorINI()
+	file.Parse(name, text)
+	f.INI.Problems = append(f.INI.Problems, file.Problems...)
+	for _, s := range file.Sections {
+		for _, e := range s.Entries {
+			e.Value = strings.ReplaceAll(e.Value, "%(here)s", strings.ReplaceAll(dir, "%", "%%"))
 		}
-		f.add(s)
+		f.Add(s)
 	}
 }
 
 // include reads the files that [include] names.
 func (f *supervisorFile) include() {
-	s := f.byName["include"]
+	s := f.ByName["include"]
 	if s == nil {
 		return
 	}
-	files, ok := s.get("files")
+	files, ok := s.Get("files")
 	if !ok {
-		f.wrong(s.setting, "has no files", "write files = conf.d/*.conf, or remove the section")
+		f.Wrong(s.Setting, "has no files", "write files = conf.d/*.conf, or remove the section")
 		return
 	}
-	filled, ok := f.fill(f.head, nil)(files)
+	filled, ok := f.fill(f.Head, nil)(files)
 	if !ok {
 		return
 	}
-	for _, pattern := range strings.Fields(filled.value) {
-		f.included(files, f.path(pattern), func(path, text string) { f.readFile(path, text, filepath.Dir(path)) })
+	for _, pattern := range strings.Fields(filled.Value) {
+		f.Included(files, f.Path(pattern), func(path, text string) { f.readFile(path, text, filepath.Dir(path)) })
 	}
 }
 
 // section converts one section.
-func (f *supervisorFile) section(s *section) {
-	kind, name, named := strings.Cut(s.name, ":")
+func (f *supervisorFile) section(s *source.Section) {
+	kind, name, named := strings.Cut(s.Name, ":")
 	instead := map[string]string{
 		"unix_http_server": "supervisord has its own control socket: see control, control_mode and control_group in [supervisor]",
 		"inet_http_server": "http in [supervisor] serves metrics and a status page; there is no XML-RPC",
@@ -97,25 +99,25 @@ func (f *supervisorFile) section(s *section) {
 		f.programsOf(s, strings.TrimSpace(name), kind == "fcgi-program")
 	case kind == "supervisord", kind == "DEFAULT":
 	case kind == "include":
-		f.head.each(s, rules{"files": noted(includedToo)}, none(ignoresToo))
+		f.Head.Each(s, draft.Rules{"files": noted(includedToo)}, none(ignoresToo))
 	case instead != "":
-		f.whole(s, instead)
+		f.Whole(s, instead)
 	default:
-		f.whole(s, ignoresToo)
+		f.Whole(s, ignoresToo)
 	}
 }
 
 // supervisord converts [supervisord].
-func (f *supervisorFile) supervisord(s *section) {
-	f.head.fill = f.fill(f.head, nil)
-	f.head.pending = append(f.head.pending, s.comments...)
-	f.head.each(s, keys(rules{
+func (f *supervisorFile) supervisord(s *source.Section) {
+	f.Head.Fill = f.fill(f.Head, nil)
+	f.Head.Pending = append(f.Head.Pending, s.Comments...)
+	f.Head.Each(s, keys(draft.Rules{
 		"logfile":                          none("supervisord logs to its stderr: the journal under systemd, or `supervisord run 2>>FILE`"),
 		"logfile_maxbytes logfile_backups": none("the journal or logrotate rotates the log"),
-		"loglevel": to("supervisor.log_level", oneOf(map[string]string{"critical": "error", "error": "error", "warn": "warn",
+		"loglevel": to("supervisor.log_level", draft.OneOf(map[string]string{"critical": "error", "error": "error", "warn": "warn",
 			"info": "info", "debug": "debug", "trace": "debug", "blather": "debug"})),
-		"pidfile":               to("supervisor.pid_file", asPath),
-		"umask user directory":  func(_ *program, s setting) { f.inherited = append(f.inherited, s) },
+		"pidfile":               to("supervisor.pid_file", draft.AsPath),
+		"umask user directory":  func(_ *draft.Target, s source.Setting) { f.inherited = append(f.inherited, s) },
 		"nodaemon":              whether(unneeded("supervisord stays in the foreground"), none(foreground)),
 		"silent":                none("log_level = \"error\" in [supervisor] logs little"),
 		"minfds":                none("programs inherit the limit that supervisord is started with; nofile in [program.NAME.limits] sets one"),
@@ -123,7 +125,7 @@ func (f *supervisorFile) supervisord(s *section) {
 		"nocleanup childlogdir": none("there are no AUTO files: captured output is kept in memory"),
 		"strip_ansi":            none("supervisord keeps output as it is"),
 		"identifier":            none("a supervisord is identified by its control socket"),
-		"environment":           func(_ *program, s setting) { f.variables = f.pairs(s, nil) },
+		"environment":           func(_ *draft.Target, s source.Setting) { f.variables = f.pairs(s, nil) },
 	}), none(ignoresToo))
 }
 
@@ -142,40 +144,36 @@ const (
 )
 
 // programRules are the keys of [program:x] and [fcgi-program:x].
-func (f *supervisorFile) programRules(x *supervisorProcess) rules {
+func (f *supervisorFile) programRules(x *supervisorProcess) draft.Rules {
 	ofSocket := kept
 	if !x.fcgi {
 		ofSocket = none("supervisor ignores it in [program:x] too; write [[program.NAME.listen]]")
 	}
 	const always = "KILL always reaches the whole process group"
-	empty := func(p *program, s setting) (bool, bool) {
-		n, ok := p.bytes(s)
-		return ok && n == 0, ok
-	}
-	return keys(rules{
+	return keys(draft.Rules{
 		"command":        x.command,
 		"process_name":   x.processName,
 		"numprocs":       x.workers,
 		"numprocs_start": x.firstNumber,
 		"directory":      x.directory,
-		"umask":          to("limits.umask", asMode),
+		"umask":          to("limits.umask", draft.AsMode),
 		"priority":       none(startTogether),
 		"autostart":      whether(unneeded(startsAnyway), commented(startsAll)),
-		"autorestart": to("restart.when", oneOf(map[string]string{"unexpected": "on-failure", "yes": "always", "true": "always", "on": "always",
+		"autorestart": to("restart.when", draft.OneOf(map[string]string{"unexpected": "on-failure", "yes": "always", "true": "always", "on": "always",
 			"1": "always", "no": "never", "false": "never", "off": "never", "0": "never"})),
 		"startsecs":    startsecs,
 		"startretries": none(neverGivesUp),
-		"stopsignal":   to("stop.signal", asSignal),
-		"stopwaitsecs": to("stop.timeout", asWholeSeconds(0.001)),
-		"stopasgroup":  to("stop.group", asTruth),
+		"stopsignal":   to("stop.signal", draft.AsSignal),
+		"stopwaitsecs": to("stop.timeout", draft.AsWholeSeconds(0.001)),
+		"stopasgroup":  to("stop.group", draft.AsTruth),
 		"killasgroup":  whether(unneeded(always), none(always)),
-		"user":         to("user", asAccount),
+		"user":         to("user", draft.AsAccount),
 		"serverurl": when(is("AUTO"), unneeded("there is no XML-RPC server"),
 			none("there is no XML-RPC server: programs get signals and NOTIFY_SOCKET, and can query the control socket")),
 		"socket socket_backlog socket_owner socket_mode": ofSocket,
 		"exitcodes redirect_stderr stdout_logfile stdout_logfile_maxbytes stdout_logfile_backups " +
 			"stderr_logfile stderr_logfile_maxbytes stderr_logfile_backups environment": kept,
-		"stdout_capture_maxbytes stderr_capture_maxbytes": when(empty, unneeded("there is no capture mode"),
+		"stdout_capture_maxbytes stderr_capture_maxbytes": when(noBytes, unneeded("there is no capture mode"),
 			none("output between tags is not sent to listeners; a program can use the control socket")),
 		"stdout_events_enabled stderr_events_enabled": whether(none("`supervisord logs --follow --json` reports what a program writes"),
 			unneeded("there are no such events")),
@@ -184,51 +182,41 @@ func (f *supervisorFile) programRules(x *supervisorProcess) rules {
 	})
 }
 
-func startsecs(p *program, s setting) {
-	if s, ok := p.filled(s); ok {
-		if n, ok := p.integer(s); ok {
-			p.note("ready", s, aliveFor)
-			p.readyAfter(s, float64(n))
+// noBytes is a size of 0.
+func noBytes(p *draft.Target, s source.Setting) (yes, ok bool) {
+	n, ok := p.Bytes(s)
+	return ok && n == 0, ok
+}
+
+func startsecs(p *draft.Target, s source.Setting) {
+	if s, ok := p.Filled(s); ok {
+		if n, ok := p.Integer(s); ok {
+			p.Note("ready", s, draft.AliveFor)
+			p.ReadyAfter(s, float64(n))
 		}
 	}
 }
 
-func (x *supervisorProcess) command(p *program, s setting) {
+func (x *supervisorProcess) command(p *draft.Target, s source.Setting) {
 	if value, ok := x.file.expand(s, x.own); ok {
-		if words, ok := p.commandWords(s, value); ok {
-			p.run.words = words
-			p.argv() // at its position; finish sets it again when everything is known
+		if words, ok := p.CommandWords(s, value); ok {
+			p.Run.Words = words
+			p.Argv() // at its position; finish sets it again when everything is known
 		}
 	}
 }
 
 // directory sets where the program runs. If only a shell knows that, the shell goes there.
-func (x *supervisorProcess) directory(p *program, s setting) {
-	if value, ok := x.file.expand(s, x.own); ok && dynamic(value) {
-		p.run.dir = value
+func (x *supervisorProcess) directory(p *draft.Target, s source.Setting) {
+	if value, ok := x.file.expand(s, x.own); ok && shell.Dynamic(value) {
+		p.Run.Dir = value
 	} else if ok {
-		to("directory", asPath)(p, s)
+		to("directory", draft.AsPath)(p, s)
 	}
-}
-
-// bytes reads a size such as 50MB. supervisor's units are powers of 1024.
-func (d *draft) bytes(s setting) (int64, bool) {
-	value, unit := strings.ToLower(strings.TrimSpace(s.value)), int64(1)
-	for suffix, size := range map[string]int64{"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30} {
-		if digits, ok := strings.CutSuffix(value, suffix); ok {
-			value, unit = strings.TrimSpace(digits), size
-		}
-	}
-	n, err := strconv.ParseInt(value, 10, 64)
-	if err != nil || n > math.MaxInt64/unit || n < 0 {
-		d.wrong(s, fmt.Sprintf("%q is not a size", s.value), "write for example 50MB")
-		return 0, false
-	}
-	return n * unit, true
 }
 
 // nearest says what may be meant by an unknown key.
-func nearest(key string, known rules) string {
+func nearest(key string, known draft.Rules) string {
 	bare := func(s string) string { return strings.ReplaceAll(s, "_", "") }
 	for _, name := range slices.Sorted(maps.Keys(known)) {
 		if len(key) > 3 && (bare(key) == bare(name) || strings.HasPrefix(name, key[:len(key)-1]) || strings.HasPrefix(key, name)) {

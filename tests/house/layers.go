@@ -28,6 +28,10 @@ var layers = [][]string{
 	{"internal/observe/receipt", "internal/observe/metrics", "internal/observe/usage"},
 	{"internal/observe/hooks", "internal/observe/page", "internal/control"},
 	{"internal/observe", "internal/lab/process", "internal/starter"},
+	// What convert reads and writes.
+	{"internal/convert/shell"},
+	{"internal/convert/source"},
+	{"internal/convert/draft"},
 	// The commands.
 	{"internal/convert", "internal/daemon", "internal/prove"},
 	{"cmd/supervisord"},

@@ -1,4 +1,4 @@
-package convert
+package draft
 
 import (
 	"fmt"
@@ -13,14 +13,14 @@ import (
 // tableOrder is the order of a program's tables, as in config.toml.example.
 var tableOrder = []string{"environment", "limits", "listen", "ready", "health", "reload", "stop", "restart", "log", "hooks"}
 
-// table is a table of the configuration.
-type table []line
+// TOMLTable is a table of the configuration.
+type TOMLTable []line
 
 // line is a comment (key "") or a key with its value in TOML.
 type line struct{ key, text string }
 
-// comment adds a comment, once. It reports whether it did.
-func (t *table) comment(text string) bool {
+// Comment adds a comment, once. It reports whether it did.
+func (t *TOMLTable) Comment(text string) bool {
 	if slices.Contains(*t, line{text: text}) {
 		return false
 	}
@@ -28,8 +28,8 @@ func (t *table) comment(text string) bool {
 	return true
 }
 
-// set sets a key; a second value replaces the first.
-func (t *table) set(key string, value any) {
+// Set sets a key; a second value replaces the first.
+func (t *TOMLTable) Set(key string, value any) {
 	for i := range *t {
 		if (*t)[i].key == key {
 			(*t)[i].text = inTOML(value)
@@ -40,7 +40,7 @@ func (t *table) set(key string, value any) {
 }
 
 // value returns the value of a key in TOML, "" if it is not set.
-func (t *table) value(key string) string {
+func (t *TOMLTable) value(key string) string {
 	for _, l := range *t {
 		if l.key == key {
 			return l.text
@@ -49,8 +49,8 @@ func (t *table) value(key string) string {
 	return ""
 }
 
-// raw is a value that is TOML already.
-type raw string
+// Raw is a value that is TOML already.
+type Raw string
 
 func inTOML(value any) string {
 	switch value := value.(type) {
@@ -68,7 +68,7 @@ func inTOML(value any) string {
 }
 
 // write returns the configuration as TOML.
-func (d *draft) write() string {
+func (d *Draft) write() string {
 	var b strings.Builder
 	origin := d.Name
 	if d.Args != nil {
@@ -78,10 +78,10 @@ func (d *draft) write() string {
 	for _, text := range d.about {
 		writeComment(&b, text)
 	}
-	own := d.head.table("")
-	d.head.carry(own)
+	own := d.Head.Table("")
+	d.Head.carry(own)
 	own.write(&b)
-	if t := d.head.tables["supervisor"]; t != nil {
+	if t := d.Head.Tables["supervisor"]; t != nil {
 		b.WriteString("\n[supervisor]\n")
 		t.write(&b)
 	}
@@ -92,12 +92,12 @@ func (d *draft) write() string {
 }
 
 // write writes a program and its tables, as comments if it is off. The comments of a table without keys go to the program's own.
-func (p *program) write() string {
-	own := p.table("")
+func (p *Target) write() string {
+	own := p.Table("")
 	for _, name := range tableOrder {
-		if t := p.tables[name]; t != nil && p.unset(name) {
+		if t := p.Tables[name]; t != nil && p.Unset(name) {
 			*own = append(*own, *t...)
-			delete(p.tables, name)
+			delete(p.Tables, name)
 		}
 	}
 	p.carry(own)
@@ -105,30 +105,30 @@ func (p *program) write() string {
 	for _, text := range p.lead {
 		writeComment(&b, text)
 	}
-	header := "program." + p.name
-	if strings.Contains(p.name, ".") {
-		header = "program." + document.Quote(p.name)
+	header := "program." + p.ProgramName
+	if strings.Contains(p.ProgramName, ".") {
+		header = "program." + document.Quote(p.ProgramName)
 	}
 	fmt.Fprintf(&b, "[%s]\n", header)
 	own.write(&b)
 	for _, name := range tableOrder {
-		if t := p.tables[name]; t != nil {
+		if t := p.Tables[name]; t != nil {
 			fmt.Fprintf(&b, "\n[%s.%s]\n", header, name)
 			t.write(&b)
 		}
-		for i := 0; name == "listen" && i < len(p.listen); i++ {
+		for i := 0; name == "listen" && i < len(p.Listen); i++ {
 			fmt.Fprintf(&b, "\n[[%s.listen]]\n", header)
-			p.listen[i].write(&b)
+			p.Listen[i].write(&b)
 		}
 	}
-	if p.off {
+	if p.Off {
 		return commentedOut(b.String())
 	}
 	return b.String()
 }
 
 // write writes the lines of a table, with the equals signs aligned.
-func (t *table) write(b *strings.Builder) {
+func (t *TOMLTable) write(b *strings.Builder) {
 	width := 0
 	for _, l := range *t {
 		width = max(width, len(l.key))

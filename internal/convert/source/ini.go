@@ -1,4 +1,4 @@
-package convert
+package source
 
 import (
 	"slices"
@@ -19,83 +19,83 @@ type dialect struct {
 	lastWins bool // of two equal keys in a section the last counts, otherwise the first
 }
 
-// section is a section and its keys in order.
-type section struct {
-	setting
-	name    string
-	entries []*entry
+// Section is a section and its keys in order.
+type Section struct {
+	Setting
+	Name    string
+	Entries []*Item
 }
 
-// entry is a key and its value.
-type entry struct {
-	setting
-	over *location // of the equal key that counts instead; nil: this one counts
+// Item is a key and its value.
+type Item struct {
+	Setting
+	Over *Location // of the equal key that counts instead; nil: this one counts
 }
 
-// iniFile is one or several files.
-type iniFile struct {
+// INI is one or several files.
+type INI struct {
 	dialect
-	sections []*section
-	byName   map[string]*section
-	problems []document.Problem
+	Sections []*Section
+	ByName   map[string]*Section
+	Problems []document.Problem
 }
 
-func newINI(d dialect) *iniFile { return &iniFile{dialect: d, byName: map[string]*section{}} }
+func newINI(d dialect) *INI { return &INI{dialect: d, ByName: map[string]*Section{}} }
 
-// add adds a section, or its keys to the one of that name.
-func (f *iniFile) add(s *section) *section {
-	if own := f.byName[s.name]; own != nil {
-		own.comments = append(own.comments, s.comments...)
-		own.entries = append(own.entries, s.entries...)
+// Add adds a section, or its keys to the one of that name.
+func (f *INI) Add(s *Section) *Section {
+	if own := f.ByName[s.Name]; own != nil {
+		own.Comments = append(own.Comments, s.Comments...)
+		own.Entries = append(own.Entries, s.Entries...)
 		return own
 	}
-	f.sections, f.byName[s.name] = append(f.sections, s), s
+	f.Sections, f.ByName[s.Name] = append(f.Sections, s), s
 	return s
 }
 
-// get returns the value of a key that counts.
-func (s *section) get(key string) (setting, bool) {
-	for _, e := range s.counting() {
-		if e.key == key {
+// Get returns the value of a key that counts.
+func (s *Section) Get(key string) (Setting, bool) {
+	for _, e := range s.Counting() {
+		if e.Key == key {
 			return e, true
 		}
 	}
-	return setting{}, false
+	return Setting{}, false
 }
 
-// counting returns the keys that count.
-func (s *section) counting() (all []setting) {
+// Counting returns the keys that count.
+func (s *Section) Counting() (all []Setting) {
 	if s != nil {
-		for _, e := range s.entries {
-			if e.over == nil {
-				all = append(all, e.setting)
+		for _, e := range s.Entries {
+			if e.Over == nil {
+				all = append(all, e.Setting)
 			}
 		}
 	}
 	return all
 }
 
-// finish determines which of equal keys count, and copies the keys of [DEFAULT] into every section that does not have them.
-func (f *iniFile) finish() {
-	own := map[*section]map[string]*entry{}
-	for _, s := range f.sections {
-		own[s] = map[string]*entry{}
-		for _, e := range s.entries {
-			switch first := own[s][e.key]; {
+// Finish determines which of equal keys count, and copies the keys of [DEFAULT] into every section that does not have them.
+func (f *INI) Finish() {
+	own := map[*Section]map[string]*Item{}
+	for _, s := range f.Sections {
+		own[s] = map[string]*Item{}
+		for _, e := range s.Entries {
+			switch first := own[s][e.Key]; {
 			case first == nil:
-				own[s][e.key] = e
+				own[s][e.Key] = e
 			case f.lastWins:
-				first.over, own[s][e.key] = &e.at, e
+				first.Over, own[s][e.Key] = &e.At, e
 			default:
-				e.over = &first.at
+				e.Over = &first.At
 			}
 		}
 	}
-	defaults := f.byName["DEFAULT"]
-	for _, s := range f.sections {
-		for i := 0; defaults != nil && s != defaults && i < len(defaults.entries); i++ {
-			if e := *defaults.entries[i]; own[s][e.key] == nil {
-				s.entries = append(s.entries, &e)
+	defaults := f.ByName["DEFAULT"]
+	for _, s := range f.Sections {
+		for i := 0; defaults != nil && s != defaults && i < len(defaults.Entries); i++ {
+			if e := *defaults.Entries[i]; own[s][e.Key] == nil {
+				s.Entries = append(s.Entries, &e)
 			}
 		}
 	}
@@ -103,30 +103,30 @@ func (f *iniFile) finish() {
 
 // iniScanner reads one file.
 type iniScanner struct {
-	file     *iniFile
-	at       location
-	section  *section
-	entry    *entry // the last one; nil: nothing can continue it
+	file     *INI
+	at       Location
+	section  *Section
+	entry    *Item // the last one; nil: nothing can continue it
 	indent   int
 	comments []string // until it is known what they belong to
 }
 
-// read reads a file.
-func (f *iniFile) read(name, text string) {
-	r := &iniScanner{file: f, at: location{file: name}}
-	for line := range strings.SplitSeq(strings.TrimSuffix(normal(text), "\n"), "\n") {
-		r.at.line++
+// Parse reads a file.
+func (f *INI) Parse(name, text string) {
+	r := &iniScanner{file: f, at: Location{File: name}}
+	for line := range strings.SplitSeq(strings.TrimSuffix(Normalize(text), "\n"), "\n") {
+		r.at.Line++
 		f.dialect.read(r, line)
 	}
-	for _, s := range f.sections {
-		for _, e := range s.entries {
-			e.value = strings.TrimRight(e.value, " \t\n")
+	for _, s := range f.Sections {
+		for _, e := range s.Entries {
+			e.Value = strings.TrimRight(e.Value, " \t\n")
 		}
 	}
 }
 
 // continues adds a line to the value before.
-func (r *iniScanner) continues(line string) { r.entry.value += "\n" + line }
+func (r *iniScanner) continues(line string) { r.entry.Value += "\n" + line }
 
 // comment keeps a comment for the next key or section.
 func (r *iniScanner) comment(text string) {
@@ -136,14 +136,14 @@ func (r *iniScanner) comment(text string) {
 }
 
 // here returns a setting at this line, with the comments above it.
-func (r *iniScanner) here(key, value, text string) setting {
-	s := setting{at: r.at, key: key, value: value, text: text, comments: r.comments}
+func (r *iniScanner) here(key, value, text string) Setting {
+	s := Setting{At: r.at, Key: key, Value: value, Text: text, Comments: r.comments}
 	r.comments = nil
 	return s
 }
 
 func (r *iniScanner) wrong(what, remedy string) {
-	r.file.problems = append(r.file.problems, document.Problem{File: r.at.file, Line: r.at.line, What: what, Remedy: remedy})
+	r.file.Problems = append(r.file.Problems, document.Problem{File: r.at.File, Line: r.at.Line, What: what, Remedy: remedy})
 }
 
 // line reads a section header or a key.
@@ -151,7 +151,7 @@ func (r *iniScanner) line(line, comment string) {
 	if end := strings.LastIndexByte(line, ']'); line[0] == '[' && end >= 2 {
 		name := line[1:end]
 		r.entry = nil
-		r.section = r.file.add(&section{setting: r.here(name, "", "["+name+"]"), name: name})
+		r.section = r.file.Add(&Section{Setting: r.here(name, "", "["+name+"]"), Name: name})
 		return
 	}
 	at := strings.IndexAny(line, "=:")
@@ -172,16 +172,16 @@ func (r *iniScanner) key(key, value string) {
 	if r.file.lower {
 		key = strings.ToLower(key)
 	}
-	r.entry = &entry{setting: r.here(key, value, "")}
-	r.section.entries = append(r.section.entries, r.entry)
+	r.entry = &Item{Setting: r.here(key, value, "")}
+	r.section.Entries = append(r.section.Entries, r.entry)
 	if !r.file.lastWins { // a line that continues a key that does not count belongs to the one that does
-		r.entry = r.section.entries[slices.IndexFunc(r.section.entries, func(e *entry) bool { return e.key == key })]
+		r.entry = r.section.Entries[slices.IndexFunc(r.section.Entries, func(e *Item) bool { return e.Key == key })]
 	}
 }
 
-// supervisorDialect is RawConfigParser(inline_comment_prefixes=(';','#'), strict=False).
-func supervisorDialect() dialect {
-	return dialect{read: (*iniScanner).supervisorLine, lower: true, lastWins: true}
+// NewSupervisorINI reads as RawConfigParser(inline_comment_prefixes=(';','#'), strict=False) does.
+func NewSupervisorINI() *INI {
+	return newINI(dialect{read: (*iniScanner).supervisorLine, lower: true, lastWins: true})
 }
 
 func (r *iniScanner) supervisorLine(raw string) {
@@ -234,8 +234,8 @@ func inlineComment(line string) int {
 	return -1
 }
 
-// circusDialect is circus' own StrictConfigParser.
-func circusDialect() dialect { return dialect{read: (*iniScanner).circusLine} }
+// NewCircusINI reads as circus' own StrictConfigParser does.
+func NewCircusINI() *INI { return newINI(dialect{read: (*iniScanner).circusLine}) }
 
 func (r *iniScanner) circusLine(raw string) {
 	fields := strings.Fields(raw)
@@ -265,16 +265,7 @@ func (r *iniScanner) circusKey(raw string) {
 		}
 	}
 	r.line(raw, comment)
-	if r.entry != nil && r.entry.value == `""` {
-		r.entry.value = ""
-	}
-}
-
-// whole comments a section that has no equivalent.
-func (d *draft) whole(s *section, instead string) {
-	d.head.pending = append(d.head.pending, s.comments...)
-	d.head.lacks(s.setting, instead)
-	for _, e := range s.entries {
-		d.head.note("", e.setting, "belongs to ["+s.name+"]")
+	if r.entry != nil && r.entry.Value == `""` {
+		r.entry.Value = ""
 	}
 }

@@ -1,0 +1,38 @@
+package shell
+
+import (
+	"errors"
+	"slices"
+	"testing"
+)
+
+func TestSplitReadsWordsAsShlexDoes(t *testing.T) {
+	for value, want := range map[string][]string{
+		"":                      nil,
+		" a\tb\n c ":            {"a", "b", "c"},
+		`a "b c" 'd\e' f\ g ""`: {"a", "b c", `d\e`, "f g", ""},
+		`"\"\\\n" x'y'"z"`:      {`"\\n`, "xyz"},
+		"$A `b` |;":             {"$A", "`b`", "|;"},
+	} {
+		if got, err := Split(value); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %q, %v; want %q", value, got, err, want)
+		}
+	}
+	for value, want := range map[string]error{`a "b`: errQuote, "'": errQuote, `a\`: errEscape, `"a\`: errQuote} {
+		if _, err := Split(value); !errors.Is(err, want) {
+			t.Errorf("%q: %v; want %v", value, err, want)
+		}
+	}
+}
+
+func TestAShellDoesNotSplitAQuotedPart(t *testing.T) {
+	part := Part(Unquoted, "${A}")
+	words, err := Split("run x" + part + ` "y` + part + `" ` + Part(Descriptor, "web"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := Invocation{Words: words}.Argv()
+	if want := []string{"sh", "-c", `exec run x${A} y"${A}" {fd:web}`}; !slices.Equal(got, want) {
+		t.Errorf("%q; want %q", got, want)
+	}
+}

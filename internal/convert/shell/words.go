@@ -1,0 +1,64 @@
+package shell
+
+import (
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// SimpleCommand returns a statement's command if it is nothing but words, assignments and perhaps redirections.
+func SimpleCommand(s *syntax.Stmt) (*syntax.CallExpr, bool) {
+	call, ok := s.Cmd.(*syntax.CallExpr)
+	return call, ok && !s.Negated && !s.Background && !s.Coprocess
+}
+
+// LiteralWord returns a word of a shell without its quotes, or false if the shell would expand it.
+func LiteralWord(w *syntax.Word) (string, bool) {
+	if w == nil {
+		return "", true
+	}
+	return literalParts(w.Parts, false)
+}
+
+func literalParts(list []syntax.WordPart, quoted bool) (string, bool) {
+	var b strings.Builder
+	for i, p := range list {
+		text, ok := "", false
+		switch p := p.(type) {
+		case *syntax.SglQuoted:
+			text, ok = p.Value, !p.Dollar
+		case *syntax.DblQuoted:
+			if !p.Dollar {
+				text, ok = literalParts(p.Parts, true)
+			}
+		case *syntax.Lit:
+			if quoted || i > 0 || !strings.HasPrefix(p.Value, "~") {
+				text, ok = unescape(p.Value, quoted)
+			}
+		}
+		if !ok {
+			return "", false
+		}
+		b.WriteString(text)
+	}
+	return b.String(), true
+}
+
+// unescape removes the backslashes of a shell. Unquoted, patterns of file names and braces with alternatives are not literal.
+func unescape(s string, quoted bool) (string, bool) {
+	const escapes = "\\$`\"\n"
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == '\\' && i+1 < len(s) && (!quoted || strings.IndexByte(escapes, s[i+1]) >= 0):
+			if i++; s[i] != '\n' {
+				b.WriteByte(s[i])
+			}
+		case !quoted && (strings.IndexByte("*?[", s[i]) >= 0 || s[i] == '{' && strings.ContainsAny(s[i:], ",.")):
+			return "", false
+		default:
+			b.WriteByte(s[i])
+		}
+	}
+	return b.String(), true
+}

@@ -1,0 +1,73 @@
+// Package source reads what another supervisor was started with: texts, ini files and their settings, each with its position.
+package source
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"example.org/supervisord/internal/config/document"
+)
+
+// SourceKind names the program that a source was written for.
+type SourceKind string
+
+// The kinds.
+const (
+	StartServer SourceKind = "start_server"
+	Circus      SourceKind = "circus"
+	Supervisor  SourceKind = "supervisor"
+	Einhorn     SourceKind = "einhorn"
+	Procfile    SourceKind = "procfile"
+)
+
+// Input is what is converted: the text of a file, or a command line.
+type Input struct {
+	Kind    SourceKind // "": to be recognized
+	Program string     // the name for the program of a command line; "": taken from its command
+	Name    string     // the file's name in comments and errors
+	Text    string
+	Args    []string // a command line, word by word, instead of Name and Text
+}
+
+// World is what a source may refer to outside itself. A conversion changes nothing in it.
+type World struct {
+	Dir    string // absolute; the base of the source's relative paths
+	Host   string // this machine's name
+	Getenv func(name string) (string, bool)
+	Glob   func(pattern string) ([]string, error) // sorted
+	Read   func(path string) (string, error)
+}
+
+// MaxText is the limit on a text of the source, in bytes.
+const MaxText = 256 << 10
+
+// CheckText rejects what is not text.
+func CheckText(at Location, text string) error {
+	if len(text) > MaxText {
+		return Malformed(at, fmt.Sprintf("has more than %d bytes", MaxText), "convert it in parts")
+	}
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if len(lines) > 1 {
+			at.Line = i + 1
+		}
+		if !utf8.ValidString(line) {
+			return Malformed(at, "is not UTF-8", "convert it with iconv(1) first")
+		}
+		if strings.ContainsRune(line, 0) {
+			return Malformed(at, "contains a NUL character", "name the configuration file itself")
+		}
+	}
+	return nil
+}
+
+// Malformed is a source with one mistake.
+func Malformed(at Location, what, remedy string) error {
+	return &document.Error{Problems: []document.Problem{{File: at.File, Line: at.Line, What: what, Remedy: remedy}}}
+}
+
+// Normalize returns text with Unix line ends and without a byte order mark.
+func Normalize(text string) string {
+	return strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(strings.TrimPrefix(text, "\ufeff"))
+}
