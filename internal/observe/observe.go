@@ -17,6 +17,7 @@ import (
 	"example.org/supervisord/internal/observe/page"
 	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/internal/observe/usage"
+	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
@@ -234,6 +235,9 @@ func (o *Observer) setPace() {
 		o.pace.arm(time.Now())
 	case o.pace.stop():
 		debug.FreeOSMemory() // the daemon goes to sleep: return what the reload left behind at once, not within minutes
+		if err := proc.UnmapBinary(); err != nil {
+			o.Log.Debug("cannot give back pages of the program file", zap.Error(err))
+		}
 	}
 }
 
