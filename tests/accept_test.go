@@ -139,7 +139,7 @@ func TestEveryListenerHasToBeWaitedOn(t *testing.T) {
 	}
 }
 
-func TestTrialThatIsLookedAtSurvivesAnUpgrade(t *testing.T) {
+func TestTrialWithAcceptSurvivesAnUpgrade(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, silent(t, "", inASelectLoop))
 	m.Serves(1)
@@ -157,7 +157,7 @@ func TestTrialThatIsLookedAtSurvivesAnUpgrade(t *testing.T) {
 	m.Gone(1)
 }
 
-func TestRefusedLookFailsTheTrialAtOnceWithARemedy(t *testing.T) {
+func TestRefusedInspectionFailsTheTrialAtOnceWithARemedy(t *testing.T) {
 	t.Parallel()
 	m := asRootWithout(t, "sys_ptrace")
 	m.Start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\nready = { method = \"accept\", timeout = \"1h\" }\nlisten = [{ address = \"127.0.0.1:0\" }]\n")
@@ -184,7 +184,7 @@ func TestWorkerThatProcHidesFailsTheTrialAtOnce(t *testing.T) {
 	}
 }
 
-func TestRefusedLookAtAChildFailsTheTrialWithItsName(t *testing.T) {
+func TestRefusedInspectionOfAChildFailsTheTrialWithItsName(t *testing.T) {
 	t.Parallel()
 	m := asRootWithout(t, "sys_ptrace")
 	m.Start(silent(t, "ready.timeout = \"1h\"", `
@@ -210,7 +210,7 @@ func asRootWithout(t *testing.T, capability string) *lab.Supervisord {
 	return m
 }
 
-func TestLooksDoNotDisturbTheWorker(t *testing.T) {
+func TestAcceptProbesDoNotDisturbTheWorker(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("hold", "")

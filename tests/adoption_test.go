@@ -8,7 +8,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-func TestWorkersServeOnWhenSupervisordIsKilled(t *testing.T) {
+func TestWorkersKeepServingWhenSupervisordIsKilled(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)

@@ -104,7 +104,7 @@ func TestCheckTouchesNothing(t *testing.T) {
 	}
 }
 
-func TestExampleConfigurationIsRight(t *testing.T) {
+func TestExampleConfigurationIsValid(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	path, err := filepath.Abs("../config.toml.example")

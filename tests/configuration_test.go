@@ -21,7 +21,7 @@ command = [{worker}]
 ready.method = "notify"
 `
 
-func TestProgramThatIsNewStarts(t *testing.T) {
+func TestNewProgramStarts(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -30,7 +30,7 @@ func TestProgramThatIsNewStarts(t *testing.T) {
 	m.Await(lab.Says(lab.GenerationServes), lab.Program("other"), lab.Gen(1))
 }
 
-func TestProgramThatIsRemovedStops(t *testing.T) {
+func TestRemovedProgramStops(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web+other)
 	m.Await(lab.Says(lab.GenerationServes), lab.Program("web"))
@@ -45,7 +45,7 @@ func TestProgramThatIsRemovedStops(t *testing.T) {
 	m.Await(lab.Says(lab.GenerationServes), lab.Program("web"), lab.Gen(2))
 }
 
-func TestProgramThatComesBackStartsAgain(t *testing.T) {
+func TestProgramAddedAgainStarts(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web+other)
 	m.Await(lab.Says(lab.GenerationServes), lab.Program("other"))
@@ -57,7 +57,7 @@ func TestProgramThatComesBackStartsAgain(t *testing.T) {
 	m.Await(lab.Says(lab.GenerationServes), lab.Program("other"), lab.After(last))
 }
 
-func TestProgramThatComesBackWhileItStopsStartsAgain(t *testing.T) {
+func TestProgramAddedAgainWhileItStopsStarts(t *testing.T) {
 	t.Parallel()
 	slow := strings.Replace(other, "{worker}", `{worker}, "term=500ms"`, 1)
 	m := lab.Start(t, lab.Web+slow)
@@ -71,7 +71,7 @@ func TestProgramThatComesBackWhileItStopsStartsAgain(t *testing.T) {
 	m.Await(lab.Says(lab.WorkerStopped), lab.Program("other"))
 }
 
-func TestProgramThatChangedHasItsNewConfiguration(t *testing.T) {
+func TestChangedProgramGetsItsNewConfiguration(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -83,7 +83,7 @@ func TestProgramThatChangedHasItsNewConfiguration(t *testing.T) {
 	}
 }
 
-func TestListenerThatIsKeptIsTheSameSocket(t *testing.T) {
+func TestKeptListenerIsTheSameSocket(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -96,7 +96,7 @@ func TestListenerThatIsKeptIsTheSameSocket(t *testing.T) {
 	}
 }
 
-func TestListenerThatIsNewIsOpenedByAReload(t *testing.T) {
+func TestNewListenerIsOpenedByAReload(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)

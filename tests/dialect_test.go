@@ -91,7 +91,7 @@ func TestWorkersDoNotGetTheSocketVariablesOfSupervisord(t *testing.T) {
 	has(t, lab.Environment(t, m.WorkerPID(1)), map[string]string{"EINHORN_FD_7": "<none>", "EINHORN_MASTER_PID": strconv.Itoa(m.PID()), "NGINX": "3;"})
 }
 
-func TestReloadSpeaksTheDialectThatIsConfiguredNow(t *testing.T) {
+func TestReloadUsesTheNewlyConfiguredDialect(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	config := lab.Plain + "dialect = [\"%s\"]\n[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n"

@@ -36,7 +36,7 @@ func TestStartWithoutPermissionToAdoptSaysHowToFindTheHolderOfTheSocket(t *testi
 	m.Sweep()
 }
 
-func TestStartThatFindsItsPortInOtherHandsNamesTheProcess(t *testing.T) {
+func TestStartWithAPortInUseNamesTheProcess(t *testing.T) {
 	t.Parallel()
 	address := lab.Occupy(t)
 	m := lab.Prepare(t)

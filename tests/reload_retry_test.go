@@ -10,7 +10,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-func TestReloadThatFailsIsTriedAgainUntilOneServes(t *testing.T) {
+func TestFailedReloadIsRetriedUntilOneServes(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.WebWith("failif={dir}/bad")+"[program.web.reload]\nretry = \"200ms\"\n")
 	m.Serves(1)

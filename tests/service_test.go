@@ -165,7 +165,7 @@ func TestKeepAliveClientWithARequestInFlightIsSentAway(t *testing.T) {
 	m.Gone(1)
 }
 
-func TestLoadThatMeetsABadWorkerIsSeenToFail(t *testing.T) {
+func TestLoadFailsWithABadWorker(t *testing.T) {
 	// Shows that the load of these tests can fail: a worker is killed during it.
 	m := lab.Start(t, strings.Replace(lab.Hello, "workers = 2", "workers = 1", 1))
 	m.Serves(1)

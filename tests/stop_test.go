@@ -220,7 +220,7 @@ func TestDrainingGenerationIsKilledAtItsDeadlineAndTheServingOneStays(t *testing
 	lab.Ask(t, m.Address(), "/")
 }
 
-func TestRequestInHandIsAnsweredAfterTERM(t *testing.T) {
+func TestRequestInFlightIsAnsweredAfterTERM(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
@@ -233,7 +233,7 @@ func TestRequestInHandIsAnsweredAfterTERM(t *testing.T) {
 	m.Ends(0)
 }
 
-func TestWorkerThatIsReplacedGetsTheSignalForThat(t *testing.T) {
+func TestReplacedWorkerGetsTheReloadSignal(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, noting("signal = \"INT\"\nreload_signal = \"QUIT\"\n"))
 	m.Serves(1)
@@ -246,7 +246,7 @@ func TestWorkerThatIsReplacedGetsTheSignalForThat(t *testing.T) {
 	}
 }
 
-func TestINTGivesTheWorkersTheSignalForThat(t *testing.T) {
+func TestINTSendsTheWorkersTheINTSignal(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, noting("signal = \"QUIT\"\nint_signal = \"TERM\"\n"))
 	m.Serves(1)

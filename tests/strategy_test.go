@@ -204,7 +204,7 @@ func TestClientsWaitWhileStopFirstReplaces(t *testing.T) {
 	}
 }
 
-func TestSoakedTrialServesLaterByTheSoak(t *testing.T) {
+func TestSoakDelaysTheServingOfATrial(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web+"[program.web.reload]\nsoak = \"300ms\"\n")
 	m.Serves(1)
@@ -218,7 +218,7 @@ func TestSoakedTrialServesLaterByTheSoak(t *testing.T) {
 	}
 }
 
-func TestPreflightThatPassesComesBeforeAnythingIsStarted(t *testing.T) {
+func TestPreflightRunsBeforeAnythingIsStarted(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Start(lab.WebWith("note={dir}/notes") + `

@@ -111,7 +111,7 @@ func TestForeignUnixSocketIsNotRemovedAtTheEnd(t *testing.T) {
 	}
 }
 
-func TestUnixSocketHasTheModeThatIsConfigured(t *testing.T) {
+func TestUnixSocketHasTheConfiguredMode(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(onUnix, "/s\"", "/s\"\nmode = \"0612\"", 1))
 	m.Serves(1)
@@ -122,7 +122,7 @@ func TestUnixSocketHasTheModeThatIsConfigured(t *testing.T) {
 	}
 }
 
-func TestUnixSocketHasTheModeOfTheUmaskOtherwise(t *testing.T) {
+func TestUnixSocketHasTheModeOfTheUmaskByDefault(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Via = []string{"sh", "-c", `umask 027 && exec "$@"`, "sh"}
@@ -135,7 +135,7 @@ func TestUnixSocketHasTheModeOfTheUmaskOtherwise(t *testing.T) {
 	}
 }
 
-func TestUnixSocketHasTheOwnerThatIsConfigured(t *testing.T) {
+func TestUnixSocketHasTheConfiguredOwner(t *testing.T) {
 	t.Parallel()
 	lab.NeedRoot(t, "give a file away")
 	m := lab.Start(t, strings.Replace(onUnix, "/s\"", "/s\"\nuser = \"65534\"\ngroup = \"65533\"", 1))

@@ -162,7 +162,7 @@ func TestNewBinaryThatFailsAfterExecRollsBackToTheOldOne(t *testing.T) {
 	}
 }
 
-func TestOlderBinaryRefusesTheStateOfANewerOneAndANewerOneReadsAnOlders(t *testing.T) {
+func TestOlderBinaryRefusesANewerRecordAndNewerBinaryReadsAnOlderOne(t *testing.T) {
 	t.Parallel()
 	newer := lab.Variant(t, lab.Edit("supervisor/handover/record.go", "const recordVersion = 2\n", "const recordVersion = 3\n"))
 	m := lab.WithOwnBinary(t)
@@ -178,7 +178,7 @@ func TestOlderBinaryRefusesTheStateOfANewerOneAndANewerOneReadsAnOlders(t *testi
 	m.Await(lab.After(last), lab.Says(lab.GenerationServes), lab.Gen(2))
 }
 
-func TestStateThatIsCutOffOrDamagedIsRefused(t *testing.T) {
+func TestTruncatedOrDamagedRecordIsRefused(t *testing.T) {
 	t.Parallel()
 	whole := `{"Version":1}`
 	form := func(length int, sum uint32, text string) string {

@@ -26,7 +26,7 @@ func TestWatchedFileThatChangesReloadsItsProgramAlone(t *testing.T) {
 	m.Never(lab.Program("other"), lab.Gen(2))
 }
 
-func TestWatchedFileThatIsReplacedReloadsItsProgramAgainAndAgain(t *testing.T) {
+func TestWatchedFileReloadsItsProgramAtEachReplacement(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("app", "1")

@@ -246,7 +246,7 @@ func TestAcceptSeesAUnixSocket(t *testing.T) {
 	must[ReadySaid](s)
 }
 
-func TestLooksEndWithTheWorker(t *testing.T) {
+func TestAcceptProbesEndWithTheWorker(t *testing.T) {
 	l := launcher(t)
 	fd, _ := listeningSocket(t)
 	s := start(t, l, inPython(t, "usr1()", fd))

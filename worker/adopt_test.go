@@ -259,7 +259,7 @@ func isSameFile(t *testing.T, a, b int) bool {
 }
 
 // A supervisor may die after it has received READY=1 from a worker and before it has recorded that.
-func TestWordThatAWorkerIsReadyIsThereForTheNextSupervisorUntilItIsRecorded(t *testing.T) {
+func TestReadinessMessageIsKeptForTheNextSupervisorUntilRecorded(t *testing.T) {
 	t.Run("socket", func(t *testing.T) {
 		s := deadBeforeRecorded(t, func(s *life) {
 			for _, m := range []string{"STATUS=booting", "READY=1\nSTATUS=up", "STATUS=still up"} {

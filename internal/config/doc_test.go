@@ -29,7 +29,7 @@ func example(t *testing.T) string {
 	return string(text)
 }
 
-func TestExampleIsGood(t *testing.T) {
+func TestExampleIsValid(t *testing.T) {
 	c := load(t, example(t))
 	if len(c.Programs) != 1 {
 		t.Fatalf("%d programs, want hello alone", len(c.Programs))
@@ -46,7 +46,7 @@ func TestExampleIsGood(t *testing.T) {
 	}
 }
 
-func TestExampleIsGoodWithEverySettingOn(t *testing.T) {
+func TestExampleIsValidWithEverySettingOn(t *testing.T) {
 	text := uncomment(example(t))
 	c := load(t, text)
 	if len(c.Programs) < 2 {

@@ -218,7 +218,7 @@ func TestControlSocketIsInTheRuntimeDirByDefault(t *testing.T) {
 	}
 }
 
-func TestControlSocketIsFoundThroughAConfigurationThatIsWrong(t *testing.T) {
+func TestControlSocketIsFoundThroughAnInvalidConfiguration(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", "/run/a")
 	for text, want := range map[string]string{
 		"[supervisor]\ncontrol = \"/c\"\nlog_level = 7\n[program.web]\nworkers = 0\n": "/c",

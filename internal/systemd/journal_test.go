@@ -134,7 +134,7 @@ func TestLevelsBelowAreNotWritten(t *testing.T) {
 	s.quiet()
 }
 
-func TestJournalThatDoesNotReadCostsEntriesAndNoTime(t *testing.T) {
+func TestBlockedJournalLosesEntriesAndDelaysNothing(t *testing.T) {
 	s, j := journal(t, zapcore.NewNopCore())
 	log := zap.New(j)
 	var written int

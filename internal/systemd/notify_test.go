@@ -132,7 +132,7 @@ func TestOfWaitingStatesTheLastIsSent(t *testing.T) {
 	s.quiet()
 }
 
-func TestSocketThatWasMadeAnewIsFound(t *testing.T) {
+func TestRecreatedSocketIsFound(t *testing.T) {
 	s := newServer(t)
 	n := s.open()
 	s.conn.Close()

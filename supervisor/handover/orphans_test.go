@@ -12,7 +12,7 @@ import (
 	"example.org/supervisord/worker"
 )
 
-func TestProcessThatTheStoreHasAndTheRecordDoesNotKnowIsEnded(t *testing.T) {
+func TestStoredProcessWithoutARecordIsStopped(t *testing.T) {
 	r := reloading(t)
 	h := newHandover()
 	h.Record = r

@@ -97,7 +97,7 @@ func TestReloadBehindATrialIsNotReplacedByACanary(t *testing.T) {
 	m.Never(lab.Says(lab.CanaryHeld))
 }
 
-func TestReloadDuringAHeldCanarySaysThatItWaitsForADecision(t *testing.T) {
+func TestReloadDuringAHeldCanaryReportsThatItWaitsForADecision(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]string{"promote": "promote", "abort": "abort"} {
 		t.Run(name, func(t *testing.T) {

@@ -98,7 +98,7 @@ func TestKillOfTheMasterMidReloadLosesNoRequest(t *testing.T) {
 	})
 }
 
-func TestDeathOfTheMasterIsSurvivedWithAConfigurationThatIsWrongByNow(t *testing.T) {
+func TestDeathOfTheMasterIsSurvivedWithAnInvalidConfiguration(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(helloConfig)
 		l.Run("systemctl", "start", "supervisord")

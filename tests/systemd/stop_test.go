@@ -176,7 +176,7 @@ func TestStartMayExceedTimeoutStartSecIfTheProgramAllowsIt(t *testing.T) {
 	})
 }
 
-func TestMasterThatHangsIsReplacedAndItsWorkersServeOn(t *testing.T) {
+func TestHangingMasterIsReplacedAndItsWorkersKeepServing(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(helloConfig)
 		l.Write(dropIns+"/watchdog.conf", "[Service]\nWatchdogSec=1\n", 0o644)
