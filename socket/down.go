@@ -9,9 +9,8 @@ import (
 	"example.org/supervisord/socket/unixpath"
 )
 
-// SetOpen lets a listener accept connections, or not: while it is closed, connections are refused, and those in its queue are reset. It
-// stays bound, so that no other process can take the address, and every worker that has the socket finds it as it was when it is opened
-// again. Accepted connections are not affected. SetOpen does nothing for UDP, which has no connections, for an abstract unix socket,
+// SetOpen opens or closes a listener: while it is closed, connections are refused, and those in its queue are reset. It stays bound, so
+// that no other process can take the address, and workers that have the socket can use it again when it is reopened. Accepted connections are not affected. SetOpen does nothing for UDP, which has no connections, for an abstract unix socket,
 // and for the socket of a systemd socket unit, which others may use: see CanClose.
 //
 // A unix socket is useless after it was closed: another one takes its place, and workers that are started later get that. changed
@@ -36,7 +35,7 @@ func (t *Table) CanClose(key string) bool {
 	return l != nil && l.canClose()
 }
 
-// canClose reports whether the kernel can refuse connections to the address while it stays bound.
+// canClose reports whether the kernel can refuse connections to the address while the address stays bound.
 func (l *listener) canClose() bool {
 	at := l.newest().r.at
 	return (at.isTCP() || at.onDisk()) && !slices.ContainsFunc(l.lanes, (*lane).foreign)

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listener is what a key stands for: one lane, and for a while another beside it.
+// listener is the listener of one key: one lane, and for a while another beside it.
 type listener struct {
 	key    string
 	lanes  []*lane // in the order in which they were opened, which is that of the kernel's group
@@ -30,7 +30,7 @@ type lane struct {
 	shrunk time.Time   // when active became less
 }
 
-// lane returns the lane with this number; nil: it is gone.
+// lane returns the lane with this number, or nil if it is gone.
 func (l *listener) lane(number int) *lane {
 	for _, ln := range l.lanes {
 		if ln.number == number {

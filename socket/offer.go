@@ -89,9 +89,9 @@ func socketID(fd int) uint64 {
 // hadPath reports whether a supervisor had bound the socket to a path.
 func (o *offer) hadPath() bool { return len(o.origin) == 16 }
 
-// Offer gives the table sockets that this process was started with: from a systemd socket unit, the file-descriptor store or the image
-// before this one. Update takes them instead of opening new ones: by the name that Export gave, else by the name of the listener (as
-// FDName writes it), else by the address. They are the table's from now on; Unclaimed returns what was not wanted.
+// Offer gives the table the sockets that this process was started with: from a systemd socket unit, the file-descriptor store or the image
+// before this one. Update takes them instead of opening new ones: by the name from Export, else by the name of the listener (as FDName
+// writes it), else by the address. The table owns them from now on; Unclaimed returns those that no listener took.
 //
 // Call it before the first Update, with the sockets that were meant for listeners and nothing else. A socket of a socket unit is used
 // as the unit made it: its path is never removed, and its mode and owner are not changed.
@@ -246,7 +246,7 @@ func (o *offer) adopt(r Resolved) (s *sock, back func(), err error) {
 	return s, func() { o.taken = false }, err
 }
 
-// fit gives the socket the options that r wants.
+// fit sets the options of r on the socket.
 func (o *offer) fit(s *sock, r Resolved) error {
 	if err := o.suits(r); err != nil {
 		return err

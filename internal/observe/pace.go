@@ -40,7 +40,7 @@ func (p *pace) arm(now time.Time) {
 	}
 }
 
-// soon makes the next look a complete one, in a moment: the old workers are being told to stop now, and want the CPU themselves.
+// soon makes the next look a complete one, after a moment: the old workers are being stopped now and need the CPU.
 func (p *pace) soon() {
 	if p.timer != nil {
 		p.timer.Reset(soon)
@@ -69,7 +69,7 @@ func (p *pace) counts(now time.Time) bool {
 	return count
 }
 
-// counted notes what a count that began at this time has cost.
+// counted records the cost of a count that began at this time.
 func (p *pace) counted(began time.Time) {
 	p.next = began.Add(max(countAgain, share*time.Since(began)))
 }

@@ -18,7 +18,7 @@ type Cause struct {
 	Remedy     string        `json:"remedy"`
 }
 
-// drain is the remedy for what most workers do wrong as they stop.
+// drain is the remedy for what most workers do wrong when they stop.
 const drain = "on TERM, let the worker stop accepting, answer the requests in flight and those that still arrive with \"Connection: close\", " +
 	"give idle connections a moment for a last request, and only then close and end. For Go, worker/graceful does all of this " +
 	"(http.Server.Shutdown alone does not); elsewhere use the server's graceful stop with a keep-alive or drain time above zero, " +
@@ -35,7 +35,7 @@ type knownCause struct {
 	remedy     string
 }
 
-// killedCause comes first, however few losses it explains: what else a killed worker does wrong shows when it is no longer killed.
+// killedCause comes first, however few losses it explains: its other mistakes show only when it is no longer killed.
 const killedCause = "the old worker was killed at the end of its stop plan, with requests in flight or connections that it had not accepted"
 
 // knownCauses are tried in order: the first that fits a loss is its cause.

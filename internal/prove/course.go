@@ -8,7 +8,8 @@ import (
 	"example.org/supervisord/internal/lab/load"
 )
 
-// course is the reloads on the time axis of the load. What was never decided, or never settled, lasts until its end.
+// course places the reloads on the time axis of the load. A reload that was never decided, or never settled, lasts until the end of the
+// load.
 type course struct {
 	results   []ReloadResult
 	spans     []span

@@ -11,7 +11,7 @@ import (
 // The outcomes of a reload, as words in JSON.
 const (
 	served     = "served"     // its generation serves
-	superseded = "superseded" // a newer reload took its place: somebody else reloads, too
+	superseded = "superseded" // a newer reload took its place: another client reloads, too
 	failed     = "failed"     // its generation failed; the one before continued to serve
 	undecided  = "undecided"  // nothing came of it in time
 )
@@ -39,7 +39,7 @@ func newHistory(name string) *history {
 	return &history{program: name, records: map[int]*program.ReloadRecord{}, workers: map[int]bool{}}
 }
 
-// begin takes in how things were at the beginning.
+// begin records the state at the beginning.
 func (h *history) begin(st *supervisor.Status) {
 	for _, p := range st.Programs {
 		for _, g := range p.Generations {
@@ -54,7 +54,7 @@ func (h *history) begin(st *supervisor.Status) {
 	delete(h.workers, 0) // of a worker that is being started
 }
 
-// add takes in what the control socket tells.
+// add records what the control socket reports.
 func (h *history) add(u *supervisor.Update) {
 	if u.Program != h.program {
 		return
@@ -75,7 +75,7 @@ func (h *history) add(u *supervisor.Update) {
 	}
 }
 
-// answer takes in what supervisord answered to the last reload.
+// answer records supervisord's answer to the last reload.
 func (h *history) answer(r reloaded) {
 	last := h.reloads[len(h.reloads)-1]
 	last.generation, last.refused = r.generation, r.err

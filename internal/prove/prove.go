@@ -13,7 +13,7 @@ import (
 	"example.org/supervisord/internal/lab/load"
 )
 
-// Plan says what to prove, and how hard to try.
+// Plan says what to prove, and with what load.
 type Plan struct {
 	Config    *config.Config
 	Command   []string        // starts supervisord with this configuration in the foreground
@@ -25,15 +25,15 @@ type Plan struct {
 	Reloads   int             // how many reloads, spread over Duration; each waits until the one before is decided
 	Duration  time.Duration   // how long the load lasts; longer if the reloads need it
 	Timeout   time.Duration   // a request without an answer after this time is lost
-	RoundTrip time.Duration   // how far away the client acts to be: see package load
+	RoundTrip time.Duration   // the simulated distance of the client: see package load
 	Live      io.Writer       // a terminal for the line that shows the progress; nil: none
 }
 
 // mostRequests bounds what is remembered, at some 24 bytes for each request.
 const mostRequests = 20_000_000
 
-// Run proves, and returns what it found. An error means that nothing was proved: wrong options, or a program that does not run to
-// begin with. When ctx ends, the findings are partial. Nothing is left behind: a supervisord that was started is stopped.
+// Run runs the proof and returns its findings. An error means that nothing was proved: the options were wrong, or the program did
+// not run in the first place. When ctx ends, the findings are partial. Nothing is left behind: a supervisord that was started is stopped.
 func Run(ctx context.Context, o Plan) (*Findings, error) {
 	if err := o.check(); err != nil {
 		return nil, err

@@ -105,7 +105,7 @@ func (s *supervised) reload(ctx context.Context, program string) reloaded {
 	return r
 }
 
-// why tells why it has ended by itself.
+// why says why it has ended by itself.
 func (s *supervised) why() string {
 	if s.child == nil {
 		return fmt.Sprintf("process %d: %v", s.pid, s.events.Err())

@@ -52,7 +52,7 @@ func (ds *dirs) at(path string) *watchedDir {
 	return d
 }
 
-// resolve goes along path and notes every name on the way. It returns the real path, or, with an error, how far it goes.
+// resolve goes along path and records every name on the way. It returns the real path, or, with an error, how far it goes.
 func (ds *dirs) resolve(path string) (string, error) {
 	at, links := "/", 0
 	for rest := split(path); len(rest) > 0; {
@@ -113,7 +113,7 @@ func (ds *dirs) sorted() []*watchedDir {
 	return slices.SortedFunc(maps.Values(ds.byID), func(a, b *watchedDir) int { return strings.Compare(a.path, b.path) })
 }
 
-// problem notes what cannot be seen.
+// problem records what cannot be watched.
 func (ds *dirs) problem(path string, err error) {
 	ds.problems = append(ds.problems, fmt.Errorf("cannot see every change of %s: %w", path, err))
 }

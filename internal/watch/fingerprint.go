@@ -30,7 +30,7 @@ type fingerprint struct {
 	exceeded              bool
 }
 
-// takeFingerprint returns a number that changes when what paths lead to changes, and notes in dirs where to watch for that.
+// takeFingerprint returns a number that changes when what paths lead to changes, and records in dirs what to watch for that.
 func takeFingerprint(seed maphash.Seed, dirs *dirs, paths []string) uint64 {
 	p := &fingerprint{dirs: dirs}
 	p.SetSeed(seed)
@@ -40,7 +40,7 @@ func takeFingerprint(seed maphash.Seed, dirs *dirs, paths []string) uint64 {
 	return p.Sum64()
 }
 
-// add adds facts. Each ends with a byte that no path has, so that two of them cannot be taken for one.
+// add adds facts. Each ends with a byte that no path contains, so that two facts cannot be mistaken for one.
 func (p *fingerprint) add(facts ...any) {
 	for _, fact := range facts {
 		fmt.Fprint(p, fact)

@@ -1,4 +1,4 @@
-// Package watch tells when files have really changed.
+// Package watch reports when files have really changed.
 //
 // It watches directories with inotify, never files, because a file that is replaced takes its watch with it. For each path it watches
 // every directory on the way, following symlinks one by one, and in each only the names that matter. So it sees a swapped symlink anywhere
@@ -38,8 +38,8 @@ var (
 	errHangs  = errors.New("a look at the watched files has not ended")
 )
 
-// Watcher watches groups of paths. Its methods may be called from any goroutine. While nothing happens it does nothing: it has no timer,
-// and without groups no inotify instance.
+// Watcher watches groups of paths. Its methods may be called from any goroutine. It is idle while nothing happens: it has no timer, and
+// without groups no inotify instance.
 type Watcher struct {
 	requests chan setRequest
 	changes  chan []string

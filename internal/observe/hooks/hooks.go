@@ -74,7 +74,7 @@ func New(runner Runner, command func(name string, generation int) (*supervisor.C
 	return &Queues{runner: runner, command: command, log: log, ctx: ctx, cancel: cancel, queues: map[string][]job{}}
 }
 
-// See runs the hook that an update is a reason for, with the receipt as far as it is written. It does not wait for the hook.
+// See runs the hook for an update, with the receipt as far as it is written. It does not wait for the hook.
 func (h *Queues) See(u supervisor.Update, soFar *receipt.Receipt) {
 	switch {
 	case u.Kind == program.TrialFailed:

@@ -1,5 +1,5 @@
-// Package metrics is what Prometheus reads. The supervisor's updates feed the counters; everything else is asked for when somebody
-// scrapes, and only then.
+// Package metrics is what Prometheus reads. The supervisor's updates feed the counters; everything else is asked for
+// only during a scrape.
 package metrics
 
 import (

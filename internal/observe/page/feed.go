@@ -109,7 +109,7 @@ func (f *feed) pause(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// latest returns what the page shows. Everybody who asks at the same moment gets the same text.
+// latest returns what the page shows. All who ask at the same moment get the same text.
 func (f *feed) latest(ctx context.Context) ([]byte, error) {
 	now := f.sequence.Load()
 	f.mu.Lock()

@@ -27,8 +27,8 @@ const wrongPause = 500 * time.Millisecond
 // reloadTimeout is longer than reading a configuration may take.
 const reloadTimeout = 75 * time.Second
 
-// reload lets the holder of the token reload. The token comes in a header that no other page can set, never in a cookie: nobody can make a
-// browser send it (CSRF).
+// reload lets the holder of the token reload. The token comes in a header that no other page can set, never in a cookie, so no
+// other site can make a browser send it (CSRF).
 func (s *Site) reload(w http.ResponseWriter, r *http.Request) {
 	if s.TokenFile == "" {
 		http.Error(w, "this page is read-only: set http_token_file to change that", http.StatusForbidden)

@@ -42,7 +42,7 @@ func (s *Site) routes() http.Handler {
 	return s.guarded(http.NewCrossOriginProtection().Handler(mux))
 }
 
-// guarded adds the headers, and refuses a browser that somebody led here by a name of their own (DNS rebinding).
+// guarded adds the headers, and refuses a browser that came by another site's name (DNS rebinding).
 func (s *Site) guarded(next http.Handler) http.Handler {
 	names := s.names()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -55,7 +55,7 @@ func (f *Figures) queue(listener string, waiting int) {
 	f.AcceptQueue[listener] = max(f.AcceptQueue[listener], waiting)
 }
 
-// copy shares nothing that will change.
+// copy returns a copy that shares nothing mutable.
 func (f *Figures) copy() Figures {
 	c := *f
 	c.Connections, c.AcceptQueue = slices.Clone(f.Connections), maps.Clone(f.AcceptQueue)

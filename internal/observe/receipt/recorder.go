@@ -42,7 +42,7 @@ func NewRecorder(k Kernel) *Recorder {
 	return &Recorder{kernel: k, programs: map[string][]*measured{}}
 }
 
-// See takes notice of an update, and returns the receipt that is complete with it, or nil.
+// See records an update, and returns the receipt that it completes, or nil.
 func (r *Recorder) See(u supervisor.Update) *Receipt {
 	if u.Reload == nil {
 		return nil
@@ -53,8 +53,8 @@ func (r *Recorder) See(u supervisor.Update) *Receipt {
 	return r.take(u.Program, *u.Reload)
 }
 
-// Resync takes notice of all records: at the beginning, and where updates were missed. It returns the receipts that are complete,
-// but not those of reloads that ended before this image began: the image before gave them away.
+// Resync records the state of all records: at the beginning, and after missed updates. It returns the receipts that are complete,
+// but not those of reloads that ended before this image began: the previous image has returned them.
 func (r *Recorder) Resync(st *supervisor.Status) []Receipt {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,7 +77,7 @@ func (r *Recorder) Resync(st *supervisor.Status) []Receipt {
 	return done
 }
 
-// take takes notice of a record, and returns its receipt when it has ended, once.
+// take stores a record, and returns its receipt once, when the record has ended.
 func (r *Recorder) take(name string, record program.ReloadRecord) *Receipt {
 	m := r.find(name, record.Generation)
 	switch {
@@ -155,7 +155,7 @@ func (r *Recorder) Receipts(name string, records []program.ReloadRecord) []Recei
 	return list
 }
 
-// countRefused notes how many connections the kernel has refused since each reload began.
+// countRefused records how many connections the kernel has refused since each reload began.
 func (r *Recorder) countRefused() {
 	now, err := r.kernel.Listen()
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 
 const (
 	reuseFor = time.Second     // how long a measurement is used again, so that asking often costs nothing
-	keepFor  = time.Minute     // how long a measurement is good to compare with
+	keepFor  = time.Minute     // how long a measurement serves for comparison
 	timeout  = 2 * time.Second // for counting connections; what is not counted by then is not known
 )
 
-// Gauge measures what workers use, for everybody who asks. Its zero value is ready to use, from several goroutines.
+// Gauge measures what workers use, for all who ask. Its zero value is ready to use, from several goroutines.
 type Gauge struct {
 	mu    sync.Mutex
 	known map[int]*reading // by PID
