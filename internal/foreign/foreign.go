@@ -23,11 +23,11 @@ import (
 // interruptAfter is how long the thread of Apart may wait in the kernel before a signal interrupts it, again and again.
 const interruptAfter = 20 * time.Millisecond
 
-// Apart calls f on a locked thread, by Quiet, and returns when f does. Every 20 ms a signal interrupts what the thread waits for, so that a
+// Apart calls f on a locked thread, by quiet, and returns when f does. Every 20 ms a signal interrupts what the thread waits for, so that a
 // socket lingers on without the thread. A wait that cannot be interrupted, such as one for a FUSE or NFS server, may still keep the
 // thread: never call Apart where something waits for it, nor with a lock.
 func Apart(f func()) {
-	Quiet(func() {
+	quiet(func() {
 		done := make(chan struct{})
 		var interrupts sync.WaitGroup
 		defer interrupts.Wait()
@@ -51,10 +51,10 @@ func interrupt(thread int, done <-chan struct{}) {
 	}
 }
 
-// Quiet calls f on a thread that takes no signals for the process. The kernel gives such a signal to one thread, for SIGCHLD the one that
+// quiet calls f on a thread that takes no signals for the process. The kernel gives such a signal to one thread, for SIGCHLD the one that
 // forked if possible, even if that thread waits for a disk; then no other thread gets it. So call this way whatever can be stuck in the
 // kernel forever; otherwise supervisord may not learn that a worker has ended or that it must stop itself.
-func Quiet(f func()) {
+func quiet(f func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var before unix.Sigset_t

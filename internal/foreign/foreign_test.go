@@ -117,7 +117,7 @@ func TestOnlyClosesBeyondTheThreadLimitWait(t *testing.T) {
 }
 
 func TestThreadThatIsStuckTakesNoSignalFromTheProcess(t *testing.T) {
-	for name, call := range map[string]func(func()){"Quiet": Quiet, "Apart": Apart} {
+	for name, call := range map[string]func(func()){"quiet": quiet, "Apart": Apart} {
 		t.Run(name, func(t *testing.T) {
 			var before, inside, after unix.Sigset_t
 			runtime.LockOSThread()

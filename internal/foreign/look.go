@@ -36,7 +36,7 @@ func Look[T any](ctx context.Context, l *Looks, key any, f func() T) (T, error) 
 		return none, errStuck
 	}
 	result := make(chan T, 1)
-	go Quiet(func() { result <- f() })
+	go quiet(func() { result <- f() })
 	select {
 	case v := <-result:
 		return v, nil

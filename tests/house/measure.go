@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/types"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -130,7 +131,7 @@ func (m *module) sameTypeNames() (same []string) {
 	return same
 }
 
-// uncalled returns the exported functions, types, constants and variables that no other package uses. Methods are
+// uncalled returns the exported functions, types, constants and variables that no other package and no test of one uses. Methods are
 // left out: an interface may need them. So is a type that an exported declaration of its package mentions.
 func (m *module) uncalled() (names []string) {
 	used := map[string]bool{}
@@ -148,12 +149,23 @@ func (m *module) uncalled() (names []string) {
 		mentioned := p.mentioned()
 		for _, name := range p.types.Scope().Names() {
 			o := p.types.Scope().Lookup(name)
-			if o.Exported() && !used[key(o)] && !mentioned[o] && !m.generated(o) {
+			if o.Exported() && !used[key(o)] && !mentioned[o] && !m.generated(o) && !m.tested(p, name) {
 				names = append(names, p.short()+"."+name)
 			}
 		}
 	}
 	return names
+}
+
+// tested reports whether a test of another package uses p's name.
+func (m *module) tested(p *source, name string) bool {
+	use := regexp.MustCompile(`\b` + p.types.Name() + `\.` + name + `\b`)
+	for dir, texts := range m.tests {
+		if dir != p.dir && slices.ContainsFunc(texts, use.MatchString) {
+			return true
+		}
+	}
+	return false
 }
 
 // generated reports whether o is declared in a generated file.

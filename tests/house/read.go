@@ -25,12 +25,14 @@ const modulePath = "example.org/supervisord"
 type module struct {
 	fset     *token.FileSet
 	packages []*source
-	exports  map[string]string // by import path: the compiler's export data
+	exports  map[string]string   // by import path: the compiler's export data
+	tests    map[string][]string // by directory: the texts of its test files
 }
 
 // A source is one package of it.
 type source struct {
 	path    string
+	dir     string
 	imports []string // of this project, direct
 	files   []*ast.File
 	lines   int  // without generated files
@@ -47,13 +49,15 @@ func (s *source) short() string { return strings.TrimPrefix(s.path, modulePath+"
 type listed struct {
 	ImportPath, Dir, Export string
 	GoFiles, Imports        []string
+	TestGoFiles             []string
+	XTestGoFiles            []string
 	DepsErrors              []struct{ Err string }
 }
 
 // readModule reads the packages below dirs, each of which is the root of a Go module, and checks their types.
 // A directory without go.mod is left out.
 func readModule(dirs ...string) (*module, error) {
-	m := &module{fset: token.NewFileSet(), exports: map[string]string{}}
+	m := &module{fset: token.NewFileSet(), exports: map[string]string{}, tests: map[string][]string{}}
 	for _, dir := range dirs {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
 			continue
@@ -96,7 +100,7 @@ func (m *module) readDir(dir string) error {
 
 // goList runs go list -json in dir.
 func goList(dir string, args ...string) ([]listed, error) {
-	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,Export,GoFiles,Imports,DepsErrors"}, args...)...)
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,Export,GoFiles,TestGoFiles,XTestGoFiles,Imports,DepsErrors"}, args...)...)
 	cmd.Dir = dir
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -117,11 +121,14 @@ func goList(dir string, args ...string) ([]listed, error) {
 }
 
 func (m *module) parse(l listed) (*source, error) {
-	p := &source{path: l.ImportPath, harness: slices.Contains(l.Imports, "testing")}
+	p := &source{path: l.ImportPath, dir: l.Dir, harness: slices.Contains(l.Imports, "testing")}
 	for _, i := range l.Imports {
 		if strings.HasPrefix(i, modulePath+"/") {
 			p.imports = append(p.imports, i)
 		}
+	}
+	if err := m.readTests(l); err != nil {
+		return nil, err
 	}
 	for _, name := range l.GoFiles {
 		text, err := os.ReadFile(filepath.Join(l.Dir, name))
@@ -138,6 +145,17 @@ func (m *module) parse(l listed) (*source, error) {
 		}
 	}
 	return p, nil
+}
+
+func (m *module) readTests(l listed) error {
+	for _, name := range slices.Concat(l.TestGoFiles, l.XTestGoFiles) {
+		text, err := os.ReadFile(filepath.Join(l.Dir, name))
+		if err != nil {
+			return err
+		}
+		m.tests[l.Dir] = append(m.tests[l.Dir], string(text))
+	}
+	return nil
 }
 
 // check has the types of every package checked. What they import comes from the compiler's export data.

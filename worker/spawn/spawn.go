@@ -87,16 +87,16 @@ func Prepare(c Execution) (*Launch, *StepError) {
 	}
 	data, err := json.Marshal(p)
 	if err != nil {
-		return nil, Failed(StepFork, err)
+		return nil, Failed(stepFork, err)
 	}
 	memfd, err := Sealed("parameters", data)
 	if err != nil {
-		return nil, Failed(StepFork, err)
+		return nil, Failed(stepFork, err)
 	}
 	read, write, err := Pipe()
 	if err != nil {
 		unix.Close(memfd)
-		return nil, Failed(StepFork, err)
+		return nil, Failed(stepFork, err)
 	}
 	files := append(append([]int(nil), c.Files...), memfd, write)
 	return &Launch{
@@ -134,7 +134,7 @@ func (p *Launch) Fork(group int) (pid, pidfd int, failure *StepError) {
 	}
 	pid, err = syscall.ForkExec("/proc/self/exe", p.argv, attr)
 	if err != nil {
-		return 0, -1, Failed(StepFork, fmt.Errorf("the supervisor's own binary, /proc/self/exe: %w", err))
+		return 0, -1, Failed(stepFork, fmt.Errorf("the supervisor's own binary, /proc/self/exe: %w", err))
 	}
 	return pid, pidfd, nil
 }

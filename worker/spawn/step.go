@@ -10,7 +10,7 @@ const (
 	StepSockets = "sockets"
 	StepNotify  = "notify"
 	StepOutput  = "output"
-	StepFork    = "fork"
+	stepFork    = "fork"
 	StepWatch   = "watch"
 	StepStart   = "start" // the shim ended before the exec and reported nothing
 	StepAdopt   = "adopt"
@@ -41,7 +41,7 @@ var actions = map[string]string{
 	StepSockets:         "pass",
 	StepNotify:          "start:",
 	StepOutput:          "set up",
-	StepFork:            "start a process:",
+	stepFork:            "start a process:",
 	StepWatch:           "watch the process:",
 	StepAdopt:           "adopt",
 	StepExec:            "exec",
