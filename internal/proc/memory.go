@@ -68,7 +68,7 @@ func proportional(pid int) uint64 {
 
 // UnmapBinary gives back the pages of this process's own program file, code and read-only data, that it has touched so far. They stay in
 // the page cache, and the kernel maps those that are used again, sixteen at a time (madvise(2), MADV_DONTNEED on a private file mapping).
-// Most of what a start or a reload touches is not needed while the process sleeps.
+// Most of what a start touches is not needed again.
 func UnmapBinary() error {
 	binary, err := os.Readlink("/proc/self/exe")
 	if err != nil {
