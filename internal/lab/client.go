@@ -193,6 +193,7 @@ func (m *Supervisord) RedeployWithLoss(most int) {
 		m.Serves(generation)
 		m.Gone(generation - 1)
 	}
+	m.Until("there were enough requests", func() bool { return len(l.Attempts()) >= 150 })
 	answered, kinds, generations := l.End()
 	if lost, _ := l.Attempts().Lost(); lost > 3*most || answered < 100 || len(generations) < 3 {
 		m.T.Errorf("%d requests were answered by the generations %v, lost were %v", answered, generations, kinds)
