@@ -31,7 +31,7 @@ var (
 // ReloadOptions says what to reload, and who asks.
 type ReloadOptions struct {
 	Programs []string // none: all of them
-	Reason   string   // for the log; "": "asked to"
+	Reason   string   // for the log; "": "requested"
 	AskedBy  string
 	Canary   int           // see program.Reload
 	For      time.Duration // see program.Reload
@@ -64,7 +64,7 @@ type Ticket struct {
 func (s *Supervisor) Reload(ctx context.Context, o ReloadOptions) ([]Ticket, error) {
 	return ask(ctx, s.mailbox, func(reply func([]Ticket, error)) {
 		if o.Reason == "" {
-			o.Reason = "asked to"
+			o.Reason = "requested"
 		}
 		if !s.stopping() {
 			s.Log.Info("reload: reading the configuration and replacing workers",
@@ -173,7 +173,7 @@ func (p *runner) act(e program.Event) (Ticket, error) {
 			ticket.Stopped = true
 			return ticket, nil
 		}
-		e.Reason = cmp.Or(e.Reason, "asked to")
+		e.Reason = cmp.Or(e.Reason, "requested")
 		p.step(e)
 	case program.Scale:
 		if err := p.scale(e); err != nil {

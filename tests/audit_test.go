@@ -29,10 +29,10 @@ func TestEveryChangeRecordsWhoAskedForIt(t *testing.T) {
 		{"promote web", "canary is promoted", `"generation":4`},
 		{"reload --canary 1 --hold", lab.TrialBegan, `"generation":5`},
 		{"abort web --reason because", lab.TrialFailed, `"reason":"because"`},
-		{"stop web", "program is to stop", "asked to"},
+		{"stop web", "program is to stop", "requested"},
 		{"start web", lab.TrialBegan, `"generation":6`},
 		{"kill web --generation 6", "signal is sent to the workers", `"signal":"KILL"`},
-		{"restart web", "program is to stop", "asked to"},
+		{"restart web", "program is to stop", "requested"},
 		{"log-level debug", "log level changed", "debug"},
 	} {
 		last := m.Last()

@@ -231,7 +231,7 @@ func outcome(r *program.ReloadRecord) string {
 	return text + "was given up: " + string(r.Outcome)
 }
 
-// abortedBy returns who aborted a reload, "" if nobody did.
+// abortedBy returns who aborted a reload, or "" if it was not aborted.
 func abortedBy(r *program.ReloadRecord) string {
 	if r.Failure == nil {
 		return ""

@@ -21,7 +21,7 @@ func (e *APIError) Error() string {
 	if e.Remedy == "" {
 		return e.What
 	}
-	if strings.Contains(e.What, "\n") { // a configuration with several errors, each with its own remedy
+	if e.Code == Refused || strings.Contains(e.What, "\n") { // the errors of a configuration have remedies of their own
 		return e.What + "\n" + e.Remedy
 	}
 	return e.What + ": " + e.Remedy

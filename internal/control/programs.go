@@ -109,7 +109,7 @@ func (a *API) scale(w http.ResponseWriter, r *http.Request) error {
 const maxReason = 200
 
 func (a *API) abort(w http.ResponseWriter, r *http.Request) error {
-	b := AbortBody{Reason: "asked to"}
+	b := AbortBody{Reason: "requested"}
 	if err := body(r, &b); err != nil {
 		return err
 	}

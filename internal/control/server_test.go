@@ -192,7 +192,7 @@ func TestRequestsReachTheLoopWithWhoAsked(t *testing.T) {
 		{"POST", "/v1/programs/web/restart", "", acted{"web", program.Start{AskedBy: me}}},
 		{"POST", "/v1/programs/web/scale", `{"workers":3}`, acted{"web", program.Scale{Workers: 3, AskedBy: me}}},
 		{"POST", "/v1/programs/web/promote", "", acted{"web", program.Promote{AskedBy: me}}},
-		{"POST", "/v1/programs/web/abort", "", acted{"web", program.Abort{Reason: "asked to", AskedBy: me}}},
+		{"POST", "/v1/programs/web/abort", "", acted{"web", program.Abort{Reason: "requested", AskedBy: me}}},
 		{"POST", "/v1/programs/web/abort", `{"reason":"x"}`, acted{"web", program.Abort{Reason: "x", AskedBy: me}}},
 		{"POST", "/v1/programs/web/signal", `{"signal":"sigusr1"}`, supervisor.SignalOptions{Program: "web", Signal: syscall.SIGUSR1, AskedBy: me}},
 		{"POST", "/v1/programs/web/signal", `{"signal":"34","generation":2}`, supervisor.SignalOptions{Program: "web", Generation: 2, Signal: 34, AskedBy: me}},

@@ -592,7 +592,7 @@ func TestStopFirstProgramRestartsOnceFailedTrialIsGone(t *testing.T) {
 }
 
 func TestFailedOrAbortedCanaryLeavesServingGenerationAlone(t *testing.T) {
-	for _, how := range []func(*script){func(s *script) { s.exit(3) }, func(s *script) { s.send(Abort{Reason: "asked to"}) }} {
+	for _, how := range []func(*script){func(s *script) { s.exit(3) }, func(s *script) { s.send(Abort{Reason: "requested"}) }} {
 		s := newScript(t, testConfig(2, config.Rolling))
 		s.up()
 		s.send(Reload{Canary: 1})

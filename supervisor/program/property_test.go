@@ -75,7 +75,7 @@ func (h *history) event() Event {
 	case "promote":
 		return Promote{}
 	case "abort":
-		return Abort{Reason: "asked to"}
+		return Abort{Reason: "requested"}
 	case "prepared":
 		return Prepared{Generation: h.p.Trial.Number}
 	case "unprepared":

@@ -124,7 +124,7 @@ func TestReloadRecordNamesKilledWorkers(t *testing.T) {
 func TestCanaryRecordIsHeldUntilPromotedThenPending(t *testing.T) {
 	s := newScript(t, testConfig(2, config.All))
 	s.up()
-	s.send(Reload{Reason: "asked to", Canary: 1})
+	s.send(Reload{Reason: "requested", Canary: 1})
 	s.prepared()
 	s.allReady()
 	if r := s.p.reloadOf(2); r.Outcome != Held || r.Canary != 1 {
@@ -166,7 +166,7 @@ func TestStartWaitingWhenProgramStopsIsRecordedAsStopped(t *testing.T) {
 func TestStopRecordHasOutcome(t *testing.T) {
 	s := newScript(t, testConfig(1, config.All))
 	s.up()
-	s.send(Stop{Reason: "asked to", AskedBy: "alice"})
+	s.send(Stop{Reason: "requested", AskedBy: "alice"})
 	if r := s.p.LastStop; r == nil || r.AskedBy != "alice" || r.Generation != 1 || !r.Ended.IsZero() {
 		t.Fatalf("the record is %+v", r)
 	}

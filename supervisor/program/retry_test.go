@@ -62,7 +62,7 @@ func TestAbortedReloadIsNotRetried(t *testing.T) {
 	s := newScript(t, c)
 	s.up()
 	s.send(Reload{Reason: "HUP"})
-	s.send(Abort{Reason: "asked to"})
+	s.send(Abort{Reason: "requested"})
 	s.did = nil
 	s.after(time.Hour)
 	s.expect("")

@@ -94,7 +94,7 @@ func reloading(r Reload, next func(*script)) func(*script) bool {
 
 // canary is reloading with a canary of 1 that is ready, so that the table shows only what follows.
 func canary(next func(*script)) func(*script) bool {
-	return reloading(Reload{Reason: "asked to", Canary: 1}, func(s *script) {
+	return reloading(Reload{Reason: "requested", Canary: 1}, func(s *script) {
 		s.prepared()
 		s.allReady()
 		s.reset()
@@ -114,8 +114,8 @@ var rows = []row{
 		s.send(Reload{By: Changed})
 		return true
 	}},
-	{"Reload of a canary of 1", send(Reload{Reason: "asked to", Canary: 1})},
-	{"ReadySaid by the canary", reloading(Reload{Reason: "asked to", Canary: 1}, func(s *script) { s.prepared(); s.reset(); s.allReady() })},
+	{"Reload of a canary of 1", send(Reload{Reason: "requested", Canary: 1})},
+	{"ReadySaid by the canary", reloading(Reload{Reason: "requested", Canary: 1}, func(s *script) { s.prepared(); s.reset(); s.allReady() })},
 	{"Reload beside a held canary", canary(func(s *script) { s.send(Reload{Reason: "HUP"}) })},
 	{"Promote of a held canary", canary(func(s *script) { s.send(Promote{}) })},
 	{"Promote of another trial", trial(func(s *script, _ *Worker) { s.send(Promote{}) })},
