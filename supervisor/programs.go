@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/config/reach"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
 )
@@ -74,8 +74,8 @@ func (all programs) known() map[socket.Spec]socket.Resolved {
 }
 
 // endpoints lists the sockets that workers have, those of draining generations included, with the addresses that the kernel says.
-func (all programs) endpoints() []config.Endpoint {
-	var open []config.Endpoint
+func (all programs) endpoints() []reach.Endpoint {
+	var open []reach.Endpoint
 	for _, p := range all {
 		for _, g := range p.generations {
 			for _, l := range g.listeners {
@@ -86,7 +86,7 @@ func (all programs) endpoints() []config.Endpoint {
 				case err != nil, l.Address.IsUDP():
 					continue
 				}
-				open = append(open, config.Endpoint{Program: p.core.Name, Name: l.Name, Address: bound})
+				open = append(open, reach.Endpoint{Program: p.core.Name, Name: l.Name, Address: bound})
 			}
 		}
 	}

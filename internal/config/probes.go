@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"example.org/supervisord/internal/config/document"
+	"example.org/supervisord/internal/config/reach"
 	"example.org/supervisord/internal/pattern"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/worker/ready"
@@ -16,7 +17,7 @@ import (
 type probe struct {
 	table, key string // "ready" or "health"; "url" or "address"
 	text       string // as written
-	to         destination
+	to         reach.Destination
 }
 
 // probes returns the probes of a program that connect to something.
@@ -25,9 +26,9 @@ func (p *Program) probes() []probe {
 	add := func(table string, r ready.Check) {
 		switch r.Method {
 		case ready.HTTP:
-			list = append(list, probe{table, "url", r.URL, urlTarget(r.URL)})
+			list = append(list, probe{table, "url", r.URL, reach.URL(r.URL)})
 		case ready.TCP:
-			list = append(list, probe{table, "address", r.Address, addressTarget(r.Address)})
+			list = append(list, probe{table, "address", r.Address, reach.Address(r.Address)})
 		}
 	}
 	add("ready", p.Ready.Check)
@@ -42,7 +43,7 @@ func (pr probe) isOwn(p *Program) bool {
 }
 
 // refusal says why a probe of p must not connect to e, and what to do.
-func (pr probe) refusal(p *Program, e Endpoint) (what, remedy string) {
+func (pr probe) refusal(p *Program, e reach.Endpoint) (what, remedy string) {
 	own := fmt.Sprintf(`or let each worker answer at an address of its own, such as "unix:/run/%s/{pid}.sock"`, p.Name)
 	remedy = `write method = "notify" or "accept", ` + own
 	if pr.table == "health" {
@@ -62,16 +63,16 @@ func (pr probe) refusal(p *Program, e Endpoint) (what, remedy string) {
 }
 
 // endpoints are those that the configuration asks for.
-func (c *Config) endpoints() []Endpoint {
-	var list []Endpoint
+func (c *Config) endpoints() []reach.Endpoint {
+	var list []reach.Endpoint
 	for _, p := range c.Programs {
 		for _, l := range p.Listen {
-			list = append(list, Endpoint{p.Name, l.Name, l.Address})
+			list = append(list, reach.Endpoint{Program: p.Name, Name: l.Name, Address: l.Address})
 		}
 	}
 	for _, own := range []socket.Address{c.Supervisor.HTTP, c.Supervisor.controlAddress()} {
 		if own != (socket.Address{}) {
-			list = append(list, Endpoint{Address: own})
+			list = append(list, reach.Endpoint{Address: own})
 		}
 	}
 	return list
@@ -80,14 +81,14 @@ func (c *Config) endpoints() []Endpoint {
 // CheckProbes returns an *document.Error if a probe of a program in c reaches one of these endpoints. It may look up host names, for
 // two seconds at most. Load has checked the listeners of c as they are written; only a running supervisord knows the ports that the
 // kernel chose, and the listeners that are no longer configured but still open.
-func (c *Config) CheckProbes(open []Endpoint) error {
-	r, cancel := newReach()
+func (c *Config) CheckProbes(open []reach.Endpoint) error {
+	f, cancel := reach.NewFinder()
 	defer cancel()
 	var problems []document.Problem
 	for i := range c.Programs {
 		p := &c.Programs[i]
 		for _, pr := range p.probes() {
-			if e, ok := r.first(pr.to, open); ok {
+			if e, ok := f.First(pr.to, open); ok {
 				what, remedy := pr.refusal(p, e)
 				problems = append(problems, document.Problem{File: p.File, Line: p.Line, Key: document.Key("program", p.Name) + "." + pr.table + "." + pr.key, What: what, Remedy: remedy})
 			}
@@ -99,36 +100,27 @@ func (c *Config) CheckProbes(open []Endpoint) error {
 	return nil
 }
 
-// first returns the first of these endpoints that t reaches.
-func (r *reach) first(t destination, endpoints []Endpoint) (Endpoint, bool) {
-	i := slices.IndexFunc(endpoints, func(e Endpoint) bool { return r.reaches(t, e.Address) })
-	if i < 0 {
-		return Endpoint{}, false
-	}
-	return endpoints[i], true
-}
-
 // probes reports the probes that something else than the worker in question would answer.
 func (l *loader) probes() {
-	r, cancel := newReach()
+	f, cancel := reach.NewFinder()
 	defer cancel()
 	endpoints := l.config.endpoints()
 	for i := range l.config.Programs {
 		p := &l.config.Programs[i]
 		for _, pr := range p.probes() {
-			l.probe(r, p, pr, endpoints)
+			l.probe(f, p, pr, endpoints)
 		}
 		for table, check := range map[string]ready.Check{"ready": p.Ready.Check, "health": p.Health.Check} {
 			if check.Method == ready.Exec {
-				l.probeCommand(r, l.written[p.Name].Child(table).Child("command"), check.Command, endpoints)
+				l.probeCommand(f, l.written[p.Name].Child(table).Child("command"), check.Command, endpoints)
 			}
 		}
 	}
 }
 
-func (l *loader) probe(r *reach, p *Program, pr probe, endpoints []Endpoint) {
+func (l *loader) probe(f *reach.Finder, p *Program, pr probe, endpoints []reach.Endpoint) {
 	at := l.written[p.Name].Child(pr.table).Child(pr.key)
-	e, reached := r.first(pr.to, endpoints)
+	e, reached := f.First(pr.to, endpoints)
 	switch {
 	case reached:
 		what, remedy := pr.refusal(p, e)
@@ -137,23 +129,23 @@ func (l *loader) probe(r *reach, p *Program, pr probe, endpoints []Endpoint) {
 		l.warnings = append(l.warnings, at.Note("is the address of several workers: an old worker that still has it answers for the new one",
 			`put {pid} into it, or {generation} and {slot}, or write strategy = "stop-first" in [`+document.Key("program", p.Name)+`.reload]`))
 	}
-	for _, name := range slices.Sorted(maps.Keys(r.unknown)) {
-		l.warnings = append(l.warnings, at.Note(fmt.Sprintf("cannot look up %s, so it is not known whether the probe reaches a listener: %v", name, r.unknown[name]),
+	for _, name := range slices.Sorted(maps.Keys(f.Unknown)) {
+		l.warnings = append(l.warnings, at.Note(fmt.Sprintf("cannot look up %s, so it is not known whether the probe reaches a listener: %v", name, f.Unknown[name]),
 			"write an IP address"))
 	}
-	clear(r.unknown)
+	clear(f.Unknown)
 }
 
 // urlInCommand finds the URLs in a word of a command.
 var urlInCommand = pattern.Lazy(`https?://[^\s"'<>|;&]+`)
 
 // probeCommand warns of the URL of a listener in a command.
-func (l *loader) probeCommand(r *reach, at document.Value, command []string, endpoints []Endpoint) {
+func (l *loader) probeCommand(f *reach.Finder, at document.Value, command []string, endpoints []reach.Endpoint) {
 	for _, found := range urlInCommand().FindAllString(strings.Join(command, "\n"), -1) {
-		if e, ok := r.first(urlTarget(found), endpoints); ok {
+		if e, ok := f.First(reach.URL(found), endpoints); ok {
 			l.warnings = append(l.warnings, at.Note(fmt.Sprintf("%s reaches the listener %q of program %s, where any worker answers", found, e.Name, e.Program),
 				"ask the worker itself: its PID is {pid}"))
 		}
 	}
-	clear(r.unknown)
+	clear(f.Unknown)
 }

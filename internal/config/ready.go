@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config/document"
+	"example.org/supervisord/internal/config/reach"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/socket/inherit"
@@ -176,7 +177,7 @@ func readProbe(v document.Value, into *string, remedy string, check func(filled 
 	if !v.Text(&s) {
 		return
 	}
-	filled := exampleValues.Replace(s)
+	filled := reach.FillIn(s)
 	if strings.ContainsAny(filled, "{}") {
 		v.Problem(fmt.Sprintf("%q has an unknown placeholder", s), "known are {pid}, {slot} and {generation}")
 		return

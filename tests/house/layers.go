@@ -18,7 +18,7 @@ var layers = [][]string{
 	// Sockets and workers, which do not know each other.
 	{"socket", "worker"},
 	{"socket/dialect"},
-	{"internal/config/environment"},
+	{"internal/config/environment", "internal/config/reach"},
 	{"internal/config"},
 	// What decides, what survives, what carries out.
 	{"supervisor/program", "supervisor/snapshot"},

@@ -1,4 +1,8 @@
-package config
+// Package reach finds out whether a probe connects to a socket that several workers accept from.
+//
+// A probe must be answered by the worker that it is about. An address that supervisord holds open for workers outlives each of them:
+// any worker that has the socket would answer, the old generation above all, and a release that never starts would pass.
+package reach
 
 import (
 	"cmp"
@@ -17,9 +21,6 @@ import (
 	"example.org/supervisord/socket"
 )
 
-// A probe must be answered by the worker that it is about. An address that supervisord holds open for workers outlives each of them:
-// any worker that has the socket would answer, the old generation above all, and a release that never starts would pass.
-
 // lookUpTimeout bounds all host names that one check of the probes looks up.
 const lookUpTimeout = 2 * time.Second
 
@@ -30,17 +31,17 @@ type Endpoint struct {
 	Address socket.Address
 }
 
-// destination is where a probe connects. host, port and path may have placeholders.
-type destination struct {
+// Destination is where a probe connects. Host, port and path may have placeholders.
+type Destination struct {
 	host, port string
 	path       string // of a unix socket; "" for TCP
 }
 
-// urlTarget takes apart what package net/url would refuse: a port may have a placeholder.
-func urlTarget(s string) destination {
+// URL is where a probe of a URL connects. Package net/url would refuse it: a port may have a placeholder.
+func URL(s string) Destination {
 	if rest, ok := strings.CutPrefix(s, "unix:"); ok {
 		path, _, _ := strings.Cut(rest, ":/")
-		return destination{path: path}
+		return Destination{path: path}
 	}
 	scheme, rest, _ := strings.Cut(s, "://")
 	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
@@ -50,56 +51,68 @@ func urlTarget(s string) destination {
 	port := map[string]string{"http": "80", "https": "443"}[strings.ToLower(scheme)]
 	host, given, err := net.SplitHostPort(rest)
 	if err != nil {
-		return destination{host: strings.Trim(rest, "[]"), port: port}
+		return Destination{host: strings.Trim(rest, "[]"), port: port}
 	}
-	return destination{host: host, port: cmp.Or(given, port)}
+	return Destination{host: host, port: cmp.Or(given, port)}
 }
 
-func addressTarget(s string) destination {
+// Address is where a probe of an address connects, which is host:port or unix:/path.
+func Address(s string) Destination {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
-		return destination{path: path}
+		return Destination{path: path}
 	}
-	host, port, _ := net.SplitHostPort(s) // probeAddress has checked it
-	return destination{host: host, port: port}
+	host, port, _ := net.SplitHostPort(s) // without a port it reaches nothing
+	return Destination{host: host, port: port}
 }
 
-// reach finds out whether probes reach endpoints. It looks up host names, within lookUpTimeout.
-type reach struct {
-	ctx     context.Context
-	lookUp  func(ctx context.Context, network, name string) ([]netip.Addr, error)
-	known   map[string][]netip.Addr // by name
-	unknown map[string]error        // names that could not be looked up
-	local   []netip.Addr            // of this machine's interfaces; nil: not asked for yet
+// Finder finds out whether probes reach endpoints. It looks up host names, all of them within two seconds.
+type Finder struct {
+	Unknown map[string]error // names that could not be looked up; the caller may clear it
+
+	ctx    context.Context
+	lookUp func(ctx context.Context, network, name string) ([]netip.Addr, error)
+	known  map[string][]netip.Addr // by name
+	local  []netip.Addr            // of this machine's interfaces; nil: not asked for yet
 }
 
-func newReach() (*reach, context.CancelFunc) {
+// NewFinder returns a Finder. The caller must call the other result after its last question.
+func NewFinder() (*Finder, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookUpTimeout)
-	return &reach{ctx: ctx, lookUp: net.DefaultResolver.LookupNetIP, known: map[string][]netip.Addr{}, unknown: map[string]error{}}, cancel
+	return &Finder{Unknown: map[string]error{}, ctx: ctx, lookUp: net.DefaultResolver.LookupNetIP, known: map[string][]netip.Addr{}}, cancel
 }
 
-// reaches reports whether a connection to t can arrive at a listener with this address. A name that cannot be looked up
-// reaches nothing; see unknown.
-func (r *reach) reaches(t destination, a socket.Address) bool {
+// First returns the first of these endpoints that a probe reaches.
+func (f *Finder) First(d Destination, endpoints []Endpoint) (Endpoint, bool) {
+	i := slices.IndexFunc(endpoints, func(e Endpoint) bool { return f.reaches(d, e.Address) })
+	if i < 0 {
+		return Endpoint{}, false
+	}
+	return endpoints[i], true
+}
+
+// reaches reports whether a connection to d can arrive at a listener with this address. A name that cannot be looked up
+// reaches nothing; see Unknown.
+func (f *Finder) reaches(d Destination, a socket.Address) bool {
 	if a.IsUnix() {
-		return t.path != "" && samePath(t.path, a.Path)
+		return d.path != "" && samePath(d.path, a.Path)
 	}
 	host := a.Host
-	if t.path != "" || a.IsUDP() || !samePort(t.port, a.Port) {
+	if d.path != "" || a.IsUDP() || !samePort(d.port, a.Port) {
 		return false
 	}
-	if sameName(t.host, host) {
+	if sameName(d.host, host) {
 		return true
 	}
-	listens := r.addresses(host)
+	listens := f.addresses(host)
 	everywhere := host == "" || slices.ContainsFunc(listens, netip.Addr.IsUnspecified)
 	if everywhere {
-		listens = r.ofThisMachine()
+		listens = f.ofThisMachine()
 	}
 	here := func(ip netip.Addr) bool {
 		return everywhere && ip.IsLoopback() || slices.Contains(listens, ip)
 	}
-	return slices.ContainsFunc(listens, func(ip netip.Addr) bool { return matches(t.host, ip.String()) }) ||
-		slices.ContainsFunc(dialled(r.addresses(exampleValues.Replace(t.host))), here)
+	return slices.ContainsFunc(listens, func(ip netip.Addr) bool { return matches(d.host, ip.String()) }) ||
+		slices.ContainsFunc(dialled(f.addresses(FillIn(d.host))), here)
 }
 
 // dialled returns what a client connects to that is given these addresses: an unspecified address means this machine.
@@ -113,7 +126,7 @@ func dialled(addresses []netip.Addr) []netip.Addr {
 var loopback = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 
 // addresses returns the addresses of a host: an IP address, a name, or "" for all of them.
-func (r *reach) addresses(host string) []netip.Addr {
+func (f *Finder) addresses(host string) []netip.Addr {
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
 	withoutZone, _, _ := strings.Cut(name, "%") // an address with another zone is too rare to tell apart
 	switch ip, err := netip.ParseAddr(withoutZone); {
@@ -124,37 +137,37 @@ func (r *reach) addresses(host string) []netip.Addr {
 	case name == "localhost", strings.HasSuffix(name, ".localhost"):
 		return loopback
 	}
-	return r.named(name)
+	return f.named(name)
 }
 
-func (r *reach) named(name string) []netip.Addr {
-	if found, ok := r.known[name]; ok {
+func (f *Finder) named(name string) []netip.Addr {
+	if found, ok := f.known[name]; ok {
 		return found
 	}
-	found, err := r.lookUp(r.ctx, "ip", name)
+	found, err := f.lookUp(f.ctx, "ip", name)
 	if err != nil {
-		r.unknown[name] = err
+		f.Unknown[name] = err
 	}
 	for i := range found {
 		found[i] = found[i].Unmap().WithZone("")
 	}
-	r.known[name] = found
+	f.known[name] = found
 	return found
 }
 
 // ofThisMachine returns the addresses that a listener on every address takes connections for.
-func (r *reach) ofThisMachine() []netip.Addr {
-	if r.local != nil {
-		return r.local
+func (f *Finder) ofThisMachine() []netip.Addr {
+	if f.local != nil {
+		return f.local
 	}
-	r.local = slices.Clone(loopback)
+	f.local = slices.Clone(loopback)
 	interfaces, _ := net.InterfaceAddrs() // without them the loopback addresses are still known
 	for _, i := range interfaces {
 		if prefix, err := netip.ParsePrefix(i.String()); err == nil {
-			r.local = append(r.local, prefix.Addr().Unmap().WithZone(""))
+			f.local = append(f.local, prefix.Addr().Unmap().WithZone(""))
 		}
 	}
-	return r.local
+	return f.local
 }
 
 // sameName reports whether two hosts are written alike.
@@ -206,7 +219,9 @@ func realPath(path string) string {
 	return filepath.Join(realPath(dir), filepath.Base(path))
 }
 
-// exampleValues replaces the placeholders of a probe by values that they may have.
+// FillIn replaces the placeholders {pid}, {slot} and {generation} in a text by values that they may have.
+func FillIn(text string) string { return exampleValues.Replace(text) }
+
 var exampleValues = strings.NewReplacer("{pid}", "1", "{slot}", "0", "{generation}", "1")
 
 // placeholderValues are regular expressions for what the placeholders of a probe can stand for. {slot} is not bounded by the number
