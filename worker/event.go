@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Event is something that happened to a worker: Spawned, ReadySaid, NeverReady, Status, Leaving, Extend, Watchdog or Exited.
+// Event is something that happened to a worker: Spawned, ReadySaid, NeverReady, Status, Leaving, DrainsItself, Extend,
+// Watchdog or Exited.
 type Event interface{ event() }
 
 // Spawned: the command runs (the exec succeeded).
@@ -26,6 +27,10 @@ type Status struct {
 // Leaving: the worker said STOPPING=1 of its own accord.
 type Leaving struct{}
 
+// DrainsItself: the worker promised with X_SUPERVISORD_DRAINS=1 that it loses nothing when TERM comes while it is busy. It is sent once at
+// most, before a ReadySaid that the same message causes.
+type DrainsItself struct{}
+
 // Extend: the worker asks with EXTEND_TIMEOUT_USEC= for that much time from now, whatever it is doing.
 type Extend struct{ Duration time.Duration }
 
@@ -44,11 +49,12 @@ type Exited struct {
 	Tail   []string // the last lines of stderr, where captured (oldest first)
 }
 
-func (Spawned) event()    {}
-func (ReadySaid) event()  {}
-func (NeverReady) event() {}
-func (Status) event()     {}
-func (Leaving) event()    {}
-func (Extend) event()     {}
-func (Watchdog) event()   {}
-func (Exited) event()     {}
+func (Spawned) event()      {}
+func (ReadySaid) event()    {}
+func (NeverReady) event()   {}
+func (Status) event()       {}
+func (Leaving) event()      {}
+func (DrainsItself) event() {}
+func (Extend) event()       {}
+func (Watchdog) event()     {}
+func (Exited) event()       {}

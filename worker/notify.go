@@ -82,6 +82,7 @@ func (w *Worker) admit(own bool, m ready.Notification) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.channels.kept || own && m.Ready && !m.Stopping && w.mayGetReady() {
+		w.noteDrains(own && m.Drains) // before it is ready, so that both are recorded together
 		w.keepReady()
 		return false
 	}
@@ -105,6 +106,14 @@ func (w *Worker) keepReady() {
 	w.launcher.poll.Remove(w.channels.pipe)
 }
 
+// noteDrains posts that the worker drains itself, once. w.mu is held.
+func (w *Worker) noteDrains(promised bool) {
+	if promised && !w.channels.drains {
+		w.channels.drains = true
+		w.events.put(DrainsItself{})
+	}
+}
+
 // Recorded says that what was posted so far is recorded for the next supervisor.
 func (w *Worker) Recorded() {
 	w.mu.Lock()
@@ -122,6 +131,7 @@ func (w *Worker) handle(m ready.Notification) {
 		w.stopReady()
 		w.events.put(Leaving{})
 	}
+	w.noteDrains(m.Drains)
 	if m.Ready && !w.channels.leaving && w.spec.Ready.Method == ready.Notify {
 		w.postReady()
 	}

@@ -61,6 +61,26 @@ func TestEverythingAWorkerMaySay(t *testing.T) {
 	must[Exited](s)
 }
 
+func TestDrainsIsPostedOnceAndBeforeReady(t *testing.T) {
+	s := start(t, launcher(t), role("notify", "TEST_MESSAGES=X_SUPERVISORD_DRAINS=0|READY=1;X_SUPERVISORD_DRAINS=1|X_SUPERVISORD_DRAINS=1;STATUS=up"))
+	must[Spawned](s)
+	must[DrainsItself](s)
+	must[ReadySaid](s)
+	if e := must[Status](s); e.Text != "up" {
+		t.Error(e)
+	}
+	must[Exited](s)
+}
+
+func TestDrainsCountsWithEveryReadinessMethod(t *testing.T) {
+	spec := role("notify", "TEST_MESSAGES=X_SUPERVISORD_DRAINS=1")
+	spec.Ready = ready.Check{Method: ready.Delay, Delay: time.Hour}
+	s := start(t, launcher(t), spec)
+	must[Spawned](s)
+	must[DrainsItself](s)
+	must[Exited](s)
+}
+
 // notifyPath returns the path of a running worker's notify socket.
 func notifyPath(t *testing.T, w *Worker) string {
 	t.Helper()

@@ -62,6 +62,7 @@ type channels struct {
 	control control       // einhorn's; without a socket there is none
 	path    string        // of NOTIFY_SOCKET
 	leaving bool          // STOPPING=1 came
+	drains  bool          // DrainsItself was posted
 	kept    bool          // READY=1 stays in the kernel, and nothing after it is read, until Recorded
 }
 

@@ -12,10 +12,19 @@ func TestMeaninglessMessagesAreIgnored(t *testing.T) {
 			t.Errorf("%.20q gave %+v", text, m)
 		}
 	}
-	for _, text := range []string{"READY=0", "READY", "XREADY=1", "EXTEND_TIMEOUT_USEC=-1", "EXTEND_TIMEOUT_USEC=99999999999999999999", "ERRNO=x", "WATCHDOG=0", ""} {
+	for _, text := range []string{"READY=0", "READY", "XREADY=1", "EXTEND_TIMEOUT_USEC=-1", "EXTEND_TIMEOUT_USEC=99999999999999999999", "ERRNO=x", "WATCHDOG=0", "X_SUPERVISORD_DRAINS=0", "X_SUPERVISORD_DRAINS", ""} {
 		if m := parseNotification([]byte(text)); m != (Notification{}) {
 			t.Errorf("%q gave %+v", text, m)
 		}
+	}
+}
+
+func TestDrainsComesBesideReadyOrAlone(t *testing.T) {
+	if m := parseNotification([]byte("READY=1\nX_SUPERVISORD_DRAINS=1")); m != (Notification{Ready: true, Drains: true}) {
+		t.Errorf("%+v", m)
+	}
+	if m := parseNotification([]byte("X_SUPERVISORD_DRAINS=1\n")); m != (Notification{Drains: true}) {
+		t.Errorf("%+v", m)
 	}
 }
 
