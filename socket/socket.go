@@ -33,7 +33,18 @@ type Spec struct {
 	WhenDown    WhenDown // what happens to clients while nothing serves: for callers of SetOpen
 	FD          FDNumber // its number in a worker
 	StarterName string   // its name in SERVER_STARTER_PORT; "": made from the address
+	Handover    Handover // how one generation takes over from another
+	HandoverWhy string   // why it is Share although nobody asked for that; "": somebody did, or it is Steer
 }
+
+// Handover says which sockets the generations of a program have.
+type Handover string
+
+// The ways to hand over. "" means Share, in records that do not know the key.
+const (
+	Share Handover = "share" // all generations accept from the same sockets
+	Steer Handover = "steer" // each has sockets of its own, and the kernel sends new connections to those of the one that serves
+)
 
 // Access says who may connect to a unix socket with a path.
 type Access struct {

@@ -68,6 +68,7 @@ type Program struct {
 	Dialects         []dialect.Name   // nil: the default; empty, but not nil: none
 	Ready            Ready
 	Reload           ReloadPolicy
+	Drain            DrainPolicy
 	Stop             StopPolicy
 	Restart          Restart
 	Hooks            Hooks
@@ -123,6 +124,15 @@ type ReloadPolicy struct {
 	PreflightTimeout time.Duration
 	Retry            time.Duration // a failed reload is tried again after this time, until one serves; 0: it is not
 	Every            time.Duration // a program reloads when a generation has served for this time; 0: it does not
+	Keep             time.Duration // the old generation is not told to go for so long, so that a rollback can bring it back; 0: it is
+}
+
+// DrainPolicy is the [program.NAME.drain] table: what passes between the moment from which an old worker gets no new connections and
+// the first signal of its stop plan. It is for workers whose listeners are steered.
+type DrainPolicy struct {
+	Timeout time.Duration // the signal waits at most so long for the worker to have nothing in hand; 0: it does not wait
+	Idle    time.Duration // then also so long for idle connections to be closed by their clients
+	Spread  time.Duration // the signals to several old workers are spread over this time
 }
 
 // StopStep is one step of a stop plan: a signal, then a wait for the end.

@@ -29,6 +29,7 @@ const (
 type Check struct {
 	Method   Method
 	Delay    time.Duration
+	Listener string // URL or Address has "{listener:NAME}" as its host and port: the listener's name; "": none
 	URL      string
 	Address  string
 	Command  []string
