@@ -129,7 +129,7 @@ func TestConnectionsThatTheWorkerClosedDoNotKeepAListenerClosed(t *testing.T) {
 
 func TestSlotsOpenAgainInTheirOrder(t *testing.T) {
 	table, w := perSlot(t, 4)
-	old := table.Hold([]string{w.Key()})
+	old := claimed(t, table, []string{w.Key()})
 	setOpen(t, table, w.Key(), false)
 	refusesClients(t, "tcp", table.Address(w.Key()))
 	setOpen(t, table, w.Key(), true)
@@ -192,12 +192,12 @@ func TestLanesOpenAgainInTheirOrder(t *testing.T) {
 	table := newTable(t)
 	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	apply(t, table, w)
-	old := table.Hold([]string{w.Key()})
+	old := claimed(t, table, []string{w.Key()})
 	w.NonBlock = true
 	apply(t, table, w)
-	next := table.Hold([]string{w.Key()})
+	next := claimed(t, table, []string{w.Key()})
 	for _, serving := range slices.Concat(old, next, old) {
-		if err := table.Serve([]string{serving}); err != nil {
+		if err := serve(table, []string{serving}); err != nil {
 			t.Fatal(err)
 		}
 		setOpen(t, table, w.Key(), false)

@@ -58,14 +58,14 @@ func (h *history) Hold(*rapid.T) {
 	for name := range h.wanted {
 		keys = append(keys, h.key(name))
 	}
-	h.held = append(h.held, hold{claims: h.table.Hold(keys), knew: maps.Clone(h.wanted)})
+	h.held = append(h.held, hold{claims: claimed(h.t, h.table, keys), knew: maps.Clone(h.wanted)})
 }
 
 func (h *history) Serve(rt *rapid.T) {
 	if len(h.held) == 0 {
 		rt.Skip("no generation")
 	}
-	if err := h.table.Serve(rapid.SampledFrom(h.held).Draw(rt, "generation").claims); err != nil {
+	if err := serve(h.table, rapid.SampledFrom(h.held).Draw(rt, "generation").claims); err != nil {
 		rt.Fatal(err)
 	}
 }
@@ -160,7 +160,7 @@ func (h *laneHistory) Update(rt *rapid.T) {
 }
 
 func (h *laneHistory) Hold(rt *rapid.T) {
-	claims := h.table.Hold([]string{h.want.Key()})
+	claims := claimed(h.t, h.table, []string{h.want.Key()})
 	h.held = append(h.held, claims...)
 	h.block[claims[0]] = !h.want.NonBlock
 }
@@ -170,7 +170,7 @@ func (h *laneHistory) Serve(rt *rapid.T) {
 		rt.Skip("no generation")
 	}
 	h.serving = rapid.SampledFrom(h.held).Draw(rt, "generation")
-	if err := h.table.Serve([]string{h.serving}); err != nil {
+	if err := serve(h.table, []string{h.serving}); err != nil {
 		rt.Fatal(err)
 	}
 }

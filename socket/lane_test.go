@@ -90,7 +90,7 @@ func TestChangesOfPerSlotLoseNoConnection(t *testing.T) {
 		apply(t, table, w)
 		next, trial := generation(t, table, w.Key(), 3)
 		time.Sleep(20 * time.Millisecond) // a trial, as long as a worker takes to boot; no event to wait for
-		if err := table.Serve(next); err != nil {
+		if err := serve(table, next); err != nil {
 			t.Fatal(err)
 		}
 		for _, worker := range serving {
@@ -116,10 +116,10 @@ func TestChangesOfPerSlotLoseNoConnection(t *testing.T) {
 
 func TestGenerationWithoutPerSlotKeepsTheSharedSocket(t *testing.T) {
 	table, w, fd := opened(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
-	claims := table.Hold([]string{w.Key()})
+	claims := claimed(t, table, []string{w.Key()})
 	w.PerSlot, w.Slots = true, 3
 	apply(t, table, w)
-	next := table.Hold([]string{w.Key()})
+	next := claimed(t, table, []string{w.Key()})
 	if table.FD(claims[0], 2) != fd || table.FD(next[0], 2) == fd {
 		t.Errorf("slot 2 has %d and %d, the shared socket is %d", table.FD(claims[0], 2), table.FD(next[0], 2), fd)
 	}
@@ -130,15 +130,15 @@ func TestNonBlockOpensAnotherLane(t *testing.T) {
 		table := newTable(t)
 		w := together(t, Spec{Name: "web", Address: addr(address)})
 		apply(t, table, w)
-		old := table.Hold([]string{w.Key()})
+		old := claimed(t, table, []string{w.Key()})
 		w.NonBlock = true
 		apply(t, table, w)
-		trial := table.Hold([]string{w.Key()})
+		trial := claimed(t, table, []string{w.Key()})
 		a, b := table.FD(old[0], 0), table.FD(trial[0], 0)
 		if a == b || isNonBlock(t, a) || !isNonBlock(t, b) || table.Address(old[0]) != table.Address(trial[0]) {
 			t.Errorf("%s: sockets %d and %d, at %s and %s", address, a, b, table.Address(old[0]), table.Address(trial[0]))
 		}
-		if err := table.Serve(trial); err != nil {
+		if err := serve(table, trial); err != nil {
 			t.Fatal(err)
 		}
 		table.Release(old)
@@ -162,20 +162,20 @@ func TestNewLaneGetsNoConnectionUntilItsGenerationServes(t *testing.T) {
 	table := newTable(t)
 	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	apply(t, table, w)
-	old := table.Hold([]string{w.Key()})
+	old := claimed(t, table, []string{w.Key()})
 	w.NonBlock = true
 	apply(t, table, w)
-	trial := table.Hold([]string{w.Key()})
+	trial := claimed(t, table, []string{w.Key()})
 	arrive(t, table, old[0], 50)
 	// The trial fails.
 	table.Release(trial)
-	if err := table.Serve(old); err != nil {
+	if err := serve(table, old); err != nil {
 		t.Fatal(err)
 	}
 	arrive(t, table, old[0], 50)
 	// The next trial succeeds.
-	trial = table.Hold([]string{w.Key()})
-	if err := table.Serve(trial); err != nil {
+	trial = claimed(t, table, []string{w.Key()})
+	if err := serve(table, trial); err != nil {
 		t.Fatal(err)
 	}
 	arrive(t, table, trial[0], 50)
@@ -185,11 +185,11 @@ func TestNewLaneGetsNoConnectionUntilItsGenerationServes(t *testing.T) {
 	// And back, while the previous lane still exists.
 	w.NonBlock = false
 	apply(t, table, w)
-	back := table.Hold([]string{w.Key()})
+	back := claimed(t, table, []string{w.Key()})
 	if table.FD(back[0], 0) != table.FD(old[0], 0) {
 		t.Error("it is a third lane")
 	}
-	if err := table.Serve(back); err != nil {
+	if err := serve(table, back); err != nil {
 		t.Fatal(err)
 	}
 	table.Release(trial)
@@ -203,7 +203,7 @@ func TestConfigurationTakenBackClosesTheNewLane(t *testing.T) {
 	table := newTable(t)
 	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	apply(t, table, w)
-	old := table.Hold([]string{w.Key()})
+	old := claimed(t, table, []string{w.Key()})
 	changed := w
 	changed.NonBlock = true
 	apply(t, table, changed)
@@ -255,13 +255,13 @@ func TestChangesOfNonblockLoseNoConnection(t *testing.T) {
 		if i%2 == 1 {                     // fails
 			table.Release(next)
 			trial[0].end()
-			if err := table.Serve(claims); err != nil {
+			if err := serve(table, claims); err != nil {
 				t.Fatal(err)
 			}
 			w.NonBlock = !w.NonBlock
 			continue
 		}
-		if err := table.Serve(next); err != nil {
+		if err := serve(table, next); err != nil {
 			t.Fatal(err)
 		}
 		if table.Quiet(claims, time.Now()) || !table.Quiet(next, time.Now()) {
@@ -285,11 +285,11 @@ func TestQueueDelaysItsGenerationOnlyUntilADeadline(t *testing.T) {
 	table := newTable(t)
 	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	apply(t, table, w)
-	old := table.Hold([]string{w.Key()})
+	old := claimed(t, table, []string{w.Key()})
 	dial(t, "tcp", table.Address(w.Key()))
 	w.NonBlock = true
 	apply(t, table, w)
-	if err := table.Serve(table.Hold([]string{w.Key()})); err != nil {
+	if err := serve(table, claimed(t, table, []string{w.Key()})); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()
@@ -337,7 +337,7 @@ func TestChangesThatTheKernelDoesNotAllowSayTheRemedy(t *testing.T) {
 		table := newTable(t)
 		w := together(t, c.spec)
 		apply(t, table, w)
-		table.Hold([]string{w.Key()})
+		claimed(t, table, []string{w.Key()})
 		before := table.Export()
 		c.change(&w)
 		err := table.Update([]Want{w})
@@ -356,7 +356,7 @@ func TestPerSlotCannotChangeWhileTwoLanesExist(t *testing.T) {
 	table := newTable(t)
 	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	apply(t, table, w)
-	table.Hold([]string{w.Key()})
+	claimed(t, table, []string{w.Key()})
 	w.NonBlock = true
 	apply(t, table, w)
 	w.PerSlot, w.Slots = true, 2
@@ -367,12 +367,12 @@ func TestLanesComeBackToTheirGenerations(t *testing.T) {
 	before := newTable(t)
 	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	apply(t, before, w)
-	old := before.Hold([]string{w.Key()})
+	old := claimed(t, before, []string{w.Key()})
 	changed := w
 	changed.NonBlock = true
 	apply(t, before, changed)
-	next := before.Hold([]string{w.Key()})
-	if err := before.Serve(next); err != nil {
+	next := claimed(t, before, []string{w.Key()})
+	if err := serve(before, next); err != nil {
 		t.Fatal(err)
 	}
 	table := newTable(t)
@@ -436,7 +436,7 @@ func TestMissingSocketsOfLivingGenerationsAreReopened(t *testing.T) {
 func TestSocketWithARemovedPathIsReboundForTheNextGeneration(t *testing.T) {
 	spec, path := onDisk(t)
 	table, w, fd := opened(t, spec)
-	old := table.Hold([]string{w.Key()})
+	old := claimed(t, table, []string{w.Key()})
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -454,14 +454,14 @@ func TestSocketWithARemovedPathIsReboundForTheNextGeneration(t *testing.T) {
 		}
 	}
 	refusing()
-	trial := table.Hold([]string{w.Key()})
+	trial := claimed(t, table, []string{w.Key()})
 	if table.Stranded(w.Key()) {
 		t.Error("a generation has the new socket")
 	}
 	dial(t, "unix", path)
 	table.Release(trial)
 	refusing()
-	trial = table.Hold([]string{w.Key()})
+	trial = claimed(t, table, []string{w.Key()})
 	table.Release(old)
 	if isOpen(fd) {
 		t.Error("the old socket is open")
@@ -473,7 +473,7 @@ func TestSocketWithARemovedPathIsReboundForTheNextGeneration(t *testing.T) {
 func TestUnreachableSocketComesBackToItsGeneration(t *testing.T) {
 	spec, path := onDisk(t)
 	before, w, _ := opened(t, spec)
-	old := before.Hold([]string{w.Key()})
+	old := claimed(t, before, []string{w.Key()})
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}

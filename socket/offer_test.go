@@ -249,7 +249,7 @@ func TestOfferedSlotsAreSteeredAgain(t *testing.T) {
 	table := newTable(t)
 	table.Offer(orphaned(t, w))
 	apply(t, table, w)
-	old := table.Hold([]string{w.Key() + "\t4"})
+	old := claimed(t, table, []string{w.Key() + "\t4"})
 	resize(t, table, w, 2)
 	spread(t, table, w.Key(), 400, 2, 4)
 	table.Release(old)

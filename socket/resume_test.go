@@ -28,7 +28,7 @@ func TestSocketWithARemovedPathIsKeptWhateverReplacedThePath(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			spec, path := onDisk(t)
 			before, w, fd := opened(t, spec)
-			claims := before.Hold([]string{w.Key()})
+			claims := claimed(t, before, []string{w.Key()})
 			table, problems := resumed(t, before, w, claims, func() {
 				if err := errors.Join(os.Remove(path), put(path)); err != nil {
 					t.Fatal(err)
@@ -51,7 +51,7 @@ func TestOptionThatCannotBeSetDoesNotKeepAGenerationFromItsSocket(t *testing.T) 
 	before := newTable(t)
 	w := want(t, Spec{Address: addr(freePort(t))})
 	apply(t, before, w)
-	claims := before.Hold([]string{w.Key()})
+	claims := claimed(t, before, []string{w.Key()})
 	slots := w
 	slots.PerSlot = true // which the socket cannot have
 	offers := handedOver(t, before)
@@ -91,7 +91,7 @@ func TestRehearseFindsASocketThatIsMissingAndTouchesNone(t *testing.T) {
 	before := newTable(t)
 	w := want(t, Spec{Name: "web", Address: addr(freePort(t))})
 	apply(t, before, w)
-	claims := before.Hold([]string{w.Key()})
+	claims := claimed(t, before, []string{w.Key()})
 	generations := []Holding{{Resolved: w.Resolved, Claim: claims[0], Serves: true}, {Resolved: w.Resolved, Claim: claims[0]}}
 	table := NewTable()
 	offers := handedOver(t, before)

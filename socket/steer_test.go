@@ -68,11 +68,11 @@ func TestEachSlotHasASocket(t *testing.T) {
 
 func TestNewSlotsGetNoConnectionUntilTheirGenerationServes(t *testing.T) {
 	table, w := perSlot(t, 2)
-	old := table.Hold([]string{w.Key()})
+	old := claimed(t, table, []string{w.Key()})
 	resize(t, table, w, 4)
-	trial := table.Hold([]string{w.Key()})
+	trial := claimed(t, table, []string{w.Key()})
 	spread(t, table, w.Key(), 400, 2, 4)
-	if err := table.Serve(trial); err != nil {
+	if err := serve(table, trial); err != nil {
 		t.Fatal(err)
 	}
 	spread(t, table, w.Key(), 400, 4, 4)
@@ -82,9 +82,9 @@ func TestNewSlotsGetNoConnectionUntilTheirGenerationServes(t *testing.T) {
 
 func TestNewSlotsGetConnectionsWhenTheOldGenerationIsGone(t *testing.T) {
 	table, w := perSlot(t, 2)
-	old := table.Hold([]string{w.Key()})
+	old := claimed(t, table, []string{w.Key()})
 	resize(t, table, w, 3)
-	table.Hold([]string{w.Key()})
+	claimed(t, table, []string{w.Key()})
 	table.Release(old)
 	spread(t, table, w.Key(), 400, 3, 3)
 }
@@ -97,9 +97,9 @@ func TestWithoutAGenerationNewSlotsGetConnectionsAtOnce(t *testing.T) {
 
 func TestDroppedSlotsGetNoConnectionAndCloseWithTheirGeneration(t *testing.T) {
 	table, w := perSlot(t, 4)
-	old := table.Hold([]string{w.Key()})
+	old := claimed(t, table, []string{w.Key()})
 	resize(t, table, w, 2)
-	trial := table.Hold([]string{w.Key()})
+	trial := claimed(t, table, []string{w.Key()})
 	spread(t, table, w.Key(), 400, 2, 4)
 	table.Release(old)
 	spread(t, table, w.Key(), 400, 2, 2)
@@ -109,11 +109,11 @@ func TestDroppedSlotsGetNoConnectionAndCloseWithTheirGeneration(t *testing.T) {
 
 func TestFailedTrialForFewerSlotsGivesThemBack(t *testing.T) {
 	table, w := perSlot(t, 4)
-	old := table.Hold([]string{w.Key()})
+	old := claimed(t, table, []string{w.Key()})
 	resize(t, table, w, 2)
-	trial := table.Hold([]string{w.Key()})
+	trial := claimed(t, table, []string{w.Key()})
 	table.Release(trial)
-	if err := table.Serve(old); err != nil {
+	if err := serve(table, old); err != nil {
 		t.Fatal(err)
 	}
 	spread(t, table, w.Key(), 600, 4, 4)
@@ -138,7 +138,7 @@ func TestIPv6ConnectionsAreSteered(t *testing.T) {
 	table := newTable(t)
 	w := Want{Resolved: resolved(t, Spec{Name: "six", Address: addr("[::1]:0"), PerSlot: true}), Slots: 4}
 	apply(t, table, w)
-	table.Hold([]string{w.Key()})
+	claimed(t, table, []string{w.Key()})
 	resize(t, table, w, 3)
 	spread(t, table, w.Key(), 600, 3, 4)
 }
@@ -147,7 +147,7 @@ func TestPacketsOfOneUDPFlowStayTogether(t *testing.T) {
 	table := newTable(t)
 	w := Want{Resolved: resolved(t, Spec{Name: "dns", Address: addr("udp:127.0.0.1:0"), PerSlot: true}), Slots: 4}
 	apply(t, table, w)
-	table.Hold([]string{w.Key()})
+	claimed(t, table, []string{w.Key()})
 	resize(t, table, w, 3)
 	const flows, packets = 60, 5
 	for range flows {
@@ -272,7 +272,7 @@ func ask(address string) error {
 // generation starts a worker for each slot.
 func generation(t testing.TB, table *Table, key string, slots int) (claims []string, workers []*worker) {
 	t.Helper()
-	claims = table.Hold([]string{key})
+	claims = claimed(t, table, []string{key})
 	for slot := range slots {
 		workers = append(workers, startWorker(t, table.FD(claims[0], slot)))
 	}
@@ -288,7 +288,7 @@ func TestNoConnectionIsLostAsSlotsComeAndGo(t *testing.T) {
 		resize(t, table, w, slots)
 		next, trial := generation(t, table, key, slots)
 		time.Sleep(20 * time.Millisecond) // a trial, as long as a worker takes to boot; no event to wait for
-		if err := table.Serve(next); err != nil {
+		if err := serve(table, next); err != nil {
 			t.Fatal(err)
 		}
 		for _, worker := range serving {

@@ -98,7 +98,7 @@ func (t *Table) find(s string) (*listener, *lane, int) {
 
 // Hold keeps the listeners with these keys open and returns the claims for Release: plain strings, which may be written down and held
 // again by a later supervisor, after Resume. A claim says how many sockets of which lane there are now. Unknown keys are left out.
-func (t *Table) Hold(keys []string) (claims []string) {
+func (t *Table) Hold(keys []string, n Need) (claims []string, err error) {
 	for _, key := range keys {
 		l, ln, slots := t.find(key)
 		if ln == nil {
@@ -115,7 +115,7 @@ func (t *Table) Hold(keys []string) (claims []string) {
 		t.settle(l)
 		claims = append(claims, claim{l.key, slots, ln.number}.String())
 	}
-	return claims
+	return claims, nil
 }
 
 // Release undoes one Hold, whose claims it is given, and closes what neither the configuration nor a generation needs.
@@ -136,11 +136,11 @@ func (t *Table) Release(claims []string) {
 	}
 }
 
-// Serve sends new connections to the sockets of these claims, and to no others of their listeners. Call it when the generation that
+// serve sends new connections to the sockets of these claims, and to no others of their listeners. Call it when the generation that
 // holds them begins to serve, before its predecessor is told to stop; and with the claims of the generation that goes on serving when a
 // trial has failed. Without it the sockets of new slots begin to get connections when the last generation that does not know them is
 // released, and another lane when the serving one has closed.
-func (t *Table) Serve(claims []string) error {
+func (t *Table) serve(claims []string) error {
 	for _, c := range claims {
 		l, ln, slots := t.find(c)
 		if ln == nil || slots == 0 {

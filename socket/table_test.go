@@ -121,7 +121,7 @@ func TestUnixModeChangesInPlace(t *testing.T) {
 func TestRemovedListenerClosesWhenTheLastGenerationIsReleased(t *testing.T) {
 	spec, path := onDisk(t)
 	table, w, fd := opened(t, spec)
-	first, second := table.Hold([]string{w.Key()}), table.Hold([]string{w.Key()})
+	first, second := claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()})
 	apply(t, table)
 	for _, claims := range [][]string{first, second} {
 		if !isOpen(fd) || table.FD(w.Key(), 3) != fd || modeOf(t, path)&os.ModeSocket == 0 {
@@ -139,7 +139,7 @@ func TestRemovedListenerClosesWhenTheLastGenerationIsReleased(t *testing.T) {
 
 func TestListenerThatComesBackIsTheSame(t *testing.T) {
 	table, w, fd := opened(t, Spec{Address: addr("127.0.0.1:0")})
-	claims := table.Hold([]string{w.Key()})
+	claims := claimed(t, table, []string{w.Key()})
 	apply(t, table)
 	apply(t, table, w)
 	table.Release(claims)
@@ -150,11 +150,11 @@ func TestListenerThatComesBackIsTheSame(t *testing.T) {
 
 func TestUnknownKeysAreHarmless(t *testing.T) {
 	table, w, _ := opened(t, Spec{Address: addr("127.0.0.1:0")})
-	if claims := table.Hold([]string{"tcp 127.0.0.1:1"}); len(claims) != 0 {
+	if claims := claimed(t, table, []string{"tcp 127.0.0.1:1"}); len(claims) != 0 {
 		t.Errorf("claims on nothing: %v", claims)
 	}
 	table.Release([]string{"tcp 127.0.0.1:1", w.Key(), w.Key() + "\t3", "\t", ""})
-	if err := table.Serve([]string{"tcp 127.0.0.1:1", w.Key(), "\t7"}); err != nil {
+	if err := serve(table, []string{"tcp 127.0.0.1:1", w.Key(), "\t7"}); err != nil {
 		t.Error(err)
 	}
 	if table.FD("tcp 127.0.0.1:1", 0) != -1 || table.FD(w.Key(), -1) != -1 || table.FD(w.Key(), 99) < 0 || table.Address("x") != "" {

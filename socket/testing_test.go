@@ -258,3 +258,18 @@ func addr(s string) Address {
 	}
 	return a
 }
+
+// claimed holds listeners for a generation.
+func claimed(t testing.TB, table *Table, keys []string) []string {
+	t.Helper()
+	claims, err := table.Hold(keys, Need{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return claims
+}
+
+// serve sends all new connections to a generation.
+func serve(table *Table, claims []string) error {
+	return table.Steer([]Part{{Claims: claims, Weight: 1}})
+}

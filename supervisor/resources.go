@@ -33,11 +33,15 @@ func (p *runner) prepare(cg *program.Generation) {
 	for _, l := range g.listeners {
 		keys = append(keys, l.Key())
 	}
-	g.claims = p.s.table.Hold(keys)
+	claims, err := p.s.table.Hold(keys, socket.Need{Slots: cg.Config.Workers})
+	g.claims = claims
 	p.generations[cg.Number] = g
 	p.s.later(func() func() {
 		defer cancel()
 		snap, failure := p.gather(ctx, cg.Config, g.log)
+		if err != nil {
+			failure = &program.Failure{Step: program.StepPrepare, Reason: err.Error()}
+		}
 		return func() { p.prepared(g, snap, failure) }
 	})
 }

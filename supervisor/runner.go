@@ -161,7 +161,7 @@ func (p *runner) perform(a program.Action) {
 	case program.SendSignal:
 		p.send(a)
 	case program.Serve:
-		if err := p.s.table.Serve(p.generations[a.Generation].claims); err != nil {
+		if err := p.s.table.Steer([]socket.Part{{Claims: p.generations[a.Generation].claims, Weight: 1}}); err != nil {
 			p.log.Error("cannot spread connections over the slots; none is lost", zap.Error(err))
 		}
 	case program.Forget:
