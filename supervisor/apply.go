@@ -107,7 +107,7 @@ func (p *runner) refusesCanary(c *config.Program, listeners []socket.Resolved, r
 	case r.replaces(c.Name) && p.perSlot() && c.Workers != p.core.Config.Workers:
 		return "its number of workers has changed, and with it the sockets of per_slot, which a canary shares with the generation that serves: reload without --canary"
 	case r.replaces(c.Name):
-		return p.core.RefusesCanary(r.canary, c)
+		return p.core.RefusesCanary(program.Reload{Canary: r.canary}, c)
 	case !p.core.Knows(c) || !slices.Equal(p.listeners, listeners):
 		return "its configuration has changed, too, and it would be replaced whole: name it as well, or take the change back"
 	}

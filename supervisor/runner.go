@@ -160,14 +160,24 @@ func (p *runner) perform(a program.Action) {
 		p.spawn(a.Generation, a.Worker)
 	case program.SendSignal:
 		p.send(a)
-	case program.Serve:
-		if err := p.s.table.Steer([]socket.Part{{Claims: p.generations[a.Generation].claims, Weight: 1}}); err != nil {
-			p.log.Error("cannot spread connections over the slots; none is lost", zap.Error(err))
-		}
+	case program.Steer:
+		p.steer(a)
 	case program.Forget:
 		p.forget(a.Generation)
 	case program.Report:
 		p.report(a)
+	}
+}
+
+func (p *runner) steer(a program.Steer) {
+	var parts []socket.Part
+	for _, share := range a.Shares {
+		if g := p.generations[share.Generation]; g != nil {
+			parts = append(parts, socket.Part{Claims: g.claims, Slots: share.Slots, Weight: share.Weight})
+		}
+	}
+	if err := p.s.table.Steer(parts); err != nil {
+		p.log.Error("cannot spread connections over the slots; none is lost", zap.Error(err))
 	}
 }
 

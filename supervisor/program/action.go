@@ -25,17 +25,28 @@ type (
 		Group  bool
 	}
 
-	// Serve makes a generation the one for new connections.
-	Serve struct{ Generation int }
+	// Steer says where new connections go from now on. It comes before any SendSignal of the same Step.
+	Steer struct{ Shares []Share }
+
+	// SetPaused says whether new connections wait in the kernel.
+	SetPaused struct{ Paused bool }
 
 	// Forget drops what was kept for a generation: it is gone.
 	Forget struct{ Generation int }
 )
 
+// Share is the part of the new connections that a generation gets.
+type Share struct {
+	Generation int
+	Slots      []int `json:",omitempty"` // only these, where each slot has a socket; nil: all
+	Weight     int   // relative to those of the other shares
+}
+
 func (Prepare) action()    {}
 func (Abandon) action()    {}
 func (Spawn) action()      {}
 func (SendSignal) action() {}
-func (Serve) action()      {}
+func (Steer) action()      {}
+func (SetPaused) action()  {}
 func (Forget) action()     {}
 func (Report) action()     {}

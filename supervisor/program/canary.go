@@ -7,9 +7,9 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-// RefusesCanary says why a canary of this many workers cannot be tried with the configuration c now, and what to do about it; "": it
+// RefusesCanary says why the canary that r asks for cannot be tried with the configuration c now, and what to do about it; "": it
 // can. A canary never waits and never grows: a request for less than everything gets exactly that, or nothing.
-func (p *Program) RefusesCanary(workers int, c *config.Program) string {
+func (p *Program) RefusesCanary(r Reload, c *config.Program) string {
 	t := p.Trial
 	switch {
 	case p.Goal == Halt:
@@ -26,8 +26,8 @@ func (p *Program) RefusesCanary(workers int, c *config.Program) string {
 		return "a reload is due: wait for its end"
 	case c.Reload.Strategy == config.StopFirst || p.Serving.StopFirst():
 		return `with reload.strategy = "stop-first" no canary can run beside the generation that serves: reload without --canary`
-	case workers >= c.Workers:
-		return fmt.Sprintf("%d of its %s would be the whole generation: ask for fewer, or reload without --canary", workers, count(c.Workers, "worker"))
+	case r.Canary >= c.Workers:
+		return fmt.Sprintf("%d of its %s would be the whole generation: ask for fewer, or reload without --canary", r.Canary, count(c.Workers, "worker"))
 	}
 	return ""
 }
@@ -38,7 +38,7 @@ func (p *Program) canary(now time.Time, e Reload) {
 	if e.Config != nil {
 		c = e.Config
 	}
-	if why := p.RefusesCanary(e.Canary, c); why != "" {
+	if why := p.RefusesCanary(e, c); why != "" {
 		p.report(Report{Kind: CanaryRefused, Serving: p.ServingNumber(), Reason: why, AskedBy: e.AskedBy})
 		return
 	}

@@ -26,9 +26,9 @@ func (p *Program) Rebase(then, now time.Time) {
 }
 
 func (p *Program) times() []*time.Time {
-	all := []*time.Time{&p.AgainAt, &p.TriedAt, &p.RetryAt, &p.ChangedAt}
+	all := []*time.Time{&p.AgainAt, &p.TriedAt, &p.RetryAt, &p.ChangedAt, &p.Paused.Since, &p.Paused.Until}
 	for _, r := range p.Reloads {
-		all = append(all, &r.Began, &r.Spawned, &r.Ready, &r.Decided, &r.Ended, &r.Retired, &r.Gone)
+		all = append(all, &r.Began, &r.Spawned, &r.Ready, &r.Decided, &r.Ended, &r.Retired, &r.Gone, &r.Flipped, &r.KeptTill, &r.RolledBack)
 	}
 	if s := p.LastStop; s != nil {
 		all = append(all, &s.Began, &s.Ended)
@@ -39,7 +39,7 @@ func (p *Program) times() []*time.Time {
 			all = append(all, &g.Slots[i].RetryAt)
 		}
 		for _, w := range g.Workers {
-			all = append(all, &w.Spawned, &w.Since, &w.Deadline)
+			all = append(all, &w.Spawned, &w.Since, &w.Deadline, &w.Quiet)
 		}
 	}
 	return all

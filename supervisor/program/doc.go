@@ -46,16 +46,30 @@
 //	Promote of another trial
 //	    starting, reloading: -
 //	Abort of a held canary
-//	    reloading: serve 1, TERM 3 → up
+//	    reloading: TERM 3 → up
 //	Abort of another trial
 //	    starting: TERM 1, TERM 2 → waiting
-//	    reloading (all): serve 1, TERM 3, TERM 4 → up
-//	    reloading (rolling): serve 1, TERM 3 → up
+//	    reloading (all): TERM 3, TERM 4 → up
+//	    reloading (rolling): TERM 3 → up
 //	Exited of a held canary
-//	    reloading: serve 1, forget 2 → up
+//	    reloading: forget 2 → up
 //	Tick after a canary was held for its time
 //	    reloading (all): spawn 2/1
 //	    reloading (rolling): TERM 1
+//	Rollback
+//	    down, starting, up, reloading, waiting, stopping: -
+//	Pause
+//	    down, starting, up, reloading, waiting, stopping: -
+//	Unpause
+//	    down, starting, up, reloading, waiting, stopping: -
+//	Quieted
+//	    down, starting, up, reloading, waiting, stopping: -
+//	Looked
+//	    down, starting, up, reloading, waiting, stopping: -
+//	LossKnown
+//	    down, starting, up, reloading, waiting, stopping: -
+//	DrainsItself
+//	    down, starting, up, reloading, waiting, stopping: -
 //	Scale to 3 workers
 //	    down, starting, reloading, waiting, stopping: -
 //	    up: spawn 1/2
@@ -82,7 +96,7 @@
 //	    reloading (rolling): spawn 2/0
 //	    reloading (stop-first): TERM 1, TERM 2
 //	Prepared with a failure
-//	    reloading: serve 1, forget 2 → up
+//	    reloading: forget 2 → up
 //	    starting: forget 2 → waiting
 //	Spawned
 //	    starting, reloading: -
@@ -90,30 +104,30 @@
 //	    starting, reloading (all): -
 //	    reloading (rolling): TERM 1
 //	ReadySaid by every worker on trial
-//	    starting: serve 1 → up
-//	    reloading (all): serve 2, TERM 1, TERM 2 → up
+//	    starting: steer 1 → up
+//	    reloading (all): steer 2, TERM 1, TERM 2 → up
 //	    reloading (rolling): TERM 1
 //	ReadySaid by every worker on trial, with soak
-//	    starting: serve 1 → up
+//	    starting: steer 1 → up
 //	    reloading: -
 //	Tick at the end of the soak
 //	    up: -
-//	    reloading (all): serve 2, TERM 1, TERM 2 → up
+//	    reloading (all): steer 2, TERM 1, TERM 2 → up
 //	    reloading (rolling): TERM 1
 //	Extend
 //	    starting, reloading: -
 //	NeverReady
 //	    starting: TERM 1, TERM 2 → waiting
-//	    reloading (all): serve 1, TERM 3, TERM 4 → up
-//	    reloading (rolling): serve 1, TERM 3 → up
+//	    reloading (all): TERM 3, TERM 4 → up
+//	    reloading (rolling): TERM 3 → up
 //	Exited of a worker on trial
 //	    starting: TERM 2 → waiting
-//	    reloading (all): serve 1, TERM 4 → up
-//	    reloading (rolling): serve 1, forget 2 → up
+//	    reloading (all): TERM 4 → up
+//	    reloading (rolling): forget 2 → up
 //	Tick at the deadline of a worker on trial
 //	    starting: TERM 1, TERM 2 → waiting
-//	    reloading (all): serve 1, TERM 3, TERM 4 → up
-//	    reloading (rolling): serve 1, TERM 3 → up
+//	    reloading (all): TERM 3, TERM 4 → up
+//	    reloading (rolling): TERM 3 → up
 //	Exited of a serving worker
 //	    up, reloading: spawn 1/0
 //	Exited of a serving worker that was stable

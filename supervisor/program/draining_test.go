@@ -40,7 +40,7 @@ func TestReloadWaitsWhileTooManyGenerationsDrain(t *testing.T) {
 	s.expect("prepare 4, forget 2")
 	s.prepared()
 	s.allReady()
-	s.expect("spawn 4/0, serve 4, TERM 3")
+	s.expect("spawn 4/0, steer 4, TERM 3")
 	if s.p.Again != nil {
 		t.Error("five reloads were more than one")
 	}

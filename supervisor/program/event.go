@@ -23,12 +23,30 @@ type (
 		Reason  string          // for the log
 		AskedBy string          // "": nobody
 		Canary  int             // start this many workers and hold them beside the serving generation until Promote; 0: no canary
+		Share   int             // hold a whole generation beside the serving one with this share of the new connections, in parts of Whole; 0: no canary
 		For     time.Duration   // promote the canary by itself after it was well for this long; 0: wait for Promote or Abort
 		By      Renewal         // why it begins by itself; "": it was requested
+
+		Unsteered string // with Share: which listener cannot be shared out, and why; "": all can
 	}
 
-	// Promote lets a held canary become the whole generation.
-	Promote struct{ AskedBy string }
+	// Promote lets a held canary become the whole generation, or changes its share of the new connections.
+	Promote struct {
+		Share   int // in parts of Whole; 0: everything
+		AskedBy string
+	}
+
+	// Rollback makes the generation that is kept serve again, unless RefusesRollback says why not: then nothing happens.
+	Rollback struct{ AskedBy string }
+
+	// Pause makes new connections wait in the kernel for a time, which begins anew if they wait already.
+	Pause struct {
+		For     time.Duration
+		AskedBy string
+	}
+
+	// Unpause ends a pause.
+	Unpause struct{ AskedBy string }
 
 	// Abort ends the trial.
 	Abort struct{ Reason, AskedBy string }
@@ -52,8 +70,32 @@ type (
 	// Prepared says that the snapshot of a generation on trial is resolved and its preflight has passed, or why not.
 	Prepared struct {
 		Generation int
+		Steered    bool // it has listening sockets of its own, so that the generation before gets nothing new after a switch
 		Failure    *Failure
 	}
+
+	// Quieted says that finishing workers had nothing in hand at the time of a look. It comes again while they live and that is so.
+	Quieted struct {
+		Generation int
+		Slot       int // -1: all
+		Look
+	}
+
+	// Looked says what finishing workers have in hand. It decides nothing.
+	Looked struct {
+		Generation int
+		Slot       int // -1: all
+		Look
+	}
+
+	// LossKnown says what a generation that was told to go has lost.
+	LossKnown struct {
+		Generation int
+		Lost
+	}
+
+	// DrainsItself says that a worker, once told to stop, accepts nothing more and finishes what it has: it need not wait for that.
+	DrainsItself struct{ Worker int }
 
 	// Spawned says that the command of a worker runs.
 	Spawned struct{ Worker, PID int }
@@ -97,6 +139,24 @@ type (
 	Tick struct{}
 )
 
+// Whole is all new connections.
+const Whole = 10_000
+
+// Look is what workers have in hand at one time: connections, as the kernel sees them.
+type Look struct {
+	Queued     int `json:"queued"`     // not accepted yet
+	Handshakes int `json:"handshakes"` // not established yet
+	Unread     int `json:"unread"`     // with a request that the worker has not read, or that is on its way
+	Answering  int `json:"answering"`
+	Idle       int `json:"idle"` // kept open by their clients
+}
+
+// Lost is what the kernel says that a generation has lost.
+type Lost struct {
+	Reset  int `json:"reset"`  // connections that were closed with unread data
+	Queued int `json:"queued"` // connections that nobody accepted
+}
+
 // Exit is how a worker ended.
 type Exit struct {
 	Clean  bool     // status 0
@@ -126,19 +186,26 @@ const (
 	stepAbort     = "abort" // the trial was aborted
 )
 
-func (Start) event()      {}
-func (Reload) event()     {}
-func (Promote) event()    {}
-func (Abort) event()      {}
-func (Scale) event()      {}
-func (Stop) event()       {}
-func (Kill) event()       {}
-func (Prepared) event()   {}
-func (Spawned) event()    {}
-func (ReadySaid) event()  {}
-func (NeverReady) event() {}
-func (Replace) event()    {}
-func (OverLimit) event()  {}
-func (Extend) event()     {}
-func (Exited) event()     {}
-func (Tick) event()       {}
+func (Start) event()        {}
+func (Reload) event()       {}
+func (Promote) event()      {}
+func (Abort) event()        {}
+func (Scale) event()        {}
+func (Stop) event()         {}
+func (Kill) event()         {}
+func (Prepared) event()     {}
+func (Rollback) event()     {}
+func (Pause) event()        {}
+func (Unpause) event()      {}
+func (Quieted) event()      {}
+func (Looked) event()       {}
+func (LossKnown) event()    {}
+func (DrainsItself) event() {}
+func (Spawned) event()      {}
+func (ReadySaid) event()    {}
+func (NeverReady) event()   {}
+func (Replace) event()      {}
+func (OverLimit) event()    {}
+func (Extend) event()       {}
+func (Exited) event()       {}
+func (Tick) event()         {}

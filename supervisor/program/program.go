@@ -27,6 +27,7 @@ type Program struct {
 	retries
 	changing
 	past
+	traffic
 
 	LastGeneration int // numbers are never reused
 	LastWorker     int
@@ -55,6 +56,18 @@ type changing struct {
 	ChangedAt time.Time // when a generation began last because of a change
 }
 
+// traffic is what becomes of new connections.
+type traffic struct {
+	Steering []Share   `json:",omitempty"` // what the last Steer said
+	Paused   PauseTime `json:",omitzero"`
+}
+
+// PauseTime is the time in which new connections wait. The zero PauseTime means that they do not.
+type PauseTime struct {
+	Since, Until time.Time
+	AskedBy      string
+}
+
 // past is what has happened.
 type past struct {
 	Reloads  []*ReloadRecord `json:",omitempty"` // the last ones, oldest first
@@ -78,6 +91,7 @@ type Generation struct {
 	Config  *config.Program // never changed
 	hold
 	Prepared bool     // the snapshot is resolved and the preflight has passed
+	Steered  bool     `json:",omitempty"` // it has listening sockets of its own
 	Failure  *Failure // why its trial failed
 	Killed   int      // workers that did not go by themselves
 	Slots    []Slot
@@ -91,7 +105,8 @@ type Generation struct {
 
 // hold is what makes a generation a canary.
 type hold struct {
-	Canary   int           // only this many slots are filled, until Promote; 0: no canary, or not any more
+	Canary   int           // only this many slots are filled, until Promote; 0: no canary by a number of workers, or not any more
+	Share    int           `json:",omitempty"` // in parts of Whole: what it gets of the new connections until Promote; 0: no canary by a share, or not any more
 	For      time.Duration // how long the canary is held before it is promoted by itself; 0: until Promote
 	Held     bool          // the canary is ready and waits
 	HeldTill time.Time     // when it is promoted by itself; zero: not known yet, or never
@@ -112,12 +127,15 @@ type Worker struct {
 	State    WorkerState
 	Spawned  time.Time // when it was asked for: its age counts from here, across supervisors
 	Since    time.Time // when the state began
-	Deadline time.Time // Starting: not ready by then has failed; Soaking: then it is ready; Stopping: then the next step; zero: none
+	Deadline time.Time // Starting: not ready by then has failed; Soaking: then it is ready; Kept, Finishing: at the latest then it goes; Stopping: then the next step; zero: none
 	Step     int       // Stopping: the step of the stop plan that was taken last
 	Killed   bool      // Stopping: KILL was sent
 	Excused  bool      `json:",omitempty"` // the deadline was moved once, because it was seen too late
 
-	Instead config.Signal // Stopping: what the first step of the stop plan sends instead of its own signal; 0: its own
+	DrainsItself bool      `json:",omitempty"` // see the event
+	Quiet        time.Time `json:",omitzero"`  // Finishing: when it had nothing in hand first
+
+	Instead config.Signal // Finishing, Stopping: what the first step of the stop plan sends instead of its own signal; 0: its own
 }
 
 // WorkerState is where a worker is in its life. The role of its generation says whether it serves.
@@ -129,7 +147,10 @@ const (
 	Soaking  WorkerState = "soaking" // ready, and being watched for a while
 	Ready    WorkerState = "ready"
 	Leaving  WorkerState = "leaving" // serves until its successor in the slot is ready
-	Stopping WorkerState = "stopping"
+
+	Kept      WorkerState = "kept"      // gets no new connections, and stands by for a rollback
+	Finishing WorkerState = "finishing" // gets no new connections, and finishes what it has
+	Stopping  WorkerState = "stopping"
 )
 
 // State is what a program looks like from outside. It is derived from the roles, so it cannot disagree with them.
@@ -153,6 +174,7 @@ const (
 	RoleTrial    Role = "trial"
 	RoleServing  Role = "serving"
 	RoleDraining Role = "draining"
+	RoleKept     Role = "kept" // it can be rolled back to
 )
 
 // New returns a program that is down.
@@ -252,7 +274,7 @@ func (p *Program) Horizon() (end time.Time) {
 			for _, s := range g.Config.Stop.Steps[min(w.Step+1, len(g.Config.Stop.Steps)):] {
 				t = t.Add(s.Wait)
 			}
-		case Soaking, Ready, Leaving:
+		case Soaking, Ready, Leaving, Kept, Finishing:
 		}
 		later(t)
 	}

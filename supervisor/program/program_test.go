@@ -107,8 +107,8 @@ func shorten(actions []Action) string {
 		case SendSignal:
 			name := map[syscall.Signal]string{syscall.SIGTERM: "TERM", syscall.SIGKILL: "KILL", syscall.SIGQUIT: "QUIT"}[a.Signal]
 			words = append(words, fmt.Sprintf("%s %d", name, a.Worker))
-		case Serve:
-			words = append(words, fmt.Sprintf("serve %d", a.Generation))
+		case Steer:
+			words = append(words, steerWords(a.Shares))
 		case Forget:
 			words = append(words, fmt.Sprintf("forget %d", a.Generation))
 		}
@@ -132,7 +132,7 @@ func TestFirstStartSpawnsEverySlotOnceThePreflightHasPassed(t *testing.T) {
 	s.prepared()
 	s.expect("spawn 1/0, spawn 1/1")
 	s.allReady()
-	s.expect("serve 1")
+	s.expect("steer 1")
 	s.state(Up)
 }
 
@@ -146,7 +146,7 @@ func TestReloadTouchesTheOldWorkersOnlyWhenEveryNewOneIsReady(t *testing.T) {
 	s.send(ReadySaid{Worker: 3})
 	s.expect("")
 	s.send(ReadySaid{Worker: 4})
-	s.expect("serve 2, TERM 1, TERM 2")
+	s.expect("steer 2, TERM 1, TERM 2")
 	s.state(Up)
 	s.exit(1)
 	s.exit(2)
@@ -208,13 +208,13 @@ func TestReloadsDuringTrialMakeOneMoreWithNewestConfig(t *testing.T) {
 	s.expect("prepare 2")
 	s.prepared()
 	s.allReady()
-	s.expect("spawn 2/0, serve 2, TERM 1, prepare 3")
+	s.expect("spawn 2/0, steer 2, TERM 1, prepare 3")
 	if s.p.Trial.Config != newest {
 		t.Error("the second generation is not made from the newest configuration")
 	}
 	s.prepared()
 	s.allReady()
-	s.expect("spawn 3/0, serve 3, TERM 2")
+	s.expect("spawn 3/0, steer 3, TERM 2")
 	s.state(Up)
 }
 
@@ -225,7 +225,7 @@ func TestDueReloadFollowsFailedTrial(t *testing.T) {
 	s.send(Reload{Reason: "HUP"})
 	s.prepared()
 	s.exit(2)
-	s.expect("prepare 2, spawn 2/0, serve 1, prepare 3, forget 2")
+	s.expect("prepare 2, spawn 2/0, prepare 3, forget 2")
 }
 
 func TestReloadDuringDrainStartsAtOnce(t *testing.T) {
@@ -405,7 +405,7 @@ func TestDrainingFullKillKillsTheOldestGeneration(t *testing.T) {
 		s.prepared()
 		s.allReady()
 	}
-	s.expect("prepare 2, spawn 2/0, serve 2, TERM 1, prepare 3, spawn 3/0, serve 3, TERM 2, prepare 4, spawn 4/0, serve 4, TERM 3, KILL 1")
+	s.expect("prepare 2, spawn 2/0, steer 2, TERM 1, prepare 3, spawn 3/0, steer 3, TERM 2, prepare 4, spawn 4/0, steer 4, TERM 3, KILL 1")
 }
 
 func TestRollingReplacesSlotBySlotWithinTheSurge(t *testing.T) {
@@ -422,7 +422,7 @@ func TestRollingReplacesSlotBySlotWithinTheSurge(t *testing.T) {
 	s.exit(2)
 	s.expect("TERM 2, spawn 2/2")
 	s.send(ReadySaid{Worker: 6})
-	s.expect("TERM 3, serve 2")
+	s.expect("steer 2, TERM 3")
 	s.state(Up)
 }
 
@@ -435,7 +435,7 @@ func TestFailedRollingReloadRestoresReplacedSlots(t *testing.T) {
 	s.exit(1)
 	s.did = nil
 	s.exit(5) // the second new worker fails
-	s.expect("serve 1, spawn 1/0")
+	s.expect("spawn 1/0")
 	s.send(ReadySaid{Worker: 6})
 	s.expect("TERM 4")
 	s.exit(4)
@@ -452,7 +452,7 @@ func TestDeathOfRollingWorkerThatTookOverFailsTrial(t *testing.T) {
 	s.exit(1)
 	s.did = nil
 	s.exit(3)
-	s.expect("serve 1, TERM 4, spawn 1/0")
+	s.expect("TERM 4, spawn 1/0")
 }
 
 func TestStopFirstNeverRunsTwoGenerations(t *testing.T) {
@@ -464,7 +464,7 @@ func TestStopFirstNeverRunsTwoGenerations(t *testing.T) {
 	s.exit(1)
 	s.expect("spawn 2/0")
 	s.exit(2)
-	s.expect("serve 1, spawn 1/0, forget 2")
+	s.expect("spawn 1/0, forget 2")
 	s.send(ReadySaid{Worker: 3})
 	s.state(Up)
 }
@@ -474,7 +474,7 @@ func TestStopFirstPreflightFailureStopsNothing(t *testing.T) {
 	s.up()
 	s.send(Reload{})
 	s.send(Prepared{Generation: 2, Failure: &Failure{Step: "preflight"}})
-	s.expect("prepare 2, serve 1, forget 2")
+	s.expect("prepare 2, forget 2")
 }
 
 func TestReplacedWorkerServesUntilSuccessorIsReady(t *testing.T) {
@@ -559,7 +559,7 @@ func TestTimedCanaryIsPromotedAfterItsTime(t *testing.T) {
 	s.after(time.Second)
 	s.expect("spawn 2/1")
 	s.allReady()
-	s.expect("serve 2, TERM 1, TERM 2")
+	s.expect("steer 2, TERM 1, TERM 2")
 }
 
 func TestTimedRollingCanaryIsPromotedAfterItsTime(t *testing.T) {
@@ -573,7 +573,7 @@ func TestTimedRollingCanaryIsPromotedAfterItsTime(t *testing.T) {
 	s.exit(1)
 	s.allReady()
 	s.exit(2)
-	s.expect("spawn 2/1, TERM 2, serve 2, forget 1")
+	s.expect("spawn 2/1, steer 2, TERM 2, forget 1")
 	s.state(Up)
 }
 
@@ -586,7 +586,7 @@ func TestStopFirstProgramRestartsOnceFailedTrialIsGone(t *testing.T) {
 	s.expect("prepare 2, TERM 1, spawn 2/0, spawn 2/1")
 	s.send(ReadySaid{Worker: 2})
 	s.exit(3)
-	s.expect("serve 1, TERM 2")
+	s.expect("TERM 2")
 	s.exit(2)
 	s.expect("spawn 1/0, forget 2")
 }
@@ -652,4 +652,19 @@ func TestStopOfWaitingProgramIsReported(t *testing.T) {
 		}
 	}
 	t.Error("the report is missing")
+}
+
+// steerWords writes shares as "steer 2", or "steer 1:9500 2:500", or "steer 1[0 1]:2 2[2]:1".
+func steerWords(shares []Share) string {
+	words := "steer"
+	for _, s := range shares {
+		words += fmt.Sprintf(" %d", s.Generation)
+		if s.Slots != nil {
+			words += fmt.Sprint(s.Slots)
+		}
+		if len(shares) > 1 || s.Weight != Whole {
+			words += fmt.Sprintf(":%d", s.Weight)
+		}
+	}
+	return words
 }

@@ -52,7 +52,6 @@ func (p *Program) promote(now time.Time) {
 	p.Serving, p.Trial = t, nil
 	p.Failures, p.RetryAt = 0, time.Time{}
 	t.Served = now
-	p.do(Serve{t.Number})
 	serves := Report{Kind: GenerationServes, Generation: t.Number, Reason: t.Reason, AskedBy: t.AskedBy, Took: now.Sub(t.Began), Reload: record}
 	if old != nil {
 		serves.Serving = old.Number

@@ -73,9 +73,24 @@ type ReloadRecord struct {
 	Overlap      time.Duration `json:"overlap_ns"`        // while workers of both generations lived
 	Drain        time.Duration `json:"drain_ns"`          // from Decided to Ended
 
+	Handover
+
 	Failure *Failure       `json:"failure,omitempty"` // of Failed, and Aborted
 	Killed  int            `json:"killed"`            // workers of the replaced generation that had to be killed
 	Kills   []KilledWorker `json:"kills,omitempty"`   // the first of them
+}
+
+// Handover is how the new connections went over, and how the generation that had to go finished.
+type Handover struct {
+	Share    int           `json:"share,omitempty"`     // in parts of Whole: what a canary got of the new connections at last
+	Flipped  time.Time     `json:"flipped,omitzero"`    // when all of them went to the new generation
+	KeptTill time.Time     `json:"kept_until,omitzero"` // the replaced generation is kept until then; zero: it is not
+	Quiet    time.Duration `json:"quiet_ns,omitempty"`  // how long the longest of its workers had something in hand, or its deadline
+	Left     *Look         `json:"left,omitempty"`      // what they had in hand at the deadline
+	Lost     *Lost         `json:"lost,omitempty"`      // what they lost; not there: nothing is known of any loss
+
+	RolledBack   time.Time `json:"rolled_back,omitzero"` // when the replaced generation served again
+	RolledBackBy string    `json:"rolled_back_by,omitempty"`
 }
 
 // KilledWorker is a worker that did not go by itself.

@@ -31,7 +31,7 @@ func TestFailedReloadIsRetriedUntilOneServes(t *testing.T) {
 	}
 	s.prepared()
 	s.allReady()
-	s.expect("spawn 3/0, serve 3, TERM 1")
+	s.expect("spawn 3/0, steer 3, TERM 1")
 	s.exit(1)
 	s.did = nil
 	s.after(time.Hour)
@@ -150,14 +150,14 @@ func TestNewGenerationReplacesOtherWorkersToo(t *testing.T) {
 	s.expect("prepare 2")
 	s.prepared()
 	s.exit(3)
-	s.expect("spawn 2/0, spawn 2/1, serve 1, TERM 4")
+	s.expect("spawn 2/0, spawn 2/1, TERM 4")
 	s.exit(4)
 	s.expect("forget 2")
 	s.after(time.Second)
 	s.expect("prepare 3")
 	s.prepared()
 	s.allReady()
-	s.expect("spawn 3/0, spawn 3/1, serve 3, TERM 2")
+	s.expect("spawn 3/0, spawn 3/1, steer 3, TERM 2")
 }
 
 func TestReloadSignalDiffersFromStopSignal(t *testing.T) {
@@ -168,7 +168,7 @@ func TestReloadSignalDiffersFromStopSignal(t *testing.T) {
 	s.send(Reload{Reason: "HUP"})
 	s.prepared()
 	s.allReady()
-	s.expect("prepare 2, spawn 2/0, serve 2, QUIT 1")
+	s.expect("prepare 2, spawn 2/0, steer 2, QUIT 1")
 	s.send(Stop{Reason: "TERM"})
 	s.expect("TERM 1, TERM 2") // the stop includes the worker that is being replaced
 }

@@ -66,6 +66,7 @@ func (p *Program) Step(now time.Time, e Event) []Action {
 		p.extend(now, e)
 	case Exited:
 		p.exited(now, e)
+	case Rollback, Pause, Unpause, Quieted, Looked, LossKnown, DrainsItself:
 	case Tick:
 	}
 	p.expire(now)
@@ -73,6 +74,7 @@ func (p *Program) Step(now time.Time, e Event) []Action {
 	if p.replaceOldest(now) {
 		p.reconcile(now)
 	}
+	p.steer()
 	return p.actions
 }
 
@@ -227,7 +229,7 @@ func (p *Program) prepared(now time.Time, e Prepared) {
 	if p.Trial == nil || p.Trial.Number != e.Generation {
 		return
 	}
-	p.Trial.Prepared = true
+	p.Trial.Prepared, p.Trial.Steered = true, e.Steered
 	if e.Failure != nil {
 		p.fail(now, *e.Failure)
 	}
@@ -255,7 +257,7 @@ func (p *Program) ready(now time.Time, e ReadySaid) {
 		if soak := g.Config.Reload.Soak; g == p.Trial && p.Serving != nil && soak > 0 { // without an old generation there is nothing to fall back to
 			w.enter(Soaking, now, soak)
 		}
-	case Soaking, Ready, Leaving: // said twice
+	case Soaking, Ready, Leaving, Kept, Finishing: // said twice
 	case Stopping: // too late
 	}
 }
@@ -274,7 +276,7 @@ func (p *Program) replace(now time.Time, e Replace) {
 		p.report(Report{Kind: WorkerLeaving, Reason: e.Reason}.about(g, w))
 		w.enter(Leaving, now, 0)
 	case Starting: // the deadline decides
-	case Leaving, Stopping: // it is already going
+	case Leaving, Kept, Finishing, Stopping: // it is already going
 	}
 }
 
@@ -288,7 +290,7 @@ func (p *Program) extend(now time.Time, e Extend) {
 		if t := now.Add(e.By); t.After(w.Deadline) {
 			w.Deadline = t
 		}
-	case Soaking, Ready, Leaving: // no deadline to extend
+	case Soaking, Ready, Leaving, Kept, Finishing: // no deadline to extend
 	case Stopping: // the kill deadline belongs to the operator
 	}
 }
@@ -380,9 +382,6 @@ func (p *Program) fail(now time.Time, f Failure) {
 	p.report(Report{Kind: TrialFailed, Generation: g.Number, Worker: f.Worker, Slot: f.Slot, PID: f.PID,
 		Step: f.Step, Reason: f.Reason, AskedBy: cmp.Or(f.AskedBy, g.AskedBy), Tail: f.Tail, Wait: f.Wait, Took: now.Sub(g.Began), Serving: p.ServingNumber(),
 		Reload: p.decide(now, g, failedAt(f.Step))})
-	if p.Serving != nil {
-		p.do(Serve{p.Serving.Number})
-	}
 	slots := p.slots()
 	for _, w := range g.Workers {
 		if in := slots[w.Slot]; w.State == Ready && p.Serving != nil && !in.served && !in.leaving {
@@ -437,7 +436,7 @@ func (p *Program) expire(now time.Time) {
 		case Stopping:
 			w.Step++
 			p.stopStep(now, g, w)
-		case Ready, Leaving: // impossible: these have no deadline
+		case Ready, Leaving, Kept, Finishing: // impossible: these have no deadline
 		}
 	}
 }

@@ -128,6 +128,13 @@ var rows = []row{
 		s.reset()
 		tick(s)
 	})},
+	{"Rollback", send(Rollback{})},
+	{"Pause", send(Pause{For: time.Second})},
+	{"Unpause", send(Unpause{})},
+	{"Quieted", send(Quieted{Generation: 1, Slot: -1})},
+	{"Looked", send(Looked{Generation: 1, Slot: -1})},
+	{"LossKnown", send(LossKnown{Generation: 1})},
+	{"DrainsItself", send(DrainsItself{Worker: 1})},
 	{"Scale to 3 workers", send(Scale{Workers: 3})},
 	{"Scale to 1 worker", send(Scale{Workers: 1})},
 	{"Stop", send(Stop{})},
