@@ -76,7 +76,7 @@ func (s *Supervisor) follow(r request, l *loaded, err error) {
 // mayCanary says why a canary cannot begin with this configuration. A canary allows no other change in the configuration, because
 // that change would apply to the whole of another program.
 func (s *Supervisor) mayCanary(l *loaded, r request) error {
-	if r.canary == 0 {
+	if !r.partial() {
 		return nil
 	}
 	named := map[string]bool{}
@@ -104,10 +104,10 @@ func (p *runner) refusesCanary(c *config.Program, listeners []socket.Resolved, r
 	case p.core.Goal == program.Halt && (all || !r.replaces(c.Name)): // it stays stopped
 	case r.replaces(c.Name) && !slices.Equal(p.listeners, listeners):
 		return "its listeners have changed, which a canary shares with the generation that serves: reload without --canary"
-	case r.replaces(c.Name) && p.perSlot() && c.Workers != p.core.Config.Workers:
+	case r.replaces(c.Name) && p.sharesSlots() && c.Workers != p.core.Config.Workers:
 		return "its number of workers has changed, and with it the sockets of per_slot, which a canary shares with the generation that serves: reload without --canary"
 	case r.replaces(c.Name):
-		return p.core.RefusesCanary(program.Reload{Canary: r.canary}, c)
+		return p.core.RefusesCanary(program.Reload{Canary: r.canary, Share: r.share, Unsteered: p.unsteered()}, c)
 	case !p.core.Knows(c) || !slices.Equal(p.listeners, listeners):
 		return "its configuration has changed, too, and it would be replaced whole: name it as well, or take the change back"
 	}
@@ -155,6 +155,9 @@ func (s *Supervisor) applyProgram(c *config.Program, listeners []socket.Resolved
 	}
 	changed := !p.core.Knows(c) || !slices.Equal(p.listeners, listeners)
 	p.listeners = listeners
+	if isNew || changed {
+		p.tellShared()
+	}
 	reload := program.Reload{Config: c, Reason: r.reason, AskedBy: r.askedBy}
 	switch {
 	case isNew, p.removed:
@@ -162,7 +165,7 @@ func (s *Supervisor) applyProgram(c *config.Program, listeners []socket.Resolved
 		p.step(program.Start{Config: c, AskedBy: r.askedBy})
 	case r.replaces(c.Name):
 		if p.core.Goal == program.Run {
-			reload.Canary, reload.For = r.canary, r.hold
+			reload.Canary, reload.Share, reload.For, reload.Unsteered = r.canary, r.share, r.hold, p.unsteered()
 		}
 		p.step(reload)
 	case changed:
@@ -184,7 +187,7 @@ func (s *Supervisor) configure(c *config.Config) {
 	if level, err := zapcore.ParseLevel(c.Supervisor.LogLevel); err == nil && s.Level != nil {
 		s.Level.SetLevel(level)
 	}
-	if old.RuntimeDir != "" && lasting(old) != lasting(c.Supervisor) {
+	if old.RuntimeDir != "" && permanent(old) != permanent(c.Supervisor) {
 		s.Log.Warn("pid_file, runtime_dir, log_format, and all of control and http keep their old values until supervisord itself is started again")
 	}
 	for _, w := range c.Warnings {
@@ -193,7 +196,7 @@ func (s *Supervisor) configure(c *config.Config) {
 	s.watchFiles(c)
 }
 
-// lasting is the settings that keep their values until supervisord itself is started again.
-func lasting(c config.Settings) [10]string {
+// permanent is the settings that keep their values until supervisord itself is started again.
+func permanent(c config.Settings) [10]string {
 	return [...]string{c.PIDFile, c.RuntimeDir, c.LogFormat, c.Control, c.ControlMode.String(), c.ControlGroup, c.ControlRead, c.HTTP.String(), strings.Join(c.HTTPHosts, " "), c.HTTPTokenFile}
 }

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"go.uber.org/zap"
@@ -59,6 +60,47 @@ func (s *Supervisor) reach() {
 			p.step(program.Reload{Reason: "the path of a socket was gone; it is bound again"})
 		}
 	}
+}
+
+// shared says why all generations accept from the same sockets of a listener; "": each has its own.
+func (p *runner) shared(l socket.Resolved) string {
+	switch {
+	case l.Handover != socket.Steer && l.HandoverWhy != "":
+		return l.HandoverWhy
+	case l.Handover != socket.Steer:
+		return `handover = "share"`
+	}
+	return p.s.table.Shared(l.Key())
+}
+
+// tellShared logs which listeners all generations share although nobody asked for that.
+func (p *runner) tellShared() {
+	for _, l := range p.listeners {
+		if why := p.shared(l); why != "" && (l.Handover == socket.Steer || l.HandoverWhy != "") {
+			p.log.Info("the generations share a listener, so the old one accepts until it is told to stop", zap.String("listener", l.Name), zap.String("reason", why))
+		}
+	}
+}
+
+// unsteered says why new connections cannot be divided between two generations by percentage; "": they can.
+func (p *runner) unsteered() string {
+	if len(p.listeners) == 0 {
+		return "it has no listener"
+	}
+	for _, l := range p.listeners {
+		switch why := p.shared(l); {
+		case why != "":
+			return fmt.Sprintf("its listener %s is shared (%s)", l.Name, why)
+		case !l.Address.IsTCP():
+			return fmt.Sprintf("its listener %s is a unix socket, which leads to one generation at a time", l.Name)
+		}
+	}
+	return ""
+}
+
+// sharesSlots reports whether generations share a listener of the newest configuration that has a socket for each slot.
+func (p *runner) sharesSlots() bool {
+	return slices.ContainsFunc(p.listeners, func(l socket.Resolved) bool { return l.PerSlot && p.shared(l) != "" })
 }
 
 // perSlot reports whether a listener of the newest configuration has a socket for each slot.

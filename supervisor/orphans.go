@@ -11,8 +11,8 @@ func (s *Supervisor) claimOrphans() {
 	s.Orphans.Claim(known, func(yield func(program string, fd int) bool) {
 		for name, p := range s.programs {
 			for _, l := range p.listeners {
-				for slot := range p.core.Config.Workers {
-					if fd := s.table.FD(l.Key(), slot); fd >= 0 && !yield(name, fd) {
+				for _, fd := range s.table.FDs(l.Key()) {
+					if !yield(name, fd) {
 						return
 					}
 				}

@@ -14,9 +14,10 @@ type request struct {
 	reason  string
 	askedBy string // of several the last
 	itself  bool
-	all     bool // replace the workers of every program, not only of those that changed
-	canary  int
-	hold    time.Duration
+	all     bool          // replace the workers of every program, not only of those that changed
+	canary  int           // workers
+	share   int           // of new connections, in parts of 10,000
+	hold    time.Duration // of the canary
 	askers  []asker
 }
 
@@ -25,6 +26,9 @@ type asker struct {
 	programs []string // replace the workers of these; none: of all
 	reply    func([]Ticket, error)
 }
+
+// partial reports whether r asks for a canary.
+func (r request) partial() bool { return r.canary > 0 || r.share > 0 }
 
 // wider returns a request that does what both ask for. Neither may be a canary.
 func (r request) wider(with request) request {
@@ -84,9 +88,9 @@ type configReader struct {
 func (q *configReader) add(r request) error {
 	last := len(q.due) - 1
 	switch {
-	case last >= 0 && r.canary == 0 && q.due[last].canary == 0:
+	case last >= 0 && !r.partial() && !q.due[last].partial():
 		q.due[last] = r.wider(q.due[last])
-	case r.canary > 0 && len(q.due) >= maxDue:
+	case r.partial() && len(q.due) >= maxDue:
 		return fmt.Errorf("%w: %d requests already wait for the configuration", ErrState, maxDue)
 	default:
 		q.due = append(q.due, r)

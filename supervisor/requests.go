@@ -34,6 +34,7 @@ type ReloadOptions struct {
 	Reason   string   // for the log; "": "requested"
 	AskedBy  string
 	Canary   int           // see program.Reload
+	Share    int           // likewise
 	For      time.Duration // see program.Reload
 }
 
@@ -50,6 +51,9 @@ type Ticket struct {
 	Program    string `json:"program"`
 	Generation int    `json:"generation"`
 	Instance   string `json:"instance"` // see Status: the numbers of another instance mean something else
+
+	From  int        `json:"from,omitempty"`  // of a Rollback: the generation that served until now
+	Until *time.Time `json:"until,omitempty"` // of a Rollback: until when From is kept; of a Pause: when it ends
 
 	Since   *time.Time `json:"since,omitempty"`   // of a Start: the program has served since then; there is nothing to wait for
 	Stopped bool       `json:"stopped,omitempty"` // of a Stop: the program had stopped before; there is nothing to wait for
@@ -70,11 +74,12 @@ func (s *Supervisor) Reload(ctx context.Context, o ReloadOptions) ([]Ticket, err
 			s.Log.Info("reload: reading the configuration and replacing workers",
 				zap.Strings("programs", o.Programs), zap.String("reason", o.Reason), askedBy(o.AskedBy))
 		}
-		s.reload(request{reason: o.Reason, askedBy: o.AskedBy, canary: o.Canary, hold: o.For, askers: []asker{{o.Programs, reply}}})
+		s.reload(request{reason: o.Reason, askedBy: o.AskedBy, canary: o.Canary, share: o.Share, hold: o.For, askers: []asker{{o.Programs, reply}}})
 	})
 }
 
-// Act gives a program an event: program.Start (Config is not needed), Stop, Scale, Promote or Abort. Errors: ErrNoProgram, ErrState.
+// Act gives a program an event: program.Start (Config is not needed), Stop, Scale, Promote, Abort, Rollback, Pause or Unpause. Errors:
+// ErrNoProgram, ErrState.
 func (s *Supervisor) Act(ctx context.Context, name string, e program.Event) (Ticket, error) {
 	return askOf(ctx, s, name, func(p *runner) (Ticket, error) { return p.act(e) })
 }
@@ -179,20 +184,93 @@ func (p *runner) act(e program.Event) (Ticket, error) {
 		if err := p.scale(e); err != nil {
 			return ticket, err
 		}
-	case program.Promote, program.Abort:
+	case program.Promote:
+		return p.promote(e)
+	case program.Abort:
 		if p.core.Trial == nil {
-			return ticket, fmt.Errorf("%w: program %s has no trial", ErrState, p.core.Name)
+			return ticket, p.noTrial()
 		}
-		trial := p.core.Trial.Number
 		p.step(e)
-		if _, promoted := e.(program.Promote); promoted {
-			ticket.Generation = trial // even when a reload waits behind the canary
-			return ticket, nil
+	case program.Rollback:
+		return p.rollBack(e)
+	case program.Pause:
+		return p.pauseFor(e)
+	case program.Unpause:
+		if p.core.Paused.Until.IsZero() {
+			return ticket, fmt.Errorf("%w: program %s is not paused", ErrState, p.core.Name)
 		}
+		p.step(e)
 	default:
 		p.step(e)
 	}
 	return p.ticket(), nil
+}
+
+func (p *runner) noTrial() error {
+	return fmt.Errorf("%w: program %s has no trial", ErrState, p.core.Name)
+}
+
+// promote lets a canary become the whole generation, or gives it another share of the new connections.
+func (p *runner) promote(e program.Promote) (Ticket, error) {
+	ticket, t := p.ticket(), p.core.Trial
+	if t == nil {
+		return ticket, p.noTrial()
+	}
+	if e.Share > 0 {
+		if why := p.core.RefusesShare(e.Share); why != "" {
+			return ticket, fmt.Errorf("%w: program %s: %s", ErrState, p.core.Name, why)
+		}
+	}
+	ticket.Generation = t.Number // even when a reload waits behind the canary
+	p.step(e)
+	return ticket, nil
+}
+
+// rollBack switches back to the generation that is kept. New connections go there when it returns.
+func (p *runner) rollBack(e program.Rollback) (Ticket, error) {
+	ticket := p.ticket()
+	if why := p.core.RefusesRollback(); why != "" {
+		return ticket, fmt.Errorf("%w: program %s: %s", ErrState, p.core.Name, why)
+	}
+	ticket.From = p.core.ServingNumber()
+	p.step(e)
+	ticket.Generation = p.core.ServingNumber()
+	for w, g := range p.core.Workers() {
+		if g.Number == ticket.From && w.State == program.Kept {
+			ticket.Until = some(w.Deadline)
+		}
+	}
+	return ticket, nil
+}
+
+// maxPause is the longest pause: a client's kernel gives up a connection that nobody answers after two minutes, tcp_syn_retries in
+// tcp(7).
+const maxPause = 2 * time.Minute
+
+// pauseFor lets new connections wait in the kernels of their clients.
+func (p *runner) pauseFor(e program.Pause) (Ticket, error) {
+	ticket := p.ticket()
+	refuse := func(why string) (Ticket, error) {
+		return ticket, fmt.Errorf("%w: program %s cannot be paused: %s", ErrState, p.core.Name, why)
+	}
+	switch {
+	case p.s.stopping():
+		return ticket, ErrStopping
+	case e.For <= 0 || e.For > maxPause:
+		return refuse(fmt.Sprintf("%s is not a time of at most %s", e.For, maxPause))
+	case p.core.Goal == program.Halt:
+		return refuse("it is stopped")
+	case len(p.listeners) == 0:
+		return refuse("it has no listener")
+	}
+	for _, l := range p.listeners {
+		if !l.Address.IsTCP() {
+			return refuse(fmt.Sprintf("the kernel cannot let what comes to its listener %s wait, only tcp", l.Name))
+		}
+	}
+	p.step(e)
+	ticket.Until = some(p.core.Paused.Until)
+	return ticket, nil
 }
 
 func (p *runner) signal(o SignalOptions) error {

@@ -22,6 +22,7 @@ type resources struct {
 	abandon   func()   // ends its Prepare
 	snapshot  *snapshot.Snapshot
 	log       *output.Log // of the program; nil: nothing is captured
+	deaf      bool        // its lanes were deafened: its workers were told to go
 }
 
 // prepare resolves the snapshot of a generation and runs its preflight, off the loop: files, the user database and the preflight
@@ -29,21 +30,42 @@ type resources struct {
 func (p *runner) prepare(cg *program.Generation) {
 	ctx, cancel := context.WithCancel(p.s.ctx)
 	g := &resources{number: cg.Number, listeners: p.listeners, abandon: cancel, log: p.capture.of(cg.Config)}
-	var keys []string
-	for _, l := range g.listeners {
-		keys = append(keys, l.Key())
-	}
-	claims, err := p.s.table.Hold(keys, socket.Need{Slots: cg.Config.Workers})
-	g.claims = claims
 	p.generations[cg.Number] = g
+	err := p.hold(g, cg)
+	p.s.store.Changed()
 	p.s.later(func() func() {
 		defer cancel()
-		snap, failure := p.gather(ctx, cg.Config, g.log)
 		if err != nil {
-			failure = &program.Failure{Step: program.StepPrepare, Reason: err.Error()}
+			return func() { p.prepared(g, nil, &program.Failure{Step: program.StepPrepare, Reason: err.Error()}) }
 		}
+		snap, failure := p.gather(ctx, cg.Config, g.log)
 		return func() { p.prepared(g, snap, failure) }
 	})
+}
+
+// hold gives a generation its sockets: a lane of its own of each listener that is steered. A canary of some workers accepts from the
+// serving lane of a unix path, because the kernel cannot divide the connections to a path.
+func (p *runner) hold(g *resources, cg *program.Generation) error {
+	var own, shared []string
+	for _, l := range g.listeners {
+		if cg.Canary > 0 && l.Address.OnDisk() {
+			shared = append(shared, l.Key())
+		} else {
+			own = append(own, l.Key())
+		}
+	}
+	slots := len(cg.Slots)
+	claims, err := p.s.table.Hold(own, socket.Need{Slots: slots})
+	if err != nil {
+		return err
+	}
+	more, err := p.s.table.Hold(shared, socket.Need{Slots: slots, Shared: true})
+	if err != nil {
+		p.s.table.Release(claims)
+		return err
+	}
+	g.claims = append(claims, more...)
+	return nil
 }
 
 func (p *runner) prepared(g *resources, snap *snapshot.Snapshot, failure *program.Failure) {
@@ -54,7 +76,7 @@ func (p *runner) prepared(g *resources, snap *snapshot.Snapshot, failure *progra
 		}
 		return
 	}
-	p.step(program.Prepared{Generation: g.number, Failure: failure})
+	p.step(program.Prepared{Generation: g.number, Failure: failure, Steered: p.s.table.Own(g.claims)})
 }
 
 // gather makes the snapshot of a generation, and runs its preflight. It is not for the loop.

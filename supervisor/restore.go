@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -117,6 +118,9 @@ func (s *Supervisor) restoreListeners(r *handover.Record) {
 	for _, err := range s.table.Resume(r.Held()) {
 		s.Log.Error("a listener is not what it was before; its workers keep the socket that they have, and the next reload tries again", zap.Error(err))
 	}
+	for _, p := range r.Programs {
+		s.steerAgain(p)
+	}
 	var newest []socket.Want
 	for _, p := range r.Programs {
 		for _, l := range p.Listeners {
@@ -127,6 +131,26 @@ func (s *Supervisor) restoreListeners(r *handover.Record) {
 	}
 	s.wantAgain(newest)
 	s.dropSockets()
+}
+
+// steerAgain sends new connections where they went before, in place of what the kernel makes of the sockets that are left.
+func (s *Supervisor) steerAgain(pr handover.ProgramRecord) {
+	var parts []socket.Part
+	for _, sh := range pr.Core.Steering {
+		if g := pr.Generation(sh.Generation); g != nil && g.Snapshot != nil && len(g.Claims) > 0 {
+			parts = append(parts, socket.Part{Claims: g.Claims, Slots: sh.Slots, Weight: sh.Weight})
+		}
+	}
+	var err error
+	if len(parts) > 0 {
+		err = s.table.Steer(parts)
+	}
+	if paused := !pr.Core.Paused.Until.IsZero(); paused {
+		err = errors.Join(err, s.table.Pause(keysOf(pr.Listeners), true))
+	}
+	if err != nil {
+		s.Log.Error("cannot steer new connections as before", zap.String("program", pr.Core.Name), zap.Error(err))
+	}
 }
 
 // restored returns the runner of a program that was recorded. Its workers are not adopted yet.

@@ -22,7 +22,7 @@ type runner struct {
 	listeners   []socket.Resolved // those of core.Config
 	generations map[int]*resources
 	workers     map[int]*heldProcess
-	postponed   []int  // workers that are told to go when their sockets are quiet
+	quiet       map[finishing]*quiescence
 	alarm       *alarm // nil: there is no deadline
 	capture     capture
 	lookups     calls   // of snapshots
@@ -42,7 +42,7 @@ type heldProcess struct {
 func (s *Supervisor) newRunner(core *program.Program) *runner {
 	log := s.Log.With(zap.String("program", core.Name))
 	return &runner{
-		s: s, core: core, log: log, generations: map[int]*resources{}, workers: map[int]*heldProcess{}, lookups: newCalls(),
+		s: s, core: core, log: log, generations: map[int]*resources{}, workers: map[int]*heldProcess{}, quiet: map[finishing]*quiescence{}, lookups: newCalls(),
 		capture: capture{errors: output.NewLogErrors(func(what string, err error) { log.Error(what, zap.Error(err)) })},
 	}
 }
@@ -54,8 +54,8 @@ func (p *runner) step(e program.Event) {
 		p.core.Excuse(now) // it should have rung: first comes what is in the mailbox
 	}
 	actions := p.core.Step(now, e)
-	if slices.ContainsFunc(actions, func(a program.Action) bool { _, is := a.(program.SendSignal); return is }) {
-		p.s.keep() // written down first, so that a supervisord that restores the state does not tell the worker twice
+	if slices.ContainsFunc(actions, lasting) {
+		p.s.keep()
 	}
 	for _, a := range actions {
 		p.perform(a)
@@ -66,11 +66,22 @@ func (p *runner) step(e program.Event) {
 	p.s.stepped[p] = now
 }
 
+// lasting reports whether an action is to be written down before it is performed: a supervisord that restores the state must send
+// clients where they are sent already, and must not tell a worker twice.
+func lasting(a program.Action) bool {
+	switch a.(type) {
+	case program.Steer, program.SetPaused, program.SendSignal:
+		return true
+	}
+	return false
+}
+
 // attend does after one step or many what need not be done at each. Rules were last applied at the given time; zero: they were not.
 func (p *runner) attend(stepped time.Time) {
 	if !stepped.IsZero() {
 		p.arm(stepped)
 	}
+	p.quiesce()
 	p.watchHealth()
 	p.watchMemory()
 	p.tend()
@@ -134,6 +145,8 @@ func (p *runner) workerDid(number int, event worker.Event) {
 		p.step(program.NeverReady{Worker: number, Reason: e.Err.Error()})
 	case worker.Leaving:
 		p.step(program.Replace{Worker: number, Reason: "it said that it is stopping"})
+	case worker.DrainsItself:
+		p.step(program.DrainsItself{Worker: number})
 	case worker.Extend:
 		p.step(program.Extend{Worker: number, By: e.Duration})
 	case worker.Exited:
@@ -162,22 +175,12 @@ func (p *runner) perform(a program.Action) {
 		p.send(a)
 	case program.Steer:
 		p.steer(a)
+	case program.SetPaused:
+		p.pause(a.Paused)
 	case program.Forget:
 		p.forget(a.Generation)
 	case program.Report:
 		p.report(a)
-	}
-}
-
-func (p *runner) steer(a program.Steer) {
-	var parts []socket.Part
-	for _, share := range a.Shares {
-		if g := p.generations[share.Generation]; g != nil {
-			parts = append(parts, socket.Part{Claims: g.claims, Slots: share.Slots, Weight: share.Weight})
-		}
-	}
-	if err := p.s.table.Steer(parts); err != nil {
-		p.log.Error("cannot spread connections over the slots; none is lost", zap.Error(err))
 	}
 }
 
@@ -200,7 +203,7 @@ func (p *runner) events(number int) func(worker.Event) {
 
 func (p *runner) send(a program.SendSignal) {
 	h := p.workers[a.Worker]
-	if h == nil || p.postpones(a, h) {
+	if h == nil {
 		return
 	}
 	if w, _ := p.core.Find(a.Worker); w != nil {
@@ -209,32 +212,6 @@ func (p *runner) send(a program.SendSignal) {
 	if err := h.Signal(a.Signal, a.Group); err != nil {
 		p.log.Error("cannot signal worker", zap.Int("worker", a.Worker), zap.String("signal", config.SignalName(a.Signal)), zap.Error(err))
 	}
-}
-
-// requiet is how often a postponed signal is tried again.
-const requiet = 50 * time.Millisecond
-
-// postpones reports whether a worker is told to go a little later: its successors have another socket of the same address, and a
-// connection may still be on its way to the worker's own. Nothing waits for that: the successors already serve.
-func (p *runner) postpones(a program.SendSignal, h *heldProcess) bool {
-	w, g := p.core.Find(a.Worker)
-	if w == nil || w.Step > 0 || w.Killed || h.told > 0 || p.core.Goal != program.Run || p.generations[g.Number] == nil {
-		return false
-	}
-	if p.s.table.Quiet(p.generations[g.Number].claims, time.Now()) {
-		return false
-	}
-	if len(p.postponed) == 0 {
-		p.s.after(requiet, func() {
-			workers := p.postponed
-			p.postponed = nil
-			for _, number := range workers {
-				p.resend(number)
-			}
-		})
-	}
-	p.postponed = append(p.postponed, a.Worker)
-	return true
 }
 
 // resend performs the step of a stop plan that was decided and perhaps not performed.

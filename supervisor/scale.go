@@ -44,7 +44,7 @@ func (p *runner) scale(e program.Scale) error {
 		return fmt.Errorf("%w: %d workers; to have none, stop the program", ErrState, e.Workers)
 	case e.Workers > MaxWorkers:
 		return fmt.Errorf("%w: %d workers; at most %d", ErrState, e.Workers, MaxWorkers)
-	case t != nil && t.Canary > 0 && (p.perSlot() || e.Workers <= t.Canary):
+	case t != nil && (t.Share > 0 || t.Canary > 0 && (p.perSlot() || e.Workers <= t.Canary)):
 		return fmt.Errorf("%w: generation %d of program %s is a canary: promote or abort it first", ErrState, t.Number, p.core.Name)
 	}
 	var event program.Event = e

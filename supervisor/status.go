@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
 )
 
@@ -36,6 +37,14 @@ type ProgramStatus struct {
 	Reloads     []program.ReloadRecord `json:"reloads"`              // the last ones, oldest first
 	Stop        *program.StopRecord    `json:"stop,omitempty"`       // the last one
 	Lost        uint64                 `json:"lost_lines,omitempty"` // of output that could not be written to the log files
+	Paused      *PauseStatus           `json:"paused,omitempty"`     // new connections wait in the kernel
+}
+
+// PauseStatus is a pause of a program.
+type PauseStatus struct {
+	Since   time.Time `json:"since"`
+	Until   time.Time `json:"until"`
+	AskedBy string    `json:"asked_by,omitempty"`
 }
 
 // DueReload is a reload that waits. Its generation will have the next number.
@@ -54,6 +63,9 @@ type GenerationStatus struct {
 	AskedBy  string         `json:"asked_by,omitempty"`   // who asked for it
 	Held     bool           `json:"held"`                 // a canary that waits
 	HeldTill *time.Time     `json:"held_until,omitempty"` // when it is promoted by itself; not there: only a person decides
+	Share    int            `json:"share,omitempty"`      // of new connections, in parts of 10,000
+	KeptTill *time.Time     `json:"kept_until,omitempty"` // until when a rollback can bring it back
+	InHand   *program.Look  `json:"in_hand,omitempty"`    // the connections of a generation that gets no new ones
 	Slots    int            `json:"slots"`
 	Began    time.Time      `json:"began"`
 	Served   *time.Time     `json:"served,omitempty"`
@@ -81,6 +93,10 @@ type ListenerStatus struct {
 
 	WhenDown string `json:"when_down"` // what becomes of clients while nothing serves: "queue", "refuse", "queue 30s"
 	Closed   bool   `json:"closed"`    // they are refused now
+
+	Handover string              `json:"handover"`               // "steer": each generation has sockets of its own; "share": all accept from the same
+	Why      string              `json:"handover_why,omitempty"` // why it is "share" although nobody asked for that
+	Lanes    []socket.LaneStatus `json:"lanes,omitempty"`        // of "steer": the sockets of each generation
 
 	Queue *AcceptQueue `json:"queue"` // nil: not known; see Usage
 }
@@ -145,9 +161,31 @@ func (p *runner) status() ProgramStatus {
 	for _, g := range p.core.Generations() {
 		st.Generations = append(st.Generations, p.generationStatus(g))
 	}
+	if pause := p.core.Paused; !pause.Until.IsZero() {
+		st.Paused = &PauseStatus{Since: pause.Since, Until: pause.Until, AskedBy: pause.AskedBy}
+	}
 	for _, l := range p.listeners {
-		st.Listeners = append(st.Listeners, ListenerStatus{Name: l.Name, Address: p.s.table.Address(l.Key()), FDs: p.s.table.FDs(l.Key()),
-			WhenDown: l.WhenDown.String(), Closed: p.s.table.Closed(l.Key())})
+		st.Listeners = append(st.Listeners, p.listenerStatus(l))
+	}
+	return st
+}
+
+func (p *runner) listenerStatus(l socket.Resolved) ListenerStatus {
+	table, key := p.s.table, l.Key()
+	st := ListenerStatus{Name: l.Name, Address: table.Address(key), FDs: table.FDs(key), WhenDown: l.WhenDown.String(), Closed: table.Closed(key),
+		Handover: string(socket.Steer), Lanes: table.Lanes(key)}
+	if why := p.shared(l); why != "" {
+		st.Handover, st.Lanes = string(socket.Share), nil
+		if l.Handover == socket.Steer || l.HandoverWhy != "" {
+			st.Why = why
+		}
+	}
+	for i := range st.Lanes {
+		for number, g := range p.generations {
+			if slices.Contains(g.claims, st.Lanes[i].Claim) {
+				st.Lanes[i].Generation = number
+			}
+		}
 	}
 	return st
 }
@@ -157,7 +195,12 @@ func (p *runner) generationStatus(g *program.Generation) GenerationStatus {
 		Number: g.Number, Role: p.core.Role(g), Reason: g.Reason, AskedBy: g.AskedBy, Held: g.Held && g.Canary > 0, HeldTill: some(g.HeldTill), Slots: len(g.Slots),
 		Began: g.Began, Served: some(g.Served), Retired: some(g.Retired), Workers: []WorkerStatus{},
 	}
+	st.Share = p.share(g.Number)
+	st.InHand = p.inHand(g.Number)
 	for _, w := range g.Workers {
+		if w.State == program.Kept {
+			st.KeptTill = some(w.Deadline)
+		}
 		ws := WorkerStatus{Number: w.Number, Slot: w.Slot, PID: w.PID, State: w.State, Since: w.Since, Deadline: some(w.Deadline)}
 		if h := p.workers[w.Number]; h != nil {
 			ws.Text = h.text

@@ -52,7 +52,11 @@ func (p *runner) tend() {
 func (p *runner) closes(w socket.WhenDown, now time.Time) (closed bool, at time.Time) {
 	starts := p.core.Trial != nil && p.core.Trial.Prepared
 	for w := range p.core.Workers() {
-		starts = starts || w.State != program.Stopping
+		switch w.State {
+		case program.Starting, program.Soaking, program.Ready, program.Leaving:
+			starts = true
+		case program.Kept, program.Finishing, program.Stopping: // they get nothing new
+		}
 	}
 	if !w.Refuse || p.outage.since.IsZero() || starts {
 		return false, time.Time{}

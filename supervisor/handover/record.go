@@ -20,7 +20,7 @@ import (
 )
 
 // recordVersion is the version of Record. A newer image reads the records of older ones; an older one refuses those of newer ones.
-const recordVersion = 2
+const recordVersion = 3
 
 // Record is what the next supervisord must know, besides the descriptors: after an execve in place, or after a crash.
 type Record struct {

@@ -123,6 +123,36 @@ func TestRecordOfVersion1IsRead(t *testing.T) {
 	}
 }
 
+// A supervisord of version 2, which knew no lanes, wrote this record when generation 2 had replaced generation 1, which still drained.
+func TestRecordOfVersion2IsRead(t *testing.T) {
+	old, err := os.ReadFile("testdata/record-version-2.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _, err := decode(encoded(old, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	core := r.Programs[0].Core
+	if core.Serving.Number != 2 || len(core.Draining) != 1 || core.Draining[0].Number != 1 || core.Draining[0].Workers[1].State != program.Stopping {
+		t.Fatalf("serving %d, draining %+v", core.Serving.Number, core.Draining)
+	}
+	held := r.Held()
+	if len(held) != 4 || held[0].Claim != "tcp 127.0.0.1:18932\t2" || !held[0].Serves || held[3].Claim != "unix /srv/web/web.sock\t1" || held[3].Serves {
+		t.Errorf("held %+v", held)
+	}
+	for _, g := range core.Generations() {
+		if g.Steered {
+			t.Errorf("generation %d has lanes of its own", g.Number)
+		}
+	}
+	for _, a := range core.Step(time.Unix(2_000_000, 0), program.Tick{}) {
+		if _, signals := a.(program.SendSignal); signals {
+			t.Errorf("the first step does %+v", a)
+		}
+	}
+}
+
 func TestRecordOfANewerVersionIsRefusedClearly(t *testing.T) {
 	_, _, err := decode(encoded([]byte(`{"Version":1000}`), 1))
 	if err == nil || errors.Is(err, errNoRecord) || !strings.Contains(err.Error(), "use the version that wrote it, or a newer one") {

@@ -1,0 +1,150 @@
+package supervisor
+
+import (
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket/diag"
+	"example.org/supervisord/supervisor/program"
+)
+
+// lookFirst and lookLast bound the pause between two looks, which doubles: the first look comes at once.
+const (
+	lookFirst = time.Millisecond
+	lookLast  = 250 * time.Millisecond
+)
+
+// everySlot stands for all slots of a generation.
+const everySlot = -1
+
+// finishing names workers that get nothing new: those of a generation, or the one in a slot.
+type finishing struct{ generation, slot int }
+
+// slots is what the table calls them.
+func (f finishing) slots() []int {
+	if f.slot == everySlot {
+		return nil
+	}
+	return []int{f.slot}
+}
+
+// quiescence is the watch over what workers that finish still have in hand. A look is under way, or a timer runs until the next.
+type quiescence struct {
+	finishing
+	watch *diag.Watch // nil: they have no lane of their own, so there is nothing to wait for
+	last  program.Look
+	began time.Time
+	pause time.Duration // before the next look
+	timer *time.Timer   // nil: a look is under way
+	blind bool          // a look has failed, and this was logged
+}
+
+// quiesce begins to look at what workers that finish have in hand, and ends the looks at those that are told to go or are gone.
+func (p *runner) quiesce() {
+	var all []finishing
+	for w, g := range p.core.Workers() {
+		if w.State != program.Finishing || p.generations[g.Number] == nil {
+			continue
+		}
+		if f := p.finishingOf(w, g); !slices.Contains(all, f) {
+			all = append(all, f)
+		}
+	}
+	for f, q := range p.quiet {
+		if !slices.Contains(all, f) {
+			p.endQuiescence(q)
+		}
+	}
+	for _, f := range all {
+		if p.quiet[f] == nil {
+			p.beginQuiescence(f)
+		}
+	}
+	p.deafen()
+}
+
+// finishingOf says with which others a worker finishes: workers that are replaced slot by slot finish each by itself.
+func (p *runner) finishingOf(w *program.Worker, g *program.Generation) finishing {
+	if p.core.Role(g) == program.RoleDraining && !(g.Config.Reload.Strategy == config.Rolling) {
+		return finishing{g.Number, everySlot}
+	}
+	return finishing{g.Number, w.Slot}
+}
+
+func (p *runner) beginQuiescence(f finishing) {
+	q := &quiescence{finishing: f, began: time.Now()}
+	if left := p.s.table.Left(p.generations[f.generation].claims, f.slots()); len(left) > 0 {
+		q.watch = diag.NewWatch(left)
+	}
+	p.quiet[f] = q
+	p.look(q)
+}
+
+func (p *runner) endQuiescence(q *quiescence) {
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+	delete(p.quiet, q.finishing)
+	if g := p.generations[q.generation]; g != nil && q.slot != everySlot {
+		p.deafenLeft(g, q.slots())
+	}
+}
+
+// look looks off the loop: the kernel goes through all its connections.
+func (p *runner) look(q *quiescence) {
+	q.timer = nil
+	p.s.later(func() func() {
+		var look diag.Look
+		var err error
+		if q.watch != nil {
+			look, err = q.watch.Look()
+		}
+		return func() { p.looked(q, look, err) }
+	})
+}
+
+func (p *runner) looked(q *quiescence, l diag.Look, err error) {
+	switch {
+	case p.quiet[q.finishing] != q: // they are told to go meanwhile
+		return
+	case err != nil && !q.blind:
+		q.blind = true
+		p.log.Warn("cannot see what the old workers still have in hand: they are told to go when drain.timeout is over",
+			zap.Int("generation", q.generation), zap.Error(err))
+	case err == nil:
+		q.last = program.Look{Queued: l.Queued, Handshakes: l.Handshakes, Unread: l.Unread, Answering: l.Answering, Idle: l.Idle}
+		if l.Quiet() {
+			p.step(program.Quieted{Generation: q.generation, Slot: q.slot, Look: q.last})
+		} else {
+			p.step(program.Looked{Generation: q.generation, Slot: q.slot, Look: q.last})
+		}
+	}
+	q.pause = min(max(2*q.pause, lookFirst), max(lookLast, time.Since(q.began)/40))
+	q.timer = p.s.after(q.pause, func() {
+		if p.quiet[q.finishing] == q {
+			p.look(q)
+		}
+	})
+}
+
+// inHand adds up what was seen last of a generation that finishes; nil: nothing was.
+func (p *runner) inHand(generation int) *program.Look {
+	var all *program.Look
+	for _, q := range p.quiet {
+		if q.generation != generation || q.pause == 0 {
+			continue
+		}
+		if all == nil {
+			all = &program.Look{}
+		}
+		all.Queued += q.last.Queued
+		all.Handshakes += q.last.Handshakes
+		all.Unread += q.last.Unread
+		all.Answering += q.last.Answering
+		all.Idle += q.last.Idle
+	}
+	return all
+}

@@ -1,0 +1,83 @@
+package supervisor
+
+import (
+	"go.uber.org/zap"
+
+	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor/program"
+)
+
+// steer sends new connections where the program wants them.
+func (p *runner) steer(a program.Steer) {
+	if shares := p.shares(a.Shares); len(shares) > 0 {
+		if err := p.s.table.Steer(shares); err != nil {
+			p.log.Error("cannot steer new connections; they go where they went before", zap.Error(err))
+		}
+	}
+}
+
+// shares says the same with the claims of the generations. One that is gone has none.
+func (p *runner) shares(of []program.Share) []socket.Part {
+	var shares []socket.Part
+	for _, s := range of {
+		if g := p.generations[s.Generation]; g != nil && len(g.claims) > 0 {
+			shares = append(shares, socket.Part{Claims: g.claims, Slots: s.Slots, Weight: s.Weight})
+		}
+	}
+	return shares
+}
+
+// share returns the part of new connections that a generation gets, in parts of 10,000.
+func (p *runner) share(generation int) int {
+	all, own := 0, 0
+	for _, s := range p.core.Steering {
+		all += s.Weight
+		if s.Generation == generation {
+			own += s.Weight
+		}
+	}
+	if all == 0 {
+		return 0
+	}
+	return own * program.Whole / all
+}
+
+// pause lets new connections wait in the kernel, or ends that.
+func (p *runner) pause(paused bool) {
+	if err := p.s.table.Pause(keysOf(p.listeners), paused); err != nil {
+		p.log.Error("cannot let new connections wait, or end that", zap.Bool("paused", paused), zap.Error(err))
+	}
+}
+
+func keysOf(listeners []socket.Resolved) []string {
+	var keys []string
+	for _, l := range listeners {
+		keys = append(keys, l.Key())
+	}
+	return keys
+}
+
+// deafen lets the lanes drop what begins there once their workers were told to go: if this process dies and only it had other lanes, the
+// kernel may send connections to any lane that is left. Clients send again a second later what was dropped.
+func (p *runner) deafen() {
+	for _, cg := range p.core.Draining {
+		g := p.generations[cg.Number]
+		if g == nil || g.deaf || !cg.Steered {
+			continue
+		}
+		g.deaf = true
+		for _, w := range cg.Workers {
+			g.deaf = g.deaf && w.State == program.Stopping
+		}
+		if g.deaf {
+			p.deafenLeft(g, nil)
+		}
+	}
+}
+
+// deafenLeft deafens the lanes that get nothing new anyway.
+func (p *runner) deafenLeft(g *resources, slots []int) {
+	if len(p.s.table.Left(g.claims, slots)) > 0 {
+		p.s.table.Deafen(g.claims, slots)
+	}
+}
