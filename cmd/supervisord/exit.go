@@ -32,7 +32,7 @@ const exitCodes = `Exit status:
   10   the preflight failed, or the generation could not be prepared
   11   a worker failed: it could not be started, or exited too soon
   12   a worker was not ready in time
-  13   the trial was aborted, superseded by a newer one, or the program was stopped
+  13   the trial was aborted, superseded by a newer one, or rolled back, or the program was stopped
   14   timed out: not finished within --timeout, and still running
   15   unknown: the supervisord that was asked is gone with its records
   16   done, but workers of the old generation had to be killed (--drained, stop)
@@ -53,7 +53,7 @@ func (e *exitError) Unwrap() error { return e.err }
 // outcomeCodes are the exit codes of what was waited for.
 var outcomeCodes = map[program.Outcome]int{
 	program.Serves: 0, program.Held: 0, control.Down: 0, control.Killed: exitKilled,
-	program.Superseded: exitSuperseded, program.Aborted: exitSuperseded, program.Stopped: exitSuperseded,
+	program.Superseded: exitSuperseded, program.Aborted: exitSuperseded, program.Stopped: exitSuperseded, control.RolledBack: exitSuperseded,
 	control.TimedOut: exitTimeout, control.Unknown: exitUnknown, program.NotReady: exitNotReady,
 	program.Preflight: exitPreflight, program.WorkerDown: exitWorker,
 }

@@ -177,6 +177,9 @@ func trialProgress(g supervisor.GenerationStatus, now time.Time) string {
 	text := fmt.Sprintf("generation %d: ", g.Number)
 	switch {
 	case g.Held:
+		if g.Share > 0 {
+			return text + "canary held with " + control.Percentage(g.Share)
+		}
 		return text + "canary held"
 	case spawned == 0:
 		return text + "preparing"

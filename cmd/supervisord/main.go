@@ -84,7 +84,7 @@ Signals to a running supervisord:
 	root.AddCommand(proveCommand(&path), startServerCommand())
 	for _, c := range []func(*string) *cobra.Command{
 		reloadCommand, statusCommand, startCommand, stopCommand, restartCommand, scaleCommand, signalCommand, abortCommand,
-		promoteCommand, killCommand, eventsCommand, logsCommand, logLevelCommand, upgradeCommand, convertCommand, docsCommand,
+		promoteCommand, rollbackCommand, pauseCommand, resumeCommand, killCommand, eventsCommand, logsCommand, logLevelCommand, upgradeCommand, convertCommand, docsCommand,
 	} {
 		root.AddCommand(c(&path))
 	}

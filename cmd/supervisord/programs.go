@@ -23,17 +23,21 @@ func waited(path *string, verb, until, short, long string) *cobra.Command {
 	s.flags(c)
 	c.Flags().BoolVar(&noWait, "no-wait", false, "do not wait for the end")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
-		request := client.Happen(args[0], verb)
-		if noWait {
-			return request(ctx, func(l control.WaitLine) {
-				if l.Program != nil && !s.json { // there was nothing to do
-					fmt.Println(describe(*l.Program))
-				}
-			})
-		}
-		return s.wait(ctx, client, s.timeout, func(see func(control.WaitLine)) (*control.Verdict, error) {
-			return client.Await(ctx, until, s.timeout, request, see)
+		return s.await(ctx, client, client.Happen(args[0], verb, nil), until, noWait)
+	})
+}
+
+// await makes a request and shows how what it asked for ends.
+func (s *showing) await(ctx context.Context, client *control.Client, request control.Request, until string, noWait bool) error {
+	if noWait {
+		return request(ctx, func(l control.WaitLine) {
+			if l.Program != nil && !s.json { // there was nothing to do
+				fmt.Println(describe(*l.Program))
+			}
 		})
+	}
+	return s.wait(ctx, client, s.timeout, func(see func(control.WaitLine)) (*control.Verdict, error) {
+		return client.Await(ctx, until, s.timeout, request, see)
 	})
 }
 
@@ -51,11 +55,6 @@ func restartCommand(path *string) *cobra.Command {
 	return waited(path, "restart", "serves", "stop a program and start it again, with downtime",
 		`restart stops a program and starts it again at once: the old workers get the stop signal before the new ones are ready. It does
 not read the configuration. To replace workers without downtime, use reload.`)
-}
-
-func promoteCommand(path *string) *cobra.Command {
-	return waited(path, "promote", "serves", "let a held canary become the whole generation",
-		"promote fills the other slots of a canary's generation, and waits until it serves.")
 }
 
 // atOnce makes a command that asks for something to happen to a program and needs no waiting.

@@ -14,8 +14,9 @@ import (
 // reloadFlags are the flags of reload.
 type reloadFlags struct {
 	wait, noWait, drained, hold bool
-	canary                      int
-	holdFor                     time.Duration // --for
+	canary                      string
+	size                        *control.Canary // what canary says; nil: nothing
+	holdFor                     time.Duration   // --for
 	reason                      string
 	showing                     showing
 }
@@ -29,9 +30,12 @@ func reloadCommand(path *string) *cobra.Command {
 		Long: `reload makes a running supervisord read its configuration and replace the workers of these programs, or of all, as HUP does.
 Unlike HUP, it waits and reports the outcome. If the new generation fails, the old one was never touched.
 
+--canary 5% gives the new generation 5% of the new connections; --canary 2 starts two of its workers beside the old ones. Then promote
+--canary 25% changes the share, promote deploys the new generation wholly, and abort ends it.
+
 A canary changes only the programs that it is for, and begins at once. If that is impossible, reload fails, says why, and changes
 nothing: while a generation is on trial or a reload waits, while nothing serves, with strategy stop-first, if the canary would be
-all workers, and if the configuration changes other programs too.
+all workers, if a share is asked of a listener that the generations share, and if the configuration changes other programs too.
 
 Ctrl-C ends the waiting, not the reload.
 
@@ -40,7 +44,8 @@ Ctrl-C ends the waiting, not the reload.
 With several programs, the worst outcome decides.`,
 		Example: `  supervisord reload
   supervisord reload web --drained --timeout 10m
-  supervisord reload web --canary 1 --for 5m`,
+  supervisord reload web --canary 5% --for 5m
+  supervisord reload web --canary 1 --hold`,
 		ValidArgsFunction: a.programs(0),
 	}
 	flags := c.Flags()
@@ -48,7 +53,7 @@ With several programs, the worst outcome decides.`,
 	flags.BoolVar(&f.wait, "wait", true, "wait for the new generation (the default)")
 	flags.BoolVar(&f.noWait, "no-wait", false, "return when the configuration is accepted")
 	flags.BoolVar(&f.drained, "drained", false, "also wait for the end of the old generation, and fail if it had to be killed")
-	flags.IntVar(&f.canary, "canary", 0, "start only this many workers of the new generation, beside the old ones; needs --hold or --for")
+	flags.StringVar(&f.canary, "canary", "", "try the new generation first: on a `share` of the new connections such as 5%, or on a number of workers; needs --hold or --for")
 	flags.BoolVar(&f.hold, "hold", false, "hold the canary until promote or abort, or for as long as --for says")
 	flags.DurationVar(&f.holdFor, "for", 0, "promote the canary if it stays well for this long")
 	flags.StringVar(&f.reason, "reason", "", "why, for the log")
@@ -71,17 +76,27 @@ func (f *reloadFlags) check(given func(name string) bool) error {
 	case f.hold && f.drained:
 		return errors.New("the old generation serves while --hold holds the canary, so --drained would wait for nothing: remove one, and after " +
 			"`supervisord promote` see `supervisord status` for what still drains")
-	case given("canary") && f.canary == 0: // such as a tenth of few workers: not a request to replace all of them
-		return errors.New("--canary 0 is not a canary; nothing has changed: write a number of workers from 1, or omit --canary to replace all")
+	case !given("canary"):
+		return nil
+	case f.canary == "0": // such as a tenth of few workers: not a request to replace all of them
+		return errors.New("--canary 0 is not a canary; nothing has changed: write a number of workers from 1, a share such as 5%, or omit --canary to replace all")
 	}
-	return nil
+	canary, err := parseCanary(f.canary)
+	f.size = &canary
+	return err
+}
+
+// parseCanary reads the value of --canary.
+func parseCanary(text string) (control.Canary, error) {
+	c, err := control.ParseCanary(text)
+	if err != nil {
+		return c, fmt.Errorf("--canary: %w", err)
+	}
+	return c, nil
 }
 
 func (f *reloadFlags) run(ctx context.Context, client *control.Client, programs []string) error {
-	b := control.ReloadBody{Programs: programs, Reason: f.reason, Hold: f.hold, Drained: f.drained}
-	if f.canary != 0 {
-		b.Canary = &f.canary
-	}
+	b := control.ReloadBody{Programs: programs, Reason: f.reason, Hold: f.hold, Drained: f.drained, Canary: f.size}
 	if f.holdFor > 0 {
 		b.For = f.holdFor.String()
 	}

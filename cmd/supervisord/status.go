@@ -158,6 +158,18 @@ func writeProgram(b *strings.Builder, p supervisor.ProgramStatus, now time.Time)
 	if p.Due != nil {
 		fmt.Fprintf(b, "  a reload waits (%s): %s\n", p.Due.Reason, p.Due.Waits)
 	}
+	if p.Paused != nil {
+		fmt.Fprintf(b, "  paused for %s more%s: new connections wait; `supervisord resume %s` ends it\n", short(max(0, p.Paused.Until.Sub(now))),
+			by(p.Paused.AskedBy), p.Name)
+	}
+	for _, g := range p.Generations {
+		switch {
+		case g.KeptTill != nil:
+			fmt.Fprintf(b, "  generation %d is kept for %s: `supervisord rollback %s` returns to it\n", g.Number, short(max(0, g.KeptTill.Sub(now))), p.Name)
+		case g.InHand != nil:
+			fmt.Fprintf(b, "  generation %d gets no new connections; of the old ones: %s\n", g.Number, inHand(*g.InHand))
+		}
+	}
 	if p.RetryAt != nil {
 		fmt.Fprintf(b, "  next retry in %s\n", short(max(0, p.RetryAt.Sub(now))))
 	}
@@ -247,11 +259,16 @@ func by(who string) string {
 	return ", by " + who
 }
 
+// role returns what a generation does, and its share of the new connections if another has a share, too.
 func role(g supervisor.GenerationStatus) string {
+	text := string(g.Role)
 	if g.Held {
-		return "canary"
+		text = "canary"
 	}
-	return string(g.Role)
+	if g.Share > 0 && g.Share < program.Whole {
+		text += " " + control.Percentage(g.Share)
+	}
+	return text
 }
 
 // state returns the state of a worker, with the time that is left until its deadline.

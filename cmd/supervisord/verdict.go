@@ -112,6 +112,12 @@ func writeReceipt(out io.Writer, r receipt.Receipt) {
 	case r.Replaced != 0:
 		fmt.Fprintf(out, ", overlap %s, drain %s", short(r.Overlap), short(r.Drain))
 	}
+	if r.Quiet > 0 && r.Left == nil {
+		fmt.Fprintf(out, "\n  generation %d had nothing in hand any more %s after the switch", r.Replaced, short(r.Quiet))
+	}
+	if text := atTheEnd(&r.ReloadRecord); text != "" {
+		fmt.Fprintf(out, "\n  generation %d: %s", r.Replaced, text)
+	}
 	fmt.Fprintf(out, "\n  longest accept queue %d, ListenOverflows %+d, ListenDrops %+d\n", r.LongestQueue(), r.ListenOverflows, r.ListenDrops)
 	if n := len(r.Connections); n > 0 {
 		last := r.Connections[n-1]
@@ -155,9 +161,12 @@ func describe(p control.ProgramVerdict) string {
 		if p.Since != nil {
 			return fmt.Sprintf("%s: already running: generation %d has served since %s", p.Program, p.Generation, p.Since.Local().Format(time.DateTime))
 		}
-		return it + " serves" + took(p.Reload.Took) + drain(p.Reload)
+		if p.From != 0 {
+			return it + " serves again" + rolledBackFrom(p)
+		}
+		return it + " serves" + took(p.Reload.Took) + drain(p.Program, p.Reload)
 	case program.Held:
-		return fmt.Sprintf("%s: the canary is well and held; `supervisord promote %s` or `abort %s`", it, p.Program, p.Program)
+		return it + held(p)
 	case control.Down:
 		if p.Already {
 			return p.Program + ": already stopped"
@@ -167,6 +176,8 @@ func describe(p control.ProgramVerdict) string {
 		return fmt.Sprintf("%s: %d of the old workers had to be killed%s", it, killed(p), reason(p))
 	case control.TimedOut:
 		return it + reason(p)
+	case control.RolledBack:
+		return fmt.Sprintf("%s was rolled back%s; generation %d serves", it, reason(p), p.Serving)
 	case program.Superseded, program.Stopped, program.Aborted, control.Unknown:
 		return fmt.Sprintf("%s: %s%s%s", it, p.Outcome, reason(p), stillServes(p))
 	}
@@ -192,16 +203,6 @@ func took(d time.Duration) string {
 		return ""
 	}
 	return " after " + short(d)
-}
-
-func drain(r *program.ReloadRecord) string {
-	switch {
-	case r.Replaced == 0:
-		return ""
-	case !r.Ended.IsZero():
-		return fmt.Sprintf("; generation %d has ended%s", r.Replaced, took(r.Drain))
-	}
-	return fmt.Sprintf("; generation %d drains", r.Replaced)
 }
 
 // killed returns how many workers had to be killed.
@@ -271,7 +272,8 @@ func sentence(u supervisor.Update) string {
 func milestone(k program.ReportKind) bool {
 	switch k {
 	case program.TrialBegan, program.ReloadQueued, program.ReloadHeld, program.ReloadFull, program.CanaryHeld, program.CanaryWatched,
-		program.GenerationServes, program.GenerationGone, program.WorkerKilled, program.WorkerLate, program.StartRetry:
+		program.GenerationServes, program.GenerationKept, program.GenerationBusy, program.GenerationLost, program.GenerationGone,
+		program.RolledBack, program.ShareChanged, program.Paused, program.Resumed, program.WorkerKilled, program.WorkerLate, program.StartRetry:
 		return true
 	}
 	return false

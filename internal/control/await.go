@@ -132,11 +132,11 @@ func Pause(ctx context.Context) error {
 	}
 }
 
-// Happen returns the request for an action on a program: see Client.Program. If there is nothing to do, because a program to start
-// already runs or a program to stop does not run, the verdict comes at once.
-func (c *Client) Happen(name, verb string) Request {
+// Happen returns the request for an action on a program: see Client.Program. If there is nothing to wait for, because a program to start
+// already runs, a program to stop does not run, or a rollback is done, the verdict comes at once.
+func (c *Client) Happen(name, verb string, body any) Request {
 	return func(ctx context.Context, see func(WaitLine)) error {
-		tickets, err := c.Program(ctx, name, verb, nil)
+		tickets, err := c.Program(ctx, name, verb, body)
 		if err != nil {
 			return err
 		}
@@ -151,11 +151,12 @@ func (c *Client) Happen(name, verb string) Request {
 
 // already returns the verdict if there is nothing to wait for.
 func already(tickets []supervisor.Ticket) *Verdict {
-	if len(tickets) != 1 || tickets[0].Since == nil && !tickets[0].Stopped {
+	if len(tickets) != 1 || tickets[0].Since == nil && !tickets[0].Stopped && tickets[0].From == 0 {
 		return nil
 	}
 	t := tickets[0]
-	p := ProgramVerdict{Program: t.Program, Generation: t.Generation, Since: t.Since, Already: t.Stopped, Outcome: program.Serves}
+	p := ProgramVerdict{Program: t.Program, Generation: t.Generation, Since: t.Since, Already: t.Stopped, From: t.From, Until: t.Until,
+		Outcome: program.Serves}
 	if t.Stopped {
 		p.Outcome = Down
 	}

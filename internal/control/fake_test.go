@@ -32,7 +32,8 @@ type fake struct {
 	asked     []any
 	err       error // of the next requests, except subscriptions
 	status    supervisor.Status
-	tickets   []supervisor.Ticket
+	tickets   []supervisor.Ticket // of a reload
+	ticket    supervisor.Ticket   // of an action
 	followers map[<-chan *supervisor.Update]chan *supervisor.Update
 	buffer    int
 	followed  chan struct{}
@@ -43,6 +44,7 @@ func newFake() *fake {
 		followers: map[<-chan *supervisor.Update]chan *supervisor.Update{}, buffer: 16, followed: make(chan struct{}, 100),
 		status:  supervisor.Status{PID: 1, Programs: []supervisor.ProgramStatus{{Name: "web", State: program.Up}}},
 		tickets: []supervisor.Ticket{{Program: "web", Generation: 2}},
+		ticket:  supervisor.Ticket{Program: "web", Generation: 2},
 	}
 }
 
@@ -70,7 +72,7 @@ func (f *fake) Reload(_ context.Context, o supervisor.ReloadOptions) ([]supervis
 }
 
 func (f *fake) Act(_ context.Context, name string, e program.Event) (supervisor.Ticket, error) {
-	return supervisor.Ticket{Program: "web", Generation: 2}, f.ask(acted{name, e})
+	return f.ticket, f.ask(acted{name, e})
 }
 
 func (f *fake) Signal(_ context.Context, o supervisor.SignalOptions) error { return f.ask(o) }

@@ -17,7 +17,7 @@ import (
 
 // apiTypes lists the types of requests and answers; the types of their fields follow from them.
 func apiTypes() []any {
-	return []any{supervisor.Status{}, eventLine{}, WaitLine{}, ReloadBody{}, Accepted{}, ScaleBody{}, SignalBody{}, AbortBody{}, KillBody{}, levelBody{}, LogEntry{}, ReceiptsAnswer{}, APIError{}}
+	return []any{supervisor.Status{}, eventLine{}, WaitLine{}, ReloadBody{}, Accepted{}, ScaleBody{}, SignalBody{}, AbortBody{}, PromoteBody{}, PauseBody{}, KillBody{}, levelBody{}, LogEntry{}, ReceiptsAnswer{}, APIError{}}
 }
 
 // schemaName returns the name of a type with an upper-case initial.
@@ -142,12 +142,14 @@ func TestDescriptionHasExactlyThePathsAndParameters(t *testing.T) {
 
 // bodies returns the request bodies of the paths.
 var bodies = map[string]any{
-	"POST /v1/reload":                 ReloadBody{},
-	"POST /v1/programs/{name}/scale":  ScaleBody{},
-	"POST /v1/programs/{name}/signal": SignalBody{},
-	"POST /v1/programs/{name}/abort":  AbortBody{},
-	"POST /v1/programs/{name}/kill":   KillBody{},
-	"PUT /v1/log-level":               levelBody{},
+	"POST /v1/reload":                  ReloadBody{},
+	"POST /v1/programs/{name}/scale":   ScaleBody{},
+	"POST /v1/programs/{name}/signal":  SignalBody{},
+	"POST /v1/programs/{name}/abort":   AbortBody{},
+	"POST /v1/programs/{name}/kill":    KillBody{},
+	"POST /v1/programs/{name}/promote": PromoteBody{},
+	"POST /v1/programs/{name}/pause":   PauseBody{},
+	"PUT /v1/log-level":                levelBody{},
 }
 
 func TestDescriptionHasExactlyTheFields(t *testing.T) {

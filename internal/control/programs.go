@@ -43,6 +43,16 @@ type AbortBody struct {
 	Reason string `json:"reason"`
 }
 
+// PromoteBody is the body of …/promote.
+type PromoteBody struct {
+	Canary *Canary `json:"canary,omitempty"` // give the canary this share from now on, more or less than it has; missing: everything
+}
+
+// PauseBody is the body of …/pause.
+type PauseBody struct {
+	For string `json:"for"` // required: at most maxPause
+}
+
 // KillBody is the body of …/kill.
 type KillBody struct {
 	Generation int `json:"generation"`
@@ -94,7 +104,47 @@ func (a *API) restart(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) promote(w http.ResponseWriter, r *http.Request) error {
-	return a.act(w, r, program.Promote{AskedBy: whoAsks(r.Context())})
+	var b PromoteBody
+	if err := body(r, &b); err != nil {
+		return err
+	}
+	e := program.Promote{AskedBy: whoAsks(r.Context())}
+	if b.Canary != nil {
+		if e.Share = b.Canary.Share; e.Share == 0 {
+			return apiError(BadRequest, "a canary is promoted to a share, and not to a number of workers",
+				`write a share such as "25%", or leave canary out to promote it to everything`)
+		}
+	}
+	return a.act(w, r, e)
+}
+
+func (a *API) rollback(w http.ResponseWriter, r *http.Request) error {
+	return a.act(w, r, program.Rollback{AskedBy: whoAsks(r.Context())})
+}
+
+// maxPause is about how long a kernel goes on trying to connect (tcp_syn_retries in tcp(7)): clients would fail in a longer pause.
+const maxPause = 2 * time.Minute
+
+func (a *API) pause(w http.ResponseWriter, r *http.Request) error {
+	var b PauseBody
+	if err := body(r, &b); err != nil {
+		return err
+	}
+	d, err := time.ParseDuration(b.For)
+	switch {
+	case b.For == "":
+		return apiError(BadRequest, "for is missing: a pause ends by itself", `say how long, such as "30s"`)
+	case err != nil || d <= 0:
+		return apiError(BadRequest, fmt.Sprintf("for: %q is not a duration", b.For), `write a duration such as "30s"`)
+	case d > maxPause:
+		return apiError(BadRequest, fmt.Sprintf("a pause of %s is too long: clients give up connecting after about %s", b.For, maxPause),
+			fmt.Sprintf("write at most %s; another pause before it ends replaces it", maxPause))
+	}
+	return a.act(w, r, program.Pause{For: d, AskedBy: whoAsks(r.Context())})
+}
+
+func (a *API) resume(w http.ResponseWriter, r *http.Request) error {
+	return a.act(w, r, program.Unpause{AskedBy: whoAsks(r.Context())})
 }
 
 func (a *API) scale(w http.ResponseWriter, r *http.Request) error {

@@ -18,7 +18,7 @@ import (
 type ReloadBody struct {
 	Programs []string `json:"programs"`         // none: all of them
 	Reason   string   `json:"reason"`           // for the log
-	Canary   *int     `json:"canary,omitempty"` // start this many workers first, and change nothing else
+	Canary   *Canary  `json:"canary,omitempty"` // try the new generation on so much first, and change nothing else
 	Hold     bool     `json:"hold"`             // hold the canary until promote or abort, or for as long as For says
 	For      string   `json:"for"`              // promote the canary if it was well for this long: "5m"
 	Wait     bool     `json:"wait"`             // answer with a stream of WaitLines, the last with a Verdict
@@ -52,17 +52,15 @@ func (b *ReloadBody) options(askedBy string) (q supervisor.ReloadOptions, err er
 	case len(b.Reason) > maxReason:
 		return q, apiError(BadRequest, "the reason is too long", fmt.Sprintf("send at most %d bytes", maxReason))
 	case b.Canary == nil && isHeld:
-		return q, apiError(BadRequest, "hold and for need canary", "say how many workers, such as 1")
+		return q, apiError(BadRequest, "hold and for need canary", isNoCanary)
 	case b.Canary == nil:
 		return q, nil
-	case *b.Canary < 1:
-		return q, apiError(BadRequest, "canary must be at least 1", "leave it out to replace all workers")
-	case *b.Canary > supervisor.MaxWorkers:
-		return q, apiError(BadRequest, fmt.Sprintf("canary must be at most %d", supervisor.MaxWorkers), "")
+	case b.Canary.check() != nil:
+		return q, b.Canary.check()
 	case !isHeld:
 		return q, apiError(BadRequest, "a canary needs hold or for", "hold waits for promote or abort, for promotes it after a time")
 	}
-	q.Canary = *b.Canary
+	q.Canary, q.Share = b.Canary.Workers, b.Canary.Share
 	return q, nil
 }
 

@@ -33,6 +33,9 @@ var routes = []route{
 	{"POST", "/v1/programs/{name}/signal", true, nil, (*API).signal},
 	{"POST", "/v1/programs/{name}/abort", true, nil, (*API).abort},
 	{"POST", "/v1/programs/{name}/promote", true, nil, (*API).promote},
+	{"POST", "/v1/programs/{name}/rollback", true, nil, (*API).rollback},
+	{"POST", "/v1/programs/{name}/pause", true, nil, (*API).pause},
+	{"POST", "/v1/programs/{name}/resume", true, nil, (*API).resume},
 	{"POST", "/v1/programs/{name}/kill", true, nil, (*API).kill},
 	{"GET", "/v1/programs/{name}/logs", false, []string{"lines", "follow"}, (*API).logs},
 	{"GET", "/v1/programs/{name}/receipts", false, nil, (*API).receipts},
@@ -114,6 +117,9 @@ func body(r *http.Request, v any) error {
 		if _, err = d.Token(); err == nil {
 			err = errors.New("something follows the object")
 		}
+	}
+	if refused, ok := errors.AsType[*APIError](err); ok {
+		return refused
 	}
 	if tooLong, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return apiError(BadRequest, "the body is too long", fmt.Sprintf("send at most %d bytes", tooLong.Limit))

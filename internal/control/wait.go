@@ -15,11 +15,13 @@ const (
 	Killed   program.Outcome = "killed"  // done, but workers had to be killed
 	TimedOut program.Outcome = "timeout" // timed out; what was waited for goes on
 	Unknown  program.Outcome = "unknown" // its record is gone
+
+	RolledBack program.Outcome = "rolled_back" // it served, until somebody had the generation before serve again
 )
 
 // outcomes are all outcomes, from the best to the worst: the worst of several programs is the outcome of the whole.
 var outcomes = []program.Outcome{
-	program.Pending, program.Serves, program.Held, Down, Killed, program.Superseded, program.Aborted, program.Stopped,
+	program.Pending, program.Serves, program.Held, Down, Killed, program.Superseded, program.Aborted, RolledBack, program.Stopped,
 	TimedOut, Unknown, program.NotReady, program.Preflight, program.WorkerDown,
 }
 
@@ -38,6 +40,8 @@ type ProgramVerdict struct {
 	Serving    int                   `json:"serving,omitempty"` // the generation that serves instead of this one
 	Since      *time.Time            `json:"since,omitempty"`   // of a start: it has served since then, and there was nothing to do
 	Already    bool                  `json:"already,omitempty"` // of a stop: it had stopped before, and there was nothing to do
+	From       int                   `json:"from,omitempty"`    // of a rollback: the generation that served until then
+	Until      *time.Time            `json:"until,omitempty"`   // of a rollback: From is kept until then; missing: it is not kept
 	Reload     *program.ReloadRecord `json:"reload,omitempty"`  // the record of the reload, as it was read last
 	Stop       *program.StopRecord   `json:"stop,omitempty"`    // the record of the stop
 
@@ -162,6 +166,8 @@ func (g *ProgramVerdict) readReload(r *program.ReloadRecord, u until) {
 		g.Serving = r.Replaced
 	}
 	switch {
+	case !r.RolledBack.IsZero() && r.Outcome == program.Serves:
+		g.rolledBack(r)
 	case r.Outcome == program.Held && u != untilHeld, r.Outcome == program.Serves && u == untilDrained && r.Ended.IsZero():
 		g.Outcome = program.Pending
 	case r.Outcome == program.Serves && u == untilDrained && r.Killed > 0:
@@ -172,6 +178,15 @@ func (g *ProgramVerdict) readReload(r *program.ReloadRecord, u until) {
 		g.Serving, g.Reason = 0, "the program was stopped"
 	case r.Outcome == program.Superseded:
 		g.Reason = "something newer took its place"
+	}
+}
+
+// rolledBack ends the wait for a generation that served and no longer does.
+func (g *ProgramVerdict) rolledBack(r *program.ReloadRecord) {
+	g.Serving = r.Replaced
+	g.end(RolledBack, "it served for "+r.RolledBack.Sub(r.Decided).Round(time.Second).String())
+	if r.RolledBackBy != "" {
+		g.Reason += ", until " + r.RolledBackBy + " asked for a rollback"
 	}
 }
 

@@ -38,6 +38,10 @@ func (r *proof) course() course {
 		if x.Settled != nil {
 			s.settled = r.history.settled(a).Sub(r.began)
 		}
+		if quiet, busy := r.history.quiet(a); busy || quiet > 0 {
+			took := ms(quiet)
+			x.Quiet, x.Busy = &took, busy
+		}
 		c.results, c.spans = append(c.results, x), append(c.spans, s)
 	}
 	return c

@@ -114,6 +114,8 @@ type ReloadResult struct {
 	Generation int      `json:"generation"` // 0: it brought none
 	Decided    *float64 `json:"decided_ms"` // after it was asked for: it served, or failed; null: never
 	Settled    *float64 `json:"settled_ms"` // after it was asked for: every older worker was gone; null: never
+	Quiet      *float64 `json:"quiet_ms"`   // after the switch: the old workers had nothing in hand any more, or were out of time; null: not known
+	Busy       bool     `json:"busy"`       // the old workers still had something in hand when drain.timeout was over
 	Reason     string   `json:"reason"`     // why it failed
 	Lost       int      `json:"lost"`       // between this reload and the next
 }
@@ -170,9 +172,12 @@ func (v *Findings) judge(r *proof) {
 			v.Reasons = append(v.Reasons, fmt.Sprintf(format, args...))
 		}
 	}
-	count := map[string]int{}
+	count, busy := map[string]int{}, 0
 	for _, x := range v.Reloads {
 		count[x.Outcome]++
+		if x.Busy {
+			busy++
+		}
 	}
 	say(v.Requests.Lost > 0, "%d of %d requests were lost", v.Requests.Lost, v.Requests.Sent)
 	say(v.Requests.Answered == 0, "no request was answered")
@@ -188,11 +193,11 @@ func (v *Findings) judge(r *proof) {
 	if len(v.Reasons) > 0 && !r.interrupted {
 		v.Verdict = "failed"
 	}
-	v.warn(count[superseded])
+	v.warn(count[superseded], busy)
 }
 
 // warn says what is wrong although nothing was lost by it.
-func (v *Findings) warn(superseded int) {
+func (v *Findings) warn(superseded, busy int) {
 	say := func(bad bool, format string, args ...any) {
 		if bad {
 			v.Warnings = append(v.Warnings, fmt.Sprintf(format, args...))
@@ -200,6 +205,7 @@ func (v *Findings) warn(superseded int) {
 	}
 	w, d := v.Workers, v.Descriptors
 	say(superseded > 0, "%d reloads were superseded: somebody else reloads this supervisord, too", superseded)
+	say(busy > 0, "%d times the old workers still had something in hand when the time for that was over: raise timeout in [program.%s.drain]", busy, v.Program)
 	say(w.Killed > 0, "%d workers had to be killed: they did not end within the stop plan ([program.%s.stop]); their requests in flight were cut", w.Killed, v.Program)
 	say(len(w.Died) > 0, "%d workers died without being told to stop: %s", len(w.Died), strings.Join(w.Died, "; "))
 	say(len(w.Old) > 0, "%d workers of older generations still run: PID %s", len(w.Old), strings.Trim(fmt.Sprint(w.Old), "[]"))

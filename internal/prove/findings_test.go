@@ -37,6 +37,12 @@ func record(generation int, outcome program.Outcome, decided, ended int) *superv
 	return &supervisor.Update{Program: "web", Report: program.Report{Reload: r}}
 }
 
+// keeps changes a record: the generation before is kept.
+func keeps(u *supervisor.Update) *supervisor.Update {
+	u.Reload.KeptTill = at(60_000)
+	return u
+}
+
 // tell builds a history from "reload", answers and records.
 func tell(steps ...any) *history {
 	h := newHistory("web")
@@ -81,6 +87,7 @@ func TestOutcomesOfReloads(t *testing.T) {
 		"settled only by order":  {tell(first, "reload", reloaded{2, nil}, record(2, program.Serves, 2, 0), "reload", reloaded{3, nil}, record(3, program.Serves, 3, 4)), []string{served, served}, false},
 		"one after a failed one": {tell(first, "reload", reloaded{2, nil}, record(2, program.WorkerDown, 2, 3), "reload", reloaded{3, nil}, record(3, program.Serves, 4, 5)), []string{failed, served}, true},
 		"another program":        {tell(first, "reload", reloaded{2, nil}, &supervisor.Update{Program: "other", Report: record(2, program.Serves, 2, 3).Report}), []string{undecided}, false},
+		"the old one is kept":    {tell(first, "reload", reloaded{2, nil}, keeps(record(2, program.Serves, 2, 0))), []string{served}, true},
 	} {
 		if got := outcomes(c.history); !slices.Equal(got, c.want) || c.history.allSettled() != c.settled {
 			t.Errorf("%s: %v, settled %v; want %v, %v", name, got, c.history.allSettled(), c.want, c.settled)
@@ -102,8 +109,8 @@ func TestReasonOfAFailedReload(t *testing.T) {
 }
 
 func TestOldWorkersThatLive(t *testing.T) {
-	st := &supervisor.Status{Programs: []supervisor.ProgramStatus{{Generations: []supervisor.GenerationStatus{{}, {}}}}}
-	for i, role := range []program.Role{program.RoleServing, program.RoleDraining} {
+	st := &supervisor.Status{Programs: []supervisor.ProgramStatus{{Generations: []supervisor.GenerationStatus{{}, {}, {}}}}}
+	for i, role := range []program.Role{program.RoleServing, program.RoleDraining, program.RoleKept} {
 		g := &st.Programs[0].Generations[i]
 		g.Role = role
 		g.Workers = make([]supervisor.WorkerStatus, 1)
@@ -318,6 +325,33 @@ func TestTextNamesLossesAndRemedies(t *testing.T) {
 	for _, want := range []string{"100 answered, 3 lost", "3 closed while waiting", "151 ms after reload 1", "[program.web.stop]", "1 of 1 served", "FAILED: 3 of 103 requests were lost"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("there is no %q in\n%s", want, &b)
+		}
+	}
+}
+
+func TestQuietIsReported(t *testing.T) {
+	for name, c := range map[string]struct {
+		busy     bool
+		text     string
+		warnings int
+	}{
+		"nothing in hand": {false, "new workers served after 100 ms at most, old ones had nothing in hand within another 36 ms, old ones were gone after 300 ms", 1},
+		"out of time":     {true, "new workers served after 100 ms at most, old ones were gone after 300 ms", 2},
+	} {
+		r := example()
+		u := record(2, program.Serves, 400, 600)
+		u.Reload.Quiet = 36 * time.Millisecond
+		if c.busy {
+			u.Reload.Left = &program.Look{Unread: 1}
+		}
+		r.history.add(u)
+		v := r.findings()
+		var b bytes.Buffer
+		if err := v.Text(&b); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), c.text) || *v.Reloads[0].Quiet != 36 || v.Reloads[0].Busy != c.busy || len(v.Warnings) != c.warnings || !v.Passed() {
+			t.Errorf("%s: %+v, warnings %q\n%s", name, v.Reloads[0], v.Warnings, &b)
 		}
 	}
 }

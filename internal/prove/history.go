@@ -124,6 +124,7 @@ func (h *history) settled(a *asked) time.Time {
 	for generation, r := range h.records {
 		switch {
 		case generation > a.generation:
+		case r.Ended.IsZero() && !r.KeptTill.IsZero(): // the generation before waits for a rollback, or for the next reload
 		case r.Ended.IsZero():
 			return time.Time{}
 		case r.Ended.After(last):
@@ -131,6 +132,16 @@ func (h *history) settled(a *asked) time.Time {
 		}
 	}
 	return last
+}
+
+// quiet returns how long after the switch the old workers of a reload had nothing in hand any more, and whether they still had something
+// when the time for that was over; 0: it is not known.
+func (h *history) quiet(a *asked) (took time.Duration, busy bool) {
+	r := h.records[a.generation]
+	if r == nil || a.refused != nil {
+		return 0, false
+	}
+	return r.Quiet, r.Left != nil
 }
 
 // idle reports whether the last reload is decided, so that the next one gets a generation of its own.

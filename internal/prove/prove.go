@@ -106,14 +106,19 @@ func (o Plan) program() (*config.Program, error) {
 	return nil, fmt.Errorf("no program in the configuration has a listener: name one with --program and its address with --url; %s", there)
 }
 
-// patience is how long a reload may take until it is decided and everything old is gone.
+// patience is how long a reload may take until it is decided and everything old is gone, or kept.
 func patience(p *config.Program) time.Duration {
 	rounds := 1
 	if p.Reload.Strategy == config.Rolling {
 		rounds = p.Workers
 	}
-	wait := stopTime(p) // until one of max_draining generations has gone
-	return wait + p.Reload.PreflightTimeout + time.Duration(rounds)*(p.Ready.Timeout+p.Reload.Soak) + stopTime(p) + 5*time.Second
+	wait := drainTime(p) // until one of max_draining generations has gone
+	return wait + p.Reload.PreflightTimeout + time.Duration(rounds)*(p.Ready.Timeout+p.Reload.Soak) + drainTime(p) + 5*time.Second
+}
+
+// drainTime is how long an old worker may take until it is gone.
+func drainTime(p *config.Program) time.Duration {
+	return p.Drain.Timeout + p.Drain.Idle + p.Drain.Spread + stopTime(p)
 }
 
 // stopTime is how long the stop plan of a worker may take.
@@ -152,7 +157,7 @@ func (r *proof) run(ctx context.Context, all []*endpoint) error {
 	if r.target, err = choose(ctx, all); err != nil {
 		return err
 	}
-	r.left.before, _ = descriptors(r.supervisord.pid) // nil where they may not be seen
+	r.left.before = r.descriptors(ctx)
 	r.began = time.Now()
 	attempts := make(chan load.Attempt, 1024)
 	l := r.target.press(r.Plan, func(a load.Attempt) { attempts <- a })

@@ -115,12 +115,15 @@ func (v *Findings) textLatency(p func(string, ...any)) {
 }
 
 func (v *Findings) textReloads(p func(string, ...any)) {
-	var decided, settled []float64
+	var decided, quiet, settled []float64
 	count := map[string]int{}
 	for _, r := range v.Reloads {
 		count[r.Outcome]++
 		if r.Outcome == served {
 			decided = append(decided, *r.Decided)
+		}
+		if r.Outcome == served && r.Quiet != nil && !r.Busy {
+			quiet = append(quiet, *r.Quiet)
 		}
 		if r.Outcome == served && r.Settled != nil {
 			settled = append(settled, *r.Settled)
@@ -134,6 +137,9 @@ func (v *Findings) textReloads(p func(string, ...any)) {
 	}
 	if len(decided) > 0 {
 		text += fmt.Sprintf("; new workers served after %s at most", lasting(slices.Max(decided)))
+	}
+	if len(quiet) > 0 {
+		text += fmt.Sprintf(", old ones had nothing in hand within another %s", lasting(slices.Max(quiet)))
 	}
 	if len(settled) > 0 {
 		text += fmt.Sprintf(", old ones were gone after %s", lasting(slices.Max(settled)))

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"example.org/supervisord/internal/control"
+	"example.org/supervisord/supervisor"
+)
+
+func promoteCommand(path *string) *cobra.Command {
+	a, s, share, noWait := &asking{path: path}, &showing{}, "", false
+	c := &cobra.Command{
+		Use: "promote PROGRAM", Short: "let a held canary become the whole generation, or change its share",
+		Long: `promote ends the trial of a canary well: its generation gets all new connections and its other slots are filled. promote waits until
+the generation serves. With --canary the canary stays a canary and gets another share of the new connections, more or less than before.
+
+` + exitCodes,
+		Example: `  supervisord promote web --canary 25%
+  supervisord promote web`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.programs(1),
+	}
+	s.flags(c)
+	c.Flags().StringVar(&share, "canary", "", "give the canary this `share` of the new connections, such as 25%, and go on holding it")
+	c.Flags().BoolVar(&noWait, "no-wait", false, "do not wait for the end")
+	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
+		if !c.Flags().Changed("canary") {
+			return s.await(ctx, client, client.Happen(args[0], "promote", nil), "serves", noWait)
+		}
+		canary, err := parseCanary(share)
+		if err != nil {
+			return err
+		}
+		return s.await(ctx, client, client.Happen(args[0], "promote", control.PromoteBody{Canary: &canary}), "held", noWait)
+	})
+}
+
+func rollbackCommand(path *string) *cobra.Command {
+	a, s := &asking{path: path}, &showing{timeout: defaultTimeout}
+	c := &cobra.Command{
+		Use: "rollback [PROGRAM]", Short: "let the generation before serve again, at once",
+		Long: `rollback sends all new connections back to the generation that served before. It starts no process. It is possible as long as that
+generation is kept (reload.keep); then the generation that was rolled back is kept in turn, so that a second rollback undoes the first.
+After that, reload with the old version.
+
+PROGRAM may be left out if there is only one.`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.programs(1),
+	}
+	c.Flags().BoolVar(&s.json, "json", false, "write the verdict as JSON")
+	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
+		name, err := onlyProgram(ctx, client, first(args))
+		if err != nil {
+			return err
+		}
+		return s.await(ctx, client, client.Happen(name, "rollback", nil), "serves", false)
+	})
+}
+
+// onlyProgram returns name, or, if name is empty, the name of the only program.
+func onlyProgram(ctx context.Context, client *control.Client, name string) (string, error) {
+	if name != "" {
+		return name, nil
+	}
+	st, err := client.Status(ctx, "", false)
+	switch {
+	case err != nil:
+		return "", err
+	case len(st.Programs) == 1:
+		return st.Programs[0].Name, nil
+	case len(st.Programs) == 0:
+		return "", errors.New("there is no program")
+	}
+	return "", errors.New(whichProgram(st))
+}
+
+// whichProgram asks for the name of a program, and says which can be rolled back.
+func whichProgram(st *supervisor.Status) string {
+	var kept, all []string
+	for _, p := range st.Programs {
+		all = append(all, p.Name)
+		for _, g := range p.Generations {
+			if g.KeptTill != nil {
+				kept = append(kept, fmt.Sprintf("%s (generation %d is kept until %s)", p.Name, g.Number, g.KeptTill.Local().Format(time.TimeOnly)))
+			}
+		}
+	}
+	if len(kept) == 0 {
+		return "no program keeps the generation before: reload with the old version; programs: " + strings.Join(all, ", ")
+	}
+	return "name the program to roll back: " + strings.Join(kept, ", ")
+}
+
+func pauseCommand(path *string) *cobra.Command {
+	a, asJSON, length := &asking{path: path}, false, time.Duration(0)
+	c := &cobra.Command{
+		Use: "pause PROGRAM --for DURATION", Short: "let new connections wait, for the moment in which something behind the program is away",
+		Long: `pause lets new connections to a program wait in the kernel: none is refused, and none reaches a worker. What the workers have in hand
+goes on. A client notices a connection that takes longer: its kernel tries again after one, three and seven seconds, and so on.
+The pause ends by itself after --for, at most 2m, or sooner by resume. Another pause replaces the first. Reloads go on meanwhile.`,
+		Example: "  supervisord pause web --for 10s",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: a.programs(1),
+	}
+	c.Flags().DurationVar(&length, "for", 0, "how long at most")
+	c.Flags().BoolVar(&asJSON, "json", false, "write the answer as JSON")
+	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
+		if !c.Flags().Changed("for") {
+			return errors.New("a pause ends by itself: say how long it lasts at most, such as --for 30s")
+		}
+		return answered(ctx, client, args[0], "pause", control.PauseBody{For: length.String()}, asJSON, func(t supervisor.Ticket) string {
+			return fmt.Sprintf("%s: paused until %s: new connections wait; `supervisord resume %s` ends it sooner", t.Program, clock(t.Until), t.Program)
+		})
+	})
+}
+
+func resumeCommand(path *string) *cobra.Command {
+	a, asJSON := &asking{path: path}, false
+	c := &cobra.Command{
+		Use: "resume PROGRAM", Short: "end a pause: connections that wait come through",
+		Long: `resume ends a pause. A connection that waits comes through when its client's kernel tries again, which may take as long as the pause
+has taken.`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.programs(1),
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "write the answer as JSON")
+	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
+		return answered(ctx, client, args[0], "resume", nil, asJSON, func(t supervisor.Ticket) string {
+			return t.Program + ": resumed"
+		})
+	})
+}
+
+// answered makes a request that is done with its answer, and prints the answer.
+func answered(ctx context.Context, client *control.Client, name, verb string, body any, asJSON bool, text func(supervisor.Ticket) string) error {
+	tickets, err := client.Program(ctx, name, verb, body)
+	switch {
+	case err != nil:
+		return err
+	case asJSON:
+		return printJSON(control.Accepted{Tickets: tickets})
+	}
+	for _, t := range tickets {
+		fmt.Println(text(t))
+	}
+	return nil
+}
+
+// clock returns a time of day for people.
+func clock(t *time.Time) string {
+	if t == nil {
+		return "?"
+	}
+	return t.Local().Format(time.TimeOnly)
+}

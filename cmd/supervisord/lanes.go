@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"example.org/supervisord/internal/control"
+	"example.org/supervisord/supervisor/program"
+)
+
+// The words for what becomes of connections and of the generation that had them.
+
+// drain says what becomes, or became, of the generation that served before.
+func drain(name string, r *program.ReloadRecord) string {
+	switch {
+	case r.Replaced == 0:
+		return ""
+	case !r.Ended.IsZero():
+		return fmt.Sprintf("; generation %d has ended%s%s", r.Replaced, took(r.Drain), after("; ", atTheEnd(r)))
+	case !r.KeptTill.IsZero():
+		return kept(name, r.Replaced, r.KeptTill)
+	}
+	return fmt.Sprintf("; generation %d drains", r.Replaced)
+}
+
+// atTheEnd says what the generation before had in hand when it was told to stop, and what was lost; "": nothing.
+func atTheEnd(r *program.ReloadRecord) string {
+	var parts []string
+	if r.Left != nil {
+		parts = append(parts, "it was told to stop at drain.timeout with connections in hand: "+inHand(*r.Left))
+	}
+	if l := r.Lost; l != nil && l.Reset > 0 {
+		parts = append(parts, were(l.Reset, "connection")+" reset with unread data")
+	}
+	if l := r.Lost; l != nil && l.Queued > 0 {
+		parts = append(parts, were(l.Queued, "connection")+" lost that no worker had accepted")
+	}
+	return strings.Join(parts, "; ")
+}
+
+// were returns "1 connection was" or "2 connections were".
+func were(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun + " was"
+	}
+	return count(n, noun) + " were"
+}
+
+// after returns text after something else, if there is text.
+func after(separator, text string) string {
+	if text == "" {
+		return ""
+	}
+	return separator + text
+}
+
+// inHand returns what a generation has in hand, for people.
+func inHand(l program.Look) string {
+	var parts []string
+	for _, p := range []struct {
+		n    int
+		what string
+	}{{l.Queued, "waiting to be accepted"}, {l.Handshakes, "being opened"}, {l.Unread, "unread"}, {l.Answering, "being answered"}, {l.Idle, "idle"}} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+		}
+	}
+	if len(parts) == 0 {
+		return "nothing in hand"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func kept(name string, generation int, until time.Time) string {
+	return fmt.Sprintf("; generation %d is kept until %s: `supervisord rollback %s` returns to it", generation, clock(&until), name)
+}
+
+// rolledBackFrom says what becomes of the generation that a rollback has replaced.
+func rolledBackFrom(p control.ProgramVerdict) string {
+	if p.Until != nil {
+		return kept(p.Program, p.From, *p.Until)
+	}
+	return fmt.Sprintf("; generation %d gets no new connections and drains", p.From)
+}
+
+// held says that a canary is well, and how to go on.
+func held(p control.ProgramVerdict) string {
+	if p.Reload == nil || p.Reload.Share == 0 {
+		return fmt.Sprintf(": the canary is well and held; `supervisord promote %s` or `abort %s`", p.Program, p.Program)
+	}
+	more := ""
+	if next := nextShare(p.Reload.Share); next != "" {
+		more = fmt.Sprintf(", `promote %s --canary %s`", p.Program, next)
+	}
+	return fmt.Sprintf(" gets %s of new connections and is well; `supervisord promote %s`%s or `abort %s`",
+		control.Percentage(p.Reload.Share), p.Program, more, p.Program)
+}
+
+// nextShare proposes a share for the next step of a canary; "": it is time for everything.
+func nextShare(share int) string {
+	for _, next := range []int{2500, 5000} {
+		if share < next {
+			return control.Percentage(next)
+		}
+	}
+	return ""
+}

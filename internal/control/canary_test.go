@@ -1,0 +1,109 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
+)
+
+func TestCanaryIsReadAndWrittenExactly(t *testing.T) {
+	for text, want := range map[string]Canary{
+		"1": {Workers: 1}, "10000": {Workers: 10000}, "5%": {Share: 500}, "12.5%": {Share: 1250}, "0.01%": {Share: 1},
+		"99.99%": {Share: 9999}, "33.30%": {Share: 3330}, "05%": {Share: 500},
+	} {
+		got, err := ParseCanary(text)
+		if err != nil || got != want {
+			t.Errorf("%s: %+v, %v, want %+v", text, got, err, want)
+		}
+		written, err := json.Marshal(got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again Canary
+		if err := json.Unmarshal(written, &again); err != nil || again != want {
+			t.Errorf("%s becomes %s, and that %+v (%v)", text, written, again, err)
+		}
+	}
+	if text, _ := json.Marshal(ReloadBody{Canary: &Canary{Share: 1250}}); !strings.Contains(string(text), `"canary":"12.5%"`) {
+		t.Errorf("it is sent as %s", text)
+	}
+}
+
+func TestInvalidCanaryIsRefusedWithARemedy(t *testing.T) {
+	for text, words := range map[string]string{
+		"": "5%", "x": "5%", "1.5": "5%", "0": "at least 1", "-1": "at least 1", "10001": "at most 10000", "%": "percentage", "x%": "percentage", "-5%": "percentage",
+		"+5%": "percentage", "5 %": "percentage", "5.%": "percentage", ".5%": "percentage", "1e1%": "percentage", "5%%": "percentage",
+		"5.001%": "two decimals", "0%": "abort", "0.00%": "abort", "0.001%": "two decimals", "100%": "leave canary out", "100.01%": "leave canary out", "1000%": "percentage",
+		"5,5%": "percentage", "٥%": "percentage",
+	} {
+		c, err := ParseCanary(text)
+		refused, ok := errors.AsType[*APIError](err)
+		if !ok || refused.Code != BadRequest || !strings.Contains(refused.Error(), words) {
+			t.Errorf("%q: %+v, %v; want words about %q", text, c, err, words)
+		}
+	}
+}
+
+func TestShareReachesTheLoop(t *testing.T) {
+	me := myself(t)
+	for body, want := range map[string]supervisor.ReloadOptions{
+		`{"canary":"12.5%","hold":true}`: {Share: 1250, AskedBy: me},
+		`{"canary":"5%","for":"5m"}`:     {Share: 500, For: 5 * time.Minute, AskedBy: me},
+		`{"canary":2,"hold":true}`:       {Canary: 2, AskedBy: me},
+	} {
+		f := newFake()
+		s := serve(t, f)
+		code, text := talk(t, dial(t, s), "POST", "/v1/reload", body)
+		got, _ := f.last().(supervisor.ReloadOptions)
+		if code != 200 || got.Share != want.Share || got.Canary != want.Canary || got.For != want.For || got.AskedBy != me {
+			t.Errorf("%s: %d %s; the loop was asked for %+v", body, code, text, got)
+		}
+	}
+}
+
+func TestRefusedRollbackSaysWhyAndIsNotRepeated(t *testing.T) {
+	f := newFake()
+	f.err = errors.Join(supervisor.ErrState, errors.New("generation 1 has been gone since noon"))
+	s := serve(t, f)
+	if p := refuses(t, dial(t, s), 409, "POST", "/v1/programs/web/rollback", ""); p.Code != NotNow || !strings.Contains(p.What, "since noon") {
+		t.Errorf("it says %+v", p)
+	}
+	if len(f.asked) != 1 {
+		t.Errorf("the loop was asked %d times", len(f.asked))
+	}
+}
+
+func TestRollbackHasItsVerdictAtOnce(t *testing.T) {
+	f := newFake()
+	until := time.Now().Add(time.Minute).Round(time.Second)
+	f.ticket = supervisor.Ticket{Program: "web", Generation: 1, From: 2, Until: &until}
+	s := serve(t, f)
+	c := NewClient(s.Path)
+	defer c.Close()
+	v, err := c.Await(t.Context(), "serves", time.Minute, c.Happen("web", "rollback", nil), func(WaitLine) {})
+	if err != nil || v.Outcome != program.Serves || v.Programs[0].Generation != 1 || v.Programs[0].From != 2 || !v.Programs[0].Until.Equal(until) {
+		t.Errorf("the verdict is %+v (%v)", v, err)
+	}
+}
+
+func TestWaitForAReloadThatWasRolledBackSaysSo(t *testing.T) {
+	r := record(program.Serves)
+	r.Decided, r.RolledBack, r.RolledBackBy = at, at.Add(90*time.Second), "alice (uid 1000)"
+	for _, u := range []until{untilServes, untilDrained, untilHeld} {
+		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, u)
+		serves := record(program.Serves)
+		if u == untilDrained {
+			w.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &serves}})
+		}
+		w.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &r}})
+		g := w.goals[0]
+		if g.Outcome != RolledBack || g.Serving != 6 || !strings.Contains(g.Reason, "1m30s") || !strings.Contains(g.Reason, "alice") || w.verdict().Outcome != RolledBack {
+			t.Errorf("until %s: %+v", u, g)
+		}
+	}
+}
