@@ -30,13 +30,8 @@ func (w *Worker) awaitReady() {
 		}
 		w.findOut(accepting.Await)
 	case ready.HTTP, ready.TCP, ready.Exec:
-		probe := c.Probe(w.process.pid, w.runProbe)
-		w.findOut(func(ctx context.Context) error {
-			if !ready.Await(ctx, c.Interval, probe) {
-				return context.Cause(ctx)
-			}
-			return nil
-		})
+		probe := c.Probe(w.asked())
+		w.findOut(func(ctx context.Context) error { return ready.Await(ctx, c.Interval, probe) })
 	}
 }
 
@@ -91,16 +86,21 @@ func (w *Worker) endsProbe(sig syscall.Signal) {
 // it may take.
 func (w *Worker) Probe(ctx context.Context, c ready.Check) error {
 	w.mu.Lock()
-	pid, there := w.process.pid, w.process.running && !w.process.ended
+	asked, there := w.asked(), w.process.running && !w.process.ended
 	w.mu.Unlock()
 	if !there {
 		return errors.New("it does not run")
 	}
-	err := c.Probe(pid, w.runProbe)(ctx)
+	err := c.Probe(asked)(ctx)
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
+}
+
+// asked is the worker as a probe asks it. w.mu is held.
+func (w *Worker) asked() ready.Asked {
+	return ready.Asked{PID: w.process.pid, Run: w.runProbe, Dial: w.spec.Dial}
 }
 
 // runProbe runs a command with the worker's rights, without its sockets.

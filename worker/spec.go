@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"context"
+	"net"
 	"time"
 
 	"example.org/supervisord/worker/output"
@@ -29,4 +31,7 @@ type Spec struct {
 	Credential *spawn.Credential // nil: the supervisor's own
 	Limits     spawn.Limits
 	Ready      ready.Check
+
+	// Dial connects a probe to the socket that this worker has of a listener: see ready.Asked.
+	Dial func(ctx context.Context, listener string) (net.Conn, error) `json:"-"`
 }

@@ -40,8 +40,12 @@ type Check struct {
 // Target returns where a probe connects to: network and address as net.Dial wants them, "tcp" and host:port or "unix" and a path. Both
 // are empty for a method that connects to nothing. The error says how a wrong URL or address must look. {pid} must be filled in.
 //
-// A probe must go to an address of that worker's own: a shared socket may be answered by another generation.
+// A probe must go to an address of that worker's own: a shared socket may be answered by another generation. The target of a probe on a
+// Listener is known to the supervisor alone, so it has neither network nor address.
 func (c Check) Target() (network, address string, err error) {
+	if c.Listener != "" {
+		return "", "", c.checkListener()
+	}
 	switch c.Method {
 	case TCP:
 		return splitAddress(c.Address)
@@ -56,6 +60,31 @@ func (c Check) Target() (network, address string, err error) {
 		return "tcp", hostAndPort(target), nil
 	}
 	return "", "", nil
+}
+
+// placeholder stands for host and port in URL or Address if Listener is set.
+func (c Check) placeholder() string { return "{listener:" + c.Listener + "}" }
+
+// asked returns the URL to ask of a probe on a Listener.
+func (c Check) asked() string { return strings.Replace(c.URL, c.placeholder(), "localhost", 1) }
+
+// checkListener says what is wrong with the URL or Address of a probe on a Listener.
+func (c Check) checkListener() error {
+	switch c.Method {
+	case TCP:
+		if c.Address != c.placeholder() {
+			return fmt.Errorf("%q must be %q alone", c.Address, c.placeholder())
+		}
+	case HTTP:
+		for _, scheme := range []string{"http://", "https://"} {
+			path, found := strings.CutPrefix(c.URL, scheme+c.placeholder())
+			if _, err := url.Parse(c.asked()); found && err == nil && (path == "" || path[0] == '/' || path[0] == '?') {
+				return nil
+			}
+		}
+		return fmt.Errorf("%q must be such as %q", c.URL, "http://"+c.placeholder()+"/healthz")
+	}
+	return nil
 }
 
 // splitURL returns the URL to ask, and the path of the unix socket to connect to ("": by TCP). "unix:/run/web.sock:/health" names both.

@@ -34,6 +34,28 @@ func TestTargetOfAProbe(t *testing.T) {
 	}
 }
 
+func TestProbeOfAListenerNamesItAsItsWholeHost(t *testing.T) {
+	for _, c := range []Check{
+		{Method: HTTP, URL: "http://{listener:web}/healthz"}, {Method: HTTP, URL: "https://{listener:web}/a?b={pid}"},
+		{Method: HTTP, URL: "http://{listener:web}"}, {Method: TCP, Address: "{listener:web}"},
+	} {
+		c.Listener = "web"
+		if network, address, err := c.Target(); network+address != "" || err != nil {
+			t.Errorf("%+v goes to %s %s, %v", c, network, address, err)
+		}
+	}
+	for _, c := range []Check{
+		{Method: HTTP, URL: "http://{listener:web}:80/"}, {Method: HTTP, URL: "http://x{listener:web}/"}, {Method: HTTP, URL: "{listener:web}/"},
+		{Method: HTTP, URL: "http://localhost/{listener:web}"}, {Method: TCP, Address: "{listener:web}:80"}, {Method: TCP, Address: "x"},
+		{Method: HTTP, URL: "http://{listener:web}/%zz"},
+	} {
+		c.Listener = "web"
+		if _, _, err := c.Target(); err == nil {
+			t.Errorf("%+v was accepted", c)
+		}
+	}
+}
+
 func TestUnixURL(t *testing.T) {
 	for in, want := range map[string]string{
 		"unix:/a/b.sock":          "/a/b.sock http://localhost/",

@@ -2,6 +2,8 @@ package ready
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,10 +18,44 @@ const (
 	shortestTry     = 5 * time.Second // the least time that one try by HTTP or TCP gets; a command may take as long as it likes
 )
 
+// Asked is the worker that a probe asks.
+type Asked struct {
+	PID int
+	Run func(ctx context.Context, command []string) error // executes the command of Exec; an error unless it exits with status 0
+
+	// Dial connects to the socket that this worker has of a listener (Check.Listener), so that no other generation answers. nil: a probe
+	// on a listener fails. A *Unreachable error says that no other try can succeed either.
+	Dial func(ctx context.Context, listener string) (net.Conn, error)
+}
+
+// Unreachable is the error of a probe that can never reach its worker.
+type Unreachable struct{ Err error }
+
+func (e *Unreachable) Error() string { return e.Err.Error() }
+func (e *Unreachable) Unwrap() error { return e.Err }
+
+// dialer connects for one probe. The zero dialer connects to the network and address that it is given.
+type dialer struct {
+	socket   string // a unix socket to connect to instead; "": none
+	listener string // a listener to connect to instead; "": none
+	of       func(ctx context.Context, listener string) (net.Conn, error)
+}
+
+func (d dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	switch {
+	case d.listener != "" && d.of == nil:
+		return nil, &Unreachable{fmt.Errorf("cannot connect to the listener %q", d.listener)}
+	case d.listener != "":
+		return d.of(ctx, d.listener)
+	case d.socket != "":
+		network, address = "unix", d.socket
+	}
+	return new(net.Dialer).DialContext(ctx, network, address)
+}
+
 // Probe returns a function that asks the worker once, and returns why it seems not to be ready. The method must be HTTP, TCP or Exec.
-// run executes the command of Exec and returns an error unless it exits with status 0.
-func (c Check) Probe(pid int, run func(ctx context.Context, command []string) error) func(context.Context) error {
-	fill := func(s string) string { return strings.ReplaceAll(s, "{pid}", strconv.Itoa(pid)) }
+func (c Check) Probe(of Asked) func(context.Context) error {
+	fill := func(s string) string { return strings.ReplaceAll(s, "{pid}", strconv.Itoa(of.PID)) }
 	bounded := func(try func(context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, max(shortestTry, c.Interval))
@@ -29,19 +65,22 @@ func (c Check) Probe(pid int, run func(ctx context.Context, command []string) er
 	}
 	switch c.Method {
 	case HTTP:
-		return bounded(func(ctx context.Context) error { return getURL(ctx, fill(c.URL)) })
+		c.URL = fill(c.URL)
+		return bounded(func(ctx context.Context) error { return c.get(ctx, of) })
 	case TCP:
-		return bounded(func(ctx context.Context) error { return dial(ctx, fill(c.Address)) })
+		c.Address = fill(c.Address)
+		return bounded(func(ctx context.Context) error { return c.connect(ctx, of) })
 	}
 	var command []string
 	for _, arg := range c.Command {
 		command = append(command, fill(arg))
 	}
-	return func(ctx context.Context) error { return run(ctx, command) }
+	return func(ctx context.Context) error { return of.Run(ctx, command) }
 }
 
-// Await probes every interval until the probe succeeds (true) or ctx ends (false).
-func Await(ctx context.Context, interval time.Duration, probe func(context.Context) error) bool {
+// Await probes every interval until the probe succeeds: then it returns nil. It returns the cause of ctx when ctx ends, and an
+// *Unreachable error at once.
+func Await(ctx context.Context, interval time.Duration, probe func(context.Context) error) error {
 	if interval <= 0 {
 		interval = defaultInterval
 	}
@@ -50,45 +89,62 @@ func Await(ctx context.Context, interval time.Duration, probe func(context.Conte
 	for {
 		select {
 		case <-ctx.Done():
-			return false
+			return context.Cause(ctx)
 		case <-pause.C:
 		}
-		if probe(ctx) == nil {
-			return ctx.Err() == nil
+		err := probe(ctx)
+		if _, never := errors.AsType[*Unreachable](err); ctx.Err() != nil {
+			return context.Cause(ctx)
+		} else if err == nil || never {
+			return err
 		}
 		pause.Reset(interval)
 	}
 }
 
-func dial(ctx context.Context, address string) error {
-	network, address, err := splitAddress(address)
+// connect succeeds when a connection is accepted.
+func (c Check) connect(ctx context.Context, of Asked) (err error) {
+	d := dialer{listener: c.Listener, of: of.Dial}
+	network, address := "", ""
+	if c.Listener == "" {
+		if network, address, err = splitAddress(c.Address); err != nil {
+			return err
+		}
+	}
+	conn, err := d.dial(ctx, network, address)
 	if err != nil {
 		return err
 	}
-	var d net.Dialer
-	c, err := d.DialContext(ctx, network, address)
-	if err != nil {
-		return err
-	}
-	return c.Close()
+	return conn.Close()
 }
 
-// getURL succeeds on 2xx and 3xx. Each try has its own connection, without a proxy. When it returns, no connection is left, not even
-// one that was still being made: net/http would go on with that after the request has ended.
-func getURL(ctx context.Context, where string) error {
-	socket, target, err := splitURL(where)
-	if err != nil {
-		return err
+// get succeeds on 2xx and 3xx. Each try has its own connection, without a proxy. When it returns, no connection is left, not even one
+// that was still being made: net/http would go on with that after the request has ended.
+func (c Check) get(ctx context.Context, of Asked) (err error) {
+	d, target := dialer{listener: c.Listener, of: of.Dial}, c.asked()
+	if c.Listener == "" {
+		if d.socket, target, err = splitURL(c.URL); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	client := &http.Client{
-		Transport: &http.Transport{
-			DisableKeepAlives: true,
-			DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
-				return dialFor(ctx, network, address, socket)
-			},
+	transport := &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
+			conn, err := d.dial(ctx, network, address)
+			if err == nil {
+				context.AfterFunc(ctx, func() { conn.Close() })
+			}
+			return conn, err
 		},
+	}
+	if c.Listener != "" {
+		// The certificate is for the name that clients use. There is nobody else behind the worker's own socket.
+		transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // see above
+	}
+	client := &http.Client{
+		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
@@ -103,20 +159,7 @@ func getURL(ctx context.Context, where string) error {
 	io.CopyN(io.Discard, answer.Body, 64<<10) // an answer that is cut off would be an error in the worker's log
 	answer.Body.Close()
 	if answer.StatusCode < 200 || answer.StatusCode > 399 {
-		return fmt.Errorf("%s answered %s", where, answer.Status)
+		return fmt.Errorf("%s answered %s", c.URL, answer.Status)
 	}
 	return nil
-}
-
-// dialFor makes a connection, to the unix socket if there is one, and closes the connection when ctx ends.
-func dialFor(ctx context.Context, network, address, socket string) (net.Conn, error) {
-	if socket != "" {
-		network, address = "unix", socket
-	}
-	c, err := new(net.Dialer).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	context.AfterFunc(ctx, func() { c.Close() })
-	return c, nil
 }
