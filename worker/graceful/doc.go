@@ -9,8 +9,8 @@
 //
 // Serve says ready once every server accepts. On TERM, INT or the end of ctx it stops in this order:
 //
-//  1. It accepts nothing more. Connections queued on an inherited socket are left to the next worker; connections queued
-//     on a socket of its own are still accepted, because no other process would accept them.
+//  1. It accepts what was on its way: the connections that are queued, and those whose handshake was under way. Then it
+//     accepts nothing more, and leaves later connections on an inherited socket to the next worker.
 //  2. It answers requests in flight and those that still arrive on open connections, and sends each client away as the
 //     protocol allows: "Connection: close" on HTTP/1, GOAWAY on HTTP/2 and gRPC.
 //  3. It closes HTTP/1 connections that have been idle for longer than Options.Linger.

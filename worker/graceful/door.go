@@ -5,13 +5,23 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // errShut is what Accept returns to a server once the door is shut.
 var errShut = errors.New("no more connections are accepted")
 
-// door is the listener that a server accepts from. Shutting it loses no connection that was already accepted.
+// How long after the stop began a door may still accept what was on its way then.
+const (
+	lastQueued    = time.Second     // if the queue never gets empty: a shared socket under load
+	lastHandshake = 3 * time.Second // if a handshake goes on: the kernel sends its part again after one second
+)
+
+// door is the listener that a server accepts from. Shutting it loses no connection that was already accepted, nor one that was
+// on its way.
 type door struct {
 	net.Listener
 	accepting func()
@@ -20,31 +30,44 @@ type door struct {
 	tls       bool // the server wraps accepted connections in TLS
 
 	mu    sync.Mutex
-	stops bool
-	rest  time.Time // for a socket of our own: when to stop accepting the rest of its queue
+	stops time.Time // zero: not yet
+
+	// Of the one goroutine that accepts, after the stop.
+	handshakes *handshakes
+	ended      bool          // no handshake is left
+	pause      time.Duration // until the handshakes are looked at again
 }
 
-func newDoor(ln net.Listener, accepting func()) *door {
+// deadlined is a listener whose Accept can be interrupted without closing its socket.
+type deadlined interface {
+	net.Listener
+	SetDeadline(time.Time) error
+}
+
+func newDoor(ln net.Listener, st *stop, accepting func()) *door {
+	if _, is := ln.(deadlined); !is {
+		st.abrupt.Store(true) // such a listener has to be closed, and what its queue holds is lost
+	}
 	return &door{Listener: ln, accepting: accepting, open: newConns(), shared: started().isShared(ln)}
 }
 
 // Accept returns the next connection, and errShut after shut.
 func (d *door) Accept() (net.Conn, error) {
 	d.accepting()
-	if d.stopped() {
+	if !d.stopped().IsZero() {
 		return d.last()
 	}
 	c, err := d.Listener.Accept()
 	switch {
 	case err == nil:
 		return d.open.add(c, d.tls), nil
-	case d.stopped():
+	case !d.stopped().IsZero():
 		return d.last()
 	}
 	return nil, err
 }
 
-func (d *door) stopped() bool {
+func (d *door) stopped() time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.stops
@@ -54,17 +77,17 @@ func (d *door) stopped() bool {
 func (d *door) shut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.stops = true
-	d.rest = time.Now().Add(time.Second)
-	if dl, ok := d.Listener.(interface{ SetDeadline(time.Time) error }); ok {
+	d.stops = time.Now()
+	if dl, ok := d.Listener.(deadlined); ok {
 		_ = dl.SetDeadline(time.Unix(1, 0))
 		return
 	}
 	_ = d.Listener.Close()
 }
 
-// last accepts what the kernel has already queued on a socket of our own, because closing the socket would reset these
-// connections. A shared socket stays open elsewhere, and its queue belongs to the next worker.
+// last accepts what was on its way when the stop began: what is queued, and what the handshakes under way become. It ends when
+// the queue is empty and those handshakes are over. The socket may be this worker's lane, whose queue no other process takes.
+// On a socket that the next worker accepts from as well, the little that last takes is served like everything else.
 func (d *door) last() (net.Conn, error) {
 	if c := d.queued(); c != nil {
 		return d.open.add(c, d.tls), nil
@@ -76,16 +99,52 @@ func (d *door) last() (net.Conn, error) {
 }
 
 func (d *door) queued() net.Conn {
-	dl, ok := d.Listener.(interface{ SetDeadline(time.Time) error })
-	if d.shared || !ok || time.Now().After(d.rest) {
+	dl, ok := d.Listener.(deadlined)
+	if !ok {
 		return nil
 	}
-	_ = dl.SetDeadline(time.Now().Add(2 * time.Millisecond)) // with a deadline in the past, Accept would not look at the queue
-	c, err := d.Listener.Accept()
+	if d.handshakes == nil {
+		d.handshakes = underWay(d.Addr())
+		d.ended, d.pause = !d.handshakes.left(), time.Millisecond
+	}
+	since := d.stopped()
+	for {
+		over := since.Add(lastQueued)
+		if !d.ended {
+			over = since.Add(lastHandshake)
+		}
+		if time.Now().After(over) || blocks(d.Listener) {
+			return nil
+		}
+		d.pause = min(2*d.pause, 100*time.Millisecond)
+		_ = dl.SetDeadline(time.Now().Add(d.pause)) // with a deadline in the past, Accept would not look at the queue
+		c, err := d.Listener.Accept()
+		switch {
+		case err == nil:
+			return c
+		case d.ended || !errors.Is(err, os.ErrDeadlineExceeded):
+			return nil
+		}
+		if d.ended = !d.handshakes.left(); d.ended {
+			d.pause = time.Millisecond // the last of them may have been queued since
+		}
+	}
+}
+
+// blocks reports whether accept(2) on the socket could hang although the runtime polls it: another process that has the socket
+// has made it blocking.
+func blocks(ln net.Listener) bool {
+	s, ok := ln.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := s.SyscallConn()
 	if err != nil {
-		return nil
+		return true
 	}
-	return c
+	flags := 0
+	err = errors.Join(raw.Control(func(fd uintptr) { flags, _ = unix.FcntlInt(fd, unix.F_GETFL, 0) }))
+	return err != nil || flags&unix.O_NONBLOCK == 0
 }
 
 // Close closes this process's descriptor of the socket. Servers call it more than once.

@@ -23,7 +23,7 @@ type grpcServer struct {
 }
 
 func (g *grpcServer) run(st *stop, accepting func()) error {
-	d := newDoor(g.ln, accepting)
+	d := newDoor(g.ln, st, accepting)
 	served := make(chan error, 1)
 	go func() { served <- g.srv.Serve(d) }()
 	select {

@@ -25,7 +25,7 @@ type httpServer struct {
 }
 
 func (h *httpServer) run(st *stop, accepting func()) error {
-	d := newDoor(h.ln, accepting)
+	d := newDoor(h.ln, st, accepting)
 	if err := h.prepare(); err != nil {
 		return errors.Join(err, d.Close())
 	}

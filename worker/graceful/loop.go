@@ -23,7 +23,7 @@ type loop struct {
 }
 
 func (l *loop) run(st *stop, accepting func()) error {
-	d := newDoor(l.ln, accepting)
+	d := newDoor(l.ln, st, accepting)
 	ctx, leave := context.WithCancel(context.Background())
 	defer leave()
 	served := make(chan error, 1)

@@ -55,9 +55,18 @@ func notifyFD(text string) (int, error) {
 // them; without any, Ready does nothing. Serve calls it, so only a program without Serve needs it.
 // If the supervisor has died meanwhile, that is not an error: this process goes on serving, and the next supervisor adopts it
 // or tells it to stop.
-func Ready() error {
+//
+// Ready promises nothing about the stop; Serve also says that it drains by itself (X_SUPERVISORD_DRAINS=1), so that supervisord
+// sends TERM as soon as the next worker serves and does not first wait until this one is idle.
+func Ready() error { return sayReady(false) }
+
+func sayReady(drains bool) error {
 	n := started().notify
-	return errors.Join(n.err, unlessGone(n.send("READY=1")), unlessGone(n.newline()), unlessGone(n.ack()))
+	message := "READY=1"
+	if drains {
+		message += "\nX_SUPERVISORD_DRAINS=1"
+	}
+	return errors.Join(n.err, unlessGone(n.send(message)), unlessGone(n.newline()), unlessGone(n.ack()))
 }
 
 // unlessGone drops the error that means that no process listens any more.

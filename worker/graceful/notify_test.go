@@ -50,7 +50,7 @@ func TestReadyAndStoppingOnNotifySocket(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			s := supervisor(t, address)
 			p := alone(t, "http", "NOTIFY_SOCKET="+address)
-			if got := next(t, s); got != "READY=1" {
+			if got := next(t, s); got != "READY=1\nX_SUPERVISORD_DRAINS=1" {
 				t.Fatalf("first message %q", got)
 			}
 			p.signal(syscall.SIGTERM)
@@ -102,7 +102,7 @@ func TestWatchdogOfAnotherProcessIsNotPinged(t *testing.T) {
 	t.Parallel()
 	s := supervisor(t, t.TempDir()+"/n")
 	alone(t, "watched", "NOTIFY_SOCKET="+s.LocalAddr().String(), "WATCHDOG_USEC=100000", "WATCHDOG_PID=1", "TEST_ALIVE=1h")
-	if got := next(t, s); got != "READY=1" {
+	if got := next(t, s); got != "READY=1\nX_SUPERVISORD_DRAINS=1" {
 		t.Errorf("message %q", got)
 	}
 	must(t, s.SetReadDeadline(time.Now().Add(300*time.Millisecond)))

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -48,6 +49,7 @@ type stop struct {
 	at       time.Time     // when it began; valid once begun is closed
 	deadline time.Duration
 	linger   time.Duration // as in Options
+	abrupt   atomic.Bool   // a listener can only be closed, with what is queued there
 }
 
 // patience is how long connections that were accepted from an inherited socket, or from our own, may stay idle.
@@ -109,9 +111,9 @@ func newRunning(o Options, servers []Server) *running {
 	}
 	r := &running{
 		Options: o, servers: len(servers),
-		stop:      stop{begun: make(chan struct{}), over: make(chan struct{}), deadline: o.Deadline, linger: o.Linger},
 		accepting: make(chan struct{}, len(servers)), ended: make(chan error, len(servers)),
 	}
+	r.begun, r.over, r.deadline, r.linger = make(chan struct{}), make(chan struct{}), o.Deadline, o.Linger
 	for _, s := range servers {
 		accepting := sync.OnceFunc(func() { r.accepting <- struct{}{} })
 		go func() { r.ended <- s.run(&r.stop, accepting) }()
@@ -136,7 +138,7 @@ func (r *running) untilStop(ctx context.Context, signals <-chan os.Signal) {
 	for {
 		if waiting == 0 {
 			waiting = -1
-			if err := Ready(); err != nil {
+			if err := sayReady(!r.abrupt.Load()); err != nil {
 				r.errs = append(r.errs, err) // a worker that cannot say ready fails its trial: better now than at the timeout
 				return
 			}
