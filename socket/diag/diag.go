@@ -24,13 +24,89 @@ type Look struct {
 // Quiet reports whether nothing is in hand.
 func (l Look) Quiet() bool { return l.Queued+l.Handshakes+l.Unread+l.Answering == 0 }
 
-// Watch looks at the connections of a generation that gets no new ones. Its methods must not be called concurrently.
-type Watch struct {
-	targets []Target
+func (l *Look) count(p phase) {
+	switch p {
+	case queued:
+		l.Queued++
+	case unread:
+		l.Unread++
+	case answering:
+		l.Answering++
+	case idle:
+		l.Idle++
+	}
 }
 
-// NewWatch returns a Watch of the connections of some targets. Call it after new connections have been steered elsewhere.
-func NewWatch(targets []Target) *Watch { return &Watch{targets: targets} }
+// phase is what an established connection is about.
+type phase int
 
-// Look asks the kernel, once for each address family.
-func (w *Watch) Look() (Look, error) { return Look{}, nil }
+const (
+	queued phase = iota
+	unread
+	answering
+	idle
+)
+
+// The limits that tell what is under way from what has ended.
+const (
+	// firstData is how long the first data of an accepted connection are taken to be on the way, besides firstTrips round trips.
+	firstData = time.Second
+	// pause is the shortest time after which an answer is taken to have ended, besides endTrips round trips: a TLS handshake and the pauses between
+	// the parts of an answer are shorter.
+	pause = 50 * time.Millisecond
+	trips = 4
+	// doubtful is how long a connection of which the kernel's clock cannot tell whether its last request was answered is taken to be at work.
+	doubtful = 5 * time.Second
+)
+
+// phase tells what a connection is about. The states are those of established connections: a server that has closed its side has nothing in hand.
+func (s *inetSocket) phase() phase {
+	if s.inode == 0 {
+		return queued
+	}
+	fin := uint64(0) // counts as a byte, received and to be read
+	if s.state == closeWait {
+		fin = 1
+	}
+	i := &s.info
+	switch {
+	case uint64(s.readable) > fin:
+		return unread
+	case s.unacked > 0 || !i.known:
+		return answering
+	case i.bytes <= fin && i.dataOut == 0: // nothing went either way
+		if fin == 0 && i.received < firstData+trips*i.rtt {
+			return unread
+		}
+		return idle
+	case i.bytes > fin && i.received < i.sent:
+		return answering
+	case i.sent < max(pause, trips*i.rtt):
+		return answering
+	case i.bytes > fin && s.unclear() && i.sent < doubtful:
+		return answering
+	}
+	return idle
+}
+
+// unclear reports whether the last request may have come right after the answer to the one before: both within one tick of the kernel's clock (1 to
+// 10 ms), so that it looks answered. Then the request was the last that came. In an idle connection it was the acknowledgement of the answer: later,
+// or in the same tick by a client that acknowledges each answer alone, because it pauses between its requests.
+func (s *inetSocket) unclear() bool {
+	i := &s.info
+	return i.received == i.sent && i.acked >= i.received && i.dataIn > 1 && i.segments-i.dataIn < i.dataIn
+}
+
+// phase tells what an accepted unix connection is about. The kernel keeps no times of it, so it is taken to be at work as long as somebody could want
+// an answer.
+func (s *unixSocket) phase() phase {
+	switch {
+	case s.inode == 0:
+		return queued
+	case s.queue > 0:
+		return unread
+	case s.peerGone:
+		return idle
+	}
+	return answering
+}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/socket/diag"
 )
 
 // maxDescriptors bounds the cost of counting connections: about a microsecond for each descriptor.
@@ -82,11 +83,11 @@ func (c *counter) find(key string) {
 	port, err := strconv.ParseUint(key, 10, 16)
 	switch {
 	case err == nil:
-		err = tcpInodes(uint16(port), see)
+		err = diag.TCPInodes(uint16(port), see)
 	case strings.HasPrefix(key, "@"):
-		err = unixInodes("\x00"+key[1:], see)
+		err = diag.UnixInodes("\x00"+key[1:], see)
 	case strings.HasPrefix(key, "/"):
-		err = unixInodes(key, see)
+		err = diag.UnixInodes(key, see)
 	}
 	c.failed[key] = err
 }

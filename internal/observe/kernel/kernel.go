@@ -4,15 +4,12 @@ package kernel
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"slices"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/socket/diag"
 )
 
 // errNoQueue says that connections do not queue on a socket.
@@ -41,7 +38,7 @@ func AcceptQueue(fd int) (waiting, limit int, err error) {
 		if err := unix.Fstat(fd, &stat); err != nil {
 			return 0, 0, os.NewSyscallError("fstat", err)
 		}
-		return unixQueue(stat.Ino)
+		return diag.UnixQueue(stat.Ino)
 	}
 	return 0, 0, errNoQueue
 }
@@ -49,32 +46,14 @@ func AcceptQueue(fd int) (waiting, limit int, err error) {
 // Refused counts the connections that the kernel refused in this network namespace, on any socket.
 type Refused struct{ Overflows, Drops int64 }
 
-// Listen reads ListenOverflows and ListenDrops from /proc/net/netstat (proc(5)): how often an accept queue was full, and how often a
+// Listen reads ListenOverflows and ListenDrops from /proc/net/netstat (proc_pid_net(5)): how often an accept queue was full, and how often a
 // connection was dropped for that or another reason.
 func Listen() (Refused, error) {
-	text, err := os.ReadFile("/proc/net/netstat")
+	n, err := diag.Counters("ListenOverflows", "ListenDrops")
 	if err != nil {
 		return Refused{}, err
 	}
-	return parseNetstat(string(text))
-}
-
-// parseNetstat reads pairs of lines: the names, then the values, both after the same first word.
-func parseNetstat(text string) (r Refused, err error) {
-	_, text, found := strings.Cut("\n"+text, "\nTcpExt:")
-	first, text, _ := strings.Cut(text, "\n")
-	second, _, _ := strings.Cut(strings.TrimPrefix(text, "TcpExt:"), "\n")
-	names, values := strings.Fields(first), strings.Fields(second)
-	for name, into := range map[string]*int64{"ListenOverflows": &r.Overflows, "ListenDrops": &r.Drops} {
-		i := slices.Index(names, name)
-		if !found || i < 0 || i >= len(values) {
-			return r, fmt.Errorf("/proc/net/netstat has no %s", name)
-		}
-		if *into, err = strconv.ParseInt(values[i], 10, 64); err != nil {
-			return r, fmt.Errorf("/proc/net/netstat: %s: %w", name, err)
-		}
-	}
-	return r, nil
+	return Refused{n[0], n[1]}, nil
 }
 
 // ProcessTable is every process that can be seen, at one moment.

@@ -1,0 +1,166 @@
+package diag
+
+import (
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The parts of linux/inet_diag.h that are used here.
+const (
+	inetRequestSize = 56 // struct inet_diag_req_v2
+	inetSport       = 8  // … id.idiag_sport, in network order
+	inetMessageSize = 72 // struct inet_diag_msg
+
+	inetRequestBytecode = 1 // INET_DIAG_REQ_BYTECODE
+	inetInfo            = 2 // INET_DIAG_INFO
+	inetSockopt         = 22
+
+	codeJump      = 1 // INET_DIAG_BC_JMP
+	codeSportFrom = 2 // INET_DIAG_BC_S_GE
+	codeSportTo   = 3 // INET_DIAG_BC_S_LE
+)
+
+// States of a TCP socket (tcp_states.h), as bits of a request.
+const (
+	established = 1
+	synReceived = 3
+	closeWait   = 8
+	listening   = 10
+
+	// openStates are those in which a process can still have a socket that was once established.
+	openStates = 1<<established | 1<<4 | 1<<5 | 1<<closeWait | 1<<9 | 1<<11
+	// watchedStates are those in which something can be in hand, and the listening sockets.
+	watchedStates = 1<<established | 1<<synReceived | 1<<closeWait | 1<<listening
+	// goneStates are those of a connection that was established; the kernel finishes it on its own in most of them.
+	goneStates = openStates | 1<<6
+)
+
+// inetRequest asks for the TCP sockets of a family that are in one of states and have one of ports, and for some extensions (bit set).
+func inetRequest(family byte, states uint32, extensions byte, ports []uint16) []byte {
+	request := make([]byte, inetRequestSize)
+	request[0], request[1], request[2] = family, unix.IPPROTO_TCP, extensions
+	native.PutUint32(request[4:], states)
+	if len(ports) == 1 {
+		binary.BigEndian.PutUint16(request[inetSport:], ports[0])
+		return request
+	}
+	code := portCode(ports)
+	request = native.AppendUint16(request, uint16(unix.NLA_HDRLEN+len(code)))
+	request = native.AppendUint16(request, inetRequestBytecode)
+	return append(request, code...)
+}
+
+// portCode is a filter that lets sockets with one of these local ports pass: for each port "at least, at most, then done", else the next one. Jumps
+// are distances from the instruction that jumps; to the end of the code is to pass, and beyond it is not to.
+func portCode(ports []uint16) (code []byte) {
+	const compare, jump = 8, 4
+	const block = 2*compare + jump
+	op := func(what, yes byte, no int, port uint16) {
+		code = append(code, what, yes)
+		code = native.AppendUint16(code, uint16(no))
+		if what != codeJump {
+			code = append(code, 0, 0)
+			code = native.AppendUint16(code, port)
+		}
+	}
+	for i, port := range ports {
+		left := block*(len(ports)-i) - jump // from the beginning of this block to the end: the last one needs no jump
+		next := block
+		if i == len(ports)-1 {
+			next = left + jump
+		}
+		op(codeSportFrom, compare, next, port)
+		op(codeSportTo, compare, next-compare, port)
+		if i < len(ports)-1 {
+			op(codeJump, jump, left-2*compare, 0)
+		}
+	}
+	return code
+}
+
+// inetSocket is what one message says about a TCP socket.
+type inetSocket struct {
+	state, retransmits byte
+	port               uint16
+	source             [16]byte // IPv4 addresses are mapped
+	device             uint32   // the network interface that the socket is bound to; 0: none
+	cookie             uint64   // the same from the handshake on
+	readable, unacked  uint32   // bytes; of a listening socket: the queue and its limit
+	inode              uint32   // 0: no process has it
+	tag                int
+	tagged             bool // tag is known
+	info               tcpInfo
+}
+
+// tcpInfo is the part of struct tcp_info that is used here.
+type tcpInfo struct {
+	known                      bool
+	sent, received, acked, rtt time.Duration // how long ago data were last sent, data received, an acknowledgement received; from the handshake if never
+	bytes                      uint64        // received, with the FIN
+	segments                   uint32        // received
+	dataIn, dataOut            uint32        // segments with data
+}
+
+// parseInet reads a message into s.
+func parseInet(m []byte, s *inetSocket) bool {
+	if len(m) < inetMessageSize {
+		return false
+	}
+	*s = inetSocket{state: m[1], retransmits: m[3], port: binary.BigEndian.Uint16(m[4:]), device: native.Uint32(m[40:]), cookie: uint64(native.Uint32(m[44:])) | uint64(native.Uint32(m[48:]))<<32,
+		readable: native.Uint32(m[56:]), unacked: native.Uint32(m[60:]), inode: native.Uint32(m[68:])}
+	if m[0] == unix.AF_INET {
+		s.source = [16]byte{10: 0xff, 11: 0xff}
+		copy(s.source[12:], m[8:12])
+	} else {
+		copy(s.source[:], m[8:24])
+	}
+	attributes(m[inetMessageSize:], func(kind uint16, value []byte) {
+		switch kind {
+		case inetInfo:
+			s.info = parseInfo(value)
+		case inetSockopt:
+			s.tag, s.tagged = tagOf(value)
+		}
+	})
+	return true
+}
+
+// parseInfo reads a struct tcp_info, as far as Linux 4.6 had it.
+func parseInfo(b []byte) tcpInfo {
+	if len(b) < 160 {
+		return tcpInfo{}
+	}
+	ms := func(at int) time.Duration { return time.Duration(native.Uint32(b[at:])) * time.Millisecond }
+	return tcpInfo{known: true, sent: ms(44), received: ms(52), acked: ms(56), rtt: time.Duration(native.Uint32(b[68:])) * time.Microsecond,
+		bytes: native.Uint64(b[128:]), segments: native.Uint32(b[140:]), dataIn: native.Uint32(b[152:]), dataOut: native.Uint32(b[156:])}
+}
+
+// dumpInet passes the TCP sockets of a family to see. A kernel without IPv6 has none of that family.
+func dumpInet(request, buf []byte, see func(s *inetSocket)) (datagrams int, err error) {
+	var s inetSocket
+	datagrams, err = ask(request, unix.NLM_F_DUMP, buf, func(m []byte) {
+		if parseInet(m, &s) {
+			see(&s)
+		}
+	})
+	if request[0] == unix.AF_INET6 && errors.Is(err, unix.ENOENT) {
+		err = nil
+	}
+	return datagrams, err
+}
+
+// TCPInodes passes the inodes of the open connections on a local port to see, also those on which no process has accepted them yet: 0. The kernel
+// still knows some connections that their process has closed: 0, too.
+func TCPInodes(port uint16, see func(inode uint64)) error {
+	buf := make([]byte, datagram)
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		_, err := dumpInet(inetRequest(family, openStates, 0, []uint16{port}), buf, func(s *inetSocket) { see(uint64(s.inode)) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package diag
+
+import (
+	"context"
+	"io"
+	"net"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lane is a listening socket with a tag, on a port that others may share.
+type lane struct {
+	net.Listener
+	fd    int
+	inode uint64
+	port  uint16
+	tag   int
+}
+
+// fdOf returns the descriptor of a listener or connection, which keeps owning it.
+func fdOf(t testing.TB, l any) int {
+	t.Helper()
+	raw, err := l.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd := -1
+	if err := raw.Control(func(n uintptr) { fd = int(n) }); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+func inodeOf(t testing.TB, fd int) uint64 {
+	t.Helper()
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		t.Fatal(err)
+	}
+	return stat.Ino
+}
+
+func open(t testing.TB, network, address string, tag int) *lane {
+	t.Helper()
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		if network == "unix" {
+			return nil
+		}
+		return c.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
+	}}
+	lc.SetMultipathTCP(false) // lanes cannot have it
+	l, err := lc.Listen(context.Background(), network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	n := &lane{Listener: l, fd: fdOf(t, l), tag: tag}
+	n.inode = inodeOf(t, n.fd)
+	if a, ok := l.Addr().(*net.TCPAddr); ok {
+		n.port = uint16(a.Port)
+		if err := SetTag(n.fd, tag); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n
+}
+
+// openTCP opens a lane on a new port of a loopback address, "" for 127.0.0.1.
+func openTCP(t testing.TB, tag int) *lane { return open(t, "tcp4", "127.0.0.1:0", tag) }
+
+func openUnix(t testing.TB) *lane { return open(t, "unix", filepath.Join(t.TempDir(), "s"), 0) }
+
+func (n *lane) target() Target {
+	return Target{Port: n.port, Tags: 1 << n.tag, Queues: []uint64{n.inode}}
+}
+
+func (n *lane) watch() *Watch { return NewWatch([]Target{n.target()}) }
+
+// dial connects, and does not wait for the other side to accept.
+func (n *lane) dial(t testing.TB) net.Conn {
+	t.Helper()
+	c, err := net.Dial(n.Addr().Network(), n.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func (n *lane) accept(t testing.TB) net.Conn {
+	t.Helper()
+	c, err := n.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// pair returns both sides of a connection.
+func (n *lane) pair(t testing.TB) (client, server net.Conn) {
+	t.Helper()
+	client = n.dial(t)
+	return client, n.accept(t)
+}
+
+func write(t testing.TB, c net.Conn, what string) {
+	t.Helper()
+	if _, err := io.WriteString(c, what); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t testing.TB, c net.Conn, want string) {
+	t.Helper()
+	b := make([]byte, len(want))
+	if _, err := io.ReadFull(c, b); err != nil || string(b) != want {
+		t.Fatalf("read %q, %v; want %q", b, err, want)
+	}
+}
+
+// exchange is a request and its answer, read by both sides.
+func exchange(t testing.TB, client, server net.Conn) {
+	t.Helper()
+	write(t, client, "request")
+	read(t, server, "request")
+	write(t, server, "answer")
+	read(t, client, "answer")
+}
+
+func look(t testing.TB, w *Watch) Look {
+	t.Helper()
+	l, err := w.Look()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Took = 0
+	return l
+}
+
+// becomes waits until a Watch sees want.
+func becomes(t testing.TB, w *Watch, what string, want Look) {
+	t.Helper()
+	var l Look
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if l = look(t, w); l == want {
+			return
+		}
+	}
+	t.Fatalf("%s: %+v, want %+v", what, l, want)
+}

@@ -1,0 +1,95 @@
+package diag
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// The parts of linux/unix_diag.h that are used here.
+const (
+	unixRequestSize = 24 // struct unix_diag_req
+	unixMessageSize = 16 // struct unix_diag_msg
+
+	unixShowName  = 0x01
+	unixShowVFS   = 0x02
+	unixShowQueue = 0x10
+
+	unixAttrName     = 0
+	unixAttrVFS      = 1
+	unixAttrQueue    = 4
+	unixAttrShutdown = 6
+)
+
+// unixSocket is what one message says about a unix socket.
+type unixSocket struct {
+	listens      bool
+	inode        uint32 // 0: not accepted yet
+	file         unixFile
+	queue, limit uint32 // of a listening socket: connections; else bytes to read, and bytes that the other side has not read
+	queueKnown   bool
+	peerGone     bool // the other side has closed the connection
+	name         []byte
+}
+
+// unixFile tells which file a socket was bound to; a connection has that of the listening socket. It is what only unix_diag shows: on some file
+// systems stat(2) gives other numbers.
+type unixFile struct{ inode, device uint32 }
+
+func parseUnix(m []byte, s *unixSocket) bool {
+	if len(m) < unixMessageSize {
+		return false
+	}
+	*s = unixSocket{listens: m[2] == listening, inode: native.Uint32(m[4:])}
+	attributes(m[unixMessageSize:], func(kind uint16, value []byte) {
+		switch {
+		case kind == unixAttrName:
+			s.name = value
+		case kind == unixAttrVFS && len(value) >= 8:
+			s.file = unixFile{native.Uint32(value), native.Uint32(value[4:])}
+		case kind == unixAttrQueue && len(value) >= 8:
+			s.queue, s.limit, s.queueKnown = native.Uint32(value), native.Uint32(value[4:]), true
+		case kind == unixAttrShutdown && len(value) >= 1:
+			s.peerGone = value[0] == 3 // neither reads nor writes can succeed
+		}
+	})
+	return true
+}
+
+// askUnix asks for the unix sockets in some states (bit set), or with NLM_F_DUMP not set for the one with an inode.
+func askUnix(states, inode, show uint32, flags uint16, buf []byte, see func(s *unixSocket)) error {
+	request := make([]byte, 0, unixRequestSize)
+	request = append(request, unix.AF_UNIX, 0, 0, 0)
+	for _, v := range []uint32{states, inode, show, ^uint32(0), ^uint32(0)} { // the cookie is not known
+		request = native.AppendUint32(request, v)
+	}
+	var s unixSocket
+	_, err := ask(request, flags, buf, func(m []byte) {
+		if parseUnix(m, &s) {
+			see(&s)
+		}
+	})
+	return err
+}
+
+// UnixInodes passes the inodes of the connections that were accepted from the listening unix socket with this name to see; an abstract name begins
+// with a zero byte. Connections that wait to be accepted have inode 0.
+func UnixInodes(name string, see func(inode uint64)) error {
+	return askUnix(1<<established, 0, unixShowName, unix.NLM_F_DUMP, make([]byte, datagram), func(s *unixSocket) {
+		if string(s.name) == name || string(s.name) == name+"\x00" {
+			see(uint64(s.inode))
+		}
+	})
+}
+
+// UnixQueue returns how many connections wait to be accepted from the listening unix socket with this inode, and how many can.
+func UnixQueue(inode uint64) (waiting, limit int, err error) {
+	known := false
+	err = askUnix(1<<listening, uint32(inode), unixShowQueue, 0, make([]byte, datagram), func(s *unixSocket) {
+		waiting, limit, known = int(s.queue), int(s.limit), s.queueKnown
+	})
+	if err == nil && !known {
+		err = errors.New("the kernel does not say how long the queue of a unix socket is")
+	}
+	return waiting, limit, err
+}

@@ -1,0 +1,242 @@
+package diag
+
+import (
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A handshake is given up when the kernel has sent its part of it so often again without an answer, or after this time: it would keep a client that
+// has vanished, or an attacker, in hand for a minute.
+const (
+	handshakeAgain = 2
+	handshakeLimit = 3 * time.Second
+)
+
+// Watch looks at the connections of a generation that gets no new ones. Its methods must not be called concurrently.
+//
+// A kernel that does not show a socket's tag (before Linux 5.10) does not tell whose a connection is: all of the port count.
+type Watch struct {
+	inet       []inetTarget
+	requests   [][]byte        // one for each address family in which sockets listen
+	sockets    int             // TCP sockets that listen
+	queues     map[uint32]bool // inodes of unix lanes
+	files      []unixFile      // … and their files
+	began      time.Time       // the first look
+	handshakes map[uint64]bool // under way at the first look, by cookie
+	unread     []uint64        // cookies of the unread connections of the last look
+	aborts     int64           // connections that the kernel had reset by then
+	buf        []byte
+}
+
+// inetTarget is a Target, and where its sockets listen.
+type inetTarget struct {
+	Target
+	places []place
+}
+
+// place is the address and network interface that a socket listens on.
+type place struct {
+	address [16]byte
+	device  uint32
+}
+
+var (
+	anyIPv6 = [16]byte{}
+	anyIPv4 = [16]byte{10: 0xff, 11: 0xff}
+)
+
+// holds reports whether a connection with this source can have been accepted here.
+func (p place) holds(s *inetSocket) bool {
+	return (p.device == 0 || p.device == s.device) &&
+		(p.address == s.source || p.address == anyIPv6 || p.address == anyIPv4 && [12]byte(s.source[:]) == [12]byte(anyIPv4[:]))
+}
+
+// NewWatch returns a Watch of the connections of some targets. Call it after new connections have been steered elsewhere: handshakes that are under
+// way at the first Look count, because the kernel does not tell whose they are, and those that begin later do not.
+func NewWatch(targets []Target) *Watch {
+	w := &Watch{queues: map[uint32]bool{}, buf: make([]byte, datagram)}
+	for _, t := range targets {
+		if t.Port == 0 {
+			for _, inode := range t.Queues {
+				w.queues[uint32(inode)] = true
+			}
+			continue
+		}
+		w.inet = append(w.inet, inetTarget{Target: t})
+		w.sockets += len(t.Queues)
+	}
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		if ports := w.ports(); len(ports) > 0 {
+			w.requests = append(w.requests, inetRequest(family, watchedStates, 1<<(inetInfo-1), ports))
+		}
+	}
+	return w
+}
+
+func (w *Watch) ports() (ports []uint16) {
+	for _, t := range w.inet {
+		if !slices.Contains(ports, t.Port) {
+			ports = append(ports, t.Port)
+		}
+	}
+	return ports
+}
+
+// Look asks the kernel: once for each address family, and again if nothing is in hand and the answer was long, because such an answer is not of one
+// moment and may leave out a connection.
+func (w *Watch) Look() (Look, error) {
+	began := time.Now()
+	l, datagrams, err := w.once(began)
+	if err == nil && l.Quiet() && datagrams > len(w.requests) {
+		l, _, err = w.once(began)
+	}
+	l.Took = time.Since(began)
+	return l, err
+}
+
+func (w *Watch) once(now time.Time) (l Look, datagrams int, err error) {
+	v := view{Watch: w, first: w.handshakes == nil, now: now}
+	if v.first {
+		w.handshakes, w.began = map[uint64]bool{}, now
+	}
+	w.unread = w.unread[:0]
+	var needed [][]byte
+	for _, request := range w.requests {
+		before := v.seen
+		n, err := dumpInet(request, w.buf, v.see)
+		if err != nil {
+			return l, 0, err
+		}
+		if v.seen > before {
+			needed = append(needed, request)
+		}
+		datagrams += n
+	}
+	if v.seen == w.sockets {
+		w.requests = needed
+	}
+	if len(w.queues) > 0 {
+		if err := v.unix(); err != nil {
+			return l, 0, err
+		}
+	}
+	v.Queued = max(v.Queued, v.waiting)
+	if len(w.unread) > 0 {
+		aborts, err := Counters("TCPAbortOnClose")
+		if err != nil {
+			return l, 0, err
+		}
+		w.aborts = aborts[0]
+	}
+	return v.Look, datagrams, nil
+}
+
+// view is one look under way.
+type view struct {
+	*Watch
+	Look
+	first   bool
+	now     time.Time
+	seen    int // listening TCP sockets
+	waiting int // connections in the queues, as the listening sockets say it
+}
+
+// see counts one TCP socket. The kernel shows listening sockets first.
+func (v *view) see(s *inetSocket) {
+	switch {
+	case s.state == listening:
+		v.listens(s)
+	case s.state == synReceived && !s.tagged:
+		v.handshake(s)
+	case v.owns(s):
+		p := s.phase()
+		if p == queued && !s.tagged {
+			return // the listening sockets know
+		}
+		if p == unread {
+			v.unread = append(v.unread, s.cookie)
+		}
+		v.count(p)
+	}
+}
+
+func (v *view) listens(s *inetSocket) {
+	for i := range v.inet {
+		t := &v.inet[i]
+		if t.Port == s.port && slices.Contains(t.Queues, uint64(s.inode)) {
+			v.waiting += int(s.readable)
+			v.seen++
+			if p := (place{s.source, s.device}); !slices.Contains(t.places, p) {
+				t.places = append(t.places, p)
+			}
+		}
+	}
+}
+
+func (v *view) handshake(s *inetSocket) {
+	if v.first {
+		v.handshakes[s.cookie] = true
+	}
+	if v.handshakes[s.cookie] && s.retransmits < handshakeAgain && v.now.Sub(v.began) < handshakeLimit {
+		v.Handshakes++
+	}
+}
+
+// owns reports whether a connection is one of the targets'.
+func (v *view) owns(s *inetSocket) bool {
+	for i := range v.inet {
+		t := &v.inet[i]
+		if t.Port == s.port && (!s.tagged || t.Tags>>s.tag&1 == 1) &&
+			(len(t.places) == 0 || slices.ContainsFunc(t.places, func(p place) bool { return p.holds(s) })) {
+			return true
+		}
+	}
+	return false
+}
+
+// unix counts the connections of unix sockets. The kernel cannot be asked for those of one file, so the listening sockets are looked for first.
+func (v *view) unix() error {
+	if len(v.files) == 0 {
+		for inode := range v.queues {
+			err := askUnix(1<<listening, inode, unixShowVFS, 0, v.buf, func(s *unixSocket) { v.files = append(v.files, s.file) })
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return askUnix(1<<established|1<<listening, 0, unixShowVFS|unixShowQueue, unix.NLM_F_DUMP, v.buf, func(s *unixSocket) {
+		switch {
+		case s.listens && v.queues[s.inode]:
+			v.waiting += int(s.queue)
+		case !s.listens && s.file != unixFile{} && slices.Contains(v.files, s.file):
+			v.count(s.phase())
+		}
+	})
+}
+
+// Reset returns how many connections of which the last Look has found data that nobody had read were reset since, because their process closed them
+// without reading the data, or ended. It is what the kernel says twice: the connections are gone without a trace, as are some that the client has
+// closed first, and the network namespace has counted as many that were closed with unread data, in which other programs may have a part; the smaller
+// number counts. The kernel counts no unix sockets.
+func (w *Watch) Reset() (int, error) {
+	if len(w.unread) == 0 {
+		return 0, nil
+	}
+	left := map[uint64]bool{}
+	for _, cookie := range w.unread {
+		left[cookie] = true
+	}
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		_, err := dumpInet(inetRequest(family, goneStates, 0, w.ports()), w.buf, func(s *inetSocket) { delete(left, s.cookie) })
+		if err != nil {
+			return 0, err
+		}
+	}
+	aborts, err := Counters("TCPAbortOnClose")
+	if err != nil {
+		return 0, err
+	}
+	return min(len(left), int(aborts[0]-w.aborts)), nil
+}

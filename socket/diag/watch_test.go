@@ -1,0 +1,401 @@
+package diag
+
+import (
+	"crypto/tls"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestTagsAreInherited(t *testing.T) {
+	for _, network := range []string{"tcp4 127.0.0.1:0", "tcp6 [::1]:0", "tcp :0"} {
+		for tag := range Tags {
+			t.Run(network+", "+strconv.Itoa(tag), func(t *testing.T) {
+				network, address, _ := strings.Cut(network, " ")
+				n := open(t, network, address, tag)
+				n.pair(t)
+				n.dial(t)
+				becomes(t, n.watch(), "the tag", Look{Queued: 1, Unread: 1})
+				other := n.target()
+				other.Tags, other.Queues = ^other.Tags, nil
+				if l := look(t, NewWatch([]Target{other})); l != (Look{}) {
+					t.Errorf("another tag has %+v", l)
+				}
+				if err := SetTag(n.fd, 31-tag); err != nil {
+					t.Fatal(err)
+				}
+				n.dial(t)
+				other.Tags, other.Queues = 1<<(31-tag), []uint64{n.inode}
+				becomes(t, NewWatch([]Target{other}), "another tag", Look{Queued: 2}) // the queue is the same; its first connection keeps the tag
+			})
+		}
+	}
+}
+
+func TestInvalidTagIsRefused(t *testing.T) {
+	for _, tag := range []int{-1, 32} {
+		if err := SetTag(openTCP(t, 0).fd, tag); err == nil {
+			t.Errorf("tag %d was set", tag)
+		}
+	}
+	if err := SetTag(-1, 1); err == nil {
+		t.Error("nothing has a tag")
+	}
+}
+
+func TestQueuedConnectionsCount(t *testing.T) {
+	n := openTCP(t, 3)
+	w := n.watch()
+	n.dial(t)
+	write(t, n.dial(t), "data that nobody reads yet")
+	half := n.dial(t)
+	half.(*net.TCPConn).CloseWrite()
+	becomes(t, w, "three queued", Look{Queued: 3})
+	for range 3 {
+		n.accept(t)
+	}
+	becomes(t, w, "accepted", Look{Unread: 2, Idle: 1}) // one is closed by its client, and had no data
+}
+
+// TestConnectionPassesThroughAllPhases follows one connection.
+func TestConnectionPassesThroughAllPhases(t *testing.T) {
+	n := openTCP(t, 1)
+	w := n.watch()
+	c := n.dial(t)
+	becomes(t, w, "queued", Look{Queued: 1})
+	s := n.accept(t)
+	becomes(t, w, "its request is on the way", Look{Unread: 1})
+	time.Sleep(20 * time.Millisecond) // more than a tick of the kernel's clock
+	write(t, c, "request")
+	becomes(t, w, "unread", Look{Unread: 1})
+	read(t, s, "request")
+	becomes(t, w, "read", Look{Answering: 1})
+	time.Sleep(2 * pause)
+	becomes(t, w, "not answered for long", Look{Answering: 1})
+	write(t, s, "answer")
+	read(t, c, "answer")
+	answered := time.Now()
+	if l := look(t, w); l != (Look{Answering: 1}) && time.Since(answered) < pause/2 {
+		t.Errorf("just answered: %+v", l)
+	}
+	becomes(t, w, "idle", Look{Idle: 1})
+	if d := time.Since(answered); d < pause-10*time.Millisecond {
+		t.Errorf("idle %v after the answer", d)
+	}
+	c.Close()
+	becomes(t, w, "closed by the client", Look{Idle: 1})
+	s.Close()
+	becomes(t, w, "gone", Look{})
+}
+
+func TestUnusedConnectionIsIdleAfterASecond(t *testing.T) {
+	n := openTCP(t, 0)
+	w := n.watch()
+	n.pair(t)
+	began := time.Now()
+	if l := look(t, w); l != (Look{Unread: 1}) {
+		t.Errorf("new: %+v", l)
+	}
+	becomes(t, w, "old", Look{Idle: 1})
+	if d := time.Since(began); d < firstData-20*time.Millisecond {
+		t.Errorf("idle after %v", d)
+	}
+}
+
+func TestConnectionClosedByItsClient(t *testing.T) {
+	n := openTCP(t, 0)
+	w := n.watch()
+	c, s := n.pair(t)
+	time.Sleep(20 * time.Millisecond)
+	write(t, c, "request")
+	c.(*net.TCPConn).CloseWrite()
+	becomes(t, w, "unread", Look{Unread: 1})
+	read(t, s, "request")
+	becomes(t, w, "read: the client may wait for its answer", Look{Answering: 1})
+	write(t, s, "answer")
+	read(t, c, "answer")
+	becomes(t, w, "answered", Look{Idle: 1})
+}
+
+func TestConnectionClosedByItsServerDoesNotCount(t *testing.T) {
+	n := openTCP(t, 0)
+	w := n.watch()
+	c, s := n.pair(t)
+	exchange(t, c, s)
+	s.Close() // the client keeps it half open
+	becomes(t, w, "FIN_WAIT2", Look{})
+
+	c, s = n.pair(t)
+	exchange(t, c, s)
+	s.(*net.TCPConn).CloseWrite()
+	becomes(t, w, "shut down, and still open", Look{})
+
+	c, s = n.pair(t)
+	exchange(t, c, s)
+	c.Close()
+	s.Close()
+	becomes(t, w, "LAST_ACK, and gone", Look{})
+}
+
+func TestUnacknowledgedAnswerIsUnderWay(t *testing.T) {
+	n := openTCP(t, 0)
+	w := n.watch()
+	c, s := n.pair(t)
+	write(t, c, "request")
+	read(t, s, "request")
+	s.SetWriteDeadline(time.Now().Add(2 * pause))
+	for err := error(nil); err == nil; {
+		_, err = s.Write(make([]byte, 1<<20)) // until no buffer has room
+	}
+	time.Sleep(4 * pause)
+	if l := look(t, w); l != (Look{Answering: 1}) {
+		t.Errorf("%+v", l)
+	}
+}
+
+func TestTLSHandshakeIsInHand(t *testing.T) {
+	n := openTCP(t, 0)
+	w := n.watch()
+	c, s := n.pair(t)
+	// A server that has answered the client's first message, and a client that is 30 ms away.
+	time.Sleep(20 * time.Millisecond)
+	hello := make(chan []byte, 1)
+	go func() {
+		b := make([]byte, 4096)
+		k, _ := s.Read(b)
+		hello <- b[:k]
+		s.Write(make([]byte, 3000))
+	}()
+	go tls.Client(c, &tls.Config{InsecureSkipVerify: true}).Handshake()
+	if b := <-hello; len(b) < 100 || b[0] != 22 {
+		t.Fatalf("not a TLS handshake: %x", b)
+	}
+	for end := time.Now().Add(30 * time.Millisecond); time.Now().Before(end); {
+		if l := look(t, w); l.Quiet() && time.Now().Before(end) {
+			t.Fatalf("%+v", l)
+		}
+	}
+}
+
+// TestHandshakeUnderWayCounts drops the last part of handshakes at the listening socket.
+func TestHandshakeUnderWayCounts(t *testing.T) {
+	for _, network := range []string{"tcp4 127.0.0.1:0", "tcp6 [::1]:0", "tcp :0"} {
+		network, address, _ := strings.Cut(network, " ")
+		n := open(t, network, address, 7)
+		onlySYN(t, n.fd)
+		before := n.dial(t)
+		w := n.watch()
+		becomes(t, w, network+": one handshake", Look{Handshakes: 1})
+		n.dial(t) // begins after the first look: it is the next generation's
+		becomes(t, w, network+": the same", Look{Handshakes: 1})
+		if err := unix.SetsockoptInt(n.fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0); err != nil {
+			t.Fatal(err)
+		}
+		write(t, before, "request")
+		becomes(t, w, network+": queued", Look{Queued: 1})
+	}
+}
+
+func TestAbandonedHandshakeIsGivenUp(t *testing.T) {
+	n := openTCP(t, 0)
+	onlySYN(t, n.fd)
+	n.dial(t)
+	w := n.watch()
+	becomes(t, w, "one handshake", Look{Handshakes: 1})
+	w.began = w.began.Add(-handshakeLimit)
+	if l := look(t, w); l != (Look{}) {
+		t.Errorf("after %v: %+v", handshakeLimit, l)
+	}
+}
+
+// onlySYN has a listening socket drop every segment without SYN.
+func onlySYN(t *testing.T, fd int) {
+	t.Helper()
+	program := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: 13}, // the flags
+		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, Jf: 1, K: 2},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 16},
+		{Code: unix.BPF_RET | unix.BPF_K},
+	}
+	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 4, Filter: &program[0]}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSeveralPortsFamiliesAndSocketsAreOneLook(t *testing.T) {
+	var targets []Target
+	for i, network := range []string{"tcp4 127.0.0.1:0", "tcp6 [::1]:0", "tcp :0", "tcp4 127.0.0.2:0", "tcp4 0.0.0.0:0"} {
+		network, address, _ := strings.Cut(network, " ")
+		n := open(t, network, address, i)
+		targets = append(targets, n.target())
+		n.dial(t)
+		n.pair(t)
+	}
+	u := openUnix(t)
+	u.pair(t)
+	u.dial(t)
+	stranger := openTCP(t, 0)
+	stranger.dial(t)
+	w := NewWatch(append(targets, u.target()))
+	becomes(t, w, "all", Look{Queued: 6, Unread: 5, Answering: 1})
+}
+
+// TestOtherAddressOnTheSamePortDoesNotCount has two listeners with the same port and tag.
+func TestOtherAddressOnTheSamePortDoesNotCount(t *testing.T) {
+	n := openTCP(t, 5)
+	other := open(t, "tcp4", net.JoinHostPort("127.0.0.2", strings.TrimPrefix(n.Addr().String(), "127.0.0.1:")), 5)
+	other.dial(t)
+	other.pair(t)
+	if l := look(t, n.watch()); l != (Look{}) {
+		t.Errorf("%+v", l)
+	}
+	becomes(t, other.watch(), "the other", Look{Queued: 1, Unread: 1})
+}
+
+// TestLanesOfOneUnixPath has two sockets under one path, as a handover leaves them.
+func TestLanesOfOneUnixPath(t *testing.T) {
+	old := openUnix(t)
+	path := old.Addr().String()
+	old.Listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	w := old.watch()
+	c, s := old.pair(t)
+	waits := old.dial(t)
+	if err := os.Rename(path, path+".old"); err != nil {
+		t.Fatal(err)
+	}
+	next := open(t, "unix", path, 0)
+	next.pair(t)
+	next.dial(t)
+	becomes(t, w, "open", Look{Queued: 1, Answering: 1})
+	becomes(t, next.watch(), "the next lane", Look{Queued: 1, Answering: 1})
+	if err := os.Remove(path + ".old"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, c, "request")
+	becomes(t, w, "unread", Look{Queued: 1, Unread: 1})
+	read(t, s, "request")
+	c.(*net.UnixConn).CloseWrite()
+	becomes(t, w, "half closed", Look{Queued: 1, Answering: 1})
+	c.Close()
+	becomes(t, w, "closed by the client", Look{Queued: 1, Idle: 1})
+	s.Close()
+	becomes(t, w, "closed", Look{Queued: 1})
+	write(t, waits, "data of a client that does not wait for an answer")
+	waits.Close()
+	old.accept(t)
+	becomes(t, w, "unread, and closed by the client", Look{Unread: 1})
+}
+
+// TestAbstractSocketsAreNotMistakenForLanes has accepted connections without a file.
+func TestAbstractSocketsAreNotMistakenForLanes(t *testing.T) {
+	n := openUnix(t)
+	a := open(t, "unix", "@"+t.TempDir(), 0)
+	a.pair(t)
+	if l := look(t, n.watch()); l != (Look{}) {
+		t.Errorf("%+v", l)
+	}
+}
+
+// TestUnprivilegedUserSeesConnections looks as a user who has neither the sockets nor capabilities.
+func TestUnprivilegedUserSeesConnections(t *testing.T) {
+	n, u := openTCP(t, 31), openUnix(t)
+	n.pair(t)
+	n.dial(t)
+	u.pair(t)
+	becomes(t, NewWatch([]Target{n.target(), u.target()}), "as root", Look{Queued: 1, Unread: 1, Answering: 1})
+	if os.Geteuid() != 0 {
+		return // it was an unprivileged user already
+	}
+	done := make(chan Look)
+	go func() {
+		runtime.LockOSThread() // and not unlocked: the thread ends with the goroutine
+		const nobody = 65534
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody); errno != 0 {
+			t.Error(errno)
+		}
+		l, err := NewWatch([]Target{n.target(), u.target()}).Look()
+		if err != nil {
+			t.Error(err)
+		}
+		l.Took = 0
+		done <- l
+	}()
+	if l := <-done; l != (Look{Queued: 1, Unread: 1, Answering: 1}) {
+		t.Errorf("as an unprivileged user: %+v", l)
+	}
+}
+
+// TestKeptConnectionWhoseRequestFollowsAtOnce sends a request right after the answer to the one before. The kernel's clock is too coarse to tell
+// that from an answered one.
+func TestKeptConnectionWhoseRequestFollowsAtOnce(t *testing.T) {
+	for range 20 {
+		n := openTCP(t, 0)
+		w := n.watch()
+		c, s := n.pair(t)
+		for range 10 {
+			exchange(t, c, s)
+		}
+		write(t, c, "request")
+		read(t, s, "request")
+		time.Sleep(pause + 20*time.Millisecond)
+		if l := look(t, w); l != (Look{Answering: 1}) {
+			t.Fatalf("%+v", l)
+		}
+		n.Close()
+	}
+}
+
+// TestKeptConnectionIsIdleSoon has clients that pause and clients that do not.
+func TestKeptConnectionIsIdleSoon(t *testing.T) {
+	for _, gap := range []time.Duration{0, 20 * time.Millisecond, 250 * time.Millisecond} {
+		n := openTCP(t, 0)
+		w := n.watch()
+		var clients, servers []net.Conn
+		for range 10 {
+			c, s := n.pair(t)
+			clients, servers = append(clients, c), append(servers, s)
+		}
+		for range 6 {
+			for i := range clients {
+				exchange(t, clients[i], servers[i])
+			}
+			time.Sleep(gap)
+		}
+		began := time.Now()
+		becomes(t, w, "idle", Look{Idle: 10})
+		t.Logf("pauses of %v: idle after %v", gap, time.Since(began))
+		if d := time.Since(began); d > time.Second {
+			t.Errorf("pauses of %v: idle after %v", gap, d)
+		}
+	}
+}
+
+func TestResetConnectionsAreCounted(t *testing.T) {
+	n := openTCP(t, 9)
+	w := n.watch()
+	var servers []net.Conn
+	for range 5 {
+		c, s := n.pair(t)
+		write(t, c, "request")
+		servers = append(servers, s)
+	}
+	becomes(t, w, "unread", Look{Unread: 5})
+	if lost, err := w.Reset(); lost != 0 || err != nil {
+		t.Errorf("none is lost yet: %d, %v", lost, err)
+	}
+	for _, s := range servers[:3] {
+		s.Close()
+	}
+	read(t, servers[3], "request")
+	write(t, servers[3], "answer")
+	servers[3].Close()
+	if lost, err := w.Reset(); lost != 3 || err != nil {
+		t.Errorf("three are lost, and one is answered: %d, %v", lost, err)
+	}
+}
