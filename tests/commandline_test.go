@@ -84,6 +84,16 @@ func TestCheckWarnsThatEveryProgramPassesDelay(t *testing.T) {
 	}
 }
 
+func TestCheckNotesWhichListenersAreShared(t *testing.T) {
+	t.Parallel()
+	m := lab.Prepare(t)
+	path := m.File("c.toml", strings.Replace(strings.TrimPrefix(lab.Web, "\n"), "[program.web.ready]", lab.Listener("udp:127.0.0.1:0")+"[program.web.ready]", 1))
+	want := "note: " + path + ":6: program.web.listen[1].handover: the generations share the listener \"udp:127.0.0.1:0\": udp has no connections\nok\n"
+	if out, code := m.Run("check", "-c", path); code != 0 || out != want {
+		t.Errorf("exit code %d: got\n%swant\n%s", code, out, want)
+	}
+}
+
 func TestCheckOfAMissingFileNamesTheFile(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)

@@ -306,3 +306,23 @@ func TestSlowReloadDoesNotHoldUpTERM(t *testing.T) {
 		t.Errorf("took %v", took)
 	}
 }
+
+func TestSharedListenerIsLoggedOnceWithItsReason(t *testing.T) {
+	t.Parallel()
+	const shared = "the generations share a listener, so the old one accepts until it is told to stop"
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	m.Reload()
+	m.Never(lab.Says(shared))
+	m.Write(lab.Web + "[program.web.reload]\nstrategy = \"rolling\"\n")
+	m.Reload()
+	if e := m.Await(lab.Says(shared), lab.Program("web")); !strings.Contains(e.Text, `strategy \"rolling\"`) {
+		t.Errorf("the log says %s", e.Text)
+	}
+	m.Serves(3)
+	m.Reload()
+	m.Serves(4)
+	if n := m.Count(lab.Says(shared)); n != 1 {
+		t.Errorf("the log says so %d times", n)
+	}
+}

@@ -8,7 +8,11 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-const oldWouldAnswer = "an old worker would answer for a new one"
+const (
+	oldWouldAnswer     = "an old worker would answer for a new one"
+	servingWouldAnswer = "it would answer for the one on trial: write "
+	anyWouldAnswer     = "where any worker of the generation that serves answers: write "
+)
 
 // askedAt is lab.Web with a probe in place of READY=1.
 func askedAt(table, probe string) string {
@@ -18,17 +22,19 @@ func askedAt(table, probe string) string {
 	return lab.Web + "[program.web." + table + "]\n" + probe + "\n"
 }
 
-func TestCheckRefusesAProbeAtASharedListener(t *testing.T) {
+func TestCheckRefusesAProbeAtTheAddressOfAListener(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
-	for _, c := range []struct{ table, listen, probe, want string }{
-		{"ready", "127.0.0.1:18600", "method = \"http\"\nurl = \"http://127.0.0.1:18600/healthz\"", oldWouldAnswer},
-		{"ready", ":18600", "method = \"tcp\"\naddress = \"localhost:18600\"", oldWouldAnswer},
-		{"health", "[::]:18600", "method = \"http\"\nurl = \"http://[::1]:18600/\"", "a healthy one would answer for one that hangs"},
+	for _, c := range []struct{ table, listen, probe, shared, steered string }{
+		{"ready", "127.0.0.1:18600", "method = \"http\"\nurl = \"http://127.0.0.1:18600/healthz\"", oldWouldAnswer, servingWouldAnswer + `url = "http://{listener:http}/healthz"`},
+		{"ready", ":18600", "method = \"tcp\"\naddress = \"localhost:18600\"", oldWouldAnswer, servingWouldAnswer + `address = "{listener:http}"`},
+		{"health", "[::]:18600", "method = \"http\"\nurl = \"http://[::1]:18600/\"", "a healthy one would answer for one that hangs", anyWouldAnswer + `url = "http://{listener:http}/"`},
 	} {
-		m.Write(strings.Replace(askedAt(c.table, c.probe), "127.0.0.1:0", c.listen, 1))
-		if out, code := m.Ctl("check"); code != 78 || !strings.Contains(out, c.want) || !strings.Contains(out, "config.toml:") {
-			t.Errorf("%+v: exit code %d: %s", c, code, out)
+		for handover, want := range map[string]string{"share": c.shared, "steer": c.steered} {
+			m.Write(strings.Replace(askedAt(c.table, c.probe), `"127.0.0.1:0"`, `"`+c.listen+"\"\nhandover = \""+handover+`"`, 1))
+			if out, code := m.Ctl("check"); code != 78 || !strings.Contains(out, want) || !strings.Contains(out, "config.toml:") {
+				t.Errorf("%+v, %s: exit code %d: %s", c, handover, code, out)
+			}
 		}
 	}
 }
@@ -50,7 +56,7 @@ while True: s.accept()[0].close()
 listen = [{ name = "http", address = "unix:{dir}/web.sock" }]
 `
 	m.Write(program + "ready = { method = \"tcp\", address = \"unix:{dir}/link.sock\" }\n")
-	m.CtlFails(78, []string{oldWouldAnswer}, "check")
+	m.CtlFails(78, []string{servingWouldAnswer + `address = "{listener:http}"`}, "check")
 	lab.Must(t, os.Mkdir(m.Path("own"), 0o755))
 	t.Cleanup(func() { os.RemoveAll(m.Path("own")) })
 	m.Start(program + "ready = { method = \"tcp\", address = \"unix:{dir}/own/{pid}\", interval = \"20ms\" }\n")

@@ -21,6 +21,9 @@ func checkCommand(path *string) *cobra.Command {
 			for _, w := range c.Warnings {
 				fmt.Fprintln(cmd.OutOrStdout(), "warning:", w)
 			}
+			for _, n := range c.Shared() {
+				fmt.Fprintln(cmd.OutOrStdout(), "note:", n)
+			}
 			fmt.Fprintln(cmd.OutOrStdout(), "ok")
 			return nil
 		},

@@ -70,6 +70,7 @@ func knownKeys() map[string][]string {
 		"[[program.NAME.listen]]":    slices.Sorted(maps.Keys(listenFields)),
 		"[program.NAME.ready]":       slices.Sorted(maps.Keys(readyFields)),
 		"[program.NAME.reload]":      slices.Sorted(maps.Keys(reloadFields)),
+		"[program.NAME.drain]":       slices.Sorted(maps.Keys(drainFields)),
 		"[program.NAME.stop]":        slices.Sorted(maps.Keys(stopFields)),
 		"[program.NAME.restart]":     keys(slices.Sorted(maps.Keys(restartFields)), slices.Sorted(maps.Keys(backoffFields))),
 		"[program.NAME.hooks]":       slices.Sorted(maps.Keys(hookFields)),

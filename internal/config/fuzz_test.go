@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"example.org/supervisord/internal/config/document"
+	"example.org/supervisord/socket"
 	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
 )
@@ -54,6 +55,18 @@ func checkProgram(t *testing.T, p Program) {
 			t.Errorf("listener %+v: %v", l, err)
 		}
 		names[l.Name] = true
+		if l.Handover != socket.Steer && l.Handover != socket.Share || l.Handover == socket.Steer && l.HandoverWhy != "" {
+			t.Errorf("listener %+v", l)
+		}
+	}
+	steered := slices.ContainsFunc(p.Listen, isSteered)
+	if (p.Drain != DrainPolicy{}) && (!steered || p.Drain.Timeout <= 0) || p.Reload.Keep > 0 && !steered {
+		t.Errorf("accepted %+v, %+v for %+v", p.Drain, p.Reload, p.Listen)
+	}
+	for _, c := range []ready.Check{p.Ready.Check, p.Health.Check} {
+		if c.Listener != "" && !p.steers(c.Listener) || (c.Listener != "") != strings.Contains(c.URL+c.Address, "{listener:"+c.Listener+"}") {
+			t.Errorf("accepted %+v", c)
+		}
 	}
 	paths := append(slices.Clone(p.EnvironmentFiles), p.Directory, p.File)
 	for _, path := range append(paths, p.Watch...) {

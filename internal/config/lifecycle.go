@@ -24,6 +24,7 @@ var reloadFields = document.Fields[ReloadPolicy]{
 	"preflight_timeout": func(r *ReloadPolicy, v document.Value) { v.Duration(&r.PreflightTimeout, time.Millisecond) },
 	"retry":             func(r *ReloadPolicy, v document.Value) { v.Duration(&r.Retry, shortestRetry) },
 	"every":             func(r *ReloadPolicy, v document.Value) { v.Duration(&r.Every, shortestLife) },
+	"keep":              func(r *ReloadPolicy, v document.Value) { v.Duration(&r.Keep, 0) },
 }
 
 func defaultReload() ReloadPolicy {

@@ -118,6 +118,7 @@ limits = { nofile = 65536, core = "unlimited", as = "512MiB", rlimit_nice = 20, 
 [[program.web.listen]]
 name = "http"
 address = "127.0.0.1:8080"
+handover = "share"
 backlog = 100
 reuse_port = true
 defer_accept = "5s"
@@ -178,9 +179,11 @@ func TestEveryValueArrives(t *testing.T) {
 			AmbientCapabilities: []string{"CAP_NET_BIND_SERVICE", "CAP_KILL"},
 		},
 		Listen: []socket.Spec{
-			{Program: "web", Name: "http", Address: addr("127.0.0.1:8080"), Backlog: 100, ReusePort: true, TCPOptions: socket.TCPOptions{DeferAccept: 5 * time.Second, FastOpen: 256, KeepAlive: 30 * time.Second}, Interface: "lo", NonBlock: true, WhenDown: socket.WhenDown{Refuse: true, After: 30 * time.Second}, FD: socket.FixedFD(7), StarterName: "web"},
-			{Program: "web", Name: "unix:/run/web.sock", Address: addr("unix:/run/web.sock"), Access: socket.Access{Mode: 0o660, User: "root", Group: "0"}},
-			{Program: "web", Name: "[::1]:8080", Address: addr("[::1]:8080"), IPv6Only: "false"},
+			{Program: "web", Name: "http", Address: addr("127.0.0.1:8080"), Backlog: 100, ReusePort: true, TCPOptions: socket.TCPOptions{DeferAccept: 5 * time.Second, FastOpen: 256, KeepAlive: 30 * time.Second}, Interface: "lo", NonBlock: true, WhenDown: socket.WhenDown{Refuse: true, After: 30 * time.Second}, FD: socket.FixedFD(7), StarterName: "web", Handover: socket.Share},
+			{Program: "web", Name: "unix:/run/web.sock", Address: addr("unix:/run/web.sock"), Access: socket.Access{Mode: 0o660, User: "root", Group: "0"},
+				Handover: socket.Share, HandoverWhy: `with strategy "rolling" old and new workers serve side by side`},
+			{Program: "web", Name: "[::1]:8080", Address: addr("[::1]:8080"), IPv6Only: "false", Handover: socket.Share,
+				HandoverWhy: `with strategy "rolling" old and new workers serve side by side, and without per_slot they have one socket`},
 		},
 		Ready:   Ready{Check: ready.Check{Method: ready.HTTP, URL: "http://127.0.0.1:9{slot}/{pid}", Interval: time.Second}, Timeout: 5 * time.Second},
 		Reload:  ReloadPolicy{Strategy: Rolling, MaxSurge: 2, Soak: 2 * time.Second, Preflight: []string{"./web", "-check"}, PreflightTimeout: 3 * time.Second, Retry: 4 * time.Second, Every: 6 * time.Hour},

@@ -20,14 +20,15 @@ type probe struct {
 	to         reach.Destination
 }
 
-// probes returns the probes of a program that connect to something.
+// probes returns the probes of a program that connect to an address, and not to a listener that they name.
 func (p *Program) probes() []probe {
 	var list []probe
 	add := func(table string, r ready.Check) {
-		switch r.Method {
-		case ready.HTTP:
+		switch {
+		case r.Listener != "":
+		case r.Method == ready.HTTP:
 			list = append(list, probe{table, "url", r.URL, reach.URL(r.URL)})
-		case ready.TCP:
+		case r.Method == ready.TCP:
 			list = append(list, probe{table, "address", r.Address, reach.Address(r.Address)})
 		}
 	}
@@ -54,6 +55,12 @@ func (pr probe) refusal(p *Program, e reach.Endpoint) (what, remedy string) {
 		what = fmt.Sprintf("reaches supervisord itself at %s, and no worker", e.Address)
 	case e.Program != p.Name:
 		what = fmt.Sprintf("reaches the listener %q of program %s at %s: its workers would answer, and no worker of %s", e.Name, e.Program, e.Address, p.Name)
+	case p.steers(e.Name):
+		what = fmt.Sprintf("reaches the listener %q at %s, where the generation that serves answers: it would answer for the one on trial", e.Name, e.Address)
+		if pr.table == "health" {
+			what = fmt.Sprintf("reaches the listener %q at %s, where any worker of the generation that serves answers", e.Name, e.Address)
+		}
+		remedy = fmt.Sprintf("write %s = %q to reach the worker's own generation", pr.key, reach.ToListener(pr.text, e.Name))
 	case pr.table == "health":
 		what = fmt.Sprintf("reaches the listener %q at %s, which all workers of %s share: a healthy one would answer for one that hangs", e.Name, e.Address, p.Name)
 	default:

@@ -13,7 +13,7 @@ import (
 func shared(name, listen, table string) string {
 	text := "[program." + name + "]\ncommand = [\"true\"]\n"
 	if listen != "" {
-		text += "[[program." + name + ".listen]]\nname = \"http\"\naddress = \"" + listen + "\"\n"
+		text += "[[program." + name + ".listen]]\nname = \"http\"\nhandover = \"share\"\naddress = \"" + listen + "\"\n"
 	}
 	return text + "[program." + name + "." + table + "\n"
 }
@@ -22,21 +22,38 @@ func TestProbeAtASharedListenerIsRefused(t *testing.T) {
 	const own = `such as "unix:/run/web/{pid}.sock"`
 	for name, c := range map[string]struct{ text, want string }{
 		"ready http": {shared("web", "127.0.0.1:8080", "ready]\nmethod = \"http\"\nurl = \"http://localhost:8080/\""),
-			`c.toml:8: program.web.ready.url: reaches the listener "http" at 127.0.0.1:8080, which all generations of web share: an old worker would answer for a new one: write method = "notify" or "accept", or let each worker answer at an address of its own, ` + own},
+			`c.toml:9: program.web.ready.url: reaches the listener "http" at 127.0.0.1:8080, which all generations of web share: an old worker would answer for a new one: write method = "notify" or "accept", or let each worker answer at an address of its own, ` + own},
 		"ready tcp": {shared("web", "0.0.0.0:8080", "ready]\nmethod = \"tcp\"\naddress = \"127.0.0.1:8080\""),
-			`c.toml:8: program.web.ready.address: reaches the listener "http" at 0.0.0.0:8080, which all generations of web share: an old worker would answer for a new one: write method = "notify" or "accept", or let each worker answer at an address of its own, ` + own},
+			`c.toml:9: program.web.ready.address: reaches the listener "http" at 0.0.0.0:8080, which all generations of web share: an old worker would answer for a new one: write method = "notify" or "accept", or let each worker answer at an address of its own, ` + own},
 		"health": {shared("web", ":8080", "health]\nmethod = \"http\"\nurl = \"http://127.0.0.1:8080/\""),
-			`c.toml:8: program.web.health.url: reaches the listener "http" at :8080, which all workers of web share: a healthy one would answer for one that hangs: let the workers send WATCHDOG=1 and write watchdog = "30s", or let each worker answer at an address of its own, ` + own},
+			`c.toml:9: program.web.health.url: reaches the listener "http" at :8080, which all workers of web share: a healthy one would answer for one that hangs: let the workers send WATCHDOG=1 and write watchdog = "30s", or let each worker answer at an address of its own, ` + own},
 		"another program's": {shared("web", "", "ready]\nmethod = \"tcp\"\naddress = \"127.0.0.1:8081\"") + shared("api", "127.0.0.1:8081", "ready]\nmethod = \"notify\""),
 			`c.toml:5: program.web.ready.address: reaches the listener "http" of program api at 127.0.0.1:8081: its workers would answer, and no worker of web: write method = "notify" or "accept", or let each worker answer at an address of its own, ` + own},
-		"one for each slot": {"[program.web]\ncommand = [\"true\"]\n[[program.web.listen]]\nname = \"http\"\naddress = \":80\"\nper_slot = true\n[program.web.ready]\nmethod = \"http\"\nurl = \"http://127.0.0.1/\"\n",
-			`c.toml:9: program.web.ready.url: reaches the listener "http" at :80, which all generations of web share: an old worker would answer for a new one: write method = "notify" or "accept", or let each worker answer at an address of its own, ` + own},
 		"supervisord's own page": {"[supervisor]\nhttp = \"127.0.0.1:9001\"\n" + shared("web", "", "ready]\nmethod = \"http\"\nurl = \"http://127.0.0.1:900{slot}/readyz\""),
 			`c.toml:7: program.web.ready.url: reaches supervisord itself at 127.0.0.1:9001, and no worker: write method = "notify" or "accept", or let each worker answer at an address of its own, ` + own},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := messages(t, map[string]string{"c.toml": c.text}); got != c.want {
 				t.Errorf("got\n%s\nwant\n%s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestProbeAtASteeredListenerIsToldHowToReachItsGeneration(t *testing.T) {
+	const ready, health = `where the generation that serves answers: it would answer for the one on trial: write `, `where any worker of the generation that serves answers: write `
+	for name, c := range map[string]struct{ text, want string }{
+		"ready http": {"[program.web.ready]\nmethod = \"http\"\nurl = \"http://localhost:8080/up?{pid}\"",
+			`ready.url: reaches the listener "http" at 0.0.0.0:8080, ` + ready + `url = "http://{listener:http}/up?{pid}"`},
+		"ready tcp": {"[program.web.ready]\nmethod = \"tcp\"\naddress = \"127.0.0.1:8080\"",
+			`ready.address: reaches the listener "http" at 0.0.0.0:8080, ` + ready + `address = "{listener:http}"`},
+		"health": {"[program.web.health]\nmethod = \"http\"\nurl = \"unix:/run/web.sock:/up\"",
+			`health.url: reaches the listener "local" at unix:/run/web.sock, ` + health + `url = "http://{listener:local}/up"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := "[program.web]\ncommand = [\"true\"]\nlisten = [{ name = \"http\", address = \"0.0.0.0:8080\", per_slot = true }, { name = \"local\", address = \"unix:/run/web.sock\" }]\n" + c.text
+			if got, want := messages(t, map[string]string{"c.toml": text}), "c.toml:6: program.web."+c.want+" to reach the worker's own generation"; got != want {
+				t.Errorf("got\n%s\nwant\n%s", got, want)
 			}
 		})
 	}

@@ -39,7 +39,7 @@ c.toml:11: program.web.health.metod: unknown key: did you mean method?`},
 	{"unknown keys", web + "worker = 1\nWorkers = 2\nxyzzy = 3\n[program.web.ready]\ntimout = \"1s\"\n",
 		`c.toml:3: program.web.worker: unknown key: did you mean workers?
 c.toml:4: program.web.Workers: unknown key: keys are written in small letters: workers
-c.toml:5: program.web.xyzzy: unknown key: known here are command, dialect, directory, environment, environment_dir, environment_file, group, health, hooks, limits, listen, log, ready, reload, restart, status_file, stderr, stdin, stdout, stop, user, watch, workers
+c.toml:5: program.web.xyzzy: unknown key: known here are command, dialect, directory, drain, environment, environment_dir, environment_file, group, health, hooks, limits, listen, log, ready, reload, restart, status_file, stderr, stdin, stdout, stop, user, watch, workers
 c.toml:7: program.web.ready.timout: unknown key: did you mean timeout?`},
 	{"keys that differ only in case", web + "COMMAND = [\"y\"]\n", `c.toml:3: program.web.COMMAND: unknown key: keys are written in small letters: command`},
 	{"durations", web + "[program.web.ready]\ntimeout = 30\n[program.web.stop]\ntimeout = \"30\"\n[program.web.reload]\nsoak = \"-1s\"\n[program.web.restart]\nstable_after = \"9000h\"",
@@ -90,7 +90,7 @@ c.toml:8: program.web.directory: has a NUL character: remove it`},
 	{"health", web + "[program.web.health]\ninterval = \"1s\"\n[program.a]\ncommand = [\"a\"]\n[program.a.health]\nwatchdog = \"1s\"\nurl = \"http://a/\"\n[program.b]\ncommand = [\"b\"]\nhealth = { method = \"tcp\", url = \"http://a/\" }",
 		`c.toml:3: program.web.health: asks for nothing: write method = "http", or watchdog = "30s" for workers that send WATCHDOG=1
 c.toml:9: program.a.health.url: does nothing without method: remove it, or write method = "http"
-c.toml:12: program.b.health: method "tcp" needs address: write such as address = "unix:/run/web/{pid}.sock"
+c.toml:12: program.b.health: method "tcp" needs address: write such as address = "unix:/run/b/{pid}.sock"
 c.toml:12: program.b.health.url: does nothing with method "tcp": remove it, or write method = "http"`},
 	{"logs", web + "log = { file = \"a\", max_size = \"100MB\", max_age = \"1s\" }\n[program.a]\ncommand = [\"a\"]\nstderr = \"capture\"\nlog = { file = \"a\" }\n[program.b]\ncommand = [\"b\"]\nstdout = \"capture\"\nlog = {}",
 		`c.toml:3: program.web.log: does nothing without a captured stream: write stdout = "capture" or stderr = "capture"
@@ -184,11 +184,11 @@ c.toml:7: program.web.listen[0].defer_accept: 1.5s cannot be set: write whole se
 	{"keys of another ready method", web + "[program.web.ready]\nmethod = \"notify\"\ndelay = \"1s\"\nurl = \"http://x/\"\n[program.b]\ncommand=[\"b\"]\n[program.b.ready]\nmethod = \"http\"\n",
 		`c.toml:5: program.web.ready.delay: does nothing with method "notify": remove it, or write method = "delay"
 c.toml:6: program.web.ready.url: does nothing with method "notify": remove it, or write method = "http"
-c.toml:9: program.b.ready: method "http" needs url: write such as url = "unix:/run/web/{pid}.sock:/healthz"`},
+c.toml:9: program.b.ready: method "http" needs url: write such as url = "unix:/run/b/{pid}.sock:/healthz"`},
 	{"probes", web + "ready = { method = \"http\", url = \"127.0.0.1:80\" }\n[program.b]\ncommand=[\"b\"]\nready = { method = \"tcp\", address = \":80\" }\n[program.c]\ncommand=[\"b\"]\nready = { method = \"http\", url = \"http://x/{name}\" }\n[program.d]\ncommand=[\"b\"]\nready = { method = \"exec\", command = \"./ok {pid}\" }",
-		`c.toml:3: program.web.ready.url: "127.0.0.1:80" is neither http://host:port/path nor unix:/path/of/socket:/path: write such as "http://127.0.0.1:9000/healthz" or "unix:/run/web/{pid}.sock:/healthz"
-c.toml:6: program.b.ready.address: ":80" is not an address to connect to: write such as "127.0.0.1:9000" or "unix:/run/web/{pid}.sock"
-c.toml:9: program.c.ready.url: "http://x/{name}" has an unknown placeholder: known are {pid}, {slot} and {generation}
+		`c.toml:3: program.web.ready.url: "127.0.0.1:80" is neither http://host:port/path nor unix:/path/of/socket:/path: write such as "http://{listener:http}/healthz", "http://127.0.0.1:9000/healthz" or "unix:/run/web/{pid}.sock:/healthz"
+c.toml:6: program.b.ready.address: ":80" is not an address to connect to: write such as "{listener:http}", "127.0.0.1:9000" or "unix:/run/web/{pid}.sock"
+c.toml:9: program.c.ready.url: "http://x/{name}" has an unknown placeholder: known are {pid}, {slot}, {generation} and {listener:NAME}
 c.toml:12: program.d.ready.command: is a string: write command = ["./ok", "{pid}"]`},
 	{"a delay beyond the timeout", web + "ready = { timeout = \"1s\", delay = \"2s\", method = \"delay\" }\n",
 		`c.toml:3: program.web.ready.delay: 2s is longer than the timeout, 1s: no worker would ever be ready: write a delay below the timeout`},

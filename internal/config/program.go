@@ -44,10 +44,11 @@ var programFields = document.Fields[Program]{
 	"listen":           func(p *Program, v document.Value) { readListeners(v, p) },
 	"ready":            later,
 	"reload":           func(p *Program, v document.Value) { readReload(v, &p.Reload) },
+	"drain":            later,
 	"stop":             func(p *Program, v document.Value) { readStop(v, &p.Stop) },
 	"restart":          func(p *Program, v document.Value) { document.Decode(v, &p.Restart, restartFields) },
 	"hooks":            func(p *Program, v document.Value) { readHooks(v, &p.Hooks) },
-	"health":           func(p *Program, v document.Value) { readHealth(v, &p.Health) },
+	"health":           later,
 	"log":              later,
 	"status_file":      func(p *Program, v document.Value) { v.Path(&p.StatusFile) },
 }
@@ -65,7 +66,6 @@ func readProgram(v document.Value, name string) Program {
 	if !document.Decode(v, &p, programFields) {
 		return p
 	}
-	readReady(v.Child("ready"), &p.Ready)
 	readLog(v.Child("log"), &p)
 	for i, path := range p.Watch {
 		p.Watch[i] = document.Absolute(p.Directory, path)
@@ -74,8 +74,11 @@ func readProgram(v document.Value, name string) Program {
 		v.Problem("has no command", `write such as command = ["./web", "-v"]`)
 	}
 	readStdin(v.Child("stdin"), &p)
-	readyFDFits(v, &p)
 	dialectFits(v, &p)
+	handoverFits(v, &p)
+	readReady(v.Child("ready"), &p)
+	readHealth(v.Child("health"), &p)
+	readyFDFits(v, &p)
 	acceptFits(v, &p)
 	slotsFit(v, &p)
 	checkPlaceholders(v.Child("command"), &p)

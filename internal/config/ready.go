@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,16 +24,16 @@ var readyFields = document.Fields[Ready]{
 	"timeout":  func(r *Ready, v document.Value) { v.Duration(&r.Timeout, time.Millisecond) },
 	"delay":    func(r *Ready, v document.Value) { v.Duration(&r.Delay, 0) },
 	"interval": func(r *Ready, v document.Value) { v.Duration(&r.Interval, time.Millisecond) },
-	"url":      func(r *Ready, v document.Value) { readProbeURL(v, &r.URL) },
-	"address":  func(r *Ready, v document.Value) { readProbeAddress(v, &r.Address) },
+	"url":      func(r *Ready, v document.Value) { readProbeURL(v, &r.Check) },
+	"address":  func(r *Ready, v document.Value) { readProbeAddress(v, &r.Check) },
 	"command":  func(r *Ready, v document.Value) { v.Argv(&r.Command) },
 }
 
 // healthFields are the keys of [program.NAME.health].
 var healthFields = document.Fields[Health]{
 	"method":   func(h *Health, v document.Value) { readHealthMethod(v, &h.Method) },
-	"url":      func(h *Health, v document.Value) { readProbeURL(v, &h.URL) },
-	"address":  func(h *Health, v document.Value) { readProbeAddress(v, &h.Address) },
+	"url":      func(h *Health, v document.Value) { readProbeURL(v, &h.Check) },
+	"address":  func(h *Health, v document.Value) { readProbeAddress(v, &h.Check) },
 	"command":  func(h *Health, v document.Value) { v.Argv(&h.Command) },
 	"interval": func(h *Health, v document.Value) { v.Duration(&h.Interval, 10*time.Millisecond) },
 	"timeout":  func(h *Health, v document.Value) { v.Duration(&h.Timeout, time.Millisecond) },
@@ -47,24 +48,42 @@ var probes = []ready.Method{ready.HTTP, ready.TCP, ready.Exec}
 var methodKeys = []struct {
 	key      string
 	methods  []ready.Method
-	required string // what to write if it is missing; "": it has a default
+	required bool // it has no default
 }{
-	{"fd", []ready.Method{ready.Notify}, ""},
-	{"delay", []ready.Method{ready.Delay}, ""},
-	{"interval", probes, ""},
-	{"url", []ready.Method{ready.HTTP}, `url = "unix:/run/web/{pid}.sock:/healthz"`},
-	{"address", []ready.Method{ready.TCP}, `address = "unix:/run/web/{pid}.sock"`},
-	{"command", []ready.Method{ready.Exec}, `command = ["./ready", "{pid}"]`},
+	{"fd", []ready.Method{ready.Notify}, false},
+	{"delay", []ready.Method{ready.Delay}, false},
+	{"interval", probes, false},
+	{"url", []ready.Method{ready.HTTP}, true},
+	{"address", []ready.Method{ready.TCP}, true},
+	{"command", []ready.Method{ready.Exec}, true},
 }
 
 // methodFits reports the keys that belong to another method, and those that this method lacks.
-func methodFits(v document.Value, method ready.Method) {
+func methodFits(v document.Value, p *Program, method ready.Method) {
 	for _, k := range methodKeys {
 		belongs := slices.Contains(k.methods, method)
 		v.Useless(k.key, !belongs, fmt.Sprintf("with method %q", method), `remove it, or write method = "%s"`, k.methods[0])
-		if belongs && k.required != "" && v.Lacks(k.key) {
-			v.Problem(fmt.Sprintf("method %q needs %s", method, k.key), "write such as %s", k.required)
+		if belongs && k.required && v.Lacks(k.key) {
+			v.Problem(fmt.Sprintf("method %q needs %s", method, k.key), "write such as %s", p.probeExample(k.key))
 		}
+	}
+}
+
+// probeExample is an example of a key that says where a probe of a worker of p goes, or what it runs.
+func (p *Program) probeExample(key string) string {
+	at := fmt.Sprintf("unix:/run/%s/{pid}.sock", p.Name)
+	if l, has := p.steered(); has && isSteered(l) {
+		at = reach.ToListener(at, l.Name)
+	}
+	switch {
+	case key == "command":
+		return `command = ["./ready", "{pid}"]`
+	case key == "address":
+		return "address = " + strconv.Quote(at)
+	case strings.HasPrefix(at, "unix:"):
+		return "url = " + strconv.Quote(at+":/healthz")
+	default:
+		return "url = " + strconv.Quote("http://"+at+"/healthz")
 	}
 }
 
@@ -73,15 +92,21 @@ func defaultReady() Ready {
 	return Ready{Check: ready.Check{Method: ready.Delay, Delay: time.Second}, Timeout: 60 * time.Second}
 }
 
-// readReady reads [program.NAME.ready]; v may be missing.
-func readReady(v document.Value, r *Ready) {
+// readReady reads [program.NAME.ready]; v may be missing. The listeners of p are known.
+func readReady(v document.Value, p *Program) {
+	r := &p.Ready
 	if v.Raw != nil && !document.Decode(v, r, readyFields) {
 		return
 	}
 	if v.Lacks("method") {
-		v.Child("method").Warn("is delay, which every program passes", `let the program say READY=1 and write method = "notify", or choose accept, http, tcp or exec`)
+		remedy := `let the program say READY=1 and write method = "notify", or choose accept, http, tcp or exec`
+		if l, has := p.steered(); has && isSteered(l) {
+			remedy = `let the program say READY=1 and write method = "notify", or write method = "http" and ` + p.probeExample("url") + ", or choose accept, tcp or exec"
+		}
+		v.Child("method").Warn("is delay, which every program passes", "%s", remedy)
 	}
-	methodFits(v, r.Method)
+	methodFits(v, p, r.Method)
+	probedListenerFits(v, p, r.Check)
 	switch {
 	case r.Method != ready.Delay:
 		r.Delay = 0
@@ -94,6 +119,37 @@ func readReady(v document.Value, r *Ready) {
 	}
 }
 
+// probedListenerFits reports a check, in the table v, that names a listener which would not lead it to the worker's generation.
+func probedListenerFits(v document.Value, p *Program, c ready.Check) {
+	if slices.ContainsFunc(c.Command, func(word string) bool { return strings.Contains(word, reach.Placeholder) }) {
+		v.Child("command").Problem(reach.Placeholder+"…} is not replaced in a command, which could not reach one generation by its listener",
+			`write method = "http" and url = "http://%sNAME}/…"`, reach.Placeholder)
+	}
+	if c.Listener == "" {
+		return
+	}
+	v = v.Child(probeKey(c))
+	names := listenerNames(p)
+	at := slices.Index(names, c.Listener)
+	switch {
+	case len(names) == 0:
+		v.Problem(reach.Placeholder+c.Listener+"} names no listener", "write [[program.%s.listen]]", p.Name)
+	case at < 0:
+		v.Problem(reach.Placeholder+c.Listener+"} names no listener", "the listeners are %s", strings.Join(names, ", "))
+	case !isSteered(p.Listen[at]):
+		why, change := p.shared(p.Listen[at])
+		v.Problem(fmt.Sprintf("any generation would answer: all share the listener %q (%s)", c.Listener, why), "%s", either("write another method", change))
+	}
+}
+
+// probeKey is the key that says where a probe goes that names a listener.
+func probeKey(c ready.Check) string {
+	if c.URL != "" {
+		return "url"
+	}
+	return "address"
+}
+
 // readHealthMethod reads the method of a health check.
 func readHealthMethod(v document.Value, into *ready.Method) {
 	switch v.Raw {
@@ -104,8 +160,8 @@ func readHealthMethod(v document.Value, into *ready.Method) {
 	}
 }
 
-// readHealth reads [program.NAME.health]; v may be missing.
-func readHealth(v document.Value, into *Health) {
+// readHealth reads [program.NAME.health]; v may be missing. The listeners of p are known.
+func readHealth(v document.Value, p *Program) {
 	if v.Raw == nil {
 		return
 	}
@@ -114,7 +170,9 @@ func readHealth(v document.Value, into *Health) {
 	case !document.Decode(v, &h, healthFields):
 		return
 	case v.Has("method"):
-		methodFits(v, h.Method)
+		methodFits(v, p, h.Method)
+		probedListenerFits(v, p, h.Check)
+		healthIsOfOne(v, p, h.Check)
 	case !v.Lacks("method"):
 	case v.Lacks("watchdog"):
 		v.Problem("asks for nothing", `write method = "http", or watchdog = "30s" for workers that send WATCHDOG=1`)
@@ -124,7 +182,16 @@ func readHealth(v document.Value, into *Health) {
 		}
 		h = Health{Watchdog: h.Watchdog}
 	}
-	*into = h
+	p.Health = h
+}
+
+// healthIsOfOne warns of a health check of one worker that another one may answer.
+func healthIsOfOne(v document.Value, p *Program, c ready.Check) {
+	at := slices.Index(listenerNames(p), c.Listener)
+	if at >= 0 && !p.Listen[at].PerSlot && p.Workers > 1 {
+		v.Child(probeKey(c)).Warn(fmt.Sprintf("any of the %d workers of a generation answers at the listener %q, and a healthy one answers for one that hangs", p.Workers, c.Listener),
+			`write per_slot = true for the listener, or let the workers send WATCHDOG=1 and write watchdog = "30s"`)
+	}
 }
 
 // acceptFits reports where the method accept of the program v cannot work: nothing to accept from, or no right to look.
@@ -148,17 +215,19 @@ func readyFDFits(v document.Value, p *Program) {
 	}
 }
 
-// readProbeURL reads the URL of a probe: http, https, or unix:/path/of/socket:/path.
-func readProbeURL(v document.Value, into *string) {
-	readProbe(v, into, `write such as "http://127.0.0.1:9000/healthz" or "unix:/run/web/{pid}.sock:/healthz"`, func(filled string) error {
+// readProbeURL reads the URL of a probe: http or https, of a listener or of another address, or unix:/path/of/socket:/path.
+func readProbeURL(v document.Value, into *ready.Check) {
+	const remedy = `write such as "http://{listener:http}/healthz", "http://127.0.0.1:9000/healthz" or "unix:/run/web/{pid}.sock:/healthz"`
+	readProbe(v, &into.URL, &into.Listener, remedy, func(filled string) error {
 		_, _, err := ready.Check{Method: ready.HTTP, URL: filled}.Target()
 		return err
 	})
 }
 
-// readProbeAddress reads the address of a probe: host:port or unix:/path/of/socket.
-func readProbeAddress(v document.Value, into *string) {
-	readProbe(v, into, `write such as "127.0.0.1:9000" or "unix:/run/web/{pid}.sock"`, func(filled string) error {
+// readProbeAddress reads the address of a probe: a listener, host:port or unix:/path/of/socket.
+func readProbeAddress(v document.Value, into *ready.Check) {
+	const remedy = `write such as "{listener:http}", "127.0.0.1:9000" or "unix:/run/web/{pid}.sock"`
+	readProbe(v, &into.Address, &into.Listener, remedy, func(filled string) error {
 		network, _, err := ready.Check{Method: ready.TCP, Address: filled}.Target()
 		if err != nil || network == "unix" {
 			return err
@@ -171,20 +240,25 @@ func readProbeAddress(v document.Value, into *string) {
 	})
 }
 
-// readProbe reads where a probe connects. check gets it with the placeholders filled in.
-func readProbe(v document.Value, into *string, remedy string, check func(filled string) error) {
+// readProbe reads where a probe connects, and the listener if it names one. check gets the text with the placeholders filled in.
+func readProbe(v document.Value, into, listener *string, remedy string, check func(filled string) error) {
 	var s string
 	if !v.Text(&s) {
 		return
 	}
-	filled := reach.FillIn(s)
+	name, filled, ok := reach.CutListener(s)
+	if !ok {
+		v.Problem(fmt.Sprintf("%q has something beside {listener:NAME}, which is a host and its port", s), "%s", remedy)
+		return
+	}
+	filled = reach.FillIn(filled)
 	if strings.ContainsAny(filled, "{}") {
-		v.Problem(fmt.Sprintf("%q has an unknown placeholder", s), "known are {pid}, {slot} and {generation}")
+		v.Problem(fmt.Sprintf("%q has an unknown placeholder", s), "known are {pid}, {slot}, {generation} and {listener:NAME}")
 		return
 	}
 	if err := check(filled); err != nil {
-		v.Problem(err.Error(), "%s", remedy)
+		v.Problem(strings.ReplaceAll(err.Error(), strconv.Quote(filled), strconv.Quote(s)), "%s", remedy)
 		return
 	}
-	*into = s
+	*into, *listener = s, name
 }

@@ -1,0 +1,148 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"example.org/supervisord/internal/config/document"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/dialect"
+)
+
+// drainFields are the keys of [program.NAME.drain].
+var drainFields = document.Fields[DrainPolicy]{
+	"timeout": func(d *DrainPolicy, v document.Value) { v.Duration(&d.Timeout, 0) },
+	"idle":    func(d *DrainPolicy, v document.Value) { v.Duration(&d.Idle, 0) },
+	"spread":  func(d *DrainPolicy, v document.Value) { v.Duration(&d.Spread, 0) },
+}
+
+// handoverFits decides which listeners of the program v are steered, and reports what asks for steering where it cannot be had.
+func handoverFits(v document.Value, p *Program) {
+	listeners, _ := v.Child("listen").Elements()
+	for i := range p.Listen {
+		l := &p.Listen[i]
+		why, change := p.cannotSteer(*l)
+		switch {
+		case l.Handover == socket.Share:
+		case why != "" && l.Handover == socket.Steer:
+			listeners[i].Child("handover").Problem(`"steer" is impossible: `+why, "%s", either("remove handover", change))
+			l.Handover = socket.Share
+		case why != "":
+			l.Handover, l.HandoverWhy = socket.Share, why
+		case l.FD == socket.FixedFD(0) && l.Handover != socket.Steer:
+			l.Handover, l.HandoverWhy = socket.Share, "it is the stdin of the worker, as under inetd"
+		default:
+			l.Handover = socket.Steer
+		}
+	}
+	readDrain(v.Child("drain"), p)
+	keepFits(v.Child("reload").Child("keep"), p)
+}
+
+// cannotSteer says why new connections of the listener l cannot be sent to one generation, and what in the configuration to change;
+// why is "" if they can, change is "" if nothing helps.
+func (p *Program) cannotSteer(l socket.Spec) (why, change string) {
+	perSlot := l.PerSlot && p.Reload.Strategy == Rolling
+	switch {
+	case l.Address.IsUDP():
+		return "udp has no connections", ""
+	case l.Address.IsUnix() && !l.Address.OnDisk():
+		return "an abstract unix socket has no path that could lead to another socket", "give it a path"
+	case l.ReusePort:
+		return "reuse_port lets other processes have sockets of the same address", "remove reuse_port"
+	case p.Reload.Strategy == Rolling && !perSlot && l.Address.IsUnix():
+		return `with strategy "rolling" old and new workers serve side by side`, `write strategy = "all"`
+	case p.Reload.Strategy == Rolling && !perSlot:
+		return `with strategy "rolling" old and new workers serve side by side, and without per_slot they have one socket`, `write strategy = "all" or per_slot = true`
+	case p.Reload.Strategy == StopFirst:
+		return `with strategy "stop-first" one generation ends before the next one begins`, `write strategy = "all"`
+	}
+	if i := slices.IndexFunc(p.Dialects, dialect.Name.IsUpgrade); i >= 0 && l.Address.IsUnix() {
+		return fmt.Sprintf("%s recognizes a unix socket by the path in its own configuration, and a steered one is bound under another", p.Dialects[i]), "use a port"
+	}
+	return "", ""
+}
+
+// either is a remedy of one or two alternatives; the second may be "".
+func either(one, other string) string {
+	if other == "" {
+		return one
+	}
+	return one + ", or " + other
+}
+
+// shared says why the listener l is shared, and what in the configuration to change; change is "" if nothing helps.
+func (p *Program) shared(l socket.Spec) (why, change string) {
+	if why, change = p.cannotSteer(l); why != "" {
+		return why, change
+	}
+	return cmp.Or(l.HandoverWhy, `handover = "share"`), `write handover = "steer"`
+}
+
+// steered returns the first listener of p that is steered, or one that is not if there is no other; false: p has no listener.
+func (p *Program) steered() (l socket.Spec, has bool) {
+	if len(p.Listen) == 0 {
+		return socket.Spec{}, false
+	}
+	return p.Listen[max(0, slices.IndexFunc(p.Listen, isSteered))], true
+}
+
+func isSteered(l socket.Spec) bool { return l.Handover == socket.Steer }
+
+// readDrain reads [program.NAME.drain]; v may be missing. It stays zero where nothing is steered.
+func readDrain(v document.Value, p *Program) {
+	d := DrainPolicy{Timeout: 10 * time.Second}
+	if v.Raw != nil && !document.Decode(v, &d, drainFields) {
+		return
+	}
+	switch l, has := p.steered(); {
+	case !has && v.Raw != nil:
+		v.Problem("does nothing without a listener", "remove the table")
+	case !has:
+	case isSteered(l):
+		for _, key := range []string{"idle", "spread"} {
+			v.Useless(key, d.Timeout == 0, `with timeout = "0s": old workers are stopped at once`, "remove it, or write a longer timeout")
+		}
+		p.Drain = d
+	case v.Raw != nil:
+		why, change := p.shared(l)
+		v.Problem(fmt.Sprintf("does nothing: the generations share the listener %q (%s)", l.Name, why), "%s", either("remove the table", change))
+	}
+}
+
+// keepFits reports a keep that would do harm: an old generation that shares a listener and is not told to go goes on serving.
+func keepFits(v document.Value, p *Program) {
+	at := slices.IndexFunc(p.Listen, func(l socket.Spec) bool { return !isSteered(l) })
+	switch {
+	case p.Reload.Keep == 0:
+	case len(p.Listen) == 0:
+		v.Problem("needs a listener: a rollback sends new connections to the old generation again", "remove it")
+	case at >= 0:
+		why, change := p.shared(p.Listen[at])
+		v.Problem(fmt.Sprintf("needs sockets of its own for each generation: they share the listener %q (%s)", p.Listen[at].Name, why), "%s", either("remove it", change))
+	}
+}
+
+// Shared returns a note for each listener that the generations of its program share although nobody asked for that.
+func (c *Config) Shared() []document.Problem {
+	var notes []document.Problem
+	for i := range c.Programs {
+		p := &c.Programs[i]
+		for n, l := range p.Listen {
+			if l.HandoverWhy != "" {
+				_, change := p.shared(l)
+				note := document.Problem{File: p.File, What: fmt.Sprintf("the generations share the listener %q: %s", l.Name, l.HandoverWhy), Remedy: change}
+				note.Line, note.Key = p.at(n, "handover")
+				notes = append(notes, note)
+			}
+		}
+	}
+	return document.SortProblems(notes, c.Files)
+}
+
+// steers reports whether new connections of the listener with this name go to one generation.
+func (p *Program) steers(name string) bool {
+	return slices.ContainsFunc(p.Listen, func(l socket.Spec) bool { return l.Name == name && isSteered(l) })
+}

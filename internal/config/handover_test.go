@@ -1,0 +1,217 @@
+package config
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/supervisord/socket"
+)
+
+const (
+	stdinWhy   = "it is the stdin of the worker, as under inetd"
+	rollingWhy = `with strategy "rolling" old and new workers serve side by side`
+	oneSocket  = ", and without per_slot they have one socket"
+	stopWhy    = `with strategy "stop-first" one generation ends before the next one begins`
+	reuseWhy   = "reuse_port lets other processes have sockets of the same address"
+	udpWhy     = "udp has no connections"
+	abstract   = "an abstract unix socket has no path that could lead to another socket"
+)
+
+func TestListenersAreSteeredUnlessThereIsAReason(t *testing.T) {
+	for _, c := range []struct{ program, listener, why string }{
+		{"", `address = "127.0.0.1:80"`, ""},
+		{"", `address = ":80", per_slot = true, nonblock = true, defer_accept = "1s", fast_open = 5, keep_alive = "1s", fd = 7`, ""},
+		{"", `address = "unix:/run/web.sock", mode = "0600"`, ""},
+		{"", `address = "udp::53"`, udpWhy},
+		{"", `address = "udp::53", per_slot = true`, udpWhy},
+		{"", `address = "unix:@web"`, abstract},
+		{"", `address = ":80", fd = 0`, stdinWhy},
+		{`stdin = "socket"`, `address = "unix:/run/web.sock"`, stdinWhy},
+		{"", `address = ":80", reuse_port = true`, reuseWhy},
+		{`reload.strategy = "rolling"`, `address = ":80"`, rollingWhy + oneSocket},
+		{`reload.strategy = "rolling"`, `address = "unix:/run/web.sock"`, rollingWhy},
+		{`reload.strategy = "rolling"`, `address = ":80", per_slot = true`, ""},
+		{`reload.strategy = "stop-first"`, `address = ":80"`, stopWhy},
+		{`reload.strategy = "stop-first"`, `address = ":80", per_slot = true`, stopWhy},
+		{`dialect = ["systemd", "start_server", "einhorn"]`, `address = "unix:/run/web.sock"`, ""},
+		{`dialect = "nginx"`, `address = ":80"`, ""},
+		{`dialect = "nginx"`, `address = "unix:/run/web.sock"`, "nginx recognizes a unix socket by the path in its own configuration, and a steered one is bound under another"},
+		{`dialect = ["systemd", "php-fpm"]`, `address = "unix:/run/web.sock"`, "php-fpm recognizes a unix socket by the path in its own configuration, and a steered one is bound under another"},
+		{`dialect = "unicorn"`, `address = "unix:/run/web.sock"`, "unicorn recognizes a unix socket by the path in its own configuration, and a steered one is bound under another"},
+		{`dialect = "gunicorn"`, `address = "unix:/run/web.sock"`, "gunicorn recognizes a unix socket by the path in its own configuration, and a steered one is bound under another"},
+	} {
+		t.Run(c.program+" "+c.listener, func(t *testing.T) {
+			text := minimal + c.program + "\nlisten = [{ " + c.listener + " }]\n"
+			config := load(t, text)
+			got := config.Programs[0].Listen[0]
+			want := socket.Steer
+			if c.why != "" {
+				want = socket.Share
+			}
+			if got.Handover != want || got.HandoverWhy != c.why {
+				t.Errorf("it is %s, because %q, want %s, because %q", got.Handover, got.HandoverWhy, want, c.why)
+			}
+			if notes := config.Shared(); len(notes) > 0 != (c.why != "") || len(notes) > 0 && !strings.Contains(notes[0].String(), "c.toml:4: program.web.listen[0].handover: the generations share the listener ") {
+				t.Errorf("notes are %v", notes)
+			}
+			explicit := load(t, minimal+c.program+"\nlisten = [{ handover = \"share\", "+c.listener+" }]\n")
+			if l := explicit.Programs[0].Listen[0]; l.Handover != socket.Share || l.HandoverWhy != "" || len(explicit.Shared()) > 0 {
+				t.Errorf("asked for, it is %s, because %q", l.Handover, l.HandoverWhy)
+			}
+			if c.why == stdinWhy { // a choice, and no impossibility
+				if l := load(t, minimal+c.program+"\nlisten = [{ handover = \"steer\", "+c.listener+" }]\n").Programs[0].Listen[0]; l.Handover != socket.Steer {
+					t.Errorf("asked to be steered, it is %s", l.Handover)
+				}
+			}
+		})
+	}
+}
+
+func TestImpossibleSteeringIsAProblemWithAReasonAndARemedy(t *testing.T) {
+	for _, c := range []struct{ program, listener, want string }{
+		{"", `address = "udp::53"`, udpWhy + ": remove handover"},
+		{"", `address = "unix:@web"`, abstract + ": remove handover, or give it a path"},
+		{"", `address = ":80", reuse_port = true`, reuseWhy + ": remove handover, or remove reuse_port"},
+		{`reload.strategy = "rolling"`, `address = ":80"`, rollingWhy + oneSocket + `: remove handover, or write strategy = "all" or per_slot = true`},
+		{`reload.strategy = "rolling"`, `address = "unix:/a"`, rollingWhy + `: remove handover, or write strategy = "all"`},
+		{`reload.strategy = "stop-first"`, `address = ":80"`, stopWhy + `: remove handover, or write strategy = "all"`},
+		{`dialect = "gunicorn"`, `address = "unix:/a"`, "gunicorn recognizes a unix socket by the path in its own configuration, and a steered one is bound under another: remove handover, or use a port"},
+	} {
+		got := messages(t, map[string]string{"c.toml": minimal + c.program + "\n[[program.web.listen]]\n" + strings.ReplaceAll(c.listener, ", ", "\n") + "\nhandover = \"steer\"\n"})
+		line := 6 + strings.Count(c.listener, ", ")
+		if want := fmt.Sprintf(`c.toml:%d: program.web.listen[0].handover: "steer" is impossible: %s`, line, c.want); got != want {
+			t.Errorf("%s %s: got\n%s\nwant\n%s", c.program, c.listener, got, want)
+		}
+	}
+}
+
+// steering is a program with these listeners and tables.
+func steering(listeners, tables string) string {
+	return minimal + "listen = [" + listeners + "]\n" + tables
+}
+
+const (
+	http   = `{ name = "http", address = ":80" }`
+	shares = `{ name = "http", address = ":80", handover = "share" }`
+	udp    = `{ name = "dns", address = "udp::53" }`
+)
+
+func TestDrainAndKeepArrive(t *testing.T) {
+	p := load(t, steering(http, "drain = { timeout = \"1m\", idle = \"2s\", spread = \"3s\" }\nreload.keep = \"5m\"")).Programs[0]
+	if want := (DrainPolicy{time.Minute, 2 * time.Second, 3 * time.Second}); p.Drain != want || p.Reload.Keep != 5*time.Minute {
+		t.Errorf("they are %+v and %s", p.Drain, p.Reload.Keep)
+	}
+	for listeners, want := range map[string]DrainPolicy{
+		http: {Timeout: 10 * time.Second}, udp + ", " + http: {Timeout: 10 * time.Second}, shares: {}, udp: {}, "": {},
+	} {
+		if got := load(t, steering(listeners, "")).Programs[0].Drain; got != want {
+			t.Errorf("%s: the default is %+v, want %+v", listeners, got, want)
+		}
+	}
+	if got := load(t, steering(http, `drain.timeout = "0s"`)).Programs[0].Drain; got != (DrainPolicy{}) {
+		t.Errorf("with a timeout of 0s it is %+v", got)
+	}
+	load(t, steering(`{ name = "http", address = ":80", per_slot = true }`, "reload = { strategy = \"rolling\", keep = \"1m\" }"))
+}
+
+func TestWhatNeedsSteeringIsAProblemWithoutIt(t *testing.T) {
+	const needs = `needs sockets of its own for each generation: they share the listener `
+	for _, c := range []struct{ listeners, tables, want string }{
+		{"", `drain.idle = "1s"`, `drain: does nothing without a listener: remove the table`},
+		{shares, `drain.timeout = "0s"`, `drain: does nothing: the generations share the listener "http" (handover = "share"): remove the table, or write handover = "steer"`},
+		{udp, `drain = {}`, `drain: does nothing: the generations share the listener "dns" (udp has no connections): remove the table`},
+		{http, "drain = { timeout = \"0s\", idle = \"1s\" }", `drain.idle: does nothing with timeout = "0s": old workers are stopped at once: remove it, or write a longer timeout`},
+		{http, "drain = { timeout = \"0s\", spread = \"1s\" }", `drain.spread: does nothing with timeout = "0s": old workers are stopped at once: remove it, or write a longer timeout`},
+		{http, "drain.timout = \"1s\"", `drain.timout: unknown key: did you mean timeout?`},
+		{"", `reload.keep = "1s"`, `reload.keep: needs a listener: a rollback sends new connections to the old generation again: remove it`},
+		{shares, `reload.keep = "1s"`, `reload.keep: ` + needs + `"http" (handover = "share"): remove it, or write handover = "steer"`},
+		{http + ", " + udp, `reload.keep = "1s"`, `reload.keep: ` + needs + `"dns" (udp has no connections): remove it`},
+		{http, `reload = { strategy = "stop-first", keep = "1s" }`, `reload.keep: ` + needs + `"http" (` + stopWhy + `): remove it, or write strategy = "all"`},
+		{`{ name = "in", address = ":1", fd = 0 }`, `reload.keep = "1s"`, `reload.keep: ` + needs + `"in" (` + stdinWhy + `): remove it, or write handover = "steer"`},
+	} {
+		got := messages(t, map[string]string{"c.toml": steering(c.listeners, c.tables)})
+		if want := "c.toml:4: program.web." + c.want; got != want {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
+	}
+}
+
+func TestProbesMayNameASteeredListener(t *testing.T) {
+	p := load(t, steering(http+`, { address = "unix:/run/web.sock" }`,
+		"ready = { method = \"http\", url = \"https://{listener:http}/up?{slot}\" }\nhealth = { method = \"tcp\", address = \"{listener:unix:/run/web.sock}\" }")).Programs[0]
+	if p.Ready.URL != "https://{listener:http}/up?{slot}" || p.Ready.Listener != "http" {
+		t.Errorf("ready is %+v", p.Ready)
+	}
+	if p.Health.Address != "{listener:unix:/run/web.sock}" || p.Health.Listener != "unix:/run/web.sock" {
+		t.Errorf("health is %+v", p.Health)
+	}
+}
+
+func TestProbeOfAListenerThatLeadsToNoGenerationIsAProblem(t *testing.T) {
+	const ask = `ready = { method = "http", url = "http://{listener:http}/" }`
+	const beside = ` has something beside {listener:NAME}, which is a host and its port: write such as `
+	for _, c := range []struct{ listeners, table, want string }{
+		{"", ask, `ready.url: {listener:http} names no listener: write [[program.web.listen]]`},
+		{udp + `, { name = "a", address = ":1" }`, ask, `ready.url: {listener:http} names no listener: the listeners are dns, a`},
+		{shares, ask, `ready.url: any generation would answer: all share the listener "http" (handover = "share"): write another method, or write handover = "steer"`},
+		{udp, `health = { method = "tcp", address = "{listener:dns}" }`, `health.address: any generation would answer: all share the listener "dns" (udp has no connections): write another method`},
+		{`{ name = "http", address = "unix:@x" }`, ask, `ready.url: any generation would answer: all share the listener "http" (` + abstract + `): write another method, or give it a path`},
+		{http, `ready = { method = "http", url = "http://{listener:http}:80/" }`, `ready.url: "http://{listener:http}:80/"` + beside +
+			`"http://{listener:http}/healthz", "http://127.0.0.1:9000/healthz" or "unix:/run/web/{pid}.sock:/healthz"`},
+		{http, `health = { method = "tcp", address = "{listener:http}:80" }`, `health.address: "{listener:http}:80"` + beside + `"{listener:http}", "127.0.0.1:9000" or "unix:/run/web/{pid}.sock"`},
+		{http, `ready = { method = "http", url = "{listener:http}" }`, `ready.url: "{listener:http}" is neither http://host:port/path nor unix:/path/of/socket:/path: write such as ` +
+			`"http://{listener:http}/healthz", "http://127.0.0.1:9000/healthz" or "unix:/run/web/{pid}.sock:/healthz"`},
+		{http, `ready = { method = "http" }`, `ready: method "http" needs url: write such as url = "http://{listener:http}/healthz"`},
+		{http, `health = { method = "tcp" }`, `health: method "tcp" needs address: write such as address = "{listener:http}"`},
+		{http, `ready = { method = "exec", command = ["true", "http://{listener:http}/"] }`,
+			`ready.command: {listener:…} is not replaced in a command, which could not reach one generation by its listener: write method = "http" and url = "http://{listener:NAME}/…"`},
+	} {
+		got := messages(t, map[string]string{"c.toml": steering(c.listeners, c.table)})
+		if want := "c.toml:4: program.web." + c.want; got != want {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
+	}
+}
+
+// warnings returns those about one key, each as "KEY: what: remedy".
+func warnings(c *Config, key string) (list []string) {
+	for _, w := range c.Warnings {
+		if strings.Contains(w.Key, key) {
+			list = append(list, strings.TrimPrefix(w.String(), filepath.Dir(c.Files[0])+"/"))
+		}
+	}
+	return list
+}
+
+func TestHealthOfOneOfSeveralWorkersAtTheirListenerIsAWarning(t *testing.T) {
+	const check = `health = { method = "http", url = "http://{listener:http}/" }`
+	want := []string{`c.toml:4: program.web.health.url: any of the 2 workers of a generation answers at the listener "http", and a healthy one answers for one that hangs: ` +
+		`write per_slot = true for the listener, or let the workers send WATCHDOG=1 and write watchdog = "30s"`}
+	if got := warnings(load(t, steering(http, check+"\nworkers = 2")), "health"); !slices.Equal(got, want) {
+		t.Errorf("warnings are %q", got)
+	}
+	for _, text := range []string{
+		steering(http, check), steering(`{ name = "http", address = ":80", per_slot = true }`, check+"\nworkers = 2"),
+		steering(http, strings.Replace(check, "health", "ready", 1)+"\nworkers = 2"),
+	} {
+		if got := warnings(load(t, text), "web."+"health"); len(got) > 0 {
+			t.Errorf("warnings are %q", got)
+		}
+	}
+}
+
+func TestReadinessByDelayIsAWarningThatNamesTheListener(t *testing.T) {
+	const delay = "program.web.ready.method: is delay, which every program passes: let the program say READY=1 and write method = \"notify\", or "
+	for listeners, want := range map[string]string{
+		http: `write method = "http" and url = "http://{listener:http}/healthz", or choose accept, tcp or exec`,
+		udp:  "choose accept, http, tcp or exec", "": "choose accept, http, tcp or exec",
+	} {
+		if got := warnings(load(t, steering(listeners, "")), "ready"); len(got) != 1 || !strings.HasSuffix(got[0], delay+want) {
+			t.Errorf("%s: warnings are %q", listeners, got)
+		}
+	}
+}
