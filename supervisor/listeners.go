@@ -53,6 +53,17 @@ func (s *Supervisor) wantAgain(want []socket.Want) {
 	}
 }
 
+// relisten makes the listeners those of the generation that serves again.
+func (p *runner) relisten() {
+	g := p.core.Serving
+	if g == nil || p.generations[g.Number] == nil {
+		return
+	}
+	p.listeners = p.generations[g.Number].listeners
+	p.s.wantAgain(p.s.programs.wanted(p, p.core.Config.Workers))
+	p.s.store.Changed()
+}
+
 // reach replaces the workers of the programs whose clients find a socket that no worker has: its path had been removed.
 func (s *Supervisor) reach() {
 	for p := range s.programs.all() {

@@ -235,6 +235,7 @@ func (p *runner) rollBack(e program.Rollback) (Ticket, error) {
 	ticket.From = p.core.ServingNumber()
 	p.step(e)
 	ticket.Generation = p.core.ServingNumber()
+	p.relisten()
 	for w, g := range p.core.Workers() {
 		if g.Number == ticket.From && w.State == program.Kept {
 			ticket.Until = some(w.Deadline)
@@ -243,9 +244,8 @@ func (p *runner) rollBack(e program.Rollback) (Ticket, error) {
 	return ticket, nil
 }
 
-// maxPause is the longest pause: a client's kernel gives up a connection that nobody answers after two minutes, tcp_syn_retries in
-// tcp(7).
-const maxPause = 2 * time.Minute
+// MaxPause is the longest pause: by then the kernels of clients give up connecting (tcp_syn_retries in tcp(7)).
+const MaxPause = 2 * time.Minute
 
 // pauseFor lets new connections wait in the kernels of their clients.
 func (p *runner) pauseFor(e program.Pause) (Ticket, error) {
@@ -256,8 +256,8 @@ func (p *runner) pauseFor(e program.Pause) (Ticket, error) {
 	switch {
 	case p.s.stopping():
 		return ticket, ErrStopping
-	case e.For <= 0 || e.For > maxPause:
-		return refuse(fmt.Sprintf("%s is not a time of at most %s", e.For, maxPause))
+	case e.For <= 0 || e.For > MaxPause:
+		return refuse(fmt.Sprintf("%s is not a time of at most %s", e.For, MaxPause))
 	case p.core.Goal == program.Halt:
 		return refuse("it is stopped")
 	case len(p.listeners) == 0:

@@ -192,7 +192,7 @@ func (p *runner) listenerStatus(l socket.Resolved) ListenerStatus {
 
 func (p *runner) generationStatus(g *program.Generation) GenerationStatus {
 	st := GenerationStatus{
-		Number: g.Number, Role: p.core.Role(g), Reason: g.Reason, AskedBy: g.AskedBy, Held: g.Held && g.Canary > 0, HeldTill: some(g.HeldTill), Slots: len(g.Slots),
+		Number: g.Number, Role: p.core.Role(g), Reason: g.Reason, AskedBy: g.AskedBy, Held: g.Held && (g.Canary > 0 || g.Share > 0), HeldTill: some(g.HeldTill), Slots: len(g.Slots),
 		Began: g.Began, Served: some(g.Served), Retired: some(g.Retired), Workers: []WorkerStatus{},
 	}
 	st.Share = p.share(g.Number)

@@ -50,7 +50,7 @@ type PromoteBody struct {
 
 // PauseBody is the body of …/pause.
 type PauseBody struct {
-	For string `json:"for"` // required: at most maxPause
+	For string `json:"for"` // required: at most MaxPause
 }
 
 // KillBody is the body of …/kill.
@@ -122,9 +122,6 @@ func (a *API) rollback(w http.ResponseWriter, r *http.Request) error {
 	return a.act(w, r, program.Rollback{AskedBy: whoAsks(r.Context())})
 }
 
-// maxPause is about how long a kernel goes on trying to connect (tcp_syn_retries in tcp(7)): clients would fail in a longer pause.
-const maxPause = 2 * time.Minute
-
 func (a *API) pause(w http.ResponseWriter, r *http.Request) error {
 	var b PauseBody
 	if err := body(r, &b); err != nil {
@@ -136,9 +133,9 @@ func (a *API) pause(w http.ResponseWriter, r *http.Request) error {
 		return apiError(BadRequest, "for is missing: a pause ends by itself", `say how long, such as "30s"`)
 	case err != nil || d <= 0:
 		return apiError(BadRequest, fmt.Sprintf("for: %q is not a duration", b.For), `write a duration such as "30s"`)
-	case d > maxPause:
-		return apiError(BadRequest, fmt.Sprintf("a pause of %s is too long: clients give up connecting after about %s", b.For, maxPause),
-			fmt.Sprintf("write at most %s; another pause before it ends replaces it", maxPause))
+	case d > supervisor.MaxPause:
+		return apiError(BadRequest, fmt.Sprintf("a pause of %s is too long: clients give up connecting after about %s", b.For, supervisor.MaxPause),
+			fmt.Sprintf("write at most %s; another pause before it ends replaces it", supervisor.MaxPause))
 	}
 	return a.act(w, r, program.Pause{For: d, AskedBy: whoAsks(r.Context())})
 }

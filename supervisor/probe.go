@@ -1,0 +1,56 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+
+	"example.org/supervisord/socket"
+	"example.org/supervisord/worker/ready"
+)
+
+// dialer returns what connects a probe to the socket that the worker in a slot of a generation has of a listener: no other generation
+// answers, whoever serves.
+func (p *runner) dialer(g *resources, slot int) func(context.Context, string) (net.Conn, error) {
+	return func(ctx context.Context, listener string) (net.Conn, error) {
+		probe, err := askNow(ctx, p.s.mailbox, func() (*socket.Probe, error) { return p.probe(g, slot, listener) })
+		if err != nil {
+			return nil, err
+		}
+		end := sync.OnceFunc(func() { p.s.post(probe.End) })
+		conn, err := probe.Dial(ctx)
+		if err != nil {
+			end()
+			return nil, err
+		}
+		return &probeConn{conn, end}, nil
+	}
+}
+
+func (p *runner) probe(g *resources, slot int, listener string) (*socket.Probe, error) {
+	if p.generations[g.number] != g {
+		return nil, errors.New("its generation is gone")
+	}
+	i := slices.IndexFunc(g.listeners, func(l socket.Resolved) bool { return l.Name == listener })
+	if i < 0 {
+		return nil, &ready.Unreachable{Err: errors.New("its generation has no listener " + listener)}
+	}
+	if why := p.shared(g.listeners[i]); why != "" {
+		return nil, &ready.Unreachable{Err: errors.New("no probe can reach one generation on the listener " + listener + ", which is shared: " + why)}
+	}
+	return p.s.table.Probe(socket.ClaimOn(g.listeners[i], g.claims), slot)
+}
+
+// probeConn is the connection of a probe. The kernel sends nothing more to the worker for its sake once it is closed.
+type probeConn struct {
+	net.Conn
+	end func()
+}
+
+func (c *probeConn) Close() error {
+	err := c.Conn.Close()
+	c.end()
+	return err
+}
