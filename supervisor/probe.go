@@ -15,7 +15,17 @@ import (
 // answers, whoever serves.
 func (p *runner) dialer(g *resources, slot int) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, listener string) (net.Conn, error) {
-		probe, err := askNow(ctx, p.s.mailbox, func() (*socket.Probe, error) { return p.probe(g, slot, listener) })
+		var probe *socket.Probe
+		var err error
+		begun := make(chan struct{})
+		select {
+		case p.s.calls <- func() { probe, err = p.probe(g, slot, listener); close(begun) }:
+			<-begun // the loop does it at once; what has begun must end, also if nobody wants it any more
+		case <-p.s.done:
+			return nil, ErrStopping
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 		if err != nil {
 			return nil, err
 		}
