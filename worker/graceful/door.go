@@ -104,7 +104,7 @@ func (d *door) queued() net.Conn {
 		return nil
 	}
 	if d.handshakes == nil {
-		d.handshakes = underWay(d.Addr())
+		d.handshakes = underWay(d.Listener)
 		d.ended, d.pause = !d.handshakes.left(), time.Millisecond
 	}
 	since := d.stopped()

@@ -2,7 +2,10 @@ package graceful
 
 import (
 	"net"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/socket/diag"
 )
@@ -10,30 +13,52 @@ import (
 // unknownHandshakes is how long handshakes are taken to go on where the kernel cannot be asked (a sandbox without netlink).
 const unknownHandshakes = time.Second
 
-// handshakes are those on one TCP port that were under way at one moment: the kernel has answered a SYN, and the client's ACK is
-// still to come. Nothing else shows them; a client 20 ms away needs 20 ms.
+// handshakes are those on a TCP port that were under way at one moment: the kernel has answered a SYN, and the client's ACK is still
+// to come. Nothing else shows them. A client 20 ms away needs 20 ms.
 type handshakes struct {
-	watch *diag.Watch // nil: there are none
-	since time.Time
+	watch *diag.Watch // nil: there are none, or they are unknown
+	since time.Time   // zero: there are none
 }
 
-// underWay looks at the handshakes now.
-func underWay(at net.Addr) *handshakes {
+// underWay returns the handshakes of a listener that are under way at the first call of left.
+func underWay(ln net.Listener) *handshakes {
+	at, is := ln.Addr().(*net.TCPAddr)
+	if !is {
+		return &handshakes{}
+	}
 	h := &handshakes{since: time.Now()}
-	if tcp, is := at.(*net.TCPAddr); is {
-		h.watch = diag.NewWatch([]diag.Target{{Port: uint16(tcp.Port)}})
+	if inode := inodeOf(ln); inode != 0 {
+		h.watch = diag.NewWatch([]diag.Target{{Port: uint16(at.Port), Queues: []uint64{inode}}})
 	}
 	return h
 }
 
-// left reports whether any of them goes on. Call it for the first time right after underWay.
+// left reports whether any of them goes on.
 func (h *handshakes) left() bool {
-	if h.watch == nil {
+	switch {
+	case h.since.IsZero():
 		return false
+	case h.watch != nil:
+		if look, err := h.watch.Look(); err == nil {
+			return look.Handshakes > 0
+		}
 	}
-	look, err := h.watch.Look()
+	return time.Since(h.since) < unknownHandshakes
+}
+
+// inodeOf returns the inode of a socket; 0: unknown.
+func inodeOf(ln net.Listener) uint64 {
+	s, is := ln.(syscall.Conn)
+	if !is {
+		return 0
+	}
+	raw, err := s.SyscallConn()
 	if err != nil {
-		return time.Since(h.since) < unknownHandshakes
+		return 0
 	}
-	return look.Handshakes > 0
+	var st unix.Stat_t
+	if raw.Control(func(fd uintptr) { err = unix.Fstat(int(fd), &st) }) != nil || err != nil {
+		return 0
+	}
+	return st.Ino
 }
