@@ -124,8 +124,17 @@ func TestCaddyLosesNoRequestOnAKeptConnection(t *testing.T) {
 // caddyVersion is the version that scripts/test builds.
 const caddyVersion = "v2.10.2"
 
-// caddy prepares the example with the installed Caddy, or the one that scripts/test has built.
+// caddy prepares the example with caddyProgram.
 func caddy(t *testing.T) *site {
+	t.Helper()
+	program := caddyProgram(t)
+	s := prepare(t, "caddy")
+	s.brought(program, "bin/caddy")
+	return s
+}
+
+// caddyProgram returns the installed Caddy, or the one that scripts/test has built.
+func caddyProgram(t testing.TB) string {
 	t.Helper()
 	program := filepath.Join(cache(t), "caddy-"+caddyVersion)
 	if _, err := os.Stat(program); err != nil {
@@ -136,7 +145,5 @@ func caddy(t *testing.T) *site {
 	if out, err := exec.Command(program, "version").Output(); err != nil || strings.HasPrefix(string(out), "2.6") {
 		t.Skipf("%s cannot take an inherited socket, 2.10 and newer can: it says %q (%v)", program, out, err)
 	}
-	s := prepare(t, "caddy")
-	s.brought(program, "bin/caddy")
-	return s
+	return program
 }

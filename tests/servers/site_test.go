@@ -27,6 +27,7 @@ const redeployed = 10
 // site is a supervisord with the servers of one example, in a private directory.
 type site struct {
 	t         *testing.T
+	from      string // the directory of its kind: examples, or naive
 	name      string
 	dir       string
 	mark      string
@@ -58,9 +59,15 @@ func (s *site) serves() *site {
 // prepare copies an example, for a test that changes it before the launch.
 func prepare(t *testing.T, name string) *site {
 	t.Helper()
+	return prepareFrom(t, examples, name)
+}
+
+// prepareFrom is prepare for a configuration in another directory.
+func prepareFrom(t *testing.T, from, name string) *site {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "sv") // t.TempDir has paths too long for unix sockets
 	lab.Must(t, err)
-	s := &site{t: t, name: name, dir: dir, mark: rand.Text(), addresses: map[string]string{}}
+	s := &site{t: t, from: from, name: name, dir: dir, mark: rand.Text(), addresses: map[string]string{}}
 	t.Cleanup(func() {
 		s.close()
 		if t.Failed() {
@@ -79,18 +86,18 @@ var directoryKey = regexp.MustCompile(`(?m)^directory\s*=\s*"(\w+)"`)
 // copy copies NAME.toml and the directory NAME, or the one that NAME.toml names, with the addresses of this test.
 func (s *site) copy() {
 	s.t.Helper()
-	text, err := os.ReadFile(filepath.Join(examples, s.name+".toml"))
+	text, err := os.ReadFile(filepath.Join(s.from, s.name+".toml"))
 	lab.Must(s.t, err)
 	from := []string{s.name + ".toml", s.name}
 	if m := directoryKey.FindSubmatch(text); m != nil && string(m[1]) != s.name {
 		from = append(from, string(m[1]))
 	}
 	for _, from := range from {
-		err := filepath.WalkDir(filepath.Join(examples, from), func(path string, entry fs.DirEntry, err error) error {
+		err := filepath.WalkDir(filepath.Join(s.from, from), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil {
 				return err
 			}
-			relative, _ := filepath.Rel(examples, path)
+			relative, _ := filepath.Rel(s.from, path)
 			return s.copyFile(path, s.path(relative), entry)
 		})
 		if !os.IsNotExist(err) || from != s.name {
@@ -124,7 +131,11 @@ func (s *site) copyFile(from, to string, entry fs.DirEntry) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(to, []byte(anAddress.ReplaceAllStringFunc(string(text), s.standIn)), info.Mode().Perm())
+	replaced := anAddress.ReplaceAllStringFunc(string(text), s.standIn)
+	if strings.HasSuffix(to, ".toml") {
+		replaced = lab.WithHandover(strings.ReplaceAll(replaced, "{dir}", s.dir))
+	}
+	return os.WriteFile(to, []byte(replaced), info.Mode().Perm())
 }
 
 // standIn returns the replacement of an address or port of the example.

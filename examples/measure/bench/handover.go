@@ -69,7 +69,8 @@ func (b *bench) measureHandover(ctx context.Context) error {
 	}
 	defer f.close()
 	path := filepath.Join(dir, "stamps")
-	s, err := b.serve(ctx, b.light, "2", fmt.Sprintf("environment = { BENCH_STAMPS = %q }", path))
+	// A shared socket: a steered worker that is told to stop has had time to finish what it had.
+	s, err := kit.Serve(ctx, b.supervisord, table(b.light, "2", fmt.Sprintf("environment = { BENCH_STAMPS = %q }", path), shared))
 	if err != nil {
 		return err
 	}

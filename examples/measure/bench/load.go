@@ -89,6 +89,13 @@ func (c *chat) see(_ *http.Response, body []byte) error {
 	return nil
 }
 
+// firstOf returns when a generation answered first, by the monotonic clock; 0: not yet.
+func (c *chat) firstOf(generation int) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.first[generation]
+}
+
 // end ends the chat and returns what it came to.
 func (c *chat) end() (t kit.Totals) {
 	c.Stop()

@@ -23,10 +23,11 @@ import (
 
 // bench is one run.
 type bench struct {
-	dir                       string
-	supervisord, hello, light string // the programs
-	quick                     bool
-	rows                      []row
+	dir                string
+	supervisord, hello string // the programs
+	light, naive       string
+	quick              bool
+	rows               []row
 }
 
 // part is one part of the table.
@@ -37,6 +38,8 @@ type part struct {
 
 var parts = []part{
 	{"failed", "requests that fail while reloads go on", (*bench).measureFailed},
+	{"naive", "what is lost of a worker that stops badly, with a shared socket and steered", (*bench).measureNaive},
+	{"lanes", "how fast and how exactly new connections move, and what lanes cost", (*bench).measureLanes},
 	{"handover", "from HUP to ready, to TERM and to the first answer", (*bench).measureHandover},
 	{"latency", "latency and gaps at a constant rate", (*bench).measureLatency},
 	{"idle", "CPU, memory, descriptors and wake-ups when idle", (*bench).measureIdle},
@@ -78,8 +81,8 @@ func run(ctx context.Context, only, binary string, quick bool) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	b := &bench{dir, binary, filepath.Join(dir, "hello"), filepath.Join(dir, "light"), quick, nil}
-	packages := []string{"examples/hello", "examples/measure/light"}
+	b := &bench{dir: dir, supervisord: binary, hello: filepath.Join(dir, "hello"), light: filepath.Join(dir, "light"), naive: filepath.Join(dir, "naive"), quick: quick}
+	packages := []string{"examples/hello", "examples/measure/light", "examples/measure/naive"}
 	if binary == "" {
 		b.supervisord, packages = filepath.Join(dir, "supervisord"), append(packages, "cmd/supervisord")
 	}
@@ -130,6 +133,14 @@ func (b *bench) measure(ctx context.Context, chosen []part) error {
 
 // less chooses between the whole measurement and the quick one.
 func (b *bench) less(whole, quick int) int {
+	if b.quick {
+		return quick
+	}
+	return whole
+}
+
+// lessFloat is less for a bound.
+func (b *bench) lessFloat(whole, quick float64) float64 {
 	if b.quick {
 		return quick
 	}

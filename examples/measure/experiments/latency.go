@@ -103,36 +103,45 @@ type restarter struct {
 	stop     func()
 }
 
-// compareWays draws the same load under three ways to redeploy, one below the other.
+// distance is how far away the clients of compareWays act to be.
+const distance = 20 * time.Millisecond
+
+// compareWays draws the same load under three ways to redeploy a worker that only calls http.Server.Shutdown, one below the other. The
+// picture has the new connections; the table the kept ones, too.
 func (r *rig) compareWays(ctx context.Context, c *chapter) error {
 	var rows [][]string
 	var panels []plot.Panel
+	lost := 0
 	for _, way := range []struct {
 		name  string
 		start func(ctx context.Context, address string) (*restarter, error)
 	}{
 		{"no supervisor: stop, then start again", r.byHand},
-		{"supervisord, but the worker only calls http.Server.Shutdown", r.supervised("experiments", shutdownRole, bootDelay)},
-		{"supervisord, and a worker with worker/graceful", r.supervised("hello", bootDelay)},
+		{"one shared socket, TERM at once, as every supervisor (handover = \"share\")", r.supervised(shared)},
+		{"supervisord", r.supervised(steered)},
 	} {
-		p, err := r.panel(ctx, way.start)
+		p, kept, err := r.panel(ctx, way.start)
 		if err != nil {
 			return fmt.Errorf("%s: %w", way.name, err)
 		}
-		profile := profileOf(p.Attempts, []window{{0, p.Length}})
+		profile, keeping := profileOf(p.Attempts, []window{{0, p.Length}}), profileOf(kept, []window{{0, p.Length}})
 		p.Title, p.Note = way.name, fmt.Sprintf("%s failed of %s · p99 %s · longest gap %s", count(profile.failed), count(profile.requests),
 			load.Short(profile.latencies.Quantile(0.99)), load.Short(profile.gap))
 		panels = append(panels, p)
-		rows = append(rows, profile.row(way.name))
+		rows = append(rows, append(profile.row(way.name), count(keeping.requests), count(keeping.failed)))
+		lost = profile.failed // of the last way in the end
 	}
-	c.say("The same load with three ways to redeploy, once a second. The worker takes 0.3 s to boot:")
-	c.table(profileHead, rows)
-	title := fmt.Sprintf("A redeploy every second, %s requests a second, a worker that takes 0.3 s to boot", count(r.latency.rate))
+	c.say("The same load with three ways to redeploy, once a second. The worker is `examples/measure/naive`, a Go server that calls "+
+		"`http.Server.Shutdown` on TERM and nothing else; it takes 0.3 s to boot. The clients act as if they were %s away:", distance)
+	c.table(append(slices.Clone(profileHead), "on kept connections", "failed"), rows)
+	c.say("**It means:** %s on new connections with a worker that loses what it has accepted under any other way. On kept connections `Shutdown` closes "+
+		"idle ones, some in the instant in which their client uses them again: that is the worker's own doing, and `worker/graceful` does not.", verdict(lost, "supervisord"))
+	title := fmt.Sprintf("A Go server with http.Server.Shutdown, redeployed every second: %s new connections a second", count(r.latency.rate/2))
 	return r.picture(c, "redeploys.svg", "latency over time under three ways to redeploy, failed requests in colour", plot.Timeline(title, panelHeight, panels))
 }
 
 func (r *rig) byHand(ctx context.Context, address string) (*restarter, error) {
-	command := r.command("hello", "-address", address, "-linger", "1ms", bootDelay) // no connection stays idle here, so lingering is pointless
+	command := r.command("naive", "-address", address, bootDelay)
 	w, err := serveAlone(ctx, address, command...)
 	if err != nil {
 		return nil, err
@@ -150,9 +159,11 @@ func (r *rig) byHand(ctx context.Context, address string) (*restarter, error) {
 	}, func() { w.Stop(5 * time.Second) }}, nil
 }
 
-func (r *rig) supervised(program string, args ...string) func(context.Context, string) (*restarter, error) {
+func (r *rig) supervised(listener string) func(context.Context, string) (*restarter, error) {
 	return func(ctx context.Context, address string) (*restarter, error) {
-		s, err := r.supervise(ctx, web("http", address, "2", r.command(program, args...)...))
+		table := web("http", address, "2", r.command("naive", bootDelay)...)
+		table.Listen[0].More = listener
+		s, err := r.supervise(ctx, table)
 		if err != nil {
 			return nil, err
 		}
@@ -160,16 +171,19 @@ func (r *rig) supervised(program string, args ...string) func(context.Context, s
 	}
 }
 
-// panel puts load on one way to redeploy.
-func (r *rig) panel(ctx context.Context, start func(context.Context, string) (*restarter, error)) (p plot.Panel, err error) {
+// panel puts load on one way to redeploy: new connections for the panel, and as many requests on kept ones.
+func (r *rig) panel(ctx context.Context, start func(context.Context, string) (*restarter, error)) (p plot.Panel, kept load.Attempts, err error) {
 	address := kit.FreeAddress()
 	way, err := start(ctx, address)
 	if err != nil {
-		return p, err
+		return p, nil, err
 	}
 	defer func() { way.stop() }()
-	t := steady(address, r.latency.rate)
+	t, k := newTraffic(), newTraffic()
+	t.Rate(distant(address, 0), r.latency.rate/2)
+	k.Rate(distant(address, 1+r.latency.rate/20), r.latency.rate/2)
 	defer t.end()
+	defer k.end()
 	var redeploys []time.Duration
 	bounded, cancel := context.WithTimeout(ctx, r.latency.panel-500*time.Millisecond)
 	defer cancel()
@@ -180,5 +194,12 @@ func (r *rig) panel(ctx context.Context, start func(context.Context, string) (*r
 	err = errors.Join(err, kit.Pause(ctx, r.latency.panel-t.Now()))
 	p.Length = t.Now()
 	p.Attempts, p.Marks = t.end(), marks(redeploys)
-	return p, err
+	return p, k.end(), err
+}
+
+// distant returns a client that acts as if it were far away.
+func distant(address string, keep int) *load.Sender {
+	s := sender(address, get("/"), keep)
+	s.RoundTrip = distance
+	return s
 }

@@ -30,7 +30,7 @@ func build(ctx context.Context, dir string) error {
 		return err
 	}
 	return errors.Join(os.Symlink(self, filepath.Join(dir, "experiments")),
-		kit.Build(ctx, dir, "cmd/supervisord", "examples/hello", "examples/grpc", "examples/json-vs-grpc"))
+		kit.Build(ctx, dir, "cmd/supervisord", "examples/hello", "examples/grpc", "examples/json-vs-grpc", "examples/measure/naive"))
 }
 
 // inherit makes this process the one that inherits orphaned processes, so that none is left behind.
@@ -77,6 +77,12 @@ func web(listener, address, workers string, command ...string) kit.ProgramTable 
 	return kit.ProgramTable{Command: command, Workers: workers, More: "stop = { max_draining = 100 }",
 		Listen: []kit.ListenTable{{Name: listener, Address: address}}}
 }
+
+// Ways to hand a listener over.
+const (
+	shared  = `handover = "share"`
+	steered = `handover = "steer"`
+)
 
 // supervise starts supervisord and waits until every program serves.
 func (r *rig) supervise(ctx context.Context, programs ...kit.ProgramTable) (*kit.Subject, error) {

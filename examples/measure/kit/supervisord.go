@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/examples/measure/clock"
+	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/lab/process"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
@@ -135,6 +136,11 @@ func (s *Subject) Await(ctx context.Context, n int, is func(*supervisor.Update) 
 
 // PID returns the PID of supervisord.
 func (s *Subject) PID() int { return s.Cmd.Process.Pid }
+
+// Control returns a client of its control socket.
+func (s *Subject) Control() *control.Client {
+	return control.NewClient(filepath.Join(s.dir, "control.sock"))
+}
 
 // HUP reloads.
 func (s *Subject) HUP() error { return s.Cmd.Process.Signal(unix.SIGHUP) }

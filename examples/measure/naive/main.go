@@ -1,0 +1,132 @@
+// Naive is the worker that most Go programs are: net/http and nothing else. Tests and measurements use it to see what becomes of
+// requests whatever the worker does when it is told to stop.
+//
+//	naive           on TERM: http.Server.Shutdown
+//	naive -die      on TERM: nothing, so that the kernel ends the process
+//	naive -tls      HTTPS with a certificate of its own
+//
+// It serves the socket at fd 3, the one that SERVER_STARTER_PORT names, or an -address of its own.
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	log.SetFlags(0)
+	die := flag.Bool("die", false, "do not handle TERM")
+	secure := flag.Bool("tls", false, "serve HTTPS with a certificate of its own")
+	address := flag.String("address", "", "listen here, without a supervisor")
+	boot := flag.Duration("boot-delay", 0, "wait before serving, like a program that has much to load")
+	flag.Parse()
+	time.Sleep(*boot)
+	ln, err := listener(*address)
+	if err == nil && *secure {
+		ln, err = encrypted(ln)
+	}
+	if err == nil {
+		err = serve(ln, *die)
+	}
+	if err != nil {
+		log.Fatal("naive: ", err)
+	}
+}
+
+func serve(ln net.Listener, die bool) error {
+	term := make(chan os.Signal, 1)
+	if !die {
+		signal.Notify(term, syscall.SIGTERM)
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(answer), ErrorLog: log.New(log.Writer(), "", 0)}
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve(ln) }()
+	if err := sayReady(); err != nil {
+		return err
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-term:
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return srv.Shutdown(ctx)
+}
+
+// answer has a length that does not depend on the worker: ab takes another length than the first for a failure.
+func answer(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/slow" {
+		time.Sleep(300 * time.Millisecond)
+	}
+	fmt.Fprintf(w, "%-63s\n", fmt.Sprintf("generation=%s pid=%d", generation(), os.Getpid()))
+}
+
+func generation() string {
+	if g := os.Getenv("SUPERVISORD_GENERATION"); g != "" {
+		return g
+	}
+	return os.Getenv("SERVER_STARTER_GENERATION")
+}
+
+func listener(address string) (net.Listener, error) {
+	if address != "" {
+		return net.Listen("tcp", address)
+	}
+	fd := 3
+	if _, text, ok := strings.Cut(os.Getenv("SERVER_STARTER_PORT"), "="); ok {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return nil, fmt.Errorf("SERVER_STARTER_PORT: %w", err)
+		}
+		fd = n
+	}
+	f := os.NewFile(uintptr(fd), "listener")
+	defer f.Close()
+	return net.FileListener(f)
+}
+
+func encrypted(ln net.Listener) (net.Listener, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().AddDate(1, 0, 0), DNSNames: []string{"test"}}
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	return tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{raw}, PrivateKey: key}}}), nil
+}
+
+// sayReady sends READY=1 to NOTIFY_SOCKET, if there is one.
+func sayReady() error {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return nil
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Sendto(fd, []byte("READY=1"), 0, &unix.SockaddrUnix{Name: path}), unix.Close(fd))
+}
