@@ -77,6 +77,21 @@ func TestStatusShowsSharesAndWhatIsInHand(t *testing.T) {
 	}
 }
 
+func TestStatusSaysThatTheLastReloadWasRolledBack(t *testing.T) {
+	r := program.ReloadRecord{Generation: 8, Replaced: 7, Outcome: program.Serves, Decided: noon}
+	r.RolledBack, r.RolledBackBy = noon.Add(time.Minute), "alice"
+	p := supervisor.ProgramStatus{Name: "web", Reloads: []program.ReloadRecord{r}}
+	for serving, want := range map[int]string{
+		7: "  last reload: generation 8 was rolled back, 1m0s ago, by alice\n",
+		8: "  last reload: generation 8 serves, 2m0s ago\n", // rolled back, and forth again
+	} {
+		p.Generations = []supervisor.GenerationStatus{{Number: serving, Role: program.RoleServing}}
+		if text := statusText(&supervisor.Status{Started: noon, Programs: []supervisor.ProgramStatus{p}}, noon.Add(2*time.Minute)); !strings.Contains(text, want) {
+			t.Errorf("generation %d serves: there is no %q in\n%s", serving, want, text)
+		}
+	}
+}
+
 func TestRollbackWithoutAProgramNamesThoseThatCan(t *testing.T) {
 	until := noon.Add(time.Minute)
 	st := &supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "api"}, {Name: "web", Generations: []supervisor.GenerationStatus{

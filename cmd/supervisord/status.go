@@ -149,12 +149,7 @@ func writeProgram(b *strings.Builder, p supervisor.ProgramStatus, now time.Time)
 	if s := p.Stop; s != nil && s.AskedBy != "" && s.Generation == p.Newest {
 		fmt.Fprintf(b, "  stopped by %s\n", s.AskedBy)
 	}
-	for _, r := range slices.Backward(p.Reloads) {
-		if !r.Outcome.Open() { // the last one that was decided
-			fmt.Fprintf(b, "  last reload: %s, %s ago%s\n", outcome(&r), short(now.Sub(r.Decided)), by(cmp.Or(abortedBy(&r), r.AskedBy)))
-			break
-		}
-	}
+	writeLastReload(b, p, now)
 	if p.Due != nil {
 		fmt.Fprintf(b, "  a reload waits (%s): %s\n", p.Due.Reason, p.Due.Waits)
 	}
@@ -177,16 +172,43 @@ func writeProgram(b *strings.Builder, p supervisor.ProgramStatus, now time.Time)
 		fmt.Fprintf(b, "  %d lines of output could not be written to a log file; the log says why\n", p.Lost)
 	}
 	for _, l := range p.Listeners {
+		text := fmt.Sprintf("listener %s at %s", l.Name, l.Address)
 		switch {
 		case l.Closed:
-			fmt.Fprintf(b, "  listener %s at %s, closed: nothing serves (when_down = %q)\n", l.Name, l.Address, l.WhenDown)
+			text += fmt.Sprintf(", closed: nothing serves (when_down = %q)", l.WhenDown)
 		case l.Queue == nil:
-			fmt.Fprintf(b, "  listener %s at %s, queue ?\n", l.Name, l.Address)
+			text += ", queue ?"
 		default:
-			fmt.Fprintf(b, "  listener %s at %s, queue %d/%d\n", l.Name, l.Address, l.Queue.Waiting, l.Queue.Limit)
+			text += fmt.Sprintf(", queue %d/%d", l.Queue.Waiting, l.Queue.Limit)
 		}
+		if l.Why != "" {
+			text += ", shared by all generations: " + l.Why
+		}
+		fmt.Fprintf(b, "  %s\n", text)
 	}
 	writeWorkers(b, p, now)
+}
+
+// writeLastReload says how the last reload that was decided has ended.
+func writeLastReload(b *strings.Builder, p supervisor.ProgramStatus, now time.Time) {
+	for _, r := range slices.Backward(p.Reloads) {
+		switch {
+		case r.Outcome.Open():
+			continue
+		case !r.RolledBack.IsZero() && !serves(p, r.Generation):
+			fmt.Fprintf(b, "  last reload: generation %d was rolled back, %s ago%s\n", r.Generation, short(now.Sub(r.RolledBack)), by(r.RolledBackBy))
+		default:
+			fmt.Fprintf(b, "  last reload: %s, %s ago%s\n", outcome(&r), short(now.Sub(r.Decided)), by(cmp.Or(abortedBy(&r), r.AskedBy)))
+		}
+		return
+	}
+}
+
+// serves reports whether a generation serves now; it may do so again after it was rolled back.
+func serves(p supervisor.ProgramStatus, generation int) bool {
+	return slices.ContainsFunc(p.Generations, func(g supervisor.GenerationStatus) bool {
+		return g.Number == generation && g.Role == program.RoleServing
+	})
 }
 
 func writeWorkers(b *strings.Builder, p supervisor.ProgramStatus, now time.Time) {

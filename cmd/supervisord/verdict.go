@@ -256,6 +256,9 @@ func sentence(u supervisor.Update) string {
 			fmt.Fprintf(&b, "  %s=%q", f.key, f.value)
 		}
 	}
+	if u.Reload != nil && u.Reload.Share > 0 && (u.Reload.Outcome.Open() || u.Kind == program.ShareChanged) {
+		fmt.Fprintf(&b, "  share=%s", control.Percentage(u.Reload.Share))
+	}
 	if u.Took > 0 {
 		fmt.Fprintf(&b, "  took=%s", short(u.Took))
 	}

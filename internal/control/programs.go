@@ -134,8 +134,8 @@ func (a *API) pause(w http.ResponseWriter, r *http.Request) error {
 	case err != nil || d <= 0:
 		return apiError(BadRequest, fmt.Sprintf("for: %q is not a duration", b.For), `write a duration such as "30s"`)
 	case d > supervisor.MaxPause:
-		return apiError(BadRequest, fmt.Sprintf("a pause of %s is too long: clients give up connecting after about %s", b.For, supervisor.MaxPause),
-			fmt.Sprintf("write at most %s; another pause before it ends replaces it", supervisor.MaxPause))
+		return apiError(BadRequest, fmt.Sprintf("a pause of %s is too long: clients give up connecting after about two minutes", d),
+			fmt.Sprintf("write at most %.0fs", supervisor.MaxPause.Seconds()))
 	}
 	return a.act(w, r, program.Pause{For: d, AskedBy: whoAsks(r.Context())})
 }

@@ -227,6 +227,8 @@ func (g *ProgramVerdict) waitsFor(p *supervisor.ProgramStatus) string {
 		switch {
 		case s.Number == g.Generation && s.Held:
 			return "; the canary is held"
+		case g.Reload != nil && s.Number == g.Reload.Replaced && s.KeptTill != nil:
+			return fmt.Sprintf("; generation %d is kept until %s", s.Number, s.KeptTill.Local().Format(time.TimeOnly))
 		case g.Reload != nil && s.Number == g.Reload.Replaced && s.Role == program.RoleDraining:
 			return fmt.Sprintf("; generation %d still drains", s.Number)
 		}

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -70,6 +71,17 @@ func TestRecordOfAnotherReloadIsIgnored(t *testing.T) {
 	w.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &r}})
 	if len(w.pending()) == 0 {
 		t.Errorf("the verdict is %+v", w.verdict())
+	}
+}
+
+func TestTimeOutNamesTheKeptGeneration(t *testing.T) {
+	serves, until := record(program.Serves), at.Add(time.Hour)
+	w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, untilDrained)
+	w.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &serves}})
+	w.timeOut(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web", Generations: []supervisor.GenerationStatus{
+		{Number: 7, Role: program.RoleServing}, {Number: 6, Role: program.RoleKept, KeptTill: &until}}}}})
+	if g := w.goals[0]; g.Outcome != TimedOut || !strings.Contains(g.Reason, "generation 6 is kept until "+until.Local().Format(time.TimeOnly)) {
+		t.Errorf("it says %+v", g)
 	}
 }
 
