@@ -71,6 +71,23 @@ func (f *Figures) LongestQueue() int {
 	return longest
 }
 
+// handover returns how the generation that had to go finished, as far as that is known.
+func (r *Receipt) handover() (f []zap.Field) {
+	if r.Quiet > 0 {
+		f = append(f, zap.Duration("quiet", r.Quiet))
+	}
+	if l := r.Left; l != nil {
+		f = append(f, zap.Int("left_queued", l.Queued+l.Handshakes), zap.Int("left_unread", l.Unread), zap.Int("left_answering", l.Answering))
+	}
+	if l := r.Lost; l != nil {
+		f = append(f, zap.Int("lost_reset", l.Reset), zap.Int("lost_queued", l.Queued))
+	}
+	if !r.RolledBack.IsZero() {
+		f = append(f, zap.String("rolled_back_by", r.RolledBackBy))
+	}
+	return f
+}
+
 // Log writes the receipt as one line.
 func (r *Receipt) Log(log *zap.Logger) {
 	f := []zap.Field{zap.String("program", r.Program), zap.Int("generation", r.Generation)}
@@ -87,6 +104,7 @@ func (r *Receipt) Log(log *zap.Logger) {
 	if r.Failure != nil {
 		f = append(f, zap.String("step", r.Failure.Step), zap.String("failure", r.Failure.Reason))
 	}
+	f = append(f, r.handover()...)
 	if n := len(r.Connections); n > 0 {
 		f = append(f, zap.Int("connections_at_first", r.Connections[0].Open), zap.Int("connections_at_last", r.Connections[n-1].Open))
 	}
