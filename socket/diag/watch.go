@@ -85,15 +85,26 @@ func (w *Watch) ports() (ports []uint16) {
 }
 
 // Look asks the kernel: once for each address family, and again if nothing is in hand and the answer was long, because such an answer is not of one
-// moment and may leave out a connection.
+// moment and may leave out a connection. The first Look takes some milliseconds longer.
 func (w *Watch) Look() (Look, error) {
 	began := time.Now()
+	if w.handshakes == nil {
+		letPacketsArrive()
+	}
 	l, datagrams, err := w.once(began)
 	if err == nil && l.Quiet() && datagrams > len(w.requests) {
 		l, _, err = w.once(began)
 	}
 	l.Took = time.Since(began)
 	return l, err
+}
+
+// letPacketsArrive waits until every packet that is being handled has arrived. One that the old steering program has sent to the old lane a moment ago may
+// still be about to begin a handshake there, which no look would show yet. The kernel handles packets in RCU read sections, and membarrier(2) waits until
+// those under way have ended: 2 to 30 ms, without any CPU time. A kernel that has no such call cannot be waited for.
+func letPacketsArrive() {
+	const global = 1 // MEMBARRIER_CMD_GLOBAL
+	unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)
 }
 
 func (w *Watch) once(now time.Time) (l Look, datagrams int, err error) {
