@@ -609,6 +609,9 @@ func TestProgramsAreCompleted(t *testing.T) {
 	if out := output(m.Run("__complete", "stop", "-c", m.Path("config.toml"), "")); !strings.HasPrefix(out, "web\tup\n") {
 		t.Errorf("the completion is %q", out)
 	}
+	if out := output(m.Run("__complete", "start_server", "--handover", "")); !strings.HasPrefix(out, "share\nsteer\n") {
+		t.Errorf("the completion of --handover is %q", out)
+	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		if out := m.CtlOK("completion", shell); !strings.Contains(out, "__complete") {
 			t.Errorf("completion for %s does not ask: %.200s", shell, out)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -31,6 +32,7 @@ with --restart and --stop 14 if --timeout expired.`,
 		Example: `  start_server --port=8080 --pid-file=web.pid --status-file=web.status -- ./web -v
   start_server --restart --pid-file=web.pid --status-file=web.status`,
 		DisableFlagParsing: true, DisableFlagsInUseLine: true, // Getopt::Long allows more than cobra: see starter.Parse
+		ValidArgsFunction: completeHandover,
 		RunE: func(c *cobra.Command, words []string) error {
 			if err := runStartServer(c, words); err != nil {
 				return &exitError{starter.ExitCode(err), err}
@@ -48,6 +50,19 @@ with --restart and --stop 14 if --timeout expired.`,
 	c.Flags().StringP("config", "c", "", "") // there is no configuration file
 	c.Flags().MarkHidden("config")           //nolint:errcheck // it is defined
 	return c
+}
+
+// completeHandover completes the value of --handover; everything else is a file, or a flag, which cobra completes.
+func completeHandover(_ *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {
+	const flag = "--handover"
+	ways := []string{"share", "steer"}
+	switch {
+	case strings.HasPrefix(part, flag+"="):
+		return []string{flag + "=" + ways[0], flag + "=" + ways[1]}, cobra.ShellCompDirectiveNoFileComp
+	case len(args) > 0 && args[len(args)-1] == flag:
+		return ways, cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveDefault
 }
 
 // runStartServer does what a command line asks for.

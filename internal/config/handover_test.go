@@ -37,6 +37,8 @@ func TestListenersAreSteeredUnlessThereIsAReason(t *testing.T) {
 		{`reload.strategy = "rolling"`, `address = ":80", per_slot = true`, ""},
 		{`reload.strategy = "stop-first"`, `address = ":80"`, stopWhy},
 		{`reload.strategy = "stop-first"`, `address = ":80", per_slot = true`, stopWhy},
+		{"", `address = "unix:/` + strings.Repeat("x", 102) + `"`, ""},
+		{"", `address = "unix:/` + strings.Repeat("x", 103) + `"`, "its path has 104 bytes, so that the hidden name of a second socket beside it would be too long"},
 		{`dialect = ["systemd", "start_server", "einhorn"]`, `address = "unix:/run/web.sock"`, ""},
 		{`dialect = "nginx"`, `address = ":80"`, ""},
 		{`dialect = "nginx"`, `address = "unix:/run/web.sock"`, "nginx recognizes a unix socket by the path in its own configuration, and a steered one is bound under another"},

@@ -115,7 +115,7 @@ func shows(t *testing.T, kind source.SourceKind, base, line string, mayBeDefault
 func TestEveryOptionIsConvertedOrCommented(t *testing.T) {
 	values := map[string]string{
 		"port": "2", "path": "/p", "interval": "3", "log-file": "l", "pid-file": "p", "dir": "d", "signal-on-hup": "INT", "signal-on-term": "INT", "backlog": "3",
-		"envdir": "e", "auto-restart-interval": "7", "kill-old-delay": "3", "status-file": "s", "ready": "notify", "stop-timeout": "5m", "timeout": "1m", "set": "reload.soak=\"1s\"",
+		"envdir": "e", "auto-restart-interval": "7", "kill-old-delay": "3", "status-file": "s", "ready": "notify", "stop-timeout": "5m", "timeout": "1m", "handover": "steer", "set": "reload.soak=\"1s\"",
 		"bind": "a:2", "command-name": "n", "socket-path": "s", "pidfile": "p", "lockfile": "l", "ack-mode": "manual", "number": "3", "preload": "p", "seconds": "3",
 		"drop-env-var": "X", "reexec-as": "x", "nice": ":3", "with-state-fd": "3", "signal-timeout": "3", "max-unacked": "3", "max-upgrade-additional": "3", "working-dir": "w",
 	}

@@ -83,9 +83,12 @@ func (p *starterLine) translated(o *starter.Options, t *starter.Translation) {
 			p.Set(s.Key, draft.Raw(s.Value))
 		}
 	}
-	for _, settings := range t.Listen {
+	for i, settings := range t.Listen {
 		l := &draft.TOMLTable{}
 		for _, s := range settings {
+			if s.Key == "handover" && s.From.Name == "" && i == 0 {
+				l.Comment("Old and new workers of start_server accept from one socket while they overlap. Without this line new connections go to the new ones only.")
+			}
 			l.Set(s.Key, draft.Raw(s.Value))
 		}
 		p.Listen = append(p.Listen, l)

@@ -37,6 +37,7 @@ func Flags() []getopt.Flag {
 		{Name: "timeout", Kind: text, Extra: true, Usage: "how long --restart and --stop wait; 0 waits forever (`DURATION`, default 5m)"},
 		{Name: "stop-timeout", Kind: text, Extra: true, Usage: "KILL a worker that is still running this `DURATION` after its stop signal (default: never)"},
 		{Name: "ready", Kind: text, Extra: true, Usage: "how a worker is found ready: `METHOD` is notify, accept, http=URL, tcp=HOST:PORT or exec=COMMAND"},
+		{Name: "handover", Kind: text, Extra: true, Usage: "`HOW` one generation takes over: share (default: all workers accept from one socket), or steer (new connections go to new workers only)"},
 		{Name: "set", Kind: list, Extra: true, Usage: "set another key of [program.NAME], `KEY=VALUE`: reload.preflight='[\"./web\", \"-t\"]'"},
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/getopt"
+	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/dialect"
 )
 
@@ -130,22 +131,27 @@ func TestAutoRestartKeepsOldWorkersForFiveSeconds(t *testing.T) {
 
 func TestMistakesNameTheOption(t *testing.T) {
 	for want, flags := range map[string][]string{
-		"--signal-on-hup=NOPE: \"NOPE\" is":                  {"--signal-on-hup=NOPE"},
-		"--port=70000: the port of":                          {"--port=70000"},
-		"--port=80=2: fd 2 cannot be a listener's":           {"--port=80=2"},
-		"--port=web: invalid ``port'' value:web":             {"--port=web"},
-		"--port=:80: invalid ``port'' value::80":             {"--port=:80"},
-		"--port=[::1]:80: ":                                  {"--port=[::1]:80", "--port=[::1]:80"},
-		"--backlog=-1: ":                                     {"--port=80", "--backlog=-1"},
-		"--path=a;b: SERVER_STARTER_PORT cannot hold":        {"--path=a;b"},
-		"--ready=soon: ":                                     {"--ready=soon"},
-		"--ready=http: http needs a value":                   {"--ready=http"},
-		"--ready=notify=now: notify takes no value":          {"--ready=notify=now"},
-		"--ready=tcp=localhost:80: reaches the listener":     {"--port=127.0.0.1:80", "--ready=tcp=localhost:80"},
-		"--stop-timeout=1x: ":                                {"--stop-timeout=1x"},
-		"--set=reload.sok=1: unknown key: did you mean soak": {"--set=reload.sok=1"},
-		"--set=command=1: ":                                  {"--set=command=1"},
-		"--set=x: not a KEY=VALUE":                           {"--set=x"},
+		"--signal-on-hup=NOPE: \"NOPE\" is":                                      {"--signal-on-hup=NOPE"},
+		"--port=70000: the port of":                                              {"--port=70000"},
+		"--port=80=2: fd 2 cannot be a listener's":                               {"--port=80=2"},
+		"--port=web: invalid ``port'' value:web":                                 {"--port=web"},
+		"--port=:80: invalid ``port'' value::80":                                 {"--port=:80"},
+		"--port=[::1]:80: ":                                                      {"--port=[::1]:80", "--port=[::1]:80"},
+		"--backlog=-1: ":                                                         {"--port=80", "--backlog=-1"},
+		"--path=a;b: SERVER_STARTER_PORT cannot hold":                            {"--path=a;b"},
+		"--ready=soon: ":                                                         {"--ready=soon"},
+		"--ready=http: http needs a value":                                       {"--ready=http"},
+		"--ready=notify=now: notify takes no value":                              {"--ready=notify=now"},
+		"--ready=tcp=localhost:80: reaches the listener":                         {"--port=127.0.0.1:80", "--ready=tcp=localhost:80"},
+		"--stop-timeout=1x: ":                                                    {"--stop-timeout=1x"},
+		"--set=reload.sok=1: unknown key: did you mean soak":                     {"--set=reload.sok=1"},
+		"--set=command=1: ":                                                      {"--set=command=1"},
+		"--set=x: not a KEY=VALUE":                                               {"--set=x"},
+		"--handover=both: not known: write --handover=share or --handover=steer": {"--port=80", "--handover=both"},
+		"--handover=steer: does nothing without --port":                          {"--handover=steer"},
+		`--handover=steer: "steer" is impossible: with strategy "rolling"`:       {"--port=80", "--handover=steer", `--set=reload.strategy="rolling"`},
+		`--set=reload.keep="1m": needs sockets of its own for each generation: they share the listener "0.0.0.0:80" (handover = "share"): remove it, or write --handover=steer`: {
+			"--port=80", `--set=reload.keep="1m"`},
 	} {
 		if _, err := options(t, flags...).Load(); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
@@ -175,5 +181,20 @@ func TestSetPassesKeysOnAndTheCommandStaysVerbatim(t *testing.T) {
 	}
 	if !reflect.DeepEqual(p.Command, o.Command) {
 		t.Errorf("the command is %q", p.Command)
+	}
+}
+
+func TestGenerationsShareASocketUnlessHandoverSaysSteer(t *testing.T) {
+	ports := []string{"--port=8080", "--port=u53", "--port=8084=0", "--path=app.sock"}
+	for want, flags := range map[socket.Handover][]string{socket.Share: ports, socket.Steer: append([]string{"--handover=steer"}, ports...)} {
+		for _, l := range loaded(t, options(t, flags...)).Listen {
+			switch {
+			case l.Address.IsUDP() && l.Handover != socket.Share, !l.Address.IsUDP() && (l.Handover != want || l.HandoverWhy != ""):
+				t.Errorf("%v: %s is %s (%s), want %s", flags, l.Name, l.Handover, l.HandoverWhy, want)
+			}
+		}
+	}
+	if p := loaded(t, options(t, "--port=80", "--handover=share")); p.Listen[0].Handover != socket.Share || p.Drain != (config.DrainPolicy{}) {
+		t.Errorf("it is %s, and %+v", p.Listen[0].Handover, p.Drain)
 	}
 }

@@ -167,15 +167,19 @@ func (o *Options) set(t *Translation) error {
 	return nil
 }
 
-// listeners translates --port, --path and --backlog.
+// listeners translates --port, --path, --backlog and --handover.
 func (o *Options) listeners(t *Translation) error {
 	backlog := o.last("backlog")
+	handover, err := o.handover()
+	if err != nil {
+		return err
+	}
 	for _, g := range o.All("port") {
 		p, err := parsePort(g.Value)
 		if err != nil {
 			return &OptionError{Option: g, What: err.Error()}
 		}
-		if err := t.listen(g, p, "", backlog); err != nil {
+		if err := t.listen(g, p, "", backlog, handover); err != nil {
 			return err
 		}
 	}
@@ -183,15 +187,30 @@ func (o *Options) listeners(t *Translation) error {
 		if strings.ContainsAny(g.Value, ";=") {
 			return &OptionError{Option: g, What: "SERVER_STARTER_PORT cannot hold this path", Remedy: "use a path without ';' and '='"}
 		}
-		if err := t.listen(g, port{Address: "unix:" + o.abs(g.Value), Name: g.Value}, "0777", backlog); err != nil {
+		if err := t.listen(g, port{Address: "unix:" + o.abs(g.Value), Name: g.Value}, "0777", backlog, handover); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// handover translates --handover. By default the generations of a start_server accept from one socket, as under the reference.
+func (o *Options) handover() (Assignment, error) {
+	const key = "handover"
+	from := o.last(key)
+	switch {
+	case !o.Has(key):
+		return Assignment{Key: key, Value: quoted(string(socket.Share))}, nil
+	case from.Value != string(socket.Share) && from.Value != string(socket.Steer):
+		return Assignment{}, &OptionError{from, "not known", "write --handover=share or --handover=steer", true}
+	case !o.Has("port") && !o.Has("path"):
+		return Assignment{}, &OptionError{from, "does nothing without --port or --path", "remove it", true}
+	}
+	return Assignment{key, quoted(from.Value), from}, nil
+}
+
 // listen adds a listener.
-func (t *Translation) listen(from getopt.Given, p port, mode string, backlog getopt.Given) error {
+func (t *Translation) listen(from getopt.Given, p port, mode string, backlog getopt.Given, handover Assignment) error {
 	l := []Assignment{{"address", quoted(p.Address), from}}
 	if slices.ContainsFunc(t.Listen, func(other []Assignment) bool { return other[0].Value == l[0].Value }) {
 		return &OptionError{Option: from, What: "is given twice", Remedy: "remove one"}
@@ -205,6 +224,9 @@ func (t *Translation) listen(from getopt.Given, p port, mode string, backlog get
 	}
 	if mode != "" {
 		l = append(l, Assignment{"mode", quoted(mode), from})
+	}
+	if !a.IsUDP() {
+		l = append(l, handover)
 	}
 	if backlog.Value != "" && backlog.Value != "0" && !a.IsUDP() {
 		l = append(l, Assignment{"backlog", backlog.Value, backlog})
@@ -248,7 +270,8 @@ func (t *Translation) explain(e *document.Error) error {
 			continue
 		}
 		explained[from] = true
-		all = append(all, &OptionError{Option: from, What: p.What, Remedy: p.Remedy})
+		remedy := strings.ReplaceAll(p.Remedy, `write handover = "steer"`, "write --handover=steer")
+		all = append(all, &OptionError{Option: from, What: p.What, Remedy: remedy})
 	}
 	return errors.Join(all...)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // tableOrder is the order of a program's tables, as in config.toml.example.
-var tableOrder = []string{"environment", "limits", "listen", "ready", "health", "reload", "stop", "restart", "log", "hooks"}
+var tableOrder = []string{"environment", "limits", "listen", "ready", "health", "reload", "drain", "stop", "restart", "log", "hooks"}
 
 // TOMLTable is a table of the configuration.
 type TOMLTable []line
