@@ -20,13 +20,13 @@ func (t *Table) SetOpen(key string, open bool) (changed bool, err error) {
 	if l == nil || l.closed != open && !l.stuck(open) || !open && !l.canClose() {
 		return false, nil
 	}
-	l.closed, l.steered = !open, "" // a group that all sockets have left has no program
-	return l.newest().r.at.isUnix(), errors.Join(l.listen(), l.steer())
+	l.closed, l.unsure = !open, true // a group that all sockets have left has no program
+	return l.r.at.isUnix(), errors.Join(l.listen(), l.apply())
 }
 
 // stuck reports whether the listener should be open, but could not be opened.
 func (l *listener) stuck(open bool) bool {
-	return open && l.newest().held() && l.newest().slots[0].silent
+	return open && slices.ContainsFunc(l.lanes, (*lane).held) && l.current().slots[0].silent
 }
 
 // CanClose reports whether SetOpen can close the listener.
@@ -37,37 +37,47 @@ func (t *Table) CanClose(key string) bool {
 
 // canClose reports whether the kernel can refuse connections to the address while the address stays bound.
 func (l *listener) canClose() bool {
-	at := l.newest().r.at
-	return (at.isTCP() || at.onDisk()) && !slices.ContainsFunc(l.lanes, (*lane).foreign)
+	at := l.r.at
+	return (at.isTCP() || at.onDisk()) && !l.foreign()
 }
 
 // Closed reports whether connections to the listener are refused.
 func (t *Table) Closed(key string) bool {
 	l := t.listeners[key]
-	return l != nil && l.newest().slots[0].silent
+	return l != nil && l.current().slots[0].silent
 }
 
 // listen lets every socket listen that should, and no other: none of a closed listener, and of a unix listener with several lanes
-// none of a lane from which no generation accepts.
+// none of a lane from which no generation accepts. The sockets of a group join it again in their order: behind one that cannot listen,
+// the others wait for the next try.
 func (l *listener) listen() error {
-	var errs []error
-	for _, ln := range l.lanes {
+	for _, m := range l.members {
 		silent := l.closed
-		if ln.r.at.isUnix() && len(l.lanes) > 1 {
+		if l.r.at.isUnix() && len(l.lanes) > 1 {
+			ln := l.laneOf(m)
 			silent = !ln.held() || l.closed && ln.reachable()
 		}
-		for _, s := range ln.slots {
-			if s.silent == silent {
-				continue
-			}
-			if err := s.setSilent(ln.r, silent); err != nil {
-				errs = append(errs, refused(ln.r, err))
-			} else if !silent && l.steered == "" {
-				_ = l.steer() // as soon as there is a group, and before others join it
-			}
+		if m.silent == silent {
+			continue
+		}
+		if err := m.setSilent(l.r, silent); err != nil {
+			return refused(l.r, err)
+		}
+		if !silent && l.unsure {
+			_ = l.apply() // as soon as there is a group, and before others join it
 		}
 	}
-	return errors.Join(errs...)
+	return nil
+}
+
+// laneOf returns the lane that has the socket.
+func (l *listener) laneOf(m *sock) *lane {
+	for _, ln := range l.lanes {
+		if slices.Contains(ln.slots, m) {
+			return ln
+		}
+	}
+	return l.current()
 }
 
 func (s *sock) setSilent(r Resolved, silent bool) error {
@@ -144,7 +154,7 @@ func (s *sock) replaceSilent(r Resolved) error {
 		_ = unix.Close(fd)
 		return err
 	}
-	fresh := &sock{fd: fd, silent: true}
+	fresh := &sock{fd: fd, number: s.number, silent: true}
 	if err := fresh.bindPath(r); err != nil {
 		fresh.discard(r)
 		return err

@@ -327,7 +327,6 @@ func TestChangesThatTheKernelDoesNotAllowSayTheRemedy(t *testing.T) {
 		key, remedy string
 	}{
 		"unix":       {path, nonBlock, "nonblock", "stop"},
-		"per_slot":   {Spec{Address: addr("127.0.0.1:0"), PerSlot: true}, nonBlock, "nonblock", "stop"},
 		"reuse_port": {Spec{Address: addr("127.0.0.1:0"), ReusePort: true}, nonBlock, "nonblock", "stop"},
 		"rolling":    {Spec{Address: addr("127.0.0.1:0")}, func(w *Want) { w.NonBlock, w.Together = true, false }, "nonblock", `strategy = "all"`},
 		"interface":  {Spec{Address: addr(freePort(t))}, func(w *Want) { w.Interface = "lo" }, "interface", "restart supervisord"},
@@ -352,15 +351,31 @@ func TestChangesThatTheKernelDoesNotAllowSayTheRemedy(t *testing.T) {
 	}
 }
 
-func TestPerSlotCannotChangeWhileTwoLanesExist(t *testing.T) {
+func TestPerSlotAndNonblockChangeWhileTwoLanesExist(t *testing.T) {
 	table := newTable(t)
 	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	apply(t, table, w)
-	claimed(t, table, []string{w.Key()})
+	old := claimed(t, table, []string{w.Key()})
 	w.NonBlock = true
 	apply(t, table, w)
-	w.PerSlot, w.Slots = true, 2
-	refuses(t, table, w, "cannot change per_slot", "reload again")
+	w.PerSlot, w.Slots = true, 3
+	apply(t, table, w)
+	next := claimed(t, table, []string{w.Key()})
+	arrive(t, table, old[0], 30)
+	if err := serve(table, next); err != nil {
+		t.Fatal(err)
+	}
+	spread(t, table, next[0], 600, 3, 3)
+	w.NonBlock = false
+	apply(t, table, w)
+	last := claimed(t, table, []string{w.Key()})
+	if err := serve(table, last); err != nil {
+		t.Fatal(err)
+	}
+	spread(t, table, last[0], 600, 3, 3)
+	if readable(t, table.FD(old[0], 0), 0) {
+		t.Error("an old lane got a connection")
+	}
 }
 
 func TestLanesComeBackToTheirGenerations(t *testing.T) {

@@ -23,17 +23,18 @@ type Named struct {
 	Foreign bool   // from a systemd socket unit, which keeps it itself: no need to put it in the store
 }
 
-// slotsOfLane is more than a lane can have: an export name has the number of the lane in front of that of the slot.
+// slotsOfLane is more than a lane can have: up to record version 2, the number of a member was that of its slot, and so many times that
+// of its lane.
 const slotsOfLane = 10_000
 
-// exported is the form of an export name: "s.", what a person can read, then a hash of the key, the slot, and its origin: "f" (foreign),
-// "n" (no path) or a hash of the inode at its path.
+// exported is the form of an export name: "s.", what a person can read, then a hash of the key, the number of the member, and its origin:
+// "f" (foreign), "n" (no path) or a hash of the inode at its path.
 var exported = pattern.Lazy(`^s\.[ -~]*\.([0-9a-f]{16})\.([0-9]{1,7})\.(f|n|[0-9a-f]{16})$`)
 
 // Exported reports whether Export made the name.
 func Exported(name string) bool { return exported().MatchString(name) }
 
-// Export lists every open socket of the table, in the order of the keys and slots, each under a name that stays the same while the socket
+// Export lists every open socket of the table, in the order of the keys and members, each under a name that stays the same while the socket
 // is open and that Offer understands: for systemd's file-descriptor store, and for the supervisor's next image (in LISTEN_FDNAMES).
 //
 // The name of a socket with a path has a hash of its inode, because the kernel does not tell without privileges which inode a unix
@@ -41,16 +42,14 @@ func Exported(name string) bool { return exported().MatchString(name) }
 func (t *Table) Export() []Named {
 	var all []Named
 	for _, key := range slices.Sorted(maps.Keys(t.listeners)) {
-		for _, ln := range t.listeners[key].lanes {
-			for slot, s := range ln.slots {
-				all = append(all, Named{Name: s.exportName(key, ln.number*slotsOfLane+slot), FD: s.fd, Foreign: s.foreign})
-			}
+		for _, m := range t.listeners[key].members {
+			all = append(all, Named{Name: m.exportName(key), FD: m.fd, Foreign: m.foreign})
 		}
 	}
 	return all
 }
 
-func (s *sock) exportName(key string, slot int) string {
+func (s *sock) exportName(key string) string {
 	origin := "n"
 	switch {
 	case s.foreign:
@@ -59,7 +58,7 @@ func (s *sock) exportName(key string, slot int) string {
 		origin = hash(s.inode.String())
 	}
 	readable := strings.ReplaceAll(inherit.FDName(key[:min(len(key), 120)]), " ", "_")
-	return "s." + readable + "." + hash(key) + "." + strconv.Itoa(slot) + "." + origin
+	return "s." + readable + "." + hash(key) + "." + strconv.Itoa(s.number) + "." + origin
 }
 
 func hash(s string) string {
@@ -73,8 +72,7 @@ type offer struct {
 	inherit.Socket
 	id     uint64 // of the socket, the same for every descriptor of it
 	key    string // the hash in an export name; "": not exported
-	slot   int
-	lane   int
+	number int    // likewise
 	origin string
 	taken  bool
 }
@@ -100,8 +98,7 @@ func (t *Table) Offer(sockets []inherit.Socket) {
 		o := &offer{Socket: s, id: socketID(s.FD)}
 		if parts := exported().FindStringSubmatch(s.Name); parts != nil {
 			o.key, o.origin = parts[1], parts[3]
-			number, _ := strconv.Atoi(parts[2]) // digits, by the pattern
-			o.lane, o.slot = number/slotsOfLane, number%slotsOfLane
+			o.number, _ = strconv.Atoi(parts[2]) // digits, by the pattern
 		}
 		t.offers = append(t.offers, o)
 	}
@@ -132,7 +129,7 @@ func (t *Table) isExtra(o *offer) bool {
 		return false
 	}
 	for key, l := range t.listeners {
-		if l.newest().r.at.network == o.Network && t.Address(key) == o.Address {
+		if l.r.at.network == o.Network && t.Address(key) == o.Address {
 			return true
 		}
 	}
@@ -154,7 +151,7 @@ func (o *offer) path() string {
 // has reports whether a listener has the socket.
 func (t *Table) has(id uint64) bool {
 	for _, l := range t.listeners {
-		if slices.ContainsFunc(l.all(), func(s *sock) bool { return socketID(s.fd) == id }) {
+		if slices.ContainsFunc(l.members, func(m *sock) bool { return socketID(m.fd) == id }) {
 			return true
 		}
 	}
@@ -166,40 +163,40 @@ func (t *Table) forgetTaken() {
 	t.offers = slices.DeleteFunc(t.offers, func(o *offer) bool { return o.taken })
 }
 
-// offered finds the socket that fits this slot of r best; nil: there is none. lane is that of a live generation, which keeps its socket
-// even where clients do not find it; anyLane stands for one that clients find.
-func (t *Table) offered(r Resolved, slot, lane int) *offer {
+// offered finds the socket that fits this member of r best; nil: there is none. exactly says that it is for a live generation, which
+// keeps its socket even where clients do not find it.
+func (t *Table) offered(r Resolved, number int, exactly bool) *offer {
 	var best *offer
 	rank := 0
 	for _, o := range t.offers {
-		if n := o.rank(r, slot, lane); n > rank && !t.isTaken(o) {
+		if n := o.rank(r, number, exactly); n > rank && !t.isTaken(o) {
 			best, rank = o, n
 		}
 	}
 	return best
 }
 
-const anyLane = -1
-
 // isTaken reports whether another descriptor of the same socket is in use.
 func (t *Table) isTaken(o *offer) bool {
 	return t.has(o.id) || slices.ContainsFunc(t.offers, func(other *offer) bool { return other.taken && other.id == o.id })
 }
 
-// rank says how well the socket fits: 4 by its exported name and lane, 3 by its exported name, 2 by the listener's name, 1 by its
+// rank says how well the socket fits: 4 by its exported name and number, 3 by its exported name, 2 by the listener's name, 1 by its
 // address, 0 not at all.
-func (o *offer) rank(r Resolved, slot, lane int) int {
-	exportedHere := o.isOf(r) && o.slot == slot
+func (o *offer) rank(r Resolved, number int, exactly bool) int {
+	exportedHere := o.isOf(r)
 	switch {
 	case o.taken || o.Network != r.at.network:
 		return 0
-	case exportedHere && o.lane == lane:
+	case exportedHere && o.number == number && exactly:
 		return 4
 	case !o.Listens && o.key == "":
 		return 0
 	case o.Network == "unix" && strings.HasPrefix(o.Address, "/") && o.path() == "":
 		return 0 // clients do not find it
-	case exportedHere:
+	case exportedHere && o.number == number:
+		return 4
+	case exportedHere && o.number%slotsOfLane == number%slotsOfLane, exportedHere && !r.PerSlot:
 		return 3
 	case o.key == "" && r.Name != "" && o.Name == inherit.FDName(r.Name):
 		return 2
@@ -227,24 +224,40 @@ func (a bindAddr) isBound(bound string) bool {
 	return a.network+" "+bound == a.String()
 }
 
-// adopt makes the offered socket one of r's. If it cannot get all options of r, it is returned with the error, for callers that have
-// no choice.
-func (o *offer) adopt(r Resolved) (s *sock, back func(), err error) {
-	s = &sock{fd: o.FD, foreign: o.key == "" && !o.Ours || o.origin == "f", silent: !o.Listens}
+// adopt makes an offered socket a member. If it cannot get all options of r, that is an error, unless a live generation has it, which
+// uses it as it is.
+func (u *update) adopt(l *listener, r Resolved, o *offer) (*sock, error) {
+	m := &sock{fd: o.FD, foreign: o.key == "" && !o.Ours || o.origin == "f", silent: !o.Listens}
+	m.number = l.nextNumber()
+	if o.key != "" && !slices.ContainsFunc(l.members, func(other *sock) bool { return other.number == o.number }) {
+		m.number = o.number
+	}
+	if m.hears = true; isDeaf(o.FD) {
+		m.hears, m.deaf = false, unknownFilter
+	}
+	var err error
 	if path := o.path(); path != "" {
-		s.inode, err = unixpath.At(path)
+		m.inode, err = unixpath.At(path)
 	}
-	if !s.hasPath() && o.hadPath() {
-		s.inode = unixpath.Lost
+	if !m.hasPath() && o.hadPath() {
+		m.inode = unixpath.Lost
 	}
-	if err != nil {
-		err = refused(r, err)
-	} else {
-		err = o.fit(s, r)
+	if err = refused(r, err); err == nil {
+		err = o.fit(m, r)
 	}
-	o.taken = true
-	return s, func() { o.taken = false }, err
+	if err == nil || u.resuming {
+		o.taken = true
+		u.undo = append(u.undo, func() { o.taken = false })
+		if err != nil {
+			u.problems = append(u.problems, err)
+		}
+		err = u.enroll(l, r, m)
+	}
+	return m, err
 }
+
+// unknownFilter stands for a filter that a supervisor before this one has set.
+var unknownFilter = []unix.SockFilter{{Code: 0xffff}}
 
 // fit sets the options of r on the socket.
 func (o *offer) fit(s *sock, r Resolved) error {

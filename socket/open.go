@@ -19,15 +19,20 @@ import (
 // sock is one open socket of a listener.
 type sock struct {
 	fd      int
-	inode   unixpath.Inode // what was bound to the path of a unix socket; zero: no path
-	foreign bool           // from a systemd socket unit: its path is not ours to remove
-	silent  bool           // bound, but not listening
+	number  int               // among the members of its listener, unique and unchanged as long as it is open
+	inode   unixpath.Inode    // what was bound to the path of a unix socket; zero: no path
+	foreign bool              // from a systemd socket unit: its path is not ours to remove
+	stray   bool              // a process that is no worker of ours accepts from it
+	silent  bool              // bound, but not listening
+	hears   bool              // it gets connections when the program on the group sends it some
+	deaf    []unix.SockFilter // the filter that keeps them away
 }
 
 // opening is how a socket is opened.
 type opening struct {
-	shared bool // with SO_REUSEPORT, beside others of ours at the address
-	deaf   bool // it gets no connections until hear
+	shared bool // with SO_REUSEPORT, for others of ours at the address
+	first  bool // there is none of ours yet
+	deaf   bool // it gets no connections until its filter is removed
 	silent bool // bound, but not listening until speak
 }
 
@@ -45,7 +50,11 @@ func open(r Resolved, at bindAddr, how opening) (*sock, error) {
 	if err != nil {
 		return nil, refused(r, err)
 	}
-	return &sock{fd: fd, silent: how.silent && !at.isUDP()}, nil
+	s := &sock{fd: fd, silent: how.silent && !at.isUDP()}
+	if how.deaf {
+		s.deaf = dropAll()
+	}
+	return s, nil
 }
 
 func openBound(r Resolved, at bindAddr, how opening) (int, error) {
@@ -83,7 +92,7 @@ func bind(fd int, r Resolved, at bindAddr, how opening) error {
 		return err
 	}
 	if how.deaf {
-		if err := dropAll(fd); err != nil {
+		if err := setProgram(fd, unix.SO_ATTACH_FILTER, dropAll()); err != nil {
 			return err
 		}
 	}

@@ -1,10 +1,9 @@
 package socket
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
-
-	"golang.org/x/sys/unix"
 )
 
 // Holding is what a live generation has of a listener, for Resume.
@@ -16,89 +15,134 @@ type Holding struct {
 
 // Resume takes the sockets of live generations from those that were offered, and holds them: in a new table, before the first Update.
 // It opens what was not offered. A problem with one socket does not keep the workers from the others: Resume returns all problems. A
-// listener without any socket is not in the table.
+// listener without any socket is not in the table. New connections go to the serving generation until Steer says something else.
 func (t *Table) Resume(generations []Holding) []error {
 	u := &update{table: t, resuming: true}
 	for _, g := range generations {
-		u.resume(g)
+		l := u.table.listeners[g.Key()]
+		if l == nil {
+			l = &listener{key: g.Key(), r: g.Resolved, unsure: true}
+			u.inheritGroup(l, g.Resolved)
+		}
+		u.resume(l, g)
 	}
 	for _, l := range t.listeners {
-		slices.SortFunc(l.lanes, func(a, b *lane) int { return a.number - b.number })
-		l.closed = !slices.ContainsFunc(l.lanes, func(ln *lane) bool { return !ln.slots[0].silent })
+		l.closed = l.isSilent()
 		t.settle(l)
 	}
 	t.forgetTaken()
 	return u.problems
 }
 
-func (u *update) resume(g Holding) {
-	c := parseClaim(g.Claim)
-	key := g.Key()
-	l := u.table.listeners[key]
-	if l == nil {
-		l = &listener{key: key}
-	}
-	ln := l.lane(c.lane)
-	if ln == nil {
-		ln = &lane{number: c.lane, r: g.Resolved, holds: map[int]int{}}
-	}
-	slots := max(1, c.slots)
-	u.fill(l, ln, slots)
-	if len(ln.slots) == 0 {
+// inheritGroup takes all sockets of the kernel's group that were offered, in its order.
+func (u *update) inheritGroup(l *listener, r Resolved) {
+	if r.at.isUnix() {
 		return
 	}
-	u.table.listeners[key] = l
-	if l.lane(c.lane) == nil {
-		l.lanes = append(l.lanes, ln)
-	}
-	ln.holds[slots]++
-	if g.Serves || l.serves == nil {
-		l.serves = ln
-	}
-	if g.Serves {
-		ln.active = slots
+	group := slices.DeleteFunc(slices.Clone(u.table.offers), func(o *offer) bool {
+		return !o.isOf(r) || o.taken || o.Network != r.at.network || u.table.isTaken(o)
+	})
+	slices.SortStableFunc(group, func(a, b *offer) int { return cmp.Compare(a.number, b.number) })
+	for _, o := range group {
+		if u.table.isTaken(o) {
+			continue // another descriptor of the same socket
+		}
+		if _, err := u.adopt(l, r, o); err != nil {
+			u.problems = append(u.problems, err)
+		}
 	}
 }
 
-// fill gives a lane this many sockets, or none. A slot whose own socket cannot be had gets a duplicate of another one.
-func (u *update) fill(l *listener, ln *lane, slots int) {
-	s := stage{want: Want{Resolved: ln.r, Slots: slots}, listener: l, lane: ln, number: ln.number}
+// isSilent reports whether a listener was closed. All sockets of a group that was closed or opened in part are closed, and join it again in
+// their order.
+func (l *listener) isSilent() bool {
+	if l.r.at.isUnix() {
+		return !slices.ContainsFunc(l.members, func(m *sock) bool { return !m.silent })
+	}
+	return slices.ContainsFunc(l.members, func(m *sock) bool { return m.silent })
+}
+
+// resume gives a generation its lane.
+func (u *update) resume(l *listener, g Holding) {
+	c := parseClaim(g.Claim)
+	if len(c.members) == 0 {
+		c.members = []int{0}
+	}
+	ln := l.lane(c.members[0])
+	if ln == nil {
+		ln = &lane{number: c.members[0], r: g.Resolved, holds: map[int]int{}}
+		ln.shared, _ = l.sharing(g.Resolved)
+	}
+	u.refill(l, ln, c.members)
+	if len(ln.slots) == 0 {
+		return
+	}
+	u.table.listeners[l.key] = l
+	if l.lane(ln.number) == nil {
+		l.lanes = append(l.lanes, ln)
+	}
+	ln.holds[len(c.members)]++
+	if ln.shared {
+		l.shared = ln
+	}
+	if g.Serves || len(l.serving) == 0 {
+		l.serving = []serving{{lane: ln, weight: 1}}
+	}
+	if g.Serves || ln.active == 0 {
+		ln.active = len(c.members)
+	}
+}
+
+// refill gives a lane the members with these numbers, or none. A slot whose own socket cannot be had gets that of another slot.
+func (u *update) refill(l *listener, ln *lane, numbers []int) {
 	missing := 0
-	for slot := len(ln.slots); slot < slots; slot++ {
-		fresh, err := u.obtain(&s, slot, opening{shared: len(l.lanes) > 0})
+	for _, number := range numbers[min(len(ln.slots), len(numbers)):] {
+		m, err := u.member(l, ln, number)
 		if err != nil {
 			u.problems = append(u.problems, err)
 			missing++
 			continue
 		}
-		ln.slots = append(ln.slots, fresh)
+		ln.slots = append(ln.slots, m)
 	}
 	for ; missing > 0 && len(ln.slots) > 0; missing-- {
-		fd, err := unix.FcntlInt(uintptr(ln.slots[0].fd), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			u.problems = append(u.problems, err)
-			return
-		}
-		ln.slots = append(ln.slots, &sock{fd: fd, foreign: ln.slots[0].foreign})
+		ln.slots = append(ln.slots, ln.slots[0])
 	}
+}
+
+// member finds a member of a listener, or opens one in its place.
+func (u *update) member(l *listener, ln *lane, number int) (*sock, error) {
+	for _, m := range l.members {
+		if m.number == number {
+			return m, nil
+		}
+	}
+	how, err := u.makeRoom(l, ln.r)
+	if err != nil {
+		return nil, refused(ln.r, err)
+	}
+	return u.obtain(l, ln.r, number, how)
 }
 
 // Rehearse returns an error if a socket that a generation has was not offered. It opens and changes nothing, but the table is useless
 // afterwards.
 func (t *Table) Rehearse(generations []Holding) error {
 	type member struct {
-		key        string
-		lane, slot int
+		key    string
+		number int
 	}
 	had := map[member]bool{}
 	for _, g := range generations {
 		c := parseClaim(g.Claim)
-		for slot := range max(1, c.slots) {
-			m := member{g.Key(), c.lane, slot}
+		if len(c.members) == 0 {
+			c.members = []int{0}
+		}
+		for _, number := range c.members {
+			m := member{g.Key(), number}
 			if had[m] {
 				continue
 			}
-			o := t.offered(g.Resolved, slot, c.lane)
+			o := t.offered(g.Resolved, number, true)
 			if o == nil {
 				return fmt.Errorf("the socket of the listener %q on %s is not among those that are handed over", g.Name, g.at)
 			}

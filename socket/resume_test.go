@@ -69,13 +69,9 @@ func TestOptionThatCannotBeSetDoesNotKeepAGenerationFromItsSocket(t *testing.T) 
 func TestSlotWithoutASocketSharesTheSocketOfAnother(t *testing.T) {
 	table, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0")})
 	nowhere := want(t, Spec{Address: addr("192.0.2.77:80"), PerSlot: true})
-	first, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln := &lane{r: nowhere.Resolved, slots: []*sock{{fd: first}}}
+	ln := newLane(nowhere.Resolved, []*sock{{fd: fd}})
 	u := &update{table: table, resuming: true}
-	u.fill(&listener{}, ln, 3)
+	u.refill(&listener{r: nowhere.Resolved}, ln, []int{0, 1, 2})
 	if len(u.problems) != 2 || len(ln.slots) != 3 {
 		t.Fatalf("%d sockets, problems %v", len(ln.slots), u.problems)
 	}
@@ -83,7 +79,6 @@ func TestSlotWithoutASocketSharesTheSocketOfAnother(t *testing.T) {
 		if inodeOf(t, s.fd) != inodeOf(t, fd) {
 			t.Error("a slot has another socket")
 		}
-		unix.Close(s.fd)
 	}
 }
 

@@ -1,116 +1,303 @@
 package socket
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
-	"unsafe"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/socket/diag"
 )
 
-// steer keeps new connections in the serving lane, and there in the active sockets; the others of the group get none. Without a program
-// the kernel spreads them over all sockets, which is right when all are active.
+// Part is a part of the new connections.
+type Part struct {
+	Claims []string // of the generation that gets it
+	Slots  []int    // of its listeners with PerSlot only these slots; nil: all
+	Weight int      // relative to the other parts
+}
+
+// Steer sends new connections to these parts, and to no other sockets of their listeners. Where one lane has several sockets, a
+// connection's source decides; between lanes the kernel draws lots for each connection.
 //
-// The kernel numbers the sockets of a group in the order in which they began to listen. Only the last ones of a lane ever leave it, and
-// a lane has one socket while there is another lane, so a socket's number is its slot, or the position of its lane.
-func (l *listener) steer() error {
-	program, name := l.program()
-	if name == l.steered || l.lanes[0].slots[0].silent {
-		return nil // a socket that has a program cannot listen again
-	}
-	fd := l.lanes[0].slots[0].fd
-	if program != nil {
-		if err := attach(fd, program); err != nil {
-			return err
+// Call it when a generation begins to serve, before its predecessor is told to stop; and with the claims of the generation that goes on
+// serving when a trial has failed. Without it the sockets of new slots of a shared lane begin to get connections when the last generation
+// that does not know them is released, and another shared lane when the serving one has closed.
+func (t *Table) Steer(parts []Part) error {
+	serve := map[*listener][]serving{}
+	for _, p := range parts {
+		for _, c := range p.Claims {
+			l, ln, slots := t.find(c)
+			if ln != nil && slots > 0 && p.Weight > 0 {
+				serve[l] = with(serve[l], ln, min(slots, len(ln.slots)), p)
+			}
 		}
-	} else if err := detach(fd); err != nil {
+	}
+	var errs []error
+	for l, s := range serve {
+		if err := l.steer(s); err != nil {
+			errs = append(errs, fmt.Errorf("cannot steer %s: %w", l.r.at, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// with adds a lane to what serves. What generations share is one lane: its sockets that all of them know get the connections.
+func with(s []serving, ln *lane, slots int, p Part) []serving {
+	for i := range s {
+		if s[i].lane == ln && ln.shared {
+			s[i].weight += p.Weight
+			ln.active = min(ln.active, slots)
+			return s
+		}
+	}
+	chosen := p.Slots
+	if len(ln.slots) == 1 {
+		chosen = nil
+	}
+	ln.active = slots
+	return append(s, serving{lane: ln, slots: chosen, weight: p.Weight})
+}
+
+// steer makes the lanes in s serve, and no others. On error, connections go where they went.
+func (l *listener) steer(s []serving) error {
+	before := l.serving
+	l.serving, l.flipped = s, time.Now()
+	if err := l.apply(); err != nil {
+		l.serving = before
 		return err
 	}
-	l.steered = name
 	return nil
 }
 
-// program returns the BPF program for each new connection (nil: none), and a name for it.
-func (l *listener) program() (code []unix.SockFilter, name string) {
-	switch ln := l.lanes[0]; {
-	case ln.r.at.isUnix():
-		return nil, ""
-	case len(l.lanes) > 1:
-		at := slices.Index(l.lanes, l.serves)
-		return always(at), fmt.Sprintf("lane %d of %d", at, len(l.lanes))
-	case len(ln.slots) > 1 && ln.active < len(ln.slots):
-		return firstOf(ln.active), fmt.Sprintf("first %d of %d", ln.active, len(ln.slots))
-	case ln.r.PerSlot:
-		return nil, fmt.Sprintf("all %d", len(ln.slots))
-	}
-	return nil, ""
-}
-
-// always is a program that returns one number.
-func always(n int) []unix.SockFilter {
-	return []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: uint32(n)}}
-}
-
-func detach(fd int) error {
-	err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_REUSEPORT_BPF, 0)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) { // there was no program, or no group
+// apply tells the kernel what the listener is: who hears, and which member gets a new connection. Members begin to hear before the
+// program sends them connections. What serves hears from now on.
+func (l *listener) apply() error {
+	if l.r.at.isUnix() || len(l.members) == 0 {
 		return nil
+	}
+	for _, s := range l.serving {
+		for _, m := range s.sockets() {
+			m.hears = true
+		}
+	}
+	if err := l.applyFilters(); err != nil {
+		return err
+	}
+	return l.applyProgram()
+}
+
+// applyFilters makes every member deaf that must not hear. A deaf member hears the probes that are for it.
+func (l *listener) applyFilters() error {
+	for _, m := range l.members {
+		var filter []unix.SockFilter
+		if !m.hears || l.paused {
+			filter = l.onlyProbes(m)
+		}
+		if err := m.filter(filter); err != nil {
+			return fmt.Errorf("set a filter: %w", err)
+		}
+	}
+	return nil
+}
+
+// applyProgram keeps new connections in the serving lanes. The kernel numbers the sockets of a group in the order in which they began to
+// listen, which is that of the members. A silent socket is in no group, and one that has a program cannot listen again.
+func (l *listener) applyProgram() error {
+	program := l.compile(l.shared == nil)
+	if l.r.ReusePort || l.members[0].silent || !l.unsure && slices.Equal(program, l.program) {
+		return nil
+	}
+	var err error
+	if len(program) > 0 {
+		err = attach(l.members[0].fd, program)
+	} else {
+		err = detach(l.members[0].fd)
+	}
+	l.unsure = err != nil
+	if l.program = program; noGroup(err) && len(l.members) == 1 {
+		return nil // it gets all connections; the second member makes a group of them
 	}
 	return err
 }
 
-func attach(fd int, program []unix.SockFilter) error {
-	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF,
-		&unix.SockFprog{Len: uint16(len(program)), Filter: unsafe.SliceData(program)})
+// fence keeps connections in the sockets that get them now, whatever joins the group.
+func (l *listener) fence() error {
+	l.program, l.unsure = l.compile(true), true
+	if err := attach(l.members[0].fd, l.program); err != nil && !noGroup(err) {
+		return err
+	}
+	return nil
 }
 
-// firstOf is a classic BPF program that returns a number below n, always the same for one flow: a hash of the source address
-// and both ports. It cannot use the kernel's own hash of the packet (SKF_AD_RXHASH), which many network cards leave at 0.
-// Network headers are at SKF_NET_OFF whatever the protocol, filter.rst in the kernel's documentation.
-func firstOf(n int) []unix.SockFilter {
-	const (
-		network = 0xfff00000 // SKF_NET_OFF, -0x100000 in linux/filter.h
-		golden  = 0x9e3779b1 // 2^32 divided by the golden ratio: spreads neighbouring ports
-	)
-	op := func(code int, k uint32) unix.SockFilter { return unix.SockFilter{Code: uint16(code), K: k} }
-	return []unix.SockFilter{
-		op(unix.BPF_LD|unix.BPF_B|unix.BPF_ABS, network), // version and header length
-		op(unix.BPF_ALU|unix.BPF_RSH|unix.BPF_K, 4),
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: 6, Jt: 5}, // IPv6: to "source"
-		op(unix.BPF_LDX|unix.BPF_B|unix.BPF_MSH, network),             // X = length of the IPv4 header
-		op(unix.BPF_LD|unix.BPF_W|unix.BPF_IND, network),              // both ports
-		op(unix.BPF_MISC|unix.BPF_TAX, 0),
-		op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, network+12), // IPv4 source
-		{Code: unix.BPF_JMP | unix.BPF_JA, K: 3},            // to "mix"
-		op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, network+40), // source: both ports
-		op(unix.BPF_MISC|unix.BPF_TAX, 0),
-		op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, network+20), // the end of the IPv6 source
-		op(unix.BPF_ALU|unix.BPF_XOR|unix.BPF_X, 0),         // mix: the upper half, with the source port, into the lower
-		op(unix.BPF_MISC|unix.BPF_TAX, 0),
-		op(unix.BPF_ALU|unix.BPF_RSH|unix.BPF_K, 16),
-		op(unix.BPF_ALU|unix.BPF_XOR|unix.BPF_X, 0),
-		op(unix.BPF_ALU|unix.BPF_MUL|unix.BPF_K, golden), // the upper half depends on every bit now
-		op(unix.BPF_ALU|unix.BPF_RSH|unix.BPF_K, 16),
-		op(unix.BPF_ALU|unix.BPF_MOD|unix.BPF_K, uint32(n)),
-		op(unix.BPF_RET|unix.BPF_A, 0),
+// noGroup reports whether a socket has no group because it had no SO_REUSEPORT when it began to listen.
+func noGroup(err error) bool { return errors.Is(err, unix.EINVAL) }
+
+// compile returns the program for each new connection; nil: none is needed, because the kernel spreads connections over all members, or
+// none is possible, because other processes may have joined the group. always says that a program is needed.
+func (l *listener) compile(always bool) []unix.SockFilter {
+	var ways []way
+	for _, s := range l.serving {
+		w := way{weight: s.weight}
+		for _, m := range s.sockets() {
+			if at := slices.Index(l.members, m); at >= 0 && !slices.Contains(w.members, at) {
+				w.members = append(w.members, at)
+			}
+		}
+		slices.Sort(w.members)
+		if len(w.members) > 0 {
+			ways = append(ways, w)
+		}
+	}
+	all := len(ways) == 1 && len(ways[0].members) == len(l.members)
+	if len(ways) == 0 || l.r.ReusePort || all && !always && len(l.probes) == 0 {
+		return nil
+	}
+	return slices.Concat(l.probeRules(), choose(ways))
+}
+
+// Deafen lets the sockets of these claims, of listeners with PerSlot only those of these slots (nil: all), drop what arrives: their
+// workers are told to stop. What serves, or is shared, is left alone.
+func (t *Table) Deafen(claims []string, slots []int) {
+	t.aside(claims, slots, func(l *listener, sockets []*sock) {
+		for _, m := range sockets {
+			m.hears = false
+		}
+		_ = l.apply() // without a filter the program alone keeps connections away
+	})
+}
+
+// Left returns what these claims have that gets no new connections now, for diag.NewWatch: of listeners with PerSlot only the sockets of
+// these slots (nil: all). Empty: there is nothing to wait for.
+func (t *Table) Left(claims []string, slots []int) (left []diag.Target) {
+	t.aside(claims, slots, func(l *listener, sockets []*sock) {
+		target := diag.Target{Port: l.port()}
+		for _, m := range sockets {
+			target.Tags |= 1 << (m.number % diag.Tags)
+			target.Queues = append(target.Queues, socketID(m.fd))
+		}
+		left = append(left, target)
+	})
+	return left
+}
+
+// aside calls f with the TCP sockets of these claims that get no new connections, for each listener that has some.
+func (t *Table) aside(claims []string, slots []int, f func(l *listener, sockets []*sock)) {
+	for _, c := range claims {
+		l, ln, n := t.find(c)
+		if ln == nil || n == 0 || !l.r.at.isTCP() {
+			continue
+		}
+		var sockets []*sock
+		for slot, m := range ln.slots[:min(n, len(ln.slots))] {
+			meant := slots == nil || len(ln.slots) == 1 || slices.Contains(slots, slot)
+			if meant && !l.serves(m) {
+				sockets = append(sockets, m)
+			}
+		}
+		if len(sockets) > 0 {
+			f(l, sockets)
+		}
 	}
 }
 
-// dropAll lets the kernel drop what arrives at the socket; clients send it again a second later. So a socket can join a group that no
-// program protects yet, until hear.
-func dropAll(fd int) error {
-	program := always(0)
-	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &program[0]})
+// Pause lets new connections of these listeners wait in the kernels of their clients, which try again every second or so, or ends that.
+// Connections that were made go on. On error nothing has changed.
+func (t *Table) Pause(keys []string, paused bool) error {
+	var done []*listener
+	for _, key := range keys {
+		l := t.listeners[key]
+		if l == nil || l.paused == paused {
+			continue
+		}
+		done = append(done, l)
+		if err := l.pause(paused); err != nil {
+			for _, l := range done {
+				l.paused = !paused
+				_ = l.apply() // it was so a moment ago
+			}
+			return fmt.Errorf("cannot pause %s: %w", l.r.at, err)
+		}
+	}
+	return nil
 }
 
-// withdraw makes a socket leave its group. A handshake may begin at a socket that has left and has not stopped listening yet, and
-// would be reset; dropped, it begins again elsewhere.
-func (s *sock) withdraw() {
-	_ = dropAll(s.fd) // for a race that is rarely lost
-	_ = unix.Shutdown(s.fd, unix.SHUT_RD)
+var errPause = errors.New("only TCP clients try again by themselves: stop the program instead")
+
+func (l *listener) pause(paused bool) error {
+	if paused && !l.r.at.isTCP() {
+		return errPause
+	}
+	l.paused = paused
+	return l.apply()
 }
 
-func (s *sock) hear() error {
-	return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
+// LaneStatus describes one lane of a listener.
+type LaneStatus struct {
+	Number     int     `json:"number"`
+	Members    []int   `json:"members"`    // the numbers of its sockets
+	Generation int     `json:"generation"` // for the caller to fill in; 0: none has it
+	Share      float64 `json:"share"`      // of the new connections, 0 to 1
+	Queued     int     `json:"queued"`     // connections that wait to be accepted
+	Deaf       bool    `json:"deaf"`       // SYNs are dropped; the client's kernel sends them again
+	Claim      string  `json:"-"`          // of the generation that has it alone; "": several have it, or none
+}
+
+// Lanes describes the lanes of a TCP listener: those that generations have, and a free one that serves.
+func (t *Table) Lanes(key string) (status []LaneStatus) {
+	l := t.listeners[key]
+	if l == nil || !l.r.at.isTCP() {
+		return nil
+	}
+	lanes := slices.Clone(l.lanes)
+	total := 0
+	for _, s := range l.serving {
+		total += s.weight
+		if !slices.Contains(lanes, s.lane) {
+			lanes = append(lanes, s.lane)
+		}
+	}
+	for _, ln := range lanes {
+		status = append(status, l.status(ln, max(1, total)))
+	}
+	slices.SortFunc(status, func(a, b LaneStatus) int { return cmp.Compare(a.Number, b.Number) })
+	return status
+}
+
+func (l *listener) status(ln *lane, total int) LaneStatus {
+	s := LaneStatus{Number: ln.number, Deaf: true}
+	for _, m := range ln.slots {
+		s.Members = append(s.Members, m.number)
+		s.Queued += m.queued()
+		s.Deaf = s.Deaf && (l.paused || !m.hears)
+	}
+	for _, w := range l.serving {
+		if w.lane == ln {
+			s.Share += float64(w.weight) / float64(total)
+		}
+	}
+	if ln.owned() {
+		s.Claim = l.claim(ln, len(ln.slots))
+	}
+	return s
+}
+
+// How long the connections of a lane that no longer serves have to arrive: a handshake that began before the change ends in the old
+// lane. quietWithin bounds the wait for a queue that does not empty.
+const (
+	handshake   = time.Second
+	quietWithin = 10 * time.Second
+)
+
+// Quiet reports whether a generation with these claims may be told to stop: it has no socket of its own, or only sockets that get no
+// more connections and whose queues are empty.
+func (t *Table) Quiet(claims []string, now time.Time) bool {
+	quiet := true
+	t.aside(claims, nil, func(l *listener, sockets []*sock) {
+		idle := now.Sub(l.flipped)
+		quiet = quiet && idle >= handshake && (idle >= quietWithin || !slices.ContainsFunc(sockets, (*sock).waiting))
+	})
+	return quiet
 }

@@ -1,8 +1,6 @@
 package socket
 
 import (
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -13,20 +11,31 @@ import (
 
 // Table owns every listening socket of the supervisor. It belongs to one goroutine.
 //
-// # Sockets for each slot
-//
-// A listener with PerSlot has one socket for each slot, and closing a socket resets the connections that wait in it. So the table opens
-// and closes sockets only where none can be waiting. When the number grows, the new sockets get no connections at first; when it
-// shrinks, the last ones get no new ones from Update on, and stay open until every generation that knew them has been released. Serve
-// says which generation the connections are for. A listener that gets PerSlot, or loses it, grows or shrinks likewise: its socket
-// becomes that of the first slot.
-//
 // # Lanes
 //
-// O_NONBLOCK belongs to a socket, which its processes share, and the path of a unix socket to one inode. Where one of these changes,
-// the new generation gets other sockets than the old one: another lane of the listener. The lanes of an internet address are one
-// SO_REUSEPORT group; a program on the group keeps new connections in the serving lane, until Serve names another one. Quiet says when
-// nothing can be left in the old lane. A lane closes when neither the configuration nor a generation needs it.
+// A lane is what a generation has of a listener: one socket, or with PerSlot one for each slot. The sockets of all lanes of an internet
+// address are the members of one SO_REUSEPORT group, and a classic BPF program on the group sends each new connection to one member.
+// Steer replaces the program, which is atomic.
+//
+// A listener whose Handover is Steer gives each generation a lane of its own: Hold takes members that nobody has, and opens what is
+// missing. The kernel numbers the members of a group in the order in which they began to listen, and moves the last one to the place of
+// one that is closed. So the table never closes a member while the listener lives, and a member's number never changes. The next
+// generation gets the lowest free ones, but first those that new connections go to, or in which some wait: a generation that died left
+// them.
+//
+// A member is deaf (a filter drops what arrives, and the client's kernel sends it again a second later) until its lane is steered to, after
+// Deafen, and while the listener is paused. If the supervisor dies, sockets that only it had are closed, and the program may point to
+// another member than before; but no client ever reaches one on trial, or one that was told to stop.
+//
+// A listener whose Handover is Share gives every generation the same lane. So do unix sockets, UDP, and where SO_REUSEPORT cannot be
+// had: see Shared. Where the lane of all cannot become what the configuration wants, because O_NONBLOCK belongs to a socket, which its
+// processes share, or because the path of a unix socket is gone, the next generation gets another lane than the one before.
+//
+// # Sockets for each slot
+//
+// Closing a socket resets the connections that wait in it. So the table opens and closes sockets of a lane that generations share only
+// where none can be waiting. When the number grows, the new sockets get no connections at first; when it shrinks, the last ones get no
+// new ones from Update on, and stay open until every generation that knew them has been released.
 type Table struct {
 	listeners map[string]*listener
 	offers    []*offer
@@ -35,41 +44,78 @@ type Table struct {
 // NewTable returns an empty table.
 func NewTable() *Table { return &Table{listeners: make(map[string]*listener)} }
 
-// claimMark separates a key, a number of sockets and the number of a lane; no key has a control character.
+// claimMark separates a key, a number of sockets and the numbers of a lane's members; no key has a control character.
 const claimMark = "\t"
 
-// claim is what a generation has of a listener: KEY, SOCKETS and, where it is not 0, LANE, with claimMark between them.
+// claim is what a generation has of a listener: KEY, the number of its sockets and, unless they are the first ones, their numbers.
+// Up to record version 2 a claim has the number of the lane instead of those of its members.
 type claim struct {
-	key   string
-	slots int // 0: a bare key, which is what the next generation gets
-	lane  int
+	key     string
+	members []int // empty: a bare key, which is what the next generation gets
 }
 
 func parseClaim(s string) claim {
 	parts := strings.Split(s, claimMark)
 	c := claim{key: parts[0]}
-	number := func(i int) int {
-		if i >= len(parts) {
-			return 0
-		}
-		n, err := strconv.Atoi(parts[i])
-		if err != nil || n < 0 {
-			return 0
-		}
-		return n
+	if len(parts) < 2 {
+		return c
 	}
-	if c.slots = number(1); c.slots > 0 {
-		c.lane = number(2)
+	slots, err := strconv.Atoi(parts[1])
+	if err != nil || slots <= 0 || slots > slotsOfLane {
+		return c
+	}
+	first := 0
+	if len(parts) > 2 {
+		if list, ok := strings.CutPrefix(parts[2], "m"); ok {
+			c.members = parseNumbers(list)
+			return c
+		}
+		if lane, err := strconv.Atoi(parts[2]); err == nil && lane > 0 {
+			first = lane * slotsOfLane
+		}
+	}
+	for i := range slots {
+		c.members = append(c.members, first+i)
 	}
 	return c
 }
 
+func parseNumbers(list string) (numbers []int) {
+	for text := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 {
+			return nil
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers
+}
+
 func (c claim) String() string {
-	s := c.key + claimMark + strconv.Itoa(c.slots)
-	if c.lane > 0 {
-		s += claimMark + strconv.Itoa(c.lane)
+	text := make([]string, len(c.members))
+	first := true
+	for i, n := range c.members {
+		text[i] = strconv.Itoa(n)
+		first = first && n == i
+	}
+	s := c.key + claimMark + strconv.Itoa(len(c.members))
+	if !first {
+		s += claimMark + "m" + strings.Join(text, ",")
 	}
 	return s
+}
+
+// claim is what a generation has that knows the first so many sockets of a lane.
+func (l *listener) claim(ln *lane, slots int) string {
+	c := claim{key: l.key}
+	for i, m := range ln.slots[:min(slots, len(ln.slots))] {
+		n := m.number
+		if i == 0 {
+			n = ln.number
+		}
+		c.members = append(c.members, n)
+	}
+	return c.String()
 }
 
 // ClaimOn returns the one of a generation's claims that is on r, or r's key if there is none.
@@ -90,44 +136,80 @@ func (t *Table) find(s string) (*listener, *lane, int) {
 	if l == nil {
 		return nil, nil, 0
 	}
-	if c.slots == 0 {
-		return l, l.newest(), 0
+	if len(c.members) == 0 {
+		return l, l.current(), 0
 	}
-	return l, l.lane(c.lane), c.slots
+	return l, l.lane(c.members[0]), len(c.members)
 }
 
-// Hold keeps the listeners with these keys open and returns the claims for Release: plain strings, which may be written down and held
-// again by a later supervisor, after Resume. A claim says how many sockets of which lane there are now. Unknown keys are left out.
+// Need is what a generation needs of its listeners.
+type Need struct {
+	Slots  int  // sockets of a listener with PerSlot; 0: as many as are configured
+	Shared bool // the lane that serves now, beside the generation that has it
+}
+
+// Hold gives a generation what it has of the listeners with these keys, keeps that open, and returns the claims for Release: plain
+// strings, which may be written down and held again by a later supervisor, after Resume. Unknown keys are left out. On error, which says
+// which socket could not be opened and why, the generation holds nothing.
 func (t *Table) Hold(keys []string, n Need) (claims []string, err error) {
 	for _, key := range keys {
 		l, ln, slots := t.find(key)
-		if ln == nil {
+		if l == nil || slots > 0 && ln == nil {
 			continue
 		}
-		switch {
-		case slots > 0:
-		case !ln.r.PerSlot:
-			slots = 1
-		default:
-			slots = max(1, ln.wanted)
+		if slots == 0 {
+			if ln, err = t.lease(l, n); err != nil {
+				t.Release(claims)
+				return nil, err
+			}
+			slots = len(ln.slots)
+			if ln.shared {
+				slots = max(1, ln.wanted)
+			}
 		}
 		ln.holds[slots]++
+		claims = append(claims, l.claim(ln, slots))
 		t.settle(l)
-		claims = append(claims, claim{l.key, slots, ln.number}.String())
 	}
 	return claims, nil
 }
 
+// lease finds, or makes, the lane of the next generation.
+func (t *Table) lease(l *listener, n Need) (*lane, error) {
+	if l.shared != nil {
+		return l.shared, nil
+	}
+	if n.Shared && len(l.serving) > 0 && l.serving[0].lane.held() {
+		l.serving[0].lane.shared = true
+		return l.serving[0].lane, nil
+	}
+	size := 1
+	if l.r.PerSlot {
+		size = max(1, l.size, n.Slots)
+		if n.Slots > 0 {
+			size = n.Slots
+		}
+	}
+	u := &update{table: t}
+	ln, err := u.compose(l, l.r, size)
+	if err != nil {
+		u.rollBack()
+		return nil, err
+	}
+	l.lanes = append(l.lanes, ln)
+	return ln, nil
+}
+
 // Release undoes one Hold, whose claims it is given, and closes what neither the configuration nor a generation needs.
-// The bare key of a listener with PerSlot means the Hold that knew the fewest sockets. It ignores claims that are not held.
+// The bare key of a listener means the Hold of the lane that knew the fewest sockets. It ignores claims that are not held.
 func (t *Table) Release(claims []string) {
 	for _, c := range claims {
 		l, ln, slots := t.find(c)
-		if ln == nil || len(ln.holds) == 0 {
+		if ln == nil || !ln.held() {
 			continue
 		}
 		if slots == 0 {
-			slots = slices.Min(slices.Collect(maps.Keys(ln.holds)))
+			slots = ln.fewest()
 		}
 		if ln.holds[slots]--; ln.holds[slots] <= 0 {
 			delete(ln.holds, slots)
@@ -136,46 +218,54 @@ func (t *Table) Release(claims []string) {
 	}
 }
 
-// serve sends new connections to the sockets of these claims, and to no others of their listeners. Call it when the generation that
-// holds them begins to serve, before its predecessor is told to stop; and with the claims of the generation that goes on serving when a
-// trial has failed. Without it the sockets of new slots begin to get connections when the last generation that does not know them is
-// released, and another lane when the serving one has closed.
-func (t *Table) serve(claims []string) error {
+// Own reports whether at least one lane of these claims belongs to their generation alone, so that its predecessor gets nothing new once
+// connections are steered to it.
+func (t *Table) Own(claims []string) bool {
 	for _, c := range claims {
-		l, ln, slots := t.find(c)
-		if ln == nil || slots == 0 {
-			continue
-		}
-		ln.setActive(min(slots, len(ln.slots)))
-		l.serve(ln)
-		if err := l.steer(); err != nil {
-			return refused(ln.r, err)
+		if _, ln, slots := t.find(c); ln != nil && slots > 0 && ln.owned() {
+			return true
 		}
 	}
-	return nil
+	return false
+}
+
+// Shared says why the generations share a listener although its configuration says Steer; "": it is as configured.
+func (t *Table) Shared(key string) string {
+	if l := t.listeners[key]; l != nil {
+		return l.why
+	}
+	return ""
 }
 
 // FD returns the descriptor of a listener, by its key or by a generation's claim on it, for a worker in this slot. It stays the
 // table's. Without PerSlot every slot has the same one. -1: there is no such listener, or no socket for the slot.
 func (t *Table) FD(claim string, slot int) int {
-	_, ln, slots := t.find(claim)
-	switch {
-	case ln == nil || slot < 0:
-		return -1
-	case slots == 1, slots == 0 && !ln.r.PerSlot:
-		return ln.slots[0].fd
-	case slot >= len(ln.slots):
-		return -1
+	if _, m := t.socketOf(claim, slot); m != nil {
+		return m.fd
 	}
-	return ln.slots[slot].fd
+	return -1
 }
 
-// FDs returns the descriptors of all sockets of a listener, including those that only older generations have.
+// socketOf finds the socket of a slot; nil: there is none.
+func (t *Table) socketOf(claim string, slot int) (*listener, *sock) {
+	l, ln, slots := t.find(claim)
+	switch {
+	case ln == nil || slot < 0:
+		return nil, nil
+	case slots == 1, slots == 0 && !ln.r.PerSlot:
+		return l, ln.slots[0]
+	case slot >= len(ln.slots):
+		return nil, nil
+	}
+	return l, ln.slots[slot]
+}
+
+// FDs returns the descriptors of all sockets of a listener, including those that only older generations have, or none.
 func (t *Table) FDs(key string) []int {
 	fds := []int{}
 	if l := t.listeners[key]; l != nil {
-		for _, s := range l.all() {
-			fds = append(fds, s.fd)
+		for _, m := range l.members {
+			fds = append(fds, m.fd)
 		}
 	}
 	return fds
@@ -192,11 +282,18 @@ func (t *Table) Address(claim string) string {
 	return bound
 }
 
-// Close closes everything and removes the unix sockets that are still ours.
+// Close closes everything and removes the unix sockets that are still ours. The socket of a socket unit, which others may use from now
+// on, gets connections as the unit made it.
 func (t *Table) Close() error {
 	for _, l := range t.listeners {
-		for _, ln := range l.lanes {
-			ln.discard(0)
+		if l.foreign() {
+			_ = detach(l.members[0].fd)
+		}
+		for i := len(l.members) - 1; i >= 0; i-- {
+			if m := l.members[i]; m.foreign && m.deaf != nil {
+				_ = m.filter(nil)
+			}
+			l.members[i].discard(l.r)
 		}
 	}
 	for _, o := range t.offers {
@@ -204,24 +301,4 @@ func (t *Table) Close() error {
 	}
 	*t = *NewTable()
 	return nil
-}
-
-// settle closes what is not needed and steers connections to what is left.
-func (t *Table) settle(l *listener) {
-	for _, ln := range l.lanes {
-		ln.setActive(min(max(ln.active, ln.common()), max(1, ln.needed())))
-	}
-	if l.keepsServing() {
-		// Stop steering connections to a socket before closing it. If the kernel rejects the program, which it accepted before,
-		// connections stay spread over all sockets.
-		_ = l.steer()
-	}
-	l.drop()
-	if len(l.lanes) == 0 {
-		delete(t.listeners, l.key)
-		return
-	}
-	_ = l.listen() // SetOpen reports a socket that cannot listen again
-	l.share()
-	_ = l.steer()
 }

@@ -1,11 +1,11 @@
 package socket
 
 import (
-	"errors"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/socket/inherit"
 )
 
@@ -17,8 +17,8 @@ import (
 // A unix socket whose path was removed or replaced meanwhile is bound again, unless a process uses what is there now; the generations
 // that have the old socket keep it. See Stranded.
 //
-// A PerSlot listener that shrinks sends new connections to the remaining slots from now on. If the trial for it fails, either Serve the
-// generation that goes on, or Update with its wants again.
+// A shared PerSlot listener that shrinks sends new connections to the remaining slots from now on. If the trial for it fails, either Steer
+// to the generation that goes on, or Update with its wants again.
 func (t *Table) Update(want []Want) error {
 	u := &update{table: t}
 	seen := map[string]bool{}
@@ -39,7 +39,7 @@ func (t *Table) Update(want []Want) error {
 	return nil
 }
 
-// update is an Update in progress. Everything that it does can be undone until it commits.
+// update is an Update or a Hold in progress. Everything that it does can be undone until it commits.
 type update struct {
 	table  *Table
 	stages []stage
@@ -52,10 +52,10 @@ type update struct {
 // stage is one listener as it will be.
 type stage struct {
 	want     Want
-	listener *listener // nil: new
-	lane     *lane     // nil: new
-	number   int       // of the lane
-	fresh    []*sock   // to be added to what is open
+	listener *listener
+	lane     *lane  // what generations will share, or get first; nil: it stays as it is
+	shared   bool   // the next generations share a lane
+	why      string // see Shared
 }
 
 func (u *update) rollBack() {
@@ -64,65 +64,130 @@ func (u *update) rollBack() {
 	}
 }
 
-func (u *update) stage(w Want) error {
-	s := stage{want: w, listener: u.table.listeners[w.Key()]}
-	if s.listener != nil {
-		if err := u.choose(&s); err != nil {
+func (u *update) stage(w Want) (err error) {
+	l := u.table.listeners[w.Key()]
+	if l == nil {
+		if err := u.table.mayAdd(w); err != nil {
 			return err
 		}
-	} else if err := u.table.mayAdd(w); err != nil {
-		return err
-	}
-	if s.lane != nil {
-		if err := u.retune(s); err != nil {
-			return err
+		l = &listener{key: w.Key(), r: w.Resolved}
+		if w.steered() {
+			u.inheritGroup(l, w.Resolved)
 		}
 	}
-	if err := u.grow(&s); err != nil {
+	s := stage{want: w, listener: l}
+	s.shared, s.why = l.sharing(w.Resolved)
+	if err := u.retune(l, w); err != nil {
 		return err
+	}
+	switch {
+	case s.shared:
+		err = u.share(&s)
+	case len(l.serving) == 0:
+		s.lane, err = u.compose(l, w.Resolved, w.sockets())
 	}
 	u.stages = append(u.stages, s)
-	return nil
+	return err
+}
+
+// steered reports whether every generation is to have a lane of its own.
+func (r Resolved) steered() bool { return r.Handover == Steer && r.at.isTCP() && !r.ReusePort }
+
+// sharing reports whether the generations have to share a lane, and why, if the configuration says something else.
+func (l *listener) sharing(r Resolved) (shared bool, why string) {
+	if !r.steered() {
+		return true, ""
+	}
+	if l.size > 0 && l.r.ReusePort || l.why == afterReusePort {
+		return true, afterReusePort
+	}
+	for _, m := range l.members {
+		if why := m.alone(); m.foreign && why != "" {
+			return true, why
+		}
+	}
+	return false, ""
+}
+
+const afterReusePort = "reuse_port was set, and other processes may still listen there: remove the listener for one reload, or restart supervisord"
+
+// alone says why no socket of ours can be put beside the socket of a socket unit; "": one can.
+func (m *sock) alone() string {
+	protocol, _ := unix.GetsockoptInt(m.fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	var st unix.Stat_t
+	switch err := unix.Fstat(m.fd, &st); {
+	case !m.sharesPort():
+		return "its socket unit does not set ReusePort=yes: set it there, and restart the unit and supervisord"
+	case protocol != unix.IPPROTO_TCP:
+		return "its socket unit makes an MPTCP socket, which the kernel cannot steer: leave out SocketProtocol=mptcp"
+	case err != nil || int(st.Uid) != unix.Geteuid():
+		return "its socket unit is of another user, and the kernel lets only one user's sockets share a port: leave out the unit, or run supervisord as that user"
+	}
+	return ""
+}
+
+// share finds the lane that the generations share, and gives it its sockets.
+func (u *update) share(s *stage) error {
+	l, w := s.listener, s.want
+	if err := u.choose(s); err != nil {
+		return err
+	}
+	if s.lane == nil {
+		ln, err := u.compose(l, w.Resolved, w.sockets())
+		s.lane = ln
+		return err
+	}
+	return u.grow(l, s.lane, w.Resolved, w.sockets())
 }
 
 // choose finds the lane that is, or can become, what is wanted. Without one there will be a new lane.
 func (u *update) choose(s *stage) error {
 	l, w := s.listener, s.want
-	for _, ln := range slices.Backward(l.lanes) {
-		if ln.reachable() && ln.r.NonBlock == w.NonBlock && ln.r.at.dual == w.at.dual {
+	now := l.current()
+	if now == nil {
+		return nil
+	}
+	for _, ln := range append([]*lane{now}, l.lanes...) {
+		if ln.reachable() && ln.r.NonBlock == w.NonBlock {
 			s.lane = ln
 			return l.mayGrow(ln, w)
 		}
 	}
-	newest := l.newest()
-	s.number = l.nextNumber()
 	switch {
-	case !newest.reachable():
+	case !now.reachable():
 		return nil
-	case newest.r.at.dual != w.at.dual:
-		return &ChangeError{w.Spec, "ipv6_only", "it is fixed when the socket is bound", bindAgain}
-	case w.Unused && !newest.foreign():
-		s.lane = newest
-		return u.block(newest, w.NonBlock)
+	case w.Unused && !l.foreign():
+		s.lane = now
+		return u.setNonBlock(now.slots, w.Resolved)
 	}
 	return l.mayMove(w)
 }
 
-// block changes O_NONBLOCK of a lane that no process has.
-func (u *update) block(ln *lane, nonBlock bool) error {
-	for _, s := range ln.slots {
-		if err := unix.SetNonblock(s.fd, nonBlock); err != nil {
-			return refused(ln.r, err)
+// setNonBlock changes O_NONBLOCK of sockets that no process has.
+func (u *update) setNonBlock(sockets []*sock, r Resolved) error {
+	for _, m := range sockets {
+		flags, err := unix.FcntlInt(uintptr(m.fd), unix.F_GETFL, 0)
+		if err == nil && flags&unix.O_NONBLOCK != 0 == r.NonBlock {
+			continue
 		}
-		u.undo = append(u.undo, func() { _ = unix.SetNonblock(s.fd, !nonBlock) })
+		if err := unix.SetNonblock(m.fd, r.NonBlock); err != nil {
+			return refused(r, err)
+		}
+		u.undo = append(u.undo, func() { _ = unix.SetNonblock(m.fd, !r.NonBlock) })
 	}
 	return nil
 }
 
 // retune changes the options of what stays open.
-func (u *update) retune(s stage) error {
-	for _, open := range s.lane.slots {
-		back, err := open.retune(s.lane.r, s.want.Resolved)
+func (u *update) retune(l *listener, w Want) error {
+	if len(l.members) > 0 && l.r.at.dual != w.at.dual {
+		return &ChangeError{w.Spec, "ipv6_only", "it is fixed when the socket is bound", bindAgain}
+	}
+	for _, m := range l.members {
+		if !m.reachable(l.r) {
+			continue
+		}
+		back, err := m.retune(l.r, w.Resolved)
 		if err != nil {
 			return err
 		}
@@ -131,128 +196,127 @@ func (u *update) retune(s stage) error {
 	return nil
 }
 
-// grow opens the sockets that are missing, or takes ones that were offered.
-func (u *update) grow(s *stage) error {
-	have := 0
-	if s.lane != nil {
-		have = len(s.lane.slots)
+// compose makes a lane of members that nobody has, and of new ones.
+func (u *update) compose(l *listener, r Resolved, size int) (*lane, error) {
+	ln := &lane{r: r, holds: map[int]int{}}
+	if err := u.grow(l, ln, r, size); err != nil {
+		return nil, err
 	}
-	if have >= s.want.sockets() {
+	ln.number, ln.active = ln.slots[0].number, len(ln.slots)
+	return ln, nil
+}
+
+// grow adds sockets to a lane until it has so many: members that nobody has, sockets that were offered, and new ones.
+func (u *update) grow(l *listener, ln *lane, r Resolved, size int) error {
+	had := ln.slots
+	u.undo = append(u.undo, func() { ln.slots = had })
+	free := l.free()
+	if r.at.isUnix() {
+		free = nil
+	}
+	free = slices.DeleteFunc(free, func(m *sock) bool { return slices.Contains(had, m) })
+	free = free[:min(len(free), max(0, size-len(had)))]
+	if err := u.setNonBlock(free, r); err != nil {
+		return err
+	}
+	ln.slots = slices.Concat(had, free)
+	if len(ln.slots) >= size {
 		return nil
 	}
-	how, err := u.makeRoom(s)
+	how, err := u.makeRoom(l, r)
 	if err != nil {
-		return refused(s.want.Resolved, err)
+		return refused(r, err)
 	}
-	for slot := have; slot < s.want.sockets(); slot++ {
-		fresh, err := u.obtain(s, slot, how)
+	for len(ln.slots) < size {
+		m, err := u.obtain(l, r, len(ln.slots), how)
 		if err != nil {
 			return err
 		}
-		s.fresh = append(s.fresh, fresh)
-		if how.deaf {
-			if err := u.hear(s, fresh); err != nil {
-				return refused(s.want.Resolved, err)
-			}
-			how.deaf = false
-		}
+		ln.slots = append(ln.slots, m)
+		how.first = false
 	}
 	return nil
 }
 
 // makeRoom prepares the open sockets for others at their address, and returns how to open these.
-func (u *update) makeRoom(s *stage) (how opening, err error) {
-	l := s.listener
-	if l == nil || len(l.lanes) == 0 {
-		return opening{}, nil
+func (u *update) makeRoom(l *listener, r Resolved) (how opening, err error) {
+	shared, _ := l.sharing(r)
+	how = opening{shared: !shared || r.groups(), first: true}
+	if len(l.members) == 0 {
+		return how, nil
 	}
-	if s.want.at.isUnix() {
+	if r.at.isUnix() {
 		return opening{silent: true}, nil // settle lets it listen when a generation accepts from it
 	}
-	for _, ln := range l.lanes {
-		for _, open := range ln.slots {
-			if err := open.setReusePort(true); err != nil {
-				return how, err
-			}
+	u.undo = append(u.undo, func() { l.shareAddress(); l.unsure = true; _ = l.apply() })
+	for _, m := range l.members {
+		if err := m.setReusePort(true); err != nil {
+			return how, err
 		}
 	}
-	u.undo = append(u.undo, l.share, func() { l.steered = "?"; _ = l.steer() })
 	if l.closed {
-		return opening{shared: true, silent: true}, nil
+		return opening{shared: true, silent: true, deaf: true}, nil
 	}
-	if err = l.fence(); errors.Is(err, unix.EINVAL) { // there is no group yet
-		return opening{shared: true, deaf: true}, nil
-	}
-	return opening{shared: true}, err
+	return opening{shared: true, deaf: true}, l.fence()
 }
 
-// hear lets a deaf socket that has joined the group hear, now that a program protects it.
-func (u *update) hear(s *stage, fresh *sock) error {
-	if err := s.listener.fence(); err != nil {
-		return err
+// obtain takes a socket that was offered for the slot, or opens one, and makes it a member.
+func (u *update) obtain(l *listener, r Resolved, slot int, how opening) (*sock, error) {
+	if o := u.table.offered(r, slot, u.resuming); o != nil {
+		return u.adopt(l, r, o)
 	}
-	return fresh.hear()
-}
-
-// fence keeps connections in the sockets that get them now, whatever joins the group.
-func (l *listener) fence() error {
-	program := firstOf(l.serves.active)
-	if len(l.lanes) > 1 {
-		program = always(slices.Index(l.lanes, l.serves))
-	}
-	l.steered = "?"
-	return attach(l.lanes[0].slots[0].fd, program)
-}
-
-// obtain takes a socket that was offered for the slot, or opens one.
-func (u *update) obtain(s *stage, slot int, how opening) (*sock, error) {
-	r := s.want.Resolved
-	lane := anyLane
-	if u.resuming {
-		lane = s.number
-	}
-	if o := u.table.offered(r, slot, lane); o != nil {
-		taken, back, err := o.adopt(r)
-		if err != nil && u.resuming {
-			u.problems = append(u.problems, err) // its workers use it as it is
-		} else if err != nil {
-			back()
-			return nil, err
-		}
-		u.undo = append(u.undo, back)
-		return taken, nil
-	}
-	if r.PerSlot && slot == 0 && !how.shared {
+	if how.first && how.shared && !r.ReusePort {
 		if err := vacant(r); err != nil {
 			return nil, err
 		}
 	}
-	fresh, err := open(r, s.addressFor(), how)
+	m, err := open(r, l.addressFor(r), how)
 	if err != nil {
 		return nil, err
 	}
+	m.number = l.nextNumber()
 	u.undo = append(u.undo, func() {
 		if how.shared {
-			fresh.withdraw()
+			m.withdraw()
 		}
-		fresh.discard(r)
+		m.discard(r)
 	})
-	return fresh, nil
+	if err := u.enroll(l, r, m); err != nil {
+		return nil, err
+	}
+	return m, l.protect(how)
 }
 
-// addressFor is the address of the next socket: where the first one is bound, when the kernel chose the port or IPv6 is off.
-func (s *stage) addressFor() bindAddr {
-	at := s.want.at
-	first := s.fresh
-	if s.listener != nil && len(s.listener.lanes) > 0 {
-		first = s.listener.lanes[0].slots
-	} else if s.lane != nil {
-		first = s.lane.slots
+// enroll makes a socket a member.
+func (u *update) enroll(l *listener, r Resolved, m *sock) error {
+	if tag := m.number % diag.Tags; r.at.isTCP() {
+		if err := diag.SetTag(m.fd, tag); err != nil && tag != 0 {
+			return refused(r, err)
+		}
 	}
-	if len(first) == 0 || at.isUnix() {
+	l.members = append(l.members, m)
+	u.undo = append(u.undo, func() { l.members = slices.DeleteFunc(l.members, func(o *sock) bool { return o == m }) })
+	return nil
+}
+
+// protect keeps connections from a new member, now that there is a group.
+func (l *listener) protect(how opening) error {
+	if !how.deaf || how.silent || len(l.members) != 2 {
+		return nil
+	}
+	return l.fence()
+}
+
+// port is the port that the listener is bound to.
+func (l *listener) port() uint16 { return l.addressFor(l.r).port }
+
+// addressFor is the address of the next socket: where the first one is bound, when the kernel chose the port or IPv6 is off.
+func (l *listener) addressFor(r Resolved) bindAddr {
+	at := r.at
+	if len(l.members) == 0 || at.isUnix() {
 		return at
 	}
-	bound, err := unix.Getsockname(first[0].fd)
+	bound, err := unix.Getsockname(l.members[0].fd)
 	if err != nil {
 		return at
 	}
@@ -274,10 +338,10 @@ func (u *update) commit() {
 	}
 	for key, l := range u.table.listeners {
 		if !known[key] {
-			l.wanted = nil
+			l.size = 0
 		}
 		for _, ln := range l.lanes {
-			if ln != l.wanted {
+			if ln != l.shared || l.size == 0 {
 				ln.wanted = 0
 			}
 		}
@@ -287,23 +351,23 @@ func (u *update) commit() {
 }
 
 func (t *Table) commit(s stage) {
-	l, ln := s.listener, s.lane
-	if l == nil {
-		l = &listener{key: s.want.Key()}
+	l, ln, w := s.listener, s.lane, s.want
+	if t.listeners[l.key] == nil {
 		t.listeners[l.key] = l
+		l.unsure = true
+		l.closed = slices.ContainsFunc(l.members, func(m *sock) bool { return m.silent })
 	}
-	if ln == nil {
-		ln = &lane{number: s.number, holds: map[int]int{}, active: s.want.sockets()}
-		l.lanes = append(l.lanes, ln)
+	l.r, l.size, l.why, l.shared = w.Resolved, w.sockets(), s.why, nil
+	if s.shared {
+		l.shared, ln.shared, ln.r, ln.wanted = ln, true, w.Resolved, w.sockets()
+		if !slices.Contains(l.lanes, ln) {
+			l.lanes = append(l.lanes, ln)
+		}
+		if ln.r.PerSlot || !ln.held() {
+			ln.active = min(ln.active, ln.wanted)
+		}
 	}
-	ln.slots = append(ln.slots, s.fresh...)
-	ln.r, ln.wanted = s.want.Resolved, s.want.sockets()
-	if ln.r.PerSlot || !ln.held() {
-		ln.setActive(min(ln.active, ln.wanted))
-	}
-	l.wanted = ln
-	if l.serves == nil {
-		l.serves = ln
-		l.closed = ln.slots[0].silent
+	if len(l.serving) == 0 {
+		l.serving = []serving{{lane: ln, weight: 1}}
 	}
 }

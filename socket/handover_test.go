@@ -1,0 +1,100 @@
+package socket
+
+import (
+	"net"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// steered opens a listener whose generations have lanes of their own.
+func steered(t testing.TB, s Spec) (*Table, Want) {
+	t.Helper()
+	s.Handover, s.NonBlock = Steer, true
+	if s.Name == "" {
+		s.Name = "web"
+	}
+	table := newTable(t)
+	w := want(t, s)
+	w.Slots = 1
+	apply(t, table, w)
+	return table, w
+}
+
+// arrivals makes connections and says how many reached each of the sockets; -1: none of them.
+func arrivals(t testing.TB, address string, connections int, fds ...int) map[int]int {
+	t.Helper()
+	got := map[int]int{}
+	for range connections {
+		client, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[acceptor(t, fds)]++
+		if tcp, ok := client.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0) // no TIME_WAIT, so that there are enough ports
+		}
+		_ = client.Close()
+	}
+	return got
+}
+
+// acceptor accepts the connection that waits in one of the sockets.
+func acceptor(t testing.TB, fds []int) int {
+	t.Helper()
+	for range 1000 {
+		for _, fd := range fds {
+			if conn, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC); err == nil {
+				_ = unix.Close(conn)
+				return fd
+			}
+		}
+		_, _ = unix.Poll(pollAll(fds), 5000)
+	}
+	return -1
+}
+
+func mustServe(t testing.TB, table *Table, claims []string) {
+	t.Helper()
+	if err := serve(table, claims); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSteeredGenerationsHaveSocketsOfTheirOwn(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+	var fds []int
+	old := claimed(t, table, []string{w.Key()})
+	mustServe(t, table, old)
+	for range 3 {
+		next := claimed(t, table, []string{w.Key()})
+		a, b := table.FD(old[0], 0), table.FD(next[0], 0)
+		if a == b || !table.Own(next) || len(table.Left(old, nil)) != 0 {
+			t.Fatalf("sockets %d and %d, own %v, left %v", a, b, table.Own(next), table.Left(old, nil))
+		}
+		if got := arrivals(t, table.Address(w.Key()), 200, a, b); got[a] != 200 {
+			t.Errorf("before the flip: %v, want all at %d", got, a)
+		}
+		mustServe(t, table, next)
+		if got := arrivals(t, table.Address(w.Key()), 200, a, b); got[b] != 200 {
+			t.Errorf("after the flip: %v, want all at %d", got, b)
+		}
+		if left := table.Left(old, nil); len(left) != 1 || len(left[0].Queues) != 1 || left[0].Queues[0] != inodeOf(t, a) || left[0].Port == 0 {
+			t.Errorf("left: %v", left)
+		}
+		table.Deafen(old, nil)
+		table.Release(old)
+		old, fds = next, append(fds, a)
+	}
+	if slices.Sort(fds); len(slices.Compact(fds)) != 2 || len(table.FDs(w.Key())) != 2 {
+		t.Errorf("sockets %v were used, %v are open: want two in turn", fds, table.FDs(w.Key()))
+	}
+}
+
+func pollAll(fds []int) (polled []unix.PollFd) {
+	for _, fd := range fds {
+		polled = append(polled, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+	}
+	return polled
+}

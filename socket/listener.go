@@ -1,0 +1,295 @@
+package socket
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// listener is the listener of one key.
+type listener struct {
+	key     string
+	r       Resolved  // as it is configured, or was last
+	size    int       // how many sockets a lane has by the configuration; 0: it is not configured
+	members []*sock   // all its sockets; those of an internet address in the order of the kernel's group
+	lanes   []*lane   // what generations have; of a shared listener also what the next one gets
+	shared  *lane     // what every next generation gets; nil: each gets a lane of its own
+	why     string    // why it is shared although its configuration says Steer
+	serving []serving // where new connections go
+	closed  bool      // see SetOpen
+	paused  bool      // see Pause
+	probes  []*Probe
+	flipped time.Time // when connections were steered last
+
+	program []unix.SockFilter // what the kernel runs
+	unsure  bool              // it may run something else
+}
+
+// lane is what a generation has of a listener: one socket, or one for each slot.
+type lane struct {
+	number int // of its first member, unique while it is in use
+	r      Resolved
+	slots  []*sock     // several slots may have one socket, where no better could be had
+	shared bool        // generations have it together
+	wanted int         // how many sockets the configuration wants the next generation to get
+	holds  map[int]int // how many Holds knew this many sockets
+	active int         // new connections for the lane go to the first so many sockets
+}
+
+// serving is a lane that gets new connections.
+type serving struct {
+	lane   *lane
+	slots  []int // only these; nil: all that are active
+	weight int
+}
+
+func newLane(r Resolved, slots []*sock) *lane {
+	return &lane{number: slots[0].number, r: r, slots: slots, holds: map[int]int{}, active: len(slots)}
+}
+
+// sockets lists what new connections go to.
+func (s serving) sockets() []*sock {
+	if s.slots == nil || s.lane.shared {
+		return s.lane.slots[:s.lane.active]
+	}
+	var chosen []*sock
+	for _, slot := range s.slots {
+		if slot >= 0 && slot < len(s.lane.slots) {
+			chosen = append(chosen, s.lane.slots[slot])
+		}
+	}
+	return chosen
+}
+
+// serves reports whether new connections go to the socket.
+func (l *listener) serves(m *sock) bool {
+	return slices.ContainsFunc(l.serving, func(s serving) bool { return slices.Contains(s.sockets(), m) })
+}
+
+// lane returns the lane with this number, or nil if nobody has it.
+func (l *listener) lane(number int) *lane {
+	for _, ln := range l.lanes {
+		if ln.number == number {
+			return ln
+		}
+	}
+	return nil
+}
+
+// current is the lane of the next generation, or the one that serves: the one that is meant by the key of the listener.
+func (l *listener) current() *lane {
+	switch {
+	case l.shared != nil:
+		return l.shared
+	case len(l.serving) > 0:
+		return l.serving[0].lane
+	case len(l.lanes) > 0:
+		return l.lanes[len(l.lanes)-1]
+	}
+	return nil
+}
+
+// free lists the sockets that no generation has, in the order in which they should be used again: first those that new connections go
+// to, then those in which connections wait, then the others as they were opened.
+func (l *listener) free() []*sock {
+	used := map[*sock]bool{}
+	for _, ln := range l.lanes {
+		for _, m := range ln.slots {
+			used[m] = true
+		}
+	}
+	var order []*sock
+	for _, s := range l.serving {
+		order = append(order, s.lane.slots...)
+	}
+	order = append(order, slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool { return used[m] || !m.waiting() })...)
+	order = append(order, l.members...)
+	var free []*sock
+	for _, m := range order {
+		if !used[m] && !m.stray {
+			used[m] = true
+			free = append(free, m)
+		}
+	}
+	return free
+}
+
+// nextNumber is the number of a new member: above all others, because the kernel's group appends it; for a unix socket, which has no
+// group, the lowest that is free.
+func (l *listener) nextNumber() int {
+	next := 0
+	has := func(m *sock) bool { return m.number == next }
+	for _, m := range l.members {
+		if !l.r.at.isUnix() {
+			next = max(next, m.number+1)
+		}
+	}
+	for slices.ContainsFunc(l.members, has) {
+		next++
+	}
+	return next
+}
+
+// needed is how many sockets the configuration and the generations need.
+func (ln *lane) needed() int {
+	n := ln.wanted
+	for slots := range ln.holds {
+		n = max(n, slots)
+	}
+	return n
+}
+
+// common is how many sockets all of them know: what every generation that may be serving accepts from.
+func (ln *lane) common() int {
+	n := ln.wanted
+	for slots := range ln.holds {
+		if n == 0 || slots < n {
+			n = slots
+		}
+	}
+	return min(n, len(ln.slots))
+}
+
+func (ln *lane) held() bool      { return len(ln.holds) > 0 }
+func (ln *lane) reachable() bool { return ln.slots[0].reachable(ln.r) }
+
+// owned reports whether one generation has the lane for itself.
+func (ln *lane) owned() bool {
+	n := 0
+	for _, holds := range ln.holds {
+		n += holds
+	}
+	return n == 1 && !ln.shared
+}
+
+func (l *listener) foreign() bool {
+	return slices.ContainsFunc(l.members, func(m *sock) bool { return m.foreign })
+}
+
+// settle closes what is not needed, and steers connections to what is left.
+func (t *Table) settle(l *listener) {
+	for _, ln := range l.lanes {
+		if ln.shared {
+			ln.active = min(max(ln.active, ln.common()), max(1, ln.needed()))
+			ln.slots = ln.slots[:min(len(ln.slots), max(1, ln.needed()))]
+		}
+	}
+	l.lanes = slices.DeleteFunc(l.lanes, func(ln *lane) bool { return ln.needed() == 0 })
+	l.serveNeeded()
+	for _, m := range l.unused() {
+		m.hears = m.hears && (m.stray || l.serves(m))
+	}
+	// Stop steering connections to a socket before closing it. If the kernel rejects the program, which it accepted before, connections
+	// stay spread over all sockets.
+	_ = l.apply()
+	l.drop()
+	if len(l.members) == 0 {
+		delete(t.listeners, l.key)
+		return
+	}
+	_ = l.listen() // SetOpen reports a socket that cannot listen again
+	l.shareAddress()
+	_ = l.apply()
+}
+
+// serveNeeded lets the last lane of a shared listener serve when the one that served is gone. A lane of a generation alone goes on
+// serving when the generation is gone: connections wait there for the next one, which gets this lane.
+func (l *listener) serveNeeded() {
+	if len(l.lanes) == 0 || l.shared == nil {
+		return
+	}
+	l.serving = slices.DeleteFunc(l.serving, func(s serving) bool { return s.lane.needed() == 0 })
+	if len(l.serving) == 0 {
+		l.serving = []serving{{lane: l.lanes[len(l.lanes)-1], weight: 1}}
+	}
+}
+
+// drop closes sockets that nobody needs. Closing a socket resets the connections that wait in it, and moves the last one of the
+// kernel's group to its place; so those of a listener that is steered stay open as long as the listener, and of the others only the
+// last ones are closed, or all but one.
+func (l *listener) drop() {
+	gone := l.size == 0 && len(l.lanes) == 0
+	if l.shared == nil && !gone && !l.r.at.isUnix() {
+		return
+	}
+	unused := l.unused()
+	rest := len(l.members) - len(unused)
+	for i := len(l.members) - 1; i >= 0; i-- { // the last one first, so that no other gets its number
+		m := l.members[i]
+		if !slices.Contains(unused, m) {
+			if rest > 1 && !l.r.at.isUnix() {
+				return
+			}
+			continue
+		}
+		if !gone && !l.r.at.onDisk() {
+			m.withdraw() // a stray process that has it, too, must not keep it in the group: it would get connections
+		}
+		m.discard(l.r)
+		l.members = slices.Delete(l.members, i, i+1)
+	}
+}
+
+// unused lists the sockets that are in no lane.
+func (l *listener) unused() []*sock {
+	used := map[*sock]bool{}
+	for _, ln := range l.lanes {
+		for _, m := range ln.slots {
+			used[m] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool { return used[m] })
+}
+
+// shareAddress sets SO_REUSEPORT where several sockets have, or will have, the address, and nowhere else.
+func (l *listener) shareAddress() {
+	if l.r.at.isUnix() || l.foreign() {
+		return
+	}
+	for _, m := range l.members {
+		_ = m.setReusePort(l.shared == nil || l.r.groups() || len(l.members) > 1) // it was possible when the socket was opened
+	}
+}
+
+func (m *sock) sharesPort() bool {
+	on, err := unix.GetsockoptInt(m.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT)
+	return err == nil && on != 0
+}
+
+func (m *sock) setReusePort(on bool) error {
+	if m.sharesPort() == on {
+		return nil
+	}
+	return unix.SetsockoptInt(m.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, number(on))
+}
+
+// queued is how many connections wait to be accepted: in LISTEN, tcpi_unacked is the length of the queue.
+func (m *sock) queued() int {
+	info, err := unix.GetsockoptTCPInfo(m.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return 0
+	}
+	return int(info.Unacked)
+}
+
+func (m *sock) waiting() bool { return m.queued() > 0 }
+
+// Stranded reports whether clients find a listener only where no generation accepts, because its path was gone and it was bound again.
+// The workers of its program must be replaced. Until a generation holds the new socket, connections to it are refused.
+func (t *Table) Stranded(key string) bool {
+	l := t.listeners[key]
+	if l == nil || l.shared == nil || l.shared.held() {
+		return false
+	}
+	return slices.ContainsFunc(l.lanes, func(ln *lane) bool { return ln.held() && !ln.reachable() })
+}
+
+// fewest is the smallest number of sockets that a Hold of the lane knew; 0: nobody holds it.
+func (ln *lane) fewest() int {
+	if !ln.held() {
+		return 0
+	}
+	return slices.Min(slices.Collect(maps.Keys(ln.holds)))
+}
