@@ -4,8 +4,11 @@ import (
 	"net"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/socket/diag"
 )
 
 // steered opens a listener whose generations have lanes of their own.
@@ -97,4 +100,21 @@ func pollAll(fds []int) (polled []unix.PollFd) {
 		polled = append(polled, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 	}
 	return polled
+}
+
+// quiet waits until the kernel says that nothing is in hand.
+func quiet(t testing.TB, left []diag.Target) {
+	t.Helper()
+	watch := diag.NewWatch(left)
+	for range 5000 {
+		look, err := watch.Look()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if look.Quiet() {
+			return
+		}
+		time.Sleep(time.Millisecond) // no event to wait for
+	}
+	t.Error("it is not quiet")
 }

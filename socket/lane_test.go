@@ -264,12 +264,10 @@ func TestChangesOfNonblockLoseNoConnection(t *testing.T) {
 		if err := serve(table, next); err != nil {
 			t.Fatal(err)
 		}
-		if table.Quiet(claims, time.Now()) || !table.Quiet(next, time.Now()) {
-			t.Error("the old lane is quiet too early, or the new one is not quiet")
+		if len(table.Left(claims, nil)) != 1 || len(table.Left(next, nil)) != 0 {
+			t.Errorf("left of the old lane %v, of the new one %v", table.Left(claims, nil), table.Left(next, nil))
 		}
-		for !table.Quiet(claims, time.Now()) {
-			time.Sleep(10 * time.Millisecond)
-		}
+		quiet(t, table.Left(claims, nil))
 		serving[0].end()
 		table.Release(claims)
 		claims, serving = next, trial
@@ -278,27 +276,6 @@ func TestChangesOfNonblockLoseNoConnection(t *testing.T) {
 	serving[0].end()
 	if lost != 0 || answered < 100 {
 		t.Errorf("%d of %d connections were lost", lost, answered+lost)
-	}
-}
-
-func TestQueueDelaysItsGenerationOnlyUntilADeadline(t *testing.T) {
-	table := newTable(t)
-	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
-	apply(t, table, w)
-	old := claimed(t, table, []string{w.Key()})
-	dial(t, "tcp", table.Address(w.Key()))
-	w.NonBlock = true
-	apply(t, table, w)
-	if err := serve(table, claimed(t, table, []string{w.Key()})); err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now()
-	if table.Quiet(old, now.Add(2*handshake)) || !table.Quiet(old, now.Add(quietWithin+time.Second)) {
-		t.Error("the queue was not checked, or without end")
-	}
-	_ = unix.Close(accepted(t, table.FD(old[0], 0)))
-	if table.Quiet(old, now) || !table.Quiet(old, now.Add(2*handshake)) {
-		t.Error("a handshake had no time, or an empty queue is not quiet")
 	}
 }
 

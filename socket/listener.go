@@ -3,7 +3,6 @@ package socket
 import (
 	"maps"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,7 +20,6 @@ type listener struct {
 	closed  bool      // see SetOpen
 	paused  bool      // see Pause
 	probes  []*Probe
-	flipped time.Time // when connections were steered last
 
 	program []unix.SockFilter // what the kernel runs
 	unsure  bool              // it may run something else

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -64,7 +63,7 @@ func with(s []serving, ln *lane, slots int, p Part) []serving {
 // steer makes the lanes in s serve, and no others. On error, connections go where they went.
 func (l *listener) steer(s []serving) error {
 	before := l.serving
-	l.serving, l.flipped = s, time.Now()
+	l.serving = s
 	if err := l.apply(); err != nil {
 		l.serving = before
 		return err
@@ -282,22 +281,4 @@ func (l *listener) status(ln *lane, total int) LaneStatus {
 		s.Claim = l.claim(ln, len(ln.slots))
 	}
 	return s
-}
-
-// How long the connections of a lane that no longer serves have to arrive: a handshake that began before the change ends in the old
-// lane. quietWithin bounds the wait for a queue that does not empty.
-const (
-	handshake   = time.Second
-	quietWithin = 10 * time.Second
-)
-
-// Quiet reports whether a generation with these claims may be told to stop: it has no socket of its own, or only sockets that get no
-// more connections and whose queues are empty.
-func (t *Table) Quiet(claims []string, now time.Time) bool {
-	quiet := true
-	t.aside(claims, nil, func(l *listener, sockets []*sock) {
-		idle := now.Sub(l.flipped)
-		quiet = quiet && idle >= handshake && (idle >= quietWithin || !slices.ContainsFunc(sockets, (*sock).waiting))
-	})
-	return quiet
 }
