@@ -17,8 +17,9 @@ func promoteCommand(path *string) *cobra.Command {
 	a, s, share, noWait := &asking{path: path}, &showing{}, "", false
 	c := &cobra.Command{
 		Use: "promote PROGRAM", Short: "let a held canary become the whole generation, or change its share",
-		Long: `promote ends the trial of a canary well: its generation gets all new connections and its other slots are filled. promote waits until
-the generation serves. With --canary the canary stays a canary and gets another share of the new connections, more or less than before.
+		Long: `promote ends the trial of a canary: its generation gets all new connections, the slots that are still empty are filled, and promote
+waits until the generation serves. With --canary the generation stays a canary and gets another share of the new connections, more
+or less than before.
 
 ` + exitCodes,
 		Example: `  supervisord promote web --canary 25%
@@ -27,6 +28,7 @@ the generation serves. With --canary the canary stays a canary and gets another 
 	}
 	s.flags(c)
 	c.Flags().StringVar(&share, "canary", "", "give the canary this `share` of the new connections, such as 25%, and go on holding it")
+	completeShares(c)
 	c.Flags().BoolVar(&noWait, "no-wait", false, "do not wait for the end")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
 		if !c.Flags().Changed("canary") {
@@ -44,11 +46,11 @@ func rollbackCommand(path *string) *cobra.Command {
 	a, s := &asking{path: path}, &showing{timeout: defaultTimeout}
 	c := &cobra.Command{
 		Use: "rollback [PROGRAM]", Short: "let the generation before serve again, at once",
-		Long: `rollback sends all new connections back to the generation that served before. It starts no process. It is possible as long as that
-generation is kept (reload.keep); then the generation that was rolled back is kept in turn, so that a second rollback undoes the first.
-After that, reload with the old version.
+		Long: `rollback sends all new connections back to the generation that served before, while that generation is kept (reload.keep). No process is
+started, and the configuration file is not read. The generation that was rolled back is kept in turn, so a second rollback undoes the
+first. When the old generation is no longer kept, reload with the old version instead.
 
-PROGRAM may be left out if there is only one.`,
+PROGRAM may be omitted if there is only one.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.programs(1),
 	}
 	c.Flags().BoolVar(&s.json, "json", false, "write the verdict as JSON")
@@ -98,10 +100,12 @@ func whichProgram(st *supervisor.Status) string {
 func pauseCommand(path *string) *cobra.Command {
 	a, asJSON, length := &asking{path: path}, false, time.Duration(0)
 	c := &cobra.Command{
-		Use: "pause PROGRAM --for DURATION", Short: "let new connections wait, for the moment in which something behind the program is away",
-		Long: `pause lets new connections to a program wait in the kernel: none is refused, and none reaches a worker. What the workers have in hand
-goes on. A client notices a connection that takes longer: its kernel tries again after one, three and seven seconds, and so on.
-The pause ends by itself after --for, at most 2m, or sooner by resume. Another pause replaces the first. Reloads go on meanwhile.`,
+		Use: "pause PROGRAM --for DURATION", Short: "let new connections wait in the kernel for a short time",
+		Long: `pause lets new connections to a program wait in the kernel, for example while a database fails over. No connection is refused, and none
+reaches a worker. Connections that workers have accepted go on, and so do reloads. The kernel of a client that waits tries to connect
+again after a second, then at growing intervals.
+
+The pause ends after --for, at most 2m, or sooner by resume. Another pause replaces the first. All listeners of the program must be TCP.`,
 		Example: "  supervisord pause web --for 10s",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: a.programs(1),
 	}
@@ -120,9 +124,9 @@ The pause ends by itself after --for, at most 2m, or sooner by resume. Another p
 func resumeCommand(path *string) *cobra.Command {
 	a, asJSON := &asking{path: path}, false
 	c := &cobra.Command{
-		Use: "resume PROGRAM", Short: "end a pause: connections that wait come through",
-		Long: `resume ends a pause. A connection that waits comes through when its client's kernel tries again, which may take as long as the pause
-has taken.`,
+		Use: "resume PROGRAM", Short: "end a pause",
+		Long: `resume ends a pause. A connection that waits comes through when the client's kernel tries again: that may take about as long as the
+pause lasted.`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.programs(1),
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "write the answer as JSON")

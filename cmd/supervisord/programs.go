@@ -106,6 +106,8 @@ func abortCommand(path *string) *cobra.Command {
 	a, reason := &asking{path: path}, ""
 	c := &cobra.Command{
 		Use: "abort PROGRAM", Short: "give up a trial; the serving generation goes on",
+		Long: `abort ends the generation on trial, also one that waits as a canary. The serving generation has all new connections again, and a canary
+finishes the connections that it has ([program.NAME.drain]).`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.programs(1),
 	}
 	c.Flags().StringVar(&reason, "reason", "aborted by an operator", "why, for the log and for clients that wait for the reload")

@@ -30,8 +30,8 @@ func reloadCommand(path *string) *cobra.Command {
 		Long: `reload makes a running supervisord read its configuration and replace the workers of these programs, or of all, as HUP does.
 Unlike HUP, it waits and reports the outcome. If the new generation fails, the old one was never touched.
 
---canary 5% gives the new generation 5% of the new connections; --canary 2 starts two of its workers beside the old ones. Then promote
---canary 25% changes the share, promote deploys the new generation wholly, and abort ends it.
+A canary tries the new generation first. --canary 5% gives it 5% of the new connections; --canary 2 starts two of its workers beside the
+old ones. Then promote --canary 25% changes the share, promote deploys the whole generation, and abort ends it.
 
 A canary changes only the programs that it is for, and begins at once. If that is impossible, reload fails, says why, and changes
 nothing: while a generation is on trial or a reload waits, while nothing serves, with strategy stop-first, if the canary would be
@@ -54,6 +54,7 @@ With several programs, the worst outcome decides.`,
 	flags.BoolVar(&f.noWait, "no-wait", false, "return when the configuration is accepted")
 	flags.BoolVar(&f.drained, "drained", false, "also wait for the end of the old generation, and fail if it had to be killed")
 	flags.StringVar(&f.canary, "canary", "", "try the new generation first: on a `share` of the new connections such as 5%, or on a number of workers; needs --hold or --for")
+	completeShares(c)
 	flags.BoolVar(&f.hold, "hold", false, "hold the canary until promote or abort, or for as long as --for says")
 	flags.DurationVar(&f.holdFor, "for", 0, "promote the canary if it stays well for this long")
 	flags.StringVar(&f.reason, "reason", "", "why, for the log")
@@ -84,6 +85,12 @@ func (f *reloadFlags) check(given func(name string) bool) error {
 	canary, err := parseCanary(f.canary)
 	f.size = &canary
 	return err
+}
+
+// completeShares completes the usual values of --canary.
+func completeShares(c *cobra.Command) {
+	c.RegisterFlagCompletionFunc("canary", //nolint:errcheck // the flag is there
+		cobra.FixedCompletions([]string{"1%", "5%", "25%", "50%"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // parseCanary reads the value of --canary.

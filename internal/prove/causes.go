@@ -22,7 +22,9 @@ type Cause struct {
 const drain = "on TERM, let the worker stop accepting, answer the requests in flight and those that still arrive with \"Connection: close\", " +
 	"give idle connections a moment for a last request, and only then close and end. For Go, worker/graceful does all of this " +
 	"(http.Server.Shutdown alone does not); elsewhere use the server's graceful stop with a keep-alive or drain time above zero, " +
-	"and if it needs another signal than TERM, set that in [program.NAME.stop] (nginx: QUIT; Apache: WINCH)"
+	"and if it needs another signal than TERM, set that in [program.NAME.stop] (nginx: QUIT; Apache: WINCH); " +
+	"where the worker cannot do that, let TERM wait: handover = \"steer\" on the listener keeps new connections away from the old worker, " +
+	"timeout in [program.NAME.drain] gives it time to finish, and idle there gives clients time to close idle connections"
 
 // knownCause is a cause and the losses that it fits; an empty field fits all.
 type knownCause struct {
