@@ -2,6 +2,7 @@ package diag
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,10 +15,11 @@ const (
 	handshakeLimit = 3 * time.Second
 )
 
-// Watch looks at the connections of a generation that gets no new ones. Its methods must not be called concurrently.
+// Watch looks at the connections of a generation that gets no new ones.
 //
 // A kernel that does not show a socket's tag (before Linux 5.10) does not tell whose a connection is: all of the port count.
 type Watch struct {
+	mu         sync.Mutex
 	inet       []inetTarget
 	requests   [][]byte        // one for each address family in which sockets listen
 	sockets    int             // TCP sockets that listen
@@ -87,6 +89,8 @@ func (w *Watch) ports() (ports []uint16) {
 // Look asks the kernel: once for each address family, and again if nothing is in hand and the answer was long, because such an answer is not of one
 // moment and may leave out a connection. The first Look takes some milliseconds longer.
 func (w *Watch) Look() (Look, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	began := time.Now()
 	if w.handshakes == nil {
 		letPacketsArrive()
@@ -232,6 +236,8 @@ func (v *view) unix() error {
 // closed first, and the network namespace has counted as many that were closed with unread data, in which other programs may have a part; the smaller
 // number counts. The kernel counts no unix sockets.
 func (w *Watch) Reset() (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if len(w.unread) == 0 {
 		return 0, nil
 	}
