@@ -25,7 +25,7 @@ const (
 
 func op(code int, k uint32) unix.SockFilter { return unix.SockFilter{Code: uint16(code), K: k} }
 
-// unless runs a block if A is equal to k (JEQ) or at least k (JGE), and else goes on behind it. The block may be longer than a
+// when runs a block if A is equal to k (JEQ) or at least k (JGE), and else goes on behind it. The block may be longer than a
 // conditional jump reaches.
 func when(test int, k uint32, block []unix.SockFilter) []unix.SockFilter {
 	return append([]unix.SockFilter{
@@ -95,7 +95,7 @@ func hashFlow() []unix.SockFilter {
 	}
 }
 
-// rule is a source that a program treats in a special way: connections from this port of any loopback address.
+// rule is a source that a program treats in a special way: this port of 127.0.0.1 or ::1.
 type rule struct {
 	port   uint16
 	ipv6   bool
@@ -116,7 +116,7 @@ func sourceRules(rules []rule) (program []unix.SockFilter) {
 	version := []unix.SockFilter{op(unix.BPF_LD|unix.BPF_B|unix.BPF_ABS, network), op(unix.BPF_ALU|unix.BPF_RSH|unix.BPF_K, 4)}
 	if len(four) > 0 {
 		ports := append([]unix.SockFilter{op(unix.BPF_LDX|unix.BPF_B|unix.BPF_MSH, network), op(unix.BPF_LD|unix.BPF_H|unix.BPF_IND, network)}, four...)
-		source := append([]unix.SockFilter{op(unix.BPF_LD|unix.BPF_B|unix.BPF_ABS, network+12)}, when(unix.BPF_JEQ, 127, ports)...)
+		source := append([]unix.SockFilter{op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, network+12)}, when(unix.BPF_JEQ, 127<<24|1, ports)...)
 		program = slices.Concat(program, version, when(unix.BPF_JEQ, 4, source))
 	}
 	if len(six) > 0 {

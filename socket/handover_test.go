@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"context"
 	"net"
 	"slices"
 	"testing"
@@ -117,4 +118,52 @@ func quiet(t testing.TB, left []diag.Target) {
 		time.Sleep(time.Millisecond) // no event to wait for
 	}
 	t.Error("it is not quiet")
+}
+
+// reaches checks that a probe reaches this socket and no other.
+func reaches(t testing.TB, table *Table, claim string, slot int, others ...int) {
+	t.Helper()
+	p, err := table.Probe(claim, slot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	conn, err := p.Dial(ctx)
+	if err != nil {
+		t.Fatalf("probe of slot %d: %v", slot, err)
+	}
+	fd := table.FD(claim, slot)
+	if got := acceptor(t, append([]int{fd}, others...)); got != fd {
+		t.Errorf("a probe reached %d, not %d", got, fd)
+	}
+	_ = conn.Close()
+	p.End()
+	p.End()
+}
+
+func TestProbeReachesATrialThatClientsDoNotReach(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "0.0.0.0:0", ":0", "[::1]:0", "[::]:0"} {
+		t.Run(address, func(t *testing.T) {
+			if address[0] != '1' && address[0] != '0' {
+				needIPv6(t)
+			}
+			table, w := steered(t, Spec{Address: addr(address)})
+			old := claimed(t, table, []string{w.Key()})
+			mustServe(t, table, old)
+			trial := claimed(t, table, []string{w.Key()})
+			a, b := table.FD(old[0], 0), table.FD(trial[0], 0)
+			to := table.listeners[w.Key()].reachedAt().String()
+			for range 20 {
+				reaches(t, table, trial[0], 0, a)
+				reaches(t, table, old[0], 0, b)
+			}
+			if got := arrivals(t, to, 200, a, b); got[a] != 200 {
+				t.Errorf("clients reached %v, want all at %d", got, a)
+			}
+			if len(table.listeners[w.Key()].probes) != 0 || !isDeaf(b) {
+				t.Error("a probe is left, or the trial hears more than its probes")
+			}
+		})
+	}
 }

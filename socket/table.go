@@ -286,6 +286,9 @@ func (t *Table) Address(claim string) string {
 // on, gets connections as the unit made it.
 func (t *Table) Close() error {
 	for _, l := range t.listeners {
+		for len(l.probes) > 0 {
+			l.probes[0].End()
+		}
 		if l.foreign() {
 			_ = detach(l.members[0].fd)
 		}
