@@ -60,7 +60,8 @@ func (p *runner) step(e program.Event) {
 	for _, a := range actions {
 		p.perform(a)
 	}
-	if _, idle := e.(program.Spawned); idle {
+	switch e.(type) {
+	case program.Spawned, program.Looked, program.LossKnown:
 		now = p.s.stepped[p] // no rule was applied: what became due since then still is
 	}
 	p.s.stepped[p] = now

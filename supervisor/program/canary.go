@@ -14,7 +14,7 @@ func (p *Program) RefusesCanary(r Reload, c *config.Program) string {
 	switch {
 	case p.Goal == Halt:
 		return "it is stopped: start it first"
-	case t != nil && t.Canary > 0:
+	case t != nil && t.IsCanary():
 		return fmt.Sprintf("generation %d is a canary already: promote or abort that first", t.Number)
 	case t != nil:
 		return fmt.Sprintf("generation %d is on trial: wait for its end, or abort it", t.Number)
@@ -26,8 +26,40 @@ func (p *Program) RefusesCanary(r Reload, c *config.Program) string {
 		return "a reload is due: wait for its end"
 	case c.Reload.Strategy == config.StopFirst || p.Serving.StopFirst():
 		return `with reload.strategy = "stop-first" no canary can run beside the generation that serves: reload without --canary`
+	case r.Share > 0:
+		return p.refusesShare(r.Share, c, r.Unsteered)
 	case r.Canary >= c.Workers:
 		return fmt.Sprintf("%d of its %s would be the whole generation: ask for fewer, or reload without --canary", r.Canary, count(c.Workers, "worker"))
+	}
+	return ""
+}
+
+// refusesShare is RefusesCanary for a share of the new connections.
+func (p *Program) refusesShare(share int, c *config.Program, unsteered string) string {
+	switch {
+	case share >= Whole:
+		return "100% would be the whole generation: ask for less, or reload without --canary"
+	case c.Reload.Strategy != config.All:
+		return fmt.Sprintf("with reload.strategy = %q a canary has no share of its own: ask for a number of workers, such as --canary 1", c.Reload.Strategy)
+	case unsteered != "":
+		return unsteered + ": ask for a number of workers, such as --canary 1"
+	case !p.Serving.Steered:
+		return fmt.Sprintf("generation %d shares its sockets with the next: reload without --canary once, or ask for a number of workers", p.Serving.Number)
+	}
+	return ""
+}
+
+// RefusesShare says why the share of the trial cannot be changed now, and what to do about it; "": it can.
+func (p *Program) RefusesShare(share int) string {
+	switch t := p.Trial; {
+	case t == nil:
+		return "nothing is on trial: begin a canary with reload --canary"
+	case !t.IsCanary():
+		return fmt.Sprintf("generation %d is not a canary: it serves as soon as its workers are ready", t.Number)
+	case share >= Whole:
+		return "100% is everything: promote without a share"
+	case t.Prepared && !t.Steered || p.Serving == nil || !p.Serving.Steered:
+		return fmt.Sprintf("generation %d has no sockets of its own: promote it without a share, or abort it", t.Number)
 	}
 	return ""
 }
@@ -49,12 +81,12 @@ func (p *Program) canary(now time.Time, e Reload) {
 // hold keeps a canary whose workers are all ready until it is promoted or its time is over.
 func (p *Program) hold(now time.Time) {
 	t := p.Trial
-	if t == nil || t.Canary == 0 || !t.allReady() {
+	if t == nil || !t.IsCanary() || !t.allReady() {
 		return
 	}
 	if t.Held {
 		if !t.HeldTill.IsZero() && !now.Before(t.HeldTill) {
-			p.promoteCanary("")
+			p.promoteCanary(now, Promote{})
 		}
 		return
 	}
@@ -66,22 +98,33 @@ func (p *Program) hold(now time.Time) {
 	p.report(Report{Kind: kind, Generation: t.Number, Serving: p.ServingNumber(), After: t.For, Reload: p.setOutcome(t, Held)})
 }
 
-// promoteCanary ends the hold of a canary: the other slots are filled. What follows is made from its configuration, unless a newer
-// one has come.
-func (p *Program) promoteCanary(by string) {
+// promoteCanary changes the share of a canary, or ends its hold: the other slots are filled. What follows is made from its
+// configuration, unless a newer one has come.
+func (p *Program) promoteCanary(now time.Time, e Promote) {
 	t := p.Trial
-	if t == nil || t.Canary == 0 {
+	if t == nil || !t.IsCanary() || e.Share > 0 && p.RefusesShare(e.Share) != "" {
 		return
 	}
-	p.report(Report{Kind: CanaryPromoted, Generation: t.Number, Serving: p.ServingNumber(), AskedBy: by, Reload: p.setOutcome(t, Pending)})
-	t.Canary, t.HeldTill = 0, time.Time{}
+	told := Report{Kind: CanaryPromoted, Generation: t.Number, Serving: p.ServingNumber(), AskedBy: e.AskedBy}
+	if e.Share > 0 {
+		t.Share = e.Share
+		if !t.HeldTill.IsZero() { // it has to be well for as long with this share
+			t.HeldTill = now.Add(t.For)
+		}
+		told.Kind, told.After, told.Reload = ShareChanged, t.For, p.setShare(t)
+		p.report(told)
+		return
+	}
+	told.Reload = p.setOutcome(t, Pending)
+	p.report(told)
+	t.Canary, t.Share, t.HeldTill = 0, 0, time.Time{}
 	if p.Candidate != nil {
 		p.Config, p.Candidate = p.Candidate, nil
 	}
 }
 
 // waitsForPerson reports whether g is a canary that only Promote or Abort ends.
-func (g *Generation) waitsForPerson() bool { return g.Canary > 0 && g.For == 0 }
+func (g *Generation) waitsForPerson() bool { return g.IsCanary() && g.For == 0 }
 
 // Knows reports whether c is not new: it is the configuration of the program, or of its last canary.
 func (p *Program) Knows(c *config.Program) bool {

@@ -56,20 +56,44 @@
 //	Tick after a canary was held for its time
 //	    reloading (all): spawn 2/1
 //	    reloading (rolling): TERM 1
-//	Rollback
+//	Reload of a canary of 5%, then ReadySaid
+//	    reloading: steer 1:9500 2:500
+//	Promote of a canary to 25%
+//	    reloading: steer 1:7500 2:2500
+//	Promote of a canary of 5%
+//	    reloading: steer 2; 1 is finishing; 2 is finishing → up
+//	Abort of a canary of 5%
+//	    reloading: steer 1; 3 is finishing; 4 is finishing → up
+//	ReadySaid by every worker on trial, steered
+//	    reloading: steer 2; 1 is finishing; 2 is finishing → up
+//	ReadySaid by every worker on trial, steered, with keep
+//	    reloading: steer 2; 1 is kept; 2 is kept → up
+//	Quieted of a finishing generation
+//	    up: TERM 1, TERM 2
+//	Tick at the deadline of finishing workers
+//	    up: TERM 1, TERM 2
+//	Looked
+//	    up: -; 1 is finishing; 2 is finishing
+//	LossKnown
+//	    up: -; 1 is finishing; 2 is finishing
+//	DrainsItself of a finishing worker
+//	    up: TERM 1; 2 is finishing
+//	Exited of a finishing worker
+//	    up: -; 2 is finishing
+//	Exited of a kept worker
+//	    up: -; 2 is kept
+//	Tick when kept workers have been kept for their time
+//	    up: -; 1 is finishing; 2 is finishing
+//	Rollback to a kept generation
+//	    up: steer 1; 3 is finishing; 4 is finishing
+//	Rollback without one
 //	    down, starting, up, reloading, waiting, stopping: -
 //	Pause
-//	    down, starting, up, reloading, waiting, stopping: -
-//	Unpause
-//	    down, starting, up, reloading, waiting, stopping: -
-//	Quieted
-//	    down, starting, up, reloading, waiting, stopping: -
-//	Looked
-//	    down, starting, up, reloading, waiting, stopping: -
-//	LossKnown
-//	    down, starting, up, reloading, waiting, stopping: -
-//	DrainsItself
-//	    down, starting, up, reloading, waiting, stopping: -
+//	    down, starting, up, reloading, waiting, stopping: pause
+//	Tick at the end of a pause
+//	    down, starting, up, reloading, waiting, stopping: resume
+//	Unpause of a paused program
+//	    down, starting, up, reloading, waiting, stopping: resume
 //	Scale to 3 workers
 //	    down, starting, reloading, waiting, stopping: -
 //	    up: spawn 1/2
@@ -92,9 +116,10 @@
 //	    waiting: - → down
 //	    stopping: KILL 1, KILL 2
 //	Prepared
-//	    reloading (all), starting: spawn 2/0, spawn 2/1
+//	    reloading (all): spawn 2/0, spawn 2/1
 //	    reloading (rolling): spawn 2/0
-//	    reloading (stop-first): TERM 1, TERM 2
+//	    reloading (stop-first): steer 2, TERM 1, TERM 2
+//	    starting: steer 2, spawn 2/0, spawn 2/1
 //	Prepared with a failure
 //	    reloading: forget 2 → up
 //	    starting: forget 2 → waiting
@@ -104,11 +129,11 @@
 //	    starting, reloading (all): -
 //	    reloading (rolling): TERM 1
 //	ReadySaid by every worker on trial
-//	    starting: steer 1 → up
+//	    starting: - → up
 //	    reloading (all): steer 2, TERM 1, TERM 2 → up
 //	    reloading (rolling): TERM 1
 //	ReadySaid by every worker on trial, with soak
-//	    starting: steer 1 → up
+//	    starting: - → up
 //	    reloading: -
 //	Tick at the end of the soak
 //	    up: -

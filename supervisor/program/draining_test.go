@@ -37,7 +37,7 @@ func TestReloadWaitsWhileTooManyGenerationsDrain(t *testing.T) {
 		t.Errorf("generation %d is awaited", got)
 	}
 	s.exit(2)
-	s.expect("prepare 4, forget 2")
+	s.expect("forget 2, prepare 4")
 	s.prepared()
 	s.allReady()
 	s.expect("spawn 4/0, steer 4, TERM 3")

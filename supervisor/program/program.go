@@ -90,10 +90,11 @@ type Generation struct {
 	AskedBy string          // who; "": nobody
 	Config  *config.Program // never changed
 	hold
-	Prepared bool     // the snapshot is resolved and the preflight has passed
-	Steered  bool     `json:",omitempty"` // it has listening sockets of its own
-	Failure  *Failure // why its trial failed
-	Killed   int      // workers that did not go by themselves
+	Prepared bool         // the snapshot is resolved and the preflight has passed
+	Steered  bool         `json:",omitempty"` // it has listening sockets of its own
+	Failure  *Failure     // why its trial failed
+	Killed   int          // workers that did not go by themselves
+	Looks    map[int]Look `json:",omitempty"` // the last one at its finishing workers, by slot; -1: all
 	Slots    []Slot
 	Workers  []*Worker // those that live, or are about to
 
@@ -207,7 +208,7 @@ func (p *Program) State() State {
 
 // Next returns the first deadline after now, or zero if there is none: the one timer that the program needs.
 func (p *Program) Next(now time.Time) time.Time {
-	var times []time.Time
+	times := []time.Time{p.Paused.Until}
 	for w := range p.Workers() {
 		times = append(times, w.Deadline)
 	}
@@ -270,11 +271,19 @@ func (p *Program) Horizon() (end time.Time) {
 		switch w.State {
 		case Starting:
 			t = t.Add(g.Config.Reload.Soak)
-		case Stopping:
-			for _, s := range g.Config.Stop.Steps[min(w.Step+1, len(g.Config.Stop.Steps)):] {
+		case Finishing, Stopping:
+			steps := g.Config.Stop.Steps
+			if w.State == Stopping {
+				steps = steps[min(w.Step+1, len(steps)):]
+			} else {
+				t = t.Add(g.Config.Drain.Idle + g.Config.Drain.Spread)
+			}
+			for _, s := range steps {
 				t = t.Add(s.Wait)
 			}
-		case Soaking, Ready, Leaving, Kept, Finishing:
+		case Kept: // nobody waits for its end
+			continue
+		case Soaking, Ready, Leaving:
 		}
 		later(t)
 	}
@@ -309,6 +318,9 @@ func (p *Program) Role(g *Generation) Role {
 	case p.Serving:
 		return RoleServing
 	}
+	if g.count(Kept) > 0 {
+		return RoleKept
+	}
 	return RoleDraining
 }
 
@@ -333,6 +345,16 @@ func (p *Program) Find(number int) (*Worker, *Generation) {
 		}
 	}
 	return nil, nil
+}
+
+// generation returns the generation with this number, or nil if it does not live.
+func (p *Program) generation(number int) *Generation {
+	for _, g := range p.Generations() {
+		if g.Number == number {
+			return g
+		}
+	}
+	return nil
 }
 
 // Live counts the workers.
@@ -397,6 +419,9 @@ func (p *Program) calm() bool {
 // StopFirst reports whether the generation must never run beside another.
 func (g *Generation) StopFirst() bool { return g.Config.Reload.Strategy == config.StopFirst }
 
+// IsCanary reports whether g waits for its promotion beside the serving generation once its workers are ready.
+func (g *Generation) IsCanary() bool { return g.Canary > 0 || g.Share > 0 }
+
 // wanted is how many slots of a trial are filled now.
 func (g *Generation) wanted() int {
 	if g.Canary > 0 {
@@ -410,11 +435,16 @@ func (g *Generation) allReady() bool {
 	return len(g.Workers) >= g.wanted() && !slices.ContainsFunc(g.Workers, func(w *Worker) bool { return w.State != Ready })
 }
 
+// passes reports whether a trial is to serve now.
+func (g *Generation) passes() bool { return !g.IsCanary() && g.allReady() }
+
 // staying counts the workers that are to stay.
-func (g *Generation) staying() int {
-	n := 0
+func (g *Generation) staying() int { return g.count(Starting) + g.count(Soaking) + g.count(Ready) }
+
+// count counts the workers in a state.
+func (g *Generation) count(s WorkerState) (n int) {
 	for _, w := range g.Workers {
-		if w.stays() {
+		if w.State == s {
 			n++
 		}
 	}
@@ -427,10 +457,10 @@ func (g *Generation) unfinished() bool {
 }
 
 // stays reports whether a worker keeps its slot.
-func (w *Worker) stays() bool { return w.State != Leaving && w.State != Stopping }
+func (w *Worker) stays() bool { return w.State == Starting || w.State == Soaking || w.State == Ready }
 
 func (w *Worker) enter(s WorkerState, now time.Time, deadline time.Duration) {
-	w.State, w.Since, w.Deadline, w.Excused = s, now, time.Time{}, false
+	w.State, w.Since, w.Deadline, w.Excused, w.Quiet = s, now, time.Time{}, false, time.Time{}
 	if deadline > 0 {
 		w.Deadline = now.Add(deadline)
 	}

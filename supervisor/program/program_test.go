@@ -109,6 +109,8 @@ func shorten(actions []Action) string {
 			words = append(words, fmt.Sprintf("%s %d", name, a.Worker))
 		case Steer:
 			words = append(words, steerWords(a.Shares))
+		case SetPaused:
+			words = append(words, map[bool]string{true: "pause", false: "resume"}[a.Paused])
 		case Forget:
 			words = append(words, fmt.Sprintf("forget %d", a.Generation))
 		}
@@ -130,9 +132,9 @@ func TestFirstStartSpawnsEverySlotOnceThePreflightHasPassed(t *testing.T) {
 	s.expect("prepare 1")
 	s.state(StartingUp)
 	s.prepared()
-	s.expect("spawn 1/0, spawn 1/1")
+	s.expect("steer 1, spawn 1/0, spawn 1/1")
 	s.allReady()
-	s.expect("steer 1")
+	s.expect("")
 	s.state(Up)
 }
 
@@ -225,7 +227,7 @@ func TestDueReloadFollowsFailedTrial(t *testing.T) {
 	s.send(Reload{Reason: "HUP"})
 	s.prepared()
 	s.exit(2)
-	s.expect("prepare 2, spawn 2/0, prepare 3, forget 2")
+	s.expect("prepare 2, spawn 2/0, forget 2, prepare 3")
 }
 
 func TestReloadDuringDrainStartsAtOnce(t *testing.T) {
@@ -460,11 +462,11 @@ func TestStopFirstNeverRunsTwoGenerations(t *testing.T) {
 	s.up()
 	s.send(Reload{})
 	s.prepared()
-	s.expect("prepare 2, TERM 1")
+	s.expect("prepare 2, steer 2, TERM 1")
 	s.exit(1)
 	s.expect("spawn 2/0")
 	s.exit(2)
-	s.expect("spawn 1/0, forget 2")
+	s.expect("steer 1, forget 2, spawn 1/0")
 	s.send(ReadySaid{Worker: 3})
 	s.state(Up)
 }
@@ -583,12 +585,12 @@ func TestStopFirstProgramRestartsOnceFailedTrialIsGone(t *testing.T) {
 	s.send(Reload{Config: testConfig(2, config.All)})
 	s.prepared()
 	s.exit(1)
-	s.expect("prepare 2, TERM 1, spawn 2/0, spawn 2/1")
+	s.expect("prepare 2, steer 2, TERM 1, spawn 2/0, spawn 2/1")
 	s.send(ReadySaid{Worker: 2})
 	s.exit(3)
-	s.expect("TERM 2")
+	s.expect("steer 1, TERM 2")
 	s.exit(2)
-	s.expect("spawn 1/0, forget 2")
+	s.expect("forget 2, spawn 1/0")
 }
 
 func TestFailedOrAbortedCanaryLeavesServingGenerationAlone(t *testing.T) {

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
 )
 
 // history is a random history of a program and what the checks remember of it.
@@ -22,6 +24,7 @@ type history struct {
 	canary  Reload    // the trial, not promoted yet; Canary 0: none
 	till    time.Time // when it is promoted automatically; zero: never
 
+	steered  map[int]bool         // generations that have got connections
 	decided  map[int]ReloadRecord // by generation: as decided, then as ended
 	promised int                  // the newest number that a client may wait for
 }
@@ -39,6 +42,16 @@ func drawConfig(t *rapid.T) *config.Program {
 	c.Stop.DrainingFull = rapid.SampledFrom([]config.DrainingFull{config.Wait, config.Wait, "", config.Kill}).Draw(t, "draining_full")
 	c.Stop.ReloadSignal = rapid.SampledFrom([]syscall.Signal{0, syscall.SIGUSR1}).Draw(t, "reload_signal")
 	c.Stop.IntSignal = rapid.SampledFrom([]syscall.Signal{0, syscall.SIGINT}).Draw(t, "int_signal")
+	c.Drain = config.DrainPolicy{
+		Timeout: rapid.SampledFrom([]time.Duration{0, 10 * time.Second, 10 * time.Second}).Draw(t, "drain"),
+		Idle:    rapid.SampledFrom([]time.Duration{0, 0, 3 * time.Second}).Draw(t, "idle"),
+		Spread:  rapid.SampledFrom([]time.Duration{0, 0, 8 * time.Second}).Draw(t, "spread"),
+	}
+	c.Reload.Keep = rapid.SampledFrom([]time.Duration{0, 20 * time.Second}).Draw(t, "keep")
+	c.Listen = []socket.Spec{{
+		PerSlot:  rapid.Bool().Draw(t, "per_slot"),
+		Handover: rapid.SampledFrom([]socket.Handover{socket.Share, socket.Steer, socket.Steer}).Draw(t, "handover"),
+	}}
 	c.MaxAge = rapid.SampledFrom([]time.Duration{0, 0, 10 * time.Second, time.Minute}).Draw(t, "max_age")
 	if rapid.Bool().Draw(t, "forever") {
 		c.Stop.Steps[0].Wait = config.Forever
@@ -50,15 +63,27 @@ func drawConfig(t *rapid.T) *config.Program {
 	return c
 }
 
+// steered reports whether generations with this configuration have sockets of their own.
+func steered(c *config.Program) bool {
+	if len(c.Listen) == 0 {
+		return false
+	}
+	alone := c.Reload.Strategy == config.All || c.Reload.Strategy == config.Rolling && c.Listen[0].PerSlot
+	return c.Listen[0].Handover == socket.Steer && alone
+}
+
 // event draws an event that could happen now. Most are plausible, some come too late.
 func (h *history) event() Event {
 	workers := h.workers()
-	kinds := []string{"tick", "tick", "reload", "stale", "scale"}
+	kinds := []string{"tick", "tick", "reload", "stale", "scale", "rollback", "pause", "unpause"}
+	if len(h.p.Draining) > 0 || h.p.any(Finishing) {
+		kinds = append(kinds, "quieted", "quieted", "looked", "loss")
+	}
 	if h.p.Trial != nil {
 		kinds = append(kinds, "promote", "abort")
 	}
 	if len(workers) > 0 {
-		kinds = append(kinds, "ready", "ready", "ready", "exit", "exit", "replace", "overlimit", "extend", "spawned", "never ready")
+		kinds = append(kinds, "ready", "ready", "ready", "exit", "exit", "replace", "overlimit", "extend", "spawned", "never ready", "drains itself")
 	}
 	if h.p.Trial != nil && !h.p.Trial.Prepared {
 		kinds = append(kinds, "prepared", "prepared", "prepared", "unprepared")
@@ -68,16 +93,29 @@ func (h *history) event() Event {
 	}
 	switch kind := rapid.SampledFrom(kinds).Draw(h.T, "event"); kind {
 	case "reload":
-		return Reload{Config: drawConfig(h.T), Reason: "HUP", Canary: rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(h.T, "canary"),
+		canary := rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(h.T, "canary")
+		share := rapid.SampledFrom([]int{0, 0, 500}).Draw(h.T, "share")
+		if canary > 0 {
+			share = 0
+		}
+		return Reload{Config: drawConfig(h.T), Reason: "HUP", Canary: canary, Share: share,
 			For: rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(h.T, "for"), By: rapid.SampledFrom([]Renewal{"", "", Changed}).Draw(h.T, "by")}
 	case "scale":
 		return Scale{Workers: rapid.IntRange(1, 5).Draw(h.T, "scale")}
 	case "promote":
-		return Promote{}
+		return Promote{Share: rapid.SampledFrom([]int{0, 100, 2500}).Draw(h.T, "share")}
+	case "rollback":
+		return Rollback{AskedBy: "alice"}
+	case "pause":
+		return Pause{For: 5 * time.Second}
+	case "unpause":
+		return Unpause{}
+	case "quieted", "looked", "loss":
+		return h.lookEvent(kind)
 	case "abort":
 		return Abort{Reason: "requested"}
 	case "prepared":
-		return Prepared{Generation: h.p.Trial.Number}
+		return h.prepared()
 	case "unprepared":
 		return Prepared{Generation: h.p.Trial.Number, Failure: &Failure{Step: "preflight"}}
 	case "stop":
@@ -100,6 +138,26 @@ func (h *history) event() Event {
 	}
 }
 
+func (h *history) prepared() Prepared {
+	return Prepared{Generation: h.p.Trial.Number, Steered: steered(h.p.Trial.Config)}
+}
+
+// lookEvent draws what a look at a generation that goes finds.
+func (h *history) lookEvent(kind string) Event {
+	g := rapid.SampledFrom(h.p.Generations()).Draw(h.T, "generation")
+	slot, idle := -1, rapid.IntRange(0, 1).Draw(h.T, "idle")
+	if g.perSlot() {
+		slot = rapid.IntRange(-1, len(g.Slots)).Draw(h.T, "slot")
+	}
+	switch kind {
+	case "quieted":
+		return Quieted{g.Number, slot, Look{Idle: idle}}
+	case "looked":
+		return Looked{g.Number, slot, Look{Unread: 1, Idle: idle}}
+	}
+	return LossKnown{g.Number, Lost{Queued: idle}}
+}
+
 func (h *history) workers() []*Worker {
 	var workers []*Worker
 	for w := range h.p.Workers() {
@@ -120,6 +178,8 @@ func workerEvent(t *rapid.T, kind string, w *Worker) Event {
 		return OverLimit{Worker: w.Number, Reason: overLimit}
 	case "extend":
 		return Extend{Worker: w.Number, By: 10 * time.Second}
+	case "drains itself":
+		return DrainsItself{Worker: w.Number}
 	case "spawned":
 		return Spawned{Worker: w.Number, PID: w.Number}
 	}
@@ -136,13 +196,16 @@ func (h *history) pass() {
 }
 
 func (h *history) step(e Event) {
-	before, was := h.inService(), *h.p
+	before, was, states := h.inService(), *h.p, h.states()
 	actions := h.p.Step(h.now, e)
 	for _, a := range actions {
 		h.checkAction(a)
 	}
 	h.checkCovered(before, e)
 	h.checkKilled(actions, e)
+	h.checkSteering(actions)
+	h.checkStopped(actions, states, e)
+	h.checkRollback(&was, actions, e)
 	h.checkCanary(&was, e)
 	h.checkReload(&was, e)
 	h.checkOneAtATime(actions)
@@ -153,7 +216,8 @@ func (h *history) step(e Event) {
 
 // checkSettled: nothing is left to do at this instant, because no later event may trigger it.
 func (h *history) checkSettled(e Event) {
-	if _, spawned := e.(Spawned); spawned {
+	switch e.(type) {
+	case Spawned, Looked, LossKnown:
 		return // irrelevant to the rules
 	}
 	if left := h.p.Step(h.now, Tick{}); len(left) > 0 {
@@ -164,7 +228,7 @@ func (h *history) checkSettled(e Event) {
 // checkReloads: every promised number has a record, a record gets exactly one outcome, and every change of a record is reported.
 func (h *history) checkReloads(actions []Action) {
 	for _, a := range actions {
-		if r, ok := a.(Report); ok && r.Reload != nil && !r.Reload.Outcome.Open() {
+		if r, ok := a.(Report); ok && r.Reload != nil && !r.Reload.Outcome.Open() && r.Kind != GenerationLost {
 			h.checkDecided(*r.Reload)
 		}
 	}
@@ -180,7 +244,7 @@ func (h *history) checkReloads(actions []Action) {
 			h.Fatalf("generation %d is on trial: %v, and its reload is %s", r.Generation, trial, r.Outcome)
 		case !trial && (told.Outcome != r.Outcome || !told.Ended.Equal(r.Ended)):
 			h.Fatalf("the record of generation %d is %+v, but no report says so: %+v", r.Generation, r, told)
-		case !trial && r.Ended.IsZero() != h.lives(r.Goes()):
+		case !trial && r.Ended.IsZero() != h.lives(r.Goes()) && (r.Ended.IsZero() || r.RolledBack.IsZero()):
 			h.Fatalf("generation %d lives: %v, and the reload that waits for its end is %+v", r.Goes(), h.lives(r.Goes()), r)
 		}
 	}
@@ -198,7 +262,7 @@ func (h *history) checkReloads(actions []Action) {
 func (h *history) checkDecided(r ReloadRecord) {
 	before, known := h.decided[r.Generation]
 	switch {
-	case known && !before.Ended.IsZero():
+	case known && !before.Ended.IsZero() && r.RolledBack.IsZero():
 		h.Fatalf("the finished reload of generation %d is reported again: %+v", r.Generation, r)
 	case known && (before.Outcome != r.Outcome || !before.Decided.Equal(r.Decided)):
 		h.Fatalf("the reload of generation %d was %+v, and is %+v", r.Generation, before, r)
@@ -256,6 +320,10 @@ func (h *history) inService() map[int]*Worker {
 
 func (h *history) checkAction(a Action) {
 	switch a := a.(type) {
+	case Steer:
+		for _, s := range a.Shares {
+			h.steered[s.Generation] = true
+		}
 	case Prepare:
 		h.held[a.Generation.Number] = true
 	case Forget:
@@ -277,7 +345,7 @@ func (h *history) checkAction(a Action) {
 
 // checkCovered checks the promise: a serving worker is never told to stop before its replacement is ready.
 func (h *history) checkCovered(before map[int]*Worker, e Event) {
-	if h.p.Goal == Halt || h.p.exclusive() || h.p.makeRoom() {
+	if _, back := e.(Rollback); back || h.p.Goal == Halt || h.p.exclusive() || h.p.makeRoom() {
 		return
 	}
 	covered := map[int]bool{}
@@ -286,7 +354,7 @@ func (h *history) checkCovered(before map[int]*Worker, e Event) {
 	}
 	for _, w := range before {
 		inRange := h.p.Serving != nil && w.Slot < len(h.p.Serving.Slots)
-		if w.State == Stopping && !covered[w.Slot] && inRange {
+		if (w.State == Stopping || w.State == Finishing || w.State == Kept) && !covered[w.Slot] && inRange {
 			h.Fatalf("%T: worker %d in slot %d was told to stop and no replacement is ready", e, w.Number, w.Slot)
 		}
 	}
@@ -311,17 +379,18 @@ func (h *history) checkKilled(actions []Action, e Event) {
 // checkCanary: a canary begins exactly as requested or nothing changes, and it never grows before its promotion.
 func (h *history) checkCanary(was *Program, e Event) {
 	r, asked := e.(Reload)
-	asked = asked && r.Canary > 0
+	asked = asked && (r.Canary > 0 || r.Share > 0)
 	began := h.p.LastGeneration > was.LastGeneration
 	switch t := h.p.Trial; {
-	case asked && began && (t == nil || t.Canary != r.Canary):
-		h.Fatalf("a canary of %d was requested, got %+v", r.Canary, t)
+	case asked && began && (t == nil || t.Canary != r.Canary || t.Share != r.Share):
+		h.Fatalf("the canary %+v was requested, got %+v", r, t)
 	case asked && !began && (h.p.Config != was.Config || h.p.Candidate != was.Candidate || h.p.Trial != was.Trial || h.p.Again != was.Again):
 		h.Fatalf("a refused canary changed something")
 	case asked && began:
 		h.canary = r
 	}
-	_, promoted := e.(Promote)
+	promote, promoted := e.(Promote)
+	promoted = promoted && promote.Share == 0
 	if t := h.p.Trial; promoted || t == nil || began && !asked || !h.till.IsZero() && !h.now.Before(h.till) {
 		h.canary = Reload{}
 	}
@@ -348,7 +417,7 @@ func (h *history) checkReload(was *Program, e Event) {
 		return
 	}
 	began := h.p.LastGeneration > was.LastGeneration
-	if r, ok := e.(Reload); ok && r.Canary == 0 && !began && h.p.Again == nil {
+	if r, ok := e.(Reload); ok && r.Canary == 0 && r.Share == 0 && !began && h.p.Again == nil {
 		h.Fatalf("a reload is lost")
 	}
 	if was.Again != nil && h.p.Again == nil && !began {
@@ -368,11 +437,14 @@ func (h *history) checkState() {
 	for w, g := range h.p.Workers() {
 		generations[g.Number] = true
 		endless := w.State == Stopping && !w.Killed && g.Config.Stop.Steps[min(w.Step, len(g.Config.Stop.Steps)-1)].Wait == config.Forever
-		timed := w.State == Starting || w.State == Soaking || w.State == Stopping && !w.Killed && !endless
+		timed := w.State == Starting || w.State == Soaking || w.State == Kept || w.State == Finishing || w.State == Stopping && !w.Killed && !endless
 		if timed != !w.Deadline.IsZero() {
 			h.Fatalf("worker %d is %s with deadline %s", w.Number, w.State, w.Deadline)
 		}
-		if w.State != Stopping && w.State != Leaving {
+		if d := g.Config.Drain; w.State == Finishing && w.Deadline.Sub(w.Since) > d.Timeout+d.Idle+d.Spread {
+			h.Fatalf("worker %d may finish until %s, %s after it began", w.Number, w.Deadline, w.Deadline.Sub(w.Since))
+		}
+		if w.stays() {
 			perSlot[[2]int{g.Number, w.Slot}]++
 		}
 	}
@@ -385,6 +457,95 @@ func (h *history) checkState() {
 		h.Fatalf("%d generations held, %d live", len(h.held), len(h.p.Generations()))
 	}
 	h.checkNotStranded()
+}
+
+// states returns what every worker does.
+func (h *history) states() map[int]WorkerState {
+	states := map[int]WorkerState{}
+	for w := range h.p.Workers() {
+		states[w.Number] = w.State
+	}
+	return states
+}
+
+// checkSteering: what Steer said last is what the state says, before anything else is done; new connections go to workers that
+// live or are about to; and a trial gets none before all its workers were ready, unless nothing else can have them.
+func (h *history) checkSteering(actions []Action) {
+	for i, a := range actions {
+		if s, ok := a.(Steer); ok && (i > 0 || !slices.EqualFunc(s.Shares, h.p.Steering, Share.equal)) {
+			h.Fatalf("action %d is %+v, and the record says %+v", i, s, h.p.Steering)
+		}
+	}
+	serving, t := h.p.Serving, h.p.Trial
+	if serving == nil || h.p.Goal == Halt || h.p.makeRoom() {
+		return
+	}
+	for _, share := range h.p.Steering {
+		g := h.p.generation(share.Generation)
+		switch {
+		case g == nil:
+			h.Fatalf("generation %d gets connections, and does not live", share.Generation)
+		case share.Weight <= 0:
+			h.Fatalf("the weight of generation %d is %d", g.Number, share.Weight)
+		case g == serving: // its workers are replaced when they end, if the restart policy wants that
+		case g != serving && g.count(Ready)+g.count(Leaving) == 0:
+			h.Fatalf("generation %d gets connections, and nobody accepts them", g.Number)
+		case g == t && !t.Held && (t.Config.Reload.Strategy != config.Rolling || !t.perSlot()):
+			h.Fatalf("generation %d on trial gets connections", g.Number)
+		}
+		for _, slot := range share.Slots {
+			if !slices.ContainsFunc(g.Workers, func(w *Worker) bool { return w.Slot == slot && (w.State == Ready || w.State == Leaving) }) {
+				h.Fatalf("slot %d of generation %d gets connections, and nobody accepts them", slot, g.Number)
+			}
+		}
+	}
+}
+
+// checkStopped: a worker that may have connections of its own is told to stop only after a time in which it got nothing new.
+func (h *history) checkStopped(actions []Action, before map[int]WorkerState, e Event) {
+	if h.p.Goal == Halt || h.p.Serving == nil || h.p.makeRoom() || h.p.Config.Stop.DrainingFull == config.Kill {
+		return
+	}
+	for _, a := range actions {
+		s, ok := a.(SendSignal)
+		if !ok {
+			continue
+		}
+		w, g := h.p.Find(s.Worker)
+		accepted := before[w.Number] == Ready || before[w.Number] == Leaving || before[w.Number] == Kept
+		covered := covers(h.p.Steering, g, w.Slot)
+		replaced := g == h.p.Serving && covered // by a worker with the same socket, or scaled away
+		switch {
+		case before[w.Number] == Stopping || !g.Steered || replaced:
+		case covered:
+			h.Fatalf("%T: worker %d of generation %d is told to stop, and gets new connections: %+v", e, w.Number, g.Number, h.p.Steering)
+		case accepted && g.Config.Drain.Timeout > 0 && !w.DrainsItself && !w.Killed && g.wasServed(h):
+			h.Fatalf("%T: worker %d of generation %d, which was %s, is told to stop before it has finished: role %s, steering %+v, worker %+v", e, w.Number, g.Number, before[w.Number], h.p.Role(g), h.p.Steering, w)
+		}
+	}
+}
+
+// wasServed reports whether g has ever got connections.
+func (g *Generation) wasServed(h *history) bool { return h.steered[g.Number] }
+
+// checkRollback: it starts no process unless one of the kept workers has ended, and what it brings back serves.
+func (h *history) checkRollback(was *Program, actions []Action, e Event) {
+	if _, back := e.(Rollback); !back || was.RefusesRollback() != "" {
+		return
+	}
+	kept := was.kept()
+	if h.p.Serving != kept || h.p.Config != kept.Config || h.p.Trial != nil && was.Trial == h.p.Trial {
+		h.Fatalf("generation %d was kept, and now: %+v", kept.Number, h.p)
+	}
+	spawned := 0
+	for _, a := range actions {
+		if _, ok := a.(Spawn); ok {
+			spawned++
+		}
+	}
+	if whole := kept.count(Ready) == len(kept.Slots); whole && spawned > 0 {
+		h.Fatalf("a rollback has started %d processes", spawned)
+	}
 }
 
 // checkNotStranded: whenever nothing serves and nothing is starting, a retry is armed.
@@ -403,7 +564,7 @@ func (h *history) settleDown() {
 		quiet := true
 		h.step(Promote{}) // promotes a held canary
 		if t := h.p.Trial; t != nil && !t.Prepared {
-			h.step(Prepared{Generation: t.Number})
+			h.step(h.prepared())
 			quiet = false
 		}
 		for _, w := range h.workers() {
@@ -430,7 +591,7 @@ func (h *history) settleDown() {
 
 func newHistory(t *rapid.T, shutOff bool) *history {
 	c := drawConfig(t)
-	h := &history{T: t, p: New(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{}, shutOff: shutOff}
+	h := &history{T: t, p: New(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{}, steered: map[int]bool{}, shutOff: shutOff}
 	h.step(Start{Config: c})
 	return h
 }
@@ -470,7 +631,7 @@ func TestAnyRollingReloadStaysWithinItsSurge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := testConfig(rapid.IntRange(1, 5).Draw(t, "workers"), config.Rolling)
 		c.Reload.MaxSurge = rapid.IntRange(1, 3).Draw(t, "surge")
-		h := &history{T: t, p: New(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{}}
+		h := &history{T: t, p: New(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{}, steered: map[int]bool{}}
 		h.step(Start{Config: c})
 		for range rapid.IntRange(0, 100).Draw(t, "length") {
 			e := h.event()

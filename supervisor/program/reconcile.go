@@ -14,14 +14,18 @@ func (p *Program) reconcile(now time.Time) {
 	p.hold(now) // before takeOver: the old workers make room for the rest of a canary that time has promoted
 	p.takeOver(now)
 	p.promote(now)
+	p.recordKept()
+	p.forget(now) // before next: the next generation may have the sockets of one that is gone, with what waits in their queues
 	p.next(now)
 	p.fill(now)
 	p.capDraining(now)
-	p.forget(now)
 }
 
 // takeOver stops every worker whose successor is ready and, where the program must not run twice, every worker in the way.
 func (p *Program) takeOver(now time.Time) {
+	if p.Trial != nil && p.Trial.passes() {
+		return // promote releases them all
+	}
 	makeRoom := p.makeRoom()
 	rolling := p.Trial != nil && p.Trial.Config.Reload.Strategy == config.Rolling
 	if !makeRoom && !rolling && !p.any(Leaving) {
@@ -34,10 +38,13 @@ func (p *Program) takeOver(now time.Time) {
 		case g == p.Trial:
 		case makeRoom:
 			p.stop(now, g, w, 0)
+		case w.State == Kept:
+		case slots[w.Slot].taken && g == p.Serving:
+			p.release(now, g, w, keepFor(p.Trial, g))
 		case slots[w.Slot].taken:
-			p.release(now, g, w)
+			p.release(now, g, w, 0)
 		case w.State == Leaving && (alone || slots[w.Slot].served || p.Serving == nil || w.Slot >= len(p.Serving.Slots)):
-			p.release(now, g, w)
+			p.release(now, g, w, 0)
 		}
 	}
 }
@@ -45,10 +52,12 @@ func (p *Program) takeOver(now time.Time) {
 // promote makes a trial serve once all its workers are ready. What served before begins to drain.
 func (p *Program) promote(now time.Time) {
 	t := p.Trial
-	if t == nil || t.Canary > 0 || !t.allReady() {
+	if t == nil || !t.passes() {
 		return
 	}
-	old, record := p.Serving, p.decide(now, t, Serves)
+	old, keep := p.Serving, keepFor(t, p.Serving)
+	p.recordFlip(now, t, old, keep)
+	record := p.decide(now, t, Serves)
 	p.Serving, p.Trial = t, nil
 	p.Failures, p.RetryAt = 0, time.Time{}
 	t.Served = now
@@ -59,9 +68,16 @@ func (p *Program) promote(now time.Time) {
 	}
 	p.report(serves)
 	for w, g := range p.Workers() {
-		if g != t {
-			p.release(now, g, w)
+		switch {
+		case g == t, w.State == Kept && old == nil: // nothing else could be rolled back to
+		case g == old:
+			p.release(now, g, w, keep)
+		default:
+			p.release(now, g, w, 0)
 		}
+	}
+	if g := p.kept(); g != nil && g == old {
+		p.report(Report{Kind: GenerationKept, Generation: g.Number, Serving: t.Number, After: keep})
 	}
 }
 
@@ -96,7 +112,7 @@ func (p *Program) try(now time.Time, r Reload, c *config.Program) {
 		p.ChangedAt = now
 	}
 	g := &Generation{
-		Number: p.LastGeneration, Reason: r.Reason, AskedBy: r.AskedBy, Config: c, Began: now, hold: hold{Canary: r.Canary, For: r.For},
+		Number: p.LastGeneration, Reason: r.Reason, AskedBy: r.AskedBy, Config: c, Began: now, hold: hold{Canary: r.Canary, Share: r.Share, For: r.For},
 		Slots: make([]Slot, c.Workers),
 	}
 	p.Trial = g
@@ -129,7 +145,7 @@ func (p *Program) slots() []occupants {
 		in.any = true
 		if g == p.Trial {
 			in.onTrial = true
-			in.taken = w.State == Ready && g.Config.Reload.Strategy == config.Rolling && g.Canary == 0
+			in.taken = w.State == Ready && g.Config.Reload.Strategy == config.Rolling && !g.IsCanary()
 		}
 		if g == p.Serving && w.stays() {
 			in.current = true
@@ -214,7 +230,11 @@ func (p *Program) room(g *Generation) bool {
 	if p.Serving != nil {
 		usual = max(usual, len(p.Serving.Slots))
 	}
-	return p.Live() < usual+g.Config.Reload.MaxSurge
+	kept := 0
+	for _, g := range p.Generations() {
+		kept += g.count(Kept)
+	}
+	return p.Live()-kept < usual+g.Config.Reload.MaxSurge
 }
 
 func (p *Program) spawn(now time.Time, g *Generation, slot int) {
@@ -231,14 +251,13 @@ func (p *Program) spawn(now time.Time, g *Generation, slot int) {
 	p.do(Spawn{Generation: g, Worker: w})
 }
 
-// counted lists the generations that max_draining counts, oldest first: not those with workers that still serve, nor those whose
-// workers were all killed and only have to vanish.
+// counted lists the generations that max_draining counts, oldest first: not those with workers that still serve or are kept, nor
+// those whose workers were all killed and only have to vanish.
 func (p *Program) counted() []*Generation {
 	var drain []*Generation
 	for _, g := range p.Draining {
-		leaving := slices.ContainsFunc(g.Workers, func(w *Worker) bool { return w.State == Leaving })
 		alive := slices.ContainsFunc(g.Workers, func(w *Worker) bool { return !w.Killed })
-		if alive && !leaving {
+		if alive && g.count(Leaving)+g.count(Kept) == 0 {
 			drain = append(drain, g)
 		}
 	}

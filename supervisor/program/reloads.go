@@ -1,6 +1,7 @@
 package program
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -47,7 +48,7 @@ func failedAt(step string) Outcome {
 }
 
 // ReloadRecord says how one reload goes, first starts included. The core writes it; all other code reads copies. Once the reload is
-// decided, the outcome never changes; once Ended is set, only Retired and Gone change. Fields for what has not happened are zero;
+// decided, the outcome never changes; once Ended is set, only Retired, Gone, Lost and what is said of a rollback change. Fields for what has not happened are zero;
 // durations are in nanoseconds.
 type ReloadRecord struct {
 	Generation int     `json:"generation"`         // the new one
@@ -73,15 +74,15 @@ type ReloadRecord struct {
 	Overlap      time.Duration `json:"overlap_ns"`        // while workers of both generations lived
 	Drain        time.Duration `json:"drain_ns"`          // from Decided to Ended
 
-	Handover
+	Passage
 
 	Failure *Failure       `json:"failure,omitempty"` // of Failed, and Aborted
 	Killed  int            `json:"killed"`            // workers of the replaced generation that had to be killed
 	Kills   []KilledWorker `json:"kills,omitempty"`   // the first of them
 }
 
-// Handover is how the new connections went over, and how the generation that had to go finished.
-type Handover struct {
+// Passage is how the new connections went over, and how the generation that had to go finished.
+type Passage struct {
 	Share    int           `json:"share,omitempty"`     // in parts of Whole: what a canary got of the new connections at last
 	Flipped  time.Time     `json:"flipped,omitzero"`    // when all of them went to the new generation
 	KeptTill time.Time     `json:"kept_until,omitzero"` // the replaced generation is kept until then; zero: it is not
@@ -123,7 +124,7 @@ func (r *ReloadRecord) Goes() int {
 	switch {
 	case r.Outcome.Open():
 		return 0
-	case r.Outcome == Serves:
+	case r.Outcome == Serves && r.RolledBack.IsZero():
 		return r.Replaced
 	}
 	return r.Generation
@@ -159,7 +160,7 @@ func (p *Program) record(r *ReloadRecord) {
 // recordTrial adds the record of a trial that begins, and returns a copy.
 func (p *Program) recordTrial(g *Generation, by Renewal) *ReloadRecord {
 	r := &ReloadRecord{Generation: g.Number, Replaced: p.ServingNumber(), Outcome: Pending, Reason: g.Reason, AskedBy: g.AskedBy,
-		By: by, Canary: g.Canary, Config: g.Config.Fingerprint(), Began: g.Began}
+		By: by, Canary: g.Canary, Config: g.Config.Fingerprint(), Began: g.Began, Passage: Passage{Share: g.Share}}
 	p.record(r)
 	return r.Copy()
 }
@@ -180,6 +181,16 @@ func (p *Program) setOutcome(g *Generation, o Outcome) *ReloadRecord {
 		return nil
 	}
 	r.Outcome = o
+	return r.Copy()
+}
+
+// setShare records the share of a canary, and returns a copy of the record; nil: it is forgotten.
+func (p *Program) setShare(g *Generation) *ReloadRecord {
+	r := p.reloadOf(g.Number)
+	if r == nil {
+		return nil
+	}
+	r.Share = g.Share
 	return r.Copy()
 }
 
@@ -211,6 +222,106 @@ func (p *Program) recordGone(now time.Time, generation int) *ReloadRecord {
 		}
 	}
 	return nil
+}
+
+// recordFlip records that all new connections go to t from now on, and that the workers of old are kept.
+func (p *Program) recordFlip(now time.Time, t, old *Generation, keep time.Duration) {
+	r := p.reloadOf(t.Number)
+	if r == nil || old == nil || !t.Steered && !old.Steered {
+		return
+	}
+	r.Flipped = now
+	if keep > 0 && old.count(Ready)+old.count(Kept) > 0 {
+		r.KeptTill = now.Add(keep)
+	}
+}
+
+// recordKept forgets until when a generation is kept that is not kept any more.
+func (p *Program) recordKept() {
+	for _, r := range p.Reloads {
+		if !r.KeptTill.IsZero() {
+			if g := p.generation(r.Replaced); g == nil || g == p.Serving || g.count(Kept) == 0 {
+				r.KeptTill = time.Time{}
+			}
+		}
+	}
+}
+
+// sends returns the record of the reload because of which a generation goes, or nil.
+func (p *Program) sends(generation int) *ReloadRecord {
+	for _, r := range slices.Backward(p.Reloads) {
+		if r.Goes() == generation || r.Outcome.Open() && r.Replaced == generation {
+			return r
+		}
+	}
+	return nil
+}
+
+// recordQuiet records that a finishing worker has nothing in hand, and reports it.
+func (p *Program) recordQuiet(now time.Time, g *Generation, w *Worker, report bool) {
+	r := p.sends(g.Number)
+	if r == nil {
+		return
+	}
+	r.Quiet = max(r.Quiet, now.Sub(w.Since))
+	if report {
+		p.report(Report{Kind: GenerationQuiet, Generation: g.Number, Slot: w.Slot, Serving: p.ServingNumber(), Took: now.Sub(w.Since), Reload: r.Copy()})
+	}
+}
+
+// recordLeft records what a finishing worker has in hand at its deadline.
+func (p *Program) recordLeft(now time.Time, g *Generation, w *Worker) {
+	r := p.sends(g.Number)
+	if r == nil {
+		return
+	}
+	if w.Quiet.IsZero() {
+		r.Quiet = max(r.Quiet, now.Sub(w.Since))
+	}
+	left := Look{}
+	for _, slot := range []int{-1, w.Slot} {
+		left = left.plus(g.Looks[slot])
+		delete(g.Looks, slot) // it counts once
+	}
+	if left.busy() == 0 {
+		return
+	}
+	if r.Left != nil {
+		left = left.plus(*r.Left)
+	}
+	r.Left = &left
+	p.report(Report{Kind: GenerationBusy, Generation: g.Number, Serving: p.ServingNumber(), Took: now.Sub(w.Since), Reload: r.Copy(),
+		Reason: fmt.Sprintf("connections: %d not accepted, %d with an unread request, %d with an unfinished answer", left.Queued+left.Handshakes, left.Unread, left.Answering)})
+}
+
+// recordLoss records what a generation has lost.
+func (p *Program) recordLoss(e LossKnown) {
+	r := p.sends(e.Generation)
+	if r == nil || e.Lost == (Lost{}) {
+		return
+	}
+	r.Lost = &e.Lost
+	p.report(Report{Kind: GenerationLost, Generation: e.Generation, Serving: p.ServingNumber(), Reload: r.Copy(),
+		Reason: fmt.Sprintf("connections: %d closed with an unread request, %d not accepted", e.Reset, e.Queued)})
+}
+
+// recordRollback records that old, which may be nil, has given way to back, and ends what waits for the end of back.
+func (p *Program) recordRollback(now time.Time, back, old *Generation, by string) {
+	if r := p.reloadOf(back.Number); r != nil {
+		r.Retired = time.Time{}
+	}
+	back.Retired = time.Time{}
+	for _, r := range p.Reloads {
+		waits := r.Ended.IsZero() && r.Goes() == back.Number
+		if !waits && (old == nil || r.Generation != old.Number) {
+			continue
+		}
+		r.RolledBack, r.RolledBackBy = now, by
+		if waits && p.generation(r.Generation) == nil {
+			r.Ended, r.Drain = now, now.Sub(r.Decided)
+		}
+		p.report(Report{Kind: RolledBack, Generation: back.Number, Serving: r.Generation, AskedBy: by, Reload: r.Copy()})
+	}
 }
 
 // recordEnd records how long workers of two generations lived side by side, when a worker of g has ended.

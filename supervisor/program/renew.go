@@ -32,10 +32,10 @@ func (p *Program) nextRenewal() time.Time {
 	return at.Add(every)
 }
 
-// drains reports whether a worker of an old generation lives.
+// drains reports whether a worker of an old generation lives that is not kept.
 func (p *Program) drains() bool {
 	for _, g := range p.Draining {
-		if len(g.Workers) > 0 {
+		if len(g.Workers) > g.count(Kept) {
 			return true
 		}
 	}

@@ -38,7 +38,12 @@ func (r Report) about(g *Generation, w *Worker) Report {
 
 // Decides reports whether this decided the outcome of a reload.
 func (r *Report) Decides() bool {
-	return r.Reload != nil && !r.Reload.Outcome.Open() && r.Kind != GenerationGone
+	switch r.Kind {
+	case GenerationGone, GenerationQuiet, GenerationBusy, GenerationLost, RolledBack:
+		return false
+	default:
+		return r.Reload != nil && !r.Reload.Outcome.Open()
+	}
 }
 
 // ReportKind says what happened. Its text is the sentence in the log.

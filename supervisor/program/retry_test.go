@@ -112,7 +112,7 @@ func TestReloadEveryWaitsTwiceAsLongDuringDrain(t *testing.T) {
 	s.after(110 * time.Second) // a failed one is not retried at once
 	s.expect("")
 	s.exit(1)
-	s.expect("prepare 4, forget 1") // the draining generation is gone
+	s.expect("forget 1, prepare 4") // the draining generation is gone
 }
 
 func TestCrashedWorkerIsReplacedByNewGenerationIfConfigured(t *testing.T) {
@@ -121,7 +121,7 @@ func TestCrashedWorkerIsReplacedByNewGenerationIfConfigured(t *testing.T) {
 	s := newScript(t, c)
 	s.up()
 	s.exit(1)
-	s.expect("prepare 2, forget 1")
+	s.expect("forget 1, prepare 2")
 	s.state(StartingUp)
 	s.prepared()
 	s.exit(2)

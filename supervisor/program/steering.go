@@ -1,6 +1,12 @@
 package program
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"example.org/supervisord/internal/config"
+)
 
 // steer emits Steer if new connections are to go elsewhere than before.
 func (p *Program) steer() {
@@ -10,14 +16,261 @@ func (p *Program) steer() {
 	}
 }
 
-// steering says where new connections go. It is the only place that does.
+// steering says where new connections go. It looks only at the state, and nothing else decides that. Where generations share a socket
+// it has no effect.
 func (p *Program) steering() []Share {
-	if p.Serving == nil {
-		return p.Steering
+	s, t := p.Serving, p.Trial
+	switch {
+	case p.Goal == Halt, s == nil && (t == nil || !t.Prepared):
+		return p.Steering // they wait in the queue of the sockets that had them last
+	case s == nil, p.makeRoom():
+		return []Share{{Generation: t.Number, Weight: Whole}} // they wait for the first worker that is ready
+	case t != nil && t.Steered && t.Held && (t.IsCanary() || t.Config.Reload.Strategy == config.All):
+		old, now := len(s.Slots), t.count(Ready)
+		if t.Share > 0 {
+			old, now = Whole-t.Share, t.Share
+		}
+		return []Share{{s.Number, s.accepting(), old}, {t.Number, t.accepting(), now}}
+	case s.perSlot():
+		return p.slotShares()
 	}
-	return []Share{{Generation: p.Serving.Number, Weight: Whole}}
+	return []Share{{Generation: s.Number, Weight: Whole}}
+}
+
+// slotShares gives each slot to the generation whose worker accepts there.
+func (p *Program) slotShares() (shares []Share) {
+	slots, of := p.slots(), map[int]*Generation{}
+	for w, g := range p.Workers() { // a draining generation's worker that waits for its successor yields to the other two
+		in := slots[w.Slot]
+		switch {
+		case w.State != Ready && w.State != Leaving || !g.perSlot():
+		case g == p.Trial && in.taken, g == p.Serving && !in.taken:
+			of[w.Slot] = g
+		case w.State == Leaving && of[w.Slot] == nil && !in.taken:
+			of[w.Slot] = g
+		}
+	}
+	for _, g := range p.Generations() {
+		var own []int
+		for slot := range slots {
+			if of[slot] == g {
+				own = append(own, slot)
+			}
+		}
+		if len(own) > 0 {
+			shares = append(shares, Share{g.Number, own, len(own)})
+		}
+	}
+	s := p.Serving
+	if len(shares) == 0 || len(shares) == 1 && shares[0].Generation == s.Number && len(shares[0].Slots) == len(s.Slots) {
+		return []Share{{Generation: s.Number, Weight: Whole}}
+	}
+	return shares
+}
+
+// accepting lists the slots of a generation with a socket for each whose worker accepts; nil: all of them, or none.
+func (g *Generation) accepting() (slots []int) {
+	if !g.perSlot() {
+		return nil
+	}
+	for _, w := range g.Workers {
+		if w.State == Ready || w.State == Leaving {
+			slots = append(slots, w.Slot)
+		}
+	}
+	slices.Sort(slots)
+	if slots = slices.Compact(slots); len(slots) == len(g.Slots) {
+		return nil
+	}
+	return slots
+}
+
+// perSlot reports whether new connections can be steered to single slots of g.
+func (g *Generation) perSlot() bool {
+	for _, l := range g.Config.Listen {
+		if l.PerSlot && g.Steered {
+			return true
+		}
+	}
+	return false
 }
 
 func (s Share) equal(t Share) bool {
 	return s.Generation == t.Generation && s.Weight == t.Weight && slices.Equal(s.Slots, t.Slots)
+}
+
+// covers reports whether a worker of g in this slot gets new connections.
+func covers(shares []Share, g *Generation, slot int) bool {
+	return slices.ContainsFunc(shares, func(s Share) bool {
+		return s.Generation == g.Number && (s.Slots == nil || slices.Contains(s.Slots, slot))
+	})
+}
+
+// lingers reports whether a worker finishes what it has in hand before it is told to stop: it may have something, and gets nothing
+// new.
+func (p *Program) lingers(g *Generation, w *Worker) bool {
+	accepted := w.State == Ready || w.State == Leaving || w.State == Kept
+	if !accepted || w.DrainsItself || g.Config.Drain.Timeout == 0 || p.Goal == Halt || p.Serving == nil || p.makeRoom() {
+		return false
+	}
+	steered := g.Steered || p.Serving.Steered || p.Trial != nil && p.Trial.Steered
+	return steered && !covers(p.steering(), g, w.Slot)
+}
+
+// finish lets a worker finish what it has, and then stops it. The first step of the stop plan sends instead, unless that is 0.
+func (p *Program) finish(now time.Time, g *Generation, w *Worker, instead config.Signal) {
+	switch {
+	case w.State == Finishing || w.State == Stopping:
+	case p.lingers(g, w):
+		w.enter(Finishing, now, g.Config.Drain.Timeout)
+		w.Instead = instead
+	default:
+		p.stop(now, g, w, instead)
+	}
+}
+
+// quieted stops the finishing workers that have nothing in hand: at once if no connection is left, else after drain.idle and at
+// their places in drain.spread.
+func (p *Program) quieted(now time.Time, e Quieted) {
+	p.looked(Looked(e))
+	g := p.generation(e.Generation)
+	if g == nil {
+		return
+	}
+	told := false
+	for _, w := range g.Workers {
+		if w.State != Finishing || e.Slot >= 0 && e.Slot != w.Slot {
+			continue
+		}
+		if w.Quiet.IsZero() {
+			w.Quiet = now
+			p.recordQuiet(now, g, w, !told)
+			told = true
+		}
+		d := g.Config.Drain
+		at := w.Quiet.Add(d.Idle + d.Spread*time.Duration(w.Slot)/time.Duration(max(len(g.Slots), 1)))
+		switch {
+		case e.Idle == 0, !now.Before(at):
+			p.stop(now, g, w, w.Instead)
+		case at.After(w.Deadline):
+			w.Deadline, w.Excused = at, false
+		}
+	}
+}
+
+// looked remembers what finishing workers have in hand.
+func (p *Program) looked(e Looked) {
+	if g := p.generation(e.Generation); g != nil {
+		if g.Looks == nil {
+			g.Looks = map[int]Look{}
+		}
+		g.Looks[e.Slot] = e.Look
+	}
+}
+
+// plus adds up two looks.
+func (l Look) plus(m Look) Look {
+	return Look{l.Queued + m.Queued, l.Handshakes + m.Handshakes, l.Unread + m.Unread, l.Answering + m.Answering, l.Idle + m.Idle}
+}
+
+// busy counts what would be lost.
+func (l Look) busy() int { return l.Queued + l.Handshakes + l.Unread + l.Answering }
+
+// keepFor is how long old is kept for a rollback when next serves; 0: it is not.
+func keepFor(next, old *Generation) time.Duration {
+	if old == nil || !next.Steered || !old.Steered {
+		return 0
+	}
+	return next.Config.Reload.Keep
+}
+
+// kept returns the newest generation that can be rolled back to, or nil.
+func (p *Program) kept() *Generation {
+	for _, g := range slices.Backward(p.Draining) {
+		if g.count(Kept) > 0 {
+			return g
+		}
+	}
+	return nil
+}
+
+// RefusesRollback says why the program cannot be rolled back now, and what to do about it; "": it can.
+func (p *Program) RefusesRollback() string {
+	const deploy = "; reload with the old version, and set reload.keep for the next time"
+	switch r := p.reloadOf(p.ServingNumber()); {
+	case p.Goal == Halt:
+		return "it is stopped: start it first"
+	case p.kept() != nil && p.Trial != nil && p.Serving != nil:
+		return fmt.Sprintf("generation %d is on trial: abort it first", p.Trial.Number)
+	case p.kept() != nil:
+		return ""
+	case r == nil || r.Replaced == 0:
+		return "no generation before it is kept" + deploy
+	case p.generation(r.Replaced) != nil:
+		return fmt.Sprintf("generation %d has been on its way out since %s", r.Replaced, p.generation(r.Replaced).Retired.Format(time.TimeOnly)) + deploy
+	case p.reloadOf(r.Replaced) != nil:
+		return fmt.Sprintf("generation %d has been gone since %s", r.Replaced, p.reloadOf(r.Replaced).Gone.Format(time.TimeOnly)) + deploy
+	default:
+		return fmt.Sprintf("generation %d is gone", r.Replaced) + deploy
+	}
+}
+
+// rollBack makes the kept generation serve again. No process is started for that; if one of its workers has ended meanwhile, it is
+// replaced like any other.
+func (p *Program) rollBack(now time.Time, by string) {
+	if p.RefusesRollback() != "" {
+		return
+	}
+	due, promised := p.due()
+	old, back := p.Serving, p.kept()
+	if old != nil {
+		p.drain(now, old)
+	}
+	p.Draining = slices.DeleteFunc(p.Draining, func(g *Generation) bool { return g == back })
+	p.Serving, p.Config, p.Candidate, p.Again = back, back.Config, nil, nil
+	p.Failures, p.Deaths, p.RetryAt = 0, 0, time.Time{}
+	p.recordRollback(now, back, old, by)
+	back.unkeep(now)
+	if p.Trial != nil { // nothing served
+		p.fail(now, Failure{Step: stepAbort, Reason: "rolled back", AskedBy: by})
+	}
+	if promised {
+		p.drop(now, due, Superseded, Report{Kind: ReloadDropped, Reason: due.Reason})
+	}
+	if old != nil {
+		for _, w := range old.Workers {
+			p.finish(now, old, w, old.Config.Stop.ReloadSignal)
+		}
+	}
+}
+
+// unkeep makes the kept workers of a generation serve again.
+func (g *Generation) unkeep(now time.Time) {
+	for _, w := range g.Workers {
+		if w.State == Kept {
+			w.enter(Ready, now, 0)
+		}
+	}
+}
+
+// pause makes new connections wait.
+func (p *Program) pause(now time.Time, e Pause) {
+	since := now
+	if p.Paused.Until.IsZero() {
+		p.do(SetPaused{true})
+	} else {
+		since = p.Paused.Since
+	}
+	p.Paused = PauseTime{Since: since, Until: now.Add(e.For), AskedBy: e.AskedBy}
+	p.report(Report{Kind: Paused, After: e.For, AskedBy: e.AskedBy})
+}
+
+// unpause ends a pause, if there is one.
+func (p *Program) unpause(now time.Time, by string) {
+	if p.Paused.Until.IsZero() {
+		return
+	}
+	p.do(SetPaused{false})
+	p.report(Report{Kind: Resumed, Took: now.Sub(p.Paused.Since), AskedBy: by})
+	p.Paused = PauseTime{}
 }

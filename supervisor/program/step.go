@@ -11,12 +11,15 @@ import (
 
 // What goes away, and how, from small to large:
 //
+//	release      a worker whose successor is ready: it is kept for a rollback, or finishes
+//	finish       a worker: it finishes what it has in hand, if it gets nothing new, and stops
 //	stop         a worker: its stop plan begins, unless it runs already
 //	stopStep     a worker: the step of its plan that is due; after the last one kill
 //	kill         a worker: KILL, now
 //	vacate       a slot whose worker has ended: when it is filled again
 //	drain        a generation: it neither serves nor is on trial from now on; the caller says what its workers do
-//	fail         the trial: it drains, and its workers stop
+//	fail         the trial: it drains, and its workers stop; those that got connections finish first
+//	rollBack     the serving generation: it drains, its workers finish, and the kept one serves again
 //	outage       the serving generation, whose last worker has died: it drains
 //	forget       a draining generation without workers: it is gone
 //	shutDown     the program: every generation drains, and every worker stops
@@ -31,7 +34,7 @@ func (p *Program) Step(now time.Time, e Event) []Action {
 	case Reload:
 		p.reload(now, e)
 	case Promote:
-		p.promoteCanary(e.AskedBy)
+		p.promoteCanary(now, e)
 	case Abort:
 		if p.Trial != nil {
 			p.fail(now, Failure{Step: stepAbort, Reason: e.Reason, AskedBy: e.AskedBy})
@@ -66,7 +69,22 @@ func (p *Program) Step(now time.Time, e Event) []Action {
 		p.extend(now, e)
 	case Exited:
 		p.exited(now, e)
-	case Rollback, Pause, Unpause, Quieted, Looked, LossKnown, DrainsItself:
+	case Rollback:
+		p.rollBack(now, e.AskedBy)
+	case Pause:
+		p.pause(now, e)
+	case Unpause:
+		p.unpause(now, e.AskedBy)
+	case Quieted:
+		p.quieted(now, e)
+	case Looked:
+		p.looked(e)
+		return nil // it decides nothing
+	case LossKnown:
+		p.recordLoss(e)
+		return p.actions
+	case DrainsItself:
+		p.drainsItself(now, e)
 	case Tick:
 	}
 	p.expire(now)
@@ -89,7 +107,7 @@ func (p *Program) start(e Start) {
 }
 
 func (p *Program) reload(now time.Time, e Reload) {
-	if e.Canary > 0 {
+	if e.Canary > 0 || e.Share > 0 {
 		p.canary(now, e)
 		return
 	}
@@ -132,11 +150,12 @@ func (p *Program) again(r Reload, at time.Time) {
 	p.Again, p.AgainAt = &r, at
 }
 
-// scale changes the number of slots in place, even of a canary. It does not change any other trial: one more reload follows that.
+// scale changes the number of slots in place, even of a canary of a number of workers. It does not change any other trial: one more
+// reload follows that.
 func (p *Program) scale(now time.Time, e Scale) {
-	if t := p.Trial; t != nil && t.Canary > 0 {
-		if e.Workers <= t.Canary {
-			return // the canary would be the whole generation
+	if t := p.Trial; t != nil && t.IsCanary() {
+		if e.Workers <= t.Canary || t.Share > 0 {
+			return // the canary would be the whole generation, or is one
 		}
 		if p.Candidate != nil {
 			p.Candidate = WithWorkers(p.Candidate, e.Workers)
@@ -147,7 +166,7 @@ func (p *Program) scale(now time.Time, e Scale) {
 	}
 	p.Config = WithWorkers(p.Config, e.Workers)
 	g := p.Serving
-	if g == nil || p.Goal == Halt || p.Trial != nil && p.Trial.Canary == 0 {
+	if g == nil || p.Goal == Halt || p.Trial != nil && !p.Trial.IsCanary() {
 		return
 	}
 	g.resize(e.Workers)
@@ -175,10 +194,7 @@ func (p *Program) shutDown(now time.Time, e Stop) {
 	if p.Goal == Halt {
 		return
 	}
-	promised, due := p.Awaited() > p.LastGeneration, Reload{Reason: "start"}
-	if p.Again != nil {
-		due = *p.Again
-	}
+	due, promised := p.due()
 	p.Goal, p.Again, p.RetryAt = Halt, nil, time.Time{}
 	began := Report{Kind: StopBegan, Reason: e.Reason, AskedBy: e.AskedBy}
 	if g := p.Trial; g != nil {
@@ -207,6 +223,14 @@ func (p *Program) shutDown(now time.Time, e Stop) {
 	}
 }
 
+// due returns the reload or the start that is due, and whether there is one: a client may wait for its generation.
+func (p *Program) due() (r Reload, promised bool) {
+	if p.Again != nil {
+		return *p.Again, true
+	}
+	return Reload{Reason: "start"}, p.Awaited() > p.LastGeneration
+}
+
 // drain makes g one of the draining generations.
 func (p *Program) drain(now time.Time, g *Generation) {
 	switch g {
@@ -230,8 +254,11 @@ func (p *Program) prepared(now time.Time, e Prepared) {
 		return
 	}
 	p.Trial.Prepared, p.Trial.Steered = true, e.Steered
-	if e.Failure != nil {
+	switch {
+	case e.Failure != nil:
 		p.fail(now, *e.Failure)
+	case p.Trial.Share > 0 && !e.Steered:
+		p.fail(now, Failure{Step: StepPrepare, Reason: "its listeners are shared with the generation that serves: a canary can have a number of workers, but no share"})
 	}
 }
 
@@ -275,8 +302,10 @@ func (p *Program) replace(now time.Time, e Replace) {
 		}
 		p.report(Report{Kind: WorkerLeaving, Reason: e.Reason}.about(g, w))
 		w.enter(Leaving, now, 0)
+	case Kept: // it cannot be rolled back to any more
+		p.finish(now, g, w, g.Config.Stop.ReloadSignal)
 	case Starting: // the deadline decides
-	case Leaving, Kept, Finishing, Stopping: // it is already going
+	case Leaving, Finishing, Stopping: // it is already going
 	}
 }
 
@@ -303,7 +332,7 @@ func (p *Program) exited(now time.Time, e Exited) {
 	g.Workers = slices.DeleteFunc(g.Workers, func(v *Worker) bool { return v == w })
 	p.recordEnd(now, g)
 	x := e.Exit
-	gone := Report{Kind: WorkerDied, Reason: x.Reason, Step: x.Step, Tail: x.Tail, Clean: x.Clean, Expected: w.State == Leaving, Wait: x.Wait}.about(g, w)
+	gone := Report{Kind: WorkerDied, Reason: x.Reason, Step: x.Step, Tail: x.Tail, Clean: x.Clean, Expected: w.State == Leaving || w.State == Finishing, Wait: x.Wait}.about(g, w)
 	switch {
 	case w.State == Stopping:
 		gone.Kind, gone.Took = WorkerStopped, now.Sub(w.Since)
@@ -314,7 +343,7 @@ func (p *Program) exited(now time.Time, e Exited) {
 		p.fail(now, f)
 	default:
 		p.report(gone)
-		if g == p.Serving && w.State != Leaving {
+		if g == p.Serving && w.stays() {
 			p.vacate(now, g, w, x.Clean)
 		}
 	}
@@ -361,8 +390,10 @@ func (p *Program) outage(now time.Time, g *Generation, w *Worker) {
 	wait := backoff(g.Config.Restart, p.Deaths, w.Number)
 	p.Deaths++
 	p.drain(now, g)
-	for _, leaving := range g.Workers {
-		p.stop(now, g, leaving, 0)
+	for _, v := range g.Workers {
+		if v.State != Kept && v.State != Finishing {
+			p.stop(now, g, v, 0)
+		}
 	}
 	p.RetryAt = now.Add(wait)
 	p.report(Report{Kind: StartRetry, Generation: g.Number, After: wait})
@@ -382,13 +413,19 @@ func (p *Program) fail(now time.Time, f Failure) {
 	p.report(Report{Kind: TrialFailed, Generation: g.Number, Worker: f.Worker, Slot: f.Slot, PID: f.PID,
 		Step: f.Step, Reason: f.Reason, AskedBy: cmp.Or(f.AskedBy, g.AskedBy), Tail: f.Tail, Wait: f.Wait, Took: now.Sub(g.Began), Serving: p.ServingNumber(),
 		Reload: p.decide(now, g, failedAt(f.Step))})
+	if p.Serving != nil {
+		p.Serving.unkeep(now)
+	}
 	slots := p.slots()
 	for _, w := range g.Workers {
-		if in := slots[w.Slot]; w.State == Ready && p.Serving != nil && !in.served && !in.leaving {
+		switch in := slots[w.Slot]; {
+		case w.State == Ready && p.Serving != nil && !in.served && !in.leaving && (!g.Steered || g.perSlot()):
 			w.enter(Leaving, now, 0)
-			continue
+		case covers(p.Steering, g, w.Slot): // it got connections until now
+			p.finish(now, g, w, 0)
+		default:
+			p.stop(now, g, w, 0)
 		}
-		p.stop(now, g, w, 0)
 	}
 	p.tryAgain(now, g, f)
 	if p.Serving == nil && p.Again == nil {
@@ -411,7 +448,7 @@ func (p *Program) tryAgain(now time.Time, g *Generation, f Failure) {
 			s.Failures++
 		}
 	}
-	if retry := g.Config.Reload.Retry; retry > 0 && p.Again == nil && f.Step != stepAbort && g.Canary == 0 {
+	if retry := g.Config.Reload.Retry; retry > 0 && p.Again == nil && f.Step != stepAbort && !g.IsCanary() {
 		p.again(Reload{Reason: g.Reason, AskedBy: g.AskedBy}, now.Add(retry))
 		p.report(Report{Kind: ReloadRetry, Generation: g.Number, Serving: p.ServingNumber(), After: retry})
 	}
@@ -422,8 +459,11 @@ func (g *Generation) fills(slot int) bool {
 	return slices.ContainsFunc(g.Workers, func(w *Worker) bool { return w.Slot == slot && w.stays() })
 }
 
-// expire acts on the workers' deadlines that have passed.
+// expire acts on the deadlines that have passed.
 func (p *Program) expire(now time.Time) {
+	if until := p.Paused.Until; !until.IsZero() && !now.Before(until) {
+		p.unpause(now, "")
+	}
 	for w, g := range p.Workers() {
 		if w.Deadline.IsZero() || now.Before(w.Deadline) {
 			continue
@@ -436,7 +476,16 @@ func (p *Program) expire(now time.Time) {
 		case Stopping:
 			w.Step++
 			p.stopStep(now, g, w)
-		case Ready, Leaving, Kept, Finishing: // impossible: these have no deadline
+		case Kept:
+			if g == p.Serving { // and stays it until the trial is decided
+				w.Deadline = now.Add(p.Trial.Config.Reload.Keep)
+				continue
+			}
+			p.finish(now, g, w, g.Config.Stop.ReloadSignal)
+		case Finishing:
+			p.recordLeft(now, g, w)
+			p.stop(now, g, w, w.Instead)
+		case Ready, Leaving: // impossible: these have no deadline
 		}
 	}
 }
@@ -459,9 +508,13 @@ func (p *Program) stop(now time.Time, g *Generation, w *Worker, instead config.S
 	}
 }
 
-// release stops a worker whose successor is ready.
-func (p *Program) release(now time.Time, g *Generation, w *Worker) {
-	p.stop(now, g, w, g.Config.Stop.ReloadSignal)
+// release lets a worker go whose successor is ready, or keeps it for this time.
+func (p *Program) release(now time.Time, g *Generation, w *Worker, keep time.Duration) {
+	if keep > 0 && (w.State == Ready || w.State == Kept) {
+		w.enter(Kept, now, keep)
+		return
+	}
+	p.finish(now, g, w, g.Config.Stop.ReloadSignal)
 }
 
 func (p *Program) beginStop(now time.Time, g *Generation, w *Worker, instead config.Signal) {
@@ -526,3 +579,14 @@ func (w *Worker) stopAction(g *Generation) (SendSignal, bool) {
 func (p *Program) do(a Action) { p.actions = append(p.actions, a) }
 
 func (p *Program) report(r Report) { p.do(r) }
+
+// drainsItself remembers that a worker need not finish before it is told to stop.
+func (p *Program) drainsItself(now time.Time, e DrainsItself) {
+	w, g := p.Find(e.Worker)
+	if w == nil {
+		return
+	}
+	if w.DrainsItself = true; w.State == Finishing {
+		p.stop(now, g, w, w.Instead)
+	}
+}

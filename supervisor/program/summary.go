@@ -21,12 +21,25 @@ func (p *Program) Summary() string {
 			}
 		}
 		text += fmt.Sprintf(", generation %d on trial (%d/%d ready)", g.Number, ready, len(g.Slots))
+		if g.Held && g.Share > 0 {
+			text += fmt.Sprintf(" with %g%% of the new connections", float64(g.Share)*100/Whole)
+		}
 		if g.Held && g.waitsForPerson() {
 			text += ", a canary: promote or abort it"
 		}
 	}
-	if n := len(p.Draining); n > 0 {
-		text += fmt.Sprintf(", %d draining", n)
+	draining := len(p.Draining)
+	for _, g := range p.Draining {
+		if p.Role(g) == RoleKept {
+			draining--
+			text += fmt.Sprintf(", generation %d kept", g.Number)
+		}
+	}
+	if draining > 0 {
+		text += fmt.Sprintf(", %d draining", draining)
+	}
+	if !p.Paused.Until.IsZero() {
+		text += ", paused"
 	}
 	if p.State() == Waiting && p.Failures > 0 {
 		text += ", " + count(p.Failures, "failed start")
@@ -74,7 +87,7 @@ func (p *Program) Lines() string {
 		var pids []int
 		for _, w := range g.Workers {
 			was := w.State == Stopping && !g.Served.IsZero()
-			if w.PID != 0 && (was || w.State == Soaking || w.State == Ready || w.State == Leaving) {
+			if w.PID != 0 && (was || w.State != Starting && w.State != Stopping) {
 				pids = append(pids, w.PID)
 			}
 		}

@@ -102,6 +102,38 @@ func canary(next func(*script)) func(*script) bool {
 	})
 }
 
+// switched replaces the generation that serves by one that has sockets of its own, as it has.
+func switched(keep time.Duration, next func(*script)) func(*script) bool {
+	return func(s *script) bool {
+		if s.p.State() != Up || s.p.Config.Reload.Strategy != config.All {
+			return false
+		}
+		s.p.Config.Drain.Timeout, s.p.Config.Reload.Keep, s.p.Serving.Steered = 10*time.Second, keep, true
+		s.send(Reload{Reason: "HUP"})
+		s.send(Prepared{Generation: 2, Steered: true})
+		s.reset()
+		s.allReady()
+		next(s)
+		return true
+	}
+}
+
+// shared holds a canary of a share beside the generation that serves.
+func shared(next func(*script)) func(*script) bool {
+	return func(s *script) bool {
+		if s.p.State() != Up || s.p.Config.Reload.Strategy != config.All {
+			return false
+		}
+		s.p.Config.Drain.Timeout, s.p.Serving.Steered = 10*time.Second, true
+		s.send(Reload{Share: 500})
+		s.send(Prepared{Generation: 2, Steered: true})
+		s.reset()
+		s.allReady()
+		next(s)
+		return true
+	}
+}
+
 // tick advances the clock to the next deadline.
 func tick(s *script) { s.now = s.p.Next(s.now); s.send(Tick{}) }
 
@@ -128,13 +160,25 @@ var rows = []row{
 		s.reset()
 		tick(s)
 	})},
-	{"Rollback", send(Rollback{})},
+	{"Reload of a canary of 5%, then ReadySaid", shared(func(*script) {})},
+	{"Promote of a canary to 25%", shared(func(s *script) { s.reset(); s.send(Promote{Share: 2500}) })},
+	{"Promote of a canary of 5%", shared(func(s *script) { s.reset(); s.send(Promote{}) })},
+	{"Abort of a canary of 5%", shared(func(s *script) { s.reset(); s.send(Abort{}) })},
+	{"ReadySaid by every worker on trial, steered", switched(0, func(*script) {})},
+	{"ReadySaid by every worker on trial, steered, with keep", switched(time.Hour, func(*script) {})},
+	{"Quieted of a finishing generation", switched(0, func(s *script) { s.reset(); s.send(Quieted{Generation: 1, Slot: -1}) })},
+	{"Tick at the deadline of finishing workers", switched(0, func(s *script) { s.reset(); tick(s) })},
+	{"Looked", switched(0, func(s *script) { s.reset(); s.send(Looked{Generation: 1, Slot: -1}) })},
+	{"LossKnown", switched(0, func(s *script) { s.reset(); s.send(LossKnown{Generation: 1}) })},
+	{"DrainsItself of a finishing worker", switched(0, func(s *script) { s.reset(); s.send(DrainsItself{Worker: 1}) })},
+	{"Exited of a finishing worker", switched(0, func(s *script) { s.reset(); s.exit(1) })},
+	{"Exited of a kept worker", switched(time.Hour, func(s *script) { s.reset(); s.exit(1) })},
+	{"Tick when kept workers have been kept for their time", switched(time.Hour, func(s *script) { s.reset(); tick(s) })},
+	{"Rollback to a kept generation", switched(time.Hour, func(s *script) { s.reset(); s.send(Rollback{}) })},
+	{"Rollback without one", send(Rollback{})},
 	{"Pause", send(Pause{For: time.Second})},
-	{"Unpause", send(Unpause{})},
-	{"Quieted", send(Quieted{Generation: 1, Slot: -1})},
-	{"Looked", send(Looked{Generation: 1, Slot: -1})},
-	{"LossKnown", send(LossKnown{Generation: 1})},
-	{"DrainsItself", send(DrainsItself{Worker: 1})},
+	{"Tick at the end of a pause", func(s *script) bool { s.send(Pause{For: time.Millisecond}); s.reset(); tick(s); return true }},
+	{"Unpause of a paused program", func(s *script) bool { s.send(Pause{For: time.Second}); s.reset(); s.send(Unpause{}); return true }},
 	{"Scale to 3 workers", send(Scale{Workers: 3})},
 	{"Scale to 1 worker", send(Scale{Workers: 1})},
 	{"Stop", send(Stop{})},
@@ -203,6 +247,7 @@ func answers(t *testing.T, r row, state State) (answers []string, of map[string]
 		}
 		was = s.was
 		answer := cmp.Or(shorten(s.did), "-")
+		answer += unhurried(s.p)
 		if after := s.p.State(); after != s.was {
 			answer += " → " + string(after)
 		}
@@ -212,6 +257,16 @@ func answers(t *testing.T, r row, state State) (answers []string, of map[string]
 		of[answer] = append(of[answer], string(strategy))
 	}
 	return answers, of, was
+}
+
+// unhurried names the workers that finish or are kept.
+func unhurried(p *Program) (words string) {
+	for w := range p.Workers() {
+		if w.State == Finishing || w.State == Kept {
+			words += fmt.Sprintf("; %d is %s", w.Number, w.State)
+		}
+	}
+	return words
 }
 
 // table returns a line for each answer, with its states; a state names the strategies if only some give the answer.
