@@ -169,8 +169,21 @@ func (m *sock) filter(program []unix.SockFilter) error {
 	return err
 }
 
-// dropAll is a filter that lets nothing pass. Clients send a SYN again a second later.
-func dropAll() []unix.SockFilter { return []unix.SockFilter{result(0)} }
+// deafness is a filter that keeps new connections away, but for those that the rules let pass. Of TCP it drops SYNs only, which clients
+// send again a second later: a listening socket also gets the ACKs that end handshakes under way.
+func deafness(at bindAddr, rules []rule) []unix.SockFilter {
+	var program []unix.SockFilter
+	if at.isTCP() { // a filter sees the TCP header
+		const flags, synACK, syn = 13, 0x12, 0x02
+		program = []unix.SockFilter{
+			op(unix.BPF_LD|unix.BPF_B|unix.BPF_ABS, flags),
+			op(unix.BPF_ALU|unix.BPF_AND|unix.BPF_K, synACK),
+			{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: syn, Jt: 1},
+			result(everything),
+		}
+	}
+	return append(append(program, sourceRules(rules)...), result(0))
+}
 
 // isDeaf asks the kernel whether the socket has a filter.
 func isDeaf(fd int) bool {
@@ -181,7 +194,7 @@ func isDeaf(fd int) bool {
 
 // withdraw makes a socket leave its group. A handshake may begin at a socket that has left and has not stopped listening yet, and
 // would be reset; dropped, it begins again elsewhere.
-func (m *sock) withdraw() {
-	_ = m.filter(dropAll()) // for a race that is rarely lost
+func (m *sock) withdraw(at bindAddr) {
+	_ = m.filter(deafness(at, nil)) // for a race that is rarely lost
 	_ = unix.Shutdown(m.fd, unix.SHUT_RD)
 }

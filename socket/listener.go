@@ -223,7 +223,7 @@ func (l *listener) drop() {
 			continue
 		}
 		if !gone && !l.r.at.onDisk() {
-			m.withdraw() // a stray process that has it, too, must not keep it in the group: it would get connections
+			m.withdraw(l.r.at) // a stray process that has it, too, must not keep it in the group: it would get connections
 		}
 		m.discard(l.r)
 		l.members = slices.Delete(l.members, i, i+1)

@@ -115,7 +115,7 @@ func (t *Table) Unclaimed() []inherit.Socket {
 		}
 		if t.isExtra(o) {
 			// A draining worker may still have it; it must not go on to get its share of the connections.
-			(&sock{fd: o.FD}).withdraw()
+			(&sock{fd: o.FD}).withdraw(bindAddr{network: o.Network})
 		}
 		left = append(left, o.Socket)
 	}

@@ -52,7 +52,7 @@ func open(r Resolved, at bindAddr, how opening) (*sock, error) {
 	}
 	s := &sock{fd: fd, silent: how.silent && !at.isUDP()}
 	if how.deaf {
-		s.deaf = dropAll()
+		s.deaf = deafness(at, nil)
 	}
 	return s, nil
 }
@@ -92,7 +92,7 @@ func bind(fd int, r Resolved, at bindAddr, how opening) error {
 		return err
 	}
 	if how.deaf {
-		if err := setProgram(fd, unix.SO_ATTACH_FILTER, dropAll()); err != nil {
+		if err := setProgram(fd, unix.SO_ATTACH_FILTER, deafness(at, nil)); err != nil {
 			return err
 		}
 	}

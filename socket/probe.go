@@ -139,5 +139,5 @@ func (l *listener) onlyProbes(m *sock) []unix.SockFilter {
 			rules = append(rules, rule{p.from.Port(), p.from.Addr().Is6(), everything})
 		}
 	}
-	return append(sourceRules(rules), dropAll()...)
+	return deafness(l.r.at, rules)
 }

@@ -277,7 +277,7 @@ func (u *update) obtain(l *listener, r Resolved, slot int, how opening) (*sock, 
 	m.number = l.nextNumber()
 	u.undo = append(u.undo, func() {
 		if how.shared {
-			m.withdraw()
+			m.withdraw(r.at)
 		}
 		m.discard(r)
 	})
