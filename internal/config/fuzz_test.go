@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/socket"
@@ -60,7 +61,7 @@ func checkProgram(t *testing.T, p Program) {
 		}
 	}
 	steered := slices.ContainsFunc(p.Listen, isSteered)
-	if (p.Drain != DrainPolicy{}) && (!steered || p.Drain.Timeout <= 0) || p.Reload.Keep > 0 && !steered {
+	if p.Drain.Timeout <= 0 && p.Drain != (DrainPolicy{}) || !steered && p.Drain != (DrainPolicy{Timeout: 10 * time.Second}) || p.Reload.Keep > 0 && !steered {
 		t.Errorf("accepted %+v, %+v for %+v", p.Drain, p.Reload, p.Listen)
 	}
 	for _, c := range []ready.Check{p.Ready.Check, p.Health.Check} {

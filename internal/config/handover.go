@@ -97,24 +97,26 @@ func (p *Program) steered() (l socket.Spec, has bool) {
 
 func isSteered(l socket.Spec) bool { return l.Handover == socket.Steer }
 
-// readDrain reads [program.NAME.drain]; v may be missing. It stays zero where nothing is steered.
+// readDrain reads [program.NAME.drain]; v may be missing. The default holds where nothing is steered, too: a changed listener may leave
+// the old generation with a socket of its own.
 func readDrain(v document.Value, p *Program) {
-	d := DrainPolicy{Timeout: 10 * time.Second}
+	p.Drain = DrainPolicy{Timeout: 10 * time.Second}
+	d := p.Drain
 	if v.Raw != nil && !document.Decode(v, &d, drainFields) {
 		return
 	}
 	switch l, has := p.steered(); {
-	case !has && v.Raw != nil:
-		v.Problem("does nothing without a listener", "remove the table")
+	case v.Raw == nil:
 	case !has:
-	case isSteered(l):
+		v.Problem("does nothing without a listener", "remove the table")
+	case !isSteered(l):
+		why, change := p.shared(l)
+		v.Problem(fmt.Sprintf("does nothing: the generations share the listener %q (%s)", l.Name, why), "%s", either("remove the table", change))
+	default:
 		for _, key := range []string{"idle", "spread"} {
 			v.Useless(key, d.Timeout == 0, `with timeout = "0s": old workers are stopped at once`, "remove it, or write a longer timeout")
 		}
 		p.Drain = d
-	case v.Raw != nil:
-		why, change := p.shared(l)
-		v.Problem(fmt.Sprintf("does nothing: the generations share the listener %q (%s)", l.Name, why), "%s", either("remove the table", change))
 	}
 }
 
