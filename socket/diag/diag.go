@@ -79,7 +79,7 @@ func (s *inetSocket) phase() phase {
 			return unread
 		}
 		return idle
-	case i.bytes > fin && i.received < i.sent:
+	case i.bytes > fin && (i.dataOut == 0 || i.received < i.sent):
 		return answering
 	case i.sent < max(pause, trips*i.rtt):
 		return answering

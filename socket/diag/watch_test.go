@@ -351,6 +351,22 @@ func TestKeptConnectionWhoseRequestFollowsAtOnce(t *testing.T) {
 	}
 }
 
+// TestFirstRequestAtOnceIsNotAnswered sends a request in the same tick of the kernel's clock as the handshake.
+func TestFirstRequestAtOnceIsNotAnswered(t *testing.T) {
+	n := openTCP(t, 0)
+	w := n.watch()
+	for range 20 {
+		c, s := n.pair(t)
+		write(t, c, "request")
+		read(t, s, "request")
+	}
+	for end := time.Now().Add(2 * pause); time.Now().Before(end); time.Sleep(pause / 5) {
+		if l := look(t, w); l != (Look{Answering: 20}) {
+			t.Fatalf("%+v", l)
+		}
+	}
+}
+
 // TestKeptConnectionIsIdleSoon has clients that pause and clients that do not.
 func TestKeptConnectionIsIdleSoon(t *testing.T) {
 	for _, gap := range []time.Duration{0, 20 * time.Millisecond, 250 * time.Millisecond} {
