@@ -74,6 +74,8 @@ type offer struct {
 	key    string // the hash in an export name; "": not exported
 	number int    // likewise
 	origin string
+	at     string         // the name at which its inode was when it was offered; "": none, or it has no path
+	inode  unixpath.Inode // likewise
 	taken  bool
 }
 
@@ -100,6 +102,7 @@ func (t *Table) Offer(sockets []inherit.Socket) {
 			o.key, o.origin = parts[1], parts[3]
 			o.number, _ = strconv.Atoi(parts[2]) // digits, by the pattern
 		}
+		o.locate()
 		t.offers = append(t.offers, o)
 	}
 }
@@ -134,18 +137,6 @@ func (t *Table) isExtra(o *offer) bool {
 		}
 	}
 	return false
-}
-
-// path is the path of the socket; "": it has none, or something else is there.
-func (o *offer) path() string {
-	if o.Network != "unix" || !strings.HasPrefix(o.Address, "/") {
-		return ""
-	}
-	now, err := unixpath.At(o.Address)
-	if err != nil || o.hadPath() && hash(now.String()) != o.origin {
-		return ""
-	}
-	return o.Address
 }
 
 // has reports whether a listener has the socket.
@@ -192,7 +183,7 @@ func (o *offer) rank(r Resolved, number int, exactly bool) int {
 		return 4
 	case !o.Listens && o.key == "":
 		return 0
-	case o.Network == "unix" && strings.HasPrefix(o.Address, "/") && o.path() == "":
+	case r.at.onDisk() && (o.path() == "" || o.hides(r)):
 		return 0 // clients do not find it
 	case exportedHere && o.number == number:
 		return 4
@@ -200,7 +191,7 @@ func (o *offer) rank(r Resolved, number int, exactly bool) int {
 		return 3
 	case o.key == "" && r.Name != "" && o.Name == inherit.FDName(r.Name):
 		return 2
-	case r.at.isBound(o.Address):
+	case r.at.isBound(o.Address), r.at.isUnix() && o.at == r.at.path:
 		return 1
 	}
 	return 0
@@ -237,7 +228,9 @@ func (u *update) adopt(l *listener, r Resolved, o *offer) (*sock, error) {
 	}
 	var err error
 	if path := o.path(); path != "" {
-		m.inode, err = unixpath.At(path)
+		if m.inode = o.inode; o.hides(r) {
+			m.hidden = path
+		}
 	}
 	if !m.hasPath() && o.hadPath() {
 		m.inode = unixpath.Lost

@@ -21,6 +21,7 @@ type sock struct {
 	fd      int
 	number  int               // among the members of its listener, unique and unchanged as long as it is open
 	inode   unixpath.Inode    // what was bound to the path of a unix socket; zero: no path
+	hidden  string            // where the inode is, beside the path of the listener; "": at the path
 	foreign bool              // from a systemd socket unit: its path is not ours to remove
 	stray   bool              // a process that is no worker of ours accepts from it
 	silent  bool              // bound, but not listening
@@ -216,7 +217,7 @@ func (s *sock) bindPath(r Resolved) (err error) {
 func (s *sock) hasPath() bool { return s.inode != unixpath.Inode{} }
 
 // reachable reports whether clients still find the socket: its path was not removed or replaced.
-func (s *sock) reachable(r Resolved) bool { return !s.hasPath() || s.inode.IsAt(r.at.path) }
+func (s *sock) reachable(r Resolved) bool { return !s.hasPath() || s.inode.IsAt(s.path(r)) }
 
 // discard closes the socket, and removes its path if that is ours and still leads to it.
 func (s *sock) discard(r Resolved) {
@@ -224,7 +225,7 @@ func (s *sock) discard(r Resolved) {
 		_ = unix.Close(s.fd)
 		return
 	}
-	unixpath.Close(s.fd, r.at.path, s.inode)
+	unixpath.Close(s.fd, s.path(r), s.inode)
 }
 
 // fullBacklog is the kernel's limit, or its default where a unit with ProcSubset=pid hides the limit.

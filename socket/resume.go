@@ -28,6 +28,7 @@ func (t *Table) Resume(generations []Holding) []error {
 	}
 	for _, l := range t.listeners {
 		l.closed = l.isSilent()
+		l.resumeServing(generations)
 		t.settle(l)
 	}
 	t.forgetTaken()

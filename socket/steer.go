@@ -74,8 +74,11 @@ func (l *listener) steer(s []serving) error {
 // apply tells the kernel what the listener is: who hears, and which member gets a new connection. Members begin to hear before the
 // program sends them connections. What serves hears from now on.
 func (l *listener) apply() error {
-	if l.r.at.isUnix() || len(l.members) == 0 {
+	switch {
+	case len(l.members) == 0:
 		return nil
+	case l.r.at.isUnix():
+		return l.publish()
 	}
 	for _, s := range l.serving {
 		for _, m := range s.sockets() {
@@ -172,7 +175,7 @@ func (t *Table) Deafen(claims []string, slots []int) {
 // these slots (nil: all). Empty: there is nothing to wait for.
 func (t *Table) Left(claims []string, slots []int) (left []diag.Target) {
 	t.aside(claims, slots, func(l *listener, sockets []*sock) {
-		target := diag.Target{Port: l.port()}
+		target := diag.Target{Port: l.port()} // a unix socket has none
 		for _, m := range sockets {
 			target.Tags |= 1 << (m.number % diag.Tags)
 			target.Queues = append(target.Queues, socketID(m.fd))
@@ -182,11 +185,11 @@ func (t *Table) Left(claims []string, slots []int) (left []diag.Target) {
 	return left
 }
 
-// aside calls f with the TCP sockets of these claims that get no new connections, for each listener that has some.
+// aside calls f with the sockets of these claims that get no new connections, for each listener that has some.
 func (t *Table) aside(claims []string, slots []int, f func(l *listener, sockets []*sock)) {
 	for _, c := range claims {
 		l, ln, n := t.find(c)
-		if ln == nil || n == 0 || !l.r.at.isTCP() {
+		if ln == nil || n == 0 || !l.r.at.isTCP() && !l.steersPath() {
 			continue
 		}
 		var sockets []*sock
@@ -244,10 +247,10 @@ type LaneStatus struct {
 	Claim      string  `json:"-"`          // of the generation that has it alone; "": several have it, or none
 }
 
-// Lanes describes the lanes of a TCP listener: those that generations have, and a free one that serves.
+// Lanes describes the lanes of a TCP listener, or of a unix path that is steered: those that generations have, and a free one that serves.
 func (t *Table) Lanes(key string) (status []LaneStatus) {
 	l := t.listeners[key]
-	if l == nil || !l.r.at.isTCP() {
+	if l == nil || !l.r.at.isTCP() && !l.steersPath() {
 		return nil
 	}
 	lanes := slices.Clone(l.lanes)

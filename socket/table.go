@@ -27,7 +27,9 @@ import (
 // Deafen, and while the listener is paused. If the supervisor dies, sockets that only it had are closed, and the program may point to
 // another member than before; but no client ever reaches one on trial, or one that was told to stop.
 //
-// A listener whose Handover is Share gives every generation the same lane. So do unix sockets, UDP, and where SO_REUSEPORT cannot be
+// The lanes of a unix socket with a path are exchanged at the path: see pathlane.go.
+//
+// A listener whose Handover is Share gives every generation the same lane. So do abstract unix sockets, UDP, and where SO_REUSEPORT cannot be
 // had: see Shared. Where the lane of all cannot become what the configuration wants, because O_NONBLOCK belongs to a socket, which its
 // processes share, or because the path of a unix socket is gone, the next generation gets another lane than the one before.
 //
@@ -274,9 +276,12 @@ func (t *Table) FDs(key string) []int {
 // Address returns where a listener is bound, by its key or by a claim: "127.0.0.1:43210" (also when the kernel chose the port),
 // "/run/web.sock", "@abstract"; "": there is no such listener.
 func (t *Table) Address(claim string) string {
-	_, ln, _ := t.find(claim)
-	if ln == nil {
+	l, ln, _ := t.find(claim)
+	switch {
+	case ln == nil:
 		return ""
+	case l.steersPath():
+		return l.r.at.path // its sockets were bound beside it
 	}
 	_, bound, _ := inherit.Describe(ln.slots[0].fd) // our own socket has a name
 	return bound

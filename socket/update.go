@@ -73,6 +73,9 @@ func (u *update) stage(w Want) (err error) {
 		l = &listener{key: w.Key(), r: w.Resolved}
 		if w.steered() {
 			u.inheritGroup(l, w.Resolved)
+			if err := u.inheritPath(l, w.Resolved); err != nil {
+				return err
+			}
 		}
 	}
 	s := stage{want: w, listener: l}
@@ -81,6 +84,8 @@ func (u *update) stage(w Want) (err error) {
 		return err
 	}
 	switch {
+	case !s.shared && l.strandedPath():
+		err = l.mayPublish()
 	case s.shared:
 		err = u.share(&s)
 	case len(l.serving) == 0:
@@ -91,12 +96,18 @@ func (u *update) stage(w Want) (err error) {
 }
 
 // steered reports whether every generation is to have a lane of its own.
-func (r Resolved) steered() bool { return r.Handover == Steer && r.at.isTCP() && !r.ReusePort }
+func (r Resolved) steered() bool {
+	return r.Handover == Steer && (r.at.isTCP() && !r.ReusePort || r.at.onDisk())
+}
 
 // sharing reports whether the generations have to share a lane, and why, if the configuration says something else.
 func (l *listener) sharing(r Resolved) (shared bool, why string) {
 	if !r.steered() {
 		return true, ""
+	}
+	if r.at.onDisk() {
+		why = l.pathAlone(r)
+		return why != "", why
 	}
 	if l.size > 0 && l.r.ReusePort || l.why == afterReusePort {
 		return true, afterReusePort
@@ -212,7 +223,7 @@ func (u *update) grow(l *listener, ln *lane, r Resolved, size int) error {
 	u.undo = append(u.undo, func() { ln.slots = had })
 	free := l.free()
 	if r.at.isUnix() {
-		free = nil
+		free = l.freeAtPath()
 	}
 	free = slices.DeleteFunc(free, func(m *sock) bool { return slices.Contains(had, m) })
 	free = free[:min(len(free), max(0, size-len(had)))]
@@ -270,7 +281,7 @@ func (u *update) obtain(l *listener, r Resolved, slot int, how opening) (*sock, 
 			return nil, err
 		}
 	}
-	m, err := open(r, l.addressFor(r), how)
+	m, err := l.open(r, how)
 	if err != nil {
 		return nil, err
 	}

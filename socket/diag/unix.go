@@ -93,3 +93,16 @@ func UnixQueue(inode uint64) (waiting, limit int, err error) {
 	}
 	return waiting, limit, err
 }
+
+// BoundTo returns the number of the inode, in its file system, to which a listening unix socket was bound; the socket is given by its
+// own inode.
+func BoundTo(socket uint64) (number uint32, err error) {
+	found := false
+	err = askUnix(1<<listening, uint32(socket), unixShowVFS, 0, make([]byte, datagram), func(s *unixSocket) {
+		number, found = s.file.inode, s.file != unixFile{}
+	})
+	if err == nil && !found {
+		err = errors.New("the kernel does not say to which file a unix socket was bound")
+	}
+	return number, err
+}

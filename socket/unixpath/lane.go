@@ -26,6 +26,46 @@ func hidden(path string, n int) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"."+strconv.Itoa(n))
 }
 
+// IsHidden reports whether the last part of name is that of a hidden name of path.
+func IsHidden(name, path string) bool {
+	number, is := strings.CutPrefix(filepath.Base(name), "."+filepath.Base(path)+".")
+	n, err := strconv.Atoi(number)
+	return is && err == nil && n >= 1 && n <= hiddenNames && strconv.Itoa(n) == number
+}
+
+// Names returns every name at which a socket may be that was bound at the given one: its path and the hidden names of the path.
+func Names(bound string) []string {
+	path := bound
+	dir, base := filepath.Split(bound)
+	if dot := strings.LastIndexByte(base, '.'); dot > 1 && IsHidden(base, base[1:dot]) {
+		path = dir + base[1:dot]
+	}
+	names := []string{path}
+	if path != bound {
+		names = append(names, bound)
+	}
+	for _, name := range hiddenAt(path) {
+		if name != bound {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// hiddenAt lists the hidden names of path that exist.
+func hiddenAt(path string) (names []string) {
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if IsHidden(e.Name(), path) {
+			names = append(names, filepath.Join(filepath.Dir(path), e.Name()))
+		}
+	}
+	return names
+}
+
 // BindHidden is Bind at a hidden name of path, which it returns. taken reports names that the caller uses; others that a process uses are
 // left alone, and stale ones are replaced.
 func BindHidden(fd int, path string, access Access, taken func(name string) bool) (name string, inode Inode, err error) {
@@ -52,20 +92,12 @@ func BindHidden(fd int, path string, access Access, taken func(name string) bool
 
 // RemoveHidden removes the hidden names of path at which nothing answers, but those that are taken: an earlier supervisor has left them.
 func RemoveHidden(path string, taken func(name string) bool) {
-	entries, err := os.ReadDir(filepath.Dir(path))
-	if err != nil {
-		return // nothing can be bound there either
-	}
-	for _, e := range entries {
-		number, is := strings.CutPrefix(e.Name(), "."+filepath.Base(path)+".")
-		n, err := strconv.Atoi(number)
-		if !is || err != nil || n < 1 || n > hiddenNames || hidden(path, n) != filepath.Join(filepath.Dir(path), e.Name()) {
+	for _, name := range hiddenAt(path) {
+		if taken(name) {
 			continue
 		}
-		if name := hidden(path, n); !taken(name) {
-			if release, err := Claim(name); err == nil { // it removes what is stale
-				release()
-			}
+		if release, err := Claim(name); err == nil { // it removes what is stale
+			release()
 		}
 	}
 }

@@ -40,6 +40,9 @@ var Lost = Inode{born: -1}
 // String has everything that identifies the inode.
 func (i Inode) String() string { return fmt.Sprint(i.dev, i.ino, i.born) }
 
+// Number is the number of the inode in its file system.
+func (i Inode) Number() uint64 { return i.ino }
+
 // At returns the inode at path.
 func At(path string) (Inode, error) {
 	i, _, err := stat(unix.AT_FDCWD, path, 0)
