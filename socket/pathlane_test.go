@@ -23,16 +23,16 @@ func steeredPath(t testing.TB) (*Table, Want, string) {
 	return table, w, path
 }
 
-// serves holds the listener, and steers to it.
-func serves(t testing.TB, table *Table, w Want) []string {
+// servesPath holds the listener, and steers to it.
+func servesPath(t testing.TB, table *Table, w Want) []string {
 	t.Helper()
 	claims := claimed(t, table, []string{w.Key()})
 	mustServe(t, table, claims)
 	return claims
 }
 
-// reaches checks that a client that connects to the path reaches the socket of these claims.
-func reaches(t testing.TB, table *Table, path string, claims []string) {
+// reachesPath checks that a client that connects to the path reaches the socket of these claims.
+func reachesPath(t testing.TB, table *Table, path string, claims []string) {
 	t.Helper()
 	dial(t, "unix", path)
 	if !readable(t, table.FD(claims[0], 0), 0) {
@@ -57,8 +57,8 @@ func files(t testing.TB, path string) (names []string) {
 
 func TestGenerationsOfAPathHaveSocketsOfTheirOwn(t *testing.T) {
 	table, w, path := steeredPath(t)
-	old := serves(t, table, w)
-	reaches(t, table, path, old)
+	old := servesPath(t, table, w)
+	reachesPath(t, table, path, old)
 	if got := files(t, path); !slices.Equal(got, []string{"web.sock"}) {
 		t.Errorf("files %v", got)
 	}
@@ -67,10 +67,10 @@ func TestGenerationsOfAPathHaveSocketsOfTheirOwn(t *testing.T) {
 		if !table.Own(next) || table.FD(old[0], 0) == table.FD(next[0], 0) || table.Address(next[0]) != path {
 			t.Fatalf("own %v, address %s", table.Own(next), table.Address(next[0]))
 		}
-		reaches(t, table, path, old)
+		reachesPath(t, table, path, old)
 		waits := dial(t, "unix", path)
 		mustServe(t, table, next)
-		reaches(t, table, path, next)
+		reachesPath(t, table, path, next)
 		left := table.Left(old, nil)
 		if len(left) != 1 || left[0].Port != 0 || !slices.Equal(left[0].Queues, []uint64{inodeOf(t, table.FD(old[0], 0))}) || len(table.Left(next, nil)) != 0 {
 			t.Errorf("left: %v", left)
@@ -79,9 +79,9 @@ func TestGenerationsOfAPathHaveSocketsOfTheirOwn(t *testing.T) {
 		_ = waits.Close()
 		quiet(t, left)
 		mustServe(t, table, old) // and back
-		reaches(t, table, path, old)
+		reachesPath(t, table, path, old)
 		mustServe(t, table, next)
-		reaches(t, table, path, next)
+		reachesPath(t, table, path, next)
 		table.Deafen(old, nil)
 		table.Release(old)
 		if got := files(t, path); !slices.Equal(got, []string{"web.sock"}) || len(table.FDs(w.Key())) != 1 {
@@ -97,13 +97,13 @@ func TestGenerationsOfAPathHaveSocketsOfTheirOwn(t *testing.T) {
 
 func TestTrialThatFailedLeavesNothingBesideThePath(t *testing.T) {
 	table, w, path := steeredPath(t)
-	old := serves(t, table, w)
+	old := servesPath(t, table, w)
 	trial := claimed(t, table, []string{w.Key()})
 	if len(files(t, path)) != 2 {
 		t.Error(files(t, path))
 	}
 	table.Release(trial)
-	reaches(t, table, path, old)
+	reachesPath(t, table, path, old)
 	if len(files(t, path)) != 1 {
 		t.Error(files(t, path))
 	}
@@ -111,13 +111,13 @@ func TestTrialThatFailedLeavesNothingBesideThePath(t *testing.T) {
 
 func TestConnectionsAtAPathWaitForTheNextGeneration(t *testing.T) {
 	table, w, path := steeredPath(t)
-	old := serves(t, table, w)
+	old := servesPath(t, table, w)
 	table.Release(old)
 	dial(t, "unix", path)
 	next := claimed(t, table, []string{w.Key()})
 	_ = unix.Close(accepted(t, table.FD(next[0], 0)))
 	mustServe(t, table, next)
-	reaches(t, table, path, next)
+	reachesPath(t, table, path, next)
 }
 
 func TestLanesOfAPathHaveItsModeAndOwner(t *testing.T) {
@@ -137,14 +137,14 @@ func TestLanesOfAPathHaveItsModeAndOwner(t *testing.T) {
 			t.Errorf("mode %#o, owner %d:%d", got, st.Uid, st.Gid)
 		}
 	}
-	old := serves(t, table, w)
+	old := servesPath(t, table, w)
 	check(0o620)
-	next := serves(t, table, w)
+	next := servesPath(t, table, w)
 	check(0o620)
 	w.Mode = 0o600
 	apply(t, table, w)
 	check(0o600)
-	third := serves(t, table, w)
+	third := servesPath(t, table, w)
 	check(0o600)
 	mustServe(t, table, old)
 	check(0o600)
@@ -155,7 +155,7 @@ func TestLanesOfAPathHaveItsModeAndOwner(t *testing.T) {
 
 func TestPathThatWasRemovedIsBoundAgainByTheNextGeneration(t *testing.T) {
 	table, w, path := steeredPath(t)
-	old := serves(t, table, w)
+	old := servesPath(t, table, w)
 	if table.Stranded(w.Key()) {
 		t.Error("stranded although the path is there")
 	}
@@ -166,13 +166,13 @@ func TestPathThatWasRemovedIsBoundAgainByTheNextGeneration(t *testing.T) {
 		t.Error("not stranded although the path is gone")
 	}
 	apply(t, table, w)
-	next := serves(t, table, w)
-	reaches(t, table, path, next)
+	next := servesPath(t, table, w)
+	reachesPath(t, table, path, next)
 	if table.Stranded(w.Key()) {
 		t.Error("still stranded")
 	}
 	table.Release(old)
-	reaches(t, table, path, next)
+	reachesPath(t, table, path, next)
 	if got := files(t, path); len(got) != 1 {
 		t.Errorf("files %v", got)
 	}
@@ -180,7 +180,7 @@ func TestPathThatWasRemovedIsBoundAgainByTheNextGeneration(t *testing.T) {
 
 func TestPathThatAnotherProcessHasTakenIsNotTakenBack(t *testing.T) {
 	table, w, path := steeredPath(t)
-	old := serves(t, table, w)
+	old := servesPath(t, table, w)
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -199,15 +199,15 @@ func TestPathThatAnotherProcessHasTakenIsNotTakenBack(t *testing.T) {
 	stale(t, path)
 	apply(t, table, w)
 	mustServe(t, table, next)
-	reaches(t, table, path, next)
+	reachesPath(t, table, path, next)
 	table.Release(old)
 }
 
 func TestPathIsClosedAndOpenedAgain(t *testing.T) {
 	table, w, path := steeredPath(t)
-	old := serves(t, table, w)
-	serves(t, table, w)
-	next := serves(t, table, w)
+	old := servesPath(t, table, w)
+	servesPath(t, table, w)
+	next := servesPath(t, table, w)
 	dial(t, "unix", path) // it is queued, and its worker goes on
 	setOpen(t, table, w.Key(), false)
 	if !table.Closed(w.Key()) {
@@ -220,14 +220,14 @@ func TestPathIsClosedAndOpenedAgain(t *testing.T) {
 	table.Release(old)
 	third := claimed(t, table, []string{w.Key()})
 	setOpen(t, table, w.Key(), true)
-	reaches(t, table, path, third)
+	reachesPath(t, table, path, third)
 	mustServe(t, table, third)
-	reaches(t, table, path, third)
+	reachesPath(t, table, path, third)
 }
 
 func TestClosingAPathWithoutWorkersResetsItsQueue(t *testing.T) {
 	table, w, path := steeredPath(t)
-	table.Release(serves(t, table, w))
+	table.Release(servesPath(t, table, w))
 	client := dial(t, "unix", path)
 	setOpen(t, table, w.Key(), false)
 	if _, err := client.Read(make([]byte, 1)); err == nil || isTimeout(err) {
@@ -251,7 +251,7 @@ func handingOver(t *testing.T) *handing {
 	t.Helper()
 	h := &handing{}
 	h.before, h.w, h.path = steeredPath(t)
-	h.old, h.next = serves(t, h.before, h.w), serves(t, h.before, h.w)
+	h.old, h.next = servesPath(t, h.before, h.w), servesPath(t, h.before, h.w)
 	h.table = newTable(t)
 	h.claims = []Holding{{Resolved: h.w.Resolved, Claim: h.old[0]}, {Resolved: h.w.Resolved, Claim: h.next[0], Serves: true}}
 	return h
@@ -265,12 +265,12 @@ func (h *handing) check(t *testing.T) {
 			t.Errorf("the generation with %q has another socket", claims)
 		}
 	}
-	reaches(t, h.table, h.path, h.next)
+	reachesPath(t, h.table, h.path, h.next)
 	mustServe(t, h.table, h.old)
-	reaches(t, h.table, h.path, h.old)
+	reachesPath(t, h.table, h.path, h.old)
 	mustServe(t, h.table, h.next)
 	h.table.Release(h.old)
-	reaches(t, h.table, h.path, h.next)
+	reachesPath(t, h.table, h.path, h.next)
 	if got := files(t, h.path); len(got) != 1 {
 		t.Errorf("files %v", got)
 	}
@@ -303,7 +303,7 @@ func TestPathStaysWhereItIsWhenNothingServes(t *testing.T) {
 	h.table.Offer(handedOver(t, h.before))
 	h.table.Resume(h.claims)
 	apply(t, h.table, h.w)
-	reaches(t, h.table, h.path, h.next)
+	reachesPath(t, h.table, h.path, h.next)
 	h.claims[1].Serves = true
 	h.check(t)
 }
@@ -318,7 +318,7 @@ func TestPathThatOnlyClientsHaveIsHandedOver(t *testing.T) {
 	next := claimed(t, h.table, []string{h.w.Key()})
 	_ = unix.Close(accepted(t, h.table.FD(next[0], 0)))
 	mustServe(t, h.table, next)
-	reaches(t, h.table, h.path, next)
+	reachesPath(t, h.table, h.path, next)
 }
 
 // TestPathIsFoundByItsInode: without a record and without names, only the sockets that workers have are left.
@@ -352,17 +352,17 @@ func TestPathIsFoundByItsInode(t *testing.T) {
 			}
 			first := claimed(t, h.table, []string{h.w.Key()})
 			mustServe(t, h.table, first)
-			reaches(t, h.table, h.path, first)
-			second := serves(t, h.table, h.w)
-			reaches(t, h.table, h.path, second)
+			reachesPath(t, h.table, h.path, first)
+			second := servesPath(t, h.table, h.w)
+			reachesPath(t, h.table, h.path, second)
 		})
 	}
 }
 
 func TestPathBetweenShareAndSteer(t *testing.T) {
 	table, w, path := steeredPath(t)
-	first := serves(t, table, w)
-	second := serves(t, table, w)
+	first := servesPath(t, table, w)
+	second := servesPath(t, table, w)
 	w.Handover = Share
 	apply(t, table, w)
 	third := claimed(t, table, []string{w.Key()})
@@ -371,17 +371,17 @@ func TestPathBetweenShareAndSteer(t *testing.T) {
 	}
 	mustServe(t, table, third)
 	table.Release(first)
-	reaches(t, table, path, third)
+	reachesPath(t, table, path, third)
 	w.Handover = Steer
 	apply(t, table, w)
-	fourth := serves(t, table, w)
+	fourth := servesPath(t, table, w)
 	if !table.Own(fourth) {
 		t.Error("the fourth generation has no socket of its own")
 	}
-	reaches(t, table, path, fourth)
+	reachesPath(t, table, path, fourth)
 	table.Release(second)
 	table.Release(third)
-	reaches(t, table, path, fourth)
+	reachesPath(t, table, path, fourth)
 	if got := files(t, path); len(got) != 1 {
 		t.Errorf("files %v", got)
 	}
@@ -389,7 +389,7 @@ func TestPathBetweenShareAndSteer(t *testing.T) {
 
 func TestCanaryOfSomeWorkersSharesThePath(t *testing.T) {
 	table, w, _ := steeredPath(t)
-	old := serves(t, table, w)
+	old := servesPath(t, table, w)
 	canary, err := table.Hold([]string{w.Key()}, Need{Shared: true})
 	if err != nil || table.Own(canary) || table.FD(canary[0], 0) != table.FD(old[0], 0) {
 		t.Errorf("%v, own %v", err, table.Own(canary))
@@ -421,7 +421,7 @@ func TestPathThatCannotBeSteeredIsShared(t *testing.T) {
 
 func TestProbeOfAPathReachesItsGenerationWhereverItsSocketIs(t *testing.T) {
 	table, w, path := steeredPath(t)
-	old, next := serves(t, table, w), claimed(t, table, []string{w.Key()})
+	old, next := servesPath(t, table, w), claimed(t, table, []string{w.Key()})
 	l, m := table.socketOf(next[0], 0)
 	probe, err := m.probePath(l.r)
 	if err != nil {
@@ -436,6 +436,6 @@ func TestProbeOfAPathReachesItsGenerationWhereverItsSocketIs(t *testing.T) {
 		}
 		_ = unix.Close(accepted(t, table.FD(next[0], 0)))
 		_ = c.Close()
-		reaches(t, table, path, serving)
+		reachesPath(t, table, path, serving)
 	}
 }
