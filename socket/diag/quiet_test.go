@@ -108,7 +108,7 @@ func TestServerThatEndsWhenQuietLosesNothing(t *testing.T) {
 			})
 		}
 		var longest time.Duration
-		for i := range 20 {
+		for i := range 10 {
 			time.Sleep(20 * time.Millisecond)
 			old, next := i%2, 1-i%2
 			servers[next].begin()

@@ -2,6 +2,7 @@ package diag
 
 import (
 	"crypto/tls"
+	"math/bits"
 	"net"
 	"os"
 	"runtime"
@@ -16,6 +17,9 @@ import (
 func TestTagsAreInherited(t *testing.T) {
 	for _, network := range []string{"tcp4 127.0.0.1:0", "tcp6 [::1]:0", "tcp :0"} {
 		for tag := range Tags {
+			if network != "tcp4 127.0.0.1:0" && bits.OnesCount(uint(tag)) > 1 {
+				continue // each bit alone is enough
+			}
 			t.Run(network+", "+strconv.Itoa(tag), func(t *testing.T) {
 				network, address, _ := strings.Cut(network, " ")
 				n := open(t, network, address, tag)
@@ -85,8 +89,8 @@ func TestConnectionPassesThroughAllPhases(t *testing.T) {
 		t.Errorf("just answered: %+v", l)
 	}
 	becomes(t, w, "idle", Look{Idle: 1})
-	if d := time.Since(answered); d < pause-10*time.Millisecond {
-		t.Errorf("idle %v after the answer", d)
+	if d := time.Since(answered); d < firstData-20*time.Millisecond {
+		t.Errorf("idle %v after the first answer", d)
 	}
 	c.Close()
 	becomes(t, w, "closed by the client", Look{Idle: 1})
