@@ -217,24 +217,21 @@ func (o *offer) hides(r Resolved) bool {
 	return o.at != r.at.path && unixpath.IsHidden(o.at, r.at.path)
 }
 
-// pathProbe reaches one inode, whatever its name is by then.
-type pathProbe struct{ fd int }
-
-// probePath prepares connections to a socket with a path.
-func (m *sock) probePath(r Resolved) (*pathProbe, error) {
-	fd, err := unix.Open(m.path(r), unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
+// openPath prepares connections to a socket with a path, whatever its name is by then.
+func (p *Probe) openPath() (err error) {
+	l, m := p.listener, p.member
+	path := m.path(l.r)
+	if p.fd, err = unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
+		return fmt.Errorf("cannot probe %s at %s: %w", l.r.at, path, err)
 	}
-	if !m.inode.IsAt(m.path(r)) {
-		_ = unix.Close(fd)
-		return nil, unix.ENOENT
+	if !m.inode.IsAt(path) {
+		_ = unix.Close(p.fd)
+		return fmt.Errorf("cannot probe %s at %s: the socket there was replaced", l.r.at, path)
 	}
-	return &pathProbe{fd}, nil
+	l.probes = append(l.probes, p)
+	return nil
 }
 
-func (p *pathProbe) end() { _ = unix.Close(p.fd) }
-
-func (p *pathProbe) dial(ctx context.Context) (net.Conn, error) {
+func (p *Probe) dialPath(ctx context.Context) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", "/proc/self/fd/"+strconv.Itoa(p.fd))
 }

@@ -422,15 +422,14 @@ func TestPathThatCannotBeSteeredIsShared(t *testing.T) {
 func TestProbeOfAPathReachesItsGenerationWhereverItsSocketIs(t *testing.T) {
 	table, w, path := steeredPath(t)
 	old, next := servesPath(t, table, w), claimed(t, table, []string{w.Key()})
-	l, m := table.socketOf(next[0], 0)
-	probe, err := m.probePath(l.r)
+	probe, err := table.Probe(next[0], 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer probe.end()
+	defer probe.End()
 	for _, serving := range [][]string{old, next, old} {
 		mustServe(t, table, serving)
-		c, err := probe.dial(t.Context())
+		c, err := probe.Dial(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -158,7 +158,7 @@ func TestPublishNeverLeavesThePathWithoutASocket(t *testing.T) {
 				}
 			})
 		}
-		for flips := 0; flips < 200 || connected.Load() < 100; flips++ {
+		for flips := 0; flips < 100 || connected.Load() < 50; flips++ {
 			if _, err := publish(path, hidden, all[(flips+1)%2].inode, ours); err != nil {
 				t.Fatal(err)
 			}
