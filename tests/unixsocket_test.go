@@ -23,9 +23,12 @@ func TestUnixSocketServesAndIsRemovedAtTheEnd(t *testing.T) {
 	m.Finish() // checks that no socket is left
 }
 
-func TestUnixSocketIsKeptOverAReload(t *testing.T) {
+// sharedUnix is onUnix with one socket for all generations.
+var sharedUnix = strings.Replace(onUnix, "[program.web.ready]", "handover = \"share\"\n[program.web.ready]", 1)
+
+func TestSharedUnixSocketIsKeptOverAReload(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, onUnix)
+	m := lab.Start(t, sharedUnix)
 	m.Serves(1)
 	before, err := os.Stat(m.Path("s"))
 	lab.Must(t, err)
