@@ -247,7 +247,8 @@ type LaneStatus struct {
 	Claim      string  `json:"-"`          // of the generation that has it alone; "": several have it, or none
 }
 
-// Lanes describes the lanes of a TCP listener, or of a unix path that is steered: those that generations have, and a free one that serves.
+// Lanes describes the lanes of a TCP listener, or of a unix path that is steered: those that generations have, and free ones
+// that serve or in which connections wait.
 func (t *Table) Lanes(key string) (status []LaneStatus) {
 	l := t.listeners[key]
 	if l == nil || !l.r.at.isTCP() && !l.steersPath() {
@@ -259,6 +260,11 @@ func (t *Table) Lanes(key string) (status []LaneStatus) {
 		total += s.weight
 		if !slices.Contains(lanes, s.lane) {
 			lanes = append(lanes, s.lane)
+		}
+	}
+	for _, m := range l.unused() {
+		if m.waiting() && !l.serves(m) {
+			lanes = append(lanes, newLane(l.r, []*sock{m}))
 		}
 	}
 	for _, ln := range lanes {

@@ -181,12 +181,25 @@ func writeProgram(b *strings.Builder, p supervisor.ProgramStatus, now time.Time)
 		default:
 			text += fmt.Sprintf(", queue %d/%d", l.Queue.Waiting, l.Queue.Limit)
 		}
+		if n := stranded(l); n > 0 {
+			text += fmt.Sprintf(" (%d in the socket of a generation that is gone)", n)
+		}
 		if l.Why != "" {
 			text += ", shared by all generations: " + l.Why
 		}
 		fmt.Fprintf(b, "  %s\n", text)
 	}
 	writeWorkers(b, p, now)
+}
+
+// stranded counts the connections that wait where no generation accepts them.
+func stranded(l supervisor.ListenerStatus) (n int) {
+	for _, lane := range l.Lanes {
+		if lane.Generation == 0 && lane.Share == 0 {
+			n += lane.Queued
+		}
+	}
+	return n
 }
 
 // writeLastReload says how the last reload that was decided has ended.

@@ -16,6 +16,7 @@ import (
 // The buckets of the histograms, in seconds.
 var (
 	reloadBuckets = []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
+	quietBuckets  = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 	drainBuckets  = []float64{.05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600}
 )
 
@@ -35,7 +36,11 @@ type Metrics struct {
 type counts struct {
 	reloads         map[program.Outcome]int
 	restarts, kills int
-	reload, drain   *histogram
+	rollbacks       int
+	busy, left      int // how often drain.timeout came while connections were in hand, and how many were
+	lost            program.Lost
+
+	reload, quiet, drain *histogram
 }
 
 // New returns metrics that have counted nothing. status asks the supervisor for its status, accept queues included.
@@ -47,7 +52,7 @@ func New(status func(context.Context) (*supervisor.Status, error)) *Metrics {
 func (m *Metrics) of(name string) *counts {
 	c := m.counts[name]
 	if c == nil {
-		c = &counts{reloads: map[program.Outcome]int{}, reload: newHistogram(reloadBuckets), drain: newHistogram(drainBuckets)}
+		c = &counts{reloads: map[program.Outcome]int{}, reload: newHistogram(reloadBuckets), quiet: newHistogram(quietBuckets), drain: newHistogram(drainBuckets)}
 		m.counts[name] = c
 	}
 	return c
@@ -65,8 +70,21 @@ func (m *Metrics) See(u supervisor.Update) {
 		}
 	}
 	switch u.Kind {
+	case program.GenerationQuiet:
+		c.quiet.observe(u.Took.Seconds())
+	case program.GenerationBusy:
+		c.busy++
 	case program.GenerationGone:
 		c.drain.observe(u.Took.Seconds())
+		if u.Reload != nil && u.Reload.Left != nil {
+			l := u.Reload.Left
+			c.left += l.Queued + l.Handshakes + l.Unread + l.Answering
+		}
+	case program.GenerationLost:
+		c.lost.Reset += u.Reload.Lost.Reset
+		c.lost.Queued += u.Reload.Lost.Queued
+	case program.RolledBack:
+		c.rollbacks++
 	case program.SlotRetry:
 		c.restarts++
 	case program.WorkerKilled:
@@ -96,7 +114,8 @@ func (m *Metrics) text(st *supervisor.Status) []byte {
 	t := new(text)
 	m.counters(t, st)
 	programs(t, st)
-	queues(t, st)
+	traffic(t, st)
+	listeners(t, st)
 	t.family("supervisord_build_info", "gauge", "The version of supervisord; always 1.")
 	t.sample("supervisord_build_info", 1, "version", st.Version)
 	t.single("supervisord_image_start_time_seconds", "gauge", "When this image of supervisord began, since the epoch; an upgrade in place begins a new one.",
@@ -129,6 +148,9 @@ func (m *Metrics) counters(t *text, st *supervisor.Status) {
 	each("supervisord_reload_duration_seconds", "histogram", "From the start of a reload until the new generation serves.", func(metric, name string, c *counts) {
 		c.reload.write(t, metric, name)
 	})
+	each("supervisord_quiet_duration_seconds", "histogram", "From the moment old workers get no new connections until they have nothing in hand.", func(metric, name string, c *counts) {
+		c.quiet.write(t, metric, name)
+	})
 	each("supervisord_drain_duration_seconds", "histogram", "From the moment a generation is told to stop until it is gone.", func(metric, name string, c *counts) {
 		c.drain.write(t, metric, name)
 	})
@@ -137,5 +159,23 @@ func (m *Metrics) counters(t *text, st *supervisor.Status) {
 	})
 	each("supervisord_worker_kills_total", "counter", "Workers that did not stop in time and were killed.", func(metric, name string, c *counts) {
 		t.sample(metric, float64(c.kills), "program", name)
+	})
+	each("supervisord_rollbacks_total", "counter", "How often the old generation served again.", func(metric, name string, c *counts) {
+		t.sample(metric, float64(c.rollbacks), "program", name)
+	})
+	losses(each, t)
+}
+
+// losses writes what old workers had in hand when they were told to stop, and what they have lost.
+func losses(each func(metric, kind, help string, write func(metric, name string, c *counts)), t *text) {
+	each("supervisord_drain_timeouts_total", "counter", "How often drain.timeout was over while old workers had connections in hand.", func(metric, name string, c *counts) {
+		t.sample(metric, float64(c.busy), "program", name)
+	})
+	each("supervisord_connections_left_total", "counter", "Connections that old workers had in hand when drain.timeout was over.", func(metric, name string, c *counts) {
+		t.sample(metric, float64(c.left), "program", name)
+	})
+	each("supervisord_connections_lost_total", "counter", "Connections that old generations have lost: closed with unread data, or never accepted.", func(metric, name string, c *counts) {
+		t.sample(metric, float64(c.lost.Reset), "program", name, "how", "reset")
+		t.sample(metric, float64(c.lost.Queued), "program", name, "how", "not_accepted")
 	})
 }

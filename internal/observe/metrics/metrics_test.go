@@ -25,11 +25,12 @@ func oneProgram() func(context.Context) (*supervisor.Status, error) {
 	return func(context.Context) (*supervisor.Status, error) {
 		return &supervisor.Status{Started: time.Unix(1000, 0), Version: "1.2.3", Programs: []supervisor.ProgramStatus{{
 			Name:      "web",
-			Listeners: []supervisor.ListenerStatus{{Name: "http", Queue: &supervisor.AcceptQueue{Limit: 128}}, {Name: "udp"}},
+			Listeners: []supervisor.ListenerStatus{{Name: "http", Handover: "steer", Queue: &supervisor.AcceptQueue{Limit: 128}}, {Name: "udp", Handover: "share"}},
+			Paused:    &supervisor.PauseStatus{},
 			Generations: []supervisor.GenerationStatus{
-				{Number: 3, Role: program.RoleTrial, Workers: []supervisor.WorkerStatus{{State: program.Starting}}},
-				{Number: 2, Role: program.RoleServing, Workers: []supervisor.WorkerStatus{{State: program.Ready}, {State: program.Ready}}},
-				{Number: 1, Role: program.RoleDraining, Workers: []supervisor.WorkerStatus{{State: program.Stopping}}},
+				{Number: 3, Role: program.RoleTrial, Share: 500, Workers: []supervisor.WorkerStatus{{State: program.Starting}}},
+				{Number: 2, Role: program.RoleServing, Share: 9500, Workers: []supervisor.WorkerStatus{{State: program.Ready}, {State: program.Ready}}},
+				{Number: 1, Role: program.RoleDraining, InHand: &program.Look{Queued: 1, Handshakes: 2, Unread: 4, Answering: 8, Idle: 16}, Workers: []supervisor.WorkerStatus{{State: program.Stopping}}},
 			}}}}, nil
 	}
 }
@@ -46,13 +47,20 @@ func full(t *testing.T) string {
 	t.Helper()
 	m := New(oneProgram())
 	served := program.ReloadRecord{Outcome: program.Serves, Took: 2 * time.Second}
+	gone := served
+	gone.Left = &program.Look{Queued: 1, Handshakes: 2, Unread: 4, Answering: 8, Idle: 16}
+	gone.Lost = &program.Lost{Reset: 3, Queued: 2}
 	for _, r := range []program.Report{
 		{Kind: program.TrialBegan, Reload: &program.ReloadRecord{Outcome: program.Pending}},
 		{Kind: program.GenerationServes, Reload: &served},
 		{Kind: program.TrialFailed, Reload: &program.ReloadRecord{Outcome: program.NotReady}},
 		{Kind: program.TrialFailed, Reload: &program.ReloadRecord{Outcome: program.NotReady}},
 		{Kind: program.StopBegan, Reload: &program.ReloadRecord{Outcome: program.Stopped}},
-		{Kind: program.GenerationGone, Took: 20 * time.Second, Reload: &served}, {Kind: program.SlotRetry}, {Kind: program.WorkerKilled}, {Kind: program.WorkerReady},
+		{Kind: program.GenerationQuiet, Took: 30 * time.Millisecond, Reload: &served},
+		{Kind: program.GenerationBusy, Took: 10 * time.Second, Reload: &gone},
+		{Kind: program.GenerationLost, Reload: &gone},
+		{Kind: program.RolledBack, Reload: &served},
+		{Kind: program.GenerationGone, Took: 20 * time.Second, Reload: &gone}, {Kind: program.SlotRetry}, {Kind: program.WorkerKilled}, {Kind: program.WorkerReady},
 	} {
 		m.See(supervisor.Update{Program: "web", Report: r})
 	}
@@ -72,6 +80,21 @@ func TestScrapeHasEveryMetric(t *testing.T) {
 		`supervisord_reloads_total{program="web",outcome="worker"} 0`,
 		`supervisord_reload_duration_seconds_sum{program="web"} 2`,
 		`supervisord_drain_duration_seconds_sum{program="web"} 20`,
+		`supervisord_quiet_duration_seconds_sum{program="web"} 0.03`,
+		`supervisord_drain_timeouts_total{program="web"} 1`,
+		`supervisord_connections_left_total{program="web"} 15`,
+		`supervisord_connections_lost_total{program="web",how="reset"} 3`,
+		`supervisord_connections_lost_total{program="web",how="not_accepted"} 2`,
+		`supervisord_rollbacks_total{program="web"} 1`,
+		`supervisord_program_paused{program="web"} 1`,
+		`supervisord_new_connections_ratio{program="web",role="serving"} 0.95`,
+		`supervisord_new_connections_ratio{program="web",role="trial"} 0.05`,
+		`supervisord_connections_in_hand{program="web",state="queued"} 3`,
+		`supervisord_connections_in_hand{program="web",state="unread"} 4`,
+		`supervisord_connections_in_hand{program="web",state="answering"} 8`,
+		`supervisord_connections_in_hand{program="web",state="idle"} 16`,
+		`supervisord_listener_steered{program="web",listener="http"} 1`,
+		`supervisord_listener_steered{program="web",listener="udp"} 0`,
 		`supervisord_worker_restarts_total{program="web"} 1`,
 		`supervisord_worker_kills_total{program="web"} 1`,
 		`supervisord_workers{program="web",role="serving",state="ready"} 2`,

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
@@ -27,6 +28,12 @@ func programs(t *text, st *supervisor.Status) {
 		}
 		return 0
 	})
+	each("supervisord_program_paused", "gauge", "Whether new connections wait in the kernel: 1 or 0.", func(p *supervisor.ProgramStatus) int {
+		if p.Paused != nil {
+			return 1
+		}
+		return 0
+	})
 	each("supervisord_program_generation", "gauge", "The number of the serving generation; 0 if none serves.", func(p *supervisor.ProgramStatus) int {
 		number := 0
 		for _, g := range inRole(p, program.RoleServing) {
@@ -40,6 +47,38 @@ func programs(t *text, st *supervisor.Status) {
 	each("supervisord_program_draining_generations", "gauge", "Generations that were told to stop and are not gone.", func(p *supervisor.ProgramStatus) int {
 		return len(inRole(p, program.RoleDraining))
 	})
+}
+
+// traffic writes who gets the new connections of each program, and what those who get none still have in hand.
+func traffic(t *text, st *supervisor.Status) {
+	t.family("supervisord_new_connections_ratio", "gauge", "The part of new connections that generations get, by their role.")
+	for _, p := range st.Programs {
+		for _, r := range []program.Role{program.RoleServing, program.RoleTrial, program.RoleDraining} {
+			share := 0
+			for _, g := range inRole(&p, r) {
+				share += g.Share
+			}
+			t.sample("supervisord_new_connections_ratio", float64(share)/program.Whole, "program", p.Name, "role", string(r))
+		}
+	}
+	t.family("supervisord_connections_in_hand", "gauge", "Connections of workers that get no new ones and are not told to stop yet.")
+	for _, p := range st.Programs {
+		var all program.Look
+		for _, g := range p.Generations {
+			if l := g.InHand; l != nil {
+				all.Queued += l.Queued + l.Handshakes
+				all.Unread += l.Unread
+				all.Answering += l.Answering
+				all.Idle += l.Idle
+			}
+		}
+		for _, s := range []struct {
+			state string
+			n     int
+		}{{"queued", all.Queued}, {"unread", all.Unread}, {"answering", all.Answering}, {"idle", all.Idle}} {
+			t.sample("supervisord_connections_in_hand", float64(s.n), "program", p.Name, "state", s.state)
+		}
+	}
 }
 
 func inRole(p *supervisor.ProgramStatus, r program.Role) (found []supervisor.GenerationStatus) {
@@ -70,8 +109,8 @@ func workers(t *text, p supervisor.ProgramStatus) {
 	}
 }
 
-// queues writes the accept queues of the listeners that have one.
-func queues(t *text, st *supervisor.Status) {
+// listeners writes the accept queues of the listeners that have one, and which listeners are steered.
+func listeners(t *text, st *supervisor.Status) {
 	each := func(name, help string, value func(*supervisor.AcceptQueue) int) {
 		t.family(name, "gauge", help)
 		for _, p := range st.Programs {
@@ -84,4 +123,14 @@ func queues(t *text, st *supervisor.Status) {
 	}
 	each("supervisord_listener_accept_queue", "Connections that wait to be accepted, over all sockets of the listener.", func(q *supervisor.AcceptQueue) int { return q.Waiting })
 	each("supervisord_listener_accept_queue_limit", "How many connections can wait; the kernel turns more away.", func(q *supervisor.AcceptQueue) int { return q.Limit })
+	t.family("supervisord_listener_steered", "gauge", "Whether each generation has a socket of its own: 1, or 0 if generations share the listener.")
+	for _, p := range st.Programs {
+		for _, l := range p.Listeners {
+			steered := 0.0
+			if l.Handover == string(socket.Steer) {
+				steered = 1
+			}
+			t.sample("supervisord_listener_steered", steered, "program", p.Name, "listener", l.Name)
+		}
+	}
 }

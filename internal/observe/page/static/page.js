@@ -49,6 +49,7 @@ function tickAge(e) {
 
 function count(n, what) { return n + " " + what + (n === 1 ? "" : "s"); }
 const by = who => who ? " · by " + who : "";
+const percent = share => (share / 100).toLocaleString(undefined, { maximumFractionDigits: 2 }) + " %"; // of parts of 10,000
 const word = s => String(s).split(" ")[0]; // the class of a state
 
 function render() {
@@ -94,6 +95,11 @@ function waits(p) {
   if (canary) lines.push(el("div", {}, el("strong", {}, "Generation " + canary.number + " is a canary"), ", and well. " + (canary.held_until
     ? "It is promoted by itself in " + span(at(canary.held_until) - now()) + "."
     : `It waits for "supervisord promote ${p.name}" or "supervisord abort ${p.name}".`)));
+  if (p.paused) lines.push(el("div", {}, el("strong", {}, "Paused"), " for " + span(at(p.paused.until) - now()) + " more" + by(p.paused.asked_by) +
+    `: new connections wait. "supervisord resume ${p.name}" ends it.`));
+  for (const g of p.generations.filter(g => g.kept_until)) {
+    lines.push(el("div", {}, el("strong", {}, "Generation " + g.number + " is kept"), " for " + span(at(g.kept_until) - now()) + ` more: "supervisord rollback ${p.name}" returns to it.`));
+  }
   if (p.due) lines.push(el("div", {}, "A reload waits (" + p.due.reason + by(p.due.asked_by) + "): " + p.due.waits_for + "."));
   return lines.length ? el("div", { class: "waits" }, ...lines) : null;
 }
@@ -101,9 +107,18 @@ function waits(p) {
 function generation(g) {
   return el("div", { "data-generation": g.number, "data-role": g.role },
     el("p", { class: "gen" }, el("b", { class: g.role }, g.role + " "), "generation " + g.number + " ",
-      el("span", {}, "· " + g.reason + by(g.asked_by) + " · ", age(g.served || g.began, "", ""), g.held ? " · canary, held" : "")),
+      el("span", {}, "· " + g.reason + by(g.asked_by) + " · ", age(g.served || g.began, "", ""), g.held ? " · canary, held" : ""),
+      g.share > 0 && g.share < 10000 ? el("span", { class: "share" }, " · " + percent(g.share) + " of new connections") : null,
+      g.in_hand ? el("span", { class: "in-hand", title: "its connections; it gets no new ones, and is told to stop when only idle ones are left" }, " · " + inHand(g.in_hand)) : null),
     el("ul", { class: "workers" }, ...[...g.workers].sort((a, b) => a.slot - b.slot).map(worker)));
 }
+
+// inHand lists what a generation that gets no new connections has of the old ones.
+function inHand(l) {
+  const parts = [["queued", "not accepted"], ["handshakes", "being opened"], ["unread", "unread"], ["answering", "being answered"], ["idle", "idle"]];
+  return parts.filter(([key]) => l[key]).map(([key, what]) => l[key] + " " + what).join(", ") || "nothing in hand";
+}
+const busy = l => l ? l.queued + l.handshakes + l.unread + l.answering : 0;
 
 function worker(w) {
   return el("li", { class: w.state, "data-pid": w.pid }, el("b", {}, w.state), el("span", {}, " slot " + w.slot + " · PID " + (w.pid || "–")),
@@ -122,19 +137,28 @@ function listeners(p) {
   if (!p.listeners.length) return [];
   return [el("h3", {}, "Listeners"), el("ul", { class: "listeners" }, ...p.listeners.map(l => {
     const q = l.queue;
-    return el("li", {}, el("b", {}, l.name), el("code", {}, l.address),
+    return el("li", { "data-listener": l.name, "data-handover": l.handover }, el("b", {}, l.name), el("code", {}, l.address, lanes(l)),
       l.closed ? el("span", { title: "nothing serves; when_down = " + l.when_down }, "closed") :
       q ? el("span", { title: "connections that wait to be accepted" }, el("meter", { min: 0, max: q.limit, high: q.limit * .7, value: q.waiting }), " " + q.waiting + "/" + q.limit) : "");
   }))];
 }
 
+// lanes says which generation has which share of a listener's new connections, or why generations share the listener.
+function lanes(l) {
+  if (l.handover_why) return el("small", {}, " · shared: " + l.handover_why);
+  const used = (l.lanes || []).filter(n => n.generation || n.share || n.queued);
+  if (used.length < 2) return null;
+  return el("small", { class: "lanes" }, " · " + used.map(n => (n.generation ? "generation " + n.generation : "lane " + n.number) + ": " + percent(Math.round(n.share * 10000)) +
+    (n.queued ? ", " + n.queued + " waiting" : "")).join(" · "));
+}
+
 function receipts(p, d, shown) {
   if (!d.receipts.length) return [];
-  const head = ["Generation", "Outcome", "When", "Took", "Spawn to ready", "Overlap", "Drain", "Killed", "Queue", "Overflows"];
+  const head = ["Generation", "Outcome", "When", "Took", "Spawn to ready", "Overlap", "Quiet", "Drain", "Left", "Lost", "Killed", "Queue", "Overflows"];
   const choose = r => { chosen.set(p.name, r.generation); render(); };
   const row = r => el("tr", { tabindex: 0, "aria-selected": r === shown, "data-receipt": r.generation, "data-outcome": r.outcome,
-    title: r.reason + by(r.asked_by), onclick: () => choose(r), onkeydown: e => { if (e.key === "Enter") choose(r); } },
-    el("td", {}, (r.replaced ? r.replaced + " → " : "") + r.generation), el("td", { class: word(r.outcome) }, r.outcome.replace("_", " ")),
+    title: r.reason + by(r.asked_by) + (r.rolled_back ? "; rolled back" + by(r.rolled_back_by) : "") + (r.left ? "; in hand at drain.timeout: " + inHand(r.left) : ""), onclick: () => choose(r), onkeydown: e => { if (e.key === "Enter") choose(r); } },
+    el("td", {}, (r.replaced ? r.replaced + " → " : "") + r.generation), el("td", { class: word(r.outcome) }, r.rolled_back ? "rolled back" : r.outcome.replace("_", " ")),
     el("td", {}, age(r.began || r.decided, "", " ago")), ...figures(r).map(v => el("td", { class: "n" }, String(v))));
   return [el("h3", {}, "Reloads"), el("div", { class: "scroll" }, el("table", {},
     el("thead", {}, el("tr", {}, ...head.map((h, i) => el("th", { class: i > 2 && "n" }, h)))),
@@ -142,12 +166,12 @@ function receipts(p, d, shown) {
 }
 
 function figures(r) {
-  return [took(r.took_ns), took(r.spawn_to_ready_ns), took(r.overlap_ns), took(r.drain_ns), r.killed,
+  return [took(r.took_ns), took(r.spawn_to_ready_ns), took(r.overlap_ns), took(r.quiet_ns), took(r.drain_ns), busy(r.left), r.lost ? r.lost.reset + r.lost.queued : 0, r.killed,
     Math.max(0, ...Object.values(r.accept_queue || {})), r.listen_overflows];
 }
 
 function legend() {
-  return el("ul", { class: "legend" }, ...["trial", "serving", "draining", "failed"].map(k => el("li", { class: "l-" + k }, k)));
+  return el("ul", { class: "legend" }, ...["trial", "serving", "finishing", "draining", "failed"].map(k => el("li", { class: "l-" + k }, k)));
 }
 
 // timeline draws the generations around a reload as bars, and below them the open connections of the old generation.
@@ -165,7 +189,7 @@ function timeline(p, r) {
     const first = r.overlap_ns ? last - r.overlap_ns / 1e6 : begin0;
     s.append(svg("rect", { class: "overlap", x: x(first), y: 0, width: Math.max(1, x(last) - x(first)), height: high }));
   }
-  lives.forEach((l, i) => life(s, l, i * row, x));
+  lives.forEach((l, i) => life(s, l, p.reloads.find(n => n.replaced === l.generation && n.flipped), i * row, x));
   const when = new Date(begin0 - skew).toLocaleTimeString(undefined, { hourCycle: "h23" }) + (r.ended ? ", for " : ", for now ") + span(end0 - begin0);
   s.append(svg("line", { class: "axis", x1: left, x2: W, y1: high + 3, y2: high + 3 }),
     ...[begin0, end0].map(t => svg("line", { class: "axis", x1: x(t), x2: x(t), y1: 0, y2: high + 7 })), svg("text", { x: x(begin0), y: high + 20 }, when));
@@ -173,7 +197,8 @@ function timeline(p, r) {
   return s;
 }
 
-function life(s, l, y, x) {
+// life draws one generation; next is the reload that steered its new connections away, if one did.
+function life(s, l, next, y, x) {
   const began = at(l.began), served = l.outcome === "serves" && at(l.decided), retired = at(l.retired), gone = at(l.gone), end = gone || now() + 1e12;
   s.append(svg("text", { x: 40, y: y + 19, "text-anchor": "end" }, "gen " + l.generation));
   const bar = (kind, a, b, what) => {
@@ -185,7 +210,9 @@ function life(s, l, y, x) {
   };
   bar("trial", began, served || retired || end, "on trial");
   if (served) bar("serving", served, retired || end, "served");
-  if (retired) bar(served ? "draining" : "failed", retired, end, served ? "draining" : l.outcome.replace("_", " ") + ", going");
+  const quiet = served && retired && next ? Math.min(end, next.quiet_ns ? at(next.flipped) + next.quiet_ns / 1e6 : end) : 0;
+  if (quiet) bar("finishing", retired, quiet, "finished what it had in hand");
+  if (retired) bar(served ? "draining" : "failed", Math.max(retired, quiet), end, served ? "draining" : l.outcome.replace("_", " ") + ", going");
 }
 function connections(s, r, x, y, end) {
   const h = 40, top = Math.max(1, ...r.connections.map(c => c.open)), t = c => at(r.decided) + c.at_ns / 1e6;
