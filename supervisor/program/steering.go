@@ -114,7 +114,8 @@ func (p *Program) lingers(g *Generation, w *Worker) bool {
 		return false
 	}
 	steered := g.Steered || p.Serving.Steered || p.Trial != nil && p.Trial.Steered
-	return steered && !covers(p.steering(), g, w.Slot)
+	named := g == p.Serving || g == p.Trial || w.State == Leaving // nothing else is ever steered to
+	return steered && !(named && covers(p.steering(), g, w.Slot))
 }
 
 // finish lets a worker finish what it has, and then stops it. The first step of the stop plan sends instead, unless that is 0.
@@ -228,7 +229,7 @@ func (p *Program) rollBack(now time.Time, by string) {
 	}
 	p.Draining = slices.DeleteFunc(p.Draining, func(g *Generation) bool { return g == back })
 	p.Serving, p.Config, p.Candidate, p.Again = back, back.Config, nil, nil
-	p.Failures, p.Deaths, p.RetryAt = 0, 0, time.Time{}
+	p.Failures, p.RetryAt = 0, time.Time{}
 	p.recordRollback(now, back, old, by)
 	back.unkeep(now)
 	if p.Trial != nil { // nothing served

@@ -210,6 +210,16 @@ func TestAbortedShareCanaryFinishesWhatItHas(t *testing.T) {
 	}
 }
 
+func TestFailedShareCanaryFinishesThoughAServingWorkerIsMissing(t *testing.T) {
+	s := newSteered(t, steeredConfig(2))
+	s.send(Reload{Share: 500})
+	s.lane()
+	s.allReady()
+	s.exit(1)
+	s.send(Abort{})
+	s.states("2 ready, 3 finishing, 4 finishing, 5 starting")
+}
+
 func TestFailedTrialWithoutConnectionsIsStoppedAtOnce(t *testing.T) {
 	c := steeredConfig(2)
 	c.Reload.Soak = time.Minute
@@ -394,6 +404,34 @@ func TestRollbackWhileTheNewGenerationCrashes(t *testing.T) {
 	}
 }
 
+func TestKeptGenerationStandsByWhileTheNewOneCrashes(t *testing.T) {
+	c := keptConfig(1)
+	c.Restart.Generation = config.New
+	s := newSteered(t, c)
+	s.replaced()
+	s.exit(2)
+	s.lane()
+	s.allReady() // 3 serves, and replaced nothing
+	s.states("1 kept, 3 ready")
+	s.send(Rollback{AskedBy: "alice"})
+	s.states("1 ready, 3 finishing")
+	for _, number := range []int{2, 3} {
+		if r := s.p.reloadOf(number); r.RolledBackBy != "alice" || r.Ended.IsZero() {
+			t.Errorf("the record of generation %d is %+v", number, r)
+		}
+	}
+}
+
+func TestKeptGenerationDoesNotDelayRenewal(t *testing.T) {
+	c := keptConfig(1)
+	c.Reload.Keep, c.Reload.Every = time.Hour, time.Minute
+	s := newSteered(t, c)
+	s.replaced()
+	s.did = nil
+	s.after(time.Minute)
+	s.expect("prepare 3")
+}
+
 func TestRollbackIsRefusedBesideTrial(t *testing.T) {
 	s := newSteered(t, keptConfig(1))
 	s.replaced()
@@ -457,7 +495,7 @@ func TestFailedRollingTrialGivesItsSlotsBack(t *testing.T) {
 
 func TestFailedRollingTrialBringsKeptWorkersBack(t *testing.T) {
 	c := perSlotConfig(2)
-	c.Reload.Keep = time.Minute
+	c.Reload.Keep = 40 * time.Second
 	s := newSteered(t, c)
 	s.send(Reload{Reason: "HUP"})
 	s.lane()
@@ -468,6 +506,55 @@ func TestFailedRollingTrialBringsKeptWorkersBack(t *testing.T) {
 	s.after(2 * time.Second) // worker 4 is not ready in time; nor does the keeping end before the trial
 	s.expect("steer 1, TERM 4")
 	s.states("1 ready, 2 ready, 3 finishing, 4 stopping")
+}
+
+func TestWorkerThatFinishesDuringRollingReloadIsNotStartedAgain(t *testing.T) {
+	s := newSteered(t, perSlotConfig(2))
+	s.send(Reload{Reason: "HUP"})
+	s.lane()
+	s.send(ReadySaid{Worker: 3})
+	s.did = nil
+	s.exit(1)
+	if r, ok := s.reported(WorkerDied); !ok || !r.Expected {
+		t.Errorf("reported %+v", r)
+	}
+	if r, ok := s.reported(SlotRetry); ok {
+		t.Errorf("reported %+v", r)
+	}
+	s.expect("spawn 2/1")
+}
+
+func TestFailedRollingTrialDoesNotEndTheKeepingOfAnEarlierGeneration(t *testing.T) {
+	c := perSlotConfig(1)
+	c.Reload.Keep = time.Hour
+	s := newSteered(t, c)
+	s.replaced()
+	s.send(Reload{Canary: 0, Config: scaledTo(c, 2)})
+	s.lane()
+	s.send(ReadySaid{Worker: s.p.Trial.Workers[0].Number})
+	s.send(Abort{})
+	if g := s.p.generation(1); g == nil || g.count(Kept) != 1 {
+		t.Errorf("generation 1 is %+v", g)
+	}
+}
+
+func scaledTo(c *config.Program, n int) *config.Program {
+	c = WithWorkers(c, n)
+	c.Reload.MaxSurge = n
+	return c
+}
+
+func TestRollbackTakesThePlaceOfAReloadThatWaits(t *testing.T) {
+	s := newSteered(t, keptConfig(1))
+	s.p.Config.Reload.Retry = time.Hour
+	s.replaced()
+	s.send(Reload{Reason: "HUP", AskedBy: "bob"})
+	s.send(Prepared{Generation: 3, Failure: &Failure{Step: StepPreflight}}) // it is tried again in an hour
+	promised := s.p.Awaited()
+	s.send(Rollback{AskedBy: "alice"})
+	if r := s.p.reloadOf(promised); promised != 4 || r == nil || r.Outcome != Superseded || s.p.Again != nil {
+		t.Errorf("generation %d was promised, and its record is %+v", promised, r)
+	}
 }
 
 func TestSlotOfDeadWorkerGetsNoConnections(t *testing.T) {
