@@ -23,6 +23,7 @@ import (
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/supervisor/handover"
+	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/ready"
 )
@@ -42,6 +43,7 @@ type world struct {
 	both      bool         // a process exited meanwhile: maybe a replacement whose old worker was to stop already
 	late      bool         // a master has died with unsent messages, so the next one lacks their contents
 	ending    bool         // everything is being stopped
+	clients   []int        // connections from outside that are open, or wait
 	faults    []string
 	log       []string
 
@@ -82,7 +84,8 @@ type fakeProcess struct {
 	*world
 	pid                        int
 	generation                 string
-	hold                       *hold // of the living master; nil: no master knows the process
+	sockets                    []uint64 // that it accepts from
+	hold                       *hold    // of the living master; nil: no master knows the process
 	execed, ready, ended, told bool
 	read                       bool // READY=1 has been read from its socket
 	unheard                    bool // its master lacks its socket, which was not sent in time
@@ -191,6 +194,9 @@ func (p *fakeProcess) gets(sig syscall.Signal) {
 	if alone && !p.ending && !p.both && !p.firstStart() {
 		p.fault("%s, the last one that serves, gets %s", p, sig)
 	}
+	if !p.told && !p.ending && !p.both && !p.late && !p.firstStart() {
+		p.reachedByNobody()
+	}
 	if sig == syscall.SIGKILL && p.ready && !p.told {
 		p.fault("%s is killed without having been told to go", p)
 	}
@@ -260,6 +266,7 @@ func (w *world) Start(s worker.Spec, post func(worker.Event)) Handle {
 			p.generation = v
 		}
 	}
+	p.accepts(s)
 	w.note("%s starts", p)
 	w.processes = append(w.processes, p)
 	return p.hold
@@ -268,6 +275,7 @@ func (w *world) Start(s worker.Spec, post func(worker.Event)) Handle {
 func (w *world) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
 	p := w.processes[a.State.PID-1000]
 	w.note("%s is adopted", p)
+	p.accepts(a.Spec)
 	p.hold = &hold{fakeProcess: p, post: post, running: a.State.Running, ready: a.State.Ready, pending: a.State.Pending}
 	for _, fd := range a.Descriptors {
 		if fd != w.null {
@@ -469,6 +477,11 @@ func (w *world) bury() {
 		if p.alarm != nil {
 			p.alarm.timer.Stop()
 		}
+		for _, q := range p.quiet {
+			if q.timer != nil {
+				q.timer.Stop()
+			}
+		}
 	}
 	w.super.cancel()
 	if !w.left {
@@ -578,14 +591,194 @@ func (w *world) make(m move) {
 		w.reads(m.n)
 	case 11:
 		w.meanwhile = w.which(m.n, func(*fakeProcess) bool { return true })
+	case 17, 18:
+		w.connects()
+	case 19:
+		w.acceptsAll()
+	case 20:
+		o := ReloadOptions{Share: 100 * (1 + m.n)}
+		if m.n%2 == 0 {
+			o = ReloadOptions{Canary: 1}
+		}
+		w.ask(fmt.Sprintf("%+v", o), func(ctx context.Context, super *Supervisor) error {
+			_, err := super.Reload(ctx, o)
+			return err
+		})
+	case 21, 22, 23, 24, 25:
+		w.act(map[int]program.Event{21: program.Promote{}, 22: program.Promote{Share: 1 + 999*m.n%9999}, 23: program.Abort{}, 24: program.Rollback{},
+			25: program.Pause{For: time.Duration(1+m.n) * time.Second}}[m.kind])
 	}
 	w.goOn()
+	w.reachesWhoServes()
+}
+
+// accepts remembers which sockets a process has.
+func (p *fakeProcess) accepts(s worker.Spec) {
+	p.sockets = nil
+	for _, fd := range s.Sockets {
+		p.sockets = append(p.sockets, inodeOf(fd))
+	}
+}
+
+func inodeOf(fd int) uint64 {
+	var st unix.Stat_t
+	_ = unix.Fstat(fd, &st)
+	return st.Ino
+}
+
+// ask makes a request, which a master that dies never answers.
+func (w *world) ask(what string, request func(context.Context, *Supervisor) error) {
+	w.touch()
+	w.note("asked for %s", what)
+	super := w.super
+	go request(super.ctx, super) //nolint:errcheck // it may be refused
+	synctest.Wait()
+	w.touch()
+}
+
+func (w *world) act(e program.Event) {
+	w.ask(fmt.Sprintf("%+v", e), func(ctx context.Context, super *Supervisor) error {
+		_, err := super.Act(ctx, "web", e)
+		return err
+	})
+}
+
+// listens returns the listening sockets that the living master has.
+func (w *world) listens() []int {
+	p := w.super.programs["web"]
+	if p == nil || len(p.listeners) == 0 {
+		return nil
+	}
+	return w.super.table.FDs(p.listeners[0].Key())
+}
+
+// dial begins to connect from outside; -1: nothing is bound.
+func (w *world) dial() int {
+	sockets := w.listens()
+	if len(sockets) == 0 {
+		return -1
+	}
+	at, err := unix.Getsockname(sockets[0])
+	if err != nil {
+		return -1
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1
+	}
+	_ = unix.Connect(fd, at)
+	return fd
+}
+
+// connects is a client with a request.
+func (w *world) connects() {
+	w.touch()
+	if fd := w.dial(); fd >= 0 {
+		unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, 20)
+		_, _ = unix.Write(fd, []byte("q"))
+		w.note("a client connects")
+		w.clients = append(w.clients, fd)
+	}
+}
+
+// acceptsAll takes every connection out of the queues, and ends them all.
+func (w *world) acceptsAll() {
+	w.touch()
+	w.note("%d clients go", len(w.clients))
+	for _, fd := range w.clients {
+		unix.Close(fd)
+	}
+	w.clients = nil
+	for _, fd := range w.listens() {
+		for queued(fd) {
+			conn, _, err := unix.Accept(fd)
+			if err != nil {
+				break
+			}
+			unix.Close(conn)
+		}
+	}
+}
+
+func queued(fd int) bool {
+	n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	return n == 1
+}
+
+// reached returns the listening socket that a new connection reaches; 0: none.
+func (w *world) reached() uint64 {
+	if p := w.super.programs["web"]; p == nil || !p.core.Paused.Until.IsZero() {
+		return 0
+	}
+	client := w.dial()
+	if client < 0 {
+		return 0
+	}
+	defer unix.Close(client)
+	if n, _ := unix.Poll([]unix.PollFd{{Fd: int32(client), Events: unix.POLLOUT}}, 300); n == 0 {
+		w.fault("nothing answers a new connection")
+		return 0
+	}
+	mine, _ := unix.Getsockname(client)
+	for _, fd := range w.listens() {
+		for queued(fd) {
+			conn, peer, err := unix.Accept(fd)
+			if err != nil {
+				break
+			}
+			if peer.(*unix.SockaddrInet4).Port == mine.(*unix.SockaddrInet4).Port {
+				unix.Close(conn)
+				return inodeOf(fd)
+			}
+			w.clients = append(w.clients, conn) // of another client: a worker has it in hand now
+		}
+	}
+	return 0
+}
+
+// has lists the processes of a kind that accept from a socket.
+func (w *world) has(socket uint64, kind func(*fakeProcess) bool) (of []*fakeProcess) {
+	for _, p := range w.processes {
+		if slices.Contains(p.sockets, socket) && kind(p) {
+			of = append(of, p)
+		}
+	}
+	return of
+}
+
+// reachedByNobody: p is told to go. New connections must not reach it any more, unless others accept them.
+func (p *fakeProcess) reachedByNobody() {
+	at := p.reached()
+	if at == 0 || !p.serves() || !slices.Contains(p.sockets, at) {
+		return
+	}
+	if len(p.has(at, func(q *fakeProcess) bool { return q != p && q.serves() })) == 0 {
+		p.fault("%s is told to go, and new connections reach it and nobody else", p)
+	}
+}
+
+// reachesWhoServes: a new connection reaches a process that serves, if one of the serving generation does.
+func (w *world) reachesWhoServes() {
+	p := w.super.programs["web"]
+	if p == nil || p.core.Goal != program.Run || p.core.Serving == nil || w.both || w.late {
+		return
+	}
+	serving := func(q *fakeProcess) bool { return q.serves() && q.generation == fmt.Sprint(p.core.Serving.Number) }
+	if !slices.ContainsFunc(w.processes, serving) {
+		return
+	}
+	if at := w.reached(); at != 0 && len(w.has(at, (*fakeProcess).serves)) == 0 {
+		w.fault("a new connection reaches nobody that serves, but %v", w.has(at, func(q *fakeProcess) bool { return !q.ended }))
+	}
 }
 
 // settle lets everything finish and reports what is wrong then.
 func (w *world) settle(workers int) {
 	w.patience, w.slow = 0, false
 	w.reads(0)
+	w.act(program.Abort{})
+	w.act(program.Unpause{})
+	w.acceptsAll()
 	w.make(move{kind: 0})
 	for range 200 {
 		switch {
@@ -626,6 +819,9 @@ func (w *world) end() {
 		p.ends()
 	}
 	unix.Close(w.null)
+	for _, fd := range w.clients {
+		unix.Close(fd)
+	}
 	<-w.over
 	for _, p := range w.processes {
 		if !p.ended {
@@ -645,8 +841,17 @@ func TestDeathOfTheMasterAtAnyCallLosesNothing(t *testing.T) {
 		c := testProgram(t, "web")
 		c.Workers = rapid.IntRange(1, 3).Draw(rt, "workers")
 		c.Reload.Strategy = rapid.SampledFrom([]config.Strategy{config.All, config.Rolling}).Draw(rt, "strategy")
+		if rapid.Bool().Draw(rt, "steered") {
+			l := &c.Listen[0]
+			l.Handover = socket.Steer
+			l.PerSlot = c.Reload.Strategy == config.Rolling || rapid.Bool().Draw(rt, "per_slot")
+			c.Drain.Timeout = 10 * time.Second
+			c.Drain.Idle = time.Duration(rapid.IntRange(0, 1).Draw(rt, "idle")) * 2 * time.Second
+			c.Drain.Spread = time.Duration(rapid.IntRange(0, 1).Draw(rt, "spread")) * 3 * time.Second
+			c.Reload.Keep = time.Duration(rapid.IntRange(0, 1).Draw(rt, "keep")) * 15 * time.Second
+		}
 		moves := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
-			return move{rapid.IntRange(0, 17).Draw(rt, "kind"), rapid.IntRange(0, 12).Draw(rt, "n")}
+			return move{rapid.IntRange(0, 25).Draw(rt, "kind"), rapid.IntRange(0, 12).Draw(rt, "n")}
 		}), 1, 40).Draw(rt, "moves")
 		null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {

@@ -23,6 +23,8 @@ type resources struct {
 	snapshot  *snapshot.Snapshot
 	log       *output.Log // of the program; nil: nothing is captured
 	deaf      bool        // its lanes were deafened: its workers were told to go
+
+	cutOff []*quiescence // of workers that were told to go with something in hand
 }
 
 // prepare resolves the snapshot of a generation and runs its preflight, off the loop: files, the user database and the preflight

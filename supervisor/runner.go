@@ -196,6 +196,7 @@ func (p *runner) spawn(cg *program.Generation, w *program.Worker) {
 		spec.Environment = append(spec.Environment, handover.ConfigVariable+"="+p.s.Path)
 	}
 	p.workers[number] = &heldProcess{Handle: p.s.Launcher.Start(spec, p.events(number))}
+	p.s.store.Changed() // a worker that is told to stop before its command runs is adopted by these descriptors
 }
 
 // events returns the callbacks for what happens to a worker.
@@ -230,8 +231,7 @@ func (p *runner) resend(number int) {
 func (p *runner) forget(number int) {
 	g := p.generations[number]
 	delete(p.generations, number)
-	p.s.table.Release(g.claims)
-	p.s.store.Changed()
+	p.release(g)
 	for _, f := range g.snapshot.Files() {
 		p.closeLog(f)
 	}

@@ -361,10 +361,10 @@ func OpenToAll(t testing.TB) {
 	}
 }
 
-// Address is the address of the only TCP listener.
+// Address is the address of the only TCP listener, which may have several sockets.
 func (m *Supervisord) Address() string {
 	m.T.Helper()
-	found := Addresses(m.T, m.Cmd.Process.Pid)
+	found := slices.Compact(slices.Sorted(slices.Values(Addresses(m.T, m.Cmd.Process.Pid))))
 	if len(found) != 1 {
 		m.T.Fatalf("supervisord listens on %v, want one address", found)
 	}

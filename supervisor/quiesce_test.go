@@ -1,0 +1,513 @@
+package supervisor
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/inherit"
+	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/worker"
+)
+
+// steeredProgram returns a program whose generations have lanes.
+func steeredProgram(t *testing.T) *config.Program {
+	c := testProgram(t, "web")
+	c.Listen[0].Handover = socket.Steer
+	c.Drain.Timeout = 10 * time.Second
+	return c
+}
+
+// looks calls f where nothing else happens: in the loop.
+func (s *stage) looks(f func(web *runner, table *socket.Table)) {
+	s.Helper()
+	_, err := askNow(s.Context(), s.super.mailbox, func() (struct{}, error) {
+		f(s.super.programs["web"], s.super.table)
+		return struct{}{}, nil
+	})
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// status is that of web.
+func (s *stage) status() ProgramStatus {
+	s.Helper()
+	st, err := s.super.Status(s.Context())
+	if err != nil {
+		s.Fatal(err)
+	}
+	return st.Programs[0]
+}
+
+// client is a connection from outside: plain descriptors, which do not hold up the bubble's clock.
+type client struct {
+	testing.TB
+	fd int
+}
+
+// begin begins to connect to web.
+func (s *stage) begin() *client {
+	s.Helper()
+	var at unix.Sockaddr
+	s.looks(func(web *runner, table *socket.Table) {
+		at, _ = unix.Getsockname(table.FDs(web.listeners[0].Key())[0])
+	})
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		s.Fatal(err)
+	}
+	c := &client{s.T, fd}
+	s.Cleanup(c.close)
+	if err := unix.Connect(fd, at); err != nil && err != unix.EINPROGRESS {
+		s.Fatal(err)
+	}
+	return c
+}
+
+func (c *client) close() {
+	unix.Close(c.fd)
+	c.fd = -1
+}
+
+// connected reports whether the connection is open, now or within so many milliseconds of the kernel's time.
+func (c *client) connected(within int) bool {
+	fds := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLOUT}}
+	n, _ := unix.Poll(fds, within)
+	return n == 1 && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) == 0
+}
+
+// connect connects to web.
+func (s *stage) connect() *client {
+	s.Helper()
+	c := s.begin()
+	if !c.connected(500) {
+		s.Fatal("nothing answers a new connection")
+	}
+	return c
+}
+
+func (c *client) sends(text string) {
+	if _, err := unix.Write(c.fd, []byte(text)); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// accepted is a connection that the test has accepted in place of a worker.
+type accepted struct {
+	testing.TB
+	fd int
+}
+
+// sockets lists the listening sockets of a generation, or of all.
+func (s *stage) sockets(generation int) map[int]int {
+	s.Helper()
+	of := map[int]int{}
+	s.looks(func(web *runner, table *socket.Table) {
+		for number, g := range web.generations {
+			for slot := range web.core.Config.Workers {
+				if generation == 0 || number == generation {
+					of[table.FD(socket.ClaimOn(web.listeners[0], g.claims), slot)] = number
+				}
+			}
+		}
+	})
+	return of
+}
+
+// accept accepts a connection from the sockets of a generation; nil: none waits there.
+func (s *stage) accept(generation int) *accepted {
+	s.Helper()
+	for listening := range s.sockets(generation) {
+		if !queued(listening) {
+			continue
+		}
+		fd, _, err := unix.Accept4(listening, unix.SOCK_CLOEXEC)
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.Cleanup(func() { unix.Close(fd) })
+		return &accepted{s.T, fd}
+	}
+	return nil
+}
+
+// reached returns the generation that a new connection reaches.
+func (s *stage) reached() int {
+	s.Helper()
+	c := s.connect()
+	defer c.close()
+	for listening, number := range s.sockets(0) {
+		if queued(listening) {
+			fd, _, err := unix.Accept(listening)
+			if err != nil {
+				s.Fatal(err)
+			}
+			unix.Close(fd)
+			return number
+		}
+	}
+	s.Fatal("no generation has got the connection")
+	return 0
+}
+
+func (a *accepted) answers() {
+	if _, err := unix.Read(a.fd, make([]byte, 100)); err != nil {
+		a.Fatal(err)
+	}
+	if _, err := unix.Write(a.fd, []byte("answer")); err != nil {
+		a.Fatal(err)
+	}
+}
+
+// kernelTime lets so many milliseconds pass for the kernel, whose clock is not the bubble's.
+func kernelTime(ms int) { unix.Poll(nil, ms) }
+
+// pass lets time pass in the bubble.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func (s *stage) told(worker int) bool {
+	s.Helper()
+	return slices.Contains(s.workers()[worker-1].signals(), syscall.SIGTERM)
+}
+
+// replaced reloads web and makes its new worker ready.
+func (s *stage) replaced() {
+	s.Helper()
+	n := len(s.workers())
+	s.hup()
+	s.count(n + 1)
+	s.workers()[n].ready()
+}
+
+func TestQuietWorkerIsToldAtOnce(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		before := time.Now()
+		s.replaced()
+		if !s.told(1) || time.Since(before) > 0 {
+			t.Errorf("told: %t, after %s", s.told(1), time.Since(before))
+		}
+		if n := s.reached(); n != 2 {
+			t.Errorf("a new connection reaches generation %d", n)
+		}
+	}, steeredProgram(t))
+}
+
+func TestOldWorkerIsToldWhenItHasNothingInHand(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		queued, asked := s.connect(), s.connect()
+		asked.sends("question")
+		s.replaced()
+		s.connect()
+		if s.accept(2) == nil {
+			t.Fatal("a new connection does not reach the new generation")
+		}
+		pass(time.Second)
+		if s.told(1) {
+			t.Fatal("told while two connections wait to be accepted")
+		}
+		first, second := s.accept(1), s.accept(1)
+		queued.sends("question")
+		first.answers()
+		pass(time.Second)
+		if s.told(1) {
+			t.Fatal("told while a request is not read")
+		}
+		if st := s.status().Generations[1]; st.InHand == nil || st.InHand.Unread+st.InHand.Answering == 0 {
+			t.Errorf("the status shows %+v in hand", st.InHand)
+		}
+		second.answers()
+		for range 10 {
+			unix.Read(asked.fd, make([]byte, 100))
+			unix.Read(queued.fd, make([]byte, 100))
+			kernelTime(100)
+			pass(time.Second / 4)
+		}
+		if !s.told(1) {
+			t.Error("not told although nothing is in hand")
+		}
+	}, steeredProgram(t))
+}
+
+func TestOldWorkerIsToldAtDrainTimeout(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		s.connect().sends("question")
+		s.replaced()
+		pass(10*time.Second - time.Millisecond)
+		if s.told(1) {
+			t.Error("told before drain.timeout")
+		}
+		pass(time.Millisecond)
+		if !s.told(1) {
+			t.Error("not told at drain.timeout")
+		}
+		s.workers()[0].exit()
+		if st := s.status(); st.FindReload(2).Left == nil || st.FindReload(2).Left.Queued != 1 {
+			t.Errorf("the record says %+v", st.FindReload(2))
+		}
+	}, steeredProgram(t))
+}
+
+func TestWorkerThatDrainsItselfIsToldAtOnce(t *testing.T) {
+	onStage(t, func(s *stage) {
+		w := s.workers()[0]
+		w.ready()
+		w.events <- worker.DrainsItself{}
+		synctest.Wait()
+		s.connect().sends("question")
+		s.replaced()
+		if !s.told(1) {
+			t.Error("not told")
+		}
+	}, steeredProgram(t))
+}
+
+func TestStopEndsFinishingAtOnce(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		s.connect().sends("question")
+		s.replaced()
+		if _, err := s.super.Act(s.Context(), "web", program.Stop{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if !s.told(1) || !s.told(2) {
+			t.Errorf("told: %t, %t", s.told(1), s.told(2))
+		}
+		for _, w := range s.workers() {
+			w.exit()
+		}
+		s.looks(func(web *runner, _ *socket.Table) {
+			if len(web.quiet) > 0 {
+				t.Errorf("looks go on: %+v", web.quiet)
+			}
+		})
+	}, steeredProgram(t))
+}
+
+func TestRollbackSwitchesBackWithoutAProcess(t *testing.T) {
+	web := steeredProgram(t)
+	web.Reload.Keep = 20 * time.Second
+	onStage(t, func(s *stage) {
+		act := func() (Ticket, error) {
+			defer synctest.Wait()
+			return s.super.Act(s.Context(), "web", program.Rollback{AskedBy: "me"})
+		}
+		s.workers()[0].ready()
+		if _, err := act(); !errors.Is(err, ErrState) {
+			t.Errorf("a rollback of the first generation: %v", err)
+		}
+		s.replaced()
+		if n := s.reached(); n != 2 || s.told(1) {
+			t.Fatalf("after the reload generation %d gets connections, and the old worker is told: %t", n, s.told(1))
+		}
+		if g := s.status().Generations[1]; g.Role != program.RoleKept || g.KeptTill == nil {
+			t.Errorf("the old generation is %s until %v", g.Role, g.KeptTill)
+		}
+		ticket, err := act()
+		if err != nil || ticket.From != 2 || ticket.Generation != 1 {
+			t.Fatalf("rolled back with %+v, %v", ticket, err)
+		}
+		s.count(2)
+		if n := s.reached(); n != 1 || s.told(1) || !s.told(2) {
+			t.Errorf("generation %d gets connections, told: %t, %t", n, s.told(1), s.told(2))
+		}
+		if _, err := act(); !errors.Is(err, ErrState) {
+			t.Errorf("a second rollback: %v", err)
+		}
+		s.workers()[1].exit()
+		s.replaced()
+		pass(20 * time.Second)
+		if !s.told(1) {
+			t.Error("the old worker is not told when it was kept for its time")
+		}
+		if _, err := act(); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), "1") {
+			t.Errorf("a rollback that is too late: %v", err)
+		}
+	}, web)
+}
+
+func TestRollbackBringsBackTheListenersOfBefore(t *testing.T) {
+	web := steeredProgram(t)
+	web.Reload.Keep = 20 * time.Second
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		more := *web
+		more.Listen = append(slices.Clone(web.Listen), socket.Spec{Name: "more", Address: addr("127.0.0.1:0"), Handover: socket.Steer})
+		s.conf = configOf(&more)
+		s.replaced()
+		if n := len(s.status().Listeners); n != 2 {
+			t.Fatalf("%d listeners", n)
+		}
+		if _, err := s.super.Act(s.Context(), "web", program.Rollback{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		s.workers()[1].exit()
+		if n := len(s.status().Listeners); n != 1 || s.reached() != 1 {
+			t.Errorf("there are %d listeners", n)
+		}
+	}, web)
+}
+
+func TestShareOfConnectionsGoesToCanary(t *testing.T) {
+	web := steeredProgram(t)
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		if _, err := s.super.Reload(s.Context(), ReloadOptions{Programs: []string{"web"}, Share: 1000}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		s.count(2)
+		if n := s.reached(); n != 1 {
+			t.Errorf("before it is ready, generation %d gets connections", n)
+		}
+		s.workers()[1].ready()
+		canary := func() (n int) {
+			for range 1000 {
+				if s.reached() == 2 {
+					n++
+				}
+			}
+			return n
+		}
+		if n := canary(); n < 60 || n > 140 {
+			t.Errorf("%d of 1000 connections reach the canary, want about 100", n)
+		}
+		if g := s.status().Generations; !g[0].Held || g[0].Share != 1000 || g[1].Share != 9000 {
+			t.Errorf("the status shows %+v", g)
+		}
+		if _, err := s.super.Act(s.Context(), "web", program.Promote{Share: 5000}); err != nil {
+			t.Fatal(err)
+		}
+		if n := canary(); n < 420 || n > 580 {
+			t.Errorf("%d of 1000 connections reach the canary, want about 500", n)
+		}
+		if _, err := s.super.Act(s.Context(), "web", program.Scale{Workers: 2}); !errors.Is(err, ErrState) {
+			t.Errorf("scaled beside a canary: %v", err)
+		}
+		if _, err := s.super.Act(s.Context(), "web", program.Abort{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		for range 100 {
+			if n := s.reached(); n != 1 {
+				t.Fatalf("after the abort generation %d gets connections", n)
+			}
+		}
+		if !s.told(2) || s.told(1) {
+			t.Errorf("told: %t, %t", s.told(1), s.told(2))
+		}
+	}, web)
+}
+
+func TestShareIsRefusedWhereGenerationsShareASocket(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		_, err := s.super.Reload(s.Context(), ReloadOptions{Programs: []string{"web"}, Share: 500})
+		if !errors.Is(err, ErrCanary) || !strings.Contains(err.Error(), "http") {
+			t.Errorf("answered %v", err)
+		}
+		s.count(1)
+	}, testProgram(t, "web"))
+}
+
+func TestPauseLetsNewConnectionsWait(t *testing.T) {
+	onStage(t, func(s *stage) {
+		act := func(e program.Event) error {
+			defer synctest.Wait()
+			_, err := s.super.Act(s.Context(), "web", e)
+			return err
+		}
+		s.workers()[0].ready()
+		if err := act(program.Unpause{}); !errors.Is(err, ErrState) {
+			t.Errorf("resumed without a pause: %v", err)
+		}
+		if err := act(program.Pause{For: time.Hour}); !errors.Is(err, ErrState) {
+			t.Errorf("paused for an hour: %v", err)
+		}
+		if err := act(program.Pause{For: 30 * time.Second, AskedBy: "me"}); err != nil {
+			t.Fatal(err)
+		}
+		if st := s.status().Paused; st == nil || st.AskedBy != "me" {
+			t.Errorf("the status shows %+v", st)
+		}
+		waits := s.begin()
+		if waits.connected(100) {
+			t.Error("a new connection is answered during the pause")
+		}
+		pass(30 * time.Second)
+		if !waits.connected(5000) {
+			t.Error("a connection that waited is not answered after the pause")
+		}
+		if err := act(program.Pause{For: 30 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		if err := act(program.Unpause{}); err != nil {
+			t.Fatal(err)
+		}
+		s.connect()
+	}, steeredProgram(t))
+}
+
+func TestPauseIsRefusedForWhatTheKernelCannotHold(t *testing.T) {
+	web := steeredProgram(t)
+	web.Listen[0].Address = addr("unix:" + t.TempDir() + "/s")
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		if _, err := s.super.Act(s.Context(), "web", program.Pause{For: time.Second}); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), "http") {
+			t.Errorf("answered %v", err)
+		}
+	}, web)
+}
+
+func TestSocketOfASocketUnitWithoutReusePortIsShared(t *testing.T) {
+	t.Skip("the table finds out at the second Update only")
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		err = errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 10))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, err := inherit.Examine(fd, "http")
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := steeredProgram(t)
+	web.Listen[0].Address = addr(i.Address)
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, web)
+		s.super.table.Offer([]inherit.Socket{i})
+		if err := s.super.Start(s.conf, nil); err != nil {
+			t.Fatal(err)
+		}
+		s.run()
+		s.workers()[0].ready()
+		if n := s.logged("the generations share a listener, so the old one accepts until it is told to stop"); n != 1 {
+			t.Errorf("%d lines say that the listener is shared", n)
+		}
+		if l := s.status().Listeners[0]; l.Handover != "share" || l.Why == "" || len(l.Lanes) > 0 {
+			t.Errorf("the status shows %+v", l)
+		}
+		s.replaced()
+		if !s.told(1) {
+			t.Error("the old worker is not told")
+		}
+		s.end()
+	})
+}
