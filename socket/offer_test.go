@@ -41,10 +41,13 @@ func orphaned(t testing.TB, wants ...Want) []inherit.Socket {
 	return left
 }
 
+// plain makes TCP sockets and no MPTCP ones, as systemd does.
+var plain = func() (c net.ListenConfig) { c.SetMultipathTCP(false); return c }()
+
 // unitSocket returns a socket like those of a systemd socket unit.
 func unitSocket(t testing.TB, network, address, name string) inherit.Socket {
 	t.Helper()
-	l, err := net.Listen(network, address)
+	l, err := (&plain).Listen(t.Context(), network, address)
 	if err != nil {
 		t.Fatal(err)
 	}

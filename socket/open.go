@@ -52,7 +52,7 @@ func open(r Resolved, at bindAddr, how opening) (*sock, error) {
 		return nil, refused(r, err)
 	}
 	s := &sock{fd: fd, silent: how.silent && !at.isUDP()}
-	if how.deaf {
+	if how.deaf && isDeaf(fd) {
 		s.deaf = deafness(at, nil)
 	}
 	return s, nil
@@ -93,7 +93,7 @@ func bind(fd int, r Resolved, at bindAddr, how opening) error {
 		return err
 	}
 	if how.deaf {
-		if err := setProgram(fd, unix.SO_ATTACH_FILTER, deafness(at, nil)); err != nil {
+		if err := setProgram(fd, unix.SO_ATTACH_FILTER, deafness(at, nil)); err != nil && !errors.Is(err, unix.EPERM) {
 			return err
 		}
 	}

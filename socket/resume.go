@@ -22,7 +22,7 @@ func (t *Table) Resume(generations []Holding) []error {
 		l := u.table.listeners[g.Key()]
 		if l == nil {
 			l = &listener{key: g.Key(), r: g.Resolved, unsure: true}
-			u.inheritGroup(l, g.Resolved)
+			u.inheritGroup(l, g.Resolved, func(o *offer) bool { return o.isOf(g.Resolved) })
 		}
 		u.resume(l, g)
 	}
@@ -35,13 +35,13 @@ func (t *Table) Resume(generations []Holding) []error {
 	return u.problems
 }
 
-// inheritGroup takes all sockets of the kernel's group that were offered, in its order.
-func (u *update) inheritGroup(l *listener, r Resolved) {
+// inheritGroup takes those of the offered sockets that belong to the listener, in the order of the kernel's group.
+func (u *update) inheritGroup(l *listener, r Resolved, belongs func(*offer) bool) {
 	if r.at.isUnix() {
 		return
 	}
 	group := slices.DeleteFunc(slices.Clone(u.table.offers), func(o *offer) bool {
-		return !o.isOf(r) || o.taken || o.Network != r.at.network || u.table.isTaken(o)
+		return o.taken || o.Network != r.at.network || !belongs(o)
 	})
 	slices.SortStableFunc(group, func(a, b *offer) int { return cmp.Compare(a.number, b.number) })
 	for _, o := range group {

@@ -91,14 +91,15 @@ func (l *listener) apply() error {
 	return l.applyProgram()
 }
 
-// applyFilters makes every member deaf that must not hear. A deaf member hears the probes that are for it.
+// applyFilters makes every member deaf that must not hear. A deaf member hears the probes that are for it. Kernels of 2026 ask
+// for CAP_NET_ADMIN to set the filter of a TCP socket; without it the program alone keeps connections away.
 func (l *listener) applyFilters() error {
 	for _, m := range l.members {
 		var filter []unix.SockFilter
 		if !m.hears || l.paused {
 			filter = l.onlyProbes(m)
 		}
-		if err := m.filter(filter); err != nil {
+		if err := m.filter(filter); err != nil && (len(filter) == 0 || !errors.Is(err, unix.EPERM)) {
 			return fmt.Errorf("set a filter: %w", err)
 		}
 	}
@@ -279,7 +280,7 @@ func (l *listener) status(ln *lane, total int) LaneStatus {
 	for _, m := range ln.slots {
 		s.Members = append(s.Members, m.number)
 		s.Queued += m.queued()
-		s.Deaf = s.Deaf && (l.paused || !m.hears)
+		s.Deaf = s.Deaf && m.deaf != nil
 	}
 	for _, w := range l.serving {
 		if w.lane == ln {

@@ -198,6 +198,7 @@ func (t *Table) lease(l *listener, n Need) (*lane, error) {
 		u.rollBack()
 		return nil, err
 	}
+	l.inherit(ln)
 	l.lanes = append(l.lanes, ln)
 	return ln, nil
 }
@@ -276,14 +277,14 @@ func (t *Table) FDs(key string) []int {
 // Address returns where a listener is bound, by its key or by a claim: "127.0.0.1:43210" (also when the kernel chose the port),
 // "/run/web.sock", "@abstract"; "": there is no such listener.
 func (t *Table) Address(claim string) string {
-	l, ln, _ := t.find(claim)
+	l, ln, slots := t.find(claim)
 	switch {
-	case ln == nil:
+	case l == nil || slots > 0 && ln == nil:
 		return ""
 	case l.steersPath():
 		return l.r.at.path // its sockets were bound beside it
 	}
-	_, bound, _ := inherit.Describe(ln.slots[0].fd) // our own socket has a name
+	_, bound, _ := inherit.Describe(l.members[0].fd) // our own socket has a name
 	return bound
 }
 

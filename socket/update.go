@@ -72,7 +72,7 @@ func (u *update) stage(w Want) (err error) {
 		}
 		l = &listener{key: w.Key(), r: w.Resolved}
 		if w.steered() {
-			u.inheritGroup(l, w.Resolved)
+			u.inheritGroup(l, w.Resolved, func(o *offer) bool { return o.rank(w.Resolved, o.number, false) > 0 })
 			if err := u.inheritPath(l, w.Resolved); err != nil {
 				return err
 			}

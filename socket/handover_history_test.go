@@ -1,0 +1,216 @@
+package socket
+
+import (
+	"net"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// steeredHistory is a listener that changes in every way in which it can, and what its generations should have.
+type steeredHistory struct {
+	t       testing.TB
+	table   *Table
+	bad     Want // cannot be opened
+	want    Want
+	removed bool // the configuration does not have it
+	held    []*heldLane
+	serving *heldLane // what was steered to last; nil: its generation is gone
+	members []uint64  // the inodes of the members after the last step
+	closed  bool
+	paused  bool
+}
+
+// heldLane is what one generation got.
+type heldLane struct {
+	claims []string
+	fds    []int
+	own    bool
+}
+
+func (h *steeredHistory) key() string { return h.want.Key() }
+
+func (h *steeredHistory) Update(rt *rapid.T) {
+	next := h.want
+	next.Handover = rapid.SampledFrom([]Handover{Steer, Steer, Steer, Share}).Draw(rt, "handover")
+	next.NonBlock = rapid.Bool().Draw(rt, "nonblock")
+	next.PerSlot = rapid.Bool().Draw(rt, "per_slot")
+	next.Backlog = rapid.IntRange(50, 60).Draw(rt, "backlog")
+	next.Slots = rapid.IntRange(1, 3).Draw(rt, "slots")
+	if rapid.IntRange(0, 3).Draw(rt, "fail") == 0 {
+		if err := h.table.Update([]Want{next, h.bad}); err == nil {
+			rt.Fatal("it did not fail")
+		}
+		return
+	}
+	if err := h.table.Update([]Want{next}); err != nil {
+		rt.Fatal(err)
+	}
+	h.want, h.removed = next, false
+}
+
+func (h *steeredHistory) Remove(rt *rapid.T) {
+	if len(h.held) == 0 {
+		rt.Skip("it would be closed")
+	}
+	if err := h.table.Update(nil); err != nil {
+		rt.Fatal(err)
+	}
+	h.removed = true
+}
+
+func (h *steeredHistory) Hold(rt *rapid.T) {
+	if len(h.held) > 4 || h.removed {
+		rt.Skip("enough generations")
+	}
+	claims, err := h.table.Hold([]string{h.key()}, Need{})
+	if err != nil {
+		rt.Fatal(err)
+	}
+	g := &heldLane{claims: claims, own: h.want.Handover == Steer}
+	for slot := range h.want.sockets() {
+		g.fds = append(g.fds, h.table.FD(claims[0], slot))
+	}
+	if h.table.Own(claims) != g.own {
+		rt.Fatalf("own: %v", !g.own)
+	}
+	for _, o := range h.held {
+		if g.own && slices.ContainsFunc(g.fds, func(fd int) bool { return slices.Contains(o.fds, fd) }) {
+			rt.Fatalf("%v and %v have a socket together", g, o)
+		}
+	}
+	h.held = append(h.held, g)
+}
+
+func (h *steeredHistory) Steer(rt *rapid.T) {
+	if len(h.held) == 0 {
+		rt.Skip("no generation")
+	}
+	g := rapid.SampledFrom(h.held).Draw(rt, "generation")
+	if err := serve(h.table, g.claims); err != nil {
+		rt.Fatal(err)
+	}
+	h.serving = g
+}
+
+func (h *steeredHistory) Deafen(rt *rapid.T) {
+	if len(h.held) == 0 {
+		rt.Skip("no generation")
+	}
+	h.table.Deafen(rapid.SampledFrom(h.held).Draw(rt, "generation").claims, nil)
+}
+
+func (h *steeredHistory) Probe(rt *rapid.T) {
+	if len(h.held) == 0 || h.closed {
+		rt.Skip("nothing to reach")
+	}
+	g := rapid.SampledFrom(h.held).Draw(rt, "generation")
+	slot := rapid.IntRange(0, len(g.fds)-1).Draw(rt, "slot")
+	p, err := h.table.Probe(g.claims[0], slot)
+	if h.table.listeners[h.key()].shared != nil {
+		if err == nil {
+			rt.Fatal("a shared listener was probed")
+		}
+		return
+	}
+	if err != nil {
+		rt.Fatal(err)
+	}
+	conn, err := p.Dial(h.t.Context())
+	if err != nil {
+		rt.Fatal(err)
+	}
+	if got := acceptor(h.t, h.table.FDs(h.key())); got != g.fds[slot] {
+		rt.Fatalf("a probe reached %d instead of %d", got, g.fds[slot])
+	}
+	_ = conn.Close()
+	p.End()
+}
+
+func (h *steeredHistory) Release(rt *rapid.T) {
+	if len(h.held) == 0 || h.removed && len(h.held) == 1 {
+		rt.Skip("no generation")
+	}
+	i := rapid.IntRange(0, len(h.held)-1).Draw(rt, "generation")
+	h.table.Release(h.held[i].claims)
+	if h.serving == h.held[i] {
+		h.serving = nil
+	}
+	h.held = slices.Delete(h.held, i, i+1)
+}
+
+func (h *steeredHistory) SetOpen(rt *rapid.T) {
+	h.closed = rapid.Bool().Draw(rt, "closed")
+	if _, err := h.table.SetOpen(h.key(), !h.closed); err != nil {
+		rt.Fatal(err)
+	}
+}
+
+func (h *steeredHistory) Pause(rt *rapid.T) {
+	h.paused = rapid.Bool().Draw(rt, "paused")
+	if err := h.table.Pause([]string{h.key()}, h.paused); err != nil {
+		rt.Fatal(err)
+	}
+}
+
+// Check runs after every step: every generation has its sockets, members stay where they are, and a client reaches the serving generation.
+func (h *steeredHistory) Check(rt *rapid.T) {
+	l := h.table.listeners[h.key()]
+	for _, g := range h.held {
+		for slot, fd := range g.fds {
+			if now := h.table.FD(g.claims[0], slot); now != fd || !isOpen(fd) {
+				rt.Fatalf("claim %q has the socket %d in slot %d, and had %d", g.claims[0], now, slot, fd)
+			}
+		}
+	}
+	var members []uint64
+	for _, m := range l.members {
+		members = append(members, inodeOf(h.t, m.fd))
+	}
+	if stay := min(len(h.members), len(members)); l.shared == nil && (len(members) < len(h.members) || !slices.Equal(members[:stay], h.members[:stay])) {
+		rt.Fatalf("members were %v and are %v", h.members, members)
+	}
+	h.members = members
+	switch {
+	case h.closed:
+		refusesClients(h.t, "tcp", h.table.Address(h.key()))
+	case h.paused:
+		for _, m := range l.members {
+			if !isDeaf(m.fd) {
+				rt.Fatalf("member %d hears", m.number)
+			}
+		}
+	default:
+		h.checkClient(rt, l)
+	}
+}
+
+func (h *steeredHistory) checkClient(rt *rapid.T, l *listener) {
+	client, err := net.Dial("tcp", h.table.Address(h.key()))
+	if err != nil {
+		rt.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	fds := h.table.FDs(h.key())
+	got := acceptor(h.t, fds)
+	if h.serving != nil && !slices.Contains(h.serving.fds, got) {
+		rt.Fatalf("a client reached %d, but %v serves", got, h.serving.fds)
+	}
+	for _, m := range l.members {
+		if m.fd == got && !l.serves(m) {
+			rt.Fatalf("a client reached %d, which does not serve", got)
+		}
+	}
+}
+
+func TestEveryHistoryOfSteeredLanesServesWhoServes(t *testing.T) {
+	bad := want(t, Spec{Address: addr("192.0.2.77:80")})
+	rapid.Check(t, func(rt *rapid.T) {
+		w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), Handover: Steer})
+		h := &steeredHistory{t: t, table: NewTable(), bad: bad, want: w}
+		defer func() { _ = h.table.Close() }()
+		apply(t, h.table, h.want)
+		rt.Repeat(rapid.StateMachineActions(h))
+	})
+}

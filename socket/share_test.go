@@ -1,0 +1,488 @@
+package socket
+
+import (
+	"errors"
+	"math"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/socket/diag"
+	"example.org/supervisord/socket/inherit"
+)
+
+func TestFlipSendsEveryNewConnectionToTheNewLane(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+	a, b := claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()})
+	const flips, connections = 100, 100
+	for i := range flips {
+		to := [][]string{a, b}[i%2]
+		mustServe(t, table, to)
+		fd := table.FD(to[0], 0)
+		if got := arrivals(t, table.Address(w.Key()), connections, table.FD(a[0], 0), table.FD(b[0], 0)); got[fd] != connections {
+			t.Fatalf("flip %d: connections reached %v, want all at %d", i, got, fd)
+		}
+	}
+}
+
+func TestFlipLeavesTheQueueOfTheOldLaneAlone(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+	old, next := claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()})
+	mustServe(t, table, old)
+	var waiting []net.Conn
+	for range 10 {
+		waiting = append(waiting, dial(t, "tcp", table.Address(w.Key())))
+	}
+	for i := range 20 {
+		mustServe(t, table, [][]string{next, old}[i%2])
+	}
+	mustServe(t, table, next)
+	table.Deafen(old, nil)
+	if queued := table.Lanes(w.Key())[0].Queued; queued != len(waiting) {
+		t.Errorf("%d connections wait in the old lane, not %d", queued, len(waiting))
+	}
+	for range waiting {
+		conn := accepted(t, table.FD(old[0], 0))
+		if _, err := unix.Write(conn, []byte("x")); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, c := range waiting {
+		if n, err := c.Read(make([]byte, 1)); n != 1 {
+			t.Errorf("a connection that waited was lost: %v", err)
+		}
+	}
+}
+
+func TestSharesOfConnectionsAreExact(t *testing.T) {
+	const connections = 10_000
+	for _, weights := range [][]int{{9500, 500}, {1, 1}, {6, 3, 1}} {
+		table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+		var parts []Part
+		var fds []int
+		total := 0
+		for _, weight := range weights {
+			claims := claimed(t, table, []string{w.Key()})
+			parts = append(parts, Part{Claims: claims, Weight: weight})
+			fds = append(fds, table.FD(claims[0], 0))
+			total += weight
+		}
+		if err := table.Steer(parts); err != nil {
+			t.Fatal(err)
+		}
+		got := arrivals(t, table.Address(w.Key()), connections, fds...)
+		lanes := table.Lanes(w.Key())
+		for i, weight := range weights {
+			wanted, is := float64(weight)/float64(total), float64(got[fds[i]])/connections
+			t.Logf("%v: lane %d got %.2f%% of the connections", weights, i, 100*is)
+			if math.Abs(wanted-is) > 0.013 || math.Abs(lanes[i].Share-wanted) > 1e-9 || lanes[i].Claim != parts[i].Claims[0] { // 1.3 points: 2.6 standard deviations at the worst
+				t.Errorf("%v: lane %d got %.2f%%, and its status is %+v", weights, i, 100*is, lanes[i])
+			}
+		}
+		_ = table.Close()
+	}
+}
+
+// byMember makes connections and says how many reached each socket of the claims, by claim and slot.
+func byMember(t testing.TB, table *Table, connections int, claims [][]string, slots int) [][]int {
+	t.Helper()
+	var fds []int
+	for _, c := range claims {
+		for slot := range slots {
+			fds = append(fds, table.FD(c[0], slot))
+		}
+	}
+	got := arrivals(t, table.Address(claims[0][0]), connections, fds...)
+	counts := make([][]int, len(claims))
+	for i := range claims {
+		for slot := range slots {
+			counts[i] = append(counts[i], got[fds[i*slots+slot]])
+		}
+	}
+	return counts
+}
+
+func TestSlotsAreHandedOverOneByOne(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
+	w.Slots = 3
+	apply(t, table, w)
+	old, next := claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()})
+	mustServe(t, table, old)
+	for done := range 4 {
+		var mine, theirs []int
+		for slot := range 3 {
+			if slot < done {
+				mine = append(mine, slot)
+			} else {
+				theirs = append(theirs, slot)
+			}
+		}
+		var parts []Part
+		if len(theirs) > 0 {
+			parts = append(parts, Part{Claims: old, Slots: theirs, Weight: len(theirs)})
+		}
+		if len(mine) > 0 {
+			parts = append(parts, Part{Claims: next, Slots: mine, Weight: len(mine)})
+		}
+		if err := table.Steer(parts); err != nil {
+			t.Fatal(err)
+		}
+		counts := byMember(t, table, 600, [][]string{old, next}, 3)
+		for slot := range 3 {
+			if got, none := counts[0][slot], counts[1][slot]; slot < done && (got != 0 || none < 100) || slot >= done && (got < 100 || none != 0) {
+				t.Errorf("after %d slots: %v", done, counts)
+			}
+		}
+		if left := table.Left(old, []int{0}); (len(left) == 1) != (done > 0) || done > 0 && (len(left[0].Queues) != 1 || left[0].Queues[0] != inodeOf(t, table.FD(old[0], 0))) {
+			t.Errorf("after %d slots, left of slot 0: %v", done, left)
+		}
+		if left := table.Left(old, nil); done > 0 && len(left[0].Queues) != done {
+			t.Errorf("after %d slots, left: %v", done, left)
+		}
+	}
+}
+
+func TestLaneOfScatteredMembersGetsItsShare(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
+	var single [][]string
+	for range 5 {
+		single = append(single, claimed(t, table, []string{w.Key()}))
+	}
+	table.Release(single[1])
+	table.Release(single[3])
+	w.Slots = 4
+	apply(t, table, w)
+	scattered := claimed(t, table, []string{w.Key()})
+	if c := parseClaim(scattered[0]); !slices.Equal(c.members, []int{1, 3, 5, 6}) {
+		t.Fatalf("the lane has the members %v", c.members)
+	}
+	if err := table.Steer([]Part{{Claims: scattered, Weight: 4}, {Claims: single[2], Weight: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	var fds []int
+	for slot := range 4 {
+		fds = append(fds, table.FD(scattered[0], slot))
+	}
+	fds = append(fds, table.FD(single[2][0], 0))
+	got := arrivals(t, table.Address(w.Key()), 1000, fds...)
+	for _, fd := range fds {
+		if got[fd] < 130 {
+			t.Errorf("members got %v of 1000", got)
+		}
+	}
+}
+
+// TestNoSYNReachesADeafLane lets the kernel spread connections over all members, as it does when a supervisor has died and the program points
+// to no member.
+func TestNoSYNReachesADeafLane(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+	serving, trial, gone := claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()})
+	mustServe(t, table, gone)
+	mustServe(t, table, serving)
+	table.Deafen(gone, nil)
+	if err := detach(table.FD(serving[0], 0)); err != nil {
+		t.Fatal(err)
+	}
+	const connections = 40
+	address := table.Address(w.Key())
+	connected := make(chan error, connections)
+	for range connections {
+		go func() {
+			conn, err := net.DialTimeout("tcp", address, 10*time.Second)
+			if err == nil {
+				defer func() { _ = conn.Close() }()
+			}
+			connected <- err
+		}()
+	}
+	for len(connected) < connections/10 {
+		time.Sleep(time.Millisecond) // no event to wait for
+	}
+	time.Sleep(100 * time.Millisecond) // the others had time to arrive where they must not
+	for _, claims := range [][]string{trial, gone} {
+		if readable(t, table.FD(claims[0], 0), 0) {
+			t.Error("a client reached a deaf lane")
+		}
+	}
+	if len(connected) == connections {
+		t.Error("no connection waited, so the kernel did not spread them")
+	}
+	table.listeners[w.Key()].unsure = true
+	mustServe(t, table, serving)
+	for range connections {
+		if err := <-connected; err != nil {
+			t.Error(err)
+		}
+	}
+	if queued := table.Lanes(w.Key())[0].Queued; queued != connections {
+		t.Errorf("%d of %d connections reached the serving lane", queued, connections)
+	}
+}
+
+func TestPausedListenerLetsClientsWait(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+	claims := claimed(t, table, []string{w.Key()})
+	fd, address := table.FD(claims[0], 0), table.Address(w.Key())
+	before := dial(t, "tcp", address)
+	conn := accepted(t, fd)
+	if err := table.Pause([]string{w.Key()}, true); err != nil {
+		t.Fatal(err)
+	}
+	connected := make(chan error, 1)
+	go func() {
+		conn, err := net.DialTimeout("tcp", address, 10*time.Second)
+		if err == nil {
+			_ = conn.Close()
+		}
+		connected <- err
+	}()
+	reaches(t, table, claims[0], 0) // health is still told
+	if readable(t, fd, 200*time.Millisecond) || len(connected) > 0 {
+		t.Error("a new connection arrived")
+	}
+	if _, err := before.Write([]byte("x")); err != nil || !readable(t, conn, 5*time.Second) {
+		t.Errorf("a connection of before does not go on: %v", err)
+	}
+	if status := table.Lanes(w.Key()); !status[0].Deaf {
+		t.Errorf("status: %+v", status)
+	}
+	if err := table.Pause([]string{w.Key()}, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-connected; err != nil {
+		t.Error(err)
+	}
+	accepted(t, fd)
+}
+
+func TestPauseOfWhatCannotBePausedChangesNothing(t *testing.T) {
+	table := newTable(t)
+	tcp := want(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), Handover: Steer})
+	udp := want(t, Spec{Name: "dns", Address: addr("udp:127.0.0.1:0")})
+	apply(t, table, tcp, udp)
+	err := table.Pause([]string{tcp.Key(), udp.Key()}, true)
+	if err == nil || !strings.Contains(err.Error(), "udp 127.0.0.1") || !strings.Contains(err.Error(), "stop the program") {
+		t.Errorf("error %v", err)
+	}
+	if isDeaf(table.FD(tcp.Key(), 0)) {
+		t.Error("one of them is paused")
+	}
+}
+
+func TestEveryMemberHasItsTag(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
+	w.Slots = diag.Tags + 2
+	apply(t, table, w)
+	claims := claimed(t, table, []string{w.Key()})
+	for slot := range w.Slots {
+		client := dial(t, "tcp", table.Address(w.Key()))
+		_ = client
+		fd := table.FD(claims[0], slot)
+		tag := 1 - option(t, fd, unix.SOL_IP, unix.IP_MULTICAST_ALL)
+		tag |= (1 - option(t, fd, unix.SOL_IP, unix.IP_MULTICAST_LOOP)) << 1
+		tag |= option(t, fd, unix.SOL_IP, unix.IP_FREEBIND) << 2
+		tag |= option(t, fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT) << 3
+		tag |= option(t, fd, unix.SOL_IP, unix.IP_RECVERR_RFC4884) << 4
+		if tag != slot%diag.Tags {
+			t.Errorf("slot %d has the tag %d", slot, tag)
+		}
+	}
+}
+
+func TestGenerationThatDiedLeavesItsQueueToTheNext(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+	first, second := claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()})
+	mustServe(t, table, second)
+	fd := table.FD(second[0], 0)
+	dial(t, "tcp", table.Address(w.Key()))
+	table.Release(second)
+	table.Release(first)
+	dial(t, "tcp", table.Address(w.Key()))
+	next := claimed(t, table, []string{w.Key()})
+	if table.FD(next[0], 0) != fd {
+		t.Fatal("the next generation got another lane than the one in which clients wait")
+	}
+	for range 2 {
+		accepted(t, fd)
+	}
+}
+
+func TestLanesOfDifferentSizeFollowEachOther(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
+	var claims []string
+	for _, slots := range []int{3, 1, 5, 2, 4} {
+		w.Slots = slots
+		apply(t, table, w)
+		next := claimed(t, table, []string{w.Key()})
+		mustServe(t, table, next)
+		for slot, got := range byMember(t, table, 100*slots, [][]string{next}, slots)[0] {
+			if got < 50 {
+				t.Errorf("slot %d of %d got %d connections of %d", slot, slots, got, 100*slots)
+			}
+		}
+		table.Release(claims)
+		claims = next
+	}
+	if n := len(table.FDs(w.Key())); n != 7 {
+		t.Errorf("%d sockets are open, want 7: as many as two generations had at most", n)
+	}
+}
+
+func TestUnitSocketWithoutReusePortIsShared(t *testing.T) {
+	table := newTable(t)
+	o := unitSocket(t, "tcp4", "127.0.0.1:0", "http")
+	w := want(t, Spec{Name: "http", Address: addr(o.Address), Handover: Steer})
+	table.Offer([]inherit.Socket{o})
+	apply(t, table, w)
+	if why := table.Shared(w.Key()); !strings.Contains(why, "ReusePort=yes") {
+		t.Errorf("it is shared because %q", why)
+	}
+	a, b := claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()})
+	if table.FD(a[0], 0) != table.FD(b[0], 0) || table.Own(a) || table.Own(b) {
+		t.Error("two generations have two sockets")
+	}
+	if _, err := table.Probe(a[0], 0); err == nil || !strings.Contains(err.Error(), "share") {
+		t.Errorf("a probe: %v", err)
+	}
+}
+
+// reusePort sets SO_REUSEPORT before a socket is bound.
+func reusePort(_, _ string, c syscall.RawConn) error {
+	return c.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
+}
+
+func TestUnitSocketWithReusePortIsSteered(t *testing.T) {
+	for _, mptcp := range []bool{false, true} {
+		table := newTable(t)
+		c := net.ListenConfig{Control: reusePort}
+		c.SetMultipathTCP(mptcp)
+		l, err := c.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := l.(*net.TCPListener).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		unit := int(f.Fd())
+		o := inherited(t, unit, "http")
+		w := want(t, Spec{Name: "http", Address: addr(o.Address), Handover: Steer})
+		table.Offer([]inherit.Socket{o})
+		apply(t, table, w)
+		if protocol := option(t, unit, unix.SOL_SOCKET, unix.SO_PROTOCOL); protocol != unix.IPPROTO_TCP { // the kernel may have no MPTCP
+			if why := table.Shared(w.Key()); !strings.Contains(why, "MPTCP") {
+				t.Errorf("an MPTCP socket is shared because %q", why)
+			}
+		} else {
+			a, b := claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()})
+			mustServe(t, table, b)
+			fds := []int{table.FD(a[0], 0), table.FD(b[0], 0)}
+			if got := arrivals(t, o.Address, 100, fds...); table.Shared(w.Key()) != "" || got[fds[1]] != 100 || inodeOf(t, fds[0]) != inodeOf(t, unit) {
+				t.Errorf("connections reached %v", got)
+			}
+			table.Deafen(a, nil)
+		}
+		_ = table.Close()
+		if isDeaf(unit) {
+			t.Error("the unit's socket was left deaf")
+		}
+		arrive1(t, o.Address, unit)
+		_, _ = f.Close(), l.Close()
+	}
+}
+
+// arrive1 checks that a connection arrives at the socket.
+func arrive1(t testing.TB, address string, fd int) {
+	t.Helper()
+	if got := arrivals(t, address, 1, fd); got[fd] != 1 {
+		t.Error("the unit's socket gets no connections")
+	}
+}
+
+func TestStrangersAtTheAddressAreRefused(t *testing.T) {
+	needRoot(t)
+	var stranger int
+	address := freePort(t)
+	at := addrPort(t, address)
+	asOrdinaryUser(t, func() {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err == nil {
+			stranger = fd
+			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+			err = errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}), unix.Listen(fd, 1))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	refuses(t, newTable(t), want(t, Spec{Address: addr(address), Handover: Steer}), "address already in use")
+	_ = unix.Close(stranger)
+
+	table := newTable(t)
+	apply(t, table, want(t, Spec{Address: addr(address), Handover: Steer}))
+	asOrdinaryUser(t, func() {
+		if canBind(t, address, true) {
+			t.Error("another user can join the group")
+		}
+	})
+}
+
+func TestUserWithoutPrivilegesCanSteer(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("the other tests show it")
+	}
+	dir, err := os.MkdirTemp("", "steer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	program, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(dir, "test")
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(copied, program, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	const tests = "^(TestFlip|TestSlotsAre|TestProbe|TestLanesOf|TestEveryMember|TestGenerationThat)"
+	cmd := exec.CommandContext(t.Context(), copied, "-test.run="+tests, "-test.v")
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.CombinedOutput()
+	if err != nil || strings.Count(string(out), "\n--- PASS") < 7 || strings.Contains(string(out), "--- SKIP") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func BenchmarkSteer(b *testing.B) {
+	table, w := steered(b, Spec{Address: addr("127.0.0.1:0")})
+	old, next := claimed(b, table, []string{w.Key()}), claimed(b, table, []string{w.Key()})
+	mustServe(b, table, old)
+	mustServe(b, table, next)
+	to := [][]Part{{{Claims: old, Weight: 1}}, {{Claims: next, Weight: 1}}}
+	for i := 0; b.Loop(); i++ {
+		if err := table.Steer(to[i%2]); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkSteerShares(b *testing.B) {
+	table, w := steered(b, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
+	w.Slots = 16
+	apply(b, table, w)
+	old, next := claimed(b, table, []string{w.Key()}), claimed(b, table, []string{w.Key()})
+	for i := 0; b.Loop(); i++ {
+		if err := table.Steer([]Part{{Claims: old, Weight: 9500 - i%2}, {Claims: next, Weight: 500}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
