@@ -47,8 +47,8 @@ func rollbackCommand(path *string) *cobra.Command {
 	c := &cobra.Command{
 		Use: "rollback [PROGRAM]", Short: "let the generation before serve again, at once",
 		Long: `rollback sends all new connections back to the generation that served before, while that generation is kept (reload.keep). No process is
-started, and the configuration file is not read. The generation that was rolled back is kept in turn, so a second rollback undoes the
-first. When the old generation is no longer kept, reload with the old version instead.
+started, and the configuration file is not read. The generation that is rolled back finishes what it has, and ends. When the old
+generation is no longer kept, reload with the old version instead.
 
 PROGRAM may be omitted if there is only one.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.programs(1),

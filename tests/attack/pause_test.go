@@ -1,0 +1,50 @@
+package attack
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/supervisord/internal/lab"
+)
+
+func TestPauseSurvivesADeathOfSupervisord(t *testing.T) {
+	t.Parallel()
+	sd, m := newSystemd(t), lab.Prepare(t)
+	sd.Launches(m)
+	m.Start(lab.Web)
+	m.Serves(1)
+	address := m.Address()
+	m.CtlOK("pause", "web", "--for", "20s")
+	began := time.Now()
+	answered := make(chan error, 2)
+	ask := func() {
+		_, err := lab.Get(address, "/")
+		answered <- err
+	}
+	go ask()
+	sd.AwaitStored(".pidfd", 1)
+	m.Die()
+	go ask() // nobody but the worker holds the socket now
+	select {
+	case err := <-answered:
+		t.Errorf("while the program is paused a client has an answer (%v)", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	sd.Launches(m)
+	m.Launch("-c", m.Path("config.toml"))
+	m.Await(lab.Says(lab.Adopted))
+	if out := m.CtlOK("status"); !strings.Contains(out, "paused for ") {
+		t.Errorf("the status after the death is %s", out)
+	}
+	m.CtlOK("resume", "web")
+	for range 2 {
+		if err := <-answered; err != nil {
+			t.Errorf("a client that waited over the death: %v", err)
+		}
+	}
+	if took := time.Since(began); took > 19*time.Second {
+		t.Errorf("it took %s: the pause was not ended, but over", took)
+	}
+	lab.Ask(t, m.Address(), "/")
+}

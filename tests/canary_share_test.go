@@ -1,0 +1,155 @@
+package tests
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"example.org/supervisord/internal/lab"
+)
+
+// shareOf makes n connections and returns how many percent of them a generation has answered.
+func shareOf(m *lab.Supervisord, generation, n int) float64 {
+	m.T.Helper()
+	address, answered := m.Address(), 0
+	for range n {
+		if strings.Contains(lab.Ask(m.T, address, "/"), fmt.Sprintf("generation=%d ", generation)) {
+			answered++
+		}
+	}
+	return 100 * float64(answered) / float64(n)
+}
+
+// near fails unless a share is within 1.5 points, which is more than 3.7 standard deviations below.
+func near(t *testing.T, what string, got, want float64) {
+	t.Helper()
+	if math.Abs(got-want) > 1.5 {
+		t.Errorf("%s: %.2f%% of the connections, want %g%%", what, got, want)
+	}
+}
+
+func TestCanaryGetsItsShareWithOneWorker(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	first := m.WorkerPID(1)
+	if out := m.CtlOK("reload", "--canary", "5%", "--hold"); !strings.Contains(out, "web: generation 2 gets 5% of new connections") ||
+		!strings.Contains(out, "`promote web --canary 25%`") {
+		t.Errorf("the verdict is %s", out)
+	}
+	near(t, "as a canary of 5%", shareOf(m, 2, 3000), 5)
+	if out := m.CtlOK("status"); !strings.Contains(out, "canary 5%") || !strings.Contains(out, "serving 95%") {
+		t.Errorf("the status is %s", out)
+	}
+	if out := m.CtlOK("promote", "web", "--canary", "0.5%"); !strings.Contains(out, "gets 0.5% of new connections") {
+		t.Errorf("the verdict is %s", out)
+	}
+	near(t, "lowered to 0.5%", shareOf(m, 2, 2000), 0.5)
+	m.CtlOK("promote", "web", "--canary", "97.25%")
+	near(t, "raised to 97.25%", shareOf(m, 2, 2000), 97.25)
+	if !lab.Alive(first) {
+		t.Error("the generation that serves has lost its worker")
+	}
+	if out := m.CtlOK("promote", "web", "--timeout", "30s"); !strings.Contains(out, "web: generation 2 serves") {
+		t.Errorf("the verdict is %s", out)
+	}
+	if got := shareOf(m, 2, 200); got != 100 {
+		t.Errorf("promoted: %g%% of the connections", got)
+	}
+	m.Gone(1)
+}
+
+func TestAbortedCanaryGetsNothingMoreAndLosesNothing(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	m.CtlOK("reload", "--canary", "50%", "--hold")
+	trial := m.WorkerPID(2)
+	address := m.Address()
+	l := lab.PressNew(t, address, 4, 10*time.Millisecond)
+	m.Until("the canary answers", func() bool { return len(l.Attempts()) > 200 })
+	var slow []func() string
+	for range 8 { // with a canary of half of the connections, hardly ever all at the old generation
+		slow = append(slow, lab.Promise(t, address, "/slow?d=500ms"))
+	}
+	if out := m.CtlOK("abort", "web"); !strings.Contains(out, "aborted") {
+		t.Errorf("it says %s", out)
+	}
+	if got := shareOf(m, 1, 200); got != 100 {
+		t.Errorf("aborted: the old generation has %g%% of the connections", got)
+	}
+	finished := 0
+	for _, answer := range slow {
+		if strings.Contains(answer(), "generation=2 ") {
+			finished++
+		}
+	}
+	m.Gone(2)
+	if l.Lossless(t) != 2 || finished == 0 || lab.Alive(trial) {
+		t.Errorf("the canary finished %d requests; it lives: %v", finished, lab.Alive(trial))
+	}
+	m.Untouched(m.WorkerPID(1))
+}
+
+func TestCanaryShareWithForIsPromotedAutomatically(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Web+"[program.web.reload]\nsoak = \"200ms\"\n")
+	m.Serves(1)
+	out := m.CtlOK("reload", "--canary", "20%", "--for", "300ms")
+	if !strings.Contains(out, "it is promoted if it stays so") || !strings.Contains(out, "web: generation 2 serves") {
+		t.Errorf("the output is %s", out)
+	}
+	if got := shareOf(m, 2, 100); got != 100 {
+		t.Errorf("promoted: %g%% of the connections", got)
+	}
+}
+
+func TestCanaryGetsNothingBeforeItsSoakIsOver(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Web+"[program.web.reload]\nsoak = \"1h\"\n")
+	m.Serves(1)
+	m.CtlOK("reload", "--canary", "90%", "--hold", "--no-wait")
+	m.Await(lab.Says(lab.WorkerReady), lab.Gen(2))
+	if got := shareOf(m, 1, 200); got != 100 {
+		t.Errorf("the old generation has %g%% of the connections", got)
+	}
+}
+
+func TestCanaryShareWhoseWorkerDiesIsAborted(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	waits := m.CtlStart("reload", "--canary", "50%", "--for", "1h")
+	m.Await(lab.Contains("it is promoted if it stays so"))
+	lab.Must(t, syscall.Kill(m.WorkerPID(2), syscall.SIGKILL))
+	if out := waits.Ends(11); !strings.Contains(out, "generation 2 failed") || !strings.Contains(out, "generation 1 still serves") {
+		t.Errorf("it says %s", out)
+	}
+	if got := shareOf(m, 1, 200); got != 100 {
+		t.Errorf("the old generation has %g%% of the connections", got)
+	}
+	m.Untouched(m.WorkerPID(1))
+	m.CtlFails(1, []string{"no trial"}, "promote", "web")
+}
+
+func TestCanaryShareIsRefusedWithARemedy(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Web+"[program.shared]\ncommand = [{worker}]\nready = { method = \"notify\" }\n"+
+		"[[program.shared.listen]]\naddress = \"unix:{dir}/s\"\nhandover = \"share\"\n")
+	m.AwaitN(2, lab.Says(lab.GenerationServes))
+	for flag, words := range map[string]string{"0%": "abort", "100%": "leave canary out", "5.001%": "two decimals", "five": "5%", "200%": "99.99%"} {
+		m.CtlFails(1, []string{"canary", words}, "reload", "web", "--canary", flag, "--hold")
+	}
+	m.CtlFails(1, []string{"hold"}, "reload", "web", "--canary", "5%")
+	m.CtlFails(1, []string{"no trial"}, "promote", "web", "--canary", "5%")
+	m.CtlFails(1, []string{"nothing has changed", "--canary 1"}, "reload", "shared", "--canary", "5%", "--hold")
+	m.CtlOK("reload", "web", "--canary", "5%", "--hold")
+	m.CtlFails(1, []string{"canary already"}, "reload", "web", "--canary", "6%", "--hold")
+	m.CtlFails(1, []string{"share", "25%"}, "promote", "web", "--canary", "2")
+	m.Never(lab.Says(lab.TrialBegan), lab.Gen(3))
+	m.CtlOK("abort", "web")
+	m.Untouched(m.WorkerPID(1))
+}
