@@ -47,7 +47,7 @@ func (g *GenerationStatus) PIDs() []int {
 func (p *ProgramStatus) Serves() bool {
 	for _, g := range p.Generations {
 		for _, w := range g.Workers {
-			if g.Role == program.RoleServing && w.State != program.Starting && w.State != program.Stopping || w.State == program.Leaving {
+			if w.State == program.Leaving || g.Role == program.RoleServing && (w.State == program.Ready || w.State == program.Soaking) {
 				return true
 			}
 		}

@@ -126,7 +126,7 @@ func (p *Program) promoteCanary(now time.Time, e Promote) {
 // waitsForPerson reports whether g is a canary that only Promote or Abort ends.
 func (g *Generation) waitsForPerson() bool { return g.IsCanary() && g.For == 0 }
 
-// Knows reports whether c is not new: it is the configuration of the program, or of its last canary.
+// Knows reports whether c is not new: it is the configuration of the program, of its last canary, or the one that was rolled back.
 func (p *Program) Knows(c *config.Program) bool {
 	return p.Config.Equal(*c) || p.Candidate != nil && p.Candidate.Equal(*c)
 }

@@ -15,8 +15,8 @@ type Program struct {
 	Config *config.Program // what the next generation is made from
 	Goal   Goal
 
-	// Candidate is the configuration of the last canary, until the canary is promoted or a whole generation is requested; nil:
-	// none. What begins by itself, or is scaled, is made from Config.
+	// Candidate is the configuration of the last canary, until the canary is promoted, or the one that was rolled back; in both cases
+	// until a whole generation is requested; nil: none. What begins by itself, or is scaled, is made from Config.
 	Candidate *config.Program `json:",omitempty"`
 
 	Serving  *Generation

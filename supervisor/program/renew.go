@@ -16,10 +16,11 @@ const (
 )
 
 // nextRenewal is when reload.every begins the next trial, which may be in the past; zero: never. It counts from when the workers
-// were ready, or from the last trial. It waits twice as long while an old generation drains.
+// were ready, or from the last trial. It waits twice as long while an old generation drains. After a rollback there is none: it could
+// start what was rolled back.
 func (p *Program) nextRenewal() time.Time {
 	every := p.Config.Reload.Every
-	if every == 0 || p.Serving == nil || p.Trial != nil || p.Again != nil {
+	if every == 0 || p.Serving == nil || p.Trial != nil || p.Again != nil || p.rolledBack() > 0 {
 		return time.Time{}
 	}
 	at := p.Serving.Served.Add(-p.Serving.Config.Reload.Soak)

@@ -228,7 +228,7 @@ func (p *Program) rollBack(now time.Time, by string) {
 		p.drain(now, old)
 	}
 	p.Draining = slices.DeleteFunc(p.Draining, func(g *Generation) bool { return g == back })
-	p.Serving, p.Config, p.Candidate, p.Again = back, back.Config, nil, nil
+	p.Serving, p.Config, p.Candidate, p.Again = back, back.Config, p.Config, nil
 	p.Failures, p.RetryAt = 0, time.Time{}
 	p.recordRollback(now, back, old, by)
 	back.unkeep(now)
@@ -243,6 +243,16 @@ func (p *Program) rollBack(now time.Time, by string) {
 			p.finish(now, old, w, old.Config.Stop.ReloadSignal)
 		}
 	}
+}
+
+// rolledBack returns the number of the newest generation from which the one that serves was rolled back to, or 0.
+func (p *Program) rolledBack() int {
+	for _, r := range slices.Backward(p.Reloads) {
+		if !r.RolledBack.IsZero() && r.Generation > p.ServingNumber() {
+			return r.Generation
+		}
+	}
+	return 0
 }
 
 // unkeep makes the kept workers of a generation serve again.

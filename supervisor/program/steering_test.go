@@ -345,6 +345,35 @@ func TestRollbackSwitchesBackWithoutStartingAnything(t *testing.T) {
 	}
 }
 
+func TestWhatWasRolledBackDoesNotComeBackByItself(t *testing.T) {
+	c := keptConfig(1)
+	c.Reload.Every = time.Hour
+	s := newSteered(t, c)
+	bad := keptConfig(1)
+	bad.Command = []string{"bad"}
+	s.send(Reload{Config: bad, Reason: "HUP"})
+	s.lane()
+	s.allReady()
+	s.send(Rollback{})
+	again := *bad
+	if !s.p.Knows(&again) { // else the reload of another program would start it
+		t.Error("the configuration that was rolled back counts as changed")
+	}
+	s.did = nil
+	s.after(100 * time.Hour)
+	if s.p.Serving.Number != 1 || s.p.Trial != nil {
+		t.Errorf("after reload.every: %s", s.p.Summary())
+	}
+	if got := s.p.Summary(); !strings.Contains(got, "generation 1 (1 worker), rolled back from 2") {
+		t.Error(got)
+	}
+	s.replaced()
+	s.after(3 * time.Hour)
+	if s.p.Trial == nil {
+		t.Error("reload.every does not begin again with the next reload")
+	}
+}
+
 func TestKeptGenerationGoesWhenItsTimeIsOver(t *testing.T) {
 	s := newSteered(t, keptConfig(1))
 	s.replaced()

@@ -13,6 +13,9 @@ func (p *Program) Summary() string {
 	if g := p.Serving; g != nil {
 		text += fmt.Sprintf(", generation %d (%s)", g.Number, count(len(g.Workers), "worker"))
 	}
+	if n := p.rolledBack(); n > 0 && p.Serving != nil {
+		text += fmt.Sprintf(", rolled back from %d", n)
+	}
 	if g := p.Trial; g != nil {
 		ready := 0
 		for _, w := range g.Workers {
