@@ -9,6 +9,12 @@
 // and a state that was written down and read again goes on where it was. A test keeps clocks, goroutines, channels and system calls
 // out of this package. step.go answers events, reconcile.go draws the consequences, reloads.go records how each reload goes.
 //
+// # New connections
+//
+// Program.steering says where they go, and only it. An old worker that gets no new ones finishes what it has before it is told to
+// stop (Finishing), or stands by for a rollback (Kept). Where generations share a socket, or the worker says that it drains itself, it
+// is told to stop at once.
+//
 // # Strategies
 //
 // all: every new worker starts beside the old ones. rolling: a new worker that is ready ends the old one in its slot, and at most
