@@ -9,6 +9,7 @@ import (
 	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/dialect"
+	"example.org/supervisord/socket/unixpath"
 )
 
 // drainFields are the keys of [program.NAME.drain].
@@ -41,9 +42,6 @@ func handoverFits(v document.Value, p *Program) {
 	keepFits(v.Child("reload").Child("keep"), p)
 }
 
-// longestSteered is the longest path of a steered unix socket: the sockets of new generations begin under a hidden name beside it.
-const longestSteered = 103
-
 // cannotSteer says why new connections of the listener l cannot be sent to one generation, and what in the configuration to change;
 // why is "" if they can, change is "" if nothing helps.
 func (p *Program) cannotSteer(l socket.Spec) (why, change string) {
@@ -53,9 +51,9 @@ func (p *Program) cannotSteer(l socket.Spec) (why, change string) {
 		return "udp has no connections", ""
 	case l.Address.IsUnix() && !l.Address.OnDisk():
 		return "an abstract unix socket has no path that could lead to another socket", "give it a path"
-	case l.Address.OnDisk() && len(l.Address.Path) > longestSteered:
+	case l.Address.OnDisk() && len(l.Address.Path) > unixpath.Longest:
 		return fmt.Sprintf("its path has %d bytes, so that the hidden name of a second socket beside it would be too long", len(l.Address.Path)),
-			fmt.Sprintf("use a path of at most %d", longestSteered)
+			fmt.Sprintf("use a path of at most %d", unixpath.Longest)
 	case l.ReusePort:
 		return "reuse_port lets other processes have sockets of the same address", "remove reuse_port"
 	case p.Reload.Strategy == Rolling && !perSlot && l.Address.IsUnix():
