@@ -763,6 +763,13 @@ func (w *world) reachesWhoServes() {
 	if p == nil || p.core.Goal != program.Run || p.core.Serving == nil || w.both || w.late {
 		return
 	}
+	for _, l := range p.status().Listeners {
+		for _, ln := range l.Lanes {
+			if got, want := int(ln.Share*program.Whole+0.5), p.share(ln.Generation); ln.Generation > 0 && (got < want-1 || got > want+1) {
+				w.fault("generation %d gets %d of 10,000 new connections, want %d", ln.Generation, got, want)
+			}
+		}
+	}
 	serving := func(q *fakeProcess) bool { return q.serves() && q.generation == fmt.Sprint(p.core.Serving.Number) }
 	if !slices.ContainsFunc(w.processes, serving) {
 		return
@@ -845,7 +852,7 @@ func TestDeathOfTheMasterAtAnyCallLosesNothing(t *testing.T) {
 			l := &c.Listen[0]
 			l.Handover = socket.Steer
 			l.PerSlot = c.Reload.Strategy == config.Rolling || rapid.Bool().Draw(rt, "per_slot")
-			c.Drain.Timeout = 10 * time.Second
+			c.Drain.Timeout = time.Duration(rapid.IntRange(0, 1).Draw(rt, "timeout")) * 10 * time.Second
 			c.Drain.Idle = time.Duration(rapid.IntRange(0, 1).Draw(rt, "idle")) * 2 * time.Second
 			c.Drain.Spread = time.Duration(rapid.IntRange(0, 1).Draw(rt, "spread")) * 3 * time.Second
 			c.Reload.Keep = time.Duration(rapid.IntRange(0, 1).Draw(rt, "keep")) * 15 * time.Second
