@@ -83,16 +83,37 @@ func TestChangedProgramGetsItsNewConfiguration(t *testing.T) {
 	}
 }
 
-func TestKeptListenerIsTheSameSocket(t *testing.T) {
+func TestKeptListenerIsTheSameSocketWhereGenerationsShareIt(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, lab.Web)
+	share := strings.Replace(lab.Web, "127.0.0.1:0\"", "127.0.0.1:0\"\nhandover = \"share\"", 1)
+	m := lab.Start(t, share)
 	m.Serves(1)
 	first := lab.Descriptors(t, m.WorkerPID(1))[3]
-	m.Write(lab.Web + lab.Listener("127.0.0.1:0"))
+	m.Write(share + lab.Listener("127.0.0.1:0"))
 	m.Reload()
 	m.Serves(2)
 	if second := lab.Descriptors(t, m.WorkerPID(2))[3]; second != first {
 		t.Errorf("the socket was %s, then %s", first, second)
+	}
+}
+
+func TestGenerationsTakeTurnsWithTheirSockets(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	address, sockets := m.Address(), []string{""}
+	for n := 1; n <= 4; n++ {
+		sockets = append(sockets, lab.Descriptors(t, m.WorkerPID(n))[3])
+		m.Write(lab.Web + strings.Repeat(lab.Listener("127.0.0.1:0"), n%2))
+		m.Reload()
+		m.Serves(n + 1)
+		m.Gone(n)
+	}
+	if sockets[1] == sockets[2] || sockets[1] != sockets[3] || sockets[2] != sockets[4] {
+		t.Errorf("the generations had the sockets %v", sockets[1:])
+	}
+	if now := m.Address(); now != address {
+		t.Errorf("the address was %s, and is %s", address, now)
 	}
 }
 
@@ -274,7 +295,7 @@ func TestUDPSocketKeepsItsDatagramsOverAReload(t *testing.T) {
 	}
 }
 
-func TestPerSlotOpensOneSocketPerSlotAndReloadsKeepThem(t *testing.T) {
+func TestPerSlotOpensOneSocketPerSlotAndGenerationsTakeTurns(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(lab.Web, "[[program", "workers = 3\n[[program", 1)+"[program.web.restart]\n")
 	m.Serves(1)
@@ -282,16 +303,18 @@ func TestPerSlotOpensOneSocketPerSlotAndReloadsKeepThem(t *testing.T) {
 	m.Reload()
 	m.Serves(2)
 	inodes := map[string]bool{}
-	for n := range 3 {
-		inodes[lab.Descriptors(t, m.Await(lab.Says(lab.WorkerRuns), lab.Gen(2), lab.Slot(n)).PID)[3]] = true
-	}
-	m.Reload()
-	m.Serves(3)
-	for n := range 3 {
-		inodes[lab.Descriptors(t, m.Await(lab.Says(lab.WorkerRuns), lab.Gen(3), lab.Slot(n)).PID)[3]] = true
-	}
-	if len(inodes) != 3 {
-		t.Errorf("three slots of two generations have %d sockets, want 3", len(inodes))
+	for g := 2; g <= 5; g++ {
+		own := map[string]bool{}
+		for n := range 3 {
+			inode := lab.Descriptors(t, m.Await(lab.Says(lab.WorkerRuns), lab.Gen(g), lab.Slot(n)).PID)[3]
+			own[inode], inodes[inode] = true, true
+		}
+		if len(own) != 3 || len(inodes) != min(3*(g-1), 6) {
+			t.Errorf("the three slots of generation %d have %d sockets, and all generations so far had %d", g, len(own), len(inodes))
+		}
+		m.Reload()
+		m.Serves(g + 1)
+		m.Gone(g)
 	}
 }
 
