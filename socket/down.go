@@ -20,8 +20,13 @@ func (t *Table) SetOpen(key string, open bool) (changed bool, err error) {
 	if l == nil || l.closed != open && !l.stuck(open) || !open && !l.canClose() {
 		return false, nil
 	}
+	l.unpark()                       // its queue would be reset with all others
 	l.closed, l.unsure = !open, true // a group that all sockets have left has no program
-	return l.r.at.isUnix(), errors.Join(l.listen(), l.apply())
+	err = errors.Join(l.listen(), l.apply())
+	if l.paused && open {
+		err = errors.Join(err, t.park(l))
+	}
+	return l.r.at.isUnix(), err
 }
 
 // stuck reports whether the listener should be open, but could not be opened.

@@ -4,6 +4,7 @@ import (
 	"net"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -121,7 +122,11 @@ func (h *steeredHistory) Probe(rt *rapid.T) {
 	if err != nil {
 		rt.Fatal(err)
 	}
-	if got := acceptor(h.t, h.table.FDs(h.key())); got != g.fds[slot] {
+	fds := h.table.FDs(h.key())
+	if l := h.table.listeners[h.key()]; l.parking != nil {
+		fds = slices.DeleteFunc(fds, func(fd int) bool { return fd == l.parking.member.fd })
+	}
+	if got := acceptor(h.t, fds); got != g.fds[slot] {
 		rt.Fatalf("a probe reached %d instead of %d", got, g.fds[slot])
 	}
 	_ = conn.Close()
@@ -176,13 +181,21 @@ func (h *steeredHistory) Check(rt *rapid.T) {
 	case h.closed:
 		refusesClients(h.t, "tcp", h.table.Address(h.key()))
 	case h.paused:
-		for _, m := range l.members {
-			if !isDeaf(m.fd) {
-				rt.Fatalf("member %d hears", m.number)
-			}
-		}
+		h.checkPaused(rt, l)
 	default:
 		h.checkClient(rt, l)
+	}
+}
+
+func (h *steeredHistory) checkPaused(rt *rapid.T, l *listener) {
+	if conn, err := net.DialTimeout("tcp", h.table.Address(h.key()), 10*time.Millisecond); err == nil {
+		_ = conn.Close()
+		rt.Fatal("a client connected to a paused listener")
+	}
+	for _, g := range h.held {
+		if slices.Contains(g.fds, l.parking.member.fd) {
+			rt.Fatalf("%v has the socket that is full", g)
+		}
 	}
 }
 

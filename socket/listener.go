@@ -19,6 +19,7 @@ type listener struct {
 	serving []serving // where new connections go
 	closed  bool      // see SetOpen
 	paused  bool      // see Pause
+	parking *Probe    // keeps the member full to which connections are steered meanwhile
 	probes  []*Probe
 
 	program []unix.SockFilter // what the kernel runs
@@ -92,12 +93,7 @@ func (l *listener) current() *lane {
 // free lists the sockets that no generation has, in the order in which they should be used again: first those that new connections go
 // to, then those in which connections wait, then the others as they were opened.
 func (l *listener) free() []*sock {
-	used := map[*sock]bool{}
-	for _, ln := range l.lanes {
-		for _, m := range ln.slots {
-			used[m] = true
-		}
-	}
+	used := l.used()
 	var order []*sock
 	for _, s := range l.serving {
 		order = append(order, s.lane.slots...)
@@ -246,14 +242,23 @@ func (l *listener) drop() {
 	}
 }
 
-// unused lists the sockets that are in no lane.
-func (l *listener) unused() []*sock {
+// used has the sockets that are in a lane, or in use otherwise.
+func (l *listener) used() map[*sock]bool {
 	used := map[*sock]bool{}
 	for _, ln := range l.lanes {
 		for _, m := range ln.slots {
 			used[m] = true
 		}
 	}
+	if l.parking != nil {
+		used[l.parking.member] = true
+	}
+	return used
+}
+
+// unused lists the sockets that nobody has.
+func (l *listener) unused() []*sock {
+	used := l.used()
 	return slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool { return used[m] })
 }
 

@@ -96,7 +96,7 @@ func (l *listener) apply() error {
 func (l *listener) applyFilters() error {
 	for _, m := range l.members {
 		var filter []unix.SockFilter
-		if !m.hears || l.paused {
+		if !m.hears {
 			filter = l.onlyProbes(m)
 		}
 		if err := m.filter(filter); err != nil && (len(filter) == 0 || !errors.Is(err, unix.EPERM)) {
@@ -142,6 +142,10 @@ func noGroup(err error) bool { return errors.Is(err, unix.EINVAL) }
 // none is possible, because other processes may have joined the group. always says that a program is needed.
 func (l *listener) compile(always bool) []unix.SockFilter {
 	var ways []way
+	if l.parking != nil {
+		ways = []way{{members: []int{slices.Index(l.members, l.parking.member)}}}
+		return slices.Concat(l.probeRules(), choose(ways))
+	}
 	for _, s := range l.serving {
 		w := way{weight: s.weight}
 		for _, m := range s.sockets() {
@@ -206,37 +210,6 @@ func (t *Table) aside(claims []string, slots []int, f func(l *listener, sockets 
 	}
 }
 
-// Pause lets new connections of these listeners wait in the kernels of their clients, which try again every second or so, or ends that.
-// Connections that were made go on. On error nothing has changed.
-func (t *Table) Pause(keys []string, paused bool) error {
-	var done []*listener
-	for _, key := range keys {
-		l := t.listeners[key]
-		if l == nil || l.paused == paused {
-			continue
-		}
-		done = append(done, l)
-		if err := l.pause(paused); err != nil {
-			for _, l := range done {
-				l.paused = !paused
-				_ = l.apply() // it was so a moment ago
-			}
-			return fmt.Errorf("cannot pause %s: %w", l.r.at, err)
-		}
-	}
-	return nil
-}
-
-var errPause = errors.New("only TCP clients try again by themselves: stop the program instead")
-
-func (l *listener) pause(paused bool) error {
-	if paused && !l.r.at.isTCP() {
-		return errPause
-	}
-	l.paused = paused
-	return l.apply()
-}
-
 // LaneStatus describes one lane of a listener.
 type LaneStatus struct {
 	Number     int     `json:"number"`
@@ -280,7 +253,7 @@ func (l *listener) status(ln *lane, total int) LaneStatus {
 	for _, m := range ln.slots {
 		s.Members = append(s.Members, m.number)
 		s.Queued += m.queued()
-		s.Deaf = s.Deaf && m.deaf != nil
+		s.Deaf = s.Deaf && (l.parking != nil || m.deaf != nil)
 	}
 	for _, w := range l.serving {
 		if w.lane == ln {

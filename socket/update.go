@@ -202,7 +202,8 @@ func (u *update) retune(l *listener, w Want) error {
 		if err != nil {
 			return err
 		}
-		u.undo = append(u.undo, back)
+		u.undo = append(u.undo, func() { back(); l.parking.narrow(m) })
+		l.parking.narrow(m)
 	}
 	return nil
 }
@@ -229,6 +230,9 @@ func (u *update) grow(l *listener, ln *lane, r Resolved, size int) error {
 	free = free[:min(len(free), max(0, size-len(had)))]
 	if err := u.setNonBlock(free, r); err != nil {
 		return err
+	}
+	for _, m := range free {
+		_ = setBacklog(m, r) // it may have been full on purpose: see Pause
 	}
 	ln.slots = slices.Concat(had, free)
 	if len(ln.slots) >= size {
@@ -281,6 +285,11 @@ func (u *update) obtain(l *listener, r Resolved, slot int, how opening) (*sock, 
 			return nil, err
 		}
 	}
+	return u.fresh(l, r, how)
+}
+
+// fresh opens another member.
+func (u *update) fresh(l *listener, r Resolved, how opening) (*sock, error) {
 	m, err := l.open(r, how)
 	if err != nil {
 		return nil, err

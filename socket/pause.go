@@ -1,0 +1,163 @@
+package socket
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Pause lets new connections of these listeners wait in the kernels of their clients, which try again after 1, 2, 4, … seconds, or ends
+// that. Connections that were made go on, and probes are answered. On error nothing has changed.
+//
+// New connections are steered to a member from which nobody accepts, and whose queue is full: the kernel drops their SYNs. Where others
+// may have joined the group, and where there is none, that is impossible, and an error.
+func (t *Table) Pause(keys []string, paused bool) error {
+	var done []*listener
+	for _, key := range keys {
+		l := t.listeners[key]
+		if l == nil || l.paused == paused {
+			continue
+		}
+		if err := t.pause(l, paused); err != nil {
+			for _, l := range done {
+				_ = t.pause(l, !paused) // it was so a moment ago
+			}
+			return fmt.Errorf("cannot pause %s: %w", l.r.at, err)
+		}
+		done = append(done, l)
+	}
+	return nil
+}
+
+func (t *Table) pause(l *listener, paused bool) error {
+	if !paused {
+		l.paused = false
+		l.unpark()
+		t.settle(l)
+		return nil
+	}
+	if err := l.mayPark(); err != nil {
+		return err
+	}
+	l.paused = true
+	if l.closed {
+		return nil // SetOpen goes on
+	}
+	err := t.park(l)
+	l.paused = err == nil
+	return err
+}
+
+// mayPark returns why the listener cannot be paused.
+func (l *listener) mayPark() error {
+	switch {
+	case !l.r.at.isTCP():
+		return errors.New("only TCP clients try again by themselves: stop the program instead")
+	case l.r.ReusePort:
+		return errors.New("other processes may listen there because of reuse_port: stop the program instead")
+	case l.r.Interface != "":
+		return errors.New("it is bound to an interface: stop the program instead")
+	}
+	for _, m := range l.members {
+		if why := m.alone(); m.foreign && why != "" {
+			return errors.New(why)
+		}
+	}
+	return nil
+}
+
+// park steers new connections to a member whose queue it fills.
+func (t *Table) park(l *listener) error {
+	u := &update{table: t}
+	m, err := u.spare(l)
+	if err == nil {
+		l.parking = &Probe{listener: l, member: m, to: l.reachedAt()}
+		err = l.parking.fill()
+	}
+	if err == nil {
+		err = l.apply()
+	}
+	if err != nil {
+		l.unpark()
+		u.rollBack()
+		t.settle(l)
+	}
+	return err
+}
+
+// spare finds a member that nobody has and that is empty, or opens one.
+func (u *update) spare(l *listener) (*sock, error) {
+	for _, m := range slices.Backward(l.unused()) {
+		if !m.stray && !l.serves(m) && !m.waiting() {
+			return m, nil
+		}
+	}
+	how, err := u.makeRoom(l, l.r)
+	if err != nil {
+		return nil, err
+	}
+	return u.fresh(l, l.r, how)
+}
+
+// fill makes the queue of the member as short as can be, and connects once.
+func (p *Probe) fill() error {
+	const soon = 1000 // ms
+	if err := errors.Join(unix.SetNonblock(p.member.fd, true), unix.Listen(p.member.fd, 0)); err != nil {
+		return err
+	}
+	if err := p.reserve(); err != nil {
+		return err
+	}
+	l := p.listener
+	parking := l.parking
+	l.parking = nil // nothing goes there before it is full
+	l.probes = append(l.probes, p)
+	err := l.apply()
+	l.parking = parking
+	if err != nil {
+		return err
+	}
+	to, err := bindAddr{network: "tcp", ip: p.to.Addr(), port: p.to.Port()}.sockaddr()
+	if err != nil {
+		return err
+	}
+	timeout := unix.NsecToTimeval(soon * 1e6)
+	if err := unix.SetsockoptTimeval(p.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout); err != nil {
+		return err
+	}
+	if err := unix.Connect(p.fd, to); err != nil {
+		return err
+	}
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.member.fd), Events: unix.POLLIN}}, soon); n == 0 || err != nil {
+		return fmt.Errorf("its queue does not fill: %w", unix.ETIMEDOUT)
+	}
+	return nil
+}
+
+// narrow makes the queue short again if it is that of the full member.
+func (p *Probe) narrow(m *sock) {
+	if p != nil && p.member == m {
+		_ = unix.Listen(m.fd, 0) // it listens already
+	}
+}
+
+// unpark steers connections to the serving lanes again, and empties the queue that was full.
+func (l *listener) unpark() {
+	if l.parking == nil {
+		return
+	}
+	p := l.parking
+	l.parking = nil
+	_ = l.apply() // it steered there before
+	p.End()
+	for {
+		conn, _, err := unix.Accept4(p.member.fd, unix.SOCK_CLOEXEC)
+		if err != nil {
+			break
+		}
+		_ = unix.Close(conn)
+	}
+	_ = setBacklog(p.member, l.r)
+}
