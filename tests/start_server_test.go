@@ -559,3 +559,29 @@ func TestUpgradedStartServerKeepsItsFilesLogCommandAndLines(t *testing.T) {
 		t.Errorf("the log is\n%s\nwant in it %s", text, want)
 	}
 }
+
+func TestStartServerSharesItsSocketUnlessToldToSteer(t *testing.T) {
+	t.Parallel()
+	for handover, sockets := range map[string]int{"share": 1, "steer": 2} {
+		m := lab.PrepareStarter(t)
+		address := lab.Reserve(t)
+		words := []string{"--port=" + address, "--interval=0", `--set=dialect=["systemd", "start_server"]`}
+		if handover == "steer" { // then a probe can reach the new worker at its port
+			words = append(words, "--handover=steer", "--ready=http=http://{listener:"+address+"}/")
+		}
+		words = append(words, "--", "{worker}")
+		m.StartServer(words...)
+		old := m.Started(1)
+		m.Until("it serves", func() bool { _, err := lab.Get(address, "/"); return err == nil })
+		m.Signal(syscall.SIGHUP)
+		m.Started(2)
+		m.Await(lab.Contains(fmt.Sprintf("old worker %d died", old)))
+		if got := lab.Addresses(t, m.PID()); len(got) != sockets {
+			t.Errorf("%s: after a restart it listens at %v, want %d sockets", handover, got, sockets)
+		}
+		if body := lab.Ask(t, address, "/"); !strings.HasPrefix(body, "generation=2 ") {
+			t.Errorf("%s: got %s", handover, body)
+		}
+		m.Finish()
+	}
+}
