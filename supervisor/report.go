@@ -17,7 +17,7 @@ func level(r program.Report) zapcore.Level {
 	case program.TrialFailed:
 		return zapcore.ErrorLevel
 	case program.ReloadRetry, program.ReloadDropped, program.ReloadHeld, program.ReloadFull, program.ReloadDamped, program.CanaryRefused,
-		program.WorkerDied, program.WorkerLate, program.WorkerKilled, program.WorkerLeaving, program.StartRetry, program.SlotRetry:
+		program.GenerationBusy, program.GenerationLost, program.RolledBack, program.WorkerDied, program.WorkerLate, program.WorkerKilled, program.WorkerLeaving, program.StartRetry, program.SlotRetry:
 		return zapcore.WarnLevel
 	case program.WorkerSpawned, program.WorkerStopping:
 		return zapcore.DebugLevel
@@ -60,6 +60,12 @@ func fields(r program.Report) []zap.Field {
 	text("step", r.Step)
 	text("reason", r.Reason)
 	text("asked_by", r.AskedBy)
+	switch r.Kind {
+	case program.CanaryHeld, program.CanaryWatched, program.ShareChanged:
+		if r.Reload != nil && r.Reload.Share > 0 {
+			text("share", program.Percentage(r.Reload.Share))
+		}
+	}
 	if r.Took != 0 {
 		f = append(f, zap.Duration("took", r.Took))
 	}

@@ -94,14 +94,14 @@ func held(p control.ProgramVerdict) string {
 		more = fmt.Sprintf(", `promote %s --canary %s`", p.Program, next)
 	}
 	return fmt.Sprintf(" gets %s of new connections and is well; `supervisord promote %s`%s or `abort %s`",
-		control.Percentage(p.Reload.Share), p.Program, more, p.Program)
+		program.Percentage(p.Reload.Share), p.Program, more, p.Program)
 }
 
 // nextShare proposes a share for the next step of a canary; "": it is time for everything.
 func nextShare(share int) string {
 	for _, next := range []int{2500, 5000} {
 		if share < next {
-			return control.Percentage(next)
+			return program.Percentage(next)
 		}
 	}
 	return ""

@@ -178,7 +178,7 @@ func trialProgress(g supervisor.GenerationStatus, now time.Time) string {
 	switch {
 	case g.Held:
 		if g.Share > 0 {
-			return text + "canary held with " + control.Percentage(g.Share)
+			return text + "canary held with " + program.Percentage(g.Share)
 		}
 		return text + "canary held"
 	case spawned == 0:

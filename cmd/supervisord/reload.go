@@ -84,6 +84,9 @@ func (f *reloadFlags) check(given func(name string) bool) error {
 	}
 	canary, err := parseCanary(f.canary)
 	f.size = &canary
+	if err == nil && !f.hold && f.holdFor == 0 {
+		return errors.New("a canary needs an end: --hold keeps it until promote or abort, --for 5m promotes it if it stays well for so long")
+	}
 	return err
 }
 

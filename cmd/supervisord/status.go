@@ -301,7 +301,7 @@ func role(g supervisor.GenerationStatus) string {
 		text = "canary"
 	}
 	if g.Share > 0 && g.Share < program.Whole {
-		text += " " + control.Percentage(g.Share)
+		text += " " + program.Percentage(g.Share)
 	}
 	return text
 }

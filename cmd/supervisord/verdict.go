@@ -257,7 +257,7 @@ func sentence(u supervisor.Update) string {
 		}
 	}
 	if u.Reload != nil && u.Reload.Share > 0 && (u.Reload.Outcome.Open() || u.Kind == program.ShareChanged) {
-		fmt.Fprintf(&b, "  share=%s", control.Percentage(u.Reload.Share))
+		fmt.Fprintf(&b, "  share=%s", program.Percentage(u.Reload.Share))
 	}
 	if u.Took > 0 {
 		fmt.Fprintf(&b, "  took=%s", short(u.Took))

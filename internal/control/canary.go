@@ -17,10 +17,7 @@ type Canary struct {
 	Share   int `json:"-"` // parts of program.Whole; 0: it is a number of workers
 }
 
-const (
-	percent    = program.Whole / 100
-	isNoCanary = `write a number of workers such as 1, or a share of the new connections such as "5%"`
-)
+const isNoCanary = `write a number of workers such as 1, or a share of the new connections such as "5%"`
 
 // ParseCanary reads "2" or "12.5%". Errors: *APIError with a remedy.
 func ParseCanary(text string) (c Canary, err error) {
@@ -64,7 +61,7 @@ func (c Canary) checkShare(text string) error {
 func (c Canary) check() error {
 	switch {
 	case c.Share != 0:
-		return c.checkShare(Percentage(c.Share))
+		return c.checkShare(program.Percentage(c.Share))
 	case c.Workers < 1:
 		return apiError(BadRequest, "canary must be at least 1", "leave canary out to replace all workers")
 	case c.Workers > supervisor.MaxWorkers:
@@ -73,15 +70,10 @@ func (c Canary) check() error {
 	return nil
 }
 
-// Percentage returns a share for people: "12.5%".
-func Percentage(share int) string {
-	return strconv.FormatFloat(float64(share)/percent, 'f', -1, 64) + "%"
-}
-
 // MarshalJSON implements json.Marshaler.
 func (c Canary) MarshalJSON() ([]byte, error) {
 	if c.Share != 0 {
-		return json.Marshal(Percentage(c.Share))
+		return json.Marshal(program.Percentage(c.Share))
 	}
 	return json.Marshal(c.Workers)
 }

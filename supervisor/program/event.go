@@ -1,6 +1,7 @@
 package program
 
 import (
+	"fmt"
 	"time"
 
 	"example.org/supervisord/internal/config"
@@ -141,6 +142,11 @@ type (
 
 // Whole is all new connections.
 const Whole = 10_000
+
+// Percentage returns a share in parts of Whole for people: "12.5%".
+func Percentage(share int) string {
+	return fmt.Sprintf("%g%%", float64(share)*100/Whole)
+}
 
 // Look is what workers have in hand at one time: connections, as the kernel sees them.
 type Look struct {

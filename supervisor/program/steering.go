@@ -197,23 +197,43 @@ func (p *Program) kept() *Generation {
 
 // RefusesRollback says why the program cannot be rolled back now, and what to do about it; "": it can.
 func (p *Program) RefusesRollback() string {
-	const deploy = "; reload with the old version, and set reload.keep for the next time"
-	switch r := p.reloadOf(p.ServingNumber()); {
+	switch {
 	case p.Goal == Halt:
 		return "it is stopped: start it first"
-	case p.kept() != nil && p.Trial != nil && p.Serving != nil:
+	case p.Trial != nil && p.Serving != nil && p.kept() != nil:
 		return fmt.Sprintf("generation %d is on trial: abort it first", p.Trial.Number)
+	case p.Trial != nil && p.Serving != nil:
+		return fmt.Sprintf("generation %d is on trial, and generation %d still serves: abort the trial", p.Trial.Number, p.Serving.Number)
 	case p.kept() != nil:
 		return ""
-	case r == nil || r.Replaced == 0:
-		return "no generation before it is kept" + deploy
-	case p.generation(r.Replaced) != nil:
-		return fmt.Sprintf("generation %d has been on its way out since %s", r.Replaced, p.generation(r.Replaced).Retired.Format(time.TimeOnly)) + deploy
-	case p.reloadOf(r.Replaced) != nil:
-		return fmt.Sprintf("generation %d has been gone since %s", r.Replaced, p.reloadOf(r.Replaced).Gone.Format(time.TimeOnly)) + deploy
-	default:
-		return fmt.Sprintf("generation %d is gone", r.Replaced) + deploy
 	}
+	text := p.whyNoneIsKept() + "; reload with the old version"
+	if p.Config.Reload.Keep == 0 {
+		text += ", and set reload.keep for the next time"
+	}
+	return text
+}
+
+// whyNoneIsKept says what has become of the generation before the one that serves.
+func (p *Program) whyNoneIsKept() string {
+	for _, r := range slices.Backward(p.Reloads) {
+		if r.Generation > p.ServingNumber() && !r.RolledBack.IsZero() {
+			return fmt.Sprintf("generation %d was rolled back already, at %s, and none before generation %d is kept", r.Generation,
+				r.RolledBack.Format(time.DateTime), p.ServingNumber())
+		}
+	}
+	r := p.reloadOf(p.ServingNumber())
+	if r == nil || r.Replaced == 0 {
+		return "no generation before it is kept"
+	}
+	text := fmt.Sprintf("generation %d ", r.Replaced)
+	if g := p.generation(r.Replaced); g != nil {
+		return text + "has been on its way out since " + g.Retired.Format(time.DateTime)
+	}
+	if old := p.reloadOf(r.Replaced); old != nil {
+		return text + "has been gone since " + old.Gone.Format(time.DateTime)
+	}
+	return text + "is gone"
 }
 
 // rollBack makes the kept generation serve again. No process is started for that; if one of its workers has ended meanwhile, it is

@@ -340,7 +340,21 @@ func TestRollbackSwitchesBackWithoutStartingAnything(t *testing.T) {
 	if r := s.p.reloadOf(1); !r.Retired.IsZero() || !r.Gone.IsZero() {
 		t.Errorf("the record of the one that serves again is %+v", r)
 	}
-	if why := s.p.RefusesRollback(); !strings.HasPrefix(why, "no generation before it is kept") {
+	if why := s.p.RefusesRollback(); !strings.HasPrefix(why, "generation 2 was rolled back already, at ") ||
+		!strings.HasSuffix(why, "none before generation 1 is kept; reload with the old version") {
+		t.Error(why)
+	}
+}
+
+func TestRefusedRollbackSaysWhatToDo(t *testing.T) {
+	c := keptConfig(1)
+	c.Reload.Keep = 0
+	s := newSteered(t, c)
+	if why := s.p.RefusesRollback(); why != "no generation before it is kept; reload with the old version, and set reload.keep for the next time" {
+		t.Error(why)
+	}
+	s.send(Reload{Reason: "deploy"})
+	if why := s.p.RefusesRollback(); why != "generation 2 is on trial, and generation 1 still serves: abort the trial" {
 		t.Error(why)
 	}
 }

@@ -25,7 +25,7 @@ func (p *Program) Summary() string {
 		}
 		text += fmt.Sprintf(", generation %d on trial (%d/%d ready)", g.Number, ready, len(g.Slots))
 		if g.Held && g.Share > 0 {
-			text += fmt.Sprintf(" with %g%% of the new connections", float64(g.Share)*100/Whole)
+			text += " with " + Percentage(g.Share) + " of the new connections"
 		}
 		if g.Held && g.waitsForPerson() {
 			text += ", a canary: promote or abort it"

@@ -55,14 +55,16 @@ func FillQueues(st *supervisor.Status) {
 	for i := range st.Programs {
 		for j := range st.Programs[i].Listeners {
 			l := &st.Programs[i].Listeners[j]
-			l.Queue = acceptQueue(l.FDs)
+			l.Queue = acceptQueue(*l)
 		}
 	}
 }
 
-// acceptQueue sums over the sockets of a listener; nil: none of them has a queue.
-func acceptQueue(fds []int) (sum *supervisor.AcceptQueue) {
-	for _, fd := range fds {
+// acceptQueue sums over the sockets of a listener; nil: none of them has a queue. Sockets that get no new connections add nothing to the
+// limit.
+func acceptQueue(l supervisor.ListenerStatus) (sum *supervisor.AcceptQueue) {
+	longest := 0
+	for _, fd := range l.FDs {
 		waiting, limit, err := kernel.AcceptQueue(fd)
 		if err != nil {
 			continue // closed meanwhile, or a datagram socket
@@ -72,6 +74,16 @@ func acceptQueue(fds []int) (sum *supervisor.AcceptQueue) {
 		}
 		sum.Waiting += waiting
 		sum.Limit += limit
+		longest = max(longest, limit)
+	}
+	open := 0
+	for _, lane := range l.Lanes {
+		if lane.Share > 0 {
+			open += len(lane.Members)
+		}
+	}
+	if sum != nil && open > 0 {
+		sum.Limit = longest * open
 	}
 	return sum
 }
