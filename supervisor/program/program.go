@@ -32,8 +32,13 @@ type Program struct {
 	LastGeneration int // numbers are never reused
 	LastWorker     int
 
-	actions []Action // what the current Step has decided so far
-	starter string   // who asked for the start that the current Step is about
+	decision
+}
+
+// decision is what the current Step has decided so far.
+type decision struct {
+	actions []Action
+	starter string // who asked for the start that it is about
 }
 
 // upcoming is the reload that is due when the trial has ended and not too many generations drain.
@@ -59,11 +64,11 @@ type changing struct {
 // traffic is what becomes of new connections.
 type traffic struct {
 	Steering []Share   `json:",omitempty"` // what the last Steer said
-	Paused   PauseTime `json:",omitzero"`
+	Paused   pauseTime `json:",omitzero"`
 }
 
-// PauseTime is the time in which new connections wait. The zero PauseTime means that they do not.
-type PauseTime struct {
+// pauseTime is the time in which new connections wait. The zero pauseTime means that they do not.
+type pauseTime struct {
 	Since, Until time.Time
 	AskedBy      string
 }
@@ -90,11 +95,10 @@ type Generation struct {
 	AskedBy string          // who; "": nobody
 	Config  *config.Program // never changed
 	hold
-	Prepared bool         // the snapshot is resolved and the preflight has passed
-	Steered  bool         `json:",omitempty"` // it has listening sockets of its own
-	Failure  *Failure     // why its trial failed
-	Killed   int          // workers that did not go by themselves
-	Looks    map[int]Look `json:",omitempty"` // the last one at its finishing workers, by slot; -1: all
+	ownSockets
+	Prepared bool     // the snapshot is resolved and the preflight has passed
+	Failure  *Failure // why its trial failed
+	Killed   int      // workers that did not go by themselves
 	Slots    []Slot
 	Workers  []*Worker // those that live, or are about to
 
@@ -111,6 +115,12 @@ type hold struct {
 	For      time.Duration // how long the canary is held before it is promoted by itself; 0: until Promote
 	Held     bool          // the canary is ready and waits
 	HeldTill time.Time     // when it is promoted by itself; zero: not known yet, or never
+}
+
+// ownSockets is what is known of the sockets of a generation.
+type ownSockets struct {
+	Steered bool         `json:",omitempty"` // it has sockets of its own
+	Looks   map[int]Look `json:",omitempty"` // the last one at its finishing workers, by slot; -1: all
 }
 
 // Slot is one of the places for a worker in a generation: what is remembered from one worker to the next.

@@ -292,7 +292,7 @@ func (p *Program) pause(now time.Time, e Pause) {
 	} else {
 		since = p.Paused.Since
 	}
-	p.Paused = PauseTime{Since: since, Until: now.Add(e.For), AskedBy: e.AskedBy}
+	p.Paused = pauseTime{Since: since, Until: now.Add(e.For), AskedBy: e.AskedBy}
 	p.report(Report{Kind: Paused, After: e.For, AskedBy: e.AskedBy})
 }
 
@@ -303,5 +303,5 @@ func (p *Program) unpause(now time.Time, by string) {
 	}
 	p.do(SetPaused{false})
 	p.report(Report{Kind: Resumed, Took: now.Sub(p.Paused.Since), AskedBy: by})
-	p.Paused = PauseTime{}
+	p.Paused = pauseTime{}
 }

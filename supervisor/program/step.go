@@ -29,6 +29,28 @@ import (
 func (p *Program) Step(now time.Time, e Event) []Action {
 	p.actions, p.starter = nil, ""
 	switch e := e.(type) {
+	case Spawned:
+		p.spawned(e)
+	case Looked:
+		p.looked(e)
+	case LossKnown:
+		p.recordLoss(e)
+	default:
+		p.answer(now, e)
+		p.expire(now)
+		p.reconcile(now)
+		if p.replaceOldest(now) {
+			p.reconcile(now)
+		}
+		p.steer()
+		return p.actions
+	}
+	return p.actions // no rule depends on what these change
+}
+
+// answer does what an event asks for. The rules follow.
+func (p *Program) answer(now time.Time, e Event) {
+	switch e := e.(type) {
 	case Start:
 		p.start(e)
 	case Reload:
@@ -39,6 +61,12 @@ func (p *Program) Step(now time.Time, e Event) []Action {
 		if p.Trial != nil {
 			p.fail(now, Failure{Step: stepAbort, Reason: e.Reason, AskedBy: e.AskedBy})
 		}
+	case Rollback:
+		p.rollBack(now, e.AskedBy)
+	case Pause:
+		p.pause(now, e)
+	case Unpause:
+		p.unpause(now, e.AskedBy)
 	case Scale:
 		p.scale(now, e)
 	case Stop:
@@ -50,15 +78,24 @@ func (p *Program) Step(now time.Time, e Event) []Action {
 		p.shutDown(now, Stop{Reason: e.Reason, AskedBy: e.AskedBy})
 	case Prepared:
 		p.prepared(now, e)
-	case Spawned:
-		p.spawned(e)
-		return p.actions // it changes nothing that a rule depends on
+	case Quieted:
+		p.quieted(now, e)
+	default:
+		p.answerWorker(now, e)
+	}
+}
+
+// answerWorker is answer for what a worker does, or what is to become of one.
+func (p *Program) answerWorker(now time.Time, e Event) {
+	switch e := e.(type) {
 	case ReadySaid:
 		p.ready(now, e)
 	case NeverReady:
 		if w, g := p.Find(e.Worker); w != nil && w.State == Starting {
 			p.notReady(now, g, w, e.Reason)
 		}
+	case DrainsItself:
+		p.drainsItself(now, e)
 	case Replace:
 		p.replace(now, e)
 	case OverLimit:
@@ -69,31 +106,8 @@ func (p *Program) Step(now time.Time, e Event) []Action {
 		p.extend(now, e)
 	case Exited:
 		p.exited(now, e)
-	case Rollback:
-		p.rollBack(now, e.AskedBy)
-	case Pause:
-		p.pause(now, e)
-	case Unpause:
-		p.unpause(now, e.AskedBy)
-	case Quieted:
-		p.quieted(now, e)
-	case Looked:
-		p.looked(e)
-		return nil // it decides nothing
-	case LossKnown:
-		p.recordLoss(e)
-		return p.actions
-	case DrainsItself:
-		p.drainsItself(now, e)
 	case Tick:
 	}
-	p.expire(now)
-	p.reconcile(now)
-	if p.replaceOldest(now) {
-		p.reconcile(now)
-	}
-	p.steer()
-	return p.actions
 }
 
 func (p *Program) start(e Start) {
