@@ -59,6 +59,9 @@ type probeConn struct {
 	end func()
 }
 
+// NetConn returns the connection itself.
+func (c *probeConn) NetConn() net.Conn { return c.Conn }
+
 func (c *probeConn) Close() error {
 	err := c.Conn.Close()
 	c.end()

@@ -8,14 +8,18 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"example.org/supervisord/socket/diag"
 )
 
 const (
 	defaultInterval = 200 * time.Millisecond
-	shortestTry     = 5 * time.Second // the least time that one try by HTTP or TCP gets; a command may take as long as it likes
+	acceptLast      = 50 * time.Millisecond // the longest pause between two looks whether a connection was accepted
+	shortestTry     = 5 * time.Second       // the least time that one try by HTTP or TCP gets; a command may take as long as it likes
 )
 
 // Asked is the worker that a probe asks.
@@ -115,7 +119,36 @@ func (c Check) connect(ctx context.Context, of Asked) (err error) {
 	if err != nil {
 		return err
 	}
-	return conn.Close()
+	defer conn.Close()
+	if c.Listener != "" {
+		return awaitAccept(ctx, conn)
+	}
+	return nil
+}
+
+// awaitAccept waits until the worker has accepted the connection. The supervisor has the socket of a listener, too, so that the kernel
+// makes connections to it even if there is no worker.
+func awaitAccept(ctx context.Context, conn net.Conn) error {
+	plain := conn
+	if wrapped, is := conn.(interface{ NetConn() net.Conn }); is {
+		plain = wrapped.NetConn()
+	}
+	for pause := time.Millisecond; ; pause = min(2*pause, acceptLast) {
+		conn.SetReadDeadline(time.Now().Add(pause))
+		switch _, err := conn.Read(make([]byte, 1)); {
+		case err == nil, errors.Is(err, io.EOF): // it has said something, or hung up
+			return nil
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return err
+		}
+		accepted, err := diag.Accepted(plain)
+		switch {
+		case ctx.Err() != nil:
+			return errors.New("the worker does not accept the connection")
+		case accepted || err != nil:
+			return err
+		}
+	}
 }
 
 // get succeeds on 2xx and 3xx. Each try has its own connection, without a proxy. When it returns, no connection is left, not even one

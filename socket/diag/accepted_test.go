@@ -1,0 +1,46 @@
+package diag
+
+import (
+	"net"
+	"path/filepath"
+	"testing"
+)
+
+func TestConnectionIsAcceptedWhenAProcessHasTakenIt(t *testing.T) {
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false)
+	for _, at := range [][2]string{
+		{"tcp", "127.0.0.1:0"}, {"tcp", "[::1]:0"}, {"tcp", ":0"}, {"unix", filepath.Join(t.TempDir(), "s")}, {"unix", "@" + t.Name()},
+	} {
+		t.Run(at[0]+" "+at[1], func(t *testing.T) {
+			ln, err := lc.Listen(t.Context(), at[0], at[1])
+			if err != nil {
+				t.Skip(err)
+			}
+			defer ln.Close()
+			to := ln.Addr().String()
+			if at[1] == ":0" {
+				_, port, _ := net.SplitHostPort(to)
+				to = "127.0.0.1:" + port // an IPv4 client of an IPv6 socket
+			}
+			for range 3 {
+				c, err := net.Dial(at[0], to)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				if accepted, err := Accepted(c); accepted || err != nil {
+					t.Errorf("in the queue: %v, %v", accepted, err)
+				}
+				taken, err := ln.Accept()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer taken.Close()
+				if accepted, err := Accepted(c); !accepted || err != nil {
+					t.Errorf("taken: %v, %v", accepted, err)
+				}
+			}
+		})
+	}
+}
