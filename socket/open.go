@@ -21,6 +21,7 @@ type sock struct {
 	fd      int
 	number  int               // among the members of its listener, unique and unchanged as long as it is open
 	inode   unixpath.Inode    // what was bound to the path of a unix socket; zero: no path
+	given   bool              // a worker may have it
 	hidden  string            // where the inode is, beside the path of the listener; "": at the path
 	foreign bool              // from a systemd socket unit: its path is not ours to remove
 	stray   bool              // a process that is no worker of ours accepts from it

@@ -140,32 +140,50 @@ func (l *listener) mayPublish() error {
 	return nil
 }
 
-// listenAtPath lets the socket at the path listen, or puts one there that does not: shutdown(2) on a unix socket is final. A
-// generation that is on its way out keeps the socket that it has; the next one gets the one at the path.
+// listenAtPath lets the socket at the path listen, or puts one there that does not: shutdown(2) on a unix socket is final. Workers that
+// have the socket keep it, and finish what waits in it; those that are started later get the one at the path.
 func (l *listener) listenAtPath() error {
 	m := l.published()
 	switch {
 	case m == nil || m.silent == l.closed:
 		return nil
 	case !l.closed:
-		return refused(l.r, m.speak(l.r))
+		return refused(l.r, l.returnPath(m).speak(l.r))
 	case !m.reachable(l.r) || m.hidden != "":
 		return nil // clients do not find it
+	case !m.given || !l.laneOf(m).held():
+		return refused(l.r, m.replaceSilent(l.r))
 	}
 	fresh := *m
 	var err error
-	if fresh.fd, err = unix.FcntlInt(uintptr(m.fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
-		return refused(l.r, err)
+	if fresh.fd, err = unix.FcntlInt(uintptr(m.fd), unix.F_DUPFD_CLOEXEC, 0); err == nil {
+		err = fresh.replaceSilent(l.r)
 	}
-	if err := fresh.replaceSilent(l.r); err != nil {
+	if err != nil {
 		return refused(l.r, err)
 	}
 	m.inode = unixpath.Lost
 	fresh.number = l.nextNumber()
 	l.members = append(l.members, &fresh)
 	l.serving = []serving{{lane: newLane(l.r, []*sock{&fresh}), weight: 1}}
-	l.drop()
 	return nil
+}
+
+// returnPath gives the socket at the path, which no generation has, to the one that had the socket before it: that generation
+// starts a worker again. It returns the socket at the path.
+func (l *listener) returnPath(m *sock) *sock {
+	i := slices.IndexFunc(l.lanes, func(ln *lane) bool { return ln.held() && ln.slots[0].inode == unixpath.Lost })
+	if i < 0 || slices.ContainsFunc(l.lanes, func(ln *lane) bool { return slices.Contains(ln.slots, m) }) {
+		return m
+	}
+	lost := l.lanes[i].slots[0]
+	_ = unix.Close(lost.fd)
+	number := lost.number
+	*lost = *m
+	lost.number = number
+	l.members = slices.DeleteFunc(l.members, func(o *sock) bool { return o == m })
+	l.serving = []serving{{lane: l.lanes[i], weight: 1}}
+	return lost
 }
 
 // resumeServing lets the lane at the path serve if no generation does.

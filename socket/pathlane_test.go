@@ -27,6 +27,9 @@ func steeredPath(t testing.TB) (*Table, Want, string) {
 func servesPath(t testing.TB, table *Table, w Want) []string {
 	t.Helper()
 	claims := claimed(t, table, []string{w.Key()})
+	if table.FD(claims[0], 0) < 0 { // for its worker
+		t.Fatal("no socket")
+	}
 	mustServe(t, table, claims)
 	return claims
 }
@@ -223,6 +226,26 @@ func TestPathIsClosedAndOpenedAgain(t *testing.T) {
 	reachesPath(t, table, path, third)
 	mustServe(t, table, third)
 	reachesPath(t, table, path, third)
+}
+
+func TestGenerationThatHasNoWorkerYetGetsThePathThatIsOpenedForIt(t *testing.T) {
+	table, w, path := steeredPath(t)
+	first := claimed(t, table, []string{w.Key()})
+	setOpen(t, table, w.Key(), false)
+	refusesClients(t, "unix", path)
+	setOpen(t, table, w.Key(), true)
+	reachesPath(t, table, path, first)
+	mustServe(t, table, first)
+	setOpen(t, table, w.Key(), false) // its workers died
+	setOpen(t, table, w.Key(), true)  // one is started again
+	reachesPath(t, table, path, first)
+	second := servesPath(t, table, w)
+	reachesPath(t, table, path, second)
+	table.Release(first)
+	table.Release(second)
+	if got := files(t, path); len(got) != 1 || len(table.FDs(w.Key())) != 1 {
+		t.Errorf("files %v", got)
+	}
 }
 
 func TestClosingAPathWithoutWorkersResetsItsQueue(t *testing.T) {

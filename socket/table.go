@@ -243,6 +243,7 @@ func (t *Table) Shared(key string) string {
 // table's. Without PerSlot every slot has the same one. -1: there is no such listener, or no socket for the slot.
 func (t *Table) FD(claim string, slot int) int {
 	if _, m := t.socketOf(claim, slot); m != nil {
+		m.given = true
 		return m.fd
 	}
 	return -1

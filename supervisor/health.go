@@ -23,14 +23,15 @@ type pulse struct {
 	late     bool // the worker has a moment more: what it said may be in the mailbox
 }
 
-// watchHealth begins to watch workers that are ready, and ends the watch over those that are not any more.
+// watchHealth begins to watch workers that are ready, and ends the watch over those that are not any more. What is kept for a rollback
+// must be well, too.
 func (p *runner) watchHealth() {
 	if !slices.ContainsFunc(p.core.Generations(), func(g *program.Generation) bool { return watches(g) }) {
 		return
 	}
 	for w, g := range p.core.Workers() {
 		h := p.workers[w.Number]
-		well := w.State == program.Ready || w.State == program.Soaking
+		well := w.State == program.Ready || w.State == program.Soaking || w.State == program.Kept
 		switch {
 		case h == nil:
 		case !well:

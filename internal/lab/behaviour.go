@@ -2,7 +2,13 @@ package lab
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -34,7 +40,10 @@ type behaviour map[string]string
 //	die=DURATION     exits with 4 that long after ready
 //	term=ignore      ignores TERM; term=DURATION: takes that long to end; otherwise it ends when its requests are answered
 //
-// It answers HTTP on its sockets: "/" and "/slow?d=DURATION" with its name, "/die" by exiting.
+//	ill=FILE         answers "/healthz" with 500 while the file exists, or FILE.SLOT
+//	tls              speaks HTTPS, with a certificate of its own
+//
+// It answers HTTP on its sockets: "/" and "/slow?d=DURATION" with its name, "/healthz" also with a line in the note, "/die" by exiting.
 func behave(args []string) {
 	b := behaviour{}
 	for _, a := range args {
@@ -155,6 +164,13 @@ func (b behaviour) serve() []*http.Server {
 		os.Getpid(), os.Getenv("WORD"))
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, who) })
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
+		b.note("asked")
+		if b.there("ill") || (behaviour{"ill": b["ill"] + "." + os.Getenv("SUPERVISORD_SLOT")}).there("ill") {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		fmt.Fprintln(w, who)
+	})
 	mux.HandleFunc("/die", func(http.ResponseWriter, *http.Request) { os.Exit(5) })
 	mux.HandleFunc("/slow", func(w http.ResponseWriter, r *http.Request) {
 		d, _ := time.ParseDuration(r.FormValue("d"))
@@ -172,9 +188,22 @@ func (b behaviour) serve() []*http.Server {
 		}
 		s := &http.Server{Handler: mux}
 		servers = append(servers, s)
+		if _, secure := b["tls"]; secure {
+			ln = tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{certificate()}})
+		}
 		go s.Serve(ln)
 	}
 	return servers
+}
+
+// certificate is one that nobody trusts.
+func certificate() tls.Certificate {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	check(err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"web.example"}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	check(err)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
 // leave ends as the argument term says.

@@ -317,6 +317,7 @@ func (p *Program) replace(now time.Time, e Replace) {
 		p.report(Report{Kind: WorkerLeaving, Reason: e.Reason}.about(g, w))
 		w.enter(Leaving, now, 0)
 	case Kept: // it cannot be rolled back to any more
+		p.report(Report{Kind: WorkerLeaving, Reason: e.Reason}.about(g, w))
 		p.finish(now, g, w, g.Config.Stop.ReloadSignal)
 	case Starting: // the deadline decides
 	case Leaving, Finishing, Stopping: // it is already going
