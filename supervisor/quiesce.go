@@ -18,6 +18,8 @@ const (
 	lookLast  = 250 * time.Millisecond
 )
 
+const blindText = "cannot see what the old workers have in hand: they are told to stop when drain.timeout is over"
+
 // everySlot stands for all slots of a generation.
 const everySlot = -1
 
@@ -123,8 +125,7 @@ func (p *runner) looked(q *quiescence, l diag.Look, err error) {
 		return
 	case err != nil && !q.blind:
 		q.blind = true
-		p.log.Warn("cannot see what the old workers still have in hand: they are told to go when drain.timeout is over",
-			zap.Int("generation", q.generation), zap.Error(err))
+		p.log.Warn(blindText, zap.Int("generation", q.generation), zap.Error(err))
 	case err == nil:
 		q.last = program.Look{Queued: l.Queued, Handshakes: l.Handshakes, Unread: l.Unread, Answering: l.Answering, Idle: l.Idle}
 		if l.Quiet() {

@@ -262,6 +262,36 @@ func TestOldWorkerIsToldAtDrainTimeout(t *testing.T) {
 	}, steeredProgram(t))
 }
 
+func TestOldWorkerIsToldAtDrainTimeoutIfTheKernelCannotBeAsked(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		s.hup()
+		s.count(2)
+		s.launcher.systemd.unchecked = true
+		var limit unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		none := unix.Rlimit{Cur: 3, Max: limit.Max} // no descriptor for a netlink socket
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+			t.Fatal(err)
+		}
+		s.workers()[1].ready()
+		pass(10*time.Second - time.Millisecond)
+		early := s.told(1)
+		pass(time.Millisecond)
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		if early || !s.told(1) {
+			t.Errorf("told before drain.timeout: %t, at it: %t", early, s.told(1))
+		}
+		if n := s.logged(blindText); n != 1 {
+			t.Errorf("%d lines say why", n)
+		}
+	}, steeredProgram(t))
+}
+
 func TestWorkerThatDrainsItselfIsToldAtOnce(t *testing.T) {
 	onStage(t, func(s *stage) {
 		w := s.workers()[0]

@@ -204,11 +204,10 @@ func TestBacklogIsChangedInPlace(t *testing.T) {
 	m.Write(strings.Replace(lab.Web, "[program.web.ready]", "backlog = 32\n[program.web.ready]", 1))
 	m.Reload()
 	m.Serves(2)
-	if got := lab.Descriptors(t, m.WorkerPID(2))[3]; got != socket {
-		t.Errorf("the socket was %s and is %s", socket, got)
-	}
-	if got := queue(t, m, socket); got != 32 {
-		t.Errorf("the backlog is %d, want 32", got)
+	for _, s := range []string{socket, lab.Descriptors(t, m.WorkerPID(2))[3]} {
+		if got := queue(t, m, s); got != 32 {
+			t.Errorf("the backlog of %s is %d, want 32", s, got)
+		}
 	}
 }
 

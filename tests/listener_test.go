@@ -56,13 +56,13 @@ func changes(m *lab.Supervisord, configs ...string) {
 func TestChangedNonblockOpensANewSocketAndLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{lab.Reserve(t), "127.0.0.1:0"} {
-		m := lab.Start(t, helloWith(address))
+		m := lab.Start(t, helloWith(address, `handover = "share"`))
 		m.Serves(1)
 		at := m.Address()
 		sockets := [][]string{socketsAt(m, at)}
 		load := lab.Press(t, at, 6, 2*time.Millisecond)
 		for _, nonblock := range []string{"true", "false", "true"} {
-			m.Write(helloWith(address, "nonblock = "+nonblock))
+			m.Write(helloWith(address, `handover = "share"`, "nonblock = "+nonblock))
 			m.CtlOK("reload", "--drained")
 			sockets = append(sockets, socketsAt(m, at))
 		}
