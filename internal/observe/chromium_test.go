@@ -289,6 +289,43 @@ func TestPageShowsWhatWaits(t *testing.T) {
 	b.until("that nothing waits", `!document.querySelector(".waits") && document.querySelector('[data-program=web]').dataset.state === "up"`)
 }
 
+func TestPageShowsLanes(t *testing.T) {
+	if _, err := exec.LookPath("chromium"); err != nil {
+		t.Skip("chromium is not installed")
+	}
+	const table = "]\nworkers = 2\nreload = { keep = \"1m\" }\n"
+	m := start(t, onHTTP, table)
+	b := browse(t, m.http+"/")
+	b.until("that the program is up", `document.querySelector('[data-program=web]')?.dataset.state === "up"`)
+	text := func(what, selector, text string) {
+		t.Helper()
+		b.until(what, fmt.Sprintf(`document.querySelector(%q)?.textContent.includes(%q)`, selector, text))
+	}
+	m.ask("reload", "--canary", "5%", "--hold")
+	text("the canary's share", `[data-generation="2"] .share`, "5 % of new connections")
+	text("the share of the other", `[data-generation="1"] .share`, "95 % of new connections")
+	text("both at the listener", "[data-listener] .lanes", "generation 1: 95 % · generation 2: 5 %")
+	b.look("share", 1280, "light")
+	b.look("share-narrow", 390, "dark")
+	at := m.address()
+	letGo := hold(t, at)
+	eventually(t, "the request has been accepted", func() bool { return ss(at) != "" })
+	m.ask("promote", "web", "--no-wait")
+	text("that the old generation is kept", ".waits", `Generation 1 is kept`)
+	b.look("kept", 1280, "dark")
+	m.ask("rollback", "web")
+	text("what the generation that was rolled back has in hand", `[data-generation="2"] .in-hand, [data-generation="1"]`, "generation")
+	b.until("that it was rolled back", `document.querySelector('[data-receipt="2"]')?.textContent.includes("rolled back")`)
+	letGo()
+	m.ask("pause", "web", "--for", "1m")
+	text("the pause", ".waits", "Paused for")
+	m.ask("resume", "web")
+	b.until("that nothing waits", `!document.querySelector(".waits")`)
+	if c := b.complaints(); c != "" {
+		t.Errorf("the browser reports errors:\n%s", c)
+	}
+}
+
 func TestPageButtons(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "token")
 	const token = "correct-horse-battery"

@@ -1,0 +1,169 @@
+package tests
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/supervisord/internal/lab"
+	"example.org/supervisord/supervisor"
+)
+
+// state returns what `supervisord status --json` says of the program web.
+func state(m *lab.Supervisord) *supervisor.ProgramStatus {
+	m.T.Helper()
+	var st supervisor.Status
+	lab.Must(m.T, json.Unmarshal([]byte(m.CtlOK("status", "--json")), &st))
+	return st.Program("web")
+}
+
+// shows waits until `supervisord status` shows all words.
+func shows(m *lab.Supervisord, words ...string) {
+	m.T.Helper()
+	m.Until("status shows "+strings.Join(words, ", "), func() bool {
+		text := m.CtlOK("status")
+		for _, w := range words {
+			if !strings.Contains(text, w) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// crude is a program with a worker in Python that dies of TERM, and lets a script do the rest; s is its socket.
+func crude(t *testing.T, script, drain string) string {
+	return `
+[program.web]
+command = ["` + lab.Need(t, "python3") + `", "-c", """
+import os, socket, time
+s = socket.socket(fileno=3)
+n = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+n.sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
+` + script + `
+"""]
+ready = { method = "notify" }
+drain = { ` + drain + ` }
+[[program.web.listen]]
+name = "http"
+address = "127.0.0.1:0"
+`
+}
+
+func TestStatusShowsShareOfACanary(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	m.CtlOK("reload", "web", "--canary", "5%", "--hold")
+	shows(m, " canary 5% ", " serving 95% ")
+	p := state(m)
+	if g := p.Generations; len(g) != 2 || g[0].Share != 500 || g[1].Share != 9500 {
+		t.Errorf("the generations are %+v", g)
+	}
+	l := p.Listeners[0]
+	if l.Handover != "steer" || l.Why != "" || len(l.Lanes) != 2 || l.Lanes[0].Generation != 1 || l.Lanes[0].Share != 0.95 || l.Lanes[1].Generation != 2 || l.Lanes[1].Share != 0.05 {
+		t.Errorf("the listener is %+v", l)
+	}
+	m.CtlOK("promote", "web")
+	m.Gone(1)
+	if g := state(m).Generations; len(g) != 1 || g[0].Share != 10_000 || g[0].InHand != nil {
+		t.Errorf("after promote: %+v", g)
+	}
+}
+
+func TestStatusSaysWhyAListenerIsShared(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, strings.Replace(lab.Web, "\n[program.web.ready]", "\nreuse_port = true\n[program.web.ready]", 1))
+	m.Serves(1)
+	if l := state(m).Listeners[0]; l.Handover != "share" || !strings.Contains(l.Why, "reuse_port") || l.Lanes != nil {
+		t.Errorf("the listener is %+v", l)
+	}
+	shows(m, "shared by all generations: ")
+}
+
+// TestStatusShowsWhatIsInHand has an old generation that is answering one request, when another connection is idle.
+func TestStatusShowsWhatIsInHand(t *testing.T) {
+	t.Parallel()
+	m := lab.Prepare(t)
+	hold := m.File("hold", "")
+	m.Start(crude(t, `
+a = s.accept()[0]
+a.recv(100)
+b = s.accept()[0]
+while os.path.exists("{dir}/hold"): time.sleep(.01)
+a.sendall(b"answer")
+a.close()
+time.sleep(1000)`, `timeout = "1m"`))
+	m.Serves(1)
+	asks, err := net.Dial("tcp", m.Address())
+	lab.Must(t, err)
+	defer asks.Close()
+	io.WriteString(asks, "request")
+	idle, err := net.Dial("tcp", m.Address())
+	lab.Must(t, err)
+	defer idle.Close()
+	m.Reload()
+	m.Serves(2)
+	shows(m, "generation 1 gets no new connections; of the old ones: 1 being answered, 1 idle", "finishing (")
+	p := state(m)
+	g := p.Generations[len(p.Generations)-1]
+	if g.Number != 1 || g.Share != 0 || g.InHand == nil || g.InHand.Answering != 1 || g.InHand.Idle != 1 {
+		t.Errorf("the old generation is %+v", g)
+	}
+	if lanes := p.Listeners[0].Lanes; len(lanes) != 2 || lanes[0].Generation != 1 || lanes[0].Share != 0 || lanes[1].Share != 1 {
+		t.Errorf("the lanes are %+v", lanes)
+	}
+	lab.Must(t, os.Remove(hold))
+	if answer, err := io.ReadAll(asks); err != nil || string(answer) != "answer" {
+		t.Errorf("the answer is %q, %v", answer, err)
+	}
+	m.Gone(1)
+	r := state(m).FindReload(2)
+	if r.Left != nil || r.Lost != nil || r.Quiet < 100*time.Millisecond || r.Flipped.IsZero() {
+		t.Errorf("the record is %+v", r)
+	}
+}
+
+// TestReloadSaysWhatWasLeftAndLost has workers that never read, and one that never accepts.
+func TestReloadSaysWhatWasLeftAndLost(t *testing.T) {
+	for _, c := range []struct {
+		name, script, left, lost, status string
+		check                            func(supervisor.ProgramStatus) bool
+	}{
+		{"unread", "all = []\nwhile True: all.append(s.accept())", "2 unread", "2 connections were reset with unread data", "queue 0/", func(p supervisor.ProgramStatus) bool {
+			r := p.FindReload(2)
+			return r.Left.Unread == 2 && r.Lost.Reset == 2 && r.Lost.Queued == 0
+		}},
+		{"not accepted", "time.sleep(1000)", "2 waiting to be accepted", "2 connections were lost that no worker had accepted", "(2 in the socket of a generation that is gone)", func(p supervisor.ProgramStatus) bool {
+			r := p.FindReload(2)
+			return r.Left.Queued == 2 && r.Lost.Queued == 2 && r.Lost.Reset == 0
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			m := lab.Start(t, crude(t, c.script, `timeout = "300ms"`))
+			m.Serves(1)
+			for range 2 {
+				conn, err := net.Dial("tcp", m.Address())
+				lab.Must(t, err)
+				defer conn.Close()
+				io.WriteString(conn, "request")
+			}
+			text := m.CtlOK("reload", "web", "--drained", "--verbose")
+			for _, want := range []string{"it was told to stop at drain.timeout with connections in hand: " + c.left, c.lost} {
+				if !strings.Contains(text, want) {
+					t.Errorf("there is no %q in\n%s", want, text)
+				}
+			}
+			if p := state(m); !c.check(*p) {
+				t.Errorf("the record is %+v", p.FindReload(2))
+			}
+			shows(m, c.status)
+			m.Await(lab.Says("reload receipt"), lab.Gen(2), lab.Contains(`"quiet":"3`), lab.Contains(`"left_`), lab.Contains(`"lost_`))
+		})
+	}
+}
