@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"slices"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -38,7 +37,6 @@ func (f finishing) slots() []int {
 type quiescence struct {
 	finishing
 	watch *diag.Watch // nil: they have no lane of their own, so there is nothing to wait for
-	eye   sync.Mutex  // held while watch is used
 	last  program.Look
 	began time.Time
 	pause time.Duration // before the next look
@@ -111,8 +109,6 @@ func (p *runner) look(q *quiescence) {
 		var look diag.Look
 		var err error
 		if q.watch != nil {
-			q.eye.Lock()
-			defer q.eye.Unlock()
 			look, err = q.watch.Look()
 		}
 		return func() { p.looked(q, look, err) }
@@ -140,40 +136,6 @@ func (p *runner) looked(q *quiescence, l diag.Look, err error) {
 			p.look(q)
 		}
 	})
-}
-
-// release gives the sockets of a generation that is gone back, after a last look at what workers that were told to go with something in
-// hand have lost.
-func (p *runner) release(g *resources) {
-	if len(g.cutOff) == 0 {
-		p.s.table.Release(g.claims)
-		p.s.store.Changed()
-		return
-	}
-	p.s.later(func() func() {
-		var lost program.Lost
-		for _, q := range g.cutOff {
-			lost = q.lost(lost)
-		}
-		return func() {
-			p.step(program.LossKnown{Generation: g.number, Lost: lost})
-			p.s.table.Release(g.claims)
-			p.s.store.Changed()
-		}
-	})
-}
-
-// lost adds what the kernel says was lost. What it does not say is not known.
-func (q *quiescence) lost(l program.Lost) program.Lost {
-	q.eye.Lock()
-	defer q.eye.Unlock()
-	if n, err := q.watch.Reset(); err == nil {
-		l.Reset += n
-	}
-	if look, err := q.watch.Look(); err == nil {
-		l.Queued += look.Queued
-	}
-	return l
 }
 
 // inHand adds up what was seen last of a generation that finishes; nil: nothing was.

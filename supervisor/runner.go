@@ -153,7 +153,7 @@ func (p *runner) workerDid(number int, event worker.Event) {
 	case worker.Exited:
 		w.unwatch()
 		delete(p.workers, number)
-		p.step(program.Exited{Worker: number, Exit: program.Exit{
+		p.exited(program.Exited{Worker: number, Exit: program.Exit{
 			Clean: e.Known && e.Status == 0 && e.Err == nil, Step: e.Step, Reason: e.String(), Wait: int(e.Status), Tail: e.Tail,
 		}})
 	case worker.Status:
@@ -231,7 +231,8 @@ func (p *runner) resend(number int) {
 func (p *runner) forget(number int) {
 	g := p.generations[number]
 	delete(p.generations, number)
-	p.release(g)
+	p.s.table.Release(g.claims)
+	p.s.store.Changed()
 	for _, f := range g.snapshot.Files() {
 		p.closeLog(f)
 	}

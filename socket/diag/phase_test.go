@@ -129,9 +129,7 @@ func FuzzMessages(f *testing.F) {
 	head := []byte{16 + inetMessageSize + 6, 0, 0, 0, unix.SOCK_DIAG_BY_FAMILY, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 	f.Add(append(append(head, make([]byte, inetMessageSize)...), 6, 0, inetSockopt, 0, 1, 2))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		w := NewWatch([]Target{{Port: 80, Tags: 1, Queues: []uint64{1}}})
-		v := view{Watch: w, first: true}
-		w.handshakes = map[uint64]bool{}
+		v := view{Watch: newWatch([]Target{{Port: 80, Tags: 1, Queues: []uint64{1}}})}
 		var s inetSocket
 		var u unixSocket
 		messages(b, func(m []byte) { //nolint:errcheck // it must not panic

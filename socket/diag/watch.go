@@ -25,8 +25,10 @@ type Watch struct {
 	sockets    int             // TCP sockets that listen
 	queues     map[uint32]bool // inodes of unix lanes
 	files      []unixFile      // … and their files
-	began      time.Time       // the first look
-	handshakes map[uint64]bool // under way at the first look, by cookie
+	began      time.Time
+	settled    chan struct{}   // closed when all that was on its way to the targets has arrived
+	handshakes map[uint64]bool // under way by then, by cookie
+	complete   bool            // handshakes are known
 	unread     []uint64        // cookies of the unread connections of the last look
 	aborts     int64           // connections that the kernel had reset by then
 	buf        []byte
@@ -56,9 +58,15 @@ func (p place) holds(s *inetSocket) bool {
 }
 
 // NewWatch returns a Watch of the connections of some targets. Call it after new connections have been steered elsewhere: handshakes that are under
-// way at the first Look count, because the kernel does not tell whose they are, and those that begin later do not.
+// way count, because the kernel does not tell whose they are, and those that begin later do not.
 func NewWatch(targets []Target) *Watch {
-	w := &Watch{queues: map[uint32]bool{}, buf: make([]byte, datagram)}
+	w := newWatch(targets)
+	go w.settle()
+	return w
+}
+
+func newWatch(targets []Target) *Watch {
+	w := &Watch{queues: map[uint32]bool{}, buf: make([]byte, datagram), began: time.Now(), settled: make(chan struct{}), handshakes: map[uint64]bool{}}
 	for _, t := range targets {
 		if t.Port == 0 {
 			for _, inode := range t.Queues {
@@ -87,35 +95,43 @@ func (w *Watch) ports() (ports []uint16) {
 }
 
 // Look asks the kernel: once for each address family, and again if nothing is in hand and the answer was long, because such an answer is not of one
-// moment and may leave out a connection. The first Look takes some milliseconds longer.
+// moment and may leave out a connection. Before it says for the first time that nothing is in hand, it waits some milliseconds for what is about to arrive.
 func (w *Watch) Look() (Look, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	began := time.Now()
-	if w.handshakes == nil {
-		letPacketsArrive()
-	}
+	settled := w.isSettled()
 	l, datagrams, err := w.once(began)
-	if err == nil && l.Quiet() && datagrams > len(w.requests) {
+	if err == nil && l.Quiet() && (!settled || datagrams > len(w.requests)) {
+		<-w.settled
+		settled = true
 		l, _, err = w.once(began)
 	}
+	w.complete = w.complete || settled && err == nil
 	l.Took = time.Since(began)
 	return l, err
 }
 
-// letPacketsArrive waits until every packet that is being handled has arrived. One that the old steering program has sent to the old lane a moment ago may
-// still be about to begin a handshake there, which no look would show yet. The kernel handles packets in RCU read sections, and membarrier(2) waits until
-// those under way have ended: 2 to 30 ms, without any CPU time. A kernel that has no such call cannot be waited for.
-func letPacketsArrive() {
+// settle waits until every packet that is being handled has arrived. One that the old steering program has sent to the old lane a moment ago may still be
+// about to begin a handshake there, which no look would show yet. The kernel handles packets in RCU read sections, and membarrier(2) waits until those under
+// way have ended: mostly 2 to 30 ms, without any CPU time. A kernel that has no such call cannot be waited for.
+func (w *Watch) settle() {
 	const global = 1 // MEMBARRIER_CMD_GLOBAL
 	unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)
+	close(w.settled)
+}
+
+func (w *Watch) isSettled() bool {
+	select {
+	case <-w.settled:
+		return true
+	default:
+		return false
+	}
 }
 
 func (w *Watch) once(now time.Time) (l Look, datagrams int, err error) {
-	v := view{Watch: w, first: w.handshakes == nil, now: now}
-	if v.first {
-		w.handshakes, w.began = map[uint64]bool{}, now
-	}
+	v := view{Watch: w, now: now}
 	w.unread = w.unread[:0]
 	var needed [][]byte
 	for _, request := range w.requests {
@@ -152,7 +168,6 @@ func (w *Watch) once(now time.Time) (l Look, datagrams int, err error) {
 type view struct {
 	*Watch
 	Look
-	first   bool
 	now     time.Time
 	seen    int // listening TCP sockets
 	waiting int // connections in the queues, as the listening sockets say it
@@ -191,7 +206,7 @@ func (v *view) listens(s *inetSocket) {
 }
 
 func (v *view) handshake(s *inetSocket) {
-	if v.first {
+	if !v.complete {
 		v.handshakes[s.cookie] = true
 	}
 	if v.handshakes[s.cookie] && s.retransmits < handshakeAgain && v.now.Sub(v.began) < handshakeLimit {

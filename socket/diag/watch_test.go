@@ -196,7 +196,9 @@ func TestHandshakeUnderWayCounts(t *testing.T) {
 		before := n.dial(t)
 		w := n.watch()
 		becomes(t, w, network+": one handshake", Look{Handshakes: 1})
-		n.dial(t) // begins after the first look: it is the next generation's
+		<-w.settled
+		look(t, w)
+		n.dial(t) // it is the next generation's
 		becomes(t, w, network+": the same", Look{Handshakes: 1})
 		if err := unix.SetsockoptInt(n.fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0); err != nil {
 			t.Fatal(err)
