@@ -2,7 +2,8 @@ package servers
 
 import "testing"
 
-func TestStarmanLosesConnectionsAcceptedButNotRead(t *testing.T) {
+// Starman drops connections that it has accepted and not read when it stops, so it must have none.
+func TestStarmanLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	needs(t, "starman", "/usr/bin/starman")
 	needs(t, "libserver-starter-perl", "/usr/share/perl5/Server/Starter.pm")
@@ -10,7 +11,7 @@ func TestStarmanLosesConnectionsAcceptedButNotRead(t *testing.T) {
 	at := s.at("127.0.0.1:8105")
 	l := s.press(append(web(at, get("/", "starman")), slow(at, get("/?0.3", "starman")))...)
 	s.redeploy()
-	l.lossy(map[string]float64{"new": 4, "kept": 6, "slow": 1})
+	l.lossless()
 }
 
 func TestStarletLosesNoRequest(t *testing.T) {

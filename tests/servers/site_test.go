@@ -59,7 +59,7 @@ func (s *site) serves() *site {
 // prepare copies an example, for a test that changes it before the launch.
 func prepare(t *testing.T, name string) *site {
 	t.Helper()
-	return prepareFrom(t, examples, name)
+	return prepareFrom(t, examples, name).impatient()
 }
 
 // prepareFrom is prepare for a configuration in another directory.
@@ -137,6 +137,24 @@ func (s *site) copyFile(from, to string, entry fs.DirEntry) error {
 	}
 	return os.WriteFile(to, []byte(replaced), info.Mode().Perm())
 }
+
+// impatient gives every program a short drain.timeout: the clients that keep their connections never pause all at once, so that an old
+// server would get TERM only after the usual 10 s, ten times in a test. For a program that shares its listener the table would be an error.
+func (s *site) impatient() *site {
+	name := s.name + ".toml"
+	config := s.read(name)
+	if lab.Shared() || sharedListener.MatchString(config) {
+		return s
+	}
+	for _, program := range s.programs {
+		config += fmt.Sprintf("\n[program.%s.drain]\ntimeout = \"1s\"\n", program)
+	}
+	s.write(name, config)
+	return s
+}
+
+// sharedListener matches keys of listeners that cannot be steered.
+var sharedListener = regexp.MustCompile(`(?m)^(stdin\s*=|fd\s*=\s*0)|"udp:`)
 
 // standIn returns the replacement of an address or port of the example.
 func (s *site) standIn(found string) string {

@@ -134,7 +134,7 @@ func (r *rig) compareWays(ctx context.Context, c *chapter) error {
 	c.say("The same load with three ways to redeploy, once a second. The worker is `examples/measure/naive`, a Go server that calls "+
 		"`http.Server.Shutdown` on TERM and nothing else; it takes 0.3 s to boot. The clients act as if they were %s away:", distance)
 	c.table(append(slices.Clone(profileHead), "on kept connections", "failed"), rows)
-	c.say("**It means:** %s on new connections with a worker that loses what it has accepted under any other way. On kept connections `Shutdown` closes "+
+	c.say("**It means:** %s That is on new connections, with a worker that loses requests under the two other ways. On kept connections `Shutdown` closes "+
 		"idle ones, some in the instant in which their client uses them again: that is the worker's own doing, and `worker/graceful` does not.", verdict(lost, "supervisord"))
 	title := fmt.Sprintf("A Go server with http.Server.Shutdown, redeployed every second: %s new connections a second", count(r.latency.rate/2))
 	return r.picture(c, "redeploys.svg", "latency over time under three ways to redeploy, failed requests in colour", plot.Timeline(title, panelHeight, panels))

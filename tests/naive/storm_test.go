@@ -1,0 +1,71 @@
+package naive
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"example.org/supervisord/internal/lab"
+)
+
+func TestShutdownLosesNoRequestWithAHUPEachSecond(t *testing.T) {
+	m := lab.Start(t, naive(t, "127.0.0.1:0"))
+	m.Serves(1)
+	blow(m, storm(m.Address())).Lossless(t, "Go, Shutdown, HUP each second")
+}
+
+func TestShutdownLosesNoRequestWithAHUPEvery100Milliseconds(t *testing.T) {
+	m := lab.Start(t, naive(t, "127.0.0.1:0"))
+	m.Serves(1)
+	s := storm(m.Address())
+	s.Requests, s.Least, s.Every, s.Reloads = 1_000_000, 0, 100*time.Millisecond, 20
+	blow(m, s).Lossless(t, "Go, Shutdown, HUP every 100 ms")
+}
+
+func TestWorkerThatDiesOfTERMLosesNoRequest(t *testing.T) {
+	m := lab.Start(t, naive(t, "127.0.0.1:0", "-die"))
+	m.Serves(1)
+	blow(m, storm(m.Address())).Lossless(t, "Go, no TERM handler, HUP each second")
+}
+
+func TestShutdownBehindTLSLosesNoRequest(t *testing.T) {
+	m := lab.Start(t, naive(t, "127.0.0.1:0", "-tls"))
+	m.Serves(1)
+	s := storm(m.Address())
+	s.Clients, s.Dial = 100, overTLS(m.Address())
+	blow(m, s).Lossless(t, "Go, Shutdown, TLS")
+}
+
+// roundTrip is how far away distant clients are.
+const roundTrip = 20 * time.Millisecond
+
+func TestShutdownLosesNoRequestOfDistantClients(t *testing.T) {
+	away := lab.Apart(t, roundTrip)
+	m := lab.Prepare(t)
+	m.Via = away.Via()
+	address := lab.FarEnd + ":8080"
+	m.Start(naive(t, address))
+	m.Serves(1)
+	s := storm(address)
+	s.Clients, s.Dial, s.RoundTrip = 100, away.Dial(address), roundTrip
+	blow(m, s).Lossless(t, "Go, Shutdown, clients 20 ms away")
+}
+
+func TestTwentyUpgradesInAStormOfHUPsLoseNoRequestOfAServerThatShutsDown(t *testing.T) {
+	m := lab.WithOwnBinary(t)
+	m.Start(naive(t, "127.0.0.1:0"))
+	m.Serves(1)
+	s := storm(m.Address())
+	s.Every, s.Reloads = 10*time.Millisecond, 20
+	ticks := 0
+	toll := s.Blow(t, func() {
+		m.Signal(syscall.SIGHUP)
+		if ticks++; ticks%25 == 0 {
+			m.Signal(syscall.SIGUSR2)
+		}
+	}, func() int { return m.Count(lab.Says(lab.Upgraded)) })
+	toll.Lossless(t, "Go, Shutdown, upgrades under HUPs every 10 ms")
+	if served := m.Count(lab.Says(lab.GenerationServes)); served < 20 {
+		t.Errorf("only %d generations served", served)
+	}
+}

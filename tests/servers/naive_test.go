@@ -1,0 +1,234 @@
+package servers
+
+import (
+	"cmp"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"example.org/supervisord/internal/lab"
+	"example.org/supervisord/internal/lab/load"
+	"example.org/supervisord/internal/lab/process"
+)
+
+// The servers of naive/ do on TERM what their authors have them do: no hook, no setting and no signal of ours. Two tests for each: 1,000
+// clients that connect for every request while a HUP comes each second, and the load of the other tests, which also keeps connections.
+
+// naives is the directory with the configurations.
+const naives = "naive"
+
+// unaware is a naive server.
+type unaware struct {
+	name    string // of the configuration
+	address string
+	path    string // which answers at once; "": /
+	slow    string // which takes 0.3 s; "": there is none
+	want    string // part of the answer; "": generation=
+	program func(t testing.TB) string
+	at      string // where the configuration expects the program
+}
+
+// prepare prepares a site with the server.
+func (u unaware) prepare(t *testing.T) *site {
+	t.Helper()
+	if u.program == nil {
+		return prepareFrom(t, naives, u.name)
+	}
+	program := u.program(t)
+	s := prepareFrom(t, naives, u.name)
+	s.brought(program, u.at)
+	return s
+}
+
+func (u unaware) ask(path string) load.Ask { return get(path, cmp.Or(u.want, answer)) }
+
+// storm is 1,000 clients with a new connection for each request, and a HUP each second.
+func (u unaware) storm(t *testing.T) {
+	t.Helper()
+	s := u.prepare(t)
+	s.launch()
+	s.serves()
+	blow(s, lab.Storm{Clients: 1000, Requests: 100_000, Every: time.Second, Dial: load.Dial(s.at(u.address)), Ask: u.ask(cmp.Or(u.path, "/"))}).Lossless(t, u.name)
+}
+
+// blow reloads the site by HUP under a storm.
+func blow(s *site, storm lab.Storm) lab.Toll {
+	s.t.Helper()
+	return storm.Blow(s.t, func() { s.child.Cmd.Process.Signal(syscall.SIGHUP) }, func() int {
+		served, _ := s.log.All(lab.Says(lab.GenerationServes))
+		return len(served) - 1
+	})
+}
+
+// kept is the load of the other tests. New connections and slow requests lose nothing; a kept connection may lose a request in the
+// instant in which its server closes it.
+func (u unaware) kept(t *testing.T) {
+	t.Helper()
+	s := u.prepare(t).impatient()
+	s.launch()
+	at := s.serves().at(u.address)
+	all := web(at, u.ask(cmp.Or(u.path, "/")))
+	if u.slow != "" {
+		all = append(all, slow(at, u.ask(u.slow)))
+	}
+	l := s.press(all...)
+	s.redeploy()
+	l.lossy(map[string]float64{"kept": 12})
+}
+
+var (
+	naiveGo     = unaware{name: "go", address: "127.0.0.1:8140", slow: "/slow", program: naiveProgram, at: "bin/naive"}
+	naiveGoDies = unaware{name: "go-die", address: "127.0.0.1:8141", slow: "/slow", program: naiveProgram, at: "bin/naive"}
+	naivePython = unaware{name: "python", address: "127.0.0.1:8142", slow: "/slow"}
+	naiveNode   = unaware{name: "node", address: "127.0.0.1:8143", slow: "/slow", program: nodeProgram, at: "bin/node"}
+	naivePerl   = unaware{name: "starman", address: "127.0.0.1:8144", slow: "/slow"}
+	naiveCaddy  = unaware{name: "caddy", address: "127.0.0.1:8145", program: caddyProgram, at: "bin/caddy"}
+	naiveRust   = unaware{name: "axum", address: "127.0.0.1:8146", slow: "/slow", program: rustProgram, at: "bin/axum"}
+	exporter    = unaware{name: "node_exporter", address: "127.0.0.1:8147", want: "Node Exporter", program: exporterProgram, at: "bin/node_exporter"}
+)
+
+// naiveProgram builds examples/measure/naive.
+func naiveProgram(t testing.TB) string {
+	t.Helper()
+	program := filepath.Join(built, "naive")
+	compile(t, "go", "build", "-C", "../../examples", "-o", program, "./measure/naive")
+	return program
+}
+
+// exporterVersion is the version of node_exporter that scripts/test builds.
+const exporterVersion = "v1.9.1"
+
+func exporterProgram(t testing.TB) string {
+	t.Helper()
+	program := filepath.Join(cache(t), "node_exporter-"+exporterVersion)
+	if _, err := os.Stat(program); err != nil {
+		t.Skipf("node_exporter is not built: GOBIN=/somewhere go install github.com/prometheus/node_exporter@%s, and move it to %s", exporterVersion, program)
+	}
+	return program
+}
+
+// nodeProgram returns this machine's Node. The root has Node 18, whose server.close() waits for kept connections as long as their clients
+// use them.
+func nodeProgram(t testing.TB) string {
+	t.Helper()
+	program, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("node is not installed")
+	}
+	out, err := exec.Command(program, "-p", "process.versions.node.split('.')[0]").Output()
+	if major, _ := strconv.Atoi(strings.TrimSpace(string(out))); err != nil || major < 19 {
+		t.Skipf("server.close() closes idle connections since Node 19; %s is Node %s (%v)", program, strings.TrimSpace(string(out)), err)
+	}
+	return program
+}
+
+func TestGoServerThatCallsShutdownLosesNoNewConnection(t *testing.T) { naiveGo.storm(t) }
+
+func TestGoServerWithoutATERMHandlerLosesNoNewConnection(t *testing.T) { naiveGoDies.storm(t) }
+
+func TestPythonsHTTPServerLosesNoNewConnection(t *testing.T) {
+	needs(t, "python3", "/usr/bin/python3")
+	naivePython.storm(t)
+}
+
+func TestNodeServerThatCallsCloseLosesNoNewConnection(t *testing.T) {
+	naiveNode.storm(t)
+}
+
+func TestStarmanStoppedByTERMLosesNoNewConnection(t *testing.T) {
+	needs(t, "starman", "/usr/bin/starman")
+	naivePerl.storm(t)
+}
+
+func TestCaddyWithoutADelayLosesNoNewConnection(t *testing.T) { naiveCaddy.storm(t) }
+
+func TestAxumWithGracefulShutdownLosesNoNewConnection(t *testing.T) { naiveRust.storm(t) }
+
+func TestNodeExporterLosesNoNewConnection(t *testing.T) { exporter.storm(t) }
+
+func TestGoServerThatCallsShutdownLosesKeptConnectionsOnly(t *testing.T) {
+	t.Parallel()
+	naiveGo.kept(t)
+}
+
+func TestGoServerWithoutATERMHandlerLosesKeptConnectionsOnly(t *testing.T) {
+	t.Parallel()
+	naiveGoDies.kept(t)
+}
+
+func TestPythonsHTTPServerLosesKeptConnectionsOnly(t *testing.T) {
+	t.Parallel()
+	needs(t, "python3", "/usr/bin/python3")
+	naivePython.kept(t)
+}
+
+func TestNodeServerThatCallsCloseLosesKeptConnectionsOnly(t *testing.T) {
+	t.Parallel()
+	naiveNode.kept(t)
+}
+
+func TestStarmanStoppedByTERMLosesKeptConnectionsOnly(t *testing.T) {
+	t.Parallel()
+	needs(t, "starman", "/usr/bin/starman")
+	naivePerl.kept(t)
+}
+
+func TestCaddyWithoutADelayLosesKeptConnectionsOnly(t *testing.T) {
+	t.Parallel()
+	naiveCaddy.kept(t)
+}
+
+func TestAxumWithGracefulShutdownLosesKeptConnectionsOnly(t *testing.T) {
+	t.Parallel()
+	naiveRust.kept(t)
+}
+
+func TestNodeExporterLosesKeptConnectionsOnly(t *testing.T) {
+	t.Parallel()
+	exporter.kept(t)
+}
+
+// nginx connects to the unix socket for each request, and answers 502 where that fails.
+func TestUnixSocketBehindNginxLosesNoRequest(t *testing.T) {
+	needs(t, "nginx-light", "/usr/sbin/nginx")
+	program := naiveProgram(t)
+	s := prepareFrom(t, naives, "unix")
+	s.brought(program, "bin/naive")
+	s.replace("unix/nginx.conf", "DIR", s.dir)
+	s.launch()
+	s.serves()
+	front, err := process.Start(proxy(s), s.log.Add, nil)
+	lab.Must(t, err)
+	t.Cleanup(func() { front.Stop(lab.Patience) })
+	at := s.at("127.0.0.1:8149")
+	awaitAccepts(t, at)
+	blow(s, lab.Storm{Clients: 1000, Requests: 100_000, Every: time.Second, Dial: load.Dial(at), Ask: get("/", answer)}).Lossless(t, "unix socket behind nginx")
+}
+
+// proxy is the nginx in front of a site. It is not redeployed.
+func proxy(s *site) *exec.Cmd {
+	c := theGround().command([]string{s.dir}, "/usr/sbin/nginx", "-p", s.dir, "-c", s.path("unix/nginx.conf"))
+	c.Env = append(os.Environ(), lab.MarkVariable+"="+s.mark)
+	return c
+}
+
+// awaitAccepts waits until a server accepts connections: no event tells.
+func awaitAccepts(t *testing.T, address string) {
+	t.Helper()
+	for end := time.Now().Add(lab.Patience); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			conn.Close()
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("nothing accepts at %s: %v", address, err)
+		}
+	}
+}
