@@ -19,6 +19,7 @@ type listener struct {
 	serving []serving // where new connections go
 	closed  bool      // see SetOpen
 	paused  bool      // see Pause
+	mixed   bool      // another process has sockets in the group
 	parking *Probe    // keeps the member full to which connections are steered meanwhile
 	probes  []*Probe
 
@@ -43,6 +44,9 @@ type serving struct {
 	slots  []int // only these; nil: all that are active
 	weight int
 }
+
+// serveAll sends all new connections to one lane.
+func serveAll(ln *lane) []serving { return []serving{{lane: ln, weight: 1}} }
 
 func newLane(r Resolved, slots []*sock) *lane {
 	return &lane{number: slots[0].number, r: r, slots: slots, holds: map[int]int{}, active: len(slots)}
@@ -200,7 +204,7 @@ func (l *listener) serveNeeded() {
 	}
 	l.serving = slices.DeleteFunc(l.serving, func(s serving) bool { return s.lane.needed() == 0 })
 	if len(l.serving) == 0 {
-		l.serving = []serving{{lane: shared[len(shared)-1], weight: 1}}
+		l.serving = serveAll(shared[len(shared)-1])
 	}
 }
 
@@ -223,7 +227,7 @@ func (l *listener) drop() {
 	}
 	unused := l.unused()
 	if l.steersPath() && !gone {
-		unused = slices.DeleteFunc(unused, l.serves) // connections wait there for the next generation
+		unused = slices.DeleteFunc(unused, func(m *sock) bool { return m.stray || l.serves(m) }) // connections wait there for the next generation
 	}
 	rest := len(l.members) - len(unused)
 	for i := len(l.members) - 1; i >= 0; i-- { // the last one first, so that no other gets its number

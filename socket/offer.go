@@ -218,10 +218,13 @@ func (a bindAddr) isBound(bound string) bool {
 // adopt makes an offered socket a member. If it cannot get all options of r, that is an error, unless a live generation has it, which
 // uses it as it is.
 func (u *update) adopt(l *listener, r Resolved, o *offer) (*sock, error) {
-	m := &sock{fd: o.FD, given: true, foreign: o.key == "" && !o.Ours || o.origin == "f", silent: !o.Listens}
+	m := &sock{fd: o.FD, given: true, stray: o.age() == 2 && o.InUse, foreign: o.key == "" && !o.Ours || o.origin == "f", silent: !o.Listens}
 	m.number = l.nextNumber()
 	if o.key != "" && !slices.ContainsFunc(l.members, func(other *sock) bool { return other.number == o.number }) {
 		m.number = o.number
+	}
+	if m.stray {
+		m.number++ // the gap says that the order of the group is not that of the numbers
 	}
 	if m.hears = true; isDeaf(o.FD) {
 		m.hears, m.deaf = false, unknownFilter

@@ -22,34 +22,96 @@ func (t *Table) Resume(generations []Holding) []error {
 		l := u.table.listeners[g.Key()]
 		if l == nil {
 			l = &listener{key: g.Key(), r: g.Resolved, unsure: true}
-			u.inheritGroup(l, g.Resolved, func(o *offer) bool { return o.isOf(g.Resolved) })
+			u.inheritGroup(l, g.Resolved)
 		}
 		u.resume(l, g)
 	}
 	for _, l := range t.listeners {
 		l.closed = l.isSilent()
 		l.resumeServing(generations)
+		if _, err := l.findOrder(); err != nil {
+			u.problems = append(u.problems, err)
+		}
 		t.settle(l)
 	}
 	t.forgetTaken()
 	return u.problems
 }
 
-// inheritGroup takes those of the offered sockets that belong to the listener, in the order of the kernel's group.
-func (u *update) inheritGroup(l *listener, r Resolved, belongs func(*offer) bool) {
+// inheritGroup takes those of the offered sockets that belong to the listener. Those with numbers are in the order of the kernel's group,
+// behind that of a socket unit.
+func (u *update) inheritGroup(l *listener, r Resolved) {
 	if r.at.isUnix() {
 		return
 	}
-	group := slices.DeleteFunc(slices.Clone(u.table.offers), func(o *offer) bool {
-		return o.taken || o.Network != r.at.network || !belongs(o)
-	})
-	slices.SortStableFunc(group, func(a, b *offer) int { return cmp.Compare(a.number, b.number) })
+	group := slices.DeleteFunc(slices.Clone(u.table.offers), func(o *offer) bool { return o.rank(r, o.number, u.resuming) == 0 })
+	slices.SortStableFunc(group, func(a, b *offer) int { return cmp.Or(a.age()-b.age(), a.number-b.number) })
 	for _, o := range group {
 		if u.table.isTaken(o) {
 			continue // another descriptor of the same socket
 		}
 		if _, err := u.adopt(l, r, o); err != nil {
 			u.problems = append(u.problems, err)
+		}
+	}
+}
+
+// age orders the sockets of a group: first that of a socket unit, then those with numbers, then those of orphaned workers.
+func (o *offer) age() int {
+	switch {
+	case o.key != "":
+		return 1
+	case o.Ours:
+		return 2
+	}
+	return 0
+}
+
+// findOrder puts the members into the order of the kernel's group if some of it may have changed, and returns those that get new
+// connections then. It has not changed where no number is missing, because nothing was closed.
+func (l *listener) findOrder() (serving []*sock, err error) {
+	if len(l.members) < 2 || !l.r.at.isTCP() || l.r.ReusePort {
+		return nil, nil
+	}
+	sure := true
+	for i, m := range l.members {
+		sure = sure && m.number == i && !m.stray
+	}
+	if sure {
+		return nil, nil
+	}
+	return l.order()
+}
+
+// inheritServing lets those sockets serve that orphaned workers accept from, until a generation does.
+func (u *update) inheritServing(l *listener) {
+	strays := slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool { return !m.stray })
+	if len(strays) == 0 {
+		return
+	}
+	serving, err := l.findOrder()
+	if err != nil {
+		u.problems = append(u.problems, err)
+	}
+	if len(serving) == 0 {
+		serving = slices.DeleteFunc(slices.Clone(strays), func(m *sock) bool { return !m.hears })
+	}
+	if len(serving) == 0 {
+		serving = strays
+	}
+	u.renumber(l)
+	l.serving = serveAll(newLane(l.r, serving))
+}
+
+// renumber numbers the members as the kernel does, where no generation has a claim on them.
+func (u *update) renumber(l *listener) {
+	for i, m := range l.members {
+		if m.number == i {
+			continue
+		}
+		m.number = i
+		if err := m.tag(l.r); err != nil {
+			u.problems = append(u.problems, refused(l.r, err))
 		}
 	}
 }
@@ -87,7 +149,7 @@ func (u *update) resume(l *listener, g Holding) {
 		l.shared = ln
 	}
 	if g.Serves || len(l.serving) == 0 {
-		l.serving = []serving{{lane: ln, weight: 1}}
+		l.serving = serveAll(ln)
 	}
 	if g.Serves || ln.active == 0 {
 		ln.active = len(c.members)

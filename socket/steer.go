@@ -110,7 +110,7 @@ func (l *listener) applyFilters() error {
 // listen, which is that of the members. A silent socket is in no group, and one that has a program cannot listen again.
 func (l *listener) applyProgram() error {
 	program := l.compile(l.shared == nil)
-	if l.r.ReusePort || l.members[0].silent || !l.unsure && slices.Equal(program, l.program) {
+	if l.r.ReusePort || l.mixed || l.members[0].silent || !l.unsure && slices.Equal(program, l.program) {
 		return nil
 	}
 	var err error
@@ -159,7 +159,7 @@ func (l *listener) compile(always bool) []unix.SockFilter {
 		}
 	}
 	all := len(ways) == 1 && len(ways[0].members) == len(l.members)
-	if len(ways) == 0 || l.r.ReusePort || all && !always && len(l.probes) == 0 {
+	if len(ways) == 0 || l.r.ReusePort || l.mixed || all && !always && len(l.probes) == 0 {
 		return nil
 	}
 	return slices.Concat(l.probeRules(), choose(ways))
@@ -207,6 +207,34 @@ func (t *Table) aside(claims []string, slots []int, f func(l *listener, sockets 
 		if len(sockets) > 0 {
 			f(l, sockets)
 		}
+	}
+}
+
+// LeftOf returns what processes of a supervisor that is gone still have of listeners, by the inodes of their sockets, and that gets no new
+// connections now: for diag.NewWatch, before they are told to stop.
+func (t *Table) LeftOf(inodes []uint64) (left []diag.Target) {
+	for _, l := range t.listeners {
+		target := diag.Target{Port: l.port()}
+		for _, m := range l.unused() {
+			if id := socketID(m.fd); m.stray && !l.serves(m) && slices.Contains(inodes, id) {
+				target.Tags |= 1 << (m.number % diag.Tags)
+				target.Queues = append(target.Queues, id)
+			}
+		}
+		if len(target.Queues) > 0 {
+			left = append(left, target)
+		}
+	}
+	return left
+}
+
+// OrphansGone says that no process of a supervisor that is gone is left: generations may have the sockets that they accepted from.
+func (t *Table) OrphansGone() {
+	for _, l := range t.listeners {
+		for _, m := range l.members {
+			m.stray = false
+		}
+		t.settle(l)
 	}
 }
 

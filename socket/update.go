@@ -72,10 +72,11 @@ func (u *update) stage(w Want) (err error) {
 		}
 		l = &listener{key: w.Key(), r: w.Resolved}
 		if w.steered() {
-			u.inheritGroup(l, w.Resolved, func(o *offer) bool { return o.rank(w.Resolved, o.number, false) > 0 })
+			u.inheritGroup(l, w.Resolved)
 			if err := u.inheritPath(l, w.Resolved); err != nil {
 				return err
 			}
+			u.inheritServing(l)
 		}
 	}
 	s := stage{want: w, listener: l}
@@ -111,6 +112,9 @@ func (l *listener) sharing(r Resolved) (shared bool, why string) {
 	}
 	if l.size > 0 && l.r.ReusePort || l.why == afterReusePort {
 		return true, afterReusePort
+	}
+	if l.mixed {
+		return true, "another process listens there, too, with a socket that cannot be taken from it: end it, and restart supervisord"
 	}
 	for _, m := range l.members {
 		if why := m.alone(); m.foreign && why != "" {
@@ -309,13 +313,23 @@ func (u *update) fresh(l *listener, r Resolved, how opening) (*sock, error) {
 
 // enroll makes a socket a member.
 func (u *update) enroll(l *listener, r Resolved, m *sock) error {
-	if tag := m.number % diag.Tags; r.at.isTCP() {
-		if err := diag.SetTag(m.fd, tag); err != nil && tag != 0 {
-			return refused(r, err)
-		}
+	if err := m.tag(r); err != nil {
+		return refused(r, err)
 	}
 	l.members = append(l.members, m)
 	u.undo = append(u.undo, func() { l.members = slices.DeleteFunc(l.members, func(o *sock) bool { return o == m }) })
+	return nil
+}
+
+// tag marks the connections that will be accepted from a TCP socket.
+func (m *sock) tag(r Resolved) error {
+	if !r.at.isTCP() {
+		return nil
+	}
+	tag := m.number % diag.Tags
+	if err := diag.SetTag(m.fd, tag); tag != 0 {
+		return err
+	}
 	return nil
 }
 
@@ -388,6 +402,6 @@ func (t *Table) commit(s stage) {
 		}
 	}
 	if len(l.serving) == 0 {
-		l.serving = []serving{{lane: ln, weight: 1}}
+		l.serving = serveAll(ln)
 	}
 }
