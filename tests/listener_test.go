@@ -191,3 +191,26 @@ func TestNonblockOfAStoppedProgramChangesInPlace(t *testing.T) {
 		t.Error(fmt.Sprint(left, " is left"))
 	}
 }
+
+// TestHandoverChangesAtAReloadWithoutLoss: a shared listener becomes a steered one and back, while clients connect all the time.
+func TestHandoverChangesAtAReloadWithoutLoss(t *testing.T) {
+	t.Parallel()
+	with := func(listener, strategy string) string {
+		return helloWith("127.0.0.1:0", listener) + "[program.web.reload]\nstrategy = \"" + strategy + "\"\n"
+	}
+	m := lab.Start(t, with(`handover = "share"`, "all"))
+	m.Serves(1)
+	address := m.Address()
+	load := lab.PressNew(t, address, 6, 2*time.Millisecond)
+	for _, config := range []string{
+		with("", "all"), with(`handover = "share"`, "all"), with(`handover = "steer"`, "all"), with("", "rolling"), with("per_slot = true", "rolling"),
+		with("", "all"), with("per_slot = true", "all"), with(`handover = "share"`, "rolling"), with("", "all"),
+	} {
+		m.Write(config)
+		m.CtlOK("reload", "--drained")
+	}
+	load.Lossless(t)
+	if m.Address() != address {
+		t.Errorf("the address is %s, it was %s", m.Address(), address)
+	}
+}
