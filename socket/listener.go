@@ -154,12 +154,14 @@ func (ln *lane) held() bool      { return len(ln.holds) > 0 }
 func (ln *lane) reachable() bool { return ln.slots[0].reachable(ln.r) }
 
 // owned reports whether one generation has the lane for itself.
-func (ln *lane) owned() bool {
-	n := 0
+func (ln *lane) owned() bool { return ln.holders() == 1 && !ln.shared }
+
+// holders is how many generations hold the lane.
+func (ln *lane) holders() (n int) {
 	for _, holds := range ln.holds {
 		n += holds
 	}
-	return n == 1 && !ln.shared
+	return n
 }
 
 func (l *listener) foreign() bool {
@@ -169,6 +171,9 @@ func (l *listener) foreign() bool {
 // settle closes what is not needed, and steers connections to what is left.
 func (t *Table) settle(l *listener) {
 	for _, ln := range l.lanes {
+		if ln != l.shared && ln.holders() == 1 {
+			ln.shared = false // the canary is gone, or the generation beside which it was
+		}
 		if ln.shared {
 			ln.active = min(max(ln.active, ln.common()), max(1, ln.needed()))
 			ln.slots = ln.slots[:min(len(ln.slots), max(1, ln.needed()))]

@@ -418,6 +418,9 @@ func TestCanaryOfSomeWorkersSharesThePath(t *testing.T) {
 		t.Errorf("%v, own %v", err, table.Own(canary))
 	}
 	table.Release(canary)
+	if !table.Own(old) {
+		t.Error("the canary is gone, and the serving generation does not own its lane")
+	}
 }
 
 func TestPathThatCannotBeSteeredIsShared(t *testing.T) {

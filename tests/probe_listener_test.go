@@ -226,3 +226,11 @@ func TestHealthOfAKeptGenerationIsWatched(t *testing.T) {
 		})
 	}
 }
+
+func TestCanaryOfSomeWorkersOnAPathIsNotProbedThere(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, asksListener(onPath, "http", "workers = 2"))
+	m.Serves(1)
+	m.CtlFails(12, []string{"reload without --canary"}, "reload", "--canary", "1", "--hold")
+	m.CtlOK("reload")
+}
