@@ -42,7 +42,7 @@ func (p *Program) refusesShare(share int, c *config.Program, unsteered string) s
 	case c.Reload.Strategy != config.All:
 		return fmt.Sprintf("with reload.strategy = %q a canary has no share of its own: ask for a number of workers, such as --canary 1", c.Reload.Strategy)
 	case unsteered != "":
-		return unsteered + ": ask for a number of workers, such as --canary 1, or name only programs that can"
+		return unsteered + ": ask for a number of workers, such as --canary 1"
 	case !p.Serving.Steered:
 		return fmt.Sprintf("generation %d shares its sockets with the next: reload without --canary once, or ask for a number of workers", p.Serving.Number)
 	}
