@@ -449,7 +449,14 @@ func (g *Generation) allReady() bool {
 func (g *Generation) passes() bool { return !g.IsCanary() && g.allReady() }
 
 // staying counts the workers that are to stay.
-func (g *Generation) staying() int { return g.count(Starting) + g.count(Soaking) + g.count(Ready) }
+func (g *Generation) staying() (n int) {
+	for _, w := range g.Workers {
+		if w.stays() {
+			n++
+		}
+	}
+	return n
+}
 
 // count counts the workers in a state.
 func (g *Generation) count(s WorkerState) (n int) {

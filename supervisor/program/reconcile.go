@@ -23,13 +23,13 @@ func (p *Program) reconcile(now time.Time) {
 
 // takeOver stops every worker whose successor is ready and, where the program must not run twice, every worker in the way.
 func (p *Program) takeOver(now time.Time) {
-	if p.Trial != nil && p.Trial.passes() {
-		return // promote releases them all
-	}
 	makeRoom := p.makeRoom()
 	rolling := p.Trial != nil && p.Trial.Config.Reload.Strategy == config.Rolling
 	if !makeRoom && !rolling && !p.any(Leaving) {
 		return // most events of a thousand workers that start or stop end here
+	}
+	if p.Trial != nil && p.Trial.passes() {
+		return // promote releases them all
 	}
 	slots := p.slots()
 	alone := p.exclusive()
@@ -212,9 +212,13 @@ func (p *Program) fillTrial(now time.Time, slots []occupants, alone bool) {
 		return
 	}
 	for slot := range g.wanted() {
-		if !slots[slot].onTrial && (p.Serving == nil || p.room(g)) {
-			p.spawn(now, g, slot)
+		if slots[slot].onTrial {
+			continue
 		}
+		if p.Serving != nil && !p.room(g) {
+			return
+		}
+		p.spawn(now, g, slot)
 	}
 }
 
