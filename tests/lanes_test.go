@@ -1,8 +1,15 @@
 package tests
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"io"
+	"math/big"
 	"net"
 	"os"
 	"strings"
@@ -166,4 +173,49 @@ func TestReloadSaysWhatWasLeftAndLost(t *testing.T) {
 			m.Await(lab.Says("reload receipt"), lab.Gen(2), lab.Contains(`"quiet":"3`), lab.Contains(`"left_`), lab.Contains(`"lost_`))
 		})
 	}
+}
+
+// TestSlowAnswerOverTLSIsNotCutOff has a worker that sends its TLS session tickets when the request has arrived, as OpenSSL does, and dies of TERM.
+func TestSlowAnswerOverTLSIsNotCutOff(t *testing.T) {
+	t.Parallel()
+	m := lab.Prepare(t)
+	pair := m.File("pair.pem", certificate(t))
+	m.Start(crude(t, `
+import ssl
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain("`+pair+`")
+while True:
+    c = context.wrap_socket(s.accept()[0], server_side=True)
+    c.recv(100)
+    open("{dir}/asked", "w").close()
+    time.sleep(.7)
+    c.sendall(b"answer")
+    c.close()`, `timeout = "1m"`))
+	m.Serves(1)
+	c, err := tls.Dial("tcp", m.Address(), &tls.Config{InsecureSkipVerify: true})
+	lab.Must(t, err)
+	defer c.Close()
+	io.WriteString(c, "request")
+	m.Until("the worker has the request", func() bool { return lab.Exists(m.Path("asked")) })
+	m.Reload()
+	answer := make([]byte, 6)
+	if _, err := io.ReadFull(c, answer); err != nil || string(answer) != "answer" {
+		t.Errorf("the answer is %q, %v", answer, err)
+	}
+	m.Gone(1)
+	if r := state(m).FindReload(2); r.Left != nil || r.Lost != nil {
+		t.Errorf("the record is %+v", r)
+	}
+}
+
+// certificate returns a certificate and its key, for 127.0.0.1.
+func certificate(t *testing.T) string {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	lab.Must(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{{127, 0, 0, 1}}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	lab.Must(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	lab.Must(t, err)
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) + string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
 }
