@@ -609,7 +609,11 @@ func (w *world) make(m move) {
 			25: program.Pause{For: time.Duration(1+m.n) * time.Second}}[m.kind])
 	}
 	w.goOn()
-	w.reachesWhoServes()
+	_, _ = askNow(w.super.ctx, w.super.mailbox, func() (struct{}, error) { // where nothing else happens
+		w.touch()
+		w.reachesWhoServes()
+		return struct{}{}, nil
+	})
 }
 
 // accepts remembers which sockets a process has.

@@ -61,7 +61,7 @@ func (p *runner) quiesce() {
 		}
 	}
 	for _, f := range all {
-		if p.quiet[f] == nil {
+		if p.quiet[f] == nil && p.astray == "" {
 			p.beginQuiescence(f)
 		}
 	}

@@ -171,6 +171,7 @@ func (s *Supervisor) restored(pr handover.ProgramRecord) *runner {
 
 // resume adopts the workers of a program and goes on with what was under way.
 func (p *runner) resume(pr handover.ProgramRecord, h *handover.Handover) {
+	p.steer()
 	for _, cg := range p.core.Generations() {
 		if p.generations[cg.Number] == nil {
 			p.prepare(cg)

@@ -23,6 +23,7 @@ type runner struct {
 	generations map[int]*resources
 	workers     map[int]*heldProcess
 	quiet       map[finishing]*quiescence
+	astray      string // why new connections do not go where they should; "": they do
 	alarm       *alarm // nil: there is no deadline
 	capture     capture
 	lookups     calls   // of snapshots
@@ -175,7 +176,7 @@ func (p *runner) perform(a program.Action) {
 	case program.SendSignal:
 		p.send(a)
 	case program.Steer:
-		p.steer(a)
+		p.steer()
 	case program.SetPaused:
 		p.pause(a.Paused)
 	case program.Forget:

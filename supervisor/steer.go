@@ -1,19 +1,39 @@
 package supervisor
 
 import (
+	"time"
+
 	"go.uber.org/zap"
 
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
 )
 
-// steer sends new connections where the program wants them.
-func (p *runner) steer(a program.Steer) {
-	if shares := p.shares(a.Shares); len(shares) > 0 {
+// steerRetry is how soon new connections are steered again that could not be.
+const steerRetry = time.Second
+
+// steer sends new connections where the program wants them. While that fails, the workers that they go to are not told that they are
+// quiet.
+func (p *runner) steer() {
+	before := p.astray
+	p.astray = ""
+	if shares := p.shares(p.core.Steering); len(shares) > 0 {
 		if err := p.s.table.Steer(shares); err != nil {
-			p.log.Error("cannot steer new connections; they go where they went before", zap.Error(err))
+			p.astray = err.Error()
 		}
 	}
+	if p.astray == "" {
+		return
+	}
+	if p.astray != before {
+		p.log.Error("cannot steer new connections; they go where they went before", zap.String("error", p.astray))
+	}
+	p.s.after(steerRetry, func() {
+		if p.astray != "" && p.core.Goal == program.Run {
+			p.steer()
+			p.quiesce()
+		}
+	})
 }
 
 // shares says the same with the claims of the generations. One that is gone has none.
