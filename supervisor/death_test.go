@@ -614,6 +614,8 @@ func (w *world) make(m move) {
 		w.reachesWhoServes()
 		return struct{}{}, nil
 	})
+	synctest.Wait()
+	w.touch()
 }
 
 // accepts remembers which sockets a process has.
