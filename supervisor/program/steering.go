@@ -39,7 +39,8 @@ func (p *Program) steering() []Share {
 
 // slotShares gives each slot to the generation whose worker accepts there.
 func (p *Program) slotShares() (shares []Share) {
-	slots, of := p.slots(), map[int]*Generation{}
+	slots := p.slots()
+	of := make([]*Generation, len(slots))
 	for w, g := range p.Workers() { // a draining generation's worker that waits for its successor yields to the other two
 		in := slots[w.Slot]
 		switch {
