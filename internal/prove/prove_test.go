@@ -74,7 +74,9 @@ func TestGoodWorkerPasses(t *testing.T) {
 func TestPlainShutdownIsFound(t *testing.T) {
 	t.Parallel()
 	plot := filepath.Join(t.TempDir(), "plot.svg")
-	o := newSite(t, "shutdown", "").prove("--plot", plot)
+	s := newSite(t, "shutdown", "")
+	s.edit(" }]", `, handover = "share" }]`)
+	o := s.prove("--plot", plot)
 	loses(t, o, load.Closed, load.Reset)
 	wellFormed(t, plot, "web: ", "3 reloads", `class="closed"`, `class="median"`)
 	connections := map[string]bool{}
@@ -83,6 +85,25 @@ func TestPlainShutdownIsFound(t *testing.T) {
 	}
 	if !connections["new"] || !connections["reused"] {
 		t.Errorf("lost on %v, want on new and on reused connections", connections)
+	}
+}
+
+func TestPlainShutdownSteeredLosesNothingNew(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "shutdown", "")
+	o := s.prove()
+	if o.Findings == nil || o.Requests.Answered == 0 {
+		t.Fatalf("findings: %+v", o.Findings)
+	}
+	for _, l := range o.Losses {
+		if l.Connection == "new" {
+			t.Errorf("lost on a new connection: %+v", l)
+		}
+	}
+	for _, r := range o.Reloads {
+		if r.Quiet == nil {
+			t.Errorf("how long reload %d had to wait for quiet is not known", r.Number)
+		}
 	}
 }
 
@@ -174,7 +195,7 @@ func TestKilledWorkersAreSeenFromOutside(t *testing.T) {
 
 func TestProcessesLeftBehindAreReported(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "litter", "")
+	s := newSite(t, "litter", `drain = { timeout = "0s" }`)
 	t.Cleanup(func() {
 		for _, pid := range s.alive() {
 			syscall.Kill(pid, syscall.SIGKILL)
