@@ -374,8 +374,23 @@ func TestPathIsFoundByItsInode(t *testing.T) {
 				_ = unix.Close(l.FD)
 			}
 			first := claimed(t, h.table, []string{h.w.Key()})
+			if inodeOf(t, h.table.FD(first[0], 0)) == inode {
+				t.Error("the generation shares the socket with the orphans")
+			}
+			reachesPath(t, h.table, h.path, []string{h.w.Key()}) // the orphans serve
+			if left := h.table.LeftOf([]uint64{inode}); len(left) != 0 {
+				t.Errorf("left of the orphans, which serve: %v", left)
+			}
 			mustServe(t, h.table, first)
 			reachesPath(t, h.table, h.path, first)
+			if left := h.table.LeftOf([]uint64{inode}); len(left) != 1 || left[0].Port != 0 || !slices.Equal(left[0].Queues, []uint64{inode}) {
+				t.Errorf("left of the orphans: %v", left)
+			}
+			h.table.OrphansGone()
+			reachesPath(t, h.table, h.path, first)
+			if got := h.table.FDs(h.w.Key()); len(got) != 1 {
+				t.Errorf("sockets %v", got)
+			}
 			second := servesPath(t, h.table, h.w)
 			reachesPath(t, h.table, h.path, second)
 		})
