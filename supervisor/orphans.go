@@ -1,6 +1,9 @@
 package supervisor
 
 import (
+	"time"
+
+	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
 )
@@ -22,17 +25,36 @@ func (s *Supervisor) claimOrphans() {
 }
 
 // releaseOrphans ends the orphans that are not needed any more, each by the stop plan of the program whose worker it was, which has the
-// last word on signals: the plan that the process was started with died with its supervisor.
+// last word on signals: the plan that the process was started with died with its supervisor. Where connections are steered away from
+// an orphan, it finishes first what it has in hand, like any old worker.
 func (s *Supervisor) releaseOrphans() {
 	for _, o := range s.Orphans.Release(s.needsOrphan) {
-		steps := handover.DefaultStop()
-		if p := s.programs[o.Program]; p != nil && len(p.core.Config.Stop.Steps) > 0 {
-			steps = p.core.Config.Stop.Steps
+		steps, patience := handover.DefaultStop(), time.Duration(0)
+		if p := s.programs[o.Program]; p != nil {
+			if len(p.core.Config.Stop.Steps) > 0 {
+				steps = p.core.Config.Stop.Steps
+			}
+			if !s.stopping() {
+				patience = p.core.Config.Drain.Timeout
+			}
 		}
+		watch := diag.NewWatch(s.table.LeftOf(o.Sockets()))
 		s.later(func() func() {
+			o.Await(func() bool {
+				look, err := watch.Look()
+				return err == nil && look.Quiet()
+			}, patience)
 			o.End(steps)
-			return func() { s.Orphans.Ended(o) }
+			return func() { s.orphanEnded(o) }
 		})
+	}
+}
+
+func (s *Supervisor) orphanEnded(o *handover.Orphan) {
+	s.Orphans.Ended(o)
+	if s.Orphans.Gone() {
+		s.table.OrphansGone()
+		s.store.Changed()
 	}
 }
 

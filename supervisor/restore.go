@@ -34,7 +34,7 @@ func (s recordSource) Workers(yield func(handover.Held) bool) {
 // Record implements handover.Predecessor.
 func (s recordSource) Record() *handover.Record {
 	s.followClock()
-	r := &handover.Record{Instance: s.instance, Settings: s.settings.Settings, Files: s.settings.files, Orphans: s.Orphans.Ending()}
+	r := &handover.Record{Instance: s.instance, Settings: s.settings.Settings, Files: s.settings.files, Orphans: s.Orphans.Told()}
 	for p := range s.programs.all() {
 		r.Programs = append(r.Programs, p.record())
 	}

@@ -278,6 +278,7 @@ func (s *Supervisor) stop(sig syscall.Signal) {
 			p.step(program.Stop{Reason: name, AskedBy: by, Interrupted: sig == syscall.SIGINT})
 		}
 	}
+	s.Orphans.Hurry()
 	if now {
 		s.releaseOrphans()
 		s.Orphans.Kill()

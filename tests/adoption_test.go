@@ -46,3 +46,24 @@ func TestNextSupervisordEndsTheWorkersOfAKilledOne(t *testing.T) {
 	m.Until("the orphaned worker has exited", func() bool { return !lab.Alive(old) })
 	m.Serves(1)
 }
+
+// TestOrphansThatStopBadlyFinishFirst: the worker calls http.Server.Shutdown on TERM and nothing else.
+func TestOrphansThatStopBadlyFinishFirst(t *testing.T) {
+	t.Parallel()
+	m := lab.Prepare(t)
+	at := lab.Reserve(t)
+	config := strings.Replace(lab.Workers("2"), "127.0.0.1:0", at, 1)
+	m.Start(config)
+	m.Serves(1)
+	l := lab.PressNew(t, at, 50, 0)
+	for range 3 {
+		old := m.PIDs()
+		m.Die()
+		m.Start(config)
+		m.Serves(1)
+		for _, pid := range old {
+			m.Until("the orphaned worker has exited", func() bool { return !lab.Alive(pid) })
+		}
+	}
+	l.Lossless(t)
+}

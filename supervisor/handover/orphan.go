@@ -22,7 +22,9 @@ type Orphan struct {
 	sockets []uint64 // the inodes of the sockets that it has
 	waits   []string // the programs that it serves for; empty: it can go
 	asked   bool     // the supervisor before this one has told it to go
-	now     atomic.Bool
+	told    atomic.Bool
+	due     atomic.Bool // Await is over
+	now     atomic.Bool // End is over
 }
 
 // openOrphan returns nil if there is no such process.
@@ -66,11 +68,32 @@ func (o *Orphan) use(f func(pidfd int)) {
 // orphanTimeout is how long an orphan whose program is gone may drain.
 const orphanTimeout = 30 * time.Second
 
+// Sockets returns the inodes of the listening sockets that the process has.
+func (o *Orphan) Sockets() []uint64 { return o.sockets }
+
+// How long Await waits between two looks.
+const (
+	lookFirst = time.Millisecond
+	lookLast  = 250 * time.Millisecond
+)
+
+// Await waits until the process has nothing in hand, has ended, or was told to go before, for this time at most. Call it before End.
+func (o *Orphan) Await(quiet func() bool, limit time.Duration) {
+	end := time.Now().Add(limit)
+	for pause := lookFirst; !o.asked && time.Now().Before(end) && !quiet(); pause = min(2*pause, lookLast) {
+		o.pidfd.SetReadDeadline(time.Now().Add(pause)) //nolint:errcheck // a pidfd is in the poller
+		if o.due.Load() || o.ended() {
+			return
+		}
+	}
+}
+
 // End sends the signals of a stop plan until the process has ended, and KILL after the last step or
 // when there is no more time. It waits for the end.
 func (o *Orphan) End(steps []config.StopStep) {
 	defer o.pidfd.Close()
 	for i, step := range steps {
+		o.told.Store(true)
 		if i > 0 || !o.asked { // a second TERM means now to many programs
 			o.signal(step.Signal)
 		}
@@ -98,6 +121,7 @@ func DefaultStop() []config.StopStep {
 
 // hurry makes End kill the process now.
 func (o *Orphan) hurry() {
+	o.due.Store(true)
 	o.now.Store(true)
 	o.pidfd.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // closed: it has ended
 }

@@ -250,6 +250,13 @@ func (s *Orphans) Ended(o *Orphan) {
 	s.ending = slices.DeleteFunc(s.ending, func(other *Orphan) bool { return other == o })
 }
 
+// Hurry ends every Await soon: the supervisor stops.
+func (s *Orphans) Hurry() {
+	for _, o := range s.ending {
+		o.due.Store(true)
+	}
+}
+
 // Kill makes every running End kill its process now.
 func (s *Orphans) Kill() {
 	for _, o := range s.ending {
@@ -257,8 +264,16 @@ func (s *Orphans) Kill() {
 	}
 }
 
-// Ending lists the processes that were told to go and have not gone yet.
+// Ending lists the processes that are to go and have not gone yet.
 func (s *Orphans) Ending() []int { return pidsOf(s.ending) }
+
+// Told lists those of them that were told to go.
+func (s *Orphans) Told() []int {
+	return pidsOf(slices.DeleteFunc(slices.Clone(s.ending), func(o *Orphan) bool { return !o.told.Load() && !o.asked }))
+}
+
+// Gone reports whether no process of the dead supervisor is left.
+func (s *Orphans) Gone() bool { return len(s.serving)+len(s.ending) == 0 }
 
 // Of lists the processes that serve for a program which does not serve yet.
 func (s *Orphans) Of(program string) []int {
