@@ -179,3 +179,29 @@ func TestUpgradeKeepsGenerationForRollback(t *testing.T) {
 		t.Errorf("the workers were %v and are %v", workers, now)
 	}
 }
+
+func TestWorkersReplacedSlotBySlotLoseNothingUnderLoad(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, strings.Replace(lab.Workers("3"), "127.0.0.1:0\"", "127.0.0.1:0\"\nper_slot = true", 1)+"[program.web.reload]\nstrategy = \"rolling\"\n")
+	m.Serves(1)
+	load := lab.PressNew(t, m.Address(), 20, 0)
+	for n := range steeredReloads / 2 {
+		last := m.Reload()
+		m.Await(lab.After(last), lab.Says(lab.GenerationServes))
+		m.Gone(n + 1)
+	}
+	load.Lossless(t)
+}
+
+func TestScaledSlotsLoseNothingUnderLoad(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, strings.Replace(lab.Workers("2"), "127.0.0.1:0\"", "127.0.0.1:0\"\nper_slot = true", 1))
+	m.Serves(1)
+	load := lab.PressNew(t, m.Address(), 20, 0)
+	for n, workers := range []string{"4", "1", "3"} {
+		m.CtlOK("scale", "web", workers)
+		m.Serves(n + 2)
+		m.Gone(n + 1)
+	}
+	load.Lossless(t)
+}
