@@ -396,7 +396,7 @@ func TestKeptConnectionIsIdleSoon(t *testing.T) {
 		began := time.Now()
 		becomes(t, w, "idle", Look{Idle: 10})
 		t.Logf("pauses of %v: idle after %v", gap, time.Since(began))
-		if d := time.Since(began); d > time.Second {
+		if d := time.Since(began); d > doubtful+time.Second { // mostly it takes some ticks of the kernel's clock
 			t.Errorf("pauses of %v: idle after %v", gap, d)
 		}
 	}
