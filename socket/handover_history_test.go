@@ -1,11 +1,14 @@
 package socket
 
 import (
+	"errors"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 )
 
@@ -28,6 +31,7 @@ type heldLane struct {
 	claims []string
 	fds    []int
 	own    bool
+	of     Resolved
 }
 
 func (h *steeredHistory) key() string { return h.want.Key() }
@@ -69,7 +73,7 @@ func (h *steeredHistory) Hold(rt *rapid.T) {
 	if err != nil {
 		rt.Fatal(err)
 	}
-	g := &heldLane{claims: claims, own: h.want.Handover == Steer}
+	g := &heldLane{claims: claims, own: h.want.Handover == Steer, of: h.want.Resolved}
 	for slot := range h.want.sockets() {
 		g.fds = append(g.fds, h.table.FD(claims[0], slot))
 	}
@@ -145,6 +149,56 @@ func (h *steeredHistory) Release(rt *rapid.T) {
 	h.held = slices.Delete(h.held, i, i+1)
 }
 
+// Upgrade lets another supervisor go on.
+func (h *steeredHistory) Upgrade(rt *rapid.T) {
+	if h.removed || h.serving == nil || !slices.Contains(h.held, h.serving) {
+		rt.Skip("nothing serves")
+	}
+	var before, after []uint64
+	var holdings []Holding
+	for _, g := range h.held {
+		holdings = append(holdings, Holding{Resolved: g.of, Claim: g.claims[0], Serves: g == h.serving})
+		before = append(before, h.inodes(g)...)
+	}
+	table := NewTable()
+	offers := handedOver(h.t, h.table)
+	rand.Shuffle(len(offers), func(i, j int) { offers[i], offers[j] = offers[j], offers[i] })
+	table.Offer(offers)
+	if p := h.table.listeners[h.key()].parking; p != nil {
+		_ = unix.Close(p.fd)
+	}
+	die(h.table)
+	*h.table = *table
+	if err := errors.Join(h.table.Resume(holdings)...); err != nil {
+		rt.Fatal(err)
+	}
+	if err := h.table.Update([]Want{h.want}); err != nil {
+		rt.Fatal(err)
+	}
+	for _, s := range h.table.Unclaimed() {
+		_ = unix.Close(s.FD)
+	}
+	if err := h.table.Pause([]string{h.key()}, h.paused); err != nil {
+		rt.Fatal(err)
+	}
+	for _, g := range h.held {
+		for slot := range g.fds {
+			g.fds[slot] = h.table.FD(g.claims[0], slot)
+		}
+		after = append(after, h.inodes(g)...)
+	}
+	if !slices.Equal(before, after) {
+		rt.Fatalf("generations had the sockets %v and have %v", before, after)
+	}
+}
+
+func (h *steeredHistory) inodes(g *heldLane) (inodes []uint64) {
+	for _, fd := range g.fds {
+		inodes = append(inodes, inodeOf(h.t, fd))
+	}
+	return inodes
+}
+
 func (h *steeredHistory) SetOpen(rt *rapid.T) {
 	h.closed = rapid.Bool().Draw(rt, "closed")
 	if _, err := h.table.SetOpen(h.key(), !h.closed); err != nil {
@@ -177,6 +231,11 @@ func (h *steeredHistory) Check(rt *rapid.T) {
 		rt.Fatalf("members were %v and are %v", h.members, members)
 	}
 	h.members = members
+	for i, m := range l.members {
+		if n := m.queued(); n > 0 {
+			rt.Fatalf("a connection of nobody waits in member %d, at %d: parking %v", m.number, i, l.parking != nil)
+		}
+	}
 	switch {
 	case h.closed:
 		refusesClients(h.t, "tcp", h.table.Address(h.key()))

@@ -20,6 +20,7 @@ type listener struct {
 	closed  bool      // see SetOpen
 	paused  bool      // see Pause
 	mixed   bool      // another process has sockets in the group
+	resumed bool      // it is not known yet what the configuration wants
 	parking *Probe    // keeps the member full to which connections are steered meanwhile
 	probes  []*Probe
 
@@ -190,6 +191,9 @@ func (t *Table) settle(l *listener) {
 	// Stop steering connections to a socket before closing it. If the kernel rejects the program, which it accepted before, connections
 	// stay spread over all sockets.
 	_ = l.apply()
+	for _, m := range l.unused() {
+		m.drain(l.r)
+	}
 	l.drop()
 	if len(l.members) == 0 {
 		delete(t.listeners, l.key)
@@ -227,7 +231,7 @@ func (l *listener) inherit(ln *lane) {
 // last ones are closed, or all but one.
 func (l *listener) drop() {
 	gone := l.size == 0 && len(l.lanes) == 0
-	if l.shared == nil && !gone && !l.r.at.isUnix() {
+	if (l.shared == nil || l.resumed) && !gone && !l.r.at.isUnix() {
 		return
 	}
 	unused := l.unused()
@@ -296,7 +300,7 @@ func (m *sock) setReusePort(on bool) error {
 // queued is how many connections wait to be accepted: in LISTEN, tcpi_unacked is the length of the queue.
 func (m *sock) queued() int {
 	info, err := unix.GetsockoptTCPInfo(m.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	if err != nil {
+	if err != nil || m.full {
 		return 0
 	}
 	return int(info.Unacked)

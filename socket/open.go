@@ -26,6 +26,7 @@ type sock struct {
 	foreign bool              // from a systemd socket unit: its path is not ours to remove
 	stray   bool              // a process that is no worker of ours accepts from it
 	silent  bool              // bound, but not listening
+	full    bool              // nothing fits into its queue: see Pause
 	hears   bool              // it gets connections when the program on the group sends it some
 	deaf    []unix.SockFilter // the filter that keeps them away
 }

@@ -107,6 +107,7 @@ func (p *Probe) fill() error {
 	if err := errors.Join(unix.SetNonblock(p.member.fd, true), unix.Listen(p.member.fd, 0)); err != nil {
 		return err
 	}
+	p.member.full = true
 	if err := p.reserve(); err != nil {
 		return err
 	}
@@ -136,13 +137,6 @@ func (p *Probe) fill() error {
 	return nil
 }
 
-// narrow makes the queue short again if it is that of the full member.
-func (p *Probe) narrow(m *sock) {
-	if p != nil && p.member == m {
-		_ = unix.Listen(m.fd, 0) // it listens already
-	}
-}
-
 // unpark steers connections to the serving lanes again, and empties the queue that was full.
 func (l *listener) unpark() {
 	if l.parking == nil {
@@ -152,12 +146,30 @@ func (l *listener) unpark() {
 	l.parking = nil
 	_ = l.apply() // it steered there before
 	p.End()
+	p.member.drain(l.r)
+}
+
+// drain empties a queue that is full on purpose, also if a supervisor before this one has filled it.
+func (m *sock) drain(r Resolved) {
+	if !m.full || m.silent {
+		return
+	}
+	m.full = false
+	_ = unix.SetNonblock(m.fd, true) // a generation that gets it has its own wish
 	for {
-		conn, _, err := unix.Accept4(p.member.fd, unix.SOCK_CLOEXEC)
+		conn, _, err := unix.Accept4(m.fd, unix.SOCK_CLOEXEC)
 		if err != nil {
 			break
 		}
 		_ = unix.Close(conn)
 	}
-	_ = setBacklog(p.member, l.r)
+	_ = setBacklog(m, r)
 }
+
+// isFull reports whether the queue of a listening TCP socket is as short as can be: in LISTEN, tcpi_sacked is the backlog.
+func isFull(fd int) bool {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	return err == nil && info.State == tcpListen && info.Sacked == 0
+}
+
+const tcpListen = 10 // net/tcp_states.h

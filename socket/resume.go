@@ -27,7 +27,7 @@ func (t *Table) Resume(generations []Holding) []error {
 		u.resume(l, g)
 	}
 	for _, l := range t.listeners {
-		l.closed = l.isSilent()
+		l.resumed, l.closed = true, l.isSilent()
 		l.resumeServing(generations)
 		if _, err := l.findOrder(); err != nil {
 			u.problems = append(u.problems, err)

@@ -101,3 +101,102 @@ func TestRehearseFindsASocketThatIsMissingAndTouchesNone(t *testing.T) {
 		t.Errorf("without the socket: %v", err)
 	}
 }
+
+// TestLanesOfRecordVersion2ComeBack: a claim had the number of the lane, and a member the number of its slot and 10,000 times that of its lane.
+func TestLanesOfRecordVersion2ComeBack(t *testing.T) {
+	before := newTable(t)
+	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
+	apply(t, before, w)
+	old := claimed(t, before, []string{w.Key()})
+	changed := w
+	changed.NonBlock = true
+	apply(t, before, changed)
+	next := claimed(t, before, []string{w.Key()})
+	if err := serve(before, next); err != nil {
+		t.Fatal(err)
+	}
+	inodes := []uint64{inodeOf(t, before.FD(old[0], 0)), inodeOf(t, before.FD(next[0], 0))}
+	before.listeners[w.Key()].members[1].number = slotsOfLane
+
+	table := newTable(t)
+	table.Offer(handedOver(t, before))
+	claims := []string{w.Key() + "\t1", w.Key() + "\t1\t1"}
+	if err := errors.Join(table.Resume([]Holding{{Resolved: changed.Resolved, Claim: claims[1], Serves: true}, {Resolved: w.Resolved, Claim: claims[0]}})...); err != nil {
+		t.Fatal(err)
+	}
+	changed.Handover = Steer // by default now
+	apply(t, table, changed)
+	if left := table.Unclaimed(); len(left) != 0 {
+		t.Errorf("left over: %v", left)
+	}
+	for i, c := range claims {
+		if got := inodeOf(t, table.FD(c, 0)); got != inodes[i] {
+			t.Errorf("claim %q is on the socket %d, want %d", c, got, inodes[i])
+		}
+	}
+	_ = before.Close()
+	arrive(t, table, claims[1], 30)
+	trial := claimed(t, table, []string{w.Key()})
+	arrive(t, table, claims[1], 30)
+	if err := serve(table, trial); err != nil {
+		t.Fatal(err)
+	}
+	arrive(t, table, trial[0], 30)
+	checkIndexes(t, table, w.Key())
+}
+
+func TestLanesSurviveAnUpgradeWithHolesInTheirPlaces(t *testing.T) {
+	before, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
+	w.Slots = 2
+	apply(t, before, w)
+	var claims [][]string
+	var inodes [][]uint64
+	for range 4 {
+		c := claimed(t, before, []string{w.Key()})
+		claims, inodes = append(claims, c), append(inodes, []uint64{inodeOf(t, before.FD(c[0], 0)), inodeOf(t, before.FD(c[0], 1))})
+	}
+	mustServe(t, before, claims[2])
+	before.Release(claims[0])
+	for upgrade := range 3 {
+		var holdings []Holding
+		for i, c := range claims[1:] {
+			holdings = append(holdings, Holding{Resolved: w.Resolved, Claim: c[0], Serves: i == 1})
+		}
+		offers := handedOver(t, before)
+		rehearsal := NewTable()
+		rehearsal.Offer(handedOver(t, before))
+		if err := rehearsal.Rehearse(holdings); err != nil {
+			t.Fatal(err)
+		}
+		_ = rehearsal.Close()
+		table := newTable(t)
+		table.Offer(offers)
+		if err := errors.Join(table.Resume(holdings)...); err != nil {
+			t.Fatal(err)
+		}
+		apply(t, table, w)
+		if left := table.Unclaimed(); len(left) != 0 || len(table.Export()) != 8 {
+			t.Errorf("upgrade %d: %d sockets, left over: %v", upgrade, len(table.Export()), left)
+		}
+		for i, c := range claims[1:] {
+			for slot := range 2 {
+				if inodeOf(t, table.FD(c[0], slot)) != inodes[i+1][slot] {
+					t.Errorf("upgrade %d: slot %d of claim %q is on another socket", upgrade, slot, c[0])
+				}
+			}
+		}
+		if !table.Own(claims[1]) || len(table.Left(claims[1], nil)) != 1 || upgrade == 0 && os.Geteuid() == 0 && !isDeaf(table.FD(claims[3][0], 0)) { // checkIndexes lets all hear
+			t.Errorf("upgrade %d: own %v, left %v", upgrade, table.Own(claims[1]), table.Left(claims[1], nil))
+		}
+		die(before)
+		checkIndexes(t, table, w.Key())
+		*before = *table
+		*table = *NewTable()
+	}
+	next := claimed(t, before, []string{w.Key()})
+	for slot := range 2 {
+		if inodeOf(t, before.FD(next[0], slot)) != inodes[0][slot] {
+			t.Errorf("slot %d of the next generation is not on the free socket", slot)
+		}
+	}
+}

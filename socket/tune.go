@@ -76,9 +76,10 @@ func setKeepAlive(s *sock, r Resolved) error {
 	return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
 }
 
-// setBacklog lets the socket listen, or changes the length of its queue: listen(2) may be called again. A silent socket stays silent.
+// setBacklog lets the socket listen, or changes the length of its queue: listen(2) may be called again. A silent socket stays silent, and one
+// that is full on purpose stays full.
 func setBacklog(s *sock, r Resolved) error {
-	if s.silent {
+	if s.silent || s.full {
 		return nil
 	}
 	return unix.Listen(s.fd, r.backlog())

@@ -206,8 +206,7 @@ func (u *update) retune(l *listener, w Want) error {
 		if err != nil {
 			return err
 		}
-		u.undo = append(u.undo, func() { back(); l.parking.narrow(m) })
-		l.parking.narrow(m)
+		u.undo = append(u.undo, back)
 	}
 	return nil
 }
@@ -234,9 +233,6 @@ func (u *update) grow(l *listener, ln *lane, r Resolved, size int) error {
 	free = free[:min(len(free), max(0, size-len(had)))]
 	if err := u.setNonBlock(free, r); err != nil {
 		return err
-	}
-	for _, m := range free {
-		_ = setBacklog(m, r) // it may have been full on purpose: see Pause
 	}
 	ln.slots = slices.Concat(had, free)
 	if len(ln.slots) >= size {
@@ -371,7 +367,7 @@ func (u *update) commit() {
 		u.table.commit(s)
 	}
 	for key, l := range u.table.listeners {
-		if !known[key] {
+		if l.resumed = false; !known[key] {
 			l.size = 0
 		}
 		for _, ln := range l.lanes {
