@@ -32,7 +32,7 @@ func example(t *testing.T, name string, arguments ...string) (*lab.Supervisord, 
 	words := append([]string{binary}, arguments...)
 	config := strings.Replace(string(text), `["./`+name+`"]`, `["`+strings.Join(words, `", "`)+`"]`, 1)
 	var addresses []string
-	for _, port := range []string{"8081", "8082", "8083", "8084", "8085"} {
+	for _, port := range []string{"8081", "8082", "8083", "8084", "8085", "8086"} {
 		if strings.Contains(config, "127.0.0.1:"+port) {
 			at := lab.Reserve(t)
 			config = strings.ReplaceAll(config, "127.0.0.1:"+port, at)
@@ -102,6 +102,15 @@ func (c *calls) end(t *testing.T, least int) {
 func TestEchoExampleLosesNoRequest(t *testing.T) {
 	m, at := example(t, "echo")
 	m.ReloadUnderLoad(at[0], 20, 200*time.Millisecond, 8)
+}
+
+// TestStarterExampleLosesNoNewConnection: the worker says nothing and stops with http.Server.Shutdown.
+func TestStarterExampleLosesNoNewConnection(t *testing.T) {
+	m, at := example(t, "starter")
+	load := lab.PressNew(t, at[0], 20, 0)
+	redeploy(m)
+	m.Gone(5)
+	load.Lossless(t)
 }
 
 func TestTCPExampleLosesNoLine(t *testing.T) {
