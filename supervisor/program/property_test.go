@@ -22,6 +22,7 @@ type history struct {
 	seen    map[int]bool // worker numbers ever spawned
 	held    map[int]bool // generations prepared and not forgotten
 	shutOff bool
+	draw    func(*rapid.T) *config.Program
 	canary  Reload    // the trial, not promoted yet; Canary 0: none
 	till    time.Time // when it is promoted automatically; zero: never
 
@@ -99,7 +100,7 @@ func (h *history) event() Event {
 		if canary > 0 {
 			share = 0
 		}
-		return Reload{Config: drawConfig(h.T), Reason: "HUP", Canary: canary, Share: share,
+		return Reload{Config: h.draw(h.T), Reason: "HUP", Canary: canary, Share: share,
 			For: rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(h.T, "for"), By: rapid.SampledFrom([]Renewal{"", "", Changed}).Draw(h.T, "by")}
 	case "scale":
 		return Scale{Workers: rapid.IntRange(1, 5).Draw(h.T, "scale")}
@@ -127,7 +128,7 @@ func (h *history) event() Event {
 	case "kill":
 		return Kill{}
 	case "start":
-		return Start{Config: drawConfig(h.T)}
+		return Start{Config: h.draw(h.T)}
 	case "stale":
 		n := rapid.IntRange(0, h.p.LastWorker).Draw(h.T, "stale")
 		if w, _ := h.p.Find(n); w == nil {
@@ -520,7 +521,8 @@ func (h *history) checkSteering(actions []Action) {
 
 // checkStopped: a worker that may have connections of its own is told to stop only after a time in which it got nothing new.
 func (h *history) checkStopped(actions []Action, before map[int]WorkerState, e Event) {
-	if h.p.Goal == Halt || h.p.Serving == nil || h.p.makeRoom() || h.p.Config.Stop.DrainingFull == config.Kill {
+	_, scaled := e.(Scale) // which never comes with a socket for each slot: there it is a reload
+	if scaled || h.p.Goal == Halt || h.p.Serving == nil || h.p.makeRoom() || h.p.Config.Stop.DrainingFull == config.Kill {
 		return
 	}
 	for _, a := range actions {
@@ -607,8 +609,12 @@ func (h *history) settleDown() {
 }
 
 func newHistory(t *rapid.T, shutOff bool) *history {
-	c := drawConfig(t)
-	h := &history{T: t, p: New(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{}, steered: map[int]bool{}, shutOff: shutOff}
+	return historyOf(t, drawConfig, shutOff)
+}
+
+func historyOf(t *rapid.T, draw func(*rapid.T) *config.Program, shutOff bool) *history {
+	c := draw(t)
+	h := &history{T: t, draw: draw, p: New(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{}, steered: map[int]bool{}, shutOff: shutOff}
 	h.step(Start{Config: c})
 	return h
 }
@@ -621,6 +627,48 @@ func TestAnyHistoryKeepsThePromiseAndEndsWithTheNewestGenerationServing(t *testi
 		}
 		newest := drawConfig(t)
 		newest.MaxAge, newest.Reload.Every = 0, 0 // with them it would never settle
+		h.step(Start{Config: newest})
+		h.step(Reload{Config: newest, Reason: "HUP"})
+		h.settleDown()
+		if h.p.State() != Up || h.p.Serving.Config != newest || len(h.p.Serving.Workers) != newest.Workers || h.p.Live() != newest.Workers {
+			t.Fatalf("at rest: %s, %d workers, %+v", h.p.State(), h.p.Live(), h.p)
+		}
+	})
+}
+
+// drawSteered draws a configuration whose generations have sockets of their own.
+func drawSteered(t *rapid.T) *config.Program {
+	c := drawConfig(t)
+	if c.Reload.Strategy != config.All {
+		c.Reload.Strategy, c.Listen[0].PerSlot = config.Rolling, true
+	}
+	c.Listen[0].Handover, c.Drain.Timeout, c.Restart.When = socket.Steer, 10*time.Second, config.Always
+	c.MaxAge, c.Reload.Every = 0, 0
+	return c
+}
+
+// goesWell lets the trial be prepared and what starts be ready.
+func (h *history) goesWell() {
+	if t := h.p.Trial; t != nil && !t.Prepared {
+		h.step(h.prepared())
+	}
+	for _, w := range h.workers() {
+		if w.State == Starting {
+			h.step(ReadySaid{Worker: w.Number})
+		}
+	}
+}
+
+func TestAnySteeredHistoryKeepsThePromiseAndEndsWithTheNewestGenerationServing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := historyOf(t, drawSteered, rapid.Bool().Draw(t, "may stop"))
+		for range rapid.IntRange(0, 80).Draw(t, "length") {
+			h.step(h.event())
+			if rapid.Bool().Draw(t, "goes well") {
+				h.goesWell()
+			}
+		}
+		newest := drawSteered(t)
 		h.step(Start{Config: newest})
 		h.step(Reload{Config: newest, Reason: "HUP"})
 		h.settleDown()
@@ -648,7 +696,7 @@ func TestAnyRollingReloadStaysWithinItsSurge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := testConfig(rapid.IntRange(1, 5).Draw(t, "workers"), config.Rolling)
 		c.Reload.MaxSurge = rapid.IntRange(1, 3).Draw(t, "surge")
-		h := &history{T: t, p: New(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{}, steered: map[int]bool{}}
+		h := &history{T: t, draw: drawConfig, p: New(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{}, steered: map[int]bool{}}
 		h.step(Start{Config: c})
 		for range rapid.IntRange(0, 100).Draw(t, "length") {
 			e := h.event()

@@ -47,7 +47,7 @@ func (p *Program) slotShares() (shares []Share) {
 		case w.State != Ready && w.State != Leaving || !g.perSlot():
 		case g == p.Trial && in.taken, g == p.Serving && !in.taken:
 			of[w.Slot] = g
-		case w.State == Leaving && of[w.Slot] == nil && !in.taken:
+		case w.State == Leaving && of[w.Slot] == nil && !in.taken && w.Slot < len(p.Serving.Slots):
 			of[w.Slot] = g
 		}
 	}
