@@ -67,3 +67,20 @@ func TestOrphansThatStopBadlyFinishFirst(t *testing.T) {
 	}
 	l.Lossless(t)
 }
+
+func TestDeathWithoutStoreWhileOldWorkerFinishesLosesNothing(t *testing.T) {
+	t.Parallel()
+	m, address := lab.Prepare(t), lab.Reserve(t)
+	h := replacedInHand(t, m, lab.PIDFile+lab.WebAt(address))
+	second := m.WorkerPID(2)
+	m.Die()
+	load := lab.PressNew(t, address, 10, time.Millisecond)
+	time.Sleep(100 * time.Millisecond) // requests while there is no master
+	m.Launch("-c", m.Path("config.toml"))
+	m.Await(lab.Says(lab.GenerationServes), lab.After(m.Last()))
+	if got := h.completes(); !strings.Contains(got, "generation=1 ") {
+		t.Errorf("%s has answered the request that was in hand", got)
+	}
+	m.Until("the orphaned worker has exited", func() bool { return !lab.Alive(second) })
+	load.Lossless(t)
+}
