@@ -121,20 +121,28 @@ func (s Storm) Blow(t testing.TB, reload func(), reloads func() int) Toll {
 	return toll
 }
 
-// patience is how long a storm may take: even a busy machine answers 300 requests a second.
+// patience is how long a storm may take: even a busy machine answers 100 requests a second.
 func (s Storm) patience(requests int) time.Duration {
-	return time.Minute + time.Duration(requests)*time.Second/300
+	return time.Minute + time.Duration(requests)*time.Second/100
 }
 
-// Lossless logs the toll, and fails if a request was lost, unless sockets are shared (see Shared).
-func (o Toll) Lossless(t testing.TB, what string) {
+// Lossless logs the toll, and fails if a request was lost, unless sockets are shared (see Shared). Then it shows what log says about the
+// time of the first losses.
+func (o Toll) Lossless(t testing.TB, what string, log *Transcript) {
 	t.Helper()
 	t.Logf("%s: %s", what, o)
 	if o.Lost == 0 || Shared() {
 		return
 	}
 	t.Errorf("%s: %d requests were lost, want 0", what, o.Lost)
-	for _, l := range o.Losses[:min(len(o.Losses), 10)] {
-		t.Logf("sent %s, lost %s: %s: %s", l.Sent.Format("15:04:05.000000"), l.Ended.Format("15:04:05.000000"), l.Kind, l.Text)
+	first := slices.SortedFunc(slices.Values(o.Losses), func(a, b Loss) int { return a.Ended.Compare(b.Ended) })
+	for _, l := range first[:min(len(first), 20)] {
+		t.Logf("sent %s, lost %s: %s: %s", l.Sent.UTC().Format("15:04:05.000000"), l.Ended.UTC().Format("15:04:05.000000"), l.Kind, l.Text)
+	}
+	lines, _ := log.All()
+	for _, l := range lines {
+		if l.Time.After(first[0].Sent.Add(-time.Second)) && l.Time.Before(first[0].Ended.Add(time.Second)) {
+			t.Log(l.Text)
+		}
 	}
 }

@@ -49,14 +49,17 @@ const (
 
 // The limits that tell what is under way from what has ended.
 const (
-	// firstData is how long the first data of an accepted connection are taken to be on the way, besides some round trips.
-	firstData = time.Second
+	// firstData is how long the first data of an accepted connection are taken to be on the way, besides some round trips: a client that is starved of
+	// CPU time, or whose packets are lost, needs seconds. An old generation gets no new connections, so it waits at most so long for silent ones.
+	firstData = 5 * time.Second
+	// firstAnswer is how long a young connection is taken to be at work after what was sent last.
+	firstAnswer = time.Second
 	// pause is the shortest time after which an answer is taken to have ended, and trips the least number of round trips: the pauses between the
 	// parts of an answer are shorter.
 	pause = 50 * time.Millisecond
 	trips = 4
 	// young is how many segments with data a connection receives until its first answer has begun for certain. Before that, what was sent last may be part of
-	// a TLS or HTTP/2 handshake that ended with the request itself, so the connection is at work for firstData.
+	// a TLS or HTTP/2 handshake that ended with the request itself, so the connection is at work for firstAnswer.
 	young = 5
 	// doubtful is how long a connection of which the kernel's clock cannot tell whether its last request was answered is taken to be at work.
 	doubtful = 5 * time.Second
@@ -86,7 +89,7 @@ func (s *inetSocket) phase() phase {
 		return answering
 	case i.sent < max(pause, trips*i.rtt):
 		return answering
-	case i.bytes > fin && i.dataIn <= young && i.sent < firstData:
+	case i.bytes > fin && i.dataIn <= young && i.sent < firstAnswer:
 		return answering
 	case i.bytes > fin && s.unclear() && i.sent < doubtful:
 		return answering

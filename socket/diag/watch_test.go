@@ -89,7 +89,7 @@ func TestConnectionPassesThroughAllPhases(t *testing.T) {
 		t.Errorf("just answered: %+v", l)
 	}
 	becomes(t, w, "idle", Look{Idle: 1})
-	if d := time.Since(answered); d < firstData-20*time.Millisecond {
+	if d := time.Since(answered); d < firstAnswer-20*time.Millisecond {
 		t.Errorf("idle %v after the first answer", d)
 	}
 	c.Close()
@@ -98,7 +98,7 @@ func TestConnectionPassesThroughAllPhases(t *testing.T) {
 	becomes(t, w, "gone", Look{})
 }
 
-func TestUnusedConnectionIsIdleAfterASecond(t *testing.T) {
+func TestUnusedConnectionIsIdleAfterFiveSeconds(t *testing.T) {
 	n := openTCP(t, 0)
 	w := n.watch()
 	n.pair(t)

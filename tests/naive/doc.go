@@ -3,6 +3,6 @@
 // servers that others wrote.
 //
 //	go test -v ./tests/naive                  a tenth of the requests
-//	go test -v -long ./tests/naive            all that docs/servers.md quotes
-//	go test -v -handover share ./tests/naive  with one socket for all generations: reports the losses and does not fail
+//	go test -v ./tests/naive -long            all that docs/servers.md quotes
+//	go test -v ./tests/naive -handover share  with one socket for all generations: reports the losses and does not fail
 package naive

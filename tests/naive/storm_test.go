@@ -11,7 +11,7 @@ import (
 func TestShutdownLosesNoRequestWithAHUPEachSecond(t *testing.T) {
 	m := lab.Start(t, naive(t, "127.0.0.1:0"))
 	m.Serves(1)
-	blow(m, storm(m.Address())).Lossless(t, "Go, Shutdown, HUP each second")
+	blow(m, storm(m.Address())).Lossless(t, "Go, Shutdown, HUP each second", m.Log)
 }
 
 func TestShutdownLosesNoRequestWithAHUPEvery100Milliseconds(t *testing.T) {
@@ -19,13 +19,13 @@ func TestShutdownLosesNoRequestWithAHUPEvery100Milliseconds(t *testing.T) {
 	m.Serves(1)
 	s := storm(m.Address())
 	s.Requests, s.Least, s.Every, s.Reloads = 1_000_000, 0, 100*time.Millisecond, 20
-	blow(m, s).Lossless(t, "Go, Shutdown, HUP every 100 ms")
+	blow(m, s).Lossless(t, "Go, Shutdown, HUP every 100 ms", m.Log)
 }
 
 func TestWorkerThatDiesOfTERMLosesNoRequest(t *testing.T) {
 	m := lab.Start(t, naive(t, "127.0.0.1:0", "-die"))
 	m.Serves(1)
-	blow(m, storm(m.Address())).Lossless(t, "Go, no TERM handler, HUP each second")
+	blow(m, storm(m.Address())).Lossless(t, "Go, no TERM handler, HUP each second", m.Log)
 }
 
 func TestShutdownBehindTLSLosesNoRequest(t *testing.T) {
@@ -33,7 +33,7 @@ func TestShutdownBehindTLSLosesNoRequest(t *testing.T) {
 	m.Serves(1)
 	s := storm(m.Address())
 	s.Clients, s.Dial = 100, overTLS(m.Address())
-	blow(m, s).Lossless(t, "Go, Shutdown, TLS")
+	blow(m, s).Lossless(t, "Go, Shutdown, TLS", m.Log)
 }
 
 // roundTrip is how far away distant clients are.
@@ -48,7 +48,7 @@ func TestShutdownLosesNoRequestOfDistantClients(t *testing.T) {
 	m.Serves(1)
 	s := storm(address)
 	s.Clients, s.Dial, s.RoundTrip = 100, away.Dial(address), roundTrip
-	blow(m, s).Lossless(t, "Go, Shutdown, clients 20 ms away")
+	blow(m, s).Lossless(t, "Go, Shutdown, clients 20 ms away", m.Log)
 }
 
 func TestTwentyUpgradesInAStormOfHUPsLoseNoRequestOfAServerThatShutsDown(t *testing.T) {
@@ -64,7 +64,7 @@ func TestTwentyUpgradesInAStormOfHUPsLoseNoRequestOfAServerThatShutsDown(t *test
 			m.Signal(syscall.SIGUSR2)
 		}
 	}, func() int { return m.Count(lab.Says(lab.Upgraded)) })
-	toll.Lossless(t, "Go, Shutdown, upgrades under HUPs every 10 ms")
+	toll.Lossless(t, "Go, Shutdown, upgrades under HUPs every 10 ms", m.Log)
 	if served := m.Count(lab.Says(lab.GenerationServes)); served < 20 {
 		t.Errorf("only %d generations served", served)
 	}

@@ -54,7 +54,7 @@ func (u unaware) storm(t *testing.T) {
 	s := u.prepare(t)
 	s.launch()
 	s.serves()
-	blow(s, lab.Storm{Clients: 1000, Requests: 100_000, Every: time.Second, Dial: load.Dial(s.at(u.address)), Ask: u.ask(cmp.Or(u.path, "/"))}).Lossless(t, u.name)
+	blow(s, lab.Storm{Clients: 1000, Requests: 100_000, Every: time.Second, Dial: load.Dial(s.at(u.address)), Ask: u.ask(cmp.Or(u.path, "/"))}).Lossless(t, u.name, &s.log)
 }
 
 // blow reloads the site by HUP under a storm.
@@ -208,7 +208,7 @@ func TestUnixSocketBehindNginxLosesNoRequest(t *testing.T) {
 	t.Cleanup(func() { front.Stop(lab.Patience) })
 	at := s.at("127.0.0.1:8149")
 	awaitAccepts(t, at)
-	blow(s, lab.Storm{Clients: 1000, Requests: 100_000, Every: time.Second, Dial: load.Dial(at), Ask: get("/", answer)}).Lossless(t, "unix socket behind nginx")
+	blow(s, lab.Storm{Clients: 1000, Requests: 100_000, Every: time.Second, Dial: load.Dial(at), Ask: get("/", answer)}).Lossless(t, "unix socket behind nginx", &s.log)
 }
 
 // proxy is the nginx in front of a site. It is not redeployed.

@@ -41,7 +41,7 @@ func TestKillOfTheMasterEachSecondAmongReloadsLosesNoRequestOfAServerThatShutsDo
 				l.signal("HUP")
 			}
 		}, func() int { return deaths })
-		toll.Lossless(t, "Go, Shutdown, kill -9 of the master each second, HUP every 300 ms")
+		toll.Lossless(t, "Go, Shutdown, kill -9 of the master each second, HUP every 300 ms", &lab.Transcript{}) // the journal is shown at the end
 		l.Until("the last reload has ended", func() bool { return len(l.Workers("naive")) == 1 })
 		served := 0
 		for _, entry := range l.Journal("_SYSTEMD_UNIT=supervisord.service") {

@@ -20,15 +20,14 @@ import (
 // points is the loop that steering is compared with: two sockets of a SO_REUSEPORT group, a worker on each in turn, and when one says
 // READY=1, the setsockopt that sends new connections to it.
 type points struct {
-	worker   string
-	sockets  [2]*os.File
-	address  string
-	notify   *net.UnixConn
-	stamps   string
-	last     *exec.Cmd // the worker that serves
-	turn     int
-	chat     *chat
-	switched []time.Duration // from READY=1 to the first answer
+	worker  string
+	sockets [2]*os.File
+	address string
+	notify  *net.UnixConn
+	stamps  string
+	last    *exec.Cmd // the worker that serves
+	turn    int
+	chat    *chat
 }
 
 func newPoints(worker, dir string) (*points, error) {
@@ -91,14 +90,20 @@ func (p *points) measure(ctx context.Context) error {
 	}
 	err = p.stop()
 	p.last = w
-	all, e := readStamps(p.stamps)
-	if err := errors.Join(err, e); err != nil {
-		return err
+	return err
+}
+
+// switched ends the last worker and returns the times from READY=1 to the first answer. The first worker found no traffic.
+func (p *points) switched() (all []time.Duration, err error) {
+	p.chat.end()
+	if err := p.stop(); err != nil {
+		return nil, err
 	}
-	if p.turn > 1 {
-		p.switched = append(p.switched, p.chat.firstOf(p.turn)-all[p.turn].ready)
+	at, err := readStamps(p.stamps)
+	for turn := 2; turn <= p.turn && err == nil; turn++ {
+		all = append(all, p.chat.firstOf(turn)-at[turn].ready)
 	}
-	return nil
+	return all, err
 }
 
 // stop ends the worker that served.

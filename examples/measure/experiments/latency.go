@@ -117,8 +117,8 @@ func (r *rig) compareWays(ctx context.Context, c *chapter) error {
 		start func(ctx context.Context, address string) (*restarter, error)
 	}{
 		{"no supervisor: stop, then start again", r.byHand},
-		{"one shared socket, TERM at once, as every supervisor (handover = \"share\")", r.supervised(shared)},
-		{"supervisord", r.supervised(steered)},
+		{"one shared socket, TERM at once: handover = \"share\"", r.supervised(shared)},
+		{"supervisord, steered", r.supervised(steered)},
 	} {
 		p, kept, err := r.panel(ctx, way.start)
 		if err != nil {
@@ -136,7 +136,7 @@ func (r *rig) compareWays(ctx context.Context, c *chapter) error {
 	c.table(append(slices.Clone(profileHead), "on kept connections", "failed"), rows)
 	c.say("**It means:** %s That is on new connections, with a worker that loses requests under the two other ways. On kept connections `Shutdown` closes "+
 		"idle ones, some in the instant in which their client uses them again: that is the worker's own doing, and `worker/graceful` does not.", verdict(lost, "supervisord"))
-	title := fmt.Sprintf("A Go server with http.Server.Shutdown, redeployed every second: %s new connections a second", count(r.latency.rate/2))
+	title := fmt.Sprintf("Go with http.Server.Shutdown, redeployed every second, %s new connections a second", count(r.latency.rate/2))
 	return r.picture(c, "redeploys.svg", "latency over time under three ways to redeploy, failed requests in colour", plot.Timeline(title, panelHeight, panels))
 }
 
