@@ -263,6 +263,11 @@ func (p *runner) pauseFor(e program.Pause) (Ticket, error) {
 	case len(p.listeners) == 0:
 		return refuse("it has no listener")
 	}
+	for _, l := range p.listeners {
+		if !l.Address.IsTCP() {
+			return refuse(fmt.Sprintf("the kernel cannot let what comes to its listener %s wait, only tcp", l.Name))
+		}
+	}
 	if err := p.s.table.Pause(keysOf(p.listeners), true); err != nil { // now, so that it can be refused; a death in between undoes it
 		return refuse(err.Error())
 	}
