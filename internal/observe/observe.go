@@ -206,7 +206,7 @@ func (o *Observer) see(u supervisor.Update) {
 		o.metrics.See(u)
 	}
 	var soFar *receipt.Receipt
-	if u.Reload != nil {
+	if u.Kind == program.TrialFailed {
 		soFar = &o.Receipts(u.Program, []program.ReloadRecord{*u.Reload})[0]
 	}
 	o.hooks.See(u, soFar)

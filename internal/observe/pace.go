@@ -21,7 +21,7 @@ const (
 	less, later    = time.Second, 2 * time.Minute
 	seldom         = 5 * time.Second
 	countAgain     = 500 * time.Millisecond
-	soon           = 5 * time.Millisecond
+	soon           = 20 * time.Millisecond
 	share          = 20 // counting connections takes at most 1/share of the time
 )
 
@@ -40,7 +40,7 @@ func (p *pace) arm(now time.Time) {
 	}
 }
 
-// soon makes the next look a complete one, after a moment: the old workers are being stopped now and need the CPU.
+// soon makes the next look a complete one, after a moment: the new workers have begun to serve, the old ones finish, and both need the CPU.
 func (p *pace) soon() {
 	if p.timer != nil {
 		p.timer.Reset(soon)

@@ -49,7 +49,9 @@ func (r *Recorder) See(u supervisor.Update) *Receipt {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.countRefused()
+	if m := r.find(u.Program, u.Reload.Generation); m == nil || !m.open() || !u.Reload.Ended.IsZero() {
+		r.countRefused() // in between it would take CPU time from workers that begin to serve
+	}
 	return r.take(u.Program, *u.Reload)
 }
 
