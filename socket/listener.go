@@ -280,8 +280,9 @@ func (l *listener) shareAddress() {
 	if l.r.at.isUnix() || l.foreign() {
 		return
 	}
+	on := l.shared == nil || l.r.groups() || len(l.members) > 1 || slices.ContainsFunc(l.lanes, func(ln *lane) bool { return ln.r.groups() })
 	for _, m := range l.members {
-		_ = m.setReusePort(l.shared == nil || l.r.groups() || len(l.members) > 1) // it was possible when the socket was opened
+		_ = m.setReusePort(on) // it was possible when the socket was opened
 	}
 }
 
