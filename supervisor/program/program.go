@@ -120,6 +120,7 @@ type hold struct {
 // ownSockets is what is known of the sockets of a generation.
 type ownSockets struct {
 	Steered bool         `json:",omitempty"` // it has sockets of its own
+	Reached bool         `json:",omitempty"` // it has got connections
 	Looks   map[int]Look `json:",omitempty"` // the last one at its finishing workers, by slot; -1: all
 }
 

@@ -215,6 +215,10 @@ func (h *history) pass() {
 
 func (h *history) step(e Event) {
 	before, was, states := h.inService(), *h.p, h.states()
+	kept := h.p.kept()
+	if h.p.RefusesRollback() != "" {
+		kept = nil
+	}
 	actions := h.p.Step(h.now, e)
 	for _, a := range actions {
 		h.checkAction(a)
@@ -223,7 +227,7 @@ func (h *history) step(e Event) {
 	h.checkKilled(actions, e)
 	h.checkSteering(actions)
 	h.checkStopped(actions, states, e)
-	h.checkRollback(&was, actions, e)
+	h.checkRollback(kept, was.Trial, actions, e)
 	h.checkCanary(&was, e)
 	h.checkReload(&was, e)
 	h.checkOneAtATime(actions)
@@ -548,12 +552,11 @@ func (h *history) checkStopped(actions []Action, before map[int]WorkerState, e E
 func (g *Generation) wasServed(h *history) bool { return h.steered[g.Number] }
 
 // checkRollback: it starts no process unless one of the kept workers has ended, and what it brings back serves.
-func (h *history) checkRollback(was *Program, actions []Action, e Event) {
-	if _, back := e.(Rollback); !back || was.RefusesRollback() != "" {
+func (h *history) checkRollback(kept, trial *Generation, actions []Action, e Event) {
+	if _, back := e.(Rollback); !back || kept == nil {
 		return
 	}
-	kept := was.kept()
-	if h.p.Serving != kept || h.p.Config != kept.Config || h.p.Trial != nil && was.Trial == h.p.Trial {
+	if h.p.Serving != kept || h.p.Config != kept.Config || h.p.Trial != nil && trial == h.p.Trial {
 		h.Fatalf("generation %d was kept, and now: %+v", kept.Number, h.p)
 	}
 	spawned := 0

@@ -12,6 +12,11 @@ import (
 func (p *Program) steer() {
 	if to := p.steering(); !slices.EqualFunc(to, p.Steering, Share.equal) {
 		p.Steering = to
+		for _, share := range to {
+			if g := p.generation(share.Generation); g != nil {
+				g.Reached = true
+			}
+		}
 		p.actions = slices.Insert(p.actions, 0, Action(Steer{to}))
 	}
 }
@@ -25,7 +30,7 @@ func (p *Program) steering() []Share {
 		return p.Steering // they wait in the queue of the sockets that had them last
 	case s == nil, p.makeRoom():
 		return []Share{{Generation: t.Number, Weight: Whole}} // they wait for the first worker that is ready
-	case t != nil && t.Steered && t.Held && (t.IsCanary() || t.Config.Reload.Strategy == config.All):
+	case t != nil && t.Steered && t.Held && (t.IsCanary() || t.Config.Reload.Strategy == config.All || !s.perSlot()):
 		old, now := len(s.Slots), t.count(Ready)
 		if t.Share > 0 {
 			old, now = Whole-t.Share, t.Share
@@ -41,13 +46,13 @@ func (p *Program) steering() []Share {
 func (p *Program) slotShares() (shares []Share) {
 	slots := p.slots()
 	of := make([]*Generation, len(slots))
-	for w, g := range p.Workers() { // a draining generation's worker that waits for its successor yields to the other two
+	for w, g := range p.Workers() { // a failed trial's worker that waits for its successor yields to the other two
 		in := slots[w.Slot]
 		switch {
 		case w.State != Ready && w.State != Leaving || !g.perSlot():
 		case g == p.Trial && in.taken, g == p.Serving && !in.taken:
 			of[w.Slot] = g
-		case w.State == Leaving && of[w.Slot] == nil && !in.taken && w.Slot < len(p.Serving.Slots):
+		case g.Failure != nil && of[w.Slot] == nil && !in.taken && w.Slot < len(p.Serving.Slots):
 			of[w.Slot] = g
 		}
 	}

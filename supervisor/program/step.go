@@ -436,7 +436,7 @@ func (p *Program) fail(now time.Time, f Failure) {
 		switch in := slots[w.Slot]; {
 		case w.State == Ready && p.Serving != nil && !in.served && !in.leaving && (!g.Steered || g.perSlot()):
 			w.enter(Leaving, now, 0)
-		case covers(p.Steering, g, w.Slot): // it got connections until now
+		case g.Reached:
 			p.finish(now, g, w, 0)
 		default:
 			p.stop(now, g, w, 0)
