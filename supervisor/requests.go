@@ -271,6 +271,7 @@ func (p *runner) pauseFor(e program.Pause) (Ticket, error) {
 	if err := p.s.table.Pause(keysOf(p.listeners), true); err != nil { // now, so that it can be refused; a death in between undoes it
 		return refuse(err.Error())
 	}
+	p.s.store.Changed() // connections may wait in a new socket, which must outlive this process
 	p.step(e)
 	ticket.Until = some(p.core.Paused.Until)
 	return ticket, nil

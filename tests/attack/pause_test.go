@@ -24,11 +24,12 @@ func TestPauseSurvivesADeathOfSupervisord(t *testing.T) {
 	}
 	go ask()
 	sd.AwaitStored(".pidfd", 1)
+	sd.AwaitStored(".n", 2) // the listener's socket, and the one that lets clients wait
 	m.Die()
-	go ask() // nobody but the worker holds the socket now
+	go ask() // only the worker and the store hold the sockets now
 	select {
 	case err := <-answered:
-		t.Errorf("while the program is paused a client has an answer (%v)", err)
+		t.Fatalf("while the program is paused a client has an answer (%v)", err)
 	case <-time.After(300 * time.Millisecond):
 	}
 	sd.Launches(m)
