@@ -247,8 +247,9 @@ func (u *update) adopt(l *listener, r Resolved, o *offer) (*sock, error) {
 		u.undo = append(u.undo, func() { o.taken = false })
 		if err != nil {
 			u.problems = append(u.problems, err)
+			err = nil
 		}
-		err = u.enroll(l, r, m)
+		u.enroll(l, r, m)
 	}
 	return m, err
 }

@@ -20,6 +20,7 @@ import (
 type sock struct {
 	fd      int
 	number  int               // among the members of its listener, unique and unchanged as long as it is open
+	tag     int               // that its TCP connections have; see tag.go
 	inode   unixpath.Inode    // what was bound to the path of a unix socket; zero: no path
 	given   bool              // a worker may have it
 	hidden  string            // where the inode is, beside the path of the listener; "": at the path

@@ -99,20 +99,14 @@ func (u *update) inheritServing(l *listener) {
 	if len(serving) == 0 {
 		serving = strays
 	}
-	u.renumber(l)
+	l.renumber()
 	l.serving = serveAll(newLane(l.r, serving))
 }
 
 // renumber numbers the members as the kernel does, where no generation has a claim on them.
-func (u *update) renumber(l *listener) {
+func (l *listener) renumber() {
 	for i, m := range l.members {
-		if m.number == i {
-			continue
-		}
 		m.number = i
-		if err := m.tag(l.r); err != nil {
-			u.problems = append(u.problems, refused(l.r, err))
-		}
 	}
 }
 

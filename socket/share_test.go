@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -281,23 +282,67 @@ func TestPauseOfWhatCannotBePausedChangesNothing(t *testing.T) {
 	}
 }
 
-func TestEveryMemberHasItsTag(t *testing.T) {
-	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
-	w.Slots = diag.Tags + 2
-	apply(t, table, w)
-	claims := claimed(t, table, []string{w.Key()})
-	for slot := range w.Slots {
-		client := dial(t, "tcp", table.Address(w.Key()))
-		_ = client
-		fd := table.FD(claims[0], slot)
-		tag := 1 - option(t, fd, unix.SOL_IP, unix.IP_MULTICAST_ALL)
-		tag |= (1 - option(t, fd, unix.SOL_IP, unix.IP_MULTICAST_LOOP)) << 1
-		tag |= option(t, fd, unix.SOL_IP, unix.IP_FREEBIND) << 2
-		tag |= option(t, fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT) << 3
-		tag |= option(t, fd, unix.SOL_IP, unix.IP_RECVERR_RFC4884) << 4
-		if tag != slot%diag.Tags {
-			t.Errorf("slot %d has the tag %d", slot, tag)
+// tags reads the tags of a lane's sockets, as the kernel has them.
+func tags(t *testing.T, table *Table, claim string, slots int) (tags []int) {
+	t.Helper()
+	for slot := range slots {
+		tag, err := diag.GetTag(table.FD(claim, slot))
+		if err != nil {
+			t.Fatal(err)
 		}
+		tags = append(tags, tag)
+	}
+	return tags
+}
+
+func TestGenerationsHaveTagsOfTheirOwn(t *testing.T) {
+	for _, slots := range []int{1, 12, 17, diag.Tags + 2} {
+		t.Run(strconv.Itoa(slots), func(t *testing.T) {
+			table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
+			w.Slots = slots
+			apply(t, table, w)
+			var held [][]string
+			for range 5 {
+				if len(held) == 3 { // the oldest is gone, and its sockets are used again
+					table.Release(held[0])
+					held = held[1:]
+				}
+				held = append(held, claimed(t, table, []string{w.Key()}))
+				seen := map[int]int{}
+				for i, claims := range held {
+					for _, tag := range tags(t, table, claims[0], slots) {
+						if of, known := seen[tag]; known && of != i {
+							t.Fatalf("generations %d and %d of %v have the tag %d", of, i, held, tag)
+						}
+						seen[tag] = i
+					}
+				}
+				if want := slots * len(held); want <= diag.Tags && len(seen) != want {
+					t.Errorf("%d sockets have %d tags", want, len(seen))
+				}
+			}
+		})
+	}
+}
+
+func TestTagStaysOverSupervisors(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
+	w.Slots = 17
+	apply(t, table, w)
+	first, second := claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()})
+	mustServe(t, table, second)
+	before := slices.Concat(tags(t, table, first[0], 17), tags(t, table, second[0], 17))
+	left := table.Left(first, nil)
+	next := newTable(t)
+	next.Offer(handedOver(t, table))
+	if errs := next.Resume([]Holding{{Resolved: w.Resolved, Claim: first[0]}, {Resolved: w.Resolved, Claim: second[0], Serves: true}}); errs != nil {
+		t.Fatal(errs)
+	}
+	if after := slices.Concat(tags(t, next, first[0], 17), tags(t, next, second[0], 17)); !slices.Equal(before, after) {
+		t.Errorf("the tags were %v and are %v", before, after)
+	}
+	if l := next.Left(first, nil); len(l) != 1 || l[0].Tags != left[0].Tags {
+		t.Errorf("left are %+v, were %+v", l, left)
 	}
 }
 

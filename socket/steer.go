@@ -182,7 +182,7 @@ func (t *Table) Left(claims []string, slots []int) (left []diag.Target) {
 	t.aside(claims, slots, func(l *listener, sockets []*sock) {
 		target := diag.Target{Port: l.port()} // a unix socket has none
 		for _, m := range sockets {
-			target.Tags |= 1 << (m.number % diag.Tags)
+			target.Tags |= 1 << m.tag
 			target.Queues = append(target.Queues, socketID(m.fd))
 		}
 		left = append(left, target)
@@ -217,7 +217,7 @@ func (t *Table) LeftOf(inodes []uint64) (left []diag.Target) {
 		target := diag.Target{Port: l.port()}
 		for _, m := range l.unused() {
 			if id := socketID(m.fd); m.stray && !l.serves(m) && slices.Contains(inodes, id) {
-				target.Tags |= 1 << (m.number % diag.Tags)
+				target.Tags |= 1 << m.tag
 				target.Queues = append(target.Queues, id)
 			}
 		}

@@ -5,7 +5,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/socket/inherit"
 )
 
@@ -221,8 +220,18 @@ func (u *update) compose(l *listener, r Resolved, size int) (*lane, error) {
 	return ln, nil
 }
 
-// grow adds sockets to a lane until it has so many: members that nobody has, sockets that were offered, and new ones.
+// grow adds sockets to a lane until it has so many, with tags that tell whose their connections are.
 func (u *update) grow(l *listener, ln *lane, r Resolved, size int) error {
+	had := len(ln.slots)
+	if err := u.gather(l, ln, r, size); err != nil {
+		return err
+	}
+	l.tagSockets(ln.slots[had:])
+	return nil
+}
+
+// gather adds members that nobody has to a lane, then sockets that were offered, and new ones.
+func (u *update) gather(l *listener, ln *lane, r Resolved, size int) error {
 	had := ln.slots
 	u.undo = append(u.undo, func() { ln.slots = had })
 	free := l.free()
@@ -301,32 +310,15 @@ func (u *update) fresh(l *listener, r Resolved, how opening) (*sock, error) {
 		}
 		m.discard(r)
 	})
-	if err := u.enroll(l, r, m); err != nil {
-		return nil, err
-	}
+	u.enroll(l, r, m)
 	return m, l.protect(how)
 }
 
 // enroll makes a socket a member.
-func (u *update) enroll(l *listener, r Resolved, m *sock) error {
-	if err := m.tag(r); err != nil {
-		return refused(r, err)
-	}
+func (u *update) enroll(l *listener, r Resolved, m *sock) {
+	m.readTag(r)
 	l.members = append(l.members, m)
 	u.undo = append(u.undo, func() { l.members = slices.DeleteFunc(l.members, func(o *sock) bool { return o == m }) })
-	return nil
-}
-
-// tag marks the connections that will be accepted from a TCP socket.
-func (m *sock) tag(r Resolved) error {
-	if !r.at.isTCP() {
-		return nil
-	}
-	tag := m.number % diag.Tags
-	if err := diag.SetTag(m.fd, tag); tag != 0 {
-		return err
-	}
-	return nil
 }
 
 // protect keeps connections from a new member, now that there is a group.

@@ -110,7 +110,7 @@ func TestCanaryOfOneWorkerGetsAsMuchAsOneWorker(t *testing.T) {
 		if _, err := s.super.Act(s.Context(), "web", program.Abort{}); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
+		pass(lookFirst)
 		if n := s.reached(); n != 1 || !s.told(4) || s.told(1) {
 			t.Errorf("after the abort generation %d gets connections, and the workers are told: %t, %t", n, s.told(4), s.told(1))
 		}

@@ -11,9 +11,11 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// lookFirst and lookLast bound the pause between two looks, which doubles: the first look comes at once.
+// The first look comes this long after the switch: it takes a millisecond or more of a CPU that clients and the new workers need then.
+// The pauses between two looks double, from lookSoon to lookLast.
 const (
-	lookFirst = time.Millisecond
+	lookFirst = 10 * time.Millisecond
+	lookSoon  = 2 * time.Millisecond
 	lookLast  = 250 * time.Millisecond
 )
 
@@ -78,11 +80,23 @@ func (p *runner) finishingOf(w *program.Worker, g *program.Generation) finishing
 
 func (p *runner) beginQuiescence(f finishing) {
 	q := &quiescence{finishing: f, began: time.Now()}
-	if left := p.s.table.Left(p.generations[f.generation].claims, f.slots()); len(left) > 0 {
-		q.watch = diag.NewWatch(left)
-	}
 	p.quiet[f] = q
-	p.look(q)
+	left := p.s.table.Left(p.generations[f.generation].claims, f.slots())
+	if len(left) == 0 {
+		p.look(q)
+		return
+	}
+	q.watch = diag.NewWatch(left)
+	p.lookIn(lookFirst, q)
+}
+
+// lookIn looks after a pause.
+func (p *runner) lookIn(pause time.Duration, q *quiescence) {
+	q.timer = p.s.after(pause, func() {
+		if p.quiet[q.finishing] == q {
+			p.look(q)
+		}
+	})
 }
 
 func (p *runner) endQuiescence(q *quiescence) {
@@ -130,12 +144,8 @@ func (p *runner) looked(q *quiescence, l diag.Look, err error) {
 			p.step(program.Looked{Generation: q.generation, Slot: q.slot, Look: q.last})
 		}
 	}
-	q.pause = min(max(2*q.pause, lookFirst), max(lookLast, time.Since(q.began)/40))
-	q.timer = p.s.after(q.pause, func() {
-		if p.quiet[q.finishing] == q {
-			p.look(q)
-		}
-	})
+	q.pause = min(max(2*q.pause, lookSoon), max(lookLast, time.Since(q.began)/40))
+	p.lookIn(q.pause, q)
 }
 
 // inHand adds up what was seen last of a generation that finishes; nil: nothing was.

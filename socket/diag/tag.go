@@ -2,6 +2,7 @@ package diag
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 
@@ -52,6 +53,19 @@ func SetTag(fd, tag int) error {
 		}
 	}
 	return nil
+}
+
+// GetTag returns the tag of a TCP socket that this process has.
+func GetTag(fd int) (tag int, err error) {
+	for i, b := range tagBits {
+		value, err := unix.GetsockoptInt(fd, unix.SOL_IP, b.option)
+		if err == nil && value == b.set {
+			tag |= 1 << i
+		} else if err != nil && !errors.Is(err, unix.ENOPROTOOPT) { // the kernel does not know the option, so it is not set
+			return 0, fmt.Errorf("socket tag: %w", os.NewSyscallError("getsockopt("+b.name+")", err))
+		}
+	}
+	return tag, nil
 }
 
 // tagOf reads the tag of a socket from its INET_DIAG_SOCKOPT.
