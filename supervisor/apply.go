@@ -173,6 +173,9 @@ func (s *Supervisor) applyProgram(c *config.Program, listeners []socket.Resolved
 	if isNew || changed {
 		p.tellShared()
 	}
+	if !p.core.Paused.Until.IsZero() {
+		p.pause(true) // a new listener, too
+	}
 	reload := program.Reload{Config: c, Reason: r.reason, AskedBy: r.askedBy}
 	switch {
 	case isNew, p.removed:

@@ -64,10 +64,10 @@ func (p *runner) relisten() {
 	p.s.store.Changed()
 }
 
-// reach replaces the workers of the programs whose clients find a socket that no worker has: its path had been removed.
+// reach replaces the workers of the programs whose clients do not find a socket that a worker has: its path had been removed.
 func (s *Supervisor) reach() {
 	for p := range s.programs.all() {
-		if slices.ContainsFunc(p.listeners, func(l socket.Resolved) bool { return s.table.Stranded(l.Key()) }) {
+		if slices.ContainsFunc(p.listeners, func(l socket.Resolved) bool { return s.table.Stranded(l.Key()) && !p.trialRebinds(l) }) {
 			p.step(program.Reload{Reason: "the path of a socket was gone; it is bound again"})
 		}
 	}
@@ -117,4 +117,13 @@ func (p *runner) sharesSlots() bool {
 // perSlot reports whether a listener of the newest configuration has a socket for each slot.
 func (p *runner) perSlot() bool {
 	return slices.ContainsFunc(p.listeners, func(l socket.Resolved) bool { return l.PerSlot })
+}
+
+// trialRebinds reports whether the generation on trial has a socket of its own for a listener, which clients find when it serves.
+func (p *runner) trialRebinds(l socket.Resolved) bool {
+	t := p.core.Trial
+	if t == nil || p.generations[t.Number] == nil {
+		return false
+	}
+	return p.s.table.Own([]string{socket.ClaimOn(l, p.generations[t.Number].claims)})
 }

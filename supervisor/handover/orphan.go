@@ -141,3 +141,10 @@ func (o *Orphan) ended() bool {
 		return n > 0 || err != nil && err != unix.EINTR
 	}) == nil
 }
+
+// lives reports whether the process has not ended.
+func (o *Orphan) lives() bool {
+	lives := false
+	o.use(func(pidfd int) { lives = unix.PidfdSendSignal(pidfd, 0, nil, 0) == nil })
+	return lives
+}

@@ -280,6 +280,11 @@ func (s *Orphans) Of(program string) []int {
 	return pidsOf(slices.DeleteFunc(slices.Clone(s.serving), func(o *Orphan) bool { return !slices.Contains(o.waits, program) }))
 }
 
+// Serve reports whether an orphan that lives serves for a program. s may be nil.
+func (s *Orphans) Serve(program string) bool {
+	return s != nil && slices.ContainsFunc(s.serving, func(o *Orphan) bool { return slices.Contains(o.waits, program) && o.lives() })
+}
+
 func pidsOf(orphans []*Orphan) []int {
 	var pids []int
 	for _, o := range orphans {

@@ -65,6 +65,9 @@ type changing struct {
 type traffic struct {
 	Steering []Share   `json:",omitempty"` // what the last Steer said
 	Paused   pauseTime `json:",omitzero"`
+
+	// Orphaned says that workers of a supervisor that died serve while nothing else does. It is set before each Step.
+	Orphaned bool `json:"-"`
 }
 
 // pauseTime is the time in which new connections wait. The zero pauseTime means that they do not.

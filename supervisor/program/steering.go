@@ -26,8 +26,8 @@ func (p *Program) steer() {
 func (p *Program) steering() []Share {
 	s, t := p.Serving, p.Trial
 	switch {
-	case p.Goal == Halt, s == nil && (t == nil || !t.Prepared):
-		return p.Steering // they wait in the queue of the sockets that had them last
+	case p.Goal == Halt, s == nil && (t == nil || !t.Prepared || p.Orphaned):
+		return p.Steering // they wait in the queue of the sockets that had them last, or orphans answer there
 	case s == nil, p.makeRoom():
 		return []Share{{Generation: t.Number, Weight: Whole}} // they wait for the first worker that is ready
 	case t != nil && t.Steered && t.Held && (t.IsCanary() || t.Config.Reload.Strategy == config.All || !s.perSlot()):

@@ -729,3 +729,24 @@ func TestStatusFileHasFinishingAndKeptWorkers(t *testing.T) {
 		t.Errorf("the status file is %q", got)
 	}
 }
+
+func TestOrphansKeepNewConnectionsUntilAGenerationServes(t *testing.T) {
+	s := newScript(t, steeredConfig(1))
+	s.p.Orphaned = true
+	s.lane()
+	s.exit(1)
+	s.after(time.Second)
+	s.lane()
+	s.did = nil
+	s.allReady()
+	s.expect("steer 2")
+	s.p.Orphaned = false
+
+	s = newScript(t, steeredConfig(1))
+	s.p.Orphaned = true
+	s.lane()
+	s.did = nil
+	s.p.Orphaned = false // they have ended
+	s.send(Tick{})
+	s.expect("steer 1")
+}
