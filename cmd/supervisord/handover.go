@@ -24,7 +24,7 @@ or less than before.
 ` + exitCodes,
 		Example: `  supervisord promote web --canary 25%
   supervisord promote web`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: a.programs(1),
+		Args: exactly(1), ValidArgsFunction: a.programs(1),
 	}
 	s.flags(c)
 	c.Flags().StringVar(&share, "canary", "", "give the canary this `share` of the new connections, such as 25%, and go on holding it")
@@ -75,7 +75,7 @@ func onlyProgram(ctx context.Context, client *control.Client, name string) (stri
 	case len(st.Programs) == 1:
 		return st.Programs[0].Name, nil
 	case len(st.Programs) == 0:
-		return "", errors.New("there is no program")
+		return "", errors.New("no program is configured: add a [program.NAME] table")
 	}
 	return "", errors.New(whichProgram(st))
 }
@@ -107,7 +107,7 @@ again after a second, then at growing intervals.
 
 The pause ends after --for, at most 2m, or sooner by resume. Another pause replaces the first. All listeners of the program must be TCP.`,
 		Example: "  supervisord pause web --for 10s",
-		Args:    cobra.ExactArgs(1), ValidArgsFunction: a.programs(1),
+		Args:    exactly(1), ValidArgsFunction: a.programs(1),
 	}
 	c.Flags().DurationVar(&length, "for", 0, "how long at most")
 	c.Flags().BoolVar(&asJSON, "json", false, "write the answer as JSON")
@@ -127,7 +127,7 @@ func resumeCommand(path *string) *cobra.Command {
 		Use: "resume PROGRAM", Short: "end a pause",
 		Long: `resume ends a pause. A connection that waits comes through when the client's kernel tries again: that may take about as long as the
 pause lasted.`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: a.programs(1),
+		Args: exactly(1), ValidArgsFunction: a.programs(1),
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "write the answer as JSON")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {

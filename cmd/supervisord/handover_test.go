@@ -123,3 +123,18 @@ func TestCanaryFlagIsCheckedBeforeAnybodyIsAsked(t *testing.T) {
 		t.Errorf("without --canary: %v, %+v", err, f.size)
 	}
 }
+
+func TestWrongNumberOfArgumentsIsAnsweredWithTheCommandLine(t *testing.T) {
+	path := ""
+	for want, args := range map[string][]string{
+		"an argument is missing: write `promote PROGRAM`":            {},
+		`"b" is one argument too many: write ` + "`promote PROGRAM`": {"a", "b"},
+	} {
+		if err := promoteCommand(&path).ValidateArgs(args); err == nil || err.Error() != want {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+	if err := promoteCommand(&path).ValidateArgs([]string{"web"}); err != nil {
+		t.Error(err)
+	}
+}

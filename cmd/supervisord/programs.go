@@ -18,7 +18,7 @@ func waited(path *string, verb, until, short, long string) *cobra.Command {
 	a, s, noWait := &asking{path: path}, &showing{}, false
 	c := &cobra.Command{
 		Use: verb + " PROGRAM", Short: short, Long: long + "\n\n" + exitCodes,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: a.programs(1),
+		Args: exactly(1), ValidArgsFunction: a.programs(1),
 	}
 	s.flags(c)
 	c.Flags().BoolVar(&noWait, "no-wait", false, "do not wait for the end")
@@ -77,7 +77,7 @@ func scaleCommand(path *string) *cobra.Command {
 		Long: `scale changes how many workers a program has: it starts more beside those that serve, or stops those in the last slots by the
 stop plan. The number holds until the configuration is read again. With a listener that has a socket for each worker (per_slot),
 scale makes a new generation of that size.`,
-		Args: cobra.ExactArgs(2),
+		Args: exactly(2),
 	}
 	return atOnce(path, c, "scale", func(args []string) (any, error) {
 		n, err := strconv.Atoi(args[1])
@@ -94,7 +94,7 @@ func signalCommand(path *string) *cobra.Command {
 		Use: "signal PROGRAM SIGNAL", Short: "send a signal to the workers of a program",
 		Long:    "signal sends a signal to every worker of a program that is not being stopped, or to those of one generation.",
 		Example: "  supervisord signal web USR1",
-		Args:    cobra.ExactArgs(2),
+		Args:    exactly(2),
 	}
 	c.Flags().IntVar(&generation, "generation", 0, "send it to the workers of this generation only, even to those that are being stopped")
 	return atOnce(path, c, "signal", func(args []string) (any, error) {
@@ -108,7 +108,7 @@ func abortCommand(path *string) *cobra.Command {
 		Use: "abort PROGRAM", Short: "give up a trial; the serving generation goes on",
 		Long: `abort ends the generation on trial, also one that waits as a canary. The serving generation has all new connections again, and a canary
 finishes the connections that it has ([program.NAME.drain]).`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: a.programs(1),
+		Args: exactly(1), ValidArgsFunction: a.programs(1),
 	}
 	c.Flags().StringVar(&reason, "reason", "aborted by an operator", "why, for the log and for clients that wait for the reload")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
@@ -138,7 +138,7 @@ func killCommand(path *string) *cobra.Command {
 		Use: "kill PROGRAM --generation N", Short: "kill the workers of a generation now",
 		Long: `kill sends KILL to the process groups of a generation, for example of one that takes too long to drain. Workers of the serving
 generation are started again.`,
-		Args: cobra.ExactArgs(1),
+		Args: exactly(1),
 	}
 	c.Flags().IntVar(&generation, "generation", 0, "the generation's `number`")
 	c.MarkFlagRequired("generation") //nolint:errcheck // the flag is there
@@ -149,7 +149,7 @@ func logLevelCommand(path *string) *cobra.Command {
 	a := &asking{path: path}
 	return a.command(&cobra.Command{
 		Use: "log-level LEVEL", Short: "change what supervisord logs, until the configuration is read again",
-		Args:              cobra.ExactArgs(1),
+		Args:              exactly(1),
 		ValidArgsFunction: cobra.FixedCompletions([]string{"debug", "info", "warn", "error"}, cobra.ShellCompDirectiveNoFileComp),
 	}, func(ctx context.Context, client *control.Client, args []string) error {
 		return client.Level(ctx, args[0])
@@ -181,7 +181,7 @@ func logsCommand(path *string) *cobra.Command {
 		Long: `logs prints the last lines that the workers of a program wrote to a captured stream.
 On a terminal it shows control characters as ^[ instead of sending them, except for colors; --raw, a pipe and a file get them
 unchanged.`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: a.programs(1),
+		Args: exactly(1), ValidArgsFunction: a.programs(1),
 	}
 	c.Flags().IntVarP(&n, "lines", "n", 100, "how many `lines`")
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing what the workers write")

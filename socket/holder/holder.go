@@ -16,7 +16,8 @@ import (
 // searchTime bounds a search: programs wait for its result.
 const searchTime = 100 * time.Millisecond
 
-// Find returns a process with a "tcp" or "udp" socket at this address or at one that overlaps it: this one first; 0: unknown to this user.
+// Find returns a process with a "tcp" or "udp" socket at this address or at one that overlaps it: this one first, and rather the parent
+// that has passed the socket on than its child, which the parent would start again. 0: unknown to this user.
 func Find(network string, at netip.AddrPort) (pid int) {
 	links := map[string]bool{}
 	for _, table := range []string{network, network + "6"} {
@@ -32,17 +33,36 @@ func Find(network string, at netip.AddrPort) (pid int) {
 	}
 	end := time.Now().Add(searchTime)
 	for _, pid := range append([]int{os.Getpid()}, proc.PIDs()...) {
-		fds, _ := proc.Descriptors(pid)
-		for _, link := range fds {
-			if links[link] {
-				return pid
-			}
+		if has(pid, links) {
+			return eldest(pid, links)
 		}
 		if time.Now().After(end) {
 			break
 		}
 	}
 	return 0
+}
+
+// has reports whether a process has one of these sockets.
+func has(pid int, links map[string]bool) bool {
+	fds, _ := proc.Descriptors(pid)
+	for _, link := range fds {
+		if links[link] {
+			return true
+		}
+	}
+	return false
+}
+
+// eldest is the first ancestor of a process in a line of which each has one of these sockets.
+func eldest(pid int, links map[string]bool) int {
+	for {
+		s, err := proc.ReadStat(pid)
+		if err != nil || s.Parent <= 1 || !has(s.Parent, links) {
+			return pid
+		}
+		pid = s.Parent
+	}
 }
 
 // Name is a process as a person reads it: "nginx (process 12)".

@@ -4,7 +4,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"testing"
+
+	"example.org/supervisord/internal/proc"
 )
 
 func TestFindReturnsTheProcessWithTheAddress(t *testing.T) {
@@ -15,6 +18,32 @@ func TestFindReturnsTheProcessWithTheAddress(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	if pid := Find("tcp", netip.MustParseAddrPort(l.Addr().String())); pid != os.Getpid() {
 		t.Errorf("the holder is %d", pid)
+	}
+}
+
+func TestEldestIsTheParentThatPassedTheSocketOn(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	f, err := l.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	child := exec.Command("sleep", "100")
+	child.ExtraFiles = []*os.File{f}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = child.Process.Kill(), child.Wait() }()
+	link, err := os.Readlink(proc.Path(child.Process.Pid, "fd/3"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pid := eldest(child.Process.Pid, map[string]bool{link: true}); pid != os.Getpid() {
+		t.Errorf("the eldest holder is %d, this is %d and its child %d", pid, os.Getpid(), child.Process.Pid)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/socket/inherit"
 )
 
@@ -145,6 +146,6 @@ func (o *Orphan) ended() bool {
 // lives reports whether the process has not ended.
 func (o *Orphan) lives() bool {
 	lives := false
-	o.use(func(pidfd int) { lives = unix.PidfdSendSignal(pidfd, 0, nil, 0) == nil })
+	o.use(func(pidfd int) { lives = proc.Exists(pidfd) })
 	return lives
 }
