@@ -14,6 +14,7 @@ type Status struct {
 	PID      int             `json:"pid"`
 	Started  time.Time       `json:"started"` // this image
 	Version  string          `json:"version"`
+	Host     string          `json:"host"`     // the name of the machine
 	Config   string          `json:"config"`   // the file
 	Instance string          `json:"instance"` // the same over upgrades, and over deaths after which the next one goes on
 	Stopping bool            `json:"stopping"`
@@ -30,6 +31,8 @@ type ProgramStatus struct {
 	Listeners   []ListenerStatus       `json:"listeners"`
 	Newest      int                    `json:"newest_generation"`    // the number that was given last
 	Failures    int                    `json:"failures"`             // first starts that failed in a row
+	Restarts    int                    `json:"restarts"`             // workers that ended unexpectedly and were replaced since the serving generation began
+	LastCrash   *program.Crash         `json:"last_crash,omitempty"` // nil: none is known
 	RetryAt     *time.Time             `json:"retry_at,omitempty"`   // when a worker or the program is started next
 	Orphans     []int                  `json:"orphans,omitempty"`    // processes of a supervisord that died, which go on until the program serves
 	Due         *DueReload             `json:"due,omitempty"`        // a reload that was asked for and has not begun
@@ -105,7 +108,7 @@ type ListenerStatus struct {
 func (s *Supervisor) Describe() *Status {
 	s.followClock()
 	st := &Status{
-		PID: os.Getpid(), Started: s.began, Version: s.Version, Config: s.Path, Instance: s.instance, Stopping: s.stopping(),
+		PID: os.Getpid(), Started: s.began, Version: s.Version, Host: hostName(), Config: s.Path, Instance: s.instance, Stopping: s.stopping(),
 		Upgrade: s.departure.failed, Programs: []ProgramStatus{},
 	}
 	for p := range s.programs.all() {
@@ -142,7 +145,8 @@ func (p *runner) status() ProgramStatus {
 	now := time.Now()
 	st := ProgramStatus{
 		Name: p.core.Name, State: p.core.State(), Summary: p.summary(), Generations: []GenerationStatus{}, Listeners: []ListenerStatus{},
-		Newest: p.core.LastGeneration, Awaited: p.core.Awaited(), Failures: p.core.Failures, RetryAt: some(p.core.RetryTime(now)),
+		Newest: p.core.LastGeneration, Awaited: p.core.Awaited(), Failures: p.core.Failures,
+		Restarts: p.core.Restarts, LastCrash: p.core.LastCrash.Copy(), RetryAt: some(p.core.RetryTime(now)),
 		Orphans: p.s.Orphans.Of(p.core.Name), Reloads: []program.ReloadRecord{}, Lost: p.capture.errors.Lost(),
 	}
 	for _, r := range p.core.Reloads {
@@ -208,6 +212,12 @@ func (p *runner) generationStatus(g *program.Generation) GenerationStatus {
 		st.Workers = append(st.Workers, ws)
 	}
 	return st
+}
+
+// hostName returns the name of the machine, or "".
+func hostName() string {
+	name, _ := os.Hostname()
+	return name
 }
 
 func some(t time.Time) *time.Time {

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -50,4 +51,19 @@ func TestProgramServesWhileAWorkerAnswers(t *testing.T) {
 	if of(program.RoleTrial, program.Ready) || !of(program.RoleDraining, program.Leaving) {
 		t.Error("a trial serves, or a leaving worker does not")
 	}
+}
+
+func TestStatusSaysWhereAndHowOftenWorkersCrashed(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		s.workers()[0].crash()
+		s.count(2)
+		st := s.super.programs["web"].status()
+		if c := st.LastCrash; st.Restarts != 1 || c == nil || c.Worker != 1 || c.Generation != 1 || c.At.IsZero() || c.Reason == "" {
+			t.Errorf("%d restarts, last crash %+v", st.Restarts, st.LastCrash)
+		}
+		if name, _ := os.Hostname(); name == "" || s.super.Describe().Host != name {
+			t.Errorf("host %q, want %q", s.super.Describe().Host, name)
+		}
+	}, testProgram(t, "web"))
 }

@@ -106,8 +106,14 @@ func (w *fakeWorker) ready() {
 	synctest.Wait()
 }
 
-func (w *fakeWorker) exit() {
-	w.events <- worker.Exited{Known: true}
+func (w *fakeWorker) exit() { w.end(worker.Exited{Known: true}) }
+
+func (w *fakeWorker) crash() {
+	w.end(worker.Exited{Known: true, Status: syscall.WaitStatus(syscall.SIGSEGV), Tail: []string{"oops"}})
+}
+
+func (w *fakeWorker) end(e worker.Exited) {
+	w.events <- e
 	close(w.events)
 	synctest.Wait()
 }

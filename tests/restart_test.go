@@ -1,12 +1,14 @@
 package tests
 
 import (
+	"encoding/json"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"example.org/supervisord/internal/lab"
+	"example.org/supervisord/supervisor"
 )
 
 func TestCrashedWorkerIsReplacedInItsSlotFromTheSameSnapshot(t *testing.T) {
@@ -144,4 +146,19 @@ func TestCrashOfOneProgramLeavesTheOthersAlone(t *testing.T) {
 	m.Never(lab.Says(lab.WorkerTold), lab.Program("web"))
 	m.Never(lab.Says(lab.WorkerDied), lab.Program("web"))
 	lab.Ask(t, m.Address(), "/")
+}
+
+func TestUpgradeKeepsRestartsAndLastCrash(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	pid := m.WorkerPID(1)
+	lab.Must(t, syscall.Kill(pid, syscall.SIGKILL))
+	m.AwaitN(2, lab.Says(lab.WorkerReady))
+	m.CtlOK("upgrade")
+	var st supervisor.Status
+	lab.Must(t, json.Unmarshal([]byte(m.CtlOK("status", "--json")), &st))
+	if p := st.Program("web"); p.Restarts != 1 || p.LastCrash == nil || p.LastCrash.Worker != 1 || !strings.Contains(p.LastCrash.Reason, "SIGKILL") || time.Since(p.LastCrash.At) > time.Minute {
+		t.Errorf("%d restarts, last crash %+v", p.Restarts, p.LastCrash)
+	}
 }

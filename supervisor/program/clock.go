@@ -30,6 +30,9 @@ func (p *Program) times() []*time.Time {
 	for _, r := range p.Reloads {
 		all = append(all, &r.Began, &r.Spawned, &r.Ready, &r.Decided, &r.Ended, &r.Retired, &r.Gone, &r.Flipped, &r.KeptTill, &r.RolledBack)
 	}
+	if c := p.LastCrash; c != nil {
+		all = append(all, &c.At)
+	}
 	if s := p.LastStop; s != nil {
 		all = append(all, &s.Began, &s.Ended)
 	}

@@ -26,6 +26,7 @@ type Program struct {
 	upcoming
 	retries
 	changing
+	crashes
 	past
 	traffic
 

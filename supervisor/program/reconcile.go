@@ -60,6 +60,9 @@ func (p *Program) promote(now time.Time) {
 	record := p.decide(now, t, Serves)
 	p.Serving, p.Trial = t, nil
 	p.Failures, p.RetryAt = 0, time.Time{}
+	if r := p.reloadOf(t.Number); r == nil || r.By != Crashed {
+		p.Restarts = 0
+	}
 	t.Served = now
 	serves := Report{Kind: GenerationServes, Generation: t.Number, Reason: t.Reason, AskedBy: t.AskedBy, Took: now.Sub(t.Began), Reload: record}
 	if old != nil {
@@ -96,7 +99,11 @@ func (p *Program) next(now time.Time) {
 			p.begin(now, *p.Again)
 		}
 	case p.Serving == nil && !now.Before(p.RetryAt):
-		p.begin(now, Reload{Reason: "start", AskedBy: p.starter})
+		start := Reload{Reason: "start", AskedBy: p.starter}
+		if p.Deaths > 0 {
+			start.By = Crashed
+		}
+		p.begin(now, start)
 	case !at.IsZero() && !now.Before(at):
 		p.want(now, p.renewal())
 	}
@@ -198,7 +205,7 @@ func (p *Program) fillServing(now time.Time, slots []occupants, alone bool) {
 		case in.leaving && !p.room(g):
 		case !in.leaving && g.Config.Restart.Generation == config.New:
 			if p.Trial == nil && p.Again == nil { // otherwise these may bring the worker
-				p.want(now, Reload{Reason: "a worker is missing"})
+				p.want(now, Reload{Reason: "a worker is missing", By: Crashed})
 			}
 		default:
 			p.spawn(now, g, slot)

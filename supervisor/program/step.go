@@ -114,7 +114,7 @@ func (p *Program) start(e Start) {
 	p.Config = e.Config
 	switch p.State() {
 	case Down, ShuttingOff: // generations that still drain go on draining
-		p.Goal, p.Failures, p.RetryAt = Run, 0, time.Time{}
+		p.Goal, p.Failures, p.Deaths, p.RetryAt = Run, 0, 0, time.Time{}
 		p.starter = e.AskedBy
 	case StartingUp, Up, Reloading, Waiting:
 	}
@@ -358,6 +358,9 @@ func (p *Program) exited(now time.Time, e Exited) {
 		p.fail(now, f)
 	default:
 		p.report(gone)
+		if !gone.Clean && !gone.Expected {
+			p.recordCrash(now, g, w, x.Reason, x.Tail)
+		}
 		if g == p.Serving && w.stays() {
 			p.vacate(now, g, w, x.Clean)
 		}
@@ -384,6 +387,7 @@ func (p *Program) vacate(now time.Time, g *Generation, w *Worker, clean bool) {
 		s.Finished = true
 		return
 	}
+	p.Restarts++
 	if w.wasStable(now, g) {
 		s.Failures = 0
 	}
@@ -511,6 +515,7 @@ func (p *Program) notReady(now time.Time, g *Generation, w *Worker, reason strin
 		return
 	}
 	p.report(Report{Kind: WorkerLate, Reason: reason}.about(g, w))
+	p.recordCrash(now, g, w, reason, nil)
 	p.vacate(now, g, w, false)
 	p.stop(now, g, w, 0)
 }
