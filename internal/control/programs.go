@@ -108,14 +108,24 @@ func (a *API) promote(w http.ResponseWriter, r *http.Request) error {
 	if err := body(r, &b); err != nil {
 		return err
 	}
-	e := program.Promote{AskedBy: whoAsks(r.Context())}
-	if b.Canary != nil {
-		if e.Share = b.Canary.Share; e.Share == 0 {
-			return apiError(BadRequest, "a canary is promoted to a share, and not to a number of workers",
-				`write a share such as "25%", or leave canary out to promote it to everything`)
-		}
+	e, err := promotion(b.Canary, whoAsks(r.Context()))
+	if err != nil {
+		return err
 	}
 	return a.act(w, r, e)
+}
+
+// promotion promotes a canary to a share; nil: to everything.
+func promotion(to *Canary, by string) (program.Event, error) {
+	e := program.Promote{AskedBy: by}
+	if to == nil {
+		return e, nil
+	}
+	if e.Share = to.Share; e.Share == 0 {
+		return nil, apiError(BadRequest, "a canary is promoted to a share, and not to a number of workers",
+			`write a share such as "25%", or leave canary out to promote it to everything`)
+	}
+	return e, nil
 }
 
 func (a *API) rollback(w http.ResponseWriter, r *http.Request) error {
@@ -127,17 +137,25 @@ func (a *API) pause(w http.ResponseWriter, r *http.Request) error {
 	if err := body(r, &b); err != nil {
 		return err
 	}
-	d, err := time.ParseDuration(b.For)
-	switch {
-	case b.For == "":
-		return apiError(BadRequest, "for is missing: a pause ends by itself", `say how long, such as "30s"`)
-	case err != nil || d <= 0:
-		return apiError(BadRequest, fmt.Sprintf("for: %q is not a duration", b.For), `write a duration such as "30s"`)
-	case d > supervisor.MaxPause:
-		return apiError(BadRequest, fmt.Sprintf("a pause of %s is too long: clients give up connecting after about two minutes", d),
-			fmt.Sprintf("write at most %.0fs", supervisor.MaxPause.Seconds()))
+	d, err := pauseTime(b.For)
+	if err != nil {
+		return err
 	}
 	return a.act(w, r, program.Pause{For: d, AskedBy: whoAsks(r.Context())})
+}
+
+func pauseTime(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	switch {
+	case text == "":
+		return 0, apiError(BadRequest, "for is missing: a pause ends by itself", `say how long, such as "30s"`)
+	case err != nil || d <= 0:
+		return 0, apiError(BadRequest, fmt.Sprintf("for: %q is not a duration", text), `write a duration such as "30s"`)
+	case d > supervisor.MaxPause:
+		return 0, apiError(BadRequest, fmt.Sprintf("a pause of %s is too long: clients give up connecting after about two minutes", d),
+			fmt.Sprintf("write at most %.0fs", supervisor.MaxPause.Seconds()))
+	}
+	return d, nil
 }
 
 func (a *API) resume(w http.ResponseWriter, r *http.Request) error {

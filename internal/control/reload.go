@@ -101,20 +101,6 @@ func (a *API) reload(w http.ResponseWriter, r *http.Request) error {
 	return respond(w, accepted)
 }
 
-// PageReload returns what the page does when the holder of the token asks for a reload: the same as POST /v1/reload, but with status 202.
-func PageReload(l reloader) func(w http.ResponseWriter, r *http.Request, askedBy string) {
-	return func(w http.ResponseWriter, r *http.Request, askedBy string) {
-		accepted, err := reload(r.Context(), l, ReloadBody{Programs: r.URL.Query()["program"], Reason: "the page"}, askedBy)
-		if err != nil {
-			writeError(w, err)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusAccepted)
-		respond(w, accepted) //nolint:errcheck // it returns nil
-	}
-}
-
 // reload returns when the configuration has been applied. The reload goes on even if the client is gone.
 func reload(ctx context.Context, l reloader, b ReloadBody, askedBy string) (*Accepted, error) {
 	q, err := b.options(askedBy)

@@ -10,7 +10,7 @@ import (
 // one layer do not know each other. A name that ends in /... stands for the package and all below.
 var layers = [][]string{
 	// What knows nothing of the rest.
-	{"internal/apart", "internal/clients", "internal/config/document", "internal/foreign", "internal/getopt", "internal/lab/load", "internal/pattern", "internal/proc",
+	{"internal/apart", "internal/clients", "internal/config/document", "internal/foreign", "internal/getopt", "internal/lab/browser", "internal/lab/load", "internal/pattern", "internal/proc",
 		"internal/reserved", "internal/spool", "internal/systemd", "internal/watch", "socket/diag", "socket/inherit", "examples/measure/clock"},
 	{"internal/cgroup", "internal/epoll", "internal/lab/plot", "internal/observe/kernel", "socket/holder", "worker/graceful", "worker/output",
 		"internal/statusfile"},

@@ -3,6 +3,7 @@ package page
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -24,6 +26,8 @@ import (
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/worker/output"
 )
 
 // stage is a server with a fake supervisor made of these fields.
@@ -33,13 +37,15 @@ type stage struct {
 	status   atomic.Pointer[supervisor.Status]
 	states   atomic.Int64
 	reloaded chan []string
+	acted    chan program.Event
 	failure  error
+	log      *output.Log
 }
 
 func open(t *testing.T, address, tokenFile string) *stage {
 	t.Helper()
 	before := runtime.NumGoroutine()
-	s := &stage{T: t, reloaded: make(chan []string, 10)}
+	s := &stage{T: t, reloaded: make(chan []string, 10), acted: make(chan program.Event, 10)}
 	s.status.Store(&supervisor.Status{PID: 7, Programs: []supervisor.ProgramStatus{}})
 	status := func(context.Context) (*supervisor.Status, error) {
 		if st := s.status.Load(); st != nil {
@@ -58,7 +64,7 @@ func open(t *testing.T, address, tokenFile string) *stage {
 			}
 			return &View{Status: st}, nil
 		},
-		Reload: control.PageReload(reloading{s}),
+		Changes: control.PageChanges(reloading{s}), Logs: func(context.Context, string) (*output.Log, error) { return s.log, s.failure },
 	}
 	if err := s.Serve(); err != nil {
 		t.Fatal(err)
@@ -85,6 +91,15 @@ func (s reloading) Reload(_ context.Context, reload supervisor.ReloadOptions) ([
 	}
 	return []supervisor.Ticket{{Program: "web", Generation: 3}}, s.failure
 }
+
+func (s reloading) Act(_ context.Context, name string, e program.Event) (supervisor.Ticket, error) {
+	if s.failure == nil {
+		s.acted <- e
+	}
+	return supervisor.Ticket{Program: name, Generation: 3}, s.failure
+}
+
+func (s reloading) Status(context.Context) (*supervisor.Status, error) { return s.status.Load(), nil }
 
 func local(t *testing.T) *stage { t.Helper(); return open(t, "127.0.0.1:0", "") }
 
@@ -241,6 +256,78 @@ func TestHolderOfTokenMayReload(t *testing.T) {
 		s.failure = fmt.Errorf("no: %w", err)
 		s.expect("POST", "/reload", code, err.Error(), "Authorization", "Bearer "+token)
 	}
+}
+
+func TestHolderOfTokenMayDecideAboutWhatThePageShows(t *testing.T) {
+	s := open(t, "127.0.0.1:0", tokenFile(t, token, 0o600))
+	s.status.Store(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web", Generations: []supervisor.GenerationStatus{
+		{Number: 3, Role: program.RoleTrial}, {Number: 2, Role: program.RoleServing},
+	}}}})
+	const by = "token holder from 127.0.0.1"
+	for path, want := range map[string]program.Event{
+		"/promote?program=web&generation=3":              program.Promote{AskedBy: by},
+		"/promote?program=web&canary=25%25&generation=3": program.Promote{Share: 2500, AskedBy: by},
+		"/abort?program=web&generation=3":                program.Abort{Reason: "the page", AskedBy: by},
+		"/rollback?program=web&generation=2":             program.Rollback{AskedBy: by},
+		"/pause?program=web&for=30s":                     program.Pause{For: 30 * time.Second, AskedBy: by},
+		"/resume?program=web":                            program.Unpause{AskedBy: by},
+	} {
+		s.expect("POST", path, 401, "wrong token")
+		s.expect("POST", path, 200, `"generation":3`, "Authorization", "Bearer "+token)
+		if got := <-s.acted; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v", path, got)
+		}
+	}
+	for path, says := range map[string]string{
+		"/promote?program=web&generation=2":  "generation 2 of program web is not on trial any more",
+		"/abort?program=web&generation=4":    "not on trial any more",
+		"/rollback?program=web&generation=1": "not serving any more",
+	} {
+		s.expect("POST", path, 409, says, "Authorization", "Bearer "+token)
+	}
+	s.expect("POST", "/pause?program=web", 400, "say how long", "Authorization", "Bearer "+token)
+	s.expect("POST", "/promote?program=web&canary=2", 400, "share", "Authorization", "Bearer "+token)
+	s.failure = fmt.Errorf("no: %w", supervisor.ErrState)
+	s.expect("POST", "/resume?program=web", 409, "no: ", "Authorization", "Bearer "+token)
+	s.expect("GET", "/promote", 405, "", "Authorization", "Bearer "+token)
+	if len(s.acted) > 0 {
+		t.Errorf("%+v was done", <-s.acted)
+	}
+}
+
+func TestOnlyTheHolderOfTheTokenReadsOutput(t *testing.T) {
+	s := open(t, "127.0.0.1:0", tokenFile(t, token, 0o600))
+	s.log = output.NewLog(nil, nil)
+	s.expect("GET", "/logs?program=web", 200, "[]", "Authorization", "Bearer "+token)
+	write := s.log.Of(4)
+	for i := range 2 * shownLines {
+		write("stderr", 4711, fmt.Appendf(nil, "line %d\n", i))
+	}
+	s.expect("GET", "/logs?program=web", 401, "wrong token")
+	_, text, _ := s.do("GET", "/logs?program=web", "Authorization", "Bearer "+token)
+	var lines []output.LogLine
+	if err := json.Unmarshal([]byte(text), &lines); err != nil || len(lines) != shownLines || lines[shownLines-1].Text != fmt.Sprintf("line %d", 2*shownLines-1) || lines[0].PID != 4711 {
+		t.Errorf("%v: %s", err, text)
+	}
+	s.failure = errors.New("nothing is captured")
+	s.expect("GET", "/logs?program=web", 409, "nothing is captured", "Authorization", "Bearer "+token)
+	s.TokenFile = ""
+	s.expect("GET", "/logs?program=web", 403, "read-only")
+}
+
+func TestUnlockTellsWhatIsWrongWithTheToken(t *testing.T) {
+	path := tokenFile(t, token, 0o600)
+	s := open(t, "127.0.0.1:0", path)
+	s.expect("POST", "/unlock", 204, "", "Authorization", "Bearer "+token)
+	s.expect("POST", "/unlock", 401, "wrong token", "Authorization", "Bearer guess")
+	if err := os.Chmod(path, 0o604); err != nil {
+		t.Fatal(err)
+	}
+	s.expect("POST", "/unlock", 500, path+" must not be readable or writable by others: chmod o= "+path, "Authorization", "Bearer "+token)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	s.expect("POST", "/unlock", 500, "no such file", "Authorization", "Bearer "+token)
 }
 
 func TestWrongTokenIsRefused(t *testing.T) {

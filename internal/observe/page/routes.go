@@ -38,7 +38,11 @@ func (s *Site) routes() http.Handler {
 	mux.HandleFunc("GET /readyz", s.readyz)
 	mux.HandleFunc("GET /state", s.viewOnce)
 	mux.Handle("GET /events", &s.feed)
-	mux.HandleFunc("POST /reload", s.reload)
+	mux.HandleFunc("POST /unlock", s.forHolder(unlock))
+	mux.HandleFunc("GET /logs", s.forHolder(s.logs))
+	for name, answer := range s.Changes {
+		mux.HandleFunc("POST /"+name, s.change(answer))
+	}
 	return s.guarded(http.NewCrossOriginProtection().Handler(mux))
 }
 

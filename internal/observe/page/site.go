@@ -17,6 +17,7 @@ import (
 	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/worker/output"
 )
 
 // The limits on clients.
@@ -41,8 +42,10 @@ type Site struct {
 	Status    func(context.Context) (*supervisor.Status, error)
 	View      func(context.Context) (*View, error)
 
-	// Reload answers a request of askedBy, who has the token, to reload the programs in ?program=, or all.
-	Reload func(w http.ResponseWriter, r *http.Request, askedBy string)
+	Logs func(ctx context.Context, program string) (*output.Log, error)
+
+	// Changes answers requests of askedBy, who has the token, by the name of their path: "reload", "promote".
+	Changes map[string]func(w http.ResponseWriter, r *http.Request, askedBy string)
 
 	listener *pageListener
 	http     *http.Server
@@ -56,7 +59,7 @@ type View struct {
 	Status  *supervisor.Status  `json:"status"`
 	Details map[string]Detail   `json:"details"` // by program
 	Recent  []supervisor.Update `json:"recent"`  // oldest first
-	Token   bool                `json:"token"`   // a client with the token may reload
+	Token   bool                `json:"token"`   // a client with the token may change things
 }
 
 // Detail is what the status of a program does not say.

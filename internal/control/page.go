@@ -1,0 +1,103 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+
+	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
+)
+
+// pageLoop is the part of the loop that the page's buttons need.
+type pageLoop interface {
+	reloader
+	Act(ctx context.Context, name string, e program.Event) (supervisor.Ticket, error)
+	Status(context.Context) (*supervisor.Status, error)
+}
+
+// PageChanges returns what the holder of the page's token can do, by the name of its path. Each does the same as the API, with parameters
+// in the query: program, and where a person decides about what the page showed, the generation that it showed.
+func PageChanges(l pageLoop) map[string]func(w http.ResponseWriter, r *http.Request, askedBy string) {
+	act := func(role program.Role, event func(q url.Values, by string) (program.Event, error)) func(http.ResponseWriter, *http.Request, string) {
+		return func(w http.ResponseWriter, r *http.Request, by string) {
+			ticket, err := pageAct(r, l, role, func() (program.Event, error) { return event(r.URL.Query(), by) })
+			if err != nil {
+				writeError(w, err)
+				return
+			}
+			respond(w, Accepted{[]supervisor.Ticket{ticket}}) //nolint:errcheck // it returns nil
+		}
+	}
+	return map[string]func(http.ResponseWriter, *http.Request, string){
+		"reload":  pageReload(l),
+		"promote": act(program.RoleTrial, pagePromotion),
+		"abort": act(program.RoleTrial, func(_ url.Values, by string) (program.Event, error) {
+			return program.Abort{Reason: "the page", AskedBy: by}, nil
+		}),
+		"rollback": act(program.RoleServing, func(_ url.Values, by string) (program.Event, error) { return program.Rollback{AskedBy: by}, nil }),
+		"pause": act("", func(q url.Values, by string) (program.Event, error) {
+			d, err := pauseTime(q.Get("for"))
+			return program.Pause{For: d, AskedBy: by}, err
+		}),
+		"resume": act("", func(_ url.Values, by string) (program.Event, error) { return program.Unpause{AskedBy: by}, nil }),
+	}
+}
+
+// pageReload is POST /v1/reload, but with status 202.
+func pageReload(l reloader) func(w http.ResponseWriter, r *http.Request, askedBy string) {
+	return func(w http.ResponseWriter, r *http.Request, askedBy string) {
+		accepted, err := reload(r.Context(), l, ReloadBody{Programs: r.URL.Query()["program"], Reason: "the page"}, askedBy)
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusAccepted)
+		respond(w, accepted) //nolint:errcheck // it returns nil
+	}
+}
+
+func pagePromotion(q url.Values, by string) (program.Event, error) {
+	if q.Get("canary") == "" {
+		return promotion(nil, by)
+	}
+	c, err := ParseCanary(q.Get("canary"))
+	if err != nil {
+		return nil, err
+	}
+	return promotion(&c, by)
+}
+
+// pageAct gives a program an event, unless the generation in the query has another role by now than the page showed.
+func pageAct(r *http.Request, l pageLoop, role program.Role, event func() (program.Event, error)) (ticket supervisor.Ticket, err error) {
+	e, err := event()
+	if err != nil {
+		return ticket, err
+	}
+	q, ctx := r.URL.Query(), context.WithoutCancel(r.Context())
+	if err := stillSo(ctx, l, q.Get("program"), q.Get("generation"), role); err != nil {
+		return ticket, err
+	}
+	return ask(ctx, func(ctx context.Context) (supervisor.Ticket, error) { return l.Act(ctx, q.Get("program"), e) })
+}
+
+// stillSo returns an error if a generation that was shown to a person has another role by now.
+func stillSo(ctx context.Context, l pageLoop, name, shown string, role program.Role) error {
+	if shown == "" || role == "" {
+		return nil
+	}
+	st, err := ask(ctx, l.Status)
+	if err != nil {
+		return err
+	}
+	isShown := func(g supervisor.GenerationStatus) bool { return g.Role == role && strconv.Itoa(g.Number) == shown }
+	if p := st.Program(name); p == nil || slices.ContainsFunc(p.Generations, isShown) {
+		return nil
+	}
+	is := map[program.Role]string{program.RoleTrial: "on trial", program.RoleServing: "serving"}[role]
+	return apiError(NotNow, fmt.Sprintf("generation %s of program %s is not %s any more", shown, name, is), "decide again with what the page shows now")
+}
