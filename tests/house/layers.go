@@ -12,7 +12,7 @@ var layers = [][]string{
 	// What knows nothing of the rest.
 	{"internal/apart", "internal/clients", "internal/config/document", "internal/foreign", "internal/getopt", "internal/lab/browser", "internal/lab/load", "internal/pattern", "internal/proc",
 		"internal/reserved", "internal/spool", "internal/systemd", "internal/watch", "socket/diag", "socket/inherit", "examples/measure/clock"},
-	{"internal/cgroup", "internal/epoll", "internal/lab/plot", "internal/observe/kernel", "socket/holder", "worker/graceful", "worker/output",
+	{"internal/cgroup", "internal/epoll", "internal/servers", "internal/lab/plot", "internal/observe/kernel", "socket/holder", "worker/graceful", "worker/output",
 		"internal/statusfile"},
 	{"socket/unixpath", "worker/ready", "worker/spawn"},
 	// Sockets and workers, which do not know each other.
