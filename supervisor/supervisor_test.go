@@ -204,7 +204,7 @@ func configOf(programs ...*config.Program) *config.Config {
 	return c
 }
 
-// testConfig returns a program with the defaults of the configuration.
+// testConfig returns a program with the defaults of the configuration, but without a crash budget.
 func testConfig(workers int, strategy config.Strategy) *config.Program {
 	c := &config.Program{Name: "web", Workers: workers}
 	c.Ready.Timeout = time.Minute

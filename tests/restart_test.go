@@ -42,13 +42,28 @@ func TestFirstCrashIsReplacedAtOnce(t *testing.T) {
 
 func TestWorkerThatCrashesAgainAndAgainIsStartedWithBackoff(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, lab.WebWith("die=1ms")+"[program.web.restart]\nbackoff = { min = \"20ms\", max = \"150ms\" }\n")
+	m := lab.Start(t, lab.WebWith("die=1ms")+"[program.web.restart]\nbudget = 0\nbackoff = { min = \"20ms\", max = \"150ms\" }\n")
 	var waits []time.Duration
 	for _, l := range m.AwaitN(7, lab.Says(lab.SlotRetry)) {
 		waits = append(waits, l.AfterDuration())
 	}
 	if waits[0] != 0 || waits[1] > 20*time.Millisecond || waits[2] <= waits[1] || waits[3] <= waits[2] || waits[6] > 150*time.Millisecond || waits[6] < 100*time.Millisecond {
 		t.Errorf("the waits are %v: want 0, then 20ms doubling up to 150ms, less a fifth", waits)
+	}
+}
+
+func TestFirstCrashesAreReplacedWithoutAWaitUntilTheBudgetIsSpent(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Web+"[program.web.restart]\nbudget = 3\nbackoff = { min = \"1h\", max = \"1h\" }\n")
+	m.Serves(1)
+	for n := 1; n <= 5; n++ {
+		ready := m.AwaitN(n, lab.Says(lab.WorkerReady))[n-1]
+		lab.Must(t, syscall.Kill(ready.PID, syscall.SIGKILL))
+	}
+	for i, l := range m.AwaitN(5, lab.Says(lab.SlotRetry)) {
+		if waits := l.AfterDuration() > 0; waits != (i == 4) {
+			t.Errorf("after crash %d the log says %s", i+1, l.Text)
+		}
 	}
 }
 

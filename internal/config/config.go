@@ -181,7 +181,8 @@ type Restart struct {
 	When        When
 	BackoffMin  time.Duration
 	BackoffMax  time.Duration
-	StableAfter time.Duration
+	Budget      int           // further failures that are replaced without a wait
+	StableAfter time.Duration // one of the budget comes back in each
 	Generation  ReplacementPolicy
 }
 

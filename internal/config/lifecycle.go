@@ -114,6 +114,7 @@ func readStopSteps(v document.Value, into *[]StopStep) {
 var restartFields = document.Fields[Restart]{
 	"when":         func(r *Restart, v document.Value) { document.Choice(v, &r.When, Always, OnFailure, Never) },
 	"backoff":      func(r *Restart, v document.Value) { readBackoff(v, r) },
+	"budget":       func(r *Restart, v document.Value) { v.Integer(&r.Budget, 0, 100) },
 	"stable_after": func(r *Restart, v document.Value) { v.Duration(&r.StableAfter, 0) },
 	"generation":   func(r *Restart, v document.Value) { document.Choice(v, &r.Generation, Same, New) },
 }
@@ -125,7 +126,7 @@ var backoffFields = document.Fields[Restart]{
 }
 
 func defaultRestart() Restart {
-	return Restart{When: Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, StableAfter: 10 * time.Second, Generation: Same}
+	return Restart{When: Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, Budget: 5, StableAfter: 10 * time.Second, Generation: Same}
 }
 
 func readBackoff(v document.Value, r *Restart) {

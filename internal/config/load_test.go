@@ -80,7 +80,7 @@ func TestDefaults(t *testing.T) {
 		Ready:   Ready{Check: ready.Check{Method: ready.Delay, Delay: time.Second}, Timeout: time.Minute},
 		Reload:  ReloadPolicy{Strategy: All, MaxSurge: 1, PreflightTimeout: time.Minute},
 		Stop:    StopPolicy{Steps: []StopStep{{syscall.SIGTERM, 30 * time.Second}}, MaxDraining: 4, DrainingFull: Wait},
-		Restart: Restart{When: Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, StableAfter: 10 * time.Second, Generation: Same},
+		Restart: Restart{When: Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, Budget: 5, StableAfter: 10 * time.Second, Generation: Same},
 		Hooks:   Hooks{Timeout: 30 * time.Second},
 		Drain:   DrainPolicy{Timeout: 10 * time.Second},
 	}
@@ -161,6 +161,7 @@ int_signal = "sigint"
 [program.web.restart]
 when = "on-failure"
 backoff = { min = "1s", max = "2s" }
+budget = 3
 stable_after = "3s"
 generation = "new"
 `
@@ -189,7 +190,7 @@ func TestEveryValueArrives(t *testing.T) {
 		Ready:   Ready{Check: ready.Check{Method: ready.HTTP, URL: "http://127.0.0.1:9{slot}/{pid}", Interval: time.Second}, Timeout: 5 * time.Second},
 		Reload:  ReloadPolicy{Strategy: Rolling, MaxSurge: 2, Soak: 2 * time.Second, Preflight: []string{"./web", "-check"}, PreflightTimeout: 3 * time.Second, Retry: 4 * time.Second, Every: 6 * time.Hour},
 		Stop:    StopPolicy{Steps: []StopStep{{syscall.SIGQUIT, 20 * time.Second}, {syscall.SIGTERM, Forever}}, Group: true, MaxDraining: 7, DrainingFull: Kill, ReloadSignal: syscall.SIGUSR1, IntSignal: syscall.SIGINT},
-		Restart: Restart{When: OnFailure, BackoffMin: time.Second, BackoffMax: 2 * time.Second, StableAfter: 3 * time.Second, Generation: New},
+		Restart: Restart{When: OnFailure, BackoffMin: time.Second, BackoffMax: 2 * time.Second, Budget: 3, StableAfter: 3 * time.Second, Generation: New},
 		Hooks:   Hooks{Timeout: 30 * time.Second},
 		Drain:   DrainPolicy{Timeout: 10 * time.Second},
 	}

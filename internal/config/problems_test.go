@@ -56,10 +56,11 @@ c.toml:6: program.web.stop.reload_signal: "X" is not a signal: write its name, s
 c.toml:7: program.web.stop.draining_full: "never" is not known: write "wait" or "kill"`},
 	{"workers with a socket each that end for good", web + "[[program.web.listen]]\naddress = \":1\"\nper_slot = true\n[program.web.restart]\nwhen = \"on-failure\"",
 		`c.toml:7: program.web.restart.when: "on-failure" does not go with per_slot: nothing would answer the connections of a worker that is not replaced: write "always", or remove per_slot from the listeners`},
-	{"what follows a failure", web + "[program.web.reload]\nretry = \"1ms\"\nevery = \"0s\"\n[program.web.restart]\ngeneration = \"next\"",
+	{"what follows a failure", web + "[program.web.reload]\nretry = \"1ms\"\nevery = \"0s\"\n[program.web.restart]\nbudget = 101\ngeneration = \"next\"",
 		`c.toml:4: program.web.reload.retry: "1ms" is out of range: write a duration from "10ms" to "8760h"
 c.toml:5: program.web.reload.every: "0s" is out of range: write a duration from "1s" to "8760h"
-c.toml:7: program.web.restart.generation: "next" is not known: write "same" or "new"`},
+c.toml:7: program.web.restart.budget: 101 is out of range: write a number from 0 to 100
+c.toml:8: program.web.restart.generation: "next" is not known: write "same" or "new"`},
 	{"descriptors", web + "[[program.web.listen]]\naddress = \":1\"\nfd = 2\n[[program.web.listen]]\naddress = \":2\"\nfd = 0\n[[program.web.listen]]\naddress = \":3\"\nfd = 0\nstarter_name = \"a;b\"",
 		`c.toml:5: program.web.listen[0].fd: fd 2 cannot be a listener's: write 0, which is stdin, or 3 to 1023
 c.toml:11: program.web.listen[2].fd: 0 is already that of the listener in line 6: give each listener of a program a descriptor of its own

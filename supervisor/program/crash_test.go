@@ -2,6 +2,7 @@ package program
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,4 +83,227 @@ func TestRestartsGoOnWhereCrashesMakeNewGenerations(t *testing.T) {
 			t.Errorf("%d workers: %d restarts after a deploy", workers, s.p.Restarts)
 		}
 	}
+}
+
+// budgeted is a program with a crash budget.
+func budgeted(workers, budget int) *config.Program {
+	c := testConfig(workers, config.All)
+	c.Restart.Budget = budget
+	return c
+}
+
+// fails lets the worker in slot 0 be ready for a while and then fail as the event says, and returns how often the wait for its successor
+// was doubled: 0 for no wait, 1 for backoff.min. Then the successor is ready.
+func (s *script) fails(after time.Duration, how func(worker int) Event) (doubled int) {
+	s.t.Helper()
+	s.after(after)
+	g := s.p.Serving
+	i := slices.IndexFunc(g.Workers, func(w *Worker) bool { return w.Slot == 0 && w.State == Ready })
+	if i < 0 {
+		s.t.Fatalf("no worker is ready: %+v", g)
+	}
+	number := g.Workers[i].Number
+	told := len(s.reports)
+	s.send(how(number))
+	told += slices.IndexFunc(s.reports[told:], func(r Report) bool { return r.Kind == SlotRetry || r.Kind == StartRetry || r.Kind == WorkerLeaving })
+	wait := s.reports[told].After
+	for full := s.p.Config.Restart.BackoffMin; wait > 0; full *= 2 {
+		if doubled++; wait <= full {
+			break
+		}
+	}
+	s.now = s.now.Add(wait)
+	s.send(Tick{})
+	if s.p.Trial != nil { // restart.generation is new
+		s.prepared()
+		s.allReady()
+	}
+	for _, g := range slices.Clone(s.p.Draining) {
+		for _, w := range slices.Clone(g.Workers) {
+			s.exit(w.Number)
+		}
+	}
+	s.send(ReadySaid{Worker: s.p.LastWorker})
+	return doubled
+}
+
+func byCrash(worker int) Event {
+	return Exited{Worker: worker, Exit: Exit{Reason: "killed by SIGSEGV"}}
+}
+
+func byHealth(worker int) Event { return Replace{Worker: worker, Reason: "unhealthy"} }
+
+// leavesAtOnce is what a worker does that says STOPPING=1.
+func (s *script) leavesAtOnce(worker int) Event {
+	s.send(byHealth(worker))
+	return Exited{Worker: worker, Exit: Exit{Clean: true}}
+}
+
+func TestCrashBudgetIsSpentBeforeTheFirstWait(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		budget     int
+		after      time.Duration // how long each worker is ready
+		how        func(int) Event
+		generation config.ReplacementPolicy
+		doubled    []int
+	}{
+		{"no budget", 0, time.Second, byCrash, config.Same, []int{0, 1, 2, 3, 4}},
+		{"right after ready", 3, 0, byCrash, config.Same, []int{0, 0, 0, 0, 1, 2, 3, 4}},
+		{"once a second", 3, time.Second, byCrash, config.Same, []int{0, 0, 0, 0, 1, 2, 3, 4}},
+		{"the budget refills meanwhile", 1, 6 * time.Second, byCrash, config.Same, []int{0, 0, 1, 2, 3, 4}},
+		{"and pays for no slot that has waited", 1, 9900 * time.Millisecond, byCrash, config.Same, []int{0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8}},
+		{"stable", 3, 10 * time.Second, byCrash, config.Same, []int{0, 0, 0, 0, 0, 0, 0, 0, 0}},
+		{"health", 3, time.Second, byHealth, config.Same, []int{0, 0, 0, 0, 1, 2, 3, 4}},
+		{"new generations", 3, time.Second, byCrash, config.New, []int{0, 0, 0, 0, 1, 2, 3, 4}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for _, workers := range []int{1, 2} { // the second one never fails
+				c := budgeted(workers, test.budget)
+				c.Restart.Generation, c.Restart.BackoffMax = test.generation, 25600*time.Millisecond
+				s := newScript(t, c)
+				s.up()
+				var doubled []int
+				for range test.doubled {
+					doubled = append(doubled, s.fails(test.after, test.how))
+				}
+				if !slices.Equal(doubled, test.doubled) {
+					t.Errorf("with %d workers the waits were doubled %v times, want %v", workers, doubled, test.doubled)
+				}
+			}
+		})
+	}
+}
+
+func TestCrashBudgetComesBackWithTime(t *testing.T) {
+	s := newScript(t, budgeted(1, 3))
+	s.up()
+	crash := func(times, want int) {
+		t.Helper()
+		for range times {
+			if n := s.fails(0, byCrash); n != want {
+				t.Errorf("the wait was doubled %d times, want %d", n, want)
+			}
+		}
+	}
+	crash(4, 0)
+	s.after(20 * time.Second) // stable; two are back
+	crash(3, 0)
+	crash(1, 1)
+	s.after(time.Hour)
+	crash(4, 0)
+	crash(1, 1)
+}
+
+func TestStartThatFailsIsNotPaidByTheBudget(t *testing.T) {
+	s := newScript(t, budgeted(1, 3))
+	s.up()
+	s.crashed(1)
+	for n := 1; n <= 4; n++ {
+		s.did = nil
+		s.send(Exited{Worker: s.p.LastWorker, Exit: Exit{Step: "exec", Reason: "cannot execute"}})
+		if r, _ := s.reported(SlotRetry); r.After > s.p.Config.Restart.BackoffMin<<(n-1) || r.After < s.p.Config.Restart.BackoffMin<<(n-1)*4/5 {
+			t.Errorf("failure %d: %+v", n, r)
+		}
+		s.after(30 * time.Second)
+	}
+	if !s.p.WholeAt.IsZero() {
+		t.Error("the budget was used")
+	}
+}
+
+func TestThousandWorkersThatCrashTogetherShareOneBudget(t *testing.T) {
+	const workers, budget = 1000, 5
+	s := newScript(t, budgeted(workers, budget))
+	s.up()
+	all := func() (atOnce int) {
+		for _, w := range slices.Clone(s.p.Serving.Workers) {
+			s.did = nil
+			s.crashed(w.Number)
+			atOnce += strings.Count(shorten(s.did), "spawn")
+		}
+		return atOnce
+	}
+	if n := all(); n != workers {
+		t.Errorf("after their first crash %d are replaced at once", n)
+	}
+	for _, w := range s.p.Serving.Workers {
+		s.send(ReadySaid{Worker: w.Number})
+	}
+	if n := all(); n != budget {
+		t.Errorf("after their second crash %d are replaced at once", n)
+	}
+	spread := map[time.Time]bool{}
+	for _, slot := range s.p.Serving.Slots {
+		spread[slot.RetryAt] = true
+	}
+	if len(spread) < workers/2 {
+		t.Errorf("%d workers are started again at only %d times", workers, len(spread))
+	}
+}
+
+func TestPlannedEndCostsNoBudget(t *testing.T) {
+	for name, happen := range map[string]func(*script){
+		"over a limit":     func(s *script) { s.send(OverLimit{Worker: s.p.LastWorker, Reason: overLimit}) },
+		"crash on trial":   func(s *script) { s.send(Reload{Reason: "HUP"}); s.prepared(); s.crashed(s.p.LastWorker) },
+		"unwell on trial":  func(s *script) { s.send(Reload{Reason: "HUP"}); s.prepared(); s.send(byHealth(s.p.LastWorker)) },
+		"crash of a drain": func(s *script) { old := s.p.LastWorker; s.deploy(); s.crashed(old) },
+		"stop":             func(s *script) { s.send(Stop{}); s.crashed(s.p.LastWorker); s.send(Start{Config: s.p.Config}); s.up() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t, budgeted(1, 3))
+			s.up()
+			for range 10 {
+				happen(s)
+				for _, w := range s.p.Serving.Workers {
+					s.send(ReadySaid{Worker: w.Number})
+				}
+				for _, g := range slices.Clone(s.p.Draining) {
+					for _, w := range slices.Clone(g.Workers) {
+						s.exit(w.Number)
+					}
+				}
+			}
+			if failures := s.p.Serving.Slots[0].Failures; !s.p.WholeAt.IsZero() || failures != 0 {
+				t.Errorf("the budget is whole at %s, %d failures", s.p.WholeAt, failures)
+			}
+		})
+	}
+}
+
+func TestWorkerThatSaysItLeavesRightAfterReadyBacksOff(t *testing.T) {
+	s := newScript(t, budgeted(1, 3))
+	s.up()
+	spawned := 0
+	for end := s.now.Add(time.Minute); s.now.Before(end); s.after(10 * time.Millisecond) {
+		for _, w := range slices.Clone(s.p.Serving.Workers) {
+			if w.State == Starting {
+				spawned++
+				s.send(ReadySaid{Worker: w.Number})
+			}
+			s.send(s.leavesAtOnce(w.Number))
+		}
+	}
+	if spawned < 8 || spawned > 20 {
+		t.Errorf("%d workers were started in a minute", spawned)
+	}
+}
+
+func TestCrashDuringRollingReloadIsReplacedByTheBudget(t *testing.T) {
+	c := testConfig(2, config.Rolling)
+	c.Restart.Budget = 1
+	s := newScript(t, c)
+	s.up()
+	s.send(Reload{Reason: "HUP"})
+	s.prepared()
+	s.did = nil
+	s.crashed(2)
+	s.expect("spawn 1/1")
+	s.send(ReadySaid{Worker: s.p.LastWorker})
+	s.crashed(s.p.LastWorker)
+	s.expect("spawn 1/1")
+	s.send(ReadySaid{Worker: s.p.LastWorker})
+	s.crashed(s.p.LastWorker)
+	s.expect("spawn 2/1") // the room is the trial's meanwhile
+	s.state(Reloading)
 }

@@ -52,7 +52,7 @@ type upcoming struct {
 // retries is what has failed in a row, and when the program is started again.
 type retries struct {
 	Failures int       // first starts
-	Deaths   int       // generations whose last worker died before stable_after; only if restart.generation is new
+	Deaths   int       // failures in a row of the slot that failed last; the next generation goes on counting; only if restart.generation is new
 	RetryAt  time.Time // when the next first start is due; it counts only while the state is Waiting
 }
 
@@ -130,7 +130,7 @@ type ownSockets struct {
 
 // Slot is one of the places for a worker in a generation: what is remembered from one worker to the next.
 type Slot struct {
-	Failures int       // ends in a row before stable_after
+	Failures int       // in a row, before stable_after; what the crash budget pays for does not count
 	RetryAt  time.Time // the next worker is not started before then
 	Finished bool      // its worker ended, and the restart policy wants no other
 }

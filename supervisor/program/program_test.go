@@ -10,7 +10,7 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-// testConfig returns a program with the defaults of the configuration.
+// testConfig returns a program with the defaults of the configuration, but without a crash budget.
 func testConfig(workers int, strategy config.Strategy) *config.Program {
 	c := &config.Program{Name: "web", Workers: workers}
 	c.Ready.Timeout = time.Minute

@@ -29,6 +29,7 @@ type history struct {
 	steered  map[int]bool         // generations that have got connections
 	decided  map[int]ReloadRecord // by generation: as decided, then as ended
 	promised int                  // the newest number that a client may wait for
+	paid     []time.Time          // when the crash budget paid for a replacement
 }
 
 func drawConfig(t *rapid.T) *config.Program {
@@ -38,6 +39,7 @@ func drawConfig(t *rapid.T) *config.Program {
 	c.Reload.Soak = rapid.SampledFrom([]time.Duration{0, 0, 3 * time.Second}).Draw(t, "soak")
 	c.Restart.When = rapid.SampledFrom([]config.When{config.Always, config.Always, config.OnFailure, config.Never}).Draw(t, "when")
 	c.Restart.Generation = rapid.SampledFrom([]config.ReplacementPolicy{config.Same, config.Same, config.New}).Draw(t, "generation")
+	c.Restart.Budget = rapid.SampledFrom([]int{0, 1, mostBudget}).Draw(t, "budget")
 	c.Reload.Retry = rapid.SampledFrom([]time.Duration{0, 0, time.Second}).Draw(t, "retry")
 	c.Reload.Every = rapid.SampledFrom([]time.Duration{0, 0, 20 * time.Second}).Draw(t, "every")
 	c.Stop.MaxDraining = rapid.IntRange(0, 3).Draw(t, "max_draining")
@@ -215,6 +217,7 @@ func (h *history) pass() {
 
 func (h *history) step(e Event) {
 	before, was, states := h.inService(), *h.p, h.states()
+	failing := h.failing(e)
 	kept := h.p.kept()
 	if h.p.RefusesRollback() != "" {
 		kept = nil
@@ -231,9 +234,49 @@ func (h *history) step(e Event) {
 	h.checkCanary(&was, e)
 	h.checkReload(&was, e)
 	h.checkOneAtATime(actions)
+	h.checkBudget(failing, actions)
 	h.checkReloads(actions)
 	h.checkState()
 	h.checkSettled(e)
+}
+
+// mostBudget is the largest crash budget in a random history.
+const mostBudget = 3
+
+// failing returns a copy of the worker that serves, has failed before in its slot, was not stable since, and fails now.
+func (h *history) failing(e Event) *Worker {
+	number := 0
+	switch e := e.(type) {
+	case Exited:
+		number = e.Worker
+	case Replace:
+		number = e.Worker
+	case NeverReady:
+		number = e.Worker
+	}
+	w, g := h.p.Find(number)
+	if w == nil || g != h.p.Serving || !w.stays() || g.Slots[w.Slot].Failures == 0 || w.wasStable(h.now, g) {
+		return nil
+	}
+	before := *w
+	return &before
+}
+
+// checkBudget: what fails again is replaced without a wait only if it was ready, and never more often than the crash budget allows.
+func (h *history) checkBudget(failing *Worker, actions []Action) {
+	for _, a := range actions {
+		r, ok := a.(Report)
+		if !ok || failing == nil || r.After > 0 || r.Kind != SlotRetry && r.Kind != StartRetry && (r.Kind != WorkerLeaving || r.Worker != failing.Number) {
+			continue
+		}
+		if failing.State != Ready {
+			h.Fatalf("worker %d, which was %s, is replaced without a wait: %+v", failing.Number, failing.State, r)
+		}
+		if h.paid = append(h.paid, h.now); len(h.paid) > mostBudget && h.now.Sub(h.paid[len(h.paid)-1-mostBudget]) < h.p.Config.Restart.StableAfter {
+			h.Fatalf("the crash budget paid for %d replacements since %s", mostBudget+1, h.paid[len(h.paid)-1-mostBudget])
+		}
+		return
+	}
 }
 
 // checkSettled: nothing is left to do at this instant, because no later event may trigger it.
@@ -743,4 +786,30 @@ func TestAnyStopFirstHistoryNeverRunsTwoGenerations(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestAnyHistoryOfCrashesStaysWithinItsBudget(t *testing.T) {
+	paid := 0
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHistory(t, false)
+		for range rapid.IntRange(0, 100).Draw(t, "length") {
+			h.goesWell()
+			serving := slices.DeleteFunc(h.workers(), func(w *Worker) bool { return w.State != Ready })
+			switch what := rapid.SampledFrom([]string{"crash", "crash", "fail", "pass", "any"}).Draw(t, "what"); {
+			case what == "crash" && len(serving) > 0:
+				h.step(Exited{Worker: rapid.SampledFrom(serving).Draw(t, "worker").Number, Exit: Exit{Reason: "killed by SIGSEGV"}})
+			case what == "fail" && len(serving) > 0:
+				h.step(Replace{Worker: rapid.SampledFrom(serving).Draw(t, "worker").Number, Reason: "unhealthy"})
+			case what == "any":
+				h.step(h.event())
+			default:
+				h.pass()
+				h.step(Tick{})
+			}
+		}
+		paid += len(h.paid)
+	})
+	if paid == 0 {
+		t.Error("the budget has never paid for anything")
+	}
 }

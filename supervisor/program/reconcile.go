@@ -61,7 +61,7 @@ func (p *Program) promote(now time.Time) {
 	p.Serving, p.Trial = t, nil
 	p.Failures, p.RetryAt = 0, time.Time{}
 	if r := p.reloadOf(t.Number); r == nil || r.By != Crashed {
-		p.Restarts = 0
+		p.Restarts, p.Deaths = 0, 0
 	}
 	t.Served = now
 	serves := Report{Kind: GenerationServes, Generation: t.Number, Reason: t.Reason, AskedBy: t.AskedBy, Took: now.Sub(t.Began), Reload: record}
@@ -121,6 +121,11 @@ func (p *Program) try(now time.Time, r Reload, c *config.Program) {
 	g := &Generation{
 		Number: p.LastGeneration, Reason: r.Reason, AskedBy: r.AskedBy, Config: c, Began: now, hold: hold{Canary: r.Canary, Share: r.Share, For: r.For},
 		Slots: make([]Slot, c.Workers),
+	}
+	for i := range g.Slots {
+		if r.By == Crashed {
+			g.Slots[i].Failures = p.Deaths
+		}
 	}
 	p.Trial = g
 	p.report(Report{Kind: TrialBegan, Generation: g.Number, Reason: r.Reason, AskedBy: r.AskedBy, By: r.By, Serving: p.ServingNumber(),
@@ -309,20 +314,6 @@ func (p *Program) forget(now time.Time) {
 	if before > 0 && len(p.Draining) == 0 && p.Goal == Halt {
 		p.recordDown(now)
 	}
-}
-
-// backoff is the wait before try n (0: none) after failures: exponential from the configured minimum, at most the maximum, and up
-// to a fifth shorter, so that many slots do not start in step. The number of the worker or generation that failed decides by how
-// much, so the core needs no source of chance.
-func backoff(r config.Restart, n, number int) time.Duration {
-	if n <= 0 {
-		return 0
-	}
-	wait := r.BackoffMax
-	if shift := n - 1; shift < 32 && r.BackoffMin<<shift>>shift == r.BackoffMin {
-		wait = min(wait, r.BackoffMin<<shift)
-	}
-	return wait - Jitter(number, wait/5)
 }
 
 // Jitter returns a part of d, at least 0 and less than d, that differs from number to number and is always the same for one.

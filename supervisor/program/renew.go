@@ -60,7 +60,7 @@ func (p *Program) replaceOldest(now time.Time) bool {
 	if w == nil || now.Before(w.expiry(p.Serving)) || !p.calm() {
 		return false
 	}
-	p.replace(now, Replace{w.Number, fmt.Sprintf("its max_age, %s, give or take a tenth, is over", p.Serving.Config.MaxAge)})
+	p.replace(now, Replace{w.Number, fmt.Sprintf("its max_age, %s, give or take a tenth, is over", p.Serving.Config.MaxAge)}, 0)
 	return true
 }
 

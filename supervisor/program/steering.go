@@ -255,7 +255,7 @@ func (p *Program) rollBack(now time.Time, by string) {
 	}
 	p.Draining = slices.DeleteFunc(p.Draining, func(g *Generation) bool { return g == back })
 	p.Serving, p.Config, p.Candidate, p.Again = back, back.Config, p.Config, nil
-	p.Failures, p.Restarts, p.RetryAt = 0, 0, time.Time{}
+	p.Failures, p.Deaths, p.Restarts, p.RetryAt = 0, 0, 0, time.Time{}
 	p.recordRollback(now, back, old, by)
 	back.unkeep(now)
 	if p.Trial != nil { // nothing served

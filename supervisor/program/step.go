@@ -97,10 +97,10 @@ func (p *Program) answerWorker(now time.Time, e Event) {
 	case DrainsItself:
 		p.drainsItself(now, e)
 	case Replace:
-		p.replace(now, e)
+		p.failing(now, e)
 	case OverLimit:
 		if w, g := p.Find(e.Worker); w != nil && g == p.Serving && w.State == Ready && p.calm() {
-			p.replace(now, Replace(e))
+			p.replace(now, Replace(e), 0)
 		}
 	case Extend:
 		p.extend(now, e)
@@ -303,7 +303,18 @@ func (p *Program) ready(now time.Time, e ReadySaid) {
 	}
 }
 
-func (p *Program) replace(now time.Time, e Replace) {
+// failing replaces a worker that says, or shows, that it cannot go on: that counts as an end does.
+func (p *Program) failing(now time.Time, e Replace) {
+	wait := time.Duration(0)
+	if w, g := p.Find(e.Worker); w != nil && w.State == Ready && g == p.Serving {
+		wait = p.replacementWait(now, g, w)
+		g.Slots[w.Slot].RetryAt = now.Add(wait)
+	}
+	p.replace(now, e, wait)
+}
+
+// replace begins to replace a worker. Its successor is spawned after the wait.
+func (p *Program) replace(now time.Time, e Replace, wait time.Duration) {
 	w, g := p.Find(e.Worker)
 	if w == nil {
 		return
@@ -314,7 +325,7 @@ func (p *Program) replace(now time.Time, e Replace) {
 			p.fail(now, w.failure("serve", e.Reason, nil))
 			return
 		}
-		p.report(Report{Kind: WorkerLeaving, Reason: e.Reason}.about(g, w))
+		p.report(Report{Kind: WorkerLeaving, Reason: e.Reason, After: wait}.about(g, w))
 		w.enter(Leaving, now, 0)
 	case Kept: // it cannot be rolled back to any more
 		p.report(Report{Kind: WorkerLeaving, Reason: e.Reason}.about(g, w))
@@ -378,49 +389,6 @@ func (x Exit) failedStep(s WorkerState) string {
 		return "soak"
 	}
 	return "serve"
-}
-
-// vacate decides when the slot of a worker of the serving generation is filled again.
-func (p *Program) vacate(now time.Time, g *Generation, w *Worker, clean bool) {
-	s, r := &g.Slots[w.Slot], g.Config.Restart
-	if r.When == config.Never || r.When == config.OnFailure && clean {
-		s.Finished = true
-		return
-	}
-	p.Restarts++
-	if w.wasStable(now, g) {
-		s.Failures = 0
-	}
-	if r.Generation == config.New && g.staying() == 0 {
-		p.outage(now, g, w)
-		return
-	}
-	wait := backoff(r, s.Failures, w.Number)
-	s.Failures++
-	s.RetryAt = now.Add(wait)
-	p.report(Report{Kind: SlotRetry, Generation: g.Number, Slot: w.Slot, After: wait})
-}
-
-// outage is for a serving generation whose last worker w has died and that is not to be filled again.
-func (p *Program) outage(now time.Time, g *Generation, w *Worker) {
-	if w.wasStable(now, g) {
-		p.Deaths = 0
-	}
-	wait := backoff(g.Config.Restart, p.Deaths, w.Number)
-	p.Deaths++
-	p.drain(now, g)
-	for _, v := range g.Workers {
-		if v.State != Kept && v.State != Finishing {
-			p.stop(now, g, v, 0)
-		}
-	}
-	p.RetryAt = now.Add(wait)
-	p.report(Report{Kind: StartRetry, Generation: g.Number, After: wait})
-}
-
-// wasStable reports whether a worker that has ended was ready for long enough to start counting failures anew.
-func (w *Worker) wasStable(now time.Time, g *Generation) bool {
-	return w.State == Ready && now.Sub(w.Since) >= g.Config.Restart.StableAfter
 }
 
 // fail ends the trial. The serving generation was never touched, or (rolling, stop-first) gets its slots filled again: until then a
