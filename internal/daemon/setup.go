@@ -205,11 +205,11 @@ func (d *daemon) open() error {
 // serve begins to follow the updates, and to answer on the control socket. A control socket that cannot be opened is logged: the
 // service must not fail because of it.
 func (d *daemon) serve(updates <-chan *supervisor.Update) {
-	gauge := new(usage.Gauge)
-	d.observer = &observe.Observer{Loop: d.supervisor, Updates: updates, Runner: d.launcher, Log: d.log, Gauge: gauge}
+	gauge, rest := new(usage.Gauge), newRest(d.log)
+	d.observer = &observe.Observer{Loop: d.supervisor, Updates: updates, Runner: d.launcher, Log: d.log, Gauge: gauge, Busy: rest.busy}
 	if d.settings.HTTP != (socket.Address{}) {
 		d.observer.Page = &page.Site{
-			Address: d.settings.HTTP, Hosts: d.settings.HTTPHosts, TokenFile: d.settings.HTTPTokenFile,
+			Address: d.settings.HTTP, Hosts: d.settings.HTTPHosts, TokenFile: d.settings.HTTPTokenFile, Used: rest.used,
 			Inherited: d.handover.Extra(pageFD), Changes: control.PageChanges(d.supervisor), Logs: d.supervisor.Logs,
 		}
 	}
@@ -224,7 +224,7 @@ func (d *daemon) serve(updates <-chan *supervisor.Update) {
 	api := &control.API{
 		Path: d.settings.Control, Other: d.settings.OwnControl(d.Config), Config: d.Config, Mode: d.settings.ControlMode,
 		Inherited: inherited, Group: d.settings.ControlGroup, Read: d.settings.ControlRead == "any",
-		Loop: d.supervisor, Log: d.log, Gauge: gauge, Receipts: d.observer.Receipts,
+		Loop: d.supervisor, Log: d.log, Used: rest.used, Gauge: gauge, Receipts: d.observer.Receipts,
 	}
 	if err := api.Serve(); err != nil {
 		d.log.Error("no control socket: `supervisord reload` and `status` cannot reach this supervisord", zap.Error(err))

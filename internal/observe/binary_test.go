@@ -386,8 +386,8 @@ worker_crashed = ["sh", "-c", "tr -d '\\n' >>told; echo >>told; echo $SUPERVISOR
 	}
 }
 
-// TestNothingWakesUpWhileNobodyLooks uses the counters of the kernel. The Go runtime wakes up occasionally (sysmon, a forced
-// collection every two minutes), and threads may still be busy with the start.
+// TestNothingWakesUpWhileNobodyLooks uses the counters of the kernel. The Go runtime wakes up occasionally (a forced collection every two
+// minutes), and memory is returned once after the start.
 func TestNothingWakesUpWhileNobodyLooks(t *testing.T) {
 	t.Parallel()
 	quiet := func(settings string) int {
@@ -397,18 +397,18 @@ func TestNothingWakesUpWhileNobodyLooks(t *testing.T) {
 			http.DefaultClient.CloseIdleConnections()
 		}
 		least := 1 << 30
-		for range 4 { // the runtime may have woken it
+		for range 6 {
 			before := switches(t, m.cmd.Process.Pid)
 			time.Sleep(time.Second)
 			least = min(least, switches(t, m.cmd.Process.Pid)-before)
 		}
 		return least
 	}
-	if n := quiet(""); n > 2 {
-		t.Errorf("without http: woken %d times a second", n)
+	if n := quiet(""); n > 0 {
+		t.Errorf("without http: woken %d times in each second", n)
 	}
-	if n := quiet(onHTTP); n > 2 {
-		t.Errorf("with http: woken %d times a second", n)
+	if n := quiet(onHTTP); n > 0 {
+		t.Errorf("with http: woken %d times in each second", n)
 	}
 }
 

@@ -4,7 +4,6 @@ package observe
 
 import (
 	"context"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -17,7 +16,6 @@ import (
 	"example.org/supervisord/internal/observe/page"
 	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/internal/observe/usage"
-	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
@@ -37,13 +35,13 @@ type Observer struct {
 	Runner  hooks.Runner              // runs the hooks
 	Log     *zap.Logger
 	Gauge   *usage.Gauge
+	Busy    func(bool) // is told after each update whether a reload is under way; may be nil
 	Page    *page.Site // serves metrics, too; Start completes it, and sets nil if it cannot be served; nil: neither
 
 	hooks    *hooks.Queues
 	metrics  *metrics.Metrics // nil: not served
 	recorder *receipt.Recorder
 	pace     pace
-	started  sync.Once // the daemon has gone to sleep for the first time
 	recent   recent
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -231,16 +229,15 @@ func (o *Observer) ended(r receipt.Receipt) {
 
 // setPace keeps the timer running while a reload is under way, and only then.
 func (o *Observer) setPace() {
+	busy := o.recorder.Busy()
 	switch {
-	case o.recorder.Busy():
+	case busy:
 		o.pace.arm(time.Now())
-	case o.pace.stop():
-		debug.FreeOSMemory()  // the daemon goes to sleep: return what the reload left behind at once, not within minutes
-		o.started.Do(func() { // what the start needed; after each reload it would cost the next one 1.5 ms of CPU
-			if err := proc.UnmapBinary(); err != nil {
-				o.Log.Debug("cannot give back pages of the program file", zap.Error(err))
-			}
-		})
+	default:
+		o.pace.stop()
+	}
+	if o.Busy != nil {
+		o.Busy(busy)
 	}
 }
 
