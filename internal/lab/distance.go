@@ -7,14 +7,14 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/netns"
 )
 
 // Addresses of the two ends of a Distance.
@@ -73,52 +73,12 @@ func (d *Distance) Via() []string { return []string{"ip", "netns", "exec", d.far
 
 // Dial connects from the near end.
 func (d *Distance) Dial(address string) func(context.Context) (net.Conn, error) {
-	return DialIn(d.near, address)
-}
-
-// DialIn returns a dialer for a numeric TCP address that connects from a network namespace. A socket stays in the namespace in which
-// it was created, so the thread goes home before it connects.
-func DialIn(space *os.File, address string) func(context.Context) (net.Conn, error) {
-	return func(ctx context.Context) (net.Conn, error) {
-		home, err := enter(space)
-		if err != nil {
-			return nil, err
-		}
-		defer home()
-		dialer := net.Dialer{Control: func(string, string, syscall.RawConn) error { return home() }}
-		return dialer.DialContext(ctx, "tcp4", address)
-	}
-}
-
-// enter takes this thread into a network namespace. home takes it back; a second call does nothing.
-func enter(space *os.File) (home func() error, err error) {
-	runtime.LockOSThread()
-	from, err := os.Open("/proc/thread-self/ns/net")
-	if err == nil {
-		err = unix.Setns(int(space.Fd()), unix.CLONE_NEWNET)
-	}
-	if err != nil {
-		runtime.UnlockOSThread()
-		return nil, errors.Join(fmt.Errorf("cannot enter the network namespace: %w", err), from.Close())
-	}
-	over := false
-	return func() error {
-		if over {
-			return nil
-		}
-		over = true
-		defer from.Close()
-		if err := unix.Setns(int(from.Fd()), unix.CLONE_NEWNET); err != nil {
-			return err // the thread stays locked, and ends with its goroutine
-		}
-		runtime.UnlockOSThread()
-		return nil
-	}, nil
+	return netns.Dial(d.near, address)
 }
 
 // tunnelEnd makes the device tun0 in a namespace.
 func tunnelEnd(space *os.File) (*os.File, error) {
-	home, err := enter(space)
+	home, err := netns.Enter(space)
 	if err != nil {
 		return nil, err
 	}

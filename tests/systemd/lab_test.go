@@ -1,34 +1,30 @@
 package systemd_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab/systemd"
 )
 
 // suites lists the Debian releases with whose systemd the tests run.
 var suites = []string{"bookworm", "trixie"}
 
-// patience limits the boot of a lab and every wait in it.
+// patience limits every wait in a lab.
 const patience = 30 * time.Second
 
 // Lab is a booted systemd. Everything in it ends with the test.
 type Lab struct {
-	t     *testing.T
-	Suite string
-	PID   int      // of its systemd, seen from outside
-	netns *os.File // its network namespace
+	*systemd.Lab
+	t *testing.T
 }
 
 // Each runs a test in a fresh lab of every suite, side by side.
@@ -41,56 +37,25 @@ func Each(t *testing.T, test func(t *testing.T, l *Lab)) {
 	}
 }
 
-// Boot boots suite, or skips the test with the reason why this machine cannot. The lab ends with the test, even if the test crashes:
-// its keeper reads from a pipe that this process holds.
+// Boot boots suite, or skips the test with the reason why this machine cannot. The lab ends with the test, even if the test crashes.
 func Boot(t *testing.T, suite string) *Lab {
-	t.Helper()
-	prepare(t, suite)
-	keeper := exec.Command("./lab", "run", suite)
-	hold, err := keeper.StdinPipe()
-	must(t, err)
-	out, err := keeper.StdoutPipe()
-	must(t, err)
-	var complaints bytes.Buffer
-	keeper.Stderr = &complaints
-	must(t, keeper.Start())
-	t.Cleanup(func() {
-		hold.Close()
-		io.Copy(io.Discard, out)
-		if err := keeper.Wait(); err != nil {
-			t.Errorf("the lab did not shut down cleanly: %v\n%s", err, complaints.String())
-		}
-	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		io.Copy(io.Discard, out)
-		t.Fatalf("%s does not boot", suite)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(line))
-	must(t, err)
-	l := &Lab{t: t, Suite: suite, PID: pid}
-	l.netns, err = os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
-	must(t, err)
-	t.Cleanup(func() { l.netns.Close() })
-	t.Cleanup(l.explain)
-	return l
-}
-
-// prepare ensures that the suite is unpacked and can be booted.
-func prepare(t *testing.T, suite string) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("no systemd lab with -short")
 	}
-	for _, step := range []string{"check", "fetch"} {
-		out, err := exec.Command("./lab", step, suite).CombinedOutput()
-		if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 77 {
-			t.Skip(lastLine(out))
-		}
-		if err != nil {
-			t.Fatalf("lab %s %s: %v\n%s", step, suite, err, out)
-		}
+	booted, err := systemd.Boot("./lab", suite)
+	if unable, ok := errors.AsType[systemd.UnableError](err); ok {
+		t.Skip(unable)
 	}
+	must(t, err)
+	l := &Lab{booted, t}
+	t.Cleanup(func() {
+		if err := booted.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(l.explain)
+	return l
 }
 
 // explain logs the journal of a lab whose test failed.
@@ -102,12 +67,7 @@ func (l *Lab) explain() {
 }
 
 // Command prepares a command to run in the lab, as root with a plain environment. It is killed at the end of the test.
-func (l *Lab) Command(args ...string) *exec.Cmd {
-	enter := append([]string{"exec", strconv.Itoa(l.PID)}, args...)
-	command := exec.CommandContext(l.t.Context(), "./lab", enter...)
-	command.WaitDelay = time.Second
-	return command
-}
+func (l *Lab) Command(args ...string) *exec.Cmd { return l.Lab.Command(l.t.Context(), args...) }
 
 // Run runs a command in the lab, which must succeed, and returns its output without the last newline.
 func (l *Lab) Run(args ...string) string {
@@ -122,27 +82,19 @@ func (l *Lab) Run(args ...string) string {
 // Try runs a command in the lab and returns its output on both streams and its exit status.
 func (l *Lab) Try(args ...string) (out string, code int) {
 	l.t.Helper()
-	command := l.Command(args...)
-	if l.t.Context().Err() != nil { // the test has ended and cleans up
-		command = exec.Command(command.Path, command.Args[1:]...)
+	ctx := l.t.Context()
+	if ctx.Err() != nil { // the test has ended and cleans up
+		ctx = context.Background()
 	}
-	raw, err := command.CombinedOutput()
-	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
-		l.t.Fatalf("%s: %v", strings.Join(args, " "), err)
-	}
-	return strings.TrimRight(string(raw), "\n"), command.ProcessState.ExitCode()
-}
-
-// Path returns the path of a file of the lab from outside. It works for unix sockets too.
-func (l *Lab) Path(inside string) string {
-	return filepath.Join(fmt.Sprintf("/proc/%d/root", l.PID), inside)
+	out, code, err := l.Lab.Try(ctx, args...)
+	must(l.t, err)
+	return out, code
 }
 
 // Write writes a file in the lab and creates its directories.
 func (l *Lab) Write(inside, content string, mode os.FileMode) {
 	l.t.Helper()
-	must(l.t, os.MkdirAll(filepath.Dir(l.Path(inside)), 0o755))
-	must(l.t, os.WriteFile(l.Path(inside), []byte(content), mode))
+	must(l.t, l.Lab.Write(inside, []byte(content), mode))
 }
 
 // Read reads a file in the lab.
@@ -153,16 +105,10 @@ func (l *Lab) Read(inside string) string {
 	return string(raw)
 }
 
-// Copy copies a file from outside into the lab, with its mode. It replaces the old file instead of overwriting it, which works for a
-// running program too.
+// Copy copies a file from outside into the lab, with its mode.
 func (l *Lab) Copy(outside, inside string) {
 	l.t.Helper()
-	from, err := os.Stat(outside)
-	must(l.t, err)
-	raw, err := os.ReadFile(outside)
-	must(l.t, err)
-	l.Write(inside+".new", string(raw), from.Mode().Perm())
-	must(l.t, os.Rename(l.Path(inside+".new"), l.Path(inside)))
+	must(l.t, l.Lab.Copy(outside, inside))
 }
 
 // Install builds the Go program in the package directory (relative to the repository) without cgo, once for all tests, and copies it
@@ -249,9 +195,4 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-func lastLine(raw []byte) string {
-	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
-	return lines[len(lines)-1]
 }

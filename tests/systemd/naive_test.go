@@ -27,7 +27,7 @@ func TestKillOfTheMasterEachSecondAmongReloadsLosesNoRequestOfAServerThatShutsDo
 		l.Prepare(lab.WithHandover(naiveConfig))
 		l.Run("systemctl", "start", "supervisord")
 		storm := lab.Storm{Clients: 100, Requests: 100_000, Every: 100 * time.Millisecond,
-			Dial: lab.DialIn(l.netns, "127.0.0.1:8080"), Ask: load.Get("http://lab/", nil)}
+			Dial: l.Dial("127.0.0.1:8080"), Ask: load.Get("http://lab/", nil)}
 		ticks, deaths := 0, 0
 		toll := storm.Blow(t, func() {
 			ticks++

@@ -7,42 +7,16 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"example.org/supervisord/internal/lab/load"
 )
 
-// DialContext connects from inside the lab's network namespace. The address must be numeric, so that the thread that has joined the
-// namespace creates the socket; a socket stays in the namespace in which it was created.
-func (l *Lab) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	runtime.LockOSThread()
-	home, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		runtime.UnlockOSThread()
-		return nil, err
-	}
-	defer home.Close()
-	if err := unix.Setns(int(l.netns.Fd()), unix.CLONE_NEWNET); err != nil {
-		runtime.UnlockOSThread()
-		return nil, fmt.Errorf("cannot join the network of the lab: %w", err)
-	}
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, network, address)
-	if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
-		runtime.UnlockOSThread() // otherwise the thread ends with the goroutine
-	}
-	return conn, err
-}
-
 // Get requests a URL from inside the lab over a new connection and returns the body of a 200.
 func (l *Lab) Get(url string) (string, error) {
-	transport := &http.Transport{DialContext: l.DialContext, DisableKeepAlives: true}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) { return l.Dial(address)(ctx) }, DisableKeepAlives: true}
 	defer transport.CloseIdleConnections()
 	client := http.Client{Transport: transport, Timeout: patience}
 	response, err := client.Get(url)
@@ -73,8 +47,7 @@ func (l *Lab) Load(address string, fresh, keeping int) *Load {
 	p := &Load{began: time.Now(), bodies: map[string]int{}}
 	p.Load = load.New(p.seen.Add)
 	sender := func(keep int) *load.Sender {
-		dial := func(ctx context.Context) (net.Conn, error) { return l.DialContext(ctx, "tcp", address) }
-		return &load.Sender{Dial: dial, Ask: load.Get("http://lab/", p.answered), Keep: keep, Timeout: patience}
+		return &load.Sender{Dial: l.Dial(address), Ask: load.Get("http://lab/", p.answered), Keep: keep, Timeout: patience}
 	}
 	p.Loop(sender(0), fresh, 0, nil)
 	p.Loop(sender(keeping), keeping, 0, nil)

@@ -69,7 +69,7 @@ func TestUnitIsNotMoreExposedThanDocumented(t *testing.T) {
 		unpackUnit(t, l)
 		threshold := strings.ReplaceAll(exposure, ".", "")
 		out, code := l.Try("systemd-analyze", "security", "--no-pager", "--offline=yes", "--threshold="+threshold, "supervisord.service")
-		t.Log(lastLine([]byte(out)))
+		t.Log(out[strings.LastIndexByte(out, '\n')+1:])
 		if code != 0 {
 			t.Errorf("the unit is more exposed than %s:\n%s", exposure, out)
 		}
@@ -131,7 +131,7 @@ func TestDropInToLookIntoWorkersLetsTheMasterCountTheirConnections(t *testing.T)
 		status := func(want string) {
 			t.Helper()
 			l.Until("the status has "+want, func() bool {
-				c, err := l.DialContext(t.Context(), "tcp", "127.0.0.1:8080") // a new connection each time, because the worker soon closes an idle one
+				c, err := l.Dial("127.0.0.1:8080")(t.Context()) // a new connection each time, because the worker soon closes an idle one
 				if err != nil {
 					t.Fatal(err)
 				}
