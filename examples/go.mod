@@ -3,6 +3,8 @@ module example.org/supervisord/examples
 
 go 1.26.0
 
+tool github.com/lestrrat-go/server-starter/cmd/start_server
+
 replace example.org/supervisord => ../
 
 require (
@@ -18,6 +20,7 @@ require (
 require (
 	github.com/BurntSushi/toml v1.6.0 // indirect
 	github.com/influxdata/tdigest v0.0.1 // indirect
+	github.com/jessevdk/go-flags v1.6.1 // indirect
 	github.com/josharian/intern v1.0.0 // indirect
 	github.com/labstack/gommon v0.4.2 // indirect
 	github.com/mailru/easyjson v0.7.7 // indirect

@@ -42,7 +42,7 @@ func (b *bench) measureFailed(ctx context.Context) error {
 
 // measureGenerator generates load while HUPs come, and more load until three HUPs have come.
 func (b *bench) measureGenerator(ctx context.Context, g generator, every time.Duration) error {
-	s, err := b.serve(ctx, b.hello, "2", "")
+	s, err := b.side.serve(ctx, b.hello, "2", "", "")
 	if err != nil {
 		return err
 	}

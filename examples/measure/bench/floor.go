@@ -21,10 +21,14 @@ type floor struct {
 	listener   *net.TCPListener
 	notify     *net.UnixConn   // where the worker says READY=1
 	stamps     string          // the file
-	boot, term []time.Duration // from before the fork to READY=1, and from READY=1 to TERM
+	main, term []time.Duration // from before the fork to main, and from READY=1 to TERM
 }
 
 func newFloor(dir string) (*floor, error) {
+	dir, err := os.MkdirTemp(dir, "floor")
+	if err != nil {
+		return nil, err
+	}
 	listener, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		return nil, err
@@ -69,7 +73,7 @@ func (f *floor) measure(worker string, generation int) error {
 	if err != nil {
 		return err
 	}
-	f.boot = append(f.boot, s[generation].ready-began)
+	f.main = append(f.main, s[generation].main-began)
 	f.term = append(f.term, s[generation].term-s[generation].ready)
 	return nil
 }

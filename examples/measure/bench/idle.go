@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os/exec"
 	"time"
 
@@ -35,10 +38,43 @@ func pulses(ctx context.Context, d time.Duration, pids ...int) ([]vitals, error)
 	return after, err
 }
 
+// serveEverything starts supervisord with metrics and the page on, and so many workers, and asks for both once: Prometheus asks again
+// and again.
+func (b *bench) serveEverything(ctx context.Context, workers string) (*kit.Subject, error) {
+	address := kit.FreeAddress()
+	s, err := b.side.with(fmt.Sprintf("http = %q", address)).serve(ctx, b.light, workers, "", "")
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range []string{"/metrics", "/"} {
+		if err := get(ctx, s.Dial(address), path); err != nil {
+			s.Abandon()
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func get(ctx context.Context, dial func(context.Context) (net.Conn, error), path string) error {
+	conn, err := dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.0\r\nHost: localhost\r\n\r\n", path); err != nil {
+		return err
+	}
+	answer, err := io.ReadAll(conn)
+	if err == nil && !bytes.Contains(answer[:min(len(answer), 32)], []byte(" 200 ")) {
+		err = fmt.Errorf("GET %s: %.100s", path, answer)
+	}
+	return err
+}
+
 // measureIdle measures a master with ten idle workers beside a Go program that only waits for a signal, which shows what the Go
 // runtime does by itself.
 func (b *bench) measureIdle(ctx context.Context) error {
-	s, err := b.serve(ctx, b.light, "10", "")
+	s, err := b.serveEverything(ctx, "10")
 	if err != nil {
 		return err
 	}
@@ -59,21 +95,25 @@ func (b *bench) measureIdle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.idleRows(p[0], p[1], d)
 	if _, err := s.Replace(ctx); err != nil {
 		return err
 	}
-	v, err := vitalsOf(s.PID())
-	b.require("memory of the master, ten workers, after a reload", "≤ 16 MiB", fmt.Sprintf("%s, of which %s its own", mib(v.rss), mib(v.own)), v.rss <= 16<<20)
+	v, err := settled(s.PID())
+	b.idleRows(p[0], p[1], v, d)
 	return err
 }
 
-func (b *bench) idleRows(ours, bare vitals, d time.Duration) {
-	b.require(fmt.Sprintf("wake-ups of the idle master in %s, ten workers", d), "as many as Go's own",
-		fmt.Sprintf("%d; a Go program that only waits: %d", ours.woken, bare.woken), ours.woken <= bare.woken+1)
+func (b *bench) idleRows(ours, bare, reloaded vitals, d time.Duration) {
+	woken := fmt.Sprintf("%d; a Go program that only waits: %d", ours.woken, bare.woken)
+	what := fmt.Sprintf("wake-ups of the idle master in %s, ten workers, metrics and page on", d)
+	if b.side.Lab == nil {
+		b.require(what, "0 beyond Go's own", woken, ours.woken <= bare.woken)
+	} else {
+		b.show(what, woken+"; systemd's watchdog wants one each 15 s")
+	}
 	b.show("CPU meanwhile", fmt.Sprintf("%s; a Go program that only waits: %s", load.Short(ours.cpu), load.Short(bare.cpu)))
-	b.require("memory of the master, ten workers", "≤ 16 MiB", fmt.Sprintf("%s, of which %s its own; a Go program that only waits: %s",
-		mib(ours.rss), mib(ours.own), mib(bare.rss)), ours.rss <= 16<<20)
+	b.require("memory (PSS) of the idle master, ten workers, metrics and page on and asked for once", "≤ 8 MiB", fmt.Sprintf("%s, of which %s anonymous; after a reload %s; a Go program that only waits: %s",
+		mib(ours.pss), mib(ours.own), mib(reloaded.pss), mib(bare.pss)), ours.pss <= 8<<20)
 	b.show("descriptors and threads of the master, ten workers", fmt.Sprintf("%d and %d; a Go program that only waits: %d and %d",
 		ours.fds, ours.threads, bare.fds, bare.threads))
 }

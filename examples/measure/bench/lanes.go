@@ -28,7 +28,7 @@ func (b *bench) measureLanes(ctx context.Context) error {
 
 // steer starts supervisord with the light worker on a steered listener.
 func (b *bench) steer(ctx context.Context, keys string) (*kit.Subject, error) {
-	return kit.Serve(ctx, b.supervisord, table(b.light, "1", keys, steered))
+	return b.side.serve(ctx, b.light, "1", keys, steered)
 }
 
 // measureSwitch measures from READY=1 to the first connection at the new generation, beside a loop of a few lines that does the same:
@@ -49,7 +49,7 @@ func (b *bench) measureSwitch(ctx context.Context) error {
 		return err
 	}
 	defer p.close()
-	c := beginChat(s.Addresses[0], 1)
+	c := beginChat(s.Dial(s.Addresses[0]), 1)
 	defer c.end()
 	for range b.less(200, 20) {
 		if _, err := s.Replace(ctx); err != nil {
@@ -279,7 +279,7 @@ func rolledBack(ctx context.Context, c *control.Client, address string) (time.Du
 func (b *bench) measureCost(ctx context.Context) error {
 	var subjects [2]*kit.Subject
 	for i, listener := range []string{shared, steered} {
-		s, err := kit.Serve(ctx, b.supervisord, table(b.light, "2", "", listener))
+		s, err := b.side.serve(ctx, b.light, "2", "", listener)
 		if err != nil {
 			return err
 		}

@@ -12,7 +12,7 @@ import (
 // measureLatency compares the same load without reloads, with a reload every second, and without again: the difference between the
 // first and the last is what else happens on the machine.
 func (b *bench) measureLatency(ctx context.Context) error {
-	s, err := b.serve(ctx, b.hello, "2", "")
+	s, err := b.side.serve(ctx, b.hello, "2", "", "")
 	if err != nil {
 		return err
 	}

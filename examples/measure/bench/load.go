@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -67,10 +68,10 @@ type chat struct {
 	first  map[int]time.Duration // when each generation answered first
 }
 
-func beginChat(address string, clients int) *chat {
+func beginChat(dial func(context.Context) (net.Conn, error), clients int) *chat {
 	c := &chat{first: map[int]time.Duration{}}
 	c.Load = load.New(c.record.Add)
-	c.Loop(&load.Sender{Dial: load.Dial(address), Ask: load.Get("http://bench/", c.see)}, clients, 0, nil)
+	c.Loop(&load.Sender{Dial: dial, Ask: load.Get("http://bench/", c.see)}, clients, 0, nil)
 	return c
 }
 
@@ -94,6 +95,19 @@ func (c *chat) firstOf(generation int) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.first[generation]
+}
+
+// await waits until a generation has answered, and returns when it did first.
+func (c *chat) await(ctx context.Context, generation int) (time.Duration, error) {
+	for began := clock.Monotonic(); c.firstOf(generation) == 0; {
+		if clock.Monotonic()-began > kit.Patience {
+			return 0, fmt.Errorf("generation %d does not answer", generation)
+		}
+		if err := kit.Pause(ctx, time.Millisecond); err != nil {
+			return 0, err
+		}
+	}
+	return c.firstOf(generation), nil
 }
 
 // end ends the chat and returns what it came to.

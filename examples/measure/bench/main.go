@@ -14,56 +14,69 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"example.org/supervisord/examples/measure/kit"
+	"example.org/supervisord/internal/lab/systemd"
 )
 
 // bench is one run.
 type bench struct {
-	dir                string
-	supervisord, hello string // the programs
-	light, naive       string
-	quick              bool
-	rows               []row
+	dir                 string
+	now, before         string // the builds of supervisord; before may be ""
+	hello, light, naive string // the workers
+	quick               bool
+	lab                 *systemd.Lab // nil: it was not needed so far
+	side                side         // what is measured now
+	load                string       // load average when the part began
+	rows                []*row
 }
 
 // part is one part of the table.
 type part struct {
 	name, what string
-	run        func(*bench, context.Context) error
+	run        func(*bench, context.Context) error // measures b.side
+	together   func(*bench, context.Context, []side) error
+	systemd    bool   // under a real systemd, too
+	place      string // "": everywhere; "plain", "systemd": only there
 }
 
+// Those that open many connections come last: for a minute the kernel remembers each, and looks through them whenever it is asked for
+// the connections of a socket.
 var parts = []part{
-	{"failed", "requests that fail while reloads go on", (*bench).measureFailed},
-	{"naive", "what is lost of a worker that stops badly, with a shared socket and steered", (*bench).measureNaive},
-	{"lanes", "how fast and how exactly new connections move, and what lanes cost", (*bench).measureLanes},
-	{"handover", "from HUP to ready, to TERM and to the first answer", (*bench).measureHandover},
-	{"latency", "latency and gaps at a constant rate", (*bench).measureLatency},
-	{"idle", "CPU, memory, descriptors and wake-ups when idle", (*bench).measureIdle},
-	{"thousand", "1,000 workers start, roll and stop", (*bench).measureThousand},
-	{"leak", "descriptors and memory over 1,000 reloads", (*bench).measureLeak},
-	{"rivals", "the same worker without a supervisor, and under start_server", (*bench).measureRivals},
+	{name: "idle", what: "CPU, memory, descriptors and wake-ups when idle", run: (*bench).measureIdle, systemd: true},
+	{name: "leak", what: "CPU of a reload; descriptors and memory over 1,000", run: (*bench).measureLeak, systemd: true},
+	{name: "start", what: "from HUP to the worker's main, in parts, and from READY=1 to TERM", together: (*bench).measureStart, systemd: true},
+	{name: "thousand", what: "1,000 workers roll", run: (*bench).measureThousand, systemd: true},
+	{name: "busy", what: "1,000 workers roll under four busy clients", run: (*bench).measureBusy},
+	{name: "many", what: "600 programs reload, under systemd and without", together: (*bench).measureMany, systemd: true},
+	{name: "peers", what: "the same worker under other supervisors, and without one", together: (*bench).measurePeers},
+	{name: "failed", what: "requests that fail while reloads go on", run: (*bench).measureFailed},
+	{name: "naive", what: "what is lost of a worker that stops badly, with a shared socket and steered", run: (*bench).measureNaive},
+	{name: "lanes", what: "how fast and how exactly new connections move, and what lanes cost", run: (*bench).measureLanes},
+	{name: "latency", what: "latency and gaps at a constant rate", run: (*bench).measureLatency},
 }
 
 func main() {
-	only := flag.String("only", "", "measure only these, by `name`, separated by commas")
+	only := flag.String("only", "", "measure only these, by `name`, separated by commas; NAME/plain and NAME/systemd: only there")
 	quick := flag.Bool("quick", false, "less of everything: about a minute")
 	binary := flag.String("supervisord", "", "measure this `binary` instead of one built from the sources here")
+	before := flag.String("before", "", "measure this `binary` beside it, in a column of its own")
 	flag.Usage = usage
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	if err := run(ctx, *only, *binary, *quick); err != nil {
+	if err := run(ctx, *only, *binary, *before, *quick); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
 func usage() {
-	fmt.Fprint(flag.CommandLine.Output(), "usage: scripts/bench [--only NAME,…] [--quick] [--supervisord BINARY]\n\n")
+	fmt.Fprint(flag.CommandLine.Output(), "usage: scripts/bench [--only NAME,…] [--quick] [--supervisord BINARY] [--before BINARY]\n\n")
 	flag.PrintDefaults()
 	fmt.Fprintln(flag.CommandLine.Output(), "\nNames:")
 	for _, p := range parts {
@@ -71,7 +84,7 @@ func usage() {
 	}
 }
 
-func run(ctx context.Context, only, binary string, quick bool) error {
+func run(ctx context.Context, only, binary, before string, quick bool) (err error) {
 	chosen, err := choose(only)
 	if err != nil {
 		return err
@@ -81,10 +94,15 @@ func run(ctx context.Context, only, binary string, quick bool) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	b := &bench{dir: dir, supervisord: binary, hello: filepath.Join(dir, "hello"), light: filepath.Join(dir, "light"), naive: filepath.Join(dir, "naive"), quick: quick}
+	b := &bench{dir: dir, now: binary, before: before, hello: filepath.Join(dir, "hello"), light: filepath.Join(dir, "light"), naive: filepath.Join(dir, "naive"), quick: quick}
+	defer func() {
+		if b.lab != nil {
+			err = errors.Join(err, b.lab.Close())
+		}
+	}()
 	packages := []string{"examples/hello", "examples/measure/light", "examples/measure/naive"}
 	if binary == "" {
-		b.supervisord, packages = filepath.Join(dir, "supervisord"), append(packages, "cmd/supervisord")
+		b.now, packages = filepath.Join(dir, "supervisord"), append(packages, "cmd/supervisord")
 	}
 	if err := kit.Build(ctx, dir, packages...); err != nil {
 		return err
@@ -97,15 +115,14 @@ func choose(only string) (chosen []part, err error) {
 		return parts, nil
 	}
 	for name := range strings.SplitSeq(only, ",") {
-		before := len(chosen)
-		for _, p := range parts {
-			if p.name == name {
-				chosen = append(chosen, p)
-			}
-		}
-		if len(chosen) == before {
+		name, place, limited := strings.Cut(name, "/")
+		i := slices.IndexFunc(parts, func(p part) bool { return p.name == name })
+		if i < 0 || limited && (!parts[i].systemd || place != "plain" && place != "systemd") {
 			return nil, fmt.Errorf("there is no measurement %q; --help lists them", name)
 		}
+		p := parts[i]
+		p.place = place
+		chosen = append(chosen, p)
 	}
 	return chosen, nil
 }
@@ -116,17 +133,45 @@ func (b *bench) measure(ctx context.Context, chosen []part) error {
 	var errs []error
 	for _, p := range chosen {
 		fmt.Fprintf(os.Stderr, "bench: %s: %s (load %s)\n", p.name, p.what, kit.LoadAverage())
-		if err := p.run(b, ctx); err != nil {
+		if err := b.measurePart(ctx, p); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", p.name, err))
 		}
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	fmt.Printf("%s, %d CPUs, Linux %s, load average %s before and %s after, %s.\n\n| what | required | measured | met |\n| --- | --- | --- | --- |\n",
-		runtime.Version(), runtime.NumCPU(), kit.Kernel(), load, kit.LoadAverage(), time.Now().Format(time.DateOnly))
+	fmt.Printf("%s, %d CPUs, Linux %s, load average %s before and %s after, %s.\n\n", runtime.Version(), runtime.NumCPU(), kit.Kernel(), load,
+		kit.LoadAverage(), time.Now().Format(time.DateOnly))
+	if b.before == "" {
+		fmt.Println("| what | required | measured | met | load |\n| --- | --- | --- | --- | --- |")
+	} else {
+		fmt.Println("| what | required | measured | met | before | load |\n| --- | --- | --- | --- | --- | --- |")
+	}
 	for _, r := range b.rows {
-		fmt.Print(r)
+		fmt.Println(r.line(b.before != ""))
+	}
+	return errors.Join(errs...)
+}
+
+// measurePart measures every side of a part, in turn or together.
+func (b *bench) measurePart(ctx context.Context, p part) error {
+	sides, err := b.sides(p)
+	if unable, ok := errors.AsType[systemd.UnableError](err); ok {
+		b.load = kit.LoadAverage()
+		b.show(p.what+", under systemd", "not measured: "+unable.Error())
+	} else if err != nil {
+		return err
+	}
+	if p.together != nil {
+		b.load = kit.LoadAverage()
+		return p.together(b, ctx, sides)
+	}
+	var errs []error
+	for _, s := range sides {
+		b.side, b.load = s, kit.LoadAverage()
+		if err := p.run(b, ctx); err != nil {
+			errs = append(errs, fmt.Errorf("%s%s: %w", s.Binary, s, err))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -148,10 +193,13 @@ func (b *bench) lessFloat(whole, quick float64) float64 {
 }
 
 // row is one line of the table.
-type row struct{ what, required, measured, met string }
+type row struct{ what, required, measured, met, before, load string }
 
-func (r row) String() string {
-	return fmt.Sprintf("| %s | %s | %s | %s |\n", r.what, r.required, r.measured, r.met)
+func (r *row) line(before bool) string {
+	if before {
+		return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |", r.what, r.required, r.measured, r.met, r.before, r.load)
+	}
+	return fmt.Sprintf("| %s | %s | %s | %s | %s |", r.what, r.required, r.measured, r.met, r.load)
 }
 
 // show adds a line without a requirement to the table, and prints it at once.
@@ -159,12 +207,24 @@ func (b *bench) show(what, measured string) { b.add(row{what: what, measured: me
 
 // require adds a line with a requirement to the table, and prints it at once.
 func (b *bench) require(what, required, measured string, met bool) {
-	b.add(row{what, required, measured, map[bool]string{true: "yes", false: "**no**"}[met]})
+	b.add(row{what: what, required: required, measured: measured, met: map[bool]string{true: "yes", false: "**no**"}[met]})
 }
 
+// add adds a line for b.side, or completes the one of the other build.
 func (b *bench) add(r row) {
-	b.rows = append(b.rows, r)
-	fmt.Fprint(os.Stderr, r)
+	r.what += b.side.String()
+	r.load = b.load
+	if b.side.before {
+		r.before, r.measured, r.met = r.measured, "", ""
+	}
+	fmt.Fprintln(os.Stderr, r.line(b.before != ""))
+	for _, other := range b.rows {
+		if other.what == r.what {
+			other.before = r.before
+			return
+		}
+	}
+	b.rows = append(b.rows, &r)
 }
 
 func mib(n uint64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }

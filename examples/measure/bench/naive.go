@@ -38,7 +38,7 @@ func shutdownRow(supervisor string, every time.Duration) string {
 }
 
 func (b *bench) measureShutdown(ctx context.Context, name, listener string, every time.Duration) error {
-	s, err := kit.Serve(ctx, b.supervisord, table(b.naive, "1", "", listener))
+	s, err := b.side.serve(ctx, b.naive, "1", "", listener)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -13,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/examples/measure/clock"
 	"example.org/supervisord/examples/measure/kit"
+	"example.org/supervisord/internal/lab/load"
 )
 
 // points is the loop that steering is compared with: two sockets of a SO_REUSEPORT group, a worker on each in turn, and when one says
@@ -78,15 +77,10 @@ func (p *points) measure(ctx context.Context) error {
 		return errors.Join(err, w.Process.Kill(), w.Wait())
 	}
 	if p.chat == nil {
-		p.chat = beginChat(p.address, 1)
+		p.chat = beginChat(load.Dial(p.address), 1)
 	}
-	for began := clock.Monotonic(); p.chat.firstOf(p.turn) == 0; {
-		if clock.Monotonic()-began > kit.Patience {
-			return fmt.Errorf("generation %d of the loop does not answer", p.turn)
-		}
-		if err := kit.Pause(ctx, time.Millisecond); err != nil {
-			return err
-		}
+	if _, err := p.chat.await(ctx, p.turn); err != nil {
+		return err
 	}
 	err = p.stop()
 	p.last = w

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -12,11 +16,11 @@ import (
 
 // vitals is what a process holds and has used.
 type vitals struct {
-	rss, own     uint64 // bytes that are resident: all, and its own
+	pss, own     uint64 // bytes of memory: its share of what is resident, and of that what no file has
 	fds, threads int
 	woken        int // how often a thread, of those that live, went to sleep and was woken
 	preempted    int
-	cpu          time.Duration
+	cpu, workers time.Duration // its own CPU time, and that of the children that it has waited for, in hundredths of a second
 }
 
 func vitalsOf(pid int) (v vitals, err error) {
@@ -24,7 +28,20 @@ func vitalsOf(pid int) (v vitals, err error) {
 	if err != nil {
 		return v, err
 	}
-	v.rss, v.own, v.threads = uint64(number(status["VmRSS"]))<<10, uint64(number(status["RssAnon"]))<<10, number(status["Threads"])
+	v.threads = number(status["Threads"])
+	text, err := os.ReadFile(proc.Path(pid, "smaps_rollup"))
+	if err != nil {
+		return v, err
+	}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(line, ":")
+		switch name {
+		case "Pss":
+			v.pss = uint64(number(value)) << 10
+		case "Pss_Anon":
+			v.own = uint64(number(value)) << 10
+		}
+	}
 	descriptors, err := proc.Descriptors(pid)
 	if err != nil {
 		return v, err
@@ -37,13 +54,26 @@ func vitalsOf(pid int) (v vitals, err error) {
 			v.preempted += number(status["nonvoluntary_ctxt_switches"])
 		}
 	}
+	if v.workers, err = childrenCPU(pid); err != nil {
+		return v, err
+	}
 	v.cpu, err = clock.CPU(pid)
 	return v, err
 }
 
+// childrenCPU returns cutime and cstime of proc_pid_stat(5), whose ticks are hundredths of a second on every Linux.
+func childrenCPU(pid int) (time.Duration, error) {
+	text, err := os.ReadFile(proc.Path(pid, "stat"))
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if err != nil || len(fields) < 15 {
+		return 0, errors.Join(err, fmt.Errorf("process %d has %d fields", pid, len(fields)))
+	}
+	return time.Duration(number(fields[13])+number(fields[14])) * 10 * time.Millisecond, nil
+}
+
 // number is the number at the beginning of a text: "1234 kB".
 func number(text string) int {
-	word, _, _ := strings.Cut(text, " ")
+	word, _, _ := strings.Cut(strings.TrimSpace(text), " ")
 	n, _ := strconv.Atoi(word)
 	return n
 }

@@ -86,7 +86,7 @@ const (
 
 // supervise starts supervisord and waits until every program serves.
 func (r *rig) supervise(ctx context.Context, programs ...kit.ProgramTable) (*kit.Subject, error) {
-	return kit.Serve(ctx, r.command("supervisord")[0], programs...)
+	return kit.Setup{Binary: r.command("supervisord")[0]}.Serve(ctx, programs...)
 }
 
 // serveAlone starts a worker, or a supervisor of another kind, and waits until it accepts connections.

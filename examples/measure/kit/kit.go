@@ -17,20 +17,46 @@ import (
 // Patience is the longest wait for anything.
 const Patience = 3 * time.Minute
 
-// Build builds programs of the source tree into dir, each named after its directory: "cmd/supervisord", "examples/hello".
+// Build builds programs into dir, without cgo as scripts/install does, each named after its directory: "cmd/supervisord",
+// "examples/hello" of the source tree.
 func Build(ctx context.Context, dir string, packages ...string) error {
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "example.org/supervisord").Output()
+	root, err := SourceTree(ctx)
 	if err != nil {
-		return fmt.Errorf("cannot find the source tree: %w", err)
+		return err
 	}
 	for _, name := range packages {
-		from := filepath.Join(strings.TrimSpace(string(root)), name)
-		out, err := exec.CommandContext(ctx, "go", "build", "-C", from, "-trimpath", "-o", filepath.Join(dir, filepath.Base(name)), ".").CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("cannot build %s: %w\n%s", name, err, out)
+		if err := build(ctx, filepath.Join(root, name), filepath.Join(dir, filepath.Base(name)), "."); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// BuildTool builds a program of another module that the examples require.
+func BuildTool(ctx context.Context, path, name string) error {
+	root, err := SourceTree(ctx)
+	if err != nil {
+		return err
+	}
+	return build(ctx, filepath.Join(root, "examples"), path, name)
+}
+
+func build(ctx context.Context, from, path, name string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-C", from, "-trimpath", "-o", path, name)
+	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot build %s: %w\n%s", path, err, out)
+	}
+	return nil
+}
+
+// SourceTree returns the root of the source tree.
+func SourceTree(ctx context.Context) (string, error) {
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "example.org/supervisord").Output()
+	if err != nil {
+		return "", fmt.Errorf("cannot find the source tree: %w", err)
+	}
+	return strings.TrimSpace(string(root)), nil
 }
 
 // FreeAddress returns an address on loopback that was free a moment ago; "" if no port is free.

@@ -3,6 +3,7 @@ package kit
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +14,9 @@ import (
 
 	"example.org/supervisord/examples/measure/clock"
 	"example.org/supervisord/internal/control"
+	"example.org/supervisord/internal/lab/load"
 	"example.org/supervisord/internal/lab/process"
+	"example.org/supervisord/internal/lab/systemd"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
@@ -56,42 +59,70 @@ func or(text, otherwise string) string {
 	return text
 }
 
-// Subject is a supervisord that runs to be measured.
-type Subject struct {
-	*process.Child
-	*process.Follower
-	Addresses []string      // of all listeners
-	CPU       time.Duration // once it has ended: what it used in its life, without its children
-	dir       string
+// Setup is a supervisord to be measured, and where it runs.
+type Setup struct {
+	Binary string
+	Lab    *systemd.Lab // nil: it is a child of this process
+	Keys   string       // more keys of the table supervisor, a line each
 }
 
-// Start starts supervisord with a directory of its own, in memory as /run is.
-func Start(binary string, programs ...ProgramTable) (*Subject, error) {
-	dir, err := os.MkdirTemp(tmpfs(), "measure")
-	if err != nil {
-		return nil, err
-	}
-	s := &Subject{dir: dir}
-	text := fmt.Sprintf("[supervisor]\nlog_format = \"json\"\nruntime_dir = %q\n", dir)
+// Subject is a supervisord that runs to be measured.
+type Subject struct {
+	*process.Follower
+	Setup
+	Addresses []string // of all listeners
+	pid       int
+	control   string // path of its control socket
+	stop      func(patience time.Duration)
+}
+
+// Start starts supervisord.
+func (s Setup) Start(programs ...ProgramTable) (*Subject, error) {
+	text := "log_format = \"json\"\n" + s.Keys + "\n"
+	var addresses []string
 	for _, p := range programs {
 		for i := range p.Listen {
 			if p.Listen[i].Address == "" {
 				p.Listen[i].Address = FreeAddress()
 			}
-			s.Addresses = append(s.Addresses, p.Listen[i].Address)
+			addresses = append(addresses, p.Listen[i].Address)
 		}
 		text += p.String()
 	}
-	path := filepath.Join(dir, "supervisord.toml")
-	if err = os.WriteFile(path, []byte(text), 0o600); err == nil {
-		cmd := exec.Command(binary, "-c", path)
-		s.Child, s.Follower, err = process.StartLogged(cmd, func() { s.CPU, _ = clock.CPU(cmd.Process.Pid) })
+	start := s.startChild
+	if s.Lab != nil {
+		start = s.startService
 	}
+	subject, err := start(text)
+	if err == nil {
+		subject.Setup, subject.Addresses = s, addresses
+	}
+	return subject, err
+}
+
+// startChild starts supervisord with a directory of its own, in memory as /run is.
+func (s Setup) startChild(config string) (*Subject, error) {
+	dir, err := os.MkdirTemp(tmpfs(), "measure")
 	if err != nil {
-		os.RemoveAll(dir) //nolint:errcheck // the first error counts
 		return nil, err
 	}
-	return s, nil
+	clean := func() { os.RemoveAll(dir) } //nolint:errcheck // it is in memory
+	path := filepath.Join(dir, "supervisord.toml")
+	if err := os.WriteFile(path, fmt.Appendf(nil, "[supervisor]\nruntime_dir = %q\n%s", dir, config), 0o600); err != nil {
+		clean()
+		return nil, err
+	}
+	f, line, end := process.FollowLog()
+	c, err := process.Start(exec.Command(s.Binary, "-c", path), line, nil)
+	if err != nil {
+		clean()
+		return nil, err
+	}
+	go func() { <-c.EOF; end() }()
+	return &Subject{Follower: f, pid: c.Cmd.Process.Pid, control: filepath.Join(dir, "control.sock"), stop: func(patience time.Duration) {
+		c.Stop(patience)
+		clean()
+	}}, nil
 }
 
 func tmpfs() string {
@@ -102,14 +133,14 @@ func tmpfs() string {
 }
 
 // Serve is Start that waits until every program serves.
-func Serve(ctx context.Context, binary string, programs ...ProgramTable) (*Subject, error) {
-	s, err := Start(binary, programs...)
+func (s Setup) Serve(ctx context.Context, programs ...ProgramTable) (*Subject, error) {
+	subject, err := s.Start(programs...)
 	if err == nil {
-		if err = s.Serves(ctx, len(programs)); err != nil {
-			s.Abandon()
+		if err = subject.Serves(ctx, len(programs)); err != nil {
+			subject.Abandon()
 		}
 	}
-	return s, err
+	return subject, err
 }
 
 // Serves waits until so many generations have begun to serve since the start.
@@ -135,15 +166,15 @@ func (s *Subject) Await(ctx context.Context, n int, is func(*supervisor.Update) 
 }
 
 // PID returns the PID of supervisord.
-func (s *Subject) PID() int { return s.Cmd.Process.Pid }
+func (s *Subject) PID() int { return s.pid }
 
 // Control returns a client of its control socket.
 func (s *Subject) Control() *control.Client {
-	return control.NewClient(filepath.Join(s.dir, "control.sock"))
+	return control.NewClient(s.control)
 }
 
 // HUP reloads.
-func (s *Subject) HUP() error { return s.Cmd.Process.Signal(unix.SIGHUP) }
+func (s *Subject) HUP() error { return unix.Kill(s.pid, unix.SIGHUP) }
 
 // Redeploy is a reload, seen from outside: when HUP was sent and when the log said that the new generation serves, by Monotonic.
 type Redeploy struct {
@@ -185,11 +216,16 @@ func (s *Subject) Settle(ctx context.Context) error {
 	return err
 }
 
-// Stop stops supervisord. After patience it is told to stop at once. A second call does nothing.
-func (s *Subject) Stop(patience time.Duration) {
-	s.Child.Stop(patience)
-	os.RemoveAll(s.dir) //nolint:errcheck // it is in memory
+// Dial returns a dialer for one of its addresses.
+func (s *Subject) Dial(address string) func(context.Context) (net.Conn, error) {
+	if s.Lab != nil {
+		return s.Lab.Dial(address)
+	}
+	return load.Dial(address)
 }
+
+// Stop stops supervisord. After patience it is told to stop at once. A second call does nothing.
+func (s *Subject) Stop(patience time.Duration) { s.stop(patience) }
 
 // Abandon stops a supervisord after its measurement, without waiting long for clients that keep idle connections.
 func (s *Subject) Abandon() { s.Stop(shortPatience) }

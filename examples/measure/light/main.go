@@ -2,7 +2,7 @@
 // measured. It records what happens to it by the monotonic clock, which all processes share.
 //
 //	light           serve the socket at fd 3, or the one that SERVER_STARTER_PORT names
-//	light block     wait for TERM and do nothing: what Go itself costs
+//	light block     say ready, and wait for TERM: what Go itself costs
 //	light churn N   fork and exec N processes that wait, print the CPU time that took, end them, print that
 package main
 
@@ -33,7 +33,9 @@ func main() {
 	case len(os.Args) == 1:
 		err = serve(began, term)
 	case os.Args[1] == "block":
-		<-term
+		if err = sayReady(); err == nil {
+			<-term
+		}
 	case os.Args[1] == "churn" && len(os.Args) == 3:
 		err = churn(os.Args[2])
 	default:

@@ -39,7 +39,7 @@ func Start(cmd *exec.Cmd, line func(string), dead func()) (*Child, error) {
 	go func() {
 		defer close(eof)
 		defer read.Close()
-		readLines(read, line)
+		ReadLines(read, line)
 	}()
 	go func() {
 		defer close(ended)
@@ -55,7 +55,8 @@ func Start(cmd *exec.Cmd, line func(string), dead func()) (*Child, error) {
 // longestLine bounds a line: the rest of a longer one is dropped.
 const longestLine = 4 << 20
 
-func readLines(r io.Reader, each func(string)) {
+// ReadLines calls each for every line until the end of r.
+func ReadLines(r io.Reader, each func(string)) {
 	in := bufio.NewReader(r)
 	var line []byte
 	for {

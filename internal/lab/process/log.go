@@ -3,38 +3,31 @@ package process
 import (
 	"encoding/json"
 	"fmt"
-	"os/exec"
 	"time"
 
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
 
-// StartLogged starts cmd, a supervisord that logs as JSON, and returns a Follower of its log. Who measures supervisord reads its log,
-// because an open stream of events costs it memory, CPU time and wake-ups. The updates only have the time at which the line was
-// read, Program, Kind, Generation, Step and Reason. dead is that of Start.
-func StartLogged(cmd *exec.Cmd, dead func()) (*Child, *Follower, error) {
-	j := &Follower{cancel: func() {}, done: make(chan struct{}), more: make(chan struct{})}
-	close(j.done)
+// FollowLog returns a Follower of a supervisord that logs as JSON, and the function that it needs for each line and for the end of
+// the log. Programs that measure supervisord read its log, because an open stream of events costs it memory, CPU time and wake-ups.
+// The updates only have Time, Program, Kind, Generation, Step and Reason.
+func FollowLog() (f *Follower, line func(string), end func()) {
+	f = &Follower{cancel: func() {}, done: make(chan struct{}), more: make(chan struct{})}
+	close(f.done)
 	last := ""
-	c, err := Start(cmd, func(line string) {
-		last = line
+	line = func(text string) {
+		last = text
 		var l struct {
+			Time                  time.Time
 			Msg                   program.ReportKind
 			Program, Step, Reason string
 			Generation            int
 		}
-		if json.Unmarshal([]byte(line), &l) == nil {
+		if json.Unmarshal([]byte(text), &l) == nil {
 			report := program.Report{Kind: l.Msg, Generation: l.Generation, Step: l.Step, Reason: l.Reason}
-			j.add(supervisor.Update{Time: time.Now(), Program: l.Program, Report: report})
+			f.add(supervisor.Update{Time: l.Time, Program: l.Program, Report: report})
 		}
-	}, dead)
-	if err != nil {
-		return nil, nil, err
 	}
-	go func() {
-		<-c.EOF
-		j.end(fmt.Errorf("supervisord has ended: %s", last))
-	}()
-	return c, j, nil
+	return f, line, func() { f.end(fmt.Errorf("supervisord has ended: %s", last)) }
 }

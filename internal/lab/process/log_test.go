@@ -9,14 +9,17 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-func TestStartLoggedReadsTheLog(t *testing.T) {
-	script := `echo '{"msg":"new generation serves","program":"web","generation":2,"took":"1s"}'; echo 'supervisord: gone wrong' >&2`
-	c, j, err := StartLogged(exec.Command("sh", "-c", script), nil)
+func TestFollowLogReadsTheLog(t *testing.T) {
+	script := `echo '{"time":"2026-11-22T15:02:53.434035481Z","msg":"new generation serves","program":"web","generation":2,"took":"1s"}'; echo 'supervisord: gone wrong' >&2`
+	j, line, end := FollowLog()
+	c, err := Start(exec.Command("sh", "-c", script), line, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	<-c.EOF
+	end()
 	u, err := j.Await(t.Context(), 0, func(u *supervisor.Update) bool { return u.Kind == program.GenerationServes })
-	if err != nil || u.Program != "web" || u.Generation != 2 {
+	if err != nil || u.Program != "web" || u.Generation != 2 || u.Time.Nanosecond() != 434035481 {
 		t.Errorf("%+v, %v", u, err)
 	}
 	_, err = j.Await(t.Context(), 1, func(*supervisor.Update) bool { return false })
