@@ -346,12 +346,12 @@ func TestChildThatEndedBeforeItWasAdoptedKeepsItsStatus(t *testing.T) {
 	}
 }
 
-// The handover includes the shim's report, for a worker between fork and exec.
+// The handover includes the report of a worker between fork and exec.
 func TestWorkerIsAdoptedBetweenForkAndExec(t *testing.T) {
 	l := launcher(t)
 	s := &life{t: t, events: make(chan Event, 10)}
 	s.w = newWorker(l, Spec{Command: []string{"sleep", "100"}, Ready: ready.Check{Method: ready.Notify}}, func(e Event) { s.events <- e })
-	freeze(t, l) // the launcher reads nothing: the shim's report stays in its pipe
+	freeze(t, l) // the launcher reads nothing: the report stays in its pipe
 	l.spawning.Unlock()
 	if err := s.w.spawn(); err != nil {
 		t.Fatal(err)

@@ -242,11 +242,9 @@ func (a *attempt) environment() []string {
 }
 
 func (a *attempt) prepareCommand() (err *spawn.StepError) {
-	spec := &a.w.spec
-	a.prepared, err = spawn.Prepare(spawn.Execution{
-		Argv: spec.Command, Environment: a.environment(), Directory: spec.Directory, Files: a.files,
-		Group: a.dir, Credential: spec.Credential, Limits: spec.Limits,
-	})
+	execution := a.w.execution()
+	execution.Environment, execution.Files = a.environment(), a.files
+	a.prepared, err = spawn.Prepare(execution)
 	if err == nil {
 		a.ours = append(a.ours, a.prepared.Report)
 	}

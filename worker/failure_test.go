@@ -71,7 +71,7 @@ func TestUserThatMayNotBeSet(t *testing.T) {
 	}
 }
 
-func TestShimThatIsKilledWasNeverStarted(t *testing.T) {
+func TestProcessThatIsKilledBeforeTheExecWasNeverStarted(t *testing.T) {
 	l := launcher(t)
 	for range 20 {
 		s := start(t, l, shell("sleep 100"))
@@ -86,15 +86,5 @@ func TestShimThatIsKilledWasNeverStarted(t *testing.T) {
 		if x.Status.Signal() != syscall.SIGKILL || x.Step != "" && x.String() != "killed by SIGKILL before it could run" {
 			t.Errorf("step %q: %s", x.Step, x)
 		}
-	}
-}
-
-func TestOrdinaryProcessIsNotAShim(t *testing.T) {
-	spawn.RunShim() // returns: this process has another name
-	old := os.Args
-	defer func() { os.Args = old }()
-	for _, args := range [][]string{{"supervisord: starting"}, {"supervisord: starting", "x", "7"}, {"supervisord: starting", "x", "-1"}, {"supervisord: starting", "x", "y"}} {
-		os.Args = args
-		spawn.RunShim() // returns: there are no sealed orders
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // slowFile is a file whose content never arrives: its FUSE file system answers everything but READ. Another process serves it and
 // exits after a minute, because a process that waits for its own file system could not be killed.
-func slowFile(t *testing.T, l *Launcher) string {
+func slowFile(t *testing.T, l *Launcher) (path string) {
 	t.Helper()
 	needRoot(t, "a file system")
 	dir := t.TempDir()
@@ -77,7 +77,7 @@ func serveSlowly(server *os.File) {
 
 // fileAttributes is a struct fuse_attr: the root directory, or a file of one page.
 func fileAttributes(node uint64) []byte {
-	mode := uint32(unix.S_IFREG | 0o644)
+	mode := uint32(unix.S_IFREG | 0o755)
 	if node == 1 {
 		mode = unix.S_IFDIR | 0o755
 	}

@@ -195,7 +195,7 @@ func TestWorkerHasDefaultSignalsAndAnEmptyMask(t *testing.T) {
 	l := launcher(t)
 	s := &life{t: t, events: make(chan Event, 10)}
 	s.w = newWorker(l, Spec{Command: []string{"sleep", "100"}}, func(e Event) { s.events <- e })
-	if err := s.w.spawn(); err != nil { // on this thread, whose mask the shim inherits
+	if err := s.w.spawn(); err != nil { // on this thread, whose mask the new process inherits
 		t.Fatal(err)
 	}
 	l.workers.Go(s.w.postAll)

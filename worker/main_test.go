@@ -14,11 +14,9 @@ import (
 
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
-	"example.org/supervisord/worker/spawn"
 )
 
 func TestMain(m *testing.M) {
-	spawn.RunShim()
 	if role := os.Getenv("TEST_ROLE"); role != "" {
 		os.Exit(play(role))
 	}

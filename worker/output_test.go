@@ -51,9 +51,15 @@ func TestLinesOfSeveralWorkersAreNotMixed(t *testing.T) {
 		all = append(all, s)
 	}
 	for _, s := range all {
-		s.end()
+		for !s.ended {
+			s.next()
+		}
 	}
-	for line := range strings.Lines(log.written(t)) {
+	data := log.written(t)
+	if lines := strings.Count(data, "\n"); lines != len(all)*200 {
+		t.Errorf("%d lines", lines)
+	}
+	for line := range strings.Lines(data) {
 		if len(line) == 101 && line != strings.Repeat(line[:1], 100)+"\n" {
 			t.Fatalf("mixed: %q", line)
 		}

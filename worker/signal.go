@@ -12,7 +12,7 @@ import (
 )
 
 // Signal sends sig to the worker process alone (group false) or to its whole process group. After the end it does nothing and returns nil.
-// A signal that comes before the command runs waits until it does, because the shim would react otherwise than the command; KILL waits
+// A signal that comes before the command runs waits until it does, because the process would react otherwise before the exec; KILL waits
 // only for the fork.
 func (w *Worker) Signal(sig syscall.Signal, group bool) error {
 	w.mu.Lock()

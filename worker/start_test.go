@@ -36,7 +36,7 @@ func TestSignalReachesTheWorker(t *testing.T) {
 	}
 }
 
-// The exec closes the pipe with the shim's report. While another process has a copy of the pipe, it stays open, and the worker may be
+// The exec closes the pipe with the report. While another process has a copy of the pipe, it stays open, and the worker may be
 // dead before the pipe is read.
 func TestReportWithoutAnEndIsUnderstoodAtTheEndOfTheWorker(t *testing.T) {
 	l := launcher(t)

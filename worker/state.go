@@ -14,7 +14,7 @@ const (
 	FDProcess = "pidfd"
 	FDNotify  = "notify"      // the socket at NotifyPath
 	FDPipe    = "notify-pipe" // the read end of NOTIFY_FD
-	FDReport  = "report"      // of the shim, while the command does not run yet
+	FDReport  = "report"      // of the new process, while the command does not run yet
 	FDControl = "einhorn"     // the listening socket behind EINHORN_SOCK_PATH; its connections are ControlFDs
 	FDStdout  = output.Stdout // the read end of the pipe
 	FDStderr  = output.Stderr
@@ -29,7 +29,7 @@ type State struct {
 	Killed     bool      // KILL was sent
 	NotifyPath string    // what NOTIFY_SOCKET says
 	Group      string    // the directory of its control group; "": it has none
-	Report     []byte    // the shim's report so far, while not Running
+	Report     []byte    // of the new process so far, while not Running
 	Pending    []Pending // signals that wait for Running
 
 	Carry   map[string][]byte `json:",omitempty"` // by stream: the beginning of an unfinished line

@@ -55,7 +55,7 @@ type process struct {
 
 // channels are where a worker speaks.
 type channels struct {
-	report  *epoll.Source // of the shim, until the exec closes it
+	report  *epoll.Source // of the new process, until the exec closes it
 	begun   []byte        // the report so far
 	socket  *epoll.Source // NOTIFY_SOCKET
 	pipe    *epoll.Source // the read end of NOTIFY_FD
@@ -155,7 +155,7 @@ func (w *Worker) tail() []string {
 	return nil
 }
 
-// readReport reads what the shim reports. w.mu is held.
+// readReport reads what the new process reports until its exec. w.mu is held.
 func (w *Worker) readReport() {
 	var buf [512]byte
 	for w.channels.report != nil {
@@ -175,13 +175,21 @@ func (w *Worker) readReport() {
 
 // reported acts on the whole report. w.mu is held.
 func (w *Worker) reported() {
-	runs, failure := spawn.ParseReport(w.channels.begun)
+	runs, failure := spawn.ParseReport(w.channels.begun, w.execution())
 	w.channels.begun = nil
 	if failure != nil {
 		w.failure = failure
 	}
 	if runs {
 		w.spawned()
+	}
+}
+
+// execution is what the process becomes, without what depends on the attempt.
+func (w *Worker) execution() *spawn.Execution {
+	spec := &w.spec
+	return &spawn.Execution{
+		Argv: spec.Command, Environment: spec.Environment, Directory: spec.Directory, Credential: spec.Credential, Limits: spec.Limits,
 	}
 }
 

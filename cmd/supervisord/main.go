@@ -10,11 +10,9 @@ import (
 
 	"example.org/supervisord/internal/apart"
 	"example.org/supervisord/internal/daemon"
-	"example.org/supervisord/worker/spawn"
 )
 
 func main() {
-	spawn.RunShim()
 	os.Exit(apart.LeaveMain(func() int { return execute(os.Args) }))
 }
 

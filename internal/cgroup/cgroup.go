@@ -109,9 +109,6 @@ func (g *Groups) Make() (fd int, path string) {
 	return fd, path
 }
 
-// Enter moves the calling process into a group, if that is possible.
-func Enter(path string) { write(path, "cgroup.procs", "0") } //nolint:errcheck // no worker fails to start for that
-
 // Kill kills every process in a group.
 func (g *Groups) Kill(path string) {
 	if g != nil && path != "" {

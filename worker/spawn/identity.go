@@ -44,23 +44,14 @@ func withRemedy(what any, err error) error {
 }
 
 // groups sets the supplementary groups, unless they are right already: an ordinary user may not even set the same groups again.
-func (s *shim) groups() error {
-	if s.Credential == nil {
-		return nil
+func (b *builder) groups() {
+	want := b.c.Credential.Groups
+	if have, err := unix.Getgroups(); err == nil && sameGroups(have, want) {
+		return
 	}
-	want := slices.Clone(s.Credential.Groups)
-	have, err := unix.Getgroups()
-	if err == nil && sameGroups(have, want) {
-		return nil
-	}
-	var first unsafe.Pointer
-	if len(want) > 0 {
-		first = unsafe.Pointer(&want[0])
-	}
-	if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(want)), uintptr(first), 0); e != 0 {
-		return withRemedy(want, e)
-	}
-	return nil
+	b.p.groups = slices.Clone(want)
+	b.step = codeGroups
+	b.call(unix.SYS_SETGROUPS, uintptr(len(want)), uintptr(unsafe.Pointer(unsafe.SliceData(b.p.groups))))
 }
 
 func sameGroups(have []int, want []uint32) bool {
@@ -74,72 +65,54 @@ func sameGroups(have []int, want []uint32) bool {
 	return slices.Equal(slices.Compact(a), slices.Compact(b))
 }
 
-func (s *shim) group() error {
-	if s.Credential == nil {
+// identity sets groups, group and user. With ambient capabilities, the permitted set must survive that.
+func (b *builder) identity() *StepError {
+	who := b.c.Credential
+	if who == nil {
 		return nil
 	}
-	gid := uintptr(s.Credential.GID)
-	if s.Credential.GID == unchanged {
-		return withRemedy(gid, unix.EINVAL)
+	b.groups()
+	uid, gid := uintptr(who.UID), uintptr(who.GID)
+	if who.GID == unchanged {
+		return Failed(stepGroup, withRemedy(gid, unix.EINVAL))
 	}
-	if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, gid, gid, gid); e != 0 {
-		return withRemedy(gid, e)
+	b.step = codeGroup
+	b.call(unix.SYS_SETRESGID, gid, gid, gid)
+	if who.UID == unchanged {
+		return Failed(stepUser, withRemedy(uid, unix.EINVAL))
 	}
+	b.step = codeUser
+	if len(b.c.Limits.AmbientCapabilities) > 0 {
+		b.call(unix.SYS_PRCTL, unix.PR_SET_KEEPCAPS, 1)
+	}
+	b.call(unix.SYS_SETRESUID, uid, uid, uid)
 	return nil
 }
 
-// user sets the user. With ambient capabilities, the permitted set must survive that.
-func (s *shim) user() error {
-	if s.Credential == nil {
-		return nil
-	}
-	if len(s.Limits.AmbientCapabilities) > 0 {
-		if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0); err != nil {
-			return err
-		}
-	}
-	uid := uintptr(s.Credential.UID)
-	if s.Credential.UID == unchanged {
-		return withRemedy(uid, unix.EINVAL)
-	}
-	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uid, uid, uid); e != 0 {
-		return withRemedy(uid, e)
-	}
-	return nil
-}
-
-// clearAmbient drops the capabilities that the supervisor's unit gave to it (AmbientCapabilities=), which every command would inherit.
-func clearAmbient() error {
-	return unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-}
-
-// ambient sets the inheritable set to what was asked for, and raises it to ambient, so that the exec keeps it.
-func (s *shim) ambient() error {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&header, &data[0]); err != nil {
-		return err
-	}
-	data[0].Inheritable, data[1].Inheritable = 0, 0
-	for _, name := range s.Limits.AmbientCapabilities {
+// ambient sets the inheritable set to what was asked for, and raises it to ambient, so that the exec keeps it. The process has dropped by
+// then the ambient capabilities that the supervisor's unit gave to it (AmbientCapabilities=).
+func (b *builder) ambient() *StepError {
+	p := b.p
+	p.header.Version = unix.LINUX_CAPABILITY_VERSION_3
+	header, caps := uintptr(unsafe.Pointer(&p.header)), uintptr(unsafe.Pointer(&p.caps))
+	const all = 1<<16 - 1 // no index
+	b.step = codeAmbient
+	b.call(unix.SYS_CAPGET, header, caps).index = all
+	var raise []uintptr
+	for i, name := range b.c.Limits.AmbientCapabilities {
 		n, known := Capability(name)
 		if !known {
-			return fmt.Errorf("unknown capability %s", name)
+			return Failed(stepAmbient, fmt.Errorf("unknown capability %s", name))
 		}
-		word := &data[n/32]
-		if word.Permitted&(1<<(n%32)) == 0 {
-			return fmt.Errorf("%s: %w (the supervisor does not have it)", name, unix.EPERM)
-		}
-		word.Inheritable |= 1 << (n % 32)
+		p.inheritable[n/32] |= 1 << (n % 32)
+		raise = append(raise, uintptr(n))
+		c := b.call(checkPermitted, uintptr(n))
+		c.hint, c.index = hintLacks, uint16(i)
 	}
-	if err := unix.Capset(&header, &data[0]); err != nil {
-		return err
-	}
-	for _, name := range s.Limits.AmbientCapabilities {
-		n, _ := Capability(name)
-		if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, uintptr(n), 0, 0); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
+	b.call(setInheritable)
+	b.call(unix.SYS_CAPSET, header, caps).index = all
+	for i, n := range raise {
+		b.call(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, n).index = uint16(i)
 	}
 	return nil
 }

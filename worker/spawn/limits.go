@@ -2,8 +2,13 @@ package spawn
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/worker/spawn/before"
 )
 
 // rlimits by their names in configuration (getrlimit(2), lower case without RLIMIT_).
@@ -21,45 +26,58 @@ func RLimit(name string) (number int, known bool) {
 	return number, known
 }
 
+// names returns the names of RLimits in the order in which they are set.
+func (l *Limits) names() []string { return slices.Sorted(maps.Keys(l.RLimits)) }
+
 // raiseHardLimits raises hard limits that are below the soft ones. It needs CAP_SYS_RESOURCE, so it comes before the user is set.
-func (s *shim) raiseHardLimits() error {
-	for name, want := range s.Limits.RLimits {
+func (b *builder) raiseHardLimits() *StepError {
+	b.step = codeLimits
+	names := b.c.Limits.names()
+	b.p.limits = make([]unix.Rlimit, len(names)) // what they become: its addresses stay
+	for i, name := range names {
 		number, known := RLimit(name)
 		if !known {
-			return fmt.Errorf("unknown limit %s", name)
+			return Failed(stepLimits, fmt.Errorf("unknown limit %s", name))
 		}
-		var limit unix.Rlimit
-		err := unix.Getrlimit(number, &limit)
-		if err == nil && want > limit.Max {
-			hard := limit.Max
-			limit.Max = want
-			if err = unix.Setrlimit(number, &limit); err != nil {
-				return fmt.Errorf("%s to %s, which is above the hard limit %s: %w", name, limitText(want), limitText(hard), err)
-			}
+		var have unix.Rlimit
+		if err := unix.Getrlimit(number, &have); err != nil {
+			return Failed(stepLimits, fmt.Errorf("%s: %w", name, err))
 		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+		want := b.c.Limits.RLimits[name]
+		b.p.limits[i] = unix.Rlimit{Cur: want, Max: max(want, have.Max)}
+		if want > have.Max {
+			b.limit(i, number).hint = hintHard
 		}
 	}
 	return nil
 }
 
-// softLimits sets the limits themselves, late, because a small one (address space, processes) could hit the shim. Setting nofile also keeps Go
-// from restoring at the exec the limit that it had raised for itself.
-func (s *shim) softLimits() error {
-	for name, want := range s.Limits.RLimits {
+// softLimits sets the limits themselves, late, because a small one could get in the way of the other steps.
+func (b *builder) softLimits() *StepError {
+	b.step = codeLimits
+	if _, own := b.c.Limits.RLimits["nofile"]; !own {
+		b.restoreFiles()
+	}
+	for i, name := range b.c.Limits.names() {
 		number, _ := RLimit(name)
-		var limit unix.Rlimit
-		err := unix.Getrlimit(number, &limit)
-		if err == nil {
-			limit.Cur = want
-			err = unix.Setrlimit(number, &limit)
-		}
-		if err != nil {
-			return fmt.Errorf("%s to %s: %w", name, limitText(want), err)
-		}
+		b.limit(i, number)
 	}
 	return nil
+}
+
+func (b *builder) limit(i, number int) *call {
+	c := b.call(unix.SYS_PRLIMIT64, 0, uintptr(number), uintptr(unsafe.Pointer(&b.p.limits[i])))
+	c.index = uint16(i)
+	return c
+}
+
+// restoreFiles sets the limit of open files to what it was before Go raised it, unless another process has changed it since.
+func (b *builder) restoreFiles() {
+	var have unix.Rlimit
+	raised := unix.Rlimit{Cur: before.Files.Hard - 1, Max: before.Files.Hard}
+	if before.Files.Soft < raised.Cur && unix.Getrlimit(unix.RLIMIT_NOFILE, &have) == nil && have == raised {
+		b.call(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, uintptr(unsafe.Pointer(&before.Files))).may = anyError
+	}
 }
 
 func limitText(v uint64) string {

@@ -1,17 +1,11 @@
-// Package spawn makes a process and lets it become a command, in two steps: the caller forks its own binary again as a shim (RunShim), in
-// its own process group and with its descriptors in place. The shim arranges what cannot be done from outside (signal dispositions and
-// mask, limits, user, capabilities, directory, LISTEN_PID) and then executes the command. It reports which step failed, and why, over a pipe
-// that the exec closes.
+// Package spawn makes a process and lets it become a command. The new process, a copy of this one by fork, arranges what cannot be done from
+// outside (process group, descriptors, signal dispositions and mask, limits, user, capabilities, directory, LISTEN_PID) and then executes
+// the command. It reports which step failed, and why, over a pipe that the exec closes.
 package spawn
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,7 +22,6 @@ type Execution struct {
 	Environment []string // complete but for LISTEN_PID, which is added beside LISTEN_FDS, and WATCHDOG_PID beside WATCHDOG_USEC
 	Directory   string   // "": the caller's
 	Files       []int    // the command's descriptors, by number, at least 0 to 2
-	Group       string   // the directory of its control group; "": it stays in the caller's
 	Credential  *Credential
 	Limits      Limits
 }
@@ -66,120 +59,32 @@ const RLimitInfinity = ^uint64(0)
 
 // Launch is a command that is ready to be forked.
 type Launch struct {
-	Report int // read what the shim says here, until its end, for ParseReport. The caller closes it
-	files  []int
-	argv   []string
-	theirs []int // the parameters, and the shim's end of Report
+	Report int // read what the process says here, until its end, for ParseReport. The caller closes it
+	writer int // the process's end of Report; -1: closed
+	plan   *plan
 }
 
-// Prepare opens what a fork of c needs. The caller must Close it.
-func Prepare(c Execution) (*Launch, *StepError) {
-	p := parameters{Group: c.Group, Keep: len(c.Files), Directory: []byte(c.Directory), Credential: c.Credential, Limits: c.Limits}
-	err := errors.New("no command was given")
-	if len(c.Argv) > 0 {
-		p.Command, err = pack(c.Argv)
-	}
-	if err == nil {
-		p.Environment, err = pack(c.Environment)
-	}
-	if err != nil {
-		return nil, Failed(StepExec, err)
-	}
-	data, err := json.Marshal(p)
-	if err != nil {
-		return nil, Failed(stepFork, err)
-	}
-	memfd, err := Sealed("parameters", data)
-	if err != nil {
-		return nil, Failed(stepFork, err)
-	}
+// Prepare opens what a fork of c needs. The caller must Close it. The descriptors in c must stay open until Fork has returned.
+func Prepare(c *Execution) (*Launch, *StepError) {
 	read, write, err := Pipe()
 	if err != nil {
-		unix.Close(memfd)
 		return nil, Failed(stepFork, err)
 	}
-	files := append(append([]int(nil), c.Files...), memfd, write)
-	return &Launch{
-		Report: read, files: files, theirs: []int{memfd, write},
-		argv: []string{shimName, filepath.Base(c.Argv[0]), strconv.Itoa(len(files))},
-	}, nil
+	p, failure := newPlan(c, write)
+	if failure != nil {
+		unix.Close(read)
+		unix.Close(write)
+		return nil, failure
+	}
+	return &Launch{Report: read, writer: write, plan: p}, nil
 }
 
 // Close closes everything but Report. It may be called twice.
-func (p *Launch) Close() {
-	for _, fd := range p.theirs {
-		unix.Close(fd)
+func (l *Launch) Close() {
+	if l.writer >= 0 {
+		unix.Close(l.writer)
+		l.writer = -1
 	}
-	p.theirs = nil
-}
-
-// Fork starts the process, in the control group behind the descriptor group if that is not -1. Where clone3(2) is not allowed, as under
-// RestrictNamespaces= of systemd, the shim moves itself into the group. pidfd is -1 on kernels without pidfds.
-func (p *Launch) Fork(group int) (pid, pidfd int, failure *StepError) {
-	pidfd = -1
-	attr := &syscall.ProcAttr{
-		Env: []string{"GOMAXPROCS=1", "GOGC=off"}, // the shim's own: it lives for a millisecond
-		Sys: &syscall.SysProcAttr{Setpgid: true, PidFD: &pidfd},
-	}
-	for _, fd := range p.files {
-		attr.Files = append(attr.Files, uintptr(fd))
-	}
-	var err error
-	if group >= 0 {
-		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, group
-		if pid, err = syscall.ForkExec("/proc/self/exe", p.argv, attr); err == nil {
-			return pid, pidfd, nil
-		}
-		attr.Sys.UseCgroupFD = false
-	}
-	pid, err = syscall.ForkExec("/proc/self/exe", p.argv, attr)
-	if err != nil {
-		return 0, -1, Failed(stepFork, fmt.Errorf("the supervisor's own binary, /proc/self/exe: %w", err))
-	}
-	return pid, pidfd, nil
-}
-
-// ParseReport reads a whole report. The command runs only if the report says that the exec was tried, and nothing after that. If it says
-// neither this nor what failed, the shim was killed.
-func ParseReport(report []byte) (runs bool, failure *StepError) {
-	if len(report) > 0 && report[0] == aboutToExec {
-		if report = report[1:]; len(report) == 0 {
-			return true, nil
-		}
-	}
-	failure = new(StepError)
-	if err := json.Unmarshal(report, failure); err != nil || failure.Step == "" {
-		return false, nil
-	}
-	return false, failure
-}
-
-// parameters are what the shim has to do. Strings travel as bytes: they need not be UTF-8.
-type parameters struct {
-	Command, Environment []byte // each string ends with a NUL
-	Directory            []byte
-	Group                string
-	Keep                 int // the first descriptor that the command must not see
-	Credential           *Credential
-	Limits               Limits
-}
-
-func pack(list []string) ([]byte, error) {
-	var packed []byte
-	for _, s := range list {
-		if strings.IndexByte(s, 0) >= 0 {
-			return nil, fmt.Errorf("%q contains a NUL byte: %w", s, syscall.EINVAL)
-		}
-		packed = append(append(packed, s...), 0)
-	}
-	return packed, nil
-}
-
-func unpack(packed []byte) []string {
-	if len(packed) == 0 {
-		return nil
-	}
-	return strings.Split(string(packed[:len(packed)-1]), "\x00")
 }
 
 // seals make a memfd immutable.

@@ -12,15 +12,14 @@ const (
 	StepOutput  = "output"
 	stepFork    = "fork"
 	StepWatch   = "watch"
-	StepStart   = "start" // the shim ended before the exec and reported nothing
+	StepStart   = "start" // the process ended before the exec and reported nothing
 	StepAdopt   = "adopt"
 	StepExec    = "exec"
 )
 
-// The steps that the shim takes, in their order; the last one is StepExec.
+// The steps that the new process takes, in their order; the last one is StepExec.
 const (
-	stepParameters      = "parameters"
-	stepControlGroup    = "control group"
+	stepDescriptors     = "descriptors"
 	stepSignals         = "signals"
 	stepCapabilities    = "capabilities"
 	stepLimits          = "limits"
@@ -33,7 +32,32 @@ const (
 	stepAmbient         = "ambient_capabilities"
 	stepNoNewPrivileges = "no_new_privileges"
 	stepDirectory       = "directory"
-	stepDescriptors     = "descriptors"
+)
+
+// codes are the steps by their number in a message of the new process.
+var codes = [...]string{
+	codeFork: stepFork, codeDescriptors: stepDescriptors, codeSignals: stepSignals, codeCapabilities: stepCapabilities,
+	codeLimits: stepLimits, codeNice: stepNice, codeOOM: stepOOM, codeUmask: stepUmask, codeGroups: stepGroups, codeGroup: stepGroup,
+	codeUser: stepUser, codeAmbient: stepAmbient, codeNoNewPrivileges: stepNoNewPrivileges, codeDirectory: stepDirectory, codeExec: StepExec,
+}
+
+// They stay what they are: one supervisord may read what a process reports that another version started.
+const (
+	codeFork = iota + 1
+	codeDescriptors
+	codeSignals
+	codeCapabilities
+	codeLimits
+	codeNice
+	codeOOM
+	codeUmask
+	codeGroups
+	codeGroup
+	codeUser
+	codeAmbient
+	codeNoNewPrivileges
+	codeDirectory
+	codeExec
 )
 
 // actions say what a step does, after "cannot".
@@ -45,7 +69,7 @@ var actions = map[string]string{
 	StepWatch:           "watch the process:",
 	StepAdopt:           "adopt",
 	StepExec:            "exec",
-	stepParameters:      "read its parameters:",
+	stepDescriptors:     "set up descriptors:",
 	stepSignals:         "reset signals:",
 	stepCapabilities:    "drop capabilities:",
 	stepLimits:          "set limit",
@@ -58,7 +82,6 @@ var actions = map[string]string{
 	stepAmbient:         "set ambient capability",
 	stepNoNewPrivileges: "set no_new_privileges:",
 	stepDirectory:       "enter directory",
-	stepDescriptors:     "close descriptors:",
 }
 
 // Describe says which step failed and why: "cannot exec ./web: no such file or directory".
@@ -70,7 +93,7 @@ func Describe(step string, err error) string {
 	return "cannot " + action + " " + err.Error()
 }
 
-// StepError is a step to a running command that failed. It travels from the shim as JSON.
+// StepError is a step to a running command that failed.
 type StepError struct {
 	Step  string
 	Text  string

@@ -22,13 +22,7 @@ import (
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
-	"example.org/supervisord/worker/spawn"
 )
-
-func TestMain(m *testing.M) {
-	spawn.RunShim()
-	os.Exit(m.Run())
-}
 
 // fake runs nothing: it passes its arguments to the test, and exits when the test says how.
 type fake struct {

@@ -1,0 +1,3 @@
+package before
+
+const sysPrlimit64 = 302

@@ -1,0 +1,80 @@
+package spawn
+
+import (
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Package syscall prepares the runtime for a fork with these, and they are on the list of names that Go keeps for others. They block every
+// signal of the thread and keep the goroutine on it.
+
+//go:linkname beforeFork syscall.runtime_BeforeFork
+func beforeFork()
+
+//go:linkname afterFork syscall.runtime_AfterFork
+func afterFork()
+
+// cloneArgs is struct clone_args, up to the group (Linux 5.7).
+type cloneArgs struct {
+	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
+}
+
+// Fork starts the process, in the control group behind the descriptor group if that is not -1. Where clone3(2) is not allowed, as under
+// RestrictNamespaces= of systemd, the process moves itself into the group. pidfd is -1 on kernels without pidfds.
+//
+// The process gets a copy of the memory and does not share it (CLONE_VM, CLONE_VFORK): an exec from a disk that hangs would stop the
+// thread that forked, and with it the garbage collector.
+func (l *Launch) Fork(group int) (pid, pidfd int, failure *StepError) {
+	p, errno := l.plan, syscall.ENOSYS
+	own := uintptr(unsafe.Pointer(&p.pidfd))
+	if group >= 0 {
+		p.clone = cloneArgs{
+			flags: unix.CLONE_PIDFD | unix.CLONE_INTO_CGROUP, pidfd: uint64(own), exitSignal: uint64(unix.SIGCHLD), cgroup: uint64(group),
+		}
+		pid, errno = p.fork(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&p.clone)), unsafe.Sizeof(p.clone), 0)
+	}
+	if errno != 0 && group >= 0 {
+		if fd, err := unix.Openat(group, "cgroup.procs", unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil {
+			defer unix.Close(fd)
+			p.procs = fd
+		}
+	}
+	if errno != 0 {
+		pid, errno = p.fork(unix.SYS_CLONE, unix.CLONE_PIDFD|uintptr(unix.SIGCHLD), 0, own)
+	}
+	if errno == syscall.EINVAL {
+		pid, errno = p.fork(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0)
+	}
+	if errno != 0 {
+		return 0, -1, Failed(stepFork, errno)
+	}
+	unix.Setpgid(pid, pid) //nolint:errcheck // so does the process itself: here it is for who sends signals to the group at once
+	return pid, int(p.pidfd), nil
+}
+
+// fork calls clone(2) or clone3(2) with these arguments.
+func (p *plan) fork(number, a1, a2, a3 uintptr) (int, syscall.Errno) {
+	syscall.ForkLock.Lock()
+	beforeFork()
+	pid, errno := p.clones(number, a1, a2, a3)
+	afterFork()
+	syscall.ForkLock.Unlock()
+	runtime.KeepAlive(p)
+	return int(pid), errno
+}
+
+// clones returns in the parent only.
+//
+//go:norace
+//go:nosplit
+//go:noinline
+func (p *plan) clones(number, a1, a2, a3 uintptr) (uintptr, syscall.Errno) {
+	pid, _, errno := syscall.RawSyscall6(number, a1, a2, a3, 0, 0, 0)
+	if pid == 0 && errno == 0 {
+		p.become()
+	}
+	return pid, errno
+}

@@ -1,0 +1,118 @@
+package spawn
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// aboutToExec is the byte with which the new process reports that all steps but the exec were taken.
+const aboutToExec = '+'
+
+// ParseReport reads a whole report of a process that was to become c. The command runs only if the report says that the exec was tried, and
+// nothing after that. If it says neither this nor what failed, the process was killed.
+func ParseReport(report []byte, c *Execution) (runs bool, failure *StepError) {
+	if len(report) > 0 && report[0] == aboutToExec {
+		if report = report[1:]; len(report) == 0 {
+			return true, nil
+		}
+	}
+	var m message
+	if len(report) == int(messageSize) && int(report[0]) < len(codes) && codes[report[0]] != "" {
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(&m)), messageSize), report)
+		return false, Failed(codes[m.Step], m.explain(c))
+	}
+	// The version before this one reported in JSON. A worker that it was starting may be adopted by this one.
+	failure = new(StepError)
+	if err := json.Unmarshal(report, failure); err != nil || failure.Step == "" {
+		return false, nil
+	}
+	return false, failure
+}
+
+// explain says what failed, in which call of a step.
+func (m message) explain(c *Execution) error {
+	errno := syscall.Errno(m.Errno)
+	switch m.Step {
+	case codeSignals:
+		return fmt.Errorf("signal %d: %w", m.Index, errno)
+	case codeLimits:
+		return m.explainLimit(c, errno)
+	case codeNice:
+		return fmt.Errorf("%d: %w", value(c.Limits.Nice), errno)
+	case codeOOM:
+		return fmt.Errorf("%d: %w", value(c.Limits.OOMScoreAdj), errno)
+	case codeGroups, codeGroup, codeUser:
+		return m.explainCredential(c, errno)
+	case codeAmbient:
+		return m.explainCapability(c, errno)
+	case codeDirectory:
+		return fmt.Errorf("%s: %w", c.Directory, errno)
+	case codeExec:
+		return m.explainExec(c, errno)
+	}
+	return errno
+}
+
+func (m message) explainLimit(c *Execution, errno error) error {
+	names := c.Limits.names()
+	if int(m.Index) >= len(names) {
+		return errno
+	}
+	name := names[m.Index]
+	want := limitText(c.Limits.RLimits[name])
+	var have unix.Rlimit
+	if n, known := RLimit(name); m.Hint == hintHard && known && unix.Getrlimit(n, &have) == nil {
+		return fmt.Errorf("%s to %s, which is above the hard limit %s: %w", name, want, limitText(have.Max), errno)
+	}
+	return fmt.Errorf("%s to %s: %w", name, want, errno)
+}
+
+func (m message) explainCredential(c *Execution, errno error) error {
+	if c.Credential == nil {
+		return errno
+	}
+	switch m.Step {
+	case codeGroups:
+		return withRemedy(c.Credential.Groups, errno)
+	case codeGroup:
+		return withRemedy(c.Credential.GID, errno)
+	}
+	return withRemedy(c.Credential.UID, errno)
+}
+
+func (m message) explainCapability(c *Execution, errno error) error {
+	names := c.Limits.AmbientCapabilities
+	switch {
+	case int(m.Index) >= len(names):
+		return errno
+	case m.Hint == hintLacks:
+		return fmt.Errorf("%s: %w (the supervisor does not have it)", names[m.Index], errno)
+	}
+	return fmt.Errorf("%s: %w", names[m.Index], errno)
+}
+
+// explainExec adds what the errno of an exec leaves out.
+func (m message) explainExec(c *Execution, errno error) error {
+	if len(c.Argv) == 0 {
+		return errno
+	}
+	files, path := c.candidates()
+	switch {
+	case m.Hint == hintNotFound && errors.Is(errno, unix.ENOENT):
+		return fmt.Errorf("%s: not found in PATH %q: %w", c.Argv[0], path, errno)
+	case m.Hint == hintNotFound:
+		return fmt.Errorf("%s: found in PATH %q but may not be executed: %w", c.Argv[0], path, errno)
+	case int(m.Index) >= len(files):
+		return fmt.Errorf("%s: %w", c.Argv[0], errno)
+	case m.Hint == hintLoader:
+		return fmt.Errorf("%s: its interpreter (the #! line, or the dynamic loader): %w", files[m.Index], errno)
+	case errors.Is(errno, unix.ENOEXEC):
+		return fmt.Errorf("%s: %w (a script needs a #! line)", files[m.Index], errno)
+	}
+	return fmt.Errorf("%s: %w", files[m.Index], errno)
+}

@@ -1,0 +1,384 @@
+package spawn
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// forked is a process that was forked.
+type forked struct{ pid, pidfd, report int }
+
+func fork(c *Execution, group int) (*forked, *StepError) {
+	l, failure := Prepare(c)
+	if failure != nil {
+		return nil, failure
+	}
+	defer l.Close()
+	pid, pidfd, failure := l.Fork(group)
+	if failure != nil {
+		unix.Close(l.Report)
+		return nil, failure
+	}
+	return &forked{pid, pidfd, l.Report}, nil
+}
+
+// reported reads the report to its end.
+func (s *forked) reported(c *Execution) (runs bool, failure *StepError) {
+	unix.SetNonblock(s.report, false)
+	report, err := io.ReadAll(readFD(s.report))
+	unix.Close(s.report)
+	if err != nil {
+		return false, Failed(StepStart, err)
+	}
+	return ParseReport(report, c)
+}
+
+type readFD int
+
+func (fd readFD) Read(b []byte) (int, error) {
+	n, err := unix.Read(int(fd), b)
+	if errors.Is(err, unix.EINTR) {
+		return 0, nil
+	}
+	if n == 0 && err == nil {
+		return 0, io.EOF
+	}
+	return max(n, 0), err
+}
+
+func (s *forked) wait() (status syscall.WaitStatus) {
+	unix.Close(s.pidfd)
+	for {
+		if _, err := syscall.Wait4(s.pid, &status, 0, nil); err != syscall.EINTR {
+			return status
+		}
+	}
+}
+
+// sleeper starts "sleep", with files after its three streams.
+func sleeper(t *testing.T, files ...int) *forked {
+	t.Helper()
+	c := &Execution{Argv: []string{"sleep", "1000"}, Files: append([]int{0, 1, 2}, files...)}
+	s, failure := fork(c, -1)
+	if failure != nil {
+		t.Fatal(Describe(failure.Step, failure))
+	}
+	t.Cleanup(func() {
+		unix.Kill(s.pid, unix.SIGKILL)
+		s.wait()
+	})
+	if runs, failure := s.reported(c); !runs {
+		t.Fatal(failure)
+	}
+	return s
+}
+
+// descriptors returns the files behind the descriptors of a process.
+func descriptors(t *testing.T, pid int) map[int]string {
+	t.Helper()
+	dir := fmt.Sprintf("/proc/%d/fd/", pid)
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[int]string{}
+	for _, e := range list {
+		number, _ := strconv.Atoi(e.Name())
+		if link, err := os.Readlink(dir + e.Name()); err == nil {
+			files[number] = link
+		}
+	}
+	return files
+}
+
+// settled waits until a process has just these descriptors: at its start it has others for a moment.
+func settled(t *testing.T, pid int, want map[int]string) {
+	t.Helper()
+	var got map[int]string
+	for range 2000 {
+		if got = descriptors(t, pid); maps.Equal(got, want) {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Errorf("it has %v, want %v", got, want)
+}
+
+// Descriptors change places with each other, stay where they are, come twice, and leave gaps.
+func TestDescriptorsGetTheirPlacesWhateverTheirNumbers(t *testing.T) {
+	const most = 12
+	var own []int
+	for range most {
+		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own = append(own, fd)
+		defer unix.Close(fd)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 40 {
+		files := []int{0, 1, 2}
+		for range random.IntN(2 * most) {
+			fd := own[random.IntN(most)]
+			if random.IntN(4) == 0 {
+				fd = Closed
+			}
+			files = append(files, fd)
+		}
+		want := map[int]string{}
+		for number, fd := range files {
+			if fd != Closed {
+				want[number], _ = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+			}
+		}
+		inodes := func(pid, fd int) (id uint64) { // all eventfds have one name
+			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", pid, fd))
+			_, rest, _ := strings.Cut(string(text), "eventfd-id:")
+			line, _, _ := strings.Cut(rest, "\n")
+			id, _ = strconv.ParseUint(strings.TrimSpace(line), 10, 64)
+			return id
+		}
+		s := sleeper(t, files[3:]...)
+		settled(t, s.pid, want)
+		for number, fd := range files[3:] {
+			if fd != Closed && inodes(s.pid, number+3) != inodes(os.Getpid(), fd) {
+				t.Errorf("%v: descriptor %d is another", files, number+3)
+			}
+		}
+	}
+}
+
+func TestNoSignalIsBlockedIgnoredPendingOrHandled(t *testing.T) {
+	s := sleeper(t)
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"ShdPnd", "SigPnd", "SigBlk", "SigIgn", "SigCgt"} {
+		_, rest, found := strings.Cut(string(text), "\n"+key+":\t")
+		line, _, _ := strings.Cut(rest, "\n")
+		if !found || strings.Trim(line, "0") != "" {
+			t.Errorf("%s: %s", key, line)
+		}
+	}
+}
+
+// The runtime must survive forks at any moment, and the new process any state of the runtime.
+func TestThousandForksBesideABusyGarbageCollector(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	end := make(chan struct{})
+	var others, forks sync.WaitGroup
+	for i := range 50 {
+		others.Go(func() {
+			kept := make([][]byte, 64)
+			for n := 0; ; n++ {
+				select {
+				case <-end:
+					return
+				default:
+				}
+				kept[n%len(kept)] = make([]byte, 1<<10+i)
+				if n%1000 == 0 {
+					time.Sleep(time.Millisecond)
+				}
+			}
+		})
+	}
+	others.Go(func() {
+		for {
+			select {
+			case <-end:
+				return
+			default:
+				runtime.GC()
+			}
+		}
+	})
+	c := &Execution{
+		Argv: []string{"sh", "-c", `[ "$LISTEN_PID" = $$ ] && [ "$WATCHDOG_PID" = $$ ] && [ "$LAST" = yes ]`}, Files: []int{0, 1, 2},
+		Environment: append(os.Environ(), "LISTEN_FDS=1", "WATCHDOG_USEC=5", "LAST=yes"),
+	}
+	for range 8 {
+		forks.Go(func() {
+			for range 125 {
+				s, failure := fork(c, -1)
+				if failure != nil {
+					t.Error(failure)
+					return
+				}
+				runs, failure := s.reported(c)
+				if status := s.wait(); !runs || status != 0 {
+					t.Errorf("runs: %v, %v, status %#x", runs, failure, status)
+				}
+			}
+		})
+	}
+	forks.Wait()
+	close(end)
+	others.Wait()
+}
+
+// Where clone3(2) cannot put the process into its group, the process enters the group itself.
+func TestProcessEntersItsGroupItself(t *testing.T) {
+	dir := t.TempDir()
+	procs := filepath.Join(dir, "cgroup.procs")
+	if err := os.WriteFile(procs, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	group, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_CLOEXEC, 0) // not a group
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(group)
+	c := &Execution{Argv: []string{"true"}, Files: []int{0, 1, 2}}
+	s, failure := fork(c, group)
+	if failure != nil {
+		t.Fatal(failure)
+	}
+	if runs, failure := s.reported(c); !runs {
+		t.Error(failure)
+	}
+	s.wait()
+	if text, _ := os.ReadFile(procs); string(text) != "0" {
+		t.Errorf("%q", text)
+	}
+}
+
+func TestProcessLeadsItsGroupAsSoonAsItExists(t *testing.T) {
+	c := &Execution{Argv: []string{"sleep", "1000"}, Files: []int{0, 1, 2}}
+	for range 50 {
+		s, failure := fork(c, -1)
+		if failure != nil {
+			t.Fatal(failure)
+		}
+		if err := unix.Kill(-s.pid, unix.SIGKILL); err != nil {
+			t.Error(err)
+			unix.Kill(s.pid, unix.SIGKILL)
+		}
+		s.reported(c)
+		if status := s.wait(); status.Signal() != unix.SIGKILL {
+			t.Errorf("%#x", status)
+		}
+	}
+}
+
+func TestReports(t *testing.T) {
+	score := 77
+	c := &Execution{
+		Argv: []string{"web"}, Environment: []string{"PATH=/a:/b"}, Directory: "/srv", Credential: &Credential{UID: 7, GID: 8, Groups: []uint32{9}},
+		Limits: Limits{
+			RLimits: map[string]uint64{"nofile": 5, "core": RLimitInfinity}, Nice: &score, OOMScoreAdj: &score,
+			AmbientCapabilities: []string{"CAP_CHOWN", "CAP_KILL"},
+		},
+	}
+	report := func(step, hint uint8, index uint16, errno syscall.Errno) string {
+		b := []byte{step, hint, 0, 0, byte(errno), 0, 0, 0}
+		b[2] = byte(index) // both architectures are little-endian
+		return string(b)
+	}
+	remedy := ""
+	if os.Geteuid() != 0 {
+		remedy = " (the supervisor does not run as root)"
+	}
+	for in, want := range map[string]string{
+		"":  "false",
+		"+": "true",
+		`{"Step":"user","Text":"7: no","Errno":1}`:        "false cannot set user 7: no", // of the version before
+		`+{"Step":"exec","Text":"./web: gone","Errno":2}`: "false cannot exec ./web: gone",
+		"{":                                "false",
+		"+?":                               "false",
+		"1234567":                          "false",
+		report(codeFork, 0, 0, unix.EPERM): "false cannot start a process: operation not permitted",
+		report(codeDescriptors, 0, 0, unix.EBADF):            "false cannot set up descriptors: bad file descriptor",
+		report(codeSignals, 0, 9, unix.EPERM):                "false cannot reset signals: signal 9: operation not permitted",
+		report(codeCapabilities, 0, 0, unix.EINVAL):          "false cannot drop capabilities: invalid argument",
+		report(codeLimits, 0, 0, unix.EPERM):                 "false cannot set limit core to unlimited: operation not permitted",
+		report(codeLimits, 0, 1, unix.EPERM):                 "false cannot set limit nofile to 5: operation not permitted",
+		report(codeLimits, 0, 2, unix.EPERM):                 "false cannot set limit operation not permitted",
+		report(codeNice, 0, 0, unix.EACCES):                  "false cannot set nice 77: permission denied",
+		report(codeOOM, 0, 0, unix.EACCES):                   "false cannot set oom_score_adj 77: permission denied",
+		report(codeGroups, 0, 0, unix.EPERM):                 "false cannot set groups [9]: operation not permitted" + remedy,
+		report(codeGroup, 0, 0, unix.EPERM):                  "false cannot set group 8: operation not permitted" + remedy,
+		report(codeUser, 0, 0, unix.EPERM):                   "false cannot set user 7: operation not permitted" + remedy,
+		report(codeAmbient, hintLacks, 1, unix.EPERM):        "false cannot set ambient capability CAP_KILL: operation not permitted (the supervisor does not have it)",
+		report(codeAmbient, 0, 0, unix.EPERM):                "false cannot set ambient capability CAP_CHOWN: operation not permitted",
+		report(codeNoNewPrivileges, 0, 0, unix.EINVAL):       "false cannot set no_new_privileges: invalid argument",
+		report(codeDirectory, 0, 0, unix.ENOENT):             "false cannot enter directory /srv: no such file or directory",
+		"+" + report(codeExec, 0, 1, unix.ENOEXEC):           "false cannot exec /b/web: exec format error (a script needs a #! line)",
+		"+" + report(codeExec, 0, 2, unix.EIO):               "false cannot exec web: input/output error",
+		"+" + report(codeExec, hintLoader, 0, unix.ENOENT):   "false cannot exec /a/web: its interpreter (the #! line, or the dynamic loader): no such file or directory",
+		"+" + report(codeExec, hintNotFound, 0, unix.ENOENT): `false cannot exec web: not found in PATH "/a:/b": no such file or directory`,
+		"+" + report(codeExec, hintNotFound, 0, unix.EACCES): `false cannot exec web: found in PATH "/a:/b" but may not be executed: permission denied`,
+		report(200, 0, 0, unix.EPERM):                        "false",
+		report(0, 0, 0, unix.EPERM):                          "false",
+		report(codeLimits, 0, 0, unix.EPERM) + "+":           "false",
+	} {
+		runs, failure := ParseReport([]byte(in), c)
+		got := fmt.Sprint(runs)
+		if failure != nil {
+			got += " " + Describe(failure.Step, failure)
+		}
+		if got != want {
+			t.Errorf("%q: %s, want %s", in, got, want)
+		}
+	}
+}
+
+func TestLimitAboveTheHardLimitNamesBoth(t *testing.T) {
+	var have unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &have); err != nil {
+		t.Fatal(err)
+	}
+	c := &Execution{Argv: []string{"true"}, Files: []int{0, 1, 2}, Limits: Limits{RLimits: map[string]uint64{"nofile": 1 << 40}}}
+	s, failure := fork(c, -1)
+	if failure != nil {
+		t.Fatal(failure)
+	}
+	_, failure = s.reported(c)
+	s.wait()
+	want := fmt.Sprintf("nofile to %d, which is above the hard limit %d: operation not permitted", 1<<40, have.Max)
+	if failure == nil || failure.Step != stepLimits || failure.Text != want || !errors.Is(failure, unix.EPERM) {
+		t.Errorf("%+v", failure)
+	}
+}
+
+func TestEmptyPATHIsTheCurrentDirectory(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "web"), []byte("#!/bin/sh\nexit 42\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c := &Execution{Argv: []string{"web"}, Environment: []string{"PATH="}, Directory: dir, Files: []int{0, 1, 2}}
+	s, failure := fork(c, -1)
+	if failure != nil {
+		t.Fatal(failure)
+	}
+	if runs, failure := s.reported(c); !runs {
+		t.Error(failure)
+	}
+	if status := s.wait(); status.ExitStatus() != 42 {
+		t.Errorf("%#x", status)
+	}
+}
+
+func TestCandidatesAreThoseOfExecvp(t *testing.T) {
+	c := &Execution{Argv: []string{"web"}, Environment: []string{"PATH=/x", "PATH=/a::b:/"}}
+	if files, _ := c.candidates(); !slices.Equal(files, []string{"/a/web", "web", "b/web", "//web"}) {
+		t.Errorf("%q", files)
+	}
+}
