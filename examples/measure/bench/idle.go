@@ -109,7 +109,7 @@ func (b *bench) idleRows(ours, bare, reloaded vitals, d time.Duration) {
 	if b.side.Lab == nil {
 		b.require(what, "0 beyond Go's own", woken, ours.woken <= bare.woken)
 	} else {
-		b.show(what, woken+"; systemd's watchdog wants one each 15 s")
+		b.show(what, woken+"; systemd's watchdog is answered each 7.5 s")
 	}
 	b.show("CPU meanwhile", fmt.Sprintf("%s; a Go program that only waits: %s", load.Short(ours.cpu), load.Short(bare.cpu)))
 	b.require("memory (PSS) of the idle master, ten workers, metrics and page on and asked for once", "≤ 8 MiB", fmt.Sprintf("%s, of which %s anonymous; after a reload %s; a Go program that only waits: %s",

@@ -31,7 +31,7 @@ type bench struct {
 	quick               bool
 	lab                 *systemd.Lab // nil: it was not needed so far
 	side                side         // what is measured now
-	load                string       // load average when the part began
+	others              string       // CPUs that others used before the part began
 	rows                []*row
 }
 
@@ -140,12 +140,12 @@ func (b *bench) measure(ctx context.Context, chosen []part) error {
 			break
 		}
 	}
-	fmt.Printf("%s, %d CPUs, Linux %s, load average %s before and %s after, %s.\n\n", runtime.Version(), runtime.NumCPU(), kit.Kernel(), load,
+	fmt.Printf("%s, %d CPUs, Linux %s, load average %s before and %s after, %s; others: how many CPUs were in use just before.\n\n", runtime.Version(), runtime.NumCPU(), kit.Kernel(), load,
 		kit.LoadAverage(), time.Now().Format(time.DateOnly))
 	if b.before == "" {
-		fmt.Println("| what | required | measured | met | load |\n| --- | --- | --- | --- | --- |")
+		fmt.Println("| what | required | measured | met | others |\n| --- | --- | --- | --- | --- |")
 	} else {
-		fmt.Println("| what | required | measured | met | before | load |\n| --- | --- | --- | --- | --- | --- |")
+		fmt.Println("| what | required | measured | met | before | others |\n| --- | --- | --- | --- | --- | --- |")
 	}
 	for _, r := range b.rows {
 		fmt.Println(r.line(b.before != ""))
@@ -157,18 +157,18 @@ func (b *bench) measure(ctx context.Context, chosen []part) error {
 func (b *bench) measurePart(ctx context.Context, p part) error {
 	sides, err := b.sides(p)
 	if unable, ok := errors.AsType[systemd.UnableError](err); ok {
-		b.load = kit.LoadAverage()
+		b.others = kit.Others(ctx)
 		b.show(p.what+", under systemd", "not measured: "+unable.Error())
 	} else if err != nil {
 		return err
 	}
 	if p.together != nil {
-		b.load = kit.LoadAverage()
+		b.others = kit.Others(ctx)
 		return p.together(b, ctx, sides)
 	}
 	var errs []error
 	for _, s := range sides {
-		b.side, b.load = s, kit.LoadAverage()
+		b.side, b.others = s, kit.Others(ctx)
 		if err := p.run(b, ctx); err != nil {
 			errs = append(errs, fmt.Errorf("%s%s: %w", s.Binary, s, err))
 		}
@@ -193,13 +193,13 @@ func (b *bench) lessFloat(whole, quick float64) float64 {
 }
 
 // row is one line of the table.
-type row struct{ what, required, measured, met, before, load string }
+type row struct{ what, required, measured, met, before, others string }
 
 func (r *row) line(before bool) string {
 	if before {
-		return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |", r.what, r.required, r.measured, r.met, r.before, r.load)
+		return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |", r.what, r.required, r.measured, r.met, r.before, r.others)
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %s |", r.what, r.required, r.measured, r.met, r.load)
+	return fmt.Sprintf("| %s | %s | %s | %s | %s |", r.what, r.required, r.measured, r.met, r.others)
 }
 
 // show adds a line without a requirement to the table, and prints it at once.
@@ -213,7 +213,7 @@ func (b *bench) require(what, required, measured string, met bool) {
 // add adds a line for b.side, or completes the one of the other build.
 func (b *bench) add(r row) {
 	r.what += b.side.String()
-	r.load = b.load
+	r.others = b.others
 	if b.side.before {
 		r.before, r.measured, r.met = r.measured, "", ""
 	}

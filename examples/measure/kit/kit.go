@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -124,6 +125,24 @@ func During(ctx context.Context, every time.Duration, do, work func() error) err
 
 // LoadAverage returns the load of the last minute: what else the machine was doing.
 func LoadAverage() string { return firstWord("/proc/loadavg") }
+
+// Others returns how many CPUs the machine uses in a second in which the caller does nothing.
+func Others(ctx context.Context) string {
+	busy := func() (sum int) {
+		text, _ := os.ReadFile("/proc/stat") // cpu user nice system idle iowait irq softirq steal guest guest_nice, in hundredths of a second
+		line, _, _ := strings.Cut(string(text), "\n")
+		for i, field := range strings.Fields(line) {
+			n, _ := strconv.Atoi(field)
+			if i >= 1 && i <= 8 && i != 4 && i != 5 {
+				sum += n
+			}
+		}
+		return sum
+	}
+	before, began := busy(), time.Now()
+	Pause(ctx, time.Second) //nolint:errcheck // the caller notices
+	return fmt.Sprintf("%.1f", float64(busy()-before)/100/time.Since(began).Seconds())
+}
 
 // Kernel returns the kernel's release.
 func Kernel() string { return firstWord("/proc/sys/kernel/osrelease") }

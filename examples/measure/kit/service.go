@@ -18,7 +18,8 @@ import (
 // services numbers the services, so that several can run in one lab.
 var services atomic.Int64
 
-// override is a drop-in for the unit that supervisord ships with: another name, and a log that is read here and not by journald.
+// override is a drop-in for the unit that supervisord ships with: another name, a log that is read here and not by journald, and
+// an end when it is killed.
 const override = `[Service]
 ExecStart=
 ExecStart=%[1]s run -c /run/%[2]s.toml
@@ -26,6 +27,7 @@ RuntimeDirectory=
 RuntimeDirectory=%[2]s
 StandardOutput=file:/run/%[2]s.log
 StandardError=file:/run/%[2]s.log
+Restart=no
 `
 
 // startService starts supervisord as a service of the lab, with the unit that it ships with.
@@ -65,7 +67,7 @@ func (s Setup) startService(config string) (*Subject, error) {
 		end()
 	}()
 	subject := &Subject{Follower: f, control: s.Lab.Path("/run/" + name + "/control.sock"), stop: func(time.Duration) {
-		s.Lab.Try(context.Background(), "systemctl", "stop", name) //nolint:errcheck // it may have ended, and ends with the lab
+		s.Lab.Try(context.Background(), "systemctl", "kill", "-s", "KILL", name) //nolint:errcheck // with all workers; it may have ended
 		file.Close()                                               //nolint:errcheck // nothing more is read
 	}}
 	err = s.systemctl("daemon-reload")

@@ -224,7 +224,7 @@ func (s *Subject) Dial(address string) func(context.Context) (net.Conn, error) {
 	return load.Dial(address)
 }
 
-// Stop stops supervisord. After patience it is told to stop at once. A second call does nothing.
+// Stop stops supervisord. After patience it is told to stop at once; a service is killed. A second call does nothing.
 func (s *Subject) Stop(patience time.Duration) { s.stop(patience) }
 
 // Abandon stops a supervisord after its measurement, without waiting long for clients that keep idle connections.
