@@ -71,6 +71,9 @@ func get(ctx context.Context, dial func(context.Context) (net.Conn, error), path
 	return err
 }
 
+// atRest is how long after the last event the master has given back what it does not need at rest.
+const atRest = 3 * time.Second
+
 // measureIdle measures a master with ten idle workers beside a Go program that only waits for a signal, which shows what the Go
 // runtime does by itself.
 func (b *bench) measureIdle(ctx context.Context) error {
@@ -87,7 +90,7 @@ func (b *bench) measureIdle(ctx context.Context) error {
 		bare.Process.Kill() //nolint:errcheck // it is our own child
 		bare.Wait()         //nolint:errcheck // likewise
 	}()
-	if err := kit.Pause(ctx, 3*time.Second); err != nil { // the start is over, and the runtime has noticed that there is nothing to do
+	if err := kit.Pause(ctx, atRest); err != nil {
 		return err
 	}
 	d := time.Duration(b.less(60, 10)) * time.Second
@@ -98,7 +101,7 @@ func (b *bench) measureIdle(ctx context.Context) error {
 	if _, err := s.Replace(ctx); err != nil {
 		return err
 	}
-	v, err := settled(s.PID())
+	v, err := vitalsOf(s.PID())
 	b.idleRows(p[0], p[1], v, d)
 	return err
 }
@@ -112,7 +115,7 @@ func (b *bench) idleRows(ours, bare, reloaded vitals, d time.Duration) {
 		b.show(what, woken+"; systemd's watchdog is answered each 7.5 s")
 	}
 	b.show("CPU meanwhile", fmt.Sprintf("%s; a Go program that only waits: %s", load.Short(ours.cpu), load.Short(bare.cpu)))
-	b.require("memory (PSS) of the idle master, ten workers, metrics and page on and asked for once", "≤ 8 MiB", fmt.Sprintf("%s, of which %s anonymous; after a reload %s; a Go program that only waits: %s",
+	b.require("memory (PSS) of the idle master, ten workers, metrics and page on and asked for once", "≤ 8 MiB", fmt.Sprintf("%s, of which %s anonymous; when a reload has just ended %s; a Go program that only waits: %s",
 		mib(ours.pss), mib(ours.own), mib(reloaded.pss), mib(bare.pss)), ours.pss <= 8<<20)
 	b.show("descriptors and threads of the master, ten workers", fmt.Sprintf("%d and %d; a Go program that only waits: %d and %d",
 		ours.fds, ours.threads, bare.fds, bare.threads))
