@@ -83,9 +83,9 @@ func (f *circusFile) daemon(s *source.Section) {
 	levels := map[string]string{"DEBUG": "debug", "INFO": "info", "WARNING": "warn", "ERROR": "error", "CRITICAL": "error"}
 	f.Head.Fill = f.fill(f.Head, nil)
 	f.Head.Pending = append(f.Head.Pending, s.Comments...)
-	f.Head.Each(s, keys(draft.Rules{
-		"include include_dir": noted(includedToo),
-		"pidfile":             to("supervisor.pid_file", draft.AsPath),
+	f.Head.Each(s, draft.Keys(draft.Rules{
+		"include include_dir": draft.Noted(includedToo),
+		"pidfile":             draft.To("supervisor.pid_file", draft.AsPath),
 		"umask":               func(_ *draft.Target, s source.Setting) { f.umask = &s },
 		"loglevel": func(p *draft.Target, s source.Setting) {
 			if level := levels[strings.ToUpper(s.Value)]; level != "" {
@@ -94,23 +94,23 @@ func (f *circusFile) daemon(s *source.Section) {
 				p.Lacks(s, "log_level is debug, info, warn or error")
 			}
 		},
-		"check_delay":        none("supervisord does not poll: the kernel reports when a worker exits"),
-		"endpoint":           none("supervisord has a control socket: see control, control_mode and control_group in [supervisor]"),
-		"endpoint_owner":     none("control_group in [supervisor] sets who may use the control socket"),
-		"pubsub_endpoint":    none("use `supervisord events --json`"),
-		"multicast_endpoint": none("supervisords do not discover each other"),
-		"stats_endpoint statsd statsd_close_outputs": none(metrics),
-		"stream_backend": none("supervisord captures output in one way"),
-		"warmup_delay":   none("programs start together; reload.strategy = \"rolling\" replaces the workers of one a few at a time"),
-		"httpd httpd_host httpd_port httpd_close_outputs": none(statusPage),
-		"debug":        none("set log_level = \"debug\" in [supervisor]"),
-		"debug_gc":     none("it concerns circus itself"),
-		"logoutput":    none("supervisord logs to its stderr: the journal under systemd, or `supervisord run 2>>FILE`"),
-		"loggerconfig": none("see log_level and log_format in [supervisor]"),
-		"fqdn_prefix":  none("whatever scrapes the metrics labels them"),
-		"ssh_server":   none("the control socket is local to this machine"),
-		"proc_name":    none("ps shows supervisord"),
-	}), none(unknownToo))
+		"check_delay":        draft.None("supervisord does not poll: the kernel reports when a worker exits"),
+		"endpoint":           draft.None("supervisord has a control socket: see control, control_mode and control_group in [supervisor]"),
+		"endpoint_owner":     draft.None("control_group in [supervisor] sets who may use the control socket"),
+		"pubsub_endpoint":    draft.None("use `supervisord events --json`"),
+		"multicast_endpoint": draft.None("supervisords do not discover each other"),
+		"stats_endpoint statsd statsd_close_outputs": draft.None(metrics),
+		"stream_backend": draft.None("supervisord captures output in one way"),
+		"warmup_delay":   draft.None("programs start together; reload.strategy = \"rolling\" replaces the workers of one a few at a time"),
+		"httpd httpd_host httpd_port httpd_close_outputs": draft.None(statusPage),
+		"debug":        draft.None("set log_level = \"debug\" in [supervisor]"),
+		"debug_gc":     draft.None("it concerns circus itself"),
+		"logoutput":    draft.None("supervisord logs to its stderr: the journal under systemd, or `supervisord run 2>>FILE`"),
+		"loggerconfig": draft.None("see log_level and log_format in [supervisor]"),
+		"fqdn_prefix":  draft.None("whatever scrapes the metrics labels them"),
+		"ssh_server":   draft.None("the control socket is local to this machine"),
+		"proc_name":    draft.None("ps shows supervisord"),
+	}), draft.None(unknownToo))
 }
 
 // plugin says what there is instead of a plugin of circus.

@@ -59,7 +59,7 @@ func (w *watcher) socket(s *source.Section, stdin string) bool {
 	}
 	w.Tables["listen"] = t // the rules set its keys
 	delete(w.Given, "blocking")
-	w.Each(s, w.socketRules(address), none(unknownToo))
+	w.Each(s, w.socketRules(address), draft.None(unknownToo))
 	if !w.IsOn("blocking") {
 		t.Set("nonblock", true) // as circus passes its sockets on
 	}
@@ -70,32 +70,32 @@ func (w *watcher) socket(s *source.Section, stdin string) bool {
 // socketRules are the keys of a [socket:x] at an address.
 func (w *watcher) socketRules(address string) draft.Rules {
 	unix, udp := strings.HasPrefix(address, "unix:"), strings.HasPrefix(address, "udp:")
-	perSlot, family := always("listen.per_slot", true), kept
+	perSlot, family := draft.Always("listen.per_slot", true), draft.Kept
 	switch {
 	case unix:
-		perSlot = none("per_slot is not for a unix socket")
+		perSlot = draft.None("per_slot is not for a unix socket")
 	case w.Value("restart.when") == `"never"`:
-		perSlot = none("per_slot needs workers that are always restarted: nobody would answer the connections of one that is not")
+		perSlot = draft.None("per_slot needs workers that are always restarted: nobody would answer the connections of one that is not")
 	}
 	if strings.Contains(address, "[") && !unix {
-		family = when(is("AF_INET6"), always("listen.ipv6_only", false), kept)
+		family = draft.When(draft.Is("AF_INET6"), draft.Always("listen.ipv6_only", false), draft.Kept)
 	}
-	return keys(draft.Rules{
-		"host port path type blocking": kept,
+	return draft.Keys(draft.Rules{
+		"host port path type blocking": draft.Kept,
 		"family":                       family,
-		"so_reuseport":                 whether(perSlot, kept),
-		"replace":                      unneeded("supervisord replaces a stale socket, and no other file"),
-		"proto":                        none("supervisord has TCP, UDP and unix sockets"),
-		"interface": to("listen.interface", func(p *draft.Target, _ string, s source.Setting) (any, bool) {
+		"so_reuseport":                 draft.Whether(perSlot, draft.Kept),
+		"replace":                      draft.Unneeded("supervisord replaces a stale socket, and no other file"),
+		"proto":                        draft.None("supervisord has TCP, UDP and unix sockets"),
+		"interface": draft.To("listen.interface", func(p *draft.Target, _ string, s source.Setting) (any, bool) {
 			const longest = 15 // IFNAMSIZ less the NUL, netdevice(7)
 			ok := !unix && s.Value != "" && len(s.Value) <= longest && !strings.ContainsAny(s.Value, " /")
 			return s.Value, p.Unless(!ok, s, "interface is the name of a network interface, and not for a unix socket")
 		}),
-		"umask": to("listen.mode", func(p *draft.Target, _ string, s source.Setting) (any, bool) {
+		"umask": draft.To("listen.mode", func(p *draft.Target, _ string, s source.Setting) (any, bool) {
 			mask, ok := p.Mode(s)
 			return fmt.Sprintf("%04o", 0o777&^mask), ok && p.Unless(!unix || mask == 0o777, s, "mode is for a unix socket, and must let someone connect")
 		}),
-		"backlog": to("listen.backlog", func(p *draft.Target, _ string, s source.Setting) (any, bool) {
+		"backlog": draft.To("listen.backlog", func(p *draft.Target, _ string, s source.Setting) (any, bool) {
 			n, ok := p.Integer(s)
 			return n, ok && p.Unless(n < 1 || udp, s, "a backlog is at least 1, and not for UDP")
 		}),

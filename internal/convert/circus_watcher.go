@@ -43,54 +43,54 @@ const slot = "$((SUPERVISORD_SLOT + 1))"
 // watcherRules are the keys of [watcher:x], except those with a common prefix.
 func watcherRules() draft.Rules {
 	const inherits = "programs inherit the environment of supervisord"
-	off := unneeded("supervisord does not do this")
-	known := keys(draft.Rules{
+	off := draft.Unneeded("supervisord does not do this")
+	known := draft.Keys(draft.Rules{
 		"cmd": func(p *draft.Target, _ source.Setting) { p.Argv() }, // keeps its position; command sets it
-		"args shell shell_args use_sockets stdin_socket working_dir": kept,
-		"uid":                                   to("user", draft.AsAccount),
-		"gid":                                   to("group", draft.AsAccount),
-		"copy_env":                              whether(unneeded(inherits), none(inherits+"; start the command with env -i NAME=value to prevent it")),
-		"copy_path":                             whether(none("set PYTHONPATH in [program.NAME.environment]"), off),
-		"warmup_delay":                          none("reload.strategy = \"rolling\" replaces a few workers at a time"),
-		"autostart":                             whether(unneeded(startsAnyway), commented(startsAll)),
-		"numprocesses":                          when(atMost(0), commented(runsNone), to("workers", draft.AsWorkers)),
-		"stop_signal":                           to("stop.signal", draft.AsSignal),
-		"stop_children":                         to("stop.group", draft.AsTruth),
-		"graceful_timeout":                      to("stop.timeout", draft.AsSeconds(0.001)),
-		"max_retry":                             when(is("-1"), unneeded("supervisord never gives up"), none(neverGivesUp)),
-		"priority":                              none(startTogether),
-		"singleton":                             whether(always("reload.strategy", "stop-first"), unneeded("a program may have any number of workers")),
-		"max_age":                               when(atMost(0), unneeded("the age of a worker is not limited"), to("limits.max_age", draft.AsWholeSeconds(1))),
-		"max_age_variance":                      none("limits.max_age varies by a tenth"),
-		"on_demand":                             whether(none("workers run before the first connection; systemd's socket activation can start supervisord on demand"), off),
-		"virtualenv virtualenv_py_ver":          none("write the path of its python in command"),
-		"respawn":                               whether(always("restart.when", "always"), always("restart.when", "never")),
-		"send_hup":                              whether(none("a reload replaces the workers; `supervisord signal NAME HUP` sends them the signal"), off),
-		"check_flapping":                        whether(none(byBackoff), off),
-		"executable":                            none("the first word of command is executed; bash -c 'exec -a NAME …' shows another name"),
-		"close_child_stdin":                     whether(unneeded("stdin is /dev/null"), none("stdin is /dev/null: start the program as sh -c 'exec PROGRAM <FILE'")),
-		"close_child_stdout close_child_stderr": whether(kept, unneeded("the output is not closed")),
+		"args shell shell_args use_sockets stdin_socket working_dir": draft.Kept,
+		"uid":                                   draft.To("user", draft.AsAccount),
+		"gid":                                   draft.To("group", draft.AsAccount),
+		"copy_env":                              draft.Whether(draft.Unneeded(inherits), draft.None(inherits+"; start the command with env -i NAME=value to prevent it")),
+		"copy_path":                             draft.Whether(draft.None("set PYTHONPATH in [program.NAME.environment]"), off),
+		"warmup_delay":                          draft.None("reload.strategy = \"rolling\" replaces a few workers at a time"),
+		"autostart":                             draft.Whether(draft.Unneeded(startsAnyway), draft.Commented(startsAll)),
+		"numprocesses":                          draft.When(draft.AtMost(0), draft.Commented(runsNone), draft.To("workers", draft.AsWorkers)),
+		"stop_signal":                           draft.To("stop.signal", draft.AsSignal),
+		"stop_children":                         draft.To("stop.group", draft.AsTruth),
+		"graceful_timeout":                      draft.To("stop.timeout", draft.AsSeconds(0.001)),
+		"max_retry":                             draft.When(draft.Is("-1"), draft.Unneeded("supervisord never gives up"), draft.None(neverGivesUp)),
+		"priority":                              draft.None(startTogether),
+		"singleton":                             draft.Whether(draft.Always("reload.strategy", "stop-first"), draft.Unneeded("a program may have any number of workers")),
+		"max_age":                               draft.When(draft.AtMost(0), draft.Unneeded("the age of a worker is not limited"), draft.To("limits.max_age", draft.AsWholeSeconds(1))),
+		"max_age_variance":                      draft.None("limits.max_age varies by a tenth"),
+		"on_demand":                             draft.Whether(draft.None("workers run before the first connection; systemd's socket activation can start supervisord on demand"), off),
+		"virtualenv virtualenv_py_ver":          draft.None("write the path of its python in command"),
+		"respawn":                               draft.Whether(draft.Always("restart.when", "always"), draft.Always("restart.when", "never")),
+		"send_hup":                              draft.Whether(draft.None("a reload replaces the workers; `supervisord signal NAME HUP` sends them the signal"), off),
+		"check_flapping":                        draft.Whether(draft.None(byBackoff), off),
+		"executable":                            draft.None("the first word of command is executed; bash -c 'exec -a NAME …' shows another name"),
+		"close_child_stdin":                     draft.Whether(draft.Unneeded("stdin is /dev/null"), draft.None("stdin is /dev/null: start the program as sh -c 'exec PROGRAM <FILE'")),
+		"close_child_stdout close_child_stderr": draft.Whether(draft.Kept, draft.Unneeded("the output is not closed")),
 
-		"rlimit_ofile": to("limits.nofile", asLimit),
-		"rlimit_nice":  to("limits.rlimit_nice", asLimit),
+		"rlimit_ofile": draft.To("limits.nofile", asLimit),
+		"rlimit_nice":  draft.To("limits.rlimit_nice", asLimit),
 	})
 	maps.Copy(known, hookRules())
 	for limit := range strings.FieldsSeq("as core cpu data fsize locks memlock msgqueue nofile nproc rss rtprio rttime sigpending stack") {
-		known["rlimit_"+limit] = to("limits."+limit, asLimit)
+		known["rlimit_"+limit] = draft.To("limits."+limit, asLimit)
 	}
 	return known
 }
 
 // hookRules are the hooks of a [watcher:x].
 func hookRules() draft.Rules {
-	return keys(draft.Rules{
-		"hooks.before_start hooks.before_spawn":  none(preflight),
-		"hooks.after_start hooks.after_spawn":    none(afterHook),
-		"hooks.before_stop":                      none("the worker is notified by stop.signal"),
-		"hooks.after_stop":                       none(afterHook + "; " + crashHook),
-		"hooks.before_signal hooks.after_signal": none("the worker itself gets the signal"),
-		"hooks.before_reap hooks.after_reap":     none(crashHook),
-		"hooks.extended_stats":                   none(metrics),
+	return draft.Keys(draft.Rules{
+		"hooks.before_start hooks.before_spawn":  draft.None(preflight),
+		"hooks.after_start hooks.after_spawn":    draft.None(afterHook),
+		"hooks.before_stop":                      draft.None("the worker is notified by stop.signal"),
+		"hooks.after_stop":                       draft.None(afterHook + "; " + crashHook),
+		"hooks.before_signal hooks.after_signal": draft.None("the worker itself gets the signal"),
+		"hooks.before_reap hooks.after_reap":     draft.None(crashHook),
+		"hooks.extended_stats":                   draft.None(metrics),
 	})
 }
 
@@ -330,10 +330,12 @@ func (w *watcher) finish() {
 	if w.file.umask != nil {
 		s := *w.file.umask
 		s.Comments = nil
-		w.Apply(to("limits.umask", draft.AsMode), s)
+		w.Apply(draft.To("limits.umask", draft.AsMode), s)
 	}
 	w.Set("ready.method", "delay")
 	w.Set("ready.delay", "1s")
+	w.Serve(w.Given["cmd"])
+	w.Argv()
 	if w.Value("directory") == "" && w.Run.Dir == "" {
 		w.Say(fmt.Sprintf(runsHere, "circus", "circusd"))
 	}

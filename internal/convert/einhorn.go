@@ -54,6 +54,7 @@ func (d *conversion) einhorn() {
 	}
 	e.command(line, rest)
 	e.finish(line)
+	e.Serve(source.Setting{At: line.at[0]})
 }
 
 // options are the options of einhorn.
@@ -62,31 +63,31 @@ func (e *einhornLine) options() []optionRule {
 	louder := func(by int) draft.Rule { return func(*draft.Target, source.Setting) { e.louder += by } }
 	return []optionRule{
 		{"bind", "b", text, e.bind},
-		{"command-name", "c", text, noted("names the program here; ps shows the command")},
-		{"socket-path", "d", text, none("use `supervisord status`, reload, scale, … instead of einhornsh; control in [supervisor] sets their socket")},
-		{"pidfile", "e", text, to("supervisor.pid_file", draft.AsPath)},
-		{"lockfile", "f", text, none("supervisord locks pid_file itself")},
-		{"command-socket-as-fd", "g", flag, noted("the dialect always sets EINHORN_SOCK_FD")},
-		{"help", "h", flag, kept},
-		{"kill-children-on-exit", "k", flag, none("workers survive the death of supervisord, and the next one adopts them")},
-		{"backlog", "l", text, kept},
-		{"ack-mode", "m", text, kept},
-		{"number", "n", text, to("workers", draft.AsWorkers)},
-		{"preload", "p", text, none("each worker loads its own code; reload.preflight can check beforehand that it loads")},
+		{"command-name", "c", text, draft.Noted("names the program here; ps shows the command")},
+		{"socket-path", "d", text, draft.None("use `supervisord status`, reload, scale, … instead of einhornsh; control in [supervisor] sets their socket")},
+		{"pidfile", "e", text, draft.To("supervisor.pid_file", draft.AsPath)},
+		{"lockfile", "f", text, draft.None("supervisord locks pid_file itself")},
+		{"command-socket-as-fd", "g", flag, draft.Noted("the dialect always sets EINHORN_SOCK_FD")},
+		{"help", "h", flag, draft.Kept},
+		{"kill-children-on-exit", "k", flag, draft.None("workers survive the death of supervisord, and the next one adopts them")},
+		{"backlog", "l", text, draft.Kept},
+		{"ack-mode", "m", text, draft.Kept},
+		{"number", "n", text, draft.To("workers", draft.AsWorkers)},
+		{"preload", "p", text, draft.None("each worker loads its own code; reload.preflight can check beforehand that it loads")},
 		{"quiet", "q", flag, louder(-1)},
 		{"seconds", "s", text, e.respawn},
 		{"verbose", "v", flag, louder(1)},
-		{"drop-env-var", "", text, none("supervisord keeps its environment over an upgrade: start it without the variable")},
-		{"reexec-as", "", text, none("`supervisord upgrade` executes the binary at its own path")},
+		{"drop-env-var", "", text, draft.None("supervisord keeps its environment over an upgrade: start it without the variable")},
+		{"reexec-as", "", text, draft.None("`supervisord upgrade` executes the binary at its own path")},
 		{"nice", "", text, e.nice},
-		{"with-state-fd", "", text, none("einhorn uses it only for its own upgrade")},
-		{"upgrade-check", "", flag, kept},
-		{"signal-timeout", "t", text, to("stop.timeout", draft.AsWholeSeconds(0.001))},
+		{"with-state-fd", "", text, draft.None("einhorn uses it only for its own upgrade")},
+		{"upgrade-check", "", flag, draft.Kept},
+		{"signal-timeout", "t", text, draft.To("stop.timeout", draft.AsWholeSeconds(0.001))},
 		{"max-unacked", "", text, e.atOnce},
 		{"max-upgrade-additional", "", text, e.atOnce},
-		{"gc-before-fork", "", flag, none("supervisord forks no loaded program")},
-		{"working-dir", "w", text, kept},
-		{"version", "", flag, kept},
+		{"gc-before-fork", "", flag, draft.None("supervisord forks no loaded program")},
+		{"working-dir", "w", text, draft.Kept},
+		{"version", "", flag, draft.Kept},
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"example.org/supervisord/internal/convert/source"
 	"example.org/supervisord/internal/getopt"
 	"example.org/supervisord/internal/pattern"
+	"example.org/supervisord/internal/servers"
 )
 
 // procfileLine is a process of a Procfile. foreman allows letters, digits and _ in a name, its successors - too.
@@ -71,12 +72,12 @@ func (f *formation) commandLine() bool {
 // foremanOptions are the options of foreman start and honcho start.
 func (f *formation) foremanOptions() []optionRule {
 	const text, flag = getopt.Text, getopt.Switch
-	output := none("each program has its own output: `supervisord logs NAME`")
+	output := draft.None("each program has its own output: `supervisord logs NAME`")
 	return []optionRule{
-		{"procfile", "f", text, kept},
-		{"root", "d", text, kept},
-		{"app-root", "", text, kept},
-		{"env", "e", text, kept},
+		{"procfile", "f", text, draft.Kept},
+		{"root", "d", text, draft.Kept},
+		{"app-root", "", text, draft.Kept},
+		{"env", "e", text, draft.Kept},
 		{"formation", "m", text, f.readCounts},
 		{"concurrency", "c", text, f.readCounts},
 		{"port", "p", text, func(_ *draft.Target, s source.Setting) { f.port, _ = f.Integer(s) }},
@@ -201,23 +202,38 @@ func (f *formation) process(s source.Setting, port int) {
 
 // set sets what foreman does for every process.
 func (f *formation) set(p *draft.Target, s source.Setting, n, port int) {
-	if n > 1 {
-		p.Run.Export("PORT", shell.Part(shell.Unquoted, fmt.Sprintf("$((%d + SUPERVISORD_SLOT))", port)))
-	} else if f.portFile { // which would win over the program's own
-		p.Run.Export("PORT", strconv.Itoa(port))
-	}
-	p.Argv()
+	p.Set("command", "") // at its position; set again below
 	p.Set("directory", f.root)
-	if n > 1 {
-		s.Value = strconv.Itoa(n)
-		p.Apply(to("workers", draft.AsWorkers), s)
-	}
 	if len(f.env) > 0 {
 		p.Set("environment_file", f.env)
 	}
 	p.Set("environment.PORT", strconv.Itoa(port))
-	p.ReadyAfter(s, 1)
-	p.Set("reload.strategy", "stop-first")
+	if f.Head.Given["timeout"].Key != "" {
+		f.stopAfter(p, s)
+	}
+	if known := p.Serve(s); !known {
+		p.Set("reload.strategy", "stop-first")
+	}
+	if p.Value("stop.timeout") == "" {
+		f.stopAfter(p, s)
+	}
+	switch own := len(p.Listen) == 0; {
+	case own && n > 1:
+		p.Run.Export("PORT", shell.Part(shell.Unquoted, fmt.Sprintf("$((%d + SUPERVISORD_SLOT))", port)))
+	case own && f.portFile: // which would win over the program's own
+		p.Run.Export("PORT", strconv.Itoa(port))
+	}
+	p.Argv()
+	if n > 1 {
+		s.Value = strconv.Itoa(n)
+		p.Apply(draft.To("workers", draft.AsWorkers), s)
+	}
+	if p.Unset("ready") {
+		p.ReadyAfter(s, 1)
+	}
+}
+
+func (f *formation) stopAfter(p *draft.Target, s source.Setting) {
 	if timeout, ok := p.Duration("stop.timeout", s, f.timeout, 0.001); ok {
 		p.Set("stop.timeout", timeout)
 	}
@@ -244,6 +260,12 @@ func (f *formation) command(p *draft.Target, s source.Setting) (stays, ok bool) 
 	call, simple := shell.SimpleCommand(file.Stmts[0])
 	if !simple || len(call.Args) == 0 {
 		return true, true
+	}
+	if words, ok := shell.DynamicWords(call); ok && len(file.Stmts[0].Redirs) == 0 {
+		if _, known := servers.Recognize(words); known {
+			p.Run.Script, p.Run.Words = "", words
+			return false, true
+		}
 	}
 	var words []string
 	literal := true

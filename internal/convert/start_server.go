@@ -96,6 +96,7 @@ func (p *starterLine) translated(o *starter.Options, t *starter.Translation) {
 	for _, g := range o.Given {
 		p.notTranslated(fromOption(p.line, g), o.WorkDir)
 	}
+	p.Serve(source.Setting{At: p.line.at[0]})
 }
 
 // explained adds a comment to a setting that needs one.

@@ -99,7 +99,7 @@ func (f *supervisorFile) section(s *source.Section) {
 		f.programsOf(s, strings.TrimSpace(name), kind == "fcgi-program")
 	case kind == "supervisord", kind == "DEFAULT":
 	case kind == "include":
-		f.Head.Each(s, draft.Rules{"files": noted(includedToo)}, none(ignoresToo))
+		f.Head.Each(s, draft.Rules{"files": draft.Noted(includedToo)}, draft.None(ignoresToo))
 	case instead != "":
 		f.Whole(s, instead)
 	default:
@@ -111,22 +111,22 @@ func (f *supervisorFile) section(s *source.Section) {
 func (f *supervisorFile) supervisord(s *source.Section) {
 	f.Head.Fill = f.fill(f.Head, nil)
 	f.Head.Pending = append(f.Head.Pending, s.Comments...)
-	f.Head.Each(s, keys(draft.Rules{
-		"logfile":                          none("supervisord logs to its stderr: the journal under systemd, or `supervisord run 2>>FILE`"),
-		"logfile_maxbytes logfile_backups": none("the journal or logrotate rotates the log"),
-		"loglevel": to("supervisor.log_level", draft.OneOf(map[string]string{"critical": "error", "error": "error", "warn": "warn",
+	f.Head.Each(s, draft.Keys(draft.Rules{
+		"logfile":                          draft.None("supervisord logs to its stderr: the journal under systemd, or `supervisord run 2>>FILE`"),
+		"logfile_maxbytes logfile_backups": draft.None("the journal or logrotate rotates the log"),
+		"loglevel": draft.To("supervisor.log_level", draft.OneOf(map[string]string{"critical": "error", "error": "error", "warn": "warn",
 			"info": "info", "debug": "debug", "trace": "debug", "blather": "debug"})),
-		"pidfile":               to("supervisor.pid_file", draft.AsPath),
+		"pidfile":               draft.To("supervisor.pid_file", draft.AsPath),
 		"umask user directory":  func(_ *draft.Target, s source.Setting) { f.inherited = append(f.inherited, s) },
-		"nodaemon":              whether(unneeded("supervisord stays in the foreground"), none(foreground)),
-		"silent":                none("log_level = \"error\" in [supervisor] logs little"),
-		"minfds":                none("programs inherit the limit that supervisord is started with; nofile in [program.NAME.limits] sets one"),
-		"minprocs":              none("programs inherit the limit that supervisord is started with; nproc in [program.NAME.limits] sets one"),
-		"nocleanup childlogdir": none("there are no AUTO files: captured output is kept in memory"),
-		"strip_ansi":            none("supervisord keeps output as it is"),
-		"identifier":            none("a supervisord is identified by its control socket"),
+		"nodaemon":              draft.Whether(draft.Unneeded("supervisord stays in the foreground"), draft.None(foreground)),
+		"silent":                draft.None("log_level = \"error\" in [supervisor] logs little"),
+		"minfds":                draft.None("programs inherit the limit that supervisord is started with; nofile in [program.NAME.limits] sets one"),
+		"minprocs":              draft.None("programs inherit the limit that supervisord is started with; nproc in [program.NAME.limits] sets one"),
+		"nocleanup childlogdir": draft.None("there are no AUTO files: captured output is kept in memory"),
+		"strip_ansi":            draft.None("supervisord keeps output as it is"),
+		"identifier":            draft.None("a supervisord is identified by its control socket"),
 		"environment":           func(_ *draft.Target, s source.Setting) { f.variables = f.pairs(s, nil) },
-	}), none(ignoresToo))
+	}), draft.None(ignoresToo))
 }
 
 // Remedies that several sources share.
@@ -138,47 +138,45 @@ const (
 	startsAnyway  = "supervisord starts every program"
 	runsNone      = "nothing runs; remove the # of these lines to run one"
 	neverGivesUp  = "supervisord never gives up: it retries at growing intervals, up to restart.backoff.max (30s)"
-	stopsFirst    = "supervisor stops a program before it starts it again, and so does strategy = \"stop-first\" here. Give the program a listener\n" +
-		"([[program.NAME.listen]]) and remove that line, and a reload loses no request."
-	runsHere = "A program without directory runs in the directory of this file; under %s it ran where %s was started."
+	runsHere      = "A program without directory runs in the directory of this file; under %s it ran where %s was started."
 )
 
 // programRules are the keys of [program:x] and [fcgi-program:x].
 func (f *supervisorFile) programRules(x *supervisorProcess) draft.Rules {
-	ofSocket := kept
+	ofSocket := draft.Kept
 	if !x.fcgi {
-		ofSocket = none("supervisor ignores it in [program:x] too; write [[program.NAME.listen]]")
+		ofSocket = draft.None("supervisor ignores it in [program:x] too; write [[program.NAME.listen]]")
 	}
 	const always = "KILL always reaches the whole process group"
-	return keys(draft.Rules{
+	return draft.Keys(draft.Rules{
 		"command":        x.command,
 		"process_name":   x.processName,
 		"numprocs":       x.workers,
 		"numprocs_start": x.firstNumber,
 		"directory":      x.directory,
-		"umask":          to("limits.umask", draft.AsMode),
-		"priority":       none(startTogether),
-		"autostart":      whether(unneeded(startsAnyway), commented(startsAll)),
-		"autorestart": to("restart.when", draft.OneOf(map[string]string{"unexpected": "on-failure", "yes": "always", "true": "always", "on": "always",
+		"umask":          draft.To("limits.umask", draft.AsMode),
+		"priority":       draft.None(startTogether),
+		"autostart":      draft.Whether(draft.Unneeded(startsAnyway), draft.Commented(startsAll)),
+		"autorestart": draft.To("restart.when", draft.OneOf(map[string]string{"unexpected": "on-failure", "yes": "always", "true": "always", "on": "always",
 			"1": "always", "no": "never", "false": "never", "off": "never", "0": "never"})),
 		"startsecs":    startsecs,
-		"startretries": none(neverGivesUp),
-		"stopsignal":   to("stop.signal", draft.AsSignal),
-		"stopwaitsecs": to("stop.timeout", draft.AsWholeSeconds(0.001)),
-		"stopasgroup":  to("stop.group", draft.AsTruth),
-		"killasgroup":  whether(unneeded(always), none(always)),
-		"user":         to("user", draft.AsAccount),
-		"serverurl": when(is("AUTO"), unneeded("there is no XML-RPC server"),
-			none("there is no XML-RPC server: programs get signals and NOTIFY_SOCKET, and can query the control socket")),
+		"startretries": draft.None(neverGivesUp),
+		"stopsignal":   draft.To("stop.signal", draft.AsSignal),
+		"stopwaitsecs": draft.To("stop.timeout", draft.AsWholeSeconds(0.001)),
+		"stopasgroup":  draft.To("stop.group", draft.AsTruth),
+		"killasgroup":  draft.Whether(draft.Unneeded(always), draft.None(always)),
+		"user":         draft.To("user", draft.AsAccount),
+		"serverurl": draft.When(draft.Is("AUTO"), draft.Unneeded("there is no XML-RPC server"),
+			draft.None("there is no XML-RPC server: programs get signals and NOTIFY_SOCKET, and can query the control socket")),
 		"socket socket_backlog socket_owner socket_mode": ofSocket,
 		"exitcodes redirect_stderr stdout_logfile stdout_logfile_maxbytes stdout_logfile_backups " +
-			"stderr_logfile stderr_logfile_maxbytes stderr_logfile_backups environment": kept,
-		"stdout_capture_maxbytes stderr_capture_maxbytes": when(noBytes, unneeded("there is no capture mode"),
-			none("output between tags is not sent to listeners; a program can use the control socket")),
-		"stdout_events_enabled stderr_events_enabled": whether(none("`supervisord logs --follow --json` reports what a program writes"),
-			unneeded("there are no such events")),
-		"stdout_syslog stderr_syslog": whether(none("without a log file output goes where supervisord's own goes: under systemd to the journal"),
-			unneeded("nothing is written to syslog")),
+			"stderr_logfile stderr_logfile_maxbytes stderr_logfile_backups environment": draft.Kept,
+		"stdout_capture_maxbytes stderr_capture_maxbytes": draft.When(noBytes, draft.Unneeded("there is no capture mode"),
+			draft.None("output between tags is not sent to listeners; a program can use the control socket")),
+		"stdout_events_enabled stderr_events_enabled": draft.Whether(draft.None("`supervisord logs --follow --json` reports what a program writes"),
+			draft.Unneeded("there are no such events")),
+		"stdout_syslog stderr_syslog": draft.Whether(draft.None("without a log file output goes where supervisord's own goes: under systemd to the journal"),
+			draft.Unneeded("nothing is written to syslog")),
 	})
 }
 
@@ -211,7 +209,7 @@ func (x *supervisorProcess) directory(p *draft.Target, s source.Setting) {
 	if value, ok := x.file.expand(s, x.own); ok && shell.Dynamic(value) {
 		p.Run.Dir = value
 	} else if ok {
-		to("directory", draft.AsPath)(p, s)
+		draft.To("directory", draft.AsPath)(p, s)
 	}
 }
 

@@ -261,8 +261,10 @@ func (x *supervisorProcess) finish() {
 	if x.fcgi {
 		x.socket()
 	} else {
-		x.Set("reload.strategy", "stop-first")
-		x.Say(stopsFirst)
+		command, _ := x.section.Get("command")
+		if !x.Serve(command) {
+			x.StopFirst()
+		}
 	}
 	x.Argv()
 	stdout, stderr := x.stream("stdout"), x.stream("stderr")

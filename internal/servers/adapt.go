@@ -2,6 +2,7 @@ package servers
 
 import (
 	"cmp"
+	"maps"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -98,6 +99,15 @@ func (s *Server) Adapt(argv []string, w World) Command {
 		r.result.Argv = []string{"sh", "-c", s.command.script(r.result.Argv)}
 	}
 	return r.result
+}
+
+// Needs returns the words that the command of a server must have to inherit a listener named http.
+func (s *Server) Needs() []string {
+	r := &reading{command: &s.command, addresses: []string{"HOST:PORT"}, result: Command{Listen: []Listen{{Name: "http"}}}}
+	if option := slices.Sorted(maps.Values(s.command.bind)); len(option) > 0 {
+		r.options = option[:1]
+	}
+	return r.inherited()
 }
 
 // word reads the word at i, and returns the index of the next.

@@ -12,6 +12,58 @@ func SimpleCommand(s *syntax.Stmt) (*syntax.CallExpr, bool) {
 	return call, ok && !s.Negated && !s.Background && !s.Coprocess
 }
 
+// DynamicWords returns the words of a command with what a shell expands in them as parts, or false if that is more than variables and commands.
+// Assignments become words of env, and exec goes.
+func DynamicWords(call *syntax.CallExpr) (words []string, ok bool) {
+	for _, a := range call.Assigns {
+		value, ok := dynamicWord(a.Value)
+		if !ok || a.Append || a.Index != nil || a.Array != nil {
+			return nil, false
+		}
+		words = append(words, a.Name.Value+"="+value)
+	}
+	if words != nil {
+		words = append([]string{"env"}, words...)
+	}
+	for i, w := range call.Args {
+		word, ok := dynamicWord(w)
+		if !ok {
+			return nil, false
+		}
+		if i > 0 || word != "exec" {
+			words = append(words, word)
+		}
+	}
+	return words, len(words) > 0
+}
+
+func dynamicWord(w *syntax.Word) (string, bool) {
+	if text, ok := LiteralWord(w); ok {
+		return text, true
+	}
+	var b strings.Builder
+	for i, p := range w.Parts {
+		list, kind := []syntax.WordPart{p}, byte(Unquoted)
+		if q, ok := p.(*syntax.DblQuoted); ok {
+			list, kind = q.Parts, quotedPart
+		}
+		for _, p := range list {
+			if text, ok := literalParts([]syntax.WordPart{p}, kind == quotedPart); ok && (i == 0 || !strings.HasPrefix(text, "~")) {
+				b.WriteString(text)
+				continue
+			}
+			_, variable := p.(*syntax.ParamExp)
+			_, command := p.(*syntax.CmdSubst)
+			var source strings.Builder
+			if err := syntax.NewPrinter().Print(&source, p); err != nil || !variable && !command {
+				return "", false
+			}
+			b.WriteString(Part(kind, source.String()))
+		}
+	}
+	return b.String(), true
+}
+
 // LiteralWord returns a word of a shell without its quotes, or false if the shell would expand it.
 func LiteralWord(w *syntax.Word) (string, bool) {
 	if w == nil {

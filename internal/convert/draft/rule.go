@@ -1,0 +1,95 @@
+package draft
+
+import (
+	"strings"
+
+	"example.org/supervisord/internal/convert/source"
+)
+
+// Keys returns rules of which one may be for several keys: "httpd httpd_host httpd_port".
+func Keys(grouped Rules) Rules {
+	all := Rules{}
+	for names, r := range grouped {
+		for name := range strings.FieldsSeq(names) {
+			all[name] = r
+		}
+	}
+	return all
+}
+
+// To converts a key to a key of the configuration, such as "stop.signal".
+func To(key string, read Reader) Rule {
+	return func(p *Target, s source.Setting) {
+		if s, ok := p.Filled(s); ok {
+			if value, ok := read(p, key, s); ok {
+				p.Set(key, value)
+			}
+		}
+	}
+}
+
+// Always sets a key of the configuration, whatever the value.
+func Always(key string, value any) Rule {
+	return func(p *Target, _ source.Setting) { p.Set(key, value) }
+}
+
+// None is for a key that has no equivalent, with what to do instead.
+func None(instead string) Rule {
+	return func(p *Target, s source.Setting) { p.Lacks(s, instead) }
+}
+
+// Noted is for a key that takes effect elsewhere, and where.
+func Noted(comment string) Rule {
+	return func(p *Target, s source.Setting) { p.Note("", s, comment) }
+}
+
+// Unneeded is for a key that supervisord needs no equivalent of, and why.
+func Unneeded(why string) Rule { return Noted("not needed: " + why) }
+
+// Commented is for a key by which the source does not start the program.
+func Commented(why string) Rule {
+	return func(p *Target, s source.Setting) {
+		p.Off = true
+		p.Lacks(s, why)
+	}
+}
+
+// Kept is the rule of a key that code reads from Target.Given.
+func Kept(*Target, source.Setting) {}
+
+// Condition looks at a value. It reports false for ok, after the mistake, if the value is invalid.
+type Condition func(p *Target, s source.Setting) (yes, ok bool)
+
+// When is for a key whose value decides between two rules.
+func When(is Condition, then, otherwise Rule) Rule {
+	return func(p *Target, s source.Setting) {
+		if filled, ok := p.Filled(s); ok {
+			switch yes, ok := is(p, filled); {
+			case yes:
+				then(p, s)
+			case ok:
+				otherwise(p, s)
+			}
+		}
+	}
+}
+
+// Whether is for a key that is true or false.
+func Whether(on, off Rule) Rule {
+	return When(func(p *Target, s source.Setting) (bool, bool) { return p.Truth(s) }, on, off)
+}
+
+// Is compares a value, without regard to case.
+func Is(value string) Condition {
+	return func(_ *Target, s source.Setting) (yes, ok bool) {
+		return strings.EqualFold(strings.TrimSpace(s.Value), value), true
+	}
+}
+
+// AtMost compares a number.
+func AtMost(n int) Condition {
+	return func(p *Target, s source.Setting) (yes, ok bool) {
+		i, ok := p.Integer(s)
+		return ok && i <= n, ok
+	}
+}
