@@ -54,7 +54,7 @@ name and content, unless --from names it. A malformed source is an error with fi
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.from, "from", "", "the kind of FILE: `KIND` is start_server, circus, supervisor, einhorn or procfile")
+	flags.StringVar(&f.from, "from", "", "the kind of FILE: `KIND` is start_server, circus, supervisor, einhorn, procfile or systemd")
 	flags.StringVar(&f.name, "name", "", "the name for the program of a command line")
 	flags.StringVarP(&f.output, "output", "o", "", "write this `file` atomically; fail if it exists")
 	flags.BoolVar(&f.force, "force", false, "let --output replace a file")

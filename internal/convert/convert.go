@@ -16,6 +16,7 @@ import (
 
 	"example.org/supervisord/internal/convert/draft"
 	"example.org/supervisord/internal/convert/source"
+	"example.org/supervisord/internal/convert/unit"
 )
 
 // sources lists how each kind is recognized, by the first word of a command line or by the sections of a file, and converted.
@@ -27,6 +28,7 @@ func sources() []converter {
 			(*conversion).supervisor},
 		{source.Einhorn, "einhorn", "", (*conversion).einhorn},
 		{source.Procfile, "foreman honcho", "", (*conversion).procfile},
+		{source.Systemd, "", "Unit Service Socket Install", func(d *conversion) { unit.Convert(d.Draft) }},
 	}
 }
 

@@ -55,6 +55,7 @@ func (d *conversion) einhorn() {
 	e.command(line, rest)
 	e.finish(line)
 	e.Serve(source.Setting{At: line.at[0]})
+	e.Argv()
 }
 
 // options are the options of einhorn.

@@ -97,6 +97,7 @@ func (p *starterLine) translated(o *starter.Options, t *starter.Translation) {
 		p.notTranslated(fromOption(p.line, g), o.WorkDir)
 	}
 	p.Serve(source.Setting{At: p.line.at[0]})
+	p.Argv()
 }
 
 // explained adds a comment to a setting that needs one.

@@ -31,8 +31,8 @@ type command struct {
 	inherit []string   // words for each listener: {fd} is its descriptor, {option} the option for it
 	add     [][]string // words that must be there
 	drop    []option
-	workers []string // options with the number of processes, which supervisord starts instead
-	script  func(words []string) string
+	workers []string                                 // options with the number of processes, which supervisord starts instead
+	script  func(words []string, file string) string // of a shell, for words and what the server's own file says
 }
 
 // option is an option that has to go, and why.
@@ -73,6 +73,7 @@ type reading struct {
 	options    []string // of each address, as in inherit
 	host, port string
 	file       string
+	text       string // of it
 	result     Command
 }
 
@@ -96,9 +97,23 @@ func (s *Server) Adapt(argv []string, w World) Command {
 	}
 	r.result.Argv = slices.Concat(head, r.inherited(), r.kept)
 	if s.command.script != nil {
-		r.result.Argv = []string{"sh", "-c", s.command.script(r.result.Argv)}
+		r.result.Argv = []string{"sh", "-c", s.command.script(r.result.Argv, r.text)}
 	}
 	return r.result
+}
+
+// Trim returns the server's command without the options that cannot stay under supervisord, and why they go. It is for a program that has its sockets
+// already.
+func (s *Server) Trim(argv []string) (trimmed, notes []string) {
+	_, at := find(argv)
+	if at < 0 || s.command.become != nil {
+		return argv, nil
+	}
+	r := &reading{command: &command{drop: s.command.drop}, words: argv[at+1:]}
+	for i := 0; i < len(r.words); {
+		i = r.word(i)
+	}
+	return slices.Concat(argv[:at+1], r.kept), r.result.Notes
 }
 
 // Needs returns the words that the command of a server must have to inherit a listener named http.
@@ -190,6 +205,7 @@ func (r *reading) fromFile(file string, depth int) bool {
 	if err != nil {
 		return false
 	}
+	r.text += text
 	for _, m := range r.listens().FindAllStringSubmatch(text, -1) {
 		if address := strings.Join(m[1:], ""); !slices.Contains(r.addresses, address) {
 			r.addresses = append(r.addresses, address)

@@ -260,15 +260,16 @@ func script(args []string) bool {
 	return slices.ContainsFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") }) && !named("-e", "-p", "--eval", "--print")(args)
 }
 
-// nginxScript returns what a shell runs: nginx in the foreground, with a pid file for each generation.
-func nginxScript(argv []string) string {
+// nginxScript returns what a shell runs: nginx in the foreground, with a pid file for each generation. nginx allows a directive only once, so those in
+// its own file stay there.
+func nginxScript(argv []string, file string) string {
 	script, pid, directives := "exec", "/run/nginx", ""
 	for i := 0; i < len(argv); i++ {
 		switch argv[i] {
 		case "-g":
 			if i+1 < len(argv) {
 				i++
-				directives = strings.TrimSpace(nginxOwn().ReplaceAllString(argv[i], "")) + " "
+				directives = strings.TrimSpace(nginxOwn().ReplaceAllString(argv[i], ""))
 			}
 			continue
 		case "-p":
@@ -276,11 +277,25 @@ func nginxScript(argv []string) string {
 		}
 		script += " " + quoted(argv[i])
 	}
-	return script + ` -g ` + quoted(strings.TrimLeft(directives, " ")+"daemon off; pid "+pid+".") + `"$SUPERVISORD_GENERATION.pid;"`
+	own := nginxOwn().FindAllString(file, -1)
+	has := func(name string) bool {
+		return slices.ContainsFunc(own, func(d string) bool { return strings.HasPrefix(strings.TrimLeft(d, " \t;"), name) })
+	}
+	if !has("daemon") {
+		directives += " daemon off;"
+	}
+	directives = strings.TrimSpace(directives)
+	switch {
+	case !has("pid"):
+		return script + " -g " + quoted(strings.TrimSpace(directives+" pid "+pid+".")) + `"$SUPERVISORD_GENERATION.pid;"`
+	case directives != "":
+		return script + " -g " + quoted(directives)
+	}
+	return script
 }
 
 // nginxOwn are the directives that nginxScript sets.
-var nginxOwn = pattern.Lazy(`(?:daemon|pid)\s+[^;]*;?`)
+var nginxOwn = pattern.Lazy(`(?m)(?:^|[ \t;])(?:daemon|pid)\s+[^;]*;?`)
 
 // quoted quotes a word for a shell.
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -32,6 +32,7 @@ var layers = [][]string{
 	{"internal/convert/shell"},
 	{"internal/convert/source"},
 	{"internal/convert/draft"},
+	{"internal/convert/apps", "internal/convert/unit"},
 	// The commands.
 	{"internal/convert", "internal/daemon", "internal/prove"},
 	{"cmd/supervisord"},

@@ -190,7 +190,7 @@ func (p *Target) Set(key string, value any) {
 // Value returns the value of a key in TOML, "" if it is not set.
 func (p *Target) Value(key string) string {
 	t, rest := p.In(key)
-	return t.value(rest)
+	return t.Value(rest)
 }
 
 // Unset reports whether a table has no keys.

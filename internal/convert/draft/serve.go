@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"example.org/supervisord/internal/convert/shell"
 	"example.org/supervisord/internal/convert/source"
@@ -45,7 +46,8 @@ func (p *Target) StopFirst() {
 
 // explain says how the server of a program that has listeners already is replaced without losing a request.
 func (p *Target) explain(s source.Setting, server *servers.Server) {
-	var want []string
+	trimmed, want := server.Trim(p.Run.Words)
+	p.Run.Words = trimmed
 	for _, set := range server.Settings {
 		if set.Key == "stop.signal" && p.Value(set.Key) != set.Value {
 			want = append(want, "it stops gracefully by "+set.Key+" = "+set.Value)
@@ -123,6 +125,9 @@ func (p *Target) settings(s source.Setting, server *servers.Server) {
 			signal = Raw(set.Value)
 		case "stop.timeout":
 			p.Otherwise(set.Key, Raw(set.Value))
+			if own, recommended := duration(p.Value(set.Key)), duration(set.Value); own > 0 && own < recommended {
+				p.Note("stop", s, fmt.Sprintf("requests that take longer than %v are cut off: %v is usual for it", own, recommended))
+			}
 		default:
 			p.Set(set.Key, Raw(set.Value))
 		}
@@ -133,6 +138,12 @@ func (p *Target) settings(s source.Setting, server *servers.Server) {
 		}
 		p.Set("stop.signal", signal)
 	}
+}
+
+// duration reads a value in TOML; 0: it is no duration, or infinity.
+func duration(value string) time.Duration {
+	d, _ := time.ParseDuration(strings.Trim(value, `"`))
+	return d
 }
 
 // ownPort says what to do for a server that could inherit its socket, but whose own files or code must be changed first.
@@ -165,7 +176,7 @@ func (p *Target) ownPort(s source.Setting, server *servers.Server, published []s
 
 // variable returns a variable that the source sets for the program, "" if it does not.
 func (p *Target) variable(name string) string {
-	value, _ := strconv.Unquote(p.Table("environment").value(name))
+	value, _ := strconv.Unquote(p.Table("environment").Value(name))
 	return value
 }
 

@@ -39,8 +39,8 @@ func (t *TOMLTable) Set(key string, value any) {
 	*t = append(*t, line{key, inTOML(value)})
 }
 
-// value returns the value of a key in TOML, "" if it is not set.
-func (t *TOMLTable) value(key string) string {
+// Value returns the value of a key in TOML, "" if it is not set.
+func (t *TOMLTable) Value(key string) string {
 	for _, l := range *t {
 		if l.key == key {
 			return l.text

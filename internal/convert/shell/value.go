@@ -13,7 +13,7 @@ import (
 // starts. A part stands between two NULs, which no source has: its kind, then what the shell or supervisord is given.
 const (
 	Unquoted   = 'u' // for a shell, which splits it into words: u${HOME}
-	quotedPart = 'q' // for a shell, within quotes: q${HOME}
+	Quoted     = 'q' // for a shell, within quotes: q${HOME}
 	Descriptor = 'f' // the descriptor of a listener: fNAME
 )
 
@@ -65,7 +65,7 @@ func inShell(value string, whole bool) string {
 		case i%2 == 0:
 		case p[0] == Descriptor:
 			list[i] = Placeholder + p[1:] + "}"
-		case p[0] == quotedPart || whole:
+		case p[0] == Quoted || whole:
 			list[i] = `"` + p[1:] + `"`
 		default:
 			list[i] = p[1:]
@@ -144,7 +144,7 @@ func (s *splitter) add(c byte) {
 // part adds a part to the word. In quotes a shell must not split it.
 func (s *splitter) part(p string) {
 	if s.quote != 0 && p[0] == Unquoted {
-		p = string(quotedPart) + p[1:]
+		p = string(Quoted) + p[1:]
 	}
 	s.word.WriteString("\x00" + p + "\x00")
 	s.begun = true
@@ -206,9 +206,14 @@ func (v Invocation) shellLine() string {
 	if v.Script != "" {
 		return b.String() + v.Script
 	}
-	b.WriteString("exec")
-	for _, w := range v.Words {
-		b.WriteString(" " + inShell(w, false))
+	return b.String() + "exec " + Line(v.Words)
+}
+
+// Line returns words as a shell reads them.
+func Line(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = inShell(w, false)
 	}
-	return b.String()
+	return strings.Join(quoted, " ")
 }

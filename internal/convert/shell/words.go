@@ -45,10 +45,10 @@ func dynamicWord(w *syntax.Word) (string, bool) {
 	for i, p := range w.Parts {
 		list, kind := []syntax.WordPart{p}, byte(Unquoted)
 		if q, ok := p.(*syntax.DblQuoted); ok {
-			list, kind = q.Parts, quotedPart
+			list, kind = q.Parts, Quoted
 		}
 		for _, p := range list {
-			if text, ok := literalParts([]syntax.WordPart{p}, kind == quotedPart); ok && (i == 0 || !strings.HasPrefix(text, "~")) {
+			if text, ok := literalParts([]syntax.WordPart{p}, kind == Quoted); ok && (i == 0 || !strings.HasPrefix(text, "~")) {
 				b.WriteString(text)
 				continue
 			}

@@ -8,7 +8,7 @@ import (
 	"example.org/supervisord/internal/config/document"
 )
 
-// circus and supervisor read their ini files by two dialects of Python's ConfigParser, which differ in what begins a comment, what
+// systemd reads its units as systemd.syntax(7) says; circus and supervisor read their ini files by two dialects of Python's ConfigParser, which differ in what begins a comment, what
 // continues a value, and which of two equal keys counts. The ini packages for Go (gopkg.in/ini.v1 among them) implement neither,
 // and give no line numbers; so this scanner follows the two parsers line by line.
 
@@ -17,6 +17,7 @@ type dialect struct {
 	read     func(r *iniScanner, raw string)
 	lower    bool // keys are case-insensitive
 	lastWins bool // of two equal keys in a section the last counts, otherwise the first
+	each     bool // equal keys stay as they are: Finish is not called
 }
 
 // Section is a section and its keys in order.
@@ -108,6 +109,7 @@ type iniScanner struct {
 	section  *Section
 	entry    *Item // the last one; nil: nothing can continue it
 	indent   int
+	open     bool     // the last line ends in a backslash
 	comments []string // until it is known what they belong to
 }
 
@@ -174,7 +176,7 @@ func (r *iniScanner) key(key, value string) {
 	}
 	r.entry = &Item{Setting: r.here(key, value, "")}
 	r.section.Entries = append(r.section.Entries, r.entry)
-	if !r.file.lastWins { // a line that continues a key that does not count belongs to the one that does
+	if !r.file.lastWins && !r.file.each { // a line that continues a key that does not count belongs to the one that does
 		r.entry = r.section.Entries[slices.IndexFunc(r.section.Entries, func(e *Item) bool { return e.Key == key })]
 	}
 }
@@ -267,5 +269,25 @@ func (r *iniScanner) circusKey(raw string) {
 	r.line(raw, comment)
 	if r.entry != nil && r.entry.Value == `""` {
 		r.entry.Value = ""
+	}
+}
+
+// NewUnit reads as systemd does. Which of equal keys count depends on the key.
+func NewUnit() *INI { return newINI(dialect{read: (*iniScanner).unitLine, each: true}) }
+
+func (r *iniScanner) unitLine(raw string) {
+	line := strings.TrimSpace(raw)
+	text, open := strings.CutSuffix(line, `\`)
+	switch {
+	case strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";"):
+		r.comment(line) // also between a backslash and what it continues
+	case r.open && r.entry != nil:
+		r.continues(strings.TrimSpace(text))
+		r.open = open
+	case line == "":
+		r.comments = nil
+	default:
+		r.line(strings.TrimSpace(text), "")
+		r.open = open
 	}
 }

@@ -19,6 +19,9 @@ const (
 	Supervisor  SourceKind = "supervisor"
 	Einhorn     SourceKind = "einhorn"
 	Procfile    SourceKind = "procfile"
+	Systemd     SourceKind = "systemd"
+	PM2         SourceKind = "pm2"
+	Compose     SourceKind = "compose"
 )
 
 // Input is what is converted: the text of a file, or a command line.

@@ -1,0 +1,357 @@
+package unit
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"example.org/supervisord/internal/convert/draft"
+	"example.org/supervisord/internal/convert/source"
+)
+
+// resources are the limits that have the same name in systemd, after "Limit".
+var resources = []string{"as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nofile", "nproc", "rss", "rtprio", "rttime", "sigpending", "stack"}
+
+// rules are the keys of [Service].
+func (x *service) rules() draft.Rules {
+	const own = "supervisord has its own hooks: docs/hooks.md"
+	return draft.Keys(draft.Rules{
+		"ExecStart":             x.exec(&x.commands),
+		"ExecStartPre":          x.exec(&x.before),
+		"ExecCondition":         x.exec(&x.before),
+		"ExecStartPost":         draft.None("hooks.after_reload runs a command when a new generation serves"),
+		"ExecStop ExecStopPost": x.stop,
+		"ExecReload":            draft.None("`supervisord reload` replaces the workers; `supervisord signal NAME HUP` sends a signal to them"),
+		"Type Sockets":          draft.Kept,
+		"User":                  draft.To("user", draft.AsAccount),
+		"Group":                 draft.To("group", draft.AsAccount),
+		"SupplementaryGroups":   draft.None("supervisord gives a program the groups that its user has: usermod -aG GROUP USER"),
+		"DynamicUser":           draft.Whether(draft.None("create a user with sysusers.d(5) or useradd --system, and name it in user"), draft.Unneeded("the user is a fixed one")),
+		"WorkingDirectory":      x.directory,
+		"Environment":           x.environment,
+		"EnvironmentFile":       x.environmentFile,
+		"PassEnvironment":       draft.Unneeded("programs inherit the environment of supervisord"),
+		"UnsetEnvironment":      draft.None("remove the variable from the environment of supervisord, or write sh -c 'unset NAME; exec …'"),
+		"UMask":                 draft.To("limits.umask", draft.AsMode),
+		"Nice":                  draft.To("limits.nice", asInteger(-20, 19)),
+		"OOMScoreAdjust":        draft.To("limits.oom_score_adj", asInteger(-1000, 1000)),
+		"NoNewPrivileges":       draft.To("limits.no_new_privileges", draft.AsTruth),
+		"IgnoreSIGPIPE":         draft.To("limits.ignore_sigpipe", draft.AsTruth),
+		"AmbientCapabilities":   capabilities,
+		"KillSignal":            draft.To("stop.signal", draft.AsSignal),
+		"RestartKillSignal":     draft.To("stop.reload_signal", draft.AsSignal),
+		"KillMode":              killMode,
+		"SendSIGKILL":           draft.Whether(draft.Unneeded("KILL comes at stop.timeout"), draft.Always("stop.timeout", "infinity")),
+		"FinalKillSignal SendSIGHUP WatchdogSignal TimeoutAbortSec TimeoutStopFailureMode TimeoutStartFailureMode TimeoutCleanSec": draft.None(
+			"stop.steps sends further signals, and KILL comes last"),
+		"TimeoutStopSec":               draft.To("stop.timeout", asSpan(0.001)),
+		"TimeoutStartSec":              startsWithin,
+		"TimeoutSec":                   timeoutSec,
+		"RuntimeMaxSec":                draft.To("limits.max_age", asSpan(1)),
+		"RuntimeRandomizedExtraSec":    draft.None("limits.max_age varies by a tenth"),
+		"WatchdogSec":                  watchdog,
+		"NotifyAccess":                 draft.Unneeded("supervisord accepts READY=1 from the worker and the processes that it starts"),
+		"Restart":                      x.restart,
+		"RestartSec":                   restartSec,
+		"RestartSteps RestartMode":     draft.None("the wait doubles from restart.backoff.min to max"),
+		"RestartMaxDelaySec":           draft.None("write it as restart.backoff.max"),
+		"SuccessExitStatus":            draft.None("only exit status 0, and the signals of stop, are a success"),
+		"RestartPreventExitStatus":     draft.None("let the program exit with 0, and write restart.when = \"on-failure\""),
+		"RestartForceExitStatus":       draft.None("restart.when = \"always\" restarts after any exit"),
+		"StandardOutput":               output("stdout"),
+		"StandardError":                output("stderr"),
+		"StandardInput":                standardInput,
+		"PIDFile":                      draft.Unneeded("supervisord starts the program in the foreground, and knows its PID"),
+		"GuessMainPID RemainAfterExit": draft.Unneeded("supervisord starts the program in the foreground"),
+		"BusName":                      draft.None("supervisord does not look at the bus"),
+		"FileDescriptorStoreMax":       draft.None("supervisord keeps the listeners; a worker cannot keep others"),
+		"OOMPolicy":                    draft.None("a worker that the kernel kills for memory is restarted like any other that dies"),
+		"LimitNICE LimitRTPRIO":        x.otherwise,
+		"StartLimitInterval StartLimitBurst StartLimitIntervalSec StartLimitAction":                    draft.None(neverGivesUp),
+		"CPUSchedulingPolicy CPUSchedulingPriority IOSchedulingClass IOSchedulingPriority CPUAffinity": draft.None("start the program by chrt(1), ionice(1) or taskset(1)"),
+	})
+}
+
+const neverGivesUp = "supervisord never gives up: it retries at growing intervals, up to restart.backoff.max (30s)"
+
+// ofUnit are the keys of [Unit].
+func ofUnit() draft.Rules {
+	return draft.Keys(draft.Rules{
+		"Description Documentation": draft.Unneeded("only people read it"),
+		"After Before Wants Requires Requisite BindsTo PartOf Upholds Conflicts": draft.When(onlyNetwork,
+			draft.Unneeded("supervisord's own unit starts after the network"),
+			draft.None("programs start together, after supervisord's own unit: a program that needs another must wait for it, or exit and be restarted")),
+		"StartLimitInterval StartLimitIntervalSec StartLimitBurst StartLimitAction": draft.None(neverGivesUp),
+		"OnFailure OnSuccess": draft.None("hooks.worker_crashed and hooks.reload_failed run a command"),
+	})
+}
+
+// onlyNetwork reports whether a setting names nothing but targets that every unit of the system starts after.
+func onlyNetwork(_ *draft.Target, s source.Setting) (yes, ok bool) {
+	names := strings.Fields(s.Value)
+	return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool {
+		return !strings.HasPrefix(name, "network") && name != "syslog.target" && name != "basic.target" && name != "local-fs.target" && name != "remote-fs.target"
+	}), true
+}
+
+// filled returns the words of a setting, each with its specifiers expanded.
+func (x *service) filled(s source.Setting) (words []string, ok bool) {
+	list, err := split(s.Value)
+	if err != nil {
+		x.Wrong(s, err.Error(), "fix the value")
+		return nil, false
+	}
+	for _, w := range list {
+		of := s
+		of.Value, of.Text = w, s.String()
+		if of, ok = x.unit.specifiers(x.Target, of); !ok {
+			return nil, false
+		}
+		words = append(words, strings.ToValidUTF8(of.Value, "?"))
+	}
+	return words, true
+}
+
+func (x *service) environment(p *draft.Target, s source.Setting) {
+	words, ok := x.filled(s)
+	if s.Value == "" {
+		p.Note("", s, "removes those before it")
+	}
+	for _, w := range words {
+		if name, value, assigns := strings.Cut(w, "="); assigns && ok {
+			p.Environment(s, name, value)
+		} else {
+			p.Lacks(s, fmt.Sprintf("systemd ignores %q too: it is not NAME=VALUE", source.Shorten(w)))
+		}
+	}
+}
+
+func (x *service) environmentFile(p *draft.Target, s source.Setting) {
+	filled, ok := p.Filled(s)
+	path, optional := strings.CutPrefix(filled.Value, "-")
+	switch {
+	case !ok:
+		return
+	case path == "":
+		p.Note("", s, "removes those before it")
+		return
+	case strings.ContainsAny(path, "*?["):
+		p.Lacks(s, "write the names of the files: environment_file = […]")
+		return
+	case optional:
+		if _, err := p.Read(path); err != nil {
+			p.Lacks(s, "there is no such file, and supervisord needs those that it is told of: write environment_file when there is one")
+			return
+		}
+		p.Note("", s, "supervisord needs the file, which systemd would do without")
+	}
+	x.files = append(x.files, p.Path(path))
+	p.Set("environment_file", x.files)
+}
+
+func (x *service) directory(p *draft.Target, s source.Setting) {
+	filled, ok := p.Filled(s)
+	filled.Value = strings.TrimPrefix(filled.Value, "-")
+	switch {
+	case !ok:
+	case filled.Value == "~":
+		p.Lacks(s, "write the home directory of the user")
+	default:
+		if path, ok := draft.AsPath(p, "directory", filled); ok {
+			p.Set("directory", path)
+		}
+	}
+}
+
+// stop finds the signal of a command that sends one.
+func (x *service) stop(p *draft.Target, s source.Setting) {
+	words, _ := split(strings.TrimLeft(s.Value, "-@:+!"))
+	if len(words) > 2 && strings.HasSuffix(words[0], "kill") && strings.Contains(words[len(words)-1], "MAINPID") {
+		of := s
+		if of.Value = strings.TrimPrefix(words[1], "-"); of.Value == "s" {
+			of.Value = words[2]
+		}
+		p.Apply(draft.To("stop.signal", draft.AsSignal), of)
+		return
+	}
+	p.Lacks(s, "supervisord stops a program by a signal: stop.signal, or several in stop.steps")
+}
+
+func (x *service) restart(p *draft.Target, s source.Setting) {
+	when := map[string]string{"no": "never", "always": "always", "on-failure": "on-failure", "on-abnormal": "on-failure", "on-abort": "on-failure", "on-watchdog": "on-failure",
+		"on-success": "always"}[s.Value]
+	switch {
+	case when == "":
+		p.Wrong(s, fmt.Sprintf("%q is unknown", s.Value), "write one of always, on-failure, no")
+		return
+	case when != s.Value && s.Value != "no":
+		p.Lacks(s, "restart.when is always, on-failure or never: this is the nearest")
+	}
+	p.Set("restart.when", when)
+}
+
+func restartSec(p *draft.Target, s source.Setting) {
+	const longest, shortest = 30, 0.2 // restart.backoff.max and min, in seconds
+	n, ok := span(p, s)
+	if !ok || !p.Unless(n < shortest || n > draft.Year, s, "the first wait is 200ms: restart.backoff.min") {
+		return
+	}
+	from, _ := p.Duration("restart.backoff", s, n, shortest)
+	to, _ := p.Duration("restart.backoff", s, math.Max(n, longest), shortest)
+	p.Set("restart.backoff", draft.Raw(fmt.Sprintf("{ min = %q, max = %q }", from, to)))
+}
+
+// span reads a time span in seconds, below 0 if it is infinite.
+func span(p *draft.Target, s source.Setting) (float64, bool) {
+	n, ok := seconds(s.Value, 1)
+	if !ok {
+		p.Wrong(s, fmt.Sprintf("%q is not a time span", s.Value), "write for example 30s or 1min 30s")
+	}
+	return n, ok
+}
+
+// asSpan reads a time span of at least the shortest, in seconds. For most of systemd's keys 0 means without end.
+func asSpan(shortest float64) draft.Reader {
+	return func(p *draft.Target, key string, s source.Setting) (any, bool) {
+		switch n, ok := span(p, s); {
+		case !ok:
+			return nil, false
+		case n <= 0 && key == "stop.timeout":
+			return "infinity", true
+		case n <= 0:
+			p.Lacks(s, key+" has an end")
+			return nil, false
+		default:
+			return p.Duration(key, s, n, shortest)
+		}
+	}
+}
+
+func startsWithin(p *draft.Target, s source.Setting) {
+	if n, ok := span(p, s); ok && n <= 0 {
+		p.Set("ready.timeout", "365d")
+	} else if ok {
+		draft.To("ready.timeout", asSpan(0.001))(p, s)
+	}
+}
+
+func timeoutSec(p *draft.Target, s source.Setting) {
+	startsWithin(p, s)
+	draft.To("stop.timeout", asSpan(0.001))(p, s)
+}
+
+func watchdog(p *draft.Target, s source.Setting) {
+	if n, ok := span(p, s); ok && n <= 0 {
+		p.Note("", s, "not needed: this is no watchdog")
+	} else if ok {
+		draft.To("health.watchdog", asSpan(0.001))(p, s)
+	}
+}
+
+func killMode(p *draft.Target, s source.Setting) {
+	switch s.Value {
+	case "control-group":
+		p.Note("stop", s, "the signal goes to all processes of a worker (stop.group)")
+	case "mixed":
+		p.Note("stop", s, "not needed: the signal goes to the worker, and KILL to all of its processes")
+	case "process", "none":
+		p.Lacks(s, "KILL reaches all processes of a worker")
+	default:
+		p.Wrong(s, fmt.Sprintf("%q is unknown", s.Value), "write control-group, mixed or process")
+	}
+}
+
+func capabilities(p *draft.Target, s source.Setting) {
+	names := strings.Fields(s.Value)
+	if len(names) == 0 || strings.HasPrefix(s.Value, "~") {
+		p.Lacks(s, "name the capabilities that the program needs: limits.ambient_capabilities")
+		return
+	}
+	p.Set("limits.ambient_capabilities", names)
+}
+
+func asInteger(least, most int) draft.Reader {
+	return func(p *draft.Target, key string, s source.Setting) (any, bool) {
+		n, ok := p.Integer(s)
+		if ok && (n < least || n > most) {
+			p.Wrong(s, fmt.Sprintf("%d is out of range", n), fmt.Sprintf("write a number from %d to %d", least, most))
+			return nil, false
+		}
+		return n, ok
+	}
+}
+
+// asLimit reads a limit, of which a soft and a hard one may be given. supervisord sets the soft one, and raises the hard one if need be.
+func asLimit(p *draft.Target, key string, s source.Setting) (any, bool) {
+	soft, _, two := strings.Cut(strings.TrimSpace(s.Value), ":")
+	if two {
+		p.Note("limits", s, "the soft limit; the hard one stays as it is, unless it is lower")
+	}
+	value := soft
+	if value == "infinity" {
+		return "unlimited", true
+	}
+	scale := 1.0
+	switch {
+	case key == "limits.cpu" || key == "limits.rttime":
+		bare := 1.0
+		if key == "limits.rttime" {
+			bare = 1e-6
+		}
+		n, ok := seconds(value, bare)
+		if ok && n >= 0 {
+			return int64(math.Ceil(n / bare)), true
+		}
+	case key == "limits.rlimit_nice" && strings.HasPrefix(value, "+"), key == "limits.rlimit_nice" && strings.HasPrefix(value, "-"):
+		if n, err := strconv.Atoi(value); err == nil && n >= -20 && n < 20 {
+			return 20 - n, true
+		}
+	default:
+		if at := slices.Index([]string{"K", "M", "G", "T", "P", "E"}, value[max(len(value)-1, 0):]); at >= 0 {
+			value, scale = value[:len(value)-1], math.Pow(1024, float64(at+1))
+		}
+		if n, err := strconv.ParseFloat(value, 64); err == nil && n >= 0 && n*scale < 1<<62 {
+			return int64(n * scale), true
+		}
+	}
+	p.Wrong(s, fmt.Sprintf("%q is not a limit", s.Value), "write a number, perhaps with K, M, G or T, or infinity")
+	return nil, false
+}
+
+// output converts where an output goes.
+func output(name string) draft.Rule {
+	return func(p *draft.Target, s source.Setting) {
+		filled, ok := p.Filled(s)
+		if !ok {
+			return
+		}
+		how, path, _ := strings.Cut(filled.Value, ":")
+		switch how {
+		case "file", "append", "truncate":
+			if how == "truncate" {
+				p.Lacks(s, "the file is appended to")
+			}
+			filled.Value = path
+			draft.To(name, draft.AsPath)(p, filled)
+		case "null":
+			p.Set(name, "null")
+		case "inherit", "journal", "journal+console", "syslog", "kmsg", "tty", "kmsg+console":
+			p.Note("", s, "not needed: the output goes where supervisord's own goes, under systemd to the journal")
+		default:
+			p.Lacks(s, "the output goes where supervisord's own goes: null, capture or a path is another place")
+		}
+	}
+}
+
+func standardInput(p *draft.Target, s source.Setting) {
+	switch s.Value {
+	case "null":
+		p.Note("", s, "not needed: stdin is /dev/null")
+	case "socket":
+		p.Set("stdin", "socket")
+	default:
+		p.Lacks(s, "stdin is /dev/null or a listener: start the program as sh -c 'exec PROGRAM <FILE'")
+	}
+}

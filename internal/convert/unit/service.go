@@ -1,0 +1,248 @@
+package unit
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"example.org/supervisord/internal/convert/draft"
+	"example.org/supervisord/internal/convert/shell"
+	"example.org/supervisord/internal/convert/source"
+)
+
+// service is a service while it is converted.
+type service struct {
+	*draft.Target
+	unit     *file
+	commands []invocation
+	before   []invocation // ExecStartPre
+	files    []string     // EnvironmentFile
+}
+
+// invocation is a command of a unit.
+type invocation struct {
+	source.Setting
+	words  []string
+	ignore bool // a failure does not matter
+}
+
+// convert converts the service, whose sockets come from these units.
+func (f *file) convert(sockets []*file) {
+	section := f.ByName["Service"]
+	if section == nil {
+		f.Wrong(source.Setting{At: source.Location{File: f.Draft.Name}}, "has no [Service]", "name a service or a socket: systemd's other units start no program")
+		return
+	}
+	title := cmp.Or(f.Program, strings.Trim(f.prefix+"-"+f.instance, "-"))
+	x := &service{Target: f.NewProgram(section.Setting, title), unit: f}
+	if n := slices.ContainsFunc(section.Counting(), func(s source.Setting) bool { return s.Key == "ExecStart" }); !n {
+		f.Wrong(section.Setting, "has no ExecStart", "write ExecStart=…")
+		return
+	}
+	x.Fill = func(s source.Setting) (source.Setting, bool) { return f.specifiers(x.Target, s) }
+	known := x.rules()
+	for _, s := range f.Sections {
+		switch s.Name {
+		case "Service":
+			x.Each(s, known, x.otherwise)
+		case "Unit":
+			x.Each(s, ofUnit(), draft.None("it orders units of systemd"))
+		case "Install":
+			x.Each(s, draft.Rules{}, draft.Unneeded("the unit of supervisord is started at boot, and starts every program"))
+		case "Socket":
+		default:
+			x.Lacks(s.Setting, "systemd ignores it too")
+		}
+	}
+	x.command()
+	for _, s := range sockets {
+		x.listeners(s)
+	}
+	x.finish(section, len(sockets) > 0)
+}
+
+// otherwise is for keys without a rule of their own.
+func (x *service) otherwise(p *draft.Target, s source.Setting) {
+	limit, isLimit := strings.CutPrefix(s.Key, "Limit")
+	const has = "supervisord does not restrict programs: set it in the unit of supervisord, where it holds for all of them"
+	switch {
+	case isLimit && slices.Contains(resources, strings.ToLower(limit)):
+		draft.To("limits."+strings.ToLower(limit), asLimit)(p, s)
+	case s.Key == "LimitNICE":
+		draft.To("limits.rlimit_nice", asLimit)(p, s)
+	case hasPrefix(s.Key, "Protect", "Private", "Restrict", "SystemCall", "Lock", "ReadOnly", "ReadWrite", "Inaccessible", "Exec", "NoExec", "TemporaryFileSystem", "Bind", "Root",
+		"Mount", "Capability", "Secure", "MemoryDeny", "Device", "IPAddress", "Keyring", "RemoveIPC", "SELinux", "AppArmor", "Smack", "Dynamic"):
+		p.Lacks(s, has)
+	case hasPrefix(s.Key, "CPU", "Memory", "IO", "BlockIO", "Tasks", "Slice", "Delegate", "Startup", "Allowed", "ManagedOOM"):
+		p.Lacks(s, "set it in the unit of supervisord, whose control group holds all programs; limits.max_memory replaces a worker, with overlap")
+	case hasPrefix(s.Key, "Syslog", "Log"):
+		p.Lacks(s, "the output goes to the journal under the name of supervisord; [program.NAME.log] writes a file")
+	case hasPrefix(s.Key, "State", "Runtime", "Cache", "Configuration", "Logs"):
+		p.Lacks(s, "create the directory before, for example with tmpfiles.d(5)")
+	default:
+		p.Lacks(s, "only systemd has it")
+	}
+}
+
+func hasPrefix(s string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(s, prefix) })
+}
+
+// exec reads a command with its prefixes into a list.
+func (x *service) exec(into *[]invocation) draft.Rule {
+	return func(p *draft.Target, s source.Setting) {
+		if s.Value == "" {
+			p.Note("", s, "removes those before it")
+			return
+		}
+		bare := strings.TrimLeft(s.Value, "@-:+!|")
+		prefixes := s.Value[:len(s.Value)-len(bare)]
+		words, err := split(bare)
+		if err != nil {
+			p.Wrong(s, err.Error(), "fix the command")
+			return
+		}
+		in := invocation{Setting: s, ignore: strings.Contains(prefixes, "-")}
+		for _, w := range words {
+			of := s
+			of.Value = w
+			filled, ok := x.unit.specifiers(p, of)
+			switch {
+			case !ok:
+				p.Off = true
+				filled.Value = w
+			case !utf8.ValidString(filled.Value):
+				p.Wrong(s, "has a word that is not UTF-8", "write it in UTF-8")
+				return
+			}
+			if !strings.Contains(prefixes, ":") {
+				filled.Value = expanded(filled.Value)
+			}
+			in.words = append(in.words, filled.Value)
+		}
+		x.prefixes(p, &in, prefixes)
+		if len(in.words) == 0 || in.words[0] == "" {
+			p.Wrong(s, "is empty", "write the program and its arguments")
+			return
+		}
+		*into = append(*into, in)
+	}
+}
+
+// prefixes converts what stands before a command.
+func (x *service) prefixes(p *draft.Target, in *invocation, prefixes string) {
+	if strings.Contains(prefixes, "@") && len(in.words) > 1 {
+		p.Lacks(in.Setting, "the program sees its own path as its name; bash -c 'exec -a NAME …' shows another")
+		in.words = slices.Delete(in.words, 1, 2)
+	}
+	if strings.ContainsAny(prefixes, "+!") {
+		p.Lacks(in.Setting, "a command cannot have more privileges than the program: run it before, or without user")
+	}
+	if strings.Contains(prefixes, "|") {
+		p.Lacks(in.Setting, "no login shell runs it: write command = [\"sh\", \"-lc\", \"…\"]")
+	}
+}
+
+// command sets the command from ExecStart.
+func (x *service) command() {
+	if len(x.commands) == 0 {
+		return
+	}
+	in := x.commands[len(x.commands)-1]
+	x.Run.Words = in.words
+	if len(x.commands) > 1 {
+		x.Run.Words, x.Run.Script = nil, joined(x.commands)
+	}
+	if in.ignore {
+		x.Lacks(in.Setting, "restart.when looks at the status of the program itself")
+	}
+	x.Argv() // finish sets it again
+}
+
+// joined returns commands as one script.
+func joined(list []invocation) string {
+	var parts []string
+	for _, in := range list {
+		line := shell.Line(in.words)
+		if in.ignore {
+			line = "{ " + line + " || true; }"
+		}
+		parts = append(parts, line)
+	}
+	return strings.Join(parts, " && ")
+}
+
+// finish sets what depends on several keys, and what systemd does without any.
+func (x *service) finish(section *source.Section, sockets bool) {
+	in := source.Setting{At: section.At, Key: "ExecStart"}
+	if len(x.commands) > 0 {
+		in = x.commands[0].Setting
+	}
+	if x.Value("directory") == "" && x.Run.Dir == "" {
+		x.Set("directory", "/")
+	}
+	if len(x.before) == 1 && !x.before[0].ignore {
+		x.Set("reload.preflight", shell.Invocation{Words: x.before[0].words}.Argv())
+	} else if len(x.before) > 0 {
+		x.Set("reload.preflight", shell.Invocation{Script: joined(x.before)}.Argv())
+	}
+	notifies := strings.HasPrefix(x.Given["Type"].Value, "notify")
+	if notifies {
+		x.Set("ready.method", "notify")
+	}
+	known := x.Serve(in)
+	switch {
+	case known:
+	case !sockets:
+		x.StopFirst()
+	case !notifies:
+		x.Set("ready.method", "accept")
+	}
+	x.kind(in, known && len(x.Listen) > 0)
+	if x.Value("ready.method") == "" {
+		x.Note("ready", in, "systemd does not wait for it: "+draft.AliveFor)
+		x.ReadyAfter(in, 1)
+	}
+	x.timeouts(in)
+	x.Argv()
+	if mode := x.Given["KillMode"].Value; (mode == "" || mode == "control-group") && !known {
+		x.Set("stop.group", true)
+	}
+	if x.Value("restart.when") == "" {
+		x.Note("restart", source.Setting{At: section.At, Text: "[Service]"}, "systemd restarts nothing without Restart=: \"always\" is what a server wants")
+		x.Set("restart.when", "never")
+	}
+}
+
+// kind converts what Type says about a program that does not stay.
+func (x *service) kind(in source.Setting, foreground bool) {
+	s := x.Given["Type"]
+	switch {
+	case s.Value == "oneshot":
+		x.Off = true
+		x.Lacks(s, "a command that ends is not a program to supervise: leave it to systemd")
+	case s.Value == "forking" && foreground:
+		x.Note("", s, "not needed: the command runs in the foreground now")
+	case s.Value == "forking":
+		x.Off = true
+		x.Lacks(s, "supervisord starts programs in the foreground: find the option of "+in.String()+" that keeps it there, often --foreground or --nodaemon, then remove the # of these lines")
+	case s.Value == "dbus":
+		x.Lacks(s, "supervisord does not look at the bus")
+	case s.Key != "":
+		x.Note("", s, map[bool]string{true: "the program reports READY=1 itself", false: "the default"}[strings.HasPrefix(s.Value, "notify")])
+	}
+}
+
+// timeouts sets what systemd waits for.
+func (x *service) timeouts(in source.Setting) {
+	const usual = 90 // seconds, DefaultTimeoutStartSec and DefaultTimeoutStopSec
+	if x.Value("ready.method") == `"notify"` && x.Value("ready.timeout") == "" {
+		x.Set("ready.timeout", "90s")
+	}
+	if x.Value("stop.timeout") == "" {
+		if value, ok := x.Duration("stop.timeout", in, usual, 0); ok {
+			x.Set("stop.timeout", value)
+		}
+	}
+}
