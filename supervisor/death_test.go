@@ -1,10 +1,13 @@
 package supervisor
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -32,18 +35,19 @@ import (
 type world struct {
 	config    *config.Config
 	processes []*fakeProcess
-	store     map[string]int // duplicates, as systemd keeps them
-	slow      bool           // systemd does not read
-	room      int            // messages that its socket still takes
+	store     map[string][]int // duplicates, as systemd keeps them
+	slow      bool             // systemd does not read
+	room      int              // messages that its socket still takes
 	writable  chan struct{}
 	pidfds    map[string]*fakeProcess
-	null      int          // stands for any descriptor of a process
-	patience  int          // calls until the master dies; 0: it does not die
-	meanwhile *fakeProcess // the process that exits while there is no master; nil: none
-	both      bool         // a process exited meanwhile: maybe a replacement whose old worker was to stop already
-	late      bool         // a master has died with unsent messages, so the next one lacks their contents
-	ending    bool         // everything is being stopped
-	clients   []int        // connections from outside that are open, or wait
+	null      map[string]int // stand for the descriptors of any process, by kind
+	patience  int            // calls until the master dies; 0: it does not die
+	meanwhile *fakeProcess   // the process that exits while there is no master; nil: none
+	both      bool           // a process exited meanwhile: maybe a replacement whose old worker was to stop already
+	late      bool           // a master has died with unsent messages, so the next one lacks their contents
+	ending    bool           // everything is being stopped
+	clients   []int          // connections from outside that are open, or wait
+	torn      int            // how much of a batch of the record a dying master still writes, in thousandths
 	faults    []string
 	log       []string
 
@@ -204,7 +208,7 @@ func (p *fakeProcess) gets(sig syscall.Signal) {
 }
 
 func (h *hold) State() worker.State {
-	h.touch()
+	h.call("write down " + h.String())
 	if h.ended {
 		return worker.State{}
 	}
@@ -222,15 +226,17 @@ func (h *hold) Descriptors() map[string]int {
 	if h.ended {
 		return fds
 	}
-	fds[worker.FDProcess], fds[worker.FDNotify] = h.null, h.null
+	for _, kind := range []string{worker.FDProcess, worker.FDNotify} {
+		fds[kind] = h.null[kind]
+	}
 	if !h.running {
-		fds[worker.FDReport] = h.null
+		fds[worker.FDReport] = h.null[worker.FDReport]
 	}
 	return fds
 }
 
-func (h *hold) Duplicate(string) (int, error) {
-	return unix.FcntlInt(uintptr(h.null), unix.F_DUPFD_CLOEXEC, 0)
+func (h *hold) Duplicate(kind string) (int, error) {
+	return unix.FcntlInt(uintptr(h.null[kind]), unix.F_DUPFD_CLOEXEC, 0)
 }
 
 func (h *hold) Memory(uint64) (uint64, error)            { return 0, nil }
@@ -277,8 +283,8 @@ func (w *world) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
 	w.note("%s is adopted", p)
 	p.accepts(a.Spec)
 	p.hold = &hold{fakeProcess: p, post: post, running: a.State.Running, ready: a.State.Ready, pending: a.State.Pending}
-	for _, fd := range a.Descriptors {
-		if fd != w.null {
+	for kind, fd := range a.Descriptors {
+		if fd != w.null[kind] {
 			unix.Close(fd)
 		}
 	}
@@ -319,18 +325,21 @@ func (w *world) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
 // manager is the view of the world as systemd.
 type manager struct{ *world }
 
-func (w *world) StoreFD(name string, fd int) error {
+func (w *world) StoreFD(name string, fds ...int) error {
 	w.call("store " + name)
 	if err := w.message(); err != nil {
 		return err
 	}
-	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err == nil {
-		w.pidfd(name)
-		w.store[name] = own
+	for _, fd := range fds {
+		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		w.store[name] = append(w.store[name], own)
 	}
+	w.pidfd(name)
 	w.call("go on after it has stored " + name)
-	return err
+	return nil
 }
 
 // message is a message that systemd receives even if the master dies.
@@ -360,7 +369,7 @@ func (w *world) Writable() <-chan struct{} { return w.writable }
 func (w *world) pidfd(name string) {
 	for _, p := range w.super.programs {
 		for number, h := range p.workers {
-			if name == fmt.Sprintf("w.%s.%d.pidfd", p.core.Name, number) {
+			if name == fmt.Sprintf("w.%s.%d", p.core.Name, number) {
 				w.pidfds[name] = h.Handle.(*hold).fakeProcess
 			}
 		}
@@ -375,10 +384,11 @@ func (w *world) RemoveFD(name string) error {
 	if p := w.pidfds[name]; p != nil && !p.ended {
 		w.fault("the store loses the pidfd of %s, which lives", p)
 	}
-	if fd, ok := w.store[name]; ok {
+	for _, fd := range w.store[name] {
 		unix.Close(fd)
-		delete(w.store, name)
 	}
+	delete(w.store, name)
+	delete(w.pidfds, name)
 	w.call("go on after it has removed " + name)
 	return nil
 }
@@ -420,17 +430,19 @@ func (w *world) handover() *handover.Handover {
 	h, err := handover.Read(nil, func() ([]inherit.Socket, error) {
 		var list []inherit.Socket
 		for _, name := range slices.Sorted(maps.Keys(w.store)) {
-			fd, err := unix.FcntlInt(uintptr(w.store[name]), unix.F_DUPFD_CLOEXEC, 0)
-			if err != nil {
-				return nil, err
-			}
-			i := inherit.Socket{Name: name, FD: fd}
-			if socket.Exported(name) {
-				if i, err = inherit.Examine(fd, name); err != nil {
+			for _, kept := range w.store[name] {
+				fd, err := unix.FcntlInt(uintptr(kept), unix.F_DUPFD_CLOEXEC, 0)
+				if err != nil {
 					return nil, err
 				}
+				i := inherit.Socket{Name: name, FD: fd}
+				if socket.Exported(name) {
+					if i, err = inherit.Examine(fd, name); err != nil {
+						return nil, err
+					}
+				}
+				list = append(list, i)
 			}
-			list = append(list, i)
 		}
 		return list, nil
 	})
@@ -438,6 +450,58 @@ func (w *world) handover() *handover.Handover {
 		w.fault("the record cannot be read: %v %v", err, h.Problems)
 	}
 	return h
+}
+
+// tear leaves the beginning of a batch at the end of the record, as a master does that dies while it writes.
+func (w *world) tear() {
+	for _, name := range []string{"state.a", "state.b"} {
+		for _, fd := range w.store[name] {
+			text, err := os.ReadFile(fmt.Sprintf("/proc/self/fd/%d", fd))
+			last := bytes.LastIndex(text, []byte("\nsupervisord-record ")) + 1
+			if err == nil && last > 0 {
+				_, err = unix.Pwrite(fd, text[last:last+w.torn*(len(text)-last)/1000], int64(len(text)))
+			}
+			if err != nil {
+				w.fault("the record cannot be torn: %v", err)
+			}
+		}
+	}
+}
+
+// checkKept: what is kept of the record says the same as the whole record. It is for the loop.
+func (w *world) checkKept() {
+	if w.slow || w.super.store.Busy() {
+		return
+	}
+	kept, err := handover.Read(nil, func() (list []inherit.Socket, err error) {
+		for name, fds := range w.store {
+			for _, fd := range fds {
+				list = append(list, inherit.Socket{Name: name, FD: fd})
+			}
+		}
+		return list, nil
+	})
+	r, errNow := handover.Rehearse(recordSource{w.super})
+	if err != nil || errNow != nil || len(kept.Problems) > 0 || kept.Record == nil {
+		w.fault("the record cannot be read: %v %v %v", err, errNow, kept.Problems)
+		return
+	}
+	defer r.Close()
+	whole, err := handover.ReadRehearsal(r.Descriptors()[0])
+	if err != nil {
+		w.fault("the whole record cannot be read: %v", err)
+		return
+	}
+	whole.Record.Descriptors, whole.Record.Clock = nil, kept.Record.Clock
+	if !reflect.DeepEqual(kept.Record, whole.Record) {
+		is, _ := json.Marshal(kept.Record)
+		want, _ := json.Marshal(whole.Record)
+		at := 0
+		for at < min(len(is), len(want)) && is[at] == want[at] {
+			at++
+		}
+		w.fault("the record says …%.300s and not …%.300s", is[max(0, at-100):], want[max(0, at-100):])
+	}
 }
 
 // endUnknown stops the processes without any descriptor in the handover, as Orphans does.
@@ -518,6 +582,7 @@ func (w *world) goOn() {
 			}
 			w.meanwhile = nil
 			w.writable = make(chan struct{}, 1)
+			w.tear()
 			w.live(w.handover())
 		default:
 			return
@@ -612,6 +677,9 @@ func (w *world) make(m move) {
 	_, _ = askNow(w.super.ctx, w.super.mailbox, func() (struct{}, error) { // where nothing else happens
 		w.touch()
 		w.reachesWhoServes()
+		if w.patience == 0 { // it would die in the look
+			w.checkKept()
+		}
 		return struct{}{}, nil
 	})
 	synctest.Wait()
@@ -831,7 +899,9 @@ func (w *world) end() {
 	for p := w.which(0, toldToGo); p != nil; p = w.which(0, toldToGo) {
 		p.ends()
 	}
-	unix.Close(w.null)
+	for _, fd := range w.null {
+		unix.Close(fd)
+	}
 	for _, fd := range w.clients {
 		unix.Close(fd)
 	}
@@ -845,7 +915,7 @@ func (w *world) end() {
 		if !socket.Exported(name) {
 			w.fault("%s is left in the store", name)
 		}
-		unix.Close(w.store[name])
+		w.RemoveFD(name) //nolint:errcheck // it is the end
 	}
 }
 
@@ -866,11 +936,13 @@ func TestDeathOfTheMasterAtAnyCallLosesNothing(t *testing.T) {
 		moves := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
 			return move{rapid.IntRange(0, 25).Draw(rt, "kind"), rapid.IntRange(0, 12).Draw(rt, "n")}
 		}), 1, 40).Draw(rt, "moves")
-		null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			rt.Fatal(err)
+		w := &world{torn: rapid.IntRange(0, 999).Draw(rt, "torn"), config: configOf(c), store: map[string][]int{}, pidfds: map[string]*fakeProcess{}, null: map[string]int{}}
+		for _, kind := range []string{worker.FDProcess, worker.FDNotify, worker.FDReport} {
+			var err error
+			if w.null[kind], err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+				rt.Fatal(err)
+			}
 		}
-		w := &world{config: configOf(c), store: map[string]int{}, pidfds: map[string]*fakeProcess{}, null: null}
 		synctest.Test(t, func(*testing.T) {
 			w.writable = make(chan struct{}, 1)
 			w.live(w.handover())

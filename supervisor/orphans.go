@@ -54,7 +54,7 @@ func (s *Supervisor) orphanEnded(o *handover.Orphan) {
 	s.Orphans.Ended(o)
 	if s.Orphans.Gone() {
 		s.table.OrphansGone()
-		s.store.Changed()
+		s.store.TouchSockets()
 	}
 }
 

@@ -271,7 +271,7 @@ func (p *runner) pauseFor(e program.Pause) (Ticket, error) {
 	if err := p.s.table.Pause(keysOf(p.listeners), true); err != nil { // now, so that it can be refused; a death in between undoes it
 		return refuse(err.Error())
 	}
-	p.s.store.Changed() // connections may wait in a new socket, which must outlive this process
+	p.s.store.TouchSockets() // connections may wait in a new socket, which must outlive this process
 	p.step(e)
 	ticket.Until = some(p.core.Paused.Until)
 	return ticket, nil
@@ -285,6 +285,7 @@ func (p *runner) signal(o SignalOptions) error {
 		}
 		sent = true
 		if h := p.workers[w.Number]; h != nil {
+			p.s.store.TouchWorker(p.core.Name, w.Number)
 			if err := h.Signal(o.Signal, o.Signal == syscall.SIGKILL); err != nil {
 				return err
 			}

@@ -34,7 +34,8 @@ func (p *runner) prepare(cg *program.Generation) {
 	g := &resources{number: cg.Number, listeners: p.listeners, abandon: cancel, log: p.capture.of(cg.Config)}
 	p.generations[cg.Number] = g
 	err := p.hold(g, cg)
-	p.s.store.Changed()
+	p.s.store.TouchSockets()
+	p.s.store.TouchResources(p.core.Name, g.number)
 	p.s.later(func() func() {
 		defer cancel()
 		if err != nil {
@@ -72,6 +73,7 @@ func (p *runner) hold(g *resources, cg *program.Generation) error {
 
 func (p *runner) prepared(g *resources, snap *snapshot.Snapshot, failure *program.Failure) {
 	g.snapshot = snap
+	p.s.store.TouchResources(p.core.Name, g.number)
 	if p.generations[g.number] != g { // gone meanwhile
 		for _, f := range snap.Files() {
 			p.closeLog(f)

@@ -33,31 +33,57 @@ func (s recordSource) Workers(yield func(handover.Held) bool) {
 
 // Record implements handover.Predecessor.
 func (s recordSource) Record() *handover.Record {
-	s.followClock()
-	r := &handover.Record{Instance: s.instance, Settings: s.settings.Settings, Files: s.settings.files, Orphans: s.Orphans.Told()}
-	for p := range s.programs.all() {
-		r.Programs = append(r.Programs, p.record())
+	return &handover.Record{Instance: s.instance, Settings: s.settings.Settings, Files: s.settings.files, Orphans: s.Orphans.Told()}
+}
+
+// Programs implements handover.Predecessor.
+func (s recordSource) Programs(yield func(handover.Program) bool) {
+	for _, p := range s.programs {
+		if !yield(programSource{p}) {
+			return
+		}
+	}
+}
+
+// Program implements handover.Predecessor.
+func (s recordSource) Program(name string) handover.Program {
+	if p := s.programs[name]; p != nil {
+		return programSource{p}
+	}
+	return nil
+}
+
+// programSource is a program as the next supervisor has to know it.
+type programSource struct{ *runner }
+
+// Record implements handover.Program.
+func (p programSource) Record() handover.ProgramRecord {
+	return handover.ProgramRecord{Core: p.core, Listeners: p.listeners, Removed: p.removed, DownSince: p.outage.since}
+}
+
+// Generation implements handover.Program.
+func (p programSource) Generation(number int) handover.GenerationRecord {
+	r := handover.GenerationRecord{Number: number}
+	if g := p.generations[number]; g != nil { // nil: decided, and not begun yet; without a snapshot a restore prepares it anew
+		r.Listeners, r.Claims, r.Snapshot = g.listeners, g.claims, g.snapshot
 	}
 	return r
 }
 
-func (p *runner) record() handover.ProgramRecord {
-	r := handover.ProgramRecord{Core: p.core, Listeners: p.listeners, Removed: p.removed, DownSince: p.outage.since}
-	for _, cg := range p.core.Generations() {
-		gr := handover.GenerationRecord{Number: cg.Number}
-		if g := p.generations[cg.Number]; g != nil { // nil: decided, and not begun yet; without a snapshot a restore prepares it anew
-			gr.Listeners, gr.Claims, gr.Snapshot = g.listeners, g.claims, g.snapshot
-		}
-		for _, w := range cg.Workers {
-			wr := handover.WorkerRecord{Number: w.Number}
-			if h := p.workers[w.Number]; h != nil {
-				wr = handover.NewWorkerRecord(w.Number, h.told, h)
-			}
-			gr.Workers = append(gr.Workers, wr)
-		}
-		r.Generations = append(r.Generations, gr)
+// Worker implements handover.Program.
+func (p programSource) Worker(number int) handover.WorkerRecord {
+	if h := p.workers[number]; h != nil {
+		return handover.NewWorkerRecord(number, h.told, h)
 	}
-	return r
+	return handover.WorkerRecord{Number: number}
+}
+
+// Held implements handover.Program.
+func (p programSource) Held(number int) handover.Adoptable {
+	if h := p.workers[number]; h != nil {
+		return h
+	}
+	return nil
 }
 
 // resourcesOf returns what the loop keeps for a generation that was recorded, or nil if that was not prepared yet.

@@ -18,21 +18,24 @@ import (
 )
 
 // fakeStore is a file-descriptor store that keeps duplicates.
-type fakeStore map[string]int
+type fakeStore map[string][]int
 
-func (s fakeStore) StoreFD(name string, fd int) error {
-	fd, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err == nil {
-		s[name] = fd
+func (s fakeStore) StoreFD(name string, fds ...int) error {
+	for _, fd := range fds {
+		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		s[name] = append(s[name], own)
 	}
-	return err
+	return nil
 }
 
 func (s fakeStore) RemoveFD(name string) error {
-	if fd, ok := s[name]; ok {
+	for _, fd := range s[name] {
 		unix.Close(fd)
-		delete(s, name)
 	}
+	delete(s, name)
 	return nil
 }
 
@@ -66,7 +69,7 @@ func (s *fakeSystemd) check() {
 	h, err := handover.Read(nil, func() ([]inherit.Socket, error) {
 		var list []inherit.Socket
 		for _, name := range []string{"state.a", "state.b"} {
-			if fd, ok := s.fakeStore[name]; ok {
+			for _, fd := range s.fakeStore[name] {
 				list = append(list, inherit.Socket{Name: name, FD: fd})
 			}
 		}
@@ -111,11 +114,13 @@ func handoverOf(t *testing.T, web *config.Program, before func(*stage)) *handed 
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
 		before(s)
-		s.super.store.Keep(recordSource{s.super})
+		s.super.keep()
 		pending = s.super.reader.pending()
-		for name, fd := range s.launcher.systemd.fakeStore {
-			add(name, fd)
-			h.store.StoreFD(name, fd)
+		for name, fds := range s.launcher.systemd.fakeStore {
+			for _, fd := range fds {
+				add(name, fd)
+				h.store.StoreFD(name, fd)
+			}
 		}
 		var err error
 		if h.Handover, err = handover.Read(nil, func() ([]inherit.Socket, error) { return inherited, nil }); err != nil || len(h.Problems) > 0 {

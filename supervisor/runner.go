@@ -56,6 +56,7 @@ func (p *runner) step(e program.Event) {
 	}
 	p.core.Orphaned = p.s.Orphans.Serve(p.core.Name)
 	actions := p.core.Step(now, e)
+	p.s.store.Touch(p.core.Name, p.core.Touched()...)
 	if slices.ContainsFunc(actions, lasting) {
 		p.s.keep()
 	}
@@ -90,6 +91,7 @@ func (p *runner) attend(stepped time.Time) {
 	p.tend()
 	if p.removed && p.core.State() == program.Down && p.core.Live() == 0 {
 		delete(p.s.programs, p.core.Name)
+		p.s.store.Forget(p.core.Name)
 		p.outage.stop()
 		p.endLog()
 	}
@@ -132,7 +134,7 @@ func (p *runner) ring(a *alarm) {
 
 // workerDid gives the program what one of its worker processes did.
 func (p *runner) workerDid(number int, event worker.Event) {
-	p.s.store.Changed() // with what happens to a worker its descriptors come and go
+	p.s.store.TouchWorker(p.core.Name, number)
 	w := p.workers[number]
 	if w == nil {
 		return // impossible: Exited is the last event
@@ -198,7 +200,7 @@ func (p *runner) spawn(cg *program.Generation, w *program.Worker) {
 		spec.Environment = append(spec.Environment, handover.ConfigVariable+"="+p.s.Path)
 	}
 	p.workers[number] = &heldProcess{Handle: p.s.Launcher.Start(spec, p.events(number))}
-	p.s.store.Changed() // a worker that is told to stop before its command runs is adopted by these descriptors
+	p.s.store.TouchWorker(p.core.Name, number) // one that is told to stop before its command runs is adopted by its descriptors
 }
 
 // events returns the callbacks for what happens to a worker.
@@ -214,6 +216,7 @@ func (p *runner) send(a program.SendSignal) {
 	if w, _ := p.core.Find(a.Worker); w != nil {
 		h.told = w.Step + 1
 	}
+	p.s.store.TouchWorker(p.core.Name, a.Worker)
 	if err := h.Signal(a.Signal, a.Group); err != nil {
 		p.log.Error("cannot signal worker", zap.Int("worker", a.Worker), zap.String("signal", config.SignalName(a.Signal)), zap.Error(err))
 	}
@@ -234,7 +237,7 @@ func (p *runner) forget(number int) {
 	g := p.generations[number]
 	delete(p.generations, number)
 	p.s.table.Release(g.claims)
-	p.s.store.Changed()
+	p.s.store.TouchSockets()
 	for _, f := range g.snapshot.Files() {
 		p.closeLog(f)
 	}

@@ -67,7 +67,7 @@ func (p *runner) pause(paused bool) {
 	if err := p.s.table.Pause(keysOf(p.listeners), paused); err != nil {
 		p.log.Error("cannot let new connections wait, or end that", zap.Bool("paused", paused), zap.Error(err))
 	}
-	p.s.store.Changed()
+	p.s.store.TouchSockets()
 }
 
 func keysOf(listeners []socket.Resolved) []string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -97,6 +98,7 @@ type identity struct {
 type round struct {
 	stepped map[*runner]time.Time // when the rules of those that stepped were last applied; zero: they were not
 	unsaved []Handle              // workers that have said that they are ready, which is not written down yet
+	orphans []int                 // those that were told to go, as it is written down
 }
 
 // New returns a supervisor without programs.
@@ -185,8 +187,15 @@ func (s *Supervisor) Run(signals Signals) error {
 	return s.table.Close()
 }
 
-// keep writes down what the next supervisord must know.
-func (s *Supervisor) keep() { s.store.Keep(recordSource{s}) }
+// keep writes down what the next supervisord must know, as far as it has changed.
+func (s *Supervisor) keep() {
+	s.followClock()
+	if told := s.Orphans.Told(); !slices.Equal(told, s.orphans) {
+		s.orphans = told
+		s.store.TouchHead()
+	}
+	s.store.Keep(recordSource{s})
+}
 
 // emptyTimeout is how long systemd may take to read that its store must be emptied: systemd keeps the store when it restarts the
 // service.

@@ -246,8 +246,8 @@ func (d *departure) leave(late error) {
 	if err := d.s.Launcher.Freeze(freezeTimeout); err != nil {
 		d.s.Log.Error("what workers say now may be lost", zap.Error(err))
 	}
-	d.s.store.Changed()
-	d.s.store.Keep(recordSource{d.s})
+	d.s.store.TouchAll() // the workers say more while they are frozen
+	d.s.keep()
 	if late == nil {
 		late = d.s.store.Settle(lastSettleTimeout)
 	}

@@ -15,6 +15,7 @@ func (s *Supervisor) followClock() {
 		return
 	}
 	s.clock = now
+	s.store.TouchAll()
 	for _, p := range s.programs {
 		p.core.Rebase(now, now)
 	}

@@ -26,11 +26,13 @@ func (o *outage) stop() {
 func (p *runner) tend() {
 	p.outage.stop()
 	now := time.Now()
-	switch {
-	case p.core.Serves():
+	switch serves := p.core.Serves(); {
+	case serves && !p.outage.since.IsZero():
 		p.outage.since = time.Time{}
-	case p.outage.since.IsZero():
+		p.s.store.Touch(p.core.Name)
+	case !serves && p.outage.since.IsZero():
 		p.outage.since = now
+		p.s.store.Touch(p.core.Name)
 	}
 	if p.removed {
 		return
@@ -72,7 +74,7 @@ func (p *runner) setOpen(l socket.Resolved, open bool) {
 	was := table.Closed(l.Key())
 	changed, err := table.SetOpen(l.Key(), open)
 	if changed {
-		p.s.store.Changed()
+		p.s.store.TouchSockets()
 	}
 	name := zap.String("listener", l.Name)
 	switch now := table.Closed(l.Key()); {

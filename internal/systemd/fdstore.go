@@ -10,21 +10,21 @@ const maxFDName = 255 // bytes
 // ErrBusy says that systemd's socket has no room for a message about the store now. Nothing was sent.
 var ErrBusy = errors.New("systemd does not read its notification socket")
 
-// StoreFD puts a descriptor into systemd's file-descriptor store under a name, as a duplicate: it comes back to the next main
-// process of the service in LISTEN_FDS and LISTEN_FDNAMES, in no particular order. The caller keeps its own. The store does
-// not watch it (FDPOLL=0), so a descriptor that reports an error or a hangup stays in the store, too.
+// StoreFD puts descriptors into systemd's file-descriptor store under one name, as duplicates and in one message: they come back to the
+// next main process of the service in LISTEN_FDS and LISTEN_FDNAMES, in no particular order. The caller keeps its own. The store does
+// not watch them (FDPOLL=0), so a descriptor that reports an error or a hangup stays in the store, too. The kernel takes 253 at once.
 //
-// When StoreFD returns nil, systemd gets the descriptor whatever becomes of this process. StoreFD never waits: if the socket
+// When StoreFD returns nil, systemd gets the descriptors whatever becomes of this process. StoreFD never waits: if the socket
 // has no room, it returns ErrBusy, and Writable says when to try again. A caller that is replaced or killed in between thus
 // always knows what systemd has.
 //
 // systemd does not answer. It ignores a descriptor that the store already has, even under another name; to detect that, it
 // compares a new descriptor with every other, which takes 1 to 3 ms in a store of thousands.
-func (n *Notify) StoreFD(name string, fd int) error {
+func (n *Notify) StoreFD(name string, fds ...int) error {
 	if err := checkFDName(name); err != nil || n.sender == nil {
 		return err
 	}
-	return n.sender.sendNow("FDSTORE=1\nFDNAME="+name+"\nFDPOLL=0", fd)
+	return n.sender.sendNow("FDSTORE=1\nFDNAME="+name+"\nFDPOLL=0", fds...)
 }
 
 // RemoveFD takes every descriptor of this name out of the store, on the same terms as StoreFD. Call it before the descriptor

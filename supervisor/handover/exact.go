@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// exactString is a string of a Record that is not UTF-8: a variable of an environment, an argument, a path. JSON replaces what
+// exactString is a string in a part of a record that is not UTF-8: a variable of an environment, an argument, a path. JSON replaces what
 // is wrong in it.
 type exactString struct {
-	Path  []string // names of fields, indexes and keys of maps, from the Record on
+	Path  []string // names of fields, indexes and keys of maps, from the part on
 	Bytes []byte
 }
 
@@ -20,8 +20,8 @@ type exactString struct {
 // and as it is where it was there before.
 func lossy(data []byte) bool { return bytes.Contains(data, []byte(`\ufffd`)) }
 
-// inexact finds the strings that are not UTF-8 in the exported fields of a record.
-func inexact(r *Record) []exactString { return inexactIn(reflect.ValueOf(r), nil) }
+// inexact finds the strings that are not UTF-8 in the exported fields of a part.
+func inexact(part any) []exactString { return inexactIn(reflect.ValueOf(part), nil) }
 
 func inexactIn(v reflect.Value, path []string) []exactString {
 	var found []exactString
@@ -65,7 +65,7 @@ func inexactIn(v reflect.Value, path []string) []exactString {
 var errNoPlace = errors.New("no such string")
 
 // restore puts the string where it belongs.
-func (e exactString) restore(r *Record) error { return e.restoreIn(reflect.ValueOf(r), e.Path) }
+func (e exactString) restore(part any) error { return e.restoreIn(reflect.ValueOf(part), e.Path) }
 
 func (e exactString) restoreIn(v reflect.Value, path []string) error {
 	for v.Kind() == reflect.Pointer && !v.IsNil() {

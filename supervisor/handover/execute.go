@@ -42,22 +42,21 @@ func Execute(src Predecessor, store *Store, reload *PendingReload, image Image) 
 	for _, d := range descriptorsOf(src) {
 		r.Descriptors[d.name] = d.fd
 	}
-	maps.Copy(r.Descriptors, store.records())
 	for name, fd := range image.Keep {
 		r.Descriptors[extraPrefix+name] = fd
 	}
 	if store != nil {
-		r.Stored, sequence = store.ledger.counts, store.sequence // the next image goes on above it: the newest record counts
+		maps.Copy(r.Descriptors, store.written.files())
+		r.Stored, sequence = store.ledger.counts, store.written.sequence
 	}
-	text, err := r.encode(sequence)
-	if err != nil {
-		return err
-	}
-	list, err := memfd("record", text)
+	list, err := memfd("record")
 	if err != nil {
 		return err
 	}
 	defer unix.Close(list)
+	if err := writeRecord(list, sequence, r, src); err != nil {
+		return err
+	}
 	fds := append(slices.Collect(maps.Values(r.Descriptors)), self, list)
 	env := append(without(os.Environ(), handoverVariable, fallbackVariable, failedVariable, "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID"),
 		handoverVariable+"="+strconv.Itoa(list), fallbackVariable+"="+strconv.Itoa(self))

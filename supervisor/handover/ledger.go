@@ -45,12 +45,12 @@ func (l *ledger) remove(name string) {
 	delete(l.counts, name)
 }
 
-// fits returns an error if there is no room for one more descriptor.
-func (l *ledger) fits(name string) error {
+// fits returns an error if there is no room for n more descriptors of this name.
+func (l *ledger) fits(name string, n int) error {
 	switch {
-	case l.size+len(name)+1 > maxNames:
+	case l.size+n*(len(name)+1) > maxNames:
 		return errNamesFull
-	case l.limit > 0 && l.total >= l.limit:
+	case l.limit > 0 && l.total+n > l.limit:
 		return fmt.Errorf("%w: the unit has FileDescriptorStoreMax=%d; raise it", errStoreFull, l.limit)
 	}
 	return nil

@@ -8,32 +8,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memfd makes an anonymous file that holds text.
-func memfd(name string, text []byte) (int, error) {
+// memfd makes an anonymous file.
+func memfd(name string) (int, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {
 		return -1, fmt.Errorf("cannot create a memfd: %w", err)
 	}
-	if err := rewrite(fd, text); err != nil {
-		unix.Close(fd)
-		return -1, err
-	}
 	return fd, nil
 }
 
-// rewrite replaces what a memfd holds.
-func rewrite(fd int, text []byte) error {
+// truncate empties a memfd.
+func truncate(fd int) error {
 	if err := unix.Ftruncate(fd, 0); err != nil {
 		return fmt.Errorf("cannot write to a memfd: %w", err)
 	}
-	for at := 0; at < len(text); {
-		n, err := unix.Pwrite(fd, text[at:], int64(at))
-		if err != nil {
-			return fmt.Errorf("cannot write to a memfd: %w", err)
-		}
-		at += n
-	}
 	return nil
+}
+
+// writeRecord writes a record as it is now, with this head, into an empty file.
+func writeRecord(fd int, sequence uint64, head *Record, src Predecessor) error {
+	return newLog(fd, sequence).putWhole(head, src.Programs)
 }
 
 // maxRecord bounds what is read from a descriptor that claims to hold a record.

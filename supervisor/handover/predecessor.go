@@ -12,9 +12,19 @@ import (
 
 // Predecessor is a running supervisor that is to be handed over.
 type Predecessor interface {
-	Record() *Record // without what this package adds: the clock, and what belongs to descriptors
+	Record() *Record // without its programs, and without what this package adds: the clock, and what belongs to descriptors
+	Programs(yield func(Program) bool)
+	Program(name string) Program // nil: there is none
 	Sockets() []socket.Named
 	Workers(yield func(Held) bool)
+}
+
+// Program is one program of a Predecessor.
+type Program interface {
+	Record() ProgramRecord                  // without its generations
+	Generation(number int) GenerationRecord // without its workers
+	Worker(number int) WorkerRecord
+	Held(number int) Adoptable // nil: the supervisor holds no such worker
 }
 
 // Held is a worker that a supervisor holds.
@@ -31,7 +41,7 @@ type Adoptable interface {
 	Duplicate(name string) (int, error)
 }
 
-// recordOf returns the record of a supervisor.
+// recordOf returns the head of the record of a supervisor.
 func recordOf(src Predecessor) *Record {
 	r := src.Record()
 	r.Clock = readClock(time.Now())
@@ -49,18 +59,17 @@ func recordOf(src Predecessor) *Record {
 
 // keptFD is a descriptor that the next supervisord needs. That of a worker may be closed at any moment, unless the launcher is frozen.
 type keptFD struct {
-	name    string
-	fd      int
-	foreign bool // a socket unit keeps it
-	worker  Held // if it is a worker's
-	kind    string
+	name   string
+	fd     int
+	worker Held // if it is a worker's
+	kind   string
 }
 
 // descriptorsOf lists everything that the next image needs.
 func descriptorsOf(src Predecessor) []keptFD {
 	var all []keptFD
 	for _, s := range src.Sockets() {
-		all = append(all, keptFD{name: s.Name, fd: s.FD, foreign: s.Foreign})
+		all = append(all, keptFD{name: s.Name, fd: s.FD})
 	}
 	for w := range src.Workers {
 		for kind, fd := range w.Descriptors() {
@@ -70,13 +79,12 @@ func descriptorsOf(src Predecessor) []keptFD {
 	return all
 }
 
-// passing reports whether a descriptor need not go into the store: it has served its purpose, like the pipe on which a worker has
-// said that it is ready, or will soon have, like a connection to einhorn's control socket.
-func (d keptFD) passing() bool {
-	return d.kind != "" && (d.kind == worker.FDPipe && d.worker.State().Ready || passingKind(d.kind))
-}
-
+// passingKind reports whether a worker's descriptor need not go into the store: it will soon have served its purpose, like a connection to
+// einhorn's control socket.
 func passingKind(kind string) bool { return slices.Contains(worker.ControlFDs()[1:], kind) }
+
+// startKind reports whether a worker's descriptor has served its purpose when the worker is ready.
+func startKind(kind string) bool { return kind == worker.FDPipe || kind == worker.FDReport }
 
 // duplicate returns a descriptor for the caller to close, or -1 if the worker does not have it any more.
 func (d keptFD) duplicate() (int, error) {

@@ -24,7 +24,8 @@ type Handover struct {
 	Upgrade  bool             // by execve, from the image before this one
 	GaveBack string           // why a newer image gave its place back to this one; "": none did
 
-	sequence uint64
+	sequence uint64         // of the newest batch of the record
+	newest   string         // the memfd that has it; "": none
 	memfds   map[string]int // of records in the file-descriptor store
 	workers  map[string]int // the workers' descriptors, by workerFD
 	extra    map[string]int // descriptors for the caller: the pid file, …
@@ -55,7 +56,10 @@ func Read(environ []string, inherited func() ([]inherit.Socket, error)) (*Handov
 		h.stored[i.Name]++
 		h.sort(i)
 	}
-	h.readStored()
+	if h.Record = h.readNewest(); h.Record != nil {
+		h.forget()
+		h.unblock()
+	}
 	return h, nil
 }
 
@@ -102,21 +106,44 @@ func (h *Handover) take(fd int) (err error) {
 		h.sort(i)
 	}
 	h.stored = h.Record.Stored
+	h.readNewest() // the store goes on with the other one
 	return nil
 }
 
 // The names of descriptors in a list and in the store: the records', of which there are two, so that one is always complete;
-// "w.PROGRAM.WORKER.KIND" for a worker's; "x.NAME" for the caller's. The table names its sockets.
+// "w.PROGRAM.WORKER.KIND" for a worker's in a list; "w.PROGRAM.WORKER" for a worker's in the store, which takes them together and where they
+// are marked with their kinds, and "w.PROGRAM.WORKER.start" for those that it needs until it is ready (up to version 3 of the record they
+// were stored under their names in the list); "x.NAME" for the caller's. The table names its sockets.
 const (
 	recordFirst    = "state.a"
 	recordSecond   = "state.b"
 	workerFDPrefix = "w."
+	startSuffix    = ".start"
 	extraPrefix    = "x."
 )
 
 func workerFD(program string, number int, kind string) string {
 	return workerFDPrefix + program + "." + strconv.Itoa(number) + "." + kind
 }
+
+func workerName(program string, number int) string {
+	return workerFDPrefix + program + "." + strconv.Itoa(number)
+}
+
+func startName(program string, number int) string { return workerName(program, number) + startSuffix }
+
+// workerOf returns the worker whose workerName or startName this is; 0: it is another name.
+func workerOf(name string) (program string, number int) {
+	rest, is := strings.CutPrefix(strings.TrimSuffix(name, startSuffix), workerFDPrefix)
+	at := strings.LastIndexByte(rest, '.')
+	if !is || at < 0 {
+		return "", 0
+	}
+	number, _ = strconv.Atoi(rest[at+1:])
+	return rest[:at], number
+}
+
+func recordNames() [2]string { return [...]string{recordFirst, recordSecond} }
 
 func isRecord(name string) bool { return name == recordFirst || name == recordSecond }
 
@@ -131,7 +158,7 @@ func (h *Handover) sort(i inherit.Socket) {
 	case isRecord(i.Name):
 		h.memfds[i.Name] = i.FD
 	case strings.HasPrefix(i.Name, workerFDPrefix):
-		h.workers[i.Name] = i.FD
+		h.sortWorker(i.Name, i.FD)
 	case strings.HasPrefix(i.Name, extraPrefix):
 		h.extra[strings.TrimPrefix(i.Name, extraPrefix)] = i.FD
 	default:
@@ -139,22 +166,31 @@ func (h *Handover) sort(i inherit.Socket) {
 	}
 }
 
-// readStored reads the newer one of the two records in the store. Without one that can be read the programs start anew, on the
+// readNewest reads the newer one of the two records in the store. Without one that can be read the programs start anew, on the
 // sockets that were kept; the workers of the supervisor before serve until then.
-func (h *Handover) readStored() {
+func (h *Handover) readNewest() (newest *Record) {
 	for _, name := range slices.Sorted(maps.Keys(h.memfds)) {
 		switch r, sequence, err := readRecord(h.memfds[name]); {
-		case errors.Is(err, errNoRecord): // the death came while it was being written: the other one is complete
+		case errors.Is(err, errNoRecord): // empty, or the death came while it was being written: the other one is complete
 		case err != nil:
 			h.Problems = append(h.Problems, err)
-		case h.Record == nil || sequence > h.sequence:
-			h.Record, h.sequence = r, sequence
+		case newest == nil || sequence > h.sequence:
+			newest, h.newest, h.sequence = r, name, sequence
 		}
 	}
-	if h.Record != nil {
-		h.forget()
-		h.unblock()
+	return newest
+}
+
+// sortWorker puts a worker's descriptor under the name that it has in a list.
+func (h *Handover) sortWorker(name string, fd int) {
+	if program, number := workerOf(name); number > 0 {
+		name = workerFD(program, number, kindOf(fd))
 	}
+	if _, has := h.workers[name]; has {
+		unix.Close(fd)
+		return
+	}
+	h.workers[name] = fd
 }
 
 // forget drops the processes of starting workers that were not handed over whole. They were forked just before the crash, or systemd

@@ -1,15 +1,11 @@
 package handover
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"example.org/supervisord/internal/config"
@@ -19,22 +15,26 @@ import (
 	"example.org/supervisord/worker"
 )
 
-// recordVersion is the version of Record. A newer image reads the records of older ones; an older one refuses those of newer ones.
-const recordVersion = 3
+// recordVersion is the version of Record. A newer image reads the records of older ones; an older one refuses those of newer ones. Up to
+// lastWholeVersion a record was one piece of JSON, and not a log.
+const (
+	recordVersion    = 4
+	lastWholeVersion = 3
+)
 
 // Record is what the next supervisord must know, besides the descriptors: after an execve in place, or after a crash.
 type Record struct {
-	Version  int
+	Version  int    `json:",omitempty"`
 	Instance string `json:",omitempty"`
 	Settings config.Settings
-	Files    []string // of the configuration
-	Programs []ProgramRecord
+	Files    []string        // of the configuration
+	Programs []ProgramRecord `json:",omitempty"`
 
 	// NonBlocking are the inodes of the socket units' non-blocking sockets. systemd changes O_NONBLOCK of its sockets at each start
 	// of the service, while workers still use them.
 	NonBlocking []uint64 `json:",omitempty"`
 
-	Clock clockReading // when the record was written
+	Clock clockReading // when this was written, or as good as: a step of the wall clock writes the whole record anew
 
 	// Reload was asked for, and its configuration was being read, when the image before this one ended.
 	Reload *PendingReload `json:",omitempty"`
@@ -48,7 +48,7 @@ type Record struct {
 	Descriptors map[string]int `json:",omitempty"`
 	Stored      map[string]int `json:",omitempty"`
 
-	// Exact has the strings that JSON cannot hold.
+	// Exact has the strings that JSON cannot hold, in a record up to lastWholeVersion.
 	Exact []exactString `json:",omitempty"`
 }
 
@@ -145,78 +145,24 @@ func (r *Record) Held() []socket.Holding {
 	return held
 }
 
-// recordMark begins an encoded record; the length, a checksum and a sequence number follow on the same line.
-const recordMark = "supervisord-record"
-
-// encode writes a record in the form that decode reads: one line to know it by, then JSON.
-func (r *Record) encode(sequence uint64) ([]byte, error) {
-	versioned := *r
-	versioned.Version = recordVersion
-	data, err := json.Marshal(&versioned)
-	if err == nil && lossy(data) {
-		versioned.Exact = inexact(r)
-		data, err = json.Marshal(&versioned)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot encode the record: %w", err)
-	}
-	return encoded(data, sequence), nil
-}
-
-// encoded puts the first line before the JSON of a record.
-func encoded(data []byte, sequence uint64) []byte {
-	head := fmt.Sprintf("%s %d %08x %d\n", recordMark, len(data), crc32.ChecksumIEEE(data), sequence)
-	return append([]byte(head), data...)
-}
-
-// errNoRecord says that a file does not contain a complete record.
-var errNoRecord = errors.New("no complete record")
-
-// decode reads an encoded record. It returns errNoRecord (wrapped) for anything that is cut off or damaged, and another error for
-// a record that is complete but not for this version.
-func decode(text []byte) (*Record, uint64, error) {
-	data, sequence, err := payload(text)
-	if err != nil {
-		return nil, 0, err
-	}
-	var versioned struct{ Version int }
-	if err := json.Unmarshal(data, &versioned); err != nil {
-		return nil, 0, fmt.Errorf("cannot read the record: %w", err)
-	}
-	if versioned.Version < 1 || versioned.Version > recordVersion {
-		return nil, 0, fmt.Errorf("the record has version %d, and this supervisord reads versions 1 to %d: use the version that wrote it, or a newer one", versioned.Version, recordVersion)
-	}
+// decodeWhole reads a record of the versions that were one piece of JSON.
+func decodeWhole(data []byte) (*Record, error) {
 	r := new(Record)
 	if err := json.Unmarshal(data, r); err != nil {
-		return nil, 0, fmt.Errorf("cannot read the record: %w", err)
+		return nil, fmt.Errorf("cannot read the record: %w", err)
 	}
 	for _, e := range r.Exact {
 		e.restore(r) //nolint:errcheck // this version does not use strings that it has no place for
 	}
 	r.Exact = nil
-	if err := r.check(); err != nil {
-		return nil, 0, fmt.Errorf("cannot use the record: %w", err)
-	}
-	return r, sequence, nil
+	return r, nil
 }
 
-// payload checks the first line of an encoded record, and returns what follows.
-func payload(text []byte) (data []byte, sequence uint64, err error) {
-	head, data, found := bytes.Cut(text, []byte("\n"))
-	words := strings.Fields(string(head[:min(len(head), 100)]))
-	if !found || len(words) != 4 || words[0] != recordMark {
-		return nil, 0, fmt.Errorf("%w: it does not begin with %q", errNoRecord, recordMark)
-	}
-	length, errLength := strconv.Atoi(words[1])
-	sequence, errSequence := strconv.ParseUint(words[3], 10, 64)
-	if errLength != nil || errSequence != nil || length < 0 || length > len(data) {
-		return nil, 0, fmt.Errorf("%w: cut off", errNoRecord)
-	}
-	data = data[:length]
-	if fmt.Sprintf("%08x", crc32.ChecksumIEEE(data)) != words[2] {
-		return nil, 0, fmt.Errorf("%w: damaged", errNoRecord)
-	}
-	return data, sequence, nil
+// head returns the part of the record that belongs to no program.
+func (r *Record) head() *Record {
+	head := *r
+	head.Version, head.Programs = 0, nil
+	return &head
 }
 
 // check refuses a record that a restore cannot handle.

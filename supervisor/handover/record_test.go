@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/supervisor/snapshot"
@@ -63,11 +65,7 @@ func textOf(t *testing.T, actions []program.Action) string {
 
 func TestRecordedProgramContinuesInItsState(t *testing.T) {
 	r := reloading(t)
-	text, err := r.encode(7)
-	if err != nil {
-		t.Fatal(err)
-	}
-	back, sequence, err := decode(text)
+	back, sequence, err := decode(textOfRecord(t, r, 6))
 	if err != nil || sequence != 7 {
 		t.Fatalf("sequence %d, %v", sequence, err)
 	}
@@ -84,16 +82,13 @@ func TestRecordedProgramContinuesInItsState(t *testing.T) {
 }
 
 func TestRecordThatIsCutOffOrDamagedIsNone(t *testing.T) {
-	text, err := reloading(t).encode(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := textOfRecord(t, reloading(t), 0)
 	for n := range text {
 		if _, _, err := decode(text[:n]); !errors.Is(err, errNoRecord) {
 			t.Fatalf("cut off at %d of %d: %v", n, len(text), err)
 		}
 	}
-	for i := bytes.IndexByte(text, '\n'); i < len(text); i += 13 {
+	for i := headSize - 1; i < len(text); i += 13 {
 		damaged := bytes.Clone(text)
 		damaged[i] ^= 1
 		if _, _, err := decode(damaged); !errors.Is(err, errNoRecord) {
@@ -108,7 +103,7 @@ func TestRecordOfVersion1IsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, _, err := decode(encoded(old, 1))
+	r, _, err := decode(wholeRecord(old))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +124,7 @@ func TestRecordOfVersion2IsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, _, err := decode(encoded(old, 1))
+	r, _, err := decode(wholeRecord(old))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +149,7 @@ func TestRecordOfVersion2IsRead(t *testing.T) {
 }
 
 func TestRecordOfANewerVersionIsRefusedClearly(t *testing.T) {
-	_, _, err := decode(encoded([]byte(`{"Version":1000}`), 1))
+	_, _, err := decode(wholeRecord([]byte(`{"Version":1000}`)))
 	if err == nil || errors.Is(err, errNoRecord) || !strings.Contains(err.Error(), "use the version that wrote it, or a newer one") {
 		t.Errorf("refused with %v", err)
 	}
@@ -171,8 +166,12 @@ func TestRecordThatContradictsItselfIsRefused(t *testing.T) {
 	} {
 		r := reloading(t)
 		spoil(&r.Programs[0])
-		text, _ := r.encode(1)
-		if _, _, err := decode(text); err == nil {
+		r.Version = lastWholeVersion
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := decode(wholeRecord(text)); err == nil {
 			t.Errorf("%s: not refused", name)
 		}
 	}
@@ -186,12 +185,8 @@ func TestRecordKeepsEveryByte(t *testing.T) {
 	p.Core.Config.Command = []string{"x", raw}
 	p.Core.Config.Environment = map[string]string{"ODD": raw, "EVEN": "even"}
 	p.Generations[0].Snapshot = &snapshot.Snapshot{Directory: "/" + raw, Environment: []string{"A=ok", "SECRET=" + raw}}
-	p.Generations[0].Workers = []WorkerRecord{{Number: 1, State: worker.State{NotifyPath: raw}}}
-	text, err := r.encode(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	back, _, err := decode(text)
+	p.Generations[0].Workers = []WorkerRecord{{Number: p.Core.Trial.Workers[0].Number, State: worker.State{NotifyPath: raw}}}
+	back, _, err := decode(textOfRecord(t, r, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,26 +206,56 @@ func TestRecordKeepsEveryByte(t *testing.T) {
 	if !reflect.DeepEqual(is.Generations[0].Snapshot, p.Generations[0].Snapshot) || is.Core.Config.Environment["EVEN"] != "even" || back.Exact != nil {
 		t.Errorf("%+v", is)
 	}
-	if plain, err := reloading(t).encode(1); err != nil || bytes.Contains(plain, []byte("Exact")) {
-		t.Errorf("a record of plain text keeps exact strings too (%v)", err)
+	if plain := textOfRecord(t, reloading(t), 0); bytes.Contains(plain, []byte("Exact")) {
+		t.Error("a record of plain text keeps exact strings too")
 	}
 }
 
 func FuzzRecord(f *testing.F) {
-	good, _ := (&Record{Programs: []ProgramRecord{{Core: program.New(testConfig(1, config.All))}}}).encode(3)
-	f.Add(good)
-	f.Add([]byte("supervisord-record 2 99914b93 1\n{}"))
+	f.Add(textOfRecord(f, &Record{Programs: []ProgramRecord{{Core: program.New(testConfig(1, config.All))}}}, 3))
+	f.Add(wholeRecord([]byte("{}")))
+	f.Add(wholeRecord([]byte(`{"Version":3,"Programs":[{"Core":{"Name":"web","Config":{"Name":"web"}}}]}`)))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		r, _, err := decode(text)
 		if err != nil {
 			return
 		}
-		again, err := r.encode(1)
+		once, _, err := decode(textOfRecord(t, r, 1))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%+v: %v", r, err)
 		}
-		if back, _, err := decode(again); err != nil || !reflect.DeepEqual(back, r) {
-			t.Fatalf("%v: %+v became %+v", err, r, back)
+		if twice, _, err := decode(textOfRecord(t, once, 1)); err != nil || !reflect.DeepEqual(once, twice) {
+			t.Fatalf("%v: %+v became %+v", err, once, twice)
 		}
 	})
+}
+
+// textOfRecord is a record as the next supervisord reads it, after a batch of this number.
+func textOfRecord(t testing.TB, r *Record, sequence uint64) []byte {
+	t.Helper()
+	fd, err := memfd("record")
+	if err == nil {
+		defer unix.Close(fd)
+		err = newLog(fd, sequence).putWhole(r, r.programs)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return contents(t, fd)
+}
+
+func contents(t failer, fd int) []byte {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// wholeRecord is a record in one piece of JSON, as up to lastWholeVersion.
+func wholeRecord(data []byte) []byte {
+	text := append(make([]byte, headSize), data...)
+	seal(text, 1)
+	return text
 }

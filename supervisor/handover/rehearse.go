@@ -15,7 +15,7 @@ type Rehearsal struct {
 // Rehearse makes a Rehearsal for the caller to Close. Without room for so many more descriptors it has only the record.
 func Rehearse(src Predecessor) (*Rehearsal, error) {
 	r := recordOf(src)
-	list, err := memfd("record", nil)
+	list, err := memfd("record")
 	if err != nil {
 		return nil, err
 	}
@@ -33,11 +33,7 @@ func Rehearse(src Predecessor) (*Rehearsal, error) {
 			rehearsal.fds = append(rehearsal.fds, fd)
 		}
 	}
-	text, err := r.encode(0)
-	if err == nil {
-		err = rewrite(list, text)
-	}
-	if err != nil {
+	if err := writeRecord(list, 0, r, src); err != nil {
 		rehearsal.Close()
 		return nil, err
 	}
@@ -58,6 +54,30 @@ func closeAll(fds []int) {
 
 // CanEncode returns an error if this binary cannot write the record that it has read.
 func (r *Record) CanEncode() error {
-	_, err := r.encode(0)
-	return err
+	fd, err := memfd("record")
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return newLog(fd, 0).putWhole(r, r.programs)
+}
+
+// recorded is a program of a record that was read.
+type recorded struct{ *ProgramRecord }
+
+func (r *Record) programs(yield func(Program) bool) {
+	for i := range r.Programs {
+		if !yield(recorded{&r.Programs[i]}) {
+			return
+		}
+	}
+}
+
+func (p recorded) Record() ProgramRecord                  { return *p.ProgramRecord }
+func (p recorded) Generation(number int) GenerationRecord { return *p.ProgramRecord.Generation(number) }
+func (p recorded) Held(int) Adoptable                     { return nil }
+
+func (p recorded) Worker(number int) WorkerRecord {
+	_, g := p.Core.Find(number)
+	return p.ProgramRecord.Generation(g.Number).Worker(number)
 }

@@ -1,12 +1,10 @@
 package handover
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,36 +12,57 @@ import (
 
 	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/socket"
-	"example.org/supervisord/worker"
+	"example.org/supervisord/supervisor/program"
 )
 
 // FDStore takes descriptors to systemd's file-descriptor store: see systemd.Notify. None of its methods waits.
 type FDStore interface {
-	StoreFD(name string, fd int) error
+	StoreFD(name string, fds ...int) error
 	RemoveFD(name string) error
 	Writable() <-chan struct{}
 }
 
 // Store keeps systemd's file-descriptor store current, so that the death of this process costs nothing: every listening socket,
-// every worker's descriptors, and the record in two memfds that are written in turn, so that one of them is always complete. Unless
-// its comment says otherwise, a method does nothing for a nil Store, and does not wait.
+// every worker's descriptors, and the record. What is kept at one time costs what has changed since the time before, however many
+// programs and workers there are: the caller says what has changed. Unless its comment says otherwise, a method does nothing for a
+// nil Store, and does not wait.
 type Store struct {
-	to       FDStore
-	log      *zap.Logger
-	memfds   [2]int // -1: not made yet
-	sequence uint64
-	ledger   *ledger
-	dirty    bool     // descriptors have come or gone since the lists below were made
-	missing  []keptFD // to be stored, in this order
-	surplus  []string // to be removed then
-	busy     bool     // systemd has no room for the next message
-	problem  error    // why the store is not current, although systemd is not busy
-	told     string   // the problem that was logged last
+	to      FDStore
+	log     *zap.Logger
+	written recordFiles
+	touched touched
+	ledger  *ledger
+	queue   queue
+	busy    bool   // systemd has no room for the next message
+	problem error  // why the store is not current, although systemd is not busy
+	told    string // the problem that was logged last
 }
+
+// touched is what has changed since the last Keep.
+type touched struct {
+	all     bool // everything may have
+	sockets bool // sockets have come or gone
+	parts   map[part]struct{}
+	gone    []string // programs
+}
+
+// queue is what systemd has to be told. What is missing goes first, and of that the sockets. A worker in it may have gone meanwhile.
+type queue struct {
+	sockets []keptFD
+	workers []heldWorker
+	waiting map[string]bool // the names in workers
+	surplus []string        // names to be removed
+	leaving map[string]bool // of workers, among them; true: a worker of a new program has the same name
+}
+
+func newQueue() queue { return queue{waiting: map[string]bool{}, leaving: map[string]bool{}} }
 
 // NewStore returns a store that is kept by way of to.
 func NewStore(to FDStore, log *zap.Logger) *Store {
-	return &Store{to: to, log: log, memfds: [2]int{-1, -1}, ledger: newLedger(nil, 0), dirty: true}
+	s := &Store{to: to, log: log, written: newRecordFiles(), ledger: newLedger(nil, 0), queue: newQueue()}
+	s.touched.reset()
+	s.touched.all = true
+	return s
 }
 
 // Inherit goes on with what was handed over. The next Keep removes everything else that systemd has.
@@ -51,20 +70,61 @@ func (s *Store) Inherit(h *Handover) {
 	if s == nil {
 		return
 	}
-	for i, name := range []string{recordFirst, recordSecond} {
-		if fd, ok := h.memfds[name]; ok {
-			s.memfds[i] = fd
-		}
-	}
-	s.sequence, s.ledger, s.dirty = h.sequence, newLedger(h.stored, h.limit), true
+	s.written.inherit(h)
+	s.ledger, s.touched.all = newLedger(h.stored, h.limit), true
 }
 
-// Changed records that descriptors have come or gone.
-func (s *Store) Changed() {
+// TouchAll records that anything may have changed, or all of it.
+func (s *Store) TouchAll() {
 	if s != nil {
-		s.dirty = true
+		s.touched.all = true
 	}
 }
+
+// TouchSockets records that listening sockets have come or gone.
+func (s *Store) TouchSockets() {
+	if s != nil {
+		s.touched.sockets = true
+	}
+}
+
+// TouchHead records a change of what the record says of no program in particular.
+func (s *Store) TouchHead() { s.touch(part{}) }
+
+// Touch records a change of a program, and of these parts of it.
+func (s *Store) Touch(name string, parts ...program.Part) {
+	s.touch(part{program: name})
+	for _, p := range parts {
+		s.touch(part{name, p})
+	}
+}
+
+// TouchWorker records a change of what a worker has or is, as a process.
+func (s *Store) TouchWorker(name string, number int) {
+	s.touch(part{name, program.Part{Kind: program.WorkerPart, Number: number}})
+}
+
+// TouchResources records a change of what was looked up and opened for a generation.
+func (s *Store) TouchResources(name string, generation int) {
+	s.touch(part{name, program.Part{Kind: resourcesPart, Number: generation}})
+}
+
+// Forget records that a program is gone. Another one of its name may come.
+func (s *Store) Forget(name string) {
+	if s != nil {
+		s.touched.gone = append(s.touched.gone, name)
+	}
+}
+
+func (s *Store) touch(p part) {
+	if s != nil {
+		s.touched.parts[p] = struct{}{}
+	}
+}
+
+func (t *touched) reset() { *t = touched{parts: map[part]struct{}{}} }
+
+func (t *touched) none() bool { return !t.all && !t.sockets && len(t.parts) == 0 && len(t.gone) == 0 }
 
 // Writable gets a value when systemd, which was busy, may have room again: call Push then.
 func (s *Store) Writable() <-chan struct{} {
@@ -77,27 +137,26 @@ func (s *Store) Writable() <-chan struct{} {
 // Busy reports whether systemd still has to be told something, and has no room for it.
 func (s *Store) Busy() bool { return s != nil && s.busy }
 
-// Keep writes the record, and makes the store agree with it, in this order: new descriptors go in before the record that names
-// them is written, and those that are not needed any more come out after the record that knows so. A crash in between can leave a
+// Keep writes down what has changed, and makes the store agree with it, in this order: new descriptors go in before the record that
+// names them is written, and those that are not needed any more come out after the record that knows so. A crash in between can leave a
 // surplus descriptor in the store, which is harmless, but never a record of a worker without its descriptor. If systemd is slow,
 // the record is ahead of the store: the next supervisord ignores what the record names and the store does not have.
 func (s *Store) Keep(src Predecessor) {
-	if s == nil {
+	if s == nil || s.touched.none() && s.problem == nil {
 		return
 	}
-	if err := s.open(); err != nil {
+	if err := s.written.open(); err != nil {
 		s.log.Error("cannot keep the record for the next supervisord", zap.Error(err))
 		return
 	}
-	if s.dirty {
-		s.plan(src)
-	}
+	s.plan(src)
 	s.add()
-	if err := s.write(recordOf(src)); err != nil {
+	if err := s.written.write(src, &s.touched); err != nil {
 		s.log.Error("cannot write the record for the next supervisord", zap.Error(err))
-		s.surplus, s.dirty = nil, true
+		s.touched.all = true // and nothing is removed until that is written
 		return
 	}
+	s.touched.reset()
 	s.remove()
 	s.tell()
 }
@@ -109,132 +168,182 @@ func (s *Store) Push() {
 	s.tell()
 }
 
-// open makes the two memfds.
-func (s *Store) open() (err error) {
-	for i, name := range []string{recordFirst, recordSecond} {
-		if s.memfds[i] < 0 {
-			if s.memfds[i], err = memfd(name, nil); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// records lists the memfds by their names in the store.
-func (s *Store) records() map[string]int {
-	fds := map[string]int{}
-	if s != nil && s.memfds[0] >= 0 {
-		fds[recordFirst], fds[recordSecond] = s.memfds[0], s.memfds[1]
-	}
-	return fds
-}
-
-// plan compares what the store should have with what it has.
+// plan finds out which descriptors have come and gone.
 func (s *Store) plan(src Predecessor) {
-	s.dirty, s.missing, s.surplus = false, nil, nil
-	wanted := map[string]bool{}
-	want := func(d keptFD) {
-		wanted[d.name] = true
-		if s.ledger.counts[d.name] == 0 {
-			s.missing = append(s.missing, d)
-		}
+	if s.touched.all || s.touched.sockets {
+		s.planSockets(src)
 	}
-	for name, fd := range s.records() {
-		want(keptFD{name: name, fd: fd})
+	if s.touched.all {
+		s.planAll(src)
+		return
 	}
-	for _, d := range descriptorsOf(src) {
-		if !d.foreign && !d.passing() {
-			want(d)
-		}
-	}
-	slices.SortFunc(s.missing, func(a, b keptFD) int {
-		return cmp.Or(cmp.Compare(rank(a.name), rank(b.name)), cmp.Compare(a.name, b.name))
-	})
-	for name := range s.ledger.counts {
-		if ours(name) && !wanted[name] {
-			s.surplus = append(s.surplus, name)
+	for p := range s.touched.parts {
+		if p.Kind == program.WorkerPart {
+			s.planWorker(src, p.program, p.Number)
 		}
 	}
 }
 
-// rank is the order in which descriptors go into the store. Without the record the rest is useless. A worker's pidfd comes before
-// its other descriptors: by it the next supervisord ends a process that the record does not know.
-func rank(name string) int {
-	switch {
-	case isRecord(name):
-		return 0
-	case socket.Exported(name):
-		return 1
-	case strings.HasSuffix(name, "."+worker.FDProcess):
-		return 2
+// planSockets compares the sockets that the store should have with those that it has.
+func (s *Store) planSockets(src Predecessor) {
+	wanted := map[string]bool{}
+	s.touched.sockets, s.queue.sockets = false, nil
+	for _, named := range src.Sockets() {
+		if named.Foreign {
+			s.TouchHead() // has those that do not block
+			continue
+		}
+		wanted[named.Name] = true
+		if s.ledger.counts[named.Name] == 0 {
+			s.queue.sockets = append(s.queue.sockets, keptFD{name: named.Name, fd: named.FD})
+		}
 	}
-	return 3
+	s.queue.surplus = slices.DeleteFunc(s.queue.surplus, socket.Exported)
+	for name := range s.ledger.counts {
+		if socket.Exported(name) && !wanted[name] {
+			s.queue.surplus = append(s.queue.surplus, name)
+		}
+	}
+}
+
+// planAll compares the workers that the store should know with those that it knows.
+func (s *Store) planAll(src Predecessor) {
+	wanted := map[string]bool{}
+	for w := range src.Workers {
+		wanted[workerName(w.Program, w.Number)], wanted[startName(w.Program, w.Number)] = true, true
+		s.planWorker(src, w.Program, w.Number)
+	}
+	for name := range s.ledger.counts {
+		if ours(name) && !isRecord(name) && !socket.Exported(name) && !wanted[name] {
+			s.addSurplus(name)
+		}
+	}
+}
+
+// planWorker compares what the store should have of a worker with what it has. What a worker has for its life comes at once and goes at
+// once, and so does what it needs until it is ready.
+func (s *Store) planWorker(src Predecessor, of string, number int) {
+	var held Adoptable
+	if p := src.Program(of); p != nil {
+		held = p.Held(number)
+	}
+	s.planName(heldWorker{workerName(of, number), false, held}, held != nil)
+	s.planName(heldWorker{startName(of, number), true, held}, held != nil && !held.State().Ready)
+}
+
+func (s *Store) planName(w heldWorker, wanted bool) {
+	switch stored := s.ledger.counts[w.name] > 0; {
+	case !wanted && stored:
+		s.addSurplus(w.name)
+	case wanted && stored:
+		if _, is := s.queue.leaving[w.name]; is {
+			s.queue.leaving[w.name] = true
+		}
+	case wanted && !s.queue.waiting[w.name]:
+		s.queue.waiting[w.name] = true
+		s.queue.workers = append(s.queue.workers, w)
+	}
+}
+
+func (s *Store) addSurplus(name string) {
+	if _, is := s.queue.leaving[name]; !is {
+		s.queue.leaving[name] = false
+		s.queue.surplus = append(s.queue.surplus, name)
+	}
 }
 
 // add stores what is missing. It stops at the first descriptor that is not taken: a store that is full or out of reach is so for all.
-// When something has changed since the plan, only a worker can still tell whether it has a descriptor: the number of another one may
-// belong to another file by now.
+// When sockets have changed since the plan, the number of one may belong to another file by now.
 func (s *Store) add() {
 	s.busy, s.problem = false, nil
-	for len(s.missing) > 0 {
-		if s.dirty && s.missing[0].worker.Adoptable == nil {
-			s.busy = true
-			return
+	q := &s.queue
+	for i, name := range recordNames() {
+		if s.ledger.counts[name] > 0 {
+			continue
 		}
-		if err := s.put(s.missing[0]); err != nil {
+		if err := s.put(name, s.written.memfds[i]); err != nil {
 			s.failed(err)
 			return
 		}
-		s.missing = s.missing[1:]
+	}
+	for ; len(q.sockets) > 0; q.sockets = q.sockets[1:] {
+		if s.touched.sockets {
+			s.busy = true
+			return
+		}
+		if err := s.put(q.sockets[0].name, q.sockets[0].fd); err != nil {
+			s.failed(err)
+			return
+		}
+	}
+	for ; len(q.workers) > 0; q.workers = q.workers[1:] {
+		w := q.workers[0]
+		if err := s.putWorker(w); err != nil {
+			s.failed(err)
+			return
+		}
+		delete(q.waiting, w.name)
 	}
 }
 
-// put stores one descriptor, unless it is closed by now.
-func (s *Store) put(d keptFD) error {
-	if err := s.ledger.fits(d.name); err != nil {
+// put stores descriptors under a name.
+func (s *Store) put(name string, fds ...int) error {
+	if err := s.ledger.fits(name, len(fds)); err != nil {
 		return err
 	}
-	fd, err := d.duplicate()
-	if err != nil || fd < 0 {
+	if err := s.to.StoreFD(name, fds...); err != nil {
 		return err
 	}
-	defer unix.Close(fd)
-	if err := s.to.StoreFD(d.name, fd); err != nil {
-		return err
-	}
-	s.ledger.count(d.name, 1)
+	s.ledger.count(name, len(fds))
 	return nil
+}
+
+// putWorker stores what a worker has now. One that has nothing yet, or nothing any more, is told of again when that changes.
+func (s *Store) putWorker(w heldWorker) error {
+	fds, err := w.marked()
+	defer closeAll(fds)
+	if err != nil || len(fds) == 0 {
+		return err
+	}
+	return s.put(w.name, fds...)
 }
 
 // failed records why the store is not current. A full store is not tried again until something was removed.
 func (s *Store) failed(err error) {
-	switch {
-	case errors.Is(err, systemd.ErrBusy):
+	if errors.Is(err, systemd.ErrBusy) {
 		s.busy = true
-	case errors.Is(err, errStoreFull):
+	} else {
 		s.problem = err
-	default:
-		s.problem, s.dirty = err, true
 	}
 }
 
 // remove takes the surplus out of the store, even while something is missing: perhaps because the store is full.
 func (s *Store) remove() {
-	if s.dirty || len(s.surplus) == 0 {
+	if s.touched.all || len(s.queue.surplus) == 0 {
 		return
 	}
-	for ; len(s.surplus) > 0; s.surplus = s.surplus[1:] {
-		if err := s.to.RemoveFD(s.surplus[0]); err != nil {
+	for ; len(s.queue.surplus) > 0; s.queue.surplus = s.queue.surplus[1:] {
+		name := s.queue.surplus[0]
+		if socket.Exported(name) && s.touched.sockets {
+			s.busy = true
+			return
+		}
+		if err := s.to.RemoveFD(name); err != nil {
 			s.failed(err)
 			return
 		}
-		s.ledger.remove(s.surplus[0])
+		s.ledger.remove(name)
+		if s.queue.leaving[name] {
+			s.TouchWorker(workerOf(name))
+		}
+		delete(s.queue.leaving, name)
 	}
-	if len(s.missing) > 0 && !s.busy {
+	if s.missing() > 0 && !s.busy {
 		s.add() // there is room now
 	}
 }
+
+func (s *Store) missing() int { return len(s.queue.sockets) + len(s.queue.workers) }
 
 // tell logs that the store is not current once, and again when the reason changes: the number changes with every worker.
 func (s *Store) tell() {
@@ -251,17 +360,7 @@ func (s *Store) tell() {
 		return
 	}
 	s.log.Error("systemd's file-descriptor store is not current; if supervisord dies, the workers concerned end and new ones are started",
-		zap.Int("missing", len(s.missing)), zap.Error(s.problem))
-}
-
-// write writes the record into the older one of the two memfds.
-func (s *Store) write(r *Record) error {
-	s.sequence++
-	text, err := r.encode(s.sequence)
-	if err != nil {
-		return err
-	}
-	return rewrite(s.memfds[s.sequence%2], text)
+		zap.Int("missing", s.missing()), zap.Error(s.problem))
 }
 
 // Settle waits until systemd has room for everything, or returns an error when this much time has passed.
@@ -286,15 +385,61 @@ func (s *Store) Empty(within time.Duration) error {
 	if s == nil {
 		return nil
 	}
-	for _, fd := range s.records() {
-		rewrite(fd, nil) //nolint:errcheck // the message that follows removes it, too
-	}
-	s.dirty, s.busy, s.missing, s.surplus = false, false, nil, nil
+	s.written.empty()
+	s.busy, s.queue = false, newQueue()
+	s.touched.reset()
 	for _, name := range slices.Sorted(maps.Keys(s.ledger.counts)) {
 		if ours(name) && !socket.Exported(name) {
-			s.surplus = append(s.surplus, name)
+			s.queue.surplus = append(s.queue.surplus, name)
 		}
 	}
 	s.remove()
 	return s.Settle(within)
+}
+
+// heldWorker is a worker whose descriptors go into the store under a name.
+type heldWorker struct {
+	name  string
+	start bool // those that it needs until it is ready, else those that it has for its life
+	held  Adoptable
+}
+
+// marked returns duplicates of the descriptors that the next supervisord needs, each marked with its kind.
+func (w heldWorker) marked() (fds []int, err error) {
+	if w.start && w.held.State().Ready {
+		return nil, nil
+	}
+	for kind := range w.held.Descriptors() {
+		if passingKind(kind) || startKind(kind) != w.start {
+			continue
+		}
+		fd, err := w.held.Duplicate(kind)
+		if err == nil && fd >= 0 {
+			fds = append(fds, fd)
+			err = mark(fd, kind)
+		}
+		if err != nil {
+			return fds, err
+		}
+	}
+	return fds, nil
+}
+
+// mark lets a descriptor say what it is to a worker: all descriptors of one worker have one name in the store. The mark is the number that
+// F_SETSIG sets, which the open file description carries wherever it goes; it has no effect without O_ASYNC, which nothing here sets.
+func mark(fd int, kind string) error {
+	number := slices.Index(workerFDKinds(), kind) + 1
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETSIG, number); err != nil {
+		return fmt.Errorf("cannot mark a descriptor for the store: %w", err)
+	}
+	return nil
+}
+
+// kindOf returns the kind of a worker's descriptor; "": it has no mark.
+func kindOf(fd int) string {
+	number, err := unix.FcntlInt(uintptr(fd), unix.F_GETSIG, 0)
+	if kinds := workerFDKinds(); err == nil && number > 0 && number <= len(kinds) {
+		return kinds[number-1]
+	}
+	return ""
 }

@@ -14,21 +14,23 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
 
 // fakeSystemd is a file-descriptor store that takes a limited number of messages. It notes only the names.
 type fakeSystemd struct {
-	has      map[string]bool
+	has      map[string]int // descriptors
 	room     int
 	writable chan struct{}
 	broken   error
 }
 
 func newSystemd() *fakeSystemd {
-	return &fakeSystemd{has: map[string]bool{}, room: 1_000_000, writable: make(chan struct{}, 1)}
+	return &fakeSystemd{has: map[string]int{}, room: 1_000_000, writable: make(chan struct{}, 1)}
 }
 
 func (s *fakeSystemd) message() error {
@@ -42,10 +44,10 @@ func (s *fakeSystemd) message() error {
 	return nil
 }
 
-func (s *fakeSystemd) StoreFD(name string, fd int) error {
+func (s *fakeSystemd) StoreFD(name string, fds ...int) error {
 	err := s.message()
 	if err == nil {
-		s.has[name] = true
+		s.has[name] += len(fds)
 	}
 	return err
 }
@@ -74,7 +76,30 @@ type fakeSource struct {
 	sockets, workers []string
 }
 
-func (s *fakeSource) Record() *Record { return reloading(s.T) }
+func (s *fakeSource) Record() *Record                   { return &Record{} }
+func (s *fakeSource) Programs(yield func(Program) bool) { reloading(s.T).programs(yield) }
+
+func (s *fakeSource) Program(name string) Program { return fakeProgram{s, name} }
+
+// fakeProgram is a program that has no more than workers.
+type fakeProgram struct {
+	*fakeSource
+	name string
+}
+
+func (p fakeProgram) Record() ProgramRecord {
+	return ProgramRecord{Core: program.New(&config.Program{Name: p.name})}
+}
+
+func (p fakeProgram) Generation(int) GenerationRecord { return GenerationRecord{} }
+func (p fakeProgram) Worker(number int) WorkerRecord  { return WorkerRecord{Number: number} }
+
+func (p fakeProgram) Held(number int) Adoptable {
+	if number <= len(p.workers) && p.workers[number-1] == p.name {
+		return fakeHandle{}
+	}
+	return nil
+}
 
 func (s *fakeSource) Sockets() []socket.Named {
 	var all []socket.Named
@@ -109,7 +134,7 @@ func newStore(t *testing.T, to FDStore, h *Handover) (*Store, *observer.Observed
 		s.Inherit(h)
 	}
 	t.Cleanup(func() {
-		for _, fd := range s.records() {
+		for _, fd := range s.written.files() {
 			unix.Close(fd)
 		}
 	})
@@ -120,17 +145,22 @@ const web = "s.http.0123456789abcdef.0.n"
 
 func TestStoreHoldsExactlyTheLivingDescriptors(t *testing.T) {
 	sd := newSystemd()
-	sd.has["unit"], sd.has["w.web.9.pidfd"] = true, true
+	sd.has["unit"], sd.has["w.web.9.pidfd"], sd.has["w.web.8"] = 1, 1, 2
 	h := newHandover()
-	h.stored = map[string]int{"unit": 1, "w.web.9.pidfd": 1}
+	h.stored = map[string]int{"unit": 1, "w.web.9.pidfd": 1, "w.web.8": 2}
 	s, logs := newStore(t, sd, h)
-	for _, workers := range [][]string{{"web", "web"}, {"", "web", "web"}} {
-		s.Changed()
-		s.Keep(&fakeSource{t, []string{web}, workers})
+	s.Keep(&fakeSource{t, []string{web}, []string{"web", "web"}})
+	s.TouchWorker("web", 1)
+	s.TouchWorker("web", 3)
+	s.Keep(&fakeSource{t, []string{web}, []string{"", "web", "web"}})
+	want := map[string]int{web: 1, recordFirst: 1, recordSecond: 1, "unit": 1, "w.web.2": 2, "w.web.3": 2}
+	if !maps.Equal(sd.has, want) || !maps.Equal(s.ledger.counts, want) || logs.Len() > 0 {
+		t.Errorf("the store has %v, the ledger %v, want %v; the log %v", sd.has, s.ledger.counts, want, logs.All())
 	}
-	want := []string{web, recordFirst, recordSecond, "unit", "w.web.2.notify", "w.web.2.pidfd", "w.web.3.notify", "w.web.3.pidfd"}
-	if got := sd.names(); !slices.Equal(got, want) || logs.Len() > 0 {
-		t.Errorf("the store has %v, want %v; the log %v", got, want, logs.All())
+	s.TouchSockets()
+	s.Keep(&fakeSource{t, nil, []string{"", "web", "web"}})
+	if delete(want, web); !maps.Equal(sd.has, want) {
+		t.Errorf("without the socket the store has %v", sd.has)
 	}
 }
 
@@ -146,17 +176,17 @@ func TestStoreOfASlowSystemdIsFilledAsThatReads(t *testing.T) {
 	if !maps.Equal(s.ledger.counts, map[string]int{web: 1, recordFirst: 1, recordSecond: 1}) {
 		t.Errorf("the ledger has %v", s.ledger.counts)
 	}
-	sd.reads(3)
+	sd.reads(2)
 	<-s.Writable()
 	s.Push()
-	if got := sd.names(); !slices.Equal(got[3:], []string{"w.a.1.pidfd", "w.a.2.pidfd", "w.b.3.pidfd"}) || !s.Busy() {
+	if got := sd.names(); !slices.Equal(got[3:], []string{"w.a.1", "w.a.2"}) || !s.Busy() {
 		t.Errorf("then the store has %v, busy: %v", got, s.Busy())
 	}
 	if err := s.Settle(time.Millisecond); !errors.Is(err, systemd.ErrBusy) {
 		t.Errorf("systemd does not read: %v", err)
 	}
 	sd.reads(100)
-	if err := s.Settle(time.Minute); err != nil || len(sd.has) != 9 || s.Busy() {
+	if err := s.Settle(time.Minute); err != nil || len(sd.has) != 6 || s.Busy() {
 		t.Errorf("%v; at last the store has %v", err, sd.names())
 	}
 	if logs.Len() > 0 {
@@ -171,12 +201,13 @@ func TestNextImageSendsUnsentMessages(t *testing.T) {
 	source := &fakeSource{t, []string{web}, []string{"a", "a"}}
 	first.Keep(source)
 	h := newHandover()
-	h.stored, h.memfds, h.sequence = first.ledger.counts, first.records(), first.sequence
+	h.stored, h.memfds = first.ledger.counts, first.written.files()
+	h.readNewest()
 	sd.room = 100
 	next := NewStore(sd, zap.NewNop())
 	next.Inherit(h)
 	next.Keep(source)
-	if len(sd.has) != 7 || sd.room != 97 {
+	if len(sd.has) != 5 || sd.room != 99 {
 		t.Errorf("the store has %v after %d messages", sd.names(), 100-sd.room)
 	}
 }
@@ -188,29 +219,36 @@ func TestFullStoreHasTheRecordsAndTheSocketsAndIsReportedOnce(t *testing.T) {
 	s, logs := newStore(t, sd, h)
 	source := &fakeSource{t, []string{web}, []string{"a", "b"}}
 	for range 3 {
-		s.Changed()
+		s.TouchWorker("a", 1)
 		s.Keep(source)
 	}
 	if got := sd.names(); !slices.Equal(got, []string{web, recordFirst, recordSecond}) {
 		t.Errorf("the store has %v", got)
 	}
-	if got := logs.TakeAll(); len(got) != 1 || got[0].ContextMap()["missing"] != int64(4) || !strings.Contains(fmt.Sprint(got[0].ContextMap()["error"]), "FileDescriptorStoreMax=3") {
+	if got := logs.TakeAll(); len(got) != 1 || got[0].ContextMap()["missing"] != int64(2) || !strings.Contains(fmt.Sprint(got[0].ContextMap()["error"]), "FileDescriptorStoreMax=3") {
 		t.Errorf("it says %v", got)
 	}
-	source.sockets = nil // there is room for one
-	s.Changed()
+	source.sockets = nil // there is room for one descriptor, and the first worker has two
+	s.TouchSockets()
 	s.Keep(source)
-	if got := sd.names(); !slices.Equal(got, []string{recordFirst, recordSecond, "w.a.1.pidfd"}) {
-		t.Errorf("with room for one the store has %v", got)
+	if got := sd.names(); !slices.Equal(got, []string{recordFirst, recordSecond}) {
+		t.Errorf("with room for one descriptor the store has %v", got)
+	}
+	s.ledger.limit = 4
+	s.Keep(source)
+	if got := sd.names(); !slices.Equal(got, []string{recordFirst, recordSecond, "w.a.1"}) {
+		t.Errorf("with room for one worker the store has %v", got)
+	}
+	if got := logs.TakeAll(); len(got) != 1 || got[0].ContextMap()["missing"] != int64(1) {
+		t.Errorf("then it says %v", got)
 	}
 	s.ledger.limit = 10
-	s.Changed()
 	s.Keep(source)
-	if len(sd.has) != 6 {
+	if len(sd.has) != 4 {
 		t.Errorf("with room again the store has %v", sd.names())
 	}
 	if got := logs.TakeAll(); len(got) != 1 || got[0].Level != zap.InfoLevel {
-		t.Errorf("then it says %v", got)
+		t.Errorf("at last it says %v", got)
 	}
 }
 
@@ -241,42 +279,13 @@ func TestStoppedSupervisorLeavesNoRecordBehindEvenIfSystemdDoesNotHear(t *testin
 		t.Errorf("it returns %v", err)
 	}
 	h := newHandover()
-	h.memfds = s.records()
-	if h.readStored(); len(h.Problems) > 0 || h.Programs() {
+	h.memfds = s.written.files()
+	if h.Record = h.readNewest(); len(h.Problems) > 0 || h.Programs() {
 		t.Errorf("the next one finds %+v (%v)", h.Record, h.Problems)
 	}
 	sd.room = 100
 	if err := s.Empty(time.Minute); err != nil || !slices.Equal(sd.names(), []string{web}) {
 		t.Errorf("%v; the store has %v", err, sd.names())
-	}
-}
-
-func TestNewestWholeRecordOfTheTwoIsRead(t *testing.T) {
-	s, _ := newStore(t, newSystemd(), nil)
-	if err := s.open(); err != nil {
-		t.Fatal(err)
-	}
-	read := func() *Handover {
-		h := newHandover()
-		h.memfds = s.records()
-		h.readStored()
-		return h
-	}
-	for n := 1; n <= 5; n++ {
-		r := reloading(t)
-		r.Programs[0].Core.LastWorker = 100 + n
-		if err := s.write(r); err != nil {
-			t.Fatal(err)
-		}
-		if h := read(); len(h.Problems) > 0 || h.Record.Programs[0].Core.LastWorker != 100+n || h.sequence != uint64(n) {
-			t.Fatalf("after %d writes: sequence %d, %v", n, h.sequence, h.Problems)
-		}
-	}
-	if err := rewrite(s.memfds[s.sequence%2], []byte("supervisord-record 9")); err != nil { // the supervisor died while writing
-		t.Fatal(err)
-	}
-	if h := read(); len(h.Problems) > 0 || h.Record.Programs[0].Core.LastWorker != 104 {
-		t.Errorf("with the newest cut off: %+v, %v", h.Record, h.Problems)
 	}
 }
 
@@ -287,7 +296,7 @@ func TestLedgerStopsBeforeTheNamesAreTooLong(t *testing.T) {
 	name := func(i int) string { return fmt.Sprintf("%0255d", i) }
 	var err error
 	for i := 0; ; i++ {
-		if err = l.fits(name(i)); err != nil {
+		if err = l.fits(name(i), 1); err != nil {
 			break
 		}
 		l.count(name(i), 1)
@@ -297,11 +306,11 @@ func TestLedgerStopsBeforeTheNamesAreTooLong(t *testing.T) {
 		t.Errorf("after %d bytes: %v", size, err)
 	}
 	l.remove(name(0))
-	if err := l.fits(name(9999)); err != nil {
+	if err := l.fits(name(9999), 1); err != nil {
 		t.Errorf("after one left: %v", err)
 	}
 	l.count(name(9999), 1)
-	if err := l.fits(name(10000)); !errors.Is(err, errNamesFull) {
+	if err := l.fits(name(10000), 1); !errors.Is(err, errNamesFull) {
 		t.Errorf("one more: %v", err)
 	}
 }

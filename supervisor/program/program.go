@@ -39,6 +39,7 @@ type Program struct {
 // decision is what the current Step has decided so far.
 type decision struct {
 	actions []Action
+	touched []Part // see Touched
 	starter string // who asked for the start that it is about
 }
 
@@ -125,7 +126,7 @@ type hold struct {
 type ownSockets struct {
 	Steered bool         `json:",omitempty"` // it has sockets of its own
 	Reached bool         `json:",omitempty"` // it has got connections
-	Looks   map[int]Look `json:",omitempty"` // the last one at its finishing workers, by slot; -1: all
+	Looks   map[int]Look `json:"-"`          // the last one at its finishing workers, by slot; -1: all; another supervisor looks itself
 }
 
 // Slot is one of the places for a worker in a generation: what is remembered from one worker to the next.
@@ -362,8 +363,8 @@ func (p *Program) Find(number int) (*Worker, *Generation) {
 	return nil, nil
 }
 
-// generation returns the generation with this number, or nil if it does not live.
-func (p *Program) generation(number int) *Generation {
+// Generation returns the generation with this number, or nil if it does not live.
+func (p *Program) Generation(number int) *Generation {
 	for _, g := range p.Generations() {
 		if g.Number == number {
 			return g
@@ -481,7 +482,8 @@ func (g *Generation) unfinished() bool {
 // stays reports whether a worker keeps its slot.
 func (w *Worker) stays() bool { return w.State == Starting || w.State == Soaking || w.State == Ready }
 
-func (w *Worker) enter(s WorkerState, now time.Time, deadline time.Duration) {
+func (p *Program) enter(w *Worker, s WorkerState, now time.Time, deadline time.Duration) {
+	p.touchWorker(w)
 	w.State, w.Since, w.Deadline, w.Excused, w.Quiet = s, now, time.Time{}, false, time.Time{}
 	if deadline > 0 {
 		w.Deadline = now.Add(deadline)

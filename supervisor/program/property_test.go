@@ -222,7 +222,9 @@ func (h *history) step(e Event) {
 	if h.p.RefusesRollback() != "" {
 		kept = nil
 	}
+	parts := h.parts()
 	actions := h.p.Step(h.now, e)
+	h.checkTouched(parts)
 	for _, a := range actions {
 		h.checkAction(a)
 	}
@@ -285,7 +287,10 @@ func (h *history) checkSettled(e Event) {
 	case Spawned, Looked, LossKnown:
 		return // irrelevant to the rules
 	}
-	if left := h.p.Step(h.now, Tick{}); len(left) > 0 {
+	parts := h.parts()
+	left := h.p.Step(h.now, Tick{})
+	h.checkTouched(parts)
+	if len(left) > 0 {
 		h.Fatalf("%T left %+v undone", e, left)
 	}
 }
@@ -546,7 +551,7 @@ func (h *history) checkSteering(actions []Action) {
 		return
 	}
 	for _, share := range h.p.Steering {
-		g := h.p.generation(share.Generation)
+		g := h.p.Generation(share.Generation)
 		switch {
 		case g == nil:
 			h.Fatalf("generation %d gets connections, and does not live", share.Generation)

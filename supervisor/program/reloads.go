@@ -150,10 +150,15 @@ func (p *Program) reloadOf(generation int) *ReloadRecord {
 // record adds the record of a reload.
 func (p *Program) record(r *ReloadRecord) {
 	p.Reloads = append(p.Reloads, r)
+	p.touchReload(r)
 	surplus := len(p.Reloads) - keptReloads
 	p.Reloads = slices.DeleteFunc(p.Reloads, func(r *ReloadRecord) bool {
 		surplus--
-		return surplus >= 0 && !r.Ended.IsZero()
+		forgotten := surplus >= 0 && !r.Ended.IsZero()
+		if forgotten {
+			p.touchReload(r)
+		}
+		return forgotten
 	})
 }
 
@@ -180,6 +185,7 @@ func (p *Program) setOutcome(g *Generation, o Outcome) *ReloadRecord {
 	if r == nil {
 		return nil
 	}
+	p.touchReload(r)
 	r.Outcome = o
 	return r.Copy()
 }
@@ -190,6 +196,7 @@ func (p *Program) setShare(g *Generation) *ReloadRecord {
 	if r == nil {
 		return nil
 	}
+	p.touchReload(r)
 	r.Share = g.Share
 	return r.Copy()
 }
@@ -200,6 +207,7 @@ func (p *Program) decide(now time.Time, g *Generation, o Outcome) *ReloadRecord 
 	if r == nil || !r.Outcome.Open() {
 		return nil
 	}
+	p.touchReload(r)
 	r.Outcome, r.Decided, r.Took, r.Failure, r.Replaced = o, now, now.Sub(r.Began), g.Failure, p.ServingNumber()
 	if !r.Spawned.IsZero() && !r.Ready.IsZero() {
 		r.SpawnToReady = r.Ready.Sub(r.Spawned)
@@ -213,10 +221,12 @@ func (p *Program) decide(now time.Time, g *Generation, o Outcome) *ReloadRecord 
 // recordGone records that a generation is gone, and ends the record that waits for that.
 func (p *Program) recordGone(now time.Time, generation int) *ReloadRecord {
 	if r := p.reloadOf(generation); r != nil {
+		p.touchReload(r)
 		r.Gone = now
 	}
 	for _, r := range p.Reloads {
 		if r.Ended.IsZero() && r.Goes() == generation {
+			p.touchReload(r)
 			r.Ended, r.Drain = now, now.Sub(r.Decided)
 			return r.Copy()
 		}
@@ -230,6 +240,7 @@ func (p *Program) recordFlip(now time.Time, t, old *Generation, keep time.Durati
 	if r == nil || old == nil || !t.Steered && !old.Steered {
 		return
 	}
+	p.touchReload(r)
 	r.Flipped = now
 	if keep > 0 && old.count(Ready)+old.count(Kept) > 0 {
 		r.KeptTill = now.Add(keep)
@@ -240,7 +251,8 @@ func (p *Program) recordFlip(now time.Time, t, old *Generation, keep time.Durati
 func (p *Program) recordKept() {
 	for _, r := range p.Reloads {
 		if !r.KeptTill.IsZero() {
-			if g := p.generation(r.Replaced); g == nil || g == p.Serving || g.count(Kept) == 0 {
+			if g := p.Generation(r.Replaced); g == nil || g == p.Serving || g.count(Kept) == 0 {
+				p.touchReload(r)
 				r.KeptTill = time.Time{}
 			}
 		}
@@ -263,6 +275,7 @@ func (p *Program) recordQuiet(now time.Time, g *Generation, w *Worker, report bo
 	if r == nil {
 		return
 	}
+	p.touchReload(r)
 	r.Quiet = max(r.Quiet, now.Sub(w.Since))
 	if report {
 		p.report(Report{Kind: GenerationQuiet, Generation: g.Number, Slot: w.Slot, Serving: p.ServingNumber(), Took: now.Sub(w.Since), Reload: r.Copy()})
@@ -275,6 +288,7 @@ func (p *Program) recordLeft(now time.Time, g *Generation, w *Worker) {
 	if r == nil {
 		return
 	}
+	p.touchReload(r)
 	if w.Quiet.IsZero() {
 		r.Quiet = max(r.Quiet, now.Sub(w.Since))
 	}
@@ -300,6 +314,7 @@ func (p *Program) recordLoss(e LossKnown) {
 	if r == nil || e.Lost == (Lost{}) {
 		return
 	}
+	p.touchReload(r)
 	r.Lost = &e.Lost
 	p.report(Report{Kind: GenerationLost, Generation: e.Generation, Serving: p.ServingNumber(), Reload: r.Copy(),
 		Reason: fmt.Sprintf("connections: %d closed with an unread request, %d not accepted", e.Reset, e.Queued)})
@@ -308,16 +323,19 @@ func (p *Program) recordLoss(e LossKnown) {
 // recordRollback records that old, which may be nil, has given way to back, and ends what waits for the end of back.
 func (p *Program) recordRollback(now time.Time, back, old *Generation, by string) {
 	if r := p.reloadOf(back.Number); r != nil {
+		p.touchReload(r)
 		r.Retired = time.Time{}
 	}
+	p.touchGeneration(back)
 	back.Retired = time.Time{}
 	for _, r := range p.Reloads {
 		waits := r.Ended.IsZero() && r.Goes() == back.Number
 		if !waits && (old == nil || r.Generation != old.Number) {
 			continue
 		}
+		p.touchReload(r)
 		r.RolledBack, r.RolledBackBy = now, by
-		if waits && p.generation(r.Generation) == nil {
+		if waits && p.Generation(r.Generation) == nil {
 			r.Ended, r.Drain = now, now.Sub(r.Decided)
 		}
 		p.report(Report{Kind: RolledBack, Generation: back.Number, Serving: r.Generation, AskedBy: by, Reload: r.Copy()})
@@ -332,6 +350,7 @@ func (p *Program) recordEnd(now time.Time, g *Generation) {
 		}
 		replaced := g.Number == r.Replaced && (r.Outcome.Open() || r.Outcome == Serves)
 		if replaced || g.Number == r.Goes() && !g.StopFirst() {
+			p.touchReload(r)
 			r.Overlap = now.Sub(r.Spawned)
 		}
 	}
@@ -350,6 +369,7 @@ func (p *Program) recordKill(g *Generation, w *Worker, reason string) {
 		if !r.Ended.IsZero() || goes != g.Number {
 			continue
 		}
+		p.touchReload(r)
 		if r.Killed++; len(r.Kills) < keptKills {
 			r.Kills = append(r.Kills, KilledWorker{g.Number, w.Number, w.Slot, w.PID, reason})
 		}
@@ -405,6 +425,7 @@ func (p *Program) CompleteReloads() {
 			r.Ended = r.Decided
 		}
 		p.Reloads = append(p.Reloads, r)
+		p.touchReload(r)
 	}
 	slices.SortFunc(p.Reloads, func(a, b *ReloadRecord) int { return a.Generation - b.Generation })
 }

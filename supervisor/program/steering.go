@@ -12,9 +12,11 @@ import (
 func (p *Program) steer() {
 	if to := p.steering(); !slices.EqualFunc(to, p.Steering, Share.equal) {
 		p.Steering = to
+		p.touch(SteeringPart, 0)
 		for _, share := range to {
-			if g := p.generation(share.Generation); g != nil {
+			if g := p.Generation(share.Generation); g != nil {
 				g.Reached = true
+				p.touchGeneration(g)
 			}
 		}
 		p.actions = slices.Insert(p.actions, 0, Action(Steer{to}))
@@ -129,8 +131,8 @@ func (p *Program) finish(now time.Time, g *Generation, w *Worker, instead config
 	switch {
 	case w.State == Finishing || w.State == Stopping:
 	case p.lingers(g, w):
-		w.enter(Finishing, now, g.Config.Drain.Timeout)
-		w.Instead = instead
+		p.enter(w, Finishing, now, g.Config.Drain.Timeout)
+		w.Instead = instead // enter has touched it
 	default:
 		p.stop(now, g, w, instead)
 	}
@@ -140,7 +142,7 @@ func (p *Program) finish(now time.Time, g *Generation, w *Worker, instead config
 // their places in drain.spread.
 func (p *Program) quieted(now time.Time, e Quieted) {
 	p.looked(Looked(e))
-	g := p.generation(e.Generation)
+	g := p.Generation(e.Generation)
 	if g == nil {
 		return
 	}
@@ -149,6 +151,7 @@ func (p *Program) quieted(now time.Time, e Quieted) {
 		if w.State != Finishing || e.Slot >= 0 && e.Slot != w.Slot {
 			continue
 		}
+		p.touchWorker(w)
 		if w.Quiet.IsZero() {
 			w.Quiet = now
 			p.recordQuiet(now, g, w, !told)
@@ -167,7 +170,7 @@ func (p *Program) quieted(now time.Time, e Quieted) {
 
 // looked remembers what finishing workers have in hand.
 func (p *Program) looked(e Looked) {
-	if g := p.generation(e.Generation); g != nil {
+	if g := p.Generation(e.Generation); g != nil {
 		if g.Looks == nil {
 			g.Looks = map[int]Look{}
 		}
@@ -233,7 +236,7 @@ func (p *Program) whyNoneIsKept() string {
 		return "no generation before it is kept"
 	}
 	text := fmt.Sprintf("generation %d ", r.Replaced)
-	if g := p.generation(r.Replaced); g != nil {
+	if g := p.Generation(r.Replaced); g != nil {
 		return text + "has been on its way out since " + g.Retired.Format(time.DateTime)
 	}
 	if old := p.reloadOf(r.Replaced); old != nil {
@@ -257,7 +260,7 @@ func (p *Program) rollBack(now time.Time, by string) {
 	p.Serving, p.Config, p.Candidate, p.Again = back, back.Config, p.Config, nil
 	p.Failures, p.Deaths, p.Restarts, p.RetryAt = 0, 0, 0, time.Time{}
 	p.recordRollback(now, back, old, by)
-	back.unkeep(now)
+	p.unkeep(now, back)
 	if p.Trial != nil { // nothing served
 		p.fail(now, Failure{Step: stepAbort, Reason: "rolled back", AskedBy: by})
 	}
@@ -282,10 +285,10 @@ func (p *Program) rolledBack() int {
 }
 
 // unkeep makes the kept workers of a generation serve again.
-func (g *Generation) unkeep(now time.Time) {
+func (p *Program) unkeep(now time.Time, g *Generation) {
 	for _, w := range g.Workers {
 		if w.State == Kept {
-			w.enter(Ready, now, 0)
+			p.enter(w, Ready, now, 0)
 		}
 	}
 }

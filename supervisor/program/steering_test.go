@@ -129,7 +129,7 @@ func TestIdleConnectionsAreGivenTimeToBeClosed(t *testing.T) {
 	s.now = s.now.Add(time.Second)
 	s.quiet(1, 5)
 	s.expect("")
-	if d := s.p.generation(1).Workers[0].Deadline; !d.Equal(s.now.Add(20 * time.Second)) {
+	if d := s.p.Generation(1).Workers[0].Deadline; !d.Equal(s.now.Add(20 * time.Second)) {
 		t.Errorf("the deadline is %s", d)
 	}
 	s.now = s.now.Add(time.Second)
@@ -318,7 +318,7 @@ func TestRollbackSwitchesBackWithoutStartingAnything(t *testing.T) {
 	s.lane()
 	s.allReady()
 	s.states("1 kept, 2 kept, 3 ready, 4 ready")
-	if r := s.p.reloadOf(2); !r.KeptTill.Equal(s.now.Add(time.Minute)) || s.p.Role(s.p.generation(1)) != RoleKept {
+	if r := s.p.reloadOf(2); !r.KeptTill.Equal(s.now.Add(time.Minute)) || s.p.Role(s.p.Generation(1)) != RoleKept {
 		t.Errorf("the record is %+v", r)
 	}
 	s.did = nil
@@ -576,7 +576,7 @@ func TestFailedRollingTrialDoesNotEndTheKeepingOfAnEarlierGeneration(t *testing.
 	s.lane()
 	s.send(ReadySaid{Worker: s.p.Trial.Workers[0].Number})
 	s.send(Abort{})
-	if g := s.p.generation(1); g == nil || g.count(Kept) != 1 {
+	if g := s.p.Generation(1); g == nil || g.count(Kept) != 1 {
 		t.Errorf("generation 1 is %+v", g)
 	}
 }

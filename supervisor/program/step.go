@@ -174,7 +174,7 @@ func (p *Program) scale(now time.Time, e Scale) {
 		if p.Candidate != nil {
 			p.Candidate = WithWorkers(p.Candidate, e.Workers)
 		}
-		t.resize(e.Workers)
+		p.resize(t, e.Workers)
 	} else if t != nil {
 		p.again(Reload{Reason: "scaled during a trial", AskedBy: e.AskedBy}, now)
 	}
@@ -183,7 +183,7 @@ func (p *Program) scale(now time.Time, e Scale) {
 	if g == nil || p.Goal == Halt || p.Trial != nil && !p.Trial.IsCanary() {
 		return
 	}
-	g.resize(e.Workers)
+	p.resize(g, e.Workers)
 	for _, w := range g.Workers {
 		if w.Slot >= e.Workers {
 			p.stop(now, g, w, 0)
@@ -191,7 +191,8 @@ func (p *Program) scale(now time.Time, e Scale) {
 	}
 }
 
-func (g *Generation) resize(slots int) {
+func (p *Program) resize(g *Generation, slots int) {
+	p.touchGeneration(g)
 	g.Config = WithWorkers(g.Config, slots)
 	g.Slots = append(g.Slots[:min(len(g.Slots), slots)], make([]Slot, max(0, slots-len(g.Slots)))...)
 }
@@ -256,8 +257,10 @@ func (p *Program) drain(now time.Time, g *Generation) {
 	if !g.Prepared {
 		p.do(Abandon{g.Number})
 	}
+	p.touchGeneration(g)
 	g.Retired = now
 	if r := p.reloadOf(g.Number); r != nil {
+		p.touchReload(r)
 		r.Retired = now
 	}
 	p.Draining = append(p.Draining, g)
@@ -267,6 +270,7 @@ func (p *Program) prepared(now time.Time, e Prepared) {
 	if p.Trial == nil || p.Trial.Number != e.Generation {
 		return
 	}
+	p.touchGeneration(p.Trial)
 	p.Trial.Prepared, p.Trial.Steered = true, e.Steered
 	switch {
 	case e.Failure != nil:
@@ -278,6 +282,7 @@ func (p *Program) prepared(now time.Time, e Prepared) {
 
 func (p *Program) spawned(e Spawned) {
 	if w, g := p.Find(e.Worker); w != nil {
+		p.touchWorker(w)
 		w.PID = e.PID
 		p.report(Report{Kind: WorkerSpawned}.about(g, w))
 	}
@@ -291,12 +296,13 @@ func (p *Program) ready(now time.Time, e ReadySaid) {
 	switch w.State {
 	case Starting:
 		p.report(Report{Kind: WorkerReady, Took: now.Sub(w.Since)}.about(g, w))
-		w.enter(Ready, now, 0)
+		p.enter(w, Ready, now, 0)
 		if r := p.reloadOf(g.Number); g == p.Trial && r != nil {
+			p.touchReload(r)
 			r.Ready = now
 		}
 		if soak := g.Config.Reload.Soak; g == p.Trial && p.Serving != nil && soak > 0 { // without an old generation there is nothing to fall back to
-			w.enter(Soaking, now, soak)
+			p.enter(w, Soaking, now, soak)
 		}
 	case Soaking, Ready, Leaving, Kept, Finishing: // said twice
 	case Stopping: // too late
@@ -308,6 +314,7 @@ func (p *Program) failing(now time.Time, e Replace) {
 	wait := time.Duration(0)
 	if w, g := p.Find(e.Worker); w != nil && w.State == Ready && g == p.Serving {
 		wait = p.replacementWait(now, g, w)
+		p.touchGeneration(g)
 		g.Slots[w.Slot].RetryAt = now.Add(wait)
 	}
 	p.replace(now, e, wait)
@@ -326,7 +333,7 @@ func (p *Program) replace(now time.Time, e Replace, wait time.Duration) {
 			return
 		}
 		p.report(Report{Kind: WorkerLeaving, Reason: e.Reason, After: wait}.about(g, w))
-		w.enter(Leaving, now, 0)
+		p.enter(w, Leaving, now, 0)
 	case Kept: // it cannot be rolled back to any more
 		p.report(Report{Kind: WorkerLeaving, Reason: e.Reason}.about(g, w))
 		p.finish(now, g, w, g.Config.Stop.ReloadSignal)
@@ -343,6 +350,7 @@ func (p *Program) extend(now time.Time, e Extend) {
 	switch w.State {
 	case Starting:
 		if t := now.Add(e.By); t.After(w.Deadline) {
+			p.touchWorker(w)
 			w.Deadline = t
 		}
 	case Soaking, Ready, Leaving, Kept, Finishing: // no deadline to extend
@@ -356,6 +364,7 @@ func (p *Program) exited(now time.Time, e Exited) {
 		return
 	}
 	g.Workers = slices.DeleteFunc(g.Workers, func(v *Worker) bool { return v == w })
+	p.touchWorker(w)
 	p.recordEnd(now, g)
 	x := e.Exit
 	gone := Report{Kind: WorkerDied, Reason: x.Reason, Step: x.Step, Tail: x.Tail, Clean: x.Clean, Expected: w.State == Leaving || w.State == Finishing, Wait: x.Wait}.about(g, w)
@@ -395,19 +404,19 @@ func (x Exit) failedStep(s WorkerState) string {
 // worker of the trial that is ready goes on serving if nothing else does.
 func (p *Program) fail(now time.Time, f Failure) {
 	g := p.Trial
-	g.Failure = &f
+	g.Failure = &f // drain touches it
 	p.drain(now, g)
 	p.report(Report{Kind: TrialFailed, Generation: g.Number, Worker: f.Worker, Slot: f.Slot, PID: f.PID,
 		Step: f.Step, Reason: f.Reason, AskedBy: cmp.Or(f.AskedBy, g.AskedBy), Tail: f.Tail, Wait: f.Wait, Took: now.Sub(g.Began), Serving: p.ServingNumber(),
 		Reload: p.decide(now, g, failedAt(f.Step))})
 	if p.Serving != nil {
-		p.Serving.unkeep(now)
+		p.unkeep(now, p.Serving)
 	}
 	slots := p.slots()
 	for _, w := range g.Workers {
 		switch in := slots[w.Slot]; {
 		case w.State == Ready && p.Serving != nil && !in.served && !in.leaving && (!g.Steered || g.perSlot()):
-			w.enter(Leaving, now, 0)
+			p.enter(w, Leaving, now, 0)
 		case g.Reached:
 			p.finish(now, g, w, 0)
 		default:
@@ -429,6 +438,7 @@ func (p *Program) tryAgain(now time.Time, g *Generation, f Failure) {
 		return
 	}
 	r := p.Serving.Config.Restart
+	p.touchGeneration(p.Serving)
 	for i := range p.Serving.Slots {
 		if s := &p.Serving.Slots[i]; r.Generation == config.New && !s.Finished && !p.Serving.fills(i) {
 			s.RetryAt = now.Add(backoff(r, s.Failures+1, g.Number))
@@ -459,12 +469,13 @@ func (p *Program) expire(now time.Time) {
 		case Starting:
 			p.notReady(now, g, w, fmt.Sprintf("not ready within %s", w.Deadline.Sub(w.Since).Round(time.Millisecond)))
 		case Soaking:
-			w.enter(Ready, now, 0)
+			p.enter(w, Ready, now, 0)
 		case Stopping:
 			w.Step++
 			p.stopStep(now, g, w)
 		case Kept:
 			if g == p.Serving { // and stays it until the trial is decided
+				p.touchWorker(w)
 				w.Deadline = now.Add(p.Trial.Config.Reload.Keep)
 				continue
 			}
@@ -499,14 +510,14 @@ func (p *Program) stop(now time.Time, g *Generation, w *Worker, instead config.S
 // release lets a worker go whose successor is ready, or keeps it for this time.
 func (p *Program) release(now time.Time, g *Generation, w *Worker, keep time.Duration) {
 	if keep > 0 && (w.State == Ready || w.State == Kept) {
-		w.enter(Kept, now, keep)
+		p.enter(w, Kept, now, keep)
 		return
 	}
 	p.finish(now, g, w, g.Config.Stop.ReloadSignal)
 }
 
 func (p *Program) beginStop(now time.Time, g *Generation, w *Worker, instead config.Signal) {
-	w.enter(Stopping, now, 0)
+	p.enter(w, Stopping, now, 0)
 	w.Step, w.Instead = 0, instead
 	p.stopStep(now, g, w)
 }
@@ -517,6 +528,7 @@ func (p *Program) stopStep(now time.Time, g *Generation, w *Worker) {
 		p.kill(now, g, w, fmt.Sprintf("still there %s after it was told to stop", now.Sub(w.Since).Round(time.Millisecond)))
 		return
 	}
+	p.touchWorker(w)
 	w.Deadline, w.Excused = time.Time{}, false
 	wait := steps[w.Step].Wait
 	if wait != config.Forever {
@@ -532,8 +544,10 @@ func (p *Program) kill(now time.Time, g *Generation, w *Worker, reason string) {
 		return
 	}
 	if w.State != Stopping {
-		w.enter(Stopping, now, 0)
+		p.enter(w, Stopping, now, 0)
 	}
+	p.touchWorker(w)
+	p.touchGeneration(g)
 	w.Deadline, w.Killed = time.Time{}, true
 	g.Killed++
 	p.recordKill(g, w, reason)
@@ -574,6 +588,7 @@ func (p *Program) drainsItself(now time.Time, e DrainsItself) {
 	if w == nil {
 		return
 	}
+	p.touchWorker(w)
 	if w.DrainsItself = true; w.State == Finishing {
 		p.stop(now, g, w, w.Instead)
 	}

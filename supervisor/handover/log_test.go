@@ -1,0 +1,344 @@
+package handover
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/supervisor/snapshot"
+	"example.org/supervisord/worker"
+)
+
+// troupe is a supervisor of programs whose workers are no processes.
+type troupe struct {
+	now      time.Time
+	head     Record
+	programs map[string]*actor
+	store    *Store
+}
+
+type actor struct {
+	ProgramRecord
+	resources map[int]GenerationRecord
+	pids      map[int]int
+}
+
+func newTroupe() *troupe {
+	return &troupe{now: time.Unix(1_000_000, 0), programs: map[string]*actor{}, store: NewStore(newSystemd(), zap.NewNop())}
+}
+
+func (s *troupe) Record() *Record         { head := s.head; return &head }
+func (s *troupe) Sockets() []socket.Named { return nil }
+func (s *troupe) Workers(func(Held) bool) {}
+
+func (s *troupe) Programs(yield func(Program) bool) {
+	for _, a := range s.programs {
+		if !yield(a) {
+			return
+		}
+	}
+}
+
+func (s *troupe) Program(name string) Program {
+	if a := s.programs[name]; a != nil {
+		return a
+	}
+	return nil
+}
+
+func (a *actor) Record() ProgramRecord                  { return a.ProgramRecord }
+func (a *actor) Generation(number int) GenerationRecord { return a.resources[number] }
+func (a *actor) Held(int) Adoptable                     { return nil }
+
+func (a *actor) Worker(number int) WorkerRecord {
+	return WorkerRecord{Number: number, State: worker.State{PID: a.pids[number]}}
+}
+
+// failer is a test, or one run of a property.
+type failer interface {
+	Helper()
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
+
+// step gives a program an event, and does as the loop does.
+func (s *troupe) step(name string, e program.Event) {
+	a := s.programs[name]
+	for _, action := range a.Core.Step(s.now, e) {
+		switch action := action.(type) {
+		case program.Prepare:
+			n := action.Generation.Number
+			a.resources[n] = GenerationRecord{Number: n, Claims: []string{fmt.Sprint(n)}, Snapshot: &snapshot.Snapshot{Directory: "/", Environment: []string{"A=" + name}}}
+			s.store.TouchResources(name, n)
+		case program.Forget:
+			delete(a.resources, action.Generation)
+		case program.Spawn:
+			a.pids[action.Worker.Number] = 1000 + action.Worker.Number
+			s.store.TouchWorker(name, action.Worker.Number)
+		}
+	}
+	s.store.Touch(name, a.Core.Touched()...)
+}
+
+// whole is the record as it is now.
+func (s *troupe) whole(t failer) *Record {
+	t.Helper()
+	fd, err := memfd("record")
+	if err == nil {
+		defer unix.Close(fd)
+		err = writeRecord(fd, 0, recordOf(s), s)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _, err := decode(contents(t, fd))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// kept is the record as the next supervisord would find it.
+func (s *troupe) kept(t failer) *Record {
+	t.Helper()
+	h := newHandover()
+	h.memfds = s.store.written.files()
+	r := h.readNewest()
+	if r == nil || len(h.Problems) > 0 {
+		t.Fatalf("the record is unusable: %v", h.Problems)
+	}
+	return r
+}
+
+func (s *troupe) close() { closeAll(slices.Collect(maps.Values(s.store.written.files()))) }
+
+func same(a, b *Record) bool {
+	x, y := *a, *b
+	x.Clock, y.Clock = clockReading{}, clockReading{}
+	return reflect.DeepEqual(&x, &y)
+}
+
+func describe(r *Record) string {
+	text, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// event draws something that may happen to a program.
+func (a *actor) event(t *rapid.T) program.Event {
+	var workers []int
+	for w := range a.Core.Workers() {
+		workers = append(workers, w.Number)
+	}
+	events := []program.Event{program.Tick{}, program.Reload{Reason: "HUP"}, program.Stop{}, program.Pause{For: time.Second},
+		program.Start{Config: testConfig(rapid.IntRange(1, 3).Draw(t, "workers"), config.All)}, program.Scale{Workers: 2},
+		program.Reload{Config: testConfig(3, config.Rolling), Canary: 1}, program.Promote{}, program.Rollback{}, program.Abort{}}
+	for _, g := range a.Core.Generations() {
+		events = append(events, program.Prepared{Generation: g.Number, Steered: true}, program.Prepared{Generation: g.Number, Failure: &program.Failure{Step: "preflight"}},
+			program.LossKnown{Generation: g.Number, Lost: program.Lost{Queued: 1}})
+	}
+	if len(workers) > 0 {
+		n := rapid.SampledFrom(workers).Draw(t, "worker")
+		events = append(events, program.ReadySaid{Worker: n}, program.ReadySaid{Worker: n}, program.Spawned{Worker: n, PID: n}, program.Exited{Worker: n},
+			program.Replace{Worker: n}, program.DrainsItself{Worker: n})
+	}
+	return rapid.SampledFrom(events).Draw(t, "event")
+}
+
+func TestKeptLogSaysWhatTheWholeRecordSays(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newTroupe()
+		defer s.close()
+		rewritten := 0
+		for range rapid.IntRange(1, 150).Draw(t, "length") {
+			name := rapid.SampledFrom([]string{"web", "mail.1"}).Draw(t, "program")
+			switch a := s.programs[name]; {
+			case a == nil:
+				a = &actor{ProgramRecord: ProgramRecord{Core: program.New(testConfig(2, config.All))}, resources: map[int]GenerationRecord{}, pids: map[int]int{}}
+				a.Core.Name = name
+				s.programs[name] = a
+				s.step(name, program.Start{Config: testConfig(2, config.All)})
+			case a.Core.State() == program.Down && rapid.Bool().Draw(t, "removed"):
+				delete(s.programs, name)
+				s.store.Forget(name)
+			default:
+				s.now = s.now.Add(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second)
+				s.step(name, a.event(t))
+			}
+			switch rapid.IntRange(0, 20).Draw(t, "else") {
+			case 0:
+				s.head.Files = append(slices.Clip(s.head.Files), "a\xff")
+				s.store.TouchHead()
+			case 1:
+				s.store.TouchAll()
+			case 2, 3: // the next Keep is for more
+				continue
+			case 4:
+				if log := s.store.written.log; log != nil {
+					log.base = -slack // it has grown
+				}
+			}
+			before := s.store.written.current
+			s.store.Keep(s)
+			if s.store.written.current != before {
+				rewritten++
+			}
+			if whole, kept := s.whole(t), s.kept(t); !same(whole, kept) {
+				t.Fatalf("after %d rewrites the log says\n%s\nand the whole record\n%s", rewritten, describe(kept), describe(whole))
+			}
+		}
+	})
+}
+
+// served is a supervisor with a log of several batches, whose last one says that the worker of web runs.
+func served(t *testing.T) *troupe {
+	s := newTroupe()
+	t.Cleanup(s.close)
+	s.programs["web"] = &actor{ProgramRecord: ProgramRecord{Core: program.New(testConfig(1, config.All))}, resources: map[int]GenerationRecord{}, pids: map[int]int{}}
+	s.step("web", program.Start{Config: testConfig(1, config.All)})
+	s.store.Keep(s)
+	for _, e := range []program.Event{program.Prepared{Generation: 1}, program.Spawned{Worker: 1, PID: 4711}} {
+		s.step("web", e)
+		s.store.Keep(s)
+	}
+	return s
+}
+
+func TestBatchThatIsCutOffDoesNotCount(t *testing.T) {
+	s := served(t)
+	log := s.store.written.log
+	text := contents(t, log.fd)
+	before := s.kept(t)
+	s.step("web", program.ReadySaid{Worker: 1})
+	s.store.Keep(s)
+	if log != s.store.written.log || s.kept(t).Programs[0].Core.Serving == nil {
+		t.Fatal("the last step is not in the log")
+	}
+	longer := contents(t, log.fd)
+	for n := len(text); n < len(longer); n++ {
+		if r, sequence, err := decode(longer[:n]); err != nil || sequence != log.sequence-1 || !same(r, before) {
+			t.Fatalf("cut off at byte %d of the last batch: sequence %d, %v", n-len(text), sequence, err)
+		}
+	}
+	for i := len(text); i < len(longer); i++ {
+		damaged := slices.Clone(longer)
+		damaged[i] ^= 1
+		if r, _, err := decode(damaged); err != nil || !same(r, before) {
+			t.Fatalf("damaged at byte %d of the last batch: %v", i-len(text), err)
+		}
+	}
+}
+
+func TestLogIsRewrittenIntoTheOtherFileWhichCountsWhenItIsWhole(t *testing.T) {
+	s := served(t)
+	files := &s.store.written
+	first, sequence := files.current, files.sequence
+	for n := 0; files.current == first; n++ {
+		if n > 10_000 {
+			t.Fatal("it is never rewritten")
+		}
+		s.now = s.now.Add(time.Second)
+		s.step("web", program.Pause{For: time.Minute})
+		s.store.Keep(s)
+	}
+	if files.sequence <= sequence || files.log.end > slack || len(contents(t, files.memfds[first])) > 0 {
+		t.Errorf("the log has %d bytes and sequence %d, the file before %d bytes", files.log.end, files.sequence, len(contents(t, files.memfds[first])))
+	}
+	if !same(s.kept(t), s.whole(t)) {
+		t.Error("the rewritten log says something else")
+	}
+	// The supervisord died while it wrote into the first file again: that does not count, however much of it there is.
+	newer := textOfRecord(t, &Record{Instance: "newer", Programs: []ProgramRecord{{Core: program.New(testConfig(1, config.All))}}}, files.sequence)
+	for n := range len(newer) {
+		if err := writeAt(files.memfds[first], newer[:n], 0); err != nil {
+			t.Fatal(err)
+		}
+		if s.kept(t).Instance == "newer" {
+			t.Fatalf("it counts when %d bytes of %d are written", n, len(newer))
+		}
+	}
+	if err := writeAt(files.memfds[first], newer, 0); err != nil || s.kept(t).Instance != "newer" {
+		t.Errorf("%v: the newer record does not count", err)
+	}
+}
+
+func TestRecordInSeveralBatchesCountsOnlyWhole(t *testing.T) {
+	const workers = 400
+	core, now := program.New(testConfig(workers, config.All)), time.Unix(1_000_000, 0)
+	core.Step(now, program.Start{Config: core.Config})
+	core.Step(now, program.Prepared{Generation: 1})
+	text := textOfRecord(t, &Record{Programs: []ProgramRecord{{Core: core, Generations: []GenerationRecord{{Number: 1}}}}}, 0)
+	r, sequence, err := decode(text)
+	if err != nil || sequence < 3 || len(r.Programs[0].Core.Trial.Workers) != workers {
+		t.Fatalf("sequence %d, %v", sequence, err)
+	}
+	rest, complete := text, 0
+	for len(rest) > 0 {
+		if _, _, rest, err = nextBatch(rest); err != nil {
+			t.Fatal(err)
+		}
+		if complete = len(text) - len(rest); complete < len(text) {
+			if _, _, err := decode(text[:complete]); !errors.Is(err, errNoRecord) {
+				t.Fatalf("a part of the record counts: %v", err)
+			}
+		}
+	}
+}
+
+func TestLogWithoutAPartThatIsNeededIsRefused(t *testing.T) {
+	core, now := program.New(testConfig(1, config.All)), time.Unix(1_000_000, 0)
+	core.Step(now, program.Start{Config: core.Config})
+	core.Step(now, program.Prepared{Generation: 1})
+	data, _, _, err := nextBatch(textOfRecord(t, &Record{Programs: []ProgramRecord{{Core: core, Generations: []GenerationRecord{{Number: 1}}}}}, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"web", "web/config/1", "web/generation/1"} {
+		var b batch
+		if err := json.Unmarshal(data, &b); err != nil || b.Parts[key] == nil {
+			t.Fatalf("there is no part %s: %v", key, err)
+		}
+		delete(b.Parts, key)
+		text, err := json.Marshal(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := decode(wholeRecord(text)); err == nil || errors.Is(err, errNoRecord) {
+			t.Errorf("without %s: %v", key, err)
+		}
+	}
+}
+
+func TestDescriptorInTheStoreSaysWhatItIs(t *testing.T) {
+	for _, kind := range workerFDKinds() {
+		var pipe [2]int
+		if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+			t.Fatal(err)
+		}
+		dup, err := duplicate(pipe[0])
+		if err == nil {
+			err = mark(pipe[0], kind)
+		}
+		if got := kindOf(dup); err != nil || got != kind {
+			t.Errorf("%s: %q, %v", kind, got, err)
+		}
+		closeAll([]int{pipe[0], pipe[1], dup})
+	}
+	if null, err := unix.Open("/dev/null", unix.O_CLOEXEC, 0); err != nil || kindOf(null) != "" {
+		t.Errorf("one without a mark: %q, %v", kindOf(null), err)
+	}
+}
