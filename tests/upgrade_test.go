@@ -164,14 +164,14 @@ func TestNewBinaryThatFailsAfterExecRollsBackToTheOldOne(t *testing.T) {
 
 func TestOlderBinaryRefusesANewerRecordAndNewerBinaryReadsAnOlderOne(t *testing.T) {
 	t.Parallel()
-	newer := lab.Variant(t, lab.Edit("supervisor/handover/record.go", "const recordVersion = 3\n", "const recordVersion = 4\n"))
+	newer := lab.Variant(t, lab.Edit("supervisor/handover/record.go", "recordVersion    = 4\n", "recordVersion    = 5\n"))
 	m := lab.WithOwnBinary(t)
 	m.Start(lab.Web)
 	m.Serves(1)
 	m.Replace(newer)
 	m.Upgrade(lab.Upgraded)
 	m.Replace(lab.Built.Supervisord)
-	if said := m.Upgrade(lab.UpgradeRefused); !strings.Contains(said.Text, "version 4") {
+	if said := m.Upgrade(lab.UpgradeRefused); !strings.Contains(said.Text, "version 5") {
 		t.Errorf("the log does not say that the version is wrong: %s", said.Text)
 	}
 	last := m.Reload()

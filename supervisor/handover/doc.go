@@ -8,6 +8,8 @@
 //	death under systemd           LISTEN_FDS: what a Store has put into the file-descriptor store
 //	death elsewhere               FindOrphans: sockets out of the workers that still run
 //
+// The record is a log: whoever changes a part of it says so (Store.Touch…), and Keep writes what was touched (log.go, parts.go).
+//
 // Two rules keep every worker through a death at any moment. What systemd has is known from one ledger, which counts what systemd's
 // socket has taken and nothing else. And the record names every process as soon as there is one, but the next
 // supervisor believes only in processes whose descriptors came with it: so the record can be ahead of the store, and never behind it.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/supervisor/snapshot"
 	"example.org/supervisord/worker"
@@ -145,6 +146,41 @@ func TestRecordOfVersion2IsRead(t *testing.T) {
 		if _, signals := a.(program.SendSignal); signals {
 			t.Errorf("the first step does %+v", a)
 		}
+	}
+}
+
+// A supervisord of version 3, whose record was one piece of JSON and whose store had a name for each descriptor, wrote this record when
+// generation 2 had replaced generation 1, which had lanes of its own and still drained.
+func TestRecordOfVersion3IsReadWithItsStoreOfThatTime(t *testing.T) {
+	old, err := os.ReadFile("testdata/record-version-3.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := memfd("record")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := writeAt(fd, wholeRecord(old), 0); err != nil {
+		t.Fatal(err)
+	}
+	h, err := Read(nil, func() ([]inherit.Socket, error) {
+		return []inherit.Socket{{Name: recordSecond, FD: fd}, {Name: "w.web.3.pidfd", FD: 1003}, {Name: "w.web.3.notify", FD: 1004}}, nil
+	})
+	if err != nil || len(h.Problems) > 0 || !h.Programs() {
+		t.Fatal(err, h.Problems)
+	}
+	core := h.Record.Programs[0].Core
+	if core.Serving.Number != 2 || !core.Serving.Steered || len(core.Draining) != 1 || len(core.Steering) != 1 || core.Steering[0].Generation != 2 {
+		t.Fatalf("serving %d, draining %+v, steering %+v", core.Serving.Number, core.Draining, core.Steering)
+	}
+	a := h.Adoption("web", h.Record.Programs[0].Generation(2).Worker(3), worker.Spec{})
+	if a.State.PID == 0 || a.Descriptors[worker.FDProcess] != 1003 || a.Descriptors[worker.FDNotify] != 1004 {
+		t.Errorf("adopted with %+v", a)
+	}
+	back, _, err := decode(textOfRecord(t, h.Record, 0))
+	if err != nil || !same(back, &Record{Version: recordVersion, Instance: h.Record.Instance, Settings: h.Record.Settings, Files: h.Record.Files, Programs: h.Record.Programs}) {
+		t.Errorf("%v: written down anew it says %s", err, describe(back))
 	}
 }
 

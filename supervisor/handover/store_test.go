@@ -119,7 +119,7 @@ func (s *fakeSource) Workers(yield func(Held) bool) {
 
 type fakeHandle struct{}
 
-func (fakeHandle) State() worker.State           { return worker.State{PID: 4711} }
+func (fakeHandle) State() worker.State           { return worker.State{PID: 4711, Ready: true} }
 func (fakeHandle) Duplicate(string) (int, error) { return duplicate(int(os.Stdin.Fd())) }
 
 func (fakeHandle) Descriptors() map[string]int {

@@ -142,7 +142,7 @@ func TestUpgradedSupervisordStoresNoMoreThanTheUnitAllows(t *testing.T) {
 func TestStoreGetsOnlyTheDescriptorsOfTheWorkerInTheirName(t *testing.T) {
 	t.Parallel()
 	sd, m := newSystemd(t), lab.Prepare(t)
-	kinds := map[string]string{"pidfd": "anon_inode:[pidfd]", "notify": "socket:", "notify-pipe": "pipe:", "report": "pipe:", "stdout": "pipe:", "stderr": "pipe:"}
+	links := map[string]string{"pidfd": "anon_inode:[pidfd]", "notify": "socket:", "notify-pipe": "pipe:", "report": "pipe:", "stdout": "pipe:", "stderr": "pipe:"}
 	var mu sync.Mutex
 	looked, enough, wrong := 0, 6000, map[string]string{}
 	if lab.RaceEnabled {
@@ -154,9 +154,10 @@ func TestStoreGetsOnlyTheDescriptorsOfTheWorkerInTheirName(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		looked++
-		kind := name[strings.LastIndexByte(name, '.')+1:]
-		if want := kinds[kind]; strings.HasPrefix(name, "w.") && !strings.HasPrefix(link, want) {
-			wrong[name] = link
+		of := label(name, fd)
+		want, known := links[of[strings.LastIndexByte(of, '.')+1:]]
+		if strings.HasPrefix(name, "w.") && (!known || !strings.HasPrefix(link, want)) {
+			wrong[of] = link
 		}
 	}
 	sd.Launches(m)

@@ -137,14 +137,31 @@ func (s *fakeSystemd) Lost() int {
 	return s.lost
 }
 
-// AwaitStored waits until the store has n descriptors whose names have this suffix.
+// kinds are the kinds of a worker's descriptors by their marks (fcntl(F_GETSIG)): the descriptors of a worker share a name.
+var kinds = []string{"", "pidfd", "notify", "notify-pipe", "report", "stdout", "stderr", "einhorn"}
+
+// label is the name of a stored descriptor, a worker's with its kind.
+func label(name string, fd int) string {
+	if !strings.HasPrefix(name, "w.") {
+		return name
+	}
+	mark, err := unix.FcntlInt(uintptr(fd), unix.F_GETSIG, 0)
+	if err != nil || mark < 1 || mark >= len(kinds) {
+		return name + ".?"
+	}
+	return name + "." + kinds[mark]
+}
+
+// AwaitStored waits until the store has n descriptors whose labels have this suffix.
 func (s *fakeSystemd) AwaitStored(suffix string, count int) {
 	s.t.Helper()
 	s.await(fmt.Sprintf("%d descriptors *%s in the store", count, suffix), func() bool {
 		n := 0
-		for name := range s.store {
-			if strings.HasSuffix(name, suffix) {
-				n++
+		for name, fds := range s.store {
+			for _, fd := range fds {
+				if strings.HasSuffix(label(name, fd), suffix) {
+					n++
+				}
 			}
 		}
 		return n == count
