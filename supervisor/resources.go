@@ -22,6 +22,7 @@ type resources struct {
 	abandon   func()   // ends its Prepare
 	snapshot  *snapshot.Snapshot
 	log       *output.Log // of the program; nil: nothing is captured
+	unseen    bool        // the log says that its workers cannot be seen to accept
 	deaf      bool        // its lanes were deafened: its workers were told to go
 
 	cutOff []*quiescence // of workers that were told to go with something in hand

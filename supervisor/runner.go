@@ -148,6 +148,8 @@ func (p *runner) workerDid(number int, event worker.Event) {
 		p.s.unsaved = append(p.s.unsaved, w)
 	case worker.NeverReady:
 		p.step(program.NeverReady{Worker: number, Reason: e.Err.Error()})
+	case worker.Unseen:
+		p.unseen(number, e)
 	case worker.Leaving:
 		p.step(program.Replace{Worker: number, Reason: "it said that it is stopping"})
 	case worker.DrainsItself:
@@ -164,6 +166,19 @@ func (p *runner) workerDid(number int, event worker.Event) {
 		w.text = e.Text
 	case worker.Watchdog:
 		p.heard(number, e)
+	}
+}
+
+// unseen logs, once for each generation, that its workers count as ready without being seen to accept.
+func (p *runner) unseen(number int, e worker.Unseen) {
+	_, cg := p.core.Find(number)
+	if cg == nil {
+		return
+	}
+	if g := p.generations[cg.Number]; g != nil && !g.unseen {
+		g.unseen = true
+		p.log.Warn("it cannot be seen whether workers accept connections; they count as ready after some time, whatever they do",
+			zap.Int("generation", cg.Number), zap.Duration("after", e.ReadyAfter), zap.Error(e.Err))
 	}
 }
 

@@ -170,6 +170,26 @@ func TestRefusedInspectionFailsTheTrialAtOnceWithARemedy(t *testing.T) {
 	m.Await(lab.Contains("program.web.ready.method: supervisord may not look at a worker of another user without CAP_SYS_PTRACE"))
 }
 
+// TestWithoutAMethodAWorkerThatCannotBeSeenIsReadyLaterAndTheLogSaysWhy is about the default of a program with listeners.
+func TestWithoutAMethodAWorkerThatCannotBeSeenIsReadyLaterAndTheLogSaysWhy(t *testing.T) {
+	t.Parallel()
+	m := asRootWithout(t, "sys_ptrace")
+	m.Start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\nlisten = [{ address = \"127.0.0.1:0\" }]\n")
+	if e := m.Await(lab.Contains("it cannot be seen whether workers accept connections")); !strings.Contains(e.Text, "CAP_SYS_PTRACE") {
+		t.Errorf("the log says %s", e.Text)
+	}
+	m.Serves(1)
+}
+
+// TestWithoutAMethodAWorkerThatDoesNotAcceptIsNeverReady is about the default of a program with listeners.
+func TestWithoutAMethodAWorkerThatDoesNotAcceptIsNeverReady(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, "[program.web]\ncommand = [{sleep}]\nready.timeout = \"2s\"\nlisten = [{ address = \"127.0.0.1:0\" }]\n")
+	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "ready" {
+		t.Errorf("the log says %s", failed.Text)
+	}
+}
+
 func TestWorkerThatProcHidesFailsTheTrialAtOnce(t *testing.T) {
 	t.Parallel()
 	m := asRootWithout(t, "sys_ptrace")

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -253,4 +254,64 @@ func TestAcceptProbesEndWithTheWorker(t *testing.T) {
 	notYet(s)
 	s.w.Signal(syscall.SIGTERM, false)
 	must[Exited](s)
+}
+
+// TestBusyWorkerIsReadyByWhatItAccepted: it never waits in accept while somebody can see it.
+func TestBusyWorkerIsReadyByWhatItAccepted(t *testing.T) {
+	l := launcher(t)
+	dir := t.TempDir()
+	unix, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close()
+	f, err := unix.(*net.UnixListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	tcp, address := listeningSocket(t)
+	for network, at := range map[string]struct {
+		fd      int
+		address string
+	}{"tcp": {tcp, address}, "unix": {int(f.Fd()), unix.Addr().String()}} {
+		t.Run(network, func(t *testing.T) {
+			s := start(t, l, inPython(t, "s = sock(3); s.setblocking(False)\nusr1()\nwhile True:\n  try: c, _ = s.accept()\n  except BlockingIOError: pass", at.fd))
+			notYet(s)
+			s.w.Signal(syscall.SIGUSR1, false)
+			select {
+			case e := <-s.events:
+				t.Fatalf("it spins and has accepted nothing: got %T: %v", e, e)
+			case <-time.After(100 * time.Millisecond):
+			}
+			c, err := net.Dial(network, at.address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			must[ReadySaid](s)
+		})
+	}
+}
+
+// TestWorkerThatWaitsByIOUringIsReadyAfterTheFallback: the kernel does not show what it waits for.
+func TestWorkerThatWaitsByIOUringIsReadyAfterTheFallback(t *testing.T) {
+	l := launcher(t)
+	fd, _ := listeningSocket(t)
+	const ring = "import ctypes\nif ctypes.CDLL(None, use_errno=True).syscall(425, 1, ctypes.create_string_buffer(120)) < 0: say('STATUS=none')\nusr1()"
+	spec := inPython(t, ring+"\ntime.sleep(1000)", fd)
+	spec.Ready.Fallback = 10 * time.Millisecond
+	s := start(t, l, spec)
+	must[Spawned](s)
+	switch e := s.next().(type) {
+	case Status:
+		t.Skip("io_uring is not available")
+	case Unseen:
+		if !strings.Contains(e.Err.Error(), "io_uring") {
+			t.Errorf("the reason is %v", e.Err)
+		}
+	default:
+		t.Fatalf("got %T: %v", e, e)
+	}
+	must[ReadySaid](s)
 }

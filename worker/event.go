@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Event is something that happened to a worker: Spawned, ReadySaid, NeverReady, Status, Leaving, DrainsItself, Extend,
+// Event is something that happened to a worker: Spawned, ReadySaid, NeverReady, Unseen, Status, Leaving, DrainsItself, Extend,
 // Watchdog or Exited.
 type Event interface{ event() }
 
@@ -17,6 +17,12 @@ type ReadySaid struct{}
 
 // NeverReady: the readiness method cannot tell whether the worker is ready. It is sent once at most, and no ReadySaid comes after it.
 type NeverReady struct{ Err error }
+
+// Unseen: it cannot be seen whether the worker accepts connections. It counts as ready when it has run for a while.
+type Unseen struct {
+	Err        error
+	ReadyAfter time.Duration
+}
 
 // Status is the free text of STATUS= (one line of UTF-8 without control characters), and the error that came with it.
 type Status struct {
@@ -52,6 +58,7 @@ type Exited struct {
 func (Spawned) event()      {}
 func (ReadySaid) event()    {}
 func (NeverReady) event()   {}
+func (Unseen) event()       {}
 func (Status) event()       {}
 func (Leaving) event()      {}
 func (DrainsItself) event() {}

@@ -26,12 +26,32 @@ func (w *Worker) awaitReady() {
 	case ready.Accept:
 		accepting := ready.Accepting{
 			Sockets: w.spec.Sockets, PID: w.process.pid, Group: w.process.group, NotifyPath: w.channels.path,
-			Orphans: w.launcher.orphans, Looks: &w.launcher.looks, Key: w,
+			Orphans: w.launcher.orphans, GiveUp: c.Fallback, Looks: &w.launcher.looks, Key: w,
 		}
-		w.findOut(accepting.Await)
+		w.findOut(func(ctx context.Context) error { return w.accepts(ctx, accepting) })
 	case ready.HTTP, ready.TCP, ready.Exec:
 		probe := c.Probe(w.asked())
 		w.findOut(func(ctx context.Context) error { return ready.Await(ctx, c.Interval, probe) })
+	}
+}
+
+// accepts waits until the worker is seen to accept. If that cannot be seen, and the configuration does not insist on it, the worker counts
+// as ready when it has run for a while.
+func (w *Worker) accepts(ctx context.Context, a ready.Accepting) error {
+	err := a.Await(ctx)
+	fallback := w.spec.Ready.Fallback
+	if err == nil || ctx.Err() != nil || fallback == 0 {
+		return err
+	}
+	w.events.put(Unseen{Err: err, ReadyAfter: fallback})
+	if errors.Is(err, ready.ErrUnseen) { // it has run for so long
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(fallback):
+		return nil
 	}
 }
 

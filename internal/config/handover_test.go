@@ -3,12 +3,14 @@ package config
 import (
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"example.org/supervisord/socket"
+	"example.org/supervisord/worker/ready"
 )
 
 const (
@@ -204,14 +206,19 @@ func TestHealthOfOneOfSeveralWorkersAtTheirListenerIsAWarning(t *testing.T) {
 	}
 }
 
-func TestReadinessByDelayIsAWarningThatNamesTheListener(t *testing.T) {
-	const delay = "program.web.ready.method: is delay, which every program passes: let the program say READY=1 and write method = \"notify\", or "
-	for listeners, want := range map[string]string{
-		http: `write method = "http" and url = "http://{listener:http}/healthz", or choose accept, tcp or exec`,
-		udp:  "choose accept, http, tcp or exec", "": "choose accept, http, tcp or exec",
+func TestReadinessIsAcceptWithListenersAndDelayWithout(t *testing.T) {
+	for text, want := range map[string]ready.Check{
+		steering(http, ""): {Method: ready.Accept, Fallback: time.Second},
+		steering(udp, ""):  {Method: ready.Accept, Fallback: time.Second},
+		steering("", ""):   {Method: ready.Delay, Delay: time.Second},
+		steering(http, "[program.web.ready]\ntimeout = \"9s\""):    {Method: ready.Accept, Fallback: time.Second},
+		steering(http, "[program.web.ready]\ndelay = \"2s\""):      {Method: ready.Delay, Delay: 2 * time.Second},
+		steering(http, "[program.web.ready]\nmethod = \"accept\""): {Method: ready.Accept},
+		steering(http, "[program.web.ready]\nmethod = \"delay\""):  {Method: ready.Delay, Delay: time.Second},
 	} {
-		if got := warnings(load(t, steering(listeners, "")), "ready"); len(got) != 1 || !strings.HasSuffix(got[0], delay+want) {
-			t.Errorf("%s: warnings are %q", listeners, got)
+		c := load(t, text)
+		if got := c.Programs[0].Ready.Check; !reflect.DeepEqual(got, want) || len(warnings(c, "ready")) > 0 {
+			t.Errorf("%s: %+v, want %+v; warnings %q", text, got, want, warnings(c, "ready"))
 		}
 	}
 }

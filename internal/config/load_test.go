@@ -332,8 +332,7 @@ func TestWarnings(t *testing.T) {
 	for _, w := range c.Warnings {
 		got = append(got, strings.ReplaceAll(w.String(), dir+"/", ""))
 	}
-	want := `c.toml:1: program.web.ready.method: is delay, which every program passes: let the program say READY=1 and write method = "notify", or choose accept, http, tcp or exec
-c.toml:2: program.web.command: there is no gone/web: it must exist when a generation starts
+	want := `c.toml:2: program.web.command: there is no gone/web: it must exist when a generation starts
 c.toml:3: program.web.environment_file: there is no no.env: it must exist when a generation starts
 c.toml:4: program.web.environment_dir: there is no nodir: it must exist when a generation starts
 c.toml:5: program.web.directory: there is no gone: it must exist when a generation starts`

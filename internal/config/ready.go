@@ -87,9 +87,12 @@ func (p *Program) probeExample(key string) string {
 	}
 }
 
-// defaultReady is for a program without the table.
+// runsFor is how long a worker must have run to count as ready where nothing else can be found out.
+const runsFor = time.Second
+
+// defaultReady is for a program without the table, listeners aside.
 func defaultReady() Ready {
-	return Ready{Check: ready.Check{Method: ready.Delay, Delay: time.Second}, Timeout: 60 * time.Second}
+	return Ready{Check: ready.Check{Method: ready.Delay, Delay: runsFor}, Timeout: 60 * time.Second}
 }
 
 // readReady reads [program.NAME.ready]; v may be missing. The listeners of p are known.
@@ -98,12 +101,8 @@ func readReady(v document.Value, p *Program) {
 	if v.Raw != nil && !document.Decode(v, r, readyFields) {
 		return
 	}
-	if v.Lacks("method") {
-		remedy := `let the program say READY=1 and write method = "notify", or choose accept, http, tcp or exec`
-		if l, has := p.steered(); has && isSteered(l) {
-			remedy = `let the program say READY=1 and write method = "notify", or write method = "http" and ` + p.probeExample("url") + ", or choose accept, tcp or exec"
-		}
-		v.Child("method").Warn("is delay, which every program passes", "%s", remedy)
+	if v.Lacks("method") && v.Lacks("delay") && len(p.Listen) > 0 {
+		r.Method, r.Fallback = ready.Accept, runsFor
 	}
 	methodFits(v, p, r.Method)
 	probedListenerFits(v, p, r.Check)
@@ -198,7 +197,7 @@ func healthIsOfOne(v document.Value, p *Program, c ready.Check) {
 func acceptFits(v document.Value, p *Program) {
 	method := v.Child("ready").Child("method")
 	switch {
-	case p.Ready.Method != ready.Accept:
+	case p.Ready.Method != ready.Accept, p.Ready.Fallback > 0:
 	case len(p.Listen) == 0:
 		method.Problem("there is no socket to accept from", "write [[program.%s.listen]], or another method", p.Name)
 	case p.User != "" && !ready.MayLookAt(p.User):

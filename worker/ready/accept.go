@@ -30,21 +30,25 @@ const blindFor = time.Second
 type Accepting struct {
 	Sockets    []int // our descriptors of the worker's sockets
 	PID        int
-	Group      string       // the directory of its control group; "": it has none
-	NotifyPath string       // its NOTIFY_SOCKET
-	Orphans    func() []int // our children that are not workers: some may have been started by this one
+	Group      string        // the directory of its control group; "": it has none
+	NotifyPath string        // its NOTIFY_SOCKET
+	Orphans    func() []int  // our children that are not workers: some may have been started by this one
+	GiveUp     time.Duration // how long a worker may not be seen to wait whose waiting the kernel may not show; 0: for ever
 	Looks      *foreign.Looks
 	Key        any // of the worker, for Looks
 }
 
-// Await waits until the processes of the worker, together, wait on each of its sockets, as the kernel sees it. Errors: the end of ctx,
-// or why the kernel does not let us look.
+// ErrUnseen says that a worker may wait for connections without being seen to.
+var ErrUnseen = errors.New("the kernel does not show whether the worker accepts")
+
+// Await waits until the processes of the worker, together, wait on each of its sockets, as the kernel sees it, or have accepted from it.
+// Errors: the end of ctx, why the kernel does not let us look, or ErrUnseen if GiveUp is set.
 func (a Accepting) Await(ctx context.Context) error {
 	view, err := newKernelView(a.Sockets)
 	if err != nil {
 		return err
 	}
-	w := &acceptWatch{Accepting: a, view: view, blind: map[int]time.Time{}}
+	w := &acceptWatch{Accepting: a, view: view, blind: map[int]time.Time{}, begun: time.Now()}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for pause := firstPause; ; pause = min(pause+pause/4, longestPause) {
@@ -55,6 +59,9 @@ func (a Accepting) Await(ctx context.Context) error {
 			waits, err := w.lookWithin(ctx, begin)
 			if waits || ctx.Err() != nil {
 				return ctx.Err()
+			}
+			if errors.Is(err, ErrUnseen) {
+				return err
 			}
 			if err != nil {
 				return fmt.Errorf("the kernel does not let supervisord see whether the worker accepts: %w: "+
@@ -68,6 +75,7 @@ func (a Accepting) Await(ctx context.Context) error {
 type acceptWatch struct {
 	Accepting
 	view  *kernelView
+	begun time.Time
 	blind map[int]time.Time // since when a process cannot be looked at
 }
 
@@ -89,8 +97,8 @@ func (w *acceptWatch) look(now time.Time) (bool, error) {
 	if invisible(w.PID) {
 		return false, fmt.Errorf("process %d is not in /proc (hidepid=, or ProtectProc= of systemd): %w", w.PID, fs.ErrPermission)
 	}
-	found := inodes{}
-	for _, pid := range w.processes() {
+	found, processes := inodes{}, w.processes()
+	for _, pid := range processes {
 		waited, err := w.view.waited(pid)
 		if err := w.denied(pid, now, err); err != nil {
 			return false, err
@@ -98,6 +106,14 @@ func (w *acceptWatch) look(now time.Time) (bool, error) {
 		found.add(waited)
 		if len(found) == len(w.view.sockets) {
 			return true, nil
+		}
+	}
+	if w.GiveUp == 0 || now.Sub(w.begun) < w.GiveUp {
+		return false, nil
+	}
+	for _, pid := range processes {
+		if why := w.view.hidden(pid); why != nil {
+			return false, fmt.Errorf("%w: %w", ErrUnseen, why)
 		}
 	}
 	return false, nil

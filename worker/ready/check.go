@@ -29,7 +29,8 @@ const (
 type Check struct {
 	Method   Method
 	Delay    time.Duration
-	Listener string // URL or Address has "{listener:NAME}" as its host and port: the listener's name; "": none
+	Fallback time.Duration // of Accept: where the kernel may not be looked into, a worker is ready after this time; 0: never
+	Listener string        // URL or Address has "{listener:NAME}" as its host and port: the listener's name; "": none
 	URL      string
 	Address  string
 	Command  []string

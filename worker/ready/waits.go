@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/socket/diag"
 )
 
 // waitCall is a system call that can wait until there is something to accept. The tables are in waitcalls_GOARCH.go.
@@ -40,19 +41,24 @@ func (n inodes) add(more inodes) { maps.Copy(n, more) }
 // kernelView finds out what processes wait for, by proc_pid_fd(5), proc_pid_fdinfo(5), proc_pid_syscall(5) and proc_pid_mem(5). It only
 // reads, and stops no process.
 type kernelView struct {
-	sockets inodes // to look for
-	device  string // of the sockets, as fdinfo has it
-	machine []byte // of our own program: the numbers of system calls belong to it
+	sockets inodes                   // to look for
+	device  string                   // of the sockets, as fdinfo has it
+	machine []byte                   // of our own program: the numbers of system calls belong to it
+	local   map[uint64]unix.Sockaddr // the addresses of those that have connections
 }
 
 func newKernelView(sockets []int) (*kernelView, error) {
-	k := &kernelView{sockets: inodes{}, machine: machineOf(os.Getpid())}
+	k := &kernelView{sockets: inodes{}, machine: machineOf(os.Getpid()), local: map[uint64]unix.Sockaddr{}}
 	for _, fd := range sockets {
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err != nil {
 			return nil, fmt.Errorf("a socket of the worker (descriptor %d): %w", fd, err)
 		}
 		k.sockets[st.Ino] = true
+		kind, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+		if at, err := unix.Getsockname(fd); err == nil && kind == unix.SOCK_STREAM {
+			k.local[st.Ino] = at
+		}
 		k.device = strconv.FormatUint(uint64(unix.Major(st.Dev))<<20|uint64(unix.Minor(st.Dev)), 16)
 	}
 	return k, nil
@@ -72,8 +78,8 @@ func machineOf(pid int) []byte {
 	return append(head[4:6], head[18:20]...)
 }
 
-// waited returns the sockets that a process waits on in two looks. A process that is gone waits on none. The error says that the kernel
-// does not let us look.
+// waited returns the sockets that a process waits on in two looks, and those from which it has accepted a connection that it still has:
+// a busy worker may never be seen to wait. A process that is gone waits on none. The error says that the kernel does not let us look.
 func (k *kernelView) waited(pid int) (inodes, error) {
 	first, err := k.look(pid)
 	if len(first) == 0 || err != nil {
@@ -86,7 +92,7 @@ func (k *kernelView) waited(pid int) (inodes, error) {
 
 // look returns what the threads of a process wait on at this moment.
 func (k *kernelView) look(pid int) (inodes, error) {
-	by, err := k.descriptors(pid)
+	by, connections, err := k.descriptors(pid)
 	if err != nil || len(by) == 0 {
 		return nil, unlessGone(err)
 	}
@@ -108,8 +114,9 @@ func (k *kernelView) look(pid int) (inodes, error) {
 		}
 	}
 	if len(found) > 0 && !bytes.Equal(machineOf(pid), k.machine) {
-		return nil, nil
+		clear(found)
 	}
+	found.add(k.accepted(connections))
 	return found, nil
 }
 
@@ -128,27 +135,72 @@ func unlessGone(err error) error {
 }
 
 // descriptors lists the descriptors of a process that are one of our sockets, or an epoll that watches some, with these sockets. It is
-// empty if the process has none of the sockets themselves: it could not accept from them.
-func (k *kernelView) descriptors(pid int) (map[int]inodes, error) {
+// empty if the process has none of the sockets themselves: it could not accept from them. others are its other sockets.
+func (k *kernelView) descriptors(pid int) (by map[int]inodes, others inodes, err error) {
 	links, err := proc.Descriptors(pid)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	by, own := map[int]inodes{}, inodes{}
+	by, others = map[int]inodes{}, inodes{}
+	own := inodes{}
 	var epolls []int
 	for fd, link := range links {
 		switch inode, isSocket := proc.SocketInode(link); {
 		case isSocket && k.sockets[inode]:
 			by[fd] = inodes{inode: true}
 			own[inode] = true
+		case isSocket:
+			others[inode] = true
 		case link == "anon_inode:[eventpoll]":
 			epolls = append(epolls, fd)
 		}
 	}
 	if len(own) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
-	return by, k.epolls(pid, epolls, own, by)
+	return by, others, k.epolls(pid, epolls, own, by)
+}
+
+// hidden returns why a process may wait for connections without being seen to; nil: it would be seen.
+func (k *kernelView) hidden(pid int) error {
+	links, err := proc.Descriptors(pid)
+	for _, link := range links {
+		if link == "anon_inode:[io_uring]" {
+			return fmt.Errorf("process %d (%q) uses io_uring, and the kernel does not show what that waits for", pid, proc.Name(pid))
+		}
+	}
+	if machine := machineOf(pid); err == nil && machine != nil && !bytes.Equal(machine, k.machine) {
+		return fmt.Errorf("process %d (%q) is a program for another kind of machine, such as one of 32 bits", pid, proc.Name(pid))
+	}
+	return nil
+}
+
+// accepted returns those of our sockets from which one of these connections was accepted, as far as the kernel tells.
+func (k *kernelView) accepted(connections inodes) inodes {
+	if len(connections) == 0 {
+		return nil
+	}
+	from := inodes{}
+	for socket, at := range k.local {
+		see := func(inode uint64) {
+			if connections[inode] {
+				from[socket] = true
+			}
+		}
+		switch at := at.(type) {
+		case *unix.SockaddrInet4:
+			diag.TCPInodes(uint16(at.Port), see) //nolint:errcheck // it waits at some time, too
+		case *unix.SockaddrInet6:
+			diag.TCPInodes(uint16(at.Port), see) //nolint:errcheck // likewise
+		case *unix.SockaddrUnix:
+			name, abstract := strings.CutPrefix(at.Name, "@")
+			if abstract {
+				name = "\x00" + name
+			}
+			diag.UnixInodes(name, see) //nolint:errcheck // likewise
+		}
+	}
+	return from
 }
 
 // epolls adds to by the epolls that watch one of the sockets, or an epoll that does.
