@@ -24,7 +24,7 @@ const full = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json
 // share shares the connections among users.
 func (a *API) share(l *net.UnixListener) *clients.Listener {
 	return &clients.Listener{
-		Listener: &peerListener{UnixListener: l, aside: make(chan struct{}, maxAside)}, Max: maxConns, Full: full,
+		Listener: &peerListener{UnixListener: l, users: &a.users, aside: make(chan struct{}, maxAside)}, Max: maxConns, Full: full,
 		Identify: func(c net.Conn) (clients.Identity, error) {
 			p := c.(*peerConn).peer
 			rank := 0
@@ -39,6 +39,7 @@ func (a *API) share(l *net.UnixListener) *clients.Listener {
 // peerListener is a listener whose connections know who is at the other end.
 type peerListener struct {
 	*net.UnixListener
+	users  *users
 	closer foreign.Closer
 	aside  chan struct{} // has an element for each connection that is being closed aside
 }

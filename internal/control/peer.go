@@ -10,11 +10,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/proc"
 )
 
@@ -110,22 +112,34 @@ func (r rights) check(ctx context.Context, change bool) error {
 // maxWho bounds the name of a user in whoAsks.
 const maxWho = 64
 
-// whoAsks says who is behind a request, as the kernel knows: "alice (uid 1000, pid 4711)". If the user has changed since the login, by
-// sudo(8) for example, it says so: "root (uid 0, pid 4711, login alice)".
+// whoAsks says who is behind a request, as the kernel knows: "alice (uid 1000, pid 4711)", or "uid 1000 (pid 4711)" if the user database
+// does not know the user, or does not answer. If the user has changed since the login, by sudo(8) for example, it says so:
+// "root (uid 0, pid 4711, login alice)".
 func whoAsks(ctx context.Context) string {
 	c, ok := ctx.Value(peerKey{}).(*peerConn)
 	if !ok {
 		return "unknown"
 	}
-	text := fmt.Sprintf("%s (uid %d", userName(c.peer.UID), c.peer.UID)
+	var more []string
+	who := c.listener.users.name(ctx, c.peer.UID)
+	if who == "" {
+		who = number(c.peer.UID)
+	} else {
+		more = append(more, number(c.peer.UID))
+	}
 	if c.peer.PID > 0 { // 0: it is in a PID namespace that cannot be seen from here
-		text += fmt.Sprintf(", pid %d", c.peer.PID)
+		more = append(more, fmt.Sprintf("pid %d", c.peer.PID))
 	}
 	if uid, ok := c.login(); ok && uid != c.peer.UID {
-		text += ", login " + userName(uid)
+		more = append(more, "login "+cmp.Or(c.listener.users.name(ctx, uid), number(uid)))
 	}
-	return text + ")"
+	if len(more) > 0 {
+		who += " (" + strings.Join(more, ", ") + ")"
+	}
+	return who
 }
+
+func number(uid uint32) string { return fmt.Sprintf("uid %d", uid) }
 
 // login returns the user that the client's process logged in as (loginuid in proc(5), audit(7)). The PID may belong to another process by
 // now; the connection's pidfd (Linux 6.5) tells.
@@ -156,10 +170,26 @@ func (c *peerConn) login() (uint32, bool) {
 // noLogin is the loginuid of a process that was not started from a login.
 const noLogin = 1<<32 - 1
 
-// userName returns the name of a user, or "user".
-func userName(uid uint32) string {
-	return printable(cmp.Or(proc.UserName(uid), "user"), maxWho)
+// nameTimeout is how long the name of a user is looked for.
+const nameTimeout = time.Second
+
+// users finds the names of users. The user database may be on another machine, which may not answer: that holds up no request for longer
+// than nameTimeout, and the next request of the same user not at all.
+type users struct {
+	looks foreign.Looks
+	look  func(uid uint32) string
 }
+
+// name returns the name of a user, or "" if it is not known.
+func (u *users) name(ctx context.Context, uid uint32) string {
+	ctx, cancel := context.WithTimeout(ctx, nameTimeout)
+	defer cancel()
+	name, _ := foreign.Look(ctx, &u.looks, uid, func() string { return u.look(uid) }) // "" after an error
+	return notInNames.Replace(printable(name, maxWho))
+}
+
+// notInNames keeps what follows a name, or stands for another one who asks, from being part of a name.
+var notInNames = strings.NewReplacer("(", "?", ")", "?", ",", "?", ":", "?")
 
 // printable makes a text safe for a terminal: at most so many bytes, without control characters.
 func printable(text string, most int) string {

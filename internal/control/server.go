@@ -21,6 +21,7 @@ import (
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/internal/observe/usage"
+	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/socket/unixpath"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
@@ -87,6 +88,7 @@ type API struct {
 	Receipts  func(name string, records []program.ReloadRecord) []receipt.Receipt // newest first
 
 	rights  rights
+	users   users
 	socket  *unixpath.Own
 	http    *http.Server
 	serving sync.WaitGroup // the listener and every handler
@@ -97,6 +99,9 @@ type API struct {
 func (a *API) Serve() (err error) {
 	if a.rights, err = lookUpRights(a.Group, a.Read); err != nil {
 		return fmt.Errorf("control_group: %w", err)
+	}
+	if a.users.look == nil {
+		a.users.look = proc.UserName
 	}
 	if err := a.open(); err != nil {
 		return err

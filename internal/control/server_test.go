@@ -176,8 +176,46 @@ func TestReasonCannotForgeWhoAsked(t *testing.T) {
 	s := serve(t, f, func(o *API) { o.Group = fmt.Sprint(nobody) })
 	talk(t, dialAs(t, s, 1<<20, nobody), "POST", "/v1/reload", `{"reason":"for \u001b[31mroot\u0000"}`)
 	q, ok := f.last().(supervisor.ReloadOptions)
-	if want := fmt.Sprintf("user (uid %d, pid %d", 1<<20, os.Getpid()); !ok || !strings.HasPrefix(q.AskedBy, want) || q.Reason != "for ?[31mroot?" {
+	if want := fmt.Sprintf("uid %d (pid %d", 1<<20, os.Getpid()); !ok || !strings.HasPrefix(q.AskedBy, want) || q.Reason != "for ?[31mroot?" {
 		t.Errorf("the loop was asked for %+v, want it to say %s", f.last(), want)
+	}
+}
+
+func TestNameOfUserIsMadePrintableAndCannotPassForTheRest(t *testing.T) {
+	f := newFake()
+	s := serve(t, f, func(o *API) {
+		o.Group = fmt.Sprint(nobody)
+		o.users.look = func(uid uint32) string { return fmt.Sprintf("mallory%d (uid 0, pid 1)\x1b\n%s", uid, strings.Repeat("x", 100)) }
+	})
+	talk(t, dialAs(t, s, 1<<20, nobody), "POST", "/v1/reload", "")
+	talk(t, dialAs(t, s, 1<<20+1, nobody), "POST", "/v1/programs/web/stop", "")
+	for i, by := range []string{f.asked[0].(supervisor.ReloadOptions).AskedBy, f.asked[1].(acted).Event.(program.Stop).AskedBy} {
+		uid := 1<<20 + i
+		if begin := fmt.Sprintf("mallory%d ?uid 0? pid 1???x", uid); !strings.HasPrefix(by, begin) || !strings.Contains(by, fmt.Sprintf("x (uid %d, pid %d", uid, os.Getpid())) ||
+			strings.Count(by, "x") > maxWho {
+			t.Errorf("user %d is %q", uid, by)
+		}
+	}
+}
+
+func TestUserDatabaseThatHangsHoldsUpOneRequestForASecond(t *testing.T) {
+	f := newFake()
+	hangs := make(chan struct{})
+	s := serve(t, f, func(o *API) {
+		o.users.look = func(uint32) string { <-hangs; return "late" }
+	})
+	defer close(hangs)
+	before := time.Now()
+	for range 20 {
+		if status, _ := talk(t, dial(t, s), "POST", "/v1/reload", ""); status != 200 {
+			t.Fatalf("status %d", status)
+		}
+	}
+	if took := time.Since(before); took < nameTimeout || took > 4*nameTimeout {
+		t.Errorf("20 requests took %s", took)
+	}
+	if by, want := f.last().(supervisor.ReloadOptions).AskedBy, fmt.Sprintf("uid %d (pid %d", os.Getuid(), os.Getpid()); !strings.HasPrefix(by, want) {
+		t.Errorf("%q asked, want %q", by, want)
 	}
 }
 
