@@ -87,8 +87,4 @@ func askedBy(who string) zap.Field {
 	return zap.String("asked_by", who)
 }
 
-// byWatch asks for a reload because files have changed.
-const byWatch = "watch"
-
-// bySignal asks for what a signal means. The Go runtime does not say who has sent it.
-func bySignal(sig syscall.Signal) string { return "signal " + config.SignalName(sig) }
+func bySignal(sig syscall.Signal) string { return program.BySignal(config.SignalName(sig)) }

@@ -219,21 +219,22 @@ func (s *Supervisor) wait(signals Signals) bool {
 	changes, troubles := watched(s.Watch)
 	select {
 	case <-signals.Reload:
-		s.Log.Info("HUP: reading the configuration and replacing the workers of every program")
-		s.reload(request{reason: "HUP", askedBy: bySignal(syscall.SIGHUP), itself: true, all: true})
+		by := bySignal(syscall.SIGHUP)
+		s.Log.Info("HUP: reading the configuration and replacing the workers of every program", askedBy(by))
+		s.reload(request{reason: "HUP", askedBy: by, itself: true, all: true})
 	case <-signals.Reopen:
-		s.Log.Info("USR1: reopening log files")
+		s.Log.Info("USR1: reopening log files", askedBy(bySignal(syscall.SIGUSR1)))
 		s.programs.reopen()
 	case <-signals.Upgrade:
 		s.departure.upgrade(nil, bySignal(syscall.SIGUSR2))
 	case sig := <-signals.Scale:
 		s.scaleSignal(sig.(syscall.Signal))
 	case <-signals.Leave:
-		s.departure.askToLeave()
+		s.departure.askToLeave(program.BySignal("RTMIN+1"))
 	case sig := <-signals.Stop:
 		s.stop(sig.(syscall.Signal))
-	case names := <-changes:
-		s.changed(names)
+	case paths := <-changes:
+		s.changed(paths)
 	case err := <-troubles:
 		s.looked(err)
 	case call := <-s.calls:
@@ -276,7 +277,7 @@ func (s *Supervisor) stop(sig syscall.Signal) {
 	}
 	name, by := config.SignalName(sig), bySignal(sig)
 	now := again || sig == syscall.SIGQUIT
-	s.Log.Info("stopping every program", zap.String("signal", name), zap.Bool("now", now))
+	s.Log.Info("stopping every program", zap.String("signal", name), zap.Bool("now", now), askedBy(by))
 	if !again {
 		s.stopped = time.Now()
 	}

@@ -119,11 +119,11 @@ func (w *fakeWorker) end(e worker.Exited) {
 }
 
 // fakeWatcher reports changes when the test says so.
-type fakeWatcher chan []string
+type fakeWatcher chan map[string]string
 
-func (w fakeWatcher) Set(map[string][]string) error { return nil }
-func (w fakeWatcher) Changes() <-chan []string      { return w }
-func (w fakeWatcher) Errors() <-chan error          { return nil }
+func (w fakeWatcher) Set(map[string][]string) error     { return nil }
+func (w fakeWatcher) Changes() <-chan map[string]string { return w }
+func (w fakeWatcher) Errors() <-chan error              { return nil }
 
 // stage is a supervisor in a synctest bubble.
 type stage struct {
@@ -351,11 +351,14 @@ func TestChangedWatchedFileReloadsOnlyItsProgram(t *testing.T) {
 			w.ready()
 		}
 		s.count(2)
-		s.watcher <- []string{"web"}
+		s.watcher <- map[string]string{"web": "/srv/app/current"}
 		synctest.Wait()
 		s.count(3)
 		if got := s.workers()[2].spec.Command[0]; got != "./web" {
 			t.Errorf("%s was started", got)
+		}
+		if by := s.super.programs["web"].core.Trial.AskedBy; by != "watch: /srv/app/current" {
+			t.Errorf("%q asked for it", by)
 		}
 	}, testProgram(t, "web"), func() *config.Program {
 		p := testProgram(t, "other")

@@ -224,14 +224,14 @@ func (d *departure) replaceImage() error {
 }
 
 // askToLeave leaves the workers to the next supervisord as soon as systemd has what it needs. The loop goes on meanwhile.
-func (d *departure) askToLeave() {
+func (d *departure) askToLeave(by string) {
 	if d.s.stopping() || d.state == leaving {
 		return
 	}
 	d.answer(ErrStopping)
 	d.enter(leaving)
 	if d.s.store != nil {
-		d.s.Log.Info("leaving as soon as systemd has the descriptors of the workers")
+		d.s.Log.Info("leaving as soon as systemd has the descriptors of the workers", askedBy(by))
 		d.timer = d.s.after(leaveTimeout, func() { d.leave(fmt.Errorf("not within %s", leaveTimeout)) })
 	}
 	d.goOn()

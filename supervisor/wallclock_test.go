@@ -87,7 +87,7 @@ type stalling struct {
 	stall *time.Duration
 }
 
-func (w stalling) Changes() <-chan []string {
+func (w stalling) Changes() <-chan map[string]string {
 	d := *w.stall
 	*w.stall = 0
 	time.Sleep(d)

@@ -1,6 +1,9 @@
 package supervisor
 
 import (
+	"maps"
+	"slices"
+
 	"go.uber.org/zap"
 
 	"example.org/supervisord/internal/config"
@@ -10,7 +13,7 @@ import (
 // FileWatcher reports which groups of files have changed.
 type FileWatcher interface {
 	Set(groups map[string][]string) error
-	Changes() <-chan []string
+	Changes() <-chan map[string]string // the names of groups, each with the path that has changed
 	Errors() <-chan error
 }
 
@@ -76,7 +79,7 @@ func (s *Supervisor) looked(err error) {
 }
 
 // watched returns the channels of a watcher, which may be nil.
-func watched(w FileWatcher) (changes <-chan []string, errors <-chan error) {
+func watched(w FileWatcher) (changes <-chan map[string]string, errors <-chan error) {
 	if w == nil {
 		return nil, nil
 	}
@@ -84,16 +87,17 @@ func watched(w FileWatcher) (changes <-chan []string, errors <-chan error) {
 }
 
 // changed reloads the programs whose watched files have changed.
-func (s *Supervisor) changed(names []string) {
+func (s *Supervisor) changed(paths map[string]string) {
 	if s.stopping() {
 		return
 	}
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(paths)) {
+		by := program.ByWatch(paths[name])
 		if name == watchConfig {
-			s.Log.Info("a configuration file has changed: reading it and replacing the workers of the programs that changed")
-			s.reload(request{reason: "configuration changed", askedBy: byWatch, itself: true})
+			s.Log.Info("a configuration file has changed: reading it and replacing the workers of the programs that changed", askedBy(by))
+			s.reload(request{reason: "configuration changed", askedBy: by, itself: true})
 		} else if p := s.programs[name]; p != nil {
-			p.step(program.Reload{Reason: "watched file changed", AskedBy: byWatch, By: program.Changed})
+			p.step(program.Reload{Reason: "watched file changed", AskedBy: by, By: program.Changed})
 		}
 	}
 }

@@ -96,7 +96,7 @@ func TestChangesWithoutARequestRecordTheirCause(t *testing.T) {
 	m.Serves(2)
 
 	m.File("watched", "2")
-	m.Await(lab.Says(lab.TrialBegan), lab.Gen(3), lab.Contains(`"asked_by":"watch"`))
+	m.Await(lab.Says(lab.TrialBegan), lab.Gen(3), lab.Contains(`"asked_by":"watch: `+m.Path("watched")+`"`))
 	m.Serves(3)
 
 	address := m.Await(lab.Says("metrics and the page are served")).Text

@@ -185,7 +185,9 @@ func TestNameOfUserIsMadePrintableAndCannotPassForTheRest(t *testing.T) {
 	f := newFake()
 	s := serve(t, f, func(o *API) {
 		o.Group = fmt.Sprint(nobody)
-		o.users.look = func(uid uint32) string { return fmt.Sprintf("mallory%d (uid 0, pid 1)\x1b\n%s", uid, strings.Repeat("x", 100)) }
+		o.users.look = func(uid uint32) string {
+			return fmt.Sprintf("mallory%d (uid 0, pid 1)\x1b\n%s", uid, strings.Repeat("x", 100))
+		}
 	})
 	talk(t, dialAs(t, s, 1<<20, nobody), "POST", "/v1/reload", "")
 	talk(t, dialAs(t, s, 1<<20+1, nobody), "POST", "/v1/programs/web/stop", "")

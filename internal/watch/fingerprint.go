@@ -30,13 +30,11 @@ type fingerprint struct {
 	exceeded              bool
 }
 
-// takeFingerprint returns a number that changes when what paths lead to changes, and records in dirs what to watch for that.
-func takeFingerprint(seed maphash.Seed, dirs *dirs, paths []string) uint64 {
+// takeFingerprint returns a number that changes when what path leads to changes, and records in dirs what to watch for that.
+func takeFingerprint(seed maphash.Seed, dirs *dirs, path string) uint64 {
 	p := &fingerprint{dirs: dirs}
 	p.SetSeed(seed)
-	for _, path := range paths {
-		p.path(path)
-	}
+	p.path(path)
 	return p.Sum64()
 }
 

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -33,8 +34,8 @@ type state struct {
 // group is one group of paths.
 type group struct {
 	paths   []string
-	print   uint64 // of what was there at the last look
-	changed bool   // and has not been delivered
+	prints  []uint64 // of what each path led to at the last look; nil: there was none
+	changed string   // the first path that has changed since, which has not been delivered; "": none
 }
 
 func newState() *state {
@@ -61,7 +62,6 @@ func (s *state) set(groups map[string][]string) error {
 		return nil
 	}
 	s.last = nil
-	var fresh []*group
 	next := make(map[string]*group, len(groups))
 	for name, paths := range groups {
 		if old := s.groups[name]; old != nil && same(old, paths) {
@@ -69,35 +69,29 @@ func (s *state) set(groups map[string][]string) error {
 			continue
 		}
 		next[name] = &group{paths: slices.Clone(paths)}
-		fresh = append(fresh, next[name])
 	}
 	s.groups = next
 	if len(next) == 0 {
 		s.close()
 		return nil
 	}
-	err := s.look()
-	for _, g := range fresh {
-		g.changed = false // this was the first look
-	}
-	return err
+	return s.look()
 }
 
-// changed returns the groups with changes that have not been delivered.
-func (s *state) changed() []string {
-	var names []string
+// changed returns the groups with changes that have not been delivered, and what has changed.
+func (s *state) changed() map[string]string {
+	changes := map[string]string{}
 	for name, g := range s.groups {
-		if g.changed {
-			names = append(names, name)
+		if g.changed != "" {
+			changes[name] = g.changed
 		}
 	}
-	slices.Sort(names)
-	return names
+	return changes
 }
 
 func (s *state) delivered() {
 	for _, g := range s.groups {
-		g.changed = false
+		g.changed = ""
 	}
 }
 
@@ -151,8 +145,12 @@ func (s *state) look() error {
 	s.since = time.Time{}
 	prints, err := s.follow()
 	for name, g := range s.groups {
-		g.changed = g.changed || g.print != prints[name]
-		g.print = prints[name]
+		for i, before := range g.prints {
+			if before != prints[name][i] {
+				g.changed = cmp.Or(g.changed, g.paths[i])
+			}
+		}
+		g.prints = prints[name]
 	}
 	if s.last != nil && err != nil && s.last.Error() == err.Error() {
 		return nil
@@ -163,7 +161,7 @@ func (s *state) look() error {
 
 // follow watches all directories that matter and then looks at the paths, until both saw the same directories: whatever happens after
 // that gives an event.
-func (s *state) follow() (map[string]uint64, error) {
+func (s *state) follow() (map[string][]uint64, error) {
 	_, dirs := s.fingerprints()
 	for round := 1; ; round++ {
 		err := s.watch(dirs)
@@ -175,12 +173,14 @@ func (s *state) follow() (map[string]uint64, error) {
 	}
 }
 
-// fingerprints takes the fingerprints of all groups, and notes the directories on the way.
-func (s *state) fingerprints() (map[string]uint64, *dirs) {
+// fingerprints takes the fingerprints of all paths of all groups, and notes the directories on the way.
+func (s *state) fingerprints() (map[string][]uint64, *dirs) {
 	dirs := newDirs()
-	prints := make(map[string]uint64, len(s.groups))
+	prints := make(map[string][]uint64, len(s.groups))
 	for _, name := range slices.Sorted(maps.Keys(s.groups)) {
-		prints[name] = takeFingerprint(s.seed, dirs, s.groups[name].paths)
+		for _, path := range s.groups[name].paths {
+			prints[name] = append(prints[name], takeFingerprint(s.seed, dirs, path))
+		}
 	}
 	return prints, dirs
 }

@@ -42,7 +42,7 @@ var (
 // without groups no inotify instance.
 type Watcher struct {
 	requests chan setRequest
-	changes  chan []string
+	changes  chan map[string]string
 	errors   chan error
 	quit     chan struct{}
 	close    sync.Once
@@ -63,7 +63,7 @@ func New() *Watcher {
 }
 
 func newWatcher() *Watcher {
-	return &Watcher{requests: make(chan setRequest), changes: make(chan []string), errors: make(chan error, 1), quit: make(chan struct{})}
+	return &Watcher{requests: make(chan setRequest), changes: make(chan map[string]string), errors: make(chan error, 1), quit: make(chan struct{})}
 }
 
 // Set replaces what is watched: absolute paths by the name of their group. A group is compared with what its paths lead to now; a group
@@ -80,8 +80,9 @@ func (w *Watcher) Set(groups map[string][]string) error {
 	}
 }
 
-// Changes delivers the sorted names of the groups that have changed. Until they are taken, more are added.
-func (w *Watcher) Changes() <-chan []string { return w.changes }
+// Changes delivers the names of the groups that have changed, each with the path, as it was given to Set, whose change was seen first.
+// Until they are taken, more are added.
+func (w *Watcher) Changes() <-chan map[string]string { return w.changes }
 
 // Errors delivers errors outside of Set, each new error once; if none is received, only the first is kept.
 func (w *Watcher) Errors() <-chan error { return w.errors }
@@ -108,7 +109,7 @@ func (w *Watcher) Close() error {
 func (w *Watcher) run(s *state) {
 	defer s.close()
 	for {
-		var changes chan []string
+		var changes chan map[string]string
 		changed := s.changed()
 		if len(changed) > 0 {
 			changes = w.changes

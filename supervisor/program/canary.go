@@ -86,7 +86,7 @@ func (p *Program) hold(now time.Time) {
 	}
 	if t.Held {
 		if !t.HeldTill.IsZero() && !now.Before(t.HeldTill) {
-			p.promoteCanary(now, Promote{})
+			p.promoteCanary(now, Promote{AskedBy: byTimer("--for")})
 		}
 		return
 	}

@@ -48,9 +48,9 @@ func (p *Program) drains() bool {
 func (p *Program) renewal() Reload {
 	every := p.Config.Reload.Every
 	if p.drains() {
-		return Reload{By: Overdue, Reason: fmt.Sprintf("%s have passed twice, although an old generation still drains", every)}
+		return Reload{By: Overdue, AskedBy: byTimer("reload.every"), Reason: fmt.Sprintf("%s have passed twice, although an old generation still drains", every)}
 	}
-	return Reload{By: Due, Reason: fmt.Sprintf("%s have passed", every)}
+	return Reload{By: Due, AskedBy: byTimer("reload.every"), Reason: fmt.Sprintf("%s have passed", every)}
 }
 
 // replaceOldest begins to replace the worker that has been past its max_age for longest, and reports whether there was one. Only a
@@ -60,7 +60,7 @@ func (p *Program) replaceOldest(now time.Time) bool {
 	if w == nil || now.Before(w.expiry(p.Serving)) || !p.calm() {
 		return false
 	}
-	p.replace(now, Replace{w.Number, fmt.Sprintf("its max_age, %s, give or take a tenth, is over", p.Serving.Config.MaxAge)}, 0)
+	p.replace(now, Replace{w.Number, fmt.Sprintf("its max_age, %s, give or take a tenth, is over", p.Serving.Config.MaxAge)}, Report{AskedBy: byTimer("max_age")})
 	return true
 }
 

@@ -100,7 +100,7 @@ func (p *Program) answerWorker(now time.Time, e Event) {
 		p.failing(now, e)
 	case OverLimit:
 		if w, g := p.Find(e.Worker); w != nil && g == p.Serving && w.State == Ready && p.calm() {
-			p.replace(now, Replace(e), 0)
+			p.replace(now, Replace(e), Report{})
 		}
 	case Extend:
 		p.extend(now, e)
@@ -317,11 +317,11 @@ func (p *Program) failing(now time.Time, e Replace) {
 		p.touchGeneration(g)
 		g.Slots[w.Slot].RetryAt = now.Add(wait)
 	}
-	p.replace(now, e, wait)
+	p.replace(now, e, Report{After: wait})
 }
 
-// replace begins to replace a worker. Its successor is spawned after the wait.
-func (p *Program) replace(now time.Time, e Replace, wait time.Duration) {
+// replace begins to replace a worker. What is told says who asked for it, and how long its successor waits.
+func (p *Program) replace(now time.Time, e Replace, told Report) {
 	w, g := p.Find(e.Worker)
 	if w == nil {
 		return
@@ -332,7 +332,8 @@ func (p *Program) replace(now time.Time, e Replace, wait time.Duration) {
 			p.fail(now, w.failure("serve", e.Reason, nil))
 			return
 		}
-		p.report(Report{Kind: WorkerLeaving, Reason: e.Reason, After: wait}.about(g, w))
+		told.Kind, told.Reason = WorkerLeaving, e.Reason
+		p.report(told.about(g, w))
 		p.enter(w, Leaving, now, 0)
 	case Kept: // it cannot be rolled back to any more
 		p.report(Report{Kind: WorkerLeaving, Reason: e.Reason}.about(g, w))
@@ -459,7 +460,7 @@ func (g *Generation) fills(slot int) bool {
 // expire acts on the deadlines that have passed.
 func (p *Program) expire(now time.Time) {
 	if until := p.Paused.Until; !until.IsZero() && !now.Before(until) {
-		p.unpause(now, "")
+		p.unpause(now, byTimer("pause"))
 	}
 	for w, g := range p.Workers() {
 		if w.Deadline.IsZero() || now.Before(w.Deadline) {

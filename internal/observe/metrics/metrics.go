@@ -34,6 +34,7 @@ type Metrics struct {
 
 // counts is what is counted for one program.
 type counts struct {
+	begun           map[program.Source]int
 	reloads         map[program.Outcome]int
 	restarts, kills int
 	rollbacks       int
@@ -52,7 +53,7 @@ func New(status func(context.Context) (*supervisor.Status, error)) *Metrics {
 func (m *Metrics) of(name string) *counts {
 	c := m.counts[name]
 	if c == nil {
-		c = &counts{reloads: map[program.Outcome]int{}, reload: newHistogram(reloadBuckets), quiet: newHistogram(quietBuckets), drain: newHistogram(drainBuckets)}
+		c = &counts{begun: map[program.Source]int{}, reloads: map[program.Outcome]int{}, reload: newHistogram(reloadBuckets), quiet: newHistogram(quietBuckets), drain: newHistogram(drainBuckets)}
 		m.counts[name] = c
 	}
 	return c
@@ -70,6 +71,8 @@ func (m *Metrics) See(u supervisor.Update) {
 		}
 	}
 	switch u.Kind {
+	case program.TrialBegan:
+		c.begun[program.SourceOf(u.AskedBy)]++
 	case program.GenerationQuiet:
 		c.quiet.observe(u.Took.Seconds())
 	case program.GenerationBusy:
@@ -140,6 +143,11 @@ func (m *Metrics) counters(t *text, st *supervisor.Status) {
 			write(metric, name, current[name])
 		}
 	}
+	each("supervisord_reloads_begun_total", "counter", "Reloads that began, first starts included, by the kind of who asked.", func(metric, name string, c *counts) {
+		for _, s := range program.Sources() {
+			t.sample(metric, float64(c.begun[s]), "program", name, "source", string(s))
+		}
+	})
 	each("supervisord_reloads_total", "counter", "Reloads that were decided, first starts included, by outcome.", func(metric, name string, c *counts) {
 		for _, o := range program.ReloadOutcomes() {
 			t.sample(metric, float64(c.reloads[o]), "program", name, "outcome", string(o))

@@ -52,6 +52,7 @@ func full(t *testing.T) string {
 	gone.Lost = &program.Lost{Reset: 3, Queued: 2}
 	for _, r := range []program.Report{
 		{Kind: program.TrialBegan, Reload: &program.ReloadRecord{Outcome: program.Pending}},
+		{Kind: program.TrialBegan, AskedBy: "alice (uid 1000, pid 4711)", Reload: &program.ReloadRecord{Outcome: program.Pending}},
 		{Kind: program.GenerationServes, Reload: &served},
 		{Kind: program.TrialFailed, Reload: &program.ReloadRecord{Outcome: program.NotReady}},
 		{Kind: program.TrialFailed, Reload: &program.ReloadRecord{Outcome: program.NotReady}},
@@ -74,6 +75,9 @@ func full(t *testing.T) string {
 func TestScrapeHasEveryMetric(t *testing.T) {
 	text := full(t)
 	for _, want := range []string{
+		`supervisord_reloads_begun_total{program="web",source="control"} 1`,
+		`supervisord_reloads_begun_total{program="web",source="signal"} 0`,
+		`supervisord_reloads_begun_total{program="web",source="supervisord"} 1`,
 		`supervisord_reloads_total{program="web",outcome="serves"} 1`,
 		`supervisord_reloads_total{program="web",outcome="not_ready"} 2`,
 		`supervisord_reloads_total{program="web",outcome="stopped"} 1`,

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker/output"
 )
 
@@ -85,9 +86,9 @@ func (s *Site) logs(w http.ResponseWriter, r *http.Request, _ string) {
 func holder(r *http.Request) string {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
-		return "token holder from the unix socket"
+		return program.ByTokenHolder("the unix socket")
 	}
-	return "token holder from " + from.Addr().Unmap().String()
+	return program.ByTokenHolder(from.Addr().Unmap().String())
 }
 
 // same takes the same time whatever the difference.
