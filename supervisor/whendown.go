@@ -52,6 +52,9 @@ func (p *runner) tend() {
 
 // closes reports whether a listener is to be closed now, or when it will be: zero if that depends on more than time.
 func (p *runner) closes(w socket.WhenDown, now time.Time) (closed bool, at time.Time) {
+	if !w.Refuse || p.outage.since.IsZero() {
+		return false, time.Time{}
+	}
 	starts := p.core.Trial != nil && p.core.Trial.Prepared
 	for w := range p.core.Workers() {
 		switch w.State {
@@ -60,7 +63,7 @@ func (p *runner) closes(w socket.WhenDown, now time.Time) (closed bool, at time.
 		case program.Kept, program.Finishing, program.Stopping: // they get nothing new
 		}
 	}
-	if !w.Refuse || p.outage.since.IsZero() || starts {
+	if starts {
 		return false, time.Time{}
 	}
 	if at = p.outage.since.Add(w.After); at.After(now) {

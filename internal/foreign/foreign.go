@@ -28,27 +28,44 @@ const interruptAfter = 20 * time.Millisecond
 // thread: never call Apart where something waits for it, nor with a lock.
 func Apart(f func()) {
 	quiet(func() {
-		done := make(chan struct{})
-		var interrupts sync.WaitGroup
-		defer interrupts.Wait()
-		defer close(done)
-		thread := unix.Gettid()
-		interrupts.Go(func() { interrupt(thread, done) })
+		i := interrupts(unix.Gettid())
+		defer i.end()
 		f()
 	})
 }
 
-func interrupt(thread int, done <-chan struct{}) {
-	again := time.NewTicker(interruptAfter)
-	defer again.Stop()
-	for {
-		select {
-		case <-done:
-			return
-		case <-again.C:
-			unix.Tgkill(os.Getpid(), thread, unix.SIGURG) //nolint:errcheck // the thread lives; the Go runtime sends itself SIGURG, too, and expects strays
-		}
+// interrupter sends signals to a thread until end. It has no goroutine: to wait for one would take the locked thread off its CPU each time.
+type interrupter struct {
+	thread int
+	mu     sync.Mutex
+	timer  *time.Timer
+	ended  bool
+}
+
+func interrupts(thread int) *interrupter {
+	i := &interrupter{thread: thread}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.timer = time.AfterFunc(interruptAfter, i.interrupt)
+	return i
+}
+
+func (i *interrupter) interrupt() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.ended {
+		return
 	}
+	unix.Tgkill(os.Getpid(), i.thread, unix.SIGURG) //nolint:errcheck // the thread lives; the Go runtime sends itself SIGURG, too, and expects strays
+	i.timer.Reset(interruptAfter)
+}
+
+// end returns when no signal will be sent any more.
+func (i *interrupter) end() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.ended = true
+	i.timer.Stop()
 }
 
 // quiet calls f on a thread that takes no signals for the process. The kernel gives such a signal to one thread, for SIGCHLD the one that

@@ -39,8 +39,9 @@ type Program struct {
 // decision is what the current Step has decided so far.
 type decision struct {
 	actions []Action
-	touched []Part // see Touched
-	starter string // who asked for the start that it is about
+	touched []Part      // see Touched
+	starter string      // who asked for the start that it is about
+	scratch []occupants // of slots, used again
 }
 
 // upcoming is the reload that is due when the trial has ended and not too many generations drain.
@@ -224,51 +225,58 @@ func (p *Program) State() State {
 
 // Next returns the first deadline after now, or zero if there is none: the one timer that the program needs.
 func (p *Program) Next(now time.Time) time.Time {
-	times := []time.Time{p.Paused.Until}
-	for w := range p.Workers() {
-		times = append(times, w.Deadline)
+	next := earliest{after: now}
+	next.or(p.Paused.Until)
+	for _, g := range p.Generations() {
+		for _, w := range g.Workers {
+			next.or(w.Deadline)
+		}
 	}
 	if p.Goal == Run {
-		times = append(times, p.RetryTime(now), p.nextRenewal())
+		next.or(p.RetryTime(now))
+		next.or(p.nextRenewal())
 		if p.Trial != nil {
-			times = append(times, p.Trial.HeldTill)
+			next.or(p.Trial.HeldTill)
 		}
 		if w := p.oldest(); w != nil {
-			times = append(times, w.expiry(p.Serving))
+			next.or(w.expiry(p.Serving))
 		}
 	}
-	return firstAfter(now, times)
+	return next.Time
 }
 
 // RetryTime returns when a worker or the program is started next after a failure, or zero.
 func (p *Program) RetryTime(now time.Time) time.Time {
+	next := earliest{after: now}
 	if p.Goal == Halt {
 		return time.Time{}
 	}
-	var times []time.Time
 	if p.Serving == nil && p.Trial == nil {
-		times = append(times, p.RetryAt)
+		next.or(p.RetryAt)
 	}
 	if p.Again != nil && p.Trial == nil {
-		times = append(times, p.AgainAt)
+		next.or(p.AgainAt)
 	}
 	if p.Serving != nil {
-		for _, s := range p.Serving.Slots {
-			if !s.Finished {
-				times = append(times, s.RetryAt)
+		for i := range p.Serving.Slots {
+			if s := &p.Serving.Slots[i]; !s.Finished {
+				next.or(s.RetryAt)
 			}
 		}
 	}
-	return firstAfter(now, times)
+	return next.Time
 }
 
-func firstAfter(now time.Time, times []time.Time) (first time.Time) {
-	for _, t := range times {
-		if t.After(now) && (first.IsZero() || t.Before(first)) {
-			first = t
-		}
+// earliest is the first of several times after another one; zero: there was none.
+type earliest struct {
+	time.Time
+	after time.Time
+}
+
+func (e *earliest) or(t time.Time) {
+	if !t.IsZero() && t.After(e.after) && (e.IsZero() || t.Before(e.Time)) {
+		e.Time = t
 	}
-	return first
 }
 
 // Horizon returns when the last of the deadlines that are running ends, or zero: by then what is under way has ended, one way or

@@ -145,6 +145,7 @@ type occupants struct {
 	leaving bool // a worker that waits for its successor
 }
 
+// slots says which workers are in which slot. The next call overwrites that.
 func (p *Program) slots() []occupants {
 	n := 0
 	for _, g := range p.Generations() {
@@ -153,7 +154,9 @@ func (p *Program) slots() []occupants {
 	for w := range p.Workers() { // in a slot that was scaled away, too
 		n = max(n, w.Slot+1)
 	}
-	slots := make([]occupants, n)
+	slots := slices.Grow(p.scratch[:0], n)[:n]
+	clear(slots)
+	p.scratch = slots
 	for w, g := range p.Workers() {
 		in := &slots[w.Slot]
 		in.any = true
