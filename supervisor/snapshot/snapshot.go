@@ -121,7 +121,7 @@ func mergedEnvironment(c *config.Program, who *proc.Account, directory string) (
 	}
 	fill := fdPlaceholders(c)
 	for name, value := range c.Environment {
-		vars[name] = fill.Replace(value)
+		vars[name] = fillIn(fill, value)
 	}
 	fromFiles, err := environment.Read(c.EnvironmentFiles, c.EnvironmentDir, c.Dialects)
 	if err != nil {

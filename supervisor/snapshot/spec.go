@@ -67,8 +67,8 @@ func (s *Snapshot) process(c *config.Program) worker.Spec {
 // Probe fills in the placeholders of a probe that are known before the spawn; {pid} is left to package worker.
 func (seat Seat) Probe(r ready.Check) ready.Check {
 	fill := strings.NewReplacer("{slot}", strconv.Itoa(seat.Slot), "{generation}", strconv.Itoa(seat.Generation))
-	r.URL = fill.Replace(r.URL)
-	r.Address = fill.Replace(r.Address)
+	r.URL = fillIn(fill, r.URL)
+	r.Address = fillIn(fill, r.Address)
 	r.Command = fillAll(fill, r.Command)
 	return r
 }
@@ -85,7 +85,15 @@ func fdPlaceholders(c *config.Program) *strings.Replacer {
 func fillAll(r *strings.Replacer, words []string) []string {
 	filled := make([]string, len(words))
 	for i, w := range words {
-		filled[i] = r.Replace(w)
+		filled[i] = fillIn(r, w)
 	}
 	return filled
+}
+
+// fillIn replaces the placeholders in a text. Most texts have none, and a Replacer that is never used costs next to nothing.
+func fillIn(r *strings.Replacer, text string) string {
+	if !strings.Contains(text, "{") {
+		return text
+	}
+	return r.Replace(text)
 }
