@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/supervisord/internal/lab/browser"
 	"example.org/supervisord/internal/observe/page"
 	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/supervisor"
@@ -33,7 +34,7 @@ var built struct {
 }
 
 func TestMain(m *testing.M) {
-	code := m.Run()
+	code := browser.Main(m)
 	if built.dir != "" {
 		os.RemoveAll(built.dir)
 	}

@@ -34,8 +34,9 @@ func TestPageShowsReloadFailureAndCrash(t *testing.T) {
 
 	m.configure(onHTTP, `, "-fail"`+table)
 	m.signal(syscall.SIGHUP)
-	b.Until("the failure", `document.querySelector(".problem")?.textContent.includes("Generation 3 failed at start: exited with status 1. Generation 2 still serves.")`)
+	b.Until("the failure", `document.querySelector("[data-note=failure]")?.textContent.includes("Generation 3 failed at start: exited with status 1. Generation 2 still serves.")`)
 	b.Until("its receipt", `document.querySelector('[data-receipt="3"]')?.dataset.outcome === "worker"`)
+	b.Until("that it does not look well", `document.querySelector(".badge").textContent === "deploy failed" && document.title.startsWith("(1) ") && document.getElementById("icon").href.endsWith("/icon-bad.svg")`)
 	b.Look(1280, "dark")
 	if dark := b.Eval("getComputedStyle(document.body).backgroundColor"); dark == light {
 		t.Errorf("light and dark are both %s", light)
@@ -57,23 +58,24 @@ func TestPageShowsWhatWaits(t *testing.T) {
 	m := start(t, onHTTP, table)
 	b := browser.Open(t, m.http+"/")
 	b.Until("that the program is up", `document.querySelector('[data-program=web]')?.dataset.state === "up"`)
-	waits := func(text string) {
+	waits := func(note, text string) {
 		t.Helper()
-		b.Until("that it waits", fmt.Sprintf(`document.querySelector(".waits")?.textContent.includes(%q)`, text))
+		b.Until("that it waits", fmt.Sprintf(`document.querySelector("[data-note=%s]")?.textContent.includes(%q)`, note, text))
 	}
 	at := m.address()
 	letGo := hold(t, at) // so that generation 1 drains
 	eventually(t, "the request has been accepted", func() bool { return ss(at) != "" })
 	m.ask("reload", "--canary", "1", "--hold")
-	waits(`Generation 2 is a canary, and well. It waits for "supervisord promote web" or "supervisord abort web".`)
+	waits("canary", `Generation 2 is a canary, and well. It has 25 % of the new connections; generation 1 has the rest. Promote it, or abort it.On the server: supervisord promote web or supervisord abort web`)
+	b.Until("that a decision is due", `document.querySelector(".badge").textContent === "canary held" && document.title.startsWith("(1) ")`)
 	b.Look(1280, "light")
 	m.signal(syscall.SIGHUP)
-	waits(`A reload waits (HUP · by signal HUP): generation 2, a canary, waits to be promoted or aborted.`)
+	waits("due", `A reload waits (HUP · by signal HUP): generation 2, a canary, waits to be promoted or aborted.`)
 	b.Look(390, "dark")
 	m.ask("promote", "web", "--no-wait")
-	waits(`A reload waits (HUP · by signal HUP): 1 generation drains, as many as stop.max_draining allows.`)
+	waits("due", `A reload waits (HUP · by signal HUP): 1 generation drains, as many as stop.max_draining allows.`)
 	letGo()
-	b.Until("that nothing waits", `!document.querySelector(".waits") && document.querySelector('[data-program=web]').dataset.state === "up"`)
+	b.Until("that nothing waits", `!document.querySelector("[data-note]") && document.querySelector('[data-program=web]').dataset.state === "up"`)
 }
 
 func TestPageShowsLanes(t *testing.T) {
@@ -92,16 +94,16 @@ func TestPageShowsLanes(t *testing.T) {
 	b.Look(1280, "light")
 	b.Look(390, "dark")
 	m.ask("promote", "web", "--no-wait")
-	text("that the old generation is kept", ".waits", `Generation 1 is kept`)
-	if got := b.Eval(`inHand({queued: 1, handshakes: 0, unread: 2, answering: 3, idle: 4})`); got != "1 not accepted, 2 unread, 3 being answered, 4 idle" {
+	text("that the old generation is kept", "[data-note=kept]", `Generation 1 is kept`)
+	if got := b.Eval(`import("./program.js").then(m => m.inHand({queued: 1, handshakes: 0, unread: 2, answering: 3, idle: 4}))`); got != "1 not accepted, 2 unread, 3 being answered, 4 idle" {
 		t.Errorf("what is in hand is shown as %q", got)
 	}
 	m.ask("rollback", "web")
 	b.Until("that it was rolled back", `document.querySelector('[data-receipt="2"]')?.textContent.includes("rolled back")`)
 	m.ask("pause", "web", "--for", "1m")
-	text("the pause", ".waits", "Paused for")
+	text("the pause", "[data-note=paused]", "Paused for")
 	m.ask("resume", "web")
-	b.Until("that nothing waits", `!document.querySelector(".waits")`)
+	b.Until("that nothing waits", `!document.querySelector("[data-note=paused]")`)
 	if c := b.Complaints(); c != "" {
 		t.Errorf("the browser reports errors:\n%s", c)
 	}
@@ -116,18 +118,27 @@ func TestPageButtons(t *testing.T) {
 	m := start(t, onHTTP+fmt.Sprintf("\nhttp_token_file = %q", secret), "]")
 	b := browser.Open(t, m.http+"/")
 	b.Until("that it can be unlocked", `document.getElementById("unlock")?.hidden === false && document.querySelector('[data-program=web]')?.dataset.state === "up"`)
-	unlock := func(token string) {
-		b.Eval(`document.getElementById("unlock").click()`)
-		b.Eval(fmt.Sprintf(`document.getElementById("token").value = %q; document.querySelector("dialog button.main").click()`, token))
-		b.Until("the button", `document.querySelector("[data-program=web] header button")?.textContent === "Reload"`)
-		b.Eval(`document.querySelector("[data-program=web] header button").click()`)
+	answer := func(question, say string) { // types into the question, and says yes
+		t.Helper()
+		b.Until("the question", fmt.Sprintf(`document.querySelector("#question[open] h2")?.textContent === %q`, question))
+		b.Eval(fmt.Sprintf(`{ const field = document.querySelector("#question input"); if (field) field.value = %q; document.querySelector("#question .main").click() }`, say))
 	}
-	unlock("wrong")
+	b.Eval(`document.getElementById("unlock").click()`)
+	answer("Unlock", "wrong")
 	b.Until("the refusal", `document.getElementById("said").textContent === "wrong token" && !document.getElementById("unlock").hidden`)
-	unlock(token)
+	b.Eval(`document.getElementById("unlock").click()`)
+	answer("Unlock", token)
+	b.Until("the buttons", `!document.getElementById("lock").hidden && document.querySelector("[data-program=web] [data-do=reload]")?.textContent === "Reload"`)
+	b.Eval(`document.querySelector("[data-program=web] [data-do=reload]").click()`)
+	if n := m.state().Status.Programs[0].Newest; n != 1 {
+		t.Errorf("generation %d began before the question was answered", n)
+	}
+	answer("Reload web?", "")
 	b.Until("the answer", `document.getElementById("said").textContent === "Reload begins: web generation 2"`)
 	b.Until("the new generation", `document.querySelector('[data-receipt="2"]')?.dataset.outcome === "serves"`)
-	if r := m.state().Details["web"].Receipts[0]; r.Reason != "the page" {
-		t.Errorf("the reason is %q", r.Reason)
+	b.Eval(`document.getElementById("lock").click()`)
+	b.Until("that it is locked", `!document.getElementById("unlock").hidden && !document.querySelector("[data-do=reload]")`)
+	if r := m.state().Details["web"].Receipts[0]; r.Reason != "the page" || r.AskedBy != "token holder from 127.0.0.1" {
+		t.Errorf("the reason is %q, asked by %q", r.Reason, r.AskedBy)
 	}
 }

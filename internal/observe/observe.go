@@ -4,8 +4,6 @@ package observe
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -262,29 +260,6 @@ func (o *Observer) sample() {
 	if o.Page != nil {
 		o.Page.Notify()
 	}
-}
-
-// shownUpdates is how many updates the page shows.
-const shownUpdates = 50
-
-// recent is the newest updates, oldest first.
-type recent struct {
-	mu      sync.Mutex
-	updates []supervisor.Update
-}
-
-func (r *recent) add(u supervisor.Update) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.updates = append(r.updates, u); len(r.updates) > 2*shownUpdates {
-		r.updates = slices.Clone(r.updates[shownUpdates:])
-	}
-}
-
-func (r *recent) list() []supervisor.Update {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.updates[max(0, len(r.updates)-shownUpdates):])
 }
 
 // ownKernel is the kernel that this runs on.

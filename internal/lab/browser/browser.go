@@ -3,6 +3,7 @@ package browser
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,16 +19,18 @@ import (
 // patience limits the wait for anything that should be immediate: the machine may be busy.
 const patience = 30 * time.Second
 
-// Browser is a headless Chromium with one page, driven over a pipe by the Chrome DevTools protocol: JSON messages, each ended by a NUL.
-type Browser struct {
-	*testing.T
-	out     *os.File
-	session string
-	id      int
+// chromium is a headless Chromium, driven over a pipe by the Chrome DevTools protocol: JSON messages, each ended by a NUL.
+type chromium struct {
+	cmd  *exec.Cmd
+	dir  string
+	out  *os.File
+	in   *os.File
+	done chan struct{} // closed when nothing more can be read
 
 	mu       sync.Mutex
+	id       int
 	answers  map[int]chan reply
-	problems []string // errors that the page reported
+	problems map[string][]string // errors that pages reported, by session
 }
 
 type reply struct {
@@ -37,65 +40,88 @@ type reply struct {
 
 // message is any message from the browser.
 type message struct {
-	ID     int
-	Method string
-	Params json.RawMessage
+	ID        int
+	SessionID string
+	Method    string
+	Params    json.RawMessage
 	reply
 }
 
-// Open opens a page. It skips the test if Chromium is not installed.
-func Open(t *testing.T, url string) *Browser {
+// shared is the one that all tests of a package use: to start it takes longer than most of them.
+var shared struct {
+	sync.Mutex
+	*chromium
+}
+
+// Main runs tests, and ends the browser that they used. It returns the exit status.
+func Main(m *testing.M) int {
+	defer func() {
+		if shared.chromium != nil {
+			shared.end()
+		}
+	}()
+	return m.Run()
+}
+
+// Start starts the browser, unless it runs. It skips the test if Chromium is not installed.
+func Start(t *testing.T) {
 	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.chromium != nil {
+		return
+	}
 	path, err := exec.LookPath("chromium")
 	if err != nil {
 		t.Skip("chromium is not installed")
 	}
-	dir, err := os.MkdirTemp("", "chromium")
-	if err != nil {
+	if shared.chromium, err = start(path); err != nil {
 		t.Fatal(err)
 	}
-	fromUs, toThem := pipe(t)
-	fromThem, toUs := pipe(t)
+}
+
+func start(path string) (*chromium, error) {
+	dir, err := os.MkdirTemp("", "chromium")
+	if err != nil {
+		return nil, err
+	}
+	fromUs, toThem, err1 := os.Pipe()
+	fromThem, toUs, err2 := os.Pipe()
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
 	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--user-data-dir="+dir, "--remote-debugging-pipe", "about:blank")
 	cmd.ExtraFiles = []*os.File{fromUs, toUs} // 3 is read, 4 is written
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	err = cmd.Start()
 	fromUs.Close()
 	toUs.Close()
-	b := &Browser{T: t, out: toThem, answers: map[int]chan reply{}}
-	var reading sync.WaitGroup
-	reading.Go(func() { b.read(fromThem) })
-	t.Cleanup(func() {
-		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		cmd.Wait()
-		toThem.Close()
-		reading.Wait()
-		fromThem.Close()
-		for range 50 { // its children write until they have exited
-			if os.RemoveAll(dir) == nil {
-				break
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-	})
-	b.open(url)
-	return b
-}
-
-func pipe(t *testing.T) (r, w *os.File) {
-	t.Helper()
-	r, w, err := os.Pipe()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	return r, w
+	c := &chromium{cmd: cmd, dir: dir, out: toThem, in: fromThem, done: make(chan struct{}), answers: map[int]chan reply{}, problems: map[string][]string{}}
+	go c.read()
+	return c, nil
 }
 
-func (b *Browser) read(from *os.File) {
-	in := bufio.NewReader(from)
+func (c *chromium) end() {
+	syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
+	c.cmd.Wait()
+	c.out.Close()
+	<-c.done
+	c.in.Close()
+	for range 50 { // its children write until they have exited
+		if os.RemoveAll(c.dir) == nil {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func (c *chromium) read() {
+	defer close(c.done)
+	in := bufio.NewReader(c.in)
 	for {
 		text, err := in.ReadBytes(0)
 		if err != nil {
@@ -105,94 +131,121 @@ func (b *Browser) read(from *os.File) {
 		if json.Unmarshal(text[:len(text)-1], &m) != nil {
 			continue
 		}
-		b.mu.Lock()
+		c.mu.Lock()
 		switch {
 		case m.ID != 0:
-			b.answers[m.ID] <- m.reply
-			delete(b.answers, m.ID)
-		case m.Method == "Runtime.exceptionThrown", m.Method == "Log.entryAdded":
-			b.problems = append(b.problems, string(m.Params))
+			c.answers[m.ID] <- m.reply
+			delete(c.answers, m.ID)
+		case m.Method == "Runtime.exceptionThrown", m.Method == "Log.entryAdded" && !bytes.Contains(m.Params, []byte(`"source":"network"`)):
+			c.problems[m.SessionID] = append(c.problems[m.SessionID], string(m.Params))
 		}
-		b.mu.Unlock()
+		c.mu.Unlock()
 	}
 }
 
-// call waits for the answer to one command.
-func (b *Browser) call(method string, params any, into any) {
-	b.Helper()
-	b.id++
-	c := make(chan reply, 1)
-	b.mu.Lock()
-	b.answers[b.id] = c
-	b.mu.Unlock()
-	text, err := json.Marshal(map[string]any{"id": b.id, "method": method, "params": params, "sessionId": b.session})
-	if b.session == "" {
-		text, err = json.Marshal(map[string]any{"id": b.id, "method": method, "params": params})
+// send sends one command and returns where its answer will come.
+func (c *chromium) send(session, method string, params any) (<-chan reply, error) {
+	answer := make(chan reply, 1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.id++
+	command := fields{"id": c.id, "method": method, "params": params}
+	if session != "" {
+		command["sessionId"] = session
 	}
-	if _, bad := b.out.Write(append(text, 0)); err != nil || bad != nil {
-		b.Fatal(errors.Join(err, bad))
+	text, err := json.Marshal(command)
+	if err != nil {
+		return nil, err
+	}
+	c.answers[c.id] = answer
+	_, err = c.out.Write(append(text, 0))
+	return answer, err
+}
+
+// Page is a page in a tab of its own.
+type Page struct {
+	*testing.T
+	*chromium
+	session string
+}
+
+// Open opens a page until the test ends. It skips the test if Chromium is not installed.
+func Open(t *testing.T, url string) *Page {
+	t.Helper()
+	Start(t)
+	p := &Page{T: t, chromium: shared.chromium}
+	var target struct{ TargetID string }
+	p.call("Target.createTarget", fields{"url": "about:blank"}, &target)
+	var attached struct{ SessionID string }
+	p.call("Target.attachToTarget", fields{"targetId": target.TargetID, "flatten": true}, &attached)
+	t.Cleanup(func() {
+		p.session = ""
+		p.call("Target.closeTarget", fields{"targetId": target.TargetID}, nil)
+	})
+	p.session = attached.SessionID
+	p.call("Runtime.enable", fields{}, nil)
+	p.call("Log.enable", fields{}, nil)
+	p.call("Page.enable", fields{}, nil)
+	p.call("Page.navigate", fields{"url": url}, nil)
+	return p
+}
+
+// call waits for the answer to one command.
+func (p *Page) call(method string, params any, into any) {
+	p.Helper()
+	answer, err := p.send(p.session, method, params)
+	if err != nil {
+		p.Fatal(err)
 	}
 	select {
-	case r := <-c:
+	case r := <-answer:
 		if r.Error != nil {
-			b.Fatalf("%s: %s", method, r.Error.Message)
+			p.Fatalf("%s: %s", method, r.Error.Message)
 		}
 		if into != nil {
 			if err := json.Unmarshal(r.Result, into); err != nil {
-				b.Fatal(err)
+				p.Fatal(err)
 			}
 		}
 	case <-time.After(patience):
-		b.Fatalf("chromium does not answer %s", method)
+		p.Fatalf("chromium does not answer %s", method)
 	}
 }
 
 type fields map[string]any
 
-func (b *Browser) open(url string) {
-	b.Helper()
-	var target struct{ TargetID string }
-	b.call("Target.createTarget", fields{"url": "about:blank"}, &target)
-	var attached struct{ SessionID string }
-	b.call("Target.attachToTarget", fields{"targetId": target.TargetID, "flatten": true}, &attached)
-	b.session = attached.SessionID
-	b.call("Runtime.enable", fields{}, nil)
-	b.call("Log.enable", fields{}, nil)
-	b.call("Page.enable", fields{}, nil)
-	b.call("Page.navigate", fields{"url": url}, nil)
-}
-
 // Eval returns the value of an expression as text.
-func (b *Browser) Eval(expression string) string {
-	b.Helper()
+func (p *Page) Eval(expression string) string {
+	p.Helper()
 	var r struct {
 		Result struct{ Value any }
 		Exc    any `json:"exceptionDetails"`
 	}
-	b.call("Runtime.evaluate", fields{"expression": expression, "returnByValue": true, "awaitPromise": true}, &r)
+	p.call("Runtime.evaluate", fields{"expression": expression, "returnByValue": true, "awaitPromise": true}, &r)
 	if r.Exc != nil {
-		b.Fatalf("%s: %v", expression, r.Exc)
+		p.Fatalf("%s: %v", expression, r.Exc)
 	}
 	return fmt.Sprint(r.Result.Value)
 }
 
 // Until waits until an expression is true.
-func (b *Browser) Until(what, expression string) {
-	b.Helper()
-	for end := time.Now().Add(patience); b.Eval(expression) != "true"; time.Sleep(50 * time.Millisecond) {
+func (p *Page) Until(what, expression string) {
+	p.Helper()
+	for end := time.Now().Add(patience); p.Eval(expression) != "true"; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			b.Fatalf("the page does not show %s; it shows\n%s\nand complains\n%s", what, b.Eval("document.body.innerText"), b.Complaints())
+			p.Fatalf("the page does not show %s; it shows\n%s\nand complains\n%s", what, p.Eval("document.body.innerText"), p.Complaints())
 		}
 	}
 }
 
 // Look sets the width of the window and the colours, "light" or "dark". It reports a page that is wider than its window.
-func (b *Browser) Look(width int, colours string) {
-	b.Helper()
-	b.call("Emulation.setDeviceMetricsOverride", fields{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}, nil)
-	b.call("Emulation.setEmulatedMedia", fields{"features": []fields{{"name": "prefers-color-scheme", "value": colours}}}, nil)
-	if wide := b.Eval("document.documentElement.scrollWidth > document.documentElement.clientWidth"); wide != "false" {
-		b.Errorf("the page is wider than its window of %d: %s", width, b.Eval(widest))
+func (p *Page) Look(width int, colours string) {
+	p.Helper()
+	p.call("Emulation.setDeviceMetricsOverride", fields{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}, nil)
+	p.call("Emulation.setScrollbarsHidden", fields{"hidden": true}, nil)
+	p.call("Emulation.setEmulatedMedia", fields{"features": []fields{{"name": "prefers-color-scheme", "value": colours}}}, nil)
+	if wide := p.Eval("document.documentElement.scrollWidth > document.documentElement.clientWidth"); wide != "false" {
+		p.Errorf("the page is wider than its window of %d: %s", width, p.Eval(widest))
 	}
 }
 
@@ -200,15 +253,15 @@ func (b *Browser) Look(width int, colours string) {
 const widest = `[...document.body.querySelectorAll("*")].map(e => [e.getBoundingClientRect().right, e.outerHTML.slice(0, 200)]).sort((a, b) => b[0] - a[0])[0].join(" ")`
 
 // Picture returns a picture of the whole page, of the format "png" or "webp".
-func (b *Browser) Picture(format string) []byte {
-	b.Helper()
-	var size struct {
-		CSSContentSize struct{ Width, Height float64 }
+func (p *Page) Picture(format string) []byte {
+	p.Helper()
+	var size struct{ Width, Height float64 }
+	if err := json.Unmarshal([]byte(p.Eval(`JSON.stringify({width: innerWidth, height: document.documentElement.scrollHeight})`)), &size); err != nil {
+		p.Fatal(err)
 	}
-	b.call("Page.getLayoutMetrics", fields{}, &size)
 	var shot struct{ Data []byte }
-	b.call("Page.captureScreenshot", fields{"format": format, "captureBeyondViewport": true,
-		"clip": fields{"x": 0, "y": 0, "width": size.CSSContentSize.Width, "height": size.CSSContentSize.Height, "scale": 1}}, &shot)
+	p.call("Page.captureScreenshot", fields{"format": format, "captureBeyondViewport": true,
+		"clip": fields{"x": 0, "y": 0, "width": size.Width, "height": size.Height, "scale": 1}}, &shot)
 	return shot.Data
 }
 
@@ -216,8 +269,8 @@ func (b *Browser) Picture(format string) []byte {
 var keys = map[string]int{"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "ArrowDown": 40}
 
 // Press presses a key: one of keys, or a character. With shift, "Shift+Tab".
-func (b *Browser) Press(key string) {
-	b.Helper()
+func (p *Page) Press(key string) {
+	p.Helper()
 	key, shifted := strings.CutPrefix(key, "Shift+")
 	modifiers := 0
 	if shifted {
@@ -230,13 +283,13 @@ func (b *Browser) Press(key string) {
 	case "Tab", "Escape", "ArrowDown":
 		text = ""
 	}
-	b.call("Input.dispatchKeyEvent", fields{"type": "keyDown", "key": key, "windowsVirtualKeyCode": keys[key], "text": text, "modifiers": modifiers}, nil)
-	b.call("Input.dispatchKeyEvent", fields{"type": "keyUp", "key": key, "windowsVirtualKeyCode": keys[key], "modifiers": modifiers}, nil)
+	p.call("Input.dispatchKeyEvent", fields{"type": "keyDown", "key": key, "windowsVirtualKeyCode": keys[key], "text": text, "modifiers": modifiers}, nil)
+	p.call("Input.dispatchKeyEvent", fields{"type": "keyUp", "key": key, "windowsVirtualKeyCode": keys[key], "modifiers": modifiers}, nil)
 }
 
-// Complaints returns the errors that the page has reported.
-func (b *Browser) Complaints() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return strings.Join(b.problems, "\n")
+// Complaints returns the errors that the page has reported, without answers such as 401, which it may ask for.
+func (p *Page) Complaints() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.problems[p.session], "\n")
 }

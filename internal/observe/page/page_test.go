@@ -44,6 +44,17 @@ type stage struct {
 
 func open(t *testing.T, address, tokenFile string) *stage {
 	t.Helper()
+	return openWith(t, address, tokenFile, nil)
+}
+
+// showing is a server whose page shows what view returns.
+func showing(t *testing.T, view func() *View, tokenFile string) *stage {
+	t.Helper()
+	return openWith(t, "127.0.0.1:0", tokenFile, view)
+}
+
+func openWith(t *testing.T, address, tokenFile string, view func() *View) *stage {
+	t.Helper()
 	before := runtime.NumGoroutine()
 	s := &stage{T: t, reloaded: make(chan []string, 10), acted: make(chan program.Event, 10)}
 	s.status.Store(&supervisor.Status{PID: 7, Programs: []supervisor.ProgramStatus{}})
@@ -58,6 +69,9 @@ func open(t *testing.T, address, tokenFile string) *stage {
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "metric 1") }),
 		View: func(ctx context.Context) (*View, error) {
 			s.states.Add(1)
+			if view != nil {
+				return view(), nil
+			}
 			st, err := status(ctx)
 			if err != nil {
 				return nil, err
@@ -144,6 +158,11 @@ func TestPathsOfSite(t *testing.T) {
 	s.expect("GET", "/icon.svg", 200, "<svg")
 	s.expect("GET", "/metrics", 200, "metric 1")
 	s.expect("GET", "/state", 200, `"pid":7`)
+	for path, kind := range map[string]string{"/": "text/html; charset=utf-8", "/verdict.js": "text/javascript; charset=utf-8", "/page.css": "text/css; charset=utf-8", "/icon-bad.svg": "image/svg+xml"} {
+		if _, _, header := s.do("GET", path); header.Get("Content-Type") != kind {
+			t.Errorf("%s is %s", path, header.Get("Content-Type"))
+		}
+	}
 	s.expect("GET", "/static/page.js", 404, "")
 	s.expect("GET", "/server.go", 404, "")
 	s.expect("POST", "/", 405, "")
@@ -173,8 +192,12 @@ func TestPageMayLoadNothingFromElsewhere(t *testing.T) {
 			t.Errorf("%s is %q", name, header.Get(name))
 		}
 	}
-	for _, file := range []string{"index.html", "page.js", "page.css"} {
-		text, err := os.ReadFile("static/" + file)
+	files, err := filepath.Glob("static/*")
+	if err != nil || len(files) < 8 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}

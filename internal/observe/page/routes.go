@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"example.org/supervisord/supervisor"
@@ -28,15 +29,22 @@ var headers = map[string]string{
 	"Cache-Control":                "no-store",
 }
 
+// types of the files of the page, by extension: to look them up takes 400 kB for good.
+var types = map[string]string{
+	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
+}
+
 func (s *Site) routes() http.Handler {
 	mux := http.NewServeMux()
-	for _, f := range []struct{ path, name, kind string }{ // the type is given: to look it up takes 400 kB for good
-		{"/{$}", "index.html", "text/html; charset=utf-8"}, {"/page.js", "page.js", "text/javascript; charset=utf-8"},
-		{"/page.css", "page.css", "text/css; charset=utf-8"}, {"/icon.svg", "icon.svg", "image/svg+xml"},
-	} {
-		mux.HandleFunc("GET "+f.path, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", f.kind)
-			http.ServeFileFS(w, r, static, "static/"+f.name)
+	files, _ := static.ReadDir("static") // it is embedded
+	for _, f := range files {
+		path := strings.TrimSuffix(f.Name(), "index.html")
+		if path == "" {
+			path = "{$}"
+		}
+		mux.HandleFunc("GET /"+path, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", types[filepath.Ext(f.Name())])
+			http.ServeFileFS(w, r, static, "static/"+f.Name())
 		})
 	}
 	mux.Handle("GET /metrics", s.Metrics)

@@ -1,0 +1,105 @@
+// What needs the token: every change asks before it acts.
+
+import { byId, count, el, percent } from "./dom.js";
+
+export const token = () => sessionStorage.getItem("token");
+
+// The questions: title, what follows from yes, the word on the button, and what else there is to choose. p is the program, g the number of
+// the generation that the decision is about.
+const other = (p, role) => p.generations.find(g => g.role === role)?.number;
+const questions = {
+  reload: p => [`Reload ${p.name}?`, `supervisord reads the configuration and starts generation ${p.newest_generation + 1}, which gets the new connections when it is ready.` +
+    (other(p, "serving") ? ` If it fails, generation ${other(p, "serving")} goes on.` : ""), "Reload"],
+  promote: (p, g) => [`Promote generation ${g} of ${p.name}?`, `It gets the new connections; generation ${other(p, "serving")} finishes what it has in hand.`, "Promote", shares(p, g)],
+  abort: (p, g) => [`Abort generation ${g} of ${p.name}?`, `Its workers are told to stop; generation ${other(p, "serving")} goes on with all new connections.`, "Abort"],
+  rollback: p => [`Roll ${p.name} back to generation ${other(p, "kept")}?`, `It gets the new connections at once; generation ${other(p, "serving")} gets no more. No process starts.`, "Roll back"],
+  pause: p => [`Pause ${p.name}?`, "New connections wait, unanswered, until you resume or the time is over. Requests that are under way are finished.", "Pause",
+    { label: "For", name: "for", options: [["10s", "10 seconds"], ["30s", "30 seconds"], ["1m", "1 minute"], ["2m", "2 minutes"]] }],
+  resume: p => [`Resume ${p.name}?`, "The clients that wait are accepted now.", "Resume"],
+};
+
+// shares are what a canary can get, if it was asked for as a share and not as a number of workers.
+function shares(p, number) {
+  const has = p.reloads.find(r => r.generation === number)?.share;
+  if (!has) return null;
+  const steps = [100, 500, 1000, 2500, 5000, 7500].filter(s => s !== has);
+  return { label: "Of the new connections", name: "canary", options: [["", "all: the canary is over"], ...steps.map(s => [s / 100 + "%", percent(s) + " (now " + percent(has) + ")"])] };
+}
+
+// ask resolves to null, or to what was chosen: {} or {name: value}.
+function ask(title, text, yes, choice) {
+  const form = el("form", { method: "dialog" }, el("h2", { id: "question-title" }, title), el("p", {}, text),
+    choice ? el("label", {}, choice.label + " ", choice.options
+      ? el("select", { name: choice.name, autofocus: true }, choice.options.map(([value, name]) => el("option", { value }, name)))
+      : el("input", { name: choice.name, type: "password", autocomplete: "off", spellcheck: "false", required: true, autofocus: true })) : null,
+    el("p", { class: "buttons" }, el("button", { type: "button", autofocus: !choice }, "Cancel"), el("button", { value: "yes", class: "main" }, yes)));
+  const dialog = el("dialog", { id: "question", "aria-labelledby": "question-title" }, form);
+  form.querySelector("button[type=button]").addEventListener("click", () => dialog.close());
+  document.body.append(dialog);
+  dialog.showModal();
+  return new Promise(resolve => dialog.addEventListener("close", () => {
+    dialog.remove();
+    resolve(dialog.returnValue === "yes" ? Object.fromEntries(new FormData(form)) : null);
+  }));
+}
+
+export function say(text, bad) {
+  const e = byId("said");
+  e.hidden = !text;
+  e.className = bad ? "note-box bad" : "note-box info";
+  e.textContent = text;
+}
+
+// refusal is the text of an error: {"error", "remedy"}, or plain text.
+function refusal(text) {
+  try {
+    const p = JSON.parse(text);
+    return p.error + (p.remedy ? ". " + p.remedy[0].toUpperCase() + p.remedy.slice(1) + "." : "");
+  } catch {
+    return text;
+  }
+}
+
+// request asks with the token. It returns the answer, or null after it has said what is wrong.
+export async function request(method, path, query, given) {
+  try {
+    const answer = await fetch(path + "?" + new URLSearchParams(query), { method, headers: { Authorization: "Bearer " + (given || token()) } });
+    const text = (await answer.text()).trim();
+    if (answer.ok) return text;
+    if (answer.status === 401) lock();
+    say(refusal(text), true);
+  } catch (err) {
+    say("supervisord does not answer: " + err.message, true);
+  }
+  return null;
+}
+
+// unlock asks for the token, and keeps it if it is right. It returns whether there is one.
+export async function unlock() {
+  if (token()) return true;
+  const given = await ask("Unlock", "The token is in the file that http_token_file names. This tab remembers it until you lock the page or close the tab.", "Unlock", { label: "Token", name: "token" });
+  if (!given || await request("POST", "unlock", {}, given.token.trim()) === null) return false;
+  sessionStorage.setItem("token", given.token.trim());
+  say("");
+  return true;
+}
+
+export function lock() { sessionStorage.removeItem("token"); }
+
+// change asks, and then does what the button says.
+export async function change(what, p, generation) {
+  if (!await unlock()) return;
+  const chosen = await ask(...questions[what](p, generation));
+  if (chosen) await send(what, { program: p.name, ...(generation ? { generation } : {}), ...chosen });
+}
+
+export async function reloadAll(programs) {
+  if (programs.length && await ask(`Reload all ${count(programs.length, "program")}?`, programs.map(p => p.name).join(", ") + ": supervisord reads the configuration and starts a new generation of each.", "Reload")) await send("reload", {});
+}
+
+const done = { reload: "Reload begins", promote: "Promoted", abort: "Aborted", rollback: "Rolled back", pause: "Paused", resume: "Resumed" };
+
+async function send(what, query) {
+  const text = await request("POST", what, query);
+  if (text !== null) say(`${done[what]}: ` + JSON.parse(text).tickets.map(t => t.program + " generation " + t.generation).join(", "));
+}

@@ -1,0 +1,203 @@
+// The card of one program: what needs a decision first, then what it is doing, then what it has done.
+
+import { age, at, by, bytes, count, el, folded, now, outcomeWord, percent, plain, span, stamp, took, when, zoneName } from "./dom.js";
+import { failedDeploy, lastDeploy, late, missing, needsPerson, role, underWay, verdict } from "./verdict.js";
+import { figure } from "./timeline.js";
+
+const few = 12;         // workers of a generation that are shown one by one
+const fewPrograms = 6;  // programs whose cards are unfolded though nothing happens
+
+// card makes the card. view is what the reader has chosen, and whether there is a token.
+export function card(p, receipts, view) {
+  const v = verdict(p), shown = receipts.find(r => r.generation === view.chosen.get(p.name)), live = underWay(receipts), id = "program-" + p.name;
+  const open = needsPerson(v) || v.level === "busy" || view.state.status.programs.length <= fewPrograms;
+  return el("article", { class: "card " + v.level, id, "data-key": id, "data-program": p.name, "data-state": p.state, "data-level": v.level, "aria-labelledby": id + "-name" },
+    el("header", {}, el("h2", { id: id + "-name" }, p.name), el("span", { class: "badge " + v.level }, v.word),
+      el("p", { class: "summary" }, p.summary.replace(p.name + " " + p.state, "").replace(/^, /, "")), buttons(p, view)),
+    notes(p, view), live ? figure(p, live) : null, facts(p),
+    folded("more-" + p.name, open, "Workers, listeners, reloads",
+      el("h3", {}, "Workers"), p.generations.map(g => generation(p, g)),
+      p.generations.length ? null : el("p", { class: "summary" }, p.stop?.asked_by ? "none: stopped by " + p.stop.asked_by : "none"),
+      listeners(p), reloads(p, receipts, shown, view), shown && shown !== live ? figure(p, shown) : null, output(p, view)));
+}
+
+// button asks for a change; see actions.js.
+export function button(what, label, p, generation, extra) {
+  return el("button", { type: "button", class: extra, "data-key": what + "-" + p.name, "data-do": what, "data-program": p.name, "data-generation": generation,
+    "aria-label": label + " " + p.name }, label);
+}
+
+function buttons(p, view) {
+  const kept = p.generations.find(g => g.role === "kept");
+  return el("div", { class: "buttons" },
+    view.token && kept && !role(p, "trial") ? button("rollback", "Roll back", p, role(p, "serving")?.number) : null,
+    view.unlocked ? button("reload", "Reload", p) : null,
+    view.unlocked && !p.paused && p.listeners.length ? button("pause", "Pause", p) : null,
+    el("a", { class: "button", href: "#events", "data-key": "events-" + p.name, "data-do": "events", "data-program": p.name, "aria-label": "Events of " + p.name }, "Events"));
+}
+
+// note is a box about something that a person has to know, or decide.
+const note = (level, kind, ...content) => el("div", { class: "note-box " + level, "data-note": kind, "data-key": "note-" + kind }, ...content);
+const strong = text => el("strong", {}, text);
+const lines = tail => tail?.length ? el("pre", {}, plain(tail.slice(-8).join("\n"))) : null;
+
+function notes(p, view) {
+  return [failure(p), crashing(p), canary(p, view), ...late(p).map(drainsLate), paused(p, view), kept(p), due(p), lost(p)].filter(Boolean);
+}
+
+function failure(p) {
+  const r = failedDeploy(p), f = r?.failure || {}, serving = role(p, "serving");
+  if (!r) return p.state === "waiting" ? note("bad", "failure", strong("Nothing serves"), retry(p)) : null;
+  return note("bad", "failure", strong(`Generation ${r.generation} failed`), ` at ${f.step || "?"}: ${f.reason || "?"}. `,
+    serving ? `Generation ${serving.number} still serves.` : "Nothing serves.", retry(p), lines(f.tail),
+    el("small", {}, age(r.decided, "", " ago"), by(r.asked_by)));
+}
+
+const retry = p => p.retry_at ? ` Next try in ${span(at(p.retry_at) - now())}.` : null;
+
+function crashing(p) {
+  const n = missing(p);
+  if (!n || !role(p, "serving")) return null;
+  return note(verdict(p).level === "bad" ? "bad" : "warn", "crashing", strong(`${n} of ${count(role(p, "serving").slots, "worker")} missing`), ".", retry(p), p.last_crash ? crash(p.last_crash) : null);
+}
+
+const crash = c => el("div", {}, age(c.at, "Last crash ", " ago"), `: worker ${c.worker}, ${c.reason}`, lines(c.tail));
+
+function canary(p, view) {
+  const g = p.generations.find(g => g.role === "trial" && g.held), serving = role(p, "serving");
+  if (!g) return null;
+  const share = g.share > 0 && g.share < 10000 ? ` It has ${percent(g.share)} of the new connections; generation ${serving?.number} has the rest.` : "";
+  return note("warn", "canary", strong(`Generation ${g.number} is a canary`), ", and well." + share + " " + (g.held_until
+    ? "It is promoted by itself in " + span(at(g.held_until) - now()) + "." : "Promote it, or abort it."),
+    view.token ? el("div", { class: "buttons" }, button("promote", "Promote", p, g.number, "main"), button("abort", "Abort", p, g.number))
+      : el("div", {}, "On the server: ", el("code", {}, "supervisord promote " + p.name), " or ", el("code", {}, "supervisord abort " + p.name)));
+}
+
+function drainsLate({ generation, workers }) {
+  const last = workers.reduce((a, b) => at(a.deadline) > at(b.deadline) ? a : b), left = span(at(last.deadline) - now());
+  return note("warn", "late-" + generation.number, strong(`Generation ${generation.number} drains slowly`),
+    `: ${count(workers.length, "worker")} after ${span(now() - at(last.since))}, with ${left} to go. Then ${last.state === "finishing" ? "TERM" : "KILL"}.`,
+    generation.in_hand ? " In hand: " + inHand(generation.in_hand) + "." : null);
+}
+
+function paused(p, view) {
+  if (!p.paused) return null;
+  return note("warn", "paused", strong("Paused"), ` for ${span(at(p.paused.until) - now())} more${by(p.paused.asked_by)}: new connections wait.`,
+    view.token ? el("div", { class: "buttons" }, button("resume", "Resume", p, null, "main")) : el("div", {}, "On the server: ", el("code", {}, "supervisord resume " + p.name)));
+}
+
+function kept(p) {
+  const g = p.generations.find(g => g.kept_until);
+  return g ? note("info", "kept", strong(`Generation ${g.number} is kept`), ` for ${span(at(g.kept_until) - now())} more: a rollback returns to it at once.`) : null;
+}
+
+const due = p => p.due ? note("info", "due", `A reload waits (${p.due.reason}${by(p.due.asked_by)}): ${p.due.waits_for}.`) : null;
+const lost = p => p.lost_lines ? note("info", "lost", count(p.lost_lines, "line") + " of output could not be written to a log file; the log says why.") : null;
+
+// facts is the line for a program that is well: what it uses, since when, and how often it crashed.
+function facts(p) {
+  const workers = p.generations.flatMap(g => g.workers), deploy = lastDeploy(p), serving = role(p, "serving"), parts = [];
+  if (workers.length) parts.push(count(workers.length, "worker") + " · " + use(workers));
+  if (p.restarts) parts.push(el("span", { class: "restarts" }, count(p.restarts, "restart")));
+  if (p.last_crash && !missing(p)) parts.push(el("span", { class: "crash" }, age(p.last_crash.at, "last crash ", " ago"), ` (worker ${p.last_crash.worker}: ${p.last_crash.reason})`));
+  if (serving) parts.push(el("span", {}, `generation ${serving.number} since `, age(serving.served || serving.began),
+    deploy ? [deploy.took_ns ? ", ready in " + took(deploy.took_ns) : "", by(deploy.asked_by)].join("") : ""));
+  return el("p", { class: "facts" }, parts.flatMap((part, i) => i ? [" · ", part] : [part]));
+}
+
+// use sums what workers use.
+function use(workers) {
+  const sum = key => workers.reduce((n, w) => n + (w[key] ?? 0), 0), known = key => workers.some(w => w[key] !== null && w[key] !== undefined);
+  return [known("cpu_percent") ? cpu(sum("cpu_percent")) : "? %", known("memory") ? bytes(sum("memory")) : "?", known("connections") ? count(sum("connections"), "connection") : "? connections"].join(" · ");
+}
+const cpu = n => n.toLocaleString("en", { maximumFractionDigits: 1 }) + " %";
+
+function generation(p, g) {
+  const workers = [...g.workers].sort((a, b) => a.slot - b.slot), well = w => ["ready", "kept"].includes(w.state);
+  const apart = workers.length > few ? workers.filter(w => !well(w)).slice(0, few) : workers, rest = workers.filter(w => !apart.includes(w));
+  const states = [...new Set(rest.map(w => w.state))].map(s => rest.filter(w => w.state === s).length + " " + s).join(", ");
+  return el("div", { "data-key": "generation-" + g.number, "data-generation": g.number, "data-role": g.role },
+    el("p", { class: "gen" }, el("b", { class: g.role }, g.role), ` generation ${g.number} · ${g.reason}${by(g.asked_by)} · `, age(g.served || g.began),
+      g.held ? " · canary, held" : "", g.workers.length < g.slots ? ` · ${g.workers.length} of ${count(g.slots, "worker")}` : "",
+      g.share > 0 && g.share < 10000 ? el("span", { class: "share" }, " · " + percent(g.share) + " of new connections") : null,
+      g.in_hand ? el("span", { class: "in-hand", title: "its connections; it gets no new ones, and is told to stop when only idle ones are left" }, " · " + inHand(g.in_hand)) : null),
+    el("ul", { class: "workers" }, apart.map(worker)),
+    rest.length ? folded(`workers-${p.name}-${g.number}`, false, `${count(rest.length, apart.length ? "more worker" : "worker")}: ${states} · ${use(rest)}`,
+      el("ul", { class: "workers" }, rest.map(worker))) : null);
+}
+
+// inHand lists what a generation that gets no new connections has of the old ones.
+export function inHand(l) {
+  const parts = [["queued", "not accepted"], ["handshakes", "being opened"], ["unread", "unread"], ["answering", "being answered"], ["idle", "idle"]];
+  return parts.filter(([key]) => l[key]).map(([key, what]) => l[key] + " " + what).join(", ") || "nothing in hand";
+}
+const busy = l => l ? l.queued + l.handshakes + l.unread + l.answering : 0;
+
+function worker(w) {
+  return el("li", { class: w.state, "data-key": "worker-" + w.number, "data-pid": w.pid }, el("b", {}, w.state), el("span", {}, ` slot ${w.slot} · PID ${w.pid || "–"}`),
+    el("small", { title: "CPU, memory and open connections of its processes" + (w.connections_error ? "; connections: " + w.connections_error : "") },
+      age(w.since), ` · ${w.cpu_percent === null || w.cpu_percent === undefined ? "? %" : cpu(w.cpu_percent)} · ${bytes(w.memory)} · ${w.connections ?? "?"} conns`),
+    w.text ? el("small", {}, w.text) : null);
+}
+
+function listeners(p) {
+  if (!p.listeners.length) return [];
+  return [el("h3", {}, "Listeners"), el("ul", { class: "listeners" }, p.listeners.map(l => {
+    const q = l.queue, text = q ? `${q.waiting}/${q.limit}` : "";
+    return el("li", { "data-key": "listener-" + l.name, "data-listener": l.name, "data-handover": l.handover }, el("b", {}, l.name), el("code", {}, l.address, lanes(l)),
+      l.closed ? el("span", { title: "nothing serves; when_down = " + l.when_down }, "closed")
+        : q ? el("span", { title: "connections that wait to be accepted" }, el("meter", { min: 0, max: q.limit, high: q.limit * .7, value: q.waiting, "aria-label": "connections that wait to be accepted by " + l.name }), " " + text) : "");
+  }))];
+}
+
+// lanes says which generation has which share of a listener's new connections, or why generations share the listener.
+function lanes(l) {
+  if (l.handover_why) return el("small", {}, " · shared: " + l.handover_why);
+  const used = (l.lanes || []).filter(n => n.generation || n.share || n.queued);
+  if (used.length < 2) return null;
+  return el("small", { class: "lanes" }, " · " + used.map(n => (n.generation ? "generation " + n.generation : "lane " + n.number) + ": " + percent(Math.round(n.share * 10000)) +
+    (n.queued ? ", " + n.queued + " waiting" : "")).join(" · "));
+}
+
+const head = ["Generation", "Outcome", "When", "By", "Took", "Spawn to ready", "Overlap", "Quiet", "Drain", "Left", "Lost", "Killed", "Queue", "Overflows"];
+const texts = 4; // the first columns are texts, the rest numbers
+
+function reloads(p, receipts, shown, view) {
+  if (!receipts.length) return [];
+  const past = view.past.get(p.name);
+  return [el("h3", {}, "Reloads"), el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "Reloads of " + p.name },
+    el("table", {}, el("thead", {}, el("tr", {}, head.map((h, i) => el("th", { scope: "col", class: i >= texts && "n" }, h)))),
+      el("tbody", {}, receipts.map(r => receipt(p, r, r === shown))))),
+    past ? older(p, past) : button("history", "Older reloads", p, null, "quiet")];
+}
+
+function receipt(p, r, isShown) {
+  const title = r.reason + by(r.asked_by) + (r.rolled_back ? "; rolled back" + by(r.rolled_back_by) : "") + (r.left ? "; in hand at drain.timeout: " + inHand(r.left) : "");
+  return el("tr", { "data-key": "receipt-" + r.generation, "data-receipt": r.generation, "data-outcome": r.outcome, title, class: isShown && "shown" },
+    el("td", {}, el("button", { type: "button", class: "link", "data-key": `choose-${p.name}-${r.generation}`, "data-do": "choose", "data-program": p.name, "data-generation": r.generation,
+      "aria-pressed": isShown ? "true" : "false", title: "show this reload as a picture" }, (r.replaced ? r.replaced + " → " : "") + r.generation)),
+    el("td", { class: "outcome " + r.outcome }, outcomeWord(r)),
+    el("td", {}, age(r.began || r.decided, "", " ago")), el("td", {}, r.asked_by || r.reason),
+    figures(r).map(v => el("td", { class: "n" }, String(v))));
+}
+
+function figures(r) {
+  return [took(r.took_ns), took(r.spawn_to_ready_ns), took(r.overlap_ns), took(r.quiet_ns), took(r.drain_ns), busy(r.left), r.lost ? r.lost.reset + r.lost.queued : 0, r.killed,
+    Math.max(0, ...Object.values(r.accept_queue || {})), r.listen_overflows];
+}
+
+// older lists reloads of which only a summary is kept.
+function older(p, past) {
+  if (past.error) return el("p", { class: "summary" }, past.error);
+  if (!past.length) return el("p", { class: "summary" }, "No older reloads are known.");
+  return el("ol", { class: "past", "data-past": p.name }, past.map(r => el("li", { class: r.failure ? "failed" : null, title: stamp(at(r.decided)) + " " + zoneName },
+    `${when(at(r.decided))} · ${r.replaced ? r.replaced + " → " : ""}${r.generation} · ${outcomeWord(r)} after ${took(r.took_ns)}` +
+    `${by(r.asked_by || r.reason)}${r.failure ? ` · ${r.failure}` : ""}`)));
+}
+
+// output shows the last lines that the workers wrote, to the holder of the token.
+function output(p, view) {
+  if (!view.unlocked) return null;
+  const have = view.output.get(p.name);
+  return folded("output-" + p.name, false, "Output", have ? el("pre", { class: "output", tabindex: 0, role: "region", "aria-label": "Output of " + p.name }, have) : el("p", { class: "summary" }, "…"));
+}
