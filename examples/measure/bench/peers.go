@@ -17,6 +17,7 @@ import (
 	"example.org/supervisord/examples/measure/kit"
 	"example.org/supervisord/internal/lab/load"
 	"example.org/supervisord/internal/lab/process"
+	"example.org/supervisord/internal/proc"
 )
 
 // peer is a supervisor with one worker, which is reloaded again and again.
@@ -203,7 +204,14 @@ func (b *bench) startPeers(ctx context.Context, sides []side) (peers []*peer, er
 		if err != nil {
 			return peers, err
 		}
-		p.pid, p.stop = c.Cmd.Process.Pid, func() { c.Stop(kit.Patience) }
+		p.pid = c.Cmd.Process.Pid
+		p.stop = func() {
+			workers := proc.Children(p.pid)
+			c.Stop(5 * time.Second)
+			for _, pid := range workers {
+				unix.Kill(pid, unix.SIGKILL) //nolint:errcheck // a supervisor that had to be killed leaves it behind
+			}
+		}
 		peers = append(peers, p)
 	}
 	return peers, nil
