@@ -19,6 +19,9 @@ func (b *bench) measureLatency(ctx context.Context) error {
 	defer s.Abandon()
 	const rate = 500
 	d := time.Duration(b.less(20, 4)) * time.Second
+	if err := kit.Pause(ctx, atRest); err != nil {
+		return err
+	}
 	before, err := vitalsOf(s.PID())
 	if err != nil {
 		return err

@@ -178,16 +178,10 @@ func (b *bench) startPeers(ctx context.Context, sides []side) (peers []*peer, er
 		{"start_server (Go, lestrrat)", golang, b.underStartServer},
 		{"start_server (Perl)", "start_server", b.underStartServer},
 		{"nginx (its own worker)", "nginx", b.underNginx},
-		{"einhorn", "einhorn", nil},
-		{"circus", "circusd", nil},
 	} {
 		path, err := exec.LookPath(other.program)
 		if err != nil {
 			b.show(other.name, "not installed")
-			continue
-		}
-		if other.command == nil {
-			b.show(other.name, "installed, but the bench does not know it")
 			continue
 		}
 		p := &peer{name: other.name, address: kit.FreeAddress()}
