@@ -97,9 +97,6 @@ func (p *peer) String() string {
 // lived for a second, so a turn takes longer than that.
 func (b *bench) measurePeers(ctx context.Context, sides []side) error {
 	b.side = side{}
-	if err := b.measurePlain(ctx); err != nil {
-		return err
-	}
 	peers, err := b.startPeers(ctx, sides)
 	defer func() {
 		for _, p := range peers {
@@ -123,7 +120,8 @@ func (b *bench) measurePeers(ctx context.Context, sides []side) error {
 		b.side = p.side
 		b.show(fmt.Sprintf("%s, one worker, %d reloads: HUP → its main; → its first answer; the master's CPU of a reload; memory (PSS)", p.name, n), p.String())
 	}
-	return nil
+	b.side = side{}
+	return b.measurePlain(ctx)
 }
 
 func (b *bench) takeTurns(ctx context.Context, peers []*peer, f *floor) (err error) {
