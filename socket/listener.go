@@ -42,7 +42,7 @@ type lane struct {
 // serving is a lane that gets new connections.
 type serving struct {
 	lane   *lane
-	slots  []int // only these; nil: all that are active
+	chosen []int // only the active sockets with these indices, ascending; nil: all of them
 	weight int
 }
 
@@ -55,16 +55,26 @@ func newLane(r Resolved, slots []*sock) *lane {
 
 // sockets lists what new connections go to.
 func (s serving) sockets() []*sock {
-	if s.slots == nil || s.lane.shared {
+	if s.chosen == nil {
 		return s.lane.slots[:s.lane.active]
 	}
 	var chosen []*sock
-	for _, slot := range s.slots {
-		if slot >= 0 && slot < len(s.lane.slots) {
-			chosen = append(chosen, s.lane.slots[slot])
+	for _, i := range s.chosen {
+		if i < min(s.lane.active, len(s.lane.slots)) {
+			chosen = append(chosen, s.lane.slots[i])
 		}
 	}
 	return chosen
+}
+
+// indices lists the chosen ones of the first n sockets.
+func (s serving) indices(n int) (list []int) {
+	for i := range n {
+		if s.chosen == nil || slices.Contains(s.chosen, i) {
+			list = append(list, i)
+		}
+	}
+	return list
 }
 
 // serves reports whether new connections go to the socket.

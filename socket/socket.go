@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // LastFD is the greatest number that a listener can ask for: every process may have 1024 descriptors (RLIMIT_NOFILE).
@@ -25,6 +27,7 @@ type Spec struct {
 	Backlog   int    // 0: net.core.somaxconn, which also caps it
 	ReusePort bool   // SO_REUSEPORT, to share the address with other processes
 	PerSlot   bool   // one SO_REUSEPORT socket for each worker slot
+	Single    bool   // one socket for all slots; without PerSlot and Single a lane has one for every SlotsOfSocket slots
 	Interface string // SO_BINDTODEVICE
 	IPv6Only  string // "", "true" or "false"; "": false for ":port", true otherwise
 	NonBlock  bool   // O_NONBLOCK as handed to the worker; set once when the socket is opened
@@ -34,8 +37,14 @@ type Spec struct {
 	FD          FDNumber // its number in a worker
 	StarterName string   // its name in SERVER_STARTER_PORT; "": made from the address
 	Handover    Handover // how one generation takes over from another
+	SingleWhy   string   // why it is Single although nobody asked for that; "": somebody did, or it is not
 	HandoverWhy string   // why it is Share although nobody asked for that; "": somebody did, or it is Steer
 }
+
+// SlotsOfSocket is how many worker slots have one socket unless a Spec says otherwise. A connection wakes all workers that wait for it in
+// epoll, so with many the CPU goes there; but workers that take one connection at a time need others at their socket, because one that
+// waits behind a busy worker waits although others are free. docs/performance.md has the figures.
+const SlotsOfSocket = 32
 
 // Handover says which sockets the generations of a program have.
 type Handover string
@@ -86,6 +95,17 @@ func FixedFD(number int) FDNumber { return FDNumber{Fixed: true, Number: number}
 
 // longestInterface is the longest name of a network interface: IFNAMSIZ less the NUL, netdevice(7).
 const longestInterface = 15
+
+// Slotting is the key per_slot as it was written: "auto", "true" or "false".
+func (s Spec) Slotting() string {
+	switch {
+	case s.PerSlot:
+		return "true"
+	case s.Single && s.SingleWhy == "":
+		return "false"
+	}
+	return "auto"
+}
 
 // SpecError is something wrong in a Spec itself: retrying does not help.
 type SpecError struct {
@@ -146,15 +166,32 @@ func unfit(s, others string) bool {
 // Want is one listener that a configuration asks for.
 type Want struct {
 	Resolved
-	Slots    int  // how many sockets when PerSlot; otherwise ignored
+	Slots    int  // how many workers a generation has
 	Together bool // the workers of a generation begin to serve all at once, so that they can have another socket than those before
 	Unused   bool // no process has the sockets, so that their mode can be changed in place
 }
 
-// sockets is how many sockets this listener consists of.
+// sockets is how many sockets a lane that generations share consists of.
 func (w Want) sockets() int {
 	if !w.PerSlot {
 		return 1
 	}
 	return max(1, w.Slots)
+}
+
+// descriptors is how many lanes as large as can be a process has room for: the lanes of a program are a small part of what it holds.
+const descriptors = 64
+
+// sockets is how many sockets a lane of one generation consists of that has so many workers.
+func (r Resolved) sockets(slots int) int {
+	switch {
+	case r.PerSlot:
+		return max(1, slots)
+	case r.Single, !r.at.isTCP():
+		return 1
+	}
+	var limit unix.Rlimit
+	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) // on error, one socket
+	most := min(limit.Cur/descriptors, LastFD)
+	return max(1, min((slots+SlotsOfSocket-1)/SlotsOfSocket, int(most)))
 }

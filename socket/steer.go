@@ -14,7 +14,7 @@ import (
 // Part is a part of the new connections.
 type Part struct {
 	Claims []string // of the generation that gets it
-	Slots  []int    // of its listeners with PerSlot only these slots; nil: all
+	Slots  []int    // only the sockets of these slots; nil: all
 	Weight int      // relative to the other parts
 }
 
@@ -43,21 +43,34 @@ func (t *Table) Steer(parts []Part) error {
 	return errors.Join(errs...)
 }
 
-// with adds a lane to what serves. What generations share is one lane: its sockets that all of them know get the connections.
-func with(s []serving, ln *lane, slots int, p Part) []serving {
-	for i := range s {
-		if s[i].lane == ln && ln.shared {
-			s[i].weight += p.Weight
-			ln.active = min(ln.active, slots)
-			return s
-		}
+// with adds a lane to what serves, of which a generation knows the first n sockets. What generations share is one lane: of all slots, its
+// sockets that all of them know get the connections; of some slots, those that any of them has.
+func with(s []serving, ln *lane, n int, p Part) []serving {
+	at := slices.IndexFunc(s, func(o serving) bool { return o.lane == ln && ln.shared })
+	if at < 0 {
+		ln.active = n
+		return append(s, serving{lane: ln, chosen: indices(p.Slots, n), weight: p.Weight})
 	}
-	chosen := p.Slots
-	if len(ln.slots) == 1 {
-		chosen = nil
+	all := &s[at]
+	all.weight += p.Weight
+	if all.chosen == nil && p.Slots == nil {
+		ln.active = min(ln.active, n)
+		return s
 	}
-	ln.active = slots
-	return append(s, serving{lane: ln, slots: chosen, weight: p.Weight})
+	both := all.indices(ln.active)
+	both = append(both, serving{chosen: indices(p.Slots, n)}.indices(n)...)
+	slices.Sort(both)
+	all.chosen, ln.active = slices.Compact(both), max(ln.active, n)
+	return s
+}
+
+// indices says which of n sockets these slots have; nil: all.
+func indices(slots []int, n int) (list []int) {
+	for _, slot := range slots {
+		list = append(list, slot%n)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // steer makes the lanes in s serve, and no others. On error, connections go where they went.
@@ -198,8 +211,9 @@ func (t *Table) aside(claims []string, slots []int, f func(l *listener, sockets 
 			continue
 		}
 		var sockets []*sock
-		for slot, m := range ln.slots[:min(n, len(ln.slots))] {
-			meant := slots == nil || len(ln.slots) == 1 || slices.Contains(slots, slot)
+		n = min(n, len(ln.slots))
+		for i, m := range ln.slots[:n] {
+			meant := slots == nil || slices.ContainsFunc(slots, func(slot int) bool { return slot%n == i })
 			if meant && !l.serves(m) {
 				sockets = append(sockets, m)
 			}

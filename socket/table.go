@@ -13,7 +13,7 @@ import (
 //
 // # Lanes
 //
-// A lane is what a generation has of a listener: one socket, or with PerSlot one for each slot. The sockets of all lanes of an internet
+// A lane is what a generation has of a listener: one socket, or several (see below). The sockets of all lanes of an internet
 // address are the members of one SO_REUSEPORT group, and a classic BPF program on the group sends each new connection to one member.
 // Steer replaces the program, which is atomic.
 //
@@ -33,6 +33,10 @@ import (
 // processes share, or because the path of a unix socket is gone, the next generation gets another lane than the one before.
 //
 // # Sockets for each slot
+//
+// A lane has one socket for each slot with PerSlot, one for all with Single, and else, if no other generation has it, one for every
+// SlotsOfSocket slots: of n sockets, slot s has socket s modulo n. So a generation can be scaled without new sockets, and its workers are
+// spread evenly over those that it has.
 //
 // Closing a socket resets the connections that wait in it. So the table opens and closes sockets of a lane that generations share only
 // where none can be waiting. When the number grows, the new sockets get no connections at first; when it shrinks, the last ones get no
@@ -145,7 +149,7 @@ func (t *Table) find(s string) (*listener, *lane, int) {
 
 // Need is what a generation needs of its listeners.
 type Need struct {
-	Slots  int  // sockets of a listener with PerSlot; 0: as many as are configured
+	Slots  int  // how many workers it has; 0: as many as are configured
 	Shared bool // the lane that serves now, beside the generation that has it
 }
 
@@ -184,12 +188,9 @@ func (t *Table) lease(l *listener, n Need) (*lane, error) {
 		l.serving[0].lane.shared = true
 		return l.serving[0].lane, nil
 	}
-	size := 1
-	if l.r.PerSlot {
-		size = max(1, l.size, n.Slots)
-		if n.Slots > 0 {
-			size = n.Slots
-		}
+	size := max(1, l.size)
+	if n.Slots > 0 {
+		size = l.r.sockets(n.Slots)
 	}
 	u := &update{table: t}
 	ln, err := u.compose(l, l.r, size)
@@ -220,6 +221,16 @@ func (t *Table) Release(claims []string) {
 	}
 }
 
+// Sockets returns the greatest number of sockets that a generation has of a listener.
+func (t *Table) Sockets(claims []string) (most int) {
+	for _, c := range claims {
+		if _, ln, n := t.find(c); ln != nil {
+			most = max(most, min(n, len(ln.slots)))
+		}
+	}
+	return most
+}
+
 // Own reports whether at least one lane of these claims belongs to their generation alone, so that its predecessor gets nothing new once
 // connections are steered to it.
 func (t *Table) Own(claims []string) bool {
@@ -240,7 +251,8 @@ func (t *Table) Shared(key string) string {
 }
 
 // FD returns the descriptor of a listener, by its key or by a generation's claim on it, for a worker in this slot. It stays the
-// table's. Without PerSlot every slot has the same one. -1: there is no such listener, or no socket for the slot.
+// table's. Several slots may have the same one. -1: there is no such listener, or
+// with PerSlot no socket for the slot.
 func (t *Table) FD(claim string, slot int) int {
 	if _, m := t.socketOf(claim, slot); m != nil {
 		m.given = true
@@ -251,16 +263,16 @@ func (t *Table) FD(claim string, slot int) int {
 
 // socketOf finds the socket of a slot; nil: there is none.
 func (t *Table) socketOf(claim string, slot int) (*listener, *sock) {
-	l, ln, slots := t.find(claim)
+	l, ln, n := t.find(claim)
 	switch {
 	case ln == nil || slot < 0:
 		return nil, nil
-	case slots == 1, slots == 0 && !ln.r.PerSlot:
-		return l, ln.slots[0]
-	case slot >= len(ln.slots):
+	case ln.r.PerSlot && n != 1 && slot >= len(ln.slots):
 		return nil, nil
+	case n == 0:
+		n = len(ln.slots)
 	}
-	return l, ln.slots[slot]
+	return l, ln.slots[slot%min(n, len(ln.slots))]
 }
 
 // FDs returns the descriptors of all sockets of a listener, including those that only older generations have, or none.

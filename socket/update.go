@@ -89,7 +89,7 @@ func (u *update) stage(w Want) (err error) {
 	case s.shared:
 		err = u.share(&s)
 	case len(l.serving) == 0:
-		s.lane, err = u.compose(l, w.Resolved, w.sockets())
+		s.lane, err = u.compose(l, w.Resolved, w.Resolved.sockets(w.Slots))
 	}
 	u.stages = append(u.stages, s)
 	return err
@@ -379,8 +379,9 @@ func (t *Table) commit(s stage) {
 		l.unsure = true
 		l.closed = slices.ContainsFunc(l.members, func(m *sock) bool { return m.silent })
 	}
-	l.r, l.size, l.why, l.shared = w.Resolved, w.sockets(), s.why, nil
+	l.r, l.size, l.why, l.shared = w.Resolved, w.Resolved.sockets(w.Slots), s.why, nil
 	if s.shared {
+		l.size = w.sockets()
 		l.shared, ln.shared, ln.r, ln.wanted = ln, true, w.Resolved, w.sockets()
 		if !slices.Contains(l.lanes, ln) {
 			l.lanes = append(l.lanes, ln)

@@ -115,8 +115,22 @@ func (p *runner) sharesSlots() bool {
 	return slices.ContainsFunc(p.listeners, func(l socket.Resolved) bool { return l.PerSlot && p.shared(l) != "" })
 }
 
-// perSlot reports whether a listener of the newest configuration has a socket for each slot.
-func (p *runner) perSlot() bool {
+// oneSocket says why so many workers have one socket of a listener although nobody asked for that; "": they have several, or are few.
+func (p *runner) oneSocket(l socket.Resolved) string {
+	why, _ := p.core.Config.OneSocket(l.Spec)
+	if shared := p.s.table.Shared(l.Key()); why == "" && shared != "" && l.Slotting() == "auto" && p.core.Config.Workers > socket.SlotsOfSocket {
+		return shared
+	}
+	return why
+}
+
+// outgrows reports whether so many workers need a generation with other sockets: with per_slot, or where a socket would have no worker.
+func (p *runner) outgrows(workers int) bool {
+	for _, g := range []*program.Generation{p.core.Serving, p.core.Trial} {
+		if g != nil && workers < g.Sockets {
+			return true
+		}
+	}
 	return slices.ContainsFunc(p.listeners, func(l socket.Resolved) bool { return l.PerSlot })
 }
 

@@ -81,7 +81,7 @@ func (p *runner) prepared(g *resources, snap *snapshot.Snapshot, failure *progra
 		}
 		return
 	}
-	p.step(program.Prepared{Generation: g.number, Failure: failure, Steered: p.s.table.Own(g.claims)})
+	p.step(program.Prepared{Generation: g.number, Failure: failure, Steered: p.s.table.Own(g.claims), Sockets: p.s.table.Sockets(g.claims)})
 }
 
 // gather makes the snapshot of a generation, and runs its preflight. It is not for the loop.

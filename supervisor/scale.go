@@ -44,11 +44,11 @@ func (p *runner) scale(e program.Scale) error {
 		return fmt.Errorf("%w: %d workers; to have none, stop the program", ErrState, e.Workers)
 	case e.Workers > MaxWorkers:
 		return fmt.Errorf("%w: %d workers; at most %d", ErrState, e.Workers, MaxWorkers)
-	case t != nil && (t.Share > 0 || t.Canary > 0 && (p.perSlot() || e.Workers <= t.Canary)):
+	case t != nil && (t.Share > 0 || t.Canary > 0 && (p.outgrows(e.Workers) || e.Workers <= t.Canary)):
 		return fmt.Errorf("%w: generation %d of program %s is a canary: promote or abort it first", ErrState, t.Number, p.core.Name)
 	}
 	var event program.Event = e
-	if p.perSlot() { // sockets for slots come and go with generations
+	if p.outgrows(e.Workers) { // sockets for slots come and go with generations
 		if err := p.s.table.Update(p.s.programs.wanted(p, e.Workers)); err != nil {
 			return err
 		}

@@ -101,6 +101,9 @@ type ListenerStatus struct {
 	Why      string              `json:"handover_why,omitempty"` // why it is "share" although nobody asked for that
 	Lanes    []socket.LaneStatus `json:"lanes,omitempty"`        // of "steer": the sockets of each generation
 
+	PerSlot    string `json:"per_slot"`               // "auto", "true" or "false"
+	PerSlotWhy string `json:"per_slot_why,omitempty"` // why "auto" means one socket for many workers
+
 	Queue *AcceptQueue `json:"queue"` // nil: not known; see Usage
 }
 
@@ -177,7 +180,7 @@ func (p *runner) status() ProgramStatus {
 func (p *runner) listenerStatus(l socket.Resolved) ListenerStatus {
 	table, key := p.s.table, l.Key()
 	st := ListenerStatus{Name: l.Name, Address: table.Address(key), FDs: table.FDs(key), WhenDown: l.WhenDown.String(), Closed: table.Closed(key),
-		Handover: string(socket.Steer), Lanes: table.Lanes(key)}
+		Handover: string(socket.Steer), Lanes: table.Lanes(key), PerSlot: l.Slotting(), PerSlotWhy: p.oneSocket(l)}
 	if why := p.shared(l); why != "" {
 		st.Handover, st.Lanes = string(socket.Share), nil
 		if l.Handover == socket.Steer || l.HandoverWhy != "" {

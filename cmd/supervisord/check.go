@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +22,7 @@ func checkCommand(path *string) *cobra.Command {
 			for _, w := range c.Warnings {
 				fmt.Fprintln(cmd.OutOrStdout(), "warning:", w)
 			}
-			for _, n := range c.Shared() {
+			for _, n := range slices.Concat(c.Shared(), c.Crowded()) {
 				fmt.Fprintln(cmd.OutOrStdout(), "note:", n)
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), "ok")

@@ -187,6 +187,9 @@ func writeProgram(b *strings.Builder, p supervisor.ProgramStatus, now time.Time)
 		if l.Why != "" {
 			text += ", shared by all generations: " + l.Why
 		}
+		if l.PerSlotWhy != "" {
+			text += ", one socket for all workers: " + l.PerSlotWhy
+		}
 		fmt.Fprintf(b, "  %s\n", text)
 	}
 	writeWorkers(b, p, now)

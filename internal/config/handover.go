@@ -37,6 +37,10 @@ func handoverFits(v document.Value, p *Program) {
 		default:
 			l.Handover = socket.Steer
 		}
+		if isSteered(*l) && l.Address.IsTCP() && l.Slotting() == "auto" {
+			l.SingleWhy = p.mayEnd()
+			l.Single = l.SingleWhy != ""
+		}
 	}
 	readDrain(v.Child("drain"), p)
 	keepFits(v.Child("reload").Child("keep"), p)
@@ -45,7 +49,7 @@ func handoverFits(v document.Value, p *Program) {
 // cannotSteer says why new connections of the listener l cannot be sent to one generation, and what in the configuration to change;
 // why is "" if they can, change is "" if nothing helps.
 func (p *Program) cannotSteer(l socket.Spec) (why, change string) {
-	perSlot := l.PerSlot && p.Reload.Strategy == Rolling
+	perSlot := l.PerSlot || !l.Single && p.crowded() && l.Address.IsTCP() && p.mayEnd() == ""
 	switch {
 	case l.Address.IsUDP():
 		return "udp has no connections", ""
@@ -129,6 +133,52 @@ func keepFits(v document.Value, p *Program) {
 		why, change := p.shared(p.Listen[at])
 		v.Problem(fmt.Sprintf("needs sockets of its own for each generation: they share the listener %q (%s)", p.Listen[at].Name, why), "%s", either("remove it", change))
 	}
+}
+
+// crowded reports whether so many workers at one socket cost much.
+func (p *Program) crowded() bool { return p.Workers > socket.SlotsOfSocket }
+
+// mayEnd says why a socket could be left without a worker for good; "": it cannot.
+func (p *Program) mayEnd() string {
+	if p.Restart.When == Always {
+		return ""
+	}
+	return fmt.Sprintf("with restart.when = %q a socket could be left without a worker", p.Restart.When)
+}
+
+// OneSocket says why so many workers have one socket of the listener l although nobody asked for that, and what in the configuration to
+// change; why is "" if they have several or are few, change is "" if nothing helps.
+func (p *Program) OneSocket(l socket.Spec) (why, change string) {
+	switch {
+	case !p.crowded(), l.Slotting() != "auto":
+		return "", ""
+	case l.Address.IsUnix():
+		return "a unix socket has one queue", ""
+	case l.ReusePort:
+		return "reuse_port lets other processes have sockets of the same address", "remove reuse_port"
+	case p.mayEnd() != "":
+		return p.mayEnd(), `write restart.when = "always"`
+	case isSteered(l):
+		return "", ""
+	}
+	why, _ = p.shared(l)
+	return why, "write per_slot = true, or false"
+}
+
+// Crowded returns a note for each listener that has one socket for many workers although nobody asked for that.
+func (c *Config) Crowded() (notes []document.Problem) {
+	for i := range c.Programs {
+		p := &c.Programs[i]
+		for n, l := range p.Listen {
+			if why, change := p.OneSocket(l); why != "" {
+				what := fmt.Sprintf("the listener %q has one socket for all %d workers, and a connection wakes each that waits with epoll: %s", l.Name, p.Workers, why)
+				note := document.Problem{File: p.File, What: what, Remedy: change}
+				note.Line, note.Key = p.at(n, "per_slot")
+				notes = append(notes, note)
+			}
+		}
+	}
+	return document.SortProblems(notes, c.Files)
 }
 
 // Shared returns a note for each listener that the generations of its program share although nobody asked for that.

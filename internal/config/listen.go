@@ -23,7 +23,7 @@ var listenFields = document.Fields[socket.Spec]{
 	"user":         func(s *socket.Spec, v document.Value) { readUser(v, &s.User) },
 	"group":        func(s *socket.Spec, v document.Value) { readGroup(v, &s.Group) },
 	"reuse_port":   func(s *socket.Spec, v document.Value) { v.Flag(&s.ReusePort) },
-	"per_slot":     func(s *socket.Spec, v document.Value) { v.Flag(&s.PerSlot) },
+	"per_slot":     readPerSlot,
 	"defer_accept": func(s *socket.Spec, v document.Value) { v.Seconds(&s.DeferAccept, time.Hour) },
 	"fast_open":    func(s *socket.Spec, v document.Value) { v.Integer(&s.FastOpen, 0, math.MaxInt32) },
 	"keep_alive":   func(s *socket.Spec, v document.Value) { v.Seconds(&s.KeepAlive, 32767*time.Second) }, // MAX_TCP_KEEPIDLE
@@ -49,6 +49,19 @@ var listenFields = document.Fields[socket.Spec]{
 			s.IPv6Only = strconv.FormatBool(only)
 		}
 	},
+}
+
+// readPerSlot reads how the worker slots are spread over sockets: true, false or "auto".
+func readPerSlot(s *socket.Spec, v document.Value) {
+	switch v.Raw {
+	case true:
+		s.PerSlot = true
+	case false:
+		s.Single = true
+	case "auto":
+	default:
+		v.Problem("is not true, false or \"auto\"", `write true or false without quotes, or "auto"`)
+	}
 }
 
 // readAddress reads an address to listen on.

@@ -72,6 +72,7 @@ type (
 	Prepared struct {
 		Generation int
 		Steered    bool // it has listening sockets of its own, so that the generation before gets nothing new after a switch
+		Sockets    int  // see Generation
 		Failure    *Failure
 	}
 

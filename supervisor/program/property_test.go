@@ -54,6 +54,7 @@ func drawConfig(t *rapid.T) *config.Program {
 	c.Reload.Keep = rapid.SampledFrom([]time.Duration{0, 20 * time.Second}).Draw(t, "keep")
 	c.Listen = []socket.Spec{{
 		PerSlot:  rapid.Bool().Draw(t, "per_slot"),
+		Single:   rapid.Bool().Draw(t, "single"),
 		Handover: rapid.SampledFrom([]socket.Handover{socket.Share, socket.Steer, socket.Steer}).Draw(t, "handover"),
 	}}
 	c.MaxAge = rapid.SampledFrom([]time.Duration{0, 0, 10 * time.Second, time.Minute}).Draw(t, "max_age")
@@ -72,8 +73,19 @@ func steered(c *config.Program) bool {
 	if len(c.Listen) == 0 {
 		return false
 	}
-	alone := c.Reload.Strategy == config.All || c.Reload.Strategy == config.Rolling && c.Listen[0].PerSlot
+	alone := c.Reload.Strategy == config.All || c.Reload.Strategy == config.Rolling && sockets(c) > 1
 	return c.Listen[0].Handover == socket.Steer && alone
+}
+
+// sockets is how many sockets a generation with this configuration has, if two workers share one unless it says otherwise.
+func sockets(c *config.Program) int {
+	switch l := c.Listen[0]; {
+	case l.PerSlot:
+		return c.Workers
+	case l.Single:
+		return 1
+	}
+	return (c.Workers + 1) / 2
 }
 
 // event draws an event that could happen now. Most are plausible, some come too late.
@@ -159,7 +171,11 @@ func (h *history) restore() {
 }
 
 func (h *history) prepared() Prepared {
-	return Prepared{Generation: h.p.Trial.Number, Steered: steered(h.p.Trial.Config)}
+	c := h.p.Trial.Config
+	if !steered(c) {
+		return Prepared{Generation: h.p.Trial.Number}
+	}
+	return Prepared{Generation: h.p.Trial.Number, Steered: true, Sockets: sockets(c)}
 }
 
 // lookEvent draws what a look at a generation that goes finds.
@@ -560,7 +576,7 @@ func (h *history) checkSteering(actions []Action) {
 		case g == serving: // its workers are replaced when they end, if the restart policy wants that
 		case g != serving && g.count(Ready)+g.count(Leaving) == 0:
 			h.Fatalf("generation %d gets connections, and nobody accepts them", g.Number)
-		case g == t && !t.Held && (t.Config.Reload.Strategy != config.Rolling || !t.perSlot()):
+		case g == t && !t.Held && (t.Config.Reload.Strategy != config.Rolling || !t.perSlot() && !serving.perSlot()):
 			h.Fatalf("generation %d on trial gets connections", g.Number)
 		}
 		for _, slot := range share.Slots {
@@ -573,7 +589,7 @@ func (h *history) checkSteering(actions []Action) {
 
 // checkStopped: a worker that may have connections of its own is told to stop only after a time in which it got nothing new.
 func (h *history) checkStopped(actions []Action, before map[int]WorkerState, e Event) {
-	_, scaled := e.(Scale) // which never comes with a socket for each slot: there it is a reload
+	_, scaled := e.(Scale) // which never takes a socket its last worker: there it is a reload
 	if scaled || h.p.Goal == Halt || h.p.Serving == nil || h.p.makeRoom() || h.p.Config.Stop.DrainingFull == config.Kill {
 		return
 	}

@@ -38,7 +38,7 @@ func (p *Program) steering() []Share {
 			old, now = Whole-t.Share, t.Share
 		}
 		return []Share{{s.Number, s.accepting(), old}, {t.Number, t.accepting(), now}}
-	case s.perSlot():
+	case s.perSlot(), t != nil && t.perSlot():
 		return p.slotShares()
 	}
 	return []Share{{Generation: s.Number, Weight: Whole}}
@@ -51,7 +51,7 @@ func (p *Program) slotShares() (shares []Share) {
 	for w, g := range p.Workers() { // a failed trial's worker that waits for its successor yields to the other two
 		in := slots[w.Slot]
 		switch {
-		case w.State != Ready && w.State != Leaving || !g.perSlot():
+		case w.State != Ready && w.State != Leaving:
 		case g == p.Trial && in.taken, g == p.Serving && !in.taken:
 			of[w.Slot] = g
 		case g.Failure != nil && of[w.Slot] == nil && !in.taken && w.Slot < len(p.Serving.Slots):
@@ -93,10 +93,10 @@ func (g *Generation) accepting() (slots []int) {
 	return slots
 }
 
-// perSlot reports whether new connections can be steered to single slots of g.
+// perSlot reports whether new connections can be steered to some slots of g.
 func (g *Generation) perSlot() bool {
 	for _, l := range g.Config.Listen {
-		if l.PerSlot && g.Steered {
+		if g.Steered && (l.PerSlot || g.Sockets > 1) {
 			return true
 		}
 	}

@@ -271,7 +271,7 @@ func (p *Program) prepared(now time.Time, e Prepared) {
 		return
 	}
 	p.touchGeneration(p.Trial)
-	p.Trial.Prepared, p.Trial.Steered = true, e.Steered
+	p.Trial.Prepared, p.Trial.Steered, p.Trial.Sockets = true, e.Steered, e.Sockets
 	switch {
 	case e.Failure != nil:
 		p.fail(now, *e.Failure)
