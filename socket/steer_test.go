@@ -326,3 +326,123 @@ func TestNoConnectionIsLostToAnUpdateThatFails(t *testing.T) {
 		t.Errorf("%d of %d connections were lost", lost, answered+lost)
 	}
 }
+
+func TestWorkersOfASteeredListenerAreSpreadOverSockets(t *testing.T) {
+	for _, c := range []struct {
+		spec           Spec
+		workers, wants int
+	}{
+		{Spec{Address: addr("127.0.0.1:0")}, 1, 1},
+		{Spec{Address: addr("127.0.0.1:0")}, SlotsOfSocket, 1},
+		{Spec{Address: addr("127.0.0.1:0")}, SlotsOfSocket + 1, 2},
+		{Spec{Address: addr("127.0.0.1:0")}, 10 * SlotsOfSocket, 10},
+		{Spec{Address: addr("127.0.0.1:0"), Single: true}, 10 * SlotsOfSocket, 1},
+		{Spec{Address: addr("127.0.0.1:0"), PerSlot: true}, 40, 40},
+		{Spec{Address: addr("unix:" + t.TempDir() + "/s")}, 10 * SlotsOfSocket, 1},
+	} {
+		table, w := steered(t, c.spec)
+		claims, err := table.Hold([]string{w.Key()}, Need{Slots: c.workers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := table.Sockets(claims); got != c.wants {
+			t.Errorf("%d workers of %+v have %d sockets, want %d", c.workers, c.spec, got, c.wants)
+		}
+		for slot := range c.workers + 5 {
+			fd := table.FD(claims[0], slot)
+			if want := table.FD(claims[0], slot%c.wants); fd != want && !(c.spec.PerSlot && slot >= c.workers) || fd < 0 && slot < c.workers {
+				t.Errorf("of %d sockets, slot %d has %d, want %d", c.wants, slot, fd, want)
+			}
+		}
+		_ = table.Close()
+	}
+}
+
+func TestSharedListenerKeepsOneSocketForManyWorkers(t *testing.T) {
+	table := newTable(t)
+	w := want(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
+	w.Slots = 10 * SlotsOfSocket
+	apply(t, table, w)
+	claims, err := table.Hold([]string{w.Key()}, Need{Slots: w.Slots})
+	if err != nil || table.Sockets(claims) != 1 || len(table.FDs(w.Key())) != 1 {
+		t.Errorf("it has %d sockets (%v)", len(table.FDs(w.Key())), err)
+	}
+}
+
+func TestFewDescriptorsMeanFewSockets(t *testing.T) {
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &before) }()
+	r := resolved(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), Handover: Steer})
+	for limit, want := range map[uint64]int{32: 1, 256: 4, 640: 10} {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: before.Max}); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.sockets(10 * SlotsOfSocket); got != want {
+			t.Errorf("with room for %d descriptors there are %d sockets, want %d", limit, got, want)
+		}
+	}
+}
+
+func TestConnectionsGoToTheSocketsOfTheChosenSlots(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+	claims, err := table.Hold([]string{w.Key()}, Need{Slots: 3 * SlotsOfSocket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fds := []int{table.FD(claims[0], 0), table.FD(claims[0], 1), table.FD(claims[0], 2)}
+	for _, c := range []struct {
+		slots []int
+		want  []bool
+	}{
+		{nil, []bool{true, true, true}},
+		{[]int{0, 4, 33}, []bool{true, true, false}},
+		{[]int{95}, []bool{false, false, true}},
+	} {
+		if err := table.Steer([]Part{{Claims: claims, Slots: c.slots, Weight: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		got := arrivals(t, table.Address(w.Key()), 100, fds...)
+		for i, fd := range fds {
+			if got[fd] > 0 != c.want[i] {
+				t.Errorf("slots %v: socket %d got %d of 100 connections", c.slots, i, got[fd])
+			}
+		}
+		if left := table.Left(claims, []int{94, 95}); len(left) > 0 != (c.slots != nil) {
+			t.Errorf("slots %v: slots 94 and 95 are left with %v", c.slots, left)
+		}
+	}
+}
+
+// Slot by slot, from a socket for each slot to one for all: what nobody accepts from any more gets nothing.
+func TestSharedLaneServesTheChosenSlotsOfEachGeneration(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
+	old, err := table.Hold([]string{w.Key()}, Need{Slots: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustServe(t, table, old)
+	w.PerSlot, w.Handover, w.Slots = false, Share, 3
+	apply(t, table, w)
+	next := claimed(t, table, []string{w.Key()})
+	fds := []int{table.FD(old[0], 0), table.FD(old[0], 1), table.FD(old[0], 2)}
+	if table.FD(next[0], 2) != fds[0] {
+		t.Fatalf("the next generation has %d, not the first of %v", table.FD(next[0], 2), fds)
+	}
+	for taken := 1; taken < 3; taken++ {
+		err := table.Steer([]Part{{Claims: next, Slots: []int{0, 1}[:taken], Weight: taken}, {Claims: old, Slots: []int{1, 2}[taken-1:], Weight: 3 - taken}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := arrivals(t, table.Address(w.Key()), 100, fds...)
+		if got[fds[0]] == 0 || got[fds[1]] > 0 != (taken == 1) || got[fds[2]] == 0 {
+			t.Errorf("with %d slots taken the sockets got %v", taken, got)
+		}
+	}
+	mustServe(t, table, next)
+	if got := arrivals(t, table.Address(w.Key()), 50, fds...); got[fds[0]] != 50 {
+		t.Errorf("then they got %v", got)
+	}
+}

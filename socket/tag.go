@@ -24,6 +24,9 @@ func (m *sock) setTag(tag int) {
 	}
 }
 
+// spareTags is how many tags are left for the lanes to come when each socket of a lane gets its own.
+const spareTags = 4
+
 // tagSockets gives sockets that no generation has yet tags that no lane in use has: each socket its own or, where there are not enough,
 // all of them one. If every tag is in use, connections of other lanes count as well, and an old worker is told to stop later than it
 // could be.
@@ -35,7 +38,7 @@ func (l *listener) tagSockets(sockets []*sock) {
 	for i, m := range sockets {
 		tag := m.number % diag.Tags
 		switch {
-		case len(free) >= len(sockets):
+		case len(sockets) == 1 && len(free) > 0, len(free) >= len(sockets)+spareTags:
 			tag = free[i]
 		case len(free) > 0:
 			tag = free[0]

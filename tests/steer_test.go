@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -204,4 +206,94 @@ func TestScaledSlotsLoseNothingUnderLoad(t *testing.T) {
 		m.Gone(n + 1)
 	}
 	load.Lossless(t)
+}
+
+// crowded is enough workers for two sockets, without a word about per_slot.
+const crowded = "34"
+
+// drains is lab.Workers with a worker that drains as it should: a replaced worker of a rolling reload, or one that is scaled away, is told
+// to stop at a socket that others accept from.
+func drains(workers string) string {
+	return strings.Replace(lab.Workers(workers), "{worker}", "{hello}", 1)
+}
+
+func TestSocketsThatComeAndGoWithTheNumberOfWorkersLoseNothingUnderLoad(t *testing.T) {
+	t.Parallel()
+	for _, reload := range []string{"", "[program.web.reload]\nstrategy = \"rolling\"\nmax_surge = 8\n"} {
+		m := lab.Start(t, drains("2")+reload)
+		m.Serves(1)
+		load := lab.PressNew(t, m.Address(), 8, 0)
+		for n, workers := range []string{crowded, "3", crowded} {
+			m.Write(drains(workers) + reload)
+			m.Reload()
+			m.Serves(n + 2)
+			m.Gone(n + 1)
+		}
+		load.Lossless(t)
+		if l := m.Status().Programs[0].Listeners[0]; l.PerSlot != "auto" || l.PerSlotWhy != "" || len(l.FDs) < 2 {
+			t.Errorf("the listener is %+v", l)
+		}
+	}
+}
+
+func TestRollingFromSocketsForSlotsToOneAndBackLosesNothingUnderLoad(t *testing.T) {
+	t.Parallel()
+	const rolling = "[program.web.reload]\nstrategy = \"rolling\"\n"
+	perSlot := strings.Replace(drains("3"), "127.0.0.1:0\"", "127.0.0.1:0\"\nper_slot = true", 1)
+	m := lab.Start(t, drains("3")+rolling)
+	m.Serves(1)
+	load := lab.PressNew(t, m.Address(), 20, 0)
+	for n, config := range []string{perSlot, drains("3"), perSlot, drains("3")} {
+		m.Write(config + rolling)
+		m.Reload()
+		m.Serves(n + 2)
+		m.Gone(n + 1)
+	}
+	load.Lossless(t)
+}
+
+func TestScaleKeepsTheSocketsOfARunningGeneration(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, drains(crowded))
+	m.Serves(1)
+	load := lab.PressNew(t, m.Address(), 8, 0)
+	sockets := len(m.Status().Programs[0].Listeners[0].FDs)
+	worker := m.WorkerPID(1)
+	for _, workers := range []string{"70", "2"} {
+		m.CtlOK("scale", "web", workers)
+		m.Until(workers+" workers", func() bool { return strconv.Itoa(len(m.PIDs())) == workers })
+	}
+	m.Never(lab.Says(lab.GenerationServes), lab.Gen(2))
+	if got := len(m.Status().Programs[0].Listeners[0].FDs); got != sockets || sockets != 2 || !slices.Contains(m.PIDs(), worker) {
+		t.Errorf("there are %d sockets, before %d", got, sockets)
+	}
+	m.CtlOK("scale", "web", "1") // one of the two sockets would have no worker
+	m.Serves(2)
+	m.Gone(1)
+	load.Lossless(t)
+}
+
+func TestConnectionsQueuedAtACrashedWorkersSocketAreAnswered(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, strings.Replace(lab.Workers("2"), "127.0.0.1:0\"", "127.0.0.1:0\"\nper_slot = true", 1))
+	m.Serves(1)
+	pid := m.WorkerPID(1)
+	lab.Must(t, syscall.Kill(pid, syscall.SIGSTOP))
+	var answers []func() string
+	for range 20 { // half of them wait in the queue of the worker that hangs
+		answers = append(answers, lab.Promise(t, m.Address(), "/"))
+	}
+	m.Until("connections wait", func() bool {
+		queued := 0
+		for _, l := range m.Status().Programs[0].Listeners[0].Lanes {
+			queued += l.Queued
+		}
+		return queued > 0
+	})
+	lab.Must(t, syscall.Kill(pid, syscall.SIGKILL))
+	for _, answer := range answers {
+		if got := answer(); !strings.Contains(got, "generation=1 ") {
+			t.Errorf("the answer is %q", got)
+		}
+	}
 }

@@ -75,8 +75,8 @@ func scaleCommand(path *string) *cobra.Command {
 	c := &cobra.Command{
 		Use: "scale PROGRAM N", Short: "change the number of workers",
 		Long: `scale changes how many workers a program has: it starts more beside those that serve, or stops those in the last slots by the
-stop plan. The number holds until the configuration is read again. With a listener that has a socket for each worker (per_slot),
-scale makes a new generation of that size.`,
+stop plan. The number holds until the configuration is read again. With a listener that has a socket for each worker
+(per_slot = true), or where a socket would be left without a worker, scale makes a new generation of that size.`,
 		Args: exactly(2),
 	}
 	return atOnce(path, c, "scale", func(args []string) (any, error) {

@@ -222,3 +222,50 @@ func TestReadinessIsAcceptWithListenersAndDelayWithout(t *testing.T) {
 		}
 	}
 }
+
+const crowd = "workers = 33\n"
+
+func TestPerSlotIsAutoUnlessTheListenerCannotHaveIt(t *testing.T) {
+	for _, c := range []struct{ program, listener, slotting, why string }{
+		{"", `address = ":80"`, "auto", ""},
+		{crowd, `address = ":80"`, "auto", ""},
+		{crowd, `address = ":80", per_slot = "auto"`, "auto", ""},
+		{crowd, `address = ":80", per_slot = true`, "true", ""},
+		{crowd, `address = ":80", per_slot = false`, "false", ""},
+		{crowd + `reload.strategy = "rolling"`, `address = ":80"`, "auto", ""},
+		{crowd + `reload.strategy = "stop-first"`, `address = ":80"`, "auto", stopWhy},
+		{"workers = 32", `address = "udp::53"`, "auto", ""},
+		{crowd, `address = "udp::53"`, "auto", udpWhy},
+		{crowd, `address = "unix:/run/web.sock"`, "auto", "a unix socket has one queue"},
+		{crowd, `address = ":80", reuse_port = true`, "auto", reuseWhy},
+		{crowd, `address = ":80", fd = 0`, "auto", stdinWhy},
+		{crowd, `address = ":80", handover = "share"`, "auto", `handover = "share"`},
+		{crowd + `restart.when = "never"`, `address = ":80"`, "auto", `with restart.when = "never" a socket could be left without a worker`},
+		{crowd + "restart.when = \"on-failure\"\nreload.strategy = \"rolling\"", `address = ":80"`, "auto", `with restart.when = "on-failure" a socket could be left without a worker`},
+	} {
+		t.Run(c.program+" "+c.listener, func(t *testing.T) {
+			config := load(t, minimal+c.program+"\nlisten = [{ "+c.listener+" }]\n")
+			p := &config.Programs[0]
+			why, _ := p.OneSocket(p.Listen[0])
+			if got := p.Listen[0].Slotting(); got != c.slotting || why != c.why {
+				t.Errorf("it is %s, one socket because %q, want %s because %q", got, why, c.slotting, c.why)
+			}
+			if p.Listen[0].Single != (c.slotting == "false" || isSteered(p.Listen[0]) && c.why != "" && p.Listen[0].Address.IsTCP()) {
+				t.Errorf("it is %+v", p.Listen[0])
+			}
+			notes := config.Crowded()
+			if len(notes) > 0 != (c.why != "") || len(notes) > 0 && !strings.Contains(notes[0].String(), ".listen[0].per_slot: the listener ") {
+				t.Errorf("notes are %v", notes)
+			}
+		})
+	}
+}
+
+func TestRollingProgramOfManyWorkersIsSteered(t *testing.T) {
+	for workers, want := range map[int]socket.Handover{32: socket.Share, 33: socket.Steer} {
+		text := fmt.Sprintf("%sworkers = %d\nreload.strategy = \"rolling\"\nlisten = [{ address = \":80\" }]\n", minimal, workers)
+		if got := load(t, text).Programs[0].Listen[0]; got.Handover != want {
+			t.Errorf("%d workers: it is %s, because %q", workers, got.Handover, got.HandoverWhy)
+		}
+	}
+}

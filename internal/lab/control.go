@@ -90,8 +90,12 @@ type statusAnswer struct {
 			}
 		}
 		Listeners []struct {
-			Address string
-			Queue   struct{ Waiting, Limit int }
+			Address    string
+			FDs        []int
+			Queue      struct{ Waiting, Limit int }
+			PerSlot    string `json:"per_slot"`
+			PerSlotWhy string `json:"per_slot_why"`
+			Lanes      []struct{ Queued int }
 		}
 	}
 }

@@ -750,3 +750,47 @@ func TestOrphansKeepNewConnectionsUntilAGenerationServes(t *testing.T) {
 	s.send(Tick{})
 	s.expect("steer 1")
 }
+
+func TestRollingFromOneSocketToSeveralDividesConnectionsByWorkers(t *testing.T) {
+	for name, c := range map[string]struct{ before, after Prepared }{
+		"to several": {Prepared{Generation: 1}, Prepared{Generation: 2, Steered: true, Sockets: 2}},
+		"to one":     {Prepared{Generation: 1, Steered: true, Sockets: 2}, Prepared{Generation: 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := testConfig(3, "rolling")
+			config.Reload.MaxSurge = 1
+			config.Drain.Timeout = 10 * time.Second
+			config.Listen = make([]socket.Spec, 1)
+			s := newScript(t, config)
+			s.send(c.before)
+			s.allReady()
+			s.send(Reload{Reason: "HUP"})
+			s.send(c.after)
+			for taken := 1; taken < 3; taken++ {
+				s.send(ReadySaid{Worker: 3 + taken})
+				want := []Share{{2, []int{0, 1}[:taken], taken}, {1, []int{1, 2}[taken-1:], 3 - taken}}
+				if !slices.EqualFunc(s.p.Steering, want, Share.equal) {
+					t.Errorf("with %d slots taken the shares are %+v, want %+v", taken, s.p.Steering, want)
+				}
+				s.send(Quieted{1, taken - 1, Look{}})
+				s.exit(taken)
+			}
+			s.send(ReadySaid{Worker: 6})
+			if want := []Share{{Generation: 2, Weight: Whole}}; !slices.EqualFunc(s.p.Steering, want, Share.equal) {
+				t.Errorf("in the end the shares are %+v", s.p.Steering)
+			}
+		})
+	}
+}
+
+func TestSocketWithoutAReadyWorkerGetsNothing(t *testing.T) {
+	config := steeredConfig(3)
+	config.Listen = make([]socket.Spec, 1)
+	s := newScript(t, config)
+	s.send(Prepared{Generation: 1, Steered: true, Sockets: 2})
+	s.allReady()
+	s.exit(2)
+	if want := []Share{{1, []int{0, 2}, 2}}; !slices.EqualFunc(s.p.Steering, want, Share.equal) {
+		t.Errorf("the shares are %+v", s.p.Steering)
+	}
+}
