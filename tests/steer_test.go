@@ -258,14 +258,15 @@ func TestScaleKeepsTheSocketsOfARunningGeneration(t *testing.T) {
 	m.Serves(1)
 	load := lab.PressNew(t, m.Address(), 8, 0)
 	sockets := len(m.Status().Programs[0].Listeners[0].FDs)
-	worker := m.WorkerPID(1)
+	before := m.PIDs()
 	for _, workers := range []string{"70", "2"} {
 		m.CtlOK("scale", "web", workers)
 		m.Until(workers+" workers", func() bool { return strconv.Itoa(len(m.PIDs())) == workers })
 	}
 	m.Never(lab.Says(lab.GenerationServes), lab.Gen(2))
-	if got := len(m.Status().Programs[0].Listeners[0].FDs); got != sockets || sockets != 2 || !slices.Contains(m.PIDs(), worker) {
-		t.Errorf("there are %d sockets, before %d", got, sockets)
+	got := len(m.Status().Programs[0].Listeners[0].FDs)
+	if now := m.PIDs(); got != sockets || sockets != 2 || !slices.Contains(before, now[0]) || !slices.Contains(before, now[1]) {
+		t.Errorf("there are %d sockets, before %d; the workers are %v, before %v", got, sockets, now, before)
 	}
 	m.CtlOK("scale", "web", "1") // one of the two sockets would have no worker
 	m.Serves(2)
@@ -279,20 +280,19 @@ func TestConnectionsQueuedAtACrashedWorkersSocketAreAnswered(t *testing.T) {
 	m.Serves(1)
 	pid := m.WorkerPID(1)
 	lab.Must(t, syscall.Kill(pid, syscall.SIGSTOP))
-	var answers []func() string
+	address := m.Address()
+	var conns []net.Conn
 	for range 20 { // half of them wait in the queue of the worker that hangs
-		answers = append(answers, lab.Promise(t, m.Address(), "/"))
+		conn, err := net.Dial("tcp", address)
+		lab.Must(t, err)
+		t.Cleanup(func() { conn.Close() })
+		_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: test\r\n")
+		lab.Must(t, err)
+		conns = append(conns, conn)
 	}
-	m.Until("connections wait", func() bool {
-		queued := 0
-		for _, l := range m.Status().Programs[0].Listeners[0].Lanes {
-			queued += l.Queued
-		}
-		return queued > 0
-	})
 	lab.Must(t, syscall.Kill(pid, syscall.SIGKILL))
-	for _, answer := range answers {
-		if got := answer(); !strings.Contains(got, "generation=1 ") {
+	for _, conn := range conns {
+		if got := (&inHand{t, conn}).completes(); !strings.Contains(got, "generation=1 ") {
 			t.Errorf("the answer is %q", got)
 		}
 	}

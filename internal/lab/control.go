@@ -95,7 +95,6 @@ type statusAnswer struct {
 			Queue      struct{ Waiting, Limit int }
 			PerSlot    string `json:"per_slot"`
 			PerSlotWhy string `json:"per_slot_why"`
-			Lanes      []struct{ Queued int }
 		}
 	}
 }
