@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file is what the child does between fork and exec. The child has one thread and a copy of this process's memory, in which any other
-// thread may have held a lock. So nothing here allocates, grows the stack, takes a lock, stores a pointer or calls the Go runtime: only
-// raw system calls on the memory of a plan, which Prepare filled. Every signal is blocked until the signals are reset.
+// This file is what the child does between fork and exec. The child has one thread, its own stack, and a copy of a part of this process's
+// memory, in which any other thread may have held a lock. So nothing here allocates, grows the stack, takes a lock, stores a pointer, reads
+// Go's heap or calls the Go runtime: only raw system calls on the memory of a plan, which Prepare filled. Every signal is blocked until the
+// signals are reset.
 
-// plan is what the child does. Addresses in it are numbers, so that the child can pass them on: they point into the plan itself, or to what
-// the plan keeps.
+// plan is what the child does. It lies in an area with everything that it refers to. Addresses in it are numbers, as system calls want them.
 type plan struct {
 	clone   cloneArgs
 	pidfd   int32
@@ -26,17 +26,13 @@ type plan struct {
 	ignorePipe bool
 	score      []byte // oom_score_adj
 	readScore  [16]byte
-	limits     []unix.Rlimit
-	groups     []uint32
-	paper      [][]byte // strings for calls
 }
 
 // image is what the child executes.
 type image struct {
 	argv, envp, paths []uintptr // argv and envp end with a zero
 	searches          bool      // paths come from PATH
-	text              []byte    // what these point into
-	pids              [2]int    // where in text the child writes its PID; 0: nowhere
+	pids              [2][]byte // where in envp the child writes its PID; nil: nowhere
 }
 
 // capabilitySets are for capget(2) and capset(2).
@@ -98,12 +94,13 @@ var (
 
 func init() { ignored[0] = 1 }
 
-// become takes all steps and executes the command.
+// become takes all steps of the plan forking, and executes the command.
 //
 //go:norace
 //go:nosplit
 //go:noinline
-func (p *plan) become() {
+func become() {
+	p := forking
 	if p.procs >= 0 { // the worker can do without its group
 		syscall.RawSyscall6(unix.SYS_WRITE, uintptr(p.procs), uintptr(unsafe.Pointer(&ownGroup)), 1, 0, 0, 0)
 	}
@@ -207,10 +204,8 @@ func (p *plan) isScore(n int) bool {
 //go:noinline
 func (p *plan) execute() {
 	pid, _, _ := syscall.RawSyscall6(unix.SYS_GETPID, 0, 0, 0, 0, 0, 0)
-	for _, at := range p.pids {
-		if at > 0 {
-			p.writePID(at, pid)
-		}
+	for i := range p.pids {
+		writePID(p.pids[i], pid)
 	}
 	syscall.RawSyscall6(unix.SYS_WRITE, uintptr(p.report), uintptr(unsafe.Pointer(&started)), 1, 0, 0, 0)
 	argv, envp := uintptr(unsafe.Pointer(unsafe.SliceData(p.argv))), uintptr(unsafe.Pointer(unsafe.SliceData(p.envp)))
@@ -250,13 +245,13 @@ const noPID = "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 //go:norace
 //go:nosplit
 //go:noinline
-func (p *plan) writePID(at int, pid uintptr) {
+func writePID(to []byte, pid uintptr) {
 	digits := 1
 	for rest := pid; rest >= 10; rest /= 10 {
 		digits++
 	}
-	for i := at + digits - 1; i >= at && i < len(p.text); i-- {
-		p.text[i] = byte('0' + pid%10)
+	for i := digits - 1; i >= 0 && i < len(to); i-- {
+		to[i] = byte('0' + pid%10)
 		pid /= 10
 	}
 }

@@ -1,7 +1,6 @@
 package spawn
 
 import (
-	"runtime"
 	"syscall"
 	"unsafe"
 
@@ -22,17 +21,27 @@ type cloneArgs struct {
 	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
 }
 
+// clones makes a system call that forks. The child calls a function without arguments, whose code is at child, on the stack that the
+// arguments of the call name.
+func clones(number, a1, a2, a3, child uintptr) (result uintptr)
+
+// forking is the plan of the fork under way. syscall.ForkLock guards it.
+var forking *plan
+
 // Fork starts the process, in the control group behind the descriptor group if that is not -1. Where clone3(2) is not allowed, as under
 // RestrictNamespaces= of systemd, the process moves itself into the group. pidfd is -1 on kernels without pidfds.
 //
-// The process gets a copy of the memory and does not share it (CLONE_VM, CLONE_VFORK): an exec from a disk that hangs would stop the
-// thread that forked, and with it the garbage collector.
+// The process gets its own memory and does not share ours (CLONE_VM, CLONE_VFORK): an exec from a disk that hangs would stop the thread that
+// forked, and with it the garbage collector; and what the process does to its credentials and its oom_score_adj would change ours.
 func (l *Launch) Fork(group int) (pid, pidfd int, failure *StepError) {
 	p, errno := l.plan, syscall.ENOSYS
 	own := uintptr(unsafe.Pointer(&p.pidfd))
+	stack := l.area.stack()
+	l.area.leaveHeap(l)
 	if group >= 0 {
 		p.clone = cloneArgs{
 			flags: unix.CLONE_PIDFD | unix.CLONE_INTO_CGROUP, pidfd: uint64(own), exitSignal: uint64(unix.SIGCHLD), cgroup: uint64(group),
+			stack: uint64(stack) - 16, stackSize: 16, // the kernel adds them
 		}
 		pid, errno = p.fork(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&p.clone)), unsafe.Sizeof(p.clone), 0)
 	}
@@ -43,10 +52,10 @@ func (l *Launch) Fork(group int) (pid, pidfd int, failure *StepError) {
 		}
 	}
 	if errno != 0 {
-		pid, errno = p.fork(unix.SYS_CLONE, unix.CLONE_PIDFD|uintptr(unix.SIGCHLD), 0, own)
+		pid, errno = p.fork(unix.SYS_CLONE, unix.CLONE_PIDFD|uintptr(unix.SIGCHLD), stack, own)
 	}
 	if errno == syscall.EINVAL {
-		pid, errno = p.fork(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0)
+		pid, errno = p.fork(unix.SYS_CLONE, uintptr(unix.SIGCHLD), stack, 0)
 	}
 	if errno != 0 {
 		return 0, -1, Failed(stepFork, errno)
@@ -57,24 +66,17 @@ func (l *Launch) Fork(group int) (pid, pidfd int, failure *StepError) {
 
 // fork calls clone(2) or clone3(2) with these arguments.
 func (p *plan) fork(number, a1, a2, a3 uintptr) (int, syscall.Errno) {
+	child := become
+	code := **(**uintptr)(unsafe.Pointer(&child)) // a call by its name would go by way of the race detector, which needs the heap
 	syscall.ForkLock.Lock()
+	forking = p
 	beforeFork()
-	pid, errno := p.clones(number, a1, a2, a3)
+	result := clones(number, a1, a2, a3, code)
 	afterFork()
+	forking = nil
 	syscall.ForkLock.Unlock()
-	runtime.KeepAlive(p)
-	return int(pid), errno
-}
-
-// clones returns in the parent only.
-//
-//go:norace
-//go:nosplit
-//go:noinline
-func (p *plan) clones(number, a1, a2, a3 uintptr) (uintptr, syscall.Errno) {
-	pid, _, errno := syscall.RawSyscall6(number, a1, a2, a3, 0, 0, 0)
-	if pid == 0 && errno == 0 {
-		p.become()
+	if result > ^uintptr(4095) {
+		return 0, syscall.Errno(-result)
 	}
-	return pid, errno
+	return int(result), 0
 }

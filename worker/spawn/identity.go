@@ -49,9 +49,10 @@ func (b *builder) groups() {
 	if have, err := unix.Getgroups(); err == nil && sameGroups(have, want) {
 		return
 	}
-	b.p.groups = slices.Clone(want)
+	groups := room[uint32](b.area, len(want))
+	copy(groups, want)
 	b.step = codeGroups
-	b.call(unix.SYS_SETGROUPS, uintptr(len(want)), uintptr(unsafe.Pointer(unsafe.SliceData(b.p.groups))))
+	b.call(unix.SYS_SETGROUPS, uintptr(len(want)), address(groups))
 }
 
 func sameGroups(have []int, want []uint32) bool {

@@ -33,7 +33,7 @@ func (l *Limits) names() []string { return slices.Sorted(maps.Keys(l.RLimits)) }
 func (b *builder) raiseHardLimits() *StepError {
 	b.step = codeLimits
 	names := b.c.Limits.names()
-	b.p.limits = make([]unix.Rlimit, len(names)) // what they become: its addresses stay
+	b.limits = room[unix.Rlimit](b.area, len(names))
 	for i, name := range names {
 		number, known := RLimit(name)
 		if !known {
@@ -44,7 +44,7 @@ func (b *builder) raiseHardLimits() *StepError {
 			return Failed(stepLimits, fmt.Errorf("%s: %w", name, err))
 		}
 		want := b.c.Limits.RLimits[name]
-		b.p.limits[i] = unix.Rlimit{Cur: want, Max: max(want, have.Max)}
+		b.limits[i] = unix.Rlimit{Cur: want, Max: max(want, have.Max)}
 		if want > have.Max {
 			b.limit(i, number).hint = hintHard
 		}
@@ -66,7 +66,7 @@ func (b *builder) softLimits() *StepError {
 }
 
 func (b *builder) limit(i, number int) *call {
-	c := b.call(unix.SYS_PRLIMIT64, 0, uintptr(number), uintptr(unsafe.Pointer(&b.p.limits[i])))
+	c := b.call(unix.SYS_PRLIMIT64, 0, uintptr(number), uintptr(unsafe.Pointer(&b.limits[i])))
 	c.index = uint16(i)
 	return c
 }

@@ -15,40 +15,66 @@ import (
 // builder fills a plan.
 type builder struct {
 	c      *Execution
+	area   *area
 	p      *plan
-	report int   // this process's descriptor
-	step   uint8 // of the next calls
+	report int           // this process's descriptor
+	limits []unix.Rlimit // what they become, in the order of names
+	step   uint8         // of the next calls
 }
 
 // newPlan prepares all steps. What needs the supervisor's privileges comes before the user is set, and what the user must be able to do comes
 // after; limits come last, so that they apply to the command and not to the steps.
-func newPlan(c *Execution, report int) (*plan, *StepError) {
-	b := &builder{c: c, p: &plan{pidfd: -1, procs: -1}, report: report}
-	b.p.calls = make([]call, 0, 24+2*len(c.Files))
+func newPlan(c *Execution, report int) (*plan, *area, *StepError) {
+	if len(c.Argv) == 0 {
+		return nil, nil, Failed(StepExec, errors.New("no command was given"))
+	}
+	calls, size := c.size()
+	a, err := newArea(size)
+	if err != nil {
+		return nil, nil, Failed(stepFork, err)
+	}
+	b := &builder{c: c, area: a, p: &room[plan](a, 1)[0], report: report}
+	b.p.pidfd, b.p.procs = -1, -1
+	b.p.calls = room[call](a, calls)[:0]
 	for _, step := range []func() *StepError{
 		b.command, b.descriptors, b.signals, b.raiseHardLimits, b.attributes, b.identity, b.ambient, b.directory, b.softLimits,
 	} {
 		if failure := step(); failure != nil {
-			return nil, failure
+			a.close()
+			return nil, nil, failure
 		}
 	}
-	return b.p, nil
+	return b.p, a, nil
+}
+
+// size returns at most how many calls and bytes the plan of c needs.
+func (c *Execution) size() (calls, bytes int) {
+	calls = 32 + 2*len(c.Files) + 2*len(c.Limits.RLimits) + 2*len(c.Limits.AmbientCapabilities)
+	bytes = 4096 + int(unsafe.Sizeof(plan{})) + calls*int(unsafe.Sizeof(call{})) + len(c.Limits.RLimits)*int(unsafe.Sizeof(unix.Rlimit{})) +
+		len(c.Directory) + len(c.Argv[0])
+	if c.Credential != nil {
+		bytes += 4 * len(c.Credential.Groups)
+	}
+	files, _ := c.candidates()
+	for _, list := range [][]string{c.Argv, c.Environment, files} {
+		for _, s := range list {
+			bytes += len(s) + 2*8 // with its address, and rounded up
+		}
+	}
+	return calls, bytes
 }
 
 // call adds a system call to the plan.
 func (b *builder) call(number uintptr, args ...uintptr) *call {
-	c := call{number: number, step: b.step}
+	b.p.calls = b.p.calls[:len(b.p.calls)+1]
+	c := &b.p.calls[len(b.p.calls)-1]
+	c.number, c.step = number, b.step
 	copy(c.args[:], args)
-	b.p.calls = append(b.p.calls, c)
-	return &b.p.calls[len(b.p.calls)-1]
+	return c
 }
 
-// paper keeps a string for a call, and returns its address.
-func (b *builder) paper(s string) uintptr {
-	text := append([]byte(s), 0)
-	b.p.paper = append(b.p.paper, text)
-	return uintptr(unsafe.Pointer(unsafe.SliceData(text)))
-}
+// text copies a string for a call, and returns its address.
+func (b *builder) text(s string) uintptr { return address(b.area.text(s)) }
 
 // descriptors puts Files, and the report after them, into their places. Nothing else stays open: a later step may hang, as on a disk that is
 // dead, and this process must not hold the supervisor's sockets and locks meanwhile.
@@ -102,7 +128,8 @@ func (b *builder) attributes() *StepError {
 		b.step = codeNice
 		b.call(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, 0, uintptr(*limits.Nice))
 	}
-	b.p.score = strconv.AppendInt(nil, int64(value(limits.OOMScoreAdj)), 10)
+	score := strconv.Itoa(value(limits.OOMScoreAdj))
+	b.p.score = b.area.text(score)[:len(score)]
 	b.step = codeOOM
 	if c := b.call(setScore); limits.OOMScoreAdj == nil {
 		c.may = anyError
@@ -134,16 +161,13 @@ func (b *builder) directory() *StepError {
 		return Failed(stepDirectory, fmt.Errorf("%q contains a NUL byte: %w", b.c.Directory, unix.EINVAL))
 	}
 	b.step = codeDirectory
-	b.call(unix.SYS_CHDIR, b.paper(b.c.Directory))
+	b.call(unix.SYS_CHDIR, b.text(b.c.Directory))
 	return nil
 }
 
-// command lays out argv, the environment and the paths to try, in one piece of text.
+// command copies argv, the environment and the paths to try.
 func (b *builder) command() *StepError {
 	c, p := b.c, b.p
-	if len(c.Argv) == 0 {
-		return Failed(StepExec, errors.New("no command was given"))
-	}
 	for _, list := range [][]string{c.Argv, c.Environment} {
 		for _, s := range list {
 			if strings.IndexByte(s, 0) >= 0 {
@@ -153,43 +177,29 @@ func (b *builder) command() *StepError {
 	}
 	files, _ := c.candidates()
 	p.searches = !strings.Contains(c.Argv[0], "/")
-	environment := c.Environment
-	var pids []int // in environment
-	for _, pair := range [][2]string{{"LISTEN_FDS=", "LISTEN_PID="}, {"WATCHDOG_USEC=", "WATCHDOG_PID="}} {
+	p.argv, p.paths = b.list(c.Argv, 1), b.list(files, 0)
+	p.envp = b.list(c.Environment, 1+len(p.pids))
+	last := len(c.Environment)
+	for i, pair := range [...][2]string{{"LISTEN_FDS=", "LISTEN_PID="}, {"WATCHDOG_USEC=", "WATCHDOG_PID="}} {
 		if slices.ContainsFunc(c.Environment, func(v string) bool { return strings.HasPrefix(v, pair[0]) }) {
-			pids = append(pids, len(environment))
-			environment = append(environment[:len(environment):len(environment)], pair[1]+noPID)
+			variable := b.area.text(pair[1] + noPID)
+			p.pids[i] = variable[len(pair[1]) : len(variable)-1]
+			p.envp[last] = address(variable)
+			last++
 		}
 	}
-	b.lay(c.Argv, environment, files)
-	for i, at := range pids {
-		p.pids[i] = int(p.envp[at]-p.argv[0]) + strings.IndexByte(environment[at], '=') + 1
-	}
 	// ps(1) is not to show a second supervisord: until the exec, it is what systemd would call it.
-	b.call(unix.SYS_PRCTL, unix.PR_SET_NAME, b.paper("("+filepath.Base(c.Argv[0])+")")).may = anyError
+	b.call(unix.SYS_PRCTL, unix.PR_SET_NAME, b.text("("+filepath.Base(c.Argv[0])+")")).may = anyError
 	return nil
 }
 
-// lay copies the lists into text. argv comes first.
-func (b *builder) lay(argv, environment, files []string) {
-	size := 0
-	lists := [][]string{argv, environment, files}
-	for _, list := range lists {
-		for _, s := range list {
-			size += len(s) + 1
-		}
+// list copies strings, and returns their addresses and zeros after these.
+func (b *builder) list(strings []string, zeros int) []uintptr {
+	list := room[uintptr](b.area, len(strings)+zeros)
+	for i, s := range strings {
+		list[i] = b.text(s)
 	}
-	p := b.p
-	p.text = make([]byte, 0, size)
-	base := uintptr(unsafe.Pointer(unsafe.SliceData(p.text)))
-	for i, into := range []*[]uintptr{&p.argv, &p.envp, &p.paths} {
-		*into = make([]uintptr, 0, len(lists[i])+1)
-		for _, s := range lists[i] {
-			*into = append(*into, base+uintptr(len(p.text)))
-			p.text = append(append(p.text, s...), 0)
-		}
-	}
-	p.argv, p.envp = append(p.argv, 0), append(p.envp, 0)
+	return list
 }
 
 // candidates returns the files that may be the command, and the PATH that they come from unless the command has a slash.

@@ -61,7 +61,8 @@ const RLimitInfinity = ^uint64(0)
 type Launch struct {
 	Report int // read what the process says here, until its end, for ParseReport. The caller closes it
 	writer int // the process's end of Report; -1: closed
-	plan   *plan
+	area   *area
+	plan   *plan // in area
 }
 
 // Prepare opens what a fork of c needs. The caller must Close it. The descriptors in c must stay open until Fork has returned.
@@ -70,20 +71,21 @@ func Prepare(c *Execution) (*Launch, *StepError) {
 	if err != nil {
 		return nil, Failed(stepFork, err)
 	}
-	p, failure := newPlan(c, write)
+	p, a, failure := newPlan(c, write)
 	if failure != nil {
 		unix.Close(read)
 		unix.Close(write)
 		return nil, failure
 	}
-	return &Launch{Report: read, writer: write, plan: p}, nil
+	return &Launch{Report: read, writer: write, area: a, plan: p}, nil
 }
 
 // Close closes everything but Report. It may be called twice.
 func (l *Launch) Close() {
 	if l.writer >= 0 {
 		unix.Close(l.writer)
-		l.writer = -1
+		l.area.close()
+		l.writer, l.plan = -1, nil
 	}
 }
 
