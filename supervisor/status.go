@@ -38,6 +38,7 @@ type ProgramStatus struct {
 	Due         *DueReload             `json:"due,omitempty"`        // a reload that was asked for and has not begun
 	Awaited     int                    `json:"awaited_generation"`   // the newest number that was promised: of the reload that waits, if one does
 	Reloads     []program.ReloadRecord `json:"reloads"`              // the last ones, oldest first
+	Past        []program.PastReload   `json:"-"`                    // what is left of the reloads before, oldest first; for readers only
 	Stop        *program.StopRecord    `json:"stop,omitempty"`       // the last one
 	Lost        uint64                 `json:"lost_lines,omitempty"` // of output that could not be written to the log files
 	Paused      *PauseStatus           `json:"paused,omitempty"`     // new connections wait in the kernel
@@ -150,7 +151,7 @@ func (p *runner) status() ProgramStatus {
 		Name: p.core.Name, State: p.core.State(), Summary: p.summary(), Generations: []GenerationStatus{}, Listeners: []ListenerStatus{},
 		Newest: p.core.LastGeneration, Awaited: p.core.Awaited(), Failures: p.core.Failures,
 		Restarts: p.core.Restarts, LastCrash: p.core.LastCrash.Copy(), RetryAt: some(p.core.RetryTime(now)),
-		Orphans: p.s.Orphans.Of(p.core.Name), Reloads: []program.ReloadRecord{}, Lost: p.capture.errors.Lost(),
+		Orphans: p.s.Orphans.Of(p.core.Name), Reloads: []program.ReloadRecord{}, Past: p.core.Past, Lost: p.capture.errors.Lost(),
 	}
 	for _, r := range p.core.Reloads {
 		st.Reloads = append(st.Reloads, *r.Copy())

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,7 +25,8 @@ type Accepted struct {
 
 // ReceiptsAnswer is the answer to …/receipts.
 type ReceiptsAnswer struct {
-	Receipts []receipt.Receipt `json:"receipts"` // newest first; without "ended" a receipt is what is known so far
+	Receipts []receipt.Receipt    `json:"receipts"` // newest first; without "ended" a receipt is what is known so far
+	Past     []program.PastReload `json:"past"`     // what is left of the reloads before, newest first
 }
 
 // ScaleBody is the body of …/scale.
@@ -86,7 +88,9 @@ func (a *API) receipts(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p := st.Programs[0]
-	return respond(w, ReceiptsAnswer{a.Receipts(p.Name, p.Reloads)})
+	past := append([]program.PastReload{}, p.Past...)
+	slices.Reverse(past)
+	return respond(w, ReceiptsAnswer{a.Receipts(p.Name, p.Reloads), past})
 }
 
 func (a *API) start(w http.ResponseWriter, r *http.Request) error {

@@ -218,6 +218,32 @@ func served(t *testing.T) *troupe {
 	return s
 }
 
+func TestSummariesOfOlderReloadsAreInTheLogAndCostLittle(t *testing.T) {
+	s := served(t)
+	s.step("web", program.ReadySaid{Worker: 1})
+	core := s.programs["web"].Core
+	most := int64(0)
+	for range 130 {
+		s.step("web", program.Reload{Reason: "HUP"})
+		s.step("web", program.Prepared{Generation: core.LastGeneration, Failure: &program.Failure{Step: "preflight", Reason: "exited with status 1"}})
+		log, end := s.store.written.log, s.store.written.log.end
+		s.store.Keep(s)
+		if s.store.written.log == log {
+			most = max(most, log.end-end)
+		}
+	}
+	whole, kept := s.whole(t), s.kept(t)
+	if n := len(kept.Programs[0].Core.Past); !same(whole, kept) || n < 50 {
+		t.Errorf("%d summaries are in the log: %s", n, describe(kept))
+	}
+	if last := kept.Programs[0].Core.Past[0]; last.Failure != "preflight: exited with status 1" {
+		t.Errorf("the oldest is %+v", last)
+	}
+	if most == 0 || most > 8<<10 {
+		t.Errorf("a reload takes %d bytes of the log", most)
+	}
+}
+
 func TestBatchThatIsCutOffDoesNotCount(t *testing.T) {
 	s := served(t)
 	log := s.store.written.log

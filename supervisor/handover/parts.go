@@ -55,6 +55,9 @@ func (l *logWriter) putWhole(head *Record, programs func(yield func(Program) boo
 		for _, reload := range r.Core.Reloads {
 			l.put(part{r.Core.Name, program.Part{Kind: program.ReloadPart, Number: reload.Generation}}.key(), reload)
 		}
+		for _, past := range r.Core.Past {
+			l.put(part{r.Core.Name, program.Part{Kind: program.PastPart, Number: past.Generation}}.key(), past)
+		}
 		for _, g := range r.Core.Generations() {
 			l.putGeneration(r.Core.Name, g)
 			l.putResources(r.Core.Name, p, g.Number)
@@ -117,6 +120,12 @@ func (l *logWriter) putPart(p Program, t part) {
 		} else {
 			l.put(t.key(), nil)
 		}
+	case program.PastPart:
+		if i := slices.IndexFunc(r.Core.Past, func(r program.PastReload) bool { return r.Generation == t.Number }); i >= 0 {
+			l.put(t.key(), r.Core.Past[i])
+		} else {
+			l.put(t.key(), nil)
+		}
 	case program.WorkerPart:
 		if w, g := r.Core.Find(t.Number); w != nil {
 			l.putWorker(t.program, p, w, g)
@@ -150,6 +159,7 @@ type programPart struct {
 	Trial     int    `json:",omitempty"`
 	Draining  []int  `json:",omitempty"`
 	Reloads   absent `json:",omitempty"`
+	Past      absent `json:",omitempty"`
 	Steering  absent `json:",omitempty"`
 
 	Listeners []socket.Resolved
@@ -276,6 +286,7 @@ type programParts struct {
 	resources   map[int]*resources
 	workers     map[int]*workerPart
 	reloads     map[int]*program.ReloadRecord
+	past        map[int]*program.PastReload
 	steering    []program.Share
 	whole       *programPart
 }
@@ -291,7 +302,7 @@ func (all parts) record() (*Record, error) {
 			name, rest, _ := strings.Cut(key, "/")
 			if programs[name] == nil {
 				programs[name] = &programParts{configs: map[int]*config.Program{}, generations: map[int]*generationPart{}, resources: map[int]*resources{},
-					workers: map[int]*workerPart{}, reloads: map[int]*program.ReloadRecord{}}
+					workers: map[int]*workerPart{}, reloads: map[int]*program.ReloadRecord{}, past: map[int]*program.PastReload{}}
 			}
 			err = programs[name].take(rest, e)
 		}
@@ -333,6 +344,8 @@ func (p *programParts) take(key string, e *encodedPart) error {
 		return takeInto(p.workers, number, e)
 	case program.ReloadPart:
 		return takeInto(p.reloads, number, e)
+	case program.PastPart:
+		return takeInto(p.past, number, e)
 	}
 	return nil // of a newer version, which says the same in other parts, too
 }
@@ -351,6 +364,9 @@ func (p *programParts) record(name string) (ProgramRecord, error) {
 	core.Config, core.Candidate, core.Steering = p.configs[p.whole.Config], p.configs[p.whole.Candidate], p.steering
 	for _, n := range slices.Sorted(maps.Keys(p.reloads)) {
 		core.Reloads = append(core.Reloads, p.reloads[n])
+	}
+	for _, n := range slices.Sorted(maps.Keys(p.past)) {
+		core.Past = append(core.Past, *p.past[n])
 	}
 	r := ProgramRecord{Core: core, Listeners: p.whole.Listeners, Removed: p.whole.Removed, DownSince: p.whole.DownSince}
 	core.Serving, core.Trial = p.generation(p.whole.Serving), p.generation(p.whole.Trial)

@@ -1,6 +1,9 @@
 package program
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Grace is how much longer a worker is listened to whose deadline was seen too late.
 const Grace = time.Second
@@ -31,6 +34,10 @@ func (p *Program) times() []*time.Time {
 	all := []*time.Time{&p.AgainAt, &p.TriedAt, &p.RetryAt, &p.ChangedAt, &p.WholeAt, &p.Paused.Since, &p.Paused.Until}
 	for _, r := range p.Reloads {
 		all = append(all, &r.Began, &r.Spawned, &r.Ready, &r.Decided, &r.Ended, &r.Retired, &r.Gone, &r.Flipped, &r.KeptTill, &r.RolledBack)
+	}
+	p.Past = slices.Clone(p.Past)
+	for i := range p.Past {
+		all = append(all, &p.Past[i].Decided)
 	}
 	if c := p.LastCrash; c != nil {
 		all = append(all, &c.At)

@@ -82,6 +82,7 @@ type pauseTime struct {
 // past is what has happened.
 type past struct {
 	Reloads  []*ReloadRecord `json:",omitempty"` // the last ones, oldest first
+	Past     []PastReload    `json:",omitempty"` // what is left of those before, oldest first; it is never changed, only replaced
 	LastStop *StopRecord     `json:",omitempty"`
 }
 

@@ -157,6 +157,7 @@ func (p *Program) record(r *ReloadRecord) {
 		forgotten := surplus >= 0 && !r.Ended.IsZero()
 		if forgotten {
 			p.touchReload(r)
+			p.summarize(r)
 		}
 		return forgotten
 	})

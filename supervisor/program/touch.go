@@ -15,6 +15,7 @@ const (
 	WorkerPart     PartKind = "worker"     // a Worker
 	GenerationPart PartKind = "generation" // a Generation without its workers
 	ReloadPart     PartKind = "reload"     // a ReloadRecord
+	PastPart       PartKind = "past"       // a PastReload
 	SteeringPart   PartKind = "steering"   // Program.Steering
 )
 
@@ -36,6 +37,9 @@ func (p *Program) touchAll() {
 	p.touch(SteeringPart, 0)
 	for _, r := range p.Reloads {
 		p.touchReload(r)
+	}
+	for i := range p.Past {
+		p.touch(PastPart, p.Past[i].Generation)
 	}
 	for _, g := range p.Generations() {
 		p.touchGeneration(g)

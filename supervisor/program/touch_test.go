@@ -22,6 +22,9 @@ func (h *history) parts() map[Part]string {
 	for _, r := range h.p.Reloads {
 		put(ReloadPart, r.Generation, r)
 	}
+	for _, r := range h.p.Past {
+		put(PastPart, r.Generation, r)
+	}
 	for _, g := range h.p.Generations() {
 		alone := *g
 		alone.Workers = nil

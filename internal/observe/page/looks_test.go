@@ -315,6 +315,20 @@ func TestEventsOfOneProgram(t *testing.T) {
 	s.is("#recent li:first-child time", "15:03:02")
 }
 
+func TestOlderReloadsAreListed(t *testing.T) {
+	v := viewOf(up("web", 83, 3, time.Hour))
+	web := &v.Status.Programs[0]
+	for i := range 80 {
+		web.Past = append(web.Past, program.PastReload{Generation: i + 1, Replaced: i, Outcome: program.Serves, AskedBy: "signal HUP", Decided: ago(time.Duration(30*24-i) * time.Hour), Took: time.Second})
+	}
+	web.Past[78].Outcome, web.Past[78].Failure = program.NotReady, "ready: not ready after 20s"
+	s := show(t, v)
+	s.click("#program-web [data-do=history]")
+	s.Until("the older ones", `document.querySelectorAll("[data-past=web] li").length === 80`)
+	s.is("[data-past=web] li:first-child", "2026-10-26 22:04:05 · 79 → 80 · serves after 1.0 s · by signal HUP")
+	s.is("[data-past=web] li.failed", "2026-10-26 21:04:05 · 78 → 79 · not ready after 1.0 s · by signal HUP · ready: not ready after 20s")
+}
+
 func TestOldStateDoesNotLookWell(t *testing.T) {
 	s := show(t, idle())
 	s.http.Close()
@@ -435,6 +449,8 @@ func TestPageIsAccessible(t *testing.T) {
 			}
 			s.unlock()
 			s.click("details [data-do=choose]")
+			s.click("details [data-do=history]")
+			s.Until("the older reloads", `Boolean(document.querySelector("[data-past], [data-do=history] ~ .summary, .scroll + .summary"))`)
 			s.Eval(`document.querySelectorAll("details").forEach(d => d.open = true)`)
 			s.accessible(name + " unlocked, dark")
 			s.click("[data-do=reload]")

@@ -168,6 +168,20 @@ func TestPathsOfSite(t *testing.T) {
 	s.expect("POST", "/", 405, "")
 }
 
+func TestHistoryGoesBeyondTheState(t *testing.T) {
+	s := local(t)
+	s.status.Store(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web",
+		Past:    []program.PastReload{{Generation: 1, Outcome: program.Serves}, {Generation: 2, Outcome: program.NotReady, Failure: "ready: too slow"}},
+		Reloads: []program.ReloadRecord{{Generation: 3, Outcome: program.Serves, AskedBy: "alice"}, {Generation: 4, Outcome: program.Pending}}}}})
+	_, text, _ := s.do("GET", "/history?program=web")
+	var list []program.PastReload
+	if err := json.Unmarshal([]byte(text), &list); err != nil || len(list) != 3 || list[0].Generation != 3 || list[0].AskedBy != "alice" || list[2].Generation != 1 {
+		t.Errorf("%v: %s", err, text)
+	}
+	s.expect("GET", "/history?program=no", 404, "web")
+	s.expect("GET", "/history", 404, "web")
+}
+
 func TestHealth(t *testing.T) {
 	s := local(t)
 	s.expect("GET", "/healthz", 200, "ok")

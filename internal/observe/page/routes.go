@@ -10,9 +10,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 //go:embed static
@@ -51,6 +53,7 @@ func (s *Site) routes() http.Handler {
 	mux.HandleFunc("GET /healthz", s.healthz)
 	mux.HandleFunc("GET /readyz", s.readyz)
 	mux.HandleFunc("GET /state", s.viewOnce)
+	mux.HandleFunc("GET /history", s.history)
 	mux.Handle("GET /events", &s.feed)
 	mux.HandleFunc("POST /unlock", s.forHolder(unlock))
 	mux.HandleFunc("GET /logs", s.forHolder(s.logs))
@@ -167,4 +170,26 @@ func (s *Site) viewOnce(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Write(text) //nolint:errcheck // the client is gone
+}
+
+// history answers with summaries of the reloads of a program, newest first: more of them than the state has.
+func (s *Site) history(w http.ResponseWriter, r *http.Request) {
+	st := s.status(w, r)
+	if st == nil {
+		return
+	}
+	if err := st.Only(r.FormValue("program")); err != nil {
+		http.Error(w, err.Error(), http.StatusNotFound)
+		return
+	}
+	p := st.Programs[0]
+	list := slices.Clone(p.Past)
+	for i := range p.Reloads {
+		if r := &p.Reloads[i]; !r.Outcome.Open() {
+			list = append(list, r.Summary())
+		}
+	}
+	slices.Reverse(list)
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(append([]program.PastReload{}, list...)) //nolint:errcheck // the client may be gone
 }

@@ -168,7 +168,7 @@ function reloads(p, receipts, shown, view) {
   return [el("h3", {}, "Reloads"), el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "Reloads of " + p.name },
     el("table", {}, el("thead", {}, el("tr", {}, head.map((h, i) => el("th", { scope: "col", class: i >= texts && "n" }, h)))),
       el("tbody", {}, receipts.map(r => receipt(p, r, r === shown))))),
-    past ? older(p, past) : button("history", "Older reloads", p, null, "quiet")];
+    past ? older(p, past, receipts) : button("history", "Older reloads", p, null, "quiet")];
 }
 
 function receipt(p, r, isShown) {
@@ -187,12 +187,13 @@ function figures(r) {
 }
 
 // older lists reloads of which only a summary is kept.
-function older(p, past) {
-  if (past.error) return el("p", { class: "summary" }, past.error);
+function older(p, all, receipts) {
+  if (all.error) return el("p", { class: "summary" }, all.error);
+  const past = all.filter(r => !receipts.some(s => s.generation === r.generation));
   if (!past.length) return el("p", { class: "summary" }, "No older reloads are known.");
-  return el("ol", { class: "past", "data-past": p.name }, past.map(r => el("li", { class: r.failure ? "failed" : null, title: stamp(at(r.decided)) + " " + zoneName },
+  return el("div", { class: "past", "data-past": p.name, tabindex: 0, role: "region", "aria-label": "Older reloads of " + p.name }, el("ol", {}, past.map(r => el("li", { class: r.failure ? "failed" : null, title: stamp(at(r.decided)) + " " + zoneName },
     `${when(at(r.decided))} · ${r.replaced ? r.replaced + " → " : ""}${r.generation} · ${outcomeWord(r)} after ${took(r.took_ns)}` +
-    `${by(r.asked_by || r.reason)}${r.failure ? ` · ${r.failure}` : ""}`)));
+    `${by(r.asked_by)}${r.failure ? ` · ${r.failure}` : ""}`))));
 }
 
 // output shows the last lines that the workers wrote, to the holder of the token.
