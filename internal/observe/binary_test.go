@@ -331,7 +331,7 @@ timeout = "300ms"`)
 	if r.Killed != 1 || r.Kills[0].Generation != 1 || !strings.Contains(r.Kills[0].Reason, "still there") {
 		t.Errorf("killed are %+v", r.Kills)
 	}
-	if text := m.get("/metrics"); !strings.Contains(text, "\nsupervisord_worker_kills_total{program=\"web\"} 1\n") || !strings.Contains(text, `supervisord_reloads_total{program="web",outcome="serves"} `) {
+	if text := m.get("/metrics"); !strings.Contains(text, "\nsupervisord_worker_kills_total{program=\"web\"} 1\n") || !strings.Contains(text, `supervisord_reloads_total{outcome="serves",program="web"} `) {
 		t.Errorf("the metrics are\n%s", text)
 	}
 }

@@ -1,5 +1,8 @@
 // Package metrics is what Prometheus reads. The supervisor's updates feed the counters; everything else is asked for
 // only during a scrape.
+//
+// The client library writes the formats. It makes the binary a third larger (19.4 → 25.9 MB) and adds 2 MiB to what is mapped while
+// supervisord works; at rest it costs nothing that can be measured (5.2 to 6.0 MiB with and without it).
 package metrics
 
 import (
@@ -9,15 +12,11 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
-)
-
-// The buckets of the histograms, in seconds.
-var (
-	reloadBuckets = []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
-	quietBuckets  = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
-	drainBuckets  = []float64{.05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600}
 )
 
 // maxScrapes is how many scrapes are answered at once.
@@ -41,7 +40,7 @@ type counts struct {
 	busy, left      int // how often drain.timeout came while connections were in hand, and how many were
 	lost            program.Lost
 
-	reload, quiet, drain *histogram
+	durations
 }
 
 // New returns metrics that have counted nothing. status asks the supervisor for its status, accept queues included.
@@ -53,7 +52,7 @@ func New(status func(context.Context) (*supervisor.Status, error)) *Metrics {
 func (m *Metrics) of(name string) *counts {
 	c := m.counts[name]
 	if c == nil {
-		c = &counts{begun: map[program.Source]int{}, reloads: map[program.Outcome]int{}, reload: newHistogram(reloadBuckets), quiet: newHistogram(quietBuckets), drain: newHistogram(drainBuckets)}
+		c = &counts{begun: map[program.Source]int{}, reloads: map[program.Outcome]int{}, durations: newDurations(name)}
 		m.counts[name] = c
 	}
 	return c
@@ -67,18 +66,18 @@ func (m *Metrics) See(u supervisor.Update) {
 	if u.Decides() {
 		c.reloads[u.Reload.Outcome]++
 		if u.Reload.Outcome == program.Serves {
-			c.reload.observe(u.Reload.Took.Seconds())
+			c.reload.Observe(u.Reload.Took.Seconds())
 		}
 	}
 	switch u.Kind {
 	case program.TrialBegan:
 		c.begun[program.SourceOf(u.AskedBy)]++
 	case program.GenerationQuiet:
-		c.quiet.observe(u.Took.Seconds())
+		c.quiet.Observe(u.Took.Seconds())
 	case program.GenerationBusy:
 		c.busy++
 	case program.GenerationGone:
-		c.drain.observe(u.Took.Seconds())
+		c.drain.Observe(u.Took.Seconds())
 		if u.Reload != nil && u.Reload.Left != nil {
 			l := u.Reload.Left
 			c.left += l.Queued + l.Handshakes + l.Unread + l.Answering
@@ -109,26 +108,25 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the supervisor does not answer: "+err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	w.Header().Set("Content-Type", contentType)
-	w.Write(m.text(st)) //nolint:errcheck // the client is gone
+	all := prometheus.NewRegistry()
+	all.MustRegister(collector{m, st})
+	promhttp.HandlerFor(all, promhttp.HandlerOpts{EnableOpenMetrics: true}).ServeHTTP(w, r)
 }
 
-func (m *Metrics) text(st *supervisor.Status) []byte {
-	t := new(text)
+func (m *Metrics) collect(t *values, st *supervisor.Status) {
 	m.counters(t, st)
 	programs(t, st)
 	traffic(t, st)
 	listeners(t, st)
-	t.family("supervisord_build_info", "gauge", "The version of supervisord; always 1.")
+	t.family(prometheus.GaugeValue, "The version of supervisord; always 1.")
 	t.sample("supervisord_build_info", 1, "version", st.Version)
-	t.single("supervisord_image_start_time_seconds", "gauge", "When this image of supervisord began, since the epoch; an upgrade in place begins a new one.",
+	t.single("supervisord_image_start_time_seconds", prometheus.GaugeValue, "When this image of supervisord began, since the epoch; an upgrade in place begins a new one.",
 		float64(st.Started.UnixMilli())/1000)
 	process(t)
-	return t.Bytes()
 }
 
 // counters writes the counts of the programs in the status, and forgets those of others.
-func (m *Metrics) counters(t *text, st *supervisor.Status) {
+func (m *Metrics) counters(t *values, st *supervisor.Status) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	current := map[string]*counts{}
@@ -137,52 +135,49 @@ func (m *Metrics) counters(t *text, st *supervisor.Status) {
 	}
 	m.counts = current
 	names := slices.Sorted(maps.Keys(current))
-	each := func(metric, kind, help string, write func(metric, name string, c *counts)) {
-		t.family(metric, kind, help)
+	for _, name := range names {
+		c := current[name]
+		for _, h := range []prometheus.Histogram{c.reload, c.quiet, c.drain} {
+			h.Collect(t.to)
+		}
+	}
+	each := func(metric, help string, write func(metric, name string, c *counts)) {
+		t.family(prometheus.CounterValue, help)
 		for _, name := range names {
 			write(metric, name, current[name])
 		}
 	}
-	each("supervisord_reloads_begun_total", "counter", "Reloads that began, first starts included, by the kind of who asked.", func(metric, name string, c *counts) {
+	each("supervisord_reloads_begun_total", "Reloads that began, first starts included, by the kind of who asked.", func(metric, name string, c *counts) {
 		for _, s := range program.Sources() {
 			t.sample(metric, float64(c.begun[s]), "program", name, "source", string(s))
 		}
 	})
-	each("supervisord_reloads_total", "counter", "Reloads that were decided, first starts included, by outcome.", func(metric, name string, c *counts) {
+	each("supervisord_reloads_total", "Reloads that were decided, first starts included, by outcome.", func(metric, name string, c *counts) {
 		for _, o := range program.ReloadOutcomes() {
 			t.sample(metric, float64(c.reloads[o]), "program", name, "outcome", string(o))
 		}
 	})
-	each("supervisord_reload_duration_seconds", "histogram", "From the start of a reload until the new generation serves.", func(metric, name string, c *counts) {
-		c.reload.write(t, metric, name)
-	})
-	each("supervisord_quiet_duration_seconds", "histogram", "From the moment old workers get no new connections until they have nothing in hand.", func(metric, name string, c *counts) {
-		c.quiet.write(t, metric, name)
-	})
-	each("supervisord_drain_duration_seconds", "histogram", "From the moment a generation is told to stop until it is gone.", func(metric, name string, c *counts) {
-		c.drain.write(t, metric, name)
-	})
-	each("supervisord_worker_restarts_total", "counter", "Workers of the serving generation that ended unexpectedly and are started again.", func(metric, name string, c *counts) {
+	each("supervisord_worker_restarts_total", "Workers of the serving generation that ended unexpectedly and are started again.", func(metric, name string, c *counts) {
 		t.sample(metric, float64(c.restarts), "program", name)
 	})
-	each("supervisord_worker_kills_total", "counter", "Workers that did not stop in time and were killed.", func(metric, name string, c *counts) {
+	each("supervisord_worker_kills_total", "Workers that did not stop in time and were killed.", func(metric, name string, c *counts) {
 		t.sample(metric, float64(c.kills), "program", name)
 	})
-	each("supervisord_rollbacks_total", "counter", "How often the old generation served again.", func(metric, name string, c *counts) {
+	each("supervisord_rollbacks_total", "How often the old generation served again.", func(metric, name string, c *counts) {
 		t.sample(metric, float64(c.rollbacks), "program", name)
 	})
 	losses(each, t)
 }
 
 // losses writes what old workers had in hand when they were told to stop, and what they have lost.
-func losses(each func(metric, kind, help string, write func(metric, name string, c *counts)), t *text) {
-	each("supervisord_drain_timeouts_total", "counter", "How often drain.timeout was over while old workers had connections in hand.", func(metric, name string, c *counts) {
+func losses(each func(metric, help string, write func(metric, name string, c *counts)), t *values) {
+	each("supervisord_drain_timeouts_total", "How often drain.timeout was over while old workers had connections in hand.", func(metric, name string, c *counts) {
 		t.sample(metric, float64(c.busy), "program", name)
 	})
-	each("supervisord_connections_left_total", "counter", "Connections that old workers had in hand when drain.timeout was over.", func(metric, name string, c *counts) {
+	each("supervisord_connections_left_total", "Connections that old workers had in hand when drain.timeout was over.", func(metric, name string, c *counts) {
 		t.sample(metric, float64(c.left), "program", name)
 	})
-	each("supervisord_connections_lost_total", "counter", "Connections that old generations have lost: closed with unread data, or never accepted.", func(metric, name string, c *counts) {
+	each("supervisord_connections_lost_total", "Connections that old generations have lost: closed with unread data, or never accepted.", func(metric, name string, c *counts) {
 		t.sample(metric, float64(c.lost.Reset), "program", name, "how", "reset")
 		t.sample(metric, float64(c.lost.Queued), "program", name, "how", "not_accepted")
 	})

@@ -78,17 +78,17 @@ func TestScrapeHasEveryMetric(t *testing.T) {
 		`supervisord_reloads_begun_total{program="web",source="control"} 1`,
 		`supervisord_reloads_begun_total{program="web",source="signal"} 0`,
 		`supervisord_reloads_begun_total{program="web",source="supervisord"} 1`,
-		`supervisord_reloads_total{program="web",outcome="serves"} 1`,
-		`supervisord_reloads_total{program="web",outcome="not_ready"} 2`,
-		`supervisord_reloads_total{program="web",outcome="stopped"} 1`,
-		`supervisord_reloads_total{program="web",outcome="worker"} 0`,
+		`supervisord_reloads_total{outcome="serves",program="web"} 1`,
+		`supervisord_reloads_total{outcome="not_ready",program="web"} 2`,
+		`supervisord_reloads_total{outcome="stopped",program="web"} 1`,
+		`supervisord_reloads_total{outcome="worker",program="web"} 0`,
 		`supervisord_reload_duration_seconds_sum{program="web"} 2`,
 		`supervisord_drain_duration_seconds_sum{program="web"} 20`,
 		`supervisord_quiet_duration_seconds_sum{program="web"} 0.03`,
 		`supervisord_drain_timeouts_total{program="web"} 1`,
 		`supervisord_connections_left_total{program="web"} 15`,
-		`supervisord_connections_lost_total{program="web",how="reset"} 3`,
-		`supervisord_connections_lost_total{program="web",how="not_accepted"} 2`,
+		`supervisord_connections_lost_total{how="reset",program="web"} 3`,
+		`supervisord_connections_lost_total{how="not_accepted",program="web"} 2`,
 		`supervisord_rollbacks_total{program="web"} 1`,
 		`supervisord_program_paused{program="web"} 1`,
 		`supervisord_new_connections_ratio{program="web",role="serving"} 0.95`,
@@ -97,8 +97,8 @@ func TestScrapeHasEveryMetric(t *testing.T) {
 		`supervisord_connections_in_hand{program="web",state="unread"} 4`,
 		`supervisord_connections_in_hand{program="web",state="answering"} 8`,
 		`supervisord_connections_in_hand{program="web",state="idle"} 16`,
-		`supervisord_listener_steered{program="web",listener="http"} 1`,
-		`supervisord_listener_steered{program="web",listener="udp"} 0`,
+		`supervisord_listener_steered{listener="http",program="web"} 1`,
+		`supervisord_listener_steered{listener="udp",program="web"} 0`,
 		`supervisord_worker_restarts_total{program="web"} 1`,
 		`supervisord_worker_kills_total{program="web"} 1`,
 		`supervisord_workers{program="web",role="serving",state="ready"} 2`,
@@ -107,8 +107,8 @@ func TestScrapeHasEveryMetric(t *testing.T) {
 		`supervisord_program_serves{program="web"} 1`,
 		`supervisord_program_generation{program="web"} 2`,
 		`supervisord_program_draining_generations{program="web"} 1`,
-		`supervisord_listener_accept_queue{program="web",listener="http"} 0`,
-		`supervisord_listener_accept_queue_limit{program="web",listener="http"} 128`,
+		`supervisord_listener_accept_queue{listener="http",program="web"} 0`,
+		`supervisord_listener_accept_queue_limit{listener="http",program="web"} 128`,
 		`supervisord_build_info{version="1.2.3"} 1`,
 		`supervisord_image_start_time_seconds 1000`,
 		`process_resident_memory_bytes `,
@@ -127,6 +127,16 @@ func TestMetricsPassTheLinter(t *testing.T) {
 	problems, err := promlint.New(strings.NewReader(full(t))).Lint()
 	if err != nil || len(problems) > 0 {
 		t.Errorf("%v, %v", problems, err)
+	}
+}
+
+func TestClientThatAsksForOpenMetricsGetsIt(t *testing.T) {
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	r.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
+	New(oneProgram()).ServeHTTP(w, r)
+	kind, text := w.Header().Get("Content-Type"), w.Body.String()
+	if !strings.HasPrefix(kind, "application/openmetrics-text; version=1.0.0") || !strings.HasSuffix(text, "\n# EOF\n") {
+		t.Errorf("the answer is %s:\n%s", kind, text)
 	}
 }
 
@@ -152,7 +162,7 @@ func TestFormatIsReadByPrometheusParser(t *testing.T) {
 	}
 	h := metric.GetHistogram()
 	if b := h.GetBucket(); h.GetSampleCount() != 4 || h.GetSampleSum() != 3600.101 || b[0].GetCumulativeCount() != 2 || b[1].GetCumulativeCount() != 3 ||
-		b[len(b)-1].GetCumulativeCount() != 4 || len(b) != len(reloadBuckets)+1 {
+		b[len(b)-1].GetCumulativeCount() != 4 || len(b) != 13 {
 		t.Errorf("the histogram is %v", h)
 	}
 	for name, f := range families {

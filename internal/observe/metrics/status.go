@@ -5,53 +5,55 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
 
 // programs writes what a status says of each program.
-func programs(t *text, st *supervisor.Status) {
-	t.family("supervisord_workers", "gauge", "Worker processes, by the role of their generation and their own state.")
+func programs(t *values, st *supervisor.Status) {
+	t.family(prometheus.GaugeValue, "Worker processes, by the role of their generation and their own state.")
 	for _, p := range st.Programs {
 		workers(t, p)
 	}
-	each := func(name, kind, help string, value func(*supervisor.ProgramStatus) int) {
-		t.family(name, kind, help)
+	each := func(name string, kind prometheus.ValueType, help string, value func(*supervisor.ProgramStatus) int) {
+		t.family(kind, help)
 		for i := range st.Programs {
 			t.sample(name, float64(value(&st.Programs[i])), "program", st.Programs[i].Name)
 		}
 	}
-	each("supervisord_program_serves", "gauge", "Whether a worker of the program answers: 1 or 0.", func(p *supervisor.ProgramStatus) int {
+	each("supervisord_program_serves", prometheus.GaugeValue, "Whether a worker of the program answers: 1 or 0.", func(p *supervisor.ProgramStatus) int {
 		if p.Serves() {
 			return 1
 		}
 		return 0
 	})
-	each("supervisord_program_paused", "gauge", "Whether new connections wait in the kernel: 1 or 0.", func(p *supervisor.ProgramStatus) int {
+	each("supervisord_program_paused", prometheus.GaugeValue, "Whether new connections wait in the kernel: 1 or 0.", func(p *supervisor.ProgramStatus) int {
 		if p.Paused != nil {
 			return 1
 		}
 		return 0
 	})
-	each("supervisord_program_generation", "gauge", "The number of the serving generation; 0 if none serves.", func(p *supervisor.ProgramStatus) int {
+	each("supervisord_program_generation", prometheus.GaugeValue, "The number of the serving generation; 0 if none serves.", func(p *supervisor.ProgramStatus) int {
 		number := 0
 		for _, g := range inRole(p, program.RoleServing) {
 			number = g.Number
 		}
 		return number
 	})
-	each("supervisord_log_lines_lost_total", "counter", "Lines of workers that could not be written to a log file.", func(p *supervisor.ProgramStatus) int {
+	each("supervisord_log_lines_lost_total", prometheus.CounterValue, "Lines of workers that could not be written to a log file.", func(p *supervisor.ProgramStatus) int {
 		return int(p.Lost)
 	})
-	each("supervisord_program_draining_generations", "gauge", "Generations that were told to stop and are not gone.", func(p *supervisor.ProgramStatus) int {
+	each("supervisord_program_draining_generations", prometheus.GaugeValue, "Generations that were told to stop and are not gone.", func(p *supervisor.ProgramStatus) int {
 		return len(inRole(p, program.RoleDraining))
 	})
 }
 
 // traffic writes who gets the new connections of each program, and what those who get none still have in hand.
-func traffic(t *text, st *supervisor.Status) {
-	t.family("supervisord_new_connections_ratio", "gauge", "The part of new connections that generations get, by their role.")
+func traffic(t *values, st *supervisor.Status) {
+	t.family(prometheus.GaugeValue, "The part of new connections that generations get, by their role.")
 	for _, p := range st.Programs {
 		for _, r := range []program.Role{program.RoleServing, program.RoleTrial, program.RoleDraining} {
 			share := 0
@@ -61,7 +63,7 @@ func traffic(t *text, st *supervisor.Status) {
 			t.sample("supervisord_new_connections_ratio", float64(share)/program.Whole, "program", p.Name, "role", string(r))
 		}
 	}
-	t.family("supervisord_connections_in_hand", "gauge", "Connections of workers that get no new ones and are not told to stop yet.")
+	t.family(prometheus.GaugeValue, "Connections of workers that get no new ones and are not told to stop yet.")
 	for _, p := range st.Programs {
 		var all program.Look
 		for _, g := range p.Generations {
@@ -96,7 +98,7 @@ type kind struct {
 	state program.WorkerState
 }
 
-func workers(t *text, p supervisor.ProgramStatus) {
+func workers(t *values, p supervisor.ProgramStatus) {
 	n := map[kind]int{{program.RoleServing, program.Ready}: 0} // always there
 	for _, g := range p.Generations {
 		for _, w := range g.Workers {
@@ -110,9 +112,9 @@ func workers(t *text, p supervisor.ProgramStatus) {
 }
 
 // listeners writes the accept queues of the listeners that have one, and which listeners are steered.
-func listeners(t *text, st *supervisor.Status) {
+func listeners(t *values, st *supervisor.Status) {
 	each := func(name, help string, value func(*supervisor.AcceptQueue) int) {
-		t.family(name, "gauge", help)
+		t.family(prometheus.GaugeValue, help)
 		for _, p := range st.Programs {
 			for _, l := range p.Listeners {
 				if l.Queue != nil {
@@ -123,7 +125,7 @@ func listeners(t *text, st *supervisor.Status) {
 	}
 	each("supervisord_listener_accept_queue", "Connections that wait to be accepted, over all sockets of the listener.", func(q *supervisor.AcceptQueue) int { return q.Waiting })
 	each("supervisord_listener_accept_queue_limit", "How many connections can wait; the kernel turns more away.", func(q *supervisor.AcceptQueue) int { return q.Limit })
-	t.family("supervisord_listener_steered", "gauge", "Whether each generation has a socket of its own: 1, or 0 if generations share the listener.")
+	t.family(prometheus.GaugeValue, "Whether each generation has a socket of its own: 1, or 0 if generations share the listener.")
 	for _, p := range st.Programs {
 		for _, l := range p.Listeners {
 			steered := 0.0
