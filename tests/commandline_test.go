@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -39,7 +40,7 @@ func TestCheckReportsFileAndLine(t *testing.T) {
 	m := lab.Prepare(t)
 	path := m.File("c.toml", "[program.web]\ncommand = [\"true\"]\nworkerz = 2\n")
 	out, code := m.Run("check", "-c", path)
-	if code != 78 || !strings.Contains(out, path+":3: ") || !strings.Contains(out, "workers") {
+	if code != 78 || !strings.Contains(out, path+":3:1: ") || !strings.Contains(out, "workers") {
 		t.Errorf("exit code %d, and the position or the nearest key is missing: %s", code, out)
 	}
 }
@@ -49,7 +50,7 @@ func TestCheckReportsEveryMistake(t *testing.T) {
 	m := lab.Prepare(t)
 	path := m.File("c.toml", "[program.a]\ncommand = \"true\"\n[program.b]\ncommand = [\"true\"]\nworkers = 0\n[[program.b.listen]]\naddress = \"nowhere\"\n")
 	out, code := m.Run("check", "-c", path)
-	for _, place := range []string{":2: ", ":5: ", ":7: "} {
+	for _, place := range []string{":2:1: ", ":5:1: ", ":7:1: "} {
 		if code != 78 || !strings.Contains(out, path+place) {
 			t.Errorf("exit code %d, and line %s is not reported: %s", code, place, out)
 		}
@@ -70,17 +71,40 @@ func TestCheckReportsMistakesInIncludedFiles(t *testing.T) {
 	m := lab.Prepare(t)
 	wrong := m.File("conf.d/b.toml", "[program.b]\n\ncommand = 7\n")
 	path := m.File("c.toml", "[supervisor]\ninclude = [\"conf.d/*.toml\"]\n[program.a]\ncommand = [\"true\"]\n")
-	if out, code := m.Run("check", "-c", path); code != 78 || !strings.Contains(out, wrong+":3: ") {
+	if out, code := m.Run("check", "-c", path); code != 78 || !strings.Contains(out, wrong+":3:1: ") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 }
 
-func TestCheckWarnsThatEveryProgramPassesDelay(t *testing.T) {
+func TestEveryLineOfCheckBeginsWithAFile(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
-	path := m.File("c.toml", "[program.a]\ncommand = [\"true\"]\n")
-	if out, code := m.Run("check", "-c", path); code != 0 || !strings.Contains(out, "warning: "+path+":") || !strings.Contains(out, "delay") {
+	path := m.File("c.toml", "[program.a]\ncommand = [\"no-such-command\"]\n")
+	if out, code := m.Run("check", "-c", path); code != 0 || !strings.HasPrefix(out, path+":2:1: warning: program.a.command: ") || !strings.HasSuffix(out, "\nok\n") {
 		t.Errorf("exit code %d: %s", code, out)
+	}
+	path = m.File("c.toml", "[program.a]\ncommand = \"x\"\nworkerz = 2\n")
+	if out, code := m.Run("check", "-c", path); code != 78 || strings.Count(out, "\n") != 2 || strings.Count("\n"+out, "\n"+path+":") != 2 {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+}
+
+func TestCheckPrintsJSON(t *testing.T) {
+	t.Parallel()
+	m := lab.Prepare(t)
+	for text, want := range map[string]string{
+		"[program.a]\ncommand = [\"true\"]\n": `{"ok":true,"files":["FILE"],"findings":[]}`,
+		"[program.a]\ncommand = [\"no-such-command\"]\nenvironment = {PATH = \"/\"}\n": `{"ok":true,"files":["FILE"],"findings":[{"severity":"warning","file":"FILE","line":2,"column":1,"key":"program.a.command",` +
+			`"what":"there is no no-such-command in PATH, which is \"/\"","remedy":"it must exist when a generation starts; write its whole path, or set PATH in environment"}]}`,
+		"[program.a]\ncommand = [\"true\"]\n workerz = 2\n": `{"ok":false,"findings":[{"severity":"error","file":"FILE","line":3,"column":2,"key":"program.a.workerz","what":"unknown key","remedy":"did you mean workers?"}]}`,
+	} {
+		path := m.File("c.toml", text)
+		out, code := m.Run("check", "--json", "-c", path)
+		var compact bytes.Buffer
+		lab.Must(t, json.Compact(&compact, []byte(out)))
+		if got := strings.ReplaceAll(compact.String(), path, "FILE"); got != want || (code == 0) != strings.HasPrefix(want, `{"ok":true`) {
+			t.Errorf("exit code %d: got\n%s\nwant\n%s", code, got, want)
+		}
 	}
 }
 
@@ -88,7 +112,7 @@ func TestCheckNotesWhichListenersAreShared(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	path := m.File("c.toml", strings.Replace(strings.TrimPrefix(lab.Web, "\n"), "[program.web.ready]", lab.Listener("udp:127.0.0.1:0")+"[program.web.ready]", 1))
-	want := "note: " + path + ":6: program.web.listen[1].handover: the generations share the listener \"udp:127.0.0.1:0\": udp has no connections\nok\n"
+	want := path + ":6:1: note: program.web.listen[1].handover: the generations share the listener \"udp:127.0.0.1:0\": udp has no connections\nok\n"
 	if out, code := m.Run("check", "-c", path); code != 0 || out != want {
 		t.Errorf("exit code %d: got\n%swant\n%s", code, out, want)
 	}
@@ -219,7 +243,7 @@ func TestConfigurationOfPythonsSupervisorIsNamedWithTheCommandThatConvertsIt(t *
 	path := m.File("supervisord.conf", "; Ansible managed\n[unix_http_server]\nfile=/tmp/s.sock\n\n[supervisord]\nnodaemon=true\n\n[program:cat]\ncommand=/bin/cat\n")
 	for _, args := range [][]string{{"-c", path}, {"run", "-c", path}, {"check", "-c", path}} {
 		out, code := m.Run(args...)
-		if code != 78 || !strings.Contains(out, path+":2: this is the configuration of Python's Supervisor") || !strings.Contains(out, "supervisord convert "+path) {
+		if code != 78 || !strings.Contains(out, path+":2:1: this is the configuration of Python's Supervisor") || !strings.Contains(out, "supervisord convert "+path) {
 			t.Errorf("%q: exit code %d: %s", args, code, out)
 		}
 	}

@@ -1,32 +1,86 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/config/document"
 )
 
+// finding is a problem as `check --json` prints it.
+type finding struct {
+	Severity string `json:"severity"` // error, warning or note
+	File     string `json:"file"`
+	Line     int    `json:"line,omitempty"`
+	Column   int    `json:"column,omitempty"` // in bytes, from 1
+	Key      string `json:"key,omitempty"`
+	What     string `json:"what"`
+	Remedy   string `json:"remedy,omitempty"`
+}
+
+// findings is the answer of `check --json`.
+type findings struct {
+	OK       bool      `json:"ok"`
+	Files    []string  `json:"files,omitempty"`
+	Findings []finding `json:"findings"`
+}
+
 func checkCommand(path *string) *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	c := &cobra.Command{
 		Use:   "check",
 		Short: "check the configuration: print what is wrong and where, or \"ok\"",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Long: `check reads the configuration and prints a line for each problem:
+
+  FILE:LINE:COLUMN: KEY: what is wrong: what to write
+
+"warning:" or "note:" comes before KEY where the configuration is accepted all the same.`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
 			c, err := config.Load(*path)
-			if err != nil {
+			refused, is := errors.AsType[*document.Error](err)
+			if err != nil && !is {
 				return err
 			}
-			for _, w := range c.Warnings {
-				fmt.Fprintln(cmd.OutOrStdout(), "warning:", w)
+			var all []document.Problem
+			var refusal error
+			answer := findings{OK: err == nil, Findings: []finding{}}
+			if is {
+				all, refusal = refused.Problems, &exitError{code: exitConfig}
+			} else {
+				answer.Files = c.Files
+				all = slices.Concat(c.Warnings, c.Shared(), c.Crowded())
 			}
-			for _, n := range slices.Concat(c.Shared(), c.Crowded()) {
-				fmt.Fprintln(cmd.OutOrStdout(), "note:", n)
+			if !asJSON {
+				printProblems(all, err != nil)
+				return refusal
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), "ok")
-			return nil
+			for _, p := range all {
+				answer.Findings = append(answer.Findings, finding{cmp.Or(string(p.Severity), "error"), p.File, p.Line, p.Column, p.Key, p.What, p.Remedy})
+			}
+			return errors.Join(printJSON(answer), refusal)
 		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	return c
+}
+
+// printProblems prints problems so that an editor finds their positions: no line begins with anything else than a file.
+func printProblems(problems []document.Problem, refused bool) {
+	out := os.Stdout
+	if refused {
+		out = os.Stderr
+	}
+	for _, p := range problems {
+		fmt.Fprintln(out, p)
+	}
+	if !refused {
+		fmt.Fprintln(out, "ok")
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/internal/control"
@@ -44,10 +45,10 @@ const exitCodes = `Exit status:
 // exitError is an error with an exit code of its own.
 type exitError struct {
 	code int
-	err  error
+	err  error // nil: everything has been printed
 }
 
-func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Error() string { return fmt.Sprint(e.err) }
 func (e *exitError) Unwrap() error { return e.err }
 
 // outcomeCodes are the exit codes of what was waited for.

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/supervisord/internal/apart"
+	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/internal/daemon"
 )
 
@@ -28,7 +30,12 @@ func execute(argv []string) int {
 	}
 	root.SetArgs(args)
 	err := root.Execute()
-	if err != nil {
+	if said, is := errors.AsType[*exitError](err); is && said.err == nil {
+		return said.code
+	}
+	if _, is := err.(*document.Error); is { // each line begins with its file, for editors
+		daemon.Complain("%v", err)
+	} else if err != nil {
 		daemon.Complain("%s: %v", name, err)
 	}
 	return exitCode(err)

@@ -64,8 +64,8 @@ type Program struct {
 	Stdout, Stderr   Output
 	Watch            []string
 	Listen           []socket.Spec
-	listenLines      []map[string]int // the lines of the keys of each; "": of the table
-	Dialects         []dialect.Name   // nil: the default; empty, but not nil: none
+	listenPositions  []map[string]document.Position // of the keys of each; "": of the table
+	Dialects         []dialect.Name                 // nil: the default; empty, but not nil: none
 	Ready            Ready
 	Reload           ReloadPolicy
 	Drain            DrainPolicy

@@ -172,8 +172,8 @@ func (c *Config) Crowded() (notes []document.Problem) {
 		for n, l := range p.Listen {
 			if why, change := p.OneSocket(l); why != "" {
 				what := fmt.Sprintf("the listener %q has one socket for all %d workers, and a connection wakes each that waits with epoll: %s", l.Name, p.Workers, why)
-				note := document.Problem{File: p.File, What: what, Remedy: change}
-				note.Line, note.Key = p.at(n, "per_slot")
+				note := document.Problem{File: p.File, Severity: document.Note, What: what, Remedy: change}
+				note.Position, note.Key = p.at(n, "per_slot")
 				notes = append(notes, note)
 			}
 		}
@@ -189,8 +189,8 @@ func (c *Config) Shared() []document.Problem {
 		for n, l := range p.Listen {
 			if l.HandoverWhy != "" {
 				_, change := p.shared(l)
-				note := document.Problem{File: p.File, What: fmt.Sprintf("the generations share the listener %q: %s", l.Name, l.HandoverWhy), Remedy: change}
-				note.Line, note.Key = p.at(n, "handover")
+				note := document.Problem{File: p.File, Severity: document.Note, What: fmt.Sprintf("the generations share the listener %q: %s", l.Name, l.HandoverWhy), Remedy: change}
+				note.Position, note.Key = p.at(n, "handover")
 				notes = append(notes, note)
 			}
 		}

@@ -59,7 +59,7 @@ func TestListenersAreSteeredUnlessThereIsAReason(t *testing.T) {
 			if got.Handover != want || got.HandoverWhy != c.why {
 				t.Errorf("it is %s, because %q, want %s, because %q", got.Handover, got.HandoverWhy, want, c.why)
 			}
-			if notes := config.Shared(); len(notes) > 0 != (c.why != "") || len(notes) > 0 && !strings.Contains(notes[0].String(), "c.toml:4: program.web.listen[0].handover: the generations share the listener ") {
+			if notes := config.Shared(); len(notes) > 0 != (c.why != "") || len(notes) > 0 && !strings.Contains(withoutColumns(notes[0]), "c.toml:4: note: program.web.listen[0].handover: the generations share the listener ") {
 				t.Errorf("notes are %v", notes)
 			}
 			explicit := load(t, minimal+c.program+"\nlisten = [{ handover = \"share\", "+c.listener+" }]\n")
@@ -183,7 +183,7 @@ func TestProbeOfAListenerThatLeadsToNoGenerationIsAProblem(t *testing.T) {
 func warnings(c *Config, key string) (list []string) {
 	for _, w := range c.Warnings {
 		if strings.Contains(w.Key, key) {
-			list = append(list, strings.TrimPrefix(w.String(), filepath.Dir(c.Files[0])+"/"))
+			list = append(list, strings.TrimPrefix(withoutColumns(w), filepath.Dir(c.Files[0])+"/"))
 		}
 	}
 	return list
@@ -191,7 +191,7 @@ func warnings(c *Config, key string) (list []string) {
 
 func TestHealthOfOneOfSeveralWorkersAtTheirListenerIsAWarning(t *testing.T) {
 	const check = `health = { method = "http", url = "http://{listener:http}/" }`
-	want := []string{`c.toml:4: program.web.health.url: any of the 2 workers of a generation answers at the listener "http", and a healthy one answers for one that hangs: ` +
+	want := []string{`c.toml:4: warning: program.web.health.url: any of the 2 workers of a generation answers at the listener "http", and a healthy one answers for one that hangs: ` +
 		`write per_slot = true for the listener, or let the workers send WATCHDOG=1 and write watchdog = "30s"`}
 	if got := warnings(load(t, steering(http, check+"\nworkers = 2")), "health"); !slices.Equal(got, want) {
 		t.Errorf("warnings are %q", got)

@@ -18,7 +18,7 @@ func TestIncludePatternThatWalksOverTheDiskIsRefused(t *testing.T) {
 		}
 	}
 	_, err := Load(filepath.Join(dir, "c.toml"))
-	if err == nil || !strings.Contains(err.Error(), "c.toml:2: supervisor.include[0]: ") || !strings.Contains(err.Error(), "looks into more than 100000 folders and files: write a pattern with fewer * in the folders") {
+	if err == nil || !strings.Contains(withoutColumns(err), "c.toml:2: supervisor.include[0]: ") || !strings.Contains(err.Error(), "looks into more than 100000 folders and files: write a pattern with fewer * in the folders") {
 		t.Errorf("got %v", err)
 	}
 }

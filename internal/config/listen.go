@@ -70,6 +70,13 @@ func readAddress(v document.Value, into *socket.Address) bool {
 	if !v.Text(&s) {
 		return false
 	}
+	if scheme, rest, is := strings.Cut(s, "://"); is && scheme != "unix" {
+		host, _, _ := strings.Cut(rest, "/")
+		if _, err := socket.ParseAddress(host); err == nil {
+			v.Problem(fmt.Sprintf("%q has a scheme", s), "write %q", host)
+			return false
+		}
+	}
 	a, err := socket.ParseAddress(s)
 	if wrong, is := errors.AsType[*socket.SpecError](err); is {
 		v.Problem(wrong.What, "%s", wrong.Remedy)
@@ -132,18 +139,18 @@ func readListenerName(v document.Value, into *string) {
 // notPrintable reports whether r is not printable ASCII.
 func notPrintable(r rune) bool { return r < ' ' || r > '~' }
 
-// readListeners reads all [[program.NAME.listen]].
+// readListeners reads all [[program.NAME.listen]]. A string is the address of a listener with defaults.
 func readListeners(v document.Value, p *Program) {
-	items, ok := v.Elements()
-	if !ok {
-		v.Problem("is "+document.TypeOf(v.Raw)+", not an array of tables", "write [[%s]], in double brackets", v.Key)
+	items := v.OneOrMore()
+	if _, is := v.Raw.(map[string]any); is {
+		v.Problem("is a table, not an array of tables", "write [[%s]], in double brackets", v.Key)
 		return
 	}
 	p.Listen = make([]socket.Spec, len(items))
 	for i, item := range items {
 		s, before := &p.Listen[i], p.Listen[:i]
 		s.Program = p.Name
-		p.listenLines = append(p.listenLines, keyLines(item))
+		p.listenPositions = append(p.listenPositions, keyPositions(item))
 		readListener(item, s)
 		if j := slices.IndexFunc(before, func(o socket.Spec) bool { return s.Name != "" && o.Name == s.Name }); j >= 0 {
 			item.Problem(fmt.Sprintf("the name %q is already that of the listener in line %d", s.Name, items[j].Line()),
@@ -157,10 +164,11 @@ func readListeners(v document.Value, p *Program) {
 }
 
 func readListener(v document.Value, s *socket.Spec) {
-	if !document.Decode(v, s, listenFields) {
+	if _, is := v.Raw.(string); is {
+		readAddress(v, &s.Address)
+	} else if !document.Decode(v, s, listenFields) {
 		return
-	}
-	if v.Lacks("address") {
+	} else if v.Lacks("address") {
 		v.Problem("has no address", `write such as address = "127.0.0.1:8080"`)
 	}
 	if s.Address == (socket.Address{}) {
@@ -174,27 +182,27 @@ func readListener(v document.Value, s *socket.Spec) {
 	}
 }
 
-// keyLines returns the lines of the keys of the table v; "": of the table itself.
-func keyLines(v document.Value) map[string]int {
-	lines := map[string]int{"": v.Line()}
+// keyPositions returns the positions of the keys of the table v; "": of the table itself.
+func keyPositions(v document.Value) map[string]document.Position {
+	positions := map[string]document.Position{"": v.Position()}
 	for key := range listenFields {
 		if v.Has(key) {
-			lines[key] = v.Child(key).Line()
+			positions[key] = v.Child(key).Position()
 		}
 	}
-	return lines
+	return positions
 }
 
-// at returns the line and the full name of a key of the listener i; the line of its table if the key is not set.
-func (p *Program) at(i int, key string) (line int, name string) {
-	line, name = p.Line, fmt.Sprintf("program.%s.listen[%d].%s", p.Name, i, key)
-	if i < len(p.listenLines) {
-		line = p.listenLines[i][""]
-		if own, is := p.listenLines[i][key]; is {
-			line = own
+// at returns the position and the full name of a key of the listener i; the position of its table if the key is not set.
+func (p *Program) at(i int, key string) (at document.Position, name string) {
+	at, name = document.Position{Line: p.Line}, fmt.Sprintf("program.%s.listen[%d].%s", p.Name, i, key)
+	if i < len(p.listenPositions) {
+		at = p.listenPositions[i][""]
+		if own, is := p.listenPositions[i][key]; is {
+			at = own
 		}
 	}
-	return line, name
+	return at, name
 }
 
 // Listener returns the error for a key of a listener that turned out to be wrong after the configuration was read.
@@ -204,7 +212,7 @@ func (c *Config) Listener(s socket.Spec, key, what, remedy string) error {
 		p := &c.Programs[i]
 		if n := slices.Index(p.Listen, s); p.Name == s.Program && n >= 0 {
 			problem.File = p.File
-			problem.Line, problem.Key = p.at(n, key)
+			problem.Position, problem.Key = p.at(n, key)
 		}
 	}
 	return &document.Error{Problems: []document.Problem{problem}}

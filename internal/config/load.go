@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"example.org/supervisord/internal/config/document"
-	"example.org/supervisord/internal/pattern"
 	"example.org/supervisord/worker/ready"
 )
 
@@ -94,11 +93,11 @@ func (l *loader) noProgram(root document.Value) {
 	p := document.Problem{File: l.config.Files[0], What: "there is no program", Remedy: "write a table [program.NAME]"}
 	into := &l.problems
 	if patterns := l.config.Supervisor.Include; len(patterns) > 0 {
-		p.Line, p.Key = root.Child("supervisor").Child("include").Line(), "supervisor.include"
+		p.Position, p.Key = root.Child("supervisor").Child("include").Position(), "supervisor.include"
 		p.Remedy += " into a file that matches " + strings.Join(patterns, " or ")
 		for _, pattern := range patterns {
 			if dirs, _ := glob(filepath.Dir(pattern)); len(dirs) > 0 {
-				into = &l.warnings
+				into, p.Severity = &l.warnings, document.Warning
 			}
 		}
 	}
@@ -153,12 +152,13 @@ func (l *loader) parse(file, dir, text string) (document.Value, bool) {
 	if wrong != nil {
 		return l.refuse(*wrong)
 	}
+	d.Synonym = synonym
 	root, wrong := d.Parse(text)
-	if wrong != nil || root.Has("supervisord") {
-		if whose, line := otherSupervisor(text); whose != "" {
+	if wrong != nil || root.Has("supervisord") || root.Has("Service") || root.Has("Unit") {
+		if whose, line := foreignFormat(text); whose.is != "" {
 			return l.refuse(document.Problem{
-				File: file, Line: line, What: "this is the configuration of " + whose + ", which is another program",
-				Remedy: "convert it with: supervisord convert " + file,
+				File: file, Position: document.Position{Line: line, Column: 1}, What: "this is " + whose.is,
+				Remedy: strings.ReplaceAll(whose.remedy, "%s", file),
 			})
 		}
 	}
@@ -166,28 +166,6 @@ func (l *loader) parse(file, dir, text string) (document.Value, bool) {
 		return l.refuse(*wrong)
 	}
 	return root, true
-}
-
-// Sections that only the ini files of other supervisors have. None of them is a table of this configuration.
-var (
-	supervisorSection = pattern.Lazy(`^\[(supervisord|supervisorctl|unix_http_server|inet_http_server|(program|group|eventlistener|fcgi-program|rpcinterface):[^\]]*)\]`)
-	circusSection     = pattern.Lazy(`^\[(circus|(watcher|socket|plugin|env):[^\]]*)\]`)
-)
-
-// otherSupervisor recognizes the configuration of another supervisor. It returns whose it is, and the line of the first section
-// that shows it, or "".
-func otherSupervisor(text string) (whose string, line int) {
-	for l := range strings.Lines(text) {
-		line++
-		l = strings.TrimSpace(l)
-		switch {
-		case supervisorSection().MatchString(l):
-			return "Python's Supervisor", line
-		case circusSection().MatchString(l):
-			return "circus", line
-		}
-	}
-	return "", 0
 }
 
 // programs reads the [program.NAME] tables of a file.

@@ -98,7 +98,7 @@ func readMebibytes(v document.Value, into *int64) {
 	switch {
 	case !ok:
 	case n < mebibyte || n > 1<<50 || n%mebibyte != 0:
-		v.Problem(fmt.Sprintf("%v cannot be set", v.Raw), `write whole MiB, such as "100MiB"`)
+		v.Problem(fmt.Sprintf("%v cannot be set", v.Raw), `write whole MiB, such as "%dMiB"`, min(max(n/mebibyte, 1), 1<<30))
 	default:
 		*into = int64(n)
 	}
@@ -110,7 +110,9 @@ func readSize(v document.Value) (uint64, bool) {
 	if err == nil && n == spawn.RLimitInfinity {
 		err = fmt.Errorf("%q is not a size", v.Raw)
 	}
-	if err != nil {
+	if err != nil && strings.HasSuffix(err.Error(), "?") { // it says what was meant
+		v.Problem(err.Error(), "")
+	} else if err != nil {
 		v.Problem(err.Error(), `write a size such as "512MiB"`)
 	}
 	return n, err == nil

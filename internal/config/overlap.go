@@ -56,7 +56,7 @@ func (b bound) conflict(first bound) document.Problem {
 // listener describes the listener i of p.
 func (p *Program) listener(i int, r socket.Resolved) bound {
 	b := bound{Resolved: r, at: document.Problem{File: p.File}}
-	b.at.Line, b.at.Key = p.at(i, "address")
+	b.at.Position, b.at.Key = p.at(i, "address")
 	return b
 }
 

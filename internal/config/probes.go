@@ -97,7 +97,7 @@ func (c *Config) CheckProbes(open []reach.Endpoint) error {
 		for _, pr := range p.probes() {
 			if e, ok := f.First(pr.to, open); ok {
 				what, remedy := pr.refusal(p, e)
-				problems = append(problems, document.Problem{File: p.File, Line: p.Line, Key: document.Key("program", p.Name) + "." + pr.table + "." + pr.key, What: what, Remedy: remedy})
+				problems = append(problems, document.Problem{File: p.File, Position: document.Position{Line: p.Line}, Key: document.Key("program", p.Name) + "." + pr.table + "." + pr.key, What: what, Remedy: remedy})
 			}
 		}
 	}

@@ -1,6 +1,10 @@
 package config
 
 import (
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,7 +48,7 @@ c.toml:7: program.web.ready.timout: unknown key: did you mean timeout?`},
 	{"keys that differ only in case", web + "COMMAND = [\"y\"]\n", `c.toml:3: program.web.COMMAND: unknown key: keys are written in small letters: command`},
 	{"durations", web + "[program.web.ready]\ntimeout = 30\n[program.web.stop]\ntimeout = \"30\"\n[program.web.reload]\nsoak = \"-1s\"\n[program.web.restart]\nstable_after = \"9000h\"",
 		`c.toml:4: program.web.ready.timeout: is a number without a unit: write "30s"
-c.toml:6: program.web.stop.timeout: "30" is not a duration: write a number and its unit, such as "500ms", "30s" or "1h30m"
+c.toml:6: program.web.stop.timeout: "30" is not a duration: did you mean "30s"?
 c.toml:8: program.web.reload.soak: "-1s" is out of range: write a duration from "0s" to "8760h"
 c.toml:10: program.web.restart.stable_after: "9000h" is out of range: write a duration from "0s" to "8760h"`},
 	{"status files", web + "status_file = \"s\"\n[program.other]\ncommand = [\"x\"]\nstatus_file = \"./s\"",
@@ -60,11 +64,32 @@ c.toml:7: program.web.stop.draining_full: "never" is not known: write "wait" or 
 		`c.toml:4: program.web.reload.retry: "1ms" is out of range: write a duration from "10ms" to "8760h"
 c.toml:5: program.web.reload.every: "0s" is out of range: write a duration from "1s" to "8760h"
 c.toml:7: program.web.restart.budget: 101 is out of range: write a number from 0 to 100
-c.toml:8: program.web.restart.generation: "next" is not known: write "same" or "new"`},
+c.toml:8: program.web.restart.generation: "next" is not known: did you mean "new"? known are "same" and "new"`},
 	{"descriptors", web + "[[program.web.listen]]\naddress = \":1\"\nfd = 2\n[[program.web.listen]]\naddress = \":2\"\nfd = 0\n[[program.web.listen]]\naddress = \":3\"\nfd = 0\nstarter_name = \"a;b\"",
 		`c.toml:5: program.web.listen[0].fd: fd 2 cannot be a listener's: write 0, which is stdin, or 3 to 1023
 c.toml:11: program.web.listen[2].fd: 0 is already that of the listener in line 6: give each listener of a program a descriptor of its own
 c.toml:12: program.web.listen[2].starter_name: "a;b" cannot be passed on: leave out control characters, ';' and '='`},
+	{"words of other programs", web + "numprocs = 2\nKillSignal = \"TERM\"\nauto-restart = true\nport = 80\nautostart = true\n[program.b]\ncmd = \"x\"\ndepends_on = \"web\"",
+		`c.toml:3: program.web.numprocs: unknown key: write workers
+c.toml:4: program.web.KillSignal: unknown key: write stop.signal
+c.toml:5: program.web.auto-restart: unknown key: write restart.when
+c.toml:6: program.web.port: unknown key: write [[program.web.listen]] and address = "127.0.0.1:8080" below it
+c.toml:7: program.web.autostart: unknown key: remove it: every program starts with supervisord; ` + "`supervisord stop` stops one" + `
+c.toml:9: program.b.cmd: unknown key: write command = ["program", "argument", …]
+c.toml:10: program.b.depends_on: unknown key: remove it: all programs start at the same time; let a program try again until what it needs is there`},
+	{"values that are nearly right", web + "user = \"roott\"\nlisten = [{ address = \"http://127.0.0.1:80/x\" }]\n[program.web.stop]\nsignal = \"SIGTREM\"\ntimeout = \"30sec\"\n[program.web.ready]\nmethod = \"notfy\"\ntimeout = \"2 days\"\n[program.web.limits]\nmax_memory = \"1G\"",
+		`c.toml:3: program.web.user: there is no user "roott": did you mean "root"?
+c.toml:4: program.web.listen[0].address: "http://127.0.0.1:80/x" has a scheme: write "127.0.0.1:80"
+c.toml:6: program.web.stop.signal: "SIGTREM" is not a signal: did you mean "TERM"?
+c.toml:7: program.web.stop.timeout: "30sec" is not a duration: did you mean "30s"?
+c.toml:9: program.web.ready.method: "notfy" is not known: did you mean "notify"? known are "notify", "accept", "delay", "http", "tcp" and "exec"
+c.toml:10: program.web.ready.timeout: "2 days" is not a duration: did you mean "48h"?
+c.toml:12: program.web.limits.max_memory: "1G" is not a size: did you mean "1GiB"?`},
+	{"a unit of systemd", "# a\n[Unit]\nDescription=x\n", `c.toml:2: this is a unit of systemd: convert it with: supervisord convert c.toml`},
+	{"Compose", "version: '3'\nservices:\n  web:\n", `c.toml:2: this is a file of Docker Compose: convert it with: supervisord convert c.toml`},
+	{"YAML", "program:\n  web:\n", `c.toml:1: this is YAML, and a configuration is TOML: write [program.NAME] tables with key = value, as in config.toml.example`},
+	{"pm2", "module.exports = {\n", `c.toml:1: this is JavaScript, such as an ecosystem file of pm2: convert it with: supervisord convert c.toml`},
+	{"JSON", "{\n", `c.toml:1: this is JSON, and a configuration is TOML: write [program.NAME] tables, or if this is pm2's, convert it with: supervisord convert c.toml`},
 	{"commands", "[program.a]\ncommand = \"./web -v\"\n[program.b]\ncommand = \"./web | cat\"\n[program.c]\ncommand = []\n[program.d]\ncommand = [\n \"x\",\n 5,\n]\n[program.e]\n[program.f]\ncommand=[\"\"]",
 		`c.toml:2: program.a.command: is a string: write command = ["./web", "-v"]
 c.toml:4: program.b.command: is a string: write command = ["sh", "-c", "exec ./web | cat"]
@@ -75,14 +100,14 @@ c.toml:14: program.f.command[0]: is empty: give it a value, or leave the key out
 	{"types", "program = 1\n[supervisor]\nwatch = \"yes\"\nlog_level = \"inof\"\npid_file = 1979-05-27\n",
 		`c.toml:1: program: is an integer, not a table: write each program as [program.NAME]
 c.toml:3: supervisor.watch: is a string, not true or false: write true or false, without quotes
-c.toml:4: supervisor.log_level: "inof" is not known: write "debug", "info", "warn" or "error"
+c.toml:4: supervisor.log_level: "inof" is not known: did you mean "info"? known are "debug", "info", "warn" and "error"
 c.toml:5: supervisor.pid_file: is a date or time, not a string: write it in quotes`},
 	{"more types", web + "workers = \"two\"\nlimits = 5\nlisten = { address = \":80\" }\nenvironment = { A = 1, 2B = \"x\", LISTEN_FDS = \"1\" }\nready = \"notify\"\ndirectory = \"a\\u0000b\"",
 		`c.toml:3: program.web.workers: "two" is not a number: write a number without quotes, or "auto"
 c.toml:4: program.web.limits: is an integer, not a table: write it as [program.web.limits]
 c.toml:5: program.web.listen: is a table, not an array of tables: write [[program.web.listen]], in double brackets
-c.toml:6: program.web.environment.2B: is not a valid variable name: use letters, digits and _, not beginning with a digit
 c.toml:6: program.web.environment.A: is an integer, not a string: write it in quotes: "1"
+c.toml:6: program.web.environment.2B: is not a valid variable name: use letters, digits and _, not beginning with a digit
 c.toml:6: program.web.environment.LISTEN_FDS: is set by supervisord itself: remove it
 c.toml:7: program.web.ready: is a string, not a table: write it as [program.web.ready]
 c.toml:8: program.web.directory: has a NUL character: remove it`},
@@ -96,12 +121,12 @@ c.toml:12: program.b.health.url: does nothing with method "tcp": remove it, or w
 	{"logs", web + "log = { file = \"a\", max_size = \"100MB\", max_age = \"1s\" }\n[program.a]\ncommand = [\"a\"]\nstderr = \"capture\"\nlog = { file = \"a\" }\n[program.b]\ncommand = [\"b\"]\nstdout = \"capture\"\nlog = {}",
 		`c.toml:3: program.web.log: does nothing without a captured stream: write stdout = "capture" or stderr = "capture"
 c.toml:3: program.web.log.file: a is already the file of program.a (c.toml:7): give each program a file of its own
+c.toml:3: program.web.log.max_size: 100MB cannot be set: write whole MiB, such as "95MiB"
 c.toml:3: program.web.log.max_age: "1s" is out of range: write a duration from "1m" to "8760h"
-c.toml:3: program.web.log.max_size: 100MB cannot be set: write whole MiB, such as "100MiB"
 c.toml:11: program.b.log: has no file: write such as file = "/var/log/b.log", or leave the table out`},
 	{"limits of supervisord's own", web + "limits = { max_memory = \"unlimited\", max_age = 5 }\n[program.a]\ncommand = [\"a\"]\nlimits = { max_memory = 100 }",
-		`c.toml:3: program.web.limits.max_age: is a number without a unit: write "5s"
-c.toml:3: program.web.limits.max_memory: "unlimited" is not a size: write a size such as "512MiB"
+		`c.toml:3: program.web.limits.max_memory: "unlimited" is not a size: write a size such as "512MiB"
+c.toml:3: program.web.limits.max_age: is a number without a unit: write "5s"
 c.toml:6: program.a.limits.max_memory: 100 is less than any worker needs: write a size such as "512MiB"`},
 	{"dialects", web + "dialect = [\"systemd\", \"Systemd\", 5, \"nginx\", \"ruby\", \"systemd\"]\n[program.a]\ncommand = [\"a\"]\ndialect = \"gunicorn\"\nlisten = [{ address = \"udp::1\" }]\n[program.b]\ncommand = [\"b\"]\ndialect = [\"unicorn\", \"systemd\"]\nlisten = [{ address = \":2\" }]",
 		`c.toml:3: program.web.dialect: "nginx" needs a listener, and there is none that it can express: write [[program.web.listen]]
@@ -158,7 +183,7 @@ c.toml:3: program.web.listen[2].address: Example:2 overlaps example:02, the addr
 d.toml:3: program.d.listen[0].address: unix:/run/x is already the address of supervisor.control (c.toml:3): choose another port or path for one of them`},
 	{"when_down", web + "listen = [{ address = \":1\", when_down = \"drop\" }, { address = \":2\", when_down = \"queue 30\" }, { address = \":3\", when_down = 30 }, { address = \"udp::1\", when_down = \"refuse\" }, { address = \"unix:@x\", when_down = \"queue 1s\" }, { address = \"unix:/x\", when_down = \"queue 0s\" }, { address = \":4\", when_down = \"queue\" }]\n",
 		`c.toml:3: program.web.listen[0].when_down: "drop" is not known: write "queue", "queue 30s" or "refuse"
-c.toml:3: program.web.listen[1].when_down: "30" is not a duration: write a number and its unit, such as "500ms", "30s" or "1h30m"
+c.toml:3: program.web.listen[1].when_down: "30" is not a duration: did you mean "30s"?
 c.toml:3: program.web.listen[2].when_down: is an integer, not a string: write it in quotes
 c.toml:3: program.web.listen[3].when_down: when_down cannot be set for "udp::1": the kernel can refuse connections only for tcp and for unix sockets with a path, so leave it out
 c.toml:3: program.web.listen[4].when_down: when_down cannot be set for "unix:@x": the kernel can refuse connections only for tcp and for unix sockets with a path, so leave it out
@@ -232,7 +257,7 @@ d/b.toml:1: not valid TOML: expected '.' or '=', but got '\n' instead`},
 	{"control_mode", "[supervisor]\ncontrol_mode = \"rw\"\n" + web,
 		`c.toml:2: supervisor.control_mode: "rw" is not an octal number: write it such as "0660"`},
 	{"control_read", "[supervisor]\ncontrol_read = \"all\"\n" + web,
-		`c.toml:2: supervisor.control_read: "all" is not known: write "none" or "any"`},
+		`c.toml:2: supervisor.control_read: "all" is not known: did you mean "any"? known are "none" and "any"`},
 	{"runtime_dir", "[supervisor]\nruntime_dir = \"/" + strings.Repeat("x", 70) + "\"\n" + web,
 		`c.toml:2: supervisor.runtime_dir: has 71 bytes, too many for the sockets in it: write a path of at most 70`},
 }
@@ -265,6 +290,59 @@ func TestBadFilesAreRefusedWithEveryProblemInItsPlace(t *testing.T) {
 				t.Errorf("got\n%s\nwant\n%s", got, b.want)
 			}
 		})
+	}
+}
+
+// TestProblemsHaveColumns: the other tests look at lines only.
+func TestProblemsHaveColumns(t *testing.T) {
+	dir := files(t, map[string]string{"c.toml": "[program.web]\ncommand = [\"./web\"]\n  workers = 0\nstop = { signal = \"TERM\", timeout = 5 }\n" +
+		"[[program.web.listen]]\nmode = \"0\"\n"})
+	_, err := Load(filepath.Join(dir, "c.toml"))
+	want := `c.toml:3:3: program.web.workers: 0 is out of range
+c.toml:4:27: program.web.stop.timeout: is a number without a unit
+c.toml:5:1: program.web.listen[0]: has no address
+c.toml:6:1: program.web.listen[0].mode: lets no one connect`
+	var got []string
+	for line := range strings.Lines(fmt.Sprint(err)) {
+		parts := strings.SplitN(strings.TrimPrefix(line, dir+"/"), ": ", 4)
+		got = append(got, strings.TrimSpace(strings.Join(parts[:min(len(parts), 3)], ": ")))
+	}
+	if strings.Join(got, "\n") != want {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), want)
+	}
+	if _, err := Parse("/", "c.toml", []byte("[program.web]\ncommand = [\"a\"]\n  x = 0660\n")); err == nil || !strings.HasPrefix(err.Error(), "c.toml:3:") || !strings.Contains(err.Error(), `write it in quotes, such as "0660"`) {
+		t.Errorf("syntax: %v", err)
+	}
+}
+
+// TestListenerMayBeItsAddress: a listener without other keys.
+func TestListenerMayBeItsAddress(t *testing.T) {
+	want := load(t, minimal+"listen = [{ address = \"127.0.0.1:8080\" }, { address = \":81\", name = \"x\" }]\n").Programs[0].Listen
+	if got := load(t, minimal+"listen = [\"127.0.0.1:8080\", { address = \":81\", name = \"x\" }]\n").Programs[0].Listen; !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := load(t, minimal+"listen = \"127.0.0.1:8080\"\n").Programs[0].Listen; !slices.Equal(got, want[:1]) {
+		t.Errorf("got %+v, want %+v", got, want[:1])
+	}
+}
+
+// TestSynonymsLeadToKeysThatExist: each key of the table of synonyms would be accepted.
+func TestSynonymsLeadToKeysThatExist(t *testing.T) {
+	for word, path := range synonyms {
+		table, key, nested := strings.Cut(path, ".")
+		known := map[string]any{"stop": stopFields, "ready": readyFields, "restart": restartFields, "health": healthFields, "log": logFields, "limits": limitFields}
+		if _, is := programFields[table]; !is {
+			t.Errorf("%s: there is no key %s", word, path)
+		}
+		if nested && !reflect.ValueOf(known[table]).MapIndex(reflect.ValueOf(key)).IsValid() {
+			t.Errorf("%s: there is no key %s", word, path)
+		}
+		if meant, remedy := synonym("program.web", word); remedy == "" || meant == "" {
+			t.Errorf("%s leads to %q, %q", word, meant, remedy)
+		}
+	}
+	if _, remedy := synonym("program.web.stop", "env"); remedy != "" {
+		t.Errorf("env in another table leads to %q", remedy)
 	}
 }
 

@@ -132,10 +132,24 @@ func readAccount(v document.Value, into *string, kind string, lookUp func(string
 	case errors.Is(err, proc.ErrIDRange):
 		v.Problem(fmt.Sprintf("%s is not a %s number", name, kind), "write one below 4294967295")
 	case proc.Unknown(err):
-		v.Problem(fmt.Sprintf("there is no %s %q", kind, name), "write one that exists, or create it first")
+		remedy := "write one that exists, or create it first"
+		if near, ok := document.Nearest(name, accounts(kind)); ok {
+			remedy = fmt.Sprintf("did you mean %q?", near)
+		}
+		v.Problem(fmt.Sprintf("there is no %s %q", kind, name), "%s", remedy)
 	default:
 		v.Problem(fmt.Sprintf("cannot look up the %s %q: %v", kind, name, err), "write its number")
 	}
+}
+
+// accounts lists the names of the local users or groups.
+func accounts(kind string) (names []string) {
+	text, _ := document.ReadFile(map[string]string{"user": "/etc/passwd", "group": "/etc/group"}[kind])
+	for line := range strings.Lines(string(text)) {
+		name, _, _ := strings.Cut(line, ":")
+		names = append(names, name)
+	}
+	return names
 }
 
 // readEnvironment reads the table of a program's own variables.

@@ -14,10 +14,15 @@ import (
 
 // Document is one file and what has been found in it.
 type Document struct {
-	File      string // absolute
-	Dir       string // its folder: relative paths start here
-	Problems  []Problem
-	Warnings  []Problem
+	File     string // absolute
+	Dir      string // its folder: relative paths start here
+	Problems []Problem
+	Warnings []Problem
+
+	// Synonym returns what to write instead of a key of the table with this full name which other programs know, and the key that is
+	// meant; "": nothing. It may be nil.
+	Synonym func(table, key string) (meant, remedy string)
+
 	positions positions
 	typos     map[string]bool // full names of known keys, where something like them is written
 }
@@ -31,9 +36,9 @@ type Value struct {
 
 // New locates the keys of a text. A text that exceeds a bound is a Problem. The text may be anything: Parse says whether it is TOML.
 func New(file, dir, text string) (*Document, *Problem) {
-	found, line, err := findPositions(text)
+	found, at, err := findPositions(text)
 	if err != nil {
-		return nil, &Problem{File: file, Line: line, What: err.Error(), Remedy: "this is more than any configuration needs"}
+		return nil, &Problem{File: file, Position: at, What: err.Error(), Remedy: "this is more than any configuration needs"}
 	}
 	return &Document{File: file, Dir: dir, positions: found, typos: map[string]bool{}}, nil
 }
@@ -44,7 +49,7 @@ func (d *Document) Parse(text string) (Value, *Problem) {
 	_, err := toml.Decode(text, &tree)
 	if syntax, is := errors.AsType[toml.ParseError](err); is {
 		return Value{}, &Problem{
-			File: d.File, Line: syntax.Position.Line, Key: strings.Clone(syntax.LastKey),
+			File: d.File, Position: Position{syntax.Position.Line, syntax.Position.Col}, Key: strings.Clone(syntax.LastKey),
 			What: "not valid TOML: " + strings.TrimSuffix(syntax.Message, "."), Remedy: syntaxRemedy(syntax.Message),
 		}
 	}
@@ -57,6 +62,8 @@ func (d *Document) Parse(text string) (Value, *Problem) {
 // syntaxRemedy is the remedy for the most frequent syntax errors.
 func syntaxRemedy(message string) string {
 	switch {
+	case strings.Contains(message, "leading zero"):
+		return `write it in quotes, such as "0660"`
 	case strings.HasPrefix(message, "expected value but found"), strings.Contains(message, "must start with a digit"):
 		return `write strings in quotes: "…"`
 	case strings.Contains(message, "already been defined"), strings.Contains(message, "already exists"):

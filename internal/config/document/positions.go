@@ -19,9 +19,12 @@ const (
 
 // keyPosition is where a key, table or array element is written.
 type keyPosition struct {
-	line  int
+	Position
 	octal bool // the value is written 0o…
 }
+
+// Position is a place in a file. Lines and columns count from 1; a column is in bytes.
+type Position struct{ Line, Column int }
 
 // positions are those of everything in a file by its full name, in the form of Problem.Key.
 type positions map[string]keyPosition
@@ -58,9 +61,9 @@ func Bare(name string) bool {
 
 // keyScanner reads TOML token by token. It takes any text and always ends; for text that is not TOML the positions are useless.
 type keyScanner struct {
-	rest  string // from the current token on
-	token string // a mark (one of the bytes in marks), a string with its quotes, or a word; "": the end
-	line  int    // of the token
+	rest  string   // from the current token on
+	token string   // a mark (one of the bytes in marks), a string with its quotes, or a word; "": the end
+	at    Position // of the token
 	found positions
 	last  map[string]int // index of the last element of each array of tables
 	err   error          // a bound was exceeded
@@ -68,9 +71,9 @@ type keyScanner struct {
 
 const marks = "\n.=,[]{}"
 
-// findPositions returns the positions in text, or an error and its line if text exceeds a bound.
-func findPositions(text string) (positions, int, error) {
-	s := &keyScanner{rest: strings.TrimPrefix(text, "\ufeff"), line: 1, found: positions{}, last: map[string]int{}}
+// findPositions returns the positions in text, or an error and its position if text exceeds a bound.
+func findPositions(text string) (positions, Position, error) {
+	s := &keyScanner{rest: strings.TrimPrefix(text, "\ufeff"), at: Position{1, 1}, found: positions{}, last: map[string]int{}}
 	table := ""
 	for s.next(); s.more(); {
 		switch s.token {
@@ -82,13 +85,18 @@ func findPositions(text string) (positions, int, error) {
 			s.pair(table, 0)
 		}
 	}
-	return s.found, s.line, s.err
+	return s.found, s.at, s.err
 }
 
 func (s *keyScanner) more() bool { return s.err == nil && s.token != "" }
 
 func (s *keyScanner) skip(n int) {
-	s.line += strings.Count(s.rest[:n], "\n")
+	s.at.Line += strings.Count(s.rest[:n], "\n")
+	if end := strings.LastIndexByte(s.rest[:n], '\n'); end >= 0 {
+		s.at.Column = n - end
+	} else {
+		s.at.Column += n
+	}
 	s.rest = s.rest[n:]
 }
 
@@ -146,7 +154,7 @@ func stringLength(text string) int {
 }
 
 // note keeps the position of path. A table that is only implied by the name of another one gives way to its own header.
-func (s *keyScanner) note(path string, line int, implied bool) {
+func (s *keyScanner) note(path string, at Position, implied bool) {
 	_, known := s.found[path]
 	switch {
 	case s.err != nil:
@@ -155,13 +163,13 @@ func (s *keyScanner) note(path string, line int, implied bool) {
 	case len(s.found) >= maxValues:
 		s.err = fmt.Errorf("more than %d keys and values", maxValues)
 	case !known || !implied:
-		s.found[path] = keyPosition{line: line}
+		s.found[path] = keyPosition{Position: at}
 	}
 }
 
 // header reads a [table] or [[array of tables]] and returns its full name.
 func (s *keyScanner) header() string {
-	line := s.line
+	at := s.at
 	s.next()
 	array := s.token == "["
 	if array {
@@ -172,7 +180,7 @@ func (s *keyScanner) header() string {
 	for i, part := range parts {
 		path = Key(path, part)
 		isLast := i == len(parts)-1
-		if s.note(path, line, array || !isLast); s.err != nil {
+		if s.note(path, at, array || !isLast); s.err != nil {
 			return path
 		}
 		if n, ok := s.last[path]; ok && !isLast {
@@ -186,7 +194,7 @@ func (s *keyScanner) header() string {
 		}
 		s.last[path] = n
 		path = element(path, n)
-		s.note(path, line, false)
+		s.note(path, at, false)
 	}
 	for s.token == "]" {
 		s.next()
@@ -196,11 +204,11 @@ func (s *keyScanner) header() string {
 
 // pair reads one key = value in the table path.
 func (s *keyScanner) pair(path string, depth int) {
-	line := s.line
+	at := s.at
 	parts := s.key()
 	for i, part := range parts {
 		path = Key(path, part)
-		if s.note(path, line, i < len(parts)-1); s.err != nil {
+		if s.note(path, at, i < len(parts)-1); s.err != nil {
 			return
 		}
 	}
@@ -271,7 +279,7 @@ func (s *keyScanner) inside(path string, depth int, array bool) {
 			s.next()
 		case array:
 			item := element(path, n)
-			s.note(item, s.line, false)
+			s.note(item, s.at, false)
 			s.value(item, depth)
 			n++
 		default:

@@ -42,7 +42,7 @@ z = '\'
 		"arr[1]": 18, "arr[1].deep[0]": 19, "arr[1].deep[0].z": 20, "later.sub": 21, "later": 22,
 		"later.nothing.at.all": 22, "nothing": 0,
 	} {
-		if got := at.of(path).line; got != want {
+		if got := at.of(path).Line; got != want {
 			t.Errorf("%s is in line %d, want %d", path, got, want)
 		}
 	}

@@ -2,27 +2,40 @@ package document
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // Problem is something wrong at a position in a file.
 type Problem struct {
-	File   string // absolute
-	Line   int    // 0: the file as a whole
-	Key    string // dotted, such as "program.web.ready.timeout" or "program.web.listen[0].address"; "": the file as a whole
-	What   string // what is wrong
-	Remedy string // what would be right
+	File     string // absolute
+	Position        // zero: the file as a whole
+	Severity Severity
+	Key      string // dotted, such as "program.web.ready.timeout" or "program.web.listen[0].address"; "": the file as a whole
+	What     string // what is wrong
+	Remedy   string // what would be right
 }
 
-// String is the problem as one line: FILE:LINE: KEY: what is wrong: remedy. What is not known is left out.
+// Severity says what a Problem prevents.
+type Severity string
+
+// A problem without another severity is an error: the configuration is refused.
+const (
+	Warning Severity = "warning" // it is accepted, and probably not what was meant
+	Note    Severity = "note"    // good to know
+)
+
+// String is the problem as one line, in the form that editors and compilers share: FILE:LINE:COLUMN: SEVERITY: KEY: what is wrong: remedy.
+// What is not known is left out, as is the severity of an error.
 func (p Problem) String() string {
 	position := p.File
-	if p.Line > 0 {
-		position = fmt.Sprintf("%s:%d", p.File, p.Line)
+	for _, n := range []int{p.Line, p.Column} {
+		if n > 0 {
+			position += ":" + strconv.Itoa(n)
+		}
 	}
-	parts := slices.DeleteFunc([]string{position, p.Key, p.What, p.Remedy}, func(s string) bool { return s == "" })
+	parts := slices.DeleteFunc([]string{position, string(p.Severity), p.Key, p.What, p.Remedy}, func(s string) bool { return s == "" })
 	return strings.Join(parts, ": ")
 }
 
@@ -44,6 +57,7 @@ func SortProblems(problems []Problem, files []string) []Problem {
 		return cmp.Or(
 			cmp.Compare(slices.Index(files, a.File), slices.Index(files, b.File)),
 			cmp.Compare(a.Line, b.Line),
+			cmp.Compare(a.Column, b.Column),
 			cmp.Compare(a.Key, b.Key),
 			cmp.Compare(a.What, b.What),
 		)

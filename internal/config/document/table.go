@@ -38,6 +38,13 @@ func (v Value) unknown(name string, known []string) {
 	if ok {
 		remedy = fmt.Sprintf("did you mean %s?", k)
 	}
+	if v.In.Synonym != nil {
+		if target, text := v.In.Synonym(v.Key, name); text != "" {
+			v.In.typos[Key(v.Key, target)] = true
+			v.Child(name).Problem("unknown key", "%s", text)
+			return
+		}
+	}
 	if i := slices.IndexFunc(known, func(k string) bool { return strings.EqualFold(k, name) }); i >= 0 {
 		k, ok, remedy = known[i], true, "keys are written in small letters: "+known[i]
 	}
@@ -54,7 +61,9 @@ func (v Value) Problem(what, remedy string, args ...any) {
 
 // Warn reports what is doubtful about v.
 func (v Value) Warn(what, remedy string, args ...any) {
-	v.In.Warnings = append(v.In.Warnings, v.Note(what, fmt.Sprintf(remedy, args...)))
+	p := v.Note(what, fmt.Sprintf(remedy, args...))
+	p.Severity = Warning
+	v.In.Warnings = append(v.In.Warnings, p)
 }
 
 // Useless reports the key of the table v if it is set where it has no effect.
@@ -66,11 +75,14 @@ func (v Value) Useless(key string, without bool, condition, remedy string, args 
 
 // Note returns a Problem at v, without reporting it.
 func (v Value) Note(what, remedy string) Problem {
-	return Problem{File: v.In.File, Line: v.Line(), Key: v.Key, What: what, Remedy: remedy}
+	return Problem{File: v.In.File, Position: v.Position(), Key: v.Key, What: what, Remedy: remedy}
 }
 
-// Line is where v is written, or the table that should contain it.
-func (v Value) Line() int { return v.In.positions.of(v.Key).line }
+// Position is where v is written, or the table that should contain it.
+func (v Value) Position() Position { return v.In.positions.of(v.Key).Position }
+
+// Line is that of Position.
+func (v Value) Line() int { return v.Position().Line }
 
 // Child is a key of the table v; its Raw is nil if it is not set.
 func (v Value) Child(name string) Value {

@@ -51,8 +51,20 @@ func Choice[S ~string](v Value, into *S, options ...S) bool {
 		words[i] = strconv.Quote(string(o))
 	}
 	last := len(words) - 1
-	v.Problem(fmt.Sprintf("%q is not known", s), "write %s or %s", strings.Join(words[:last], ", "), words[last])
+	remedy := fmt.Sprintf("write %s or %s", strings.Join(words[:last], ", "), words[last])
+	if near, ok := Nearest(s, plain(options)); ok && near[0] == s[0] {
+		remedy = fmt.Sprintf("did you mean %q? known are %s and %s", near, strings.Join(words[:last], ", "), words[last])
+	}
+	v.Problem(fmt.Sprintf("%q is not known", s), "%s", remedy)
 	return false
+}
+
+func plain[S ~string](options []S) []string {
+	list := make([]string, len(options))
+	for i, o := range options {
+		list[i] = string(o)
+	}
+	return list
 }
 
 // Flag reads true or false.
@@ -94,7 +106,11 @@ func (v Value) Duration(into *time.Duration, low time.Duration) bool {
 	d, err := time.ParseDuration(s)
 	switch {
 	case err != nil:
-		v.Problem(fmt.Sprintf("%q is not a duration", s), `write a number and its unit, such as "500ms", "30s" or "1h30m"`)
+		remedy := `write a number and its unit, such as "500ms", "30s" or "1h30m"`
+		if meant := durationMeant(s); meant != "" {
+			remedy = fmt.Sprintf("did you mean %q?", meant)
+		}
+		v.Problem(fmt.Sprintf("%q is not a duration", s), "%s", remedy)
 	case d < low || d > maxDuration:
 		v.Problem(fmt.Sprintf("%q is out of range", s), `write a duration from "%s" to "%s"`, brief(low), brief(maxDuration))
 	default:
@@ -102,6 +118,29 @@ func (v Value) Duration(into *time.Duration, low time.Duration) bool {
 		return true
 	}
 	return false
+}
+
+// timeUnits are units as other programs write them.
+var timeUnits = map[string]string{
+	"": "s", "sec": "s", "secs": "s", "second": "s", "seconds": "s", "min": "m", "mins": "m", "minute": "m", "minutes": "m",
+	"hr": "h", "hour": "h", "hours": "h", "msec": "ms", "millisecond": "ms", "milliseconds": "ms",
+}
+
+// durationMeant returns how a duration with the unit of another program is written here; "": it is not known.
+func durationMeant(s string) string {
+	digits := len(s) - len(strings.TrimLeft(s, "0123456789"))
+	word := strings.ToLower(strings.TrimSpace(s[digits:]))
+	if days, err := strconv.Atoi(s[:digits]); err == nil && days <= 365 && (word == "d" || word == "day" || word == "days") {
+		return strconv.Itoa(24*days) + "h"
+	}
+	unit, known := timeUnits[word]
+	if _, err := time.ParseDuration("1" + word); err == nil {
+		unit, known = word, true
+	}
+	if digits == 0 || !known {
+		return ""
+	}
+	return s[:digits] + unit
 }
 
 // brief is a duration without the zeros at its end: "8760h", not "8760h0m0s".
@@ -216,6 +255,9 @@ func ParseSize(s string) (uint64, error) {
 	digits := len(s) - len(strings.TrimLeft(s, "0123456789"))
 	unit, ok := sizeUnits[strings.TrimSpace(s[digits:])]
 	n, err := strconv.ParseUint(s[:digits], 10, 64)
+	if near := strings.ToUpper(strings.TrimSpace(s[digits:])); !ok && err == nil && near != "" && strings.Contains("KMGT", near[:1]) {
+		return 0, fmt.Errorf("%q is not a size: did you mean %q?", s, s[:digits]+near[:1]+"iB")
+	}
 	if !ok || err != nil {
 		return 0, fmt.Errorf("%q is not a size", s)
 	}
@@ -238,10 +280,22 @@ func (v Value) Signal(into *syscall.Signal) {
 	}
 	sig := unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(name), "SIG"))
 	if sig == 0 {
-		v.Problem(fmt.Sprintf("%q is not a signal", name), `write its name, such as "TERM", "QUIT" or "USR1"`)
+		remedy := `write its name, such as "TERM", "QUIT" or "USR1"`
+		if near, ok := Nearest(strings.TrimPrefix(strings.ToUpper(name), "SIG"), signalNames()); ok {
+			remedy = fmt.Sprintf("did you mean %q?", near)
+		}
+		v.Problem(fmt.Sprintf("%q is not a signal", name), "%s", remedy)
 		return
 	}
 	*into = sig
+}
+
+// signalNames are the names of the signals that are not real-time signals, without SIG.
+func signalNames() (names []string) {
+	for n := syscall.Signal(1); n < 32; n++ {
+		names = append(names, strings.TrimPrefix(unix.SignalName(n), "SIG"))
+	}
+	return names
 }
 
 // Octal reads permission bits: "0660", or 0o660. A decimal number is refused, because 660 does not mean what it seems to.

@@ -43,7 +43,7 @@ func New(s source.Input, w source.World) *Draft {
 
 // Wrong reports a mistake in the source.
 func (d *Draft) Wrong(s source.Setting, what, remedy string) {
-	d.Problems = append(d.Problems, document.Problem{File: s.At.File, Line: s.At.Line, Key: cmp.Or(s.As, s.Key), What: what, Remedy: remedy})
+	d.Problems = append(d.Problems, document.Problem{File: s.At.File, Position: document.Position{Line: s.At.Line}, Key: cmp.Or(s.As, s.Key), What: what, Remedy: remedy})
 }
 
 // Say adds a comment about all programs, once.

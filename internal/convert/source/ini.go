@@ -145,7 +145,7 @@ func (r *iniScanner) here(key, value, text string) Setting {
 }
 
 func (r *iniScanner) wrong(what, remedy string) {
-	r.file.Problems = append(r.file.Problems, document.Problem{File: r.at.File, Line: r.at.Line, What: what, Remedy: remedy})
+	r.file.Problems = append(r.file.Problems, document.Problem{File: r.at.File, Position: document.Position{Line: r.at.Line}, What: what, Remedy: remedy})
 }
 
 // line reads a section header or a key.
