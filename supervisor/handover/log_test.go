@@ -26,6 +26,7 @@ type troupe struct {
 	now      time.Time
 	head     Record
 	programs map[string]*actor
+	sockets  []socket.Named
 	store    *Store
 }
 
@@ -40,7 +41,7 @@ func newTroupe() *troupe {
 }
 
 func (s *troupe) Record() *Record         { head := s.head; return &head }
-func (s *troupe) Sockets() []socket.Named { return nil }
+func (s *troupe) Sockets() []socket.Named { return s.sockets }
 func (s *troupe) Workers(func(Held) bool) {}
 
 func (s *troupe) Programs(yield func(Program) bool) {

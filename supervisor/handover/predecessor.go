@@ -45,16 +45,22 @@ type Adoptable interface {
 func recordOf(src Predecessor) *Record {
 	r := src.Record()
 	r.Clock = readClock(time.Now())
-	for _, s := range src.Sockets() {
+	r.NonBlocking = nonBlocking(src.Sockets())
+	return r
+}
+
+// nonBlocking lists the inodes of the sockets of socket units that do not block.
+func nonBlocking(sockets []socket.Named) (inodes []uint64) {
+	for _, s := range sockets {
 		if !s.Foreign {
 			continue
 		}
 		flags, err := unix.FcntlInt(uintptr(s.FD), unix.F_GETFL, 0)
 		if err == nil && flags&unix.O_NONBLOCK != 0 {
-			r.NonBlocking = append(r.NonBlocking, inode(s.FD))
+			inodes = append(inodes, inode(s.FD))
 		}
 	}
-	return r
+	return inodes
 }
 
 // keptFD is a descriptor that the next supervisord needs. That of a worker may be closed at any moment, unless the launcher is frozen.

@@ -33,9 +33,13 @@ type Store struct {
 	touched touched
 	ledger  *ledger
 	queue   queue
-	busy    bool   // systemd has no room for the next message
+	busy    bool   // systemd has no room for the next message: until Writable says otherwise, none is tried
+	stale   bool   // the plan of the sockets is: the next Keep makes another one
 	problem error  // why the store is not current, although systemd is not busy
 	told    string // the problem that was logged last
+
+	foreign     []socket.Named // the sockets of socket units
+	nonBlocking []uint64       // those of them that do not block, as it is written down
 }
 
 // touched is what has changed since the last Keep.
@@ -135,14 +139,18 @@ func (s *Store) Writable() <-chan struct{} {
 }
 
 // Busy reports whether systemd still has to be told something, and has no room for it.
-func (s *Store) Busy() bool { return s != nil && s.busy }
+func (s *Store) Busy() bool { return s != nil && (s.busy || s.stale) }
 
 // Keep writes down what has changed, and makes the store agree with it, in this order: new descriptors go in before the record that
 // names them is written, and those that are not needed any more come out after the record that knows so. A crash in between can leave a
 // surplus descriptor in the store, which is harmless, but never a record of a worker without its descriptor. If systemd is slow,
 // the record is ahead of the store: the next supervisord ignores what the record names and the store does not have.
 func (s *Store) Keep(src Predecessor) {
-	if s == nil || s.touched.none() && s.problem == nil {
+	if s == nil {
+		return
+	}
+	s.lookAtForeign()
+	if s.touched.none() && s.problem == nil {
 		return
 	}
 	if err := s.written.open(); err != nil {
@@ -163,15 +171,28 @@ func (s *Store) Keep(src Predecessor) {
 
 // Push continues after systemd was busy. It does not include what has changed since the last Keep.
 func (s *Store) Push() {
+	s.busy = false
 	s.add()
 	s.remove()
 	s.tell()
+}
+
+// lookAtForeign finds out whether a worker has changed O_NONBLOCK of a socket of a socket unit, which nothing else says.
+func (s *Store) lookAtForeign() {
+	if s.touched.sockets {
+		return // they may be closed
+	}
+	if now := nonBlocking(s.foreign); !slices.Equal(now, s.nonBlocking) {
+		s.nonBlocking = now
+		s.TouchHead()
+	}
 }
 
 // plan finds out which descriptors have come and gone.
 func (s *Store) plan(src Predecessor) {
 	if s.touched.all || s.touched.sockets {
 		s.planSockets(src)
+		s.lookAtForeign()
 	}
 	if s.touched.all {
 		s.planAll(src)
@@ -187,10 +208,10 @@ func (s *Store) plan(src Predecessor) {
 // planSockets compares the sockets that the store should have with those that it has.
 func (s *Store) planSockets(src Predecessor) {
 	wanted := map[string]bool{}
-	s.touched.sockets, s.queue.sockets = false, nil
+	s.touched.sockets, s.queue.sockets, s.foreign = false, nil, nil
 	for _, named := range src.Sockets() {
 		if named.Foreign {
-			s.TouchHead() // has those that do not block
+			s.foreign = append(s.foreign, named)
 			continue
 		}
 		wanted[named.Name] = true
@@ -255,7 +276,10 @@ func (s *Store) addSurplus(name string) {
 // add stores what is missing. It stops at the first descriptor that is not taken: a store that is full or out of reach is so for all.
 // When sockets have changed since the plan, the number of one may belong to another file by now.
 func (s *Store) add() {
-	s.busy, s.problem = false, nil
+	if s.busy {
+		return
+	}
+	s.stale, s.problem = false, nil
 	q := &s.queue
 	for i, name := range recordNames() {
 		if s.ledger.counts[name] > 0 {
@@ -268,7 +292,7 @@ func (s *Store) add() {
 	}
 	for ; len(q.sockets) > 0; q.sockets = q.sockets[1:] {
 		if s.touched.sockets {
-			s.busy = true
+			s.stale = true
 			return
 		}
 		if err := s.put(q.sockets[0].name, q.sockets[0].fd); err != nil {
@@ -319,13 +343,13 @@ func (s *Store) failed(err error) {
 
 // remove takes the surplus out of the store, even while something is missing: perhaps because the store is full.
 func (s *Store) remove() {
-	if s.touched.all || len(s.queue.surplus) == 0 {
+	if s.touched.all || s.busy || len(s.queue.surplus) == 0 {
 		return
 	}
 	for ; len(s.queue.surplus) > 0; s.queue.surplus = s.queue.surplus[1:] {
 		name := s.queue.surplus[0]
 		if socket.Exported(name) && s.touched.sockets {
-			s.busy = true
+			s.stale = true
 			return
 		}
 		if err := s.to.RemoveFD(name); err != nil {
@@ -386,7 +410,7 @@ func (s *Store) Empty(within time.Duration) error {
 		return nil
 	}
 	s.written.empty()
-	s.busy, s.queue = false, newQueue()
+	s.busy, s.stale, s.queue = false, false, newQueue()
 	s.touched.reset()
 	for _, name := range slices.Sorted(maps.Keys(s.ledger.counts)) {
 		if ours(name) && !socket.Exported(name) {
