@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -9,17 +10,19 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"example.org/supervisord/internal/convert"
 	"example.org/supervisord/internal/convert/source"
+	"example.org/supervisord/internal/convert/unit"
 )
 
 // convertFlags are the flags of convert.
 type convertFlags struct {
-	from, name, output string
-	force              bool
+	from, name, output, stage string
+	force                     bool
 }
 
 func convertCommand(*string) *cobra.Command {
@@ -27,12 +30,16 @@ func convertCommand(*string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "convert FILE | convert -- COMMAND",
 		Short: "convert another supervisor's configuration",
-		Long: `convert reads a command line of start_server or einhorn, the ini file of circus or Python's supervisor, or a Procfile, and
-prints the equivalent configuration of supervisord. A setting without an equivalent becomes a comment with its position, its
-key, and what to do instead: search for "no equivalent". FILE may be - for stdin. convert recognizes the kind of FILE by its
-name and content, unless --from names it. A malformed source is an error with file and line.`,
+		Long: `convert reads a command line of start_server or einhorn, the ini file of circus or Python's supervisor, a Procfile, a unit of
+systemd, an ecosystem file of pm2, or a file of Docker Compose, and prints the equivalent configuration of supervisord. A setting
+without an equivalent becomes a comment with its position, its key, and what to do instead: search for "no equivalent". A server
+that is known, such as gunicorn or nginx, gets the configuration with which a reload loses no request. FILE may be - for stdin.
+convert recognizes the kind of FILE by its name and content, unless --from names it. A malformed source is an error with file and
+line. What to do next is said on stderr.`,
 		Example: `  supervisord convert /etc/supervisor/supervisord.conf
   supervisord convert -o config.toml circus.ini && supervisord check -c config.toml
+  supervisord convert /etc/systemd/system/web.service
+  supervisord convert --env production -o config.toml ecosystem.config.js
   supervisord convert -- start_server --port 8080 --interval 5 -- ./app -v
   supervisord convert -- einhorn -b 127.0.0.1:8080 -n 4 -m manual ./app
   supervisord convert -- foreman start -f Procfile -m web=2`,
@@ -50,11 +57,15 @@ name and content, unless --from names it. A malformed source is an error with fi
 				return err
 			}
 			fmt.Fprintln(cmd.ErrOrStderr(), "supervisord:", converted(r))
+			for i, step := range r.Next {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%4d. %s\n", i+1, strings.ReplaceAll(step, "FILE", cmp.Or(f.output, "FILE")))
+			}
 			return nil
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.from, "from", "", "the kind of FILE: `KIND` is start_server, circus, supervisor, einhorn, procfile or systemd")
+	flags.StringVar(&f.from, "from", "", "the kind of FILE: `KIND` is "+strings.Join(kinds(), ", "))
+	flags.StringVar(&f.stage, "env", "", "the `NAME` of the env_NAME of pm2 that holds, such as production")
 	flags.StringVar(&f.name, "name", "", "the name for the program of a command line")
 	flags.StringVarP(&f.output, "output", "o", "", "write this `file` atomically; fail if it exists")
 	flags.BoolVar(&f.force, "force", false, "let --output replace a file")
@@ -74,7 +85,7 @@ func kinds() []string {
 
 // source returns what to convert: the words after --, or a file. dash is the index of --, or -1.
 func (f convertFlags) source(stdin io.Reader, args []string, dash int) (source.Input, source.World, error) {
-	s, w := source.Input{Kind: source.SourceKind(f.from), Program: f.name}, world()
+	s, w := source.Input{Kind: source.SourceKind(f.from), Program: f.name, Stage: f.stage}, world()
 	if f.from != "" && !slices.Contains(kinds(), f.from) {
 		return s, w, fmt.Errorf("--from %q is unknown: use one of %v", f.from, kinds())
 	}
@@ -96,7 +107,11 @@ func (f convertFlags) source(stdin io.Reader, args []string, dash int) (source.I
 		return s, w, err
 	}
 	s.Name = args[0]
-	if s.Text, err = readSource(s.Name); err != nil {
+	s.Text, err = readSource(s.Name)
+	if template := unit.Template(s.Name); errors.Is(err, fs.ErrNotExist) && template != "" {
+		s.Text, err = readSource(template)
+	}
+	if err != nil {
 		return s, w, err
 	}
 	w.Dir = filepath.Dir(filepath.Join(w.Dir, s.Name))

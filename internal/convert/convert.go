@@ -1,8 +1,8 @@
 // Package convert translates the configuration of another supervisor: the command line of start_server or einhorn, the ini file of
-// circus or Python's supervisor, or a Procfile.
+// circus or Python's supervisor, a Procfile, a unit of systemd, an ecosystem file of pm2, or a file of Docker Compose.
 //
-// Package source reads, with package shell; package draft writes. A source is a row of the table sources and a file with its keys
-// as a table of rules (rule.go). Everything that a source says ends up in a draft.Draft, in the order of the source, in TOML that
+// Package source reads, with package shell; package draft writes, with package servers; packages unit and apps convert the sources that are not here. A source is a row of the table sources and a file with its keys
+// as a table of draft.Rules. Everything that a source says ends up in a draft.Draft, in the order of the source, in TOML that
 // package config accepts. A key is converted, or a comment
 // names its position, says that it has no equivalent, and what to do instead; no key is dropped. A source that its own supervisor
 // would reject is an error.
@@ -14,9 +14,11 @@ import (
 	"slices"
 	"strings"
 
+	"example.org/supervisord/internal/convert/apps"
 	"example.org/supervisord/internal/convert/draft"
 	"example.org/supervisord/internal/convert/source"
 	"example.org/supervisord/internal/convert/unit"
+	"example.org/supervisord/internal/pattern"
 )
 
 // sources lists how each kind is recognized, by the first word of a command line or by the sections of a file, and converted.
@@ -28,6 +30,8 @@ func sources() []converter {
 			(*conversion).supervisor},
 		{source.Einhorn, "einhorn", "", (*conversion).einhorn},
 		{source.Procfile, "foreman honcho", "", (*conversion).procfile},
+		{source.PM2, "", "", func(d *conversion) { apps.PM2(d.Draft) }},
+		{source.Compose, "", "", func(d *conversion) { apps.Compose(d.Draft) }},
 		{source.Systemd, "", "Unit Service Socket Install", func(d *conversion) { unit.Convert(d.Draft) }},
 	}
 }
@@ -50,9 +54,10 @@ func Kinds() (kinds []source.SourceKind) {
 type Result struct {
 	Kind     source.SourceKind
 	Text     string
-	Programs int // that will run
-	Off      int // that are commented out, because their own supervisor would not start them
-	Lacking  int // settings without an equivalent
+	Programs int      // that will run
+	Off      int      // that are commented out, because their own supervisor would not start them
+	Lacking  int      // settings without an equivalent
+	Next     []string // what to do with it, in order; FILE stands for its name
 }
 
 // conversion is a draft with the readers of the sources.
@@ -80,7 +85,7 @@ func Convert(s source.Input, w source.World) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	r := Result{Kind: s.Kind, Text: text}
+	r := Result{Kind: s.Kind, Text: text, Next: d.next()}
 	r.Programs, r.Off, r.Lacking = d.Count()
 	return r, nil
 }
@@ -111,8 +116,8 @@ func recognize(s source.Input) (source.SourceKind, error) {
 		}
 		return "", source.Malformed(source.Location{File: "argument 1"}, fmt.Sprintf("%q is not a known command", s.Args[0]), remedy)
 	}
-	if base := filepath.Base(s.Name); base == "Procfile" || strings.HasPrefix(base, "Procfile.") {
-		return source.Procfile, nil
+	if k := kindOfName(filepath.Base(s.Name)); k != "" {
+		return k, nil
 	}
 	switch found := candidates(s.Text); len(found) {
 	case 1:
@@ -123,6 +128,27 @@ func recognize(s source.Input) (source.SourceKind, error) {
 		return "", source.Malformed(source.Location{File: s.Name}, fmt.Sprintf("may be %s or %s", found[0], found[1]), remedy)
 	}
 }
+
+// kindOfName returns the kind of a file by its name, "" if that says nothing.
+func kindOfName(base string) source.SourceKind {
+	switch ext := filepath.Ext(base); {
+	case base == "Procfile", strings.HasPrefix(base, "Procfile."):
+		return source.Procfile
+	case ext == ".service", ext == ".socket":
+		return source.Systemd
+	case strings.Contains(base, ".config.") && strings.HasSuffix(ext, "js"), strings.HasPrefix(base, "ecosystem"), strings.HasPrefix(base, "pm2"):
+		return source.PM2
+	case apps.IsCompose(base):
+		return source.Compose
+	}
+	return ""
+}
+
+// ofPM2 and ofCompose are what a file of pm2 and of Docker Compose has.
+var (
+	ofPM2     = pattern.Lazy(`(?m)^\s*(?:module\.exports\s*=|export default|\{?\s*["']?apps["']?\s*:)`)
+	ofCompose = pattern.Lazy(`(?m)^services:`)
+)
 
 // candidates lists the kinds that the text of a file looks like: by its sections, else by its commands, else by its lines.
 func candidates(text string) []source.SourceKind {
@@ -146,6 +172,12 @@ func candidates(text string) []source.SourceKind {
 		if slices.Sort(found); len(found) > 0 {
 			return slices.Compact(found)
 		}
+	}
+	switch {
+	case ofCompose().MatchString(text):
+		return []source.SourceKind{source.Compose}
+	case ofPM2().MatchString(text):
+		return []source.SourceKind{source.PM2}
 	}
 	if procfileLine().MatchString(text) {
 		return []source.SourceKind{source.Procfile}

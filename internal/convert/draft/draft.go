@@ -116,6 +116,16 @@ func (d *Draft) Count() (run, off, lacking int) {
 	return len(d.programs) - off, off, d.lacking
 }
 
+// Running returns the names of the programs that will run.
+func (d *Draft) Running() (names []string) {
+	for _, p := range d.programs {
+		if !p.Off {
+			names = append(names, p.ProgramName)
+		}
+	}
+	return names
+}
+
 // Target is one [program.NAME], or the head of the draft.
 type Target struct {
 	*Draft

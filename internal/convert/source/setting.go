@@ -27,6 +27,7 @@ type Setting struct {
 	Value    string
 	Text     string   // how comments show it; "": key = value
 	Comments []string // of the source, next to it
+	Node     *Node    // in a structured source
 }
 
 func (s Setting) String() string {

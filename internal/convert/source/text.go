@@ -30,6 +30,7 @@ type Input struct {
 	Program string     // the name for the program of a command line; "": taken from its command
 	Name    string     // the file's name in comments and errors
 	Text    string
+	Stage   string   // which env_NAME of a pm2 app holds beside env; "": none
 	Args    []string // a command line, word by word, instead of Name and Text
 }
 

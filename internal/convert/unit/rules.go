@@ -16,7 +16,6 @@ var resources = []string{"as", "core", "cpu", "data", "fsize", "locks", "memlock
 
 // rules are the keys of [Service].
 func (x *service) rules() draft.Rules {
-	const own = "supervisord has its own hooks: docs/hooks.md"
 	return draft.Keys(draft.Rules{
 		"ExecStart":             x.exec(&x.commands),
 		"ExecStartPre":          x.exec(&x.before),

@@ -33,10 +33,18 @@ func nameOf(whole string) name {
 
 // template returns the name of the unit's template, "" if it has none.
 func (n name) template() string {
-	if n.instance == "" {
+	if n.instance == "" || n.kind != "service" && n.kind != "socket" {
 		return ""
 	}
 	return n.prefix + "@." + n.kind
+}
+
+// Template returns the path of the template of an instance, such as web@.service for web@1.service; "": the path names none.
+func Template(file string) string {
+	if template := nameOf(path.Base(file)).template(); template != "" {
+		return filepath.Join(filepath.Dir(file), template)
+	}
+	return ""
 }
 
 // catHeader is the first line of `systemctl cat`.

@@ -1,0 +1,415 @@
+package apps
+
+import (
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	"example.org/supervisord/internal/convert/draft"
+	"example.org/supervisord/internal/convert/source"
+	"example.org/supervisord/internal/pattern"
+)
+
+// project is a file of Docker Compose.
+type project struct {
+	*draft.Draft
+	variables map[string]string // of .env
+}
+
+// composed is a service while it is converted.
+type composed struct {
+	*draft.Target
+	project   *project
+	node      *source.Node
+	published []string // addresses at which clients come
+	mapped    []string // ":8000", ":8080": the port in the container and here, by turns
+	files     []string
+	health    []string // the command of the health check
+}
+
+// Compose converts the services of a file of Docker Compose.
+func Compose(d *draft.Draft) {
+	root, problem := source.ReadYAML(d.Name, source.Normalize(d.Text))
+	if problem != nil {
+		d.Problems = append(d.Problems, *problem)
+		return
+	}
+	c := &project{Draft: d, variables: map[string]string{}}
+	if text, err := d.Read(d.Path(".env")); err == nil {
+		for line := range strings.Lines(text) {
+			if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(name, "#") {
+				c.variables[strings.TrimSpace(name)] = strings.Trim(strings.TrimSpace(value), `"'`)
+			}
+		}
+	}
+	services := root.Get("services")
+	if services == nil || services.Kind != source.Map {
+		d.Wrong(source.Setting{At: source.Location{File: d.Name, Line: 1}}, "has no services", "name a file of Docker Compose")
+		return
+	}
+	c.interpolate(root, 0)
+	for _, item := range root.Items {
+		s := item.Setting()
+		switch item.Key {
+		case "services":
+		case "version", "name":
+			d.Head.Note("", s, "not needed: only compose uses it")
+		case "volumes":
+			d.Head.Lacks(s, "programs see the files of this machine: create a directory, and use its path")
+		case "networks":
+			d.Head.Lacks(s, "programs share the network of this machine: services find each other at 127.0.0.1")
+		case "include":
+			d.Head.Lacks(s, "convert the other files, too, and name the results in include of [supervisor]")
+		default:
+			d.Head.Lacks(s, unknown)
+		}
+	}
+	for _, item := range services.Items {
+		if item.Kind == source.Map {
+			c.service(item)
+		} else {
+			d.Wrong(item.Setting(), "is not a service", "write its keys below it")
+		}
+	}
+}
+
+// interpolation is what compose expands in every value.
+var interpolation = pattern.Lazy(`\$(?:\$|\{(\w+)(?:(:?[-?+])([^}]*))?\}|(\w+))`)
+
+// interpolate expands the variables of all values, with .env and the environment as they are now.
+func (c *project) interpolate(n *source.Node, depth int) {
+	for _, item := range n.Items {
+		c.interpolate(item, depth+1)
+	}
+	if n.Kind != source.Scalar || !strings.Contains(n.Value, "$") {
+		return
+	}
+	text := n.Value
+	n.Value = interpolation().ReplaceAllStringFunc(text, func(v string) string {
+		m := interpolation().FindStringSubmatch(v)
+		name := m[1] + m[4]
+		if v == "$$" {
+			return "$"
+		}
+		value, known := c.Getenv(name)
+		if !known {
+			value, known = c.variables[name]
+		}
+		switch {
+		case strings.HasSuffix(m[2], "+") && known:
+			return m[3]
+		case known && (value != "" || !strings.HasPrefix(m[2], ":")):
+			c.Head.Note("", source.Setting{At: n.At, Text: v}, "as it was at the conversion")
+			return strings.ReplaceAll(value, "\x00", "")
+		case strings.HasSuffix(m[2], "-"):
+			return m[3]
+		case !strings.HasSuffix(m[2], "+"):
+			c.Head.Lacks(source.Setting{At: n.At, Text: v}, "the variable is not set: write its value")
+		}
+		return ""
+	})
+}
+
+// service converts one service.
+func (c *project) service(n *source.Node) {
+	x := &composed{Target: c.NewProgram(n.Setting(), n.Key), project: c, node: n}
+	x.rules().each(x.Target, n)
+	x.finish()
+}
+
+// rules are the keys of a service.
+func (x *composed) rules() rules {
+	const restricts = "supervisord does not restrict programs: set it in the unit of supervisord, where it holds for all of them"
+	const network = "programs share the network of this machine: services find each other at 127.0.0.1"
+	return rules{
+		otherwise: draft.None(unknown),
+		structured: draft.Keys(draft.Rules{
+			"command entrypoint": draft.Kept,
+			"environment":        x.environment,
+			"env_file":           x.envFile,
+			"ports":              x.ports,
+			"healthcheck":        x.healthcheck,
+			"deploy":             x.deploy,
+			"ulimits":            x.ulimits,
+			"depends_on links":   draft.None("programs start together: a program that needs another must wait for it, or exit and be restarted"),
+			"volumes volumes_from tmpfs configs secrets":                             draft.None("the program sees the files of this machine: let it use their paths here"),
+			"networks dns dns_search extra_hosts network_mode expose external_links": draft.None(network),
+			"build":   draft.None("build the program on this machine, or copy it there: docs/deploys.md"),
+			"logging": draft.None("the output goes where supervisord's own goes; stdout = \"capture\" and [program.NAME.log] keep and rotate it"),
+			"labels annotations container_name hostname domainname": draft.Unneeded("there is no container"),
+			"profiles":     x.profiles,
+			"cap_add":      x.capabilities,
+			"security_opt": x.securityOpt,
+			"cap_drop sysctls devices privileged read_only device_cgroup_rules cgroup cgroup_parent pid ipc userns_mode isolation runtime": draft.None(restricts),
+			"group_add":       draft.None("supervisord gives a program the groups that its user has: usermod -aG GROUP USER"),
+			"extends develop": draft.None("convert the output of `docker compose config`, which has it resolved"),
+			"cpus cpu_shares cpu_quota cpu_count cpuset mem_reservation mem_swappiness memswap_limit pids_limit blkio_config shm_size oom_kill_disable": draft.None(
+				"set it in the unit of supervisord, whose control group holds all programs"),
+		}),
+		one: draft.Keys(draft.Rules{
+			"image":             draft.None("supervisord runs programs of this machine, not images: install it, and check the command and its paths"),
+			"working_dir":       draft.To("directory", draft.AsPath),
+			"user":              x.user,
+			"stop_signal":       draft.To("stop.signal", draft.AsSignal),
+			"stop_grace_period": draft.To("stop.timeout", asSeconds(0.001)),
+			"restart":           x.restart,
+			"scale":             draft.To("workers", draft.AsWorkers),
+			"mem_limit":         draft.To("limits.max_memory", asBytes),
+			"oom_score_adj":     draft.To("limits.oom_score_adj", asNumber(-1000, 1000)),
+			"init tty stdin_open attach platform pull_policy": draft.Unneeded("there is no container"),
+		}),
+	}
+}
+
+// asSeconds reads a duration such as 1m30s.
+func asSeconds(shortest float64) draft.Reader {
+	return func(p *draft.Target, key string, s source.Setting) (any, bool) {
+		n, ok := span(s.Value, 1)
+		if !ok {
+			p.Wrong(s, fmt.Sprintf("%q is not a duration", s.Value), "write for example 1m30s")
+			return nil, false
+		}
+		return p.Duration(key, s, n, shortest)
+	}
+}
+
+func (x *composed) environment(p *draft.Target, s source.Setting) {
+	pairs(p, s, func(item source.Setting, name, value string) { p.Environment(item, name, value) })
+}
+
+func (x *composed) envFile(p *draft.Target, s source.Setting) {
+	list := s.Node.Items
+	if s.Node.Kind != source.List {
+		list = []*source.Node{s.Node}
+	}
+	for _, item := range list {
+		file, required := item, true
+		if item.Kind == source.Map {
+			if file = item.Get("path"); file == nil {
+				p.Wrong(s, "has no path", "write path: FILE")
+				return
+			}
+			if r := item.Get("required"); r != nil && r.Value == "false" {
+				required = false
+			}
+		}
+		at := p.Path(file.Value)
+		if _, err := p.Read(at); err != nil && !required {
+			p.Lacks(s, "there is no file "+at+", and supervisord needs those that it is told of")
+			continue
+		}
+		x.files = append(x.files, at)
+		p.Set("environment_file", x.files)
+	}
+	if x.Given["environment"].Key != "" || x.node.Get("environment") != nil {
+		p.Note("", s, "here the file wins over environment; under compose it is the other way round")
+	}
+}
+
+// ports finds where clients come to.
+func (x *composed) ports(p *draft.Target, s source.Setting) {
+	for _, item := range s.Node.Items {
+		of := item.Setting()
+		host, published, protocol, inside := "", "", "", ""
+		if item.Kind == source.Map {
+			of.Text = item.String()
+			get := func(key string) string {
+				if n := item.Get(key); n != nil {
+					return n.Value
+				}
+				return ""
+			}
+			host, published, protocol = get("host_ip"), get("published"), get("protocol")
+			inside = get("target")
+		} else {
+			of.Text = item.Value
+			value, kind, _ := strings.Cut(item.Value, "/")
+			if i := strings.LastIndexByte(value, ':'); i >= 0 { // without it compose chooses a port
+				published, inside = value[:i], value[i+1:]
+			}
+			protocol = kind
+			if i := strings.LastIndexByte(published, ':'); i >= 0 {
+				host, published = published[:i], published[i+1:]
+			}
+		}
+		switch n, err := strconv.Atoi(published); {
+		case err != nil || n < 1 || n > 65535:
+			p.Lacks(of, "write the address of each listener: [[program."+p.ProgramName+".listen]]")
+		case protocol != "" && protocol != "tcp":
+			p.Lacks(of, "the program opens its "+protocol+" port itself: let it open "+published)
+		default:
+			if host == "" {
+				host = "0.0.0.0"
+			}
+			if strings.Contains(host, ":") && host[0] != '[' {
+				host = "[" + host + "]"
+			}
+			x.published = append(x.published, host+":"+published)
+			x.mapped = append(x.mapped, ":"+inside, ":"+published)
+		}
+	}
+}
+
+func (x *composed) healthcheck(p *draft.Target, s source.Setting) {
+	test := s.Node.Get("test")
+	if disable := s.Node.Get("disable"); test == nil || disable != nil && disable.Value == "true" {
+		p.Note("", s, "not needed: there is no test")
+		return
+	}
+	var argv []string
+	switch first := test; {
+	case test.Kind == source.Scalar:
+		argv = []string{"sh", "-c", test.Value}
+	case len(test.Items) > 1 && test.Items[0].Value == "CMD-SHELL":
+		argv = []string{"sh", "-c", test.Items[1].Value}
+	case len(test.Items) > 1 && test.Items[0].Value == "CMD":
+		for _, item := range first.Items[1:] {
+			argv = append(argv, item.Value)
+		}
+	default:
+		p.Note("", s, "not needed: there is no test")
+		return
+	}
+	p.Set("health.method", "exec")
+	p.Set("health.command", argv) // finish sets it again
+	x.health = argv
+	interval, timeout := 30.0, 30.0 // compose's defaults, in seconds
+	known := rules{otherwise: draft.None(unknown), structured: draft.Rules{"test": draft.Kept}, one: draft.Rules{
+		"disable":        draft.Kept,
+		"interval":       func(_ *draft.Target, s source.Setting) { interval, _ = span(s.Value, 1) },
+		"timeout":        func(_ *draft.Target, s source.Setting) { timeout, _ = span(s.Value, 1) },
+		"retries":        draft.To("health.failures", asNumber(1, 1000)),
+		"start_period":   draft.Unneeded("a worker is checked when it is ready"),
+		"start_interval": draft.Unneeded("a worker is checked when it is ready"),
+	}}
+	known.each(p, s.Node)
+	for key, n := range map[string]float64{"health.interval": interval, "health.timeout": timeout} {
+		if value, ok := p.Duration(key, s, n, 0.1); ok {
+			p.Set(key, value)
+		}
+	}
+}
+
+func (x *composed) deploy(p *draft.Target, s source.Setting) {
+	rules{otherwise: draft.None("it is for a cluster of machines"), structured: draft.Rules{
+		"resources":      draft.None("limits.max_memory replaces a worker that uses more; for other limits set the unit of supervisord"),
+		"restart_policy": draft.None("supervisord never gives up: restart.when, and restart.backoff for the wait"),
+		"update_config":  draft.None("supervisord replaces all workers at once, or few at a time: reload.strategy = \"rolling\""),
+	}, one: draft.Rules{"replicas": draft.To("workers", draft.AsWorkers)}}.each(p, s.Node)
+}
+
+func (x *composed) ulimits(p *draft.Target, s source.Setting) {
+	known := strings.Fields("as core cpu data fsize locks memlock msgqueue nofile nproc rss rtprio rttime sigpending stack")
+	for _, item := range s.Node.Items {
+		of := item.Setting()
+		value := item
+		if item.Kind == source.Map {
+			if value = item.Get("soft"); value == nil {
+				value = item
+			}
+		}
+		n, err := strconv.ParseInt(value.Value, 10, 64)
+		switch found := strings.Join(known, " "); {
+		case !strings.Contains(" "+found+" ", " "+item.Key+" "):
+			p.Lacks(of, "limits has no such key")
+		case err != nil || n < -1:
+			p.Wrong(of, fmt.Sprintf("%q is not a limit", value.Value), "write a number, or -1")
+		case n < 0:
+			p.Set("limits."+item.Key, "unlimited")
+		default:
+			p.Set("limits."+item.Key, n)
+		}
+	}
+}
+
+func (x *composed) profiles(p *draft.Target, s source.Setting) {
+	p.Off = true
+	p.Lacks(s, "supervisord starts every program; remove the # of these lines to run this one")
+}
+
+func (x *composed) capabilities(p *draft.Target, s source.Setting) {
+	if names, ok := words(p, s); ok && len(names) > 0 && x.node.Get("user") != nil {
+		p.Set("limits.ambient_capabilities", names)
+		return
+	}
+	p.Lacks(s, "a program that runs as root has every capability of supervisord")
+}
+
+func (x *composed) securityOpt(p *draft.Target, s source.Setting) {
+	if strings.Contains(s.Node.String(), "no-new-privileges") {
+		p.Set("limits.no_new_privileges", true)
+		return
+	}
+	p.Lacks(s, "supervisord does not restrict programs: set it in the unit of supervisord, where it holds for all of them")
+}
+
+func (x *composed) user(p *draft.Target, s source.Setting) {
+	user, group, both := strings.Cut(s.Value, ":")
+	s.Value = user
+	draft.To("user", draft.AsAccount)(p, s)
+	if s.Value = group; both {
+		draft.To("group", draft.AsAccount)(p, s)
+	}
+}
+
+func (x *composed) restart(p *draft.Target, s source.Setting) {
+	policy, most, _ := strings.Cut(s.Value, ":")
+	when := map[string]string{"no": "never", "false": "never", "always": "always", "unless-stopped": "always", "on-failure": "on-failure"}[policy]
+	if when == "" {
+		p.Wrong(s, fmt.Sprintf("%q is unknown", s.Value), "write no, always, unless-stopped or on-failure")
+		return
+	}
+	p.Set("restart.when", when)
+	if most != "" {
+		p.Lacks(s, "supervisord never gives up: it retries at growing intervals, up to restart.backoff.max (30s)")
+	}
+}
+
+// finish sets the command, and what compose does without any key.
+func (x *composed) finish() {
+	s := x.node.Setting()
+	s.Text = x.node.Key
+	for _, key := range []string{"entrypoint", "command"} {
+		if given, ok := x.Given[key]; ok {
+			s = given
+			list, _ := words(x.Target, given)
+			x.Run.Words = append(x.Run.Words, list...)
+		}
+	}
+	if x.node.Get("entrypoint") == nil && len(x.Run.Words) > 0 {
+		x.Note("", s, "an ENTRYPOINT of the image would come before it: docker image inspect")
+	}
+	if len(x.Run.Words) == 0 || x.Run.Words[0] == "" {
+		x.Off = true
+		x.Lacks(s, "the command is in the image (docker image inspect shows Entrypoint and Cmd): write it, and remove the # of these lines")
+		x.Run.Words = []string{"COMMAND"}
+	}
+	x.Argv()
+	if !x.Serve(s, x.published...) {
+		x.StopFirst()
+		for _, address := range x.published {
+			x.Note("reload", x.Given["ports"], "the program opens its port itself: let it listen at "+address)
+		}
+	}
+	x.Argv()
+	if argv := x.health; len(argv) > 0 {
+		if len(x.Listen) > 0 { // the server listens where clients come, not at the container's port
+			last := len(argv) - 1
+			argv[last] = strings.NewReplacer(x.mapped...).Replace(argv[last])
+		}
+		x.Set("health.command", argv)
+	}
+	if x.Value("ready.method") == "" {
+		x.Note("ready", source.Setting{At: x.node.At, Text: x.node.Key}, draft.AliveFor)
+		x.ReadyAfter(s, 1)
+	}
+	x.Otherwise("stop.timeout", "10s")
+	x.Otherwise("restart.when", "never")
+}
+
+// IsCompose reports whether a file has the name of one of Docker Compose.
+func IsCompose(name string) bool {
+	base := strings.TrimSuffix(strings.TrimSuffix(path.Base(name), ".yaml"), ".yml")
+	return base != path.Base(name) && (strings.HasPrefix(base, "docker-compose") || strings.HasPrefix(base, "compose"))
+}
