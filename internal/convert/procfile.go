@@ -39,8 +39,7 @@ func (d *conversion) procfile() {
 		return
 	}
 	f.environmentFiles()
-	d.Say("Under foreman all processes exit when one does; here each is restarted by itself. A Procfile's server opens $PORT itself, so the old worker\n" +
-		"must exit first (strategy = \"stop-first\"). With a listener, which the server takes from LISTEN_FDS, a reload loses no request.")
+	d.Say("Under foreman all processes exit when one does; here each is restarted by itself.")
 	f.processes()
 }
 
@@ -212,7 +211,7 @@ func (f *formation) set(p *draft.Target, s source.Setting, n, port int) {
 		f.stopAfter(p, s)
 	}
 	if known := p.Serve(s); !known {
-		p.Set("reload.strategy", "stop-first")
+		p.StopFirst()
 	}
 	if p.Value("stop.timeout") == "" {
 		f.stopAfter(p, s)

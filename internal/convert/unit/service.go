@@ -36,10 +36,6 @@ func (f *file) convert(sockets []*file) {
 	}
 	title := cmp.Or(f.Program, strings.Trim(f.prefix+"-"+f.instance, "-"))
 	x := &service{Target: f.NewProgram(section.Setting, title), unit: f}
-	if n := slices.ContainsFunc(section.Counting(), func(s source.Setting) bool { return s.Key == "ExecStart" }); !n {
-		f.Wrong(section.Setting, "has no ExecStart", "write ExecStart=…")
-		return
-	}
 	x.Fill = func(s source.Setting) (source.Setting, bool) { return f.specifiers(x.Target, s) }
 	known := x.rules()
 	for _, s := range f.Sections {
@@ -54,6 +50,12 @@ func (f *file) convert(sockets []*file) {
 		default:
 			x.Lacks(s.Setting, "systemd ignores it too")
 		}
+	}
+	if len(x.commands) == 0 {
+		if len(f.Draft.Problems) == 0 {
+			f.Wrong(section.Setting, "has no ExecStart", "write ExecStart=…")
+		}
+		return
 	}
 	x.command()
 	for _, s := range sockets {
@@ -146,9 +148,6 @@ func (x *service) prefixes(p *draft.Target, in *invocation, prefixes string) {
 
 // command sets the command from ExecStart.
 func (x *service) command() {
-	if len(x.commands) == 0 {
-		return
-	}
 	in := x.commands[len(x.commands)-1]
 	x.Run.Words = in.words
 	if len(x.commands) > 1 {
@@ -175,10 +174,7 @@ func joined(list []invocation) string {
 
 // finish sets what depends on several keys, and what systemd does without any.
 func (x *service) finish(section *source.Section, sockets bool) {
-	in := source.Setting{At: section.At, Key: "ExecStart"}
-	if len(x.commands) > 0 {
-		in = x.commands[0].Setting
-	}
+	in := x.commands[0].Setting
 	if x.Value("directory") == "" && x.Run.Dir == "" {
 		x.Set("directory", "/")
 	}
