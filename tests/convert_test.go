@@ -215,6 +215,19 @@ func TestConvertedFileHasNoMorePermissionsThanTheSource(t *testing.T) {
 	}
 }
 
+func TestConvertSaysWhatToDoNextOnStderr(t *testing.T) {
+	t.Parallel()
+	m := lab.Prepare(t)
+	m.File("web@.service", "[Service]\nType=notify\nExecStart=/bin/web %i\n")
+	out, code := m.Run("convert", "-o", m.Path("web.toml"), m.Path("web@7.service"))
+	if code != 0 || !strings.Contains(out, " supervisord check -c "+m.Path("web.toml")+"\n") || !strings.Contains(out, "systemctl disable --now web@7.service") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	if text := m.Read("web.toml"); !strings.Contains(text, "[program.web-7]") || !strings.Contains(text, `["/bin/web", "7"]`) {
+		t.Error(text)
+	}
+}
+
 func TestConvertReportsMistakesWithPositions(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
@@ -229,7 +242,7 @@ func TestConvertNamesTheKindsItKnows(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	path := m.File("s", "what is this\n")
-	for _, args := range [][]string{{path}, {"--", "./app"}, {}, {path, path}, {"--from", "pm2", path}} {
+	for _, args := range [][]string{{path}, {"--", "./app"}, {}, {path, path}, {"--from", "runit", path}} {
 		out, code := m.Run(append([]string{"convert"}, args...)...)
 		if code == 0 || !strings.Contains(out, "start_server") {
 			t.Errorf("%q ends with %d: %s", args, code, out)
