@@ -52,6 +52,7 @@ var parts = []part{
 	{name: "start", what: "from HUP to the worker's main, in parts, and from READY=1 to TERM", together: (*bench).measureStart, systemd: true},
 	{name: "thousand", what: "1,000 workers roll", run: (*bench).measureThousand, systemd: true},
 	{name: "busy", what: "1,000 workers roll under four busy clients", run: (*bench).measureBusy},
+	{name: "herd", what: "what a request costs many workers at one socket, at several, and at one each", run: (*bench).measureHerd},
 	{name: "many", what: "600 programs reload, under systemd and without", together: (*bench).measureMany, systemd: true},
 	{name: "peers", what: "the same worker under other supervisors, and without one", together: (*bench).measurePeers},
 	{name: "failed", what: "requests that fail while reloads go on", run: (*bench).measureFailed},
