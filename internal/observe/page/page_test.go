@@ -39,7 +39,7 @@ type stage struct {
 	reloaded chan []string
 	acted    chan program.Event
 	failure  error
-	log      *output.Log
+	log      atomic.Pointer[output.Log]
 }
 
 func open(t *testing.T, address, tokenFile string) *stage {
@@ -78,7 +78,12 @@ func openWith(t *testing.T, address, tokenFile string, view func() *View) *stage
 			}
 			return &View{Status: st}, nil
 		},
-		Changes: control.PageChanges(reloading{s}), Logs: func(context.Context, string) (*output.Log, error) { return s.log, s.failure },
+		Changes: control.PageChanges(reloading{s}), Logs: func(context.Context, string) (*output.Log, error) {
+			if log := s.log.Load(); log != nil {
+				return log, nil
+			}
+			return nil, fmt.Errorf("%w: no output is captured", supervisor.ErrState)
+		},
 	}
 	if err := s.Serve(); err != nil {
 		t.Fatal(err)
@@ -334,9 +339,10 @@ func TestHolderOfTokenMayDecideAboutWhatThePageShows(t *testing.T) {
 
 func TestOnlyTheHolderOfTheTokenReadsOutput(t *testing.T) {
 	s := open(t, "127.0.0.1:0", tokenFile(t, token, 0o600))
-	s.log = output.NewLog(nil, nil)
+	s.expect("GET", "/logs?program=web", 409, "no output is captured", "Authorization", "Bearer "+token)
+	s.log.Store(output.NewLog(nil, nil))
 	s.expect("GET", "/logs?program=web", 200, "[]", "Authorization", "Bearer "+token)
-	write := s.log.Of(4)
+	write := s.log.Load().Of(4)
 	for i := range 2 * shownLines {
 		write("stderr", 4711, fmt.Appendf(nil, "line %d\n", i))
 	}
@@ -346,8 +352,6 @@ func TestOnlyTheHolderOfTheTokenReadsOutput(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &lines); err != nil || len(lines) != shownLines || lines[shownLines-1].Text != fmt.Sprintf("line %d", 2*shownLines-1) || lines[0].PID != 4711 {
 		t.Errorf("%v: %s", err, text)
 	}
-	s.failure = errors.New("nothing is captured")
-	s.expect("GET", "/logs?program=web", 409, "nothing is captured", "Authorization", "Bearer "+token)
 	s.TokenFile = ""
 	s.expect("GET", "/logs?program=web", 403, "read-only")
 }

@@ -10,7 +10,7 @@ const other = (p, role) => p.generations.find(g => g.role === role)?.number;
 const questions = {
   reload: p => [`Reload ${p.name}?`, `supervisord reads the configuration and starts generation ${p.newest_generation + 1}, which gets the new connections when it is ready.` +
     (other(p, "serving") ? ` If it fails, generation ${other(p, "serving")} goes on.` : ""), "Reload"],
-  promote: (p, g) => [`Promote generation ${g} of ${p.name}?`, `It gets the new connections; generation ${other(p, "serving")} finishes what it has in hand.`, "Promote", shares(p, g)],
+  promote: (p, g) => [`Promote generation ${g} of ${p.name}?`, `With all of the new connections it takes the place of generation ${other(p, "serving")}, which finishes what it has in hand.`, "Promote", shares(p, g)],
   abort: (p, g) => [`Abort generation ${g} of ${p.name}?`, `Its workers are told to stop; generation ${other(p, "serving")} goes on with all new connections.`, "Abort"],
   rollback: p => [`Roll ${p.name} back to generation ${other(p, "kept")}?`, `It gets the new connections at once; generation ${other(p, "serving")} gets no more. No process starts.`, "Roll back"],
   pause: p => [`Pause ${p.name}?`, "New connections wait, unanswered, until you resume or the time is over. Requests that are under way are finished.", "Pause",
@@ -60,17 +60,23 @@ function refusal(text) {
   }
 }
 
-// request asks with the token. It returns the answer, or null after it has said what is wrong.
-export async function request(method, path, query, given) {
+// withToken asks with the token. It returns the answer, or what is wrong.
+export async function withToken(method, path, query, given) {
   try {
     const answer = await fetch(path + "?" + new URLSearchParams(query), { method, headers: { Authorization: "Bearer " + (given || token()) } });
     const text = (await answer.text()).trim();
-    if (answer.ok) return text;
     if (answer.status === 401) lock();
-    say(refusal(text), true);
+    return answer.ok ? { text } : { error: refusal(text) };
   } catch (err) {
-    say("supervisord does not answer: " + err.message, true);
+    return { error: "supervisord does not answer: " + err.message };
   }
+}
+
+// request is withToken for what a person has asked for: it says what is wrong, and then returns null.
+async function request(method, path, query, given) {
+  const { text, error } = await withToken(method, path, query, given);
+  if (error === undefined) return text;
+  say(error, true);
   return null;
 }
 

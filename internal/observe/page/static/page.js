@@ -4,7 +4,7 @@
 import { age, at, by, byId, count, el, like, now, plain, setClock, show, stamp, tick, took, when, zoneName } from "./dom.js";
 import { inOrder, needsPerson, underWay, verdict, worst } from "./verdict.js";
 import { card } from "./program.js";
-import { change, lock, reloadAll, request, say, token, unlock } from "./actions.js";
+import { change, lock, reloadAll, say, token, unlock, withToken } from "./actions.js";
 
 const view = { state: null, token: false, unlocked: false, chosen: new Map(), past: new Map(), output: new Map() };
 const receiptsOf = p => view.state.details[p.name]?.receipts || [];
@@ -95,9 +95,8 @@ async function readOutput() {
   if (reading || !open.length || !view.unlocked) return;
   reading = true;
   for (const d of open) {
-    const program = d.dataset.key.slice("output-".length), text = await request("GET", "logs", { program });
-    const lines = text === null ? null : JSON.parse(text);
-    if (lines) view.output.set(program, lines.map(l => `${when(at(l.time))} ${l.pid} ${plain(l.text)}`).join("\n") || "nothing yet");
+    const program = d.dataset.key.slice("output-".length), { text, error } = await withToken("GET", "logs", { program });
+    view.output.set(program, error || JSON.parse(text).map(l => `${when(at(l.time))} ${l.pid} ${plain(l.text)}`).join("\n") || "nothing yet");
   }
   reading = false;
   render();
