@@ -42,6 +42,7 @@ type decision struct {
 	touched []Part      // see Touched
 	starter string      // who asked for the start that it is about
 	scratch []occupants // of slots, used again
+	lanes   laneScratch // of slotShares, used again
 }
 
 // upcoming is the reload that is due when the trial has ended and not too many generations drain.

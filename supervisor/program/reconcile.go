@@ -147,6 +147,12 @@ type occupants struct {
 
 // slots says which workers are in which slot. The next call overwrites that.
 func (p *Program) slots() []occupants {
+	p.scratch = p.occupy(p.scratch)
+	return p.scratch
+}
+
+// occupy is slots in the space of another list.
+func (p *Program) occupy(space []occupants) []occupants {
 	n := 0
 	for _, g := range p.Generations() {
 		n = max(n, len(g.Slots))
@@ -154,9 +160,8 @@ func (p *Program) slots() []occupants {
 	for w := range p.Workers() { // in a slot that was scaled away, too
 		n = max(n, w.Slot+1)
 	}
-	slots := slices.Grow(p.scratch[:0], n)[:n]
+	slots := slices.Grow(space[:0], n)[:n]
 	clear(slots)
-	p.scratch = slots
 	for w, g := range p.Workers() {
 		in := &slots[w.Slot]
 		in.any = true

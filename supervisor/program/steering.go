@@ -11,6 +11,10 @@ import (
 // steer emits Steer if new connections are to go elsewhere than before.
 func (p *Program) steer() {
 	if to := p.steering(); !slices.EqualFunc(to, p.Steering, Share.equal) {
+		to = slices.Clone(to)
+		for i := range to {
+			to[i].Slots = slices.Clone(to[i].Slots)
+		}
 		p.Steering = to
 		p.touch(SteeringPart, 0)
 		for _, share := range to {
@@ -24,7 +28,7 @@ func (p *Program) steer() {
 }
 
 // steering says where new connections go. It looks only at the state, and nothing else decides that. Where generations share a socket
-// it has no effect.
+// it has no effect. The next call may overwrite what it returns.
 func (p *Program) steering() []Share {
 	s, t := p.Serving, p.Trial
 	switch {
@@ -44,10 +48,21 @@ func (p *Program) steering() []Share {
 	return []Share{{Generation: s.Number, Weight: Whole}}
 }
 
-// slotShares gives each slot to the generation whose worker accepts there.
-func (p *Program) slotShares() (shares []Share) {
-	slots := p.slots()
-	of := make([]*Generation, len(slots))
+// laneScratch is what slotShares computes in: with a thousand workers it is called for each of them, and mostly finds what was before.
+type laneScratch struct {
+	slots  []occupants
+	of     []*Generation
+	own    []int
+	shares []Share
+}
+
+// slotShares gives each slot to the generation whose worker accepts there. The next call overwrites what it returns.
+func (p *Program) slotShares() []Share {
+	l := &p.lanes
+	l.slots = p.occupy(l.slots)
+	slots := l.slots
+	of := slices.Grow(l.of[:0], len(slots))[:len(slots)]
+	clear(of)
 	for w, g := range p.Workers() { // a failed trial's worker that waits for its successor yields to the other two
 		in := slots[w.Slot]
 		switch {
@@ -58,17 +73,19 @@ func (p *Program) slotShares() (shares []Share) {
 			of[w.Slot] = g
 		}
 	}
+	own, shares := slices.Grow(l.own[:0], len(slots)), l.shares[:0]
 	for _, g := range p.Generations() {
-		var own []int
+		first := len(own)
 		for slot := range slots {
 			if of[slot] == g {
 				own = append(own, slot)
 			}
 		}
-		if len(own) > 0 {
-			shares = append(shares, Share{g.Number, own, len(own)})
+		if n := len(own) - first; n > 0 {
+			shares = append(shares, Share{g.Number, own[first:len(own):len(own)], n})
 		}
 	}
+	l.of, l.own, l.shares = of, own, shares
 	s := p.Serving
 	if len(shares) == 0 || len(shares) == 1 && shares[0].Generation == s.Number && len(shares[0].Slots) == len(s.Slots) {
 		return []Share{{Generation: s.Number, Weight: Whole}}
