@@ -74,7 +74,7 @@ type literal struct {
 func ReadLiteral(file, text string) (root *Node, around []*Node, problem *document.Problem) {
 	list, line, err := tokens(text)
 	wrong := func(line int, what, remedy string) *document.Problem {
-		return &document.Problem{File: file, Line: line, What: what, Remedy: remedy}
+		return &document.Problem{File: file, Position: document.Position{Line: line}, What: what, Remedy: remedy}
 	}
 	if err != nil {
 		return nil, nil, wrong(line, err.Error(), "fix the file")

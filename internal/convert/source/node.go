@@ -97,7 +97,7 @@ func ReadYAML(file, text string) (*Node, *document.Problem) {
 	if err != nil {
 		m := yamlLine().FindStringSubmatch(err.Error())
 		line, _ := strconv.Atoi(m[1])
-		return nil, &document.Problem{File: file, Line: line, What: strings.TrimPrefix(err.Error(), m[0]), Remedy: "fix the YAML"}
+		return nil, &document.Problem{File: file, Position: document.Position{Line: line}, What: strings.TrimPrefix(err.Error(), m[0]), Remedy: "fix the YAML"}
 	}
 	if n == nil {
 		n = &Node{At: Location{File: file, Line: 1}}
