@@ -3,6 +3,7 @@ package supervisor
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +34,17 @@ type serviceNotifier struct {
 	until    time.Time // the last deadline that it was told
 	deaf     string    // why it did not accept the last message; "": it did
 	ticker   *time.Ticker
+
+	order    []*runner // the programs by their names; nil: they have come or gone
+	changed  bool      // the glimpse of a program has, or a program has come or gone
+	orphaned bool      // there were orphans, which a glimpse counts, too
+}
+
+// glimpse is what the service manager is told of a program: as the program was after its last step.
+type glimpse struct {
+	starts  bool      // nothing has served yet
+	horizon time.Time // when the last of its deadlines ends that are running
+	summary string
 }
 
 func newServiceNotifier(to Systemd, log *zap.Logger) serviceNotifier {
@@ -86,10 +98,13 @@ func (s *Supervisor) tell() {
 		n.stopping = true
 		n.sent(n.to.Stopping())
 	}
+	s.glanceAtOrphaned()
 	started, end, text := s.overview()
+	changed := n.changed || text != n.status
+	n.changed = false
 	// The change may have begun a start, a reload or a stop, whose timeout runs only from now on: an extension that was asked for
 	// before does not count for it.
-	if end.After(n.until) || text != n.status && end.After(time.Now()) {
+	if end.After(n.until) || changed && end.After(time.Now()) {
 		n.until = end.Add(patience)
 		n.sent(n.to.ExtendTimeout(time.Until(n.until)))
 	}
@@ -103,25 +118,60 @@ func (s *Supervisor) tell() {
 	}
 }
 
+// maxOverview is how long the line about all programs grows, in bytes: systemd.Notify cuts a status off there.
+const maxOverview = 1024
+
 // overview reports whether every program serves or is being retried; when the last of the deadlines that are running ends; and the
-// state of every program in one line, for "systemctl status".
+// state of every program in one line, for "systemctl status". It looks at no program: see glance.
 func (s *Supervisor) overview() (started bool, end time.Time, line string) {
+	n := &s.notifier
+	if n.order == nil {
+		n.order, n.changed = slices.Collect(s.programs.all()), true
+	}
 	started = true
-	var words []string
-	for p := range s.programs.all() {
-		if p.core.State() == program.StartingUp && p.core.Serving == nil && p.core.Failures == 0 {
-			started = false
-		}
-		if t := p.core.Horizon(); t.After(end) {
+	var words strings.Builder
+	for _, p := range n.order {
+		started = started && !p.glimpse.starts
+		if t := p.glimpse.horizon; t.After(end) {
 			end = t
 		}
-		words = append(words, p.summary())
+		if words.Len() > 0 && words.Len() <= maxOverview {
+			words.WriteString("; ")
+		}
+		if words.Len() <= maxOverview {
+			words.WriteString(p.glimpse.summary)
+		}
 	}
-	line = cmp.Or(strings.Join(words, "; "), "no programs")
+	line = cmp.Or(words.String(), "no programs")
 	if s.stopping() {
-		line = "stopping: " + strings.Join(words, "; ")
+		line = "stopping: " + words.String()
 	}
 	return started, end, line
+}
+
+// glance finds out what the service manager is to be told of a program that has stepped.
+func (p *runner) glance() {
+	n := &p.s.notifier
+	if n.to == nil {
+		return
+	}
+	before := p.glimpse.summary
+	p.glimpse = glimpse{
+		starts:  p.core.State() == program.StartingUp && p.core.Serving == nil && p.core.Failures == 0,
+		horizon: p.core.Horizon(), summary: p.summary(),
+	}
+	n.changed = n.changed || p.glimpse.summary != before
+}
+
+// glanceAtOrphaned glances at every program while there are orphans: no step says when one has ended.
+func (s *Supervisor) glanceAtOrphaned() {
+	n, orphaned := &s.notifier, !s.Orphans.Gone()
+	if orphaned || n.orphaned {
+		for _, p := range s.programs {
+			p.glance()
+		}
+	}
+	n.orphaned = orphaned
 }
 
 // summary is the core's summary, and the orphans that serve instead of the program.

@@ -2,10 +2,15 @@ package supervisor
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"example.org/supervisord/supervisor/program"
 )
 
 // deafSystemd accepts no message while err is set.
@@ -37,5 +42,45 @@ func TestDeafSystemdIsReportedOnce(t *testing.T) {
 	tell()
 	if got := len(logs.TakeAll()); got != 1 {
 		t.Errorf("after an accepted message there are %d warnings, want 1", got)
+	}
+}
+
+func TestOverviewIsOfEveryProgramAfterItsLastStep(t *testing.T) {
+	s := New(Options{Systemd: &fakeSystemd{fakeStore: fakeStore{}, TB: t, unchecked: true}, Log: zap.NewNop()})
+	t.Cleanup(s.cancel)
+	line := func() string {
+		s.attend()
+		_, _, line := s.overview()
+		return line
+	}
+	if got := line(); got != "no programs" {
+		t.Errorf("at first: %q", got)
+	}
+	for _, name := range []string{"web", "mail"} {
+		c := testProgram(t, name)
+		s.programs[name] = s.newRunner(program.New(c))
+		s.programs[name].core.Step(time.Now(), program.Start{Config: c})
+		s.stepped[s.programs[name]] = time.Now()
+	}
+	if got := line(); !strings.HasPrefix(got, "mail starting") || !strings.Contains(got, "; web starting") {
+		t.Errorf("with two programs: %q", got)
+	}
+	if started, end, _ := s.overview(); started || end.IsZero() {
+		t.Errorf("started: %t, until %s", started, end)
+	}
+	mail := s.programs["mail"]
+	mail.core.Step(time.Now(), program.Stop{})
+	mail.core.Step(time.Now(), program.Prepared{Generation: 1, Failure: &program.Failure{}})
+	mail.removed, s.stepped[mail] = true, time.Now()
+	if got := line(); strings.Contains(got, "mail") || !strings.HasPrefix(got, "web starting") {
+		t.Errorf("without the removed program: %q", got)
+	}
+	for i := range 100 {
+		name := fmt.Sprintf("p%d", i)
+		s.programs[name] = s.newRunner(program.New(testProgram(t, name)))
+		s.stepped[s.programs[name]] = time.Now()
+	}
+	if got := line(); len(got) < maxOverview || len(got) > maxOverview+100 {
+		t.Errorf("of a hundred programs it has %d bytes", len(got))
 	}
 }

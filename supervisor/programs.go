@@ -51,12 +51,12 @@ func (all programs) tickets(names []string) []Ticket {
 	return tickets
 }
 
-// statusTexts is what the status files should hold, by path.
+// statusTexts is what the status files should hold, by path, as the programs were after their last steps.
 func (all programs) statusTexts() map[string]string {
 	texts := map[string]string{}
 	for _, p := range all {
 		if path := p.core.Config.StatusFile; path != "" {
-			texts[path] = p.core.Lines()
+			texts[path] = p.lines
 		}
 	}
 	return texts

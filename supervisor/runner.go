@@ -29,7 +29,9 @@ type runner struct {
 	lookups     calls   // of snapshots
 	sampler     sampler // the watch over the workers' memory
 	outage      outage
-	removed     bool // gone from the configuration: forget it when it is down
+	glimpse     glimpse
+	lines       string // what its status file should hold
+	removed     bool   // gone from the configuration: forget it when it is down
 }
 
 // heldProcess is what the loop keeps for a worker.
@@ -42,6 +44,7 @@ type heldProcess struct {
 
 func (s *Supervisor) newRunner(core *program.Program) *runner {
 	log := s.Log.With(zap.String("program", core.Name))
+	s.notifier.order = nil
 	return &runner{
 		s: s, core: core, log: log, generations: map[int]*resources{}, workers: map[int]*heldProcess{}, quiet: map[finishing]*quiescence{}, lookups: newCalls(),
 		capture: capture{errors: output.NewLogErrors(func(what string, err error) { log.Error(what, zap.Error(err)) })},
@@ -89,9 +92,14 @@ func (p *runner) attend(stepped time.Time) {
 	p.watchHealth()
 	p.watchMemory()
 	p.tend()
+	p.glance()
+	if p.core.Config.StatusFile != "" {
+		p.lines = p.core.Lines()
+	}
 	if p.removed && p.core.State() == program.Down && p.core.Live() == 0 {
 		delete(p.s.programs, p.core.Name)
 		p.s.store.Forget(p.core.Name)
+		p.s.notifier.order = nil
 		p.outage.stop()
 		p.endLog()
 	}
@@ -220,7 +228,12 @@ func (p *runner) spawn(cg *program.Generation, w *program.Worker) {
 
 // events returns the callbacks for what happens to a worker.
 func (p *runner) events(number int) func(worker.Event) {
-	return func(e worker.Event) { p.s.post(func() { p.workerDid(number, e) }) }
+	return func(e worker.Event) {
+		if _, only := e.(worker.Changed); only && p.s.Systemd == nil {
+			return // nothing is written down
+		}
+		p.s.post(func() { p.workerDid(number, e) })
+	}
 }
 
 func (p *runner) send(a program.SendSignal) {

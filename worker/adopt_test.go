@@ -47,7 +47,7 @@ func stranger(t *testing.T, l *Launcher, script string) (pid, pidfd int) {
 func adopt(t *testing.T, l *Launcher, a Adoption) *life {
 	t.Helper()
 	s := &life{t: t, events: make(chan Event, 100)}
-	s.w = l.Adopt(a, func(e Event) { s.events <- e })
+	s.w = l.Adopt(a, s.post)
 	t.Cleanup(s.end)
 	return s
 }
@@ -350,7 +350,7 @@ func TestChildThatEndedBeforeItWasAdoptedKeepsItsStatus(t *testing.T) {
 func TestWorkerIsAdoptedBetweenForkAndExec(t *testing.T) {
 	l := launcher(t)
 	s := &life{t: t, events: make(chan Event, 10)}
-	s.w = newWorker(l, Spec{Command: []string{"sleep", "100"}, Ready: ready.Check{Method: ready.Notify}}, func(e Event) { s.events <- e })
+	s.w = newWorker(l, Spec{Command: []string{"sleep", "100"}, Ready: ready.Check{Method: ready.Notify}}, s.post)
 	freeze(t, l) // the launcher reads nothing: the report stays in its pipe
 	l.spawning.Unlock()
 	if err := s.w.spawn(); err != nil {
@@ -365,6 +365,9 @@ func TestWorkerIsAdoptedBetweenForkAndExec(t *testing.T) {
 	abandonUnread(s.w)
 	l.workers.Go(s.w.postAll)
 	must[Exited](s)
+	if s.changed.Load() == 0 {
+		t.Error("nothing says that there is a process before its command runs: a record of this time would not have it")
+	}
 	l.spawning.Lock()
 	l.Thaw()
 	next := adopt(t, l, a)

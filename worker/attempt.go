@@ -267,6 +267,9 @@ func (a *attempt) fork() *spawn.StepError {
 	defer w.mu.Unlock()
 	w.forked(pid, pidfd)
 	a.handOver()
+	if !w.helper {
+		w.events.put(Changed{})
+	}
 	return nil
 }
 

@@ -132,6 +132,7 @@ func (w *Worker) readControl(l *controlLine) {
 			return
 		}
 		l.got = append(l.got, buf[:n]...)
+		w.events.put(Changed{})
 		for line, rest, found := bytes.Cut(l.got, []byte("\n")); found; line, rest, found = bytes.Cut(l.got, []byte("\n")) {
 			l.got = rest
 			w.obey(l, line)

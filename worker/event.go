@@ -5,9 +5,12 @@ import (
 	"time"
 )
 
-// Event is something that happened to a worker: Spawned, ReadySaid, NeverReady, Unseen, Status, Leaving, DrainsItself, Extend,
+// Event is something that happened to a worker: Changed, Spawned, ReadySaid, NeverReady, Unseen, Status, Leaving, DrainsItself, Extend,
 // Watchdog or Exited.
 type Event interface{ event() }
+
+// Changed: State or Descriptors say more than before, and no other event says so: the process was forked, or a part of a message came.
+type Changed struct{}
 
 // Spawned: the command runs (the exec succeeded).
 type Spawned struct{ PID int }
@@ -55,6 +58,7 @@ type Exited struct {
 	Tail   []string // the last lines of stderr, where captured (oldest first)
 }
 
+func (Changed) event()      {}
 func (Spawned) event()      {}
 func (ReadySaid) event()    {}
 func (NeverReady) event()   {}

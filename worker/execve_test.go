@@ -22,7 +22,11 @@ func firstImage() error {
 		return err
 	}
 	spawned := make(chan Event, 10)
-	w := l.Start(successor(), func(e Event) { spawned <- e })
+	w := l.Start(successor(), func(e Event) {
+		if _, only := e.(Changed); !only {
+			spawned <- e
+		}
+	})
 	fmt.Printf("%T\n", <-spawned)
 	if err := l.Freeze(time.Minute); err != nil {
 		return err

@@ -104,7 +104,7 @@ say('STATUS=last')
 leave(connect(), b'x')
 os._exit(7)`)
 	s := &life{t: t, events: make(chan Event, 100), unsaved: true} // the launcher reads nothing after READY=1
-	s.w = l.Start(spec, func(e Event) { s.events <- e })
+	s.w = l.Start(spec, s.post)
 	t.Cleanup(s.end)
 	must[Spawned](s)
 	must[ReadySaid](s)

@@ -194,7 +194,7 @@ func TestWorkerHasDefaultSignalsAndAnEmptyMask(t *testing.T) {
 
 	l := launcher(t)
 	s := &life{t: t, events: make(chan Event, 10)}
-	s.w = newWorker(l, Spec{Command: []string{"sleep", "100"}}, func(e Event) { s.events <- e })
+	s.w = newWorker(l, Spec{Command: []string{"sleep", "100"}}, s.post)
 	if err := s.w.spawn(); err != nil { // on this thread, whose mask the new process inherits
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -105,6 +106,16 @@ type life struct {
 	ended  bool
 
 	unsaved bool // its supervisor never writes a record
+	changed atomic.Int32
+}
+
+// post takes an event. Changed, which says nothing by itself, is only counted.
+func (s *life) post(e Event) {
+	if _, only := e.(Changed); only {
+		s.changed.Add(1)
+		return
+	}
+	s.events <- e
 }
 
 func launcher(t *testing.T, options ...Option) *Launcher {
@@ -136,7 +147,7 @@ func start(t *testing.T, l *Launcher, spec Spec) *life {
 		spec.Stdout.Kind = output.Null
 	}
 	s := &life{t: t, events: make(chan Event, 100)}
-	s.w = l.Start(spec, func(e Event) { s.events <- e })
+	s.w = l.Start(spec, s.post)
 	t.Cleanup(s.end)
 	return s
 }

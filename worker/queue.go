@@ -31,6 +31,10 @@ func (q *queue) put(e Event) {
 func (q *queue) older(e Event) int {
 	for i, have := range q.events {
 		switch have.(type) {
+		case Changed:
+			if _, same := e.(Changed); same {
+				return i
+			}
 		case Status:
 			if _, same := e.(Status); same {
 				return i

@@ -41,7 +41,7 @@ func TestSignalReachesTheWorker(t *testing.T) {
 func TestReportWithoutAnEndIsUnderstoodAtTheEndOfTheWorker(t *testing.T) {
 	l := launcher(t)
 	s := &life{t: t, events: make(chan Event, 10)}
-	s.w = newWorker(l, shell("exit 87"), func(e Event) { s.events <- e })
+	s.w = newWorker(l, shell("exit 87"), s.post)
 	freeze(t, l) // the launcher reads and reaps nothing
 	l.spawning.Unlock()
 	if err := s.w.spawn(); err != nil {

@@ -158,11 +158,14 @@ func (w *Worker) tail() []string {
 // readReport reads what the new process reports until its exec. w.mu is held.
 func (w *Worker) readReport() {
 	var buf [512]byte
-	for w.channels.report != nil {
+	for before := len(w.channels.begun); w.channels.report != nil; {
 		n, err := unix.Read(w.channels.report.FD, buf[:])
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil: // nothing more for now
+			if len(w.channels.begun) > before {
+				w.events.put(Changed{})
+			}
 			return
 		case n > 0:
 			w.channels.begun = append(w.channels.begun, buf[:n]...)
