@@ -141,14 +141,14 @@ func TestCanaryShareIsRefusedWithARemedy(t *testing.T) {
 		"[[program.shared.listen]]\naddress = \"unix:{dir}/s\"\nhandover = \"share\"\n")
 	m.AwaitN(2, lab.Says(lab.GenerationServes))
 	for flag, words := range map[string]string{"0%": "abort", "100%": "leave canary out", "5.001%": "two decimals", "five": "5%", "200%": "99.99%"} {
-		m.CtlFails(1, []string{"canary", words}, "reload", "web", "--canary", flag, "--hold")
+		m.CtlFails(2, []string{"canary", words}, "reload", "web", "--canary", flag, "--hold")
 	}
-	m.CtlFails(1, []string{"hold"}, "reload", "web", "--canary", "5%")
+	m.CtlFails(2, []string{"hold"}, "reload", "web", "--canary", "5%")
 	m.CtlFails(1, []string{"no trial"}, "promote", "web", "--canary", "5%")
 	m.CtlFails(1, []string{"nothing has changed", "--canary 1"}, "reload", "shared", "--canary", "5%", "--hold")
 	m.CtlOK("reload", "web", "--canary", "5%", "--hold")
 	m.CtlFails(1, []string{"canary already"}, "reload", "web", "--canary", "6%", "--hold")
-	m.CtlFails(1, []string{"share", "25%"}, "promote", "web", "--canary", "2")
+	m.CtlFails(2, []string{"share", "25%"}, "promote", "web", "--canary", "2")
 	m.Never(lab.Says(lab.TrialBegan), lab.Gen(3))
 	m.CtlOK("abort", "web")
 	m.Untouched(m.WorkerPID(1))

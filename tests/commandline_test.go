@@ -3,14 +3,17 @@ package tests
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 
 	"example.org/supervisord/internal/lab"
 )
@@ -212,19 +215,95 @@ func TestVersionFromTheScriptIsInTheLogAndTheStatus(t *testing.T) {
 func TestHelpNamesTheCommandsAndTheSignals(t *testing.T) {
 	t.Parallel()
 	out, code := lab.Prepare(t).Run("--help")
-	for _, word := range []string{"run", "check", "version", "--config", "HUP", "TERM", "QUIT", "USR1"} {
+	for _, word := range []string{"Run:", "Deploy:", "Observe:", "Migrate:", "run", "check", "version", "--config", "HUP", "TERM", "QUIT", "USR1"} {
 		if code != 0 || !strings.Contains(out, word) {
 			t.Errorf("exit code %d, and %s is missing: %s", code, word, out)
 		}
 	}
 }
 
-func TestUnknownCommandExitsWith1(t *testing.T) {
+func TestMistakesOnTheCommandLineExitWith2AndSayWhatToWrite(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"nonsense"}, {"check", "--nonsense"}, {"run", "too", "many"}} {
-		if out, code := lab.Prepare(t).Run(args...); code != 1 || !strings.HasPrefix(out, "supervisord: ") {
-			t.Errorf("%v: exit code %d: %s", args, code, out)
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	config := m.Path("config.toml")
+	for line, want := range map[string]string{
+		"nonsense-command":               `"nonsense-command" is not a command: see ` + "`supervisord --help`",
+		"statsu":                         `"statsu" is not a command: did you mean status?`,
+		"statsu --json":                  `"statsu" is not a command: did you mean status?`,
+		"help statsu":                    `"statsu" is not a command: did you mean status?`,
+		config:                           `"` + config + `" is not a command: write -c ` + config + " to name the configuration",
+		"check " + config:                `"` + config + `" is one argument too many: write -c ` + config + " to name the configuration",
+		"run too many":                   `"too" is one argument too many: write ` + "`supervisord run`",
+		"stop -c " + config:              "PROGRAM is missing: write `supervisord stop PROGRAM`; it can be web",
+		"stop -c /nowhere":               "PROGRAM is missing: write `supervisord stop PROGRAM`",
+		"scale web":                      "N is missing: write `supervisord scale PROGRAM N`",
+		"scale web many -c " + config:    `"many" is not a number of workers: write a number such as 4`,
+		"log-level":                      "LEVEL is missing: write `supervisord log-level LEVEL`; it can be debug, info, warn, error",
+		"kill web":                       "--generation is missing: write `supervisord kill PROGRAM --generation N`",
+		"pause web -c " + config:         "a pause ends by itself: say how long it lasts at most, such as --for 30s",
+		"reload --timout 30s":            "unknown flag --timout: did you mean --timeout?",
+		"check --nonsense":               "unknown flag --nonsense: see `supervisord check --help`",
+		"reload -x":                      "unknown flag -x: see `supervisord reload --help`",
+		"reload --timeout":               "--timeout needs a value: write --timeout 5m0s",
+		"reload --timeout 30":            "--timeout: 30 has no unit: write 30s",
+		"reload --timeout soon":          `--timeout: "soon" is not a duration: write one such as 30s or 5m`,
+		"reload --timeout 1ms":           "--timeout 1ms is out of range: write 1s to 24h",
+		"logs web -n few":                `--lines: "few" is not a number: write one such as 100`,
+		"status --json=perhaps":          `--json: "perhaps" is neither true nor false: write --json alone`,
+		"status --json --watch":          "--watch and --json exclude each other: `supervisord events --json` follows what happens",
+		"reload --canary -c --hold":      `--canary: "-c" is not a canary: write a number of workers`,
+		"reload --wait --no-wait":        "--wait and --no-wait contradict each other: remove one",
+		"reload --no-wait --drained":     "--drained waits for the old generation, and --no-wait does not wait: remove one",
+		"reload --canary 1 -c " + config: "a canary needs an end",
+	} {
+		if out, code := m.Run(strings.Fields(line)...); code != 2 || !strings.HasPrefix(out, "supervisord: "+want) || strings.Count(out, "\n") != 1 {
+			t.Errorf("%s: exit code %d: %swant %s", line, code, out, want)
 		}
+	}
+}
+
+func TestHelpIsNoWiderThanTheTerminal(t *testing.T) {
+	t.Parallel()
+	m := lab.Prepare(t)
+	topics := append(commands(m), "exit-status", "")
+	for _, columns := range []string{"", "60"} {
+		width := 80
+		if columns != "" {
+			m.Env = []string{"COLUMNS=" + columns}
+			width, _ = strconv.Atoi(columns)
+		}
+		for _, topic := range topics {
+			out, code := m.Run(strings.Fields("help " + topic)...)
+			if code != 0 || len(out) < 50 {
+				t.Errorf("help %s: exit code %d: %s", topic, code, out)
+			}
+			examples := false
+			for line := range strings.Lines(out) {
+				examples = line == "Examples:\n" || examples && line != "\n" // they are commands, which stay whole
+				if n := utf8.RuneCountInString(line) - 1; n > width && !examples {
+					t.Errorf("help %s has a line of %d columns of %d: %s", topic, n, width, line)
+				}
+			}
+		}
+	}
+}
+
+func TestHelpHasTheExitStatusOnceAndEachCommandItsOwn(t *testing.T) {
+	t.Parallel()
+	m := lab.Prepare(t)
+	all := m.CtlOK("help", "exit-status")
+	for _, code := range []string{"0", "1", "2", "10", "11", "12", "13", "14", "15", "16", "69", "77", "78", "130"} {
+		if !strings.Contains(all, fmt.Sprintf("\n  %-3s  ", code)) {
+			t.Errorf("%s is missing: %s", code, all)
+		}
+	}
+	reload := m.CtlOK("reload", "--help")
+	if !strings.Contains(reload, "\n  12   a worker was not ready in time\n") || strings.Contains(reload, "\n  77 ") || !strings.Contains(reload, "help exit-status") {
+		t.Errorf("the help of reload is %s", reload)
+	}
+	if status := m.CtlOK("status", "--help"); strings.Contains(status, "Exit status") {
+		t.Errorf("the help of status repeats the exit codes: %s", status)
 	}
 }
 

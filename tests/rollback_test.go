@@ -100,7 +100,7 @@ func TestRollbackIsRefusedWithARemedy(t *testing.T) {
 	m.CtlFails(1, []string{"reload.keep"}, "rollback", "other")
 	m.CtlFails(1, []string{"there is no such program: wbe"}, "rollback", "wbe")
 	m.CtlOK("reload", "web")
-	m.CtlFails(1, []string{"name the program", "web (generation 1 is kept until "}, "rollback")
+	m.CtlFails(2, []string{"name the program", "web (generation 1 is kept until "}, "rollback")
 	m.CtlOK("reload", "web", "--canary", "5%", "--hold")
 	m.CtlFails(1, []string{"abort"}, "rollback", "web")
 	m.CtlOK("abort", "web")

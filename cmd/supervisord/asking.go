@@ -4,11 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -114,18 +112,4 @@ func first(args []string) string {
 		return ""
 	}
 	return args[0]
-}
-
-// exactly accepts so many arguments. The error says how the command line must look.
-func exactly(n int) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		what := "an argument is missing"
-		switch {
-		case len(args) == n:
-			return nil
-		case len(args) > n:
-			what = fmt.Sprintf("%q is one argument too many", args[n])
-		}
-		return fmt.Errorf("%s: write `%s`", what, strings.TrimSuffix(c.UseLine(), " [flags]"))
-	}
 }

@@ -4,7 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
+	"github.com/spf13/cobra"
+
+	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/supervisor/program"
@@ -13,6 +18,7 @@ import (
 // Exit codes: one for each kind of outcome, so that a script can tell them apart. Those from 64 up are of sysexits.h.
 const (
 	exitFailure     = 1
+	exitUsage       = 2
 	exitPreflight   = 10
 	exitWorker      = 11
 	exitNotReady    = 12
@@ -26,21 +32,57 @@ const (
 	exitInterrupted = 130
 )
 
-// exitCodes describes them for --help and the manual page; docs/control.md has the same.
-const exitCodes = `Exit status:
-  0    success: the new generation serves, a canary is well and held, …
-  1    any other error: an invalid argument, a program that does not exist
-  10   the preflight failed, or the generation could not be prepared
-  11   a worker failed: it could not be started, or exited too soon
-  12   a worker was not ready in time
-  13   the trial was aborted, superseded by a newer one, or rolled back, or the program was stopped
-  14   timed out: not finished within --timeout, and still running
-  15   unknown: the supervisord that was asked is gone with its records
-  16   done, but workers of the old generation had to be killed (--drained, stop)
-  69   no supervisord answers
-  77   not permitted
-  78   the configuration was refused; nothing has changed
-  130  interrupted; what was begun goes on`
+// exitTable describes them; docs/control.md has the same.
+var exitTable = []struct {
+	code    int
+	meaning string
+}{
+	{0, "success: the new generation serves, a canary is well and held, …"},
+	{exitFailure, "any other error, such as a program that does not exist"},
+	{exitUsage, "the command line is wrong: an unknown command or flag, a missing argument, an invalid value"},
+	{exitPreflight, "the preflight failed, or the generation could not be prepared"},
+	{exitWorker, "a worker failed: it could not be started, or exited too soon"},
+	{exitNotReady, "a worker was not ready in time"},
+	{exitSuperseded, "the trial was aborted, superseded by a newer one, or rolled back, or the program was stopped"},
+	{exitTimeout, "timed out: not finished within --timeout, and still running"},
+	{exitUnknown, "unknown: the supervisord that was asked is gone with its records"},
+	{exitKilled, "done, but workers of the old generation had to be killed (--drained, stop)"},
+	{exitUnavailable, "no supervisord answers"},
+	{exitPermission, "not permitted"},
+	{exitConfig, "the configuration was refused; nothing has changed"},
+	{exitInterrupted, "interrupted; what was begun goes on"},
+}
+
+// exitLines returns the lines of the table for these codes, or all.
+func exitLines(codes ...int) string {
+	var b strings.Builder
+	for _, row := range exitTable {
+		if len(codes) == 0 || slices.Contains(codes, row.code) {
+			fmt.Fprintf(&b, "  %-3d  %s\n", row.code, row.meaning)
+		}
+	}
+	return b.String()
+}
+
+// exitStatusTopic is the name of the help topic with all codes.
+const exitStatusTopic = "exit-status"
+
+// exitStatusHelp is a help topic: a command that does nothing but explain itself.
+func exitStatusHelp() *cobra.Command {
+	return &cobra.Command{
+		Use: exitStatusTopic, Short: "the exit status of every command",
+		Long: "Exit status:\n" + exitLines() + "\nOf several programs the worst outcome decides. stderr says what failed.",
+	}
+}
+
+// endings are the codes of a command that waits for a generation to serve.
+var endings = []int{exitPreflight, exitWorker, exitNotReady, exitSuperseded, exitTimeout, exitUnknown}
+
+// exits gives a command's help its own exit codes.
+func exits(c *cobra.Command, codes ...int) {
+	c.Annotations = map[string]string{commandline.ExitStatus: "Exit status:\n" + exitLines(codes...) +
+		"\n`supervisord help " + exitStatusTopic + "` explains the others."}
+}
 
 // exitError is an error with an exit code of its own.
 type exitError struct {
@@ -81,6 +123,9 @@ func exitCode(err error) int {
 	if e, ok := errors.AsType[*exitError](err); ok {
 		return e.code
 	}
+	if _, ok := errors.AsType[*commandline.UsageError](err); ok {
+		return exitUsage
+	}
 	if _, ok := errors.AsType[*document.Error](err); ok {
 		return exitConfig
 	}
@@ -97,6 +142,8 @@ func exitCode(err error) int {
 
 func problemCode(c control.Code) int {
 	switch c {
+	case control.BadRequest: // a value that only supervisord could judge
+		return exitUsage
 	case control.Refused:
 		return exitConfig
 	case control.NotPermitted:

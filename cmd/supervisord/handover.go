@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/supervisor"
 )
@@ -16,16 +17,15 @@ import (
 func promoteCommand(path *string) *cobra.Command {
 	a, s, share, noWait := &asking{path: path}, &showing{}, "", false
 	c := &cobra.Command{
-		Use: "promote PROGRAM", Short: "let a held canary become the whole generation, or change its share",
+		Use: "promote PROGRAM", Short: "deploy a canary to all, or change its share",
 		Long: `promote ends the trial of a canary: its generation gets all new connections, the slots that are still empty are filled, and promote
 waits until the generation serves. With --canary the generation stays a canary and gets another share of the new connections, more
-or less than before.
-
-` + exitCodes,
+or less than before.`,
 		Example: `  supervisord promote web --canary 25%
   supervisord promote web`,
-		Args: exactly(1), ValidArgsFunction: a.programs(1),
+		ValidArgsFunction: a.programs(1),
 	}
+	exits(c, endings...)
 	s.flags(c)
 	c.Flags().StringVar(&share, "canary", "", "give the canary this `share` of the new connections, such as 25%, and go on holding it")
 	completeShares(c)
@@ -51,7 +51,7 @@ started, and the configuration file is not read. The generation that is rolled b
 generation is no longer kept, reload with the old version instead.
 
 PROGRAM may be omitted if there is only one.`,
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.programs(1),
+		ValidArgsFunction: a.programs(1),
 	}
 	c.Flags().BoolVar(&s.json, "json", false, "write the verdict as JSON")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
@@ -77,11 +77,11 @@ func onlyProgram(ctx context.Context, client *control.Client, name string) (stri
 	case len(st.Programs) == 0:
 		return "", errors.New("no program is configured: add a [program.NAME] table")
 	}
-	return "", errors.New(whichProgram(st))
+	return "", whichProgram(st)
 }
 
 // whichProgram asks for the name of a program, and says which can be rolled back.
-func whichProgram(st *supervisor.Status) string {
+func whichProgram(st *supervisor.Status) error {
 	var kept, all []string
 	for _, p := range st.Programs {
 		all = append(all, p.Name)
@@ -92,9 +92,9 @@ func whichProgram(st *supervisor.Status) string {
 		}
 	}
 	if len(kept) == 0 {
-		return "no program keeps the generation before: reload with the old version; programs: " + strings.Join(all, ", ")
+		return errors.New("no program keeps the generation before: reload with the old version; programs: " + strings.Join(all, ", "))
 	}
-	return "name the program to roll back: " + strings.Join(kept, ", ")
+	return commandline.Usagef("name the program to roll back: %s", strings.Join(kept, ", "))
 }
 
 func pauseCommand(path *string) *cobra.Command {
@@ -106,14 +106,14 @@ reaches a worker. Connections that workers have accepted go on, and so do reload
 again after a second, then at growing intervals.
 
 The pause ends after --for, at most 2m, or sooner by resume. Another pause replaces the first. All listeners of the program must be TCP.`,
-		Example: "  supervisord pause web --for 10s",
-		Args:    exactly(1), ValidArgsFunction: a.programs(1),
+		Example:           "  supervisord pause web --for 10s",
+		ValidArgsFunction: a.programs(1),
 	}
 	c.Flags().DurationVar(&length, "for", 0, "how long at most")
 	c.Flags().BoolVar(&asJSON, "json", false, "write the answer as JSON")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
 		if !c.Flags().Changed("for") {
-			return errors.New("a pause ends by itself: say how long it lasts at most, such as --for 30s")
+			return commandline.Usagef("a pause ends by itself: say how long it lasts at most, such as --for 30s")
 		}
 		return answered(ctx, client, args[0], "pause", control.PauseBody{For: length.String()}, asJSON, func(t supervisor.Ticket) string {
 			return fmt.Sprintf("%s: paused until %s: new connections wait; `supervisord resume %s` ends it sooner", t.Program, clock(t.Until), t.Program)
@@ -127,7 +127,7 @@ func resumeCommand(path *string) *cobra.Command {
 		Use: "resume PROGRAM", Short: "end a pause",
 		Long: `resume ends a pause. A connection that waits comes through when the client's kernel tries again: that may take about as long as the
 pause lasted.`,
-		Args: exactly(1), ValidArgsFunction: a.programs(1),
+		ValidArgsFunction: a.programs(1),
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "write the answer as JSON")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {

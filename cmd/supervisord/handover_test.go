@@ -96,11 +96,11 @@ func TestRollbackWithoutAProgramNamesThoseThatCan(t *testing.T) {
 	until := noon.Add(time.Minute)
 	st := &supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "api"}, {Name: "web", Generations: []supervisor.GenerationStatus{
 		{Number: 8, Role: program.RoleServing}, {Number: 7, Role: program.RoleKept, KeptTill: &until}}}}}
-	if got := whichProgram(st); got != "name the program to roll back: web (generation 7 is kept until 12:01:00)" {
+	if got := whichProgram(st).Error(); got != "name the program to roll back: web (generation 7 is kept until 12:01:00)" {
 		t.Errorf("it says %q", got)
 	}
 	st.Programs = st.Programs[:1]
-	if got := whichProgram(st); !strings.Contains(got, "no program keeps") || !strings.Contains(got, "reload with the old version") || !strings.Contains(got, "api") {
+	if got := whichProgram(st).Error(); !strings.Contains(got, "no program keeps") || !strings.Contains(got, "reload with the old version") || !strings.Contains(got, "api") {
 		t.Errorf("it says %q", got)
 	}
 }
@@ -121,20 +121,5 @@ func TestCanaryFlagIsCheckedBeforeAnybodyIsAsked(t *testing.T) {
 	f := &reloadFlags{wait: true}
 	if err := f.check(func(string) bool { return false }); err != nil || f.size != nil {
 		t.Errorf("without --canary: %v, %+v", err, f.size)
-	}
-}
-
-func TestWrongNumberOfArgumentsIsAnsweredWithTheCommandLine(t *testing.T) {
-	path := ""
-	for want, args := range map[string][]string{
-		"an argument is missing: write `promote PROGRAM`":            {},
-		`"b" is one argument too many: write ` + "`promote PROGRAM`": {"a", "b"},
-	} {
-		if err := promoteCommand(&path).ValidateArgs(args); err == nil || err.Error() != want {
-			t.Errorf("%q: %v", args, err)
-		}
-	}
-	if err := promoteCommand(&path).ValidateArgs([]string{"web"}); err != nil {
-		t.Error(err)
 	}
 }

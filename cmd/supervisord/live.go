@@ -10,10 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"example.org/supervisord/internal/control"
-	"example.org/supervisord/internal/daemon"
+	"example.org/supervisord/internal/terminal"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
@@ -35,7 +33,7 @@ type live struct {
 
 // newLive returns nil if out is not a terminal, or if every event gets a line.
 func newLive(client *control.Client, out *os.File, verbose bool) *live {
-	if verbose || !daemon.IsTerminal(out) {
+	if verbose || !terminal.Is(out) {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -106,8 +104,9 @@ func (l *live) draw(texts []string) {
 		fmt.Fprintf(&b, "\x1b[%dA", len(l.lines))
 	}
 	b.WriteString("\r\x1b[J")
+	columns, _ := terminal.Size(l.out)
 	for _, text := range texts {
-		b.WriteString(cut(text, columns(l.out)-1) + "\n")
+		b.WriteString(cut(text, columns-1) + "\n")
 	}
 	l.lines = texts
 	l.out.WriteString(b.String()) //nolint:errcheck // it is only drawn
@@ -119,23 +118,6 @@ func cut(line string, width int) string {
 		return string(r[:width])
 	}
 	return line
-}
-
-// columns returns the width of a terminal.
-func columns(f *os.File) int {
-	if size := windowSize(f); size.Col > 1 {
-		return int(size.Col)
-	}
-	return 80
-}
-
-// windowSize returns zero if the size is not known.
-func windowSize(f *os.File) unix.Winsize {
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return unix.Winsize{}
-	}
-	return *size
 }
 
 // progress returns a program in one line: "web  generation 8: spawning 3/8, ready 3/8, soak 4 s; draining 2".

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/supervisord/internal/apart"
+	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/internal/daemon"
 )
@@ -29,6 +30,8 @@ func execute(argv []string) int {
 		name = startServer
 	}
 	root.SetArgs(args)
+	begun := false // false when an error comes: it is one of the command line
+	root.PersistentPreRun = func(*cobra.Command, []string) { begun = true }
 	err := root.Execute()
 	if said, is := errors.AsType[*exitError](err); is && said.err == nil {
 		return said.code
@@ -37,6 +40,9 @@ func execute(argv []string) int {
 		daemon.Complain("%v", err)
 	} else if err != nil {
 		daemon.Complain("%s: %v", name, err)
+		if !begun {
+			return exitUsage
+		}
 	}
 	return exitCode(err)
 }
@@ -66,14 +72,13 @@ func rootCommand(name string) *cobra.Command {
 On HUP it starts new workers, waits until they are ready, and only then stops the old ones.
 
 Signals to a running supervisord:
-  HUP        read the configuration again and replace the workers of every program
-  TERM, INT  stop every program by its stop plan, then exit; a second one, 250 ms later or more, means stop now
-  QUIT       stop now
-  USR1       reopen the log files
-  TTIN, TTOU one worker more or fewer, if there is only one program
-  USR2       upgrade supervisord itself to the binary at its path; workers and sockets stay
-  RTMIN+1    exit at once and leave the workers to the next supervisord`,
-		Args:          cobra.NoArgs,
+  HUP         read the configuration again and replace the workers of every program
+  TERM, INT   stop every program by its stop plan, then exit; a second one, 250 ms later or more, means stop now
+  QUIT        stop now
+  USR1        reopen the log files
+  TTIN, TTOU  one worker more or fewer, if there is only one program
+  USR2        upgrade supervisord itself to the binary at its path; workers and sockets stay
+  RTMIN+1     exit at once and leave the workers to the next supervisord`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(*cobra.Command, []string) error {
@@ -85,13 +90,28 @@ Signals to a running supervisord:
 	}
 	root.Flags().BoolVarP(&version, "version", "V", false, "print the version")
 	root.PersistentFlags().StringVarP(&path, "config", "c", "/etc/supervisord/config.toml", "configuration `file`")
-	root.AddCommand(runCommand(&path), checkCommand(&path), versionCommand(), checkHandoverCommand(&path))
-	root.AddCommand(proveCommand(&path), startServerCommand())
-	for _, c := range []func(*string) *cobra.Command{
-		reloadCommand, statusCommand, startCommand, stopCommand, restartCommand, scaleCommand, signalCommand, abortCommand,
-		promoteCommand, rollbackCommand, pauseCommand, resumeCommand, killCommand, eventsCommand, logsCommand, logLevelCommand, upgradeCommand, convertCommand, docsCommand,
-	} {
-		root.AddCommand(c(&path))
+	cobra.EnableCommandSorting = false // they are listed in the order below
+	for _, g := range groups {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, c := range g.commands {
+			command := c(&path)
+			command.GroupID = g.title
+			root.AddCommand(command)
+		}
 	}
+	root.AddCommand(versionCommand(), exitStatusHelp(), docsCommand(&path), checkHandoverCommand(&path))
+	commandline.Prepare(root)
 	return root
+}
+
+// groups are the commands, as the help lists them.
+var groups = []struct {
+	title    string
+	commands []func(path *string) *cobra.Command
+}{
+	{"Run", []func(*string) *cobra.Command{runCommand, checkCommand, proveCommand}},
+	{"Deploy", []func(*string) *cobra.Command{reloadCommand, promoteCommand, abortCommand, rollbackCommand, startCommand, stopCommand, restartCommand,
+		scaleCommand, pauseCommand, resumeCommand, signalCommand, killCommand, upgradeCommand}},
+	{"Observe", []func(*string) *cobra.Command{statusCommand, eventsCommand, logsCommand, logLevelCommand}},
+	{"Migrate", []func(*string) *cobra.Command{convertCommand, startServerCommand}},
 }

@@ -4,22 +4,26 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/control"
-	"example.org/supervisord/internal/daemon"
+	"example.org/supervisord/internal/terminal"
 	"example.org/supervisord/supervisor"
 )
 
 // waited makes a command that asks for something to happen to a program, and waits for its end.
-func waited(path *string, verb, until, short, long string) *cobra.Command {
+func waited(path *string, verb, until, short, long string, codes ...int) *cobra.Command {
 	a, s, noWait := &asking{path: path}, &showing{}, false
 	c := &cobra.Command{
-		Use: verb + " PROGRAM", Short: short, Long: long + "\n\n" + exitCodes,
-		Args: exactly(1), ValidArgsFunction: a.programs(1),
+		Use: verb + " PROGRAM", Short: short, Long: long,
+		ValidArgsFunction: a.programs(1),
 	}
+	exits(c, codes...)
 	s.flags(c)
 	c.Flags().BoolVar(&noWait, "no-wait", false, "do not wait for the end")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
@@ -43,18 +47,18 @@ func (s *showing) await(ctx context.Context, client *control.Client, request con
 
 func startCommand(path *string) *cobra.Command {
 	return waited(path, "start", "serves", "start a stopped program",
-		"start starts a program, and waits until it serves. It does not touch a program that already runs.")
+		"start starts a program, and waits until it serves. It does not touch a program that already runs.", endings...)
 }
 
 func stopCommand(path *string) *cobra.Command {
 	return waited(path, "stop", "down", "stop a program by its stop plan",
-		"stop ends the workers of a program by its stop plan, and waits until they are gone. The program stays stopped, even over\nreloads, until start.")
+		"stop ends the workers of a program by its stop plan, and waits until they are gone. The program stays stopped, even over\nreloads, until start.", exitTimeout, exitUnknown, exitKilled)
 }
 
 func restartCommand(path *string) *cobra.Command {
 	return waited(path, "restart", "serves", "stop a program and start it again, with downtime",
 		`restart stops a program and starts it again at once: the old workers get the stop signal before the new ones are ready. It does
-not read the configuration. To replace workers without downtime, use reload.`)
+not read the configuration. To replace workers without downtime, use reload.`, endings...)
 }
 
 // atOnce makes a command that asks for something to happen to a program and needs no waiting.
@@ -77,12 +81,11 @@ func scaleCommand(path *string) *cobra.Command {
 		Long: `scale changes how many workers a program has: it starts more beside those that serve, or stops those in the last slots by the
 stop plan. The number holds until the configuration is read again. With a listener that has a socket for each worker
 (per_slot = true), or where a socket would be left without a worker, scale makes a new generation of that size.`,
-		Args: exactly(2),
 	}
 	return atOnce(path, c, "scale", func(args []string) (any, error) {
 		n, err := strconv.Atoi(args[1])
 		if err != nil {
-			return nil, fmt.Errorf("%q is not a number of workers: write a number such as 4", args[1])
+			return nil, commandline.Usagef("%q is not a number of workers: write a number such as 4", args[1])
 		}
 		return control.ScaleBody{Workers: n}, nil
 	})
@@ -94,7 +97,6 @@ func signalCommand(path *string) *cobra.Command {
 		Use: "signal PROGRAM SIGNAL", Short: "send a signal to the workers of a program",
 		Long:    "signal sends a signal to every worker of a program that is not being stopped, or to those of one generation.",
 		Example: "  supervisord signal web USR1",
-		Args:    exactly(2),
 	}
 	c.Flags().IntVar(&generation, "generation", 0, "send it to the workers of this generation only, even to those that are being stopped")
 	return atOnce(path, c, "signal", func(args []string) (any, error) {
@@ -108,7 +110,7 @@ func abortCommand(path *string) *cobra.Command {
 		Use: "abort PROGRAM", Short: "give up a trial; the serving generation goes on",
 		Long: `abort ends the generation on trial, also one that waits as a canary. The serving generation has all new connections again, and a canary
 finishes the connections that it has ([program.NAME.drain]).`,
-		Args: exactly(1), ValidArgsFunction: a.programs(1),
+		ValidArgsFunction: a.programs(1),
 	}
 	c.Flags().StringVar(&reason, "reason", "aborted by an operator", "why, for the log and for clients that wait for the reload")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
@@ -138,20 +140,23 @@ func killCommand(path *string) *cobra.Command {
 		Use: "kill PROGRAM --generation N", Short: "kill the workers of a generation now",
 		Long: `kill sends KILL to the process groups of a generation, for example of one that takes too long to drain. Workers of the serving
 generation are started again.`,
-		Args: exactly(1),
 	}
 	c.Flags().IntVar(&generation, "generation", 0, "the generation's `number`")
 	c.MarkFlagRequired("generation") //nolint:errcheck // the flag is there
 	return atOnce(path, c, "kill", func([]string) (any, error) { return control.KillBody{Generation: generation}, nil })
 }
 
+var logLevels = []string{"debug", "info", "warn", "error"}
+
 func logLevelCommand(path *string) *cobra.Command {
 	a := &asking{path: path}
 	return a.command(&cobra.Command{
-		Use: "log-level LEVEL", Short: "change what supervisord logs, until the configuration is read again",
-		Args:              exactly(1),
-		ValidArgsFunction: cobra.FixedCompletions([]string{"debug", "info", "warn", "error"}, cobra.ShellCompDirectiveNoFileComp),
+		Use: "log-level LEVEL", Short: "change the log level until the configuration is read again",
+		ValidArgsFunction: cobra.FixedCompletions(logLevels, cobra.ShellCompDirectiveNoFileComp),
 	}, func(ctx context.Context, client *control.Client, args []string) error {
+		if !slices.Contains(logLevels, args[0]) {
+			return commandline.Usagef("%q is not a log level: write one of %s", args[0], strings.Join(logLevels, ", "))
+		}
 		return client.Level(ctx, args[0])
 	})
 }
@@ -160,7 +165,7 @@ func eventsCommand(path *string) *cobra.Command {
 	a, asJSON := &asking{path: path}, false
 	c := &cobra.Command{
 		Use: "events [PROGRAM]", Short: "print what happens, as it happens",
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.programs(1),
+		ValidArgsFunction: a.programs(1),
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
@@ -177,18 +182,18 @@ func eventsCommand(path *string) *cobra.Command {
 func logsCommand(path *string) *cobra.Command {
 	a, asJSON, raw, follow, n := &asking{path: path}, false, false, false, 0
 	c := &cobra.Command{
-		Use: "logs PROGRAM", Short: "print the last captured output of the workers of a program",
+		Use: "logs PROGRAM", Short: "print the last captured output of a program",
 		Long: `logs prints the last lines that the workers of a program wrote to a captured stream.
 On a terminal it shows control characters as ^[ instead of sending them, except for colors; --raw, a pipe and a file get them
 unchanged.`,
-		Args: exactly(1), ValidArgsFunction: a.programs(1),
+		ValidArgsFunction: a.programs(1),
 	}
 	c.Flags().IntVarP(&n, "lines", "n", 100, "how many `lines`")
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing what the workers write")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line, with time, worker and stream")
 	c.Flags().BoolVar(&raw, "raw", false, "print control characters unchanged, even on a terminal")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
-		raw = raw || !daemon.IsTerminal(os.Stdout)
+		raw = raw || !terminal.Is(os.Stdout)
 		return untilInterrupted(client.Logs(ctx, args[0], n, follow, func(e control.LogEntry) {
 			switch {
 			case asJSON:

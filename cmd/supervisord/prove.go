@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/supervisord/internal/config"
-	"example.org/supervisord/internal/daemon"
 	"example.org/supervisord/internal/prove"
+	"example.org/supervisord/internal/terminal"
 )
 
 func proveCommand(path *string) *cobra.Command {
@@ -31,7 +31,6 @@ only if nothing was lost and every reload served. Ctrl-C ends it with a report o
 		Example: `  supervisord prove -c config.toml
   supervisord prove -c config.toml --program web --url /healthz --rate 2000 --reloads 20 --duration 1m --plot deploy.svg
   supervisord prove -c config.toml --pid "$(pidof supervisord)" --json`,
-		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			v, err := runProof(c, *path, o, plot)
 			if err != nil {
@@ -76,7 +75,7 @@ func runProof(c *cobra.Command, path string, o prove.Plan, plot string) (*prove.
 		return nil, err
 	}
 	o.Command = []string{self, "run", "--config", path}
-	if daemon.IsTerminal(os.Stderr) {
+	if terminal.Is(os.Stderr) {
 		o.Live = os.Stderr
 	}
 	return prove.Run(ctx, o)

@@ -2,12 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/control"
 )
 
@@ -26,7 +27,7 @@ func reloadCommand(path *string) *cobra.Command {
 	f := &reloadFlags{}
 	c := &cobra.Command{
 		Use:   "reload [PROGRAM...]",
-		Short: "replace the workers of programs, and wait until the new ones serve",
+		Short: "replace workers without downtime, and report how it went",
 		Long: `reload makes a running supervisord read its configuration and replace the workers of these programs, or of all, as HUP does.
 Unlike HUP, it waits and reports the outcome. If the new generation fails, the old one was never touched.
 
@@ -39,8 +40,6 @@ all workers, if a share is asked of a listener that the generations share, and i
 
 Ctrl-C ends the waiting, not the reload.
 
-` + exitCodes + `
-
 With several programs, the worst outcome decides.`,
 		Example: `  supervisord reload
   supervisord reload web --drained --timeout 10m
@@ -48,6 +47,7 @@ With several programs, the worst outcome decides.`,
   supervisord reload web --canary 1 --hold`,
 		ValidArgsFunction: a.programs(0),
 	}
+	exits(c, append(slices.Clone(endings), exitKilled, exitConfig)...)
 	flags := c.Flags()
 	f.showing.flags(c)
 	flags.BoolVar(&f.wait, "wait", true, "wait for the new generation (the default)")
@@ -71,21 +71,21 @@ With several programs, the worst outcome decides.`,
 func (f *reloadFlags) check(given func(name string) bool) error {
 	switch {
 	case given("wait") && f.wait && f.noWait:
-		return errors.New("--wait and --no-wait contradict each other: remove one")
+		return commandline.Usagef("--wait and --no-wait contradict each other: remove one")
 	case f.noWait && f.drained:
-		return errors.New("--drained waits for the old generation, and --no-wait does not wait: remove one")
+		return commandline.Usagef("--drained waits for the old generation, and --no-wait does not wait: remove one")
 	case f.hold && f.drained:
-		return errors.New("the old generation serves while --hold holds the canary, so --drained would wait for nothing: remove one, and after " +
+		return commandline.Usagef("the old generation serves while --hold holds the canary, so --drained would wait for nothing: remove one, and after " +
 			"`supervisord promote` see `supervisord status` for what still drains")
 	case !given("canary"):
 		return nil
 	case f.canary == "0": // such as a tenth of few workers: not a request to replace all of them
-		return errors.New("--canary 0 is not a canary; nothing has changed: write a number of workers from 1, a share such as 5%, or omit --canary to replace all")
+		return commandline.Usagef("--canary 0 is not a canary; nothing has changed: write a number of workers from 1, a share such as 5%%, or omit --canary to replace all")
 	}
 	canary, err := parseCanary(f.canary)
 	f.size = &canary
 	if err == nil && !f.hold && f.holdFor == 0 {
-		return errors.New("a canary needs an end: --hold keeps it until promote or abort, --for 5m promotes it if it stays well for so long")
+		return commandline.Usagef("a canary needs an end: --hold keeps it until promote or abort, --for 5m promotes it if it stays well for so long")
 	}
 	return err
 }
@@ -100,7 +100,7 @@ func completeShares(c *cobra.Command) {
 func parseCanary(text string) (control.Canary, error) {
 	c, err := control.ParseCanary(text)
 	if err != nil {
-		return c, fmt.Errorf("--canary: %w", err)
+		return c, commandline.Usagef("--canary: %v", err)
 	}
 	return c, nil
 }

@@ -10,8 +10,7 @@ import (
 func runCommand(path *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "run",
-		Short: "run the configured programs in the foreground (the default command)",
-		Args:  cobra.NoArgs,
+		Short: "run the configured programs in the foreground (the default)",
 		RunE:  func(*cobra.Command, []string) error { return daemon.Run(fromFile(*path)) },
 	}
 }
@@ -24,7 +23,6 @@ func checkHandoverCommand(path *string) *cobra.Command {
 		Use:    checkHandover,
 		Short:  "check that this binary can take over from the supervisord that executed it",
 		Hidden: true,
-		Args:   cobra.NoArgs,
 		RunE:   func(*cobra.Command, []string) error { return fromFile(*path).CheckHandover() },
 	}
 }

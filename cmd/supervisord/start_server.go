@@ -19,7 +19,7 @@ const startServer = "start_server"
 // tryFlag is the hidden first word with which a running start_server checks a new binary.
 const tryFlag = "--" + checkHandover
 
-func startServerCommand() *cobra.Command {
+func startServerCommand(*string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   startServer + " [OPTION]... [--] COMMAND [ARGUMENT]...",
 		Short: "drop-in replacement for Perl's start_server",

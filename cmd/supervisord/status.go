@@ -14,8 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/control"
-	"example.org/supervisord/internal/daemon"
+	"example.org/supervisord/internal/terminal"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
@@ -27,17 +28,15 @@ func statusCommand(path *string) *cobra.Command {
 		Short: "show programs, generations, workers, and what they use",
 		Long: `status shows what a running supervisord does. CPU is that of a worker's process group since the last look, or since it began;
 MEMORY is resident memory; CONNS is the number of open connections on the program's listeners, as the kernel counts them; QUEUE
-is how many connections wait to be accepted, and how many can. "?" stands for what is unknown.
-
-` + exitCodes,
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.programs(1),
+is how many connections wait to be accepted, and how many can. "?" stands for what is unknown.`,
+		ValidArgsFunction: a.programs(1),
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print it as JSON")
 	c.Flags().BoolVar(&watch, "watch", false, "keep the display current")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
 		switch {
 		case watch && asJSON:
-			return errors.New("--watch draws for a terminal: for programs, use `supervisord events --json`")
+			return commandline.Usagef("--watch and --json exclude each other: `supervisord events --json` follows what happens")
 		case watch:
 			return untilInterrupted(watchStatus(ctx, client, first(args)))
 		}
@@ -110,19 +109,16 @@ func followEvents(ctx context.Context, client *control.Client, name string, even
 
 // fit cuts a text to the size of a terminal, so that drawing it again covers it.
 func fit(text string, f *os.File) string {
-	if !daemon.IsTerminal(f) {
+	if !terminal.Is(f) {
 		return text
 	}
-	rows := 24
-	if size := windowSize(f); size.Row > 1 {
-		rows = int(size.Row)
-	}
+	columns, rows := terminal.Size(f)
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if more := len(lines) - rows + 2; more > 1 {
 		lines = append(lines[:len(lines)-more], fmt.Sprintf("… %d more lines", more))
 	}
 	for i := range lines {
-		lines[i] = cut(lines[i], columns(f))
+		lines[i] = cut(lines[i], columns)
 	}
 	return strings.Join(lines, "\n") + "\n"
 }

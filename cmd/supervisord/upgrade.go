@@ -16,7 +16,6 @@ func upgradeCommand(path *string) *cobra.Command {
 		Long: `upgrade does what USR2 does: a running supervisord checks the binary that is now at its path, and lets it take over. upgrade waits
 until the new image answers: same PID, no socket closed, no worker touched. A broken binary is rejected by the check; one that
 fails later rolls back to the old image. In both cases upgrade says why, and exits with 1.`,
-		Args: cobra.NoArgs,
 	}, func(ctx context.Context, client *control.Client, _ []string) error {
 		before, err := client.Status(ctx, "", false)
 		if err != nil {

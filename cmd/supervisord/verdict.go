@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/supervisor"
@@ -40,7 +41,7 @@ func (s *showing) flags(c *cobra.Command) {
 func (s *showing) wait(ctx context.Context, client *control.Client, timeout time.Duration,
 	await func(see func(control.WaitLine)) (*control.Verdict, error)) error {
 	if timeout < time.Second || timeout > 24*time.Hour {
-		return fmt.Errorf("--timeout %s is out of range: write 1s to 24h", timeout)
+		return commandline.Usagef("--timeout %s is out of range: write 1s to 24h", timeout)
 	}
 	live := newLive(client, os.Stderr, s.verbose)
 	defer live.close()

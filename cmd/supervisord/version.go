@@ -94,7 +94,6 @@ func versionCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "version",
 		Short: "print the version",
-		Args:  cobra.NoArgs,
 		RunE:  func(*cobra.Command, []string) error { return printVersion(asJSON) },
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print an object with version, commit, modified, go and platform")

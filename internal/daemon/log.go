@@ -5,10 +5,10 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/systemd"
+	"example.org/supervisord/internal/terminal"
 )
 
 // newLogger writes to stderr: text on a terminal, JSON lines elsewhere, and entries with fields to the journal if stderr is the
@@ -42,16 +42,10 @@ func logCore(format string, level zapcore.LevelEnabler, out zapcore.WriteSyncer)
 			return level.Enabled(l) && (l >= zapcore.WarnLevel || level.Enabled(zapcore.DebugLevel))
 		})
 		return zapcore.NewCore(zapcore.NewConsoleEncoder(e), out, matters)
-	case format == "console", format == "auto" && IsTerminal(os.Stderr):
+	case format == "console", format == "auto" && terminal.Is(os.Stderr):
 		e.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
 		e.EncodeLevel = zapcore.CapitalLevelEncoder
 		return zapcore.NewCore(zapcore.NewConsoleEncoder(e), out, level)
 	}
 	return zapcore.NewCore(zapcore.NewJSONEncoder(e), out, level)
-}
-
-// IsTerminal reports whether a file is a terminal.
-func IsTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
 }

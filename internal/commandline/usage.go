@@ -1,0 +1,240 @@
+// Package commandline is what the command line has of its own: the words for mistakes in it, the help, and the manual page. The commands
+// themselves are cobra's.
+package commandline
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"example.org/supervisord/internal/config/document"
+)
+
+// UsageError is a mistake in the command line: what is wrong, and what to write instead.
+type UsageError struct{ text string }
+
+func (e *UsageError) Error() string { return e.text }
+
+// Usagef returns a UsageError.
+func Usagef(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
+
+// Prepare gives a tree of commands this package's help and words for mistakes. How many arguments a command takes follows from its Use
+// line, unless it has Args or parses its flags itself: "scale PROGRAM N", "events [PROGRAM]", "reload [PROGRAM...]".
+func Prepare(root *cobra.Command) {
+	root.SetFlagErrorFunc(flagError)
+	root.SetHelpFunc(help)
+	root.SetUsageFunc(func(c *cobra.Command) error {
+		help(c, nil)
+		return nil
+	})
+	root.SetHelpCommand(helpCommand())
+	root.Args = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		return unknownCommand(c, args[0])
+	}
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.Short, c.Long = "write the completion script for a shell", ""
+		}
+		prepareArguments(c)
+	}
+}
+
+func prepareArguments(c *cobra.Command) {
+	if c.Args == nil && !c.DisableFlagParsing {
+		c.Args = countArguments
+	}
+	for _, sub := range c.Commands() {
+		prepareArguments(sub)
+	}
+}
+
+func unknownCommand(c *cobra.Command, word string) error {
+	if near, ok := document.Nearest(word, commandNames(c.Root())); ok {
+		return Usagef("%q is not a command: did you mean %s?", word, near)
+	}
+	if hint := fileHint(word); hint != "" {
+		return Usagef("%q is not a command: %s", word, hint)
+	}
+	return Usagef("%q is not a command: see `%s --help`", word, c.Root().Name())
+}
+
+func commandNames(root *cobra.Command) (names []string) {
+	for _, c := range root.Commands() {
+		if c.IsAvailableCommand() || c.IsAdditionalHelpTopicCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return names
+}
+
+// fileHint returns what to write where a file was given as an argument.
+func fileHint(word string) string {
+	if info, err := os.Stat(word); err == nil && info.Mode().IsRegular() {
+		return "write -c " + word + " to name the configuration"
+	}
+	return ""
+}
+
+// countArguments compares the arguments with the Use line of the command.
+func countArguments(c *cobra.Command, args []string) error {
+	words, optional, endless := wanted(c.Use)
+	switch {
+	case len(args) < len(words)-optional:
+		return missing(c, words[len(args)], args)
+	case len(args) <= len(words) || endless:
+		return required(c)
+	}
+	word := args[len(words)]
+	if hint := fileHint(word); hint != "" && c.Flags().Lookup("config") != nil && len(words) == 0 {
+		return Usagef("%q is one argument too many: %s", word, hint)
+	}
+	return Usagef("%q is one argument too many: write `%s`", word, line(c))
+}
+
+// wanted returns the names of the arguments in a Use line. The last ones are optional; endless: the last may be repeated.
+func wanted(use string) (words []string, optional int, endless bool) {
+	for _, word := range strings.Fields(use)[1:] {
+		if strings.HasPrefix(word, "-") {
+			break // a flag that is required
+		}
+		inner, isOptional := strings.CutPrefix(word, "[")
+		if isOptional {
+			optional++
+		}
+		name, repeated := strings.CutSuffix(strings.TrimSuffix(inner, "]"), "...")
+		words, endless = append(words, name), endless || repeated
+	}
+	return words, optional, endless
+}
+
+// missing says which argument is missing, and what it can be if the completion knows.
+func missing(c *cobra.Command, word string, args []string) error {
+	if c.ValidArgsFunction != nil {
+		var names []string
+		found, _ := c.ValidArgsFunction(c, args, "")
+		for _, f := range found {
+			name, _, _ := strings.Cut(f, "\t")
+			names = append(names, name)
+		}
+		if len(names) > 0 {
+			return Usagef("%s is missing: write `%s`; it can be %s", word, line(c), strings.Join(names, ", "))
+		}
+	}
+	return Usagef("%s is missing: write `%s`", word, line(c))
+}
+
+// required says which flag is missing that the command cannot do without.
+func required(c *cobra.Command) (err error) {
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if _, ok := f.Annotations[cobra.BashCompOneRequiredFlag]; ok && !f.Changed && err == nil {
+			err = Usagef("--%s is missing: write `%s`", f.Name, line(c))
+		}
+	})
+	return err
+}
+
+// line returns how the command is written.
+func line(c *cobra.Command) string { return strings.TrimSuffix(c.UseLine(), " [flags]") }
+
+// flagError puts a mistake with a flag into our own words.
+func flagError(c *cobra.Command, err error) error {
+	if rest := c.Flags().Args(); c == c.Root() && len(rest) > 0 {
+		return unknownCommand(c, rest[0]) // its flags are not known either
+	}
+	see := fmt.Sprintf("see `%s --help`", c.CommandPath())
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		return unknownFlag(c, e, see)
+	}
+	if e, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
+		return Usagef("--%s needs a value: write --%s %s", e.GetFlag().Name, e.GetFlag().Name, example(e.GetFlag()))
+	}
+	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		return badValue(e)
+	}
+	return Usagef("%s: %s", strings.TrimSuffix(err.Error(), "\n"), see)
+}
+
+func unknownFlag(c *cobra.Command, e *pflag.NotExistError, see string) error {
+	name := "--" + e.GetSpecifiedName()
+	if e.GetSpecifiedShortnames() != "" {
+		return Usagef("unknown flag -%s: %s", e.GetSpecifiedName(), see)
+	}
+	var known []string
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			known = append(known, f.Name)
+		}
+	})
+	if near, ok := document.Nearest(e.GetSpecifiedName(), known); ok {
+		return Usagef("unknown flag %s: did you mean --%s?", name, near)
+	}
+	return Usagef("unknown flag %s: %s", name, see)
+}
+
+// example returns a value that a flag takes.
+func example(f *pflag.Flag) string {
+	if f.DefValue != "" && f.DefValue != "0" && f.DefValue != "0s" {
+		return f.DefValue
+	}
+	switch f.Value.Type() {
+	case "duration":
+		return "30s"
+	case "int":
+		return "4"
+	}
+	kind, _ := pflag.UnquoteUsage(f)
+	return strings.ToUpper(kind)
+}
+
+// badValue says what a flag takes instead of its value.
+func badValue(e *pflag.InvalidValueError) error {
+	f, value := e.GetFlag(), e.GetValue()
+	switch f.Value.Type() {
+	case "duration":
+		if strings.Trim(value, "0123456789") == "" && value != "" {
+			return Usagef("--%s: %s has no unit: write %ss", f.Name, value, value)
+		}
+		return Usagef("--%s: %q is not a duration: write one such as 30s or 5m", f.Name, value)
+	case "int":
+		return Usagef("--%s: %q is not a number: write one such as %s", f.Name, value, example(f))
+	case "bool":
+		return Usagef("--%s: %q is neither true nor false: write --%s alone", f.Name, value, f.Name)
+	}
+	return Usagef("--%s: %q is invalid: %v", f.Name, value, e.Unwrap())
+}
+
+// helpCommand is `help`, with an error for what does not exist.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "explain a command",
+		Args: func(c *cobra.Command, args []string) error {
+			if found, rest, err := c.Root().Find(args); err != nil || len(rest) > 0 || len(args) > 0 && found == c.Root() {
+				return unknownCommand(c, args[0])
+			}
+			return nil
+		},
+		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return slices.DeleteFunc(commandNames(c.Root()), func(name string) bool { return name == "help" }), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			found, _, err := c.Root().Find(args)
+			if err != nil {
+				return err
+			}
+			found.InitDefaultHelpFlag()
+			return found.Help()
+		},
+	}
+}
