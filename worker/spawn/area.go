@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// area is memory outside Go's heap, which the child gets a copy of. At its end is the child's stack.
+// area is memory for the child, which shares it. At its end is the child's stack.
 type area struct {
 	memory []byte
 	used   int
@@ -16,7 +16,7 @@ type area struct {
 const stackSize = 16 << 10 // the child needs less than 1 KiB: its functions are nosplit
 
 func newArea(size int) (*area, error) {
-	memory, err := unix.Mmap(-1, 0, size+stackSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	memory, err := unix.Mmap(-1, 0, size+stackSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANON)
 	if err != nil {
 		return nil, fmt.Errorf("cannot map %d bytes: %w", size+stackSize, err)
 	}
@@ -50,13 +50,3 @@ func (a *area) text(s string) []byte {
 }
 
 func address[T any](s []T) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(s))) }
-
-// heapReach is how much of Go's heap leaveHeap finds above the beginning of the 64 MiB in which an object lies (an arena).
-const heapReach, arena = 1 << 30, 64 << 20
-
-// leaveHeap makes forks leave out Go's heap, in which object lies: to copy its page tables and, after that, every page that is written costs
-// more than all the rest of a fork. The child finds zeros there. Where the heap has grown meanwhile, the kernel copies it.
-func (a *area) leaveHeap(object *Launch) {
-	begin := uintptr(unsafe.Pointer(object)) &^ (arena - 1)
-	unix.Syscall(unix.SYS_MADVISE, begin, heapReach, unix.MADV_WIPEONFORK) //nolint:errcheck // ENOMEM: not all of it is mapped
-}

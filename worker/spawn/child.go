@@ -7,10 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file is what the child does between fork and exec. The child has one thread, its own stack, and a copy of a part of this process's
-// memory, in which any other thread may have held a lock. So nothing here allocates, grows the stack, takes a lock, stores a pointer, reads
-// Go's heap or calls the Go runtime: only raw system calls on the memory of a plan, which Prepare filled. Every signal is blocked until the
-// signals are reset.
+// This file is what the child does between fork and exec. The child has one thread, the area with its stack and its plan, which Prepare
+// filled, and a copy of the program's variables. It has neither Go's heap nor the goroutine that forked. So nothing here allocates, grows the
+// stack, takes a lock, stores a pointer or calls the Go runtime: only raw system calls. Every signal is blocked until the signals are reset.
 
 // plan is what the child does. It lies in an area with everything that it refers to. Addresses in it are numbers, as system calls want them.
 type plan struct {

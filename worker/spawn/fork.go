@@ -37,7 +37,7 @@ func (l *Launch) Fork(group int) (pid, pidfd int, failure *StepError) {
 	p, errno := l.plan, syscall.ENOSYS
 	own := uintptr(unsafe.Pointer(&p.pidfd))
 	stack := l.area.stack()
-	l.area.leaveHeap(l)
+	leaveMemory()
 	if group >= 0 {
 		p.clone = cloneArgs{
 			flags: unix.CLONE_PIDFD | unix.CLONE_INTO_CGROUP, pidfd: uint64(own), exitSignal: uint64(unix.SIGCHLD), cgroup: uint64(group),
