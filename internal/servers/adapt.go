@@ -28,6 +28,7 @@ type command struct {
 	listens  func() *regexp.Regexp
 	includes func() *regexp.Regexp
 
+	onlyTCP bool       // it cannot inherit a unix socket
 	inherit []string   // words for each listener: {fd} is its descriptor, {option} the option for it
 	add     [][]string // words that must be there
 	drop    []option
@@ -232,7 +233,8 @@ func (r *reading) listen() bool {
 	_, port := split(cmp.Or(r.command.address, ":80"))
 	for i, value := range r.addresses {
 		address, ok := Address(value, port)
-		if !ok {
+		if !ok || r.onlyTCP && strings.HasPrefix(address, "unix:") {
+			r.result.Listen = nil
 			return false
 		}
 		name := "http"

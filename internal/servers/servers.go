@@ -51,6 +51,9 @@ func (s *Server) Lines(program string, listen []Listen) string {
 	if len(listen) == 0 {
 		listen = []Listen{{"http", "HOST:PORT"}}
 	}
+	if !document.Bare(program) {
+		program = document.Quote(program)
+	}
 	for _, l := range listen {
 		b.WriteString("[[program." + program + ".listen]]\n")
 		b.WriteString("name = " + document.Quote(l.Name) + "\naddress = " + document.Quote(l.Address) + "\n")

@@ -171,7 +171,7 @@ func TestCommandsAreAdaptedToInheritedSockets(t *testing.T) {
 		"unix.py": "bind = 'unix:run/g.sock'  # for nginx\n", "config/puma.rb": `port ENV.fetch("PORT") { 3000 }` + "\n", "u.rb": "listen \"127.0.0.1:8080\", backlog: 64\nlisten '/run/u.sock'\n",
 		"env.rb": `port ENV.fetch("PORT", 4000)`, "/etc/nginx/nginx.conf": "http {\n include mime.types;\n include sites/*;\n}\n",
 		"/etc/nginx/sites/a": "server {\n  listen 80 default_server;\n  listen [::]:80;\n  listen 443 ssl;\n}", "odd.py": "bind = f'0.0.0.0:{port}'",
-		"pool.conf": "[www]\nlisten = 127.0.0.1:9000\n",
+		"unix.conf": "[www]\nlisten = /run/php.sock\n", "pool.conf": "[www]\nlisten = 127.0.0.1:9000\n",
 	}
 	w := World{
 		Read: func(path string) (string, error) {
@@ -217,6 +217,7 @@ func TestCommandsAreAdaptedToInheritedSockets(t *testing.T) {
 		{"starman --listen :5001 --pid x app.psgi", "starman --disable-keepalive app.psgi", "0.0.0.0:5001"},
 		{"/usr/sbin/nginx -g pid=x", "sh -c exec '/usr/sbin/nginx' -g 'pid=x daemon off; pid /run/nginx.'\"$SUPERVISORD_GENERATION.pid;\"", "0.0.0.0:80 [::]:80 0.0.0.0:443"},
 		{"php-fpm -F -y pool.conf", "php-fpm --nodaemonize -y pool.conf", "127.0.0.1:9000"},
+		{"php-fpm -F -y unix.conf", "", ""}, // it removes the path when it ends
 		{"php-cgi -b 127.0.0.1:9000", "php-cgi", "127.0.0.1:9000"},
 		{"node server.js", "", ""},
 		{"sh -c gunicorn", "", ""},

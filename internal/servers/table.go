@@ -151,7 +151,7 @@ func web() []*Server {
 			Name: "PHP-FPM", Page: "docs/servers.md#php-fpm", Example: "php-fpm.toml", Settings: []Setting{notify, quit, patient, {"dialect", `["php-fpm"]`}},
 			Remedy: "write process_control_timeout = 25s in php-fpm.conf, and listen = HOST:PORT there as in the listener: PHP-FPM removes the path of a unix socket when it ends",
 			command: command{
-				names: []string{"php-fpm", "php-fpm[0-9]*"}, config: []string{"--fpm-config", "-y"}, listens: fpmListen, includes: fpmInclude, add: [][]string{{"--nodaemonize"}},
+				names: []string{"php-fpm", "php-fpm[0-9]*"}, config: []string{"--fpm-config", "-y"}, onlyTCP: true, listens: fpmListen, includes: fpmInclude, add: [][]string{{"--nodaemonize"}},
 				drop: []option{{"--daemonize -D", false, foreground}, {"-F", false, "--nodaemonize says the same"}, {"--pid -g", true, ownPID}},
 			},
 		},

@@ -91,7 +91,7 @@ func ofUnit() draft.Rules {
 func onlyNetwork(_ *draft.Target, s source.Setting) (yes, ok bool) {
 	names := strings.Fields(s.Value)
 	return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool {
-		return !strings.HasPrefix(name, "network") && name != "syslog.target" && name != "basic.target" && name != "local-fs.target" && name != "remote-fs.target"
+		return !strings.HasPrefix(name, "network") && name != "syslog.target" && name != "basic.target" && name != "local-fs.target" && name != "remote-fs.target" && name != "nss-lookup.target"
 	}), true
 }
 
