@@ -147,7 +147,7 @@ func (b *bench) measureStart(ctx context.Context, sides []side) error {
 	}
 	for k, s := range sides {
 		b.side = s
-		if err := cmp.Or(b.startRows(single[k], f), b.switchRows(double[k], f)); err != nil {
+		if err := cmp.Or(b.startRows(single[k], f), b.switchRows(double[k], single[k], f)); err != nil {
 			return err
 		}
 	}
@@ -202,17 +202,23 @@ func (s *stamped) parts(at stamps) string {
 		p50(string(program.GenerationServes)), p50("term"))
 }
 
-func (b *bench) switchRows(s *stamped, f *floor) error {
+func (b *bench) switchRows(s, single *stamped, f *floor) error {
 	at, err := readStamps(s.file)
 	if err != nil {
 		return err
 	}
+	one, err := readStamps(single.file)
+	if err != nil {
+		return err
+	}
 	ready := func(_ int, _, now *moments) time.Duration { return now.ready }
-	term := s.since(at, ready, func(_ int, old, _ *moments) time.Duration { return old.term })
+	told := func(_ int, old, _ *moments) time.Duration { return old.term }
+	term := s.since(at, ready, told)
 	first := s.since(at, func(generation int, _, _ *moments) time.Duration { return s.hups[generation] },
 		func(generation int, _, _ *moments) time.Duration { return s.first[generation] })
 	b.require("last READY=1 → the last old worker has TERM, two workers, one busy client", "p50 ≤ 0.5, p99 ≤ 2 ms",
-		fmt.Sprintf("%s of %d; a loop of one datagram and kill(2), without the client: %s", term, len(term), sorted(f.term)),
+		fmt.Sprintf("%s of %d; with one worker and no client: %s; there a loop of one datagram and kill(2): %s", term, len(term),
+			single.since(one, ready, told), sorted(f.term)),
 		term.Quantile(0.5) <= 500*time.Microsecond && term.Quantile(0.99) <= 2*time.Millisecond)
 	b.show("HUP → first answer of the new generation, two workers, one busy client", first.String())
 	return nil
