@@ -66,11 +66,16 @@ func with(s []serving, ln *lane, n int, p Part) []serving {
 
 // indices says which of n sockets these slots have; nil: all.
 func indices(slots []int, n int) (list []int) {
+	has := make([]bool, n)
 	for _, slot := range slots {
-		list = append(list, slot%n)
+		has[slot%n] = true
 	}
-	slices.Sort(list)
-	return slices.Compact(list)
+	for i, chosen := range has {
+		if chosen {
+			list = append(list, i)
+		}
+	}
+	return list
 }
 
 // steer makes the lanes in s serve, and no others. On error, connections go where they went.
