@@ -410,7 +410,9 @@ func TestStopStartRestartAndScale(t *testing.T) {
 	m.Serves(2)
 	m.CtlOK("restart", "web")
 	m.Serves(3)
-	m.CtlOK("scale", "web", "3")
+	if out := m.CtlOK("scale", "web", "3"); out != "web: 3 workers (was 1)\n" {
+		t.Errorf("scale says %q", out)
+	}
 	m.Until("three workers", func() bool { return len(m.PIDs()) == 3 })
 	m.CtlOK("scale", "web", "1")
 	m.Until("one worker", func() bool { return len(m.PIDs()) == 1 })
@@ -423,7 +425,9 @@ func TestSignalAndKill(t *testing.T) {
 	m := lab.Start(t, strings.Replace(lab.Web, "{worker}", `{worker}, "note={dir}/note"`, 1))
 	m.Serves(1)
 	first := m.WorkerPID(1)
-	m.CtlOK("signal", "web", "usr2")
+	if out := m.CtlOK("signal", "web", "usr2"); out != "web: USR2 sent to the workers\n" {
+		t.Errorf("signal says %q", out)
+	}
 	m.Until("USR2 is noted", func() bool { return strings.Contains(m.Read("note"), "USR2") })
 	m.Await(lab.Says(lab.GenerationServes))
 	m.CtlFails(2, []string{`"NOSUCH" is not a signal`}, "signal", "web", "NOSUCH")
@@ -485,7 +489,9 @@ func TestLogLevelChanges(t *testing.T) {
 	m := lab.Start(t, "log_level = \"info\"\n"+lab.Web)
 	m.Serves(1)
 	m.Never(func(l lab.Entry) bool { return l.Level == "debug" })
-	m.CtlOK("log-level", "debug")
+	if out := m.CtlOK("log-level", "debug"); out != "log level debug, until the configuration is read again\n" {
+		t.Errorf("log-level says %q", out)
+	}
 	m.CtlOK("reload")
 	m.Await(func(l lab.Entry) bool { return l.Level == "debug" })
 	m.CtlFails(2, []string{"write one of debug, info, warn, error"}, "log-level", "loud")

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/terminal"
@@ -112,10 +113,24 @@ func (l *live) draw(texts []string) {
 	l.out.WriteString(b.String()) //nolint:errcheck // it is only drawn
 }
 
-// cut shortens a line to a width.
+// cut shortens a line to a width. Colors take no room.
 func cut(line string, width int) string {
-	if r := []rune(line); len(r) > width {
-		return string(r[:width])
+	plain, shown := !strings.Contains(line, "\x1b"), 0
+	for i, sequence := 0, false; i < len(line); {
+		r, size := utf8.DecodeRuneInString(line[i:])
+		switch {
+		case r == '\x1b':
+			sequence = true
+		case sequence:
+			sequence = r != 'm'
+		case shown == width && plain:
+			return line[:i]
+		case shown == width:
+			return line[:i] + noColor
+		default:
+			shown++
+		}
+		i += size
 	}
 	return line
 }

@@ -61,16 +61,15 @@ func restartCommand(path *string) *cobra.Command {
 not read the configuration. To replace workers without downtime, use reload.`, endings...)
 }
 
-// atOnce makes a command that asks for something to happen to a program and needs no waiting.
-func atOnce(path *string, c *cobra.Command, verb string, body func(args []string) (any, error)) *cobra.Command {
+// atOnce makes a command that asks for something to happen to a program and needs no waiting. done says what has happened.
+func atOnce(path *string, c *cobra.Command, verb string, body func(args []string) any, done func(args []string) string) *cobra.Command {
 	a := &asking{path: path}
 	c.ValidArgsFunction = a.programs(1)
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
-		b, err := body(args)
-		if err != nil {
-			return err
+		_, err := client.Program(ctx, args[0], verb, body(args))
+		if err == nil {
+			fmt.Printf("%s: %s\n", args[0], done(args))
 		}
-		_, err = client.Program(ctx, args[0], verb, b)
 		return err
 	})
 }
@@ -82,13 +81,29 @@ func scaleCommand(path *string) *cobra.Command {
 stop plan. The number holds until the configuration is read again. With a listener that has a socket for each worker
 (per_slot = true), or where a socket would be left without a worker, scale makes a new generation of that size.`,
 	}
-	return atOnce(path, c, "scale", func(args []string) (any, error) {
+	a := &asking{path: path}
+	c.ValidArgsFunction = a.programs(1)
+	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
 		n, err := strconv.Atoi(args[1])
 		if err != nil {
-			return nil, commandline.Usagef("%q is not a number of workers: write a number such as 4", args[1])
+			return commandline.Usagef("%q is not a number of workers: write a number such as 4", args[1])
 		}
-		return control.ScaleBody{Workers: n}, nil
+		was := workersOf(ctx, client, args[0])
+		if _, err := client.Program(ctx, args[0], "scale", control.ScaleBody{Workers: n}); err != nil {
+			return err
+		}
+		fmt.Printf("%s: %s%s\n", args[0], count(n, "worker"), was)
+		return nil
 	})
+}
+
+// workersOf says how many workers the newest generation of a program should have.
+func workersOf(ctx context.Context, client *control.Client, name string) string {
+	st, err := client.Status(ctx, name, false)
+	if err != nil || len(st.Programs) == 0 || len(st.Programs[0].Generations) == 0 {
+		return "" // after an error, the request itself says why
+	}
+	return fmt.Sprintf(" (was %d)", st.Programs[0].Generations[0].Slots)
 }
 
 func signalCommand(path *string) *cobra.Command {
@@ -99,8 +114,14 @@ func signalCommand(path *string) *cobra.Command {
 		Example: "  supervisord signal web USR1",
 	}
 	c.Flags().IntVar(&generation, "generation", 0, "send it to the workers of this generation only, even to those that are being stopped")
-	return atOnce(path, c, "signal", func(args []string) (any, error) {
-		return control.SignalBody{Signal: args[1], Generation: generation}, nil
+	return atOnce(path, c, "signal", func(args []string) any {
+		return control.SignalBody{Signal: args[1], Generation: generation}
+	}, func(args []string) string {
+		text := strings.TrimPrefix(strings.ToUpper(args[1]), "SIG") + " sent to the workers"
+		if generation != 0 {
+			text += fmt.Sprintf(" of generation %d", generation)
+		}
+		return text
 	})
 }
 
@@ -143,7 +164,8 @@ generation are started again.`,
 	}
 	c.Flags().IntVar(&generation, "generation", 0, "the generation's `number`")
 	c.MarkFlagRequired("generation") //nolint:errcheck // the flag is there
-	return atOnce(path, c, "kill", func([]string) (any, error) { return control.KillBody{Generation: generation}, nil })
+	return atOnce(path, c, "kill", func([]string) any { return control.KillBody{Generation: generation} },
+		func([]string) string { return fmt.Sprintf("KILL sent to the workers of generation %d", generation) })
 }
 
 var logLevels = []string{"debug", "info", "warn", "error"}
@@ -157,7 +179,11 @@ func logLevelCommand(path *string) *cobra.Command {
 		if !slices.Contains(logLevels, args[0]) {
 			return commandline.Usagef("%q is not a log level: write one of %s", args[0], strings.Join(logLevels, ", "))
 		}
-		return client.Level(ctx, args[0])
+		if err := client.Level(ctx, args[0]); err != nil {
+			return err
+		}
+		fmt.Printf("log level %s, until the configuration is read again\n", args[0])
+		return nil
 	})
 }
 

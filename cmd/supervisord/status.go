@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -22,7 +23,7 @@ import (
 )
 
 func statusCommand(path *string) *cobra.Command {
-	a, asJSON, watch := &asking{path: path}, false, false
+	a, asJSON, watch, verbose := &asking{path: path}, false, false, false
 	c := &cobra.Command{
 		Use:   "status [PROGRAM]",
 		Short: "show programs, generations, workers, and what they use",
@@ -33,12 +34,14 @@ is how many connections wait to be accepted, and how many can. "?" stands for wh
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print it as JSON")
 	c.Flags().BoolVar(&watch, "watch", false, "keep the display current")
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "also show the numbers and PIDs of workers")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
+		view := view{verbose: verbose, paint: terminal.Colors(os.Stdout)}
 		switch {
 		case watch && asJSON:
 			return commandline.Usagef("--watch and --json exclude each other: `supervisord events --json` follows what happens")
 		case watch:
-			return untilInterrupted(watchStatus(ctx, client, first(args)))
+			return untilInterrupted(watchStatus(ctx, client, first(args), view))
 		}
 		st, err := client.Status(ctx, first(args), true)
 		switch {
@@ -47,7 +50,7 @@ is how many connections wait to be accepted, and how many can. "?" stands for wh
 		case asJSON:
 			return printJSON(st)
 		}
-		fmt.Print(statusText(st, time.Now()))
+		fmt.Print(view.status(st, time.Now()))
 		return nil
 	})
 }
@@ -59,7 +62,7 @@ const (
 )
 
 // watchStatus draws the status, and again after each event. It goes on when supervisord is upgraded, or dies and comes back.
-func watchStatus(ctx context.Context, client *control.Client, name string) error {
+func watchStatus(ctx context.Context, client *control.Client, name string, view view) error {
 	ctx, cancel := context.WithCancel(ctx)
 	events := make(chan struct{}, 1)
 	var following sync.WaitGroup
@@ -70,7 +73,7 @@ func watchStatus(ctx context.Context, client *control.Client, name string) error
 		st, err := client.Status(ctx, name, true)
 		switch {
 		case err == nil:
-			fmt.Print("\x1b[H\x1b[J" + fit(statusText(st, time.Now()), os.Stdout))
+			fmt.Print("\x1b[H\x1b[J" + fit(view.status(st, time.Now()), os.Stdout))
 		case !drawn || ctx.Err() != nil || !control.Recoverable(err, true):
 			return err
 		default:
@@ -123,29 +126,36 @@ func fit(text string, f *os.File) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// statusText returns a status for people.
-func statusText(st *supervisor.Status, now time.Time) string {
+// view is how a status is shown.
+type view struct {
+	verbose bool
+	paint   terminal.Palette
+}
+
+// status returns a status for people.
+func (v view) status(st *supervisor.Status, now time.Time) string {
 	var b strings.Builder
 	stopping := ""
 	if st.Stopping {
 		stopping = ", stopping"
 	}
-	fmt.Fprintf(&b, "supervisord %s, PID %d, for %s%s\n", st.Version, st.PID, short(now.Sub(st.Started)), stopping)
+	fmt.Fprintf(&b, "supervisord %s, PID %d, up %s%s\n", st.Version, st.PID, short(now.Sub(st.Started)), stopping)
 	if st.Upgrade != "" {
-		fmt.Fprintf(&b, "the last upgrade failed: %s\n", st.Upgrade)
+		fmt.Fprintf(&b, "%s: %s\n", v.paint.Bad("the last upgrade failed"), st.Upgrade)
 	}
 	for _, p := range st.Programs {
-		writeProgram(&b, p, now)
+		v.program(&b, p, now)
 	}
 	return b.String()
 }
 
-func writeProgram(b *strings.Builder, p supervisor.ProgramStatus, now time.Time) {
-	fmt.Fprintf(b, "\n%s\n", p.Summary)
+func (v view) program(b *strings.Builder, p supervisor.ProgramStatus, now time.Time) {
+	fmt.Fprintf(b, "\n%s\n", v.summary(p))
 	if s := p.Stop; s != nil && s.AskedBy != "" && s.Generation == p.Newest {
 		fmt.Fprintf(b, "  stopped by %s\n", s.AskedBy)
 	}
-	writeLastReload(b, p, now)
+	v.lastReload(b, p, now)
+	v.restarts(b, p, now)
 	if p.Due != nil {
 		fmt.Fprintf(b, "  a reload waits (%s): %s\n", p.Due.Reason, p.Due.Waits)
 	}
@@ -168,7 +178,10 @@ func writeProgram(b *strings.Builder, p supervisor.ProgramStatus, now time.Time)
 		fmt.Fprintf(b, "  %d lines of output could not be written to a log file; the log says why\n", p.Lost)
 	}
 	for _, l := range p.Listeners {
-		text := fmt.Sprintf("listener %s at %s", l.Name, l.Address)
+		text := "listener " + l.Name
+		if l.Address != l.Name {
+			text += " at " + l.Address
+		}
 		switch {
 		case l.Closed:
 			text += fmt.Sprintf(", closed: nothing serves (when_down = %q)", l.WhenDown)
@@ -188,7 +201,41 @@ func writeProgram(b *strings.Builder, p supervisor.ProgramStatus, now time.Time)
 		}
 		fmt.Fprintf(b, "  %s\n", text)
 	}
-	writeWorkers(b, p, now)
+	v.workers(b, p, now)
+}
+
+// summary colors the state of a program in its summary.
+func (v view) summary(p supervisor.ProgramStatus) string {
+	rest, found := strings.CutPrefix(p.Summary, p.Name+" "+string(p.State))
+	if !found {
+		return p.Summary
+	}
+	color := v.paint.Warn
+	switch p.State {
+	case program.Up:
+		color = v.paint.Good
+	case program.Waiting:
+		color = v.paint.Bad
+	}
+	return v.paint.Strong(p.Name) + " " + color(string(p.State)) + rest
+}
+
+// restarts says how often workers were replaced because they had ended unexpectedly, and how the last one ended.
+func (v view) restarts(b *strings.Builder, p supervisor.ProgramStatus, now time.Time) {
+	if p.Restarts > 0 {
+		fmt.Fprintf(b, "  %s since the generation began\n", v.paint.Warn(count(p.Restarts, "restart")))
+	}
+	if c := p.LastCrash; c != nil {
+		fmt.Fprintf(b, "  last crash: worker %d (slot %d, generation %d): %s, %s ago\n", c.Worker, c.Slot, c.Generation, c.Reason, short(max(0, now.Sub(c.At))))
+		writeTail(b, c.Tail)
+	}
+}
+
+// writeTail prints the last lines of a worker.
+func writeTail(b *strings.Builder, tail []string) {
+	for _, line := range tail {
+		fmt.Fprintf(b, "    | %s\n", visible(line))
+	}
 }
 
 // stranded counts the connections that wait where no generation accepts them.
@@ -201,8 +248,8 @@ func stranded(l supervisor.ListenerStatus) (n int) {
 	return n
 }
 
-// writeLastReload says how the last reload that was decided has ended.
-func writeLastReload(b *strings.Builder, p supervisor.ProgramStatus, now time.Time) {
+// lastReload says how the last reload that was decided has ended.
+func (v view) lastReload(b *strings.Builder, p supervisor.ProgramStatus, now time.Time) {
 	for _, r := range slices.Backward(p.Reloads) {
 		switch {
 		case r.Outcome.Open():
@@ -210,7 +257,14 @@ func writeLastReload(b *strings.Builder, p supervisor.ProgramStatus, now time.Ti
 		case !r.RolledBack.IsZero() && !serves(p, r.Generation):
 			fmt.Fprintf(b, "  last reload: generation %d was rolled back, %s ago%s\n", r.Generation, short(now.Sub(r.RolledBack)), by(r.RolledBackBy))
 		default:
-			fmt.Fprintf(b, "  last reload: %s, %s ago%s\n", outcome(&r), short(now.Sub(r.Decided)), by(cmp.Or(abortedBy(&r), r.AskedBy)))
+			text := outcome(&r)
+			if r.Failure != nil {
+				text = v.paint.Bad(text)
+			}
+			fmt.Fprintf(b, "  last reload: %s, %s ago%s\n", text, short(now.Sub(r.Decided)), by(cmp.Or(abortedBy(&r), r.AskedBy)))
+			if r.Failure != nil {
+				writeTail(b, r.Failure.Tail)
+			}
 		}
 		return
 	}
@@ -223,18 +277,25 @@ func serves(p supervisor.ProgramStatus, generation int) bool {
 	})
 }
 
-func writeWorkers(b *strings.Builder, p supervisor.ProgramStatus, now time.Time) {
+func (v view) workers(b *strings.Builder, p supervisor.ProgramStatus, now time.Time) {
 	if len(p.Generations) == 0 {
 		return
 	}
 	why := "" // CONNS is unknown
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "  GENERATION\tROLE\tSLOT\tWORKER\tPID\tSTATE\tAGE\tCPU\tMEMORY\tCONNS\t")
+	details := func(number, pid string) string {
+		if !v.verbose {
+			return ""
+		}
+		return number + "\t" + pid + "\t"
+	}
+	fmt.Fprintf(t, "  GENERATION\tROLE\tSLOT\t%s%s\tAGE\tCPU\tMEMORY\tCONNS\t\n", details("WORKER", "PID"), v.paint.Plain("STATE"))
 	for _, g := range p.Generations {
 		bySlot := func(a, b supervisor.WorkerStatus) int { return cmp.Compare(a.Slot, b.Slot) }
 		for _, w := range slices.SortedStableFunc(slices.Values(g.Workers), bySlot) {
 			why = cmp.Or(why, w.ConnectionsError)
-			fmt.Fprintf(t, "  %d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Number, role(g), w.Slot, w.Number, w.PID, state(w, now),
+			fmt.Fprintf(t, "  %d\t%s\t%d\t%s%s\t%s\t%s\t%s\t%s\t%s\n", g.Number, role(g), w.Slot,
+				details(strconv.Itoa(w.Number), strconv.Itoa(w.PID)), v.state(w, now),
 				known(w.Began, func(t time.Time) string { return short(max(0, now.Sub(t))) }),
 				known(w.CPUPercent, func(percent float64) string { return fmt.Sprintf("%.1f%%", percent) }),
 				known(w.Memory, memory), known(w.Connections, func(n int) string { return fmt.Sprint(n) }), w.Text)
@@ -306,9 +367,16 @@ func role(g supervisor.GenerationStatus) string {
 }
 
 // state returns the state of a worker, with the time that is left until its deadline.
-func state(w supervisor.WorkerStatus, now time.Time) string {
-	if w.Deadline == nil {
-		return string(w.State)
+func (v view) state(w supervisor.WorkerStatus, now time.Time) string {
+	text := string(w.State)
+	if w.Deadline != nil {
+		text = fmt.Sprintf("%s (%s left)", w.State, short(max(0, w.Deadline.Sub(now))))
 	}
-	return fmt.Sprintf("%s (%s left)", w.State, short(max(0, w.Deadline.Sub(now))))
+	switch w.State {
+	case program.Ready:
+		return v.paint.Good(text)
+	case program.Starting, program.Soaking, program.Leaving:
+		return v.paint.Warn(text)
+	}
+	return v.paint.Plain(text)
 }
