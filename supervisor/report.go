@@ -27,7 +27,7 @@ func level(r program.Report) zapcore.Level {
 
 // report tells everyone of a report. In the log it is one line: a fixed sentence, and fields.
 func (p *runner) report(r program.Report) {
-	p.s.subscribers.publish(&Update{time.Now(), p.core.Name, r})
+	p.s.subscribers.publish(&Update{time.Now(), p.core.Name, r.Kind.ID(), r})
 	if p.s.Report != nil {
 		p.s.Report(p.core.Config, r)
 		return
@@ -38,7 +38,7 @@ func (p *runner) report(r program.Report) {
 }
 
 func fields(r program.Report) []zap.Field {
-	var f []zap.Field
+	f := []zap.Field{zap.String("event", r.Kind.ID())}
 	number := func(key string, n int) {
 		if n != 0 {
 			f = append(f, zap.Int(key, n))

@@ -11,6 +11,7 @@ import (
 type Update struct {
 	Time    time.Time `json:"time"`
 	Program string    `json:"program"`
+	ID      string    `json:"id"` // of the kind, for programs: "worker_ready"
 	program.Report
 }
 

@@ -381,7 +381,7 @@ func TestLogIsForPeopleOnATerminal(t *testing.T) {
 func TestLogFormatIsAsConfigured(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, "log_format = \"console\"\n"+lab.Web)
-	if l := m.Await(lab.Contains(lab.GenerationServes)); strings.HasPrefix(l.Text, "{") || !strings.Contains(l.Text, "INFO") {
+	if l := m.Await(lab.Contains(lab.GenerationServes)); strings.HasPrefix(l.Text, "{") || !strings.Contains(l.Text, " web[1] new generation serves after ") {
 		t.Errorf("with log_format = console: %s", l.Text)
 	}
 }

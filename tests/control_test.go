@@ -145,7 +145,7 @@ func TestReceiptOfADrainingReloadSaysSo(t *testing.T) {
 	m.Write(lab.WebWith("exit=3"))
 	m.CtlFails(11, []string{"receipt of web, generation 4: worker"}, "reload", "-v")
 	m.CtlOK("kill", "web", "--generation", "1")
-	m.Await(lab.Says("reload receipt"), lab.Gen(2), lab.Contains(`"replaced":1`), lab.Contains(`"drain":"`))
+	m.Await(lab.Says("reload receipt"), lab.Gen(2), lab.Contains(`"replaced":1`), lab.Contains(`"drain_ms":`))
 	m.CtlOK("kill", "web", "--generation", "2")
 	m.CtlOK("kill", "web", "--generation", "3")
 }

@@ -170,7 +170,7 @@ func TestReloadSaysWhatWasLeftAndLost(t *testing.T) {
 				t.Errorf("the record is %+v", p.FindReload(2))
 			}
 			shows(m, c.status)
-			m.Await(lab.Says("reload receipt"), lab.Gen(2), lab.Contains(`"quiet":"3`), lab.Contains(`"left_`), lab.Contains(`"lost_`))
+			m.Await(lab.Says("reload receipt"), lab.Gen(2), lab.Contains(`"quiet_ms":3`), lab.Contains(`"left_`), lab.Contains(`"lost_`))
 		})
 	}
 }

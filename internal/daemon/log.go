@@ -43,9 +43,7 @@ func logCore(format string, level zapcore.LevelEnabler, out zapcore.WriteSyncer)
 		})
 		return zapcore.NewCore(zapcore.NewConsoleEncoder(e), out, matters)
 	case format == "console", format == "auto" && terminal.Is(os.Stderr):
-		e.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
-		e.EncodeLevel = zapcore.CapitalLevelEncoder
-		return zapcore.NewCore(zapcore.NewConsoleEncoder(e), out, level)
+		return console{LevelEnabler: level, out: out, paint: terminal.Colors(os.Stderr)}
 	}
-	return zapcore.NewCore(zapcore.NewJSONEncoder(e), out, level)
+	return millis{zapcore.NewCore(zapcore.NewJSONEncoder(e), out, level)}
 }

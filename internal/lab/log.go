@@ -60,17 +60,21 @@ type logSubject struct {
 
 // logOutcome is what happened to it.
 type logOutcome struct {
-	Signal, Step, Reason, Took, After string
-	Serving, Killed                   int
-	Now                               bool
-	Stderr                            []string
+	Signal, Step, Reason string
+	Took                 float64 `json:"took_ms"`
+	After                float64 `json:"after_ms"`
+	Serving, Killed      int
+	Now                  bool
+	Stderr               []string
 }
 
 // TookDuration is Took, 0 if there is none.
-func (l Entry) TookDuration() time.Duration { d, _ := time.ParseDuration(l.Took); return d }
+func (l Entry) TookDuration() time.Duration { return time.Duration(l.Took * float64(time.Millisecond)) }
 
 // AfterDuration is After, 0 if there is none.
-func (l Entry) AfterDuration() time.Duration { d, _ := time.ParseDuration(l.After); return d }
+func (l Entry) AfterDuration() time.Duration {
+	return time.Duration(l.After * float64(time.Millisecond))
+}
 
 // Cond is a condition on a line.
 type Cond func(Entry) bool
