@@ -63,8 +63,8 @@ func TestReloadExitCodes(t *testing.T) {
 			nil, 78, []string{"refused", "workerz", "nothing has changed"}},
 		"a program that is not there": {lab.Web,
 			[]string{"wbe"}, 1, []string{"there is no such program: wbe", "web"}},
-		"a canary without an end": {lab.Web, []string{"--canary", "1"}, 1, []string{"hold"}},
-		"an hour's wait":          {lab.Web, []string{"--timeout", "25h"}, 1, []string{"24h"}},
+		"a canary without an end": {lab.Web, []string{"--canary", "1"}, 2, []string{"hold"}},
+		"an hour's wait":          {lab.Web, []string{"--timeout", "25h"}, 2, []string{"24h"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
