@@ -109,7 +109,7 @@ var groups = []struct {
 	title    string
 	commands []func(path *string) *cobra.Command
 }{
-	{"Run", []func(*string) *cobra.Command{runCommand, checkCommand, proveCommand}},
+	{"Run", []func(*string) *cobra.Command{initCommand, runCommand, checkCommand, proveCommand}},
 	{"Deploy", []func(*string) *cobra.Command{reloadCommand, promoteCommand, abortCommand, rollbackCommand, startCommand, stopCommand, restartCommand,
 		scaleCommand, pauseCommand, resumeCommand, signalCommand, killCommand, upgradeCommand}},
 	{"Observe", []func(*string) *cobra.Command{statusCommand, eventsCommand, logsCommand, logLevelCommand}},

@@ -34,7 +34,7 @@ var layers = [][]string{
 	{"internal/convert/draft"},
 	{"internal/convert/apps", "internal/convert/unit"},
 	// The commands.
-	{"internal/convert", "internal/daemon", "internal/prove"},
+	{"internal/convert", "internal/daemon", "internal/prove", "internal/scaffold"},
 	{"cmd/supervisord"},
 	// What tests and measures, and the examples.
 	{"internal/lab", "examples/measure/kit", "examples/grpc/greeter"},

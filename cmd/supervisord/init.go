@@ -1,0 +1,103 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/scaffold"
+)
+
+// initFlags are the flags of init.
+type initFlags struct{ output, name string }
+
+func initCommand(*string) *cobra.Command {
+	var f initFlags
+	c := &cobra.Command{
+		Use:   "init [DIRECTORY] [-- COMMAND…]",
+		Short: "write a first configuration, by what is in a directory",
+		Long: `init looks for a program in DIRECTORY, the current one by default (manage.py, Gemfile, package.json, pom.xml, Cargo.toml,
+go.mod, or an executable file), and writes a configuration that runs it. It asks nothing and replaces no file.`,
+		Example: `  supervisord init && supervisord -c supervisord.toml
+  supervisord init -- ./server --log-level=info
+  supervisord init /srv/web/current -o /etc/supervisord/conf.d/web.toml`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if dash := cmd.ArgsLenAtDash(); dash > 1 || dash < 0 && len(args) > 1 {
+				return fmt.Errorf("init reads one DIRECTORY: write the command after --")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, command := ".", []string(nil)
+			if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+				args, command = args[:dash], args[dash:]
+			}
+			if len(args) > 0 {
+				dir = args[0]
+			}
+			return f.run(dir, command)
+		},
+	}
+	c.Flags().StringVarP(&f.output, "output", "o", "", "the `file` to write, or - for stdout (default supervisord.toml in DIRECTORY)")
+	c.Flags().StringVar(&f.name, "name", "", "the name of the program")
+	return c
+}
+
+func (f initFlags) run(dir string, command []string) error {
+	found, err := scaffold.Find(dir)
+	if len(command) > 0 {
+		found, err = scaffold.Named(dir, command), nil
+	}
+	if err != nil {
+		return err
+	}
+	found.Name = cmp.Or(f.name, found.Name)
+	output := cmp.Or(f.output, filepath.Join(dir, "supervisord.toml"))
+	if dir, err = filepath.Abs(dir); err != nil {
+		return err
+	}
+	where := dir // relative paths begin at the folder of the configuration
+	if folder, err := filepath.Abs(filepath.Dir(output)); err == nil && folder == dir && output != "-" {
+		where = ""
+	}
+	text, todo := found.Configuration(where)
+	if _, err := config.Parse(dir, output, []byte(text)); err != nil {
+		return err
+	}
+	if output == "-" {
+		fmt.Print(text)
+		return nil
+	}
+	if err := create(output, text); err != nil {
+		return err
+	}
+	fmt.Printf("wrote %s: program %s runs %s\n\nNext:\n", output, found.Name, strings.Join(found.Command, " "))
+	todo = append(todo,
+		"supervisord check -c "+output+"\n     reports mistakes",
+		"supervisord run -c "+output+"\n     runs it, until Ctrl-C",
+		"supervisord reload -c "+output+"\n     deploys, from another terminal; supervisord prove -c "+output+" shows what that costs")
+	for i, step := range todo {
+		fmt.Printf("  %d. %s\n", i+1, step)
+	}
+	return nil
+}
+
+// create writes a file that does not exist yet.
+func create(path, text string) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s exists: remove it, or name another file with -o", path)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(text)
+	return errors.Join(err, file.Close())
+}

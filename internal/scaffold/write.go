@@ -1,0 +1,58 @@
+package scaffold
+
+import (
+	"fmt"
+	"strings"
+
+	"example.org/supervisord/internal/config/document"
+	"example.org/supervisord/internal/servers"
+)
+
+// defaultAddress is where a program listens if nobody knows better.
+const defaultAddress = "127.0.0.1:8080"
+
+// Configuration returns a configuration with the program, in TOML. directory is where the program is, as the configuration has to say it;
+// "": the folder of the configuration. todo is what has to be done before the program loses no request, as sentences.
+func (f Found) Configuration(directory string) (text string, todo []string) {
+	argv, listen := f.Command, []servers.Listen{{Name: "http", Address: defaultAddress}}
+	server, known := servers.Recognize(argv)
+	inherits := known && server.Inherits() && server.Manual == ""
+	if inherits {
+		adapted := server.Adapt(argv, servers.World{})
+		if len(adapted.Listen) > 0 {
+			argv, listen = adapted.Argv, adapted.Listen
+		}
+	}
+	if f.Build != "" {
+		todo = append(todo, "build the program: "+f.Build)
+	}
+	switch {
+	case inherits:
+	case known && server.Manual != "":
+		todo = append(todo, fmt.Sprintf("let the program inherit its socket: %s (%s)", server.Manual, server.Page))
+	case known:
+		todo = append(todo, "let the program inherit its socket: "+server.Page)
+	default:
+		todo = append(todo, "let the program serve on the socket that it inherits, fd 3, instead of opening its port: see docs/worker.md, or worker/graceful for Go")
+	}
+	if known && server.Remedy != "" {
+		todo = append(todo, server.Name+": "+server.Remedy)
+	}
+
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Written by `supervisord init`. docs/configuration.md describes every key.\n[program.%s]\n", document.Key("", f.Name))
+	words := make([]string, len(argv))
+	for i, word := range argv {
+		words[i] = document.Quote(word)
+	}
+	fmt.Fprintf(&b, "command = [%s]\n", strings.Join(words, ", "))
+	if directory != "" {
+		fmt.Fprintf(&b, "directory = %s\n", document.Quote(directory))
+	}
+	if known && server.Inherits() {
+		b.WriteString(server.Lines(document.Key("", f.Name), listen))
+	} else {
+		fmt.Fprintf(&b, "[[program.%s.listen]]\nname = \"http\"\naddress = %q\n", document.Key("", f.Name), defaultAddress)
+	}
+	return strings.ReplaceAll(b.String(), "\n[", "\n\n["), todo
+}
