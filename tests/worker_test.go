@@ -174,6 +174,7 @@ func TestBracesInACommandThatNameNoListenerAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, `[program.web]
 command = ["sh", "-c", "echo \"$*\" >{dir}/out; exec sleep 1000", "sh", "{slot} {generation} {pid} {fd:in}"]
+ready.delay = "10ms"
 [[program.web.listen]]
 name = "in"
 address = "127.0.0.1:0"
