@@ -281,7 +281,7 @@ func (o *offer) suits(r Resolved) error {
 			return refused(r, err)
 		}
 	}
-	if !r.PerSlot {
+	if !r.PerSlot || o.key != "" { // on a socket of a supervisor, shareAddress sets it
 		return nil
 	}
 	if shared, err := unix.GetsockoptInt(o.FD, unix.SOL_SOCKET, unix.SO_REUSEPORT); err != nil || shared == 0 {
