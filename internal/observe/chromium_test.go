@@ -136,9 +136,19 @@ func TestPageButtons(t *testing.T) {
 	answer("Reload web?", "")
 	b.Until("the answer", `document.getElementById("said").textContent === "Reload begins: web generation 2"`)
 	b.Until("the new generation", `document.querySelector('[data-receipt="2"]')?.dataset.outcome === "serves"`)
+	m.ask("reload", "--canary", "5%", "--hold")
+	b.Until("the canary", `Boolean(document.querySelector("[data-do=promote]"))`)
+	b.Eval(`document.querySelector("[data-do=promote]").click()`)
+	answer("Promote generation 3 of web?", "")
+	b.Until("that it serves", `document.querySelector('[data-generation="3"]')?.dataset.role === "serving" && !document.querySelector("[data-note=canary]")`)
+	m.ask("reload", "--canary", "5%", "--hold")
+	b.Until("the canary", `Boolean(document.querySelector("[data-do=abort]"))`)
+	b.Eval(`document.querySelector("[data-do=abort]").click()`)
+	answer("Abort generation 4 of web?", "")
+	b.Until("that it is gone", `document.querySelector('[data-receipt="4"]')?.dataset.outcome === "aborted" && document.querySelector(".badge").textContent === "up"`)
 	b.Eval(`document.getElementById("lock").click()`)
 	b.Until("that it is locked", `!document.getElementById("unlock").hidden && !document.querySelector("[data-do=reload]")`)
-	if r := m.state().Details["web"].Receipts[0]; r.Reason != "the page" || r.AskedBy != "token holder from 127.0.0.1" {
+	if r := m.state().Details["web"].Receipts[2]; r.Generation != 2 || r.Reason != "the page" || r.AskedBy != "token holder from 127.0.0.1" {
 		t.Errorf("the reason is %q, asked by %q", r.Reason, r.AskedBy)
 	}
 }
