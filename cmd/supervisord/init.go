@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/scaffold"
 )
@@ -30,7 +31,7 @@ go.mod, or an executable file), and writes a configuration that runs it. It asks
   supervisord init /srv/web/current -o /etc/supervisord/conf.d/web.toml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if dash := cmd.ArgsLenAtDash(); dash > 1 || dash < 0 && len(args) > 1 {
-				return fmt.Errorf("init reads one DIRECTORY: write the command after --")
+				return commandline.Usagef("init reads one DIRECTORY: write the command after --")
 			}
 			return nil
 		},
