@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -52,8 +53,25 @@ func TestOptionThatCannotBeSetDoesNotKeepAGenerationFromItsSocket(t *testing.T) 
 	w := want(t, Spec{Address: addr(freePort(t))})
 	apply(t, before, w)
 	claims := claimed(t, before, []string{w.Key()})
+	idle := w
+	idle.KeepAlive = 40_000 * time.Second // the kernel takes 32,767 s at most
+	table := newTable(t)
+	table.Offer(handedOver(t, before))
+	problems := table.Resume([]Holding{{Resolved: idle.Resolved, Claim: claims[0], Serves: true}})
+	if len(problems) != 1 || inodeOf(t, table.FD(claims[0], 0)) != inodeOf(t, before.FD(claims[0], 0)) {
+		t.Errorf("problems: %v", problems)
+	}
+}
+
+// TestHandedOverSocketForASlotNeedsNoOption: a listener with one slot loses SO_REUSEPORT when it becomes shared, while a generation has the
+// socket for its slot.
+func TestHandedOverSocketForASlotNeedsNoOption(t *testing.T) {
+	before := newTable(t)
+	w := want(t, Spec{Address: addr(freePort(t))})
+	apply(t, before, w)
+	claims := claimed(t, before, []string{w.Key()})
 	slots := w
-	slots.PerSlot = true // which the socket cannot have
+	slots.PerSlot = true
 	offers := handedOver(t, before)
 	table := newTable(t)
 	table.Offer(offers)
@@ -61,8 +79,13 @@ func TestOptionThatCannotBeSetDoesNotKeepAGenerationFromItsSocket(t *testing.T) 
 		t.Fatal(err)
 	}
 	problems := table.Resume([]Holding{{Resolved: slots.Resolved, Claim: claims[0], Serves: true}})
-	if len(problems) != 1 || inodeOf(t, table.FD(claims[0], 0)) != inodeOf(t, before.FD(claims[0], 0)) {
+	if len(problems) != 0 || inodeOf(t, table.FD(claims[0], 0)) != inodeOf(t, before.FD(claims[0], 0)) {
 		t.Errorf("problems: %v", problems)
+	}
+	slots.Slots = 2
+	apply(t, table, slots)
+	if on, err := unix.GetsockoptInt(table.FD(claims[0], 0), unix.SOL_SOCKET, unix.SO_REUSEPORT); err != nil || on == 0 {
+		t.Errorf("SO_REUSEPORT is %d, %v where two slots have a socket each", on, err)
 	}
 }
 
