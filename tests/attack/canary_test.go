@@ -42,7 +42,7 @@ func TestCanaryOfNoWorkerIsNotARollOut(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.TwoWorkers)
 	m.Serves(1)
-	m.CtlFails(1, []string{"--canary 0", "nothing has changed"}, "reload", "--canary", "0")
+	m.CtlFails(2, []string{"--canary 0", "nothing has changed"}, "reload", "--canary", "0")
 	m.Never(lab.Gen(2))
 }
 
