@@ -65,7 +65,7 @@ func (s *Supervisor) follow(r request, l *loaded, err error) {
 	}
 	if err != nil {
 		s.Log.Error("configuration refused; nothing has changed", zap.String("reason", r.reason), zap.Error(err))
-		r.end(fmt.Errorf("%w: %w", ErrRefused, err))
+		r.end(fmt.Errorf("%w:\n%w", ErrRefused, err))
 		return
 	}
 	for _, a := range r.askers {

@@ -60,6 +60,18 @@ func TestRepositoryHasNoProgramAndNoLargeFile(t *testing.T) {
 }
 
 // The README names the tests that hold each guarantee. An ellipsis in a name stands for any letters.
+// TestREADMEHasTheCommandsThatSetUpAFreshMachine: one runs supervisord, one passes the tests.
+func TestREADMEHasTheCommandsThatSetUpAFreshMachine(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile(lab.Root("README.md"))
+	lab.Must(t, err)
+	for _, command := range []string{"scripts/run", "scripts/test"} {
+		if !strings.Contains(string(readme), "```sh\n"+command+"\n```") {
+			t.Errorf("README.md has no block with the command %s alone", command)
+		}
+	}
+}
+
 func TestEveryTestNamedInTheDocumentationExists(t *testing.T) {
 	t.Parallel()
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)

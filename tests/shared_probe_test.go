@@ -87,6 +87,6 @@ func TestReloadToAProbeOfAListenerOfOldWorkersChangesNothing(t *testing.T) {
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
 	m.Write("[program.web]\ncommand = [{sleep}]\nready = { method = \"tcp\", address = \"" + m.Address() + "\" }\n")
-	m.CtlFails(78, []string{oldWouldAnswer}, "reload")
+	m.CtlFails(78, []string{"nothing has changed:\n" + m.Path("config.toml") + ":", oldWouldAnswer}, "reload")
 	m.Untouched(m.WorkerPID(1))
 }

@@ -33,7 +33,7 @@ func (f Found) Configuration(directory string) (text string, todo []string) {
 	case known:
 		todo = append(todo, "let the program inherit its socket: "+server.Page)
 	default:
-		todo = append(todo, "let the program serve on the socket that it inherits, fd 3, instead of opening its port: see docs/worker.md, or worker/graceful for Go")
+		todo = append(todo, "make sure that the program serves on the socket that it inherits (fd 3, LISTEN_FDS) and does not open its port itself: see docs/worker.md, and worker/graceful for Go")
 	}
 	if known && server.Remedy != "" {
 		todo = append(todo, server.Name+": "+server.Remedy)
