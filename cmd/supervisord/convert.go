@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/convert"
 	"example.org/supervisord/internal/convert/source"
 	"example.org/supervisord/internal/convert/unit"
@@ -87,7 +88,7 @@ func kinds() []string {
 func (f convertFlags) source(stdin io.Reader, args []string, dash int) (source.Input, source.World, error) {
 	s, w := source.Input{Kind: source.SourceKind(f.from), Program: f.name, Stage: f.stage}, world()
 	if f.from != "" && !slices.Contains(kinds(), f.from) {
-		return s, w, fmt.Errorf("--from %q is unknown: use one of %v", f.from, kinds())
+		return s, w, commandline.Usagef("--from %q is unknown: use one of %v", f.from, kinds())
 	}
 	var err error
 	if w.Dir, err = os.Getwd(); err != nil {
@@ -98,9 +99,9 @@ func (f convertFlags) source(stdin io.Reader, args []string, dash int) (source.I
 		s.Args = args
 		return s, w, nil
 	case dash > 0, len(args) > 1:
-		return s, w, errors.New("name one FILE, or write the command line after --: supervisord convert -- start_server --port 8080 -- ./app")
+		return s, w, commandline.Usagef("name one FILE, or write the command line after --: supervisord convert -- start_server --port 8080 -- ./app")
 	case len(args) == 0:
-		return s, w, errors.New("name a FILE (- is stdin), or write a command line after --: supervisord convert -- start_server --port 8080 -- ./app")
+		return s, w, commandline.Usagef("name a FILE (- is stdin), or write a command line after --: supervisord convert -- start_server --port 8080 -- ./app")
 	case args[0] == "-":
 		s.Name = "stdin"
 		s.Text, err = readAll(stdin)

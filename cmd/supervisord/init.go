@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -76,7 +75,9 @@ func (f initFlags) run(dir string, command []string) error {
 		fmt.Print(text)
 		return nil
 	}
-	if err := create(output, text); err != nil {
+	if err := writeWhole(output, text, 0o644, false); errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s exists: remove it, or name another file with -o", output)
+	} else if err != nil {
 		return err
 	}
 	fmt.Printf("wrote %s: program %s runs %s\n\nNext:\n", output, found.Name, strings.Join(found.Command, " "))
@@ -88,17 +89,4 @@ func (f initFlags) run(dir string, command []string) error {
 		fmt.Printf("  %d. %s\n", i+1, step)
 	}
 	return nil
-}
-
-// create writes a file that does not exist yet.
-func create(path, text string) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s exists: remove it, or name another file with -o", path)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = file.WriteString(text)
-	return errors.Join(err, file.Close())
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"example.org/supervisord/internal/config/document"
+	"example.org/supervisord/internal/convert/draft"
 )
 
 // Found is a command that a directory seems to be made for.
@@ -49,7 +50,7 @@ func Find(dir string) (Found, error) {
 			continue
 		}
 		if found := f.find(d); len(found.Command) > 0 {
-			found.By, found.Name = f.file, programName(cmp.Or(found.Name, d.base()))
+			found.By, found.Name = f.file, draft.ValidName(cmp.Or(found.Name, d.base()))
 			return found, nil
 		}
 	}
@@ -58,7 +59,7 @@ func Find(dir string) (Found, error) {
 		return Found{}, fmt.Errorf("%s has no program that is recognized (manage.py, Gemfile, package.json, pom.xml, Cargo.toml, go.mod, or an executable file): "+
 			"name the command: supervisord init -- ./server --flag", dir)
 	case 1:
-		return Found{Name: programName(programs[0]), Command: []string{"./" + programs[0]}, By: programs[0]}, nil
+		return Found{Name: draft.ValidName(programs[0]), Command: []string{"./" + programs[0]}, By: programs[0]}, nil
 	default:
 		return Found{}, fmt.Errorf("%s has several executable files (%s): name the command: supervisord init -- ./%s", dir, strings.Join(programs, ", "), programs[0])
 	}
@@ -66,7 +67,7 @@ func Find(dir string) (Found, error) {
 
 // Named is the program of a command that the user has named.
 func Named(dir string, argv []string) Found {
-	return Found{Name: programName(cmp.Or(strings.TrimSuffix(path.Base(argv[0]), path.Ext(argv[0])), filepath.Base(dir))), Command: argv}
+	return Found{Name: draft.ValidName(cmp.Or(strings.TrimSuffix(path.Base(argv[0]), path.Ext(argv[0])), filepath.Base(dir))), Command: argv}
 }
 
 type directory struct{ path string }
@@ -109,12 +110,6 @@ func (d directory) executables() (names []string) {
 		}
 	}
 	return names
-}
-
-// programName makes a name that a program may have.
-func programName(s string) string {
-	s = strings.Trim(regexp.MustCompile(`[^A-Za-z0-9._-]+`).ReplaceAllString(s, "-"), "-._")
-	return cmp.Or(s[:min(len(s), 64)], "web")
 }
 
 func django(d directory) Found {
