@@ -45,6 +45,7 @@ func TestInstallPutsEverythingInItsPlace(t *testing.T) {
 		"opt/sv/share/bash-completion/completions/supervisord", "opt/sv/share/zsh/site-functions/_supervisord",
 		"opt/etc/supervisord/config.toml.example",
 		"opt/sv/share/fish/vendor_completions.d/supervisord.fish", "opt/sv/share/doc/supervisord/drop-ins/README.md",
+		"opt/sv/share/doc/supervisord/README.md", "opt/sv/share/doc/supervisord/configuration.md", "opt/sv/share/doc/supervisord/openapi.yaml",
 	} {
 		if !slices.Contains(found, want) {
 			t.Errorf("%s is not among %q", want, found)
