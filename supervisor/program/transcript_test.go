@@ -1,0 +1,382 @@
+package program
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"example.org/supervisord/internal/config"
+)
+
+// TestTranscripts plays the histories in testdata. Each is a list of events, and below each what the core does about it; go test
+// -run Transcripts -rewrite writes the answers anew. The first command, program, has the configuration as its input.
+func TestTranscripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		transcript := &transcript{now: time.Unix(1_000_000, 0).UTC()}
+		datadriven.RunTest(t, path, transcript.answer)
+	})
+}
+
+// transcript is a program that is driven by the commands of a file.
+type transcript struct {
+	p       *Program
+	now     time.Time
+	steered bool // its generations have sockets of their own
+	out     strings.Builder
+	d       *datadriven.TestData
+	t       *testing.T
+}
+
+// answer carries out a command and returns what the program did.
+func (s *transcript) answer(t *testing.T, d *datadriven.TestData) string {
+	s.t, s.d = t, d
+	s.out.Reset()
+	if s.p == nil && d.Cmd != "program" {
+		d.Fatalf(t, "a transcript begins with the command program")
+	}
+	before := State("")
+	if s.p != nil {
+		before = s.p.State()
+	}
+	s.carryOut()
+	if after := s.p.State(); after != before && d.Cmd != "show" {
+		fmt.Fprintf(&s.out, "state: %s\n", after)
+	}
+	return cmp.Or(s.out.String(), "nothing\n")
+}
+
+func (s *transcript) carryOut() {
+	switch s.d.Cmd {
+	case "program":
+		c := s.config()
+		s.steered = s.d.HasArg("steered")
+		s.p = New(c)
+		s.step(Start{Config: c})
+	case "wait":
+		s.wait(s.duration("for"))
+	case "new-master":
+		s.restore()
+	case "show":
+		s.show()
+	default:
+		for _, e := range s.events() {
+			s.step(e)
+		}
+	}
+}
+
+// events returns the events that a command stands for.
+func (s *transcript) events() []Event {
+	by := s.text("by")
+	switch s.d.Cmd {
+	case "start":
+		return []Event{Start{Config: s.p.Config, AskedBy: by}}
+	case "reload":
+		return []Event{s.reload(by)}
+	case "changed":
+		return []Event{Reload{Reason: "watched files have changed", AskedBy: ByWatch(s.text("path")), By: Changed}}
+	case "promote":
+		return []Event{Promote{Share: s.share(), AskedBy: by}}
+	case "abort":
+		return []Event{Abort{Reason: "requested", AskedBy: by}}
+	case "rollback":
+		if why := s.p.RefusesRollback(); why != "" {
+			fmt.Fprintf(&s.out, "refused: %s\n", why)
+			return nil
+		}
+		return []Event{Rollback{AskedBy: by}}
+	case "pause":
+		return []Event{Pause{For: s.duration("for"), AskedBy: by}}
+	case "unpause":
+		return []Event{Unpause{AskedBy: by}}
+	case "scale":
+		return []Event{Scale{Workers: s.number("workers"), AskedBy: by}}
+	case "stop":
+		return []Event{Stop{Reason: "requested", AskedBy: by, Interrupted: s.d.HasArg("interrupted")}}
+	case "kill":
+		return []Event{Kill{Reason: "requested", AskedBy: by}}
+	case "prepared":
+		return []Event{s.prepared()}
+	case "quiet", "busy":
+		return []Event{s.looked()}
+	case "lost":
+		return []Event{LossKnown{s.number("generation"), Lost{Reset: s.number("reset"), Queued: s.number("queued")}}}
+	}
+	var events []Event
+	for _, w := range s.workers() {
+		events = append(events, s.workerEvent(w))
+	}
+	return events
+}
+
+// workerEvent returns what a command says of a worker.
+func (s *transcript) workerEvent(w int) Event {
+	switch s.d.Cmd {
+	case "runs":
+		return Spawned{Worker: w, PID: 100 + w}
+	case "ready":
+		return ReadySaid{Worker: w}
+	case "extends":
+		return Extend{Worker: w, By: s.duration("by")}
+	case "exits":
+		return Exited{Worker: w, Exit: s.exit()}
+	case "unhealthy":
+		return Replace{Worker: w, Reason: "unhealthy"}
+	case "too-big":
+		return OverLimit{Worker: w, Reason: "uses more than its memory limit"}
+	case "drains-itself":
+		return DrainsItself{Worker: w}
+	}
+	s.d.Fatalf(s.t, "unknown command %s", s.d.Cmd)
+	return nil
+}
+
+func (s *transcript) exit() Exit {
+	switch {
+	case s.d.HasArg("step"):
+		return Exit{Step: s.text("step"), Reason: "no such file or directory"}
+	case s.d.HasArg("clean"):
+		return Exit{Clean: true, Reason: "exited with status 0"}
+	case s.d.HasArg("signal"):
+		return Exit{Reason: "was killed by signal " + s.text("signal")}
+	}
+	return Exit{Reason: "exited with status 1", Tail: s.tail()}
+}
+
+// tail is the last output of a worker: the input of the command.
+func (s *transcript) tail() []string {
+	if s.d.Input == "" {
+		return nil
+	}
+	return strings.Split(s.d.Input, "\n")
+}
+
+// config returns the program in the input, as the configuration is read anywhere else.
+func (s *transcript) config() *config.Program {
+	c, err := config.Parse("/", s.d.Pos, []byte(s.d.Input))
+	if err != nil {
+		s.d.Fatalf(s.t, "%v", err)
+	}
+	return &c.Programs[0]
+}
+
+func (s *transcript) reload(by string) Event {
+	r := Reload{Reason: "requested", AskedBy: by, Canary: s.number("canary"), Share: s.share(), For: s.duration("for")}
+	if s.d.Input != "" {
+		r.Config = s.config()
+	}
+	if r.Share > 0 && !s.steered {
+		r.Unsteered = "the listener is shared by the generations"
+	}
+	return r
+}
+
+// prepared says that the trial is prepared, or at which step that failed.
+func (s *transcript) prepared() Event {
+	t := s.p.Trial
+	if t == nil {
+		s.d.Fatalf(s.t, "nothing is on trial")
+	}
+	if s.d.HasArg("step") {
+		return Prepared{Generation: t.Number, Failure: &Failure{Step: s.text("step"), Reason: "exited with status 1"}}
+	}
+	e := Prepared{Generation: t.Number, Steered: s.steered}
+	if s.steered {
+		e.Sockets = 1
+		if c := t.Config; len(c.Listen) > 0 && c.Listen[0].PerSlot {
+			e.Sockets = c.Workers
+		}
+	}
+	return e
+}
+
+// looked is what the kernel says of the connections of a generation that goes.
+func (s *transcript) looked() Event {
+	slot, look := -1, Look{Queued: s.number("queued"), Unread: s.number("unread"), Answering: s.number("answering"), Idle: s.number("idle")}
+	if s.d.HasArg("slot") {
+		slot = s.number("slot")
+	}
+	if s.d.Cmd == "quiet" {
+		return Quieted{s.number("generation"), slot, look}
+	}
+	return Looked{s.number("generation"), slot, look}
+}
+
+// wait lets time pass, deadline by deadline, as the loop does.
+func (s *transcript) wait(d time.Duration) {
+	began, end := s.now, s.now.Add(d)
+	for next := s.p.Next(s.now); !next.IsZero() && !next.After(end); next = s.p.Next(s.now) {
+		s.now = next
+		before := s.out.Len()
+		s.step(Tick{})
+		if text := s.out.String(); len(text) > before {
+			s.out.Reset()
+			fmt.Fprintf(&s.out, "%safter %s:\n%s", text[:before], next.Sub(began).Round(time.Millisecond), text[before:])
+		}
+	}
+	s.now = end
+}
+
+// restore goes on as the next supervisord does, from the record alone.
+func (s *transcript) restore() {
+	text, err := json.Marshal(s.p)
+	if err == nil {
+		s.p = new(Program)
+		err = json.Unmarshal(text, s.p)
+	}
+	if err != nil {
+		s.d.Fatalf(s.t, "%v", err)
+	}
+	s.now = s.now.Add(s.duration("for"))
+	s.p.Excuse(s.now)
+	s.step(Tick{})
+}
+
+func (s *transcript) step(e Event) {
+	for _, a := range s.p.Step(s.now, e) {
+		fmt.Fprintln(&s.out, sentence(a))
+	}
+}
+
+// show lists the generations and their workers.
+func (s *transcript) show() {
+	fmt.Fprintf(&s.out, "state: %s\n", s.p.State())
+	for _, g := range s.p.Generations() {
+		fmt.Fprintf(&s.out, "generation %d: %s\n", g.Number, s.p.Role(g))
+		for _, w := range g.Workers {
+			fmt.Fprintf(&s.out, "  worker %d in slot %d: %s\n", w.Number, w.Slot, w.State)
+		}
+	}
+	for _, r := range s.p.Reloads {
+		fmt.Fprintf(&s.out, "reload to generation %d: %s", r.Generation, r.Outcome)
+		if r.Failure != nil {
+			fmt.Fprintf(&s.out, " (%s: %s)", r.Failure.Step, r.Failure.Reason)
+		}
+		if r.Killed > 0 {
+			fmt.Fprintf(&s.out, ", %s killed", count(r.Killed, "old worker"))
+		}
+		if !r.RolledBack.IsZero() {
+			fmt.Fprint(&s.out, ", rolled back")
+		}
+		if r.Lost != nil {
+			fmt.Fprintf(&s.out, ", lost %d that were not read and %d that were not accepted", r.Lost.Reset, r.Lost.Queued)
+		}
+		fmt.Fprintln(&s.out)
+	}
+}
+
+// sentence says in a line what an action does: what happens in the imperative, what is told after "log: ".
+func sentence(a Action) string {
+	switch a := a.(type) {
+	case Prepare:
+		return fmt.Sprintf("prepare generation %d", a.Generation.Number)
+	case Abandon:
+		return fmt.Sprintf("stop preparing generation %d", a.Generation)
+	case Spawn:
+		return fmt.Sprintf("start worker %d of generation %d in slot %d", a.Worker.Number, a.Generation.Number, a.Worker.Slot)
+	case SendSignal:
+		return fmt.Sprintf("send %s to worker %d%s", config.SignalName(a.Signal), a.Worker, map[bool]string{true: " and its process group"}[a.Group])
+	case Steer:
+		return "new connections go to " + destinations(a.Shares)
+	case SetPaused:
+		return map[bool]string{true: "hold new connections in the kernel", false: "let new connections in"}[a.Paused]
+	case Forget:
+		return fmt.Sprintf("forget generation %d", a.Generation)
+	}
+	return "log: " + told(a.(Report))
+}
+
+// destinations says which generations get the new connections.
+func destinations(shares []Share) string {
+	total, words := 0, []string(nil)
+	for _, s := range shares {
+		total += s.Weight
+	}
+	for _, s := range shares {
+		word := fmt.Sprintf("generation %d", s.Generation)
+		if s.Slots != nil {
+			word += " slots " + strings.Trim(strings.ReplaceAll(fmt.Sprint(s.Slots), " ", "+"), "[]")
+		}
+		if len(shares) > 1 {
+			word += fmt.Sprintf(" (%.4g%%)", 100*float64(s.Weight)/float64(total))
+		}
+		words = append(words, word)
+	}
+	return cmp.Or(strings.Join(words, " and "), "nobody")
+}
+
+// told is a report in a line.
+func told(r Report) string {
+	about := ""
+	switch {
+	case r.Worker > 0:
+		about = fmt.Sprintf(" [worker %d of generation %d]", r.Worker, r.Generation)
+	case r.Generation > 0:
+		about = fmt.Sprintf(" [generation %d]", r.Generation)
+	}
+	more := map[string]string{
+		"1 at ": r.Step, "2 because: ": r.Reason, "3 asked by ": r.AskedBy, "4 output: ": strings.Join(r.Tail, " / "),
+	}
+	if r.After > 0 {
+		more["5 next after "] = r.After.Round(time.Millisecond).String()
+	}
+	text := string(r.Kind) + about
+	for _, key := range slices.Sorted(maps.Keys(more)) {
+		if more[key] != "" {
+			text += "; " + key[2:] + more[key]
+		}
+	}
+	return text
+}
+
+func (s *transcript) text(key string) (value string) {
+	s.d.MaybeScanArgs(s.t, key, &value)
+	return value
+}
+
+func (s *transcript) number(key string) (value int) {
+	s.d.MaybeScanArgs(s.t, key, &value)
+	return value
+}
+
+func (s *transcript) duration(key string) time.Duration {
+	text := s.text(key)
+	if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		s.d.Fatalf(s.t, "%v", err)
+	}
+	return d
+}
+
+// share is the argument share=5% in parts of Whole.
+func (s *transcript) share() int {
+	percent, err := strconv.ParseFloat(cmp.Or(strings.TrimSuffix(s.text("share"), "%"), "0"), 64)
+	if err != nil {
+		s.d.Fatalf(s.t, "%v", err)
+	}
+	return int(percent * Whole / 100)
+}
+
+// workers are the arguments without a key, which are numbers.
+func (s *transcript) workers() (numbers []int) {
+	for _, a := range s.d.CmdArgs {
+		if n, err := strconv.Atoi(a.Key); err == nil && len(a.Vals) == 0 {
+			numbers = append(numbers, n)
+		}
+	}
+	if len(numbers) == 0 {
+		s.d.Fatalf(s.t, "which worker?")
+	}
+	return numbers
+}
