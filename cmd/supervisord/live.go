@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/terminal"
@@ -24,21 +22,21 @@ const redraw = 250 * time.Millisecond
 // themselves. The methods of a nil live do nothing.
 type live struct {
 	client   *control.Client
-	out      *os.File
+	lines    *terminal.Lines
 	stop     context.CancelFunc
 	drawing  sync.WaitGroup
 	programs atomic.Pointer[[]string]
 	events   atomic.Int64
-	lines    []string // on the terminal
 }
 
 // newLive returns nil if out is not a terminal, or if every event gets a line.
 func newLive(client *control.Client, out *os.File, verbose bool) *live {
-	if verbose || !terminal.Is(out) {
+	lines := terminal.NewLines(out, time.Second)
+	if verbose || lines == nil {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &live{client: client, out: out, stop: cancel}
+	l := &live{client: client, lines: lines, stop: cancel}
 	l.drawing.Go(func() { l.run(ctx) })
 	return l
 }
@@ -67,7 +65,7 @@ func (l *live) close() {
 }
 
 func (l *live) run(ctx context.Context) {
-	defer func() { l.draw(nil) }()
+	defer l.lines.Clear()
 	st, seen := &supervisor.Status{}, int64(0)
 	tick := time.NewTicker(redraw)
 	defer tick.Stop()
@@ -77,7 +75,7 @@ func (l *live) run(ctx context.Context) {
 				st, seen = now, events
 			}
 		}
-		l.draw(l.texts(st))
+		l.lines.Show(l.texts(st)...)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -93,46 +91,6 @@ func (l *live) texts(st *supervisor.Status) (texts []string) {
 		}
 	}
 	return texts
-}
-
-// draw replaces the lines.
-func (l *live) draw(texts []string) {
-	if slices.Equal(texts, l.lines) {
-		return
-	}
-	var b strings.Builder
-	if len(l.lines) > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA", len(l.lines))
-	}
-	b.WriteString("\r\x1b[J")
-	columns, _ := terminal.Size(l.out)
-	for _, text := range texts {
-		b.WriteString(cut(text, columns-1) + "\n")
-	}
-	l.lines = texts
-	l.out.WriteString(b.String()) //nolint:errcheck // it is only drawn
-}
-
-// cut shortens a line to a width. Colors take no room.
-func cut(line string, width int) string {
-	plain, shown := !strings.Contains(line, "\x1b"), 0
-	for i, sequence := 0, false; i < len(line); {
-		r, size := utf8.DecodeRuneInString(line[i:])
-		switch {
-		case r == '\x1b':
-			sequence = true
-		case sequence:
-			sequence = r != 'm'
-		case shown == width && plain:
-			return line[:i]
-		case shown == width:
-			return line[:i] + noColor
-		default:
-			shown++
-		}
-		i += size
-	}
-	return line
 }
 
 // progress returns a program in one line: "web  generation 8: spawning 3/8, ready 3/8, soak 4 s; draining 2".

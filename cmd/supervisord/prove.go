@@ -75,9 +75,7 @@ func runProof(c *cobra.Command, path string, o prove.Plan, plot string) (*prove.
 		return nil, err
 	}
 	o.Command = []string{self, "run", "--config", path}
-	if terminal.Is(os.Stderr) {
-		o.Live = os.Stderr
-	}
+	o.Live = terminal.NewLines(os.Stderr, time.Second)
 	return prove.Run(ctx, o)
 }
 

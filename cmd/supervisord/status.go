@@ -121,7 +121,7 @@ func fit(text string, f *os.File) string {
 		lines = append(lines[:len(lines)-more], fmt.Sprintf("… %d more lines", more))
 	}
 	for i := range lines {
-		lines[i] = cut(lines[i], columns)
+		lines[i] = terminal.Cut(lines[i], columns)
 	}
 	return strings.Join(lines, "\n") + "\n"
 }

@@ -43,16 +43,3 @@ func TestStatusHasCrashesAndTheLastLinesOfAFailedReload(t *testing.T) {
 		t.Errorf("-v does not show the worker and its PID:\n%s", text)
 	}
 }
-
-func TestCutCountsNoColors(t *testing.T) {
-	for line, want := range map[string]string{
-		"abcdef":                    "abc",
-		"äöüß":                      "äöü",
-		"\x1b[32mabc\x1b[0m":        "\x1b[32mabc\x1b[0m",
-		"\x1b[32mabcdef\x1b[0m ghi": "\x1b[32mabc\x1b[0m",
-	} {
-		if got := cut(line, 3); got != want {
-			t.Errorf("%q: %q, want %q", line, got, want)
-		}
-	}
-}

@@ -5,12 +5,10 @@ import (
 	"time"
 )
 
-// drawLine draws one line on a terminal that shows the progress.
+// drawLine shows the progress.
 func (r *proof) drawLine() {
-	if r.Live != nil {
-		fmt.Fprintf(r.Live, "\r\x1b[K%5.1fs  %d requests  %d lost  reload %d of %d%s",
-			time.Since(r.began).Seconds(), len(r.tally.all), r.tally.lost, len(r.history.reloads), r.Reloads, r.state())
-	}
+	r.Live.Show(fmt.Sprintf("%.0fs  %d requests, %d lost; reload %d of %d%s",
+		time.Since(r.began).Seconds(), len(r.tally.all), r.tally.lost, len(r.history.reloads), r.Reloads, r.state()))
 }
 
 // state says what is under way.
@@ -29,11 +27,4 @@ func (r *proof) state() string {
 		return ": failed"
 	}
 	return ": done"
-}
-
-// clearLine wipes the line, so that the report stands alone.
-func (r *proof) clearLine() {
-	if r.Live != nil {
-		fmt.Fprint(r.Live, "\r\x1b[K")
-	}
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/lab/load"
+	"example.org/supervisord/internal/terminal"
 )
 
 // Plan says what to prove, and with what load.
@@ -26,7 +26,7 @@ type Plan struct {
 	Duration  time.Duration   // how long the load lasts; longer if the reloads need it
 	Timeout   time.Duration   // a request without an answer after this time is lost
 	RoundTrip time.Duration   // the simulated distance of the client: see package load
-	Live      io.Writer       // a terminal for the line that shows the progress; nil: none
+	Live      *terminal.Lines // shows the progress; nil: nothing does
 }
 
 // mostRequests bounds what is remembered, at some 24 bytes for each request.
@@ -163,7 +163,7 @@ func (r *proof) run(ctx context.Context, all []*endpoint) error {
 	l := r.target.press(r.Plan, func(a load.Attempt) { attempts <- a })
 	r.loop(ctx, attempts)
 	r.finish(ctx, l, attempts)
-	r.clearLine()
+	r.Live.Clear()
 	r.look(ctx)
 	return nil
 }
