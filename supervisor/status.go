@@ -61,20 +61,23 @@ type DueReload struct {
 
 // GenerationStatus is one generation.
 type GenerationStatus struct {
-	Number   int            `json:"number"`
-	Role     program.Role   `json:"role"`
-	Reason   string         `json:"reason"`
-	AskedBy  string         `json:"asked_by,omitempty"`   // who asked for it
-	Held     bool           `json:"held"`                 // a canary that waits
-	HeldTill *time.Time     `json:"held_until,omitempty"` // when it is promoted by itself; not there: only a person decides
-	Share    int            `json:"share,omitempty"`      // of new connections, in parts of 10,000
-	KeptTill *time.Time     `json:"kept_until,omitempty"` // until when a rollback can bring it back
-	InHand   *program.Look  `json:"in_hand,omitempty"`    // the connections of a generation that gets no new ones
-	Slots    int            `json:"slots"`
-	Began    time.Time      `json:"began"`
-	Served   *time.Time     `json:"served,omitempty"`
-	Retired  *time.Time     `json:"retired,omitempty"`
-	Workers  []WorkerStatus `json:"workers"`
+	Number   int           `json:"number"`
+	Role     program.Role  `json:"role"`
+	Reason   string        `json:"reason"`
+	AskedBy  string        `json:"asked_by,omitempty"`   // who asked for it
+	Held     bool          `json:"held"`                 // a canary that waits
+	HeldTill *time.Time    `json:"held_until,omitempty"` // when it is promoted by itself; not there: only a person decides
+	Share    int           `json:"share,omitempty"`      // of new connections, in parts of 10,000
+	KeptTill *time.Time    `json:"kept_until,omitempty"` // until when a rollback can bring it back
+	InHand   *program.Look `json:"in_hand,omitempty"`    // the connections of a generation that gets no new ones
+	Slots    int           `json:"slots"`
+	Began    time.Time     `json:"began"`
+	Served   *time.Time    `json:"served,omitempty"`
+	Retired  *time.Time    `json:"retired,omitempty"`
+
+	Directory string         `json:"directory,omitempty"` // where its workers are started, symlinks resolved; not there: not known yet
+	Config    string         `json:"config,omitempty"`    // identifies its configuration
+	Workers   []WorkerStatus `json:"workers"`
 }
 
 // WorkerStatus is one worker process.
@@ -201,7 +204,10 @@ func (p *runner) listenerStatus(l socket.Resolved) ListenerStatus {
 func (p *runner) generationStatus(g *program.Generation) GenerationStatus {
 	st := GenerationStatus{
 		Number: g.Number, Role: p.core.Role(g), Reason: g.Reason, AskedBy: g.AskedBy, Held: g.Held && (g.Canary > 0 || g.Share > 0), HeldTill: some(g.HeldTill), Slots: len(g.Slots),
-		Began: g.Began, Served: some(g.Served), Retired: some(g.Retired), Workers: []WorkerStatus{},
+		Began: g.Began, Served: some(g.Served), Retired: some(g.Retired), Config: g.Config.Fingerprint(), Workers: []WorkerStatus{},
+	}
+	if r := p.generations[g.Number]; r != nil && r.snapshot != nil {
+		st.Directory = r.snapshot.Directory
 	}
 	st.Share = p.share(g.Number)
 	st.InHand = p.inHand(g.Number)

@@ -29,8 +29,9 @@ func oneProgram() func(context.Context) (*supervisor.Status, error) {
 			Paused:    &supervisor.PauseStatus{},
 			Generations: []supervisor.GenerationStatus{
 				{Number: 3, Role: program.RoleTrial, Share: 500, Workers: []supervisor.WorkerStatus{{State: program.Starting}}},
-				{Number: 2, Role: program.RoleServing, Share: 9500, Workers: []supervisor.WorkerStatus{{State: program.Ready}, {State: program.Ready}}},
-				{Number: 1, Role: program.RoleDraining, InHand: &program.Look{Queued: 1, Handshakes: 2, Unread: 4, Answering: 8, Idle: 16}, Workers: []supervisor.WorkerStatus{{State: program.Stopping}}},
+				{Number: 2, Role: program.RoleServing, Share: 9500, Directory: "/srv/web/releases/2", Config: "f57d7865cbf8", Workers: []supervisor.WorkerStatus{{State: program.Ready}, {State: program.Ready}}},
+				{Number: 1, Role: program.RoleDraining, Retired: new(time.Unix(2000, 0)), InHand: &program.Look{Queued: 1, Handshakes: 2, Unread: 4, Answering: 8, Idle: 16}, Workers: []supervisor.WorkerStatus{{State: program.Stopping}}},
+				{Number: 0, Role: program.RoleDraining, Retired: new(time.Unix(1500, 0))},
 			}}}}, nil
 	}
 }
@@ -106,7 +107,9 @@ func TestScrapeHasEveryMetric(t *testing.T) {
 		`supervisord_workers{program="web",role="draining",state="stopping"} 1`,
 		`supervisord_program_serves{program="web"} 1`,
 		`supervisord_program_generation{program="web"} 2`,
-		`supervisord_program_draining_generations{program="web"} 1`,
+		`supervisord_program_draining_generations{program="web"} 2`,
+		`supervisord_draining_since_timestamp_seconds{program="web"} 1500`,
+		`supervisord_generation_info{config="f57d7865cbf8",directory="/srv/web/releases/2",program="web"} 1`,
 		`supervisord_listener_accept_queue{listener="http",program="web"} 0`,
 		`supervisord_listener_accept_queue_limit{listener="http",program="web"} 128`,
 		`supervisord_build_info{version="1.2.3"} 1`,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -43,12 +44,35 @@ func programs(t *values, st *supervisor.Status) {
 		}
 		return number
 	})
+	releases(t, st)
 	each("supervisord_log_lines_lost_total", prometheus.CounterValue, "Lines of workers that could not be written to a log file.", func(p *supervisor.ProgramStatus) int {
 		return int(p.Lost)
 	})
 	each("supervisord_program_draining_generations", prometheus.GaugeValue, "Generations that were told to stop and are not gone.", func(p *supervisor.ProgramStatus) int {
 		return len(inRole(p, program.RoleDraining))
 	})
+}
+
+// releases writes what the serving generations run, and since when the oldest draining ones have been on their way out.
+func releases(t *values, st *supervisor.Status) {
+	t.family(prometheus.GaugeValue, "The directory of the serving generation, symlinks resolved, and what identifies its configuration; always 1.")
+	for _, p := range st.Programs {
+		for _, g := range inRole(&p, program.RoleServing) {
+			t.sample("supervisord_generation_info", 1, "program", p.Name, "directory", g.Directory, "config", g.Config)
+		}
+	}
+	t.family(prometheus.GaugeValue, "Since when the oldest of the draining generations has been on its way out, in seconds since the epoch.")
+	for _, p := range st.Programs {
+		var oldest time.Time
+		for _, g := range inRole(&p, program.RoleDraining) {
+			if g.Retired != nil && (oldest.IsZero() || g.Retired.Before(oldest)) {
+				oldest = *g.Retired
+			}
+		}
+		if !oldest.IsZero() {
+			t.sample("supervisord_draining_since_timestamp_seconds", float64(oldest.UnixMilli())/1000, "program", p.Name)
+		}
+	}
 }
 
 // traffic writes who gets the new connections of each program, and what those who get none still have in hand.
