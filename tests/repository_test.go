@@ -3,6 +3,7 @@ package tests
 import (
 	"bytes"
 	"debug/buildinfo"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -59,7 +60,6 @@ func TestRepositoryHasNoProgramAndNoLargeFile(t *testing.T) {
 	}
 }
 
-// The README names the tests that hold each guarantee. An ellipsis in a name stands for any letters.
 // TestREADMEHasTheCommandsThatSetUpAFreshMachine: one runs supervisord, one passes the tests.
 func TestREADMEHasTheCommandsThatSetUpAFreshMachine(t *testing.T) {
 	t.Parallel()
@@ -72,6 +72,7 @@ func TestREADMEHasTheCommandsThatSetUpAFreshMachine(t *testing.T) {
 	}
 }
 
+// The README names the tests that hold each guarantee. An ellipsis in a name stands for any letters.
 func TestEveryTestNamedInTheDocumentationExists(t *testing.T) {
 	t.Parallel()
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
@@ -101,6 +102,78 @@ func TestEveryTestNamedInTheDocumentationExists(t *testing.T) {
 	if found < 50 {
 		t.Errorf("only %d tests are named in %q: is the pattern wrong?", found, documents)
 	}
+}
+
+func TestManualPageOfTheConfigurationIsUpToDate(t *testing.T) {
+	t.Parallel()
+	lab.Need(t, "sh")
+	made := filepath.Join(t.TempDir(), "supervisord.toml.5")
+	if out, err := exec.Command(lab.Root("scripts/man"), made).CombinedOutput(); err != nil {
+		t.Fatalf("scripts/man: %v: %s", err, out)
+	}
+	if lab.Text(made) != lab.Text(lab.Root("docs/supervisord.toml.5")) {
+		t.Error("docs/supervisord.toml.5 is not what scripts/man makes of docs/configuration.md: run scripts/man")
+	}
+	lab.Need(t, "groff")
+	if out, err := exec.Command("groff", "-man", "-Tutf8", "-ww", "-z", made).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("groff: %v: %s", err, out)
+	}
+}
+
+func TestLinksInTheDocumentationLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)|(?:src|srcset|href)="([^"\s]+)"`)
+	found := 0
+	for _, document := range tracked(t) {
+		if !strings.HasSuffix(document, ".md") || !lab.Exists(lab.Root(document)) {
+			continue
+		}
+		for _, match := range link.FindAllStringSubmatch(prose(document), -1) {
+			target := match[1] + match[2]
+			if strings.Contains(target, ":") {
+				continue // on the network
+			}
+			found++
+			path, anchor, _ := strings.Cut(target, "#")
+			to := filepath.Join(filepath.Dir(document), path)
+			if path == "" {
+				to = document
+			}
+			if !lab.Exists(lab.Root(to)) {
+				t.Errorf("%s: %s does not exist", document, target)
+			} else if anchor != "" && !slices.Contains(anchors(prose(to)), anchor) {
+				t.Errorf("%s: %s has no anchor %s", document, to, anchor)
+			}
+		}
+	}
+	if found < 200 {
+		t.Errorf("only %d links were found: is the pattern wrong?", found)
+	}
+}
+
+// prose returns a document without its blocks of code.
+func prose(document string) string {
+	return regexp.MustCompile("(?ms)^ *```.*?^ *```$").ReplaceAllString(lab.Text(lab.Root(document)), "")
+}
+
+// anchors lists the anchors of a document: those that GitHub makes of headings, and explicit ones.
+func anchors(text string) []string {
+	heading := regexp.MustCompile(`(?m)^#+ (.*)$|<a id="([^"]+)">`)
+	dropped := regexp.MustCompile(`\]\([^)]*\)|[^\pL\pN _-]`)
+	times := map[string]int{}
+	var found []string
+	for _, match := range heading.FindAllStringSubmatch(text, -1) {
+		if match[2] != "" {
+			found = append(found, match[2])
+			continue
+		}
+		name := strings.ReplaceAll(strings.ToLower(dropped.ReplaceAllString(match[1], "")), " ", "-")
+		if times[name]++; times[name] > 1 {
+			name = fmt.Sprintf("%s-%d", name, times[name]-1)
+		}
+		found = append(found, name)
+	}
+	return found
 }
 
 // program reports whether a file is an ELF program or object, by its first bytes.

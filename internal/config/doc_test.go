@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -80,27 +81,59 @@ func knownKeys() map[string][]string {
 	}
 }
 
-// TestReferenceHasEveryKeyAndNoOther reads the tables of docs/configuration.md: a heading, then rows that start with | `key`.
-func TestReferenceHasEveryKeyAndNoOther(t *testing.T) {
+// entry is a key in docs/configuration.md: its table, its name, an example in TOML, and the default if that is a value in TOML.
+type entry struct{ table, key, example, fallback string }
+
+// reference reads the keys of docs/configuration.md:
+//
+//   - <a id="stop.timeout"></a>**`timeout = "2m"`** · duration · default `"30s"` · *new generation*\
+func reference(t *testing.T) []entry {
+	t.Helper()
 	text, err := os.ReadFile("../../docs/configuration.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	documented := map[string][]string{}
-	section := ""
-	row := regexp.MustCompile("^\\| `([a-z_0-9.]+)`")
-	heading := regexp.MustCompile("^#+ `(.+)`")
+	heading := regexp.MustCompile("^## `(.+)`")
+	head := regexp.MustCompile("^- <a id=\"([a-z_0-9.]+)\"></a>\\*\\*`([a-z_0-9.]+) = (.+?)`\\*\\* · (?:.+ · )?\\*(now|restart|new generation|in place|new socket)\\*\\\\\n$")
+	fallback := regexp.MustCompile("· default `([^`]+)` ·")
+	var entries []entry
+	table := ""
 	for line := range strings.Lines(string(text)) {
 		if m := heading.FindStringSubmatch(line); m != nil {
-			section = m[1]
+			table = m[1]
 		}
-		if m := row.FindStringSubmatch(line); m != nil {
-			documented[section] = append(documented[section], strings.TrimPrefix(m[1], "backoff."))
+		if !strings.Contains(line, "<a id=") {
+			continue
 		}
+		m := head.FindStringSubmatch(line)
+		if m == nil {
+			t.Errorf("not the form of a key: %s", line)
+			continue
+		}
+		anchor := strings.TrimPrefix(strings.Replace(strings.Trim(table, "[]"), "program.NAME.", "", 1)+"."+m[2], "program.NAME.")
+		if table == "[program.NAME]" {
+			anchor = "program." + m[2]
+		}
+		if m[1] != anchor {
+			t.Errorf("the anchor of %s in %s is %q, want %q", m[2], table, m[1], anchor)
+		}
+		e := entry{table: table, key: m[2], example: m[2] + " = " + m[3]}
+		if m := fallback.FindStringSubmatch(line); m != nil && !strings.Contains(m[1], ".") {
+			e.fallback = e.key + " = " + m[1]
+		}
+		entries = append(entries, e)
+	}
+	return entries
+}
+
+func TestReferenceHasEveryKeyAndNoOther(t *testing.T) {
+	documented := map[string][]string{}
+	for _, e := range reference(t) {
+		documented[e.table] = append(documented[e.table], strings.TrimPrefix(e.key, "backoff."))
 	}
 	for table, keys := range knownKeys() {
 		if strings.HasSuffix(table, "steps[") {
-			continue // the keys of a step are in the row of steps
+			continue // the entry of steps has the keys of a step
 		}
 		got := documented[table]
 		slices.Sort(got)
@@ -108,6 +141,93 @@ func TestReferenceHasEveryKeyAndNoOther(t *testing.T) {
 		if !slices.Equal(got, keys) {
 			t.Errorf("%s documents\n%q\nthe decoder knows\n%q", table, got, keys)
 		}
+	}
+}
+
+// needs lists what an example needs beside it: in its own table, or a whole table.
+var needs = map[string]string{
+	"[supervisor] http_hosts":                 "http = \"127.0.0.1:9001\"",
+	"[supervisor] http_token_file":            "http = \"127.0.0.1:9001\"",
+	"[program.NAME.reload] preflight_timeout": "preflight = [\"true\"]",
+	"[program.NAME.hooks] timeout":            "after_reload = [\"true\"]",
+	"[program.NAME] stdin":                    "listen = [\"127.0.0.1:8080\"]",
+	"[program.NAME] drain":                    "listen = [\"127.0.0.1:8080\"]",
+	"[program.NAME] log":                      "stdout = \"capture\"",
+	"[[program.NAME.listen]] mode":            "address = \"unix:/run/web.sock\"",
+	"[[program.NAME.listen]] user":            "address = \"unix:/run/web.sock\"",
+	"[[program.NAME.listen]] group":           "address = \"unix:/run/web.sock\"",
+	"[[program.NAME.listen]] address":         "name = \"http\"",
+	"[[program.NAME.listen]] ipv6_only":       "address = \"[::]:8080\"",
+	"[program.NAME.ready] url":                "method = \"http\"",
+	"[program.NAME.ready] interval":           "method = \"http\"\nurl = \"http://{listener:http}/\"",
+	"[program.NAME.ready] address":            "method = \"tcp\"",
+	"[program.NAME.ready] command":            "method = \"exec\"",
+	"[program.NAME.ready] fd":                 "method = \"notify\"",
+	"[program.NAME.ready] delay":              "method = \"delay\"",
+	"[program.NAME.reload] max_surge":         "strategy = \"rolling\"",
+	"[program.NAME.health] method":            "url = \"http://{listener:http}/\"",
+	"[program.NAME.health] url":               "method = \"http\"",
+	"[program.NAME.health] address":           "method = \"tcp\"",
+	"[program.NAME.health] command":           "method = \"exec\"",
+	"[program.NAME.health] interval":          "method = \"http\"\nurl = \"http://{listener:http}/\"",
+	"[program.NAME.health] timeout":           "method = \"http\"\nurl = \"http://{listener:http}/\"",
+	"[program.NAME.health] failures":          "method = \"http\"\nurl = \"http://{listener:http}/\"",
+}
+
+// configuration returns one with this line in this table.
+func configuration(e entry, line string) string {
+	const web, http = "[program.NAME]\ncommand = [\"sleep\", \"1\"]\n", "[[program.NAME.listen]]\nname = \"http\"\naddress = \"127.0.0.1:8080\"\n"
+	own := needs[e.table+" "+e.key] + "\n" + line + "\n"
+	switch e.table {
+	case "[supervisor]":
+		return e.table + "\n" + own + web
+	case "[program.NAME]":
+		if e.key == "command" {
+			return e.table + "\n" + own
+		}
+		return web + own
+	case "[[program.NAME.listen]]":
+		if !strings.Contains(own, "address = ") {
+			own += "address = \"127.0.0.1:8080\"\n"
+		}
+		return web + e.table + "\n" + own
+	case "[program.NAME.log]":
+		if e.key != "file" {
+			own += "file = \"web.log\"\n"
+		}
+		return web + "stdout = \"capture\"\n" + e.table + "\n" + own
+	}
+	return web + http + e.table + "\n" + own
+}
+
+func TestExamplesInTheReferenceAreValid(t *testing.T) {
+	entries := reference(t)
+	for _, e := range entries {
+		if wrong := messages(t, map[string]string{"c.toml": configuration(e, e.example), "conf.d/empty.toml": ""}); wrong != "" {
+			t.Errorf("%s %s: %s\n%s", e.table, e.example, wrong, configuration(e, e.example))
+		}
+	}
+}
+
+// TestDefaultsInTheReferenceAreTheDefaults compares a configuration that sets a key to its default with one that does not.
+func TestDefaultsInTheReferenceAreTheDefaults(t *testing.T) {
+	tried := 0
+	for _, e := range reference(t) {
+		if e.fallback == "" {
+			continue
+		}
+		tried++
+		dir := files(t, map[string]string{"with.toml": configuration(e, e.fallback), "without.toml": configuration(e, "")})
+		with, err := Load(filepath.Join(dir, "with.toml"))
+		without, other := Load(filepath.Join(dir, "without.toml"))
+		if err != nil || other != nil {
+			t.Errorf("%s %s: %v, %v", e.table, e.fallback, err, other)
+		} else if !with.Programs[0].Equal(without.Programs[0]) || !reflect.DeepEqual(with.Supervisor, without.Supervisor) {
+			t.Errorf("%s %s is not the default", e.table, e.fallback)
+		}
+	}
+	if tried < 25 {
+		t.Errorf("only %d defaults were found: is the pattern wrong?", tried)
 	}
 }
 
