@@ -99,7 +99,7 @@ Signals to a running supervisord:
 			root.AddCommand(command)
 		}
 	}
-	root.AddCommand(versionCommand(), exitStatusHelp(), docsCommand(&path), checkHandoverCommand(&path))
+	root.AddCommand(versionCommand(), exitStatusHelp(), docsCommand(&path), checkHandoverCommand(&path), demoWorkerCommand())
 	commandline.Prepare(root)
 	return root
 }
@@ -109,7 +109,7 @@ var groups = []struct {
 	title    string
 	commands []func(path *string) *cobra.Command
 }{
-	{"Run", []func(*string) *cobra.Command{initCommand, runCommand, checkCommand, proveCommand}},
+	{"Run", []func(*string) *cobra.Command{demoCommand, initCommand, runCommand, checkCommand, proveCommand}},
 	{"Deploy", []func(*string) *cobra.Command{reloadCommand, promoteCommand, abortCommand, rollbackCommand, startCommand, stopCommand, restartCommand,
 		scaleCommand, pauseCommand, resumeCommand, signalCommand, killCommand, upgradeCommand}},
 	{"Observe", []func(*string) *cobra.Command{statusCommand, eventsCommand, logsCommand, logLevelCommand}},

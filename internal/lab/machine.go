@@ -41,7 +41,8 @@ import os, pty, signal, sys
 pid, fd = pty.fork()
 if pid == 0:
     os.execv(sys.argv[1], sys.argv[1:])
-signal.signal(signal.SIGTERM, lambda *_: os.kill(pid, signal.SIGTERM))
+for forwarded in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(forwarded, lambda number, _: os.kill(pid, number))
 while True:
     try:
         data = os.read(fd, 4096)

@@ -49,6 +49,16 @@ func find(ctx context.Context, o Plan) (*supervised, error) {
 	return s, err
 }
 
+// Start starts supervisord for more than one proof: each Run gets its PID. The caller stops it.
+func Start(ctx context.Context, command []string, c *control.Client) (*process.Child, error) {
+	s, err := startChild(ctx, Plan{Command: command, Client: c})
+	if err != nil {
+		return nil, err
+	}
+	s.events.Close()
+	return s.child, nil
+}
+
 // startChild starts supervisord and waits until it answers on its control socket.
 func startChild(ctx context.Context, o Plan) (*supervised, error) {
 	s := &supervised{client: o.Client}
@@ -92,7 +102,7 @@ type reloaded struct {
 // reload asks for a reload, as `supervisord reload` does, and returns the number of the generation that it brings.
 func (s *supervised) reload(ctx context.Context, program string) reloaded {
 	r := reloaded{}
-	r.err = s.client.Reload(ctx, control.ReloadBody{Reason: "prove"}, func(l control.WaitLine) {
+	r.err = s.client.Reload(ctx, control.ReloadBody{Programs: []string{program}, Reason: "prove"}, func(l control.WaitLine) {
 		for _, t := range l.Tickets {
 			if t.Program == program {
 				r.generation = t.Generation
