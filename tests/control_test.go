@@ -109,17 +109,9 @@ func TestDrainedWaitsForTheEndOfTheOldGenerationAndGivesAReceipt(t *testing.T) {
 	if lab.Alive(first) || !strings.Contains(out, "generation 1 has ended after") || !strings.Contains(out, "receipt of web, generation 2: serves") {
 		t.Errorf("the old worker lives (%v), or the output is incomplete: %s", lab.Alive(first), out)
 	}
-	var v struct {
-		Outcome  string
-		Programs []struct{ Generation int }
-		Receipts []struct {
-			Generation int
-			Drain      int64 `json:"drain_ns"`
-		}
-	}
-	lab.Must(t, json.Unmarshal([]byte(lastObject(m.CtlOK("reload", "--drained", "--json"))), &v))
-	if v.Outcome != "serves" || v.Programs[0].Generation != 3 || len(v.Receipts) != 1 || v.Receipts[0].Generation != 3 || v.Receipts[0].Drain < 3e8 {
-		t.Errorf("the verdict is %+v", v)
+	v := ask(t, m, described(t, "Report"), 0, "reload", "--drained")
+	if p := v.Programs[0]; v.Outcome != "serves" || p.Generation != 3 || p.Reload.Generation != 3 || p.Reload.Drain < 3e8 || !p.Drained || *p.DrainMS < 300 {
+		t.Errorf("the document is %+v", v)
 	}
 }
 
@@ -131,16 +123,9 @@ func TestReceiptOfADrainingReloadSaysSo(t *testing.T) {
 	if !strings.Contains(out, "receipt of web, generation 2: serves") || !strings.Contains(out, "the drain goes on") || strings.Contains(out, ", drain ") {
 		t.Errorf("the output is %s", out)
 	}
-	var v struct {
-		Receipts []struct {
-			Generation, Replaced int
-			Outcome, Ended       string
-			Took                 int64 `json:"took_ns"`
-		}
-	}
-	lab.Must(t, json.Unmarshal([]byte(lastObject(m.CtlOK("reload", "--json"))), &v))
-	if len(v.Receipts) != 1 || v.Receipts[0].Generation != 3 || v.Receipts[0].Replaced != 2 || v.Receipts[0].Outcome != "serves" || v.Receipts[0].Took <= 0 || v.Receipts[0].Ended != "" {
-		t.Errorf("the receipts are %+v", v.Receipts)
+	p := ask(t, m, described(t, "Report"), 0, "reload").Programs[0]
+	if r := p.Reload; r.Generation != 3 || r.Replaced != 2 || r.Outcome != "serves" || r.Took <= 0 || r.Ended != "" || p.Drained || p.Lost != nil {
+		t.Errorf("the report is %+v", p)
 	}
 	m.Write(lab.WebWith("exit=3"))
 	m.CtlFails(11, []string{"receipt of web, generation 4: worker"}, "reload", "-v")
@@ -149,9 +134,6 @@ func TestReceiptOfADrainingReloadSaysSo(t *testing.T) {
 	m.CtlOK("kill", "web", "--generation", "2")
 	m.CtlOK("kill", "web", "--generation", "3")
 }
-
-// lastObject is the JSON object at the end of the output of a command.
-func lastObject(out string) string { return out[max(0, strings.Index(out, "\n{")):] }
 
 func TestAbortedReloadReportsTheAbort(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -50,21 +49,6 @@ func TestRollbackSwitchesBackAtOnceAndStartsNothing(t *testing.T) {
 		t.Errorf("the status is %s", out)
 	}
 	m.CtlFails(1, []string{"reload with the old version"}, "rollback")
-}
-
-func TestRollbackHasAVerdictInJSON(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, keeps("1h"))
-	m.Serves(1)
-	m.CtlOK("reload")
-	var v struct {
-		Outcome  string
-		Programs []struct{ Generation, From int }
-	}
-	lab.Must(t, json.Unmarshal([]byte(m.CtlOK("rollback", "web", "--json")), &v))
-	if v.Outcome != "serves" || v.Programs[0].Generation != 1 || v.Programs[0].From != 2 {
-		t.Errorf("the verdict is %+v", v)
-	}
 }
 
 func TestNextReloadEndsTheKeptGenerationAndKeepsTheOneBefore(t *testing.T) {

@@ -30,7 +30,7 @@ func (a *asking) client(c *cobra.Command) (*control.Client, error) {
 	}
 	sockets := config.ControlSockets(*a.path)
 	if len(sockets) == 0 {
-		return nil, &exitError{exitUnavailable, errors.New("control is off in " + *a.path + ": send signals, or set control in [supervisor]")}
+		return nil, &exitError{code: exitUnavailable, err: errors.New("control is off in " + *a.path + ": send signals, or set control in [supervisor]")}
 	}
 	client := control.NewClient(sockets...)
 	client.Trust(*a.path)

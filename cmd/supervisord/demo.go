@@ -210,7 +210,7 @@ func (d *demo) prove(ctx context.Context, program, address string, deploys int, 
 		Live: terminal.NewLines(os.Stderr, time.Second),
 	})
 	if ctx.Err() != nil {
-		return nil, &exitError{exitInterrupted, errors.New("interrupted")}
+		return nil, &exitError{code: exitInterrupted, err: errors.New("interrupted")}
 	}
 	if err != nil {
 		return nil, err

@@ -86,8 +86,9 @@ func exits(c *cobra.Command, codes ...int) {
 
 // exitError is an error with an exit code of its own.
 type exitError struct {
-	code int
-	err  error // nil: everything has been printed
+	code   int
+	err    error           // nil: everything has been printed
+	report *control.Report // for --json
 }
 
 func (e *exitError) Error() string { return fmt.Sprint(e.err) }

@@ -53,7 +53,7 @@ generation is no longer kept, reload with the old version instead.
 PROGRAM may be omitted if there is only one.`,
 		ValidArgsFunction: a.programs(1),
 	}
-	c.Flags().BoolVar(&s.json, "json", false, "write the verdict as JSON")
+	s.reports(c)
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
 		name, err := onlyProgram(ctx, client, first(args))
 		if err != nil {
@@ -110,7 +110,7 @@ The pause ends after --for, at most 2m, or sooner by resume. Another pause repla
 		ValidArgsFunction: a.programs(1),
 	}
 	c.Flags().DurationVar(&length, "for", 0, "how long at most")
-	c.Flags().BoolVar(&asJSON, "json", false, "write the answer as JSON")
+	reportFlag(c, &asJSON, "print one JSON document, also after a failure")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
 		if !c.Flags().Changed("for") {
 			return commandline.Usagef("a pause ends by itself: say how long it lasts at most, such as --for 30s")
@@ -129,7 +129,7 @@ func resumeCommand(path *string) *cobra.Command {
 pause lasted.`,
 		ValidArgsFunction: a.programs(1),
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "write the answer as JSON")
+	reportFlag(c, &asJSON, "print one JSON document, also after a failure")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
 		return answered(ctx, client, args[0], "resume", nil, asJSON, func(t supervisor.Ticket) string {
 			return t.Program + ": resumed"
@@ -144,7 +144,7 @@ func answered(ctx context.Context, client *control.Client, name, verb string, bo
 	case err != nil:
 		return err
 	case asJSON:
-		return printJSON(control.Accepted{Tickets: tickets})
+		return printTickets(verb, tickets)
 	}
 	for _, t := range tickets {
 		fmt.Println(text(t))

@@ -32,19 +32,23 @@ func execute(argv []string) int {
 	root.SetArgs(args)
 	begun := false // false when an error comes: it is one of the command line
 	root.PersistentPreRun = func(*cobra.Command, []string) { begun = true }
-	err := root.Execute()
+	ran, err := root.ExecuteC()
 	if said, is := errors.AsType[*exitError](err); is && said.err == nil {
 		return said.code
+	}
+	code := exitCode(err)
+	if err != nil && !begun {
+		code = exitUsage
+	}
+	if err != nil && wantsReport(ran, args) {
+		printReport(failureReport(ran.Name(), err), err, code) //nolint:errcheck // the error itself follows
 	}
 	if _, is := err.(*document.Error); is { // each line begins with its file, for editors
 		daemon.Complain("%v", err)
 	} else if err != nil {
 		daemon.Complain("%s: %v", name, err)
-		if !begun {
-			return exitUsage
-		}
 	}
-	return exitCode(err)
+	return code
 }
 
 // mark tells scripts/install and scripts/uninstall that a program is this one: other programs have the same name.

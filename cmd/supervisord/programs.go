@@ -35,7 +35,10 @@ func waited(path *string, verb, until, short, long string, codes ...int) *cobra.
 func (s *showing) await(ctx context.Context, client *control.Client, request control.Request, until string, noWait bool) error {
 	if noWait {
 		return request(ctx, func(l control.WaitLine) {
-			if l.Program != nil && !s.json { // there was nothing to do
+			switch {
+			case l.Tickets != nil && s.json:
+				printTickets(s.command, l.Tickets) //nolint:errcheck // SIGPIPE ends this command
+			case l.Program != nil && !s.json: // there was nothing to do
 				fmt.Println(describe(*l.Program))
 			}
 		})

@@ -125,7 +125,7 @@ func (f *reloadFlags) run(ctx context.Context, client *control.Client, programs 
 // tickets prints what was asked for.
 func (s *showing) tickets(l control.WaitLine) {
 	if s.json {
-		printJSON(control.Accepted{Tickets: l.Tickets}) //nolint:errcheck // SIGPIPE ends this command
+		printTickets(s.command, l.Tickets) //nolint:errcheck // SIGPIPE ends this command
 		return
 	}
 	for _, t := range l.Tickets {

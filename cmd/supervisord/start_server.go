@@ -35,7 +35,7 @@ with --restart and --stop 14 if --timeout expired.`,
 		ValidArgsFunction: completeHandover,
 		RunE: func(c *cobra.Command, words []string) error {
 			if err := runStartServer(c, words); err != nil {
-				return &exitError{starter.ExitCode(err), err}
+				return &exitError{code: starter.ExitCode(err), err: err}
 			}
 			return nil
 		},

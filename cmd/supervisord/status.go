@@ -32,7 +32,7 @@ MEMORY is resident memory; CONNS is the number of open connections on the progra
 is how many connections wait to be accepted, and how many can. "?" stands for what is unknown.`,
 		ValidArgsFunction: a.programs(1),
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print it as JSON")
+	reportFlag(c, &asJSON, "print it as JSON; after a failure, one document that says why")
 	c.Flags().BoolVar(&watch, "watch", false, "keep the display current")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "also show the numbers and PIDs of workers")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {

@@ -20,6 +20,7 @@ import (
 
 // showing is how a command shows what it waits for.
 type showing struct {
+	command       string // its name
 	timeout       time.Duration
 	json, verbose bool
 }
@@ -33,8 +34,14 @@ const (
 
 func (s *showing) flags(c *cobra.Command) {
 	c.Flags().DurationVar(&s.timeout, "timeout", defaultTimeout, "how long to wait")
-	c.Flags().BoolVar(&s.json, "json", false, "write the verdict as JSON")
+	s.reports(c)
 	c.Flags().BoolVarP(&s.verbose, "verbose", "v", false, "also print every event and the receipt (without --drained: what is known of it by then)")
+}
+
+// reports gives a command --json.
+func (s *showing) reports(c *cobra.Command) {
+	s.command = c.Name()
+	reportFlag(c, &s.json, "print one JSON document, also after a failure")
 }
 
 // wait shows the progress of what await waits for, and then its verdict.
@@ -54,7 +61,7 @@ func (s *showing) wait(ctx context.Context, client *control.Client, timeout time
 	live.close()
 	switch {
 	case errors.Is(err, context.Canceled):
-		return &exitError{exitInterrupted, errors.New("interrupted; what was begun goes on")}
+		return &exitError{code: exitInterrupted, err: errors.New("interrupted; what was begun goes on")}
 	case err != nil:
 		return err
 	}
@@ -67,24 +74,26 @@ func (s *showing) conclude(ctx context.Context, client *control.Client, v *contr
 	if s.json || s.verbose {
 		receipts = receiptsOf(ctx, client, v)
 	}
-	if !s.json {
-		err := report(os.Stdout, v)
-		for _, r := range receipts {
-			writeReceipt(os.Stdout, r)
+	if s.json {
+		document := control.NewReport(s.command, v, receipts)
+		if failed := report(io.Discard, v); failed != nil {
+			failed.report = document
+			return failed
 		}
-		return err
+		return printReport(document, nil, 0)
 	}
-	err := printJSON(struct {
-		*control.Verdict
-		Receipts []receipt.Receipt `json:"receipts,omitempty"`
-	}{v, receipts})
-	if err != nil {
-		return err
+	failed := report(os.Stdout, v)
+	for _, r := range receipts {
+		writeReceipt(os.Stdout, r)
 	}
-	return report(io.Discard, v)
+	if failed != nil {
+		return failed
+	}
+	return nil
 }
 
-// receiptsOf returns the receipts of the generations that were waited for. While the old generation drains, they are not complete.
+// receiptsOf returns the receipts of the generations that were waited for, or rolled back. While the old generation drains, they are not
+// complete.
 func receiptsOf(ctx context.Context, client *control.Client, v *control.Verdict) []receipt.Receipt {
 	ctx, cancel := context.WithTimeout(ctx, receiptsTimeout)
 	defer cancel()
@@ -95,7 +104,7 @@ func receiptsOf(ctx context.Context, client *control.Client, v *control.Verdict)
 			continue
 		}
 		for _, r := range a.Receipts {
-			if r.Generation == p.Generation && !r.Outcome.Open() {
+			if (r.Generation == p.Generation || r.Generation == p.From) && !r.Outcome.Open() {
 				found = append(found, r)
 			}
 		}
@@ -136,7 +145,7 @@ func writeReceipt(out io.Writer, r receipt.Receipt) {
 }
 
 // report prints the outcomes that are a success, and returns the others as an error with the exit code.
-func report(out io.Writer, v *control.Verdict) error {
+func report(out io.Writer, v *control.Verdict) *exitError {
 	if len(v.Programs) == 0 {
 		fmt.Fprintln(out, "the configuration is applied; no program runs, so there was nothing to replace")
 	}
@@ -149,7 +158,7 @@ func report(out io.Writer, v *control.Verdict) error {
 		}
 	}
 	if code := outcomeCodes[v.Outcome]; code != 0 {
-		return &exitError{code, errors.New(strings.Join(failed, "\n"))}
+		return &exitError{code: code, err: errors.New(strings.Join(failed, "\n"))}
 	}
 	return nil
 }

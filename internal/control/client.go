@@ -129,19 +129,19 @@ func programPath(name, verb string) string {
 
 // Program requests an action on a program: start, stop, restart, scale, signal, abort, promote, kill.
 func (c *Client) Program(ctx context.Context, name, verb string, body any) ([]supervisor.Ticket, error) {
-	var a Accepted
+	var a accepted
 	err := c.call(ctx, "POST", programPath(name, verb), nil, body, &a)
 	return a.Tickets, err
 }
 
 // Level changes the log level.
 func (c *Client) Level(ctx context.Context, level string) error {
-	return c.call(ctx, "PUT", "/v1/log-level", nil, levelBody{level}, &Accepted{})
+	return c.call(ctx, "PUT", "/v1/log-level", nil, levelBody{level}, &accepted{})
 }
 
 // Upgrade returns nil when the binary at supervisord's path has passed its pre-flight check and is about to take over.
 func (c *Client) Upgrade(ctx context.Context) error {
-	return c.call(ctx, "POST", "/v1/upgrade", nil, nil, &Accepted{})
+	return c.call(ctx, "POST", "/v1/upgrade", nil, nil, &accepted{})
 }
 
 // Reload asks for a reload. With b.Wait it calls see for each line of the answer.
@@ -149,7 +149,7 @@ func (c *Client) Reload(ctx context.Context, b ReloadBody, see func(WaitLine)) e
 	if b.Wait {
 		return stream(ctx, c, "POST", "/v1/reload", nil, b, see)
 	}
-	var a Accepted
+	var a accepted
 	err := c.call(ctx, "POST", "/v1/reload", nil, b, &a)
 	if err == nil {
 		see(WaitLine{Tickets: a.Tickets})

@@ -29,7 +29,7 @@ func PageChanges(l pageLoop) map[string]func(w http.ResponseWriter, r *http.Requ
 				writeError(w, err)
 				return
 			}
-			respond(w, Accepted{[]supervisor.Ticket{ticket}}) //nolint:errcheck // it returns nil
+			respond(w, accepted{[]supervisor.Ticket{ticket}}) //nolint:errcheck // it returns nil
 		}
 	}
 	return map[string]func(http.ResponseWriter, *http.Request, string){

@@ -18,8 +18,8 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// Accepted is the answer to what takes effect gradually.
-type Accepted struct {
+// accepted is the answer to what takes effect gradually.
+type accepted struct {
 	Tickets []supervisor.Ticket `json:"tickets"` // to wait for, with GET /v1/wait
 }
 
@@ -200,7 +200,7 @@ func (a *API) act(w http.ResponseWriter, r *http.Request, events ...program.Even
 			return err
 		}
 	}
-	return respond(w, Accepted{[]supervisor.Ticket{last}})
+	return respond(w, accepted{[]supervisor.Ticket{last}})
 }
 
 func (a *API) signal(w http.ResponseWriter, r *http.Request) error {
@@ -236,7 +236,7 @@ func done(w http.ResponseWriter, err error) error {
 	if err != nil {
 		return err
 	}
-	return respond(w, Accepted{[]supervisor.Ticket{}})
+	return respond(w, accepted{[]supervisor.Ticket{}})
 }
 
 // parseSignal reads "USR1", "SIGUSR1" or "10".
@@ -270,7 +270,7 @@ func (a *API) upgrade(w http.ResponseWriter, r *http.Request) error {
 	if err := within(ctx, upgradeTimeout, func(ctx context.Context) error { return a.Loop.Upgrade(ctx, whoAsks(ctx)) }); err != nil {
 		return err
 	}
-	text, err := json.Marshal(Accepted{[]supervisor.Ticket{}})
+	text, err := json.Marshal(accepted{[]supervisor.Ticket{}})
 	if err != nil {
 		return err
 	}

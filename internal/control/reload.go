@@ -102,12 +102,12 @@ func (a *API) reload(w http.ResponseWriter, r *http.Request) error {
 }
 
 // reload returns when the configuration has been applied. The reload goes on even if the client is gone.
-func reload(ctx context.Context, l reloader, b ReloadBody, askedBy string) (*Accepted, error) {
+func reload(ctx context.Context, l reloader, b ReloadBody, askedBy string) (*accepted, error) {
 	q, err := b.options(askedBy)
 	if err != nil {
 		return nil, err
 	}
-	accepted := &Accepted{Tickets: []supervisor.Ticket{}}
+	accepted := &accepted{Tickets: []supervisor.Ticket{}}
 	return accepted, within(ctx, reloadTimeout, func(ctx context.Context) error {
 		tickets, err := l.Reload(ctx, q)
 		accepted.Tickets = append(accepted.Tickets, tickets...)

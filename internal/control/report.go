@@ -1,0 +1,103 @@
+package control
+
+import (
+	"cmp"
+	"time"
+
+	"example.org/supervisord/internal/observe/receipt"
+	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
+)
+
+// The outcomes of a command that has no verdict.
+const (
+	Taken  program.Outcome = "accepted" // the command did not wait, or there was nothing to wait for
+	Failed program.Outcome = "error"    // Report.Code says why
+)
+
+// The codes of errors that no API answers with.
+const (
+	NoAnswer    Code = "no_answer" // no supervisord answers, or the connection broke
+	Interrupted Code = "interrupted"
+	OtherError  Code = "failed"
+)
+
+// Report is what a command that changes something prints with --json: one document, however the command went.
+type Report struct {
+	Command  string              `json:"command"`
+	Host     string              `json:"host"`
+	Outcome  program.Outcome     `json:"outcome"`         // the worst of the programs', Taken or Failed
+	Exit     int                 `json:"exit"`            // the exit status of the command
+	Code     Code                `json:"code,omitempty"`  // of Failed
+	Error    string              `json:"error,omitempty"` // what the command wrote to stderr
+	Programs []ProgramReport     `json:"programs"`
+	Tickets  []supervisor.Ticket `json:"tickets,omitempty"` // of Taken
+}
+
+// ProgramReport is how a command went for one program. What is not known is null.
+type ProgramReport struct {
+	ProgramVerdict
+	AskedBy string           `json:"asked_by,omitempty"`
+	TookMS  *float64         `json:"took_ms"`
+	Drained bool             `json:"drained"` // the generation that had to go is gone: nothing below changes any more
+	DrainMS *float64         `json:"drain_ms"`
+	Lost    *int             `json:"lost"` // connections, by the kernel's count
+	Killed  int              `json:"killed"`
+	Failure *program.Failure `json:"failure,omitempty"`
+	Reload  *receipt.Receipt `json:"reload,omitempty"` // instead of the verdict's: with the kernel's figures, where they are known
+}
+
+// NewReport returns the report of a command that has waited. receipts are those of the programs, as far as they are known.
+func NewReport(command string, v *Verdict, receipts []receipt.Receipt) *Report {
+	r := &Report{Command: command, Outcome: v.Outcome, Programs: []ProgramReport{}}
+	for _, p := range v.Programs {
+		r.Programs = append(r.Programs, newProgramReport(p, receipts))
+	}
+	return r
+}
+
+func newProgramReport(v ProgramVerdict, receipts []receipt.Receipt) ProgramReport {
+	p := ProgramReport{ProgramVerdict: v}
+	for _, r := range receipts {
+		switch {
+		case r.Program != v.Program:
+		case v.From != 0 && r.Generation == v.From:
+			p.AskedBy = r.RolledBackBy
+		case v.Reload != nil && r.Generation == v.Generation && !r.Outcome.Open():
+			p.Reload = &r
+		}
+	}
+	switch {
+	case v.Stop != nil:
+		p.AskedBy, p.Killed, p.Drained = v.Stop.AskedBy, v.Stop.Killed, !v.Stop.Ended.IsZero()
+		if p.Drained {
+			p.TookMS = milliseconds(v.Stop.Ended.Sub(v.Stop.Began))
+		}
+	case v.Reload != nil:
+		p.Reload = cmp.Or(p.Reload, &receipt.Receipt{Program: v.Program, ReloadRecord: *v.Reload})
+		p.fill(&p.Reload.ReloadRecord)
+	}
+	return p
+}
+
+// fill adds what the record of a reload says.
+func (p *ProgramReport) fill(r *program.ReloadRecord) {
+	p.AskedBy, p.Killed, p.Failure, p.Drained = r.AskedBy, r.Killed, r.Failure, !r.Ended.IsZero()
+	if !r.Decided.IsZero() {
+		p.TookMS = milliseconds(r.Took)
+	}
+	if !p.Drained {
+		return
+	}
+	p.DrainMS = milliseconds(r.Drain)
+	if r.Replaced == 0 || !r.Flipped.IsZero() || r.Share > 0 { // otherwise generations shared their sockets: nobody can tell whose a connection was
+		p.Lost = new(int)
+	}
+	if r.Lost != nil {
+		p.Lost = new(r.Lost.Reset + r.Lost.Queued)
+	}
+}
+
+func milliseconds(d time.Duration) *float64 {
+	return new(float64(d.Microseconds()) / 1000)
+}
