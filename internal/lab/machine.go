@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -30,6 +31,18 @@ func Need(t testing.TB, program string) string {
 	path, err := exec.LookPath(program)
 	if err != nil {
 		t.Skipf("%s is not installed", program)
+	}
+	return path
+}
+
+// Fetched returns the path of something that scripts/test keeps for the next run, and skips the test if it is not there.
+func Fetched(t testing.TB, name string) string {
+	t.Helper()
+	dir, err := os.UserCacheDir()
+	Must(t, err)
+	path := filepath.Join(dir, "supervisord-servers", name)
+	if !Exists(path) {
+		t.Skipf("%s is missing; scripts/test fetches it", path)
 	}
 	return path
 }
