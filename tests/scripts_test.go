@@ -210,7 +210,7 @@ func TestInstallUnderAnotherNameLivesBesidePythonsSupervisor(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{
-		"/usr/local/lib/systemd/system/sv-supervisord.service":           "ExecReload=/usr/local/bin/sv-supervisord reload\n",
+		"/usr/local/lib/systemd/system/sv-supervisord.service":           "ExecReload=/usr/local/bin/sv-supervisord reload -c /etc/supervisord/config.toml\n",
 		"/usr/local/share/man/man1/sv-supervisord.1":                     ".B sv\\-supervisord\n",
 		"/usr/local/share/bash-completion/completions/sv-supervisord":    "__start_sv-supervisord",
 		"/usr/local/share/zsh/site-functions/_sv-supervisord":            "#compdef sv-supervisord\n",

@@ -45,7 +45,9 @@ func TestInstallPutsEverythingInItsPlace(t *testing.T) {
 		"opt/sv/share/bash-completion/completions/supervisord", "opt/sv/share/zsh/site-functions/_supervisord",
 		"opt/etc/supervisord/config.toml.example",
 		"opt/sv/share/fish/vendor_completions.d/supervisord.fish", "opt/sv/share/doc/supervisord/drop-ins/README.md",
-		"opt/sv/share/doc/supervisord/README.md", "opt/sv/share/doc/supervisord/configuration.md", "opt/sv/share/doc/supervisord/openapi.yaml",
+		"opt/sv/share/doc/supervisord/README.md", "opt/sv/share/doc/supervisord/LICENSE",
+		"opt/sv/share/doc/supervisord/docs/configuration.md", "opt/sv/share/doc/supervisord/docs/openapi.yaml",
+		"opt/sv/share/doc/supervisord/docs/images/page-idle-dark.webp", "opt/sv/share/doc/supervisord/examples/servers/nginx/nginx.conf",
 	} {
 		if !slices.Contains(found, want) {
 			t.Errorf("%s is not among %q", want, found)
@@ -55,6 +57,9 @@ func TestInstallPutsEverythingInItsPlace(t *testing.T) {
 	must(t, err)
 	if !strings.Contains(string(unit), "\nExecStart=/opt/sv/bin/supervisord run -c /opt/etc/supervisord/config.toml\n") {
 		t.Errorf("the unit does not start what was installed:\n%s", unit)
+	}
+	if want := "\nExecReload=/opt/sv/bin/supervisord reload -c /opt/etc/supervisord/config.toml\n"; !strings.Contains(string(unit), want) {
+		t.Errorf("the unit lacks %q:\n%s", want, unit)
 	}
 }
 
