@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os/user"
+	"slices"
 	"strconv"
 )
 
@@ -24,17 +25,19 @@ func LookupAccount(name string) (Account, error) {
 	if _, err := strconv.ParseUint(name, 10, 32); err == nil {
 		look = user.LookupId
 	}
-	u, err := look(name)
+	u, err := lookUpUser(name, look)
 	if err != nil {
 		return Account{}, err
 	}
-	ids, err := u.GroupIds()
+	ids, err := groupIDs(u)
 	if err != nil {
 		return Account{}, fmt.Errorf("cannot look up the groups of user %s: %w", name, err)
 	}
 	a := Account{Name: u.Username, Home: u.HomeDir, UID: number(u.Uid), GID: number(u.Gid)}
 	for _, id := range ids {
-		a.Groups = append(a.Groups, number(id))
+		if gid := number(id); !slices.Contains(a.Groups, gid) {
+			a.Groups = append(a.Groups, gid)
+		}
 	}
 	return a, nil
 }
@@ -43,7 +46,7 @@ func LookupAccount(name string) (Account, error) {
 // Errors: ErrIDRange, one for which Unknown is true, or a failure of the user database.
 func UID(name string) (uint32, error) {
 	return id(name, func() (string, error) {
-		u, err := user.Lookup(name)
+		u, err := lookUpUser(name, user.Lookup)
 		if err != nil {
 			return "", err
 		}
@@ -54,7 +57,7 @@ func UID(name string) (uint32, error) {
 // GID is UID for groups.
 func GID(name string) (uint32, error) {
 	return id(name, func() (string, error) {
-		g, err := user.LookupGroup(name)
+		g, err := lookUpGroup(name)
 		if err != nil {
 			return "", err
 		}
@@ -65,13 +68,14 @@ func GID(name string) (uint32, error) {
 // Unknown reports whether err says that the user database does not have a user or group.
 func Unknown(err error) bool {
 	var noUser user.UnknownUserError
+	var noID user.UnknownUserIdError
 	var noGroup user.UnknownGroupError
-	return errors.As(err, &noUser) || errors.As(err, &noGroup)
+	return errors.As(err, &noUser) || errors.As(err, &noID) || errors.As(err, &noGroup)
 }
 
 // UserName returns the name of a user, or "".
 func UserName(uid uint32) string {
-	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
+	u, err := lookUpUser(strconv.FormatUint(uint64(uid), 10), user.LookupId)
 	if err != nil {
 		return ""
 	}
