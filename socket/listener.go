@@ -214,7 +214,7 @@ func (t *Table) settle(l *listener) {
 	_ = l.apply()
 }
 
-// serveNeeded lets the last shared lane serve when the lane that served is gone. A lane of a generation alone goes on serving when the
+// serveNeeded lets the last shared lane serve when the lane that served is gone. A lane of a generation alone keeps serving when the
 // generation is gone: connections wait there for the next one, which gets its sockets.
 func (l *listener) serveNeeded() {
 	shared := slices.DeleteFunc(slices.Clone(l.lanes), func(ln *lane) bool { return !ln.shared })

@@ -25,7 +25,7 @@ type sock struct {
 	given   bool              // a worker may have it
 	hidden  string            // where the inode is, beside the path of the listener; "": at the path
 	foreign bool              // from a systemd socket unit: its path is not ours to remove
-	stray   bool              // a process that is no worker of ours accepts from it
+	stray   bool              // a process that is not one of our workers accepts from it
 	silent  bool              // bound, but not listening
 	full    bool              // nothing fits into its queue: see Pause
 	hears   bool              // it gets connections when the program on the group sends it some

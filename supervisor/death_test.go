@@ -202,7 +202,7 @@ func (p *fakeProcess) gets(sig syscall.Signal) {
 		p.reachedByNobody()
 	}
 	if sig == syscall.SIGKILL && p.ready && !p.told {
-		p.fault("%s is killed without having been told to go", p)
+		p.fault("%s is killed without having been told to stop", p)
 	}
 	p.told = true
 }
@@ -820,14 +820,14 @@ func (w *world) has(socket uint64, kind func(*fakeProcess) bool) (of []*fakeProc
 	return of
 }
 
-// reachedByNobody: p is told to go. New connections must not reach it any more, unless others accept them.
+// reachedByNobody: p is told to stop. New connections must not reach it any more, unless others accept them.
 func (p *fakeProcess) reachedByNobody() {
 	at := p.reached()
 	if at == 0 || !p.serves() || !slices.Contains(p.sockets, at) {
 		return
 	}
 	if len(p.has(at, func(q *fakeProcess) bool { return q != p && q.serves() })) == 0 {
-		p.fault("%s is told to go, and new connections reach it and nobody else", p)
+		p.fault("%s is told to stop, and new connections reach it and nobody else", p)
 	}
 }
 

@@ -26,7 +26,7 @@ func (s *stage) kept(generation int) (*client, *accepted) {
 	return c, a
 }
 
-// settles lets both clocks pass until the kernel shows that kept connections are idle.
+// settles lets both clocks pass until the kernel shows that keep-alive connections are idle.
 func (s *stage) settles() {
 	for range 12 {
 		kernelTime(100)

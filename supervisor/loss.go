@@ -51,7 +51,7 @@ func (p *runner) queued(g *resources) (n int) {
 	return n
 }
 
-// lost returns what the kernel says was lost since workers were told to go with something in hand. What it does not say is not known.
+// lost returns what the kernel says was lost since workers were told to stop with something in hand. What it does not say is not known.
 func (q *quiescence) lost() (l program.Lost) {
 	if n, err := q.watch.Reset(); err == nil {
 		l.Reset = n

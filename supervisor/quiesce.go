@@ -46,7 +46,7 @@ type quiescence struct {
 	blind bool          // a look has failed, and this was logged
 }
 
-// quiesce begins to look at what workers that finish have in hand, and ends the looks at those that are told to go or are gone.
+// quiesce begins to look at what workers that finish have in hand, and ends the looks at those that are told to stop or are gone.
 func (p *runner) quiesce() {
 	var all []finishing
 	for w, g := range p.core.Workers() {
@@ -131,7 +131,7 @@ func (p *runner) look(q *quiescence) {
 
 func (p *runner) looked(q *quiescence, l diag.Look, err error) {
 	switch {
-	case p.quiet[q.finishing] != q: // they are told to go meanwhile
+	case p.quiet[q.finishing] != q: // they are told to stop meanwhile
 		return
 	case err != nil && !q.blind:
 		q.blind = true

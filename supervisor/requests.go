@@ -25,7 +25,7 @@ var (
 	ErrCanary    = errors.New("the canary was refused; nothing has changed")
 	ErrStopping  = errors.New("supervisord is stopping")
 	ErrState     = errors.New("that is not possible now")
-	ErrUpgrade   = errors.New("upgrade refused; this supervisord goes on")
+	ErrUpgrade   = errors.New("upgrade refused; the running supervisord stays")
 )
 
 // ReloadOptions says what to reload, and who asks.

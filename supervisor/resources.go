@@ -23,9 +23,9 @@ type resources struct {
 	snapshot  *snapshot.Snapshot
 	log       *output.Log // of the program; nil: nothing is captured
 	unseen    bool        // the log says that its workers cannot be seen to accept
-	deaf      bool        // its lanes were deafened: its workers were told to go
+	deaf      bool        // its lanes were deafened: its workers were told to stop
 
-	cutOff []*quiescence // of workers that were told to go with something in hand
+	cutOff []*quiescence // of workers that were told to stop with something in hand
 }
 
 // prepare resolves the snapshot of a generation and runs its preflight, off the loop: files, the user database and the preflight

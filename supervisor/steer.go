@@ -78,7 +78,7 @@ func keysOf(listeners []socket.Resolved) []string {
 	return keys
 }
 
-// deafen lets the lanes drop what begins there once their workers were told to go: if this process dies and only it had other lanes, the
+// deafen lets the lanes drop what begins there once their workers were told to stop: if this process dies and only it had other lanes, the
 // kernel may send connections to any lane that is left. Clients send again a second later what was dropped.
 func (p *runner) deafen() {
 	for _, cg := range p.core.Draining {

@@ -98,7 +98,7 @@ type identity struct {
 type round struct {
 	stepped map[*runner]time.Time // when the rules of those that stepped were last applied; zero: they were not
 	unsaved []Handle              // workers that have said that they are ready, which is not written down yet
-	orphans []int                 // those that were told to go, as it is written down
+	orphans []int                 // those that were told to stop, as it is written down
 }
 
 // New returns a supervisor without programs.

@@ -120,7 +120,7 @@ func TestReceiptOfADrainingReloadSaysSo(t *testing.T) {
 	m := lab.Start(t, lab.WebWith("term=20s"))
 	m.Serves(1)
 	out := m.CtlOK("reload", "-v")
-	if !strings.Contains(out, "receipt of web, generation 2: serves") || !strings.Contains(out, "the drain goes on") || strings.Contains(out, ", drain ") {
+	if !strings.Contains(out, "receipt of web, generation 2: serves") || !strings.Contains(out, "the drain continues") || strings.Contains(out, ", drain ") {
 		t.Errorf("the output is %s", out)
 	}
 	p := ask(t, m, described(t, "Report"), 0, "reload").Programs[0]
@@ -172,7 +172,7 @@ func TestCtrlCEndsTheWaitingAndNotTheReload(t *testing.T) {
 	a := m.CtlStart("reload")
 	m.WorkerPID(2)
 	lab.Must(t, a.Cmd.Process.Signal(syscall.SIGINT))
-	if out := a.Ends(130); !strings.Contains(out, "goes on") {
+	if out := a.Ends(130); !strings.Contains(out, "the operation continues") {
 		t.Errorf("the output is %q", out)
 	}
 	m.Open(gate)

@@ -77,7 +77,7 @@ func TestUpgradedSupervisordKeepsAndRemovesItsStatusFile(t *testing.T) {
 	m.Serves(1)
 	statusFile(m, fmt.Sprintf("1:%d\n", m.WorkerPID(1)))
 	m.Signal(syscall.SIGUSR2)
-	m.Await(lab.Contains("goes on in the place of the image before"))
+	m.Await(lab.Contains(lab.Upgraded))
 	m.Reload()
 	m.Gone(1)
 	statusFile(m, fmt.Sprintf("2:%d\n", m.WorkerPID(2)))

@@ -99,7 +99,7 @@ func TestNewConnectionsReachNewGenerationBeforeOldOneIsTold(t *testing.T) {
 	h := replacedInHand(t, m, lab.Web)
 	reaches(t, m, 2)
 	if told(m, 1) {
-		t.Error("the old worker was told to go while it had a request in hand")
+		t.Error("the old worker was told to stop while it had a request in hand")
 	}
 	if got := h.completes(); !strings.Contains(got, "generation=1 ") {
 		t.Errorf("%s has answered the request that was in hand", got)
@@ -129,7 +129,7 @@ func TestUpgradeLetsOldWorkerFinish(t *testing.T) {
 	m.Upgrade(lab.Upgraded)
 	reaches(t, m, 2)
 	if told(m, 1) {
-		t.Error("the old worker was told to go while it had a request in hand")
+		t.Error("the old worker was told to stop while it had a request in hand")
 	}
 	h.completes()
 	m.Gone(1)

@@ -317,7 +317,7 @@ func TestUpgradeCommandWaitsUntilTheNewImageAnswers(t *testing.T) {
 	m.CtlFails(11, nil, "reload")
 	worker := m.WorkerPID(1)
 	last := m.Last()
-	if out := m.CtlOK("upgrade"); !strings.Contains(out, fmt.Sprintf("goes on as PID %d", m.PID())) {
+	if out := m.CtlOK("upgrade"); !strings.Contains(out, fmt.Sprintf("runs as PID %d", m.PID())) {
 		t.Errorf("the output is %q", out)
 	}
 	m.Await(lab.After(last), lab.Says(lab.Upgraded))
@@ -335,7 +335,7 @@ func TestUpgradeCommandReportsWhyABinaryIsRefused(t *testing.T) {
 	m.Start(lab.Web)
 	m.Serves(1)
 	m.ReplaceBy("#!/bin/sh\necho this is why >&2\nexit 1\n", 0o755)
-	m.CtlFails(1, []string{"this is why", "this supervisord goes on"}, "upgrade")
+	m.CtlFails(1, []string{"this is why", "the running supervisord stays"}, "upgrade")
 	m.Await(lab.Says(lab.UpgradeRefused), lab.Contains("this is why"))
 	if out := m.CtlOK("status"); !strings.Contains(out, "the last upgrade failed: ") || !strings.Contains(out, "this is why") {
 		t.Errorf("the status is %s", out)

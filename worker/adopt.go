@@ -138,7 +138,7 @@ func mayAdopt(pid, pidfd int, child bool) error {
 		if child {
 			return nil
 		}
-		return fmt.Errorf("process %d: it is no child of the supervisor, and there is no pidfd to know it by", pid)
+		return fmt.Errorf("process %d: it is not a child of the supervisor, and there is no pidfd to know it by", pid)
 	}
 	of, err := proc.PIDOf(pidfd)
 	if err != nil {

@@ -92,7 +92,7 @@ func (w *Worker) stopReady() {
 	}
 }
 
-// endsProbe ends the probes of a worker that is told to go.
+// endsProbe ends the probes of a worker that is told to stop.
 func (w *Worker) endsProbe(sig syscall.Signal) {
 	switch sig {
 	case syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGKILL:

@@ -188,7 +188,7 @@ func (d *demo) acts(ctx context.Context) (reasons []string, err error) {
 		reasons = append(reasons, v.Reasons...)
 	}
 	if i := slices.IndexFunc(v.Reloads, func(r prove.ReloadResult) bool { return r.Reason != "" }); i >= 0 {
-		fmt.Printf("   rejected: %s; the version before goes on serving\n", v.Reloads[i].Reason)
+		fmt.Printf("   rejected: %s; the version before keeps serving\n", v.Reloads[i].Reason)
 	} else {
 		reasons = append(reasons, "a version that never gets ready was not rejected")
 	}

@@ -50,7 +50,7 @@ var exitTable = []struct {
 	{exitUnavailable, "no supervisord answers"},
 	{exitPermission, "not permitted"},
 	{exitConfig, "the configuration was refused; nothing has changed"},
-	{exitInterrupted, "interrupted; what was begun goes on"},
+	{exitInterrupted, "interrupted; the operation continues"},
 }
 
 // exitLines returns the lines of the table for these codes, or all.

@@ -131,7 +131,7 @@ func signalCommand(path *string) *cobra.Command {
 func abortCommand(path *string) *cobra.Command {
 	a, reason := &asking{path: path}, ""
 	c := &cobra.Command{
-		Use: "abort PROGRAM", Short: "give up a trial; the serving generation goes on",
+		Use: "abort PROGRAM", Short: "give up a trial; the serving generation stays",
 		Long: `abort ends the generation on trial, also one that waits as a canary. The serving generation has all new connections again, and a canary
 finishes the connections that it has ([program.NAME.drain]).`,
 		ValidArgsFunction: a.programs(1),

@@ -26,7 +26,7 @@ fails later rolls back to the old image. In both cases upgrade says why, and exi
 		}
 		now, err := client.AwaitImage(ctx, before)
 		if err == nil {
-			fmt.Printf("supervisord %s goes on as PID %d\n", now.Version, now.PID)
+			fmt.Printf("supervisord %s runs as PID %d\n", now.Version, now.PID)
 		}
 		return err
 	})

@@ -61,7 +61,7 @@ func (s *showing) wait(ctx context.Context, client *control.Client, timeout time
 	live.close()
 	switch {
 	case errors.Is(err, context.Canceled):
-		return &exitError{code: exitInterrupted, err: errors.New("interrupted; what was begun goes on")}
+		return &exitError{code: exitInterrupted, err: errors.New("interrupted; the operation continues")}
 	case err != nil:
 		return err
 	}
@@ -118,7 +118,7 @@ func writeReceipt(out io.Writer, r receipt.Receipt) {
 	fmt.Fprintf(out, "  took %s, spawn to ready %s", short(r.Took), short(r.SpawnToReady))
 	switch {
 	case r.Ended.IsZero():
-		fmt.Fprint(out, "; this is what is known by now: the drain goes on")
+		fmt.Fprint(out, "; not final: the drain continues")
 	case r.Replaced != 0:
 		fmt.Fprintf(out, ", overlap %s, drain %s", short(r.Overlap), short(r.Drain))
 	}

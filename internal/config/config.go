@@ -124,7 +124,7 @@ type ReloadPolicy struct {
 	PreflightTimeout time.Duration
 	Retry            time.Duration // a failed reload is tried again after this time, until one serves; 0: it is not
 	Every            time.Duration // a program reloads when a generation has served for this time; 0: it does not
-	Keep             time.Duration // the old generation is not told to go for so long, so that a rollback can bring it back; 0: it is
+	Keep             time.Duration // the old generation is not told to stop for so long, so that a rollback can bring it back; 0: it is
 }
 
 // DrainPolicy is the [program.NAME.drain] table: what passes between the moment from which an old worker gets no new connections and

@@ -122,7 +122,7 @@ func readDrain(v document.Value, p *Program) {
 	}
 }
 
-// keepFits reports a keep that would do harm: an old generation that shares a listener and is not told to go goes on serving.
+// keepFits reports a keep that would do harm: an old generation that shares a listener and is not told to stop keeps serving.
 func keepFits(v document.Value, p *Program) {
 	at := slices.IndexFunc(p.Listen, func(l socket.Spec) bool { return !isSteered(l) })
 	switch {

@@ -82,7 +82,7 @@ func (s *Settings) OwnControl(file string) string {
 }
 
 // ControlSockets returns where the control socket of the configuration in this file may be, the likeliest first; none: there is
-// none. It ignores what is wrong in the file: asking a running supervisord must not depend on a configuration that is being mended.
+// none. It ignores what is wrong in the file: asking a running supervisord must not depend on a configuration that is being fixed.
 func ControlSockets(path string) []string {
 	l := newLoader()
 	s := &l.config.Supervisor

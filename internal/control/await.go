@@ -13,7 +13,7 @@ import (
 // Errors of Await.
 var (
 	ErrUnknown = errors.New("outcome unknown: look at `supervisord status` and the log")
-	ErrLate    = errors.New("timed out waiting; what was asked for goes on")
+	ErrLate    = errors.New("timed out waiting; the operation continues")
 )
 
 const (

@@ -52,7 +52,7 @@ func (c Canary) checkShare(text string) error {
 	case c.Share < 1:
 		return apiError(BadRequest, fmt.Sprintf("a canary with a share of %s would be none", text), "write at least 0.01%; to end a canary, use abort")
 	case c.Share >= program.Whole:
-		return apiError(BadRequest, fmt.Sprintf("a share of %s would be no canary", text), "write at most 99.99%; for everything, leave canary out")
+		return apiError(BadRequest, fmt.Sprintf("%s is not a canary", text), "write at most 99.99%; for everything, leave canary out")
 	}
 	return nil
 }

@@ -153,7 +153,7 @@ func (g *ProgramVerdict) lookReload(p *supervisor.ProgramStatus, u until) {
 	}
 }
 
-// readReload reads the record of a reload. Once it serves, only the drain goes on; other ends are final.
+// readReload reads the record of a reload. Once it serves, only the drain continues; other ends are final.
 func (g *ProgramVerdict) readReload(r *program.ReloadRecord, u until) {
 	if g.Outcome != program.Pending && g.Outcome != program.Serves {
 		return

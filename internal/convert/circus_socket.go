@@ -75,7 +75,7 @@ func (w *watcher) socketRules(address string) draft.Rules {
 	case unix:
 		perSlot = draft.None("per_slot is not for a unix socket")
 	case w.Value("restart.when") == `"never"`:
-		perSlot = draft.None("per_slot needs workers that are always restarted: nobody would answer the connections of one that is not")
+		perSlot = draft.None("per_slot needs workers that are always restarted: the connections of one that is not restarted would never be answered")
 	}
 	if strings.Contains(address, "[") && !unix {
 		family = draft.When(draft.Is("AF_INET6"), draft.Always("listen.ipv6_only", false), draft.Kept)

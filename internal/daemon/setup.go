@@ -187,17 +187,17 @@ func (d *daemon) open() error {
 		d.lines.Bound(d.config)
 		return d.Session.Redirect(d.out.sync, d.log)
 	case d.handover.Upgrade:
-		d.log.Info("supervisord goes on in the place of the image before", where...)
+		d.log.Info("supervisord was upgraded in place", where...)
 	default:
-		d.log.Warn("supervisord goes on after the death of the one before", where...)
+		d.log.Warn("supervisord took over from one that died", where...)
 	}
 	if reason := d.handover.GaveBack; reason != "" {
-		d.log.Error("upgrade failed: the new binary could not go on; this one is back", zap.String("reason", reason))
+		d.log.Error("upgrade failed: the new binary could not take over; the old one is back", zap.String("reason", reason))
 	}
 	d.supervisor.Restore(d.handover)
 	d.lines.Resume(d.supervisor.Describe())
 	if err := d.Session.Resume(d.handover.Extra, d.out.sync, d.log); err != nil {
-		d.log.Error("the log goes on where it went before", zap.Error(err))
+		d.log.Error("the log stays where it was", zap.Error(err))
 	}
 	return nil
 }

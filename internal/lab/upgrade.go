@@ -14,9 +14,9 @@ import (
 
 // The sentences of the log about an upgrade in place.
 const (
-	Upgraded       = "supervisord goes on in the place of the image before"
-	UpgradeRefused = "upgrade refused; this supervisord goes on"
-	UpgradeFailed  = "upgrade failed: the new binary could not go on; this one is back"
+	Upgraded       = "supervisord was upgraded in place"
+	UpgradeRefused = "upgrade refused; the running supervisord stays"
+	UpgradeFailed  = "upgrade failed: the new binary could not take over; the old one is back"
 	Adopted        = "worker is adopted"
 )
 

@@ -231,7 +231,7 @@ func (t *endpoint) probeFarewell(ctx context.Context) error {
 	return err
 }
 
-// round is how long a kept connection is idle between two requests, about: far less than any server's idle timeout.
+// round is how long a keep-alive connection is idle between two requests, about: far less than any server's idle timeout.
 const round = 200 * time.Millisecond
 
 // mostKept bounds the connections that are kept.

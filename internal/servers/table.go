@@ -40,7 +40,7 @@ var (
 
 func python() []*Server {
 	const drain = "copy examples/servers/asgi/drain.py beside the application, serve drain:app instead of it with environment = " +
-		`{ APP = "MODULE:NAME", LISTEN_FD = "{fd:http}" }` + ", and use asyncio, not uvloop: otherwise requests on kept connections are lost"
+		`{ APP = "MODULE:NAME", LISTEN_FD = "{fd:http}" }` + ", and use asyncio, not uvloop: otherwise requests on keep-alive connections are lost"
 	return []*Server{
 		{
 			Name: "gunicorn", Page: "docs/servers.md#gunicorn", Example: "gunicorn.toml",

@@ -78,7 +78,7 @@ const (
 	lookLast  = 250 * time.Millisecond
 )
 
-// Await waits until the process has nothing in hand, has ended, or was told to go before, for this time at most. Call it before End.
+// Await waits until the process has nothing in hand, has ended, or was told to stop before, for this time at most. Call it before End.
 func (o *Orphan) Await(quiet func() bool, limit time.Duration) {
 	end := time.Now().Add(limit)
 	for pause := lookFirst; !o.asked && time.Now().Before(end) && !quiet(); pause = min(2*pause, lookLast) {

@@ -267,7 +267,7 @@ func (s *Orphans) Kill() {
 // Ending lists the processes that are to go and have not gone yet.
 func (s *Orphans) Ending() []int { return pidsOf(s.ending) }
 
-// Told lists those of them that were told to go.
+// Told lists those of them that were told to stop.
 func (s *Orphans) Told() []int {
 	return pidsOf(slices.DeleteFunc(slices.Clone(s.ending), func(o *Orphan) bool { return !o.told.Load() && !o.asked }))
 }

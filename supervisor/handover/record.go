@@ -39,7 +39,7 @@ type Record struct {
 	// Reload was asked for, and its configuration was being read, when the image before this one ended.
 	Reload *PendingReload `json:",omitempty"`
 
-	// Orphans are the processes of a dead supervisor that were told to go and have not gone yet.
+	// Orphans are the processes of a dead supervisor that were told to stop and have not gone yet.
 	Orphans []int `json:",omitempty"`
 
 	// Descriptors are the descriptors that an execve leaves open, by name, and Stored counts what systemd's file-descriptor store

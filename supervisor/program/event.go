@@ -90,7 +90,7 @@ type (
 		Look
 	}
 
-	// LossKnown says what a generation that was told to go has lost.
+	// LossKnown says what a generation that was told to stop has lost.
 	LossKnown struct {
 		Generation int
 		Lost

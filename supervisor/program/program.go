@@ -113,7 +113,7 @@ type Generation struct {
 	Began   time.Time // when it went on trial
 	Spawned time.Time // when its first worker was asked for
 	Served  time.Time // when it began to serve
-	Retired time.Time // when it was told to go
+	Retired time.Time // when it was told to stop
 }
 
 // hold is what makes a generation a canary.

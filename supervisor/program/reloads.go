@@ -66,7 +66,7 @@ type ReloadRecord struct {
 	Decided time.Time `json:"decided,omitzero"` // when Outcome became final
 	Ended   time.Time `json:"ended,omitzero"`   // when the generation that had to go was gone
 
-	Retired time.Time `json:"retired,omitzero"` // when the new generation was told to go itself
+	Retired time.Time `json:"retired,omitzero"` // when the new generation was told to stop itself
 	Gone    time.Time `json:"gone,omitzero"`    // when it was gone
 
 	Took         time.Duration `json:"took_ns"`           // from Began to Decided
@@ -431,7 +431,7 @@ func (p *Program) CompleteReloads() {
 	slices.SortFunc(p.Reloads, func(a, b *ReloadRecord) int { return a.Generation - b.Generation })
 }
 
-// replacedBy returns the number of the generation that was told to go as g began to serve, if that lives.
+// replacedBy returns the number of the generation that was told to stop as g began to serve, if that lives.
 func (p *Program) replacedBy(g *Generation) int {
 	for _, d := range p.Draining {
 		if d.Number < g.Number && d.Retired.Equal(g.Served) {

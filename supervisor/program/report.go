@@ -70,7 +70,7 @@ const (
 	GenerationGone   ReportKind = "generation is gone"
 	GenerationKept   ReportKind = "old generation is kept: it can be rolled back to"
 	GenerationQuiet  ReportKind = "generation has nothing in hand any more"
-	GenerationBusy   ReportKind = "generation still has something in hand, and is told to stop"
+	GenerationBusy   ReportKind = "generation is told to stop with requests in hand"
 	GenerationLost   ReportKind = "generation has lost connections"
 	RolledBack       ReportKind = "rolled back: the generation before serves again"
 	ShareChanged     ReportKind = "canary's share of the new connections changes"

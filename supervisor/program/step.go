@@ -402,7 +402,7 @@ func (x Exit) failedStep(s WorkerState) string {
 }
 
 // fail ends the trial. The serving generation was never touched, or (rolling, stop-first) gets its slots filled again: until then a
-// worker of the trial that is ready goes on serving if nothing else does.
+// worker of the trial that is ready keeps serving if nothing else does.
 func (p *Program) fail(now time.Time, f Failure) {
 	g := p.Trial
 	g.Failure = &f // drain touches it
@@ -433,7 +433,7 @@ func (p *Program) fail(now time.Time, f Failure) {
 	}
 }
 
-// tryAgain arms what follows a reload that has failed, while the generation before serves on.
+// tryAgain arms what follows a reload that has failed, while the generation before keeps serving.
 func (p *Program) tryAgain(now time.Time, g *Generation, f Failure) {
 	if p.Serving == nil {
 		return

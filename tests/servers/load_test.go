@@ -42,13 +42,13 @@ type clients struct {
 	request func(since time.Time) load.Attempt
 }
 
-// asking returns clients of an address, with a new connection for each request or with kept connections.
+// asking returns clients of an address, with a new connection for each request or with keep-alive connections.
 func asking(kind string, count, keep int, address string, a load.Ask) clients {
 	s := &load.Sender{Dial: load.Dial(address), Ask: a, Keep: keep, Timeout: answerTimeout, RoundTrip: roundTrip}
 	return clients{kind, count, s.Send}
 }
 
-// web returns the usual load on an address: half of the clients use new connections, half kept ones.
+// web returns the usual load on an address: half of the clients use new connections, half keep-alive ones.
 func web(address string, a load.Ask) []clients {
 	return []clients{fresh(address, a), asking("kept", 12, 12, address, a)}
 }

@@ -66,7 +66,7 @@ func blow(s *site, storm lab.Storm) lab.Toll {
 	})
 }
 
-// kept is the load of the other tests. New connections and slow requests lose nothing; a kept connection may lose a request in the
+// kept is the load of the other tests. New connections and slow requests lose nothing; a keep-alive connection may lose a request in the
 // instant in which its server closes it.
 func (u unaware) kept(t *testing.T) {
 	t.Helper()
@@ -113,7 +113,7 @@ func exporterProgram(t testing.TB) string {
 	return program
 }
 
-// nodeProgram returns this machine's Node. The root has Node 18, whose server.close() waits for kept connections as long as their clients
+// nodeProgram returns this machine's Node. The root has Node 18, whose server.close() waits for keep-alive connections as long as their clients
 // use them.
 func nodeProgram(t testing.TB) string {
 	t.Helper()

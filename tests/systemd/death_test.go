@@ -150,7 +150,7 @@ func (l *Lab) switches(master string) int {
 	l.t.Helper()
 	n := 0
 	for _, entry := range l.Journal("_PID=" + master) {
-		if strings.HasPrefix(entry["MESSAGE"], "supervisord goes on in the place of the image before") {
+		if strings.HasPrefix(entry["MESSAGE"], "supervisord was upgraded in place") {
 			n++
 		}
 	}

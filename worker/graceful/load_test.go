@@ -24,7 +24,7 @@ func TestLoadNewConnections(t *testing.T) { underLoad(t, 0) }
 
 func TestLoadKeepAlive(t *testing.T) { underLoad(t, *loadConnections) }
 
-// underLoad replaces workers under a load with this many kept connections.
+// underLoad replaces workers under a load with this many keep-alive connections.
 func underLoad(t *testing.T, keep int) {
 	m := newMaster(t)
 	s := &load.Sender{Dial: load.Dial(m.addr), Ask: load.Get("http://test/", only200), Keep: keep}

@@ -53,7 +53,7 @@ func notifyFD(text string) (int, error) {
 
 // Ready says that this process serves: READY=1 on NOTIFY_SOCKET, a newline on NOTIFY_FD, an ack to einhorn, or several of
 // them; without any, Ready does nothing. Serve calls it, so only a program without Serve needs it.
-// If the supervisor has died meanwhile, that is not an error: this process goes on serving, and the next supervisor adopts it
+// If the supervisor has died meanwhile, that is not an error: this process keeps serving, and the next supervisor adopts it
 // or tells it to stop.
 //
 // Ready promises nothing about the stop; Serve also says that it drains by itself (X_SUPERVISORD_DRAINS=1), so that supervisord

@@ -33,7 +33,7 @@ type Accepting struct {
 	Group      string        // the directory of its control group; "": it has none
 	NotifyPath string        // its NOTIFY_SOCKET
 	Orphans    func() []int  // our children that are not workers: some may have been started by this one
-	GiveUp     time.Duration // how long a worker may not be seen to wait whose waiting the kernel may not show; 0: for ever
+	GiveUp     time.Duration // how long a worker may not be seen to wait whose waiting the kernel may not show; 0: forever
 	Looks      *foreign.Looks
 	Key        any // of the worker, for Looks
 }

@@ -196,7 +196,7 @@ func (x *composed) envFile(p *draft.Target, s source.Setting) {
 		}
 		at := p.Path(file.Value)
 		if _, err := p.Read(at); err != nil && !required {
-			p.Lacks(s, "there is no file "+at+", and supervisord needs those that it is told of")
+			p.Lacks(s, "there is no file "+at+", and every file that the configuration names must exist")
 			continue
 		}
 		x.files = append(x.files, at)

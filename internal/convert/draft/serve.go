@@ -140,7 +140,7 @@ func (p *Target) settings(s source.Setting, server *servers.Server) {
 	}
 }
 
-// duration reads a value in TOML; 0: it is no duration, or infinity.
+// duration reads a value in TOML; 0: it is not a duration, or infinity.
 func duration(value string) time.Duration {
 	d, _ := time.ParseDuration(strings.Trim(value, `"`))
 	return d

@@ -141,7 +141,7 @@ func (x *service) environmentFile(p *draft.Target, s source.Setting) {
 		return
 	case optional:
 		if _, err := p.Read(path); err != nil {
-			p.Lacks(s, "there is no such file, and supervisord needs those that it is told of: write environment_file when there is one")
+			p.Lacks(s, "there is no such file, and every file that the configuration names must exist: write environment_file when there is one")
 			return
 		}
 		p.Note("", s, "supervisord needs the file, which systemd would do without")
@@ -243,7 +243,7 @@ func timeoutSec(p *draft.Target, s source.Setting) {
 
 func watchdog(p *draft.Target, s source.Setting) {
 	if n, ok := span(p, s); ok && n <= 0 {
-		p.Note("", s, "not needed: this is no watchdog")
+		p.Note("", s, "not needed: this is not a watchdog")
 	} else if ok {
 		draft.To("health.watchdog", asSpan(0.001))(p, s)
 	}

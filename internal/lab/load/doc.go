@@ -9,7 +9,7 @@
 // On loopback a client learns within microseconds that a server has closed a connection, and its request arrives microseconds
 // after the connect. A remote client is one round trip behind: its request crosses the close on the way, or arrives on a
 // connection that the server accepted long before. A Sender with a RoundTrip behaves like the remote one: on a new connection it
-// waits for that time between connect and request, which the latency does not include; a request on a kept connection counts as
+// waits for that time between connect and request, which the latency does not include; a request on a keep-alive connection counts as
 // lost if the server closed the idle connection less than that time before. A connection that was closed earlier is replaced
 // silently, as every client does.
 package load

@@ -23,7 +23,7 @@ type Sender struct {
 	Ask       Ask
 	Keep      int           // connections to keep between requests; 0: a new one for each request
 	Timeout   time.Duration // of the connect, and of the answer; 0: 30 s
-	RoundTrip time.Duration // how far away the client acts to be: see the package; 0: it does not notice that a kept connection was closed
+	RoundTrip time.Duration // how far away the client acts to be: see the package; 0: it does not notice that a keep-alive connection was closed
 
 	mu    sync.Mutex
 	idle  []*Wire        // the longest idle first
