@@ -66,7 +66,7 @@ func runAB(ctx context.Context, r *rig, c *chapter) error {
 	c.table([]string{"supervisor", "worker", "ab", "HUPs", "requests", "failed", "requests/s"}, rows)
 	blame := ""
 	if theirs > 0 {
-		blame = fmt.Sprintf(" With plain Shutdown %s requests failed where the generations share a socket, or on kept connections that the worker closed "+
+		blame = fmt.Sprintf(" With plain Shutdown %s requests failed where the generations share a socket, or on keep-alive connections that the worker closed "+
 			"under a request: the socket is handed over without a loss, but the worker loses requests that it has accepted when it stops.", count(theirs))
 	}
 	c.say("**It means:** %s%s With `-k`, ab keeps its connections (HTTP/1.0 with keep-alive). One worker serves at a time. start_server considers "+

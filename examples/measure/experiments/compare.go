@@ -34,7 +34,7 @@ func entrances() []entrance {
 	}
 	return []entrance{
 		{"JSON, a new connection each", json(false)},
-		{"JSON, kept connections", json(true)},
+		{"JSON, keep-alive connections", json(true)},
 		{"gRPC", func(t *traffic, n int, _, address string) func() int { return t.rpcUsers(n, spread, 0, address) }},
 	}
 }
@@ -61,7 +61,7 @@ func runCompare(ctx context.Context, r *rig, c *chapter) error {
 	}
 	c.say("examples/json-vs-grpc, one worker, %d users who call again as soon as they are answered, for %s in each row, without redeploys and with one a second:", r.compare.users, r.compare.length)
 	c.table([]string{"", "redeploys", "calls/s", "failed", "p50", "p99", "max", "connections", "calls on a used connection"}, rows)
-	c.say("**It means:** %s What JSON and gRPC cost depends on the connections: the published 0.31 %% comes from a client that closes its own. A redeploy replaces every kept connection, "+
+	c.say("**It means:** %s What JSON and gRPC cost depends on the connections: the published 0.31 %% comes from a client that closes its own. A redeploy replaces every keep-alive connection, "+
 		"once; between redeploys connections are reused as before.", verdict(lost, "supervisord"))
 	return r.picture(c, "json-vs-grpc.svg", "latency over time of JSON and gRPC under redeploys",
 		plot.Timeline("One service, two protocols, a redeploy every second", panelHeight, panels))

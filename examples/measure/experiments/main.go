@@ -1,7 +1,7 @@
 // Experiments repeats what others have published about deploys without downtime, with supervisord and without, and writes one report
 // with pictures. scripts/experiments runs it.
 //
-// An experiment (ab.go, stopped.go, latency.go and sealed.go, gaps.go, compare.go) starts supervisord or workers by themselves (rig.go),
+// An experiment (ab.go, stopped.go, latency.go and sealed.go, gaps.go, compare.go, ways.go) starts supervisord or workers by themselves (rig.go),
 // puts traffic on them (traffic.go), and fills a chapter of the report (report.go) with tables and pictures (pictures.go). The same
 // binary is also the worker and the sealed-off process that some experiments need besides the examples (roles.go, sealed.go).
 package main
@@ -92,6 +92,7 @@ func experiments() []experiment {
 		{3, "Latency as a whole, and slow names", publishedLatency, runLatency},
 		{4, "The longest gap, with 1, 2, 4 and auto workers", publishedGaps, runGaps},
 		{5, "JSON over HTTP/1.1 against gRPC", publishedCompare, runCompare},
+		{6, "The same server with supervisord and without", publishedWays, runWays},
 	}
 }
 

@@ -128,7 +128,7 @@ func drawColumn(d *plot.Drawing, class, name string, gaps load.Times, x float64,
 // drawCounts draws how many calls ended in each tenth of a second, answered and failed.
 func drawCounts(title string, panels []plot.Panel) []byte {
 	const height, pitch = 84.0, 84.0 + 62
-	d := plot.New(title, plot.Width, 68+pitch*float64(len(panels)))
+	d := plot.New(title, plot.Width, 90+pitch*float64(len(panels)))
 	for i, p := range panels {
 		top := 64 + pitch*float64(i)
 		d.Text(plot.Left, top+14, "start", "name", p.Title)
@@ -139,6 +139,9 @@ func drawCounts(title string, panels []plot.Panel) []byte {
 		d.Text(plot.Right, top+14, "end", class, p.Note)
 		drawEnds(d, p, top+26, height)
 	}
+	bottom := 72 + pitch*float64(len(panels))
+	d.Legend(plot.Left, bottom, plot.Key{Class: "with", Words: "answered"}, plot.Key{Class: "bad", Words: "failed"})
+	d.Text(plot.Right, bottom, "end", "soft", "in each tenth of a second")
 	return d.SVG()
 }
 

@@ -101,7 +101,7 @@ How to read the figures:
 - No client sends a request twice. Go's http.Transport would do that silently, so the HTTP clients are ab and a client that
   belongs to this repository. gRPC's transparent retry, of calls that a server has refused by GOAWAY, is part of gRPC and is enabled.
 - Everything runs on loopback, where a client sees a close at once. `+"`supervisord prove`"+` can simulate a client that is a round trip away.
-- `+"`max_draining`"+` is 100 in all experiments: HUPs come faster than a worker with kept connections drains (up to 28 s), and with
+- `+"`max_draining`"+` is 100 in all experiments: HUPs come faster than a worker with keep-alive connections drains (up to 28 s), and with
   the default, 4, most HUPs would wait and be merged into one reload.
 
 In the pictures grey lines are redeploys (HUP), the blue line is the median, the bands reach to p95 and p99, dots are the slowest

@@ -93,7 +93,7 @@ func runStopped(ctx context.Context, r *rig, c *chapter) error {
 // ending is what the users saw of a server that went.
 type ending struct {
 	all   load.Attempts
-	stops []time.Duration // when it was told to go, since the calls began
+	stops []time.Duration // when it was told to stop, since the calls began
 	until time.Duration
 }
 

@@ -59,7 +59,7 @@ func sender(address string, ask load.Ask, keep int) *load.Sender {
 
 func get(path string) load.Ask { return load.Get("http://experiment"+path, nil) }
 
-// steady sends requests at a constant rate, however long the answers take: half of them on new connections, half on kept ones.
+// steady sends requests at a constant rate, however long the answers take: half of them on new connections, half on keep-alive ones.
 func steady(address string, rate int) *traffic {
 	t := newTraffic()
 	t.Rate(sender(address, get("/"), 0), rate/2)
