@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/config/document"
+	"example.org/supervisord/internal/terminal"
 )
 
 // finding is a problem as `check --json` prints it.
@@ -76,10 +78,15 @@ func printProblems(problems []document.Problem, refused bool) {
 	if refused {
 		out = os.Stderr
 	}
+	paint := terminal.Colors(out)
 	for _, p := range problems {
-		fmt.Fprintln(out, p)
+		word, color := string(p.Severity), paint.Warn
+		if word == "" {
+			word, color = p.What, paint.Bad
+		}
+		fmt.Fprintln(out, strings.Replace(p.String(), ": "+word, ": "+color(word), 1))
 	}
 	if !refused {
-		fmt.Fprintln(out, "ok")
+		fmt.Fprintln(out, paint.Good("ok"))
 	}
 }

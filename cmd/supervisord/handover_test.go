@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/control"
+	"example.org/supervisord/internal/terminal"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
@@ -43,7 +44,7 @@ func TestVerdictsSayWhatBecomesOfConnections(t *testing.T) {
 		"web: generation 8 was rolled back: it served for 1m30s; generation 7 serves":                                   {Outcome: control.RolledBack, Reason: "it served for 1m30s", Serving: 7},
 	} {
 		v.Program, v.Generation = "web", 8
-		if got := describe(v); got != want {
+		if got := describe(v, terminal.Palette{}); got != want {
 			t.Errorf("%q instead of\n%q", got, want)
 		}
 	}

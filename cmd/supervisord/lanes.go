@@ -30,6 +30,15 @@ func atTheEnd(r *program.ReloadRecord) string {
 	if r.Left != nil {
 		parts = append(parts, "it was told to stop at drain.timeout with connections in hand: "+inHand(*r.Left))
 	}
+	if text := losses(r); text != "" {
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// losses says what the kernel reports as lost; "": nothing.
+func losses(r *program.ReloadRecord) string {
+	var parts []string
 	if l := r.Lost; l != nil && l.Reset > 0 {
 		parts = append(parts, were(l.Reset, "connection")+" reset with unread data")
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,45 +16,40 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// redraw is how often the lines on a terminal change at most.
-const redraw = 250 * time.Millisecond
+const (
+	// redraw is how often the lines on a terminal change at most.
+	redraw = 250 * time.Millisecond
+	// recount is how often connections are counted while a generation drains: the kernel has no events for them.
+	recount = time.Second
+)
 
-// live keeps a line for each program current on a terminal. It asks for the status only after an event; the times in a line go on by
-// themselves. The methods of a nil live do nothing.
+// live keeps lines on a terminal current while a command waits. The methods of a nil live do nothing.
 type live struct {
-	client   *control.Client
-	lines    *terminal.Lines
-	stop     context.CancelFunc
-	drawing  sync.WaitGroup
-	programs atomic.Pointer[[]string]
-	events   atomic.Int64
+	stop    context.CancelFunc
+	drawing sync.WaitGroup
 }
 
-// newLive returns nil if out is not a terminal, or if every event gets a line.
-func newLive(client *control.Client, out *os.File, verbose bool) *live {
+// newLive draws what texts returns until close. It returns nil if out is not a terminal.
+func newLive(out *os.File, texts func(ctx context.Context, now time.Time) []string) *live {
 	lines := terminal.NewLines(out, time.Second)
-	if verbose || lines == nil {
+	if lines == nil {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &live{client: client, lines: lines, stop: cancel}
-	l.drawing.Go(func() { l.run(ctx) })
-	return l
-}
-
-// follow has the lines drawn again, for the programs that the tickets name. It does not wait.
-func (l *live) follow(line control.WaitLine) {
-	if l == nil {
-		return
-	}
-	if line.Tickets != nil {
-		var names []string
-		for _, t := range line.Tickets {
-			names = append(names, t.Program)
+	l := &live{stop: cancel}
+	l.drawing.Go(func() {
+		defer lines.Clear()
+		tick := time.NewTicker(redraw)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			lines.Show(texts(ctx, time.Now())...)
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
 		}
-		l.programs.Store(&names)
-	}
-	l.events.Add(1)
+	})
+	return l
 }
 
 // close ends the drawing and removes the lines.
@@ -64,86 +60,144 @@ func (l *live) close() {
 	}
 }
 
-func (l *live) run(ctx context.Context) {
-	defer l.lines.Clear()
-	st, seen := &supervisor.Status{}, int64(0)
-	tick := time.NewTicker(redraw)
-	defer tick.Stop()
-	for ctx.Err() == nil {
-		if events := l.events.Load(); events > seen {
-			if now, err := l.client.Status(ctx, "", false); err == nil {
-				st, seen = now, events
-			}
-		}
-		l.lines.Show(l.texts(st)...)
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-		}
-	}
+// waiting is what a command waits for: a line for each program. It asks for the status only after an event; the times in a line go on
+// by themselves.
+type waiting struct {
+	client   *control.Client
+	programs atomic.Pointer[[]string]
+	events   atomic.Int64
+
+	status *supervisor.Status
+	seen   int64     // of events
+	asked  time.Time // when for the status
 }
 
-func (l *live) texts(st *supervisor.Status) (texts []string) {
-	names := l.programs.Load()
-	for _, p := range st.Programs {
-		if names != nil && slices.Contains(*names, p.Name) {
-			texts = append(texts, progress(p, time.Now()))
+// follow notes what the tickets name, and that something has happened. It does not wait.
+func (w *waiting) follow(line control.WaitLine) {
+	if line.Tickets != nil {
+		var names []string
+		for _, t := range line.Tickets {
+			names = append(names, t.Program)
+		}
+		w.programs.Store(&names)
+	}
+	w.events.Add(1)
+}
+
+func (w *waiting) texts(ctx context.Context, now time.Time) (texts []string) {
+	names := w.programs.Load()
+	if names == nil {
+		return nil
+	}
+	if events := w.events.Load(); events > w.seen || w.counts() && now.Sub(w.asked) >= recount {
+		if st, err := w.client.Status(ctx, "", false); err == nil {
+			w.status, w.seen, w.asked = st, events, now
+		}
+	}
+	if w.status == nil {
+		return nil
+	}
+	for _, p := range w.status.Programs {
+		if slices.Contains(*names, p.Name) {
+			texts = append(texts, p.Name+": "+progress(p, now))
 		}
 	}
 	return texts
 }
 
-// progress returns a program in one line: "web  generation 8: spawning 3/8, ready 3/8, soak 4 s; draining 2".
-func progress(p supervisor.ProgramStatus, now time.Time) string {
-	text, draining := string(p.State), 0
-	for _, g := range slices.Backward(p.Generations) { // the trial comes first, so it counts most
-		switch g.Role {
-		case program.RoleTrial:
-			text = trialProgress(g, now)
-		case program.RoleServing:
-			text = fmt.Sprintf("generation %d serves", g.Number)
-		case program.RoleDraining:
-			draining += len(g.Workers)
-		}
-	}
-	if draining > 0 {
-		text += fmt.Sprintf("; draining %d", draining)
-	}
-	if p.Due != nil {
-		text += "; a reload waits: " + p.Due.Waits
-	}
-	return p.Name + "  " + text
+// counts reports whether a line has a number of connections.
+func (w *waiting) counts() bool {
+	return w.status != nil && slices.ContainsFunc(w.status.Programs, func(p supervisor.ProgramStatus) bool {
+		return slices.ContainsFunc(p.Generations, func(g supervisor.GenerationStatus) bool { return g.InHand != nil })
+	})
 }
 
-func trialProgress(g supervisor.GenerationStatus, now time.Time) string {
-	spawned, ready := 0, 0
-	var soak time.Duration
-	for _, w := range g.Workers {
-		if w.PID > 0 {
-			spawned++
-		}
-		if w.State != program.Starting {
-			ready++
-		}
-		if w.State == program.Soaking && w.Deadline != nil {
-			soak = max(soak, w.Deadline.Sub(now))
+// progress says what a program waits for: "worker 9 of generation 8 is not ready yet, 4s of 30s (2 of 8 are); generation 7 serves".
+func progress(p supervisor.ProgramStatus, now time.Time) string {
+	var parts, serving []string
+	for _, g := range p.Generations {
+		text := generationProgress(g, now)
+		switch {
+		case text == "":
+		case g.Role == program.RoleServing: // comes last, where a narrow terminal cuts
+			serving = append(serving, text)
+		default:
+			parts = append(parts, text)
 		}
 	}
-	text := fmt.Sprintf("generation %d: ", g.Number)
-	switch {
-	case g.Held:
-		if g.Share > 0 {
-			return text + "canary held with " + program.Percentage(g.Share)
-		}
-		return text + "canary held"
-	case spawned == 0:
-		return text + "preparing"
-	case ready < g.Slots:
-		text += fmt.Sprintf("spawning %d/%d, ", spawned, g.Slots)
+	if p.Due != nil {
+		parts = append(parts, "a reload waits: "+p.Due.Waits)
 	}
-	text += fmt.Sprintf("ready %d/%d", ready, g.Slots)
-	if soak > 0 {
-		text += fmt.Sprintf(", soak %d s", int(soak.Seconds()+0.99))
+	if p.RetryAt != nil {
+		parts = append(parts, fmt.Sprintf("the next attempt follows in %s", seconds(p.RetryAt.Sub(now))))
 	}
-	return text
+	if parts = append(parts, serving...); len(parts) == 0 {
+		return string(p.State)
+	}
+	return strings.Join(parts, "; ")
 }
+
+func generationProgress(g supervisor.GenerationStatus, now time.Time) string {
+	states := map[program.WorkerState][]supervisor.WorkerStatus{}
+	for _, w := range g.Workers {
+		states[w.State] = append(states[w.State], w)
+	}
+	switch stopping := states[program.Stopping]; {
+	case g.Role == program.RoleTrial:
+		return trialProgress(g, states, now)
+	case len(stopping) > 0:
+		return fmt.Sprintf("generation %d stops: %s left", g.Number, count(len(stopping), "worker")) + until(stopping, ", next signal", now)
+	case g.Role == program.RoleDraining:
+		text := fmt.Sprintf("generation %d drains", g.Number)
+		if g.InHand != nil {
+			text += ": " + inHand(*g.InHand)
+		}
+		return text + until(states[program.Finishing], "; told to stop", now)
+	case g.Role == program.RoleServing:
+		return fmt.Sprintf("generation %d serves", g.Number)
+	}
+	return ""
+}
+
+func trialProgress(g supervisor.GenerationStatus, states map[program.WorkerState][]supervisor.WorkerStatus, now time.Time) string {
+	starting, soaking := states[program.Starting], states[program.Soaking]
+	ready := len(g.Workers) - len(starting)
+	switch {
+	case g.Held && g.HeldTill != nil:
+		return fmt.Sprintf("the canary, generation %d, is well and is promoted in %s if it stays well", g.Number, seconds(g.HeldTill.Sub(now)))
+	case g.Held:
+		return fmt.Sprintf("the canary, generation %d, waits for promote or abort", g.Number)
+	case !slices.ContainsFunc(g.Workers, func(w supervisor.WorkerStatus) bool { return w.PID > 0 }):
+		return fmt.Sprintf("prepares generation %d", g.Number)
+	case len(starting) > 0:
+		w := starting[0]
+		text := fmt.Sprintf("worker %d of generation %d is not ready yet", w.Number, g.Number)
+		if w.Deadline != nil {
+			text += fmt.Sprintf(", %s of %s", seconds(now.Sub(w.Since)), short(w.Deadline.Sub(w.Since)))
+		}
+		if g.Slots > 1 {
+			text += fmt.Sprintf(" (%d of %d are)", ready, g.Slots)
+		}
+		return text + after(": ", visible(w.Text))
+	case len(soaking) > 0:
+		return fmt.Sprintf("generation %d is ready", g.Number) + until(soaking, " and serves", now)
+	}
+	return fmt.Sprintf("%d of %d workers of generation %d are ready", ready, g.Slots, g.Number)
+}
+
+// until says when the last of these workers has a deadline, and what comes then.
+func until(workers []supervisor.WorkerStatus, what string, now time.Time) string {
+	var last time.Time
+	for _, w := range workers {
+		if w.Deadline != nil && w.Deadline.After(last) {
+			last = *w.Deadline
+		}
+	}
+	if last.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("%s in %s", what, seconds(last.Sub(now)))
+}
+
+// seconds returns a duration in whole seconds, so that a line does not flicker.
+func seconds(d time.Duration) string { return max(0, d.Round(time.Second)).String() }

@@ -39,7 +39,7 @@ func (s *showing) await(ctx context.Context, client *control.Client, request con
 			case l.Tickets != nil && s.json:
 				printTickets(s.command, l.Tickets) //nolint:errcheck // SIGPIPE ends this command
 			case l.Program != nil && !s.json: // there was nothing to do
-				fmt.Println(describe(*l.Program))
+				fmt.Println(describe(*l.Program, terminal.Colors(os.Stdout)))
 			}
 		})
 	}

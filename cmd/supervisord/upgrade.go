@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,10 +24,22 @@ fails later rolls back to the old image. In both cases upgrade says why, and exi
 		if err != nil {
 			return err
 		}
+		began := time.Now()
+		var checked atomic.Bool
+		live := newLive(os.Stderr, func(_ context.Context, now time.Time) []string {
+			what := "the running supervisord checks the new binary"
+			if checked.Load() {
+				what = "waits for the new supervisord to answer"
+			}
+			return []string{fmt.Sprintf("%s, %s so far", what, seconds(now.Sub(began)))}
+		})
+		defer live.close()
 		if err := client.Upgrade(ctx); err != nil {
 			return err
 		}
+		checked.Store(true)
 		now, err := client.AwaitImage(ctx, before)
+		live.close()
 		if err == nil {
 			fmt.Printf("supervisord %s runs as PID %d\n", now.Version, now.PID)
 		}

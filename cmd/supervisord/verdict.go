@@ -14,7 +14,7 @@ import (
 	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/observe/receipt"
-	"example.org/supervisord/supervisor"
+	"example.org/supervisord/internal/terminal"
 	"example.org/supervisord/supervisor/program"
 )
 
@@ -50,10 +50,14 @@ func (s *showing) wait(ctx context.Context, client *control.Client, timeout time
 	if timeout < time.Second || timeout > 24*time.Hour {
 		return commandline.Usagef("--timeout %s is out of range: write 1s to 24h", timeout)
 	}
-	live := newLive(client, os.Stderr, s.verbose)
+	var live *live
+	progress := &waiting{client: client}
+	if !s.verbose { // otherwise every event has a line
+		live = newLive(os.Stderr, progress.texts)
+	}
 	defer live.close()
 	v, err := await(func(l control.WaitLine) {
-		live.follow(l)
+		progress.follow(l)
 		if l.Update != nil && (s.verbose || live == nil && milestone(l.Update.Kind)) {
 			fmt.Fprintln(os.Stderr, sentence(*l.Update))
 		}
@@ -76,13 +80,13 @@ func (s *showing) conclude(ctx context.Context, client *control.Client, v *contr
 	}
 	if s.json {
 		document := control.NewReport(s.command, v, receipts)
-		if failed := report(io.Discard, v); failed != nil {
+		if failed := report(io.Discard, v, terminal.Palette{}, terminal.Palette{}); failed != nil {
 			failed.report = document
 			return failed
 		}
 		return printReport(document, nil, 0)
 	}
-	failed := report(os.Stdout, v)
+	failed := report(os.Stdout, v, terminal.Colors(os.Stdout), terminal.Colors(os.Stderr))
 	for _, r := range receipts {
 		writeReceipt(os.Stdout, r)
 	}
@@ -145,16 +149,16 @@ func writeReceipt(out io.Writer, r receipt.Receipt) {
 }
 
 // report prints the outcomes that are a success, and returns the others as an error with the exit code.
-func report(out io.Writer, v *control.Verdict) *exitError {
+func report(out io.Writer, v *control.Verdict, onOut, onErr terminal.Palette) *exitError {
 	if len(v.Programs) == 0 {
 		fmt.Fprintln(out, "the configuration is applied; no program runs, so there was nothing to replace")
 	}
 	var failed []string
 	for _, p := range v.Programs {
-		if text := describe(p); outcomeCodes[p.Outcome] == 0 {
-			fmt.Fprintln(out, text)
+		if outcomeCodes[p.Outcome] == 0 {
+			fmt.Fprintln(out, describe(p, onOut))
 		} else {
-			failed = append(failed, text)
+			failed = append(failed, describe(p, onErr))
 		}
 	}
 	if code := outcomeCodes[v.Outcome]; code != 0 {
@@ -164,7 +168,7 @@ func report(out io.Writer, v *control.Verdict) *exitError {
 }
 
 // describe returns the outcome for a program in a sentence or two.
-func describe(p control.ProgramVerdict) string {
+func describe(p control.ProgramVerdict, paint terminal.Palette) string {
 	it := fmt.Sprintf("%s: generation %d", p.Program, p.Generation)
 	switch p.Outcome {
 	case program.Serves:
@@ -172,9 +176,9 @@ func describe(p control.ProgramVerdict) string {
 			return fmt.Sprintf("%s: already running: generation %d has served since %s", p.Program, p.Generation, p.Since.Local().Format(time.DateTime))
 		}
 		if p.From != 0 {
-			return it + " serves again" + rolledBackFrom(p)
+			return it + paint.Good(" serves again") + rolledBackFrom(p)
 		}
-		return it + " serves" + took(p.Reload.Took) + drain(p.Program, p.Reload)
+		return it + paint.Good(" serves") + took(p.Reload.Took) + drain(p.Program, p.Reload)
 	case program.Held:
 		return it + held(p)
 	case control.Down:
@@ -183,15 +187,15 @@ func describe(p control.ProgramVerdict) string {
 		}
 		return p.Program + ": stopped"
 	case control.Killed:
-		return fmt.Sprintf("%s: %d of the old workers had to be killed%s", it, killed(p), reason(p))
+		return it + ": " + paint.Warn(fmt.Sprintf("%d of the old workers had to be killed", killed(p))) + reason(p)
 	case control.TimedOut:
 		return it + reason(p)
 	case control.RolledBack:
-		return fmt.Sprintf("%s was rolled back%s; generation %d serves", it, reason(p), p.Serving)
+		return it + paint.Warn(" was rolled back") + fmt.Sprintf("%s; generation %d serves", reason(p), p.Serving)
 	case program.Superseded, program.Stopped, program.Aborted, control.Unknown:
-		return fmt.Sprintf("%s: %s%s%s", it, p.Outcome, reason(p), stillServes(p))
+		return it + ": " + paint.Warn(string(p.Outcome)) + reason(p) + stillServes(p)
 	}
-	text, failure := it+" failed", &program.Failure{}
+	text, failure := it+paint.Bad(" failed"), &program.Failure{}
 	if p.Reload.Failure != nil {
 		failure = p.Reload.Failure
 	}
@@ -248,37 +252,6 @@ func short(d time.Duration) string {
 		return d.Round(100 * time.Millisecond).String()
 	}
 	return d.Round(time.Millisecond).String()
-}
-
-// sentence returns an update in one line.
-func sentence(u supervisor.Update) string {
-	var b strings.Builder
-	b.WriteString(u.Program)
-	if u.Generation != 0 {
-		fmt.Fprintf(&b, ": generation %d", u.Generation)
-	}
-	fmt.Fprintf(&b, ": %s", u.Kind)
-	if u.Worker != 0 {
-		fmt.Fprintf(&b, "  worker=%d slot=%d pid=%d", u.Worker, u.Slot, u.PID)
-	}
-	for _, f := range []struct{ key, value string }{{"signal", u.Signal}, {"step", u.Step}, {"reason", u.Reason}, {"asked_by", u.AskedBy}} {
-		if f.value != "" {
-			fmt.Fprintf(&b, "  %s=%q", f.key, f.value)
-		}
-	}
-	if u.Reload != nil && u.Reload.Share > 0 && (u.Reload.Outcome.Open() || u.Kind == program.ShareChanged) {
-		fmt.Fprintf(&b, "  share=%s", program.Percentage(u.Reload.Share))
-	}
-	if u.Took > 0 {
-		fmt.Fprintf(&b, "  took=%s", short(u.Took))
-	}
-	if u.After > 0 {
-		fmt.Fprintf(&b, "  after=%s", short(u.After))
-	}
-	if u.Killed > 0 {
-		fmt.Fprintf(&b, "  killed=%d", u.Killed)
-	}
-	return b.String()
 }
 
 // milestone reports whether an update is worth a line without --verbose.

@@ -1,0 +1,85 @@
+package tests
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"example.org/supervisord/internal/lab"
+)
+
+// onTerminal runs a command on a terminal, with more variables in its environment, and returns what it writes there.
+func onTerminal(t *testing.T, m *lab.Supervisord, code int, environ []string, args ...string) string {
+	t.Helper()
+	argv := append(append(lab.TerminalCommand(t), lab.Built.Supervisord), args...)
+	cmd := exec.Command(argv[0], append(argv[1:], "-c", m.Path("config.toml"))...)
+	cmd.Env, cmd.Dir = append(m.Environ(), environ...), m.Dir
+	out, _ := cmd.CombinedOutput() // the exit status says more
+	if got := cmd.ProcessState.ExitCode(); got != code {
+		t.Errorf("%q: exit status %d, want %d: %q", args, got, code, out)
+	}
+	return string(out)
+}
+
+const (
+	green  = "\x1b[32m"
+	red    = "\x1b[31m"
+	yellow = "\x1b[33m"
+)
+
+func TestSlowReloadOnATerminalSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.WebWith("boot=2s", "term=2s"))
+	m.Serves(1)
+	out := onTerminal(t, m, 0, nil, "reload", "--drained")
+	for _, want := range []string{
+		"web: worker 2 of generation 2 is not ready yet, ", "s of ", "; generation 1 serves",
+		"web: generation 1 stops: 1 worker left, next signal in ",
+		"\x1b[1A\r\x1b[J", // the line changes, and goes in the end
+		"web: generation 2" + green + " serves\x1b[0m after ",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("there is no %q in %q", want, out)
+		}
+	}
+	if result := out[strings.LastIndex(out, "\x1b[J")+len("\x1b[J"):]; strings.Count(result, "\n") != 1 || !strings.HasPrefix(result, "web: generation 2") {
+		t.Errorf("what is left is %q", result)
+	}
+	out = onTerminal(t, m, 0, nil, "stop", "web")
+	if !strings.Contains(out, "web: generation 2 stops: 1 worker left, next signal in ") {
+		t.Errorf("there is no progress of stop in %q", out)
+	}
+}
+
+func TestColorsAreForTerminalsThatWantThem(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	const warned = "[program.other]\ncommand = [\"no-such-command\"]\n"
+	m.Write(lab.WebWith("exit=3"))
+	if out := onTerminal(t, m, 11, nil, "reload"); !strings.Contains(out, "web: generation 2"+red+" failed\x1b[0m: worker") {
+		t.Errorf("a failed reload: %q", out)
+	}
+	m.Write(lab.Web + warned)
+	if out := onTerminal(t, m, 0, nil, "check"); !strings.Contains(out, ": "+yellow+"warning\x1b[0m: program.other.command: ") || !strings.HasSuffix(out, green+"ok\x1b[0m\r\n") {
+		t.Errorf("check: %q", out)
+	}
+	m.Write(lab.Web + "typo = 1\n")
+	if out := onTerminal(t, m, 78, nil, "check"); !strings.Contains(out, ": "+red+"unknown key\x1b[0m") {
+		t.Errorf("check of an error: %q", out)
+	}
+	m.Write(lab.Web)
+	for _, environ := range []string{"NO_COLOR=1", "TERM=dumb"} {
+		if out := onTerminal(t, m, 0, []string{environ}, "reload"); strings.Contains(out, "\x1b[3") {
+			t.Errorf("with %s: %q", environ, out)
+		}
+		if out := onTerminal(t, m, 0, []string{environ}, "check"); out != "ok\r\n" {
+			t.Errorf("with %s: %q", environ, out)
+		}
+	}
+	for _, args := range [][]string{{"reload"}, {"check"}, {"status"}} {
+		if out := m.CtlOK(args...); strings.Contains(out, "\x1b") {
+			t.Errorf("%q in a pipe: %q", args, out)
+		}
+	}
+}
