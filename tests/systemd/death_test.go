@@ -25,9 +25,15 @@ func (l *Lab) kill() {
 	l.t.Helper()
 	old := l.Master()
 	l.Run("kill", "-9", old)
+	l.succeeded(old)
+}
+
+// succeeded waits until systemd has started another master than old.
+func (l *Lab) succeeded(old string) {
+	l.t.Helper()
 	l.Until("a new master is up", func() bool {
-		now := l.Master()
-		return now != old && now != "0" && l.Property("supervisord", "ActiveState") == "active"
+		now, state, _ := strings.Cut(l.Run("systemctl", "show", "--value", "-p", "MainPID", "-p", "ActiveState", "supervisord"), "\n")
+		return now != old && now != "0" && state == "active"
 	})
 }
 

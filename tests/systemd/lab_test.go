@@ -27,8 +27,9 @@ type Lab struct {
 	t *testing.T
 }
 
-// Each runs a test in a fresh lab of every suite, side by side.
+// Each runs a test in a fresh lab of every suite, side by side with the other tests.
 func Each(t *testing.T, test func(t *testing.T, l *Lab)) {
+	t.Parallel()
 	for _, suite := range suites {
 		t.Run(suite, func(t *testing.T) {
 			t.Parallel()

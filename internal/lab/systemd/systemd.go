@@ -23,14 +23,16 @@ import (
 // Lab is a booted systemd. It ends with Close, or with this process: its keeper reads from a pipe that this process holds.
 type Lab struct {
 	Suite      string
-	PID        int // of its systemd, seen from outside
-	script     string
+	PID        int      // of its systemd, seen from outside
 	network    *os.File // its network namespace
 	keeper     *exec.Cmd
 	hold       io.Closer
 	out        io.Reader
 	complaints bytes.Buffer
 }
+
+// cannotRun is the exit status with which the script says that this machine cannot boot a systemd.
+const cannotRun = 77
 
 // UnableError says why this machine cannot boot a systemd.
 type UnableError string
@@ -39,17 +41,7 @@ func (e UnableError) Error() string { return string(e) }
 
 // Boot boots a suite ("bookworm") with the script lab at this path. The first boot unpacks the suite.
 func Boot(script, suite string) (*Lab, error) {
-	for _, step := range []string{"check", "fetch"} {
-		out, err := exec.Command(script, step, suite).CombinedOutput()
-		if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 77 {
-			lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-			return nil, UnableError(lines[len(lines)-1])
-		}
-		if err != nil {
-			return nil, fmt.Errorf("lab %s %s: %w\n%s", step, suite, err, out)
-		}
-	}
-	l := &Lab{Suite: suite, script: script, keeper: exec.Command(script, "run", suite)}
+	l := &Lab{Suite: suite, keeper: exec.Command(script, "run", suite)}
 	l.keeper.Stderr = &l.complaints
 	hold, err := l.keeper.StdinPipe()
 	if err != nil {
@@ -69,10 +61,15 @@ func Boot(script, suite string) (*Lab, error) {
 	if err == nil {
 		l.network, err = os.Open(fmt.Sprintf("/proc/%d/ns/net", l.PID))
 	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s does not boot: %w", suite, err), l.Close())
+	if err == nil {
+		return l, nil
 	}
-	return l, nil
+	ended := l.Close()
+	if exit, ok := errors.AsType[*exec.ExitError](ended); ok && exit.ExitCode() == cannotRun {
+		lines := strings.Split(strings.TrimSpace(l.complaints.String()), "\n")
+		return nil, UnableError(lines[len(lines)-1])
+	}
+	return nil, errors.Join(fmt.Errorf("%s does not boot: %w", suite, err), ended)
 }
 
 // Close shuts the lab down and waits for its end.
@@ -88,7 +85,8 @@ func (l *Lab) Close() error {
 
 // Command prepares a command to run in the lab, as root with a plain environment. It is killed at the end of ctx.
 func (l *Lab) Command(ctx context.Context, args ...string) *exec.Cmd {
-	command := exec.CommandContext(ctx, l.script, append([]string{"exec", strconv.Itoa(l.PID)}, args...)...)
+	command := exec.CommandContext(ctx, "nsenter", append([]string{"-t", strconv.Itoa(l.PID), "-a", "--"}, args...)...)
+	command.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "TERM=dumb", "LC_ALL=C.UTF-8"}
 	command.WaitDelay = time.Second
 	return command
 }
