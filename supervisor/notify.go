@@ -128,7 +128,7 @@ func (s *Supervisor) overview() (started bool, end time.Time, line string) {
 	if n.order == nil {
 		n.order, n.changed = slices.Collect(s.programs.all()), true
 	}
-	started = true
+	started, end = true, s.delayEnds
 	var words strings.Builder
 	for _, p := range n.order {
 		started = started && !p.glimpse.starts

@@ -84,7 +84,9 @@ type Supervisor struct {
 
 	subscribers subscribers
 	departure   departure
-	stopped     time.Time // when the first signal to stop came; zero: none has
+	stopped     time.Time   // when the last signal to stop came; zero: none has
+	delay       *time.Timer // until TERM stops the programs (stop_delay); nil: there is no delay, or it is over
+	delayEnds   time.Time
 }
 
 // identity is what a status says about this supervisor.
@@ -269,18 +271,35 @@ func (s *Supervisor) handleMore() {
 	}
 }
 
-// stop ends every program, in its own time or, on QUIT or a second signal, now.
+// stop ends every program: in its own time, for TERM after stop_delay, or on QUIT or a second signal now. The second signal in stop_delay
+// ends only the delay.
 func (s *Supervisor) stop(sig syscall.Signal) {
 	again := s.stopping()
 	if again && sig != syscall.SIGQUIT && time.Since(s.stopped) < s.DuplicateStopWindow {
 		return
 	}
-	name, by := config.SignalName(sig), bySignal(sig)
-	now := again || sig == syscall.SIGQUIT
-	s.Log.Info("stopping every program", zap.String("signal", name), zap.Bool("now", now), askedBy(by))
-	if !again {
-		s.stopped = time.Now()
+	s.stopped = time.Now()
+	now := sig == syscall.SIGQUIT || again && s.delay == nil
+	if d := s.settings.StopDelay; d > 0 && !again && sig == syscall.SIGTERM {
+		s.Log.Info("serving until stop_delay is over; /readyz fails from now on", zap.Duration("stop_delay", d), askedBy(bySignal(sig)))
+		s.delayEnds = s.stopped.Add(d)
+		s.delay = s.after(d, func() {
+			if s.delay != nil {
+				s.stopPrograms(sig, false)
+			}
+		})
+		return
 	}
+	s.stopPrograms(sig, now)
+}
+
+func (s *Supervisor) stopPrograms(sig syscall.Signal, now bool) {
+	if s.delay != nil {
+		s.delay.Stop()
+		s.delay = nil
+	}
+	name, by := config.SignalName(sig), bySignal(sig)
+	s.Log.Info("stopping every program", zap.String("signal", name), zap.Bool("now", now), askedBy(by))
 	for _, p := range s.programs {
 		if now {
 			p.step(program.Kill{Reason: name, AskedBy: by})

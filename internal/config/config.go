@@ -32,8 +32,9 @@ type Settings struct {
 	LogLevel   string // debug, info, warn, error
 	LogFormat  string // auto, console, json, start_server
 	Watch      bool
-	Include    []string // patterns
-	RuntimeDir string   // for notify sockets
+	Include    []string      // patterns
+	RuntimeDir string        // for notify sockets
+	StopDelay  time.Duration // how long everything serves on after TERM
 
 	Control      string      // path of the control socket; "": none
 	ControlMode  fs.FileMode // of the socket

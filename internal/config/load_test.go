@@ -385,6 +385,10 @@ func TestRuntimeDirOfAnOrdinaryUser(t *testing.T) {
 	if got := defaultRuntimeDir(); !strings.Contains(got, "/supervisord-") {
 		t.Errorf("without it is %s", got)
 	}
+	t.Setenv("TMPDIR", "/proc/missing")
+	if got := defaultRuntimeDir(); !strings.HasPrefix(got, "/dev/shm/supervisord-") {
+		t.Errorf("without a folder for temporary files it is %s", got)
+	}
 }
 
 func TestFileThatIsNotRegularIsNotOpened(t *testing.T) {

@@ -2,10 +2,13 @@ package config
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/socket"
@@ -26,6 +29,7 @@ var supervisorFields = document.Fields[Settings]{
 	"runtime_dir": func(s *Settings, v document.Value) {
 		readShortPath(v, &s.RuntimeDir, maxRuntimeDir, "the sockets in it")
 	},
+	"stop_delay":      func(s *Settings, v document.Value) { v.Duration(&s.StopDelay, 0) },
 	"control":         func(s *Settings, v document.Value) { readControl(v, &s.Control) },
 	"control_mode":    func(s *Settings, v document.Value) { readMode(v, &s.ControlMode) },
 	"control_group":   func(s *Settings, v document.Value) { readGroup(v, &s.ControlGroup) },
@@ -130,13 +134,28 @@ func defaultRuntimeDir() string {
 	if filepath.IsAbs(first) {
 		return filepath.Clean(first)
 	}
-	if os.Geteuid() == 0 {
-		return "/run/supervisord"
-	}
-	if own := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(own) {
+	if own := os.Getenv("XDG_RUNTIME_DIR"); os.Geteuid() != 0 && filepath.IsAbs(own) {
 		return filepath.Join(own, "supervisord")
 	}
-	return document.Absolute("/", filepath.Join(os.TempDir(), fmt.Sprintf("supervisord-%d", os.Geteuid())))
+	own := fmt.Sprintf("supervisord-%d", os.Geteuid())
+	usual := document.Absolute("/", filepath.Join(os.TempDir(), own))
+	if os.Geteuid() == 0 {
+		usual = "/run/supervisord"
+	}
+	if inMemory := filepath.Join("/dev/shm", own); !mayHave(usual) && mayHave(inMemory) {
+		return inMemory // a container whose root cannot be written to
+	}
+	return usual
+}
+
+// mayHave reports whether a folder exists or can be created.
+func mayHave(path string) bool {
+	err := unix.Access(path, unix.F_OK)
+	for path != "/" && errors.Is(err, unix.ENOENT) {
+		path = filepath.Dir(path)
+		err = unix.Access(path, unix.W_OK|unix.X_OK)
+	}
+	return err == nil
 }
 
 // readHTTP reads where the metrics and the page are served: "host:port" or "unix:/path". "" and "off" mean nowhere.
