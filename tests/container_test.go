@@ -19,7 +19,7 @@ ready.method = "notify"
 `
 
 // children lists the states of the processes with this parent.
-func children(t *testing.T, parent int) (states []string) {
+func children(t testing.TB, parent int) (states []string) {
 	t.Helper()
 	out, _ := exec.Command("ps", "-o", "stat=", "--ppid", strconv.Itoa(parent)).Output()
 	return strings.Fields(string(out))

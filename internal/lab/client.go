@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"regexp"
 	"strings"
@@ -119,22 +120,34 @@ type Traffic struct {
 // Press puts load on an address: half of the clients connect for each request, half keep their connection. Each waits pause
 // between two requests.
 func Press(t testing.TB, address string, clients int, pause time.Duration) *Traffic {
-	l := PressNew(t, address, clients/2, pause)
-	l.add(address, (clients+1)/2, (clients+1)/2, pause)
+	return PressThrough(t, load.Dial(address), clients, pause)
+}
+
+// PressThrough is Press with connections from dial.
+func PressThrough(t testing.TB, dial Dialer, clients int, pause time.Duration) *Traffic {
+	l := pressNew(t, dial, clients/2, pause)
+	l.add(dial, (clients+1)/2, (clients+1)/2, pause)
 	return l
 }
 
 // PressNew is Press with new connections only.
 func PressNew(t testing.TB, address string, clients int, pause time.Duration) *Traffic {
+	return pressNew(t, load.Dial(address), clients, pause)
+}
+
+// Dialer opens a connection.
+type Dialer = func(context.Context) (net.Conn, error)
+
+func pressNew(t testing.TB, dial Dialer, clients int, pause time.Duration) *Traffic {
 	l := &Traffic{generations: map[string]int{}}
 	l.Load = load.New(l.Collector.Add)
-	l.add(address, clients, 0, pause)
+	l.add(dial, clients, 0, pause)
 	t.Cleanup(l.Stop)
 	return l
 }
 
-func (l *Traffic) add(address string, clients, keep int, pause time.Duration) {
-	s := &load.Sender{Dial: load.Dial(address), Ask: load.Get("http://test/", l.see), Keep: keep, Timeout: AnswerTimeout}
+func (l *Traffic) add(dial Dialer, clients, keep int, pause time.Duration) {
+	s := &load.Sender{Dial: dial, Ask: load.Get("http://test/", l.see), Keep: keep, Timeout: AnswerTimeout}
 	l.Loop(s, clients, 0, func() time.Duration { return pause })
 }
 

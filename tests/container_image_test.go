@@ -1,0 +1,331 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"example.org/supervisord/internal/lab"
+	"example.org/supervisord/internal/lab/netns"
+)
+
+// podmanConf keeps podman away from the state of the machine's own podman.
+const podmanConf = `
+[containers]
+cgroups = "disabled"
+log_driver = "none"
+default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+lock_type = "file"
+runtime = "crun"
+tmp_dir = "DIR/tmp"
+`
+
+// podman is a command that runs podman with a storage and mounts of its own. crun wants to see cgroup2 alone.
+func podman(args ...string) []string {
+	dir := filepath.Join(lab.Built.Dir, "podman")
+	return append([]string{"unshare", "--mount", "sh", "-c", `mount -t cgroup2 none /sys/fs/cgroup; exec env CONTAINERS_CONF="$0" podman "$@"`,
+		dir + "/containers.conf", "--storage-driver", "vfs", "--root", dir + "/root", "--runroot", dir + "/run"}, args...)
+}
+
+func podmanRun(args ...string) (string, error) {
+	argv := podman(args...)
+	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+	return string(out), err
+}
+
+// buildImage builds the image of examples/containers once. Its first stage, which compiles, is replaced by programs compiled here: it
+// would need a network.
+var buildImage = sync.OnceValue(func() error {
+	dir := filepath.Join(lab.Built.Dir, "podman")
+	if err := os.MkdirAll(dir+"/build/out", 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(dir+"/containers.conf", []byte(strings.ReplaceAll(podmanConf, "DIR", dir)), 0o644); err != nil {
+		return err
+	}
+	for _, build := range [][]string{{".", "./cmd/supervisord"}, {"examples", "./hello"}} {
+		c := exec.Command("go", "build", "-C", lab.Root(build[0]), "-trimpath", "-o", dir+"/build/out/", build[1])
+		c.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := c.CombinedOutput(); err != nil {
+			return fmt.Errorf("cannot build %s: %w\n%s", build[1], err, out)
+		}
+	}
+	if out, err := podmanRun("build", "--quiet", "--isolation", "chroot", "--build-context", "build="+dir+"/build",
+		"--file", lab.Root("examples/containers/Containerfile"), "--tag", "hello", lab.Root(".")); err != nil {
+		return fmt.Errorf("%w: it cannot build the image: %w\n%s", errPodman, err, out)
+	}
+	if out, err := podmanRun(slices.Concat([]string{"run", "--rm"}, strict, []string{"hello", "version"})...); err != nil {
+		return fmt.Errorf("%w: it cannot run a container: %w\n%s", errPodman, err, out)
+	}
+	return nil
+})
+
+// errPodman says that podman does not work on this machine.
+var errPodman = errors.New("podman does not work here")
+
+// container is a running container of that image.
+type container struct {
+	*lab.Supervisord
+	name   string
+	master int // the PID of supervisord outside
+	space  *os.File
+}
+
+// strict is how the documentation runs the image: nothing can be written but /dev/shm, no network of the host, no capabilities.
+var strict = []string{"--read-only", "--read-only-tmpfs=false", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "none"}
+
+// contain runs the image with a configuration.
+func contain(t *testing.T, config string, options ...string) *container {
+	t.Helper()
+	lab.NeedRoot(t, "run containers with another user")
+	for _, program := range []string{"podman", "crun", "unshare"} {
+		lab.Need(t, program)
+	}
+	if err := buildImage(); errors.Is(err, errPodman) {
+		t.Skip(err)
+	} else {
+		lab.Must(t, err)
+	}
+	c := &container{Supervisord: lab.Prepare(t)}
+	c.name = filepath.Base(c.Dir)
+	c.configure(1, config)
+	c.Execute(podman(slices.Concat([]string{"run", "--rm", "--name", c.name, "--env", lab.MarkVariable,
+		"--volume", c.Path("config") + ":/etc/supervisord:ro"}, strict, options, []string{"hello"})...)...)
+	return c
+}
+
+// runs waits until supervisord serves.
+func (c *container) runs() {
+	c.T.Helper()
+	c.Serves(1)
+	for _, pid := range c.Processes() {
+		if strings.HasPrefix(lab.Cmdline(pid), "/bin/supervisord") {
+			c.master = pid
+		}
+	}
+	var err error
+	c.space, err = os.Open(fmt.Sprintf("/proc/%d/ns/net", c.master))
+	lab.Must(c.T, err)
+	c.T.Cleanup(func() { c.space.Close() })
+}
+
+// configure writes the configuration as Kubernetes writes a ConfigMap into a volume: ..data is replaced.
+func (c *container) configure(version int, config string) {
+	c.T.Helper()
+	data := fmt.Sprintf("..v%d", version)
+	c.File("config/"+data+"/config.toml", config)
+	lab.Must(c.T, os.Symlink(data, c.Path("config/..data_tmp")))
+	lab.Must(c.T, os.Rename(c.Path("config/..data_tmp"), c.Path("config/..data")))
+	os.Symlink("..data/config.toml", c.Path("config/config.toml"))
+}
+
+// dial connects to a port in the container.
+func (c *container) dial(port int) lab.Dialer {
+	return netns.Dial(c.space, "127.0.0.1:"+strconv.Itoa(port))
+}
+
+// get requests a path on a connection of its own.
+func (c *container) get(port int, path string) (status int, body string, err error) {
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(port)(ctx) }}
+	client := &http.Client{Transport: transport, Timeout: lab.AnswerTimeout}
+	answer, err := client.Get("http://test" + path)
+	if err != nil {
+		return 0, "", err
+	}
+	defer answer.Body.Close()
+	raw, err := io.ReadAll(answer.Body)
+	return answer.StatusCode, string(raw), err
+}
+
+// exec runs supervisord in the container, as `podman exec` does.
+func (c *container) exec(args ...string) string {
+	c.T.Helper()
+	out, err := podmanRun(append([]string{"exec", c.name, "/bin/supervisord"}, args...)...)
+	if err != nil {
+		c.T.Fatalf("supervisord %v: %v: %s", args, err, out)
+	}
+	return out
+}
+
+// example is examples/containers/config/config.toml.
+func example(t *testing.T) string {
+	raw, err := os.ReadFile(lab.Root("examples/containers/config/config.toml"))
+	lab.Must(t, err)
+	return strings.Replace(string(raw), "[supervisor]", "[supervisor]\nlog_level = \"debug\"", 1)
+}
+
+// The image of the documentation, run as it says, from its first request to its last.
+func TestContainerImageLosesNoRequest(t *testing.T) {
+	t.Parallel()
+	c := contain(t, example(t))
+	c.runs()
+	c.isConfined()
+
+	l := lab.PressThrough(t, c.dial(8080), 8, 5*time.Millisecond)
+	lab.Must(t, syscall.Kill(c.master, syscall.SIGHUP))
+	c.Await(lab.Says(lab.GenerationGone), lab.Gen(1))
+	c.configure(2, strings.Replace(c.Read("config/config.toml"), `"-version", "1"`, `"-version", "2"`, 1))
+	c.Await(lab.Says(lab.GenerationGone), lab.Gen(2))
+	if _, body, err := c.get(8080, "/"); err != nil || !strings.Contains(body, "version=2") {
+		t.Errorf("after the volume has changed it answers %q, %v", body, err)
+	}
+	if out := c.exec("reload", "web"); !strings.Contains(out, "generation 4 serves") {
+		t.Errorf("reload says %q", out)
+	}
+	c.Await(lab.Says(lab.GenerationGone), lab.Gen(3))
+	if n := l.Lossless(t); n < 4 {
+		t.Errorf("%d generations answered, want 4", n)
+	}
+
+	lab.Must(t, syscall.Kill(c.worker(4), syscall.SIGKILL)) // with nothing in its hands
+	l = lab.PressThrough(t, c.dial(8080), 8, 5*time.Millisecond)
+	c.Await(lab.Says(lab.WorkerDied))
+	c.AwaitN(3, lab.Says(lab.WorkerReady), lab.Gen(4))
+	c.hasNoZombie()
+
+	slow := make(chan string)
+	go func() {
+		_, body, err := c.get(8080, "/slow?d=7s")
+		slow <- fmt.Sprint(body, err)
+	}()
+	c.stops(l)
+	if got := <-slow; !strings.Contains(got, "hello version=2") {
+		t.Errorf("the request that was under way got %q", got)
+	}
+}
+
+// stops stops the container as an engine does, and ends the load as a load balancer does: when /readyz fails.
+func (c *container) stops(l *lab.Traffic) {
+	c.T.Helper()
+	if status, body, err := c.get(9001, "/readyz"); status != http.StatusOK {
+		c.T.Errorf("/readyz is %d, %q, %v", status, body, err)
+	}
+	stopped := make(chan string)
+	go func() {
+		out, err := podmanRun("stop", "--time", "60", c.name)
+		stopped <- fmt.Sprint(strings.TrimSpace(out), err)
+	}()
+	c.Until("/readyz fails", func() bool {
+		status, _, err := c.get(9001, "/readyz")
+		return err == nil && status == http.StatusServiceUnavailable
+	})
+	l.Lossless(c.T)
+	c.Never(lab.Says(lab.Stopping))
+	if got := <-stopped; got != c.name+"<nil>" {
+		c.T.Errorf("podman stop: %s", got)
+	}
+	c.Ends(0)
+	c.Await(lab.Says(lab.Ends))
+	c.Never(lab.Says(lab.WorkerKilled))
+}
+
+// worker is the PID outside of a worker of a generation of web.
+func (c *container) worker(generation int) int {
+	c.T.Helper()
+	inside := c.Await(lab.Says(lab.WorkerReady), lab.Gen(generation)).PID
+	for _, pid := range c.Processes() {
+		if strings.HasSuffix(lab.ProcStatus(pid)["NSpid"], "\t"+strconv.Itoa(inside)) {
+			return pid
+		}
+	}
+	c.T.Fatalf("worker %d is not there", inside)
+	return 0
+}
+
+func (c *container) hasNoZombie() {
+	c.T.Helper()
+	c.Until("no zombie is left", func() bool {
+		return !slices.ContainsFunc(children(c.T, c.master), func(state string) bool { return strings.HasPrefix(state, "Z") })
+	})
+}
+
+// isConfined fails unless supervisord is process 1 of an ordinary user with no privileges, who can write nowhere but into memory.
+func (c *container) isConfined() {
+	c.T.Helper()
+	status := lab.ProcStatus(c.master)
+	for name, want := range map[string]string{"NSpid": "\t1", "Uid": "65532\t65532\t65532\t65532", "CapEff": "0000000000000000",
+		"CapBnd": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2"} {
+		if got := status[name]; !strings.HasSuffix(got, want) {
+			c.T.Errorf("%s of supervisord is %q, want %q", name, got, want)
+		}
+	}
+	for line := range strings.Lines(lab.Text(fmt.Sprintf("/proc/%d/mounts", c.master))) {
+		if f := strings.Fields(line); strings.HasPrefix(f[3], "rw") && f[1] != "/dev/shm" && !strings.HasPrefix(f[1], "/proc") && !strings.HasPrefix(f[1], "/dev") {
+			c.T.Errorf("the container can write to %s", f[1])
+		}
+	}
+}
+
+// accepting is a program whose worker does not say that it is ready.
+const accepting = `
+[supervisor]
+log_level = "debug"
+[program.web]
+command = ["/bin/hello"]
+ready.method = "accept"
+listen = [{ name = "http", address = ":8080" }]
+`
+
+func TestContainerSeesWorkersAcceptWithoutPrivileges(t *testing.T) {
+	t.Parallel()
+	for name, options := range map[string]struct {
+		shown, in string // what shows that the option has an effect
+		options   []string
+	}{
+		"no capabilities": {"CapBnd:\t0000000000000000", "status", nil},
+		"hidepid":         {"hidepid=", "mounts", []string{"--security-opt", "proc-opts=hidepid=2"}},
+		"user namespace":  {"100000", "uid_map", []string{"--uidmap", "0:100000:70000", "--gidmap", "0:100000:70000"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := contain(t, accepting, options.options...)
+			c.runs()
+			if got := lab.Text(fmt.Sprintf("/proc/%d/%s", c.master, options.in)); !strings.Contains(got, options.shown) {
+				t.Fatalf("/proc/PID/%s has no %q:\n%s", options.in, options.shown, got)
+			}
+			lab.Must(t, syscall.Kill(c.master, syscall.SIGHUP))
+			c.Gone(1)
+			c.Never(func(l lab.Entry) bool { return l.Level == "warn" || l.Level == "error" })
+			lab.Must(t, syscall.Kill(c.master, syscall.SIGTERM))
+			c.Ends(0)
+		})
+	}
+}
+
+// With a shell, a worker can leave processes behind: some that end, which process 1 has to reap, and one that does not.
+func TestContainerReapsOrphansAndLeavesNone(t *testing.T) {
+	t.Parallel()
+	lab.Need(t, "setsid")
+	c := contain(t, strings.Replace(orphans, "for i", "sh -c 'setsid sleep 1000 & exit 0'; for i", 1),
+		"--volume", "/usr:/usr:ro", "--volume", "/lib:/lib:ro", "--volume", "/lib64:/lib64:ro")
+	c.runs()
+	c.Until("the worker and the orphan that stays are left, and no zombie", func() bool {
+		states := strings.Join(children(t, c.master), " ")
+		return len(strings.Fields(states)) == 2 && !strings.Contains(states, "Z")
+	})
+	lab.Must(t, syscall.Kill(c.master, syscall.SIGTERM))
+	c.Ends(0)
+}
+
+func TestContainerThatCannotStartSaysWhy(t *testing.T) {
+	t.Parallel()
+	c := contain(t, "[program.web]\ncomand = []\n")
+	c.Ends(78)
+	c.Await(lab.Contains("/etc/supervisord/config.toml:2:1: program.web.comand: unknown key"))
+}
