@@ -163,17 +163,10 @@ func (c *container) exec(args ...string) string {
 	return out
 }
 
-// example is examples/containers/config/config.toml.
-func example(t *testing.T) string {
-	raw, err := os.ReadFile(lab.Root("examples/containers/config/config.toml"))
-	lab.Must(t, err)
-	return strings.Replace(string(raw), "[supervisor]", "[supervisor]\nlog_level = \"debug\"", 1)
-}
-
 // The image of the documentation, run as it says, from its first request to its last.
 func TestContainerImageLosesNoRequest(t *testing.T) {
 	t.Parallel()
-	c := contain(t, example(t))
+	c := contain(t, strings.Replace(containerFile(t, "config/config.toml"), "[supervisor]", "[supervisor]\nlog_level = \"debug\"", 1))
 	c.runs()
 	c.isConfined()
 

@@ -13,14 +13,14 @@ import (
 func PrepareDirectory(path string) error {
 	above := filepath.Dir(path)
 	if err := os.MkdirAll(above, 0o755); err != nil {
-		return fmt.Errorf("cannot create the runtime directory: %w", err)
+		return fmt.Errorf("cannot create the runtime directory: %w: choose another runtime_dir", err)
 	}
 	mode := os.FileMode(0o755)
 	if info, err := os.Stat(above); err == nil && worldWritable(info) && os.Geteuid() != 0 {
 		mode = 0o700
 	}
 	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("cannot create the runtime directory: %w", err)
+		return fmt.Errorf("cannot create the runtime directory: %w: choose another runtime_dir", err)
 	}
 	return CheckDirectory(path)
 }
