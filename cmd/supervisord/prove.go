@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -75,6 +74,7 @@ func runProof(c *cobra.Command, path string, o prove.Plan, plot string) (*prove.
 		return nil, err
 	}
 	o.Command = []string{self, "run", "--config", path}
+	o.Announce = func(text string) { fmt.Fprintln(os.Stderr, text) }
 	o.Live = terminal.NewLines(os.Stderr, time.Second)
 	return prove.Run(ctx, o)
 }
@@ -87,18 +87,16 @@ func deliverProof(v *prove.Findings, asJSON bool, plot string) error {
 		}
 	}
 	var err error
-	why := "not proved"
 	if asJSON {
-		why += ": " + strings.Join(v.Reasons, "; ")
 		err = printJSON(v)
 	} else {
-		err = v.Text(os.Stdout)
+		err = v.Text(os.Stdout, terminal.Colors(os.Stdout))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot write the report: %w", err)
 	}
 	if !v.Passed() {
-		return errors.New(why)
+		return fmt.Errorf("not proved: %s", strings.Join(v.Reasons, "; "))
 	}
 	return nil
 }

@@ -5,33 +5,39 @@ import (
 	"slices"
 	"time"
 
+	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/lab/load"
+	"example.org/supervisord/socket"
 )
 
 // course places the reloads on the time axis of the load. A reload that was never decided, or never settled, lasts until the end of the
 // load.
 type course struct {
-	results   []ReloadResult
-	spans     []span
-	kills     []time.Duration // of workers, since the load began; sorted
-	roundTrip time.Duration   // so late the client may notice that a connection is cut
+	results       []ReloadResult
+	spans         []span
+	kills, deaths []time.Duration // of workers, since the load began
+	stops         []span          // of workers: from the signal until they had exited
+	roundTrip     time.Duration   // so late the client may notice that a connection is cut
+	steered       bool            // a worker that stops gets no new connections
 }
 
-// span is one reload, since the load began.
+// span is one reload, or the stop of one worker, since the load began.
 type span struct{ asked, decided, settled time.Duration }
 
 func (r *proof) course() course {
-	c := course{results: []ReloadResult{}, roundTrip: r.RoundTrip}
-	for _, at := range r.history.kills {
-		c.kills = append(c.kills, at.Sub(r.began))
+	c := course{results: []ReloadResult{}, roundTrip: r.RoundTrip, kills: r.since(r.history.kills), deaths: r.since(r.history.deaths), steered: steered(r.program)}
+	for _, s := range r.history.stops {
+		c.stops = append(c.stops, span{asked: s.told.Sub(r.began), settled: r.took})
+		if !s.gone.IsZero() {
+			c.stops[len(c.stops)-1].settled = s.gone.Sub(r.began)
+		}
 	}
-	slices.Sort(c.kills)
 	for i, a := range r.history.reloads {
 		outcome, reason, decided := r.history.outcome(a)
 		s := span{asked: a.at.Sub(r.began), decided: r.took, settled: r.took}
 		x := ReloadResult{Number: i + 1, At: ms(s.asked), Outcome: outcome, Generation: a.generation, Reason: reason}
-		x.Decided = since(a.at, decided)
-		x.Settled = since(a.at, r.history.settled(a))
+		x.Decided = between(a.at, decided)
+		x.Settled = between(a.at, r.history.settled(a))
 		if x.Decided != nil {
 			s.decided = decided.Sub(r.began)
 		}
@@ -47,8 +53,16 @@ func (r *proof) course() course {
 	return c
 }
 
-// since is the time in milliseconds between two moments; nil: the second one never came.
-func since(from, to time.Time) *float64 {
+// since places moments on the time axis of the load.
+func (r *proof) since(moments []time.Time) (all []time.Duration) {
+	for _, at := range moments {
+		all = append(all, at.Sub(r.began))
+	}
+	return all
+}
+
+// between is the time in milliseconds between two moments; nil: the second one never came.
+func between(from, to time.Time) *float64 {
 	if to.IsZero() {
 		return nil
 	}
@@ -105,17 +119,28 @@ func (c course) losses(all load.Attempts) ([]LostRequest, []Cause) {
 	}
 	slices.SortStableFunc(lost, func(a, b load.Attempt) int { return cmp.Compare(a.End(), b.End()) })
 	list := []LostRequest{}
-	var causes tallied
-	var run errorRun
+	var count tallied
+	runs := c.errorRuns(lost)
 	for _, a := range lost {
 		l := c.loss(a)
-		l.late = run.continues(l, c.sinceSettled(a.End()))
-		causes.add(l)
+		for len(runs) > 0 && runs[0].to < a.End() {
+			runs = runs[1:]
+		}
+		count.add(&l, c.explain(&l, runs))
 		if len(list) < mostLosses {
 			list = append(list, l)
 		}
 	}
-	return list, causes.sorted()
+	return list, count.sorted()
+}
+
+// explain finds the cause of a loss; runs[0] is the run that it belongs to if it is an error.
+func (c course) explain(l *LostRequest, runs []errorRun) *cause {
+	if l.Kind == load.Status5 && l.Stage != Before {
+		return c.blame(runs[0])
+	}
+	i := slices.IndexFunc(causes, func(k *cause) bool { return k.fits(l) }) // the last one fits all
+	return causes[i]
 }
 
 // sinceSettled is how long ago the reloads before a moment had settled, where none was under way.
@@ -127,6 +152,12 @@ func (c course) sinceSettled(at time.Duration) time.Duration {
 	return since
 }
 
+// slack is how far apart the end of a connection and the report of the event that caused it may be.
+const slack = 250 * time.Millisecond
+
+// race is how long a request may be under way on a kept connection until it is clear that the worker has it.
+const race = 2 * time.Millisecond
+
 func (c course) loss(a load.Attempt) LostRequest {
 	at := a.End()
 	number, after, stage := c.place(at)
@@ -134,51 +165,52 @@ func (c course) loss(a load.Attempt) LostRequest {
 	if a.Lost.Reused {
 		connection = "reused"
 	}
-	kind := a.Lost.Kind
-	return LostRequest{At: ms(at), Kind: kind, Connection: connection, Reload: number, After: ms(after), Stage: stage, Took: ms(a.Latency), Error: a.Lost.Text,
-		cut: (kind == load.Reset || kind == load.Closed) && c.killed(at)}
+	near := func(moments []time.Duration) bool {
+		return slices.ContainsFunc(moments, func(m time.Duration) bool { return m-slack <= at && at <= m+slack+c.roundTrip })
+	}
+	return LostRequest{At: ms(at), Kind: a.Lost.Kind, Connection: connection, Reload: number, After: ms(after), Stage: stage, Took: ms(a.Latency), Error: a.Lost.Text,
+		killed: near(c.kills), died: near(c.deaths), alone: stage == Idle && c.sinceSettled(at) > slack+c.roundTrip, idle: a.Lost.Reused && a.Latency < race}
 }
 
-// killSlack is how far apart the end of a connection and the report of the kill that caused it may be.
-const killSlack = 250 * time.Millisecond
-
-// killed reports whether a worker was killed at about this moment.
-func (c course) killed(at time.Duration) bool {
-	i, _ := slices.BinarySearch(c.kills, at-c.roundTrip-killSlack)
-	return i < len(c.kills) && c.kills[i] <= at+killSlack
-}
-
-// errorRun follows the errors (5xx) that begin during a reload or right after it, as long as they continue without a pause. Old workers
-// may end so soon that the first error of a new one comes only then.
+// errorRun are errors (5xx) that follow each other without a pause: they have one cause.
 type errorRun struct {
-	reload int // 0: none
-	last   float64
-	before bool // there were errors before the first reload: later ones say nothing about it
+	from, to time.Duration
+	fresh    bool // there is one on a new connection
 }
 
-// errorPause is the pause, in milliseconds, that ends a run.
-const errorPause = 500
+// errorPause is the pause that ends a run.
+const errorPause = 500 * time.Millisecond
 
-// continues notes a loss, and reports whether it belongs to a run although its reload is over: that settled so long ago.
-func (r *errorRun) continues(l LostRequest, settled time.Duration) bool {
-	if l.Kind != load.Status5 || r.before {
-		return false
+func (c course) errorRuns(lost load.Attempts) (runs []errorRun) {
+	for _, a := range lost {
+		if a.Lost.Kind != load.Status5 {
+			continue
+		}
+		if n := len(runs); n == 0 || a.End()-runs[n-1].to > errorPause {
+			runs = append(runs, errorRun{from: a.End()})
+		}
+		last := &runs[len(runs)-1]
+		last.to, last.fresh = a.End(), last.fresh || !a.Lost.Reused
 	}
+	return runs
+}
+
+// blame finds the cause of a run of errors by its beginning. The errors of a worker that stops end with that worker, and those of one that
+// was not ready may begin only when the old workers, which end soon, are gone.
+func (c course) blame(r errorRun) *cause {
+	_, _, stage := c.place(r.from)
+	stops := slices.ContainsFunc(c.stops, func(s span) bool {
+		return s.asked <= r.from && r.from <= s.settled+slack && r.to <= s.settled+slack
+	})
 	switch {
-	case l.Stage == Before:
-		r.before = true
-		return false
-	case l.Stage != Idle:
-		r.reload, r.last = l.Reload, l.At
-		return false
-	case ms(settled) <= errorPause:
-		r.reload = l.Reload
-	case l.Reload != r.reload || l.At-r.last > errorPause:
-		r.reload = 0
-		return false
+	case stage == Before, stage == Idle && c.sinceSettled(r.from) > errorPause:
+		return &ownError
+	case stage == Starting:
+		return &startingError
+	case stops && !(c.steered && r.fresh):
+		return &stoppingError
 	}
-	r.last = l.At
-	return true
+	return &earlyReady
 }
 
 func (c course) phases(all load.Attempts) Phases {
@@ -214,4 +246,9 @@ func (c course) list(all load.Attempts) []ReloadResult {
 		}
 	}
 	return c.results
+}
+
+// steered reports whether the old workers of a program get no new connections.
+func steered(p *config.Program) bool {
+	return len(p.Listen) > 0 && !slices.ContainsFunc(p.Listen, func(s socket.Spec) bool { return s.Handover != socket.Steer })
 }

@@ -16,7 +16,8 @@ type Findings struct {
 	Scene
 	Requests    Requests       `json:"requests"`
 	Losses      []LostRequest  `json:"losses"` // the first mostLosses
-	Causes      []Cause        `json:"causes"` // of all losses
+	Causes      []Cause        `json:"causes"` // of all losses; the first is the one to mend first
+	Server      *Server        `json:"server"` // that the program runs; null: it is not known
 	Latency     Phases         `json:"latency_ms"`
 	Gap         Gap            `json:"longest_gap"`
 	Reloads     []ReloadResult `json:"reloads"`
@@ -28,8 +29,9 @@ type Findings struct {
 
 // Judgement says whether the proof has passed.
 type Judgement struct {
-	Verdict  string   `json:"verdict"` // passed, failed, interrupted
-	Reasons  []string `json:"reasons"` // why it has not passed
+	Verdict  string   `json:"verdict"`  // passed, failed, interrupted
+	Headline string   `json:"headline"` // the most important thing to know
+	Reasons  []string `json:"reasons"`  // why it has not passed
 	Warnings []string `json:"warnings"`
 }
 
@@ -75,8 +77,9 @@ type LostRequest struct {
 	Took       float64       `json:"took_ms"` // since it was sent
 	Error      string        `json:"error"`
 
-	cut  bool // a worker was killed at that moment
-	late bool // Idle, but the errors began during the reload and have gone on since
+	killed, died bool // a worker was killed, or died by itself, at that moment
+	alone        bool // no reload was under way, and none had been for a moment
+	idle         bool // the connection was idle when it was closed
 }
 
 // mostLosses bounds Findings.Losses.
@@ -124,6 +127,7 @@ type ReloadResult struct {
 type Casualties struct {
 	Killed      int      `json:"killed"`       // they did not stop in time
 	KilledKnown bool     `json:"killed_known"` // false: the connection to supervisord broke, and there may be more
+	Stopped     float64  `json:"stopped_ms"`   // the longest time that one took from its signal to its end
 	Died        []string `json:"died"`         // without having been told to stop
 	Old         []int    `json:"old"`          // PIDs of older generations that still lived at the end
 	LeftBehind  []string `json:"left_behind"`  // processes that workers had started and that outlived them
@@ -153,12 +157,16 @@ func (r *proof) findings() *Findings {
 	course := r.course()
 	v.Requests = requests(r.tally.all)
 	v.Losses, v.Causes = course.losses(r.tally.all)
+	for i := range v.Causes {
+		concern(&v.Causes[i], r.program)
+	}
+	v.Server = serverOf(r.program)
 	v.Latency = course.phases(r.tally.all)
 	from, length := r.tally.all.LongestGap(0, r.took)
 	number, after, _ := course.place(from)
 	v.Gap = Gap{ms(length), ms(from), number, ms(after)}
 	v.Reloads = course.list(r.tally.all)
-	v.Workers = Casualties{Killed: len(r.history.kills), KilledKnown: r.supervisord.events.Gaps() == 0,
+	v.Workers = Casualties{Killed: len(r.history.kills), Stopped: r.history.longestStop(), KilledKnown: r.supervisord.events.Gaps() == 0,
 		Died: append([]string{}, r.history.died...), LeftBehind: r.leftBehind(), Old: append([]int{}, r.left.old...)}
 	v.Descriptors = r.left.compare()
 	v.judge(r)
@@ -192,6 +200,14 @@ func (v *Findings) judge(r *proof) {
 	}
 	if len(v.Reasons) > 0 && !r.interrupted {
 		v.Verdict = "failed"
+	}
+	switch {
+	case len(v.Causes) > 0:
+		v.Headline = v.Causes[0].Headline
+	case len(v.Reasons) > 0:
+		v.Headline = strings.Join(v.Reasons, "; ")
+	default:
+		v.Headline = "nothing was lost and every reload served"
 	}
 	v.warn(count[superseded], busy)
 }

@@ -31,8 +31,16 @@ type history struct {
 	records map[int]*program.ReloadRecord // by generation
 	serving int                           // the newest generation that served
 	workers map[int]bool                  // PIDs of all workers so far
+	stops   []*stop                       // of workers that were told to
 	kills   []time.Time                   // one for each worker that had to be killed
-	died    []string
+	deaths  []time.Time                   // of workers that were not told to stop
+	died    []string                      // about them
+}
+
+// stop is how a worker stopped.
+type stop struct {
+	worker     int
+	told, gone time.Time // gone: zero if it still is there
 }
 
 func newHistory(name string) *history {
@@ -68,9 +76,18 @@ func (h *history) add(u *supervisor.Update) {
 	switch u.Kind {
 	case program.WorkerSpawned:
 		h.workers[u.PID] = true
+	case program.WorkerStopping:
+		h.stops = append(h.stops, &stop{worker: u.Worker, told: u.Time})
+	case program.WorkerStopped:
+		for _, s := range h.stops {
+			if s.worker == u.Worker && s.gone.IsZero() {
+				s.gone = u.Time
+			}
+		}
 	case program.WorkerKilled:
 		h.kills = append(h.kills, u.Time)
 	case program.WorkerDied:
+		h.deaths = append(h.deaths, u.Time)
 		h.died = append(h.died, fmt.Sprintf("pid %d of generation %d: %s", u.PID, u.Generation, u.Reason))
 	}
 }
@@ -175,4 +192,13 @@ func (h *history) startFailed() string {
 		return ""
 	}
 	return reasonOf(h.records[last])
+}
+
+// longestStop returns the longest time, in milliseconds, that a worker took from its signal to its end.
+func (h *history) longestStop() float64 {
+	longest := time.Duration(0)
+	for _, s := range h.stops {
+		longest = max(longest, s.gone.Sub(s.told)) // negative: it still is there
+	}
+	return ms(longest)
 }

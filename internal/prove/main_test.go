@@ -90,6 +90,27 @@ var workers = map[string]func(){
 		<-term
 		s.Shutdown(context.Background())
 	},
+	"own": func() { // opens a port of its own, and closes it before the next worker opens it
+		ln := must(net.Listen("tcp", os.Getenv("OWN_ADDRESS")))
+		term := make(chan os.Signal, 1)
+		signal.Notify(term, syscall.SIGTERM)
+		s := &http.Server{Handler: http.HandlerFunc(hi)}
+		go s.Serve(ln)
+		if err := graceful.Ready(); err != nil {
+			panic(err)
+		}
+		<-term
+		s.Shutdown(context.Background())
+		time.Sleep(200 * time.Millisecond)
+	},
+	"slow": func() { // takes 400 ms to begin, except in the first generation, which prove needs
+		if os.Getenv("SUPERVISORD_GENERATION") != "1" {
+			time.Sleep(400 * time.Millisecond)
+		}
+		s, term := serveHTTP(http.HandlerFunc(hi))
+		<-term
+		s.Shutdown(context.Background())
+	},
 	"litter": func() { // leaves a process in another session behind for some seconds
 		c := exec.Command("sleep", "8")
 		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -141,6 +162,9 @@ type site struct {
 	runs    bool // start was called
 }
 
+// briefDrain is in every configuration: workers that lose requests do so soon.
+const briefDrain = `drain.timeout = "1s"`
+
 // newSite writes a configuration for two workers; more is appended under [program.web].
 func newSite(t *testing.T, worker, more string) *site {
 	t.Helper()
@@ -166,6 +190,7 @@ stdout = "null"
 stderr = "null"
 listen = [{ name = %q, address = %q }]
 ready = { method = "notify", timeout = "20s" }
+`+briefDrain+`
 %s`, filepath.Join(dir, "pid"), dir, s.file, command, name, s.address, more))
 	return s
 }
@@ -185,6 +210,13 @@ func (s *site) edit(old, new string) {
 		s.t.Fatalf("%q is not in the configuration", old)
 	}
 	s.write(strings.Replace(text, old, new, 1))
+}
+
+// share lets all generations accept from one socket.
+func (s *site) share() {
+	s.t.Helper()
+	s.edit(" }]", `, handover = "share" }]`)
+	s.edit(briefDrain, "")
 }
 
 // freeAddress returns an address that the kernel has just assigned and released.

@@ -26,6 +26,7 @@ type Plan struct {
 	Duration  time.Duration   // how long the load lasts; longer if the reloads need it
 	Timeout   time.Duration   // a request without an answer after this time is lost
 	RoundTrip time.Duration   // the simulated distance of the client: see package load
+	Announce  func(string)    // is told what the load will be and how long it takes, before it begins; nil: nobody is
 	Live      *terminal.Lines // shows the progress; nil: nothing does
 }
 
@@ -87,7 +88,7 @@ func (o Plan) program() (*config.Program, error) {
 	for i := range o.Config.Programs {
 		p := &o.Config.Programs[i]
 		every = append(every, p.Name)
-		if o.Program == p.Name || o.Program == "" && len(p.Listen) > 0 {
+		if o.Program == p.Name || o.Program == "" && (len(p.Listen) > 0 || o.remote() && len(o.Config.Programs) == 1) {
 			fit, found = append(fit, p.Name), p
 		}
 	}
@@ -102,9 +103,14 @@ func (o Plan) program() (*config.Program, error) {
 		return nil, fmt.Errorf("several programs have listeners: choose one with --program: %s", strings.Join(fit, ", "))
 	case o.Program != "":
 		return nil, fmt.Errorf("there is no program %q in the configuration: %s", o.Program, there)
+	case o.remote():
+		return nil, fmt.Errorf("--url does not say which program to reload: name one with --program; %s", there)
 	}
-	return nil, fmt.Errorf("no program in the configuration has a listener: name one with --program and its address with --url; %s", there)
+	return nil, fmt.Errorf("no program in the configuration has a listener: give the address of one with --url; %s", there)
 }
+
+// remote reports whether the URL is a whole one.
+func (o Plan) remote() bool { return o.URL != "" && o.URL[0] != '/' }
 
 // patience is how long a reload may take until it is decided and everything old is gone, or kept.
 func patience(p *config.Program) time.Duration {
@@ -158,6 +164,9 @@ func (r *proof) run(ctx context.Context, all []*endpoint) error {
 		return err
 	}
 	r.left.before = r.descriptors(ctx)
+	if r.Announce != nil {
+		r.Announce(r.announcement())
+	}
 	r.began = time.Now()
 	attempts := make(chan load.Attempt, 1024)
 	l := r.target.press(r.Plan, func(a load.Attempt) { attempts <- a })
@@ -166,6 +175,12 @@ func (r *proof) run(ctx context.Context, all []*endpoint) error {
 	r.Live.Clear()
 	r.look(ctx)
 	return nil
+}
+
+// announcement says what will happen.
+func (r *proof) announcement() string {
+	return wrap(fmt.Sprintf("%s gets %d requests a second at %s and is reloaded %d times: about %s, or longer if its workers take long to start and stop",
+		r.program.Name, r.Rate, r.target, r.Reloads, r.Duration), "", "  ")
 }
 
 // catchUp takes in what the supervisord has told, and returns a channel that is closed when there is more.

@@ -26,9 +26,9 @@ func (t *tally) add(a load.Attempt) {
 
 // knownText returns the part of an error's text by which its cause is known, or "": nothing else of the text stays in memory.
 func knownText(text string) string {
-	for _, k := range knownCauses {
-		if k.text != "" && strings.Contains(text, k.text) {
-			return k.text
+	for _, known := range []string{noPort, noDescriptor} {
+		if strings.Contains(text, known) {
+			return known
 		}
 	}
 	return ""

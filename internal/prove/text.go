@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/lab/load"
+	"example.org/supervisord/internal/terminal"
 )
 
 // words is what a person calls each kind of loss.
@@ -19,11 +20,16 @@ var words = map[load.LossKind]string{
 // mostShown bounds the lost requests that are listed for people.
 const mostShown = 8
 
-// Text writes the findings for people.
-func (v *Findings) Text(w io.Writer) error {
+// width is that of a line of text, about.
+const width = 100
+
+// Text writes the findings for people: first what matters most.
+func (v *Findings) Text(w io.Writer, paint terminal.Palette) error {
 	var b bytes.Buffer
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	p("%s on %s: %d reloads in %s", v.Program, v.Target, len(v.Reloads), lasting(v.Took))
+	p("%s", v.verdict(paint))
+	p("")
+	p("%s on %s: reloaded %d times in %s", v.Program, v.Target, len(v.Reloads), lasting(v.Took))
 	p("")
 	p("  requests     %d sent, %d answered, %d lost%s", v.Requests.Sent, v.Requests.Answered, v.Requests.Lost, v.how())
 	v.textLosses(p)
@@ -35,11 +41,23 @@ func (v *Findings) Text(w io.Writer) error {
 	v.textWorkers(p)
 	v.textCauses(p)
 	for _, text := range v.Warnings {
-		p("\n%s", wrap("warning: "+text, 100, "  "))
+		p("\n%s", paint.Warn(wrap("warning: "+text, "  ", "  ")))
 	}
-	p("\n%s", v.last())
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// verdict is the first line, in color.
+func (v *Findings) verdict(paint terminal.Palette) string {
+	text := strings.ToUpper(v.Verdict) + ": " + v.Headline
+	if len(v.Causes) > 0 {
+		text += " (" + strings.Join(v.Reasons, "; ") + ")"
+	}
+	word, rest, _ := strings.Cut(wrap(text, "", "  "), ":")
+	if v.Passed() {
+		return paint.Good(word) + ":" + rest
+	}
+	return paint.Bad(word) + ":" + rest
 }
 
 // how says what was sent if it was not HTTP.
@@ -53,29 +71,14 @@ func (v *Findings) how() string {
 // textCauses writes the causes, and each remedy once, below the last cause that it fits.
 func (v *Findings) textCauses(p func(string, ...any)) {
 	for i, c := range v.Causes {
-		p("\n%s", wrap(fmt.Sprintf("%s (%d): %s.", c.title(), c.Lost, c.Cause), 100, "  "))
+		p("\n%s", wrap(fmt.Sprintf("%d lost: %s.", c.Lost, c.Cause), "  ", "  "))
 		if again := func(d Cause) bool { return d.Remedy == c.Remedy }; !slices.ContainsFunc(v.Causes[i+1:], again) {
-			p("%s", wrap("-> "+strings.ReplaceAll(c.Remedy, "NAME", v.Program)+".", 100, "     "))
+			p("%s", wrap(c.Remedy+".", "  -> ", "     "))
 		}
 	}
-}
-
-func (c Cause) title() string {
-	title := words[c.Kind]
-	if c.Connection == "reused" {
-		title += " on a used connection"
+	if s := v.Server; s != nil && s.Remedy != "" && len(v.Causes) > 0 {
+		p("\n%s", wrap(s.Name+" ("+s.Page+"): "+s.Remedy+".", "  -> ", "     "))
 	}
-	if c.Connection == "new" {
-		title += " on a new connection"
-	}
-	return title
-}
-
-func (v *Findings) last() string {
-	if v.Passed() {
-		return "PASSED: nothing was lost and every reload served"
-	}
-	return strings.ToUpper(v.Verdict) + ": " + strings.Join(v.Reasons, "; ")
 }
 
 func (v *Findings) textLosses(p func(string, ...any)) {
@@ -85,7 +88,8 @@ func (v *Findings) textLosses(p func(string, ...any)) {
 		}
 	}
 	for _, l := range v.Losses[:min(len(v.Losses), mostShown)] {
-		p("                 %s, %s connection, %s (%s)", when(l.Reload, l.After), l.Connection, words[l.Kind], l.Error)
+		why := l.Error[strings.LastIndex(l.Error, ": ")+1:]
+		p("%s", wrap(fmt.Sprintf("%s, %s connection, %s: %s", when(l.Reload, l.After), l.Connection, words[l.Kind], why), "                 ", "                   "))
 	}
 	if more := v.Requests.Lost - mostShown; more > 0 {
 		p("                 and %d more", more)
@@ -144,10 +148,10 @@ func (v *Findings) textReloads(p func(string, ...any)) {
 	if len(settled) > 0 {
 		text += fmt.Sprintf(", old ones were gone after %s", lasting(slices.Max(settled)))
 	}
-	p("  reloads      %s", text)
+	p("%s", wrap(text, "  reloads      ", "               "))
 	for _, r := range v.Reloads {
 		if r.Outcome == failed {
-			p("                 reload %d: generation %d failed: %s", r.Number, r.Generation, r.Reason)
+			p("%s", wrap(fmt.Sprintf("reload %d: generation %d failed: %s", r.Number, r.Generation, r.Reason), "                 ", "                   "))
 		}
 	}
 }
@@ -158,7 +162,11 @@ func (v *Findings) textWorkers(p func(string, ...any)) {
 	if !w.KilledKnown {
 		killed += " or more" // the connection to supervisord broke meanwhile
 	}
-	p("  workers      %s killed, %d died, %d old ones still there, %d processes left behind", killed, len(w.Died), len(w.Old), len(w.LeftBehind))
+	text := fmt.Sprintf("%s killed, %d died, %d old ones still there, %d processes left behind", killed, len(w.Died), len(w.Old), len(w.LeftBehind))
+	if w.Stopped > 0 {
+		text += fmt.Sprintf("; old ones were gone %s after their signal at most", lasting(w.Stopped))
+	}
+	p("%s", wrap(text, "  workers      ", "               "))
 	if d := v.Descriptors; d.Before >= 0 && d.After >= 0 {
 		p("  descriptors  %d before, %d after", d.Before, d.After)
 	}
@@ -169,22 +177,23 @@ func lasting(millis float64) string {
 	return load.Short(time.Duration(millis * float64(time.Millisecond)))
 }
 
-// wrap breaks a sentence into indented lines of at most width characters.
-func wrap(text string, width int, indent string) string {
+// wrap breaks a sentence into lines of width characters: the first begins with head, the others with indent.
+func wrap(text, head, indent string) string {
 	var b strings.Builder
-	column := 0
+	b.WriteString(head)
+	column, begun := len(head), false
 	for _, word := range strings.Fields(text) {
 		switch {
-		case column == 0:
-			b.WriteString(indent + word)
-			column = len(indent) + len(word)
+		case !begun:
 		case column+1+len(word) > width:
-			b.WriteString("\n" + indent + word)
-			column = len(indent) + len(word)
+			b.WriteString("\n" + indent)
+			column = len(indent)
 		default:
-			b.WriteString(" " + word)
-			column += 1 + len(word)
+			b.WriteByte(' ')
+			column++
 		}
+		b.WriteString(word)
+		column, begun = column+len(word), true
 	}
 	return b.String()
 }

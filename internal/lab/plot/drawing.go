@@ -81,13 +81,35 @@ func (d *Drawing) Path(class, path string) { d.put(`<path class="%s" d="%s"/>`, 
 // Key is one item of a legend.
 type Key struct{ Class, Words string }
 
-// Legend draws keys in a row.
+// Legend draws keys from left to right, in as many rows as they need.
 func (d *Drawing) Legend(x, y float64, keys ...Key) {
-	for _, k := range keys {
-		d.Rect(k.Class, x, y-11, 12, 12)
-		d.Text(x+18, y, "start", "soft", k.Words)
-		x += 40 + 7.2*float64(len(k.Words))
+	for i, row := range legendRows(x, keys) {
+		at := x
+		for _, k := range row {
+			d.Rect(k.Class, at, y-11+legendPitch*float64(i), 12, 12)
+			d.Text(at+18, y+legendPitch*float64(i), "start", "soft", k.Words)
+			at += k.width()
+		}
 	}
+}
+
+const legendPitch = 22.0
+
+// charWidth is that of a character, about: a legend and a title are laid out without the font.
+const charWidth = 7.2
+
+func (k Key) width() float64 { return 40 + charWidth*float64(len(k.Words)) }
+
+func legendRows(x float64, keys []Key) (rows [][]Key) {
+	at := Right
+	for _, k := range keys {
+		if at+k.width() > Right {
+			rows, at = append(rows, nil), x
+		}
+		rows[len(rows)-1] = append(rows[len(rows)-1], k)
+		at += k.width()
+	}
+	return rows
 }
 
 // Axis maps values to pixels.

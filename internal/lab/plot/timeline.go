@@ -47,7 +47,11 @@ const (
 func Timeline(title string, height float64, panels []Panel, keys ...Key) []byte {
 	pitch := height + latencyTop + 16
 	bottom := 64 + pitch*float64(len(panels))
-	d := New(title, Width, bottom+76)
+	keys = append([]Key{{"with", "p50"}, {"narrow", "to p95"}, {"wide", "to p99"}, {"calm", "slowest (dots)"}}, keys...)
+	for _, p := range panels {
+		keys = append(keys, p.lossKeys(keys)...)
+	}
+	d := New(title, Width, bottom+54+legendPitch*float64(len(legendRows(Left, keys))))
 	length, least, most := 100*time.Millisecond, time.Duration(1<<62), time.Duration(0)
 	for _, p := range panels {
 		length = max(length, p.Length)
@@ -58,15 +62,18 @@ func Timeline(title string, height float64, panels []Panel, keys ...Key) []byte 
 	for i, p := range panels {
 		top := 64 + pitch*float64(i)
 		d.panel(p, x, top, Log(least, most, top+latencyTop+height, top+latencyTop))
-		keys = append(keys, p.lossKeys(keys)...)
 	}
 	d.Seconds(x, bottom-14)
-	d.Legend(Left, bottom+50, append([]Key{{"with", "p50"}, {"narrow", "to p95"}, {"wide", "to p99"}, {"calm", "slowest (dots)"}}, keys...)...)
+	d.Legend(Left, bottom+50, keys...)
 	return d.SVG()
 }
 
 func (d *Drawing) panel(p Panel, x Axis, top float64, y Axis) {
-	d.Text(Left, top+14, "start", "name", p.Title)
+	title := []rune(p.Title)
+	if room := int((Right-Left)/nameWidth) - len(p.Note) - 2; len(title) > room {
+		title = append(title[:room-1], '…')
+	}
+	d.Text(Left, top+14, "start", "name", string(title))
 	class := "good"
 	if lost, _ := p.Attempts.Lost(); lost > 0 {
 		class = "bad"
@@ -87,18 +94,21 @@ func (d *Drawing) panel(p Panel, x Axis, top float64, y Axis) {
 	d.losses(columns, width, top+14)
 }
 
+// nameWidth is that of a character of a panel's title, about.
+const nameWidth = 8.0
+
 // marks draws vertical lines, and their words where these do not cover each other.
 func (d *Drawing) marks(marks []Mark, x Axis, top, bottom float64) {
-	last := -100.0
+	last := -100.0 // where the last words end
 	for _, m := range marks {
 		at, class := x.At(m.At.Seconds()), "mark"
 		if m.Failed {
 			class = "failure"
 		}
 		d.Line(class, at, top+14, at, bottom)
-		if at-last >= 22 {
+		if half := charWidth * float64(len(m.Words)) / 2; at-half >= last+6 {
 			d.Text(at, top+9, "middle", "soft", m.Words)
-			last = at
+			last = at + half
 		}
 	}
 }
