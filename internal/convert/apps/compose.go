@@ -405,7 +405,7 @@ func (x *composed) finish() {
 		x.ReadyAfter(s, 1)
 	}
 	x.Otherwise("stop.timeout", "10s")
-	x.Otherwise("restart.when", "never")
+	x.RestartAfterFailure(s, "without restart, compose")
 }
 
 // IsCompose reports whether a file has the name of one of Docker Compose.

@@ -287,6 +287,15 @@ func (p *Target) Otherwise(key string, value any) {
 	}
 }
 
+// RestartAfterFailure sets what to do after a failure where the source does not say: its default, to do nothing, would leave a server
+// down after its first crash, and its clients waiting.
+func (p *Target) RestartAfterFailure(s source.Setting, without string) {
+	if p.Value("restart.when") == "" {
+		p.Note("restart", s, without+" leaves it down after a crash; write \"never\" for that, or \"always\" to start it again after any exit")
+		p.Set("restart.when", "on-failure")
+	}
+}
+
 // Unless reports whether a value is possible, and comments the setting if it is not.
 func (p *Target) Unless(impossible bool, s source.Setting, why string) bool {
 	if impossible {

@@ -205,10 +205,7 @@ func (x *service) finish(section *source.Section, sockets bool) {
 	if mode := x.Given["KillMode"].Value; (mode == "" || mode == "control-group") && !known {
 		x.Set("stop.group", true)
 	}
-	if x.Value("restart.when") == "" {
-		x.Note("restart", source.Setting{At: section.At, Text: "[Service]"}, "systemd restarts nothing without Restart=: \"always\" is what a server wants")
-		x.Set("restart.when", "never")
-	}
+	x.RestartAfterFailure(source.Setting{At: section.At, Text: "[Service]"}, "without Restart=, systemd")
 }
 
 // kind converts what Type says about a program that does not stay.
