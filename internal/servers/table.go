@@ -191,9 +191,10 @@ func runtimes() []*Server {
 		},
 		{
 			Name: "Node", Page: "docs/servers.md#node", Example: "node.toml", Settings: []Setting{accept, patient}, Hooked: []Setting{notify, patient},
-			Manual: "the program calls server.listen({ fd: 3 }) instead of listen(port); examples/servers/node/server.js shows it",
-			Remedy: "on TERM close only the listening socket, answer with Connection: close, and exit with the last connection: server.close() alone closes idle connections; " +
-				"for more processes set workers, not the module cluster",
+			Manual: "copy examples/servers/node/inherit.js beside the program, and write --require ./inherit.js before its name: then its listen(port) takes the inherited " +
+				"socket; or let it call server.listen({ fd: 3 }) itself, as examples/servers/node/server.js does",
+			Remedy: "start it with node --require ./inherit.js (examples/servers/node), or let it do the same on TERM: close only the listening socket, answer with " +
+				"Connection: close, and exit with the last connection, as server.close() alone closes idle connections; for more processes set workers, not the module cluster",
 			command: command{names: []string{"node", "nodejs", "node[0-9]*"}, when: script},
 		},
 		{

@@ -284,10 +284,11 @@ func (x *composed) healthcheck(p *draft.Target, s source.Setting) {
 		"start_interval": draft.Unneeded("a worker is checked when it is ready"),
 	}}
 	known.each(p, s.Node)
-	for key, n := range map[string]float64{"health.interval": interval, "health.timeout": timeout} {
-		if value, ok := p.Duration(key, s, n, 0.1); ok {
-			p.Set(key, value)
-		}
+	if value, ok := p.Duration("health.interval", s, interval, 0.1); ok {
+		p.Set("health.interval", value)
+	}
+	if value, ok := p.Duration("health.timeout", s, timeout, 0.1); ok {
+		p.Set("health.timeout", value)
 	}
 }
 
