@@ -3,6 +3,7 @@ package supervisor
 import (
 	"maps"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -51,15 +52,16 @@ func (s fakeStore) close() {
 type fakeSystemd struct {
 	testing.TB
 	fakeStore
-	unchecked bool // there are no descriptors for a check
+	unchecked bool         // there are no descriptors for a check
+	extension atomic.Int64 // the last of the timeout
 }
 
-func (s *fakeSystemd) Ready() error                      { return nil }
-func (s *fakeSystemd) Stopping() error                   { return nil }
-func (s *fakeSystemd) Status(string) error               { s.check(); return nil }
-func (s *fakeSystemd) Watchdog() error                   { return nil }
-func (s *fakeSystemd) ExtendTimeout(time.Duration) error { return nil }
-func (s *fakeSystemd) WatchdogInterval() time.Duration   { return 0 }
+func (s *fakeSystemd) Ready() error                        { return nil }
+func (s *fakeSystemd) Stopping() error                     { return nil }
+func (s *fakeSystemd) Status(string) error                 { s.check(); return nil }
+func (s *fakeSystemd) Watchdog() error                     { return nil }
+func (s *fakeSystemd) ExtendTimeout(d time.Duration) error { s.extension.Store(int64(d)); return nil }
+func (s *fakeSystemd) WatchdogInterval() time.Duration     { return 0 }
 
 // check reads the record as the next supervisord would.
 func (s *fakeSystemd) check() {

@@ -40,6 +40,9 @@ func TestTERMStopsAfterStopDelay(t *testing.T) {
 		if st, err := s.super.Status(s.Context()); err != nil || !st.Stopping || !st.Programs[0].Serves() {
 			t.Errorf("in the delay: %+v, %v", st, err)
 		}
+		if got := time.Duration(s.launcher.systemd.extension.Load()); got < 10*time.Second {
+			t.Errorf("systemd is told to wait for %v", got)
+		}
 		time.Sleep(9 * time.Second)
 		s.received()
 		time.Sleep(time.Second)

@@ -49,8 +49,8 @@ func podmanRun(args ...string) (string, error) {
 	return string(out), err
 }
 
-// buildImage builds the image of examples/containers once. Its first stage, which compiles, is replaced by programs compiled here: it
-// would need a network.
+// buildImage builds the image of examples/containers once. The commands of its first stage run here: the image of Go would come from a
+// network.
 var buildImage = sync.OnceValue(func() error {
 	dir := filepath.Join(lab.Built.Dir, "podman")
 	if err := os.MkdirAll(dir+"/build/out", 0o755); err != nil {
@@ -59,11 +59,15 @@ var buildImage = sync.OnceValue(func() error {
 	if err := os.WriteFile(dir+"/containers.conf", []byte(strings.ReplaceAll(podmanConf, "DIR", dir)), 0o644); err != nil {
 		return err
 	}
-	for _, build := range [][]string{{".", "./cmd/supervisord"}, {"examples", "./hello"}} {
-		c := exec.Command("go", "build", "-C", lab.Root(build[0]), "-trimpath", "-o", dir+"/build/out/", build[1])
-		c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	for line := range strings.Lines(lab.Text(lab.Root("examples/containers/Containerfile"))) {
+		command, runs := strings.CutPrefix(line, "RUN ")
+		if !runs {
+			continue
+		}
+		c := exec.Command("sh", "-c", strings.ReplaceAll(command, "/out/", dir+"/build/out/"))
+		c.Dir, c.Env = lab.Root("."), append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := c.CombinedOutput(); err != nil {
-			return fmt.Errorf("cannot build %s: %w\n%s", build[1], err, out)
+			return fmt.Errorf("cannot run what the Containerfile says: %w\n%s", err, out)
 		}
 	}
 	if out, err := podmanRun("build", "--quiet", "--isolation", "chroot", "--build-context", "build="+dir+"/build",
@@ -321,4 +325,19 @@ func TestContainerThatCannotStartSaysWhy(t *testing.T) {
 	c := contain(t, "[program.web]\ncomand = []\n")
 	c.Ends(78)
 	c.Await(lab.Contains("/etc/supervisord/config.toml:2:1: program.web.comand: unknown key"))
+}
+
+// The containers of a pod have one /dev/shm, and their supervisords may have the same user and the same path of the configuration.
+func TestContainersOfAPodAreControlledApart(t *testing.T) {
+	t.Parallel()
+	first := contain(t, accepting, "--ipc", "shareable")
+	first.runs()
+	second := contain(t, accepting, "--ipc", "container:"+first.name)
+	second.runs()
+	for _, c := range []*container{second, first} {
+		c.exec("reload")
+		c.Gone(1)
+		lab.Must(t, syscall.Kill(c.master, syscall.SIGTERM))
+		c.Ends(0)
+	}
 }

@@ -142,8 +142,13 @@ func defaultRuntimeDir() string {
 	if os.Geteuid() == 0 {
 		usual = "/run/supervisord"
 	}
-	if inMemory := filepath.Join("/dev/shm", own); !mayHave(usual) && mayHave(inMemory) {
-		return inMemory // a container whose root cannot be written to
+	if mayHave(usual) {
+		return usual
+	}
+	// A container whose root cannot be written to. The containers of a pod share /dev/shm, but not their mount namespaces.
+	space, _ := os.Readlink("/proc/self/ns/mnt") // mnt:[4026531841]
+	if inMemory := filepath.Join("/dev/shm", own+"-"+strings.Trim(space, "mnt:[]")); mayHave(inMemory) {
+		return inMemory
 	}
 	return usual
 }
