@@ -134,7 +134,7 @@ func (s *Supervisor) Restore(h *handover.Handover) {
 // tellProblems logs what is wrong with what was handed over.
 func (s *Supervisor) tellProblems(h *handover.Handover) {
 	for _, err := range h.Problems {
-		s.Log.Error("what the supervisord before left is not complete", zap.Error(err))
+		s.Log.Error("the previous supervisord left an incomplete record", zap.Error(err))
 	}
 }
 

@@ -185,7 +185,7 @@ func (p *runner) unseen(number int, e worker.Unseen) {
 	}
 	if g := p.generations[cg.Number]; g != nil && !g.unseen {
 		g.unseen = true
-		p.log.Warn("it cannot be seen whether workers accept connections; they count as ready after some time, whatever they do",
+		p.log.Warn("cannot see whether workers accept connections; they count as ready after some time",
 			zap.Int("generation", cg.Number), zap.Duration("after", e.ReadyAfter), zap.Error(e.Err))
 	}
 }

@@ -65,7 +65,7 @@ func (p *runner) share(generation int) int {
 // pause lets new connections wait in the kernel, or ends that.
 func (p *runner) pause(paused bool) {
 	if err := p.s.table.Pause(keysOf(p.listeners), paused); err != nil {
-		p.log.Error("cannot let new connections wait, or end that", zap.Bool("paused", paused), zap.Error(err))
+		p.log.Error("cannot pause or resume new connections", zap.Bool("paused", paused), zap.Error(err))
 	}
 	p.s.store.TouchSockets()
 }

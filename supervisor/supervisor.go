@@ -180,7 +180,7 @@ func (s *Supervisor) Run(signals Signals) error {
 		p.endLog()
 	}
 	if !s.awaitRunning(endTimeout) {
-		s.Log.Error("supervisord does not wait any longer for a disk or a name server that does not answer", zap.Duration("took", endTimeout))
+		s.Log.Error("no longer waiting for a disk or a name server that does not answer", zap.Duration("took", endTimeout))
 	}
 	s.subscribers.end()
 	if err := s.store.Empty(emptyTimeout); err != nil {

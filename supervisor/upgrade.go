@@ -102,7 +102,7 @@ func (d *departure) goOn() {
 func (d *departure) upgrade(reply func(error), by string) {
 	if err := d.mayUpgrade(); err != nil {
 		if reply == nil {
-			d.s.Log.Warn("USR2: nothing happens", zap.Error(err))
+			d.s.Log.Warn("USR2 is ignored", zap.Error(err))
 			return
 		}
 		reply(err)
@@ -244,7 +244,7 @@ func (d *departure) leave(late error) {
 		return
 	}
 	if err := d.s.Launcher.Freeze(freezeTimeout); err != nil {
-		d.s.Log.Error("what workers say now may be lost", zap.Error(err))
+		d.s.Log.Error("messages of workers may be lost now", zap.Error(err))
 	}
 	d.s.store.TouchAll() // the workers say more while they are frozen
 	d.s.keep()
@@ -257,6 +257,6 @@ func (d *departure) leave(late error) {
 	if err := d.s.programs.restLogs(); err != nil {
 		d.s.Log.Error("output of workers is lost", zap.Error(err))
 	}
-	d.s.Log.Info("leaving; the workers go on and wait for the next supervisord")
+	d.s.Log.Info("leaving; the workers keep running for the next supervisord")
 	d.enter(left)
 }

@@ -34,7 +34,7 @@ type Settings struct {
 	Watch      bool
 	Include    []string      // patterns
 	RuntimeDir string        // for notify sockets
-	StopDelay  time.Duration // how long everything serves on after TERM
+	StopDelay  time.Duration // how long everything keeps serving after TERM
 
 	Control      string      // path of the control socket; "": none
 	ControlMode  fs.FileMode // of the socket

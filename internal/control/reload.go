@@ -141,7 +141,7 @@ func (a *API) reloadAndWait(w http.ResponseWriter, r *http.Request, b ReloadBody
 	return nil
 }
 
-var errTimeout = errors.New("the time to wait is over")
+var errTimeout = errors.New("timed out waiting")
 
 // wait takes up a wait again, after an upgrade for example.
 func (a *API) wait(w http.ResponseWriter, r *http.Request) error {

@@ -222,7 +222,7 @@ func (s *Orphans) Claim(known func(program string) bool, owners func(yield func(
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(processes)) {
-		s.search.Log.Warn("orphaned workers go on until the program serves", zap.String("program", name), zap.Int("processes", processes[name]))
+		s.search.Log.Warn("orphaned workers keep running until the program serves", zap.String("program", name), zap.Int("processes", processes[name]))
 	}
 }
 

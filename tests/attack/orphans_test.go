@@ -80,7 +80,7 @@ func TestOrphansServeUntilTheProgramDoes(t *testing.T) {
 	m.Die()
 	gate := m.Gate("gate")
 	m.Start(strings.Replace(lab.WebWith("accept="+gate), "127.0.0.1:0", address, 1))
-	m.Await(lab.Says("orphaned workers go on until the program serves"))
+	m.Await(lab.Says("orphaned workers keep running until the program serves"))
 	for range 20 {
 		if body := lab.Ask(t, address, "/"); !strings.Contains(body, "hello") {
 			t.Fatalf("before the new worker is ready the answer is %s", body)

@@ -68,7 +68,7 @@ func TestLeavingWhileSystemdDoesNotReadLosesNoWorker(t *testing.T) {
 	m.Await(lab.Says("leaving as soon as systemd has the descriptors of the workers"))
 	lab.Ask(t, m.Address(), "/")
 	sd.Resume()
-	m.Await(lab.Says("leaving; the workers go on and wait for the next supervisord"))
+	m.Await(lab.Says("leaving; the workers keep running for the next supervisord"))
 	m.Wait()
 	sd.AwaitStored(".pidfd", len(workers))
 	sd.Launches(m)

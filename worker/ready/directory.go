@@ -236,7 +236,7 @@ func giveTo(path string, owner int) error {
 	}
 	err := os.Lchown(path, owner, -1)
 	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("to run a worker as another user (%d) needs root, or CAP_CHOWN and CAP_SETUID: %w", owner, err)
+		return fmt.Errorf("running a worker as another user (%d) needs root, or CAP_CHOWN and CAP_SETUID: %w", owner, err)
 	}
 	return err
 }
