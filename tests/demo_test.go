@@ -81,3 +81,19 @@ func TestCtrlCInTheMiddleOfTheDemoLeavesNothing(t *testing.T) {
 	m.Signal(syscall.SIGINT)
 	demoEnds(t, m, 130)
 }
+
+func TestProveOnATerminalShowsItsProgressAndColors(t *testing.T) {
+	t.Parallel()
+	m := lab.Prepare(t)
+	m.Write(strings.Replace(lab.Hello, "127.0.0.1:0", lab.Reserve(t), 1))
+	m.Execute(append(lab.TerminalCommand(t), lab.Built.Supervisord, "prove", "-c", m.Path("config.toml"), "--duration", "2s", "--reloads", "1", "--rate", "50")...)
+	m.Ends(0)
+	lines := strings.Join(texts(m), "\n")
+	for _, want := range []string{
+		"gets 50 requests a second at http://127.0.0.1:", "requests, 0 lost; reload ", " of 1", "\x1b[32mPASSED\x1b[0m: nothing was lost and every reload served",
+	} {
+		if !strings.Contains(lines, want) {
+			t.Errorf("there is no %q in\n%s", want, lines)
+		}
+	}
+}

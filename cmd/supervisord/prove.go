@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/prove"
 	"example.org/supervisord/internal/terminal"
@@ -31,6 +32,9 @@ only if nothing was lost and every reload served. Ctrl-C ends it with a report o
   supervisord prove -c config.toml --program web --url /healthz --rate 2000 --reloads 20 --duration 1m --plot deploy.svg
   supervisord prove -c config.toml --pid "$(pidof supervisord)" --json`,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := o.Check(); err != nil {
+				return commandline.Usagef("%v", err)
+			}
 			v, err := runProof(c, *path, o, plot)
 			if err != nil {
 				return err
