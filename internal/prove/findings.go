@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -180,16 +181,17 @@ func (v *Findings) judge(r *proof) {
 			v.Reasons = append(v.Reasons, fmt.Sprintf(format, args...))
 		}
 	}
-	count, busy := map[string]int{}, 0
+	count, busy, why := map[string]int{}, 0, ""
 	for _, x := range v.Reloads {
 		count[x.Outcome]++
+		why = cmp.Or(why, x.Reason)
 		if x.Busy {
 			busy++
 		}
 	}
 	say(v.Requests.Lost > 0, "%d of %d requests were lost", v.Requests.Lost, v.Requests.Sent)
 	say(v.Requests.Answered == 0, "no request was answered")
-	say(count[failed] > 0, "%d of %d reloads failed", count[failed], len(v.Reloads))
+	say(count[failed] > 0, "%d of %d reloads failed: %s", count[failed], len(v.Reloads), why)
 	say(r.broken != "", "%s", r.broken)
 	v.Verdict = "passed"
 	if r.interrupted {
@@ -223,7 +225,7 @@ func (v *Findings) warn(superseded, busy int) {
 	say(superseded > 0, "%d reloads were superseded: somebody else reloads this supervisord, too", superseded)
 	say(busy > 0, "in %d of %d reloads the old workers still had something in hand when drain.timeout was over: raise it in [program.%s.drain] if requests take so long; "+
 		"for clients that go on using their connections, the worker must answer \"Connection: close\" on TERM", busy, len(v.Reloads), v.Program)
-	say(w.Killed > 0, "%d workers had to be killed: they did not end within the stop plan ([program.%s.stop]); their requests in flight were cut", w.Killed, v.Program)
+	say(w.Killed > 0 && v.Headline != killed.headline, "%d workers had to be killed: they did not end within the stop plan ([program.%s.stop]); their requests in flight were cut", w.Killed, v.Program)
 	say(len(w.Died) > 0, "%d workers died without being told to stop: %s", len(w.Died), strings.Join(w.Died, "; "))
 	say(len(w.Old) > 0, "%d workers of older generations still run: PID %s", len(w.Old), strings.Trim(fmt.Sprint(w.Old), "[]"))
 	say(len(w.LeftBehind) > 0, "workers left processes behind: %s", strings.Join(w.LeftBehind, ", "))

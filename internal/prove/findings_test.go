@@ -292,8 +292,8 @@ func TestErrorsAreBlamedByTheirBeginningAndEnd(t *testing.T) {
 
 func TestHeadlines(t *testing.T) {
 	for want, change := range map[string]func(r *proof){
-		"nothing was lost and every reload served": func(*proof) {},
-		"1 of 1 reloads failed":                    func(r *proof) { r.history.add(record(2, program.NotReady, 400, 0)) },
+		"nothing was lost and every reload served":           func(*proof) {},
+		"1 of 1 reloads failed: start: exited with status 1": func(r *proof) { r.history.add(record(2, program.NotReady, 400, 0)) },
 		"your worker exits on TERM without finishing its requests": func(r *proof) {
 			lose(r, 450, load.Lost{Kind: load.Closed, Reused: true, Text: "EOF"})
 			for range 2 {
