@@ -212,10 +212,11 @@ func serverOf(p *config.Program) *Server {
 			steps = append(steps, "write "+set.Key+" = "+set.Value+" in [program."+p.Name+"]")
 		}
 	}
-	for _, text := range []string{s.Manual, s.Remedy} {
-		if text != "" {
-			steps = append(steps, text)
-		}
+	if len(p.Listen) == 0 && s.Manual != "" { // it does not inherit its socket yet
+		steps = append(steps, s.Manual)
+	}
+	if s.Remedy != "" {
+		steps = append(steps, s.Remedy)
 	}
 	return &Server{s.Name, s.Page, strings.Join(steps, "; ")}
 }

@@ -244,15 +244,24 @@ func (s *site) start() int {
 			s.t.Errorf("supervisord: %v", err)
 		}
 	})
+	s.answers("")
+	return c.Process.Pid
+}
+
+// answers waits until the program answers with these words.
+func (s *site) answers(words string) {
+	s.t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) { // no event when another process listens
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) { // no event when another process answers
 		if r, err := client.Get("http://" + s.address + "/"); err == nil {
+			text, err := io.ReadAll(r.Body)
 			r.Body.Close()
-			return c.Process.Pid
+			if err == nil && strings.Contains(string(text), words) {
+				return
+			}
 		}
 	}
-	s.t.Fatal("supervisord does not serve")
-	return 0
+	s.t.Fatalf("the program does not answer %q", words)
 }
 
 // outcome is the result of a run of `supervisord prove`.
@@ -275,8 +284,34 @@ var proving = make(chan struct{}, 3)
 func (s *site) command(flags ...string) *exec.Cmd {
 	args := append([]string{"prove", "-c", s.file, "--json", "--reloads", "3", "--duration", "1200ms"}, flags...)
 	c := exec.Command(filepath.Join(binaries, "supervisord"), args...)
-	c.Stdout, c.Stderr = &strings.Builder{}, &strings.Builder{}
+	c.Stdout, c.Stderr = &strings.Builder{}, &announcement{begun: make(chan struct{})}
 	return c
+}
+
+// announcement is what prove writes to stderr, first of all that the load begins.
+type announcement struct {
+	strings.Builder
+	begun chan struct{}
+}
+
+func (a *announcement) Write(p []byte) (int, error) {
+	if a.Len() == 0 {
+		close(a.begun)
+	}
+	return a.Builder.Write(p)
+}
+
+// begin starts prove and waits until its load begins.
+func (s *site) begin(c *exec.Cmd) {
+	s.t.Helper()
+	if err := c.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	select {
+	case <-c.Stderr.(*announcement).begun:
+	case <-time.After(time.Minute):
+		s.t.Fatal("the load does not begin")
+	}
 }
 
 func (s *site) wait(c *exec.Cmd) outcome {

@@ -189,10 +189,7 @@ environment_file = "`+flag+`"`)
 		t.Fatal(err)
 	}
 	c := s.command("--duration", "3s")
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(700 * time.Millisecond) // the proof runs and the first reload is not due; no event to wait for
+	s.begin(c) // the first reload is not due yet
 	if err := os.Remove(flag); err != nil {
 		t.Fatal(err)
 	}
@@ -305,10 +302,8 @@ func TestUpgradeInTheMiddleIsSurvived(t *testing.T) {
 	s := newSite(t, "hello", "")
 	pid := s.start()
 	c := s.command("--pid", strconv.Itoa(pid), "--duration", "4s")
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(1300 * time.Millisecond) // the first reload is about under way; no event to wait for
+	s.begin(c)
+	s.answers("generation=2 ")
 	if err := syscall.Kill(pid, syscall.SIGUSR2); err != nil {
 		t.Fatal(err)
 	}
@@ -340,10 +335,8 @@ func TestInterruptGivesAPartialVerdict(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "hello", "")
 	c := s.command("--duration", "1m")
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(1500 * time.Millisecond) // the proof has begun; no event to wait for
+	s.begin(c)
+	time.Sleep(300 * time.Millisecond) // for some answers; no event tells
 	if err := c.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
