@@ -53,7 +53,7 @@ func (p *runner) queued(g *resources) (n int) {
 
 // lost returns what the kernel says was lost since workers were told to stop with something in hand. What it does not say is not known.
 func (q *quiescence) lost() (l program.Lost) {
-	if n, err := q.watch.Reset(); err == nil {
+	if n, err := q.watch.Reset(q.seen); err == nil {
 		l.Reset = n
 	}
 	if look, err := q.watch.Look(); err == nil {

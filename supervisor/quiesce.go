@@ -40,6 +40,7 @@ type quiescence struct {
 	finishing
 	watch *diag.Watch // nil: they have no lane of their own, so there is nothing to wait for
 	last  program.Look
+	seen  diag.Look // … as the kernel told it
 	began time.Time
 	pause time.Duration // before the next look
 	timer *time.Timer   // nil: a look is under way
@@ -137,6 +138,7 @@ func (p *runner) looked(q *quiescence, l diag.Look, err error) {
 		q.blind = true
 		p.log.Warn(blindText, zap.Int("generation", q.generation), zap.Error(err))
 	case err == nil:
+		q.seen = l
 		q.last = program.Look{Queued: l.Queued, Handshakes: l.Handshakes, Unread: l.Unread, Answering: l.Answering, Idle: l.Idle}
 		if l.Quiet() {
 			p.step(program.Quieted{Generation: q.generation, Slot: q.slot, Look: q.last})

@@ -29,8 +29,6 @@ type Watch struct {
 	settled    chan struct{}   // closed when all that was on its way to the targets has arrived
 	handshakes map[uint64]bool // under way by then, by cookie
 	complete   bool            // handshakes are known
-	unread     []uint64        // cookies of the unread connections of the last look
-	aborts     int64           // connections that the kernel had reset by then
 	buf        []byte
 }
 
@@ -132,7 +130,6 @@ func (w *Watch) isSettled() bool {
 
 func (w *Watch) once(now time.Time) (l Look, datagrams int, err error) {
 	v := view{Watch: w, now: now}
-	w.unread = w.unread[:0]
 	var needed [][]byte
 	for _, request := range w.requests {
 		before := v.seen
@@ -154,12 +151,12 @@ func (w *Watch) once(now time.Time) (l Look, datagrams int, err error) {
 		}
 	}
 	v.Queued = max(v.Queued, v.waiting)
-	if len(w.unread) > 0 {
+	if len(v.unread) > 0 {
 		aborts, err := Counters("TCPAbortOnClose")
 		if err != nil {
 			return l, 0, err
 		}
-		w.aborts = aborts[0]
+		v.waits = &waits{v.unread, aborts[0]}
 	}
 	return v.Look, datagrams, nil
 }
@@ -169,8 +166,9 @@ type view struct {
 	*Watch
 	Look
 	now     time.Time
-	seen    int // listening TCP sockets
-	waiting int // connections in the queues, as the listening sockets say it
+	unread  []uint64 // cookies
+	seen    int      // listening TCP sockets
+	waiting int      // connections in the queues, as the listening sockets say it
 }
 
 // see counts one TCP socket. The kernel shows listening sockets first.
@@ -246,18 +244,18 @@ func (v *view) unix() error {
 	})
 }
 
-// Reset returns how many connections of which the last Look has found data that nobody had read were reset since, because their process closed them
+// Reset returns how many connections in which a look had found data that nobody had read were reset since, because their process closed them
 // without reading the data, or ended. It is what the kernel says twice: the connections are gone without a trace, as are some that the client has
 // closed first, and the network namespace has counted as many that were closed with unread data, in which other programs may have a part; the smaller
 // number counts. The kernel counts no unix sockets.
-func (w *Watch) Reset() (int, error) {
+func (w *Watch) Reset(since Look) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.unread) == 0 {
+	if since.waits == nil {
 		return 0, nil
 	}
 	left := map[uint64]bool{}
-	for _, cookie := range w.unread {
+	for _, cookie := range since.waits.cookies {
 		left[cookie] = true
 	}
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
@@ -270,5 +268,5 @@ func (w *Watch) Reset() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return min(len(left), int(aborts[0]-w.aborts)), nil
+	return min(len(left), int(aborts[0]-since.waits.aborts)), nil
 }

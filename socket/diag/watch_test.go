@@ -333,7 +333,7 @@ func TestUnprivilegedUserSeesConnections(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		l.Took = 0
+		l.Took, l.waits = 0, nil
 		done <- l
 	}()
 	if l := <-done; l != (Look{Queued: 1, Unread: 1, Answering: 1}) {
@@ -412,7 +412,11 @@ func TestResetConnectionsAreCounted(t *testing.T) {
 		servers = append(servers, s)
 	}
 	becomes(t, w, "unread", Look{Unread: 5})
-	if lost, err := w.Reset(); lost != 0 || err != nil {
+	before, err := w.Look()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lost, err := w.Reset(before); lost != 0 || err != nil {
 		t.Errorf("none is lost yet: %d, %v", lost, err)
 	}
 	for _, s := range servers[:3] {
@@ -421,7 +425,8 @@ func TestResetConnectionsAreCounted(t *testing.T) {
 	read(t, servers[3], "request")
 	write(t, servers[3], "answer")
 	servers[3].Close()
-	if lost, err := w.Reset(); lost != 3 || err != nil {
+	look(t, w) // a later one changes nothing
+	if lost, err := w.Reset(before); lost != 3 || err != nil {
 		t.Errorf("three are lost, and one is answered: %d, %v", lost, err)
 	}
 }

@@ -106,7 +106,7 @@ func TestReloadDuringAHeldCanaryReportsThatItWaitsForADecision(t *testing.T) {
 			m.Serves(1)
 			m.CtlOK("reload", "--canary", "1", "--hold")
 			const waits = "generation 2, a canary, waits to be promoted or aborted"
-			m.CtlFails(14, []string{"reload waits for a person", "timed out waiting", waits}, "reload", "--timeout", "1s")
+			m.CtlFails(14, []string{"a reload waits until the canary is promoted or aborted", "timed out waiting", waits}, "reload", "--timeout", "1s")
 			m.Signal(syscall.SIGHUP)
 			if l := m.AwaitN(2, lab.Says(lab.ReloadHeld))[1]; l.Level != "warn" || l.Generation != 2 {
 				t.Errorf("the log says %s", l.Text)
