@@ -190,11 +190,17 @@ func TestGitLabTakesAKilledWorkerForAWarningAndAFailedReleaseForAFailure(t *test
 func TestDeployScriptSaysWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	dir, hosts := pipeline(t, "web1")
-	if out, status := run(t, dir, nil, "./deploy.sh", "2", "web9", "web1"); status != 255 || !strings.Contains(out, "stopped at web9: ssh failed: it is unknown whether 2 serves") {
+	if out, status := run(t, dir, nil, "./deploy.sh", "2", "web9", "web1"); status != 255 || !strings.Contains(out, "stopped at web9: supervisord reload or ssh exited with 255: it is unknown whether 2 serves") {
 		t.Errorf("status %d: %s", status, out)
 	}
+	real := hosts[0].Read("bin/supervisord")
+	hosts[0].File("bin/supervisord", "#!/bin/sh\nkill -PIPE $$\n") // as if the connection broke
+	if out, status := run(t, dir, nil, "./deploy.sh", "stubborn", "web1"); status != 141 || hosts[0].leadsTo() != "stubborn" {
+		t.Errorf("status %d, current leads to %s: %s", status, hosts[0].leadsTo(), out)
+	}
+	hosts[0].File("bin/supervisord", real)
 	hosts[0].Finish()
-	if out, status := run(t, dir, nil, "./deploy.sh", "broken", "web1"); status != 69 || !strings.Contains(out, "stopped at web1: nothing has changed") || hosts[0].leadsTo() != "2" {
+	if out, status := run(t, dir, nil, "./deploy.sh", "broken", "web1"); status != 69 || !strings.Contains(out, "stopped at web1: nothing has changed") || hosts[0].leadsTo() != "stubborn" {
 		t.Errorf("status %d: %s", status, out)
 	}
 }

@@ -33,9 +33,8 @@ before=$(readlink current) || before=
 lead_to "releases/$release"
 status=0
 supervisord reload "$program" --drained --timeout "$timeout" --json --reason "deploy $release" || status=$?
-case $status in
-0 | 13 | 14 | 15 | 16 | 130) ;;           # it serves, or may still: what `current` leads to must be right then
-*) [ -z "$before" ] || lead_to "$before" ;; # it does not serve, and nothing should start it again
+case $status in # otherwise it serves, or may yet: a worker that is replaced later must come from it, too
+1 | 2 | 10 | 11 | 12 | 69 | 77 | 78) [ -z "$before" ] || lead_to "$before" ;;
 esac
 exit "$status"
 END
@@ -52,9 +51,8 @@ for host; do
 	10 | 11 | 12) why="$release failed; the release before serves" ;;
 	13) why="$release gave way to another reload, abort, rollback or stop: supervisord status says which" ;;
 	14) why="$release does not serve yet, or old workers are still there, after $timeout; the reload goes on" ;;
-	69 | 77 | 78) why="nothing has changed" ;;
-	255) why="ssh failed: it is unknown whether $release serves" ;;
-	*) why="supervisord reload exited with $status" ;;
+	1 | 2 | 69 | 77 | 78) why="nothing has changed" ;;
+	*) why="supervisord reload or ssh exited with $status: it is unknown whether $release serves" ;;
 	esac
 	echo "deploy: stopped at $host: $why" >&2
 	exit "$status"
