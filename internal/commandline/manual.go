@@ -34,7 +34,7 @@ func WriteManual(w io.Writer, root *cobra.Command, mark, exitStatus string) {
 		fmt.Fprintf(w, ".SH EXIT STATUS\n%s", paragraphs(topic.Long))
 	}
 	fmt.Fprintf(w, ".SH FILES\n.TP\n.I /etc/supervisord/config.toml\nthe configuration\n.TP\n.I /run/supervisord/control.sock\nthe control socket\n")
-	fmt.Fprintf(w, ".SH SEE ALSO\n.BR systemd.service (5),\n.BR sd_notify (3)\n")
+	fmt.Fprintf(w, ".SH SEE ALSO\n.BR %s.toml (5),\n.BR systemd.service (5),\n.BR sd_notify (3)\n", name)
 }
 
 func writeCommand(w io.Writer, c *cobra.Command) {
