@@ -16,6 +16,7 @@ type course struct {
 	results       []ReloadResult
 	spans         []span
 	kills, deaths []time.Duration // of workers, since the load began
+	ready         []time.Duration // when workers were
 	stops         []span          // of workers: from the signal until they had exited
 	roundTrip     time.Duration   // so late the client may notice that a connection is cut
 	steered       bool            // a worker that stops gets no new connections
@@ -25,7 +26,8 @@ type course struct {
 type span struct{ asked, decided, settled time.Duration }
 
 func (r *proof) course() course {
-	c := course{results: []ReloadResult{}, roundTrip: r.RoundTrip, kills: r.since(r.history.kills), deaths: r.since(r.history.deaths), steered: steered(r.program)}
+	c := course{results: []ReloadResult{}, roundTrip: r.RoundTrip, kills: r.since(r.history.kills), deaths: r.since(r.history.deaths),
+		ready: r.since(r.history.ready), steered: steered(r.program)}
 	for _, s := range r.history.stops {
 		c.stops = append(c.stops, span{asked: s.told.Sub(r.began), settled: r.took})
 		if !s.gone.IsZero() {
@@ -155,6 +157,9 @@ func (c course) sinceSettled(at time.Duration) time.Duration {
 // slack is how far apart the end of a connection and the report of the event that caused it may be.
 const slack = 250 * time.Millisecond
 
+// readySlack is how much later supervisord may learn that a worker is ready than a client.
+const readySlack = 20 * time.Millisecond
+
 // race is how long a request may be under way on a kept connection until it is clear that the worker has it.
 const race = 2 * time.Millisecond
 
@@ -195,20 +200,21 @@ func (c course) errorRuns(lost load.Attempts) (runs []errorRun) {
 	return runs
 }
 
-// blame finds the cause of a run of errors by its beginning. The errors of a worker that stops end with that worker, and those of one that
-// was not ready may begin only when the old workers, which end soon, are gone.
+// blame finds the cause of a run of errors by its beginning and end. The errors of a worker that stops end with that worker, and those of
+// one that was not ready may begin only when the old workers, which end soon, are gone.
 func (c course) blame(r errorRun) *cause {
-	_, _, stage := c.place(r.from)
-	stops := slices.ContainsFunc(c.stops, func(s span) bool {
+	number, after, stage := c.place(r.from)
+	stopping := slices.ContainsFunc(c.stops, func(s span) bool {
 		return s.asked <= r.from && r.from <= s.settled+slack && r.to <= s.settled+slack
 	})
+	ready := slices.ContainsFunc(c.ready, func(m time.Duration) bool { return r.from-after <= m && m <= r.from+readySlack })
 	switch {
-	case stage == Before, stage == Idle && c.sinceSettled(r.from) > errorPause:
+	case number == 0, stage == Idle && c.sinceSettled(r.from) > errorPause:
 		return &ownError
-	case stage == Starting:
-		return &startingError
-	case stops && !(c.steered && r.fresh):
+	case stopping && !(c.steered && r.fresh):
 		return &stoppingError
+	case stage == Starting && !ready:
+		return &startingError
 	}
 	return &earlyReady
 }

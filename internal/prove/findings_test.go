@@ -261,11 +261,14 @@ func TestErrorsAreBlamedByTheirBeginningAndEnd(t *testing.T) {
 		"and on new connections, which it gets not": {460, 600, fresh, 450, 600, listen(socket.Steer), &earlyReady},
 		"begin before the old worker is told":       {420, 500, reused, 450, 600, listen(socket.Steer), &earlyReady},
 		"begin before the first reload":             {100, 120, fresh, 450, 600, nil, &ownError},
-		"while new workers start":                   {310, 600, fresh, 450, 600, nil, &startingError},
+		"while new workers start":                   {310, 600, fresh, 700, 800, nil, &startingError},
+		"and after one of them was ready":           {380, 600, fresh, 700, 800, nil, &earlyReady},
+		"as an old worker stops first":              {310, 450, fresh, 305, 440, nil, &stoppingError},
 	} {
 		r := example()
 		r.took, r.program.Listen = 3*time.Second, c.listen
 		stops(r, c.told, c.gone)
+		r.history.add(&supervisor.Update{Time: at(375), Program: "web", Report: program.Report{Kind: program.WorkerReady}})
 		n := 0
 		for millis := c.from; millis <= c.to; millis += 50 {
 			lose(r, millis, c.loss)

@@ -31,6 +31,7 @@ type history struct {
 	records map[int]*program.ReloadRecord // by generation
 	serving int                           // the newest generation that served
 	workers map[int]bool                  // PIDs of all workers so far
+	ready   []time.Time                   // when workers were
 	stops   []*stop                       // of workers that were told to
 	kills   []time.Time                   // one for each worker that had to be killed
 	deaths  []time.Time                   // of workers that were not told to stop
@@ -76,6 +77,8 @@ func (h *history) add(u *supervisor.Update) {
 	switch u.Kind {
 	case program.WorkerSpawned:
 		h.workers[u.PID] = true
+	case program.WorkerReady:
+		h.ready = append(h.ready, u.Time)
 	case program.WorkerStopping:
 		h.stops = append(h.stops, &stop{worker: u.Worker, told: u.Time})
 	case program.WorkerStopped:
