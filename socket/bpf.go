@@ -2,6 +2,7 @@ package socket
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"unsafe"
 
@@ -140,6 +141,22 @@ func detach(fd int) error {
 
 func attach(fd int, program []unix.SockFilter) error {
 	return setProgram(fd, unix.SO_ATTACH_REUSEPORT_CBPF, program)
+}
+
+// unsteerable says why the kernel does not take a program that divides new connections, as in some sandboxes; "": it does.
+func unsteerable() string {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return "" // opening the listener will say what is wrong
+	}
+	defer unix.Close(fd)
+	if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err == nil {
+		err = attach(fd, []unix.SockFilter{result(0)})
+	}
+	if err != nil {
+		return fmt.Sprintf("the sandbox of supervisord forbids it to steer connections (SO_ATTACH_REUSEPORT_CBPF: %v)", err)
+	}
+	return ""
 }
 
 func setProgram(fd, option int, program []unix.SockFilter) error {

@@ -120,7 +120,8 @@ func (l *listener) sharing(r Resolved) (shared bool, why string) {
 			return true, why
 		}
 	}
-	return false, ""
+	why = unsteerable()
+	return why != "", why
 }
 
 const afterReusePort = "reuse_port was set, and other processes may still listen there: remove the listener for one reload, or restart supervisord"

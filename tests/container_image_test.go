@@ -279,6 +279,25 @@ ready.method = "accept"
 listen = [{ name = "http", address = ":8080" }]
 `
 
+// noSteering is a seccomp profile that forbids SO_ATTACH_REUSEPORT_CBPF.
+const noSteering = `{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["setsockopt"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1,
+	"args": [{"index": 1, "value": 1, "op": "SCMP_CMP_EQ"}, {"index": 2, "value": 51, "op": "SCMP_CMP_EQ"}]}]}`
+
+func TestContainerWithoutSteeringSharesItsListener(t *testing.T) {
+	t.Parallel()
+	profile := filepath.Join(t.TempDir(), "seccomp.json")
+	lab.Must(t, os.WriteFile(profile, []byte(noSteering), 0o644))
+	c := contain(t, accepting, "--security-opt", "seccomp="+profile)
+	c.runs()
+	c.Await(lab.Contains("the generations share a listener"), lab.Contains("(SO_ATTACH_REUSEPORT_CBPF: operation not permitted)"))
+	l := lab.PressThrough(t, c.dial(8080), 4, 5*time.Millisecond)
+	lab.Must(t, syscall.Kill(c.master, syscall.SIGHUP))
+	c.Gone(1)
+	l.Lossless(t)
+	lab.Must(t, syscall.Kill(c.master, syscall.SIGTERM))
+	c.Ends(0)
+}
+
 func TestContainerSeesWorkersAcceptWithoutPrivileges(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string]struct {
