@@ -225,9 +225,12 @@ func TestSetModulePathRenamesTheModuleThroughout(t *testing.T) {
 	if out := in("gofmt", "-l", "."); out != "" {
 		t.Errorf("not formatted: %s", out)
 	}
-	in("go", "build", "./...")
-	in("go", "build", "-C", "examples", "./...")
-	in("go", "vet", "./cmd/supervisord", "./worker/graceful", "./internal/config", "./tests", "./tests/attack")
+	for _, module := range []string{".", "examples"} {
+		in("go", "list", "-C", module, "-deps", "-test", "./...") // every import leads somewhere
+		if lab.Long() {
+			in("go", "vet", "-C", module, "./...")
+		}
+	}
 	if out := in("scripts/set-module-path", "github.com/somebody/supervisord"); !strings.Contains(out, "already") {
 		t.Errorf("the second time it says %s", out)
 	}

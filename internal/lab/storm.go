@@ -21,6 +21,9 @@ var (
 	handover = flag.String("handover", "", "set this `handover` for every listener; \"share\" reports losses and does not fail because of them")
 )
 
+// Long reports whether the tests run with -long, in their long forms.
+func Long() bool { return *long }
+
 // Shared reports whether the tests run with -handover share, to measure what steering saves.
 func Shared() bool { return *handover == "share" }
 

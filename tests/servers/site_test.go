@@ -21,6 +21,9 @@ import (
 
 const examples = "../../examples/servers"
 
+// stopTimeout is the longest stop.timeout of the examples: a server may use all of it.
+const stopTimeout = 40 * time.Second
+
 // redeployed is the number of redeploys under load.
 const redeployed = 10
 
@@ -241,8 +244,8 @@ func (s *site) close() {
 	}
 	s.over = true
 	s.child.Cmd.Process.Signal(syscall.SIGTERM)
-	if !s.child.Within(lab.Patience) {
-		s.t.Errorf("supervisord has not exited after %v", lab.Patience)
+	if patience := lab.Patience + stopTimeout; !s.child.Within(patience) {
+		s.t.Errorf("supervisord has not exited after %v", patience)
 		s.child.Cmd.Process.Kill()
 		<-s.child.Ended
 	} else if s.child.Cmd.ProcessState.ExitCode() != 0 {
