@@ -26,7 +26,7 @@ const (
 
 func op(code int, k uint32) unix.SockFilter { return unix.SockFilter{Code: uint16(code), K: k} }
 
-// when runs a block if A is equal to k (JEQ) or at least k (JGE), and else goes on behind it. The block may be longer than a
+// when runs a block if A is equal to k (JEQ) or at least k (JGE), and else continues behind it. The block may be longer than a
 // conditional jump reaches.
 func when(test int, k uint32, block []unix.SockFilter) []unix.SockFilter {
 	return append([]unix.SockFilter{
@@ -103,7 +103,7 @@ type rule struct {
 	result int // what the program returns for it
 }
 
-// sourceRules is the beginning of a program: it returns the result of the rule that fits, or goes on behind.
+// sourceRules is the beginning of a program: it returns the result of the rule that fits, or continues behind.
 func sourceRules(rules []rule) (program []unix.SockFilter) {
 	var four, six []unix.SockFilter
 	for _, r := range rules {

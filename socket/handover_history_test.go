@@ -149,7 +149,7 @@ func (h *steeredHistory) Release(rt *rapid.T) {
 	h.held = slices.Delete(h.held, i, i+1)
 }
 
-// Upgrade lets another supervisor go on.
+// Upgrade lets another supervisor continue.
 func (h *steeredHistory) Upgrade(rt *rapid.T) {
 	if h.removed || h.serving == nil || !slices.Contains(h.held, h.serving) {
 		rt.Skip("nothing serves")

@@ -117,7 +117,7 @@ func (t *Table) Unclaimed() []inherit.Socket {
 			_ = unix.Unlink(o.path()) // a path that stays behind is stale, and the next start replaces it
 		}
 		if t.isExtra(o) {
-			// A draining worker may still have it; it must not go on to get its share of the connections.
+			// A draining worker may still have it; it must not keep getting its share of the connections.
 			(&sock{fd: o.FD}).withdraw(bindAddr{network: o.Network})
 		}
 		left = append(left, o.Socket)

@@ -211,7 +211,7 @@ func TestPathIsClosedAndOpenedAgain(t *testing.T) {
 	old := servesPath(t, table, w)
 	servesPath(t, table, w)
 	next := servesPath(t, table, w)
-	dial(t, "unix", path) // it is queued, and its worker goes on
+	dial(t, "unix", path) // it is queued, and its worker continues
 	setOpen(t, table, w.Key(), false)
 	if !table.Closed(w.Key()) {
 		t.Error("not closed")

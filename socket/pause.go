@@ -9,7 +9,7 @@ import (
 )
 
 // Pause lets new connections of these listeners wait in the kernels of their clients, which try again after 1, 2, 4, … seconds, or ends
-// that. Connections that were made go on, and probes are answered. On error nothing has changed.
+// that. Connections that were made continue, and probes are answered. On error nothing has changed.
 //
 // New connections are steered to a member from which nobody accepts, and whose queue is full: the kernel drops their SYNs. Where others
 // may have joined the group, and where there is none, that is impossible, and an error.
@@ -43,7 +43,7 @@ func (t *Table) pause(l *listener, paused bool) error {
 	}
 	l.paused = true
 	if l.closed {
-		return nil // SetOpen goes on
+		return nil // SetOpen continues
 	}
 	err := t.park(l)
 	l.paused = err == nil

@@ -13,7 +13,7 @@ import (
 	"example.org/supervisord/socket/inherit"
 )
 
-// Probe is a way to reach one socket of a listener, whoever serves: the kernel sends a connection there that comes from the probe's port
+// Probe is a way to reach one socket of a listener, whichever generation serves: the kernel sends a connection there that comes from the probe's port
 // of the loopback address, which no other process can have. A unix socket is found by its inode.
 type Probe struct {
 	listener *listener

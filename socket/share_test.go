@@ -253,7 +253,7 @@ func TestPausedListenerLetsClientsWait(t *testing.T) {
 		t.Error("a new connection arrived")
 	}
 	if _, err := before.Write([]byte("x")); err != nil || !readable(t, conn, 5*time.Second) {
-		t.Errorf("a connection of before does not go on: %v", err)
+		t.Errorf("a connection of before does not continue: %v", err)
 	}
 	if status := table.Lanes(w.Key()); !status[0].Deaf {
 		t.Errorf("status: %+v", status)

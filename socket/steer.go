@@ -21,7 +21,7 @@ type Part struct {
 // Steer sends new connections to these parts, and to no other sockets of their listeners. Where one lane has several sockets, a
 // connection's source decides; between lanes the kernel draws lots for each connection.
 //
-// Call it when a generation begins to serve, before its predecessor is told to stop; and with the claims of the generation that goes on
+// Call it when a generation begins to serve, before its predecessor is told to stop; and with the claims of the generation that continues
 // serving when a trial has failed. Without it the sockets of new slots of a shared lane begin to get connections when the last generation
 // that does not know them is released, and another shared lane when the serving one has closed.
 func (t *Table) Steer(parts []Part) error {

@@ -17,7 +17,7 @@ import (
 // that have the old socket keep it. See Stranded.
 //
 // A shared PerSlot listener that shrinks sends new connections to the remaining slots from now on. If the trial for it fails, either Steer
-// to the generation that goes on, or Update with its wants again.
+// to the generation that continues, or Update with its wants again.
 func (t *Table) Update(want []Want) error {
 	u := &update{table: t}
 	seen := map[string]bool{}

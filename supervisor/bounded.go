@@ -18,7 +18,7 @@ type calls chan struct{}
 
 func newCalls() calls { return make(calls, maxStuck) }
 
-// bounded returns what f returns, or an error when that takes longer than readTimeout, or ctx has ended. Then f goes on by itself,
+// bounded returns what f returns, or an error when that takes longer than readTimeout, or ctx has ended. Then f continues by itself,
 // and its result is dropped.
 func bounded[T any](ctx context.Context, c calls, what string, f func() (T, error)) (T, error) {
 	var none T

@@ -338,7 +338,7 @@ func (w *world) StoreFD(name string, fds ...int) error {
 		w.store[name] = append(w.store[name], own)
 	}
 	w.pidfd(name)
-	w.call("go on after it has stored " + name)
+	w.call("continue after it has stored " + name)
 	return nil
 }
 
@@ -389,7 +389,7 @@ func (w *world) RemoveFD(name string) error {
 	}
 	delete(w.store, name)
 	delete(w.pidfds, name)
-	w.call("go on after it has removed " + name)
+	w.call("continue after it has removed " + name)
 	return nil
 }
 

@@ -49,7 +49,7 @@ func (p *runner) openLogs(ctx context.Context, snap *snapshot.Snapshot, c *confi
 	return snap.OpenLogs(ctx, c, log, p.capture.errors)
 }
 
-// keepLogging goes on with the log files of the image before this one; of the captured ones with that of the newest generation that
+// keepLogging continues with the log files of the image before this one; of the captured ones with that of the newest generation that
 // was prepared.
 func (p *runner) keepLogging() {
 	newest := 0

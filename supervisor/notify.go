@@ -13,7 +13,7 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// Systemd is how the service manager is told what goes on (sd_notify(3)). None of its methods waits.
+// Systemd is how the service manager is told what happens (sd_notify(3)). None of its methods waits.
 type Systemd interface {
 	handover.FDStore
 	Ready() error

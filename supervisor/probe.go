@@ -12,7 +12,7 @@ import (
 )
 
 // dialer returns what connects a probe to the socket that the worker in a slot of a generation has of a listener: no other generation
-// answers, whoever serves.
+// answers, whichever generation serves.
 func (p *runner) dialer(g *resources, slot int) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, listener string) (net.Conn, error) {
 		var probe *socket.Probe

@@ -357,7 +357,7 @@ func TestStopEndsFinishingAtOnce(t *testing.T) {
 		}
 		s.looks(func(web *runner, _ *socket.Table) {
 			if len(web.quiet) > 0 {
-				t.Errorf("looks go on: %+v", web.quiet)
+				t.Errorf("looks continue: %+v", web.quiet)
 			}
 		})
 	}, steeredProgram(t))

@@ -170,7 +170,7 @@ func (s *Supervisor) read() {
 	})
 }
 
-// loaded applies what was read, and goes on with the next request.
+// loaded applies what was read, and continues with the next request.
 func (s *Supervisor) loaded(r request, l *loaded, err error) {
 	s.reader.now = nil
 	if s.stopping() {

@@ -95,7 +95,7 @@ func resourcesOf(g *handover.GenerationRecord) *resources {
 }
 
 // Restore takes over what was handed over, in place of Start. The workers are not touched: they are adopted where they are, and
-// what was interrupted goes on. Nothing that the workers can do without is an error: what is wrong with a log file, a path or a
+// what was interrupted continues. Nothing that the workers can do without is an error: what is wrong with a log file, a path or a
 // socket is logged, and tried again by a reload or with the next worker. A supervisor that fails here leaves the workers alone.
 func (s *Supervisor) Restore(h *handover.Handover) {
 	store, r := s.store, h.Record
@@ -195,7 +195,7 @@ func (s *Supervisor) restored(pr handover.ProgramRecord) *runner {
 	return p
 }
 
-// resume adopts the workers of a program and goes on with what was under way.
+// resume adopts the workers of a program and continues with what was under way.
 func (p *runner) resume(pr handover.ProgramRecord, h *handover.Handover) {
 	p.steer()
 	for _, cg := range p.core.Generations() {
@@ -238,7 +238,7 @@ func (s *Supervisor) dropSockets() {
 	}
 }
 
-// Rehearse returns an error if this binary cannot go on with the record at a descriptor, and with the descriptors that it lists, if
+// Rehearse returns an error if this binary cannot continue with the record at a descriptor, and with the descriptors that it lists, if
 // it lists any. It does what Restore does as far as that changes nothing: the sockets and the workers are those of a supervisor
 // that is running.
 func Rehearse(fd int) error {

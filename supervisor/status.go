@@ -16,7 +16,7 @@ type Status struct {
 	Version  string          `json:"version"`
 	Host     string          `json:"host"`     // the name of the machine
 	Config   string          `json:"config"`   // the file
-	Instance string          `json:"instance"` // the same over upgrades, and over deaths after which the next one goes on
+	Instance string          `json:"instance"` // the same over upgrades, and over deaths after which the next one continues
 	Stopping bool            `json:"stopping"`
 	Upgrade  string          `json:"upgrade_failed,omitempty"` // why the last upgrade did not happen, or was undone
 	Programs []ProgramStatus `json:"programs"`
@@ -34,7 +34,7 @@ type ProgramStatus struct {
 	Restarts    int                    `json:"restarts"`             // workers that ended unexpectedly and were replaced since the serving generation began
 	LastCrash   *program.Crash         `json:"last_crash,omitempty"` // nil: none is known
 	RetryAt     *time.Time             `json:"retry_at,omitempty"`   // when a worker or the program is started next
-	Orphans     []int                  `json:"orphans,omitempty"`    // processes of a supervisord that died, which go on until the program serves
+	Orphans     []int                  `json:"orphans,omitempty"`    // processes of a supervisord that died, which continue until the program serves
 	Due         *DueReload             `json:"due,omitempty"`        // a reload that was asked for and has not begun
 	Awaited     int                    `json:"awaited_generation"`   // the newest number that was promised: of the reload that waits, if one does
 	Reloads     []program.ReloadRecord `json:"reloads"`              // the last ones, oldest first

@@ -93,7 +93,7 @@ type Supervisor struct {
 type identity struct {
 	began    time.Time
 	clock    time.Time // see followClock
-	instance string    // the same as long as the numbers of generations go on
+	instance string    // the same as long as the numbers of generations continue
 }
 
 // round is what has happened since the loop last attended to it.

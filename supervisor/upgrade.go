@@ -83,7 +83,7 @@ func (d *departure) answer(err error) {
 	}
 }
 
-// goOn goes on with a departure that waits for systemd, if that has read everything.
+// goOn continues with a departure that waits for systemd, if that has read everything.
 func (d *departure) goOn() {
 	if d.s.store.Busy() {
 		return
@@ -97,7 +97,7 @@ func (d *departure) goOn() {
 	}
 }
 
-// upgrade checks the new binary in a child process, with the record as it is now. The loop goes on meanwhile. With reply it is for
+// upgrade checks the new binary in a child process, with the record as it is now. The loop continues meanwhile. With reply it is for
 // an Upgrade, otherwise for USR2.
 func (d *departure) upgrade(reply func(error), by string) {
 	if err := d.mayUpgrade(); err != nil {
@@ -149,7 +149,7 @@ func (d *departure) check(r *handover.Rehearsal) error {
 	})
 }
 
-// checked goes on with the upgrade when the check has ended. A new image that dies at once leaves to the next one what systemd has;
+// checked continues with the upgrade when the check has ended. A new image that dies at once leaves to the next one what systemd has;
 // so systemd gets some time to read what waits.
 func (d *departure) checked(err error) {
 	switch {
@@ -223,7 +223,7 @@ func (d *departure) replaceImage() error {
 	return handover.Execute(recordSource{d.s}, d.s.store, d.s.reader.pending(), image)
 }
 
-// askToLeave leaves the workers to the next supervisord as soon as systemd has what it needs. The loop goes on meanwhile.
+// askToLeave leaves the workers to the next supervisord as soon as systemd has what it needs. The loop continues meanwhile.
 func (d *departure) askToLeave(by string) {
 	if d.s.stopping() || d.state == leaving {
 		return

@@ -105,7 +105,7 @@ func (l *Launcher) Freeze(patience time.Duration) error {
 	if !l.gate.LockWithin(patience) {
 		defer l.gate.Unlock()
 		if stuck := l.stuckPumps(); len(stuck) > 0 {
-			return fmt.Errorf("cannot stop reading from the workers within %s: whoever writes to it keeps the pipe locked that is %s: "+
+			return fmt.Errorf("cannot stop reading from the workers within %s: the process that writes to it keeps the pipe locked that is %s: "+
 				"end these processes with kill -9 and try again", patience, strings.Join(stuck, ", "))
 		}
 		return fmt.Errorf("cannot stop reading from the workers: what is under way has not ended within %s", patience)

@@ -42,7 +42,7 @@ func checkCommand(path *string) *cobra.Command {
 
   FILE:LINE:COLUMN: KEY: what is wrong: what to write
 
-"warning:" or "note:" comes before KEY where the configuration is accepted all the same.`,
+"warning:" or "note:" comes before KEY where the configuration is accepted anyway.`,
 		RunE: func(*cobra.Command, []string) error {
 			c, err := config.Load(*path)
 			refused, is := errors.AsType[*document.Error](err)

@@ -27,7 +27,7 @@ or less than before.`,
 	}
 	exits(c, endings...)
 	s.flags(c)
-	c.Flags().StringVar(&share, "canary", "", "give the canary this `share` of the new connections, such as 25%, and go on holding it")
+	c.Flags().StringVar(&share, "canary", "", "give the canary this `share` of the new connections, such as 25%, and keep holding it")
 	completeShares(c)
 	c.Flags().BoolVar(&noWait, "no-wait", false, "do not wait for the end")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
@@ -102,7 +102,7 @@ func pauseCommand(path *string) *cobra.Command {
 	c := &cobra.Command{
 		Use: "pause PROGRAM --for DURATION", Short: "let new connections wait in the kernel for a short time",
 		Long: `pause lets new connections to a program wait in the kernel, for example while a database fails over. No connection is refused, and none
-reaches a worker. Connections that workers have accepted go on, and so do reloads. The kernel of a client that waits tries to connect
+reaches a worker. Workers keep serving the connections that they have accepted, and reloads continue. The kernel of a client that waits tries to connect
 again after a second, then at growing intervals.
 
 The pause ends after --for, at most 2m, or sooner by resume. Another pause replaces the first. All listeners of the program must be TCP.`,

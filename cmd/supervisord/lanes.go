@@ -93,7 +93,7 @@ func rolledBackFrom(p control.ProgramVerdict) string {
 	return fmt.Sprintf("; generation %d gets no new connections and drains", p.From)
 }
 
-// held says that a canary is well, and how to go on.
+// held says that a canary is well, and how to continue.
 func held(p control.ProgramVerdict) string {
 	if p.Reload == nil || p.Reload.Share == 0 {
 		return fmt.Sprintf(": the canary is well and held; `supervisord promote %s` or `abort %s`", p.Program, p.Program)

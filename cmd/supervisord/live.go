@@ -60,7 +60,7 @@ func (l *live) close() {
 	}
 }
 
-// waiting is what a command waits for: a line for each program. It asks for the status only after an event; the times in a line go on
+// waiting is what a command waits for: a line for each program. It asks for the status only after an event; the times in a line keep counting
 // by themselves.
 type waiting struct {
 	client   *control.Client

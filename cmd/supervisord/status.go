@@ -61,7 +61,7 @@ const (
 	watchAtLeast = 5 * time.Second
 )
 
-// watchStatus draws the status, and again after each event. It goes on when supervisord is upgraded, or dies and comes back.
+// watchStatus draws the status, and again after each event. It continues when supervisord is upgraded, or dies and comes back.
 func watchStatus(ctx context.Context, client *control.Client, name string, view view) error {
 	ctx, cancel := context.WithCancel(ctx)
 	events := make(chan struct{}, 1)

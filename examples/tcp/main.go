@@ -1,4 +1,4 @@
-// Tcp is a plain TCP worker that sends every line back. TCP cannot ask a client to reconnect, so after a stop each client may go on
+// Tcp is a plain TCP worker that sends every line back. TCP cannot ask a client to reconnect, so after a stop each client may continue
 // until it has been quiet for a while, or until the deadline.
 package main
 

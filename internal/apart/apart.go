@@ -47,7 +47,7 @@ func LeaveMain(f func() int) int {
 // Begin gives the calling goroutine a thread with its own table of descriptors, until the goroutine ends. The table has stdin, stdout,
 // stderr, and what the Go runtime needs on any thread. The end of the thread, also by an execve of the process, closes the files that are
 // still open in the table. Where no such table can be made, because a seccomp filter forbids it or this is the main thread, whose table
-// /proc/self shows, the goroutine goes on with that of the process.
+// /proc/self shows, the goroutine continues with that of the process.
 func Begin() error {
 	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
 	if unix.Gettid() == unix.Getpid() || !unshareTable() {

@@ -83,7 +83,7 @@ func writeCommands(out io.Writer, c *cobra.Command, width int) {
 }
 
 // wrap fits text to a width. Lines that begin at the left margin form paragraphs, which are filled anew. An indented line stays a
-// line of its own; what does not fit goes on below its last column: "  HUP  read the configuration again".
+// line of its own; what does not fit continues below its last column: "  HUP  read the configuration again".
 func wrap(text string, width int) string {
 	var lines, paragraph []string
 	flush := func() {
@@ -110,7 +110,7 @@ func wrap(text string, width int) string {
 	return strings.Join(lines, "\n")
 }
 
-// hanging returns the column where an indented line goes on: that of its last column, which has two spaces before it.
+// hanging returns the column where an indented line continues: that of its last column, which has two spaces before it.
 func hanging(line string) int {
 	indent := len(line) - len(strings.TrimLeft(line, " "))
 	if gap := strings.LastIndex(line, "  "); gap > indent {

@@ -135,7 +135,7 @@ func readBackoff(v document.Value, r *Restart) {
 	}
 }
 
-// slotsFit reports a program whose workers have a socket each and may end for good: the kernel goes on giving connections to
+// slotsFit reports a program whose workers have a socket each and may end for good: the kernel keeps giving connections to
 // the socket of a worker that is not replaced, and nothing answers them.
 func slotsFit(v document.Value, p *Program) {
 	perSlot := slices.ContainsFunc(p.Listen, func(s socket.Spec) bool { return s.PerSlot })

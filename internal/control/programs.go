@@ -264,7 +264,7 @@ func (a *API) logLevel(w http.ResponseWriter, r *http.Request) error {
 const upgradeTimeout = 40 * time.Second
 
 // upgrade answers when the new binary has passed its pre-flight check, and only then lets it take over: the answer is complete before this
-// image ends. The upgrade goes on even if the client is gone.
+// image ends. The upgrade continues even if the client is gone.
 func (a *API) upgrade(w http.ResponseWriter, r *http.Request) error {
 	ctx := context.WithoutCancel(r.Context())
 	if err := within(ctx, upgradeTimeout, func(ctx context.Context) error { return a.Loop.Upgrade(ctx, whoAsks(ctx)) }); err != nil {

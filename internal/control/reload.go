@@ -101,7 +101,7 @@ func (a *API) reload(w http.ResponseWriter, r *http.Request) error {
 	return respond(w, accepted)
 }
 
-// reload returns when the configuration has been applied. The reload goes on even if the client is gone.
+// reload returns when the configuration has been applied. The reload continues even if the client is gone.
 func reload(ctx context.Context, l reloader, b ReloadBody, askedBy string) (*accepted, error) {
 	q, err := b.options(askedBy)
 	if err != nil {

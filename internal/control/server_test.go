@@ -660,9 +660,9 @@ func TestClientThatMeansAnotherConfigurationIsRefused(t *testing.T) {
 
 func TestRemedyForSeveralErrorsHasItsOwnLine(t *testing.T) {
 	for want, p := range map[string]*APIError{
-		"refused: x: mend it":        {What: "refused: x", Remedy: "mend it"},
-		"refused: x\ny: z?\nmend it": {What: "refused: x\ny: z?", Remedy: "mend it"},
-		"refused":                    {What: "refused"},
+		"refused: x: fix it":        {What: "refused: x", Remedy: "fix it"},
+		"refused: x\ny: z?\nfix it": {What: "refused: x\ny: z?", Remedy: "fix it"},
+		"refused":                   {What: "refused"},
 	} {
 		if p.Error() != want {
 			t.Errorf("%q instead of %q", p.Error(), want)

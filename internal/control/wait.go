@@ -13,7 +13,7 @@ import (
 const (
 	Down     program.Outcome = "down"    // the program has stopped, as it should
 	Killed   program.Outcome = "killed"  // done, but workers had to be killed
-	TimedOut program.Outcome = "timeout" // timed out; what was waited for goes on
+	TimedOut program.Outcome = "timeout" // timed out; what was waited for continues
 	Unknown  program.Outcome = "unknown" // its record is gone
 
 	RolledBack program.Outcome = "rolled_back" // it served, until somebody had the generation before serve again

@@ -47,7 +47,7 @@ func (d *daemon) setUp() (updates <-chan *supervisor.Update, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if !d.handover.Programs() { // workers that were handed over go on, whatever has happened to the directory
+	if !d.handover.Programs() { // workers that were handed over continue, whatever has happened to the directory
 		if err = ready.PrepareDirectory(d.settings.RuntimeDir); err != nil {
 			return nil, err
 		}
@@ -104,7 +104,7 @@ func (d *daemon) begin() (level *zap.AtomicLevel, err error) {
 	return level, err
 }
 
-// goesOn reports whether this process goes on in spite of an error, and logs the error if so: workers that were handed over must not
+// goesOn reports whether this process continues in spite of an error, and logs the error if so: workers that were handed over must not
 // lose their supervisord because of something that it can do without.
 func (d *daemon) goesOn(without string, err error) bool {
 	if !d.handover.Programs() {

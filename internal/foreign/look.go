@@ -24,12 +24,12 @@ var (
 // long as they like. The zero value of Looks is ready to use.
 type Looks struct {
 	mu    sync.Mutex
-	stuck map[any]int // looks that go on alone, by key
+	stuck map[any]int // looks that continue alone, by key
 	all   int
 }
 
-// Look returns what f returns, or the cause of ctx's end if that comes first. Then f goes on alone, and its result is dropped. While an f
-// with the same key, or 256 in all, go on alone, Look calls no f and returns an error.
+// Look returns what f returns, or the cause of ctx's end if that comes first. Then f continues alone, and its result is dropped. While an f
+// with the same key, or 256 in all, continue alone, Look calls no f and returns an error.
 func Look[T any](ctx context.Context, l *Looks, key any, f func() T) (T, error) {
 	var none T
 	if !l.may(key) {

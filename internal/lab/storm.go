@@ -42,7 +42,7 @@ func WithHandover(config string) string {
 	return out.String()
 }
 
-// Storm is a load of new connections, each with one request, while reloads go on.
+// Storm is a load of new connections, each with one request, during reloads.
 type Storm struct {
 	Clients   int
 	Requests  int // with -long; otherwise a tenth, but at least Least

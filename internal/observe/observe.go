@@ -47,7 +47,7 @@ type Observer struct {
 }
 
 // Start begins to follow the supervisor, which need not run yet, and serves metrics and the page if that is configured. If they cannot
-// be served, Start logs that and goes on.
+// be served, Start logs that and continues.
 func (o *Observer) Start() {
 	o.recorder, o.done = receipt.NewRecorder(ownKernel{}), make(chan struct{})
 	o.ctx, o.cancel = context.WithCancel(context.Background())

@@ -160,7 +160,7 @@ const slack = 250 * time.Millisecond
 // readySlack is how much later supervisord may learn that a worker is ready than a client.
 const readySlack = 20 * time.Millisecond
 
-// race is how long a request may be under way on a kept connection until it is clear that the worker has it.
+// race is how long a request may be under way on a keep-alive connection until it is clear that the worker has it.
 const race = 2 * time.Millisecond
 
 func (c course) loss(a load.Attempt) LostRequest {

@@ -17,7 +17,7 @@ type Findings struct {
 	Scene
 	Requests    Requests       `json:"requests"`
 	Losses      []LostRequest  `json:"losses"` // the first mostLosses
-	Causes      []Cause        `json:"causes"` // of all losses; the first is the one to mend first
+	Causes      []Cause        `json:"causes"` // of all losses; the first is the one to fix first
 	Server      *Server        `json:"server"` // that the program runs; null: it is not known
 	Latency     Phases         `json:"latency_ms"`
 	Gap         Gap            `json:"longest_gap"`
@@ -224,7 +224,7 @@ func (v *Findings) warn(superseded, busy int) {
 	w, d := v.Workers, v.Descriptors
 	say(superseded > 0, "%d reloads were superseded: somebody else reloads this supervisord, too", superseded)
 	say(busy > 0, "in %d of %d reloads the old workers still had something in hand when drain.timeout was over: raise it in [program.%s.drain] if requests take so long; "+
-		"for clients that go on using their connections, the worker must answer \"Connection: close\" on TERM", busy, len(v.Reloads), v.Program)
+		"for clients that keep using their connections, the worker must answer \"Connection: close\" on TERM", busy, len(v.Reloads), v.Program)
 	say(w.Killed > 0 && v.Headline != killed.headline, "%d workers had to be killed: they did not end within the stop plan ([program.%s.stop]); their requests in flight were cut", w.Killed, v.Program)
 	say(len(w.Died) > 0, "%d workers died without being told to stop: %s", len(w.Died), strings.Join(w.Died, "; "))
 	say(len(w.Old) > 0, "%d workers of older generations still run: PID %s", len(w.Old), strings.Trim(fmt.Sprint(w.Old), "[]"))

@@ -253,7 +253,7 @@ func TestErrorsAreBlamedByTheirBeginningAndEnd(t *testing.T) {
 		listen     []socket.Spec
 		want       *cause
 	}{
-		"go on when the old workers are gone":       {420, 970, fresh, 450, 600, nil, &earlyReady},
+		"continue when the old workers are gone":    {420, 970, fresh, 450, 600, nil, &earlyReady},
 		"begin when the old workers are gone":       {602, 950, fresh, 450, 590, nil, &earlyReady},
 		"long after the reload":                     {2000, 2100, fresh, 450, 590, nil, &ownError},
 		"between TERM and the end of an old worker": {460, 600, reused, 450, 600, listen(socket.Steer), &stoppingError},

@@ -244,7 +244,7 @@ func TestDirectoryBeyondTheBoundsIsAnError(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "deep") {
 		t.Errorf("got %v", err)
 	}
-	f.write("d/x", "what is within the bounds is seen all the same")
+	f.write("d/x", "what is within the bounds is seen anyway")
 	f.changes()
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // A socket that is to serve later is bound under a hidden name beside its path, and exchanged with what is at the path when its time
-// has come: clients find the one socket or the other, and never nothing. The kernel, and so `ss -xl`, goes on to call a socket by the
+// has come: clients find the one socket or the other, and never nothing. The kernel, and so `ss -xl`, still calls a socket by the
 // name at which it was bound.
 
 // hiddenNames is how many hidden names a path has.

@@ -8,7 +8,7 @@
 //	death under systemd           LISTEN_FDS: what a Store has put into the file-descriptor store
 //	death elsewhere               FindOrphans: sockets out of the workers that still run
 //
-// The record is a log: whoever changes a part of it says so (Store.Touch…), and Keep writes what was touched (log.go, parts.go).
+// The record is a log: code that changes a part of it says so (Store.Touch…), and Keep writes what was touched (log.go, parts.go).
 //
 // Two rules keep every worker through a death at any moment. What systemd has is known from one ledger, which counts what systemd's
 // socket has taken and nothing else. And the record names every process as soon as there is one, but the next

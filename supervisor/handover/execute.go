@@ -63,7 +63,7 @@ func Execute(src Predecessor, store *Store, reload *PendingReload, image Image) 
 	return execute(image, env, fds)
 }
 
-// GoBack executes the image before this one, because this one cannot go on with what was handed over. It returns only if
+// GoBack executes the image before this one, because this one cannot continue with what was handed over. It returns only if
 // there is none, or if it fails.
 func GoBack(environ []string, reason error) error {
 	fd, err := strconv.Atoi(getenv(environ, fallbackVariable))

@@ -20,7 +20,7 @@ const slack = 64 << 10
 
 func newRecordFiles() recordFiles { return recordFiles{memfds: [2]int{-1, -1}} }
 
-// inherit goes on with the files that were handed over.
+// inherit continues with the files that were handed over.
 func (f *recordFiles) inherit(h *Handover) {
 	for i, name := range recordNames() {
 		if fd, ok := h.memfds[name]; ok {

@@ -177,7 +177,7 @@ func decode(text []byte) (*Record, uint64, error) {
 	return r, sequence, nil
 }
 
-// decodeLog reads the log that begins with a batch, and goes on with text.
+// decodeLog reads the log that begins with a batch, and continues with text.
 func decodeLog(data []byte, sequence uint64, text []byte) (*Record, uint64, error) {
 	parts := parts{}
 	for complete := false; ; {

@@ -35,7 +35,7 @@ type Handover struct {
 
 // Read reads what this process was started with. environ is the environment, as os.Environ returns it, and inherited finds the
 // descriptors that it lists, as inherit.Socketed does. Read changes nothing but close-on-exec flags. A list, or the record of the
-// image before this one, that cannot be read is an error: the caller decides who goes on.
+// image before this one, that cannot be read is an error: the caller decides who continues.
 //
 // The descriptors arrive as a list of names and numbers, which is read in the same way for every source: a socket unit,
 // systemd's store or the image before this one. Only the list itself is found in two places. systemd's is LISTEN_FDS and
@@ -106,7 +106,7 @@ func (h *Handover) take(fd int) (err error) {
 		h.sort(i)
 	}
 	h.stored = h.Record.Stored
-	h.readNewest() // the store goes on with the other one
+	h.readNewest() // the store continues with the other one
 	return nil
 }
 

@@ -69,7 +69,7 @@ func NewStore(to FDStore, log *zap.Logger) *Store {
 	return s
 }
 
-// Inherit goes on with what was handed over. The next Keep removes everything else that systemd has.
+// Inherit continues with what was handed over. The next Keep removes everything else that systemd has.
 func (s *Store) Inherit(h *Handover) {
 	if s == nil {
 		return
@@ -404,7 +404,7 @@ func (s *Store) Settle(within time.Duration) error {
 
 // Empty takes everything out of the store but the sockets, and waits for that as Settle does. systemd drops the sockets when it stops
 // the service; when it restarts it, clients wait in their queues for the next supervisord instead of being refused. The records are
-// emptied first, without a message: a next supervisord that found one would go on with programs that were stopped.
+// emptied first, without a message: a next supervisord that found one would continue with programs that were stopped.
 func (s *Store) Empty(within time.Duration) error {
 	if s == nil {
 		return nil

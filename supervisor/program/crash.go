@@ -29,7 +29,7 @@ func (c *Crash) Copy() *Crash {
 
 // crashes is what is known of workers that ended unexpectedly while their generation served.
 type crashes struct {
-	Restarts  int       `json:",omitempty"` // replaced since the serving generation began; one that only replaces them goes on counting
+	Restarts  int       `json:",omitempty"` // replaced since the serving generation began; one that only replaces them keeps counting
 	LastCrash *Crash    `json:",omitempty"`
 	WholeAt   time.Time `json:",omitzero"` // when the crash budget is whole again; in the past: it is
 }

@@ -6,7 +6,7 @@
 // touched, so rolling back needs no code. Everything that wants new workers asks with the same event, Reload.
 //
 // Program.Step is pure: plain data in, actions out. Deadlines are part of the data, so a timer that fires late finds nothing to do,
-// and a state that was written down and read again goes on where it was. A test keeps clocks, goroutines, channels and system calls
+// and a state that was written down and read again continues where it was. A test keeps clocks, goroutines, channels and system calls
 // out of this package. step.go answers events, reconcile.go draws the consequences, reloads.go records how each reload goes.
 //
 // # New connections

@@ -157,7 +157,7 @@ func (h *history) event() Event {
 	}
 }
 
-// restore goes on as another supervisord does that finds the record.
+// restore continues as another supervisord does that finds the record.
 func (h *history) restore() {
 	text, err := json.Marshal(h.p)
 	if err != nil {

@@ -83,7 +83,7 @@ type ReloadRecord struct {
 
 // Passage is how the new connections went over, and how the generation that had to go finished.
 type Passage struct {
-	Share    int           `json:"share,omitempty"`     // in parts of Whole: what a canary got of the new connections at last
+	Share    int           `json:"share,omitempty"`     // in parts of Whole: what a canary got of the new connections in the end
 	Flipped  time.Time     `json:"flipped,omitzero"`    // when all of them went to the new generation
 	KeptTill time.Time     `json:"kept_until,omitzero"` // the replaced generation is kept until then; zero: it is not
 	Quiet    time.Duration `json:"quiet_ns,omitempty"`  // how long the longest of its workers had something in hand, or its deadline

@@ -684,7 +684,7 @@ func TestPauseEndsByItself(t *testing.T) {
 	s.send(Pause{For: 30 * time.Second, AskedBy: "alice"})
 	s.expect("pause")
 	s.after(20 * time.Second)
-	s.replaced() // goes on
+	s.replaced() // continues
 	s.did = nil
 	s.send(Pause{For: 20 * time.Second})
 	s.after(19 * time.Second)

@@ -113,7 +113,7 @@ func (p *Program) answerWorker(now time.Time, e Event) {
 func (p *Program) start(e Start) {
 	p.Config = e.Config
 	switch p.State() {
-	case Down, ShuttingOff: // generations that still drain go on draining
+	case Down, ShuttingOff: // generations that still drain keep draining
 		p.Goal, p.Failures, p.Deaths, p.RetryAt = Run, 0, 0, time.Time{}
 		p.starter = e.AskedBy
 	case StartingUp, Up, Reloading, Waiting:
@@ -309,7 +309,7 @@ func (p *Program) ready(now time.Time, e ReadySaid) {
 	}
 }
 
-// failing replaces a worker that says, or shows, that it cannot go on: that counts as an end does.
+// failing replaces a worker that says, or shows, that it cannot continue: that counts as an end does.
 func (p *Program) failing(now time.Time, e Replace) {
 	wait := time.Duration(0)
 	if w, g := p.Find(e.Worker); w != nil && w.State == Ready && g == p.Serving {

@@ -225,7 +225,7 @@ func (s *transcript) wait(d time.Duration) {
 	s.now = end
 }
 
-// restore goes on as the next supervisord does, from the record alone.
+// restore continues as the next supervisord does, from the record alone.
 func (s *transcript) restore() {
 	text, err := json.Marshal(s.p)
 	if err == nil {

@@ -53,7 +53,7 @@ func (s *Snapshot) OpenLogs(ctx context.Context, c *config.Program, log *output.
 	return err
 }
 
-// UseLogs goes on with the log files of the previous image. If a file cannot be opened, the next line tries again.
+// UseLogs continues with the log files of the previous image. If a file cannot be opened, the next line tries again.
 func (s *Snapshot) UseLogs(c *config.Program, e *output.LogErrors) {
 	s.output(c, func(spec output.LogFileSpec) (*output.LogFile, error) { //nolint:errcheck // it cannot fail
 		return output.UseLogFile(spec, nil, e), nil

@@ -214,7 +214,7 @@ func (s *source) mentioned() map[types.Object]bool {
 	return seen
 }
 
-// walkType marks the named types of pkg that t is made of, and goes on with walk into what is not named.
+// walkType marks the named types of pkg that t is made of, and continues with walk into what is not named.
 func walkType(t types.Type, pkg *types.Package, seen map[types.Object]bool, walk func(types.Type)) {
 	switch t := t.(type) {
 	case *types.Named:

@@ -17,7 +17,7 @@ var errShut = errors.New("no more connections are accepted")
 // How long after the stop began a door may still accept what was on its way then.
 const (
 	lastQueued    = time.Second     // if the queue never gets empty: a shared socket under load
-	lastHandshake = 3 * time.Second // if a handshake goes on: the kernel sends its part again after one second
+	lastHandshake = 3 * time.Second // if a handshake continues: the kernel sends its part again after one second
 )
 
 // door is the listener that a server accepts from. Shutting it loses no connection that was already accepted, nor one that was

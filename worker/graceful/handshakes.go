@@ -10,7 +10,7 @@ import (
 	"example.org/supervisord/socket/diag"
 )
 
-// unknownHandshakes is how long handshakes are taken to go on where the kernel cannot be asked (a sandbox without netlink).
+// unknownHandshakes is how long handshakes are assumed to last where the kernel cannot be asked (a sandbox without netlink).
 const unknownHandshakes = time.Second
 
 // handshakes are those on a TCP port that were under way at one moment: the kernel has answered a SYN, and the client's ACK is still
@@ -33,7 +33,7 @@ func underWay(ln net.Listener) *handshakes {
 	return h
 }
 
-// left reports whether any of them goes on.
+// left reports whether any of them continues.
 func (h *handshakes) left() bool {
 	switch {
 	case h.since.IsZero():

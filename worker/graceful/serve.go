@@ -38,7 +38,7 @@ type Options struct {
 // Server is something that Serve runs. HTTP, GRPC, Conns and Work make them.
 type Server interface {
 	// run calls accepting once it accepts, drains when st.begun is closed, closes everything when st.over is,
-	// and returns when nothing is left. Before begun it returns only if it cannot go on.
+	// and returns when nothing is left. Before begun it returns only if it cannot continue.
 	run(st *stop, accepting func()) error
 }
 
@@ -70,7 +70,7 @@ func Serve(ctx context.Context, servers ...Server) error { return Options{}.Serv
 // drained as the package comment says. It says ready when all of them accept, and stopping when the stop begins.
 //
 // It returns nil if nothing was lost, and a *CutOff if Deadline or a second TERM or INT came first. Any other error says why
-// a server could not start or go on (the others were drained then), or why ready could not be said. Signals are caught only
+// a server could not start or continue (the others were drained then), or why ready could not be said. Signals are caught only
 // while Serve runs. A TERM within RepeatWindow of the previous one counts as the same.
 func (o Options) Serve(ctx context.Context, servers ...Server) error {
 	signals := make(chan os.Signal, 4)
@@ -164,7 +164,7 @@ func (r *running) untilStop(ctx context.Context, signals <-chan os.Signal) {
 func (r *running) drain(signals <-chan os.Signal) {
 	r.at = time.Now()
 	close(r.begun)
-	_ = Stopping() // if the supervisor is gone, the stop goes on
+	_ = Stopping() // if the supervisor is gone, the stop continues
 	ctx, cancel := context.WithTimeout(context.Background(), r.Deadline)
 	defer cancel()
 	said := make(chan struct{})

@@ -224,7 +224,7 @@ func (k *fileSink) restApart() {
 	}
 }
 
-// use goes on with another file.
+// use continues with another file.
 func (k *fileSink) use(file *openLog) {
 	k.close()
 	k.file = file

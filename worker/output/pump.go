@@ -152,7 +152,7 @@ func (p *Pump) Unfinished() []byte {
 	return bytes.Clone(p.carry)
 }
 
-// Resume goes on after an unfinished line. Call it before Run.
+// Resume continues after an unfinished line. Call it before Run.
 func (p *Pump) Resume(line []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -48,7 +48,7 @@ func (k *fileSink) due(more int, now time.Time) string {
 	return ""
 }
 
-// rotate renames the file and goes on with a new one. If that fails, the old one stays in use, so that no line is lost.
+// rotate renames the file and continues with a new one. If that fails, the old one stays in use, so that no line is lost.
 func (k *fileSink) rotate(why string) {
 	if err := k.rotated(why); err != nil {
 		if k.retry.IsZero() {

@@ -152,7 +152,7 @@ func awaitAccept(ctx context.Context, conn net.Conn) error {
 }
 
 // get succeeds on 2xx and 3xx. Each try has its own connection, without a proxy. When it returns, no connection is left, not even one
-// that was still being made: net/http would go on with that after the request has ended.
+// that was still being made: net/http would continue with that after the request has ended.
 func (c Check) get(ctx context.Context, of Asked) (err error) {
 	d, target := dialer{listener: c.Listener, of: of.Dial}, c.asked()
 	if c.Listener == "" {

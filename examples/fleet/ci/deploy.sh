@@ -50,7 +50,7 @@ for host; do
 	16) killed=yes; echo "deploy: $host: $release serves, but old workers had to be killed: requests may be lost" >&2; continue ;;
 	10 | 11 | 12) why="$release failed; the release before serves" ;;
 	13) why="$release gave way to another reload, abort, rollback or stop: supervisord status says which" ;;
-	14) why="$release does not serve yet, or old workers are still there, after $timeout; the reload goes on" ;;
+	14) why="$release does not serve yet, or old workers are still there, after $timeout; the reload continues" ;;
 	1 | 2 | 69 | 77 | 78) why="nothing has changed" ;;
 	*) why="supervisord reload or ssh exited with $status: it is unknown whether $release serves" ;;
 	esac

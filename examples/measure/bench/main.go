@@ -55,7 +55,7 @@ var parts = []part{
 	{name: "herd", what: "what a request costs many workers at one socket, at several, and at one each", run: (*bench).measureHerd},
 	{name: "many", what: "600 programs reload, under systemd and without", together: (*bench).measureMany, systemd: true},
 	{name: "peers", what: "the same worker under other supervisors, and without one", together: (*bench).measurePeers},
-	{name: "failed", what: "requests that fail while reloads go on", run: (*bench).measureFailed},
+	{name: "failed", what: "requests that fail during reloads", run: (*bench).measureFailed},
 	{name: "naive", what: "what is lost of a worker that stops badly, with a shared socket and steered", run: (*bench).measureNaive},
 	{name: "lanes", what: "how fast and how exactly new connections move, and what lanes cost", run: (*bench).measureLanes},
 	{name: "latency", what: "latency and gaps at a constant rate", run: (*bench).measureLatency},

@@ -23,7 +23,7 @@ type stoppedSize struct {
 	rpc       []int         // users of gRPC
 	web       int           // users of HTTP
 	call      time.Duration // the length of their calls
-	before    time.Duration // how long the calls go on before the server is stopped, and after
+	before    time.Duration // how long the calls last before the server is stopped, and after
 	redeploys int
 	between   time.Duration // two redeploys
 }

@@ -61,7 +61,7 @@ func serve(ctx context.Context, listener net.Listener, plain bool) error {
 	defer cancel()
 	if !plain {
 		stopping.Store(true)
-		listener.Close() // Serve returns; what is open goes on
+		listener.Close() // Serve returns; what is open continues
 		<-ended
 		open.wait(deadline)
 	}

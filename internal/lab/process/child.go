@@ -78,7 +78,7 @@ func awaitZombie(pid int) {
 	}
 }
 
-// Stop asks the child to stop with TERM, after patience with a second TERM, which means now, and at last kills it. It returns when
+// Stop asks the child to stop with TERM, after patience with a second TERM, which means now, and finally kills it. It returns when
 // the child has ended; a second call does nothing.
 func (c *Child) Stop(patience time.Duration) {
 	for _, step := range []struct {

@@ -19,7 +19,7 @@ type pageListener struct {
 	fd  int           // -1: none, then the next image listens anew
 }
 
-// listen listens on an address, or goes on with the inherited socket, if there is one: while no process has the port, another
+// listen listens on an address, or continues with the inherited socket, if there is one: while no process has the port, another
 // user could take it and ask for the token.
 func listen(address socket.Address, inherited int) (*pageListener, error) {
 	if inherited > 0 {

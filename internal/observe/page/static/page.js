@@ -119,7 +119,7 @@ events.addEventListener("state", e => {
 });
 events.addEventListener("error", () => link("lost", view.state ? "no connection; this is how it was" : "no connection"));
 
-// Once a second the clock and all ages go on, and the cards of programs with which something is going on.
+// Once a second the clock and all ages advance, and the cards of programs with which something is going on.
 setInterval(() => {
   if (!view.state || document.hidden) return;
   renderClock();
