@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -92,5 +93,28 @@ func TestReloadUnderLoadLosesNoRequest(t *testing.T) {
 			t.Errorf("of %d requests %d failed: %q", requests, len(failures), failures)
 		}
 		t.Logf("%d requests", requests)
+	})
+}
+
+func TestWorkersRunAsAUserOfTheNameServiceSwitch(t *testing.T) {
+	const module = "/usr/lib/libnss_extrausers.so.2"
+	if _, err := os.Stat(module); err != nil {
+		t.Skip("libnss-extrausers is missing")
+	}
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Prepare("[program.sleep]\ncommand = [\"sleep\", \"4321\"]\nuser = \"alice\"\nready.delay = \"10ms\"\n")
+		if out, code := l.Try("supervisord", "check"); code != 78 || !strings.Contains(out, `there is no user "alice"`) {
+			t.Errorf("without the user check exits with %d: %s", code, out)
+		}
+		l.Copy(module, module)
+		l.Write("/etc/nsswitch.conf", "passwd: files extrausers\ngroup: files extrausers\n", 0o644)
+		l.Write("/var/lib/extrausers/passwd", "alice:x:4242:4240::/tmp:/bin/sh\n", 0o644)
+		l.Write("/var/lib/extrausers/group", "staff2:x:4243:alice\n", 0o644)
+		l.Run("systemctl", "start", "supervisord")
+		status := strings.Join(strings.Fields(l.Run("grep", "-E", "^([UG]id|Groups):", "/proc/"+l.Run("pgrep", "-x", "sleep")+"/status")), " ")
+		if status != "Uid: 4242 4242 4242 4242 Gid: 4240 4240 4240 4240 Groups: 4240 4243" {
+			t.Errorf("the worker runs as %s", status)
+		}
+		l.Run("systemctl", "reload", "supervisord") // the running supervisord, whose reaper collects getent, finds the user, too
 	})
 }
