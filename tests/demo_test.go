@@ -2,7 +2,6 @@ package tests
 
 import (
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -14,7 +13,7 @@ import (
 
 // demo starts `supervisord demo`, after the words of argv.
 func demo(m *lab.Supervisord, argv ...string) *lab.Supervisord {
-	m.Env = []string{"TMPDIR=" + m.Dir}
+	m.Env = []string{"TMPDIR=" + m.Dir, "NO_COLOR=1"}
 	m.Execute(append(argv, lab.Built.Supervisord, "demo")...)
 	return m
 }
@@ -28,21 +27,15 @@ func demoEnds(t *testing.T, m *lab.Supervisord, code int) {
 	}
 }
 
-func TestDemoWithoutATerminalEndsWithTheVerdict(t *testing.T) {
+// TestDemoOfAnOrdinaryUserEndsWithTheVerdict is long because TestFirstRunIsAsREADMESays runs the demo without a terminal, too.
+func TestDemoOfAnOrdinaryUserEndsWithTheVerdict(t *testing.T) {
+	if !isLong() {
+		t.Skip("only with -long")
+	}
 	t.Parallel()
 	m := demo(lab.PrepareOrdinary(t))
 	m.Await(lab.Contains("PASSED: "))
 	demoEnds(t, m, 0)
-	lines := strings.Join(texts(m), "\n")
-	for _, want := range []string{
-		`(?m)^1\. Two ordinary restarts.*\n   [1-9]\d* of \d+ requests lost; `,
-		`(?m)^2\. Three reloads.*\n   0 of \d+ requests lost; `,
-		`(?m)^3\. A reload with a version that never gets ready\n   0 of \d+ requests lost; .*\n   rejected: ready: not ready within 2s; `,
-	} {
-		if !regexp.MustCompile(want).MatchString(lines) {
-			t.Errorf("there is no %s in\n%s", want, lines)
-		}
-	}
 }
 
 func texts(m *lab.Supervisord) (all []string) {
@@ -70,7 +63,17 @@ func TestDemoOnATerminalStaysUntilCtrlC(t *testing.T) {
 	if out, code := m.Run(command[1:]...); code != 0 || !strings.Contains(out, "web: ") {
 		t.Errorf("%q: exit code %d: %s", command, code, out)
 	}
-	m.Signal(os.Interrupt.(syscall.Signal))
+	lines := strings.Join(texts(m), "\n")
+	for _, want := range []string{
+		`(?m)^1\. Two ordinary restarts(?s:.*)   [1-9]\d* of \d+ requests lost; `,
+		`(?m)^2\. Three reloads(?s:.*)   0 of \d+ requests lost; `,
+		`(?m)^3\. A reload with a version that never gets ready(?s:.*)   0 of \d+ requests lost; .*\n   rejected: ready: not ready within 2s; `,
+	} {
+		if !regexp.MustCompile(want).MatchString(lines) {
+			t.Errorf("there is no %s in\n%s", want, lines)
+		}
+	}
+	m.Signal(syscall.SIGINT)
 	demoEnds(t, m, 0)
 }
 
