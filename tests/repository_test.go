@@ -155,6 +155,48 @@ func TestLinksInTheDocumentationLeadSomewhere(t *testing.T) {
 	}
 }
 
+// Messages, comments and examples refer to sections of the documentation, too.
+func TestReferencesToTheDocumentationLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	reference := regexp.MustCompile(`\bdocs/([a-z_-]+\.md)(?:#([A-Za-z0-9._-]*[A-Za-z0-9_-]))?`)
+	found := map[string]bool{}
+	for _, file := range tracked(t) {
+		if strings.HasSuffix(file, ".md") || !lab.Exists(lab.Root(file)) {
+			continue
+		}
+		for _, match := range reference.FindAllStringSubmatch(lab.Text(lab.Root(file)), -1) {
+			document := lab.Root("docs/" + match[1])
+			if found[match[0]] {
+				continue
+			}
+			found[match[0]] = true
+			if !lab.Exists(document) || match[2] != "" && !slices.Contains(anchors(prose("docs/"+match[1])), match[2]) {
+				t.Errorf("%s: %s leads nowhere", file, match[0])
+			}
+		}
+	}
+	if len(found) < 20 {
+		t.Errorf("only %d references were found: is the pattern wrong?", len(found))
+	}
+}
+
+// TestTextsAvoidWordsThatReadersStumbleOver: each has a plain word in its place.
+func TestTextsAvoidWordsThatReadersStumbleOver(t *testing.T) {
+	t.Parallel()
+	words := regexp.MustCompile(`(?i)\b(?:told to go|go(?:es)? on|for ever|kept (?:ones|connections?)|mend(?:s|ed|ing)?|(?:is|are) no good|whoever|at last)\b|\bserves on[,.;:]`)
+	texts := regexp.MustCompile(`\.(?:md|go|toml|yaml|js|sh|service|conf)$`)
+	for _, file := range tracked(t) {
+		if !texts.MatchString(file) || file == "CHANGELOG.md" || file == "tests/repository_test.go" || !lab.Exists(lab.Root(file)) {
+			continue
+		}
+		for number, line := range strings.Split(lab.Text(lab.Root(file)), "\n") {
+			if found := words.FindString(line); found != "" {
+				t.Errorf("%s:%d: %q: write told to stop, continues, keeps serving, forever, keep-alive, fix, invalid, the process that, finally", file, number+1, found)
+			}
+		}
+	}
+}
+
 // prose returns a document without its blocks of code.
 func prose(document string) string {
 	return regexp.MustCompile("(?ms)^ *```.*?^ *```$").ReplaceAllString(lab.Text(lab.Root(document)), "")

@@ -207,7 +207,7 @@ func TestStoreOfASlowSystemdIsFilledAsThatReads(t *testing.T) {
 	}
 	sd.reads(100)
 	if err := s.Settle(time.Minute); err != nil || len(sd.has) != 6 || s.Busy() {
-		t.Errorf("%v; at last the store has %v", err, sd.names())
+		t.Errorf("%v; in the end the store has %v", err, sd.names())
 	}
 	if logs.Len() > 0 {
 		t.Errorf("the log says %v", logs.All())
@@ -268,7 +268,7 @@ func TestFullStoreHasTheRecordsAndTheSocketsAndIsReportedOnce(t *testing.T) {
 		t.Errorf("with room again the store has %v", sd.names())
 	}
 	if got := logs.TakeAll(); len(got) != 1 || got[0].Level != zap.InfoLevel {
-		t.Errorf("at last it says %v", got)
+		t.Errorf("in the end it says %v", got)
 	}
 }
 
