@@ -1,6 +1,8 @@
 package supervisor
 
 import (
+	"errors"
+	"strings"
 	"time"
 
 	"example.org/supervisord/supervisor/program"
@@ -41,6 +43,23 @@ func (g *GenerationStatus) PIDs() []int {
 		}
 	}
 	return list
+}
+
+// Ready says why supervisord should get no requests: it is stopping, or some programs do not serve; nil: it should.
+func (st *Status) Ready() error {
+	if st.Stopping {
+		return errors.New("supervisord is stopping")
+	}
+	var missing []string
+	for _, p := range st.Programs {
+		if !p.Serves() {
+			missing = append(missing, p.Summary)
+		}
+	}
+	if len(missing) > 0 {
+		return errors.New("not every program serves: " + strings.Join(missing, "; "))
+	}
+	return nil
 }
 
 // Serves reports whether a worker of the program answers: one that is ready and was not told to stop.

@@ -174,6 +174,8 @@ func TestContainerImageLosesNoRequest(t *testing.T) {
 	c.runs()
 	c.isConfined()
 
+	c.exec("status", "--ready")
+
 	l := lab.PressThrough(t, c.dial(8080), 8, 5*time.Millisecond)
 	lab.Must(t, syscall.Kill(c.master, syscall.SIGHUP))
 	c.Await(lab.Says(lab.GenerationGone), lab.Gen(1))

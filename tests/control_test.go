@@ -376,6 +376,17 @@ func TestStatusDoesNotListGoneGenerationsAsDraining(t *testing.T) {
 	}
 }
 
+func TestStatusReadyFailsUnlessEverythingServes(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Web+strings.ReplaceAll(lab.Plain, "web", "job"))
+	m.Await(lab.Says(lab.GenerationServes), lab.Program("web"))
+	m.Await(lab.Says(lab.GenerationServes), lab.Program("job"))
+	m.CtlOK("status", "--ready")
+	m.CtlOK("stop", "job")
+	m.CtlFails(1, []string{"not every program serves: job down"}, "status", "--ready")
+	m.CtlOK("status", "web", "--ready")
+}
+
 func TestStopStartRestartAndScale(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
@@ -427,6 +438,7 @@ func TestContradictoryFlagsAreAnErrorWithRemedy(t *testing.T) {
 		"--no-wait does not wait: remove one":         {"reload", "--no-wait", "--drained"},
 		"contradict each other: remove one":           {"reload", "--no-wait", "--wait"},
 		"supervisord events --json":                   {"status", "--json", "--watch"},
+		"--ready excludes --watch and --json":         {"status", "--json", "--ready"},
 	} {
 		m.CtlFails(2, []string{want}, args...)
 	}

@@ -23,7 +23,7 @@ import (
 )
 
 func statusCommand(path *string) *cobra.Command {
-	a, asJSON, watch, verbose := &asking{path: path}, false, false, false
+	a, asJSON, watch, verbose, ready := &asking{path: path}, false, false, false, false
 	c := &cobra.Command{
 		Use:   "status [PROGRAM]",
 		Short: "show programs, generations, workers, and what they use",
@@ -34,12 +34,15 @@ is how many connections wait to be accepted, and how many can. "?" stands for wh
 	}
 	reportFlag(c, &asJSON, "print it as JSON; after a failure, one document that says why")
 	c.Flags().BoolVar(&watch, "watch", false, "keep the display current")
+	c.Flags().BoolVar(&ready, "ready", false, "exit with 1 unless all that is shown serves, and supervisord is not stopping")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "also show the numbers and PIDs of workers")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
 		view := view{verbose: verbose, paint: terminal.Colors(os.Stdout)}
 		switch {
 		case watch && asJSON:
 			return commandline.Usagef("--watch and --json exclude each other: `supervisord events --json` follows what happens")
+		case ready && (watch || asJSON):
+			return commandline.Usagef("--ready excludes --watch and --json")
 		case watch:
 			return untilInterrupted(watchStatus(ctx, client, first(args), view))
 		}
@@ -51,6 +54,9 @@ is how many connections wait to be accepted, and how many can. "?" stands for wh
 			return printJSON(st)
 		}
 		fmt.Print(view.status(st, time.Now()))
+		if ready {
+			return st.Ready()
+		}
 		return nil
 	})
 }

@@ -129,18 +129,8 @@ func (s *Site) readyz(w http.ResponseWriter, r *http.Request) {
 	if st == nil {
 		return
 	}
-	if st.Stopping {
-		http.Error(w, "supervisord is stopping", http.StatusServiceUnavailable)
-		return
-	}
-	var missing []string
-	for _, p := range st.Programs {
-		if !p.Serves() {
-			missing = append(missing, p.Summary)
-		}
-	}
-	if len(missing) > 0 {
-		http.Error(w, "not every program serves: "+strings.Join(missing, "; "), http.StatusServiceUnavailable)
+	if err := st.Ready(); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	fmt.Fprintln(w, "ok")
