@@ -103,9 +103,9 @@ var workers = map[string]func(){
 		s.Shutdown(context.Background())
 		time.Sleep(200 * time.Millisecond)
 	},
-	"slow": func() { // takes 400 ms to begin, except in the first generation, which prove needs
+	"slow": func() { // takes 2 s to begin, except in the first generation, which prove needs
 		if os.Getenv("SUPERVISORD_GENERATION") != "1" {
-			time.Sleep(400 * time.Millisecond)
+			time.Sleep(2 * time.Second)
 		}
 		s, term := serveHTTP(http.HandlerFunc(hi))
 		<-term

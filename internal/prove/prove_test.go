@@ -174,7 +174,7 @@ func TestStartThatClientsWaitForIsFound(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "slow", "")
 	s.edit(briefDrain, `reload.strategy = "stop-first"`)
-	o := s.prove("--timeout", "100ms")
+	o := s.prove("--timeout", "1s", "--reloads", "1", "--rate", "50")
 	loses(t, o, load.TimedOut)
 	blames(t, o, waits)
 }
