@@ -99,7 +99,7 @@ func TestCanaryShareWithForIsPromotedAutomatically(t *testing.T) {
 	m := lab.Start(t, lab.Web+"[program.web.reload]\nsoak = \"200ms\"\n")
 	m.Serves(1)
 	out := m.CtlOK("reload", "--canary", "20%", "--for", "300ms")
-	if !strings.Contains(out, "it is promoted if it stays so") || !strings.Contains(out, "web: generation 2 serves") {
+	if !strings.Contains(out, "is promoted in 300ms if it stays well") || !strings.Contains(out, "web: generation 2 serves") {
 		t.Errorf("the output is %s", out)
 	}
 	if got := shareOf(m, 2, 100); got != 100 {

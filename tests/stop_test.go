@@ -150,7 +150,7 @@ func TestReloadWaitsWhileMaxDrainingGenerationsDrain(t *testing.T) {
 		}
 	}
 	const waits = "2 generations drain, as many as stop.max_draining allows"
-	m.CtlFails(14, []string{lab.ReloadFull, "the reload is still running; it waits: " + waits}, "reload", "--timeout", "1s")
+	m.CtlFails(14, []string{"a reload waits: as many old generations drain as max_draining allows", "the reload is still running; it waits: " + waits}, "reload", "--timeout", "1s")
 	if out := m.CtlOK("status"); !strings.Contains(out, "a reload waits (requested): "+waits) || !strings.Contains(out, "until a generation has gone") {
 		t.Errorf("the status is %s", out)
 	}

@@ -159,7 +159,10 @@ func failedAt(u supervisor.Update) string {
 	if u.Worker != 0 {
 		text += fmt.Sprintf(", worker %d", u.Worker)
 	}
-	return text + after(": ", u.Reason) + asked(u)
+	if text += after(": ", u.Reason); u.Step == "abort" {
+		text += asked(u) // otherwise it is who asked for the generation
+	}
+	return text
 }
 
 func in(u supervisor.Update) string {

@@ -34,7 +34,7 @@ var sentences = map[string]program.Report{
 	"the canary, generation 3, gets 5% of the new connections, is well, and is promoted in 30s if it stays well": {Kind: program.CanaryWatched, Generation: 3,
 		After: 30 * time.Second, Reload: &program.ReloadRecord{Passage: program.Passage{Share: 500}}},
 	"the canary is refused, and nothing has changed: another generation was on trial": {Kind: program.CanaryRefused, Reason: "another generation was on trial"},
-	"generation 3 failed at step start, worker 4: exited with status 3":               {Kind: program.TrialFailed, Generation: 3, Worker: 4, Step: "start", Reason: "exited with status 3"},
+	"generation 3 failed at step start, worker 4: exited with status 3":               {Kind: program.TrialFailed, Generation: 3, Worker: 4, Step: "start", Reason: "exited with status 3", AskedBy: "bob"},
 	"generation 3 failed at step abort: no longer wanted (by bob)":                    {Kind: program.TrialFailed, Generation: 3, Step: "abort", Reason: "no longer wanted", AskedBy: "bob"},
 	"the reload is tried again in 5s":                                                 {Kind: program.ReloadRetry, Generation: 3, Serving: 2, After: 5 * time.Second},
 	"nothing serves; the next attempt follows in 200ms":                               {Kind: program.StartRetry, Generation: 3, After: 200 * time.Millisecond},

@@ -56,10 +56,21 @@ func (s *showing) wait(ctx context.Context, client *control.Client, timeout time
 		live = newLive(os.Stderr, progress.texts)
 	}
 	defer live.close()
+	last := ""
 	v, err := await(func(l control.WaitLine) {
 		progress.follow(l)
-		if l.Update != nil && (s.verbose || live == nil && milestone(l.Update.Kind)) {
-			fmt.Fprintln(os.Stderr, sentence(*l.Update))
+		if l.Update == nil || !s.verbose && live != nil {
+			return
+		}
+		if last != "" {
+			fmt.Fprintln(os.Stderr, last)
+		}
+		last = ""
+		switch text := sentence(*l.Update); {
+		case s.verbose || milestone(l.Update.Kind):
+			fmt.Fprintln(os.Stderr, text)
+		case ending(l.Update.Kind): // if it is the last one, the verdict says the same
+			last = text
 		}
 	})
 	live.close()
@@ -213,7 +224,7 @@ func describe(p control.ProgramVerdict, paint terminal.Palette) string {
 }
 
 func took(d time.Duration) string {
-	if d <= 1 {
+	if d < time.Millisecond {
 		return ""
 	}
 	return " after " + short(d)
@@ -258,9 +269,13 @@ func short(d time.Duration) string {
 func milestone(k program.ReportKind) bool {
 	switch k {
 	case program.TrialBegan, program.ReloadQueued, program.ReloadHeld, program.ReloadFull, program.CanaryHeld, program.CanaryWatched,
-		program.GenerationServes, program.GenerationKept, program.GenerationBusy, program.GenerationLost, program.GenerationGone,
-		program.RolledBack, program.ShareChanged, program.Paused, program.Resumed, program.WorkerKilled, program.WorkerLate, program.StartRetry:
+		program.GenerationKept, program.GenerationBusy, program.GenerationLost, program.RolledBack, program.ShareChanged, program.Paused, program.Resumed, program.WorkerKilled, program.WorkerLate, program.StartRetry:
 		return true
 	}
 	return false
+}
+
+// ending reports whether an update may be the one that was waited for.
+func ending(k program.ReportKind) bool {
+	return k == program.GenerationServes || k == program.GenerationGone || k == program.StopEnded
 }

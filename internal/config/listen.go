@@ -166,6 +166,9 @@ func readListeners(v document.Value, p *Program) {
 func readListener(v document.Value, s *socket.Spec) {
 	if _, is := v.Raw.(string); is {
 		readAddress(v, &s.Address)
+	} else if port, is := v.Raw.(int64); is {
+		v.Problem("is a number, not an address", `write ":%d" for every interface, or "127.0.0.1:%d" for this machine only`, port, port)
+		return
 	} else if !document.Decode(v, s, listenFields) {
 		return
 	} else if v.Lacks("address") {

@@ -196,6 +196,8 @@ c.toml:11: program.web.listen[2].address: the path "/a;b" has a character that c
 	{"addresses", web + "[[program.web.listen]]\n[[program.web.listen]]\naddress = \"8080\"\n",
 		`c.toml:3: program.web.listen[0]: has no address: write such as address = "127.0.0.1:8080"
 c.toml:5: program.web.listen[1].address: "8080" has no host: write ":8080" for every interface, or "127.0.0.1:8080" for this machine only`},
+	{"a port as an array", "[program.web]\ncommand = [\"x\"]\nlisten = [8080]\n", `c.toml:3: program.web.listen[0]: is a number, not an address: write ":8080" for every interface, or "127.0.0.1:8080" for this machine only`},
+	{"a port as a number", "[program.web]\ncommand = [\"x\"]\nlisten = 8080\n", `c.toml:3: program.web.listen: is a number, not an address: write ":8080" for every interface, or "127.0.0.1:8080" for this machine only`},
 	{"keys of another kind of socket", web + "[[program.web.listen]]\naddress = \"unix:/a\"\nper_slot = true\nkeep_alive = \"5s\"\n[[program.web.listen]]\naddress = \"udp::1\"\nbacklog = 5\n[[program.web.listen]]\naddress = \"127.0.0.1:1\"\nmode = \"0600\"\nipv6_only = true\n",
 		`c.toml:5: program.web.listen[0].per_slot: per_slot cannot be set for "unix:/a": it is for tcp and udp, so leave it out
 c.toml:6: program.web.listen[0].keep_alive: keep_alive cannot be set for "unix:/a": it is for tcp, so leave it out
