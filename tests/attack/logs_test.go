@@ -269,10 +269,10 @@ func unread(t *testing.T, config string) (m *lab.Supervisord, stderr *os.File) {
 	return m, stderr
 }
 
-// readUntil reads until the text ends with last, and sends it; after a minute, nothing.
+// readUntil reads until the text ends with last, and sends it; after two minutes, nothing.
 func readUntil(r io.Reader, last string) <-chan string {
 	read := make(chan string, 2)
-	time.AfterFunc(time.Minute, func() { read <- "" })
+	time.AfterFunc(2*time.Minute, func() { read <- "" })
 	go func() {
 		var text []byte
 		for buf := make([]byte, 65536); !bytes.HasSuffix(text, []byte(last)); {

@@ -167,12 +167,14 @@ func TestStoreGetsOnlyTheDescriptorsOfTheWorkerInTheirName(t *testing.T) {
 			"ready = { delay = \"1ms\" }\nrestart = { backoff = { min = \"1ms\", max = \"10ms\" } }\n", i)
 	}
 	m.Start(config)
-	m.Until("the store was sent many descriptors", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return looked > enough
-	})
 	mu.Lock()
+	for end := time.Now().Add(4 * lab.Patience); looked <= enough; mu.Lock() { // every worker costs a fork
+		mu.Unlock()
+		if time.Now().After(end) {
+			t.Fatalf("the store was sent only %d descriptors", looked)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 	defer mu.Unlock()
 	for name, link := range wrong {
 		t.Errorf("%s is %s", name, link)
