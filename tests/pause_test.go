@@ -79,7 +79,7 @@ func TestPauseEndsByItself(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
-	if code, text := m.Request("POST", "/v1/programs/web/pause", `{"for": "3s"}`); code != 200 {
+	if code, text := m.Request("POST", "/v1/programs/web/pause", `{"for": "8s"}`); code != 200 {
 		t.Errorf("%d %s", code, text)
 	}
 	waiting(t, m)()

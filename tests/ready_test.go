@@ -38,12 +38,12 @@ ready.method = "notify"
 func TestWorkerThatNeverSendsREADYFailsTheTrialAtItsTimeout(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
-	m.Start(lab.WebWith("hangif={dir}/hang") + "timeout = \"300ms\"\n")
+	m.Start(lab.WebWith("hangif={dir}/hang") + "timeout = \"2s\"\n")
 	m.Serves(1)
 	m.File("hang", "")
 	m.Reload()
 	failed := m.Await(lab.Says(lab.TrialFailed))
-	if failed.Generation != 2 || failed.Step != "ready" || failed.Serving != 1 || !strings.Contains(failed.Reason, "not ready within 300ms") || failed.TookDuration() < 300*time.Millisecond {
+	if failed.Generation != 2 || failed.Step != "ready" || failed.Serving != 1 || !strings.Contains(failed.Reason, "not ready within 2s") || failed.TookDuration() < 2*time.Second {
 		t.Errorf("the log says %s", failed.Text)
 	}
 	m.Gone(2)
@@ -54,7 +54,7 @@ func TestWorkerThatNeverSendsREADYFailsTheTrialAtItsTimeout(t *testing.T) {
 
 func TestWorkerMayAskForMoreTimeToGetReady(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, lab.WebWith("extend=20s", "boot=600ms")+"timeout = \"300ms\"\n")
+	m := lab.Start(t, lab.WebWith("extend=20s", "boot=3s")+"timeout = \"2s\"\n")
 	m.Serves(1)
 	m.Never(lab.Says(lab.TrialFailed))
 }

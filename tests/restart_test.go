@@ -80,7 +80,7 @@ func TestBackoffBeginsAnewOnceAWorkerWasStable(t *testing.T) {
 func TestWorkerOfTheServingGenerationThatNeverGetsReadyAgainIsReplaced(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
-	m.Start(lab.WebWith("hangif={dir}/hang") + "timeout = \"200ms\"\n[program.web.restart]\nbackoff = { min = \"10ms\", max = \"10ms\" }\n")
+	m.Start(lab.WebWith("hangif={dir}/hang") + "timeout = \"2s\"\n[program.web.restart]\nbackoff = { min = \"10ms\", max = \"10ms\" }\n")
 	m.Serves(1)
 	m.File("hang", "")
 	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
