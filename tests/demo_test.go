@@ -29,7 +29,7 @@ func demoEnds(t *testing.T, m *lab.Supervisord, code int) {
 
 // TestDemoOfAnOrdinaryUserEndsWithTheVerdict is long because TestFirstRunIsAsREADMESays runs the demo without a terminal, too.
 func TestDemoOfAnOrdinaryUserEndsWithTheVerdict(t *testing.T) {
-	if !isLong() {
+	if !lab.Long() {
 		t.Skip("only with -long")
 	}
 	t.Parallel()

@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -70,7 +69,7 @@ func typesSession(t *testing.T, m *lab.Supervisord, block string) {
 	lines := strings.Split(strings.TrimSuffix(strings.ReplaceAll(block, "8080", port), "\n"), "\n")
 	for i, line := range lines {
 		command, _, _ := strings.Cut(line, "#")
-		if strings.Contains(command, " prove ") && !isLong() {
+		if strings.Contains(command, " prove ") && !lab.Long() {
 			command = strings.TrimSpace(command) + " --reloads 3 --duration 3s"
 		}
 		script += fmt.Sprintf("echo '@%d'\n%s\n", i, command)
@@ -123,5 +122,3 @@ func typed(t *testing.T, m *lab.Supervisord, script string) string {
 	}
 	return string(out)
 }
-
-func isLong() bool { return flag.Lookup("long").Value.String() == "true" }
