@@ -183,7 +183,7 @@ func TestReferencesToTheDocumentationLeadSomewhere(t *testing.T) {
 // TestTextsAvoidWordsThatReadersStumbleOver: each has a plain word in its place.
 func TestTextsAvoidWordsThatReadersStumbleOver(t *testing.T) {
 	t.Parallel()
-	words := regexp.MustCompile(`(?i)\b(?:told to go|go(?:es)? on|for ever|kept (?:ones|connections?)|mend(?:s|ed|ing)?|(?:is|are) no good|whoever|at last)\b|\bserves on[,.;:]`)
+	words := regexp.MustCompile(`(?i)\b(?:told to go|go(?:es)? on|for ever|kept (?:ones|connections?)|mend(?:s|ed|ing)?|(?:is|are) no good|whoever|at last)\b|\bserves on(?:[,.;:]| \||$| for\b)`)
 	texts := regexp.MustCompile(`\.(?:md|go|toml|yaml|js|sh|service|conf)$`)
 	for _, file := range tracked(t) {
 		if !texts.MatchString(file) || file == "CHANGELOG.md" || file == "tests/repository_test.go" || !lab.Exists(lab.Root(file)) {

@@ -39,7 +39,7 @@ job "edge" {
       }
     }
 
-    shutdown_delay = "5s" # the service is no longer announced, and everything serves on
+    shutdown_delay = "5s" # the service is no longer announced, and everything keeps serving
 
     task "supervisord" {
       driver       = "exec"
@@ -83,7 +83,7 @@ job "edge" {
           timeout = "30s"
         END
 
-        # A changed variable is a new configuration, and so a reload. If it fails, the old release serves on, and so does the task.
+        # A changed variable is a new configuration, and so a reload. If it fails, the old release keeps serving, and so does the task.
         change_mode = "script"
         change_script {
           command       = "/usr/bin/supervisord"
