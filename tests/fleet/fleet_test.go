@@ -130,7 +130,7 @@ func (f *fleet) writeInventory(hosts, vars map[string]any) {
 	for key, value := range map[string]any{
 		"supervisord_program": "web", "supervisord_artifact": f.dir + "/web-{{ supervisord_release }}.tar.gz",
 		"supervisord_command": []string{"./web"}, "supervisord_ready": map[string]string{"method": "http", "url": "http://{listener:http}/healthz"},
-		"supervisord_binary": lab.Built.Supervisord, "supervisord_service": "",
+		"supervisord_binary": lab.Built.Supervisord, "supervisord_service": "", "supervisord_user": "",
 		"supervisord_canary_for": "1s", "supervisord_keep": "1s", "supervisord_verify_retries": 1,
 	} {
 		vars[key] = value

@@ -17,10 +17,10 @@ tests/fleet; the canary lasted one second, and so did supervisord_keep. The chec
 $ ansible-playbook roll.yml -e supervisord_release=2 -e '{"roll_serial": [1, 4, 7], "supervisord_canary_for": "1s", "supervisord_keep": "1s"}'
 `
 
-// transcript writes what a roll said, if the flag -write is given with twelve hosts.
+// transcript writes what a roll said, if the flag -write is given.
 func (f *fleet) transcript(p played) {
 	f.t.Helper()
-	if !*write || len(f.hosts) != 12 {
+	if !*write {
 		return
 	}
 	text := preface + neutral(strings.ReplaceAll(p.out, f.dir+"/ansible/", ""))

@@ -59,7 +59,8 @@ class CallbackModule(CallbackBase):
 
     def note(self, result, what):
         step = result._task.get_name().split(" : ")[-1]
-        self.broken[result._host.get_name()] = (what, step, result._result.get("msg", "failed").strip())
+        reason = result._result.get("stderr") or result._result.get("msg") or what
+        self.broken[result._host.get_name()] = (what, step, reason.strip())
 
     def v2_playbook_on_stats(self, stats):
         receipts = {host: data["receipt"] for host, data in stats.custom.items() if "receipt" in data}
