@@ -236,7 +236,7 @@ func (l *Lab) inPlace(upgrade func()) {
 	load := l.Load("127.0.0.1:8080", 2, 2)
 	enough := func() {
 		before := load.Requests()
-		l.Until("the load goes on", func() bool { return load.Requests() > before+100 })
+		l.Until("the load continues", func() bool { return load.Requests() > before+100 })
 	}
 	enough()
 	for range 2 {
@@ -285,6 +285,7 @@ func TestDebianPackageIsInstalledUpgradedUnderLoadAndPurged(t *testing.T) {
 		if !strings.Contains(l.Read("/etc/supervisord/config.toml"), "# mine\n") {
 			t.Error("the upgrade has replaced an edited configuration")
 		}
+		l.brokenUpgrade(t)
 		l.Run("dpkg", "-r", "supervisord")
 		if workers := l.Workers("hello"); len(workers) > 0 {
 			t.Errorf("%v are left", workers)
@@ -299,6 +300,22 @@ func TestDebianPackageIsInstalledUpgradedUnderLoadAndPurged(t *testing.T) {
 			t.Errorf("left: %q", slices.DeleteFunc(after, func(file string) bool { return slices.Contains(before, file) }))
 		}
 	})
+}
+
+// brokenUpgrade lets the maintainer script upgrade to a program that does not run.
+func (l *Lab) brokenUpgrade(t *testing.T) {
+	t.Helper()
+	before := append(l.Workers("hello"), l.Master())
+	l.Run("mv", "/usr/bin/supervisord", "/usr/bin/supervisord.good")
+	l.Write("/usr/bin/supervisord", "#!/bin/sh\nexit 1\n", 0o755)
+	out := l.Run("/var/lib/dpkg/info/supervisord.postinst", "configure", "1.2.4-1")
+	if !strings.Contains(out, "keeps running in the previous version") {
+		t.Errorf("the script does not say that the upgrade has failed: %s", out)
+	}
+	if after := append(l.Workers("hello"), l.Master()); !slices.Equal(after, before) {
+		t.Errorf("workers and master were %v and are %v", before, after)
+	}
+	l.Run("mv", "/usr/bin/supervisord.good", "/usr/bin/supervisord")
 }
 
 // The lab has no rpm. What it does is known: it unpacks the files, calls %post of the new package with the number of installed versions,
