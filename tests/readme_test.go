@@ -33,9 +33,9 @@ func TestFirstRunIsAsREADMESays(t *testing.T) {
 	t.Parallel()
 	lab.Need(t, "bash")
 	lab.Need(t, "curl")
-	tries, installs := readme(t, "Try it"), readme(t, "Install")
-	if len(tries) != 3 || len(installs) == 0 {
-		t.Fatalf("README.md has %d blocks under Try it, want 3, and %d under Install", len(tries), len(installs))
+	tries := readme(t, "Try it")
+	if len(tries) != 3 {
+		t.Fatalf("README.md has %d blocks of commands under Try it, want 3", len(tries))
 	}
 	m := lab.Prepare(t)
 	out := typed(t, m, tries[0])
@@ -44,9 +44,8 @@ func TestFirstRunIsAsREADMESays(t *testing.T) {
 	}
 	typesSession(t, m, tries[1])
 
-	command, _, _ := strings.Cut(installs[0], " ")
-	if command != "scripts/install" {
-		t.Fatalf("the installation begins with %s", installs[0])
+	if !strings.Contains(lab.Text(lab.Root("README.md")), "From a checkout, `scripts/install` builds") { // packages have tests of their own
+		t.Error("README.md does not say that scripts/install installs a checkout")
 	}
 	root := m.Path("root")
 	if out, code := install(t, "install", root, "BINARY="+m.Path("bin/supervisord")); code != 0 {
