@@ -1,7 +1,6 @@
 package systemd_test
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -71,17 +70,12 @@ func TestSocketOfASocketUnitIsKeptWhenTheMasterDiesRestartsAndStops(t *testing.T
 		for range 3 {
 			l.kill()
 		}
-		if now := l.Workers("hello"); !slices.Equal(now, workers) {
-			t.Errorf("the workers were %v and are %v", workers, now)
-		}
+		l.Keeps(workers)
 		l.reloads(t, workers)
 		l.Run("systemctl", "restart", "supervisord")
 		l.Run("systemctl", "stop", "supervisord.service") // the next client starts the service again
 		l.Until("it serves again", func() bool { return l.Property("supervisord", "ActiveState") == "active" })
-		requests, failures, _ := load.Stop()
-		if len(failures) > 0 {
-			t.Errorf("%d of %d requests failed: %v", len(failures), requests, failures[:min(3, len(failures))])
-		}
+		load.Lossless()
 		if now := l.inode("127.0.0.1:8080"); now != inode {
 			t.Errorf("the listening socket was %s and is %s", inode, now)
 		}

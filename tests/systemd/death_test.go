@@ -78,8 +78,7 @@ func (l *Lab) sockets() int {
 
 func TestKillOfTheMasterLosesNoRequestAndNoWorker(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Prepare(helloConfig)
-		l.Run("systemctl", "start", "supervisord")
+		l.Start(helloConfig)
 		l.StoreIs()
 		workers := l.Workers("hello")
 		load := l.Load("127.0.0.1:8080", 2, 2)
@@ -88,14 +87,10 @@ func TestKillOfTheMasterLosesNoRequestAndNoWorker(t *testing.T) {
 			l.Run("systemctl", "reset-failed", "supervisord")           // 20 deaths in a row are more than StartLimitBurst
 			l.kill()
 		}
-		if now := l.Workers("hello"); !slices.Equal(now, workers) {
-			t.Errorf("the workers were %v and are %v", workers, now)
-		}
+		l.Keeps(workers)
 		l.StoreIs()
 		l.reloads(t, workers)
-		if requests, failures, _ := load.Stop(); len(failures) > 0 {
-			t.Errorf("%d of %d requests failed: %v", len(failures), requests, failures[:min(3, len(failures))])
-		}
+		load.Lossless()
 	})
 }
 
@@ -111,8 +106,7 @@ func (l *Lab) reloads(t *testing.T, before []string) {
 
 func TestKillOfTheMasterMidReloadLosesNoRequest(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Prepare(helloConfig)
-		l.Run("systemctl", "start", "supervisord")
+		l.Start(helloConfig)
 		load := l.Load("127.0.0.1:8080", 2, 2)
 		for range rounds {
 			l.Run("systemctl", "reset-failed", "supervisord")
@@ -126,9 +120,7 @@ func TestKillOfTheMasterMidReloadLosesNoRequest(t *testing.T) {
 		})
 		l.StoreIs()
 		l.reloads(t, l.Workers("hello"))
-		if requests, failures, _ := load.Stop(); len(failures) > 0 {
-			t.Errorf("%d of %d requests failed: %v", len(failures), requests, failures[:min(3, len(failures))])
-		}
+		load.Lossless()
 		l.Run("systemctl", "stop", "supervisord")
 		if left := l.Workers("hello"); len(left) > 0 {
 			t.Errorf("after the stop %v are left", left)
@@ -138,14 +130,11 @@ func TestKillOfTheMasterMidReloadLosesNoRequest(t *testing.T) {
 
 func TestDeathOfTheMasterIsSurvivedWithAnInvalidConfiguration(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Prepare(helloConfig)
-		l.Run("systemctl", "start", "supervisord")
+		l.Start(helloConfig)
 		workers := l.Workers("hello")
 		l.Write("/etc/supervisord/config.toml", "nonsense", 0o644)
 		l.kill()
-		if now := l.Workers("hello"); !slices.Equal(now, workers) {
-			t.Errorf("the workers were %v and are %v", workers, now)
-		}
+		l.Keeps(workers)
 		l.Write("/etc/supervisord/config.toml", helloConfig, 0o644)
 		l.reloads(t, workers)
 	})
@@ -165,8 +154,7 @@ func (l *Lab) switches(master string) int {
 
 func TestTwentyUpgradesLeaveTheStoreAsItWas(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Prepare(helloConfig)
-		l.Run("systemctl", "start", "supervisord")
+		l.Start(helloConfig)
 		l.StoreIs()
 		workers, master := l.Workers("hello"), l.Master()
 		load := l.Load("127.0.0.1:8080", 2, 2)
@@ -183,16 +171,13 @@ func TestTwentyUpgradesLeaveTheStoreAsItWas(t *testing.T) {
 		l.kill()
 		l.reloads(t, workers)
 		l.StoreIs()
-		if requests, failures, _ := load.Stop(); len(failures) > 0 {
-			t.Errorf("%d of %d requests failed: %v", len(failures), requests, failures[:min(3, len(failures))])
-		}
+		load.Lossless()
 	})
 }
 
 func TestWorkersThatABusySystemdHasNotHeardOfSurviveAnUpgradeAndADeath(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Prepare(strings.Replace(helloConfig, "workers = 2", "workers = 40", 1))
-		l.Run("systemctl", "start", "supervisord")
+		l.Start(strings.Replace(helloConfig, "workers = 2", "workers = 40", 1))
 		l.storeIs(40)
 		master, first := l.Master(), l.Workers("hello")
 		must(t, syscall.Kill(l.PID, syscall.SIGSTOP)) // meanwhile more messages are sent than its socket holds
@@ -208,16 +193,13 @@ func TestWorkersThatABusySystemdHasNotHeardOfSurviveAnUpgradeAndADeath(t *testin
 		l.storeIs(40)
 		workers := l.Workers("hello")
 		l.kill()
-		if now := l.Workers("hello"); !slices.Equal(now, workers) {
-			t.Errorf("the workers were %v and are %v", workers, now)
-		}
+		l.Keeps(workers)
 	})
 }
 
 func TestHundredReloadsLeaveTheStoreAsItWas(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Prepare(helloConfig)
-		l.Run("systemctl", "start", "supervisord")
+		l.Start(helloConfig)
 		for range 100 {
 			l.reloads(t, l.Workers("hello"))
 		}

@@ -7,8 +7,7 @@ import (
 
 func TestWorkerOutputIsInTheJournalUnderItsOwnPID(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Prepare(program("talker", "127.0.0.1:8080", "/bin/sh", "-c", "echo to stdout; echo '<4>to stderr' >&2; exec /usr/local/bin/hello"))
-		l.Run("systemctl", "start", "supervisord")
+		l.Start(program("talker", "127.0.0.1:8080", "/bin/sh", "-c", "echo to stdout; echo '<4>to stderr' >&2; exec /usr/local/bin/hello"))
 		worker := l.Workers("hello")[0]
 		entries := l.Journal("-u", "supervisord", "_PID="+worker)
 		var said []string
@@ -25,8 +24,7 @@ func TestWorkerOutputIsInTheJournalUnderItsOwnPID(t *testing.T) {
 
 func TestMastersLinesHavePrioritiesAndFields(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Prepare(program("broken", "127.0.0.1:8081", "/usr/local/bin/hello", "-fail") + helloConfig)
-		l.Run("systemctl", "start", "supervisord")
+		l.Start(program("broken", "127.0.0.1:8081", "/usr/local/bin/hello", "-fail") + helloConfig)
 		serves := l.Journal("-u", "supervisord", "SUPERVISORD_PROGRAM=hello", "SUPERVISORD_GENERATION=1", "PRIORITY=6", "_PID="+l.Master())
 		if !slices.ContainsFunc(serves, func(e Entry) bool { return e["MESSAGE"] != "" }) {
 			t.Errorf("of program hello the journal has %v", serves)

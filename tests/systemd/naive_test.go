@@ -24,8 +24,7 @@ method = "notify"
 func TestKillOfTheMasterEachSecondAmongReloadsLosesNoRequestOfAServerThatShutsDown(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Install("examples/measure/naive", "/usr/local/bin/naive")
-		l.Prepare(lab.WithHandover(naiveConfig))
-		l.Run("systemctl", "start", "supervisord")
+		l.Start(lab.WithHandover(naiveConfig))
 		storm := lab.Storm{Clients: 100, Requests: 100_000, Every: 100 * time.Millisecond,
 			Dial: l.Dial("127.0.0.1:8080"), Ask: load.Get("http://lab/", nil)}
 		ticks, deaths := 0, 0

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"example.org/supervisord/internal/lab/load"
@@ -34,6 +35,7 @@ func (l *Lab) Get(url string) (string, error) {
 // Load is a number of clients that send requests to one address without pause.
 type Load struct {
 	*load.Load
+	t      *testing.T
 	began  time.Time
 	seen   load.Collector
 	mu     sync.Mutex
@@ -44,7 +46,7 @@ type Load struct {
 // theirs until the server announces its close. They never retry: every request without a 200 is a failure. They end with Stop, or with
 // the test.
 func (l *Lab) Load(address string, fresh, keeping int) *Load {
-	p := &Load{began: time.Now(), bodies: map[string]int{}}
+	p := &Load{t: l.t, began: time.Now(), bodies: map[string]int{}}
 	p.Load = load.New(p.seen.Add)
 	sender := func(keep int) *load.Sender {
 		return &load.Sender{Dial: l.Dial(address), Ask: load.Get("http://lab/", p.answered), Keep: keep, Timeout: patience}
@@ -67,6 +69,16 @@ func (p *Load) Stop() (requests int, failures []string, bodies map[string]int) {
 		failures = append(failures, fmt.Sprintf("%s %s (on a used connection: %v)", p.began.Add(a.End()).Format("15:04:05.000"), a.Lost.Text, a.Lost.Reused))
 	}
 	return requests, failures, p.bodies
+}
+
+// Lossless is Stop, and fails the test if a request has failed.
+func (p *Load) Lossless() {
+	p.t.Helper()
+	requests, failures, _ := p.Stop()
+	if len(failures) > 0 {
+		p.t.Errorf("%d requests were answered and %d failed: %q", requests, len(failures), failures[:min(3, len(failures))])
+	}
+	p.t.Logf("%d requests", requests)
 }
 
 // Requests returns the number of answered requests so far.

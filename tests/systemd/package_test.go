@@ -258,9 +258,7 @@ func (l *Lab) inPlace(upgrade func()) {
 		l.t.Errorf("the second version runs as\n%s", status)
 	}
 	enough()
-	if requests, failures, _ := load.Stop(); len(failures) > 0 {
-		l.t.Errorf("of %d requests %d failed: %q", requests, len(failures), failures)
-	}
+	load.Lossless()
 }
 
 func TestDebianPackageIsInstalledUpgradedUnderLoadAndPurged(t *testing.T) {

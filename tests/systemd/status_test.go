@@ -81,8 +81,7 @@ func TestStartLastsUntilEveryProgramServes(t *testing.T) {
 
 func TestProgramThatCannotStartDoesNotHoldTheStartAndTheStatusNamesIt(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Prepare(program("broken", "127.0.0.1:8081", "/usr/local/bin/hello", "-fail") + helloConfig)
-		l.Run("systemctl", "start", "supervisord")
+		l.Start(program("broken", "127.0.0.1:8081", "/usr/local/bin/hello", "-fail") + helloConfig)
 		if state := l.Property("supervisord", "ActiveState"); state != "active" {
 			t.Errorf("the service is %s", state)
 		}
@@ -99,8 +98,7 @@ func TestProgramThatCannotStartDoesNotHoldTheStartAndTheStatusNamesIt(t *testing
 func TestStatusFollowsAReloadToItsEnd(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Write("/etc/go", "", 0o644)
-		l.Prepare(gated("web", "127.0.0.1:8080", "/etc/go"))
-		l.Run("systemctl", "start", "supervisord")
+		l.Start(gated("web", "127.0.0.1:8080", "/etc/go"))
 		l.Says("web up, generation 1 (1 worker)")
 		l.Run("rm", "/etc/go")
 		slow := l.Background("bash", "-c", `exec 3<>/dev/tcp/127.0.0.1/8080; printf 'GET /slow?d=3s HTTP/1.0\r\n\r\n' >&3; head -n1 <&3 | tr -d '\r\n'`)
@@ -120,8 +118,7 @@ const stopTimeout = 30 * time.Second
 
 func TestSystemctlStatusShowsThatSupervisordStops(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Prepare(program("stubborn", "127.0.0.1:8080", "/bin/sh", "-c", "trap '' TERM; systemd-notify --ready; while :; do sleep 0.1; done"))
-		l.Run("systemctl", "start", "supervisord")
+		l.Start(program("stubborn", "127.0.0.1:8080", "/bin/sh", "-c", "trap '' TERM; systemd-notify --ready; while :; do sleep 0.1; done"))
 		stop := l.Background("systemctl", "stop", "supervisord")
 		l.Until("the status begins with stopping", func() bool { return strings.HasPrefix(l.Status(), "stopping: stubborn stopping") })
 		time.Sleep(300 * time.Millisecond) // an earlier second TERM counts as a duplicate

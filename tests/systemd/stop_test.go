@@ -29,8 +29,7 @@ func TestStopLeavesNoWorkerThatIgnoresTERM(t *testing.T) {
 
 func TestStopLeavesNoGrandchildInAnotherSession(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Prepare(program("parent", "127.0.0.1:8080", "/bin/sh", "-c", "setsid sh -c 'trap : TERM HUP; sleep 1111 & sleep 2222' & setsid setsid sleep 3333 & exec /usr/local/bin/hello"))
-		l.Run("systemctl", "start", "supervisord")
+		l.Start(program("parent", "127.0.0.1:8080", "/bin/sh", "-c", "setsid sh -c 'trap : TERM HUP; sleep 1111 & sleep 2222' & setsid setsid sleep 3333 & exec /usr/local/bin/hello"))
 		l.Until("the grandchildren run", func() bool { return len(l.inUnit()) >= 6 })
 		l.Run("systemctl", "stop", "supervisord")
 		l.cleanStop(t)
@@ -39,8 +38,7 @@ func TestStopLeavesNoGrandchildInAnotherSession(t *testing.T) {
 
 func TestStopAfterTheDeathOfTheMasterLeavesNoGrandchild(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Prepare(program("parent", "127.0.0.1:8080", "/bin/sh", "-c", "setsid sleep 1111 & exec /usr/local/bin/hello"))
-		l.Run("systemctl", "start", "supervisord")
+		l.Start(program("parent", "127.0.0.1:8080", "/bin/sh", "-c", "setsid sleep 1111 & exec /usr/local/bin/hello"))
 		l.Until("the grandchild runs", func() bool { return len(l.inUnit()) >= 3 })
 		l.kill()
 		l.Run("systemctl", "stop", "supervisord")
@@ -67,8 +65,7 @@ func (l *Lab) cleanStop(t *testing.T) {
 
 func TestRestartReplacesTheWorkersAndRefusesNoConnection(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Prepare(helloConfig)
-		l.Run("systemctl", "start", "supervisord")
+		l.Start(helloConfig)
 		before := l.Workers("hello")
 		load := l.Load("127.0.0.1:8080", 2, 0)
 		l.Until("the load runs", func() bool { return load.Requests() > 100 })
@@ -77,9 +74,7 @@ func TestRestartReplacesTheWorkersAndRefusesNoConnection(t *testing.T) {
 		if len(now) != 2 || slices.ContainsFunc(now, func(pid string) bool { return slices.Contains(before, pid) }) {
 			t.Errorf("the workers were %v and are %v", before, now)
 		}
-		if requests, failures, _ := load.Stop(); len(failures) > 0 {
-			t.Errorf("%d of %d requests failed: %v", len(failures), requests, failures[:min(3, len(failures))])
-		}
+		load.Lossless()
 	})
 }
 
@@ -98,14 +93,10 @@ func TestRestartKeepsTheWorkersWithTheDropInForIt(t *testing.T) {
 		if l.Master() == master {
 			t.Error("the master was not restarted")
 		}
-		if now := l.Workers("hello"); !slices.Equal(now, workers) {
-			t.Errorf("the workers were %v and are %v", workers, now)
-		}
+		l.Keeps(workers)
 		l.StoreIs()
 		l.reloads(t, workers)
-		if requests, failures, _ := load.Stop(); len(failures) > 0 {
-			t.Errorf("%d of %d requests failed: %v", len(failures), requests, failures[:min(3, len(failures))])
-		}
+		load.Lossless()
 		l.Run("systemctl", "stop", "supervisord")
 		l.cleanStop(t)
 	})
@@ -113,14 +104,11 @@ func TestRestartKeepsTheWorkersWithTheDropInForIt(t *testing.T) {
 
 func TestMasterOnRTMIN1IsStartedAgainAndKeepsItsWorkers(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Prepare(helloConfig)
-		l.Run("systemctl", "start", "supervisord")
+		l.Start(helloConfig)
 		workers, master := l.Workers("hello"), l.Master()
 		l.Run("systemctl", "kill", "-s", "RTMIN+1", "--kill-who=main", "supervisord")
 		l.succeeded(master)
-		if now := l.Workers("hello"); !slices.Equal(now, workers) {
-			t.Errorf("the workers were %v and are %v", workers, now)
-		}
+		l.Keeps(workers)
 	})
 }
 
@@ -184,14 +172,10 @@ func TestHangingMasterIsReplacedAndItsWorkersKeepServing(t *testing.T) {
 		load := l.Load("127.0.0.1:8080", 2, 2)
 		l.Run("kill", "-STOP", master)
 		l.succeeded(master)
-		if now := l.Workers("hello"); !slices.Equal(now, workers) {
-			t.Errorf("the workers were %v and are %v", workers, now)
-		}
+		l.Keeps(workers)
 		l.StoreIs()
 		l.reloads(t, workers)
-		if requests, failures, _ := load.Stop(); len(failures) > 0 {
-			t.Errorf("%d of %d requests failed: %v", len(failures), requests, failures[:min(3, len(failures))])
-		}
+		load.Lossless()
 		if said := l.Journal("-u", "supervisord", "UNIT_RESULT=watchdog"); len(said) == 0 {
 			t.Log("the journal does not name the watchdog")
 		}

@@ -126,8 +126,7 @@ func TestNamespaceDropInLetsWorkersMakeNamespaces(t *testing.T) {
 
 func TestDropInToLookIntoWorkersLetsTheMasterCountTheirConnections(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Prepare(strings.Replace(helloConfig, "workers = 2", "workers = 1\nuser = \"nobody\"", 1))
-		l.Run("systemctl", "start", "supervisord")
+		l.Start(strings.Replace(helloConfig, "workers = 2", "workers = 1\nuser = \"nobody\"", 1))
 		status := func(want string) {
 			t.Helper()
 			l.Until("the status has "+want, func() bool {
