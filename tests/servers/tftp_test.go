@@ -15,7 +15,7 @@ func TestTftpdInTheMannerOfInetdLosesNoTransfer(t *testing.T) {
 	t.Parallel()
 	needs(t, "tftpd-hpa", "/usr/sbin/in.tftpd")
 	s := prepare(t, "tftpd")
-	s.replace("tftpd.toml", `"STOP", timeout = "30s"`, `"STOP", timeout = "500ms"`) // no transfer of this test takes longer
+	s.replace("tftpd.toml", `"STOP", timeout = "30s"`, `"STOP", timeout = "2s"`) // no transfer of this test takes longer
 	s.launch()
 	want := s.read("tftpd/files/boot.cfg")
 	at := s.serves().at("127.0.0.1:9004")
