@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -195,14 +196,16 @@ func TestNoSYNReachesADeafLane(t *testing.T) {
 	const connections = 40
 	address := table.Address(w.Key())
 	connected := make(chan error, connections)
+	var clients sync.WaitGroup
+	t.Cleanup(clients.Wait)
 	for range connections {
-		go func() {
+		clients.Go(func() {
 			conn, err := net.DialTimeout("tcp", address, 10*time.Second)
 			if err == nil {
 				defer func() { _ = conn.Close() }()
 			}
 			connected <- err
-		}()
+		})
 	}
 	for len(connected) < connections/10 {
 		time.Sleep(time.Millisecond) // no event to wait for

@@ -29,7 +29,7 @@ func TestProbeOfAListenerByTCPNeedsAWorkerThatAccepts(t *testing.T) {
 					return new(net.Dialer).DialContext(ctx, network, ln.Addr().String())
 				},
 			})
-			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			if err := probe(ctx); err == nil || !strings.Contains(err.Error(), "does not accept") {
 				t.Errorf("nobody accepts: %v", err)
