@@ -54,6 +54,7 @@ func newServiceNotifier(to Systemd, log *zap.Logger) serviceNotifier {
 	}
 	if interval := to.WatchdogInterval(); interval > 0 {
 		n.ticker = time.NewTicker(interval / 2)
+		n.alive() // the image before may have been about to: a series of upgrades would starve the watchdog
 	}
 	return n
 }

@@ -84,3 +84,22 @@ func TestOverviewIsOfEveryProgramAfterItsLastStep(t *testing.T) {
 		t.Errorf("of a hundred programs it has %d bytes", len(got))
 	}
 }
+
+// watchedSystemd has a watchdog.
+type watchedSystemd struct {
+	deafSystemd
+	fed int
+}
+
+func (s *watchedSystemd) Watchdog() error                 { s.fed++; return nil }
+func (s *watchedSystemd) WatchdogInterval() time.Duration { return time.Hour }
+
+// An image that is replaced before its first tick must have fed the watchdog, too.
+func TestNewImageFeedsTheWatchdogAtOnce(t *testing.T) {
+	to := &watchedSystemd{}
+	n := newServiceNotifier(to, zap.NewNop())
+	n.ticker.Stop()
+	if to.fed != 1 {
+		t.Errorf("it was fed %d times, want once", to.fed)
+	}
+}
