@@ -2,7 +2,7 @@
 
 On TERM uvicorn and hypercorn close the connections on which they have not read a request yet, and uvicorn those between two requests:
 a client that is just sending one loses it. With this around the application, on TERM nothing more is accepted, each answer over HTTP/1
-says "connection: close", and the server is told to stop when its last client has gone, or after DRAIN_SECONDS (25).
+says "connection: close", and the server is told to stop when its last client has gone, or after DRAIN_SECONDS (20).
 
 It works with the event loop of asyncio (--loop asyncio, worker class asyncio), not with uvloop, and needs the lifespan protocol, which
 both servers speak unless told otherwise. LISTEN_FD is the descriptor of the listening socket.
@@ -92,4 +92,4 @@ def load(name):
     return getattr(importlib.import_module(module), attribute or "app")
 
 
-app = Drain(load(os.environ.get("APP", "app:app")), int(os.environ.get("LISTEN_FD", "3")), float(os.environ.get("DRAIN_SECONDS", "25")))
+app = Drain(load(os.environ.get("APP", "app:app")), int(os.environ.get("LISTEN_FD", "3")), float(os.environ.get("DRAIN_SECONDS", "20")))
