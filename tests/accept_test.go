@@ -175,7 +175,7 @@ func TestWithoutAMethodAWorkerThatCannotBeSeenIsReadyLaterAndTheLogSaysWhy(t *te
 	t.Parallel()
 	m := asRootWithout(t, "sys_ptrace")
 	m.Start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\nlisten = [{ address = \"127.0.0.1:0\" }]\n")
-	if e := m.Await(lab.Contains("it cannot be seen whether workers accept connections")); !strings.Contains(e.Text, "CAP_SYS_PTRACE") {
+	if e := m.Await(lab.Contains("cannot see whether workers accept connections")); !strings.Contains(e.Text, "CAP_SYS_PTRACE") {
 		t.Errorf("the log says %s", e.Text)
 	}
 	m.Serves(1)

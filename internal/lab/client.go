@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -152,6 +153,13 @@ func (l *Traffic) add(dial Dialer, clients, keep int, pause time.Duration) {
 }
 
 var generationIn = regexp.MustCompile(`generation=(\d+)`)
+
+// By reports whether a worker of this generation has answered.
+func (l *Traffic) By(generation int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.generations[strconv.Itoa(generation)] > 0
+}
 
 func (l *Traffic) see(answer *http.Response, body []byte) error {
 	if answer.StatusCode != http.StatusOK {

@@ -111,8 +111,8 @@ var workers = map[string]func(){
 		<-term
 		s.Shutdown(context.Background())
 	},
-	"litter": func() { // leaves a process in another session behind for some seconds
-		c := exec.Command("sleep", "8")
+	"litter": func() { // leaves a process in another session behind, for longer than a slow test lasts
+		c := exec.Command("sleep", "60")
 		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		_, term := serveHTTP(http.HandlerFunc(hi))
 		if err := c.Start(); err != nil {

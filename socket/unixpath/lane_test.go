@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -155,6 +156,7 @@ func TestPublishNeverLeavesThePathWithoutASocket(t *testing.T) {
 					}
 					unix.Close(fd)
 					connected.Add(1)
+					time.Sleep(100 * time.Microsecond) // leaves the machine to what is tested
 				}
 			})
 		}

@@ -313,7 +313,6 @@ func TestNonblockingStderrLosesNoLine(t *testing.T) {
 	m, stderr := unread(t, lab.Web)
 	theirs := lab.Steal(t, m.PID(), 2)
 	lab.Must(t, unix.SetNonblock(theirs, true))
-	lab.Must(t, unix.Close(theirs))
 	full(m, stderr)
 	readsOn(m, stderr)
 }
