@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,20 +46,48 @@ func (m *Supervisord) CtlFails(code int, words []string, args ...string) {
 type Running struct {
 	t    testing.TB
 	Cmd  *exec.Cmd
-	out  *strings.Builder
+	out  *output
 	done chan struct{}
+}
+
+// output is what a command has written so far.
+type output struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 // CtlStart starts a subcommand that the test waits for later.
 func (m *Supervisord) CtlStart(args ...string) *Running {
 	m.T.Helper()
-	a := &Running{m.T, exec.Command(Built.Supervisord, append(args, "-c", m.Path("config.toml"))...), &strings.Builder{}, make(chan struct{})}
+	a := &Running{m.T, exec.Command(Built.Supervisord, append(args, "-c", m.Path("config.toml"))...), &output{}, make(chan struct{})}
 	a.Cmd.Env = []string{"GORACE=atexit_sleep_ms=0"} // without the mark: it does not belong to what supervisord leaves
 	a.Cmd.Dir, a.Cmd.Stdout, a.Cmd.Stderr = m.Dir, a.out, a.out
 	Must(m.T, a.Cmd.Start())
 	go func() { a.Cmd.Wait(); close(a.done) }()
 	m.T.Cleanup(func() { a.Cmd.Process.Kill(); <-a.done })
 	return a
+}
+
+// Says waits until the command has written this.
+func (a *Running) Says(text string) {
+	a.t.Helper()
+	for end := time.Now().Add(Patience); !strings.Contains(a.out.String(), text); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			a.t.Fatalf("%v has not written %q after %v: %s", a.Cmd.Args, text, Patience, a.out)
+		}
+	}
 }
 
 // Ends waits for the end of the command, which must exit with code, and returns its output.

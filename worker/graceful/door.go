@@ -122,7 +122,7 @@ func (d *door) queued() net.Conn {
 		switch {
 		case err == nil:
 			return c
-		case d.ended || !errors.Is(err, os.ErrDeadlineExceeded):
+		case !errors.Is(err, os.ErrDeadlineExceeded), d.ended && !waits(d.Listener):
 			return nil
 		}
 		if d.ended = !d.handshakes.left(); d.ended {
@@ -131,20 +131,42 @@ func (d *door) queued() net.Conn {
 	}
 }
 
+// waits reports whether a connection waits in the queue of a socket. Accept does not look again when its deadline has passed, however
+// late the runtime has noticed that: a process that got no processor meanwhile would leave behind what has come.
+func waits(ln net.Listener) (found bool) {
+	_ = onDescriptor(ln, func(fd int) error {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		found = n > 0
+		return err
+	})
+	return found
+}
+
 // blocks reports whether accept(2) on the socket could hang although the runtime polls it: another process that has the socket
 // has made it blocking.
 func blocks(ln net.Listener) bool {
-	s, ok := ln.(syscall.Conn)
-	if !ok {
-		return false
+	flags := unix.O_NONBLOCK
+	err := onDescriptor(ln, func(fd int) (err error) {
+		flags, err = unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+		return err
+	})
+	return err != nil || flags&unix.O_NONBLOCK == 0
+}
+
+// onDescriptor calls f with the descriptor of a listener that has one.
+func onDescriptor(ln net.Listener, f func(fd int) error) error {
+	s, is := ln.(syscall.Conn)
+	if !is {
+		return nil
 	}
 	raw, err := s.SyscallConn()
 	if err != nil {
-		return true
+		return err
 	}
-	flags := 0
-	err = errors.Join(raw.Control(func(fd uintptr) { flags, _ = unix.FcntlInt(fd, unix.F_GETFL, 0) }))
-	return err != nil || flags&unix.O_NONBLOCK == 0
+	if refused := raw.Control(func(fd uintptr) { err = f(int(fd)) }); refused != nil {
+		return refused
+	}
+	return err
 }
 
 // Close closes this process's descriptor of the socket. Servers call it more than once.

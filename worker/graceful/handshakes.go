@@ -2,7 +2,6 @@ package graceful
 
 import (
 	"net"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -48,16 +47,8 @@ func (h *handshakes) left() bool {
 
 // inodeOf returns the inode of a socket; 0: unknown.
 func inodeOf(ln net.Listener) uint64 {
-	s, is := ln.(syscall.Conn)
-	if !is {
-		return 0
-	}
-	raw, err := s.SyscallConn()
-	if err != nil {
-		return 0
-	}
 	var st unix.Stat_t
-	if raw.Control(func(fd uintptr) { err = unix.Fstat(int(fd), &st) }) != nil || err != nil {
+	if onDescriptor(ln, func(fd int) error { return unix.Fstat(fd, &st) }) != nil {
 		return 0
 	}
 	return st.Ino

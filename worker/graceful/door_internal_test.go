@@ -1,0 +1,47 @@
+package graceful
+
+import (
+	"net"
+	"testing"
+	"time"
+)
+
+// late is a listener whose process gets no processor for a while: a connection comes before the deadline of Accept, which is noticed
+// first.
+type late struct {
+	*net.TCPListener
+	t       *testing.T
+	arrives bool
+}
+
+func (l *late) Accept() (net.Conn, error) {
+	c, err := l.TCPListener.Accept()
+	if err != nil && !l.arrives {
+		l.arrives = true
+		client, dialled := net.Dial("tcp", l.Addr().String())
+		if dialled != nil {
+			l.t.Error(dialled)
+			return c, err
+		}
+		l.t.Cleanup(func() { client.Close() })
+	}
+	return c, err
+}
+
+func TestConnectionThatComesWithTheLastDeadlineIsAccepted(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &door{Listener: &late{TCPListener: ln.(*net.TCPListener), t: t}, accepting: func() {}, open: newConns()}
+	d.stops = time.Now()
+	c, err := d.Accept()
+	if err != nil {
+		t.Fatalf("the connection stays in the queue: %v", err)
+	}
+	c.Close()
+	if c, err := d.Accept(); err == nil {
+		c.Close()
+		t.Error("another connection is accepted")
+	}
+}
