@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -68,13 +67,5 @@ func inUse(at bindAddr) string {
 	if at.isUnix() {
 		return "another process has it: `ss -xlp` shows which"
 	}
-	switch pid := holder.Find(at.network, netip.AddrPortFrom(at.ip, at.port)); {
-	case pid == os.Getpid():
-		return "supervisord itself has it, for another listener or for [supervisor] http (one on 0.0.0.0 or [::] takes the port of every address): choose another port"
-	case pid > 0:
-		return holder.Name(pid) + " has it: stop that or choose another port"
-	case at.isUDP():
-		return "`ss -lunp` as root shows which process has it: stop that or choose another port"
-	}
-	return "`ss -ltnp` as root shows which process has it: stop that or choose another port"
+	return holder.InUse(at.network, netip.AddrPortFrom(at.ip, at.port))
 }

@@ -349,6 +349,26 @@ func TestSupervisordRunsWithNoProgramYetAndStartsTheFirstAtAReload(t *testing.T)
 	m.Gone(1)
 }
 
+func TestPageWhoseAddressIsInUseSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	taken := lab.Occupy(t)
+	m := lab.Start(t, "http = \""+taken+"\"\n"+lab.Web)
+	if e := m.Await(lab.Says("cannot serve metrics and the page")); !strings.Contains(e.Error, "in use") || !strings.Contains(e.Error, "choose another port") {
+		t.Errorf("the log says %s", e.Text)
+	}
+	m.Serves(1)
+}
+
+func TestVerdictOnACommandThatCannotRunNamesNoPID(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	m.Write(strings.Replace(lab.Web, "{worker}", `"/nonexistent/worker"`, 1))
+	if out, code := m.Ctl("reload"); code != 11 || !strings.Contains(out, "worker 2 (slot 0) at step exec") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+}
+
 func TestRunWithAnAddressInUseExitsWith1AndNamesIt(t *testing.T) {
 	t.Parallel()
 	taken := lab.Occupy(t)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"slices"
@@ -51,12 +53,22 @@ func (a *asking) command(c *cobra.Command, ask func(ctx context.Context, c *cont
 		defer client.Close()
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
-		return ask(ctx, client, args)
+		return a.missing(ask(ctx, client, args))
 	}
 	if c.ValidArgsFunction == nil {
 		c.ValidArgsFunction = cobra.NoFileCompletions
 	}
 	return c
+}
+
+// missing adds to the answer of another supervisord that the configuration does not exist: its name may be mistyped.
+func (a *asking) missing(err error) error {
+	if refused, is := errors.AsType[*control.APIError](err); is && refused.Code == control.OtherConfig {
+		if _, missing := os.Stat(*a.path); errors.Is(missing, fs.ErrNotExist) {
+			return fmt.Errorf("there is no %s, and %w", *a.path, err)
+		}
+	}
+	return err
 }
 
 // completionTimeout is how long Tab waits for supervisord.

@@ -101,7 +101,7 @@ func (d *demo) end() {
 	os.RemoveAll(d.dir) //nolint:errcheck // it is a temporary directory
 }
 
-// freeAddresses finds addresses on which nobody listens: supervisord is to listen there, and the ordinary worker again and again.
+// freeAddresses finds free addresses. Port 0 would not do: the ordinary worker opens its port anew after each restart.
 func freeAddresses(into ...*string) error {
 	for _, address := range into {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -240,9 +240,9 @@ func demoWorkerCommand() *cobra.Command {
 				time.Sleep(5 * time.Millisecond) // as an application asks its database
 				fmt.Fprintf(w, "version %s, process %d\n", os.Getenv("SUPERVISORD_GENERATION"), os.Getpid())
 			}
-			stop := graceful.Options{} // as long as its clients need, where another version serves meanwhile
+			stop := graceful.Options{} // another version serves meanwhile, so it takes as long as its clients need
 			if len(args) > 0 {
-				stop.Linger = 250 * time.Millisecond // nobody does: every moment costs requests
+				stop.Linger = 250 * time.Millisecond // nothing else serves, so waiting longer would cost more requests
 			}
 			return stop.Serve(context.Background(), graceful.HTTP(ln, &http.Server{Handler: http.HandlerFunc(serve), ReadHeaderTimeout: 10 * time.Second}))
 		},

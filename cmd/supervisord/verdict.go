@@ -211,7 +211,11 @@ func describe(p control.ProgramVerdict, paint terminal.Palette) string {
 		failure = p.Reload.Failure
 	}
 	if failure.Worker != 0 {
-		text += fmt.Sprintf(": worker %d (slot %d, PID %d)", failure.Worker, failure.Slot, failure.PID)
+		text += fmt.Sprintf(": worker %d (slot %d", failure.Worker, failure.Slot)
+		if failure.PID != 0 { // otherwise it never ran
+			text += fmt.Sprintf(", PID %d", failure.PID)
+		}
+		text += ")"
 	}
 	if failure.Step != "" {
 		text += " at step " + failure.Step

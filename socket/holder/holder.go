@@ -43,6 +43,19 @@ func Find(network string, at netip.AddrPort) (pid int) {
 	return 0
 }
 
+// InUse says which process has an address that is in use, as far as this user may know, and what to do.
+func InUse(network string, at netip.AddrPort) string {
+	switch pid := Find(network, at); {
+	case pid == os.Getpid():
+		return "supervisord itself has it, for another listener or for [supervisor] http (one on 0.0.0.0 or [::] takes the port of every address): choose another port"
+	case pid > 0:
+		return Name(pid) + " has it: stop that or choose another port"
+	case network == "udp":
+		return "`ss -lunp` as root shows which process has it: stop that or choose another port"
+	}
+	return "`ss -ltnp` as root shows which process has it: stop that or choose another port"
+}
+
 // has reports whether a process has one of these sockets.
 func has(pid int, links map[string]bool) bool {
 	fds, _ := proc.Descriptors(pid)

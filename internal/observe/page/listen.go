@@ -1,6 +1,7 @@
 package page
 
 import (
+	"errors"
 	"net"
 	"os"
 	"syscall"
@@ -9,6 +10,7 @@ import (
 
 	"example.org/supervisord/internal/clients"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/holder"
 	"example.org/supervisord/socket/unixpath"
 )
 
@@ -32,9 +34,22 @@ func listen(address socket.Address, inherited int) (*pageListener, error) {
 	}
 	l, err := net.Listen("tcp", address.String())
 	if err != nil {
-		return nil, err
+		return nil, refused(err)
 	}
 	return onTCP(l), nil
+}
+
+// refused adds who has the address, if somebody has.
+func refused(err error) error {
+	op, is := errors.AsType[*net.OpError](err)
+	if !is || !errors.Is(err, unix.EADDRINUSE) {
+		return err
+	}
+	at, is := op.Addr.(*net.TCPAddr)
+	if !is {
+		return err
+	}
+	return &unixpath.Remedied{Err: err, Remedy: holder.InUse("tcp", at.AddrPort())}
 }
 
 func inherit(fd int, isUnix bool) (*pageListener, error) {

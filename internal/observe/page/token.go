@@ -52,7 +52,7 @@ func (s *Site) forHolder(answer func(w http.ResponseWriter, r *http.Request, hol
 			http.Error(w, "wrong token", http.StatusUnauthorized)
 			return
 		}
-		answer(w, r, holder(r))
+		answer(w, r, tokenHolder(r))
 	}
 }
 
@@ -82,8 +82,8 @@ func (s *Site) logs(w http.ResponseWriter, r *http.Request, _ string) {
 	json.NewEncoder(w).Encode(append([]output.LogLine{}, lines...)) //nolint:errcheck // the client may be gone
 }
 
-// holder says who asks for something with the token.
-func holder(r *http.Request) string {
+// tokenHolder says who asks for something with the token.
+func tokenHolder(r *http.Request) string {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return program.ByTokenHolder("the unix socket")
