@@ -16,9 +16,9 @@ import (
 // searchTime bounds a search: programs wait for its result.
 const searchTime = 100 * time.Millisecond
 
-// Find returns a process with a "tcp" or "udp" socket at this address or at one that overlaps it: this one first, and rather the parent
+// find returns a process with a "tcp" or "udp" socket at this address or at one that overlaps it: this one first, and rather the parent
 // that has passed the socket on than its child, which the parent would start again. 0: unknown to this user.
-func Find(network string, at netip.AddrPort) (pid int) {
+func find(network string, at netip.AddrPort) (pid int) {
 	links := map[string]bool{}
 	for _, table := range []string{network, network + "6"} {
 		text, _ := os.ReadFile("/proc/net/" + table)
@@ -45,7 +45,7 @@ func Find(network string, at netip.AddrPort) (pid int) {
 
 // InUse says which process has an address that is in use, as far as this user may know, and what to do.
 func InUse(network string, at netip.AddrPort) string {
-	switch pid := Find(network, at); {
+	switch pid := find(network, at); {
 	case pid == os.Getpid():
 		return "supervisord itself has it, for another listener or for [supervisor] http (one on 0.0.0.0 or [::] takes the port of every address): choose another port"
 	case pid > 0:

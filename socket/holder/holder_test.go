@@ -16,7 +16,7 @@ func TestFindReturnsTheProcessWithTheAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	if pid := Find("tcp", netip.MustParseAddrPort(l.Addr().String())); pid != os.Getpid() {
+	if pid := find("tcp", netip.MustParseAddrPort(l.Addr().String())); pid != os.Getpid() {
 		t.Errorf("the holder is %d", pid)
 	}
 }
