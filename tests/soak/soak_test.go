@@ -1,0 +1,85 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"example.org/supervisord/internal/lab/systemd"
+	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
+)
+
+var long = flag.Bool("long", false, "soak for twenty minutes instead of two")
+
+// TestSoak runs beside other tests, so it asks for less than scripts/soak. Its seed is new each time; the first line of its output says it.
+func TestSoak(t *testing.T) {
+	if testing.Short() {
+		t.Skip("no systemd lab with -short")
+	}
+	o := options{length: 2 * time.Minute, round: 5 * time.Minute, seed: uint64(time.Now().Unix()), rate: 600, suite: "trixie"}
+	if *long {
+		o.length = 20 * time.Minute
+	}
+	err := outside(t.Context(), &o, t.Output())
+	if unable, ok := errors.AsType[systemd.UnableError](err); ok {
+		t.Skip(unable)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOneSeedDrawsOneSchedule(t *testing.T) {
+	pauses := func(seed uint64) (all []time.Duration) {
+		s := &soak{o: &options{seed: seed, setClock: true}, programs: newPrograms()}
+		for _, c := range s.newSources() {
+			all = append(all, c.pause(), c.pause())
+		}
+		return all
+	}
+	if a, b := pauses(1), pauses(1); !slices.Equal(a, b) {
+		t.Errorf("seed 1 drew %v and %v", a, b)
+	}
+	if a, b := pauses(1), pauses(2); slices.Equal(a, b) {
+		t.Errorf("seeds 1 and 2 drew %v", a)
+	}
+}
+
+// told returns a ledger, and what it reports.
+func told() (l *ledger, violations *[]string) {
+	violations = new([]string)
+	return newLedger(func(format string, args ...any) { *violations = append(*violations, fmt.Sprintf(format, args...)) }), violations
+}
+
+func TestLedgerReportsAReloadWithTwoOutcomes(t *testing.T) {
+	l, violations := told()
+	l.record("web", &program.ReloadRecord{Generation: 2, Outcome: program.Pending}, "an event")
+	l.record("web", &program.ReloadRecord{Generation: 2, Outcome: program.Serves}, "an event")
+	l.told(key{"web", 2}, program.Serves, "reload")
+	if len(*violations) > 0 {
+		t.Fatalf("one outcome: %q", *violations)
+	}
+	l.told(key{"web", 2}, program.NotReady, "reload")
+	if len(*violations) != 1 {
+		t.Errorf("two outcomes: %q", *violations)
+	}
+}
+
+func TestLedgerReportsAReloadWithoutAnOutcomeAndAnAnswerWithoutAReload(t *testing.T) {
+	l, violations := told()
+	st := &supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web", Newest: 2}}}
+	l.record("web", &program.ReloadRecord{Generation: 1, Outcome: program.Serves}, "the status")
+	l.record("web", &program.ReloadRecord{Generation: 2, Outcome: program.Serves}, "the status")
+	if l.complete(st); len(*violations) > 0 {
+		t.Fatalf("both are known: %q", *violations)
+	}
+	st.Programs[0].Newest = 3
+	l.told(key{"web", 4}, program.Serves, "reload")
+	if l.complete(st); len(*violations) != 2 {
+		t.Errorf("generation 3 has no outcome and generation 4 does not exist: %q", *violations)
+	}
+}
