@@ -1,0 +1,199 @@
+//go:build amd64
+
+package faults
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/supervisord/internal/lab"
+)
+
+var (
+	only    = flag.String("site", "", "inject only where \"SITE: FAULT\" contains this `text`")
+	verbose = flag.Bool("each", false, "print each injection")
+	seed    = flag.Uint64("seed", 0, "draws the sites of the short form; 0: another `number` each time")
+)
+
+// operation is something that supervisord does, whose calls fail one at a time.
+type operation struct {
+	name     string
+	do       func(*scene) error // returns why it failed, as the one who asked for it was told
+	changes  bool               // another worker serves afterwards
+	launches bool               // it starts a supervisord
+	fresh    bool               // … and nothing runs before
+	more     string             // of the configuration
+}
+
+// injection is a fault at a site.
+type injection struct {
+	site
+	fault
+}
+
+func (i injection) String() string { return i.site.String() + ": " + i.fault.String() }
+
+// sweep injects faults into an operation of a supervisord that runs.
+func sweep(t *testing.T, o operation) {
+	sc := begin(t, o)
+	all := survey(t, o, sc)
+	plan := choose(t, all)
+	var came, failures int
+	for _, i := range plan {
+		if sc == nil {
+			sc = begin(t, o)
+		}
+		after := sc.m.Last()
+		var hit bool
+		var failed error
+		began := time.Now()
+		wrong := sc.t.safely(func() (err error) {
+			hit, failed, err = sc.inject(o, i)
+			return err
+		})
+		if hit {
+			came++
+		}
+		if failed != nil {
+			failures++
+		}
+		if *verbose {
+			t.Logf("%v: came %v, failed %v, took %v", i, hit, failed, time.Since(began).Round(time.Millisecond))
+		}
+		if wrong != nil {
+			t.Errorf("%s: %v: %v\n%s", o.name, i, wrong, sc.excerpt(after))
+			sc.end() //nolint:errcheck // it is wrong already
+			sc = nil
+		} else if f := sc.seam.failed(); f != nil {
+			t.Fatalf("the seam: %v", f)
+		}
+	}
+	if sc != nil {
+		if err := sc.end(); err != nil {
+			t.Errorf("%s: at the end: %v", o.name, err)
+		}
+	}
+	t.Logf("%s: %d sites, %d faults possible, %d injected, of them %d came; the operation failed %d times", o.name, len(all), countFaults(all), len(plan), came, failures)
+}
+
+func countFaults(all []site) (n int) {
+	for _, s := range all {
+		n += len(s.faults())
+	}
+	return n
+}
+
+// survey does the operation a few times without a fault and returns its sites.
+func survey(t *testing.T, o operation, sc *scene) []site {
+	t.Helper()
+	var all []site
+	for range 2 {
+		sc.seam.count(site{}, fault{})
+		lab.Must(t, sc.t.safely(func() error { return o.do(sc) }))
+		sites, unknown := sc.seam.sites()
+		sc.seam.rest()
+		if o.fresh {
+			lab.Must(t, sc.t.safely(func() error { sc.m.Finish(); return nil }))
+		}
+		if len(unknown) > 0 {
+			t.Errorf("add these to the calls that may fail, or to those that go straight to the kernel: %v", unknown)
+		}
+		if len(sites) > len(all) {
+			all = sites
+		}
+	}
+	return all
+}
+
+// choose draws the injections of the short form, or takes all.
+func choose(t *testing.T, all []site) (plan []injection) {
+	for _, s := range all {
+		for _, f := range s.faults() {
+			if i := (injection{s, f}); strings.Contains(i.String(), *only) {
+				plan = append(plan, i)
+			}
+		}
+	}
+	if lab.Long() || *only != "" {
+		return plan
+	}
+	number := *seed
+	if number == 0 {
+		number = uint64(time.Now().UnixNano())
+	}
+	t.Logf("the sites are drawn by -seed %d", number)
+	r := rand.New(rand.NewPCG(number, 0))
+	r.Shuffle(len(plan), func(i, j int) { plan[i], plan[j] = plan[j], plan[i] })
+	seen := map[string]bool{}
+	var first []injection
+	for _, i := range plan {
+		if !seen[i.call] {
+			seen[i.call] = true
+			first = append(first, i)
+		}
+	}
+	return first
+}
+
+// inject does the operation once with one fault, and returns whether the fault came, why the operation failed, as the one who asked was told,
+// and what is wrong.
+func (sc *scene) inject(o operation, i injection) (came bool, failed, wrong error) {
+	before := ""
+	if !o.fresh {
+		if before, wrong = sc.answers(); wrong != nil {
+			return false, nil, fmt.Errorf("before the fault: %w", wrong)
+		}
+	}
+	after := sc.m.Last()
+	if o.launches {
+		after = lab.Entry{} // the log is a new one
+	}
+	hit := sc.seam.count(i.site, i.fault)
+	failed = o.do(sc)
+	sc.seam.rest()
+	select {
+	case <-hit:
+		came = true
+	default:
+	}
+	return came, failed, sc.sound(o, after, before, i.fault, failed)
+}
+
+func TestAnySystemCallOfAStartMayFailOnce(t *testing.T) {
+	t.Parallel()
+	sweep(t, operation{name: "start", do: (*scene).launch, changes: true, launches: true, fresh: true})
+}
+
+func TestAnySystemCallOfAReloadMayFailOnce(t *testing.T) {
+	t.Parallel()
+	sweep(t, operation{name: "reload", do: (*scene).reload, changes: true})
+}
+
+func TestAnySystemCallOfAnUpgradeMayFailOnce(t *testing.T) {
+	t.Parallel()
+	sweep(t, operation{name: "upgrade", do: (*scene).upgrade})
+}
+
+func TestAnySystemCallOfAnAdoptionMayFailOnce(t *testing.T) {
+	t.Parallel()
+	sweep(t, operation{name: "adoption", do: (*scene).adopt, changes: true, launches: true})
+}
+
+func TestAnySystemCallOfAScaleMayFailOnce(t *testing.T) {
+	t.Parallel()
+	sweep(t, operation{name: "scale", do: (*scene).scale})
+}
+
+func TestAnySystemCallOfACanaryMayFailOnce(t *testing.T) {
+	t.Parallel()
+	sweep(t, operation{name: "canary", do: (*scene).canary, changes: true, more: "workers = 2"})
+}
+
+func TestAnySystemCallOfARequestMayFailOnce(t *testing.T) {
+	t.Parallel()
+	sweep(t, operation{name: "requests", do: (*scene).request})
+}

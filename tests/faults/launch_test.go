@@ -1,0 +1,122 @@
+//go:build amd64
+
+// Package faults has the system calls of a running supervisord fail, one at a time.
+package faults
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab"
+)
+
+// launchWord is the first argument of a test binary that is to install the filter and to execute the command behind it.
+const launchWord = "execute-under-a-filter"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == launchWord {
+		fmt.Fprintln(os.Stderr, "launcher:", launch(os.Args[2:]))
+		os.Exit(1)
+	}
+	if len(os.Args) > 1 && os.Args[1] == workerWord {
+		if err := answerOnTwoListeners(); err != nil {
+			fmt.Fprintln(os.Stderr, "worker:", err)
+			os.Exit(9)
+		}
+		os.Exit(0)
+	}
+	if !lab.RaceEnabled {
+		os.Setenv("CGO_ENABLED", "0") // the static binary that is installed
+	}
+	lab.Main(m)
+}
+
+// launch executes a command under a filter that asks about every system call, and sends the descriptor on which the kernel asks
+// through the socket with the number 3. The filter is on this thread only, so that another one can send.
+func launch(argv []string) error {
+	runtime.LockOSThread()
+	unix.CloseOnExec(3)
+	if os.Geteuid() != 0 {
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return err
+		}
+	}
+	listeners, sent := make(chan int), make(chan error)
+	go func() { sent <- unix.Sendmsg(3, []byte{0}, unix.UnixRights(<-listeners), nil, 0) }()
+	listener, err := installFilter()
+	if err != nil {
+		return fmt.Errorf("seccomp: %w", err)
+	}
+	listeners <- listener
+	if err := <-sent; err != nil {
+		return err
+	}
+	return syscall.Exec(argv[0], argv, os.Environ())
+}
+
+// installFilter puts a filter on this thread that asks about every system call that is not in unasked, and returns the descriptor on
+// which it asks.
+func installFilter() (int, error) {
+	const low = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS // loads 32 bits of struct seccomp_data
+	filter := []unix.SockFilter{{Code: low}}
+	for _, u := range unasked {
+		filter = append(filter, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: uint32(u.nr), Jf: uint8(len(u.unless) + 1)})
+		filter = append(filter, u.unless...)
+		filter = append(filter, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW})
+	}
+	filter = append(filter, ask)
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	// Go interrupts its threads with signals: a call that was asked about must not be interrupted and asked about again.
+	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+	fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&program)))
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(fd), nil
+}
+
+var ask = unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_USER_NOTIF}
+
+// when asks if an argument of a call, and a mask, give a value.
+func when(argument int, mask, value uint32) []unix.SockFilter {
+	return []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: uint32(16 + 8*argument)},
+		{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: mask},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: value, Jf: 1},
+		ask,
+	}
+}
+
+// filtered makes m execute the next supervisord under the filter, and returns the function that takes the descriptor on which the kernel
+// asks.
+func filtered(m *lab.Supervisord) (listener func() int) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	lab.Must(m.T, err)
+	m.Via = []string{lab.Built.Self, launchWord}
+	m.Files = []*os.File{os.NewFile(uintptr(pair[1]), "launcher")}
+	return func() int {
+		f := os.NewFile(uintptr(pair[0]), "launcher")
+		defer f.Close()
+		conn, err := net.FileConn(f)
+		lab.Must(m.T, err)
+		defer conn.Close()
+		oob := make([]byte, unix.CmsgSpace(4))
+		_, n, _, _, err := conn.(*net.UnixConn).ReadMsgUnix(make([]byte, 1), oob)
+		lab.Must(m.T, err)
+		messages, err := unix.ParseSocketControlMessage(oob[:n])
+		lab.Must(m.T, err)
+		if len(messages) == 0 {
+			m.T.Fatal("the launcher has not sent its listener: does the kernel have seccomp?")
+		}
+		fds, err := unix.ParseUnixRights(&messages[0])
+		lab.Must(m.T, err)
+		return fds[0]
+	}
+}
