@@ -1,0 +1,149 @@
+package handover
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/supervisor/program"
+)
+
+// batches returns a log of a reload, and where each of its batches ends.
+func batches(f *testing.F) (text []byte, ends []int) {
+	f.Helper()
+	s := newTroupe()
+	c := testConfig(2, config.Rolling)
+	s.programs["web"] = &actor{ProgramRecord: ProgramRecord{Core: program.New(c)}, resources: map[int]GenerationRecord{}, pids: map[int]int{}}
+	fd, err := memfd("record")
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer unix.Close(fd)
+	l := newLog(fd, 0)
+	if err := l.putWhole(s.Record(), s.Programs); err != nil {
+		f.Fatal(err)
+	}
+	ends = append(ends, int(l.end))
+	for _, e := range []program.Event{
+		program.Start{Config: c}, program.Prepared{Generation: 1}, program.ReadySaid{Worker: 1}, program.ReadySaid{Worker: 2},
+		program.Reload{Reason: "HUP"}, program.Prepared{Generation: 2}, program.ReadySaid{Worker: 3}, program.Exited{Worker: 1},
+	} {
+		s.store.touched.reset()
+		s.step("web", e)
+		s.store.touch(part{"web", program.Part{}})
+		if err := l.putTouched(s, s.Record(), s.store.touched.parts, nil); err != nil {
+			f.Fatal(err)
+		}
+		ends = append(ends, int(l.end))
+	}
+	return contents(f, fd), ends
+}
+
+// FuzzRecordDamaged: of a record that was cut off and changed anywhere, the next supervisord reads what was whole before the damage, or
+// nothing.
+func FuzzRecordDamaged(f *testing.F) {
+	text, ends := batches(f)
+	whole := make([]string, len(ends))
+	for i, end := range ends {
+		r, sequence, err := decode(text[:end])
+		if err != nil || sequence != uint64(i+1) {
+			f.Fatalf("batch %d: sequence %d, %v", i, sequence, err)
+		}
+		whole[i] = describe(r)
+	}
+	f.Add(uint32(len(text)), uint32(len(text)-5), byte(1), uint32(0), byte(0))
+	f.Add(uint32(len(text)-1), uint32(0), byte(0), uint32(0), byte(0))
+	f.Add(uint32(ends[3]+20), uint32(ends[2]+3), byte(0x20), uint32(ends[1]+30), byte(1))
+	for _, end := range ends {
+		f.Add(uint32(len(text)), uint32(end-1), byte(0x80), uint32(end+1), byte(0))
+	}
+	f.Fuzz(func(t *testing.T, cut, at uint32, flip byte, at2 uint32, flip2 byte) {
+		damaged := bytes.Clone(text[:min(int(cut), len(text))])
+		for i, flip := range map[uint32]byte{at: flip, at2: flip2} {
+			if int(i) < len(damaged) {
+				damaged[i] ^= flip
+			}
+		}
+		good := 0 // bytes before the damage
+		for good < len(damaged) && damaged[good] == text[good] {
+			good++
+		}
+		last := -1
+		for i, end := range ends {
+			if end <= good {
+				last = i
+			}
+		}
+		begins := 0 // the batch that is damaged first
+		if last >= 0 {
+			begins = ends[last]
+		}
+		r, sequence, err := decode(damaged)
+		switch {
+		case last < 0 && errors.Is(err, errNoRecord):
+		case last >= 0 && err == nil && sequence == uint64(last+1) && describe(r) == whole[last]:
+		case err == nil && good-begins < headSize && slices.Contains(whole[max(last, 0):], describe(r)): // no checksum covers the line that has it
+		default:
+			t.Fatalf("%d of %d bytes are whole: sequence %d, %v", good, len(text), sequence, err)
+		}
+	})
+}
+
+// FuzzRecordParts: whatever parts a record has, it is refused, or usable: it can be written down and read again, and its programs continue.
+func FuzzRecordParts(f *testing.F) {
+	text, ends := batches(f)
+	for i := range ends[1:] {
+		f.Add(string(text[headSize:ends[0]]), string(text[ends[i]+headSize:ends[i+1]]))
+	}
+	f.Fuzz(func(t *testing.T, first, second string) {
+		var all []byte
+		for i, data := range []string{first, second} {
+			batch := append(make([]byte, headSize), data...)
+			seal(batch, uint64(i+1))
+			all = append(all, batch...)
+		}
+		r, _, err := decode(all)
+		if err != nil {
+			return
+		}
+		once, _, err := decode(textOfRecord(t, r, 1))
+		if err != nil {
+			t.Fatalf("%s: %v", describe(r), err)
+		}
+		if twice, _, err := decode(textOfRecord(t, once, 1)); err != nil || !same(once, twice) {
+			t.Fatalf("%v: %s became %s", err, describe(once), describe(twice))
+		}
+		for _, p := range once.Programs {
+			now := time.Unix(1_000_000, 0)
+			p.Core.CompleteReloads()
+			p.Core.Excuse(now)
+			p.Core.Horizon()
+			for range 3 {
+				p.Core.Step(now, program.Tick{})
+				now = now.Add(time.Hour)
+			}
+		}
+	})
+}
+
+// FuzzDescriptorNames: a worker is found by the names of its descriptors, whatever its program is called.
+func FuzzDescriptorNames(f *testing.F) {
+	f.Add("web", uint16(7))
+	f.Add("a.b.7.start", uint16(1))
+	f.Fuzz(func(t *testing.T, name string, n uint16) {
+		number := int(n) + 1
+		for _, text := range []string{workerName(name, number), startName(name, number)} {
+			if p, w := workerOf(text); p != name || w != number || isRecord(text) || !ours(text) {
+				t.Errorf("%q is worker %d of %q", text, w, p)
+			}
+		}
+		if p, w := workerOf(name); w > 0 && name != workerName(p, w) && name != startName(p, w) && !bytes.ContainsAny([]byte(name), "+0") {
+			t.Errorf("%q is worker %d of %q", name, w, p)
+		}
+	})
+}
