@@ -143,8 +143,8 @@ func attach(fd int, program []unix.SockFilter) error {
 	return setProgram(fd, unix.SO_ATTACH_REUSEPORT_CBPF, program)
 }
 
-// unsteerable says why the kernel does not take a program that divides new connections, as in some sandboxes; "": it does.
-func unsteerable() string {
+// Unsteerable says why the kernel does not take a program that divides new connections, as in some sandboxes; "": it does.
+func Unsteerable() string {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return "" // opening the listener will say what is wrong

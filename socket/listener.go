@@ -191,6 +191,10 @@ func (t *Table) settle(l *listener) {
 		}
 	}
 	l.lanes = slices.DeleteFunc(l.lanes, func(ln *lane) bool { return ln.needed() == 0 })
+	if l.gone() {
+		l.paused = false // nobody resumes what is gone
+		l.unpark()
+	}
 	if !slices.Contains(l.lanes, l.shared) {
 		l.shared = nil
 	}
@@ -240,7 +244,7 @@ func (l *listener) inherit(ln *lane) {
 // kernel's group to its place; so those of a listener that is steered stay open as long as the listener, and of the others only the
 // last ones are closed, or all but one.
 func (l *listener) drop() {
-	gone := l.size == 0 && len(l.lanes) == 0
+	gone := l.gone()
 	if (l.shared == nil || l.resumed) && !gone && !l.r.at.isUnix() {
 		return
 	}
@@ -257,13 +261,17 @@ func (l *listener) drop() {
 			}
 			continue
 		}
-		if !gone && !l.r.at.onDisk() {
-			m.withdraw(l.r.at) // a stray process that has it, too, must not keep it in the group: it would get connections
+		if !l.r.at.onDisk() && (!gone || !m.foreign && !m.stray) {
+			// Who has it, too, must not keep it in the group, as a stray process, nor keep the address, as systemd's store for a moment.
+			m.withdraw(l.r.at)
 		}
 		m.discard(l.r)
 		l.members = slices.Delete(l.members, i, i+1)
 	}
 }
+
+// gone reports whether neither the configuration nor a generation has the listener.
+func (l *listener) gone() bool { return l.size == 0 && len(l.lanes) == 0 }
 
 // used has the sockets that are in a lane, or in use otherwise.
 func (l *listener) used() map[*sock]bool {

@@ -220,7 +220,7 @@ func (s *sock) bindPath(r Resolved) (err error) {
 func (s *sock) hasPath() bool { return s.inode != unixpath.Inode{} }
 
 // reachable reports whether clients still find the socket: its path was not removed or replaced.
-func (s *sock) reachable(r Resolved) bool { return !s.hasPath() || s.inode.IsAt(s.path(r)) }
+func (s *sock) reachable(r Resolved) bool { return !s.hasPath() || !s.inode.Gone(s.path(r)) }
 
 // discard closes the socket, and removes its path if that is ours and still leads to it.
 func (s *sock) discard(r Resolved) {

@@ -106,7 +106,7 @@ func (l *listener) publish() error {
 	for _, o := range l.members {
 		switch {
 		case o == m || o.hidden != "":
-		case swapped && o.inode.IsAt(m.hidden):
+		case swapped && !o.inode.Gone(m.hidden):
 			o.hidden = m.hidden
 		default:
 			o.inode = unixpath.Lost

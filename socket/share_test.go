@@ -270,6 +270,41 @@ func TestPausedListenerLetsClientsWait(t *testing.T) {
 	accepted(t, fd)
 }
 
+func TestListenerThatIsRemovedWhilePausedIsNewWhenItComesAgain(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr(freePort(t))})
+	claims := claimed(t, table, []string{w.Key()})
+	if err := table.Pause([]string{w.Key()}, true); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, table)
+	table.Release(claims)
+	if left := table.Export(); len(left) > 0 {
+		t.Fatalf("%d sockets of the removed listener are open", len(left))
+	}
+	apply(t, table, w)
+	claims = claimed(t, table, []string{w.Key()})
+	conn := dial(t, "tcp", table.Address(w.Key()))
+	accepted(t, table.FD(claims[0], 0))
+	_ = conn
+}
+
+// systemd has a duplicate in its store until it has read that it is not needed any more.
+func TestListenerMayComeAgainWhileSomebodyStillHasItsSocket(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr(freePort(t))})
+	claims := claimed(t, table, []string{w.Key()})
+	kept, err := unix.Dup(table.FD(claims[0], 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(kept)
+	apply(t, table)
+	table.Release(claims)
+	apply(t, table, w)
+	claims = claimed(t, table, []string{w.Key()})
+	dial(t, "tcp", table.Address(w.Key()))
+	accepted(t, table.FD(claims[0], 0))
+}
+
 func TestPauseOfWhatCannotBePausedChangesNothing(t *testing.T) {
 	table := newTable(t)
 	tcp := want(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), Handover: Steer})

@@ -197,15 +197,73 @@ func (t *Table) Deafen(claims []string, slots []int) {
 // Left returns what these claims have that gets no new connections now, for diag.NewWatch: of listeners with PerSlot only the sockets of
 // these slots (nil: all). Empty: there is nothing to wait for.
 func (t *Table) Left(claims []string, slots []int) (left []diag.Target) {
-	t.aside(claims, slots, func(l *listener, sockets []*sock) {
-		target := diag.Target{Port: l.port()} // a unix socket has none
-		for _, m := range sockets {
-			target.Tags |= 1 << m.tag
-			target.Queues = append(target.Queues, socketID(m.fd))
-		}
-		left = append(left, target)
-	})
+	t.aside(claims, slots, func(l *listener, sockets []*sock) { left = append(left, l.target(sockets)) })
 	return left
+}
+
+// Accepted returns all that these claims have, for diag.NewWatch.
+func (t *Table) Accepted(claims []string) (all []diag.Target) {
+	for _, c := range claims {
+		if l, ln, n := t.find(c); ln != nil && n > 0 && l.r.at.isTCP() {
+			all = append(all, l.target(ln.slots[:min(n, len(ln.slots))]))
+		}
+	}
+	return all
+}
+
+func (l *listener) target(sockets []*sock) diag.Target {
+	target := diag.Target{Port: l.port()} // a unix socket has none
+	for _, m := range sockets {
+		target.Tags |= 1 << m.tag
+		target.Queues = append(target.Queues, socketID(m.fd))
+	}
+	return target
+}
+
+// Refuse resets the connections that wait in the sockets which only these claims have, and which get no new ones, and returns how many these were. Nobody may
+// accept from these sockets any more: else their clients would wait until the next generation takes the sockets, or for their own timeout.
+func (t *Table) Refuse(claims []string) (refused int) {
+	claims = slices.DeleteFunc(slices.Clone(claims), func(c string) bool {
+		_, ln, _ := t.find(c)
+		return ln == nil || !ln.owned()
+	})
+	t.aside(claims, nil, func(_ *listener, sockets []*sock) {
+		for _, m := range sockets {
+			if !m.stray && !m.foreign {
+				refused += m.refuse()
+			}
+		}
+	})
+	return refused
+}
+
+// refuse accepts what waits, and closes it so that the client sees a reset. A stray process may take a connection first: accept(2) does not wait for another.
+func (m *sock) refuse() (n int) {
+	if !m.readable() {
+		return 0
+	}
+	_ = unix.SetsockoptTimeval(m.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 1000})
+	defer func() { _ = unix.SetsockoptTimeval(m.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{}) }()
+	for m.readable() {
+		fd, _, err := unix.Accept4(m.fd, unix.SOCK_CLOEXEC)
+		if errors.Is(err, unix.ECONNABORTED) || errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return n
+		}
+		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		unix.Close(fd) //nolint:errcheck // nothing was written
+		n++
+	}
+	return n
+}
+
+// readable reports whether a connection waits, in a socket of any kind.
+func (m *sock) readable() bool {
+	fds := []unix.PollFd{{Fd: int32(m.fd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n == 1 && fds[0].Revents&unix.POLLIN != 0
 }
 
 // aside calls f with the sockets of these claims that get no new connections, for each listener that has some.

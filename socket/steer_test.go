@@ -446,3 +446,44 @@ func TestSharedLaneServesTheChosenSlotsOfEachGeneration(t *testing.T) {
 		t.Errorf("then they got %v", got)
 	}
 }
+
+// TestRefuseResetsWhatWaitsForAGenerationThatIsGone leaves alone what waits for the one that serves.
+func TestRefuseResetsWhatWaitsForAGenerationThatIsGone(t *testing.T) {
+	for _, on := range []string{"tcp", "unix"} {
+		table, w, address := (*Table)(nil), Want{}, ""
+		if on == "tcp" {
+			table, w = steered(t, Spec{Address: addr("127.0.0.1:0")})
+		} else {
+			table, w, address = steeredPath(t)
+		}
+		var waiting [][]net.Conn
+		var claims [][]string
+		for i := range 2 {
+			claims = append(claims, servesPath(t, table, w))
+			if on == "tcp" {
+				address = table.Address(claims[i][0])
+			}
+			waiting = append(waiting, []net.Conn{dial(t, on, address), dial(t, on, address)})
+			for _, c := range waiting[i] {
+				c.Write([]byte("request"))
+			}
+		}
+		if n := table.Refuse(claims[1]); n != 0 {
+			t.Errorf("%s: %d connections of the serving generation were refused", on, n)
+		}
+		if n := table.Refuse(claims[0]); n != 2 {
+			t.Errorf("%s: %d connections were refused, want 2", on, n)
+		}
+		for _, c := range waiting[0] {
+			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+				t.Errorf("%s: a client sees %v", on, err)
+			}
+		}
+		if n := table.Refuse(claims[0]); n != 0 {
+			t.Errorf("%s: %d connections were refused twice", on, n)
+		}
+		for range waiting[1] {
+			_ = unix.Close(accepted(t, table.FD(claims[1][0], 0)))
+		}
+	}
+}

@@ -120,7 +120,7 @@ func (l *listener) sharing(r Resolved) (shared bool, why string) {
 			return true, why
 		}
 	}
-	why = unsteerable()
+	why = Unsteerable()
 	return why != "", why
 }
 

@@ -502,6 +502,9 @@ func (w *world) checkKept() {
 		}
 		w.fault("the record says …%.300s and not …%.300s", is[max(0, at-100):], want[max(0, at-100):])
 	}
+	if err := canContinue(whole); err != nil {
+		w.fault("an upgrade would be refused: %v", err)
+	}
 }
 
 // endUnknown stops the processes without any descriptor in the handover, as Orphans does.

@@ -1,63 +1,171 @@
 package supervisor
 
 import (
-	"slices"
-
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/supervisor/program"
 )
 
-// exited tells the core that a worker has ended. If it was the last one of a generation that is replaced, the core hears first what the
-// generation has lost: who waits for the end of the reload is to see that, too.
-func (p *runner) exited(e program.Exited) {
-	w, cg := p.core.Find(e.Worker)
-	if w == nil || len(cg.Workers) > 1 || p.core.Role(cg) != program.RoleDraining || p.core.Goal == program.Halt || p.generations[cg.Number] == nil {
-		p.step(e)
-		return
+// watch returns the watch over the connections of workers that get no new ones, and keeps it until their generation is forgotten; nil: they share their sockets.
+func (p *runner) watch(g *resources, f finishing) *diag.Watch {
+	if w := g.watches[f.slot]; w != nil {
+		return w
 	}
-	g := p.generations[cg.Number]
-	lost := program.Lost{Queued: p.queued(g)}
-	if len(g.cutOff) == 0 {
-		p.ended(g.number, lost, e)
-		return
+	left := p.s.table.Left(g.claims, f.slots())
+	if len(left) == 0 {
+		return nil
 	}
-	p.s.later(func() func() {
-		queued := 0
-		for _, q := range g.cutOff {
-			n := q.lost()
-			lost.Reset += n.Reset
-			queued += n.Queued
+	w := diag.NewWatch(left)
+	w.Keep()
+	if g.watches == nil {
+		g.watches = map[int]*diag.Watch{}
+	}
+	g.watches[f.slot] = w
+	return w
+}
+
+// closeWatches forgets what is known of the connections of a generation that is gone.
+func (g *resources) closeWatches() {
+	for _, w := range g.watches {
+		w.Close()
+	}
+	g.watches = nil
+}
+
+// watchesOver lists the watches over the connections of a worker.
+func (g *resources) watchesOver(w *program.Worker, h *heldProcess) (all []*diag.Watch) {
+	for slot, watch := range g.watches {
+		if slot == everySlot || slot == w.Slot {
+			all = append(all, watch)
 		}
-		lost.Queued = max(lost.Queued, queued)
-		return func() { p.ended(g.number, lost, e) }
-	})
-}
-
-func (p *runner) ended(generation int, lost program.Lost, e program.Exited) {
-	if lost != (program.Lost{}) {
-		p.step(program.LossKnown{Generation: generation, Lost: lost})
 	}
-	p.step(e)
+	if h.held != nil {
+		all = append(all, h.held)
+	}
+	return all
 }
 
-// queued counts the connections that wait in sockets which only this generation had, and which get no new connections: nobody accepts them.
-func (p *runner) queued(g *resources) (n int) {
-	for _, l := range g.listeners {
-		for _, lane := range p.s.table.Lanes(l.Key()) {
-			if lane.Share == 0 && slices.Contains(g.claims, lane.Claim) {
-				n += lane.Queued
+// looksFirst reports whether a signal has to wait until it is known what the worker has in hand, and begins to look: at the first signal that stops a
+// worker which gets no new connections, and at KILL, whatever sockets the worker has. This takes about a millisecond.
+func (p *runner) looksFirst(a program.SendSignal) bool {
+	w, cg := p.core.Find(a.Worker)
+	h := p.workers[a.Worker]
+	if w == nil || w.State != program.Stopping || p.generations[cg.Number] == nil || h.looked == a.Signal {
+		return false
+	}
+	g, kill := p.generations[cg.Number], a.Signal == config.SIGKILL
+	if !kill && (w.Step > 0 || !cg.Steered || p.watch(g, p.finishingOf(w, cg)) == nil) {
+		return false
+	}
+	watches := g.watchesOver(w, h)
+	if len(watches) == 0 && len(g.listeners) > 0 {
+		h.held = diag.NewWatchOf(p.portsOf(g), func() map[uint64]bool { return socketsOf(w.PID) })
+		watches = []*diag.Watch{h.held}
+	}
+	if len(watches) == 0 {
+		return false
+	}
+	h.looked = a.Signal
+	p.s.later(func() func() {
+		for _, watch := range watches {
+			_ = watch.Mark(kill) // what is not seen is not known
+		}
+		return func() { p.send(a) }
+	})
+	return true
+}
+
+func (p *runner) portsOf(g *resources) (ports []uint16) {
+	for _, t := range p.s.table.Accepted(g.claims) {
+		ports = append(ports, t.Port)
+	}
+	return ports
+}
+
+// socketsOf returns the inodes of the sockets that a process and its descendants have, as far as this process may look.
+func socketsOf(pid int) map[uint64]bool {
+	inodes := map[uint64]bool{}
+	for _, pid := range append(proc.Descendants(pid), pid) {
+		links, _ := proc.Descriptors(pid)
+		for _, link := range links {
+			if inode, is := proc.SocketInode(link); is {
+				inodes[inode] = true
 			}
 		}
 	}
-	return n
+	return inodes
 }
 
-// lost returns what the kernel says was lost since workers were told to stop with something in hand. What it does not say is not known.
-func (q *quiescence) lost() (l program.Lost) {
-	if n, err := q.watch.Reset(q.seen); err == nil {
-		l.Reset = n
+// exited tells the core that a worker has ended. If the worker got no new connections, the core hears first what was lost: who waits for the end of
+// the reload is to see that, too. Of one that served it hears later, because its successor must not wait.
+func (p *runner) exited(e program.Exited) {
+	h := p.workers[e.Worker]
+	delete(p.workers, e.Worker)
+	w, cg := p.core.Find(e.Worker)
+	if w == nil || p.generations[cg.Number] == nil {
+		p.step(e)
+		return
 	}
-	if look, err := q.watch.Look(); err == nil {
-		l.Queued = look.Queued
+	g, died := p.generations[cg.Number], !e.Exit.Clean
+	watches := g.watchesOver(w, h)
+	if len(watches) == 0 {
+		serves := p.core.Serving == cg && w.State != program.Starting
+		p.ended(g, e, program.Lost{})
+		if serves && died {
+			p.autopsy(g, e.Worker)
+		}
+		return
 	}
-	return l
+	p.s.later(func() func() {
+		lost := lostOf(watches, died)
+		return func() {
+			if h.held != nil {
+				h.held.Close()
+			}
+			p.ended(g, e, lost)
+		}
+	})
+}
+
+// lostOf adds up what is known. What the kernel does not say is not known.
+func lostOf(watches []*diag.Watch, died bool) (all program.Lost) {
+	for _, w := range watches {
+		if l, err := w.Lost(died); err == nil {
+			all = all.Plus(program.Lost{Unread: l.Unread, Unanswered: l.Unanswered, Unsent: l.Unsent})
+		}
+	}
+	return all
+}
+
+// ended tells the core that a worker has ended, and what was lost. With the last one of a generation that goes, what waits in sockets that only it had would be
+// accepted by nobody before the next reload, if ever: those clients learn now that they must ask again.
+func (p *runner) ended(g *resources, e program.Exited, lost program.Lost) {
+	_, cg := p.core.Find(e.Worker)
+	if cg != nil && len(cg.Workers) == 1 && p.core.Role(cg) == program.RoleDraining && p.core.Goal != program.Halt {
+		lost.Queued = p.s.table.Refuse(g.claims)
+	}
+	p.lost(g.number, e.Worker, lost)
+	p.step(e)
+}
+
+func (p *runner) lost(generation, worker int, lost program.Lost) {
+	if lost != (program.Lost{}) {
+		p.step(program.LossKnown{Generation: generation, Worker: worker, Lost: lost})
+	}
+}
+
+// autopsy looks at what the kernel still shows of a worker that died while it served: connections that are not closed at both ends.
+func (p *runner) autopsy(g *resources, worker int) {
+	targets := p.s.table.Accepted(g.claims)
+	if len(targets) == 0 {
+		return
+	}
+	p.s.later(func() func() {
+		watch := diag.NewWatch(targets)
+		watch.Keep()
+		defer watch.Close()
+		lost := lostOf([]*diag.Watch{watch}, true)
+		return func() { p.lost(g.number, worker, lost) }
+	})
 }

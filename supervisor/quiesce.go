@@ -40,7 +40,6 @@ type quiescence struct {
 	finishing
 	watch *diag.Watch // nil: they have no lane of their own, so there is nothing to wait for
 	last  program.Look
-	seen  diag.Look // … as the kernel told it
 	began time.Time
 	pause time.Duration // before the next look
 	timer *time.Timer   // nil: a look is under way
@@ -82,12 +81,10 @@ func (p *runner) finishingOf(w *program.Worker, g *program.Generation) finishing
 func (p *runner) beginQuiescence(f finishing) {
 	q := &quiescence{finishing: f, began: time.Now()}
 	p.quiet[f] = q
-	left := p.s.table.Left(p.generations[f.generation].claims, f.slots())
-	if len(left) == 0 {
+	if q.watch = p.watch(p.generations[f.generation], f); q.watch == nil {
 		p.look(q)
 		return
 	}
-	q.watch = diag.NewWatch(left)
 	p.lookIn(lookFirst, q)
 }
 
@@ -112,9 +109,6 @@ func (p *runner) endQuiescence(q *quiescence) {
 	if q.slot != everySlot {
 		p.deafenLeft(g, q.slots())
 	}
-	if q.watch != nil && q.last.Queued+q.last.Handshakes+q.last.Unread+q.last.Answering > 0 {
-		g.cutOff = append(g.cutOff, q)
-	}
 }
 
 // look looks off the loop: the kernel goes through all its connections.
@@ -138,7 +132,6 @@ func (p *runner) looked(q *quiescence, l diag.Look, err error) {
 		q.blind = true
 		p.log.Warn(blindText, zap.Int("generation", q.generation), zap.Error(err))
 	case err == nil:
-		q.seen = l
 		q.last = program.Look{Queued: l.Queued, Handshakes: l.Handshakes, Unread: l.Unread, Answering: l.Answering, Idle: l.Idle}
 		if l.Quiet() {
 			p.step(program.Quieted{Generation: q.generation, Slot: q.slot, Look: q.last})

@@ -5,13 +5,17 @@ import (
 	"errors"
 	"fmt"
 
+	"go.uber.org/zap"
+
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/supervisor/snapshot"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/spawn"
 )
 
 // resources is what the workers of one generation are started with.
@@ -25,7 +29,7 @@ type resources struct {
 	unseen    bool        // the log says that its workers cannot be seen to accept
 	deaf      bool        // its lanes were deafened: its workers were told to stop
 
-	cutOff []*quiescence // of workers that were told to stop with something in hand
+	watches map[int]*diag.Watch // over the connections of workers that get no new ones, by slot or everySlot
 }
 
 // prepare resolves the snapshot of a generation and runs its preflight, off the loop: files, the user database and the preflight
@@ -76,15 +80,30 @@ func (p *runner) prepared(g *resources, snap *snapshot.Snapshot, failure *progra
 	g.snapshot = snap
 	p.s.store.TouchResources(p.core.Name, g.number)
 	if p.generations[g.number] != g { // gone meanwhile
-		for _, f := range snap.Files() {
-			p.closeLog(f)
-		}
+		p.closeFiles(snap)
 		return
+	}
+	if failure == nil && snap.Executable != nil && snap.Executable.Why != "" {
+		p.log.Info("workers are started by the path of their command, whatever it names by then",
+			zap.Int("generation", g.number), zap.String("because", snap.Executable.Why))
 	}
 	p.step(program.Prepared{Generation: g.number, Failure: failure, Steered: p.s.table.Own(g.claims), Sockets: p.s.table.Sockets(g.claims)})
 }
 
-// gather makes the snapshot of a generation, and runs its preflight. It is not for the loop.
+// closeFiles closes what a snapshot has open, when no worker needs it any more. It does not wait.
+func (p *runner) closeFiles(s *snapshot.Snapshot) {
+	for _, f := range s.Files() {
+		p.closeLog(f)
+	}
+	if s == nil {
+		return
+	}
+	if f := s.Executable.Detach(); f != nil {
+		p.s.running.Go(func() { f.Close() })
+	}
+}
+
+// gather makes the snapshot of a generation, and runs its preflight, which may make the executable. It is not for the loop.
 func (p *runner) gather(ctx context.Context, c *config.Program, log *output.Log) (*snapshot.Snapshot, *program.Failure) {
 	snap, err := bounded(ctx, p.lookups, "looking up directory, user and environment", func() (*snapshot.Snapshot, error) { return snapshot.LookUp(c) })
 	if snap == nil {
@@ -96,8 +115,19 @@ func (p *runner) gather(ctx context.Context, c *config.Program, log *output.Log)
 	if err != nil {
 		return snap, &program.Failure{Step: program.StepPrepare, Reason: err.Error()}
 	}
+	if failure := p.preflight(ctx, snap, c, log); failure != nil {
+		return snap, failure
+	}
+	snap.Executable, err = bounded(ctx, p.lookups, "looking up the command", func() (*spawn.Executable, error) { return snap.FindExecutable(c) })
+	if err != nil {
+		return snap, &program.Failure{Step: program.StepPrepare, Reason: err.Error()}
+	}
+	return snap, nil
+}
+
+func (p *runner) preflight(ctx context.Context, snap *snapshot.Snapshot, c *config.Program, log *output.Log) *program.Failure {
 	if len(c.Reload.Preflight) == 0 {
-		return snap, nil
+		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Reload.PreflightTimeout, fmt.Errorf("not finished within %s", c.Reload.PreflightTimeout))
 	defer cancel()
@@ -105,13 +135,10 @@ func (p *runner) gather(ctx context.Context, c *config.Program, log *output.Log)
 	if log != nil {
 		spec.Captured = log.Of(0)
 	}
-	if err := p.s.Launcher.Run(ctx, spec); err != nil {
-		return snap, preflightFailure(err)
+	err := p.s.Launcher.Run(ctx, spec)
+	if err == nil {
+		return nil
 	}
-	return snap, nil
-}
-
-func preflightFailure(err error) *program.Failure {
 	if e, ok := errors.AsType[*worker.RunError](err); ok {
 		return &program.Failure{Step: program.StepPreflight, Reason: e.Reason(), Tail: e.Exited.Tail}
 	}

@@ -111,6 +111,7 @@ func (s *Supervisor) Restore(h *handover.Handover) {
 		s.programs[pr.Core.Name] = s.restored(pr)
 	}
 	for _, pr := range r.Programs {
+		s.programs[pr.Core.Name].takeExecutables(h)
 		s.programs[pr.Core.Name].resume(pr, h)
 	}
 	s.claimOrphans()
@@ -195,6 +196,20 @@ func (s *Supervisor) restored(pr handover.ProgramRecord) *runner {
 	return p
 }
 
+// takeExecutables continues with the executables of the generations. One that did not come is missed only when the path names another file.
+func (p *runner) takeExecutables(h *handover.Handover) {
+	for number, g := range p.generations {
+		e := g.snapshot.Executable
+		if e == nil || e.Why != "" {
+			continue
+		}
+		if err := e.Adopt(h.Executable(p.core.Name, number)); err != nil {
+			e.Why = err.Error()
+			p.log.Warn("workers are started by the path of their command, whatever it names by then", zap.Int("generation", number), zap.String("because", e.Why))
+		}
+	}
+}
+
 // resume adopts the workers of a program and continues with what was under way.
 func (p *runner) resume(pr handover.ProgramRecord, h *handover.Handover) {
 	p.steer()
@@ -256,6 +271,14 @@ func Rehearse(fd int) error {
 			return err
 		}
 	}
+	return canContinue(h)
+}
+
+// canContinue returns an error if this binary cannot continue with a record that it has read. It changes the record.
+func canContinue(h *handover.Handover) error {
+	if err := h.Record.CanEncode(); err != nil {
+		return err
+	}
 	table, now := socket.NewTable(), time.Now()
 	for _, pr := range h.Record.Programs {
 		for _, cg := range pr.Core.Generations() {
@@ -267,9 +290,9 @@ func Rehearse(fd int) error {
 				}
 			}
 		}
-		pr.Core.Step(now, program.Tick{})
+		pr.Core.Step(now, program.Tick{}) // it may begin a generation, of which the record has nothing
 		pr.Core.Next(now)
 		pr.Core.Summary()
 	}
-	return h.Record.CanEncode()
+	return nil
 }

@@ -195,3 +195,17 @@ func TestReloadThatWasReadingItsConfigBeginsInTheNextImage(t *testing.T) {
 		}
 	})
 }
+
+// The next step of the core may begin a generation, of which the record has nothing.
+func TestUpgradeIsNotRefusedAtTheMomentWhenAGenerationIsDue(t *testing.T) {
+	core, before := program.New(&config.Program{Name: "web", Workers: 1, Restart: config.Restart{When: config.Always, BackoffMin: time.Second, BackoffMax: time.Second}}), time.Unix(1, 0)
+	core.Step(before, program.Start{Config: core.Config})
+	core.Step(before, program.Prepared{Generation: 1, Failure: &program.Failure{Step: program.StepPrepare, Reason: "no such directory"}})
+	if len(core.Generations()) > 0 || core.RetryAt.IsZero() {
+		t.Fatalf("the program is %s", core.State())
+	}
+	record := &handover.Record{Programs: []handover.ProgramRecord{{Core: core}}}
+	if err := canContinue(&handover.Handover{Record: record}); err != nil || len(core.Generations()) == 0 {
+		t.Errorf("%v; %d generations", err, len(core.Generations()))
+	}
+}

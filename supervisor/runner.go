@@ -2,12 +2,14 @@ package supervisor
 
 import (
 	"slices"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
@@ -23,8 +25,9 @@ type runner struct {
 	generations map[int]*resources
 	workers     map[int]*heldProcess
 	quiet       map[finishing]*quiescence
-	astray      string // why new connections do not go where they should; "": they do
-	alarm       *alarm // nil: there is no deadline
+	astray      string    // why new connections do not go where they should; "": they do
+	strayed     time.Time // since when
+	alarm       *alarm    // nil: there is no deadline
 	capture     capture
 	lookups     calls   // of snapshots
 	sampler     sampler // the watch over the workers' memory
@@ -40,6 +43,9 @@ type heldProcess struct {
 	told  int    // steps of the stop plan that were performed
 	text  string // what the worker says of itself (STATUS=)
 	pulse *pulse // the watch over its health; nil: none
+
+	looked config.Signal // before this signal it was known what the worker had in hand
+	held   *diag.Watch   // over its connections, if it shares its sockets: from KILL on
 }
 
 func (s *Supervisor) newRunner(core *program.Program) *runner {
@@ -166,7 +172,6 @@ func (p *runner) workerDid(number int, event worker.Event) {
 		p.step(program.Extend{Worker: number, By: e.Duration})
 	case worker.Exited:
 		w.unwatch()
-		delete(p.workers, number)
 		p.exited(program.Exited{Worker: number, Exit: program.Exit{
 			Clean: e.Known && e.Status == 0 && e.Err == nil, Step: e.Step, Reason: e.String(), Wait: int(e.Status), Tail: e.Tail,
 		}})
@@ -238,15 +243,37 @@ func (p *runner) events(number int) func(worker.Event) {
 
 func (p *runner) send(a program.SendSignal) {
 	h := p.workers[a.Worker]
-	if h == nil {
+	if h == nil || p.looksFirst(a) {
 		return
 	}
-	if w, _ := p.core.Find(a.Worker); w != nil {
+	before := h.told
+	if w, g := p.core.Find(a.Worker); w != nil {
+		if p.mayHaveClients(g) && a.Signal != syscall.SIGKILL {
+			return // steer calls resendAll
+		}
 		h.told = w.Step + 1
 	}
 	p.s.store.TouchWorker(p.core.Name, a.Worker)
 	if err := h.Signal(a.Signal, a.Group); err != nil {
 		p.log.Error("cannot signal worker", zap.Int("worker", a.Worker), zap.String("signal", config.SignalName(a.Signal)), zap.Error(err))
+		h.told = before
+		p.s.after(signalRetry, func() { p.resend(a.Worker) })
+	}
+}
+
+// signalRetry is how soon a worker is signalled again that could not be.
+const signalRetry = time.Second
+
+// mayHaveClients reports whether new connections may still be sent to a generation that gets none by right, for as long as it may take
+// to finish what it has.
+func (p *runner) mayHaveClients(g *program.Generation) bool {
+	return p.astray != "" && p.core.Goal == program.Run && time.Since(p.strayed) < g.Config.Drain.Timeout
+}
+
+// resendAll performs the steps of stop plans that were put off.
+func (p *runner) resendAll() {
+	for number := range p.workers {
+		p.resend(number)
 	}
 }
 
@@ -264,11 +291,11 @@ func (p *runner) resend(number int) {
 func (p *runner) forget(number int) {
 	g := p.generations[number]
 	delete(p.generations, number)
+	g.closeWatches()
 	p.s.table.Release(g.claims)
 	p.s.store.TouchSockets()
-	for _, f := range g.snapshot.Files() {
-		p.closeLog(f)
-	}
+	p.s.store.TouchResources(p.core.Name, number)
+	p.closeFiles(g.snapshot)
 	for _, g := range p.generations {
 		if g.log != nil {
 			return

@@ -7,6 +7,7 @@ import (
 
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/worker/spawn"
 )
 
 // Status is what is going on, as plain data: a copy that belongs to the caller.
@@ -70,6 +71,7 @@ type GenerationStatus struct {
 	Share    int           `json:"share,omitempty"`      // of new connections, in parts of 10,000
 	KeptTill *time.Time    `json:"kept_until,omitempty"` // until when a rollback can bring it back
 	InHand   *program.Look `json:"in_hand,omitempty"`    // the connections of a generation that gets no new ones
+	Lost     *program.Lost `json:"lost,omitempty"`       // with workers that died while it served; not there: nothing is known of any loss
 	Slots    int           `json:"slots"`
 	Began    time.Time     `json:"began"`
 	Served   *time.Time    `json:"served,omitempty"`
@@ -78,6 +80,11 @@ type GenerationStatus struct {
 	Directory string         `json:"directory,omitempty"` // where its workers are started, symlinks resolved; not there: not known yet
 	Config    string         `json:"config,omitempty"`    // identifies its configuration
 	Workers   []WorkerStatus `json:"workers"`
+
+	Executable string        `json:"executable,omitempty"`         // the file that its command named; not there: not known
+	ByPath     string        `json:"executable_by_path,omitempty"` // why a worker that is started now executes what the path names now
+	Changed    []ChangedFile `json:"changed_files,omitempty"`      // of Files; see Usage
+	Files      []spawn.File  `json:"-"`                            // what its command named: the script and its interpreter, or the executable
 }
 
 // WorkerStatus is one worker process.
@@ -208,9 +215,12 @@ func (p *runner) generationStatus(g *program.Generation) GenerationStatus {
 	}
 	if r := p.generations[g.Number]; r != nil && r.snapshot != nil {
 		st.Directory = r.snapshot.Directory
+		if e := r.snapshot.Executable; e != nil {
+			st.Executable, st.ByPath, st.Files = e.Files[0].Path, e.Why, e.Files
+		}
 	}
 	st.Share = p.share(g.Number)
-	st.InHand = p.inHand(g.Number)
+	st.InHand, st.Lost = p.inHand(g.Number), g.Lost
 	for _, w := range g.Workers {
 		if w.State == program.Kept {
 			st.KeptTill = some(w.Deadline)

@@ -13,7 +13,7 @@ import (
 const steerRetry = time.Second
 
 // steer sends new connections where the program wants them. While that fails, the workers that they go to are not told that they are
-// quiet.
+// quiet, nor, until drain.timeout is over, to stop.
 func (p *runner) steer() {
 	before := p.astray
 	p.astray = ""
@@ -25,6 +25,9 @@ func (p *runner) steer() {
 	if p.astray == "" {
 		return
 	}
+	if before == "" {
+		p.strayed = time.Now()
+	}
 	if p.astray != before {
 		p.log.Error("cannot steer new connections; they go where they went before", zap.String("error", p.astray))
 	}
@@ -32,6 +35,7 @@ func (p *runner) steer() {
 		if p.astray != "" && p.core.Goal == program.Run {
 			p.steer()
 			p.quiesce()
+			p.resendAll()
 		}
 	})
 }
@@ -62,9 +66,15 @@ func (p *runner) share(generation int) int {
 	return own * program.Whole / all
 }
 
-// pause lets new connections wait in the kernel, or ends that.
+// pause lets new connections wait in the kernel, or ends that: also at listeners that only generations still have.
 func (p *runner) pause(paused bool) {
-	if err := p.s.table.Pause(keysOf(p.listeners), paused); err != nil {
+	keys := keysOf(p.listeners)
+	for _, g := range p.generations {
+		if !paused {
+			keys = append(keys, keysOf(g.listeners)...)
+		}
+	}
+	if err := p.s.table.Pause(keys, paused); err != nil {
 		p.log.Error("cannot pause or resume new connections", zap.Bool("paused", paused), zap.Error(err))
 	}
 	p.s.store.TouchSockets()

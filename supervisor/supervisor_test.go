@@ -34,6 +34,7 @@ type fakeLauncher struct {
 }
 
 type fakeWorker struct {
+	gone    bool
 	spec    worker.Spec
 	systemd *fakeSystemd
 	events  chan worker.Event
@@ -115,6 +116,7 @@ func (w *fakeWorker) crash() {
 func (w *fakeWorker) end(e worker.Exited) {
 	w.events <- e
 	close(w.events)
+	w.gone = true
 	synctest.Wait()
 }
 
@@ -187,7 +189,7 @@ func (s *stage) end() {
 	s.stop <- syscall.SIGQUIT
 	synctest.Wait()
 	for _, w := range s.workers() {
-		if slices.Contains(w.signals(), syscall.SIGKILL) {
+		if !w.gone && slices.Contains(w.signals(), syscall.SIGKILL) {
 			w.exit()
 		}
 	}

@@ -1,7 +1,9 @@
 package tests
 
 import (
+	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +18,22 @@ func TestWorkersKeepServingWhenSupervisordIsKilled(t *testing.T) {
 	m.Die()
 	time.Sleep(100 * time.Millisecond) // time for what must not happen
 	lab.Ask(t, at, "/")
+	m.Sweep()
+}
+
+// In the session of supervisord the process group of a stopped worker would get HUP from the kernel when supervisord dies (setpgid(2)).
+func TestStoppedWorkerSurvivesWhenSupervisordIsKilled(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	at, pid := m.Address(), m.WorkerPID(1)
+	lab.Must(t, syscall.Kill(pid, syscall.SIGSTOP))
+	m.Until("the worker has stopped", func() bool { return lab.ProcStatus(pid)["State"] == "T (stopped)" })
+	m.Die()
+	lab.Must(t, syscall.Kill(pid, syscall.SIGCONT))
+	if answer := lab.Ask(t, at, "/"); !strings.Contains(answer, fmt.Sprintf("pid=%d", pid)) {
+		t.Errorf("answered: %s", answer)
+	}
 	m.Sweep()
 }
 

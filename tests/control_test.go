@@ -787,3 +787,15 @@ func TestStaleControlSocketIsReplaced(t *testing.T) {
 	m.Serves(1)
 	m.Until("it answers", func() bool { _, code := m.Ctl("status"); return code == 0 })
 }
+
+func TestControlSocketThatCannotOpenAtTheStartOpensLater(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, "control = \"{dir}/later/control.sock\"\n"+lab.Web)
+	m.Serves(1)
+	m.Await(lab.Contains("no control socket"))
+	lab.Must(t, os.Mkdir(m.Path("later"), 0o755))
+	m.Await(lab.Says("the control socket is open now"))
+	if out := m.CtlOK("reload", "--socket", m.Path("later/control.sock")); !strings.Contains(out, "generation 2 serves") {
+		t.Errorf("the output is %q", out)
+	}
+}

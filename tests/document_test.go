@@ -152,6 +152,23 @@ func TestRollbackHasTheSameDocument(t *testing.T) {
 	}
 }
 
+func TestCommandsThatNeedNoWaitingHaveADocument(t *testing.T) {
+	t.Parallel()
+	schema := described(t, "Report")
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	for _, args := range [][]string{{"scale", "web", "2"}, {"signal", "web", "CONT"}, {"kill", "web", "--generation", "1"}} {
+		if d := ask(t, m, schema, 0, args...); d.Outcome != "accepted" {
+			t.Errorf("%q: %+v", args, d)
+		}
+	}
+	for code, args := range map[string][]string{"bad_request": {"scale", "web", "many"}, "no_program": {"signal", "wbe", "CONT"}, "not_now": {"abort", "web"}} {
+		if d := ask(t, m, schema, map[bool]int{true: 2, false: 1}[code == "bad_request"], args...); d.Outcome != "error" || d.Code != code {
+			t.Errorf("%q: %+v", args, d)
+		}
+	}
+}
+
 func TestCommandsHaveADocumentWithoutSupervisord(t *testing.T) {
 	t.Parallel()
 	schema := described(t, "Report")

@@ -8,11 +8,13 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"io"
 	"math/big"
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -141,26 +143,34 @@ func TestReloadSaysWhatWasLeftAndLost(t *testing.T) {
 		name, script, left, lost, status string
 		check                            func(supervisor.ProgramStatus) bool
 	}{
-		{"unread", "all = []\nwhile True: all.append(s.accept())", "2 unread", "2 connections were reset with unread data", "queue 0/", func(p supervisor.ProgramStatus) bool {
+		{"unread", "all = []\nwhile True: all.append(s.accept())", "2 unread", "2 connections were lost: 2 with an unread request", "queue 0/", func(p supervisor.ProgramStatus) bool {
 			r := p.FindReload(2)
-			return r.Left != nil && r.Lost != nil && r.Left.Unread == 2 && r.Lost.Reset == 2 && r.Lost.Queued == 0
+			return r.Left != nil && r.Lost != nil && r.Left.Unread == 2 && r.Lost.Unread == 2 && r.Lost.Total() == 2
 		}},
-		{"not accepted", "time.sleep(1000)", "2 waiting to be accepted", "2 connections were lost that no worker had accepted", "(2 in the socket of a generation that is gone)", func(p supervisor.ProgramStatus) bool {
+		{"not accepted", "time.sleep(1000)", "2 waiting to be accepted", "2 connections were lost: 2 not accepted", "queue 0/", func(p supervisor.ProgramStatus) bool {
 			r := p.FindReload(2)
-			return r.Left != nil && r.Lost != nil && r.Left.Queued == 2 && r.Lost.Queued == 2 && r.Lost.Reset == 0
+			return r.Left != nil && r.Lost != nil && r.Left.Queued == 2 && r.Lost.Queued == 2 && r.Lost.Total() == 2
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			m := lab.Start(t, crude(t, c.script, `timeout = "2s"`))
 			m.Serves(1)
+			var conns []net.Conn
 			for range 2 {
 				conn, err := net.Dial("tcp", m.Address())
 				lab.Must(t, err)
 				defer conn.Close()
 				io.WriteString(conn, "request")
+				conns = append(conns, conn)
 			}
 			text := m.CtlOK("reload", "web", "--drained", "--verbose")
+			for _, conn := range conns {
+				conn.SetReadDeadline(time.Now().Add(lab.Patience))
+				if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+					t.Errorf("a client sees %v", err)
+				}
+			}
 			for _, want := range []string{"it was told to stop at drain.timeout with connections in hand: " + c.left, c.lost} {
 				if !strings.Contains(text, want) {
 					t.Errorf("there is no %q in\n%s", want, text)

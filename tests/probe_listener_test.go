@@ -92,7 +92,7 @@ func TestVersionThatIsUpButUnwellIsNeverVisible(t *testing.T) {
 			for n := 2; n <= 4; n++ {
 				m.Reload()
 				failed := m.Await(lab.Says(lab.TrialFailed), lab.Gen(n))
-				if !strings.Contains(failed.Text, "not ready within 1s") {
+				if !strings.Contains(failed.Text, "not ready within ") { // 1 s, and more if supervisord itself had no CPU
 					t.Error(failed.Text)
 				}
 			}

@@ -54,12 +54,33 @@ func TestScriptsRunReportsAPortInUse(t *testing.T) {
 func TestScriptsAreRightBash(t *testing.T) {
 	t.Parallel()
 	lab.Need(t, "bash")
-	for _, script := range []string{"../scripts/test", "../scripts/run", "../scripts/version", "../scripts/package", "../scripts/set-module-path", "../.ci/run", "servers/root"} {
+	for _, script := range []string{"../scripts/test", "../scripts/run", "../scripts/version", "../scripts/package", "../scripts/set-module-path", "../scripts/fuzz", "../.ci/run", "servers/root"} {
 		if out, err := exec.Command("bash", "-n", script).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v: %s", script, err, out)
 		}
 		if stat, err := os.Stat(script); err != nil || stat.Mode()&0o111 != 0o111 {
 			t.Errorf("%s cannot be executed: %v", script, err)
+		}
+	}
+}
+
+func TestScriptsFuzzExplainsAWrongArgument(t *testing.T) {
+	t.Parallel()
+	lab.Need(t, "bash")
+	for arguments, problem := range map[string]string{
+		"--nonsense":    "fuzz: unknown argument --nonsense\n",
+		"--for":         "fuzz: --for : must be a time such as 90s, 10m or 2h\n",
+		"--for 10x":     "fuzz: --for 10x: must be",
+		"--for 0m":      "fuzz: --for 0m: must be",
+		"--parallel 0":  "fuzz: --parallel 0: must be a number of processes\n",
+		"--keep --only": "fuzz: --only: must be a regular expression\n",
+		"--help":        "",
+	} {
+		c := exec.Command("../scripts/fuzz", strings.Fields(arguments)...)
+		out, _ := c.CombinedOutput()
+		code := c.ProcessState.ExitCode()
+		if want := min(2*len(problem), 2); code != want || !strings.HasPrefix(string(out), problem) || !strings.Contains(string(out), "\n  scripts/fuzz --for 1h ") {
+			t.Errorf("%s: exit status %d: %s", arguments, code, out)
 		}
 	}
 }

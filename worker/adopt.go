@@ -101,7 +101,7 @@ func (w *Worker) resume(a Adoption) {
 	for name, to := range map[string]output.Destination{FDStdout: a.Spec.Stdout, FDStderr: a.Spec.Stderr} {
 		if fd := a.fd(name); fd >= 0 {
 			unix.SetNonblock(fd, true)
-			p := w.newPump(fd, to, name)
+			p, _ := w.newPump(fd, to, name) // what cannot be watched is read once
 			p.Resume(a.State.Carry[name])
 			w.pumps = append(w.pumps, p)
 		}

@@ -129,8 +129,9 @@ func (a *attempt) stream(o output.Destination, own int, name string) (int, error
 			return -1, err
 		}
 		a.give(write)
-		a.w.pumps = append(a.w.pumps, a.w.newPump(read, o, name))
-		return write, nil
+		p, err := a.w.newPump(read, o, name)
+		a.w.pumps = append(a.w.pumps, p)
+		return write, err
 	case o.Kind == output.Null:
 		return a.w.launcher.null, nil
 	case o.Kind == output.Inherit, o.Kind == "":

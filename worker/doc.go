@@ -19,6 +19,6 @@
 // on the thread of Worker.aside, without Worker.mu. The pumps are the exception: they hold the gate, because what they have read must be
 // in the State, and a stuck one makes Freeze fail, which names the worker.
 //
-// The package needs Linux 5.9 (close_range, pidfd, waitid) on amd64 or arm64, with /proc mounted. No other code in the process may wait
+// The package needs Linux 5.10 (close_range, pidfd, waitid) on amd64 or arm64, with /proc mounted. No other code in the process may wait
 // for children or use os/exec: a status that this package reaps is lost to all other code.
 package worker

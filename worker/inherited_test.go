@@ -208,9 +208,12 @@ func TestWorkerHasDefaultSignalsAndAnEmptyMask(t *testing.T) {
 	}
 }
 
-func TestWorkerLeadsItsOwnProcessGroup(t *testing.T) {
+func TestWorkerLeadsItsOwnSessionAndProcessGroup(t *testing.T) {
 	s, pid := sleeper(t, launcher(t), nil)
 	defer s.kill()
+	if session, err := unix.Getsid(pid); err != nil || session != pid {
+		t.Errorf("session %d of process %d, %v", session, pid, err)
+	}
 	if pgid, err := unix.Getpgid(pid); err != nil || pgid != pid {
 		t.Errorf("group %d of process %d, %v", pgid, pid, err)
 	}

@@ -57,7 +57,7 @@ func (w *Worker) deliver(d Pending) error {
 	if grouped {
 		errGroup = unix.Kill(-w.process.pid, d.Signal)
 	}
-	if !grouped || kill || w.leftGroup() {
+	if !grouped || kill { // right after the fork there is no group yet
 		errAlone = w.deliverAlone(d.Signal)
 	}
 	for _, err := range []error{errGroup, errAlone} {
@@ -84,12 +84,6 @@ func (w *Worker) killAgain(d Pending) {
 			}
 		})(0)
 	})
-}
-
-// leftGroup reports whether the worker has left the process group that it was born in (setpgid(2)).
-func (w *Worker) leftGroup() bool {
-	group, err := unix.Getpgid(w.process.pid)
-	return err == nil && group != w.process.pid
 }
 
 // deliverAlone sends a signal to the worker process, whatever group it is in. w.mu is held.

@@ -40,17 +40,18 @@ type Worker struct {
 
 // process is what the kernel knows about a worker.
 type process struct {
-	pid     int // 0: not forked
-	pidfd   int // -1: none
-	child   bool
-	running bool          // the command was executed
-	ended   bool          // no signal may be sent to pid any more
-	early   []Pending     // signals that wait for running
-	exit    *epoll.Source // the pidfd, while it is watched
-	grace   *time.Timer   // until the status of a process that is not a child is given up
-	group   string        // the directory of its control group; "": it has none
-	killed  bool          // KILL was sent
-	again   *time.Timer   // until KILL is sent again
+	pid       int // 0: not forked
+	pidfd     int // -1: none
+	child     bool
+	running   bool          // the command was executed
+	ended     bool          // no signal may be sent to pid any more
+	early     []Pending     // signals that wait for running
+	exit      *epoll.Source // the pidfd, while it is watched
+	grace     *time.Timer   // until the status of a process that is not a child is given up
+	group     string        // the directory of its control group; "": it has none
+	killed    bool          // KILL was sent
+	unwatched int           // how often a descriptor could not be watched
+	again     *time.Timer   // until KILL is sent again
 }
 
 // channels are where a worker speaks.
@@ -128,7 +129,7 @@ func (w *Worker) awaitSide() {
 
 // newPump reads from fd. A stream that is read although it is inherited is the stderr of a helper command, or that of a worker that another
 // image of the supervisor started with another configuration.
-func (w *Worker) newPump(fd int, o output.Destination, stream string) *output.Pump {
+func (w *Worker) newPump(fd int, o output.Destination, stream string) (*output.Pump, error) {
 	var write func([]byte)
 	switch {
 	case o.Kind == output.Capture && w.spec.Captured != nil:
@@ -193,6 +194,7 @@ func (w *Worker) execution() *spawn.Execution {
 	spec := &w.spec
 	return &spawn.Execution{
 		Argv: spec.Command, Environment: spec.Environment, Directory: spec.Directory, Credential: spec.Credential, Limits: spec.Limits,
+		Executable: spec.Executable,
 	}
 }
 
@@ -344,9 +346,15 @@ func (w *Worker) locked(read func()) func(uint32) {
 	}
 }
 
-// watch begins to watch an idle source. A worker that cannot be watched is killed: it would seem to hang. read is called with w.mu, which
-// is held here, too.
+// watch begins to watch an idle source. A worker that cannot be watched for some time is killed: it would seem to hang. read is called
+// with w.mu, which is held here, too.
 func (w *Worker) watch(s **epoll.Source, read func()) { w.poll(s, false, read) }
+
+// A source that cannot be watched, because the kernel has no memory or the user watches too many, is tried again so often, at this pause.
+const (
+	watchAttempts = 50
+	watchPause    = 100 * time.Millisecond
+)
 
 // watchOnce is watch until something is there to read, or until Poller.Again.
 func (w *Worker) watchOnce(s **epoll.Source, read func()) { w.poll(s, true, read) }
@@ -355,7 +363,19 @@ func (w *Worker) poll(s **epoll.Source, once bool, read func()) {
 	if *s == nil {
 		return
 	}
-	watched, err := w.launcher.poll.Add((*s).FD, once, w.locked(read))
+	source := *s
+	watched, err := w.launcher.poll.Add(source.FD, once, w.locked(read))
+	if err != nil && w.process.unwatched < watchAttempts && !w.process.ended {
+		w.process.unwatched++
+		time.AfterFunc(watchPause, func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if *s == source {
+				w.poll(s, once, read)
+			}
+		})
+		return
+	}
 	if err != nil {
 		w.failure = spawn.Failed(spawn.StepWatch, err)
 		w.deliver(Pending{syscall.SIGKILL, true}) //nolint:errcheck // the failure is posted

@@ -12,6 +12,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/config/document"
+	"example.org/supervisord/internal/platform"
 	"example.org/supervisord/internal/terminal"
 )
 
@@ -56,7 +57,7 @@ func checkCommand(path *string) *cobra.Command {
 				all, refusal = refused.Problems, &exitError{code: exitConfig}
 			} else {
 				answer.Files = c.Files
-				all = slices.Concat(c.Warnings, c.Shared(), c.Crowded())
+				all = slices.Concat(c.Warnings, c.Shared(), c.Crowded(), lacks(c.Files[0]))
 			}
 			if !asJSON {
 				printProblems(all, err != nil)
@@ -70,6 +71,18 @@ func checkCommand(path *string) *cobra.Command {
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return c
+}
+
+// lacks returns what is missing on this machine, as problems of the whole file.
+func lacks(file string) (problems []document.Problem) {
+	for _, lack := range platform.Lacks() {
+		severity := document.Note
+		if lack.Needed {
+			severity = document.Warning
+		}
+		problems = append(problems, document.Problem{File: file, Severity: severity, What: lack.What, Remedy: lack.Remedy})
+	}
+	return problems
 }
 
 // printProblems prints problems so that an editor finds their positions: no line begins with anything else than a file.

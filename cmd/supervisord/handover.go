@@ -98,7 +98,7 @@ func whichProgram(st *supervisor.Status) error {
 }
 
 func pauseCommand(path *string) *cobra.Command {
-	a, asJSON, length := &asking{path: path}, false, time.Duration(0)
+	var length time.Duration
 	c := &cobra.Command{
 		Use: "pause PROGRAM --for DURATION", Short: "let new connections wait in the kernel for a short time",
 		Long: `pause lets new connections to a program wait in the kernel, for example while a database fails over. No connection is refused, and none
@@ -106,50 +106,28 @@ reaches a worker. Workers keep serving the connections that they have accepted, 
 again after a second, then at growing intervals.
 
 The pause ends after --for, at most 2m, or sooner by resume. Another pause replaces the first. All listeners of the program must be TCP.`,
-		Example:           "  supervisord pause web --for 10s",
-		ValidArgsFunction: a.programs(1),
+		Example: "  supervisord pause web --for 10s",
 	}
 	c.Flags().DurationVar(&length, "for", 0, "how long at most")
-	reportFlag(c, &asJSON, "print one JSON document, also after a failure")
-	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
+	return request(path, c, func(_ context.Context, _ *control.Client, args []string) (any, func(supervisor.Ticket) string, error) {
 		if !c.Flags().Changed("for") {
-			return commandline.Usagef("a pause ends by itself: say how long it lasts at most, such as --for 30s")
+			return nil, nil, commandline.Usagef("a pause ends by itself: say how long it lasts at most, such as --for 30s")
 		}
-		return answered(ctx, client, args[0], "pause", control.PauseBody{For: length.String()}, asJSON, func(t supervisor.Ticket) string {
-			return fmt.Sprintf("%s: paused until %s: new connections wait; `supervisord resume %s` ends it sooner", t.Program, clock(t.Until), t.Program)
-		})
+		return control.PauseBody{For: length.String()}, func(t supervisor.Ticket) string {
+			return fmt.Sprintf("paused until %s: new connections wait; `supervisord resume %s` ends it sooner", clock(t.Until), args[0])
+		}, nil
 	})
 }
 
 func resumeCommand(path *string) *cobra.Command {
-	a, asJSON := &asking{path: path}, false
 	c := &cobra.Command{
 		Use: "resume PROGRAM", Short: "end a pause",
 		Long: `resume ends a pause. A connection that waits comes through when the client's kernel tries again: that may take about as long as the
 pause lasted.`,
-		ValidArgsFunction: a.programs(1),
 	}
-	reportFlag(c, &asJSON, "print one JSON document, also after a failure")
-	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
-		return answered(ctx, client, args[0], "resume", nil, asJSON, func(t supervisor.Ticket) string {
-			return t.Program + ": resumed"
-		})
+	return request(path, c, func(context.Context, *control.Client, []string) (any, func(supervisor.Ticket) string, error) {
+		return nil, says("resumed"), nil
 	})
-}
-
-// answered makes a request that is done with its answer, and prints the answer.
-func answered(ctx context.Context, client *control.Client, name, verb string, body any, asJSON bool, text func(supervisor.Ticket) string) error {
-	tickets, err := client.Program(ctx, name, verb, body)
-	switch {
-	case err != nil:
-		return err
-	case asJSON:
-		return printTickets(verb, tickets)
-	}
-	for _, t := range tickets {
-		fmt.Println(text(t))
-	}
-	return nil
 }
 
 // clock returns a time of day for people.

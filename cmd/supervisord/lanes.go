@@ -30,22 +30,18 @@ func atTheEnd(r *program.ReloadRecord) string {
 	if r.Left != nil {
 		parts = append(parts, "it was told to stop at drain.timeout with connections in hand: "+inHand(*r.Left))
 	}
-	if text := losses(r); text != "" {
+	if text := losses(r.Lost); text != "" {
 		parts = append(parts, text)
 	}
 	return strings.Join(parts, "; ")
 }
 
 // losses says what the kernel reports as lost; "": nothing.
-func losses(r *program.ReloadRecord) string {
-	var parts []string
-	if l := r.Lost; l != nil && l.Reset > 0 {
-		parts = append(parts, were(l.Reset, "connection")+" reset with unread data")
+func losses(l *program.Lost) string {
+	if l == nil {
+		return ""
 	}
-	if l := r.Lost; l != nil && l.Queued > 0 {
-		parts = append(parts, were(l.Queued, "connection")+" lost that no worker had accepted")
-	}
-	return strings.Join(parts, "; ")
+	return were(l.Total(), "connection") + " lost: " + l.String()
 }
 
 // were returns "1 connection was" or "2 connections were".

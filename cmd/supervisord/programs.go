@@ -64,17 +64,37 @@ func restartCommand(path *string) *cobra.Command {
 not read the configuration. To replace workers without downtime, use reload.`, endings...)
 }
 
-// atOnce makes a command that asks for something to happen to a program and needs no waiting. done says what has happened.
-func atOnce(path *string, c *cobra.Command, verb string, body func(args []string) any, done func(args []string) string) *cobra.Command {
-	a := &asking{path: path}
+// request makes a command that asks for something to happen to a program, and is done with the answer. prepare returns the body of the
+// request, and what a line for people then says of the program.
+func request(path *string, c *cobra.Command,
+	prepare func(ctx context.Context, client *control.Client, args []string) (body any, done func(supervisor.Ticket) string, err error)) *cobra.Command {
+	a, asJSON := &asking{path: path}, false
 	c.ValidArgsFunction = a.programs(1)
+	reportFlag(c, &asJSON, "print one JSON document, also after a failure")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
-		_, err := client.Program(ctx, args[0], verb, body(args))
-		if err == nil {
-			fmt.Printf("%s: %s\n", args[0], done(args))
+		body, done, err := prepare(ctx, client, args)
+		if err != nil {
+			return err
 		}
-		return err
+		tickets, err := client.Program(ctx, args[0], c.Name(), body)
+		switch {
+		case err != nil:
+			return err
+		case asJSON:
+			return printTickets(c.Name(), tickets)
+		}
+		var t supervisor.Ticket
+		if len(tickets) > 0 {
+			t = tickets[0]
+		}
+		fmt.Printf("%s: %s\n", args[0], done(t))
+		return nil
 	})
+}
+
+// says is the line of a request whose answer adds nothing.
+func says(text string) func(supervisor.Ticket) string {
+	return func(supervisor.Ticket) string { return text }
 }
 
 func scaleCommand(path *string) *cobra.Command {
@@ -84,19 +104,12 @@ func scaleCommand(path *string) *cobra.Command {
 stop plan. The number holds until the configuration is read again. With a listener that has a socket for each worker
 (per_slot = true), or where a socket would be left without a worker, scale makes a new generation of that size.`,
 	}
-	a := &asking{path: path}
-	c.ValidArgsFunction = a.programs(1)
-	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
+	return request(path, c, func(ctx context.Context, client *control.Client, args []string) (any, func(supervisor.Ticket) string, error) {
 		n, err := strconv.Atoi(args[1])
 		if err != nil {
-			return commandline.Usagef("%q is not a number of workers: write a number such as 4", args[1])
+			return nil, nil, commandline.Usagef("%q is not a number of workers: write a number such as 4", args[1])
 		}
-		was := workersOf(ctx, client, args[0])
-		if _, err := client.Program(ctx, args[0], "scale", control.ScaleBody{Workers: n}); err != nil {
-			return err
-		}
-		fmt.Printf("%s: %s%s\n", args[0], count(n, "worker"), was)
-		return nil
+		return control.ScaleBody{Workers: n}, says(count(n, "worker") + workersOf(ctx, client, args[0])), nil
 	})
 }
 
@@ -117,33 +130,25 @@ func signalCommand(path *string) *cobra.Command {
 		Example: "  supervisord signal web USR1",
 	}
 	c.Flags().IntVar(&generation, "generation", 0, "send it to the workers of this generation only, even to those that are being stopped")
-	return atOnce(path, c, "signal", func(args []string) any {
-		return control.SignalBody{Signal: args[1], Generation: generation}
-	}, func(args []string) string {
+	return request(path, c, func(_ context.Context, _ *control.Client, args []string) (any, func(supervisor.Ticket) string, error) {
 		text := strings.TrimPrefix(strings.ToUpper(args[1]), "SIG") + " sent to the workers"
 		if generation != 0 {
 			text += fmt.Sprintf(" of generation %d", generation)
 		}
-		return text
+		return control.SignalBody{Signal: args[1], Generation: generation}, says(text), nil
 	})
 }
 
 func abortCommand(path *string) *cobra.Command {
-	a, reason := &asking{path: path}, ""
+	var reason string
 	c := &cobra.Command{
 		Use: "abort PROGRAM", Short: "give up a trial; the serving generation stays",
 		Long: `abort ends the generation on trial, also one that waits as a canary. The serving generation has all new connections again, and a canary
 finishes the connections that it has ([program.NAME.drain]).`,
-		ValidArgsFunction: a.programs(1),
 	}
 	c.Flags().StringVar(&reason, "reason", "aborted by an operator", "why, for the log and for clients that wait for the reload")
-	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
-		follows := waitingReload(ctx, client, args[0])
-		if _, err := client.Program(ctx, args[0], "abort", control.AbortBody{Reason: reason}); err != nil {
-			return err
-		}
-		fmt.Printf("%s: the trial is aborted%s\n", args[0], follows)
-		return nil
+	return request(path, c, func(ctx context.Context, client *control.Client, args []string) (any, func(supervisor.Ticket) string, error) {
+		return control.AbortBody{Reason: reason}, says("the trial is aborted" + waitingReload(ctx, client, args[0])), nil
 	})
 }
 
@@ -167,8 +172,9 @@ generation are started again.`,
 	}
 	c.Flags().IntVar(&generation, "generation", 0, "the generation's `number`")
 	c.MarkFlagRequired("generation") //nolint:errcheck // the flag is there
-	return atOnce(path, c, "kill", func([]string) any { return control.KillBody{Generation: generation} },
-		func([]string) string { return fmt.Sprintf("KILL sent to the workers of generation %d", generation) })
+	return request(path, c, func(context.Context, *control.Client, []string) (any, func(supervisor.Ticket) string, error) {
+		return control.KillBody{Generation: generation}, says(fmt.Sprintf("KILL sent to the workers of generation %d", generation)), nil
+	})
 }
 
 var logLevels = []string{"debug", "info", "warn", "error"}

@@ -3,6 +3,7 @@
 package clients
 
 import (
+	"errors"
 	"net"
 	"net/http"
 	"sync"
@@ -48,8 +49,11 @@ type Conn struct {
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		raw, err := l.Listener.Accept()
-		if err != nil {
+		switch {
+		case errors.Is(err, net.ErrClosed):
 			return nil, err
+		case err != nil:
+			return nil, passing{err}
 		}
 		who, err := l.Identify(raw)
 		if err != nil {
@@ -68,6 +72,13 @@ func (l *Listener) Accept() (net.Conn, error) {
 		raw.Close()                                       //nolint:errcheck // likewise
 	}
 }
+
+// passing is an error after which net/http accepts again, a little later. To it, most errors are the end of the listener; the kernel may
+// have no memory for a moment, accept(2).
+type passing struct{ error }
+
+func (passing) Timeout() bool   { return false }
+func (passing) Temporary() bool { return true }
 
 // enter lets c in, or returns nil. The caller must close victim, whose place c takes.
 func (l *Listener) enter(c *Conn) (in, victim *Conn) {

@@ -85,6 +85,7 @@ func (c *peerConn) Read(b []byte) (n int, err error) {
 	case err != nil:
 		return 0, err
 	case failed != nil:
+		c.CloseWrite() //nolint:errcheck // net/http takes the client for gone: what it answers to nobody must not be taken for the outcome
 		return 0, failed
 	case n == 0 && len(b) > 0:
 		return 0, io.EOF

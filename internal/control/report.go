@@ -73,6 +73,9 @@ func newProgramReport(v ProgramVerdict, receipts []receipt.Receipt) ProgramRepor
 		if p.Drained {
 			p.TookMS = milliseconds(v.Stop.Ended.Sub(v.Stop.Began))
 		}
+		if v.Stop.Lost != nil {
+			p.Lost = new(v.Stop.Lost.Total())
+		}
 	case v.Reload != nil:
 		p.Reload = cmp.Or(p.Reload, &receipt.Receipt{Program: v.Program, ReloadRecord: *v.Reload})
 		p.fill(&p.Reload.ReloadRecord)
@@ -94,7 +97,7 @@ func (p *ProgramReport) fill(r *program.ReloadRecord) {
 		p.Lost = new(int)
 	}
 	if r.Lost != nil {
-		p.Lost = new(r.Lost.Reset + r.Lost.Queued)
+		p.Lost = new(r.Lost.Total())
 	}
 }
 

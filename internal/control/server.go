@@ -95,7 +95,7 @@ type API struct {
 }
 
 // Serve opens the control socket, or takes over the inherited one if it is where it should be, and answers on it until Close.
-// Errors: unixpath.ErrInUse (wrapped) if another supervisord answers there.
+// Errors: unixpath.ErrInUse (wrapped) if another supervisord answers there. After an error it can be called again.
 func (a *API) Serve() (err error) {
 	if a.rights, err = lookUpRights(a.Group, a.Read); err != nil {
 		return fmt.Errorf("control_group: %w", err)
@@ -109,6 +109,7 @@ func (a *API) Serve() (err error) {
 	l, err := a.socket.Listener()
 	if err != nil {
 		a.socket.Close()
+		a.Inherited = -1
 		return err
 	}
 	foreign.RefuseRights(a.socket.FD()) // before Linux 6.16: see peerConn
@@ -136,14 +137,19 @@ func (a *API) open() error {
 	if a.rights.group != nil {
 		gid = int(*a.rights.group)
 	}
-	if a.Inherited >= 0 {
-		old, err := unixpath.InheritOwn(a.Inherited)
+	if inherited := a.Inherited; inherited >= 0 {
+		a.Inherited = -1 // once only
+		old, err := unixpath.InheritOwn(inherited)
 		switch {
 		case err != nil:
 			return err
 		case (old.Path() == a.Path || old.Path() == a.Other) && old.Reachable():
+			if err := old.Permit(a.Mode, gid); err != nil {
+				old.Close()
+				return err
+			}
 			a.socket = old
-			return old.Permit(a.Mode, gid)
+			return nil
 		}
 		old.Close() // the configuration has another path now, or the old path is gone
 	}

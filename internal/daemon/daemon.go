@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 
 	"example.org/supervisord/internal/config"
-	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/observe"
 	"example.org/supervisord/internal/starter"
 	"example.org/supervisord/internal/systemd"
@@ -46,7 +45,7 @@ type daemon struct {
 	notify     *systemd.Notify
 	supervisor *supervisor.Supervisor
 	observer   *observe.Observer
-	control    *control.API // nil: there is none
+	control    reachable
 }
 
 // closeTimeout is longer than any limit on what is closed: a client, a hook or a hung disk must not keep a stopped supervisord alive.
@@ -75,7 +74,7 @@ func Run(o Options) error {
 func (d *daemon) follow(err error) error {
 	if errors.Is(err, supervisor.ErrLeft) {
 		d.removePIDFile()
-		d.closeControl()
+		d.control.close(d.log)
 		d.observer.Leave()
 		d.out.sync()
 		os.Exit(0) // the next supervisord takes over everything else as it is
@@ -84,7 +83,7 @@ func (d *daemon) follow(err error) error {
 		d.log.Error("not everything could be closed in time; supervisord ends anyway", zap.Duration("after", closeTimeout))
 		os.Exit(d.ExitCode(err))
 	})
-	d.closeControl()
+	d.control.close(d.log)
 	d.observer.Close()
 	handover.EndGroup(os.Getenv, d.log)
 	d.log.Info("supervisord ends")
@@ -107,15 +106,6 @@ func (d *daemon) close() {
 		os.Remove(d.settings.RuntimeDir) //nolint:errcheck // it belongs to this start_server alone, and stays if it is not empty
 	}
 	d.removePIDFile()
-}
-
-func (d *daemon) closeControl() {
-	if d.control == nil {
-		return
-	}
-	if err := d.control.Close(); err != nil {
-		d.log.Error("cannot close the control socket", zap.Error(err))
-	}
 }
 
 func (d *daemon) removePIDFile() {

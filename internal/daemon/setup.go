@@ -202,8 +202,7 @@ func (d *daemon) open() error {
 	return nil
 }
 
-// serve begins to follow the updates, and to answer on the control socket. A control socket that cannot be opened is logged: the
-// service must not fail because of it.
+// serve begins to follow the updates, and to answer on the control socket.
 func (d *daemon) serve(updates <-chan *supervisor.Update) {
 	gauge, rest := new(usage.Gauge), newRest(d.log)
 	d.observer = &observe.Observer{Loop: d.supervisor, Updates: updates, Runner: d.launcher, Log: d.log, Gauge: gauge, Busy: rest.busy}
@@ -221,14 +220,9 @@ func (d *daemon) serve(updates <-chan *supervisor.Update) {
 		}
 		return
 	}
-	api := &control.API{
+	d.control.open(&control.API{
 		Path: d.settings.Control, Other: d.settings.OwnControl(d.Config), Config: d.Config, Mode: d.settings.ControlMode,
 		Inherited: inherited, Group: d.settings.ControlGroup, Read: d.settings.ControlRead == "any",
 		Loop: d.supervisor, Log: d.log, Used: rest.used, Gauge: gauge, Receipts: d.observer.Receipts,
-	}
-	if err := api.Serve(); err != nil {
-		d.log.Error("no control socket: `supervisord reload` and `status` cannot reach this supervisord", zap.Error(err))
-		return
-	}
-	d.control = api
+	}, d.log, controlAgain)
 }

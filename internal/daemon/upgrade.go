@@ -60,8 +60,8 @@ func (u upgrader) keep() map[string]int {
 	if u.pid != nil {
 		kept[pidFileFD] = u.pid.FD()
 	}
-	if u.control != nil {
-		kept[controlFD] = u.control.FD()
+	if fd := u.control.fd(); fd >= 0 {
+		kept[controlFD] = fd
 	}
 	if fd := u.observer.FD(); fd >= 0 {
 		kept[pageFD] = fd

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -14,6 +15,9 @@ import (
 
 // WorkerWord is the first argument of a test binary that is to be a worker. See behave for the others.
 const WorkerWord = "be-a-worker"
+
+// BuiltVariable names a directory with the programs under test, for a machine without the go command: see tests/kernels.
+const BuiltVariable = "SUPERVISORD_LAB_BUILT"
 
 // Built holds the paths of the programs that Main has built. Every user may execute them.
 var Built struct {
@@ -53,7 +57,12 @@ func build(dir string) error {
 	if err := copySelf(Built.Self); err != nil {
 		return err
 	}
-	Built.Supervisord, Built.Hello, Built.Starter = filepath.Join(dir, "supervisord"), filepath.Join(dir, "hello"), filepath.Join(dir, "starter")
+	built := os.Getenv(BuiltVariable)
+	programs := cmp.Or(built, dir)
+	Built.Supervisord, Built.Hello, Built.Starter = filepath.Join(programs, "supervisord"), filepath.Join(programs, "hello"), filepath.Join(programs, "starter")
+	if built != "" {
+		return nil
+	}
 	root, err := findRoot()
 	if err != nil {
 		return err

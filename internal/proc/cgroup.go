@@ -9,12 +9,17 @@ import (
 // OwnGroups returns the directories in which the calling process's control group of version 2 may be (cgroups(7)): the second one
 // exists where version 1 is mounted beside it. It returns nothing where there is no version 2.
 func OwnGroups() []string {
-	text, err := os.ReadFile("/proc/self/cgroup")
-	_, path, found := strings.Cut("\n"+string(text), "\n0::")
-	if err != nil || !found {
+	text, _ := os.ReadFile("/proc/self/cgroup")
+	return groupsIn(string(text))
+}
+
+// groupsIn reads /proc/PID/cgroup. A group outside of the caller's cgroup namespace, which begins with "/..", cannot be seen.
+func groupsIn(text string) []string {
+	_, path, found := strings.Cut("\n"+text, "\n0::")
+	path, _, _ = strings.Cut(path, "\n")
+	if !found || strings.Contains("/"+path+"/", "/../") {
 		return nil
 	}
-	path, _, _ = strings.Cut(path, "\n")
 	return []string{filepath.Join("/sys/fs/cgroup", path), filepath.Join("/sys/fs/cgroup/unified", path)}
 }
 

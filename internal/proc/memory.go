@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -41,10 +42,15 @@ func resident(pid int) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	var pages uint64
-	if words := bytes.Fields(text); len(words) > 1 {
-		pages, err = strconv.ParseUint(string(words[1]), 10, 64)
+	return residentIn(text)
+}
+
+func residentIn(statm []byte) (bytesUsed uint64, err error) {
+	words := bytes.Fields(statm)
+	if len(words) < 2 {
+		return 0, nil
 	}
+	pages, err := strconv.ParseUint(string(words[1]), 10, 48)
 	return pages * uint64(os.Getpagesize()), err
 }
 
@@ -53,18 +59,25 @@ func proportional(pid int) uint64 {
 	file, err := os.Open(Path(pid, "smaps_rollup"))
 	if err == nil {
 		defer file.Close()
-		for s := bufio.NewScanner(file); s.Scan(); {
-			words := bytes.Fields(s.Bytes())
-			if len(words) < 2 || string(words[0]) != "Pss:" {
-				continue
-			}
-			if kilobytes, err := strconv.ParseUint(string(words[1]), 10, 54); err == nil {
-				return kilobytes << 10
-			}
+		if n, found := proportionalIn(file); found {
+			return n
 		}
 	}
 	n, _ := resident(pid)
 	return n
+}
+
+func proportionalIn(smaps io.Reader) (bytesUsed uint64, found bool) {
+	for s := bufio.NewScanner(smaps); s.Scan(); {
+		words := bytes.Fields(s.Bytes())
+		if len(words) < 2 || string(words[0]) != "Pss:" {
+			continue
+		}
+		if kilobytes, err := strconv.ParseUint(string(words[1]), 10, 54); err == nil {
+			return kilobytes << 10, true
+		}
+	}
+	return 0, false
 }
 
 // UnmapBinary gives back the pages of this process's own program file, code and read-only data, that it has touched so far. They stay in

@@ -16,13 +16,17 @@ func PIDOf(pidfd int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	_, rest, _ := strings.Cut(string(text), "\nPid:\t")
-	number, _, _ := strings.Cut(rest, "\n")
-	pid, err := strconv.Atoi(number)
+	pid, err := pidIn(string(text))
 	if err != nil {
 		return 0, fmt.Errorf("descriptor %d is not a pidfd", pidfd)
 	}
 	return pid, nil
+}
+
+func pidIn(fdinfo string) (int, error) {
+	_, rest, _ := strings.Cut(fdinfo, "\nPid:\t")
+	number, _, _ := strings.Cut(rest, "\n")
+	return strconv.Atoi(number)
 }
 
 // Exists reports whether the process of a pidfd exists, if only as a zombie, so that its PID belongs to no other process.

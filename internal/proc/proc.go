@@ -103,9 +103,10 @@ func Descriptors(pid int) (map[int]string, error) {
 
 // SocketInode returns the inode in the link of a descriptor that is a socket.
 func SocketInode(link string) (inode uint64, isSocket bool) {
-	number, found := strings.CutPrefix(link, "socket:[")
-	inode, err := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 64)
-	return inode, found && err == nil
+	number, begins := strings.CutPrefix(link, "socket:[")
+	number, ends := strings.CutSuffix(number, "]")
+	inode, err := strconv.ParseUint(number, 10, 64)
+	return inode, begins && ends && err == nil
 }
 
 // Gone reports whether err says that a process, or a file in its directory, no longer exists.

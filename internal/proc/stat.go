@@ -2,6 +2,7 @@ package proc
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -73,6 +74,10 @@ func readAt(dir int, name string, buf []byte) []byte {
 	return buf[:n]
 }
 
+// statBits are the fields that are read, and their sizes with the sign: ppid, pgrp, session (the last two are -1 while the process is
+// being reaped), utime, stime, starttime, vsize, rss. More bits would overflow what is made of them.
+var statBits = map[int]int{1: 32, 2: 32, 3: 32, 11: 39, 12: 39, 19: 39, 20: 64, 21: 48}
+
 func parseStat(line []byte) (Stat, error) {
 	open, end := bytes.IndexByte(line, '('), bytes.LastIndexByte(line, ')') // the name between them may contain anything
 	if open < 1 || end < open {
@@ -83,10 +88,10 @@ func parseStat(line []byte) (Stat, error) {
 		return Stat{}, errors.New("not a line of /proc/PID/stat: it is too short")
 	}
 	var values [22]int64
-	for _, i := range []int{1, 2, 3, 11, 12, 19, 20, 21} { // ppid, pgrp, session, utime, stime, starttime, vsize, rss
-		n, err := strconv.ParseInt(string(fields[i]), 10, 64)
-		if err != nil {
-			return Stat{}, fmt.Errorf("field %d of /proc/PID/stat: %w", i+3, err)
+	for i, bits := range statBits {
+		n, err := strconv.ParseInt(string(fields[i]), 10, bits)
+		if err != nil || n < 0 && i > 3 {
+			return Stat{}, fmt.Errorf("field %d of /proc/PID/stat is %q: %w", i+3, fields[i], cmp.Or(err, strconv.ErrRange))
 		}
 		values[i] = n
 	}
@@ -104,7 +109,11 @@ func BootTime() (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	_, rest, _ := strings.Cut(string(text), "\nbtime ")
+	return bootIn(string(text))
+}
+
+func bootIn(text string) (time.Time, error) {
+	_, rest, _ := strings.Cut(text, "\nbtime ")
 	line, _, _ := strings.Cut(rest, "\n")
 	seconds, err := strconv.ParseInt(line, 10, 64)
 	if err != nil {

@@ -37,10 +37,14 @@ func Descendants(pid int) []int {
 }
 
 // readPIDs reads a list of numbers separated by white space; nothing if the file is not there.
-func readPIDs(path string) (pids []int) {
+func readPIDs(path string) []int {
 	text, _ := os.ReadFile(path)
-	for word := range strings.FieldsSeq(string(text)) {
-		if pid, err := strconv.Atoi(word); err == nil {
+	return pidsIn(string(text))
+}
+
+func pidsIn(text string) (pids []int) {
+	for word := range strings.FieldsSeq(text) {
+		if pid, err := strconv.Atoi(word); err == nil && pid > 0 {
 			pids = append(pids, pid)
 		}
 	}

@@ -19,14 +19,6 @@ type Look struct {
 	Answering  int           `json:"answering"`  // have a request without an answer, or an answer under way
 	Idle       int           `json:"idle"`       // have nothing in hand
 	Took       time.Duration `json:"-"`
-
-	waits *waits // for Reset; nil: nothing is unread
-}
-
-// waits are the unread connections of a Look.
-type waits struct {
-	cookies []uint64
-	aborts  int64 // how many connections the kernel had reset by then
 }
 
 // Quiet reports whether nothing is in hand.

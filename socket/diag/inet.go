@@ -28,10 +28,11 @@ const (
 	established = 1
 	synReceived = 3
 	closeWait   = 8
+	lastAck     = 9
 	listening   = 10
 
 	// openStates are those in which a process can still have a socket that was once established.
-	openStates = 1<<established | 1<<4 | 1<<5 | 1<<closeWait | 1<<9 | 1<<11
+	openStates = 1<<established | 1<<4 | 1<<5 | 1<<closeWait | 1<<lastAck | 1<<11
 	// watchedStates are those in which something can be in hand, and the listening sockets.
 	watchedStates = 1<<established | 1<<synReceived | 1<<closeWait | 1<<listening
 	// goneStates are those of a connection that was established; the kernel finishes it on its own in most of them.

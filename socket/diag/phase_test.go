@@ -1,9 +1,12 @@
 package diag
 
 import (
+	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -132,14 +135,54 @@ func FuzzMessages(f *testing.F) {
 		v := view{Watch: newWatch([]Target{{Port: 80, Tags: 1, Queues: []uint64{1}}})}
 		var s inetSocket
 		var u unixSocket
-		messages(b, func(m []byte) { //nolint:errcheck // it must not panic
+		var again []byte
+		var found [][]byte
+		seen, last, err := messages(b, func(m []byte) {
 			if parseInet(m, &s) {
 				v.see(&s)
 			}
 			if parseUnix(m, &u) {
 				u.phase()
 			}
+			found = append(found, m)
+			again = native.AppendUint32(again, uint32(unix.NLMSG_HDRLEN+len(m)))
+			again = append(native.AppendUint16(again, unix.SOCK_DIAG_BY_FAMILY), make([]byte, unix.NLMSG_HDRLEN-6)...)
+			again = append(append(again, m...), make([]byte, align(len(m))-len(m))...)
 		})
+		if seen != (len(found) > 0) || err != nil && !last || len(again) > align(len(b)) {
+			t.Fatalf("%d messages, %d bytes of %d: %v, %v, %v", len(found), len(again), len(b), seen, last, err)
+		}
+		_, last, err = messages(again, func(m []byte) {
+			if !bytes.Equal(m, found[0]) {
+				t.Errorf("%x became %x", found[0], m)
+			}
+			found = found[1:]
+		})
+		if last || err != nil || len(found) > 0 {
+			t.Errorf("%d messages do not come back: %v", len(found), err)
+		}
+	})
+}
+
+// FuzzNetstat: a counter is found under its name, whatever else /proc/net/netstat says.
+func FuzzNetstat(f *testing.F) {
+	f.Add("IpExt: A B\nIpExt: 1 2\n", "A TCPAbortOnClose", "1 2 3", int64(7))
+	f.Add("TcpExt: X\n", "", "x", int64(-1))
+	f.Fuzz(func(t *testing.T, before, names, values string, n int64) {
+		if got, err := parseNetstat(before, []string{"X", "Y"}); (err == nil) != (len(got) == 2) {
+			t.Errorf("%d counters, %v", len(got), err)
+		}
+		if strings.Contains("\n"+before, "\nTcpExt:") || strings.ContainsAny(names+values, "\n") {
+			return
+		}
+		head, line := strings.Fields(names), strings.Fields(values)
+		if len(head) > len(line) || slices.Contains(head, "Wanted") {
+			return
+		}
+		text := fmt.Sprintf("%s\nTcpExt: %s Wanted\nTcpExt: %s %d %s\n", before, strings.Join(head, " "), strings.Join(line[:len(head)], " "), n, strings.Join(line[len(head):], " "))
+		if got, err := parseNetstat(text, []string{"Wanted"}); err != nil || got[0] != n {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
 	})
 }
 

@@ -68,6 +68,25 @@ func GetTag(fd int) (tag int, err error) {
 	return tag, nil
 }
 
+// TagsShown reports whether the kernel shows the tag of a socket (since Linux 5.10). The error says why it shows no sockets at all.
+func TagsShown() (shown bool, err error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false, os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(fd)
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 1)); err != nil {
+		return false, os.NewSyscallError("listen", err)
+	}
+	at, err := unix.Getsockname(fd)
+	if err != nil {
+		return false, os.NewSyscallError("getsockname", err)
+	}
+	port := uint16(at.(*unix.SockaddrInet4).Port)
+	_, err = dumpInet(inetRequest(unix.AF_INET, 1<<listening, 0, []uint16{port}), make([]byte, datagram), func(s *inetSocket) { shown = shown || s.tagged })
+	return shown, err
+}
+
 // tagOf reads the tag of a socket from its INET_DIAG_SOCKOPT.
 func tagOf(sockopt []byte) (tag int, ok bool) {
 	if len(sockopt) < sockoptSize {

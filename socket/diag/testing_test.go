@@ -138,7 +138,7 @@ func look(t testing.TB, w *Watch) Look {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Took, l.waits = 0, nil
+	l.Took = 0
 	return l
 }
 

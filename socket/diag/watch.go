@@ -30,6 +30,15 @@ type Watch struct {
 	handshakes map[uint64]bool // under way by then, by cookie
 	complete   bool            // handshakes are known
 	buf        []byte
+
+	inodes func() map[uint64]bool // see NewWatchOf
+	held   map[uint64]bool
+
+	known map[uint64]trace // what becomes of them is remembered: see Keep
+	ended *ended
+
+	marks, wasKill bool // this look, and the last Mark, is before a KILL
+	marked         time.Time
 }
 
 // inetTarget is a Target, and where its sockets listen.
@@ -60,6 +69,19 @@ func (p place) holds(s *inetSocket) bool {
 func NewWatch(targets []Target) *Watch {
 	w := newWatch(targets)
 	go w.settle()
+	return w
+}
+
+// NewWatchOf returns a Watch of connections to these TCP ports, and to unix sockets, that processes have: only Keep, Mark, Lost and Close are of use. inodes
+// says at each Mark which sockets these are.
+func NewWatchOf(ports []uint16, inodes func() map[uint64]bool) *Watch {
+	var targets []Target
+	for _, port := range ports {
+		targets = append(targets, Target{Port: port})
+	}
+	w := newWatch(targets)
+	w.inodes = inodes
+	w.Keep()
 	return w
 }
 
@@ -145,19 +167,12 @@ func (w *Watch) once(now time.Time) (l Look, datagrams int, err error) {
 	if v.seen == w.sockets {
 		w.requests = needed
 	}
-	if len(w.queues) > 0 {
+	if len(w.queues)+len(w.held) > 0 { // held ones may be unix sockets
 		if err := v.unix(); err != nil {
 			return l, 0, err
 		}
 	}
 	v.Queued = max(v.Queued, v.waiting)
-	if len(v.unread) > 0 {
-		aborts, err := Counters("TCPAbortOnClose")
-		if err != nil {
-			return l, 0, err
-		}
-		v.waits = &waits{v.unread, aborts[0]}
-	}
 	return v.Look, datagrams, nil
 }
 
@@ -166,9 +181,8 @@ type view struct {
 	*Watch
 	Look
 	now     time.Time
-	unread  []uint64 // cookies
-	seen    int      // listening TCP sockets
-	waiting int      // connections in the queues, as the listening sockets say it
+	seen    int // listening TCP sockets
+	waiting int // connections in the queues, as the listening sockets say it
 }
 
 // see counts one TCP socket. The kernel shows listening sockets first.
@@ -183,9 +197,7 @@ func (v *view) see(s *inetSocket) {
 		if p == queued && !s.tagged {
 			return // the listening sockets know
 		}
-		if p == unread {
-			v.unread = append(v.unread, s.cookie)
-		}
+		v.note(s)
 		v.count(p)
 	}
 }
@@ -213,9 +225,12 @@ func (v *view) handshake(s *inetSocket) {
 }
 
 // owns reports whether a connection is one of the targets'.
-func (v *view) owns(s *inetSocket) bool {
-	for i := range v.inet {
-		t := &v.inet[i]
+func (w *Watch) owns(s *inetSocket) bool {
+	if w.inodes != nil {
+		return w.held[uint64(s.inode)]
+	}
+	for i := range w.inet {
+		t := &w.inet[i]
 		if t.Port == s.port && (!s.tagged || t.Tags>>s.tag&1 == 1) &&
 			(len(t.places) == 0 || slices.ContainsFunc(t.places, func(p place) bool { return p.holds(s) })) {
 			return true
@@ -238,35 +253,9 @@ func (v *view) unix() error {
 		switch {
 		case s.listens && v.queues[s.inode]:
 			v.waiting += int(s.queue)
-		case !s.listens && s.file != unixFile{} && slices.Contains(v.files, s.file):
+		case !s.listens && (v.held[uint64(s.inode)] || s.file != unixFile{} && slices.Contains(v.files, s.file)):
+			v.noteUnix(s)
 			v.count(s.phase())
 		}
 	})
-}
-
-// Reset returns how many connections in which a look had found data that nobody had read were reset since, because their process closed them
-// without reading the data, or ended. It is what the kernel says twice: the connections are gone without a trace, as are some that the client has
-// closed first, and the network namespace has counted as many that were closed with unread data, in which other programs may have a part; the smaller
-// number counts. The kernel counts no unix sockets.
-func (w *Watch) Reset(since Look) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if since.waits == nil {
-		return 0, nil
-	}
-	left := map[uint64]bool{}
-	for _, cookie := range since.waits.cookies {
-		left[cookie] = true
-	}
-	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
-		_, err := dumpInet(inetRequest(family, goneStates, 0, w.ports()), w.buf, func(s *inetSocket) { delete(left, s.cookie) })
-		if err != nil {
-			return 0, err
-		}
-	}
-	aborts, err := Counters("TCPAbortOnClose")
-	if err != nil {
-		return 0, err
-	}
-	return min(len(left), int(aborts[0]-since.waits.aborts)), nil
 }

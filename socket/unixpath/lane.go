@@ -116,7 +116,9 @@ func exchange(path, name string) error {
 }
 
 func publish(path, name string, inode Inode, ours func(Inode) bool, exchange func(path, name string) error) (swapped bool, err error) {
-	if !inode.IsAt(name) {
+	if hidden, err := At(name); err != nil && !errors.Is(err, unix.ENOENT) {
+		return false, err
+	} else if hidden != inode {
 		return false, &Remedied{unix.ESTALE, "the socket at " + name + " was removed: reload to bind another one"}
 	}
 	switch there, err := At(path); {

@@ -76,7 +76,7 @@ func (o *Own) Path() string { return o.path }
 func (o *Own) FD() int { return o.fd }
 
 // Reachable reports whether clients still find the socket: its path was not removed or replaced.
-func (o *Own) Reachable() bool { return o.inode.IsAt(o.path) }
+func (o *Own) Reachable() bool { return !o.inode.Gone(o.path) }
 
 // Listener accepts from a duplicate of the descriptor. Closing it removes nothing.
 func (o *Own) Listener() (*net.UnixListener, error) {

@@ -55,6 +55,12 @@ func (i Inode) IsAt(path string) bool {
 	return err == nil && now == i
 }
 
+// Gone reports whether clients who connect to path certainly do not find the inode. While the file system cannot be asked, they may.
+func (i Inode) Gone(path string) bool {
+	now, err := At(path)
+	return i == Lost || err == nil && now != i || errors.Is(err, fs.ErrNotExist)
+}
+
 // stat looks at what is at path, without following a symbolic link, statx(2).
 func stat(dir int, path string, flags int) (i Inode, mode uint32, err error) {
 	var st unix.Statx_t
@@ -103,6 +109,9 @@ func Lock(path string) (release func(), err error) {
 		}
 		if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 			_ = unix.Close(fd)
+			if !errors.Is(err, unix.EWOULDBLOCK) {
+				return nil, fmt.Errorf("lock %s: %w", name, err)
+			}
 			return nil, &Remedied{ErrInUse, "another process is about to listen there (it holds " + name + ")"}
 		}
 		// The holder before may have removed the file: a lock on a removed file protects nothing.
@@ -192,6 +201,9 @@ func Bind(fd int, path string, mode fs.FileMode, uid, gid int) (Inode, error) {
 		return Inode{}, err
 	}
 	inode, err := At(path)
+	if err != nil {
+		_ = unix.Unlink(path) // the caller could not tell any more that it is ours
+	}
 	if err == nil && (mode != 0 || uid >= 0 || gid >= 0) {
 		err = SetAccess(path, inode, mode, uid, gid)
 	}

@@ -78,6 +78,9 @@ func GoBack(environ []string, reason error) error {
 	if r, _, err := readRecord(list); err == nil {
 		fds = slices.AppendSeq(fds, maps.Values(r.Descriptors))
 	}
+	if err := closeOnExec(fd, true); err != nil { // the image before this one opens itself again when it needs that
+		return err
+	}
 	env := append(without(environ, fallbackVariable, failedVariable), failedVariable+"="+strings.ReplaceAll(reason.Error(), "\n", "; "))
 	return execute(Image{Path: "/proc/self/fd/" + strconv.Itoa(fd), Args: os.Args, Exec: syscall.Exec}, env, fds)
 }

@@ -369,3 +369,15 @@ func TestDescriptorInTheStoreSaysWhatItIs(t *testing.T) {
 		t.Errorf("one without a mark: %q, %v", kindOf(null), err)
 	}
 }
+
+// TestLossesInTheLogOfAnEarlierVersionAreUnread reads a reload as supervisord has written it before the classes of losses.
+func TestLossesInTheLogOfAnEarlierVersionAreUnread(t *testing.T) {
+	parts := programParts{reloads: map[int]*program.ReloadRecord{}}
+	e := &encodedPart{Value: []byte(`{"generation":2,"outcome":"serves","lost":{"reset":3,"queued":1}}`)}
+	if err := parts.take("reload/2", e); err != nil {
+		t.Fatal(err)
+	}
+	if r := parts.reloads[2]; r == nil || r.Lost == nil || *r.Lost != (program.Lost{Unread: 3, Queued: 1}) {
+		t.Errorf("the record is %+v", r)
+	}
+}

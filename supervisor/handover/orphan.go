@@ -42,21 +42,22 @@ func newOrphan(pid, pidfd int) *Orphan {
 	return &Orphan{pid: pid, pidfd: os.NewFile(uintptr(pidfd), "process "+strconv.Itoa(pid))}
 }
 
-// socket returns a duplicate of one of the process's descriptors, if it is a listening socket that our user has opened.
-func (o *Orphan) socket(number int) (inherit.Socket, bool) {
-	fd, err := -1, error(nil)
+// socket returns a duplicate of one of the process's descriptors, if it is a listening socket that our user has opened. An error says that it
+// may be one.
+func (o *Orphan) socket(number int) (s inherit.Socket, ok bool, err error) {
+	fd := -1
 	o.use(func(pidfd int) { fd, err = unix.PidfdGetfd(pidfd, number, 0) })
 	if err != nil || fd < 0 {
-		return inherit.Socket{}, false
+		return inherit.Socket{}, false, err
 	}
 	var st unix.Stat_t // of the socket's inode, which belongs to its creator
 	i, err := inherit.Examine(fd, "orphan")
 	if err != nil || !i.Listens || i.Network == "unixgram" || unix.Fstat(fd, &st) != nil || int(st.Uid) != os.Geteuid() {
 		unix.Close(fd)
-		return inherit.Socket{}, false
+		return inherit.Socket{}, false, nil
 	}
 	i.Ours, i.InUse = true, true
-	return i, true
+	return i, true, nil
 }
 
 // use calls f with the pidfd, unless it is closed.

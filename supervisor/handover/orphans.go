@@ -177,7 +177,10 @@ func (s *Orphans) sockets() []inherit.Socket {
 	var found []inherit.Socket
 	taken := map[string]bool{}
 	for _, o := range s.serving {
-		links, _ := proc.Descriptors(o.pid)
+		links, err := proc.Descriptors(o.pid)
+		if err != nil {
+			s.search.Log.Warn("cannot see the sockets of an orphaned worker", zap.Int("pid", o.pid), zap.Error(err))
+		}
 		for _, number := range slices.Sorted(maps.Keys(links)) {
 			link := links[number]
 			node, isSocket := proc.SocketInode(link)
@@ -189,7 +192,11 @@ func (s *Orphans) sockets() []inherit.Socket {
 				continue
 			}
 			taken[link] = true
-			if i, ok := o.socket(number); ok {
+			i, ok, err := o.socket(number)
+			if err != nil {
+				s.search.Log.Warn("cannot take a socket out of an orphaned worker", zap.Int("pid", o.pid), zap.Error(err))
+			}
+			if ok {
 				found = append(found, i)
 			}
 		}

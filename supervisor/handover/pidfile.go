@@ -54,19 +54,21 @@ func lock(f *os.File, path string) (again bool, err error) {
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return false, holder(f)
 	}
-	if err != nil {
-		return false, err
+	if err == nil {
+		if there, err := os.Lstat(path); err != nil || !os.SameFile(mine, there) {
+			return true, nil
+		}
+		err = onlyNumber(f)
 	}
-	if there, err := os.Lstat(path); err != nil || !os.SameFile(mine, there) {
-		return true, nil
+	if err == nil {
+		err = f.Truncate(0)
 	}
-	if err := onlyNumber(f); err != nil {
-		return false, err
+	if err == nil {
+		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
-	if err := f.Truncate(0); err != nil {
-		return false, err
+	if err != nil && mine.Size() == 0 {
+		os.Remove(path) //nolint:errcheck // it was made just now
 	}
-	_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	return false, err
 }
 

@@ -13,6 +13,7 @@ import (
 	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/worker/spawn"
 )
 
 // FDStore takes descriptors to systemd's file-descriptor store: see systemd.Notify. None of its methods waits.
@@ -199,8 +200,12 @@ func (s *Store) plan(src Predecessor) {
 		return
 	}
 	for p := range s.touched.parts {
-		if p.Kind == program.WorkerPart {
+		switch p.Kind {
+		case program.WorkerPart:
 			s.planWorker(src, p.program, p.Number)
+		case resourcesPart:
+			e := executable(src.Program(p.program), p.Number)
+			s.planName(heldWorker{name: executableName(p.program, p.Number), executable: e}, e != nil)
 		}
 	}
 }
@@ -234,6 +239,10 @@ func (s *Store) planAll(src Predecessor) {
 		wanted[workerName(w.Program, w.Number)], wanted[startName(w.Program, w.Number)] = true, true
 		s.planWorker(src, w.Program, w.Number)
 	}
+	for name, e := range executables(src) {
+		wanted[name] = true
+		s.planName(heldWorker{name: name, executable: e}, true)
+	}
 	for name := range s.ledger.counts {
 		if ours(name) && !isRecord(name) && !socket.Exported(name) && !wanted[name] {
 			s.addSurplus(name)
@@ -248,8 +257,8 @@ func (s *Store) planWorker(src Predecessor, of string, number int) {
 	if p := src.Program(of); p != nil {
 		held = p.Held(number)
 	}
-	s.planName(heldWorker{workerName(of, number), false, held}, held != nil)
-	s.planName(heldWorker{startName(of, number), true, held}, held != nil && !held.State().Ready)
+	s.planName(heldWorker{name: workerName(of, number), held: held}, held != nil)
+	s.planName(heldWorker{name: startName(of, number), start: true, held: held}, held != nil && !held.State().Ready)
 }
 
 func (s *Store) planName(w heldWorker, wanted bool) {
@@ -357,7 +366,9 @@ func (s *Store) remove() {
 			return
 		}
 		s.ledger.remove(name)
-		if s.queue.leaving[name] {
+		if of, generation := executableOf(name); s.queue.leaving[name] && generation > 0 {
+			s.TouchResources(of, generation)
+		} else if s.queue.leaving[name] {
 			s.TouchWorker(workerOf(name))
 		}
 		delete(s.queue.leaving, name)
@@ -421,15 +432,24 @@ func (s *Store) Empty(within time.Duration) error {
 	return s.Settle(within)
 }
 
-// heldWorker is a worker whose descriptors go into the store under a name.
+// heldWorker is a worker whose descriptors go into the store under a name, or the executable of a generation.
 type heldWorker struct {
 	name  string
 	start bool // those that it needs until it is ready, else those that it has for its life
 	held  Adoptable
+
+	executable *spawn.Executable
 }
 
 // marked returns duplicates of the descriptors that the next supervisord needs, each marked with its kind.
 func (w heldWorker) marked() (fds []int, err error) {
+	if w.executable != nil {
+		if fd := w.executable.FD(); fd >= 0 {
+			fd, err = duplicate(fd)
+			fds = append(fds, fd)
+		}
+		return fds, err
+	}
 	if w.start && w.held.State().Ready {
 		return nil, nil
 	}

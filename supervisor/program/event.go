@@ -90,9 +90,10 @@ type (
 		Look
 	}
 
-	// LossKnown says what a generation that was told to stop has lost.
+	// LossKnown says what was lost with the end of a worker. It comes before Exited where its generation has to go.
 	LossKnown struct {
 		Generation int
+		Worker     int
 		Lost
 	}
 
@@ -156,12 +157,6 @@ type Look struct {
 	Unread     int `json:"unread"`     // with a request that the worker has not read, or that is on its way
 	Answering  int `json:"answering"`
 	Idle       int `json:"idle"` // kept open by their clients
-}
-
-// Lost is what the kernel says that a generation has lost.
-type Lost struct {
-	Reset  int `json:"reset"`  // connections that were closed with unread data
-	Queued int `json:"queued"` // connections that nobody accepted
 }
 
 // Exit is how a worker ended.

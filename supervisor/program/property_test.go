@@ -19,6 +19,7 @@ type history struct {
 	*rapid.T
 	p       *Program
 	now     time.Time
+	was     map[Part]any // every part, after the last step
 	seen    map[int]bool // worker numbers ever spawned
 	held    map[int]bool // generations prepared and not forgotten
 	shutOff bool
@@ -30,6 +31,7 @@ type history struct {
 	decided  map[int]ReloadRecord // by generation: as decided, then as ended
 	promised int                  // the newest number that a client may wait for
 	paid     []time.Time          // when the crash budget paid for a replacement
+	memory
 }
 
 func drawConfig(t *rapid.T) *config.Program {
@@ -168,6 +170,7 @@ func (h *history) restore() {
 		h.Fatal(err)
 	}
 	h.p.Excuse(h.now)
+	h.was = h.parts()
 }
 
 func (h *history) prepared() Prepared {
@@ -191,7 +194,7 @@ func (h *history) lookEvent(kind string) Event {
 	case "looked":
 		return Looked{g.Number, slot, Look{Unread: 1, Idle: idle}}
 	}
-	return LossKnown{g.Number, Lost{Queued: idle}}
+	return LossKnown{g.Number, 1, Lost{Queued: idle, Unsent: slot + 1}}
 }
 
 func (h *history) workers() []*Worker {
@@ -232,22 +235,30 @@ func (h *history) pass() {
 }
 
 func (h *history) step(e Event) {
-	before, was, states := h.inService(), *h.p, h.states()
+	before, was, workers := h.inService(), *h.p, h.workersNow()
 	failing := h.failing(e)
 	kept := h.p.kept()
 	if h.p.RefusesRollback() != "" {
 		kept = nil
 	}
-	parts := h.parts()
+	if h.was == nil {
+		h.was = h.parts()
+	}
 	actions := h.p.Step(h.now, e)
-	h.checkTouched(parts)
+	h.checkTouched()
 	for _, a := range actions {
 		h.checkAction(a)
 	}
 	h.checkCovered(before, e)
 	h.checkKilled(actions, e)
 	h.checkSteering(actions)
-	h.checkStopped(actions, states, e)
+	h.checkStopped(actions, workers, e)
+	h.checkStopPlan(workers, e)
+	h.checkFinishing(workers, e)
+	h.checkFinished(workers, actions, e)
+	h.checkAlone(actions)
+	h.checkBegins(&was, actions, e)
+	h.checkTimes()
 	h.checkRollback(kept, was.Trial, actions, e)
 	h.checkCanary(&was, e)
 	h.checkReload(&was, e)
@@ -272,11 +283,22 @@ func (h *history) failing(e Event) *Worker {
 	case NeverReady:
 		number = e.Worker
 	}
+	if _, scaled := e.(Scale); scaled {
+		clear(h.failures)
+	}
 	w, g := h.p.Find(number)
-	if w == nil || g != h.p.Serving || !w.stays() || g.Slots[w.Slot].Failures == 0 || w.wasStable(h.now, g) {
+	_, replaced := e.(Replace)
+	_, never := e.(NeverReady)
+	if w == nil || g != h.p.Serving || !w.stays() || replaced && w.State != Ready || never && w.State != Starting {
 		return nil
 	}
-	before := *w
+	before, slot := *w, [2]int{g.Number, w.Slot}
+	if w.wasStable(h.now, g) {
+		h.failures[slot] = 0
+	}
+	if h.failures[slot]++; h.failures[slot] == 1 {
+		return nil
+	}
 	return &before
 }
 
@@ -303,9 +325,8 @@ func (h *history) checkSettled(e Event) {
 	case Spawned, Looked, LossKnown:
 		return // irrelevant to the rules
 	}
-	parts := h.parts()
 	left := h.p.Step(h.now, Tick{})
-	h.checkTouched(parts)
+	h.checkTouched()
 	if len(left) > 0 {
 		h.Fatalf("%T left %+v undone", e, left)
 	}
@@ -545,15 +566,6 @@ func (h *history) checkState() {
 	h.checkNotStranded()
 }
 
-// states returns what every worker does.
-func (h *history) states() map[int]WorkerState {
-	states := map[int]WorkerState{}
-	for w := range h.p.Workers() {
-		states[w.Number] = w.State
-	}
-	return states
-}
-
 // checkSteering: what Steer said last is what the state says, before anything else is done; new connections go to workers that
 // live or are about to; and a trial gets none before all its workers were ready, unless nothing else can have them.
 func (h *history) checkSteering(actions []Action) {
@@ -588,7 +600,7 @@ func (h *history) checkSteering(actions []Action) {
 }
 
 // checkStopped: a worker that may have connections of its own is told to stop only after a time in which it got nothing new.
-func (h *history) checkStopped(actions []Action, before map[int]WorkerState, e Event) {
+func (h *history) checkStopped(actions []Action, before map[int]workerOf, e Event) {
 	_, scaled := e.(Scale) // which never takes a socket its last worker: there it is a reload
 	if scaled || h.p.Goal == Halt || h.p.Serving == nil || h.p.makeRoom() || h.p.Config.Stop.DrainingFull == config.Kill {
 		return
@@ -599,15 +611,16 @@ func (h *history) checkStopped(actions []Action, before map[int]WorkerState, e E
 			continue
 		}
 		w, g := h.p.Find(s.Worker)
-		accepted := before[w.Number] == Ready || before[w.Number] == Leaving || before[w.Number] == Kept
+		was := before[w.Number].State
+		accepted := was == Ready || was == Leaving || was == Kept
 		covered := covers(h.p.Steering, g, w.Slot)
 		replaced := g == h.p.Serving && covered // by a worker with the same socket, or scaled away
 		switch {
-		case before[w.Number] == Stopping || !g.Steered || replaced:
+		case was == Stopping || !g.Steered || replaced:
 		case covered:
 			h.Fatalf("%T: worker %d of generation %d is told to stop, and gets new connections: %+v", e, w.Number, g.Number, h.p.Steering)
 		case accepted && g.Config.Drain.Timeout > 0 && !w.DrainsItself && !w.Killed && g.wasServed(h):
-			h.Fatalf("%T: worker %d of generation %d, which was %s, is told to stop before it has finished: role %s, steering %+v, worker %+v", e, w.Number, g.Number, before[w.Number], h.p.Role(g), h.p.Steering, w)
+			h.Fatalf("%T: worker %d of generation %d, which was %s, is told to stop before it has finished: role %s, steering %+v, worker %+v", e, w.Number, g.Number, was, h.p.Role(g), h.p.Steering, w)
 		}
 	}
 }
@@ -681,7 +694,8 @@ func newHistory(t *rapid.T, shutOff bool) *history {
 
 func historyOf(t *rapid.T, draw func(*rapid.T) *config.Program, shutOff bool) *history {
 	c := draw(t)
-	h := &history{T: t, draw: draw, p: New(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{}, steered: map[int]bool{}, shutOff: shutOff}
+	h := &history{T: t, draw: draw, p: New(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{}, steered: map[int]bool{}, shutOff: shutOff,
+		memory: memory{failures: map[[2]int]int{}, finished: map[[2]int]bool{}}}
 	h.step(Start{Config: c})
 	return h
 }
@@ -710,7 +724,6 @@ func drawSteered(t *rapid.T) *config.Program {
 		c.Reload.Strategy, c.Listen[0].PerSlot = config.Rolling, true
 	}
 	c.Listen[0].Handover, c.Drain.Timeout, c.Restart.When = socket.Steer, 10*time.Second, config.Always
-	c.MaxAge, c.Reload.Every = 0, 0
 	return c
 }
 
@@ -736,6 +749,7 @@ func TestAnySteeredHistoryKeepsThePromiseAndEndsWithTheNewestGenerationServing(t
 			}
 		}
 		newest := drawSteered(t)
+		newest.MaxAge, newest.Reload.Every = 0, 0 // with them it would never settle
 		h.step(Start{Config: newest})
 		h.step(Reload{Config: newest, Reason: "HUP"})
 		h.settleDown()
@@ -763,8 +777,7 @@ func TestAnyRollingReloadStaysWithinItsSurge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := testConfig(rapid.IntRange(1, 5).Draw(t, "workers"), config.Rolling)
 		c.Reload.MaxSurge = rapid.IntRange(1, 3).Draw(t, "surge")
-		h := &history{T: t, draw: drawConfig, p: New(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{}, steered: map[int]bool{}}
-		h.step(Start{Config: c})
+		h := historyOf(t, func(*rapid.T) *config.Program { return c }, false)
 		for range rapid.IntRange(0, 100).Draw(t, "length") {
 			e := h.event()
 			switch e.(type) {
@@ -785,25 +798,33 @@ func TestAnyRollingReloadStaysWithinItsSurge(t *testing.T) {
 
 func TestAnyStopFirstHistoryNeverRunsTwoGenerations(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		h := newHistory(t, true)
+		h := historyOf(t, func(t *rapid.T) *config.Program {
+			c := drawConfig(t)
+			c.Reload.Strategy = config.StopFirst
+			return c
+		}, true)
 		for range rapid.IntRange(0, 100).Draw(t, "length") {
-			e := h.event()
-			switch v := e.(type) {
-			case Reload:
-				v.Config.Reload.Strategy = config.StopFirst
-			case Start:
-				v.Config.Reload.Strategy = config.StopFirst
+			h.step(h.event()) // checkAlone
+			if rapid.Bool().Draw(t, "goes well") {
+				h.goesWell()
 			}
-			spawned := 0
-			for _, a := range h.p.Step(h.now, e) {
-				if s, ok := a.(Spawn); ok {
-					spawned = s.Generation.Number
-				}
-			}
-			for w, g := range h.p.Workers() {
-				if spawned != 0 && g.Number != spawned && h.p.exclusive() {
-					t.Fatalf("generation %d spawned while worker %d of generation %d lives", spawned, w.Number, g.Number)
-				}
+		}
+	})
+}
+
+func TestAnyHistoryOfChangedFilesIsDamped(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHistory(t, false)
+		for range rapid.IntRange(0, 60).Draw(t, "length") {
+			h.goesWell()
+			switch rapid.SampledFrom([]string{"change", "change", "pass", "any"}).Draw(t, "what") {
+			case "change":
+				h.step(Reload{Config: h.draw(t), Reason: "changed", By: Changed}) // checkBegan
+			case "any":
+				h.step(h.event())
+			default:
+				h.now = h.now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond)
+				h.step(Tick{})
 			}
 		}
 	})

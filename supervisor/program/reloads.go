@@ -110,7 +110,8 @@ type StopRecord struct {
 	AskedBy    string    `json:"asked_by,omitempty"`
 	Began      time.Time `json:"began"`
 	Ended      time.Time `json:"ended,omitzero"`
-	Killed     int       `json:"killed"` // workers that did not go by themselves
+	Killed     int       `json:"killed"`         // workers that did not go by themselves
+	Lost       *Lost     `json:"lost,omitempty"` // what they lost; not there: nothing is known of any loss
 }
 
 // The bounds of what is remembered. Reloads that have not ended do not count.
@@ -307,18 +308,6 @@ func (p *Program) recordLeft(now time.Time, g *Generation, w *Worker) {
 	r.Left = &left
 	p.report(Report{Kind: GenerationBusy, Generation: g.Number, Serving: p.ServingNumber(), Took: now.Sub(w.Since), Reload: r.Copy(),
 		Reason: fmt.Sprintf("connections: %d not accepted, %d with an unread request, %d with an unfinished answer", left.Queued+left.Handshakes, left.Unread, left.Answering)})
-}
-
-// recordLoss records what a generation has lost.
-func (p *Program) recordLoss(e LossKnown) {
-	r := p.sends(e.Generation)
-	if r == nil || e.Lost == (Lost{}) {
-		return
-	}
-	p.touchReload(r)
-	r.Lost = &e.Lost
-	p.report(Report{Kind: GenerationLost, Generation: e.Generation, Serving: p.ServingNumber(), Reload: r.Copy(),
-		Reason: fmt.Sprintf("connections: %d closed with an unread request, %d not accepted", e.Reset, e.Queued)})
 }
 
 // recordRollback records that old, which may be nil, has given way to back, and ends what waits for the end of back.

@@ -25,6 +25,7 @@ type Report struct {
 	Took       time.Duration `json:"took_ns,omitempty"`  // how long it was until now
 	After      time.Duration `json:"after_ns,omitempty"` // how long it will be from now
 	Killed     int           `json:"killed,omitempty"`   // workers of the generation that had to be killed
+	Lost       *Lost         `json:"lost,omitempty"`     // of GenerationLost: with this worker
 
 	Reload *ReloadRecord `json:"reload,omitempty"` // the record of the reload that this changes
 	Stop   *StopRecord   `json:"stop,omitempty"`   // of StopEnded

@@ -135,8 +135,11 @@ func covers(shares []Share, g *Generation, slot int) bool {
 // new.
 func (p *Program) lingers(g *Generation, w *Worker) bool {
 	accepted := w.State == Ready || w.State == Leaving || w.State == Kept
-	if !accepted || w.DrainsItself || g.Config.Drain.Timeout == 0 || p.Goal == Halt || p.Serving == nil || p.makeRoom() {
+	if !accepted || w.DrainsItself || g.Config.Drain.Timeout == 0 || p.Goal == Halt || p.makeRoom() {
 		return false
+	}
+	if p.Serving == nil {
+		return w.State == Kept // it has got nothing new since another generation served
 	}
 	steered := g.Steered || p.Serving.Steered || p.Trial != nil && p.Trial.Steered
 	named := g == p.Serving || g == p.Trial || w.State == Leaving // nothing else is ever steered to

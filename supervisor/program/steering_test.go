@@ -670,12 +670,48 @@ func TestLossIsRecordedEvenAfterTheGenerationIsGone(t *testing.T) {
 	s.replaced()
 	s.quiet(1, 0)
 	s.exit(1)
-	s.send(LossKnown{1, Lost{Reset: 2}})
-	if r := s.p.reloadOf(2); r.Lost == nil || r.Lost.Reset != 2 {
+	s.send(LossKnown{1, 1, Lost{Unread: 2}})
+	if r := s.p.reloadOf(2); r.Lost == nil || r.Lost.Unread != 2 {
 		t.Errorf("the record is %+v", r)
 	}
 	if r, ok := s.reported(GenerationLost); !ok || r.Generation != 1 {
 		t.Errorf("reported %+v", r)
+	}
+}
+
+func TestLossesOfSeveralWorkersAddUp(t *testing.T) {
+	s := newSteered(t, steeredConfig(2))
+	s.replaced()
+	s.send(LossKnown{1, 1, Lost{1, 2, 3, 4}})
+	s.send(LossKnown{1, 2, Lost{Unsent: 1}})
+	s.send(LossKnown{1, 2, Lost{}})
+	r := s.p.reloadOf(2)
+	if r.Lost == nil || *r.Lost != (Lost{1, 2, 3, 5}) || r.Lost.Total() != 11 {
+		t.Errorf("the record is %+v", r.Lost)
+	}
+	if s.p.Serving.Lost != nil {
+		t.Errorf("the generation that serves has lost %+v", s.p.Serving.Lost)
+	}
+}
+
+func TestLossOutsideAReloadIsTheGenerations(t *testing.T) {
+	s := newSteered(t, steeredConfig(1))
+	s.send(LossKnown{1, 1, Lost{Unanswered: 2}})
+	s.send(LossKnown{1, 1, Lost{Unanswered: 1}})
+	if g := s.p.Serving; g.Lost == nil || *g.Lost != (Lost{Unanswered: 3}) {
+		t.Errorf("the generation has lost %+v", g.Lost)
+	}
+	if r, ok := s.reported(GenerationLost); !ok || r.Reload != nil || r.Lost == nil || *r.Lost != (Lost{Unanswered: 2}) || r.Reason != "connections: 2 with an unanswered request" {
+		t.Errorf("reported %+v", r)
+	}
+}
+
+func TestLossOfAStopIsInItsRecord(t *testing.T) {
+	s := newSteered(t, steeredConfig(1))
+	s.send(Stop{})
+	s.send(LossKnown{1, 1, Lost{Unread: 2}})
+	if r := s.p.LastStop; r.Lost == nil || *r.Lost != (Lost{Unread: 2}) {
+		t.Errorf("the stop has lost %+v", r.Lost)
 	}
 }
 

@@ -1,59 +1,78 @@
 package program
 
 import (
-	"encoding/json"
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 
 	"example.org/supervisord/internal/config"
 )
 
-// parts encodes every part of a program.
-func (h *history) parts() map[Part]string {
-	parts := map[Part]string{}
-	put := func(k PartKind, number int, v any) {
-		text, err := json.Marshal(v)
-		if err != nil {
-			h.Fatal(err)
-		}
-		parts[Part{k, number}] = string(text)
-	}
-	put(SteeringPart, 0, h.p.Steering)
+// parts copies every part of a program.
+func (h *history) parts() map[Part]any {
+	parts := map[Part]any{{SteeringPart, 0}: slices.Clone(h.p.Steering)} // whose slots are only replaced
 	for _, r := range h.p.Reloads {
-		put(ReloadPart, r.Generation, r)
+		c := r.Copy()
+		c.Failure, c.Left, c.Lost = copyOf(r.Failure), copyOf(r.Left), copyOf(r.Lost)
+		parts[Part{ReloadPart, r.Generation}] = c
 	}
 	for _, r := range h.p.Past {
-		put(PastPart, r.Generation, r)
+		parts[Part{PastPart, r.Generation}] = r
 	}
 	for _, g := range h.p.Generations() {
 		alone := *g
-		alone.Workers = nil
-		put(GenerationPart, g.Number, alone)
+		alone.Workers, alone.Looks, alone.Slots, alone.Failure = nil, nil, slices.Clone(g.Slots), copyOf(g.Failure)
+		parts[Part{GenerationPart, g.Number}] = alone
 		for _, w := range g.Workers {
-			put(WorkerPart, w.Number, struct {
-				*Worker
-				Of int
-			}{w, g.Number})
+			parts[Part{WorkerPart, w.Number}] = workerOf{*w, g.Number}
 		}
 	}
 	return parts
 }
 
-// checkTouched: every part that has changed, come or gone is said to be touched.
-func (h *history) checkTouched(before map[Part]string) {
+type workerOf struct {
+	Worker
+	of int
+}
+
+func copyOf[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	c := *p
+	return &c
+}
+
+// same reports whether two copies of a part are equal.
+func same(a, b any) bool {
+	switch a := a.(type) {
+	case workerOf: // most parts are, and reflection takes most of the time of a random history
+		b, ok := b.(workerOf)
+		return ok && a == b
+	case PastReload:
+		b, ok := b.(PastReload)
+		return ok && a == b
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+// checkTouched: every part that has changed, come or gone since the last call is said to be touched.
+func (h *history) checkTouched() {
 	touched := map[Part]bool{}
 	for _, part := range h.p.Touched() {
 		touched[part] = true
 	}
-	after := h.parts()
-	for part, text := range after {
-		if !touched[part] && before[part] != text {
-			h.Fatalf("%s %d was %q, is %s, and is not touched", part.Kind, part.Number, before[part], text)
+	before := h.was
+	h.was = h.parts()
+	for part, now := range h.was {
+		if !touched[part] && !same(before[part], now) {
+			h.Fatalf("%s %d was %+v, is %+v, and is not touched", part.Kind, part.Number, before[part], now)
 		}
 	}
-	for part, text := range before {
-		if _, lives := after[part]; !lives && !touched[part] {
-			h.Fatalf("%s %d is gone and not touched: %s", part.Kind, part.Number, text)
+	for part, was := range before {
+		if _, lives := h.was[part]; !lives && !touched[part] {
+			h.Fatalf("%s %d is gone and not touched: %+v", part.Kind, part.Number, was)
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +25,23 @@ func TestTranscripts(t *testing.T) {
 		transcript := &transcript{now: time.Unix(1_000_000, 0).UTC()}
 		datadriven.RunTest(t, path, transcript.answer)
 	})
+}
+
+// What docs/how-it-works.md shows of a transcript, which it names before, is in its file.
+func TestTranscriptsInTheDocumentationAreThoseOfTheFiles(t *testing.T) {
+	text, err := os.ReadFile("../../docs/how-it-works.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := regexp.MustCompile("(?s)\\(`([a-z-]+\\.txt)`\\)[^`]*\n\n```\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	for _, s := range shown {
+		if file, err := os.ReadFile("testdata/" + s[1]); err != nil || !strings.Contains(string(file), "\n\n"+strings.TrimSuffix(s[2], "\n")+"\n") {
+			t.Errorf("%s does not have what the documentation shows of it (%v):\n%s", s[1], err, s[2])
+		}
+	}
+	if len(shown) < 4 {
+		t.Errorf("the documentation shows %d transcripts", len(shown))
+	}
 }
 
 // transcript is a program that is driven by the commands of a file.
@@ -108,7 +127,7 @@ func (s *transcript) events() []Event {
 	case "quiet", "busy":
 		return []Event{s.looked()}
 	case "lost":
-		return []Event{LossKnown{s.number("generation"), Lost{Reset: s.number("reset"), Queued: s.number("queued")}}}
+		return []Event{LossKnown{s.number("generation"), s.number("worker"), Lost{s.number("queued"), s.number("unread"), s.number("unanswered"), s.number("unsent")}}}
 	}
 	var events []Event
 	for _, w := range s.workers() {
@@ -267,7 +286,7 @@ func (s *transcript) show() {
 			fmt.Fprint(&s.out, ", rolled back")
 		}
 		if r.Lost != nil {
-			fmt.Fprintf(&s.out, ", lost %d that were not read and %d that were not accepted", r.Lost.Reset, r.Lost.Queued)
+			fmt.Fprintf(&s.out, ", lost connections: %s", r.Lost)
 		}
 		fmt.Fprintln(&s.out)
 	}

@@ -142,7 +142,7 @@ func TestUpgradedSupervisordStoresNoMoreThanTheUnitAllows(t *testing.T) {
 func TestStoreGetsOnlyTheDescriptorsOfTheWorkerInTheirName(t *testing.T) {
 	t.Parallel()
 	sd, m := newSystemd(t), lab.Prepare(t)
-	links := map[string]string{"pidfd": "anon_inode:[pidfd]", "notify": "socket:", "notify-pipe": "pipe:", "report": "pipe:", "stdout": "pipe:", "stderr": "pipe:"}
+	links := map[string]string{"pidfd": "anon_inode:[pidfd]", "notify": "socket:", "notify-pipe": "pipe:", "report": "pipe:", "stdout": "pipe:", "stderr": "pipe:", "exe": "/"}
 	var mu sync.Mutex
 	looked, enough, wrong := 0, 6000, map[string]string{}
 	if lab.RaceEnabled {

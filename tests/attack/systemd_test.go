@@ -123,6 +123,14 @@ func (s *fakeSystemd) FD(name string) int {
 	return -1
 }
 
+// Drop closes what the store has under a name.
+func (s *fakeSystemd) Drop(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	closeAll(s.store[name])
+	delete(s.store, name)
+}
+
 // Names returns the largest size so far, in bytes, of LISTEN_FDNAMES for a next start.
 func (s *fakeSystemd) Names() int {
 	s.mu.Lock()
@@ -142,7 +150,7 @@ var kinds = []string{"", "pidfd", "notify", "notify-pipe", "report", "stdout", "
 
 // label is the name of a stored descriptor, a worker's with its kind.
 func label(name string, fd int) string {
-	if !strings.HasPrefix(name, "w.") {
+	if !strings.HasPrefix(name, "w.") || strings.HasSuffix(name, ".exe") {
 		return name
 	}
 	mark, err := unix.FcntlInt(uintptr(fd), unix.F_GETSIG, 0)

@@ -87,23 +87,6 @@ func TestLingeringSocketsDelayOnlyTheirSender(t *testing.T) {
 	}
 }
 
-func TestWorkerThatJoinsAnotherProcessGroupIsStopped(t *testing.T) {
-	for _, group := range []string{"false", "true"} {
-		t.Run("group = "+group, func(t *testing.T) {
-			t.Parallel()
-			m := evil(t, "ready = { method = \"notify\" }\nstop.group = "+group, `
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-os.setpgid(0, os.getpgid(os.getppid()))
-say('READY=1')
-time.sleep(1000)`)
-			m.Await(lab.Says(lab.GenerationServes), lab.Program("evil"))
-			m.CtlFails(16, nil, "reload", "evil", "--drained", "--timeout", "20s") // it had to be killed
-			m.Await(lab.Says(lab.GenerationGone), lab.Program("evil"), lab.Gen(1))
-			wellBeside(m, 16)
-		})
-	}
-}
-
 func TestWorkerCannotSpeakForAnotherProgramOfItsUser(t *testing.T) {
 	lab.NeedRoot(t, "run workers as another user")
 	m := evil(t, "ready = { method = \"notify\" }", `

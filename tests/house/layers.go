@@ -19,7 +19,7 @@ var layers = [][]string{
 	{"socket", "worker"},
 	{"socket/dialect"},
 	{"internal/config/environment", "internal/config/reach"},
-	{"internal/config"},
+	{"internal/config", "internal/platform"},
 	// What decides, what survives, what carries out.
 	{"supervisor/program", "supervisor/snapshot"},
 	{"supervisor/handover"},
@@ -37,7 +37,8 @@ var layers = [][]string{
 	{"internal/convert", "internal/daemon", "internal/prove", "internal/scaffold"},
 	{"cmd/supervisord"},
 	// What tests and measures, and the examples.
-	{"internal/lab", "examples/measure/kit", "examples/grpc/greeter"},
+	{"internal/lab", "examples/measure/kit", "examples/grpc/greeter", "tests/soak/account"},
+	{"tests/soak/traffic"},
 	{"tests/...", "examples/..."},
 }
 

@@ -2,6 +2,7 @@ package output
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strings"
 	"sync"
@@ -40,13 +41,34 @@ type readLock interface {
 }
 
 // NewPump returns a Pump that reads the non-blocking pipe fd, which it takes over, and gives whole lines to write. write must not wait,
-// nor keep the lines.
-func NewPump(fd int, stream string, write func(lines []byte), gate readLock) *Pump {
-	p := &Pump{file: os.NewFile(uintptr(fd), stream), gate: gate, stream: stream, write: write}
+// nor keep the lines. With an error, because the kernel cannot watch the pipe, Run ends at once.
+func NewPump(fd int, stream string, write func(lines []byte), gate readLock) (*Pump, error) {
+	file, err := watched(fd, stream)
+	p := &Pump{file: file, gate: gate, stream: stream, write: write}
 	if stream == Stderr {
 		p.tail = new(tail)
 	}
-	return p
+	return p, err
+}
+
+// watched makes a file of a pipe. Go does not say why its poller refuses one, so another attempt needs another descriptor.
+func watched(fd int, name string) (f *os.File, err error) {
+	f = os.NewFile(uintptr(fd), name)
+	for range 2 {
+		if f.SetReadDeadline(time.Time{}) == nil {
+			return f, nil
+		}
+		again, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			break
+		}
+		f.Close()
+		fd, f = again, os.NewFile(uintptr(again), name)
+	}
+	if f.SetReadDeadline(time.Time{}) == nil {
+		return f, nil
+	}
+	return f, errors.New("cannot watch the pipe: the kernel has no memory left for epoll, or fs.epoll.max_user_watches is too small")
 }
 
 // Stream returns Stdout or Stderr.

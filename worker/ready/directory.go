@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -38,6 +39,7 @@ type Directory struct {
 	mu   sync.Mutex
 	path string // "": not created yet
 	lock *os.File
+	left []string // sockets that could not be removed
 }
 
 // NewDirectory creates a private directory in parent, which it makes absolute and creates if it is missing. It removes the directories that
@@ -84,9 +86,11 @@ func makeDirectory(parent string) (*Directory, error) {
 	}
 	lock := lockDirectory(path)
 	if lock == nil {
+		os.Remove(path)
 		return nil, nil
 	}
 	if err := lock.Chmod(0o711); err != nil { // whatever the umask
+		os.Remove(path)
 		lock.Close()
 		return nil, fmt.Errorf("cannot open up the directory of the notify sockets: %w", err)
 	}
@@ -246,10 +250,14 @@ func IsNotifyPath(path string) bool {
 	return strings.HasPrefix(filepath.Base(filepath.Dir(path)), directoryPrefix)
 }
 
-// Unlink removes the sockets of a worker. In the directory of a supervisord before this one, the directory goes with its last socket.
+// Unlink removes the sockets of a worker; what cannot be removed, at the next call. In the directory of a supervisord before this one, the directory goes with its last socket.
 func (d *Directory) Unlink(notifyPath string) {
-	unix.Unlink(notifyPath)
-	unix.Unlink(ControlPath(notifyPath))
+	d.mu.Lock()
+	d.left = slices.DeleteFunc(append(d.left, notifyPath, ControlPath(notifyPath)), func(path string) bool {
+		err := unix.Unlink(path)
+		return err == nil || errors.Is(err, unix.ENOENT)
+	})
+	d.mu.Unlock()
 	if dir := filepath.Dir(notifyPath); dir != d.at() {
 		unix.Rmdir(dir)
 	}

@@ -2,6 +2,7 @@ package ready
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -31,7 +32,14 @@ func FuzzSyscallLines(f *testing.F) {
 	f.Add("7 0x10 0xffffffffffffffff 0x0 0x0 0x0 0x0 0x7ffc 0x7f\n")
 	f.Add("23 0xffffffff 0x10 0x0 0x0 0x0 0x0 0x7ffc 0x7f\n")
 	f.Fuzz(func(t *testing.T, line string) {
-		waitsOn("/proc/self/mem", line)
-		targets(line)
+		if fds := waitsOn("/proc/self/mem", line); len(fds) > 0 && len(strings.Fields(line)) < 7 {
+			t.Errorf("%q waits on %d", line, fds)
+		}
+		for _, at := range targets(line) {
+			again := targets(fmt.Sprintf("tfd: %8d events: %8x data: %16x  pos:0 ino:%x sdev:%s\n", at.number, 1, at.number, at.inode, at.device))
+			if len(again) != 1 || again[0] != at {
+				t.Errorf("%+v became %+v", at, again)
+			}
+		}
 	})
 }

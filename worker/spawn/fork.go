@@ -60,7 +60,6 @@ func (l *Launch) Fork(group int) (pid, pidfd int, failure *StepError) {
 	if errno != 0 {
 		return 0, -1, Failed(stepFork, errno)
 	}
-	unix.Setpgid(pid, pid) //nolint:errcheck // so does the process itself: here it is for who sends signals to the group at once
 	return pid, int(p.pidfd), nil
 }
 

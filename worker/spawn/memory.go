@@ -50,7 +50,7 @@ func unneeded(maps string) (list []mapping) {
 		to, err2 := strconv.ParseUint(end, 16, 64)
 		m := mapping{uintptr(from), uintptr(to)}
 		switch {
-		case err1 != nil || err2 != nil:
+		case err1 != nil || err2 != nil || from >= to:
 		case len(fields) > 5:
 			variables = m.end
 		case m.begin != variables && strings.HasSuffix(fields[1], "p"):

@@ -260,24 +260,6 @@ func TestProcessEntersItsGroupItself(t *testing.T) {
 	}
 }
 
-func TestProcessLeadsItsGroupAsSoonAsItExists(t *testing.T) {
-	c := &Execution{Argv: []string{"sleep", "1000"}, Files: []int{0, 1, 2}}
-	for range 50 {
-		s, failure := fork(c, -1)
-		if failure != nil {
-			t.Fatal(failure)
-		}
-		if err := unix.Kill(-s.pid, unix.SIGKILL); err != nil {
-			t.Error(err)
-			unix.Kill(s.pid, unix.SIGKILL)
-		}
-		s.reported(c)
-		if status := s.wait(); status.Signal() != unix.SIGKILL {
-			t.Errorf("%#x", status)
-		}
-	}
-}
-
 func TestReports(t *testing.T) {
 	score := 77
 	c := &Execution{

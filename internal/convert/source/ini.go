@@ -284,7 +284,7 @@ func (r *iniScanner) unitLine(raw string) {
 	case r.open && r.entry != nil:
 		r.continues(strings.TrimSpace(text))
 		r.open = open
-	case line == "":
+	case strings.TrimSpace(text) == "": // an empty line may end in a backslash, too
 		r.comments = nil
 	default:
 		r.line(strings.TrimSpace(text), "")

@@ -3,6 +3,7 @@ package unit
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -50,7 +51,16 @@ func TestNamesOfUnitsAreTakenApart(t *testing.T) {
 func FuzzSplit(f *testing.F) {
 	f.Add(`/bin/x "a b" 'c' \x20`)
 	f.Fuzz(func(t *testing.T, value string) {
-		split(value) //nolint:errcheck // must not panic
-		seconds(value, 1)
+		words, err := split(value)
+		quoted := make([]string, len(words))
+		for i, word := range words {
+			quoted[i] = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(word) + `"`
+		}
+		if again, bad := split(strings.Join(quoted, " ")); err != nil && words != nil || bad != nil || !slices.Equal(again, words) {
+			t.Errorf("%q, %v: quoted they are %q, %v", words, err, again, bad)
+		}
+		if total, ok := seconds(value, 1); !ok && total != 0 || ok && total < 0 && strings.TrimSpace(value) != "infinity" {
+			t.Errorf("%q is %v seconds", value, total)
+		}
 	})
 }

@@ -83,8 +83,7 @@ func (m *Metrics) See(u supervisor.Update) {
 			c.left += l.Queued + l.Handshakes + l.Unread + l.Answering
 		}
 	case program.GenerationLost:
-		c.lost.Reset += u.Reload.Lost.Reset
-		c.lost.Queued += u.Reload.Lost.Queued
+		c.lost = c.lost.Plus(*u.Lost)
 	case program.RolledBack:
 		c.rollbacks++
 	case program.SlotRetry:
@@ -177,8 +176,10 @@ func losses(each func(metric, help string, write func(metric, name string, c *co
 	each("supervisord_connections_left_total", "Connections that old workers had in hand when drain.timeout was over.", func(metric, name string, c *counts) {
 		t.sample(metric, float64(c.left), "program", name)
 	})
-	each("supervisord_connections_lost_total", "Connections that old generations have lost: closed with unread data, or never accepted.", func(metric, name string, c *counts) {
-		t.sample(metric, float64(c.lost.Reset), "program", name, "how", "reset")
-		t.sample(metric, float64(c.lost.Queued), "program", name, "how", "not_accepted")
+	each("supervisord_connections_lost_total", "Connections that workers have lost, as far as the kernel says: not accepted, or closed with an unread or unanswered request or an unsent answer.", func(metric, name string, c *counts) {
+		t.sample(metric, float64(c.lost.Queued), "program", name, "how", "queued")
+		t.sample(metric, float64(c.lost.Unread), "program", name, "how", "unread")
+		t.sample(metric, float64(c.lost.Unanswered), "program", name, "how", "unanswered")
+		t.sample(metric, float64(c.lost.Unsent), "program", name, "how", "unsent")
 	})
 }
