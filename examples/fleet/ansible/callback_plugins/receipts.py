@@ -26,7 +26,7 @@ def figures(receipt):
     drained = seconds(reload["drain_ns"]) if reload.get("replaced") else ""
     if reload.get("killed"):
         drained += f", {reload['killed']} killed"
-    return took, drained, str(lost.get("reset", 0) + lost.get("queued", 0))
+    return took, drained, str(sum(lost.values()))
 
 
 class CallbackModule(CallbackBase):
