@@ -84,7 +84,7 @@ func TestVersionThatIsUpButUnwellIsNeverVisible(t *testing.T) {
 	for _, listen := range []string{onTCP, onPath, perSlots} {
 		t.Run(listen, func(t *testing.T) {
 			t.Parallel()
-			config := strings.Replace(asksListener(listen, "http", "workers = 2", "ill={dir}/ill"), `"20s"`, `"1s"`, 1)
+			config := strings.Replace(asksListener(listen, "http", "workers = 2", "ill={dir}/ill"), `"20s"`, `"3s"`, 1)
 			m := lab.Start(t, config)
 			m.Serves(1)
 			l := lab.PressNew(t, reachedAt(m, listen), 20, time.Millisecond)
@@ -92,7 +92,7 @@ func TestVersionThatIsUpButUnwellIsNeverVisible(t *testing.T) {
 			for n := 2; n <= 4; n++ {
 				m.Reload()
 				failed := m.Await(lab.Says(lab.TrialFailed), lab.Gen(n))
-				if !strings.Contains(failed.Text, "not ready within ") { // 1 s, and more if supervisord itself had no CPU
+				if !strings.Contains(failed.Text, "not ready within ") { // 3 s, and more if supervisord itself had no CPU
 					t.Error(failed.Text)
 				}
 			}

@@ -144,7 +144,7 @@ func TestStartServerCountsFailedWorkersAndRetries(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	m.File("bad", "")
-	m.StartServer(files(m, "--interval=1", "--", "{worker}", "failif={dir}/bad")...)
+	m.StartServer(files(m, "--interval=3", "--", "{worker}", "failif={dir}/bad")...)
 	m.AwaitN(2, lab.Contains(" seems to have failed to start, exit status:768"))
 	lab.Must(t, os.Remove(m.Path("bad")))
 	m.Until("one serves", func() bool { _, err := os.Stat(m.Path("web.status")); return err == nil })

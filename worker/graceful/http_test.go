@@ -139,7 +139,7 @@ func TestOldWorkerLeavesTheQueueOfASharedSocketToTheNext(t *testing.T) {
 	old := m.serving("http")
 	_, done := inFlight(t, m.addr, time.Second)
 	old.signal(syscall.SIGTERM)
-	time.Sleep(100 * time.Millisecond) // the old worker is draining with a request in flight
+	old.leaves(m.sockets[0])
 	queued := dial(t, m.addr)
 	fmt.Fprint(queued, "GET / HTTP/1.0\r\n\r\n")
 	must(t, <-done)

@@ -9,6 +9,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -131,6 +133,26 @@ func (p *proc) wait(within time.Duration, exit int) string {
 		p.t.Fatalf("worker ended with %v, want exit %d\n%s", p.err, exit, &p.stderr)
 	}
 	return p.stderr.String()
+}
+
+// leaves waits until the worker has closed its copies of a socket of the master.
+func (p *proc) leaves(socket *os.File) {
+	p.t.Helper()
+	link, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", socket.Fd()))
+	must(p.t, err)
+	has := func() bool {
+		fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.cmd.Process.Pid))
+		must(p.t, err)
+		return slices.ContainsFunc(fds, func(fd string) bool {
+			to, _ := os.Readlink(fd)
+			return to == link
+		})
+	}
+	for began := time.Now(); has(); time.Sleep(time.Millisecond) {
+		if time.Since(began) > 30*time.Second {
+			p.t.Fatal("the worker does not leave the socket")
+		}
+	}
 }
 
 // running reports whether the worker keeps running for the given time.
