@@ -54,6 +54,9 @@ func (p *runner) looksFirst(a program.SendSignal) bool {
 	if w == nil || w.State != program.Stopping || p.generations[cg.Number] == nil || h.looked == a.Signal {
 		return false
 	}
+	if h.looking == a.Signal {
+		return true
+	}
 	g, kill := p.generations[cg.Number], a.Signal == config.SIGKILL
 	if !kill && (w.Step > 0 || !cg.Steered || p.watch(g, p.finishingOf(w, cg)) == nil) {
 		return false
@@ -66,12 +69,17 @@ func (p *runner) looksFirst(a program.SendSignal) bool {
 	if len(watches) == 0 {
 		return false
 	}
-	h.looked = a.Signal
+	h.looking = a.Signal
 	p.s.later(func() func() {
 		for _, watch := range watches {
 			_ = watch.Mark(kill) // what is not seen is not known
 		}
-		return func() { p.send(a) }
+		return func() {
+			if now, stops := p.core.StopStep(a.Worker); stops && now == a && h.looking == a.Signal {
+				h.looking, h.looked = 0, a.Signal
+				p.send(a)
+			}
+		}
 	})
 	return true
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/worker"
 )
 
 // became returns how a connection ended: 0, or the error of a read.
@@ -105,6 +106,28 @@ func TestStopWithoutADrainLooksBeforeTERM(t *testing.T) {
 		synctest.Wait()
 		if l := s.lost(); l != (program.Lost{Unread: 1}) {
 			t.Errorf("lost %+v", l)
+		}
+	}, c)
+}
+
+// TestSignalThatWaitsForALookIsSentOnce has the step of the stop plan performed again while the look is under way, as when a worker is adopted.
+// A second TERM cuts off what a polite worker still has in hand.
+func TestSignalThatWaitsForALookIsSentOnce(t *testing.T) {
+	c := steeredProgram(t)
+	c.Drain.Timeout = 0
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		synctest.Wait()
+		s.hup()
+		s.count(2)
+		p := s.super.programs["web"]
+		s.super.post(func() {
+			p.workerDid(2, worker.ReadySaid{})
+			p.resendAll()
+		})
+		synctest.Wait()
+		if got := s.workers()[0].signals(); !slices.Equal(got, []syscall.Signal{syscall.SIGTERM}) {
+			t.Errorf("the old worker got %v", got)
 		}
 	}, c)
 }

@@ -44,8 +44,9 @@ type heldProcess struct {
 	text  string // what the worker says of itself (STATUS=)
 	pulse *pulse // the watch over its health; nil: none
 
-	looked config.Signal // before this signal it was known what the worker had in hand
-	held   *diag.Watch   // over its connections, if it shares its sockets: from KILL on
+	looking config.Signal // waits until it is known what the worker has in hand; 0: none does
+	looked  config.Signal // does not wait: that is known
+	held    *diag.Watch   // over its connections, if it shares its sockets: from KILL on
 }
 
 func (s *Supervisor) newRunner(core *program.Program) *runner {
@@ -258,7 +259,9 @@ func (p *runner) send(a program.SendSignal) {
 		p.log.Error("cannot signal worker", zap.Int("worker", a.Worker), zap.String("signal", config.SignalName(a.Signal)), zap.Error(err))
 		h.told = before
 		p.s.after(signalRetry, func() { p.resend(a.Worker) })
+		return
 	}
+	p.s.keep() // a supervisord that does not know it tells the worker again, and some workers then give up what they have in hand
 }
 
 // signalRetry is how soon a worker is signalled again that could not be.
