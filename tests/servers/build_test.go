@@ -76,7 +76,7 @@ func rustProgram(t testing.TB) string {
 func TestRustServerWithItsOwnGracefulStopLosesKeptConnectionsOnly(t *testing.T) {
 	t.Parallel()
 	program := rustProgram(t)
-	s := prepare(t, "rust")
+	s := patient(t, "rust")
 	s.brought(program, "rust/target/release/listenfd-example")
 	s.replace("rust.toml", `listenfd-example"]`, `listenfd-example", "--graceful"]`)
 	s.launch()
@@ -85,18 +85,18 @@ func TestRustServerWithItsOwnGracefulStopLosesKeptConnectionsOnly(t *testing.T) 
 
 func TestGoServerOnActivationLosesNoRequest(t *testing.T) {
 	t.Parallel()
-	s := goActivation(t)
+	s := goActivation(prepare(t, "go-activation"))
 	s.launch()
 	lossless(s, "127.0.0.1:8121", 6)
 }
 
-func goActivation(t *testing.T) *site {
+func goActivation(s *site) *site {
+	t := s.t
 	t.Helper()
 	module := filepath.Join(examples, "go-activation")
 	fetched(t, "go", "-C", module, "mod", "download")
 	program := filepath.Join(t.TempDir(), "go-activation")
 	compile(t, "go", "build", "-C", module, "-o", program, ".")
-	s := prepare(t, "go-activation")
 	s.brought(program, "go-activation/go-activation")
 	return s
 }
@@ -104,7 +104,7 @@ func goActivation(t *testing.T) *site {
 // The losses of the other way to stop, which docs/servers.md quotes.
 func TestGoServerThatStopsByShutdownLosesKeptConnectionsOnly(t *testing.T) {
 	t.Parallel()
-	s := goActivation(t)
+	s := goActivation(patient(t, "go-activation"))
 	s.replace("go-activation.toml", `go-activation"]`, `go-activation", "-shutdown"]`)
 	s.launch()
 	lossy(s, "127.0.0.1:8121", map[string]float64{"kept": 12})

@@ -70,7 +70,7 @@ func blow(s *site, storm lab.Storm) lab.Toll {
 // instant in which its server closes it.
 func (u unaware) kept(t *testing.T) {
 	t.Helper()
-	s := u.prepare(t).impatient()
+	s := u.prepare(t)
 	s.launch()
 	at := s.serves().at(u.address)
 	all := web(at, u.ask(cmp.Or(u.path, "/")))

@@ -17,7 +17,7 @@ func TestNginxLosesNoRequest(t *testing.T) {
 func TestNginxThatKeepsConnectionsLosesARequestOnEachAtMost(t *testing.T) {
 	t.Parallel()
 	needs(t, "nginx-light", "/usr/sbin/nginx")
-	s := prepare(t, "nginx")
+	s := patient(t, "nginx")
 	s.replace("nginx/nginx.conf", "keepalive_timeout 0;", "keepalive_timeout 75s;")
 	s.launch()
 	at := s.serves().at("127.0.0.1:8102")

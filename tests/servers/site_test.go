@@ -65,7 +65,14 @@ func prepare(t *testing.T, name string) *site {
 	return prepareFrom(t, examples, name).impatient()
 }
 
-// prepareFrom is prepare for a configuration in another directory.
+// patient is prepare with the usual drain.timeout of 10 s, for a server that loses requests when it stops: what it has in hand for so long is lost to its
+// client anyhow (answerTimeout), so that TERM never comes too early because the machine is busy.
+func patient(t *testing.T, name string) *site {
+	t.Helper()
+	return prepareFrom(t, examples, name)
+}
+
+// prepareFrom is patient for a configuration in another directory.
 func prepareFrom(t *testing.T, from, name string) *site {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sv") // t.TempDir has paths too long for unix sockets
@@ -141,8 +148,9 @@ func (s *site) copyFile(from, to string, entry fs.DirEntry) error {
 	return os.WriteFile(to, []byte(replaced), info.Mode().Perm())
 }
 
-// impatient gives every program a short drain.timeout: the clients that keep their connections never pause all at once, so that an old
-// server would get TERM only after the usual 10 s, ten times in a test. For a program that shares its listener the table would be an error.
+// impatient gives every program a short drain.timeout, for servers that finish what they have in hand: the clients that keep their connections never
+// pause all at once, so that an old server would get TERM only after the usual 10 s, ten times in a test. For a program that shares its listener the
+// table would be an error.
 func (s *site) impatient() *site {
 	name := s.name + ".toml"
 	config := s.read(name)
