@@ -113,8 +113,8 @@ func (t *Table) Offer(sockets []inherit.Socket) {
 func (t *Table) Unclaimed() []inherit.Socket {
 	var left []inherit.Socket
 	for _, o := range t.offers {
-		if o.hadPath() && !t.has(o.id) && o.path() != "" {
-			_ = unix.Unlink(o.path()) // a path that stays behind is stale, and the next start replaces it
+		if o.hadPath() && !t.has(o.id) && o.at != "" && o.inode.IsAt(o.at) {
+			_ = unix.Unlink(o.at) // a path that stays behind is stale, and the next start replaces it
 		}
 		if t.isExtra(o) {
 			// A draining worker may still have it; it must not keep getting its share of the connections.

@@ -222,9 +222,9 @@ func (o *offer) locate() {
 	}
 }
 
-// path is the name at which the socket is; "": it has none, or something else is there.
+// path is the name at which the socket is, as far as is known; "": it has none, or something else is there.
 func (o *offer) path() string {
-	if o.at == "" || !o.inode.IsAt(o.at) {
+	if o.at == "" || o.inode.Gone(o.at) {
 		return ""
 	}
 	return o.at

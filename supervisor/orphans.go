@@ -58,12 +58,12 @@ func (s *Supervisor) orphanEnded(o *handover.Orphan) {
 	}
 }
 
-// needsOrphan reports whether a program does not serve yet and is meant to.
+// needsOrphan reports whether a program is meant to serve, and does not yet or cannot be sent its new connections.
 func (s *Supervisor) needsOrphan(name string) bool {
 	p := s.programs[name]
 	if p == nil || p.removed || s.stopping() {
 		return false
 	}
 	state := p.core.State()
-	return state == program.StartingUp || state == program.Waiting
+	return state == program.StartingUp || state == program.Waiting || p.mayHaveClients(p.core.Config)
 }

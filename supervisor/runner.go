@@ -249,7 +249,7 @@ func (p *runner) send(a program.SendSignal) {
 	}
 	before := h.told
 	if w, g := p.core.Find(a.Worker); w != nil {
-		if p.mayHaveClients(g) && a.Signal != syscall.SIGKILL {
+		if p.mayHaveClients(g.Config) && a.Signal != syscall.SIGKILL {
 			return // steer calls resendAll
 		}
 		h.told = w.Step + 1
@@ -267,10 +267,10 @@ func (p *runner) send(a program.SendSignal) {
 // signalRetry is how soon a worker is signalled again that could not be.
 const signalRetry = time.Second
 
-// mayHaveClients reports whether new connections may still be sent to a generation that gets none by right, for as long as it may take
-// to finish what it has.
-func (p *runner) mayHaveClients(g *program.Generation) bool {
-	return p.astray != "" && p.core.Goal == program.Run && time.Since(p.strayed) < g.Config.Drain.Timeout
+// mayHaveClients reports whether new connections may still be sent to workers that get none by right, for as long as it may take
+// to finish what they have.
+func (p *runner) mayHaveClients(of *config.Program) bool {
+	return p.astray != "" && p.core.Goal == program.Run && time.Since(p.strayed) < of.Drain.Timeout
 }
 
 // resendAll performs the steps of stop plans that were put off.

@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"syscall"
 	"time"
 
@@ -141,6 +142,9 @@ func mayAdopt(pid, pidfd int, child bool) error {
 		return fmt.Errorf("process %d: it is not a child of the supervisor, and there is no pidfd to know it by", pid)
 	}
 	of, err := proc.PIDOf(pidfd)
+	if _, unseen := errors.AsType[*fs.PathError](err); unseen && child {
+		return nil // without descriptors to spare, say: nobody but this process can reap it, so the PID is enough
+	}
 	if err != nil {
 		return fmt.Errorf("process %d: its pidfd: %w", pid, err)
 	}

@@ -166,9 +166,9 @@ func already(tickets []supervisor.Ticket) *Verdict {
 // switchTimeout is how long a new image may take until it answers.
 const switchTimeout = 40 * time.Second
 
-// AwaitImage waits until an image that began later than the one with this status answers, and returns its status. It returns an error
-// when the old image could not be replaced. A request that the old image has not answered by then waits for the new one, so there are
-// hardly ever more than two attempts.
+// AwaitImage waits until another image than the one with this status answers, and returns its status. The other one began at another time,
+// which is earlier if the clock was set back meanwhile. AwaitImage returns an error when the old image could not be replaced. A request that
+// the old image has not answered by then waits for the new one, so there are hardly ever more than two attempts.
 func (c *Client) AwaitImage(ctx context.Context, before *supervisor.Status) (*supervisor.Status, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, switchTimeout, errors.New("the new image does not answer: see the log"))
 	defer cancel()
@@ -179,7 +179,7 @@ func (c *Client) AwaitImage(ctx context.Context, before *supervisor.Status) (*su
 			return nil, err
 		case err == nil && now.Upgrade != "":
 			return nil, errors.New("upgrade failed: " + now.Upgrade)
-		case err == nil && now.Started.After(before.Started):
+		case err == nil && !now.Started.Equal(before.Started):
 			return now, nil
 		}
 		if err := Pause(ctx); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,7 +40,12 @@ func New() (*Poller, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("cannot set up an epoll: %w", err)
 	}
-	return &Poller{file: os.NewFile(uintptr(fd), "epoll"), fd: fd, sources: map[uint64]*Source{}}, nil
+	file := os.NewFile(uintptr(fd), "epoll")
+	if file.SetReadDeadline(time.Time{}) != nil { // Go's poller does not watch it, and does not say why
+		file.Close()
+		return nil, fmt.Errorf("cannot watch an epoll: %w, or %w: see fs.epoll.max_user_watches", unix.ENOMEM, unix.ENOSPC)
+	}
+	return &Poller{file: file, fd: fd, sources: map[uint64]*Source{}}, nil
 }
 
 // Add begins to watch fd for reading; with once only until the first event.

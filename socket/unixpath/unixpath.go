@@ -141,7 +141,12 @@ func clearStale(path string) error {
 	if err := answers(path); err != nil {
 		return err
 	}
-	if !found.IsAt(path) {
+	switch now, err := At(path); {
+	case errors.Is(err, unix.ENOENT):
+		return nil
+	case err != nil:
+		return err
+	case now != found:
 		return &Remedied{ErrInUse, "another process is about to listen there"}
 	}
 	if err := unix.Unlink(path); err != nil && !errors.Is(err, unix.ENOENT) {

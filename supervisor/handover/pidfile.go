@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // PIDFile is a file with the PID of this process, locked (flock(2)) for as long as the process lives.
@@ -17,7 +18,7 @@ type PIDFile struct{ file *os.File }
 var ErrRunning = errors.New("supervisord is already running")
 
 // LockPIDFile locks path and only then writes to it, so that the file of a live supervisor is never touched. It takes over a stale
-// file. It does not touch a file that holds anything but a number: Remove would delete it at the end.
+// file, for whose lock it may wait for a second. It does not touch a file that holds anything but a number: Remove would delete it at the end.
 func LockPIDFile(path string) (*PIDFile, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o644)
@@ -50,11 +51,7 @@ func lock(f *os.File, path string) (again bool, err error) {
 	if !mine.Mode().IsRegular() {
 		return false, errors.New("not a regular file: it is left alone; choose another pid_file")
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return false, holder(f)
-	}
-	if err == nil {
+	if err = flock(f); err == nil {
 		if there, err := os.Lstat(path); err != nil || !os.SameFile(mine, there) {
 			return true, nil
 		}
@@ -85,9 +82,29 @@ func onlyNumber(f *os.File) error {
 	return nil
 }
 
-func holder(f *os.File) error {
-	text, _ := io.ReadAll(io.LimitReader(f, 32))
-	return fmt.Errorf("%w with PID %s", ErrRunning, strings.TrimSpace(string(text)))
+// forkPatience is how long a child of a supervisor that was killed may have the lock: until it executes its command, or ends.
+const forkPatience = time.Second
+
+// flock locks f. It waits only for a lock that has outlived the process in f.
+func flock(f *os.File) error {
+	for end := time.After(forkPatience); ; {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return err
+		}
+		text := make([]byte, 32)
+		n, _ := f.ReadAt(text, 0) //nolint:errcheck // the lock says more than the text
+		holder := strings.TrimSpace(string(text[:n]))
+		running := fmt.Errorf("%w with PID %s", ErrRunning, holder)
+		if pid, err := strconv.Atoi(holder); err != nil || !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			return running
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-end:
+			return running
+		}
+	}
 }
 
 // Remove removes the file and unlocks it, in this order, if the path still leads to it.
