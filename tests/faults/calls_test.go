@@ -36,6 +36,7 @@ var unasked = []struct {
 	{nr: unix.SYS_GETUID}, {nr: unix.SYS_GETEUID}, {nr: unix.SYS_GETGID}, {nr: unix.SYS_GETEGID}, {nr: unix.SYS_GETGROUPS},
 	{nr: unix.SYS_CLOCK_GETTIME}, {nr: unix.SYS_GETTIMEOFDAY}, {nr: unix.SYS_LSEEK}, {nr: unix.SYS_EXIT}, {nr: unix.SYS_EXIT_GROUP},
 	{nr: unix.SYS_GETRUSAGE}, {nr: unix.SYS_SYSINFO}, {nr: unix.SYS_GETSOCKNAME}, {nr: unix.SYS_GETPEERNAME}, {nr: unix.SYS_SHUTDOWN}, {nr: unix.SYS_GETCWD},
+	{unix.SYS_GETSOCKOPT, when(2, 0xffffffff, unix.SO_PEERPIDFD)}, // which makes a descriptor
 	// The kernel closes the descriptor even if it reports an error. An answer from here would leave it open.
 	{nr: unix.SYS_CLOSE},
 }
@@ -125,7 +126,7 @@ var calls = map[string]call{
 	"connect":    {unix.SYS_CONNECT, "f", []unix.Errno{unix.EAGAIN, unix.ENOMEM, unix.ECONNREFUSED}},
 	"accept4":    {unix.SYS_ACCEPT4, "f", and(opens, unix.ENOBUFS, unix.ECONNABORTED, unix.EINTR)},
 	"setsockopt": {unix.SYS_SETSOCKOPT, "fnn", []unix.Errno{unix.ENOMEM, unix.ENOBUFS, unix.EPERM}},
-	"getsockopt": {unix.SYS_GETSOCKOPT, "fnn", []unix.Errno{unix.ENOMEM, unix.ENOBUFS}},
+	"getsockopt": {unix.SYS_GETSOCKOPT, "fnn", opens},
 	"sendto":     {unix.SYS_SENDTO, "f", []unix.Errno{unix.EAGAIN, unix.EINTR, unix.ENOBUFS, unix.ENOMEM}},
 	"sendmsg":    {unix.SYS_SENDMSG, "f", []unix.Errno{unix.EAGAIN, unix.EINTR, unix.ENOBUFS, unix.ENOMEM}},
 	"recvfrom":   {unix.SYS_RECVFROM, "f", []unix.Errno{unix.EINTR, unix.ENOMEM, unix.ENOBUFS}},

@@ -3,10 +3,13 @@
 package faults
 
 import (
+	"crypto/sha256"
 	"flag"
 	"fmt"
-	"math/rand/v2"
+	"iter"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +19,8 @@ import (
 var (
 	only    = flag.String("site", "", "inject only where \"SITE: FAULT\" contains this `text`")
 	verbose = flag.Bool("each", false, "print each injection")
-	seed    = flag.Uint64("seed", 0, "draws the sites of the short form; 0: another `number` each time")
+	seed    = flag.Uint64("seed", 1, "draws the sites of the short form; 0: another `number` each time")
+	scenes  = flag.Int("scenes", 1, "`number` of supervisords for each operation, which share its faults; -parallel limits it")
 )
 
 // operation is something that supervisord does, whose calls fail one at a time.
@@ -37,17 +41,38 @@ type injection struct {
 
 func (i injection) String() string { return i.site.String() + ": " + i.fault.String() }
 
-// sweep injects faults into an operation of a supervisord that runs.
+// sweep injects faults into an operation of supervisords that run.
 func sweep(t *testing.T, o operation) {
 	sc := begin(t, o)
 	all := survey(t, o, sc)
 	plan := choose(t, all)
-	var came, failures int
-	for _, i := range plan {
+	var came, failures atomic.Int64
+	t.Cleanup(func() { // after the scenes
+		t.Logf("%s: %d sites, %d faults possible, %d injected, of them %d came; the operation failed %d times",
+			o.name, len(all), countFaults(all), len(plan), came.Load(), failures.Load())
+	})
+	for n := range *scenes {
+		first := sc
+		if n > 0 {
+			first = nil
+		}
+		t.Run(fmt.Sprintf("scene %d", n+1), func(t *testing.T) {
+			t.Parallel()
+			play(t, o, first, func(yield func(injection) bool) {
+				for i := n; i < len(plan) && yield(plan[i]); i += *scenes {
+				}
+			}, &came, &failures)
+		})
+	}
+}
+
+// play injects one fault after another, and begins with the scene sc, or with one of its own if it is nil.
+func play(t *testing.T, o operation, sc *scene, plan iter.Seq[injection], came, failures *atomic.Int64) {
+	for i := range plan {
 		if sc == nil {
 			sc = begin(t, o)
 		}
-		after := sc.m.Last()
+		after := sc.last(o)
 		var hit bool
 		var failed error
 		began := time.Now()
@@ -56,10 +81,10 @@ func sweep(t *testing.T, o operation) {
 			return err
 		})
 		if hit {
-			came++
+			came.Add(1)
 		}
 		if failed != nil {
-			failures++
+			failures.Add(1)
 		}
 		if *verbose {
 			t.Logf("%v: came %v, failed %v, took %v", i, hit, failed, time.Since(began).Round(time.Millisecond))
@@ -77,7 +102,6 @@ func sweep(t *testing.T, o operation) {
 			t.Errorf("%s: at the end: %v", o.name, err)
 		}
 	}
-	t.Logf("%s: %d sites, %d faults possible, %d injected, of them %d came; the operation failed %d times", o.name, len(all), countFaults(all), len(plan), came, failures)
 }
 
 func countFaults(all []site) (n int) {
@@ -126,17 +150,15 @@ func choose(t *testing.T, all []site) (plan []injection) {
 		number = uint64(time.Now().UnixNano())
 	}
 	t.Logf("the sites are drawn by -seed %d", number)
-	r := rand.New(rand.NewPCG(number, 0))
-	r.Shuffle(len(plan), func(i, j int) { plan[i], plan[j] = plan[j], plan[i] })
+	// A draw by name stays the same when the timing has made a site more or less.
+	lot := func(i injection) string { h := sha256.Sum256(fmt.Append(nil, number, i)); return string(h[:]) }
+	slices.SortFunc(plan, func(a, b injection) int { return strings.Compare(lot(a), lot(b)) })
 	seen := map[string]bool{}
-	var first []injection
-	for _, i := range plan {
-		if !seen[i.call] {
-			seen[i.call] = true
-			first = append(first, i)
-		}
-	}
-	return first
+	return slices.DeleteFunc(plan, func(i injection) bool {
+		again := seen[i.call]
+		seen[i.call] = true
+		return again
+	})
 }
 
 // inject does the operation once with one fault, and returns whether the fault came, why the operation failed, as the one who asked was told,
@@ -148,10 +170,7 @@ func (sc *scene) inject(o operation, i injection) (came bool, failed, wrong erro
 			return false, nil, fmt.Errorf("before the fault: %w", wrong)
 		}
 	}
-	after := sc.m.Last()
-	if o.launches {
-		after = lab.Entry{} // the log is a new one
-	}
+	after := sc.last(o)
 	hit := sc.seam.count(i.site, i.fault)
 	failed = o.do(sc)
 	sc.seam.rest()
