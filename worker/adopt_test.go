@@ -377,6 +377,26 @@ func TestWorkerIsAdoptedBetweenForkAndExec(t *testing.T) {
 	}
 }
 
+// A supervisor may die after it has read the report of a new process and before it has recorded that: of the report only the end is left.
+func TestCommandRunsWhoseReportADeadSupervisorHasRead(t *testing.T) {
+	l := launcher(t)
+	pid, pidfd := stranger(t, l, "trap 'exit 6' TERM; while :; do sleep 0.01; done")
+	var report [2]int
+	if err := unix.Pipe2(report[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(report[1])
+	if !eventually(func() bool { return strings.HasSuffix(status(t, pid, "SigCgt"), "4000") }) {
+		t.Fatal("no trap")
+	}
+	s := adopt(t, l, Adoption{State: State{PID: pid, Pending: []Pending{{Signal: syscall.SIGTERM}}}, Descriptors: map[string]int{FDProcess: pidfd, FDReport: report[0]}})
+	must[Spawned](s)
+	must[ReadySaid](s)
+	if e := must[Exited](s); e.Err != nil || e.Known && e.Status.ExitStatus() != 6 {
+		t.Errorf("%s", e)
+	}
+}
+
 func abandonUnread(w *Worker) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -180,6 +180,9 @@ func (w *Worker) readReport() {
 // reported acts on the whole report. w.mu is held.
 func (w *Worker) reported() {
 	runs, failure := spawn.ParseReport(w.channels.begun, w.execution())
+	if len(w.channels.begun) == 0 && !w.process.child && !w.process.ended {
+		runs = true // the supervisor that started it has read the report and died before that was recorded; only the exec and the end close the pipe
+	}
 	w.channels.begun = nil
 	if failure != nil {
 		w.failure = failure
