@@ -50,13 +50,15 @@ func verdict(q request, lives map[string]*life) (why string, because excuse, kno
 	if q.Wrong {
 		return "an answer came, and it was wrong", "", true
 	}
+	var of *life
+	var first *left
 	for _, l := range lives {
-		if l.program != q.Program {
-			continue
+		if e := l.find(q); e != nil && (first == nil || e.since < first.since) {
+			of, first = l, e
 		}
-		if e := l.find(q); e != nil {
-			return l.had(q, e)
-		}
+	}
+	if of != nil {
+		return of.had(q, first)
 	}
 	for _, l := range lives {
 		if l.program == q.Program && l.mayHaveTaken(q) {
@@ -70,8 +72,12 @@ func verdict(q request, lives map[string]*life) (why string, because excuse, kno
 	return "no worker has the connection", "", true
 }
 
-// find returns the connection of a request, if the worker has it or had it at its end.
+// find returns the connection of a request, if the worker has it or had it at its end. Once a connection is reset its port is free, so
+// the next one may have it before the client has noticed.
 func (l *life) find(q request) *left {
+	if l.program != q.Program || q.Program != "udp" && q.Worker.PID != 0 && (l.pid != q.Worker.PID || l.start != q.Worker.Started) {
+		return nil
+	}
 	all := l.left
 	if l.seen != nil {
 		all = entries(l.seen.Page)

@@ -47,6 +47,25 @@ func alive(t *testing.T, port, id uint64) *life {
 	return &life{program: "naive", pid: 42, generation: 3, seen: &account.Seen{Page: page}}
 }
 
+// TestVerdictIsAboutTheWorkerThatHadTheConnectionFirst has another worker accept a connection from the same port before the client notices the reset.
+func TestVerdictIsAboutTheWorkerThatHadTheConnectionFirst(t *testing.T) {
+	page := new(account.Page)
+	page.Entries[0].Port.Store(1111)
+	page.Entries[0].Since.Store(11*second - 1)
+	next := &life{program: "naive", pid: 43, generation: 3, seen: &account.Seen{Page: page}}
+	for want, q := range map[excuse]request{kept: reset(), accepted: unanswered()} {
+		for range 10 { // the order of a map differs
+			had := &left{port: 1111, since: 6 * second, last: q.Previous}
+			if why, because, _ := verdict(q, map[string]*life{"killed": killed(had), "next": next}); because != want {
+				t.Fatalf("%q, %q, want %q", because, why, want)
+			}
+		}
+	}
+	if why, _, _ := verdict(reset(), map[string]*life{"next": next}); why != "no worker has the connection" {
+		t.Error(why)
+	}
+}
+
 func TestVerdicts(t *testing.T) {
 	had := func(id, last uint64) *left { return &left{port: 1111, since: 5*second + 1, id: id, last: last} }
 	change := func(q request, f func(*request)) request { f(&q); return q }
