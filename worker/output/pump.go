@@ -3,7 +3,9 @@ package output
 import (
 	"bytes"
 	"errors"
+	"iter"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -213,34 +215,49 @@ const (
 	tailBytes = 8 << 10
 )
 
+// causes begin the line in which Go, Java or Rust says why the process ends, before a stack that may be longer than what is kept. Python and Node
+// say it near the end.
+var causes = []string{"panic: ", "fatal error: ", `Exception in thread "main" `, "thread 'main' "}
+
+// lastCause returns the last line that says why the process ends, or before.
+func lastCause(lines iter.Seq[string], before string) string {
+	for line := range lines {
+		if slices.ContainsFunc(causes, func(c string) bool { return strings.HasPrefix(line, c) }) {
+			before = line
+		}
+	}
+	return strings.Clone(before[:min(len(before), tailLine)])
+}
+
 // tail keeps the end of a stream, and some bytes more than it returns, so that they are rarely moved.
 type tail struct {
-	data []byte
-	cut  bool // something came before data
+	data  []byte // begins with a line, or in the midst of a very long one
+	cause string // the last one before data
 }
 
 func (t *tail) add(b []byte) {
-	if len(b) > tailBytes {
-		b, t.data, t.cut = b[len(b)-tailBytes:], t.data[:0], true
+	for piece := range slices.Chunk(b, tailBytes) {
+		if len(t.data)+len(piece) > 2*tailBytes {
+			t.cause = lastCause(strings.SplitSeq(string(t.data), "\n"), t.cause)
+			keep := t.data[len(t.data)-tailBytes:]
+			t.data = append(t.data[:0], keep[bytes.IndexByte(keep, '\n')+1:]...)
+		}
+		t.data = append(t.data, piece...)
 	}
-	if len(t.data)+len(b) > 2*tailBytes {
-		t.data = append(t.data[:0], t.data[len(t.data)-tailBytes:]...)
-		t.cut = true
-	}
-	t.data = append(t.data, b...)
 }
 
-// lines returns the last lines as text, oldest first.
+// lines returns the last lines as text, oldest first. The cause is the first of them, also if it came long before.
 func (t *tail) lines() []string {
 	text := strings.ToValidUTF8(string(bytes.TrimRight(t.data, "\n")), "\uFFFD")
 	if text == "" {
 		return nil
 	}
 	lines := strings.Split(text, "\n")
-	if t.cut && len(lines) > 1 {
-		lines = lines[1:] // it may have lost its beginning
-	}
+	cause := lastCause(slices.Values(lines), t.cause)
 	lines = lines[max(0, len(lines)-tailLines):]
+	if cause != "" && !slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, cause) }) {
+		lines = append([]string{cause, "[…]"}, lines[max(0, len(lines)-tailLines+2):]...)
+	}
 	for i, line := range lines {
 		lines[i] = Printable(strings.ToValidUTF8(line[:min(len(line), tailLine)], ""))
 	}
