@@ -46,8 +46,14 @@ func (o *Own) open(mode fs.FileMode, gid, backlog int) error {
 	return err
 }
 
-// InheritOwn takes over a socket that the image before this one has opened with OpenOwn.
-func InheritOwn(fd int) (*Own, error) {
+// InheritOwn takes over a socket that the image before this one has opened with OpenOwn. After an error it is closed: a client must not
+// wait for an answer there.
+func InheritOwn(fd int) (_ *Own, err error) {
+	defer func() {
+		if err != nil {
+			_ = unix.Close(fd)
+		}
+	}()
 	name, err := unix.Getsockname(fd)
 	if err != nil {
 		return nil, os.NewSyscallError("getsockname", err)

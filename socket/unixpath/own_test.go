@@ -80,7 +80,7 @@ func TestOpenOwnGivesAPathToOneOfMany(t *testing.T) {
 	}
 }
 
-func TestInheritOwnRefusesOtherDescriptors(t *testing.T) {
+func TestInheritOwnClosesOtherDescriptors(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -91,8 +91,15 @@ func TestInheritOwnRefusesOtherDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if _, err := InheritOwn(int(f.Fd())); err == nil {
+	fd, err := unix.Dup(int(f.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := InheritOwn(fd); err == nil {
 		t.Error("a TCP socket counts as a unix socket")
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != unix.EBADF {
+		t.Errorf("it stays open: %v", err)
 	}
 	if _, err := InheritOwn(-1); err == nil {
 		t.Error("an invalid descriptor counts as a unix socket")

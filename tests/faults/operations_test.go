@@ -3,7 +3,6 @@
 package faults
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -13,7 +12,7 @@ import (
 
 // reload reloads the program and waits until the old generation is gone.
 func (sc *scene) reload() error {
-	return verdict(sc.client.AwaitReload(context.Background(), control.ReloadBody{Drained: true}, patience, unseen))
+	return verdict(sc.client.AwaitReload(soon(), control.ReloadBody{Drained: true}, patience, unseen))
 }
 
 // verdict returns why what a client has waited for has failed, as the client was told.
@@ -35,12 +34,12 @@ func unseen(control.WaitLine) {}
 
 // upgrade replaces supervisord in place.
 func (sc *scene) upgrade() error {
-	before, err := sc.client.Status(context.Background(), "", false)
+	before, err := sc.client.Status(soon(), "", false)
 	if err == nil {
-		err = sc.client.Upgrade(context.Background())
+		err = sc.client.Upgrade(soon())
 	}
 	if err == nil {
-		_, err = sc.client.AwaitImage(context.Background(), before)
+		_, err = sc.client.AwaitImage(soon(), before)
 	}
 	return err
 }
@@ -55,7 +54,7 @@ func (sc *scene) adopt() error {
 // scale starts a second worker, and stops one.
 func (sc *scene) scale() error {
 	for _, n := range []int{2, 1} {
-		if _, err := sc.client.Program(context.Background(), "web", "scale", control.ScaleBody{Workers: n}); err != nil {
+		if _, err := sc.client.Program(soon(), "web", "scale", control.ScaleBody{Workers: n}); err != nil {
 			return err
 		}
 		if err := until(patience, func() error { return sc.hasWorkers(n) }); err != nil {
@@ -67,7 +66,7 @@ func (sc *scene) scale() error {
 
 // hasWorkers returns an error unless so many workers serve and no others run.
 func (sc *scene) hasWorkers(n int) error {
-	st, err := sc.client.Status(context.Background(), "web", false)
+	st, err := sc.client.Status(soon(), "web", false)
 	if err != nil {
 		return err
 	}
@@ -88,7 +87,7 @@ func (sc *scene) hasWorkers(n int) error {
 
 // canary reloads the program by way of a canary.
 func (sc *scene) canary() error {
-	ctx := context.Background()
+	ctx := soon()
 	v, err := sc.client.AwaitReload(ctx, control.ReloadBody{Canary: &control.Canary{Workers: 1}, Hold: true}, patience, unseen)
 	if err == nil && v.Outcome == program.Held {
 		v, err = sc.client.Await(ctx, "drained", patience, sc.client.Happen("web", "promote", control.PromoteBody{}), unseen)
@@ -102,7 +101,7 @@ func (sc *scene) canary() error {
 
 // request asks for this and that.
 func (sc *scene) request() error {
-	ctx := context.Background()
+	ctx := soon()
 	_, err1 := sc.client.Status(ctx, "", true)
 	_, err2 := sc.client.Receipts(ctx, "web")
 	err3 := sc.client.Logs(ctx, "web", 5, false, func(control.LogEntry) {})

@@ -72,7 +72,14 @@ address = "udp:127.0.0.1:0"
 `
 
 // patience is how long an operation may take, and what it leaves to be finished.
-const patience = 30 * time.Second
+const patience = time.Minute
+
+// soon is a context that ends when an operation has taken too long.
+func soon() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	time.AfterFunc(patience, cancel)
+	return ctx
+}
 
 // scene is a supervisord behind a seam, with clients.
 type scene struct {
@@ -273,8 +280,14 @@ func until(limit time.Duration, holds func() error) (err error) {
 // sound returns what is wrong after an operation, whose client was told failed; nil: nothing. after is the last line of the log before
 // it, and before the worker that served.
 func (sc *scene) sound(o operation, after lab.Entry, before string, f fault, failed error) error {
-	if failed != nil && !sc.named(after, f, failed) {
-		return fmt.Errorf("neither the client nor the log was told the cause: %w", failed)
+	err := until(patience, func() error { // the log may be on its way
+		if failed != nil && !sc.named(after, f, failed) {
+			return fmt.Errorf("neither the client nor the log was told the cause: %w", failed)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	if o.launches && !lab.Alive(sc.m.PID()) {
 		return sc.ended(o, before)
@@ -282,8 +295,8 @@ func (sc *scene) sound(o operation, after lab.Entry, before string, f fault, fai
 	if err := sc.lives(); err != nil {
 		return err
 	}
-	err := until(patience, func() error { return sc.truth(o, before, failed) }) // what could not be steered is steered again a second later
-	if err != nil {
+	// What could not be steered is steered again a second later.
+	if err := until(patience, func() error { return sc.truth(o, before, failed) }); err != nil {
 		return err
 	}
 	if err := sc.recovers(); err != nil || !o.fresh {
@@ -364,7 +377,7 @@ func (sc *scene) named(after lab.Entry, f fault, failed error) bool {
 // recovers returns an error if the next reloads do not work or if something was leaked.
 func (sc *scene) recovers() error {
 	var leaked error
-	reachable := func() error { _, err := sc.client.Status(context.Background(), "", false); return err }
+	reachable := func() error { _, err := sc.client.Status(soon(), "", false); return err }
 	if err := until(patience, reachable); err != nil { // a control socket that could not be opened is tried again
 		return err
 	}
