@@ -113,7 +113,7 @@ func (t *Table) Offer(sockets []inherit.Socket) {
 func (t *Table) Unclaimed() []inherit.Socket {
 	var left []inherit.Socket
 	for _, o := range t.offers {
-		if o.hadPath() && !t.has(o.id) && o.at != "" && o.inode.IsAt(o.at) {
+		if o.hadPath() && !t.has(o.id) && o.path() != "" && o.inode.IsAt(o.at) {
 			_ = unix.Unlink(o.at) // a path that stays behind is stale, and the next start replaces it
 		}
 		if t.isExtra(o) {

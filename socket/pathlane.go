@@ -224,6 +224,9 @@ func (o *offer) locate() {
 
 // path is the name at which the socket is, as far as is known; "": it has none, or something else is there.
 func (o *offer) path() string {
+	if o.at == "" {
+		o.locate() // it may be that the file system could not be asked
+	}
 	if o.at == "" || o.inode.Gone(o.at) {
 		return ""
 	}
