@@ -208,6 +208,7 @@ func (sc *scene) end() error {
 		sc.load.Abandon()
 	}
 	sc.client.Close()
+	defer sc.m.Sweep() // orphans, if no supervisord runs
 	return sc.t.safely(func() error { sc.m.Finish(); return nil })
 }
 
