@@ -238,7 +238,7 @@ func TestHundredHUPsAtOnceEndWithOneGenerationThatServes(t *testing.T) {
 		m.Signal(syscall.SIGHUP)
 	}
 	m.Await(lab.Says(lab.GenerationServes), func(l lab.Entry) bool { return l.Generation > 1 })
-	m.Settle()
+	m.Reloaded()
 	m.Until("one worker is left", func() bool { return len(m.Living()) == 1 })
 	if served, began := m.Count(lab.Says(lab.GenerationServes)), m.Count(lab.Says(lab.TrialBegan)); served != began || served > 101 {
 		t.Errorf("%d generations began and %d served", began, served)

@@ -236,7 +236,7 @@ func (m *Supervisord) ReloadUnderLoad(address string, clients int, every time.Du
 	for began := 0; began < m.Count(Says(TrialBegan)); { // the last one may still be on trial, and one more be due
 		began = m.Count(Says(TrialBegan))
 		m.AwaitN(began, Says(GenerationServes))
-		m.Settle()
+		m.Reloaded()
 	}
 	l.Lossless(m.T)
 	for _, sentence := range []string{TrialFailed, WorkerKilled, WorkerDied} {

@@ -109,6 +109,7 @@ type statusAnswer struct {
 	PID      int
 	Programs []struct {
 		Name, State string
+		Due         *struct{} // a reload waits
 		Generations []struct {
 			Role    string
 			Workers []struct {
@@ -133,6 +134,16 @@ func (m *Supervisord) Status() (s statusAnswer) {
 	m.T.Helper()
 	Must(m.T, json.Unmarshal([]byte(m.CtlOK("status", "--json")), &s))
 	return s
+}
+
+// Reloaded waits until the log rests, and no reload waits or is on trial.
+func (m *Supervisord) Reloaded() {
+	m.T.Helper()
+	m.Settle()
+	m.Until("every reload has ended", func() bool {
+		p := m.Status().Programs[0]
+		return p.Due == nil && p.Generations[0].Role == "serving"
+	})
 }
 
 // Request sends a request over the control socket, on a connection of its own. If it fails, code is 0 and text the error.
