@@ -17,7 +17,7 @@ import (
 )
 
 // patience limits the wait for anything that should be immediate: the machine may be busy.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // chromium is a headless Chromium, driven over a pipe by the Chrome DevTools protocol: JSON messages, each ended by a NUL.
 type chromium struct {
