@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -75,6 +76,54 @@ func TestReusePortChangesInPlace(t *testing.T) {
 		t.Error("the socket is still shared")
 	}
 	arrive(t, table, w.Key(), 5)
+}
+
+// TestReusePortGetsAllConnectionsWhileEarlierSocketsAreOpen changes a listener whose generations have sockets of their own.
+func TestReusePortGetsAllConnectionsWhileEarlierSocketsAreOpen(t *testing.T) {
+	table := newTable(t)
+	w := want(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), PerSlot: true})
+	w.Slots = 2
+	apply(t, table, w)
+	old := claimed(t, table, []string{w.Key()})
+	if err := serve(table, old); err != nil {
+		t.Fatal(err)
+	}
+	w.PerSlot, w.ReusePort = false, true
+	apply(t, table, w)
+	next := claimed(t, table, []string{w.Key()})
+	if err := serve(table, next); err != nil {
+		t.Fatal(err)
+	}
+	table.Deafen(old, nil)
+	arrive(t, table, next[0], 50)
+	table.Release(old)
+	arrive(t, table, next[0], 50)
+	if n := len(table.Export()); n != 1 {
+		t.Errorf("%d sockets are open", n)
+	}
+	stranger, err := (&net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (failed error) {
+		return errors.Join(c.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }), failed)
+	}}).Listen(t.Context(), "tcp", table.Address(w.Key()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	got := make(chan bool, 1)
+	go func() {
+		c, err := stranger.Accept()
+		if err == nil {
+			c.Close()
+		}
+		got <- err == nil
+	}()
+	for range 50 {
+		dial(t, "tcp", table.Address(w.Key())).Close()
+	}
+	select {
+	case <-got:
+	case <-time.After(10 * time.Second):
+		t.Error("another process gets no connection")
+	}
 }
 
 func TestChangesOfPerSlotLoseNoConnection(t *testing.T) {

@@ -128,7 +128,10 @@ func (l *listener) applyFilters() error {
 // listen, which is that of the members. A silent socket is in no group, and one that has a program cannot listen again.
 func (l *listener) applyProgram() error {
 	program := l.compile(l.shared == nil)
-	if l.r.ReusePort || l.mixed || l.members[0].silent || !l.unsure && slices.Equal(program, l.program) {
+	if l.r.ReusePort && len(program) == 0 && len(l.program) == 0 {
+		return nil // another process may have set one
+	}
+	if l.mixed || l.members[0].silent || !l.unsure && slices.Equal(program, l.program) {
 		return nil
 	}
 	var err error
@@ -157,7 +160,8 @@ func (l *listener) fence() error {
 func noGroup(err error) bool { return errors.Is(err, unix.EINVAL) }
 
 // compile returns the program for each new connection; nil: none is needed, because the kernel spreads connections over all members, or
-// none is possible, because other processes may have joined the group. always says that a program is needed.
+// none is possible, because other processes have joined the group. With reuse_port they may join, so it is only there until the sockets of
+// earlier configurations are gone. always says that a program is needed.
 func (l *listener) compile(always bool) []unix.SockFilter {
 	var ways []way
 	if l.parking != nil {
@@ -177,7 +181,7 @@ func (l *listener) compile(always bool) []unix.SockFilter {
 		}
 	}
 	all := len(ways) == 1 && len(ways[0].members) == len(l.members)
-	if len(ways) == 0 || l.r.ReusePort || l.mixed || all && !always && len(l.probes) == 0 {
+	if len(ways) == 0 || l.mixed || all && (l.r.ReusePort || !always && len(l.probes) == 0) {
 		return nil
 	}
 	return slices.Concat(l.probeRules(), choose(ways))

@@ -4,6 +4,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -41,10 +42,14 @@ func main() {
 // serve answers every request with "hello".
 func serve(notify *systemd.Notify, address string) error {
 	http.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
 	if err := notify.Ready(); err != nil {
 		return err
 	}
-	return http.ListenAndServe(address, nil)
+	return http.Serve(ln, nil)
 }
 
 // store puts count descriptors with names of this length into the store, or as many as allowed, besides the two of the record. Its status
