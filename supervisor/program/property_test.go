@@ -116,8 +116,12 @@ func (h *history) event() Event {
 		if canary > 0 {
 			share = 0
 		}
-		return Reload{Config: h.draw(h.T), Reason: "HUP", Canary: canary, Share: share,
+		r := Reload{Config: h.draw(h.T), Reason: "HUP", Canary: canary, Share: share,
 			For: rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(h.T, "for"), By: rapid.SampledFrom([]Renewal{"", "", Changed}).Draw(h.T, "by")}
+		if canary > 0 || share > 0 {
+			r.By = "" // a person asks for a canary
+		}
+		return r
 	case "scale":
 		return Scale{Workers: rapid.IntRange(1, 5).Draw(h.T, "scale")}
 	case "promote":
