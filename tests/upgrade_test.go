@@ -118,19 +118,25 @@ func TestUpgradeToAHangingBinaryDelaysNothing(t *testing.T) {
 	m.Ends(0) // checks that nothing is left
 }
 
-// broken is a supervisord that fails at the step named in the environment variable BROKEN.
+// broken is a supervisord that, as a new image, fails at the step named in the environment variable BROKEN. Right before it executes
+// another image, it sends itself the signal whose number is in RAISE.
 func broken(t *testing.T) string {
 	t.Helper()
-	fails := func(where string) string {
-		return "if os.Getenv(\"BROKEN\") == \"" + where + "\" { return errors.New(\"broken on purpose\") }\n"
+	when := func(where string) string {
+		return "if os.Getenv(\"BROKEN\") == \"" + where + "\" && os.Getenv(\"SUPERVISORD_FALLBACK\") != \"\" "
 	}
+	fails := func(where string) string { return when(where) + "{ return errors.New(\"broken on purpose\") }\n" }
 	restore, call := "func (s *Supervisor) Restore(h *handover.Handover) {\n", "\td.supervisor.Restore(d.handover)\n"
 	spawned := "signal.Notify(l.chld, syscall.SIGCHLD)\n"
+	execute := "\treturn handover.Execute(recordSource{d.s}"
 	return lab.Variant(t,
 		lab.Edit("supervisor/restore.go", "import (\n", "import (\n\t\"os\"\n"),
-		lab.Edit("supervisor/restore.go", restore, restore+"if os.Getenv(\"BROKEN\") == \"panic\" { panic(\"broken on purpose\") }\n"),
+		lab.Edit("supervisor/restore.go", restore, restore+when("panic")+"{ panic(\"broken on purpose\") }\n"),
 		lab.Edit("internal/daemon/setup.go", call, fails("error")+call+fails("adopted")),
-		lab.Edit("worker/launcher.go", "\t"+spawned, "if os.Getenv(\"BROKEN\") == \"before\" { return nil, errors.New(\"broken on purpose\") }\n"+spawned),
+		lab.Edit("worker/launcher.go", "\t"+spawned, when("before")+"{ return nil, errors.New(\"broken on purpose\") }\n"+spawned),
+		lab.Edit("supervisor/upgrade.go", "import (\n", "import (\n\t\"strconv\"\n\t\"syscall\"\n"),
+		lab.Edit("supervisor/upgrade.go", execute,
+			"if n, err := strconv.Atoi(os.Getenv(\"RAISE\")); err == nil { syscall.Kill(os.Getpid(), syscall.Signal(n)) }\n"+execute),
 	)
 }
 
@@ -158,6 +164,34 @@ func TestNewBinaryThatFailsAfterExecRollsBackToTheOldOne(t *testing.T) {
 			}
 			load.Lossless(t)
 			m.Works(worker)
+		})
+	}
+}
+
+func TestSignalThatComesWhileAnUpgradeIsPreparedIsObeyed(t *testing.T) {
+	t.Parallel()
+	binary := broken(t)
+	upgrade := func(t *testing.T, sig syscall.Signal, breaks, want string) (*lab.Supervisord, lab.Entry) {
+		m := lab.WithOwnBinary(t)
+		m.Replace(binary)
+		m.Env = []string{fmt.Sprintf("RAISE=%d", sig), "BROKEN=" + breaks}
+		m.Start(lab.Web)
+		m.Serves(1)
+		return m, m.Upgrade(want)
+	}
+	for what, image := range map[string]struct{ breaks, want string }{
+		"by the new image":              {"", lab.Upgraded},
+		"by the old one, which is back": {"adopted", lab.UpgradeFailed},
+	} {
+		t.Run("HUP, "+what, func(t *testing.T) {
+			t.Parallel()
+			m, last := upgrade(t, syscall.SIGHUP, image.breaks, image.want)
+			m.Await(lab.After(last), lab.Says(lab.GenerationServes), lab.Gen(2))
+		})
+		t.Run("TERM, "+what, func(t *testing.T) {
+			t.Parallel()
+			m, _ := upgrade(t, syscall.SIGTERM, image.breaks, image.want)
+			m.Ends(0)
 		})
 	}
 }

@@ -33,6 +33,7 @@ type Options struct {
 // daemon is a supervisor with everything that it needs from outside.
 type daemon struct {
 	Options
+	signals    *caughtSignals
 	handover   *handover.Handover
 	config     *config.Config // nil: what was handed over continues unchanged
 	settings   config.Settings
@@ -58,16 +59,17 @@ func Run(o Options) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(30) // the daemon is mostly idle: trade CPU for memory
 	}
-	d := &daemon{Options: o}
+	d := &daemon{Options: o, signals: signals}
 	defer func() { d.out.close() }()
 	defer d.close()
 	var updates <-chan *supervisor.Update
-	if err := orGoBack(func() (err error) { updates, err = d.setUp(); return err }, func() { d.out.sync() }); err != nil {
+	if err := d.orGoBack(func() (err error) { updates, err = d.setUp(); return err }); err != nil {
 		return err
 	}
 	handover.Stay(os.Environ())
+	raise(handover.Caught(os.Environ()))
 	d.serve(updates)
-	return d.follow(d.supervisor.Run(signals))
+	return d.follow(d.supervisor.Run(signals.asked()))
 }
 
 // follow closes everything that serves clients after the supervisor has returned err, and returns err.

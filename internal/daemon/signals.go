@@ -8,28 +8,55 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/handover"
 )
 
-// leaveSignal is SIGRTMIN+1 as kill(1) and systemctl count. Nothing sends it by default, and its default action, to kill the
-// process, has the same effect on a supervisord that does not know it.
-const leaveSignal = syscall.Signal(35)
+// caughtSignals are the channels of the signals that the daemon catches.
+type caughtSignals struct {
+	reload, reopen, upgrade, leave, scale, stop chan os.Signal
+}
 
-func catch() supervisor.Signals {
-	one := func(sig os.Signal) <-chan os.Signal {
-		c := make(chan os.Signal, 1)
-		signal.Notify(c, sig)
-		return c
+func catch() *caughtSignals {
+	s := &caughtSignals{
+		reload: make(chan os.Signal, 1), reopen: make(chan os.Signal, 1), upgrade: make(chan os.Signal, 1), leave: make(chan os.Signal, 1),
+		scale: make(chan os.Signal, 16), // one for each worker that is wanted at once
+		stop:  make(chan os.Signal, 4),
 	}
-	stop := make(chan os.Signal, 4)
-	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT)
-	scale := make(chan os.Signal, 16) // one for each worker that is wanted at once
-	signal.Notify(scale, syscall.SIGTTIN)
+	signal.Notify(s.reload, syscall.SIGHUP)
+	signal.Notify(s.reopen, syscall.SIGUSR1)
+	signal.Notify(s.upgrade, syscall.SIGUSR2)
+	signal.Notify(s.leave, handover.LeaveSignal)
+	signal.Notify(s.stop, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT)
+	signal.Notify(s.scale, syscall.SIGTTIN)
 	if !stopsBackground(os.Stderr) { // otherwise the terminal sends TTOU for each line of the log
-		signal.Notify(scale, syscall.SIGTTOU)
+		signal.Notify(s.scale, syscall.SIGTTOU)
 	}
 	signal.Ignore(syscall.SIGPIPE) // the reader of the log may exit
-	return supervisor.Signals{
-		Reload: one(syscall.SIGHUP), Reopen: one(syscall.SIGUSR1), Upgrade: one(syscall.SIGUSR2), Leave: one(leaveSignal), Scale: scale, Stop: stop,
+	return s
+}
+
+// asked is what the supervisor reads.
+func (s *caughtSignals) asked() supervisor.Signals {
+	return supervisor.Signals{Reload: s.reload, Reopen: s.reopen, Upgrade: s.upgrade, Leave: s.leave, Scale: s.scale, Stop: s.stop}
+}
+
+// take takes what nobody has read.
+func (s *caughtSignals) take() (signals []syscall.Signal) {
+	barrier := make(chan os.Signal, 1)
+	signal.Notify(barrier, syscall.SIGHUP)
+	signal.Stop(barrier) // waits until what Go's handler has seen is in the channels
+	for _, c := range []chan os.Signal{s.reload, s.reopen, s.upgrade, s.leave, s.scale, s.stop} {
+		for len(c) > 0 {
+			signals = append(signals, (<-c).(syscall.Signal))
+		}
+	}
+	return signals
+}
+
+// raise sends this process what an image before it has taken.
+func raise(signals []syscall.Signal) {
+	for _, sig := range signals {
+		syscall.Kill(os.Getpid(), sig) //nolint:errcheck // to itself
 	}
 }
 

@@ -51,7 +51,7 @@ func AbsolutePath(path string) string {
 func (u upgrader) Check() []string { return u.Options.Check(u.path) }
 
 func (u upgrader) Image() handover.Image {
-	return handover.Image{Path: u.path, Args: os.Args, Keep: u.keep(), Exec: syscall.Exec}
+	return handover.Image{Path: u.path, Args: os.Args, Keep: u.keep(), Caught: u.signals.take, Exec: syscall.Exec}
 }
 
 // keep lists the descriptors that only the daemon knows.
@@ -71,8 +71,8 @@ func (u upgrader) keep() map[string]int {
 }
 
 // orGoBack runs what a new image does before it takes over. If setUp fails or panics, the previous image, if there is one, takes over
-// again: a failed upgrade must not end the service. sync writes what the log still holds.
-func orGoBack(setUp func() error, sync func()) (err error) {
+// again: a failed upgrade must not end the service.
+func (d *daemon) orGoBack(setUp func() error) (err error) {
 	defer func() {
 		if !handover.CanGoBack(os.Environ()) {
 			return
@@ -81,8 +81,8 @@ func orGoBack(setUp func() error, sync func()) (err error) {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 		if err != nil {
-			sync()
-			err = fmt.Errorf("%w; and %w", err, handover.GoBack(os.Environ(), err))
+			d.out.sync()
+			err = fmt.Errorf("%w; and %w", err, handover.GoBack(os.Environ(), err, d.signals.take))
 		}
 	}()
 	return setUp()
