@@ -1,6 +1,8 @@
 package supervisor
 
 import (
+	"time"
+
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/socket/diag"
@@ -46,8 +48,11 @@ func (g *resources) watchesOver(w *program.Worker, h *heldProcess) (all []*diag.
 	return all
 }
 
+// lookPatience is how long a signal waits for a look that takes about a millisecond: a worker must not lose more of its stop.timeout.
+const lookPatience = time.Second
+
 // looksFirst reports whether a signal has to wait until it is known what the worker has in hand, and begins to look: at the first signal that stops a
-// worker which gets no new connections, and at KILL, whatever sockets the worker has. This takes about a millisecond.
+// worker which gets no new connections, and at KILL, whatever sockets the worker has.
 func (p *runner) looksFirst(a program.SendSignal) bool {
 	w, cg := p.core.Find(a.Worker)
 	h := p.workers[a.Worker]
@@ -70,16 +75,19 @@ func (p *runner) looksFirst(a program.SendSignal) bool {
 		return false
 	}
 	h.looking = a.Signal
+	send := func() {
+		if now, stops := p.core.StopStep(a.Worker); stops && now == a && h.looking == a.Signal {
+			h.looking, h.looked = 0, a.Signal
+			p.send(a)
+		}
+	}
+	limit := p.s.after(lookPatience, send)
 	p.s.later(func() func() {
 		for _, watch := range watches {
 			_ = watch.Mark(kill) // what is not seen is not known
 		}
-		return func() {
-			if now, stops := p.core.StopStep(a.Worker); stops && now == a && h.looking == a.Signal {
-				h.looking, h.looked = 0, a.Signal
-				p.send(a)
-			}
-		}
+		limit.Stop()
+		return send
 	})
 	return true
 }

@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
@@ -125,6 +127,36 @@ func TestSignalThatWaitsForALookIsSentOnce(t *testing.T) {
 			p.workerDid(2, worker.ReadySaid{})
 			p.resendAll()
 		})
+		synctest.Wait()
+		if got := s.workers()[0].signals(); !slices.Equal(got, []syscall.Signal{syscall.SIGTERM}) {
+			t.Errorf("the old worker got %v", got)
+		}
+	}, c)
+}
+
+func TestSignalDoesNotWaitForALookThatTakesTooLong(t *testing.T) {
+	c := steeredProgram(t)
+	c.Drain.Timeout = 0
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		synctest.Wait()
+		looks := make(chan struct{})
+		s.looks(func(web *runner, _ *socket.Table) {
+			web.generations[1].watches = map[int]*diag.Watch{everySlot: diag.NewWatchOf([]uint16{1}, func() map[uint64]bool {
+				<-looks
+				return nil
+			})}
+		})
+		s.replaced()
+		pass(lookPatience - time.Millisecond)
+		if s.told(1) {
+			t.Fatal("told before the look")
+		}
+		pass(time.Millisecond)
+		if !s.told(1) {
+			t.Fatal("not told when the look takes too long")
+		}
+		close(looks)
 		synctest.Wait()
 		if got := s.workers()[0].signals(); !slices.Equal(got, []syscall.Signal{syscall.SIGTERM}) {
 			t.Errorf("the old worker got %v", got)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,7 +19,8 @@ const (
 	destroyGroups = 1<<0 | 1<<2 // IPv4, IPv6
 	endedBuffer   = 4 << 20     // takes some thousand messages; without CAP_NET_ADMIN the kernel's limit is less
 
-	endedAtMost = 1 << 16 // messages
+	endedAtMost = 1 << 16     // messages
+	endedLimit  = time.Second // of one reading: other generations on the port may lose connections all the time
 
 	// Where things are in such a message: netlink's head, struct inet_diag_msg, INET_DIAG_PROTOCOL, then INET_DIAG_INFO.
 	endedSport    = unix.NLMSG_HDRLEN + 4
@@ -59,11 +61,13 @@ func (e *ended) close() {
 	}
 }
 
-// read passes the connections that have ended to see, until there was no message for so many milliseconds. It reports whether none was dropped.
+// read passes the connections that have ended to see, until there was no message for so many milliseconds, at most for endedLimit. It reports
+// whether none was dropped or left.
 func (e *ended) read(buf []byte, wait int, see func(s *inetSocket)) (complete bool) {
 	complete = true
 	var s inetSocket
-	for range endedAtMost {
+	until := time.Now().Add(endedLimit)
+	for read := 0; read < endedAtMost && time.Now().Before(until); read++ {
 		n, err := unix.Read(e.fd, buf)
 		switch {
 		case err == nil:

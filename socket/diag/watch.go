@@ -123,7 +123,9 @@ func (w *Watch) Look() (Look, error) {
 	settled := w.isSettled()
 	l, datagrams, err := w.once(began)
 	if err == nil && l.Quiet() && (!settled || datagrams > len(w.requests)) {
+		w.mu.Unlock() // a Mark need not wait
 		<-w.settled
+		w.mu.Lock()
 		settled = true
 		l, _, err = w.once(began)
 	}
