@@ -142,8 +142,8 @@ func mayAdopt(pid, pidfd int, child bool) error {
 		return fmt.Errorf("process %d: it is not a child of the supervisor, and there is no pidfd to know it by", pid)
 	}
 	of, err := proc.PIDOf(pidfd)
-	if _, unseen := errors.AsType[*fs.PathError](err); unseen && child {
-		return nil // without descriptors to spare, say: nobody but this process can reap it, so the PID is enough
+	if _, unseen := errors.AsType[*fs.PathError](err); unseen && (child || proc.Exists(pidfd) && leadsSession(pid)) {
+		return nil // an old kernel and no descriptor to spare, say: only this process can reap a child, and a worker leads a session
 	}
 	if err != nil {
 		return fmt.Errorf("process %d: its pidfd: %w", pid, err)
@@ -152,6 +152,11 @@ func mayAdopt(pid, pidfd int, child bool) error {
 		return fmt.Errorf("process %d: its pidfd is that of another process", pid)
 	}
 	return nil
+}
+
+func leadsSession(pid int) bool {
+	session, err := unix.Getsid(pid)
+	return err == nil && session == pid
 }
 
 // reapedWithin is how long to wait for the status of a process that is not a child: its parent has to reap it first.

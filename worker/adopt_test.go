@@ -127,6 +127,28 @@ func TestAdoptionThatWouldBeAGuessIsRefused(t *testing.T) {
 	unix.Close(pidfd)
 }
 
+func TestForeignChildIsAdoptedWithoutADescriptorToSpare(t *testing.T) {
+	l := launcher(t)
+	pid, pidfd := stranger(t, l, "exec sleep 100")
+	if !eventually(func() bool { return leadsSession(pid) }) { // setsid has run
+		t.Fatal("it leads no session, as a worker does")
+	}
+	var usual unix.Rlimit
+	if err := errors.Join(unix.Getrlimit(unix.RLIMIT_NOFILE, &usual), unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: usual.Max})); err != nil {
+		t.Fatal(err)
+	}
+	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true, Ready: true}, Descriptors: map[string]int{FDProcess: pidfd}})
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &usual); err != nil {
+		t.Fatal(err)
+	}
+	if e := must[Spawned](s); e.PID != pid {
+		t.Error(e)
+	}
+	must[ReadySaid](s)
+	s.signal(int(syscall.SIGKILL))
+	must[Exited](s)
+}
+
 func TestAdoptedWorkerHasItsStateAndDescriptorsAtOnce(t *testing.T) {
 	l := launcher(t)
 	pid, pidfd := stranger(t, l, "exec sleep 100")

@@ -10,8 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PIDOf returns the PID of the process that a pidfd refers to, or -1 if that process was reaped (proc_pid_fdinfo(5)).
+// PIDOf returns the PID of the process that a pidfd refers to, or -1 if that process was reaped. Before Linux 6.13, which has
+// PIDFD_GET_INFO, it needs a descriptor to read proc_pid_fdinfo(5); an error of that is a *fs.PathError.
 func PIDOf(pidfd int) (int, error) {
+	info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_PID}
+	if unix.IoctlPidfdInfo(pidfd, &info) == nil && info.Mask&unix.PIDFD_INFO_PID != 0 {
+		return int(info.Pid), nil
+	}
+	if unix.PidfdSendSignal(pidfd, 0, nil, 0) == unix.ESRCH {
+		return -1, nil
+	}
 	text, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(pidfd))
 	if err != nil {
 		return 0, err
