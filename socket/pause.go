@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -103,7 +104,6 @@ func (u *update) spare(l *listener) (*sock, error) {
 
 // fill makes the queue of the member as short as can be, and connects once.
 func (p *Probe) fill() error {
-	const soon = 1000 // ms
 	if err := errors.Join(unix.SetNonblock(p.member.fd, true), unix.Listen(p.member.fd, 0)); err != nil {
 		return err
 	}
@@ -120,19 +120,29 @@ func (p *Probe) fill() error {
 	if err != nil {
 		return err
 	}
+	return p.connect()
+}
+
+// connect connects once, and waits until the connection is in the queue.
+func (p *Probe) connect() error {
+	const soon = time.Second
 	to, err := bindAddr{network: "tcp", ip: p.to.Addr(), port: p.to.Port()}.sockaddr()
 	if err != nil {
 		return err
 	}
-	timeout := unix.NsecToTimeval(soon * 1e6)
+	timeout := unix.NsecToTimeval(soon.Nanoseconds())
 	if err := unix.SetsockoptTimeval(p.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout); err != nil {
 		return err
 	}
-	if err := unix.Connect(p.fd, to); err != nil {
-		return err
+	arrived := false
+	if err = unix.Connect(p.fd, to); err == nil || errors.Is(err, unix.EINTR) { // which goes on
+		arrived, err = p.member.arrives(soon)
 	}
-	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.member.fd), Events: unix.POLLIN}}, soon); n == 0 || err != nil {
-		return fmt.Errorf("its queue does not fill: %w", unix.ETIMEDOUT)
+	if err == nil && !arrived || errors.Is(err, unix.EINPROGRESS) {
+		err = unix.ETIMEDOUT
+	}
+	if err != nil {
+		return fmt.Errorf("its queue does not fill: %w", err)
 	}
 	return nil
 }

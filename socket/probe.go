@@ -138,6 +138,11 @@ func (l *listener) probeRules() []unix.SockFilter {
 	return sourceRules(rules)
 }
 
+// probed reports whether a probe goes to the member.
+func (l *listener) probed(m *sock) bool {
+	return slices.ContainsFunc(l.probes, func(p *Probe) bool { return p.member == m })
+}
+
 // onlyProbes is the filter of a deaf member: it hears its probes.
 func (l *listener) onlyProbes(m *sock) []unix.SockFilter {
 	var rules []rule

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -268,6 +269,28 @@ func TestPausedListenerLetsClientsWait(t *testing.T) {
 		t.Error(err)
 	}
 	accepted(t, fd)
+}
+
+func TestConnectionIsAwaitedThroughSignals(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+	m := table.listeners[w.Key()].members[0]
+	thread, ended := make(chan int), make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		thread <- unix.Gettid()
+		if arrived, err := m.arrives(10 * time.Second); !arrived || err != nil {
+			t.Errorf("arrived %v, %v", arrived, err)
+		}
+	}()
+	tid := <-thread
+	for range 100 {
+		_ = unix.Tgkill(unix.Getpid(), tid, unix.SIGURG) // with which Go's runtime interrupts its threads
+		time.Sleep(time.Millisecond)
+	}
+	dial(t, "tcp", table.Address(w.Key()))
+	<-ended
 }
 
 func TestListenerThatIsRemovedWhilePausedIsNewWhenItComesAgain(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -110,14 +111,22 @@ func (l *listener) apply() error {
 }
 
 // applyFilters makes every member deaf that must not hear. A deaf member hears the probes that are for it. Kernels of 2026 ask
-// for CAP_NET_ADMIN to set the filter of a TCP socket; without it the program alone keeps connections away.
+// for CAP_NET_ADMIN to set the filter of a TCP socket; without it the program alone keeps connections away, and a filter that would keep
+// a probe away is removed.
 func (l *listener) applyFilters() error {
 	for _, m := range l.members {
 		var filter []unix.SockFilter
 		if !m.hears {
 			filter = l.onlyProbes(m)
 		}
-		if err := m.filter(filter); err != nil && (len(filter) == 0 || !errors.Is(err, unix.EPERM)) {
+		err := m.filter(filter)
+		if errors.Is(err, unix.EPERM) && len(filter) > 0 {
+			err = nil
+			if l.probed(m) {
+				err = m.filter(nil)
+			}
+		}
+		if err != nil {
 			return fmt.Errorf("set a filter: %w", err)
 		}
 	}
@@ -265,9 +274,19 @@ func (m *sock) refuse() (n int) {
 
 // readable reports whether a connection waits, in a socket of any kind.
 func (m *sock) readable() bool {
-	fds := []unix.PollFd{{Fd: int32(m.fd), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds, 0)
-	return err == nil && n == 1 && fds[0].Revents&unix.POLLIN != 0
+	arrived, _ := m.arrives(0)
+	return arrived
+}
+
+// arrives waits until a connection waits, at most so long, and reports whether one does.
+func (m *sock) arrives(within time.Duration) (bool, error) {
+	for end := time.Now().Add(within); ; {
+		fds := []unix.PollFd{{Fd: int32(m.fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, int(max(0, time.Until(end)).Milliseconds()))
+		if !errors.Is(err, unix.EINTR) { // Go interrupts its threads with signals
+			return err == nil && n == 1 && fds[0].Revents&unix.POLLIN != 0, err
+		}
+	}
 }
 
 // aside calls f with the sockets of these claims that get no new connections, for each listener that has some.

@@ -30,6 +30,8 @@ type operation struct {
 	changes  bool               // another worker serves afterwards
 	launches bool               // it starts a supervisord
 	fresh    bool               // … and nothing runs before
+	tcp      bool               // all listeners are
+	keeps    bool               // the generation before is kept
 	more     string             // of the configuration
 }
 
@@ -122,6 +124,9 @@ func survey(t *testing.T, o operation, sc *scene) []site {
 		sc.seam.rest()
 		if o.fresh {
 			lab.Must(t, sc.t.safely(func() error { sc.m.Finish(); return nil }))
+		} else {
+			lab.Must(t, sc.t.safely(sc.reload)) // a rollback needs a generation that is kept
+			sc.settled()
 		}
 		if len(unknown) > 0 {
 			t.Errorf("add these to the calls that may fail, or to those that go straight to the kernel: %v", unknown)
@@ -210,6 +215,16 @@ func TestAnySystemCallOfAScaleMayFailOnce(t *testing.T) {
 func TestAnySystemCallOfACanaryMayFailOnce(t *testing.T) {
 	t.Parallel()
 	sweep(t, operation{name: "canary", do: (*scene).canary, changes: true, more: "workers = 2"})
+}
+
+func TestAnySystemCallOfARollbackMayFailOnce(t *testing.T) {
+	t.Parallel()
+	sweep(t, operation{name: "rollback", do: (*scene).rollback, changes: true, keeps: true, more: `reload = { keep = "1h" }`})
+}
+
+func TestAnySystemCallOfAPauseMayFailOnce(t *testing.T) {
+	t.Parallel()
+	sweep(t, operation{name: "pause and resume", do: (*scene).pause, tcp: true})
 }
 
 func TestAnySystemCallOfARequestMayFailOnce(t *testing.T) {

@@ -5,14 +5,20 @@ package faults
 import (
 	"errors"
 	"fmt"
+	"net"
+	"time"
 
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/supervisor/program"
 )
 
-// reload reloads the program and waits until the old generation is gone.
+// reload reloads the program and waits until the old generation is gone, or, if that is kept, the one before it.
 func (sc *scene) reload() error {
-	return verdict(sc.client.AwaitReload(soon(), control.ReloadBody{Drained: true}, patience, unseen))
+	err := verdict(sc.client.AwaitReload(soon(), control.ReloadBody{Drained: !sc.keeps}, patience, unseen))
+	if err == nil && sc.keeps {
+		err = until(patience, func() error { return sc.hasWorkers(1, 1) })
+	}
+	return err
 }
 
 // verdict returns why what a client has waited for has failed, as the client was told.
@@ -57,30 +63,29 @@ func (sc *scene) scale() error {
 		if _, err := sc.client.Program(soon(), "web", "scale", control.ScaleBody{Workers: n}); err != nil {
 			return err
 		}
-		if err := until(patience, func() error { return sc.hasWorkers(n) }); err != nil {
+		if err := until(patience, func() error { return sc.hasWorkers(n, 0) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// hasWorkers returns an error unless so many workers serve and no others run.
-func (sc *scene) hasWorkers(n int) error {
+// hasWorkers returns an error unless so many workers serve, so many are kept, and no others run.
+func (sc *scene) hasWorkers(serving, kept int) error {
 	st, err := sc.client.Status(soon(), "web", false)
 	if err != nil {
 		return err
 	}
-	ready, all := 0, 0
+	have := map[program.WorkerState]int{}
+	all := 0
 	for _, g := range st.Programs[0].Generations {
 		for _, w := range g.Workers {
+			have[w.State]++
 			all++
-			if w.State == program.Ready {
-				ready++
-			}
 		}
 	}
-	if ready != n || all != n {
-		return fmt.Errorf("%d workers are there, and %d are ready, instead of %d", all, ready, n)
+	if have[program.Ready] != serving || have[program.Kept] != kept || all != serving+kept {
+		return fmt.Errorf("the workers are %v, instead of %d that serve and %d that are kept", have, serving, kept)
 	}
 	return nil
 }
@@ -97,6 +102,40 @@ func (sc *scene) canary() error {
 		sc.client.Program(ctx, "web", "abort", control.AbortBody{}) //nolint:errcheck // or there is nothing to abort
 	}
 	return err
+}
+
+// rollback lets the generation that is kept serve again, and waits until the one that served is gone.
+func (sc *scene) rollback() error {
+	err := verdict(sc.client.Await(soon(), "serves", patience, sc.client.Happen("web", "rollback", nil), unseen))
+	if err == nil {
+		err = until(patience, func() error { return sc.hasWorkers(1, 0) })
+	}
+	return err
+}
+
+// pause lets new connections wait, and ends that.
+func (sc *scene) pause() error {
+	_, err := sc.client.Program(soon(), "web", "pause", control.PauseBody{For: "1m"})
+	if err == nil {
+		if err = sc.waits(); err == nil {
+			_, err = sc.client.Program(soon(), "web", "resume", nil)
+		}
+	}
+	if err != nil { // it may be paused still
+		sc.client.Program(soon(), "web", "resume", nil) //nolint:errcheck // or there is nothing to resume
+	}
+	return err
+}
+
+// waits returns an error if a new connection does not wait.
+func (sc *scene) waits() error {
+	for _, at := range []string{sc.address, sc.other} {
+		if c, err := net.DialTimeout("tcp", at, 50*time.Millisecond); err == nil {
+			c.Close()
+			return fmt.Errorf("the client was told that new connections wait, but %s takes one", at)
+		}
+	}
+	return nil
 }
 
 // request asks for this and that.

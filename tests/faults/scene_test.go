@@ -65,10 +65,10 @@ name = "http"
 address = "{address}"
 [[program.web.listen]]
 name = "path"
-address = "unix:{dir}/web.sock"
+address = "{other}"
 [[program.web.listen]]
 name = "udp"
-address = "udp:127.0.0.1:0"
+address = "{third}"
 `
 
 // patience is how long an operation may take, and what it leaves to be finished.
@@ -89,12 +89,14 @@ type scene struct {
 	client *control.Client
 
 	address   string
+	other     string // address
 	load      *load.Load
 	lost      atomic.Int64
 	loss      atomic.Value // the text of the last one
 	usual     map[string]int
 	orphaned  bool // supervisord was killed
 	several   bool // workers
+	keeps     bool // the generation before
 	processes int  // supervisord and its workers
 }
 
@@ -134,8 +136,8 @@ func begin(test testing.TB, o operation) *scene {
 	m := lab.Prepare(t)
 	m.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin"} // the hook's sh is looked for in each directory
 	m.File("web.env", "WORD=hello\n")
-	m.Write(strings.NewReplacer("{self}", fmt.Sprintf("%q", lab.Built.Self), "{more}", o.more, "{address}", lab.Reserve(t)).Replace(config))
-	sc := &scene{t: t, m: m, client: control.NewClient(m.Path("run/control.sock")), seam: &seam{dir: m.Dir}, processes: 2}
+	sc := &scene{t: t, m: m, client: control.NewClient(m.Path("run/control.sock")), seam: &seam{dir: m.Dir}, keeps: o.keeps, processes: 2}
+	sc.configure(o)
 	if o.more != "" {
 		sc.several, sc.processes = true, 3
 	}
@@ -143,6 +145,7 @@ func begin(test testing.TB, o operation) *scene {
 		lab.Must(t, sc.launch())
 		if !o.fresh {
 			sc.press()
+			lab.Must(t, sc.reload()) // a rollback needs a generation that is kept
 			lab.Must(t, o.do(sc))
 		}
 		for range 3 {
@@ -155,6 +158,20 @@ func begin(test testing.TB, o operation) *scene {
 		return nil
 	}))
 	return sc
+}
+
+// configure writes the configuration. Only TCP can be paused, and UDP not kept.
+func (sc *scene) configure(o operation) {
+	third := "127.0.0.1:0"
+	sc.address, sc.other = lab.Reserve(sc.t), "unix:"+sc.m.Path("web.sock")
+	switch {
+	case o.tcp:
+		sc.other = lab.Reserve(sc.t)
+	case !o.keeps:
+		third = "udp:" + third
+	}
+	sc.m.Write(strings.NewReplacer("{self}", fmt.Sprintf("%q", lab.Built.Self), "{more}", o.more,
+		"{address}", sc.address, "{other}", sc.other, "{third}", third).Replace(config))
 }
 
 // launch starts supervisord and waits until it serves; the error says that it has ended instead.
@@ -176,7 +193,6 @@ func (sc *scene) launch() error {
 		})
 		return fmt.Errorf("supervisord has ended with exit code %d: %s", sc.m.Cmd.ProcessState.ExitCode(), sc.m.Log)
 	}
-	sc.address = sc.m.Address()
 	return nil
 }
 
@@ -196,7 +212,7 @@ func (sc *scene) press() {
 	for _, s := range []*load.Sender{
 		{Dial: load.Dial(sc.address), Ask: ask, Timeout: lab.AnswerTimeout},
 		{Dial: load.Dial(sc.address), Ask: kept, Timeout: lab.AnswerTimeout, Keep: 1},
-		{Dial: load.Dial("unix:" + sc.m.Path("web.sock")), Ask: ask, Timeout: lab.AnswerTimeout},
+		{Dial: load.Dial(sc.other), Ask: ask, Timeout: lab.AnswerTimeout},
 	} {
 		sc.load.Loop(s, 1, 0, pause)
 	}
@@ -250,7 +266,7 @@ func (sc *scene) holdings() map[string]int {
 // answers asks on both listeners who serves.
 func (sc *scene) answers() (who string, err error) {
 	var said [2]string
-	for i, at := range []string{sc.address, "unix:" + sc.m.Path("web.sock")} {
+	for i, at := range []string{sc.address, sc.other} {
 		if said[i], err = lab.Get(at, "/"); err != nil {
 			return "", fmt.Errorf("%s does not answer: %w", at, err)
 		}
