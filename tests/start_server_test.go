@@ -545,10 +545,13 @@ func TestUpgradedStartServerKeepsItsFilesLogCommandAndLines(t *testing.T) {
 	statusFile(m, fmt.Sprintf("1:%d\n", first))
 	m.Signal(syscall.SIGUSR2)
 	m.Until("the new image waits for signals", func() bool {
-		var caught uint64
+		environ, _ := proc.Environ(m.PID()) // fails while its first thread exits, before the executing thread takes its place
+		if environ["SUPERVISORD_HANDOVER"] == "" {
+			return false
+		}
+		var caught uint64 // read after the environment: before, it may be what the old image caught
 		fmt.Sscanf(lab.ProcStatus(m.PID())["SigCgt"], "%x", &caught)
-		environ, _ := proc.Environ(m.PID())                           // fails while its first thread exits, before the executing thread takes its place
-		return environ["SUPERVISORD_HANDOVER"] != "" && caught&1 != 0 // HUP
+		return caught&1 != 0 // HUP
 	})
 	m.Signal(syscall.SIGHUP)
 	second := logged(m, "starting new worker ", 2)

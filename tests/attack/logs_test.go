@@ -79,9 +79,11 @@ ready = { method = "delay", delay = "10ms" }
 	lab.Must(t, err)
 	defer reader.Close()
 	read := readUntil(reader, "unfinished")
-	m.Until("it is read", func() bool {
+	m.Until("it is read", func() bool { // one upgrade at a time: between two images nobody would catch the TERM at the end
+		last := m.Last()
 		m.Signal(syscall.SIGUSR2)
-		return m.Count(lab.Says(lab.Upgraded)) > 0
+		answer := m.Await(lab.After(last), func(l lab.Entry) bool { return l.Msg == lab.Upgraded || l.Msg == lab.UpgradeRefused })
+		return answer.Msg == lab.Upgraded
 	})
 	m.Finish()
 	var want strings.Builder

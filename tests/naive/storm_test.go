@@ -57,13 +57,16 @@ func TestTwentyUpgradesInAStormOfHUPsLoseNoRequestOfAServerThatShutsDown(t *test
 	m.Serves(1)
 	s := storm(m.Address())
 	s.Every, s.Reloads = 10*time.Millisecond, 20
-	ticks := 0
+	ticks, asked := 0, 0
+	upgraded := func() int { return m.Count(lab.Says(lab.Upgraded)) }
 	toll := s.Blow(t, func() {
 		m.Signal(syscall.SIGHUP)
-		if ticks++; ticks%25 == 0 {
+		if ticks++; ticks%25 == 0 && upgraded() == asked {
 			m.Signal(syscall.SIGUSR2)
+			asked++
 		}
-	}, func() int { return m.Count(lab.Says(lab.Upgraded)) })
+	}, upgraded)
+	m.AwaitN(asked, lab.Says(lab.Upgraded)) // between two images nobody would catch the TERM at the end
 	toll.Lossless(t, "Go, Shutdown, upgrades under HUPs every 10 ms", m.Log)
 	if served := m.Count(lab.Says(lab.GenerationServes)); served < 10 {
 		t.Errorf("only %d generations served", served)
