@@ -74,6 +74,7 @@ func (f *Files) write(path string, next <-chan *string) {
 	if err := standApart(path); err != nil {
 		f.log.Error("a status file that hangs may hold up the start of workers", zap.Error(err))
 	}
+	forget(path)
 	var written *string // nil: there is no file
 	for text := range next {
 		switch {
@@ -107,12 +108,20 @@ func standApart(path string) error {
 	return apart.Begin()
 }
 
+// temporary is the end of the name under which a status file is written before it replaces the one that is there. The name is always
+// the same, so that the next supervisord finds what a killed one has left.
+const temporary = ".supervisord-tmp"
+
+// forget removes what a supervisord left that was killed while it wrote. It never removes a directory.
+func forget(path string) { unix.Unlink(path + temporary) } //nolint:errcheck // if it is there, writeStatus says why
+
 // writeStatus replaces a file at once, so that a reader never sees half of it. It leaves anything but a regular file alone.
 func writeStatus(path, text string) error {
 	if stat, err := os.Lstat(path); err == nil && !stat.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a regular file: it is left alone; choose another status_file", path)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".")
+	forget(path)
+	f, err := os.OpenFile(path+temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // O_EXCL does not follow a symbolic link
 	if err != nil {
 		return err
 	}
@@ -124,7 +133,7 @@ func writeStatus(path, text string) error {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		os.Remove(f.Name()) //nolint:errcheck // the first error is the one to tell
+		forget(path)
 	}
 	return err
 }
