@@ -1,8 +1,8 @@
 // Package servers tests third-party servers: each test runs a real server with its configuration from examples/servers, puts load on
-// it, redeploys it ten times, and counts the lost requests.
+// it, redeploys it four times, or ten with -long, and counts the lost requests.
 //
-//	tests/servers/root fetch     once: unpacks the servers from their Debian packages into a separate root
-//	go test -v ./tests/servers   prints the figures that docs/servers.md quotes
+//	tests/servers/root fetch           once: unpacks the servers from their Debian packages into a separate root
+//	go test -v ./tests/servers -long   prints the figures that docs/servers.md quotes
 //
 // Without that root a test uses the server installed on this machine, or is skipped.
 //

@@ -24,8 +24,13 @@ const examples = "../../examples/servers"
 // stopTimeout is the longest stop.timeout of the examples: a server may use all of it.
 const stopTimeout = 40 * time.Second
 
-// redeployed is the number of redeploys under load.
-const redeployed = 10
+// redeploys is the number of redeploys under load.
+func redeploys() int {
+	if lab.Long() {
+		return 10
+	}
+	return 4
+}
 
 // site is a supervisord with the servers of one example, in a private directory.
 type site struct {
@@ -149,7 +154,7 @@ func (s *site) copyFile(from, to string, entry fs.DirEntry) error {
 }
 
 // impatient gives every program a short drain.timeout, for servers that finish what they have in hand: the clients that keep their connections never
-// pause all at once, so that an old server would get TERM only after the usual 10 s, ten times in a test. For a program that shares its listener the
+// pause all at once, so that an old server would get TERM only after the usual 10 s, at each redeploy. For a program that shares its listener the
 // table would be an error.
 func (s *site) impatient() *site {
 	name := s.name + ".toml"
@@ -223,11 +228,10 @@ func (s *site) launch() {
 	lab.Must(s.t, err)
 }
 
-// redeploy replaces every server ten times with `supervisord reload`, and waits each time until the old
-// one is gone.
+// redeploy replaces every server as often as redeploys says, with `supervisord reload`, and waits each time until the old one is gone.
 func (s *site) redeploy() {
 	s.t.Helper()
-	for n := range redeployed {
+	for n := range redeploys() {
 		time.Sleep(250 * time.Millisecond) // the load meets each generation; no event to wait for
 		out, err := s.command("reload", "--drained", "--timeout", "40s").CombinedOutput()
 		if err != nil {
@@ -235,7 +239,7 @@ func (s *site) redeploy() {
 		}
 	}
 	for _, program := range s.programs {
-		s.await(lab.GenerationServes, program, redeployed+1)
+		s.await(lab.GenerationServes, program, redeploys()+1)
 	}
 	time.Sleep(250 * time.Millisecond)
 }
