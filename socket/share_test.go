@@ -86,7 +86,8 @@ func TestSharesOfConnectionsAreExact(t *testing.T) {
 		for i, weight := range weights {
 			wanted, is := float64(weight)/float64(total), float64(got[fds[i]])/connections
 			t.Logf("%v: lane %d got %.2f%% of the connections", weights, i, 100*is)
-			if math.Abs(wanted-is) > 0.013 || math.Abs(lanes[i].Share-wanted) > 1e-9 || lanes[i].Claim != parts[i].Claims[0] { // 1.3 points: 2.6 standard deviations at the worst
+			bound := 5 * math.Sqrt(wanted*(1-wanted)/connections) // standard deviations: chance goes beyond once in 1.7 million
+			if math.Abs(wanted-is) > bound || math.Abs(lanes[i].Share-wanted) > 1e-9 || lanes[i].Claim != parts[i].Claims[0] {
 				t.Errorf("%v: lane %d got %.2f%%, and its status is %+v", weights, i, 100*is, lanes[i])
 			}
 		}
