@@ -134,11 +134,20 @@ func TestGracefulWorkerUnderSystemdSocketActivate(t *testing.T) {
 	if got := lab.Ask(t, at, "/"); !strings.Contains(got, fmt.Sprintf("pid=%d ", m.PID())) { // it becomes the worker
 		t.Errorf("the answer is %s", got)
 	}
+	sockets := func() (n int) {
+		for _, to := range lab.Descriptors(t, m.PID()) {
+			if strings.HasPrefix(to, "socket:") {
+				n++
+			}
+		}
+		return n
+	}
+	m.Until("the worker has closed the connection that was answered", func() bool { return sockets() == 2 })
 	answer := lab.Promise(t, at, "/slow?d=500ms")
+	m.Until("the worker has accepted the slow request", func() bool { return sockets() == 3 })
 	waiting, err := net.Dial("tcp", other) // a socket that the worker does not use stays open
 	lab.Must(t, err)
 	defer waiting.Close()
-	time.Sleep(100 * time.Millisecond) // the worker has accepted the slow request
 	m.Finish()
 	if got := answer(); !strings.Contains(got, "version=") {
 		t.Errorf("the in-flight request was answered with %s", got)

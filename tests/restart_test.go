@@ -69,7 +69,7 @@ func TestFirstCrashesAreReplacedWithoutAWaitUntilTheBudgetIsSpent(t *testing.T) 
 
 func TestBackoffBeginsAnewOnceAWorkerWasStable(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, lab.WebWith("die=300ms")+"[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\nstable_after = \"100ms\"\n")
+	m := lab.Start(t, lab.WebWith("die=1s")+"[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\nstable_after = \"100ms\"\n")
 	for _, l := range m.AwaitN(3, lab.Says(lab.SlotRetry)) {
 		if l.AfterDuration() != 0 {
 			t.Errorf("the log says %s", l.Text)

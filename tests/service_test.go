@@ -149,7 +149,7 @@ func TestKeepAliveClientWithARequestInFlightIsSentAway(t *testing.T) {
 	lab.Must(t, c.Connect())
 	answered := make(chan error)
 	go func() {
-		_, err := c.Get("/slow?d=700ms")
+		_, err := c.Get("/slow?d=3s") // longer than the next generation takes to serve
 		answered <- err
 	}()
 	time.Sleep(100 * time.Millisecond) // time for the worker to accept it

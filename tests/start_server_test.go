@@ -96,8 +96,14 @@ func TestStartServerWithoutPortsSetsAnEmptyVariable(t *testing.T) {
 func TestStartServerWritesTheLinesAndTheFilesOfTheReference(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
-	m.StartServer(files(m, "--port=127.0.0.1:0", "--", "{worker}")...)
+	m.StartServer(files(m, "--port=127.0.0.1:0", "--", "{worker}", "note={dir}/notes")...)
+	up := func(generation int) { // ready after --interval, it may not catch TERM yet
+		m.Until("the worker catches signals", func() bool {
+			return strings.Contains(lab.Text(m.Path("notes")), fmt.Sprintf("%d 0 start\n", generation))
+		})
+	}
 	first := m.Started(1)
+	up(1)
 	statusFile(m, fmt.Sprintf("1:%d\n", first))
 	if got := m.Read("web.pid"); got != fmt.Sprintf("%d\n", m.PID()) {
 		t.Errorf("the pid file has %q", got)
@@ -107,6 +113,7 @@ func TestStartServerWritesTheLinesAndTheFilesOfTheReference(t *testing.T) {
 	statusFile(m, fmt.Sprintf("2:%d\n", second))
 	lab.Must(t, syscall.Kill(second, syscall.SIGKILL))
 	third := m.Started(3)
+	up(3)
 	statusFile(m, fmt.Sprintf("3:%d\n", third))
 	m.Signal(syscall.SIGTERM)
 	m.Ends(0)
@@ -170,13 +177,13 @@ func TestStartServerReadsEnvdirForEveryGeneration(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
 	m.File("env/COLOUR", "red\nignored\n")
-	m.StartServer("--envdir=env", "--", "sleep", "1000")
+	m.StartServer(files(m, "--envdir=env", "--", "sleep", "1000")...)
 	first := m.Started(1)
 	if env := lab.Environment(t, first); env["COLOUR"] != "red" || env["ENVDIR"] != "env" {
 		t.Errorf("COLOUR is %q, ENVDIR %q", env["COLOUR"], env["ENVDIR"])
 	}
 	m.File("env/COLOUR", "blue\n")
-	time.Sleep(1200 * time.Millisecond) // it is ready
+	statusFile(m, fmt.Sprintf("1:%d\n", first)) // it is ready
 	lab.Must(t, syscall.Kill(first, syscall.SIGKILL))
 	if got := lab.Environment(t, m.Started(2))["COLOUR"]; got != "blue" {
 		t.Errorf("after the death of a worker COLOUR is %q", got)
@@ -252,7 +259,7 @@ func TestBinaryNamedStartServerIsStartServer(t *testing.T) {
 func TestRestartWaitsForANewerGenerationDespiteFailures(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
-	m.StartServer(files(m, "--", "{worker}", "failif={dir}/bad", "term=300ms")...)
+	m.StartServer(files(m, "--ready=notify", "--", "{worker}", "failif={dir}/bad", "term=300ms")...)
 	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
 	m.File("bad", "")
 	go func() {
@@ -275,10 +282,10 @@ func TestRestartWaitsForANewerGenerationDespiteFailures(t *testing.T) {
 func TestRestartReportsNewWorkersThatFail(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
-	m.StartServer(files(m, "--", "{worker}", "failif={dir}/bad")...)
+	m.StartServer(files(m, "--ready=notify", "--", "{worker}", "failif={dir}/bad")...)
 	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
 	m.File("bad", "")
-	if out, code := m.RunServer(files(m, "--restart", "--timeout=2")...); code != 14 || !strings.Contains(out, "the new workers have failed") {
+	if out, code := m.RunServer(files(m, "--restart", "--timeout=5")...); code != 14 || !strings.Contains(out, "the new workers have failed") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
@@ -287,9 +294,9 @@ func TestRestartReportsNewWorkersThatFail(t *testing.T) {
 func TestRestartReportsOldWorkersThatDoNotStop(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
-	m.StartServer(files(m, "--stop-timeout=60", "--", "{worker}", "term=ignore")...)
+	m.StartServer(files(m, "--stop-timeout=60", "--ready=notify", "--", "{worker}", "term=ignore")...)
 	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
-	if out, code := m.RunServer(files(m, "--restart", "--timeout=3s")...); code != 14 || !strings.Contains(out, "generation 2 serves, but older workers are still stopping") {
+	if out, code := m.RunServer(files(m, "--restart", "--timeout=5s")...); code != 14 || !strings.Contains(out, "generation 2 serves, but older workers are still stopping") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 	m.Signal(syscall.SIGQUIT)
@@ -299,7 +306,7 @@ func TestRestartReportsOldWorkersThatDoNotStop(t *testing.T) {
 func TestRestartReportsAServerThatExits(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
-	m.StartServer(files(m, "--", "{worker}", "hangif={dir}/bad")...)
+	m.StartServer(files(m, "--ready=notify", "--", "{worker}", "hangif={dir}/bad")...)
 	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
 	go func() {
 		for m.Count(lab.Contains("received HUP")) == 0 {
@@ -316,7 +323,7 @@ func TestRestartReportsAServerThatExits(t *testing.T) {
 func TestStopWaitsUntilTheServerHasExited(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
-	m.StartServer(files(m, "--", "{worker}", "term=500ms")...)
+	m.StartServer(files(m, "--ready=notify", "--", "{worker}", "term=500ms")...)
 	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
 	out, code := m.RunServer(files(m, "--stop")...)
 	if code != 0 || !strings.Contains(out, fmt.Sprintf("stopping now (pid:%d)...", m.PID())) {
@@ -331,7 +338,7 @@ func TestStopWaitsUntilTheServerHasExited(t *testing.T) {
 func TestStopReportsAServerThatKeepsRunningAndASecondOneKills(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
-	m.StartServer(files(m, "--", "{worker}", "term=ignore")...)
+	m.StartServer(files(m, "--ready=notify", "--", "{worker}", "term=ignore")...)
 	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
 	if out, code := m.RunServer(files(m, "--stop", "--timeout=1500ms")...); code != 14 || !strings.Contains(out, "is waiting for its workers") {
 		t.Errorf("exit code %d, %s", code, out)
@@ -346,7 +353,7 @@ func TestStopReportsAServerThatKeepsRunningAndASecondOneKills(t *testing.T) {
 func TestImmediateSecondTERMIsADuplicate(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
-	m.StartServer(files(m, "--", "{worker}", "term=300ms")...)
+	m.StartServer(files(m, "--ready=notify", "--", "{worker}", "term=2s")...)
 	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
 	m.Signal(syscall.SIGTERM)
 	m.Await(lab.Contains("received TERM"))
@@ -472,8 +479,9 @@ func TestDaemonizeReportsErrorsBeforeTheLogIsOpen(t *testing.T) {
 func TestLogCommandThatDiesIsRestartedWithoutLosingLines(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
-	m.StartServer(files(m, "--log-file=| echo $$ >>{dir}/logger; exec cat >>{dir}/log", "--", "{worker}", "say=hello")...)
+	m.StartServer(files(m, "--log-file=| echo $$ >>{dir}/logger; exec cat >>{dir}/log", "--ready=notify", "--", "{worker}", "say=hello")...)
 	statusFile(m, "1:"+fmt.Sprint(logged(m, "starting new worker ", 1))+"\n")
+	m.Until("what the first worker says is in the log", func() bool { return strings.Contains(m.Read("log"), "hello\n") })
 	pids := strings.Fields(m.Read("logger"))
 	logger, err := strconv.Atoi(pids[0])
 	lab.Must(t, err)

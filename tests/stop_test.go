@@ -40,7 +40,7 @@ func TestWorkerThatIgnoresItsStopSignalIsKilledAtTheTimeout(t *testing.T) {
 
 func TestStopMayHaveSteps(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, noting(`steps = [{ signal = "USR2", timeout = "100ms" }, { signal = "INT", timeout = "100ms" }, { signal = "TERM", timeout = "100ms" }]`, "term=ignore"))
+	m := lab.Start(t, noting(`steps = [{ signal = "USR2", timeout = "700ms" }, { signal = "INT", timeout = "700ms" }, { signal = "TERM", timeout = "700ms" }]`, "term=ignore"))
 	m.Serves(1)
 	m.Signal(syscall.SIGTERM)
 	m.Ends(0)
@@ -222,10 +222,10 @@ func TestDrainingGenerationIsKilledAtItsDeadlineAndTheServingOneStays(t *testing
 
 func TestRequestInFlightIsAnsweredAfterTERM(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, lab.Web)
+	m := lab.Start(t, lab.WebWith("note={dir}/notes"))
 	m.Serves(1)
 	answer := lab.Promise(t, m.Address(), "/slow?d=700ms")
-	time.Sleep(100 * time.Millisecond) // time for the worker to accept it
+	m.Until("the worker has the request", func() bool { return strings.Contains(m.Read("notes"), "1 0 slow\n") })
 	m.Signal(syscall.SIGTERM)
 	if got := answer(); !strings.Contains(got, "generation=1 ") {
 		t.Errorf("the answer is %q", got)

@@ -43,7 +43,7 @@ type behaviour map[string]string
 //	ill=FILE         answers "/healthz" with 500 while the file exists, or FILE.SLOT
 //	tls              speaks HTTPS, with a certificate of its own
 //
-// It answers HTTP on its sockets: "/" and "/slow?d=DURATION" with its name, "/healthz" also with a line in the note, "/die" by exiting.
+// It answers HTTP on its sockets: "/" with its name, "/slow?d=DURATION" and "/healthz" also with a line in the note, "/die" by exiting.
 func behave(args []string) {
 	b := behaviour{}
 	for _, a := range args {
@@ -173,6 +173,7 @@ func (b behaviour) serve() []*http.Server {
 	})
 	mux.HandleFunc("/die", func(http.ResponseWriter, *http.Request) { os.Exit(5) })
 	mux.HandleFunc("/slow", func(w http.ResponseWriter, r *http.Request) {
+		b.note("slow")
 		d, _ := time.ParseDuration(r.FormValue("d"))
 		time.Sleep(d)
 		fmt.Fprintln(w, who)
