@@ -95,6 +95,28 @@ ready = { method = "delay", delay = "10ms" }
 	}
 }
 
+func TestTERMDuringTheLastStepsOfAnUpgradeIsObeyed(t *testing.T) {
+	t.Parallel()
+	m := lab.WithOwnBinary(t)
+	lab.Must(t, syscall.Mkfifo(m.Path("fifo"), 0o600))
+	m.Start(`
+[program.web]
+command = ["sh", "-c", "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done; exec sleep 1000"]
+stdout = "{dir}/fifo"
+ready = { method = "delay", delay = "10ms" }
+`)
+	worker := m.WorkerPID(1)
+	m.Until("the worker has written everything", func() bool { return strings.HasPrefix(lab.Cmdline(worker), "sleep") })
+	m.Signal(syscall.SIGUSR2)
+	m.Await(lab.Says("executing the new binary")) // and now it waits up to 2 s until the log is read
+	m.Signal(syscall.SIGTERM)
+	reader, err := os.OpenFile(m.Path("fifo"), os.O_RDWR, 0)
+	lab.Must(t, err)
+	defer reader.Close()
+	go io.Copy(io.Discard, reader) //nolint:errcheck // it ends with the test
+	m.Ends(0)
+}
+
 // locksItsStdout is a worker that writes from memory whose content never arrives (userfaultfd(2)), which keeps its pipe locked. It does
 // nothing until the file {dir}/attack exists.
 const locksItsStdout = `
