@@ -53,7 +53,7 @@ func TestStopTakesWhatIsQueuedOnAnInheritedSocket(t *testing.T) {
 			must(t, c.Close())
 		}
 	}
-	p.wait(2*time.Second, 0)
+	p.wait(prompt, 0)
 }
 
 func TestStopTakesWhatIsStillBeingConnected(t *testing.T) {
@@ -70,7 +70,7 @@ func TestStopTakesWhatIsStillBeingConnected(t *testing.T) {
 	if err != nil || answer.StatusCode != 200 || !answer.Close {
 		t.Errorf("%v, %v", answer, err)
 	}
-	p.wait(2*time.Second, 0)
+	p.wait(prompt, 0)
 }
 
 func TestHandshakeThatNeverEndsDoesNotKeepAWorker(t *testing.T) {
@@ -83,7 +83,7 @@ func TestHandshakeThatNeverEndsDoesNotKeepAWorker(t *testing.T) {
 	if !p.running(2 * time.Second) {
 		t.Error("the worker did not wait until the kernel had sent its part of the handshake again")
 	}
-	p.wait(3*time.Second, 0)
+	p.wait(prompt, 0)
 }
 
 func TestBlockingSocketIsLeftToTheOthers(t *testing.T) {
@@ -92,5 +92,5 @@ func TestBlockingSocketIsLeftToTheOthers(t *testing.T) {
 	p := m.serving("http")
 	must(t, syscall.SetNonblock(int(m.sockets[0].Fd()), false)) // as another worker that has the socket may do
 	p.signal(syscall.SIGTERM)
-	p.wait(2*time.Second, 0)
+	p.wait(prompt, 0)
 }

@@ -19,19 +19,25 @@ import (
 	"example.org/supervisord/worker/graceful"
 )
 
-// inFlight sends a request that takes d and returns once the worker handles it.
+// inFlight sends a request that takes d and returns once the worker handles it: it connects to a listener of this test.
 func inFlight(t *testing.T, addr string, d time.Duration) (*load.Wire, <-chan error) {
 	t.Helper()
+	begun, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer begun.Close()
 	c := load.NewWire(dial(t, addr))
 	done := make(chan error, 1)
 	go func() {
-		again, err := request(c, "/slow?d="+d.String(), true)
+		again, err := request(c, "/slow?d="+d.String()+"&begun="+begun.Addr().String(), true)
 		if err == nil && again {
 			err = errors.New("the answer came without Connection: close, although the header was written after the stop had begun")
 		}
 		done <- err
 	}()
-	time.Sleep(100 * time.Millisecond) // no event to wait for: the handler gets the request some microseconds after the write
+	must(t, begun.(*net.TCPListener).SetDeadline(time.Now().Add(30*time.Second)))
+	handled, err := begun.Accept()
+	must(t, err)
+	handled.Close()
 	return c, done
 }
 
@@ -44,7 +50,7 @@ func TestStopAnswersRequestsInFlightWithConnectionClose(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	p.wait(time.Second, 0)
+	p.wait(prompt, 0)
 }
 
 func TestStopAnswersTheNextRequestOfAnIdleConnectionWithConnectionClose(t *testing.T) {
@@ -63,30 +69,28 @@ func TestStopAnswersTheNextRequestOfAnIdleConnectionWithConnectionClose(t *testi
 	if err != nil || again {
 		t.Errorf("answer after TERM: again %v, %v; want an answer with Connection: close", again, err)
 	}
-	p.wait(time.Second, 0)
+	p.wait(prompt, 0)
 }
 
 func TestStopAnswersTheFirstRequestOfAnAcceptedConnection(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	p := m.serving("http")
-	c := load.NewWire(dial(t, m.addr))
-	time.Sleep(100 * time.Millisecond) // accepted some microseconds after the connect
+	c := load.NewWire(p.accepted(m))
 	p.signal(syscall.SIGTERM)
 	time.Sleep(100 * time.Millisecond)
 	if again, err := request(c, "/", true); err != nil || again {
 		t.Errorf("answer after TERM: again %v, %v; want an answer with Connection: close", again, err)
 	}
-	p.wait(time.Second, 0)
+	p.wait(prompt, 0)
 }
 
 func TestStopAnswersARequestThatIsHalfSent(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	p := m.serving("http", "TEST_LINGER=100ms")
-	c := dial(t, m.addr)
+	c := p.accepted(m)
 	fmt.Fprint(c, "GET / HTTP/1.1\r\n")
-	time.Sleep(100 * time.Millisecond)
 	p.signal(syscall.SIGTERM)
 	if !p.running(400 * time.Millisecond) {
 		t.Fatal("the worker exited while a request was half sent")
@@ -95,22 +99,21 @@ func TestStopAnswersARequestThatIsHalfSent(t *testing.T) {
 	if answer, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || answer.StatusCode != 200 {
 		t.Errorf("%v, %v", answer, err)
 	}
-	p.wait(time.Second, 0)
+	p.wait(prompt, 0)
 }
 
 func TestIdleConnectionIsClosedAfterLinger(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	p := m.serving("http", "TEST_LINGER=300ms")
-	c := dial(t, m.addr)
 	began := time.Now()
-	time.Sleep(50 * time.Millisecond)
+	c := p.accepted(m)
 	p.signal(syscall.SIGTERM)
 	closed(t, c)
-	if took := time.Since(began); took < 300*time.Millisecond || took > 2*time.Second {
-		t.Errorf("closed after %v, want about 350ms", took)
+	if took := time.Since(began); took < 300*time.Millisecond || took > prompt {
+		t.Errorf("closed after %v, want about 300ms", took)
 	}
-	p.wait(time.Second, 0)
+	p.wait(prompt, 0)
 }
 
 func TestClientThatComesBackIsWaitedForLongerThanLinger(t *testing.T) {
@@ -118,7 +121,7 @@ func TestClientThatComesBackIsWaitedForLongerThanLinger(t *testing.T) {
 	m := newMaster(t)
 	p := m.serving("http", "TEST_LINGER=10ms")
 	c := load.NewWire(dial(t, m.addr))
-	const pause = 500 * time.Millisecond
+	const pause = time.Second
 	for range 2 {
 		if _, err := request(c, "/", true); err != nil {
 			t.Fatal(err)
@@ -130,7 +133,7 @@ func TestClientThatComesBackIsWaitedForLongerThanLinger(t *testing.T) {
 	if again, err := request(c, "/", true); err != nil || again {
 		t.Errorf("again %v, %v", again, err)
 	}
-	p.wait(time.Second, 0)
+	p.wait(prompt, 0)
 }
 
 func TestOldWorkerLeavesTheQueueOfASharedSocketToTheNext(t *testing.T) {

@@ -155,6 +155,31 @@ func (p *proc) leaves(socket *os.File) {
 	}
 }
 
+// sockets counts the sockets that the worker has open.
+func (p *proc) sockets() (n int) {
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.cmd.Process.Pid))
+	must(p.t, err)
+	for _, fd := range fds {
+		if to, _ := os.Readlink(fd); strings.HasPrefix(to, "socket:") {
+			n++
+		}
+	}
+	return n
+}
+
+// accepted connects to the address of the master and returns when the worker, which has no other client, has accepted the connection.
+func (p *proc) accepted(m *master) net.Conn {
+	p.t.Helper()
+	before := p.sockets()
+	c := dial(p.t, m.addr)
+	for began := time.Now(); p.sockets() == before; time.Sleep(time.Millisecond) {
+		if time.Since(began) > 30*time.Second {
+			p.t.Fatal("the worker does not accept")
+		}
+	}
+	return c
+}
+
 // running reports whether the worker keeps running for the given time.
 func (p *proc) running(during time.Duration) bool {
 	select {
@@ -210,6 +235,9 @@ func dial(t testing.TB, addr string) net.Conn {
 	must(t, c.SetDeadline(time.Now().Add(30*time.Second)))
 	return c
 }
+
+// prompt is how long a worker may take that has nothing to wait for: less than it would wait for an idle connection (DefaultDeadline).
+const prompt = 10 * time.Second
 
 // closed waits until the peer closes c, and fails on anything else.
 func closed(t testing.TB, c net.Conn) {

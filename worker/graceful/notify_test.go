@@ -57,7 +57,7 @@ func TestReadyAndStoppingOnNotifySocket(t *testing.T) {
 			if got := next(t, s); got != "STOPPING=1" {
 				t.Errorf("second message %q", got)
 			}
-			p.wait(2*time.Second, 0)
+			p.wait(prompt, 0)
 		})
 	}
 }
@@ -65,11 +65,11 @@ func TestReadyAndStoppingOnNotifySocket(t *testing.T) {
 func TestWorkerThatCannotSendReadyExitsWithReason(t *testing.T) {
 	t.Parallel()
 	p := alone(t, "http", "NOTIFY_SOCKET="+t.TempDir()+"/nobody")
-	if text := p.wait(2*time.Second, 1); !strings.Contains(text, "cannot notify the supervisor") {
+	if text := p.wait(prompt, 1); !strings.Contains(text, "cannot notify the supervisor") {
 		t.Error(text)
 	}
 	p = alone(t, "http", "NOTIFY_FD=77")
-	if text := p.wait(2*time.Second, 1); !strings.Contains(text, "NOTIFY_FD=77 is not open") {
+	if text := p.wait(prompt, 1); !strings.Contains(text, "NOTIFY_FD=77 is not open") {
 		t.Error(text)
 	}
 }
@@ -95,7 +95,7 @@ func TestWatchdogIsPingedWhileAliveReturnsTrue(t *testing.T) {
 		t.Errorf("%d pings in %v, want about 8 in 400ms", pings, up)
 	}
 	p.signal(syscall.SIGTERM)
-	p.wait(2*time.Second, 0)
+	p.wait(prompt, 0)
 }
 
 func TestWatchdogOfAnotherProcessIsNotPinged(t *testing.T) {

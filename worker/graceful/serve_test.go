@@ -27,7 +27,7 @@ func TestSecondTermMeansNow(t *testing.T) {
 		t.Fatal("the first TERM did not wait for the request in flight")
 	}
 	p.signal(syscall.SIGTERM)
-	if text := p.wait(2*time.Second, 1); text == "" {
+	if text := p.wait(prompt, 1); text == "" {
 		t.Error("the cut request was not reported")
 	}
 }
@@ -56,7 +56,7 @@ func TestReadyComesOnlyWhenAllAccept(t *testing.T) {
 		t.Errorf("ready after %v, although one of the servers did not accept before 500ms", took)
 	}
 	p.signal(syscall.SIGTERM)
-	p.wait(2*time.Second, 0)
+	p.wait(prompt, 0)
 }
 
 func TestServerThatCannotStartEndsAllAndIsNeverReady(t *testing.T) {
@@ -66,7 +66,7 @@ func TestServerThatCannotStartEndsAllAndIsNeverReady(t *testing.T) {
 	if <-p.ready {
 		t.Error("it said ready")
 	}
-	p.wait(2*time.Second, 1)
+	p.wait(prompt, 1)
 }
 
 func TestServersRunTogetherAndAreDrainedTogether(t *testing.T) {
@@ -221,7 +221,7 @@ func TestBlockingSocketDoesNotDelayTheStopBeyondTheDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.signal(syscall.SIGTERM)
-	p.wait(2*time.Second, 0)
+	p.wait(prompt, 0)
 }
 
 func TestEventStreamEndsWithAGoodbye(t *testing.T) {

@@ -101,6 +101,11 @@ func routes() http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, os.Getpid()) })
 	mux.HandleFunc("/slow", func(w http.ResponseWriter, r *http.Request) {
 		d, _ := time.ParseDuration(r.FormValue("d"))
+		if at := r.FormValue("begun"); at != "" {
+			if c, err := net.Dial("tcp", at); err == nil {
+				c.Close()
+			}
+		}
 		select {
 		case <-time.After(d):
 			fmt.Fprintln(w, os.Getpid())
