@@ -14,6 +14,7 @@ import (
 // talker writes bursts of numbered lines until TERM, and then a last line "end".
 const talker = `
 trap 'echo $$ end; exit 0' TERM
+echo >&$NOTIFY_FD
 i=0
 while :; do
 	j=0
@@ -26,7 +27,7 @@ func TestNoCapturedLineIsLostOverReloadsUpgradesAndRotation(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
 	m.File("talker", talker)
-	m.Start("[program.web]\ncommand = [\"sh\", \"{dir}/talker\"]\nstdout = \"capture\"\nstderr = \"capture\"\n[program.web.log]\nfile = \"web.log\"\n[program.web.ready]\ndelay = \"100ms\"\n")
+	m.Start("[program.web]\ncommand = [\"sh\", \"{dir}/talker\"]\nstdout = \"capture\"\nstderr = \"capture\"\n[program.web.log]\nfile = \"web.log\"\n[program.web.ready]\nmethod = \"notify\"\n")
 	m.Serves(1)
 	for i := range 4 {
 		m.Upgrade(lab.Upgraded)
