@@ -115,7 +115,7 @@ func TestMasterOnRTMIN1IsStartedAgainAndKeepsItsWorkers(t *testing.T) {
 func TestStopMayExceedTimeoutStopSecIfTheProgramAllowsIt(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(slow("/etc/go"))
-		l.Write(dropIns+"/short.conf", "[Service]\nTimeoutStopSec=1\n", 0o644)
+		l.Write(dropIns+"/short.conf", "[Service]\nTimeoutStopSec=2\n", 0o644)
 		l.Run("systemctl", "daemon-reload")
 		l.Write("/etc/go", "", 0o644)
 		l.Run("systemctl", "start", "supervisord")
@@ -127,16 +127,16 @@ func TestStopMayExceedTimeoutStopSecIfTheProgramAllowsIt(t *testing.T) {
 	})
 }
 
-// slow is a program that starts once a file exists and takes 2.5 s to stop.
+// slow is a program that starts once a file exists and takes 4.5 s to stop.
 func slow(gate string) string {
-	return program("slow", "127.0.0.1:8080", "/bin/sh", "-c", "trap 'sleep 2.5; exit 0' TERM; until test -e "+gate+"; do sleep 0.05; done; systemd-notify --ready; while :; do sleep 0.05; done") +
+	return program("slow", "127.0.0.1:8080", "/bin/sh", "-c", "trap 'sleep 4.5; exit 0' TERM; until test -e "+gate+"; do sleep 0.05; done; systemd-notify --ready; while :; do sleep 0.05; done") +
 		"[program.slow.stop]\ntimeout = \"20s\"\n"
 }
 
 func TestStopAfterAReloadMayLastLongerThanItsTimeout(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(slow("/etc/go"))
-		l.Write(dropIns+"/short.conf", "[Service]\nTimeoutStopSec=1\n", 0o644)
+		l.Write(dropIns+"/short.conf", "[Service]\nTimeoutStopSec=2\n", 0o644)
 		l.Run("systemctl", "daemon-reload")
 		l.Write("/etc/go", "", 0o644)
 		l.Run("systemctl", "start", "supervisord")
@@ -151,8 +151,8 @@ func TestStopAfterAReloadMayLastLongerThanItsTimeout(t *testing.T) {
 
 func TestStartMayExceedTimeoutStartSecIfTheProgramAllowsIt(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Prepare(program("slow", "127.0.0.1:8080", "/usr/local/bin/hello", "-boot-delay", "2500ms"))
-		l.Write(dropIns+"/short.conf", "[Service]\nTimeoutStartSec=1\n", 0o644)
+		l.Prepare(program("slow", "127.0.0.1:8080", "/usr/local/bin/hello", "-boot-delay", "4500ms"))
+		l.Write(dropIns+"/short.conf", "[Service]\nTimeoutStartSec=2\n", 0o644)
 		l.Run("systemctl", "daemon-reload")
 		l.Run("systemctl", "start", "supervisord")
 		if state := l.Property("supervisord", "NRestarts"); state != "0" {
@@ -164,7 +164,7 @@ func TestStartMayExceedTimeoutStartSecIfTheProgramAllowsIt(t *testing.T) {
 func TestHangingMasterIsReplacedAndItsWorkersKeepServing(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(helloConfig)
-		l.Write(dropIns+"/watchdog.conf", "[Service]\nWatchdogSec=1\n", 0o644)
+		l.Write(dropIns+"/watchdog.conf", "[Service]\nWatchdogSec=3\n", 0o644)
 		l.Run("systemctl", "daemon-reload")
 		l.Run("systemctl", "start", "supervisord")
 		l.StoreIs()
@@ -185,7 +185,7 @@ func TestHangingMasterIsReplacedAndItsWorkersKeepServing(t *testing.T) {
 func TestIdleMasterFeedsTheWatchdog(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(helloConfig)
-		l.Write(dropIns+"/watchdog.conf", "[Service]\nWatchdogSec=500ms\n", 0o644)
+		l.Write(dropIns+"/watchdog.conf", "[Service]\nWatchdogSec=2\n", 0o644)
 		l.Run("systemctl", "daemon-reload")
 		l.Run("systemctl", "start", "supervisord")
 		fed := l.Property("supervisord", "WatchdogTimestampMonotonic")
