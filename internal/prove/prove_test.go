@@ -418,7 +418,7 @@ func TestShortLingerIsFound(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "hello", "")
 	s.edit(`/hello"`, `/hello", "-linger", "50ms"`)
-	loses(t, s.prove(), load.Closed)
+	loses(t, s.prove("--round-trip", "200ms"), load.Closed) // so that at any moment many connections are idle for longer, before their first request
 }
 
 func TestOnlyThisMachineIsHitUnasked(t *testing.T) {
