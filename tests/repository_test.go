@@ -107,6 +107,9 @@ func TestEveryTestNamedInTheDocumentationExists(t *testing.T) {
 func TestManualPageOfTheConfigurationIsUpToDate(t *testing.T) {
 	t.Parallel()
 	lab.Need(t, "sh")
+	if out, err := exec.Command("go", "tool", "-C", lab.Root("scripts/tools"), "-n", "go-md2man").CombinedOutput(); err != nil {
+		t.Skipf("go-md2man cannot be fetched or built: %s", out)
+	}
 	made := filepath.Join(t.TempDir(), "supervisord.toml.5")
 	if out, err := exec.Command(lab.Root("scripts/man"), made).CombinedOutput(); err != nil {
 		t.Fatalf("scripts/man: %v: %s", err, out)
