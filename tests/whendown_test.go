@@ -83,7 +83,7 @@ func TestClientsWaitAndAreRefusedLater(t *testing.T) {
 	for name, address := range places(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := lab.Start(t, down(address, "queue 2s"))
+			m := lab.Start(t, down(address, "queue 4s"))
 			m.Serves(1)
 			at := where(m)
 			m.File("broken", "")
@@ -96,8 +96,9 @@ func TestClientsWaitAndAreRefusedLater(t *testing.T) {
 				t.Errorf("the request is answered: %s", body)
 			}
 			refuses(m, at)
+			last := m.Last()
 			lab.Must(t, os.Remove(m.Path("broken")))
-			m.Await(lab.Says(lab.WorkerReady), lab.After(m.Last()))
+			m.Await(lab.Says(lab.WorkerReady), lab.After(last))
 			lab.Ask(t, at, "/")
 		})
 	}
