@@ -14,16 +14,6 @@ import (
 	"example.org/supervisord/internal/proc"
 )
 
-// Connected reports whether a client is connected to a unix socket.
-func Connected(path string) bool {
-	for line := range strings.Lines(Text("/proc/net/unix")) {
-		if f := strings.Fields(line); len(f) == 8 && f[5] == "03" && f[7] == path {
-			return true
-		}
-	}
-	return false
-}
-
 // Cmdline is the command line of a process, with spaces between the arguments; "" if there is no such process.
 func Cmdline(pid int) string {
 	return strings.ReplaceAll(strings.TrimRight(Text(proc.Path(pid, "cmdline")), "\x00"), "\x00", " ")
