@@ -77,22 +77,23 @@ func TestWorkerThatCannotSendReadyExitsWithReason(t *testing.T) {
 func TestWatchdogIsPingedWhileAliveReturnsTrue(t *testing.T) {
 	t.Parallel()
 	s := supervisor(t, t.TempDir()+"/n")
-	p := alone(t, "watched", "NOTIFY_SOCKET="+s.LocalAddr().String(), "WATCHDOG_USEC=100000", "TEST_ALIVE=400ms")
+	p := alone(t, "watched", "NOTIFY_SOCKET="+s.LocalAddr().String(), "WATCHDOG_USEC=100000", "TEST_ALIVE=2s")
+	next(t, s) // it is up
 	pings, last := 0, time.Now()
 	began := last
 	for {
-		must(t, s.SetReadDeadline(time.Now().Add(500*time.Millisecond)))
+		must(t, s.SetReadDeadline(time.Now().Add(time.Second)))
 		b := make([]byte, 100)
 		n, err := s.Read(b)
 		if err != nil {
-			break // no ping for five times the interval
+			break // no ping for ten times the interval
 		}
 		if string(b[:n]) == "WATCHDOG=1" {
 			pings, last = pings+1, time.Now()
 		}
 	}
-	if up := last.Sub(began); pings < 5 || pings > 30 || up > 2*time.Second {
-		t.Errorf("%d pings in %v, want about 8 in 400ms", pings, up)
+	if up := last.Sub(began); pings < 10 || pings > 60 || up > 5*time.Second {
+		t.Errorf("%d pings in %v, want about 40 in 2s", pings, up)
 	}
 	p.signal(syscall.SIGTERM)
 	p.wait(prompt, 0)
