@@ -126,10 +126,10 @@ func TestIdleHTTP2ClientGetsGoAwayAtOnce(t *testing.T) {
 			c := &http.Client{Transport: transport(k.protocols)}
 			defer c.CloseIdleConnections()
 			url := k.scheme + "://" + ln.Addr().String()
-			slow := make(chan error, 1)
-			go func() { slow <- get(c, url+"/slow?d=400ms") }()
+			slow, begun := make(chan error, 1), listen(t)
+			go func() { slow <- get(c, url+"/slow?d=400ms&begun="+begun.at) }()
 			must(t, get(c, url))
-			time.Sleep(50 * time.Millisecond)
+			begun.wait()
 			stop()
 			must(t, <-slow) // the open stream is served to its end
 			select {

@@ -19,25 +19,43 @@ import (
 	"example.org/supervisord/worker/graceful"
 )
 
-// inFlight sends a request that takes d and returns once the worker handles it: it connects to a listener of this test.
+// listener waits for the handler of /slow, which connects to it when it begins.
+type listener struct {
+	t  *testing.T
+	ln net.Listener
+	at string
+}
+
+func listen(t *testing.T) listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { ln.Close() })
+	return listener{t, ln, ln.Addr().String()}
+}
+
+func (l listener) wait() {
+	l.t.Helper()
+	must(l.t, l.ln.(*net.TCPListener).SetDeadline(time.Now().Add(30*time.Second)))
+	c, err := l.ln.Accept()
+	must(l.t, err)
+	c.Close()
+}
+
+// inFlight sends a request that takes d and returns once the worker handles it.
 func inFlight(t *testing.T, addr string, d time.Duration) (*load.Wire, <-chan error) {
 	t.Helper()
-	begun, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer begun.Close()
+	begun := listen(t)
 	c := load.NewWire(dial(t, addr))
 	done := make(chan error, 1)
 	go func() {
-		again, err := request(c, "/slow?d="+d.String()+"&begun="+begun.Addr().String(), true)
+		again, err := request(c, "/slow?d="+d.String()+"&begun="+begun.at, true)
 		if err == nil && again {
 			err = errors.New("the answer came without Connection: close, although the header was written after the stop had begun")
 		}
 		done <- err
 	}()
-	must(t, begun.(*net.TCPListener).SetDeadline(time.Now().Add(30*time.Second)))
-	handled, err := begun.Accept()
-	must(t, err)
-	handled.Close()
+	begun.wait()
 	return c, done
 }
 
