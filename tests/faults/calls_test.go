@@ -133,6 +133,7 @@ var calls = map[string]call{
 	"recvmsg":    {unix.SYS_RECVMSG, "f", []unix.Errno{unix.EINTR, unix.ENOMEM, unix.ENOBUFS}},
 
 	// processes
+	"rt_sigtimedwait":   {unix.SYS_RT_SIGTIMEDWAIT, "", []unix.Errno{unix.EINTR}},
 	"clone":             {unix.SYS_CLONE, "", []unix.Errno{unix.EAGAIN, unix.ENOMEM}},
 	"clone3":            {unix.SYS_CLONE3, "", []unix.Errno{unix.EAGAIN, unix.ENOMEM, unix.EPERM, unix.ENOSYS}},
 	"mmap":              {unix.SYS_MMAP, "", []unix.Errno{unix.ENOMEM, unix.EAGAIN}},
