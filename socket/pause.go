@@ -135,7 +135,7 @@ func (p *Probe) connect() error {
 		return err
 	}
 	arrived := false
-	if err = unix.Connect(p.fd, to); err == nil || errors.Is(err, unix.EINTR) { // which goes on
+	if err = unix.Connect(p.fd, to); err == nil || errors.Is(err, unix.EINTR) { // which continues
 		arrived, err = p.member.arrives(soon)
 	}
 	if err == nil && !arrived || errors.Is(err, unix.EINPROGRESS) {
