@@ -21,6 +21,12 @@ const (
 	strayWithin = time.Second
 )
 
+// A process has no environment for a moment in execve(2). It is looked at so often, with such a pause: nothing says when it has one.
+const (
+	execLooks = 20
+	execPause = 10 * time.Millisecond
+)
+
 // watchStrays kills strays whenever the reaper says that there may be new ones. The reaper does not do this itself, because
 // examining a process may take long.
 func (l *Launcher) watchStrays() {
@@ -68,7 +74,7 @@ func (l *Launcher) killStray(pid int) {
 		p := pin(pid, os.Getpid())
 		switch {
 		case p == nil:
-		case stray(pid):
+		case stray(ctx, pid):
 			l.killGroup(p)
 			p.kill()
 		default:
@@ -79,13 +85,23 @@ func (l *Launcher) killStray(pid int) {
 }
 
 // stray reports whether the process was started by a worker that is gone.
-func stray(pid int) bool {
-	environ, _ := proc.Environ(pid)
+func stray(ctx context.Context, pid int) bool {
+	environ, err := proc.Environ(pid)
+	for range execLooks {
+		if len(environ) > 0 || err != nil {
+			break
+		}
+		select {
+		case <-time.After(execPause):
+		case <-ctx.Done():
+		}
+		environ, err = proc.Environ(pid)
+	}
 	path := environ["NOTIFY_SOCKET"]
 	if !ready.IsNotifyPath(path) {
 		return false
 	}
-	_, err := os.Lstat(path)
+	_, err = os.Lstat(path)
 	return errors.Is(err, fs.ErrNotExist)
 }
 
