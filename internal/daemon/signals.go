@@ -40,7 +40,7 @@ func (s *caughtSignals) asked() supervisor.Signals {
 	return supervisor.Signals{Reload: s.reload, Reopen: s.reopen, Upgrade: s.upgrade, Leave: s.leave, Scale: s.scale, Stop: s.stop}
 }
 
-// take takes what nobody has read.
+// take empties the channels, and returns the signals that the supervisor has not read.
 func (s *caughtSignals) take() (signals []syscall.Signal) {
 	barrier := make(chan os.Signal, 1)
 	signal.Notify(barrier, syscall.SIGHUP)
