@@ -81,8 +81,12 @@ var unsupported = map[string]string{
 
 const noOrder = "remove it: all programs start at the same time; let a program try again until what it needs is there"
 
-// synonym returns what to write instead of a key of the table of a program that other supervisors know, and the key that is meant.
+// synonym returns what to write instead of a key that was removed, or that other supervisors have in the table of a program, and
+// the key that is meant.
 func synonym(table, key string) (meant, remedy string) {
+	if remedy = removedKey(table, key); remedy != "" {
+		return "", remedy
+	}
 	name, inside := strings.CutPrefix(table, "program.")
 	if !inside || strings.ContainsAny(name, ".[") && !strings.HasPrefix(name, `"`) {
 		return "", ""
