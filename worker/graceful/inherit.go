@@ -36,9 +36,20 @@ type inherited struct {
 	taken   bool
 }
 
-// named reports whether a person chose the name, as opposed to one made from the address.
+// named reports whether a person chose the name, as opposed to one made from the address as the configuration spells it:
+// ":8080" and "0.0.0.0:8080" are both the port alone in SERVER_STARTER_PORT.
 func (s *inherited) named() bool {
-	return s.Name != "unknown" && s.Name != s.Starter && s.Name != inherit.FDName(s.Starter)
+	name := s.Name
+	for _, network := range []string{"udp:", "unix:"} {
+		name = strings.TrimPrefix(name, inherit.FDName(network))
+	}
+	made := []string{"unknown"}
+	for _, address := range []string{s.Starter, s.Address} {
+		for _, host := range []string{"", ":", "0.0.0.0:"} {
+			made = append(made, host+address, inherit.FDName(host+address))
+		}
+	}
+	return !slices.Contains(made, name)
 }
 
 // readEnvironment also removes the variables, so that a child of this process does not mistake them for its own. The

@@ -75,6 +75,25 @@ func TestListenersWithoutANameAreFoundByAddress(t *testing.T) {
 	expect(t, ask(t, m.sockets, env, "admin|"+other, "http|"+m.addr), other, m.addr)
 }
 
+func TestOnlySocketIsFoundHoweverItsAddressIsSpelled(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	_, port, err := net.SplitHostPort(m.addr)
+	must(t, err)
+	for _, host := range []string{"127.0.0.1", "0.0.0.0", "", "[::1]", "[::]", "localhost"} {
+		a := addr(host + ":" + port)
+		env := append(told(dialect.Passed{Name: a.String(), Address: a}), "LISTEN_PID=PID")
+		expect(t, ask(t, m.sockets, env, "http|127.0.0.1:1"), m.addr)
+	}
+}
+
+func TestOnlySocketWithAnotherChosenNameIsNotTaken(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	env := append(told(dialect.Passed{Name: "admin", Address: addr(m.addr)}), "LISTEN_PID=PID")
+	expect(t, ask(t, m.sockets, env, "http|127.0.0.1:1"), `no inherited socket has this name: "http"; there are: "admin"`)
+}
+
 func TestSystemdSocketWithoutANameIsFoundByBeingAlone(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
