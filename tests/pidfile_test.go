@@ -90,3 +90,35 @@ func TestReloadKeepsThePIDFile(t *testing.T) {
 		t.Errorf("the pid file has %d, want %d", got, m.PID())
 	}
 }
+
+// Queue workers and schedulers have no listener whose address would be in use.
+func TestSecondSupervisordOfAConfigurationIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]string{
+		"without a listener":       lab.Plain,
+		"without a control socket": "control = \"off\"\n" + lab.Plain,
+		"with a listener":          lab.Web,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := lab.Prepare(t)
+			m.Start(config)
+			m.Serves(1)
+			for range 2 {
+				out, code := m.Run("run", "-c", m.Path("config.toml"))
+				if code != 1 || !strings.Contains(out, "already running with PID "+strconv.Itoa(m.PID())) {
+					t.Errorf("exit code %d: %s", code, out)
+				}
+			}
+		})
+	}
+}
+
+func TestSupervisordStartsAgainAfterOneThatWasKilled(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Plain)
+	m.Serves(1)
+	m.Die()
+	m.Start(lab.Plain)
+	m.Serves(1)
+}

@@ -28,7 +28,7 @@ type Config struct {
 
 // Settings is the [supervisor] table. All paths are absolute.
 type Settings struct {
-	PIDFile    string // "": none
+	PIDFile    string // "": see InstanceFile
 	LogLevel   string // debug, info, warn, error
 	LogFormat  string // auto, console, json, start_server
 	Watch      bool

@@ -81,8 +81,22 @@ func (s *Settings) OwnControl(file string) string {
 	if s.Control != filepath.Join(s.RuntimeDir, controlName) {
 		return ""
 	}
+	return s.own(file, "control.%x.sock")
+}
+
+// InstanceFile returns the path of the file whose lock says that a supervisord runs this configuration file: pid_file, or one
+// in runtime_dir that is named by a hash of the configuration file's path. It is "" for a configuration without a file.
+func (s *Settings) InstanceFile(file string) string {
+	if s.PIDFile != "" || file == "" {
+		return s.PIDFile
+	}
+	return s.own(file, "supervisord.%x.pid")
+}
+
+// own returns a path in runtime_dir for one configuration file; format has a place for the hash of the file's path.
+func (s *Settings) own(file, format string) string {
 	sum := sha256.Sum256([]byte(document.Absolute("/", file)))
-	return filepath.Join(s.RuntimeDir, fmt.Sprintf("control.%x.sock", sum[:6]))
+	return filepath.Join(s.RuntimeDir, fmt.Sprintf(format, sum[:6]))
 }
 
 // ControlSockets returns where the control socket of the configuration in this file may be, the likeliest first; none: there is

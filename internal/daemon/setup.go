@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 	"time"
@@ -47,11 +48,6 @@ func (d *daemon) setUp() (updates <-chan *supervisor.Update, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if !d.handover.Programs() { // workers that were handed over continue, whatever has happened to the directory
-		if err = ready.PrepareDirectory(d.settings.RuntimeDir); err != nil {
-			return nil, err
-		}
-	}
 	orphans := handover.FindOrphans(handover.OrphanSearch{RuntimeDir: d.settings.RuntimeDir, Config: d.Config, Programs: d.config, Log: d.log}, d.handover)
 	if d.launcher, err = d.newLauncher(); err != nil {
 		return nil, err
@@ -72,7 +68,7 @@ func (d *daemon) setUp() (updates <-chan *supervisor.Update, err error) {
 	return updates, d.open()
 }
 
-// begin reads what was handed over, or else the configuration, and opens the log and the pid file.
+// begin reads what was handed over, or else the configuration, and opens the log, the runtime directory and the pid file.
 func (d *daemon) begin() (level *zap.AtomicLevel, err error) {
 	inherited := func() ([]inherit.Socket, error) { return inherit.FromEnvironment(os.Environ(), os.Getpid()) }
 	if d.handover, err = handover.Read(os.Environ(), inherited); err != nil {
@@ -91,17 +87,31 @@ func (d *daemon) begin() (level *zap.AtomicLevel, err error) {
 	if d.settings.LogFormat == "start_server" {
 		d.lines = starter.NewLines(d.out.stderr)
 	}
-	switch inherited := d.handover.Extra(pidFileFD); {
-	case d.settings.PIDFile == "":
-	case inherited >= 0:
-		d.pid = handover.InheritPIDFile(inherited, d.settings.PIDFile)
-	default:
-		d.pid, err = handover.LockPIDFile(d.settings.PIDFile)
+	if !d.handover.Programs() { // workers that were handed over continue, whatever has happened to the directory
+		if err = ready.PrepareDirectory(d.settings.RuntimeDir); err != nil {
+			return level, err
+		}
 	}
-	if err != nil && d.goesOn("no pid file", err) {
+	if err = d.lockPIDFile(); err != nil && d.goesOn("no pid file", err) {
 		return level, nil
 	}
 	return level, err
+}
+
+// lockPIDFile takes the lock of the file that lets only one supervisord run this configuration, or takes it over.
+func (d *daemon) lockPIDFile() (err error) {
+	path := d.settings.InstanceFile(d.Config)
+	switch inherited := d.handover.Extra(pidFileFD); {
+	case path == "":
+	case inherited >= 0:
+		d.pid = handover.InheritPIDFile(inherited, path)
+	default:
+		d.pid, err = handover.LockPIDFile(path)
+	}
+	if errors.Is(err, handover.ErrRunning) {
+		err = fmt.Errorf("%w: stop that one first, or use another configuration file", err)
+	}
+	return err
 }
 
 // goesOn reports whether this process continues in spite of an error, and logs the error if so: workers that were handed over must not
