@@ -163,55 +163,5 @@ func setProgram(fd, option int, program []unix.SockFilter) error {
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, option, &unix.SockFprog{Len: uint16(len(program)), Filter: unsafe.SliceData(program)})
 }
 
-// everything is what a filter returns to let a packet pass whole; 0 drops it.
-const everything = 1<<31 - 1
-
-// filter sets the filter for what arrives at the socket; nil: everything passes.
-func (m *sock) filter(program []unix.SockFilter) error {
-	if slices.Equal(program, m.deaf) {
-		return nil
-	}
-	var err error
-	if len(program) > 0 {
-		err = setProgram(m.fd, unix.SO_ATTACH_FILTER, program)
-	} else {
-		err = unix.SetsockoptInt(m.fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
-		if errors.Is(err, unix.ENOENT) {
-			err = nil
-		}
-	}
-	if err == nil {
-		m.deaf = program
-	}
-	return err
-}
-
-// deafness is a filter that keeps new connections away, but for those that the rules let pass. Of TCP it drops SYNs only, which clients
-// send again a second later: a listening socket also gets the ACKs that end handshakes under way.
-func deafness(at bindAddr, rules []rule) []unix.SockFilter {
-	var program []unix.SockFilter
-	if at.isTCP() { // a filter sees the TCP header
-		const flags, synACK, syn = 13, 0x12, 0x02
-		program = []unix.SockFilter{
-			op(unix.BPF_LD|unix.BPF_B|unix.BPF_ABS, flags),
-			op(unix.BPF_ALU|unix.BPF_AND|unix.BPF_K, synACK),
-			{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: syn, Jt: 1},
-			result(everything),
-		}
-	}
-	return append(append(program, sourceRules(rules)...), result(0))
-}
-
-// isDeaf asks the kernel whether the socket has a filter.
-func isDeaf(fd int) bool {
-	var length uint32
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_GET_FILTER, 0, uintptr(unsafe.Pointer(&length)), 0)
-	return errno == 0 && length > 0
-}
-
-// withdraw makes a socket leave its group. A handshake may begin at a socket that has left and has not stopped listening yet, and
-// would be reset; dropped, it begins again elsewhere.
-func (m *sock) withdraw(at bindAddr) {
-	_ = m.filter(deafness(at, nil)) // for a race that is rarely lost
-	_ = unix.Shutdown(m.fd, unix.SHUT_RD)
-}
+// withdraw makes a socket leave its group.
+func (m *sock) withdraw() { _ = unix.Shutdown(m.fd, unix.SHUT_RD) }

@@ -228,23 +228,3 @@ func FuzzSteeringProgram(f *testing.F) {
 		}
 	})
 }
-
-// A deaf socket drops the SYNs of clients, and nothing else.
-func FuzzDeafness(f *testing.F) {
-	tcp, udp := bindAddr{network: "tcp"}, bindAddr{network: "udp"}
-	fuzzProgram(f, func(t *testing.T, fd int, _ []way, rules []rule, ipv6 bool, source [16]byte, port uint16, flags byte, lot uint32) {
-		for i := range rules {
-			rules[i].result = everything
-		}
-		for _, at := range []bindAddr{tcp, udp} {
-			program := deafness(at, rules)
-			accepts(t, fd, unix.SO_ATTACH_FILTER, program)
-			got, err := interpret(program, packetFrom(ipv6, source, port, 443, 0, flags, lot))
-			_, probe := ruleFor(rules, ipv6, source, port)
-			passes := probe || at.isTCP() && flags&0x12 != 0x02
-			if err != nil || passes != (got == everything) || !passes && got != 0 {
-				t.Fatalf("%v: flags %#x from port %d: %d, %v; probe: %v", at, flags, port, got, err, probe)
-			}
-		}
-	})
-}

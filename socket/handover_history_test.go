@@ -99,13 +99,6 @@ func (h *steeredHistory) Steer(rt *rapid.T) {
 	h.serving = g
 }
 
-func (h *steeredHistory) Deafen(rt *rapid.T) {
-	if len(h.held) == 0 {
-		rt.Skip("no generation")
-	}
-	h.table.Deafen(rapid.SampledFrom(h.held).Draw(rt, "generation").claims, nil)
-}
-
 func (h *steeredHistory) Probe(rt *rapid.T) {
 	if len(h.held) == 0 || h.closed {
 		rt.Skip("nothing to reach")

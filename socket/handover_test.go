@@ -3,7 +3,6 @@ package socket
 import (
 	"context"
 	"net"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -96,7 +95,6 @@ func TestSteeredGenerationsHaveSocketsOfTheirOwn(t *testing.T) {
 		if left := table.Left(old, nil); len(left) != 1 || len(left[0].Queues) != 1 || left[0].Queues[0] != inodeOf(t, a) || left[0].Port == 0 {
 			t.Errorf("left: %v", left)
 		}
-		table.Deafen(old, nil)
 		table.Release(old)
 		old, fds = next, append(fds, a)
 	}
@@ -170,37 +168,9 @@ func TestProbeReachesATrialThatClientsDoNotReach(t *testing.T) {
 			if got := arrivals(t, to, 200, a, b); got[a] != 200 {
 				t.Errorf("clients reached %v, want all at %d", got, a)
 			}
-			if len(table.listeners[w.Key()].probes) != 0 || os.Geteuid() == 0 && !isDeaf(b) {
-				t.Error("a probe is left, or the trial hears more than its probes")
+			if len(table.listeners[w.Key()].probes) != 0 {
+				t.Error("a probe is left")
 			}
 		})
-	}
-}
-
-func TestProbeReachesATrialWhoseFilterMayNotBeChanged(t *testing.T) {
-	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
-	old := claimed(t, table, []string{w.Key()})
-	mustServe(t, table, old)
-	trial := claimed(t, table, []string{w.Key()})
-	var p *Probe
-	var err error
-	denied(t, unix.SYS_SETSOCKOPT, 2, unix.SO_ATTACH_FILTER, unix.EPERM, func() { p, err = table.Probe(trial[0], 0) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.End()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	conn, err := p.Dial(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close() //nolint:errcheck // nothing was written
-	a, b := table.FD(old[0], 0), table.FD(trial[0], 0)
-	if got := acceptor(t, []int{a, b}); got != b {
-		t.Errorf("the probe reached %d, not %d", got, b)
-	}
-	if got := arrivals(t, table.Address(w.Key()), 200, a, b); got[a] != 200 {
-		t.Errorf("clients reached %v, want all at %d", got, a)
 	}
 }

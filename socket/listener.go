@@ -199,9 +199,6 @@ func (t *Table) settle(l *listener) {
 		l.shared = nil
 	}
 	l.serveNeeded()
-	for _, m := range l.unused() {
-		m.hears = m.hears && (m.stray || l.serves(m))
-	}
 	// Stop steering connections to a socket before closing it. If the kernel rejects the program, which it accepted before, connections
 	// stay spread over all sockets.
 	_ = l.apply()
@@ -263,7 +260,7 @@ func (l *listener) drop() {
 		}
 		if !l.r.at.onDisk() && (!gone || !m.foreign && !m.stray) {
 			// Who has it, too, must not keep it in the group, as a stray process, nor keep the address, as systemd's store for a moment.
-			m.withdraw(l.r.at)
+			m.withdraw()
 		}
 		m.discard(l.r)
 		l.members = slices.Delete(l.members, i, i+1)

@@ -118,7 +118,7 @@ func (t *Table) Unclaimed() []inherit.Socket {
 		}
 		if t.isExtra(o) {
 			// A draining worker may still have it; it must not keep getting its share of the connections.
-			(&sock{fd: o.FD}).withdraw(bindAddr{network: o.Network})
+			(&sock{fd: o.FD}).withdraw()
 		}
 		left = append(left, o.Socket)
 	}
@@ -227,9 +227,6 @@ func (u *update) adopt(l *listener, r Resolved, o *offer) (*sock, error) {
 	if m.stray {
 		m.number++ // the gap says that the order of the group is not that of the numbers
 	}
-	if m.hears = true; isDeaf(o.FD) {
-		m.hears, m.deaf = false, unknownFilter
-	}
 	var err error
 	if path := o.path(); path != "" {
 		if m.inode = o.inode; o.hides(r) {
@@ -253,9 +250,6 @@ func (u *update) adopt(l *listener, r Resolved, o *offer) (*sock, error) {
 	}
 	return m, err
 }
-
-// unknownFilter stands for a filter that a supervisor before this one has set.
-var unknownFilter = []unix.SockFilter{{Code: 0xffff}}
 
 // fit sets the options of r on the socket.
 func (o *offer) fit(s *sock, r Resolved) error {

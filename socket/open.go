@@ -19,24 +19,21 @@ import (
 // sock is one open socket of a listener.
 type sock struct {
 	fd      int
-	number  int               // among the members of its listener, unique and unchanged as long as it is open
-	tag     int               // that its TCP connections have; see tag.go
-	inode   unixpath.Inode    // what was bound to the path of a unix socket; zero: no path
-	given   bool              // a worker may have it
-	hidden  string            // where the inode is, beside the path of the listener; "": at the path
-	foreign bool              // from a systemd socket unit: its path is not ours to remove
-	stray   bool              // a process that is not one of our workers accepts from it
-	silent  bool              // bound, but not listening
-	full    bool              // nothing fits into its queue: see Pause
-	hears   bool              // it gets connections when the program on the group sends it some
-	deaf    []unix.SockFilter // the filter that keeps them away
+	number  int            // among the members of its listener, unique and unchanged as long as it is open
+	tag     int            // that its TCP connections have; see tag.go
+	inode   unixpath.Inode // what was bound to the path of a unix socket; zero: no path
+	given   bool           // a worker may have it
+	hidden  string         // where the inode is, beside the path of the listener; "": at the path
+	foreign bool           // from a systemd socket unit: its path is not ours to remove
+	stray   bool           // a process that is not one of our workers accepts from it
+	silent  bool           // bound, but not listening
+	full    bool           // nothing fits into its queue: see Pause
 }
 
 // opening is how a socket is opened.
 type opening struct {
 	shared bool // with SO_REUSEPORT, for others of ours at the address
 	first  bool // there is none of ours yet
-	deaf   bool // it gets no connections until its filter is removed
 	silent bool // bound, but not listening until speak
 }
 
@@ -55,9 +52,6 @@ func open(r Resolved, at bindAddr, how opening) (*sock, error) {
 		return nil, refused(r, err)
 	}
 	s := &sock{fd: fd, silent: how.silent && !at.isUDP()}
-	if how.deaf && isDeaf(fd) {
-		s.deaf = deafness(at, nil)
-	}
 	return s, nil
 }
 
@@ -94,11 +88,6 @@ func newSocket(r Resolved, at bindAddr) (int, error) {
 func bind(fd int, r Resolved, at bindAddr, how opening) error {
 	if err := setFixed(fd, r, at, r.groups() || how.shared); err != nil {
 		return err
-	}
-	if how.deaf {
-		if err := setProgram(fd, unix.SO_ATTACH_FILTER, deafness(at, nil)); err != nil && !errors.Is(err, unix.EPERM) {
-			return err
-		}
 	}
 	for _, o := range tunables {
 		if !o.early || o.off(r) {

@@ -39,7 +39,7 @@ func (l *listener) order() (serving []*sock, err error) {
 		return nil, fmt.Errorf("cannot find out the order of the sockets on %s: %w", l.r.at, err)
 	}
 	for _, p := range q.ports {
-		if m := q.answer(p); m != nil && m.hears && !slices.Contains(serving, m) {
+		if m := q.answer(p); m != nil && m != stranger && !slices.Contains(serving, m) {
 			serving = append(serving, m)
 		}
 	}
@@ -60,19 +60,14 @@ func (l *listener) order() (serving []*sock, err error) {
 
 // prepare marks the members.
 func (q *question) prepare() error {
-	var rules []rule
 	for range questionPorts {
 		p := &Probe{listener: q.l, to: q.l.reachedAt()}
 		if err := p.reserve(); err != nil {
 			return err
 		}
 		q.ports = append(q.ports, p)
-		rules = append(rules, rule{p.from.Port(), p.from.Addr().Is6(), everything})
 	}
 	for i, m := range q.l.members {
-		if m.deaf != nil {
-			_ = m.filter(deafness(q.l.r.at, rules)) // without the privilege it stays deaf, and is found last
-		}
 		if err := unix.SetsockoptInt(m.fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 1); err != nil {
 			return err
 		}
@@ -83,7 +78,7 @@ func (q *question) prepare() error {
 	return nil
 }
 
-// end removes the marks. apply sets the filters and the program.
+// end removes the marks. apply sets the program.
 func (q *question) end() {
 	for _, m := range q.l.members {
 		_ = unix.SetsockoptInt(m.fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, 0)
@@ -98,7 +93,7 @@ func (q *question) end() {
 // sendTo sends the first port to an index; the connections of clients go to the first serving member that was found, or anywhere.
 func (q *question) sendTo(at int, found []*sock) error {
 	port := q.ports[0].from
-	others := slices.IndexFunc(found, func(m *sock) bool { return m != nil && (q.l.serves(m) || len(q.l.serving) == 0 && m.hears) })
+	others := slices.IndexFunc(found, func(m *sock) bool { return m != nil && (q.l.serves(m) || len(q.l.serving) == 0 && m.stray) })
 	program := append(sourceRules([]rule{{port.Port(), port.Addr().Is6(), at}}), result(others))
 	return attach(q.l.members[0].fd, program)
 }

@@ -85,7 +85,6 @@ func TestGenerationsOfAPathHaveSocketsOfTheirOwn(t *testing.T) {
 		reachesPath(t, table, path, old)
 		mustServe(t, table, next)
 		reachesPath(t, table, path, next)
-		table.Deafen(old, nil)
 		table.Release(old)
 		if got := files(t, path); !slices.Equal(got, []string{"web.sock"}) || len(table.FDs(w.Key())) != 1 {
 			t.Errorf("files %v, sockets %v", got, table.FDs(w.Key()))

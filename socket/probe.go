@@ -22,7 +22,7 @@ type Probe struct {
 	fd       int // keeps the port, or the inode
 }
 
-// Probe prepares a connection to the socket that a worker in this slot has, also if that is deaf. It is an error if the generations share
+// Probe prepares a connection to the socket that a worker in this slot has, whichever generation serves. It is an error if the generations share
 // the listener, or if it is bound to an interface, which a connection from this machine does not pass.
 func (t *Table) Probe(claim string, slot int) (*Probe, error) {
 	l, m := t.socketOf(claim, slot)
@@ -136,20 +136,4 @@ func (l *listener) probeRules() []unix.SockFilter {
 		}
 	}
 	return sourceRules(rules)
-}
-
-// probed reports whether a probe goes to the member.
-func (l *listener) probed(m *sock) bool {
-	return slices.ContainsFunc(l.probes, func(p *Probe) bool { return p.member == m })
-}
-
-// onlyProbes is the filter of a deaf member: it hears its probes.
-func (l *listener) onlyProbes(m *sock) []unix.SockFilter {
-	var rules []rule
-	for _, p := range l.probes {
-		if p.member == m {
-			rules = append(rules, rule{p.from.Port(), p.from.Addr().Is6(), everything})
-		}
-	}
-	return deafness(l.r.at, rules)
 }

@@ -94,9 +94,6 @@ func (u *update) inheritServing(l *listener) {
 		u.problems = append(u.problems, err)
 	}
 	if len(serving) == 0 {
-		serving = slices.DeleteFunc(slices.Clone(strays), func(m *sock) bool { return !m.hears })
-	}
-	if len(serving) == 0 {
 		serving = strays
 	}
 	l.renumber()

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -48,7 +47,6 @@ func TestFlipLeavesTheQueueOfTheOldLaneAlone(t *testing.T) {
 		mustServe(t, table, [][]string{next, old}[i%2])
 	}
 	mustServe(t, table, next)
-	table.Deafen(old, nil)
 	if queued := table.Lanes(w.Key())[0].Queued; queued != len(waiting) {
 		t.Errorf("%d connections wait in the old lane, not %d", queued, len(waiting))
 	}
@@ -184,55 +182,6 @@ func TestLaneOfScatteredMembersGetsItsShare(t *testing.T) {
 	}
 }
 
-// TestNoSYNReachesADeafLane lets the kernel spread connections over all members, as it does when a supervisor has died and the program points
-// to no member.
-func TestNoSYNReachesADeafLane(t *testing.T) {
-	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
-	serving, trial, gone := claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()})
-	mustServe(t, table, gone)
-	mustServe(t, table, serving)
-	table.Deafen(gone, nil)
-	if err := detach(table.FD(serving[0], 0)); err != nil {
-		t.Fatal(err)
-	}
-	const connections = 40
-	address := table.Address(w.Key())
-	connected := make(chan error, connections)
-	var clients sync.WaitGroup
-	t.Cleanup(clients.Wait)
-	for range connections {
-		clients.Go(func() {
-			conn, err := net.DialTimeout("tcp", address, 10*time.Second)
-			if err == nil {
-				defer func() { _ = conn.Close() }()
-			}
-			connected <- err
-		})
-	}
-	for len(connected) < connections/10 {
-		time.Sleep(time.Millisecond) // no event to wait for
-	}
-	time.Sleep(100 * time.Millisecond) // the others had time to arrive where they must not
-	for _, claims := range [][]string{trial, gone} {
-		if readable(t, table.FD(claims[0], 0), 0) {
-			t.Error("a client reached a deaf lane")
-		}
-	}
-	if len(connected) == connections {
-		t.Error("no connection waited, so the kernel did not spread them")
-	}
-	table.listeners[w.Key()].unsure = true
-	mustServe(t, table, serving)
-	for range connections {
-		if err := <-connected; err != nil {
-			t.Error(err)
-		}
-	}
-	if queued := table.Lanes(w.Key())[0].Queued; queued != connections {
-		t.Errorf("%d of %d connections reached the serving lane", queued, connections)
-	}
-}
-
 func TestPausedListenerLetsClientsWait(t *testing.T) {
 	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
 	claims := claimed(t, table, []string{w.Key()})
@@ -259,9 +208,6 @@ func TestPausedListenerLetsClientsWait(t *testing.T) {
 	}
 	if _, err := before.Write([]byte("x")); err != nil || !readable(t, conn, 5*time.Second) {
 		t.Errorf("a connection of before does not continue: %v", err)
-	}
-	if status := table.Lanes(w.Key()); !status[0].Deaf {
-		t.Errorf("status: %+v", status)
 	}
 	if err := table.Pause([]string{w.Key()}, false); err != nil {
 		t.Fatal(err)
@@ -499,12 +445,8 @@ func TestUnitSocketWithReusePortIsSteered(t *testing.T) {
 			if got := arrivals(t, o.Address, 100, fds...); table.Shared(w.Key()) != "" || got[fds[1]] != 100 || inodeOf(t, fds[0]) != inodeOf(t, unit) {
 				t.Errorf("connections reached %v", got)
 			}
-			table.Deafen(a, nil)
 		}
 		_ = table.Close()
-		if isDeaf(unit) {
-			t.Error("the unit's socket was left deaf")
-		}
 		arrive1(t, o.Address, unit)
 		_, _ = f.Close(), l.Close()
 	}

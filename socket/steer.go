@@ -90,8 +90,7 @@ func (l *listener) steer(s []serving) error {
 	return nil
 }
 
-// apply tells the kernel what the listener is: who hears, and which member gets a new connection. Members begin to hear before the
-// program sends them connections. What serves hears from now on.
+// apply tells the kernel which member gets a new connection, or leads a path to its socket.
 func (l *listener) apply() error {
 	switch {
 	case len(l.members) == 0:
@@ -99,38 +98,7 @@ func (l *listener) apply() error {
 	case l.r.at.isUnix():
 		return l.publish()
 	}
-	for _, s := range l.serving {
-		for _, m := range s.sockets() {
-			m.hears = true
-		}
-	}
-	if err := l.applyFilters(); err != nil {
-		return err
-	}
 	return l.applyProgram()
-}
-
-// applyFilters makes every member deaf that must not hear. A deaf member hears the probes that are for it. Kernels of 2026 ask
-// for CAP_NET_ADMIN to set the filter of a TCP socket; without it the program alone keeps connections away, and a filter that would keep
-// a probe away is removed.
-func (l *listener) applyFilters() error {
-	for _, m := range l.members {
-		var filter []unix.SockFilter
-		if !m.hears {
-			filter = l.onlyProbes(m)
-		}
-		err := m.filter(filter)
-		if errors.Is(err, unix.EPERM) && len(filter) > 0 {
-			err = nil
-			if l.probed(m) {
-				err = m.filter(nil)
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("set a filter: %w", err)
-		}
-	}
-	return nil
 }
 
 // applyProgram keeps new connections in the serving lanes. The kernel numbers the sockets of a group in the order in which they began to
@@ -194,17 +162,6 @@ func (l *listener) compile(always bool) []unix.SockFilter {
 		return nil
 	}
 	return slices.Concat(l.probeRules(), choose(ways))
-}
-
-// Deafen lets the sockets of these claims, of listeners with PerSlot only those of these slots (nil: all), drop what arrives: their
-// workers are told to stop. What serves, or is shared, is left alone.
-func (t *Table) Deafen(claims []string, slots []int) {
-	t.aside(claims, slots, func(l *listener, sockets []*sock) {
-		for _, m := range sockets {
-			m.hears = false
-		}
-		_ = l.apply() // without a filter the program alone keeps connections away
-	})
 }
 
 // Left returns what these claims have that gets no new connections now, for diag.NewWatch: of listeners with PerSlot only the sockets of
@@ -345,7 +302,6 @@ type LaneStatus struct {
 	Generation int     `json:"generation"` // for the caller to fill in; 0: none has it
 	Share      float64 `json:"share"`      // of the new connections, 0 to 1
 	Queued     int     `json:"queued"`     // connections that wait to be accepted
-	Deaf       bool    `json:"deaf"`       // SYNs are dropped; the client's kernel sends them again
 	Claim      string  `json:"-"`          // of the generation that has it alone; "": several have it, or none
 }
 
@@ -377,11 +333,10 @@ func (t *Table) Lanes(key string) (status []LaneStatus) {
 }
 
 func (l *listener) status(ln *lane, total int) LaneStatus {
-	s := LaneStatus{Number: ln.number, Deaf: true}
+	s := LaneStatus{Number: ln.number}
 	for _, m := range ln.slots {
 		s.Members = append(s.Members, m.number)
 		s.Queued += m.queued()
-		s.Deaf = s.Deaf && (l.parking != nil || m.deaf != nil)
 	}
 	for _, w := range l.serving {
 		if w.lane == ln {

@@ -23,11 +23,6 @@ import (
 // generation gets the lowest free ones, but first those that new connections go to, or in which some wait: a generation that died left
 // them.
 //
-// A member is deaf until its lane is steered to, and after Deafen: a filter drops SYNs, which the client's kernel sends again a second
-// later. If the supervisor dies, sockets that only it had are closed, and the program may point to another member than before; but no
-// client ever reaches one on trial, or one that was told to stop. The kernel allows that only with CAP_NET_ADMIN; without, the program
-// alone keeps clients away.
-//
 // A listener whose Handover is Share gives every generation the same lane. So do abstract unix sockets, UDP, and where SO_REUSEPORT cannot be
 // had: see Shared. Where the lane of all cannot become what the configuration wants, because O_NONBLOCK belongs to a socket, which its
 // processes share, or because the path of a unix socket is gone, the next generation gets another lane than the one before.
@@ -311,9 +306,6 @@ func (t *Table) Close() error {
 			_ = detach(l.members[0].fd)
 		}
 		for i := len(l.members) - 1; i >= 0; i-- {
-			if m := l.members[i]; m.foreign && m.deaf != nil {
-				_ = m.filter(nil)
-			}
 			l.members[i].discard(l.r)
 		}
 	}

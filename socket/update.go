@@ -280,9 +280,9 @@ func (u *update) makeRoom(l *listener, r Resolved) (how opening, err error) {
 		}
 	}
 	if l.closed {
-		return opening{shared: true, silent: true, deaf: true}, nil
+		return opening{shared: true, silent: true}, nil
 	}
-	return opening{shared: true, deaf: true}, l.fence()
+	return opening{shared: true}, l.fence()
 }
 
 // obtain takes a socket that was offered for the slot, or opens one, and makes it a member.
@@ -307,7 +307,7 @@ func (u *update) fresh(l *listener, r Resolved, how opening) (*sock, error) {
 	m.number = l.nextNumber()
 	u.undo = append(u.undo, func() {
 		if how.shared {
-			m.withdraw(r.at)
+			m.withdraw()
 		}
 		m.discard(r)
 	})
@@ -324,7 +324,7 @@ func (u *update) enroll(l *listener, r Resolved, m *sock) {
 
 // protect keeps connections from a new member, now that there is a group.
 func (l *listener) protect(how opening) error {
-	if !how.deaf || how.silent || len(l.members) != 2 {
+	if how.silent || l.r.at.isUnix() || len(l.members) != 2 || len(l.serving) == 0 {
 		return nil
 	}
 	return l.fence()

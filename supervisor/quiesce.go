@@ -67,7 +67,6 @@ func (p *runner) quiesce() {
 			p.beginQuiescence(f)
 		}
 	}
-	p.deafen()
 }
 
 // finishingOf says with which others a worker finishes: workers that are replaced slot by slot finish each by itself.
@@ -102,13 +101,6 @@ func (p *runner) endQuiescence(q *quiescence) {
 		q.timer.Stop()
 	}
 	delete(p.quiet, q.finishing)
-	g := p.generations[q.generation]
-	if g == nil || p.core.Goal == program.Halt {
-		return
-	}
-	if q.slot != everySlot {
-		p.deafenLeft(g, q.slots())
-	}
 }
 
 // look looks off the loop: the kernel goes through all its connections.

@@ -27,7 +27,6 @@ type resources struct {
 	snapshot  *snapshot.Snapshot
 	log       *output.Log // of the program; nil: nothing is captured
 	unseen    bool        // the log says that its workers cannot be seen to accept
-	deaf      bool        // its lanes were deafened: its workers were told to stop
 
 	watches map[int]*diag.Watch // over the connections of workers that get no new ones, by slot or everySlot
 }

@@ -87,28 +87,3 @@ func keysOf(listeners []socket.Resolved) []string {
 	}
 	return keys
 }
-
-// deafen lets the lanes drop what begins there once their workers were told to stop: if this process dies and only it had other lanes, the
-// kernel may send connections to any lane that is left. Clients send again a second later what was dropped.
-func (p *runner) deafen() {
-	for _, cg := range p.core.Draining {
-		g := p.generations[cg.Number]
-		if g == nil || g.deaf || !cg.Steered {
-			continue
-		}
-		g.deaf = true
-		for _, w := range cg.Workers {
-			g.deaf = g.deaf && w.State == program.Stopping
-		}
-		if g.deaf {
-			p.deafenLeft(g, nil)
-		}
-	}
-}
-
-// deafenLeft deafens the lanes that get nothing new anyway.
-func (p *runner) deafenLeft(g *resources, slots []int) {
-	if len(p.s.table.Left(g.claims, slots)) > 0 {
-		p.s.table.Deafen(g.claims, slots)
-	}
-}
