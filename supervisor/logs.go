@@ -88,6 +88,20 @@ func (p *runner) logFiles() []closableLog {
 	return files
 }
 
+// endUnusedLog ends the log of the program if no generation writes to it and the next one will not either. Until then the
+// last lines of a program that cannot start, or was stopped, can be read.
+func (p *runner) endUnusedLog() {
+	if p.core.Config.Captures() {
+		return
+	}
+	for _, g := range p.generations {
+		if g.log != nil {
+			return
+		}
+	}
+	p.endLog()
+}
+
 // endLog ends the log of the program.
 func (p *runner) endLog() {
 	if log := p.capture.log; log != nil {

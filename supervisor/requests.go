@@ -115,10 +115,14 @@ func (s *Supervisor) Status(ctx context.Context) (*Status, error) {
 // ErrNoProgram, ErrState if nothing is captured.
 func (s *Supervisor) Logs(ctx context.Context, name string) (*output.Log, error) {
 	return askOf(ctx, s, name, func(p *runner) (*output.Log, error) {
-		if p.capture.log == nil {
+		log := p.capture.log
+		if log == nil {
+			log = p.capture.of(p.core.Config) // nothing has started yet
+		}
+		if log == nil {
 			return nil, fmt.Errorf("%w: no output of program %s is captured: write stdout = \"capture\" or stderr = \"capture\"", ErrState, name)
 		}
-		return p.capture.log, nil
+		return log, nil
 	})
 }
 

@@ -299,10 +299,5 @@ func (p *runner) forget(number int) {
 	p.s.store.TouchSockets()
 	p.s.store.TouchResources(p.core.Name, number)
 	p.closeFiles(g.snapshot)
-	for _, g := range p.generations {
-		if g.log != nil {
-			return
-		}
-	}
-	p.endLog()
+	p.endUnusedLog()
 }

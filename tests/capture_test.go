@@ -65,3 +65,41 @@ func TestFailureReportHasTheLastLinesOfACapturedWorker(t *testing.T) {
 		t.Errorf("the log says %s", failed.Text)
 	}
 }
+
+func TestLogsShowAProgramThatHasNeverServed(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]string{"crashes": "echo boom >&2; exit 1", "never ready": "echo boom >&2; exec sleep 1000"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := lab.Start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \""+script+"\"]\nstderr = \"capture\"\n"+
+				"ready = { method = \"notify\", timeout = \"300ms\" }\n")
+			m.Await(lab.Says(lab.TrialFailed))
+			if out := m.CtlOK("logs", "web"); !strings.Contains(out, "boom") {
+				t.Errorf("logs prints %q", out)
+			}
+		})
+	}
+}
+
+func TestLogsShowAProgramThatIsStopped(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \"echo started; echo >&$NOTIFY_FD; exec sleep 1000\"]\nstdout = \"capture\"\n"+
+		"[program.web.ready]\nmethod = \"notify\"\n")
+	m.Serves(1)
+	m.CtlOK("stop", "web")
+	if out := m.CtlOK("logs", "web"); !strings.Contains(out, "started") {
+		t.Errorf("logs prints %q", out)
+	}
+}
+
+func TestLastLinesKeepTheirIndentation(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{`Traceback:\n    File x\n        ^^^^\nTypeError`, `\tat java.lang.Thread\n\t\tat main`} {
+		m := lab.Start(t, "[program.web]\ncommand = ['sh', '-c', \"printf '"+strings.ReplaceAll(text, `\`, `\\`)+"\\\\n' >&2; exit 1\"]\nstderr = \"capture\"\n")
+		failed := m.Await(lab.Says(lab.TrialFailed))
+		want := strings.NewReplacer(`\n`, "\n", `\t`, "\t").Replace(text)
+		if got := strings.Join(failed.Stderr, "\n"); got != want {
+			t.Errorf("the last lines are %q, want %q", got, want)
+		}
+	}
+}

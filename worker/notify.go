@@ -3,6 +3,7 @@ package worker
 import (
 	"bytes"
 	"errors"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -135,7 +136,7 @@ func (w *Worker) handle(m ready.Notification) {
 	if m.Ready && !w.channels.leaving && w.spec.Ready.Method == ready.Notify {
 		w.postReady()
 	}
-	if status := output.Printable(m.Status); status != "" || m.Errno != 0 {
+	if status := strings.TrimSpace(output.Printable(m.Status)); status != "" || m.Errno != 0 {
 		w.events.put(Status{Text: status, Errno: m.Errno})
 	}
 	if m.Extend > 0 {

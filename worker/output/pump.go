@@ -264,12 +264,13 @@ func (t *tail) lines() []string {
 	return lines
 }
 
-// Printable replaces the control characters in what a worker says, so that it is safe on terminals and in logs.
+// Printable replaces the control characters but tabs in what a worker says, so that it is safe on terminals and in logs, and
+// removes the space at its end. Indentation stays: stack traces are read by it.
 func Printable(s string) string {
-	return strings.TrimSpace(strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
+	return strings.TrimRightFunc(strings.Map(func(r rune) rune {
+		if r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) {
 			return ' '
 		}
 		return r
-	}, s))
+	}, s), unicode.IsSpace)
 }
