@@ -88,7 +88,7 @@ func TestGenerationWithHangingFilesFailsToPrepare(t *testing.T) {
 		}
 		s.hup()
 		r := s.super.programs["web"].core.Reloads[1]
-		if r == nil || r.Outcome != program.Preflight || r.Failure.Step != program.StepPrepare || !strings.Contains(r.Failure.Reason, "still hang") {
+		if r == nil || r.Outcome != program.NotPrepared || r.Failure.Step != program.StepPrepare || !strings.Contains(r.Failure.Reason, "still hang") {
 			t.Errorf("the record of the reload is %+v", r)
 		}
 		s.count(1)

@@ -138,7 +138,11 @@ func (p *runner) preflight(ctx context.Context, snap *snapshot.Snapshot, c *conf
 	if err == nil {
 		return nil
 	}
-	if e, ok := errors.AsType[*worker.RunError](err); ok {
+	e, ok := errors.AsType[*worker.RunError](err)
+	switch {
+	case ok && e.Exited.Step != "" && e.Exited.Step != spawn.StepExec: // what a worker would be started with is wrong, and the preflight did not run
+		return &program.Failure{Step: program.StepPrepare, Reason: e.Reason()}
+	case ok:
 		return &program.Failure{Step: program.StepPreflight, Reason: e.Reason(), Tail: e.Exited.Tail}
 	}
 	return &program.Failure{Step: program.StepPreflight, Reason: err.Error()}

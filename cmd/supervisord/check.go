@@ -51,16 +51,19 @@ func checkCommand(path *string) *cobra.Command {
 				return err
 			}
 			var all []document.Problem
-			var refusal error
-			answer := findings{OK: err == nil, Findings: []finding{}}
+			answer := findings{Findings: []finding{}}
 			if is {
-				all, refusal = refused.Problems, &exitError{code: exitConfig}
+				all = refused.Problems
 			} else {
 				answer.Files = c.Files
-				all = slices.Concat(c.Warnings, c.Shared(), c.Crowded(), lacks(c.Files[0]))
+				all = slices.Concat(c.Environments(), c.Warnings, c.Shared(), c.Crowded(), lacks(c.Files[0]))
+			}
+			var refusal error
+			if answer.OK = !slices.ContainsFunc(all, document.Problem.IsError); !answer.OK {
+				refusal = &exitError{code: exitConfig}
 			}
 			if !asJSON {
-				printProblems(all, err != nil)
+				printProblems(all, !answer.OK)
 				return refusal
 			}
 			for _, p := range all {

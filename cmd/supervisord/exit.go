@@ -19,7 +19,7 @@ import (
 const (
 	exitFailure     = 1
 	exitUsage       = 2
-	exitPreflight   = 10
+	exitPrepare     = 10
 	exitWorker      = 11
 	exitNotReady    = 12
 	exitSuperseded  = 13
@@ -40,7 +40,7 @@ var exitTable = []struct {
 	{0, "success: the new generation serves, a canary is well and held, …"},
 	{exitFailure, "any other error, such as a program that does not exist"},
 	{exitUsage, "the command line is wrong: an unknown command or flag, a missing argument, an invalid value"},
-	{exitPreflight, "the preflight failed, or the generation could not be prepared"},
+	{exitPrepare, "the generation could not be prepared, or its preflight failed"},
 	{exitWorker, "a worker failed: it could not be started, or exited too soon"},
 	{exitNotReady, "a worker was not ready in time"},
 	{exitSuperseded, "the trial was aborted, superseded by a newer one, or rolled back, or the program was stopped"},
@@ -76,7 +76,7 @@ func exitStatusHelp() *cobra.Command {
 }
 
 // endings are the codes of a command that waits for a generation to serve.
-var endings = []int{exitPreflight, exitWorker, exitNotReady, exitSuperseded, exitTimeout, exitUnknown}
+var endings = []int{exitPrepare, exitWorker, exitNotReady, exitSuperseded, exitTimeout, exitUnknown}
 
 // exits gives a command's help its own exit codes.
 func exits(c *cobra.Command, codes ...int) {
@@ -99,7 +99,7 @@ var outcomeCodes = map[program.Outcome]int{
 	program.Serves: 0, program.Held: 0, control.Down: 0, control.Killed: exitKilled,
 	program.Superseded: exitSuperseded, program.Aborted: exitSuperseded, program.Stopped: exitSuperseded, control.RolledBack: exitSuperseded,
 	control.TimedOut: exitTimeout, control.Unknown: exitUnknown, program.NotReady: exitNotReady,
-	program.Preflight: exitPreflight, program.WorkerDown: exitWorker,
+	program.NotPrepared: exitPrepare, program.WorkerDown: exitWorker,
 }
 
 // errorCodes are the exit codes of errors. The first that is in the chain counts.

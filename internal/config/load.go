@@ -15,9 +15,8 @@ import (
 
 // Load reads path and everything that it includes. On any problem it returns an *document.Error that lists them all.
 //
-// Files must be regular and have at most 1 MiB. Load looks up users and groups, and, for two seconds at most, hosts of probes where
-// the names alone do not show whether the probe reaches a listener. It opens nothing but the configuration, and keeps nothing of the
-// files' text.
+// Files must be regular and have at most 1 MiB. Load looks up users and groups. It opens nothing but the configuration, and
+// keeps nothing of the files' text.
 func Load(path string) (*Config, error) {
 	file, err := filepath.Abs(path)
 	if err != nil {

@@ -59,6 +59,22 @@ func warnNoCommand(v document.Value, p *Program, argv []string) {
 	}
 }
 
+// Environments returns an error for each program whose environment files or directory exist and would be refused at a start.
+func (c *Config) Environments() (problems []document.Problem) {
+	for i := range c.Programs {
+		p := &c.Programs[i]
+		_, err := environment.Read(p.EnvironmentFiles, p.EnvironmentDir, p.Dialects)
+		if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+			continue // what does not exist yet has a warning; the user of `check` may not be that of supervisord
+		}
+		problems = append(problems, document.Problem{
+			File: p.File, Position: document.Position{Line: p.Line}, Key: document.Key("program", p.Name), What: err.Error(),
+			Remedy: "no generation of the program starts with it",
+		})
+	}
+	return problems
+}
+
 // searchPath returns the PATH of the workers of p; false: its files cannot be read now. The PATH of the user of `check` stands for that
 // of supervisord.
 func (p *Program) searchPath() (string, bool) {

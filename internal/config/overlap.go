@@ -73,7 +73,7 @@ func (l *loader) addresses(p *Program) {
 func (l *loader) ownAddresses(v document.Value) {
 	own := func(key string, a socket.Address) {
 		if a != (socket.Address{}) {
-			l.problems = append(l.problems, l.bound.add(bound{socket.Spec{Address: a}.Literal(), v.Child(key).Note("", "")})...)
+			l.problems = append(l.problems, l.bound.add(bound{socket.Spec{Address: a}.Literal(), v.Child(key).Fault("", "")})...)
 		}
 	}
 	own("control", l.config.Supervisor.controlAddress())

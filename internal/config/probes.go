@@ -2,8 +2,6 @@ package config
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"example.org/supervisord/internal/config/document"
@@ -85,17 +83,15 @@ func (c *Config) endpoints() []reach.Endpoint {
 	return list
 }
 
-// CheckProbes returns an *document.Error if a probe of a program in c reaches one of these endpoints. It may look up host names, for
-// two seconds at most. Load has checked the listeners of c as they are written; only a running supervisord knows the ports that the
-// kernel chose, and the listeners that are no longer configured but still open.
+// CheckProbes returns an *document.Error if a probe of a program in c reaches one of these endpoints. Load has checked the
+// listeners of c as they are written; only a running supervisord knows the ports that the kernel chose, and the listeners that
+// are no longer configured but still open.
 func (c *Config) CheckProbes(open []reach.Endpoint) error {
-	f, cancel := reach.NewFinder()
-	defer cancel()
 	var problems []document.Problem
 	for i := range c.Programs {
 		p := &c.Programs[i]
 		for _, pr := range p.probes() {
-			if e, ok := f.First(pr.to, open); ok {
+			if e, ok := reach.First(pr.to, open); ok {
 				what, remedy := pr.refusal(p, e)
 				problems = append(problems, document.Problem{File: p.File, Position: document.Position{Line: p.Line}, Key: document.Key("program", p.Name) + "." + pr.table + "." + pr.key, What: what, Remedy: remedy})
 			}
@@ -109,50 +105,42 @@ func (c *Config) CheckProbes(open []reach.Endpoint) error {
 
 // probes reports the probes that something else than the worker in question would answer.
 func (l *loader) probes() {
-	f, cancel := reach.NewFinder()
-	defer cancel()
 	endpoints := l.config.endpoints()
 	for i := range l.config.Programs {
 		p := &l.config.Programs[i]
 		for _, pr := range p.probes() {
-			l.probe(f, p, pr, endpoints)
+			l.probe(p, pr, endpoints)
 		}
 		for table, check := range map[string]ready.Check{"ready": p.Ready.Check, "health": p.Health.Check} {
 			if check.Method == ready.Exec {
-				l.probeCommand(f, l.written[p.Name].Child(table).Child("command"), check.Command, endpoints)
+				l.probeCommand(l.written[p.Name].Child(table).Child("command"), check.Command, endpoints)
 			}
 		}
 	}
 }
 
-func (l *loader) probe(f *reach.Finder, p *Program, pr probe, endpoints []reach.Endpoint) {
+func (l *loader) probe(p *Program, pr probe, endpoints []reach.Endpoint) {
 	at := l.written[p.Name].Child(pr.table).Child(pr.key)
-	e, reached := f.First(pr.to, endpoints)
+	e, reached := reach.First(pr.to, endpoints)
 	switch {
 	case reached:
 		what, remedy := pr.refusal(p, e)
-		l.problems = append(l.problems, at.Note(what, remedy))
+		l.problems = append(l.problems, at.Fault(what, remedy))
 	case !pr.isOwn(p):
-		l.warnings = append(l.warnings, at.Note("is the address of several workers: an old worker that still has it answers for the new one",
+		l.warnings = append(l.warnings, at.Warning("is the address of several workers: an old worker that still has it answers for the new one",
 			`put {pid} into it, or {generation} and {slot}, or write strategy = "stop-first" in [`+document.Key("program", p.Name)+`.reload]`))
 	}
-	for _, name := range slices.Sorted(maps.Keys(f.Unknown)) {
-		l.warnings = append(l.warnings, at.Note(fmt.Sprintf("cannot look up %s, so it is not known whether the probe reaches a listener: %v", name, f.Unknown[name]),
-			"write an IP address"))
-	}
-	clear(f.Unknown)
 }
 
 // urlInCommand finds the URLs in a word of a command.
 var urlInCommand = pattern.Lazy(`https?://[^\s"'<>|;&]+`)
 
 // probeCommand warns of the URL of a listener in a command.
-func (l *loader) probeCommand(f *reach.Finder, at document.Value, command []string, endpoints []reach.Endpoint) {
+func (l *loader) probeCommand(at document.Value, command []string, endpoints []reach.Endpoint) {
 	for _, found := range urlInCommand().FindAllString(strings.Join(command, "\n"), -1) {
-		if e, ok := f.First(reach.URL(found), endpoints); ok {
-			l.warnings = append(l.warnings, at.Note(fmt.Sprintf("%s reaches the listener %q of program %s, where any worker answers", found, e.Name, e.Program),
+		if e, ok := reach.First(reach.URL(found), endpoints); ok {
+			l.warnings = append(l.warnings, at.Warning(fmt.Sprintf("%s reaches the listener %q of program %s, where any worker answers", found, e.Name, e.Program),
 				"ask the worker itself: its PID is {pid}"))
 		}
 	}
-	clear(f.Unknown)
 }

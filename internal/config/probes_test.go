@@ -69,13 +69,6 @@ func TestProbeInAnIncludedFileIsComparedWithListenersOfAll(t *testing.T) {
 	}
 }
 
-func TestNameThatCannotBeLookedUpIsAWarning(t *testing.T) {
-	c := load(t, shared("web", ":8080", "ready]\nmethod = \"http\"\nurl = \"http://no-such-host-{pid}.invalid:8080/\""))
-	if len(c.Warnings) != 1 || !strings.HasPrefix(c.Warnings[0].What, "cannot look up no-such-host-1.invalid") {
-		t.Errorf("warnings are %v", c.Warnings)
-	}
-}
-
 func TestProbeOfAnAddressThatGenerationsShareIsAWarning(t *testing.T) {
 	for _, c := range []struct {
 		workers  int

@@ -22,7 +22,7 @@ const (
 // outcomes are all outcomes, from the best to the worst: the worst of several programs is the outcome of the whole.
 var outcomes = []program.Outcome{
 	program.Pending, program.Serves, program.Held, Down, Killed, program.Superseded, program.Aborted, RolledBack, program.Stopped,
-	TimedOut, Unknown, program.NotReady, program.Preflight, program.WorkerDown,
+	TimedOut, Unknown, program.NotReady, program.NotPrepared, program.WorkerDown,
 }
 
 // Verdict says how a wait has ended.

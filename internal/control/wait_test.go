@@ -42,7 +42,7 @@ func TestVerdictFollowsTheRecord(t *testing.T) {
 		"held":                         {untilHeld, record(program.Held), program.Held},
 		"held, and the end waited for": {untilServes, record(program.Held), program.Pending},
 		"promoted meanwhile":           {untilHeld, record(program.Serves), program.Serves},
-		"preflight":                    {untilServes, record(program.Preflight), program.Preflight},
+		"not prepared":                 {untilServes, record(program.NotPrepared), program.NotPrepared},
 		"not ready":                    {untilServes, record(program.NotReady), program.NotReady},
 		"worker":                       {untilDrained, record(program.WorkerDown), program.WorkerDown},
 		"aborted":                      {untilHeld, record(program.Aborted), program.Aborted},

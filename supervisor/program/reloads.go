@@ -12,33 +12,33 @@ type Outcome string
 
 // The outcomes of reloads.
 const (
-	Pending    Outcome = "pending"    // not decided yet
-	Held       Outcome = "held"       // not decided yet: the canary is well and waits
-	Serves     Outcome = "serves"     // the new generation serves, or did
-	Preflight  Outcome = "preflight"  // it failed: the generation could not be prepared, or its preflight failed
-	NotReady   Outcome = "not_ready"  // it failed: a worker was not ready in time
-	WorkerDown Outcome = "worker"     // it failed: a worker could not be started, or ended
-	Aborted    Outcome = "aborted"    // it was aborted
-	Superseded Outcome = "superseded" // something newer took its place
-	Stopped    Outcome = "stopped"    // the program was stopped first
+	Pending     Outcome = "pending"      // not decided yet
+	Held        Outcome = "held"         // not decided yet: the canary is well and waits
+	Serves      Outcome = "serves"       // the new generation serves, or did
+	NotPrepared Outcome = "not_prepared" // it failed: the generation could not be prepared, or its preflight failed
+	NotReady    Outcome = "not_ready"    // it failed: a worker was not ready in time
+	WorkerDown  Outcome = "worker"       // it failed: a worker could not be started, or ended
+	Aborted     Outcome = "aborted"      // it was aborted
+	Superseded  Outcome = "superseded"   // something newer took its place
+	Stopped     Outcome = "stopped"      // the program was stopped first
 )
 
 // ReloadOutcomes lists the outcomes that a reload can end with.
 func ReloadOutcomes() []Outcome {
-	return []Outcome{Serves, Preflight, NotReady, WorkerDown, Aborted, Superseded, Stopped}
+	return []Outcome{Serves, NotPrepared, NotReady, WorkerDown, Aborted, Superseded, Stopped}
 }
 
 // Open reports whether a reload with this outcome is still under way.
 func (o Outcome) Open() bool { return o == Pending || o == Held }
 
 // Failed reports whether the new generation failed.
-func (o Outcome) Failed() bool { return o == Preflight || o == NotReady || o == WorkerDown }
+func (o Outcome) Failed() bool { return o == NotPrepared || o == NotReady || o == WorkerDown }
 
 // failedAt is the outcome of a trial that failed at this step.
 func failedAt(step string) Outcome {
 	switch step {
 	case StepPrepare, StepPreflight:
-		return Preflight
+		return NotPrepared
 	case stepReady:
 		return NotReady
 	case stepAbort:

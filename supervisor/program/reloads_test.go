@@ -30,10 +30,10 @@ func TestReloadRecordHasOutcome(t *testing.T) {
 		"serves":   {func(s *script) { s.prepared(); s.allReady() }, Serves, 1},
 		"failed to be prepared": {func(s *script) {
 			s.send(Prepared{Generation: 2, Failure: &Failure{Step: StepPrepare}})
-		}, Preflight, 2},
+		}, NotPrepared, 2},
 		"failed its preflight": {func(s *script) {
 			s.send(Prepared{Generation: 2, Failure: &Failure{Step: StepPreflight}})
-		}, Preflight, 2},
+		}, NotPrepared, 2},
 		"not ready in time": {func(s *script) { s.prepared(); s.after(time.Hour) }, NotReady, 2},
 		"could not be started": {func(s *script) {
 			s.prepared()

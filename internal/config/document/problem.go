@@ -26,6 +26,9 @@ const (
 	Note    Severity = "note"    // good to know
 )
 
+// IsError reports whether the problem prevents what it concerns, instead of being good to know.
+func (p Problem) IsError() bool { return p.Severity == "" }
+
 // String is the problem as one line, in the form that editors and compilers share: FILE:LINE:COLUMN: SEVERITY: KEY: what is wrong: remedy.
 // What is not known is left out, as is the severity of an error.
 func (p Problem) String() string {

@@ -56,14 +56,12 @@ func (v Value) unknown(name string, known []string) {
 
 // Problem reports what is wrong with v.
 func (v Value) Problem(what, remedy string, args ...any) {
-	v.In.Problems = append(v.In.Problems, v.Note(what, fmt.Sprintf(remedy, args...)))
+	v.In.Problems = append(v.In.Problems, v.Fault(what, fmt.Sprintf(remedy, args...)))
 }
 
 // Warn reports what is doubtful about v.
 func (v Value) Warn(what, remedy string, args ...any) {
-	p := v.Note(what, fmt.Sprintf(remedy, args...))
-	p.Severity = Warning
-	v.In.Warnings = append(v.In.Warnings, p)
+	v.In.Warnings = append(v.In.Warnings, v.Warning(what, fmt.Sprintf(remedy, args...)))
 }
 
 // Useless reports the key of the table v if it is set where it has no effect.
@@ -73,8 +71,15 @@ func (v Value) Useless(key string, without bool, condition, remedy string, args 
 	}
 }
 
-// Note returns a Problem at v, without reporting it.
-func (v Value) Note(what, remedy string) Problem {
+// Warning returns a Problem at v that does not prevent anything, without reporting it.
+func (v Value) Warning(what, remedy string) Problem {
+	p := v.Fault(what, remedy)
+	p.Severity = Warning
+	return p
+}
+
+// Fault returns a Problem at v that prevents the configuration, without reporting it.
+func (v Value) Fault(what, remedy string) Problem {
 	return Problem{File: v.In.File, Position: v.Position(), Key: v.Key, What: what, Remedy: remedy}
 }
 

@@ -6,23 +6,16 @@ package reach
 
 import (
 	"cmp"
-	"context"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
-	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/socket"
 )
-
-// lookUpTimeout bounds all host names that one check of the probes looks up.
-const lookUpTimeout = 2 * time.Second
 
 // Endpoint is a socket that several workers accept from, or none.
 type Endpoint struct {
@@ -65,114 +58,61 @@ func Address(s string) Destination {
 	return Destination{host: host, port: port}
 }
 
-// Finder finds out whether probes reach endpoints. It looks up host names, all of them within two seconds.
-type Finder struct {
-	Unknown map[string]error // names that could not be looked up; the caller may clear it
-
-	ctx    context.Context
-	lookUp func(ctx context.Context, network, name string) ([]netip.Addr, error)
-	known  map[string][]netip.Addr // by name
-	local  []netip.Addr            // of this machine's interfaces; nil: not asked for yet
-}
-
-// NewFinder returns a Finder. The caller must call the other result after its last question.
-func NewFinder() (*Finder, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.Background(), lookUpTimeout)
-	return &Finder{Unknown: map[string]error{}, ctx: ctx, lookUp: net.DefaultResolver.LookupNetIP, known: map[string][]netip.Addr{}}, cancel
-}
-
-// First returns the first of these endpoints that a probe reaches.
-func (f *Finder) First(d Destination, endpoints []Endpoint) (Endpoint, bool) {
-	i := slices.IndexFunc(endpoints, func(e Endpoint) bool { return f.reaches(d, e.Address) })
+// First returns the first of these endpoints that a probe reaches, as far as the texts show: names are not looked up, and
+// links in the file system are not followed.
+func First(d Destination, endpoints []Endpoint) (Endpoint, bool) {
+	i := slices.IndexFunc(endpoints, func(e Endpoint) bool { return d.reaches(e.Address) })
 	if i < 0 {
 		return Endpoint{}, false
 	}
 	return endpoints[i], true
 }
 
-// reaches reports whether a connection to d can arrive at a listener with this address. A name that cannot be looked up
-// reaches nothing; see Unknown.
-func (f *Finder) reaches(d Destination, a socket.Address) bool {
+// reaches reports whether a connection to d arrives at a listener with this address.
+func (d Destination) reaches(a socket.Address) bool {
 	if a.IsUnix() {
 		return d.path != "" && samePath(d.path, a.Path)
 	}
-	host := a.Host
-	if d.path != "" || a.IsUDP() || !samePort(d.port, a.Port) {
-		return false
-	}
-	if sameName(d.host, host) {
-		return true
-	}
-	listens := f.addresses(host)
-	everywhere := host == "" || slices.ContainsFunc(listens, netip.Addr.IsUnspecified)
-	if everywhere {
-		listens = f.ofThisMachine()
-	}
-	here := func(ip netip.Addr) bool {
-		return everywhere && ip.IsLoopback() || slices.Contains(listens, ip)
-	}
-	return slices.ContainsFunc(listens, func(ip netip.Addr) bool { return matches(d.host, ip.String()) }) ||
-		slices.ContainsFunc(dialled(f.addresses(FillIn(d.host))), here)
+	return d.path == "" && a.IsTCP() && samePort(d.port, a.Port) && sameHost(d.host, a.Host)
 }
 
-// dialled returns what a client connects to that is given these addresses: an unspecified address means this machine.
-func dialled(addresses []netip.Addr) []netip.Addr {
-	if len(addresses) == 0 || !addresses[0].IsUnspecified() {
-		return addresses
+// sameHost reports whether a host, perhaps with placeholders, is one that a listener on another host takes connections for. A
+// listener on every address takes those to this machine's loopback addresses.
+func sameHost(template, host string) bool {
+	listens := plain(host)
+	probed := plain(template)
+	if isEvery(probed) {
+		probed = "localhost" // what a client that connects to no address in particular reaches
 	}
-	return loopback
+	switch {
+	case isEvery(listens):
+		return isLoopback(plain(FillIn(probed)))
+	case probed == "localhost" || listens == "localhost":
+		return isLocalhost(probed) && isLocalhost(listens)
+	}
+	return matches(probed, listens)
 }
 
-var loopback = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
-
-// addresses returns the addresses of a host: an IP address, a name, or "" for all of them.
-func (f *Finder) addresses(host string) []netip.Addr {
+// plain is a host in one spelling: an address without its zone, IPv4 as such, and names in lower case.
+func plain(host string) string {
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
 	withoutZone, _, _ := strings.Cut(name, "%") // an address with another zone is too rare to tell apart
-	switch ip, err := netip.ParseAddr(withoutZone); {
-	case name == "":
-		return []netip.Addr{netip.IPv6Unspecified()}
-	case err == nil:
-		return []netip.Addr{ip.Unmap()}
-	case name == "localhost", strings.HasSuffix(name, ".localhost"):
-		return loopback
+	if ip, err := netip.ParseAddr(withoutZone); err == nil {
+		return ip.Unmap().String()
 	}
-	return f.named(name)
+	if strings.HasSuffix(name, ".localhost") {
+		return "localhost"
+	}
+	return name
 }
 
-func (f *Finder) named(name string) []netip.Addr {
-	if found, ok := f.known[name]; ok {
-		return found
-	}
-	found, err := f.lookUp(f.ctx, "ip", name)
-	if err != nil {
-		f.Unknown[name] = err
-	}
-	for i := range found {
-		found[i] = found[i].Unmap().WithZone("")
-	}
-	f.known[name] = found
-	return found
-}
+func isEvery(host string) bool { return host == "" || host == "0.0.0.0" || host == "::" }
 
-// ofThisMachine returns the addresses that a listener on every address takes connections for.
-func (f *Finder) ofThisMachine() []netip.Addr {
-	if f.local != nil {
-		return f.local
-	}
-	f.local = slices.Clone(loopback)
-	interfaces, _ := net.InterfaceAddrs() // without them the loopback addresses are still known
-	for _, i := range interfaces {
-		if prefix, err := netip.ParsePrefix(i.String()); err == nil {
-			f.local = append(f.local, prefix.Addr().Unmap().WithZone(""))
-		}
-	}
-	return f.local
-}
+func isLocalhost(host string) bool { return host == "localhost" || host == "127.0.0.1" || host == "::1" }
 
-// sameName reports whether two hosts are written alike.
-func sameName(a, b string) bool {
-	return a != "" && strings.EqualFold(strings.TrimSuffix(a, "."), strings.TrimSuffix(b, "."))
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return isLocalhost(host) || err == nil && ip.IsLoopback()
 }
 
 // samePort reports whether a port, perhaps with placeholders, can be this one.
@@ -185,38 +125,12 @@ func samePort(template string, port uint16) bool {
 	return false
 }
 
-// samePath reports whether a path, perhaps with placeholders, can lead to this unix socket.
+// samePath reports whether a path, perhaps with placeholders, can be that of this unix socket.
 func samePath(template, path string) bool {
-	abstract := strings.HasPrefix(path, "@")
-	if abstract || strings.HasPrefix(template, "@") {
+	if strings.HasPrefix(path, "@") || strings.HasPrefix(template, "@") {
 		return matches(template, path)
 	}
-	if matches(filepath.Clean(template), filepath.Clean(path)) || matches(realPath(template), realPath(path)) {
-		return true
-	}
-	a, err := os.Stat(template)
-	b, bad := os.Stat(path)
-	return err == nil && bad == nil && os.SameFile(a, b)
-}
-
-// realPath resolves the symlinks in path as far as its parts exist.
-func realPath(path string) string {
-	const maxLinks = 40
-	for range maxLinks {
-		if resolved, err := filepath.EvalSymlinks(path); err == nil {
-			return resolved
-		}
-		link, err := os.Readlink(path)
-		if err != nil {
-			break
-		}
-		path = document.Absolute(filepath.Dir(path), link)
-	}
-	dir := filepath.Dir(path)
-	if dir == path {
-		return path
-	}
-	return filepath.Join(realPath(dir), filepath.Base(path))
+	return matches(filepath.Clean(template), filepath.Clean(path))
 }
 
 // FillIn replaces the placeholders {pid}, {slot} and {generation} in a text by values that they may have.

@@ -107,7 +107,7 @@ export function tick(e) {
 }
 
 // outcomeWord says how a reload went.
-const outcomes = { not_ready: "not ready", worker: "worker failed", preflight: "preflight failed" };
+const outcomes = { not_ready: "not ready", worker: "worker failed", not_prepared: "could not be prepared" };
 export const outcomeWord = r => r.rolled_back ? "rolled back" : outcomes[r.outcome] || r.outcome;
 
 export const count = (n, what) => n + " " + what + (n === 1 ? "" : "s");

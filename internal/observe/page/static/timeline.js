@@ -51,7 +51,7 @@ function timeline(p, r, id) {
 // life draws one generation; next is the reload that steered its new connections away, if one did.
 function life(s, l, next, y, x) {
   const began = at(l.began), served = l.outcome === "serves" && at(l.decided), retired = at(l.retired), gone = at(l.gone), end = gone || now() + 1e12;
-  const failed = ["preflight", "not_ready", "worker"].includes(l.outcome);
+  const failed = ["not_prepared", "not_ready", "worker"].includes(l.outcome);
   s.append(svg("text", { x: 40, y: y + 19, "text-anchor": "end" }, "gen " + l.generation));
   const bar = (kind, a, b, what) => {
     const x1 = x(a), x2 = x(b);

@@ -2,7 +2,7 @@
 
 import { at, now } from "./dom.js";
 
-const failed = ["preflight", "not_ready", "worker"]; // outcomes of a new generation that failed
+const failed = ["not_prepared", "not_ready", "worker"]; // outcomes of a new generation that failed
 
 // role returns the generation that has this role.
 export const role = (p, name) => p.generations.find(g => g.role === name);
