@@ -108,7 +108,9 @@ func plain(host string) string {
 
 func isEvery(host string) bool { return host == "" || host == "0.0.0.0" || host == "::" }
 
-func isLocalhost(host string) bool { return host == "localhost" || host == "127.0.0.1" || host == "::1" }
+func isLocalhost(host string) bool {
+	return host == "localhost" || host == "127.0.0.1" || host == "::1"
+}
 
 func isLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
