@@ -55,21 +55,25 @@ func choose(ways []way) []unix.SockFilter {
 	return append(program, ways[0].pick()...)
 }
 
-// pick is a program that returns one of the members: a hash of the source address and both ports, modulo their number. It cannot use
-// the kernel's own hash of the packet (SKF_AD_RXHASH), which many network cards leave at 0.
+// pick is a program that returns one of the members: a hash of the source address and both ports, modulo their number, and then two
+// instructions for each gap between them, because kernels before 6.9 allow 20 KiB (net.core.optmem_max) and all of them 4096
+// instructions. It cannot use the kernel's own hash of the packet (SKF_AD_RXHASH), which many network cards leave at 0.
 func (w way) pick() []unix.SockFilter {
 	n := len(w.members)
 	if n == 1 {
 		return []unix.SockFilter{result(w.members[0])}
 	}
 	program := append(hashFlow(), op(unix.BPF_ALU|unix.BPF_MOD|unix.BPF_K, uint32(n)))
-	if first := w.members[0]; w.members[n-1] == first+n-1 { // they are neighbours
-		return append(program, op(unix.BPF_ALU|unix.BPF_ADD|unix.BPF_K, uint32(first)), op(unix.BPF_RET|unix.BPF_A, 0))
+	next := 0 // the member after those that A can name by now
+	for _, m := range w.members {
+		if m > next {
+			program = append(program,
+				unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, K: uint32(next), Jf: 1},
+				op(unix.BPF_ALU|unix.BPF_ADD|unix.BPF_K, uint32(m-next)))
+		}
+		next = m + 1
 	}
-	for i, m := range w.members[1:] {
-		program = append(program, when(unix.BPF_JEQ, uint32(i+1), []unix.SockFilter{result(m)})...)
-	}
-	return append(program, result(w.members[0]))
+	return append(program, op(unix.BPF_RET|unix.BPF_A, 0))
 }
 
 // hashFlow leaves a hash of the source address and both ports in A. Network headers are at SKF_NET_OFF whatever the protocol, filter.rst

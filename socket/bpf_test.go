@@ -228,3 +228,35 @@ func FuzzSteeringProgram(f *testing.F) {
 		}
 	})
 }
+
+// TestProgramGrowsByGapsAndNotByMembers has lanes of more sockets than a program may name one by one: with net.core.optmem_max of 20 KiB the
+// kernel took about 650.
+func TestProgramGrowsByGapsAndNotByMembers(t *testing.T) {
+	lane := func(first, size, gap int) (w way) {
+		for i := range size {
+			if i != gap {
+				w.members = append(w.members, first+i)
+			}
+		}
+		w.weight = size
+		return w
+	}
+	for _, ways := range [][]way{
+		{lane(0, 700, 350)},
+		{lane(0, 400, 17), lane(400, 400, 399)},
+		{lane(0, 3000, 0), lane(3000, 3000, 1500)},
+	} {
+		program := choose(ways)
+		if len(program) > 60 {
+			t.Errorf("a program for %d members has %d instructions", len(ways[0].members), len(program))
+		}
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1), attach(fd, program), unix.Close(fd))
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
