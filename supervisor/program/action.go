@@ -40,6 +40,7 @@ type Share struct {
 	Generation int
 	Slots      []int `json:",omitempty"` // only these, where each slot has a socket; nil: all
 	Weight     int   // relative to those of the other shares
+	Unit       bool  `json:",omitempty"` // a socket of a socket unit has it, where there is one, in place of the generation's
 }
 
 func (Prepare) action()    {}

@@ -73,6 +73,7 @@ type (
 		Generation int
 		Steered    bool // it has listening sockets of its own, so that the generation before gets nothing new after a switch
 		Sockets    int  // see Generation
+		BesideUnit bool // likewise
 		Failure    *Failure
 	}
 

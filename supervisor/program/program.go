@@ -128,10 +128,13 @@ type hold struct {
 
 // ownSockets is what is known of the sockets of a generation.
 type ownSockets struct {
-	Steered bool         `json:",omitempty"` // it has sockets of its own
-	Sockets int          `json:",omitempty"` // how many of one listener: slot s has number s modulo Sockets; 0: not known
-	Reached bool         `json:",omitempty"` // it has got connections
-	Looks   map[int]Look `json:"-"`          // the last one at its finishing workers, by slot; -1: all; another supervisor looks itself
+	Steered bool `json:",omitempty"` // it has sockets of its own
+	Sockets int  `json:",omitempty"` // how many of one listener: slot s has number s modulo Sockets; 0: not known
+	Reached bool `json:",omitempty"` // it has got connections
+
+	BesideUnit bool `json:",omitempty"` // a socket of a socket unit has the address of one of them, too
+
+	Looks map[int]Look `json:"-"` // the last one at its finishing workers, by slot; -1: all; another supervisor looks itself
 }
 
 // Slot is one of the places for a worker in a generation: what is remembered from one worker to the next.

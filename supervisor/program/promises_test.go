@@ -68,7 +68,7 @@ func (h *history) checkFinishing(before map[int]workerOf, e Event) {
 		mine := looked && quieted.Generation == g.Number && (quieted.Slot < 0 || quieted.Slot == w.Slot)
 		place := quiet.Add(d.Idle + d.Spread*time.Duration(w.Slot)/time.Duration(max(len(g.Slots), 1)))
 		switch {
-		case mine && (quieted.Idle == 0 || !h.now.Before(place)):
+		case mine && (quieted.Idle == 0 || h.p.Goal == Halt || !h.now.Before(place)):
 		case h.now.Before(b.Since.Add(d.Timeout)) && (b.Quiet.IsZero() || h.now.Before(place)):
 			h.Fatalf("%T: worker %d of generation %d is told to stop %s after it began to finish, quiet since %s", e, w.Number, g.Number, h.now.Sub(b.Since), b.Quiet)
 		case !b.Quiet.IsZero() && h.now.Before(place):

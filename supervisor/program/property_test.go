@@ -31,6 +31,8 @@ type history struct {
 	decided  map[int]ReloadRecord // by generation: as decided, then as ended
 	promised int                  // the newest number that a client may wait for
 	paid     []time.Time          // when the crash budget paid for a replacement
+	actions  []Action             // of the last step
+	follow   func([]Action)       // is told of them; may be nil
 	memory
 }
 
@@ -248,7 +250,10 @@ func (h *history) step(e Event) {
 	if h.was == nil {
 		h.was = h.parts()
 	}
-	actions := h.p.Step(h.now, e)
+	actions := slices.Clone(h.p.Step(h.now, e))
+	if h.actions = actions; h.follow != nil {
+		h.follow(actions)
+	}
 	h.checkTouched()
 	for _, a := range actions {
 		h.checkAction(a)
@@ -579,6 +584,9 @@ func (h *history) checkSteering(actions []Action) {
 		}
 	}
 	serving, t := h.p.Serving, h.p.Trial
+	if nothing := serving == nil && t == nil; (nothing || h.p.Goal == Halt) && len(h.p.Steering) > 1 {
+		h.Fatalf("while nothing serves, new connections wait in several places: %+v", h.p.Steering)
+	}
 	if serving == nil || h.p.Goal == Halt || h.p.makeRoom() {
 		return
 	}

@@ -33,7 +33,7 @@ func (p *Program) steering() []Share {
 	s, t := p.Serving, p.Trial
 	switch {
 	case p.Goal == Halt, s == nil && (t == nil || !t.Prepared || p.Orphaned):
-		return p.Steering // they wait in the queue of the sockets that had them last, or orphans answer there
+		return p.resting()
 	case s == nil, p.makeRoom():
 		return []Share{{Generation: t.Number, Weight: Whole}} // they wait for the first worker that is ready
 	case t != nil && t.Steered && t.Held && (t.IsCanary() || t.Config.Reload.Strategy == config.All || !s.perSlot()):
@@ -41,11 +41,26 @@ func (p *Program) steering() []Share {
 		if t.Share > 0 {
 			old, now = Whole-t.Share, t.Share
 		}
-		return []Share{{s.Number, s.accepting(), old}, {t.Number, t.accepting(), now}}
+		return []Share{{Generation: s.Number, Slots: s.accepting(), Weight: old}, {Generation: t.Number, Slots: t.accepting(), Weight: now}}
 	case s.perSlot(), t != nil && t.perSlot():
 		return p.slotShares()
 	}
 	return []Share{{Generation: s.Number, Weight: Whole}}
+}
+
+// resting says where new connections wait while nothing serves, or where orphans answer them: in one lane, the one of the generation that
+// served, because the next generation takes one. When the program is told to stop, a socket of a socket unit takes the place of that lane,
+// which supervisord closes when it ends.
+func (p *Program) resting() []Share {
+	if len(p.Steering) == 0 {
+		return nil
+	}
+	rest := p.Steering[0]
+	rest.Slots, rest.Weight = nil, Whole
+	if g := p.Generation(rest.Generation); g != nil && p.Goal == Halt {
+		rest.Unit = g.BesideUnit
+	}
+	return []Share{rest}
 }
 
 // laneScratch is what slotShares computes in: with a thousand workers it is called for each of them, and mostly finds what was before.
@@ -82,7 +97,7 @@ func (p *Program) slotShares() []Share {
 			}
 		}
 		if n := len(own) - first; n > 0 {
-			shares = append(shares, Share{g.Number, own[first:len(own):len(own)], n})
+			shares = append(shares, Share{Generation: g.Number, Slots: own[first:len(own):len(own)], Weight: n})
 		}
 	}
 	l.of, l.own, l.shares = of, own, shares
@@ -121,13 +136,13 @@ func (g *Generation) perSlot() bool {
 }
 
 func (s Share) equal(t Share) bool {
-	return s.Generation == t.Generation && s.Weight == t.Weight && slices.Equal(s.Slots, t.Slots)
+	return s.Generation == t.Generation && s.Unit == t.Unit && s.Weight == t.Weight && slices.Equal(s.Slots, t.Slots)
 }
 
 // covers reports whether a worker of g in this slot gets new connections.
 func covers(shares []Share, g *Generation, slot int) bool {
 	return slices.ContainsFunc(shares, func(s Share) bool {
-		return s.Generation == g.Number && (s.Slots == nil || slices.Contains(s.Slots, slot))
+		return s.Generation == g.Number && !s.Unit && (s.Slots == nil || slices.Contains(s.Slots, slot))
 	})
 }
 
@@ -135,8 +150,11 @@ func covers(shares []Share, g *Generation, slot int) bool {
 // new.
 func (p *Program) lingers(g *Generation, w *Worker) bool {
 	accepted := w.State == Ready || w.State == Leaving || w.State == Kept
-	if !accepted || w.DrainsItself || g.Config.Drain.Timeout == 0 || p.Goal == Halt || p.makeRoom() {
+	if !accepted || w.DrainsItself || g.Config.Drain.Timeout == 0 || p.makeRoom() {
 		return false
+	}
+	if p.Goal == Halt { // what waits in its lane would wait for nobody
+		return g.Steered && covers(p.Steering, g, w.Slot) && !covers(p.steering(), g, w.Slot)
 	}
 	if p.Serving == nil {
 		return w.State == Kept // it has got nothing new since another generation served
@@ -180,7 +198,7 @@ func (p *Program) quieted(now time.Time, e Quieted) {
 		d := g.Config.Drain
 		at := w.Quiet.Add(d.Idle + d.Spread*time.Duration(w.Slot)/time.Duration(max(len(g.Slots), 1)))
 		switch {
-		case e.Idle == 0, !now.Before(at):
+		case e.Idle == 0, p.Goal == Halt, !now.Before(at):
 			p.stop(now, g, w, w.Instead)
 		case at.After(w.Deadline):
 			w.Deadline, w.Excused = at, false

@@ -804,7 +804,7 @@ func TestRollingFromOneSocketToSeveralDividesConnectionsByWorkers(t *testing.T) 
 			s.send(c.after)
 			for taken := 1; taken < 3; taken++ {
 				s.send(ReadySaid{Worker: 3 + taken})
-				want := []Share{{2, []int{0, 1}[:taken], taken}, {1, []int{1, 2}[taken-1:], 3 - taken}}
+				want := []Share{{Generation: 2, Slots: []int{0, 1}[:taken], Weight: taken}, {Generation: 1, Slots: []int{1, 2}[taken-1:], Weight: 3 - taken}}
 				if !slices.EqualFunc(s.p.Steering, want, Share.equal) {
 					t.Errorf("with %d slots taken the shares are %+v, want %+v", taken, s.p.Steering, want)
 				}
@@ -826,7 +826,7 @@ func TestSocketWithoutAReadyWorkerGetsNothing(t *testing.T) {
 	s.send(Prepared{Generation: 1, Steered: true, Sockets: 2})
 	s.allReady()
 	s.exit(2)
-	if want := []Share{{1, []int{0, 2}, 2}}; !slices.EqualFunc(s.p.Steering, want, Share.equal) {
+	if want := []Share{{Generation: 1, Slots: []int{0, 2}, Weight: 2}}; !slices.EqualFunc(s.p.Steering, want, Share.equal) {
 		t.Errorf("the shares are %+v", s.p.Steering)
 	}
 }

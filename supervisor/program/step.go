@@ -204,7 +204,7 @@ func WithWorkers(c *config.Program, n int) *config.Program {
 	return &scaled
 }
 
-// shutDown stops every generation. A worker that was stopped with another signal than this stop uses gets this one, too.
+// shutDown stops every generation: a worker that gets no new connections because of that accepts what waits first. A worker that was stopped with another signal than this stop uses gets this one, too.
 func (p *Program) shutDown(now time.Time, e Stop) {
 	if p.Goal == Halt {
 		return
@@ -229,7 +229,10 @@ func (p *Program) shutDown(now time.Time, e Stop) {
 		if e.Interrupted {
 			instead = g.Config.Stop.IntSignal
 		}
-		if w.State != Stopping || !w.Killed && w.Instead != instead {
+		switch {
+		case p.lingers(g, w):
+			p.finish(now, g, w, instead)
+		case w.State != Stopping || !w.Killed && w.Instead != instead:
 			p.beginStop(now, g, w, instead)
 		}
 	}
@@ -271,7 +274,7 @@ func (p *Program) prepared(now time.Time, e Prepared) {
 		return
 	}
 	p.touchGeneration(p.Trial)
-	p.Trial.Prepared, p.Trial.Steered, p.Trial.Sockets = true, e.Steered, e.Sockets
+	p.Trial.Prepared, p.Trial.Steered, p.Trial.Sockets, p.Trial.BesideUnit = true, e.Steered, e.Sockets, e.BesideUnit
 	switch {
 	case e.Failure != nil:
 		p.fail(now, *e.Failure)

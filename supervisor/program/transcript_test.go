@@ -49,6 +49,7 @@ type transcript struct {
 	p       *Program
 	now     time.Time
 	steered bool // its generations have sockets of their own
+	unit    bool // … beside that of a socket unit
 	out     strings.Builder
 	d       *datadriven.TestData
 	t       *testing.T
@@ -76,7 +77,7 @@ func (s *transcript) carryOut() {
 	switch s.d.Cmd {
 	case "program":
 		c := s.config()
-		s.steered = s.d.HasArg("steered")
+		s.steered, s.unit = s.d.HasArg("steered"), s.d.HasArg("socket-unit")
 		s.p = New(c)
 		s.step(Start{Config: c})
 	case "wait":
@@ -207,7 +208,7 @@ func (s *transcript) prepared() Event {
 	if s.d.HasArg("step") {
 		return Prepared{Generation: t.Number, Failure: &Failure{Step: s.text("step"), Reason: "exited with status 1"}}
 	}
-	e := Prepared{Generation: t.Number, Steered: s.steered}
+	e := Prepared{Generation: t.Number, Steered: s.steered, BesideUnit: s.unit && t.Number%2 == 0}
 	if s.steered {
 		e.Sockets = 1
 		if c := t.Config; len(c.Listen) > 0 && c.Listen[0].PerSlot {
@@ -321,6 +322,9 @@ func destinations(shares []Share) string {
 	}
 	for _, s := range shares {
 		word := fmt.Sprintf("generation %d", s.Generation)
+		if s.Unit {
+			word = "the socket of systemd"
+		}
 		if s.Slots != nil {
 			word += " slots " + strings.Trim(strings.ReplaceAll(fmt.Sprint(s.Slots), " ", "+"), "[]")
 		}
