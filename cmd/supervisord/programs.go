@@ -141,26 +141,35 @@ func signalCommand(path *string) *cobra.Command {
 
 func abortCommand(path *string) *cobra.Command {
 	var reason string
+	var thenReload bool
 	c := &cobra.Command{
 		Use: "abort PROGRAM", Short: "give up a trial; the serving generation stays",
 		Long: `abort ends the generation on trial, also one that waits as a canary. The serving generation has all new connections again, and a canary
-finishes the connections that it has ([program.NAME.drain]).`,
+finishes the connections that it has ([program.NAME.drain]). A reload that was asked for while the canary was held would deploy the
+same release, so it is dropped and its client told so (13); --then-reload begins it.`,
 	}
+	c.Flags().BoolVar(&thenReload, "then-reload", false, "begin the reload that waits behind the canary")
 	c.Flags().StringVar(&reason, "reason", "aborted by an operator", "why, for the log and for clients that wait for the reload")
 	return request(path, c, func(ctx context.Context, client *control.Client, args []string) (any, func(supervisor.Ticket) string, error) {
-		return control.AbortBody{Reason: reason}, says("the trial is aborted" + waitingReload(ctx, client, args[0])), nil
+		body := control.AbortBody{Reason: reason, ThenReload: thenReload}
+		return body, says("the trial is aborted" + waitingReload(ctx, client, args[0], thenReload)), nil
 	})
 }
 
-// waitingReload says which reload begins when the trial ends: it deploys the configuration as it is now, which may be what is being
-// aborted.
-func waitingReload(ctx context.Context, client *control.Client, name string) string {
+// waitingReload says what becomes of the reload that waits for the end of the trial.
+func waitingReload(ctx context.Context, client *control.Client, name string, begins bool) string {
 	st, err := client.Status(ctx, name, false)
 	if err != nil || len(st.Programs) == 0 || st.Programs[0].Due == nil {
 		return "" // after an error, the request itself says why
 	}
-	due := st.Programs[0].Due
-	return fmt.Sprintf("; the reload that waited for it (%s) follows, with the newest configuration", due.Reason+by(due.AskedBy))
+	waited := fmt.Sprintf("; the reload that waited for it (%s) ", st.Programs[0].Due.Reason+by(st.Programs[0].Due.AskedBy))
+	canary := slices.ContainsFunc(st.Programs[0].Generations, func(g supervisor.GenerationStatus) bool {
+		return g.Held || g.Share > 0
+	})
+	if canary && !begins {
+		return waited + "is dropped: reload when the release is mended"
+	}
+	return waited + "follows, with the newest configuration"
 }
 
 func killCommand(path *string) *cobra.Command {

@@ -103,7 +103,7 @@ func aboutProgram(u supervisor.Update) string {
 	case program.ReloadQueued:
 		return "a reload waits until the generation on trial is decided" + because(u)
 	case program.ReloadHeld:
-		return "a reload waits until the canary is promoted or aborted" + because(u)
+		return "a reload waits until the canary is promoted (abort drops it)" + because(u)
 	case program.ReloadFull:
 		return "a reload waits: as many old generations drain as max_draining allows" + because(u)
 	case program.ReloadDropped:

@@ -22,7 +22,7 @@ var sentences = map[string]program.Report{
 	"generation 2 starts (requested by root (uid 0, pid 7))":                                   {Kind: program.TrialBegan, Generation: 2, Serving: 1, Reason: "requested", AskedBy: "root (uid 0, pid 7)"},
 	"generation 1 starts (start)":                                                              {Kind: program.TrialBegan, Generation: 1, Reason: "start"},
 	"a reload waits until the generation on trial is decided (by signal HUP)":                  {Kind: program.ReloadQueued, Reason: "HUP", AskedBy: "signal HUP"},
-	"a reload waits until the canary is promoted or aborted (the page; by bob)":                {Kind: program.ReloadHeld, Reason: "the page", AskedBy: "bob"},
+	"a reload waits until the canary is promoted (abort drops it) (the page; by bob)":          {Kind: program.ReloadHeld, Reason: "the page", AskedBy: "bob"},
 	"a reload waits: as many old generations drain as max_draining allows":                     {Kind: program.ReloadFull},
 	"the reload is given up before it began (a watched file changed)":                          {Kind: program.ReloadDropped, Generation: 4, Reason: "a watched file changed", Reload: &program.ReloadRecord{}},
 	"watched files change with every generation, so reloads for them wait 1m0s: they are logs": {Kind: program.ReloadDamped, Reason: "they are logs", After: time.Minute},

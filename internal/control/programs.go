@@ -42,7 +42,8 @@ type SignalBody struct {
 
 // AbortBody is the body of …/abort.
 type AbortBody struct {
-	Reason string `json:"reason"`
+	Reason     string `json:"reason"`
+	ThenReload bool   `json:"then_reload,omitempty"` // the reload that waits behind a canary begins; otherwise it is dropped
 }
 
 // PromoteBody is the body of …/promote.
@@ -185,7 +186,7 @@ func (a *API) abort(w http.ResponseWriter, r *http.Request) error {
 	if len(b.Reason) > maxReason {
 		return apiError(BadRequest, "the reason is too long", fmt.Sprintf("send at most %d bytes", maxReason))
 	}
-	return a.act(w, r, program.Abort{Reason: printable(b.Reason, maxReason), AskedBy: whoAsks(r.Context())})
+	return a.act(w, r, program.Abort{Reason: printable(b.Reason, maxReason), ThenReload: b.ThenReload, AskedBy: whoAsks(r.Context())})
 }
 
 // act gives a program events, and says which generation will show the outcome.

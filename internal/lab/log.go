@@ -21,7 +21,7 @@ const (
 
 	TrialBegan       = "new generation begins"
 	ReloadQueued     = "reload during a trial: one more follows when it has ended"
-	ReloadHeld       = "reload waits for a person: it follows when the canary is promoted or aborted"
+	ReloadHeld       = "reload waits for a person: it follows when the canary is promoted, and abort drops it"
 	ReloadFull       = "reload waits: as many generations drain as max_draining allows"
 	ReloadDamped     = "watched files change with every generation: reloads for them are delayed"
 	CanaryHeld       = "canary is well and held; promote or abort it"

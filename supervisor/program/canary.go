@@ -125,6 +125,21 @@ func (p *Program) promoteCanary(now time.Time, e Promote) {
 	}
 }
 
+// abort ends the trial, and drops the reload that waits behind a canary unless that was asked for, too.
+func (p *Program) abort(now time.Time, e Abort) {
+	if p.Trial == nil {
+		return
+	}
+	due, waits := p.due()
+	if waits = waits && p.Trial.IsCanary() && !e.ThenReload && p.Serving != nil; waits {
+		p.Config, p.Candidate, p.Again = p.Serving.Config, p.Config, nil // as after a rollback
+	}
+	p.fail(now, Failure{Step: stepAbort, Reason: e.Reason, AskedBy: e.AskedBy})
+	if waits {
+		p.drop(now, due, Aborted, Report{Kind: ReloadDropped, Reason: due.Reason})
+	}
+}
+
 // waitsForPerson reports whether g is a canary that only Promote or Abort ends.
 func (g *Generation) waitsForPerson() bool { return g.IsCanary() && g.For == 0 }
 

@@ -85,7 +85,7 @@ func TestCanaryIsRefusedIfEitherGenerationIsStopFirst(t *testing.T) {
 }
 
 func TestReloadDuringCanaryIsDueAsWholeGeneration(t *testing.T) {
-	for name, end := range map[string]Event{"promoted": Promote{}, "aborted": Abort{}} {
+	for name, end := range map[string]Event{"promoted": Promote{}, "aborted": Abort{ThenReload: true}} {
 		t.Run(name, func(t *testing.T) {
 			s := newScript(t, testConfig(2, config.All))
 			s.up()

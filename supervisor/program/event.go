@@ -49,8 +49,11 @@ type (
 	// Unpause ends a pause.
 	Unpause struct{ AskedBy string }
 
-	// Abort ends the trial.
-	Abort struct{ Reason, AskedBy string }
+	// Abort ends the trial. A reload that waits behind a canary would deploy what the canary showed to be bad, so it is dropped.
+	Abort struct {
+		Reason, AskedBy string
+		ThenReload      bool // it is not
+	}
 
 	// Scale changes the number of workers, at least 1, until the next configuration.
 	Scale struct {

@@ -54,7 +54,7 @@ type ReportKind string
 const (
 	TrialBegan       ReportKind = "new generation begins"
 	ReloadQueued     ReportKind = "reload during a trial: one more follows when it has ended"
-	ReloadHeld       ReportKind = "reload waits for a person: it follows when the canary is promoted or aborted"
+	ReloadHeld       ReportKind = "reload waits for a person: it follows when the canary is promoted, and abort drops it"
 	ReloadFull       ReportKind = "reload waits: as many generations drain as max_draining allows"
 	ReloadDropped    ReportKind = "reload is given up before it began"
 	ReloadDamped     ReportKind = "watched files change with every generation: reloads for them are delayed"

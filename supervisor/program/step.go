@@ -58,9 +58,7 @@ func (p *Program) answer(now time.Time, e Event) {
 	case Promote:
 		p.promoteCanary(now, e)
 	case Abort:
-		if p.Trial != nil {
-			p.fail(now, Failure{Step: stepAbort, Reason: e.Reason, AskedBy: e.AskedBy})
-		}
+		p.abort(now, e)
 	case Rollback:
 		p.rollBack(now, e.AskedBy)
 	case Pause:

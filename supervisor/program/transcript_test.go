@@ -106,7 +106,7 @@ func (s *transcript) events() []Event {
 	case "promote":
 		return []Event{Promote{Share: s.share(), AskedBy: by}}
 	case "abort":
-		return []Event{Abort{Reason: "requested", AskedBy: by}}
+		return []Event{Abort{Reason: "requested", AskedBy: by, ThenReload: s.d.HasArg("then-reload")}}
 	case "rollback":
 		if why := s.p.RefusesRollback(); why != "" {
 			fmt.Fprintf(&s.out, "refused: %s\n", why)

@@ -99,14 +99,14 @@ func TestReloadBehindATrialIsNotReplacedByACanary(t *testing.T) {
 
 func TestReloadDuringAHeldCanaryReportsThatItWaitsForADecision(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]string{"promote": "promote", "abort": "abort"} {
+	for name, end := range map[string][]string{"promote": {"promote"}, "abort": {"abort", "--then-reload"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := lab.Start(t, lab.TwoWorkers)
 			m.Serves(1)
 			m.CtlOK("reload", "--canary", "1", "--hold")
 			const waits = "generation 2, a canary, waits to be promoted or aborted"
-			m.CtlFails(14, []string{"a reload waits until the canary is promoted or aborted", "timed out waiting", waits}, "reload", "--timeout", "1s")
+			m.CtlFails(14, []string{"a reload waits until the canary is promoted (abort drops it)", "timed out waiting", waits}, "reload", "--timeout", "1s")
 			m.Signal(syscall.SIGHUP)
 			if l := m.AwaitN(2, lab.Says(lab.ReloadHeld))[1]; l.Level != "warn" || l.Generation != 2 {
 				t.Errorf("the log says %s", l.Text)
@@ -114,11 +114,41 @@ func TestReloadDuringAHeldCanaryReportsThatItWaitsForADecision(t *testing.T) {
 			if out := m.CtlOK("status"); !strings.Contains(out, waits) {
 				t.Errorf("the status is %s", out)
 			}
-			if out := m.CtlOK(end, "web"); end == "abort" && !strings.Contains(out, "the reload that waited for it (HUP, by signal HUP) follows") {
+			if out := m.CtlOK(append(end, "web")...); name == "abort" && !strings.Contains(out, "the reload that waited for it (HUP, by signal HUP) follows") {
 				t.Errorf("abort does not say that the queued reload is deployed at once: %s", out)
 			}
 			m.Serves(3)
 			m.Never(lab.Says(lab.TrialBegan), lab.Gen(4))
+		})
+	}
+}
+
+// The reload would deploy the release that the canary showed to be bad.
+func TestAbortDropsTheReloadsThatWaitBehindACanary(t *testing.T) {
+	t.Parallel()
+	const next = "[program.web.restart]\ngeneration = \"new\"\n"
+	for name, canary := range map[string]string{"workers": "1", "share": "5%"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := lab.Start(t, lab.TwoWorkers+next)
+			m.Serves(1)
+			m.Write(strings.Replace(lab.TwoWorkers, "[[", "environment = { WORD = \"bad\" }\n[[", 1) + next)
+			m.CtlOK("reload", "--canary", canary, "--hold")
+			waiting := m.CtlStart("reload", "web")
+			waiting.Says("a reload waits")
+			m.Signal(syscall.SIGHUP)
+			m.AwaitN(2, lab.Says(lab.ReloadHeld))
+			if out := m.CtlOK("abort", "web"); !strings.Contains(out, "is dropped") {
+				t.Errorf("abort does not say that the waiting reload is dropped: %s", out)
+			}
+			if out := waiting.Ends(13); !strings.Contains(out, "abort") || !strings.Contains(out, "generation 1 still serves") {
+				t.Errorf("the client of the waiting reload is told: %s", out)
+			}
+			lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
+			m.Serves(4)
+			if got := lab.Ask(t, m.Address(), "/"); strings.Contains(got, "bad") {
+				t.Errorf("the answer is %s", got)
+			}
 		})
 	}
 }
