@@ -65,5 +65,5 @@ func (s *Supervisor) needsOrphan(name string) bool {
 		return false
 	}
 	state := p.core.State()
-	return state == program.StartingUp || state == program.Waiting || p.mayHaveClients(p.core.Config)
+	return state == program.StartingUp || state == program.Waiting || p.astray != "" && p.core.Goal == program.Run
 }

@@ -46,14 +46,17 @@ type quiescence struct {
 	blind bool          // a look has failed, and this was logged
 }
 
-// quiesce begins to look at what workers that finish have in hand, and ends the looks at those that are told to stop or are gone.
+// quiesce begins to look at what workers that finish have in hand, and ends the looks at those that are told to stop or are gone. A worker that
+// drains itself is told at once, where new connections go elsewhere by now.
 func (p *runner) quiesce() {
 	var all []finishing
 	for w, g := range p.core.Workers() {
 		if w.State != program.Finishing || p.generations[g.Number] == nil {
 			continue
 		}
-		if f := p.finishingOf(w, g); !slices.Contains(all, f) {
+		if w.DrainsItself && p.astray == "" {
+			p.s.later(func() func() { return func() { p.step(program.DrainsItself{Worker: w.Number}) } })
+		} else if f := p.finishingOf(w, g); !slices.Contains(all, f) {
 			all = append(all, f)
 		}
 	}
@@ -80,10 +83,12 @@ func (p *runner) finishingOf(w *program.Worker, g *program.Generation) finishing
 func (p *runner) beginQuiescence(f finishing) {
 	q := &quiescence{finishing: f, began: time.Now()}
 	p.quiet[f] = q
-	if q.watch = p.watch(p.generations[f.generation], f); q.watch == nil {
+	left := p.s.table.Left(p.generations[f.generation].claims, f.slots())
+	if len(left) == 0 {
 		p.look(q)
 		return
 	}
+	q.watch = diag.NewWatch(left)
 	p.lookIn(lookFirst, q)
 }
 

@@ -334,6 +334,7 @@ func TestWorkerThatDrainsItselfIsToldAtOnce(t *testing.T) {
 		synctest.Wait()
 		s.connect().sends("question")
 		s.replaced()
+		synctest.Wait()
 		if !s.told(1) {
 			t.Error("not told")
 		}
@@ -585,4 +586,30 @@ func TestSocketOfASocketUnitWithoutReusePortIsShared(t *testing.T) {
 		}
 		s.end()
 	})
+}
+
+// TestConnectionsThatNobodyAcceptedAreResetAndCounted has a worker that ends with a connection in its queue.
+func TestConnectionsThatNobodyAcceptedAreResetAndCounted(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		waits := s.connect()
+		waits.sends("question")
+		s.replaced()
+		pass(10 * time.Second)
+		if !s.told(1) {
+			t.Fatal("not told at drain.timeout")
+		}
+		s.workers()[0].exit()
+		synctest.Wait()
+		if r := s.status().Reloads; r[len(r)-1].Reset != 1 || r[len(r)-1].Left == nil || r[len(r)-1].Left.Queued != 1 {
+			t.Errorf("the record is %+v", r[len(r)-1])
+		}
+		fds := []unix.PollFd{{Fd: int32(waits.fd), Events: unix.POLLIN}}
+		if n, err := unix.Poll(fds, 1000); n != 1 || err != nil {
+			t.Fatal("nothing becomes of the connection")
+		}
+		if _, err := unix.Read(waits.fd, make([]byte, 100)); !errors.Is(err, unix.ECONNRESET) {
+			t.Errorf("the connection that waited ended with %v", err)
+		}
+	}, steeredProgram(t))
 }

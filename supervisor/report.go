@@ -17,7 +17,8 @@ func level(r program.Report) zapcore.Level {
 	case program.TrialFailed:
 		return zapcore.ErrorLevel
 	case program.ReloadRetry, program.ReloadDropped, program.ReloadHeld, program.ReloadFull, program.ReloadDamped, program.CanaryRefused,
-		program.GenerationBusy, program.GenerationLost, program.RolledBack, program.WorkerDied, program.WorkerLate, program.WorkerKilled, program.WorkerLeaving, program.StartRetry, program.SlotRetry:
+		program.GenerationBusy, program.ConnectionsReset, program.RolledBack, program.WorkerDied, program.WorkerLate, program.WorkerKilled,
+		program.WorkerLeaving, program.StartRetry, program.SlotRetry:
 		return zapcore.WarnLevel
 	case program.WorkerSpawned, program.WorkerStopping:
 		return zapcore.DebugLevel
@@ -72,6 +73,7 @@ func fields(r program.Report) []zap.Field {
 	if r.After != 0 {
 		f = append(f, zap.Duration("after", r.After))
 	}
+	number("connections", r.Reset)
 	number("killed", r.Killed)
 	if len(r.Tail) > 0 {
 		f = append(f, zap.Strings("stderr", r.Tail))

@@ -9,7 +9,6 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
-	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/supervisor/snapshot"
@@ -28,7 +27,6 @@ type resources struct {
 	log       *output.Log // of the program; nil: nothing is captured
 	unseen    bool        // the log says that its workers cannot be seen to accept
 
-	watches map[int]*diag.Watch // over the connections of workers that get no new ones, by slot or everySlot
 }
 
 // prepare resolves the snapshot of a generation and runs its preflight, off the loop: files, the user database and the preflight

@@ -2,14 +2,12 @@ package supervisor
 
 import (
 	"slices"
-	"syscall"
 	"time"
 
 	"go.uber.org/zap"
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
-	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
@@ -25,9 +23,8 @@ type runner struct {
 	generations map[int]*resources
 	workers     map[int]*heldProcess
 	quiet       map[finishing]*quiescence
-	astray      string    // why new connections do not go where they should; "": they do
-	strayed     time.Time // since when
-	alarm       *alarm    // nil: there is no deadline
+	astray      string // why new connections do not go where they should; "": they do
+	alarm       *alarm // nil: there is no deadline
 	capture     capture
 	lookups     calls   // of snapshots
 	sampler     sampler // the watch over the workers' memory
@@ -43,10 +40,6 @@ type heldProcess struct {
 	told  int    // steps of the stop plan that were performed
 	text  string // what the worker says of itself (STATUS=)
 	pulse *pulse // the watch over its health; nil: none
-
-	looking config.Signal // waits until it is known what the worker has in hand; 0: none does
-	looked  config.Signal // does not wait: that is known
-	held    *diag.Watch   // over its connections, if it shares its sockets: from KILL on
 }
 
 func (s *Supervisor) newRunner(core *program.Program) *runner {
@@ -74,7 +67,7 @@ func (p *runner) step(e program.Event) {
 		p.perform(a)
 	}
 	switch e.(type) {
-	case program.Spawned, program.Looked, program.LossKnown:
+	case program.Spawned, program.Looked, program.Refused:
 		now = p.s.stepped[p] // no rule was applied: what became due since then still is
 	}
 	p.s.stepped[p] = now
@@ -173,7 +166,9 @@ func (p *runner) workerDid(number int, event worker.Event) {
 		p.step(program.Extend{Worker: number, By: e.Duration})
 	case worker.Exited:
 		w.unwatch()
-		p.exited(program.Exited{Worker: number, Exit: program.Exit{
+		p.refuse(number)
+		delete(p.workers, number)
+		p.step(program.Exited{Worker: number, Exit: program.Exit{
 			Clean: e.Known && e.Status == 0 && e.Err == nil, Step: e.Step, Reason: e.String(), Wait: int(e.Status), Tail: e.Tail,
 		}})
 	case worker.Status:
@@ -244,14 +239,11 @@ func (p *runner) events(number int) func(worker.Event) {
 
 func (p *runner) send(a program.SendSignal) {
 	h := p.workers[a.Worker]
-	if h == nil || p.looksFirst(a) {
+	if h == nil {
 		return
 	}
 	before := h.told
-	if w, g := p.core.Find(a.Worker); w != nil {
-		if p.mayHaveClients(g.Config) && a.Signal != syscall.SIGKILL {
-			return // steer calls resendAll
-		}
+	if w, _ := p.core.Find(a.Worker); w != nil {
 		h.told = w.Step + 1
 	}
 	p.s.store.TouchWorker(p.core.Name, a.Worker)
@@ -267,19 +259,6 @@ func (p *runner) send(a program.SendSignal) {
 // signalRetry is how soon a worker is signalled again that could not be.
 const signalRetry = time.Second
 
-// mayHaveClients reports whether new connections may still be sent to workers that get none by right, for as long as it may take
-// to finish what they have.
-func (p *runner) mayHaveClients(of *config.Program) bool {
-	return p.astray != "" && p.core.Goal == program.Run && time.Since(p.strayed) < of.Drain.Timeout
-}
-
-// resendAll performs the steps of stop plans that were put off.
-func (p *runner) resendAll() {
-	for number := range p.workers {
-		p.resend(number)
-	}
-}
-
 // resend performs the step of a stop plan that was decided and perhaps not performed.
 func (p *runner) resend(number int) {
 	w, _ := p.core.Find(number)
@@ -294,7 +273,6 @@ func (p *runner) resend(number int) {
 func (p *runner) forget(number int) {
 	g := p.generations[number]
 	delete(p.generations, number)
-	g.closeWatches()
 	p.s.table.Release(g.claims)
 	p.s.store.TouchSockets()
 	p.s.store.TouchResources(p.core.Name, number)

@@ -71,7 +71,6 @@ type GenerationStatus struct {
 	Share    int           `json:"share,omitempty"`      // of new connections, in parts of 10,000
 	KeptTill *time.Time    `json:"kept_until,omitempty"` // until when a rollback can bring it back
 	InHand   *program.Look `json:"in_hand,omitempty"`    // the connections of a generation that gets no new ones
-	Lost     *program.Lost `json:"lost,omitempty"`       // with workers that died while it served; not there: nothing is known of any loss
 	Slots    int           `json:"slots"`
 	Began    time.Time     `json:"began"`
 	Served   *time.Time    `json:"served,omitempty"`
@@ -220,7 +219,7 @@ func (p *runner) generationStatus(g *program.Generation) GenerationStatus {
 		}
 	}
 	st.Share = p.share(g.Number)
-	st.InHand, st.Lost = p.inHand(g.Number), g.Lost
+	st.InHand = p.inHand(g.Number)
 	for _, w := range g.Workers {
 		if w.State == program.Kept {
 			st.KeptTill = some(w.Deadline)

@@ -12,8 +12,7 @@ import (
 // steerRetry is how soon new connections are steered again that could not be.
 const steerRetry = time.Second
 
-// steer sends new connections where the program wants them. While that fails, the workers that they go to are not told that they are
-// quiet, nor, until drain.timeout is over, to stop.
+// steer sends new connections where the program wants them. While that fails, nobody looks whether old workers are quiet.
 func (p *runner) steer() {
 	before := p.astray
 	p.astray = ""
@@ -25,9 +24,6 @@ func (p *runner) steer() {
 	if p.astray == "" {
 		return
 	}
-	if before == "" {
-		p.strayed = time.Now()
-	}
 	if p.astray != before {
 		p.log.Error("cannot steer new connections; they go where they went before", zap.String("error", p.astray))
 	}
@@ -35,7 +31,6 @@ func (p *runner) steer() {
 		if p.astray != "" && p.core.Goal == program.Run {
 			p.steer()
 			p.quiesce()
-			p.resendAll()
 		}
 	})
 }
@@ -86,4 +81,16 @@ func keysOf(listeners []socket.Resolved) []string {
 		keys = append(keys, l.Key())
 	}
 	return keys
+}
+
+// refuse resets, with the last worker of a generation that goes, the connections that wait in sockets which only it had: nobody would accept
+// them before the next reload, if ever, and now their clients learn that they must ask again.
+func (p *runner) refuse(worker int) {
+	_, cg := p.core.Find(worker)
+	if cg == nil || len(cg.Workers) > 1 || p.core.Role(cg) != program.RoleDraining || p.core.Goal == program.Halt || p.generations[cg.Number] == nil {
+		return
+	}
+	if n := p.s.table.Refuse(p.generations[cg.Number].claims); n > 0 {
+		p.step(program.Refused{Generation: cg.Number, Connections: n})
+	}
 }

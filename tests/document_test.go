@@ -27,7 +27,7 @@ type document struct {
 		TookMS     *float64 `json:"took_ms"`
 		DrainMS    *float64 `json:"drain_ms"`
 		Drained    bool
-		Lost       *int
+		Reset      *int
 		Killed     int
 		From       int
 		Failure    struct {
@@ -95,7 +95,7 @@ func TestReloadHasOneDocumentWhateverItsOutcome(t *testing.T) {
 
 	d := ask(t, m, schema, 0, "reload", "--drained")
 	p := d.Programs[0]
-	if d.Outcome != "serves" || !p.Drained || p.Lost == nil || *p.Lost != 0 || p.TookMS == nil || *p.TookMS <= 0 || p.DrainMS == nil ||
+	if d.Outcome != "serves" || !p.Drained || p.Reset == nil || *p.Reset != 0 || p.TookMS == nil || *p.TookMS <= 0 || p.DrainMS == nil ||
 		p.AskedBy == "" || p.Reload.Generation != 2 {
 		t.Errorf("after a reload: %+v", d)
 	}

@@ -28,10 +28,10 @@ func TestVerdictsSayWhatBecomesOfConnections(t *testing.T) {
 		"web: generation 8 serves after 1.3s; generation 7 has ended after 40ms": {Outcome: program.Serves,
 			Reload: record(func(r *program.ReloadRecord) { r.Ended, r.Drain, r.KeptTill = noon, 40*time.Millisecond, until })},
 		"web: generation 8 serves after 1.3s; generation 7 has ended after 10.1s; it was told to stop at drain.timeout with connections in hand: " +
-			"2 unread, 1 being answered, 5 idle; 3 connections were lost: 1 not accepted, 2 with an unread request": {Outcome: program.Serves,
+			"2 unread, 1 being answered, 5 idle; 3 connections were reset that waited": {Outcome: program.Serves,
 			Reload: record(func(r *program.ReloadRecord) {
 				r.Ended, r.Drain = noon, 10100*time.Millisecond
-				r.Left, r.Lost = &program.Look{Unread: 2, Answering: 1, Idle: 5}, &program.Lost{Unread: 2, Queued: 1}
+				r.Left, r.Reset = &program.Look{Unread: 2, Answering: 1, Idle: 5}, 3
 			})},
 		"web: generation 8 gets 5% of new connections and is well; `supervisord promote web`, `promote web --canary 25%` or `abort web`": {Outcome: program.Held,
 			Reload: record(func(r *program.ReloadRecord) { r.Outcome, r.Share = program.Held, 500 })},

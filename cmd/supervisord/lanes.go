@@ -24,25 +24,20 @@ func drain(name string, r *program.ReloadRecord) string {
 	return fmt.Sprintf("; generation %d drains", r.Replaced)
 }
 
-// atTheEnd says what the generation before had in hand when it was told to stop, and what was lost; "": nothing.
+// atTheEnd says what the generation before had in hand when it was told to stop, and how many connections were reset; "": nothing.
 func atTheEnd(r *program.ReloadRecord) string {
 	var parts []string
 	if r.Left != nil {
 		parts = append(parts, "it was told to stop at drain.timeout with connections in hand: "+inHand(*r.Left))
 	}
-	if text := losses(r.Lost); text != "" {
-		parts = append(parts, text)
+	if r.Reset > 0 {
+		parts = append(parts, reset(r.Reset))
 	}
 	return strings.Join(parts, "; ")
 }
 
-// losses says what the kernel reports as lost; "": nothing.
-func losses(l *program.Lost) string {
-	if l == nil {
-		return ""
-	}
-	return were(l.Total(), "connection") + " lost: " + l.String()
-}
+// reset says that supervisord has reset connections.
+func reset(n int) string { return were(n, "connection") + " reset that waited" }
 
 // were returns "1 connection was" or "2 connections were".
 func were(n int, noun string) string {

@@ -92,8 +92,8 @@ func aboutConnections(u supervisor.Update, it string) string {
 		return it + "has no connections in hand any more" + took(u.Took)
 	case u.Kind == program.GenerationBusy && u.Reload != nil && u.Reload.Left != nil:
 		return it + "is told to stop with connections in hand" + took(u.Took) + ": " + inHand(*u.Reload.Left)
-	case u.Kind == program.GenerationLost:
-		return it + "has lost " + u.Reason
+	case u.Kind == program.ConnectionsReset:
+		return it + "has no worker left; " + reset(u.Reset)
 	}
 	return ""
 }

@@ -44,7 +44,7 @@ var sentences = map[string]program.Report{
 	"generation 2 is kept for 10m0s: `supervisord rollback web` returns to it":        {Kind: program.GenerationKept, Generation: 2, Serving: 3, After: 10 * time.Minute},
 	"generation 2 has no connections in hand any more after 13ms":                     {Kind: program.GenerationQuiet, Generation: 2, Serving: 3, Took: 13 * time.Millisecond},
 	"generation 2 is told to stop with connections in hand after 10s: 2 unread":       {Kind: program.GenerationBusy, Generation: 2, Took: 10 * time.Second, Reload: &program.ReloadRecord{Passage: program.Passage{Left: &program.Look{Unread: 2}}}},
-	"generation 2 has lost connections: 1 with an unread request":                     {Kind: program.GenerationLost, Generation: 2, Reason: "connections: 1 with an unread request"},
+	"generation 2 has no worker left; 1 connection was reset that waited":             {Kind: program.ConnectionsReset, Generation: 2, Reset: 1},
 	"generation 2 serves again: generation 3 is rolled back (by bob)":                 {Kind: program.RolledBack, Generation: 2, Serving: 3, AskedBy: "bob"},
 	"the canary, generation 3, gets 25% of the new connections from now on (by bob)":  {Kind: program.ShareChanged, Generation: 3, AskedBy: "bob", Reload: &program.ReloadRecord{Passage: program.Passage{Share: 2500}}},
 	"paused: new connections wait, for 30s at most (by bob)":                          {Kind: program.Paused, After: 30 * time.Second, AskedBy: "bob"},

@@ -171,9 +171,6 @@ func (v view) program(b *strings.Builder, p supervisor.ProgramStatus, now time.T
 			by(p.Paused.AskedBy), p.Name)
 	}
 	for _, g := range p.Generations {
-		if g.Lost != nil {
-			fmt.Fprintf(b, "  %s with workers of generation %d that died\n", losses(g.Lost), g.Number)
-		}
 		switch {
 		case g.KeptTill != nil:
 			fmt.Fprintf(b, "  generation %d is kept for %s: `supervisord rollback %s` returns to it\n", g.Number, short(max(0, g.KeptTill.Sub(now))), p.Name)

@@ -41,7 +41,7 @@ type ProgramReport struct {
 	TookMS  *float64         `json:"took_ms"`
 	Drained bool             `json:"drained"` // the generation that had to go is gone: nothing below changes any more
 	DrainMS *float64         `json:"drain_ms"`
-	Lost    *int             `json:"lost"` // connections, by the kernel's count
+	Reset   int              `json:"reset"` // connections that waited when no worker of the old generation was left
 	Killed  int              `json:"killed"`
 	Failure *program.Failure `json:"failure,omitempty"`
 	Reload  *receipt.Receipt `json:"reload,omitempty"` // instead of the verdict's: with the kernel's figures, where they are known
@@ -73,9 +73,6 @@ func newProgramReport(v ProgramVerdict, receipts []receipt.Receipt) ProgramRepor
 		if p.Drained {
 			p.TookMS = milliseconds(v.Stop.Ended.Sub(v.Stop.Began))
 		}
-		if v.Stop.Lost != nil {
-			p.Lost = new(v.Stop.Lost.Total())
-		}
 	case v.Reload != nil:
 		p.Reload = cmp.Or(p.Reload, &receipt.Receipt{Program: v.Program, ReloadRecord: *v.Reload})
 		p.fill(&p.Reload.ReloadRecord)
@@ -85,7 +82,7 @@ func newProgramReport(v ProgramVerdict, receipts []receipt.Receipt) ProgramRepor
 
 // fill adds what the record of a reload says.
 func (p *ProgramReport) fill(r *program.ReloadRecord) {
-	p.AskedBy, p.Killed, p.Failure, p.Drained = r.AskedBy, r.Killed, r.Failure, !r.Ended.IsZero()
+	p.AskedBy, p.Killed, p.Reset, p.Failure, p.Drained = r.AskedBy, r.Killed, r.Reset, r.Failure, !r.Ended.IsZero()
 	if !r.Decided.IsZero() {
 		p.TookMS = milliseconds(r.Took)
 	}
@@ -93,12 +90,6 @@ func (p *ProgramReport) fill(r *program.ReloadRecord) {
 		return
 	}
 	p.DrainMS = milliseconds(r.Drain)
-	if r.Replaced == 0 || !r.Flipped.IsZero() || r.Share > 0 { // otherwise generations shared their sockets: nobody can tell whose a connection was
-		p.Lost = new(int)
-	}
-	if r.Lost != nil {
-		p.Lost = new(r.Lost.Total())
-	}
 }
 
 func milliseconds(d time.Duration) *float64 {

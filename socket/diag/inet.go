@@ -35,8 +35,6 @@ const (
 	openStates = 1<<established | 1<<4 | 1<<5 | 1<<closeWait | 1<<lastAck | 1<<11
 	// watchedStates are those in which something can be in hand, and the listening sockets.
 	watchedStates = 1<<established | 1<<synReceived | 1<<closeWait | 1<<listening
-	// goneStates are those of a connection that was established; the kernel finishes it on its own in most of them.
-	goneStates = openStates | 1<<6
 )
 
 // inetRequest asks for the TCP sockets of a family that are in one of states and have one of ports, and for some extensions (bit set).

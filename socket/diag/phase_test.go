@@ -132,7 +132,7 @@ func FuzzMessages(f *testing.F) {
 	head := []byte{16 + inetMessageSize + 6, 0, 0, 0, unix.SOCK_DIAG_BY_FAMILY, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 	f.Add(append(append(head, make([]byte, inetMessageSize)...), 6, 0, inetSockopt, 0, 1, 2))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		v := view{Watch: newWatch([]Target{{Port: 80, Tags: 1, Queues: []uint64{1}}})}
+		v := view{Watch: &Watch{inet: []inetTarget{{Target: Target{Port: 80, Tags: 1, Queues: []uint64{1}}}}, handshakes: map[uint64]bool{}}}
 		var s inetSocket
 		var u unixSocket
 		var again []byte

@@ -2,7 +2,6 @@ package diag
 
 import (
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,11 +14,10 @@ const (
 	handshakeLimit = 3 * time.Second
 )
 
-// Watch looks at the connections of a generation that gets no new ones.
+// Watch looks at the connections of a generation that gets no new ones. One goroutine at a time may use it.
 //
 // A kernel that does not show a socket's tag (before Linux 5.10) does not tell whose a connection is: all of the port count.
 type Watch struct {
-	mu         sync.Mutex
 	inet       []inetTarget
 	requests   [][]byte        // one for each address family in which sockets listen
 	sockets    int             // TCP sockets that listen
@@ -30,15 +28,6 @@ type Watch struct {
 	handshakes map[uint64]bool // under way by then, by cookie
 	complete   bool            // handshakes are known
 	buf        []byte
-
-	inodes func() map[uint64]bool // see NewWatchOf
-	held   map[uint64]bool
-
-	known map[uint64]trace // what becomes of them is remembered: see Keep
-	ended *ended
-
-	marks, wasKill bool // this look, and the last Mark, is before a KILL
-	marked         time.Time
 }
 
 // inetTarget is a Target, and where its sockets listen.
@@ -67,25 +56,6 @@ func (p place) holds(s *inetSocket) bool {
 // NewWatch returns a Watch of the connections of some targets. Call it after new connections have been steered elsewhere: handshakes that are under
 // way count, because the kernel does not tell whose they are, and those that begin later do not.
 func NewWatch(targets []Target) *Watch {
-	w := newWatch(targets)
-	go w.settle()
-	return w
-}
-
-// NewWatchOf returns a Watch of connections to these TCP ports, and to unix sockets, that processes have: only Keep, Mark, Lost and Close are of use. inodes
-// says at each Mark which sockets these are.
-func NewWatchOf(ports []uint16, inodes func() map[uint64]bool) *Watch {
-	var targets []Target
-	for _, port := range ports {
-		targets = append(targets, Target{Port: port})
-	}
-	w := newWatch(targets)
-	w.inodes = inodes
-	w.Keep()
-	return w
-}
-
-func newWatch(targets []Target) *Watch {
 	w := &Watch{queues: map[uint32]bool{}, buf: make([]byte, datagram), began: time.Now(), settled: make(chan struct{}), handshakes: map[uint64]bool{}}
 	for _, t := range targets {
 		if t.Port == 0 {
@@ -102,6 +72,7 @@ func newWatch(targets []Target) *Watch {
 			w.requests = append(w.requests, inetRequest(family, watchedStates, 1<<(inetInfo-1), ports))
 		}
 	}
+	go w.settle()
 	return w
 }
 
@@ -117,15 +88,11 @@ func (w *Watch) ports() (ports []uint16) {
 // Look asks the kernel: once for each address family, and again if nothing is in hand and the answer was long, because such an answer is not of one
 // moment and may leave out a connection. Before it says for the first time that nothing is in hand, it waits some milliseconds for what is about to arrive.
 func (w *Watch) Look() (Look, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	began := time.Now()
 	settled := w.isSettled()
 	l, datagrams, err := w.once(began)
 	if err == nil && l.Quiet() && (!settled || datagrams > len(w.requests)) {
-		w.mu.Unlock() // a Mark need not wait
 		<-w.settled
-		w.mu.Lock()
 		settled = true
 		l, _, err = w.once(began)
 	}
@@ -169,7 +136,7 @@ func (w *Watch) once(now time.Time) (l Look, datagrams int, err error) {
 	if v.seen == w.sockets {
 		w.requests = needed
 	}
-	if len(w.queues)+len(w.held) > 0 { // held ones may be unix sockets
+	if len(w.queues) > 0 {
 		if err := v.unix(); err != nil {
 			return l, 0, err
 		}
@@ -199,7 +166,6 @@ func (v *view) see(s *inetSocket) {
 		if p == queued && !s.tagged {
 			return // the listening sockets know
 		}
-		v.note(s)
 		v.count(p)
 	}
 }
@@ -228,9 +194,6 @@ func (v *view) handshake(s *inetSocket) {
 
 // owns reports whether a connection is one of the targets'.
 func (w *Watch) owns(s *inetSocket) bool {
-	if w.inodes != nil {
-		return w.held[uint64(s.inode)]
-	}
 	for i := range w.inet {
 		t := &w.inet[i]
 		if t.Port == s.port && (!s.tagged || t.Tags>>s.tag&1 == 1) &&
@@ -255,8 +218,7 @@ func (v *view) unix() error {
 		switch {
 		case s.listens && v.queues[s.inode]:
 			v.waiting += int(s.queue)
-		case !s.listens && (v.held[uint64(s.inode)] || s.file != unixFile{} && slices.Contains(v.files, s.file)):
-			v.noteUnix(s)
+		case !s.listens && s.file != unixFile{} && slices.Contains(v.files, s.file):
 			v.count(s.phase())
 		}
 	})

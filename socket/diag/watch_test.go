@@ -208,26 +208,6 @@ func TestHandshakeUnderWayCounts(t *testing.T) {
 	}
 }
 
-func TestMarkDoesNotWaitForWhatALookWaitsFor(t *testing.T) {
-	w := newWatch([]Target{openTCP(t, 0).target()}) // nothing settles
-	looked := make(chan error)
-	go func() {
-		_, err := w.Look()
-		looked <- err
-	}()
-	for range 100 { // before and during the wait of Look
-		if err := w.Mark(true); err != nil {
-			t.Fatal(err)
-		}
-		w.marked = time.Time{}
-		time.Sleep(100 * time.Microsecond)
-	}
-	close(w.settled)
-	if err := <-looked; err != nil {
-		t.Error(err)
-	}
-}
-
 func TestAbandonedHandshakeIsGivenUp(t *testing.T) {
 	n := openTCP(t, 0)
 	onlySYN(t, n.fd)

@@ -150,7 +150,7 @@ func (a *actor) event(t *rapid.T) program.Event {
 		program.Reload{Config: testConfig(3, config.Rolling), Canary: 1}, program.Promote{}, program.Rollback{}, program.Abort{}}
 	for _, g := range a.Core.Generations() {
 		events = append(events, program.Prepared{Generation: g.Number, Steered: true}, program.Prepared{Generation: g.Number, Failure: &program.Failure{Step: "preflight"}},
-			program.LossKnown{Generation: g.Number, Lost: program.Lost{Queued: 1}})
+			program.Refused{Generation: g.Number, Connections: 1})
 	}
 	if len(workers) > 0 {
 		n := rapid.SampledFrom(workers).Draw(t, "worker")
@@ -367,17 +367,5 @@ func TestDescriptorInTheStoreSaysWhatItIs(t *testing.T) {
 	}
 	if null, err := unix.Open("/dev/null", unix.O_CLOEXEC, 0); err != nil || kindOf(null) != "" {
 		t.Errorf("one without a mark: %q, %v", kindOf(null), err)
-	}
-}
-
-// TestLossesInTheLogOfAnEarlierVersionAreUnread reads a reload as supervisord has written it before the classes of losses.
-func TestLossesInTheLogOfAnEarlierVersionAreUnread(t *testing.T) {
-	parts := programParts{reloads: map[int]*program.ReloadRecord{}}
-	e := &encodedPart{Value: []byte(`{"generation":2,"outcome":"serves","lost":{"reset":3,"queued":1}}`)}
-	if err := parts.take("reload/2", e); err != nil {
-		t.Fatal(err)
-	}
-	if r := parts.reloads[2]; r == nil || r.Lost == nil || *r.Lost != (program.Lost{Unread: 3, Queued: 1}) {
-		t.Errorf("the record is %+v", r)
 	}
 }

@@ -343,26 +343,11 @@ func (p *programParts) take(key string, e *encodedPart) error {
 	case program.WorkerPart:
 		return takeInto(p.workers, number, e)
 	case program.ReloadPart:
-		return errors.Join(takeInto(p.reloads, number, e), takeOldLoss(p.reloads[number], e))
+		return takeInto(p.reloads, number, e)
 	case program.PastPart:
 		return takeInto(p.past, number, e)
 	}
 	return nil // of a newer version, which says the same in other parts, too
-}
-
-// takeOldLoss reads what earlier versions said of a reload that has lost connections: reset is what Unread is now.
-func takeOldLoss(r *program.ReloadRecord, e *encodedPart) error {
-	if r.Lost == nil {
-		return nil
-	}
-	var old struct {
-		Lost struct {
-			Reset int `json:"reset"`
-		} `json:"lost"`
-	}
-	err := json.Unmarshal(e.Value, &old)
-	r.Lost.Unread += old.Lost.Reset
-	return err
 }
 
 func takeInto[T any](all map[int]*T, number int, e *encodedPart) error {

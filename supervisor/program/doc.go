@@ -80,7 +80,7 @@
 //	    up: TERM 1, TERM 2
 //	Looked
 //	    up: -; 1 is finishing; 2 is finishing
-//	LossKnown
+//	Refused
 //	    up: -; 1 is finishing; 2 is finishing
 //	DrainsItself of a finishing worker
 //	    up: TERM 1; 2 is finishing

@@ -94,12 +94,8 @@ type (
 		Look
 	}
 
-	// LossKnown says what was lost with the end of a worker. It comes before Exited where its generation has to go.
-	LossKnown struct {
-		Generation int
-		Worker     int
-		Lost
-	}
+	// Refused says how many connections were reset that waited in the queues of a generation, because none of its workers is left.
+	Refused struct{ Generation, Connections int }
 
 	// DrainsItself says that a worker, once told to stop, accepts nothing more and finishes what it has: it need not wait for that.
 	DrainsItself struct{ Worker int }
@@ -205,7 +201,7 @@ func (Pause) event()        {}
 func (Unpause) event()      {}
 func (Quieted) event()      {}
 func (Looked) event()       {}
-func (LossKnown) event()    {}
+func (Refused) event()      {}
 func (DrainsItself) event() {}
 func (Spawned) event()      {}
 func (ReadySaid) event()    {}

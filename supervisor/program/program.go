@@ -107,7 +107,6 @@ type Generation struct {
 	Prepared bool     // the snapshot is resolved and the preflight has passed
 	Failure  *Failure // why its trial failed
 	Killed   int      // workers that did not go by themselves
-	Lost     *Lost    `json:",omitempty"` // with workers that died while it served; what it loses when it goes is in the record of a reload
 	Slots    []Slot
 	Workers  []*Worker // those that live, or are about to
 

@@ -200,7 +200,7 @@ func (h *history) lookEvent(kind string) Event {
 	case "looked":
 		return Looked{g.Number, slot, Look{Unread: 1, Idle: idle}}
 	}
-	return LossKnown{g.Number, 1, Lost{Queued: idle, Unsent: slot + 1}}
+	return Refused{g.Number, idle + 1}
 }
 
 func (h *history) workers() []*Worker {
@@ -331,7 +331,7 @@ func (h *history) checkBudget(failing *Worker, actions []Action) {
 // checkSettled: nothing is left to do at this instant, because no later event may trigger it.
 func (h *history) checkSettled(e Event) {
 	switch e.(type) {
-	case Spawned, Looked, LossKnown:
+	case Spawned, Looked, Refused:
 		return // irrelevant to the rules
 	}
 	left := h.p.Step(h.now, Tick{})
@@ -344,7 +344,7 @@ func (h *history) checkSettled(e Event) {
 // checkReloads: every promised number has a record, a record gets exactly one outcome, and every change of a record is reported.
 func (h *history) checkReloads(actions []Action) {
 	for _, a := range actions {
-		if r, ok := a.(Report); ok && r.Reload != nil && !r.Reload.Outcome.Open() && r.Kind != GenerationLost {
+		if r, ok := a.(Report); ok && r.Reload != nil && !r.Reload.Outcome.Open() && r.Kind != ConnectionsReset {
 			h.checkDecided(*r.Reload)
 		}
 	}

@@ -48,8 +48,8 @@ func failedAt(step string) Outcome {
 }
 
 // ReloadRecord says how one reload goes, first starts included. The core writes it; all other code reads copies. Once the reload is
-// decided, the outcome never changes; once Ended is set, only Retired, Gone, Lost and what is said of a rollback change. Fields for what has not happened are zero;
-// durations are in nanoseconds.
+// decided, the outcome never changes; once Ended is set, only Retired, Gone, Reset and what
+// is said of a rollback change. Fields for what has not happened are zero; durations are in nanoseconds.
 type ReloadRecord struct {
 	Generation int     `json:"generation"`         // the new one
 	Replaced   int     `json:"replaced,omitempty"` // the one that serves until it is decided; 0: none
@@ -88,7 +88,7 @@ type Passage struct {
 	KeptTill time.Time     `json:"kept_until,omitzero"` // the replaced generation is kept until then; zero: it is not
 	Quiet    time.Duration `json:"quiet_ns,omitempty"`  // how long the longest of its workers had something in hand, or its deadline
 	Left     *Look         `json:"left,omitempty"`      // what they had in hand at the deadline
-	Lost     *Lost         `json:"lost,omitempty"`      // what they lost; not there: nothing is known of any loss
+	Reset    int           `json:"reset,omitempty"`     // connections that waited when none of them was left: supervisord reset these
 
 	RolledBack   time.Time `json:"rolled_back,omitzero"` // when the replaced generation served again
 	RolledBackBy string    `json:"rolled_back_by,omitempty"`
@@ -110,8 +110,7 @@ type StopRecord struct {
 	AskedBy    string    `json:"asked_by,omitempty"`
 	Began      time.Time `json:"began"`
 	Ended      time.Time `json:"ended,omitzero"`
-	Killed     int       `json:"killed"`         // workers that did not go by themselves
-	Lost       *Lost     `json:"lost,omitempty"` // what they lost; not there: nothing is known of any loss
+	Killed     int       `json:"killed"` // workers that did not go by themselves
 }
 
 // The bounds of what is remembered. Reloads that have not ended do not count.
@@ -308,6 +307,17 @@ func (p *Program) recordLeft(now time.Time, g *Generation, w *Worker) {
 	r.Left = &left
 	p.report(Report{Kind: GenerationBusy, Generation: g.Number, Serving: p.ServingNumber(), Took: now.Sub(w.Since), Reload: r.Copy(),
 		Reason: fmt.Sprintf("connections: %d not accepted, %d with an unread request, %d with an unfinished answer", left.Queued+left.Handshakes, left.Unread, left.Answering)})
+}
+
+// recordReset records that connections were reset with the reload because of which their generation goes, if there is one.
+func (p *Program) recordReset(e Refused) {
+	told := Report{Kind: ConnectionsReset, Generation: e.Generation, Serving: p.ServingNumber(), Reset: e.Connections}
+	if r := p.sends(e.Generation); r != nil {
+		p.touchReload(r)
+		r.Reset += e.Connections
+		told.Reload = r.Copy()
+	}
+	p.report(told)
 }
 
 // recordRollback records that old, which may be nil, has given way to back, and ends what waits for the end of back.

@@ -25,7 +25,7 @@ type Report struct {
 	Took       time.Duration `json:"took_ns,omitempty"`  // how long it was until now
 	After      time.Duration `json:"after_ns,omitempty"` // how long it will be from now
 	Killed     int           `json:"killed,omitempty"`   // workers of the generation that had to be killed
-	Lost       *Lost         `json:"lost,omitempty"`     // of GenerationLost: with this worker
+	Reset      int           `json:"reset,omitempty"`    // of ConnectionsReset: how many
 
 	Reload *ReloadRecord `json:"reload,omitempty"` // the record of the reload that this changes
 	Stop   *StopRecord   `json:"stop,omitempty"`   // of StopEnded
@@ -40,7 +40,7 @@ func (r Report) about(g *Generation, w *Worker) Report {
 // Decides reports whether this decided the outcome of a reload.
 func (r *Report) Decides() bool {
 	switch r.Kind {
-	case GenerationGone, GenerationQuiet, GenerationBusy, GenerationLost, RolledBack:
+	case GenerationGone, GenerationQuiet, GenerationBusy, ConnectionsReset, RolledBack:
 		return false
 	default:
 		return r.Reload != nil && !r.Reload.Outcome.Open()
@@ -72,7 +72,7 @@ const (
 	GenerationKept   ReportKind = "old generation is kept: it can be rolled back to"
 	GenerationQuiet  ReportKind = "generation has nothing in hand any more"
 	GenerationBusy   ReportKind = "generation is told to stop with requests in hand"
-	GenerationLost   ReportKind = "generation has lost connections"
+	ConnectionsReset ReportKind = "connections are reset: no worker of their generation was left to accept them"
 	RolledBack       ReportKind = "rolled back: the generation before serves again"
 	ShareChanged     ReportKind = "canary's share of the new connections changes"
 	Paused           ReportKind = "new connections wait: the program is paused"

@@ -22,7 +22,7 @@ var reportIDs = map[ReportKind]string{
 	GenerationKept:   "generation_kept",
 	GenerationQuiet:  "generation_quiet",
 	GenerationBusy:   "generation_busy",
-	GenerationLost:   "generation_lost_connections",
+	ConnectionsReset: "connections_reset",
 	RolledBack:       "rolled_back",
 	ShareChanged:     "share_changed",
 	Paused:           "paused",

@@ -150,7 +150,7 @@ func covers(shares []Share, g *Generation, slot int) bool {
 // new.
 func (p *Program) lingers(g *Generation, w *Worker) bool {
 	accepted := w.State == Ready || w.State == Leaving || w.State == Kept
-	if !accepted || w.DrainsItself || g.Config.Drain.Timeout == 0 || p.makeRoom() {
+	if !accepted || g.Config.Drain.Timeout == 0 || p.makeRoom() {
 		return false
 	}
 	if p.Goal == Halt { // what waits in its lane would wait for nobody

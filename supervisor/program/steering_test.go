@@ -93,11 +93,10 @@ func TestWorkerIsStoppedAtOnceIfNothingCanBeWaitedFor(t *testing.T) {
 		before func(*script)
 		want   string
 	}{
-		"drain.timeout is 0":            {func(c *config.Program) { c.Drain.Timeout = 0 }, true, func(*script) {}, "steer 2, TERM 1"},
-		"the socket is shared":          {func(*config.Program) {}, false, func(*script) {}, "steer 2, TERM 1"},
-		"it drains itself":              {func(*config.Program) {}, true, func(s *script) { s.send(DrainsItself{Worker: 1}) }, "steer 2, TERM 1"},
-		"it was never ready":            {func(*config.Program) {}, true, func(s *script) { s.exit(1) }, "spawn 1/0, steer 2, TERM 3"},
-		"it drains itself (said later)": {func(*config.Program) {}, true, func(s *script) {}, "steer 2"},
+		"drain.timeout is 0":   {func(c *config.Program) { c.Drain.Timeout = 0 }, true, func(*script) {}, "steer 2, TERM 1"},
+		"the socket is shared": {func(*config.Program) {}, false, func(*script) {}, "steer 2, TERM 1"},
+		"it was never ready":   {func(*config.Program) {}, true, func(s *script) { s.exit(1) }, "spawn 1/0, steer 2, TERM 3"},
+		"it drains itself":     {func(*config.Program) {}, true, func(s *script) { s.send(DrainsItself{Worker: 1}) }, "steer 2"}, // said again when it is steered
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := steeredConfig(1)
@@ -112,7 +111,7 @@ func TestWorkerIsStoppedAtOnceIfNothingCanBeWaitedFor(t *testing.T) {
 			c.before(s)
 			s.allReady()
 			s.expect(c.want)
-			if strings.Contains(name, "later") {
+			if name == "it drains itself" {
 				s.send(DrainsItself{Worker: 1})
 				s.expect("TERM 1")
 			}
@@ -665,53 +664,26 @@ func TestDeadlineSeenTooLateLeavesAMomentForALook(t *testing.T) {
 	s.expect("TERM 1")
 }
 
-func TestLossIsRecordedEvenAfterTheGenerationIsGone(t *testing.T) {
+func TestConnectionsThatWereResetAddUpInTheRecordOfTheReload(t *testing.T) {
 	s := newSteered(t, steeredConfig(1))
 	s.replaced()
+	s.send(Refused{1, 2})
 	s.quiet(1, 0)
 	s.exit(1)
-	s.send(LossKnown{1, 1, Lost{Unread: 2}})
-	if r := s.p.reloadOf(2); r.Lost == nil || r.Lost.Unread != 2 {
+	s.send(Refused{1, 3}) // after the generation is gone
+	if r := s.p.reloadOf(2); r.Reset != 5 {
 		t.Errorf("the record is %+v", r)
 	}
-	if r, ok := s.reported(GenerationLost); !ok || r.Generation != 1 {
+	if r, ok := s.reported(ConnectionsReset); !ok || r.Generation != 1 || r.Reset != 2 || r.Reload == nil {
 		t.Errorf("reported %+v", r)
 	}
 }
 
-func TestLossesOfSeveralWorkersAddUp(t *testing.T) {
-	s := newSteered(t, steeredConfig(2))
-	s.replaced()
-	s.send(LossKnown{1, 1, Lost{1, 2, 3, 4}})
-	s.send(LossKnown{1, 2, Lost{Unsent: 1}})
-	s.send(LossKnown{1, 2, Lost{}})
-	r := s.p.reloadOf(2)
-	if r.Lost == nil || *r.Lost != (Lost{1, 2, 3, 5}) || r.Lost.Total() != 11 {
-		t.Errorf("the record is %+v", r.Lost)
-	}
-	if s.p.Serving.Lost != nil {
-		t.Errorf("the generation that serves has lost %+v", s.p.Serving.Lost)
-	}
-}
-
-func TestLossOutsideAReloadIsTheGenerations(t *testing.T) {
+func TestConnectionsThatWereResetOutsideAReloadAreReported(t *testing.T) {
 	s := newSteered(t, steeredConfig(1))
-	s.send(LossKnown{1, 1, Lost{Unanswered: 2}})
-	s.send(LossKnown{1, 1, Lost{Unanswered: 1}})
-	if g := s.p.Serving; g.Lost == nil || *g.Lost != (Lost{Unanswered: 3}) {
-		t.Errorf("the generation has lost %+v", g.Lost)
-	}
-	if r, ok := s.reported(GenerationLost); !ok || r.Reload != nil || r.Lost == nil || *r.Lost != (Lost{Unanswered: 2}) || r.Reason != "connections: 2 with an unanswered request" {
+	s.send(Refused{1, 2})
+	if r, ok := s.reported(ConnectionsReset); !ok || r.Reload != nil || r.Reset != 2 {
 		t.Errorf("reported %+v", r)
-	}
-}
-
-func TestLossOfAStopIsInItsRecord(t *testing.T) {
-	s := newSteered(t, steeredConfig(1))
-	s.send(Stop{})
-	s.send(LossKnown{1, 1, Lost{Unread: 2}})
-	if r := s.p.LastStop; r.Lost == nil || *r.Lost != (Lost{Unread: 2}) {
-		t.Errorf("the stop has lost %+v", r.Lost)
 	}
 }
 

@@ -33,8 +33,8 @@ func (p *Program) Step(now time.Time, e Event) []Action {
 		p.spawned(e)
 	case Looked:
 		p.looked(e)
-	case LossKnown:
-		p.recordLoss(e)
+	case Refused:
+		p.recordReset(e)
 	default:
 		p.answer(now, e)
 		p.expire(now)

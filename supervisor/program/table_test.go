@@ -169,7 +169,7 @@ var rows = []row{
 	{"Quieted of a finishing generation", switched(0, func(s *script) { s.reset(); s.send(Quieted{Generation: 1, Slot: -1}) })},
 	{"Tick at the deadline of finishing workers", switched(0, func(s *script) { s.reset(); tick(s) })},
 	{"Looked", switched(0, func(s *script) { s.reset(); s.send(Looked{Generation: 1, Slot: -1}) })},
-	{"LossKnown", switched(0, func(s *script) { s.reset(); s.send(LossKnown{Generation: 1}) })},
+	{"Refused", switched(0, func(s *script) { s.reset(); s.send(Refused{1, 2}) })},
 	{"DrainsItself of a finishing worker", switched(0, func(s *script) { s.reset(); s.send(DrainsItself{Worker: 1}) })},
 	{"Exited of a finishing worker", switched(0, func(s *script) { s.reset(); s.exit(1) })},
 	{"Exited of a kept worker", switched(time.Hour, func(s *script) { s.reset(); s.exit(1) })},

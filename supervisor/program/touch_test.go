@@ -14,7 +14,7 @@ func (h *history) parts() map[Part]any {
 	parts := map[Part]any{{SteeringPart, 0}: slices.Clone(h.p.Steering)} // whose slots are only replaced
 	for _, r := range h.p.Reloads {
 		c := r.Copy()
-		c.Failure, c.Left, c.Lost = copyOf(r.Failure), copyOf(r.Left), copyOf(r.Lost)
+		c.Failure, c.Left = copyOf(r.Failure), copyOf(r.Left)
 		parts[Part{ReloadPart, r.Generation}] = c
 	}
 	for _, r := range h.p.Past {

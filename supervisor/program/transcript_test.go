@@ -127,8 +127,8 @@ func (s *transcript) events() []Event {
 		return []Event{s.prepared()}
 	case "quiet", "busy":
 		return []Event{s.looked()}
-	case "lost":
-		return []Event{LossKnown{s.number("generation"), s.number("worker"), Lost{s.number("queued"), s.number("unread"), s.number("unanswered"), s.number("unsent")}}}
+	case "refused":
+		return []Event{Refused{s.number("generation"), s.number("connections")}}
 	}
 	var events []Event
 	for _, w := range s.workers() {
@@ -286,8 +286,8 @@ func (s *transcript) show() {
 		if !r.RolledBack.IsZero() {
 			fmt.Fprint(&s.out, ", rolled back")
 		}
-		if r.Lost != nil {
-			fmt.Fprintf(&s.out, ", lost connections: %s", r.Lost)
+		if r.Reset > 0 {
+			fmt.Fprintf(&s.out, ", %s reset", count(r.Reset, "connection"))
 		}
 		fmt.Fprintln(&s.out)
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -18,12 +17,7 @@ import (
 	"example.org/supervisord/internal/lab/load"
 )
 
-func TestMain(m *testing.M) {
-	if len(os.Args) > 2 && os.Args[1] == badWord {
-		behaveBadly(os.Args[2])
-	}
-	lab.Main(m)
-}
+func TestMain(m *testing.M) { lab.Main(m) }
 
 // worker builds the naive worker once.
 var worker = sync.OnceValues(func() (string, error) {

@@ -38,7 +38,7 @@ type counts struct {
 	restarts, kills int
 	rollbacks       int
 	busy, left      int // how often drain.timeout came while connections were in hand, and how many were
-	lost            program.Lost
+	reset           int // connections
 
 	durations
 }
@@ -82,8 +82,8 @@ func (m *Metrics) See(u supervisor.Update) {
 			l := u.Reload.Left
 			c.left += l.Queued + l.Handshakes + l.Unread + l.Answering
 		}
-	case program.GenerationLost:
-		c.lost = c.lost.Plus(*u.Lost)
+	case program.ConnectionsReset:
+		c.reset += u.Reset
 	case program.RolledBack:
 		c.rollbacks++
 	case program.SlotRetry:
@@ -165,21 +165,18 @@ func (m *Metrics) counters(t *values, st *supervisor.Status) {
 	each("supervisord_rollbacks_total", "How often the old generation served again.", func(metric, name string, c *counts) {
 		t.sample(metric, float64(c.rollbacks), "program", name)
 	})
-	losses(each, t)
+	leftovers(each, t)
 }
 
-// losses writes what old workers had in hand when they were told to stop, and what they have lost.
-func losses(each func(metric, help string, write func(metric, name string, c *counts)), t *values) {
+// leftovers writes what old workers had in hand when they were told to stop, and what nobody accepted.
+func leftovers(each func(metric, help string, write func(metric, name string, c *counts)), t *values) {
 	each("supervisord_drain_timeouts_total", "How often drain.timeout was over while old workers had connections in hand.", func(metric, name string, c *counts) {
 		t.sample(metric, float64(c.busy), "program", name)
 	})
 	each("supervisord_connections_left_total", "Connections that old workers had in hand when drain.timeout was over.", func(metric, name string, c *counts) {
 		t.sample(metric, float64(c.left), "program", name)
 	})
-	each("supervisord_connections_lost_total", "Connections that workers have lost, as far as the kernel says: not accepted, or closed with an unread or unanswered request or an unsent answer.", func(metric, name string, c *counts) {
-		t.sample(metric, float64(c.lost.Queued), "program", name, "how", "queued")
-		t.sample(metric, float64(c.lost.Unread), "program", name, "how", "unread")
-		t.sample(metric, float64(c.lost.Unanswered), "program", name, "how", "unanswered")
-		t.sample(metric, float64(c.lost.Unsent), "program", name, "how", "unsent")
+	each("supervisord_connections_reset_total", "Connections that supervisord has reset because no worker was left to accept them.", func(metric, name string, c *counts) {
+		t.sample(metric, float64(c.reset), "program", name)
 	})
 }

@@ -50,7 +50,6 @@ func full(t *testing.T) string {
 	served := program.ReloadRecord{Outcome: program.Serves, Took: 2 * time.Second}
 	gone := served
 	gone.Left = &program.Look{Queued: 1, Handshakes: 2, Unread: 4, Answering: 8, Idle: 16}
-	gone.Lost = &program.Lost{Unread: 3, Queued: 2}
 	for _, r := range []program.Report{
 		{Kind: program.TrialBegan, Reload: &program.ReloadRecord{Outcome: program.Pending}},
 		{Kind: program.TrialBegan, AskedBy: "alice (uid 1000, pid 4711)", Reload: &program.ReloadRecord{Outcome: program.Pending}},
@@ -60,7 +59,7 @@ func full(t *testing.T) string {
 		{Kind: program.StopBegan, Reload: &program.ReloadRecord{Outcome: program.Stopped}},
 		{Kind: program.GenerationQuiet, Took: 30 * time.Millisecond, Reload: &served},
 		{Kind: program.GenerationBusy, Took: 10 * time.Second, Reload: &gone},
-		{Kind: program.GenerationLost, Lost: gone.Lost, Reload: &gone},
+		{Kind: program.ConnectionsReset, Reset: 5, Reload: &gone},
 		{Kind: program.RolledBack, Reload: &served},
 		{Kind: program.GenerationGone, Took: 20 * time.Second, Reload: &gone}, {Kind: program.SlotRetry}, {Kind: program.WorkerKilled}, {Kind: program.WorkerReady},
 	} {
@@ -88,8 +87,7 @@ func TestScrapeHasEveryMetric(t *testing.T) {
 		`supervisord_quiet_duration_seconds_sum{program="web"} 0.03`,
 		`supervisord_drain_timeouts_total{program="web"} 1`,
 		`supervisord_connections_left_total{program="web"} 15`,
-		`supervisord_connections_lost_total{how="unread",program="web"} 3`,
-		`supervisord_connections_lost_total{how="queued",program="web"} 2`,
+		`supervisord_connections_reset_total{program="web"} 5`,
 		`supervisord_rollbacks_total{program="web"} 1`,
 		`supervisord_program_paused{program="web"} 1`,
 		`supervisord_new_connections_ratio{program="web",role="serving"} 0.95`,

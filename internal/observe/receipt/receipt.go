@@ -79,8 +79,8 @@ func (r *Receipt) handover() (f []zap.Field) {
 	if l := r.Left; l != nil {
 		f = append(f, zap.Int("left_queued", l.Queued+l.Handshakes), zap.Int("left_unread", l.Unread), zap.Int("left_answering", l.Answering))
 	}
-	if l := r.Lost; l != nil {
-		f = append(f, zap.Int("lost_queued", l.Queued), zap.Int("lost_unread", l.Unread), zap.Int("lost_unanswered", l.Unanswered), zap.Int("lost_unsent", l.Unsent))
+	if r.Reset > 0 {
+		f = append(f, zap.Int("reset", r.Reset))
 	}
 	if !r.RolledBack.IsZero() {
 		f = append(f, zap.String("rolled_back_by", r.RolledBackBy))

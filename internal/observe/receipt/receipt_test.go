@@ -267,7 +267,7 @@ func TestReceiptIsOneLogLine(t *testing.T) {
 	r := &Receipt{"web", program.ReloadRecord{Generation: 2, Outcome: program.WorkerDown, Failure: &program.Failure{Step: "start", Reason: "exited"},
 		Killed: 1, Kills: []program.KilledWorker{{Reason: "late"}}},
 		Figures{Connections: []Sample{{0, 9}, {1, 2}}, AcceptQueue: map[string]int{"a": 1, "b": 4}, ListenDrops: 3}}
-	r.Quiet, r.Left, r.Lost = 10*time.Second, &program.Look{Queued: 1, Handshakes: 2, Unread: 4, Answering: 5}, &program.Lost{Unread: 6, Queued: 7}
+	r.Quiet, r.Left, r.Reset = 10*time.Second, &program.Look{Queued: 1, Handshakes: 2, Unread: 4, Answering: 5}, 7
 	r.RolledBack, r.RolledBackBy = time.Unix(1, 0), "alice"
 	r.Log(zap.New(core))
 	if logs.Len() != 1 || logs.All()[0].Message != "reload receipt" {
@@ -276,7 +276,7 @@ func TestReceiptIsOneLogLine(t *testing.T) {
 	got := logs.All()[0].ContextMap()
 	for key, want := range map[string]any{"program": "web", "outcome": "worker", "step": "start", "killed": int64(1), "accept_queue": int64(4),
 		"connections_at_first": int64(9), "connections_at_last": int64(2), "listen_drops": int64(3), "killed_because": "late",
-		"quiet": 10 * time.Second, "left_queued": int64(3), "left_unread": int64(4), "left_answering": int64(5), "lost_unread": int64(6), "lost_queued": int64(7),
+		"quiet": 10 * time.Second, "left_queued": int64(3), "left_unread": int64(4), "left_answering": int64(5), "reset": int64(7),
 		"rolled_back_by": "alice"} {
 		if got[key] != want {
 			t.Errorf("%s is %v, want %v", key, got[key], want)

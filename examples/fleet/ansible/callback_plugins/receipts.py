@@ -15,18 +15,18 @@ def seconds(nanoseconds):
 
 
 def figures(receipt):
-    """Return how long a reload took, how long after it the old generation was gone, and what that lost by the kernel's count."""
+    """Return how long a reload took, how long after it the old generation was gone, and what that had in hand at drain.timeout."""
     reload = receipt.get("reload") or {}
     if receipt["result"] != "deployed" or not reload:
         return "", "", ""
     took = seconds(reload["took_ns"])
     if not reload.get("ended"):
         return took, "?", "?"
-    lost = reload.get("lost") or {}
+    left = {k: n for k, n in (reload.get("left") or {}).items() if k != "idle"}
     drained = seconds(reload["drain_ns"]) if reload.get("replaced") else ""
     if reload.get("killed"):
         drained += f", {reload['killed']} killed"
-    return took, drained, str(sum(lost.values()))
+    return took, drained, str(sum(left.values()))
 
 
 class CallbackModule(CallbackBase):
@@ -66,7 +66,7 @@ class CallbackModule(CallbackBase):
         receipts = {host: data["receipt"] for host, data in stats.custom.items() if "receipt" in data}
         if not receipts and not self.broken:
             return
-        rows = [("HOST", "RESULT", "RELEASE", "TOOK", "DRAINED", "LOST")]
+        rows = [("HOST", "RESULT", "RELEASE", "TOOK", "DRAINED", "LEFT")]
         why = []
         for host in self.hosts:
             if host in receipts:
