@@ -152,7 +152,7 @@ func (g *resources) workerSpec(t *socket.Table, c *config.Program, w *program.Wo
 	for _, l := range g.listeners {
 		claim := socket.ClaimOn(l, g.claims)
 		seat.FDs = append(seat.FDs, t.FD(claim, w.Slot))
-		seat.Sockets = append(seat.Sockets, dialect.Passed{Name: l.Name, Address: l.Address, Bound: t.Address(claim), Starter: l.StarterName})
+		seat.Sockets = append(seat.Sockets, dialect.Passed{Name: l.Name, Address: l.Address, Starter: l.StarterName})
 	}
 	spec := g.snapshot.Worker(c, seat)
 	if g.log != nil {

@@ -134,20 +134,6 @@ CAKE = lie
 	}
 }
 
-func TestConvertedEinhornLineStopsItsWorkersByUSR2(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	convert(m, "--", "einhorn", "-b", lab.Reserve(t), "-n", "2", "-m", "0.1", "--signal-timeout=20", "--",
-		"sh", "-c", "trap 'echo graceful >>"+m.Path("out")+"; exit' USR2; while :; do sleep 0.05; done")
-	m.Launch("-c", m.Path("config.toml"))
-	m.Serves(1)
-	m.Reload()
-	m.Gone(1)
-	if got := strings.Count(m.Read("out"), "graceful"); got < 2 {
-		t.Errorf("%d of 2 old workers had USR2", got)
-	}
-}
-
 func TestConvertedProcfileRunsWithItsPortAndItsVariables(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
@@ -188,7 +174,7 @@ func TestConvertOverwritesAFileOnlyWithForce(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("a.toml", "precious")
-	args := []string{"convert", "-o", m.Path("a.toml"), "--", "einhorn", "sleep", "5"}
+	args := []string{"convert", "-o", m.Path("a.toml"), "--", "start_server", "--", "sleep", "5"}
 	if out, code := m.Run(args...); code == 0 || !strings.Contains(out, "--force") || m.Read("a.toml") != "precious" {
 		t.Errorf("exit code %d: %s; the file: %s", code, out, m.Read("a.toml"))
 	}

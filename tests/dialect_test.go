@@ -2,7 +2,6 @@ package tests
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,75 +37,43 @@ func has(t *testing.T, env map[string]string, want map[string]string) {
 	}
 }
 
-func TestByDefaultAWorkerGetsAllHarmlessDialects(t *testing.T) {
+func TestByDefaultAWorkerGetsBothDialects(t *testing.T) {
 	t.Parallel()
 	_, env := spoken(t, "")
-	has(t, env, map[string]string{
-		"LISTEN_FDS": "2", "SERVER_STARTER_GENERATION": "1", "EINHORN_FD_COUNT": "2", "EINHORN_FD_0": "3", "EINHORN_FD_1": "4",
-		"EINHORN_FD_FAMILY_0": "AF_INET", "EINHORN_FD_FAMILY_1": "AF_UNIX", "EINHORN_MASTER_PID": "<none>", "EINHORN_SOCK_PATH": "<none>",
-		"NGINX": "<none>", "FPM_SOCKETS": "<none>", "UNICORN_FD": "<none>", "GUNICORN_FD": "<none>", "GUNICORN_PID": "<none>",
-	})
+	has(t, env, map[string]string{"LISTEN_FDS": "2", "SERVER_STARTER_GENERATION": "1"})
 }
 
 func TestDialectReplacesTheDefault(t *testing.T) {
 	t.Parallel()
-	_, env := spoken(t, `dialect = ["nginx", "gunicorn"]`)
-	has(t, env, map[string]string{
-		"NGINX": "3;4;", "GUNICORN_FD": "3,4", "LISTEN_FDS": "<none>", "LISTEN_PID": "<none>", "LISTEN_FDNAMES": "<none>",
-		"SERVER_STARTER_PORT": "<none>", "SERVER_STARTER_GENERATION": "<none>", "EINHORN_FD_COUNT": "<none>",
-	})
+	_, env := spoken(t, `dialect = "start_server"`)
+	has(t, env, map[string]string{"LISTEN_FDS": "<none>", "LISTEN_PID": "<none>", "LISTEN_FDNAMES": "<none>", "SERVER_STARTER_GENERATION": "1"})
 }
 
 func TestEmptyDialectPassesSocketsWithoutVariables(t *testing.T) {
 	t.Parallel()
 	m, env := spoken(t, "dialect = []")
-	has(t, env, map[string]string{"LISTEN_FDS": "<none>", "SERVER_STARTER_PORT": "<none>", "EINHORN_FD_COUNT": "<none>", "SUPERVISORD_GENERATION": "1"})
+	has(t, env, map[string]string{"LISTEN_FDS": "<none>", "SERVER_STARTER_PORT": "<none>", "SUPERVISORD_GENERATION": "1"})
 	if fds := lab.Descriptors(t, m.WorkerPID(1)); !strings.HasPrefix(fds[3], "socket:") || !strings.HasPrefix(fds[4], "socket:") {
 		t.Errorf("descriptors are %v", fds)
 	}
-}
-
-func TestFPMSocketsHasTheAddressesThatAreBound(t *testing.T) {
-	t.Parallel()
-	m, env := spoken(t, `dialect = "php-fpm"`)
-	has(t, env, map[string]string{"FPM_SOCKETS": m.Address() + "=3," + m.Path("s") + "=4"})
-}
-
-func TestGunicornGetsThePIDOfItsParent(t *testing.T) {
-	t.Parallel()
-	m, env := spoken(t, `dialect = "gunicorn"`)
-	parent := strconv.Itoa(m.PID())
-	has(t, env, map[string]string{"GUNICORN_PID": parent, "GUNICORN_FD": "3,4"})
-	if got := lab.ProcStatus(m.WorkerPID(1))["PPid"]; got != parent {
-		t.Errorf("its parent is %s, and the variable says %s", got, parent)
-	}
-}
-
-func TestWorkersDoNotGetTheSocketVariablesOfSupervisord(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	m.Env = []string{"EINHORN_FD_7=9", "EINHORN_MASTER_PID=1", "NGINX=9;"}
-	m.Start(lab.Plain + "dialect = [\"nginx\", \"einhorn\"]\n[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")
-	m.Serves(1)
-	has(t, lab.Environment(t, m.WorkerPID(1)), map[string]string{"EINHORN_FD_7": "<none>", "EINHORN_MASTER_PID": strconv.Itoa(m.PID()), "NGINX": "3;"})
 }
 
 func TestReloadUsesTheNewlyConfiguredDialect(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	config := lab.Plain + "dialect = [\"%s\"]\n[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n"
-	m.Start(fmt.Sprintf(config, "unicorn"))
+	m.Start(fmt.Sprintf(config, "systemd"))
 	m.Serves(1)
-	has(t, lab.Environment(t, m.WorkerPID(1)), map[string]string{"UNICORN_FD": "3", "SERVER_STARTER_GENERATION": "<none>"})
+	has(t, lab.Environment(t, m.WorkerPID(1)), map[string]string{"LISTEN_FDS": "1", "SERVER_STARTER_GENERATION": "<none>"})
 	m.Write(fmt.Sprintf(config, "start_server"))
 	m.Reload()
 	m.Serves(2)
-	has(t, lab.Environment(t, m.WorkerPID(2)), map[string]string{"UNICORN_FD": "<none>", "SERVER_STARTER_GENERATION": "2"})
+	has(t, lab.Environment(t, m.WorkerPID(2)), map[string]string{"LISTEN_FDS": "<none>", "SERVER_STARTER_GENERATION": "2"})
 }
 
 // redeployed puts a worker under load while supervisord replaces it, and while supervisord upgrades itself. The Python code in
 // take finds the number of the socket; the script answers with its generation.
-func redeployed(t *testing.T, dialect, take string) {
+func redeployed(t *testing.T, told, take string) {
 	t.Helper()
 	python := interpreter(t, "python3", "-c print(__import__('sys').executable)")
 	m := lab.Prepare(t)
@@ -134,12 +101,14 @@ while stopped not in select.select([s, stopped], [], [])[0]:
 	m.Start(fmt.Sprintf(`
 [program.web]
 command = [%q, "{dir}/worker.py"]
-dialect = [%q]
+%s
 workers = 2
 ready.method = "notify"
 [[program.web.listen]]
+name = "http"
 address = "127.0.0.1:0"
-`, python, dialect))
+nonblock = true
+`, python, told))
 	m.Serves(1)
 	l := lab.PressNew(t, m.Address(), 4, 5*time.Millisecond)
 	for generation := 2; generation <= 3; generation++ {
@@ -157,116 +126,40 @@ address = "127.0.0.1:0"
 
 func TestRedeploysByListenFDS(t *testing.T) {
 	t.Parallel()
-	redeployed(t, "systemd", "assert os.environ['LISTEN_PID'] == str(os.getpid()) and os.environ['LISTEN_FDS'] == '1'\nfd = 3")
+	redeployed(t, `dialect = "systemd"`, "assert os.environ['LISTEN_PID'] == str(os.getpid()) and os.environ['LISTEN_FDS'] == '1'\nfd = 3")
 }
 
 func TestRedeploysByServerStarterPort(t *testing.T) {
 	t.Parallel()
-	redeployed(t, "start_server", "fd = int(os.environ['SERVER_STARTER_PORT'].split('=')[1])\nassert int(os.environ['SERVER_STARTER_GENERATION']) > 0")
+	redeployed(t, `dialect = ["start_server"]`, "fd = int(os.environ['SERVER_STARTER_PORT'].split('=')[1])\nassert int(os.environ['SERVER_STARTER_GENERATION']) > 0")
 }
 
-func TestRedeploysByEinhornFD(t *testing.T) {
+// nginx and PHP-FPM take their sockets from variables of their own, which the configuration sets.
+func TestRedeploysByAVariableOfTheConfiguration(t *testing.T) {
 	t.Parallel()
-	redeployed(t, "einhorn", `
-assert int(os.environ['EINHORN_MASTER_PID']) == os.getppid() and os.environ['EINHORN_FD_COUNT'] == '1'
-assert os.environ['EINHORN_CHILD_INDEX'] == os.environ['SUPERVISORD_SLOT'] and os.environ['EINHORN_FDS'] == '3'
-assert socket.socket(fileno=os.dup(int(os.environ['EINHORN_FD_0']))).family == getattr(socket, os.environ['EINHORN_FD_FAMILY_0'])
-fd = int(os.environ['EINHORN_FD_0'])`)
-}
-
-func TestRedeploysByNGINX(t *testing.T) {
-	t.Parallel()
-	redeployed(t, "nginx", "numbers = os.environ['NGINX']\nassert numbers.endswith(';')\nfd = int(numbers.split(';')[0])\nassert not os.get_blocking(fd)")
-}
-
-func TestRedeploysByFPMSockets(t *testing.T) {
-	t.Parallel()
-	redeployed(t, "php-fpm", `
-address, fd = os.environ['FPM_SOCKETS'].split('=')
-fd = int(fd)
-assert address == '%s:%d' % socket.socket(fileno=os.dup(fd)).getsockname()`)
-}
-
-func TestRedeploysByUnicornFD(t *testing.T) {
-	t.Parallel()
-	redeployed(t, "unicorn", "assert 'LISTEN_FDS' not in os.environ\nfd, = [int(n) for n in os.environ['UNICORN_FD'].split(',')]")
-}
-
-func TestRedeploysByGunicornFD(t *testing.T) {
-	t.Parallel()
-	redeployed(t, "gunicorn", "assert int(os.environ['GUNICORN_PID']) == os.getppid()\nfd, = [int(n) for n in os.environ['GUNICORN_FD'].split(',')]")
-}
-
-func TestCheckNamesTheDialectThatWasMeant(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	m.Write(lab.Plain + "dialect = [\"system\"]\n")
-	out, code := m.Run("check", "-c", m.Path("config.toml"))
-	if code == 0 || !strings.Contains(out, `program.web.dialect[0]: "system" is not known: did you mean "systemd"?`) {
-		t.Errorf("check exited with %d:\n%s", code, out)
-	}
-}
-
-// acking is a Python worker that reports readiness only by an einhorn ack, once the file {dir}/go exists.
-func acking(t *testing.T, ack string) *lab.Supervisord {
-	python := interpreter(t, "python3", "-c print(__import__('sys').executable)")
-	m := lab.Prepare(t)
-	m.File("worker.py", `
-import os, signal, socket, time
-c = socket.socket(socket.AF_UNIX)
-c.connect(os.environ['EINHORN_SOCK_PATH'])
-born = socket.socket(fileno=int(os.environ['EINHORN_SOCK_FD']))
-ack = b'{"command":"worker:ack","pid":%d}\n' % os.getpid()
-def go():
-    while not os.path.exists('{dir}/go'): time.sleep(0.005)
-`+ack+`
-time.sleep(1000)
-`)
-	m.Start(fmt.Sprintf("[program.web]\ncommand = [%q, \"{dir}/worker.py\"]\ndialect = \"einhorn\"\nready.method = \"notify\"\nlisten = [{ address = \"127.0.0.1:0\" }]\n", python))
-	return m
-}
-
-func TestAckToEinhornMakesAWorkerReady(t *testing.T) {
-	t.Parallel()
-	m := acking(t, "go()\nc.sendall(ack)")
-	m.WorkerPID(1)
-	time.Sleep(200 * time.Millisecond)
-	m.Never(lab.Says(lab.WorkerReady))
-	m.File("go", "")
-	m.Serves(1)
-	m.Reload()
-	m.Serves(2)
-	m.Gone(1)
-}
-
-func TestHalfAnAckSurvivesAnUpgrade(t *testing.T) {
-	t.Parallel()
-	for name, line := range map[string]string{"by the path": "c", "by the descriptor": "born"} {
+	for name, c := range map[string][2]string{
+		"as nginx":   {`environment = { NGINX = "{fd:http};" }`, "fd = int(os.environ['NGINX'].split(';')[0])\nassert not os.get_blocking(fd)"},
+		"as PHP-FPM": {`environment = { FPM_SOCKETS = "127.0.0.1:9000={fd:http}" }`, "fd = int(os.environ['FPM_SOCKETS'].split('=')[1])"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := acking(t, line+".sendall(ack[:20])\nopen('{dir}/half', 'w').close()\ngo()\n"+line+".sendall(ack[20:])")
-			m.WorkerPID(1)
-			m.Until("half of the ack is sent", func() bool { return lab.Exists(m.Path("half")) })
-			m.Upgrade(lab.Upgraded)
-			m.Never(lab.Says(lab.WorkerReady))
-			m.File("go", "")
-			m.Serves(1)
+			redeployed(t, c[0], c[1])
 		})
 	}
 }
 
-func TestAckAfterAnUpgradeIsHeard(t *testing.T) {
+func TestCheckSaysWhatIsRightInsteadOfADialect(t *testing.T) {
 	t.Parallel()
-	m := acking(t, "c.close()\ngo()\nc = socket.socket(socket.AF_UNIX)\nc.connect(os.environ['EINHORN_SOCK_PATH'])\nc.sendall(ack)")
-	p := m.WorkerPID(1)
-	m.Upgrade(lab.Upgraded)
-	m.Upgrade(lab.Upgraded)
-	m.File("go", "")
-	m.Serves(1)
-	path := lab.Environment(t, p)["EINHORN_SOCK_PATH"]
-	m.Reload()
-	m.Gone(1)
-	if lab.Exists(path) {
-		t.Errorf("%s is left after its worker exited", path)
+	m := lab.Prepare(t)
+	for dialect, want := range map[string]string{
+		"system":   `"system" is not known: did you mean "systemd"?`,
+		"gunicorn": `"gunicorn" was removed: remove it: gunicorn takes its sockets from LISTEN_FDS`,
+		"nginx":    `"nginx" was removed: write environment = { NGINX = "{fd:NAME};" } with each listener, and nonblock = true in each, instead`,
+	} {
+		m.Write(lab.Plain + "dialect = [\"" + dialect + "\"]\n")
+		out, code := m.Run("check", "-c", m.Path("config.toml"))
+		if code == 0 || !strings.Contains(out, "program.web.dialect[0]: "+want) {
+			t.Errorf("check exited with %d:\n%s", code, out)
+		}
 	}
 }

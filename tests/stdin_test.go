@@ -43,7 +43,7 @@ func TestServerForInetdIsRedeployedWithoutLoss(t *testing.T) {
 	if fds := lab.Descriptors(t, m.WorkerPID(1)); !strings.HasPrefix(fds[0], "socket:") || fds[3] == fds[0] {
 		t.Errorf("descriptors are %v", fds)
 	}
-	has(t, lab.Environment(t, m.WorkerPID(1)), map[string]string{"LISTEN_FDS": "<none>", "EINHORN_FD_0": "0"})
+	has(t, lab.Environment(t, m.WorkerPID(1)), map[string]string{"LISTEN_FDS": "<none>", "SERVER_STARTER_PORT": "127.0.0.1:0=0"})
 	l := lab.PressNew(t, m.Address(), 4, 5*time.Millisecond)
 	for generation := 2; generation <= 4; generation++ {
 		m.Reload()

@@ -92,9 +92,6 @@ func (w *Worker) resume(a Adoption) {
 	for name, at := range w.channels.sources() {
 		*at = idle(a.fd(name))
 	}
-	for i := range w.channels.control.lines {
-		w.channels.control.lines[i].got = a.State.Control[controlFD(i)]
-	}
 	if a.State.Killed {
 		w.deliver(Pending{syscall.SIGKILL, true}) //nolint:errcheck // the image before this one reported it
 	}

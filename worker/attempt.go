@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/worker/output"
-	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
 )
 
@@ -25,7 +24,6 @@ type attempt struct {
 	group    int    // the descriptor of the control group, -1: none
 	dir      string // of the control group
 	notify   notifyFDs
-	control  controlFDs
 	prepared *spawn.Launch
 }
 
@@ -36,19 +34,12 @@ type notifyFDs struct {
 	number int // the worker's number of NOTIFY_FD
 }
 
-// controlFDs are the two ways to einhorn's control socket. -1: there is none.
-type controlFDs struct {
-	listener int // behind EINHORN_SOCK_PATH
-	line     int // our end of EINHORN_SOCK_FD
-	number   int // the worker's number of EINHORN_SOCK_FD
-}
-
 // spawn makes the process. On error there is none, and nothing is left of the attempt.
 func (w *Worker) spawn() *spawn.StepError {
 	l := w.launcher
 	l.spawning.Lock()
 	defer l.spawning.Unlock()
-	a := &attempt{w: w, group: -1, notify: notifyFDs{-1, -1, -1}, control: controlFDs{-1, -1, -1}}
+	a := &attempt{w: w, group: -1, notify: notifyFDs{-1, -1, -1}}
 	err := a.prepare()
 	if err == nil {
 		err = a.fork()
@@ -68,7 +59,6 @@ func (a *attempt) prepare() *spawn.StepError {
 		{spawn.StepOutput, a.openStreams},
 		{spawn.StepSockets, a.passSockets},
 		{spawn.StepNotify, a.openNotify},
-		{spawn.StepNotify, a.openControl},
 	} {
 		if err := step.take(); err != nil {
 			return spawn.Failed(step.name, err)
@@ -201,40 +191,12 @@ func (a *attempt) openNotify() (err error) {
 	return nil
 }
 
-// openControl opens both ways to the control socket that einhorn gives to a worker.
-func (a *attempt) openControl() (err error) {
-	if a.w.helper || !a.w.spec.Einhorn {
-		return nil
-	}
-	if a.control.listener, err = ready.ControlSocket(a.w.channels.path, a.w.spec.Credential.Owner()); err != nil {
-		return err
-	}
-	a.ours = append(a.ours, a.control.listener)
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err == nil {
-		a.control.line = pair[0]
-		a.ours, a.theirs = append(a.ours, pair[0]), append(a.theirs, pair[1])
-		err = unix.SetNonblock(pair[0], true)
-	}
-	if err != nil {
-		return fmt.Errorf("cannot create a control socket: %w", err)
-	}
-	a.control.number = len(a.files)
-	a.put(pair[1], a.control.number)
-	return nil
-}
-
-// environment is that of the Spec and the variables that depend on the attempt. EINHORN_MASTER_PID, and where the listeners are, come with
-// the Spec.
+// environment is that of the Spec and the variables that depend on the attempt. Where the listeners are comes with the Spec.
 func (a *attempt) environment() []string {
 	spec := &a.w.spec
 	environment := append(spec.withoutOwn(), spec.Told...)
 	if !a.w.helper {
 		environment = append(environment, "NOTIFY_SOCKET="+a.w.channels.path, "NOTIFY_FD="+strconv.Itoa(a.notify.number))
-	}
-	if a.control.number >= 0 {
-		environment = append(environment,
-			"EINHORN_SOCK_PATH="+ready.ControlPath(a.w.channels.path), "EINHORN_SOCK_FD="+strconv.Itoa(a.control.number))
 	}
 	if spec.Watchdog > 0 {
 		environment = append(environment, "WATCHDOG_USEC="+strconv.FormatInt(spec.Watchdog.Microseconds(), 10))
@@ -280,8 +242,6 @@ func (a *attempt) handOver() {
 	w.process.group = a.dir
 	w.channels.socket = idle(a.notify.socket)
 	w.channels.pipe = idle(a.notify.pipe)
-	w.channels.control.socket = idle(a.control.listener)
-	w.channels.control.lines[0].source = idle(a.control.line)
 	w.channels.report = idle(a.prepared.Report)
 	for _, p := range w.pumps {
 		w.side.Go(p.Run)

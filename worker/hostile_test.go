@@ -70,38 +70,13 @@ time.sleep(1000)`))
 	s.kill()
 }
 
-func TestSocketsThatLingerInAConnectionToEinhornEndIt(t *testing.T) {
-	l := launcher(t)
-	for name, script := range map[string]string{
-		"born with":       "leave(born, b'x')",
-		"by the path":     "c = connect(); leave(c, b'x')",
-		"before the read": "c = connect(); c.sendall(b'x'); leave(c, b'y'); c.close()",
-		"after an ack":    "c = connect(); c.sendall(ack[:-1]); leave(c, b'\\n')",
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := start(t, l, toEinhorn(t, lingers+script+`
-try: gone = born.recv(1) == b''
-except ConnectionError: gone = True
-say('STATUS=%s' % gone)
-time.sleep(1000)`))
-			must[Spawned](s)
-			if e := must[Status](s); e.Text != "True" {
-				t.Errorf("the connection is closed: %s", e.Text)
-			}
-			othersAreHeard(t, l)
-			s.kill()
-		})
-	}
-}
-
 func TestLingeringSocketInTheQueueOfAnExitedWorkerDelaysNothing(t *testing.T) {
 	l := launcher(t)
-	spec := toEinhorn(t, lingers+`
+	spec := inPythonReady(t, lingers+`
 say('READY=1')
 say('STATUS=unread')
 for i in range(5): leave(box, b'STATUS=slow', os.environ['NOTIFY_SOCKET'])
 say('STATUS=last')
-leave(connect(), b'x')
 os._exit(7)`)
 	s := &life{t: t, events: make(chan Event, 100), unsaved: true} // the launcher reads nothing after READY=1
 	s.w = l.Start(spec, s.post)
@@ -169,12 +144,9 @@ func TestWorkersOfOneUserCannotSpeakForEachOther(t *testing.T) {
 	for name, script := range map[string]string{
 		"itself":  "box.sendto(b'READY=1', path)",
 		"a child": "os.fork() == 0 and (box.sendto(b'READY=1', path), time.sleep(1000))",
-		"by a connection to einhorn": "c = socket.socket(socket.AF_UNIX); c.connect(path + '.e')\n" +
-			"try: c.sendall(b'{\"command\":\"worker:ack\",\"pid\":%d}\\n' % os.getpid())\n" +
-			"except OSError: pass", // already closed
 	} {
 		t.Run(name, func(t *testing.T) {
-			victim := start(t, l, toEinhorn(t, "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); say('STATUS=waits'); "+
+			victim := start(t, l, inPythonReady(t, "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); say('STATUS=waits'); "+
 				"signal.sigwait([signal.SIGUSR1]); say('STATUS=true'); time.sleep(1000)"))
 			must[Spawned](victim)
 			must[Status](victim)

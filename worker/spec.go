@@ -14,7 +14,7 @@ import (
 type Spec struct {
 	Command     []string // argv; Command[0] without a slash is looked up in the PATH of Environment, with one relative to Directory
 	Directory   string   // absolute
-	Environment []string // KEY=VALUE, complete but for LISTEN_PID, NOTIFY_SOCKET, NOTIFY_FD, EINHORN_SOCK_PATH, EINHORN_SOCK_FD, WATCHDOG_USEC and WATCHDOG_PID, which Start adds
+	Environment []string // KEY=VALUE, complete but for LISTEN_PID, NOTIFY_SOCKET, NOTIFY_FD, WATCHDOG_USEC and WATCHDOG_PID, which Start adds
 	Told        []string // more of it, which describes the sockets: for the worker, not for a command that probes it
 	Sockets     []int    // our descriptors, for the worker's fd 3 and up; never changed, never closed by this package; they must stay open until Spawned or Exited
 	Places      []int    // the worker's number of each of Sockets, if other than 3 and up: 0, which is stdin, or from 3
@@ -26,7 +26,6 @@ type Spec struct {
 	// lines. Without it they are dropped.
 	Captured func(stream string, pid int, lines []byte) `json:"-"`
 
-	Einhorn    bool              // it gets a control socket as einhorn has one, where an ack is as good as a READY=1
 	Watchdog   time.Duration     // told to the worker as WATCHDOG_USEC; 0: none
 	Credential *spawn.Credential // nil: the supervisor's own
 	Executable *spawn.Executable // what Command[0] names, if that was looked up before; it must stay open as Sockets must

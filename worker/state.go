@@ -15,7 +15,6 @@ const (
 	FDNotify  = "notify"      // the socket at NotifyPath
 	FDPipe    = "notify-pipe" // the read end of NOTIFY_FD
 	FDReport  = "report"      // of the new process, while the command does not run yet
-	FDControl = "einhorn"     // the listening socket behind EINHORN_SOCK_PATH; its connections are ControlFDs
 	FDStdout  = output.Stdout // the read end of the pipe
 	FDStderr  = output.Stderr
 )
@@ -32,8 +31,7 @@ type State struct {
 	Report     []byte    // of the new process so far, while not Running
 	Pending    []Pending // signals that wait for Running
 
-	Carry   map[string][]byte `json:",omitempty"` // by stream: the beginning of an unfinished line
-	Control map[string][]byte `json:",omitempty"` // by ControlFDs: the beginnings of unfinished messages to the control socket
+	Carry map[string][]byte `json:",omitempty"` // by stream: the beginning of an unfinished line
 }
 
 // Pending is a signal that waits until the command runs.
@@ -54,15 +52,9 @@ func (w *Worker) State() State {
 	state := State{
 		PID: w.process.pid, Running: w.process.running, Ready: w.ready.posted, Leaving: w.channels.leaving, Killed: w.process.killed,
 		NotifyPath: w.channels.path, Group: w.process.group, Report: w.channels.begun, Pending: w.process.early,
-		Control: map[string][]byte{},
 	}
 	if w.launcher.gate.Locked() {
 		state.Carry = w.carry()
-	}
-	for i, l := range w.channels.control.lines {
-		if l.source != nil && len(l.got) > 0 {
-			state.Control[controlFD(i)] = l.got
-		}
 	}
 	return state
 }

@@ -14,7 +14,6 @@ import (
 	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/worker/output"
-	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
 )
 
@@ -60,7 +59,6 @@ type channels struct {
 	begun   []byte        // the report so far
 	socket  *epoll.Source // NOTIFY_SOCKET
 	pipe    *epoll.Source // the read end of NOTIFY_FD
-	control control       // einhorn's; without a socket there is none
 	path    string        // of NOTIFY_SOCKET
 	leaving bool          // STOPPING=1 came
 	drains  bool          // DrainsItself was posted
@@ -209,7 +207,6 @@ func (w *Worker) spawned() {
 	}
 	w.process.early = nil
 	w.listen()
-	w.watchControl()
 	w.awaitReady()
 }
 
@@ -261,16 +258,13 @@ func (w *Worker) finish(status syscall.WaitStatus, known bool) {
 // readRest reads what the worker said last, and closes its channels.
 func (w *Worker) readRest() {
 	w.mu.Lock()
-	socket, pipe, listener := w.channels.socket, w.channels.pipe, w.channels.control.socket
+	socket, pipe := w.channels.socket, w.channels.pipe
 	w.mu.Unlock()
 	if w.process.running && socket != nil {
 		w.readLast(socket.FD)
 	}
 	if w.process.running && pipe != nil {
 		w.readPipe(pipe.FD)
-	}
-	if w.process.running && listener != nil {
-		w.acceptControl(listener.FD, ready.MaxConnecting+1)
 	}
 	closeAll(w.takeChannels())
 }
@@ -279,9 +273,6 @@ func (w *Worker) readRest() {
 func (w *Worker) takeChannels() (fds []int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i := range w.channels.control.lines {
-		w.readControl(&w.channels.control.lines[i])
-	}
 	for _, at := range w.channels.sources() {
 		if *at != nil {
 			w.launcher.poll.Remove(*at)
@@ -294,11 +285,7 @@ func (w *Worker) takeChannels() (fds []int) {
 
 // sources lists every descriptor on which the worker can speak, by the name that it has in Descriptors.
 func (c *channels) sources() map[string]**epoll.Source {
-	all := map[string]**epoll.Source{FDReport: &c.report, FDNotify: &c.socket, FDPipe: &c.pipe, FDControl: &c.control.socket}
-	for i := range c.control.lines {
-		all[controlFD(i)] = &c.control.lines[i].source
-	}
-	return all
+	return map[string]**epoll.Source{FDReport: &c.report, FDNotify: &c.socket, FDPipe: &c.pipe}
 }
 
 // exited adds to e why the command did not run.

@@ -31,7 +31,7 @@ func convertCommand(*string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "convert FILE | convert -- COMMAND",
 		Short: "convert another supervisor's configuration",
-		Long: `convert reads a command line of start_server or einhorn, the ini file of circus or Python's supervisor, a Procfile, a unit of
+		Long: `convert reads a command line of start_server, the ini file of circus or Python's supervisor, a Procfile, a unit of
 systemd, an ecosystem file of pm2, or a file of Docker Compose, and prints the equivalent configuration of supervisord. A setting
 without an equivalent becomes a comment with its position, its key, and what to do instead: search for "no equivalent". A server
 that is known, such as gunicorn or nginx, gets the configuration with which a reload loses no request. FILE may be - for stdin.
@@ -42,7 +42,6 @@ line. What to do next is said on stderr.`,
   supervisord convert /etc/systemd/system/web.service
   supervisord convert --env production -o config.toml ecosystem.config.js
   supervisord convert -- start_server --port 8080 --interval 5 -- ./app -v
-  supervisord convert -- einhorn -b 127.0.0.1:8080 -n 4 -m manual ./app
   supervisord convert -- foreman start -f Procfile -m web=2`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"example.org/supervisord/internal/config/document"
-	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/dialect"
 )
 
@@ -35,7 +34,20 @@ func readDialects(v document.Value, into *[]dialect.Name) {
 	*into = list
 }
 
+// goneDialects says what to do instead of a dialect that was removed.
+var goneDialects = map[string]string{
+	"gunicorn": "remove it: gunicorn takes its sockets from LISTEN_FDS",
+	"unicorn":  "remove it: unicorn takes its sockets from LISTEN_FDS",
+	"einhorn":  "remove it: let the worker take its sockets from LISTEN_FDS, and report READY=1 to NOTIFY_SOCKET",
+	"nginx":    `write environment = { NGINX = "{fd:NAME};" } with each listener, and nonblock = true in each, instead`,
+	"php-fpm":  `write environment = { FPM_SOCKETS = "HOST:PORT={fd:NAME}" } with each listener instead`,
+}
+
 func unknownDialect(v document.Value, word string) {
+	if remedy, gone := goneDialects[word]; gone {
+		v.Problem(fmt.Sprintf("%q was removed", word), "%s", remedy)
+		return
+	}
 	var known []string
 	for _, d := range dialect.All() {
 		known = append(known, string(d))
@@ -45,52 +57,4 @@ func unknownDialect(v document.Value, word string) {
 		remedy = fmt.Sprintf("did you mean %q?", k)
 	}
 	v.Problem(fmt.Sprintf("%q is not known", word), "%s", remedy)
-}
-
-// dialectFits reports what does not go with the dialects of the program v, and gives its sockets the mode that they need.
-func dialectFits(v document.Value, p *Program) {
-	speaks := func(d dialect.Name) bool { return slices.Contains(p.Dialects, d) }
-	at := v.Child("dialect")
-	if speaks(dialect.Unicorn) && speaks(dialect.Systemd) {
-		at.Problem("unicorn would take each socket twice", `write "unicorn" or "systemd" alone`)
-	}
-	for _, d := range p.Dialects {
-		fits := func(s socket.Spec) bool { return d == dialect.Nginx || !s.Address.IsUDP() }
-		if d.IsUpgrade() && !slices.ContainsFunc(p.Listen, fits) {
-			at.Problem(fmt.Sprintf("%q needs a listener, and there is none that it can express", d), "write [[program.%s.listen]]", p.Name)
-		}
-	}
-	listeners, _ := v.Child("listen").Elements()
-	for i := range p.Listen {
-		if speaks(dialect.Nginx) {
-			forNginx(listeners[i], &p.Listen[i])
-		}
-		if speaks(dialect.PHPFPM) {
-			forFPM(listeners[i], p.Listen[i])
-		}
-	}
-}
-
-// forNginx: nginx expects an inherited socket to be non-blocking, like its own, and never sets that.
-func forNginx(v document.Value, s *socket.Spec) {
-	switch {
-	case !v.Has("nonblock"):
-		s.NonBlock = true
-	case !s.NonBlock:
-		v.Child("nonblock").Problem("nginx would hang in accept whenever another worker was faster", "leave it out: it is true with dialect nginx")
-	}
-}
-
-// forFPM: the children of php-fpm exit when accept does not block, and its master removes the paths of its unix sockets.
-func forFPM(v document.Value, s socket.Spec) {
-	switch {
-	case s.NonBlock:
-		v.Child("nonblock").Problem("the children of php-fpm exit when there is nothing to accept", "leave it out")
-	case !s.Address.OnDisk():
-	case strings.Contains(s.Address.Path, ","):
-		v.Child("address").Problem("a path with a comma cannot be written in FPM_SOCKETS", "use another one")
-	default:
-		v.Child("address").Warn("php-fpm removes the path of a unix socket when it exits, so that clients do not find its successor",
-			"use a port, or a folder in which its user may not write")
-	}
 }

@@ -8,7 +8,6 @@ import (
 
 	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/socket"
-	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/socket/unixpath"
 )
 
@@ -66,9 +65,6 @@ func (p *Program) cannotSteer(l socket.Spec) (why, change string) {
 		return `with strategy "rolling" old and new workers serve side by side, and without per_slot they have one socket`, `write strategy = "all" or per_slot = true`
 	case p.Reload.Strategy == StopFirst:
 		return `with strategy "stop-first" one generation ends before the next one begins`, `write strategy = "all"`
-	}
-	if i := slices.IndexFunc(p.Dialects, dialect.Name.IsUpgrade); i >= 0 && l.Address.IsUnix() {
-		return fmt.Sprintf("%s recognizes a unix socket by the path in its own configuration, and a steered one is bound under another", p.Dialects[i]), "use a port"
 	}
 	return "", ""
 }

@@ -41,12 +41,6 @@ func TestListenersAreSteeredUnlessThereIsAReason(t *testing.T) {
 		{`reload.strategy = "stop-first"`, `address = ":80", per_slot = true`, stopWhy},
 		{"", `address = "unix:/` + strings.Repeat("x", 102) + `"`, ""},
 		{"", `address = "unix:/` + strings.Repeat("x", 103) + `"`, "its path has 104 bytes, so that the hidden name of a second socket beside it would be too long"},
-		{`dialect = ["systemd", "start_server", "einhorn"]`, `address = "unix:/run/web.sock"`, ""},
-		{`dialect = "nginx"`, `address = ":80"`, ""},
-		{`dialect = "nginx"`, `address = "unix:/run/web.sock"`, "nginx recognizes a unix socket by the path in its own configuration, and a steered one is bound under another"},
-		{`dialect = ["systemd", "php-fpm"]`, `address = "unix:/run/web.sock"`, "php-fpm recognizes a unix socket by the path in its own configuration, and a steered one is bound under another"},
-		{`dialect = "unicorn"`, `address = "unix:/run/web.sock"`, "unicorn recognizes a unix socket by the path in its own configuration, and a steered one is bound under another"},
-		{`dialect = "gunicorn"`, `address = "unix:/run/web.sock"`, "gunicorn recognizes a unix socket by the path in its own configuration, and a steered one is bound under another"},
 	} {
 		t.Run(c.program+" "+c.listener, func(t *testing.T) {
 			text := minimal + c.program + "\nlisten = [{ " + c.listener + " }]\n"
@@ -83,7 +77,6 @@ func TestImpossibleSteeringIsAProblemWithAReasonAndARemedy(t *testing.T) {
 		{`reload.strategy = "rolling"`, `address = ":80"`, rollingWhy + oneSocket + `: remove handover, or write strategy = "all" or per_slot = true`},
 		{`reload.strategy = "rolling"`, `address = "unix:/a"`, rollingWhy + `: remove handover, or write strategy = "all"`},
 		{`reload.strategy = "stop-first"`, `address = ":80"`, stopWhy + `: remove handover, or write strategy = "all"`},
-		{`dialect = "gunicorn"`, `address = "unix:/a"`, "gunicorn recognizes a unix socket by the path in its own configuration, and a steered one is bound under another: remove handover, or use a port"},
 	} {
 		got := messages(t, map[string]string{"c.toml": minimal + c.program + "\n[[program.web.listen]]\n" + strings.ReplaceAll(c.listener, ", ", "\n") + "\nhandover = \"steer\"\n"})
 		line := 6 + strings.Count(c.listener, ", ")

@@ -433,34 +433,15 @@ func heap() int64 {
 
 func TestDialectReplacesTheDefault(t *testing.T) {
 	for text, want := range map[string][]dialect.Name{
-		"":                                 nil,
-		"dialect = []":                     {},
-		`dialect = "nginx"`:                {dialect.Nginx},
-		`dialect = ["einhorn", "php-fpm"]`: {dialect.Einhorn, dialect.PHPFPM},
+		"":                                      nil,
+		"dialect = []":                          {},
+		`dialect = "systemd"`:                   {dialect.Systemd},
+		`dialect = ["start_server", "systemd"]`: {dialect.StartServer, dialect.Systemd},
 	} {
 		got := load(t, web+text+"\nlisten = [{ address = \":1\" }]").Programs[0].Dialects
 		if !slices.Equal(got, want) || (got == nil) != (want == nil) {
 			t.Errorf("%s is %#v", text, got)
 		}
-	}
-}
-
-func TestSocketsForNginxDoNotBlock(t *testing.T) {
-	for text, want := range map[string]bool{`dialect = "nginx"`: true, "": false} {
-		if got := load(t, web+text+"\nlisten = [{ address = \":1\" }]").Programs[0].Listen[0].NonBlock; got != want {
-			t.Errorf("with %q nonblock is %v", text, got)
-		}
-	}
-}
-
-func TestUnixSocketForPHPFPMIsWarnedOf(t *testing.T) {
-	c := load(t, web+"dialect = \"php-fpm\"\nlisten = [{ address = \"unix:/run/a\" }, { address = \":1\" }, { address = \"unix:@a\" }]")
-	var keys []string
-	for _, w := range c.Warnings {
-		keys = append(keys, w.Key)
-	}
-	if !slices.Contains(keys, "program.web.listen[0].address") || slices.Contains(keys, "program.web.listen[1].address") || slices.Contains(keys, "program.web.listen[2].address") {
-		t.Errorf("warned of %q", keys)
 	}
 }
 

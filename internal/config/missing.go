@@ -63,7 +63,7 @@ func warnNoCommand(v document.Value, p *Program, argv []string) {
 func (c *Config) Environments() (problems []document.Problem) {
 	for i := range c.Programs {
 		p := &c.Programs[i]
-		_, err := environment.Read(p.EnvironmentFiles, p.EnvironmentDir, p.Dialects)
+		_, err := environment.Read(p.EnvironmentFiles, p.EnvironmentDir)
 		if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 			continue // what does not exist yet has a warning; the user of `check` may not be that of supervisord
 		}
@@ -85,7 +85,7 @@ func (p *Program) searchPath() (string, bool) {
 	if configured, ok := p.Environment["PATH"]; ok {
 		variables["PATH"] = configured
 	}
-	fromFiles, err := environment.Read(p.EnvironmentFiles, p.EnvironmentDir, p.Dialects)
+	fromFiles, err := environment.Read(p.EnvironmentFiles, p.EnvironmentDir)
 	fromFiles.Apply(variables)
 	path, ok := variables["PATH"]
 	if !ok {

@@ -128,20 +128,13 @@ c.toml:11: program.b.log: has no file: write such as file = "/var/log/b.log", or
 		`c.toml:3: program.web.limits.max_memory: "unlimited" is not a size: write a size such as "512MiB"
 c.toml:3: program.web.limits.max_age: is a number without a unit: write "5s"
 c.toml:6: program.a.limits.max_memory: 100 is less than any worker needs: write a size such as "512MiB"`},
-	{"dialects", web + "dialect = [\"systemd\", \"Systemd\", 5, \"nginx\", \"ruby\", \"systemd\"]\n[program.a]\ncommand = [\"a\"]\ndialect = \"gunicorn\"\nlisten = [{ address = \"udp::1\" }]\n[program.b]\ncommand = [\"b\"]\ndialect = [\"unicorn\", \"systemd\"]\nlisten = [{ address = \":2\" }]",
-		`c.toml:3: program.web.dialect: "nginx" needs a listener, and there is none that it can express: write [[program.web.listen]]
-c.toml:3: program.web.dialect[1]: "Systemd" is not known: did you mean "systemd"?
+	{"dialects", web + "dialect = [\"systemd\", \"Systemd\", 5, \"nginx\", \"ruby\", \"systemd\"]\n[program.a]\ncommand = [\"a\"]\ndialect = \"einhorn\"",
+		`c.toml:3: program.web.dialect[1]: "Systemd" is not known: did you mean "systemd"?
 c.toml:3: program.web.dialect[2]: is an integer, not a string: write it in quotes
-c.toml:3: program.web.dialect[4]: "ruby" is not known: known are systemd, start_server, einhorn, nginx, php-fpm, unicorn, gunicorn
+c.toml:3: program.web.dialect[3]: "nginx" was removed: write environment = { NGINX = "{fd:NAME};" } with each listener, and nonblock = true in each, instead
+c.toml:3: program.web.dialect[4]: "ruby" is not known: known are systemd, start_server
 c.toml:3: program.web.dialect[5]: "systemd" is listed twice: remove one
-c.toml:6: program.a.dialect: "gunicorn" needs a listener, and there is none that it can express: write [[program.a.listen]]
-c.toml:10: program.b.dialect: unicorn would take each socket twice: write "unicorn" or "systemd" alone`},
-	{"what does not go with a dialect", web + "dialect = [\"nginx\"]\nenvironment = { NGINX = \"3;\", EINHORN_FD_0 = \"fine here\" }\nlisten = [{ address = \":1\", nonblock = false }]\n[program.a]\ncommand = [\"a\"]\ndialect = \"php-fpm\"\nlisten = [{ address = \":2\", nonblock = true }, { address = \"unix:/a,b\" }]\n[program.b]\ncommand = [\"b\"]\nenvironment = { NGINX = \"fine here\", EINHORN_FD_0 = \"3\" }",
-		`c.toml:4: program.web.environment.NGINX: is set by supervisord itself: remove it
-c.toml:5: program.web.listen[0].nonblock: nginx would hang in accept whenever another worker was faster: leave it out: it is true with dialect nginx
-c.toml:9: program.a.listen[0].nonblock: the children of php-fpm exit when there is nothing to accept: leave it out
-c.toml:9: program.a.listen[1].address: a path with a comma cannot be written in FPM_SOCKETS: use another one
-c.toml:12: program.b.environment.EINHORN_FD_0: is set by supervisord itself: remove it`},
+c.toml:6: program.a.dialect: "einhorn" was removed: remove it: let the worker take its sockets from LISTEN_FDS, and report READY=1 to NOTIFY_SOCKET`},
 	{"accept", web + "ready.method = \"accept\"\nready.interval = \"1s\"\nhealth = { method = \"accept\" }\n[program.a]\ncommand = [\"a\"]\nhealth = { method = \"accpet\" }",
 		`c.toml:3: program.web.ready.method: there is no socket to accept from: write [[program.web.listen]], or another method
 c.toml:4: program.web.ready.interval: does nothing with method "accept": remove it, or write method = "http"

@@ -15,7 +15,6 @@ import (
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/internal/reserved"
 	"example.org/supervisord/socket"
-	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/worker/output"
 )
 
@@ -24,8 +23,7 @@ const maxWorkers = 10_000
 // later is for keys that need others first: readProgram reads them.
 func later(*Program, document.Value) {}
 
-// programFields are the keys of [program.NAME]. environment needs dialect, which comes before it because keys are read in the order of
-// their names.
+// programFields are the keys of [program.NAME].
 var programFields = document.Fields[Program]{
 	"command":          func(p *Program, v document.Value) { v.Argv(&p.Command) },
 	"dialect":          func(p *Program, v document.Value) { readDialects(v, &p.Dialects) },
@@ -33,7 +31,7 @@ var programFields = document.Fields[Program]{
 	"user":             func(p *Program, v document.Value) { readUser(v, &p.User) },
 	"group":            func(p *Program, v document.Value) { readGroup(v, &p.Group) },
 	"workers":          func(p *Program, v document.Value) { readWorkers(v, &p.Workers) },
-	"environment":      func(p *Program, v document.Value) { readEnvironment(v, &p.Environment, p.Dialects) },
+	"environment":      func(p *Program, v document.Value) { readEnvironment(v, &p.Environment) },
 	"environment_file": func(p *Program, v document.Value) { v.Paths(&p.EnvironmentFiles) },
 	"environment_dir":  func(p *Program, v document.Value) { v.Path(&p.EnvironmentDir) },
 	"limits":           func(p *Program, v document.Value) { readLimits(v, p) },
@@ -74,7 +72,6 @@ func readProgram(v document.Value, name string) Program {
 		v.Problem("has no command", `write such as command = ["./web", "-v"]`)
 	}
 	readStdin(v.Child("stdin"), &p)
-	dialectFits(v, &p)
 	handoverFits(v, &p)
 	readReady(v.Child("ready"), &p)
 	readHealth(v.Child("health"), &p)
@@ -153,7 +150,7 @@ func accounts(kind string) (names []string) {
 }
 
 // readEnvironment reads the table of a program's own variables.
-func readEnvironment(v document.Value, into *map[string]string, dialects []dialect.Name) {
+func readEnvironment(v document.Value, into *map[string]string) {
 	table, ok := v.Raw.(map[string]any)
 	if !ok {
 		v.Problem("is "+document.TypeOf(v.Raw)+", not a table", `write such as environment = { LANG = "C.UTF-8" }`)
@@ -166,7 +163,7 @@ func readEnvironment(v document.Value, into *map[string]string, dialects []diale
 		switch {
 		case !environment.ValidName(name):
 			item.Problem("is not a valid variable name", "use letters, digits and _, not beginning with a digit")
-		case reserved.ForWorkers(name, dialects):
+		case reserved.ForWorkers(name):
 			item.Problem("is set by supervisord itself", "remove it")
 		case !isText:
 			item.Problem("is "+document.TypeOf(item.Raw)+", not a string", `write it in quotes: "%v"`, item.Raw)

@@ -67,7 +67,7 @@ type peerConn struct {
 	once     sync.Once
 }
 
-// Read fails with foreign.ErrRights if the client has sent descriptors.
+// Read fails if the client has sent descriptors.
 func (c *peerConn) Read(b []byte) (n int, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

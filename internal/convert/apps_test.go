@@ -27,7 +27,7 @@ func TestClusterOfKnownServerBecomesWorkers(t *testing.T) {
 func TestEveryKindSaysWhatToDoNext(t *testing.T) {
 	for name, stops := range map[string]string{
 		"systemd/node": "systemctl disable --now node", "pm2/json": "pm2 stop json", "compose/shop": "docker compose stop web api", "supervisor/laravel": "disable --now supervisor",
-		"circus/nasty": "circusctl quit", "procfile/usual": "stop foreman", "einhorn/short": "stop einhorn", "start_server/short": "stop start_server",
+		"circus/nasty": "circusctl quit", "procfile/usual": "stop foreman", "start_server/short": "stop start_server",
 	} {
 		s := goldenFiles(t)["testdata/"+name+".in"]
 		s.Name = strings.TrimSuffix(s.Name, ".in")

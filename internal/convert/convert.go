@@ -1,4 +1,4 @@
-// Package convert translates the configuration of another supervisor: the command line of start_server or einhorn, the ini file of
+// Package convert translates the configuration of another supervisor: the command line of start_server, the ini file of
 // circus or Python's supervisor, a Procfile, a unit of systemd, an ecosystem file of pm2, or a file of Docker Compose.
 //
 // Package source reads, with package shell; package draft writes, with package servers; packages unit and apps convert the sources that are not here. A source is a row of the table sources and a file with its keys
@@ -28,7 +28,6 @@ func sources() []converter {
 		{source.Circus, "", "circus watcher socket plugin env", (*conversion).circus},
 		{source.Supervisor, "", "supervisord program fcgi-program eventlistener group include unix_http_server inet_http_server supervisorctl rpcinterface",
 			(*conversion).supervisor},
-		{source.Einhorn, "einhorn", "", (*conversion).einhorn},
 		{source.Procfile, "foreman honcho", "", (*conversion).procfile},
 		{source.PM2, "", "", func(d *conversion) { apps.PM2(d.Draft) }},
 		{source.Compose, "", "", func(d *conversion) { apps.Compose(d.Draft) }},

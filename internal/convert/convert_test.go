@@ -132,7 +132,7 @@ func TestKindIsRecognizedByTheFile(t *testing.T) {
 
 func TestKindIsRecognizedByTheFirstWord(t *testing.T) {
 	for command, want := range map[string]source.SourceKind{
-		"start_server": source.StartServer, "/usr/local/bin/start_server": source.StartServer, "einhorn": source.Einhorn, "foreman": source.Procfile, "honcho": source.Procfile,
+		"start_server": source.StartServer, "/usr/local/bin/start_server": source.StartServer, "foreman": source.Procfile, "honcho": source.Procfile,
 	} {
 		if got, err := recognize(source.Input{Args: []string{command, "x"}}); got != want {
 			t.Errorf("%s: %q, %v", command, got, err)

@@ -120,9 +120,8 @@ func TestEveryOptionIsConvertedOrCommented(t *testing.T) {
 		"drop-env-var": "X", "reexec-as": "x", "nice": ":3", "with-state-fd": "3", "signal-timeout": "3", "max-unacked": "3", "max-upgrade-additional": "3", "working-dir": "w",
 	}
 	alone := []string{"help", "version", "restart", "stop", "upgrade-check"} // these start nothing: an error
-	einhorn, _ := byOption((&einhornLine{}).options())
-	for kind, options := range map[source.SourceKind][]getopt.Flag{source.StartServer: starter.Flags(), source.Einhorn: einhorn.Options} {
-		base := map[source.SourceKind][]string{source.StartServer: {"start_server", "--port=1", "--enable-auto-restart"}, source.Einhorn: {"einhorn", "-b", "a:1"}}[kind]
+	for kind, options := range map[source.SourceKind][]getopt.Flag{source.StartServer: starter.Flags()} {
+		base := []string{"start_server", "--port=1", "--enable-auto-restart"}
 		plain, err := Convert(source.Input{Args: append(slices.Clone(base), "--", "x")}, elsewhere("testdata"))
 		if err != nil {
 			t.Fatal(err)

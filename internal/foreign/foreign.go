@@ -164,11 +164,11 @@ func RefuseRights(fd int) {
 	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSRIGHTS, 0) //nolint:errcheck // ENOPROTOOPT: an older kernel
 }
 
-// ErrRights says that a peer has sent descriptors. They and the bytes before them are still in the socket.
-var ErrRights = errors.New("the peer has sent file descriptors")
+// errRights says that a peer has sent descriptors. They and the bytes before them are still in the socket.
+var errRights = errors.New("the peer has sent file descriptors")
 
 // Read reads from a stream socket as recv(2) with MSG_DONTWAIT does, but takes no descriptors, and therefore never waits for one to be
-// closed. If the peer has sent some, Read returns ErrRights; nothing more can be read then, and a Closer or Line must close the socket. The
+// closed. If the peer has sent some, Read returns errRights; nothing more can be read then, and a Closer or Line must close the socket. The
 // socket must not have SO_PASSCRED, nor another reader.
 func Read(fd int, p []byte) (int, error) {
 	n, _, flags, _, err := unix.Recvmsg(fd, p, nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
@@ -176,7 +176,7 @@ func Read(fd int, p []byte) (int, error) {
 	case err != nil:
 		return 0, err
 	case flags&unix.MSG_CTRUNC != 0: // there is no room for descriptors, and so the kernel says that there are some
-		return 0, ErrRights
+		return 0, errRights
 	case n == 0:
 		return 0, nil
 	}

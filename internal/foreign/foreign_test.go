@@ -165,7 +165,7 @@ func TestReadTakesNoDescriptors(t *testing.T) {
 	}
 	must(t, send(theirs, "more", slow))
 	unix.Close(slow)
-	if n, err := Read(ours, make([]byte, 100)); !errors.Is(err, ErrRights) {
+	if n, err := Read(ours, make([]byte, 100)); !errors.Is(err, errRights) {
 		t.Errorf("%d, %v", n, err)
 	}
 	c.Do(func() { unix.Close(ours) })

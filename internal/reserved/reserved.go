@@ -8,22 +8,12 @@ import (
 
 // A name that ends in _ stands for every name that begins with it.
 var (
-	// workers are told these by supervisord, whatever their dialects.
+	// workers are told these by supervisord.
 	workers = []string{
 		"LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID", "LISTEN_PIDFDID", "SERVER_STARTER_PORT", "SERVER_STARTER_GENERATION",
 		"NOTIFY_SOCKET", "NOTIFY_FD", "WATCHDOG_PID", "WATCHDOG_USEC", "SUPERVISORD_CONFIG", "SUPERVISORD_PROGRAM", "SUPERVISORD_SLOT",
 		"SUPERVISORD_GENERATION",
 	}
-	// dialects lists what workers of a dialect are told beside.
-	dialects = map[string][]string{
-		"einhorn":  {"EINHORN_"},
-		"nginx":    {"NGINX"},
-		"php-fpm":  {"FPM_SOCKETS", "FPM_SOCKETS_"},
-		"unicorn":  {"UNICORN_FD"},
-		"gunicorn": {"GUNICORN_FD", "GUNICORN_PID"},
-	}
-	// byDefault are the dialects in the list above that are spoken to a program that names none.
-	byDefault = []string{"einhorn"}
 	// own are what systemd (systemd.exec(5), sd_notify(3), sd_watchdog_enabled(3)) or another supervisor tells supervisord about itself.
 	own = []string{
 		"LISTEN_", "NOTIFY_", "SERVER_STARTER_", "SUPERVISORD_", "WATCHDOG_PID", "WATCHDOG_USEC", "FDSTORE", "MAINPID", "MAINPIDFDID",
@@ -31,20 +21,8 @@ var (
 	}
 )
 
-// ForWorkers reports whether supervisord decides the variable for workers of these dialects (nil: the default ones), so that nothing
-// else may set it.
-func ForWorkers[Dialect ~string](name string, spoken []Dialect) bool {
-	if has(workers, name) {
-		return true
-	}
-	for dialect, names := range dialects {
-		isSpoken := slices.Contains(spoken, Dialect(dialect)) || spoken == nil && slices.Contains(byDefault, dialect)
-		if isSpoken && has(names, name) {
-			return true
-		}
-	}
-	return false
-}
+// ForWorkers reports whether supervisord decides the variable for its workers, so that nothing else may set it.
+func ForWorkers(name string) bool { return has(workers, name) }
 
 // ForSupervisor reports whether the variable, in supervisord's own environment, is meant for supervisord and not for its workers.
 func ForSupervisor(name string) bool { return has(own, name) }

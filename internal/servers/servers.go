@@ -21,11 +21,12 @@ type Server struct {
 	Page    string // what docs/servers.md says about it, such as "docs/servers.md#puma"
 	Example string // its file in examples/servers; "" if it cannot inherit a socket
 
-	Settings []Setting // of [program.NAME]; they hold without a change of the server's own files or code
-	Hooked   []Setting // instead, if the server is set up as in Example
-	Listener []Setting // of each [[program.NAME.listen]]
-	Manual   string    // what must be changed in the server's own files or code before it can inherit a socket; "": nothing
-	Remedy   string    // what else is needed so that no request is lost, as instructions; "": nothing
+	Settings []Setting                           // of [program.NAME]; they hold without a change of the server's own files or code
+	Hooked   []Setting                           // instead, if the server is set up as in Example
+	Listener []Setting                           // of each [[program.NAME.listen]]
+	Manual   string                              // what must be changed in the server's own files or code before it can inherit a socket; "": nothing
+	Variable func([]Listen) (name, value string) // of its environment, by which it finds its listeners; nil: it needs none
+	Remedy   string                              // what else is needed so that no request is lost, as instructions; "": nothing
 
 	command command
 }
@@ -50,6 +51,10 @@ func (s *Server) Lines(program string, listen []Listen) string {
 	}
 	if len(listen) == 0 {
 		listen = []Listen{{"http", "HOST:PORT"}}
+	}
+	if s.Variable != nil {
+		name, value := s.Variable(listen)
+		b.WriteString("environment = { " + name + " = " + document.Quote(value) + " }\n")
 	}
 	if !document.Bare(program) {
 		program = document.Quote(program)

@@ -141,15 +141,17 @@ func perl() []*Server {
 func web() []*Server {
 	return []*Server{
 		{
-			Name: "nginx", Page: "docs/servers.md#nginx", Example: "nginx.toml", Settings: []Setting{accept, quit, patient, {"dialect", `["nginx"]`}},
+			Name: "nginx", Page: "docs/servers.md#nginx", Example: "nginx.toml", Settings: []Setting{accept, quit, patient},
+			Listener: []Setting{{"nonblock", "true"}}, Variable: nginxSockets,
 			Remedy: "write keepalive_timeout 0 in nginx.conf (since 1.27.4: keepalive_min_timeout 5s), and remove daemon and pid there; " +
 				"every address of nginx.conf needs a listener, written alike",
 			command: command{names: []string{"nginx"}, config: []string{"-c"}, file: "/etc/nginx/nginx.conf", listens: nginxListen, includes: nginxInclude,
 				script: nginxScript},
 		},
 		{
-			Name: "PHP-FPM", Page: "docs/servers.md#php-fpm", Example: "php-fpm.toml", Settings: []Setting{notify, quit, patient, {"dialect", `["php-fpm"]`}},
-			Remedy: "write process_control_timeout = 25s in php-fpm.conf, and listen = HOST:PORT there as in the listener: PHP-FPM removes the path of a unix socket when it ends",
+			Name: "PHP-FPM", Page: "docs/servers.md#php-fpm", Example: "php-fpm.toml", Settings: []Setting{notify, quit, patient},
+			Variable: fpmSockets,
+			Remedy:   "write process_control_timeout = 25s in php-fpm.conf, and listen = HOST:PORT there as in the listener: PHP-FPM removes the path of a unix socket when it ends",
 			command: command{
 				names: []string{"php-fpm", "php-fpm[0-9]*"}, config: []string{"--fpm-config", "-y"}, onlyTCP: true, listens: fpmListen, includes: fpmInclude, add: [][]string{{"--nodaemonize"}},
 				drop: []option{{"--daemonize -D", false, foreground}, {"-F", false, "--nodaemonize says the same"}, {"--pid -g", true, ownPID}},
@@ -179,6 +181,23 @@ func web() []*Server {
 			command: command{names: []string{"caddy"}, when: first("run", "start")},
 		},
 	}
+}
+
+// nginxSockets is the variable by which an nginx tells its successor of its sockets: a semicolon follows each number.
+func nginxSockets(listen []Listen) (name, value string) {
+	for _, l := range listen {
+		value += "{fd:" + l.Name + "};"
+	}
+	return "NGINX", value
+}
+
+// fpmSockets is the same of PHP-FPM, which spells an address of IPv6 without brackets.
+func fpmSockets(listen []Listen) (name, value string) {
+	var pairs []string
+	for _, l := range listen {
+		pairs = append(pairs, strings.NewReplacer("[", "", "]", "").Replace(l.Address)+"={fd:"+l.Name+"}")
+	}
+	return "FPM_SOCKETS", strings.Join(pairs, ",")
 }
 
 // runtimes are languages whose programs listen themselves.

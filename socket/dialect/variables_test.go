@@ -22,7 +22,7 @@ func told(dialects []Name, sockets ...Passed) []string {
 			sockets[i].FD = 0
 		}
 	}
-	return Message{Dialects: dialects, Sockets: sockets, Parent: 4711, Slot: 2, Generation: 9}.Environment()
+	return Message{Dialects: dialects, Sockets: sockets, Generation: 9}.Environment()
 }
 
 // stdin stands for the descriptor number 0 in told.
@@ -94,9 +94,9 @@ func TestNamesAreWrittenAsTheVariablesCanHoldThem(t *testing.T) {
 }
 
 func TestEnvironmentHasTheRequestedNumberOfASocket(t *testing.T) {
-	got := told([]Name{Systemd, StartServer, Nginx, Unicorn}, Passed{Name: "http", Address: addr("0.0.0.0:80")}, Passed{Name: "in", Address: addr(":81"), FD: stdin},
+	got := told([]Name{Systemd, StartServer}, Passed{Name: "http", Address: addr("0.0.0.0:80")}, Passed{Name: "in", Address: addr(":81"), FD: stdin},
 		Passed{Name: "far", Address: addr(":82"), FD: 9, Starter: "./s"}, Passed{Name: "b", Address: addr(":83")})
-	want := []string{"LISTEN_FDS=2", "LISTEN_FDNAMES=http:b", "SERVER_STARTER_PORT=80=3;81=0;./s=9;83=4", "SERVER_STARTER_GENERATION=9", "NGINX=3;0;9;4;", "UNICORN_FD=3,0,9,4"}
+	want := []string{"LISTEN_FDS=2", "LISTEN_FDNAMES=http:b", "SERVER_STARTER_PORT=80=3;81=0;./s=9;83=4", "SERVER_STARTER_GENERATION=9"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}

@@ -1,4 +1,4 @@
-// Package inherit reads which sockets this process was started with: from systemd, from start_server, from einhorn, from another
+// Package inherit reads which sockets this process was started with: from systemd, from start_server, from another
 // supervisord. It is the other end of package dialect.
 package inherit
 

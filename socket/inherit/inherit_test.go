@@ -86,36 +86,37 @@ func inheritedBy(t testing.TB, fds []int, environ ...string) reply {
 }
 
 // opened returns a table with one socket, and its descriptor.
-func opened(t *testing.T, address string) (table *socket.Table, at dialect.Passed, fd int) {
+func opened(t *testing.T, address string) (bound string, at dialect.Passed, fd int) {
 	t.Helper()
 	a, err := socket.ParseAddress(address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r, err := socket.Spec{Name: "a", Address: a}.Resolve(t.Context())
-	table = socket.NewTable()
+	table := socket.NewTable()
 	t.Cleanup(func() { _ = table.Close() })
 	if err := errors.Join(err, table.Update([]socket.Want{{Resolved: r}})); err != nil {
 		t.Fatal(err)
 	}
-	return table, dialect.Passed{Address: a, Bound: table.Address(r.Key())}, table.FD(r.Key(), 0)
+	return table.Address(r.Key()), dialect.Passed{Address: a}, table.FD(r.Key(), 0)
 }
 
 func TestWorkerInheritsTheSocketsOfTheTable(t *testing.T) {
 	path := t.TempDir() + "/s"
 	var sockets []dialect.Passed
+	var bound []string
 	var fds []int
 	for i, l := range [][2]string{{"http", "127.0.0.1:0"}, {"admin", "unix:" + path}, {"dns", "udp:127.0.0.1:0"}, {"unix:@" + t.Name(), "unix:@" + t.Name()}} {
-		_, s, fd := opened(t, l[1])
+		at, s, fd := opened(t, l[1])
 		s.Name, s.FD = l[0], inherit.FirstFD+i
-		sockets, fds = append(sockets, s), append(fds, fd)
+		bound, sockets, fds = append(bound, at), append(sockets, s), append(fds, fd)
 	}
 	environ := dialect.Message{Sockets: sockets}.Environment()
 	got := inheritedBy(t, fds, append(environ, "LISTEN_PID=SELF", "LISTEN_PIDFDID=OWN")...)
 	expected := []inherit.Socket{
-		{3, "http", "127.0.0.1:0", "tcp", sockets[0].Bound, true, false, false},
+		{3, "http", "127.0.0.1:0", "tcp", bound[0], true, false, false},
 		{4, "admin", path, "unix", path, true, false, false},
-		{5, "dns", "127.0.0.1:0", "udp", sockets[2].Bound, true, false, false},
+		{5, "dns", "127.0.0.1:0", "udp", bound[2], true, false, false},
 		{6, "unix-@" + t.Name(), "@" + t.Name(), "unix", "@" + t.Name(), true, false, false},
 	}
 	if got.Err != "" || fmt.Sprint(got.Found) != fmt.Sprint(expected) {
@@ -144,9 +145,9 @@ func TestDescriptorsOfAnotherProcessAreNotTaken(t *testing.T) {
 }
 
 func TestServerStarterAloneIsEnough(t *testing.T) {
-	_, w, fd := opened(t, "127.0.0.1:0")
+	at, _, fd := opened(t, "127.0.0.1:0")
 	got := inheritedBy(t, []int{fd}, "SERVER_STARTER_PORT=127.0.0.1:8080=3")
-	if got.Err != "" || fmt.Sprint(got.Found) != fmt.Sprint([]inherit.Socket{{3, "127.0.0.1:8080", "127.0.0.1:8080", "tcp", w.Bound, true, false, false}}) {
+	if got.Err != "" || fmt.Sprint(got.Found) != fmt.Sprint([]inherit.Socket{{3, "127.0.0.1:8080", "127.0.0.1:8080", "tcp", at, true, false, false}}) {
 		t.Errorf("found %v", got)
 	}
 }

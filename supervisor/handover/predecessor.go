@@ -2,7 +2,6 @@ package handover
 
 import (
 	"iter"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -114,10 +113,6 @@ func executable(p Program, generation int) *spawn.Executable {
 	}
 	return nil
 }
-
-// passingKind reports whether a worker's descriptor need not go into the store: it will soon have served its purpose, like a connection to
-// einhorn's control socket.
-func passingKind(kind string) bool { return slices.Contains(worker.ControlFDs()[1:], kind) }
 
 // startKind reports whether a worker's descriptor has served its purpose when the worker is ready.
 func startKind(kind string) bool { return kind == worker.FDPipe || kind == worker.FDReport }

@@ -289,8 +289,7 @@ func (h *Handover) Adoption(program string, w WorkerRecord, spec worker.Spec) wo
 // workerFDKinds lists the kinds of descriptors that are handed over. Their places are their marks in the store, which the next version must
 // understand: new ones come last.
 func workerFDKinds() []string {
-	return append([]string{worker.FDProcess, worker.FDNotify, worker.FDPipe, worker.FDReport, worker.FDStdout, worker.FDStderr, worker.FDControl},
-		worker.ControlFDs()...)
+	return []string{worker.FDProcess, worker.FDNotify, worker.FDPipe, worker.FDReport, worker.FDStdout, worker.FDStderr}
 }
 
 // unknown takes the pidfds of processes that the record does not know: forked in the instant in which their supervisor died.

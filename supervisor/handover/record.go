@@ -82,7 +82,7 @@ type WorkerRecord struct {
 func NewWorkerRecord(number, told int, h Adoptable) WorkerRecord {
 	r := WorkerRecord{Number: number, Told: told, State: h.State()}
 	if r.PID > 0 && !r.Ready {
-		r.Needs = slices.DeleteFunc(slices.Sorted(maps.Keys(h.Descriptors())), passingKind)
+		r.Needs = slices.Sorted(maps.Keys(h.Descriptors()))
 		r.State = h.State() // not older than the descriptors: the report ends when the command runs
 	}
 	return r

@@ -454,7 +454,7 @@ func (w heldWorker) marked() (fds []int, err error) {
 		return nil, nil
 	}
 	for kind := range w.held.Descriptors() {
-		if passingKind(kind) || startKind(kind) != w.start {
+		if startKind(kind) != w.start {
 			continue
 		}
 		fd, err := w.held.Duplicate(kind)

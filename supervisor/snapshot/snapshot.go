@@ -122,7 +122,7 @@ func (s *Snapshot) output(c *config.Program, open func(output.LogFileSpec) (*out
 func mergedEnvironment(c *config.Program, who *proc.Account, directory string) ([]string, error) {
 	vars := map[string]string{}
 	for _, kv := range worker.Inheritable(os.Environ()) {
-		if k, v, ok := strings.Cut(kv, "="); ok && !reserved.ForWorkers(k, c.Dialects) {
+		if k, v, ok := strings.Cut(kv, "="); ok && !reserved.ForWorkers(k) {
 			vars[k] = v
 		}
 	}
@@ -134,7 +134,7 @@ func mergedEnvironment(c *config.Program, who *proc.Account, directory string) (
 	for name, value := range c.Environment {
 		vars[name] = fillIn(fill, value)
 	}
-	fromFiles, err := environment.Read(c.EnvironmentFiles, c.EnvironmentDir, c.Dialects)
+	fromFiles, err := environment.Read(c.EnvironmentFiles, c.EnvironmentDir)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,8 +31,8 @@ func (s *Snapshot) Worker(c *config.Program, seat Seat) worker.Spec {
 	spec.Sockets, spec.Places = seat.FDs, numbers
 	spec.Ready = seat.Probe(c.Ready.Check)
 	spec.Watchdog = c.Health.Watchdog
-	told := dialect.Message{Dialects: c.Dialects, Sockets: seat.Sockets, Parent: os.Getpid(), Slot: seat.Slot, Generation: seat.Generation}
-	spec.Told, spec.Einhorn = told.Environment(), slices.Contains(c.Dialects, dialect.Einhorn)
+	told := dialect.Message{Dialects: c.Dialects, Sockets: seat.Sockets, Generation: seat.Generation}
+	spec.Told = told.Environment()
 	spec.Environment = append(slices.Clone(spec.Environment),
 		"SUPERVISORD_PROGRAM="+c.Name,
 		"SUPERVISORD_SLOT="+strconv.Itoa(seat.Slot),

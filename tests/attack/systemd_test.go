@@ -146,7 +146,7 @@ func (s *fakeSystemd) Lost() int {
 }
 
 // kinds are the kinds of a worker's descriptors by their marks (fcntl(F_GETSIG)): the descriptors of a worker share a name.
-var kinds = []string{"", "pidfd", "notify", "notify-pipe", "report", "stdout", "stderr", "einhorn"}
+var kinds = []string{"", "pidfd", "notify", "notify-pipe", "report", "stdout", "stderr"}
 
 // label is the name of a stored descriptor, a worker's with its kind.
 func label(name string, fd int) string {

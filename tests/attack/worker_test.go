@@ -74,9 +74,7 @@ box = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 
 func TestLingeringSocketsDelayOnlyTheirSender(t *testing.T) {
 	for name, c := range map[string]struct{ table, script string }{
-		"to NOTIFY_SOCKET":        {"", "for i in range(4): leave(box, os.environ['NOTIFY_SOCKET'])"},
-		"to einhorn's descriptor": {`dialect = ["systemd", "einhorn"]`, "leave(socket.socket(fileno=int(os.environ['EINHORN_SOCK_FD'])))"},
-		"to einhorn's path":       {`dialect = ["systemd", "einhorn"]`, "c = socket.socket(socket.AF_UNIX); c.connect(os.environ['EINHORN_SOCK_PATH']); leave(c)"},
+		"to NOTIFY_SOCKET": {"", "for i in range(4): leave(box, os.environ['NOTIFY_SOCKET'])"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

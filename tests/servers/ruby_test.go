@@ -14,13 +14,3 @@ func TestUnicornLosesNoRequest(t *testing.T) {
 	needs(t, "unicorn", "/usr/bin/unicorn")
 	lossless(open(t, "unicorn"), "127.0.0.1:8117", 2)
 }
-
-// A unicorn sets UNICORN_FD for its successor.
-func TestUnicornInItsOwnDialectLosesNoRequest(t *testing.T) {
-	t.Parallel()
-	needs(t, "unicorn", "/usr/bin/unicorn")
-	s := prepare(t, "unicorn")
-	s.replace("unicorn.toml", "[[program.unicorn.listen]]", "dialect = \"unicorn\"\n[[program.unicorn.listen]]")
-	s.launch()
-	lossless(s, "127.0.0.1:8117", 2)
-}

@@ -4,7 +4,7 @@
 //	if err != nil { … }
 //	err = graceful.Serve(ctx, graceful.HTTP(ln, &http.Server{Handler: mux}))
 //
-// Listener returns the socket that the process inherited from supervisord, systemd, start_server or einhorn. If it inherited
+// Listener returns the socket that the process inherited from supervisord, systemd or start_server. If it inherited
 // none, Listener listens on the address itself, so the same program also runs by hand.
 //
 // Serve says ready once every server accepts. On TERM, INT or the end of ctx it stops in this order:

@@ -1,7 +1,6 @@
 package graceful
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -57,13 +56,10 @@ func (s *inherited) named() bool {
 func readEnvironment() *environment {
 	e := &environment{notify: readNotifier()}
 	e.sockets, e.err = readSockets()
-	if e.err == nil {
-		e.err = e.readEinhorn()
-	}
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
 		forProgram := name == "SERVER_STARTER_GENERATION" || strings.HasPrefix(name, "SUPERVISORD_")
-		if reserved.ForWorkers(name, []string(nil)) && !forProgram {
+		if reserved.ForWorkers(name) && !forProgram {
 			_ = os.Unsetenv(name)
 		}
 	}
@@ -85,33 +81,6 @@ func readSockets() ([]*inherited, error) {
 		sockets = append(sockets, s)
 	}
 	return sockets, nil
-}
-
-// readEinhorn adds the sockets that only einhorn's variables describe: supervisord describes the same sockets twice.
-func (e *environment) readEinhorn() error {
-	told, err := inherit.FromEinhorn(os.Environ(), os.Getppid())
-	switch {
-	case errors.Is(err, inherit.ErrNoEinhorn):
-		return nil
-	case err != nil:
-		return fmt.Errorf("the sockets inherited from einhorn cannot be used: %w", err)
-	}
-	e.notify.einhorn = &told
-	for _, f := range told.Sockets {
-		if !slices.ContainsFunc(e.sockets, func(s *inherited) bool { return s.FD == f.FD }) {
-			e.sockets = append(e.sockets, &inherited{Socket: f})
-		}
-	}
-	return nil
-}
-
-// stopSignals are the signals that tell this process to stop. einhorn uses USR2.
-func (e *environment) stopSignals() []os.Signal {
-	signals := []os.Signal{unix.SIGTERM, unix.SIGINT}
-	if e.notify.einhorn != nil {
-		signals = append(signals, unix.SIGUSR2)
-	}
-	return signals
 }
 
 // starterPorts reads SERVER_STARTER_PORT with the package made for it. It suppresses that package's panics ("1:2=3") and

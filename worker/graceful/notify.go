@@ -12,16 +12,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"example.org/supervisord/socket/inherit"
 )
 
-// notifier is where this process reports its state: sd_notify(3)'s NOTIFY_SOCKET, s6's notification fd and einhorn's control
-// socket. Any of them may be present.
+// notifier is where this process reports its state: sd_notify(3)'s NOTIFY_SOCKET and s6's notification fd. Either may be present.
 type notifier struct {
 	socket   string // "": none
 	watchdog time.Duration
-	einhorn  *inherit.Einhorn // nil: einhorn is not our parent; without an address after ready was said
 	mu       sync.Mutex
 	fd       int   // closed and -1 after ready was said
 	err      error // why NOTIFY_FD cannot be used
@@ -51,8 +47,8 @@ func notifyFD(text string) (int, error) {
 	return fd, nil
 }
 
-// Ready says that this process serves: READY=1 on NOTIFY_SOCKET, a newline on NOTIFY_FD, an ack to einhorn, or several of
-// them; without any, Ready does nothing. Serve calls it, so only a program without Serve needs it.
+// Ready says that this process serves: READY=1 on NOTIFY_SOCKET, a newline on NOTIFY_FD or both;
+// without either, Ready does nothing. Serve calls it, so only a program without Serve needs it.
 // If the supervisor has died meanwhile, that is not an error: this process keeps serving, and the next supervisor adopts it
 // or tells it to stop.
 //
@@ -66,7 +62,7 @@ func sayReady(drains bool) error {
 	if drains {
 		message += "\nX_SUPERVISORD_DRAINS=1"
 	}
-	return errors.Join(n.err, unlessGone(n.send(message)), unlessGone(n.newline()), unlessGone(n.ack()))
+	return errors.Join(n.err, unlessGone(n.send(message)), unlessGone(n.newline()))
 }
 
 // unlessGone drops the error that means that no process listens any more.
@@ -139,34 +135,4 @@ func (n *notifier) newline() error {
 		return fmt.Errorf("cannot say ready on NOTIFY_FD: %w", err)
 	}
 	return nil
-}
-
-// ack says ready to einhorn, once.
-func (n *notifier) ack() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.einhorn == nil || n.einhorn.AckPath == "" && n.einhorn.AckFD < 0 {
-		return nil
-	}
-	err := sendAck(n.einhorn)
-	n.einhorn.AckPath, n.einhorn.AckFD = "", -1
-	if err != nil {
-		return fmt.Errorf("cannot send the ack to einhorn: %w", err)
-	}
-	return nil
-}
-
-func sendAck(to *inherit.Einhorn) error {
-	message := inherit.EinhornAck(os.Getpid())
-	if to.AckFD >= 0 {
-		_, err := unix.Write(to.AckFD, message)
-		return errors.Join(err, unix.Close(to.AckFD))
-	}
-	c, err := net.DialTimeout("unix", to.AckPath, 5*time.Second)
-	if err != nil {
-		return err
-	}
-	_ = c.SetWriteDeadline(time.Now().Add(5 * time.Second))
-	_, err = c.Write(message)
-	return errors.Join(err, c.Close())
 }

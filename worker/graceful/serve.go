@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -66,7 +67,7 @@ func (st *stop) patience(inherited bool) time.Duration {
 // Serve is Options{}.Serve.
 func Serve(ctx context.Context, servers ...Server) error { return Options{}.Serve(ctx, servers...) }
 
-// Serve runs the servers until TERM, INT (under einhorn also USR2) or the end of ctx, and returns when the last of them has
+// Serve runs the servers until TERM, INT or the end of ctx, and returns when the last of them has
 // drained as the package comment says. It says ready when all of them accept, and stopping when the stop begins.
 //
 // It returns nil if nothing was lost, and a *CutOff if Deadline or a second TERM or INT came first. Any other error says why
@@ -74,7 +75,7 @@ func Serve(ctx context.Context, servers ...Server) error { return Options{}.Serv
 // while Serve runs. A TERM within RepeatWindow of the previous one counts as the same.
 func (o Options) Serve(ctx context.Context, servers ...Server) error {
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, started().stopSignals()...)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
 	r := newRunning(o, servers)
 	defer r.watch()()

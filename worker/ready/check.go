@@ -1,5 +1,5 @@
 // Package ready finds out whether a worker is ready: by probes, by what the kernel shows (accept), and by what the worker says in the
-// protocols of sd_notify(3) and einhorn. It also owns the directory in which the workers' notify sockets live.
+// protocol of sd_notify(3). It also owns the directory in which the workers' notify sockets live.
 package ready
 
 import (
@@ -16,7 +16,7 @@ type Method string
 
 // The readiness methods.
 const (
-	Notify Method = "notify" // READY=1 on NOTIFY_SOCKET, a newline on NOTIFY_FD, or an ack to einhorn
+	Notify Method = "notify" // READY=1 on NOTIFY_SOCKET, or a newline on NOTIFY_FD
 	Delay  Method = "delay"  // the worker has run for Check.Delay
 	HTTP   Method = "http"   // GET Check.URL answers 2xx or 3xx
 	TCP    Method = "tcp"    // Check.Address accepts a connection

@@ -21,12 +21,6 @@ const directoryPrefix = "notify."
 // maxSocketPath is what fits into sun_path with its NUL (unix(7)).
 const maxSocketPath = 107
 
-// controlSuffix makes the path of a worker's einhorn socket out of that of its notify socket.
-const controlSuffix = ".e"
-
-// MaxConnecting is how many connections to an einhorn socket may wait to be accepted.
-const MaxConnecting = 64
-
 // socketNameSize is 60 random bits in the letters of rand.Text: workers of the same user must not get to each other's sockets by accident.
 const socketNameSize = 12
 
@@ -52,7 +46,7 @@ func NewDirectory(parent string) (*Directory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot create the directory of the notify sockets: %w", err)
 	}
-	const longest = len("/"+directoryPrefix) + 8 + len("/") + socketNameSize + len(controlSuffix)
+	const longest = len("/"+directoryPrefix) + 8 + len("/") + socketNameSize
 	if len(parent)+longest > maxSocketPath {
 		return nil, fmt.Errorf("the directory of the notify sockets, %s, has a path of %d bytes: more than %d do not fit into a socket's address, choose a shorter one",
 			parent, len(parent), maxSocketPath-longest)
@@ -183,47 +177,23 @@ func (d *Directory) Socket(owner int) (fd int, path string, err error) {
 		return -1, "", err
 	}
 	path = d.at() + "/" + rand.Text()[:socketNameSize]
-	fd, err = newSocket(unix.SOCK_DGRAM, path, owner)
+	fd, err = newSocket(path, owner)
 	if err != nil {
 		return -1, "", fmt.Errorf("cannot create the notify socket %s: %w", path, err)
 	}
 	return fd, path, nil
 }
 
-// ControlPath returns the path of a worker's einhorn socket, given that of its notify socket.
-func ControlPath(notifyPath string) string { return notifyPath + controlSuffix }
-
-// ControlSocket makes the listening socket at ControlPath and gives it to the user owner (-1: the caller).
-func ControlSocket(notifyPath string, owner int) (int, error) {
-	path := ControlPath(notifyPath)
-	fd, err := newSocket(unix.SOCK_STREAM, path, owner)
-	if err != nil {
-		return -1, fmt.Errorf("cannot create the control socket %s: %w", path, err)
-	}
-	return fd, nil
-}
-
-func newSocket(kind int, path string, owner int) (int, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+func newSocket(path string, owner int) (int, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return -1, err
 	}
 	for _, step := range []func() error{
-		func() error {
-			if kind == unix.SOCK_STREAM {
-				return nil
-			}
-			return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
-		},
+		func() error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1) },
 		func() error { return unix.Fchmod(fd, 0o600) }, // before the bind, so that it never has another mode
 		func() error { return unix.Bind(fd, &unix.SockaddrUnix{Name: path}) },
 		func() error { return giveTo(path, owner) },
-		func() error {
-			if kind == unix.SOCK_DGRAM {
-				return nil
-			}
-			return unix.Listen(fd, MaxConnecting)
-		},
 	} {
 		if err := step(); err != nil {
 			unix.Close(fd)
@@ -250,10 +220,11 @@ func IsNotifyPath(path string) bool {
 	return strings.HasPrefix(filepath.Base(filepath.Dir(path)), directoryPrefix)
 }
 
-// Unlink removes the sockets of a worker; what cannot be removed, at the next call. In the directory of a supervisord before this one, the directory goes with its last socket.
+// Unlink removes the socket of a worker; what cannot be removed, at the next call. In the directory of a supervisord before this
+// one, the directory goes with its last socket.
 func (d *Directory) Unlink(notifyPath string) {
 	d.mu.Lock()
-	d.left = slices.DeleteFunc(append(d.left, notifyPath, ControlPath(notifyPath)), func(path string) bool {
+	d.left = slices.DeleteFunc(append(d.left, notifyPath), func(path string) bool {
 		err := unix.Unlink(path)
 		return err == nil || errors.Is(err, unix.ENOENT)
 	})

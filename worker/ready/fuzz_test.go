@@ -19,7 +19,7 @@ func FuzzDatagrams(f *testing.F) {
 	}
 	f.Add([]byte("READY=1"), byte(3))
 	f.Add([]byte("FDSTORE=1\nFDNAME=x"), byte(253))
-	f.Add(make([]byte, MaxMessage+1), byte(0))
+	f.Add(make([]byte, maxMessage+1), byte(0))
 	f.Add([]byte{}, byte(1))
 	f.Fuzz(func(t *testing.T, data []byte, descriptors byte) {
 		fds := make([]int, min(descriptors, 253)) // SCM_MAX_FD

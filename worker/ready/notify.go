@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxMessage is the length of the longest message in bytes, as systemd has it (sd_notify(3), PIPE_BUF).
-const MaxMessage = 4096
+// maxMessage is the length of the longest message in bytes, as systemd has it (sd_notify(3), PIPE_BUF).
+const maxMessage = 4096
 
 // drains is the variable of ours among those of sd_notify(3): with the value 1 the worker promises that it loses nothing when TERM comes
 // while it is busy, so that TERM need not wait. Other supervisors ignore a variable that begins with "X_".
@@ -37,7 +37,7 @@ type Notification struct {
 // skipped.
 func parseNotification(data []byte) Notification {
 	var m Notification
-	if len(data) > MaxMessage || bytes.IndexByte(data, 0) >= 0 || !utf8.Valid(data) {
+	if len(data) > maxMessage || bytes.IndexByte(data, 0) >= 0 || !utf8.Valid(data) {
 		return m
 	}
 	for line := range strings.SplitSeq(string(data), "\n") {
@@ -74,7 +74,7 @@ func (m *Notification) assign(key, value string) {
 
 // envelope has room for one datagram and the credentials of its sender, and none for descriptors: package foreign says why.
 type envelope struct {
-	data    [MaxMessage + 1]byte
+	data    [maxMessage + 1]byte
 	control []byte
 }
 
@@ -126,11 +126,11 @@ func PeekPipe(fd int) ([]byte, error) {
 	}
 	defer unix.Close(copies[0])
 	defer unix.Close(copies[1])
-	n, err := unix.Tee(fd, copies[1], MaxMessage, unix.SPLICE_F_NONBLOCK)
+	n, err := unix.Tee(fd, copies[1], maxMessage, unix.SPLICE_F_NONBLOCK)
 	if err != nil || n == 0 {
 		return nil, err
 	}
-	buf := make([]byte, MaxMessage)
+	buf := make([]byte, maxMessage)
 	got, err := unix.Read(copies[0], buf)
 	if err != nil {
 		return nil, err

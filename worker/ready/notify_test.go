@@ -7,7 +7,7 @@ import (
 )
 
 func TestMeaninglessMessagesAreIgnored(t *testing.T) {
-	for _, text := range []string{"READY=1\x00", "READY=1\nSTATUS=\xff", strings.Repeat("x", MaxMessage+1)} {
+	for _, text := range []string{"READY=1\x00", "READY=1\nSTATUS=\xff", strings.Repeat("x", maxMessage+1)} {
 		if m := parseNotification([]byte(text)); m != (Notification{}) {
 			t.Errorf("%.20q gave %+v", text, m)
 		}

@@ -13,7 +13,6 @@ import (
 
 	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/internal/reserved"
-	"example.org/supervisord/socket/dialect"
 )
 
 // maxVariables bounds how many variables the files of one program can have.
@@ -42,7 +41,7 @@ func (v Variables) Apply(environment map[string]string) {
 
 // Read reads environment files and then an environment directory ("": none), in this order; of two entries for one variable
 // the later wins. Errors name file and line; one for a missing file wraps fs.ErrNotExist. A variable by which supervisord speaks to
-// workers of these dialects is an error.
+// its workers is an error.
 //
 // The grammar of a file is that of systemd's EnvironmentFile= (systemd.exec(5)), with export allowed and everything refused that
 // systemd would skip:
@@ -58,21 +57,21 @@ func (v Variables) Apply(environment map[string]string) {
 //
 // In a directory (daemontools' envdir) each file is the variable of its name, and its first line, without the line end, is the value,
 // with each NUL standing for a line end. An empty file removes the variable. Hidden files are skipped.
-func Read(files []string, dir string, dialects []dialect.Name) (Variables, error) {
+func Read(files []string, dir string) (Variables, error) {
 	var all Variables
 	for _, path := range files {
 		data, err := document.ReadFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("environment_file: %w", err)
 		}
-		variables, err := parse(path, string(data), dialects)
+		variables, err := parse(path, string(data))
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, variables...)
 	}
 	if dir != "" {
-		variables, err := readDir(dir, dialects)
+		variables, err := readDir(dir)
 		if err != nil {
 			return nil, fmt.Errorf("environment_dir: %w", err)
 		}
@@ -82,7 +81,7 @@ func Read(files []string, dir string, dialects []dialect.Name) (Variables, error
 }
 
 // readDir reads a directory with one file for each variable.
-func readDir(dir string, dialects []dialect.Name) (Variables, error) {
+func readDir(dir string) (Variables, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
@@ -102,7 +101,7 @@ func readDir(dir string, dialects []dialect.Name) (Variables, error) {
 			continue
 		}
 		path := filepath.Join(dir, name)
-		if err := CheckName(name, dialects); err != nil {
+		if err := CheckName(name); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		data, err := document.ReadFile(path)
@@ -121,11 +120,11 @@ func ValidName(name string) bool {
 }
 
 // CheckName returns why a file cannot set a variable of this name.
-func CheckName(name string, dialects []dialect.Name) error {
+func CheckName(name string) error {
 	if !ValidName(name) {
 		return fmt.Errorf("%.40q is not a valid variable name: use letters, digits and _, not beginning with a digit", name)
 	}
-	if reserved.ForWorkers(name, dialects) {
+	if reserved.ForWorkers(name) {
 		return fmt.Errorf("%s is set by supervisord itself: remove it", name)
 	}
 	return nil
@@ -133,19 +132,19 @@ func CheckName(name string, dialects []dialect.Name) error {
 
 // CheckFile returns why the text of an environment file cannot be read; nil: it can. name is for the error.
 func CheckFile(name, text string) error {
-	_, err := parse(name, text, nil)
+	_, err := parse(name, text)
 	return err
 }
 
 // parse reads the text of an environment file; path is for errors.
-func parse(path, text string, dialects []dialect.Name) (Variables, error) {
+func parse(path, text string) (Variables, error) {
 	t := &fileText{rest: strings.ReplaceAll(strings.TrimPrefix(text, "\ufeff"), "\r\n", "\n"), line: 1}
 	var variables Variables
 	for t.nextEntry() {
 		line := t.line
 		v, err := t.entry()
 		if err == nil {
-			err = CheckName(v.Name, dialects)
+			err = CheckName(v.Name)
 		}
 		if err == nil && len(variables) >= maxVariables {
 			err = fmt.Errorf("more than %d variables", maxVariables)

@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"example.org/supervisord/socket/dialect"
 )
 
 // files writes files into a new directory and returns it.
@@ -61,7 +59,7 @@ var environmentCases = []struct{ name, text, want string }{
 func TestEnvironmentFileGrammar(t *testing.T) {
 	for _, c := range environmentCases {
 		t.Run(c.name, func(t *testing.T) {
-			variables, err := parse("f", c.text, nil)
+			variables, err := parse("f", c.text)
 			var got []string
 			for _, v := range variables {
 				got = append(got, fmt.Sprintf("%s=%q", v.Name, v.Value))
@@ -81,7 +79,7 @@ func TestEnvironmentIsReadInOrder(t *testing.T) {
 		"1.env": "A=1\nB=1\nC=1\n", "2.env": "B=2\nC=2\nD=2\n",
 		"d/C": "3 \nsecond line", "d/D": "", "d/E": "\n", "d/F": "a\x00b", "d/.hidden": "x",
 	})
-	variables, err := Read([]string{filepath.Join(dir, "1.env"), filepath.Join(dir, "2.env")}, filepath.Join(dir, "d"), nil)
+	variables, err := Read([]string{filepath.Join(dir, "1.env"), filepath.Join(dir, "2.env")}, filepath.Join(dir, "d"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,8 +93,8 @@ func TestEnvironmentIsReadInOrder(t *testing.T) {
 
 func TestMissingEnvironmentFileIsReported(t *testing.T) {
 	for _, read := range []func() (Variables, error){
-		func() (Variables, error) { return Read([]string{"/no/such/file"}, "", nil) },
-		func() (Variables, error) { return Read(nil, "/no/such/dir", nil) },
+		func() (Variables, error) { return Read([]string{"/no/such/file"}, "") },
+		func() (Variables, error) { return Read(nil, "/no/such/dir") },
 	} {
 		if _, err := read(); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "environment_") {
 			t.Errorf("got %v", err)
@@ -107,7 +105,7 @@ func TestMissingEnvironmentFileIsReported(t *testing.T) {
 func TestBadEnvironmentDirIsRefused(t *testing.T) {
 	for name, want := range map[string]string{"A-B": "is not a valid variable name", "LISTEN_PID": "is set by supervisord itself"} {
 		dir := files(t, map[string]string{name: "x"})
-		if _, err := Read(nil, dir, nil); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, name)) || !strings.Contains(err.Error(), want) {
+		if _, err := Read(nil, dir); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, name)) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -115,10 +113,10 @@ func TestBadEnvironmentDirIsRefused(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(dir, "A"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Read(nil, dir, nil); err == nil || !strings.Contains(err.Error(), "not a file") {
+	if _, err := Read(nil, dir); err == nil || !strings.Contains(err.Error(), "not a file") {
 		t.Errorf("a FIFO: %v", err)
 	}
-	if _, err := Read(nil, filepath.Join(files(t, map[string]string{"f": ""}), "f"), nil); err == nil {
+	if _, err := Read(nil, filepath.Join(files(t, map[string]string{"f": ""}), "f")); err == nil {
 		t.Error("a file was read as a directory")
 	}
 }
@@ -128,20 +126,9 @@ func TestSymlinkInAnEnvironmentDirIsFollowed(t *testing.T) { // as in a mounted 
 	if err := os.Symlink("..data/TOKEN", filepath.Join(dir, "TOKEN")); err != nil {
 		t.Fatal(err)
 	}
-	variables, err := Read(nil, dir, nil)
+	variables, err := Read(nil, dir)
 	if err != nil || len(variables) != 1 || variables[0].Value != "x" {
 		t.Errorf("got %+v, %v", variables, err)
-	}
-}
-
-func TestVariableOfTheDialectCannotComeFromAFile(t *testing.T) {
-	path := filepath.Join(files(t, map[string]string{"a.env": "A=1\nNGINX=3;\n"}), "a.env")
-	if _, err := Read([]string{path}, "", nil); err != nil {
-		t.Error(err)
-	}
-	_, err := Read([]string{path}, "", []dialect.Name{dialect.Nginx})
-	if err == nil || !strings.HasPrefix(err.Error(), path+":2: NGINX is set by supervisord itself") {
-		t.Error(err)
 	}
 }
 
@@ -151,7 +138,7 @@ func FuzzEnvironmentFile(f *testing.F) {
 		f.Add(c.text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		variables, err := parse("f", text, nil)
+		variables, err := parse("f", text)
 		if err != nil && !strings.HasPrefix(err.Error(), "f:") {
 			t.Errorf("the error does not say where: %v", err)
 		}
@@ -159,7 +146,7 @@ func FuzzEnvironmentFile(f *testing.F) {
 			if !ValidName(v.Name) || strings.Contains(v.Value, "\x00") || v.Unset {
 				t.Errorf("accepted %+v", v)
 			}
-			again, err := parse("f", v.Name+"='"+strings.ReplaceAll(v.Value, "'", "")+"'\n", nil)
+			again, err := parse("f", v.Name+"='"+strings.ReplaceAll(v.Value, "'", "")+"'\n")
 			if err != nil || len(again) != 1 || again[0].Value != strings.ReplaceAll(strings.ReplaceAll(v.Value, "'", ""), "\r\n", "\n") {
 				t.Errorf("%+v does not come back in quotes: %+v, %v", v, again, err)
 			}

@@ -267,7 +267,7 @@ func (p *Target) Argv() { p.Set("command", p.Run.Argv()) }
 // Environment sets a variable, in a shell if only a shell knows the value.
 func (p *Target) Environment(s source.Setting, name, value string) {
 	const longest = 255 // package config bounds the length of a key
-	err := environment.CheckName(name, nil)
+	err := environment.CheckName(name)
 	switch {
 	case err != nil:
 		p.Lacks(s, err.Error())

@@ -107,6 +107,10 @@ func (p *Target) inherits(s source.Setting, server *servers.Server, published []
 	if c.Workers > 1 && p.Value("workers") == "" {
 		p.Set("workers", c.Workers)
 	}
+	if server.Variable != nil {
+		name, value := server.Variable(c.Listen)
+		p.Set("environment."+name, value)
+	}
 	p.settings(s, server)
 	return true
 }

@@ -27,7 +27,7 @@ func Parts(value string) []string { return strings.Split(value, "\x00") }
 func Dynamic(value string) bool { return strings.Contains(value, "\x00") }
 
 // Exportable reports whether a shell can set a variable of this name.
-func Exportable(name string) bool { return environment.CheckName(name, nil) == nil }
+func Exportable(name string) bool { return environment.CheckName(name) == nil }
 
 // Placeholder is how supervisord's own configuration writes a part for a descriptor. It cannot be escaped.
 const Placeholder = "{fd:"

@@ -17,7 +17,6 @@ const (
 	StartServer SourceKind = "start_server"
 	Circus      SourceKind = "circus"
 	Supervisor  SourceKind = "supervisor"
-	Einhorn     SourceKind = "einhorn"
 	Procfile    SourceKind = "procfile"
 	Systemd     SourceKind = "systemd"
 	PM2         SourceKind = "pm2"
