@@ -154,6 +154,7 @@ func (p *runner) workerDid(number int, event worker.Event) {
 	case worker.ReadySaid:
 		p.step(program.ReadySaid{Worker: number})
 		p.s.unsaved = append(p.s.unsaved, w)
+		p.s.store.TouchHead() // it may have changed O_NONBLOCK of a socket of a socket unit
 	case worker.NeverReady:
 		p.step(program.NeverReady{Worker: number, Reason: e.Err.Error()})
 	case worker.Unseen:

@@ -38,9 +38,6 @@ type Store struct {
 	stale   bool   // the plan of the sockets is: the next Keep makes another one
 	problem error  // why the store is not current, although systemd is not busy
 	told    string // the problem that was logged last
-
-	foreign     []socket.Named // the sockets of socket units
-	nonBlocking []uint64       // those of them that do not block, as it is written down
 }
 
 // touched is what has changed since the last Keep.
@@ -150,7 +147,6 @@ func (s *Store) Keep(src Predecessor) {
 	if s == nil {
 		return
 	}
-	s.lookAtForeign()
 	if s.touched.none() && s.problem == nil {
 		return
 	}
@@ -178,22 +174,10 @@ func (s *Store) Push() {
 	s.tell()
 }
 
-// lookAtForeign finds out whether a worker has changed O_NONBLOCK of a socket of a socket unit, which nothing else says.
-func (s *Store) lookAtForeign() {
-	if s.touched.sockets {
-		return // they may be closed
-	}
-	if now := nonBlocking(s.foreign); !slices.Equal(now, s.nonBlocking) {
-		s.nonBlocking = now
-		s.TouchHead()
-	}
-}
-
 // plan finds out which descriptors have come and gone.
 func (s *Store) plan(src Predecessor) {
 	if s.touched.all || s.touched.sockets {
 		s.planSockets(src)
-		s.lookAtForeign()
 	}
 	if s.touched.all {
 		s.planAll(src)
@@ -213,10 +197,9 @@ func (s *Store) plan(src Predecessor) {
 // planSockets compares the sockets that the store should have with those that it has.
 func (s *Store) planSockets(src Predecessor) {
 	wanted := map[string]bool{}
-	s.touched.sockets, s.queue.sockets, s.foreign = false, nil, nil
+	s.touched.sockets, s.queue.sockets = false, nil
 	for _, named := range src.Sockets() {
 		if named.Foreign {
-			s.foreign = append(s.foreign, named)
 			continue
 		}
 		wanted[named.Name] = true

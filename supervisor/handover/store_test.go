@@ -164,26 +164,6 @@ func TestStoreHoldsExactlyTheLivingDescriptors(t *testing.T) {
 	}
 }
 
-func TestKeepNoticesThatAWorkerMadeASocketOfASocketUnitNonBlocking(t *testing.T) {
-	s := served(t)
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	s.sockets = []socket.Named{{Name: "unit", FD: fd, Foreign: true}}
-	s.store.TouchSockets()
-	for _, nonBlocking := range []bool{false, true, false} {
-		if err := unix.SetNonblock(fd, nonBlocking); err != nil {
-			t.Fatal(err)
-		}
-		s.store.Keep(s)
-		if got := slices.Contains(s.kept(t).NonBlocking, inode(fd)); got != nonBlocking {
-			t.Errorf("nonblocking: %t, want %t", got, nonBlocking)
-		}
-	}
-}
-
 func TestStoreOfASlowSystemdIsFilledAsThatReads(t *testing.T) {
 	sd := newSystemd()
 	sd.room = 3
