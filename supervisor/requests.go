@@ -311,5 +311,5 @@ func (p *runner) nobody(generation int) error {
 	if generation == 0 || len(numbers) == 0 {
 		return fmt.Errorf("%w: program %s has no worker", ErrState, p.core.Name)
 	}
-	return fmt.Errorf("%w: program %s has no generation %d with a worker; there is %s", ErrState, p.core.Name, generation, strings.Join(numbers, ", "))
+	return fmt.Errorf("%w: program %s has no generation %d with a worker; those with workers: %s", ErrState, p.core.Name, generation, strings.Join(numbers, ", "))
 }

@@ -41,9 +41,9 @@ func (p *runner) scale(e program.Scale) error {
 	case p.s.stopping():
 		return ErrStopping
 	case e.Workers < 1:
-		return fmt.Errorf("%w: %d workers; to have none, stop the program", ErrState, e.Workers)
+		return fmt.Errorf("%w: cannot scale to %d: use `supervisord stop %s`", ErrState, e.Workers, p.core.Name)
 	case e.Workers > MaxWorkers:
-		return fmt.Errorf("%w: %d workers; at most %d", ErrState, e.Workers, MaxWorkers)
+		return fmt.Errorf("%w: cannot scale to %d: at most %d workers", ErrState, e.Workers, MaxWorkers)
 	case t != nil && (t.Share > 0 || t.Canary > 0 && (p.outgrows(e.Workers) || e.Workers <= t.Canary)):
 		return fmt.Errorf("%w: generation %d of program %s is a canary: promote or abort it first", ErrState, t.Number, p.core.Name)
 	}

@@ -416,3 +416,33 @@ func TestLogLevelIsAsConfigured(t *testing.T) {
 	m.Await(lab.Says(lab.StartRetry))
 	m.Never(func(l lab.Entry) bool { return l.Level == "info" || l.Level == "debug" })
 }
+
+func TestWrongArgumentsExitWith2AndSayWhatIsRight(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Web)
+	m.Serves(1)
+	for words, want := range map[string]string{
+		"scale web 0":      "use `supervisord stop web`",
+		"scale web 100001": "at most",
+		"completion foo":   "bash",
+	} {
+		args := append(strings.Fields(words), "-c", m.Path("config.toml"))
+		if out, code := m.Run(args...); code != 2 || !strings.Contains(out, want) {
+			t.Errorf("%s: exit code %d: %s", words, code, out)
+		}
+	}
+	if out, code := m.Run("completion"); code != 0 || !strings.Contains(out, "zsh") {
+		t.Errorf("completion: exit code %d: %s", code, out)
+	}
+}
+
+func TestMissingConfigurationIsNamedWhereNoSupervisordAnswers(t *testing.T) {
+	t.Parallel()
+	m := lab.Prepare(t)
+	for _, command := range []string{"status", "reload"} {
+		path := m.Path("nope.toml")
+		if out, code := m.Run(command, "-c", path); code != 69 || !strings.Contains(out, "there is no "+path) {
+			t.Errorf("%s: exit code %d: %s", command, code, out)
+		}
+	}
+}

@@ -605,8 +605,14 @@ func TestStatusForPeopleShowsAFailedReload(t *testing.T) {
 	m.Serves(1)
 	m.Write(lab.WebWith("exit=3"))
 	m.Ctl("reload")
-	if out := m.CtlOK("status", "web"); !strings.Contains(out, "last reload: generation 2 failed at step start") || !strings.Contains(out, "serving") {
+	out := m.CtlOK("status", "web")
+	if !strings.Contains(out, "web up, generation 1 (1 worker), last deploy failed\n") || !strings.Contains(out, "last reload: generation 2 failed at step start") || !strings.Contains(out, "serving") {
 		t.Errorf("the status is %s", out)
+	}
+	m.Write(lab.Web)
+	m.CtlOK("reload")
+	if out := m.CtlOK("status", "web"); strings.Contains(out, "deploy failed") {
+		t.Errorf("after a deploy that serves the status is %s", out)
 	}
 	m.CtlFails(1, []string{"there is no such program: wbe"}, "status", "wbe")
 }

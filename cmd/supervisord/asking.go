@@ -61,9 +61,10 @@ func (a *asking) command(c *cobra.Command, ask func(ctx context.Context, c *cont
 	return c
 }
 
-// missing adds to the answer of another supervisord that the configuration does not exist: its name may be mistyped.
+// missing adds to the answer of another supervisord, or to none, that the configuration does not exist: its name may be mistyped.
 func (a *asking) missing(err error) error {
-	if refused, is := errors.AsType[*control.APIError](err); is && refused.Code == control.OtherConfig {
+	refused, is := errors.AsType[*control.APIError](err)
+	if is && refused.Code == control.OtherConfig || errors.Is(err, control.ErrNotThere) {
 		if _, missing := os.Stat(*a.path); errors.Is(missing, fs.ErrNotExist) {
 			return fmt.Errorf("there is no %s, and %w", *a.path, err)
 		}

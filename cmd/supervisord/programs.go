@@ -109,6 +109,12 @@ stop plan. The number holds until the configuration is read again. With a listen
 		if err != nil {
 			return nil, nil, commandline.Usagef("%q is not a number of workers: write a number such as 4", args[1])
 		}
+		switch {
+		case n < 1:
+			return nil, nil, commandline.Usagef("cannot scale to %d: use `supervisord stop %s`", n, args[0])
+		case n > supervisor.MaxWorkers:
+			return nil, nil, commandline.Usagef("cannot scale to %d: at most %d workers", n, supervisor.MaxWorkers)
+		}
 		return control.ScaleBody{Workers: n}, says(count(n, "worker") + workersOf(ctx, client, args[0])), nil
 	})
 }

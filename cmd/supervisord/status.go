@@ -242,6 +242,7 @@ func (v view) summary(p supervisor.ProgramStatus) string {
 	case program.Waiting:
 		color = v.paint.Bad
 	}
+	rest = strings.Replace(rest, program.LastFailed, v.paint.Bad(program.LastFailed), 1)
 	return v.paint.Strong(p.Name) + " " + color(string(p.State)) + rest
 }
 

@@ -42,10 +42,23 @@ func Prepare(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {
-			c.Short, c.Long = "write the completion script for a shell", ""
+			c.Short, c.Long, c.RunE = "write the completion script for a shell", "", noShell
+			c.Args = cobra.ArbitraryArgs
 		}
 		prepareArguments(c)
 	}
+}
+
+// noShell answers completion without the name of a shell.
+func noShell(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return c.Help()
+	}
+	var shells []string
+	for _, sub := range c.Commands() {
+		shells = append(shells, sub.Name())
+	}
+	return Usagef("%q is not a shell: write one of %s", args[0], strings.Join(shells, ", "))
 }
 
 func prepareArguments(c *cobra.Command) {

@@ -13,6 +13,9 @@ func (p *Program) Summary() string {
 	if g := p.Serving; g != nil {
 		text += fmt.Sprintf(", generation %d (%s)", g.Number, count(len(g.Workers), "worker"))
 	}
+	if p.lastFailed() {
+		text += ", " + LastFailed
+	}
 	if n := p.rolledBack(); n > 0 && p.Serving != nil {
 		text += fmt.Sprintf(", rolled back from %d", n)
 	}
@@ -54,6 +57,19 @@ func (p *Program) Summary() string {
 		}
 	}
 	return text
+}
+
+// LastFailed is in the Summary of a program that serves although its last reload failed.
+const LastFailed = "last deploy failed"
+
+// lastFailed reports whether the newest reload that is decided failed, so that an older generation than was asked for serves.
+func (p *Program) lastFailed() bool {
+	for _, r := range slices.Backward(p.Reloads) {
+		if !r.Outcome.Open() {
+			return p.Serving != nil && r.Outcome.Failed()
+		}
+	}
+	return false
 }
 
 // Waits says what the reload that is due waits for; "": none is due.
