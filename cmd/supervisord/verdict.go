@@ -143,14 +143,7 @@ func writeReceipt(out io.Writer, r receipt.Receipt) {
 	if text := atTheEnd(&r.ReloadRecord); text != "" {
 		fmt.Fprintf(out, "\n  generation %d: %s", r.Replaced, text)
 	}
-	fmt.Fprintf(out, "\n  longest accept queue %d, ListenOverflows %+d, ListenDrops %+d\n", r.LongestQueue(), r.ListenOverflows, r.ListenDrops)
-	if n := len(r.Connections); n > 0 {
-		last := r.Connections[n-1]
-		fmt.Fprintf(out, "  connections on the old generation: %d at first, %d after %s\n", r.Connections[0].Open, last.Open, short(last.At))
-	}
-	if r.ConnectionsError != "" {
-		fmt.Fprintf(out, "  connections on the old generation: not known: %s\n", r.ConnectionsError)
-	}
+	fmt.Fprintln(out)
 	for _, k := range r.Kills {
 		fmt.Fprintf(out, "  killed: worker %d of generation %d (PID %d): %s\n", k.Worker, k.Generation, k.PID, k.Reason)
 	}

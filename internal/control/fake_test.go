@@ -19,7 +19,6 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/internal/observe/usage"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
@@ -156,8 +155,7 @@ func serve(t testing.TB, f *fake, change ...func(*API)) *API {
 		t.Fatal(err)
 	}
 	os.Chmod(dir, 0o755)
-	s := &API{Path: filepath.Join(dir, "s"), Mode: 0o666, Inherited: -1, Loop: f, Log: zap.NewNop(), Gauge: new(usage.Gauge),
-		Receipts: receipt.NewRecorder(nil).Receipts}
+	s := &API{Path: filepath.Join(dir, "s"), Mode: 0o666, Inherited: -1, Loop: f, Log: zap.NewNop(), Gauge: new(usage.Gauge)}
 	for _, c := range change {
 		c(s)
 	}

@@ -91,7 +91,7 @@ func (a *API) receipts(w http.ResponseWriter, r *http.Request) error {
 	p := st.Programs[0]
 	past := append([]program.PastReload{}, p.Past...)
 	slices.Reverse(past)
-	return respond(w, ReceiptsAnswer{a.Receipts(p.Name, p.Reloads), past})
+	return respond(w, ReceiptsAnswer{receipt.Of(p.Name, p.Reloads), past})
 }
 
 func (a *API) start(w http.ResponseWriter, r *http.Request) error {

@@ -44,7 +44,7 @@ type ProgramReport struct {
 	Reset   int              `json:"reset"` // connections that waited when no worker of the old generation was left
 	Killed  int              `json:"killed"`
 	Failure *program.Failure `json:"failure,omitempty"`
-	Reload  *receipt.Receipt `json:"reload,omitempty"` // instead of the verdict's: with the kernel's figures, where they are known
+	Reload  *receipt.Receipt `json:"reload,omitempty"` // instead of the verdict's
 }
 
 // NewReport returns the report of a command that has waited. receipts are those of the programs, as far as they are known.

@@ -19,7 +19,6 @@ import (
 
 	"example.org/supervisord/internal/clients"
 	"example.org/supervisord/internal/foreign"
-	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/internal/observe/usage"
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/socket/unixpath"
@@ -85,7 +84,6 @@ type API struct {
 	Log       *zap.Logger
 	Used      func() // is called when a client comes, asks or goes; may be nil
 	Gauge     *usage.Gauge
-	Receipts  func(name string, records []program.ReloadRecord) []receipt.Receipt // newest first
 
 	rights  rights
 	users   users

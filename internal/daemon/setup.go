@@ -233,6 +233,6 @@ func (d *daemon) serve(updates <-chan *supervisor.Update) {
 	d.control.open(&control.API{
 		Path: d.settings.Control, Other: d.settings.OwnControl(d.Config), Config: d.Config, Mode: d.settings.ControlMode,
 		Inherited: inherited, Group: d.settings.ControlGroup, Read: d.settings.ControlRead == "any",
-		Loop: d.supervisor, Log: d.log, Used: rest.used, Gauge: gauge, Receipts: d.observer.Receipts,
+		Loop: d.supervisor, Log: d.log, Used: rest.used, Gauge: gauge,
 	}, d.log, controlAgain)
 }

@@ -1,5 +1,5 @@
 // Package observe follows what the supervisor reports and makes receipts, hooks, metrics and a page of it. It only consumes: the loop
-// never waits for it. While no reload is under way and no client reads, nothing in it wakes up.
+// never waits for it.
 package observe
 
 import (
@@ -9,7 +9,6 @@ import (
 	"go.uber.org/zap"
 
 	"example.org/supervisord/internal/observe/hooks"
-	"example.org/supervisord/internal/observe/kernel"
 	"example.org/supervisord/internal/observe/metrics"
 	"example.org/supervisord/internal/observe/page"
 	"example.org/supervisord/internal/observe/receipt"
@@ -39,7 +38,6 @@ type Observer struct {
 	hooks    *hooks.Queues
 	metrics  *metrics.Metrics // nil: not served
 	recorder *receipt.Recorder
-	pace     pace
 	recent   recent
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -49,7 +47,7 @@ type Observer struct {
 // Start begins to follow the supervisor, which need not run yet, and serves metrics and the page if that is configured. If they cannot
 // be served, Start logs that and continues.
 func (o *Observer) Start() {
-	o.recorder, o.done = receipt.NewRecorder(ownKernel{}), make(chan struct{})
+	o.recorder, o.done = receipt.NewRecorder(), make(chan struct{})
 	o.ctx, o.cancel = context.WithCancel(context.Background())
 	o.hooks = hooks.New(o.Runner, o.hookCommand, o.Log)
 	if o.Page != nil {
@@ -133,21 +131,15 @@ func (o *Observer) view(ctx context.Context) (*page.View, error) {
 	o.Gauge.Fill(st)
 	details := map[string]page.Detail{}
 	for _, p := range st.Programs {
-		receipts := o.Receipts(p.Name, p.Reloads)
+		receipts := receipt.Of(p.Name, p.Reloads)
 		details[p.Name] = page.Detail{Receipts: receipts[:min(shownReceipts, len(receipts))]}
 	}
 	return &page.View{Now: time.Now(), Status: st, Details: details, Recent: o.recent.list()}, nil
 }
 
-// Receipts makes receipts of the records of a program, the newest first. It may be called from any goroutine.
-func (o *Observer) Receipts(name string, records []program.ReloadRecord) []receipt.Receipt {
-	return o.recorder.Receipts(name, records)
-}
-
 // run follows the supervisor, and follows again if it was too slow.
 func (o *Observer) run() {
 	defer close(o.done)
-	defer o.pace.stop()
 	for updates, missed := o.Updates, false; ; updates, missed = nil, true {
 		if updates == nil {
 			var err error
@@ -175,8 +167,6 @@ func (o *Observer) follow(updates <-chan *supervisor.Update) bool {
 				return o.ctx.Err() == nil
 			}
 			o.see(*u)
-		case <-o.pace.tick():
-			o.sample()
 		case <-o.ctx.Done():
 			return false
 		}
@@ -192,7 +182,7 @@ func (o *Observer) resync() {
 	for _, r := range o.recorder.Resync(st) {
 		o.ended(r)
 	}
-	o.setPace()
+	o.tellBusy()
 }
 
 // see passes an update on to everything that is interested.
@@ -203,16 +193,13 @@ func (o *Observer) see(u supervisor.Update) {
 	}
 	var soFar *receipt.Receipt
 	if u.Kind == program.TrialFailed {
-		soFar = &o.Receipts(u.Program, []program.ReloadRecord{*u.Reload})[0]
+		soFar = &receipt.Receipt{Program: u.Program, ReloadRecord: *u.Reload}
 	}
 	o.hooks.See(u, soFar)
 	if done != nil {
 		o.ended(*done)
 	}
-	o.setPace()
-	if u.Kind == program.GenerationServes || u.Kind == program.TrialFailed {
-		o.pace.soon()
-	}
+	o.tellBusy()
 	if o.Page != nil {
 		o.recent.add(u)
 		o.Page.Notify()
@@ -225,48 +212,9 @@ func (o *Observer) ended(r receipt.Receipt) {
 	o.hooks.Ended(r)
 }
 
-// setPace keeps the timer running while a reload is under way, and only then.
-func (o *Observer) setPace() {
-	busy := o.recorder.Busy()
-	switch {
-	case busy:
-		o.pace.arm(time.Now())
-	default:
-		o.pace.stop()
-	}
+// tellBusy says whether a reload is under way.
+func (o *Observer) tellBusy() {
 	if o.Busy != nil {
-		o.Busy(busy)
+		o.Busy(o.recorder.Busy())
 	}
 }
-
-// sample looks at the kernel. The cost of counting connections decides when it counts again.
-func (o *Observer) sample() {
-	now := time.Now()
-	defer func() { o.pace.again(now) }()
-	count := o.pace.counts(now)
-	if count || o.pace.status == nil || now.Sub(o.pace.since) > atFirst {
-		st, err := o.ask(o.ctx)
-		if err != nil {
-			return
-		}
-		o.pace.status = st
-	}
-	o.recorder.Queues(o.pace.status)
-	if !count {
-		return
-	}
-	o.recorder.Connections(o.pace.status, now)
-	o.pace.counted(now)
-	if o.Page != nil {
-		o.Page.Notify()
-	}
-}
-
-// ownKernel is the kernel that this runs on.
-type ownKernel struct{}
-
-func (ownKernel) AcceptQueue(fd int) (waiting, limit int, err error) { return kernel.AcceptQueue(fd) }
-func (ownKernel) Connections(q []kernel.Query) []kernel.Count {
-	return kernel.Processes().Connections(q, time.Time{})
-}
-func (ownKernel) Listen() (kernel.Refused, error) { return kernel.Listen() }

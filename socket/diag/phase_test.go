@@ -2,11 +2,9 @@ package diag
 
 import (
 	"bytes"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -162,43 +160,6 @@ func FuzzMessages(f *testing.F) {
 			t.Errorf("%d messages do not come back: %v", len(found), err)
 		}
 	})
-}
-
-// FuzzNetstat: a counter is found under its name, whatever else /proc/net/netstat says.
-func FuzzNetstat(f *testing.F) {
-	f.Add("IpExt: A B\nIpExt: 1 2\n", "A TCPAbortOnClose", "1 2 3", int64(7))
-	f.Add("TcpExt: X\n", "", "x", int64(-1))
-	f.Fuzz(func(t *testing.T, before, names, values string, n int64) {
-		if got, err := parseNetstat(before, []string{"X", "Y"}); (err == nil) != (len(got) == 2) {
-			t.Errorf("%d counters, %v", len(got), err)
-		}
-		if strings.Contains("\n"+before, "\nTcpExt:") || strings.ContainsAny(names+values, "\n") {
-			return
-		}
-		head, line := strings.Fields(names), strings.Fields(values)
-		if len(head) > len(line) || slices.Contains(head, "Wanted") {
-			return
-		}
-		text := fmt.Sprintf("%s\nTcpExt: %s Wanted\nTcpExt: %s %d %s\n", before, strings.Join(head, " "), strings.Join(line[:len(head)], " "), n, strings.Join(line[len(head):], " "))
-		if got, err := parseNetstat(text, []string{"Wanted"}); err != nil || got[0] != n {
-			t.Errorf("%q: %v, %v", text, got, err)
-		}
-	})
-}
-
-func TestCountersAreRead(t *testing.T) {
-	if n, err := Counters("TCPAbortOnClose", "ListenDrops"); err != nil || len(n) != 2 {
-		t.Error(n, err)
-	}
-	n, err := parseNetstat("TcpExt: A X Y B\nTcpExt: 1 22 333 4\nIpExt: X\nIpExt: 1\n", []string{"Y", "X"})
-	if err != nil || !slices.Equal(n, []int64{333, 22}) {
-		t.Errorf("%v, %v", n, err)
-	}
-	for _, bad := range []string{"", "TcpExt: A\nTcpExt: 1\n", "TcpExt: X Y\nTcpExt: 1\n", "TcpExt: X Y\nTcpExt: 1 x\n", "TcpExt: X Y"} {
-		if _, err := parseNetstat(bad, []string{"X", "Y"}); err == nil {
-			t.Errorf("%q was read", bad)
-		}
-	}
 }
 
 // BenchmarkLook shows what a look at many connections costs, and what part of it each connection has.

@@ -25,7 +25,7 @@ func viewOf(programs ...supervisor.ProgramStatus) *View {
 	for _, p := range programs {
 		var receipts []receipt.Receipt
 		for i := len(p.Reloads) - 1; i >= 0; i-- {
-			receipts = append(receipts, receipt.Receipt{Program: p.Name, ReloadRecord: p.Reloads[i], Figures: receipt.Figures{AcceptQueue: map[string]int{"http": 3}}})
+			receipts = append(receipts, receipt.Receipt{Program: p.Name, ReloadRecord: p.Reloads[i]})
 		}
 		v.Details[p.Name] = Detail{Receipts: receipts[:min(len(receipts), 5)]}
 	}
@@ -146,9 +146,7 @@ func drainingLate() *View {
 	}
 	web.Generations = append(web.Generations, supervisor.GenerationStatus{Number: 16, Role: program.RoleDraining, Reason: "requested", Slots: 2, Began: ago(time.Hour), Served: ptr(ago(time.Hour)),
 		Retired: ptr(ago(20 * time.Second)), Workers: old})
-	v := viewOf(web)
-	v.Details["web"].Receipts[0].Connections = []receipt.Sample{{At: 0, Open: 40}, {At: 5 * time.Second, Open: 12}, {At: 15 * time.Second, Open: 3}}
-	return v
+	return viewOf(web)
 }
 
 // crashLoop is a program with 60 workers of which three are missing.

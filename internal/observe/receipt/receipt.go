@@ -1,74 +1,25 @@
-// Package receipt says what each reload cost: the record that the supervisor writes of a reload, and what the kernel said while the
-// reload was under way.
+// Package receipt tells once of each reload that has ended what it cost.
 package receipt
 
 import (
-	"maps"
-	"slices"
-	"time"
-
 	"go.uber.org/zap"
 
 	"example.org/supervisord/supervisor/program"
 )
 
-// Receipt is the record of a reload with the kernel's figures. All durations are nanoseconds in JSON.
+// Receipt is the record of a reload of a program. All durations are nanoseconds in JSON.
 type Receipt struct {
 	Program string `json:"program"`
 	program.ReloadRecord
-	Figures
 }
 
-// Figures are what the kernel says of a reload.
-type Figures struct {
-	Connections      []Sample       `json:"connections,omitempty"`       // still open on the generation that has to go
-	ConnectionsError string         `json:"connections_error,omitempty"` // why they are not known
-	AcceptQueue      map[string]int `json:"accept_queue,omitempty"`      // the longest queue seen, by listener
-	ListenOverflows  int64          `json:"listen_overflows"`            // in the whole network namespace
-	ListenDrops      int64          `json:"listen_drops"`
-}
-
-// Sample is one count of connections.
-type Sample struct {
-	At   time.Duration `json:"at_ns"` // since Decided
-	Open int           `json:"open"`
-}
-
-// maxSamples bounds the samples of a receipt. When there are more, every other sample goes: hours take no more space than seconds.
-const maxSamples = 64
-
-func (f *Figures) sample(at time.Duration, open int) {
-	if len(f.Connections) >= maxSamples {
-		half := f.Connections[:0]
-		for i := 0; i < len(f.Connections); i += 2 {
-			half = append(half, f.Connections[i])
-		}
-		f.Connections = half
+// Of makes receipts of the records of a program, the newest first.
+func Of(name string, records []program.ReloadRecord) []Receipt {
+	list := make([]Receipt, len(records))
+	for i, record := range records {
+		list[len(records)-1-i] = Receipt{name, record}
 	}
-	f.Connections = append(f.Connections, Sample{at, open})
-}
-
-func (f *Figures) queue(listener string, waiting int) {
-	if f.AcceptQueue == nil {
-		f.AcceptQueue = map[string]int{}
-	}
-	f.AcceptQueue[listener] = max(f.AcceptQueue[listener], waiting)
-}
-
-// copy returns a copy that shares nothing mutable.
-func (f *Figures) copy() Figures {
-	c := *f
-	c.Connections, c.AcceptQueue = slices.Clone(f.Connections), maps.Clone(f.AcceptQueue)
-	return c
-}
-
-// LongestQueue returns the longest accept queue of any listener.
-func (f *Figures) LongestQueue() int {
-	longest := 0
-	for _, n := range f.AcceptQueue {
-		longest = max(longest, n)
-	}
-	return longest
+	return list
 }
 
 // handover returns how the generation that had to go finished, as far as that is known.
@@ -99,20 +50,13 @@ func (r *Receipt) Log(log *zap.Logger) {
 		f = append(f, zap.String("asked_by", r.AskedBy))
 	}
 	f = append(f, zap.Duration("took", r.Took), zap.Duration("spawn_to_ready", r.SpawnToReady), zap.Duration("overlap", r.Overlap),
-		zap.Duration("drain", r.Drain), zap.Int("killed", r.Killed), zap.Int("accept_queue", r.LongestQueue()),
-		zap.Int64("listen_overflows", r.ListenOverflows), zap.Int64("listen_drops", r.ListenDrops))
+		zap.Duration("drain", r.Drain), zap.Int("killed", r.Killed))
 	if r.Failure != nil {
 		f = append(f, zap.String("step", r.Failure.Step), zap.String("failure", r.Failure.Reason))
 	}
 	f = append(f, r.handover()...)
-	if n := len(r.Connections); n > 0 {
-		f = append(f, zap.Int("connections_at_first", r.Connections[0].Open), zap.Int("connections_at_last", r.Connections[n-1].Open))
-	}
 	if len(r.Kills) > 0 {
 		f = append(f, zap.String("killed_because", r.Kills[0].Reason))
-	}
-	if r.ConnectionsError != "" {
-		f = append(f, zap.String("connections_error", r.ConnectionsError))
 	}
 	log.Info("reload receipt", f...)
 }

@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/internal/observe/kernel"
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/supervisor"
 )
@@ -67,7 +66,7 @@ func FillQueues(st *supervisor.Status) {
 func acceptQueue(l supervisor.ListenerStatus) (sum *supervisor.AcceptQueue) {
 	longest := 0
 	for _, fd := range l.FDs {
-		waiting, limit, err := kernel.AcceptQueue(fd)
+		waiting, limit, err := queueOf(fd)
 		if err != nil {
 			continue // closed meanwhile, or a datagram socket
 		}
@@ -106,13 +105,13 @@ func workers(st *supervisor.Status) func(yield func(*supervisor.WorkerStatus) bo
 }
 
 // stale asks about the workers whose last measurement is too old, one in each query.
-func (g *Gauge) stale(st *supervisor.Status, now time.Time) (queries []kernel.Query) {
+func (g *Gauge) stale(st *supervisor.Status, now time.Time) (queries []query) {
 	for _, p := range st.Programs {
 		addresses := p.Addresses()
 		for _, gen := range p.Generations {
 			for _, pid := range gen.PIDs() {
 				if last := g.known[pid]; last == nil || now.Sub(last.at) >= reuseFor {
-					queries = append(queries, kernel.Query{PIDs: []int{pid}, Addresses: addresses})
+					queries = append(queries, query{PIDs: []int{pid}, Addresses: addresses})
 				}
 			}
 		}
@@ -121,15 +120,15 @@ func (g *Gauge) stale(st *supervisor.Status, now time.Time) (queries []kernel.Qu
 }
 
 // measure looks once at all processes, and once at the connections of all these workers.
-func (g *Gauge) measure(now time.Time, queries []kernel.Query) {
+func (g *Gauge) measure(now time.Time, queries []query) {
 	if len(queries) == 0 {
 		return
 	}
 	if g.known == nil {
 		g.known = map[int]*reading{}
 	}
-	table, boot := kernel.Processes(), sinceBoot()
-	for i, count := range table.Connections(queries, now.Add(timeout)) {
+	table, boot := processes(), sinceBoot()
+	for i, count := range table.connections(queries, now.Add(timeout)) {
 		pid := queries[i].PIDs[0]
 		m := &reading{at: now}
 		m.weigh(table, pid, g.known[pid], boot)
@@ -141,8 +140,8 @@ func (g *Gauge) measure(now time.Time, queries []kernel.Query) {
 }
 
 // weigh measures the process group of a worker.
-func (m *reading) weigh(table *kernel.ProcessTable, pid int, last *reading, boot time.Duration) {
-	group, processes := table.Group(pid)
+func (m *reading) weigh(table *processTable, pid int, last *reading, boot time.Duration) {
+	group, processes := table.group(pid)
 	if processes == 0 {
 		return
 	}

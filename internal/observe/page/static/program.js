@@ -164,7 +164,7 @@ function lanes(l) {
     (n.queued ? ", " + n.queued + " waiting" : "")).join(" · "));
 }
 
-const head = ["Generation", "Outcome", "When", "By", "Took", "Spawn to ready", "Overlap", "Quiet", "Drain", "Left", "Reset", "Killed", "Queue", "Overflows"];
+const head = ["Generation", "Outcome", "When", "By", "Took", "Spawn to ready", "Overlap", "Quiet", "Drain", "Left", "Reset", "Killed"];
 const texts = 4; // the first columns are texts, the rest numbers
 
 function reloads(p, receipts, shown, view) {
@@ -187,8 +187,7 @@ function receipt(p, r, isShown) {
 }
 
 function figures(r) {
-  return [took(r.took_ns), took(r.spawn_to_ready_ns), took(r.overlap_ns), took(r.quiet_ns), took(r.drain_ns), busy(r.left), r.reset || 0, r.killed,
-    Math.max(0, ...Object.values(r.accept_queue || {})), r.listen_overflows];
+  return [took(r.took_ns), took(r.spawn_to_ready_ns), took(r.overlap_ns), took(r.quiet_ns), took(r.drain_ns), busy(r.left), r.reset || 0, r.killed];
 }
 
 // older lists reloads of which only a summary is kept.

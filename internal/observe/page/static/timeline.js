@@ -1,4 +1,4 @@
-// The picture of a reload: the generations around it as bars, and below them the open connections of the one that goes.
+// The picture of a reload: the generations around it as bars.
 
 import { at, count, el, hour, now, outcomeWord, span, svg } from "./dom.js";
 
@@ -32,9 +32,8 @@ function timeline(p, r, id) {
   const W = Math.max(260, Math.min(1100, document.documentElement.clientWidth - 90)); // so that text keeps its size
   const x = t => left + (Math.min(Math.max(t, from), to) - from) / (to - from) * (W - left);
   const lives = p.reloads.filter(l => l.began && at(l.began) < to && (!l.gone || at(l.gone) > from)).slice(-6);
-  const samples = (r.connections || []).some(c => c.open) ? r.connections : [], high = lives.length * row;
-  const H = high + 24 + (samples.length ? 66 : 0);
-  const s = svg("svg", { class: "timeline", viewBox: `0 0 ${W} ${H}`, role: "img", "aria-labelledby": id });
+  const high = lives.length * row;
+  const s = svg("svg", { class: "timeline", viewBox: `0 0 ${W} ${high + 24}`, role: "img", "aria-labelledby": id });
   if (r.overlap_ns || !r.ended) {
     const first = r.overlap_ns ? end0 - r.overlap_ns / 1e6 : begin0;
     s.append(svg("rect", { class: "overlap", x: x(first), y: 0, width: Math.max(1, x(end0) - x(first)), height: high }));
@@ -44,7 +43,6 @@ function timeline(p, r, id) {
     ...[begin0, end0].map(t => svg("line", { class: "axis", x1: x(t), x2: x(t), y1: 0, y2: high + 7 })),
     svg("text", { x: x(begin0), y: high + 20 }, hour(begin0)),
     svg("text", { x: x(end0), y: high + 20, "text-anchor": "end" }, (r.ended ? "+" : "now, +") + span(end0 - begin0)));
-  if (samples.length) connections(s, r, x, high + 26, end0);
   return s;
 }
 
@@ -65,19 +63,4 @@ function life(s, l, next, y, x) {
   const quiet = served && retired && next ? Math.min(end, next.quiet_ns ? at(next.flipped) + next.quiet_ns / 1e6 : end) : 0;
   if (quiet) bar("finishing", retired, quiet, "finished what it had in hand");
   if (retired) bar("draining", Math.max(retired, quiet), end, "told to stop");
-}
-
-function connections(s, r, x, y, end) {
-  const h = 40, top = Math.max(1, ...r.connections.map(c => c.open)), t = c => at(r.decided) + c.at_ns / 1e6;
-  let path = "", last = 0;
-  for (const c of r.connections) {
-    const px = x(t(c)), py = y + 14 + h - c.open / top * h;
-    path += path ? `H${px}V${py}` : `M${px} ${py}`;
-    last = px;
-  }
-  if (x(end) > last) path += `H${last = x(end)}`;
-  const base = y + 14 + h;
-  s.append(svg("path", { class: "area", d: `${path}V${base}H${x(t(r.connections[0]))}Z` }), svg("path", { class: "curve", d: path }),
-    svg("text", { x: x(t(r.connections[0])), y: y + 10 }, `connections open on generation ${r.outcome === "serves" ? r.replaced : r.generation}, at most ${top}`),
-    svg("text", { x: last + 5, y: base }, String(r.connections[r.connections.length - 1].open)));
 }

@@ -1,6 +1,4 @@
-// Package kernel asks Linux what only the kernel knows about a reload: how many connections a worker still has, how many wait to be accepted,
-// and how many were refused. It needs no help from the workers, and keeps nothing between two questions.
-package kernel
+package usage
 
 import (
 	"errors"
@@ -15,10 +13,10 @@ import (
 // errNoQueue says that connections do not queue on a socket.
 var errNoQueue = errors.New("not a listening socket")
 
-// AcceptQueue returns how many connections wait to be accepted from one of this process's own listening sockets, and how many can.
+// queueOf returns how many connections wait to be accepted from one of this process's own listening sockets, and how many can.
 // It asks TCP sockets by TCP_INFO (tcp(7); tcpi_unacked and tcpi_sacked of a listener are the queue and its limit), unix sockets by
 // sock_diag(7). Errors: errNoQueue for anything else.
-func AcceptQueue(fd int) (waiting, limit int, err error) {
+func queueOf(fd int) (waiting, limit int, err error) {
 	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
 		return 0, 0, os.NewSyscallError("getsockopt", err)
@@ -43,29 +41,16 @@ func AcceptQueue(fd int) (waiting, limit int, err error) {
 	return 0, 0, errNoQueue
 }
 
-// Refused counts the connections that the kernel refused in this network namespace, on any socket.
-type Refused struct{ Overflows, Drops int64 }
-
-// Listen reads ListenOverflows and ListenDrops from /proc/net/netstat (proc_pid_net(5)): how often an accept queue was full, and how often a
-// connection was dropped for that or another reason.
-func Listen() (Refused, error) {
-	n, err := diag.Counters("ListenOverflows", "ListenDrops")
-	if err != nil {
-		return Refused{}, err
-	}
-	return Refused{n[0], n[1]}, nil
-}
-
-// ProcessTable is every process that can be seen, at one moment.
-type ProcessTable struct {
+// processTable is every process that can be seen, at one moment.
+type processTable struct {
 	all      map[int]proc.Stat
 	groups   map[int][]int
 	children map[int][]int
 }
 
-// Processes reads /proc. It leaves out what it cannot read.
-func Processes() *ProcessTable {
-	t := &ProcessTable{all: map[int]proc.Stat{}, groups: map[int][]int{}, children: map[int][]int{}}
+// processes reads /proc. It leaves out what it cannot read.
+func processes() *processTable {
+	t := &processTable{all: map[int]proc.Stat{}, groups: map[int][]int{}, children: map[int][]int{}}
 	for _, p := range proc.Stats() {
 		t.all[p.PID] = p
 		t.groups[p.Group] = append(t.groups[p.Group], p.PID)
@@ -74,8 +59,8 @@ func Processes() *ProcessTable {
 	return t
 }
 
-// Group sums up the CPU time and memory of a process group. The other fields are those of its leader, if it lives.
-func (t *ProcessTable) Group(number int) (sum proc.Stat, processes int) {
+// group sums up the CPU time and memory of a process group. The other fields are those of its leader, if it lives.
+func (t *processTable) group(number int) (sum proc.Stat, processes int) {
 	sum = t.all[number]
 	sum.CPU, sum.Resident = 0, 0
 	for _, pid := range t.groups[number] {
@@ -86,7 +71,7 @@ func (t *ProcessTable) Group(number int) (sum proc.Stat, processes int) {
 }
 
 // family returns processes, the rest of their process groups, and all descendants of these.
-func (t *ProcessTable) family(pids []int) (all []int) {
+func (t *processTable) family(pids []int) (all []int) {
 	known := map[int]bool{}
 	add := func(more []int) {
 		for _, pid := range more {

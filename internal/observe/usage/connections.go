@@ -1,4 +1,4 @@
-package kernel
+package usage
 
 import (
 	"errors"
@@ -24,28 +24,28 @@ var (
 	errLate    = errors.New("counting takes too long")
 )
 
-// Query asks how many connections some processes have.
-type Query struct {
+// query asks how many connections some processes have.
+type query struct {
 	PIDs      []int    // with their process groups and descendants
 	Addresses []string // of the listeners, as the kernel gives them: "127.0.0.1:8080", "/run/web.sock", "@abstract"
 }
 
-// Count is how many connections that were accepted from the listeners are open, or why that is not known.
-type Count struct {
+// openCount is how many connections that were accepted from the listeners are open, or why that is not known.
+type openCount struct {
 	Open int
 	Err  error // fs.ErrPermission (wrapped), errLate, …
 }
 
-// Connections answers all queries with one look at the sockets of each address and at the descriptors of each process. After until (zero:
+// connections answers all queries with one look at the sockets of each address and at the descriptors of each process. After until (zero:
 // no limit) it answers with errLate. To look into a process takes what ptrace(2) calls read access: its user, or CAP_SYS_PTRACE.
-func (t *ProcessTable) Connections(queries []Query, until time.Time) []Count {
+func (t *processTable) connections(queries []query, until time.Time) []openCount {
 	c := counter{table: t, until: until, sockets: map[uint64]string{}, failed: map[string]error{}, link: make([]byte, 64)}
 	for _, q := range queries {
 		for _, address := range q.Addresses {
 			c.find(key(address))
 		}
 	}
-	counts := make([]Count, len(queries))
+	counts := make([]openCount, len(queries))
 	for i, q := range queries {
 		counts[i].Open, counts[i].Err = c.count(q)
 	}
@@ -54,7 +54,7 @@ func (t *ProcessTable) Connections(queries []Query, until time.Time) []Count {
 
 // counter is one look at connections.
 type counter struct {
-	table   *ProcessTable
+	table   *processTable
 	until   time.Time
 	sockets map[uint64]string // the key of each connection, by inode
 	failed  map[string]error  // of each key that was looked for; nil: its connections are known
@@ -92,7 +92,7 @@ func (c *counter) find(key string) {
 	c.failed[key] = err
 }
 
-func (c *counter) count(q Query) (int, error) {
+func (c *counter) count(q query) (int, error) {
 	wanted := map[string]bool{}
 	for _, address := range q.Addresses {
 		if err := c.failed[key(address)]; err != nil {

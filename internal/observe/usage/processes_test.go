@@ -1,4 +1,4 @@
-package kernel
+package usage
 
 import (
 	"crypto/rand"
@@ -61,23 +61,23 @@ func TestAcceptQueueCountsWaitingConnections(t *testing.T) {
 	for network, address := range map[string]string{"tcp4": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")} {
 		l := listen(t, network, address)
 		fd := fdOf(t, l)
-		if waiting, limit, err := AcceptQueue(fd); err != nil || waiting != 0 || limit < 1 {
+		if waiting, limit, err := queueOf(fd); err != nil || waiting != 0 || limit < 1 {
 			t.Errorf("%s: the empty queue is %d of %d, %v", network, waiting, limit, err)
 		}
 		for range 3 {
 			dial(t, l)
 		}
-		eventually(t, network+": three wait", func() bool { n, _, err := AcceptQueue(fd); return err == nil && n == 3 })
+		eventually(t, network+": three wait", func() bool { n, _, err := queueOf(fd); return err == nil && n == 3 })
 		if c, err := l.Accept(); err == nil {
 			defer c.Close()
 		}
-		eventually(t, network+": two wait", func() bool { n, _, err := AcceptQueue(fd); return err == nil && n == 2 })
+		eventually(t, network+": two wait", func() bool { n, _, err := queueOf(fd); return err == nil && n == 2 })
 	}
 }
 
 func TestOtherDescriptorsHaveNoQueue(t *testing.T) {
 	l := listen(t, "tcp4", "127.0.0.1:0")
-	if _, _, err := AcceptQueue(fdOf(t, dial(t, l))); !errors.Is(err, errNoQueue) {
+	if _, _, err := queueOf(fdOf(t, dial(t, l))); !errors.Is(err, errNoQueue) {
 		t.Errorf("a connection: %v", err)
 	}
 	f, err := os.Open("/dev/null")
@@ -85,16 +85,16 @@ func TestOtherDescriptorsHaveNoQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if _, _, err := AcceptQueue(int(f.Fd())); err == nil {
+	if _, _, err := queueOf(int(f.Fd())); err == nil {
 		t.Error("a file has a queue")
 	}
-	if _, _, err := AcceptQueue(-1); err == nil {
+	if _, _, err := queueOf(-1); err == nil {
 		t.Error("nothing has a queue")
 	}
 }
 
 func count(pids []int, addresses []string) (int, error) {
-	c := Processes().Connections([]Query{{PIDs: pids, Addresses: addresses}}, time.Time{})[0]
+	c := processes().connections([]query{{PIDs: pids, Addresses: addresses}}, time.Time{})[0]
 	return c.Open, c.Err
 }
 
@@ -151,22 +151,22 @@ func TestManyQueriesAreAnsweredTogether(t *testing.T) {
 	c.Close()
 	child := sleeper(t, f)
 	f.Close()
-	table := Processes()
+	table := processes()
 	at := []string{mine.Addr().String(), childs.Addr().String()}
-	queries := []Query{{[]int{os.Getpid()}, at}, {[]int{child.Process.Pid}, at}, {[]int{child.Process.Pid}, at[:1]}, {[]int{os.Getpid()}, nil}}
+	queries := []query{{[]int{os.Getpid()}, at}, {[]int{child.Process.Pid}, at}, {[]int{child.Process.Pid}, at[:1]}, {[]int{os.Getpid()}, nil}}
 	for range 1000 {
-		queries = append(queries, Query{[]int{child.Process.Pid}, at[1:]})
+		queries = append(queries, query{[]int{child.Process.Pid}, at[1:]})
 	}
-	counts := table.Connections(queries, time.Time{})
+	counts := table.connections(queries, time.Time{})
 	for i, want := range []int{3, 1, 0, 0, 1} { // the child is a descendant of this process
 		if counts[i].Open != want || counts[i].Err != nil {
 			t.Errorf("query %d: %+v, want %d", i, counts[i], want)
 		}
 	}
-	if c := table.Connections(queries[:1], time.Now().Add(-time.Second))[0]; !errors.Is(c.Err, errLate) {
+	if c := table.connections(queries[:1], time.Now().Add(-time.Second))[0]; !errors.Is(c.Err, errLate) {
 		t.Errorf("after the deadline: %+v", c)
 	}
-	if p, n := table.Group(child.Process.Pid); n != 1 || p.Parent != os.Getpid() || p.Resident < 0 || p.Began <= 0 {
+	if p, n := table.group(child.Process.Pid); n != 1 || p.Parent != os.Getpid() || p.Resident < 0 || p.Began <= 0 {
 		t.Errorf("the child is %+v, of %d", p, n)
 	}
 }
@@ -211,11 +211,5 @@ func TestConnectionsOfAProcessAreCounted(t *testing.T) {
 func TestEndedProcessHasNoConnections(t *testing.T) {
 	if n, err := count([]int{1 << 29}, []string{"127.0.0.1:80"}); n != 0 || err != nil {
 		t.Errorf("%d, %v", n, err)
-	}
-}
-
-func TestRefusedConnectionsAreCounted(t *testing.T) {
-	if _, err := Listen(); err != nil {
-		t.Error(err)
 	}
 }
