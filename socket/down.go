@@ -56,9 +56,6 @@ func (t *Table) Closed(key string) bool {
 // none of a lane from which no generation accepts. The sockets of a group join it again in their order: behind one that cannot listen,
 // the others wait for the next try.
 func (l *listener) listen() error {
-	if l.steersPath() {
-		return l.listenAtPath()
-	}
 	for _, m := range l.members {
 		silent := l.closed
 		if l.r.at.isUnix() && len(l.lanes) > 1 {

@@ -69,7 +69,7 @@ func (h *steeredHistory) Hold(rt *rapid.T) {
 	if len(h.held) > 4 || h.removed {
 		rt.Skip("enough generations")
 	}
-	claims, err := h.table.Hold([]string{h.key()}, Need{})
+	claims, err := h.table.Hold([]string{h.key()}, 0)
 	if err != nil {
 		rt.Fatal(err)
 	}

@@ -11,7 +11,7 @@ func TestLanesShowConnectionsThatNobodyAccepts(t *testing.T) {
 	table, w, _ := opened(t, spec)
 	hold := func() []string {
 		t.Helper()
-		claims, err := table.Hold([]string{w.Key()}, Need{Slots: 1})
+		claims, err := table.Hold([]string{w.Key()}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -246,9 +246,6 @@ func (l *listener) drop() {
 		return
 	}
 	unused := l.unused()
-	if l.steersPath() && !gone {
-		unused = slices.DeleteFunc(unused, func(m *sock) bool { return m.stray || l.serves(m) }) // connections wait there for the next generation
-	}
 	rest := len(l.members) - len(unused)
 	for i := len(l.members) - 1; i >= 0; i-- { // the last one first, so that no other gets its number
 		m := l.members[i]
@@ -328,10 +325,7 @@ func (m *sock) waiting() bool { return m.queued() > 0 }
 // The workers of its program must be replaced. Until a generation holds the new socket, connections to it are refused.
 func (t *Table) Stranded(key string) bool {
 	l := t.listeners[key]
-	switch {
-	case l != nil && l.steersPath():
-		return l.strandedPath()
-	case l == nil || l.shared == nil || l.shared.held():
+	if l == nil || l.shared == nil || l.shared.held() {
 		return false
 	}
 	return slices.ContainsFunc(l.lanes, func(ln *lane) bool { return ln.held() && !ln.reachable() })

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/pattern"
+	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/socket/unixpath"
 )
@@ -84,6 +85,37 @@ func socketID(fd int) uint64 {
 	var st unix.Stat_t
 	_ = unix.Fstat(fd, &st)
 	return st.Ino
+}
+
+// locate finds out whether the inode of an offered socket is at the path to which it was bound.
+func (o *offer) locate() {
+	if o.Network != "unix" || !strings.HasPrefix(o.Address, "/") {
+		return
+	}
+	i, err := unixpath.At(o.Address)
+	if err != nil {
+		return
+	}
+	bound := true
+	if o.hadPath() {
+		bound = hash(i.String()) == o.origin
+	} else if number, err := diag.BoundTo(o.id); err == nil {
+		bound = uint32(i.Number()) == number
+	}
+	if bound {
+		o.at, o.inode = o.Address, i
+	}
+}
+
+// path is where clients find the socket, as far as is known; "": it has none, or something else is there.
+func (o *offer) path() string {
+	if o.at == "" {
+		o.locate() // it may be that the file system could not be asked
+	}
+	if o.at == "" || o.inode.Gone(o.at) {
+		return ""
+	}
+	return o.at
 }
 
 // hadPath reports whether a supervisor had bound the socket to a path.
@@ -183,7 +215,7 @@ func (o *offer) rank(r Resolved, number int, exactly bool) int {
 		return 4
 	case !o.Listens && o.key == "":
 		return 0
-	case r.at.onDisk() && (o.path() == "" || o.hides(r)):
+	case r.at.onDisk() && o.path() == "":
 		return 0 // clients do not find it
 	case exportedHere && o.number == number:
 		return 4
@@ -218,7 +250,7 @@ func (a bindAddr) isBound(bound string) bool {
 // adopt makes an offered socket a member. If it cannot get all options of r, that is an error, unless a live generation has it, which
 // uses it as it is.
 func (u *update) adopt(l *listener, r Resolved, o *offer) (*sock, error) {
-	m := &sock{fd: o.FD, given: true, stray: o.age() == 2 && o.InUse, foreign: o.key == "" && !o.Ours || o.origin == "f", silent: !o.Listens}
+	m := &sock{fd: o.FD, stray: o.age() == 2 && o.InUse, foreign: o.key == "" && !o.Ours || o.origin == "f", silent: !o.Listens}
 	m.number = l.nextNumber()
 	if o.key != "" && !slices.ContainsFunc(l.members, func(other *sock) bool { return other.number == o.number }) {
 		m.number = o.number
@@ -228,10 +260,8 @@ func (u *update) adopt(l *listener, r Resolved, o *offer) (*sock, error) {
 		m.number++ // the gap says that the order of the group is not that of the numbers
 	}
 	var err error
-	if path := o.path(); path != "" {
-		if m.inode = o.inode; o.hides(r) {
-			m.hidden = path
-		}
+	if o.path() != "" {
+		m.inode = o.inode
 	}
 	if !m.hasPath() && o.hadPath() {
 		m.inode = unixpath.Lost

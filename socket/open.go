@@ -22,8 +22,6 @@ type sock struct {
 	number  int            // among the members of its listener, unique and unchanged as long as it is open
 	tag     int            // that its TCP connections have; see tag.go
 	inode   unixpath.Inode // what was bound to the path of a unix socket; zero: no path
-	given   bool           // a worker may have it
-	hidden  string         // where the inode is, beside the path of the listener; "": at the path
 	foreign bool           // from a systemd socket unit: its path is not ours to remove
 	stray   bool           // a process that is not one of our workers accepts from it
 	silent  bool           // bound, but not listening
@@ -209,7 +207,7 @@ func (s *sock) bindPath(r Resolved) (err error) {
 func (s *sock) hasPath() bool { return s.inode != unixpath.Inode{} }
 
 // reachable reports whether clients still find the socket: its path was not removed or replaced.
-func (s *sock) reachable(r Resolved) bool { return !s.hasPath() || !s.inode.Gone(s.path(r)) }
+func (s *sock) reachable(r Resolved) bool { return !s.hasPath() || !s.inode.Gone(r.at.path) }
 
 // discard closes the socket, and removes its path if that is ours and still leads to it.
 func (s *sock) discard(r Resolved) {
@@ -217,7 +215,7 @@ func (s *sock) discard(r Resolved) {
 		_ = unix.Close(s.fd)
 		return
 	}
-	unixpath.Close(s.fd, s.path(r), s.inode)
+	unixpath.Close(s.fd, r.at.path, s.inode)
 }
 
 // fullBacklog is the kernel's limit, or its default where a unit with ProcSubset=pid hides the limit.

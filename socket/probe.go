@@ -14,12 +14,12 @@ import (
 )
 
 // Probe is a way to reach one socket of a listener, whichever generation serves: the kernel sends a connection there that comes from the probe's port
-// of the loopback address, which no other process can have. A unix socket is found by its inode.
+// of the loopback address, which no other process can have.
 type Probe struct {
 	listener *listener
 	member   *sock
 	from, to netip.AddrPort
-	fd       int // keeps the port, or the inode
+	fd       int // keeps the port
 }
 
 // Probe prepares a connection to the socket that a worker in this slot has, whichever generation serves. It is an error if the generations share
@@ -35,9 +35,6 @@ func (t *Table) Probe(claim string, slot int) (*Probe, error) {
 		return nil, fmt.Errorf("cannot probe %s: it is bound to the interface %s: probe an address instead, or leave out interface", l.r.at, l.r.Interface)
 	}
 	p := &Probe{listener: l, member: m}
-	if l.steersPath() {
-		return p, p.openPath()
-	}
 	p.to = l.reachedAt()
 	if err := p.reserve(); err != nil {
 		return nil, fmt.Errorf("cannot probe %s: %w", l.r.at, err)
@@ -103,9 +100,6 @@ func bindLoopback(fd int, ip netip.Addr) (netip.AddrPort, error) {
 
 // Dial connects, once for each Probe. It is not for the loop.
 func (p *Probe) Dial(ctx context.Context) (net.Conn, error) {
-	if !p.to.IsValid() {
-		return p.dialPath(ctx)
-	}
 	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(p.from), Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
 		if e := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) }); e != nil {

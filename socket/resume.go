@@ -28,7 +28,6 @@ func (t *Table) Resume(generations []Holding) []error {
 	}
 	for _, l := range t.listeners {
 		l.resumed, l.closed = true, l.isSilent()
-		l.resumeServing(generations)
 		if _, err := l.findOrder(); err != nil {
 			u.problems = append(u.problems, err)
 		}

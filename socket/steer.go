@@ -96,7 +96,7 @@ func (l *listener) apply() error {
 	case len(l.members) == 0:
 		return nil
 	case l.r.at.isUnix():
-		return l.publish()
+		return nil
 	}
 	return l.applyProgram()
 }
@@ -240,7 +240,7 @@ func (m *sock) arrives(within time.Duration) (bool, error) {
 func (t *Table) aside(claims []string, slots []int, f func(l *listener, sockets []*sock)) {
 	for _, c := range claims {
 		l, ln, n := t.find(c)
-		if ln == nil || n == 0 || !l.r.at.isTCP() && !l.steersPath() {
+		if ln == nil || n == 0 || !l.r.at.isTCP() {
 			continue
 		}
 		var sockets []*sock
@@ -295,11 +295,10 @@ type LaneStatus struct {
 	Claim      string  `json:"-"`          // of the generation that has it alone; "": several have it, or none
 }
 
-// Lanes describes the lanes of a TCP listener, or of a unix path that is steered: those that generations have, and free ones
-// that serve or in which connections wait.
+// Lanes describes the lanes of a TCP listener: those that generations have, and free ones that serve or in which connections wait.
 func (t *Table) Lanes(key string) (status []LaneStatus) {
 	l := t.listeners[key]
-	if l == nil || !l.r.at.isTCP() && !l.steersPath() {
+	if l == nil || !l.r.at.isTCP() {
 		return nil
 	}
 	lanes := slices.Clone(l.lanes)

@@ -341,7 +341,7 @@ func TestWorkersOfASteeredListenerAreSpreadOverSockets(t *testing.T) {
 		{Spec{Address: addr("unix:" + t.TempDir() + "/s")}, 10 * SlotsOfSocket, 1},
 	} {
 		table, w := steered(t, c.spec)
-		claims, err := table.Hold([]string{w.Key()}, Need{Slots: c.workers})
+		claims, err := table.Hold([]string{w.Key()}, c.workers)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -363,7 +363,7 @@ func TestSharedListenerKeepsOneSocketForManyWorkers(t *testing.T) {
 	w := want(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	w.Slots = 10 * SlotsOfSocket
 	apply(t, table, w)
-	claims, err := table.Hold([]string{w.Key()}, Need{Slots: w.Slots})
+	claims, err := table.Hold([]string{w.Key()}, w.Slots)
 	if err != nil || table.Sockets(claims) != 1 || len(table.FDs(w.Key())) != 1 {
 		t.Errorf("it has %d sockets (%v)", len(table.FDs(w.Key())), err)
 	}
@@ -388,7 +388,7 @@ func TestFewDescriptorsMeanFewSockets(t *testing.T) {
 
 func TestConnectionsGoToTheSocketsOfTheChosenSlots(t *testing.T) {
 	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
-	claims, err := table.Hold([]string{w.Key()}, Need{Slots: 3 * SlotsOfSocket})
+	claims, err := table.Hold([]string{w.Key()}, 3*SlotsOfSocket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -419,7 +419,7 @@ func TestConnectionsGoToTheSocketsOfTheChosenSlots(t *testing.T) {
 // Slot by slot, from a socket for each slot to one for all: what nobody accepts from any more gets nothing.
 func TestSharedLaneServesTheChosenSlotsOfEachGeneration(t *testing.T) {
 	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
-	old, err := table.Hold([]string{w.Key()}, Need{Slots: 3})
+	old, err := table.Hold([]string{w.Key()}, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -449,41 +449,33 @@ func TestSharedLaneServesTheChosenSlotsOfEachGeneration(t *testing.T) {
 
 // TestRefuseResetsWhatWaitsForAGenerationThatIsGone leaves alone what waits for the one that serves.
 func TestRefuseResetsWhatWaitsForAGenerationThatIsGone(t *testing.T) {
-	for _, on := range []string{"tcp", "unix"} {
-		table, w, address := (*Table)(nil), Want{}, ""
-		if on == "tcp" {
-			table, w = steered(t, Spec{Address: addr("127.0.0.1:0")})
-		} else {
-			table, w, address = steeredPath(t)
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+	var waiting [][]net.Conn
+	var claims [][]string
+	for i := range 2 {
+		claims = append(claims, claimed(t, table, []string{w.Key()}))
+		mustServe(t, table, claims[i])
+		address := table.Address(claims[i][0])
+		waiting = append(waiting, []net.Conn{dial(t, "tcp", address), dial(t, "tcp", address)})
+		for _, c := range waiting[i] {
+			c.Write([]byte("request"))
 		}
-		var waiting [][]net.Conn
-		var claims [][]string
-		for i := range 2 {
-			claims = append(claims, servesPath(t, table, w))
-			if on == "tcp" {
-				address = table.Address(claims[i][0])
-			}
-			waiting = append(waiting, []net.Conn{dial(t, on, address), dial(t, on, address)})
-			for _, c := range waiting[i] {
-				c.Write([]byte("request"))
-			}
+	}
+	if n := table.Refuse(claims[1]); n != 0 {
+		t.Errorf("%d connections of the serving generation were refused", n)
+	}
+	if n := table.Refuse(claims[0]); n != 2 {
+		t.Errorf("%d connections were refused, want 2", n)
+	}
+	for _, c := range waiting[0] {
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+			t.Errorf("a client sees %v", err)
 		}
-		if n := table.Refuse(claims[1]); n != 0 {
-			t.Errorf("%s: %d connections of the serving generation were refused", on, n)
-		}
-		if n := table.Refuse(claims[0]); n != 2 {
-			t.Errorf("%s: %d connections were refused, want 2", on, n)
-		}
-		for _, c := range waiting[0] {
-			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
-				t.Errorf("%s: a client sees %v", on, err)
-			}
-		}
-		if n := table.Refuse(claims[0]); n != 0 {
-			t.Errorf("%s: %d connections were refused twice", on, n)
-		}
-		for range waiting[1] {
-			_ = unix.Close(accepted(t, table.FD(claims[1][0], 0)))
-		}
+	}
+	if n := table.Refuse(claims[0]); n != 0 {
+		t.Errorf("%d connections were refused twice", n)
+	}
+	for range waiting[1] {
+		_ = unix.Close(accepted(t, table.FD(claims[1][0], 0)))
 	}
 }

@@ -23,7 +23,7 @@ import (
 // generation gets the lowest free ones, but first those that new connections go to, or in which some wait: a generation that died left
 // them.
 //
-// A listener whose Handover is Share gives every generation the same lane. So do abstract unix sockets, UDP, and where SO_REUSEPORT cannot be
+// A listener whose Handover is Share gives every generation the same lane. So do unix sockets, UDP, and where SO_REUSEPORT cannot be
 // had: see Shared. Where the lane of all cannot become what the configuration wants, because O_NONBLOCK belongs to a socket, which its
 // processes share, or because the path of a unix socket is gone, the next generation gets another lane than the one before.
 //
@@ -142,23 +142,17 @@ func (t *Table) find(s string) (*listener, *lane, int) {
 	return l, l.lane(c.members[0]), len(c.members)
 }
 
-// Need is what a generation needs of its listeners.
-type Need struct {
-	Slots  int  // how many workers it has; 0: as many as are configured
-	Shared bool // the lane that serves now, beside the generation that has it
-}
-
-// Hold gives a generation what it has of the listeners with these keys, keeps that open, and returns the claims for Release: plain
+// Hold gives a generation of so many workers (0: as many as are configured) what it has of the listeners with these keys, keeps that open, and returns the claims for Release: plain
 // strings, which may be written down and held again by a later supervisor, after Resume. Unknown keys are left out. On error, which says
 // which socket could not be opened and why, the generation holds nothing.
-func (t *Table) Hold(keys []string, n Need) (claims []string, err error) {
+func (t *Table) Hold(keys []string, workers int) (claims []string, err error) {
 	for _, key := range keys {
 		l, ln, slots := t.find(key)
 		if l == nil || slots > 0 && ln == nil {
 			continue
 		}
 		if slots == 0 {
-			if ln, err = t.lease(l, n); err != nil {
+			if ln, err = t.lease(l, workers); err != nil {
 				t.Release(claims)
 				return nil, err
 			}
@@ -175,17 +169,13 @@ func (t *Table) Hold(keys []string, n Need) (claims []string, err error) {
 }
 
 // lease finds, or makes, the lane of the next generation.
-func (t *Table) lease(l *listener, n Need) (*lane, error) {
+func (t *Table) lease(l *listener, workers int) (*lane, error) {
 	if l.shared != nil {
 		return l.shared, nil
 	}
-	if n.Shared && len(l.serving) > 0 && l.serving[0].lane.held() {
-		l.serving[0].lane.shared = true
-		return l.serving[0].lane, nil
-	}
 	size := max(1, l.size)
-	if n.Slots > 0 {
-		size = l.r.sockets(n.Slots)
+	if workers > 0 {
+		size = l.r.sockets(workers)
 	}
 	u := &update{table: t}
 	ln, err := u.compose(l, l.r, size)
@@ -250,7 +240,6 @@ func (t *Table) Shared(key string) string {
 // with PerSlot no socket for the slot.
 func (t *Table) FD(claim string, slot int) int {
 	if _, m := t.socketOf(claim, slot); m != nil {
-		m.given = true
 		return m.fd
 	}
 	return -1
@@ -288,8 +277,6 @@ func (t *Table) Address(claim string) string {
 	switch {
 	case l == nil || slots > 0 && ln == nil:
 		return ""
-	case l.steersPath():
-		return l.r.at.path // its sockets were bound beside it
 	}
 	_, bound, _ := inherit.Describe(l.members[0].fd) // our own socket has a name
 	return bound

@@ -268,7 +268,7 @@ func addr(s string) Address {
 // claimed holds listeners for a generation.
 func claimed(t testing.TB, table *Table, keys []string) []string {
 	t.Helper()
-	claims, err := table.Hold(keys, Need{})
+	claims, err := table.Hold(keys, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,7 @@ func setAccess(s *sock, r Resolved) error {
 	if s.foreign {
 		return nil
 	}
-	return unixpath.SetAccess(s.path(r), s.inode, r.Mode, r.uid, r.gid)
+	return unixpath.SetAccess(r.at.path, s.inode, r.Mode, r.uid, r.gid)
 }
 
 // backlog is the length of the queue.

@@ -72,9 +72,6 @@ func (u *update) stage(w Want) (err error) {
 		l = &listener{key: w.Key(), r: w.Resolved}
 		if w.steered() {
 			u.inheritGroup(l, w.Resolved)
-			if err := u.inheritPath(l, w.Resolved); err != nil {
-				return err
-			}
 			u.inheritServing(l)
 		}
 	}
@@ -84,8 +81,6 @@ func (u *update) stage(w Want) (err error) {
 		return err
 	}
 	switch {
-	case !s.shared && l.strandedPath():
-		err = l.mayPublish()
 	case s.shared:
 		err = u.share(&s)
 	case len(l.serving) == 0:
@@ -97,17 +92,13 @@ func (u *update) stage(w Want) (err error) {
 
 // steered reports whether every generation is to have a lane of its own.
 func (r Resolved) steered() bool {
-	return r.Handover == Steer && (r.at.isTCP() && !r.ReusePort || r.at.onDisk())
+	return r.Handover == Steer && r.at.isTCP() && !r.ReusePort
 }
 
 // sharing reports whether the generations have to share a lane, and why, if the configuration says something else.
 func (l *listener) sharing(r Resolved) (shared bool, why string) {
 	if !r.steered() {
 		return true, ""
-	}
-	if r.at.onDisk() {
-		why = l.pathAlone(r)
-		return why != "", why
 	}
 	if l.size > 0 && l.r.ReusePort || l.why == afterReusePort {
 		return true, afterReusePort
@@ -236,10 +227,7 @@ func (u *update) gather(l *listener, ln *lane, r Resolved, size int) error {
 	had := ln.slots
 	u.undo = append(u.undo, func() { ln.slots = had })
 	free := l.free()
-	if r.at.isUnix() {
-		free = l.freeAtPath()
-	}
-	free = slices.DeleteFunc(free, func(m *sock) bool { return slices.Contains(had, m) })
+	free = slices.DeleteFunc(free, func(m *sock) bool { return slices.Contains(had, m) || !m.reachable(r) })
 	free = free[:min(len(free), max(0, size-len(had)))]
 	if err := u.setNonBlock(free, r); err != nil {
 		return err
@@ -300,7 +288,7 @@ func (u *update) obtain(l *listener, r Resolved, slot int, how opening) (*sock, 
 
 // fresh opens another member.
 func (u *update) fresh(l *listener, r Resolved, how opening) (*sock, error) {
-	m, err := l.open(r, how)
+	m, err := open(r, l.addressFor(r), how)
 	if err != nil {
 		return nil, err
 	}

@@ -108,23 +108,10 @@ func (p *runner) refusesCanary(c *config.Program, listeners []socket.Resolved, r
 		return "its number of workers has changed, and with it the sockets of per_slot, which a canary shares with the generation that serves: reload without --canary"
 	case r.replaces(c.Name) && r.share > 0 && len(c.Listen) == 0:
 		return "it has no listener, and so no connections to share: name only programs that have one"
-	case r.replaces(c.Name) && r.canary > 0 && probedPath(c, listeners) != "":
-		return fmt.Sprintf("its probe asks listener %s, a unix socket that a canary shares with the generation that serves, so the wrong one may answer: use another method in ready and health, or reload without --canary",
-			probedPath(c, listeners))
 	case r.replaces(c.Name):
 		return p.core.RefusesCanary(program.Reload{Canary: r.canary, Share: r.share, Unsteered: p.unsteered()}, c)
 	case !p.core.Knows(c) || !slices.Equal(p.listeners, listeners):
 		return "its configuration has changed, too, and it would be replaced whole: name it as well, or take the change back"
-	}
-	return ""
-}
-
-// probedPath returns the name of a listener with a path that a probe of the program names; "": none does.
-func probedPath(c *config.Program, listeners []socket.Resolved) string {
-	for _, l := range listeners {
-		if l.Address.OnDisk() && l.Name != "" && (l.Name == c.Ready.Check.Listener || l.Name == c.Health.Check.Listener) {
-			return l.Name
-		}
 	}
 	return ""
 }

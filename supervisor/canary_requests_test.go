@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"errors"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
-	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
 )
 
@@ -94,27 +92,6 @@ func TestCanaryIsRefusedIfItChangesSocketsOfSlots(t *testing.T) {
 			t.Errorf("answered %v", err)
 		}
 		s.count(4)
-	}, web)
-}
-
-func TestCanaryIsRefusedIfTheOldGenerationMayAnswerItsProbe(t *testing.T) {
-	web := testProgram(t, "web")
-	web.Workers = 2
-	web.Listen[0].Address, web.Listen[0].Handover = addr("unix:"+filepath.Join(t.TempDir(), "s")), socket.Steer
-	onStage(t, func(s *stage) {
-		for _, w := range s.workers() {
-			w.ready()
-		}
-		probed := *web
-		probed.Health.Listener = "http"
-		s.conf = configOf(&probed)
-		if err := <-s.canaryAsked(); !errors.Is(err, ErrCanary) || !strings.Contains(err.Error(), "its probe asks listener http, a unix socket") {
-			t.Errorf("answered %v", err)
-		}
-		s.conf = configOf(web)
-		if err := <-s.canaryAsked(); err != nil {
-			t.Errorf("without a probe there: answered %v", err)
-		}
 	}, web)
 }
 

@@ -68,7 +68,7 @@ func (p *runner) relisten() {
 // reach replaces the workers of the programs whose clients do not find a socket that a worker has: its path had been removed.
 func (s *Supervisor) reach() {
 	for p := range s.programs.all() {
-		if slices.ContainsFunc(p.listeners, func(l socket.Resolved) bool { return s.table.Stranded(l.Key()) && !p.trialRebinds(l) }) {
+		if slices.ContainsFunc(p.listeners, func(l socket.Resolved) bool { return s.table.Stranded(l.Key()) }) {
 			p.step(program.Reload{Reason: "the path of a socket was gone; it is bound again"})
 		}
 	}
@@ -100,11 +100,8 @@ func (p *runner) unsteered() string {
 		return "it has no listener"
 	}
 	for _, l := range p.listeners {
-		switch why := p.shared(l); {
-		case why != "":
+		if why := p.shared(l); why != "" {
 			return fmt.Sprintf("its listener %s is shared (%s)", l.Name, why)
-		case !l.Address.IsTCP():
-			return fmt.Sprintf("its listener %s is a unix socket, which leads to one generation at a time", l.Name)
 		}
 	}
 	return ""
@@ -132,13 +129,4 @@ func (p *runner) outgrows(workers int) bool {
 		}
 	}
 	return slices.ContainsFunc(p.listeners, func(l socket.Resolved) bool { return l.PerSlot })
-}
-
-// trialRebinds reports whether the generation on trial has a socket of its own for a listener, which clients find when it serves.
-func (p *runner) trialRebinds(l socket.Resolved) bool {
-	t := p.core.Trial
-	if t == nil || p.generations[t.Number] == nil {
-		return false
-	}
-	return p.s.table.Own([]string{socket.ClaimOn(l, p.generations[t.Number].claims)})
 }

@@ -50,12 +50,7 @@ func (p *runner) probe(g *resources, slot int, listener string) (*socket.Probe, 
 	if why := p.shared(g.listeners[i]); why != "" {
 		return nil, &ready.Unreachable{Err: errors.New("no probe can reach one generation on the listener " + listener + ", which is shared: " + why)}
 	}
-	claim := socket.ClaimOn(g.listeners[i], g.claims)
-	if t := p.core.Trial; t != nil && t.Number == g.number && !p.s.table.Own([]string{claim}) {
-		return nil, &ready.Unreachable{Err: errors.New("the generation that serves could answer the probe on the listener " + listener +
-			": a canary of some workers accepts from its socket, because the connections to a path cannot be divided: reload without --canary")}
-	}
-	return p.s.table.Probe(claim, slot)
+	return p.s.table.Probe(socket.ClaimOn(g.listeners[i], g.claims), slot)
 }
 
 // probeConn is the connection of a probe. The kernel sends nothing more to the worker for its sake once it is closed.

@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"errors"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -295,35 +294,6 @@ func TestOldWorkerIsToldAtDrainTimeoutIfTheKernelCannotBeAsked(t *testing.T) {
 			t.Errorf("%d lines say why", n)
 		}
 	}, steeredProgram(t))
-}
-
-func TestOldWorkerThatNewConnectionsStillReachIsNotToldAsQuiet(t *testing.T) {
-	dir := t.TempDir() + "/gone"
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	web := steeredProgram(t)
-	web.Listen[0].Address = addr("unix:" + dir + "/s")
-	onStage(t, func(s *stage) {
-		s.workers()[0].ready()
-		s.hup()
-		s.count(2)
-		if err := os.RemoveAll(dir); err != nil { // the new socket cannot be put at the path any more
-			t.Fatal(err)
-		}
-		s.workers()[1].ready()
-		pass(5 * time.Second)
-		if s.told(1) {
-			t.Error("told although new connections could not be steered away")
-		}
-		if n := s.logged("cannot steer new connections; they go where they went before"); n != 1 {
-			t.Errorf("%d lines say so", n)
-		}
-		pass(5 * time.Second)
-		if !s.told(1) {
-			t.Error("not told at drain.timeout")
-		}
-	}, web)
 }
 
 func TestWorkerThatDrainsItselfIsToldAtOnce(t *testing.T) {

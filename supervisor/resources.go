@@ -35,7 +35,8 @@ func (p *runner) prepare(cg *program.Generation) {
 	ctx, cancel := context.WithCancel(p.s.ctx)
 	g := &resources{number: cg.Number, listeners: p.listeners, abandon: cancel, log: p.capture.of(cg.Config)}
 	p.generations[cg.Number] = g
-	err := p.hold(g, cg)
+	var err error
+	g.claims, err = p.s.table.Hold(keysOf(g.listeners), len(cg.Slots))
 	p.s.store.TouchSockets()
 	p.s.store.TouchResources(p.core.Name, g.number)
 	p.s.later(func() func() {
@@ -46,31 +47,6 @@ func (p *runner) prepare(cg *program.Generation) {
 		snap, failure := p.gather(ctx, cg.Config, g.log)
 		return func() { p.prepared(g, snap, failure) }
 	})
-}
-
-// hold gives a generation its sockets: a lane of its own of each listener that is steered. A canary of some workers accepts from the
-// serving lane of a unix path, because the kernel cannot divide the connections to a path.
-func (p *runner) hold(g *resources, cg *program.Generation) error {
-	var own, shared []string
-	for _, l := range g.listeners {
-		if cg.Canary > 0 && l.Address.OnDisk() {
-			shared = append(shared, l.Key())
-		} else {
-			own = append(own, l.Key())
-		}
-	}
-	slots := len(cg.Slots)
-	claims, err := p.s.table.Hold(own, socket.Need{Slots: slots})
-	if err != nil {
-		return err
-	}
-	more, err := p.s.table.Hold(shared, socket.Need{Slots: slots, Shared: true})
-	if err != nil {
-		p.s.table.Release(claims)
-		return err
-	}
-	g.claims = append(claims, more...)
-	return nil
 }
 
 func (p *runner) prepared(g *resources, snap *snapshot.Snapshot, failure *program.Failure) {

@@ -33,17 +33,8 @@ timeout = "20s"
 
 const (
 	onTCP    = `address = "127.0.0.1:0"`
-	onPath   = `address = "unix:{dir}/s"`
 	perSlots = onTCP + "\nper_slot = true"
 )
-
-// reachedAt is the address of the listener.
-func reachedAt(m *lab.Supervisord, listen string) string {
-	if listen == onPath {
-		return "unix:" + m.Path("s")
-	}
-	return m.Address()
-}
 
 // probesAnswered counts the probes that each generation and slot has answered.
 func probesAnswered(m *lab.Supervisord) map[string]int {
@@ -57,12 +48,12 @@ func probesAnswered(m *lab.Supervisord) map[string]int {
 }
 
 func TestProbeOfTheListenerIsAnsweredByTheTrialAlone(t *testing.T) {
-	for _, listen := range []string{onTCP, onPath} {
+	for _, listen := range []string{onTCP, perSlots} {
 		t.Run(listen, func(t *testing.T) {
 			t.Parallel()
 			m := lab.Start(t, asksListener(listen, "http", "", "boot=1ms"))
 			m.Serves(1)
-			l := lab.PressNew(t, reachedAt(m, listen), 8, time.Millisecond)
+			l := lab.PressNew(t, m.Address(), 8, time.Millisecond)
 			const reloads = 100
 			for n := 2; n <= reloads+1; n++ {
 				m.Reload()
@@ -81,13 +72,13 @@ func TestProbeOfTheListenerIsAnsweredByTheTrialAlone(t *testing.T) {
 }
 
 func TestVersionThatIsUpButUnwellIsNeverVisible(t *testing.T) {
-	for _, listen := range []string{onTCP, onPath, perSlots} {
+	for _, listen := range []string{onTCP, perSlots} {
 		t.Run(listen, func(t *testing.T) {
 			t.Parallel()
 			config := strings.Replace(asksListener(listen, "http", "workers = 2", "ill={dir}/ill"), `"20s"`, `"3s"`, 1)
 			m := lab.Start(t, config)
 			m.Serves(1)
-			l := lab.PressNew(t, reachedAt(m, listen), 20, time.Millisecond)
+			l := lab.PressNew(t, m.Address(), 20, time.Millisecond)
 			m.File("ill", "")
 			for n := 2; n <= 4; n++ {
 				m.Reload()
@@ -126,7 +117,7 @@ func TestProbeOverHTTPS(t *testing.T) {
 }
 
 func TestProbeByTCPWaitsUntilTheWorkerAccepts(t *testing.T) {
-	for _, listen := range []string{onTCP, onPath} {
+	for _, listen := range []string{onTCP, perSlots} {
 		t.Run(listen, func(t *testing.T) {
 			t.Parallel()
 			config := asksListener(listen, "http", "", "accept={dir}/gate")
@@ -183,7 +174,7 @@ func TestHealthOnTheListenerReachesTheSlot(t *testing.T) {
 }
 
 func TestHealthOnTheListenerGoesOnAfterUpgradeAndDeath(t *testing.T) {
-	for _, listen := range []string{onTCP, onPath} {
+	for _, listen := range []string{onTCP, perSlots} {
 		t.Run(listen, func(t *testing.T) {
 			t.Parallel()
 			m := lab.Start(t, asksListener(listen, "http", "", "ill={dir}/ill")+everyHealth)
@@ -206,7 +197,7 @@ func TestHealthOnTheListenerGoesOnAfterUpgradeAndDeath(t *testing.T) {
 }
 
 func TestHealthOfAKeptGenerationIsWatched(t *testing.T) {
-	for _, listen := range []string{onTCP, onPath} {
+	for _, listen := range []string{onTCP, perSlots} {
 		t.Run(listen, func(t *testing.T) {
 			t.Parallel()
 			config := asksListener(listen, "http", "", "ill={dir}/ill") + everyHealth + "[program.web.reload]\nkeep = \"1h\"\n"
@@ -225,12 +216,4 @@ func TestHealthOfAKeptGenerationIsWatched(t *testing.T) {
 			m.Never(lab.Says("worker is to be replaced"), lab.Gen(2))
 		})
 	}
-}
-
-func TestCanaryOfSomeWorkersOnAPathIsNotProbedThere(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, asksListener(onPath, "http", "workers = 2"))
-	m.Serves(1)
-	m.CtlFails(1, []string{"nothing has changed", "reload without --canary"}, "reload", "--canary", "1", "--hold")
-	m.CtlOK("reload")
 }

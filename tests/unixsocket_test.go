@@ -1,10 +1,12 @@
 package tests
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -23,12 +25,9 @@ func TestUnixSocketServesAndIsRemovedAtTheEnd(t *testing.T) {
 	m.Finish() // checks that no socket is left
 }
 
-// sharedUnix is onUnix with one socket for all generations.
-var sharedUnix = strings.Replace(onUnix, "[program.web.ready]", "handover = \"share\"\n[program.web.ready]", 1)
-
-func TestSharedUnixSocketIsKeptOverAReload(t *testing.T) {
+func TestUnixSocketIsKeptOverAReload(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, sharedUnix)
+	m := lab.Start(t, onUnix)
 	m.Serves(1)
 	before, err := os.Stat(m.Path("s"))
 	lab.Must(t, err)
@@ -182,5 +181,35 @@ func TestFailedTrialLeavesTheSocketInItsPlace(t *testing.T) {
 	m.Gone(2)
 	if got := lab.Ask(t, "unix:"+m.Path("s"), "/"); !strings.Contains(got, "generation=1 ") {
 		t.Errorf("the answer is %s", got)
+	}
+}
+
+func TestUnixPathRefusesWhileItsProgramIsDown(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, (strings.Replace(onUnix, "[program.web.ready]", "when_down = \"refuse\"\n[program.web.ready]", 1)))
+	m.Serves(1)
+	m.Reload()
+	m.Serves(2)
+	m.Gone(1)
+	m.CtlOK("stop", "web")
+	if _, err := lab.Get("unix:"+m.Path("s"), "/"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("while it is down: %v", err)
+	}
+	m.CtlOK("start", "web")
+	lab.Ask(t, "unix:"+m.Path("s"), "/")
+	m.Reload()
+	m.Serves(4)
+	lab.Ask(t, "unix:"+m.Path("s"), "/")
+}
+
+func TestSteeringOfAUnixSocketIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"unix:{dir}/s", "unix:@s"} {
+		m := lab.Prepare(t)
+		m.Write(strings.Replace(lab.Web, "127.0.0.1:0\"", address+"\"\nhandover = \"steer\"", 1))
+		const want = `handover: "steer" is impossible: the kernel cannot steer the connections of a unix socket: remove handover, or listen on a loopback port`
+		if out, code := m.Run("check", "-c", m.Path("config.toml")); code == 0 || !strings.Contains(out, want) {
+			t.Errorf("%s: exit code %d: %s", address, code, out)
+		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 
 	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/socket"
-	"example.org/supervisord/socket/unixpath"
 )
 
 // drainFields are the keys of [program.NAME.drain].
@@ -36,7 +35,7 @@ func handoverFits(v document.Value, p *Program) {
 		default:
 			l.Handover = socket.Steer
 		}
-		if isSteered(*l) && l.Address.IsTCP() && l.Slotting() == "auto" {
+		if isSteered(*l) && l.Slotting() == "auto" {
 			l.SingleWhy = p.mayEnd()
 			l.Single = l.SingleWhy != ""
 		}
@@ -52,15 +51,10 @@ func (p *Program) cannotSteer(l socket.Spec) (why, change string) {
 	switch {
 	case l.Address.IsUDP():
 		return "udp has no connections", ""
-	case l.Address.IsUnix() && !l.Address.OnDisk():
-		return "an abstract unix socket has no path that could lead to another socket", "give it a path"
-	case l.Address.OnDisk() && len(l.Address.Path) > unixpath.Longest:
-		return fmt.Sprintf("its path has %d bytes, so that the hidden name of a second socket beside it would be too long", len(l.Address.Path)),
-			fmt.Sprintf("use a path of at most %d", unixpath.Longest)
+	case l.Address.IsUnix():
+		return "the kernel cannot steer the connections of a unix socket", "listen on a loopback port"
 	case l.ReusePort:
 		return "reuse_port lets other processes have sockets of the same address", "remove reuse_port"
-	case p.Reload.Strategy == Rolling && !perSlot && l.Address.IsUnix():
-		return `with strategy "rolling" old and new workers serve side by side`, `write strategy = "all"`
 	case p.Reload.Strategy == Rolling && !perSlot:
 		return `with strategy "rolling" old and new workers serve side by side, and without per_slot they have one socket`, `write strategy = "all" or per_slot = true`
 	case p.Reload.Strategy == StopFirst:

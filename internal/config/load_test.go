@@ -192,7 +192,7 @@ func TestEveryValueArrives(t *testing.T) {
 		Listen: []socket.Spec{
 			{Program: "web", Name: "http", Address: addr("127.0.0.1:8080"), Backlog: 100, ReusePort: true, TCPOptions: socket.TCPOptions{DeferAccept: 5 * time.Second, FastOpen: 256, KeepAlive: 30 * time.Second}, Interface: "lo", NonBlock: true, WhenDown: socket.WhenDown{Refuse: true, After: 30 * time.Second}, FD: socket.FixedFD(7), StarterName: "web", Handover: socket.Share},
 			{Program: "web", Name: "unix:/run/web.sock", Address: addr("unix:/run/web.sock"), Access: socket.Access{Mode: 0o660, User: "root", Group: "0"},
-				Handover: socket.Share, HandoverWhy: `with strategy "rolling" old and new workers serve side by side`},
+				Handover: socket.Share, HandoverWhy: unixWhy},
 			{Program: "web", Name: "[::1]:8080", Address: addr("[::1]:8080"), IPv6Only: "false", Handover: socket.Share,
 				HandoverWhy: `with strategy "rolling" old and new workers serve side by side, and without per_slot they have one socket`},
 		},

@@ -47,11 +47,11 @@ func TestProbeAtASteeredListenerIsToldHowToReachItsGeneration(t *testing.T) {
 			`ready.url: reaches the listener "http" at 0.0.0.0:8080, ` + ready + `url = "http://{listener:http}/up?{pid}"`},
 		"ready tcp": {"[program.web.ready]\nmethod = \"tcp\"\naddress = \"127.0.0.1:8080\"",
 			`ready.address: reaches the listener "http" at 0.0.0.0:8080, ` + ready + `address = "{listener:http}"`},
-		"health": {"[program.web.health]\nmethod = \"http\"\nurl = \"unix:/run/web.sock:/up\"",
-			`health.url: reaches the listener "local" at unix:/run/web.sock, ` + health + `url = "http://{listener:local}/up"`},
+		"health": {"[program.web.health]\nmethod = \"http\"\nurl = \"http://127.0.0.1:8081/up\"",
+			`health.url: reaches the listener "local" at 127.0.0.1:8081, ` + health + `url = "http://{listener:local}/up"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text := "[program.web]\ncommand = [\"true\"]\nlisten = [{ name = \"http\", address = \"0.0.0.0:8080\", per_slot = true }, { name = \"local\", address = \"unix:/run/web.sock\" }]\n" + c.text
+			text := "[program.web]\ncommand = [\"true\"]\nlisten = [{ name = \"http\", address = \"0.0.0.0:8080\", per_slot = true }, { name = \"local\", address = \"127.0.0.1:8081\" }]\n" + c.text
 			if got, want := messages(t, map[string]string{"c.toml": text}), "c.toml:6: program.web."+c.want+" to reach the worker's own generation"; got != want {
 				t.Errorf("got\n%s\nwant\n%s", got, want)
 			}

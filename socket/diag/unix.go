@@ -2,8 +2,6 @@ package diag
 
 import (
 	"errors"
-	"path/filepath"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -76,22 +74,13 @@ func askUnix(states, inode, show uint32, flags uint16, buf []byte, see func(s *u
 }
 
 // UnixInodes passes the inodes of the connections that were accepted from a listening unix socket that was bound under the name to see; an
-// abstract name begins with a zero byte. A path stands also for the hidden names beside it, under which sockets are bound that are
-// put to the path later (package unixpath). Connections that wait to be accepted have inode 0.
+// abstract name begins with a zero byte. Connections that wait to be accepted have inode 0.
 func UnixInodes(name string, see func(inode uint64)) error {
 	return askUnix(1<<established, 0, unixShowName, unix.NLM_F_DUMP, make([]byte, datagram), func(s *unixSocket) {
-		if bound := strings.TrimSuffix(string(s.name), "\x00"); bound == name || isBeside(bound, name) {
+		if bound := strings.TrimSuffix(string(s.name), "\x00"); bound == name {
 			see(uint64(s.inode))
 		}
 	})
-}
-
-// isBeside reports whether a name is a path with a dot before its last part and a number after it.
-func isBeside(name, path string) bool {
-	dir, base := filepath.Split(path)
-	number, is := strings.CutPrefix(name, dir+"."+base+".")
-	_, err := strconv.ParseUint(number, 10, 8)
-	return strings.HasPrefix(dir, "/") && is && err == nil
 }
 
 // UnixQueue returns how many connections wait to be accepted from the listening unix socket with this inode, and how many can.

@@ -187,12 +187,6 @@ func connect(path string) (pid int, err error) {
 	return pid, nil
 }
 
-// Access says to whom the socket at a path belongs, and who may connect.
-type Access struct {
-	Mode     fs.FileMode // 0: 0777 less the umask
-	UID, GID int         // -1: this process's
-}
-
 // Bind binds a new socket to a claimed path and gives its inode the owner and mode of SetAccess, before it listens, so that clients
 // cannot connect until they are right. The inode is valid also with an error, unless it is zero.
 func Bind(fd int, path string, mode fs.FileMode, uid, gid int) (Inode, error) {

@@ -2,7 +2,6 @@ package servers
 
 import (
 	"cmp"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +13,6 @@ import (
 
 	"example.org/supervisord/internal/lab"
 	"example.org/supervisord/internal/lab/load"
-	"example.org/supervisord/internal/lab/process"
 )
 
 // The servers of naive/ do on TERM what their authors have them do: no hook, no setting and no signal of ours. Two tests for each: 1,000
@@ -192,43 +190,4 @@ func TestAxumWithGracefulShutdownLosesKeptConnectionsOnly(t *testing.T) {
 func TestNodeExporterLosesKeptConnectionsOnly(t *testing.T) {
 	t.Parallel()
 	exporter.kept(t)
-}
-
-// nginx connects to the unix socket for each request, and answers 502 where that fails.
-func TestUnixSocketBehindNginxLosesNoRequest(t *testing.T) {
-	needs(t, "nginx-light", "/usr/sbin/nginx")
-	program := naiveProgram(t)
-	s := prepareFrom(t, naives, "unix")
-	s.brought(program, "bin/naive")
-	s.replace("unix/nginx.conf", "DIR", s.dir)
-	s.launch()
-	s.serves()
-	front, err := process.Start(proxy(s), s.log.Add, nil)
-	lab.Must(t, err)
-	t.Cleanup(func() { front.Stop(lab.Patience) })
-	at := s.at("127.0.0.1:8149")
-	awaitAccepts(t, at)
-	blow(s, lab.Storm{Clients: 1000, Requests: 100_000, Every: time.Second, Dial: load.Dial(at), Ask: get("/", answer)}).Lossless(t, "unix socket behind nginx", &s.log)
-}
-
-// proxy is the nginx in front of a site. It is not redeployed.
-func proxy(s *site) *exec.Cmd {
-	c := theGround().command([]string{s.dir}, "/usr/sbin/nginx", "-p", s.dir, "-c", s.path("unix/nginx.conf"))
-	c.Env = append(os.Environ(), lab.MarkVariable+"="+s.mark)
-	return c
-}
-
-// awaitAccepts waits until a server accepts connections: no event tells.
-func awaitAccepts(t *testing.T, address string) {
-	t.Helper()
-	for end := time.Now().Add(lab.Patience); ; time.Sleep(10 * time.Millisecond) {
-		conn, err := net.Dial("tcp", address)
-		if err == nil {
-			conn.Close()
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("nothing accepts at %s: %v", address, err)
-		}
-	}
 }
