@@ -21,8 +21,8 @@ func throughScript(t *testing.T, address string) *lab.Supervisord {
 	lab.Need(t, "bash")
 	script, err := filepath.Abs("../scripts/run")
 	lab.Must(t, err)
-	for in, what := range map[string]string{"": "./cmd/supervisord", "examples": "./hello"} { // the script builds them again, within Patience
-		if out, err := exec.Command("go", "build", "-C", lab.Root(in), "-o", os.DevNull, what).CombinedOutput(); err != nil {
+	for in, what := range map[string]string{"": "./cmd/...", "examples": "./hello"} { // the script builds them again, within Patience
+		if out, err := exec.Command("go", "build", "-C", lab.Root(in), "-o", t.TempDir()+"/", what).CombinedOutput(); err != nil {
 			t.Fatalf("go build: %v\n%s", err, out)
 		}
 	}
@@ -110,9 +110,9 @@ func TestScriptsInstallTakesTheNameStartServerOnlyIfItIsFree(t *testing.T) {
 			switch target, err := os.Readlink(to); {
 			case there && strings.HasSuffix(script, "uninstall") && !regular(to), there && err == nil:
 				t.Errorf("%s touched the existing start_server:\n%s", script, out)
-			case there && script == "install" && !strings.Contains(string(out), "to switch, ln -sf supervisord"):
+			case there && script == "install" && !strings.Contains(string(out), "to switch, ln -sf ../lib/supervisord/start_server"):
 				t.Errorf("%s does not report that it skipped start_server:\n%s", script, out)
-			case !there && script == "install" && target != "supervisord":
+			case !there && script == "install" && target != "../lib/supervisord/start_server":
 				t.Errorf("%s: it points to %q, %v\n%s", script, target, err, out)
 			case !there && script == "uninstall" && err == nil:
 				t.Errorf("uninstall leaves the link:\n%s", out)
@@ -187,7 +187,7 @@ func TestUninstallLeavesTheFilesOfAnotherProgram(t *testing.T) {
 		lab.Must(t, os.MkdirAll(filepath.Dir(dir+path), 0o755))
 		lab.Must(t, os.WriteFile(dir+path, []byte(text), 0o755))
 	}
-	lab.Must(t, os.Symlink("supervisord", dir+"/usr/local/bin/start_server"))
+	lab.Must(t, os.Symlink("../lib/supervisord/start_server", dir+"/usr/local/bin/start_server"))
 	before := tree(t, dir)
 	out, code := install(t, "uninstall", dir)
 	if code != 0 || !strings.Contains(out, dir+"/usr/local/bin/supervisord: it belongs to another program") {
@@ -269,7 +269,7 @@ func TestInstallRefusesABinaryOrANameThatCannotBe(t *testing.T) {
 	dir := t.TempDir()
 	other := filepath.Join(dir, "other")
 	lab.Must(t, os.WriteFile(other, []byte("#!/bin/sh\n"), 0o755))
-	for _, environment := range []string{"PROGRAM=a/b", "PROGRAM=start_server", "PROGRAM=-x", "PREFIX=relative", "BINARY=" + other} {
+	for _, environment := range []string{"PROGRAM=a/b", "PROGRAM=start_server", "PROGRAM=supervisord-tools", "PROGRAM=-x", "PREFIX=relative", "BINARY=" + other} {
 		if out, code := install(t, "install", dir, environment); code != 1 || !strings.HasPrefix(out, "install: ") {
 			t.Errorf("%s: exit status %d: %s", environment, code, out)
 		}

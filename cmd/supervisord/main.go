@@ -3,9 +3,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -21,14 +20,8 @@ func main() {
 
 // execute runs the command line and returns the exit code. Every error is printed once, here.
 func execute(argv []string) int {
-	name, args := programName(argv[0]), argv[1:]
+	name, args := commandline.ProgramName(argv[0]), argv[1:]
 	root := rootCommand(name)
-	if filepath.Base(argv[0]) == startServer {
-		args = append([]string{startServer}, args...)
-	}
-	if len(args) > 0 && args[0] == startServer {
-		name = startServer
-	}
 	root.SetArgs(args)
 	begun := false // false when an error comes: it is one of the command line
 	root.PersistentPreRun = func(*cobra.Command, []string) { begun = true }
@@ -51,26 +44,12 @@ func execute(argv []string) int {
 	return code
 }
 
-// mark tells scripts/install and scripts/uninstall that a program is this one: other programs have the same name.
-const mark = "This file belongs to supervisord, the process supervisor for restarts without downtime."
-
-// programName returns the name that this program was installed under, for the help, the completion and the manual page.
-func programName(argv0 string) string {
-	name := filepath.Base(argv0)
-	if name == startServer || strings.Trim(name, ".-_") != name || strings.ContainsFunc(name, func(r rune) bool {
-		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_", r)
-	}) {
-		return "supervisord"
-	}
-	return name
-}
-
 func rootCommand(name string) *cobra.Command {
 	var path string
 	var version bool
 	root := &cobra.Command{
 		Use:         name,
-		Annotations: map[string]string{"mark": mark},
+		Annotations: map[string]string{"mark": commandline.Mark},
 		Short:       "run programs and replace their workers without losing a connection",
 		Long: `supervisord holds the listening sockets of programs and hands them to their workers.
 On HUP it starts new workers, waits until they are ready, and only then stops the old ones.
@@ -87,7 +66,7 @@ Signals to a running supervisord:
 		SilenceUsage:  true,
 		RunE: func(*cobra.Command, []string) error {
 			if version {
-				return printVersion(false)
+				return commandline.PrintVersion(false)
 			}
 			return daemon.Run(fromFile(path))
 		},
@@ -103,7 +82,7 @@ Signals to a running supervisord:
 			root.AddCommand(command)
 		}
 	}
-	root.AddCommand(versionCommand(), exitStatusHelp(), docsCommand(&path), checkHandoverCommand(&path), demoWorkerCommand())
+	root.AddCommand(commandline.VersionCommand(), exitStatusHelp(), commandline.DocsCommand(exitStatusTopic), checkHandoverCommand(&path))
 	commandline.Prepare(root)
 	return root
 }
@@ -113,9 +92,31 @@ var groups = []struct {
 	title    string
 	commands []func(path *string) *cobra.Command
 }{
-	{"Run", []func(*string) *cobra.Command{demoCommand, initCommand, runCommand, checkCommand, proveCommand}},
+	{"Run", []func(*string) *cobra.Command{
+		tool("demo", "show, in fifteen seconds, what a deploy costs with supervisord and without"),
+		tool("init", "write a first configuration, by what is in a directory"),
+		runCommand, checkCommand,
+		tool("prove", "put load on a program, reload it again and again, and report what was lost and why"),
+	}},
 	{"Deploy", []func(*string) *cobra.Command{reloadCommand, promoteCommand, abortCommand, rollbackCommand, startCommand, stopCommand, restartCommand,
 		scaleCommand, pauseCommand, resumeCommand, signalCommand, killCommand, upgradeCommand}},
 	{"Observe", []func(*string) *cobra.Command{statusCommand, eventsCommand, logsCommand, logLevelCommand}},
-	{"Migrate", []func(*string) *cobra.Command{convertCommand, startServerCommand}},
+	{"Migrate", []func(*string) *cobra.Command{tool("convert", "convert another supervisor's configuration"), startServer}},
+}
+
+// tool is a command of supervisord-tools.
+func tool(name, short string) func(*string) *cobra.Command {
+	return func(*string) *cobra.Command { return commandline.Companion("supervisord-tools", name, short) }
+}
+
+func startServer(*string) *cobra.Command {
+	return commandline.Companion("start_server", "start_server", "drop-in replacement for Perl's start_server")
+}
+
+// count returns a number with its noun.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/daemon"
 )
@@ -31,7 +32,7 @@ func checkHandoverCommand(path *string) *cobra.Command {
 func fromFile(path string) daemon.Options {
 	path = daemon.AbsolutePath(path)
 	return daemon.Options{
-		Config: path, Load: func() (*config.Config, error) { return config.Load(path) }, Version: version(), ExitCode: exitCode,
+		Config: path, Load: func() (*config.Config, error) { return config.Load(path) }, Version: commandline.Version(), ExitCode: exitCode,
 		Check: func(binary string) []string { return []string{binary, checkHandover, "-c", path} },
 	}
 }

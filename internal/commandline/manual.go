@@ -11,11 +11,10 @@ import (
 	"example.org/supervisord/internal/pattern"
 )
 
-// WriteManual writes the manual page in man(7). mark is a comment at its head; exitStatus is the name of the help topic with all exit
-// codes.
-func WriteManual(w io.Writer, root *cobra.Command, mark, exitStatus string) {
+// writeManual writes the manual page in man(7). exitStatus is the name of the help topic with all exit codes.
+func writeManual(w io.Writer, root *cobra.Command, exitStatus string) {
 	name := roff(root.Name())
-	fmt.Fprintf(w, ".\\\" %s\n", mark)
+	fmt.Fprintf(w, ".\\\" %s\n", Mark)
 	fmt.Fprintf(w, ".TH %s 1 \"\" \"supervisord\" \"User Commands\"\n", strings.ToUpper(name))
 	fmt.Fprintf(w, ".SH NAME\n%s \\- %s\n", name, roff(root.Short))
 	fmt.Fprintf(w, ".SH SYNOPSIS\n.B %s\n[\\fICOMMAND\\fR] [\\fIOPTION\\fR...]\n", name)

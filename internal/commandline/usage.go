@@ -33,11 +33,13 @@ func Prepare(root *cobra.Command) {
 		return nil
 	})
 	root.SetHelpCommand(helpCommand())
-	root.Args = func(c *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return nil
+	if root.Args == nil {
+		root.Args = func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return unknownCommand(c, args[0])
 		}
-		return unknownCommand(c, args[0])
 	}
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {

@@ -30,7 +30,7 @@ type Config struct {
 type Settings struct {
 	PIDFile    string // "": see InstanceFile
 	LogLevel   string // debug, info, warn, error
-	LogFormat  string // auto, console, json, start_server
+	LogFormat  string // auto, console, json
 	Watch      bool
 	Include    []string      // patterns
 	RuntimeDir string        // for notify sockets

@@ -22,7 +22,7 @@ var supervisorFields = document.Fields[Settings]{
 	"pid_file":  func(s *Settings, v document.Value) { v.Path(&s.PIDFile) },
 	"log_level": func(s *Settings, v document.Value) { document.Choice(v, &s.LogLevel, "debug", "info", "warn", "error") },
 	"log_format": func(s *Settings, v document.Value) {
-		document.Choice(v, &s.LogFormat, "auto", "console", "json", "start_server")
+		document.Choice(v, &s.LogFormat, "auto", "console", "json")
 	},
 	"watch":   func(s *Settings, v document.Value) { v.Flag(&s.Watch) },
 	"include": func(s *Settings, v document.Value) { v.Paths(&s.Include) },

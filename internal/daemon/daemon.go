@@ -9,14 +9,15 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/observe"
-	"example.org/supervisord/internal/starter"
 	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/internal/watch"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/handover"
+	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
 
@@ -24,10 +25,32 @@ import (
 type Options struct {
 	Config   string // absolute path of the configuration file; "": the configuration is not in a file
 	Load     func() (*config.Config, error)
-	Session  *starter.Session             // nil: it was not started as start_server
+	Face     Face                         // nil: supervisord's own
 	Check    func(binary string) []string // the command with which a new binary checks that it can take over
 	Version  string
 	ExitCode func(error) int // what the process exits with after an error of Run
+	// DuplicateStopWindow is the time within which a second signal to stop is taken for the first: timeout(1) sends its signal to the
+	// process and to its group. 0: 250 ms.
+	DuplicateStopWindow time.Duration
+}
+
+// Face is what another program over the daemon shows of it, such as start_server. Its methods do not wait, and are called by one goroutine
+// at a time.
+type Face interface {
+	// Core returns the core of the log, which writes to out. It is called first.
+	Core(out zapcore.WriteSyncer, level zapcore.LevelEnabler) zapcore.Core
+	// Starts is called before the first worker starts.
+	Starts()
+	// Started is called when every socket is bound. sync writes what the log has for stderr.
+	Started(c *config.Config, sync func(), log *zap.Logger) error
+	// Resumed is called instead of both if another process handed its workers over. inherited returns its descriptors of Keep, or -1.
+	Resumed(s *supervisor.Status, inherited func(name string) int, sync func(), log *zap.Logger) error
+	// See is called with each report instead of the log.
+	See(c *config.Program, r program.Report)
+	// Keep returns the descriptors that an upgrade hands over.
+	Keep() map[string]int
+	// Ends is called when the last worker has ended.
+	Ends()
 }
 
 // daemon is a supervisor with everything that it needs from outside.
@@ -39,7 +62,6 @@ type daemon struct {
 	settings   config.Settings
 	out        output
 	log        *zap.Logger
-	lines      *starter.Lines // nil: the log is supervisord's own
 	pid        *handover.PIDFile
 	launcher   *worker.Launcher
 	watcher    *watch.Watcher
@@ -89,7 +111,9 @@ func (d *daemon) follow(err error) error {
 	d.observer.Close()
 	handover.EndGroup(os.Getenv, d.log)
 	d.log.Info("supervisord ends")
-	d.lines.Ends()
+	if d.Face != nil {
+		d.Face.Ends()
+	}
 	return err
 }
 
@@ -103,9 +127,6 @@ func (d *daemon) close() {
 	}
 	if d.launcher != nil {
 		d.launcher.Close() //nolint:errcheck // the next start sweeps the directory
-	}
-	if d.Session != nil && d.settings.RuntimeDir != "" {
-		os.Remove(d.settings.RuntimeDir) //nolint:errcheck // it belongs to this start_server alone, and stays if it is not empty
 	}
 	d.removePIDFile()
 }

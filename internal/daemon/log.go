@@ -13,12 +13,16 @@ import (
 
 // newLogger writes to stderr: text on a terminal, JSON lines elsewhere, and entries with fields to the journal if stderr is the
 // journal. No line is sampled. A line is dropped only when stderr is not read, and that is logged.
-func newLogger(c config.Settings, stderr *stream) (*zap.Logger, *zap.AtomicLevel) {
+func newLogger(c config.Settings, stderr *stream, face Face) (*zap.Logger, *zap.AtomicLevel) {
 	level := zap.NewAtomicLevel()
 	if l, err := zapcore.ParseLevel(c.LogLevel); err == nil {
 		level.SetLevel(l)
 	}
-	log := zap.New(logCore(c.LogFormat, level, stderr))
+	core := logCore(c.LogFormat, level, stderr)
+	if face != nil {
+		core = face.Core(stderr, level)
+	}
+	log := zap.New(core)
 	stderr.log.Store(log)
 	return log, &level
 }
@@ -36,12 +40,6 @@ func logCore(format string, level zapcore.LevelEnabler, out zapcore.WriteSyncer)
 			return journal
 		}
 		return prefixed
-	case format == "start_server": // the reports have lines of their own: see starter.Lines
-		e.TimeKey, e.LevelKey, e.NameKey = "", "", "name"
-		matters := zap.LevelEnablerFunc(func(l zapcore.Level) bool {
-			return level.Enabled(l) && (l >= zapcore.WarnLevel || level.Enabled(zapcore.DebugLevel))
-		})
-		return zapcore.NewCore(zapcore.NewConsoleEncoder(e), out, matters)
 	case format == "console", format == "auto" && terminal.Is(os.Stderr):
 		return console{LevelEnabler: level, out: out, paint: terminal.Colors(os.Stderr)}
 	}

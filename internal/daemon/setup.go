@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -14,7 +15,6 @@ import (
 	"example.org/supervisord/internal/observe"
 	"example.org/supervisord/internal/observe/page"
 	"example.org/supervisord/internal/observe/usage"
-	"example.org/supervisord/internal/starter"
 	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/internal/watch"
 	"example.org/supervisord/socket"
@@ -34,12 +34,8 @@ const (
 	pageFD    = "page"
 )
 
-// Two stop signals within this time are one: timeout(1) sends its signal to the process and to its group, and start_server ignores
-// every stop signal but the first.
-const (
-	duplicateStopWindow        = 250 * time.Millisecond
-	starterDuplicateStopWindow = time.Second
-)
+// duplicateStopWindow is the default of Options.DuplicateStopWindow.
+const duplicateStopWindow = 250 * time.Millisecond
 
 // setUp does everything up to the loop, and returns the updates from the first one on. If it fails in a new image, it closes nothing
 // that was handed over: the previous image needs it.
@@ -56,13 +52,10 @@ func (d *daemon) setUp() (updates <-chan *supervisor.Update, err error) {
 	if err = d.openNotify(); err != nil {
 		return nil, err
 	}
-	window := duplicateStopWindow
-	if d.Session != nil {
-		window = starterDuplicateStopWindow
-	}
 	d.supervisor = supervisor.New(supervisor.Options{
 		Load: d.Load, Report: d.reporter(), Launcher: launching{d.launcher}, Log: d.log, Level: level, Watch: d.watcher,
-		Orphans: orphans, Version: d.Version, Path: d.Config, Systemd: serviceManager(d.notify), Upgrader: newUpgrader(d), DuplicateStopWindow: window,
+		Orphans: orphans, Version: d.Version, Path: d.Config, Systemd: serviceManager(d.notify), Upgrader: newUpgrader(d),
+		DuplicateStopWindow: cmp.Or(d.DuplicateStopWindow, duplicateStopWindow),
 	})
 	updates = d.supervisor.SubscribeFirst()
 	return updates, d.open()
@@ -83,10 +76,7 @@ func (d *daemon) begin() (level *zap.AtomicLevel, err error) {
 		d.settings = d.config.Supervisor
 	}
 	d.out = openOutput()
-	d.log, level = newLogger(d.settings, d.out.stderr)
-	if d.settings.LogFormat == "start_server" {
-		d.lines = starter.NewLines(d.out.stderr)
-	}
+	d.log, level = newLogger(d.settings, d.out.stderr, d.Face)
 	if !d.handover.Programs() { // workers that were handed over continue, whatever has happened to the directory
 		if err = ready.PrepareDirectory(d.settings.RuntimeDir); err != nil {
 			return level, err
@@ -173,15 +163,12 @@ func serviceManager(n *systemd.Notify) supervisor.Systemd {
 	return service{n}
 }
 
-// reporter writes the log lines of start_server; nil: reports go to the log.
+// reporter is told of the reports instead of the log; nil: none is.
 func (d *daemon) reporter() func(*config.Program, program.Report) {
-	if d.lines == nil {
+	if d.Face == nil {
 		return nil
 	}
-	return func(c *config.Program, r program.Report) {
-		d.lines.See(c, r)
-		d.Session.See(r)
-	}
+	return d.Face.See
 }
 
 // open starts the supervisor anew, or with what was handed over.
@@ -190,12 +177,14 @@ func (d *daemon) open() error {
 	switch {
 	case !d.handover.Programs():
 		d.log.Info("supervisord starts", where...)
-		d.lines.Starts(os.Getpid())
-		if err := d.supervisor.Start(d.config, d.handover); err != nil {
-			return err
+		if d.Face != nil {
+			d.Face.Starts()
 		}
-		d.lines.Bound(d.config)
-		return d.Session.Redirect(d.out.sync, d.log)
+		err := d.supervisor.Start(d.config, d.handover)
+		if err == nil && d.Face != nil {
+			err = d.Face.Started(d.config, d.out.sync, d.log)
+		}
+		return err
 	case d.handover.Upgrade:
 		d.log.Info("supervisord was upgraded in place", where...)
 	default:
@@ -205,8 +194,10 @@ func (d *daemon) open() error {
 		d.log.Error("upgrade failed: the new binary could not take over; the old one is back", zap.String("reason", reason))
 	}
 	d.supervisor.Restore(d.handover)
-	d.lines.Resume(d.supervisor.Describe())
-	if err := d.Session.Resume(d.handover.Extra, d.out.sync, d.log); err != nil {
+	if d.Face == nil {
+		return nil
+	}
+	if err := d.Face.Resumed(d.supervisor.Describe(), d.handover.Extra, d.out.sync, d.log); err != nil {
 		d.log.Error("the log stays where it was", zap.Error(err))
 	}
 	return nil

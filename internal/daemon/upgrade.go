@@ -66,7 +66,9 @@ func (u upgrader) keep() map[string]int {
 	if fd := u.observer.FD(); fd >= 0 {
 		kept[pageFD] = fd
 	}
-	maps.Copy(kept, u.Session.Keep())
+	if u.Face != nil {
+		maps.Copy(kept, u.Face.Keep())
+	}
 	return kept
 }
 

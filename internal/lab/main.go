@@ -67,7 +67,7 @@ func build(dir string) error {
 	if err != nil {
 		return err
 	}
-	for module, packages := range map[string][]string{root: {"./cmd/supervisord"}, root + "/examples": {"./hello", "./starter"}} {
+	for module, packages := range map[string][]string{root: {"./cmd/..."}, root + "/examples": {"./hello", "./starter"}} {
 		args := []string{"build", "-C", module, "-o", dir + "/"}
 		if RaceEnabled {
 			args = append(args, "-race")

@@ -41,7 +41,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	for module, program := range map[string]string{"../..": "./cmd/supervisord", "../../examples": "./hello"} {
+	for module, program := range map[string]string{"../..": "./cmd/...", "../../examples": "./hello"} {
 		if out, err := exec.Command("go", "build", "-C", module, "-o", dir, program).CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "cannot build what the tests run: %v\n%s", err, out)
 			return 1

@@ -1,5 +1,5 @@
-// Package starter is the start_server command: its command line translated to a configuration, for the command itself and for
-// `supervisord convert`; its log lines; and --restart and --stop. The reference is Perl's Server::Starter 0.35.
+// Package starter translates a command line of start_server to a configuration, for cmd/start_server and for `supervisord convert`. The
+// reference is Perl's Server::Starter 0.35.
 package starter
 
 import (
@@ -42,8 +42,8 @@ func Flags() []getopt.Flag {
 	}
 }
 
-// errUsage is wrapped by the errors of a command line that cannot be parsed.
-var errUsage = errors.New("see --help")
+// ErrUsage is wrapped by the errors of a command line that cannot be parsed.
+var ErrUsage = errors.New("see --help")
 
 // ParsedLine is a command line, parsed.
 type ParsedLine struct {
@@ -56,11 +56,11 @@ type ParsedLine struct {
 // is enough. Options end at "--" or at the first word that is not one, so the worker's own options need no "--". An option of
 // start_server after the command, which the reference would take for itself, is an error: the line would mean something else.
 //
-// A mistake is a *getopt.Mistake in an error that wraps errUsage.
+// A mistake is a *getopt.Mistake in an error that wraps ErrUsage.
 func Parse(words []string) (ParsedLine, error) {
 	parsed, mistakes := getopt.Syntax{Options: Flags(), OneDash: true}.Parse(words)
 	if len(mistakes) > 0 {
-		return ParsedLine{}, fmt.Errorf("%w: %w", mistakes[0], errUsage)
+		return ParsedLine{}, fmt.Errorf("%w: %w", mistakes[0], ErrUsage)
 	}
 	line := ParsedLine{Given: parsed.Given}
 	if len(parsed.Rest) == 0 {
@@ -87,7 +87,7 @@ func (l *ParsedLine) findMisplaced() error {
 		name, _, _ := strings.Cut(word, "=")
 		if slices.ContainsFunc(Flags(), func(f getopt.Flag) bool { return !f.Extra && name == "--"+f.Name }) {
 			return fmt.Errorf("%w: %w", &getopt.Mistake{Word: l.First + i, What: fmt.Sprintf("%s comes after the command %s: move it before "+
-				"the command if it is for start_server, or write -- before the command if it is for the worker", word, l.Command[0])}, errUsage)
+				"the command if it is for start_server, or write -- before the command if it is for the worker", word, l.Command[0])}, ErrUsage)
 		}
 		return nil // the reference has no such option, so the rest belongs to the worker
 	}

@@ -46,7 +46,7 @@ func TestArgsFollowTheReference(t *testing.T) {
 	} {
 		got, err := normalized(strings.Fields(line))
 		if want == "" {
-			if !errors.Is(err, errUsage) {
+			if !errors.Is(err, ErrUsage) {
 				t.Errorf("%s is read as %q, want an error", line, got)
 			}
 			continue
@@ -71,7 +71,7 @@ func TestArgsRejectsMistakesWithTheReason(t *testing.T) {
 		"--=1":                   "unknown option: ",
 	} {
 		_, err := normalized(strings.Fields(line))
-		if !errors.Is(err, errUsage) || !strings.HasPrefix(err.Error(), want) {
+		if !errors.Is(err, ErrUsage) || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", line, err, want)
 		}
 	}

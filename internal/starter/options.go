@@ -34,8 +34,8 @@ type Options struct {
 	Later   bool                // the configuration is for later: --envdir need not exist yet
 }
 
-// errNoCommand is returned by Load when there is no command.
-var errNoCommand = errors.New("server program not specified")
+// ErrNoCommand is returned by Load when there is no command.
+var ErrNoCommand = errors.New("server program not specified")
 
 // NewOptions parses the words of a command line that starts here and now: see Parse.
 func NewOptions(words []string) (*Options, error) {
@@ -113,18 +113,18 @@ func (e *OptionError) Error() string {
 		text += ": " + e.Remedy
 	}
 	if e.usage {
-		text += ": " + errUsage.Error()
+		text += ": " + ErrUsage.Error()
 	}
 	return text
 }
 
-func (e *OptionError) Is(target error) bool { return e.usage && target == errUsage }
+func (e *OptionError) Is(target error) bool { return e.usage && target == ErrUsage }
 
 // Load translates the command line, with the environment and --envdir as they are now, and checks it as `supervisord check` checks
 // a file. Mistakes in options are *OptionErrors, several joined by errors.Join.
 func (o *Options) Load() (*config.Config, error) {
 	if len(o.Command) == 0 {
-		return nil, errNoCommand
+		return nil, ErrNoCommand
 	}
 	t, err := o.Translate()
 	if err != nil {

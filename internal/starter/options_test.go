@@ -166,7 +166,7 @@ func TestMistakesOutsideOptionsAreRejected(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	o.Command = nil
-	if _, err := o.Load(); !errors.Is(err, errNoCommand) {
+	if _, err := o.Load(); !errors.Is(err, ErrNoCommand) {
 		t.Errorf("got %v", err)
 	}
 }

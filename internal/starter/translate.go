@@ -238,7 +238,7 @@ func (t *Translation) listen(from getopt.Given, p port, mode string, backlog get
 // text is the configuration that the command itself runs.
 func (t *Translation) text() string {
 	var b strings.Builder
-	b.WriteString("[supervisor]\nlog_format = \"start_server\"\ncontrol = \"off\"\n")
+	b.WriteString("[supervisor]\ncontrol = \"off\"\n")
 	if t.PIDFile != "" {
 		fmt.Fprintf(&b, "pid_file = %s\n", quoted(t.PIDFile))
 	}

@@ -20,6 +20,7 @@ var layers = [][]string{
 	{"socket/dialect"},
 	{"internal/config/environment", "internal/config/reach"},
 	{"internal/config", "internal/platform"},
+	{"internal/starter"},
 	// What decides, what survives, what carries out.
 	{"supervisor/program", "supervisor/snapshot"},
 	{"supervisor/handover"},
@@ -27,7 +28,7 @@ var layers = [][]string{
 	// What reads the supervisor's reports, and what asks it.
 	{"internal/observe/receipt", "internal/observe/metrics", "internal/observe/usage"},
 	{"internal/observe/hooks", "internal/observe/page", "internal/control"},
-	{"internal/observe", "internal/lab/process", "internal/starter"},
+	{"internal/observe", "internal/lab/process"},
 	// What convert reads and writes.
 	{"internal/convert/shell"},
 	{"internal/convert/source"},
@@ -35,7 +36,7 @@ var layers = [][]string{
 	{"internal/convert/apps", "internal/convert/unit"},
 	// The commands.
 	{"internal/convert", "internal/daemon", "internal/prove", "internal/scaffold"},
-	{"cmd/supervisord"},
+	{"cmd/start_server", "cmd/supervisord", "cmd/supervisord-tools"},
 	// What tests and measures, and the examples.
 	{"internal/lab", "examples/measure/kit", "examples/grpc/greeter", "tests/soak/account"},
 	{"tests/soak/traffic"},

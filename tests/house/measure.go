@@ -32,7 +32,7 @@ func (m *module) measures() []measure {
 		if !p.harness {
 			total += p.lines
 		}
-		if p.daemon {
+		if slices.Contains(p.programs, "cmd/supervisord") {
 			daemon += p.lines
 		}
 	}

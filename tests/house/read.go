@@ -31,15 +31,15 @@ type module struct {
 
 // A source is one package of it.
 type source struct {
-	path    string
-	dir     string
-	imports []string // of this project, direct
-	files   []*ast.File
-	lines   int  // without generated files
-	daemon  bool // linked into cmd/supervisord
-	harness bool // imports testing, so that only tests can use it: counted as a test
-	types   *types.Package
-	info    *types.Info
+	path     string
+	dir      string
+	imports  []string // of this project, direct
+	files    []*ast.File
+	lines    int      // without generated files
+	programs []string // that link it
+	harness  bool     // imports testing, so that only tests can use it: counted as a test
+	types    *types.Package
+	info     *types.Info
 }
 
 // short returns the import path below the module's.
@@ -52,6 +52,10 @@ type listed struct {
 	TestGoFiles             []string
 	XTestGoFiles            []string
 	DepsErrors              []struct{ Err string }
+	Module                  *struct {
+		Path string
+		Main bool
+	}
 }
 
 // readModule reads the packages below dirs, each of which is the root of a Go module, and checks their types.
@@ -66,16 +70,33 @@ func readModule(dirs ...string) (*module, error) {
 			return nil, err
 		}
 	}
-	daemon, err := goList(dirs[0], "-deps", "./cmd/supervisord")
-	if err != nil {
-		return nil, err
-	}
-	for _, l := range daemon {
-		if p := m.find(l.ImportPath); p != nil {
-			p.daemon = true
+	for _, program := range programs {
+		linked, err := goList(dirs[0], "-deps", "./"+program)
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range linked {
+			if p := m.find(l.ImportPath); p != nil {
+				p.programs = append(p.programs, program)
+			}
 		}
 	}
 	return m, m.check()
+}
+
+// programs are what users install.
+var programs = []string{"cmd/supervisord", "cmd/supervisord-tools", "cmd/start_server"}
+
+// linkedModules returns the modules of others that a program of the module in dir links, in order.
+func linkedModules(dir, program string) (paths []string, err error) {
+	linked, err := goList(dir, "-deps", "./"+program)
+	for _, l := range linked {
+		if l.Module != nil && !l.Module.Main {
+			paths = append(paths, l.Module.Path)
+		}
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths), err
 }
 
 func (m *module) readDir(dir string) error {
@@ -100,7 +121,7 @@ func (m *module) readDir(dir string) error {
 
 // goList runs go list -json in dir.
 func goList(dir string, args ...string) ([]listed, error) {
-	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,Export,GoFiles,TestGoFiles,XTestGoFiles,Imports,DepsErrors"}, args...)...)
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,Export,GoFiles,TestGoFiles,XTestGoFiles,Imports,DepsErrors,Module"}, args...)...)
 	cmd.Dir = dir
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

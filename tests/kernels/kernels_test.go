@@ -101,7 +101,7 @@ func fetch(t *testing.T, kernel string) {
 // build makes the root of a machine: the programs under test in /built, the test binaries beside their testdata in /src, and the plan.
 func build(t *testing.T, root, arch string, chosen []selection) {
 	must(t, os.MkdirAll(filepath.Join(root, "src/cmd/supervisord"), 0o755)) // by which the tests find the root of the source
-	goCommand(t, arch, "build", "-o", filepath.Join(root, "built")+"/", "./cmd/supervisord")
+	goCommand(t, arch, "build", "-o", filepath.Join(root, "built")+"/", "./cmd/...")
 	goCommand(t, arch, "build", "-C", "examples", "-o", filepath.Join(root, "built")+"/", "./hello", "./starter")
 	var plan strings.Builder
 	for _, s := range chosen {

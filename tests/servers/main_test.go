@@ -32,7 +32,7 @@ func run(m *testing.M) int {
 
 // build builds supervisord without C, so that it runs in a root with another C library.
 func build() error {
-	command := exec.Command("go", "build", "-o", supervisord(), "./cmd/supervisord")
+	command := exec.Command("go", "build", "-o", built+"/", "./cmd/...")
 	command.Dir = "../.."
 	command.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := command.CombinedOutput(); err != nil {

@@ -13,6 +13,8 @@ import (
 // script runs one of the project's scripts with a prebuilt program.
 func script(t *testing.T, name string, environment ...string) string {
 	t.Helper()
+	build(t, "cmd/supervisord-tools") // which are installed from beside it
+	build(t, "cmd/start_server")
 	command := exec.Command(filepath.Join(repository(t), "scripts", name))
 	command.Env = append(os.Environ(), append(environment, "BINARY="+build(t, "cmd/supervisord"))...)
 	out, err := command.CombinedOutput()
@@ -43,7 +45,7 @@ func TestInstallPutsEverythingInItsPlace(t *testing.T) {
 	for _, want := range []string{
 		"opt/sv/bin/supervisord", "opt/sv/lib/systemd/system/supervisord.service", "opt/etc/supervisord/config.toml",
 		"opt/sv/share/bash-completion/completions/supervisord", "opt/sv/share/zsh/site-functions/_supervisord",
-		"opt/etc/supervisord/config.toml.example",
+		"opt/sv/lib/supervisord/supervisord-tools", "opt/sv/lib/supervisord/start_server", "opt/etc/supervisord/config.toml.example",
 		"opt/sv/share/fish/vendor_completions.d/supervisord.fish", "opt/sv/share/doc/supervisord/drop-ins/README.md",
 		"opt/sv/share/doc/supervisord/README.md", "opt/sv/share/doc/supervisord/LICENSE",
 		"opt/sv/share/doc/supervisord/docs/configuration.md", "opt/sv/share/doc/supervisord/docs/openapi.yaml",

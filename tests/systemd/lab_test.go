@@ -134,7 +134,7 @@ func build(t *testing.T, pkg string) string {
 	if path := built.paths[pkg]; path != "" {
 		return path
 	}
-	path := filepath.Join(built.dir, strings.ReplaceAll(pkg, "/", "_"))
+	path := filepath.Join(built.dir, pkg)
 	command := exec.Command("go", "build", "-trimpath", "-o", path, ".")
 	command.Dir = filepath.Join(repository(t), pkg)
 	command.Env = append(os.Environ(), "CGO_ENABLED=0")

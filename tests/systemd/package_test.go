@@ -176,7 +176,7 @@ func TestPackagesSayWhatTheyAre(t *testing.T) {
 		Metadata   struct{ Component struct{ Version string } }
 		Components []struct{ Name, Version string }
 	}
-	raw, err := os.ReadFile(one(t, dist, "*.cdx.json"))
+	raw, err := os.ReadFile(one(t, dist, "supervisord-[0-9]*.cdx.json"))
 	must(t, err)
 	must(t, json.Unmarshal(raw, &bill))
 	var parts []string
@@ -275,7 +275,7 @@ func TestDebianPackageIsInstalledUpgradedUnderLoadAndPurged(t *testing.T) {
 		if out, code := l.Try("ls", "/usr/bin/start_server"); code == 0 {
 			t.Errorf("nobody asked for %s", out)
 		}
-		l.Run("update-alternatives", "--install", "/usr/bin/start_server", "start_server", "/usr/bin/supervisord", "50")
+		l.Run("update-alternatives", "--install", "/usr/bin/start_server", "start_server", "/usr/lib/supervisord/start_server", "50")
 		l.Run("start_server", "--help")
 		l.serving()
 		l.Write("/etc/supervisord/config.toml", l.Read("/etc/supervisord/config.toml")+"# mine\n", 0o644)

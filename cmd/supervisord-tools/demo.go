@@ -24,7 +24,7 @@ import (
 	"example.org/supervisord/worker/graceful"
 )
 
-func demoCommand(*string) *cobra.Command {
+func demoCommand() *cobra.Command {
 	var once bool
 	c := &cobra.Command{
 		Use:   "demo",
@@ -50,7 +50,8 @@ On a terminal the service stays up until Ctrl-C, to look at the page and to try 
 
 // demo is a supervisord with two programs: web is reloaded, and ordinary is restarted as it would be without supervisord.
 type demo struct {
-	self, dir, file     string
+	daemon, self        string // programs: supervisord, and this one
+	dir, file           string
 	page, web, ordinary string // addresses
 	client              *control.Client
 	supervisord         *process.Child
@@ -61,7 +62,11 @@ type demo struct {
 const neverReady = "DEMO_NEVER_READY"
 
 func startDemo(ctx context.Context) (*demo, error) {
-	self, err := os.Executable()
+	daemon, err := supervisord()
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable() // which is the worker, too
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +78,7 @@ func startDemo(ctx context.Context) (*demo, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &demo{self: self, dir: dir, file: filepath.Join(dir, "config.toml"), paint: terminal.Colors(os.Stdout)}
+	d := &demo{daemon: daemon, self: self, dir: dir, file: filepath.Join(dir, "config.toml"), paint: terminal.Colors(os.Stdout)}
 	err = freeAddresses(&d.page, &d.web, &d.ordinary)
 	if err == nil {
 		err = d.configure("")
@@ -81,7 +86,7 @@ func startDemo(ctx context.Context) (*demo, error) {
 	if err == nil {
 		d.client = control.NewClient(config.ControlSockets(d.file)...)
 		d.client.Means(d.file)
-		d.supervisord, err = prove.Start(ctx, []string{self, "run", "--config", d.file}, d.client)
+		d.supervisord, err = prove.Start(ctx, []string{daemon, "run", "--config", d.file}, d.client)
 	}
 	if err != nil {
 		d.end()
@@ -146,7 +151,7 @@ func (d *demo) run(ctx context.Context, stay bool) error {
 	}
 	if len(reasons) > 0 {
 		fmt.Printf("\n%s: %s\n", d.paint.Bad("FAILED"), strings.Join(reasons, "; "))
-		return &exitError{code: exitFailure}
+		return errFailed
 	}
 	fmt.Printf("\n%s: supervisord deployed three versions and rejected a broken one without losing a request\n", d.paint.Good("PASSED"))
 	if stay {
@@ -155,7 +160,7 @@ The service is still up at http://%s/. Deploy it yourself, and watch the page:
   %s reload -c %s web
 For your own program: supervisord init, or supervisord convert FILE.
 Ctrl-C ends the demo and removes its files.
-`, d.web, os.Args[0], d.file)
+`, d.web, d.daemon, d.file)
 		select {
 		case <-ctx.Done():
 		case <-d.supervisord.Ended:
@@ -210,7 +215,7 @@ func (d *demo) prove(ctx context.Context, program, address string, deploys int, 
 		Live: terminal.NewLines(os.Stderr, time.Second),
 	})
 	if ctx.Err() != nil {
-		return nil, &exitError{code: exitInterrupted, err: errors.New("interrupted")}
+		return nil, fmt.Errorf("interrupted: %w", context.Canceled)
 	}
 	if err != nil {
 		return nil, err
@@ -232,7 +237,7 @@ func demoWorkerCommand() *cobra.Command {
 				time.Sleep(time.Hour)
 			}
 			time.Sleep(300 * time.Millisecond) // as an application loads its code
-			ln, err := graceful.Listener("http", first(args))
+			ln, err := graceful.Listener("http", strings.Join(args, ""))
 			if err != nil {
 				return err
 			}

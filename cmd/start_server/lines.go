@@ -1,4 +1,4 @@
-package starter
+package main
 
 import (
 	"fmt"
@@ -15,9 +15,8 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// Lines writes the log lines of the reference about one program, without timestamps. It is not safe for concurrent use. A nil Lines
-// writes nothing.
-type Lines struct {
+// lines writes the log lines of the reference about one program, without timestamps. It is not safe for concurrent use.
+type lines struct {
 	out      io.Writer
 	workers  map[int]knownWorker // by number
 	serving  int                 // the generation that serves; 0: none
@@ -28,14 +27,8 @@ type Lines struct {
 
 type knownWorker struct{ generation, pid int }
 
-// NewLines returns Lines that write to out.
-func NewLines(out io.Writer) *Lines { return &Lines{out: out, workers: map[int]knownWorker{}} }
-
-// Starts writes the first line.
-func (l *Lines) Starts(pid int) { l.print("start_server (pid:%d) starting now...", pid) }
-
-// Bound writes which sockets the worker gets at the descriptors that --port asked for.
-func (l *Lines) Bound(c *config.Config) {
+// bound writes which sockets the worker gets at the descriptors that --port asked for.
+func (l *lines) bound(c *config.Config) {
 	for _, p := range c.Programs {
 		for _, s := range p.Listen {
 			if s.FD.Fixed {
@@ -45,14 +38,8 @@ func (l *Lines) Bound(c *config.Config) {
 	}
 }
 
-// Ends writes the last line.
-func (l *Lines) Ends() { l.print("exiting") }
-
-// Resume continues the lines of a previous image.
-func (l *Lines) Resume(s *supervisor.Status) {
-	if l == nil {
-		return
-	}
+// resume continues the lines of a previous image.
+func (l *lines) resume(s *supervisor.Status) {
 	for _, p := range s.Programs {
 		for _, g := range p.Generations {
 			if g.Role == program.RoleServing {
@@ -65,14 +52,12 @@ func (l *Lines) Resume(s *supervisor.Status) {
 	}
 }
 
-func (l *Lines) print(format string, args ...any) {
-	if l != nil {
-		fmt.Fprintf(l.out, format+"\n", args...) //nolint:errcheck // there is no other place to report it
-	}
+func (l *lines) print(format string, args ...any) {
+	fmt.Fprintf(l.out, format+"\n", args...) //nolint:errcheck // there is no other place to report it
 }
 
-// See writes the lines about a report.
-func (l *Lines) See(c *config.Program, r program.Report) {
+// see writes the lines about a report.
+func (l *lines) see(c *config.Program, r program.Report) {
 	switch r.Kind {
 	case program.TrialBegan:
 		l.began(c, r)
@@ -103,7 +88,7 @@ func (l *Lines) See(c *config.Program, r program.Report) {
 	}
 }
 
-func (l *Lines) began(c *config.Program, r program.Report) {
+func (l *lines) began(c *config.Program, r program.Report) {
 	l.restart = r.Serving != 0
 	switch every := int(c.Reload.Every / time.Second); {
 	case l.retrying: // the first attempt has written it
@@ -116,7 +101,7 @@ func (l *Lines) began(c *config.Program, r program.Report) {
 	}
 }
 
-func (l *Lines) ready(c *config.Program, r program.Report) {
+func (l *lines) ready(c *config.Program, r program.Report) {
 	if !l.restart {
 		return
 	}
@@ -135,7 +120,7 @@ func signalName(instead unix.Signal, c *config.Program) string {
 }
 
 // pids lists the workers of every other generation.
-func (l *Lines) pids(without int) string {
+func (l *lines) pids(without int) string {
 	var list []int
 	for _, w := range l.workers {
 		if w.generation != without {
@@ -153,7 +138,7 @@ func (l *Lines) pids(without int) string {
 	return strings.Join(words, ",")
 }
 
-func (l *Lines) failed(r program.Report) {
+func (l *lines) failed(r program.Report) {
 	switch {
 	case r.Step == "start":
 		l.print("new worker %d seems to have failed to start, exit status:%d", r.PID, r.Wait)
@@ -170,7 +155,7 @@ func (l *Lines) failed(r program.Report) {
 	delete(l.workers, r.Worker)
 }
 
-func (l *Lines) gone(r program.Report) {
+func (l *lines) gone(r program.Report) {
 	delete(l.workers, r.Worker)
 	switch {
 	case l.stopping:
@@ -183,7 +168,7 @@ func (l *Lines) gone(r program.Report) {
 	}
 }
 
-func (l *Lines) stops(c *config.Program, r program.Report) {
+func (l *lines) stops(c *config.Program, r program.Report) {
 	l.stopping = true
 	instead := unix.Signal(0)
 	if r.Reason == "INT" {

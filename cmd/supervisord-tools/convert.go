@@ -26,7 +26,7 @@ type convertFlags struct {
 	force                     bool
 }
 
-func convertCommand(*string) *cobra.Command {
+func convertCommand() *cobra.Command {
 	var f convertFlags
 	c := &cobra.Command{
 		Use:   "convert FILE | convert -- COMMAND",

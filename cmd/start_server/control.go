@@ -1,4 +1,4 @@
-package starter
+package main
 
 import (
 	"bufio"
@@ -15,9 +15,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/starter"
 )
 
-// errLate is wrapped by the errors of Restart and Stop when --timeout expires first.
+// errLate is wrapped by the errors of restart and stop when --timeout expires first.
 var errLate = errors.New("timed out waiting")
 
 // runningServer is a running start_server.
@@ -80,7 +82,7 @@ func poll(deadline time.Time, fds ...int) int {
 }
 
 // deadline returns when --timeout expires; zero: never.
-func (o *Options) deadline() (time.Time, error) {
+func deadline(o *starter.Options) (time.Time, error) {
 	d, err := o.Duration("timeout", "5m")
 	if err != nil || d == 0 {
 		return time.Time{}, err
@@ -88,14 +90,14 @@ func (o *Options) deadline() (time.Time, error) {
 	return time.Now().Add(d), nil
 }
 
-// Restart is --restart: it sends HUP and returns when the status file contains one generation that is newer than all before.
+// restart is --restart: it sends HUP and returns when the status file contains one generation that is newer than all before.
 // Generations that fail in between do not matter. If --timeout expires first, the error says which generation serves.
-func (o *Options) Restart() error {
+func restart(o *starter.Options) error {
 	pidFile, statusFile := o.Get("pid-file"), o.Get("status-file")
 	if pidFile == "" || statusFile == "" {
 		return errors.New("--restart option requires --pid-file and --status-file to be set as well")
 	}
-	deadline, err := o.deadline()
+	until, err := deadline(o)
 	if err != nil {
 		return err
 	}
@@ -119,7 +121,7 @@ func (o *Options) Restart() error {
 	if err := server.signal(syscall.SIGHUP); err != nil {
 		return err
 	}
-	return server.replaced(deadline, statusFile, before[len(before)-1], changes)
+	return server.replaced(until, statusFile, before[len(before)-1], changes)
 }
 
 // watch returns an inotify descriptor that is readable when a file has been moved into a directory.
@@ -181,12 +183,12 @@ func generations(path string) ([]int, error) {
 	return slices.Compact(list), nil
 }
 
-// Stop is --stop: it calls say with the server's PID, sends TERM and returns when the server has exited.
-func (o *Options) Stop(say func(pid int)) error {
+// stop is --stop: it calls say with the server's PID, sends TERM and returns when the server has exited.
+func stop(o *starter.Options, say func(pid int)) error {
 	if o.Get("pid-file") == "" {
 		return errors.New("--stop option requires --pid-file to be set as well")
 	}
-	deadline, err := o.deadline()
+	until, err := deadline(o)
 	if err != nil {
 		return err
 	}
@@ -199,7 +201,7 @@ func (o *Options) Stop(say func(pid int)) error {
 	if err := server.signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	if poll(deadline, server.pidfd) < 0 {
+	if poll(until, server.pidfd) < 0 {
 		return fmt.Errorf("%w: start_server (pid:%d) is waiting for its workers to stop: send another TERM to kill them", errLate, server.pid)
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 // initFlags are the flags of init.
 type initFlags struct{ output, name string }
 
-func initCommand(*string) *cobra.Command {
+func initCommand() *cobra.Command {
 	var f initFlags
 	c := &cobra.Command{
 		Use:   "init [DIRECTORY] [-- COMMAND…]",

@@ -1,8 +1,10 @@
-package main
+package commandline
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -13,8 +15,7 @@ import (
 // development is the version of a build to which neither the linker nor the go command gave one.
 const development = "1.0.0-dev"
 
-// What scripts/version --ldflags found: go build -ldflags "-X main.linkedVersion=1.2.3 -X main.linkedCommit=0123abc". The go
-// command records the commit by itself, but not in a git worktree.
+// What scripts/version --ldflags found: the linker sets them. The go command records the commit by itself, but not in a git worktree.
 var linkedVersion, linkedCommit string
 
 // build describes how this program was built. It is what `supervisord version --json` prints.
@@ -86,23 +87,27 @@ func (b build) String() string {
 	return fmt.Sprintf("supervisord %s (%s)", b.Version, strings.Join(details, ", "))
 }
 
-// version is the short version of this build.
-func version() string { return thisBuild().short() }
+// Version is the short version of this build.
+func Version() string { return thisBuild().short() }
 
-func versionCommand() *cobra.Command {
+// VersionCommand prints the version of this build.
+func VersionCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "version",
 		Short: "print the version",
-		RunE:  func(*cobra.Command, []string) error { return printVersion(asJSON) },
+		RunE:  func(*cobra.Command, []string) error { return PrintVersion(asJSON) },
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print an object with version, commit, modified, go and platform")
 	return c
 }
 
-func printVersion(asJSON bool) error {
+// PrintVersion prints the version in one line, or as an object.
+func PrintVersion(asJSON bool) error {
 	if asJSON {
-		return printJSON(thisBuild())
+		e := json.NewEncoder(os.Stdout)
+		e.SetIndent("", "  ")
+		return e.Encode(thisBuild())
 	}
 	_, err := fmt.Println(thisBuild())
 	return err

@@ -1,30 +1,41 @@
+// Command start_server is a drop-in replacement for the start_server of Perl's Server::Starter, over the daemon of supervisord.
 package main
 
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"example.org/supervisord/internal/apart"
+	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/daemon"
 	"example.org/supervisord/internal/getopt"
 	"example.org/supervisord/internal/starter"
 )
 
-// startServer is the name of the command, and the program name under which supervisord is that command.
-const startServer = "start_server"
+func main() { os.Exit(apart.LeaveMain(execute)) }
+
+func execute() int {
+	err := command().Execute()
+	if err != nil {
+		daemon.Complain("start_server: %v", err)
+	}
+	return exitCode(err)
+}
 
 // tryFlag is the hidden first word with which a running start_server checks a new binary.
-const tryFlag = "--" + checkHandover
+const tryFlag = "--check-handover"
 
-func startServerCommand(*string) *cobra.Command {
+func command() *cobra.Command {
 	c := &cobra.Command{
-		Use:   startServer + " [OPTION]... [--] COMMAND [ARGUMENT]...",
-		Short: "drop-in replacement for Perl's start_server",
+		Use:         "start_server [OPTION]... [--] COMMAND [ARGUMENT]...",
+		Short:       "drop-in replacement for Perl's start_server",
+		Annotations: map[string]string{"mark": commandline.Mark},
 		Long: `start_server takes the command line of Server::Starter ` + starter.Version + ` and runs it as supervisord runs a configuration file.
-The same binary installed under the name start_server is this command. docs/start_server.md lists the differences.
+docs/start_server.md lists the differences.
 
 Exit status: 0 stopped as asked; the system's error number where there is one (98: the address is in use); 255 an invalid
 combination of options; 1 an invalid option; with --daemonize 11 if the first worker failed (start_server keeps retrying);
@@ -33,12 +44,10 @@ with --restart and --stop 14 if --timeout expired.`,
   start_server --restart --pid-file=web.pid --status-file=web.status`,
 		DisableFlagParsing: true, DisableFlagsInUseLine: true, // Getopt::Long allows more than cobra: see starter.Parse
 		ValidArgsFunction: completeHandover,
-		RunE: func(c *cobra.Command, words []string) error {
-			if err := runStartServer(c, words); err != nil {
-				return &exitError{code: starter.ExitCode(err), err: err}
-			}
-			return nil
-		},
+		Args:              cobra.ArbitraryArgs,
+		RunE:              run,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
 	}
 	for _, o := range starter.Flags() { // for the help, the manual page and the completion
 		if o.Kind == getopt.Switch {
@@ -47,8 +56,7 @@ with --restart and --stop 14 if --timeout expired.`,
 			c.Flags().String(o.Name, "", o.Usage)
 		}
 	}
-	c.Flags().StringP("config", "c", "", "") // there is no configuration file
-	c.Flags().MarkHidden("config")           //nolint:errcheck // it is defined
+	commandline.Prepare(c)
 	return c
 }
 
@@ -65,8 +73,8 @@ func completeHandover(_ *cobra.Command, args []string, part string) ([]string, c
 	return nil, cobra.ShellCompDirectiveDefault
 }
 
-// runStartServer does what a command line asks for.
-func runStartServer(c *cobra.Command, words []string) error {
+// run does what a command line asks for.
+func run(c *cobra.Command, words []string) error {
 	try := len(words) > 0 && words[0] == tryFlag
 	if try {
 		words = words[1:]
@@ -75,13 +83,10 @@ func runStartServer(c *cobra.Command, words []string) error {
 	if err != nil {
 		return err
 	}
-	options := daemon.Options{Load: o.Load, Version: version(), ExitCode: starter.ExitCode, Check: func(binary string) []string {
-		command := []string{binary, startServer, tryFlag}
-		if filepath.Base(binary) == startServer {
-			command = []string{binary, tryFlag}
-		}
-		return append(command, words...)
-	}}
+	options := daemon.Options{
+		Load: o.Load, Version: commandline.Version(), ExitCode: exitCode, DuplicateStopWindow: time.Second, // as the reference
+		Check: func(binary string) []string { return append([]string{binary, tryFlag}, words...) },
+	}
 	switch {
 	case o.Has("help"):
 		return c.Help()
@@ -89,17 +94,27 @@ func runStartServer(c *cobra.Command, words []string) error {
 		fmt.Println(starter.Version)
 		return nil
 	case o.Has("restart"):
-		return o.Restart()
+		return restart(o)
 	case o.Has("stop"):
-		return o.Stop(func(pid int) {
+		return stop(o, func(pid int) {
 			fmt.Fprintf(os.Stderr, "stop_server (pid:%d) stopping now (pid:%d)...\n", os.Getpid(), pid)
 		})
 	case try:
 		return options.CheckHandover()
 	}
-	if options.Session, err = o.Begin(); err != nil || options.Session == nil {
+	shown, err := begin(o)
+	if err != nil || shown == nil {
 		return err
 	}
-	defer options.Session.Close()
+	defer shown.close()
+	options.Face = shown
+	defer removeRuntimeDir(o)
 	return daemon.Run(options)
+}
+
+// removeRuntimeDir removes the directory that belongs to this start_server alone. It stays if it is not empty.
+func removeRuntimeDir(o *starter.Options) {
+	if c, err := o.Load(); err == nil {
+		os.Remove(c.Supervisor.RuntimeDir) //nolint:errcheck // the next start uses it
+	}
 }

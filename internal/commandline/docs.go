@@ -1,4 +1,4 @@
-package main
+package commandline
 
 import (
 	"os"
@@ -6,19 +6,18 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"example.org/supervisord/internal/commandline"
 )
 
-// docsCommand writes the documentation that is generated from the commands, for scripts/install.
-func docsCommand(*string) *cobra.Command {
+// DocsCommand writes the documentation that is generated from the commands, for scripts/install. exitStatus is the name of the help
+// topic with all exit codes; "": there is none.
+func DocsCommand(exitStatus string) *cobra.Command {
 	docs := &cobra.Command{Use: "docs", Short: "write documentation", Hidden: true}
 	docs.AddCommand(&cobra.Command{
 		Use:   "man DIR",
 		Short: "write the manual page into a directory",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var b strings.Builder
-			commandline.WriteManual(&b, cmd.Root(), mark, exitStatusTopic)
+			writeManual(&b, cmd.Root(), exitStatus)
 			return os.WriteFile(filepath.Join(args[0], cmd.Root().Name()+".1"), []byte(b.String()), 0o644)
 		},
 	})

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -14,6 +16,7 @@ import (
 
 	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/prove"
 	"example.org/supervisord/internal/terminal"
 )
@@ -35,7 +38,7 @@ only if nothing was lost and every reload served. Ctrl-C ends it with a report o
 			if err := o.Check(); err != nil {
 				return commandline.Usagef("%v", err)
 			}
-			v, err := runProof(c, *path, o, plot)
+			v, err := runProof(*path, o, plot)
 			if err != nil {
 				return err
 			}
@@ -56,7 +59,10 @@ only if nothing was lost and every reload served. Ctrl-C ends it with a report o
 	return c
 }
 
-func runProof(c *cobra.Command, path string, o prove.Plan, plot string) (*prove.Findings, error) {
+// errControlOff is wrapped by the error of prove with a configuration that has no control socket.
+var errControlOff = errors.New("control is off")
+
+func runProof(path string, o prove.Plan, plot string) (*prove.Findings, error) {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer cancel()
 	var err error
@@ -68,16 +74,19 @@ func runProof(c *cobra.Command, path string, o prove.Plan, plot string) (*prove.
 			return nil, fmt.Errorf("--plot: %w", err)
 		}
 	}
-	if o.Client, err = (&asking{path: &path}).client(c); err != nil {
-		return nil, fmt.Errorf("prove asks supervisord what became of each reload: %w", err)
+	sockets := config.ControlSockets(path)
+	if len(sockets) == 0 {
+		return nil, fmt.Errorf("prove asks supervisord what became of each reload, and %w in %s: set control in [supervisor]", errControlOff, path)
 	}
+	o.Client = control.NewClient(sockets...)
 	defer o.Client.Close()
+	o.Client.Trust(path)
 	o.Client.Means(path)
-	self, err := os.Executable()
+	daemon, err := supervisord()
 	if err != nil {
 		return nil, err
 	}
-	o.Command = []string{self, "run", "--config", path}
+	o.Command = []string{daemon, "run", "--config", path}
 	o.Announce = func(text string) { fmt.Fprintln(os.Stderr, text) }
 	o.Live = terminal.NewLines(os.Stderr, time.Second)
 	return prove.Run(ctx, o)
@@ -92,7 +101,9 @@ func deliverProof(v *prove.Findings, asJSON bool, plot string) error {
 	}
 	var err error
 	if asJSON {
-		err = printJSON(v)
+		e := json.NewEncoder(os.Stdout)
+		e.SetIndent("", "  ")
+		err = e.Encode(v)
 	} else {
 		err = v.Text(os.Stdout, terminal.Colors(os.Stdout))
 	}
