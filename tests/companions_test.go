@@ -16,7 +16,7 @@ var companions = []struct {
 	words   []string
 	prints  string
 }{
-	{"supervisord-tools", []string{"convert", "-"}, "# Converted from a procfile"},
+	{"supervisord-tools", []string{"convert", "-"}, "# Converted from stdin"},
 	{"start_server", []string{"start_server", "--version"}, "0.35\n"},
 }
 
@@ -84,7 +84,7 @@ func TestCommandPassesTheExitStatusThrough(t *testing.T) {
 		text string
 	}{
 		"convert --from nonsense x":       {2, "supervisord: --from \"nonsense\" is unknown"},
-		"convert -- start_server --po 80": {1, "supervisord: "},
+		"convert -- start_server --po 80": {78, "has no command to run"},
 		"start_server --nonsense":         {1, "start_server: unknown option: nonsense"},
 		"start_server --port 80":          {255, "start_server: server program not specified"},
 		"init /nowhere":                   {1, "supervisord: "},

@@ -702,7 +702,7 @@ func TestManualPageHasEveryCommand(t *testing.T) {
 			t.Errorf("%s is missing", command)
 		}
 		for _, flag := range flagsOf(m, command) {
-			if !strings.Contains(page, `\fB\-\-`+strings.ReplaceAll(flag, "-", `\-`)+`\fR`) {
+			if !strings.Contains(page, `\-\-`+strings.ReplaceAll(flag, "-", `\-`)) {
 				t.Errorf("--%s of %s is missing", flag, command)
 			}
 		}

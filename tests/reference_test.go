@@ -24,7 +24,7 @@ func TestStartServerPassesTheTestsOfTheReference(t *testing.T) {
 	t.Parallel()
 	suite := referenceSuite(t)
 	m := lab.PrepareStarter(t)
-	lab.Must(t, os.Symlink(lab.Built.Supervisord, m.Path("start_server")))
+	lab.Must(t, os.Symlink(lab.Built.StartServer, m.Path("start_server")))
 	files, err := filepath.Glob(filepath.Join(suite, "t", "*.t"))
 	lab.Must(t, err)
 	ran := 0

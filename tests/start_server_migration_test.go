@@ -97,11 +97,11 @@ func (s *session) live(underLoad func(deploy func())) string {
 	return regexp.MustCompile(`\b[0-9]{3,}\b`).ReplaceAllString(text, "PID")
 }
 
-// ours returns a directory in which start_server is supervisord.
+// ours returns a directory in which start_server is supervisord's.
 func ours(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	lab.Must(t, os.Symlink(lab.Built.Supervisord, filepath.Join(dir, "start_server")))
+	lab.Must(t, os.Symlink(lab.Built.StartServer, filepath.Join(dir, "start_server")))
 	return dir
 }
 

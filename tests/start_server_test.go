@@ -246,10 +246,10 @@ func TestStartServerExitsWithTheCodesOfTheReference(t *testing.T) {
 	}
 }
 
-func TestBinaryNamedStartServerIsStartServer(t *testing.T) {
+func TestLinkToStartServerIsStartServer(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
-	lab.Must(t, os.Symlink(lab.Built.Supervisord, m.Path("start_server")))
+	lab.Must(t, os.Symlink(lab.Built.StartServer, m.Path("start_server")))
 	out, err := exec.Command(m.Path("start_server"), "--version").CombinedOutput()
 	if err != nil || string(out) != "0.35\n" {
 		t.Errorf("it says %q, %v", out, err)

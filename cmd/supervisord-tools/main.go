@@ -56,7 +56,7 @@ programs, and write first configurations. supervisord executes it for them.`,
 	}
 	root.PersistentFlags().StringVarP(&path, "config", "c", "/etc/supervisord/config.toml", "configuration `file`")
 	root.AddCommand(demoCommand(), initCommand(), proveCommand(&path), convertCommand())
-	root.AddCommand(commandline.VersionCommand(), commandline.DocsCommand(""), demoWorkerCommand())
+	root.AddCommand(commandline.VersionCommand(), demoWorkerCommand())
 	commandline.Prepare(root)
 	return root
 }

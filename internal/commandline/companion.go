@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -57,6 +58,32 @@ func isOurs(path string) bool {
 	return err == nil && bytes.Contains(program, []byte(Mark))
 }
 
+// companionOf is the annotation of a command that another program has: its name.
+const companionOf = "companion"
+
+// companionLine returns how the program at path is told to be a command.
+func companionLine(c *cobra.Command, path string) []string {
+	if filepath.Base(path) == c.Name() {
+		return []string{path}
+	}
+	return []string{os.Args[0], c.Name()}
+}
+
+// companionHelp returns what the program of a command prints about itself, or "".
+func companionHelp(c *cobra.Command) string {
+	path, err := FindProgram(c.Annotations[companionOf])
+	if err != nil {
+		return ""
+	}
+	help := exec.Command(path)
+	help.Args = append(companionLine(c, path), "--help")
+	text, err := help.Output()
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
 // Companion returns a command of supervisord that another program of this project has: supervisord executes that program in its place,
 // as git does. If the program is named as the command, it is the command; else it gets the name of the command as its first argument,
 // and the name of supervisord as argv[0].
@@ -66,16 +93,13 @@ func Companion(program, use, short string) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		argv := []string{path}
-		if program != c.Name() {
-			argv[0], args = os.Args[0], append([]string{c.Name()}, args...)
-		}
+		argv := companionLine(c, path)
 		if before != "" {
-			argv = append(argv, before)
+			argv = slices.Insert(argv, 1, before)
 		}
 		return &os.PathError{Op: "execve", Path: path, Err: syscall.Exec(path, append(argv, args...), os.Environ())}
 	}
-	c := &cobra.Command{Use: use, Short: short, DisableFlagParsing: true,
+	c := &cobra.Command{Use: use, Short: short, DisableFlagParsing: true, Annotations: map[string]string{companionOf: program},
 		Long: sentenceOf(short) + fmt.Sprintf("\n\nThe program %s does this: its --help lists the options.", program)}
 	c.RunE = func(c *cobra.Command, args []string) error { return run(c, "", args) }
 	c.ValidArgsFunction = func(c *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {

@@ -9,7 +9,7 @@ import (
 )
 
 // DocsCommand writes the documentation that is generated from the commands, for scripts/install. exitStatus is the name of the help
-// topic with all exit codes; "": there is none.
+// topic with all exit codes.
 func DocsCommand(exitStatus string) *cobra.Command {
 	docs := &cobra.Command{Use: "docs", Short: "write documentation", Hidden: true}
 	docs.AddCommand(&cobra.Command{

@@ -42,6 +42,10 @@ func writeCommand(w io.Writer, c *cobra.Command) {
 		long = sentenceOf(c.Short)
 	}
 	fmt.Fprintf(w, ".SS \"%s\"\n%s", roff(strings.TrimPrefix(c.UseLine(), c.Root().Name()+" ")), paragraphs(long))
+	if c.Annotations[companionOf] != "" {
+		fmt.Fprintf(w, ".PP\n.nf\n%s\n.fi\n", roff(strings.TrimSpace(companionHelp(c))))
+		return
+	}
 	if c.Example != "" {
 		fmt.Fprintf(w, ".PP\nExamples:\n%s", paragraphs(c.Example))
 	}

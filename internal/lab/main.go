@@ -21,8 +21,8 @@ const BuiltVariable = "SUPERVISORD_LAB_BUILT"
 
 // Built holds the paths of the programs that Main has built. Every user may execute them.
 var Built struct {
-	Dir, Supervisord, Hello, Starter string
-	Self                             string // a copy of the test binary
+	Dir, Supervisord, StartServer, Hello, Starter string
+	Self                                          string // a copy of the test binary
 }
 
 // Main is the TestMain of a package that uses this harness. It builds the programs under test, runs the tests and exits. In a
@@ -59,7 +59,11 @@ func build(dir string) error {
 	}
 	built := os.Getenv(BuiltVariable)
 	programs := cmp.Or(built, dir)
-	Built.Supervisord, Built.Hello, Built.Starter = filepath.Join(programs, "supervisord"), filepath.Join(programs, "hello"), filepath.Join(programs, "starter")
+	for path, name := range map[*string]string{
+		&Built.Supervisord: "supervisord", &Built.StartServer: "start_server", &Built.Hello: "hello", &Built.Starter: "starter",
+	} {
+		*path = filepath.Join(programs, name)
+	}
 	if built != "" {
 		return nil
 	}
