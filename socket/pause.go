@@ -3,7 +3,9 @@ package socket
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -123,9 +125,14 @@ func (p *Probe) fill() error {
 	return p.connect()
 }
 
-// connect connects once, and waits until the connection is in the queue.
+// connect connects once, and waits until the connection is in the queue. Before Linux 6.14, and without SYN cookies, a queue of
+// length 0 takes no connection at all, which is as good: then a connection that is not made at once never is, or fills the queue.
 func (p *Probe) connect() error {
-	const soon = time.Second
+	soon := time.Second
+	cookies := synCookies()
+	if !cookies {
+		soon = 50 * time.Millisecond
+	}
 	to, err := bindAddr{network: "tcp", ip: p.to.Addr(), port: p.to.Port()}.sockaddr()
 	if err != nil {
 		return err
@@ -135,7 +142,10 @@ func (p *Probe) connect() error {
 		return err
 	}
 	arrived := false
-	if err = unix.Connect(p.fd, to); err == nil || errors.Is(err, unix.EINTR) { // which continues
+	if err = unix.Connect(p.fd, to); errors.Is(err, unix.EINPROGRESS) && !cookies {
+		return nil
+	}
+	if err == nil || errors.Is(err, unix.EINTR) { // which continues
 		arrived, err = p.member.arrives(soon)
 	}
 	if err == nil && !arrived || errors.Is(err, unix.EINPROGRESS) {
@@ -145,6 +155,12 @@ func (p *Probe) connect() error {
 		return fmt.Errorf("its queue does not fill: %w", err)
 	}
 	return nil
+}
+
+// synCookies reports whether the kernel answers SYNs with cookies when a queue overflows, tcp(7).
+func synCookies() bool {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_syncookies")
+	return err != nil || strings.TrimSpace(string(text)) != "0"
 }
 
 // unpark steers connections to the serving lanes again, and empties the queue that was full.
