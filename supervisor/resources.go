@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"go.uber.org/zap"
-
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/dialect"
@@ -56,10 +54,6 @@ func (p *runner) prepared(g *resources, snap *snapshot.Snapshot, failure *progra
 		p.closeFiles(snap)
 		return
 	}
-	if failure == nil && snap.Executable != nil && snap.Executable.Why != "" {
-		p.log.Info("workers are started by the path of their command, whatever it names by then",
-			zap.Int("generation", g.number), zap.String("because", snap.Executable.Why))
-	}
 	p.step(program.Prepared{Generation: g.number, Failure: failure, Steered: p.s.table.Own(g.claims), Sockets: p.s.table.Sockets(g.claims)})
 }
 
@@ -68,15 +62,9 @@ func (p *runner) closeFiles(s *snapshot.Snapshot) {
 	for _, f := range s.Files() {
 		p.closeLog(f)
 	}
-	if s == nil {
-		return
-	}
-	if f := s.Executable.Detach(); f != nil {
-		p.s.running.Go(func() { f.Close() })
-	}
 }
 
-// gather makes the snapshot of a generation, and runs its preflight, which may make the executable. It is not for the loop.
+// gather makes the snapshot of a generation, and runs its preflight. It is not for the loop.
 func (p *runner) gather(ctx context.Context, c *config.Program, log *output.Log) (*snapshot.Snapshot, *program.Failure) {
 	snap, err := bounded(ctx, p.lookups, "looking up directory, user and environment", func() (*snapshot.Snapshot, error) { return snapshot.LookUp(c) })
 	if snap == nil {
@@ -88,14 +76,7 @@ func (p *runner) gather(ctx context.Context, c *config.Program, log *output.Log)
 	if err != nil {
 		return snap, &program.Failure{Step: program.StepPrepare, Reason: err.Error()}
 	}
-	if failure := p.preflight(ctx, snap, c, log); failure != nil {
-		return snap, failure
-	}
-	snap.Executable, err = bounded(ctx, p.lookups, "looking up the command", func() (*spawn.Executable, error) { return snap.FindExecutable(c) })
-	if err != nil {
-		return snap, &program.Failure{Step: program.StepPrepare, Reason: err.Error()}
-	}
-	return snap, nil
+	return snap, p.preflight(ctx, snap, c, log)
 }
 
 func (p *runner) preflight(ctx context.Context, snap *snapshot.Snapshot, c *config.Program, log *output.Log) *program.Failure {

@@ -111,7 +111,6 @@ func (s *Supervisor) Restore(h *handover.Handover) {
 		s.programs[pr.Core.Name] = s.restored(pr)
 	}
 	for _, pr := range r.Programs {
-		s.programs[pr.Core.Name].takeExecutables(h)
 		s.programs[pr.Core.Name].resume(pr, h)
 	}
 	s.claimOrphans()
@@ -194,20 +193,6 @@ func (s *Supervisor) restored(pr handover.ProgramRecord) *runner {
 	}
 	p.keepLogging()
 	return p
-}
-
-// takeExecutables continues with the executables of the generations. One that did not come is missed only when the path names another file.
-func (p *runner) takeExecutables(h *handover.Handover) {
-	for number, g := range p.generations {
-		e := g.snapshot.Executable
-		if e == nil || e.Why != "" {
-			continue
-		}
-		if err := e.Adopt(h.Executable(p.core.Name, number)); err != nil {
-			e.Why = err.Error()
-			p.log.Warn("workers are started by the path of their command, whatever it names by then", zap.Int("generation", number), zap.String("because", e.Why))
-		}
-	}
 }
 
 // resume adopts the workers of a program and continues with what was under way.

@@ -7,7 +7,6 @@ import (
 
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
-	"example.org/supervisord/worker/spawn"
 )
 
 // Status is what is going on, as plain data: a copy that belongs to the caller.
@@ -79,11 +78,6 @@ type GenerationStatus struct {
 	Directory string         `json:"directory,omitempty"` // where its workers are started, symlinks resolved; not there: not known yet
 	Config    string         `json:"config,omitempty"`    // identifies its configuration
 	Workers   []WorkerStatus `json:"workers"`
-
-	Executable string        `json:"executable,omitempty"`         // the file that its command named; not there: not known
-	ByPath     string        `json:"executable_by_path,omitempty"` // why a worker that is started now executes what the path names now
-	Changed    []ChangedFile `json:"changed_files,omitempty"`      // of Files; see Usage
-	Files      []spawn.File  `json:"-"`                            // what its command named: the script and its interpreter, or the executable
 }
 
 // WorkerStatus is one worker process.
@@ -214,9 +208,6 @@ func (p *runner) generationStatus(g *program.Generation) GenerationStatus {
 	}
 	if r := p.generations[g.Number]; r != nil && r.snapshot != nil {
 		st.Directory = r.snapshot.Directory
-		if e := r.snapshot.Executable; e != nil {
-			st.Executable, st.ByPath, st.Files = e.Files[0].Path, e.Why, e.Files
-		}
 	}
 	st.Share = p.share(g.Number)
 	st.InHand = p.inHand(g.Number)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"example.org/supervisord/supervisor/program"
-	"example.org/supervisord/worker/spawn"
 )
 
 // Usage is what a worker uses: its process and the rest of its process group. The supervisor does not know it; the code that shows a
@@ -24,13 +23,6 @@ type Usage struct {
 type AcceptQueue struct {
 	Waiting int `json:"waiting"`
 	Limit   int `json:"limit"`
-}
-
-// ChangedFile is a file that a generation executes, and whose path does not name it any more as it was.
-type ChangedFile struct {
-	Path   string       `json:"path"`
-	Change spawn.Change `json:"change"`
-	Kept   bool         `json:"kept"` // a worker that is started now executes the file as it was
 }
 
 // Addresses returns where a program listens, as the kernel says.

@@ -435,6 +435,27 @@ func TestDirectoryIsResolvedAgainAtEveryGeneration(t *testing.T) {
 	}
 }
 
+// A crash between the move of the link and the reload mixes no versions.
+func TestCrashedWorkerIsReplacedFromTheReleaseOfItsGeneration(t *testing.T) {
+	t.Parallel()
+	m := lab.Prepare(t)
+	for _, release := range []string{"r1", "r2"} {
+		lab.Must(t, os.Mkdir(m.Path(release), 0o755))
+		lab.Must(t, os.Symlink(lab.Built.Hello, m.Path(release+"/server")))
+	}
+	lab.Must(t, os.Symlink("r1", m.Path("current")))
+	m.Start("[program.web]\ncommand = [\"./server\"]\ndirectory = \"{dir}/current\"\nready.method = \"notify\"\nlisten = [\"127.0.0.1:0\"]\n")
+	m.Serves(1)
+	lab.Must(t, os.Symlink("r2", m.Path("next")))
+	lab.Must(t, os.Rename(m.Path("next"), m.Path("current")))
+	last := m.Last()
+	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
+	pid := m.Await(lab.After(last), lab.Says(lab.WorkerReady)).PID
+	if got, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); got != m.Path("r1") {
+		t.Errorf("the replacement runs in %q", got)
+	}
+}
+
 func TestLimitsAreSet(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Plain+`limits = { nofile = 100, core = 0, umask = "0027", nice = 3, oom_score_adj = 500, no_new_privileges = true }`)

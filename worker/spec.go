@@ -28,7 +28,6 @@ type Spec struct {
 
 	Watchdog   time.Duration     // told to the worker as WATCHDOG_USEC; 0: none
 	Credential *spawn.Credential // nil: the supervisor's own
-	Executable *spawn.Executable // what Command[0] names, if that was looked up before; it must stay open as Sockets must
 	Limits     spawn.Limits
 	Ready      ready.Check
 

@@ -195,7 +195,6 @@ func (w *Worker) execution() *spawn.Execution {
 	spec := &w.spec
 	return &spawn.Execution{
 		Argv: spec.Command, Environment: spec.Environment, Directory: spec.Directory, Credential: spec.Credential, Limits: spec.Limits,
-		Executable: spec.Executable,
 	}
 }
 

@@ -20,7 +20,6 @@ import (
 	"example.org/supervisord/internal/terminal"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
-	"example.org/supervisord/worker/spawn"
 )
 
 func statusCommand(path *string) *cobra.Command {
@@ -177,7 +176,6 @@ func (v view) program(b *strings.Builder, p supervisor.ProgramStatus, now time.T
 		case g.InHand != nil:
 			fmt.Fprintf(b, "  generation %d gets no new connections; of the old ones: %s\n", g.Number, inHand(*g.InHand))
 		}
-		changedFiles(b, g)
 	}
 	if p.RetryAt != nil {
 		fmt.Fprintf(b, "  next retry in %s\n", short(max(0, p.RetryAt.Sub(now))))
@@ -210,23 +208,6 @@ func (v view) program(b *strings.Builder, p supervisor.ProgramStatus, now time.T
 		fmt.Fprintf(b, "  %s\n", text)
 	}
 	v.workers(b, p, now)
-}
-
-// changedFiles says what a reload would change without a change of the configuration.
-func changedFiles(b *strings.Builder, g supervisor.GenerationStatus) {
-	if g.Role != program.RoleServing && g.Role != program.RoleTrial {
-		return
-	}
-	for _, c := range g.Changed {
-		text := "generation %d runs a file that %s no longer names: reload to run the new one"
-		switch {
-		case !c.Kept:
-			text = "generation %d began before %s changed, and a worker that is started now runs the new one: reload to replace the others"
-		case c.Change == spawn.Removed:
-			text = "generation %d runs a file that is no longer at %s; the next reload fails without one"
-		}
-		fmt.Fprintf(b, "  "+text+"\n", g.Number, c.Path)
-	}
 }
 
 // summary colors the state of a program in its summary.

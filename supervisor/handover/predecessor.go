@@ -1,14 +1,12 @@
 package handover
 
 import (
-	"iter"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/socket"
 	"example.org/supervisord/worker"
-	"example.org/supervisord/worker/spawn"
 )
 
 // Predecessor is a running supervisor that is to be handed over.
@@ -83,35 +81,7 @@ func descriptorsOf(src Predecessor) []keptFD {
 			all = append(all, keptFD{name: workerFD(w.Program, w.Number, kind), fd: fd, worker: w, kind: kind})
 		}
 	}
-	for name, e := range executables(src) {
-		all = append(all, keptFD{name: name, fd: e.FD()})
-	}
 	return all
-}
-
-// executables yields the executables of all generations that have one open, by their names.
-func executables(src Predecessor) iter.Seq2[string, *spawn.Executable] {
-	return func(yield func(string, *spawn.Executable) bool) {
-		for p := range src.Programs {
-			core := p.Record().Core
-			for _, g := range core.Generations() {
-				if e := executable(p, g.Number); e != nil && !yield(executableName(core.Name, g.Number), e) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// executable returns that of a generation of p, which may be nil, if it is open.
-func executable(p Program, generation int) *spawn.Executable {
-	if p == nil {
-		return nil
-	}
-	if s := p.Generation(generation).Snapshot; s != nil && s.Executable.FD() >= 0 {
-		return s.Executable
-	}
-	return nil
 }
 
 // startKind reports whether a worker's descriptor has served its purpose when the worker is ready.

@@ -111,7 +111,7 @@ func (h *Handover) take(fd int) (err error) {
 }
 
 // The names of descriptors in a list and in the store: the records', of which there are two, so that one is always complete;
-// "w.PROGRAM.GENERATION.exe" for the executable of a generation; "w.PROGRAM.WORKER.KIND" for a worker's in a list; "w.PROGRAM.WORKER" for a worker's in the store, which takes them together and where they
+// "w.PROGRAM.WORKER.KIND" for a worker's in a list; "w.PROGRAM.WORKER" for a worker's in the store, which takes them together and where they
 // are marked with their kinds, and "w.PROGRAM.WORKER.start" for those that it needs until it is ready (up to version 3 of the record they
 // were stored under their names in the list); "x.NAME" for the caller's. The table names its sockets.
 const (
@@ -119,7 +119,6 @@ const (
 	recordSecond   = "state.b"
 	workerFDPrefix = "w."
 	startSuffix    = ".start"
-	executableKind = "exe"
 	extraPrefix    = "x."
 )
 
@@ -142,19 +141,6 @@ func workerOf(name string) (program string, number int) {
 	}
 	number, _ = strconv.Atoi(rest[at+1:])
 	return rest[:at], number
-}
-
-// executableName is one that older versions take for that of a worker that is gone, and drop.
-func executableName(program string, generation int) string {
-	return workerFD(program, generation, executableKind)
-}
-
-// executableOf returns the generation whose executableName this is; 0: it is another name.
-func executableOf(name string) (program string, generation int) {
-	if rest, is := strings.CutSuffix(name, "."+executableKind); is {
-		return workerOf(rest)
-	}
-	return "", 0
 }
 
 func recordNames() [2]string { return [...]string{recordFirst, recordSecond} }
@@ -308,17 +294,6 @@ func (h *Handover) unknown() []int {
 		}
 	}
 	return pidfds
-}
-
-// Executable takes the descriptor of a generation's executable out of those that were handed over; -1: none came.
-func (h *Handover) Executable(program string, generation int) int {
-	name := executableName(program, generation)
-	fd, has := h.workers[name]
-	if !has {
-		return -1
-	}
-	delete(h.workers, name)
-	return fd
 }
 
 // Extra returns a descriptor that was handed over under this name, or -1.

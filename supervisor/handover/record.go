@@ -187,11 +187,6 @@ func (p *ProgramRecord) check() error {
 			return fmt.Errorf("generation %d has no record", g.Number)
 		}
 	}
-	for _, g := range p.Generations {
-		if s := g.Snapshot; s != nil && s.Executable != nil && len(s.Executable.Files) == 0 {
-			return fmt.Errorf("generation %d has an executable without a file", g.Number)
-		}
-	}
 	for w, g := range p.Core.Workers() {
 		if w.Slot < 0 || w.Slot >= len(g.Slots) && w.State != program.Stopping {
 			return fmt.Errorf("worker %d has slot %d of %d", w.Number, w.Slot, len(g.Slots))

@@ -19,7 +19,6 @@ import (
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/supervisor/snapshot"
 	"example.org/supervisord/worker"
-	"example.org/supervisord/worker/spawn"
 )
 
 // reloading is the record of a program in the middle of a reload.
@@ -196,7 +195,6 @@ func TestRecordThatContradictsItselfIsRefused(t *testing.T) {
 	for name, spoil := range map[string]func(*ProgramRecord){
 		"no core":          func(p *ProgramRecord) { p.Core = nil },
 		"no configuration": func(p *ProgramRecord) { p.Core.Serving.Config = nil },
-		"no file":          func(p *ProgramRecord) { p.Generations[0].Snapshot.Executable = &spawn.Executable{} },
 		"no generation":    func(p *ProgramRecord) { p.Generations = p.Generations[1:] },
 		"slot out of range": func(p *ProgramRecord) {
 			p.Core.Serving.Workers[0].State, p.Core.Serving.Workers[0].Slot = program.Ready, 9

@@ -13,7 +13,6 @@ import (
 	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
-	"example.org/supervisord/worker/spawn"
 )
 
 // FDStore takes descriptors to systemd's file-descriptor store: see systemd.Notify. None of its methods waits.
@@ -184,12 +183,8 @@ func (s *Store) plan(src Predecessor) {
 		return
 	}
 	for p := range s.touched.parts {
-		switch p.Kind {
-		case program.WorkerPart:
+		if p.Kind == program.WorkerPart {
 			s.planWorker(src, p.program, p.Number)
-		case resourcesPart:
-			e := executable(src.Program(p.program), p.Number)
-			s.planName(heldWorker{name: executableName(p.program, p.Number), executable: e}, e != nil)
 		}
 	}
 }
@@ -221,10 +216,6 @@ func (s *Store) planAll(src Predecessor) {
 	for w := range src.Workers {
 		wanted[workerName(w.Program, w.Number)], wanted[startName(w.Program, w.Number)] = true, true
 		s.planWorker(src, w.Program, w.Number)
-	}
-	for name, e := range executables(src) {
-		wanted[name] = true
-		s.planName(heldWorker{name: name, executable: e}, true)
 	}
 	for name := range s.ledger.counts {
 		if ours(name) && !isRecord(name) && !socket.Exported(name) && !wanted[name] {
@@ -349,9 +340,7 @@ func (s *Store) remove() {
 			return
 		}
 		s.ledger.remove(name)
-		if of, generation := executableOf(name); s.queue.leaving[name] && generation > 0 {
-			s.TouchResources(of, generation)
-		} else if s.queue.leaving[name] {
+		if s.queue.leaving[name] {
 			s.TouchWorker(workerOf(name))
 		}
 		delete(s.queue.leaving, name)
@@ -415,24 +404,15 @@ func (s *Store) Empty(within time.Duration) error {
 	return s.Settle(within)
 }
 
-// heldWorker is a worker whose descriptors go into the store under a name, or the executable of a generation.
+// heldWorker is a worker whose descriptors go into the store under a name.
 type heldWorker struct {
 	name  string
 	start bool // those that it needs until it is ready, else those that it has for its life
 	held  Adoptable
-
-	executable *spawn.Executable
 }
 
 // marked returns duplicates of the descriptors that the next supervisord needs, each marked with its kind.
 func (w heldWorker) marked() (fds []int, err error) {
-	if w.executable != nil {
-		if fd := w.executable.FD(); fd >= 0 {
-			fd, err = duplicate(fd)
-			fds = append(fds, fd)
-		}
-		return fds, err
-	}
 	if w.start && w.held.State().Ready {
 		return nil, nil
 	}

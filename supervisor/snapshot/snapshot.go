@@ -26,11 +26,10 @@ type Snapshot struct {
 	Environment    []string
 	Credential     *spawn.Credential
 	Stdout, Stderr output.Destination
-	Executable     *spawn.Executable // of the workers; nil: it was not found
 	files          []*output.LogFile
 }
 
-// LookUp looks up everything except the executable and the log files. Files and the user database may be slow.
+// LookUp looks up everything except the log files. Files and the user database may be slow.
 func LookUp(c *config.Program) (*Snapshot, error) {
 	s := &Snapshot{}
 	var err error
@@ -43,16 +42,6 @@ func LookUp(c *config.Program) (*Snapshot, error) {
 	}
 	s.Environment, err = mergedEnvironment(c, who, s.Directory)
 	return s, err
-}
-
-// FindExecutable opens what the command of a worker names now. It returns nil without an error if that cannot be executed: the start of the
-// first worker says more. Files may be slow.
-func (s *Snapshot) FindExecutable(c *config.Program) (*spawn.Executable, error) {
-	e, err := spawn.Find(&spawn.Execution{Argv: fillAll(fdPlaceholders(c), c.Command), Environment: s.Environment, Directory: s.Directory})
-	if spawn.Scarce(err) {
-		return nil, fmt.Errorf("cannot open the command: %w", err)
-	}
-	return e, nil
 }
 
 // OpenLogs opens the log files. log, which may be nil, is what the captured streams go into.

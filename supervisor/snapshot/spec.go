@@ -27,7 +27,7 @@ func (s *Snapshot) Worker(c *config.Program, seat Seat) worker.Spec {
 	for i := range seat.Sockets {
 		seat.Sockets[i].FD = numbers[i]
 	}
-	spec.Command, spec.Executable = fillAll(fdPlaceholders(c), c.Command), s.Executable
+	spec.Command = fillAll(fdPlaceholders(c), c.Command)
 	spec.Sockets, spec.Places = seat.FDs, numbers
 	spec.Ready = seat.Probe(c.Ready.Check)
 	spec.Watchdog = c.Health.Watchdog

@@ -150,7 +150,7 @@ var kinds = []string{"", "pidfd", "notify", "notify-pipe", "report", "stdout", "
 
 // label is the name of a stored descriptor, a worker's with its kind.
 func label(name string, fd int) string {
-	if !strings.HasPrefix(name, "w.") || strings.HasSuffix(name, ".exe") {
+	if !strings.HasPrefix(name, "w.") {
 		return name
 	}
 	mark, err := unix.FcntlInt(uintptr(fd), unix.F_GETSIG, 0)

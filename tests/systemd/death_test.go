@@ -37,8 +37,7 @@ func (l *Lab) succeeded(old string) {
 	})
 }
 
-// StoreIs waits until systemd keeps exactly the descriptors for two ready workers: a pidfd and a notify socket for each, the executable of
-// their generation, the sockets of the listener, and the two records.
+// StoreIs waits until systemd keeps exactly the descriptors for two ready workers: a pidfd and a notify socket for each, the sockets of the listener, and the two records.
 func (l *Lab) StoreIs() {
 	l.t.Helper()
 	l.storeIs(2)
@@ -48,7 +47,7 @@ func (l *Lab) storeIs(workers int) {
 	l.t.Helper()
 	l.Until("the store holds what is needed and nothing else", func() bool {
 		sockets := l.sockets()
-		return sockets > 0 && l.Property("supervisord", "NFileDescriptorStore") == strconv.Itoa(2*workers+1+sockets+2)
+		return sockets > 0 && l.Property("supervisord", "NFileDescriptorStore") == strconv.Itoa(2*workers+sockets+2)
 	})
 }
 
@@ -101,37 +100,6 @@ func (l *Lab) reloads(t *testing.T, before []string) {
 	l.Until("the workers have been replaced", func() bool {
 		now := l.Workers("hello")
 		return len(now) == len(before) && !slices.ContainsFunc(now, func(pid string) bool { return slices.Contains(before, pid) })
-	})
-}
-
-func TestWorkerThatCrashesAfterADeathRunsTheFileOfItsGeneration(t *testing.T) {
-	Each(t, func(t *testing.T, l *Lab) {
-		l.Start(helloConfig)
-		l.StoreIs()
-		old := l.Run("stat", "-c", "%i", "/usr/local/bin/hello")
-		l.Run("sh", "-ec", "cd /usr/local/bin; cp hello new; mv new hello")
-		l.kill()
-		workers := l.Workers("hello")
-		l.Run("kill", "-9", workers[0])
-		var started string
-		l.Until("a new worker runs", func() bool {
-			out, _ := l.Try("supervisord", "status", "-v")
-			now := strings.Fields(l.Run("pgrep", "-f", "^/usr/local/bin/hello"))
-			i := slices.IndexFunc(now, func(pid string) bool { return !slices.Contains(workers, pid) })
-			if i >= 0 {
-				started = now[i]
-			}
-			return i >= 0 && strings.Count(out, " ready ") == 2
-		})
-		if now := l.Run("stat", "-L", "-c", "%i", "/proc/"+started+"/exe"); now != old {
-			t.Errorf("it runs inode %s, want %s", now, old)
-		}
-		if out := l.Run("supervisord", "status"); !strings.Contains(out, "/usr/local/bin/hello no longer names: reload") {
-			t.Errorf("the status is %s", out)
-		}
-		l.StoreIs()
-		l.reloads(t, workers)
-		l.StoreIs()
 	})
 }
 

@@ -32,17 +32,6 @@ type image struct {
 	argv, envp, paths []uintptr // argv and envp end with a zero
 	searches          bool      // paths come from PATH
 	pids              [2][]byte // where in envp the child writes its PID; nil: nowhere
-	kept              kept
-}
-
-// kept is the Executable of the command.
-type kept struct {
-	fd           int     // its number in the child; 0: there is none
-	first, path  uintptr // of its first file, and of the last one, which is at fd
-	major, minor uint32
-	inode        uint64
-	argv         []uintptr // for the last one
-	now          unix.Statx_t
 }
 
 // capabilitySets are for capget(2) and capset(2).
@@ -93,14 +82,12 @@ const (
 	hintLacks    // the supervisor does not have the capability
 	hintLoader   // the file exists
 	hintNotFound // in PATH
-	hintKept     // the file that the path does not name any more
 )
 
 var (
 	byDefault, ignored [8]uint64 // struct sigaction: zero is SIG_DFL, whatever the order of its other fields; ignored[0] is 1, SIG_IGN
 	noSignals          uint64    // an empty mask
 	ownGroup           = [1]byte{'0'}
-	empty              [1]byte
 	scorePath          = [...]byte{'/', 'p', 'r', 'o', 'c', '/', 's', 'e', 'l', 'f', '/', 'o', 'o', 'm', '_', 's', 'c', 'o', 'r', 'e', '_', 'a', 'd', 'j', 0}
 	started            = [1]byte{aboutToExec}
 )
@@ -224,9 +211,6 @@ func (p *plan) execute() {
 	}
 	syscall.RawSyscall6(unix.SYS_WRITE, uintptr(p.report), uintptr(unsafe.Pointer(&started)), 1, 0, 0, 0)
 	argv, envp := uintptr(unsafe.Pointer(unsafe.SliceData(p.argv))), uintptr(unsafe.Pointer(unsafe.SliceData(p.envp)))
-	if p.kept.fd > 0 {
-		p.executeKept(argv, envp)
-	}
 	found := unix.ENOENT
 	for i, path := range p.paths {
 		_, _, errno := syscall.RawSyscall6(unix.SYS_EXECVE, path, argv, envp, 0, 0, 0)
@@ -245,29 +229,6 @@ func (p *plan) execute() {
 		}
 	}
 	p.fail(codeExec, hintNotFound, 0, found)
-}
-
-// executeKept executes the file that the command named when it was looked up: by its descriptor if the path does not name it any more, and
-// else by the path, so that the process has the usual name, and its interpreter can read a script. It returns if the user of the command
-// cannot execute the file, which a search in PATH then passes over.
-//
-//go:norace
-//go:nosplit
-//go:noinline
-func (p *plan) executeKept(argv, envp uintptr) {
-	k := &p.kept
-	_, _, errno := syscall.RawSyscall6(unix.SYS_STATX, here, k.path, 0, unix.STATX_INO, uintptr(unsafe.Pointer(&k.now)), 0)
-	switch {
-	case errno == unix.EACCES:
-	case errno != 0, k.now.Ino != k.inode, k.now.Dev_major != k.major, k.now.Dev_minor != k.minor:
-		kargv := uintptr(unsafe.Pointer(unsafe.SliceData(k.argv)))
-		_, _, errno = syscall.RawSyscall6(unix.SYS_EXECVEAT, uintptr(k.fd), uintptr(unsafe.Pointer(&empty)), kargv, envp, unix.AT_EMPTY_PATH, 0)
-		if errno != unix.EACCES || !p.searches {
-			p.fail(codeExec, hintKept, 0, errno)
-		}
-	case p.searches: // what comes before it in PATH by now is not for this process
-		syscall.RawSyscall6(unix.SYS_EXECVE, k.first, argv, envp, 0, 0, 0)
-	}
 }
 
 //go:norace

@@ -56,10 +56,6 @@ func (c *Execution) size() (calls, bytes int) {
 		bytes += 4 * len(c.Credential.Groups)
 	}
 	files, _ := c.candidates()
-	if c.Executable.FD() >= 0 {
-		files = slices.Concat(files, []string{c.Executable.Files[0].Path, c.Executable.last().Path}, c.Executable.Argv)
-		bytes += 8 * len(c.Argv)
-	}
 	for _, list := range [][]string{c.Argv, c.Environment, files} {
 		for _, s := range list {
 			bytes += len(s) + 2*8 // with its address, and rounded up
@@ -80,18 +76,14 @@ func (b *builder) call(number uintptr, args ...uintptr) *call {
 // text copies a string for a call, and returns its address.
 func (b *builder) text(s string) uintptr { return address(b.area.text(s)) }
 
-// descriptors puts Files, and after them the report and the executable, into their places. Nothing else stays open: a later step may hang, as on a disk that is
-// dead, and this process must not hold the supervisor's sockets and locks meanwhile.
+// descriptors puts Files, and after them the report, into their places. Nothing else stays open: a later step may hang, as on a
+// disk that is dead, and this process must not hold the supervisor's sockets and locks meanwhile.
 func (b *builder) descriptors() *StepError {
 	b.p.report = b.report
 	b.step = codeFork
 	b.call(unix.SYS_SETSID)
 	b.step = codeDescriptors
 	files := append(slices.Clone(b.c.Files), b.report)
-	if fd := b.c.Executable.FD(); fd >= 0 {
-		b.p.kept.fd = len(files)
-		files = append(files, fd)
-	}
 	next := max(len(files), slices.Max(files)+1) // above every descriptor that is needed
 	for i, fd := range files {                   // what lies where another one comes before it is its turn
 		if fd >= 0 && fd < i {
@@ -198,22 +190,9 @@ func (b *builder) command() *StepError {
 			last++
 		}
 	}
-	if c.Executable.FD() >= 0 {
-		b.keep(c.Executable)
-	}
 	// ps(1) is not to show a second supervisord: until the exec, it is what systemd would call it.
 	b.call(unix.SYS_PRCTL, unix.PR_SET_NAME, b.text("("+filepath.Base(c.Argv[0])+")")).may = anyError
 	return nil
-}
-
-// keep notes what is executed by its descriptor if its path does not name it any more.
-func (b *builder) keep(e *Executable) {
-	k, last := &b.p.kept, e.last()
-	k.first, k.path = b.text(e.Files[0].Path), b.text(last.Path)
-	k.major, k.minor, k.inode = unix.Major(last.Device), unix.Minor(last.Device), last.Inode
-	if k.argv = b.p.argv; len(e.Argv) > 0 {
-		k.argv = append(b.list(e.Argv, len(b.p.argv)-1)[:len(e.Argv)], b.p.argv[1:]...)
-	}
 }
 
 // list copies strings, and returns their addresses and zeros after these.

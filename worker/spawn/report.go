@@ -107,8 +107,6 @@ func (m message) explainExec(c *Execution, errno error) error {
 		return fmt.Errorf("%s: not found in PATH %q: %w", c.Argv[0], path, errno)
 	case m.Hint == hintNotFound:
 		return fmt.Errorf("%s: found in PATH %q but may not be executed: %w", c.Argv[0], path, errno)
-	case m.Hint == hintKept:
-		return fmt.Errorf("the file of its generation, which %s no longer names: %w; a reload executes what it names now", files[0], errno)
 	case int(m.Index) >= len(files):
 		return fmt.Errorf("%s: %w", c.Argv[0], errno)
 	case m.Hint == hintLoader:

@@ -24,8 +24,6 @@ type Execution struct {
 	Files       []int    // the command's descriptors, by number, at least 0 to 2
 	Credential  *Credential
 	Limits      Limits
-
-	Executable *Executable // what Argv[0] names, if that was looked up before; nil: it is looked up by the process
 }
 
 // Credential is whom a command runs as.

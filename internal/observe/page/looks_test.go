@@ -19,7 +19,6 @@ import (
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker/output"
-	"example.org/supervisord/worker/spawn"
 )
 
 // screen is a page in a browser, whose state the test sets.
@@ -257,16 +256,6 @@ func TestRollbackAndResumeAreOfferedWhereTheyApply(t *testing.T) {
 	s.click("#program-web [data-do=resume]")
 	s.answer("Resume web?", "", "Resume")
 	s.acts(program.Unpause{AskedBy: byToken})
-}
-
-func TestFileThatHasChangedIsNamed(t *testing.T) {
-	v := idle()
-	v.Status.Programs[1].Generations[0].Changed = []supervisor.ChangedFile{{Path: "/srv/web/server", Change: spawn.Replaced, Kept: true}}
-	s := show(t, v)
-	s.has("#program-web", "/srv/web/server has changed since generation")
-	s.hasNo("#program-api [data-key=outdated]")
-	s.becomes(idle())
-	s.Until("that it is the same again", `!document.getElementById("program-web").textContent.includes("has changed")`)
 }
 
 func TestUnlockAndLock(t *testing.T) {

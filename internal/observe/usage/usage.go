@@ -21,7 +21,6 @@ const (
 type Gauge struct {
 	mu    sync.Mutex
 	known map[int]*reading // by PID
-	files fileLooks
 }
 
 // reading is what was found out about one worker.
@@ -31,10 +30,9 @@ type reading struct {
 	group proc.Stat
 }
 
-// Fill fills in the usage of all workers, the accept queues of all listeners, and which files have changed.
+// Fill fills in the usage of all workers and the accept queues of all listeners.
 func (g *Gauge) Fill(st *supervisor.Status) {
 	FillQueues(st)
-	g.files.fill(st)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()

@@ -42,7 +42,7 @@ const strong = text => el("strong", {}, text);
 const lines = tail => tail?.length ? el("pre", {}, plain(tail.slice(-8).join("\n"))) : null;
 
 function notes(p, view) {
-  return [failure(p), crashing(p), canary(p, view), ...late(p).map(drainsLate), paused(p, view), kept(p), outdated(p), due(p), lost(p)].filter(Boolean);
+  return [failure(p), crashing(p), canary(p, view), ...late(p).map(drainsLate), paused(p, view), kept(p), due(p), lost(p)].filter(Boolean);
 }
 
 function failure(p) {
@@ -89,11 +89,6 @@ function paused(p, view) {
 function kept(p) {
   const g = p.generations.find(g => g.kept_until);
   return g ? note("info", "kept", strong(`Generation ${g.number} is kept`), ` for ${span(at(g.kept_until) - now())} more: a rollback returns to it at once.`) : null;
-}
-
-function outdated(p) {
-  const g = role(p, "serving"), file = g?.changed_files?.[0];
-  return file ? note("info", "outdated", strong(file.path + " has changed"), ` since generation ${g.number} began: a reload runs the new one.`) : null;
 }
 
 const due = p => p.due ? note("info", "due", `A reload waits (${p.due.reason}${by(p.due.asked_by)}): ${p.due.waits_for}.`) : null;
