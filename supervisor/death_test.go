@@ -22,6 +22,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/siginfo"
 	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/inherit"
@@ -54,9 +55,9 @@ type world struct {
 	order atomic.Int64 // tells the race detector about the order that synctest guarantees
 
 	super *Supervisor
-	hup   chan os.Signal
-	usr2  chan os.Signal
-	stop  chan os.Signal
+	hup   chan siginfo.Signal
+	usr2  chan siginfo.Signal
+	stop  chan siginfo.Signal
 	over  chan struct{}      // closed when the master's loop has ended
 	left  bool               // … by itself
 	next  *handover.Handover // … to execute a new image, which gets this
@@ -242,6 +243,8 @@ func (h *hold) Duplicate(kind string) (int, error) {
 func (h *hold) Memory(uint64) (uint64, error)            { return 0, nil }
 func (h *hold) Probe(context.Context, ready.Check) error { return nil }
 func (w *world) Thaw()                                   {}
+func (w *world) Owner([]int) Handle                      { return nil }
+func (h *hold) Serves() bool                             { return true }
 func (w *world) Run(context.Context, worker.Spec) error  { return nil }
 
 func (w *world) Freeze(time.Duration) error { return nil }
@@ -403,7 +406,7 @@ func (w *world) WatchdogInterval() time.Duration   { return 0 }
 // live starts a master: the first one, or one that continues from a handover.
 func (w *world) live(h *handover.Handover) {
 	w.super = New(Options{Launcher: w, Systemd: manager{w}, Upgrader: w, Log: zap.NewNop(), Load: func() (*config.Config, error) { return w.config, nil }})
-	w.hup, w.usr2, w.stop, w.over = make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan struct{})
+	w.hup, w.usr2, w.stop, w.over = make(chan siginfo.Signal, 1), make(chan siginfo.Signal, 1), make(chan siginfo.Signal, 1), make(chan struct{})
 	go func() {
 		w.touch()
 		defer close(w.over)
@@ -627,7 +630,7 @@ func (w *world) make(m move) {
 	case 0, 1:
 		w.note("HUP")
 		select {
-		case w.hup <- syscall.SIGHUP:
+		case w.hup <- siginfo.Signal{Number: syscall.SIGHUP}:
 		default:
 		}
 	case 2, 3, 4:
@@ -647,7 +650,7 @@ func (w *world) make(m move) {
 		someone(forked, (*fakeProcess).execs)
 	case 14:
 		w.note("USR2")
-		w.usr2 <- syscall.SIGUSR2
+		w.usr2 <- siginfo.Signal{Number: syscall.SIGUSR2}
 		synctest.Wait()
 	case 15:
 		w.slow = !w.slow
@@ -897,7 +900,7 @@ func (w *world) settle(workers int) {
 // end stops the master and all its workers.
 func (w *world) end() {
 	w.ending = true
-	w.stop <- syscall.SIGTERM
+	w.stop <- siginfo.Signal{Number: syscall.SIGTERM}
 	synctest.Wait()
 	for p := w.which(0, toldToGo); p != nil; p = w.which(0, toldToGo) {
 		p.ends()

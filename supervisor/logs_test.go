@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/siginfo"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker/output"
 )
@@ -46,7 +47,7 @@ func TestCapturedOutputContinuesOverReloads(t *testing.T) {
 		if err := os.Rename(path, path+".1"); err != nil {
 			t.Fatal(err)
 		}
-		s.reopen <- syscall.SIGUSR1
+		s.reopen <- siginfo.Signal{Number: syscall.SIGUSR1}
 		synctest.Wait()
 		s.workers()[1].spec.Captured("stdout", 12, []byte("three\n"))
 	}, p)

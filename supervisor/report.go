@@ -1,13 +1,11 @@
 package supervisor
 
 import (
-	"syscall"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"example.org/supervisord/internal/config"
 	"example.org/supervisord/supervisor/program"
 )
 
@@ -88,5 +86,3 @@ func askedBy(who string) zap.Field {
 	}
 	return zap.String("asked_by", who)
 }
-
-func bySignal(sig syscall.Signal) string { return program.BySignal(config.SignalName(sig)) }

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/siginfo"
 	"example.org/supervisord/supervisor/program"
 )
 
@@ -15,9 +16,9 @@ const MaxWorkers = 10_000
 
 // scaleSignal answers TTIN, which asks for one worker more, and TTOU, one less, as in unicorn and gunicorn. With several programs it
 // is not known which is meant, and nothing happens.
-func (s *Supervisor) scaleSignal(sig syscall.Signal) {
+func (s *Supervisor) scaleSignal(sig siginfo.Signal) {
 	by := 1
-	if sig == syscall.SIGTTOU {
+	if sig.Number == syscall.SIGTTOU {
 		by = -1
 	}
 	var all []*runner
@@ -28,10 +29,10 @@ func (s *Supervisor) scaleSignal(sig syscall.Signal) {
 	}
 	err := fmt.Errorf("%w: there are %d programs; say which one, with `supervisord scale PROGRAM N`", ErrState, len(all))
 	if len(all) == 1 {
-		err = all[0].scale(program.Scale{Workers: all[0].core.Config.Workers + by, AskedBy: bySignal(sig)})
+		err = all[0].scale(program.Scale{Workers: all[0].core.Config.Workers + by, AskedBy: s.bySignal(sig)})
 	}
 	if err != nil {
-		s.Log.Warn(config.SignalName(sig)+": nothing is changed", zap.Error(err))
+		s.Log.Warn(config.SignalName(sig.Number)+": nothing is changed", zap.Error(err))
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"example.org/supervisord/internal/siginfo"
 )
 
 // delayed plays with a supervisor whose stop_delay is 10 s, and whose only worker is ready.
@@ -19,7 +21,7 @@ func delayed(t *testing.T, play func(s *stage, signal func(syscall.Signal))) {
 		s.run()
 		s.workers()[0].ready()
 		play(s, func(sig syscall.Signal) {
-			s.stop <- sig
+			s.stop <- siginfo.Signal{Number: sig}
 			synctest.Wait()
 		})
 		s.end()

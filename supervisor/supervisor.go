@@ -3,7 +3,6 @@ package supervisor
 import (
 	"context"
 	"crypto/rand"
-	"os"
 	"slices"
 	"syscall"
 	"time"
@@ -31,6 +30,8 @@ type ProcessLauncher interface {
 	Thaw()
 	// Run runs a command other than a worker until it ends.
 	Run(context.Context, worker.Spec) error
+	// Owner returns the worker that one of these processes is or was until a moment ago; nil: none is one.
+	Owner(pids []int) Handle
 }
 
 // Handle is the master's hold on a started worker.
@@ -41,6 +42,9 @@ type Handle interface {
 	// Duplicate returns a duplicate of one of them, for the caller to close, or -1 if the worker does not have it any more.
 	Duplicate(name string) (int, error)
 	Recorded() // what was posted so far is in the state that is kept
+
+	// Serves reports whether the worker has listening sockets.
+	Serves() bool
 
 	// Memory measures what the worker and the processes below it use, in bytes; more exactly where it is more than limit.
 	Memory(limit uint64) (uint64, error)
@@ -147,16 +151,6 @@ func (s *Supervisor) Start(c *config.Config, h *handover.Handover) error {
 	return nil
 }
 
-// Signals is what the operator asks for. HUP and USR1 have a channel each, so that a storm of them cannot crowd out the others.
-type Signals struct {
-	Reload  <-chan os.Signal // HUP
-	Reopen  <-chan os.Signal // USR1
-	Upgrade <-chan os.Signal // USR2
-	Leave   <-chan os.Signal // RTMIN+1
-	Scale   <-chan os.Signal // TTIN, TTOU
-	Stop    <-chan os.Signal // TERM, INT, QUIT
-}
-
 // Run carries the programs until a signal ends it: HUP reloads, USR1 reopens log files, TTIN and TTOU scale, TERM and INT stop (a
 // second one stops now), QUIT stops at once. It returns when every worker is gone and every listener closed; or with ErrLeft.
 func (s *Supervisor) Run(signals Signals) error {
@@ -220,21 +214,23 @@ func (s *Supervisor) acknowledge() {
 func (s *Supervisor) wait(signals Signals) bool {
 	changes, troubles := watched(s.Watch)
 	select {
-	case <-signals.Reload:
-		by := bySignal(syscall.SIGHUP)
+	case sig := <-signals.Reload:
+		by := s.bySignal(sig)
 		s.Log.Info("HUP: reading the configuration and replacing the workers of every program", askedBy(by))
 		s.reload(request{reason: "HUP", askedBy: by, itself: true, all: true})
-	case <-signals.Reopen:
-		s.Log.Info("USR1: reopening log files", askedBy(bySignal(syscall.SIGUSR1)))
+	case sig := <-signals.Reopen:
+		s.Log.Info("USR1: reopening log files", askedBy(s.bySignal(sig)))
 		s.programs.reopen()
-	case <-signals.Upgrade:
-		s.departure.upgrade(nil, bySignal(syscall.SIGUSR2))
+	case sig := <-signals.Upgrade:
+		s.departure.upgrade(nil, s.bySignal(sig))
 	case sig := <-signals.Scale:
-		s.scaleSignal(sig.(syscall.Signal))
-	case <-signals.Leave:
-		s.departure.askToLeave(program.BySignal("RTMIN+1"))
+		s.scaleSignal(sig)
+	case sig := <-signals.Leave:
+		s.departure.askToLeave(s.bySignal(sig))
 	case sig := <-signals.Stop:
-		s.stop(sig.(syscall.Signal))
+		if !s.refuses(sig) {
+			s.stop(sig.Number, s.bySignal(sig))
+		}
 	case paths := <-changes:
 		s.changed(paths)
 	case err := <-troubles:
@@ -273,7 +269,7 @@ func (s *Supervisor) handleMore() {
 
 // stop ends every program: in its own time, for TERM after stop_delay, or on QUIT or a second signal now. The second signal in stop_delay
 // ends only the delay.
-func (s *Supervisor) stop(sig syscall.Signal) {
+func (s *Supervisor) stop(sig syscall.Signal, by string) {
 	again := s.stopping()
 	if again && sig != syscall.SIGQUIT && time.Since(s.stopped) < s.DuplicateStopWindow {
 		return
@@ -281,24 +277,24 @@ func (s *Supervisor) stop(sig syscall.Signal) {
 	s.stopped = time.Now()
 	now := sig == syscall.SIGQUIT || again && s.delay == nil
 	if d := s.settings.StopDelay; d > 0 && !again && sig == syscall.SIGTERM {
-		s.Log.Info("serving until stop_delay is over; /readyz fails from now on", zap.Duration("stop_delay", d), askedBy(bySignal(sig)))
+		s.Log.Info("serving until stop_delay is over; /readyz fails from now on", zap.Duration("stop_delay", d), askedBy(by))
 		s.delayEnds = s.stopped.Add(d)
 		s.delay = s.after(d, func() {
 			if s.delay != nil {
-				s.stopPrograms(sig, false)
+				s.stopPrograms(sig, by, false)
 			}
 		})
 		return
 	}
-	s.stopPrograms(sig, now)
+	s.stopPrograms(sig, by, now)
 }
 
-func (s *Supervisor) stopPrograms(sig syscall.Signal, now bool) {
+func (s *Supervisor) stopPrograms(sig syscall.Signal, by string, now bool) {
 	if s.delay != nil {
 		s.delay.Stop()
 		s.delay = nil
 	}
-	name, by := config.SignalName(sig), bySignal(sig)
+	name := config.SignalName(sig)
 	s.Log.Info("stopping every program", zap.String("signal", name), zap.Bool("now", now), askedBy(by))
 	for _, p := range s.programs {
 		if now {

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/siginfo"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
@@ -75,6 +76,8 @@ func (l *fakeLauncher) Adopt(a worker.Adoption, post func(worker.Event)) Handle 
 func (l *fakeLauncher) Freeze(time.Duration) error { return nil }
 func (l *fakeLauncher) Thaw()                      {}
 
+func (l *fakeLauncher) Owner([]int) Handle { return nil }
+
 func (l *fakeLauncher) Run(ctx context.Context, _ worker.Spec) error {
 	if l.preflight == nil {
 		return nil
@@ -92,6 +95,7 @@ func (w *fakeWorker) State() worker.State           { return worker.State{} }
 func (w *fakeWorker) Descriptors() map[string]int   { return nil }
 func (w *fakeWorker) Duplicate(string) (int, error) { return -1, nil }
 func (w *fakeWorker) Recorded()                     {}
+func (w *fakeWorker) Serves() bool                  { return true }
 
 func (w *fakeWorker) Memory(uint64) (uint64, error) { return w.memory.Load(), nil }
 
@@ -137,7 +141,7 @@ type stage struct {
 	logs                 *observer.ObservedLogs
 	conf                 *config.Config
 	loadErr              error
-	reload, reopen, stop chan os.Signal
+	reload, reopen, stop chan siginfo.Signal
 	done                 chan error
 }
 
@@ -160,7 +164,7 @@ func newStage(t *testing.T, programs ...*config.Program) *stage {
 	systemd := &fakeSystemd{fakeStore: fakeStore{}, TB: t}
 	t.Cleanup(systemd.close)
 	s := &stage{T: t, launcher: &fakeLauncher{started: make(chan *fakeWorker, 100), systemd: systemd}, watcher: make(fakeWatcher), logs: logs, conf: configOf(programs...),
-		reload: make(chan os.Signal, 1), reopen: make(chan os.Signal, 1), stop: make(chan os.Signal, 4), done: make(chan error, 1)}
+		reload: make(chan siginfo.Signal, 1), reopen: make(chan siginfo.Signal, 1), stop: make(chan siginfo.Signal, 4), done: make(chan error, 1)}
 	s.super = New(Options{Launcher: s.launcher, Watch: s.watcher, Systemd: systemd, Log: zap.New(core), Load: func() (*config.Config, error) {
 		return s.conf, s.loadErr
 	}})
@@ -186,7 +190,7 @@ func (s *stage) workers() []*fakeWorker {
 }
 
 func (s *stage) end() {
-	s.stop <- syscall.SIGQUIT
+	s.stop <- siginfo.Signal{Number: syscall.SIGQUIT}
 	synctest.Wait()
 	for _, w := range s.workers() {
 		if !w.gone && slices.Contains(w.signals(), syscall.SIGKILL) {
@@ -228,7 +232,7 @@ func testProgram(t *testing.T, name string) *config.Program {
 }
 
 func (s *stage) hup() {
-	s.reload <- syscall.SIGHUP
+	s.reload <- siginfo.Signal{Number: syscall.SIGHUP}
 	synctest.Wait()
 }
 
@@ -406,7 +410,7 @@ func TestHangingPreflightEndsAtTimeout(t *testing.T) {
 func TestTERMGivesEachProgramItsDeadlineThenKills(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
-		s.stop <- syscall.SIGTERM
+		s.stop <- siginfo.Signal{Number: syscall.SIGTERM}
 		synctest.Wait()
 		time.Sleep(29 * time.Second)
 		synctest.Wait()
@@ -425,8 +429,8 @@ func TestTERMGivesEachProgramItsDeadlineThenKills(t *testing.T) {
 func TestSecondTERMMeansNow(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
-		s.stop <- syscall.SIGTERM
-		s.stop <- syscall.SIGTERM
+		s.stop <- siginfo.Signal{Number: syscall.SIGTERM}
+		s.stop <- siginfo.Signal{Number: syscall.SIGTERM}
 		synctest.Wait()
 		if w := s.workers()[0]; !slices.Equal(w.signals(), []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}) {
 			t.Errorf("signals %v", w.signals())
@@ -437,7 +441,7 @@ func TestSecondTERMMeansNow(t *testing.T) {
 func TestHUPWhileStoppingStartsNothing(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
-		s.stop <- syscall.SIGTERM
+		s.stop <- siginfo.Signal{Number: syscall.SIGTERM}
 		synctest.Wait()
 		s.hup()
 		s.count(1)

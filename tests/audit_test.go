@@ -129,7 +129,7 @@ func TestChangesWithoutARequestRecordTheirCause(t *testing.T) {
 	m.Serves(1)
 
 	m.Reload()
-	m.Await(lab.Says(lab.TrialBegan), lab.Gen(2), lab.Contains(`"asked_by":"signal HUP"`))
+	m.Await(lab.Says(lab.TrialBegan), lab.Gen(2), lab.Contains(`"asked_by":"signal HUP from tests.test (pid `))
 	m.Serves(2)
 
 	m.File("watched", "2")
@@ -150,7 +150,7 @@ func TestChangesWithoutARequestRecordTheirCause(t *testing.T) {
 	m.Serves(4)
 
 	m.Signal(syscall.SIGTERM)
-	m.Await(lab.Says("program is to stop"), lab.Contains(`"asked_by":"signal TERM"`))
+	m.Await(lab.Says("program is to stop"), lab.Contains(`"asked_by":"signal TERM from tests.test (pid `))
 }
 
 // TestUpgradeKeepsWhoAskedForAReload upgrades during a trial.

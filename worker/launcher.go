@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -44,6 +45,7 @@ type family struct {
 	children map[int]*Worker
 	expected map[int]*syscall.WaitStatus // children of the image before this one; not nil: reaped before they were adopted
 	alive    int                         // workers
+	past     map[int]*Worker             // those that ended in the last moments
 }
 
 // system is what a Launcher has of the operating system.
@@ -97,7 +99,7 @@ func NewLauncher(dir string, options ...Option) (*Launcher, error) {
 		strays:   make(chan struct{}, 1),
 		spawning: make(lock, 1),
 	}
-	l.children, l.expected = map[int]*Worker{}, map[int]*syscall.WaitStatus{}
+	l.children, l.expected, l.past = map[int]*Worker{}, map[int]*syscall.WaitStatus{}, map[int]*Worker{}
 	l.stdout, l.stderr = os.Stdout, os.Stderr
 	l.life, l.end = context.WithCancel(context.Background())
 	for _, option := range options {
@@ -174,4 +176,12 @@ func (l *Launcher) forget(w *Worker, pid int) {
 		delete(l.children, pid)
 	}
 	l.pids.CompareAndDelete(pid, w)
+	l.past[pid] = w
+	time.AfterFunc(rememberFor, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.past[pid] == w {
+			delete(l.past, pid)
+		}
+	})
 }

@@ -65,6 +65,9 @@ func (l *Launcher) collect(pid int) {
 	l.mu.Lock()
 	w := l.children[pid]
 	delete(l.children, pid)
+	if w != nil {
+		l.past[pid] = w
+	}
 	l.pids.Delete(pid)
 	_, expected := l.expected[pid]
 	l.mu.Unlock()

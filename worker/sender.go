@@ -2,6 +2,7 @@ package worker
 
 import (
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -41,3 +42,26 @@ func (w *Worker) mayHaveStarted(pid int) bool {
 	}
 	return true
 }
+
+// rememberFor is how long a process that has ended counts as a worker: a signal that it sent may be looked at later.
+const rememberFor = time.Second
+
+// Owner returns the worker that one of these processes is, or was until a moment ago; nil: none is one.
+func (l *Launcher) Owner(pids []int) *Worker {
+	for _, pid := range pids {
+		if w, known := l.pids.Load(pid); known {
+			return w.(*Worker)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, pid := range pids {
+		if w := l.past[pid]; w != nil {
+			return w
+		}
+	}
+	return nil
+}
+
+// Serves reports whether the worker has listening sockets.
+func (w *Worker) Serves() bool { return len(w.spec.Sockets) > 0 }

@@ -19,18 +19,18 @@ func told(r program.Report) supervisor.Update {
 
 // sentences are what `events` prints for each kind.
 var sentences = map[string]program.Report{
-	"generation 2 starts (requested by root (uid 0, pid 7))":                                   {Kind: program.TrialBegan, Generation: 2, Serving: 1, Reason: "requested", AskedBy: "root (uid 0, pid 7)"},
-	"generation 1 starts (start)":                                                              {Kind: program.TrialBegan, Generation: 1, Reason: "start"},
-	"a reload waits until the generation on trial is decided (by signal HUP)":                  {Kind: program.ReloadQueued, Reason: "HUP", AskedBy: "signal HUP"},
-	"a reload waits until the canary is promoted (abort drops it) (the page; by bob)":          {Kind: program.ReloadHeld, Reason: "the page", AskedBy: "bob"},
-	"a reload waits: as many old generations drain as max_draining allows":                     {Kind: program.ReloadFull},
-	"the reload is given up before it began (a watched file changed)":                          {Kind: program.ReloadDropped, Generation: 4, Reason: "a watched file changed", Reload: &program.ReloadRecord{}},
-	"watched files change with every generation, so reloads for them wait 1m0s: they are logs": {Kind: program.ReloadDamped, Reason: "they are logs", After: time.Minute},
-	"the canary, generation 3, is promoted (by bob)":                                           {Kind: program.CanaryPromoted, Generation: 3, AskedBy: "bob"},
-	"4 workers instead of 2 (by bob)":                                                          {Kind: program.Scaled, Reason: "4 workers instead of 2", AskedBy: "bob"},
-	"USR1 is sent to the workers (by bob)":                                                     {Kind: program.SignalSent, Signal: "USR1", AskedBy: "bob"},
-	"USR1 is sent to the workers of generation 3":                                              {Kind: program.SignalSent, Signal: "USR1", Generation: 3},
-	"the canary, generation 3, is well and waits: promote or abort it":                         {Kind: program.CanaryHeld, Generation: 3},
+	"generation 2 starts (requested by root (uid 0, pid 7))":                                           {Kind: program.TrialBegan, Generation: 2, Serving: 1, Reason: "requested", AskedBy: "root (uid 0, pid 7)"},
+	"generation 1 starts (start)":                                                                      {Kind: program.TrialBegan, Generation: 1, Reason: "start"},
+	"a reload waits until the generation on trial is decided (by signal HUP from bash (pid 7, uid 0))": {Kind: program.ReloadQueued, Reason: "HUP", AskedBy: "signal HUP from bash (pid 7, uid 0)"},
+	"a reload waits until the canary is promoted (abort drops it) (the page; by bob)":                  {Kind: program.ReloadHeld, Reason: "the page", AskedBy: "bob"},
+	"a reload waits: as many old generations drain as max_draining allows":                             {Kind: program.ReloadFull},
+	"the reload is given up before it began (a watched file changed)":                                  {Kind: program.ReloadDropped, Generation: 4, Reason: "a watched file changed", Reload: &program.ReloadRecord{}},
+	"watched files change with every generation, so reloads for them wait 1m0s: they are logs":         {Kind: program.ReloadDamped, Reason: "they are logs", After: time.Minute},
+	"the canary, generation 3, is promoted (by bob)":                                                   {Kind: program.CanaryPromoted, Generation: 3, AskedBy: "bob"},
+	"4 workers instead of 2 (by bob)":                                                                  {Kind: program.Scaled, Reason: "4 workers instead of 2", AskedBy: "bob"},
+	"USR1 is sent to the workers (by bob)":                                                             {Kind: program.SignalSent, Signal: "USR1", AskedBy: "bob"},
+	"USR1 is sent to the workers of generation 3":                                                      {Kind: program.SignalSent, Signal: "USR1", Generation: 3},
+	"the canary, generation 3, is well and waits: promote or abort it":                                 {Kind: program.CanaryHeld, Generation: 3},
 	"the canary, generation 3, gets 5% of the new connections, is well, and is promoted in 30s if it stays well": {Kind: program.CanaryWatched, Generation: 3,
 		After: 30 * time.Second, Reload: &program.ReloadRecord{Passage: program.Passage{Share: 500}}},
 	"the canary is refused, and nothing has changed: another generation was on trial": {Kind: program.CanaryRefused, Reason: "another generation was on trial"},
@@ -60,9 +60,9 @@ var sentences = map[string]program.Report{
 	"worker 4 of generation 3 could not be started, at step exec: no such file":       {Kind: program.WorkerDied, Generation: 3, Worker: 4, Step: "exec", Reason: "no such file"},
 	"slot 1 of generation 3 gets a new worker in 200ms":                               {Kind: program.SlotRetry, Generation: 3, Slot: 1, After: 200 * time.Millisecond},
 	"slot 0 of generation 3 gets a new worker at once":                                {Kind: program.SlotRetry, Generation: 3},
-	"stops (by signal TERM)":                                                          {Kind: program.StopBegan, Reason: "TERM", AskedBy: "signal TERM"},
-	"has stopped":                                                                     {Kind: program.StopEnded},
-	"has stopped; 2 workers had to be killed":                                         {Kind: program.StopEnded, Stop: &program.StopRecord{Killed: 2}},
+	"stops (by signal TERM from systemd (pid 1, uid 0))":                              {Kind: program.StopBegan, Reason: "TERM", AskedBy: "signal TERM from systemd (pid 1, uid 0)"},
+	"has stopped": {Kind: program.StopEnded},
+	"has stopped; 2 workers had to be killed": {Kind: program.StopEnded, Stop: &program.StopRecord{Killed: 2}},
 }
 
 func TestEveryEventIsASentence(t *testing.T) {

@@ -2,7 +2,7 @@
 //
 // A fork copies the table of descriptors, and the exec after it closes every copy. Network file systems and FUSE write out a file whenever
 // one of its descriptors is closed: while they hang, an open file would block the start of every process, and an execve in place. So such
-// a file is opened on a thread with its own table, which no fork copies.
+// a file is opened on a thread with its own table, which no fork copies. Forks and execve happen on the main thread.
 package apart
 
 import (
@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,12 +37,43 @@ func unshareTable() bool {
 	return unix.CloseRange(none, none, unix.CLOSE_RANGE_UNSHARE) == nil || unix.Unshare(unix.CLONE_FILES) == nil
 }
 
-// LeaveMain calls f on another thread than the main one, which only waits for f: Begin cannot work on the main thread. main must call it.
+// mainCalls is where the main thread takes what OnMain is given; nil: it takes nothing.
+var mainCalls atomic.Pointer[chan func()]
+
+// LeaveMain calls f on another thread than the main one, which only waits for f, and does what OnMain is given meanwhile: Begin cannot
+// work on the main thread. main must call it.
 func LeaveMain(f func() int) int {
 	runtime.LockOSThread()
-	done := make(chan int)
+	calls, done := make(chan func()), make(chan int)
+	mainCalls.Store(&calls)
 	go func() { done <- f() }()
-	return <-done
+	for {
+		select {
+		case call := <-calls:
+			call()
+		case code := <-done:
+			return code
+		}
+	}
+}
+
+// OnMain calls f on the main thread, or on the caller's if the program did not begin with LeaveMain. f must not wait for anything.
+//
+// The main thread is the only one that lives as long as the process, also over an execve(2) that it makes itself. The kernel takes the
+// thread that forked for the parent of a process: when that thread ends, the process gets its PR_SET_PDEATHSIG. And a signal to the
+// process goes to its main thread if that does not block it.
+func OnMain(f func()) {
+	calls := mainCalls.Load()
+	if calls == nil {
+		f()
+		return
+	}
+	done := make(chan struct{})
+	*calls <- func() {
+		defer close(done)
+		f()
+	}
+	<-done
 }
 
 // Begin gives the calling goroutine a thread with its own table of descriptors, until the goroutine ends. The table has stdin, stdout,

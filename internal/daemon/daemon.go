@@ -13,6 +13,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/observe"
+	"example.org/supervisord/internal/siginfo"
 	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/internal/watch"
 	"example.org/supervisord/supervisor"
@@ -76,7 +77,10 @@ const closeTimeout = 20 * time.Second
 
 // Run runs the daemon until it is told to stop. It catches signals before anything else: until then HUP would kill the process.
 func Run(o Options) error {
-	signals := catch()
+	signals, err := catch()
+	if err != nil {
+		return err
+	}
 	prepareThreads()
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(30) // the daemon is mostly idle: trade CPU for memory
@@ -89,7 +93,7 @@ func Run(o Options) error {
 		return err
 	}
 	handover.Stay(os.Environ())
-	raise(handover.Caught(os.Environ()))
+	siginfo.Again(handover.Caught(os.Environ()))
 	d.serve(updates)
 	return d.follow(d.supervisor.Run(signals.asked()))
 }

@@ -139,6 +139,13 @@ func (l launching) Adopt(a worker.Adoption, post func(worker.Event)) supervisor.
 	return l.Launcher.Adopt(a, post)
 }
 
+func (l launching) Owner(pids []int) supervisor.Handle {
+	if w := l.Launcher.Owner(pids); w != nil {
+		return w
+	}
+	return nil
+}
+
 // openNotify connects to systemd. A systemd that does not answer is tried again with each message.
 func (d *daemon) openNotify() (err error) {
 	d.notify, err = systemd.Open(os.Getenv, func(err error) { d.log.Warn("cannot tell systemd", zap.Error(err)) })

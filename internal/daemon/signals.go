@@ -7,57 +7,41 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/apart"
+	"example.org/supervisord/internal/siginfo"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/handover"
 )
 
-// caughtSignals are the channels of the signals that the daemon catches.
+// caughtSignals are the signals that the daemon catches.
 type caughtSignals struct {
-	reload, reopen, upgrade, leave, scale, stop chan os.Signal
+	*siginfo.Catcher
+	reload, reopen, upgrade, leave, scale, stop chan siginfo.Signal
 }
 
-func catch() *caughtSignals {
+func catch() (*caughtSignals, error) {
+	one := func() chan siginfo.Signal { return make(chan siginfo.Signal, 1) }
 	s := &caughtSignals{
-		reload: make(chan os.Signal, 1), reopen: make(chan os.Signal, 1), upgrade: make(chan os.Signal, 1), leave: make(chan os.Signal, 1),
-		scale: make(chan os.Signal, 16), // one for each worker that is wanted at once
-		stop:  make(chan os.Signal, 4),
+		reload: one(), reopen: one(), upgrade: one(), leave: one(),
+		scale: make(chan siginfo.Signal, 16), // one for each worker that is wanted at once
+		stop:  make(chan siginfo.Signal, 4),
 	}
-	signal.Notify(s.reload, syscall.SIGHUP)
-	signal.Notify(s.reopen, syscall.SIGUSR1)
-	signal.Notify(s.upgrade, syscall.SIGUSR2)
-	signal.Notify(s.leave, handover.LeaveSignal)
-	signal.Notify(s.stop, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT)
-	signal.Notify(s.scale, syscall.SIGTTIN)
+	queues := siginfo.Queues{
+		syscall.SIGHUP: s.reload, syscall.SIGUSR1: s.reopen, syscall.SIGUSR2: s.upgrade, handover.LeaveSignal: s.leave,
+		syscall.SIGTERM: s.stop, syscall.SIGINT: s.stop, syscall.SIGQUIT: s.stop, syscall.SIGTTIN: s.scale,
+	}
 	if !stopsBackground(os.Stderr) { // otherwise the terminal sends TTOU for each line of the log
-		signal.Notify(s.scale, syscall.SIGTTOU)
+		queues[syscall.SIGTTOU] = s.scale
 	}
 	signal.Ignore(syscall.SIGPIPE) // the reader of the log may exit
-	return s
+	var err error
+	apart.OnMain(func() { s.Catcher, err = siginfo.Catch(queues) })
+	return s, err
 }
 
 // asked is what the supervisor reads.
 func (s *caughtSignals) asked() supervisor.Signals {
 	return supervisor.Signals{Reload: s.reload, Reopen: s.reopen, Upgrade: s.upgrade, Leave: s.leave, Scale: s.scale, Stop: s.stop}
-}
-
-// take empties the channels, and returns the signals that the supervisor has not read.
-func (s *caughtSignals) take() (signals []syscall.Signal) {
-	barrier := make(chan os.Signal, 1)
-	signal.Notify(barrier, syscall.SIGHUP)
-	signal.Stop(barrier) // waits until what Go's handler has seen is in the channels
-	for _, c := range []chan os.Signal{s.reload, s.reopen, s.upgrade, s.leave, s.scale, s.stop} {
-		for len(c) > 0 {
-			signals = append(signals, (<-c).(syscall.Signal))
-		}
-	}
-	return signals
-}
-
-// raise sends this process what an image before it has taken.
-func raise(signals []syscall.Signal) {
-	for _, sig := range signals {
-		syscall.Kill(os.Getpid(), sig) //nolint:errcheck // to itself
-	}
 }
 
 // stopsBackground reports whether a terminal stops background jobs that write to it (stty tostop).

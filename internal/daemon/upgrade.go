@@ -51,7 +51,7 @@ func AbsolutePath(path string) string {
 func (u upgrader) Check() []string { return u.Options.Check(u.path) }
 
 func (u upgrader) Image() handover.Image {
-	return handover.Image{Path: u.path, Args: os.Args, Keep: u.keep(), Caught: u.signals.take, Exec: syscall.Exec}
+	return handover.Image{Path: u.path, Args: os.Args, Keep: u.keep(), Caught: u.signals.Take, Exec: syscall.Exec}
 }
 
 // keep lists the descriptors that only the daemon knows.
@@ -84,7 +84,7 @@ func (d *daemon) orGoBack(setUp func() error) (err error) {
 		}
 		if err != nil {
 			d.out.sync()
-			err = fmt.Errorf("%w; and %w", err, handover.GoBack(os.Environ(), err, d.signals.take))
+			err = fmt.Errorf("%w; and %w", err, handover.GoBack(os.Environ(), err, d.signals.Take))
 		}
 	}()
 	return setUp()

@@ -5,14 +5,15 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/apart"
+	"example.org/supervisord/internal/siginfo"
 )
 
 // The environment of an image that was executed in the place of another one.
@@ -20,7 +21,7 @@ const (
 	handoverVariable = "SUPERVISORD_HANDOVER"       // the number of a memfd with the record
 	fallbackVariable = "SUPERVISORD_FALLBACK"       // the number of a descriptor of the image before
 	failedVariable   = "SUPERVISORD_UPGRADE_FAILED" // why that image is back
-	signalsVariable  = "SUPERVISORD_SIGNALS"        // numbers of the signals that an image before this one caught and did not obey
+	signalsVariable  = "SUPERVISORD_SIGNALS"        // the signals that an image before this one caught and did not obey
 )
 
 // LeaveSignal tells a supervisord to leave its workers to the next one: SIGRTMIN+1 as kill(1) and systemctl count. Nothing sends it by
@@ -32,7 +33,7 @@ type Image struct {
 	Path   string
 	Args   []string
 	Keep   map[string]int                              // descriptors besides those of the supervisor, by name: Handover.Extra returns them
-	Caught func() []syscall.Signal                     // takes the signals that this image has caught and not obeyed; nil: there are none
+	Caught func() []siginfo.Signal                     // takes the signals that this image has caught and not obeyed; nil: there are none
 	Exec   func(path string, args, env []string) error // syscall.Exec
 }
 
@@ -72,7 +73,7 @@ func Execute(src Predecessor, store *Store, reload *PendingReload, image Image) 
 
 // GoBack executes the image before this one, because this one cannot continue with what was handed over. It returns only if
 // there is none, or if it fails. caught is that of an Image.
-func GoBack(environ []string, reason error, caught func() []syscall.Signal) error {
+func GoBack(environ []string, reason error, caught func() []siginfo.Signal) error {
 	fd, err := strconv.Atoi(getenv(environ, fallbackVariable))
 	if err != nil {
 		return errors.New("there is no supervisord to go back to")
@@ -93,10 +94,10 @@ func GoBack(environ []string, reason error, caught func() []syscall.Signal) erro
 }
 
 // Caught returns the signals that the images before this one caught and did not obey, oldest first.
-func Caught(environ []string) (signals []syscall.Signal) {
-	for number := range strings.SplitSeq(getenv(environ, signalsVariable), ",") {
-		if n, err := strconv.Atoi(number); err == nil && n > 0 {
-			signals = append(signals, syscall.Signal(n))
+func Caught(environ []string) (signals []siginfo.Signal) {
+	for text := range strings.SplitSeq(getenv(environ, signalsVariable), ",") {
+		if s, err := siginfo.Parse(text); err == nil {
+			signals = append(signals, s)
 		}
 	}
 	return signals
@@ -127,68 +128,47 @@ var (
 	endings = []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, LeaveSignal}
 )
 
-// execute is execve(2) with these descriptors left open. Signals that were caught and not obeyed go to the new image, or come again
-// if there is none. HUP, USR1, USR2, TTIN and TTOU are ignored from here until the new image catches them, because their defaults
-// would end or stop it; a signal that comes in these milliseconds is lost. The others end supervisord: Go unblocks them at its start,
-// so they cannot be held back, and a supervisor that misses TERM would be worse.
+// execute is execve(2) with these descriptors left open.
 func execute(image Image, env []string, fds []int) error {
 	for _, fd := range fds {
 		if err := closeOnExec(fd, false); err != nil {
 			return fmt.Errorf("cannot hand descriptor %d over: %w", fd, err)
 		}
 	}
-	caught := append(Caught(env), unhandled(slices.Concat(lost, endings))...)
-	defer func() { // when their handlers are back
-		for _, sig := range caught {
-			unix.Kill(os.Getpid(), sig) //nolint:errcheck // to itself
-		}
-	}()
-	for _, sig := range lost {
-		defer dispose(sig, sigIgnore).restore()
-	}
-	for _, sig := range endings {
-		defer dispose(sig, sigDefault).restore()
-	}
-	if image.Caught != nil {
-		caught = append(caught, image.Caught()...)
-	}
-	if len(caught) > 0 {
-		numbers := make([]string, len(caught))
-		for i, sig := range caught {
-			numbers[i] = strconv.Itoa(int(sig))
-		}
-		env = append(without(env, signalsVariable), signalsVariable+"="+strings.Join(numbers, ","))
-	}
-	err := image.Exec(image.Path, image.Args, env)
+	err := image.exec(env)
 	for _, fd := range fds {
 		closeOnExec(fd, true) //nolint:errcheck // it was just changed
 	}
 	return fmt.Errorf("cannot execute %s: %w", image.Path, err)
 }
 
-// unhandled takes those of the signals for which the kernel has not called a handler yet. It drops them when their handler is changed.
-func unhandled(signals []syscall.Signal) (taken []syscall.Signal) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var set, before unix.Sigset_t
-	for _, sig := range signals {
-		set.Val[0] |= 1 << (sig - 1)
+// exec executes the image on the main thread: the workers are its children, and the end of another thread is not their business. Signals
+// that were caught and not obeyed go to the new image, or come again if there is none. HUP, USR1, USR2, TTIN and TTOU are ignored from
+// here until the new image catches them, because their defaults would end or stop it; a signal that comes in these milliseconds is lost.
+// The others end supervisord: Go unblocks them at its start, so they cannot be held back, and a supervisor that misses TERM would be worse.
+func (i Image) exec(env []string) (err error) {
+	caught := append(Caught(env), siginfo.Pending(slices.Concat(lost, endings))...)
+	defer func() { siginfo.Again(caught) }() // when their handlers are back
+	for _, sig := range lost {
+		before := siginfo.Ignore.Set(sig)
+		defer before.Set(sig)
 	}
-	if unix.PthreadSigmask(unix.SIG_BLOCK, &set, &before) != nil { // sigtimedwait(2) may take only what is blocked
-		return nil
+	for _, sig := range endings {
+		before := siginfo.Default.Set(sig)
+		defer before.Set(sig)
 	}
-	defer unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil) //nolint:errcheck // its arguments are right
-	for {
-		var now unix.Timespec
-		sig, _, err := unix.RawSyscall6(unix.SYS_RT_SIGTIMEDWAIT, uintptr(unsafe.Pointer(&set)), 0, uintptr(unsafe.Pointer(&now)), sigsetSize, 0, 0)
-		if err == unix.EINTR {
-			continue
+	if i.Caught != nil {
+		caught = append(caught, i.Caught()...)
+	}
+	if len(caught) > 0 {
+		texts := make([]string, len(caught))
+		for i, s := range caught {
+			texts[i] = s.String()
 		}
-		if err != 0 {
-			return taken
-		}
-		taken = append(taken, syscall.Signal(sig))
+		env = append(without(env, signalsVariable), signalsVariable+"="+strings.Join(texts, ","))
 	}
+	apart.OnMain(func() { err = i.Exec(i.Path, i.Args, env) })
+	return err
 }
 
 func closeOnExec(fd int, on bool) error {
@@ -198,38 +178,4 @@ func closeOnExec(fd int, on bool) error {
 	}
 	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, flags)
 	return err
-}
-
-// sigsetSize is that of the kernel's sigset_t, in bytes.
-const sigsetSize = 8
-
-// sigaction is the kernel's struct of rt_sigaction(2), with room for any architecture's.
-type sigaction struct {
-	handler uintptr
-	rest    [15]uint64
-}
-
-// disposition is what was to be done about a signal.
-type disposition struct {
-	sig syscall.Signal
-	old sigaction
-}
-
-// The kernel's handlers.
-const (
-	sigDefault = 0 // SIG_DFL
-	sigIgnore  = 1 // SIG_IGN
-)
-
-// dispose changes what the kernel does about a signal, behind the back of Go's runtime: signal.Ignore leaves a moment in which it kills.
-func dispose(sig syscall.Signal, handler uintptr) disposition {
-	d, action := disposition{sig: sig}, sigaction{handler: handler}
-	rtSigaction(sig, &action, &d.old)
-	return d
-}
-
-func (d disposition) restore() { rtSigaction(d.sig, &d.old, nil) }
-
-func rtSigaction(sig syscall.Signal, action, old *sigaction) {
-	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(action)), uintptr(unsafe.Pointer(old)), sigsetSize, 0, 0)
 }

@@ -20,7 +20,7 @@ func Sources() []Source {
 	return []Source{askedControl, askedPage, askedSignal, askedWatch, askedTimer, askedNobody}
 }
 
-// How texts of who asks begin; those of users do not contain ":" (see control.md), and no signal has a name with "(".
+// How texts of who asks begin; those of users do not contain ":" (see control.md), and only theirs contain "(uid".
 const (
 	signalText = "signal "
 	watchText  = "watch: "
@@ -28,8 +28,8 @@ const (
 	tokenText  = "token holder "
 )
 
-// BySignal is who asks by a signal: the Go runtime does not say who has sent it.
-func BySignal(name string) string { return signalText + name }
+// BySignal is who asks by a signal that came from this process: "bash (pid 4711, uid 0)".
+func BySignal(name, from string) string { return signalText + name + " from " + from }
 
 // ByWatch is who asks because what this path of the configuration leads to has changed.
 func ByWatch(path string) string { return watchText + path }
@@ -42,7 +42,7 @@ func ByTokenHolder(from string) string { return tokenText + "from " + from }
 
 // SourceOf returns the kind of who asks. Everything that does not come from the functions above is a user.
 func SourceOf(askedBy string) Source {
-	user := strings.Contains(askedBy, "(") && !strings.HasPrefix(askedBy, watchText)
+	user := strings.Contains(askedBy, "(uid ") && !strings.HasPrefix(askedBy, watchText)
 	switch {
 	case askedBy == "":
 		return askedNobody

@@ -9,19 +9,20 @@ import (
 
 func TestSourceIsTheKindOfWhoAsks(t *testing.T) {
 	for by, want := range map[string]Source{
-		"":                                       askedNobody,
-		"alice (uid 1000, pid 4711)":             askedControl,
-		"root (uid 0, pid 4711, login alice)":    askedControl,
-		"uid 1000 (pid 4711)":                    askedControl,
-		"uid 1000":                               askedControl,
-		"signal HUP (uid 1000, pid 4711)":        askedControl, // the name of a user
-		"token holder from x (uid 1000, pid 47)": askedControl,
-		"unknown":                                askedControl,
-		ByTokenHolder("192.0.2.7"):               askedPage,
-		BySignal("HUP"):                          askedSignal,
-		ByWatch("/srv/app/current"):              askedWatch,
-		ByWatch("/srv/root (uid 0, pid 1)"):      askedWatch,
-		byTimer("reload.every"):                  askedTimer,
+		"":                                        askedNobody,
+		"alice (uid 1000, pid 4711)":              askedControl,
+		"root (uid 0, pid 4711, login alice)":     askedControl,
+		"uid 1000 (pid 4711)":                     askedControl,
+		"uid 1000":                                askedControl,
+		"signal HUP (uid 1000, pid 4711)":         askedControl, // the name of a user
+		"token holder from x (uid 1000, pid 47)":  askedControl,
+		"unknown":                                 askedControl,
+		ByTokenHolder("192.0.2.7"):                askedPage,
+		BySignal("HUP", "bash (pid 4711, uid 0)"): askedSignal,
+		BySignal("TERM", "x (pid 4711, uid 0) of worker 3 of program web"): askedSignal,
+		ByWatch("/srv/app/current"):                                        askedWatch,
+		ByWatch("/srv/root (uid 0, pid 1)"):                                askedWatch,
+		byTimer("reload.every"):                                            askedTimer,
 	} {
 		if got := SourceOf(by); got != want {
 			t.Errorf("%q is %s, want %s", by, got, want)

@@ -114,7 +114,7 @@ func TestReloadDuringAHeldCanaryReportsThatItWaitsForADecision(t *testing.T) {
 			if out := m.CtlOK("status"); !strings.Contains(out, waits) {
 				t.Errorf("the status is %s", out)
 			}
-			if out := m.CtlOK(append(end, "web")...); name == "abort" && !strings.Contains(out, "the reload that waited for it (HUP, by signal HUP) follows") {
+			if out := m.CtlOK(append(end, "web")...); name == "abort" && !strings.Contains(out, "the reload that waited for it (HUP, by signal HUP from attack.test (pid ") {
 				t.Errorf("abort does not say that the queued reload is deployed at once: %s", out)
 			}
 			m.Serves(3)

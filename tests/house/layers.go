@@ -13,7 +13,7 @@ var layers = [][]string{
 	{"internal/apart", "internal/clients", "internal/config/document", "internal/foreign", "internal/getopt", "internal/lab/browser", "internal/lab/load", "internal/lab/netns", "internal/pattern", "internal/proc",
 		"internal/reserved", "internal/spool", "internal/systemd", "internal/terminal", "internal/watch", "socket/diag", "socket/inherit", "worker/spawn/before", "examples/measure/clock"},
 	{"internal/cgroup", "internal/commandline", "internal/epoll", "internal/servers", "internal/lab/plot", "internal/lab/systemd", "socket/holder", "worker/graceful", "worker/output",
-		"internal/statusfile"},
+		"internal/siginfo", "internal/statusfile"},
 	{"socket/unixpath", "worker/ready", "worker/spawn"},
 	// Sockets and workers, which do not know each other.
 	{"socket", "worker"},
