@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/apart"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/spawn"
 )
@@ -219,7 +220,9 @@ func (a *attempt) fork() *spawn.StepError {
 	w, l := a.w, a.w.launcher
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	pid, pidfd, err := a.prepared.Fork(a.group)
+	var pid, pidfd int
+	var err *spawn.StepError
+	apart.OnMain(func() { pid, pidfd, err = a.prepared.Fork(a.group) })
 	if err != nil {
 		return err
 	}
