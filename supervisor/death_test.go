@@ -242,6 +242,7 @@ func (h *hold) Duplicate(kind string) (int, error) {
 
 func (h *hold) Memory(uint64) (uint64, error)            { return 0, nil }
 func (h *hold) Probe(context.Context, ready.Check) error { return nil }
+func (h *hold) Seen() string                             { return "" }
 func (w *world) Thaw()                                   {}
 func (w *world) Owner([]int) Handle                      { return nil }
 func (h *hold) Serves() bool                             { return true }

@@ -24,6 +24,7 @@ type resources struct {
 	snapshot  *snapshot.Snapshot
 	log       *output.Log // of the program; nil: nothing is captured
 	unseen    bool        // the log says that its workers cannot be seen to accept
+	strange   bool        // the log says why one of its workers may not get ready
 
 }
 

@@ -58,6 +58,7 @@ func (p *runner) step(e program.Event) {
 		p.core.Excuse(now) // it should have rung: first comes what is in the mailbox
 	}
 	p.core.Orphaned = p.s.Orphans.Serve(p.core.Name)
+	p.core.Seen = p.seen(now)
 	actions := p.core.Step(now, e)
 	p.s.store.Touch(p.core.Name, p.core.Touched()...)
 	if slices.ContainsFunc(actions, lasting) {
@@ -159,6 +160,8 @@ func (p *runner) workerDid(number int, event worker.Event) {
 		p.step(program.NeverReady{Worker: number, Reason: e.Err.Error()})
 	case worker.Unseen:
 		p.unseen(number, e)
+	case worker.Strange:
+		p.strange(number)
 	case worker.Leaving:
 		p.step(program.Replace{Worker: number, Reason: "it said that it is stopping"})
 	case worker.DrainsItself:
@@ -187,9 +190,41 @@ func (p *runner) unseen(number int, e worker.Unseen) {
 	}
 	if g := p.generations[cg.Number]; g != nil && !g.unseen {
 		g.unseen = true
-		p.log.Warn("cannot see whether workers accept connections; they count as ready after some time",
-			zap.Int("generation", cg.Number), zap.Duration("after", e.ReadyAfter), zap.Error(e.Err))
+		text := "cannot see whether workers accept connections; they count as ready after some time"
+		if e.ReadyAfter == 0 {
+			text = "cannot see whether workers accept connections; they are believed to"
+		}
+		p.log.Warn(text, zap.Int("generation", cg.Number), zap.Duration("after", e.ReadyAfter), zap.Error(e.Err))
 	}
+}
+
+// strange logs, once for each generation, why a worker may not get ready.
+func (p *runner) strange(number int) {
+	w, cg := p.core.Find(number)
+	if w == nil || w.State != program.Starting {
+		return
+	}
+	if g := p.generations[cg.Number]; g != nil && !g.strange {
+		g.strange = true
+		p.log.Warn("worker is not ready yet", zap.Int("generation", cg.Number), zap.Int("worker", number), zap.Int("pid", w.PID),
+			zap.String("seen", p.workers[number].Seen()))
+	}
+}
+
+// seen returns why workers are not ready whose time is over.
+func (p *runner) seen(now time.Time) (seen map[int]string) {
+	if p.alarm == nil || now.Before(p.alarm.at) {
+		return nil
+	}
+	for w := range p.core.Workers() {
+		if h := p.workers[w.Number]; h != nil && w.State == program.Starting && !now.Before(w.Deadline) {
+			if seen == nil {
+				seen = map[int]string{}
+			}
+			seen[w.Number] = h.Seen()
+		}
+	}
+	return seen
 }
 
 // perform does what the core has decided. Nothing here fails or waits: what goes wrong comes back as an event.

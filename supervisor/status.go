@@ -89,6 +89,7 @@ type WorkerStatus struct {
 	Since    time.Time           `json:"since"`
 	Deadline *time.Time          `json:"deadline,omitempty"`
 	Text     string              `json:"text,omitempty"` // its own STATUS=
+	Seen     string              `json:"seen,omitempty"` // why it is not ready, as far as it can be seen
 	Usage
 }
 
@@ -218,6 +219,9 @@ func (p *runner) generationStatus(g *program.Generation) GenerationStatus {
 		ws := WorkerStatus{Number: w.Number, Slot: w.Slot, PID: w.PID, State: w.State, Since: w.Since, Deadline: some(w.Deadline)}
 		if h := p.workers[w.Number]; h != nil {
 			ws.Text = h.text
+			if w.State == program.Starting {
+				ws.Seen = h.Seen()
+			}
 		}
 		st.Workers = append(st.Workers, ws)
 	}

@@ -48,6 +48,8 @@ type Handle interface {
 
 	// Memory measures what the worker and the processes below it use, in bytes; more exactly where it is more than limit.
 	Memory(limit uint64) (uint64, error)
+	// Seen returns why the worker is not ready, as far as it can be seen; "": it is, or nothing is known.
+	Seen() string
 	// Probe asks the worker once whether it is well.
 	Probe(context.Context, ready.Check) error
 }

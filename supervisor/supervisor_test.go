@@ -99,6 +99,8 @@ func (w *fakeWorker) Serves() bool                  { return true }
 
 func (w *fakeWorker) Memory(uint64) (uint64, error) { return w.memory.Load(), nil }
 
+func (w *fakeWorker) Seen() string { return "" }
+
 func (w *fakeWorker) Probe(ctx context.Context, r ready.Check) error {
 	if probe := w.probe.Load(); probe != nil {
 		return (*probe)(ctx, r)

@@ -160,7 +160,7 @@ func TestTrialWithAcceptSurvivesAnUpgrade(t *testing.T) {
 func TestRefusedInspectionFailsTheTrialAtOnceWithARemedy(t *testing.T) {
 	t.Parallel()
 	m := asRootWithout(t, "sys_ptrace")
-	m.Start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\nready = { method = \"accept\", timeout = \"1h\" }\nlisten = [{ address = \"127.0.0.1:0\" }]\n")
+	m.Start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\nready = { method = \"accept\", timeout = \"1h\" }\nlisten = [{ address = \"127.0.0.1:0\", handover = \"share\" }]\n")
 	failed := m.Await(lab.Says(lab.TrialFailed))
 	for _, want := range []string{"permission denied", "CAP_SYS_PTRACE", "process"} {
 		if failed.Step != "ready" || !strings.Contains(failed.Reason, want) {
@@ -174,7 +174,7 @@ func TestRefusedInspectionFailsTheTrialAtOnceWithARemedy(t *testing.T) {
 func TestWithoutAMethodAWorkerThatCannotBeSeenIsReadyLaterAndTheLogSaysWhy(t *testing.T) {
 	t.Parallel()
 	m := asRootWithout(t, "sys_ptrace")
-	m.Start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\nlisten = [{ address = \"127.0.0.1:0\" }]\n")
+	m.Start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\nlisten = [{ address = \"127.0.0.1:0\", handover = \"share\" }]\n")
 	if e := m.Await(lab.Contains("cannot see whether workers accept connections")); !strings.Contains(e.Text, "CAP_SYS_PTRACE") {
 		t.Errorf("the log says %s", e.Text)
 	}
@@ -198,7 +198,7 @@ func TestWorkerThatProcHidesFailsTheTrialAtOnce(t *testing.T) {
 		t.Skipf("processes cannot be hidden here: %s", out)
 	}
 	m.Via = append(unshare, m.Via...)
-	m.Start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\nready = { method = \"accept\", timeout = \"1h\" }\nlisten = [{ address = \"127.0.0.1:0\" }]\n")
+	m.Start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\nready = { method = \"accept\", timeout = \"1h\" }\nlisten = [{ address = \"127.0.0.1:0\", handover = \"share\" }]\n")
 	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "ready" || !strings.Contains(failed.Reason, "hidepid") || !strings.Contains(failed.Reason, "CAP_SYS_PTRACE") {
 		t.Errorf("the log says %s", failed.Text)
 	}
@@ -213,9 +213,27 @@ if os.fork() == 0:
     os.setuid(65534)
     socket.socket(fileno=3).accept()
 while True: signal.pause()
-`))
+`) + "handover = \"share\"\n")
 	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "ready" || !strings.Contains(failed.Reason, "permission denied") || !strings.Contains(failed.Reason, "python") {
 		t.Errorf("the log says %s", failed.Text)
+	}
+}
+
+// A connection to its own socket shows that a worker accepts which may not be looked at.
+func TestWorkerThatMayNotBeLookedAtIsReadyWhenItAccepts(t *testing.T) {
+	t.Parallel()
+	for _, method := range []string{"accept", "notify"} {
+		m := asRootWithout(t, "sys_ptrace")
+		m.File("bad", "")
+		m.File("hold", "")
+		m.Start(claimant(t, "ready.method = \""+method+"\"", "say()\nos.setuid(65534)\nwhile os.path.exists('{dir}/hold'): time.sleep(0.005)\nserve(s)"))
+		m.Await(lab.Says(lab.WorkerRuns))
+		time.Sleep(400 * time.Millisecond)
+		m.Never(lab.Says(lab.WorkerReady))
+		lab.Must(t, os.Remove(m.Path("hold")))
+		m.Serves(1)
+		m.Never(lab.Contains("cannot see whether"))
+		m.Finish()
 	}
 }
 

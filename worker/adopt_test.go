@@ -47,6 +47,7 @@ func stranger(t *testing.T, l *Launcher, script string) (pid, pidfd int) {
 func adopt(t *testing.T, l *Launcher, a Adoption) *life {
 	t.Helper()
 	s := &life{t: t, events: make(chan Event, 100)}
+	a.Spec.Ready.Believed = true
 	s.w = l.Adopt(a, s.post)
 	t.Cleanup(s.end)
 	return s

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Event is something that happened to a worker: Changed, Spawned, ReadySaid, NeverReady, Unseen, Status, Leaving, DrainsItself, Extend,
+// Event is something that happened to a worker: Changed, Spawned, ReadySaid, NeverReady, Unseen, Strange, Status, Leaving, DrainsItself, Extend,
 // Watchdog or Exited.
 type Event interface{ event() }
 
@@ -21,11 +21,15 @@ type ReadySaid struct{}
 // NeverReady: the readiness method cannot tell whether the worker is ready. It is sent once at most, and no ReadySaid comes after it.
 type NeverReady struct{ Err error }
 
-// Unseen: it cannot be seen whether the worker accepts connections. It counts as ready when it has run for a while.
+// Unseen: it cannot be seen whether the worker accepts connections. It counts as ready when it has run for a while; without ReadyAfter
+// because it has said so, or another method has.
 type Unseen struct {
 	Err        error
 	ReadyAfter time.Duration
 }
+
+// Strange: the worker is not ready after two seconds or more, and there is something that may be why: Seen says what.
+type Strange struct{}
 
 // Status is the free text of STATUS= (one line of UTF-8 without control characters), and the error that came with it.
 type Status struct {
@@ -63,6 +67,7 @@ func (Spawned) event()      {}
 func (ReadySaid) event()    {}
 func (NeverReady) event()   {}
 func (Unseen) event()       {}
+func (Strange) event()      {}
 func (Status) event()       {}
 func (Leaving) event()      {}
 func (DrainsItself) event() {}

@@ -98,10 +98,10 @@ func (w *Worker) mayGetReady() bool {
 	return w.spec.Ready.Method == ready.Notify && !w.ready.posted && !w.channels.leaving && !w.process.ended
 }
 
-// keepReady posts that the worker is ready, and leaves the message that says so in the kernel until Recorded: if the supervisor dies before
-// it has recorded the fact, the next one reads the message again. w.mu is held.
+// keepReady begins what makes the worker ready, and leaves the message that says so in the kernel until Recorded: if the supervisor dies
+// before it has recorded the fact, the next one reads the message again. w.mu is held.
 func (w *Worker) keepReady() {
-	w.postReady()
+	w.claimReady()
 	w.channels.kept = true
 	w.launcher.poll.Remove(w.channels.socket)
 	w.launcher.poll.Remove(w.channels.pipe)
@@ -134,7 +134,7 @@ func (w *Worker) handle(m ready.Notification) {
 	}
 	w.noteDrains(m.Drains)
 	if m.Ready && !w.channels.leaving && w.spec.Ready.Method == ready.Notify {
-		w.postReady()
+		w.claimReady()
 	}
 	if status := strings.TrimSpace(output.Printable(m.Status)); status != "" || m.Errno != 0 {
 		w.events.put(Status{Text: status, Errno: m.Errno})

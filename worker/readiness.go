@@ -3,9 +3,13 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"strings"
 	"syscall"
 	"time"
 
+	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
 )
@@ -16,32 +20,134 @@ func (w *Worker) awaitReady() {
 	if w.process.ended || w.ready.posted || w.helper {
 		return
 	}
+	if len(w.spec.Sockets) > 0 {
+		w.lookAt(firstLook, firstLook)
+	}
 	switch c.Method {
 	case ready.Delay, "":
 		if c.Delay <= 0 {
-			w.postReady()
+			w.claimReady()
 			return
 		}
-		w.ready.delay = time.AfterFunc(c.Delay, func() { w.locked(w.postReady)(0) })
+		w.ready.delay = time.AfterFunc(c.Delay, func() { w.locked(w.claimReady)(0) })
 	case ready.Accept:
-		accepting := ready.Accepting{
-			Sockets: w.spec.Sockets, PID: w.process.pid, Group: w.process.group, NotifyPath: w.channels.path,
-			Orphans: w.launcher.orphans, GiveUp: c.Fallback, Looks: &w.launcher.looks, Key: w,
-		}
-		w.findOut(func(ctx context.Context) error { return w.accepts(ctx, accepting) })
+		w.findOut(func(ctx context.Context) error { return w.accepts(ctx, "") }, w.postReady)
 	case ready.HTTP, ready.TCP, ready.Exec:
 		probe := c.Probe(w.asked())
-		w.findOut(func(ctx context.Context) error { return ready.Await(ctx, c.Interval, probe) })
+		w.ready.seen = "no answer yet to the probe of " + c.Asks(w.process.pid)
+		w.findOut(func(ctx context.Context) error { return ready.Await(ctx, c.Interval, w.noting(probe)) }, w.claimReady)
 	}
 }
 
-// accepts waits until the worker is seen to accept. If that cannot be seen, and the configuration does not insist on it, the worker counts
-// as ready when it has run for a while.
-func (w *Worker) accepts(ctx context.Context, a ready.Accepting) error {
+// noting notes the last answer to a probe.
+func (w *Worker) noting(probe func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		err := probe(ctx)
+		if err != nil && ctx.Err() == nil {
+			w.note("the last probe of " + oneLine(err))
+		}
+		return err
+	}
+}
+
+// oneLine is the text of an error, of a command with the last line that it wrote.
+func oneLine(err error) string {
+	e, is := errors.AsType[*RunError](err)
+	switch {
+	case !is:
+		text, _, _ := strings.Cut(err.Error(), "\n")
+		return text
+	case len(e.Exited.Tail) == 0:
+		return e.Reason()
+	}
+	return fmt.Sprintf("%s; its last line: %s", e.Reason(), e.Exited.Tail[len(e.Exited.Tail)-1])
+}
+
+// note notes why the worker is not ready.
+func (w *Worker) note(seen string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ready.seen = seen
+}
+
+// Seen returns why the worker is not ready, as far as it can be seen; "": it is, or nothing is known.
+func (w *Worker) Seen() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch r := &w.ready; {
+	case r.posted || r.strange == "":
+		return r.seen
+	case r.seen == "":
+		return r.strange
+	default:
+		return r.seen + "; " + r.strange
+	}
+}
+
+// A worker that is not ready is looked at for what is strange about it at this age, and then at twice the age each time. The supervisor is
+// told from the given age on.
+const (
+	firstLook   = 500 * time.Millisecond
+	tellStrange = 2 * time.Second
+)
+
+// lookAt looks for what is strange at this age. w.mu is held.
+func (w *Worker) lookAt(age, wait time.Duration) {
+	w.ready.look = time.AfterFunc(wait, func() {
+		w.mu.Lock()
+		a, over := w.accepting(), w.process.ended || w.ready.posted
+		w.mu.Unlock()
+		if over {
+			return
+		}
+		number := firstSocket
+		if len(w.spec.Places) > 0 {
+			number = w.spec.Places[0]
+		}
+		strange, err := foreign.Look(w.life, a.Looks, a.Key, func() string { return a.Elsewhere(number) })
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.process.ended || w.ready.posted || err != nil {
+			return
+		}
+		if w.ready.strange = strange; strange != "" && age >= tellStrange {
+			w.events.put(Strange{})
+		}
+		w.lookAt(2*age, age)
+	})
+}
+
+// accepting says how to look at the worker. w.mu is held.
+func (w *Worker) accepting() ready.Accepting {
+	a := ready.Accepting{
+		Sockets: w.spec.Sockets, PID: w.process.pid, Group: w.process.group, NotifyPath: w.channels.path,
+		Orphans: w.launcher.orphans, GiveUp: w.spec.Ready.Fallback, Looks: &w.launcher.looks, Key: w,
+	}
+	if w.spec.Dial != nil && len(w.spec.Listeners) == len(a.Sockets) {
+		a.Dial = func(ctx context.Context, socket int) (net.Conn, error) {
+			return w.spec.Dial(ctx, w.spec.Listeners[socket])
+		}
+	}
+	return a
+}
+
+// accepts waits until the worker is seen to accept. If that cannot be seen, a worker that has said that it is ready is believed, and one
+// from which nothing else is expected counts as ready when it has run for a while, unless the configuration insists on the method. said
+// is why the worker should be ready; "": the method is Accept.
+func (w *Worker) accepts(ctx context.Context, said string) error {
+	w.mu.Lock()
+	a := w.accepting()
+	w.mu.Unlock()
+	a.Said = said != ""
+	a.Missing = func(addresses []string) { w.note(said + "no process waits on " + strings.Join(addresses, ", nor on ")) }
 	err := a.Await(ctx)
 	fallback := w.spec.Ready.Fallback
-	if err == nil || ctx.Err() != nil || fallback == 0 {
+	if err == nil || ctx.Err() != nil || fallback == 0 && !a.Said {
 		return err
+	}
+	if a.Said {
+		w.events.put(Unseen{Err: err})
+		return nil
 	}
 	w.events.put(Unseen{Err: err, ReadyAfter: fallback})
 	if errors.Is(err, ready.ErrUnseen) { // it has run for so long
@@ -55,8 +161,8 @@ func (w *Worker) accepts(ctx context.Context, a ready.Accepting) error {
 	}
 }
 
-// findOut posts that the worker is ready when await returns nil, and otherwise why readiness cannot be determined. w.mu is held.
-func (w *Worker) findOut(await func(context.Context) error) {
+// findOut calls then, with w.mu, when await returns nil, and otherwise posts why readiness cannot be determined. w.mu is held.
+func (w *Worker) findOut(await func(context.Context) error, then func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.ready.cancel = cancel
 	w.side.Go(func() {
@@ -68,9 +174,32 @@ func (w *Worker) findOut(await func(context.Context) error) {
 		case err != nil:
 			w.events.put(NeverReady{Err: err})
 		default:
-			w.postReady()
+			then()
 		}
 	})
+}
+
+// claimReady begins to find out whether a worker accepts connections that should be ready by its method. One without sockets is believed.
+// w.mu is held.
+func (w *Worker) claimReady() {
+	c := &w.spec.Ready
+	if len(w.spec.Sockets) == 0 || c.Believed {
+		w.postReady()
+		return
+	}
+	said := "said READY=1, but "
+	switch c.Method {
+	case ready.Delay, "":
+		said = fmt.Sprintf("has run for %s, but ", c.Delay)
+	case ready.HTTP, ready.TCP, ready.Exec:
+		said = "the probe succeeded, but "
+	}
+	if w.ready.cancel != nil {
+		w.ready.cancel()
+	}
+	if !w.ready.posted && w.process.running && !w.process.ended {
+		w.findOut(func(ctx context.Context) error { return w.accepts(ctx, said) }, w.postReady)
+	}
 }
 
 // postReady posts ReadySaid, once. w.mu is held.
@@ -78,14 +207,17 @@ func (w *Worker) postReady() {
 	if w.ready.posted || !w.process.running || w.process.ended && w.spec.Ready.Method != ready.Notify {
 		return
 	}
-	w.ready.posted = true
+	w.ready.posted, w.ready.seen = true, ""
+	w.stopReady()
 	w.events.put(ReadySaid{})
 }
 
 // stopReady ends the wait. w.mu is held.
 func (w *Worker) stopReady() {
-	if w.ready.delay != nil {
-		w.ready.delay.Stop()
+	for _, timer := range []*time.Timer{w.ready.delay, w.ready.look} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
 	if w.ready.cancel != nil {
 		w.ready.cancel()

@@ -18,6 +18,7 @@ type Spec struct {
 	Told        []string // more of it, which describes the sockets: for the worker, not for a command that probes it
 	Sockets     []int    // our descriptors, for the worker's fd 3 and up; never changed, never closed by this package; they must stay open until Spawned or Exited
 	Places      []int    // the worker's number of each of Sockets, if other than 3 and up: 0, which is stdin, or from 3
+	Listeners   []string // the listener of each of Sockets, for Dial
 	Stdin       []byte   // what it reads there, of any size; none: /dev/null
 	Stdout      output.Destination
 	Stderr      output.Destination

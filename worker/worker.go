@@ -66,9 +66,12 @@ type channels struct {
 }
 
 type readiness struct {
-	posted bool
-	delay  *time.Timer
-	cancel context.CancelFunc // of the probe
+	posted  bool
+	delay   *time.Timer
+	cancel  context.CancelFunc // of the probe
+	seen    string             // why the worker is not ready, as far as it can be seen
+	strange string             // … and what is strange about it
+	look    *time.Timer        // until the next look for that
 }
 
 func newWorker(l *Launcher, spec Spec, post func(Event)) *Worker {

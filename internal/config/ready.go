@@ -27,6 +27,11 @@ var readyFields = document.Fields[Ready]{
 	"url":      func(r *Ready, v document.Value) { readProbeURL(v, &r.Check) },
 	"address":  func(r *Ready, v document.Value) { readProbeAddress(v, &r.Check) },
 	"command":  func(r *Ready, v document.Value) { v.Argv(&r.Command) },
+	"accepts": func(r *Ready, v document.Value) {
+		accepts := true
+		v.Flag(&accepts)
+		r.Believed = !accepts
+	},
 }
 
 // healthFields are the keys of [program.NAME.health].
@@ -101,7 +106,8 @@ func readReady(v document.Value, p *Program) {
 	if v.Raw != nil && !document.Decode(v, r, readyFields) {
 		return
 	}
-	if v.Lacks("method") && v.Lacks("delay") && len(p.Listen) > 0 {
+	v.Useless("accepts", r.Believed && r.Method == ready.Accept, `with method "accept"`, `remove it, or write method = "notify"`)
+	if v.Lacks("method") && v.Lacks("delay") && !r.Believed && len(p.Listen) > 0 {
 		r.Method, r.Fallback = ready.Accept, runsFor
 	}
 	methodFits(v, p, r.Method)
@@ -200,6 +206,7 @@ func acceptFits(v document.Value, p *Program) {
 	case p.Ready.Method != ready.Accept, p.Ready.Fallback > 0:
 	case len(p.Listen) == 0:
 		method.Problem("there is no socket to accept from", "write [[program.%s.listen]], or another method", p.Name)
+	case !slices.ContainsFunc(p.Listen, func(l socket.Spec) bool { return !isSteered(l) }): // a connection shows it, too
 	case p.User != "" && !ready.MayLookAt(p.User):
 		method.Warn("supervisord may not look at a worker of another user without CAP_SYS_PTRACE, which it does not have here",
 			`grant it (systemd/drop-ins/look-into-workers.conf), or write method = "notify"`)

@@ -125,6 +125,7 @@ func (o *Options) readiness(t *Translation) error {
 	if method == "" {
 		t.put("ready.method", `"delay"`, interval)
 		t.put("ready.delay", quoted(o.interval().String()), interval)
+		t.put("ready.accepts", "false", interval)
 		return nil
 	}
 	t.put("ready.method", quoted(method), ready)

@@ -3,6 +3,7 @@ package diag
 import (
 	"encoding/binary"
 	"errors"
+	"net/netip"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -157,6 +158,20 @@ func TCPInodes(port uint16, see func(inode uint64)) error {
 	buf := make([]byte, datagram)
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		_, err := dumpInet(inetRequest(family, openStates, 0, []uint16{port}), buf, func(s *inetSocket) { see(uint64(s.inode)) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TCPListeners passes the inodes and addresses of all listening sockets to see.
+func TCPListeners(see func(inode uint64, at netip.AddrPort)) error {
+	buf := make([]byte, datagram)
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		_, err := dumpInet(inetRequest(family, 1<<listening, 0, []uint16{0}), buf, func(s *inetSocket) {
+			see(uint64(s.inode), netip.AddrPortFrom(netip.AddrFrom16(s.source).Unmap(), s.port))
+		})
 		if err != nil {
 			return err
 		}

@@ -72,6 +72,9 @@ type traffic struct {
 
 	// Orphaned says that workers of a supervisor that died serve while nothing else does. It is set before each Step.
 	Orphaned bool `json:"-"`
+
+	// Seen says why workers are not ready whose time is over, by number. It is set before each Step.
+	Seen map[int]string `json:"-"`
 }
 
 // pauseTime is the time in which new connections wait. The zero pauseTime means that they do not.

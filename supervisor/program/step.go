@@ -469,7 +469,7 @@ func (p *Program) expire(now time.Time) {
 		}
 		switch w.State {
 		case Starting:
-			p.notReady(now, g, w, fmt.Sprintf("not ready within %s", w.Deadline.Sub(w.Since).Round(time.Millisecond)))
+			p.notReady(now, g, w, p.late(w))
 		case Soaking:
 			p.enter(w, Ready, now, 0)
 		case Stopping:
@@ -488,6 +488,15 @@ func (p *Program) expire(now time.Time) {
 		case Ready, Leaving: // impossible: these have no deadline
 		}
 	}
+}
+
+// late is why a worker counts as failed whose time to get ready is over.
+func (p *Program) late(w *Worker) string {
+	text := fmt.Sprintf("not ready within %s", w.Deadline.Sub(w.Since).Round(time.Millisecond))
+	if seen := p.Seen[w.Number]; seen != "" {
+		text += ": " + seen
+	}
+	return text
 }
 
 func (p *Program) notReady(now time.Time, g *Generation, w *Worker, reason string) {

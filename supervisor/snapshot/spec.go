@@ -26,6 +26,7 @@ func (s *Snapshot) Worker(c *config.Program, seat Seat) worker.Spec {
 	numbers := dialect.FDNumbers(c.Listen)
 	for i := range seat.Sockets {
 		seat.Sockets[i].FD = numbers[i]
+		spec.Listeners = append(spec.Listeners, seat.Sockets[i].Name)
 	}
 	spec.Command = fillAll(fdPlaceholders(c), c.Command)
 	spec.Sockets, spec.Places = seat.FDs, numbers

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
+	"net"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,104 +22,230 @@ import (
 // long, at a worker with a thousand threads, is followed by a longer pause.
 const (
 	firstPause   = 2 * time.Millisecond
+	saidPause    = 200 * time.Microsecond // after the worker has said that it is ready: clients wait for it
 	longestPause = 100 * time.Millisecond
 	restOfLook   = 10 // times the duration of a look
 )
 
-// blindFor is how long another process than the worker's first may be unreadable: it may be about to change its user.
-const blindFor = time.Second
+const (
+	// blindFor is how long another process than the worker's first may be unreadable: it may be about to change its user.
+	blindFor = time.Second
+	// hiddenFor is how long a worker that has said that it is ready may not be seen to wait before it matters how it does.
+	hiddenFor = 100 * time.Millisecond
+	// patience is how long such a worker may not be seen to wait before a connection finds out. Most workers get none.
+	patience = time.Second
+	// busyFor is how long such a worker may be found running, at most looks, until supervisord believes it.
+	busyFor = 2 * time.Second
+	// dialFor is how long it may take to connect to a socket of our own.
+	dialFor = time.Second
+)
 
-// Accepting says which worker to watch for the method Accept.
+// Accepting says which worker to watch for whether it accepts connections, or receives datagrams.
 type Accepting struct {
 	Sockets    []int // our descriptors of the worker's sockets
 	PID        int
 	Group      string        // the directory of its control group; "": it has none
 	NotifyPath string        // its NOTIFY_SOCKET
 	Orphans    func() []int  // our children that are not workers: some may have been started by this one
-	GiveUp     time.Duration // how long a worker may not be seen to wait whose waiting the kernel may not show; 0: forever
+	Said       bool          // it has said that it is ready, or another method has found so
+	GiveUp     time.Duration // unless Said: how long it may not be seen to wait if the kernel may not show how it does; 0: forever
 	Looks      *foreign.Looks
 	Key        any // of the worker, for Looks
+
+	// Dial connects to the socket with this index so that only its generation can accept. nil, or an error: nothing can.
+	Dial func(ctx context.Context, socket int) (net.Conn, error)
+	// Missing is told after each look on which sockets nobody was seen to wait; nil: nobody wants to know.
+	Missing func(addresses []string)
 }
 
 // ErrUnseen says that a worker may wait for connections without being seen to.
 var ErrUnseen = errors.New("the kernel does not show whether the worker accepts")
 
 // Await waits until the processes of the worker, together, wait on each of its sockets, as the kernel sees it, or have accepted from it.
-// Errors: the end of ctx, why the kernel does not let us look, or ErrUnseen if GiveUp is set.
+// Where the kernel does not show that, it waits until a connection of our own to that socket is accepted, if Dial can make one.
+// Errors: the end of ctx, why the kernel does not let us look, or ErrUnseen if it does not show how the worker waits.
 func (a Accepting) Await(ctx context.Context) error {
 	view, err := newKernelView(a.Sockets)
 	if err != nil {
 		return err
 	}
-	w := &acceptWatch{Accepting: a, view: view, blind: map[int]time.Time{}, begun: time.Now()}
+	view.said = a.Said
+	w := &acceptWatch{Accepting: a, view: view, begun: time.Now(), blind: map[int]time.Time{},
+		dials: map[uint64]dial{}, answers: make(chan answer, len(a.Sockets))}
+	ctx, cancel := context.WithCancel(ctx)
+	defer w.dialling.Wait()
+	defer cancel()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for pause := firstPause; ; pause = min(pause+pause/4, longestPause) {
+	pause := firstPause
+	if a.Said {
+		pause = saidPause
+	}
+	for ; ; pause = min(pause+pause/4, longestPause) {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case of := <-w.answers:
+			w.dials[of.inode] = of.dial
+			timer.Reset(0)
 		case begin := <-timer.C:
-			waits, err := w.lookWithin(ctx, begin)
-			if waits || ctx.Err() != nil {
+			missing, unseen := w.missing(ctx, begin)
+			if ctx.Err() != nil || len(missing) == 0 {
 				return ctx.Err()
 			}
-			if errors.Is(err, ErrUnseen) {
-				return err
+			if unseen = w.dialInstead(ctx, begin, missing, unseen); unseen != nil {
+				return unseen
 			}
-			if err != nil {
-				return fmt.Errorf("the kernel does not let supervisord see whether the worker accepts: %w: "+
-					"run supervisord as root or as the worker's user, with CAP_SYS_PTRACE, or choose another method than accept", err)
+			rest := restOfLook * time.Since(begin)
+			if a.Said && begin.Sub(w.begun) < hiddenFor {
+				rest = 0
 			}
-			timer.Reset(max(pause, restOfLook*time.Since(begin)))
+			timer.Reset(max(pause, rest))
 		}
 	}
 }
 
 type acceptWatch struct {
 	Accepting
-	view  *kernelView
-	begun time.Time
-	blind map[int]time.Time // since when a process cannot be looked at
+	view        *kernelView
+	begun       time.Time
+	blind       map[int]time.Time // since when a process cannot be looked at
+	looks, busy int               // how many there were, and how many found a process running
+
+	dials    map[uint64]dial
+	answers  chan answer
+	dialling sync.WaitGroup
 }
 
-// lookWithin is look until ctx ends: a worker that keeps its memory from being read must not outlive itself by that.
-func (w *acceptWatch) lookWithin(ctx context.Context, now time.Time) (bool, error) {
-	type answer struct {
-		waits bool
-		err   error
+// dial is how far the connection to a socket is.
+type dial int
+
+const (
+	waiting  dial = iota + 1 // for somebody to accept it
+	accepted                 // or was
+	useless                  // it could not be made
+)
+
+type answer struct {
+	inode uint64
+	dial
+}
+
+// missing returns the sockets of which it is not known that somebody accepts from them, and why that cannot be seen. It ends with ctx: a
+// worker that keeps its memory from being read must not outlive itself by that.
+func (w *acceptWatch) missing(ctx context.Context, now time.Time) (inodes, error) {
+	type sight struct {
+		found   inodes
+		running bool
+		err     error
 	}
-	seen, err := foreign.Look(ctx, w.Looks, w.Key, func() answer {
-		waits, err := w.look(now)
-		return answer{waits, err}
+	seen, stuck := foreign.Look(ctx, w.Looks, w.Key, func() (s sight) {
+		s.found, s.running, s.err = w.look(now)
+		return s
 	})
-	return seen.waits, errors.Join(err, seen.err)
+	if ctx.Err() != nil {
+		return nil, nil
+	}
+	if w.looks++; seen.running {
+		w.busy++
+	}
+	missing := inodes{}
+	var addresses []string
+	for i, inode := range w.view.inodes {
+		if !seen.found[inode] && w.dials[inode] != accepted && !missing[inode] {
+			missing[inode] = true
+			addresses = append(addresses, addressOf(w.Sockets[i]))
+		}
+	}
+	if w.Missing != nil && len(missing) > 0 {
+		w.Missing(addresses)
+	}
+	return missing, errors.Join(stuck, seen.err)
 }
 
-// look reports whether the processes of the worker, together, wait on every socket at this moment.
-func (w *acceptWatch) look(now time.Time) (bool, error) {
-	if invisible(w.PID) {
-		return false, fmt.Errorf("process %d is not in /proc (hidepid=, or ProtectProc= of systemd): %w", w.PID, fs.ErrPermission)
+// dialInstead begins to find out by connections what cannot be seen, or was not seen for some time. It returns unseen where that does not
+// help, and what to do then.
+func (w *acceptWatch) dialInstead(ctx context.Context, now time.Time, missing inodes, unseen error) error {
+	since := now.Sub(w.begun)
+	if unseen == nil && (!w.Said || since < patience) {
+		return nil
 	}
-	found, processes := inodes{}, w.processes()
-	for _, pid := range processes {
-		waited, err := w.view.waited(pid)
+	helps := true
+	for i, inode := range w.view.inodes {
+		if missing[inode] && w.dials[inode] == 0 {
+			w.dials[inode] = waiting
+			w.dialling.Go(func() { w.answers <- answer{inode, w.connect(ctx, i)} })
+		}
+		helps = helps && (!missing[inode] || w.dials[inode] == waiting)
+	}
+	switch {
+	case helps:
+		return nil
+	case unseen == nil && since > busyFor && 2*w.busy > w.looks:
+		return fmt.Errorf("%w: it is always running", ErrUnseen)
+	case unseen == nil || errors.Is(unseen, ErrUnseen):
+		return unseen
+	}
+	otherwise := "choose another method than accept"
+	if w.Said {
+		otherwise = "write accepts = false"
+	}
+	return fmt.Errorf("the kernel does not let supervisord see whether the worker accepts: %w: "+
+		"run supervisord as root or as the worker's user, with CAP_SYS_PTRACE, or %s", unseen, otherwise)
+}
+
+// connect connects to a socket and waits until somebody accepts that. It must not be tried where the kernel keeps a connection to itself
+// until there are data.
+func (w *acceptWatch) connect(ctx context.Context, socket int) dial {
+	fd := w.Sockets[socket]
+	kind, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	deferred, _ := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT)
+	if w.Dial == nil || kind != unix.SOCK_STREAM || deferred > 0 {
+		return useless
+	}
+	soon, cancel := context.WithTimeout(ctx, dialFor)
+	defer cancel()
+	conn, err := w.Dial(soon, socket)
+	if err != nil {
+		return useless
+	}
+	defer conn.Close()
+	if awaitAccept(ctx, conn) != nil {
+		return useless
+	}
+	return accepted
+}
+
+// look returns the sockets on which the processes of the worker wait at this moment, and whether one of those that have a socket runs.
+func (w *acceptWatch) look(now time.Time) (found inodes, running bool, err error) {
+	if invisible(w.PID) {
+		return nil, false, fmt.Errorf("process %d is not in /proc (hidepid=, or ProtectProc= of systemd): %w", w.PID, fs.ErrPermission)
+	}
+	found = inodes{}
+	for pid := range w.processes() {
+		waited, runs, err := w.view.waited(pid)
 		if err := w.denied(pid, now, err); err != nil {
-			return false, err
+			return found, false, err
 		}
 		found.add(waited)
+		running = running || runs
 		if len(found) == len(w.view.sockets) {
-			return true, nil
+			return found, false, nil
 		}
 	}
-	if w.GiveUp == 0 || now.Sub(w.begun) < w.GiveUp {
-		return false, nil
+	giveUp := w.GiveUp
+	if w.Said {
+		giveUp = hiddenFor
 	}
-	for _, pid := range processes {
+	if giveUp == 0 || now.Sub(w.begun) < giveUp {
+		return found, running, nil
+	}
+	for pid := range w.processes() {
 		if why := w.view.hidden(pid); why != nil {
-			return false, fmt.Errorf("%w: %w", ErrUnseen, why)
+			return found, running, fmt.Errorf("%w: %w", ErrUnseen, why)
 		}
 	}
-	return false, nil
+	return found, running, nil
 }
 
 // invisible reports whether a process exists that /proc does not show.
@@ -143,22 +272,31 @@ func (w *acceptWatch) denied(pid int, now time.Time, err error) error {
 
 // processes lists those of the worker: its first, the descendants of that, the members of its control group, and of our orphans those
 // in its process group or with its NOTIFY_SOCKET in their environment.
-func (w *acceptWatch) processes() []int {
-	all := append([]int{w.PID}, proc.Descendants(w.PID)...)
-	for _, pid := range w.Orphans() {
-		if group, err := unix.Getpgid(pid); err == nil && group == w.PID || w.startedWith(pid, "NOTIFY_SOCKET="+w.NotifyPath) {
-			all = append(append(all, pid), proc.Descendants(pid)...)
+func (a Accepting) processes() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		if !yield(a.PID) {
+			return
+		}
+		all := proc.Descendants(a.PID)
+		for _, pid := range a.Orphans() {
+			if group, err := unix.Getpgid(pid); err == nil && group == a.PID || a.startedWith(pid, "NOTIFY_SOCKET="+a.NotifyPath) {
+				all = append(append(all, pid), proc.Descendants(pid)...)
+			}
+		}
+		if a.Group != "" {
+			all = append(all, proc.GroupMembers(a.Group)...)
+		}
+		for _, pid := range all {
+			if !yield(pid) {
+				return
+			}
 		}
 	}
-	if w.Group != "" {
-		all = append(all, proc.GroupMembers(w.Group)...)
-	}
-	return all
 }
 
 // startedWith reports whether a process was started with a variable. It may be anybody's process, and keep its memory to itself.
-func (w *acceptWatch) startedWith(pid int, variable string) bool {
-	environ, err := w.Looks.ReadFile(proc.Path(pid, "environ"))
+func (a Accepting) startedWith(pid int, variable string) bool {
+	environ, err := a.Looks.ReadFile(proc.Path(pid, "environ"))
 	return err == nil && strings.Contains("\x00"+string(environ), "\x00"+variable+"\x00")
 }
 

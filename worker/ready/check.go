@@ -36,6 +36,10 @@ type Check struct {
 	Command  []string
 	Interval time.Duration // between probes; 0: 200 ms
 	FD       int           // the worker's number of NOTIFY_FD, from 3; 0: any. A worker that is told no number may rely on it
+
+	// Believed says that a worker which any other method than Accept finds ready is ready. Otherwise it is ready when somebody accepts from
+	// each of its sockets, too, or receives if that is one for datagrams: see Accepting.
+	Believed bool
 }
 
 // Target returns where a probe connects to: network and address as net.Dial wants them, "tcp" and host:port or "unix" and a path. Both

@@ -1,6 +1,7 @@
 package ready
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -8,7 +9,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,7 +62,7 @@ func (d dialer) dial(ctx context.Context, network, address string) (net.Conn, er
 
 // Probe returns a function that asks the worker once, and returns why it seems not to be ready. The method must be HTTP, TCP or Exec.
 func (c Check) Probe(of Asked) func(context.Context) error {
-	fill := func(s string) string { return strings.ReplaceAll(s, "{pid}", strconv.Itoa(of.PID)) }
+	c = c.filledIn(of.PID)
 	bounded := func(try func(context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, max(shortestTry, c.Interval))
@@ -69,17 +72,49 @@ func (c Check) Probe(of Asked) func(context.Context) error {
 	}
 	switch c.Method {
 	case HTTP:
-		c.URL = fill(c.URL)
-		return bounded(func(ctx context.Context) error { return c.get(ctx, of) })
+		return bounded(func(ctx context.Context) error { return c.cause(c.get(ctx, of)) })
 	case TCP:
-		c.Address = fill(c.Address)
-		return bounded(func(ctx context.Context) error { return c.connect(ctx, of) })
+		return bounded(func(ctx context.Context) error { return c.cause(c.connect(ctx, of)) })
 	}
-	var command []string
-	for _, arg := range c.Command {
-		command = append(command, fill(arg))
+	return func(ctx context.Context) error { return of.Run(ctx, c.Command) }
+}
+
+// filledIn returns c with the PID of the worker in place of {pid}.
+func (c Check) filledIn(pid int) Check {
+	fill := strings.NewReplacer("{pid}", strconv.Itoa(pid))
+	c.URL, c.Address, c.Command = fill.Replace(c.URL), fill.Replace(c.Address), slices.Clone(c.Command)
+	for i, arg := range c.Command {
+		c.Command[i] = fill.Replace(arg)
 	}
-	return func(ctx context.Context) error { return of.Run(ctx, command) }
+	return c
+}
+
+// Asks is what the probe of a worker asks, for people.
+func (c Check) Asks(pid int) string {
+	c = c.filledIn(pid)
+	return cmp.Or(c.URL, c.Address, strings.Join(c.Command, " "))
+}
+
+// refusal is an answer that does not count.
+type refusal struct{ status string }
+
+func (r *refusal) Error() string { return "answered " + r.status }
+
+// cause says what was asked, and why that failed, without repeating the address.
+func (c Check) cause(err error) error {
+	if get, is := errors.AsType[*url.Error](err); is {
+		err = get.Err
+	}
+	if op, is := err.(*net.OpError); is {
+		err = op.Err
+	}
+	if _, answered := err.(*refusal); answered {
+		return fmt.Errorf("%s%s %w", c.URL, c.Address, err)
+	}
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s%s: %w", c.URL, c.Address, err)
 }
 
 // Await probes every interval until the probe succeeds: then it returns nil. It returns the cause of ctx when ctx ends, and an
@@ -192,7 +227,7 @@ func (c Check) get(ctx context.Context, of Asked) (err error) {
 	io.CopyN(io.Discard, answer.Body, 64<<10) // an answer that is cut off would be an error in the worker's log
 	answer.Body.Close()
 	if answer.StatusCode < 200 || answer.StatusCode > 399 {
-		return fmt.Errorf("%s answered %s", c.URL, answer.Status)
+		return &refusal{answer.Status}
 	}
 	return nil
 }

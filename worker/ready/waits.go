@@ -42,19 +42,21 @@ func (n inodes) add(more inodes) { maps.Copy(n, more) }
 // reads, and stops no process.
 type kernelView struct {
 	sockets inodes                   // to look for
+	inodes  []uint64                 // the same, as they were given
+	said    bool                     // who watches a socket by an epoll need not be seen to wait: it has said that it is ready
 	device  string                   // of the sockets, as fdinfo has it
-	machine []byte                   // of our own program: the numbers of system calls belong to it
 	local   map[uint64]unix.Sockaddr // the addresses of those that have connections
 }
 
 func newKernelView(sockets []int) (*kernelView, error) {
-	k := &kernelView{sockets: inodes{}, machine: machineOf(os.Getpid()), local: map[uint64]unix.Sockaddr{}}
+	k := &kernelView{sockets: inodes{}, local: map[uint64]unix.Sockaddr{}}
 	for _, fd := range sockets {
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err != nil {
 			return nil, fmt.Errorf("a socket of the worker (descriptor %d): %w", fd, err)
 		}
 		k.sockets[st.Ino] = true
+		k.inodes = append(k.inodes, st.Ino)
 		kind, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 		if at, err := unix.Getsockname(fd); err == nil && kind == unix.SOCK_STREAM {
 			k.local[st.Ino] = at
@@ -79,45 +81,53 @@ func machineOf(pid int) []byte {
 }
 
 // waited returns the sockets that a process waits on in two looks, and those from which it has accepted a connection that it still has:
-// a busy worker may never be seen to wait. A process that is gone waits on none. The error says that the kernel does not let us look.
-func (k *kernelView) waited(pid int) (inodes, error) {
-	first, err := k.look(pid)
+// a busy worker may never be seen to wait. A process that is gone waits on none. It also reports whether the process has one of the sockets
+// and runs. The error says that the kernel does not let us look.
+func (k *kernelView) waited(pid int) (on inodes, runs bool, err error) {
+	first, runs, err := k.look(pid)
 	if len(first) == 0 || err != nil {
-		return nil, err
+		return nil, runs, err
 	}
-	again, err := k.look(pid)
+	again, runs, err := k.look(pid)
 	maps.DeleteFunc(again, func(inode uint64, _ bool) bool { return !first[inode] })
-	return again, err
+	return again, runs, err
 }
 
-// look returns what the threads of a process wait on at this moment.
-func (k *kernelView) look(pid int) (inodes, error) {
-	by, connections, err := k.descriptors(pid)
-	if err != nil || len(by) == 0 {
-		return nil, unlessGone(err)
+// look returns what the threads of a process wait on at this moment, and whether one of them runs.
+func (k *kernelView) look(pid int) (found inodes, runs bool, err error) {
+	has, err := k.descriptors(pid)
+	if err != nil || len(has.waitable) == 0 {
+		return nil, false, unlessGone(err)
+	}
+	if k.said && len(has.watched) == len(k.sockets) {
+		return has.watched, false, nil
 	}
 	threads, err := os.ReadDir(proc.Path(pid, "task"))
 	if err != nil {
-		return nil, unlessGone(err)
+		return nil, false, unlessGone(err)
 	}
-	found := inodes{}
+	found = inodes{}
 	for _, t := range threads {
 		thread := proc.Path(pid, "task/"+t.Name())
 		call, err := os.ReadFile(thread + "/syscall")
 		if unlessGone(err) != nil {
-			return nil, err
+			return nil, false, err
 		}
+		runs = runs || strings.HasPrefix(string(call), "running")
 		for _, fd := range waitsOn(proc.Path(pid, "mem"), string(call)) {
-			if len(by[fd]) > 0 && sameFile(proc.Path(pid, "fd/"), thread+"/fd/", fd) {
-				found.add(by[fd])
+			if len(has.waitable[fd]) > 0 && sameFile(proc.Path(pid, "fd/"), thread+"/fd/", fd) {
+				found.add(has.waitable[fd])
 			}
 		}
 	}
-	if len(found) > 0 && !bytes.Equal(machineOf(pid), k.machine) {
+	if len(found) > 0 && !bytes.Equal(machineOf(pid), machineOf(os.Getpid())) { // the numbers of system calls belong to the machine
 		clear(found)
 	}
-	found.add(k.accepted(connections))
-	return found, nil
+	if k.said {
+		found.add(has.watched)
+	}
+	found.add(k.accepted(has.others))
+	return found, runs, nil
 }
 
 // sameFile reports whether a descriptor of a thread is that of its process: a thread may have its own descriptors (unshare(2)).
@@ -134,31 +144,40 @@ func unlessGone(err error) error {
 	return err
 }
 
-// descriptors lists the descriptors of a process that are one of our sockets, or an epoll that watches some, with these sockets. It is
-// empty if the process has none of the sockets themselves: it could not accept from them. others are its other sockets.
-func (k *kernelView) descriptors(pid int) (by map[int]inodes, others inodes, err error) {
+// descriptors are those of a process that matter here. There are none if it has none of our sockets: it could not accept from them.
+type descriptors struct {
+	waitable map[int]inodes // our sockets, and epolls that watch some, each with these sockets
+	watched  inodes         // by an epoll
+	others   inodes         // its other sockets
+}
+
+func (k *kernelView) descriptors(pid int) (descriptors, error) {
 	links, err := proc.Descriptors(pid)
 	if err != nil {
-		return nil, nil, err
+		return descriptors{}, err
 	}
-	by, others = map[int]inodes{}, inodes{}
+	has := descriptors{map[int]inodes{}, inodes{}, inodes{}}
 	own := inodes{}
 	var epolls []int
 	for fd, link := range links {
 		switch inode, isSocket := proc.SocketInode(link); {
 		case isSocket && k.sockets[inode]:
-			by[fd] = inodes{inode: true}
+			has.waitable[fd] = inodes{inode: true}
 			own[inode] = true
 		case isSocket:
-			others[inode] = true
+			has.others[inode] = true
 		case link == "anon_inode:[eventpoll]":
 			epolls = append(epolls, fd)
 		}
 	}
 	if len(own) == 0 {
-		return nil, nil, nil
+		return descriptors{}, nil
 	}
-	return by, others, k.epolls(pid, epolls, own, by)
+	err = k.epolls(pid, epolls, own, has.waitable)
+	for _, fd := range epolls {
+		has.watched.add(has.waitable[fd])
+	}
+	return has, err
 }
 
 // hidden returns why a process may wait for connections without being seen to; nil: it would be seen.
@@ -169,7 +188,7 @@ func (k *kernelView) hidden(pid int) error {
 			return fmt.Errorf("process %d (%q) uses io_uring, and the kernel does not show what that waits for", pid, proc.Name(pid))
 		}
 	}
-	if machine := machineOf(pid); err == nil && machine != nil && !bytes.Equal(machine, k.machine) {
+	if machine := machineOf(pid); err == nil && machine != nil && !bytes.Equal(machine, machineOf(os.Getpid())) {
 		return fmt.Errorf("process %d (%q) is a program for another kind of machine, such as one of 32 bits", pid, proc.Name(pid))
 	}
 	return nil

@@ -1,0 +1,102 @@
+package ready
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/socket/diag"
+	"example.org/supervisord/socket/inherit"
+)
+
+// mostElsewhere is how many sockets of its own a worker is told of.
+const mostElsewhere = 3
+
+// Elsewhere says why nobody may wait on the worker's sockets, as far as it can be seen, and what to do: its processes listen with TCP sockets
+// of their own, or LISTEN_PID, by which sd_listen_fds(3) refuses sockets, is that of a wrapper. "": nothing is strange. number is the
+// worker's number of the first socket.
+func (a Accepting) Elsewhere(number int) string {
+	view, err := newKernelView(a.Sockets)
+	if err != nil {
+		return ""
+	}
+	listening := map[uint64]netip.AddrPort{}
+	if diag.TCPListeners(func(inode uint64, at netip.AddrPort) { listening[inode] = at }) != nil {
+		return ""
+	}
+	var facts []string
+	var wrapped string
+	for pid := range a.processes() {
+		links, _ := proc.Descriptors(pid)
+		heir := false // it has one of our sockets
+		for _, fd := range sorted(links) {
+			inode, _ := proc.SocketInode(links[fd])
+			heir = heir || view.sockets[inode]
+			if at, listens := listening[inode]; listens && !view.sockets[inode] && len(facts) < mostElsewhere {
+				facts = append(facts, fmt.Sprintf("%s (PID %d) listens on %s with a socket of its own", name(pid), pid, at))
+				delete(listening, inode) // which its children may have, too
+			}
+		}
+		if heir && wrapped == "" {
+			wrapped = a.wrapped(pid)
+		}
+	}
+	if len(facts) > 0 {
+		facts[len(facts)-1] += fmt.Sprintf(": let it use the inherited socket, fd %d (docs/servers.md)", number)
+	}
+	if wrapped != "" {
+		facts = append(facts, wrapped)
+	}
+	return strings.Join(facts, "; ")
+}
+
+func sorted(links map[int]string) []int {
+	var fds []int
+	for fd := range links {
+		fds = append(fds, fd)
+	}
+	slices.Sort(fds)
+	return fds
+}
+
+// wrapped says that a process has the LISTEN_PID of another program. A process that only has the same program forked off uses the sockets of
+// its parent.
+func (a Accepting) wrapped(pid int) string {
+	environ, err := a.Looks.ReadFile(proc.Path(pid, "environ"))
+	told, _ := strconv.Atoi(proc.ParseEnviron(environ)["LISTEN_PID"])
+	if err != nil || told == 0 || told == pid || name(told) == name(pid) {
+		return ""
+	}
+	return fmt.Sprintf("LISTEN_PID is %d, which is %s: %s (PID %d) takes no socket, so name it as the command itself, or let %[2]s exec it",
+		told, name(told), name(pid), pid)
+}
+
+// name is the command name of a process, which may have chosen anything.
+func name(pid int) string {
+	printable := func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}
+	return strings.Map(printable, proc.Name(pid))
+}
+
+// addressOf is the address of a socket, for people.
+func addressOf(fd int) string {
+	at, err := unix.Getsockname(fd)
+	if err != nil {
+		return "?"
+	}
+	if path, is := at.(*unix.SockaddrUnix); is {
+		return path.Name
+	}
+	address, _ := inherit.AddrPort(at)
+	return address.String()
+}
