@@ -2,10 +2,8 @@ package supervisor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"example.org/supervisord/internal/config"
@@ -97,7 +95,7 @@ func fails(ctx context.Context, c config.Health, early time.Duration, h Handle) 
 			continue
 		}
 		if failures++; failures >= c.Failures {
-			return fmt.Sprintf("its health check failed %s in a row: %s", times(failures), oneLine(err))
+			return fmt.Sprintf("its health check failed %s in a row: %s", times(failures), worker.OneLine(err))
 		}
 	}
 }
@@ -113,15 +111,6 @@ func times(n int) string {
 		return "once"
 	}
 	return fmt.Sprintf("%d times", n)
-}
-
-// oneLine is the text of an error without the output of a command.
-func oneLine(err error) string {
-	if e, ok := errors.AsType[*worker.RunError](err); ok {
-		return e.Reason()
-	}
-	text, _, _ := strings.Cut(err.Error(), "\n")
-	return text
 }
 
 // heard notes a worker's WATCHDOG= message.

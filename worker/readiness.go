@@ -44,23 +44,10 @@ func (w *Worker) noting(probe func(context.Context) error) func(context.Context)
 	return func(ctx context.Context) error {
 		err := probe(ctx)
 		if err != nil && ctx.Err() == nil {
-			w.note("the last probe of " + oneLine(err))
+			w.note("the last probe of " + OneLine(err))
 		}
 		return err
 	}
-}
-
-// oneLine is the text of an error, of a command with the last line that it wrote.
-func oneLine(err error) string {
-	e, is := errors.AsType[*RunError](err)
-	switch {
-	case !is:
-		text, _, _ := strings.Cut(err.Error(), "\n")
-		return text
-	case len(e.Exited.Tail) == 0:
-		return e.Reason()
-	}
-	return fmt.Sprintf("%s; its last line: %s", e.Reason(), e.Exited.Tail[len(e.Exited.Tail)-1])
 }
 
 // note notes why the worker is not ready.

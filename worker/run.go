@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"syscall"
@@ -72,4 +73,17 @@ func (e *RunError) Unwrap() []error {
 		}
 	}
 	return list
+}
+
+// OneLine is the text of an error of a probe in one line: of a command with the last line that it wrote.
+func OneLine(err error) string {
+	e, is := errors.AsType[*RunError](err)
+	switch {
+	case !is:
+		text, _, _ := strings.Cut(err.Error(), "\n")
+		return text
+	case len(e.Exited.Tail) == 0:
+		return e.Reason()
+	}
+	return fmt.Sprintf("%s; its last line: %s", e.Reason(), e.Exited.Tail[len(e.Exited.Tail)-1])
 }

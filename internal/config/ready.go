@@ -25,6 +25,8 @@ var readyFields = document.Fields[Ready]{
 	"delay":    func(r *Ready, v document.Value) { v.Duration(&r.Delay, 0) },
 	"interval": func(r *Ready, v document.Value) { v.Duration(&r.Interval, time.Millisecond) },
 	"url":      func(r *Ready, v document.Value) { readProbeURL(v, &r.Check) },
+	"headers":  func(r *Ready, v document.Value) { readHeaders(v, &r.Headers) },
+	"status":   func(r *Ready, v document.Value) { readStatuses(v, &r.Status) },
 	"address":  func(r *Ready, v document.Value) { readProbeAddress(v, &r.Check) },
 	"command":  func(r *Ready, v document.Value) { v.Argv(&r.Command) },
 	"accepts": func(r *Ready, v document.Value) {
@@ -38,6 +40,8 @@ var readyFields = document.Fields[Ready]{
 var healthFields = document.Fields[Health]{
 	"method":   func(h *Health, v document.Value) { readHealthMethod(v, &h.Method) },
 	"url":      func(h *Health, v document.Value) { readProbeURL(v, &h.Check) },
+	"headers":  func(h *Health, v document.Value) { readHeaders(v, &h.Headers) },
+	"status":   func(h *Health, v document.Value) { readStatuses(v, &h.Status) },
 	"address":  func(h *Health, v document.Value) { readProbeAddress(v, &h.Check) },
 	"command":  func(h *Health, v document.Value) { v.Argv(&h.Command) },
 	"interval": func(h *Health, v document.Value) { v.Duration(&h.Interval, 10*time.Millisecond) },
@@ -59,6 +63,8 @@ var methodKeys = []struct {
 	{"delay", []ready.Method{ready.Delay}, false},
 	{"interval", probes, false},
 	{"url", []ready.Method{ready.HTTP}, true},
+	{"headers", []ready.Method{ready.HTTP}, false},
+	{"status", []ready.Method{ready.HTTP}, false},
 	{"address", []ready.Method{ready.TCP}, true},
 	{"command", []ready.Method{ready.Exec}, true},
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -18,7 +19,7 @@ type Method string
 const (
 	Notify Method = "notify" // READY=1 on NOTIFY_SOCKET, or a newline on NOTIFY_FD
 	Delay  Method = "delay"  // the worker has run for Check.Delay
-	HTTP   Method = "http"   // GET Check.URL answers 2xx or 3xx
+	HTTP   Method = "http"   // GET Check.URL answers with a status that counts
 	TCP    Method = "tcp"    // Check.Address accepts a connection
 	Exec   Method = "exec"   // Check.Command exits with status 0
 	Accept Method = "accept" // the kernel shows that the worker's processes wait on each of its sockets
@@ -33,6 +34,8 @@ type Check struct {
 	Listener string        // URL or Address has "{listener:NAME}" as its host and port: the listener's name; "": none
 	URL      string
 	Address  string
+	Headers  map[string]string // of the request for URL
+	Status   []StatusRange     // of the answers that count; none: Success
 	Command  []string
 	Interval time.Duration // between probes; 0: 200 ms
 	FD       int           // the worker's number of NOTIFY_FD, from 3; 0: any. A worker that is told no number may rely on it
@@ -40,6 +43,18 @@ type Check struct {
 	// Believed says that a worker which any other method than Accept finds ready is ready. Otherwise it is ready when somebody accepts from
 	// each of its sockets, too, or receives if that is one for datagrams: see Accepting.
 	Believed bool
+}
+
+// StatusRange is the statuses of HTTP from First to Last.
+type StatusRange struct{ First, Last int }
+
+// Success is what counts by default.
+var Success = StatusRange{200, 399}
+
+// counts reports whether an answer with this status is a success.
+func (c Check) counts(status int) bool {
+	within := func(r StatusRange) bool { return r.First <= status && status <= r.Last }
+	return slices.ContainsFunc(c.Status, within) || len(c.Status) == 0 && within(Success)
 }
 
 // Target returns where a probe connects to: network and address as net.Dial wants them, "tcp" and host:port or "unix" and a path. Both

@@ -186,7 +186,7 @@ func awaitAccept(ctx context.Context, conn net.Conn) error {
 	}
 }
 
-// get succeeds on 2xx and 3xx. Each try has its own connection, without a proxy. When it returns, no connection is left, not even one
+// get succeeds on a status that counts. Each try has its own connection, without a proxy. When it returns, no connection is left, not even one
 // that was still being made: net/http would continue with that after the request has ended.
 func (c Check) get(ctx context.Context, of Asked) (err error) {
 	d, target := dialer{listener: c.Listener, of: of.Dial}, c.asked()
@@ -220,13 +220,18 @@ func (c Check) get(ctx context.Context, of Asked) (err error) {
 		return err
 	}
 	request.Header.Set("User-Agent", "supervisord-probe")
+	for name, value := range c.Headers {
+		if request.Header.Set(name, value); strings.EqualFold(name, "Host") {
+			request.Host = value
+		}
+	}
 	answer, err := client.Do(request)
 	if err != nil {
 		return err
 	}
 	io.CopyN(io.Discard, answer.Body, 64<<10) // an answer that is cut off would be an error in the worker's log
 	answer.Body.Close()
-	if answer.StatusCode < 200 || answer.StatusCode > 399 {
+	if !c.counts(answer.StatusCode) {
 		return &refusal{answer.Status}
 	}
 	return nil
