@@ -410,8 +410,8 @@ func TestStopStartRestartAndScale(t *testing.T) {
 	m.Until("three workers", func() bool { return len(m.PIDs()) == 3 })
 	m.CtlOK("scale", "web", "1")
 	m.Until("one worker", func() bool { return len(m.PIDs()) == 1 })
-	m.CtlFails(1, []string{"stop the program"}, "scale", "web", "0")
-	m.CtlFails(1, []string{"no generation 99", "there is 3"}, "kill", "web", "--generation", "99")
+	m.CtlFails(2, []string{"use `supervisord stop web`"}, "scale", "web", "0")
+	m.CtlFails(1, []string{"no generation 99", "those with workers: 3"}, "kill", "web", "--generation", "99")
 }
 
 func TestSignalAndKill(t *testing.T) {

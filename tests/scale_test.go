@@ -35,7 +35,7 @@ func TestTTOULeavesTheLastWorker(t *testing.T) {
 	m.Serves(1)
 	worker := m.WorkerPID(1)
 	m.Signal(syscall.SIGTTOU)
-	m.Await(lab.Says("TTOU: nothing is changed"), lab.Contains("stop the program"))
+	m.Await(lab.Says("TTOU: nothing is changed"), lab.Contains("use `supervisord stop web`"))
 	if now := m.PIDs(); len(now) != 1 || now[0] != worker {
 		t.Errorf("the workers are %v, want %d", now, worker)
 	}
@@ -71,5 +71,5 @@ func TestScaleOverTheAPIIsLoggedAndBounded(t *testing.T) {
 	m.Serves(1)
 	m.CtlOK("scale", "web", "2")
 	m.Await(lab.Says(scaling), lab.Contains("2 workers instead of 1"))
-	m.CtlFails(1, []string{"at most 10000"}, "scale", "web", "10001")
+	m.CtlFails(2, []string{"at most 10000"}, "scale", "web", "10001")
 }

@@ -173,7 +173,7 @@ func waitingReload(ctx context.Context, client *control.Client, name string, beg
 		return g.Held || g.Share > 0
 	})
 	if canary && !begins {
-		return waited + "is dropped: reload when the release is mended"
+		return waited + "is dropped: reload when the release is fixed"
 	}
 	return waited + "follows, with the newest configuration"
 }
