@@ -26,7 +26,7 @@ func TestKeyIsTheKernelsIdeaOfTheAddress(t *testing.T) {
 		"udp::53":                 "udp [::]:53",
 		"unix:/run/../run//x":     "unix /run/x",
 		"unix:@abstract":          "unix @abstract",
-		"127.0.0.1:0":             "tcp 127.0.0.1:0 web",
+		"127.0.0.1:0":             "tcp 127.0.0.1:0 /web",
 	} {
 		r := resolved(t, Spec{Name: "web", Address: addr(address)})
 		if r.Key() != key {

@@ -24,10 +24,6 @@ type Named struct {
 	Foreign bool   // from a systemd socket unit, which keeps it itself: no need to put it in the store
 }
 
-// slotsOfLane is more than a lane can have: up to record version 2, the number of a member was that of its slot, and so many times that
-// of its lane.
-const slotsOfLane = 10_000
-
 // exported is the form of an export name: "s.", what a person can read, then a hash of the key, the number of the member, and its origin:
 // "f" (foreign), "n" (no path) or a hash of the inode at its path.
 var exported = pattern.Lazy(`^s\.[ -~]*\.([0-9a-f]{16})\.([0-9]{1,7})\.(f|n|[0-9a-f]{16})$`)
@@ -219,7 +215,7 @@ func (o *offer) rank(r Resolved, number int, exactly bool) int {
 		return 0 // clients do not find it
 	case exportedHere && o.number == number:
 		return 4
-	case exportedHere && o.number%slotsOfLane == number%slotsOfLane, exportedHere && !r.PerSlot:
+	case exportedHere && !r.PerSlot:
 		return 3
 	case o.key == "" && r.Name != "" && o.Name == inherit.FDName(r.Name):
 		return 2
@@ -231,7 +227,7 @@ func (o *offer) rank(r Resolved, number int, exactly bool) int {
 
 // isOf reports whether the socket was exported from the listener.
 func (o *offer) isOf(r Resolved) bool {
-	return o.key != "" && (o.key == hash(r.Key()) || o.key == hash(r.oldKey()))
+	return o.key != "" && o.key == hash(r.Key())
 }
 
 // isBound reports whether a is the address of a socket that the kernel says is bound there.

@@ -80,18 +80,3 @@ func TestPortsChosenByTheKernelAreDistinguishedByProgram(t *testing.T) {
 		t.Error("both have one socket")
 	}
 }
-
-func TestSocketsOfAVersionThatDidNotKnowProgramsComeBack(t *testing.T) {
-	before := want(t, Spec{Name: "http", Address: addr("127.0.0.1:0")})
-	slots := want(t, Spec{Name: "slots", Address: addr("127.0.0.1:0"), PerSlot: true})
-	slots.Slots = 2
-	table := newTable(t)
-	offers := orphaned(t, before, slots)
-	table.Offer(offers)
-	now, nowSlots := before, slots
-	now.Program, nowSlots.Program = "web", "web"
-	apply(t, table, now, nowSlots)
-	if table.Address(now.Key()) != offers[0].Address || len(table.Unclaimed()) != 0 {
-		t.Errorf("it is at %s, not %s", table.Address(now.Key()), offers[0].Address)
-	}
-}

@@ -99,19 +99,9 @@ func (s Spec) owner() (uid, gid int, err error) {
 // Key identifies the address to the kernel ("tcp 127.0.0.1:8080"): two listeners with one key cannot both be bound. Ports that the
 // kernel chooses (0) differ by program and name, so that a reload finds its socket again, and two programs get different ports.
 func (r Resolved) Key() string {
-	if r.Program == "" {
-		return r.oldKey()
-	}
-	return r.key(r.Program + "/" + r.Name)
-}
-
-// oldKey is the key by the rule of the first version, which did not know the program: records and export names of that version have it.
-func (r Resolved) oldKey() string { return r.key(r.Name) }
-
-func (r Resolved) key(owner string) string {
 	key := r.at.String()
 	if !r.at.isUnix() && r.at.port == 0 {
-		key += " " + owner
+		key += " " + r.Program + "/" + r.Name
 	}
 	if r.Interface != "" {
 		key += " on " + r.Interface

@@ -2,7 +2,6 @@ package socket
 
 import (
 	"encoding/json"
-	"strings"
 	"testing"
 )
 
@@ -39,13 +38,5 @@ func TestRecordedListenerThatContradictsItselfIsRefused(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &r); err == nil {
 			t.Errorf("%s was accepted as %+v", text, r)
 		}
-	}
-}
-
-func TestRecordOfAnEarlierVersionIsRead(t *testing.T) {
-	const text = `{"Spec":{"Name":"http","Address":"localhost:80"},"Network":"tcp","IP":"127.0.0.1","Port":80,"Path":"","Dual":false,"UID":-1,"GID":-1}`
-	var r Resolved
-	if err := json.Unmarshal([]byte(text), &r); err != nil || !strings.HasPrefix(r.Key(), "tcp 127.0.0.1:80") {
-		t.Errorf("it is read as %+v, %v", r, err)
 	}
 }

@@ -125,49 +125,6 @@ func TestRehearseFindsASocketThatIsMissingAndTouchesNone(t *testing.T) {
 	}
 }
 
-// TestLanesOfRecordVersion2ComeBack: a claim had the number of the lane, and a member the number of its slot and 10,000 times that of its lane.
-func TestLanesOfRecordVersion2ComeBack(t *testing.T) {
-	before := newTable(t)
-	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
-	apply(t, before, w)
-	old := claimed(t, before, []string{w.Key()})
-	changed := w
-	changed.NonBlock = true
-	apply(t, before, changed)
-	next := claimed(t, before, []string{w.Key()})
-	if err := serve(before, next); err != nil {
-		t.Fatal(err)
-	}
-	inodes := []uint64{inodeOf(t, before.FD(old[0], 0)), inodeOf(t, before.FD(next[0], 0))}
-	before.listeners[w.Key()].members[1].number = slotsOfLane
-
-	table := newTable(t)
-	table.Offer(handedOver(t, before))
-	claims := []string{w.Key() + "\t1", w.Key() + "\t1\t1"}
-	if err := errors.Join(table.Resume([]Holding{{Resolved: changed.Resolved, Claim: claims[1], Serves: true}, {Resolved: w.Resolved, Claim: claims[0]}})...); err != nil {
-		t.Fatal(err)
-	}
-	changed.Handover = Steer // by default now
-	apply(t, table, changed)
-	if left := table.Unclaimed(); len(left) != 0 {
-		t.Errorf("left over: %v", left)
-	}
-	for i, c := range claims {
-		if got := inodeOf(t, table.FD(c, 0)); got != inodes[i] {
-			t.Errorf("claim %q is on the socket %d, want %d", c, got, inodes[i])
-		}
-	}
-	_ = before.Close()
-	arrive(t, table, claims[1], 30)
-	trial := claimed(t, table, []string{w.Key()})
-	arrive(t, table, claims[1], 30)
-	if err := serve(table, trial); err != nil {
-		t.Fatal(err)
-	}
-	arrive(t, table, trial[0], 30)
-	checkIndexes(t, table, w.Key())
-}
-
 func TestLanesSurviveAnUpgradeWithHolesInTheirPlaces(t *testing.T) {
 	before, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
 	w.Slots = 2

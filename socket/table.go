@@ -44,11 +44,13 @@ type Table struct {
 // NewTable returns an empty table.
 func NewTable() *Table { return &Table{listeners: make(map[string]*listener)} }
 
+// maxSlots is more than a lane ever has.
+const maxSlots = 10_000
+
 // claimMark separates a key, a number of sockets and the numbers of a lane's members; no key has a control character.
 const claimMark = "\t"
 
 // claim is what a generation has of a listener: KEY, the number of its sockets and, unless they are the first ones, their numbers.
-// Up to record version 2 a claim has the number of the lane instead of those of its members.
 type claim struct {
 	key     string
 	members []int // empty: a bare key, which is what the next generation gets
@@ -61,21 +63,16 @@ func parseClaim(s string) claim {
 		return c
 	}
 	slots, err := strconv.Atoi(parts[1])
-	if err != nil || slots <= 0 || slots > slotsOfLane {
+	if err != nil || slots <= 0 || slots > maxSlots {
 		return c
 	}
-	first := 0
 	if len(parts) > 2 {
-		if list, ok := strings.CutPrefix(parts[2], "m"); ok {
-			c.members = parseNumbers(list)
-			return c
-		}
-		if lane, err := strconv.Atoi(parts[2]); err == nil && lane > 0 {
-			first = lane * slotsOfLane
-		}
+		list, _ := strings.CutPrefix(parts[2], "m")
+		c.members = parseNumbers(list)
+		return c
 	}
 	for i := range slots {
-		c.members = append(c.members, first+i)
+		c.members = append(c.members, i)
 	}
 	return c
 }

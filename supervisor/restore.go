@@ -106,7 +106,6 @@ func (s *Supervisor) Restore(h *handover.Handover) {
 	s.tellProblems(h)
 	s.restoreListeners(r)
 	for _, pr := range r.Programs {
-		pr.Core.CompleteReloads()
 		r.Rebase(pr.Core, time.Now())
 		s.programs[pr.Core.Name] = s.restored(pr)
 	}

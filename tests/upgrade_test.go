@@ -196,20 +196,20 @@ func TestSignalThatComesWhileAnUpgradeIsPreparedIsObeyed(t *testing.T) {
 	}
 }
 
-func TestOlderBinaryRefusesANewerRecordAndNewerBinaryReadsAnOlderOne(t *testing.T) {
+func TestUpgradeToAnotherVersionOfTheRecordIsRefused(t *testing.T) {
 	t.Parallel()
-	newer := lab.Variant(t, lab.Edit("supervisor/handover/record.go", "recordVersion    = 4\n", "recordVersion    = 5\n"))
-	m := lab.WithOwnBinary(t)
-	m.Start(lab.Web)
-	m.Serves(1)
-	m.Replace(newer)
-	m.Upgrade(lab.Upgraded)
-	m.Replace(lab.Built.Supervisord)
-	if said := m.Upgrade(lab.UpgradeRefused); !strings.Contains(said.Text, "version 5") {
-		t.Errorf("the log does not say that the version is wrong: %s", said.Text)
+	for _, version := range []string{"4", "6"} {
+		other := lab.Variant(t, lab.Edit("supervisor/handover/record.go", "recordVersion = 5\n", "recordVersion = "+version+"\n"))
+		m := lab.WithOwnBinary(t)
+		m.Start(lab.Web)
+		m.Serves(1)
+		m.Replace(other)
+		if said := m.Upgrade(lab.UpgradeRefused); !strings.Contains(said.Text, "reads only version "+version+": change between them by a restart") {
+			t.Errorf("the log does not say what to do: %s", said.Text)
+		}
+		last := m.Reload()
+		m.Await(lab.After(last), lab.Says(lab.GenerationServes), lab.Gen(2))
 	}
-	last := m.Reload()
-	m.Await(lab.After(last), lab.Says(lab.GenerationServes), lab.Gen(2))
 }
 
 func TestTruncatedOrDamagedRecordIsRefused(t *testing.T) {

@@ -120,7 +120,6 @@ func FuzzRecordParts(f *testing.F) {
 		}
 		for _, p := range once.Programs {
 			now := time.Unix(1_000_000, 0)
-			p.Core.CompleteReloads()
 			p.Core.Excuse(now)
 			p.Core.Horizon()
 			for range 3 {

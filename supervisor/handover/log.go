@@ -159,15 +159,11 @@ func decode(text []byte) (*Record, uint64, error) {
 	if err := json.Unmarshal(data, &versioned); err != nil {
 		return nil, 0, fmt.Errorf("cannot read the record: %w", err)
 	}
-	var r *Record
-	switch v := versioned.Version; {
-	case v < 1 || v > recordVersion:
-		return nil, 0, fmt.Errorf("the record has version %d, and this supervisord reads versions 1 to %d: use the version that wrote it, or a newer one", v, recordVersion)
-	case v <= lastWholeVersion:
-		r, err = decodeWhole(data)
-	default:
-		r, sequence, err = decodeLog(data, sequence, text)
+	if v := versioned.Version; v != recordVersion {
+		return nil, 0, fmt.Errorf("the record has version %d, and this supervisord reads only version %d: "+
+			"change between them by a restart, not by an upgrade in place", v, recordVersion)
 	}
+	r, sequence, err := decodeLog(data, sequence, text)
 	if err != nil {
 		return nil, 0, err
 	}

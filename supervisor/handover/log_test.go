@@ -344,7 +344,7 @@ func TestLogWithoutAPartThatIsNeededIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := decode(wholeRecord(text)); err == nil || errors.Is(err, errNoRecord) {
+		if _, _, err := decode(batchOf(string(text))); err == nil || errors.Is(err, errNoRecord) {
 			t.Errorf("without %s: %v", key, err)
 		}
 	}

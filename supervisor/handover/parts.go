@@ -347,7 +347,7 @@ func (p *programParts) take(key string, e *encodedPart) error {
 	case program.PastPart:
 		return takeInto(p.past, number, e)
 	}
-	return nil // of a newer version, which says the same in other parts, too
+	return fmt.Errorf("unknown kind %q", kind)
 }
 
 func takeInto[T any](all map[int]*T, number int, e *encodedPart) error {

@@ -112,8 +112,7 @@ func (h *Handover) take(fd int) (err error) {
 
 // The names of descriptors in a list and in the store: the records', of which there are two, so that one is always complete;
 // "w.PROGRAM.WORKER.KIND" for a worker's in a list; "w.PROGRAM.WORKER" for a worker's in the store, which takes them together and where they
-// are marked with their kinds, and "w.PROGRAM.WORKER.start" for those that it needs until it is ready (up to version 3 of the record they
-// were stored under their names in the list); "x.NAME" for the caller's. The table names its sockets.
+// are marked with their kinds, and "w.PROGRAM.WORKER.start" for those that it needs until it is ready; "x.NAME" for the caller's. The table names its sockets.
 const (
 	recordFirst    = "state.a"
 	recordSecond   = "state.b"
@@ -272,8 +271,7 @@ func (h *Handover) Adoption(program string, w WorkerRecord, spec worker.Spec) wo
 	return a
 }
 
-// workerFDKinds lists the kinds of descriptors that are handed over. Their places are their marks in the store, which the next version must
-// understand: new ones come last.
+// workerFDKinds lists the kinds of descriptors that are handed over. Their places are their marks in the store.
 func workerFDKinds() []string {
 	return []string{worker.FDProcess, worker.FDNotify, worker.FDPipe, worker.FDReport, worker.FDStdout, worker.FDStderr}
 }

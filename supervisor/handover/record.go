@@ -1,7 +1,6 @@
 package handover
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,12 +14,8 @@ import (
 	"example.org/supervisord/worker"
 )
 
-// recordVersion is the version of Record. A newer image reads the records of older ones; an older one refuses those of newer ones. Up to
-// lastWholeVersion a record was one piece of JSON, and not a log.
-const (
-	recordVersion    = 4
-	lastWholeVersion = 3
-)
+// recordVersion is the version of Record. An image reads no other: the next version of a part has another number.
+const recordVersion = 5
 
 // Record is what the next supervisord must know, besides the descriptors: after an execve in place, or after a crash.
 type Record struct {
@@ -47,9 +42,6 @@ type Record struct {
 	// says both.
 	Descriptors map[string]int `json:",omitempty"`
 	Stored      map[string]int `json:",omitempty"`
-
-	// Exact has the strings that JSON cannot hold, in a record up to lastWholeVersion.
-	Exact []exactString `json:",omitempty"`
 }
 
 // ProgramRecord is one program.
@@ -143,19 +135,6 @@ func (r *Record) Held() []socket.Holding {
 		}
 	}
 	return held
-}
-
-// decodeWhole reads a record of the versions that were one piece of JSON.
-func decodeWhole(data []byte) (*Record, error) {
-	r := new(Record)
-	if err := json.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("cannot read the record: %w", err)
-	}
-	for _, e := range r.Exact {
-		e.restore(r) //nolint:errcheck // this version does not use strings that it has no place for
-	}
-	r.Exact = nil
-	return r, nil
 }
 
 // head returns the part of the record that belongs to no program.

@@ -220,14 +220,3 @@ func TestScaleDuringCanaryScalesBothGenerations(t *testing.T) {
 		t.Errorf("the next generation has %d workers", s.p.Config.Workers)
 	}
 }
-
-func TestCanaryWaitingInOldRecordIsRefused(t *testing.T) {
-	s := newScript(t, testConfig(2, config.All))
-	s.up()
-	s.p.Again = &Reload{Canary: 1}
-	s.send(Tick{})
-	s.refused("on trial")
-	if s.p.Again != nil {
-		t.Error("it still waits")
-	}
-}

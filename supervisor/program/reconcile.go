@@ -91,10 +91,6 @@ func (p *Program) next(now time.Time) {
 		return
 	}
 	switch at := p.nextRenewal(); {
-	case p.Again != nil && p.Again.Canary > 0: // only in a record of an early version, which let a canary wait
-		due := *p.Again
-		p.Again = nil
-		p.drop(now, due, Superseded, Report{Kind: CanaryRefused, Reason: "another generation was on trial as it was asked for"})
 	case p.Again != nil && !now.Before(p.AgainAt):
 		if !p.full() {
 			p.begin(now, *p.Again)

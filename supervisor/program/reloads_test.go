@@ -2,7 +2,6 @@ package program
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -239,29 +238,5 @@ func TestDrainingReloadIsNotForgotten(t *testing.T) {
 	}
 	if n := len(s.p.Reloads); n != keptReloads+5 {
 		t.Errorf("%d are remembered", n)
-	}
-}
-
-func TestReloadRecordsAreMadeForStateOfEarlyVersion(t *testing.T) {
-	s := newScript(t, testConfig(2, config.Rolling))
-	s.up()
-	s.send(Reload{Reason: "HUP"})
-	s.prepared()
-	s.allReady() // 2 serves, 1 drains
-	s.send(Reload{Reason: "HUP"})
-	s.prepared()
-	s.send(Prepared{Generation: 3, Failure: &Failure{Step: StepPreflight}})
-	s.send(Reload{Reason: "another"})
-	had := slices.Clone(s.p.Reloads)
-	s.p.Reloads = nil
-	s.p.CompleteReloads()
-	for _, r := range s.p.Reloads {
-		i := slices.IndexFunc(had, func(h *ReloadRecord) bool { return h.Generation == r.Generation })
-		if had[i].Outcome != r.Outcome || had[i].Replaced != r.Replaced || had[i].Ended.IsZero() != r.Ended.IsZero() {
-			t.Errorf("recalled %+v, it was %+v", r, had[i])
-		}
-	}
-	if len(s.p.Reloads) < 2 {
-		t.Errorf("only %d reloads are kept", len(s.p.Reloads))
 	}
 }

@@ -81,8 +81,5 @@ func (p *Program) oldest() (first *Worker) {
 // started together are not replaced together.
 func (w *Worker) expiry(g *Generation) time.Time {
 	began, age := w.Spawned, g.Config.MaxAge
-	if began.IsZero() { // a record of an early version
-		began = w.Since
-	}
 	return began.Add(age - age/10 + Jitter(w.Number, age/5))
 }

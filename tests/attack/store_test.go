@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -181,8 +182,17 @@ func TestStoreGetsOnlyTheDescriptorsOfTheWorkerInTheirName(t *testing.T) {
 	}
 }
 
-func TestRecordThatCannotBeReadDoesNotKeepTheNextSupervisordFromStarting(t *testing.T) {
+func TestRecordOfAnotherVersionCostsNoRequest(t *testing.T) {
 	t.Parallel()
+	for _, version := range []int{3, 1000} {
+		t.Run(strconv.Itoa(version), func(t *testing.T) {
+			t.Parallel()
+			recordOfVersion(t, version)
+		})
+	}
+}
+
+func recordOfVersion(t *testing.T, version int) {
 	sd, m := newSystemd(t), lab.Prepare(t)
 	sd.Launches(m)
 	m.Start(strings.Replace(lab.Web, "{worker}", "{hello}", 1))
@@ -191,16 +201,16 @@ func TestRecordThatCannotBeReadDoesNotKeepTheNextSupervisordFromStarting(t *test
 	sd.AwaitStored(".pidfd", 1)
 	load := lab.PressNew(t, address, 4, 5*time.Millisecond)
 	m.Die()
-	newer := []byte(`{"Version":1000}`)
+	other := fmt.Appendf(nil, `{"Version":%d}`, version)
 	for _, name := range []string{"state.a", "state.b"} {
-		fd, text := sd.FD(name), fmt.Appendf(nil, "supervisord-record %d %08x 1\n%s", len(newer), crc32.ChecksumIEEE(newer), newer)
+		fd, text := sd.FD(name), fmt.Appendf(nil, "supervisord-record %d %08x 1\n%s", len(other), crc32.ChecksumIEEE(other), other)
 		lab.Must(t, unix.Ftruncate(fd, 0))
 		_, err := unix.Pwrite(fd, text, 0)
 		lab.Must(t, err)
 	}
 	sd.Launches(m)
 	m.Launch("-c", m.Path("config.toml"))
-	m.Await(lab.Contains("the record has version 1000"))
+	m.Await(lab.Contains(fmt.Sprintf("the record has version %d", version)))
 	m.Serves(1)
 	m.Until("the old worker has exited", func() bool { return !lab.Alive(old) })
 	load.Lossless(t)

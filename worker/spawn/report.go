@@ -1,7 +1,6 @@
 package spawn
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"syscall"
@@ -26,12 +25,7 @@ func ParseReport(report []byte, c *Execution) (runs bool, failure *StepError) {
 		copy(unsafe.Slice((*byte)(unsafe.Pointer(&m)), messageSize), report)
 		return false, Failed(codes[m.Step], m.explain(c))
 	}
-	// The version before this one reported in JSON. A worker that it was starting may be adopted by this one.
-	failure = new(StepError)
-	if err := json.Unmarshal(report, failure); err != nil || failure.Step == "" {
-		return false, nil
-	}
-	return false, failure
+	return false, nil
 }
 
 // explain says what failed, in which call of a step.
