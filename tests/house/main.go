@@ -22,7 +22,7 @@ type measure struct {
 
 func main() {
 	list := flag.Bool("list", false, "list what exceeds each target")
-	packages := flag.Bool("packages", false, "list the lines of each package")
+	packages := flag.Bool("packages", false, "list the lines of code of each package")
 	flag.Parse()
 	root, err := readModule(".", "./examples")
 	if err != nil {
@@ -56,12 +56,12 @@ func printMeasures(measures []measure, list bool) {
 
 func printPackages(m *module) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
-	for _, p := range slices.SortedFunc(slices.Values(m.packages), func(a, b *source) int { return b.lines - a.lines }) {
+	for _, p := range slices.SortedFunc(slices.Values(m.packages), func(a, b *source) int { return b.count.code - a.count.code }) {
 		where := strings.ReplaceAll(strings.Join(p.programs, " "), "cmd/", "")
 		if p.harness {
 			where = "tests"
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\n", p.lines, p.short(), where)
+		fmt.Fprintf(w, "%d\t%s\t%s\n", p.count.code, p.short(), where)
 	}
 	w.Flush()
 }

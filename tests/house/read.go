@@ -23,10 +23,12 @@ const modulePath = "example.org/supervisord"
 
 // A module is all of the project's Go code but the tests: the root module and the one of the examples.
 type module struct {
-	fset     *token.FileSet
-	packages []*source
-	exports  map[string]string   // by import path: the compiler's export data
-	tests    map[string][]string // by directory: the texts of its test files
+	fset      *token.FileSet
+	packages  []*source
+	exports   map[string]string   // by import path: the compiler's export data
+	tests     map[string][]string // by directory: the texts of its test files
+	modules   map[string][]string // by program: the modules of others that it links
+	wideTests int                 // lines of tests over widest columns
 }
 
 // A source is one package of it.
@@ -35,9 +37,9 @@ type source struct {
 	dir      string
 	imports  []string // of this project, direct
 	files    []*ast.File
-	lines    int      // without generated files
-	programs []string // that link it
-	harness  bool     // imports testing, so that only tests can use it: counted as a test
+	count    lineCount // without generated files
+	programs []string  // that link it
+	harness  bool      // imports testing, so that only tests can use it: counted as a test
 	types    *types.Package
 	info     *types.Info
 }
@@ -61,7 +63,7 @@ type listed struct {
 // readModule reads the packages below dirs, each of which is the root of a Go module, and checks their types.
 // A directory without go.mod is left out.
 func readModule(dirs ...string) (*module, error) {
-	m := &module{fset: token.NewFileSet(), exports: map[string]string{}, tests: map[string][]string{}}
+	m := &module{fset: token.NewFileSet(), exports: map[string]string{}, tests: map[string][]string{}, modules: map[string][]string{}}
 	for _, dir := range dirs {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
 			continue
@@ -75,6 +77,7 @@ func readModule(dirs ...string) (*module, error) {
 		if err != nil {
 			return nil, err
 		}
+		m.modules[program] = modulesOf(linked)
 		for _, l := range linked {
 			if p := m.find(l.ImportPath); p != nil {
 				p.programs = append(p.programs, program)
@@ -85,18 +88,23 @@ func readModule(dirs ...string) (*module, error) {
 }
 
 // programs are what users install.
-var programs = []string{"cmd/supervisord", "cmd/supervisord-tools", "cmd/start_server"}
+var programs = []string{daemonProgram, "cmd/supervisord-tools", "cmd/start_server"}
 
-// linkedModules returns the modules of others that a program of the module in dir links, in order.
-func linkedModules(dir, program string) (paths []string, err error) {
-	linked, err := goList(dir, "-deps", "./"+program)
+// daemonProgram is what may run as root.
+const daemonProgram = "cmd/supervisord"
+
+// links reports whether a program links s.
+func (s *source) links(program string) bool { return slices.Contains(s.programs, program) }
+
+// modulesOf returns the modules of others among packages, in order.
+func modulesOf(linked []listed) (paths []string) {
 	for _, l := range linked {
 		if l.Module != nil && !l.Module.Main {
 			paths = append(paths, l.Module.Path)
 		}
 	}
 	slices.Sort(paths)
-	return slices.Compact(paths), err
+	return slices.Compact(paths)
 }
 
 func (m *module) readDir(dir string) error {
@@ -162,7 +170,7 @@ func (m *module) parse(l listed) (*source, error) {
 		}
 		p.files = append(p.files, f)
 		if !ast.IsGenerated(f) {
-			p.lines += bytes.Count(text, []byte("\n"))
+			p.count.add(countLines(text))
 		}
 	}
 	return p, nil
@@ -175,6 +183,7 @@ func (m *module) readTests(l listed) error {
 			return err
 		}
 		m.tests[l.Dir] = append(m.tests[l.Dir], string(text))
+		m.wideTests += countLines(text).wide
 	}
 	return nil
 }
