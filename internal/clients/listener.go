@@ -27,7 +27,6 @@ type Listener struct {
 	Max      int
 	Identify func(net.Conn) (Identity, error) // an error closes the connection
 	Full     string                           // a complete answer in HTTP, short enough for an empty socket buffer
-	Used     func()                           // is called when a connection begins, is used or ends; may be nil
 
 	mu    sync.Mutex
 	conns map[*Conn]bool
@@ -149,9 +148,6 @@ func (l *Listener) ConnState(conn net.Conn, s http.ConnState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c.state, c.since = s, time.Now()
-	if l.Used != nil {
-		l.Used()
-	}
 }
 
 // forget makes room. l.mu is held.

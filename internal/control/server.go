@@ -82,7 +82,6 @@ type API struct {
 	Inherited int    // the descriptor that the image before this one listened on; -1: none
 	Loop      requests
 	Log       *zap.Logger
-	Used      func() // is called when a client comes, asks or goes; may be nil
 	Gauge     *usage.Gauge
 
 	rights  rights
@@ -112,7 +111,6 @@ func (a *API) Serve() (err error) {
 	}
 	foreign.RefuseRights(a.socket.FD()) // before Linux 6.16: see peerConn
 	shared := a.share(l)
-	shared.Used = a.Used
 	a.http = &http.Server{
 		Handler: a.counted(a.routes()), MaxHeaderBytes: maxHeader, ConnState: shared.ConnState,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,

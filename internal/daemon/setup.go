@@ -212,11 +212,11 @@ func (d *daemon) open() error {
 
 // serve begins to follow the updates, and to answer on the control socket.
 func (d *daemon) serve(updates <-chan *supervisor.Update) {
-	gauge, rest := new(usage.Gauge), newRest(d.log)
-	d.observer = &observe.Observer{Loop: d.supervisor, Updates: updates, Runner: d.launcher, Log: d.log, Gauge: gauge, Busy: rest.busy}
+	gauge := new(usage.Gauge)
+	d.observer = &observe.Observer{Loop: d.supervisor, Updates: updates, Runner: d.launcher, Log: d.log, Gauge: gauge}
 	if d.settings.HTTP != (socket.Address{}) {
 		d.observer.Page = &page.Site{
-			Address: d.settings.HTTP, Hosts: d.settings.HTTPHosts, TokenFile: d.settings.HTTPTokenFile, Used: rest.used,
+			Address: d.settings.HTTP, Hosts: d.settings.HTTPHosts, TokenFile: d.settings.HTTPTokenFile,
 			Inherited: d.handover.Extra(pageFD), Changes: control.PageChanges(d.supervisor), Logs: d.supervisor.Logs,
 		}
 	}
@@ -231,6 +231,6 @@ func (d *daemon) serve(updates <-chan *supervisor.Update) {
 	d.control.open(&control.API{
 		Path: d.settings.Control, Other: d.settings.OwnControl(d.Config), Config: d.Config, Mode: d.settings.ControlMode,
 		Inherited: inherited, Group: d.settings.ControlGroup, Read: d.settings.ControlRead == "any",
-		Loop: d.supervisor, Log: d.log, Used: rest.used, Gauge: gauge,
+		Loop: d.supervisor, Log: d.log, Gauge: gauge,
 	}, d.log, controlAgain)
 }

@@ -32,7 +32,6 @@ type Observer struct {
 	Runner  hooks.Runner              // runs the hooks
 	Log     *zap.Logger
 	Gauge   *usage.Gauge
-	Busy    func(bool) // is told after each update whether a reload is under way; may be nil
 	Page    *page.Site // serves metrics, too; Start completes it, and sets nil if it cannot be served; nil: neither
 
 	hooks    *hooks.Queues
@@ -182,7 +181,6 @@ func (o *Observer) resync() {
 	for _, r := range o.recorder.Resync(st) {
 		o.ended(r)
 	}
-	o.tellBusy()
 }
 
 // see passes an update on to everything that is interested.
@@ -199,7 +197,6 @@ func (o *Observer) see(u supervisor.Update) {
 	if done != nil {
 		o.ended(*done)
 	}
-	o.tellBusy()
 	if o.Page != nil {
 		o.recent.add(u)
 		o.Page.Notify()
@@ -210,11 +207,4 @@ func (o *Observer) see(u supervisor.Update) {
 func (o *Observer) ended(r receipt.Receipt) {
 	r.Log(o.Log)
 	o.hooks.Ended(r)
-}
-
-// tellBusy says whether a reload is under way.
-func (o *Observer) tellBusy() {
-	if o.Busy != nil {
-		o.Busy(o.recorder.Busy())
-	}
 }

@@ -3,14 +3,9 @@ package proc
 import (
 	"bufio"
 	"bytes"
-	"fmt"
 	"io"
 	"os"
 	"strconv"
-	"strings"
-	"sync"
-
-	"golang.org/x/sys/unix"
 )
 
 // MemoryOfTree returns what a process and its descendants use, in bytes. Resident memory (RSS) costs little to read but counts a shared page
@@ -79,41 +74,3 @@ func proportionalIn(smaps io.Reader) (bytesUsed uint64, found bool) {
 	}
 	return 0, false
 }
-
-// UnmapBinary gives back the pages of this process's own program file, code and read-only data, that it has touched so far. They stay in
-// the page cache, and the kernel maps those that are used again, sixteen at a time (madvise(2), MADV_DONTNEED on a private file mapping).
-func UnmapBinary() error {
-	areas, err := binary()
-	if err != nil {
-		return err
-	}
-	for _, a := range areas {
-		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, a.begin, a.end-a.begin, unix.MADV_DONTNEED); errno != 0 {
-			return errno
-		}
-	}
-	return nil
-}
-
-// area is a part of the address space.
-type area struct{ begin, end uintptr }
-
-// binary finds where the program file is mapped read-only, which never changes.
-var binary = sync.OnceValues(func() (areas []area, err error) {
-	path, err := os.Readlink("/proc/self/exe")
-	if err != nil {
-		return nil, err
-	}
-	maps, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		return nil, err
-	}
-	for line := range strings.Lines(string(maps)) {
-		var a area
-		var access string
-		if n, _ := fmt.Sscanf(line, "%x-%x %s", &a.begin, &a.end, &access); n == 3 && !strings.Contains(access, "w") && strings.HasSuffix(line, " "+path+"\n") {
-			areas = append(areas, a)
-		}
-	}
-	return areas, nil
-})

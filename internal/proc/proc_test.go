@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -204,26 +203,5 @@ func TestOwnGroups(t *testing.T) {
 		if _, err := os.Stat(dir + "/cgroup.procs"); err == nil && !slices.Contains(GroupMembers(dir), os.Getpid()) {
 			t.Errorf("this process is not in %s", dir)
 		}
-	}
-}
-
-func TestUnmapBinaryGivesBackPagesOfTheProgramFile(t *testing.T) {
-	resident := func() int {
-		status, err := Status(os.Getpid())
-		if err != nil {
-			t.Fatal(err)
-		}
-		kib, err := strconv.Atoi(strings.TrimSuffix(status["RssFile"], " kB"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return kib
-	}
-	before := resident()
-	if err := UnmapBinary(); err != nil {
-		t.Fatal(err)
-	}
-	if after := resident(); after > before*3/4 {
-		t.Errorf("%d kB of files are resident, %d kB before", after, before)
 	}
 }

@@ -38,7 +38,6 @@ type Site struct {
 	TokenFile string   // "": the page is read-only
 	Inherited int      // the socket of the image before this one (FD); 0 or less: none
 	Log       *zap.Logger
-	Used      func() // is called when a client comes, asks or goes; may be nil
 	Metrics   http.Handler
 	Status    func(context.Context) (*supervisor.Status, error)
 	View      func(context.Context) (*View, error)
@@ -81,7 +80,6 @@ func (s *Site) Serve() (err error) {
 	}
 	s.feed.open(s.viewText)
 	shared := share(s.listener)
-	shared.Used = s.Used
 	s.http = &http.Server{
 		Handler: s.routes(), MaxHeaderBytes: maxHeader, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
 		WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, ConnState: shared.ConnState,

@@ -3,6 +3,7 @@ package receipt
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -57,14 +58,14 @@ func TestReceiptIsCompleteWhenTheReloadHasEnded(t *testing.T) {
 	s := newStream()
 	s.begins()
 	s.serves(16)
-	if len(s.done) > 0 || !s.Busy() {
+	if len(s.done) > 0 || !s.busy() {
 		t.Fatalf("the receipt is complete before the old generation is gone: %+v", s.done)
 	}
 	s.ends(46)
 	if got := s.only(t); !reflect.DeepEqual(got, Receipt{Program: "web", ReloadRecord: s.record}) {
 		t.Errorf("got %+v", got)
 	}
-	if s.Busy() {
+	if s.busy() {
 		t.Error("it is still busy")
 	}
 	s.tell(program.GenerationGone)
@@ -74,7 +75,7 @@ func TestReceiptIsCompleteWhenTheReloadHasEnded(t *testing.T) {
 func TestUpdatesWithoutRecordMakeNoReceipt(t *testing.T) {
 	s := newStream()
 	s.See(supervisor.Update{Program: "web", Report: program.Report{Kind: program.WorkerDied}})
-	if s.Busy() {
+	if s.busy() {
 		t.Error("it is busy")
 	}
 }
@@ -118,7 +119,7 @@ func TestReceiptIsCompleteAfterMissedUpdates(t *testing.T) {
 		}
 		s.record.Outcome, s.record.Decided, s.record.Ended = program.Serves, *ago(15), *ago(20)
 		done := s.Resync(s.status(0))
-		if len(done) != 1 || done[0].Generation != 2 || s.Busy() {
+		if len(done) != 1 || done[0].Generation != 2 || s.busy() {
 			t.Errorf("%s: got %+v", name, done)
 		}
 		if again := s.Resync(s.status(0)); len(again) != 0 {
@@ -133,7 +134,7 @@ func TestNextImageContinuesReceiptsAndRepeatsNone(t *testing.T) {
 	ended := program.ReloadRecord{Generation: 1, Outcome: program.Serves, Decided: *ago(1), Ended: *ago(1)}
 	st := s.status(20)
 	st.Programs[0].Reloads = append(st.Programs[0].Reloads, ended)
-	if done := s.Resync(st); len(done) != 0 || !s.Busy() {
+	if done := s.Resync(st); len(done) != 0 || !s.busy() {
 		t.Fatalf("got %+v", done)
 	}
 	s.ends(25)
@@ -190,4 +191,14 @@ func TestReceiptOmitsStepsThatHaveNotHappened(t *testing.T) {
 	if err := json.Unmarshal(text, &got); err != nil || got["decided"] != nil || got["ended"] != nil || got["took_ns"] != 0.0 {
 		t.Errorf("%v: %s", err, text)
 	}
+}
+
+// busy reports whether a reload is under way.
+func (r *Recorder) busy() bool {
+	for _, all := range r.programs {
+		if slices.ContainsFunc(all, open) {
+			return true
+		}
+	}
+	return false
 }

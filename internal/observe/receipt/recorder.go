@@ -74,13 +74,3 @@ func trim(all []program.ReloadRecord) []program.ReloadRecord {
 }
 
 func open(r program.ReloadRecord) bool { return r.Ended.IsZero() }
-
-// Busy reports whether a reload is under way.
-func (r *Recorder) Busy() bool {
-	for _, all := range r.programs {
-		if slices.ContainsFunc(all, open) {
-			return true
-		}
-	}
-	return false
-}
