@@ -583,7 +583,7 @@ func ssCount(address string, pid int) (int, error) {
 
 func TestStatusShowsTheAcceptQueue(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, "[program.deaf]\ncommand = [{sleep}]\nready = { method = \"delay\", delay = \"10ms\" }\n[[program.deaf.listen]]\nname = \"http\"\naddress = \"127.0.0.1:0\"\nbacklog = 7\n")
+	m := lab.Start(t, "[program.deaf]\ncommand = [{sleep}]\nready = { delay = \"10ms\", accepts = false }\n[[program.deaf.listen]]\nname = \"http\"\naddress = \"127.0.0.1:0\"\nbacklog = 7\n")
 	m.Serves(1)
 	for range 3 {
 		c, err := net.Dial("tcp", m.Address())

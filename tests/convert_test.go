@@ -93,7 +93,7 @@ autostart=false
 func TestConvertedFastCGIProgramHasItsSocketAsStdin(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
-	m.File("php.ini", "[fcgi-program:php]\nsocket=unix://"+m.Path("s")+"\nsocket_mode=0700\ncommand=sleep 1000\n")
+	m.File("php.ini", "[fcgi-program:php]\nsocket=unix://"+m.Path("s")+"\nsocket_mode=0700\ncommand=python3 -c \"import socket; socket.socket(fileno=0).accept()\"\n")
 	convert(m, m.Path("php.ini"))
 	m.Launch("-c", m.Path("config.toml"))
 	m.Serves(1)

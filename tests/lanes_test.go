@@ -55,7 +55,7 @@ n = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 n.sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
 ` + script + `
 """]
-ready = { method = "notify" }
+ready = { method = "notify", accepts = false }
 drain = { ` + drain + ` }
 [[program.web.listen]]
 name = "http"

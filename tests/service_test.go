@@ -62,7 +62,7 @@ func TestNoRequestIsLostWhenAllOfTheConfigurationChanges(t *testing.T) {
 	m.Serves(1)
 	l := lab.Press(t, m.Address(), 50, 2*time.Millisecond)
 	for generation := 2; generation <= 9; generation++ {
-		m.Write(strings.Replace(lab.Hello, "workers = 2", fmt.Sprintf("workers = %d\nenvironment = { N = \"%d\" }", 1+generation%3, generation), 1) +
+		m.Write(strings.Replace(lab.Hello+"accepts = false\n", "workers = 2", fmt.Sprintf("workers = %d\nenvironment = { N = \"%d\" }", 1+generation%3, generation), 1) +
 			fmt.Sprintf("[[program.web.listen]]\naddress = %q\n", lab.Reserve(t)))
 		m.Reload()
 		m.Serves(generation)

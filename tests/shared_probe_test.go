@@ -58,7 +58,7 @@ listen = [{ name = "http", address = "unix:{dir}/web.sock" }]
 	m.CtlFails(78, []string{"which all generations of web share: an old worker would answer for a new one"}, "check")
 	lab.Must(t, os.Mkdir(m.Path("own"), 0o755))
 	t.Cleanup(func() { os.RemoveAll(m.Path("own")) })
-	m.Start(program + "ready = { method = \"tcp\", address = \"unix:{dir}/own/{pid}\", interval = \"20ms\" }\n")
+	m.Start(program + "ready = { method = \"tcp\", address = \"unix:{dir}/own/{pid}\", interval = \"20ms\", accepts = false }\n")
 	m.Serves(1)
 	m.CtlOK("reload")
 	m.Serves(2)

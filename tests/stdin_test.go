@@ -68,7 +68,7 @@ func TestStdinCanBeOneListenerOfSeveral(t *testing.T) {
 
 func TestNewlineOnTheConfiguredDescriptorIsReady(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \"echo >&9; exec sleep 1000\"]\nready = { method = \"notify\", fd = 9 }\nlisten = [{ address = \"127.0.0.1:0\" }]\n")
+	m := lab.Start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \"echo >&9; exec sleep 1000\"]\nready = { method = \"notify\", fd = 9, accepts = false }\nlisten = [{ address = \"127.0.0.1:0\" }]\n")
 	m.Serves(1)
 	m.Reload()
 	m.Gone(1)

@@ -174,7 +174,7 @@ func TestBracesInACommandThatNameNoListenerAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, `[program.web]
 command = ["sh", "-c", "echo \"$*\" >{dir}/out; exec sleep 1000", "sh", "{slot} {generation} {pid} {fd:in}"]
-ready.delay = "10ms"
+ready = { delay = "10ms", accepts = false }
 [[program.web.listen]]
 name = "in"
 address = "127.0.0.1:0"
@@ -271,7 +271,7 @@ func TestCommandMayNameADescriptor(t *testing.T) {
 	m := lab.Start(t, `
 [program.web]
 command = ["sh", "-c", "sleep 1000 & wait", "{fd:two}", "x{fd:one}y", "{other}"]
-ready.delay = "10ms"
+ready = { delay = "10ms", accepts = false }
 [[program.web.listen]]
 name = "one"
 address = "127.0.0.1:0"

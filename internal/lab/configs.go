@@ -51,5 +51,5 @@ var TwoWorkers = strings.Replace(Web, "\n[[", "\nworkers = 2\n[[", 1)
 const Plain = `
 [program.web]
 command = [{sleep}]
-ready = { method = "delay", delay = "10ms" }
+ready = { delay = "10ms", accepts = false }
 `

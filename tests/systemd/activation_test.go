@@ -111,7 +111,7 @@ func (l *Lab) blocking(worker string) bool {
 
 func TestSocketUnitSocketBlocksUnlessNonblockIsSet(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		sleeper := "\n[program.web]\ncommand = [\"sleep\", \"1000\"]\nready.delay = \"10ms\"\n[[program.web.listen]]\nname = \"http\"\naddress = \"127.0.0.1:8080\"\n"
+		sleeper := "\n[program.web]\ncommand = [\"sleep\", \"1000\"]\nready = { delay = \"10ms\", accepts = false }\n[[program.web.listen]]\nname = \"http\"\naddress = \"127.0.0.1:8080\"\n"
 		l.Prepare(sleeper + "nonblock = true\n")
 		l.activation("ListenStream=127.0.0.1:8080")
 		l.Run("systemctl", "start", "supervisord")

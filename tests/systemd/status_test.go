@@ -17,7 +17,7 @@ func program(name, address string, command ...string) string {
 	return "\n[program." + name + "]\ncommand = [\"" + strings.Join(command, `", "`) + "\"]\n" +
 		"restart = { backoff = { min = \"200ms\", max = \"200ms\" } }\n" +
 		"[[program." + name + ".listen]]\nname = \"http\"\naddress = \"" + address + "\"\n" +
-		"[program." + name + ".ready]\nmethod = \"notify\"\n"
+		"[program." + name + ".ready]\nmethod = \"notify\"\naccepts = false\n"
 }
 
 // Background runs a command in the lab and returns at once; the channel gets its result.
