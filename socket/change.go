@@ -2,7 +2,6 @@ package socket
 
 import (
 	"fmt"
-	"slices"
 )
 
 // ChangeError is a change of a listener that the kernel does not allow at present. Nothing has changed.
@@ -22,31 +21,6 @@ const (
 	whileStopped = "`supervisord stop` the program, reload, and start it: clients wait meanwhile"
 	bindAgain    = "restart supervisord, or remove the listener for one reload: connections are refused meanwhile"
 )
-
-// mayMove returns why a lane for w, which differs from the others in O_NONBLOCK, cannot be opened beside them.
-func (l *listener) mayMove(w Want) error {
-	refuse := func(why, remedy string) error { return &ChangeError{w.Spec, "nonblock", why, remedy} }
-	switch {
-	case l.foreign():
-		return refuse("its socket is from a socket unit, which others may use", "restart supervisord")
-	case w.at.isUnix():
-		return refuse("the mode belongs to the socket, which the workers have, and a path has one socket", whileStopped)
-	case w.ReusePort || l.r.ReusePort:
-		return refuse("it would need a second socket in a group that other processes may have joined", whileStopped)
-	case !w.Together:
-		return refuse("its workers are replaced one by one, and the new ones need another socket",
-			`set strategy = "all" for this reload, or `+whileStopped)
-	}
-	return nil
-}
-
-// mayGrow returns why ln cannot become as many sockets as w wants.
-func (l *listener) mayGrow(ln *lane, w Want) error {
-	if w.sockets() <= len(ln.slots) || !slices.ContainsFunc(ln.slots, func(m *sock) bool { return m.foreign && !m.sharesPort() }) {
-		return nil
-	}
-	return &ChangeError{w.Spec, "per_slot", "its socket is from a socket unit", "set ReusePort=yes in the unit, and restart it and supervisord"}
-}
 
 // mayAdd returns why w cannot be opened beside a listener that has its port: at the same address with another interface, or none,
 // or at another address of the same program, where one of the two is on every interface.

@@ -3,7 +3,6 @@ package socket
 import (
 	"errors"
 	"net"
-	"slices"
 	"testing"
 	"time"
 
@@ -127,24 +126,9 @@ func TestConnectionsThatTheWorkerClosedDoNotKeepAListenerClosed(t *testing.T) {
 	arrive(t, table, w.Key(), 1)
 }
 
-func TestSlotsOpenAgainInTheirOrder(t *testing.T) {
-	table, w := perSlot(t, 4)
-	old := claimed(t, table, []string{w.Key()})
-	setOpen(t, table, w.Key(), false)
-	refusesClients(t, "tcp", table.Address(w.Key()))
-	setOpen(t, table, w.Key(), true)
-	spread(t, table, w.Key(), 400, 4, 4)
-	resize(t, table, w, 2)
-	setOpen(t, table, w.Key(), false)
-	setOpen(t, table, w.Key(), true)
-	spread(t, table, w.Key(), 400, 2, 4)
-	table.Release(old)
-	spread(t, table, w.Key(), 400, 2, 2)
-}
-
 func TestClosedListenerChangesAndIsHandedOver(t *testing.T) {
 	path, _ := onDisk(t)
-	for _, s := range []Spec{path, {Name: "web", Address: addr("127.0.0.1:0")}, {Name: "slots", Address: addr("127.0.0.1:0"), PerSlot: true}} {
+	for _, s := range []Spec{path, {Name: "web", Address: addr("127.0.0.1:0")}, {Name: "slots", Address: addr("127.0.0.1:0"), PerSlot: true, Handover: Steer}} {
 		before := newTable(t)
 		w := want(t, s)
 		w.Slots = 2
@@ -186,22 +170,4 @@ func TestSocketThatCannotBeClosedStaysOpen(t *testing.T) {
 		}
 	}
 	dial(t, "tcp", o.Address)
-}
-
-func TestLanesOpenAgainInTheirOrder(t *testing.T) {
-	table := newTable(t)
-	w := together(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
-	apply(t, table, w)
-	old := claimed(t, table, []string{w.Key()})
-	w.NonBlock = true
-	apply(t, table, w)
-	next := claimed(t, table, []string{w.Key()})
-	for _, serving := range slices.Concat(old, next, old) {
-		if err := serve(table, []string{serving}); err != nil {
-			t.Fatal(err)
-		}
-		setOpen(t, table, w.Key(), false)
-		setOpen(t, table, w.Key(), true)
-		arrive(t, table, serving, 30)
-	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/socket/diag"
 )
 
 // steered opens a listener whose generations have lanes of their own.
@@ -108,23 +107,6 @@ func pollAll(fds []int) (polled []unix.PollFd) {
 		polled = append(polled, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 	}
 	return polled
-}
-
-// quiet waits until the kernel says that nothing is in hand.
-func quiet(t testing.TB, left []diag.Target) {
-	t.Helper()
-	watch := diag.NewWatch(left)
-	for range 5000 {
-		look, err := watch.Look()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if look.Quiet() {
-			return
-		}
-		time.Sleep(time.Millisecond) // no event to wait for
-	}
-	t.Error("it is not quiet")
 }
 
 // reaches checks that a probe reaches this socket and no other.

@@ -1,7 +1,6 @@
 package socket
 
 import (
-	"maps"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -32,17 +31,15 @@ type listener struct {
 type lane struct {
 	number int // of its first member, unique while it is in use
 	r      Resolved
-	slots  []*sock     // several slots may have one socket, where no better could be had
-	shared bool        // generations have it together
-	wanted int         // how many sockets the configuration wants the next generation to get
-	holds  map[int]int // how many Holds knew this many sockets
-	active int         // new connections for the lane go to the first so many sockets
+	slots  []*sock // several slots may have one socket, where no better could be had
+	shared bool    // generations have it together
+	holds  int     // how many generations have it
 }
 
 // serving is a lane that gets new connections.
 type serving struct {
 	lane   *lane
-	chosen []int // only the active sockets with these indices, ascending; nil: all of them
+	chosen []int // only the sockets with these indices, ascending; nil: all of them
 	weight int
 }
 
@@ -50,31 +47,21 @@ type serving struct {
 func serveAll(ln *lane) []serving { return []serving{{lane: ln, weight: 1}} }
 
 func newLane(r Resolved, slots []*sock) *lane {
-	return &lane{number: slots[0].number, r: r, slots: slots, holds: map[int]int{}, active: len(slots)}
+	return &lane{number: slots[0].number, r: r, slots: slots}
 }
 
 // sockets lists what new connections go to.
 func (s serving) sockets() []*sock {
 	if s.chosen == nil {
-		return s.lane.slots[:s.lane.active]
+		return s.lane.slots
 	}
 	var chosen []*sock
 	for _, i := range s.chosen {
-		if i < min(s.lane.active, len(s.lane.slots)) {
+		if i < len(s.lane.slots) {
 			chosen = append(chosen, s.lane.slots[i])
 		}
 	}
 	return chosen
-}
-
-// indices lists the chosen ones of the first n sockets.
-func (s serving) indices(n int) (list []int) {
-	for i := range n {
-		if s.chosen == nil || slices.Contains(s.chosen, i) {
-			list = append(list, i)
-		}
-	}
-	return list
 }
 
 // serves reports whether new connections go to the socket.
@@ -141,39 +128,14 @@ func (l *listener) nextNumber() int {
 	return next
 }
 
-// needed is how many sockets the configuration and the generations need.
-func (ln *lane) needed() int {
-	n := ln.wanted
-	for slots := range ln.holds {
-		n = max(n, slots)
-	}
-	return n
-}
-
-// common is how many sockets all of them know: what every generation that may be serving accepts from.
-func (ln *lane) common() int {
-	n := ln.wanted
-	for slots := range ln.holds {
-		if n == 0 || slots < n {
-			n = slots
-		}
-	}
-	return min(n, len(ln.slots))
-}
-
-func (ln *lane) held() bool      { return len(ln.holds) > 0 }
+func (ln *lane) held() bool      { return ln.holds > 0 }
 func (ln *lane) reachable() bool { return ln.slots[0].reachable(ln.r) }
 
 // owned reports whether one generation has the lane for itself.
-func (ln *lane) owned() bool { return ln.holders() == 1 && !ln.shared }
+func (ln *lane) owned() bool { return ln.holds == 1 && !ln.shared }
 
-// holders is how many generations hold the lane.
-func (ln *lane) holders() (n int) {
-	for _, holds := range ln.holds {
-		n += holds
-	}
-	return n
-}
+// needs reports whether a generation has the lane, or the next one is to get it.
+func (l *listener) needs(ln *lane) bool { return ln.held() || ln == l.shared && l.size > 0 }
 
 func (l *listener) foreign() bool {
 	return slices.ContainsFunc(l.members, func(m *sock) bool { return m.foreign })
@@ -181,16 +143,7 @@ func (l *listener) foreign() bool {
 
 // settle closes what is not needed, and steers connections to what is left.
 func (t *Table) settle(l *listener) {
-	for _, ln := range l.lanes {
-		if ln != l.shared && ln.holders() == 1 {
-			ln.shared = false // the canary is gone, or the generation beside which it was
-		}
-		if ln.shared {
-			ln.active = min(max(ln.active, ln.common()), max(1, ln.needed()))
-			ln.slots = ln.slots[:min(len(ln.slots), max(1, ln.needed()))]
-		}
-	}
-	l.lanes = slices.DeleteFunc(l.lanes, func(ln *lane) bool { return ln.needed() == 0 })
+	l.lanes = slices.DeleteFunc(l.lanes, func(ln *lane) bool { return !l.needs(ln) })
 	if l.gone() {
 		l.paused = false // nobody resumes what is gone
 		l.unpark()
@@ -222,7 +175,7 @@ func (l *listener) serveNeeded() {
 	if len(shared) == 0 {
 		return
 	}
-	l.serving = slices.DeleteFunc(l.serving, func(s serving) bool { return s.lane.needed() == 0 })
+	l.serving = slices.DeleteFunc(l.serving, func(s serving) bool { return !l.needs(s.lane) })
 	if len(l.serving) == 0 {
 		l.serving = serveAll(shared[len(shared)-1])
 	}
@@ -292,10 +245,14 @@ func (l *listener) shareAddress() {
 	if l.r.at.isUnix() || l.foreign() {
 		return
 	}
-	on := l.shared == nil || l.r.groups() || len(l.members) > 1 || slices.ContainsFunc(l.lanes, func(ln *lane) bool { return ln.r.groups() })
 	for _, m := range l.members {
-		_ = m.setReusePort(on) // it was possible when the socket was opened
+		_ = m.setReusePort(l.sharesAddress()) // it was possible when the socket was opened
 	}
+}
+
+func (l *listener) sharesAddress() bool {
+	return !l.r.at.isUnix() && (l.r.steered() && l.shared == nil || l.r.groups() || len(l.members) > 1 ||
+		slices.ContainsFunc(l.lanes, func(ln *lane) bool { return ln.r.groups() }))
 }
 
 func (m *sock) sharesPort() bool {
@@ -329,12 +286,4 @@ func (t *Table) Stranded(key string) bool {
 		return false
 	}
 	return slices.ContainsFunc(l.lanes, func(ln *lane) bool { return ln.held() && !ln.reachable() })
-}
-
-// fewest is the smallest number of sockets that a Hold of the lane knew; 0: nobody holds it.
-func (ln *lane) fewest() int {
-	if !ln.held() {
-		return 0
-	}
-	return slices.Min(slices.Collect(maps.Keys(ln.holds)))
 }

@@ -279,9 +279,6 @@ func (u *update) adopt(l *listener, r Resolved, o *offer) (*sock, error) {
 
 // fit sets the options of r on the socket.
 func (o *offer) fit(s *sock, r Resolved) error {
-	if err := o.suits(r); err != nil {
-		return err
-	}
 	for _, t := range tunables {
 		if !t.fits(r.at) || t.off(r) && (s.foreign || !t.early) {
 			continue
@@ -289,23 +286,6 @@ func (o *offer) fit(s *sock, r Resolved) error {
 		if err := t.set(s, r); err != nil {
 			return fmt.Errorf("cannot set %s of the inherited socket %s: %w", t.name, r.at, advise(r, err))
 		}
-	}
-	return nil
-}
-
-// suits checks what cannot be changed on a live socket, and sets the mode of a socket that no worker has yet.
-func (o *offer) suits(r Resolved) error {
-	// O_NONBLOCK of a socket that a worker has must not change: Go, Node and nginx set it as they need it.
-	if o.key == "" && !o.InUse {
-		if err := unix.SetNonblock(o.FD, r.NonBlock); err != nil {
-			return refused(r, err)
-		}
-	}
-	if !r.PerSlot || o.key != "" { // on a socket of a supervisor, shareAddress sets it
-		return nil
-	}
-	if shared, err := unix.GetsockoptInt(o.FD, unix.SOL_SOCKET, unix.SO_REUSEPORT); err != nil || shared == 0 {
-		return fmt.Errorf("cannot use the inherited socket %s for per_slot: set ReusePort=yes in its socket unit, or leave out per_slot", r.at)
 	}
 	return nil
 }

@@ -76,7 +76,7 @@ func TestExportedSocketsComeBack(t *testing.T) {
 	wants := []Want{
 		want(t, spec), want(t, Spec{Name: "a", Address: addr("127.0.0.1:0")}), want(t, Spec{Name: "b", Address: addr("127.0.0.1:0")}),
 		want(t, Spec{Address: addr("udp:127.0.0.1:0"), NonBlock: true}), want(t, Spec{Address: addr("unix:@" + t.Name())}),
-		{Resolved: resolved(t, Spec{Name: "slots", Address: addr("127.0.0.1:0"), PerSlot: true}), Slots: 3},
+		{Resolved: resolved(t, Spec{Name: "slots", Address: addr("127.0.0.1:0"), PerSlot: true, Handover: Steer}), Slots: 3},
 	}
 	table := newTable(t)
 	offers := orphaned(t, wants...)
@@ -126,7 +126,7 @@ func TestUnitSocketIsMatchedByNameThenByAddress(t *testing.T) {
 		inode := inodeOf(t, o.FD)
 		table.Offer([]inherit.Socket{o})
 		apply(t, table, w)
-		fd := table.FD(w.Key(), 0)
+		fd := table.FD(claimed(t, table, []string{w.Key()})[0], 0)
 		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 		if inodeOf(t, fd) != inode || backlog(t, fd) != 3 || err != nil || flags&unix.O_NONBLOCK != 0 {
 			t.Errorf("%v: it is another socket, or not as configured", c)
@@ -245,38 +245,6 @@ func TestFailedUpdateKeepsTheOffers(t *testing.T) {
 	if table.FD(w.Key(), 0) != offers[0].FD {
 		t.Error("the offer is gone")
 	}
-}
-
-func TestOfferedSlotsAreSteeredAgain(t *testing.T) {
-	w := Want{Resolved: resolved(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), PerSlot: true}), Slots: 4}
-	table := newTable(t)
-	table.Offer(orphaned(t, w))
-	apply(t, table, w)
-	old := claimed(t, table, []string{w.Key() + "\t4"})
-	resize(t, table, w, 2)
-	spread(t, table, w.Key(), 400, 2, 4)
-	table.Release(old)
-	spread(t, table, w.Key(), 400, 2, 2)
-}
-
-func TestSurplusSlotGetsNoConnection(t *testing.T) {
-	w := Want{Resolved: resolved(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), PerSlot: true}), Slots: 3}
-	table := newTable(t)
-	table.Offer(orphaned(t, w))
-	w.Slots = 2
-	apply(t, table, w)
-	left := table.Unclaimed()
-	if len(left) != 1 {
-		t.Fatalf("left over: %v", left)
-	}
-	defer func() { _ = unix.Close(left[0].FD) }()
-	spread(t, table, w.Key(), 400, 2, 2)
-}
-
-func TestUnusableInheritedSocketHasARemedy(t *testing.T) {
-	table := newTable(t)
-	table.Offer([]inherit.Socket{unitSocket(t, "tcp4", "127.0.0.1:0", "web")})
-	refuses(t, table, want(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), PerSlot: true}), "ReusePort=yes in its socket unit")
 }
 
 func TestModeOfASocketThatWorkersHaveIsLeftAlone(t *testing.T) {

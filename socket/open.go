@@ -87,13 +87,8 @@ func bind(fd int, r Resolved, at bindAddr, how opening) error {
 	if err := setFixed(fd, r, at, r.groups() || how.shared); err != nil {
 		return err
 	}
-	for _, o := range tunables {
-		if !o.early || o.off(r) {
-			continue
-		}
-		if err := o.set(&sock{fd: fd}, r); err != nil {
-			return fmt.Errorf("%s: %w", o.name, err)
-		}
+	if err := setTunables(fd, r); err != nil {
+		return err
 	}
 	to, err := at.sockaddr()
 	if err != nil {
@@ -103,6 +98,19 @@ func bind(fd int, r Resolved, at bindAddr, how opening) error {
 		return err
 	}
 	return setBacklog(&sock{fd: fd}, r)
+}
+
+// setTunables sets what a socket has before it is bound.
+func setTunables(fd int, r Resolved) error {
+	for _, o := range tunables {
+		if !o.early || o.off(r) {
+			continue
+		}
+		if err := o.set(&sock{fd: fd}, r); err != nil {
+			return fmt.Errorf("%s: %w", o.name, err)
+		}
+	}
+	return nil
 }
 
 // setFixed sets the options that are fixed once the socket is bound.

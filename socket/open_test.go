@@ -17,7 +17,7 @@ import (
 
 var everyKind = []Spec{
 	{Address: addr("127.0.0.1:0")}, {Address: addr("[::1]:0")}, {Address: addr(":0")}, {Address: addr("udp:127.0.0.1:0")},
-	{Address: addr("127.0.0.1:0"), ReusePort: true}, {Address: addr("127.0.0.1:0"), PerSlot: true},
+	{Address: addr("127.0.0.1:0"), ReusePort: true}, {Address: addr("127.0.0.1:0"), PerSlot: true, Handover: Steer},
 }
 
 func TestSocketIsBlockingAndCloseOnExec(t *testing.T) {
@@ -103,7 +103,7 @@ func TestIPv6OnlyUnlessThePortAlone(t *testing.T) {
 
 func TestWithoutIPv6ThePortAloneIsIPv4(t *testing.T) {
 	table := newTable(t)
-	w := want(t, Spec{Address: addr(":0"), PerSlot: true})
+	w := want(t, Spec{Address: addr(":0"), PerSlot: true, Handover: Steer})
 	w.Slots = 2
 	withoutIPv6(t, func() {
 		apply(t, table, w)
@@ -181,7 +181,7 @@ func TestAddressInUseNamesWhoHasIt(t *testing.T) {
 	}
 	defer func() { _ = l.Close() }()
 	for _, perSlot := range []bool{false, true} {
-		err := refuses(t, newTable(t), want(t, Spec{Address: addr(l.Addr().String()), PerSlot: perSlot}),
+		err := refuses(t, newTable(t), want(t, Spec{Address: addr(l.Addr().String()), PerSlot: perSlot, Handover: Steer}),
 			"cannot listen on tcp "+l.Addr().String()+": address already in use", "supervisord itself has it")
 		if !errors.Is(err, unix.EADDRINUSE) {
 			t.Error("the kernel's error is not wrapped")
@@ -190,7 +190,7 @@ func TestAddressInUseNamesWhoHasIt(t *testing.T) {
 }
 
 func TestPerSlotIsNotSharedWithAnotherProcess(t *testing.T) {
-	_, w, _ := opened(t, Spec{Address: addr(freePort(t)), PerSlot: true})
+	_, w, _ := opened(t, Spec{Address: addr(freePort(t)), PerSlot: true, Handover: Steer})
 	refuses(t, newTable(t), w, "address already in use")
 }
 

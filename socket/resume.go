@@ -123,7 +123,7 @@ func (u *update) resume(l *listener, g Holding) {
 	}
 	ln := l.lane(c.members[0])
 	if ln == nil {
-		ln = &lane{number: c.members[0], r: g.Resolved, holds: map[int]int{}}
+		ln = &lane{number: c.members[0], r: g.Resolved}
 		ln.shared, _ = l.sharing(g.Resolved)
 	}
 	u.refill(l, ln, c.members)
@@ -134,15 +134,12 @@ func (u *update) resume(l *listener, g Holding) {
 	if l.lane(ln.number) == nil {
 		l.lanes = append(l.lanes, ln)
 	}
-	ln.holds[len(c.members)]++
+	ln.holds++
 	if ln.shared {
 		l.shared = ln
 	}
 	if g.Serves || len(l.serving) == 0 {
 		l.serving = serveAll(ln)
-	}
-	if g.Serves || ln.active == 0 {
-		ln.active = len(c.members)
 	}
 }
 

@@ -63,35 +63,9 @@ func TestOptionThatCannotBeSetDoesNotKeepAGenerationFromItsSocket(t *testing.T) 
 	}
 }
 
-// TestHandedOverSocketForASlotNeedsNoOption: a listener with one slot loses SO_REUSEPORT when it becomes shared, while a generation has the
-// socket for its slot.
-func TestHandedOverSocketForASlotNeedsNoOption(t *testing.T) {
-	before := newTable(t)
-	w := want(t, Spec{Address: addr(freePort(t))})
-	apply(t, before, w)
-	claims := claimed(t, before, []string{w.Key()})
-	slots := w
-	slots.PerSlot = true
-	offers := handedOver(t, before)
-	table := newTable(t)
-	table.Offer(offers)
-	if err := unix.SetsockoptInt(offers[0].FD, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0); err != nil {
-		t.Fatal(err)
-	}
-	problems := table.Resume([]Holding{{Resolved: slots.Resolved, Claim: claims[0], Serves: true}})
-	if len(problems) != 0 || inodeOf(t, table.FD(claims[0], 0)) != inodeOf(t, before.FD(claims[0], 0)) {
-		t.Errorf("problems: %v", problems)
-	}
-	slots.Slots = 2
-	apply(t, table, slots)
-	if on, err := unix.GetsockoptInt(table.FD(claims[0], 0), unix.SOL_SOCKET, unix.SO_REUSEPORT); err != nil || on == 0 {
-		t.Errorf("SO_REUSEPORT is %d, %v where two slots have a socket each", on, err)
-	}
-}
-
 func TestSlotWithoutASocketSharesTheSocketOfAnother(t *testing.T) {
 	table, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0")})
-	nowhere := want(t, Spec{Address: addr("192.0.2.77:80"), PerSlot: true})
+	nowhere := want(t, Spec{Address: addr("192.0.2.77:80"), PerSlot: true, Handover: Steer})
 	ln := newLane(nowhere.Resolved, []*sock{{fd: fd}})
 	u := &update{table: table, resuming: true}
 	u.refill(&listener{r: nowhere.Resolved}, ln, []int{0, 1, 2})
@@ -126,7 +100,7 @@ func TestRehearseFindsASocketThatIsMissingAndTouchesNone(t *testing.T) {
 }
 
 func TestLanesSurviveAnUpgradeWithHolesInTheirPlaces(t *testing.T) {
-	before, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
+	before, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true, Handover: Steer})
 	w.Slots = 2
 	apply(t, before, w)
 	var claims [][]string

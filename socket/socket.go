@@ -30,7 +30,7 @@ type Spec struct {
 	Single    bool   // one socket for all slots; without PerSlot and Single a lane has one for every SlotsOfSocket slots
 	Interface string // SO_BINDTODEVICE
 	IPv6Only  string // "", "true" or "false"; "": false for ":port", true otherwise
-	NonBlock  bool   // O_NONBLOCK as handed to the worker; set once when the socket is opened
+	NonBlock  bool   // O_NONBLOCK as a generation finds it; its processes may change it
 	Access
 	TCPOptions
 	WhenDown    WhenDown // what happens to clients while nothing serves: for callers of SetOpen
@@ -134,7 +134,7 @@ func (s Spec) Check() (problems []*SpecError) {
 		{"user", s.User != "", onDisk, paths},
 		{"group", s.Group != "", onDisk, paths},
 		{"reuse_port", s.ReusePort, internet, ports},
-		{"per_slot", s.PerSlot, internet, ports},
+		{"per_slot", s.PerSlot, tcp, "it is for tcp"},
 		{"interface", s.Interface != "", internet, ports},
 		{"ipv6_only", s.IPv6Only != "", internet && !ip.Unmap().Is4(), "it is for IPv6"},
 		{"defer_accept", s.DeferAccept != 0, tcp, "it is for tcp"},
@@ -166,17 +166,7 @@ func unfit(s, others string) bool {
 // Want is one listener that a configuration asks for.
 type Want struct {
 	Resolved
-	Slots    int  // how many workers a generation has
-	Together bool // the workers of a generation begin to serve all at once, so that they can have another socket than those before
-	Unused   bool // no process has the sockets, so that their mode can be changed in place
-}
-
-// sockets is how many sockets a lane that generations share consists of.
-func (w Want) sockets() int {
-	if !w.PerSlot {
-		return 1
-	}
-	return max(1, w.Slots)
+	Slots int // how many workers a generation has
 }
 
 // descriptors is how many lanes as large as can be a process has room for: the lanes of a program are a small part of what it holds.

@@ -23,15 +23,14 @@ type Part struct {
 // connection's source decides; between lanes the kernel draws lots for each connection.
 //
 // Call it when a generation begins to serve, before its predecessor is told to stop; and with the claims of the generation that continues
-// serving when a trial has failed. Without it the sockets of new slots of a shared lane begin to get connections when the last generation
-// that does not know them is released, and another shared lane when the serving one has closed.
+// serving when a trial has failed. Without it another shared lane begins to get connections when the serving one has closed.
 func (t *Table) Steer(parts []Part) error {
 	serve := map[*listener][]serving{}
 	for _, p := range parts {
 		for _, c := range p.Claims {
 			l, ln, slots := t.find(c)
 			if ln != nil && slots > 0 && p.Weight > 0 {
-				serve[l] = with(serve[l], ln, min(slots, len(ln.slots)), p)
+				serve[l] = with(serve[l], ln, p)
 			}
 		}
 	}
@@ -44,25 +43,13 @@ func (t *Table) Steer(parts []Part) error {
 	return errors.Join(errs...)
 }
 
-// with adds a lane to what serves, of which a generation knows the first n sockets. What generations share is one lane: of all slots, its
-// sockets that all of them know get the connections; of some slots, those that any of them has.
-func with(s []serving, ln *lane, n int, p Part) []serving {
-	at := slices.IndexFunc(s, func(o serving) bool { return o.lane == ln && ln.shared })
-	if at < 0 {
-		ln.active = n
-		return append(s, serving{lane: ln, chosen: indices(p.Slots, n), weight: p.Weight})
-	}
-	all := &s[at]
-	all.weight += p.Weight
-	if all.chosen == nil && p.Slots == nil {
-		ln.active = min(ln.active, n)
+// with adds a lane to what serves. What generations share is one lane.
+func with(s []serving, ln *lane, p Part) []serving {
+	if at := slices.IndexFunc(s, func(o serving) bool { return o.lane == ln && ln.shared }); at >= 0 {
+		s[at].weight += p.Weight
 		return s
 	}
-	both := all.indices(ln.active)
-	both = append(both, serving{chosen: indices(p.Slots, n)}.indices(n)...)
-	slices.Sort(both)
-	all.chosen, ln.active = slices.Compact(both), max(ln.active, n)
-	return s
+	return append(s, serving{lane: ln, chosen: indices(p.Slots, len(ln.slots)), weight: p.Weight})
 }
 
 // indices says which of n sockets these slots have; nil: all.
@@ -333,7 +320,7 @@ func (l *listener) status(ln *lane, total int) LaneStatus {
 		}
 	}
 	if ln.owned() {
-		s.Claim = l.claim(ln, len(ln.slots))
+		s.Claim = l.claim(ln)
 	}
 	return s
 }

@@ -17,7 +17,7 @@ func perSlot(t testing.TB, slots int) (*Table, Want) {
 	t.Helper()
 	table := newTable(t)
 	// Non-blocking, because two generations accept from one socket and the other one may be faster.
-	w := Want{Resolved: resolved(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), PerSlot: true, NonBlock: true}), Slots: slots}
+	w := Want{Resolved: resolved(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), PerSlot: true, NonBlock: true, Handover: Steer}), Slots: slots}
 	apply(t, table, w)
 	return table, w
 }
@@ -26,155 +26,6 @@ func resize(t testing.TB, table *Table, w Want, slots int) {
 	t.Helper()
 	w.Slots = slots
 	apply(t, table, w)
-}
-
-// spread makes connections, checks that the first `active` of `open` sockets get all of them, and each at least half its share.
-func spread(t testing.TB, table *Table, key string, connections, active, open int) {
-	t.Helper()
-	for range connections {
-		conn, err := net.Dial("tcp", table.Address(key))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }()
-	}
-	total := 0
-	for slot := range open {
-		n := 0
-		for fd := table.FD(key, slot); readable(t, fd, 0); n++ {
-			conn, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = unix.Close(conn)
-		}
-		if slot >= active && n > 0 || slot < active && n < connections/active/2 {
-			t.Errorf("slot %d of %d (%d active) got %d of %d connections", slot, open, active, n, connections)
-		}
-		total += n
-	}
-	if total != connections || table.FD(key, open) != -1 {
-		t.Errorf("%d of %d connections arrived at %d sockets", total, connections, open)
-	}
-}
-
-func TestEachSlotHasASocket(t *testing.T) {
-	table, w := perSlot(t, 3)
-	if table.FD(w.Key(), 0) == table.FD(w.Key(), 2) {
-		t.Error("two slots have one socket")
-	}
-	spread(t, table, w.Key(), 600, 3, 3)
-}
-
-func TestNewSlotsGetNoConnectionUntilTheirGenerationServes(t *testing.T) {
-	table, w := perSlot(t, 2)
-	old := claimed(t, table, []string{w.Key()})
-	resize(t, table, w, 4)
-	trial := claimed(t, table, []string{w.Key()})
-	spread(t, table, w.Key(), 400, 2, 4)
-	if err := serve(table, trial); err != nil {
-		t.Fatal(err)
-	}
-	spread(t, table, w.Key(), 400, 4, 4)
-	table.Release(old)
-	spread(t, table, w.Key(), 400, 4, 4)
-}
-
-func TestNewSlotsGetConnectionsWhenTheOldGenerationIsGone(t *testing.T) {
-	table, w := perSlot(t, 2)
-	old := claimed(t, table, []string{w.Key()})
-	resize(t, table, w, 3)
-	claimed(t, table, []string{w.Key()})
-	table.Release(old)
-	spread(t, table, w.Key(), 400, 3, 3)
-}
-
-func TestWithoutAGenerationNewSlotsGetConnectionsAtOnce(t *testing.T) {
-	table, w := perSlot(t, 2)
-	resize(t, table, w, 3)
-	spread(t, table, w.Key(), 400, 3, 3)
-}
-
-func TestDroppedSlotsGetNoConnectionAndCloseWithTheirGeneration(t *testing.T) {
-	table, w := perSlot(t, 4)
-	old := claimed(t, table, []string{w.Key()})
-	resize(t, table, w, 2)
-	trial := claimed(t, table, []string{w.Key()})
-	spread(t, table, w.Key(), 400, 2, 4)
-	table.Release(old)
-	spread(t, table, w.Key(), 400, 2, 2)
-	table.Release(trial)
-	spread(t, table, w.Key(), 400, 2, 2)
-}
-
-func TestFailedTrialForFewerSlotsGivesThemBack(t *testing.T) {
-	table, w := perSlot(t, 4)
-	old := claimed(t, table, []string{w.Key()})
-	resize(t, table, w, 2)
-	trial := claimed(t, table, []string{w.Key()})
-	table.Release(trial)
-	if err := serve(table, old); err != nil {
-		t.Fatal(err)
-	}
-	spread(t, table, w.Key(), 600, 4, 4)
-	resize(t, table, w, 4)
-	spread(t, table, w.Key(), 600, 4, 4)
-}
-
-func TestStrayProcessDoesNotKeepADroppedSlotAlive(t *testing.T) {
-	table, w := perSlot(t, 3)
-	stray, err := unix.FcntlInt(uintptr(table.FD(w.Key(), 2)), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = unix.Close(stray) }()
-	resize(t, table, w, 2)
-	resize(t, table, w, 4)
-	spread(t, table, w.Key(), 600, 4, 4)
-}
-
-func TestIPv6ConnectionsAreSteered(t *testing.T) {
-	needIPv6(t)
-	table := newTable(t)
-	w := Want{Resolved: resolved(t, Spec{Name: "six", Address: addr("[::1]:0"), PerSlot: true}), Slots: 4}
-	apply(t, table, w)
-	claimed(t, table, []string{w.Key()})
-	resize(t, table, w, 3)
-	spread(t, table, w.Key(), 600, 3, 4)
-}
-
-func TestPacketsOfOneUDPFlowStayTogether(t *testing.T) {
-	table := newTable(t)
-	w := Want{Resolved: resolved(t, Spec{Name: "dns", Address: addr("udp:127.0.0.1:0"), PerSlot: true}), Slots: 4}
-	apply(t, table, w)
-	claimed(t, table, []string{w.Key()})
-	resize(t, table, w, 3)
-	const flows, packets = 60, 5
-	for range flows {
-		conn := dial(t, "udp", table.Address(w.Key()))
-		for range packets {
-			if _, err := conn.Write([]byte("x")); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	slotOf := make(map[int]int)
-	for slot := range 4 {
-		for fd := table.FD(w.Key(), slot); readable(t, fd, 0); {
-			_, from, err := unix.Recvfrom(fd, make([]byte, 8), 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			port := from.(*unix.SockaddrInet4).Port
-			if before, known := slotOf[port]; known && before != slot || slot == 3 {
-				t.Errorf("port %d reached slots %d and %d", port, before, slot)
-			}
-			slotOf[port] = slot
-		}
-	}
-	if len(slotOf) != flows {
-		t.Errorf("%d of %d flows arrived", len(slotOf), flows)
-	}
 }
 
 // worker accepts on its own copy of a socket, as a process would, and answers each connection with one byte. Before it stops, it
@@ -307,26 +158,6 @@ func TestNoConnectionIsLostAsSlotsComeAndGo(t *testing.T) {
 	}
 }
 
-func TestNoConnectionIsLostToAnUpdateThatFails(t *testing.T) {
-	table, w := perSlot(t, 2)
-	_, serving := generation(t, table, w.Key(), 2)
-	end := clients(table.Address(w.Key()), 4)
-	bad := want(t, Spec{Address: addr("192.0.2.77:80")})
-	w.Slots = 64
-	for range 50 {
-		if err := table.Update([]Want{w, bad}); err == nil {
-			t.Error("it did not fail")
-		}
-	}
-	answered, lost := end()
-	for _, worker := range serving {
-		worker.end()
-	}
-	if lost != 0 || answered < 10 {
-		t.Errorf("%d of %d connections were lost", lost, answered+lost)
-	}
-}
-
 func TestWorkersOfASteeredListenerAreSpreadOverSockets(t *testing.T) {
 	for _, c := range []struct {
 		spec           Spec
@@ -337,7 +168,7 @@ func TestWorkersOfASteeredListenerAreSpreadOverSockets(t *testing.T) {
 		{Spec{Address: addr("127.0.0.1:0")}, SlotsOfSocket + 1, 2},
 		{Spec{Address: addr("127.0.0.1:0")}, 10 * SlotsOfSocket, 10},
 		{Spec{Address: addr("127.0.0.1:0"), Single: true}, 10 * SlotsOfSocket, 1},
-		{Spec{Address: addr("127.0.0.1:0"), PerSlot: true}, 40, 40},
+		{Spec{Address: addr("127.0.0.1:0"), PerSlot: true, Handover: Steer}, 40, 40},
 		{Spec{Address: addr("unix:" + t.TempDir() + "/s")}, 10 * SlotsOfSocket, 1},
 	} {
 		table, w := steered(t, c.spec)
@@ -413,37 +244,6 @@ func TestConnectionsGoToTheSocketsOfTheChosenSlots(t *testing.T) {
 		if left := table.Left(claims, []int{94, 95}); len(left) > 0 != (c.slots != nil) {
 			t.Errorf("slots %v: slots 94 and 95 are left with %v", c.slots, left)
 		}
-	}
-}
-
-// Slot by slot, from a socket for each slot to one for all: what nobody accepts from any more gets nothing.
-func TestSharedLaneServesTheChosenSlotsOfEachGeneration(t *testing.T) {
-	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
-	old, err := table.Hold([]string{w.Key()}, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mustServe(t, table, old)
-	w.PerSlot, w.Handover, w.Slots = false, Share, 3
-	apply(t, table, w)
-	next := claimed(t, table, []string{w.Key()})
-	fds := []int{table.FD(old[0], 0), table.FD(old[0], 1), table.FD(old[0], 2)}
-	if table.FD(next[0], 2) != fds[0] {
-		t.Fatalf("the next generation has %d, not the first of %v", table.FD(next[0], 2), fds)
-	}
-	for taken := 1; taken < 3; taken++ {
-		err := table.Steer([]Part{{Claims: next, Slots: []int{0, 1}[:taken], Weight: taken}, {Claims: old, Slots: []int{1, 2}[taken-1:], Weight: 3 - taken}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := arrivals(t, table.Address(w.Key()), 100, fds...)
-		if got[fds[0]] == 0 || got[fds[1]] > 0 != (taken == 1) || got[fds[2]] == 0 {
-			t.Errorf("with %d slots taken the sockets got %v", taken, got)
-		}
-	}
-	mustServe(t, table, next)
-	if got := arrivals(t, table.Address(w.Key()), 50, fds...); got[fds[0]] != 50 {
-		t.Errorf("then they got %v", got)
 	}
 }
 

@@ -102,10 +102,10 @@ func (c claim) String() string {
 	return s
 }
 
-// claim is what a generation has that knows the first so many sockets of a lane.
-func (l *listener) claim(ln *lane, slots int) string {
+// claim is what a generation has that has a lane.
+func (l *listener) claim(ln *lane) string {
 	c := claim{key: l.key}
-	for i, m := range ln.slots[:min(slots, len(ln.slots))] {
+	for i, m := range ln.slots {
 		n := m.number
 		if i == 0 {
 			n = ln.number
@@ -153,13 +153,9 @@ func (t *Table) Hold(keys []string, workers int) (claims []string, err error) {
 				t.Release(claims)
 				return nil, err
 			}
-			slots = len(ln.slots)
-			if ln.shared {
-				slots = max(1, ln.wanted)
-			}
 		}
-		ln.holds[slots]++
-		claims = append(claims, l.claim(ln, slots))
+		ln.holds++
+		claims = append(claims, l.claim(ln))
 		t.settle(l)
 	}
 	return claims, nil
@@ -167,8 +163,11 @@ func (t *Table) Hold(keys []string, workers int) (claims []string, err error) {
 
 // lease finds, or makes, the lane of the next generation.
 func (t *Table) lease(l *listener, workers int) (*lane, error) {
-	if l.shared != nil {
-		return l.shared, nil
+	if ln := l.shared; ln != nil {
+		if !ln.held() {
+			return ln, refused(l.r, l.renew(ln.slots, l.r))
+		}
+		return ln, nil
 	}
 	size := max(1, l.size)
 	if workers > 0 {
@@ -186,19 +185,14 @@ func (t *Table) lease(l *listener, workers int) (*lane, error) {
 }
 
 // Release undoes one Hold, whose claims it is given, and closes what neither the configuration nor a generation needs.
-// The bare key of a listener means the Hold of the lane that knew the fewest sockets. It ignores claims that are not held.
+// It ignores claims that are not held.
 func (t *Table) Release(claims []string) {
 	for _, c := range claims {
-		l, ln, slots := t.find(c)
+		l, ln, _ := t.find(c)
 		if ln == nil || !ln.held() {
 			continue
 		}
-		if slots == 0 {
-			slots = ln.fewest()
-		}
-		if ln.holds[slots]--; ln.holds[slots] <= 0 {
-			delete(ln.holds, slots)
-		}
+		ln.holds--
 		t.settle(l)
 	}
 }

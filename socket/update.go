@@ -9,15 +9,12 @@ import (
 )
 
 // Update makes the table hold what the configuration wants: it opens what is new and changes what changed, in place (backlog, mode,
-// owner, keep-alive, reuse_port, …), by more or fewer sockets (per_slot), or by another lane (nonblock). What is no longer wanted closes
+// owner, keep-alive, reuse_port, …). What is no longer wanted closes
 // when no generation holds it. Update is all or nothing: on error the table is as it was. A change that is impossible while the socket
 // is open is a *ChangeError; two wants with one key are an error.
 //
 // A unix socket whose path was removed or replaced meanwhile is bound again, unless a process uses what is there now; the generations
 // that have the old socket keep it. See Stranded.
-//
-// A shared PerSlot listener that shrinks sends new connections to the remaining slots from now on. If the trial for it fails, either Steer
-// to the generation that continues, or Update with its wants again.
 func (t *Table) Update(want []Want) error {
 	u := &update{table: t}
 	seen := map[string]bool{}
@@ -132,56 +129,24 @@ func (m *sock) alone() string {
 	return ""
 }
 
-// share finds the lane that the generations share, and gives it its sockets.
-func (u *update) share(s *stage) error {
+// share finds the lane that the generations share, which has one socket, or makes it.
+func (u *update) share(s *stage) (err error) {
 	l, w := s.listener, s.want
-	if err := u.choose(s); err != nil {
-		return err
+	lanes := l.lanes
+	if now := l.current(); now != nil {
+		lanes = append([]*lane{now}, lanes...)
 	}
-	if s.lane == nil {
-		ln, err := u.compose(l, w.Resolved, w.sockets())
-		s.lane = ln
-		return err
-	}
-	return u.grow(l, s.lane, w.Resolved, w.sockets())
-}
-
-// choose finds the lane that is, or can become, what is wanted. Without one there will be a new lane.
-func (u *update) choose(s *stage) error {
-	l, w := s.listener, s.want
-	now := l.current()
-	if now == nil {
-		return nil
-	}
-	for _, ln := range append([]*lane{now}, l.lanes...) {
-		if ln.reachable() && ln.r.NonBlock == w.NonBlock {
+	for _, ln := range lanes {
+		if ln.reachable() && len(ln.slots) == 1 && (ln.r.NonBlock == w.NonBlock || !ln.held()) {
 			s.lane = ln
-			return l.mayGrow(ln, w)
+			return nil
 		}
 	}
-	switch {
-	case !now.reachable():
-		return nil
-	case w.Unused && !l.foreign():
-		s.lane = now
-		return u.setNonBlock(now.slots, w.Resolved)
+	if l.shared != nil && l.shared.reachable() {
+		return &ChangeError{w.Spec, "nonblock", "the mode belongs to the socket, which the old workers share with the new ones", whileStopped}
 	}
-	return l.mayMove(w)
-}
-
-// setNonBlock changes O_NONBLOCK of sockets that no process has.
-func (u *update) setNonBlock(sockets []*sock, r Resolved) error {
-	for _, m := range sockets {
-		flags, err := unix.FcntlInt(uintptr(m.fd), unix.F_GETFL, 0)
-		if err == nil && flags&unix.O_NONBLOCK != 0 == r.NonBlock {
-			continue
-		}
-		if err := unix.SetNonblock(m.fd, r.NonBlock); err != nil {
-			return refused(r, err)
-		}
-		u.undo = append(u.undo, func() { _ = unix.SetNonblock(m.fd, !r.NonBlock) })
-	}
-	return nil
+	s.lane, err = u.compose(l, w.Resolved, 1)
+	return err
 }
 
 // retune changes the options of what stays open.
@@ -202,53 +167,39 @@ func (u *update) retune(l *listener, w Want) error {
 	return nil
 }
 
-// compose makes a lane of members that nobody has, and of new ones.
+// compose makes a lane of members that nobody has, and of new ones, with tags that tell whose their connections are.
 func (u *update) compose(l *listener, r Resolved, size int) (*lane, error) {
-	ln := &lane{r: r, holds: map[int]int{}}
-	if err := u.grow(l, ln, r, size); err != nil {
+	slots, err := u.gather(l, r, size)
+	if err != nil {
 		return nil, err
 	}
-	ln.number, ln.active = ln.slots[0].number, len(ln.slots)
-	return ln, nil
+	l.tagSockets(slots)
+	return newLane(r, slots), nil
 }
 
-// grow adds sockets to a lane until it has so many, with tags that tell whose their connections are.
-func (u *update) grow(l *listener, ln *lane, r Resolved, size int) error {
-	had := len(ln.slots)
-	if err := u.gather(l, ln, r, size); err != nil {
-		return err
+// gather takes members that nobody has, then sockets that were offered, and new ones.
+func (u *update) gather(l *listener, r Resolved, size int) ([]*sock, error) {
+	slots := slices.DeleteFunc(l.free(), func(m *sock) bool { return !m.reachable(r) })
+	slots = slots[:min(len(slots), size)]
+	if err := l.renew(slots, r); err != nil {
+		return nil, refused(r, err)
 	}
-	l.tagSockets(ln.slots[had:])
-	return nil
-}
-
-// gather adds members that nobody has to a lane, then sockets that were offered, and new ones.
-func (u *update) gather(l *listener, ln *lane, r Resolved, size int) error {
-	had := ln.slots
-	u.undo = append(u.undo, func() { ln.slots = had })
-	free := l.free()
-	free = slices.DeleteFunc(free, func(m *sock) bool { return slices.Contains(had, m) || !m.reachable(r) })
-	free = free[:min(len(free), max(0, size-len(had)))]
-	if err := u.setNonBlock(free, r); err != nil {
-		return err
-	}
-	ln.slots = slices.Concat(had, free)
-	if len(ln.slots) >= size {
-		return nil
+	if len(slots) == size {
+		return slots, nil
 	}
 	how, err := u.makeRoom(l, r)
 	if err != nil {
-		return refused(r, err)
+		return nil, refused(r, err)
 	}
-	for len(ln.slots) < size {
-		m, err := u.obtain(l, r, len(ln.slots), how)
+	for len(slots) < size {
+		m, err := u.obtain(l, r, len(slots), how)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		ln.slots = append(ln.slots, m)
+		slots = append(slots, m)
 		how.first = false
 	}
-	return nil
+	return slots, nil
 }
 
 // makeRoom prepares the open sockets for others at their address, and returns how to open these.
@@ -351,11 +302,6 @@ func (u *update) commit() {
 		if l.resumed = false; !known[key] {
 			l.size = 0
 		}
-		for _, ln := range l.lanes {
-			if ln != l.shared || l.size == 0 {
-				ln.wanted = 0
-			}
-		}
 		u.table.settle(l)
 	}
 	u.table.forgetTaken()
@@ -370,13 +316,10 @@ func (t *Table) commit(s stage) {
 	}
 	l.r, l.size, l.why, l.shared = w.Resolved, w.Resolved.sockets(w.Slots), s.why, nil
 	if s.shared {
-		l.size = w.sockets()
-		l.shared, ln.shared, ln.r, ln.wanted = ln, true, w.Resolved, w.sockets()
+		l.size = 1
+		l.shared, ln.shared, ln.r = ln, true, w.Resolved
 		if !slices.Contains(l.lanes, ln) {
 			l.lanes = append(l.lanes, ln)
-		}
-		if ln.r.PerSlot || !ln.held() {
-			ln.active = min(ln.active, ln.wanted)
 		}
 	}
 	if len(l.serving) == 0 {

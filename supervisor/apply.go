@@ -104,8 +104,6 @@ func (p *runner) refusesCanary(c *config.Program, listeners []socket.Resolved, r
 	case p.core.Goal == program.Halt && (all || !r.replaces(c.Name)): // it stays stopped
 	case r.replaces(c.Name) && !slices.Equal(p.listeners, listeners):
 		return "its listeners have changed, which a canary shares with the generation that serves: reload without --canary"
-	case r.replaces(c.Name) && p.sharesSlots() && c.Workers != p.core.Config.Workers:
-		return "its number of workers has changed, and with it the sockets of per_slot, which a canary shares with the generation that serves: reload without --canary"
 	case r.replaces(c.Name) && r.share > 0 && len(c.Listen) == 0:
 		return "it has no listener, and so no connections to share: name only programs that have one"
 	case r.replaces(c.Name):

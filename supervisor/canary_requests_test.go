@@ -74,27 +74,6 @@ func TestCanaryIsRefusedIfConfigChangesAnythingElse(t *testing.T) {
 	}
 }
 
-func TestCanaryIsRefusedIfItChangesSocketsOfSlots(t *testing.T) {
-	web := testProgram(t, "web")
-	web.Workers, web.Listen[0].PerSlot = 3, true
-	onStage(t, func(s *stage) {
-		for _, w := range s.workers() {
-			w.ready()
-		}
-		fewer := *web
-		fewer.Workers = 2
-		s.conf = configOf(&fewer)
-		if err := <-s.canaryAsked(); !errors.Is(err, ErrCanary) || !strings.Contains(err.Error(), "per_slot") {
-			t.Errorf("answered %v", err)
-		}
-		s.conf = configOf(web)
-		if err := <-s.canaryAsked(); err != nil {
-			t.Errorf("answered %v", err)
-		}
-		s.count(4)
-	}, web)
-}
-
 func TestCanaryOfAllProgramsLeavesStoppedOnesStopped(t *testing.T) {
 	web, other := testPair(t)
 	onStage(t, func(s *stage) {

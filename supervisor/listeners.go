@@ -7,7 +7,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
 )
@@ -18,7 +17,7 @@ func (s *Supervisor) listen(l *loaded) error {
 	for i := range l.config.Programs {
 		c := &l.config.Programs[i]
 		for _, r := range l.listeners[c.Name] {
-			want = append(want, s.programs[c.Name].want(c, r))
+			want = append(want, socket.Want{Resolved: r, Slots: c.Workers})
 		}
 	}
 	err := s.table.Update(want)
@@ -26,16 +25,6 @@ func (s *Supervisor) listen(l *loaded) error {
 		return l.config.Listener(change.Spec, change.Key, "cannot change while the socket is open: "+change.Why, change.Remedy)
 	}
 	return err
-}
-
-// want is a listener as a configuration of its program wants it now. p is nil if the program is new.
-func (p *runner) want(c *config.Program, r socket.Resolved) socket.Want {
-	w := socket.Want{Resolved: r, Slots: c.Workers, Together: c.Reload.Strategy == config.All, Unused: true}
-	if p != nil {
-		w.Unused = p.core.Live() == 0
-		w.Together = w.Together && (p.core.Serving == nil || !p.core.Serving.StopFirst())
-	}
-	return w
 }
 
 // wantAgain opens what the configuration of before wants, as far as that can be had now.
@@ -105,11 +94,6 @@ func (p *runner) unsteered() string {
 		}
 	}
 	return ""
-}
-
-// sharesSlots reports whether generations share a listener of the newest configuration that has a socket for each slot.
-func (p *runner) sharesSlots() bool {
-	return slices.ContainsFunc(p.listeners, func(l socket.Resolved) bool { return l.PerSlot && p.shared(l) != "" })
 }
 
 // oneSocket says why so many workers have one socket of a listener although nobody asked for that; "": they have several, or are few.

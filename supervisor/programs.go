@@ -101,7 +101,7 @@ func (all programs) wanted(scaled *runner, workers int) []socket.Want {
 			continue
 		}
 		for _, l := range p.listeners {
-			w := p.want(p.core.Config, l)
+			w := socket.Want{Resolved: l, Slots: p.core.Config.Workers}
 			if p == scaled {
 				w.Slots = workers
 			}

@@ -150,7 +150,7 @@ func (s *Supervisor) restoreListeners(r *handover.Record) {
 	for _, p := range r.Programs {
 		for _, l := range p.Listeners {
 			if !p.Removed {
-				newest = append(newest, socket.Want{Resolved: l, Slots: p.Core.Config.Workers, Together: true})
+				newest = append(newest, socket.Want{Resolved: l, Slots: p.Core.Config.Workers})
 			}
 		}
 	}

@@ -35,6 +35,11 @@ func handoverFits(v document.Value, p *Program) {
 		default:
 			l.Handover = socket.Steer
 		}
+		if l.PerSlot && !l.ReusePort && !isSteered(*l) && l.Address.IsTCP() {
+			why, change = p.shared(*l)
+			listeners[i].Child("per_slot").Problem("needs sockets of its own for each generation, and they share the listener: "+why,
+				"%s", either("remove per_slot", change))
+		}
 		if isSteered(*l) && l.Slotting() == "auto" {
 			l.SingleWhy = p.mayEnd()
 			l.Single = l.SingleWhy != ""
@@ -151,8 +156,8 @@ func (p *Program) OneSocket(l socket.Spec) (why, change string) {
 	case isSteered(l):
 		return "", ""
 	}
-	why, _ = p.shared(l)
-	return why, "write per_slot = true, or false"
+	why, change = p.shared(l)
+	return why, either("write per_slot = false", change)
 }
 
 // Crowded returns a note for each listener that has one socket for many workers although nobody asked for that.

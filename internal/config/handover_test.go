@@ -28,14 +28,12 @@ func TestListenersAreSteeredUnlessThereIsAReason(t *testing.T) {
 		{"", `address = ":80", per_slot = true, nonblock = true, defer_accept = "1s", fast_open = 5, keep_alive = "1s", fd = 7`, ""},
 		{"", `address = "unix:/run/web.sock", mode = "0600"`, unixWhy},
 		{"", `address = "udp::53"`, udpWhy},
-		{"", `address = "udp::53", per_slot = true`, udpWhy},
 		{"", `address = "unix:@web"`, unixWhy},
 		{"", `address = ":80", fd = 0`, stdinWhy},
 		{"", `address = ":80", reuse_port = true`, reuseWhy},
 		{`reload.strategy = "rolling"`, `address = ":80"`, rollingWhy},
 		{`reload.strategy = "rolling"`, `address = ":80", per_slot = true`, ""},
 		{`reload.strategy = "stop-first"`, `address = ":80"`, stopWhy},
-		{`reload.strategy = "stop-first"`, `address = ":80", per_slot = true`, stopWhy},
 	} {
 		t.Run(c.program+" "+c.listener, func(t *testing.T) {
 			text := minimal + c.program + "\nlisten = [{ " + c.listener + " }]\n"
@@ -51,7 +49,7 @@ func TestListenersAreSteeredUnlessThereIsAReason(t *testing.T) {
 			if notes := config.Shared(); len(notes) > 0 != (c.why != "") || len(notes) > 0 && !strings.Contains(withoutColumns(notes[0]), "c.toml:4: note: program.web.listen[0].handover: the generations share the listener ") {
 				t.Errorf("notes are %v", notes)
 			}
-			explicit := load(t, minimal+c.program+"\nlisten = [{ handover = \"share\", "+c.listener+" }]\n")
+			explicit := load(t, minimal+c.program+"\nlisten = [{ handover = \"share\", "+strings.Replace(c.listener, "per_slot = true", "per_slot = false", 1)+" }]\n")
 			if l := explicit.Programs[0].Listen[0]; l.Handover != socket.Share || l.HandoverWhy != "" || len(explicit.Shared()) > 0 {
 				t.Errorf("asked for, it is %s, because %q", l.Handover, l.HandoverWhy)
 			}

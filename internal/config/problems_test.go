@@ -192,7 +192,7 @@ c.toml:5: program.web.listen[1].address: "8080" has no host: write ":8080" for e
 	{"a port as an array", "[program.web]\ncommand = [\"x\"]\nlisten = [8080]\n", `c.toml:3: program.web.listen[0]: is a number, not an address: write ":8080" for every interface, or "127.0.0.1:8080" for this machine only`},
 	{"a port as a number", "[program.web]\ncommand = [\"x\"]\nlisten = 8080\n", `c.toml:3: program.web.listen: is a number, not an address: write ":8080" for every interface, or "127.0.0.1:8080" for this machine only`},
 	{"keys of another kind of socket", web + "[[program.web.listen]]\naddress = \"unix:/a\"\nper_slot = true\nkeep_alive = \"5s\"\n[[program.web.listen]]\naddress = \"udp::1\"\nbacklog = 5\n[[program.web.listen]]\naddress = \"127.0.0.1:1\"\nmode = \"0600\"\nipv6_only = true\n",
-		`c.toml:5: program.web.listen[0].per_slot: per_slot cannot be set for "unix:/a": it is for tcp and udp, so leave it out
+		`c.toml:5: program.web.listen[0].per_slot: per_slot cannot be set for "unix:/a": it is for tcp, so leave it out
 c.toml:6: program.web.listen[0].keep_alive: keep_alive cannot be set for "unix:/a": it is for tcp, so leave it out
 c.toml:9: program.web.listen[1].backlog: backlog cannot be set for "udp::1": udp has none, so leave it out
 c.toml:12: program.web.listen[2].mode: mode cannot be set for "127.0.0.1:1": it is for unix sockets with a path, so leave it out
@@ -200,6 +200,10 @@ c.toml:13: program.web.listen[2].ipv6_only: ipv6_only cannot be set for "127.0.0
 	{"options against each other", web + "[[program.web.listen]]\naddress = \":1\"\nper_slot = true\nreuse_port = true\ndefer_accept = \"1500ms\"\n",
 		`c.toml:6: program.web.listen[0].reuse_port: reuse_port and per_slot are both set: set one: a socket for each slot cannot be shared with other processes as well
 c.toml:7: program.web.listen[0].defer_accept: 1.5s cannot be set: write whole seconds, from "1s" to "1h"`},
+	{"per_slot of a shared listener", web + "[[program.web.listen]]\naddress = \":1\"\nper_slot = true\nhandover = \"share\"\n",
+		`c.toml:5: program.web.listen[0].per_slot: needs sockets of its own for each generation, and they share the listener: handover = "share": remove per_slot, or write handover = "steer"`},
+	{"per_slot with stop-first", web + "reload.strategy = \"stop-first\"\n[[program.web.listen]]\naddress = \":1\"\nper_slot = true\n",
+		`c.toml:6: program.web.listen[0].per_slot: needs sockets of its own for each generation, and they share the listener: with strategy "stop-first" one generation ends before the next one begins: remove per_slot, or write strategy = "all"`},
 	{"per_slot against reuse_port", web + "[[program.web.listen]]\naddress = \":1\"\nper_slot = true\nreuse_port = true\n",
 		`c.toml:6: program.web.listen[0].reuse_port: reuse_port and per_slot are both set: set one: a socket for each slot cannot be shared with other processes as well`},
 	{"keys of another ready method", web + "[program.web.ready]\nmethod = \"notify\"\ndelay = \"1s\"\nurl = \"http://x/\"\n[program.b]\ncommand=[\"b\"]\n[program.b.ready]\nmethod = \"http\"\n",
