@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
 )
 
 // steered opens a listener whose generations have lanes of their own.
