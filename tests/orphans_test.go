@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"syscall"
@@ -69,4 +70,71 @@ func TestSupervisordOnRTMIN1LeavesItsWorkersToTheNextOne(t *testing.T) {
 	m.Serves(1)
 	m.Until("the orphaned worker has exited", func() bool { return !lab.Alive(old) })
 	load.Lossless(t)
+}
+
+// loggers are servers that write a line for each request before they answer it. Only C and Perl have SIGPIPE at its default; in Python and
+// Node the write fails.
+var loggers = map[string]struct{ interpreter, script string }{
+	"Perl": {"perl", `
+use IO::Socket::INET; use IO::Socket::UNIX;
+open(my $s, '+<&=', 3) or die; bless $s, 'IO::Socket::INET';
+IO::Socket::UNIX->new(Type => SOCK_DGRAM, Peer => $ENV{NOTIFY_SOCKET})->send('READY=1');
+for (;;) { my $c = $s->accept or next; sysread($c, my $r, 4096); syswrite(STDOUT, "a request\n"); syswrite(STDERR, "an error\n");
+  syswrite($c, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\npid=$$ "); close $c; }
+`},
+	"Python": {"python3", `
+import os, socket, sys
+s = socket.socket(fileno=3)
+socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'READY=1', os.environ['NOTIFY_SOCKET'])
+while True:
+    c, _ = s.accept(); c.recv(4096); print('a request', flush=True); print('an error', file=sys.stderr, flush=True)
+    c.sendall(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\npid=%d ' % os.getpid()); c.close()
+`},
+	"Node": {"node", `
+require('http').createServer((q, r) => { console.log('a request'); console.error('an error'); r.setHeader('Connection', 'close'); r.end('pid=' + process.pid + ' '); }).listen({ fd: 3 },
+  () => require('fs').writeSync(+process.env.NOTIFY_FD, '\n'));
+`},
+}
+
+func TestWorkersThatLogServeOnWithoutSupervisord(t *testing.T) {
+	t.Parallel()
+	for language, l := range loggers {
+		for _, to := range []string{"capture", "{dir}/web.log"} {
+			for how, leave := range map[string]func(m *lab.Supervisord){
+				"kill -9": func(m *lab.Supervisord) { m.Die() },
+				"RTMIN+1": func(m *lab.Supervisord) { m.Signal(syscall.Signal(35)); m.Wait() },
+			} {
+				t.Run(language+" to "+to+", "+how, func(t *testing.T) {
+					t.Parallel()
+					logsOn(t, l.interpreter, l.script, to, leave)
+				})
+			}
+		}
+	}
+}
+
+func logsOn(t *testing.T, interpreter, script, to string, leave func(m *lab.Supervisord)) {
+	m, at := lab.Prepare(t), lab.Reserve(t)
+	m.File("worker", script)
+	config := lab.PIDFile + fmt.Sprintf(`
+[program.web]
+command = [%q, "{dir}/worker"]
+stdout = %q
+stderr = %q
+ready.method = "notify"
+listen = [%q]
+`, lab.Need(t, interpreter), to, to, at)
+	m.Start(config)
+	m.Serves(1)
+	old := m.WorkerPID(1)
+	leave(m)
+	for range 20 {
+		if got := lab.Ask(t, at, "/"); !strings.Contains(got, fmt.Sprintf("pid=%d ", old)) {
+			t.Fatalf("%s, want process %d", got, old)
+		}
+	}
+	m.Start(config)
+	m.Serves(1)
+	lab.Ask(t, at, "/")
+	m.Until("the orphaned worker has exited", func() bool { return !lab.Alive(old) })
 }

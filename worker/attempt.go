@@ -115,14 +115,14 @@ func (a *attempt) stream(o output.Destination, own int, name string) (int, error
 	case o.Kind == output.ToFile && o.File == nil:
 		return -1, errors.New("no log file was given")
 	case o.Kind == output.ToFile, o.Kind == output.Capture, a.w.helper && name == FDStderr:
-		read, write, err := spawn.Pipe()
+		read, theirs, err := a.pipe()
 		if err != nil {
 			return -1, err
 		}
-		a.give(write)
+		unix.FcntlInt(uintptr(read), unix.F_SETPIPE_SZ, pipeSize) //nolint:errcheck // above the limit of our user it stays as it is
 		p, err := a.w.newPump(read, o, name)
 		a.w.pumps = append(a.w.pumps, p)
-		return write, err
+		return theirs, err
 	case o.Kind == output.Null:
 		return a.w.launcher.null, nil
 	case o.Kind == output.Inherit, o.Kind == "":
@@ -131,12 +131,30 @@ func (a *attempt) stream(o output.Destination, own int, name string) (int, error
 	return -1, fmt.Errorf("unknown kind of output %q", o.Kind)
 }
 
-// give makes a pipe the worker's, so that it can open /dev/stdout (/proc/self/fd/1): nginx, Apache and php-fpm do.
-func (a *attempt) give(pipe int) {
-	a.theirs = append(a.theirs, pipe)
-	if owner := a.w.spec.Credential.Owner(); owner >= 0 {
-		unix.Fchown(pipe, owner, -1) //nolint:errcheck // without CAP_CHOWN only that is missing
+// pipeSize is what the pipe of a stream holds while supervisord is dead and the next one has not come, in bytes. Without privileges the
+// pipes of a user share 64 MiB (pipe-user-pages-soft, pipe(7)), hence it is not more.
+const pipeSize = 256 << 10
+
+// pipe returns a pipe for what a worker says: our end, and the worker's. The worker's end is open for reading, too: after the death of
+// supervisord, which has the only other reading end, a write waits instead of ending the worker (SIGPIPE). Our end reads to the end of
+// the pipe when the worker's is closed everywhere. The worker can open its end again, as /dev/stdout (/proc/self/fd/1), as nginx, Apache
+// and php-fpm do.
+func (a *attempt) pipe() (ours, theirs int, err error) {
+	ours, write, err := spawn.Pipe()
+	if err != nil {
+		return -1, -1, err
 	}
+	defer unix.Close(write)
+	theirs, err = unix.Open("/proc/self/fd/"+strconv.Itoa(write), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		unix.Close(ours)
+		return -1, -1, fmt.Errorf("cannot open a pipe for reading and writing: %w", err)
+	}
+	a.theirs = append(a.theirs, theirs)
+	if owner := a.w.spec.Credential.Owner(); owner >= 0 {
+		unix.Fchown(theirs, owner, -1) //nolint:errcheck // without CAP_CHOWN the worker only cannot open it again
+	}
+	return ours, theirs, nil
 }
 
 // passSockets only looks at the flags of the descriptors: workers that serve share the open file descriptions.
@@ -174,13 +192,12 @@ func (a *attempt) openNotify() (err error) {
 		return err
 	}
 	a.ours = append(a.ours, a.notify.socket)
-	read, write, err := spawn.Pipe()
+	ours, theirs, err := a.pipe()
 	if err != nil {
 		return err
 	}
-	a.notify.pipe = read
-	a.ours = append(a.ours, read)
-	a.give(write)
+	a.notify.pipe = ours
+	a.ours = append(a.ours, ours)
 	a.notify.number = len(a.files)
 	if asked := a.w.spec.Ready.FD; asked > 0 {
 		if asked < len(a.files) && a.files[asked] != spawn.Closed {
@@ -188,7 +205,7 @@ func (a *attempt) openNotify() (err error) {
 		}
 		a.notify.number = asked
 	}
-	a.put(write, a.notify.number)
+	a.put(theirs, a.notify.number)
 	return nil
 }
 
