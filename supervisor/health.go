@@ -54,7 +54,8 @@ func (p *runner) watchWorker(w *program.Worker, g *program.Generation, h Handle)
 	if c.Method == "" {
 		return u
 	}
-	c.Check = p.generations[g.Number].seat(w).Probe(c.Check)
+	of := p.generations[g.Number]
+	c.Check = of.snapshot.Probe(g.Config, of.seat(w), c.Check)
 	p.s.running.Go(func() {
 		if reason := fails(ctx, c, program.Jitter(number, c.Interval/2), h); reason != "" {
 			p.s.post(func() { p.step(program.Replace{Worker: number, Reason: reason}) })

@@ -435,24 +435,72 @@ func TestDirectoryIsResolvedAgainAtEveryGeneration(t *testing.T) {
 	}
 }
 
-// A crash between the move of the link and the reload mixes no versions.
+// A crash between the move of the link and the reload mixes no versions, however the configuration names a path of the release.
 func TestCrashedWorkerIsReplacedFromTheReleaseOfItsGeneration(t *testing.T) {
 	t.Parallel()
-	m := lab.Prepare(t)
-	for _, release := range []string{"r1", "r2"} {
-		lab.Must(t, os.Mkdir(m.Path(release), 0o755))
-		lab.Must(t, os.Symlink(lab.Built.Hello, m.Path(release+"/server")))
+	for name, c := range map[string]struct{ config, has string }{
+		"relative": {`command = ["./server"]`, ""},
+		"program":  {`command = ["{dir}/current/server"]`, ""},
+		"argument": {`command = ["sh", "-c", "A=$1 B=$2 exec ./server", "{dir}/current/sh", "{dir}/current/a", "--config={dir}/current/b"]`, "--config=R1/b"},
+		"environment": {"command = [\"./server\"]\nenvironment = { GEMFILE = \"{dir}/current/Gemfile\", PATH = \"/bin:{dir}/current/bin:{dir}/current\" }",
+			"PATH=/bin:R1/bin:R1"},
+		"file":   {"command = [\"./server\"]\nenvironment_file = \"{dir}/env\"", "ROOT=R1"},
+		"PATH":   {"command = [\"server\"]\nenvironment = { PATH = \"{dir}/current\" }", "PATH=R1"},
+		"beside": {"command = [\"./server\"]\nenvironment = { A = \"{dir}/currently\", B = \"x{dir}/current\" }", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := lab.Prepare(t)
+			for _, release := range []string{"r1", "r2"} {
+				lab.Must(t, os.Mkdir(m.Path(release), 0o755))
+				lab.Must(t, os.Link(lab.Built.Hello, m.Path(release+"/server")))
+			}
+			lab.Must(t, os.Symlink("r1", m.Path("current")))
+			m.File("env", "ROOT="+m.Path("current")+"\n")
+			m.Start("[program.web]\n" + c.config + "\ndirectory = \"{dir}/current\"\nready.method = \"notify\"\nlisten = [\"127.0.0.1:0\"]\n")
+			m.Serves(1)
+			before := releaseOf(m, m.WorkerPID(1))
+			lab.Must(t, os.Symlink("r2", m.Path("next")))
+			lab.Must(t, os.Rename(m.Path("next"), m.Path("current")))
+			last := m.Last()
+			lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
+			after := releaseOf(m, m.Await(lab.After(last), lab.Says(lab.WorkerReady)).PID)
+			if after != before || strings.Contains(after, m.Path("r2")) || !strings.Contains(after, strings.ReplaceAll(c.has, "R1", m.Path("r1"))) {
+				t.Errorf("the replacement has\n%s\nand not\n%s", after, before)
+			}
+			m.CtlOK("reload")
+			if next := releaseOf(m, m.WorkerPID(2)); strings.Contains(next, m.Path("r1")) {
+				t.Errorf("the next generation has\n%s", next)
+			}
+		})
 	}
+}
+
+// releaseOf is what a worker has of a release: its executable, directory, arguments and environment.
+func releaseOf(m *lab.Supervisord, pid int) string {
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	lab.Must(m.T, err)
+	cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
+	lab.Must(m.T, err)
+	env := lab.Environment(m.T, pid)
+	return strings.Join([]string{exe, cwd, lab.Cmdline(pid), "ROOT=" + env["ROOT"], "GEMFILE=" + env["GEMFILE"], "PATH=" + env["PATH"], env["A"], env["B"], env["PWD"]}, "\n")
+}
+
+func TestCheckWarnsOfAPathThatDoesNotFollowTheRelease(t *testing.T) {
+	t.Parallel()
+	m := lab.Prepare(t)
+	lab.Must(t, os.Mkdir(m.Path("r1"), 0o755))
 	lab.Must(t, os.Symlink("r1", m.Path("current")))
-	m.Start("[program.web]\ncommand = [\"./server\"]\ndirectory = \"{dir}/current\"\nready.method = \"notify\"\nlisten = [\"127.0.0.1:0\"]\n")
-	m.Serves(1)
-	lab.Must(t, os.Symlink("r2", m.Path("next")))
-	lab.Must(t, os.Rename(m.Path("next"), m.Path("current")))
-	last := m.Last()
-	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
-	pid := m.Await(lab.After(last), lab.Says(lab.WorkerReady)).PID
-	if got, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); got != m.Path("r1") {
-		t.Errorf("the replacement runs in %q", got)
+	for config, warns := range map[string]bool{
+		`command = ["sh", "-c", "cd {dir}/current && exec sleep 1"]`:                                     true,
+		"command = [\"sleep\", \"1\"]\nenvironment = { OPTS = \"-I{dir}/current/lib\" }":                 true,
+		"command = [\"sleep\", \"1\"]\nenvironment = { OPTS = \"-Dx={dir}/current\", A = \"{dir}/r1\" }": false,
+		`command = ["sleep", "1", "{dir}/current-of-another"]`:                                           false,
+	} {
+		m.Write("[program.web]\n" + config + "\ndirectory = \"{dir}/current\"\n")
+		if out := m.CtlOK("check"); strings.Contains(out, "current, a link, inside a text") != warns {
+			t.Errorf("%s: check says %s", config, out)
+		}
 	}
 }
 

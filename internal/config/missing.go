@@ -21,6 +21,7 @@ func warnMissingFiles(v document.Value, p *Program) {
 		warnMissing(v.Child("environment_file"), path)
 	}
 	warnMissing(v.Child("environment_dir"), p.EnvironmentDir)
+	warnMixed(v, p)
 	hooks := v.Child("hooks")
 	warnNoCommand(v.Child("command"), p, p.Command)
 	warnNoCommand(v.Child("reload").Child("preflight"), p, p.Reload.Preflight)

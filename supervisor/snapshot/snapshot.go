@@ -130,7 +130,8 @@ func mergedEnvironment(c *config.Program, who *proc.Account, directory string) (
 	fromFiles.Apply(vars)
 	var list []string
 	for _, k := range slices.Sorted(maps.Keys(vars)) {
-		list = append(list, k+"="+vars[k])
+		value, _ := c.InRelease(vars[k], directory)
+		list = append(list, k+"="+value)
 	}
 	return list, nil
 }

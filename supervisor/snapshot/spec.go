@@ -28,9 +28,9 @@ func (s *Snapshot) Worker(c *config.Program, seat Seat) worker.Spec {
 		seat.Sockets[i].FD = numbers[i]
 		spec.Listeners = append(spec.Listeners, seat.Sockets[i].Name)
 	}
-	spec.Command = fillAll(fdPlaceholders(c), c.Command)
+	spec.Command = s.words(c, fdPlaceholders(c), c.Command)
 	spec.Sockets, spec.Places = seat.FDs, numbers
-	spec.Ready = seat.Probe(c.Ready.Check)
+	spec.Ready = s.Probe(c, seat, c.Ready.Check)
 	spec.Watchdog = c.Health.Watchdog
 	told := dialect.Message{Dialects: c.Dialects, Sockets: seat.Sockets, Generation: seat.Generation}
 	spec.Told = told.Environment()
@@ -45,7 +45,7 @@ func (s *Snapshot) Worker(c *config.Program, seat Seat) worker.Spec {
 // Preflight returns what the preflight of a generation is run with.
 func (s *Snapshot) Preflight(c *config.Program) worker.Spec {
 	spec := s.process(c)
-	spec.Command = fillAll(fdPlaceholders(c), c.Reload.Preflight)
+	spec.Command = s.words(c, fdPlaceholders(c), c.Reload.Preflight)
 	return spec
 }
 
@@ -65,11 +65,11 @@ func (s *Snapshot) process(c *config.Program) worker.Spec {
 }
 
 // Probe fills in the placeholders of a probe that are known before the spawn; {pid} is left to package worker.
-func (seat Seat) Probe(r ready.Check) ready.Check {
+func (s *Snapshot) Probe(c *config.Program, seat Seat, r ready.Check) ready.Check {
 	fill := strings.NewReplacer("{slot}", strconv.Itoa(seat.Slot), "{generation}", strconv.Itoa(seat.Generation))
 	r.URL = fillIn(fill, r.URL)
 	r.Address = fillIn(fill, r.Address)
-	r.Command = fillAll(fill, r.Command)
+	r.Command = s.words(c, fill, r.Command)
 	return r
 }
 
@@ -82,10 +82,11 @@ func fdPlaceholders(c *config.Program) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-func fillAll(r *strings.Replacer, words []string) []string {
+// words returns the words of a command, filled in, with the paths below the directory in the release of this generation.
+func (s *Snapshot) words(c *config.Program, r *strings.Replacer, words []string) []string {
 	filled := make([]string, len(words))
 	for i, w := range words {
-		filled[i] = fillIn(r, w)
+		filled[i], _ = c.InRelease(fillIn(r, w), s.Directory)
 	}
 	return filled
 }
