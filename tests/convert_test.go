@@ -104,36 +104,6 @@ func TestConvertedFastCGIProgramHasItsSocketAsStdin(t *testing.T) {
 	}
 }
 
-func TestConvertedCircusINIServesWithItsSocket(t *testing.T) {
-	t.Parallel()
-	m, at := lab.Prepare(t), lab.Reserve(t)
-	host, port, _ := strings.Cut(at, ":")
-	m.File("circus.ini", `
-[watcher:web]
-cmd = sh -c
-args = "echo $(circus.sockets.http) $(circus.wid) $CAKE >>out; exec `+lab.Built.Hello+`"
-working_dir = `+m.Dir+`
-use_sockets = True
-numprocesses = 2
-copy_env = True
-
-[socket:http]
-host = `+host+`
-port = `+port+`
-
-[env:w*]
-CAKE = lie
-`)
-	convert(m, m.Path("circus.ini"))
-	m.Launch("-c", m.Path("config.toml"))
-	deploys(m, at)
-	for _, want := range []string{"3 1 lie\n", "3 2 lie\n"} {
-		if out := m.Read("out"); !strings.Contains(out, want) {
-			t.Errorf("no worker has descriptor, number and variable %q: %q", want, out)
-		}
-	}
-}
-
 func TestConvertedProcfileRunsWithItsPortAndItsVariables(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
@@ -156,8 +126,8 @@ func TestConvertedProcfileRunsWithItsPortAndItsVariables(t *testing.T) {
 func TestConvertReadsStdinAndPrints(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
-	m.File("circus.ini", "[watcher:web]\ncmd = sleep 1000\npriority = 3\n")
-	cmd := exec.Command("sh", "-c", `"$0" convert - <circus.ini 2>err`, lab.Built.Supervisord)
+	m.File("app.conf", "[program:web]\ncommand = sleep 1000\npriority = 3\n")
+	cmd := exec.Command("sh", "-c", `"$0" convert - <app.conf 2>err`, lab.Built.Supervisord)
 	cmd.Env, cmd.Dir = m.Environ(), m.Dir
 	raw, err := cmd.Output()
 	lab.Must(t, err)
@@ -165,7 +135,7 @@ func TestConvertReadsStdinAndPrints(t *testing.T) {
 	if !strings.Contains(out, "[program.web]\ncommand = [\"sleep\", \"1000\"]\n") || !strings.Contains(out, "# stdin:3: priority = 3: no equivalent: ") {
 		t.Errorf("it prints:\n%s", out)
 	}
-	if said := m.Read("err"); !strings.Contains(said, "converted 1 program from circus; 1 setting without an equivalent") {
+	if said := m.Read("err"); !strings.Contains(said, "converted 1 program from supervisor; 1 setting without an equivalent") {
 		t.Errorf("it says %q", said)
 	}
 }

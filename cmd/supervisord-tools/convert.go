@@ -31,16 +31,16 @@ func convertCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "convert FILE | convert -- COMMAND",
 		Short: "convert another supervisor's configuration",
-		Long: `convert reads a command line of start_server, the ini file of circus or Python's supervisor, a Procfile, a unit of
+		Long: `convert reads a command line of start_server, the ini file of Python's supervisor, a Procfile, a unit of
 systemd, an ecosystem file of pm2, or a file of Docker Compose, and prints the equivalent configuration of supervisord. A setting
 without an equivalent becomes a comment with its position, its key, and what to do instead: search for "no equivalent". A server
 that is known, such as gunicorn or nginx, gets the configuration with which a reload loses no request. FILE may be - for stdin.
 convert recognizes the kind of FILE by its name and content, unless --from names it. A malformed source is an error with file and
 line. What to do next is said on stderr.`,
 		Example: `  supervisord convert /etc/supervisor/supervisord.conf
-  supervisord convert -o config.toml circus.ini && supervisord check -c config.toml
+  supervisord convert -o config.toml Procfile && supervisord check -c config.toml
   supervisord convert /etc/systemd/system/web.service
-  supervisord convert --env production -o config.toml ecosystem.config.js
+  node -p 'JSON.stringify(require("./ecosystem.config.js"))' >ecosystem.json && supervisord convert --env production ecosystem.json
   supervisord convert -- start_server --port 8080 --interval 5 -- ./app -v
   supervisord convert -- foreman start -f Procfile -m web=2`,
 		Args: cobra.ArbitraryArgs,

@@ -20,10 +20,10 @@ var formats = []struct {
 }{
 	{pattern.Lazy(`^\[(supervisord|supervisorctl|unix_http_server|inet_http_server|(program|group|eventlistener|fcgi-program|rpcinterface):[^\]]*)\]`),
 		format{"the configuration of Python's Supervisor, which is another program", convertIt}},
-	{pattern.Lazy(`^\[(circus|(watcher|socket|plugin|env):[^\]]*)\]`), format{"the configuration of circus, which is another program", convertIt}},
+	{pattern.Lazy(`^\[(circus|(watcher|socket|plugin|env):[^\]]*)\]`), format{"the configuration of circus, which is another program", "write a [program.NAME] table for each watcher: docs/configuration.md has the keys"}},
 	{pattern.Lazy(`^\[(Unit|Service|Socket|Install)\]`), format{"a unit of systemd", convertIt}},
 	{pattern.Lazy(`^services:\s*(#.*)?$`), format{"a file of Docker Compose", convertIt}},
-	{pattern.Lazy(`^(module\.exports\b|export default\b)`), format{"JavaScript, such as an ecosystem file of pm2", convertIt}},
+	{pattern.Lazy(`^(module\.exports\b|export default\b)`), format{"JavaScript, such as an ecosystem file of pm2", "supervisord convert %s says how to convert it"}},
 	{pattern.Lazy(`^\{`), format{"JSON, and a configuration is TOML", "write [program.NAME] tables, or if this is pm2's, " + convertIt}},
 	{pattern.Lazy(`^(---\s*$|[A-Za-z_][A-Za-z0-9_-]*:(\s|$))`), format{"YAML, and a configuration is TOML", "write [program.NAME] tables with key = value, as in config.toml.example"}},
 }

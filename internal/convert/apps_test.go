@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -8,8 +9,8 @@ import (
 )
 
 func TestStageOfPM2IsChosen(t *testing.T) {
-	const text = "module.exports = {apps: [{script: 'a.js', env: {A: 1, B: 1}, env_production: {B: 2}, env_test: {B: 3}}]}"
-	r, err := Convert(source.Input{Name: "ecosystem.config.js", Stage: "production", Text: text}, elsewhere("testdata"))
+	const text = `{"apps": [{"script": "a.js", "env": {"A": 1, "B": 1}, "env_production": {"B": 2}, "env_test": {"B": 3}}]}`
+	r, err := Convert(source.Input{Name: "ecosystem.json", Stage: "production", Text: text}, elsewhere("testdata"))
 	contains(t, r, err, `A = "1"`, `B = "2"`, "convert with --env test")
 }
 
@@ -19,15 +20,35 @@ func TestPM2IsReadFromYAML(t *testing.T) {
 }
 
 func TestClusterOfKnownServerBecomesWorkers(t *testing.T) {
-	r, err := Convert(source.Input{Name: "ecosystem.config.cjs", Text: "export default [{script: 'uvicorn', interpreter: 'none', args: 'a:b --port 80', instances: 3, exec_mode: 'cluster'}]"}, elsewhere("testdata"))
+	r, err := Convert(source.Input{Name: "ecosystem.json",
+		Text: `[{"script": "uvicorn", "interpreter": "none", "args": "a:b --port 80", "instances": 3, "exec_mode": "cluster"}]`}, elsewhere("testdata"))
 	contains(t, r, err, `"{fd:http}"`, `address = "127.0.0.1:80"`, "workers   = 3")
+}
+
+func TestJavaScriptIsEvaluatedByNode(t *testing.T) {
+	for name, text := range map[string]string{
+		"ecosystem.config.js":     "module.exports = { apps: [{ script: 'x' }] }",
+		"/srv/web/pm2.config.cjs": "const a = require('./a')\nmodule.exports = a",
+		"deploy/ecosystem.mjs":    "export default { apps: [] }",
+		"ecosystem.comments.json": "{ // apps\n\"apps\": []}",
+	} {
+		_, err := Convert(source.Input{Name: name, Text: text}, elsewhere("testdata"))
+		module := name
+		if !filepath.IsAbs(name) {
+			module = "./" + name
+		}
+		want := `node -p 'JSON.stringify(require("` + module + `"))' > ecosystem.json && supervisord convert ecosystem.json`
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
 }
 
 // TestEveryKindSaysWhatToDoNext checks that the steps are there, and name the command that stops the old supervisor.
 func TestEveryKindSaysWhatToDoNext(t *testing.T) {
 	for name, stops := range map[string]string{
 		"systemd/node": "systemctl disable --now node", "pm2/json": "pm2 stop json", "compose/shop": "docker compose stop web api", "supervisor/laravel": "disable --now supervisor",
-		"circus/nasty": "circusctl quit", "procfile/usual": "stop foreman", "start_server/short": "stop start_server",
+		"procfile/usual": "stop foreman", "start_server/short": "stop start_server",
 	} {
 		s := goldenFiles(t)["testdata/"+name+".in"]
 		s.Name = strings.TrimSuffix(s.Name, ".in")

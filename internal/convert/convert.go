@@ -1,5 +1,5 @@
 // Package convert translates the configuration of another supervisor: the command line of start_server, the ini file of
-// circus or Python's supervisor, a Procfile, a unit of systemd, an ecosystem file of pm2, or a file of Docker Compose.
+// Python's supervisor, a Procfile, a unit of systemd, an ecosystem file of pm2, or a file of Docker Compose.
 //
 // Package source reads, with package shell; package draft writes, with package servers; packages unit and apps convert the sources that are not here. A source is a row of the table sources and a file with its keys
 // as a table of draft.Rules. Everything that a source says ends up in a draft.Draft, in the order of the source, in TOML that
@@ -25,7 +25,6 @@ import (
 func sources() []converter {
 	return []converter{
 		{source.StartServer, "start_server start_server.pl", "", (*conversion).startServer},
-		{source.Circus, "", "circus watcher socket plugin env", (*conversion).circus},
 		{source.Supervisor, "", "supervisord program fcgi-program eventlistener group include unix_http_server inet_http_server supervisorctl rpcinterface",
 			(*conversion).supervisor},
 		{source.Procfile, "foreman honcho", "", (*conversion).procfile},

@@ -138,7 +138,7 @@ func TestKindIsRecognizedByTheFirstWord(t *testing.T) {
 			t.Errorf("%s: %q, %v", command, got, err)
 		}
 	}
-	for _, s := range []source.Input{{Args: []string{"./app"}}, {Args: []string{}}, {Name: "x", Text: "nothing\n"}, {Name: "x", Text: "[watcher:a]\n[program:b]\n"}} {
+	for _, s := range []source.Input{{Args: []string{"./app"}}, {Args: []string{}}, {Name: "x", Text: "nothing\n"}, {Name: "x", Text: "[Service]\n[program:b]\n"}} {
 		if got, err := recognize(s); err == nil || !strings.Contains(err.Error(), "write for example") && !strings.Contains(err.Error(), "--from") {
 			t.Errorf("%v: %q, %v", s, got, err)
 		}

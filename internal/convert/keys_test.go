@@ -57,37 +57,6 @@ func TestEveryKeyOfSupervisorItselfIsConvertedOrCommented(t *testing.T) {
 	}
 }
 
-func TestEveryKeyOfCircusIsConvertedOrCommented(t *testing.T) {
-	for _, line := range []string{
-		"args=z", "shell=true", "shell_args=z", "working_dir=/w", "uid=nobody", "gid=daemon", "copy_env=true", "copy_path=true", "warmup_delay=1", "autostart=true",
-		"numprocesses=2", "rlimit_nofile=1", "rlimit_stack=1", "stderr_stream.class=QueueStream", "stdout_stream.class=FancyStdoutStream", "stdout_stream.filename=/f",
-		"close_child_stdout=true", "close_child_stderr=true", "close_child_stdin=false", "send_hup=true", "stop_signal=INT", "stop_children=true", "max_retry=3",
-		"graceful_timeout=3", "priority=1", "singleton=true", "max_age=60", "max_age_variance=1", "on_demand=true", "hooks.before_start=x", "hooks.after_start=x",
-		"hooks.before_spawn=x", "hooks.after_spawn=x", "hooks.before_stop=x", "hooks.after_stop=x", "hooks.before_signal=x", "hooks.after_signal=x",
-		"hooks.extended_stats=x", "virtualenv=/v", "virtualenv_py_ver=3", "respawn=false", "check_flapping=true", "executable=x", "anything=x",
-	} {
-		shows(t, source.Circus, "[watcher:x]\ncmd=y\n", line+"\n", false)
-	}
-	shows(t, source.Circus, "[socket:s]\nport=1\n[watcher:x]\ncmd=y\n", "use_sockets=true\n", false)
-	shows(t, source.Circus, "[socket:s]\nport=1\n[watcher:x]\ncmd=y\n", "stdin_socket=s\n", false)
-	for _, line := range []string{
-		"host=h", "family=AF_INET6\nhost=::", "type=SOCK_DGRAM", "interface=lo", "path=/p", "path=/p\numask=077", "replace=true", "so_reuseport=true", "backlog=3",
-		"blocking=true", "proto=tcp",
-	} {
-		shows(t, source.Circus, "[watcher:x]\ncmd=y\nuse_sockets=1\n[socket:s]\nport=1\n", line+"\n", false)
-	}
-	for _, key := range strings.Fields("check_delay endpoint endpoint_owner pubsub_endpoint multicast_endpoint stats_endpoint statsd statsd_close_outputs " +
-		"stream_backend warmup_delay httpd httpd_host httpd_port httpd_close_outputs debug debug_gc logoutput loggerconfig fqdn_prefix ssh_server proc_name") {
-		shows(t, source.Circus, "[watcher:x]\ncmd=y\n[circus]\n", key+"=1\n", false)
-	}
-	for _, line := range []string{"include=x", "include_dir=x", "pidfile=p", "umask=022", "loglevel=INFO", "nonsense=1"} {
-		shows(t, source.Circus, "[watcher:x]\ncmd=y\n[circus]\n", line+"\n", false)
-	}
-	for _, section := range []string{"plugin:p]\nuse=x", "env]\nA=1", "env:x]\nA=1", "socket:s]\nport=1", "nonsense]\nx=1"} {
-		shows(t, source.Circus, "[watcher:x]\ncmd=y\n", "["+section+"\n", false)
-	}
-}
-
 // shows fails if an added line changes nothing. It is added last, so that the positions in comments stay the same.
 func shows(t *testing.T, kind source.SourceKind, base, line string, mayBeDefault bool) {
 	t.Helper()

@@ -13,7 +13,6 @@ func (d *conversion) next() []string {
 	unit := filepath.Base(d.Name)
 	off := map[source.SourceKind]string{
 		source.StartServer: "stop start_server (start_server --stop, or its own supervisor)",
-		source.Circus:      "stop circus: circusctl quit",
 		source.Supervisor:  "stop supervisor: systemctl disable --now supervisor",
 		source.Procfile:    "stop foreman, or what runs the Procfile",
 		source.Systemd:     "systemctl disable --now " + unit,

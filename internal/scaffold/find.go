@@ -35,7 +35,7 @@ var finders = []struct {
 }
 
 // converted are files of other supervisors, which `supervisord convert` reads.
-var converted = []string{"Procfile", "ecosystem.config.js", "ecosystem.json", "compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml", "supervisord.conf", "circus.ini"}
+var converted = []string{"Procfile", "ecosystem.config.js", "ecosystem.json", "compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml", "supervisord.conf"}
 
 // Find looks for a program in a directory. Without one the error says what Find looks for, or what to do instead.
 func Find(dir string) (Found, error) {

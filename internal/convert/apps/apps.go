@@ -1,4 +1,4 @@
-// Package apps converts the structured configurations of pm2 (JavaScript, JSON, YAML) and Docker Compose (YAML).
+// Package apps converts the structured configurations of pm2 (JSON, YAML) and Docker Compose (YAML).
 package apps
 
 import (
@@ -18,7 +18,7 @@ type rules struct {
 }
 
 const (
-	isCode    = "it is code, which only its own program evaluates: write the value"
+	notText   = "it is not text: write it as such"
 	unknown   = "it is not known here: see the documentation of the program that reads it"
 	logFormat = "supervisord passes the output on unchanged; `supervisord logs --json` has the times of lines"
 )
@@ -32,12 +32,10 @@ func (r rules) each(p *draft.Target, n *source.Node) {
 		one, isOne := r.one[item.Key]
 		structured, isStructured := r.structured[item.Key]
 		switch {
-		case isStructured && item.Kind != source.Code:
+		case isStructured:
 			p.Apply(structured, s)
-		case !isOne && !isStructured:
+		case !isOne:
 			p.Apply(r.otherwise, s)
-		case item.Kind == source.Code:
-			p.Lacks(s, isCode)
 		case item.Kind == source.Null:
 			p.Note("", s, "not needed: it has no value")
 		case item.Kind != source.Scalar:
@@ -56,7 +54,7 @@ func words(p *draft.Target, s source.Setting) (list []string, ok bool) {
 	case source.List:
 		for _, item := range s.Node.Items {
 			if item.Kind != source.Scalar {
-				p.Lacks(s, isCode)
+				p.Lacks(s, notText)
 				return nil, false
 			}
 			list = append(list, item.Value)
@@ -76,8 +74,6 @@ func pairs(p *draft.Target, s source.Setting, set func(item source.Setting, name
 			of.Text = item.Value
 		}
 		switch {
-		case item.Kind == source.Code:
-			p.Lacks(of, isCode)
 		case item.Kind == source.Null, !ok:
 			p.Note("", of, "not needed: programs inherit the environment of supervisord")
 		case item.Kind != source.Scalar:

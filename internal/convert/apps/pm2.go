@@ -30,20 +30,10 @@ var yaml = pattern.Lazy(`(?m)\A(?:\s*(?:#.*)?\n)*(?:apps|- ?\w+) *:`)
 
 // PM2 converts an ecosystem file.
 func PM2(d *draft.Draft) {
-	var root *source.Node
-	var problem *document.Problem
-	var around []*source.Node
-	if yaml().MatchString(d.Text) {
-		root, problem = source.ReadYAML(d.Name, source.Normalize(d.Text))
-	} else {
-		root, around, problem = source.ReadLiteral(d.Name, source.Normalize(d.Text))
-	}
+	root, problem := readEcosystem(d.Name, source.Normalize(d.Text))
 	if problem != nil {
 		d.Problems = append(d.Problems, *problem)
 		return
-	}
-	for _, code := range around {
-		d.Head.Lacks(source.Setting{At: code.At, Text: code.Value}, "it is code, which is not evaluated")
 	}
 	list := root
 	switch apps := root.Get("apps"); {
@@ -64,9 +54,26 @@ func PM2(d *draft.Draft) {
 		if item.Kind == source.Map {
 			convertApp(d, item)
 		} else {
-			d.Head.Lacks(source.Setting{At: item.At, Text: item.String()}, isCode)
+			d.Head.Lacks(source.Setting{At: item.At, Text: item.String()}, "it is not an app")
 		}
 	}
+}
+
+// readEcosystem reads JSON or YAML. JavaScript is a program, which node evaluates.
+func readEcosystem(name, text string) (*source.Node, *document.Problem) {
+	if yaml().MatchString(text) {
+		return source.ReadYAML(name, text)
+	}
+	root, problem := source.ReadJSON(name, text)
+	if problem != nil {
+		module := path.Join("/", name)
+		if !path.IsAbs(name) {
+			module = "./" + path.Clean(name)
+		}
+		problem.Remedy = fmt.Sprintf("if it is JavaScript, let node evaluate it, and convert the result: node -p 'JSON.stringify(require(%q))' "+
+			"> ecosystem.json && supervisord convert ecosystem.json", module)
+	}
+	return root, problem
 }
 
 func convertApp(d *draft.Draft, n *source.Node) {
@@ -133,11 +140,7 @@ func (a *app) rules() rules {
 
 // text keeps a key that other code reads from Given.
 func (a *app) text(p *draft.Target, s source.Setting) {
-	switch {
-	case s.Node.Kind == source.Code:
-		p.Off = true
-		p.Lacks(s, isCode+", and remove the # of these lines")
-	case s.Node.Kind != source.Scalar:
+	if s.Node.Kind != source.Scalar {
 		p.Wrong(s, "is not a single value", "write one value")
 	}
 }
@@ -149,8 +152,6 @@ func (a *app) otherwise(p *draft.Target, s source.Setting) {
 		a.environment(p, s)
 	case isStage:
 		p.Note("", s, "not used: convert with --env "+stage+" to use it")
-	case s.Node.Kind == source.Code:
-		p.Lacks(s, isCode)
 	default:
 		p.Lacks(s, unknown)
 	}

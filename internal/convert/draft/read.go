@@ -131,17 +131,7 @@ func OneOf(words map[string]string) Reader {
 	}
 }
 
-// AsSeconds reads a duration of at least the shortest, in seconds.
-func AsSeconds(shortest float64) Reader {
-	return func(p *Target, key string, s source.Setting) (any, bool) {
-		if n, ok := p.Number(s); ok {
-			return p.Duration(key, s, n, shortest)
-		}
-		return nil, false
-	}
-}
-
-// AsWholeSeconds is asSeconds for a number that must not have a fraction, and counts as 0 if it is negative.
+// AsWholeSeconds reads a whole number of seconds, of at least the shortest. A negative one counts as 0.
 func AsWholeSeconds(shortest float64) Reader {
 	return func(p *Target, key string, s source.Setting) (any, bool) {
 		if n, ok := p.Integer(s); ok {

@@ -85,11 +85,3 @@ func Is(value string) Condition {
 		return strings.EqualFold(strings.TrimSpace(s.Value), value), true
 	}
 }
-
-// AtMost compares a number.
-func AtMost(n int) Condition {
-	return func(p *Target, s source.Setting) (yes, ok bool) {
-		i, ok := p.Integer(s)
-		return ok && i <= n, ok
-	}
-}

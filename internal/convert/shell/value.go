@@ -32,8 +32,8 @@ func Exportable(name string) bool { return environment.CheckName(name) == nil }
 // Placeholder is how supervisord's own configuration writes a part for a descriptor. It cannot be escaped.
 const Placeholder = "{fd:"
 
-// Literal returns a value as a word of a command without a shell, or false if it needs a shell.
-func Literal(value string) (string, bool) {
+// literal returns a value as a word of a command without a shell, or false if it needs a shell.
+func literal(value string) (string, bool) {
 	for i, p := range Parts(value) {
 		if i%2 == 0 && strings.Contains(p, Placeholder) || i%2 == 1 && p[0] != Descriptor {
 			return "", false
@@ -178,7 +178,7 @@ func (v *Invocation) Export(name, value string) {
 func (v Invocation) Argv() []string {
 	argv, shell := []string{}, len(v.exports) > 0 || v.Dir != "" || v.Script != ""
 	for _, w := range v.Words {
-		s, ok := Literal(w)
+		s, ok := literal(w)
 		argv, shell = append(argv, s), shell || !ok
 	}
 	if !shell {

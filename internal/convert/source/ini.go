@@ -8,9 +8,9 @@ import (
 	"example.org/supervisord/internal/config/document"
 )
 
-// systemd reads its units as systemd.syntax(7) says; circus and supervisor read their ini files by two dialects of Python's ConfigParser, which differ in what begins a comment, what
-// continues a value, and which of two equal keys counts. The ini packages for Go (gopkg.in/ini.v1 among them) implement neither,
-// and give no line numbers; so this scanner follows the two parsers line by line.
+// systemd reads its units as systemd.syntax(7) says; supervisor reads its ini
+// file by a dialect of Python's ConfigParser. The ini packages for Go (gopkg.in/ini.v1 among them) implement neither what begins a
+// comment in it nor what continues a value, and give no line numbers; so this scanner follows the parsers line by line.
 
 // dialect is how an ini file is read.
 type dialect struct {
@@ -234,42 +234,6 @@ func inlineComment(line string) int {
 		}
 	}
 	return -1
-}
-
-// NewCircusINI reads as circus' own StrictConfigParser does.
-func NewCircusINI() *INI { return newINI(dialect{read: (*iniScanner).circusLine}) }
-
-func (r *iniScanner) circusLine(raw string) {
-	fields := strings.Fields(raw)
-	switch {
-	case len(fields) == 0:
-		r.comments = nil
-	case raw[0] == '#' || raw[0] == ';':
-		r.comment(raw)
-	case strings.EqualFold(fields[0], "rem") && !unicode.IsSpace(rune(raw[0])):
-		r.comment(raw[3:])
-	case unicode.IsSpace(rune(raw[0])) && r.entry != nil:
-		r.continues(strings.TrimSpace(raw))
-	case !strings.HasPrefix(raw, fields[0]):
-		r.wrong("is indented but continues no value", "remove the indentation")
-	default:
-		r.circusKey(raw)
-	}
-}
-
-// circusKey reads a header or a key. A ; after a space begins a comment.
-func (r *iniScanner) circusKey(raw string) {
-	comment := ""
-	if at := strings.IndexAny(raw, "=:"); at >= 0 && raw[0] != '[' {
-		value := strings.TrimLeftFunc(raw[at+1:], unicode.IsSpace)
-		if semi := strings.IndexByte(value, ';'); semi > 0 && unicode.IsSpace(rune(value[semi-1])) {
-			raw, comment = raw[:len(raw)-len(value)+semi], value[semi:]
-		}
-	}
-	r.line(raw, comment)
-	if r.entry != nil && r.entry.Value == `""` {
-		r.entry.Value = ""
-	}
 }
 
 // NewUnit reads as systemd does. Which of equal keys count depends on the key.

@@ -1,7 +1,10 @@
 package source
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"strconv"
 	"strings"
 
@@ -19,7 +22,6 @@ const (
 	Scalar          // a string, number or boolean, as text
 	List
 	Map
-	Code // an expression of a language, which nothing here evaluates
 )
 
 // Node is a value of a structured source, such as JSON or YAML.
@@ -27,7 +29,7 @@ type Node struct {
 	Kind     NodeKind
 	At       Location
 	Key      string // in a map
-	Value    string // of a scalar, or the code
+	Value    string // of a scalar
 	Items    []*Node
 	Comments []string
 }
@@ -82,6 +84,80 @@ var errTooLarge = errors.New("has too many values, or too deep ones")
 
 // yamlLine is where a mistake is, as package yaml says it.
 var yamlLine = pattern.Lazy(`^(?:yaml: )?(?:unmarshal errors:\s*)?(?:line (\d+): )?`)
+
+// ReadJSON reads a file with one JSON value.
+func ReadJSON(file, text string) (*Node, *document.Problem) {
+	r := jsonReader{file: file, text: text, Decoder: json.NewDecoder(strings.NewReader(text))}
+	r.UseNumber()
+	n, err := r.value(0)
+	if _, more := r.Token(); err == nil && more != io.EOF {
+		err = errors.New("something follows the value")
+	}
+	if err != nil {
+		return nil, &document.Problem{File: file, Position: document.Position{Line: r.line()}, What: "is not JSON: " + err.Error()}
+	}
+	return n, nil
+}
+
+type jsonReader struct {
+	*json.Decoder
+	file, text string
+	nodes      int
+}
+
+// line returns the line of the token that was read last.
+func (r *jsonReader) line() int { return 1 + strings.Count(r.text[:r.InputOffset()], "\n") }
+
+// value reads a value.
+func (r *jsonReader) value(depth int) (*Node, error) {
+	t, err := r.Token()
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{At: Location{File: r.file, Line: r.line()}}
+	if r.nodes++; r.nodes > mostNodes || depth > deepest {
+		return n, errTooLarge
+	}
+	switch t {
+	case json.Delim('{'):
+		n.Kind = Map
+	case json.Delim('['):
+		n.Kind = List
+	case nil:
+		return n, nil
+	default:
+		n.Kind, n.Value = Scalar, fmt.Sprint(t)
+		return n, nil
+	}
+	for r.More() && err == nil {
+		err = r.item(n, depth)
+	}
+	if err == nil {
+		_, err = r.Token() // the end
+	}
+	return n, err
+}
+
+// item reads an item of a list, or a key and its value.
+func (r *jsonReader) item(n *Node, depth int) error {
+	key, line := "", 0
+	if n.Kind == Map {
+		t, err := r.Token()
+		if err != nil {
+			return err
+		}
+		key, line = fmt.Sprint(t), r.line()
+	}
+	item, err := r.value(depth + 1)
+	if err != nil {
+		return err
+	}
+	if item.Key = key; n.Kind == Map {
+		item.At.Line = line
+	}
+	n.Items = append(n.Items, item)
+	return nil
+}
 
 // ReadYAML reads the first document of a YAML file.
 func ReadYAML(file, text string) (*Node, *document.Problem) {

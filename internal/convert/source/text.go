@@ -15,7 +15,6 @@ type SourceKind string
 // The kinds.
 const (
 	StartServer SourceKind = "start_server"
-	Circus      SourceKind = "circus"
 	Supervisor  SourceKind = "supervisor"
 	Procfile    SourceKind = "procfile"
 	Systemd     SourceKind = "systemd"
