@@ -143,7 +143,7 @@ func (s *sock) speak(r Resolved) error {
 
 // replaceSilent puts a socket that does not listen in the place of one with a path: shutdown(2) on a unix socket is final.
 func (s *sock) replaceSilent(r Resolved) error {
-	if !s.reachable(r) {
+	if !s.reachable() {
 		return nil
 	}
 	release, err := unixpath.Lock(r.at.path)
@@ -155,13 +155,10 @@ func (s *sock) replaceSilent(r Resolved) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Unlink(r.at.path); err != nil {
-		_ = unix.Close(fd)
-		return err
-	}
+	s.place.Remove()
 	fresh := &sock{fd: fd, number: s.number, silent: true}
 	if err := fresh.bindPath(r); err != nil {
-		fresh.discard(r)
+		fresh.discard()
 		return err
 	}
 	_ = unix.Close(s.fd) // a worker that has it gets no more connections

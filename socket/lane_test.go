@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -198,9 +197,7 @@ func TestSocketWithARemovedPathIsReboundForTheNextGeneration(t *testing.T) {
 	spec, path := onDisk(t)
 	table, w, fd := opened(t, spec)
 	old := claimed(t, table, []string{w.Key()})
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	spoil(t, path, true)
 	if table.Stranded(w.Key()) {
 		t.Error("the socket was not bound again yet")
 	}
@@ -235,9 +232,7 @@ func TestUnreachableSocketComesBackToItsGeneration(t *testing.T) {
 	spec, path := onDisk(t)
 	before, w, _ := opened(t, spec)
 	old := claimed(t, before, []string{w.Key()})
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	spoil(t, path, true)
 	table := newTable(t)
 	table.Offer(handedOver(t, before))
 	if err := errors.Join(table.Resume([]Holding{{Resolved: w.Resolved, Claim: old[0], Serves: true}})...); err != nil {

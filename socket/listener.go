@@ -129,7 +129,7 @@ func (l *listener) nextNumber() int {
 }
 
 func (ln *lane) held() bool      { return ln.holds > 0 }
-func (ln *lane) reachable() bool { return ln.slots[0].reachable(ln.r) }
+func (ln *lane) reachable() bool { return ln.slots[0].reachable() }
 
 // owned reports whether one generation has the lane for itself.
 func (ln *lane) owned() bool { return ln.holds == 1 && !ln.shared }
@@ -212,7 +212,7 @@ func (l *listener) drop() {
 			// Who has it, too, must not keep it in the group, as a stray process, nor keep the address, as systemd's store for a moment.
 			m.withdraw()
 		}
-		m.discard(l.r)
+		m.discard()
 		l.members = slices.Delete(l.members, i, i+1)
 	}
 }

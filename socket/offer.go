@@ -52,7 +52,7 @@ func (s *sock) exportName(key string) string {
 	case s.foreign:
 		origin = "f"
 	case s.hasPath():
-		origin = hash(s.inode.String())
+		origin = s.place.Inode.Mark()
 	}
 	readable := strings.ReplaceAll(inherit.FDName(key[:min(len(key), 120)]), " ", "_")
 	return "s." + readable + "." + hash(key) + "." + strconv.Itoa(s.number) + "." + origin
@@ -71,8 +71,7 @@ type offer struct {
 	key    string // the hash in an export name; "": not exported
 	number int    // likewise
 	origin string
-	at     string         // the name at which its inode was when it was offered; "": none, or it has no path
-	inode  unixpath.Inode // likewise
+	inode  unixpath.Inode // to which it was bound, as far as it was found
 	taken  bool
 }
 
@@ -83,35 +82,34 @@ func socketID(fd int) uint64 {
 	return st.Ino
 }
 
-// locate finds out whether the inode of an offered socket is at the path to which it was bound.
+// locate finds the inode of an offered socket by the path to which it was bound: there, or beside it.
 func (o *offer) locate() {
 	if o.Network != "unix" || !strings.HasPrefix(o.Address, "/") {
 		return
 	}
-	i, err := unixpath.At(o.Address)
-	if err != nil {
+	if o.hadPath() {
+		o.inode, _ = unixpath.Found(o.Address, func(i unixpath.Inode) bool { return i.Mark() == o.origin })
 		return
 	}
-	bound := true
-	if o.hadPath() {
-		bound = hash(i.String()) == o.origin
-	} else if number, err := diag.BoundTo(o.id); err == nil {
-		bound = uint32(i.Number()) == number
+	if number, err := diag.BoundTo(o.id); err == nil {
+		o.inode, _ = unixpath.Found(o.Address, func(i unixpath.Inode) bool { return uint32(i.Number()) == number })
+		return
 	}
-	if bound {
-		o.at, o.inode = o.Address, i
-	}
+	o.inode, _ = unixpath.At(o.Address) // the kernel does not say
 }
 
-// path is where clients find the socket, as far as is known; "": it has none, or something else is there.
-func (o *offer) path() string {
-	if o.at == "" {
+// place is where clients find the socket, as far as is known, or may find it again; false: nowhere.
+func (o *offer) place() (unixpath.Place, bool) {
+	if o.inode == (unixpath.Inode{}) {
 		o.locate() // it may be that the file system could not be asked
 	}
-	if o.at == "" || o.inode.Gone(o.at) {
-		return ""
-	}
-	return o.at
+	p := unixpath.Place{Path: o.Address, Inode: o.inode}
+	return p, o.inode != unixpath.Inode{} && p.Reachable()
+}
+
+func (o *offer) reachable() bool {
+	_, is := o.place()
+	return is
 }
 
 // hadPath reports whether a supervisor had bound the socket to a path.
@@ -141,8 +139,8 @@ func (t *Table) Offer(sockets []inherit.Socket) {
 func (t *Table) Unclaimed() []inherit.Socket {
 	var left []inherit.Socket
 	for _, o := range t.offers {
-		if o.hadPath() && !t.has(o.id) && o.path() != "" && o.inode.IsAt(o.at) {
-			_ = unix.Unlink(o.at) // a path that stays behind is stale, and the next start replaces it
+		if place, is := o.place(); is && o.hadPath() && !t.has(o.id) {
+			place.Remove()
 		}
 		if t.isExtra(o) {
 			// A draining worker may still have it; it must not keep getting its share of the connections.
@@ -211,15 +209,15 @@ func (o *offer) rank(r Resolved, number int, exactly bool) int {
 		return 4
 	case !o.Listens && o.key == "":
 		return 0
-	case r.at.onDisk() && o.path() == "":
-		return 0 // clients do not find it
+	case r.at.onDisk() && !o.reachable():
+		return 0
 	case exportedHere && o.number == number:
 		return 4
 	case exportedHere && !r.PerSlot:
 		return 3
 	case o.key == "" && r.Name != "" && o.Name == inherit.FDName(r.Name):
 		return 2
-	case r.at.isBound(o.Address), r.at.isUnix() && o.at == r.at.path:
+	case r.at.isBound(o.Address):
 		return 1
 	}
 	return 0
@@ -256,11 +254,11 @@ func (u *update) adopt(l *listener, r Resolved, o *offer) (*sock, error) {
 		m.number++ // the gap says that the order of the group is not that of the numbers
 	}
 	var err error
-	if o.path() != "" {
-		m.inode = o.inode
-	}
-	if !m.hasPath() && o.hadPath() {
-		m.inode = unixpath.Lost
+	if place, is := o.place(); is {
+		m.place = place
+		err = m.place.Note()
+	} else if o.hadPath() {
+		m.place = unixpath.Place{Path: o.Address, Inode: unixpath.Lost}
 	}
 	if err = refused(r, err); err == nil {
 		err = o.fit(m, r)

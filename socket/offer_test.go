@@ -211,22 +211,30 @@ func TestSocketThatIsNotWantedIsLeftOver(t *testing.T) {
 	}
 }
 
-func TestSocketWithARemovedPathIsNotAdopted(t *testing.T) {
+func TestSocketWithARemovedPathIsAdoptedWhileItHasAName(t *testing.T) {
 	spec, path := onDisk(t)
-	for what, spoil := range map[string]func(){
-		"removed":  func() { _ = os.Remove(path) },
-		"replaced": func() { _ = os.Remove(path); stale(t, path) },
+	for what, c := range map[string]struct {
+		put      func()
+		alsoLink bool
+	}{
+		"removed":               {func() {}, false},
+		"replaced":              {func() { stale(t, path) }, false},
+		"removed with its link": {func() {}, true},
 	} {
 		table := newTable(t)
 		w := want(t, spec)
 		table.Offer(orphaned(t, w))
-		spoil()
+		spoil(t, path, c.alsoLink)
+		c.put()
 		apply(t, table, w)
 		left := table.Unclaimed()
-		if len(left) != 1 {
-			t.Fatalf("%s: left over: %v", what, left)
+		if len(left) > 0 != c.alsoLink {
+			t.Errorf("%s: left over: %v", what, left)
 		}
-		_ = unix.Close(left[0].FD)
+		for _, l := range left {
+			_ = unix.Close(l.FD)
+		}
+		apply(t, table, w) // it looks after the path
 		dial(t, "unix", path)
 		accepted(t, table.FD(w.Key(), 0))
 		_ = table.Close()

@@ -21,7 +21,7 @@ type sock struct {
 	fd      int
 	number  int            // among the members of its listener, unique and unchanged as long as it is open
 	tag     int            // that its TCP connections have; see tag.go
-	inode   unixpath.Inode // what was bound to the path of a unix socket; zero: no path
+	place   unixpath.Place // where clients find a unix socket that was bound to a path; zero: no path
 	foreign bool           // from a systemd socket unit: its path is not ours to remove
 	stray   bool           // a process that is not one of our workers accepts from it
 	silent  bool           // bound, but not listening
@@ -198,32 +198,39 @@ func openPath(r Resolved, how opening) (*sock, error) {
 	}
 	s := &sock{fd: fd, silent: how.silent}
 	if err := s.bindPath(r); err != nil {
-		s.discard(r)
+		s.discard()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *sock) bindPath(r Resolved) (err error) {
-	if s.inode, err = unixpath.Bind(s.fd, r.at.path, r.Mode, r.uid, r.gid); err != nil {
+func (s *sock) bindPath(r Resolved) error {
+	inode, err := unixpath.Bind(s.fd, r.at.path, r.Mode, r.uid, r.gid)
+	if inode != (unixpath.Inode{}) {
+		s.place = unixpath.Place{Path: r.at.path, Inode: inode}
+	}
+	if err == nil {
+		s.place.Keep()
+		err = s.place.Note()
+	}
+	if err != nil {
 		return err
 	}
 	return setBacklog(s, r)
 }
 
 // hasPath reports whether the socket was bound to a path.
-func (s *sock) hasPath() bool { return s.inode != unixpath.Inode{} }
+func (s *sock) hasPath() bool { return s.place.Path != "" }
 
-// reachable reports whether clients still find the socket: its path was not removed or replaced.
-func (s *sock) reachable(r Resolved) bool { return !s.hasPath() || !s.inode.Gone(r.at.path) }
+// reachable reports whether clients find the socket, or will when its path is put back.
+func (s *sock) reachable() bool { return !s.hasPath() || s.place.Reachable() }
 
 // discard closes the socket, and removes its path if that is ours and still leads to it.
-func (s *sock) discard(r Resolved) {
-	if s.foreign {
-		_ = unix.Close(s.fd)
-		return
+func (s *sock) discard() {
+	if s.hasPath() && !s.foreign {
+		s.place.Remove() // first: as long as the socket listens, no other supervisor takes the path for stale
 	}
-	unixpath.Close(s.fd, r.at.path, s.inode)
+	_ = unix.Close(s.fd)
 }
 
 // fullBacklog is the kernel's limit, or its default where a unit with ProcSubset=pid hides the limit.

@@ -284,7 +284,7 @@ func (t *Table) Close() error {
 			_ = detach(l.members[0].fd)
 		}
 		for i := len(l.members) - 1; i >= 0; i-- {
-			l.members[i].discard(l.r)
+			l.members[i].discard()
 		}
 	}
 	for _, o := range t.offers {

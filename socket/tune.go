@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
-
-	"example.org/supervisord/socket/unixpath"
 )
 
 // tunable is an option that can be changed on a live socket.
@@ -90,7 +88,10 @@ func setAccess(s *sock, r Resolved) error {
 	if s.foreign {
 		return nil
 	}
-	return unixpath.SetAccess(r.at.path, s.inode, r.Mode, r.uid, r.gid)
+	if err := s.place.SetAccess(r.Mode, r.uid, r.gid); err != nil {
+		return err
+	}
+	return s.place.Note()
 }
 
 // backlog is the length of the queue.

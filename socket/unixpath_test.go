@@ -303,24 +303,122 @@ func TestSocketOfAnotherIsNotRemovedAtTheEnd(t *testing.T) {
 	dialless(t, path)
 }
 
-func TestSocketWithARemovedPathIsBoundAgain(t *testing.T) {
+// spoil removes a path, and with alsoLink the hidden link beside it.
+func spoil(t testing.TB, path string, alsoLink bool) {
+	t.Helper()
+	names := []string{path}
+	if links, _ := filepath.Glob(filepath.Dir(path) + "/.web.sock.????????????????"); alsoLink {
+		names = append(names, links...)
+	}
+	for _, name := range names {
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestRemovedPathIsPutBack(t *testing.T) {
 	spec, path := onDisk(t)
-	for what, spoil := range map[string]func(){
-		"removed":  func() { _ = os.Remove(path) },
-		"replaced": func() { _ = os.Remove(path); stale(t, path) },
+	for what, c := range map[string]struct {
+		put            func()
+		alsoLink, same bool
+	}{
+		"removed":               {func() {}, false, true},
+		"replaced":              {func() { stale(t, path) }, false, true},
+		"removed with its link": {func() {}, true, false},
 	} {
 		table, w, fd := opened(t, spec)
 		before := inodeOf(t, fd)
-		spoil()
+		spoil(t, path, c.alsoLink)
+		c.put()
 		apply(t, table, w)
 		fd = table.FD(w.Key(), 0)
-		if inodeOf(t, fd) == before {
-			t.Errorf("%s: it is still the old socket", what)
+		if inodeOf(t, fd) == before != c.same {
+			t.Errorf("%s: it is still the old socket, or another one", what)
 		}
 		dial(t, "unix", path)
 		accepted(t, fd)
 		_ = table.Close()
+		if left, _ := filepath.Glob(filepath.Dir(path) + "/.*"); len(left) > 0 {
+			t.Errorf("%s: %v is left", what, left)
+		}
 	}
+}
+
+func TestAccessIsPutBack(t *testing.T) {
+	spec, path := onDisk(t)
+	spec.Mode = 0o660
+	table, w, _ := opened(t, spec)
+	for _, c := range []struct {
+		change func() error
+		says   string
+	}{
+		{func() error { return os.Chmod(path, 0o600) }, "its mode was changed from 0660 to 0600"},
+		{func() error { return os.Chown(path, 1, 1) }, "its owner was changed"},
+		{func() error { return unix.Setxattr(path, "system.posix_acl_access", someACL, 0) }, "its ACL was changed"},
+	} {
+		if err := c.change(); err != nil {
+			t.Logf("cannot be tried here: %v", err) // not root, or no ACLs
+			continue
+		}
+		if damage, err := table.Mend(w.Key()); err != nil || !strings.Contains(damage, c.says) {
+			t.Errorf("found %q, %v, want %q", damage, err, c.says)
+		}
+		var st unix.Stat_t
+		_ = unix.Stat(path, &st)
+		if n, _ := unix.Getxattr(path, "system.posix_acl_access", nil); st.Mode&0o777 != 0o660 || int(st.Uid) != os.Geteuid() || n > 0 {
+			t.Errorf("%s: it has mode %o, owner %d, and an ACL of %d bytes", c.says, st.Mode, st.Uid, n)
+		}
+		if damage, err := table.Mend(w.Key()); damage != "" || err != nil {
+			t.Errorf("again: found %q, %v", damage, err)
+		}
+	}
+}
+
+// someACL is user::rw-, user:1:rw-, group::rw-, mask::rw-, other::---, acl(5).
+var someACL = []byte("\x02\x00\x00\x00" + "\x01\x00\x06\x00\xff\xff\xff\xff" + "\x02\x00\x06\x00\x01\x00\x00\x00" +
+	"\x04\x00\x06\x00\xff\xff\xff\xff" + "\x10\x00\x06\x00\xff\xff\xff\xff" + "\x20\x00\x00\x00\xff\xff\xff\xff")
+
+// TestWhatSomebodyElseHasPutAtThePathStays: only a socket on which nothing answers is replaced, and not at once.
+func TestWhatSomebodyElseHasPutAtThePathStays(t *testing.T) {
+	spec, path := onDisk(t)
+	for what, put := range map[string]func(){
+		"a socket on which somebody answers": func() {
+			l, err := net.Listen("unix", path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { l.Close() })
+		},
+		"a socket that is about to listen": func() { stale(t, path) },
+		"a file":                           func() { _ = os.WriteFile(path, []byte("x"), 0o600) },
+	} {
+		table, w, _ := opened(t, spec)
+		spoil(t, path, false)
+		put()
+		there := statOf(t, path)
+		if damage, err := table.Mend(w.Key()); damage == "" || !errors.Is(err, unix.EADDRINUSE) {
+			t.Errorf("%s: found %q, %v", what, damage, err)
+		}
+		if !os.SameFile(there, statOf(t, path)) {
+			t.Errorf("%s was replaced", what)
+		}
+		_ = os.Remove(path)
+		if damage, err := table.Mend(w.Key()); damage == "" || err != nil {
+			t.Errorf("%s is gone: found %q, %v", what, damage, err)
+		}
+		dial(t, "unix", path)
+		_ = table.Close()
+	}
+}
+
+func statOf(t testing.TB, path string) os.FileInfo {
+	t.Helper()
+	st, err := os.Lstat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
 }
 
 func TestPathTakenByALiveServerFailsTheUpdate(t *testing.T) {
@@ -346,9 +444,13 @@ func TestModeOfAReplacedSocketIsNotChanged(t *testing.T) {
 	if err := os.Symlink("/etc/hostname", path); err != nil {
 		t.Fatal(err)
 	}
-	l := table.listeners[w.Key()]
-	if err := setAccess(l.lanes[0].slots[0], w.Resolved); err == nil || !strings.Contains(err.Error(), "replaced") {
-		t.Errorf("got %v", err)
+	before := statOf(t, "/etc/hostname").Mode()
+	w.Mode = 0o612
+	if err := setAccess(table.listeners[w.Key()].lanes[0].slots[0], w.Resolved); err != nil {
+		t.Error(err)
+	}
+	if now := statOf(t, "/etc/hostname").Mode(); now != before {
+		t.Errorf("the mode of another file is %v", now)
 	}
 }
 

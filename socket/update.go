@@ -1,11 +1,13 @@
 package socket
 
 import (
+	"errors"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/socket/inherit"
+	"example.org/supervisord/socket/unixpath"
 )
 
 // Update makes the table hold what the configuration wants: it opens what is new and changes what changed, in place (backlog, mode,
@@ -13,8 +15,8 @@ import (
 // when no generation holds it. Update is all or nothing: on error the table is as it was. A change that is impossible while the socket
 // is open is a *ChangeError; two wants with one key are an error.
 //
-// A unix socket whose path was removed or replaced meanwhile is bound again, unless a process uses what is there now; the generations
-// that have the old socket keep it. See Stranded.
+// The path of a unix socket that was removed or replaced meanwhile is put back, unless a process uses what is there now: see Mend.
+// Where that is impossible another socket is bound; the generations that have the old one keep it. See Stranded.
 func (t *Table) Update(want []Want) error {
 	u := &update{table: t}
 	seen := map[string]bool{}
@@ -71,6 +73,9 @@ func (u *update) stage(w Want) (err error) {
 			u.inheritGroup(l, w.Resolved)
 			u.inheritServing(l)
 		}
+	}
+	if _, err := l.mend(0); err != nil && !errors.Is(err, unixpath.ErrGone) {
+		return err
 	}
 	s := stage{want: w, listener: l}
 	s.shared, s.why = l.sharing(w.Resolved)
@@ -155,7 +160,7 @@ func (u *update) retune(l *listener, w Want) error {
 		return &ChangeError{w.Spec, "ipv6_only", "it is fixed when the socket is bound", bindAgain}
 	}
 	for _, m := range l.members {
-		if !m.reachable(l.r) {
+		if !m.reachable() {
 			continue
 		}
 		back, err := m.retune(l.r, w.Resolved)
@@ -179,7 +184,7 @@ func (u *update) compose(l *listener, r Resolved, size int) (*lane, error) {
 
 // gather takes members that nobody has, then sockets that were offered, and new ones.
 func (u *update) gather(l *listener, r Resolved, size int) ([]*sock, error) {
-	slots := slices.DeleteFunc(l.free(), func(m *sock) bool { return !m.reachable(r) })
+	slots := slices.DeleteFunc(l.free(), func(m *sock) bool { return !m.reachable() })
 	slots = slots[:min(len(slots), size)]
 	if err := l.renew(slots, r); err != nil {
 		return nil, refused(r, err)
@@ -248,7 +253,7 @@ func (u *update) fresh(l *listener, r Resolved, how opening) (*sock, error) {
 		if how.shared {
 			m.withdraw()
 		}
-		m.discard(r)
+		m.discard()
 	})
 	u.enroll(l, r, m)
 	return m, l.protect(how)

@@ -116,6 +116,7 @@ func (p *runner) refusesCanary(c *config.Program, listeners []socket.Resolved, r
 
 // apply makes the programs follow a configuration. It is all or nothing: every new listener is open before any program changes.
 func (s *Supervisor) apply(l *loaded, r request) error {
+	s.lookAtPaths(false) // what is put back is told
 	if err := s.listen(l); err != nil {
 		return err
 	}
@@ -135,6 +136,7 @@ func (s *Supervisor) apply(l *loaded, r request) error {
 		}
 	}
 	s.reach()
+	s.lookAtPaths(false)
 	for p := range s.programs.all() {
 		p.tend()
 		for _, l := range p.listeners {

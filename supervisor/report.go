@@ -16,7 +16,7 @@ func level(r program.Report) zapcore.Level {
 		return zapcore.ErrorLevel
 	case program.ReloadRetry, program.ReloadDropped, program.ReloadHeld, program.ReloadFull, program.ReloadDamped, program.CanaryRefused,
 		program.GenerationBusy, program.ConnectionsReset, program.RolledBack, program.WorkerDied, program.WorkerLate, program.WorkerKilled,
-		program.WorkerLeaving, program.StartRetry, program.SlotRetry:
+		program.WorkerLeaving, program.StartRetry, program.SlotRetry, program.PathRestored, program.PathTaken:
 		return zapcore.WarnLevel
 	case program.WorkerSpawned, program.WorkerStopping:
 		return zapcore.DebugLevel
@@ -55,6 +55,7 @@ func fields(r program.Report) []zap.Field {
 			f = append(f, zap.String(key, s))
 		}
 	}
+	text("listener", r.Listener)
 	text("signal", r.Signal)
 	text("step", r.Step)
 	text("reason", r.Reason)

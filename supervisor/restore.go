@@ -125,6 +125,7 @@ func (s *Supervisor) Restore(h *handover.Handover) {
 		s.instance = r.Instance
 	}
 	s.reach()
+	s.lookAtPaths(false)
 	if r := r.Reload; r != nil {
 		s.reload(request{reason: r.Reason, askedBy: r.AskedBy, itself: true, all: r.All})
 	}

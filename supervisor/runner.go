@@ -172,6 +172,7 @@ func (p *runner) workerDid(number int, event worker.Event) {
 		w.unwatch()
 		p.refuse(number)
 		delete(p.workers, number)
+		p.tookLeave(number)
 		p.step(program.Exited{Worker: number, Exit: program.Exit{
 			Clean: e.Known && e.Status == 0 && e.Err == nil, Step: e.Step, Reason: e.String(), Wait: int(e.Status), Tail: e.Tail,
 		}})

@@ -110,6 +110,23 @@ type ListenerStatus struct {
 	PerSlotWhy string `json:"per_slot_why,omitempty"` // why "auto" means one socket for many workers
 
 	Queue *AcceptQueue `json:"queue"` // nil: not known; see Usage
+	Path  *PathStatus  `json:"path,omitempty"`
+}
+
+// PathStatus is what has happened to the path of a unix socket; not there: nothing.
+type PathStatus struct {
+	Restored int       `json:"restored"`          // how often supervisord has put it back
+	Last     time.Time `json:"last,omitzero"`     // when it did so last
+	Damage   string    `json:"damage,omitempty"`  // what was wrong then, and who is suspected
+	Problem  string    `json:"problem,omitempty"` // why clients do not find the socket now; "": they do
+}
+
+// Times is Restored; 0 for nil.
+func (p *PathStatus) Times() int {
+	if p == nil {
+		return 0
+	}
+	return p.Restored
 }
 
 // Describe is Status before Run, and for the loop.
@@ -185,7 +202,7 @@ func (p *runner) status() ProgramStatus {
 func (p *runner) listenerStatus(l socket.Resolved) ListenerStatus {
 	table, key := p.s.table, l.Key()
 	st := ListenerStatus{Name: l.Name, Address: table.Address(key), FDs: table.FDs(key), WhenDown: l.WhenDown.String(), Closed: table.Closed(key),
-		Handover: string(socket.Steer), Lanes: table.Lanes(key), PerSlot: l.Slotting(), PerSlotWhy: p.oneSocket(l)}
+		Handover: string(socket.Steer), Lanes: table.Lanes(key), PerSlot: l.Slotting(), PerSlotWhy: p.oneSocket(l), Path: p.s.pathStatus(l)}
 	if why := p.shared(l); why != "" {
 		st.Handover, st.Lanes = string(socket.Share), nil
 		if l.Handover == socket.Steer || l.HandoverWhy != "" {

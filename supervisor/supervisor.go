@@ -62,6 +62,7 @@ type Options struct {
 	Report   func(*config.Program, program.Report) // is told of every report, with the newest configuration, instead of Log; it must not wait; may be nil
 	Level    *zap.AtomicLevel                      // changed when the configuration's log_level changes; may be nil
 	Watch    FileWatcher                           // may be nil
+	Paths    PathWatcher                           // may be nil
 	Systemd  Systemd                               // may be nil
 	Upgrader Upgrader                              // may be nil
 	Orphans  *handover.Orphans                     // may be nil
@@ -82,6 +83,7 @@ type Supervisor struct {
 	settings settings
 	reader   configReader
 	watching watching
+	paths    paths
 	files    *statusfile.Files
 	store    *handover.Store // nil: there is no file-descriptor store
 	notifier serviceNotifier
@@ -115,6 +117,7 @@ func New(o Options) *Supervisor {
 	s := &Supervisor{
 		Options: o, mailbox: q, table: socket.NewTable(), programs: programs{},
 		reader: configReader{calls: newCalls()}, watching: watching{calls: newCalls()},
+		paths:    paths{cares: map[string]*pathCare{}},
 		files:    statusfile.New(o.Log, &q.running),
 		notifier: newServiceNotifier(o.Systemd, o.Log),
 		round:    round{stepped: map[*runner]time.Time{}},
@@ -237,6 +240,8 @@ func (s *Supervisor) wait(signals Signals) bool {
 		s.changed(paths)
 	case err := <-troubles:
 		s.looked(err)
+	case <-s.pathChanges():
+		s.lookAtPaths(true)
 	case call := <-s.calls:
 		call()
 	case <-s.notifier.watchdog():

@@ -78,6 +78,7 @@ func (p *runner) setOpen(l socket.Resolved, open bool) {
 	changed, err := table.SetOpen(l.Key(), open)
 	if changed {
 		p.s.store.TouchSockets()
+		p.s.watchPaths(false)
 	}
 	name := zap.String("listener", l.Name)
 	switch now := table.Closed(l.Key()); {

@@ -123,6 +123,10 @@ func aboutProgram(u supervisor.Update) string {
 		return fmt.Sprintf("paused: new connections wait, for %s at most%s", short(u.After), asked(u))
 	case program.Resumed:
 		return "resumed" + took(u.Took) + ": new connections are accepted again" + asked(u)
+	case program.PathRestored:
+		return fmt.Sprintf("the path of listener %s is put back: %s", u.Listener, u.Reason)
+	case program.PathTaken:
+		return fmt.Sprintf("clients do not find the socket of listener %s: %s", u.Listener, u.Reason)
 	case program.StopBegan:
 		return "stops" + because(u)
 	case program.StopEnded:

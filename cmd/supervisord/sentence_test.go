@@ -47,6 +47,8 @@ var sentences = map[string]program.Report{
 	"generation 2 has no worker left; 1 connection was reset that waited":             {Kind: program.ConnectionsReset, Generation: 2, Reset: 1},
 	"generation 2 serves again: generation 3 is rolled back (by bob)":                 {Kind: program.RolledBack, Generation: 2, Serving: 3, AskedBy: "bob"},
 	"the canary, generation 3, gets 25% of the new connections from now on (by bob)":  {Kind: program.ShareChanged, Generation: 3, AskedBy: "bob", Reload: &program.ReloadRecord{Passage: program.Passage{Share: 2500}}},
+	"the path of listener http is put back: its path was removed":                     {Kind: program.PathRestored, Listener: "http", Reason: "its path was removed"},
+	"clients do not find the socket of listener http: nginx answers there":            {Kind: program.PathTaken, Listener: "http", Reason: "nginx answers there"},
 	"paused: new connections wait, for 30s at most (by bob)":                          {Kind: program.Paused, After: 30 * time.Second, AskedBy: "bob"},
 	"resumed after 12s: new connections are accepted again (by bob)":                  {Kind: program.Resumed, Took: 12 * time.Second, AskedBy: "bob"},
 	"worker 4 of generation 3 starts (slot 1, PID 99)":                                {Kind: program.WorkerSpawned, Generation: 3, Worker: 4, Slot: 1, PID: 99},

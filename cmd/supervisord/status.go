@@ -206,8 +206,30 @@ func (v view) program(b *strings.Builder, p supervisor.ProgramStatus, now time.T
 			text += ", one socket for all workers: " + l.PerSlotWhy
 		}
 		fmt.Fprintf(b, "  %s\n", text)
+		v.path(b, l, now)
 	}
 	v.workers(b, p, now)
+}
+
+// path says what has happened to the path of a unix socket.
+func (v view) path(b *strings.Builder, l supervisor.ListenerStatus, now time.Time) {
+	if l.Path == nil {
+		return
+	}
+	if l.Path.Problem != "" {
+		fmt.Fprintf(b, "    %s: %s\n", v.paint.Bad("clients do not find it"), l.Path.Problem)
+	}
+	if l.Path.Restored > 0 {
+		fmt.Fprintf(b, "    its path was put back %s, %s ago: %s\n", times(l.Path.Restored), short(max(0, now.Sub(l.Path.Last))), l.Path.Damage)
+	}
+}
+
+// times returns "once" or "3 times, last".
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times, last", n)
 }
 
 // summary colors the state of a program in its summary.

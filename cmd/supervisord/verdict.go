@@ -267,7 +267,7 @@ func milestone(k program.ReportKind) bool {
 	switch k {
 	case program.TrialBegan, program.ReloadQueued, program.ReloadHeld, program.ReloadFull, program.CanaryHeld, program.CanaryWatched,
 		program.GenerationKept, program.GenerationBusy, program.ConnectionsReset, program.RolledBack, program.ShareChanged, program.Paused,
-		program.Resumed, program.WorkerKilled, program.WorkerLate, program.StartRetry:
+		program.Resumed, program.PathRestored, program.PathTaken, program.WorkerKilled, program.WorkerLate, program.StartRetry:
 		return true
 	}
 	return false

@@ -53,7 +53,7 @@ func (d *daemon) setUp() (updates <-chan *supervisor.Update, err error) {
 		return nil, err
 	}
 	d.supervisor = supervisor.New(supervisor.Options{
-		Load: d.Load, Report: d.reporter(), Launcher: launching{d.launcher}, Log: d.log, Level: level, Watch: d.watcher,
+		Load: d.Load, Report: d.reporter(), Launcher: launching{d.launcher}, Log: d.log, Level: level, Watch: d.watcher, Paths: unixpath.NewWatch(),
 		Orphans: orphans, Version: d.Version, Path: d.Config, Systemd: serviceManager(d.notify), Upgrader: newUpgrader(d),
 		DuplicateStopWindow: cmp.Or(d.DuplicateStopWindow, duplicateStopWindow),
 	})

@@ -41,6 +41,7 @@ type behaviour map[string]string
 //	term=ignore      ignores TERM; term=DURATION: takes that long to end; otherwise it ends when its requests are answered
 //
 //	ill=FILE         answers "/healthz" with 500 while the file exists, or FILE.SLOT
+//	unlink           removes the paths of its unix sockets when it closes them
 //	tls              speaks HTTPS, with a certificate of its own
 //
 // It answers HTTP on its sockets: "/" with its name, "/slow?d=DURATION" and "/healthz" also with a line in the note, "/die" by exiting.
@@ -185,7 +186,8 @@ func (b behaviour) serve() []*http.Server {
 			continue // udp
 		}
 		if u, ok := ln.(*net.UnixListener); ok {
-			u.SetUnlinkOnClose(false)
+			_, unlinks := b["unlink"]
+			u.SetUnlinkOnClose(unlinks)
 		}
 		s := &http.Server{Handler: mux}
 		servers = append(servers, s)

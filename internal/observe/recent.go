@@ -51,7 +51,7 @@ func (r *recent) list() []page.Event {
 func isFailure(r *program.Report) bool {
 	switch r.Kind {
 	case program.TrialFailed, program.StartRetry, program.ReloadDropped, program.CanaryRefused, program.WorkerLate, program.WorkerKilled,
-		program.ConnectionsReset, program.GenerationBusy:
+		program.ConnectionsReset, program.GenerationBusy, program.PathRestored, program.PathTaken:
 		return true
 	case program.WorkerDied:
 		return !r.Clean

@@ -103,7 +103,7 @@ func (o *Own) Listener() (*net.UnixListener, error) {
 
 // Permit changes who may connect. gid -1 is the supervisor's group.
 func (o *Own) Permit(mode fs.FileMode, gid int) error {
-	return SetAccess(o.path, o.inode, mode, -1, gid)
+	return Place{Path: o.path, Inode: o.inode}.SetAccess(mode, -1, gid)
 }
 
 // Close ends listening, and removes the socket if clients still find it.

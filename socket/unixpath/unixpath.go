@@ -19,6 +19,12 @@ import (
 // something other than a socket is an EADDRINUSE, too, but not an ErrInUse.
 var ErrInUse error = fmt.Errorf("%w", unix.EADDRINUSE)
 
+// Answered is an ErrInUse of which it is known which process listens there.
+type Answered struct{ PID int }
+
+func (*Answered) Error() string { return ErrInUse.Error() }
+func (*Answered) Unwrap() error { return ErrInUse }
+
 // Remedied is an error of the kernel, or one that means the same, with what to do about it.
 type Remedied struct {
 	Err    error
@@ -127,10 +133,9 @@ func Lock(path string) (release func(), err error) {
 	return nil, &Remedied{ErrInUse, "other processes are about to listen there"}
 }
 
-// clearStale removes a socket at path on which nothing answers.
-func clearStale(path string) error {
-	found, mode, err := stat(unix.AT_FDCWD, path, 0)
-	switch {
+// unused returns an error unless nothing is at path, or a socket on which nothing answers.
+func unused(path string) error {
+	switch _, mode, err := stat(unix.AT_FDCWD, path, 0); {
 	case errors.Is(err, unix.ENOENT):
 		return nil
 	case err != nil:
@@ -138,7 +143,19 @@ func clearStale(path string) error {
 	case mode&unix.S_IFMT != unix.S_IFSOCK:
 		return &Remedied{unix.EADDRINUSE, "there is something at this path that is not a socket: move it away or choose another path"}
 	}
-	if err := answers(path); err != nil {
+	return answers(path)
+}
+
+// clearStale removes a socket at path on which nothing answers.
+func clearStale(path string) error {
+	found, err := At(path)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil
+	case err != nil:
+		return err
+	}
+	if err := unused(path); err != nil {
 		return err
 	}
 	switch now, err := At(path); {
@@ -162,7 +179,7 @@ func answers(path string) error {
 	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
 		return nil
 	case err == nil && pid > 0:
-		return &Remedied{ErrInUse, holder.Name(pid) + " answers there: stop it or choose another path"}
+		return &Remedied{&Answered{pid}, holder.Name(pid) + " answers there: stop it or choose another path"}
 	case err == nil:
 		return &Remedied{ErrInUse, "another process answers there: stop it or choose another path"}
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EPROTOTYPE):
@@ -203,8 +220,9 @@ func Bind(fd int, path string, mode fs.FileMode, uid, gid int) (Inode, error) {
 	if err != nil {
 		_ = unix.Unlink(path) // the caller could not tell any more that it is ours
 	}
+	removeStaleLinks(path)
 	if err == nil && (mode != 0 || uid >= 0 || gid >= 0) {
-		err = SetAccess(path, inode, mode, uid, gid)
+		err = Place{Path: path, Inode: inode}.SetAccess(mode, uid, gid)
 	}
 	return inode, err
 }
@@ -216,32 +234,6 @@ func Close(fd int, path string, inode Inode) {
 		_ = unix.Unlink(path) // a path that stays behind is stale, and the next start replaces it
 	}
 	_ = unix.Close(fd)
-}
-
-// SetAccess gives the inode at path its owner (-1: this process's) and its mode (0: 0777 less the umask).
-func SetAccess(path string, inode Inode, mode fs.FileMode, uid, gid int) error {
-	// Opened first and compared, so that a path that is replaced meanwhile cannot lead the change elsewhere.
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = unix.Close(fd) }()
-	if now, _, err := stat(fd, "", unix.AT_EMPTY_PATH); err != nil || now != inode {
-		return &Remedied{unix.ESTALE, "the socket at this path was replaced: reload to bind it again"}
-	}
-	if uid < 0 {
-		uid = os.Geteuid()
-	}
-	if gid < 0 {
-		gid = os.Getegid()
-	}
-	if err := unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH); err != nil {
-		return fmt.Errorf("change owner: %w", err)
-	}
-	if mode == 0 {
-		mode = 0o777 &^ fs.FileMode(umask())
-	}
-	return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), uint32(mode)) // fchmod(2) refuses O_PATH
 }
 
 // umask reads the umask without changing it for a moment, which would affect every thread, proc_pid_status(5).

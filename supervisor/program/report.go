@@ -12,9 +12,10 @@ type Report struct {
 	Worker     int           `json:"worker,omitempty"`
 	Slot       int           `json:"slot"`
 	PID        int           `json:"pid,omitempty"`
-	Serving    int           `json:"serving,omitempty"` // the generation that serves meanwhile, or did until now
-	Signal     string        `json:"signal,omitempty"`  // the one that was sent: "TERM"
-	Step       string        `json:"step,omitempty"`    // the one that failed
+	Serving    int           `json:"serving,omitempty"`  // the generation that serves meanwhile, or did until now
+	Listener   string        `json:"listener,omitempty"` // its name
+	Signal     string        `json:"signal,omitempty"`   // the one that was sent: "TERM"
+	Step       string        `json:"step,omitempty"`     // the one that failed
 	Reason     string        `json:"reason,omitempty"`
 	AskedBy    string        `json:"asked_by,omitempty"` // a user, "signal", "watch"; not there: nobody
 	By         Renewal       `json:"by,omitempty"`       // of TrialBegan, if it begins by itself
@@ -73,6 +74,8 @@ const (
 	GenerationQuiet  ReportKind = "generation has nothing in hand any more"
 	GenerationBusy   ReportKind = "generation is told to stop with requests in hand"
 	ConnectionsReset ReportKind = "connections are reset: no worker of their generation was left to accept them"
+	PathRestored     ReportKind = "the path of a unix socket is put back"
+	PathTaken        ReportKind = "clients do not find a unix socket: its path cannot be put back"
 	RolledBack       ReportKind = "rolled back: the generation before serves again"
 	ShareChanged     ReportKind = "canary's share of the new connections changes"
 	Paused           ReportKind = "new connections wait: the program is paused"

@@ -23,6 +23,8 @@ var reportIDs = map[ReportKind]string{
 	GenerationQuiet:  "generation_quiet",
 	GenerationBusy:   "generation_busy",
 	ConnectionsReset: "connections_reset",
+	PathRestored:     "path_restored",
+	PathTaken:        "path_taken",
 	RolledBack:       "rolled_back",
 	ShareChanged:     "share_changed",
 	Paused:           "paused",

@@ -1,10 +1,7 @@
 package attack
 
 import (
-	"errors"
-	"os"
 	"strings"
-	"syscall"
 	"testing"
 
 	"example.org/supervisord/internal/lab"
@@ -86,50 +83,5 @@ func TestListenerAtTheAddressOfThePageIsRefused(t *testing.T) {
 	out, code := m.Run("check", "-c", m.Path("config.toml"))
 	if code == 0 || !strings.Contains(out, "supervisor.http: "+address+" overlaps localhost:") {
 		t.Errorf("exit status %d: %s", code, out)
-	}
-}
-
-// onPath is twoPrograms with b on a unix socket.
-func onPath() string { return programsAt("127.0.0.1:0", "unix:{dir}/b") }
-
-func TestSocketWithARemovedPathServesAgainAfterAnyReload(t *testing.T) {
-	t.Parallel()
-	for name, reload := range map[string]func(m *lab.Supervisord){
-		"reload of another program": func(m *lab.Supervisord) { m.CtlOK("reload", "a") },
-		"upgrade":                   func(m *lab.Supervisord) { m.Upgrade(lab.Upgraded) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			m := lab.Start(t, onPath())
-			m.Await(lab.Says(lab.GenerationServes), lab.Program("a"))
-			m.Await(lab.Says(lab.GenerationServes), lab.Program("b"))
-			lab.Must(t, os.Remove(m.Path("b")))
-			reload(m)
-			m.Await(lab.Says(lab.GenerationServes), lab.Program("b"), lab.Gen(2))
-			if body := lab.Ask(t, "unix:"+m.Path("b"), "/"); !strings.Contains(body, "version=B") {
-				t.Error(body)
-			}
-		})
-	}
-}
-
-// TestRemovedPathIsServedByTheNextReleaseThatServes: the path was removed, and the first release that should serve there is broken.
-func TestRemovedPathIsServedByTheNextReleaseThatServes(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, onPath())
-	m.Await(lab.Says(lab.GenerationServes), lab.Program("b"))
-	lab.Must(t, os.Remove(m.Path("b")))
-	m.Write(strings.Replace(onPath(), `{hello}, "-version", "B"`, `"false"`, 1))
-	m.CtlFails(11, nil, "reload", "b")
-	m.Await(lab.Says(lab.GenerationGone), lab.Program("b"), lab.Gen(2))
-	if _, err := lab.Get("unix:"+m.Path("b"), "/"); !errors.Is(err, syscall.ECONNREFUSED) { // the path is bound again at once, for the generation on trial
-		t.Errorf("a client gets %v", err)
-	}
-	m.Write(onPath())
-	m.CtlOK("reload", "b")
-	lab.Ask(t, "unix:"+m.Path("b"), "/")
-	m.Await(lab.Says(lab.GenerationGone), lab.Program("b"), lab.Gen(1))
-	if n := m.Count(lab.Says(lab.TrialBegan), lab.Program("b")); n != 3 {
-		t.Errorf("%d generations began, want 3: one for each start and reload", n)
 	}
 }

@@ -24,9 +24,10 @@ import (
 func oneProgram() func(context.Context) (*supervisor.Status, error) {
 	return func(context.Context) (*supervisor.Status, error) {
 		return &supervisor.Status{Started: time.Unix(1000, 0), Version: "1.2.3", Programs: []supervisor.ProgramStatus{{
-			Name:      "web",
-			Listeners: []supervisor.ListenerStatus{{Name: "http", Handover: "steer", Queue: &supervisor.AcceptQueue{Limit: 128}}, {Name: "udp", Handover: "share"}},
-			Paused:    &supervisor.PauseStatus{},
+			Name: "web",
+			Listeners: []supervisor.ListenerStatus{{Name: "http", Handover: "steer", Queue: &supervisor.AcceptQueue{Limit: 128}}, {Name: "udp", Handover: "share"},
+				{Name: "local", Address: "/run/web.sock", Handover: "share", Path: &supervisor.PathStatus{Restored: 3}}},
+			Paused: &supervisor.PauseStatus{},
 			Generations: []supervisor.GenerationStatus{
 				{Number: 3, Role: program.RoleTrial, Share: 500, Workers: []supervisor.WorkerStatus{{State: program.Starting}}},
 				{Number: 2, Role: program.RoleServing, Share: 9500, Directory: "/srv/web/releases/2", Config: "f57d7865cbf8", Workers: []supervisor.WorkerStatus{{State: program.Ready}, {State: program.Ready}}},
@@ -98,6 +99,7 @@ func TestScrapeHasEveryMetric(t *testing.T) {
 		`supervisord_connections_in_hand{program="web",state="idle"} 16`,
 		`supervisord_listener_steered{listener="http",program="web"} 1`,
 		`supervisord_listener_steered{listener="udp",program="web"} 0`,
+		`supervisord_listener_path_restored_total{listener="local",program="web"} 3`,
 		`supervisord_worker_restarts_total{program="web"} 1`,
 		`supervisord_worker_kills_total{program="web"} 1`,
 		`supervisord_workers{program="web",role="serving",state="ready"} 2`,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -149,6 +150,14 @@ func listeners(t *values, st *supervisor.Status) {
 	}
 	each("supervisord_listener_accept_queue", "Connections that wait to be accepted, over all sockets of the listener.", func(q *supervisor.AcceptQueue) int { return q.Waiting })
 	each("supervisord_listener_accept_queue_limit", "How many connections can wait; the kernel turns more away.", func(q *supervisor.AcceptQueue) int { return q.Limit })
+	t.family(prometheus.CounterValue, "How often supervisord has put the path of a unix socket back.")
+	for _, p := range st.Programs {
+		for _, l := range p.Listeners {
+			if strings.HasPrefix(l.Address, "/") {
+				t.sample("supervisord_listener_path_restored_total", float64(l.Path.Times()), "program", p.Name, "listener", l.Name)
+			}
+		}
+	}
 	t.family(prometheus.GaugeValue, "Whether each generation has a socket of its own: 1, or 0 if generations share the listener.")
 	for _, p := range st.Programs {
 		for _, l := range p.Listeners {

@@ -98,23 +98,6 @@ func count(pids []int, addresses []string) (int, error) {
 	return c.Open, c.Err
 }
 
-func TestConnectionsOfAPathIncludeThoseOfSocketsBoundBesideIt(t *testing.T) {
-	dir := t.TempDir()
-	for name, want := range map[string]int{".web.3": 1, ".web.x": 0, ".webs.3": 0, "web.3": 0} {
-		l := listen(t, "unix", filepath.Join(dir, name))
-		dial(t, l)
-		c, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n, err := count([]int{os.Getpid()}, []string{filepath.Join(dir, "web")}); n != want || err != nil {
-			t.Errorf("%s: %d, %v", name, n, err)
-		}
-		c.Close()
-		l.Close()
-	}
-}
-
 // sleeper starts a child in its own process group.
 func sleeper(t *testing.T, files ...*os.File) *exec.Cmd {
 	t.Helper()

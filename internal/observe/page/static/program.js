@@ -144,7 +144,8 @@ function listeners(p) {
   if (!p.listeners.length) return [];
   return [el("h3", {}, "Listeners"), el("ul", { class: "listeners" }, p.listeners.map(l => {
     const q = l.queue, text = q ? `${q.waiting}/${q.limit}` : "";
-    return el("li", { "data-key": "listener-" + l.name, "data-listener": l.name, "data-handover": l.handover }, el("b", {}, l.name), el("code", {}, l.address, lanes(l)),
+    const path = l.path?.problem || (l.path ? `its path was put back ${l.path.restored} times: ${l.path.damage}` : "");
+    return el("li", { "data-key": "listener-" + l.name, "data-listener": l.name, "data-handover": l.handover }, el("b", {}, l.name), el("code", {}, l.address, lanes(l), path ? el("small", {}, " · " + path) : null),
       l.closed ? el("span", { title: "nothing serves; when_down = " + l.when_down }, "closed")
         : q ? el("span", { title: "connections that wait to be accepted" }, el("meter", { min: 0, max: q.limit, high: q.limit * .7, value: q.waiting, "aria-label": "connections that wait to be accepted by " + l.name }), " " + text) : "");
   }))];

@@ -1,0 +1,60 @@
+package socket
+
+import (
+	"time"
+
+	"example.org/supervisord/socket/unixpath"
+)
+
+// Places lists where clients find the unix sockets that are the table's own, for unixpath.Watch. The path of a socket from a systemd
+// socket unit is the unit's.
+func (t *Table) Places() (places []unixpath.Place) {
+	for _, l := range t.listeners {
+		if m := l.guarded(); m != nil {
+			places = append(places, m.place)
+		}
+	}
+	return places
+}
+
+// Mend puts the path of a unix socket back, with its mode, owner and ACL, and says what was wrong; "": nothing. After
+// unixpath.ErrGone the next Update opens another socket, and Stranded says that a generation must take it.
+func (t *Table) Mend(key string) (damage string, err error) {
+	if l := t.listeners[key]; l != nil {
+		return l.mend(youth)
+	}
+	return "", nil
+}
+
+// youth is how long a socket at which nothing answers may belong to a process that is about to listen.
+const youth = time.Second
+
+func (l *listener) mend(youth time.Duration) (damage string, err error) {
+	m := l.guarded()
+	if m == nil {
+		return "", nil
+	}
+	damage, err = m.place.Mend(youth)
+	return damage, refused(l.r, err)
+}
+
+// guarded is the socket that clients are to find at the path of the listener; nil: that is not the table's.
+func (l *listener) guarded() *sock {
+	if ln := l.current(); ln != nil && ln.slots[0].hasPath() && !ln.slots[0].foreign {
+		return ln.slots[0]
+	}
+	return nil
+}
+
+// Abandon says that the socket of a unix listener is useless, because somebody has shut it down, which is final. The next Update opens
+// another one at its path, and Stranded says that a generation must take it. It reports whether there is such a socket.
+func (t *Table) Abandon(key string) bool {
+	l := t.listeners[key]
+	if l == nil || l.guarded() == nil {
+		return false
+	}
+	m := l.guarded()
+	m.place.Remove()
+	m.place.Inode = unixpath.Lost
+	return true
+}
