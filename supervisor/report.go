@@ -12,7 +12,7 @@ import (
 // level is the log level of a report.
 func level(r program.Report) zapcore.Level {
 	switch r.Kind {
-	case program.TrialFailed:
+	case program.TrialFailed, program.NothingServes:
 		return zapcore.ErrorLevel
 	case program.ReloadRetry, program.ReloadDropped, program.ReloadHeld, program.ReloadFull, program.ReloadDamped, program.CanaryRefused,
 		program.GenerationBusy, program.ConnectionsReset, program.RolledBack, program.WorkerDied, program.WorkerLate, program.WorkerKilled,

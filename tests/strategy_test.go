@@ -2,6 +2,7 @@ package tests
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -265,5 +266,40 @@ func TestReloadThatChangesTheStrategyFollowsTheNewOne(t *testing.T) {
 	m.Serves(2)
 	if m.AwaitN(2, lab.Says(lab.WorkerStopped), lab.Gen(1))[1].N > m.Await(lab.Says(lab.WorkerRuns), lab.Gen(2)).N {
 		t.Error("a new worker ran before the last old one had exited")
+	}
+}
+
+// The old workers have gone for the new one, so nothing serves until they are back.
+func TestFailedStopFirstReloadSaysWhenTheOldGenerationServesAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		worker string
+		code   int
+		says   []string
+	}{
+		"dies":        {"failif={dir}/bad", 11, []string{"generation 2 failed", "at step start", "; nothing served for ", "; generation 1 serves again"}},
+		"never ready": {"hangif={dir}/bad", 12, []string{"generation 2 failed", "at step ready", "; nothing serves"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := lab.Prepare(t)
+			m.Start(lab.WebWith("env", c.worker, "boot=300ms") + "timeout = \"2s\"\n[program.web.reload]\nstrategy = \"stop-first\"\n")
+			m.Serves(1)
+			m.File("bad", "")
+			reload := m.CtlStart("reload")
+			m.Await(lab.Says(lab.TrialFailed), lab.Gen(2))
+			if name == "dies" {
+				lab.Must(t, os.Remove(m.Path("bad")))
+			}
+			out := reload.Ends(c.code)
+			for _, word := range c.says {
+				if !strings.Contains(out, word) || strings.Contains(out, "still serves") {
+					t.Errorf("reload says %s, want %q", out, word)
+				}
+			}
+			if strings.Contains(out, "serves again") {
+				lab.Ask(t, m.Address(), "/") // at once, without a retry
+			}
+		})
 	}
 }

@@ -79,6 +79,10 @@ func aboutGeneration(u supervisor.Update) string {
 		return fmt.Sprintf("slot %d of generation %d gets a new worker ", u.Slot, u.Generation) + in(u)
 	case program.StartRetry:
 		return "nothing serves; the next attempt follows " + in(u)
+	case program.ServesAgain:
+		return it + "serves again" + took(u.Took)
+	case program.NothingServes:
+		return "nothing serves: " + it + "does not get ready again"
 	case program.ReloadRetry:
 		return "the reload is tried again " + in(u)
 	}

@@ -246,6 +246,9 @@ func stillServes(p control.ProgramVerdict) string {
 	if p.Serving == 0 {
 		return "; nothing serves"
 	}
+	if p.Reload != nil && p.Reload.Gap == program.GapClosed {
+		return fmt.Sprintf("; nothing served for %s; generation %d serves again", short(p.Reload.GapEnded.Sub(p.Reload.Decided)), p.Serving)
+	}
 	return fmt.Sprintf("; generation %d still serves", p.Serving)
 }
 
@@ -275,5 +278,5 @@ func milestone(k program.ReportKind) bool {
 
 // ending reports whether an update may be the one that was waited for.
 func ending(k program.ReportKind) bool {
-	return k == program.GenerationServes || k == program.GenerationGone || k == program.StopEnded
+	return k == program.GenerationServes || k == program.ServesAgain || k == program.NothingServes || k == program.GenerationGone || k == program.StopEnded
 }

@@ -168,7 +168,7 @@ func (g *ProgramVerdict) readReload(r *program.ReloadRecord, u until) {
 	switch {
 	case !r.RolledBack.IsZero() && r.Outcome == program.Serves:
 		g.rolledBack(r)
-	case r.Outcome == program.Held && u != untilHeld, r.Outcome == program.Serves && u == untilDrained && r.Ended.IsZero():
+	case r.Gap == program.GapOpen, r.Outcome == program.Held && u != untilHeld, r.Outcome == program.Serves && u == untilDrained && r.Ended.IsZero():
 		g.Outcome = program.Pending
 	case r.Outcome == program.Serves && u == untilDrained && r.Killed > 0:
 		g.Outcome = Killed
@@ -176,6 +176,8 @@ func (g *ProgramVerdict) readReload(r *program.ReloadRecord, u until) {
 		g.Serving = 0
 	case r.Outcome == program.Stopped:
 		g.Serving, g.Reason = 0, "the program was stopped"
+	case r.Gap == program.GapLasts:
+		g.Serving = 0
 	case r.Outcome == program.Superseded:
 		g.Reason = "something newer took its place"
 	}

@@ -33,7 +33,7 @@ func (p *Program) Rebase(then, now time.Time) {
 func (p *Program) times() []*time.Time {
 	all := []*time.Time{&p.AgainAt, &p.TriedAt, &p.RetryAt, &p.ChangedAt, &p.WholeAt, &p.Paused.Since, &p.Paused.Until}
 	for _, r := range p.Reloads {
-		all = append(all, &r.Began, &r.Spawned, &r.Ready, &r.Decided, &r.Ended, &r.Retired, &r.Gone, &r.Flipped, &r.KeptTill, &r.RolledBack)
+		all = append(all, &r.Began, &r.Spawned, &r.Ready, &r.Decided, &r.Ended, &r.Retired, &r.Gone, &r.Flipped, &r.KeptTill, &r.GapEnded, &r.RolledBack)
 	}
 	p.Past = slices.Clone(p.Past)
 	for i := range p.Past {

@@ -42,6 +42,9 @@ func (p *Program) recordCrash(now time.Time, g *Generation, w *Worker, reason st
 // vacate decides when the slot of a worker of the serving generation is filled again.
 func (p *Program) vacate(now time.Time, g *Generation, w *Worker, clean bool) {
 	p.touchGeneration(g)
+	if !slices.ContainsFunc(g.Workers, func(v *Worker) bool { return v != w && v.State == Starting }) {
+		p.recordGap(now, true)
+	}
 	s, r := &g.Slots[w.Slot], g.Config.Restart
 	if r.When == config.Never || r.When == config.OnFailure && clean {
 		s.Finished = true

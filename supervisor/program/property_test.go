@@ -378,7 +378,7 @@ func (h *history) checkReloads(actions []Action) {
 func (h *history) checkDecided(r ReloadRecord) {
 	before, known := h.decided[r.Generation]
 	switch {
-	case known && !before.Ended.IsZero() && r.RolledBack.IsZero():
+	case known && !before.Ended.IsZero() && r.RolledBack.IsZero() && before.Gap != GapOpen:
 		h.Fatalf("the finished reload of generation %d is reported again: %+v", r.Generation, r)
 	case known && (before.Outcome != r.Outcome || !before.Decided.Equal(r.Decided)):
 		h.Fatalf("the reload of generation %d was %+v, and is %+v", r.Generation, before, r)

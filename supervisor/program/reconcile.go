@@ -15,6 +15,7 @@ func (p *Program) reconcile(now time.Time) {
 	p.takeOver(now)
 	p.promote(now)
 	p.recordKept()
+	p.recordGap(now, false)
 	p.forget(now) // before next: the next generation may have the sockets of one that is gone, with what waits in their queues
 	p.next(now)
 	p.fill(now)

@@ -48,7 +48,7 @@ func failedAt(step string) Outcome {
 }
 
 // ReloadRecord says how one reload goes, first starts included. The core writes it; all other code reads copies. Once the reload is
-// decided, the outcome never changes; once Ended is set, only Retired, Gone, Reset and what
+// decided, the outcome never changes; once Ended is set, only Retired, Gone, Reset, a Gap that is open and what
 // is said of a rollback change. Fields for what has not happened are zero; durations are in nanoseconds.
 type ReloadRecord struct {
 	Generation int     `json:"generation"`         // the new one
@@ -90,9 +90,23 @@ type Passage struct {
 	Left     *Look         `json:"left,omitempty"`      // what they had in hand at the deadline
 	Reset    int           `json:"reset,omitempty"`     // connections that waited when none of them was left: supervisord reset these
 
+	Gap      Gap       `json:"gap,omitempty"`      // of a reload that failed after the generation before had to go
+	GapEnded time.Time `json:"gap_ended,omitzero"` // when that served again
+
 	RolledBack   time.Time `json:"rolled_back,omitzero"` // when the replaced generation served again
 	RolledBackBy string    `json:"rolled_back_by,omitempty"`
 }
+
+// Gap is a time in which nothing serves after a reload has failed, because the generation before had made room for the new one. ""
+// means that there is none.
+type Gap string
+
+// The gaps.
+const (
+	GapOpen   Gap = "open"   // the generation before is started again
+	GapClosed Gap = "closed" // it serves again
+	GapLasts  Gap = "lasts"  // it was not ready at the first attempt
+)
 
 // KilledWorker is a worker that did not go by itself.
 type KilledWorker struct {
@@ -180,6 +194,30 @@ func (p *Program) drop(now time.Time, asked Reload, o Outcome, told Report) {
 	p.report(told)
 }
 
+// makesGap reports whether nothing serves once a trial has failed, until the generation before has workers again.
+func (p *Program) makesGap(trial *Generation) bool {
+	stay := trial.count(Ready) > 0 && (!trial.Steered || trial.perSlot())
+	return p.Serving != nil && !p.Serves() && !stay
+}
+
+// recordGap ends the gaps after reloads that failed, if a worker serves again. failed says that those that should have do not.
+func (p *Program) recordGap(now time.Time, failed bool) {
+	serves := p.Serves()
+	for _, r := range p.Reloads {
+		if r.Gap != GapOpen || !failed && !serves {
+			continue
+		}
+		p.touchReload(r)
+		ended := Report{Kind: NothingServes, Generation: r.Replaced, Took: now.Sub(r.Decided)}
+		if r.Gap = GapLasts; serves {
+			r.Gap, r.GapEnded, r.Replaced = GapClosed, now, p.ServingNumber()
+			ended.Kind, ended.Generation = ServesAgain, r.Replaced
+		}
+		ended.Reload = r.Copy()
+		p.report(ended)
+	}
+}
+
 // setOutcome changes the outcome of a reload that is not decided, and returns a copy of its record; nil: it is forgotten.
 func (p *Program) setOutcome(g *Generation, o Outcome) *ReloadRecord {
 	r := p.reloadOf(g.Number)
@@ -212,6 +250,9 @@ func (p *Program) decide(now time.Time, g *Generation, o Outcome) *ReloadRecord 
 	r.Outcome, r.Decided, r.Took, r.Failure, r.Replaced = o, now, now.Sub(r.Began), g.Failure, p.ServingNumber()
 	if !r.Spawned.IsZero() && !r.Ready.IsZero() {
 		r.SpawnToReady = r.Ready.Sub(r.Spawned)
+	}
+	if (o.Failed() || o == Aborted) && p.makesGap(g) {
+		r.Gap = GapOpen
 	}
 	if nobodyGoes := o == Serves && (p.Serving == nil || len(p.Serving.Workers) == 0); nobodyGoes {
 		r.Ended = now // at once: a client that sees the generation serve must also see that nothing drains

@@ -41,7 +41,7 @@ func (r Report) about(g *Generation, w *Worker) Report {
 // Decides reports whether this decided the outcome of a reload.
 func (r *Report) Decides() bool {
 	switch r.Kind {
-	case GenerationGone, GenerationQuiet, GenerationBusy, ConnectionsReset, RolledBack:
+	case ServesAgain, NothingServes, GenerationGone, GenerationQuiet, GenerationBusy, ConnectionsReset, RolledBack:
 		return false
 	default:
 		return r.Reload != nil && !r.Reload.Outcome.Open()
@@ -68,6 +68,8 @@ const (
 	TrialFailed      ReportKind = "new generation failed"
 	ReloadRetry      ReportKind = "reload is tried again later"
 	StartRetry       ReportKind = "nothing serves; trying again later"
+	ServesAgain      ReportKind = "old generation serves again"
+	NothingServes    ReportKind = "nothing serves: the old generation does not get ready again"
 	GenerationServes ReportKind = "new generation serves"
 	GenerationGone   ReportKind = "generation is gone"
 	GenerationKept   ReportKind = "old generation is kept: it can be rolled back to"

@@ -17,6 +17,8 @@ var reportIDs = map[ReportKind]string{
 	TrialFailed:      "generation_failed",
 	ReloadRetry:      "reload_retry",
 	StartRetry:       "start_retry",
+	ServesAgain:      "serves_again",
+	NothingServes:    "nothing_serves",
 	GenerationServes: "generation_serves",
 	GenerationGone:   "generation_gone",
 	GenerationKept:   "generation_kept",

@@ -207,6 +207,7 @@ func (p *Program) shutDown(now time.Time, e Stop) {
 	if p.Goal == Halt {
 		return
 	}
+	p.recordGap(now, true)
 	due, promised := p.due()
 	p.Goal, p.Again, p.RetryAt = Halt, nil, time.Time{}
 	began := Report{Kind: StopBegan, Reason: e.Reason, AskedBy: e.AskedBy}
@@ -408,12 +409,16 @@ func (p *Program) fail(now time.Time, f Failure) {
 	g := p.Trial
 	g.Failure = &f // drain touches it
 	p.drain(now, g)
-	p.report(Report{Kind: TrialFailed, Generation: g.Number, Worker: f.Worker, Slot: f.Slot, PID: f.PID,
-		Step: f.Step, Reason: f.Reason, AskedBy: cmp.Or(f.AskedBy, g.AskedBy), Tail: f.Tail, Wait: f.Wait, Took: now.Sub(g.Began), Serving: p.ServingNumber(),
-		Reload: p.decide(now, g, failedAt(f.Step))})
 	if p.Serving != nil {
 		p.unkeep(now, p.Serving)
 	}
+	p.recordGap(now, true) // of the reload before
+	failed := Report{Kind: TrialFailed, Generation: g.Number, Worker: f.Worker, Slot: f.Slot, PID: f.PID, Step: f.Step, Reason: f.Reason,
+		AskedBy: cmp.Or(f.AskedBy, g.AskedBy), Tail: f.Tail, Wait: f.Wait, Took: now.Sub(g.Began), Serving: p.ServingNumber()}
+	if failed.Reload = p.decide(now, g, failedAt(f.Step)); failed.Reload != nil && failed.Reload.Gap == GapOpen {
+		failed.Serving = 0
+	}
+	p.report(failed)
 	slots := p.slots()
 	for _, w := range g.Workers {
 		switch in := slots[w.Slot]; {

@@ -49,7 +49,8 @@ function failure(p) {
   const r = failedDeploy(p), f = r?.failure || {}, serving = role(p, "serving");
   if (!r) return p.state === "waiting" ? note("bad", "failure", strong("Nothing serves"), retry(p)) : null;
   return note("bad", "failure", strong(`Generation ${r.generation} failed`), ` at ${f.step || "?"}: ${f.reason || "?"}. `,
-    serving ? `Generation ${serving.number} still serves.` : "Nothing serves.", retry(p), lines(f.tail),
+    !serving ? "Nothing serves." : r.gap === "open" || r.gap === "lasts" && !serving.workers.some(w => w.state === "ready")
+      ? `Nothing serves until generation ${serving.number} is ready again.` : `Generation ${serving.number} ${r.gap ? "serves again" : "still serves"}.`, retry(p), lines(f.tail),
     el("small", {}, age(r.decided, "", " ago"), by(r.asked_by)));
 }
 
