@@ -67,6 +67,9 @@ func Convert(s source.Input, w source.World) (Result, error) {
 	for i := 0; i < len(s.Args) && err == nil; i++ {
 		err = source.CheckText(source.Location{File: fmt.Sprintf("argument %d", i+1)}, s.Args[i])
 	}
+	if err == nil {
+		err = rejectTemplate(s)
+	}
 	if s.Kind == "" && err == nil {
 		s.Kind, err = recognize(s)
 	}
@@ -117,7 +120,14 @@ func recognize(s source.Input) (source.SourceKind, error) {
 	if k := kindOfName(filepath.Base(s.Name)); k != "" {
 		return k, nil
 	}
-	switch found := candidates(s.Text); len(found) {
+	if ofSupervisord().MatchString(s.Text) {
+		return "", source.Malformed(source.Location{File: s.Name}, "is supervisord's own configuration already", "check it with: supervisord check -c "+s.Name)
+	}
+	found := candidates(s.Text)
+	if slices.Contains([]string{".yaml", ".yml", ".json", ".toml"}, filepath.Ext(s.Name)) { // name: value, as in a Procfile
+		found = slices.DeleteFunc(found, func(k source.SourceKind) bool { return k == source.Procfile })
+	}
+	switch len(found) {
 	case 1:
 		return found[0], nil
 	case 0:
@@ -142,10 +152,11 @@ func kindOfName(base string) source.SourceKind {
 	return ""
 }
 
-// ofPM2 and ofCompose are what a file of pm2 and of Docker Compose has.
+// What a file of pm2, of Docker Compose, and of this supervisord has.
 var (
-	ofPM2     = pattern.Lazy(`(?m)^\s*(?:module\.exports\s*=|export default|\{?\s*["']?apps["']?\s*:)`)
-	ofCompose = pattern.Lazy(`(?m)^services:`)
+	ofSupervisord = pattern.Lazy(`(?m)^\[(?:supervisor|program\.[^\]]+)\]\s*(?:#.*)?$`)
+	ofPM2         = pattern.Lazy(`(?m)^\s*(?:module\.exports\s*=|export default|\{?\s*["']?apps["']?\s*:)`)
+	ofCompose     = pattern.Lazy(`(?m)^services:`)
 )
 
 // candidates lists the kinds that the text of a file looks like: by its sections, else by its commands, else by its lines.
@@ -177,8 +188,23 @@ func candidates(text string) []source.SourceKind {
 	case ofPM2().MatchString(text):
 		return []source.SourceKind{source.PM2}
 	}
-	if procfileLine().MatchString(text) {
+	if isProcfile(text) {
 		return []source.SourceKind{source.Procfile}
+	}
+	return nil
+}
+
+// template matches what Jinja (Ansible, Salt), ERB (Puppet, Chef) and Helm replace. A Go template such as docker's {{.Names}} or {{json .}} is
+// an argument of a program.
+var template = pattern.Lazy(`\{%-?\s*\w|<%[=#-]?\s|\{\{-?\s*(?:[A-Za-z_](?:[^{}\s]|\s+[^{}.\s])*|\.(?:Values|Release|Chart)\b[^{}]*)\s*-?\}\}`)
+
+// rejectTemplate rejects a file that another program makes a configuration of.
+func rejectTemplate(s source.Input) error {
+	for i, line := range strings.Split(s.Text, "\n") {
+		if found := template().FindString(line); found != "" {
+			return source.Malformed(source.Location{File: s.Name, Line: i + 1}, fmt.Sprintf("%q is of a template, not of a configuration", source.Shorten(found)),
+				"convert the file that is made of it: for Ansible, the one on the machine")
+		}
 	}
 	return nil
 }

@@ -20,6 +20,22 @@ import (
 // procfileLine is a process of a Procfile. foreman allows letters, digits and _ in a name, its successors - too.
 var procfileLine = pattern.Lazy(`(?m)^([A-Za-z0-9_-]+):[ \t]*(\S.*)$`)
 
+// isProcfile reports whether a file without the name of a Procfile is one: every line is a process, with a space before its command. One
+// line of YAML, or of /etc/passwd, looks the same.
+func isProcfile(text string) bool {
+	processes := 0
+	for line := range strings.SplitSeq(text, "\n") {
+		switch m := procfileLine().FindStringSubmatch(line); {
+		case strings.TrimSpace(line) == "", strings.HasPrefix(line, "#"):
+		case m == nil, !strings.ContainsAny(line[len(m[1])+1:len(m[1])+2], " \t"), strings.ContainsAny(m[2][:1], `"'[{|>&*!`):
+			return false
+		default:
+			processes++
+		}
+	}
+	return processes > 0
+}
+
 // formation is how foreman runs a Procfile.
 type formation struct {
 	*conversion

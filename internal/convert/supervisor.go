@@ -125,8 +125,16 @@ func (f *supervisorFile) supervisord(s *source.Section) {
 		"nocleanup childlogdir": draft.None("there are no AUTO files: captured output is kept in memory"),
 		"strip_ansi":            draft.None("supervisord keeps output as it is"),
 		"identifier":            draft.None("a supervisord is identified by its control socket"),
-		"environment":           func(_ *draft.Target, s source.Setting) { f.variables = f.pairs(s, nil) },
+		"environment":           f.environment,
 	}), draft.None(ignoresToo))
+}
+
+// environment reads the variables of [supervisord]. supervisor expands this value twice: a percent sign is four of them.
+func (f *supervisorFile) environment(_ *draft.Target, s source.Setting) {
+	if once, ok := f.expand(s, nil); ok {
+		s.Text, s.Value = s.String(), once
+		f.variables = f.pairs(s, nil)
+	}
 }
 
 // Remedies that several sources share.

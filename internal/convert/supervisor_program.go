@@ -39,6 +39,9 @@ func (f *supervisorFile) programsOf(s *source.Section, title string, fcgi bool) 
 	const most = 1000
 	convert := func(name string, number int, quiet bool) {
 		x := &supervisorProcess{file: f, section: s, title: title, count: count, own: f.ofProcess(title, number, count), fcgi: fcgi}
+		if fcgi && count > 1 {
+			x.own["process_num"] = shell.Part(shell.Unquoted, slotFrom(number))
+		}
 		x.convert(name, quiet)
 	}
 	switch {
@@ -47,7 +50,7 @@ func (f *supervisorFile) programsOf(s *source.Section, title string, fcgi bool) 
 			name = s.Setting
 		}
 		f.Wrong(name, "numprocs above 1 needs %(process_num) in process_name", "write process_name = %(program_name)s_%(process_num)02d")
-	case count <= 1 || !differ:
+	case count <= 1 || !differ || fcgi: // the processes of an fcgi-program share its socket, so they are workers of one program
 		convert(title, first, false)
 	case count > most:
 		f.Wrong(s.Setting, fmt.Sprintf("has %d processes that differ", count), fmt.Sprintf("write at most %d", most))
@@ -58,6 +61,14 @@ func (f *supervisorFile) programsOf(s *source.Section, title string, fcgi bool) 
 			}
 		}
 	}
+}
+
+// slotFrom is what a shell has for the number of a process: numprocs_start is that of slot 0.
+func slotFrom(first int) string {
+	if first == 0 {
+		return "${SUPERVISORD_SLOT}"
+	}
+	return fmt.Sprintf("$((SUPERVISORD_SLOT + %d))", first)
 }
 
 // numberOf reads a number that must be known before the processes are.
@@ -161,6 +172,9 @@ func (f *supervisorFile) valueOf(name string, own map[string]string) (string, bo
 
 // formatted formats a value as Python's % does, or returns false where Python would fail.
 func formatted(value, flags, letter string, numeric bool) (string, bool) {
+	if numeric && shell.Dynamic(value) && letter != "s" {
+		return shell.Part(shell.Unquoted, "$(printf %"+flags+letter+" \""+shell.Show(value)+"\")"), true
+	}
 	if shell.Dynamic(value) {
 		return value, flags == "" && letter == "s"
 	}
@@ -240,7 +254,7 @@ func (x *supervisorProcess) workers(p *draft.Target, s source.Setting) {
 	switch {
 	case x.count < 1:
 		p.Lacks(s, runsNone)
-	case p.ProgramName != draft.ValidName(x.title) || strings.Contains(command.Value, "%(process_num)") && x.count > 1:
+	case p.ProgramName != draft.ValidName(x.title) || strings.Contains(command.Value, "%(process_num)") && x.count > 1 && !x.fcgi:
 		p.Note("", s, fmt.Sprintf("the processes differ by process_num, so each is a program; with a listener, one program and workers = %d would do", x.count))
 	default:
 		s.Value = strconv.Itoa(x.count)

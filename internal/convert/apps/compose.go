@@ -9,6 +9,7 @@ import (
 	"example.org/supervisord/internal/convert/draft"
 	"example.org/supervisord/internal/convert/source"
 	"example.org/supervisord/internal/pattern"
+	"example.org/supervisord/internal/servers"
 )
 
 // project is a file of Docker Compose.
@@ -378,9 +379,7 @@ func (x *composed) finish() {
 			x.Run.Words = append(x.Run.Words, list...)
 		}
 	}
-	if x.node.Get("entrypoint") == nil && len(x.Run.Words) > 0 {
-		x.Note("", s, "an ENTRYPOINT of the image would come before it: docker image inspect")
-	}
+	x.inImage(s)
 	if len(x.Run.Words) == 0 || x.Run.Words[0] == "" {
 		x.Off = true
 		x.Lacks(s, "the command is in the image (docker image inspect shows Entrypoint and Cmd): write it, and remove the # of these lines")
@@ -407,6 +406,28 @@ func (x *composed) finish() {
 	}
 	x.Otherwise("stop.timeout", "10s")
 	x.RestartAfterFailure(s, "without restart, compose")
+}
+
+// inImage comments a program out whose command is, or may be, in the image, and not on this machine.
+func (x *composed) inImage(s source.Setting) {
+	image := x.node.Get("image")
+	if _, known := servers.Recognize(x.Run.Words); len(x.Run.Words) == 0 || image == nil && x.node.Get("entrypoint") != nil {
+		return
+	} else if known || image == nil {
+		x.Note("", s, "an ENTRYPOINT of the image would come before it: docker image inspect")
+		return
+	}
+	const write = ": write the command that runs on this machine, and remove the # of these lines"
+	switch program := x.Run.Words[0]; {
+	case x.node.Get("entrypoint") == nil:
+		x.Off = true
+		x.Lacks(s, "the image "+image.Value+" may have an ENTRYPOINT, which comes before the command (docker image inspect)"+write)
+	case path.IsAbs(program):
+		if found, _ := x.Glob(program); len(found) == 0 {
+			x.Off = true
+			x.Lacks(s, program+" is in the image "+image.Value+", and not on this machine"+write)
+		}
+	}
 }
 
 // IsCompose reports whether a file has the name of one of Docker Compose.

@@ -55,6 +55,10 @@ func (p *Target) Resolved(s source.Setting, value string) (source.Setting, bool)
 	list := shell.Parts(value)
 	for i := 1; i < len(list); i += 2 {
 		name := list[i][1:]
+		if strings.Contains(name, "SUPERVISORD_SLOT") {
+			p.Lacks(s, "the workers of a program share this value; in a command each has its number from a shell: SUPERVISORD_SLOT")
+			return s, false
+		}
 		v, ok := p.Host, true
 		if !strings.HasPrefix(name, "$(") {
 			v, ok = p.Getenv(strings.Trim(name, "${}"))

@@ -261,6 +261,14 @@ func (p *Target) Listener(s source.Setting, name, address string) *TOMLTable {
 	return t
 }
 
+// AnybodyMayConnect gives a listener at a path the mode that the path has under systemd, and under the servers that open it themselves:
+// with supervisord's default, which the umask reduces, a proxy of another user could not connect.
+func (t *TOMLTable) AnybodyMayConnect() {
+	if strings.HasPrefix(t.Value("address"), `"unix:/`) {
+		t.Set("mode", "0666")
+	}
+}
+
 // Argv sets the command from Run.
 func (p *Target) Argv() { p.Set("command", p.Run.Argv()) }
 

@@ -141,7 +141,11 @@ func AsWholeSeconds(shortest float64) Reader {
 	}
 }
 
-const Year = 365 * 24 * 3600 // in seconds
+// Year is the longest duration of a configuration, in seconds.
+const Year = 365 * 24 * 3600
+
+// Longest is Year as the configuration writes it, for what waits without end under another supervisor.
+const Longest = "8760h"
 
 // Duration returns a number of seconds as the configuration writes it, if the key can have that value.
 func (p *Target) Duration(key string, s source.Setting, n, shortest float64) (any, bool) {

@@ -19,6 +19,7 @@ import (
 // inherit its sockets, otherwise after it has stopped. published are addresses at which clients come according to the source, which hold instead
 // of the command's. It reports whether the server is known.
 func (p *Target) Serve(s source.Setting, published ...string) bool {
+	defer p.staysInForeground(s)
 	server, known := servers.Recognize(p.Run.Words)
 	if !known {
 		return false
@@ -35,6 +36,23 @@ func (p *Target) Serve(s source.Setting, published ...string) bool {
 		p.Set("reload.strategy", "stop-first")
 	}
 	return true
+}
+
+// daemonizes are the options by which programs go into the background.
+var daemonizes = []string{"--daemon", "--daemonize", "--daemonise", "--background", "--detach", "--fork", "-daemon", "--daemon=true", "--daemon=yes", "--daemon=on",
+	"--daemon=1", "--daemonize=true", "--daemonize=yes", "--daemonize=1"}
+
+// staysInForeground says that a command must not go into the background, where supervisord would take it for one that has exited.
+func (p *Target) staysInForeground(s source.Setting) {
+	for i, word := range p.Run.Words {
+		if i > 0 && slices.Contains(daemonizes, word) {
+			s.Text = word
+			p.Lacks(s, "supervisord starts programs in the foreground, and takes one that goes into the background for one that has exited: remove "+word)
+		}
+		if word == "--" {
+			return
+		}
+	}
 }
 
 // StopFirst sets that a program exits before the next one starts, because it may open a port itself.
@@ -86,6 +104,7 @@ func (p *Target) inherits(s source.Setting, server *servers.Server, published []
 			p.Listen = nil
 			return false
 		}
+		t.AnybodyMayConnect()
 		for _, set := range server.Listener {
 			t.Set(set.Key, Raw(set.Value))
 		}

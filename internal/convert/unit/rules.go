@@ -220,7 +220,7 @@ func asSpan(shortest float64) draft.Reader {
 		case n <= 0 && key == "stop.timeout":
 			return "infinity", true
 		case n <= 0:
-			p.Lacks(s, key+" has an end")
+			p.Note("", s, "not needed: it is off")
 			return nil, false
 		default:
 			return p.Duration(key, s, n, shortest)
@@ -230,7 +230,7 @@ func asSpan(shortest float64) draft.Reader {
 
 func startsWithin(p *draft.Target, s source.Setting) {
 	if n, ok := span(p, s); ok && n <= 0 {
-		p.Set("ready.timeout", "365d")
+		p.Set("ready.timeout", draft.Longest)
 	} else if ok {
 		draft.To("ready.timeout", asSpan(0.001))(p, s)
 	}

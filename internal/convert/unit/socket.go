@@ -28,6 +28,7 @@ func (x *service) listeners(f *file) {
 				x.Note("", s, "renamed to "+name+": a name is unique")
 			}
 			if t := x.Listener(s, strings.NewReplacer(":", "-", "}", "-").Replace(name), address); t != nil {
+				t.AnybodyMayConnect()
 				listen = append(listen, t)
 			}
 		}

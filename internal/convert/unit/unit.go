@@ -106,16 +106,39 @@ func (f *file) directories() []string {
 	return []string{f.Dir}
 }
 
-// lists are the keys that hold several values; an empty one removes those before it. Of others the last counts.
-var lists = []string{"ExecStart", "ExecStartPre", "ExecStartPost", "ExecReload", "ExecStop", "ExecStopPost", "ExecCondition", "Environment", "EnvironmentFile",
-	"PassEnvironment", "UnsetEnvironment", "SupplementaryGroups", "AmbientCapabilities", "CapabilityBoundingSet", "ListenStream", "ListenDatagram", "ListenSequentialPacket",
-	"Sockets"}
+// lists are the keys that hold several values, so that a second one adds to the first (systemd.exec(5), systemd.unit(5) and so on); an empty
+// one removes those before it. Of other keys the last counts.
+var lists = strings.Fields(`
+	ExecStart ExecStartPre ExecStartPost ExecReload ExecStop ExecStopPre ExecStopPost ExecCondition Sockets
+	Environment EnvironmentFile PassEnvironment UnsetEnvironment
+	SupplementaryGroups AmbientCapabilities CapabilityBoundingSet
+	SuccessExitStatus RestartPreventExitStatus RestartForceExitStatus
+	ListenStream ListenDatagram ListenSequentialPacket ListenFIFO ListenSpecial ListenNetlink ListenMessageQueue ListenUSBFunction Symlinks
+	Documentation Alias Also WantedBy RequiredBy UpheldBy
+	ReadWritePaths ReadOnlyPaths InaccessiblePaths ExecPaths NoExecPaths BindPaths BindReadOnlyPaths TemporaryFileSystem
+	ReadWriteDirectories ReadOnlyDirectories InaccessibleDirectories ExtensionImages ExtensionDirectories MountImages RootImageOptions
+	RuntimeDirectory StateDirectory CacheDirectory LogsDirectory ConfigurationDirectory
+	SystemCallFilter SystemCallArchitectures SystemCallLog RestrictAddressFamilies RestrictFileSystems RestrictNamespaces RestrictNetworkInterfaces
+	SocketBindAllow SocketBindDeny IPAddressAllow IPAddressDeny IPIngressFilterPath IPEgressFilterPath BPFProgram NFTSet DeviceAllow
+	IODeviceWeight IOReadBandwidthMax IOWriteBandwidthMax IOReadIOPSMax IOWriteIOPSMax IODeviceLatencyTargetSec DisableControllers
+	LoadCredential LoadCredentialEncrypted SetCredential SetCredentialEncrypted ImportCredential
+	LogExtraFields LogFilterPatterns OpenFile CPUAffinity NUMAMask`)
+
+// relations are lists of other units, which an empty value does not clear.
+var relations = strings.Fields("After Before Wants Requires Requisite BindsTo PartOf Upholds Conflicts OnFailure OnSuccess PropagatesReloadTo " +
+	"ReloadPropagatedFrom PropagatesStopTo StopPropagatedFrom JoinsNamespaceOf RequiresMountsFor WantsMountsFor")
+
+// accumulates reports whether a second value of a key adds to the first.
+func accumulates(key string) bool {
+	condition := strings.HasPrefix(key, "Condition") || strings.HasPrefix(key, "Assert")
+	return condition || slices.Contains(lists, key) || slices.Contains(relations, key)
+}
 
 // override determines which of equal keys count.
 func override(s *source.Section) {
 	before := map[string][]*source.Item{}
 	for _, e := range s.Entries {
-		if list := slices.Contains(lists, e.Key); !list || e.Value == "" {
+		if list := accumulates(e.Key); !list || e.Value == "" && !slices.Contains(relations, e.Key) {
 			for _, old := range before[e.Key] {
 				old.Over = &e.At
 			}
