@@ -108,7 +108,7 @@ func readDrain(v document.Value, p *Program) {
 		v.Problem("does nothing without a listener", "remove the table")
 	case !isSteered(l):
 		why, change := p.shared(l)
-		v.Problem(fmt.Sprintf("does nothing: the generations share the listener %q (%s)", l.Name, why), "%s", either("remove the table", change))
+		v.Warn(fmt.Sprintf("does nothing: the generations share the listener %q (%s)", l.Name, why), "%s", either("remove the table", change))
 	default:
 		for _, key := range []string{"idle", "spread"} {
 			v.Useless(key, d.Timeout == 0, `with timeout = "0s": old workers are stopped at once`, "remove it, or write a longer timeout")

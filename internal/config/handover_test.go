@@ -110,8 +110,6 @@ func TestWhatNeedsSteeringIsAProblemWithoutIt(t *testing.T) {
 	const needs = `needs sockets of its own for each generation: they share the listener `
 	for _, c := range []struct{ listeners, tables, want string }{
 		{"", `drain.idle = "1s"`, `drain: does nothing without a listener: remove the table`},
-		{shares, `drain.timeout = "0s"`, `drain: does nothing: the generations share the listener "http" (handover = "share"): remove the table, or write handover = "steer"`},
-		{udp, `drain = {}`, `drain: does nothing: the generations share the listener "dns" (udp has no connections): remove the table`},
 		{http, "drain = { timeout = \"0s\", idle = \"1s\" }", `drain.idle: does nothing with timeout = "0s": old workers are stopped at once: remove it, or write a longer timeout`},
 		{http, "drain = { timeout = \"0s\", spread = \"1s\" }", `drain.spread: does nothing with timeout = "0s": old workers are stopped at once: remove it, or write a longer timeout`},
 		{http, "drain.timout = \"1s\"", `drain.timout: unknown key: did you mean timeout?`},
@@ -124,6 +122,19 @@ func TestWhatNeedsSteeringIsAProblemWithoutIt(t *testing.T) {
 		got := messages(t, map[string]string{"c.toml": steering(c.listeners, c.tables)})
 		if want := "c.toml:4: program.web." + c.want; got != want {
 			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
+	}
+}
+
+func TestDrainOfASharedListenerIsAWarning(t *testing.T) {
+	for _, c := range []struct{ listeners, tables, want string }{
+		{shares, `drain.timeout = "0s"`, `"http" (handover = "share"): remove the table, or write handover = "steer"`},
+		{udp, `drain = {}`, `"dns" (udp has no connections): remove the table`},
+		{`{ name = "web", address = "unix:/run/web.sock" }`, `drain.timeout = "5s"`, `"web" (` + unixWhy + `): remove the table, or listen on a loopback port`},
+	} {
+		warnings := load(t, steering(c.listeners, c.tables)).Warnings
+		if want := "program.web.drain: does nothing: the generations share the listener " + c.want; len(warnings) == 0 || !strings.HasSuffix(warnings[len(warnings)-1].String(), want) {
+			t.Errorf("got %v, want %s", warnings, want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package attack
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -15,7 +16,8 @@ import (
 // spoiled lists what may have happened to files and paths since the workers were started. repair undoes it.
 var spoiled = map[string]func(t *testing.T, m *lab.Supervisord) (repair func()){
 	"the folder of logs and sockets is gone": func(t *testing.T, m *lab.Supervisord) func() {
-		lab.Must(t, os.RemoveAll(m.Path("d")))
+		lab.Must(t, os.Rename(m.Path("d"), m.Path("e"))) // at once: what is removed one by one is put back meanwhile
+		lab.Must(t, os.RemoveAll(m.Path("e")))
 		return func() { lab.Must(t, os.Mkdir(m.Path("d"), 0o755)) }
 	},
 	"a directory stands where the log file stood": func(t *testing.T, m *lab.Supervisord) func() {
@@ -24,16 +26,15 @@ var spoiled = map[string]func(t *testing.T, m *lab.Supervisord) (repair func()){
 		return func() { lab.Must(t, os.Remove(m.Path("d/out.log"))) }
 	},
 	"a file stands where the socket stood": func(t *testing.T, m *lab.Supervisord) func() {
-		lab.Must(t, os.Remove(m.Path("d/web.sock")))
-		m.File("d/web.sock", "x")
+		lab.Must(t, os.Rename(m.File("d/x", "x"), m.Path("d/web.sock")))
 		return func() { lab.Must(t, os.Remove(m.Path("d/web.sock"))) }
 	},
 	"another process listens there": func(t *testing.T, m *lab.Supervisord) func() {
-		lab.Must(t, os.Remove(m.Path("d/web.sock")))
-		other, err := net.Listen("unix", m.Path("d/web.sock"))
+		other, err := net.Listen("unix", m.Path("d/x"))
 		lab.Must(t, err)
 		t.Cleanup(func() { other.Close() })
-		return func() { lab.Must(t, other.Close()) }
+		lab.Must(t, os.Rename(m.Path("d/x"), m.Path("d/web.sock")))
+		return func() { lab.Must(t, errors.Join(os.Remove(m.Path("d/web.sock")), other.Close())) }
 	},
 	"the runtime directory is a file": func(t *testing.T, m *lab.Supervisord) func() {
 		lab.Must(t, os.RemoveAll(m.Path("run")))
