@@ -282,6 +282,8 @@ func (w *world) Start(s worker.Spec, post func(worker.Event)) Handle {
 	return p.hold
 }
 
+func (w *world) ReadOn(int, map[string]int, worker.Spec) func() { return func() {} }
+
 func (w *world) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
 	p := w.processes[a.State.PID-1000]
 	w.note("%s is adopted", p)

@@ -29,6 +29,8 @@ type capture struct {
 	log    *output.Log     // nil: nothing is captured
 	ended  <-chan struct{} // closed when the file of the log before is complete; nil: there was none
 	errors *output.LogErrors
+
+	orphans *snapshot.Snapshot // what the orphans of the program write to; nil: it has none that speak
 }
 
 // of returns the log for a generation with this configuration; nil: it captures nothing.
@@ -79,6 +81,9 @@ func (p *runner) logFiles() []closableLog {
 	var files []closableLog
 	if p.capture.log != nil {
 		files = append(files, p.capture.log)
+	}
+	for _, f := range p.capture.orphans.Files() {
+		files = append(files, f)
 	}
 	for _, g := range p.generations {
 		for _, f := range g.snapshot.Files() {

@@ -6,10 +6,18 @@ import (
 	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/supervisor/snapshot"
+	"example.org/supervisord/worker"
 )
 
-// claimOrphans finds out what each orphan waits for. It is called when the table has taken the sockets.
+// claimOrphans finds out what each orphan waits for, and reads its output. It is called when the table has taken the sockets.
 func (s *Supervisor) claimOrphans() {
+	s.orphaned = map[*handover.Orphan]func(){}
+	for _, o := range s.Orphans.Serving() {
+		if streams := o.Streams(); len(streams) > 0 {
+			s.orphaned[o] = s.Launcher.ReadOn(o.PID(), streams, s.outputOf(o))
+		}
+	}
 	known := func(name string) bool { return s.programs[name] != nil }
 	s.Orphans.Claim(known, func(yield func(program string, fd int) bool) {
 		for name, p := range s.programs {
@@ -24,15 +32,34 @@ func (s *Supervisor) claimOrphans() {
 	})
 }
 
+// outputOf says where the output of an orphan goes: to where that of its program's next generation does, or, if there is no such
+// program any more, to supervisord's own.
+func (s *Supervisor) outputOf(o *handover.Orphan) (spec worker.Spec) {
+	p := s.programs[o.Program]
+	if p == nil {
+		return spec
+	}
+	if p.capture.orphans == nil {
+		p.capture.orphans = &snapshot.Snapshot{Credential: o.Credential()}
+		p.capture.orphans.UseLogs(p.core.Config, p.capture.errors)
+	}
+	spec.Stdout, spec.Stderr = p.capture.orphans.Stdout, p.capture.orphans.Stderr
+	if log := p.capture.of(p.core.Config); log != nil {
+		log.UseFile(p.capture.orphans.LogFile(p.core.Config))
+		spec.Captured = log.Of(0)
+	}
+	return spec
+}
+
 // releaseOrphans ends the orphans that are not needed any more, each by the stop plan of the program whose worker it was, which has the
 // last word on signals: the plan that the process was started with died with its supervisor. Where connections are steered away from
 // an orphan, it finishes first what it has in hand, like any old worker.
 func (s *Supervisor) releaseOrphans() {
 	for _, o := range s.Orphans.Release(s.needsOrphan) {
-		steps, patience := handover.DefaultStop(), time.Duration(0)
+		stop, patience := handover.DefaultStop(), time.Duration(0)
 		if p := s.programs[o.Program]; p != nil {
 			if len(p.core.Config.Stop.Steps) > 0 {
-				steps = p.core.Config.Stop.Steps
+				stop = p.core.Config.Stop
 			}
 			if !s.stopping() {
 				patience = p.core.Config.Drain.Timeout
@@ -44,7 +71,7 @@ func (s *Supervisor) releaseOrphans() {
 				look, err := watch.Look()
 				return err == nil && look.Quiet()
 			}, patience)
-			o.End(steps)
+			o.End(stop)
 			return func() { s.orphanEnded(o) }
 		})
 	}
@@ -52,7 +79,14 @@ func (s *Supervisor) releaseOrphans() {
 
 func (s *Supervisor) orphanEnded(o *handover.Orphan) {
 	s.Orphans.Ended(o)
+	if finish := s.orphaned[o]; finish != nil {
+		finish()
+	}
 	if s.Orphans.Gone() {
+		for p := range s.programs.all() {
+			p.closeFiles(p.capture.orphans)
+			p.capture.orphans = nil
+		}
 		s.table.OrphansGone()
 		s.store.TouchSockets()
 	}

@@ -28,6 +28,8 @@ type ProcessLauncher interface {
 	// patience for what is under way. After an error nothing is held back.
 	Freeze(patience time.Duration) error
 	Thaw()
+	// ReadOn reads the pipes of a worker that is not adopted, by the names of its streams, until their ends or until finish is called.
+	ReadOn(pid int, streams map[string]int, spec worker.Spec) (finish func())
 	// Run runs a command other than a worker until it ends.
 	Run(context.Context, worker.Spec) error
 	// Owner returns the worker that one of these processes is or was until a moment ago; nil: none is one.
@@ -92,8 +94,9 @@ type Supervisor struct {
 
 	subscribers subscribers
 	departure   departure
-	stopped     time.Time   // when the last signal to stop came; zero: none has
-	delay       *time.Timer // until TERM stops the programs (stop_delay); nil: there is no delay, or it is over
+	orphaned    map[*handover.Orphan]func() // whose output is read, and how to end that
+	stopped     time.Time                   // when the last signal to stop came; zero: none has
+	delay       *time.Timer                 // until TERM stops the programs (stop_delay); nil: there is no delay, or it is over
 	delayEnds   time.Time
 }
 

@@ -69,6 +69,8 @@ func (l *fakeLauncher) Start(s worker.Spec, post func(worker.Event)) Handle {
 	return w
 }
 
+func (l *fakeLauncher) ReadOn(int, map[string]int, worker.Spec) func() { return func() {} }
+
 func (l *fakeLauncher) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
 	return l.Start(a.Spec, post)
 }

@@ -135,6 +135,129 @@ listen = [%q]
 	}
 	m.Start(config)
 	m.Serves(1)
-	lab.Ask(t, at, "/")
 	m.Until("the orphaned worker has exited", func() bool { return !lab.Alive(old) })
+	said := func() string {
+		if to == "capture" {
+			return m.CtlOK("logs", "web")
+		}
+		return m.Read("web.log")
+	}
+	m.Until("the next supervisord has what was said meanwhile", func() bool {
+		return strings.Count(said(), "a request") == 20 && strings.Count(said(), "an error") == 20
+	})
+}
+
+// A worker that says more than its pipe holds waits for the next supervisord, and loses nothing.
+func TestWorkerThatFillsItsPipeWithoutSupervisordWaits(t *testing.T) {
+	t.Parallel()
+	m, at := lab.Prepare(t), lab.Reserve(t)
+	m.File("worker", `
+import os, socket
+s = socket.socket(fileno=3)
+socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'READY=1', os.environ['NOTIFY_SOCKET'])
+while True:
+    c, _ = s.accept(); c.recv(4096)
+    for i in range(10000): os.write(1, b'a line of one hundred bytes'.ljust(99, b'.') + b'\n')
+    c.sendall(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\npid=%d ' % os.getpid()); c.close()
+`)
+	config := lab.PIDFile + fmt.Sprintf("[program.web]\ncommand = [%q, \"{dir}/worker\"]\nstdout = \"{dir}/web.log\"\nready.method = \"notify\"\nlisten = [%q]\ndrain.timeout = \"10s\"\n",
+		lab.Need(t, "python3"), at)
+	m.Start(config)
+	m.Serves(1)
+	old := m.WorkerPID(1)
+	m.Die()
+	answer := lab.Promise(t, at, "/")
+	m.Until("the worker waits for its pipe", func() bool {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", old))
+		return strings.Contains(string(text), "pipe")
+	})
+	m.Start(config)
+	if got := answer(); !strings.Contains(got, fmt.Sprintf("pid=%d ", old)) {
+		t.Errorf("the answer is %s", got)
+	}
+	m.Until("the orphaned worker has exited", func() bool { return !lab.Alive(old) })
+	m.Until("every line is in the file", func() bool { return strings.Count(m.Read("web.log"), "a line of") == 10000 })
+}
+
+// polite is a preforking server: its first process tells its child to end after its answer, the child leaves TERM at its default.
+const polite = `
+import os, signal, socket, sys, time
+s = socket.socket(fileno=3)
+stop = sys.argv[1] + '/stop.%d' % os.getpid()
+child = os.fork()
+if child == 0:
+    {child}
+    while True:
+        c, _ = s.accept(); c.recv(4096); open(sys.argv[1] + '/accepted', 'w').close(); time.sleep(1.5)
+        c.sendall(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\npid=%d ' % os.getpid()); c.close()
+        if os.path.exists(stop): os._exit(0)
+def term(*_):
+    open(stop, 'w').close()
+    os.waitpid(child, 0); os._exit(0)
+signal.signal(signal.SIGTERM, term)
+socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'READY=1', os.environ['NOTIFY_SOCKET'])
+while True: signal.pause()
+`
+
+func TestOrphanedWorkerIsToldToStopAndNotItsChildren(t *testing.T) {
+	t.Parallel()
+	for name, child := range map[string]string{"in its process group": "pass", "in a session of its own": "os.setsid()"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, at := lab.Prepare(t), lab.Reserve(t)
+			m.File("worker", strings.Replace(polite, "{child}", child, 1))
+			config := lab.PIDFile + fmt.Sprintf("[program.web]\ncommand = [%q, \"{dir}/worker\", \"{dir}\"]\nready.method = \"notify\"\nlisten = [%q]\ndrain.timeout = \"100ms\"\nstop.timeout = \"5s\"\n",
+				lab.Need(t, "python3"), at)
+			m.Start(config)
+			m.Serves(1)
+			old := m.WorkerPID(1)
+			answer := lab.Promise(t, at, "/")
+			m.Until("the request is in hand", func() bool { return lab.Exists(m.Path("accepted")) })
+			m.Die()
+			m.Start(config)
+			m.Serves(1)
+			if got := answer(); !strings.Contains(got, "pid=") {
+				t.Errorf("the request in hand was answered with %s", got)
+			}
+			m.Until("the orphaned worker has exited", func() bool { return !lab.Alive(old) })
+			if told := m.Count(lab.Contains("an orphaned worker is told to stop")); told != 1 {
+				t.Errorf("%d processes were told to stop", told)
+			}
+		})
+	}
+}
+
+func TestStopGroupHoldsForAnOrphan(t *testing.T) {
+	t.Parallel()
+	for _, group := range []bool{true, false} {
+		t.Run(fmt.Sprint(group), func(t *testing.T) {
+			t.Parallel()
+			m, at := lab.Prepare(t), lab.Reserve(t)
+			m.File("worker", `
+import os, signal, socket, sys, time
+ready, told = os.pipe()
+if os.fork() == 0:
+    def term(*_): open(sys.argv[1] + '/child.%d' % os.getppid(), 'w').close()
+    signal.signal(signal.SIGTERM, term); os.write(told, b'x')
+    while True: signal.pause()
+os.read(ready, 1)
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.3), os._exit(0)))
+socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'READY=1', os.environ['NOTIFY_SOCKET'])
+s = socket.socket(fileno=3)
+while True: s.accept()
+`)
+			config := lab.PIDFile + fmt.Sprintf("[program.web]\ncommand = [%q, \"{dir}/worker\", \"{dir}\"]\nready.method = \"notify\"\nlisten = [{ address = %q, handover = \"share\" }]\nstop.group = %t\n",
+				lab.Need(t, "python3"), at, group)
+			m.Start(config)
+			m.Serves(1)
+			old := m.WorkerPID(1)
+			m.Die()
+			m.Start(config)
+			m.Serves(1)
+			m.Until("the orphaned worker has exited", func() bool { return !lab.Alive(old) })
+			if told := lab.Exists(m.Path(fmt.Sprintf("child.%d", old))); told != group {
+				t.Errorf("its child was told to stop: %t", told)
+			}
+		})
+	}
 }

@@ -44,6 +44,25 @@ func (l *Launcher) Adopt(a Adoption, post func(Event)) *Worker {
 	return w
 }
 
+// ReadOn reads the pipes of a worker that is not adopted, by the names of its streams, and gives what it says to where spec says, until
+// the ends of the pipes or until finish is called. It takes the pipes over.
+func (l *Launcher) ReadOn(pid int, streams map[string]int, spec Spec) (finish func()) {
+	w := &Worker{launcher: l, spec: spec}
+	w.process.pid = pid
+	for name, to := range map[string]output.Destination{FDStdout: spec.Stdout, FDStderr: spec.Stderr} {
+		if fd, has := streams[name]; has {
+			p, _ := w.newPump(fd, to, name) // what cannot be watched is read once
+			w.pumps = append(w.pumps, p)
+			l.workers.Go(p.Run)
+		}
+	}
+	return func() {
+		for _, p := range w.pumps {
+			p.Finish()
+		}
+	}
+}
+
 // fd returns the descriptor with this name, or -1.
 func (a *Adoption) fd(name string) int {
 	if fd, ok := a.Descriptors[name]; ok {

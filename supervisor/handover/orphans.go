@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"cmp"
 	"maps"
 	"os"
 	"path/filepath"
@@ -50,6 +51,7 @@ func FindOrphans(s OrphanSearch, h *Handover) *Orphans {
 			orphans.look(pid)
 		}
 	}
+	orphans.gather()
 	orphans.take(h)
 	h.Sockets = append(h.Sockets, orphans.sockets()...)
 	return orphans
@@ -67,8 +69,39 @@ func (s *Orphans) look(pid int) {
 		o.pidfd.Close()
 		return
 	}
-	o.Program = env["SUPERVISORD_PROGRAM"]
+	stat, err := proc.ReadStat(pid)
+	if err != nil || stat.Dead() {
+		o.pidfd.Close()
+		return
+	}
+	o.uid = ownerOf(pid)
+	o.Program, o.path, o.leads, o.began = env["SUPERVISORD_PROGRAM"], path, stat.Session == pid && stat.Group == pid, stat.Began
 	s.serving = append(s.serving, o)
+}
+
+// gather makes one orphan of the processes of each worker. The worker is the one that leads a session, as every worker does; of several the
+// oldest: a child that leads another session has begun later. The others have what the worker has given them, and get no signal from a
+// supervisor.
+func (s *Orphans) gather() {
+	slices.SortFunc(s.serving, func(a, b *Orphan) int {
+		switch {
+		case a.leads != b.leads && a.leads:
+			return -1
+		case a.leads != b.leads:
+			return 1
+		}
+		return cmp.Or(cmp.Compare(a.began, b.began), cmp.Compare(a.pid, b.pid))
+	})
+	workers := map[string]*Orphan{}
+	s.serving = slices.DeleteFunc(s.serving, func(o *Orphan) bool {
+		first := workers[o.path]
+		if first == nil {
+			workers[o.path] = o
+			return false
+		}
+		first.rest = append(first.rest, o)
+		return true
+	})
 }
 
 // environOf returns the environment that a process was executed with, or nothing where it must not be read, or where the process
@@ -91,6 +124,14 @@ func (s *Orphans) trusted(pid int, path string) bool {
 	var dir, socket unix.Stat_t
 	return unix.Lstat(filepath.Dir(path), &dir) == nil && int(dir.Uid) == os.Geteuid() && dir.Mode&0o022 == 0 &&
 		unix.Lstat(path, &socket) == nil && socket.Mode&unix.S_IFMT == unix.S_IFSOCK && int(socket.Uid) == uid
+}
+
+// ownerOf returns the user of a process that userOf trusts; ours, if it has ended.
+func ownerOf(pid int) int {
+	if uid, one := userOf(pid); one {
+		return uid
+	}
+	return os.Geteuid()
 }
 
 // userOf returns the user of a process, if its real, effective, saved and file-system user are one.
@@ -162,6 +203,7 @@ func (s *Orphans) take(h *Handover) {
 			continue
 		}
 		o := newOrphan(pid, pidfd)
+		o.leads, o.uid = true, ownerOf(pid)
 		o.Program = s.environOf(pid)["SUPERVISORD_PROGRAM"]
 		s.serving = append(s.serving, o)
 	}
@@ -177,32 +219,46 @@ func (s *Orphans) sockets() []inherit.Socket {
 	var found []inherit.Socket
 	taken := map[string]bool{}
 	for _, o := range s.serving {
-		links, err := proc.Descriptors(o.pid)
-		if err != nil {
-			s.search.Log.Warn("cannot see the sockets of an orphaned worker", zap.Int("pid", o.pid), zap.Error(err))
-		}
-		for _, number := range slices.Sorted(maps.Keys(links)) {
-			link := links[number]
-			node, isSocket := proc.SocketInode(link)
-			if !isSocket {
-				continue
-			}
-			o.sockets = append(o.sockets, node)
-			if taken[link] {
-				continue
-			}
-			taken[link] = true
-			i, ok, err := o.socket(number)
+		for _, p := range append([]*Orphan{o}, o.rest...) {
+			links, err := proc.Descriptors(p.pid)
 			if err != nil {
-				s.search.Log.Warn("cannot take a socket out of an orphaned worker", zap.Int("pid", o.pid), zap.Error(err))
+				s.search.Log.Warn("cannot see the sockets of an orphaned worker", zap.Int("pid", p.pid), zap.Error(err))
 			}
-			if ok {
-				found = append(found, i)
+			if p == o {
+				o.takeStreams(links)
 			}
+			found = append(found, s.socketsOf(o, p, links, taken)...)
 		}
 	}
 	return found
 }
+
+// socketsOf takes the listening sockets that are not taken yet out of a process of an orphan.
+func (s *Orphans) socketsOf(o, p *Orphan, links map[int]string, taken map[string]bool) (found []inherit.Socket) {
+	for _, number := range slices.Sorted(maps.Keys(links)) {
+		link := links[number]
+		node, isSocket := proc.SocketInode(link)
+		if !isSocket {
+			continue
+		}
+		o.sockets = append(o.sockets, node)
+		if taken[link] {
+			continue
+		}
+		taken[link] = true
+		i, ok, err := p.socket(number)
+		if err != nil {
+			s.search.Log.Warn("cannot take a socket out of an orphaned worker", zap.Int("pid", p.pid), zap.Error(err))
+		}
+		if ok {
+			found = append(found, i)
+		}
+	}
+	return found
+}
+
+// Serving lists the orphans that are not released yet.
+func (s *Orphans) Serving() []*Orphan { return s.serving }
 
 // Claim finds out which programs each orphan serves for. Call it when the table has taken the sockets: owners calls yield with each
 // socket that it has now and the program that it belongs to.
@@ -314,7 +370,7 @@ func EndGroup(getenv func(string) string, log *zap.Logger) {
 		}
 		for _, p := range members {
 			log.Warn("a process that is left in the control group is killed", zap.Int("pid", p.pid))
-			p.End(nil)
+			p.End(config.StopPolicy{})
 		}
 	}
 }
