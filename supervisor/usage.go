@@ -23,6 +23,9 @@ type Usage struct {
 type AcceptQueue struct {
 	Waiting int `json:"waiting"`
 	Limit   int `json:"limit"`
+
+	// Stuck is how long one of them has waited, if that is for seconds and new connections are not paused: nobody accepts.
+	Stuck time.Duration `json:"stuck_ns,omitempty"`
 }
 
 // Addresses returns where a program listens, as the kernel says.

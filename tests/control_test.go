@@ -581,6 +581,35 @@ func ssCount(address string, pid int) (int, error) {
 	return strings.Count(string(out), fmt.Sprintf("pid=%d,", pid)), err
 }
 
+func TestStatusSaysThatNobodyAccepts(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		config string
+		stop   bool
+	}{
+		"never": {lab.Plain + lab.Listener("127.0.0.1:0"), false}, "stopped": {lab.Web, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := lab.Start(t, c.config)
+			m.Serves(1)
+			if c.stop {
+				lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGSTOP))
+				defer syscall.Kill(m.WorkerPID(1), syscall.SIGCONT)
+			}
+			conn, err := net.Dial("tcp", m.Address())
+			lab.Must(t, err)
+			defer conn.Close()
+			if out := m.CtlOK("status"); strings.Contains(out, "nobody accepts") {
+				t.Errorf("at once: %s", out)
+			}
+			m.Until("status says it", func() bool {
+				return strings.Contains(m.CtlOK("status"), "queue 1/4096, nobody accepts: one has waited for 2")
+			})
+		})
+	}
+}
+
 func TestStatusShowsTheAcceptQueue(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, "[program.deaf]\ncommand = [{sleep}]\nready = { delay = \"10ms\", accepts = false }\n[[program.deaf.listen]]\nname = \"http\"\naddress = \"127.0.0.1:0\"\nbacklog = 7\n")

@@ -38,6 +38,8 @@ var sentences = map[string]program.Report{
 	"generation 3 failed at step abort: no longer wanted (by bob)":                    {Kind: program.TrialFailed, Generation: 3, Step: "abort", Reason: "no longer wanted", AskedBy: "bob"},
 	"the reload is tried again in 5s":                                                 {Kind: program.ReloadRetry, Generation: 3, Serving: 2, After: 5 * time.Second},
 	"nothing serves; the next attempt follows in 200ms":                               {Kind: program.StartRetry, Generation: 3, After: 200 * time.Millisecond},
+	"generation 2 serves again after 300ms":                                           {Kind: program.ServesAgain, Generation: 2, Serving: 2, Took: 300 * time.Millisecond},
+	"nothing serves: generation 2 does not get ready again":                           {Kind: program.NothingServes, Generation: 2},
 	"generation 3 serves after 26ms":                                                  {Kind: program.GenerationServes, Generation: 3, Serving: 2, Took: 26 * time.Millisecond, Reason: "HUP"},
 	"generation 2 has ended after 1.5s; 1 of its workers had to be killed":            {Kind: program.GenerationGone, Generation: 2, Took: 1500 * time.Millisecond, Killed: 1},
 	"generation 2 has ended after 30ms":                                               {Kind: program.GenerationGone, Generation: 2, Took: 30 * time.Millisecond},

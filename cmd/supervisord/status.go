@@ -195,6 +195,9 @@ func (v view) program(b *strings.Builder, p supervisor.ProgramStatus, now time.T
 			text += ", queue ?"
 		default:
 			text += fmt.Sprintf(", queue %d/%d", l.Queue.Waiting, l.Queue.Limit)
+			if l.Queue.Stuck > 0 {
+				text += v.paint.Bad(fmt.Sprintf(", nobody accepts: one has waited for %s", short(l.Queue.Stuck)))
+			}
 		}
 		if n := stranded(l); n > 0 {
 			text += fmt.Sprintf(" (%d in the socket of a generation that is gone)", n)

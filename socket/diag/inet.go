@@ -165,6 +165,24 @@ func TCPInodes(port uint16, see func(inode uint64)) error {
 	return nil
 }
 
+// TCPQueued returns for how long at least one of the connections on a local port has waited that no process has accepted: its client has
+// sent nothing since then. 0: there is none.
+func TCPQueued(port uint16) (longest time.Duration, err error) {
+	buf := make([]byte, datagram)
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		request := inetRequest(family, 1<<established|1<<closeWait, 1<<(inetInfo-1), []uint16{port})
+		_, err = dumpInet(request, buf, func(s *inetSocket) {
+			if s.inode == 0 && s.info.known {
+				longest = max(longest, s.info.received)
+			}
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	return longest, nil
+}
+
 // TCPListeners passes the inodes and addresses of all listening sockets to see.
 func TCPListeners(see func(inode uint64, at netip.AddrPort)) error {
 	buf := make([]byte, datagram)

@@ -2,19 +2,23 @@
 package usage
 
 import (
+	"net/netip"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/supervisor"
+	"example.org/supervisord/supervisor/program"
 )
 
 const (
-	reuseFor = time.Second     // how long a measurement is used again, so that asking often costs nothing
-	keepFor  = time.Minute     // how long a measurement serves for comparison
-	timeout  = 2 * time.Second // for counting connections; what is not counted by then is not known
+	reuseFor   = time.Second     // how long a measurement is used again, so that asking often costs nothing
+	stuckAfter = 2 * time.Second // how long a connection may wait to be accepted
+	keepFor    = time.Minute     // how long a measurement serves for comparison
+	timeout    = 2 * time.Second // for counting connections; what is not counted by then is not known
 )
 
 // Gauge measures what workers use, for all who ask. Its zero value is ready to use, from several goroutines.
@@ -33,6 +37,7 @@ type reading struct {
 // Fill fills in the usage of all workers and the accept queues of all listeners.
 func (g *Gauge) Fill(st *supervisor.Status) {
 	FillQueues(st)
+	fillStuck(st)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
@@ -55,6 +60,23 @@ func FillQueues(st *supervisor.Status) {
 		for j := range st.Programs[i].Listeners {
 			l := &st.Programs[i].Listeners[j]
 			l.Queue = acceptQueue(*l)
+		}
+	}
+}
+
+// fillStuck looks how long connections wait, where there are some that should be accepted. Those in the socket of a generation on trial
+// may wait.
+func fillStuck(st *supervisor.Status) {
+	for i := range st.Programs {
+		p := &st.Programs[i]
+		for _, l := range p.Listeners {
+			at, err := netip.ParseAddrPort(l.Address)
+			if err != nil || l.Queue == nil || l.Queue.Waiting == 0 || p.Paused != nil || p.State != program.Up {
+				continue
+			}
+			if waits, err := diag.TCPQueued(at.Port()); err == nil && waits >= stuckAfter {
+				l.Queue.Stuck = waits
+			}
 		}
 	}
 }

@@ -1,7 +1,7 @@
 // The card of one program: what needs a decision first, then what it is doing, then what it has done.
 
 import { age, at, by, bytes, count, el, folded, now, outcomeWord, percent, plain, span, stamp, took, when, zoneName } from "./dom.js";
-import { failedDeploy, lastDeploy, late, missing, needsPerson, role, underWay, verdict } from "./verdict.js";
+import { failedDeploy, lastDeploy, late, missing, needsPerson, role, stuck, underWay, verdict } from "./verdict.js";
 import { figure } from "./timeline.js";
 
 const few = 12;         // workers of a generation that are shown one by one
@@ -42,7 +42,7 @@ const strong = text => el("strong", {}, text);
 const lines = tail => tail?.length ? el("pre", {}, plain(tail.slice(-8).join("\n"))) : null;
 
 function notes(p, view) {
-  return [failure(p), crashing(p), canary(p, view), ...late(p).map(drainsLate), paused(p, view), kept(p), due(p), lost(p)].filter(Boolean);
+  return [failure(p), crashing(p), ...stuck(p).map(deaf), canary(p, view), ...late(p).map(drainsLate), paused(p, view), kept(p), due(p), lost(p)].filter(Boolean);
 }
 
 function failure(p) {
@@ -80,6 +80,8 @@ function drainsLate({ generation, workers }) {
     `: ${count(workers.length, "worker")} after ${span(now() - at(last.since))}, with ${left} to go. Then ${last.state === "finishing" ? "TERM" : "KILL"}.`,
     generation.in_hand ? " In hand: " + inHand(generation.in_hand) + "." : null);
 }
+
+const deaf = l => note("bad", "stuck-" + l.name, strong("Nobody accepts"), ` from listener ${l.name}: ${count(l.queue.waiting, "connection")} waiting, one for ${took(l.queue.stuck_ns)}.`);
 
 function paused(p, view) {
   if (!p.paused) return null;

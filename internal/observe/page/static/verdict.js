@@ -31,6 +31,9 @@ export function missing(p) {
   return g && p.retry_at && !p.due ? Math.max(0, g.slots - g.workers.filter(w => w.state !== "starting").length) : 0;
 }
 
+// stuck returns the listeners from which nobody accepts, although the program serves.
+export const stuck = p => p.listeners.filter(l => l.queue?.stuck_ns);
+
 // verdict is a word for a program, and a level: "bad" and "warn" need a person, "busy" is under way, "idle" was wanted, "ok" is well.
 export function verdict(p) {
   const canary = p.generations.find(g => g.role === "trial" && g.held), serving = role(p, "serving");
@@ -40,6 +43,7 @@ export function verdict(p) {
   if (missing(p)) return { level: serves ? "warn" : "bad", word: "crashing" };
   if (canary && !canary.held_until) return { level: "warn", word: "canary held" };
   if (p.paused) return { level: "warn", word: "paused" };
+  if (stuck(p).length) return { level: "bad", word: "not accepting" };
   if (late(p).length) return { level: "warn", word: "draining late" };
   if (p.state === "down") return { level: "idle", word: p.stop?.asked_by ? "stopped" : "down" };
   if (p.state === "up") return { level: "ok", word: "up" };
