@@ -261,3 +261,38 @@ while True: s.accept()
 		})
 	}
 }
+
+// A death in the middle of a deploy: the trial has its socket and does not accept yet. Connections stay with the generation that serves.
+func TestDeathDuringATrialSendsNobodyToTheTrial(t *testing.T) {
+	t.Parallel()
+	m, at := lab.Prepare(t), lab.Reserve(t)
+	m.File("worker", `
+import os, socket, sys, time
+if os.path.exists(sys.argv[1] + '/slow'): time.sleep(float(open(sys.argv[1] + '/slow').read()))
+s = socket.socket(fileno=3)
+socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'READY=1', os.environ['NOTIFY_SOCKET'])
+while True:
+    c, _ = s.accept(); c.recv(4096)
+    c.sendall(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\npid=%d generation=%s ' % (os.getpid(), os.environ['SUPERVISORD_GENERATION'].encode())); c.close()
+`)
+	config := lab.PIDFile + fmt.Sprintf("[program.web]\ncommand = [%q, \"{dir}/worker\", \"{dir}\"]\nready.method = \"notify\"\nlisten = [%q]\n", lab.Need(t, "python3"), at)
+	m.Start(config)
+	m.Serves(1)
+	old := m.WorkerPID(1)
+	lab.Must(t, os.WriteFile(m.Path("slow"), []byte("1000"), 0o644))
+	m.Reload()
+	m.WorkerPID(2)
+	m.Die()
+	lab.Must(t, os.WriteFile(m.Path("slow"), []byte("3"), 0o644))
+	l := lab.PressNew(t, at, 4, 5*time.Millisecond)
+	m.Start(config)
+	m.Await(lab.Says(lab.WorkerRuns), lab.Gen(1))
+	for range 20 {
+		if got := lab.Ask(t, at, "/"); !strings.Contains(got, fmt.Sprintf("pid=%d ", old)) {
+			t.Errorf("%s answers, want %d", got, old)
+		}
+	}
+	m.Serves(1)
+	m.Until("the orphaned worker has exited", func() bool { return !lab.Alive(old) })
+	l.Lossless(t)
+}
