@@ -185,3 +185,69 @@ func TestCrashedWorkerIsReplacedByOneThatAccepts(t *testing.T) {
 		t.Errorf("the answer is %q", got)
 	}
 }
+
+// Whatever the method is, what keeps a worker from accepting is said after two seconds, once for a generation, and by the failing reload.
+func TestStartSaysWhyNobodyAccepts(t *testing.T) {
+	t.Parallel()
+	const server = `
+import os, signal, socket, time
+mine = os.environ.get('LISTEN_PID') == str(os.getpid())
+s = socket.socket(fileno=3) if mine else socket.create_server(('127.0.0.1', 0))
+if %s: s = socket.create_server(('127.0.0.1', 0))
+while True: s.accept()[0].close()
+`
+	python := interpreter(t, "python3", "-c print(__import__('sys').executable)")
+	for name, c := range map[string]struct {
+		method  string
+		wrapped bool
+		says    []string
+	}{
+		"elsewhere": {"accept", false, []string{"no process waits on 127.0.0.1:", ") listens on 127.0.0.1:", "let it use the inherited socket, fd 3"}},
+		"wrapped":   {"accept", true, []string{"LISTEN_PID is ", ", which is sh: python", "with a socket of its own"}},
+		"notify":    {"notify", true, []string{"LISTEN_PID is ", ", which is sh: python"}},
+		"http":      {"http", false, []string{"no answer yet to the probe of http://", "with a socket of its own"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := lab.Prepare(t)
+			m.File("server.py", fmt.Sprintf(server, map[bool]string{true: "False", false: "True"}[c.wrapped]))
+			command := fmt.Sprintf("[%q, %q]", python, m.Path("server.py"))
+			if c.wrapped {
+				command = fmt.Sprintf("[\"sh\", \"-c\", \"%s %s; exit 3\"]", python, m.Path("server.py"))
+			}
+			probe := ""
+			if c.method == "http" {
+				probe = `, url = "http://{listener:http}/"`
+			}
+			m.Start(fmt.Sprintf("[program.web]\nworkers = 2\ncommand = %s\nready = { method = %q, timeout = \"4s\"%s }\n[[program.web.listen]]\nname = \"http\"\naddress = \"127.0.0.1:0\"\n", command, c.method, probe))
+			early := m.Await(lab.Says("worker is not ready yet"), lab.Gen(1))
+			status := m.CtlOK("status")
+			failed := m.Await(lab.Says(lab.TrialFailed), lab.Gen(1))
+			for _, word := range c.says {
+				if !strings.Contains(early.Text, word) || !strings.Contains(status, word) || !strings.Contains(failed.Reason, word) {
+					t.Errorf("%q is missing in the log:\n%s\nthe status:\n%s\nor the failure:\n%s", word, early.Text, status, failed.Reason)
+				}
+			}
+			if n := m.Count(lab.Says("worker is not ready yet"), lab.Gen(1)); n != 1 {
+				t.Errorf("the log says it %d times", n)
+			}
+		})
+	}
+}
+
+func TestWorkerThatEndsBecauseItsAddressIsTakenIsNamedWithItsLastLines(t *testing.T) {
+	t.Parallel()
+	const express = `
+require('http').createServer(() => {}).on('error', e => { console.error('no: ' + e.message); process.exit(%d) }).listen(%s, '127.0.0.1')
+`
+	for code, says := range map[int]string{0: "exited with status 0 before it was ready", 1: "exited with status 1"} {
+		node := lab.Need(t, "node")
+		at := lab.Reserve(t)
+		m := lab.Prepare(t)
+		m.File("express.js", fmt.Sprintf(express, code, at[strings.LastIndex(at, ":")+1:]))
+		m.Start(fmt.Sprintf("[program.web]\ncommand = [%q, \"{dir}/express.js\"]\nstderr = \"capture\"\nlisten = [%q]\n", node, at))
+		m.Await(lab.Says(lab.TrialFailed))
+		m.CtlFails(11, []string{says, "no: listen EADDRINUSE"}, "reload")
+		m.Finish()
+	}
+}

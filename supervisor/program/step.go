@@ -377,6 +377,9 @@ func (p *Program) exited(now time.Time, e Exited) {
 		p.report(gone)
 	case g == p.Trial:
 		f := w.failure(x.failedStep(w.State), x.Reason, x.Tail)
+		if x.Clean && w.State == Starting {
+			f.Reason += " before it was ready"
+		}
 		f.Wait = x.Wait
 		p.fail(now, f)
 	default:
