@@ -97,6 +97,9 @@ func (f convertFlags) source(stdin io.Reader, args []string, dash int) (source.I
 	case dash == 0 && len(args) > 0:
 		s.Args = args
 		return s, w, nil
+	case dash < 0 && len(args) > 1 && slices.ContainsFunc(args, isUnit):
+		return s, w, commandline.Usagef("name one unit: the drop-ins and the .socket beside a .service are read with it: supervisord convert %s",
+			args[max(0, slices.IndexFunc(args, isService))])
 	case dash > 0, len(args) > 1:
 		return s, w, commandline.Usagef("name one FILE, or write the command line after --: supervisord convert -- start_server --port 8080 -- ./app")
 	case len(args) == 0:
@@ -120,6 +123,9 @@ func (f convertFlags) source(stdin io.Reader, args []string, dash int) (source.I
 	}
 	return s, w, nil
 }
+
+func isUnit(path string) bool    { return isService(path) || filepath.Ext(path) == ".socket" }
+func isService(path string) bool { return filepath.Ext(path) == ".service" }
 
 // world returns this machine. Without a name it is localhost.
 func world() source.World {

@@ -23,8 +23,8 @@ func initCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "init [DIRECTORY] [-- COMMAND…]",
 		Short: "write a first configuration, by what is in a directory",
-		Long: `init looks for a program in DIRECTORY, the current one by default (manage.py, Gemfile, package.json, pom.xml, Cargo.toml,
-go.mod, or an executable file), and writes a configuration that runs it. It asks nothing and replaces no file.`,
+		Long: `init looks for a program in DIRECTORY, the current one by default (manage.py, a Flask or FastAPI application, Gemfile, config.ru,
+package.json, pom.xml, Cargo.toml, go.mod, or an executable file), and writes a configuration that runs it. It asks nothing and replaces no file.`,
 		Example: `  supervisord init && supervisord -c supervisord.toml
   supervisord init -- ./server --log-level=info
   supervisord init /srv/web/current -o /etc/supervisord/conf.d/web.toml`,

@@ -123,3 +123,37 @@ func TestOnlyAFileOfProcessesIsAProcfile(t *testing.T) {
 		}
 	}
 }
+
+func TestServerEndsByItselfBeforeKILL(t *testing.T) {
+	unit := func(server, stop string) string {
+		return "[Service]\nExecStart=/usr/bin/" + server + "\nTimeoutStopSec=" + stop + "\n"
+	}
+	const gunicorn, uwsgi = "gunicorn -b :80 a:b", "uwsgi --http :80 --module a"
+	var all []converts
+	for _, c := range [][3]string{
+		{gunicorn, "5", `"--graceful-timeout", "3"`}, {gunicorn, "20", `"--graceful-timeout", "15"`}, {gunicorn, "120", `"--graceful-timeout", "115"`},
+		{gunicorn, "infinity", `"--graceful-timeout", "30"`}, {gunicorn + " --graceful-timeout 7", "20", `"--graceful-timeout", "7"`},
+		{uwsgi, "1", `"--worker-reload-mercy", "1"`}, {uwsgi, "90", `"--worker-reload-mercy", "85"`},
+	} {
+		all = append(all, converts{name: "a.service", text: unit(c[0], c[1]), has: []string{c[2]}})
+	}
+	expect(t, source.Systemd, all...)
+	expect(t, source.Procfile, converts{name: "Procfile", text: "web: gunicorn a:b\n", has: []string{`"--graceful-timeout", "25"`, `timeout = "30s"`}})
+}
+
+func TestSocketThatIsConvertedIsNotMissing(t *testing.T) {
+	const socket = "[Socket]\nListenStream=/run/web.sock\n"
+	expect(t, source.Systemd,
+		converts{name: "web.service", text: "[Unit]\nRequires=web.socket\nAfter=network.target web.socket\n[Service]\nExecStart=/usr/bin/gunicorn --bind unix:/run/web.sock a:b\n" + socket,
+			has:   []string{"Requires = web.socket: not needed", "After = network.target web.socket: not needed", "unix:/run/web.sock is removed from the command"},
+			lacks: []string{`"--bind"`, "Requires = web.socket: no equivalent"}},
+		converts{name: "web.service", text: "[Unit]\nRequires=db.service\n[Service]\nExecStart=/usr/bin/puma -b unix:///run/web.sock\n" + socket,
+			has: []string{"Requires = db.service: no equivalent", `"--bind-to-activated-sockets"`}, lacks: []string{"unix:///run/web.sock\","}})
+}
+
+func TestWorkerOfAQueueNeedsNoListener(t *testing.T) {
+	expect(t, source.Procfile,
+		converts{name: "Procfile", text: "jobs: bundle exec sidekiq\n", lacks: []string{"stop-first", "opens its port"}},
+		converts{name: "Procfile", text: "clock: celery -A tasks beat\n", has: []string{"stop-first", "twice"}, lacks: []string{"opens its port"}})
+	expect(t, source.Systemd, converts{name: "q.service", text: "[Service]\nExecStart=/srv/venv/bin/python manage.py rqworker\n", lacks: []string{"stop-first"}})
+}

@@ -16,6 +16,8 @@ import (
 
 	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/internal/convert/draft"
+	"example.org/supervisord/internal/pattern"
+	"example.org/supervisord/internal/servers"
 )
 
 // Found is a command that a directory seems to be made for.
@@ -24,6 +26,7 @@ type Found struct {
 	Command []string // relative to the directory
 	By      string   // the file that shows it; "": the user named the command
 	Build   string   // what makes the command; "": nothing
+	Address string   // where the program listens by its own code; "": the command says it, or nobody knows
 }
 
 // finders look for one kind of project each. They return no command if it is not there.
@@ -31,7 +34,8 @@ var finders = []struct {
 	file string
 	find func(d directory) Found
 }{
-	{"manage.py", django}, {"Gemfile", ruby}, {"package.json", node}, {"pom.xml", maven}, {"Cargo.toml", rust}, {"go.mod", golang},
+	{"manage.py", django}, {"Gemfile", ruby}, {"config.ru", rack}, {"package.json", node}, {"pom.xml", maven}, {"Cargo.toml", rust}, {"go.mod", golang},
+	{"main.py", python}, {"app.py", python}, {"wsgi.py", python}, {"asgi.py", python}, {"application.py", python}, {"server.py", python},
 }
 
 // converted are files of other supervisors, which `supervisord convert` reads.
@@ -39,7 +43,12 @@ var converted = []string{"Procfile", "ecosystem.config.js", "ecosystem.json", "c
 
 // Find looks for a program in a directory. Without one the error says what Find looks for, or what to do instead.
 func Find(dir string) (Found, error) {
-	d := directory{dir}
+	d := directory{path: dir}
+	if info, err := os.Stat(dir); err != nil {
+		return Found{}, err
+	} else if !info.IsDir() {
+		return Found{}, fmt.Errorf("%s is not a directory: name the one with the program, or the command: supervisord init -- %s", dir, dir)
+	}
 	for _, name := range converted {
 		if d.has(name) {
 			return Found{}, fmt.Errorf("%s says what runs here: convert it with: supervisord convert %s", name, filepath.Join(dir, name))
@@ -49,6 +58,7 @@ func Find(dir string) (Found, error) {
 		if !d.has(f.file) {
 			continue
 		}
+		d.by = f.file
 		if found := f.find(d); len(found.Command) > 0 {
 			found.By, found.Name = f.file, draft.ValidName(cmp.Or(found.Name, d.base()))
 			return found, nil
@@ -56,7 +66,8 @@ func Find(dir string) (Found, error) {
 	}
 	switch programs := d.executables(); len(programs) {
 	case 0:
-		return Found{}, fmt.Errorf("%s has no program that is recognized (manage.py, Gemfile, package.json, pom.xml, Cargo.toml, go.mod, or an executable file): "+
+		return Found{}, fmt.Errorf("%s has no program that is recognized (manage.py, a Flask or FastAPI application in app.py or main.py, Gemfile, "+
+			"config.ru, package.json, pom.xml, Cargo.toml, go.mod, or an executable file): "+
 			"name the command: supervisord init -- ./server --flag", dir)
 	case 1:
 		return Found{Name: draft.ValidName(programs[0]), Command: []string{"./" + programs[0]}, By: programs[0]}, nil
@@ -65,12 +76,18 @@ func Find(dir string) (Found, error) {
 	}
 }
 
-// Named is the program of a command that the user has named.
+// Named is the program of a command that the user has named. Its name is that of the program, or of the directory if the command is a server or
+// an interpreter.
 func Named(dir string, argv []string) Found {
-	return Found{Name: draft.ValidName(cmp.Or(strings.TrimSuffix(path.Base(argv[0]), path.Ext(argv[0])), filepath.Base(dir))), Command: argv}
+	program := servers.ProgramOf(argv)
+	if program != "" {
+		program = strings.TrimSuffix(path.Base(program), path.Ext(program))
+	}
+	return Found{Name: draft.ValidName(cmp.Or(program, directory{path: dir}.base())), Command: argv}
 }
 
-type directory struct{ path string }
+// directory is what Find looks into; by is the file that a finder is for.
+type directory struct{ path, by string }
 
 func (d directory) has(name string) bool {
 	info, err := os.Stat(filepath.Join(d.path, name))
@@ -132,10 +149,54 @@ func ruby(d directory) Found {
 	return Found{Command: []string{"bundle", "exec", "rackup"}}
 }
 
+// rack is a Rack application without a Gemfile.
+func rack(directory) Found { return Found{Command: []string{"puma"}} }
+
+// The application object in a Python module, and the function that makes one.
+var (
+	pythonApp     = pattern.Lazy(`(?m)^(\w+)(?:\s*:\s*[\w.]+)?\s*=\s*(?:\w+\.)?(Flask|Quart|FastAPI|Starlette|Litestar)\(`)
+	pythonFactory = pattern.Lazy(`(?m)^def (create_app|make_app)\(\s*(?:\w+\s*(?::[^=,)]*)?=[^,)]*,?\s*)*\)`)
+)
+
+// python is an application of Flask, FastAPI and the like in one module, which a server of the virtual environment runs.
+func python(d directory) Found {
+	text, module := d.read(d.by), strings.TrimSuffix(d.by, ".py")
+	server := func(name string) string { return cmp.Or(d.first(".venv/bin/"+name, "venv/bin/"+name), name) }
+	switch m := pythonApp().FindStringSubmatch(text); {
+	case m != nil && m[2] == "Flask":
+		return Found{Command: []string{server("gunicorn"), module + ":" + m[1]}}
+	case m != nil:
+		return Found{Command: []string{server("uvicorn"), module + ":" + m[1]}}
+	}
+	if m := pythonFactory().FindStringSubmatch(text); m != nil && strings.Contains(text, "Flask(") {
+		return Found{Command: []string{server("gunicorn"), module + ":" + m[1] + "()"}}
+	}
+	return Found{}
+}
+
+// nodePort is where a program of Node listens.
+var nodePort = pattern.Lazy(`(?:PORT\s*(?:\|\||\?\?)\s*["']?|\.listen\(\s*)(\d{2,5})\b`)
+
+// nodeAddress returns where a program listens: by its code, or as its framework does.
+func (d directory) nodeAddress(files []string, frameworks map[string]any) string {
+	for _, file := range files {
+		if m := nodePort().FindStringSubmatch(d.read(file)); file != "" && m != nil {
+			return "127.0.0.1:" + m[1]
+		}
+	}
+	for _, name := range []string{"express", "next", "nuxt", "koa", "fastify", "hapi", "@nestjs/core"} {
+		if _, has := frameworks[name]; has {
+			return "127.0.0.1:3000"
+		}
+	}
+	return ""
+}
+
 func node(d directory) Found {
 	var p struct {
-		Name, Main string
-		Scripts    map[string]string
+		Name, Main   string
+		Scripts      map[string]string
+		Dependencies map[string]any
 	}
 	if json.Unmarshal([]byte(d.read("package.json")), &p) != nil {
 		return Found{}
@@ -145,17 +206,21 @@ func node(d directory) Found {
 		name = p.Name
 	}
 	words := strings.Fields(p.Scripts["start"])
+	file := d.first(p.Main, "server.js", "index.js", "app.js")
+	found := Found{Name: name, Address: d.nodeAddress(append(words, file), p.Dependencies)}
 	switch {
 	case len(words) > 0 && strings.ContainsAny(p.Scripts["start"], "|&;<>()$`\\\"'*?[]#~%="):
-		return Found{Name: name, Command: []string{"sh", "-c", "exec " + p.Scripts["start"]}}
+		found.Command = []string{"sh", "-c", "exec " + p.Scripts["start"]}
 	case len(words) > 0:
 		if local := "node_modules/.bin/" + words[0]; d.has(local) {
 			words[0] = local
 		}
-		return Found{Name: name, Command: words}
+		found.Command = words
+	case file != "":
+		found.Command = []string{"node", file}
 	}
-	if file := d.first(p.Main, "server.js", "index.js", "app.js"); file != "" {
-		return Found{Name: name, Command: []string{"node", file}}
+	if len(found.Command) > 0 {
+		return found
 	}
 	return Found{}
 }

@@ -94,3 +94,113 @@ func TestNamedCommandIsKeptWordByWord(t *testing.T) {
 		t.Errorf("%v\n%s", err, text)
 	}
 }
+
+func TestApplicationsOfPythonAndRackAreFound(t *testing.T) {
+	for _, c := range []struct {
+		files []string
+		want  string // the command
+		lines []string
+	}{
+		{[]string{"app.py=from flask import Flask\napp = Flask(__name__)\n", "requirements.txt=flask\n"}, "gunicorn app:app", []string{`"--preload"`, `address = "127.0.0.1:8000"`}},
+		{[]string{"wsgi.py=import flask\nsite: flask.Flask = flask.Flask('x')\n", ".venv/bin/gunicorn!="}, ".venv/bin/gunicorn wsgi:site", nil},
+		{[]string{"app.py=from flask import Flask\ndef create_app(config=None):\n    return Flask(__name__)\n"}, "gunicorn app:create_app()", nil},
+		{[]string{"main.py=from fastapi import FastAPI\nservice = FastAPI(title='x')\n", "venv/bin/uvicorn!="}, "venv/bin/uvicorn main:service", []string{`"--fd", "{fd:http}"`}},
+		{[]string{"app.py=from starlette.applications import Starlette\napp = Starlette(routes=[])\n"}, "uvicorn app:app", nil},
+		{[]string{"config.ru=run App\n"}, "puma", []string{"--bind-to-activated-sockets"}},
+	} {
+		dir := project(t, c.files...)
+		found, err := Find(dir)
+		if err != nil || strings.Join(found.Command, " ") != c.want || found.Name != "shop" {
+			t.Errorf("%q: %+v, %v, want %s", c.files, found, err, c.want)
+		}
+		writes(t, found, c.lines...)
+	}
+	if _, err := Find(project(t, "main.py=print('hello')\n")); err == nil || !strings.Contains(err.Error(), "Flask or FastAPI") {
+		t.Errorf("a script is taken for an application: %v", err)
+	}
+	for _, dir := range []string{"/nowhere/at/all", os.Args[0]} {
+		if _, err := Find(dir); err == nil || strings.Contains(err.Error(), "recognized") || !strings.Contains(err.Error(), dir) {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}
+
+// writes fails unless what init writes is valid and has these lines.
+func writes(t *testing.T, f Found, lines ...string) (text string) {
+	t.Helper()
+	text, _ = f.Configuration("")
+	if _, err := config.Parse("/srv", "c.toml", []byte(text)); err != nil {
+		t.Errorf("%q: %v\n%s", f.Command, err, text)
+	}
+	for _, line := range lines {
+		if !strings.Contains(text, line) {
+			t.Errorf("%q lacks %s:\n%s", f.Command, line, text)
+		}
+	}
+	return text
+}
+
+func TestAddressOfACommandIsKept(t *testing.T) {
+	for command, address := range map[string]string{
+		"./server --port 8099": "127.0.0.1:8099", "./server -port=8099": "127.0.0.1:8099", "next start -p 3002": "127.0.0.1:3002",
+		"java -jar app.jar --server.port=9009": "127.0.0.1:9009", "java -Dserver.port=9010 -jar app.jar": "127.0.0.1:9010",
+		"./server --listen :8100 -v": "0.0.0.0:8100", "./server --addr=[::1]:81": "[::1]:81", "./web --host 0.0.0.0 --port 82": "0.0.0.0:82",
+		"env PORT=5001 ./web": "127.0.0.1:5001", "./web --bind unix:/run/web.sock": "unix:/run/web.sock", "./web --level 7 -x": defaultAddress,
+		"node server.js --port 0": defaultAddress,
+	} {
+		writes(t, Named("/srv/shop", strings.Fields(command)), `address = "`+address+`"`)
+	}
+	writes(t, Named("/srv/shop", []string{"sh", "-c", "exec PORT=5002 ./web"}), `address = "127.0.0.1:5002"`)
+	for text, address := range map[string]string{
+		`package.json={"scripts":{"start":"node app.js"},"dependencies":{"express":"4"}}`: "127.0.0.1:3000",
+		`package.json={"main":"app.js"}`: "127.0.0.1:4567",
+	} {
+		found, err := Find(project(t, text, "app.js=const port = process.env.PORT || 4567\n"))
+		if strings.Contains(text, "express") {
+			found, err = Find(project(t, text, "app.js=require('./www')\n"))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		writes(t, found, `address = "`+address+`"`)
+	}
+}
+
+func TestWorkersOfTheCommandAreKept(t *testing.T) {
+	for command, n := range map[string]string{"uvicorn main:app --workers 2": "2", "bundle exec puma -w 3": "3", "hypercorn -w 4 a:b": "4"} {
+		writes(t, Named("/srv/shop", strings.Fields(command)), "\nworkers = "+n+"\n")
+	}
+}
+
+func TestWorkerOfAQueueHasNoListener(t *testing.T) {
+	for command, single := range map[string]bool{
+		"celery -A tasks worker": false, "python3 -m celery -A tasks beat": true, "bundle exec sidekiq -C x.yml": false, "poetry run rq worker high": false,
+		"php artisan queue:work --tries=3": false, "python manage.py qcluster": false, "venv/bin/python manage.py send_mails --loop": false,
+		"php bin/console messenger:consume async": false, "bundle exec rake jobs:work": false, "sh -c exec\tcelery\t-A\ttasks\tworker": false,
+	} {
+		argv := strings.Fields(command)
+		if argv[0] == "sh" {
+			argv = []string{"sh", "-c", "exec celery -A tasks worker"}
+		}
+		text := writes(t, Named("/srv/shop", argv), "[program.shop.stop]")
+		if strings.Contains(text, "listen") || strings.Contains(text, "stop-first") != single {
+			t.Errorf("%s:\n%s", command, text)
+		}
+	}
+	for _, command := range []string{"python manage.py runserver", "gunicorn celery:app", "./worker"} {
+		if text := writes(t, Named("/srv/shop", strings.Fields(command))); !strings.Contains(text, "listen") {
+			t.Errorf("%s:\n%s", command, text)
+		}
+	}
+}
+
+func TestProgramIsNamedAfterTheProject(t *testing.T) {
+	for command, want := range map[string]string{
+		"bundle exec puma": "shop", "npm start": "shop", "python x.py": "shop", "node server.js": "shop", "java -jar a.jar": "shop", ".venv/bin/gunicorn a:b": "shop",
+		"celery -A t worker": "shop", "./server --port 1": "server", "bin/api.sh": "api", "env A=1 ./till": "till", "/usr/bin/python3 -m http.server": "shop",
+	} {
+		if found := Named("/srv/shop", strings.Fields(command)); found.Name != want {
+			t.Errorf("%s: %s, want %s", command, found.Name, want)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // command is how a server's command line is read, and how it is changed so that the server inherits its sockets.
@@ -54,6 +55,22 @@ type World struct {
 	Getenv func(name string) string          // a variable of the program
 	Read   func(path string) (string, error) // a file that the command names, relative to the program's directory
 	Glob   func(pattern string) ([]string, error)
+	Stop   time.Duration // stop.timeout of the program, after which KILL comes; 0: 30 s, negative: never
+}
+
+// grace is how many seconds a server may take to finish its requests, so that it ends by itself before KILL comes.
+func (w World) grace() string {
+	const margin = 5 * time.Second
+	stop := cmp.Or(w.Stop, 30*time.Second)
+	switch {
+	case stop < 0:
+		stop = 30 * time.Second // what servers do by default
+	case stop >= 2*margin:
+		stop -= margin
+	default:
+		stop = max(stop*3/4, time.Second)
+	}
+	return strconv.Itoa(int(stop / time.Second))
 }
 
 // Command is a command that inherits its sockets.
@@ -104,17 +121,26 @@ func (s *Server) Adapt(argv []string, w World) Command {
 }
 
 // Trim returns the server's command without the options that cannot stay under supervisord, and why they go. It is for a program that has its sockets
-// already.
-func (s *Server) Trim(argv []string) (trimmed, notes []string) {
+// already: a server that finds them by LISTEN_FDS needs no address of its own.
+func (s *Server) Trim(argv []string, w World) (trimmed, notes []string) {
 	_, at := find(argv)
 	if at < 0 || s.command.become != nil {
 		return argv, nil
 	}
-	r := &reading{command: &command{drop: s.command.drop}, words: argv[at+1:]}
+	c := command{drop: s.command.drop}
+	if s.command.inherit == nil && s.Manual == "" {
+		c.bind, c.host, c.port, c.add = s.command.bind, s.command.host, s.command.port, s.command.add
+	}
+	r := &reading{command: &c, World: w, words: argv[at+1:]}
 	for i := 0; i < len(r.words); {
 		i = r.word(i)
 	}
-	return slices.Concat(argv[:at+1], r.kept), r.result.Notes
+	var added []string
+	if r.find(); len(r.addresses) > 0 {
+		r.result.Notes = append(r.result.Notes, strings.Join(r.addresses, ", ")+" is removed from the command: it inherits the socket")
+		added = r.inherited()
+	}
+	return slices.Concat(argv[:at+1], added, r.kept), r.result.Notes
 }
 
 // Needs returns the words that the command of a server must have to inherit a listener named http.
@@ -259,7 +285,9 @@ func (r *reading) inherited() (words []string) {
 	}
 	for _, w := range r.add {
 		if !slices.ContainsFunc(r.kept, func(have string) bool { return have == w[0] || strings.HasPrefix(have, w[0]+"=") }) {
-			words = append(words, w...)
+			for _, word := range w {
+				words = append(words, strings.Replace(word, "{grace}", r.grace(), 1))
+			}
 		}
 	}
 	return words

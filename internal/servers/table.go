@@ -49,7 +49,7 @@ func python() []*Server {
 				"--preload makes a deploy fail if the application cannot be loaded",
 			command: command{
 				names: []string{"gunicorn", "gunicorn3", "gunicorn_paster"}, bind: map[string]string{"--bind": "", "-b": ""}, address: "127.0.0.1:8000",
-				config: []string{"--config", "-c"}, file: "gunicorn.conf.py", listens: gunicornBind, portEnv: true, add: [][]string{{"--preload"}, {"--graceful-timeout", "25"}},
+				config: []string{"--config", "-c"}, file: "gunicorn.conf.py", listens: gunicornBind, portEnv: true, add: [][]string{{"--preload"}, {"--graceful-timeout", "{grace}"}},
 				drop: []option{{"--daemon -D", false, foreground}, {"--pid -p", true, ownPID}, {"--reload", false, reloads}},
 			},
 		},
@@ -77,7 +77,7 @@ func python() []*Server {
 			command: command{
 				names: []string{"uwsgi", "uwsgi-core", "uwsgi_python3"}, inherit: []string{"{option}", "fd://{fd}"},
 				bind: map[string]string{"--http-socket": "--http-socket", "--http": "--http-socket", "--socket": "--socket", "-s": "--socket", "--uwsgi-socket": "--uwsgi-socket"},
-				add: [][]string{{"--master"}, {"--need-app"}, {"--hook-master-start", "unix_signal:15 gracefully_kill_them_all"}, {"--worker-reload-mercy", "25"},
+				add: [][]string{{"--master"}, {"--need-app"}, {"--hook-master-start", "unix_signal:15 gracefully_kill_them_all"}, {"--worker-reload-mercy", "{grace}"},
 					{"--add-header", "Connection: close"}},
 				drop: []option{{"--die-on-term", false, "it drops what is in hand; the hook ends it gracefully"}, {"--daemonize -d --daemonize2", true, foreground},
 					{"--pidfile --pidfile2 --safe-pidfile", true, ownPID}, {"--py-autoreload", true, reloads}},

@@ -20,6 +20,13 @@ import (
 // of the command's. It reports whether the server is known.
 func (p *Target) Serve(s source.Setting, published ...string) bool {
 	defer p.staysInForeground(s)
+	if servers.Works(p.Run.Words) {
+		if servers.Schedules(p.Run.Words) {
+			p.Note("reload", s, "two schedulers at the same time would start each job twice")
+			p.Set("reload.strategy", "stop-first")
+		}
+		return true
+	}
 	server, known := servers.Recognize(p.Run.Words)
 	if !known {
 		return false
@@ -64,7 +71,7 @@ func (p *Target) StopFirst() {
 
 // explain says how the server of a program that has listeners already is replaced without losing a request.
 func (p *Target) explain(s source.Setting, server *servers.Server) {
-	trimmed, want := server.Trim(p.Run.Words)
+	trimmed, want := server.Trim(p.Run.Words, servers.World{Stop: p.stopWithin()})
 	p.Run.Words = trimmed
 	for _, set := range server.Settings {
 		if set.Key == "stop.signal" && p.Value(set.Key) != set.Value {
@@ -83,7 +90,7 @@ func (p *Target) explain(s source.Setting, server *servers.Server) {
 
 // inherits gives a known server listeners at the addresses that its command names.
 func (p *Target) inherits(s source.Setting, server *servers.Server, published []string) bool {
-	w := servers.World{Getenv: p.variable, Glob: p.Glob, Read: func(path string) (string, error) { return p.Read(p.below(path)) }}
+	w := servers.World{Getenv: p.variable, Glob: p.Glob, Read: func(path string) (string, error) { return p.Read(p.below(path)) }, Stop: p.stopWithin()}
 	c := server.Adapt(p.Run.Words, w)
 	if len(c.Listen) == 0 {
 		c = server.Adapt(p.resolved(p.Run.Words), w)
@@ -161,6 +168,14 @@ func (p *Target) settings(s source.Setting, server *servers.Server) {
 		}
 		p.Set("stop.signal", signal)
 	}
+}
+
+// stopWithin returns stop.timeout as far as the source says it; negative: infinity, 0: the source does not say it.
+func (p *Target) stopWithin() time.Duration {
+	if p.Value("stop.timeout") == `"infinity"` {
+		return -1
+	}
+	return duration(p.Value("stop.timeout"))
 }
 
 // duration reads a value in TOML; 0: it is not a duration, or infinity.

@@ -75,24 +75,36 @@ func (x *service) rules() draft.Rules {
 
 const neverGivesUp = "supervisord never gives up: it retries at growing intervals, up to restart.backoff.max (30s)"
 
-// ofUnit are the keys of [Unit].
-func ofUnit() draft.Rules {
+// ofUnit are the keys of [Unit]. sockets are the units that are converted with the service.
+func ofUnit(sockets ...*file) draft.Rules {
 	return draft.Keys(draft.Rules{
 		"Description Documentation": draft.Unneeded("only people read it"),
-		"After Before Wants Requires Requisite BindsTo PartOf Upholds Conflicts": draft.When(onlyNetwork,
-			draft.Unneeded("supervisord's own unit starts after the network"),
+		"After Before Wants Requires Requisite BindsTo PartOf Upholds Conflicts": draft.When(nothingElse(sockets),
+			draft.Unneeded("supervisord's own unit starts after the network, and supervisord opens the sockets first"),
 			draft.None("programs start together, after supervisord's own unit: a program that needs another must wait for it, or exit and be restarted")),
 		"StartLimitInterval StartLimitIntervalSec StartLimitBurst StartLimitAction": draft.None(neverGivesUp),
 		"OnFailure OnSuccess": draft.None("hooks.worker_crashed and hooks.reload_failed run a command"),
 	})
 }
 
-// onlyNetwork reports whether a setting names nothing but targets that every unit of the system starts after.
-func onlyNetwork(_ *draft.Target, s source.Setting) (yes, ok bool) {
-	names := strings.Fields(s.Value)
-	return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool {
-		return !strings.HasPrefix(name, "network") && name != "syslog.target" && name != "basic.target" && name != "local-fs.target" && name != "remote-fs.target" && name != "nss-lookup.target"
-	}), true
+// nothingElse reports whether a setting names nothing but targets that every unit of the system starts after, and these sockets.
+func nothingElse(sockets []*file) draft.Condition {
+	return func(_ *draft.Target, s source.Setting) (yes, ok bool) {
+		names := strings.Fields(s.Value)
+		return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return !isEarly(name) && !isOneOf(name, sockets) }), true
+	}
+}
+
+func isOneOf(name string, units []*file) bool {
+	return slices.ContainsFunc(units, func(f *file) bool { // the output of `systemctl cat` has both in one
+		return f.whole == name || f.ByName["Socket"] != nil && strings.TrimSuffix(f.whole, ".service")+".socket" == name
+	})
+}
+
+// isEarly reports whether every unit of the system starts after a target.
+func isEarly(name string) bool {
+	early := []string{"syslog.target", "basic.target", "local-fs.target", "remote-fs.target", "nss-lookup.target"}
+	return strings.HasPrefix(name, "network") || slices.Contains(early, name)
 }
 
 // filled returns the words of a setting, each with its specifiers expanded.

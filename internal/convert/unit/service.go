@@ -43,7 +43,7 @@ func (f *file) convert(sockets []*file) {
 		case "Service":
 			x.Each(s, known, x.otherwise)
 		case "Unit":
-			x.Each(s, ofUnit(), draft.None("it orders units of systemd"))
+			x.Each(s, ofUnit(sockets...), draft.None("it orders units of systemd"))
 		case "Install":
 			x.Each(s, draft.Rules{}, draft.Unneeded("the unit of supervisord is started at boot, and starts every program"))
 		case "Socket":
