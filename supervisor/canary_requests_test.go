@@ -142,7 +142,7 @@ func TestRequestsDuringConfigReadKeepTheirKind(t *testing.T) {
 		if r := s.super.reader.pending(); r != nil {
 			t.Errorf("%+v is still pending", r)
 		}
-		if _, err := s.super.Act(s.Context(), "web", program.Abort{}); err != nil {
+		if _, err := s.super.Act(s.Context(), "web", program.Abort{ThenReload: true}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
