@@ -159,7 +159,7 @@ func (t *Table) Left(claims []string, slots []int) (left []diag.Target) {
 }
 
 func (l *listener) target(sockets []*sock) diag.Target {
-	target := diag.Target{Port: l.port()} // a unix socket has none
+	target := diag.Target{Port: l.port()}
 	for _, m := range sockets {
 		target.Tags |= 1 << m.tag
 		target.Queues = append(target.Queues, socketID(m.fd))
@@ -248,6 +248,9 @@ func (t *Table) aside(claims []string, slots []int, f func(l *listener, sockets 
 // connections now: for diag.NewWatch, before they are told to stop.
 func (t *Table) LeftOf(inodes []uint64) (left []diag.Target) {
 	for _, l := range t.listeners {
+		if !l.r.at.isTCP() {
+			continue
+		}
 		target := diag.Target{Port: l.port()}
 		for _, m := range l.unused() {
 			if id := socketID(m.fd); m.stray && !l.serves(m) && slices.Contains(inodes, id) {

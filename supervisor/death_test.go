@@ -938,7 +938,7 @@ func TestDeathOfTheMasterAtAnyCallLosesNothing(t *testing.T) {
 			l.Handover = socket.Steer
 			l.PerSlot = c.Reload.Strategy == config.Rolling || rapid.Bool().Draw(rt, "per_slot")
 			c.Drain.Timeout = time.Duration(rapid.IntRange(0, 1).Draw(rt, "timeout")) * 10 * time.Second
-			c.Drain.Idle = time.Duration(rapid.IntRange(0, 1).Draw(rt, "idle")) * 2 * time.Second
+			c.Drain.Silence = time.Duration(rapid.IntRange(0, 1).Draw(rt, "silence")) * 100 * time.Millisecond
 			c.Drain.Spread = time.Duration(rapid.IntRange(0, 1).Draw(rt, "spread")) * 3 * time.Second
 			c.Reload.Keep = time.Duration(rapid.IntRange(0, 1).Draw(rt, "keep")) * 15 * time.Second
 		}

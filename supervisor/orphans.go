@@ -3,6 +3,7 @@ package supervisor
 import (
 	"time"
 
+	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
@@ -56,21 +57,21 @@ func (s *Supervisor) outputOf(o *handover.Orphan) (spec worker.Spec) {
 // an orphan, it finishes first what it has in hand, like any old worker.
 func (s *Supervisor) releaseOrphans() {
 	for _, o := range s.Orphans.Release(s.needsOrphan) {
-		stop, patience := handover.DefaultStop(), time.Duration(0)
+		stop, drain := handover.DefaultStop(), config.DrainPolicy{}
 		if p := s.programs[o.Program]; p != nil {
 			if len(p.core.Config.Stop.Steps) > 0 {
 				stop = p.core.Config.Stop
 			}
 			if !s.stopping() {
-				patience = p.core.Config.Drain.Timeout
+				drain = p.core.Config.Drain
 			}
 		}
-		watch := diag.NewWatch(s.table.LeftOf(o.Sockets()))
+		watch := diag.NewWatch(s.table.LeftOf(o.Sockets()), drain.Silence)
 		s.later(func() func() {
-			o.Await(func() bool {
+			o.Await(func(age time.Duration) (bool, time.Duration) {
 				look, err := watch.Look()
-				return err == nil && look.Quiet()
-			}, patience)
+				return err == nil && look.Quiet(), look.Next(age)
+			}, drain.Timeout)
 			o.End(stop)
 			return func() { s.orphanEnded(o) }
 		})

@@ -11,14 +11,6 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// The first look comes this long after the switch: it takes a millisecond or more of a CPU that clients and the new workers need then.
-// The pauses between two looks double, from lookSoon to lookLast.
-const (
-	lookFirst = 10 * time.Millisecond
-	lookSoon  = 2 * time.Millisecond
-	lookLast  = 250 * time.Millisecond
-)
-
 const blindText = "cannot see what the old workers have in hand: they are told to stop when drain.timeout is over"
 
 // everySlot stands for all slots of a generation.
@@ -41,9 +33,9 @@ type quiescence struct {
 	watch *diag.Watch // nil: they have no lane of their own, so there is nothing to wait for
 	last  program.Look
 	began time.Time
-	pause time.Duration // before the next look
-	timer *time.Timer   // nil: a look is under way
-	blind bool          // a look has failed, and this was logged
+	timer *time.Timer // nil: a look is under way
+	seen  bool        // last is known
+	blind bool        // a look has failed, and this was logged
 }
 
 // quiesce begins to look at what workers that finish have in hand, and ends the looks at those that are told to stop or are gone. A worker that
@@ -88,8 +80,13 @@ func (p *runner) beginQuiescence(f finishing) {
 		p.look(q)
 		return
 	}
-	q.watch = diag.NewWatch(left)
-	p.lookIn(lookFirst, q)
+	silence := time.Duration(0) // of a program that stops: it finds out only whether somebody waits to be accepted
+	if p.core.Goal != program.Halt {
+		silence = p.core.Generation(f.generation).Config.Drain.Silence
+	}
+	q.watch = diag.NewWatch(left, silence)
+	q.last.Within = silence
+	p.lookIn(diag.First, q)
 }
 
 // lookIn looks after a pause.
@@ -122,6 +119,7 @@ func (p *runner) look(q *quiescence) {
 }
 
 func (p *runner) looked(q *quiescence, l diag.Look, err error) {
+	pause := l.Next(time.Since(q.began))
 	switch {
 	case p.quiet[q.finishing] != q: // they are told to stop meanwhile
 		return
@@ -129,32 +127,42 @@ func (p *runner) looked(q *quiescence, l diag.Look, err error) {
 		q.blind = true
 		p.log.Warn(blindText, zap.Int("generation", q.generation), zap.Error(err))
 	case err == nil:
-		q.last = program.Look{Queued: l.Queued, Handshakes: l.Handshakes, Unread: l.Unread, Answering: l.Answering, Idle: l.Idle}
+		q.seen = true
+		q.last = program.Look{Queued: l.Queued, Handshakes: l.Handshakes, Unread: l.Unread, Answering: l.Answering, Active: l.Active, Idle: l.Idle,
+			Within: q.last.Within}
 		if l.Quiet() {
 			p.step(program.Quieted{Generation: q.generation, Slot: q.slot, Look: q.last})
+			pause = p.nextPlace(q)
 		} else {
 			p.step(program.Looked{Generation: q.generation, Slot: q.slot, Look: q.last})
 		}
 	}
-	q.pause = min(max(2*q.pause, lookSoon), max(lookLast, time.Since(q.began)/40))
-	p.lookIn(q.pause, q)
+	p.lookIn(pause, q)
 }
 
+// nextPlace is how long after one worker that is quiet the next one is told to stop.
+func (p *runner) nextPlace(q *quiescence) time.Duration {
+	g := p.core.Generation(q.generation)
+	if g == nil {
+		return spreadSoonest
+	}
+	return max(g.Config.Drain.Spread/time.Duration(max(len(g.Slots), 1)), spreadSoonest)
+}
+
+// spreadSoonest is the shortest pause between two looks at workers that are quiet and wait for their places in drain.spread.
+const spreadSoonest = 100 * time.Millisecond
+
 // inHand adds up what was seen last of a generation that finishes; nil: nothing was.
-func (p *runner) inHand(generation int) *program.Look {
-	var all *program.Look
+func (p *runner) inHand(generation int) (all *program.Look) {
 	for _, q := range p.quiet {
-		if q.generation != generation || q.pause == 0 {
+		if q.generation != generation || !q.seen {
 			continue
 		}
-		if all == nil {
-			all = &program.Look{}
+		sum := q.last
+		if all != nil {
+			sum = sum.Plus(*all)
 		}
-		all.Queued += q.last.Queued
-		all.Handshakes += q.last.Handshakes
-		all.Unread += q.last.Unread
-		all.Answering += q.last.Answering
-		all.Idle += q.last.Idle
+		all = &sum
 	}
 	return all
 }

@@ -13,6 +13,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
@@ -22,7 +23,7 @@ import (
 func steeredProgram(t *testing.T) *config.Program {
 	c := testProgram(t, "web")
 	c.Listen[0].Handover = socket.Steer
-	c.Drain.Timeout = 10 * time.Second
+	c.Drain.Timeout, c.Drain.Silence = 10*time.Second, 100*time.Millisecond
 	return c
 }
 
@@ -195,7 +196,7 @@ func TestQuietWorkerIsToldAtTheFirstLook(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
 		s.replaced()
-		pass(lookFirst - 1)
+		pass(diag.First - 1)
 		if s.told(1) {
 			t.Error("it is told before the first look")
 		}
@@ -238,7 +239,7 @@ func TestOldWorkerIsToldWhenItHasNothingInHand(t *testing.T) {
 			unix.Read(asked.fd, make([]byte, 100))
 			unix.Read(queued.fd, make([]byte, 100))
 			kernelTime(100)
-			pass(time.Second / 4)
+			pass(time.Second / 2)
 		}
 		if !s.told(1) {
 			t.Error("not told although nothing is in hand")
@@ -358,7 +359,7 @@ func TestRollbackSwitchesBackWithoutAProcess(t *testing.T) {
 			t.Fatalf("rolled back with %+v, %v", ticket, err)
 		}
 		s.count(2)
-		pass(lookFirst)
+		pass(diag.First)
 		if n := s.reached(); n != 1 || s.told(1) || !s.told(2) {
 			t.Errorf("generation %d gets connections, told: %t, %t", n, s.told(1), s.told(2))
 		}
@@ -367,7 +368,7 @@ func TestRollbackSwitchesBackWithoutAProcess(t *testing.T) {
 		}
 		s.workers()[1].exit()
 		s.replaced()
-		pass(20*time.Second + lookFirst)
+		pass(20*time.Second + diag.First)
 		if !s.told(1) {
 			t.Error("the old worker is not told when it was kept for its time")
 		}
@@ -445,7 +446,7 @@ func TestShareOfConnectionsGoesToCanary(t *testing.T) {
 				t.Fatalf("after the abort generation %d gets connections", n)
 			}
 		}
-		pass(lookFirst)
+		pass(diag.First)
 		if !s.told(2) || s.told(1) {
 			t.Errorf("told: %t, %t", s.told(1), s.told(2))
 		}

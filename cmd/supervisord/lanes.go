@@ -61,7 +61,8 @@ func inHand(l program.Look) string {
 	for _, p := range []struct {
 		n    int
 		what string
-	}{{l.Queued, "waiting to be accepted"}, {l.Handshakes, "being opened"}, {l.Unread, "unread"}, {l.Answering, "being answered"}, {l.Idle, "idle"}} {
+	}{{l.Queued, "waiting to be accepted"}, {l.Handshakes, "being opened"}, {l.Unread, "unread"}, {l.Answering, "being answered"},
+		{l.Active, "active within " + short(l.Within)}, {l.Idle, "idle"}} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
 		}
@@ -70,6 +71,14 @@ func inHand(l program.Look) string {
 		return "nothing in hand"
 	}
 	return strings.Join(parts, ", ")
+}
+
+// shorter says how to wait less, if all that is waited for is silence; "": it is not.
+func shorter(l program.Look) string {
+	if l.Active == 0 || l.Active < l.Busy() {
+		return ""
+	}
+	return fmt.Sprintf(" (drain.silence = %q waits for their silence; a lower one waits less)", short(l.Within))
 }
 
 func kept(name string, generation int, until time.Time) string {

@@ -148,11 +148,12 @@ func generationProgress(g supervisor.GenerationStatus, now time.Time) string {
 	case len(stopping) > 0:
 		return fmt.Sprintf("generation %d stops: %s left", g.Number, count(len(stopping), "worker")) + until(stopping, ", next signal", now)
 	case g.Role == program.RoleDraining:
-		text := fmt.Sprintf("generation %d drains", g.Number)
+		text, hint := fmt.Sprintf("generation %d drains", g.Number), ""
 		if g.InHand != nil {
 			text += ": " + inHand(*g.InHand)
+			hint = shorter(*g.InHand)
 		}
-		return text + until(states[program.Finishing], "; told to stop", now)
+		return text + until(states[program.Finishing], "; told to stop", now) + hint
 	case g.Role == program.RoleServing:
 		return fmt.Sprintf("generation %d serves", g.Number)
 	}

@@ -174,7 +174,7 @@ func (v view) program(b *strings.Builder, p supervisor.ProgramStatus, now time.T
 		case g.KeptTill != nil:
 			fmt.Fprintf(b, "  generation %d is kept for %s: `supervisord rollback %s` returns to it\n", g.Number, short(max(0, g.KeptTill.Sub(now))), p.Name)
 		case g.InHand != nil:
-			fmt.Fprintf(b, "  generation %d gets no new connections; of the old ones: %s\n", g.Number, inHand(*g.InHand))
+			fmt.Fprintf(b, "  generation %d gets no new connections; of the old ones: %s%s\n", g.Number, inHand(*g.InHand), shorter(*g.InHand))
 		}
 	}
 	if p.RetryAt != nil {

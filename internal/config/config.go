@@ -132,7 +132,7 @@ type ReloadPolicy struct {
 // the first signal of its stop plan. It is for workers whose listeners are steered.
 type DrainPolicy struct {
 	Timeout time.Duration // the signal waits at most so long for the worker to have nothing in hand; 0: it does not wait
-	Idle    time.Duration // then also so long for idle connections to be closed by their clients
+	Silence time.Duration // an open connection is in hand until it was silent for so long
 	Spread  time.Duration // the signals to several old workers are spread over this time
 }
 

@@ -61,7 +61,7 @@ func checkProgram(t *testing.T, p Program) {
 		}
 	}
 	steered := slices.ContainsFunc(p.Listen, isSteered)
-	if p.Drain.Timeout <= 0 && p.Drain != (DrainPolicy{}) || !steered && p.Drain != (DrainPolicy{Timeout: 10 * time.Second}) || p.Reload.Keep > 0 && !steered {
+	if p.Drain.Timeout <= 0 && p.Drain.Spread > 0 || !steered && p.Drain != (DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second}) || p.Reload.Keep > 0 && !steered {
 		t.Errorf("accepted %+v, %+v for %+v", p.Drain, p.Reload, p.Listen)
 	}
 	for _, c := range []ready.Check{p.Ready.Check, p.Health.Check} {

@@ -13,7 +13,7 @@ import (
 // drainFields are the keys of [program.NAME.drain].
 var drainFields = document.Fields[DrainPolicy]{
 	"timeout": func(d *DrainPolicy, v document.Value) { v.Duration(&d.Timeout, 0) },
-	"idle":    func(d *DrainPolicy, v document.Value) { v.Duration(&d.Idle, 0) },
+	"silence": func(d *DrainPolicy, v document.Value) { v.Duration(&d.Silence, 0) },
 	"spread":  func(d *DrainPolicy, v document.Value) { v.Duration(&d.Spread, 0) },
 }
 
@@ -97,7 +97,7 @@ func isSteered(l socket.Spec) bool { return l.Handover == socket.Steer }
 // readDrain reads [program.NAME.drain]; v may be missing. The default holds where nothing is steered, too: a changed listener may leave
 // the old generation with a socket of its own.
 func readDrain(v document.Value, p *Program) {
-	p.Drain = DrainPolicy{Timeout: 10 * time.Second}
+	p.Drain = DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second}
 	d := p.Drain
 	if v.Raw != nil && !document.Decode(v, &d, drainFields) {
 		return
@@ -110,7 +110,7 @@ func readDrain(v document.Value, p *Program) {
 		why, change := p.shared(l)
 		v.Warn(fmt.Sprintf("does nothing: the generations share the listener %q (%s)", l.Name, why), "%s", either("remove the table", change))
 	default:
-		for _, key := range []string{"idle", "spread"} {
+		for _, key := range []string{"silence", "spread"} {
 			v.Useless(key, d.Timeout == 0, `with timeout = "0s": old workers are stopped at once`, "remove it, or write a longer timeout")
 		}
 		p.Drain = d

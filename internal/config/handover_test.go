@@ -91,16 +91,16 @@ const (
 )
 
 func TestDrainAndKeepArrive(t *testing.T) {
-	p := load(t, steering(http, "drain = { timeout = \"1m\", idle = \"2s\", spread = \"3s\" }\nreload.keep = \"5m\"")).Programs[0]
+	p := load(t, steering(http, "drain = { timeout = \"1m\", silence = \"2s\", spread = \"3s\" }\nreload.keep = \"5m\"")).Programs[0]
 	if want := (DrainPolicy{time.Minute, 2 * time.Second, 3 * time.Second}); p.Drain != want || p.Reload.Keep != 5*time.Minute {
 		t.Errorf("they are %+v and %s", p.Drain, p.Reload.Keep)
 	}
 	for _, listeners := range []string{http, udp + ", " + http, shares, udp, ""} {
-		if got := load(t, steering(listeners, "")).Programs[0].Drain; got != (DrainPolicy{Timeout: 10 * time.Second}) {
+		if got := load(t, steering(listeners, "")).Programs[0].Drain; got != (DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second}) {
 			t.Errorf("%s: the default is %+v", listeners, got)
 		}
 	}
-	if got := load(t, steering(http, `drain.timeout = "0s"`)).Programs[0].Drain; got != (DrainPolicy{}) {
+	if got := load(t, steering(http, `drain.timeout = "0s"`)).Programs[0].Drain; got != (DrainPolicy{Silence: 5 * time.Second}) {
 		t.Errorf("with a timeout of 0s it is %+v", got)
 	}
 	load(t, steering(`{ name = "http", address = ":80", per_slot = true }`, "reload = { strategy = \"rolling\", keep = \"1m\" }"))
@@ -109,8 +109,8 @@ func TestDrainAndKeepArrive(t *testing.T) {
 func TestWhatNeedsSteeringIsAProblemWithoutIt(t *testing.T) {
 	const needs = `needs sockets of its own for each generation: they share the listener `
 	for _, c := range []struct{ listeners, tables, want string }{
-		{"", `drain.idle = "1s"`, `drain: does nothing without a listener: remove the table`},
-		{http, "drain = { timeout = \"0s\", idle = \"1s\" }", `drain.idle: does nothing with timeout = "0s": old workers are stopped at once: remove it, or write a longer timeout`},
+		{"", `drain.silence = "1s"`, `drain: does nothing without a listener: remove the table`},
+		{http, "drain = { timeout = \"0s\", silence = \"1s\" }", `drain.silence: does nothing with timeout = "0s": old workers are stopped at once: remove it, or write a longer timeout`},
 		{http, "drain = { timeout = \"0s\", spread = \"1s\" }", `drain.spread: does nothing with timeout = "0s": old workers are stopped at once: remove it, or write a longer timeout`},
 		{http, "drain.timout = \"1s\"", `drain.timout: unknown key: did you mean timeout?`},
 		{"", `reload.keep = "1s"`, `reload.keep: needs a listener: a rollback sends new connections to the old generation again: remove it`},

@@ -91,7 +91,7 @@ func TestDefaults(t *testing.T) {
 		Stop:    StopPolicy{Steps: []StopStep{{syscall.SIGTERM, 30 * time.Second}}, MaxDraining: 4, DrainingFull: Wait},
 		Restart: Restart{When: Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, Budget: 5, StableAfter: 10 * time.Second, Generation: Same},
 		Hooks:   Hooks{Timeout: 30 * time.Second},
-		Drain:   DrainPolicy{Timeout: 10 * time.Second},
+		Drain:   DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second},
 	}
 	if p := c.Programs[0]; !p.Equal(want) || p.File != want.File || p.Line != want.Line {
 		t.Errorf("program is\n%+v, want\n%+v", p, want)
@@ -201,7 +201,7 @@ func TestEveryValueArrives(t *testing.T) {
 		Stop:    StopPolicy{Steps: []StopStep{{syscall.SIGQUIT, 20 * time.Second}, {syscall.SIGTERM, Forever}}, Group: true, MaxDraining: 7, DrainingFull: Kill, ReloadSignal: syscall.SIGUSR1, IntSignal: syscall.SIGINT},
 		Restart: Restart{When: OnFailure, BackoffMin: time.Second, BackoffMax: 2 * time.Second, Budget: 3, StableAfter: 3 * time.Second, Generation: New},
 		Hooks:   Hooks{Timeout: 30 * time.Second},
-		Drain:   DrainPolicy{Timeout: 10 * time.Second},
+		Drain:   DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second},
 	}
 	if !c.Programs[0].Equal(want) {
 		t.Errorf("program is\n%+v, want\n%+v", c.Programs[0], want)

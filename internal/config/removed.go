@@ -8,7 +8,9 @@ import (
 
 // removed are the keys that supervisord had before its first release, by their full name without the program's, such as
 // "program.listen.nonblock", and what to do instead. The table goes with version 1.0.
-var removed = map[string]string{}
+var removed = map[string]string{
+	"program.drain.idle": "remove it: drain.silence is how long an open connection must be silent before its worker is told to stop",
+}
 
 // programPrefix is the beginning of the full name of a key of a program; an index is that of an element of an array.
 var programPrefix, index = pattern.Lazy(`^program\.("[^"]*"|[^.]+)`), pattern.Lazy(`\[\d+\]`)

@@ -194,7 +194,7 @@ func TestGenerationsShareASocketUnlessHandoverSaysSteer(t *testing.T) {
 			}
 		}
 	}
-	if p := loaded(t, options(t, "--port=80", "--handover=share")); p.Listen[0].Handover != socket.Share || p.Drain != (config.DrainPolicy{Timeout: 10 * time.Second}) {
+	if p := loaded(t, options(t, "--port=80", "--handover=share")); p.Listen[0].Handover != socket.Share || p.Drain != (config.DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second}) {
 		t.Errorf("it is %s, and %+v", p.Listen[0].Handover, p.Drain)
 	}
 }

@@ -4,7 +4,7 @@ package diag
 
 import "time"
 
-// Target is what one generation has of one listener. Port is 0 for a unix socket.
+// Target is what one generation has of one TCP listener.
 type Target struct {
 	Port   uint16
 	Tags   uint32   // the tags of the generation's listening sockets (SetTag), as a bit set: 1<<tag
@@ -13,16 +13,39 @@ type Target struct {
 
 // Look is what a generation has in hand at one moment, in connections.
 type Look struct {
-	Queued     int           `json:"queued"`     // wait to be accepted
-	Handshakes int           `json:"handshakes"` // are being opened
-	Unread     int           `json:"unread"`     // have data that nobody has read, or their first data are on the way
-	Answering  int           `json:"answering"`  // have a request without an answer, or an answer under way
-	Idle       int           `json:"idle"`       // have nothing in hand
-	Took       time.Duration `json:"-"`
+	Queued     int `json:"queued"`     // wait to be accepted
+	Handshakes int `json:"handshakes"` // are being opened
+	Unread     int `json:"unread"`     // have data that nobody has read
+	Answering  int `json:"answering"`  // have a request without an answer, or an answer that the client has not acknowledged
+	Active     int `json:"active"`     // have not been silent for long enough
+	Idle       int `json:"idle"`       // have been silent in both directions for long enough
+
+	Silent time.Duration `json:"-"` // until all that are Active have been silent for long enough, if they stay so
+	Took   time.Duration `json:"-"`
 }
 
 // Quiet reports whether nothing is in hand.
-func (l Look) Quiet() bool { return l.Queued+l.Handshakes+l.Unread+l.Answering == 0 }
+func (l Look) Quiet() bool { return l.Queued+l.Handshakes+l.Unread+l.Answering+l.Active == 0 }
+
+// The pauses between looks.
+const (
+	// First is how long after the switch the first look is worth its cost: a look takes a millisecond or more of a CPU that clients and the new
+	// workers need then.
+	First = 10 * time.Millisecond
+
+	rare = 5 * time.Second
+	tick = 10 * time.Millisecond // of the kernel's clock, at most
+)
+
+// Next returns how long to wait for the next look when the looks began so long ago: they double their distance, so that clients which close
+// their connections delay nothing. It comes sooner if only silence is waited for, in the moment in which that may be over.
+func (l Look) Next(age time.Duration) time.Duration {
+	pause := min(max(age, First), max(rare, age/8))
+	if l.Silent > 0 && l.Queued+l.Handshakes+l.Unread+l.Answering == 0 {
+		pause = min(pause, l.Silent+tick)
+	}
+	return pause
+}
 
 func (l *Look) count(p phase) {
 	switch p {
@@ -32,6 +55,8 @@ func (l *Look) count(p phase) {
 		l.Unread++
 	case answering:
 		l.Answering++
+	case active:
+		l.Active++
 	case idle:
 		l.Idle++
 	}
@@ -44,29 +69,14 @@ const (
 	queued phase = iota
 	unread
 	answering
+	active
 	idle
 )
 
-// The limits that tell what is under way from what has ended.
-const (
-	// firstData is how long the first data of an accepted connection are taken to be on the way, besides some round trips: a client that is starved of
-	// CPU time, or whose packets are lost, needs seconds. An old generation gets no new connections, so it waits at most so long for silent ones.
-	firstData = 5 * time.Second
-	// firstAnswer is how long a young connection is taken to be at work after what was sent last.
-	firstAnswer = time.Second
-	// pause is the shortest time after which an answer is taken to have ended, and trips the least number of round trips: the pauses between the
-	// parts of an answer are shorter.
-	pause = 50 * time.Millisecond
-	trips = 4
-	// young is how many segments with data a connection receives until its first answer has begun for certain. Before that, what was sent last may be part of
-	// a TLS or HTTP/2 handshake that ended with the request itself, so the connection is at work for firstAnswer.
-	young = 5
-	// doubtful is how long a connection of which the kernel's clock cannot tell whether its last request was answered is taken to be at work.
-	doubtful = 5 * time.Second
-)
-
 // phase tells what a connection is about. The states are those of established connections: a server that has closed its side has nothing in hand.
-func (s *inetSocket) phase() phase {
+// The kernel shows bytes and times, not requests: an answer in parts, or a TLS session ticket, looks like an answer that has ended. Silence in both
+// directions tells them apart. With a silence of 0 a connection is idle as soon as nothing is unread or unacknowledged.
+func (s *inetSocket) phase(silence time.Duration) phase {
 	if s.inode == 0 {
 		return queued
 	}
@@ -80,41 +90,13 @@ func (s *inetSocket) phase() phase {
 		return unread
 	case s.unacked > 0 || !i.known:
 		return answering
-	case i.bytes <= fin && i.dataOut == 0: // nothing went either way
-		if fin == 0 && i.received < firstData+trips*i.rtt {
-			return unread
-		}
-		return idle
-	case i.bytes > fin && (i.dataOut == 0 || i.received < i.sent):
+	case silence > 0 && i.bytes > fin && (i.dataOut == 0 || i.received < i.sent): // the last data are the client's
 		return answering
-	case i.sent < max(pause, trips*i.rtt):
-		return answering
-	case i.bytes > fin && i.dataIn <= young && i.sent < firstAnswer:
-		return answering
-	case i.bytes > fin && s.unclear() && i.sent < doubtful:
-		return answering
+	case i.silent() < silence:
+		return active
 	}
 	return idle
 }
 
-// unclear reports whether the last request may have come right after the answer to the one before: both within one tick of the kernel's clock (1 to
-// 10 ms), so that it looks answered. Then the request was the last that came. In an idle connection it was the acknowledgement of the answer: later,
-// or in the same tick by a client that acknowledges each answer alone, because it pauses between its requests.
-func (s *inetSocket) unclear() bool {
-	i := &s.info
-	return i.received == i.sent && i.acked >= i.received && i.dataIn > 1 && i.segments-i.dataIn < i.dataIn
-}
-
-// phase tells what an accepted unix connection is about. The kernel keeps no times of it, so it is taken to be at work as long as somebody could want
-// an answer.
-func (s *unixSocket) phase() phase {
-	switch {
-	case s.inode == 0:
-		return queued
-	case s.queue > 0:
-		return unread
-	case s.peerGone:
-		return idle
-	}
-	return answering
-}
+// silent is how long nothing has been sent or received; if nothing ever was, since the handshake.
+func (i *tcpInfo) silent() time.Duration { return min(i.sent, i.received) }

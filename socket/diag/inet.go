@@ -97,11 +97,10 @@ type inetSocket struct {
 
 // tcpInfo is the part of struct tcp_info that is used here.
 type tcpInfo struct {
-	known                      bool
-	sent, received, acked, rtt time.Duration // how long ago data were last sent, data received, an acknowledgement received; from the handshake if never
-	bytes                      uint64        // received, with the FIN
-	segments                   uint32        // received
-	dataIn, dataOut            uint32        // segments with data
+	known          bool
+	sent, received time.Duration // how long ago data were last sent and received; from the handshake if never
+	bytes          uint64        // received, with the FIN
+	dataOut        uint32        // segments with data
 }
 
 // parseInet reads a message into s.
@@ -134,8 +133,7 @@ func parseInfo(b []byte) tcpInfo {
 		return tcpInfo{}
 	}
 	ms := func(at int) time.Duration { return time.Duration(native.Uint32(b[at:])) * time.Millisecond }
-	return tcpInfo{known: true, sent: ms(44), received: ms(52), acked: ms(56), rtt: time.Duration(native.Uint32(b[68:])) * time.Microsecond,
-		bytes: native.Uint64(b[128:]), segments: native.Uint32(b[140:]), dataIn: native.Uint32(b[152:]), dataOut: native.Uint32(b[156:])}
+	return tcpInfo{known: true, sent: ms(44), received: ms(52), bytes: native.Uint64(b[128:]), dataOut: native.Uint32(b[156:])}
 }
 
 // dumpInet passes the TCP sockets of a family to see. A kernel without IPv6 has none of that family.

@@ -12,77 +12,75 @@ import (
 )
 
 func TestPhaseOfAConnection(t *testing.T) {
-	const ms = time.Millisecond
-	ago := func(sent, received, acked time.Duration) tcpInfo {
-		return tcpInfo{known: true, sent: sent, received: received, acked: acked, bytes: 100, segments: 20, dataIn: 10, dataOut: 10}
+	const silence = 5 * time.Second
+	ago := func(sent, received time.Duration) tcpInfo {
+		return tcpInfo{known: true, sent: sent, received: received, bytes: 100, dataOut: 10}
 	}
-	distant := func(i tcpInfo) tcpInfo { i.rtt = 200 * ms; return i }
 	fresh := func(age time.Duration, bytes uint64) tcpInfo {
-		return tcpInfo{known: true, sent: age, received: age, acked: age, bytes: bytes, segments: 1}
+		return tcpInfo{known: true, sent: age, received: age, bytes: bytes}
 	}
 	for name, c := range map[string]struct {
 		inetSocket
-		want phase
+		want, atOnce phase // atOnce: with a silence of 0
 	}{
-		"not accepted":                                  {inetSocket{}, queued},
-		"not accepted, closed by the client":            {inetSocket{state: closeWait, readable: 9}, queued},
-		"accepted, nothing came yet":                    {inetSocket{inode: 1, info: fresh(4999*ms, 0)}, unread},
-		"accepted, nothing came for 5 seconds":          {inetSocket{inode: 1, info: fresh(5000*ms, 0)}, idle},
-		"accepted, nothing came from far":               {inetSocket{inode: 1, info: distant(fresh(5799*ms, 0))}, unread},
-		"accepted, nothing came from far, late":         {inetSocket{inode: 1, info: distant(fresh(5800*ms, 0))}, idle},
-		"accepted, and closed by the client":            {inetSocket{state: closeWait, inode: 1, readable: 1, info: fresh(0, 1)}, idle},
-		"data wait":                                     {inetSocket{inode: 1, readable: 1, info: ago(5000*ms, 5000*ms, 0)}, unread},
-		"data wait, and the end":                        {inetSocket{state: closeWait, inode: 1, readable: 2, info: ago(0, 0, 0)}, unread},
-		"the end waits":                                 {inetSocket{state: closeWait, inode: 1, readable: 1, info: ago(900*ms, 901*ms, 0)}, idle},
-		"the end waits, and the answer":                 {inetSocket{state: closeWait, inode: 1, readable: 1, info: ago(900*ms, 800*ms, 0)}, answering},
-		"unacknowledged":                                {inetSocket{inode: 1, unacked: 1, info: ago(5000*ms, 6000*ms, 0)}, answering},
-		"a request without an answer":                   {inetSocket{inode: 1, info: ago(60_000*ms, 30_000*ms, 30_000*ms)}, answering},
-		"a first request in the tick of the handshake":  {inetSocket{inode: 1, info: tcpInfo{known: true, sent: 60_000 * ms, received: 60_000 * ms, acked: 1000 * ms, bytes: 9, segments: 9, dataIn: 1}}, answering},
-		"the same, half closed":                         {inetSocket{state: closeWait, inode: 1, info: tcpInfo{known: true, sent: 60_000 * ms, received: 60_000 * ms, acked: 1000 * ms, bytes: 9, segments: 9, dataIn: 1}}, answering},
-		"just answered":                                 {inetSocket{inode: 1, info: ago(49*ms, 80*ms, 0)}, answering},
-		"answered":                                      {inetSocket{inode: 1, info: ago(50*ms, 80*ms, 50*ms)}, idle},
-		"just answered to a distant client":             {inetSocket{inode: 1, info: distant(ago(799*ms, 900*ms, 0))}, answering},
-		"answered to a distant client":                  {inetSocket{inode: 1, info: distant(ago(800*ms, 900*ms, 0))}, idle},
-		"same tick, then acknowledged":                  {inetSocket{inode: 1, info: ago(100*ms, 100*ms, 60*ms)}, idle},
-		"same tick, nothing after":                      {inetSocket{inode: 1, info: tcpInfo{known: true, sent: 100 * ms, received: 100 * ms, acked: 100 * ms, bytes: 9, segments: 12, dataIn: 10, dataOut: 9}}, answering},
-		"same tick, nothing after for long":             {inetSocket{inode: 1, info: tcpInfo{known: true, sent: 5000 * ms, received: 5000 * ms, acked: 5000 * ms, bytes: 9, segments: 12, dataIn: 10, dataOut: 9}}, idle},
-		"same tick, each answer acknowledged":           {inetSocket{inode: 1, info: ago(100*ms, 100*ms, 100*ms)}, idle},
-		"a first request just answered, or a handshake": {inetSocket{inode: 1, info: tcpInfo{known: true, sent: 999 * ms, received: 1000 * ms, acked: 900 * ms, bytes: 9, segments: 8, dataIn: 5, dataOut: 5}}, answering},
-		"a first request answered":                      {inetSocket{inode: 1, info: tcpInfo{known: true, sent: 1000 * ms, received: 1001 * ms, acked: 900 * ms, bytes: 9, segments: 8, dataIn: 5, dataOut: 5}}, idle},
-		"same tick, the only request":                   {inetSocket{inode: 1, info: tcpInfo{known: true, sent: 1000 * ms, received: 1000 * ms, acked: 1000 * ms, bytes: 9, segments: 1, dataIn: 1, dataOut: 1}}, idle},
-		"greeted, and silent":                           {inetSocket{inode: 1, info: tcpInfo{known: true, sent: 60 * ms, received: 90 * ms, dataOut: 1}}, idle},
-		"greeted":                                       {inetSocket{inode: 1, info: tcpInfo{known: true, sent: 40 * ms, received: 90 * ms, dataOut: 1}}, answering},
-		"greeted while the clock stood still":           {inetSocket{inode: 1, info: tcpInfo{known: true, sent: 60 * ms, received: 60 * ms, dataOut: 1}}, idle},
-		"the kernel says nothing of its history":        {inetSocket{inode: 1}, answering},
+		"not accepted":                                 {inetSocket{}, queued, queued},
+		"not accepted, closed by the client":           {inetSocket{state: closeWait, readable: 9}, queued, queued},
+		"nothing came yet":                             {inetSocket{inode: 1, info: fresh(silence-1, 0)}, active, idle},
+		"nothing came for long":                        {inetSocket{inode: 1, info: fresh(silence, 0)}, idle, idle},
+		"nothing came, and the client has closed it":   {inetSocket{state: closeWait, inode: 1, readable: 1, info: fresh(0, 1)}, active, idle},
+		"data wait":                                    {inetSocket{inode: 1, readable: 1, info: ago(silence, silence)}, unread, unread},
+		"data wait, and the end":                       {inetSocket{state: closeWait, inode: 1, readable: 2, info: ago(0, 0)}, unread, unread},
+		"the end waits":                                {inetSocket{state: closeWait, inode: 1, readable: 1, info: ago(silence, silence+1)}, idle, idle},
+		"the end waits, and the answer":                {inetSocket{state: closeWait, inode: 1, readable: 1, info: ago(900, 800)}, answering, idle},
+		"unacknowledged":                               {inetSocket{inode: 1, unacked: 1, info: ago(silence, silence)}, answering, answering},
+		"a request without an answer":                  {inetSocket{inode: 1, info: ago(12*silence, 6*silence)}, answering, idle},
+		"a first request in the tick of the handshake": {inetSocket{inode: 1, info: tcpInfo{known: true, sent: silence, received: silence, bytes: 9}}, answering, idle},
+		"the same, half closed":                        {inetSocket{state: closeWait, inode: 1, info: tcpInfo{known: true, sent: silence, received: silence, bytes: 9}}, answering, idle},
+		"just answered":                                {inetSocket{inode: 1, info: ago(silence-1, silence)}, active, idle},
+		"answered":                                     {inetSocket{inode: 1, info: ago(silence, silence)}, idle, idle},
+		"answered, half closed":                        {inetSocket{state: closeWait, inode: 1, info: ago(silence-1, silence)}, active, idle},
+		"greeted":                                      {inetSocket{inode: 1, info: tcpInfo{known: true, sent: 1, received: silence, dataOut: 1}}, active, idle},
+		"greeted, and silent":                          {inetSocket{inode: 1, info: tcpInfo{known: true, sent: silence, received: silence, dataOut: 1}}, idle, idle},
+		"the kernel says nothing of its history":       {inetSocket{inode: 1}, answering, answering},
 	} {
 		if c.state == 0 {
 			c.state = established
 		}
-		if got := c.phase(); got != c.want {
+		if got := c.phase(silence); got != c.want {
 			t.Errorf("%s: phase %d, want %d", name, got, c.want)
+		}
+		if got := c.phase(0); got != c.atOnce {
+			t.Errorf("%s, with a silence of 0: phase %d, want %d", name, got, c.atOnce)
 		}
 	}
 }
 
-func TestPhaseOfAUnixConnection(t *testing.T) {
-	for name, c := range map[string]struct {
-		unixSocket
-		want phase
-	}{
-		"not accepted":                        {unixSocket{queue: 5}, queued},
-		"data wait":                           {unixSocket{inode: 1, queue: 5}, unread},
-		"data wait, closed by the client":     {unixSocket{inode: 1, queue: 5, peerGone: true}, unread},
-		"nothing waits":                       {unixSocket{inode: 1}, answering},
-		"nothing waits, closed by the client": {unixSocket{inode: 1, peerGone: true}, idle},
-	} {
-		if got := c.phase(); got != c.want {
-			t.Errorf("%s: phase %d, want %d", name, got, c.want)
+func TestLooksAreFewAndComeWhenSilenceMayBeOver(t *testing.T) {
+	look := func(l Look, over time.Duration) (at []time.Duration) {
+		for age := First; age < over; age += l.Next(age) {
+			at = append(at, age)
 		}
+		return at
+	}
+	if n := len(look(Look{Answering: 1}, 30*time.Second)); n > 16 {
+		t.Errorf("%d looks in 30s", n)
+	}
+	if n := len(look(Look{Answering: 1}, time.Hour)); n > 80 {
+		t.Errorf("%d looks in an hour", n)
+	}
+	if at := look(Look{Active: 1, Silent: 5 * time.Second}, 5*time.Second); len(at) > 10 {
+		t.Errorf("looks at %v", at)
+	}
+	if d := (Look{Active: 3, Silent: 400 * time.Millisecond}).Next(5 * time.Second); d != 400*time.Millisecond+tick {
+		t.Errorf("the next look comes after %v, when silence may be over", d)
+	}
+	if d := (Look{Active: 3, Unread: 1, Silent: 400 * time.Millisecond}).Next(5 * time.Second); d != 5*time.Second {
+		t.Errorf("the next look comes after %v although silence is not enough", d)
 	}
 }
 
 func TestLookIsQuietWhenOnlyIdleConnectionsAreLeft(t *testing.T) {
-	for l, want := range map[Look]bool{{}: true, {Idle: 5, Took: 1}: true, {Queued: 1}: false, {Handshakes: 1}: false, {Unread: 1}: false, {Answering: 1}: false} {
+	for l, want := range map[Look]bool{{}: true, {Idle: 5, Took: 1}: true, {Queued: 1}: false, {Handshakes: 1}: false, {Unread: 1}: false, {Answering: 1}: false, {Active: 1}: false} {
 		if l.Quiet() != want {
 			t.Errorf("%+v is quiet: %v", l, !want)
 		}
@@ -139,9 +137,7 @@ func FuzzMessages(f *testing.F) {
 			if parseInet(m, &s) {
 				v.see(&s)
 			}
-			if parseUnix(m, &u) {
-				u.phase()
-			}
+			parseUnix(m, &u)
 			found = append(found, m)
 			again = native.AppendUint32(again, uint32(unix.NLMSG_HDRLEN+len(m)))
 			again = append(native.AppendUint16(again, unix.SOCK_DIAG_BY_FAMILY), make([]byte, unix.NLMSG_HDRLEN-6)...)

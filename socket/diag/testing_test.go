@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -69,16 +68,17 @@ func open(t testing.TB, network, address string, tag int) *lane {
 	return n
 }
 
+// silence is that of the watches.
+const silence = 200 * time.Millisecond
+
 // openTCP opens a lane on a new port of a loopback address, "" for 127.0.0.1.
 func openTCP(t testing.TB, tag int) *lane { return open(t, "tcp4", "127.0.0.1:0", tag) }
-
-func openUnix(t testing.TB) *lane { return open(t, "unix", filepath.Join(t.TempDir(), "s"), 0) }
 
 func (n *lane) target() Target {
 	return Target{Port: n.port, Tags: 1 << n.tag, Queues: []uint64{n.inode}}
 }
 
-func (n *lane) watch() *Watch { return NewWatch([]Target{n.target()}) }
+func (n *lane) watch() *Watch { return NewWatch([]Target{n.target()}, silence) }
 
 // dial connects, and does not wait for the other side to accept.
 func (n *lane) dial(t testing.TB) net.Conn {
@@ -138,7 +138,7 @@ func look(t testing.TB, w *Watch) Look {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Took = 0
+	l.Took, l.Silent = 0, 0
 	return l
 }
 

@@ -16,10 +16,9 @@ const (
 	unixShowVFS   = 0x02
 	unixShowQueue = 0x10
 
-	unixAttrName     = 0
-	unixAttrVFS      = 1
-	unixAttrQueue    = 4
-	unixAttrShutdown = 6
+	unixAttrName  = 0
+	unixAttrVFS   = 1
+	unixAttrQueue = 4
 )
 
 // unixSocket is what one message says about a unix socket.
@@ -29,7 +28,6 @@ type unixSocket struct {
 	file         unixFile
 	queue, limit uint32 // of a listening socket: connections; else bytes to read, and bytes that the other side has not read
 	queueKnown   bool
-	peerGone     bool // the other side has closed the connection
 	name         []byte
 }
 
@@ -50,8 +48,6 @@ func parseUnix(m []byte, s *unixSocket) bool {
 			s.file = unixFile{native.Uint32(value), native.Uint32(value[4:])}
 		case kind == unixAttrQueue && len(value) >= 8:
 			s.queue, s.limit, s.queueKnown = native.Uint32(value), native.Uint32(value[4:]), true
-		case kind == unixAttrShutdown && len(value) >= 1:
-			s.peerGone = value[0] == 3 // neither reads nor writes can succeed
 		}
 	})
 	return true

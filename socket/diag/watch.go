@@ -19,10 +19,9 @@ const (
 // A kernel that does not show a socket's tag (before Linux 5.10) does not tell whose a connection is: all of the port count.
 type Watch struct {
 	inet       []inetTarget
-	requests   [][]byte        // one for each address family in which sockets listen
-	sockets    int             // TCP sockets that listen
-	queues     map[uint32]bool // inodes of unix lanes
-	files      []unixFile      // … and their files
+	requests   [][]byte      // one for each address family in which sockets listen
+	sockets    int           // that listen
+	silence    time.Duration // see NewWatch
 	began      time.Time
 	settled    chan struct{}   // closed when all that was on its way to the targets has arrived
 	handshakes map[uint64]bool // under way by then, by cookie
@@ -54,16 +53,11 @@ func (p place) holds(s *inetSocket) bool {
 }
 
 // NewWatch returns a Watch of the connections of some targets. Call it after new connections have been steered elsewhere: handshakes that are under
-// way count, because the kernel does not tell whose they are, and those that begin later do not.
-func NewWatch(targets []Target) *Watch {
-	w := &Watch{queues: map[uint32]bool{}, buf: make([]byte, datagram), began: time.Now(), settled: make(chan struct{}), handshakes: map[uint64]bool{}}
+// way count, because the kernel does not tell whose they are, and those that begin later do not. An open connection is in hand until it has been
+// silent in both directions for the time of silence.
+func NewWatch(targets []Target, silence time.Duration) *Watch {
+	w := &Watch{silence: silence, buf: make([]byte, datagram), began: time.Now(), settled: make(chan struct{}), handshakes: map[uint64]bool{}}
 	for _, t := range targets {
-		if t.Port == 0 {
-			for _, inode := range t.Queues {
-				w.queues[uint32(inode)] = true
-			}
-			continue
-		}
 		w.inet = append(w.inet, inetTarget{Target: t})
 		w.sockets += len(t.Queues)
 	}
@@ -136,11 +130,6 @@ func (w *Watch) once(now time.Time) (l Look, datagrams int, err error) {
 	if v.seen == w.sockets {
 		w.requests = needed
 	}
-	if len(w.queues) > 0 {
-		if err := v.unix(); err != nil {
-			return l, 0, err
-		}
-	}
 	v.Queued = max(v.Queued, v.waiting)
 	return v.Look, datagrams, nil
 }
@@ -150,7 +139,7 @@ type view struct {
 	*Watch
 	Look
 	now     time.Time
-	seen    int // listening TCP sockets
+	seen    int // listening sockets
 	waiting int // connections in the queues, as the listening sockets say it
 }
 
@@ -162,11 +151,14 @@ func (v *view) see(s *inetSocket) {
 	case s.state == synReceived && !s.tagged:
 		v.handshake(s)
 	case v.owns(s):
-		p := s.phase()
+		p := s.phase(v.silence)
 		if p == queued && !s.tagged {
 			return // the listening sockets know
 		}
 		v.count(p)
+		if p == active {
+			v.Silent = max(v.Silent, v.silence-s.info.silent())
+		}
 	}
 }
 
@@ -202,24 +194,4 @@ func (w *Watch) owns(s *inetSocket) bool {
 		}
 	}
 	return false
-}
-
-// unix counts the connections of unix sockets. The kernel cannot be asked for those of one file, so the listening sockets are looked for first.
-func (v *view) unix() error {
-	if len(v.files) == 0 {
-		for inode := range v.queues {
-			err := askUnix(1<<listening, inode, unixShowVFS, 0, v.buf, func(s *unixSocket) { v.files = append(v.files, s.file) })
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return askUnix(1<<established|1<<listening, 0, unixShowVFS|unixShowQueue, unix.NLM_F_DUMP, v.buf, func(s *unixSocket) {
-		switch {
-		case s.listens && v.queues[s.inode]:
-			v.waiting += int(s.queue)
-		case !s.listens && s.file != unixFile{} && slices.Contains(v.files, s.file):
-			v.count(s.phase())
-		}
-	})
 }

@@ -124,17 +124,16 @@ const orphanTimeout = 30 * time.Second
 // Sockets returns the inodes of the sockets that the worker has.
 func (o *Orphan) Sockets() []uint64 { return o.sockets }
 
-// How long Await waits between two looks.
-const (
-	lookFirst = time.Millisecond
-	lookLast  = 250 * time.Millisecond
-)
-
 // Await waits until the process has nothing in hand, has ended, or was told to stop before, for this time at most. Call it before End.
-func (o *Orphan) Await(quiet func() bool, limit time.Duration) {
-	end := time.Now().Add(limit)
-	for pause := lookFirst; !o.asked && time.Now().Before(end) && !quiet(); pause = min(2*pause, lookLast) {
-		o.pidfd.SetReadDeadline(time.Now().Add(pause)) //nolint:errcheck // a pidfd is in the poller
+// look finds out whether the process has nothing in hand, or when to look again, given how long ago the first look was.
+func (o *Orphan) Await(look func(age time.Duration) (quiet bool, again time.Duration), limit time.Duration) {
+	for began := time.Now(); !o.asked; {
+		age := time.Since(began)
+		quiet, again := look(age)
+		if quiet || age >= limit {
+			return
+		}
+		o.pidfd.SetReadDeadline(time.Now().Add(min(again, limit-age))) //nolint:errcheck // a pidfd is in the poller
 		if o.due.Load() || o.ended() {
 			return
 		}

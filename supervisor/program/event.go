@@ -154,9 +154,12 @@ func Percentage(share int) string {
 type Look struct {
 	Queued     int `json:"queued"`     // not accepted yet
 	Handshakes int `json:"handshakes"` // not established yet
-	Unread     int `json:"unread"`     // with a request that the worker has not read, or that is on its way
-	Answering  int `json:"answering"`
-	Idle       int `json:"idle"` // kept open by their clients
+	Unread     int `json:"unread"`     // with a request that the worker has not read
+	Answering  int `json:"answering"`  // with a request without an answer, or an answer that has not arrived
+	Active     int `json:"active"`     // silent for less than Within
+	Idle       int `json:"idle"`       // kept open by their clients
+
+	Within time.Duration `json:"within_ns,omitempty"` // drain.silence
 }
 
 // Exit is how a worker ended.

@@ -44,8 +44,8 @@ func (h *history) checkStopPlan(before map[int]workerOf, e Event) {
 	}
 }
 
-// checkFinishing: a worker that finishes is told to stop only when it has nothing in hand, after drain.idle and at its place in
-// drain.spread, or at its deadline.
+// checkFinishing: a worker that finishes is told to stop only when it has nothing in hand, at its place in drain.spread, or at
+// its deadline.
 func (h *history) checkFinishing(before map[int]workerOf, e Event) {
 	quieted, looked := e.(Quieted)
 	switch e.(type) {
@@ -66,7 +66,7 @@ func (h *history) checkFinishing(before map[int]workerOf, e Event) {
 			quiet = h.now
 		}
 		mine := looked && quieted.Generation == g.Number && (quieted.Slot < 0 || quieted.Slot == w.Slot)
-		place := quiet.Add(d.Idle + d.Spread*time.Duration(w.Slot)/time.Duration(max(len(g.Slots), 1)))
+		place := quiet.Add(d.Spread * time.Duration(w.Slot) / time.Duration(max(len(g.Slots), 1)))
 		switch {
 		case mine && (quieted.Idle == 0 || h.p.Goal == Halt || !h.now.Before(place)):
 		case h.now.Before(b.Since.Add(d.Timeout)) && (b.Quiet.IsZero() || h.now.Before(place)):

@@ -52,7 +52,6 @@ func drawConfig(t *rapid.T) *config.Program {
 	c.Stop.IntSignal = rapid.SampledFrom([]syscall.Signal{0, syscall.SIGINT}).Draw(t, "int_signal")
 	c.Drain = config.DrainPolicy{
 		Timeout: rapid.SampledFrom([]time.Duration{0, 10 * time.Second, 10 * time.Second}).Draw(t, "drain"),
-		Idle:    rapid.SampledFrom([]time.Duration{0, 0, 3 * time.Second}).Draw(t, "idle"),
 		Spread:  rapid.SampledFrom([]time.Duration{0, 0, 8 * time.Second}).Draw(t, "spread"),
 	}
 	c.Reload.Keep = rapid.SampledFrom([]time.Duration{0, 20 * time.Second}).Draw(t, "keep")
@@ -557,7 +556,7 @@ func (h *history) checkState() {
 		if timed != !w.Deadline.IsZero() {
 			h.Fatalf("worker %d is %s with deadline %s", w.Number, w.State, w.Deadline)
 		}
-		if d := g.Config.Drain; w.State == Finishing && w.Deadline.Sub(w.Since) > d.Timeout+d.Idle+d.Spread && !w.Excused {
+		if d := g.Config.Drain; w.State == Finishing && w.Deadline.Sub(w.Since) > d.Timeout+d.Spread && !w.Excused {
 			h.Fatalf("worker %d may finish until %s, %s after it began", w.Number, w.Deadline, w.Deadline.Sub(w.Since))
 		}
 		if w.stays() {

@@ -336,18 +336,19 @@ func (p *Program) recordLeft(now time.Time, g *Generation, w *Worker) {
 	}
 	left := Look{}
 	for _, slot := range []int{-1, w.Slot} {
-		left = left.plus(g.Looks[slot])
+		left = left.Plus(g.Looks[slot])
 		delete(g.Looks, slot) // it counts once
 	}
-	if left.busy() == 0 {
+	if left.Busy() == 0 {
 		return
 	}
 	if r.Left != nil {
-		left = left.plus(*r.Left)
+		left = left.Plus(*r.Left)
 	}
 	r.Left = &left
 	p.report(Report{Kind: GenerationBusy, Generation: g.Number, Serving: p.ServingNumber(), Took: now.Sub(w.Since), Reload: r.Copy(),
-		Reason: fmt.Sprintf("connections: %d not accepted, %d with an unread request, %d with an unfinished answer", left.Queued+left.Handshakes, left.Unread, left.Answering)})
+		Reason: fmt.Sprintf("connections: %d not accepted, %d with an unread request, %d with an unfinished answer, %d active within %s",
+			left.Queued+left.Handshakes, left.Unread, left.Answering, left.Active, left.Within)})
 }
 
 // recordReset records that connections were reset with the reload because of which their generation goes, if there is one.

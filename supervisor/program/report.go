@@ -74,7 +74,7 @@ const (
 	GenerationGone   ReportKind = "generation is gone"
 	GenerationKept   ReportKind = "old generation is kept: it can be rolled back to"
 	GenerationQuiet  ReportKind = "generation has nothing in hand any more"
-	GenerationBusy   ReportKind = "generation is told to stop with requests in hand"
+	GenerationBusy   ReportKind = "generation is told to stop with connections in hand"
 	ConnectionsReset ReportKind = "connections are reset: no worker of their generation was left to accept them"
 	PathRestored     ReportKind = "the path of a unix socket is put back"
 	PathTaken        ReportKind = "clients do not find a unix socket: its path cannot be put back"

@@ -176,8 +176,7 @@ func (p *Program) finish(now time.Time, g *Generation, w *Worker, instead config
 	}
 }
 
-// quieted stops the finishing workers that have nothing in hand: at once if no connection is left, else after drain.idle and at
-// their places in drain.spread.
+// quieted stops the finishing workers that have nothing in hand: at once if no connection is left, else at their places in drain.spread.
 func (p *Program) quieted(now time.Time, e Quieted) {
 	p.looked(Looked(e))
 	g := p.Generation(e.Generation)
@@ -196,7 +195,7 @@ func (p *Program) quieted(now time.Time, e Quieted) {
 			told = true
 		}
 		d := g.Config.Drain
-		at := w.Quiet.Add(d.Idle + d.Spread*time.Duration(w.Slot)/time.Duration(max(len(g.Slots), 1)))
+		at := w.Quiet.Add(d.Spread * time.Duration(w.Slot) / time.Duration(max(len(g.Slots), 1)))
 		switch {
 		case e.Idle == 0, p.Goal == Halt, !now.Before(at):
 			p.stop(now, g, w, w.Instead)
@@ -216,13 +215,14 @@ func (p *Program) looked(e Looked) {
 	}
 }
 
-// plus adds up two looks.
-func (l Look) plus(m Look) Look {
-	return Look{l.Queued + m.Queued, l.Handshakes + m.Handshakes, l.Unread + m.Unread, l.Answering + m.Answering, l.Idle + m.Idle}
+// Plus adds up two looks.
+func (l Look) Plus(m Look) Look {
+	return Look{l.Queued + m.Queued, l.Handshakes + m.Handshakes, l.Unread + m.Unread, l.Answering + m.Answering, l.Active + m.Active,
+		l.Idle + m.Idle, max(l.Within, m.Within)}
 }
 
-// busy counts what would be lost.
-func (l Look) busy() int { return l.Queued + l.Handshakes + l.Unread + l.Answering }
+// Busy counts what is in hand.
+func (l Look) Busy() int { return l.Queued + l.Handshakes + l.Unread + l.Answering + l.Active }
 
 // keepFor is how long old is kept for a rollback when next serves; 0: it is not.
 func keepFor(next, old *Generation) time.Duration {

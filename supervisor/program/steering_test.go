@@ -119,33 +119,6 @@ func TestWorkerIsStoppedAtOnceIfNothingCanBeWaitedFor(t *testing.T) {
 	}
 }
 
-func TestIdleConnectionsAreGivenTimeToBeClosed(t *testing.T) {
-	c := steeredConfig(1)
-	c.Drain.Idle = 20 * time.Second
-	s := newSteered(t, c)
-	s.replaced()
-	s.did = nil
-	s.now = s.now.Add(time.Second)
-	s.quiet(1, 5)
-	s.expect("")
-	if d := s.p.Generation(1).Workers[0].Deadline; !d.Equal(s.now.Add(20 * time.Second)) {
-		t.Errorf("the deadline is %s", d)
-	}
-	s.now = s.now.Add(time.Second)
-	s.quiet(1, 0) // all of them are closed
-	s.expect("TERM 1")
-
-	s = newSteered(t, c)
-	s.replaced()
-	s.did = nil
-	s.quiet(1, 5)
-	s.now = s.now.Add(19 * time.Second)
-	s.quiet(1, 5)
-	s.expect("")
-	s.after(time.Second)
-	s.expect("TERM 1")
-}
-
 func TestSpreadTellsOldWorkersOneAfterTheOther(t *testing.T) {
 	c := steeredConfig(4)
 	c.Drain.Spread = 8 * time.Second
@@ -713,10 +686,10 @@ func TestPauseEndsByItself(t *testing.T) {
 
 func TestHorizonKnowsFinishingWorkers(t *testing.T) {
 	c := steeredConfig(1)
-	c.Drain.Idle, c.Drain.Spread = time.Second, 2*time.Second
+	c.Drain.Spread = 2 * time.Second
 	s := newSteered(t, c)
 	s.replaced()
-	if got := s.p.Horizon().Sub(s.now); got != 43*time.Second {
+	if got := s.p.Horizon().Sub(s.now); got != 42*time.Second {
 		t.Errorf("everything has ended in %s", got)
 	}
 	s = newSteered(t, keptConfig(1))

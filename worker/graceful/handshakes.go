@@ -27,7 +27,7 @@ func underWay(ln net.Listener) *handshakes {
 	}
 	h := &handshakes{since: time.Now()}
 	if inode := inodeOf(ln); inode != 0 {
-		h.watch = diag.NewWatch([]diag.Target{{Port: uint16(at.Port), Queues: []uint64{inode}}})
+		h.watch = diag.NewWatch([]diag.Target{{Port: uint16(at.Port), Queues: []uint64{inode}}}, 0)
 	}
 	return h
 }

@@ -79,8 +79,7 @@ func (m *Metrics) See(u supervisor.Update) {
 	case program.GenerationGone:
 		c.drain.Observe(u.Took.Seconds())
 		if u.Reload != nil && u.Reload.Left != nil {
-			l := u.Reload.Left
-			c.left += l.Queued + l.Handshakes + l.Unread + l.Answering
+			c.left += u.Reload.Left.Busy()
 		}
 	case program.ConnectionsReset:
 		c.reset += u.Reset

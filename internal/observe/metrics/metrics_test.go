@@ -31,7 +31,7 @@ func oneProgram() func(context.Context) (*supervisor.Status, error) {
 			Generations: []supervisor.GenerationStatus{
 				{Number: 3, Role: program.RoleTrial, Share: 500, Workers: []supervisor.WorkerStatus{{State: program.Starting}}},
 				{Number: 2, Role: program.RoleServing, Share: 9500, Directory: "/srv/web/releases/2", Config: "f57d7865cbf8", Workers: []supervisor.WorkerStatus{{State: program.Ready}, {State: program.Ready}}},
-				{Number: 1, Role: program.RoleDraining, Retired: new(time.Unix(2000, 0)), InHand: &program.Look{Queued: 1, Handshakes: 2, Unread: 4, Answering: 8, Idle: 16}, Workers: []supervisor.WorkerStatus{{State: program.Stopping}}},
+				{Number: 1, Role: program.RoleDraining, Retired: new(time.Unix(2000, 0)), InHand: &program.Look{Queued: 1, Handshakes: 2, Unread: 4, Answering: 8, Active: 32, Idle: 16}, Workers: []supervisor.WorkerStatus{{State: program.Stopping}}},
 				{Number: 0, Role: program.RoleDraining, Retired: new(time.Unix(1500, 0))},
 			}}}}, nil
 	}
@@ -96,6 +96,7 @@ func TestScrapeHasEveryMetric(t *testing.T) {
 		`supervisord_connections_in_hand{program="web",state="queued"} 3`,
 		`supervisord_connections_in_hand{program="web",state="unread"} 4`,
 		`supervisord_connections_in_hand{program="web",state="answering"} 8`,
+		`supervisord_connections_in_hand{program="web",state="active"} 32`,
 		`supervisord_connections_in_hand{program="web",state="idle"} 16`,
 		`supervisord_listener_steered{listener="http",program="web"} 1`,
 		`supervisord_listener_steered{listener="udp",program="web"} 0`,

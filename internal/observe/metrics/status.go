@@ -93,16 +93,13 @@ func traffic(t *values, st *supervisor.Status) {
 		var all program.Look
 		for _, g := range p.Generations {
 			if l := g.InHand; l != nil {
-				all.Queued += l.Queued + l.Handshakes
-				all.Unread += l.Unread
-				all.Answering += l.Answering
-				all.Idle += l.Idle
+				all = all.Plus(*l)
 			}
 		}
 		for _, s := range []struct {
 			state string
 			n     int
-		}{{"queued", all.Queued}, {"unread", all.Unread}, {"answering", all.Answering}, {"idle", all.Idle}} {
+		}{{"queued", all.Queued + all.Handshakes}, {"unread", all.Unread}, {"answering", all.Answering}, {"active", all.Active}, {"idle", all.Idle}} {
 			t.sample("supervisord_connections_in_hand", float64(s.n), "program", p.Name, "state", s.state)
 		}
 	}

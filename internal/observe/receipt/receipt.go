@@ -28,7 +28,7 @@ func (r *Receipt) handover() (f []zap.Field) {
 		f = append(f, zap.Duration("quiet", r.Quiet))
 	}
 	if l := r.Left; l != nil {
-		f = append(f, zap.Int("left_queued", l.Queued+l.Handshakes), zap.Int("left_unread", l.Unread), zap.Int("left_answering", l.Answering))
+		f = append(f, zap.Int("left_queued", l.Queued+l.Handshakes), zap.Int("left_unread", l.Unread), zap.Int("left_answering", l.Answering), zap.Int("left_active", l.Active))
 	}
 	if r.Reset > 0 {
 		f = append(f, zap.Int("reset", r.Reset))

@@ -123,7 +123,7 @@ function generation(p, g) {
     el("p", { class: "gen" }, el("b", { class: g.role }, g.role), ` generation ${g.number} · ${g.reason}${by(g.asked_by)} · `, age(g.served || g.began),
       g.held ? " · canary, held" : "", g.workers.length < g.slots ? ` · ${g.workers.length} of ${count(g.slots, "worker")}` : "",
       g.share > 0 && g.share < 10000 ? el("span", { class: "share" }, " · " + percent(g.share) + " of new connections") : null,
-      g.in_hand ? el("span", { class: "in-hand", title: "its connections; it gets no new ones, and is told to stop when only idle ones are left" }, " · " + inHand(g.in_hand)) : null),
+      g.in_hand ? el("span", { class: "in-hand", title: "its connections; it gets no new ones, and is told to stop when only idle ones are left (drain.silence, drain.timeout)" }, " · " + inHand(g.in_hand)) : null),
     el("ul", { class: "workers" }, apart.map(worker)),
     rest.length ? folded(`workers-${p.name}-${g.number}`, false, `${count(rest.length, apart.length ? "more worker" : "worker")}: ${states} · ${use(rest)}`,
       el("ul", { class: "workers" }, rest.map(worker))) : null);
@@ -131,10 +131,10 @@ function generation(p, g) {
 
 // inHand lists what a generation that gets no new connections has of the old ones.
 export function inHand(l) {
-  const parts = [["queued", "not accepted"], ["handshakes", "being opened"], ["unread", "unread"], ["answering", "being answered"], ["idle", "idle"]];
+  const parts = [["queued", "not accepted"], ["handshakes", "being opened"], ["unread", "unread"], ["answering", "being answered"], ["active", "active within " + span((l.within_ns || 0) / 1e6)], ["idle", "idle"]];
   return parts.filter(([key]) => l[key]).map(([key, what]) => l[key] + " " + what).join(", ") || "nothing in hand";
 }
-const busy = l => l ? l.queued + l.handshakes + l.unread + l.answering : 0;
+const busy = l => l ? l.queued + l.handshakes + l.unread + l.answering + l.active : 0;
 
 function worker(w) {
   return el("li", { class: w.state, "data-key": "worker-" + w.number, "data-pid": w.pid }, el("b", {}, w.state), el("span", {}, ` slot ${w.slot} · PID ${w.pid || "–"}`),
