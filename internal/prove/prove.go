@@ -75,6 +75,10 @@ func (o Plan) Check() error {
 			return errors.New(c.text)
 		}
 	}
+	if o.URL != "" && o.URL[0] != '/' {
+		_, err := remote(o.URL)
+		return err
+	}
 	return nil
 }
 

@@ -376,6 +376,7 @@ func TestMistakesAreExplained(t *testing.T) {
 	}{
 		{"--program nobody", `there is no program "nobody" in the configuration: there are web`},
 		{"--url ftp://x/", "write for example http://"},
+		{"--url foo", "write for example http://"},
 		{"--url http://127.0.0.1:1/", "check --url"},
 		{"--url /nowhere", "answers \"404 Not Found\" before anything was reloaded"},
 		{"--rate 1", "--rate must be 2 or more"},
@@ -387,7 +388,7 @@ func TestMistakesAreExplained(t *testing.T) {
 		{"--rate 1000000 --duration 10h", "choose less of one"},
 	} {
 		code := 1
-		if strings.Contains(c.want, " must be ") || strings.Contains(c.want, "choose less") {
+		if strings.Contains(c.want, " must be ") || strings.Contains(c.want, "choose less") || strings.Contains(c.want, "for example") {
 			code = 2 // of the command line alone
 		}
 		o := s.prove(strings.Fields(c.flags)...)

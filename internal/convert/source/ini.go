@@ -1,7 +1,6 @@
 package source
 
 import (
-	"slices"
 	"strings"
 	"unicode"
 
@@ -14,10 +13,8 @@ import (
 
 // dialect is how an ini file is read.
 type dialect struct {
-	read     func(r *iniScanner, raw string)
-	lower    bool // keys are case-insensitive
-	lastWins bool // of two equal keys in a section the last counts, otherwise the first
-	each     bool // equal keys stay as they are: Finish is not called
+	read  func(r *iniScanner, raw string)
+	lower bool // keys are case-insensitive
 }
 
 // Section is a section and its keys in order.
@@ -76,20 +73,16 @@ func (s *Section) Counting() (all []Setting) {
 	return all
 }
 
-// Finish determines which of equal keys count, and copies the keys of [DEFAULT] into every section that does not have them.
+// Finish lets the last of equal keys count, and copies the keys of [DEFAULT] into every section that does not have them.
 func (f *INI) Finish() {
 	own := map[*Section]map[string]*Item{}
 	for _, s := range f.Sections {
 		own[s] = map[string]*Item{}
 		for _, e := range s.Entries {
-			switch first := own[s][e.Key]; {
-			case first == nil:
-				own[s][e.Key] = e
-			case f.lastWins:
-				first.Over, own[s][e.Key] = &e.At, e
-			default:
-				e.Over = &first.At
+			if earlier := own[s][e.Key]; earlier != nil {
+				earlier.Over = &e.At
 			}
+			own[s][e.Key] = e
 		}
 	}
 	defaults := f.ByName["DEFAULT"]
@@ -176,14 +169,11 @@ func (r *iniScanner) key(key, value string) {
 	}
 	r.entry = &Item{Setting: r.here(key, value, "")}
 	r.section.Entries = append(r.section.Entries, r.entry)
-	if !r.file.lastWins && !r.file.each { // a line that continues a key that does not count belongs to the one that does
-		r.entry = r.section.Entries[slices.IndexFunc(r.section.Entries, func(e *Item) bool { return e.Key == key })]
-	}
 }
 
 // NewSupervisorINI reads as RawConfigParser(inline_comment_prefixes=(';','#'), strict=False) does.
 func NewSupervisorINI() *INI {
-	return newINI(dialect{read: (*iniScanner).supervisorLine, lower: true, lastWins: true})
+	return newINI(dialect{read: (*iniScanner).supervisorLine, lower: true})
 }
 
 func (r *iniScanner) supervisorLine(raw string) {
@@ -237,7 +227,7 @@ func inlineComment(line string) int {
 }
 
 // NewUnit reads as systemd does. Which of equal keys count depends on the key.
-func NewUnit() *INI { return newINI(dialect{read: (*iniScanner).unitLine, each: true}) }
+func NewUnit() *INI { return newINI(dialect{read: (*iniScanner).unitLine}) }
 
 func (r *iniScanner) unitLine(raw string) {
 	line := strings.TrimSpace(raw)
