@@ -57,6 +57,7 @@ log = { file = "{dir}/out.log", max_size = "1MiB", max_files = 2 }
 {more}
 [program.web.ready]
 method = "notify"
+accepts = false
 timeout = "10s"
 [program.web.hooks]
 after_reload = ["sh", "-c", "cat >>{dir}/hooks"]

@@ -92,7 +92,7 @@ func (p *deployed) configuration(v version) string {
 	if ready == "" {
 		ready = good.ready
 	}
-	fmt.Fprintf(&b, "ready = { method = \"notify\", timeout = %q }\nstop = { timeout = \"60s\" }\nrestart = { backoff = { min = \"100ms\", max = \"1s\" }, stable_after = \"2s\" }\n", ready)
+	fmt.Fprintf(&b, "ready = { method = \"notify\", timeout = %q, accepts = %t }\nstop = { timeout = \"60s\" }\nrestart = { backoff = { min = \"100ms\", max = \"1s\" }, stable_after = \"2s\" }\n", ready, !v.extra)
 	fmt.Fprintf(&b, "[program.%s.reload]\nsoak = \"500ms\"\n", p.name)
 	if len(v.try) > 0 {
 		fmt.Fprintf(&b, "preflight = %s\n", list(v.try))
