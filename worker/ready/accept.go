@@ -36,6 +36,8 @@ const (
 	patience = time.Second
 	// busyFor is how long such a worker may be found running, at most looks, until supervisord believes it.
 	busyFor = 2 * time.Second
+	// lookFor is how long one look at such a worker may take, which may keep its memory from being read.
+	lookFor = 5 * time.Second
 	// dialFor is how long it may take to connect to a socket of our own.
 	dialFor = time.Second
 )
@@ -139,7 +141,12 @@ func (w *acceptWatch) missing(ctx context.Context, now time.Time) (inodes, error
 		running bool
 		err     error
 	}
-	seen, stuck := foreign.Look(ctx, w.Looks, w.Key, func() (s sight) {
+	bounded, cancel := ctx, context.CancelFunc(func() {})
+	if w.Said {
+		bounded, cancel = context.WithTimeoutCause(ctx, lookFor, errors.New("it cannot be looked at"))
+	}
+	defer cancel()
+	seen, stuck := foreign.Look(bounded, w.Looks, w.Key, func() (s sight) {
 		s.found, s.running, s.err = w.look(now)
 		return s
 	})
